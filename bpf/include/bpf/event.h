@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+#pragma once
+
+/*
+ * The records that the BPF programs write and the collector hands on: the one definition that kernel and
+ * user side share. It is also what a session file stores, so values are never renumbered and a field is
+ * only added in reserved space.
+ *
+ * All times are CLOCK_MONOTONIC ns. tid and tgid are host PIDs. One record is 64 bytes. Records of one
+ * thread arrive in the order of their end_ns; records of different threads do not.
+ */
+
+#ifdef __BPF__
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+typedef int int32_t;
+typedef long long int64_t;
+#else
+#include <stdint.h>
+#endif
+
+enum event_type {
+	EVENT_SWITCH = 1,  /* a thread was off-CPU from start to end; written when it gets a CPU again */
+	EVENT_SYSCALL = 2, /* a system call of the watched set, from entry to exit */
+	EVENT_STEP = 3,    /* torch::autograd::Engine::execute was entered: one backward pass */
+	EVENT_MARK = 4,    /* libdiesel's diesel_mark(kind, value) was called */
+	EVENT_FORK = 5,    /* a thread or process of the job was created */
+	EVENT_EXEC = 6,    /* execve succeeded; start_ns == end_ns */
+	EVENT_EXIT = 7,    /* a thread of the job ended; carries its totals */
+	EVENT_NAME = 8,    /* a thread's comm: at its start, at attach, after a rename */
+	EVENT_LIBRARY = 9, /* a file was mapped executable: user space may want probes in it */
+	EVENT_ALIVE = 10,  /* written by the collector at attach for every thread that is there already */
+};
+
+/* How a sleep ended: what `current` was when the thread was made runnable. */
+enum waker_context {
+	WAKER_TASK = 0,    /* waker_tid is a real waker */
+	WAKER_HARDIRQ = 1, /* interrupt context; waker_tid is whoever happened to run: no evidence */
+	WAKER_SOFTIRQ = 2, /* waker_detail: softirq number (3 NET_RX, 4 BLOCK, 1 TIMER) */
+	WAKER_TIMER = 3,   /* local timer interrupt */
+	WAKER_NONE = 255,  /* no waking seen (preempted, or it began before the recording) */
+};
+
+enum event_flag {
+	EVENT_FLAG_PREEMPTED = 1 << 0,   /* EVENT_SWITCH: left the CPU while runnable */
+	EVENT_FLAG_IOWAIT = 1 << 1,      /* EVENT_SWITCH: in_iowait was set */
+	EVENT_FLAG_IN_SYSCALL = 1 << 2,  /* EVENT_SWITCH: syscall_nr holds the call it slept in */
+	EVENT_FLAG_CLIPPED = 1 << 3,     /* start was before the recording began: start_ns is its begin */
+	EVENT_FLAG_MAJOR_FAULT = 1 << 4, /* EVENT_SWITCH: slept in a page fault outside any system call */
+};
+
+/* File types as in st_mode >> 12. */
+enum event_file_type {
+	EVENT_FILE_NONE = 0,
+	EVENT_FILE_FIFO = 1,
+	EVENT_FILE_CHR = 2,
+	EVENT_FILE_DIR = 4,
+	EVENT_FILE_BLK = 6,
+	EVENT_FILE_REG = 8,
+	EVENT_FILE_LNK = 10,
+	EVENT_FILE_SOCK = 12,
+};
+
+/* Values of EVENT_MARK's kind; client/diesel.h documents when libdiesel makes each. */
+enum mark_kind {
+	MARK_NEXT_BEGIN = 1, /* the loader's next() was entered */
+	MARK_NEXT_END = 2,   /* the loader's next() returned */
+	MARK_WAIT_BEGIN = 3, /* no batch is ready: about to sleep */
+	MARK_WAIT_END = 4,   /* value: enum mark_cause */
+};
+
+enum mark_cause {
+	MARK_CAUSE_FETCH = 1, /* chunk reads held the batch up */
+	MARK_CAUSE_PREP = 2,  /* reads were done; verifying, copying or decoding held it up */
+};
+
+struct event {
+	uint64_t start_ns;
+	uint64_t end_ns;
+	uint32_t tid;
+	uint32_t tgid;
+	uint16_t type;  /* enum event_type */
+	uint16_t flags; /* enum event_flag */
+	uint32_t cpu;   /* the CPU that wrote the record */
+	union {
+		struct {
+			uint64_t waking_ns; /* when it became runnable; 0: never stopped being so */
+			uint64_t exec_ns;   /* its CPU time so far (se.sum_exec_runtime) */
+			uint32_t waker_tid; /* meaningful with WAKER_TASK */
+			uint16_t state;     /* task state bits at the switch: 1 S, 2 D, 0 runnable; a set */
+			uint16_t syscall_nr;
+			uint8_t waker_context; /* enum waker_context */
+			uint8_t waker_detail;
+			uint8_t reserved[6];
+		} sw;
+		struct {
+			int64_t result;
+			uint64_t inode;    /* of the fd's file; futex: address; 0 where there is none */
+			uint64_t argument; /* open: flags; read, write: count; mmap: length; poll: n of fds */
+			int32_t fd;        /* poll of one fd: that fd; open: the directory fd */
+			uint16_t nr;
+			uint8_t file_type; /* enum event_file_type */
+			uint8_t reserved;
+		} call;
+		struct {
+			uint64_t value;
+			uint64_t reserved[2];
+			uint32_t kind; /* enum mark_kind */
+			uint32_t reserved2;
+		} mark;
+		struct {
+			uint32_t child_tid;
+			uint32_t child_tgid; /* == tgid: a thread; else a process */
+			uint64_t clone_flags;
+			uint64_t child_start_boottime_ns; /* with the pid it names a task for ever */
+			uint64_t reserved;
+		} fork;
+		struct {
+			uint64_t exec_ns;  /* CPU time */
+			uint64_t queue_ns; /* runnable without a CPU */
+			uint64_t sleep_ns; /* interruptible */
+			uint64_t block_ns; /* uninterruptible */
+		} exit;
+		struct {
+			char comm[16];
+			uint64_t start_boottime_ns;
+			uint32_t ns_tid; /* as the innermost PID namespace numbers it */
+			uint32_t parent_tgid;
+		} name;
+		struct {
+			uint64_t inode;
+			uint64_t device; /* kernel dev_t */
+			uint64_t reserved[2];
+		} library;
+		uint64_t payload[4];
+	};
+};
+
+#ifndef __BPF__
+_Static_assert(sizeof(struct event) == 64, "stored and shared with the kernel side");
+#endif

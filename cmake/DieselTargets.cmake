@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+# diesel_library(NAME SOURCES... [USES libs...]) and diesel_program(...): a folder's
+# library or program, with the project's warnings and its own include directory.
+
+option(DIESEL_SANITIZE "comma list for -fsanitize=, e.g. address,undefined" "")
+set(DIESEL_WARNINGS
+  -Wall -Wextra -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wmissing-declarations
+  -Wshadow -Wwrite-strings -Wundef -Wformat=2 -Wvla -Wno-unused-parameter
+  -Werror=implicit-function-declaration -Werror=incompatible-pointer-types -Werror=int-conversion)
+if(CMAKE_C_COMPILER_ID STREQUAL GNU)
+  list(APPEND DIESEL_WARNINGS -Wno-format-truncation) # texts are cut on purpose, see lib/error.h
+endif()
+if(DIESEL_WERROR)
+  list(APPEND DIESEL_WARNINGS -Werror)
+endif()
+
+add_compile_definitions(_GNU_SOURCE DIESEL_VERSION="${PROJECT_VERSION}")
+if(DIESEL_SANITIZE)
+  add_compile_options(-fsanitize=${DIESEL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${DIESEL_SANITIZE})
+  add_compile_definitions(DIESEL_SANITIZED=1)
+endif()
+
+function(diesel_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;USES;PRIVATE_USES" ${ARGN})
+  add_library(${name} STATIC ${arg_SOURCES})
+  target_compile_options(${name} PRIVATE ${DIESEL_WARNINGS})
+  target_include_directories(${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/include PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_link_libraries(${name} PUBLIC ${arg_USES} PRIVATE ${arg_PRIVATE_USES})
+endfunction()
+
+function(diesel_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES;USES" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_compile_options(${name} PRIVATE ${DIESEL_WARNINGS})
+  target_link_libraries(${name} PRIVATE ${arg_USES})
+  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endfunction()
+
+# pkg-config packages as imported targets: diesel_pkg(uv libuv) makes PkgConfig::uv.
+function(diesel_pkg var module)
+  if(NOT TARGET PkgConfig::${var})
+    pkg_check_modules(${var} REQUIRED IMPORTED_TARGET GLOBAL ${module})
+  endif()
+endfunction()

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Results and error texts.
+ *
+ * A function that can fail returns int: a negative errno forwarded untouched, 0, or a positive code of
+ * its module's own enum that the direct caller must handle. Out-parameters are named ret_*, come last and
+ * are written only on success.
+ *
+ * A function whose failure a user has to understand takes a `struct error *err` too and fills it with one
+ * line: what went wrong, where (file, offset, name) and what to do about it. err may be NULL. The layer
+ * that decides prints the line once; libraries never do.
+ */
+
+#include <stdbool.h>
+#include <stdarg.h>
+
+struct error {
+	int code;       /* the value the failing function returned; 0 while nothing failed */
+	char text[512]; /* one line, no newline at the end; "" while nothing failed */
+};
+
+#define ERROR_INIT ((struct error){.code = 0})
+
+/* Fills *err (if not NULL) and returns code, so that `return error_set(err, -EIO, ...)` reads well. */
+int error_set(struct error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* As error_set, with ": <strerror(-code)>" appended. code must be a negative errno. */
+int error_errno(struct error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Puts "<formatted>: " in front of the text that is already there: a caller adds what it was doing. */
+void error_prefix(struct error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));

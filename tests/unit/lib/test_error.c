@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include "lib/error.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void test_set_returns_code_and_keeps_text(void **state)
+{
+	struct error err = ERROR_INIT;
+
+	assert_int_equal(error_set(&err, 7, "chunk %s", "a"), 7);
+	assert_int_equal(err.code, 7);
+	assert_string_equal(err.text, "chunk a");
+	assert_int_equal(error_set(NULL, -EIO, "nobody listens"), -EIO);
+}
+
+static void test_errno_appends_its_text(void **state)
+{
+	struct error err = ERROR_INIT;
+
+	assert_int_equal(error_errno(&err, -ENOENT, "cannot open %s", "/x"), -ENOENT);
+	assert_string_equal(err.text, "cannot open /x: No such file or directory");
+}
+
+static void test_prefix_keeps_itself_whole_when_too_long(void **state)
+{
+	struct error err = ERROR_INIT;
+
+	char longish[500];
+
+	memset(longish, 'x', sizeof(longish) - 1);
+	longish[sizeof(longish) - 1] = '\0';
+	error_set(&err, -EIO, "%s", longish);
+	error_prefix(&err, "while packing %s", "/data");
+	assert_memory_equal(err.text, "while packing /data: xxx", 24);
+	assert_int_equal(strlen(err.text), sizeof(err.text) - 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_set_returns_code_and_keeps_text),
+	    cmocka_unit_test(test_errno_appends_its_text),
+	    cmocka_unit_test(test_prefix_keeps_itself_whole_when_too_long),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

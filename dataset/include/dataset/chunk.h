@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The chunk: a large self-contained file of samples. One read of its head rebuilds its metadata.
+ *
+ * File name "<id>.chunk", id as 32 hexadecimal digits. Little endian. A chunk is immutable once published.
+ *
+ *   0                 header, 128 bytes (struct chunk_header)
+ *   128               record table: n_records x struct chunk_record (64 bytes)
+ *   names_offset      names: the samples' paths, no terminators, cut by name_offset/name_length
+ *   payload_offset    payload, 4 KiB aligned so that it can be read with O_DIRECT
+ *   file_bytes        end; a multiple of 4 KiB, padded with zeros
+ *
+ * The head is [0, payload_offset). header.head_xxh3 covers the head with that field taken as 0;
+ * record.xxh3 covers the sample's stored bytes. So every byte that means something is checked.
+ *
+ * A chunk with CHUNK_FLAG_TOMBSTONE has no payload; its records name paths that are deleted from then on.
+ * Replaying chunks in id order rebuilds all metadata of a dataset: a later record of a path wins.
+ *
+ * Thread-safety: a parsed view is read-only and may be shared.
+ */
+
+#include "lib/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CHUNK_MAGIC         "DSLCHNK"
+#define CHUNK_VERSION       1
+#define CHUNK_ALIGN         4096u
+#define CHUNK_MIN_BYTES     (4u << 20)
+#define CHUNK_MAX_BYTES     (64u << 20)
+#define CHUNK_DEFAULT_BYTES (8u << 20)
+#define CHUNK_NAME_MAX      4095u
+
+/* Sorts by creation: big-endian time in us since 1970 (7 bytes), machine (4), process (3), counter (2).
+ * memcmp order is creation order. */
+struct chunk_id {
+	uint8_t bytes[16];
+};
+
+enum chunk_flag {
+	CHUNK_FLAG_TOMBSTONE = 1 << 0,
+};
+
+struct chunk_header {
+	char magic[8]; /* CHUNK_MAGIC with its terminator */
+	uint32_t version;
+	uint32_t flags; /* enum chunk_flag; unknown bits: the chunk is refused */
+	struct chunk_id id;
+	uint32_t n_records;
+	uint32_t names_offset;
+	uint32_t payload_offset; /* also the head's length */
+	uint32_t reserved0;
+	uint64_t file_bytes;
+	uint64_t payload_bytes; /* stored bytes of all samples, without padding */
+	uint64_t created_ns;    /* CLOCK_REALTIME */
+	uint64_t head_xxh3;
+	uint8_t reserved[48];
+};
+
+enum chunk_encoding {
+	CHUNK_ENCODING_RAW = 0, /* stored as is: stored_bytes == bytes */
+};
+
+struct chunk_record {
+	uint64_t offset;       /* of the stored bytes, from the file's start */
+	uint32_t bytes;        /* of the sample */
+	uint32_t stored_bytes; /* in the chunk */
+	uint64_t xxh3;         /* XXH3-64 of the stored bytes */
+	uint64_t mtime_ns;
+	uint32_t mode;        /* st_mode of the source */
+	uint32_t name_offset; /* from names_offset */
+	uint16_t name_length;
+	uint16_t encoding; /* enum chunk_encoding */
+	uint8_t reserved[20];
+};
+
+_Static_assert(sizeof(struct chunk_id) == 16, "stored");
+_Static_assert(sizeof(struct chunk_header) == 128, "stored");
+_Static_assert(sizeof(struct chunk_record) == 64, "stored");
+
+#define CHUNK_ID_TEXT 33 /* 32 digits and a terminator */
+
+char *chunk_id_format(const struct chunk_id *id, char text[CHUNK_ID_TEXT]);
+int chunk_id_parse(const char *text, struct chunk_id *ret_id);
+
+/* A checked view into a head that the caller holds in memory; valid as long as that memory. */
+struct chunk_view {
+	const struct chunk_header *header;
+	const struct chunk_record *records;
+	const char *names;
+};
+
+/*
+ * Checks everything about the head: magic, version, checksum, and that every offset, length and name lies
+ * inside the file. `origin` names the file in error texts. head_bytes may be more than the head.
+ * -EAGAIN: head_bytes is shorter than the head; *ret_needed says how much to read.
+ * -EBADMSG: damaged or hostile; -EPROTONOSUPPORT: a newer version.
+ */
+int chunk_parse_head(const void *head, size_t head_bytes, uint64_t file_bytes, const char *origin,
+		     struct chunk_view *ret_view, uint64_t *ret_needed, struct error *err);
+
+/* Compares a record's checksum with its stored bytes. -EBADMSG names origin and path. */
+int chunk_verify_record(const struct chunk_view *view, uint32_t record, const void *stored,
+			const char *origin, struct error *err);

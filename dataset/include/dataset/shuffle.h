@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The order in which one epoch visits the samples: a pure function of
+ * (chunk sizes, seed, epoch, window, shuffle) -> a permutation of 0..n_samples-1, the same on any machine,
+ * and how that permutation is cut into batches for (rank, world, batch).
+ *
+ * Chunk-wise shuffle (DIESEL, ICPP 2020): chunks are shuffled, cut into windows of `window_chunks`, and the
+ * samples of each window are shuffled. Every sample is visited once an epoch over all ranks. Memory is
+ * O(n_chunks); reading any position costs one shuffle of its window (kept by the cursor).
+ *
+ * Batches: step k of the epoch is the global batch of positions [k*W*B, (k+1)*W*B), W = world, B = batch;
+ * rank r takes the r-th slice of B. So the global order does not depend on W as long as W*B is constant.
+ * The last step is shared out evenly (slice lengths differ by at most one). When fewer than W samples are
+ * left for it, the last two steps share theirs, so that every rank has the same number of batches and none
+ * is empty: no sample is dropped or doubled and no rank waits for ever. With drop_last, only full global
+ * batches are made.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct shuffle_spec {
+	const uint32_t *chunk_samples; /* borrowed: samples of each chunk, in storage order */
+	uint64_t n_chunks;
+	uint64_t seed;
+	uint64_t epoch;
+	uint32_t window_chunks; /* >= 1 */
+	bool shuffle;           /* false: storage order */
+	uint32_t rank, world;   /* rank < world */
+	uint32_t batch;         /* samples a batch and rank, >= 1 */
+	bool drop_last;
+};
+
+struct shuffle_plan;
+
+/* -EINVAL: a value outside its range, or fewer samples than ranks; -ENOMEM. */
+int shuffle_plan_new(const struct shuffle_spec *spec, struct shuffle_plan **ret);
+void shuffle_plan_free(struct shuffle_plan *plan);
+
+/* Batches of this rank in this epoch: the same number on every rank. */
+uint64_t shuffle_n_batches(const struct shuffle_plan *plan);
+
+/* The global positions [*ret_first, *ret_first + *ret_count) of this rank's batch. -ERANGE. */
+int shuffle_batch_range(const struct shuffle_plan *plan, uint64_t batch, uint64_t *ret_first,
+			uint32_t *ret_count);
+
+/* Sample numbers of this rank's batch, in order: samples[0 .. *ret_count). samples has room for
+ * spec->batch. Cheap when batches are asked for in order. -ERANGE, -ENOMEM. */
+int shuffle_batch(struct shuffle_plan *plan, uint64_t batch, uint64_t *samples, uint32_t *ret_count);
+
+/* Windows: the unit of reading. chunk i in visiting order, and the window of a global position. */
+uint64_t shuffle_n_windows(const struct shuffle_plan *plan);
+uint64_t shuffle_window_of(const struct shuffle_plan *plan, uint64_t position);
+/* The chunk that is visited i-th (0 <= i < n_chunks); window w holds visits [w*g, (w+1)*g). */
+uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i);

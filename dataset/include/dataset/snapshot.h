@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The snapshot: everything that is known about one version of a dataset, in one immutable file that every
+ * process of a node maps. Lookups take no lock and no allocation. It is replaced atomically (rename), so a
+ * mapped snapshot stays valid for as long as it is mapped; staleness is one comparison of `version`.
+ *
+ * Samples are numbered 0..n_samples-1 in storage order: by chunk (in id order), then by place in the
+ * chunk. A sample number means something only together with the snapshot's version.
+ *
+ * Little endian; sections are 64-byte aligned, listed in the header with offset, length and XXH3-64.
+ * snapshot_open_fd() is O(1) in files: it checks the header and that the sections lie inside the file.
+ * snapshot_verify() reads everything once and must pass before data is served from it (dieseld does so
+ * when it opens a dataset). All accessors bounds-check against the header, so even an unverified damaged
+ * snapshot cannot cause a read outside the mapping.
+ */
+
+#include "dataset/chunk.h"
+#include "lib/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SNAPSHOT_FILE     "snapshot" /* in the dataset's directory, beside chunks/ and meta.db */
+#define SNAPSHOT_NO_CLASS (-1)
+
+struct snapshot;
+
+struct snapshot_sample {
+	uint32_t chunk;  /* index in the chunk table */
+	uint32_t record; /* place in the chunk */
+	uint64_t offset; /* in the chunk file */
+	uint32_t bytes;  /* of the sample */
+	uint32_t stored_bytes;
+	uint16_t encoding;   /* enum chunk_encoding */
+	int32_t class_index; /* as torchvision's ImageFolder numbers it, or SNAPSHOT_NO_CLASS */
+	uint64_t xxh3;
+	uint64_t mtime_ns;
+	uint32_t mode;
+	const char *path; /* borrowed; path_length bytes, not terminated */
+	uint16_t path_length;
+};
+
+struct snapshot_chunk {
+	struct chunk_id id;
+	uint64_t file_bytes;
+	uint64_t first_sample; /* its samples are first_sample .. first_sample + n_samples - 1 */
+	uint32_t n_samples;    /* live ones: deleted or superseded records are left out */
+	uint32_t payload_offset;
+	uint64_t head_xxh3; /* the chunk's own: a replaced file is noticed */
+};
+
+struct snapshot_info {
+	uint64_t version; /* of the dataset; grows with every change */
+	uint64_t n_samples;
+	uint64_t n_chunks;
+	uint32_t n_classes;   /* top-level folders, sorted by name (byte order) */
+	uint32_t equal_bytes; /* the length of every sample when all are equal, else 0 */
+	uint32_t max_bytes;   /* of the longest sample */
+	uint64_t total_bytes; /* of all samples */
+	uint64_t max_chunk_file_bytes;
+	uint64_t created_ns; /* CLOCK_REALTIME */
+};
+
+/* Maps the file; keeps no reference to fd. -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT. */
+int snapshot_open_fd(int fd, const char *origin, struct snapshot **ret, struct error *err);
+/* Opens DATASET/snapshot. The error text says what to do when it is no dataset. */
+int snapshot_open(const char *dataset_path, struct snapshot **ret, struct error *err);
+/* Checks the XXH3-64 of every section and every cross-reference. -EBADMSG names the section. */
+int snapshot_verify(const struct snapshot *s, struct error *err);
+void snapshot_close(struct snapshot *s);
+
+const struct snapshot_info *snapshot_info(const struct snapshot *s);
+/* -ERANGE: no such index. */
+int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot_chunk *ret);
+int snapshot_sample_get(const struct snapshot *s, uint64_t sample, struct snapshot_sample *ret);
+/* Borrowed, *ret_length bytes, not terminated. */
+int snapshot_class_name(const struct snapshot *s, uint32_t class_index, const char **ret_name,
+			size_t *ret_length);
+/* By path, through the hash index: -ENOENT. */
+int snapshot_find(const struct snapshot *s, const char *path, size_t path_length, uint64_t *ret_sample);
+
+/*
+ * The sorted tree. snapshot_by_path() gives the i-th sample in byte order of paths (0 <= i < n_samples):
+ * the order of ImageFolder.samples. snapshot_list() iterates the entries of one directory ("" is the
+ * root) in O(log n + entries): call with *cursor = 0 until it returns -ENOENT (no more). A subdirectory
+ * appears once, with is_directory set and its name without a slash.
+ */
+int snapshot_by_path(const struct snapshot *s, uint64_t i, uint64_t *ret_sample);
+
+struct snapshot_entry {
+	const char *name; /* borrowed, not terminated */
+	size_t name_length;
+	bool is_directory;
+	uint64_t sample; /* of a file */
+};
+
+int snapshot_list(const struct snapshot *s, const char *directory, size_t directory_length, uint64_t *cursor,
+		  struct snapshot_entry *ret);

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the benchmarks share: a throttled disk, cold caches, stolen CPU time, results.
+
+    with Throttle(data, iops=200, bps=200_000_000) as slow:   # Throttle.why_not(data) says why it cannot
+        drop_caches(); warm("torch")
+        subprocess.run(slow.command(["python3", "job.py"]))
+
+Nothing here imports more than the standard library. All times are seconds, all sizes bytes.
+"""
+import json
+import os
+import pathlib
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+PYTHON = "/usr/bin/python3"  # the distribution's: it has torch
+EXIT_SKIPPED = 77
+
+
+def program(name):
+    """Path of a built program: DIESEL_BIN, as ./dev sets it, or the release build."""
+    path = pathlib.Path(os.environ.get("DIESEL_BIN", ROOT / "build" / "release" / "bin")) / name
+    if not path.exists():
+        skip(f"{name} is not built ({path}); run ./dev build")
+    return str(path)
+
+
+def skip(why):
+    print(f"SKIP {pathlib.Path(sys.argv[0]).stem}: {why}", flush=True)
+    sys.exit(EXIT_SKIPPED)
+
+
+class Throttle:
+    """Read limits of the disk that holds `path`, for the processes started through command().
+
+    Takes cgroup v1 blkio where it is mounted, else cgroup v2 io.max. The kernel counts requests, not
+    files, for iops: a read of 110 KB is one or two. A limit accumulates unused tokens while nobody reads.
+    """
+
+    V1 = pathlib.Path("/sys/fs/cgroup/blkio")
+    V2 = pathlib.Path("/sys/fs/cgroup")
+
+    def __init__(self, path, iops=None, bps=None):
+        self.device = _disk_of(path)
+        self.iops, self.bps = iops, bps
+        self.group = None
+
+    @classmethod
+    def why_not(cls, path):
+        """None when the disk of `path` can be throttled here, else the reason in words."""
+        if os.geteuid() != 0:
+            return "throttling a disk needs root"
+        try:
+            device = _disk_of(path)
+        except OSError as error:
+            return f"{path} is not on a block device ({error})"
+        if not (cls._v1() or cls._v2()):
+            return "neither cgroup v1 blkio nor the cgroup v2 io controller is mounted"
+        return None if device else f"{path} is not on a block device"
+
+    @classmethod
+    def _v1(cls):
+        return (cls.V1 / "blkio.throttle.read_bps_device").exists()
+
+    @classmethod
+    def _v2(cls):
+        controllers = cls.V2 / "cgroup.controllers"
+        return controllers.exists() and "io" in controllers.read_text().split()
+
+    def __enter__(self):
+        parent = self.V1 if self._v1() else self.V2
+        if parent == self.V2:
+            (parent / "cgroup.subtree_control").write_text("+io")
+        self.group = parent / f"diesel-bench-{os.getpid()}-{time.monotonic_ns()}"
+        self.group.mkdir()
+        try:
+            self._limit()
+        except OSError:
+            self.group.rmdir()
+            raise
+        return self
+
+    def _limit(self):
+        if self.group.parent == self.V1:
+            for name, limit in (("bps", self.bps), ("iops", self.iops)):
+                if limit:
+                    (self.group / f"blkio.throttle.read_{name}_device").write_text(f"{self.device} {limit}")
+        else:
+            limits = [f"r{name}={limit}" for name, limit in (("bps", self.bps), ("iops", self.iops)) if limit]
+            (self.group / "io.max").write_text(f"{self.device} {' '.join(limits)}")
+
+    def command(self, argv):
+        """argv as a process of the group; its children are too."""
+        return ["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', str(self.group / "cgroup.procs"), *map(str, argv)]
+
+    def add(self, pid):
+        """Moves a running process into the group (threads and later children with it)."""
+        (self.group / "cgroup.procs").write_text(str(pid))
+
+    def __exit__(self, *_):
+        for pid in (self.group / "cgroup.procs").read_text().split():
+            try:
+                (self.group.parent / "cgroup.procs").write_text(pid)
+            except OSError:
+                pass  # it ended meanwhile
+        for _ in range(50):
+            try:
+                self.group.rmdir()
+                return
+            except OSError:
+                time.sleep(0.1)  # zombies leave the group a moment after they are waited for
+        print(f"cannot remove {self.group}: it still has processes", file=sys.stderr)
+
+
+def _disk_of(path):
+    """MAJOR:MINOR of the whole disk under `path`: limits are refused for a partition."""
+    device = os.stat(path).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    entry = pathlib.Path(f"/sys/dev/block/{number}")
+    if not entry.exists():
+        raise OSError(f"device {number}")
+    if (entry / "partition").exists():
+        number = (entry.resolve().parent / "dev").read_text().strip()
+    return number
+
+
+def drop_caches():
+    """Empties the page cache and the caches of names and inodes of the whole machine (root)."""
+    os.sync()
+    pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
+
+
+def evict(paths):
+    """Drops only these files from the page cache; their inodes stay cached. Needs no root."""
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)  # dirty pages are not dropped
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
+
+
+def warm(*modules):
+    """Reads Python modules and their libraries into the page cache: a throttled import takes minutes."""
+    subprocess.run([PYTHON, "-c", "import " + ", ".join(("sys", *modules))], check=True)
+
+
+class Steal:
+    """CPU time that the host took from this machine while the block ran, as a share of all its CPUs."""
+
+    LIMIT = 0.03  # above this a run measures the neighbours: repeat it
+
+    def __enter__(self):
+        self.ratio = None
+        self._before = self._read()
+        return self
+
+    def __exit__(self, *_):
+        after = self._read()
+        self.ratio = (after[0] - self._before[0]) / max(1, after[1] - self._before[1])
+
+    @property
+    def burst(self):
+        return self.ratio > self.LIMIT
+
+    @staticmethod
+    def _read():
+        with open("/proc/stat", encoding="ascii") as stat:
+            fields = [int(x) for x in stat.readline().split()[1:9]]
+        return fields[7], sum(fields)
+
+
+class Scratch:
+    """A temporary folder on a real disk (not tmpfs), removed at the end: `with Scratch() as path`."""
+
+    def __init__(self, parent=None):
+        self.parent = parent or os.environ.get("DIESEL_BENCH_DIR", "/var/tmp")
+
+    def __enter__(self):
+        self.path = pathlib.Path(tempfile.mkdtemp(prefix="diesel-bench-", dir=self.parent))
+        return self.path
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def random_files(folder, count, size, per_class=100):
+    """`count` files of `size` random bytes in class folders; returns their paths. Never constants: they
+    would compress, and constant tensors make some CPU kernels several times faster."""
+    paths = []
+    for i in range(count):
+        group = pathlib.Path(folder) / f"class{i // per_class:04d}"
+        group.mkdir(parents=True, exist_ok=True)
+        path = group / f"{i:06d}.bin"
+        path.write_bytes(os.urandom(size))
+        paths.append(path)
+    return paths
+
+
+def median(values):
+    return statistics.median(values)
+
+
+def result_write(name, raw, **figures):
+    """Keeps the raw figures as bench/results/NAME.json and prints the RESULT line."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    document = {
+        "name": name,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "commit": _commit(),
+        "machine": {"kernel": platform.release(), "cpus": os.cpu_count(), "python": platform.python_version()},
+        "figures": figures,
+        "raw": raw,
+    }
+    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+    print("RESULT", " ".join(f"{key}={_short(value)}" for key, value in figures.items()), flush=True)
+
+
+def _short(value):
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _commit():
+    answer = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"],
+                            capture_output=True, text=True, check=False)
+    return answer.stdout.strip() or "unknown"

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * libdiesel: batches of a dataset from dieseld, the node's data daemon, by shared memory.
+ *
+ * Results: 0 or a positive value that the call documents; a negative errno on failure. After a failure
+ * diesel_error() of the object gives one line that says what happened, where, and what to do.
+ *
+ * Threads: one thread at a time per object. diesel_batch_release() may be called from any thread.
+ * Fork: objects do not survive fork(); open new ones in the child. Nothing is left behind when a process
+ * dies: the daemon owns all shared memory and takes back what the dead process held.
+ *
+ * A lost daemon: diesel_session_next() waits for it to come back (reconnect_ms), opens the session again
+ * at the first batch that was not delivered yet, and goes on: no sample is lost or doubled, because the
+ * order is a pure function of the session's parameters. Batches already delivered stay readable.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DIESEL_DEFAULT_SOCKET "/run/diesel/dieseld.sock"
+
+struct diesel_dataset;
+struct diesel_session;
+
+/* Version of this library, "0.1.0". */
+const char *diesel_version(void);
+
+/*
+ * Opens a dataset directory through the daemon at socket (NULL: $DIESEL_SOCKET, else
+ * DIESEL_DEFAULT_SOCKET). The caller must be able to read DATASET/snapshot: its open descriptor is what
+ * the daemon accepts as permission. error, of error_size bytes, receives the line on failure.
+ * -ENOENT, -EACCES, -EBADMSG (damaged), -ECONNREFUSED (no daemon), -EPROTO (another version).
+ */
+int diesel_dataset_open(const char *path, const char *socket, struct diesel_dataset **ret, char *error,
+			size_t error_size);
+void diesel_dataset_close(struct diesel_dataset *dataset);
+
+struct diesel_dataset_info {
+	uint64_t version;
+	uint64_t n_samples;
+	uint64_t n_chunks;
+	uint64_t total_bytes;
+	uint32_t n_classes;
+	uint32_t equal_bytes; /* the length of every sample when all are equal, else 0 */
+	uint32_t max_bytes;
+	uint32_t reserved;
+};
+
+int diesel_dataset_info(const struct diesel_dataset *dataset, struct diesel_dataset_info *ret);
+/* Borrowed until close, not terminated; -ERANGE. Class order is ImageFolder's: sorted names. */
+int diesel_dataset_class(const struct diesel_dataset *dataset, uint32_t class_index, const char **ret_name,
+			 size_t *ret_length);
+int diesel_dataset_path(const struct diesel_dataset *dataset, uint64_t sample, const char **ret_path,
+			size_t *ret_length);
+
+enum diesel_session_flag {
+	DIESEL_SHUFFLE = 1 << 0,   /* chunk-wise shuffle; else storage order */
+	DIESEL_DROP_LAST = 1 << 1, /* only full batches */
+};
+
+/* The order of batches is a pure function of these (dataset/shuffle.h). */
+struct diesel_session_options {
+	uint64_t seed;
+	uint64_t epoch;         /* of the first batch */
+	uint64_t first_batch;   /* of this rank within the epoch: resume here */
+	uint32_t flags;         /* enum diesel_session_flag */
+	uint32_t rank, world;   /* world >= 1 */
+	uint32_t batch;         /* samples a batch, >= 1 */
+	uint32_t stride;        /* this session delivers batches first, first+stride, ...; 1 unless several */
+	uint32_t offset;        /* worker processes share the work of one rank: batch % stride == offset */
+	uint32_t window_chunks; /* 0: the daemon's default */
+	uint32_t reconnect_ms;  /* how long to wait for a lost daemon; 0: fail at once */
+	uint32_t reserved[4];
+};
+
+int diesel_session_open(struct diesel_dataset *dataset, const struct diesel_session_options *options,
+			struct diesel_session **ret, char *error, size_t error_size);
+/* Batches that are held stay readable until each is released. */
+void diesel_session_close(struct diesel_session *session);
+
+/* Batches of this rank in an epoch (over all strides). */
+uint64_t diesel_session_n_batches(const struct diesel_session *session);
+
+/* One sample of a batch. */
+struct diesel_item {
+	const uint8_t *data; /* NULL in a packed batch: data is at batch.packed + i * batch.item_bytes */
+	uint64_t sample;     /* number in the snapshot */
+	uint32_t bytes;
+	int32_t label; /* class index, -1 without class folders */
+};
+
+/*
+ * A batch in shared memory, valid until it is released (also after the session is closed).
+ * packed: all samples have the same length and lie one behind the other: a uint8 array
+ * [n_items, item_bytes], 64-byte aligned. The mapping is private copy-on-write: the holder may write to it
+ * and nobody else sees that. Otherwise packed is NULL and each item points into a read-only mapping of a
+ * cached chunk: writing there is a segmentation fault.
+ */
+struct diesel_batch {
+	uint64_t epoch;
+	uint64_t index; /* of this rank within the epoch */
+	uint32_t n_items;
+	uint32_t item_bytes;
+	uint8_t *packed;
+	const struct diesel_item *items; /* n_items, valid until release */
+	const int64_t *labels;           /* n_items */
+	void *lease;                     /* for diesel_batch_release() */
+};
+
+/*
+ * The next batch of the session. A batch that is ready costs no system call.
+ * 0: *ret is filled; 1: the epoch is over (the next call starts the following epoch);
+ * -EBADMSG: a damaged chunk (diesel_session_error() names chunk and sample; the following call goes on with
+ * the next batch); -ETIMEDOUT: the daemon did not come back within reconnect_ms; -EINTR: a signal came
+ * while waiting (call again).
+ */
+int diesel_session_next(struct diesel_session *session, struct diesel_batch *ret);
+/* Continue at (epoch, batch of this rank); what was prefetched for elsewhere is dropped. */
+int diesel_session_seek(struct diesel_session *session, uint64_t epoch, uint64_t batch);
+/* How many batches the caller may hold before the daemon has no slot left to work ahead (>= 2). */
+uint32_t diesel_session_max_held(const struct diesel_session *session);
+const char *diesel_session_error(const struct diesel_session *session);
+/* One line when something worth telling happened since the last call ("dieseld went away, waiting"), or
+ * NULL. */
+const char *diesel_session_notice(struct diesel_session *session);
+
+/* Gives a batch back; NULL is fine. */
+void diesel_batch_release(void *lease);
+
+/*
+ * A marker that does nothing by itself: diesel-analyze sets a probe on it and so knows exactly when a
+ * loader's next() runs and what it waited for. kind: enum mark_kind of bpf/event.h
+ * (1 next begins, 2 next ends, 3 about to sleep for a batch, 4 slept; value: 1 fetch, 2 preparation).
+ * libdiesel calls it with 3 and 4, and only when no batch was ready; loaders call it with 1 and 2.
+ */
+void diesel_mark(uint32_t kind, uint64_t value);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Datasets served by dieseld, the node's data daemon.
+
+    import diesel_loader.torch
+    loader = diesel_loader.torch.DataLoader("/data/photos.diesel", batch_size=64, shuffle=True, seed=1)
+
+This module needs neither PyTorch nor anything else outside the standard library.
+"""
+from .dataset import Dataset
+from .errors import DamagedData
+
+__all__ = ["DamagedData", "Dataset", "__version__"]
+__version__ = "0.1.0"

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A dataset that dieseld serves: its size, classes and paths."""
+import ctypes
+import os
+
+from . import errors, native
+from .native import byref, lib
+
+
+class Dataset:
+    """A packed dataset directory, opened through the node's daemon.
+
+    path: the directory that `dieselctl pack` made.
+    socket: the daemon's socket; default $DIESEL_SOCKET, else /run/diesel/dieseld.sock.
+
+    The connection belongs to a process: after a fork, and when the object is unpickled, it is opened anew
+    at first use. Raises FileNotFoundError, PermissionError, DamagedData, ConnectionError.
+    """
+
+    def __init__(self, path, socket=None):
+        self.path = os.path.abspath(os.fspath(path))
+        self.socket = socket
+        self._pid = self._handle = None
+        self._describe()
+
+    def _describe(self):
+        info = native.DatasetInfo()
+        lib.diesel_dataset_info(self.handle, byref(info))
+        self.version = info.version
+        self.n_bytes = info.total_bytes
+        self.equal_bytes = info.equal_bytes or None
+        self._n_samples = info.n_samples
+        self.classes = [native.borrowed_text(lib.diesel_dataset_class, self.handle, i)
+                        for i in range(info.n_classes)]
+        self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
+
+    @property
+    def handle(self):
+        """libdiesel's object in this process."""
+        if self._pid != os.getpid():  # not close(): after a fork the connection is the parent's
+            handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
+            socket = os.fsencode(self.socket) if self.socket else None
+            result = lib.diesel_dataset_open(os.fsencode(self.path), socket, byref(handle), text, len(text))
+            if result < 0:
+                raise errors.from_result(result, os.fsdecode(text.value))
+            self._handle, self._pid = handle, os.getpid()
+        return self._handle
+
+    def __len__(self):
+        return self._n_samples
+
+    def sample_path(self, sample):
+        """Path of a sample inside the dataset, by its number."""
+        return native.borrowed_text(lib.diesel_dataset_path, self.handle, sample)
+
+    def __getstate__(self):
+        return {**self.__dict__, "_pid": None, "_handle": None}
+
+    def __del__(self):
+        if getattr(self, "_pid", None) == os.getpid():
+            lib.diesel_dataset_close(self._handle)
+
+    def __repr__(self):
+        return (f"{type(self).__name__}({self.path!r}: {len(self)} samples, {len(self.classes)} classes, "
+                f"version {self.version})")

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Failures of libdiesel as Python exceptions: OSError and its usual subclasses."""
+import errno
+
+
+class DamagedData(OSError):
+    """A chunk or snapshot does not match its checksums; the text names chunk and sample (EBADMSG)."""
+
+
+def from_result(result, text):
+    """The exception for a negative errno: FileNotFoundError, PermissionError, TimeoutError, ..."""
+    if -result == errno.EBADMSG:
+        return DamagedData(-result, text)
+    if -result == errno.EINVAL:
+        return ValueError(text)
+    return OSError(-result, text)  # picks the subclass by number

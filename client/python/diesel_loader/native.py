@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libdiesel through ctypes: the structs and calls of client/diesel.h, nothing more.
+
+Every call releases the GIL while it runs.
+"""
+import ctypes
+import ctypes.util
+import os
+import pathlib
+from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_int32, c_int64, c_size_t
+from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
+
+SHUFFLE = 1 << 0
+DROP_LAST = 1 << 1
+
+MARK_NEXT_BEGIN = 1
+MARK_NEXT_END = 2
+
+ERROR_BYTES = 512
+
+
+class DatasetInfo(Structure):
+    _fields_ = [("version", c_uint64), ("n_samples", c_uint64), ("n_chunks", c_uint64),
+                ("total_bytes", c_uint64), ("n_classes", c_uint32), ("equal_bytes", c_uint32),
+                ("max_bytes", c_uint32), ("reserved", c_uint32)]
+
+
+class SessionOptions(Structure):
+    _fields_ = [("seed", c_uint64), ("epoch", c_uint64), ("first_batch", c_uint64), ("flags", c_uint32),
+                ("rank", c_uint32), ("world", c_uint32), ("batch", c_uint32), ("stride", c_uint32),
+                ("offset", c_uint32), ("window_chunks", c_uint32), ("reconnect_ms", c_uint32),
+                ("reserved", c_uint32 * 4)]
+
+
+class Item(Structure):
+    _fields_ = [("data", c_void_p), ("sample", c_uint64), ("bytes", c_uint32), ("label", c_int32)]
+
+
+class Batch(Structure):
+    _fields_ = [("epoch", c_uint64), ("index", c_uint64), ("n_items", c_uint32), ("item_bytes", c_uint32),
+                ("packed", c_void_p), ("items", POINTER(Item)), ("labels", c_void_p), ("lease", c_void_p)]
+
+
+def _find():
+    """The library: DIESEL_LIB (a folder, as ./dev sets it), beside this package, or the system's."""
+    folder = os.environ.get("DIESEL_LIB")
+    candidates = [pathlib.Path(folder) / "libdiesel.so"] if folder else []
+    candidates.append(pathlib.Path(__file__).with_name("libdiesel.so"))
+    for path in candidates:
+        if path.exists():
+            return str(path)
+    found = ctypes.util.find_library("diesel")
+    if not found:
+        raise ImportError("libdiesel.so not found: install diesel, or set DIESEL_LIB to the folder that has it")
+    return found
+
+
+def _load():
+    library = ctypes.CDLL(_find())
+    calls = {
+        "diesel_version": (c_char_p, []),
+        "diesel_dataset_open": (c_int, [c_char_p, c_char_p, POINTER(c_void_p), c_char_p, c_size_t]),
+        "diesel_dataset_close": (None, [c_void_p]),
+        "diesel_dataset_info": (c_int, [c_void_p, POINTER(DatasetInfo)]),
+        "diesel_dataset_class": (c_int, [c_void_p, c_uint32, POINTER(c_void_p), POINTER(c_size_t)]),
+        "diesel_dataset_path": (c_int, [c_void_p, c_uint64, POINTER(c_void_p), POINTER(c_size_t)]),
+        "diesel_session_open": (c_int, [c_void_p, POINTER(SessionOptions), POINTER(c_void_p), c_char_p, c_size_t]),
+        "diesel_session_close": (None, [c_void_p]),
+        "diesel_session_n_batches": (c_uint64, [c_void_p]),
+        "diesel_session_next": (c_int, [c_void_p, POINTER(Batch)]),
+        "diesel_session_seek": (c_int, [c_void_p, c_uint64, c_uint64]),
+        "diesel_session_max_held": (c_uint32, [c_void_p]),
+        "diesel_session_error": (c_char_p, [c_void_p]),
+        "diesel_session_notice": (c_char_p, [c_void_p]),
+        "diesel_batch_release": (None, [c_void_p]),
+        "diesel_mark": (None, [c_uint32, c_uint64]),
+    }
+    for name, (result, arguments) in calls.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+lib = _load()
+
+
+def borrowed_text(function, handle, index):
+    """The text that a call of the form (handle, index, *ret_text, *ret_length) lends us, as str."""
+    text, length = c_void_p(), c_size_t()
+    result = function(handle, index, byref(text), byref(length))
+    if result < 0:
+        raise IndexError(index)
+    return os.fsdecode(ctypes.string_at(text.value, length.value))
+
+
+def array_at(address, count, ctype=c_uint8):
+    """`count` elements of shared memory as a buffer; it owns nothing: keep the lease beside it."""
+    return (ctype * count).from_address(address)
+
+
+__all__ = ["Batch", "DatasetInfo", "SessionOptions", "array_at", "borrowed_text", "byref", "c_int64", "lib"]

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A packed dataset and a dieseld for the time of a benchmark or test."""
+import json
+import os
+import pathlib
+import subprocess
+import threading
+import time
+
+import support
+
+
+def pack(source, dataset, *options):
+    """dieselctl pack; the dataset's path."""
+    subprocess.run([support.program("dieselctl"), "pack", source, dataset, *map(str, options)], check=True,
+                   stdout=subprocess.DEVNULL)
+    return dataset
+
+
+class Daemon:
+    """dieseld on a socket of its own in `folder`; sets DIESEL_SOCKET while it runs.
+
+    prefix: command(argv) of a Throttle, to put the daemon in its group. Also samples the daemon's resident
+    memory: peak_rss_bytes."""
+
+    def __init__(self, folder, *options, prefix=None):
+        self.socket = pathlib.Path(folder) / "dieseld.sock"
+        argv = [support.program("dieseld"), "--socket", str(self.socket), *map(str, options)]
+        self.argv = prefix(argv) if prefix else argv
+        self.peak_rss_bytes = 0
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.argv)
+        for _ in range(200):
+            if self.socket.exists() or self.process.poll() is not None:
+                break
+            time.sleep(0.02)
+        if self.process.poll() is not None:
+            raise RuntimeError(f"dieseld ended at once with exit status {self.process.returncode}")
+        self._previous = os.environ.get("DIESEL_SOCKET")
+        os.environ["DIESEL_SOCKET"] = str(self.socket)
+        self._stop = threading.Event()
+        self._sampler = threading.Thread(target=self._sample, daemon=True)
+        self._sampler.start()
+        return self
+
+    def _sample(self):
+        while not self._stop.wait(0.05):
+            self.peak_rss_bytes = max(self.peak_rss_bytes, self.rss_bytes())
+
+    def rss_bytes(self):
+        try:
+            for line in pathlib.Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1]) * 1024
+        except OSError:
+            pass
+        return 0
+
+    def cpu_s(self):
+        """CPU seconds the daemon has used so far."""
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def status(self):
+        """What the daemon says of itself, as `dieselctl status --json` prints it."""
+        answer = subprocess.run([support.program("dieselctl"), "status", "--json"], check=True,
+                                capture_output=True, text=True).stdout
+        return json.loads(answer)
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._sampler.join()
+        if self._previous is None:
+            os.environ.pop("DIESEL_SOCKET", None)
+        else:
+            os.environ["DIESEL_SOCKET"] = self._previous
+        self.process.terminate()
+        self.process.wait()

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""diesel_loader.torch.DataLoader on a real dieseld, against PyTorch and torchvision on the raw files."""
+import os
+import pathlib
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+import support  # noqa: E402
+from serving import Daemon, pack  # noqa: E402
+
+try:
+    import numpy
+    import torch
+    from PIL import Image
+    from torchvision import datasets, transforms
+
+    import diesel_loader.torch as diesel
+    from diesel_loader import DamagedData
+except ImportError as error:
+    support.skip(f"needs {error.name}")
+
+N_CLASSES, PER_CLASS, EQUAL = 5, 61, 4096
+
+
+def make_tree(folder, equal):
+    rng = numpy.random.default_rng(7)
+    for c in range(N_CLASSES):
+        group = folder / f"class-{chr(ord('e') - c)}"
+        group.mkdir(parents=True)
+        for i in range(PER_CLASS):
+            size = EQUAL if equal else int(rng.integers(0, 9000))
+            (group / f"{i:03d}.bin").write_bytes(rng.bytes(size))
+
+
+def make_images(folder):
+    rng = numpy.random.default_rng(8)
+    for c in range(3):
+        group = folder / f"kind{c}"
+        group.mkdir(parents=True)
+        for i in range(10):
+            Image.fromarray(rng.integers(0, 255, (20, 30, 3), dtype=numpy.uint8)).save(group / f"{i}.png")
+
+
+def contents(folder):
+    """{bytes of a file: index of its class folder}."""
+    names = sorted(path.name for path in folder.iterdir())
+    return {path.read_bytes(): names.index(path.parent.name) for path in folder.rglob("*.*")}
+
+
+def flat(batches):
+    """[(bytes, label)] of all samples, in order."""
+    return [(item.numpy().tobytes(), label) for data, labels in batches for item, label in zip(data, labels.tolist())]
+
+
+class LoaderTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        make_tree(cls.folder / "equal", True)
+        make_tree(cls.folder / "ragged", False)
+        make_images(cls.folder / "images")
+        cls.sets = {name: pack(cls.folder / name, cls.folder / f"{name}.diesel", "--chunk-size", "4M")
+                    for name in ("equal", "ragged", "images")}
+        cls.daemon = cls.enterClassContext(Daemon(cls.folder))
+
+    def loader(self, name="equal", **options):
+        return diesel.DataLoader(self.sets[name], **{"batch_size": 32, "shuffle": True, "seed": 3, **options})
+
+    def test_equal_lengths_give_one_tensor_of_the_shapes_pytorch_gives(self):
+        batches = list(self.loader())
+        want = list(torch.utils.data.DataLoader(torch.zeros(N_CLASSES * PER_CLASS, EQUAL, dtype=torch.uint8), 32))
+        self.assertEqual([data.shape for data, _ in batches], [data.shape for data in want])
+        self.assertTrue(all(data.dtype == torch.uint8 and labels.dtype == torch.int64 for data, labels in batches))
+
+    def test_every_sample_once_with_its_bytes_and_its_label(self):
+        for name in ("equal", "ragged"):
+            want = contents(self.folder / name)
+            got = flat(self.loader(name))
+            self.assertEqual(len(got), N_CLASSES * PER_CLASS)
+            self.assertEqual(dict(got), want)
+
+    def test_ragged_lengths_give_views(self):
+        data, labels = next(iter(self.loader("ragged")))
+        self.assertIsInstance(data, list)
+        self.assertEqual(len(data), len(labels))
+        self.assertTrue(all(view.dim() == 1 and view.dtype == torch.uint8 for view in data))
+
+    def test_classes_are_image_folders(self):
+        want = datasets.ImageFolder(self.folder / "images")
+        got = diesel.Dataset(self.sets["images"])
+        self.assertEqual(got.classes, want.classes)
+        self.assertEqual(got.class_to_idx, want.class_to_idx)
+
+    def test_transform_gives_what_image_folder_gives(self):
+        want = {image.numpy().tobytes(): label
+                for image, label in datasets.ImageFolder(self.folder / "images", transforms.ToTensor())}
+        for workers in (0, 2):
+            batches = list(self.loader("images", transform=transforms.ToTensor(), num_workers=workers, batch_size=8))
+            self.assertEqual([tuple(data.shape) for data, _ in batches], [(8, 3, 20, 30)] * 3 + [(6, 3, 20, 30)])
+            self.assertEqual(dict(flat(batches)), want)
+
+    def test_workers_keep_the_order_of_no_workers(self):
+        for options in ({}, {"persistent_workers": True, "multiprocessing_context": "spawn"}):
+            none = self.loader(transform=same)
+            several = self.loader(transform=same, num_workers=3, **options)
+            for _ in range(2):
+                self.assertEqual(flat(none), flat(several))
+
+    def test_epochs_differ_and_repeat(self):
+        loader = self.loader()
+        first, second = flat(loader), flat(loader)
+        self.assertNotEqual(first, second)
+        self.assertEqual(sorted(first), sorted(second))
+        loader.set_epoch(0)
+        self.assertEqual(flat(loader), first)
+        self.assertEqual(flat(self.loader()), first)
+        self.assertNotEqual(flat(self.loader(seed=4)), first)
+
+    def test_without_shuffle_the_order_never_changes(self):
+        loader = self.loader(shuffle=False)
+        self.assertEqual(flat(loader), flat(loader))
+
+    def test_resume_in_mid_epoch_twice(self):
+        for workers in (0, 2):
+            options = {"transform": same, "num_workers": workers}
+            want = flat(self.loader(**options))
+            got, state = [], None
+            for stop in (3, 2, 100):
+                loader = self.loader(**options)
+                if state:
+                    loader.load_state_dict(pickle.loads(pickle.dumps(state)))
+                for k, batch in enumerate(loader):
+                    got.append(batch)
+                    if k + 1 == stop:
+                        break
+                state = loader.state_dict()
+            self.assertEqual(flat(got), want)
+
+    def test_resume_into_another_order_is_refused(self):
+        state = self.loader().state_dict()
+        with self.assertRaisesRegex(ValueError, "seed was 3, now it is 4"):
+            self.loader(seed=4).load_state_dict(state)
+
+    def test_ranks_share_an_epoch_and_have_equally_many_batches(self):
+        for world in (2, 3, 7):
+            shares = [list(self.loader(rank=rank, world_size=world)) for rank in range(world)]
+            self.assertEqual({len(share) for share in shares}, {len(self.loader(rank=0, world_size=world))})
+            got = [sample for share in shares for sample in flat(share)]
+            self.assertEqual(sorted(got), sorted(flat(self.loader())))
+
+    def test_rank_and_world_size_come_from_the_environment(self):
+        os.environ.update(RANK="1", WORLD_SIZE="2")
+        try:
+            got = flat(self.loader())
+        finally:
+            del os.environ["RANK"], os.environ["WORLD_SIZE"]
+        self.assertEqual(got, flat(self.loader(rank=1, world_size=2)))
+
+    def test_batches_that_are_kept_stay_right(self):
+        for name in ("equal", "ragged"):
+            want = [flat(loader) for loader in [self.loader(name)] for _ in range(3)]
+            keeping = self.loader(name)
+            kept = [list(keeping) for _ in range(3)]
+            self.assertEqual([flat(batches) for batches in kept], want)
+
+    def test_writing_to_a_batch_changes_nobody_elses(self):
+        want = flat(self.loader())
+        for data, _ in self.loader():
+            data.fill_(1)
+        self.assertEqual(flat(self.loader()), want)
+
+    def test_early_break_then_next_epoch(self):
+        loader = self.loader()
+        next(iter(loader))
+        loader.set_epoch(1)
+        second = flat(loader)
+        fresh = self.loader()
+        fresh.set_epoch(1)
+        self.assertEqual(second, flat(fresh))
+
+    def test_missing_dataset(self):
+        with self.assertRaisesRegex(FileNotFoundError, "nothing-here"):
+            diesel.DataLoader(self.folder / "nothing-here")
+
+    def test_no_daemon(self):
+        with self.assertRaises(ConnectionError):
+            diesel.Dataset(self.sets["equal"], socket=str(self.folder / "no.sock"))
+
+    def test_bad_arguments(self):
+        for options in ({"batch_size": 0}, {"num_workers": -1}, {"rank": 2, "world_size": 2}, {"rank": 0}):
+            with self.assertRaises(ValueError):
+                self.loader(**options)
+
+
+class DaemonDeathTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        make_tree(self.folder / "raw", True)
+        self.dataset = pack(self.folder / "raw", self.folder / "packed", "--chunk-size", "4M")
+
+    def test_killed_in_mid_epoch_nothing_is_lost_or_doubled(self):
+        with Daemon(self.folder) as first:
+            loader = diesel.DataLoader(self.dataset, batch_size=8, shuffle=True, seed=5)
+            want = flat(loader)
+            loader.set_epoch(0)
+            batches = iter(loader)
+            got = [next(batches) for _ in range(5)]
+            first.process.send_signal(signal.SIGKILL)
+            first.process.wait()
+            with self.assertLogs("diesel_loader", "WARNING"), Daemon(self.folder):
+                got += list(batches)
+            self.assertEqual(flat(got), want)
+
+    def test_a_daemon_that_stays_away_is_a_timeout(self):
+        with Daemon(self.folder) as daemon:
+            loader = diesel.DataLoader(self.dataset, batch_size=8, timeout=0.5)
+            batches = iter(loader)
+            next(batches)
+            daemon.process.send_signal(signal.SIGKILL)
+            daemon.process.wait()
+            with self.assertRaises(OSError):
+                for _ in batches:
+                    pass
+
+    def test_a_killed_client_gives_everything_back(self):
+        code = ("import sys, time, diesel_loader.torch as d; l = d.DataLoader(sys.argv[1], batch_size=4);"
+                "held = [next(iter(l))]; print('holds', flush=True); time.sleep(60)")
+        with Daemon(self.folder) as daemon:
+            client = subprocess.Popen([support.PYTHON, "-c", code, str(self.dataset)], stdout=subprocess.PIPE)
+            client.stdout.readline()
+            self.assertEqual(len(daemon.status()["sessions"]), 1)
+            client.kill()
+            client.wait()
+            client.stdout.close()
+            for _ in range(100):
+                status = daemon.status()
+                if not status["sessions"]:
+                    break
+                time.sleep(0.05)
+            self.assertEqual(status["sessions"], [])
+            self.assertEqual(status["pinned_segments"], 0)
+
+    def test_a_damaged_chunk_is_named_and_never_served(self):
+        chunk = next((self.dataset / "chunks").iterdir())
+        data = bytearray(chunk.read_bytes())
+        data[len(data) // 2] ^= 0x10
+        chunk.chmod(0o600)
+        chunk.write_bytes(data)
+        with Daemon(self.folder):
+            loader = diesel.DataLoader(self.dataset, batch_size=8)
+            with self.assertRaisesRegex(DamagedData, chunk.stem):
+                for _ in loader:
+                    pass
+
+
+def same(data):
+    """A transform at module level, so that it can be pickled for spawned workers."""
+    return data.clone()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+if(TARGET dieseld)
+  diesel_script_test(integration torch_loader /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_torch_loader.py)
+endif()

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Readers of /proc. root is "/proc" or a directory that looks like it. All texts in there come from other
+ * processes or a future kernel: parsers take what they know and answer -EBADMSG to what they cannot read.
+ * A process can go at any moment: -ENOENT or -ESRCH.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* The whole file, NUL-terminated, at most max_bytes of it (the rest is left out). Caller frees. */
+int proc_read_file(const char *path, size_t max_bytes, char **ret_text, size_t *ret_length);
+
+/* /proc/PID/stat and /proc/PID/task/TID/stat. */
+struct proc_stat {
+	pid_t pid;
+	char comm[64]; /* may hold spaces and brackets */
+	char state;    /* R S D T t Z X I */
+	pid_t parent;
+	uint64_t minor_faults, major_faults;
+	uint64_t user_ticks, system_ticks; /* sysconf(_SC_CLK_TCK) a second */
+	uint64_t n_threads;
+	uint64_t start_ticks; /* since boot */
+	uint64_t resident_pages;
+};
+
+int proc_stat_parse(const char *text, struct proc_stat *ret_stat);
+int proc_stat_read(const char *root, pid_t pid, struct proc_stat *ret_stat);
+
+/* /proc/PID/status: what stat does not have. */
+struct proc_status {
+	pid_t tgid;
+	pid_t ns_pid; /* in the innermost PID namespace */
+	uid_t uid;    /* effective */
+	uint64_t effective_capabilities;
+	uint64_t resident_bytes;
+	uint64_t voluntary_switches, forced_switches;
+};
+
+int proc_status_parse(const char *text, struct proc_status *ret_status);
+int proc_status_read(const char *root, pid_t pid, struct proc_status *ret_status);
+
+/* The name as the kernel has it, without the newline; cut to size. */
+int proc_comm_read(const char *root, pid_t pid, char *buffer, size_t size);
+
+/* The command line with spaces between the words, control characters as '?'; cut to size. Empty for kernel
+ * threads and zombies. */
+int proc_cmdline_read(const char *root, pid_t pid, char *buffer, size_t size);
+
+struct proc_mapping {
+	uint64_t start, end;
+	uint64_t offset_bytes;
+	uint64_t device; /* kernel encoding: major << 20 | minor */
+	uint64_t inode;  /* 0: no file */
+	bool readable, writable, executable, shared;
+	const char *path; /* "" when there is none; valid during the call only */
+};
+
+/* Calls handle for each mapping of a process; a result other than 0 ends the walk and is returned. */
+int proc_mappings(const char *root, pid_t pid, int (*handle)(void *user, const struct proc_mapping *mapping),
+		  void *user);
+
+/* Parses one line; changes it. -EBADMSG. */
+int proc_mapping_parse(char *line, struct proc_mapping *ret_mapping);
+
+/* Ascending TIDs of a process / PIDs of all processes / PIDs of the children that pid's threads made.
+ * Caller frees. */
+int proc_threads(const char *root, pid_t pid, pid_t **ret_tids, size_t *ret_n);
+int proc_processes(const char *root, pid_t **ret_pids, size_t *ret_n);
+int proc_children(const char *root, pid_t pid, pid_t **ret_pids, size_t *ret_n);
+
+/* The "cpu" line of /proc/stat: ticks of all CPUs since boot. steal: taken by the hypervisor. */
+struct proc_cpu_ticks {
+	uint64_t user, nice, system, idle, iowait, irq, softirq, steal;
+};
+
+int proc_cpu_ticks_parse(const char *text, struct proc_cpu_ticks *ret_ticks);
+int proc_cpu_ticks_read(const char *root, struct proc_cpu_ticks *ret_ticks);
+
+struct proc_meminfo {
+	uint64_t total_bytes, free_bytes, available_bytes, cached_bytes, dirty_bytes, writeback_bytes;
+};
+
+int proc_meminfo_parse(const char *text, struct proc_meminfo *ret_meminfo);
+int proc_meminfo_read(const char *root, struct proc_meminfo *ret_meminfo);

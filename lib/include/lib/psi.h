@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Pressure stall information: /proc/pressure/{cpu,io,memory}, and the same files of a cgroup. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct psi_line {
+	double avg10_ratio, avg60_ratio, avg300_ratio; /* of the last 10, 60, 300 s; 0 to 1 */
+	uint64_t total_ns;                             /* since boot */
+};
+
+struct psi {
+	struct psi_line some; /* at least one task was stalled */
+	struct psi_line full; /* all were; zeros where the kernel has no such line (cpu before 5.13) */
+	bool has_full;
+};
+
+int psi_parse(const char *text, struct psi *ret_psi);
+
+/* path: the whole name, "/proc/pressure/io". -ENOENT: no PSI here; -EOPNOTSUPP: compiled in but switched off.
+ */
+int psi_read(const char *path, struct psi *ret_psi);

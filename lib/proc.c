@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/proc.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+
+#define SMALL_BYTES   16384 /* stat, status, comm, cmdline, meminfo: a few KiB at most */
+#define STAT_CPU_LINE 512   /* only the first line of /proc/stat is wanted */
+
+int proc_read_file(const char *path, size_t max_bytes, char **ret_text, size_t *ret_length)
+{
+	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+	_cleanup_(freep) char *text = NULL;
+	size_t length = 0;
+
+	if (fd < 0)
+		return -errno;
+	text = malloc(max_bytes + 1);
+	if (!text)
+		return -ENOMEM;
+	while (length < max_bytes) {
+		ssize_t n = read(fd, text + length, max_bytes - length);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			break;
+		length += (size_t)n;
+	}
+	text[length] = '\0';
+	if (ret_length)
+		*ret_length = length;
+	*ret_text = steal_pointer(text);
+	return 0;
+}
+
+static int read_of(const char *root, pid_t pid, const char *name, char **ret_text, size_t *ret_length)
+{
+	char path[4200];
+
+	snprintf(path, sizeof(path), "%s/%d/%s", root, (int)pid, name);
+	return proc_read_file(path, SMALL_BYTES, ret_text, ret_length);
+}
+
+int proc_stat_parse(const char *text, struct proc_stat *ret_stat)
+{
+	const char *open = strchr(text, '(');
+	const char *close = strrchr(text, ')'); /* the name may hold any of these: its end is the last */
+	struct proc_stat stat = {0};
+	size_t length;
+	int pid, parent;
+
+	if (!open || !close || close < open || sscanf(text, "%d", &pid) != 1)
+		return -EBADMSG;
+	length = (size_t)(close - open - 1);
+	if (length >= sizeof(stat.comm))
+		length = sizeof(stat.comm) - 1;
+	memcpy(stat.comm, open + 1, length);
+	if (sscanf(close + 1,
+		   " %c %d %*d %*d %*d %*d %*u %" SCNu64 " %*u %" SCNu64 " %*u %" SCNu64 " %" SCNu64
+		   " %*d %*d %*d %*d %" SCNu64 " %*d %" SCNu64 " %*u %" SCNu64,
+		   &stat.state, &parent, &stat.minor_faults, &stat.major_faults, &stat.user_ticks,
+		   &stat.system_ticks, &stat.n_threads, &stat.start_ticks, &stat.resident_pages) != 9)
+		return -EBADMSG;
+	stat.pid = pid;
+	stat.parent = parent;
+	*ret_stat = stat;
+	return 0;
+}
+
+int proc_stat_read(const char *root, pid_t pid, struct proc_stat *ret_stat)
+{
+	_cleanup_(freep) char *text = NULL;
+	int r = read_of(root, pid, "stat", &text, NULL);
+
+	return r ? r : proc_stat_parse(text, ret_stat);
+}
+
+/* The text behind "key:" at the start of a line; NULL: not there. */
+static const char *value_of(const char *text, const char *key)
+{
+	size_t length = strlen(key);
+
+	while (text) {
+		if (!strncmp(text, key, length) && text[length] == ':')
+			return text + length + 1;
+		text = strchr(text, '\n');
+		if (text)
+			text++;
+	}
+	return NULL;
+}
+
+static uint64_t number_of(const char *text, const char *key)
+{
+	const char *value = value_of(text, key);
+
+	return value ? strtoull(value, NULL, 10) : 0;
+}
+
+/* The last number of a line: NSpid lists the PID in every namespace, innermost last. */
+static pid_t last_number(const char *line)
+{
+	long number = 0;
+
+	while (*line && *line != '\n') {
+		if (isdigit((unsigned char)*line)) {
+			char *end;
+
+			number = strtol(line, &end, 10);
+			line = end;
+		} else {
+			line++;
+		}
+	}
+	return (pid_t)number;
+}
+
+int proc_status_parse(const char *text, struct proc_status *ret_status)
+{
+	const char *tgid = value_of(text, "Tgid");
+	const char *uid = value_of(text, "Uid");
+	const char *capabilities = value_of(text, "CapEff");
+	const char *ns_pid = value_of(text, "NSpid");
+	struct proc_status status = {0};
+	unsigned effective;
+
+	if (!tgid || !uid || !capabilities || sscanf(uid, "%*u %u", &effective) != 1)
+		return -EBADMSG;
+	status.tgid = (pid_t)strtol(tgid, NULL, 10);
+	status.ns_pid = ns_pid ? last_number(ns_pid) : status.tgid;
+	status.uid = effective;
+	status.effective_capabilities = strtoull(capabilities, NULL, 16);
+	status.resident_bytes = number_of(text, "VmRSS") * 1024;
+	status.voluntary_switches = number_of(text, "voluntary_ctxt_switches");
+	status.forced_switches = number_of(text, "nonvoluntary_ctxt_switches");
+	*ret_status = status;
+	return 0;
+}
+
+int proc_status_read(const char *root, pid_t pid, struct proc_status *ret_status)
+{
+	_cleanup_(freep) char *text = NULL;
+	int r = read_of(root, pid, "status", &text, NULL);
+
+	return r ? r : proc_status_parse(text, ret_status);
+}
+
+int proc_comm_read(const char *root, pid_t pid, char *buffer, size_t size)
+{
+	_cleanup_(freep) char *text = NULL;
+	size_t length;
+	int r = read_of(root, pid, "comm", &text, &length);
+
+	if (r)
+		return r;
+	if (length > 0 && text[length - 1] == '\n')
+		text[length - 1] = '\0';
+	snprintf(buffer, size, "%s", text);
+	return 0;
+}
+
+int proc_cmdline_read(const char *root, pid_t pid, char *buffer, size_t size)
+{
+	_cleanup_(freep) char *text = NULL;
+	size_t length;
+	int r = read_of(root, pid, "cmdline", &text, &length);
+
+	if (r)
+		return r;
+	while (length > 0 && !text[length - 1])
+		length--;
+	text[length] = '\0';
+	for (size_t i = 0; i < length; i++) {
+		if (!text[i])
+			text[i] = ' ';
+		else if (iscntrl((unsigned char)text[i]))
+			text[i] = '?';
+	}
+	snprintf(buffer, size, "%s", text);
+	return 0;
+}
+
+int proc_cpu_ticks_parse(const char *text, struct proc_cpu_ticks *ret_ticks)
+{
+	struct proc_cpu_ticks t = {0};
+
+	/* Old kernels end after idle; steal came with 2.6.11. */
+	if (sscanf(text,
+		   "cpu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
+		   " %" SCNu64,
+		   &t.user, &t.nice, &t.system, &t.idle, &t.iowait, &t.irq, &t.softirq, &t.steal) != 8)
+		return -EBADMSG;
+	*ret_ticks = t;
+	return 0;
+}
+
+int proc_cpu_ticks_read(const char *root, struct proc_cpu_ticks *ret_ticks)
+{
+	_cleanup_(freep) char *text = NULL;
+	char path[4200];
+	int r;
+
+	snprintf(path, sizeof(path), "%s/stat", root);
+	r = proc_read_file(path, STAT_CPU_LINE, &text, NULL);
+	return r ? r : proc_cpu_ticks_parse(text, ret_ticks);
+}
+
+int proc_meminfo_parse(const char *text, struct proc_meminfo *ret_meminfo)
+{
+	if (!value_of(text, "MemTotal") || !value_of(text, "MemAvailable"))
+		return -EBADMSG;
+	ret_meminfo->total_bytes = number_of(text, "MemTotal") * 1024;
+	ret_meminfo->free_bytes = number_of(text, "MemFree") * 1024;
+	ret_meminfo->available_bytes = number_of(text, "MemAvailable") * 1024;
+	ret_meminfo->cached_bytes = number_of(text, "Cached") * 1024;
+	ret_meminfo->dirty_bytes = number_of(text, "Dirty") * 1024;
+	ret_meminfo->writeback_bytes = number_of(text, "Writeback") * 1024;
+	return 0;
+}
+
+int proc_meminfo_read(const char *root, struct proc_meminfo *ret_meminfo)
+{
+	_cleanup_(freep) char *text = NULL;
+	char path[4200];
+	int r;
+
+	snprintf(path, sizeof(path), "%s/meminfo", root);
+	r = proc_read_file(path, SMALL_BYTES, &text, NULL);
+	return r ? r : proc_meminfo_parse(text, ret_meminfo);
+}

@@ -30,8 +30,9 @@ enum event_type {
 	EVENT_EXEC = 6,    /* execve succeeded; start_ns == end_ns */
 	EVENT_EXIT = 7,    /* a thread of the job ended; carries its totals */
 	EVENT_NAME = 8,    /* a thread's comm: at its start, at attach, after a rename */
-	EVENT_LIBRARY = 9, /* a file was mapped executable: user space may want probes in it */
-	EVENT_ALIVE = 10,  /* written by the collector at attach for every thread that is there already */
+	EVENT_LIBRARY = 9, /* libtorch*, libdiesel*, libcuda* was mapped executable: worth a probe */
+	EVENT_ALIVE = 10,  /* at attach, for every thread that is there already; payload as EVENT_NAME */
+	EVENT_TOTALS = 11, /* at the end, for every thread still alive; payload as EVENT_EXIT */
 };
 
 /* How a sleep ended: what `current` was when the thread was made runnable. */
@@ -132,7 +133,7 @@ struct event {
 		struct {
 			uint64_t inode;
 			uint64_t device; /* kernel dev_t */
-			uint64_t reserved[2];
+			char name[16];   /* of the file, without its folder, cut */
 		} library;
 		uint64_t payload[4];
 	};

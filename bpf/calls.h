@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#pragma once
+
+/*
+ * Watched system calls, from entry to exit. These two programs run for every call of every process of the
+ * machine, so the number is looked at before anything else, on both sides.
+ */
+
+#include "recorder.h"
+#include "lifecycle.h"
+#include "syscalls_x86_64.h"
+
+#define MAP_ANONYMOUS 0x20
+#define PROT_EXEC     0x4
+
+#define CALL_ENTRY(name, number, kind) [number] = kind,
+static const uint8_t call_kinds[WATCHED_NUMBERS] = {WATCHED_CALLS(CALL_ENTRY)};
+
+struct pollfd_user {
+	int32_t fd;
+	uint32_t events;
+};
+
+static __always_inline void call_poll(struct task_struct *task, struct member *member, struct pt_regs *regs)
+{
+	struct pollfd_user first = {.fd = -1};
+
+	member->argument = regs->si;
+	member->inode = 0;
+	member->file_type = EVENT_FILE_NONE;
+	if (regs->si && bpf_probe_read_user(&first, sizeof(first), (void *)regs->di))
+		first.fd = -1;
+	member->fd = first.fd;
+	member_file(task, member, first.fd);
+}
+
+/* Reads what the record needs of the arguments. false: this call is not wanted. */
+static __always_inline bool call_begin(struct task_struct *task, struct member *member, struct pt_regs *regs,
+				       uint32_t kind)
+{
+	member->inode = 0;
+	member->file_type = EVENT_FILE_NONE;
+	member->argument = 0;
+	member->fd = -1;
+	switch (kind) {
+	case CALL_FD:
+		member->argument = regs->dx;
+		/* fall through */
+	case CALL_CLOSE:
+		member->fd = regs->di;
+		member_file(task, member, member->fd);
+		break;
+	case CALL_OPEN: member->argument = regs->si; break;
+	case CALL_OPENAT:
+		member->argument = regs->dx;
+		if (member->nr == 437 && bpf_probe_read_user(&member->argument, 8, (void *)regs->dx))
+			member->argument = 0;
+		/* fall through */
+	case CALL_PATH: member->fd = regs->di; break;
+	case CALL_POLL: call_poll(task, member, regs); break;
+	case CALL_COUNT: member->argument = regs->di; break;
+	case CALL_MMAP:
+		if (regs->r10 & MAP_ANONYMOUS)
+			return false;
+		member->argument = regs->si;
+		member->fd = regs->r8;
+		member_file(task, member, member->fd);
+		break;
+	case CALL_FUTEX:
+		member->inode = regs->di;
+		member->argument = regs->si;
+		break;
+	}
+	return true;
+}
+
+SEC("?tp_btf/sys_enter")
+int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
+{
+	struct task_struct *task;
+	struct member *member;
+	uint32_t kind;
+
+	if ((unsigned long)nr >= WATCHED_NUMBERS)
+		return 0;
+	kind = call_kinds[nr];
+	if (!kind)
+		return 0;
+	task = bpf_get_current_task_btf();
+	member = member_of(task);
+	if (!member)
+		return 0;
+	member->nr = nr;
+	member->clipped = 0;
+	member->call_ns = call_begin(task, member, regs, kind) ? bpf_ktime_get_ns() : 0;
+	return 0;
+}
+
+/* A call that a thread was in when it was tagged: its start is the tagging, and off_ns or the state then. */
+static __always_inline bool call_resume(struct task_struct *task, struct member *member, struct pt_regs *regs,
+					long nr)
+{
+	if (!member->clipped)
+		return false;
+	member->nr = nr;
+	return call_begin(task, member, regs, call_kinds[nr & (WATCHED_NUMBERS - 1)]);
+}
+
+SEC("?tp_btf/sys_exit")
+int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
+{
+	unsigned long nr = regs->orig_ax;
+	struct task_struct *task;
+	struct member *member;
+	struct event *event;
+	uint32_t kind;
+	uint16_t flags = 0;
+
+	if (nr >= WATCHED_NUMBERS)
+		return 0;
+	kind = call_kinds[nr];
+	if (!kind)
+		return 0;
+	task = bpf_get_current_task_btf();
+	member = member_of(task);
+	if (!member)
+		return 0;
+	if (member->clipped) {
+		flags = EVENT_FLAG_CLIPPED;
+		if (!call_resume(task, member, regs, nr))
+			member->call_ns = 0;
+		member->clipped = 0;
+	}
+	if (!member->call_ns)
+		return 0;
+	if ((kind == CALL_OPEN || kind == CALL_OPENAT) && result >= 0)
+		member_file(task, member, result);
+	if (kind == CALL_MMAP && (regs->dx & PROT_EXEC) && result > 0)
+		record_library(task, member->fd);
+	event = record_begin(&data_ring, EVENT_SYSCALL, task);
+	if (event) {
+		event->start_ns = member->call_ns;
+		event->end_ns = bpf_ktime_get_ns();
+		event->flags = flags;
+		event->call.result = result;
+		event->call.inode = member->inode;
+		event->call.argument = member->argument;
+		event->call.fd = member->fd;
+		event->call.nr = nr;
+		event->call.file_type = member->file_type;
+		event->call.reserved = 0;
+		record_submit(event);
+	}
+	member->call_ns = 0;
+	return 0;
+}

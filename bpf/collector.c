@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "private.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/proc.h"
+#include "probes.h"
+#include "recorder.skel.h"
+
+#define DEFAULT_RING_BYTES (UINT64_C(32) << 20)
+#define MIN_RING_BYTES     UINT64_C(4096)
+#define MAX_RING_BYTES     (UINT64_C(1) << 30)
+
+static int libbpf_log(enum libbpf_print_level level, const char *format, va_list args)
+{
+	char line[512];
+	size_t n;
+
+	if (level == LIBBPF_DEBUG)
+		return 0;
+	vsnprintf(line, sizeof(line), format, args);
+	n = strcspn(line, "\n");
+	line[n] = '\0';
+	log_debug("%s", line);
+	return 0;
+}
+
+static int on_record(void *user, void *data, size_t size)
+{
+	struct collector *collector = user;
+	const struct event *event = data;
+
+	if (size < sizeof(*event))
+		return 0;
+	collector->events[event->type % COLLECTOR_EVENT_TYPES]++;
+	if (event->type == EVENT_LIBRARY || event->type == EVENT_EXEC)
+		probes_event(collector->probes, event);
+	if (collector->handle)
+		collector->handle(collector->user, event);
+	return 0;
+}
+
+static uint64_t ring_size(uint64_t wanted_bytes)
+{
+	uint64_t bytes = MIN_RING_BYTES;
+
+	if (!wanted_bytes)
+		wanted_bytes = DEFAULT_RING_BYTES;
+	while (bytes < wanted_bytes && bytes < MAX_RING_BYTES)
+		bytes <<= 1;
+	return bytes;
+}
+
+/* Says in a user's words why the kernel would not take the programs. */
+static int load_error(int r, struct error *err)
+{
+	if (r == -EPERM || r == -EACCES)
+		return error_set(err, -EPERM,
+				 "no privilege to load BPF programs: run as root (sudo), or give the program "
+				 "CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE");
+	return error_errno(err, r,
+			   "the kernel did not accept the recorder (diesel-analyze -v record shows its log)");
+}
+
+static int load(struct collector *collector, const struct collector_options *options, struct error *err)
+{
+	LIBBPF_OPTS(bpf_object_open_opts, opts, .btf_custom_path = options->btf_path);
+	uint64_t ring_bytes = ring_size(options->ring_bytes);
+	struct recorder *recorder = recorder__open_opts(&opts);
+	int r;
+
+	if (!recorder)
+		return error_errno(err, -errno, "cannot open the recorder");
+	collector->recorder = recorder;
+	r = hooks_select(recorder->obj, options->btf_path, err);
+	if (r)
+		return r;
+	recorder->rodata->recorder_tgid = (uint32_t)getpid();
+	recorder->rodata->wakeup_bytes = ring_bytes / 8;
+	r = bpf_map__set_max_entries(recorder->maps.data_ring, (uint32_t)ring_bytes);
+	if (r)
+		return error_errno(err, r, "cannot size the ring");
+	r = recorder__load(recorder);
+	return r ? load_error(r, err) : 0;
+}
+
+static int start(struct collector *collector, struct error *err)
+{
+	struct recorder *recorder = collector->recorder;
+	int r;
+
+	collector->probes = probes_new(recorder->obj);
+	collector->rings =
+	    ring_buffer__new(bpf_map__fd(recorder->maps.life_ring), on_record, collector, NULL);
+	if (!collector->probes || !collector->rings)
+		return error_set(err, -ENOMEM, "no memory for the collector");
+	r = ring_buffer__add(collector->rings, bpf_map__fd(recorder->maps.data_ring), on_record, collector);
+	if (r)
+		return error_errno(err, r, "cannot map the ring");
+	return hooks_attach(collector, recorder->obj, err);
+}
+
+int collector_open(const struct collector_options *options, struct collector **ret_collector,
+		   struct error *err)
+{
+	static const struct collector_options defaults;
+	struct collector *collector = calloc(1, sizeof(*collector));
+	int r;
+
+	if (!collector)
+		return error_set(err, -ENOMEM, "no memory for the collector");
+	libbpf_set_print(libbpf_log);
+	collector->cost.stats_fd = -1;
+	r = load(collector, options ? options : &defaults, err);
+	if (!r)
+		r = start(collector, err);
+	if (r) {
+		collector_close(collector);
+		return r;
+	}
+	collector->start_ns = clock_monotonic_ns();
+	collector->start_cpu_ns = cost_own_cpu_ns();
+	*ret_collector = collector;
+	return 0;
+}
+
+/* Runs a task walk and appends the records it writes to pending. */
+static int walk_tasks(struct collector *collector, struct bpf_program *program)
+{
+	struct bpf_link *link = bpf_program__attach_iter(program, NULL);
+	_cleanup_(closep) int fd = -1;
+	int r = 0;
+
+	if (!link)
+		return -errno;
+	fd = bpf_iter_create(bpf_link__fd(link));
+	if (fd < 0)
+		r = -errno;
+	while (!r) {
+		char *pending = realloc(collector->pending, collector->pending_bytes + 65536);
+		ssize_t n;
+
+		if (!pending) {
+			r = -ENOMEM;
+			break;
+		}
+		collector->pending = pending;
+		n = read(fd, pending + collector->pending_bytes, 65536);
+		if (n > 0)
+			collector->pending_bytes += (size_t)n;
+		else if (n == 0)
+			break;
+		else if (errno != EINTR && errno != EAGAIN)
+			r = -errno;
+	}
+	bpf_link__destroy(link);
+	return r;
+}
+
+int collector_tag(struct collector *collector, pid_t tgid, struct error *err)
+{
+	int r;
+
+	collector->recorder->bss->tag_tgid = (uint32_t)tgid;
+	/* Twice: a thread that was not tagged yet may have made one behind the walk's back. */
+	for (int i = 0; i < 2; i++) {
+		r = walk_tasks(collector, collector->recorder->progs.tag_tasks);
+		if (r)
+			return error_errno(err, r, "cannot walk the threads of process %d", (int)tgid);
+	}
+	if (!collector->pending_bytes && !collector->events[EVENT_ALIVE])
+		return error_set(err, -ESRCH, "there is no process %d", (int)tgid);
+	return 0;
+}
+
+/* Calls do once for each process that the records in [from, pending_bytes) name. */
+static void scan_tagged(struct collector *collector, size_t from)
+{
+	pid_t previous = 0;
+
+	for (size_t at = from; at + sizeof(struct event) <= collector->pending_bytes;
+	     at += sizeof(struct event)) {
+		struct event event;
+
+		memcpy(&event, collector->pending + at, sizeof(event));
+		if ((pid_t)event.tgid != previous)
+			probes_scan(collector->probes, (pid_t)event.tgid);
+		previous = (pid_t)event.tgid;
+	}
+}
+
+int collector_attach(struct collector *collector, pid_t tgid, struct error *err)
+{
+	size_t from = collector->pending_bytes;
+	int r = collector_tag(collector, tgid, err);
+
+	if (!r)
+		scan_tagged(collector, from);
+	return r;
+}
+
+static void flush_pending(struct collector *collector)
+{
+	for (size_t at = 0; at + sizeof(struct event) <= collector->pending_bytes;
+	     at += sizeof(struct event)) {
+		struct event event;
+
+		memcpy(&event, collector->pending + at, sizeof(event));
+		on_record(collector, &event, sizeof(event));
+	}
+	free(collector->pending);
+	collector->pending = NULL;
+	collector->pending_bytes = 0;
+}
+
+int collector_poll(struct collector *collector, int timeout_ms,
+		   void (*handle)(void *user, const struct event *event), void *user)
+{
+	int r, n;
+
+	collector->handle = handle;
+	collector->user = user;
+	flush_pending(collector);
+	r = ring_buffer__poll(collector->rings, timeout_ms);
+	/* Most records come without a wakeup. */
+	n = ring_buffer__consume(collector->rings);
+	collector->handle = NULL;
+	cost_step(&collector->cost, collector->recorder->obj, clock_monotonic_ns());
+	if (r < 0)
+		return r;
+	return n < 0 ? n : r + n;
+}
+
+int collector_fd(const struct collector *collector)
+{
+	return ring_buffer__epoll_fd(collector->rings);
+}
+
+uint64_t collector_alive(const struct collector *collector)
+{
+	int64_t n = __atomic_load_n(&collector->recorder->bss->n_members, __ATOMIC_RELAXED);
+
+	return n > 0 ? (uint64_t)n : 0;
+}
+
+static void detach(struct collector *collector)
+{
+	/* Backwards: interrupt entries before their exits, so that no context is left open. */
+	while (collector->n_links > 0)
+		bpf_link__destroy(collector->links[--collector->n_links]);
+	if (collector->probes)
+		probes_detach(collector->probes);
+}
+
+int collector_stop(struct collector *collector, void (*handle)(void *user, const struct event *event),
+		   void *user, struct error *err)
+{
+	int r, n;
+
+	cost_end(&collector->cost, collector->recorder->obj, clock_monotonic_ns());
+	detach(collector);
+	collector->handle = handle;
+	collector->user = user;
+	flush_pending(collector);
+	n = ring_buffer__consume(collector->rings);
+	r = walk_tasks(collector, collector->recorder->progs.close_tasks);
+	flush_pending(collector);
+	collector->handle = NULL;
+	if (r)
+		return error_errno(err, r, "cannot read the last totals of the job's threads");
+	return n < 0 ? error_errno(err, n, "cannot read the ring") : 0;
+}
+
+void collector_close(struct collector *collector)
+{
+	if (!collector)
+		return;
+	if (collector->cost.stats_fd >= 0)
+		close(collector->cost.stats_fd);
+	detach(collector);
+	probes_free(collector->probes);
+	ring_buffer__free(collector->rings);
+	recorder__destroy(collector->recorder);
+	free(collector->pending);
+	free(collector);
+}
+
+void collector_stats_get(struct collector *collector, struct collector_stats *ret_stats)
+{
+	const struct cost *cost = &collector->cost;
+	struct collector_stats stats = {0};
+
+	memcpy(stats.events, collector->events, sizeof(stats.events));
+	for (size_t i = 0; i < COLLECTOR_EVENT_TYPES; i++)
+		stats.lost[i] = __atomic_load_n(&collector->recorder->bss->lost[i], __ATOMIC_RELAXED);
+	stats.storage_failures = collector->recorder->bss->n_storage_failures;
+	stats.missed = cost_missed(collector->recorder->obj);
+	stats.n_probes = probes_count(collector->probes);
+	stats.clock_start = collector->start_ns;
+	stats.elapsed_ns = clock_monotonic_ns() - collector->start_ns;
+	stats.own_cpu_ns = cost_own_cpu_ns() - collector->start_cpu_ns;
+	stats.sampled_ns = cost->sampled_ns;
+	if (cost->sampled_ns)
+		stats.bpf_run_ns = (uint64_t)((double)cost->sampled_run_ns / (double)cost->sampled_ns *
+					      (double)stats.elapsed_ns);
+	*ret_stats = stats;
+}

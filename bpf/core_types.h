@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#pragma once
+
+/*
+ * The kernel's types as far as the recorder reads them. preserve_access_index makes libbpf relocate every
+ * field to where the running kernel has it, so order and neighbours do not matter here; names and types do.
+ * Written by hand: no vmlinux.h, hence no BTF on the build machine, and a review shows all we depend on.
+ */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct sched_entity {
+	uint64_t sum_exec_runtime;
+};
+
+struct super_block {
+	uint32_t s_dev;
+};
+
+struct inode {
+	uint16_t i_mode;
+	uint64_t i_ino;
+	struct super_block *i_sb;
+};
+
+struct qstr {
+	const unsigned char *name;
+};
+
+struct dentry {
+	struct qstr d_name;
+};
+
+struct path {
+	struct dentry *dentry;
+};
+
+struct file {
+	struct inode *f_inode;
+	struct path f_path;
+};
+
+struct fdtable {
+	uint32_t max_fds;
+	struct file **fd;
+};
+
+struct files_struct {
+	struct fdtable *fdt;
+};
+
+struct upid {
+	int32_t nr;
+};
+
+struct pid {
+	uint32_t level;
+	struct upid numbers[1];
+};
+
+struct task_struct {
+	uint32_t __state;
+	int32_t on_cpu;
+	int32_t pid;
+	int32_t tgid;
+	uint32_t flags;
+	unsigned in_iowait : 1;
+	struct sched_entity se;
+	struct task_struct *real_parent;
+	struct pid *thread_pid;
+	uint64_t start_boottime;
+	char comm[16];
+	struct files_struct *files;
+};
+
+/* x86-64. */
+struct pt_regs {
+	unsigned long r8;
+	unsigned long r10;
+	unsigned long dx;
+	unsigned long si;
+	unsigned long di;
+	unsigned long orig_ax;
+};
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
+
+#pragma clang attribute pop

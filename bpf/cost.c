@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "private.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "lib/clock.h"
+
+#define SAMPLE_EVERY_NS (5 * NS_PER_S)
+#define SAMPLE_NS       (100 * NS_PER_MS)
+#define FIRST_SAMPLE_NS (1 * NS_PER_S) /* short jobs want a figure too */
+
+uint64_t cost_own_cpu_ns(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return ((uint64_t)usage.ru_utime.tv_sec + (uint64_t)usage.ru_stime.tv_sec) * NS_PER_S +
+	       ((uint64_t)usage.ru_utime.tv_usec + (uint64_t)usage.ru_stime.tv_usec) * NS_PER_US;
+}
+
+static bool program_info(const struct bpf_program *program, struct bpf_prog_info *ret_info)
+{
+	struct bpf_prog_info info = {0};
+	unsigned length = sizeof(info);
+
+	if (bpf_program__fd(program) < 0 || bpf_obj_get_info_by_fd(bpf_program__fd(program), &info, &length))
+		return false;
+	*ret_info = info;
+	return true;
+}
+
+static uint64_t run_ns(struct bpf_object *object)
+{
+	struct bpf_program *program;
+	struct bpf_prog_info info;
+	uint64_t sum_ns = 0;
+
+	bpf_object__for_each_program(program, object)
+	{
+		if (program_info(program, &info))
+			sum_ns += info.run_time_ns;
+	}
+	return sum_ns;
+}
+
+uint64_t cost_missed(struct bpf_object *object)
+{
+	struct bpf_program *program;
+	struct bpf_prog_info info;
+	uint64_t sum = 0;
+
+	bpf_object__for_each_program(program, object)
+	{
+		if (program_info(program, &info))
+			sum += info.recursion_misses;
+	}
+	return sum;
+}
+
+void cost_end(struct cost *cost, struct bpf_object *object, uint64_t now_ns)
+{
+	if (cost->stats_fd < 0)
+		return;
+	cost->sampled_run_ns += run_ns(object) - cost->begin_run_ns;
+	cost->sampled_ns += now_ns - cost->begin_ns;
+	close(cost->stats_fd);
+	cost->stats_fd = -1;
+	cost->next_ns = now_ns + SAMPLE_EVERY_NS - SAMPLE_NS;
+}
+
+void cost_step(struct cost *cost, struct bpf_object *object, uint64_t now_ns)
+{
+	if (!cost->next_ns)
+		cost->next_ns = now_ns + FIRST_SAMPLE_NS;
+	if (cost->stats_fd >= 0) {
+		if (now_ns - cost->begin_ns >= SAMPLE_NS)
+			cost_end(cost, object, now_ns);
+		return;
+	}
+	if (now_ns < cost->next_ns)
+		return;
+	cost->stats_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
+	if (cost->stats_fd < 0) {
+		cost->next_ns = UINT64_MAX; /* not allowed here: the cost stays unknown */
+		return;
+	}
+	cost->begin_run_ns = run_ns(object);
+	cost->begin_ns = now_ns;
+}

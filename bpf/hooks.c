@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "private.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEFAULT_BTF "/sys/kernel/btf/vmlinux"
+
+#define LOST_CONTEXT "wakers in interrupt context are taken for threads: wrong edges in wait chains"
+
+/* In the order of attaching: exits of interrupts before their entries, see context.h. Programs have the name
+ * of their tracepoint. */
+static const struct collector_hook known_hooks[] = {
+    {"irq_handler_exit", LOST_CONTEXT, false, false},
+    {"softirq_exit", LOST_CONTEXT, false, false},
+    {"local_timer_exit", LOST_CONTEXT, false, false},
+    {"reschedule_exit", LOST_CONTEXT, false, false},
+    {"call_function_exit", LOST_CONTEXT, false, false},
+    {"call_function_single_exit", LOST_CONTEXT, false, false},
+    {"irq_handler_entry", LOST_CONTEXT, false, false},
+    {"softirq_entry", LOST_CONTEXT, false, false},
+    {"local_timer_entry", LOST_CONTEXT, false, false},
+    {"reschedule_entry", LOST_CONTEXT, false, false},
+    {"call_function_entry", LOST_CONTEXT, false, false},
+    {"call_function_single_entry", LOST_CONTEXT, false, false},
+    {"sched_switch", "everything: no time off the CPU", false, true},
+    {"sched_waking", "who ended a wait, and waiting for a CPU apart from sleeping", false, true},
+    {"sched_wakeup_new", "who started a thread", false, false},
+    {"sys_exit", "reads, polls and locks: no share can be told from another", false, true},
+    {"sys_enter", "reads, polls and locks: no share can be told from another", false, true},
+    {"task_newtask", "threads and processes that are created after the start", false, true},
+    {"sched_process_exec", "the program a process runs after exec", false, false},
+    {"task_rename", "names that threads give themselves", false, false},
+};
+
+#define N_HOOKS (sizeof(known_hooks) / sizeof(known_hooks[0]))
+
+_Static_assert(N_HOOKS <= COLLECTOR_HOOKS_MAX, "callers' arrays have this size");
+
+static int load_btf(const char *path, struct btf **ret_btf, struct error *err)
+{
+	struct btf *btf = NULL;
+	int r;
+
+	if (!path)
+		path = DEFAULT_BTF;
+	btf = btf__parse(path, NULL);
+	r = libbpf_get_error(btf);
+	if (r == -ENOENT)
+		return error_set(err, -ENOENT,
+				 "%s: the kernel has no BTF type information; use a kernel built with "
+				 "CONFIG_DEBUG_INFO_BTF=y (Debian 11, Ubuntu 20.10, RHEL 8.2 or newer)",
+				 path);
+	if (r)
+		return error_errno(err, r, "%s: cannot read the kernel's BTF type information", path);
+	*ret_btf = btf;
+	return 0;
+}
+
+static bool has_tracepoint(const struct btf *btf, const char *name)
+{
+	char type[64];
+
+	snprintf(type, sizeof(type), "btf_trace_%s", name);
+	return btf__find_by_name_kind(btf, type, BTF_KIND_TYPEDEF) > 0;
+}
+
+int collector_hooks(const char *btf_path, struct collector_hook hooks[COLLECTOR_HOOKS_MAX], size_t *ret_n,
+		    struct error *err)
+{
+	struct btf *btf = NULL;
+	int r = load_btf(btf_path, &btf, err);
+
+	if (r)
+		return r;
+	memcpy(hooks, known_hooks, sizeof(known_hooks));
+	for (size_t i = 0; i < N_HOOKS; i++)
+		hooks[i].present = has_tracepoint(btf, hooks[i].name);
+	btf__free(btf);
+	*ret_n = N_HOOKS;
+	return 0;
+}
+
+/* Marks the programs that this kernel can run for loading. */
+int hooks_select(struct bpf_object *object, const char *btf_path, struct error *err)
+{
+	struct collector_hook hooks[COLLECTOR_HOOKS_MAX];
+	struct bpf_program *program;
+	size_t n;
+	int r = collector_hooks(btf_path, hooks, &n, err);
+
+	if (r)
+		return r;
+	bpf_object__for_each_program(program, object)
+	{
+		if (strncmp(bpf_program__section_name(program), "?tp_btf/", 8))
+			bpf_program__set_autoload(program, true);
+	}
+	for (size_t i = 0; i < n; i++) {
+		program = bpf_object__find_program_by_name(object, hooks[i].name);
+		if (!hooks[i].present && hooks[i].required)
+			return error_set(err, -EOPNOTSUPP,
+					 "this kernel has no tracepoint %s; lost without it: %s",
+					 hooks[i].name, hooks[i].lost_without);
+		bpf_program__set_autoload(program, hooks[i].present);
+	}
+	return 0;
+}
+
+int hooks_attach(struct collector *collector, struct bpf_object *object, struct error *err)
+{
+	for (size_t i = 0; i < N_HOOKS; i++) {
+		struct bpf_program *program = bpf_object__find_program_by_name(object, known_hooks[i].name);
+		struct bpf_link *link;
+
+		if (!bpf_program__autoload(program))
+			continue;
+		link = bpf_program__attach(program);
+		if (!link)
+			return error_errno(err, -errno, "cannot attach to tracepoint %s",
+					   known_hooks[i].name);
+		collector->links[collector->n_links++] = link;
+	}
+	return 0;
+}

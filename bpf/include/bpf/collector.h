@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The collector: loads the recorder into the kernel, says which processes are the job, and hands the
+ * recorder's events on. The job is never stopped, signalled or changed, and goes on when the collector dies.
+ *
+ *   collector_open -> collector_launch or collector_attach (once or more) -> collector_poll ... ->
+ *   collector_stop -> collector_close
+ *
+ * A job is a process with all its threads and descendants, before and after. The caller's own process is
+ * never part of it. One thread uses a collector. Needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE (to reach
+ * libraries of other users' processes) and, for its own cost, CAP_SYS_ADMIN.
+ */
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "bpf/event.h"
+
+struct error;
+struct collector;
+
+#define COLLECTOR_EVENT_TYPES 16
+
+struct collector_options {
+	uint64_t ring_bytes;  /* kernel buffer; rounded up to a power of two; 0: 32 MiB */
+	const char *btf_path; /* NULL: /sys/kernel/btf/vmlinux */
+};
+
+/* Loads and attaches the recorder: from here on the machine's system calls and switches are looked at, but
+ * nothing is recorded before there is a job. Errors: -ENOENT no BTF in this kernel, -EPERM no privilege, others
+ * as the kernel gave them; err says what to do. */
+int collector_open(const struct collector_options *options, struct collector **ret_collector,
+		   struct error *err);
+
+/* Starts a command (looked up in PATH) as a child whose first instruction is already recorded. signals: the
+ * mask the command gets, NULL: the caller's. The caller waits for the child. Error: -errno of execvp, the child
+ * is gone then. */
+int collector_launch(struct collector *collector, char *const argv[], const sigset_t *signals,
+		     pid_t *ret_pid, struct error *err);
+
+/* Makes a running process, its threads and its descendants part of the job. -ESRCH: there is no such process.
+ * Each thread gets EVENT_ALIVE and EVENT_NAME; what it was doing then is flagged EVENT_FLAG_CLIPPED. */
+int collector_attach(struct collector *collector, pid_t tgid, struct error *err);
+
+/* Waits up to timeout_ms (0: not at all) and gives all waiting events to handle, which must not keep the
+ * pointer. Returns their number or -errno; -EINTR when a signal came. Call it every 100 ms or more often: it
+ * also sets probes in libraries that the job has mapped. */
+int collector_poll(struct collector *collector, int timeout_ms,
+		   void (*handle)(void *user, const struct event *event), void *user);
+
+/* Readable when collector_poll has urgent work: for an event loop, beside a timer. Owned by the collector. */
+int collector_fd(const struct collector *collector);
+
+/* Threads of the job that are alive. */
+uint64_t collector_alive(const struct collector *collector);
+
+/* Takes all hooks off, then hands on what is left: waiting events, the unfinished stretch and system call of
+ * each living thread (flagged EVENT_FLAG_CLIPPED), EVENT_TOTALS for each. Nothing comes after. */
+int collector_stop(struct collector *collector, void (*handle)(void *user, const struct event *event),
+		   void *user, struct error *err);
+
+/* Also without collector_stop; NULL is fine. */
+void collector_close(struct collector *collector);
+
+struct collector_stats {
+	uint64_t events[COLLECTOR_EVENT_TYPES]; /* handed on, by enum event_type */
+	uint64_t lost[COLLECTOR_EVENT_TYPES];   /* dropped as a buffer was full; totals do not suffer */
+	uint64_t storage_failures;              /* threads that are missing from the job */
+	uint64_t missed;      /* runs of a program the kernel skipped, being in the same program already */
+	uint64_t n_probes;    /* user-space functions probed */
+	uint64_t bpf_run_ns;  /* CPU time of the programs, extrapolated from samples of 100 ms in 5 s */
+	uint64_t sampled_ns;  /* length of these samples; 0: bpf_run_ns is unknown */
+	uint64_t own_cpu_ns;  /* CPU time of the calling process since collector_open */
+	uint64_t elapsed_ns;  /* since collector_open */
+	uint64_t clock_start; /* CLOCK_MONOTONIC at collector_open */
+};
+
+void collector_stats_get(struct collector *collector, struct collector_stats *ret_stats);
+
+/* What can be measured here, and what is lost where it cannot. */
+struct collector_hook {
+	const char *name;         /* tracepoint */
+	const char *lost_without; /* what a report lacks, in words; static */
+	bool present;             /* this kernel has it */
+	bool required;            /* collector_open fails without it */
+};
+
+#define COLLECTOR_HOOKS_MAX 32
+
+/* Looks all hooks up in the kernel's BTF. Needs no privilege. -ENOENT: there is no BTF. */
+int collector_hooks(const char *btf_path, struct collector_hook hooks[COLLECTOR_HOOKS_MAX], size_t *ret_n,
+		    struct error *err);

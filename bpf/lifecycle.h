@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#pragma once
+
+/* Which threads there are, what they are called, what code they map: rare, and never lost to a flood. */
+
+#include "recorder.h"
+
+static __always_inline void fill_name(struct event *event, struct task_struct *task)
+{
+	struct pid *pid = task->thread_pid;
+	struct upid *number = NULL;
+
+	bpf_probe_read_kernel(event->name.comm, sizeof(event->name.comm), task->comm);
+	event->name.start_boottime_ns = task->start_boottime;
+	event->name.parent_tgid = task->real_parent->tgid;
+	event->name.ns_tid = task->pid;
+	if (pid) {
+		/* numbers[] is as long as the PID namespaces are deep: the innermost is the last. */
+		number = (void *)pid + bpf_core_field_offset(struct pid, numbers) +
+			 pid->level * bpf_core_type_size(struct upid);
+		event->name.ns_tid = BPF_CORE_READ(number, nr);
+	}
+}
+
+static __always_inline void record_name(struct task_struct *task, uint64_t now_ns, const char *comm)
+{
+	struct event *event = record_begin(&life_ring, EVENT_NAME, task);
+
+	if (!event)
+		return;
+	event->start_ns = event->end_ns = now_ns;
+	fill_name(event, task);
+	if (comm) {
+		__builtin_memset(event->name.comm, 0, sizeof(event->name.comm));
+		bpf_probe_read_kernel_str(event->name.comm, sizeof(event->name.comm), comm);
+	}
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+}
+
+/* Does the collector want probes in a library of this name? Compared here, as a job maps hundreds. */
+static __always_inline bool library_wanted(const char *name)
+{
+	if (name[0] != 'l' || name[1] != 'i' || name[2] != 'b')
+		return false;
+	return (name[3] == 't' && name[4] == 'o' && name[5] == 'r') ||
+	       (name[3] == 'd' && name[4] == 'i' && name[5] == 'e') ||
+	       (name[3] == 'c' && name[4] == 'u' && name[5] == 'd');
+}
+
+/* Wakes the collector at once: the job may call into the library within milliseconds. */
+static __always_inline void record_library(struct task_struct *task, int32_t fd)
+{
+	struct file *file = file_of_fd(task, fd);
+	char name[16] = {};
+	struct event *event;
+
+	if (!file)
+		return;
+	bpf_probe_read_kernel_str(name, sizeof(name), BPF_CORE_READ(file, f_path.dentry, d_name.name));
+	if (!library_wanted(name))
+		return;
+	event = record_begin(&life_ring, EVENT_LIBRARY, task);
+	if (!event)
+		return;
+	event->start_ns = event->end_ns = bpf_ktime_get_ns();
+	event->library.inode = BPF_CORE_READ(file, f_inode, i_ino);
+	event->library.device = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
+	__builtin_memcpy(event->library.name, name, sizeof(name));
+	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
+}
+
+/* task_newtask comes after the last point where a fork can fail, and before the child can run. */
+SEC("?tp_btf/task_newtask")
+int BPF_PROG(task_newtask, struct task_struct *child, uint64_t clone_flags)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct member *member;
+	struct event *event;
+	uint64_t now_ns;
+
+	if (!member_of(task))
+		return 0;
+	member = bpf_task_storage_get(&members, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!member) {
+		__sync_fetch_and_add(&n_storage_failures, 1);
+		return 0;
+	}
+	now_ns = bpf_ktime_get_ns();
+	member->off_ns = now_ns; /* runnable, without a CPU yet */
+	member->off_call = NO_CALL;
+	__sync_fetch_and_add(&n_members, 1);
+	event = record_begin(&life_ring, EVENT_FORK, task);
+	if (event) {
+		event->start_ns = event->end_ns = now_ns;
+		event->fork.child_tid = child->pid;
+		event->fork.child_tgid = child->tgid;
+		event->fork.clone_flags = clone_flags;
+		event->fork.child_start_boottime_ns = child->start_boottime;
+		event->fork.reserved = 0;
+		bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+	}
+	record_name(child, now_ns, NULL);
+	return 0;
+}
+
+SEC("?tp_btf/sched_process_exec")
+int BPF_PROG(sched_process_exec, struct task_struct *task)
+{
+	struct event *event;
+
+	if (!member_of(task))
+		return 0;
+	event = record_begin(&life_ring, EVENT_EXEC, task);
+	if (!event)
+		return 0;
+	event->start_ns = event->end_ns = bpf_ktime_get_ns();
+	__builtin_memset(event->payload, 0, sizeof(event->payload));
+	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
+	return 0;
+}
+
+SEC("?tp_btf/task_rename")
+int BPF_PROG(task_rename, struct task_struct *task, const char *comm)
+{
+	if (member_of(task))
+		record_name(task, bpf_ktime_get_ns(), comm);
+	return 0;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Inside the collector: its state, and what its files ask of each other. */
+
+#include <bpf/bpf.h>
+#include <bpf/btf.h>
+#include <bpf/libbpf.h>
+
+#include "lib/error.h"
+#include "bpf/collector.h"
+
+struct recorder;
+struct probe_set;
+
+/* The programs' own CPU time, in samples: counting it always would cost the job 1 to 3 %. */
+struct cost {
+	int stats_fd; /* open while a sample runs; else -1 */
+	uint64_t next_ns, begin_ns, begin_run_ns;
+	uint64_t sampled_ns, sampled_run_ns;
+};
+
+struct collector {
+	struct recorder *recorder;
+	struct ring_buffer *rings;
+	struct bpf_link *links[COLLECTOR_HOOKS_MAX];
+	size_t n_links;
+	struct probe_set *probes;
+	struct cost cost;
+	/* records that a task walk gave, until the next poll; bytes as read */
+	char *pending;
+	size_t pending_bytes;
+	/* of the poll in progress */
+	void (*handle)(void *user, const struct event *event);
+	void *user;
+	uint64_t events[COLLECTOR_EVENT_TYPES];
+	uint64_t start_ns, start_cpu_ns;
+};
+
+/* hooks.c: the table of hooks and the running kernel. */
+int hooks_select(struct bpf_object *object, const char *btf_path, struct error *err);
+int hooks_attach(struct collector *collector, struct bpf_object *object, struct error *err);
+
+/* cost.c */
+uint64_t cost_own_cpu_ns(void);
+void cost_step(struct cost *cost, struct bpf_object *object, uint64_t now_ns);
+void cost_end(struct cost *cost, struct bpf_object *object, uint64_t now_ns);
+uint64_t cost_missed(struct bpf_object *object);
+
+/* collector.c: tags a process; its records wait in pending. */
+int collector_tag(struct collector *collector, pid_t tgid, struct error *err);

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Probes in the job's libraries. A probe belongs to a file (device and inode), not to a process, and is set
+ * once for each file however many processes map it; the recorder counts only threads of the job.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct bpf_object;
+struct event;
+struct probe_set;
+
+struct probe_set *probes_new(struct bpf_object *object);
+void probes_free(struct probe_set *probes);
+
+/* Looks at what a process has mapped, through its own root directory. A process that is gone by then has
+ * nothing to probe; failures are logged at debug level. */
+void probes_scan(struct probe_set *probes, pid_t tgid);
+
+/* EVENT_LIBRARY, EVENT_EXEC: scans only if this file is new. */
+void probes_event(struct probe_set *probes, const struct event *event);
+
+uint64_t probes_count(const struct probe_set *probes);
+
+/* Takes them off, keeps the count. */
+void probes_detach(struct probe_set *probes);

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+
+/*
+ * The kernel side of the recorder, one object: each part below is one idea. Only tp_btf, uprobe and iter
+ * programs: they are cheap and are what kernel lockdown leaves. All are optional ("?"): the collector loads
+ * those whose tracepoint the running kernel has.
+ */
+
+#include "recorder.h"
+#include "context.h"
+#include "sched.h"
+#include "lifecycle.h"
+#include "calls.h"
+#include "tasks.h"
+#include "user_probes.h"
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#pragma once
+
+/* What every part of the recorder shares: maps, the per-thread record, counters and the way out. */
+
+#include <stdbool.h>
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+#include "bpf/event.h"
+#include "core_types.h"
+
+#define TASK_SLEEP  0x1  /* TASK_INTERRUPTIBLE */
+#define TASK_BLOCK  0x2  /* TASK_UNINTERRUPTIBLE */
+#define TASK_GONE   0x80 /* TASK_DEAD: the last switch of a thread's life */
+#define NO_CALL     0xffff
+#define EVENT_TYPES 16 /* more than the highest enum event_type */
+
+/* A thread of the job. That the storage exists is what membership means: it is inherited at task_newtask,
+ * survives exec and dies with the thread, so a reused PID is never mistaken for its predecessor. */
+struct member {
+	/* written by sched_switch, sched_waking */
+	uint64_t off_ns; /* when it left the CPU; 0: it has one, or had one when it was tagged */
+	uint64_t waking_ns;
+	uint32_t waker_tid;
+	uint16_t state;
+	uint16_t flags;
+	uint16_t off_call; /* system call it left the CPU in, or NO_CALL */
+	uint8_t waker_context;
+	uint8_t waker_detail;
+	uint32_t file_type;
+	/* totals; CPU time is the kernel's own se.sum_exec_runtime */
+	uint64_t queue_ns;
+	uint64_t sleep_ns;
+	uint64_t block_ns;
+	/* written by sys_enter for sys_exit; call_ns 0: not in a watched call */
+	uint64_t call_ns;
+	uint64_t inode;
+	uint64_t argument;
+	int32_t fd;
+	uint16_t nr;
+	uint16_t clipped; /* it was there before the recording, and no call of it was seen yet */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct member);
+} members SEC(".maps");
+
+/* Sized by the collector before load. Two rings: a flood of calls cannot push out a fork or an exit. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 32 << 20);
+} data_ring SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} life_ring SEC(".maps");
+
+/* What a CPU is doing besides running `current`: a stack of interrupt contexts, one byte each, innermost
+ * in the lowest; 0: none. Low two bits: enum waker_context; the rest: the softirq's number. */
+struct cpu_state {
+	uint64_t contexts;
+	uint32_t n_records;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct cpu_state);
+} cpus SEC(".maps");
+
+/* Read by the collector. */
+uint64_t lost[EVENT_TYPES];  /* records that found their ring full, by type */
+uint64_t n_storage_failures; /* threads that could not be tagged: they are missing from the job */
+int64_t n_members;           /* threads of the job that are alive */
+/* Set by the collector. */
+const volatile uint32_t recorder_tgid;
+const volatile uint64_t wakeup_bytes = 4 << 20; /* wake the collector when so much waits for it */
+uint32_t tag_tgid;
+
+static __always_inline struct member *member_of(struct task_struct *task)
+{
+	return bpf_task_storage_get(&members, task, 0, 0);
+}
+
+static __always_inline struct cpu_state *this_cpu(void)
+{
+	uint32_t key = 0;
+
+	return bpf_map_lookup_elem(&cpus, &key);
+}
+
+static __always_inline void count_lost(uint32_t type)
+{
+	__sync_fetch_and_add(&lost[type & (EVENT_TYPES - 1)], 1);
+}
+
+/* NULL when the ring is full; the loss is counted. */
+static __always_inline struct event *record_begin(void *ring, uint32_t type, struct task_struct *task)
+{
+	struct event *event = bpf_ringbuf_reserve(ring, sizeof(*event), 0);
+
+	if (!event) {
+		count_lost(type);
+		return NULL;
+	}
+	event->tid = task->pid;
+	event->tgid = task->tgid;
+	event->type = type;
+	event->flags = 0;
+	event->cpu = bpf_get_smp_processor_id();
+	return event;
+}
+
+/* The collector looks every few tens of ms anyway; it is woken early only when much has gathered. Asking how
+ * much is not free, hence only now and then. */
+static __always_inline void record_submit(struct event *event)
+{
+	struct cpu_state *cpu = this_cpu();
+	uint64_t flags = BPF_RB_NO_WAKEUP;
+
+	if (cpu && (++cpu->n_records & 255) == 0 &&
+	    bpf_ringbuf_query(&data_ring, BPF_RB_AVAIL_DATA) >= wakeup_bytes)
+		flags = BPF_RB_FORCE_WAKEUP;
+	bpf_ringbuf_submit(event, flags);
+}
+
+/* The open file behind a descriptor of the current task; NULL: none. The result is for probe reads only. */
+static __always_inline struct file *file_of_fd(struct task_struct *task, int32_t fd)
+{
+	struct files_struct *files = task->files;
+	struct file *file = NULL;
+	struct file **slots;
+	struct fdtable *table;
+
+	if (fd < 0 || !files)
+		return NULL;
+	table = files->fdt;
+	if (!table || (uint32_t)fd >= table->max_fds)
+		return NULL;
+	slots = table->fd;
+	bpf_probe_read_kernel(&file, sizeof(file), slots + fd);
+	return file;
+}
+
+static __always_inline void member_file(struct task_struct *task, struct member *member, int32_t fd)
+{
+	struct file *file = file_of_fd(task, fd);
+	struct inode *inode;
+
+	member->inode = 0;
+	member->file_type = EVENT_FILE_NONE;
+	if (!file)
+		return;
+	inode = BPF_CORE_READ(file, f_inode);
+	member->inode = BPF_CORE_READ(inode, i_ino);
+	member->file_type = BPF_CORE_READ(inode, i_mode) >> 12;
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "bpf/collector.h"
+#include "lib/cleanup.h"
+#include "lib/error.h"
+#include "lib/proc.h"
+#include "lib/psi.h"
+
+#define CAPABILITY_SYS_PTRACE 19
+#define CAPABILITY_SYS_ADMIN  21
+#define CAPABILITY_PERFMON    38
+#define CAPABILITY_BPF        39
+
+enum finding_state {
+	FINDING_OK,
+	FINDING_LIMITED, /* something is lost, the rest works */
+	FINDING_FAILED,  /* nothing can be recorded */
+};
+
+struct finding {
+	enum finding_state state;
+	char name[32];
+	char detail[200]; /* what is the case, or lost */
+	char advice[200]; /* "": nothing to do */
+};
+
+struct report {
+	struct finding findings[16];
+	size_t n;
+	struct collector_hook hooks[COLLECTOR_HOOKS_MAX];
+	size_t n_hooks;
+};
+
+__attribute__((format(printf, 5, 6))) static void add(struct report *report, enum finding_state state,
+						      const char *name, const char *advice,
+						      const char *format, ...)
+{
+	struct finding *finding = &report->findings[report->n++];
+	va_list args;
+
+	finding->state = state;
+	snprintf(finding->name, sizeof(finding->name), "%s", name);
+	snprintf(finding->advice, sizeof(finding->advice), "%s", advice);
+	va_start(args, format);
+	vsnprintf(finding->detail, sizeof(finding->detail), format, args);
+	va_end(args);
+}
+
+static void check_btf(struct report *report, const char *btf_path)
+{
+	struct error err = ERROR_INIT;
+
+	if (collector_hooks(btf_path, report->hooks, &report->n_hooks, &err))
+		add(report, FINDING_FAILED, "btf", "use a kernel built with CONFIG_DEBUG_INFO_BTF=y", "%s",
+		    err.text);
+	else
+		add(report, FINDING_OK, "btf", "", "kernel type information is there");
+}
+
+static void check_privilege(struct report *report)
+{
+	struct proc_status status;
+	uint64_t has;
+	bool admin;
+
+	if (proc_status_read("/proc", getpid(), &status)) {
+		add(report, FINDING_LIMITED, "privilege", "mount /proc", "cannot read /proc/self/status");
+		return;
+	}
+	has = status.effective_capabilities;
+	admin = has & 1ULL << CAPABILITY_SYS_ADMIN;
+	if (!admin && !((has & 1ULL << CAPABILITY_BPF) && (has & 1ULL << CAPABILITY_PERFMON)))
+		add(report, FINDING_FAILED, "privilege",
+		    "run as root (sudo), or give CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYS_ADMIN",
+		    "no privilege to load BPF programs (uid %u)", (unsigned)status.uid);
+	else if (!(has & 1ULL << CAPABILITY_SYS_PTRACE))
+		add(report, FINDING_LIMITED, "privilege", "add CAP_SYS_PTRACE",
+		    "steps of other users' jobs cannot be counted: their libraries are out of reach");
+	else if (!admin)
+		add(report, FINDING_LIMITED, "privilege", "add CAP_SYS_ADMIN",
+		    "the recorder's own cost cannot be measured");
+	else
+		add(report, FINDING_OK, "privilege", "", "all that is needed");
+}
+
+static void check_load(struct report *report, const char *btf_path)
+{
+	const struct collector_options options = {.btf_path = btf_path};
+	struct collector *collector = NULL;
+	struct error err = ERROR_INIT;
+
+	if (collector_open(&options, &collector, &err))
+		add(report, FINDING_FAILED, "recorder", "see the lines above", "%s", err.text);
+	else
+		add(report, FINDING_OK, "recorder", "", "loads and attaches");
+	collector_close(collector);
+}
+
+static int read_line(const char *path, char *line, size_t size)
+{
+	_cleanup_(freep) char *text = NULL;
+	int r = proc_read_file(path, 256, &text, NULL);
+
+	if (r)
+		return r;
+	text[strcspn(text, "\n")] = '\0';
+	snprintf(line, size, "%s", text);
+	return 0;
+}
+
+static void check_settings(struct report *report)
+{
+	char line[128];
+
+	if (!read_line("/sys/kernel/security/lockdown", line, sizeof(line))) {
+		if (strstr(line, "[confidentiality]"))
+			add(report, FINDING_FAILED, "lockdown", "boot with lockdown=integrity or none",
+			    "kernel lockdown is confidentiality: BPF may not read kernel memory");
+		else
+			add(report, FINDING_OK, "lockdown", "",
+			    "%s: tracepoints and user probes work with it", line);
+	} else {
+		add(report, FINDING_OK, "lockdown", "",
+		    "not shown by this kernel, or securityfs is not mounted");
+	}
+	if (!read_line("/proc/sys/kernel/perf_event_paranoid", line, sizeof(line)))
+		add(report, FINDING_OK, "perf_event_paranoid", "", "%s: makes no difference with CAP_PERFMON",
+		    line);
+	else
+		add(report, FINDING_LIMITED, "perf_event_paranoid", "use a kernel with CONFIG_PERF_EVENTS=y",
+		    "no perf events: steps cannot be counted");
+	add(report, FINDING_OK, "tracefs", "", "not needed");
+}
+
+static void check_psi(struct report *report)
+{
+	struct psi psi;
+	int r = psi_read("/proc/pressure/io", &psi);
+
+	if (r)
+		add(report, FINDING_LIMITED, "psi", "boot with psi=1 on a kernel built with CONFIG_PSI=y",
+		    "no pressure figures: %s", strerror(-r));
+	else
+		add(report, FINDING_OK, "psi", "", "pressure figures are there");
+}
+
+static void print_text(const struct report *report, FILE *out)
+{
+	static const char *const words[] = {"ok", "limited", "FAILED"};
+	struct utsname system;
+	size_t missing = 0;
+
+	uname(&system);
+	fprintf(out, "%s %s, %s\n\n", system.sysname, system.release, system.machine);
+	for (size_t i = 0; i < report->n; i++) {
+		const struct finding *finding = &report->findings[i];
+
+		fprintf(out, "%-8s %-20s %s\n", words[finding->state], finding->name, finding->detail);
+		if (finding->advice[0])
+			fprintf(out, "%-8s %-20s -> %s\n", "", "", finding->advice);
+	}
+	fputc('\n', out);
+	for (size_t i = 0; i < report->n_hooks; i++) {
+		const struct collector_hook *hook = &report->hooks[i];
+
+		fprintf(out, "%-8s %-28s",
+			hook->present    ? "ok"
+			: hook->required ? "FAILED"
+					 : "missing",
+			hook->name);
+		fprintf(out, hook->present ? "\n" : " lost: %s\n", hook->lost_without);
+		missing += !hook->present;
+	}
+	if (report->n_hooks)
+		fprintf(out, "\n%zu of %zu tracepoints present\n", report->n_hooks - missing,
+			report->n_hooks);
+}
+
+static void print_json_text(FILE *out, const char *text)
+{
+	fputc('"', out);
+	for (; *text; text++) {
+		if (*text == '"' || *text == '\\')
+			fprintf(out, "\\%c", *text);
+		else if ((unsigned char)*text < 0x20)
+			fprintf(out, "\\u%04x", (unsigned)*text);
+		else
+			fputc(*text, out);
+	}
+	fputc('"', out);
+}
+
+static void print_json(const struct report *report, bool can_record, FILE *out)
+{
+	static const char *const words[] = {"ok", "limited", "failed"};
+	struct utsname system;
+
+	uname(&system);
+	fprintf(out, "{\n  \"schema\": \"diesel.check/1\",\n  \"kernel\": ");
+	print_json_text(out, system.release);
+	fprintf(out, ",\n  \"can_record\": %s,\n  \"findings\": [", can_record ? "true" : "false");
+	for (size_t i = 0; i < report->n; i++) {
+		const struct finding *finding = &report->findings[i];
+
+		fprintf(out, "%s\n    {\"name\": \"%s\", \"state\": \"%s\", \"detail\": ", i ? "," : "",
+			finding->name, words[finding->state]);
+		print_json_text(out, finding->detail);
+		fprintf(out, ", \"advice\": ");
+		print_json_text(out, finding->advice);
+		fputc('}', out);
+	}
+	fprintf(out, "\n  ],\n  \"hooks\": [");
+	for (size_t i = 0; i < report->n_hooks; i++) {
+		const struct collector_hook *hook = &report->hooks[i];
+
+		fprintf(out,
+			"%s\n    {\"name\": \"%s\", \"present\": %s, \"required\": %s, \"lost_without\": ",
+			i ? "," : "", hook->name, hook->present ? "true" : "false",
+			hook->required ? "true" : "false");
+		print_json_text(out, hook->lost_without);
+		fputc('}', out);
+	}
+	fprintf(out, "\n  ]\n}\n");
+}
+
+int check_run(const char *btf_path, bool json, FILE *out)
+{
+	struct report report = {0};
+	bool can_record = true;
+
+	check_btf(&report, btf_path);
+	check_privilege(&report);
+	check_load(&report, btf_path);
+	check_settings(&report);
+	check_psi(&report);
+	for (size_t i = 0; i < report.n; i++)
+		can_record = can_record && report.findings[i].state != FINDING_FAILED;
+	if (json)
+		print_json(&report, can_record, out);
+	else
+		print_text(&report, out);
+	return can_record ? 0 : 1;
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "options.h"
+
+#include <getopt.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "lib/log.h"
+#include "lib/units.h"
+
+static const char usage_text[] =
+    "Usage: diesel-analyze [-o SESSION] [-d TIME] -- COMMAND [ARG ...]\n"
+    "       diesel-analyze record [-o SESSION] [-d TIME] (-- COMMAND [ARG ...] | -p PID)\n"
+    "       diesel-analyze report SESSION [--format text|json] [-o FILE]\n"
+    "       diesel-analyze check [--json]\n"
+    "\n"
+    "Shows where a training job waits: for storage, for preprocessing, for checkpoints or for a core.\n"
+    "The job is not changed and needs no preparation.\n"
+    "\n"
+    "  (no verb)  run COMMAND, then print a report on standard error; with -o the session is kept\n"
+    "  record     run COMMAND, or watch process PID and its descendants, and write a session file\n"
+    "  report     say what a session file shows\n"
+    "  check      say what this kernel lets us measure, and what to do about the rest\n"
+    "\n"
+    "  -o FILE        session to write (record: diesel.db; an older one becomes diesel.db.old),\n"
+    "                 or file for the report (standard output)\n"
+    "  -d TIME        stop recording after TIME: 30s, 5m, 1h (until the job ends); the job goes on\n"
+    "  -p PID         process to watch, until it ends, Ctrl-C or -d\n"
+    "  --format F     text or json (by the extension of -o, else text)\n"
+    "  --json         check: print JSON\n"
+    "  --ring SIZE    kernel buffer, e.g. 64M (32M)\n"
+    "  --btf FILE     kernel type information (/sys/kernel/btf/vmlinux)\n"
+    "  -v             tell more, on standard error\n"
+    "  --help, --version\n"
+    "\n"
+    "Exit status: that of COMMAND; else 0, 1 failure, 2 usage, 3 too little data for a report.\n";
+
+enum long_option {
+	OPTION_HELP = 256,
+	OPTION_VERSION,
+	OPTION_FORMAT,
+	OPTION_JSON,
+	OPTION_RING,
+	OPTION_BTF,
+};
+
+#define DONE        1
+#define USAGE_ERROR (EXIT_USAGE + 1)
+
+__attribute__((format(printf, 1, 2))) static int usage_error(const char *format, ...)
+{
+	char text[256];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	log_error("%s; diesel-analyze --help shows how to call it", text);
+	return USAGE_ERROR;
+}
+
+static int set_pid(struct options *options, const char *text)
+{
+	int64_t value;
+
+	if (units_parse_integer(text, 1, 1 << 22, &value))
+		return usage_error("-p %s: not a process ID", text);
+	options->tgid = (pid_t)value;
+	return 0;
+}
+
+static int set_option(struct options *options, int option, const char *text)
+{
+	switch (option) {
+	case 'o': options->output = text; return 0;
+	case 'p': return set_pid(options, text);
+	case 'v': options->verbose = true; return 0;
+	case 'd':
+		if (units_parse_duration(text, &options->duration_ns) || !options->duration_ns)
+			return usage_error("-d %s: not a time like 30s, 5m or 1h", text);
+		return 0;
+	case OPTION_RING:
+		if (units_parse_bytes(text, &options->ring_bytes) || !options->ring_bytes)
+			return usage_error("--ring %s: not a size like 64M", text);
+		return 0;
+	case OPTION_FORMAT: options->format = text; return 0;
+	case OPTION_JSON: options->json = true; return 0;
+	case OPTION_BTF: options->btf_path = text; return 0;
+	case OPTION_HELP: fputs(usage_text, stdout); return DONE;
+	case OPTION_VERSION: puts("diesel-analyze " DIESEL_VERSION); return DONE;
+	case 'h': fputs(usage_text, stdout); return DONE;
+	case ':': return usage_error("an option lacks its value");
+	}
+	return usage_error("unknown option");
+}
+
+/* A word among the options: the verb, or report's session. false: neither. */
+static bool take_word(struct options *options, const char *word)
+{
+	static const char *const verbs[] = {
+	    [VERB_RECORD] = "record", [VERB_REPORT] = "report", [VERB_CHECK] = "check"};
+
+	if (options->verb == VERB_REPORT && !options->session) {
+		options->session = word;
+		return true;
+	}
+	for (size_t i = VERB_RECORD; options->verb == VERB_RUN && i <= VERB_CHECK; i++) {
+		if (!strcmp(word, verbs[i])) {
+			options->verb = (enum verb)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* What is left behind the options, and whether all that the verb needs is there. */
+static int take_rest(struct options *options, int n, char **words, bool is_command)
+{
+	if (n > 0 && !(is_command && (options->verb == VERB_RUN || options->verb == VERB_RECORD)))
+		return usage_error("unknown word %s (a command comes after --)", words[0]);
+	switch (options->verb) {
+	case VERB_REPORT:
+		if (!options->session)
+			return usage_error("report needs a session file");
+		if (options->format && strcmp(options->format, "text") && strcmp(options->format, "json"))
+			return usage_error("--format %s: text or json", options->format);
+		return 0;
+	case VERB_CHECK: return 0;
+	case VERB_RUN:
+	case VERB_RECORD: break;
+	}
+	if (n > 0)
+		options->command = words;
+	if (options->command && options->tgid)
+		return usage_error("-p and a command at once");
+	if (!options->command && !options->tgid)
+		return usage_error("no job: give -p PID, or -- and a command");
+	return 0;
+}
+
+int options_parse(int argc, char **argv, struct options *ret_options)
+{
+	static const struct option long_options[] = {
+	    {"help", no_argument, NULL, OPTION_HELP},
+	    {"version", no_argument, NULL, OPTION_VERSION},
+	    {"format", required_argument, NULL, OPTION_FORMAT},
+	    {"json", no_argument, NULL, OPTION_JSON},
+	    {"ring", required_argument, NULL, OPTION_RING},
+	    {"btf", required_argument, NULL, OPTION_BTF},
+	    {"output", required_argument, NULL, 'o'},
+	    {"duration", required_argument, NULL, 'd'},
+	    {"pid", required_argument, NULL, 'p'},
+	    {"verbose", no_argument, NULL, 'v'},
+	    {0},
+	};
+	struct options options = {.verb = VERB_RUN};
+	bool is_command;
+	int option, r;
+
+	opterr = 0;
+	/* '+': getopt stops at the first word, as a command's options are its own. */
+	do {
+		while ((option = getopt_long(argc, argv, "+:o:p:d:vh", long_options, NULL)) != -1) {
+			if (option == '?')
+				return usage_error("unknown option %s", argv[optind - 1]);
+			r = set_option(&options, option, optarg);
+			if (r)
+				return r;
+		}
+		is_command = optind > 1 && !strcmp(argv[optind - 1], "--");
+	} while (!is_command && optind < argc && take_word(&options, argv[optind]) && ++optind);
+	r = take_rest(&options, argc - optind, argv + optind, is_command);
+	if (!r)
+		*ret_options = options;
+	return r;
+}

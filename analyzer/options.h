@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The command line of diesel-analyze. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+enum verb {
+	VERB_RUN, /* plain `diesel-analyze -- CMD`: record and report */
+	VERB_RECORD,
+	VERB_REPORT,
+	VERB_CHECK,
+};
+
+/* Exit codes of the program itself; `record -- CMD` and `-- CMD` end with the command's. */
+enum exit_code {
+	EXIT_FAILED = 1,
+	EXIT_USAGE = 2,
+	EXIT_INSUFFICIENT = 3, /* report: the session does not say enough to judge the job */
+};
+
+struct options {
+	enum verb verb;
+	const char *output;   /* -o; NULL: not given */
+	const char *format;   /* report */
+	const char *session;  /* report */
+	const char *btf_path; /* NULL: the kernel's own */
+	char **command;       /* after --; NULL with -p */
+	pid_t tgid;           /* -p; 0: not given */
+	uint64_t duration_ns; /* 0: until the job ends */
+	uint64_t ring_bytes;  /* 0: the collector's default */
+	bool json;            /* check */
+	bool verbose;
+};
+
+/* 0: run it; > 0: exit with that minus 1 (0 after --help, 2 after a usage error, which was printed). */
+int options_parse(int argc, char **argv, struct options *ret_options);

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "record.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <sys/pidfd.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "analyzer/session.h"
+#include "bpf/collector.h"
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/error.h"
+#include "lib/log.h"
+
+#define POLL_MS        50             /* records gather in the kernel meanwhile */
+#define FLUSH_EVERY_NS (1 * NS_PER_S) /* what a killed recorder may lose */
+#define LAST_EXIT_MS   200            /* a process can be waited for a little before its last switch */
+
+struct recording {
+	const struct record_options *options;
+	struct collector *collector;
+	struct session *session;
+	struct error write_error; /* the first one; nothing is written after it */
+	int signal_fd, pid_fd;
+	pid_t tgid;
+	bool root_gone;      /* its EVENT_EXIT came */
+	bool child_reaped;   /* status is valid */
+	bool stop_requested; /* by a signal */
+	int status;
+	uint64_t start_ns, flushed_ns, start_steal_ns;
+};
+
+static void on_event(void *user, const struct event *event)
+{
+	struct recording *recording = user;
+
+	if (event->type == EVENT_EXIT && event->tid == (uint32_t)recording->tgid)
+		recording->root_gone = true;
+	if (!recording->write_error.code)
+		session_append(recording->session, event, &recording->write_error);
+}
+
+/* A signal that the terminal sent went to the command as well, which is in the same process group. */
+static void take_signal(struct recording *recording)
+{
+	struct signalfd_siginfo info;
+
+	if (read(recording->signal_fd, &info, sizeof(info)) != sizeof(info))
+		return;
+	if (!recording->options->command)
+		recording->stop_requested = true;
+	else if (info.ssi_code != SI_KERNEL && !recording->child_reaped)
+		kill(recording->tgid, (int)info.ssi_signo);
+}
+
+static void reap(struct recording *recording)
+{
+	if (recording->options->command && !recording->child_reaped &&
+	    waitpid(recording->tgid, &recording->status, WNOHANG) == recording->tgid)
+		recording->child_reaped = true;
+}
+
+/* Waits for something to do. true: the job has ended. */
+static bool wait_step(struct recording *recording, int timeout_ms)
+{
+	struct pollfd fds[] = {
+	    {.fd = recording->signal_fd, .events = POLLIN},
+	    {.fd = recording->pid_fd, .events = POLLIN},
+	    {.fd = recording->collector ? collector_fd(recording->collector) : -1, .events = POLLIN},
+	};
+
+	if (poll(fds, 3, timeout_ms) < 0)
+		return false;
+	if (fds[0].revents)
+		take_signal(recording);
+	if (!(fds[1].revents & POLLIN))
+		return false;
+	reap(recording);
+	return true;
+}
+
+static int poll_collector(struct recording *recording, struct error *err)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+	int r = collector_poll(recording->collector, 0, on_event, recording);
+
+	if (r < 0 && r != -EINTR)
+		return error_errno(err, r, "cannot read events");
+	if (now_ns - recording->flushed_ns >= FLUSH_EVERY_NS && !recording->write_error.code) {
+		recording->flushed_ns = now_ns;
+		session_flush(recording->session, &recording->write_error);
+	}
+	if (recording->write_error.code) {
+		*err = recording->write_error;
+		return err->code;
+	}
+	return 0;
+}
+
+/* Until the job ends, a signal, the end of -d or an error. */
+static int record_loop(struct recording *recording, struct error *err)
+{
+	uint64_t duration_ns = recording->options->duration_ns;
+
+	for (;;) {
+		bool ended = wait_step(recording, POLL_MS);
+		int r = poll_collector(recording, err);
+
+		if (r)
+			return r;
+		if (ended || recording->stop_requested)
+			break;
+		if (duration_ns && clock_monotonic_ns() - recording->start_ns >= duration_ns)
+			return 0;
+	}
+	for (int ms = 0; ms < LAST_EXIT_MS && !recording->root_gone && !recording->stop_requested; ms += 5) {
+		int r = poll_collector(recording, err);
+
+		if (r)
+			return r;
+		usleep(5000);
+	}
+	return 0;
+}
+
+static int begin(struct recording *recording, struct error *err)
+{
+	const struct record_options *options = recording->options;
+	const struct collector_options collector_options = {options->ring_bytes, options->btf_path};
+	sigset_t signals;
+	int r = collector_open(&collector_options, &recording->collector, err);
+
+	if (r)
+		return r;
+	r = session_create(options->output, &recording->session, err);
+	if (r)
+		return r;
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGHUP);
+	sigaddset(&signals, SIGQUIT);
+	recording->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (recording->signal_fd < 0)
+		return error_errno(err, -errno, "cannot take signals");
+	recording->start_steal_ns = record_steal_ns();
+	if (options->command)
+		r = collector_launch(recording->collector, options->command, options->command_signals,
+				     &recording->tgid, err);
+	else
+		r = collector_attach(recording->collector, recording->tgid = options->tgid, err);
+	if (r)
+		return r;
+	recording->start_ns = recording->flushed_ns = clock_monotonic_ns();
+	recording->pid_fd = pidfd_open(recording->tgid, 0);
+	if (recording->pid_fd < 0 && errno != ESRCH)
+		return error_errno(err, -errno, "cannot watch process %d", (int)recording->tgid);
+	return record_info_begin(recording->session, options, recording->tgid, err);
+}
+
+/* The collector's end and the session's: also after a failure, as far as it goes. */
+static int end(struct recording *recording, struct record_result *result, struct error *err)
+{
+	struct collector_stats stats;
+	int r = collector_stop(recording->collector, on_event, recording, err);
+
+	collector_stats_get(recording->collector, &stats);
+	result->duration_ns = clock_monotonic_ns() - recording->start_ns;
+	for (size_t i = 0; i < COLLECTOR_EVENT_TYPES; i++) {
+		result->n_events += stats.events[i];
+		result->n_lost += stats.lost[i];
+	}
+	if (!r && recording->write_error.code) {
+		*err = recording->write_error;
+		r = err->code;
+	}
+	if (!r)
+		r = record_info_end(recording->session, &stats, record_steal_ns() - recording->start_steal_ns,
+				    err);
+	if (!r && recording->child_reaped)
+		r = session_set_u64(recording->session, SESSION_EXIT_STATUS, (uint64_t)recording->status,
+				    err);
+	return r ? r : session_finish(recording->session, err);
+}
+
+/* The job outlives its recording: with -d, or when recording failed. */
+static void await_command(struct recording *recording)
+{
+	while (recording->options->command && !recording->child_reaped) {
+		if (wait_step(recording, -1))
+			reap(recording);
+	}
+}
+
+int record_run(const struct record_options *options, struct record_result *ret_result, struct error *err)
+{
+	struct recording recording = {.options = options, .signal_fd = -1, .pid_fd = -1};
+	struct record_result result = {.status = options->command ? -1 : 0};
+	int r = begin(&recording, err);
+
+	if (!r)
+		r = record_loop(&recording, err);
+	if (!r)
+		r = end(&recording, &result, err);
+	session_close(recording.session);
+	collector_close(recording.collector);
+	recording.collector = NULL;
+	if (recording.pid_fd >= 0) {
+		if (r && !recording.child_reaped && options->command)
+			log_error("%s; the command goes on without being recorded", err->text);
+		await_command(&recording);
+		result.status = recording.status;
+	}
+	closep(&recording.signal_fd);
+	closep(&recording.pid_fd);
+	result.tgid = recording.tgid;
+	*ret_result = result;
+	return r;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Records one job into a session file. SIGINT, SIGTERM, SIGHUP and SIGQUIT must be blocked by the caller:
+ * they are taken from a signalfd. A launched command gets them as it would from a shell; recording goes on
+ * until it ends. With -p they end the recording.
+ */
+
+#include <signal.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct collector;
+struct collector_stats;
+struct error;
+struct session;
+
+struct record_options {
+	const char *output;
+	char **command; /* or */
+	pid_t tgid;
+	uint64_t duration_ns; /* 0: until the job ends */
+	uint64_t ring_bytes;
+	const char *btf_path;
+	const sigset_t *command_signals; /* the mask for the command */
+};
+
+struct record_result {
+	pid_t tgid;
+	int status; /* of the command, as waitpid gives it; 0 with -p */
+	uint64_t duration_ns, n_events, n_lost;
+};
+
+/* A failure after the command started does not stop it: it is waited for, *ret_result has its status (this
+ * one out-parameter is written then too), and the error is returned. status is -1 when it never ran. */
+int record_run(const struct record_options *options, struct record_result *ret_result, struct error *err);
+
+/* record_info.c: facts about the recording -> the session's info. */
+int record_info_begin(struct session *session, const struct record_options *options, pid_t tgid,
+		      struct error *err);
+int record_info_end(struct session *session, const struct collector_stats *stats, uint64_t steal_ns,
+		    struct error *err);
+uint64_t record_steal_ns(void);

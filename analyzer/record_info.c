@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "record.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "analyzer/session.h"
+#include "bpf/collector.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/proc.h"
+
+uint64_t record_steal_ns(void)
+{
+	struct proc_cpu_ticks ticks;
+
+	if (proc_cpu_ticks_read("/proc", &ticks))
+		return 0;
+	return ticks.steal * (NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK));
+}
+
+static int set_clocks(struct session *session, const char *key, const char *key_ns, struct error *err)
+{
+	struct clock_snapshot now = clock_snapshot_take();
+	char text[96];
+	int r;
+
+	snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, now.monotonic_ns,
+		 now.boottime_ns, now.realtime_ns, now.uncertainty_ns);
+	r = session_set_text(session, key, text, err);
+	return r ? r : session_set_u64(session, key_ns, now.monotonic_ns, err);
+}
+
+static void join_words(char *const words[], char *text, size_t size)
+{
+	size_t at = 0;
+
+	text[0] = '\0';
+	for (size_t i = 0; words[i] && at < size; i++) {
+		int n = snprintf(text + at, size - at, "%s%s", i ? " " : "", words[i]);
+
+		at += n > 0 ? (size_t)n : 0;
+	}
+}
+
+static int set_command(struct session *session, const struct record_options *options, pid_t tgid,
+		       struct error *err)
+{
+	char text[4096];
+
+	if (options->command)
+		join_words(options->command, text, sizeof(text));
+	else if (proc_cmdline_read("/proc", tgid, text, sizeof(text)))
+		text[0] = '\0';
+	return session_set_text(session, SESSION_COMMAND, text, err);
+}
+
+static int set_missing_hooks(struct session *session, const char *btf_path, struct error *err)
+{
+	struct collector_hook hooks[COLLECTOR_HOOKS_MAX];
+	char names[1024] = "";
+	size_t n = 0, at = 0;
+
+	if (collector_hooks(btf_path, hooks, &n, NULL))
+		n = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (hooks[i].present || at >= sizeof(names))
+			continue;
+		log_warning("this kernel has no tracepoint %s; lost without it: %s", hooks[i].name,
+			    hooks[i].lost_without);
+		at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", at ? " " : "", hooks[i].name);
+	}
+	return session_set_text(session, SESSION_HOOKS_MISSING, names, err);
+}
+
+int record_info_begin(struct session *session, const struct record_options *options, pid_t tgid,
+		      struct error *err)
+{
+	struct utsname system;
+	int r;
+
+	uname(&system);
+	r = set_command(session, options, tgid, err);
+	if (!r)
+		r = session_set_u64(session, SESSION_ROOT_TGID, (uint64_t)tgid, err);
+	if (!r)
+		r = session_set_u64(session, SESSION_ATTACHED, !options->command, err);
+	if (!r)
+		r = session_set_text(session, SESSION_HOST, system.nodename, err);
+	if (!r)
+		r = session_set_text(session, SESSION_KERNEL, system.release, err);
+	if (!r)
+		r = session_set_text(session, SESSION_MACHINE, system.machine, err);
+	if (!r)
+		r = session_set_u64(session, SESSION_CPUS, (uint64_t)sysconf(_SC_NPROCESSORS_ONLN), err);
+	if (!r)
+		r = session_set_u64(session, SESSION_PAGE_BYTES, (uint64_t)sysconf(_SC_PAGESIZE), err);
+	if (!r)
+		r = session_set_text(session, SESSION_DIESEL_VERSION, DIESEL_VERSION, err);
+	if (!r)
+		r = set_missing_hooks(session, options->btf_path, err);
+	return r ? r : set_clocks(session, SESSION_START_CLOCKS, SESSION_START_NS, err);
+}
+
+static int set_losses(struct session *session, const struct collector_stats *stats, struct error *err)
+{
+	uint64_t sum = 0;
+	char key[32];
+	int r = 0;
+
+	for (unsigned i = 0; i < COLLECTOR_EVENT_TYPES && !r; i++) {
+		sum += stats->lost[i];
+		snprintf(key, sizeof(key), SESSION_LOST_TYPE, i);
+		if (stats->lost[i])
+			r = session_set_u64(session, key, stats->lost[i], err);
+	}
+	return r ? r : session_set_u64(session, SESSION_LOST_EVENTS, sum, err);
+}
+
+int record_info_end(struct session *session, const struct collector_stats *stats, uint64_t steal_ns,
+		    struct error *err)
+{
+	uint64_t sum = 0;
+	int r = set_clocks(session, SESSION_STOP_CLOCKS, SESSION_STOP_NS, err);
+
+	for (size_t i = 0; i < COLLECTOR_EVENT_TYPES; i++)
+		sum += stats->events[i];
+	if (!r)
+		r = session_set_u64(session, SESSION_EVENTS, sum, err);
+	if (!r)
+		r = set_losses(session, stats, err);
+	if (!r)
+		r = session_set_u64(session, SESSION_MISSED, stats->missed, err);
+	if (!r)
+		r = session_set_u64(session, SESSION_STORAGE_FAILURES, stats->storage_failures, err);
+	if (!r)
+		r = session_set_u64(session, SESSION_PROBES, stats->n_probes, err);
+	if (!r)
+		r = session_set_u64(session, SESSION_BPF_RUN_NS, stats->bpf_run_ns, err);
+	if (!r)
+		r = session_set_u64(session, SESSION_BPF_SAMPLED_NS, stats->sampled_ns, err);
+	if (!r)
+		r = session_set_u64(session, SESSION_RECORDER_CPU_NS, stats->own_cpu_ns, err);
+	return r ? r : session_set_u64(session, SESSION_STEAL_NS, steal_ns, err);
+}

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analyzer/session.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+#include "lib/error.h"
+#include "session_blob.h"
+
+#define APPLICATION_ID 0x444c5331
+
+static const char schema[] =
+    "CREATE TABLE info(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
+    "CREATE TABLE events(id INTEGER PRIMARY KEY, min_end_ns INTEGER NOT NULL, max_end_ns INTEGER NOT NULL,"
+    " n INTEGER NOT NULL, records BLOB NOT NULL);";
+
+struct session {
+	sqlite3 *db;
+	sqlite3_stmt *insert;
+	char *path;
+	bool complete; /* reading: what the file says, until damage is met */
+	size_t n_buffered;
+	struct event buffer[SESSION_BLOB_EVENTS];
+};
+
+static void statement_finalizep(sqlite3_stmt **statement)
+{
+	sqlite3_finalize(*statement);
+}
+
+static int errno_of(int code)
+{
+	switch (code & 0xff) {
+	case SQLITE_OK:
+	case SQLITE_ROW:
+	case SQLITE_DONE: return 0;
+	case SQLITE_NOMEM: return -ENOMEM;
+	case SQLITE_FULL: return -ENOSPC;
+	case SQLITE_READONLY:
+	case SQLITE_PERM:
+	case SQLITE_AUTH: return -EACCES;
+	case SQLITE_BUSY:
+	case SQLITE_LOCKED: return -EBUSY;
+	case SQLITE_CORRUPT:
+	case SQLITE_NOTADB:
+	case SQLITE_FORMAT: return -EBADMSG;
+	default: return -EIO;
+	}
+}
+
+static int fail(const struct session *session, int code, struct error *err)
+{
+	int system = sqlite3_system_errno(session->db);
+	int r = errno_of(code);
+
+	if (r == -EIO && system)
+		r = -system;
+	return error_set(err, r, "%s: %s", session->path, system ? strerror(system) : sqlite3_errstr(code));
+}
+
+static int run_sql(const struct session *session, const char *sql, struct error *err)
+{
+	int code = sqlite3_exec(session->db, sql, NULL, NULL, NULL);
+
+	return code == SQLITE_OK ? 0 : fail(session, code, err);
+}
+
+static int pragma_value(const struct session *session, const char *sql, int64_t *ret_value)
+{
+	_cleanup_(statement_finalizep) sqlite3_stmt *statement = NULL;
+	int code = sqlite3_prepare_v2(session->db, sql, -1, &statement, NULL);
+
+	if (code == SQLITE_OK)
+		code = sqlite3_step(statement);
+	if (code != SQLITE_ROW)
+		return code;
+	*ret_value = sqlite3_column_int64(statement, 0);
+	return SQLITE_OK;
+}
+
+static struct session *session_new(const char *path)
+{
+	struct session *session = calloc(1, sizeof(*session));
+
+	if (!session)
+		return NULL;
+	session->path = strdup(path);
+	if (!session->path) {
+		free(session);
+		return NULL;
+	}
+	return session;
+}
+
+void session_close(struct session *session)
+{
+	if (!session)
+		return;
+	sqlite3_finalize(session->insert);
+	sqlite3_close(session->db);
+	free(session->path);
+	free(session);
+}
+
+static void session_closep(struct session **session)
+{
+	session_close(*session);
+}
+
+/* Only a session may be replaced: a mistyped -o must not cost anybody a file. */
+static int make_room(const char *path, struct error *err)
+{
+	_cleanup_(session_closep) struct session *old = NULL;
+	struct error why = ERROR_INIT;
+	char journal[4200];
+	int r;
+
+	if (access(path, F_OK))
+		return 0;
+	r = session_open(path, &old, &why);
+	if (r && r != -EPROTONOSUPPORT)
+		return error_set(err, -EEXIST,
+				 "%s exists and is not a recorded session; choose another -o or remove it",
+				 path);
+	if (unlink(path))
+		return error_errno(err, -errno, "cannot replace %s", path);
+	snprintf(journal, sizeof(journal), "%s-journal", path);
+	unlink(journal);
+	return 0;
+}
+
+int session_create(const char *path, struct session **ret_session, struct error *err)
+{
+	_cleanup_(session_closep) struct session *session = NULL;
+	char sql[96];
+	int r = make_room(path, err);
+
+	if (r)
+		return r;
+	session = session_new(path);
+	if (!session)
+		return error_set(err, -ENOMEM, "no memory for a session");
+	r = sqlite3_open_v2(path, &session->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
+	if (r != SQLITE_OK)
+		return fail(session, r, err);
+	/* A rollback journal keeps what was committed readable if the recorder is killed. Not synced: a
+	 * session is no ledger, and a recorder must not wait for the disk it is measuring. */
+	snprintf(sql, sizeof(sql), "PRAGMA application_id=%d; PRAGMA user_version=%d;", APPLICATION_ID,
+		 SESSION_VERSION);
+	r = run_sql(session, "PRAGMA page_size=16384; PRAGMA journal_mode=TRUNCATE; PRAGMA synchronous=OFF;",
+		    err);
+	if (!r)
+		r = run_sql(session, "BEGIN;", err);
+	if (!r)
+		r = run_sql(session, sql, err);
+	if (!r)
+		r = run_sql(session, schema, err);
+	if (!r)
+		r = run_sql(session, "COMMIT;", err);
+	if (!r)
+		r = session_set_u64(session, SESSION_COMPLETE, 0, err);
+	if (r)
+		return r;
+	*ret_session = steal_pointer(session);
+	return 0;
+}
+
+static int not_a_session(const char *path, struct error *err)
+{
+	return error_set(err, -EBADMSG, "%s is not a session recorded by diesel-analyze", path);
+}
+
+/* Reads what is there of a file that was cut off: SQLite refuses a file shorter than its header says unless
+ * told that its schema is under repair. */
+static int open_database(struct session *session, int64_t *ret_id)
+{
+	int code = sqlite3_open_v2(session->path, &session->db, SQLITE_OPEN_READWRITE, NULL);
+
+	if (code == SQLITE_CANTOPEN || code == SQLITE_READONLY || code == SQLITE_PERM) {
+		sqlite3_close(session->db);
+		code = sqlite3_open_v2(session->path, &session->db, SQLITE_OPEN_READONLY, NULL);
+	}
+	if (code != SQLITE_OK)
+		return code;
+	code = pragma_value(session, "PRAGMA application_id", ret_id);
+	if ((code & 0xff) == SQLITE_CORRUPT) {
+		sqlite3_exec(session->db, "PRAGMA writable_schema=ON", NULL, NULL, NULL);
+		code = pragma_value(session, "PRAGMA application_id", ret_id);
+		session->complete = false;
+	}
+	return code;
+}
+
+int session_open(const char *path, struct session **ret_session, struct error *err)
+{
+	_cleanup_(session_closep) struct session *session = session_new(path);
+	int64_t id, version;
+	uint64_t complete;
+	int code;
+
+	if (!session)
+		return error_set(err, -ENOMEM, "no memory for a session");
+	if (access(path, R_OK))
+		return error_errno(err, -errno, "cannot read session %s", path);
+	session->complete = true;
+	code = open_database(session, &id);
+	if (code != SQLITE_OK)
+		return errno_of(code) == -EBADMSG ? not_a_session(path, err) : fail(session, code, err);
+	if (id != APPLICATION_ID)
+		return not_a_session(path, err);
+	code = pragma_value(session, "PRAGMA user_version", &version);
+	if (code != SQLITE_OK)
+		return fail(session, code, err);
+	if (version > SESSION_VERSION)
+		return error_set(
+		    err, -EPROTONOSUPPORT,
+		    "%s has session format %d, this program knows up to %d: use a newer diesel-analyze", path,
+		    (int)version, SESSION_VERSION);
+	if (session_get_u64(session, SESSION_COMPLETE, &complete) || !complete)
+		session->complete = false;
+	*ret_session = steal_pointer(session);
+	return 0;
+}
+
+bool session_complete(const struct session *session)
+{
+	return session->complete;
+}
+
+static int compare_end(const void *a, const void *b)
+{
+	const struct event *left = a, *right = b;
+
+	if (left->end_ns != right->end_ns)
+		return left->end_ns < right->end_ns ? -1 : 1;
+	return (left->start_ns > right->start_ns) - (left->start_ns < right->start_ns);
+}
+
+int session_flush(struct session *session, struct error *err)
+{
+	struct event *events = session->buffer;
+	size_t n = session->n_buffered;
+	int code;
+
+	if (!n)
+		return 0;
+	if (!session->insert) {
+		code = sqlite3_prepare_v2(
+		    session->db, "INSERT INTO events(min_end_ns, max_end_ns, n, records) VALUES(?, ?, ?, ?)",
+		    -1, &session->insert, NULL);
+		if (code != SQLITE_OK)
+			return fail(session, code, err);
+	}
+	qsort(events, n, sizeof(*events), compare_end);
+	sqlite3_bind_int64(session->insert, 1, (int64_t)events[0].end_ns);
+	sqlite3_bind_int64(session->insert, 2, (int64_t)events[n - 1].end_ns);
+	sqlite3_bind_int64(session->insert, 3, (int64_t)n);
+	sqlite3_bind_blob64(session->insert, 4, events, n * sizeof(*events), SQLITE_STATIC);
+	code = sqlite3_step(session->insert);
+	session->n_buffered = 0;
+	if (code == SQLITE_DONE) {
+		sqlite3_reset(session->insert);
+		return 0;
+	}
+	code = fail(session, code, err);
+	sqlite3_reset(session->insert);
+	return code;
+}
+
+int session_append(struct session *session, const struct event *event, struct error *err)
+{
+	session->buffer[session->n_buffered++] = *event;
+	return session->n_buffered == SESSION_BLOB_EVENTS ? session_flush(session, err) : 0;
+}
+
+int session_set_text(struct session *session, const char *key, const char *value, struct error *err)
+{
+	_cleanup_(statement_finalizep) sqlite3_stmt *statement = NULL;
+	int code =
+	    sqlite3_prepare_v2(session->db, "INSERT OR REPLACE INTO info VALUES(?, ?)", -1, &statement, NULL);
+
+	if (code == SQLITE_OK) {
+		sqlite3_bind_text(statement, 1, key, -1, SQLITE_STATIC);
+		sqlite3_bind_text(statement, 2, value, -1, SQLITE_STATIC);
+		code = sqlite3_step(statement);
+	}
+	return code == SQLITE_DONE ? 0 : fail(session, code, err);
+}
+
+int session_set_u64(struct session *session, const char *key, uint64_t value, struct error *err)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRIu64, value);
+	return session_set_text(session, key, text, err);
+}
+
+int session_get_text(struct session *session, const char *key, char **ret_value)
+{
+	_cleanup_(statement_finalizep) sqlite3_stmt *statement = NULL;
+	int code =
+	    sqlite3_prepare_v2(session->db, "SELECT value FROM info WHERE key=?", -1, &statement, NULL);
+	const char *text;
+	char *value;
+
+	if (code == SQLITE_OK) {
+		sqlite3_bind_text(statement, 1, key, -1, SQLITE_STATIC);
+		code = sqlite3_step(statement);
+	}
+	if (code == SQLITE_DONE)
+		return -ENOENT;
+	if (code != SQLITE_ROW)
+		return errno_of(code);
+	text = (const char *)sqlite3_column_text(statement, 0);
+	value = strdup(text ? text : "");
+	if (!value)
+		return -ENOMEM;
+	*ret_value = value;
+	return 0;
+}
+
+int session_get_u64(struct session *session, const char *key, uint64_t *ret_value)
+{
+	_cleanup_(freep) char *text = NULL;
+	uint64_t value;
+	char *end;
+	int r = session_get_text(session, key, &text);
+
+	if (r)
+		return r;
+	errno = 0;
+	value = strtoull(text, &end, 10);
+	if (errno || end == text || *end)
+		return -EBADMSG;
+	*ret_value = value;
+	return 0;
+}
+
+int session_finish(struct session *session, struct error *err)
+{
+	int r = session_flush(session, err);
+
+	if (!r)
+		r = session_set_u64(session, SESSION_COMPLETE, 1, err);
+	if (!r)
+		r = run_sql(session, "PRAGMA journal_mode=DELETE;", err);
+	if (!r)
+		session->complete = true;
+	return r;
+}
+
+/* What there is, in the order of min_end_ns. The blobs themselves are not touched. */
+int session_blobs(struct session *session, struct session_blob **ret_blobs, size_t *ret_n)
+{
+	_cleanup_(statement_finalizep) sqlite3_stmt *rows = NULL;
+	_cleanup_(freep) struct session_blob *blobs = NULL;
+	size_t n = 0, capacity = 0;
+	int code = sqlite3_prepare_v2(session->db, "SELECT id, min_end_ns FROM events", -1, &rows, NULL);
+
+	while (code == SQLITE_OK && (code = sqlite3_step(rows)) == SQLITE_ROW) {
+		if (n == capacity) {
+			struct session_blob *more;
+
+			capacity = capacity ? capacity * 2 : 256;
+			more = reallocarray(blobs, capacity, sizeof(*blobs));
+			if (!more)
+				return -ENOMEM;
+			blobs = more;
+		}
+		blobs[n++] = (struct session_blob){sqlite3_column_int64(rows, 0),
+						   (uint64_t)sqlite3_column_int64(rows, 1)};
+		code = SQLITE_OK;
+	}
+	if (code != SQLITE_DONE)
+		session->complete = false; /* cut here: what was found so far counts */
+	*ret_blobs = steal_pointer(blobs);
+	*ret_n = n;
+	return 0;
+}
+
+int session_blob_read(struct session *session, int64_t id, struct event **ret_events, size_t *ret_n)
+{
+	_cleanup_(statement_finalizep) sqlite3_stmt *row = NULL;
+	const void *records;
+	struct event *events;
+	size_t bytes;
+	int code = sqlite3_prepare_v2(session->db, "SELECT records FROM events WHERE id=?", -1, &row, NULL);
+
+	if (code == SQLITE_OK) {
+		sqlite3_bind_int64(row, 1, id);
+		code = sqlite3_step(row);
+	}
+	if (code != SQLITE_ROW)
+		return code == SQLITE_DONE ? -EBADMSG : errno_of(code);
+	records = sqlite3_column_blob(row, 0);
+	bytes = (size_t)sqlite3_column_bytes(row, 0);
+	if (!records || !bytes || bytes % sizeof(struct event))
+		return -EBADMSG;
+	events = malloc(bytes);
+	if (!events)
+		return -ENOMEM;
+	memcpy(events, records, bytes);
+	*ret_events = events;
+	*ret_n = bytes / sizeof(struct event);
+	return 0;
+}
+
+void session_set_damaged(struct session *session)
+{
+	session->complete = false;
+}

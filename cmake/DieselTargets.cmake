@@ -5,7 +5,7 @@
 option(DIESEL_SANITIZE "comma list for -fsanitize=, e.g. address,undefined" "")
 set(DIESEL_WARNINGS
   -Wall -Wextra -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wmissing-declarations
-  -Wshadow -Wwrite-strings -Wundef -Wformat=2 -Wvla -Wno-unused-parameter
+  -Wshadow -Wwrite-strings -Wundef -Wformat=2 -Wno-format-nonliteral -Wvla -Wno-unused-parameter
   -Werror=implicit-function-declaration -Werror=incompatible-pointer-types -Werror=int-conversion)
 if(CMAKE_C_COMPILER_ID STREQUAL GNU)
   list(APPEND DIESEL_WARNINGS -Wno-format-truncation) # texts are cut on purpose, see lib/error.h

@@ -9,8 +9,8 @@
  *   collector_stop -> collector_close
  *
  * A job is a process with all its threads and descendants, before and after. The caller's own process is
- * never part of it. One thread uses a collector. Needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE (to reach
- * libraries of other users' processes) and, for its own cost, CAP_SYS_ADMIN.
+ * never part of it. One thread uses a collector. Needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE (to
+ * reach libraries of other users' processes) and, for its own cost, CAP_SYS_ADMIN.
  */
 
 #include <signal.h>
@@ -32,16 +32,16 @@ struct collector_options {
 };
 
 /* Loads and attaches the recorder: from here on the machine's system calls and switches are looked at, but
- * nothing is recorded before there is a job. Errors: -ENOENT no BTF in this kernel, -EPERM no privilege, others
- * as the kernel gave them; err says what to do. */
+ * nothing is recorded before there is a job. Errors: -ENOENT no BTF in this kernel, -EPERM no privilege,
+ * others as the kernel gave them; err says what to do. */
 int collector_open(const struct collector_options *options, struct collector **ret_collector,
 		   struct error *err);
 
 /* Starts a command (looked up in PATH) as a child whose first instruction is already recorded. signals: the
- * mask the command gets, NULL: the caller's. The caller waits for the child. Error: -errno of execvp, the child
- * is gone then. */
-int collector_launch(struct collector *collector, char *const argv[], const sigset_t *signals,
-		     pid_t *ret_pid, struct error *err);
+ * mask the command gets, NULL: the caller's. The caller waits for the child. Error: -errno of execvp, the
+ * child is gone then. */
+int collector_launch(struct collector *collector, char *const argv[], const sigset_t *signals, pid_t *ret_pid,
+		     struct error *err);
 
 /* Makes a running process, its threads and its descendants part of the job. -ESRCH: there is no such process.
  * Each thread gets EVENT_ALIVE and EVENT_NAME; what it was doing then is flagged EVENT_FLAG_CLIPPED. */

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "advice.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define NOTABLE_SHARE 0.05 /* less is not worth an action of its own */
+#define LARGE_OTHER   0.05 /* more unexplained time must be said */
+
+static double wait_share(const struct analysis *analysis)
+{
+	return analysis_wait_ratio(analysis);
+}
+
+void advice_verdict(struct analysis *analysis)
+{
+	double fetch = analysis_share_ratio(analysis, SHARE_FETCH_STALL);
+	double prep = analysis_share_ratio(analysis, SHARE_PREP_STALL);
+	double checkpoint = analysis_share_ratio(analysis, SHARE_CHECKPOINT_STALL);
+	double starved = analysis_share_ratio(analysis, SHARE_CPU_STARVED);
+	double other = analysis_share_ratio(analysis, SHARE_OTHER);
+
+	if (fetch + prep + checkpoint < ANALYSIS_STALL_THRESHOLD)
+		analysis->verdict = ANALYSIS_DEVICE_BOUND;
+	else if (checkpoint > fetch && checkpoint > prep)
+		analysis->verdict = ANALYSIS_CHECKPOINT_BOUND;
+	else
+		analysis->verdict = fetch >= prep ? ANALYSIS_FETCH_BOUND : ANALYSIS_PREP_BOUND;
+	if (other > LARGE_OTHER)
+		snprintf(analysis->note, sizeof(analysis->note),
+			 "%.0f %% of the time is unexplained: the trainer slept and nothing seen tells why",
+			 100 * other);
+	else if (starved > ANALYSIS_STALL_THRESHOLD)
+		snprintf(analysis->note, sizeof(analysis->note),
+			 "for %.0f %% of the time the trainer was ready to compute but had no core",
+			 100 * starved);
+}
+
+/* gain of removing this share of the time, as a factor */
+static double gain_of(double share)
+{
+	return share < 0.99 ? 1 / (1 - share) : 100;
+}
+
+__attribute__((format(printf, 4, 5))) static void action_add(struct analysis *analysis, double gain_max,
+							     enum analysis_confidence confidence,
+							     const char *format, ...)
+{
+	struct analysis_action *action;
+	va_list arguments;
+
+	if (analysis->n_actions == ANALYSIS_ACTIONS_MAX)
+		return;
+	action = &analysis->actions[analysis->n_actions++];
+	action->gain_max = gain_max;
+	action->confidence = confidence;
+	va_start(arguments, format);
+	vsnprintf(action->text, sizeof(action->text), format, arguments);
+	va_end(arguments);
+}
+
+static void act_on_fetch(struct analysis *analysis)
+{
+	double fetch = analysis_share_ratio(analysis, SHARE_FETCH_STALL);
+	bool diesel = analysis->loader == LOADER_DIESEL;
+
+	if (fetch < NOTABLE_SHARE)
+		return;
+	action_add(analysis, gain_of(fetch),
+		   analysis->method == METHOD_WALK && analysis->loader == LOADER_WORKERS ? CONFIDENCE_MEDIUM
+											 : CONFIDENCE_HIGH,
+		   "%s",
+		   diesel
+		       ? "Give dieseld a larger cache or a deeper prefetch: it still waits for storage"
+		       : "Make reading cheaper: pack the dataset (dieselctl pack) and serve it with dieseld, "
+			 "or move it to faster storage or into memory");
+}
+
+/* Cores that neither the trainer nor the workers used, on average over the window. */
+static double idle_cores(const struct analysis *analysis)
+{
+	double wall = (double)(analysis->window_end_ns - analysis->window_begin_ns);
+	double busy = (double)analysis->workers.cpu_ns + (double)analysis->share_ns[SHARE_DEVICE];
+
+	if (!analysis->n_cpus || wall <= 0)
+		return 0;
+	return (double)analysis->n_cpus - busy / wall;
+}
+
+/* One worker more takes the waits of a step in parallel with the step: at most both overlap wholly. */
+static void act_on_inline(struct analysis *analysis)
+{
+	double wait = wait_share(analysis), rest = 1 - wait;
+	double left = rest > wait ? rest : wait;
+
+	if (wait < NOTABLE_SHARE)
+		return;
+	action_add(analysis, 1 / left, analysis->n_cpus > 1 ? CONFIDENCE_MEDIUM : CONFIDENCE_LOW,
+		   "Load in the background: num_workers=1 overlaps loading with the step%s",
+		   analysis->n_cpus == 1 ? " (but there is one core only)" : "; then measure again");
+}
+
+static void act_on_prep(struct analysis *analysis)
+{
+	double prep = analysis_share_ratio(analysis, SHARE_PREP_STALL);
+	double idle = idle_cores(analysis);
+	uint32_t n = analysis->workers.n_at_once;
+
+	if (prep < NOTABLE_SHARE)
+		return;
+	if (analysis->loader == LOADER_WORKERS && n && idle >= 0.5) {
+		uint32_t more = n + (uint32_t)(idle + 0.5);
+		/* The wait cannot shrink by more than the number of workers grows. */
+		double share = wait_share(analysis) * (1 - (double)n / (double)more);
+
+		action_add(analysis, gain_of(share), CONFIDENCE_MEDIUM,
+			   "Use %u workers instead of %u: %.1f of %u cores were idle", more, n, idle,
+			   analysis->n_cpus);
+	}
+	action_add(
+	    analysis, gain_of(prep), CONFIDENCE_HIGH, "%s",
+	    analysis->loader == LOADER_WORKERS && idle < 0.5
+		? "Make preparing cheaper (fewer or faster transforms, smaller images, "
+		  "preprocess once): all cores are busy, more workers would not help"
+		: "Make preparing cheaper: fewer or faster transforms, smaller images, preprocess once");
+}
+
+static void act_on_checkpoint(struct analysis *analysis)
+{
+	double checkpoint = analysis_share_ratio(analysis, SHARE_CHECKPOINT_STALL);
+
+	if (checkpoint < NOTABLE_SHARE)
+		return;
+	action_add(analysis, gain_of(checkpoint), CONFIDENCE_HIGH,
+		   "Write checkpoints in the background, or to faster storage");
+	action_add(analysis, gain_of(checkpoint / 2), CONFIDENCE_HIGH, "Write checkpoints half as often");
+}
+
+static void act_on_cores(struct analysis *analysis)
+{
+	double starved = analysis_share_ratio(analysis, SHARE_CPU_STARVED);
+
+	if (starved < NOTABLE_SHARE)
+		return;
+	action_add(analysis, gain_of(starved), CONFIDENCE_MEDIUM,
+		   "Keep a core free for the trainer: fewer workers, or fewer neighbours on this machine");
+}
+
+void advice_actions(struct analysis *analysis)
+{
+	/* What binds comes first; the rest as far as there is room. */
+	switch (analysis->verdict) {
+	case ANALYSIS_INSUFFICIENT: return;
+	case ANALYSIS_CHECKPOINT_BOUND: act_on_checkpoint(analysis); break;
+	case ANALYSIS_FETCH_BOUND: act_on_fetch(analysis); break;
+	case ANALYSIS_PREP_BOUND:
+	case ANALYSIS_DEVICE_BOUND: break;
+	}
+	if (analysis->loader == LOADER_INLINE)
+		act_on_inline(analysis);
+	act_on_prep(analysis);
+	if (analysis->verdict != ANALYSIS_FETCH_BOUND)
+		act_on_fetch(analysis);
+	if (analysis->verdict != ANALYSIS_CHECKPOINT_BOUND)
+		act_on_checkpoint(analysis);
+	act_on_cores(analysis);
+	if (!analysis->n_actions)
+		action_add(analysis, gain_of(wait_share(analysis)), CONFIDENCE_HIGH,
+			   "Nothing to gain at the input pipeline: look at the model or the device");
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "calls.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+
+enum kind {
+	KIND_OTHER,
+	KIND_READ,
+	KIND_WRITE,
+	KIND_OPEN,
+	KIND_CLOSE,
+	KIND_MAP,
+	KIND_STAT,
+	KIND_LIST,
+	KIND_POLL,
+	KIND_SOCKET,
+	KIND_SYNC,
+	KIND_RENAME,
+	KIND_CHILD,
+	KIND_RING,
+	KIND_FUTEX,
+	KIND_NAP,
+};
+
+static enum kind kind_of(const struct timeline_call *call)
+{
+	switch (call->nr) {
+	case SYS_read:
+	case SYS_readv:
+	case SYS_pread64:
+	case SYS_preadv:
+	case SYS_preadv2:
+	case SYS_sendfile: return KIND_READ;
+	case SYS_write:
+	case SYS_writev:
+	case SYS_pwrite64:
+	case SYS_pwritev:
+	case SYS_pwritev2: return KIND_WRITE;
+#ifdef SYS_open
+	case SYS_open:
+#endif
+	case SYS_openat:
+	case SYS_openat2: return KIND_OPEN;
+	case SYS_close: return KIND_CLOSE;
+	case SYS_mmap: return KIND_MAP;
+#ifdef SYS_newfstatat
+	case SYS_newfstatat:
+#endif
+	case SYS_fstat:
+	case SYS_statx: return KIND_STAT;
+	case SYS_getdents64: return KIND_LIST;
+#ifdef SYS_poll
+	case SYS_poll:
+#endif
+	case SYS_ppoll: return KIND_POLL;
+	case SYS_connect:
+	case SYS_accept:
+	case SYS_accept4:
+	case SYS_sendto:
+	case SYS_recvfrom:
+	case SYS_sendmsg:
+	case SYS_recvmsg:
+	case SYS_recvmmsg: return KIND_SOCKET;
+	case SYS_fsync:
+	case SYS_fdatasync:
+	case SYS_sync_file_range:
+	case SYS_msync: return KIND_SYNC;
+#ifdef SYS_rename
+	case SYS_rename:
+#endif
+#ifdef SYS_renameat
+	case SYS_renameat:
+#endif
+	case SYS_renameat2: return KIND_RENAME;
+	case SYS_wait4:
+	case SYS_waitid: return KIND_CHILD;
+	case SYS_io_uring_enter: return KIND_RING;
+	case SYS_futex:
+#ifdef SYS_futex_waitv
+	case SYS_futex_waitv:
+#endif
+		return KIND_FUTEX;
+	case SYS_nanosleep:
+	case SYS_clock_nanosleep: return KIND_NAP;
+	default: return KIND_OTHER;
+	}
+}
+
+static bool is_file(const struct timeline_call *call)
+{
+	return call->file_type == EVENT_FILE_REG || call->file_type == EVENT_FILE_BLK;
+}
+
+static bool opens_for_writing(const struct timeline_call *call)
+{
+	return (call->argument & O_ACCMODE) != O_RDONLY;
+}
+
+bool call_is_file_read(const struct timeline_call *call)
+{
+	switch (kind_of(call)) {
+	case KIND_READ: return is_file(call);
+	case KIND_OPEN:
+		return !opens_for_writing(call) && (is_file(call) || call->file_type == EVENT_FILE_DIR ||
+						    call->file_type == EVENT_FILE_NONE);
+	case KIND_STAT: return is_file(call) || call->file_type == EVENT_FILE_NONE;
+	case KIND_LIST:
+	case KIND_RING: return true;
+	case KIND_WRITE:
+	case KIND_CLOSE:
+	case KIND_MAP:
+	case KIND_POLL:
+	case KIND_SOCKET:
+	case KIND_SYNC:
+	case KIND_RENAME:
+	case KIND_CHILD:
+	case KIND_FUTEX:
+	case KIND_NAP:
+	case KIND_OTHER: return false;
+	}
+	return false;
+}
+
+bool call_is_socket(const struct timeline_call *call)
+{
+	return call->file_type == EVENT_FILE_SOCK || kind_of(call) == KIND_SOCKET;
+}
+
+bool call_is_pipe_read(const struct timeline_call *call)
+{
+	return call->file_type == EVENT_FILE_FIFO && kind_of(call) == KIND_READ;
+}
+
+bool call_is_pipe_poll(const struct timeline_call *call)
+{
+	return call->file_type == EVENT_FILE_FIFO && kind_of(call) == KIND_POLL;
+}
+
+bool call_is_pipe_write(const struct timeline_call *call)
+{
+	return call->file_type == EVENT_FILE_FIFO && kind_of(call) == KIND_WRITE;
+}
+
+bool call_is_open_write(const struct timeline_call *call)
+{
+	return kind_of(call) == KIND_OPEN && opens_for_writing(call) && call->result >= 0 &&
+	       (is_file(call) || call->file_type == EVENT_FILE_NONE);
+}
+
+bool call_is_open_read(const struct timeline_call *call)
+{
+	return kind_of(call) == KIND_OPEN && !opens_for_writing(call) && call->result >= 0 &&
+	       (is_file(call) || call->file_type == EVENT_FILE_NONE);
+}
+
+bool call_is_close(const struct timeline_call *call)
+{
+	return kind_of(call) == KIND_CLOSE;
+}
+
+bool call_is_map(const struct timeline_call *call)
+{
+	return kind_of(call) == KIND_MAP;
+}
+
+bool call_is_file_write(const struct timeline_call *call)
+{
+	return kind_of(call) == KIND_WRITE && is_file(call);
+}
+
+bool call_is_sync(const struct timeline_call *call)
+{
+	return kind_of(call) == KIND_SYNC;
+}
+
+bool call_is_rename(const struct timeline_call *call)
+{
+	return kind_of(call) == KIND_RENAME;
+}
+
+bool call_is_child_wait(const struct timeline_call *call)
+{
+	return kind_of(call) == KIND_CHILD;
+}
+
+uint64_t call_read_bytes(const struct timeline_call *call)
+{
+	if (kind_of(call) != KIND_READ || !is_file(call) || call->result < 0)
+		return 0;
+	return (uint64_t)call->result;
+}
+
+const char *call_describe(const struct timeline_call *call)
+{
+	switch (kind_of(call)) {
+	case KIND_READ:
+		if (call->file_type == EVENT_FILE_FIFO)
+			return "reading a pipe";
+		return call_is_socket(call) ? "reading a socket" : "reading files";
+	case KIND_WRITE: return call->file_type == EVENT_FILE_FIFO ? "writing a pipe" : "writing";
+	case KIND_OPEN: return "opening files";
+	case KIND_CLOSE: return "closing files";
+	case KIND_MAP: return "mapping files";
+	case KIND_STAT: return "looking files up";
+	case KIND_LIST: return "listing folders";
+	case KIND_POLL: return "polling";
+	case KIND_SOCKET: return "talking over a socket";
+	case KIND_SYNC: return "syncing files";
+	case KIND_RENAME: return "renaming files";
+	case KIND_CHILD: return "waiting for a child process";
+	case KIND_RING: return "waiting for io_uring";
+	case KIND_FUTEX: return "waiting for a lock";
+	case KIND_NAP: return "sleeping on purpose";
+	case KIND_OTHER: return "in another system call";
+	}
+	return "";
+}

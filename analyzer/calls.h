@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What a system call means for a training job. Numbers are those of the machine the session was recorded
+ * on, which is the machine's that analyses it. */
+
+#include <stdbool.h>
+
+#include "timeline.h"
+
+/* Reads data or looks for it: read, pread, open for reading, stat and the like of regular files and
+ * folders, io_uring. */
+bool call_is_file_read(const struct timeline_call *call);
+
+/* Sends or receives on a socket, or waits for one. */
+bool call_is_socket(const struct timeline_call *call);
+
+/* read, readv of a pipe. */
+bool call_is_pipe_read(const struct timeline_call *call);
+/* poll, ppoll of one pipe; select and epoll do not tell which file they wait for. */
+bool call_is_pipe_poll(const struct timeline_call *call);
+bool call_is_pipe_write(const struct timeline_call *call);
+
+/* open that may write, with the descriptor in result. */
+bool call_is_open_write(const struct timeline_call *call);
+bool call_is_open_read(const struct timeline_call *call);
+/* mmap of a file. */
+bool call_is_map(const struct timeline_call *call);
+bool call_is_close(const struct timeline_call *call);
+/* Writes to a regular file; result: bytes. */
+bool call_is_file_write(const struct timeline_call *call);
+/* fsync, fdatasync, sync_file_range, msync. */
+bool call_is_sync(const struct timeline_call *call);
+bool call_is_rename(const struct timeline_call *call);
+/* wait4, waitid. */
+bool call_is_child_wait(const struct timeline_call *call);
+
+/* Bytes that a read of a file returned; 0 for other calls. */
+uint64_t call_read_bytes(const struct timeline_call *call);
+
+/* In words, for people: "reading files", "opening files", ... */
+const char *call_describe(const struct timeline_call *call);

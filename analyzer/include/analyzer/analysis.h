@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * From the events of one recorded job to what they mean: where the trainer's wall time went, why it waited,
+ * and what to do about it. Pure: no clock, no I/O, no global state; the same events give the same answer.
+ *
+ * The trainer thread's wall time from the begin of the first observed data wait that leads to a step to the
+ * end of the last step ("the window") is partitioned into shares; in integer ns they sum to the window
+ * exactly. docs/measuring.md says what each share means and how it is measured.
+ *
+ * Ownership: the input is borrowed for the call; the result owns its strings and arrays and is freed by
+ * analysis_free(). Times are CLOCK_MONOTONIC ns. A job whose steps cannot be judged is no error: the call
+ * succeeds with ANALYSIS_INSUFFICIENT and says why in `insufficient`.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bpf/event.h"
+#include "lib/error.h"
+
+#define ANALYSIS_STEPS_MIN       5 /* fewer say nothing about the job */
+#define ANALYSIS_ACTIONS_MAX     3
+#define ANALYSIS_EVIDENCE_MAX    8
+#define ANALYSIS_STALL_THRESHOLD 0.10 /* less data wait and checkpoint than this: device-bound */
+
+enum analysis_share {
+	SHARE_DEVICE,
+	SHARE_FETCH_STALL,
+	SHARE_PREP_STALL,
+	SHARE_CHECKPOINT_STALL,
+	SHARE_CPU_STARVED,
+	SHARE_OTHER,
+	SHARE_COUNT,
+};
+
+enum analysis_verdict {
+	ANALYSIS_INSUFFICIENT,
+	ANALYSIS_FETCH_BOUND,
+	ANALYSIS_PREP_BOUND,
+	ANALYSIS_DEVICE_BOUND,
+	ANALYSIS_CHECKPOINT_BOUND,
+};
+
+/* How the job loads its data, decided by what it was seen to do. */
+enum analysis_loader {
+	LOADER_NONE,    /* no data wait was seen */
+	LOADER_WORKERS, /* worker processes hand batches over a pipe */
+	LOADER_INLINE,  /* the trainer reads files itself */
+	LOADER_DIESEL,  /* libdiesel tells when the trainer waits */
+};
+
+enum analysis_method {
+	METHOD_NONE,
+	METHOD_WALK,   /* back from the end of each wait through who woke whom */
+	METHOD_REPLAY, /* the recorded batches again, with fetch at zero */
+	METHOD_MARKS,  /* libdiesel said what held the batch up */
+};
+
+enum analysis_confidence {
+	CONFIDENCE_LOW,
+	CONFIDENCE_MEDIUM,
+	CONFIDENCE_HIGH,
+};
+
+/* A stretch of time in which records were lost; the whole recording where it is not known better. */
+struct analysis_loss {
+	uint64_t begin_ns, end_ns;
+	uint64_t n_events;
+};
+
+struct analysis_input {
+	const struct event *events; /* any order */
+	size_t n_events;
+	uint64_t begin_ns, end_ns;          /* of the recording; 0, 0: of the events */
+	const struct analysis_loss *losses; /* may be NULL */
+	size_t n_losses;
+	uint32_t root_tgid;   /* the job's first process; 0: not known */
+	uint32_t trainer_tid; /* 0: find it */
+	uint32_t n_cpus;      /* that the job may use; 0: not known */
+	uint64_t self_cpu_ns; /* CPU time of the tool: BPF programs and collector */
+	const char *command;  /* as typed; NULL: attached */
+};
+
+struct analysis_step {
+	uint64_t begin_ns, end_ns;
+	uint64_t backward_ns; /* when the backward pass was entered */
+	uint64_t share_ns[SHARE_COUNT];
+	bool complete; /* no record was lost while it ran */
+};
+
+/* Time of the trainer's waits that the walk charges to one kind of call of one kind of thread. */
+struct analysis_evidence {
+	char role[24]; /* worker, trainer, hand-off thread, ... */
+	char what[40]; /* "read of files", "computing", ... */
+	uint64_t ns;
+	bool fetch; /* counts as fetching, else as preparing */
+};
+
+struct analysis_action {
+	char text[200];
+	double gain_max; /* upper bound of the speed-up, as a factor; 1: none */
+	enum analysis_confidence confidence;
+};
+
+/* Sums over all workers, in thread-seconds of their main threads in the window: never to be added to shares.
+ */
+struct analysis_workers {
+	uint32_t n;          /* worker processes seen in the window */
+	uint32_t n_at_once;  /* at the same time */
+	uint64_t fetch_ns;   /* in file or network calls */
+	uint64_t cpu_ns;     /* computing outside of them */
+	uint64_t queue_ns;   /* runnable without a core */
+	uint64_t idle_ns;    /* waiting for an index: ahead of the trainer */
+	uint64_t blocked_ns; /* anything else, e.g. handing a batch over */
+	uint64_t n_batches;
+};
+
+struct analysis {
+	enum analysis_verdict verdict;
+	char insufficient[160]; /* why, with ANALYSIS_INSUFFICIENT; else "" */
+	char note[160];         /* what the verdict does not say but the reader should know; "" if nothing */
+	char *command;          /* NULL: attached */
+	uint32_t root_tgid, trainer_tgid, trainer_tid;
+	uint32_t n_trainers; /* threads that do backward passes: more than 1 are ranks of one job */
+	enum analysis_loader loader;
+	enum analysis_method method;
+
+	uint64_t begin_ns, end_ns;               /* the recording */
+	uint64_t window_begin_ns, window_end_ns; /* what the shares are of */
+	uint64_t startup_ns, teardown_ns;        /* the trainer's life before and after, as far as recorded */
+	uint64_t share_ns[SHARE_COUNT];          /* sums to the window exactly */
+	bool gpu_wait_known;
+	uint64_t gpu_wait_ns; /* part of device */
+	uint64_t steal_ns;    /* the trainer had a core that the host took away; part of its shares */
+
+	struct analysis_step *steps;
+	size_t n_steps, n_incomplete;
+	uint64_t wait_mean_ns, wait_p95_ns; /* data wait a step */
+
+	uint64_t n_lost;
+	uint64_t n_malformed;  /* records that contradict themselves or others: ignored */
+	double coverage_ratio; /* steps without a loss, of all */
+	double
+	    self_cost_ratio; /* the tool's CPU time over the recording's wall time: 0.01 is 1 % of one CPU */
+
+	uint64_t read_bytes; /* by the job's file reads in the window, page cache or not */
+	struct analysis_workers workers;
+	uint32_t n_cpus;
+	struct analysis_evidence evidence[ANALYSIS_EVIDENCE_MAX];
+	size_t n_evidence;
+	struct analysis_action actions[ANALYSIS_ACTIONS_MAX];
+	size_t n_actions;
+};
+
+/* -ENOMEM, -EINVAL (n_events without events, or a window that ends before it begins). */
+int analysis_run(const struct analysis_input *input, struct analysis **ret_analysis, struct error *err);
+
+void analysis_free(struct analysis *analysis);
+
+/* Share of the window, 0 for an empty one. */
+double analysis_share_ratio(const struct analysis *analysis, enum analysis_share share);
+
+/* fetch_stall + prep_stall as a share of the window: what a clock around next(loader) shows. */
+double analysis_wait_ratio(const struct analysis *analysis);
+
+/* Names as in the JSON report: "fetch_stall", "fetch-bound", "workers", "replay", "high". */
+const char *analysis_share_name(enum analysis_share share);
+const char *analysis_verdict_name(enum analysis_verdict verdict);
+const char *analysis_loader_name(enum analysis_loader loader);
+const char *analysis_method_name(enum analysis_method method);
+const char *analysis_confidence_name(enum analysis_confidence confidence);

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Growing lists of half-open time intervals. Lists that are `tidy` are sorted, without overlaps or gaps of
+ * zero length. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct interval {
+	uint64_t begin_ns, end_ns;
+};
+
+struct interval_list {
+	struct interval *items;
+	size_t n, n_allocated;
+};
+
+void interval_list_free(struct interval_list *list);
+
+/* Appends; an empty interval is left out. -ENOMEM. */
+int interval_list_add(struct interval_list *list, uint64_t begin_ns, uint64_t end_ns);
+
+/* Sorts and merges what overlaps or touches. */
+void interval_list_tidy(struct interval_list *list);
+
+/* Takes everything in `holes` out of `list`; both tidy, the result is too. -ENOMEM. */
+int interval_list_subtract(struct interval_list *list, const struct interval_list *holes);
+
+/* Of a tidy list: ns covered within [begin_ns, end_ns). */
+uint64_t interval_list_cover(const struct interval_list *list, uint64_t begin_ns, uint64_t end_ns);
+
+/* Of a tidy list: index of the first interval that ends after at_ns; n: none. */
+size_t interval_list_from(const struct interval_list *list, uint64_t at_ns);

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "partition.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static uint64_t min_ns(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static int holes_of_waits(const struct data_waits *waits, struct interval_list *ret_holes)
+{
+	struct interval_list holes = {0};
+
+	for (size_t i = 0; i < waits->n; i++)
+		if (interval_list_add(&holes, waits->items[i].begin_ns, waits->items[i].end_ns) < 0) {
+			interval_list_free(&holes);
+			return -ENOMEM;
+		}
+	interval_list_tidy(&holes);
+	*ret_holes = holes;
+	return 0;
+}
+
+int partition_init(struct partition *partition, const struct timeline *timeline, const struct roles *roles,
+		   const struct data_waits *waits, struct interval_list *own_checkpoints,
+		   struct interval_list *helper_checkpoints)
+{
+	struct interval_list holes;
+	int r;
+
+	*partition = (struct partition){.timeline = timeline, .roles = roles, .waits = waits};
+	r = holes_of_waits(waits, &holes);
+	if (r < 0)
+		return r;
+	r = interval_list_subtract(own_checkpoints, &holes);
+	interval_list_free(&holes);
+	if (r < 0)
+		return r;
+	partition->helpers = calloc(timeline->n_threads + 1, sizeof(*partition->helpers));
+	if (!partition->helpers)
+		return -ENOMEM;
+	for (size_t i = 0; i < timeline->n_threads; i++)
+		if (roles->of[i] == ROLE_HELPER && &timeline->threads[i] != roles->reader)
+			partition->helpers[partition->n_helpers++] = &timeline->threads[i];
+	partition->checkpoints = *own_checkpoints;
+	partition->helper_checkpoints = *helper_checkpoints;
+	*own_checkpoints = *helper_checkpoints = (struct interval_list){0};
+	return 0;
+}
+
+void partition_free(struct partition *partition)
+{
+	interval_list_free(&partition->checkpoints);
+	interval_list_free(&partition->helper_checkpoints);
+	free(partition->helpers);
+	*partition = (struct partition){0};
+}
+
+/* What the trainer's other threads did from at_ns on: the most telling of their states, and until when all
+ * of them stay in theirs. */
+static enum timeline_state helpers_at(const struct partition *partition, uint64_t at_ns, uint64_t *end_ns)
+{
+	enum timeline_state state = STATE_SLEEP;
+
+	for (size_t i = 0; i < partition->n_helpers; i++) {
+		struct timeline_piece piece = timeline_piece_at(partition->helpers[i], at_ns, *end_ns);
+
+		*end_ns = piece.end_ns;
+		if (piece.state == STATE_CPU || (piece.state == STATE_QUEUE && state != STATE_CPU))
+			state = piece.state;
+	}
+	return state;
+}
+
+static bool woken_by_helper(const struct partition *partition, const struct timeline_off *off)
+{
+	const struct timeline_thread *waker;
+
+	if (!off || !off->waker_tid)
+		return false;
+	waker = timeline_find(partition->timeline, off->waker_tid, off->waking_ns);
+	return waker && waker->tgid == partition->roles->trainer->tgid && waker != partition->roles->trainer;
+}
+
+static void partition_sleep(const struct partition *partition, struct timeline_piece piece,
+			    uint64_t share_ns[SHARE_COUNT])
+{
+	const struct interval_list *writes = &partition->helper_checkpoints;
+	bool helped = woken_by_helper(partition, piece.off);
+
+	for (uint64_t at_ns = piece.begin_ns; at_ns < piece.end_ns;) {
+		uint64_t end_ns = piece.end_ns;
+		enum analysis_share share = SHARE_OTHER;
+		size_t i = interval_list_from(writes, at_ns);
+
+		if (!helped) {
+			share_ns[SHARE_OTHER] += end_ns - at_ns;
+			return;
+		}
+		if (i < writes->n && writes->items[i].begin_ns <= at_ns) {
+			end_ns = min_ns(end_ns, writes->items[i].end_ns);
+			share = SHARE_CHECKPOINT_STALL;
+		} else {
+			enum timeline_state state;
+
+			if (i < writes->n)
+				end_ns = min_ns(end_ns, writes->items[i].begin_ns);
+			state = helpers_at(partition, at_ns, &end_ns);
+			if (state == STATE_CPU)
+				share = SHARE_DEVICE;
+			else if (state == STATE_QUEUE)
+				share = SHARE_CPU_STARVED;
+		}
+		share_ns[share] += end_ns - at_ns;
+		at_ns = end_ns;
+	}
+}
+
+/* Neither wait nor checkpoint. */
+static void partition_rest(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+			   uint64_t share_ns[SHARE_COUNT])
+{
+	for (uint64_t at_ns = begin_ns; at_ns < end_ns;) {
+		struct timeline_piece piece = timeline_piece_at(partition->roles->trainer, at_ns, end_ns);
+		uint64_t ns = piece.end_ns - piece.begin_ns;
+
+		switch (piece.state) {
+		case STATE_CPU: share_ns[SHARE_DEVICE] += ns; break;
+		case STATE_QUEUE: share_ns[SHARE_CPU_STARVED] += ns; break;
+		case STATE_SLEEP:
+		case STATE_BLOCK: partition_sleep(partition, piece, share_ns); break;
+		case STATE_UNKNOWN: share_ns[SHARE_OTHER] += ns; break;
+		}
+		at_ns = piece.end_ns;
+	}
+}
+
+static void partition_busy(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+			   uint64_t share_ns[SHARE_COUNT])
+{
+	const struct interval_list *list = &partition->checkpoints;
+	uint64_t at_ns = begin_ns;
+
+	for (size_t i = interval_list_from(list, begin_ns); at_ns < end_ns; i++) {
+		uint64_t from_ns = i < list->n ? min_ns(list->items[i].begin_ns, end_ns) : end_ns;
+		uint64_t to_ns = i < list->n ? min_ns(list->items[i].end_ns, end_ns) : end_ns;
+
+		if (from_ns > at_ns) {
+			partition_rest(partition, at_ns, from_ns, share_ns);
+			at_ns = from_ns;
+		}
+		share_ns[SHARE_CHECKPOINT_STALL] += to_ns - at_ns;
+		at_ns = to_ns;
+	}
+}
+
+static void partition_wait(const struct partition *partition, size_t wait, uint64_t ns,
+			   uint64_t share_ns[SHARE_COUNT])
+{
+	uint64_t whole_ns = partition->waits->items[wait].end_ns - partition->waits->items[wait].begin_ns;
+	uint64_t fetch_ns = partition->fetch_ns[wait];
+
+	if (ns < whole_ns) /* cut at the interval's edge */
+		fetch_ns = (uint64_t)((double)fetch_ns * ((double)ns / (double)whole_ns));
+	fetch_ns = min_ns(fetch_ns, ns);
+	share_ns[SHARE_FETCH_STALL] += fetch_ns;
+	share_ns[SHARE_PREP_STALL] += ns - fetch_ns;
+}
+
+void partition_interval(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+			uint64_t share_ns[SHARE_COUNT])
+{
+	const struct data_waits *waits = partition->waits;
+	uint64_t at_ns = begin_ns;
+
+	for (size_t i = data_waits_from(waits, begin_ns); at_ns < end_ns; i++) {
+		uint64_t from_ns = i < waits->n ? min_ns(waits->items[i].begin_ns, end_ns) : end_ns;
+		uint64_t to_ns = i < waits->n ? min_ns(waits->items[i].end_ns, end_ns) : end_ns;
+
+		if (from_ns > at_ns) {
+			partition_busy(partition, at_ns, from_ns, share_ns);
+			at_ns = from_ns;
+		}
+		if (to_ns > at_ns)
+			partition_wait(partition, i, to_ns - at_ns, share_ns);
+		at_ns = to_ns;
+	}
+}

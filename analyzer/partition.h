@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The trainer's wall time in one interval, cut into shares that sum to it exactly. In this order:
+ *
+ *   data waits        fetch_stall and prep_stall, as the split says
+ *   checkpoints       checkpoint_stall
+ *   on a CPU          device
+ *   without a core    cpu_starved
+ *   asleep            what its own other threads did meanwhile, if one of them ended the sleep: computing is
+ *                     device, writing a checkpoint is checkpoint_stall, waiting for a core is cpu_starved
+ *   the rest          other: nothing is called device that was not seen to compute
+ */
+
+#include "analyzer/analysis.h"
+#include "interval.h"
+#include "roles.h"
+#include "waits.h"
+
+struct partition {
+	const struct timeline *timeline;
+	const struct roles *roles;
+	const struct data_waits *waits;
+	const uint64_t *fetch_ns;                /* of each wait; set before use */
+	struct interval_list checkpoints;        /* of the trainer, without waits; tidy */
+	struct interval_list helper_checkpoints; /* of the other threads of its process; tidy */
+	const struct timeline_thread **helpers;
+	size_t n_helpers;
+};
+
+/* Takes the waits out of own_checkpoints, and takes both lists over (they are empty then). -ENOMEM. */
+int partition_init(struct partition *partition, const struct timeline *timeline, const struct roles *roles,
+		   const struct data_waits *waits, struct interval_list *own_checkpoints,
+		   struct interval_list *helper_checkpoints);
+void partition_free(struct partition *partition);
+
+/* Adds to share_ns[]. */
+void partition_interval(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+			uint64_t share_ns[SHARE_COUNT]);

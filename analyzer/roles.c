@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "roles.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "calls.h"
+
+/* A pipe that the trainer's process uses. */
+struct pipe_use {
+	uint64_t inode;
+	bool read, written; /* by the trainer's process */
+	bool result;        /* a worker process writes it */
+};
+
+struct pipe_table {
+	struct pipe_use *items; /* by inode */
+	size_t n;
+};
+
+static size_t n_next_marks(const struct timeline_thread *thread)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < thread->n_marks; i++)
+		n += thread->marks[i].kind == MARK_NEXT_BEGIN;
+	return n;
+}
+
+static void trainer_find(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid,
+			 struct roles *roles)
+{
+	const struct timeline_thread *root = NULL, *marked = NULL, *forced = NULL;
+	size_t n_marks_best = 0;
+
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &timeline->threads[i];
+		size_t n_marks = n_next_marks(thread);
+
+		if (thread->n_steps) {
+			roles->n_trainers++;
+			if (!roles->trainer || thread->n_steps > roles->trainer->n_steps)
+				roles->trainer = thread;
+		}
+		if (n_marks > n_marks_best) {
+			marked = thread;
+			n_marks_best = n_marks;
+		}
+		if (thread->tid == root_tgid && !root)
+			root = thread;
+		/* A reused tid: the life with steps, or else the last one. */
+		if (trainer_tid && thread->tid == trainer_tid && (!forced || !forced->n_steps))
+			forced = thread;
+	}
+	if (!roles->trainer && marked) {
+		roles->trainer = marked;
+		roles->steps_are_marks = true;
+	}
+	if (!roles->trainer)
+		roles->trainer = root;
+	if (!forced)
+		return;
+	roles->trainer = forced;
+	roles->steps_are_marks = !forced->n_steps && n_next_marks(forced);
+}
+
+static int pipe_compare(const void *left, const void *right)
+{
+	const struct pipe_use *a = left, *b = right;
+
+	return a->inode < b->inode ? -1 : a->inode > b->inode;
+}
+
+static struct pipe_use *pipe_find(const struct pipe_table *table, uint64_t inode)
+{
+	struct pipe_use key = {.inode = inode};
+
+	return table->n ? bsearch(&key, table->items, table->n, sizeof(key), pipe_compare) : NULL;
+}
+
+/* Adds the thread's pipes; with no table counts them only. */
+static size_t pipes_of_thread(const struct timeline_thread *thread, struct pipe_use *items)
+{
+	uint64_t last_inode = 0;
+	bool last_read = false;
+	size_t n = 0;
+
+	for (size_t i = 0; i < thread->n_calls; i++) {
+		const struct timeline_call *call = &thread->calls[i];
+		bool reads = call_is_pipe_read(call);
+
+		if (!reads && !call_is_pipe_write(call))
+			continue;
+		if (n && call->inode == last_inode && reads == last_read)
+			continue;
+		if (items)
+			items[n] = (struct pipe_use){.inode = call->inode, .read = reads, .written = !reads};
+		last_inode = call->inode;
+		last_read = reads;
+		n++;
+	}
+	return n;
+}
+
+static int pipes_collect(const struct timeline *timeline, uint32_t tgid, struct pipe_table *ret_table)
+{
+	struct pipe_table table = {0};
+	size_t n = 0, n_unique = 0;
+
+	for (size_t i = 0; i < timeline->n_threads; i++)
+		if (timeline->threads[i].tgid == tgid)
+			n += pipes_of_thread(&timeline->threads[i], NULL);
+	table.items = calloc(n + 1, sizeof(*table.items));
+	if (!table.items)
+		return -ENOMEM;
+	n = 0;
+	for (size_t i = 0; i < timeline->n_threads; i++)
+		if (timeline->threads[i].tgid == tgid)
+			n += pipes_of_thread(&timeline->threads[i], table.items + n);
+	qsort(table.items, n, sizeof(*table.items), pipe_compare);
+	for (size_t i = 0; i < n; i++) {
+		if (!n_unique || table.items[n_unique - 1].inode != table.items[i].inode)
+			table.items[n_unique++] = table.items[i];
+		table.items[n_unique - 1].read |= table.items[i].read;
+		table.items[n_unique - 1].written |= table.items[i].written;
+	}
+	table.n = n_unique;
+	*ret_table = table;
+	return 0;
+}
+
+static bool reads_index(const struct timeline_thread *thread, const struct pipe_table *table)
+{
+	for (size_t i = 0; i < thread->n_calls; i++) {
+		const struct pipe_use *use;
+
+		if (!call_is_pipe_read(&thread->calls[i]) && !call_is_pipe_poll(&thread->calls[i]))
+			continue;
+		use = pipe_find(table, thread->calls[i].inode);
+		if (use && use->written)
+			return true;
+	}
+	return false;
+}
+
+/* Marks the result pipes that the thread writes. false: none. */
+static bool writes_result(const struct timeline_thread *thread, struct pipe_table *table)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < thread->n_calls; i++) {
+		struct pipe_use *use;
+
+		if (!call_is_pipe_write(&thread->calls[i]))
+			continue;
+		use = pipe_find(table, thread->calls[i].inode);
+		if (!use || !use->read)
+			continue;
+		use->result = true;
+		any = true;
+	}
+	return any;
+}
+
+/* A tid equals the tgid in the main thread alone; of a fork that no exec follows, at least. */
+static int workers_find(const struct timeline *timeline, struct pipe_table *table, struct roles *roles)
+{
+	roles->workers = calloc(timeline->n_threads + 1, sizeof(*roles->workers));
+	if (!roles->workers)
+		return -ENOMEM;
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &timeline->threads[i];
+		bool hands_over = false;
+
+		if (thread->tgid == roles->trainer->tgid || thread->tid != thread->tgid ||
+		    !reads_index(thread, table))
+			continue;
+		for (size_t k = 0; k < timeline->n_threads; k++)
+			if (timeline->threads[k].tgid == thread->tgid)
+				hands_over |= writes_result(&timeline->threads[k], table);
+		if (!hands_over)
+			continue;
+		for (size_t k = 0; k < timeline->n_threads; k++)
+			if (timeline->threads[k].tgid == thread->tgid)
+				roles->of[k] = ROLE_HANDOFF;
+		roles->of[i] = ROLE_WORKER;
+		roles->workers[roles->n_workers++] = thread;
+	}
+	return 0;
+}
+
+static int results_collect(const struct timeline *timeline, const struct pipe_table *table,
+			   struct roles *roles)
+{
+	size_t n_reads_best = 0;
+
+	roles->results = calloc(table->n + 1, sizeof(*roles->results));
+	if (!roles->results)
+		return -ENOMEM;
+	for (size_t i = 0; i < table->n; i++)
+		if (table->items[i].result)
+			roles->results[roles->n_results++] = table->items[i].inode;
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &timeline->threads[i];
+		size_t n_reads = 0;
+
+		if (thread->tgid != roles->trainer->tgid)
+			continue;
+		for (size_t k = 0; k < thread->n_calls; k++)
+			n_reads += call_is_pipe_read(&thread->calls[k]) &&
+				   roles_is_result(roles, thread->calls[k].inode);
+		if (n_reads > n_reads_best) {
+			roles->reader = thread;
+			n_reads_best = n_reads;
+		}
+	}
+	return 0;
+}
+
+static int loader_roles_find(const struct timeline *timeline, struct roles *roles)
+{
+	struct pipe_table table;
+	int r;
+
+	r = pipes_collect(timeline, roles->trainer->tgid, &table);
+	if (r < 0)
+		return r;
+	r = workers_find(timeline, &table, roles);
+	if (r == 0)
+		r = results_collect(timeline, &table, roles);
+	free(table.items);
+	return r;
+}
+
+int roles_find(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid,
+	       struct roles *ret_roles)
+{
+	struct roles roles = {.of = calloc(timeline->n_threads + 1, sizeof(*roles.of))};
+
+	if (!roles.of)
+		return -ENOMEM;
+	trainer_find(timeline, root_tgid, trainer_tid, &roles);
+	if (roles.trainer) {
+		for (size_t i = 0; i < timeline->n_threads; i++)
+			if (timeline->threads[i].tgid == roles.trainer->tgid)
+				roles.of[i] = ROLE_HELPER;
+		roles.of[roles.trainer - timeline->threads] = ROLE_TRAINER;
+		if (loader_roles_find(timeline, &roles) < 0) {
+			roles_free(&roles);
+			return -ENOMEM;
+		}
+	}
+	*ret_roles = roles;
+	return 0;
+}
+
+void roles_free(struct roles *roles)
+{
+	free(roles->results);
+	free(roles->workers);
+	free(roles->of);
+	*roles = (struct roles){0};
+}
+
+bool roles_is_result(const struct roles *roles, uint64_t inode)
+{
+	size_t low = 0, high = roles->n_results;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (roles->results[middle] < inode)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < roles->n_results && roles->results[low] == inode;
+}
+
+enum role role_of(const struct timeline *timeline, const struct roles *roles,
+		  const struct timeline_thread *thread)
+{
+	return thread ? (enum role)roles->of[thread - timeline->threads] : ROLE_OTHER;
+}
+
+const char *role_name(enum role role)
+{
+	switch (role) {
+	case ROLE_OTHER: return "another process";
+	case ROLE_TRAINER: return "trainer";
+	case ROLE_HELPER: return "trainer's thread";
+	case ROLE_WORKER: return "worker";
+	case ROLE_HANDOFF: return "worker's hand-off";
+	}
+	return "";
+}

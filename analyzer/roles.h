@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Who is who in a job, decided by behaviour, never by name: names are inherited, changed and differ between
+ * versions.
+ *
+ *   trainer         most backward passes; without any, most calls of a loader's next(); else the root's
+ *                   main thread. An override wins.
+ *   worker          main thread of another process of the job that reads a pipe which the trainer's process
+ *                   writes (indices) and whose process writes a pipe which the trainer's process reads
+ *   result pipe     the latter; a loader that is made anew each epoch has a new one each time (the kernel
+ *                   does not use the inode numbers of pipes again)
+ *   reader          the thread that reads results: the trainer, or the pin-memory thread
+ *   hand-off thread the worker's other threads: they write the result pipe or answer on a socket
+ */
+
+#include "timeline.h"
+
+enum role {
+	ROLE_OTHER,
+	ROLE_TRAINER,
+	ROLE_HELPER, /* another thread of the trainer's process: OpenMP, autograd, pin-memory, ... */
+	ROLE_WORKER,
+	ROLE_HANDOFF,
+};
+
+struct roles {
+	const struct timeline_thread *trainer;
+	uint32_t n_trainers;                  /* threads with backward passes */
+	bool steps_are_marks;                 /* no backward pass was seen: a step is a next() of libdiesel */
+	uint64_t *results;                    /* inodes of result pipes, ascending */
+	size_t n_results;                     /* 0: no worker processes */
+	const struct timeline_thread *reader; /* of the result pipes; NULL: none */
+	const struct timeline_thread **workers;
+	size_t n_workers;
+	uint8_t *of; /* enum role of timeline->threads[i] */
+};
+
+/* root_tgid and trainer_tid: 0 where not known. -ENOMEM. A job without threads gives trainer NULL. */
+int roles_find(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid,
+	       struct roles *ret_roles);
+void roles_free(struct roles *roles);
+
+bool roles_is_result(const struct roles *roles, uint64_t inode);
+
+enum role role_of(const struct timeline *timeline, const struct roles *roles,
+		  const struct timeline_thread *thread);
+
+/* For people: "worker", "hand-off thread", ... */
+const char *role_name(enum role role);

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "split.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* Stretches in which the trainer slept in libdiesel for chunks. */
+static int mark_stretches(const struct timeline_thread *trainer, struct interval_list *ret_list)
+{
+	struct interval_list list = {0};
+	uint64_t begin_ns = 0;
+
+	for (size_t i = 0; i < trainer->n_marks; i++) {
+		const struct timeline_mark *mark = &trainer->marks[i];
+
+		if (mark->kind == MARK_WAIT_BEGIN) {
+			begin_ns = mark->at_ns;
+		} else if (mark->kind == MARK_WAIT_END && begin_ns) {
+			if (mark->value == MARK_CAUSE_FETCH &&
+			    interval_list_add(&list, begin_ns, mark->at_ns) < 0) {
+				interval_list_free(&list);
+				return -ENOMEM;
+			}
+			begin_ns = 0;
+		}
+	}
+	interval_list_tidy(&list);
+	*ret_list = list;
+	return 0;
+}
+
+static void split_by_cover(const struct data_waits *waits, const struct interval_list *fetch,
+			   struct split *split)
+{
+	for (size_t i = 0; i < waits->n; i++)
+		split->fetch_ns[i] =
+		    interval_list_cover(fetch, waits->items[i].begin_ns, waits->items[i].end_ns);
+}
+
+int split_waits(const struct timeline *timeline, const struct roles *roles, const struct data_waits *waits,
+		const struct window *window, struct split *ret_split)
+{
+	struct split split = {.fetch_ns = calloc(waits->n + 1, sizeof(*split.fetch_ns))};
+	struct interval_list marks = {0};
+
+	if (!split.fetch_ns)
+		return -ENOMEM;
+	for (size_t i = data_waits_from(waits, window->begin_ns); i < waits->n; i++) {
+		if (waits->items[i].begin_ns >= window->end_ns)
+			break;
+		split.fetch_ns[i] = walk_wait(timeline, roles, waits->items[i].begin_ns,
+					      waits->items[i].end_ns, &split.tally);
+	}
+	switch (waits->loader) {
+	case LOADER_NONE: break;
+	case LOADER_WORKERS: split.method = METHOD_WALK; break;
+	case LOADER_INLINE:
+		split.method = METHOD_WALK;
+		split_by_cover(waits, &waits->file_calls, &split);
+		break;
+	case LOADER_DIESEL:
+		split.method = METHOD_MARKS;
+		if (mark_stretches(roles->trainer, &marks) < 0) {
+			split_free(&split);
+			return -ENOMEM;
+		}
+		split_by_cover(waits, &marks, &split);
+		interval_list_free(&marks);
+		break;
+	}
+	*ret_split = split;
+	return 0;
+}
+
+void split_free(struct split *split)
+{
+	free(split->fetch_ns);
+	*split = (struct split){0};
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "summary.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "calls.h"
+
+static int time_compare(const void *left, const void *right)
+{
+	const uint64_t *a = left, *b = right;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+int summary_waits(struct analysis *analysis)
+{
+	uint64_t *waits = calloc(analysis->n_steps + 1, sizeof(*waits));
+	uint64_t sum_ns = 0;
+
+	if (!waits)
+		return -ENOMEM;
+	for (size_t i = 0; i < analysis->n_steps; i++) {
+		const uint64_t *share_ns = analysis->steps[i].share_ns;
+
+		waits[i] = share_ns[SHARE_FETCH_STALL] + share_ns[SHARE_PREP_STALL];
+		sum_ns += waits[i];
+	}
+	qsort(waits, analysis->n_steps, sizeof(*waits), time_compare);
+	if (analysis->n_steps) {
+		analysis->wait_mean_ns = sum_ns / analysis->n_steps;
+		/* Nearest rank: the smallest value that 95 % of the steps do not exceed. */
+		analysis->wait_p95_ns = waits[(analysis->n_steps * 95 + 99) / 100 - 1];
+	}
+	free(waits);
+	return 0;
+}
+
+struct life {
+	uint64_t begin_ns, end_ns;
+};
+
+/* The worker's life within the window; empty: none. */
+static struct life life_in_window(const struct timeline_thread *worker, const struct analysis *analysis)
+{
+	struct life life = {.begin_ns = worker->first_ns, .end_ns = worker->last_ns};
+
+	if (life.begin_ns < analysis->window_begin_ns)
+		life.begin_ns = analysis->window_begin_ns;
+	if (life.end_ns > analysis->window_end_ns)
+		life.end_ns = analysis->window_end_ns;
+	if (life.end_ns < life.begin_ns)
+		life.end_ns = life.begin_ns;
+	return life;
+}
+
+static bool waits_for_index(const struct timeline_thread *worker, const struct roles *roles, uint64_t at_ns)
+{
+	const struct timeline_call *call = timeline_call_at(worker, at_ns);
+
+	return call && (call_is_pipe_poll(call) || call_is_pipe_read(call)) &&
+	       !roles_is_result(roles, call->inode);
+}
+
+static void worker_add(const struct timeline_thread *worker, const struct roles *roles, struct life life,
+		       struct analysis_workers *workers)
+{
+	for (uint64_t at_ns = life.begin_ns; at_ns < life.end_ns;) {
+		struct timeline_piece piece = timeline_piece_at(worker, at_ns, life.end_ns);
+		uint64_t ns = piece.end_ns - piece.begin_ns, fetch_ns;
+
+		switch (piece.state) {
+		case STATE_UNKNOWN: break;
+		case STATE_CPU:
+			fetch_ns = walk_fetch_calls(worker, ROLE_WORKER, piece.begin_ns, piece.end_ns);
+			workers->fetch_ns += fetch_ns;
+			workers->cpu_ns += ns - fetch_ns;
+			break;
+		case STATE_QUEUE: workers->queue_ns += ns; break;
+		case STATE_SLEEP:
+		case STATE_BLOCK:
+			if ((piece.off->flags & EVENT_FLAG_MAJOR_FAULT) ||
+			    walk_fetching(worker, ROLE_WORKER, piece.off->begin_ns))
+				workers->fetch_ns += ns;
+			else if (waits_for_index(worker, roles, piece.off->begin_ns))
+				workers->idle_ns += ns;
+			else
+				workers->blocked_ns += ns;
+			break;
+		}
+		at_ns = piece.end_ns;
+	}
+}
+
+/* The most lives that overlap; a handful of workers an epoch makes the square loop cheap enough. */
+static uint32_t most_at_once(const struct roles *roles, const struct analysis *analysis)
+{
+	uint32_t most = 0;
+
+	for (size_t i = 0; i < roles->n_workers; i++) {
+		struct life life = life_in_window(roles->workers[i], analysis);
+		uint32_t n = 0;
+
+		for (size_t k = 0; k < roles->n_workers; k++) {
+			struct life other = life_in_window(roles->workers[k], analysis);
+
+			n += other.begin_ns <= life.begin_ns && life.begin_ns < other.end_ns;
+		}
+		if (n > most)
+			most = n;
+	}
+	return most;
+}
+
+static uint64_t bytes_read(const struct timeline_thread *thread, uint64_t begin_ns, uint64_t end_ns)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = timeline_call_from(thread, begin_ns); i < thread->n_calls; i++) {
+		if (thread->calls[i].begin_ns >= end_ns)
+			break;
+		bytes += call_read_bytes(&thread->calls[i]);
+	}
+	return bytes;
+}
+
+void summary_workers(const struct timeline *timeline, const struct roles *roles, struct analysis *analysis)
+{
+	struct analysis_workers *workers = &analysis->workers;
+
+	for (size_t i = 0; i < roles->n_workers; i++) {
+		struct life life = life_in_window(roles->workers[i], analysis);
+
+		if (life.begin_ns >= life.end_ns)
+			continue;
+		workers->n++;
+		worker_add(roles->workers[i], roles, life, workers);
+	}
+	workers->n_at_once = most_at_once(roles, analysis);
+	for (size_t i = 0; i < timeline->n_threads; i++)
+		analysis->read_bytes +=
+		    bytes_read(&timeline->threads[i], analysis->window_begin_ns, analysis->window_end_ns);
+}
+
+static int item_compare(const void *left, const void *right)
+{
+	const struct tally_item *a = left, *b = right;
+
+	return a->ns > b->ns ? -1 : a->ns < b->ns;
+}
+
+void summary_evidence(const struct tally *tally, struct analysis *analysis)
+{
+	struct tally sorted = *tally;
+
+	qsort(sorted.items, sorted.n, sizeof(sorted.items[0]), item_compare);
+	for (size_t i = 0; i < sorted.n && i < ANALYSIS_EVIDENCE_MAX; i++) {
+		struct analysis_evidence *evidence = &analysis->evidence[analysis->n_evidence++];
+
+		snprintf(evidence->role, sizeof(evidence->role), "%s", role_name(sorted.items[i].role));
+		snprintf(evidence->what, sizeof(evidence->what), "%s", sorted.items[i].what);
+		evidence->ns = sorted.items[i].ns;
+		evidence->fetch = sorted.items[i].fetch;
+	}
+}
+
+void summary_losses(const struct analysis_input *input, struct analysis *analysis)
+{
+	for (size_t i = 0; i < analysis->n_steps; i++)
+		analysis->steps[i].complete = true;
+	for (size_t k = 0; k < input->n_losses; k++) {
+		const struct analysis_loss *loss = &input->losses[k];
+
+		analysis->n_lost += loss->n_events;
+		for (size_t i = 0; loss->n_events && i < analysis->n_steps; i++)
+			if (analysis->steps[i].begin_ns <= loss->end_ns &&
+			    loss->begin_ns <= analysis->steps[i].end_ns)
+				analysis->steps[i].complete = false;
+	}
+	for (size_t i = 0; i < analysis->n_steps; i++)
+		analysis->n_incomplete += !analysis->steps[i].complete;
+	if (analysis->n_steps)
+		analysis->coverage_ratio = 1 - (double)analysis->n_incomplete / (double)analysis->n_steps;
+}

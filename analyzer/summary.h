@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* From the parts to the figures of a report: waits a step, what workers did, bytes read, evidence. */
+
+#include "analyzer/analysis.h"
+#include "roles.h"
+#include "split.h"
+
+/* Mean and 95th percentile of the data wait a step. -ENOMEM. */
+int summary_waits(struct analysis *analysis);
+
+/* What the worker processes did in the window, and bytes read by all threads of the job. */
+void summary_workers(const struct timeline *timeline, const struct roles *roles, struct analysis *analysis);
+
+/* The largest entries of the tally, by time. */
+void summary_evidence(const struct tally *tally, struct analysis *analysis);
+
+/* Steps in which records were lost; n_lost, coverage. */
+void summary_losses(const struct analysis_input *input, struct analysis *analysis);

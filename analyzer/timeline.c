@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "timeline.h"
+
+static uint64_t min_ns(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t max_ns(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Index of the first stretch that begins at or after at_ns. */
+static size_t off_lower(const struct timeline_thread *thread, uint64_t at_ns)
+{
+	size_t low = 0, high = thread->n_offs;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (thread->offs[middle].begin_ns < at_ns)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+const struct timeline_off *timeline_off_before(const struct timeline_thread *thread, uint64_t at_ns)
+{
+	size_t i = off_lower(thread, at_ns);
+
+	return i ? &thread->offs[i - 1] : NULL;
+}
+
+const struct timeline_thread *timeline_find(const struct timeline *timeline, uint32_t tid, uint64_t at_ns)
+{
+	const struct timeline_thread *found = NULL;
+	size_t low = 0, high = timeline->n_threads;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (timeline->threads[middle].tid < tid)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (; low < timeline->n_threads && timeline->threads[low].tid == tid; low++)
+		if (!found || timeline->threads[low].born_ns <= at_ns)
+			found = &timeline->threads[low];
+	return found;
+}
+
+/* Within off, which covers at_ns. */
+static struct timeline_piece piece_off(const struct timeline_off *off, uint64_t at_ns, uint64_t limit_ns)
+{
+	struct timeline_piece piece = {.begin_ns = at_ns, .off = off};
+
+	if (at_ns < off->waking_ns) {
+		piece.state = off->state & 2 ? STATE_BLOCK : STATE_SLEEP;
+		piece.end_ns = min_ns(off->waking_ns, limit_ns);
+	} else {
+		piece.state = STATE_QUEUE;
+		piece.end_ns = min_ns(off->end_ns, limit_ns);
+	}
+	return piece;
+}
+
+struct timeline_piece timeline_piece_at(const struct timeline_thread *thread, uint64_t at_ns,
+					uint64_t limit_ns)
+{
+	struct timeline_piece piece = {.begin_ns = at_ns, .end_ns = limit_ns, .state = STATE_UNKNOWN};
+	size_t next;
+
+	if (at_ns < thread->first_ns) {
+		piece.end_ns = min_ns(thread->first_ns, limit_ns);
+		return piece;
+	}
+	if (at_ns >= thread->last_ns)
+		return piece;
+	next = off_lower(thread, at_ns + 1);
+	if (next && thread->offs[next - 1].end_ns > at_ns)
+		return piece_off(&thread->offs[next - 1], at_ns, limit_ns);
+	piece.state = STATE_CPU;
+	piece.end_ns = min_ns(limit_ns, thread->last_ns);
+	if (next < thread->n_offs)
+		piece.end_ns = min_ns(piece.end_ns, thread->offs[next].begin_ns);
+	return piece;
+}
+
+/* Share of a piece on the CPU that was really run. The counter is read at the end of each stretch off it,
+ * so two neighbours tell what ran in between. */
+static uint64_t exec_of(const struct timeline_thread *thread, struct timeline_piece piece)
+{
+	size_t next = off_lower(thread, piece.begin_ns + 1);
+	uint64_t piece_ns = piece.end_ns - piece.begin_ns, wall_ns, ran_ns;
+
+	if (!next || next >= thread->n_offs)
+		return piece_ns;
+	wall_ns = thread->offs[next].begin_ns - thread->offs[next - 1].end_ns;
+	if (thread->offs[next].exec_ns < thread->offs[next - 1].exec_ns)
+		return piece_ns;
+	ran_ns = thread->offs[next].exec_ns - thread->offs[next - 1].exec_ns;
+	if (!wall_ns || ran_ns >= wall_ns)
+		return piece_ns;
+	return (uint64_t)((double)piece_ns * ((double)ran_ns / (double)wall_ns));
+}
+
+struct timeline_account timeline_account(const struct timeline_thread *thread, uint64_t begin_ns,
+					 uint64_t end_ns)
+{
+	struct timeline_account account = {0};
+
+	for (uint64_t at_ns = begin_ns; at_ns < end_ns;) {
+		struct timeline_piece piece = timeline_piece_at(thread, at_ns, end_ns);
+		uint64_t ns = piece.end_ns - piece.begin_ns;
+
+		switch (piece.state) {
+		case STATE_UNKNOWN: account.unknown_ns += ns; break;
+		case STATE_CPU:
+			account.cpu_ns += ns;
+			account.exec_ns += exec_of(thread, piece);
+			break;
+		case STATE_QUEUE: account.queue_ns += ns; break;
+		case STATE_SLEEP: account.sleep_ns += ns; break;
+		case STATE_BLOCK: account.block_ns += ns; break;
+		}
+		at_ns = piece.end_ns;
+	}
+	return account;
+}
+
+size_t timeline_call_from(const struct timeline_thread *thread, uint64_t at_ns)
+{
+	size_t low = 0, high = thread->n_calls;
+
+	/* Calls do not overlap, so their ends are sorted too. */
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (thread->calls[middle].end_ns <= at_ns)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+const struct timeline_call *timeline_call_at(const struct timeline_thread *thread, uint64_t at_ns)
+{
+	size_t i = timeline_call_from(thread, at_ns ? at_ns - 1 : 0);
+
+	if (i == thread->n_calls || thread->calls[i].begin_ns > at_ns)
+		return NULL;
+	/* Of two calls that touch at at_ns the later one is meant. */
+	if (i + 1 < thread->n_calls && thread->calls[i + 1].begin_ns <= at_ns)
+		i++;
+	return max_ns(thread->calls[i].end_ns, at_ns) == thread->calls[i].end_ns ? &thread->calls[i] : NULL;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What every thread of the job was doing at any time, from the events in any order.
+ *
+ * A thread is a task's life: a reused tid is another thread (it begins at the fork that made it). Stretches
+ * off the CPU and system calls are sorted and do not overlap within a thread; records that contradict that
+ * are cut or dropped and counted, so hostile input cannot break a query. Between two stretches off the CPU a
+ * thread has a core; before its first and after its last record its state is unknown.
+ *
+ * Lookups are binary searches. Nothing is changed after timeline_build(): queries are thread-safe.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bpf/event.h"
+#include "lib/error.h"
+
+/* Off the CPU. Runnable from waking_ns on (begin_ns where it never slept; end_ns where no waking was seen).
+ */
+struct timeline_off {
+	uint64_t begin_ns, waking_ns, end_ns;
+	uint64_t exec_ns;   /* CPU time of the thread's life so far */
+	uint32_t waker_tid; /* 0 unless a task woke it: interrupts prove nothing */
+	uint16_t state;     /* 0: runnable all the time */
+	uint16_t flags;     /* enum event_flag */
+	uint16_t syscall_nr;
+};
+
+struct timeline_call {
+	uint64_t begin_ns, end_ns;
+	int64_t result;
+	uint64_t inode, argument;
+	int32_t fd;
+	uint16_t nr;
+	uint16_t flags; /* enum event_flag */
+	uint8_t file_type;
+};
+
+struct timeline_mark {
+	uint64_t at_ns, value;
+	uint32_t kind; /* enum mark_kind */
+};
+
+struct timeline_thread {
+	uint32_t tid, tgid, parent_tgid, creator_tid;
+	uint64_t born_ns;           /* its fork; 0: before the recording */
+	uint64_t exit_ns;           /* 0: not seen */
+	uint64_t first_ns, last_ns; /* known from, known to */
+	char comm[16];              /* the last one, terminated */
+	struct timeline_off *offs;
+	struct timeline_call *calls;
+	struct timeline_mark *marks;
+	uint64_t *steps; /* backward passes */
+	size_t n_offs, n_calls, n_marks, n_steps;
+};
+
+struct timeline {
+	struct timeline_thread *threads; /* by tid, then birth */
+	size_t n_threads;
+	uint64_t begin_ns, end_ns; /* of all records */
+	size_t n_malformed;
+	/* backing arrays of all threads */
+	struct timeline_off *offs;
+	struct timeline_call *calls;
+	struct timeline_mark *marks;
+	uint64_t *steps;
+};
+
+enum timeline_state {
+	STATE_UNKNOWN,
+	STATE_CPU,
+	STATE_QUEUE, /* runnable without a core */
+	STATE_SLEEP, /* interruptible */
+	STATE_BLOCK, /* uninterruptible */
+};
+
+struct timeline_piece {
+	uint64_t begin_ns, end_ns;
+	enum timeline_state state;
+	const struct timeline_off *off; /* NULL on the CPU and where unknown */
+};
+
+struct timeline_account {
+	uint64_t cpu_ns, queue_ns, sleep_ns, block_ns, unknown_ns; /* sum to the interval */
+	uint64_t exec_ns; /* part of cpu_ns that the thread really ran: without steal and interrupts */
+};
+
+/* -ENOMEM only. */
+int timeline_build(const struct event *events, size_t n_events, struct timeline **ret_timeline,
+		   struct error *err);
+struct timeline *timeline_free(struct timeline *timeline);
+
+/* The thread that had this tid at that time; NULL: none. */
+const struct timeline_thread *timeline_find(const struct timeline *timeline, uint32_t tid, uint64_t at_ns);
+
+/* What the thread did from at_ns on: one piece, cut at limit_ns. at_ns < limit_ns. */
+struct timeline_piece timeline_piece_at(const struct timeline_thread *thread, uint64_t at_ns,
+					uint64_t limit_ns);
+
+struct timeline_account timeline_account(const struct timeline_thread *thread, uint64_t begin_ns,
+					 uint64_t end_ns);
+
+/* Index of the first call that ends after at_ns; n_calls: none. */
+size_t timeline_call_from(const struct timeline_thread *thread, uint64_t at_ns);
+
+/* The call the thread was in at that time (both ends count); NULL: none. */
+const struct timeline_call *timeline_call_at(const struct timeline_thread *thread, uint64_t at_ns);
+
+/* The last stretch off the CPU that begins before at_ns; NULL: none. */
+const struct timeline_off *timeline_off_before(const struct timeline_thread *thread, uint64_t at_ns);

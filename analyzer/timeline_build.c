@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "timeline.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/cleanup.h"
+
+/* First all threads are found (a tid seen, or born by a fork), then records are counted into them, then
+ * copied and sorted. `birth` is the key: (tid, time of the fork). */
+struct birth {
+	uint32_t tid, tgid, creator_tid;
+	uint64_t born_ns;
+};
+
+static int birth_compare(const void *left, const void *right)
+{
+	const struct birth *a = left, *b = right;
+
+	if (a->tid != b->tid)
+		return a->tid < b->tid ? -1 : 1;
+	if (a->born_ns != b->born_ns)
+		return a->born_ns < b->born_ns ? -1 : 1;
+	return 0;
+}
+
+static bool usable(const struct event *event)
+{
+	return event->tid && event->end_ns >= event->start_ns && event->type >= EVENT_SWITCH &&
+	       event->type <= EVENT_TOTALS;
+}
+
+/* Births of forks, and one at time 0 for every tid whose fork was not seen before its first record. */
+static size_t births_collect(const struct event *events, size_t n_events, struct birth *births)
+{
+	size_t n = 0, n_unique = 0;
+	uint32_t last_tid = 0;
+
+	for (size_t i = 0; i < n_events; i++) {
+		const struct event *event = &events[i];
+
+		if (!usable(event))
+			continue;
+		if (event->tid != last_tid)
+			births[n++] = (struct birth){.tid = event->tid, .tgid = event->tgid};
+		last_tid = event->tid;
+		if (event->type == EVENT_FORK && event->fork.child_tid)
+			births[n++] = (struct birth){.tid = event->fork.child_tid,
+						     .tgid = event->fork.child_tgid,
+						     .creator_tid = event->tid,
+						     .born_ns = event->end_ns};
+	}
+	qsort(births, n, sizeof(*births), birth_compare);
+	for (size_t i = 0; i < n; i++)
+		if (!n_unique || birth_compare(&births[n_unique - 1], &births[i]))
+			births[n_unique++] = births[i];
+	return n_unique;
+}
+
+static struct timeline_thread *thread_of(struct timeline *timeline, const struct event *event)
+{
+	size_t low = 0, high = timeline->n_threads;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		const struct timeline_thread *thread = &timeline->threads[middle];
+
+		if (thread->tid < event->tid ||
+		    (thread->tid == event->tid && thread->born_ns <= event->end_ns))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	/* births_collect() made one at time 0 for every tid that has records. */
+	return &timeline->threads[low - 1];
+}
+
+static int threads_make(struct timeline *timeline, const struct event *events, size_t n_events)
+{
+	struct birth *births = calloc(2 * n_events + 1, sizeof(*births));
+	size_t n;
+
+	if (!births)
+		return -ENOMEM;
+	n = births_collect(events, n_events, births);
+	timeline->threads = calloc(n + 1, sizeof(*timeline->threads));
+	if (timeline->threads) {
+		timeline->n_threads = n;
+		for (size_t i = 0; i < n; i++)
+			timeline->threads[i] = (struct timeline_thread){
+			    .tid = births[i].tid,
+			    .tgid = births[i].tgid,
+			    .creator_tid = births[i].creator_tid,
+			    .born_ns = births[i].born_ns,
+			    .first_ns = births[i].born_ns ? births[i].born_ns : UINT64_MAX,
+			    .last_ns = births[i].born_ns,
+			};
+	}
+	free(births);
+	return timeline->threads ? 0 : -ENOMEM;
+}
+
+/* Life and names; counts what is copied later. */
+static void thread_note(struct timeline_thread *thread, const struct event *event)
+{
+	thread->tgid = event->tgid;
+	if (event->start_ns < thread->first_ns && event->start_ns >= thread->born_ns)
+		thread->first_ns = event->start_ns;
+	if (event->end_ns > thread->last_ns)
+		thread->last_ns = event->end_ns;
+	switch ((enum event_type)event->type) {
+	case EVENT_SWITCH: thread->n_offs++; break;
+	case EVENT_SYSCALL: thread->n_calls++; break;
+	case EVENT_MARK: thread->n_marks++; break;
+	case EVENT_STEP: thread->n_steps++; break;
+	case EVENT_EXIT: thread->exit_ns = event->end_ns; break;
+	case EVENT_NAME:
+	case EVENT_ALIVE:
+		memcpy(thread->comm, event->name.comm, sizeof(thread->comm));
+		thread->comm[sizeof(thread->comm) - 1] = '\0';
+		thread->parent_tgid = event->name.parent_tgid;
+		break;
+	case EVENT_FORK:
+	case EVENT_EXEC:
+	case EVENT_LIBRARY:
+	case EVENT_TOTALS: break;
+	}
+}
+
+/* One backing array a kind, and each thread's part of it; the counts are set back for filling. */
+static int arrays_make(struct timeline *timeline)
+{
+	size_t n_offs = 0, n_calls = 0, n_marks = 0, n_steps = 0;
+
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		n_offs += timeline->threads[i].n_offs;
+		n_calls += timeline->threads[i].n_calls;
+		n_marks += timeline->threads[i].n_marks;
+		n_steps += timeline->threads[i].n_steps;
+	}
+	timeline->offs = calloc(n_offs + 1, sizeof(*timeline->offs));
+	timeline->calls = calloc(n_calls + 1, sizeof(*timeline->calls));
+	timeline->marks = calloc(n_marks + 1, sizeof(*timeline->marks));
+	timeline->steps = calloc(n_steps + 1, sizeof(*timeline->steps));
+	if (!timeline->offs || !timeline->calls || !timeline->marks || !timeline->steps)
+		return -ENOMEM;
+	n_offs = n_calls = n_marks = n_steps = 0;
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		struct timeline_thread *thread = &timeline->threads[i];
+
+		thread->offs = timeline->offs + n_offs;
+		thread->calls = timeline->calls + n_calls;
+		thread->marks = timeline->marks + n_marks;
+		thread->steps = timeline->steps + n_steps;
+		n_offs += thread->n_offs;
+		n_calls += thread->n_calls;
+		n_marks += thread->n_marks;
+		n_steps += thread->n_steps;
+		thread->n_offs = thread->n_calls = thread->n_marks = thread->n_steps = 0;
+	}
+	return 0;
+}
+
+static struct timeline_off off_from(const struct event *event)
+{
+	struct timeline_off off = {
+	    .begin_ns = event->start_ns,
+	    .end_ns = event->end_ns,
+	    .waking_ns = event->sw.waking_ns,
+	    .exec_ns = event->sw.exec_ns,
+	    .state = event->sw.state,
+	    .flags = event->flags,
+	    .syscall_nr = event->sw.syscall_nr,
+	};
+
+	/* Preemption shows as state 0 with or without the flag. */
+	if (!off.state || (off.flags & EVENT_FLAG_PREEMPTED)) {
+		off.state = 0;
+		off.waking_ns = off.begin_ns;
+		return off;
+	}
+	if (off.waking_ns < off.begin_ns || off.waking_ns > off.end_ns)
+		off.waking_ns = off.end_ns;
+	else if (event->sw.waker_context == WAKER_TASK)
+		off.waker_tid = event->sw.waker_tid;
+	return off;
+}
+
+static void thread_add(struct timeline_thread *thread, const struct event *event)
+{
+	switch ((enum event_type)event->type) {
+	case EVENT_SWITCH: thread->offs[thread->n_offs++] = off_from(event); break;
+	case EVENT_SYSCALL:
+		thread->calls[thread->n_calls++] = (struct timeline_call){
+		    .begin_ns = event->start_ns,
+		    .end_ns = event->end_ns,
+		    .result = event->call.result,
+		    .inode = event->call.inode,
+		    .argument = event->call.argument,
+		    .fd = event->call.fd,
+		    .nr = event->call.nr,
+		    .flags = event->flags,
+		    .file_type = event->call.file_type,
+		};
+		break;
+	case EVENT_MARK:
+		thread->marks[thread->n_marks++] = (struct timeline_mark){
+		    .at_ns = event->end_ns, .value = event->mark.value, .kind = event->mark.kind};
+		break;
+	case EVENT_STEP: thread->steps[thread->n_steps++] = event->end_ns; break;
+	case EVENT_FORK:
+	case EVENT_EXEC:
+	case EVENT_EXIT:
+	case EVENT_NAME:
+	case EVENT_LIBRARY:
+	case EVENT_ALIVE:
+	case EVENT_TOTALS: break;
+	}
+}
+
+/* By begin, then end: every kind of record starts with one of these times. */
+#define COMPARE(name, type, first, second)                                                                   \
+	static int name(const void *left, const void *right)                                                 \
+	{                                                                                                    \
+		const struct type *a = left, *b = right;                                                     \
+                                                                                                             \
+		if (a->first != b->first)                                                                    \
+			return a->first < b->first ? -1 : 1;                                                 \
+		return a->second < b->second ? -1 : a->second > b->second;                                   \
+	}
+
+COMPARE(off_compare, timeline_off, begin_ns, end_ns)
+COMPARE(call_compare, timeline_call, begin_ns, end_ns)
+COMPARE(mark_compare, timeline_mark, at_ns, kind)
+
+static int time_compare(const void *left, const void *right)
+{
+	const uint64_t *a = left, *b = right;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+/* Records arrive nearly sorted: qsort() only where they are not. */
+static void sort(void *items, size_t n, size_t size, int (*compare)(const void *, const void *))
+{
+	for (size_t i = 1; i < n; i++)
+		if (compare((char *)items + (i - 1) * size, (char *)items + i * size) > 0) {
+			qsort(items, n, size, compare);
+			return;
+		}
+}
+
+/* Cuts what overlaps its predecessor, drops what is then empty. Returns how many were touched. */
+static size_t thread_disentangle(struct timeline_thread *thread)
+{
+	size_t n = 0, n_touched = 0;
+	uint64_t free_ns = 0;
+
+	for (size_t i = 0; i < thread->n_offs; i++) {
+		struct timeline_off off = thread->offs[i];
+
+		if (off.begin_ns < free_ns) {
+			off.begin_ns = free_ns;
+			n_touched++;
+		}
+		if (off.begin_ns >= off.end_ns)
+			continue;
+		if (off.waking_ns < off.begin_ns)
+			off.waking_ns = off.begin_ns;
+		free_ns = off.end_ns;
+		thread->offs[n++] = off;
+	}
+	thread->n_offs = n;
+	n = 0;
+	free_ns = 0;
+	for (size_t i = 0; i < thread->n_calls; i++) {
+		struct timeline_call call = thread->calls[i];
+
+		if (call.begin_ns < free_ns) {
+			call.begin_ns = free_ns;
+			n_touched++;
+		}
+		if (call.begin_ns > call.end_ns)
+			continue;
+		free_ns = call.end_ns;
+		thread->calls[n++] = call;
+	}
+	thread->n_calls = n;
+	return n_touched;
+}
+
+static void timeline_finish(struct timeline *timeline)
+{
+	timeline->begin_ns = UINT64_MAX;
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		struct timeline_thread *thread = &timeline->threads[i];
+
+		sort(thread->offs, thread->n_offs, sizeof(*thread->offs), off_compare);
+		sort(thread->calls, thread->n_calls, sizeof(*thread->calls), call_compare);
+		sort(thread->marks, thread->n_marks, sizeof(*thread->marks), mark_compare);
+		sort(thread->steps, thread->n_steps, sizeof(*thread->steps), time_compare);
+		timeline->n_malformed += thread_disentangle(thread);
+		if (thread->first_ns > thread->last_ns)
+			thread->first_ns = thread->last_ns;
+		else if (thread->first_ns < timeline->begin_ns)
+			timeline->begin_ns = thread->first_ns;
+		if (thread->last_ns > timeline->end_ns)
+			timeline->end_ns = thread->last_ns;
+	}
+	if (timeline->begin_ns > timeline->end_ns)
+		timeline->begin_ns = timeline->end_ns;
+}
+
+static void timeline_freep(struct timeline **timeline)
+{
+	timeline_free(*timeline);
+}
+
+int timeline_build(const struct event *events, size_t n_events, struct timeline **ret_timeline,
+		   struct error *err)
+{
+	_cleanup_(timeline_freep) struct timeline *timeline = calloc(1, sizeof(*timeline));
+
+	if (!timeline || threads_make(timeline, events, n_events) < 0)
+		return error_set(err, -ENOMEM, "not enough memory to sort %zu events", n_events);
+	for (size_t i = 0; i < n_events; i++) {
+		if (usable(&events[i]))
+			thread_note(thread_of(timeline, &events[i]), &events[i]);
+		else
+			timeline->n_malformed++;
+	}
+	if (arrays_make(timeline) < 0)
+		return error_set(err, -ENOMEM, "not enough memory to sort %zu events", n_events);
+	for (size_t i = 0; i < n_events; i++)
+		if (usable(&events[i]))
+			thread_add(thread_of(timeline, &events[i]), &events[i]);
+	timeline_finish(timeline);
+	*ret_timeline = steal_pointer(timeline);
+	return 0;
+}
+
+struct timeline *timeline_free(struct timeline *timeline)
+{
+	if (!timeline)
+		return NULL;
+	free(timeline->threads);
+	free(timeline->offs);
+	free(timeline->calls);
+	free(timeline->marks);
+	free(timeline->steps);
+	free(timeline);
+	return NULL;
+}

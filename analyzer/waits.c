@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "waits.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "calls.h"
+
+int data_waits_add(struct data_waits *waits, struct data_wait wait)
+{
+	/* A wait cannot begin before its predecessor ended; hostile marks may say so. */
+	if (waits->n && wait.begin_ns < waits->items[waits->n - 1].end_ns)
+		wait.begin_ns = waits->items[waits->n - 1].end_ns;
+	if (wait.begin_ns >= wait.end_ns)
+		return 0;
+	if (waits->n == waits->n_allocated) {
+		size_t n = waits->n_allocated ? 2 * waits->n_allocated : 256;
+		struct data_wait *items = reallocarray(waits->items, n, sizeof(*items));
+
+		if (!items)
+			return -ENOMEM;
+		waits->items = items;
+		waits->n_allocated = n;
+	}
+	waits->items[waits->n++] = wait;
+	return 0;
+}
+
+void data_waits_free(struct data_waits *waits)
+{
+	free(waits->items);
+	interval_list_free(&waits->file_calls);
+	*waits = (struct data_waits){0};
+}
+
+size_t data_waits_from(const struct data_waits *waits, uint64_t at_ns)
+{
+	size_t low = 0, high = waits->n;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (waits->items[middle].end_ns <= at_ns)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+int data_waits_find_marks(const struct timeline_thread *trainer, struct data_waits *waits)
+{
+	uint64_t begin_ns = 0;
+
+	for (size_t i = 0; i < trainer->n_marks; i++) {
+		const struct timeline_mark *mark = &trainer->marks[i];
+
+		if (mark->kind == MARK_NEXT_BEGIN) {
+			begin_ns = mark->at_ns;
+		} else if (mark->kind == MARK_NEXT_END && begin_ns) {
+			if (data_waits_add(waits, (struct data_wait){.begin_ns = begin_ns,
+								     .end_ns = mark->at_ns,
+								     .ready_ns = mark->at_ns}) < 0)
+				return -ENOMEM;
+			begin_ns = 0;
+		}
+	}
+	return 0;
+}
+
+/* Marks of a job that uses libdiesel for something else than its training data are few. */
+static bool marks_lead(const struct timeline_thread *trainer)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < trainer->n_marks; i++)
+		n += trainer->marks[i].kind == MARK_NEXT_END;
+	return n && 2 * n >= trainer->n_steps;
+}
+
+int data_waits_find(const struct timeline *timeline, const struct roles *roles,
+		    const struct interval_list *checkpoints, struct data_waits *ret_waits)
+{
+	struct data_waits waits = {0};
+	int r;
+
+	if (marks_lead(roles->trainer)) {
+		waits.loader = LOADER_DIESEL;
+		r = data_waits_find_marks(roles->trainer, &waits);
+	} else if (roles->n_workers) {
+		waits.loader = LOADER_WORKERS;
+		r = data_waits_find_workers(roles, &waits);
+	} else {
+		waits.loader = LOADER_INLINE;
+		r = data_waits_find_inline(roles->trainer, checkpoints, &waits);
+	}
+	if (r < 0) {
+		data_waits_free(&waits);
+		return r;
+	}
+	if (!waits.n)
+		waits.loader = LOADER_NONE;
+	*ret_waits = waits;
+	return 0;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * When the trainer waited for data: what a clock around next(loader) would show. Three kinds of loader, told
+ * apart by evidence:
+ *
+ *   libdiesel  MARK_NEXT_BEGIN to MARK_NEXT_END on the trainer is the wait, exactly
+ *   workers    from the trainer's first poll or read of a result pipe to the end of the handshake that
+ *              follows (the tensors' descriptors come over a Unix socket)
+ *   inline     from the first file call after a step to the last one before the next, and on to the end of
+ *              the last sample, whose decoding no call ends: one median gap between two samples
+ *
+ * A pin-memory thread that reads the result pipe in the trainer's stead makes the trainer's wait the sleep
+ * that this thread ends.
+ */
+
+#include "analyzer/analysis.h"
+#include "interval.h"
+#include "roles.h"
+#include "timeline.h"
+
+struct data_wait {
+	uint64_t begin_ns, end_ns;
+	uint64_t ready_ns; /* workers: when the batch's message was read; else end_ns */
+	bool clipped;      /* it began before the recording */
+};
+
+struct data_waits {
+	enum analysis_loader loader;
+	struct data_wait *items; /* sorted, without overlaps */
+	size_t n, n_allocated;
+	struct interval_list file_calls; /* inline: the trainer's file calls within waits; tidy */
+};
+
+/* checkpoints: stretches in which the trainer's file calls are no data reads; tidy. -ENOMEM. */
+int data_waits_find(const struct timeline *timeline, const struct roles *roles,
+		    const struct interval_list *checkpoints, struct data_waits *ret_waits);
+void data_waits_free(struct data_waits *waits);
+
+/* Appends for the three finders; an empty wait is left out. -ENOMEM. */
+int data_waits_add(struct data_waits *waits, struct data_wait wait);
+
+int data_waits_find_marks(const struct timeline_thread *trainer, struct data_waits *waits);
+int data_waits_find_workers(const struct roles *roles, struct data_waits *waits);
+int data_waits_find_inline(const struct timeline_thread *trainer, const struct interval_list *checkpoints,
+			   struct data_waits *waits);
+
+/* Index of the first wait that ends after at_ns; n: none. */
+size_t data_waits_from(const struct data_waits *waits, uint64_t at_ns);

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "waits.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "calls.h"
+
+/*
+ * No worker, no mark: the trainer opens, reads and decodes sample after sample between two steps. A stretch
+ * of computing between two file calls that is far longer than decoding a sample separates reading a batch
+ * from anything else that touches files (logging, an import, the batch of an evaluation).
+ */
+#define OUTLIER_FACTOR 8
+#define OUTLIER_MIN_NS UINT64_C(5000000)
+
+/* A file call or page fault of the trainer that may be the reading of a sample. */
+struct touch {
+	uint64_t begin_ns, end_ns;
+	uint64_t gap_ns; /* CPU time since the touch before it in the same step; 0: the first of its step */
+	size_t step;     /* number of backward passes before it */
+	bool opens;
+};
+
+struct touches {
+	struct touch *items;
+	size_t n;
+	bool by_open;    /* samples begin with an open; else with every touch */
+	uint64_t gap_ns; /* CPU time between two samples, median */
+};
+
+static bool is_touch(const struct timeline_call *call)
+{
+	return call_is_file_read(call) || (call_is_close(call) && call->file_type == EVENT_FILE_REG);
+}
+
+static int touch_compare(const void *left, const void *right)
+{
+	const struct touch *a = left, *b = right;
+
+	return a->begin_ns < b->begin_ns ? -1 : a->begin_ns > b->begin_ns;
+}
+
+static int time_compare(const void *left, const void *right)
+{
+	const uint64_t *a = left, *b = right;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+static int touches_collect(const struct timeline_thread *trainer, const struct interval_list *checkpoints,
+			   struct touches *touches)
+{
+	size_t step = 0;
+
+	touches->items = calloc(trainer->n_calls + trainer->n_offs + 1, sizeof(*touches->items));
+	if (!touches->items)
+		return -ENOMEM;
+	for (size_t i = 0; i < trainer->n_calls; i++) {
+		const struct timeline_call *call = &trainer->calls[i];
+
+		/* What began before the recording says nothing about where the batch began. */
+		if (is_touch(call) && !interval_list_cover(checkpoints, call->begin_ns, call->begin_ns + 1) &&
+		    !(call->flags & EVENT_FLAG_CLIPPED))
+			touches->items[touches->n++] = (struct touch){.begin_ns = call->begin_ns,
+								      .end_ns = call->end_ns,
+								      .opens = call_is_open_read(call)};
+	}
+	for (size_t i = 0; i < trainer->n_offs; i++) {
+		const struct timeline_off *off = &trainer->offs[i];
+
+		if (off->flags & EVENT_FLAG_MAJOR_FAULT)
+			touches->items[touches->n++] =
+			    (struct touch){.begin_ns = off->begin_ns, .end_ns = off->end_ns};
+	}
+	qsort(touches->items, touches->n, sizeof(*touches->items), touch_compare);
+	for (size_t i = 0; i < touches->n; i++) {
+		struct touch *touch = &touches->items[i];
+
+		while (step < trainer->n_steps && trainer->steps[step] <= touch->begin_ns)
+			step++;
+		touch->step = step;
+		if (i && touches->items[i - 1].step == step)
+			touch->gap_ns =
+			    1 +
+			    timeline_account(trainer, touches->items[i - 1].end_ns, touch->begin_ns).cpu_ns;
+	}
+	return 0;
+}
+
+/* How samples begin and how long one computes, from all steps but the first, which is full of imports. */
+static int gaps_measure(struct touches *touches)
+{
+	uint64_t *gaps = calloc(touches->n + 1, sizeof(*gaps));
+	size_t n_opens = 0, n = 0;
+
+	if (!gaps)
+		return -ENOMEM;
+	for (size_t i = 0; i < touches->n; i++)
+		n_opens += touches->items[i].step && touches->items[i].opens;
+	touches->by_open = n_opens > 0;
+	for (size_t i = 0; i < touches->n; i++) {
+		const struct touch *touch = &touches->items[i];
+
+		if (touch->step && touch->gap_ns && (touch->opens || !touches->by_open))
+			gaps[n++] = touch->gap_ns;
+	}
+	qsort(gaps, n, sizeof(*gaps), time_compare);
+	touches->gap_ns = n ? gaps[n / 2] : 0;
+	free(gaps);
+	return 0;
+}
+
+static bool starts_sample(const struct touches *touches, size_t i)
+{
+	return touches->items[i].opens || !touches->by_open;
+}
+
+static size_t n_samples(const struct touches *touches, size_t begin, size_t end)
+{
+	size_t n = 0;
+
+	for (size_t i = begin; i < end; i++)
+		n += starts_sample(touches, i);
+	return n;
+}
+
+/* One batch: touches [begin, end). Its wait lasts until the last sample is decoded, but never into the step.
+ */
+static int batch_add(const struct timeline_thread *trainer, const struct touches *touches, size_t begin,
+		     size_t end, struct data_waits *waits)
+{
+	const struct touch *last = &touches->items[end - 1];
+	uint64_t limit_ns = last->step < trainer->n_steps ? trainer->steps[last->step] : trainer->last_ns;
+	uint64_t end_ns = last->end_ns;
+	struct data_wait wait = {.begin_ns = touches->items[begin].begin_ns};
+
+	/* With one sample a batch there is no gap to learn the decoding from. */
+	if (n_samples(touches, begin, end) > 1)
+		end_ns += touches->gap_ns;
+	if (end < touches->n && touches->items[end].begin_ns < limit_ns)
+		limit_ns = touches->items[end].begin_ns;
+	wait.end_ns = end_ns < limit_ns ? end_ns : limit_ns;
+	wait.ready_ns = wait.end_ns;
+	for (size_t i = begin; i < end; i++)
+		if (interval_list_add(&waits->file_calls, touches->items[i].begin_ns,
+				      touches->items[i].end_ns) < 0)
+			return -ENOMEM;
+	return data_waits_add(waits, wait);
+}
+
+/* The end of the batch that begins at touch `begin`: a new step, or an outlier gap. */
+static size_t batch_end(const struct touches *touches, size_t begin)
+{
+	uint64_t outlier_ns = OUTLIER_FACTOR * touches->gap_ns;
+	size_t end = begin + 1;
+
+	if (outlier_ns < OUTLIER_MIN_NS)
+		outlier_ns = OUTLIER_MIN_NS;
+	while (end < touches->n && touches->items[end].step == touches->items[begin].step &&
+	       touches->items[end].gap_ns < outlier_ns)
+		end++;
+	return end;
+}
+
+/* Samples of a full batch: the most that a step after the first read in one go. */
+static size_t batch_size(const struct touches *touches)
+{
+	size_t best = 0;
+
+	for (size_t begin = 0, end; begin < touches->n; begin = end) {
+		size_t n;
+
+		end = batch_end(touches, begin);
+		n = n_samples(touches, begin, end);
+		if (touches->items[begin].step && n > best)
+			best = n;
+	}
+	return best;
+}
+
+/* Before the first step everything reads files; only the last samples, one batch, are data. */
+static size_t first_batch_begin(const struct touches *touches, size_t begin, size_t end, size_t n_batch)
+{
+	size_t n = 0;
+
+	for (size_t i = end; i > begin; i--)
+		if (starts_sample(touches, i - 1) && ++n == n_batch)
+			return i - 1;
+	return begin;
+}
+
+int data_waits_find_inline(const struct timeline_thread *trainer, const struct interval_list *checkpoints,
+			   struct data_waits *waits)
+{
+	struct touches touches = {0};
+	size_t n_batch;
+	int r;
+
+	r = touches_collect(trainer, checkpoints, &touches);
+	if (r == 0)
+		r = gaps_measure(&touches);
+	n_batch = r == 0 ? batch_size(&touches) : 0;
+	for (size_t begin = 0, end; r == 0 && begin < touches.n; begin = end) {
+		size_t first = begin, n;
+
+		end = batch_end(&touches, begin);
+		if (!touches.items[begin].step)
+			first = first_batch_begin(&touches, begin, end, n_batch);
+		/* Fewer than half a batch is a log file, a lazy import, a look into /proc; so is what
+		 * follows the last step. */
+		n = n_samples(&touches, first, end);
+		if (n && 2 * n >= n_batch)
+			r = batch_add(trainer, &touches, first, end, waits);
+	}
+	free(touches.items);
+	interval_list_tidy(&waits->file_calls);
+	return r;
+}

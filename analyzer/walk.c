@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "walk.h"
+
+#include "calls.h"
+
+/* A walk visits each stretch once, and between two it can change threads a few times; hostile events could
+ * send it in circles. */
+#define HOPS_MAX 64
+
+struct walk {
+	const struct timeline *timeline;
+	const struct roles *roles;
+	struct tally *tally;
+	uint64_t begin_ns;
+	uint64_t fetch_ns;
+};
+
+void tally_add(struct tally *tally, enum role role, const char *what, bool fetch, uint64_t ns)
+{
+	size_t i = 0;
+
+	if (!ns)
+		return;
+	/* Texts are compared by address: the same text at two addresses gives two lines, no wrong sum. */
+	while (i < tally->n && !(tally->items[i].role == role && tally->items[i].what == what &&
+				 tally->items[i].fetch == fetch))
+		i++;
+	if (i == tally->n) {
+		if (tally->n == TALLY_MAX)
+			return;
+		tally->items[tally->n++] = (struct tally_item){.role = role, .what = what, .fetch = fetch};
+	}
+	tally->items[i].ns += ns;
+}
+
+static bool call_fetches(const struct timeline_call *call, enum role role)
+{
+	/* A worker's main thread has no other business with sockets than its data; hand-off threads do. */
+	return call_is_file_read(call) || (role == ROLE_WORKER && call_is_socket(call));
+}
+
+/* libdiesel in a worker process: the chunks that a batch needs were not there. */
+static bool mark_fetches(const struct timeline_thread *thread, uint64_t at_ns)
+{
+	size_t low = 0, high = thread->n_marks;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (thread->marks[middle].at_ns <= at_ns)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low && low < thread->n_marks && thread->marks[low - 1].kind == MARK_WAIT_BEGIN &&
+	       thread->marks[low].kind == MARK_WAIT_END && thread->marks[low].value == MARK_CAUSE_FETCH;
+}
+
+const char *walk_fetching(const struct timeline_thread *thread, enum role role, uint64_t at_ns)
+{
+	const struct timeline_call *call = timeline_call_at(thread, at_ns);
+
+	if (call && call_fetches(call, role))
+		return call_describe(call);
+	return mark_fetches(thread, at_ns) ? "waiting for chunks" : NULL;
+}
+
+uint64_t walk_fetch_calls(const struct timeline_thread *thread, enum role role, uint64_t begin_ns,
+			  uint64_t end_ns)
+{
+	uint64_t sum_ns = 0;
+
+	for (size_t i = timeline_call_from(thread, begin_ns); i < thread->n_calls; i++) {
+		const struct timeline_call *call = &thread->calls[i];
+		uint64_t from_ns = call->begin_ns > begin_ns ? call->begin_ns : begin_ns;
+		uint64_t to_ns = call->end_ns < end_ns ? call->end_ns : end_ns;
+
+		if (call->begin_ns >= end_ns)
+			break;
+		if (from_ns < to_ns && call_fetches(call, role))
+			sum_ns += to_ns - from_ns;
+	}
+	return sum_ns;
+}
+
+static const char *computing(enum role role)
+{
+	switch (role) {
+	case ROLE_TRAINER: return "taking the batch over";
+	case ROLE_HANDOFF: return "handing batches over";
+	case ROLE_WORKER: return "decoding and transforming";
+	case ROLE_HELPER:
+	case ROLE_OTHER: break;
+	}
+	return "computing";
+}
+
+static void charge(struct walk *walk, enum role role, const char *what, bool fetch, uint64_t ns)
+{
+	tally_add(walk->tally, role, what, fetch, ns);
+	if (fetch)
+		walk->fetch_ns += ns;
+}
+
+static void charge_run(struct walk *walk, const struct timeline_thread *thread, uint64_t from_ns,
+		       uint64_t to_ns)
+{
+	enum role role = role_of(walk->timeline, walk->roles, thread);
+	uint64_t fetch_ns = walk_fetch_calls(thread, role, from_ns, to_ns);
+
+	charge(walk, role, "in file calls, on the CPU", true, fetch_ns);
+	charge(walk, role, computing(role), false, to_ns - from_ns - fetch_ns);
+}
+
+static const char *asleep(const struct timeline_thread *thread, uint64_t at_ns)
+{
+	const struct timeline_call *call = timeline_call_at(thread, at_ns);
+
+	return call ? call_describe(call) : "asleep";
+}
+
+/* Within `off` up to *at_ns, which it moves back. Returns the thread to go on with. */
+static const struct timeline_thread *step_off(struct walk *walk, const struct timeline_thread *thread,
+					      const struct timeline_off *off, uint64_t *at_ns)
+{
+	enum role role = role_of(walk->timeline, walk->roles, thread);
+	uint64_t from_ns = off->waking_ns > walk->begin_ns ? off->waking_ns : walk->begin_ns;
+	const struct timeline_thread *waker;
+	const char *fetching;
+
+	if (from_ns < *at_ns) {
+		charge(walk, role, "waiting for a core", false, *at_ns - from_ns);
+		*at_ns = from_ns;
+	}
+	if (*at_ns <= walk->begin_ns || *at_ns <= off->begin_ns)
+		return thread;
+	from_ns = off->begin_ns > walk->begin_ns ? off->begin_ns : walk->begin_ns;
+	fetching = off->flags & EVENT_FLAG_MAJOR_FAULT ? "reading mapped files"
+						       : walk_fetching(thread, role, off->begin_ns);
+	if (!fetching && off->waker_tid && *at_ns == off->waking_ns) {
+		waker = timeline_find(walk->timeline, off->waker_tid, *at_ns);
+		if (waker && waker != thread)
+			return waker;
+	}
+	charge(walk, role, fetching ? fetching : asleep(thread, off->begin_ns), fetching, *at_ns - from_ns);
+	*at_ns = from_ns;
+	return thread;
+}
+
+uint64_t walk_wait(const struct timeline *timeline, const struct roles *roles, uint64_t begin_ns,
+		   uint64_t end_ns, struct tally *tally)
+{
+	struct walk walk = {.timeline = timeline, .roles = roles, .tally = tally, .begin_ns = begin_ns};
+	const struct timeline_thread *thread = roles->trainer;
+	uint64_t at_ns = end_ns, moved_ns = end_ns;
+	unsigned int hops = 0;
+
+	while (at_ns > begin_ns) {
+		const struct timeline_off *off = timeline_off_before(thread, at_ns);
+		uint64_t ran_ns = off && off->end_ns > begin_ns ? off->end_ns : begin_ns;
+
+		if (ran_ns < at_ns) {
+			charge_run(&walk, thread, ran_ns, at_ns);
+			at_ns = ran_ns;
+		}
+		if (at_ns > begin_ns && off)
+			thread = step_off(&walk, thread, off, &at_ns);
+		hops = at_ns < moved_ns ? 0 : hops + 1;
+		moved_ns = at_ns;
+		if (hops > HOPS_MAX) {
+			charge(&walk, ROLE_OTHER, "not attributed", false, at_ns - begin_ns);
+			break;
+		}
+	}
+	return walk.fetch_ns;
+}

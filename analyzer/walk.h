@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Why a wait lasted: back from its end, through whoever ended each sleep, to the thread and call that held
+ * the trainer up. Only a task of the job that really made the other one runnable is followed; a sleep that an
+ * interrupt ended stays with the sleeper (its disk, its network, its timer). Every ns of the wait is charged
+ * once. This explains a wait; how much of it goes away with faster storage is the replay's to say, because
+ * the walk does not see that fetching overlaps.
+ */
+
+#include "roles.h"
+#include "timeline.h"
+
+#define TALLY_MAX 64
+
+struct tally_item {
+	enum role role;
+	const char *what; /* static text */
+	bool fetch;
+	uint64_t ns;
+};
+
+struct tally {
+	struct tally_item items[TALLY_MAX];
+	size_t n;
+};
+
+void tally_add(struct tally *tally, enum role role, const char *what, bool fetch, uint64_t ns);
+
+/* Returns the ns of [begin_ns, end_ns) that are charged to fetching; adds all of it to the tally. */
+uint64_t walk_wait(const struct timeline *timeline, const struct roles *roles, uint64_t begin_ns,
+		   uint64_t end_ns, struct tally *tally);
+
+/* Does the thread read data at that time: in a file call, a page fault, on a worker's socket, or waiting for
+ * chunks in libdiesel? The static description, or NULL. */
+const char *walk_fetching(const struct timeline_thread *thread, enum role role, uint64_t at_ns);
+
+/* ns of [begin_ns, end_ns) in calls that fetch, on the CPU or off it. */
+uint64_t walk_fetch_calls(const struct timeline_thread *thread, enum role role, uint64_t begin_ns,
+			  uint64_t end_ns);

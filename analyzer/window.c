@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "window.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct finder {
+	const uint64_t *times;
+	size_t n_times;
+	const struct data_waits *waits;
+	/* first_wait[k]: index of the first wait that begins after k backward passes and before the next;
+	 * waits->n where there is none */
+	size_t *first_wait;
+	uint64_t tail_ns; /* from a backward pass to the next wait, median */
+};
+
+static int time_compare(const void *left, const void *right)
+{
+	const uint64_t *a = left, *b = right;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+static int first_waits_find(struct finder *finder)
+{
+	const struct data_waits *waits = finder->waits;
+	size_t k = 0;
+
+	finder->first_wait = calloc(finder->n_times + 1, sizeof(*finder->first_wait));
+	if (!finder->first_wait)
+		return -ENOMEM;
+	for (size_t i = 0; i <= finder->n_times; i++)
+		finder->first_wait[i] = waits->n;
+	for (size_t i = 0; i < waits->n; i++) {
+		while (k < finder->n_times && finder->times[k] <= waits->items[i].begin_ns)
+			k++;
+		/* Of those before the first step only the last leads to it: the others are warm-up. */
+		if (finder->first_wait[k] == waits->n || !k)
+			finder->first_wait[k] = i;
+	}
+	return 0;
+}
+
+static int tail_measure(struct finder *finder)
+{
+	uint64_t *tails = calloc(finder->n_times + 1, sizeof(*tails));
+	size_t n = 0;
+
+	if (!tails)
+		return -ENOMEM;
+	for (size_t k = 1; k <= finder->n_times; k++)
+		if (finder->first_wait[k] < finder->waits->n)
+			tails[n++] =
+			    finder->waits->items[finder->first_wait[k]].begin_ns - finder->times[k - 1];
+	qsort(tails, n, sizeof(*tails), time_compare);
+	finder->tail_ns = n ? tails[n / 2] : 0;
+	free(tails);
+	return 0;
+}
+
+/* First step that was seen whole; n_times: none. */
+static size_t first_step(const struct finder *finder)
+{
+	for (size_t k = 0; k < finder->n_times; k++) {
+		size_t i = finder->first_wait[k];
+
+		if (i < finder->waits->n && !finder->waits->items[i].clipped)
+			return k;
+	}
+	return finder->n_times;
+}
+
+static uint64_t step_begin(const struct finder *finder, size_t k)
+{
+	size_t i = finder->first_wait[k];
+	uint64_t begin_ns;
+
+	if (i < finder->waits->n)
+		return finder->waits->items[i].begin_ns;
+	begin_ns = finder->times[k - 1] + finder->tail_ns;
+	return begin_ns < finder->times[k] ? begin_ns : finder->times[k];
+}
+
+static uint64_t window_end(const struct finder *finder, const struct interval_list *checkpoints,
+			   const struct timeline_thread *trainer)
+{
+	uint64_t last_ns = finder->times[finder->n_times - 1];
+	uint64_t end_ns = last_ns + finder->tail_ns;
+	size_t after = finder->first_wait[finder->n_times];
+
+	for (size_t i = interval_list_from(checkpoints, last_ns); i < checkpoints->n; i++) {
+		if (checkpoints->items[i].begin_ns > end_ns)
+			break;
+		if (checkpoints->items[i].end_ns > end_ns)
+			end_ns = checkpoints->items[i].end_ns;
+	}
+	if (after < finder->waits->n && finder->waits->items[after].begin_ns < end_ns)
+		end_ns = finder->waits->items[after].begin_ns;
+	if (end_ns > trainer->last_ns)
+		end_ns = trainer->last_ns;
+	return end_ns > last_ns ? end_ns : last_ns;
+}
+
+static int steps_between_passes(const uint64_t *times, size_t n_times, struct window *window)
+{
+	if (n_times < 2)
+		return 0;
+	window->steps = calloc(n_times, sizeof(*window->steps));
+	if (!window->steps)
+		return -ENOMEM;
+	window->n_steps = n_times - 1;
+	for (size_t k = 0; k < window->n_steps; k++)
+		window->steps[k] = (struct analysis_step){
+		    .begin_ns = times[k], .end_ns = times[k + 1], .backward_ns = times[k]};
+	window->begin_ns = times[0];
+	window->end_ns = times[n_times - 1];
+	return 0;
+}
+
+static int steps_from_waits(const struct finder *finder, const struct interval_list *checkpoints,
+			    const struct timeline_thread *trainer, struct window *window)
+{
+	size_t first = first_step(finder);
+
+	if (first == finder->n_times)
+		return 0;
+	window->steps = calloc(finder->n_times - first + 1, sizeof(*window->steps));
+	if (!window->steps)
+		return -ENOMEM;
+	window->n_steps = finder->n_times - first;
+	window->end_ns = window_end(finder, checkpoints, trainer);
+	for (size_t k = 0; k < window->n_steps; k++)
+		window->steps[k] = (struct analysis_step){
+		    .begin_ns = step_begin(finder, first + k),
+		    .end_ns =
+			first + k + 1 < finder->n_times ? step_begin(finder, first + k + 1) : window->end_ns,
+		    .backward_ns = finder->times[first + k],
+		};
+	window->begin_ns = window->steps[0].begin_ns;
+	return 0;
+}
+
+int window_find(const uint64_t *times, size_t n_times, const struct data_waits *waits,
+		const struct interval_list *checkpoints, const struct timeline_thread *trainer,
+		struct window *ret_window)
+{
+	struct finder finder = {.times = times, .n_times = n_times, .waits = waits};
+	struct window window = {0};
+	int r;
+
+	r = first_waits_find(&finder);
+	if (r == 0)
+		r = tail_measure(&finder);
+	if (r == 0)
+		r = waits->n ? steps_from_waits(&finder, checkpoints, trainer, &window)
+			     : steps_between_passes(times, n_times, &window);
+	free(finder.first_wait);
+	if (r < 0)
+		return r;
+	*ret_window = window;
+	return 0;
+}
+
+void window_free(struct window *window)
+{
+	free(window->steps);
+	*window = (struct window){0};
+}

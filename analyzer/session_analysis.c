@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analyzer/session_analysis.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "analyzer/analysis.h"
+#include "analyzer/session.h"
+#include "lib/cleanup.h"
+
+static uint64_t number(struct session *session, const char *key)
+{
+	uint64_t value;
+
+	return session_get_u64(session, key, &value) == 0 ? value : 0;
+}
+
+static void session_cursor_closep(struct session_cursor **cursor)
+{
+	session_cursor_close(*cursor);
+}
+
+static int events_load(struct session *session, struct event **ret_events, size_t *ret_n, struct error *err)
+{
+	_cleanup_(session_cursor_closep) struct session_cursor *cursor = NULL;
+	_cleanup_(freep) struct event *events = NULL;
+	size_t n = 0, n_allocated = 0;
+	const struct event *event;
+	int r;
+
+	r = session_cursor_open(session, NULL, &cursor, err);
+	if (r < 0)
+		return r;
+	while ((r = session_cursor_next(cursor, &event)) > 0) {
+		if (n == n_allocated) {
+			struct event *grown;
+
+			n_allocated = n_allocated ? 2 * n_allocated : 1 << 16;
+			grown = reallocarray(events, n_allocated, sizeof(*events));
+			if (!grown)
+				return error_set(err, -ENOMEM, "not enough memory for more than %zu events",
+						 n);
+			events = grown;
+		}
+		events[n++] = *event;
+	}
+	if (r < 0)
+		return error_errno(err, r, "cannot read the session's events");
+	*ret_events = steal_pointer(events);
+	*ret_n = n;
+	return 0;
+}
+
+int session_analyze(struct session *session, uint32_t trainer_tid, struct analysis **ret_analysis,
+		    struct error *err)
+{
+	_cleanup_(freep) struct event *events = NULL;
+	_cleanup_(freep) char *command = NULL;
+	struct analysis_input input = {
+	    .begin_ns = number(session, SESSION_START_NS),
+	    .end_ns = number(session, SESSION_STOP_NS),
+	    .root_tgid = (uint32_t)number(session, SESSION_ROOT_TGID),
+	    .trainer_tid = trainer_tid,
+	    .n_cpus = (uint32_t)number(session, SESSION_CPUS),
+	    .self_cpu_ns = number(session, SESSION_BPF_RUN_NS) + number(session, SESSION_RECORDER_CPU_NS),
+	};
+	/* When they were lost is not known: it can have been at any time. */
+	struct analysis_loss loss = {input.begin_ns, UINT64_MAX, number(session, SESSION_LOST_EVENTS)};
+	int r;
+
+	r = events_load(session, &events, &input.n_events, err);
+	if (r < 0)
+		return r;
+	/* A session that was cut off has no end: the events have. */
+	if (input.end_ns < input.begin_ns)
+		input.begin_ns = input.end_ns = 0;
+	input.events = events;
+	if (loss.n_events) {
+		input.losses = &loss;
+		input.n_losses = 1;
+	}
+	if (!number(session, SESSION_ATTACHED) && session_get_text(session, SESSION_COMMAND, &command) == 0)
+		input.command = command;
+	return analysis_run(&input, ret_analysis, err);
+}

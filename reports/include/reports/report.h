@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * An analysis, rendered. Each renderer writes to a stream the caller owns and returns 0, -ENOMEM, or -EIO and
+ * the like when the stream cannot be written.
+ */
+
+#include <stdbool.h>
+#include <stdio.h>
+
+struct analysis;
+
+struct report_text_options {
+	bool colour;        /* ANSI colours; without them nothing is lost */
+	bool ascii;         /* no characters beyond ASCII */
+	unsigned int width; /* columns to fill; 0: 80 */
+};
+
+/* For people: the verdict first, then a bar and table of the shares, evidence, what to do. */
+int report_text(FILE *stream, const struct analysis *analysis, const struct report_text_options *options);
+
+/* Fills in what suits a stream: colour and width of a terminal (NO_COLOR is honoured), ASCII where the
+ * locale is not UTF-8 (the caller has called setlocale()). */
+struct report_text_options report_text_options_for(FILE *stream);
+
+/*
+ * For programs: one JSON object, "schema": "diesel.report/1". Seconds and ratios are numbers; what is not
+ * known is null. docs/measuring.md lists the keys. Keys are added, never renamed, within one schema.
+ * with_steps: also "step_table", one object a step.
+ */
+int report_json(FILE *stream, const struct analysis *analysis, bool with_steps);

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "layout.h"
+
+#include <string.h>
+
+void layout_style(const struct layout *layout, enum layout_style style)
+{
+	static const char *const codes[] = {
+	    [STYLE_PLAIN] = "0",   [STYLE_BOLD] = "1",   [STYLE_DIM] = "2",      [STYLE_RED] = "31",
+	    [STYLE_YELLOW] = "33", [STYLE_GREEN] = "32", [STYLE_MAGENTA] = "35", [STYLE_CYAN] = "36",
+	};
+
+	if (layout->options.colour)
+		fprintf(layout->stream, "\033[%sm", codes[style]);
+}
+
+/* Characters of UTF-8 text: bytes that do not continue one. */
+static unsigned int columns_of(const char *text, size_t n_bytes)
+{
+	unsigned int n = 0;
+
+	for (size_t i = 0; i < n_bytes; i++)
+		n += ((unsigned char)text[i] & 0xc0) != 0x80;
+	return n;
+}
+
+void layout_wrap(const struct layout *layout, const char *text, unsigned int at, unsigned int indent)
+{
+	bool line_empty = true;
+
+	while (*text) {
+		size_t n = strcspn(text, " ");
+		unsigned int columns = columns_of(text, n);
+
+		if (!line_empty && at + 1 + columns > layout->options.width) {
+			fprintf(layout->stream, "\n%*s", (int)indent, "");
+			at = indent;
+			line_empty = true;
+		}
+		fprintf(layout->stream, "%s%.*s", line_empty ? "" : " ", (int)n, text);
+		at += columns + !line_empty;
+		line_empty = false;
+		text += n;
+		text += strspn(text, " ");
+	}
+	fputc('\n', layout->stream);
+}
+
+void layout_bar_columns(const struct layout_part *parts, size_t n_parts, unsigned int columns,
+			unsigned int *ret_columns)
+{
+	size_t largest = 0;
+	unsigned int sum = 0;
+
+	for (size_t i = 0; i < n_parts; i++) {
+		double exact = parts[i].ratio * columns;
+
+		/* Half a column shows as one, so that a small share is still seen. */
+		ret_columns[i] = exact > 0 ? (unsigned int)(exact + 0.5) : 0;
+		sum += ret_columns[i];
+		if (parts[i].ratio > parts[largest].ratio)
+			largest = i;
+	}
+	if (n_parts && ret_columns[largest] + columns > sum)
+		ret_columns[largest] = ret_columns[largest] + columns - sum;
+}
+
+void layout_bar(const struct layout *layout, const struct layout_part *parts, size_t n_parts,
+		unsigned int columns)
+{
+	unsigned int parts_columns[16];
+
+	if (n_parts > sizeof(parts_columns) / sizeof(parts_columns[0]))
+		return;
+	layout_bar_columns(parts, n_parts, columns, parts_columns);
+	for (size_t i = 0; i < n_parts; i++) {
+		if (!parts_columns[i])
+			continue;
+		layout_style(layout, parts[i].style);
+		for (unsigned int k = 0; k < parts_columns[i]; k++)
+			fputs(parts[i].glyph, layout->stream);
+		layout_style(layout, STYLE_PLAIN);
+	}
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Plain-text layout on a stream: wrapped paragraphs, styled words, a bar of shares. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "reports/report.h"
+
+enum layout_style {
+	STYLE_PLAIN,
+	STYLE_BOLD,
+	STYLE_DIM,
+	STYLE_RED,
+	STYLE_YELLOW,
+	STYLE_GREEN,
+	STYLE_MAGENTA,
+	STYLE_CYAN,
+};
+
+struct layout {
+	FILE *stream;
+	struct report_text_options options; /* width is set */
+};
+
+/* Switches the style on; STYLE_PLAIN switches all off. Prints nothing without colour. */
+void layout_style(const struct layout *layout, enum layout_style style);
+
+/* Words of text, wrapped to the width; the first line goes on at column `at`, others begin at `indent`. Ends
+ * with a newline. Columns are counted in characters, so the text may be UTF-8. */
+void layout_wrap(const struct layout *layout, const char *text, unsigned int at, unsigned int indent);
+
+struct layout_part {
+	double ratio;
+	const char *glyph; /* one column */
+	enum layout_style style;
+};
+
+/* A bar of `columns` characters: every part that is not zero gets its rounded share, the rounding error goes
+ * to the largest. */
+void layout_bar(const struct layout *layout, const struct layout_part *parts, size_t n_parts,
+		unsigned int columns);
+
+/* The same without drawing: how many columns each part gets. Sums to columns when the ratios sum to 1. */
+void layout_bar_columns(const struct layout_part *parts, size_t n_parts, unsigned int columns,
+			unsigned int *ret_columns);

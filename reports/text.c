@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "reports/report.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "analyzer/analysis.h"
+#include "layout.h"
+#include "lib/clock.h"
+#include "lib/units.h"
+
+struct share_look {
+	enum analysis_share share;
+	const char *name, *glyph, *glyph_ascii, *meaning;
+	enum layout_style style;
+};
+
+/* From what hurts to what is wanted; the bar has the same order. */
+static const struct share_look looks[SHARE_COUNT] = {
+    {SHARE_FETCH_STALL, "fetch stall", "█", "#", "waits that faster storage would save", STYLE_RED},
+    {SHARE_PREP_STALL, "prep stall", "▓", "%", "waits for decoding, collating, hand-off", STYLE_YELLOW},
+    {SHARE_CHECKPOINT_STALL, "checkpoint", "▒", "+", "writing and syncing checkpoints", STYLE_MAGENTA},
+    {SHARE_CPU_STARVED, "cpu starved", "░", ":", "ready to compute, but no core free", STYLE_CYAN},
+    {SHARE_OTHER, "other", "·", ".", "asleep for a reason that was not seen", STYLE_DIM},
+    {SHARE_DEVICE, "device", "━", "=", "computing: what the time is for", STYLE_GREEN},
+};
+
+#define MARGIN 2
+
+static void heading(const struct layout *layout, const char *text)
+{
+	fputc('\n', layout->stream);
+	layout_style(layout, STYLE_BOLD);
+	fputs(text, layout->stream);
+	layout_style(layout, STYLE_PLAIN);
+	fputc('\n', layout->stream);
+}
+
+__attribute__((format(printf, 2, 3))) static void line(const struct layout *layout, const char *format, ...)
+{
+	char text[512];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	fprintf(layout->stream, "%*s", MARGIN, "");
+	layout_wrap(layout, text, MARGIN, MARGIN);
+}
+
+static double percent(const struct analysis *analysis, enum analysis_share share)
+{
+	return 100 * analysis_share_ratio(analysis, share);
+}
+
+/* "lost events" and the tool's own cost end every verdict: how far it can be trusted, and its price. */
+static void verdict_reason(const struct analysis *analysis, char *text, size_t size)
+{
+	double fetch = percent(analysis, SHARE_FETCH_STALL), prep = percent(analysis, SHARE_PREP_STALL);
+	const char *span = "of the time from the first step to the last";
+
+	switch (analysis->verdict) {
+	case ANALYSIS_INSUFFICIENT: snprintf(text, size, "%s", analysis->insufficient); break;
+	case ANALYSIS_FETCH_BOUND:
+	case ANALYSIS_PREP_BOUND:
+		snprintf(text, size, "%.0f %% %s is data wait (fetch %.0f, prep %.0f)", fetch + prep, span,
+			 fetch, prep);
+		break;
+	case ANALYSIS_CHECKPOINT_BOUND:
+		snprintf(text, size, "%.0f %% %s is spent writing checkpoints (data wait %.0f)",
+			 percent(analysis, SHARE_CHECKPOINT_STALL), span, fetch + prep);
+		break;
+	case ANALYSIS_DEVICE_BOUND:
+		snprintf(text, size, "%.0f %% %s is data wait or checkpoints, %.0f is computing",
+			 fetch + prep + percent(analysis, SHARE_CHECKPOINT_STALL), span,
+			 percent(analysis, SHARE_DEVICE));
+		break;
+	}
+}
+
+static void verdict_line(const struct layout *layout, const struct analysis *analysis)
+{
+	const char *name = analysis_verdict_name(analysis->verdict);
+	char reason[256], text[512];
+
+	verdict_reason(analysis, reason, sizeof(reason));
+	snprintf(text, sizeof(text), "%s; %zu steps, %llu lost events, tool cost %.1f %% of one CPU", reason,
+		 analysis->n_steps, (unsigned long long)analysis->n_lost, 100 * analysis->self_cost_ratio);
+	layout_style(layout, STYLE_BOLD);
+	fprintf(layout->stream, "%s:", name);
+	layout_style(layout, STYLE_PLAIN);
+	fputc(' ', layout->stream);
+	layout_wrap(layout, text, (unsigned int)strlen(name) + 2, 0);
+	if (analysis->note[0])
+		layout_wrap(layout, analysis->note, 0, 0);
+	if (analysis->n_lost)
+		layout_wrap(layout,
+			    "Events were lost: shares of the steps they belong to may be off by a little.", 0,
+			    0);
+}
+
+static void shares(const struct layout *layout, const struct analysis *analysis)
+{
+	struct layout_part parts[SHARE_COUNT];
+	char total[24], mean[24];
+
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		parts[i] = (struct layout_part){
+		    .ratio = analysis_share_ratio(analysis, looks[i].share),
+		    .glyph = layout->options.ascii ? looks[i].glyph_ascii : looks[i].glyph,
+		    .style = looks[i].style,
+		};
+	fprintf(layout->stream, "\n%*s", MARGIN, "");
+	layout_bar(layout, parts, SHARE_COUNT, layout->options.width - 2 * MARGIN);
+	fprintf(layout->stream, "\n\n%*s", MARGIN, "");
+	layout_style(layout, STYLE_DIM);
+	fprintf(layout->stream, "  %-12s%7s%10s%11s\n", "", "share", "time", "a step");
+	layout_style(layout, STYLE_PLAIN);
+	for (size_t i = 0; i < SHARE_COUNT; i++) {
+		uint64_t ns = analysis->share_ns[looks[i].share];
+
+		fprintf(layout->stream, "%*s", MARGIN, "");
+		layout_style(layout, looks[i].style);
+		fputs(parts[i].glyph, layout->stream);
+		layout_style(layout, STYLE_PLAIN);
+		fprintf(layout->stream, " %-12s%5.1f %%%10s%11s   ", looks[i].name, 100 * parts[i].ratio,
+			units_format_duration(total, sizeof(total), ns),
+			units_format_duration(mean, sizeof(mean),
+					      analysis->n_steps ? ns / analysis->n_steps : 0));
+		layout_style(layout, STYLE_DIM);
+		fputs(looks[i].meaning, layout->stream);
+		layout_style(layout, STYLE_PLAIN);
+		fputc('\n', layout->stream);
+	}
+}
+
+static void evidence(const struct layout *layout, const struct analysis *analysis)
+{
+	double wall_s = (double)(analysis->window_end_ns - analysis->window_begin_ns) / (double)NS_PER_S;
+	char mean[24], p95[24], bytes[16], rate[16], time[24];
+
+	heading(layout, "What held the trainer up");
+	for (size_t i = 0; i < analysis->n_evidence; i++) {
+		const struct analysis_evidence *item = &analysis->evidence[i];
+
+		/* Below a thousandth of the window it is noise. */
+		if (wall_s <= 0 || (double)item->ns / (double)NS_PER_S < wall_s / 1000)
+			continue;
+		fprintf(layout->stream, "%*s%10s  %-6s %-19s%s\n", MARGIN, "",
+			units_format_duration(time, sizeof(time), item->ns), item->fetch ? "fetch" : "prep",
+			item->role, item->what);
+	}
+	line(layout, "Data wait a step: mean %s, 95th percentile %s. Files read: %s (%s/s).",
+	     units_format_duration(mean, sizeof(mean), analysis->wait_mean_ns),
+	     units_format_duration(p95, sizeof(p95), analysis->wait_p95_ns),
+	     units_format_bytes(bytes, sizeof(bytes), analysis->read_bytes),
+	     units_format_bytes(rate, sizeof(rate),
+				wall_s > 0 ? (uint64_t)((double)analysis->read_bytes / wall_s) : 0));
+}
+
+static void workers(const struct layout *layout, const struct analysis *analysis)
+{
+	const struct analysis_workers *from = &analysis->workers;
+	double sum = (double)from->fetch_ns + (double)from->cpu_ns + (double)from->queue_ns +
+		     (double)from->idle_ns + (double)from->blocked_ns;
+
+	if (!from->n || sum <= 0)
+		return;
+	line(layout,
+	     "%u worker%s: %.0f %% fetching, %.0f %% computing, %.0f %% without a core, %.0f %% idle, "
+	     "%.0f %% handing over.",
+	     from->n_at_once, from->n_at_once == 1 ? "" : "s", 100 * (double)from->fetch_ns / sum,
+	     100 * (double)from->cpu_ns / sum, 100 * (double)from->queue_ns / sum,
+	     100 * (double)from->idle_ns / sum, 100 * (double)from->blocked_ns / sum);
+}
+
+static void actions(const struct layout *layout, const struct analysis *analysis)
+{
+	heading(layout, "What to do");
+	for (size_t i = 0; i < analysis->n_actions; i++) {
+		const struct analysis_action *action = &analysis->actions[i];
+		char text[300];
+
+		snprintf(text, sizeof(text), "%s. At most %.2fx faster (confidence: %s).", action->text,
+			 action->gain_max, analysis_confidence_name(action->confidence));
+		fprintf(layout->stream, "%*s%zu. ", MARGIN, "", i + 1);
+		layout_wrap(layout, text, MARGIN + 3, MARGIN + 3);
+	}
+}
+
+static const char *loader_words(enum analysis_loader loader)
+{
+	switch (loader) {
+	case LOADER_NONE: return "no data wait was seen";
+	case LOADER_WORKERS: return "worker processes load the data";
+	case LOADER_INLINE: return "the trainer loads the data itself (no workers)";
+	case LOADER_DIESEL: return "DIESEL serves the data";
+	}
+	return "";
+}
+
+static void about(const struct layout *layout, const struct analysis *analysis)
+{
+	char window[24], recorded[24], startup[24], teardown[24];
+
+	heading(layout, "What was measured");
+	if (analysis->command)
+		line(layout, "%.300s", analysis->command);
+	line(layout, "Process %u, trainer thread %u; %s.", analysis->trainer_tgid, analysis->trainer_tid,
+	     loader_words(analysis->loader));
+	line(layout, "%s of %s recorded (start-up %s, tear-down %s, not in the shares).",
+	     units_format_duration(window, sizeof(window),
+				   analysis->window_end_ns - analysis->window_begin_ns),
+	     units_format_duration(recorded, sizeof(recorded), analysis->end_ns - analysis->begin_ns),
+	     units_format_duration(startup, sizeof(startup), analysis->startup_ns),
+	     units_format_duration(teardown, sizeof(teardown), analysis->teardown_ns));
+	if (analysis->n_trainers > 1)
+		line(layout, "%u threads do backward passes; shown is the one with the most steps.",
+		     analysis->n_trainers);
+	if (analysis->n_incomplete)
+		line(layout, "%zu of %zu steps may lack events (coverage %.0f %%).", analysis->n_incomplete,
+		     analysis->n_steps, 100 * analysis->coverage_ratio);
+}
+
+int report_text(FILE *stream, const struct analysis *analysis, const struct report_text_options *options)
+{
+	struct layout layout = {.stream = stream, .options = *options};
+
+	if (!layout.options.width)
+		layout.options.width = 80;
+	errno = 0;
+	verdict_line(&layout, analysis);
+	if (analysis->verdict != ANALYSIS_INSUFFICIENT) {
+		shares(&layout, analysis);
+		if (analysis->n_evidence) {
+			evidence(&layout, analysis);
+			workers(&layout, analysis);
+		}
+		actions(&layout, analysis);
+	}
+	if (analysis->trainer_tid)
+		about(&layout, analysis);
+	if (fflush(stream) || ferror(stream))
+		return errno ? -errno : -EIO;
+	return 0;
+}

@@ -123,6 +123,9 @@ struct diesel_batch {
 int diesel_session_next(struct diesel_session *session, struct diesel_batch *ret);
 /* Continue at (epoch, batch of this rank); what was prefetched for elsewhere is dropped. */
 int diesel_session_seek(struct diesel_session *session, uint64_t epoch, uint64_t batch);
+/* The window in force: with window_chunks = 0 the daemon chose it. The order depends on it, so whoever stores
+ * a position to resume from stores this too. */
+uint32_t diesel_session_window_chunks(const struct diesel_session *session);
 /* How many batches the caller may hold before the daemon has no slot left to work ahead (>= 2). */
 uint32_t diesel_session_max_held(const struct diesel_session *session);
 const char *diesel_session_error(const struct diesel_session *session);
@@ -132,6 +135,9 @@ const char *diesel_session_notice(struct diesel_session *session);
 
 /* Gives a batch back; NULL is fine. */
 void diesel_batch_release(void *lease);
+
+/* What the daemon at socket (NULL: as for diesel_dataset_open) is doing, as JSON; free() it. */
+int diesel_status(const char *socket, char **ret_json, char *error, size_t error_size);
 
 /*
  * A marker that does nothing by itself: diesel-analyze sets a probe on it and so knows exactly when a

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "attachment.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "client/diesel.h"
+#include "lib/cleanup.h"
+
+/* A segment id is index | generation << 20: the index is dense, the generation tells a reused one. */
+#define SEGMENT_INDEX_MASK ((1u << 20) - 1)
+
+_Static_assert(sizeof(struct diesel_item) == sizeof(struct ring_item), "packed batches are handed on as is");
+_Static_assert(offsetof(struct diesel_item, sample) == offsetof(struct ring_item, sample), "as is");
+_Static_assert(offsetof(struct diesel_item, label) == offsetof(struct ring_item, label), "as is");
+
+int attachment_connect(const char *socket_path, int dir_fd, int snapshot_fd, uint64_t version,
+		       int *ret_socket, int *ret_snapshot_fd, struct error *err)
+{
+	_cleanup_(closep) int socket = -EBADF;
+	union wire_message request, reply;
+	struct wire_fds fds;
+	int r = transport_connect(socket_path, &socket, err);
+
+	if (r < 0)
+		return r;
+	protocol_init(&request, WIRE_HELLO);
+	request.hello.magic = WIRE_MAGIC;
+	request.hello.version = WIRE_VERSION;
+	r = transport_call(socket, &request, NULL, 0, WIRE_HELLO_REPLY, &reply, NULL, err);
+	if (r < 0)
+		return r;
+	protocol_init(&request, WIRE_OPEN_DATASET);
+	request.open_dataset.version = version;
+	r = transport_call(socket, &request, (int[]){dir_fd, snapshot_fd}, 2, WIRE_DATASET_REPLY, &reply,
+			   &fds, err);
+	if (r < 0)
+		return r;
+	*ret_snapshot_fd = fds.fd[0];
+	*ret_socket = steal_fd(&socket);
+	return 0;
+}
+
+static int map_shared(struct attachment *a, const union wire_message *reply, const struct wire_fds *fds,
+		      struct error *err)
+{
+	void *p = mmap(NULL, sizeof(*a->control), PROT_READ | PROT_WRITE, MAP_SHARED, fds->fd[0], 0);
+
+	if (p == MAP_FAILED)
+		return error_errno(err, -errno, "cannot map the session's control memory");
+	a->control = p;
+	/* Private: the holder of a batch may change it in place; the daemon and other holders never see it.
+	 */
+	p = mmap(NULL, a->n_slots * a->layout.slot_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, fds->fd[1], 0);
+	if (p == MAP_FAILED)
+		return error_errno(err, -errno, "cannot map the session's batch memory (%llu bytes)",
+				   (unsigned long long)(a->n_slots * a->layout.slot_bytes));
+	a->slots = p;
+	if (a->control->magic != RING_MAGIC || reply->session_reply.slot_bytes != a->layout.slot_bytes)
+		return error_set(err, -EPROTO,
+				 "dieseld lays its memory out differently: client and daemon "
+				 "must be of one version");
+	return 0;
+}
+
+static int adopt_reply(struct attachment *a, const union wire_message *reply, const struct wire_fds *fds,
+		       struct error *err)
+{
+	const struct wire_session_reply *m = &reply->session_reply;
+
+	if (m->n_slots > RING_MAX_SLOTS)
+		return error_set(err, -EPROTO, "dieseld offers %u slots, at most %u are known", m->n_slots,
+				 RING_MAX_SLOTS);
+	a->n_slots = m->n_slots;
+	a->batch = m->batch;
+	a->item_bytes = m->item_bytes;
+	a->window_chunks = m->window_chunks;
+	a->n_batches = m->n_batches;
+	a->layout = ring_layout(m->batch, m->item_bytes);
+	memcpy(a->notice, m->notice, sizeof(a->notice));
+	for (uint32_t i = 0; i < a->n_slots; i++)
+		a->leases[i] = (struct lease){.attachment = a, .slot = i};
+	if (a->item_bytes == 0) {
+		a->items = calloc((size_t)a->n_slots * a->batch, sizeof(*a->items));
+		if (!a->items)
+			return error_errno(err, -ENOMEM, "cannot open the session");
+	}
+	return map_shared(a, reply, fds, err);
+}
+
+int attachment_open(const char *socket_path, int dir_fd, int snapshot_fd, uint64_t version,
+		    const struct wire_open_session *request, struct attachment **ret, struct error *err)
+{
+	union wire_message message, reply;
+	struct wire_fds fds = {.n = 0};
+	struct attachment *a = calloc(1, sizeof(*a));
+	int copy_fd = -EBADF;
+	int r;
+
+	if (!a)
+		return error_errno(err, -ENOMEM, "cannot open the session");
+	a->refs = 1;
+	a->socket = -EBADF;
+	r = attachment_connect(socket_path, dir_fd, snapshot_fd, version, &a->socket, &copy_fd, err);
+	closep(&copy_fd); /* the dataset object has its own */
+	if (r == 0) {
+		message.open_session = *request;
+		r = transport_call(a->socket, &message, NULL, 0, WIRE_SESSION_REPLY, &reply, &fds, err);
+	}
+	if (r == 0) {
+		r = adopt_reply(a, &reply, &fds, err);
+		wire_fds_close(&fds);
+	}
+	if (r < 0) {
+		attachment_unref(a);
+		return r;
+	}
+	*ret = a;
+	return 0;
+}
+
+void attachment_unref(struct attachment *a)
+{
+	if (!a || atomic_fetch_sub(&a->refs, 1) > 1)
+		return;
+	for (uint32_t i = 0; i < a->n_segments; i++) {
+		if (a->segments[i].data)
+			munmap(a->segments[i].data, a->segments[i].bytes);
+	}
+	if (a->control)
+		munmap(a->control, sizeof(*a->control));
+	if (a->slots)
+		munmap(a->slots, a->n_slots * a->layout.slot_bytes);
+	closep(&a->socket);
+	free(a->segments);
+	free(a->items);
+	free(a);
+}
+
+bool attachment_is_lost(const struct attachment *a)
+{
+	struct pollfd p = {.fd = a->socket, .events = POLLIN | POLLRDHUP};
+
+	/* Nothing comes unasked on this socket, so that anything readable is its end. */
+	return poll(&p, 1, 0) > 0 && p.revents != 0;
+}
+
+static int segment_grow(struct attachment *a, uint32_t index)
+{
+	uint32_t n = a->n_segments ? a->n_segments : 64;
+	struct segment_map *grown;
+
+	while (n <= index)
+		n *= 2;
+	grown = realloc(a->segments, n * sizeof(*grown));
+	if (!grown)
+		return -ENOMEM;
+	memset(grown + a->n_segments, 0, (n - a->n_segments) * sizeof(*grown));
+	a->segments = grown;
+	a->n_segments = n;
+	return 0;
+}
+
+int attachment_segment(struct attachment *a, uint32_t segment, const struct segment_map **ret,
+		       struct error *err)
+{
+	uint32_t index = segment & SEGMENT_INDEX_MASK;
+	union wire_message request, reply;
+	struct wire_fds fds;
+	struct segment_map *map;
+	void *p;
+	int r;
+
+	if (index < a->n_segments && a->segments[index].data && a->segments[index].id == segment) {
+		*ret = &a->segments[index];
+		return 0;
+	}
+	if (index >= a->n_segments && segment_grow(a, index) < 0)
+		return error_errno(err, -ENOMEM, "cannot map chunk segment %u", segment);
+	map = &a->segments[index];
+	protocol_init(&request, WIRE_SEGMENT);
+	request.segment.segment = segment;
+	r = transport_call(a->socket, &request, NULL, 0, WIRE_SEGMENT_REPLY, &reply, &fds, err);
+	if (r < 0)
+		return r;
+	p = mmap(NULL, reply.segment.bytes, PROT_READ, MAP_SHARED, fds.fd[0], 0);
+	r = p == MAP_FAILED ? -errno : 0;
+	wire_fds_close(&fds);
+	if (r < 0)
+		return error_errno(err, r, "cannot map chunk segment %u", segment);
+	/* The one that had this index is gone from the daemon, so no batch points into it any more. */
+	if (map->data)
+		munmap(map->data, map->bytes);
+	*map = (struct segment_map){.id = segment, .data = p, .bytes = reply.segment.bytes};
+	*ret = map;
+	return 0;
+}
+
+void attachment_kick(struct attachment *a, uint32_t ready)
+{
+	union wire_message message;
+
+	if (!ring_wants_kick(a->control, ready))
+		return;
+	protocol_init(&message, WIRE_KICK);
+	/* Fails when the daemon is gone, which the next wait finds out. */
+	(void)transport_send(a->socket, &message, NULL, 0);
+}
+
+struct lease *attachment_lend(struct attachment *a, uint32_t slot)
+{
+	struct lease *lease = &a->leases[slot];
+
+	atomic_fetch_add(&a->refs, 1);
+	atomic_fetch_add(&a->n_held, 1);
+	atomic_store(&lease->held, true);
+	return lease;
+}
+
+void lease_release(struct lease *lease)
+{
+	struct attachment *a;
+	uint8_t *slot;
+
+	if (!lease || !atomic_exchange(&lease->held, false))
+		return;
+	a = lease->attachment;
+	/* Pages that the holder wrote to are private copies: without this, the slot's next batch would show
+	 * them. */
+	slot = a->slots + lease->slot * a->layout.slot_bytes;
+	madvise(slot, a->layout.slot_bytes, MADV_DONTNEED);
+	ring_release(a->control, lease->slot);
+	atomic_fetch_sub(&a->n_held, 1);
+	attachment_kick(a, ring_ready(a->control, atomic_load(&a->control->consumed)));
+	attachment_unref(a);
+}

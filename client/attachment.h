@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A session's tie to one life of the daemon: the socket, the mapped ring and slots, the chunk segments seen
+ * so far, and the leases on its batches. Reference counted, because batches outlive both a daemon that dies
+ * and a session that is closed; the last reference closes the socket, and with it the daemon drops all pins.
+ *
+ * Threads: attachment_unref() and lease_release() from any thread, everything else from one at a time.
+ */
+
+#include "client/ring.h"
+#include "client/transport.h"
+
+#include <stdatomic.h>
+
+struct diesel_dataset;
+struct attachment;
+
+struct lease {
+	struct attachment *attachment;
+	uint32_t slot;
+	_Atomic bool held;
+};
+
+struct segment_map {
+	uint32_t id;
+	uint8_t *data; /* NULL: unused entry */
+	uint64_t bytes;
+};
+
+struct attachment {
+	_Atomic uint32_t refs;
+	_Atomic uint32_t n_held;
+	int socket;
+	struct ring_control *control;
+	uint8_t *slots; /* n_slots * slot_bytes, private copy-on-write */
+	struct ring_layout layout;
+	uint32_t n_slots;
+	uint32_t batch;
+	uint32_t item_bytes;
+	uint32_t window_chunks;
+	uint32_t generation;
+	uint32_t consumed; /* descriptors taken */
+	uint64_t n_batches;
+	char notice[240];
+	struct lease leases[RING_MAX_SLOTS];
+	struct diesel_item *items; /* views only: n_slots * batch, with pointers */
+	struct segment_map *segments;
+	uint32_t n_segments;
+};
+
+/* Connects, says hello and opens the dataset. *ret_snapshot_fd: the daemon's copy of the snapshot.
+ * version: what the dataset must have, 0 for any. */
+int attachment_connect(const char *socket_path, int dir_fd, int snapshot_fd, uint64_t version,
+		       int *ret_socket, int *ret_snapshot_fd, struct error *err);
+
+/* Opens the session that `request` describes on a fresh connection. */
+int attachment_open(const char *socket_path, int dir_fd, int snapshot_fd, uint64_t version,
+		    const struct wire_open_session *request, struct attachment **ret, struct error *err);
+void attachment_unref(struct attachment *a);
+
+/* Whether the daemon has closed the connection. */
+bool attachment_is_lost(const struct attachment *a);
+
+/* The mapped segment; asks the daemon for it the first time. */
+int attachment_segment(struct attachment *a, uint32_t segment, const struct segment_map **ret,
+		       struct error *err);
+
+/* Lends the slot: *ret holds a reference until lease_release(). */
+/* Tells the daemon that a slot is free, if it waits for one and `ready` is low enough. Any thread. */
+void attachment_kick(struct attachment *a, uint32_t ready);
+
+struct lease *attachment_lend(struct attachment *a, uint32_t slot);
+void lease_release(struct lease *lease);

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/diesel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "attachment.h"
+#include "dataset.h"
+#include "lib/cleanup.h"
+
+int report_error(const struct error *err, int code, char *text, size_t size)
+{
+	if (text && size > 0)
+		snprintf(text, size, "%s", err->text[0] ? err->text : strerror(-code));
+	return code;
+}
+
+static const char *socket_or_default(const char *socket)
+{
+	if (socket && *socket)
+		return socket;
+	socket = getenv("DIESEL_SOCKET");
+	return socket && *socket ? socket : DIESEL_DEFAULT_SOCKET;
+}
+
+static int open_files(struct diesel_dataset *d, struct error *err)
+{
+	d->dir_fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (d->dir_fd < 0 && errno == EACCES) /* to pass through is enough */
+		d->dir_fd = open(d->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (d->dir_fd < 0) {
+		if (errno == ENOENT || errno == ENOTDIR)
+			return error_set(err, -ENOENT, "%s: no such dataset directory", d->path);
+		return error_errno(err, -errno, "cannot open dataset %s", d->path);
+	}
+	d->snapshot_fd = openat(d->dir_fd, SNAPSHOT_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (d->snapshot_fd < 0) {
+		if (errno == ENOENT)
+			return error_set(err, -ENOENT,
+					 "%s has no " SNAPSHOT_FILE ": it is no dataset yet, make one with: "
+					 "dieselctl pack SOURCE %s",
+					 d->path, d->path);
+		return error_errno(err, -errno, "may not read %s/" SNAPSHOT_FILE, d->path);
+	}
+	return 0;
+}
+
+int diesel_dataset_open(const char *path, const char *socket, struct diesel_dataset **ret, char *error,
+			size_t error_size)
+{
+	struct error err = ERROR_INIT;
+	struct diesel_dataset *d = calloc(1, sizeof(*d));
+	_cleanup_(closep) int copy_fd = -EBADF;
+	int r;
+
+	if (!d)
+		return report_error(&err, -ENOMEM, error, error_size);
+	d->dir_fd = d->snapshot_fd = d->connection = -EBADF;
+	d->path = strdup(path);
+	d->socket_path = strdup(socket_or_default(socket));
+	r = d->path && d->socket_path ? open_files(d, &err) : -ENOMEM;
+	if (r == 0)
+		r = attachment_connect(d->socket_path, d->dir_fd, d->snapshot_fd, 0, &d->connection, &copy_fd,
+				       &err);
+	if (r == 0)
+		r = snapshot_open_fd(copy_fd, path, &d->snapshot, &err);
+	if (r < 0) {
+		diesel_dataset_close(d);
+		return report_error(&err, r, error, error_size);
+	}
+	*ret = d;
+	return 0;
+}
+
+void diesel_dataset_close(struct diesel_dataset *d)
+{
+	if (!d)
+		return;
+	snapshot_close(d->snapshot);
+	closep(&d->connection);
+	closep(&d->snapshot_fd);
+	closep(&d->dir_fd);
+	free(d->socket_path);
+	free(d->path);
+	free(d);
+}
+
+int diesel_dataset_info(const struct diesel_dataset *dataset, struct diesel_dataset_info *ret)
+{
+	const struct snapshot_info *info = snapshot_info(dataset->snapshot);
+
+	*ret = (struct diesel_dataset_info){
+	    .version = info->version,
+	    .n_samples = info->n_samples,
+	    .n_chunks = info->n_chunks,
+	    .total_bytes = info->total_bytes,
+	    .n_classes = info->n_classes,
+	    .equal_bytes = info->equal_bytes,
+	    .max_bytes = info->max_bytes,
+	};
+	return 0;
+}
+
+int diesel_dataset_class(const struct diesel_dataset *dataset, uint32_t class_index, const char **ret_name,
+			 size_t *ret_length)
+{
+	return snapshot_class_name(dataset->snapshot, class_index, ret_name, ret_length);
+}
+
+int diesel_dataset_path(const struct diesel_dataset *dataset, uint64_t sample, const char **ret_path,
+			size_t *ret_length)
+{
+	struct snapshot_sample s;
+	int r = snapshot_sample_get(dataset->snapshot, sample, &s);
+
+	if (r < 0)
+		return r;
+	*ret_path = s.path;
+	*ret_length = s.path_length;
+	return 0;
+}

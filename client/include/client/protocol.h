@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The wire protocol between libdiesel and dieseld: one message a datagram on a SOCK_SEQPACKET Unix socket,
+ * fixed structs in the machine's byte order (both ends are one machine; only little-endian ones build),
+ * descriptors by SCM_RIGHTS. docs/protocol.md has the conversation; client/ring.h the shared memory.
+ *
+ *   client                                        dieseld
+ *   HELLO (magic, version)                    ->  HELLO_REPLY, or ERROR -EPROTO
+ *   OPEN_DATASET + fds directory, snapshot    ->  DATASET_REPLY + fd: sealed memory copy of the snapshot
+ *   OPEN_SESSION                              ->  SESSION_REPLY + fds: control, batches
+ *   SEEK                                      ->  SEEK_REPLY (generation of the batches from now on)
+ *   SEGMENT (id)                              ->  SEGMENT_REPLY + fd: the chunk segment
+ *   KICK (a slot came free)                   ->  no reply
+ *   STOP                                      ->  STOP_REPLY: nothing more is produced, leases stay
+ *   STATUS                                    ->  STATUS_REPLY + fd: JSON text
+ *   any                                       ->  ERROR (code, one line)
+ *
+ * Requests are answered in order. A connection serves one dataset and at most one session; what it holds
+ * ends with it. The header, HELLO and ERROR keep their layout in every version, so that two versions can
+ * tell each other what is wrong.
+ *
+ * protocol_check() decides whether bytes from outside are a message. Everything else may rely on it.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are little endian");
+
+#define WIRE_MAGIC       0x4c534944u /* "DISL" */
+#define WIRE_VERSION     1u
+#define WIRE_MAX_FDS     2
+#define WIRE_TEXT_BYTES  448
+#define WIRE_BATCH_MAX   (1u << 20) /* samples a batch */
+#define WIRE_WINDOW_MAX  (1u << 20) /* chunks a window */
+#define WIRE_KNOWN_FLAGS 3u         /* enum diesel_session_flag */
+
+enum wire_type {
+	WIRE_ERROR = 0,
+	WIRE_HELLO = 1,
+	WIRE_HELLO_REPLY = 2,
+	WIRE_OPEN_DATASET = 3,
+	WIRE_DATASET_REPLY = 4,
+	WIRE_OPEN_SESSION = 5,
+	WIRE_SESSION_REPLY = 6,
+	WIRE_SEEK = 7,
+	WIRE_SEEK_REPLY = 8,
+	WIRE_SEGMENT = 9,
+	WIRE_SEGMENT_REPLY = 10,
+	WIRE_STOP = 11,
+	WIRE_STOP_REPLY = 12,
+	WIRE_STATUS = 13,
+	WIRE_STATUS_REPLY = 14,
+	WIRE_KICK = 15,
+	WIRE_N_TYPES,
+};
+
+struct wire_header {
+	uint32_t type;  /* enum wire_type */
+	uint32_t bytes; /* of the whole message */
+};
+
+struct wire_error {
+	struct wire_header header;
+	int32_t code; /* negative errno */
+	uint32_t reserved;
+	char text[WIRE_TEXT_BYTES]; /* one line, terminated */
+};
+
+struct wire_hello { /* also the reply */
+	struct wire_header header;
+	uint32_t magic;
+	uint32_t version;
+	uint32_t reserved[2];
+};
+
+struct wire_open_dataset {
+	struct wire_header header;
+	uint64_t version; /* that the client insists on (a session that is opened again); 0: any */
+};
+
+struct wire_dataset_reply {
+	struct wire_header header;
+	uint64_t version;
+	uint64_t snapshot_bytes;
+};
+
+struct wire_open_session {
+	struct wire_header header;
+	uint64_t seed;
+	uint64_t epoch;
+	uint64_t first_batch;
+	uint32_t flags; /* enum diesel_session_flag */
+	uint32_t rank, world;
+	uint32_t batch;
+	uint32_t stride, offset;
+	uint32_t window_chunks; /* 0: the daemon's default */
+	uint32_t reserved;
+};
+
+struct wire_session_reply {
+	struct wire_header header;
+	uint64_t n_batches;
+	uint64_t slot_bytes;
+	uint32_t n_slots;
+	uint32_t window_chunks; /* the one in force: the order depends on it */
+	uint32_t item_bytes;    /* of packed batches, 0: batches are views */
+	uint32_t batch;         /* items that a slot has room for */
+	char notice[240];       /* terminated; "" when there is nothing to tell */
+};
+
+struct wire_seek {
+	struct wire_header header;
+	uint64_t epoch;
+	uint64_t batch;
+};
+
+struct wire_seek_reply {
+	struct wire_header header;
+	uint32_t generation;
+	uint32_t reserved;
+};
+
+struct wire_segment { /* also the reply */
+	struct wire_header header;
+	uint64_t bytes; /* 0 in the request */
+	uint32_t segment;
+	uint32_t reserved;
+};
+
+struct wire_plain { /* STOP, STOP_REPLY, STATUS, KICK */
+	struct wire_header header;
+};
+
+struct wire_status_reply {
+	struct wire_header header;
+	uint64_t bytes;
+};
+
+union wire_message {
+	struct wire_header header;
+	struct wire_error error;
+	struct wire_hello hello;
+	struct wire_open_dataset open_dataset;
+	struct wire_dataset_reply dataset_reply;
+	struct wire_open_session open_session;
+	struct wire_session_reply session_reply;
+	struct wire_seek seek;
+	struct wire_seek_reply seek_reply;
+	struct wire_segment segment;
+	struct wire_plain plain;
+	struct wire_status_reply status_reply;
+};
+
+_Static_assert(sizeof(struct wire_header) == 8, "wire");
+_Static_assert(sizeof(struct wire_error) == 16 + WIRE_TEXT_BYTES, "wire");
+_Static_assert(sizeof(struct wire_hello) == 24, "wire");
+_Static_assert(sizeof(struct wire_open_dataset) == 16, "wire");
+_Static_assert(sizeof(struct wire_dataset_reply) == 24, "wire");
+_Static_assert(sizeof(struct wire_open_session) == 64, "wire");
+_Static_assert(sizeof(struct wire_session_reply) == 280, "wire");
+_Static_assert(sizeof(struct wire_seek) == 24, "wire");
+_Static_assert(sizeof(struct wire_seek_reply) == 16, "wire");
+_Static_assert(sizeof(struct wire_segment) == 24, "wire");
+_Static_assert(sizeof(struct wire_status_reply) == 16, "wire");
+
+/* Starts a message: zeroed, with type and length set. */
+void protocol_init(union wire_message *message, enum wire_type type);
+
+/* How many bytes a message of this type has; type < WIRE_N_TYPES. */
+size_t protocol_bytes(enum wire_type type);
+
+/*
+ * Whether `bytes` bytes that came with n_fds descriptors are a well-formed message: known type, exact
+ * length, the right number of descriptors, every field within its range, texts terminated, reserved zero.
+ * 0 or -EPROTO.
+ */
+int protocol_check(const union wire_message *message, size_t bytes, size_t n_fds);

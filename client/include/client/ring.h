@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The shared memory of a session: a control area that both sides write, and batch slots that only the
+ * daemon writes.
+ *
+ * Control (memfd, MAP_SHARED on both sides): the daemon publishes descriptors of ready batches in a ring;
+ * the client takes them in order and gives the slots back by storing RING_SLOT_FREE. In the steady state
+ * neither side makes a system call: the client sleeps on the futex word `published` only when the ring is
+ * empty and the daemon wakes it only then; the client sends a KICK only when the daemon said in
+ * `daemon_waits` that it waits for a slot and no more than `wake_below` batches are ready, so that a full
+ * ring is refilled in gulps.
+ *
+ * The daemon never trusts what it reads here: it keeps its own count, and the only thing a client can do
+ * with slot_state is to give back slots of its own session.
+ *
+ * Slot (in one memfd of n_slots * slot_bytes, sealed against shrinking, growing and new writers):
+ *   0               struct ring_item[batch]
+ *   labels_offset   int64_t[batch], 64-byte aligned
+ *   payload_offset  packed batches: batch * item_bytes, 64-byte aligned
+ * A descriptor with a negative status has the error's text, terminated, at the start of its slot.
+ *
+ * Every flag that the two sides use to tell each other "I sleep" is a store followed by a load of the
+ * other's word, both sequentially consistent: so one of them always sees the other (Dekker).
+ */
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define RING_MAGIC     0x474e5244u /* "DRNG" */
+#define RING_MAX_SLOTS 64u         /* power of two; also the ring's size */
+#define RING_MIN_SLOTS 3u          /* two held, one to work on */
+
+enum ring_slot_state {
+	RING_SLOT_FREE = 0,
+	RING_SLOT_LENT = 1,
+};
+
+enum ring_cause { /* what the next batch waits for; the values of diesel_mark(4, ...) */
+		  RING_CAUSE_NONE = 0,
+		  RING_CAUSE_FETCH = 1,
+		  RING_CAUSE_PREP = 2,
+};
+
+/* Laid out as struct diesel_item, so that packed batches need no work on the client's side. */
+struct ring_item {
+	uint64_t location; /* views: segment << 32 | offset in it; packed: 0 */
+	uint64_t sample;
+	uint32_t bytes;
+	int32_t label;
+};
+
+struct ring_descriptor {
+	uint64_t epoch;
+	uint64_t index;
+	uint32_t generation; /* grows with every seek: older ones are to be given back unread */
+	uint32_t slot;
+	uint32_t n_items;
+	uint32_t item_bytes; /* 0: views */
+	int32_t status;      /* 0 or a negative errno */
+	uint32_t reserved[7];
+};
+
+struct ring_control {
+	uint32_t magic;
+	uint32_t n_slots;
+	uint32_t wake_below;
+
+	alignas(64) _Atomic uint32_t published; /* futex word; counts up, wraps */
+	_Atomic uint32_t cause;                 /* enum ring_cause */
+
+	alignas(64) _Atomic uint32_t sleeping; /* the client is about to sleep on `published` */
+	_Atomic uint32_t consumed;             /* for the daemon's status only */
+
+	alignas(64) _Atomic uint32_t daemon_waits;
+
+	alignas(64) _Atomic uint32_t slot_state[RING_MAX_SLOTS]; /* enum ring_slot_state */
+	alignas(64) struct ring_descriptor descriptors[RING_MAX_SLOTS];
+};
+
+_Static_assert(sizeof(struct ring_item) == 24, "shared");
+_Static_assert(sizeof(struct ring_descriptor) == 64, "shared");
+_Static_assert(offsetof(struct ring_control, published) == 64, "shared");
+_Static_assert(offsetof(struct ring_control, slot_state) == 256, "shared");
+_Static_assert(sizeof(struct ring_control) == 512 + 64 * RING_MAX_SLOTS, "shared");
+
+struct ring_layout {
+	uint64_t labels_offset;
+	uint64_t payload_offset;
+	uint64_t slot_bytes; /* a multiple of the page size */
+};
+
+/* item_bytes: 0 for views. batch <= WIRE_BATCH_MAX, so nothing can overflow. */
+struct ring_layout ring_layout(uint32_t batch, uint32_t item_bytes);
+
+/* Daemon: makes *descriptor the next one, *counter being the daemon's own count, and wakes a sleeper. */
+void ring_publish(struct ring_control *control, uint32_t *counter, const struct ring_descriptor *descriptor);
+
+/* Daemon: says that it waits for a slot. Look for free slots once more after it. */
+void ring_daemon_waits(struct ring_control *control);
+
+/* Client: how many descriptors are ready, counter being the client's own count of those it took. */
+uint32_t ring_ready(const struct ring_control *control, uint32_t counter);
+
+/*
+ * Client: sleeps until something is published, at most timeout_ms. 0: look again; -ETIMEDOUT; -EINTR.
+ */
+int ring_wait(struct ring_control *control, uint32_t counter, uint32_t timeout_ms);
+
+/* Client: gives a slot back. Any thread. */
+void ring_release(struct ring_control *control, uint32_t slot);
+
+/* Client: whether to tell the daemon (KICK) that a slot is free: it waits for one, `ready` is low enough,
+ * and nobody else has been told to. Any thread. */
+bool ring_wants_kick(struct ring_control *control, uint32_t ready);

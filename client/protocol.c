@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/protocol.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+static const struct {
+	size_t bytes;
+	size_t n_fds;
+} shapes[WIRE_N_TYPES] = {
+    [WIRE_ERROR] = {sizeof(struct wire_error), 0},
+    [WIRE_HELLO] = {sizeof(struct wire_hello), 0},
+    [WIRE_HELLO_REPLY] = {sizeof(struct wire_hello), 0},
+    [WIRE_OPEN_DATASET] = {sizeof(struct wire_open_dataset), 2},
+    [WIRE_DATASET_REPLY] = {sizeof(struct wire_dataset_reply), 1},
+    [WIRE_OPEN_SESSION] = {sizeof(struct wire_open_session), 0},
+    [WIRE_SESSION_REPLY] = {sizeof(struct wire_session_reply), 2},
+    [WIRE_SEEK] = {sizeof(struct wire_seek), 0},
+    [WIRE_SEEK_REPLY] = {sizeof(struct wire_seek_reply), 0},
+    [WIRE_SEGMENT] = {sizeof(struct wire_segment), 0},
+    [WIRE_SEGMENT_REPLY] = {sizeof(struct wire_segment), 1},
+    [WIRE_STOP] = {sizeof(struct wire_plain), 0},
+    [WIRE_STOP_REPLY] = {sizeof(struct wire_plain), 0},
+    [WIRE_STATUS] = {sizeof(struct wire_plain), 0},
+    [WIRE_STATUS_REPLY] = {sizeof(struct wire_status_reply), 1},
+    [WIRE_KICK] = {sizeof(struct wire_plain), 0},
+};
+
+size_t protocol_bytes(enum wire_type type)
+{
+	return shapes[type].bytes;
+}
+
+void protocol_init(union wire_message *message, enum wire_type type)
+{
+	memset(message, 0, sizeof(*message));
+	message->header.type = (uint32_t)type;
+	message->header.bytes = (uint32_t)protocol_bytes(type);
+}
+
+static bool text_ok(const char *text, size_t size)
+{
+	return memchr(text, '\0', size) != NULL;
+}
+
+static bool open_session_ok(const struct wire_open_session *m)
+{
+	return (m->flags & ~WIRE_KNOWN_FLAGS) == 0 && m->world >= 1 && m->rank < m->world && m->batch >= 1 &&
+	       m->batch <= WIRE_BATCH_MAX && m->stride >= 1 && m->offset < m->stride &&
+	       m->window_chunks <= WIRE_WINDOW_MAX && m->reserved == 0;
+}
+
+static bool session_reply_ok(const struct wire_session_reply *m)
+{
+	return m->n_slots >= 2 && m->batch >= 1 && m->batch <= WIRE_BATCH_MAX && m->window_chunks >= 1 &&
+	       m->slot_bytes > 0 && text_ok(m->notice, sizeof(m->notice));
+}
+
+static bool fields_ok(const union wire_message *m)
+{
+	switch ((enum wire_type)m->header.type) {
+	case WIRE_ERROR: return m->error.code < 0 && text_ok(m->error.text, sizeof(m->error.text));
+	case WIRE_HELLO: /* the version is the receiver's to judge: it answers with a text */
+	case WIRE_HELLO_REPLY: return m->hello.magic == WIRE_MAGIC;
+	case WIRE_OPEN_SESSION: return open_session_ok(&m->open_session);
+	case WIRE_SESSION_REPLY: return session_reply_ok(&m->session_reply);
+	case WIRE_SEGMENT: return m->segment.bytes == 0 && m->segment.reserved == 0;
+	case WIRE_SEGMENT_REPLY: return m->segment.bytes > 0;
+	case WIRE_OPEN_DATASET:
+	case WIRE_DATASET_REPLY:
+	case WIRE_SEEK:
+	case WIRE_SEEK_REPLY:
+	case WIRE_STOP:
+	case WIRE_STOP_REPLY:
+	case WIRE_STATUS:
+	case WIRE_STATUS_REPLY:
+	case WIRE_KICK: return true;
+	case WIRE_N_TYPES: break;
+	}
+	return false;
+}
+
+int protocol_check(const union wire_message *message, size_t bytes, size_t n_fds)
+{
+	if (bytes < sizeof(message->header) || message->header.bytes != bytes)
+		return -EPROTO;
+	if (message->header.type >= WIRE_N_TYPES)
+		return -EPROTO;
+	if (bytes != shapes[message->header.type].bytes || n_fds != shapes[message->header.type].n_fds)
+		return -EPROTO;
+	return fields_ok(message) ? 0 : -EPROTO;
+}

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "dataset.h"
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+
+/* How long one sleep lasts before the socket is looked at: bounds how late a dead daemon is noticed. */
+#define SLEEP_MS 50
+/* Between attempts to reach a daemon that is gone. */
+#define RETRY_MIN_MS 20
+#define RETRY_MAX_MS 500
+
+__attribute__((format(printf, 2, 3))) static void session_notice(struct diesel_session *s, const char *format,
+								 ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(s->notice, sizeof(s->notice), format, arguments);
+	va_end(arguments);
+	s->has_notice = true;
+}
+
+static int session_fail(struct diesel_session *s, const struct error *err, int code)
+{
+	return report_error(err, code, s->error, sizeof(s->error));
+}
+
+uint64_t session_align(const struct diesel_session *s, uint64_t batch)
+{
+	uint64_t offset = s->request.offset, stride = s->request.stride;
+
+	if (batch <= offset)
+		return offset;
+	if (batch >= s->n_batches) /* beyond the end, where a sum could overflow */
+		return batch;
+	return offset + (batch - offset + stride - 1) / stride * stride;
+}
+
+static int session_attach(struct diesel_session *s, struct error *err)
+{
+	int r;
+
+	s->request.epoch = s->epoch;
+	s->request.first_batch = s->index;
+	r = attachment_open(s->socket_path, s->dir_fd, s->snapshot_fd, s->version, &s->request,
+			    &s->attachment, err);
+	if (r < 0)
+		return r;
+	s->request.window_chunks = s->attachment->window_chunks;
+	s->n_batches = s->attachment->n_batches;
+	if (s->attachment->notice[0])
+		session_notice(s, "%s", s->attachment->notice);
+	return 0;
+}
+
+static int session_init(struct diesel_session *s, const struct diesel_dataset *dataset,
+			const struct diesel_session_options *o, struct error *err)
+{
+	union wire_message message;
+
+	protocol_init(&message, WIRE_OPEN_SESSION);
+	s->request = message.open_session;
+	s->request.seed = o->seed;
+	s->request.flags = o->flags;
+	s->request.rank = o->rank;
+	s->request.world = o->world;
+	s->request.batch = o->batch;
+	s->request.stride = o->stride ? o->stride : 1;
+	s->request.offset = o->offset;
+	s->request.window_chunks = o->window_chunks;
+	message.open_session = s->request;
+	if (protocol_check(&message, sizeof(s->request), 0) < 0)
+		return error_set(err, -EINVAL,
+				 "session options out of range: world >= 1, rank < world, 1 <= batch <= %u, "
+				 "offset < stride, window <= %u chunks, no unknown flags",
+				 WIRE_BATCH_MAX, WIRE_WINDOW_MAX);
+	s->epoch = o->epoch;
+	s->index = o->first_batch;
+	s->reconnect_ms = o->reconnect_ms;
+	s->version = snapshot_info(dataset->snapshot)->version;
+	s->socket_path = strdup(dataset->socket_path);
+	s->dir_fd = fcntl(dataset->dir_fd, F_DUPFD_CLOEXEC, 3);
+	s->snapshot_fd = fcntl(dataset->snapshot_fd, F_DUPFD_CLOEXEC, 3);
+	if (!s->socket_path || s->dir_fd < 0 || s->snapshot_fd < 0)
+		return error_errno(err, errno ? -errno : -ENOMEM, "cannot open the session");
+	return 0;
+}
+
+int diesel_session_open(struct diesel_dataset *dataset, const struct diesel_session_options *options,
+			struct diesel_session **ret, char *error, size_t error_size)
+{
+	struct error err = ERROR_INIT;
+	struct diesel_session *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return report_error(&err, -ENOMEM, error, error_size);
+	s->dir_fd = s->snapshot_fd = -EBADF;
+	r = session_init(s, dataset, options, &err);
+	if (r == 0)
+		r = session_attach(s, &err);
+	if (r < 0) {
+		diesel_session_close(s);
+		return report_error(&err, r, error, error_size);
+	}
+	s->index = session_align(s, s->index);
+	*ret = s;
+	return 0;
+}
+
+void diesel_session_close(struct diesel_session *s)
+{
+	union wire_message request, reply;
+
+	if (!s)
+		return;
+	if (s->attachment && atomic_load(&s->attachment->n_held) > 0) {
+		/* The leases keep the connection: the daemon should not work ahead for nobody. */
+		protocol_init(&request, WIRE_STOP);
+		(void)transport_call(s->attachment->socket, &request, NULL, 0, WIRE_STOP_REPLY, &reply, NULL,
+				     NULL);
+	}
+	attachment_unref(s->attachment);
+	closep(&s->snapshot_fd);
+	closep(&s->dir_fd);
+	free(s->socket_path);
+	free(s);
+}
+
+static void session_lose(struct diesel_session *s)
+{
+	attachment_unref(s->attachment);
+	s->attachment = NULL;
+	s->lost_ns = clock_monotonic_ns();
+	session_notice(s, "dieseld at %s went away; waiting up to %.1f s for it to come back", s->socket_path,
+		       s->reconnect_ms / 1000.0);
+}
+
+/* Whether waiting can help: the daemon is starting, or just died while answering. */
+static bool is_worth_waiting(int r)
+{
+	return r == -ECONNREFUSED || r == -ECONNRESET || r == -ETIMEDOUT;
+}
+
+static int session_reattach(struct diesel_session *s)
+{
+	struct error err = ERROR_INIT;
+	uint64_t wait_ms = RETRY_MIN_MS;
+
+	for (;;) {
+		uint64_t gone_ms = (clock_monotonic_ns() - s->lost_ns) / NS_PER_MS;
+		struct timespec pause;
+		int r = session_attach(s, &err);
+
+		if (r == 0) {
+			session_notice(
+			    s, "dieseld at %s is back after %.1f s; going on at epoch %llu batch %llu",
+			    s->socket_path, (double)gone_ms / 1000.0, (unsigned long long)s->epoch,
+			    (unsigned long long)s->index);
+			return 0;
+		}
+		if (!is_worth_waiting(r))
+			return session_fail(s, &err, r);
+		if (gone_ms >= s->reconnect_ms) {
+			snprintf(s->error, sizeof(s->error),
+				 "dieseld at %s went away and did not come back within %.1f s: start it and "
+				 "call again to go on at epoch %llu batch %llu",
+				 s->socket_path, s->reconnect_ms / 1000.0, (unsigned long long)s->epoch,
+				 (unsigned long long)s->index);
+			s->lost_ns = clock_monotonic_ns(); /* the next call waits anew */
+			return -ETIMEDOUT;
+		}
+		if (wait_ms > s->reconnect_ms - gone_ms)
+			wait_ms = s->reconnect_ms - gone_ms;
+		pause = (struct timespec){.tv_sec = (time_t)(wait_ms / 1000),
+					  .tv_nsec = (long)(wait_ms % 1000 * NS_PER_MS)};
+		if (nanosleep(&pause, NULL) < 0)
+			return -EINTR;
+		wait_ms = wait_ms * 2 < RETRY_MAX_MS ? wait_ms * 2 : RETRY_MAX_MS;
+	}
+}
+
+/* Sleeps until a batch is published or the daemon is lost. The marks tell diesel-analyze why. */
+static int session_sleep(struct diesel_session *s)
+{
+	struct attachment *a = s->attachment;
+	uint32_t cause = RING_CAUSE_NONE;
+	int r = 0;
+
+	attachment_kick(a, 0);
+	diesel_mark(3, 0);
+	while (ring_ready(a->control, a->consumed) == 0) {
+		uint32_t now = atomic_load(&a->control->cause);
+
+		/* Storage counts when it was waited for at any time: the CPU work behind it is the rest. */
+		if (cause != RING_CAUSE_FETCH && now != RING_CAUSE_NONE)
+			cause = now;
+		r = ring_wait(a->control, a->consumed, SLEEP_MS);
+		if (r == -EINTR)
+			break;
+		if (r == -ETIMEDOUT && attachment_is_lost(a)) {
+			r = -ECONNRESET;
+			break;
+		}
+		r = 0;
+	}
+	diesel_mark(4, cause ? cause : RING_CAUSE_PREP);
+	return r;
+}
+
+static int fill_views(struct diesel_session *s, struct diesel_item *items, const struct ring_item *in,
+		      uint32_t n)
+{
+	struct error err = ERROR_INIT;
+	const struct segment_map *map = NULL;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t segment = (uint32_t)(in[i].location >> 32), offset = (uint32_t)in[i].location;
+
+		if (!map || map->id != segment) {
+			int r = attachment_segment(s->attachment, segment, &map, &err);
+
+			if (r < 0)
+				return session_fail(s, &err, r);
+		}
+		if ((uint64_t)offset + in[i].bytes > map->bytes) {
+			snprintf(s->error, sizeof(s->error), "dieseld placed a sample outside its segment");
+			return -EPROTO;
+		}
+		items[i] = (struct diesel_item){.data = map->data + offset,
+						.sample = in[i].sample,
+						.bytes = in[i].bytes,
+						.label = in[i].label};
+	}
+	return 0;
+}
+
+/* Takes the ring's next descriptor. 0; -EAGAIN: one from before a seek, already given back. */
+static int session_take(struct diesel_session *s, struct diesel_batch *ret)
+{
+	struct attachment *a = s->attachment;
+	struct ring_descriptor d = a->control->descriptors[a->consumed & (RING_MAX_SLOTS - 1)];
+	struct lease *lease;
+	uint8_t *slot;
+	int r = 0;
+
+	if (d.slot >= a->n_slots || d.n_items > a->batch) {
+		snprintf(s->error, sizeof(s->error), "dieseld published a batch that is none");
+		return -EPROTO;
+	}
+	atomic_store_explicit(&a->control->consumed, ++a->consumed, memory_order_relaxed);
+	lease = attachment_lend(a, d.slot);
+	slot = a->slots + d.slot * a->layout.slot_bytes;
+	if (d.generation != a->generation) {
+		lease_release(lease);
+		return -EAGAIN;
+	}
+	*ret = (struct diesel_batch){.epoch = d.epoch,
+				     .index = d.index,
+				     .n_items = d.n_items,
+				     .item_bytes = d.item_bytes,
+				     .labels = (const int64_t *)(slot + a->layout.labels_offset),
+				     .lease = lease};
+	if (d.status < 0) {
+		snprintf(s->error, sizeof(s->error), "%.*s", (int)sizeof(s->error) - 1, (const char *)slot);
+		r = d.status;
+	} else if (d.item_bytes) {
+		ret->packed = slot + a->layout.payload_offset;
+		ret->items = (const struct diesel_item *)slot;
+	} else {
+		struct diesel_item *items = a->items + (size_t)d.slot * a->batch;
+
+		ret->items = items;
+		r = fill_views(s, items, (const struct ring_item *)slot, d.n_items);
+	}
+	if (r < 0)
+		lease_release(lease);
+	if (r == 0 || r == d.status) {
+		s->epoch = d.epoch;
+		s->index = d.index + s->request.stride;
+	}
+	return r;
+}
+
+int diesel_session_next(struct diesel_session *s, struct diesel_batch *ret)
+{
+	if (s->index >= s->n_batches) {
+		s->epoch++;
+		s->index = s->request.offset;
+		return 1;
+	}
+	for (;;) {
+		uint32_t ready;
+		int r;
+
+		if (!s->attachment) {
+			r = session_reattach(s);
+			if (r < 0)
+				return r;
+		}
+		ready = ring_ready(s->attachment->control, s->attachment->consumed);
+		r = ready > 0 ? session_take(s, ret) : session_sleep(s);
+		if (r == -ECONNRESET) {
+			session_lose(s);
+			continue;
+		}
+		if (ready > 0 && r != -EAGAIN)
+			return r;
+		if (r == -EINTR)
+			return r;
+	}
+}
+
+int diesel_session_seek(struct diesel_session *s, uint64_t epoch, uint64_t batch)
+{
+	struct error err = ERROR_INIT;
+	union wire_message request, reply;
+	int r;
+
+	s->epoch = epoch;
+	s->index = session_align(s, batch);
+	if (!s->attachment)
+		return 0; /* the position is told when the daemon is back */
+	protocol_init(&request, WIRE_SEEK);
+	request.seek.epoch = epoch;
+	request.seek.batch = s->index;
+	r = transport_call(s->attachment->socket, &request, NULL, 0, WIRE_SEEK_REPLY, &reply, NULL, &err);
+	if (r == -ECONNRESET) {
+		session_lose(s);
+		return 0;
+	}
+	if (r < 0)
+		return session_fail(s, &err, r);
+	s->attachment->generation = reply.seek_reply.generation;
+	return 0;
+}

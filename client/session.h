@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "attachment.h"
+#include "client/diesel.h"
+
+struct diesel_session {
+	char *socket_path;
+	int dir_fd, snapshot_fd; /* its own: a session may outlive its dataset object */
+	uint64_t version;        /* of the dataset: the order means something only for this one */
+	uint32_t reconnect_ms;
+	struct wire_open_session request; /* with the window in force */
+	uint64_t n_batches;
+	uint64_t epoch, index;         /* of the next batch to deliver */
+	struct attachment *attachment; /* NULL while the daemon is lost */
+	uint64_t lost_ns;              /* since when */
+	char error[512];
+	char notice[512];
+	bool has_notice;
+};
+
+/* The first index >= batch that belongs to this stride. */
+uint64_t session_align(const struct diesel_session *s, uint64_t batch);

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Small questions about a session. */
+#include "session.h"
+
+uint64_t diesel_session_n_batches(const struct diesel_session *session)
+{
+	return session->n_batches;
+}
+
+uint32_t diesel_session_window_chunks(const struct diesel_session *session)
+{
+	return session->request.window_chunks;
+}
+
+uint32_t diesel_session_max_held(const struct diesel_session *session)
+{
+	return session->attachment ? session->attachment->n_slots - 1 : RING_MIN_SLOTS - 1;
+}
+
+const char *diesel_session_error(const struct diesel_session *session)
+{
+	return session->error;
+}
+
+const char *diesel_session_notice(struct diesel_session *session)
+{
+	if (!session->has_notice)
+		return NULL;
+	session->has_notice = false;
+	return session->notice;
+}
+
+void diesel_batch_release(void *lease)
+{
+	lease_release(lease);
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "batch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t max_chunks(uint32_t batch, uint64_t n_chunks)
+{
+	return n_chunks < batch ? (uint32_t)n_chunks : batch;
+}
+
+uint64_t batch_bytes(uint32_t batch, uint64_t n_chunks)
+{
+	return (uint64_t)batch * sizeof(struct batch_item) + (uint64_t)max_chunks(batch, n_chunks) * sizeof(uint32_t);
+}
+
+int batch_init(struct batch *b, uint32_t batch, uint64_t n_chunks)
+{
+	b->items = calloc(batch, sizeof(*b->items));
+	b->chunks = calloc(max_chunks(batch, n_chunks), sizeof(*b->chunks));
+	return b->items && b->chunks ? 0 : -ENOMEM;
+}
+
+void batch_free(struct batch *b)
+{
+	free(b->items);
+	free(b->chunks);
+}
+
+static void batch_fail(struct batch *b, const char *error, const struct snapshot_sample *s)
+{
+	b->status = -EBADMSG;
+	snprintf(b->error, sizeof(b->error), "%s; batch %llu of epoch %llu needs its sample %.*s", error,
+		 (unsigned long long)b->index, (unsigned long long)b->epoch, s ? (int)s->path_length : 1,
+		 s ? s->path : "?");
+}
+
+void batch_set_samples(struct batch *b, const struct served_dataset *d, const uint64_t *samples, uint32_t n,
+		       uint32_t *stamps, uint32_t stamp)
+{
+	b->n_items = n;
+	b->n_chunks = 0;
+	b->status = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		struct snapshot_sample s;
+
+		if (snapshot_sample_get(d->snapshot, samples[i], &s) < 0 || s.chunk >= d->info.n_chunks) {
+			batch_fail(b, "the snapshot has no such sample", NULL);
+			return;
+		}
+		if (s.encoding != CHUNK_ENCODING_RAW || s.bytes != s.stored_bytes ||
+		    s.offset + s.bytes > d->segment_bytes) {
+			batch_fail(b, "a sample is encoded in a way that this dieseld does not know", &s);
+			return;
+		}
+		b->items[i] = (struct batch_item){.sample = samples[i],
+						  .location = s.offset,
+						  .chunk = s.chunk,
+						  .bytes = s.bytes,
+						  .label = s.class_index};
+		if (stamps[s.chunk] != stamp) {
+			stamps[s.chunk] = stamp;
+			b->chunks[b->n_chunks++] = s.chunk;
+		}
+	}
+}
+
+static void fail_by_chunk(struct batch *b, const struct served_dataset *d, uint32_t chunk)
+{
+	for (uint32_t i = 0; i < b->n_items; i++) {
+		struct snapshot_sample s;
+
+		if (b->items[i].chunk != chunk)
+			continue;
+		(void)snapshot_sample_get(d->snapshot, b->items[i].sample, &s);
+		batch_fail(b, d->chunks[chunk].error ? d->chunks[chunk].error : "a chunk cannot be served", &s);
+		return;
+	}
+}
+
+enum batch_wait batch_check(struct batch *b, struct served_dataset *d, uint64_t now_ns)
+{
+	enum batch_wait wait = BATCH_READY;
+
+	if (b->status < 0)
+		return BATCH_READY;
+	for (uint32_t i = 0; i < b->n_chunks; i++) {
+		struct served_chunk *k = &d->chunks[b->chunks[i]];
+
+		switch (k->state) {
+		case CHUNK_ABSENT:
+		case CHUNK_READING: wait = BATCH_FETCH; break;
+		case CHUNK_VERIFYING:
+			if (wait == BATCH_READY)
+				wait = BATCH_VERIFY;
+			break;
+		case CHUNK_READY: break;
+		case CHUNK_BAD:
+			if (k->retry_ns && now_ns >= k->retry_ns) {
+				k->state = CHUNK_ABSENT;
+				d->n_bad--;
+				wait = BATCH_FETCH;
+				break;
+			}
+			fail_by_chunk(b, d, b->chunks[i]);
+			return BATCH_READY;
+		}
+	}
+	return wait;
+}
+
+void batch_pin(struct batch *b, struct cache *c, struct served_dataset *d)
+{
+	for (uint32_t i = 0; i < b->n_chunks; i++)
+		cache_pin(c, d, b->chunks[i]);
+	b->pinned = true;
+	for (uint32_t i = 0; i < b->n_items; i++) {
+		struct batch_item *item = &b->items[i];
+		const struct segment *s = d->chunks[item->chunk].segment;
+
+		item->source = s->memory.data + item->location;
+		item->location |= (uint64_t)s->id << 32;
+	}
+}
+
+void batch_unpin(struct batch *b, struct served_dataset *d)
+{
+	if (!b->pinned)
+		return;
+	for (uint32_t i = 0; i < b->n_chunks; i++)
+		cache_unpin(d, b->chunks[i]);
+	b->pinned = false;
+}
+
+void batch_write(const struct batch *b, uint8_t *slot, const struct ring_layout *layout, uint32_t item_bytes)
+{
+	struct ring_item *items = (struct ring_item *)slot;
+	int64_t *labels = (int64_t *)(slot + layout->labels_offset);
+	uint8_t *payload = slot + layout->payload_offset;
+
+	if (b->status < 0) {
+		/* A slot is at least a page. */
+		snprintf((char *)slot, layout->slot_bytes, "%s", b->error);
+		return;
+	}
+	for (uint32_t i = 0; i < b->n_items; i++) {
+		const struct batch_item *item = &b->items[i];
+
+		items[i] = (struct ring_item){.location = item_bytes ? 0 : item->location,
+					      .sample = item->sample,
+					      .bytes = item->bytes,
+					      .label = item->label};
+		labels[i] = item->label;
+		/* Tomorrow's lines on their way while today's are copied: the samples lie all over the window. */
+		if (item_bytes) {
+			if (i + 1 < b->n_items)
+				__builtin_prefetch(b->items[i + 1].source);
+			memcpy(payload + (size_t)i * item_bytes, item->source, item_bytes);
+		}
+	}
+}

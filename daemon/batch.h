@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * One batch on its way to a client: which samples, in which chunks, and the worker's job that writes it
+ * into a slot of the session's shared memory.
+ */
+
+#include "cache.h"
+#include "client/ring.h"
+
+struct batch_item {
+	const uint8_t *source; /* set when the batch is dispatched: its chunk is pinned from then on */
+	uint64_t sample;
+	uint64_t location; /* of a view: segment << 32 | offset; before the dispatch the offset alone */
+	uint32_t chunk;
+	uint32_t bytes;
+	int32_t label;
+};
+
+struct batch {
+	uint64_t epoch, index;
+	struct batch_item *items;
+	uint32_t n_items;
+	uint32_t *chunks; /* each once */
+	uint32_t n_chunks;
+	bool pinned;
+	int status; /* -EBADMSG: `error` goes to the client instead of samples */
+	char error[768];
+};
+
+/* Room for `batch` items out of n_chunks chunks. */
+int batch_init(struct batch *b, uint32_t batch, uint64_t n_chunks);
+void batch_free(struct batch *b);
+/* Heap bytes that batch_init() takes. */
+uint64_t batch_bytes(uint32_t batch, uint64_t n_chunks);
+
+/*
+ * Fills the batch with these samples. stamps has a word for each chunk, stamp is a value that it does not
+ * hold. A sample that cannot be served (unknown encoding, outside its chunk) makes status negative.
+ */
+void batch_set_samples(struct batch *b, const struct served_dataset *d, const uint64_t *samples, uint32_t n,
+		       uint32_t *stamps, uint32_t stamp);
+
+enum batch_wait {
+	BATCH_READY,   /* all chunks are in memory, or the batch is an error by now */
+	BATCH_FETCH,   /* a chunk is not read yet */
+	BATCH_VERIFY,  /* all are read, one is being verified */
+};
+
+/* Also turns the batch into an error when one of its chunks is quarantined. now_ns: for what is retried. */
+enum batch_wait batch_check(struct batch *b, struct served_dataset *d, uint64_t now_ns);
+
+/* All chunks are ready: pins them and resolves the items' places. */
+void batch_pin(struct batch *b, struct cache *c, struct served_dataset *d);
+void batch_unpin(struct batch *b, struct served_dataset *d);
+
+/* Worker: writes the slot. item_bytes 0: views. */
+void batch_write(const struct batch *b, uint8_t *slot, const struct ring_layout *layout, uint32_t item_bytes);

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dieseld: the node's data daemon. */
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "lib/log.h"
+#include "lib/units.h"
+#include "memory_limit.h"
+#include "options.h"
+#include "server.h"
+
+static uint32_t count_cpus(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+}
+
+/* Every chunk in memory is a descriptor. */
+static void raise_file_limit(uint64_t cache_bytes)
+{
+	struct rlimit limit;
+	uint64_t wanted = cache_bytes / (4u << 20) + 1024;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	(void)setrlimit(RLIMIT_NOFILE, &limit);
+	if (limit.rlim_cur < wanted)
+		log_warning("at most %llu files may be open: a cache full of small chunks would take %llu; raise "
+			    "the limit (ulimit -n, LimitNOFILE=) to use all of --cache",
+			    (unsigned long long)limit.rlim_cur, (unsigned long long)wanted);
+}
+
+static void announce(const struct server *s, const struct options *o)
+{
+	char cache[16];
+	ssize_t n = 0;
+
+	if (s->io_why < 0)
+		log_warning("io_uring is not available (%s): reading by threads", strerror(-s->io_why));
+	log_info("cache %s, prefetch %u chunks, %u workers, reads by %s",
+		 units_format_bytes(cache, sizeof(cache), o->serve.knobs.cache_bytes),
+		 o->serve.knobs.prefetch_chunks, o->serve.knobs.workers, io_name(s->cache.io));
+	log_info("ready on %s", s->socket_path);
+	if (o->ready_fd >= 0) {
+		n = write(o->ready_fd, "ready\n", 6);
+		close(o->ready_fd);
+	}
+	if (n < 0)
+		log_warning("nobody reads --ready-fd %d", o->ready_fd);
+}
+
+static int serve(const struct options *o)
+{
+	struct error err = ERROR_INIT;
+	struct server server;
+	uv_loop_t loop;
+	int r = uv_loop_init(&loop);
+
+	if (r < 0) {
+		log_error("cannot make an event loop: %s", strerror(-r));
+		return 1;
+	}
+	r = server_start(&server, &loop, o->socket_path, &o->serve, &err);
+	if (r < 0) {
+		log_error("%s", err.text);
+		return 1;
+	}
+	announce(&server, o);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	uv_loop_close(&loop);
+	server_free(&server);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct error err = ERROR_INIT;
+	uint64_t memory = memory_limit_bytes("");
+	struct options options;
+	int r;
+
+	signal(SIGPIPE, SIG_IGN);
+	log_init("dieseld", LOG_LEVEL_INFO);
+	if (options_init(&options, memory, count_cpus()) < 0)
+		return 1;
+	r = options_parse(&options, argc, argv, &err);
+	if (r < 0) {
+		log_error("%s", err.text);
+		options_free(&options);
+		return 2;
+	}
+	log_init("dieseld", options.verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO);
+	if (options.show_help) {
+		fputs(options_help, stdout);
+	} else if (options.show_version) {
+		printf("dieseld %s\n", DIESEL_VERSION);
+	} else {
+		if (memory && options.serve.knobs.cache_bytes > memory)
+			log_warning("--cache is larger than the memory this process may use (%llu MiB)",
+				    (unsigned long long)(memory >> 20));
+		raise_file_limit(options.serve.knobs.cache_bytes);
+		r = serve(&options);
+	}
+	options_free(&options);
+	return r;
+}

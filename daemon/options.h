@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* dieseld's command line and configuration file (INI, section [dieseld], the same names without dashes). */
+
+#include "lib/error.h"
+#include "serve.h"
+
+struct options {
+	struct serve_options serve;
+	char *socket_path;
+	int ready_fd; /* -1: none */
+	bool verbose;
+	bool cache_given;
+	bool show_help, show_version;
+};
+
+/* Fills in the defaults for a machine with so much memory and so many CPUs. */
+int options_init(struct options *o, uint64_t memory_bytes, uint32_t n_cpus);
+/* One line per mistake, with the name of the option or file and line. The command line wins over the file. */
+int options_parse(struct options *o, int argc, char **argv, struct error *err);
+int options_read_file(struct options *o, const char *path, struct error *err);
+void options_free(struct options *o);
+extern const char options_help[];

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy.h"
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Chunks that `positions` consecutive positions touch: whole windows, and one more at the edge. */
+static uint64_t span_chunks(const struct policy_shape *s, uint64_t positions)
+{
+	uint64_t per_chunk = s->n_samples / s->n_chunks;
+	uint64_t per_window = (per_chunk ? per_chunk : 1) * s->window_chunks;
+	uint64_t windows = (positions + per_window - 1) / per_window + 1;
+
+	return min_u64(windows * s->window_chunks, s->n_chunks);
+}
+
+uint64_t policy_need_chunks(const struct policy_shape *s)
+{
+	uint64_t one = min_u64(span_chunks(s, s->batch), s->batch);
+	uint64_t held, span;
+
+	if (!s->views)
+		return one;
+	held = s->n_slots + 1;
+	span = span_chunks(s, (held - 1) * s->batch_step + s->batch);
+	return min_u64(min_u64(held * one, span), s->n_chunks);
+}
+
+uint32_t policy_default_window(uint64_t cache_bytes, uint64_t segment_bytes, uint64_t n_chunks, uint32_t wanted)
+{
+	/* A batch at a window's edge needs two windows, and a quarter of the budget leaves room for others. */
+	uint64_t fits = cache_bytes / 4 / (2 * segment_bytes);
+	uint64_t window = min_u64(wanted, n_chunks);
+
+	if (n_chunks * segment_bytes > cache_bytes / 2)
+		window = min_u64(window, fits);
+	return window > 0 ? (uint32_t)window : 1;
+}
+
+void policy_fit_slots(struct policy_shape *s, uint64_t available_bytes, uint32_t min_slots)
+{
+	while (s->n_slots > min_slots && s->n_slots * s->slot_bytes > available_bytes / 4)
+		s->n_slots--;
+}
+
+uint64_t policy_join_need(uint64_t n_chunks, uint64_t reserved, uint64_t need)
+{
+	return min_u64(n_chunks, reserved + need);
+}
+
+/* The order of victims: a higher rank goes first; 0: may not be taken. */
+static uint64_t victim_rank(const struct policy_segment *s, uint32_t distance, bool over_kept)
+{
+	bool kept = s->kept && !over_kept;
+
+	if (s->busy)
+		return 0;
+	if (s->idle)
+		return 5;
+	if (s->distance == POLICY_NEVER && !kept)
+		return 4;
+	if (distance > 0 || s->distance == 0)
+		return 0;
+	return s->distance == POLICY_NEVER ? 3 : 2;
+}
+
+static bool is_better_victim(const struct policy_segment *a, const struct policy_segment *b)
+{
+	if (a->distance != b->distance)
+		return a->distance > b->distance;
+	return a->last_use < b->last_use;
+}
+
+long policy_pick_victim(const struct policy_segment *segments, size_t n, uint32_t distance, bool over_kept)
+{
+	uint64_t best_rank = 0;
+	long best = -1;
+
+	for (size_t i = 0; i < n; i++) {
+		uint64_t rank = victim_rank(&segments[i], distance, over_kept);
+
+		if (rank == 0 || rank < best_rank)
+			continue;
+		if (rank > best_rank || is_better_victim(&segments[i], &segments[best])) {
+			best = (long)i;
+			best_rank = rank;
+		}
+	}
+	return best;
+}
+
+long policy_pick_fetch(const struct policy_fetch *fetches, size_t n)
+{
+	long best = -1;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct policy_fetch *f = &fetches[i];
+
+		if (best < 0 || f->distance < fetches[best].distance ||
+		    (f->distance == fetches[best].distance && f->last_served < fetches[best].last_served))
+			best = (long)i;
+	}
+	return best;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Which memory a session gets, which chunk is read next, which segment is reused: pure functions of their
+ * arguments, so that every rule is a line in a table test.
+ *
+ * Keeping is no-eviction: the first chunks that fit are kept for ever, the rest pass through transient
+ * segments. For whole epochs in random order no policy does better than a hit ratio of cached/total, and
+ * least-recently-used does far worse.
+ *
+ * No deadlock: a session is admitted only if the chunks that it can pin or wait for at one time fit beside
+ * those of all others (policy_need_chunks). What lies beyond that is read-ahead, which anybody who waits
+ * may take away.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define POLICY_NEVER UINT32_MAX /* distance of a chunk that no session is going to need */
+
+struct policy_shape {
+	uint64_t n_samples;
+	uint64_t n_chunks;
+	uint64_t segment_bytes;
+	uint64_t slot_bytes;
+	uint64_t batch_step; /* positions from the start of one batch of this session to its next */
+	uint32_t batch;
+	uint32_t window_chunks;
+	uint32_t n_slots;
+	bool views; /* ready and held batches pin their chunks */
+};
+
+/* The most chunks that the session's next batch and its unreleased batches touch. */
+uint64_t policy_need_chunks(const struct policy_shape *shape);
+
+/* The window when the client leaves it to us: a function of budget and dataset only, not of who else is
+ * served, so that all ranks of a job get the same order. At least 1, at most `wanted`. */
+uint32_t policy_default_window(uint64_t cache_bytes, uint64_t segment_bytes, uint64_t n_chunks, uint32_t wanted);
+
+/* Lowers shape->n_slots (never below `min_slots`) until the slots take at most a quarter of
+ * available_bytes. */
+void policy_fit_slots(struct policy_shape *shape, uint64_t available_bytes, uint32_t min_slots);
+
+/* Chunks that a dataset's sessions need together, when one that needs `need` joins those that need
+ * `reserved`: they can share no more than all chunks. */
+uint64_t policy_join_need(uint64_t n_chunks, uint64_t reserved, uint64_t need);
+
+/* A chunk in memory, as the choice of a victim sees it. */
+struct policy_segment {
+	uint32_t distance; /* chunks until the nearest session needs it; 0: a batch waits for it now */
+	bool busy;         /* being filled, or pinned: never a victim */
+	bool kept;
+	bool idle; /* no session uses its dataset */
+	uint64_t last_use;
+};
+
+/*
+ * The segment to give up for a chunk at `distance` (0: a batch waits for it), or -1. Order: idle datasets;
+ * transient ones nobody wants; and only for a chunk that is waited for: kept ones nobody wants soon, then
+ * read-ahead, farthest first. over_kept: more is kept than should be, so kept counts as transient.
+ */
+long policy_pick_victim(const struct policy_segment *segments, size_t n, uint32_t distance, bool over_kept);
+
+/* A session's nearest chunk that is not in memory. */
+struct policy_fetch {
+	uint32_t distance;    /* 0: its next batch waits for it */
+	uint64_t last_served; /* sequence number of the last read started for this session */
+};
+
+/* Whose chunk to read next, or -1 when n is 0: those who wait first, then the nearest; ties go to the one
+ * that was served longest ago. */
+long policy_pick_fetch(const struct policy_fetch *fetches, size_t n);

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The daemon: listens, keeps connections and sessions, and hands out reads. One event loop; a pass of
+ * server_settle() after each round of events starts whatever the events made possible.
+ */
+
+#include "cache.h"
+#include "serve.h"
+#include "session.h"
+
+struct connection;
+
+struct server {
+	uv_loop_t *loop;
+	const char *socket_path;
+	struct serve_options options;
+	struct cache cache;
+	struct connection *connections;
+	uint32_t n_connections; /* those that are closing included */
+	struct session *sessions;
+	int listen_fd, lock_fd;
+	uv_poll_t listen_poll;
+	uv_check_t settle;
+	uv_signal_t sigterm, sigint;
+	uv_idle_t drain;
+	bool dirty;
+	bool stopping;
+	int io_why; /* the errno that ruled out io_uring */
+	uint64_t served_clock;
+	uint64_t start_ns;
+	uint64_t n_accepted;
+};
+
+/* Makes everything and listens. The line in err says what to do. */
+int server_start(struct server *s, uv_loop_t *loop, const char *socket_path, const struct serve_options *options,
+		 struct error *err);
+/* Ends connections; the loop runs out when the last worker and read are done. */
+void server_stop(struct server *s);
+/* After the loop has run out. */
+void server_free(struct server *s);
+
+/* Something may have become possible: look at all sessions before the loop sleeps again. */
+void server_touch(struct server *s);
+
+/* listen.c: takes the lock beside the socket (who holds it is in the error) and listens. */
+int listen_open(const char *path, int *ret_listen_fd, int *ret_lock_fd, struct error *err);
+
+/* status.c: JSON, malloc'ed, or NULL. */
+char *server_status(const struct server *s);
+
+/* connection.c */
+int connection_new(struct server *server, int fd);
+void connection_close(struct connection *c);

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a session delivers next, and which chunks that takes: a walk along dataset/shuffle.h. */
+#include "session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/diesel.h"
+
+static int plan_new(const struct session *s, uint64_t epoch, struct shuffle_plan **ret)
+{
+	const struct wire_open_session *q = &s->request;
+	const struct shuffle_spec spec = {.chunk_samples = s->chunk_samples,
+					  .n_chunks = s->dataset->info.n_chunks,
+					  .seed = q->seed,
+					  .epoch = epoch,
+					  .window_chunks = q->window_chunks,
+					  .shuffle = q->flags & DIESEL_SHUFFLE,
+					  .rank = q->rank,
+					  .world = q->world,
+					  .batch = q->batch,
+					  .drop_last = q->flags & DIESEL_DROP_LAST};
+
+	return shuffle_plan_new(&spec, ret);
+}
+
+/* The plan of an epoch; two are kept, because reading ahead crosses the epoch's edge. */
+static struct shuffle_plan *plan_of(struct session *s, uint64_t epoch)
+{
+	struct epoch_plan *p = &s->plans[epoch & 1];
+	struct shuffle_plan *plan;
+
+	if (p->plan && p->epoch == epoch)
+		return p->plan;
+	if (plan_new(s, epoch, &plan) < 0)
+		return NULL;
+	shuffle_plan_free(p->plan);
+	*p = (struct epoch_plan){.epoch = epoch, .plan = plan};
+	return plan;
+}
+
+int session_plan_init(struct session *s, uint64_t window_chunks, struct error *err)
+{
+	uint64_t n_chunks = s->dataset->info.n_chunks;
+	struct shuffle_plan *plan;
+	int r;
+
+	s->request.window_chunks = (uint32_t)window_chunks;
+	s->chunk_samples = calloc(n_chunks, sizeof(*s->chunk_samples));
+	s->stamps = calloc(n_chunks, sizeof(*s->stamps));
+	s->samples = calloc(s->request.batch, sizeof(*s->samples));
+	if (!s->chunk_samples || !s->stamps || !s->samples)
+		return error_errno(err, -ENOMEM, "cannot open the session");
+	for (uint64_t i = 0; i < n_chunks; i++) {
+		struct snapshot_chunk chunk;
+
+		r = snapshot_chunk_get(s->dataset->snapshot, i, &chunk);
+		if (r < 0)
+			return error_errno(err, r, "%s: chunk table", s->dataset->path);
+		s->chunk_samples[i] = chunk.n_samples;
+	}
+	r = plan_new(s, s->request.epoch, &plan);
+	if (r == -EINVAL)
+		return error_set(err, r, "%s has %llu samples, too few for %u ranks", s->dataset->path,
+				 (unsigned long long)s->dataset->info.n_samples, s->request.world);
+	if (r < 0)
+		return error_errno(err, r, "cannot plan the order of %s", s->dataset->path);
+	s->plans[s->request.epoch & 1] = (struct epoch_plan){.epoch = s->request.epoch, .plan = plan};
+	s->n_batches = shuffle_n_batches(plan);
+	return 0;
+}
+
+void session_plan_free(struct session *s)
+{
+	shuffle_plan_free(s->plans[0].plan);
+	shuffle_plan_free(s->plans[1].plan);
+	free(s->chunk_samples);
+	free(s->stamps);
+	free(s->samples);
+	free(s->ahead);
+}
+
+uint64_t session_first_index(const struct session *s, uint64_t batch)
+{
+	uint64_t offset = s->request.offset, stride = s->request.stride;
+
+	if (batch <= offset)
+		return offset;
+	if (batch >= s->n_batches)
+		return batch;
+	return offset + (batch - offset + stride - 1) / stride * stride;
+}
+
+bool session_prepare_head(struct session *s)
+{
+	struct shuffle_plan *plan;
+	uint32_t n = 0;
+
+	if (s->request.offset >= s->n_batches)
+		return false;
+	if (s->index >= s->n_batches) {
+		s->epoch++;
+		s->index = s->request.offset;
+	}
+	plan = plan_of(s, s->epoch);
+	if (!plan || shuffle_batch(plan, s->index, s->samples, &n) < 0 || n > s->batch)
+		return false;
+	if (++s->stamp == 0) {
+		memset(s->stamps, 0, s->dataset->info.n_chunks * sizeof(*s->stamps));
+		s->stamp = 1;
+	}
+	s->head.epoch = s->epoch;
+	s->head.index = s->index;
+	batch_set_samples(&s->head, s->dataset, s->samples, n, s->stamps, s->stamp);
+	s->has_head = true;
+	s->index += s->request.stride;
+	session_update_ahead(s);
+	return true;
+}
+
+static bool ahead_push(struct session *s, uint64_t chunk)
+{
+	if (s->n_ahead == s->size_ahead) {
+		uint32_t size = s->size_ahead ? s->size_ahead * 2 : 64;
+		uint32_t *grown = reallocarray(s->ahead, size, sizeof(*grown));
+
+		if (!grown)
+			return false;
+		s->ahead = grown;
+		s->size_ahead = size;
+	}
+	s->ahead[s->n_ahead++] = (uint32_t)chunk;
+	return true;
+}
+
+/* The windows that a batch touches. */
+static bool batch_windows(struct shuffle_plan *plan, uint64_t index, uint64_t *ret_first, uint64_t *ret_last)
+{
+	uint64_t position;
+	uint32_t n;
+
+	if (shuffle_batch_range(plan, index, &position, &n) < 0 || n == 0)
+		return false;
+	*ret_first = shuffle_window_of(plan, position);
+	*ret_last = shuffle_window_of(plan, position + n - 1);
+	return true;
+}
+
+static void push_window(struct session *s, const struct shuffle_plan *plan, uint64_t window)
+{
+	uint64_t n_chunks = s->dataset->info.n_chunks, g = s->request.window_chunks;
+
+	for (uint64_t i = window * g; i < (window + 1) * g && i < n_chunks; i++) {
+		if (!ahead_push(s, shuffle_chunk_visit(plan, i)))
+			return;
+	}
+}
+
+/*
+ * The chunks of the windows of head and of the batches behind it, until prefetch_chunks beyond head's own;
+ * across the end of the epoch, but not beyond the next one. Windows that no batch of this session touches
+ * are left out.
+ */
+void session_update_ahead(struct session *s)
+{
+	uint32_t prefetch = s->options->knobs.prefetch_chunks, own = 0;
+	uint64_t epoch = s->head.epoch, index = s->head.index, first = 0, last = 0, done = 0;
+	struct shuffle_plan *plan = plan_of(s, epoch);
+	bool any = false;
+
+	if (!plan || !batch_windows(plan, index, &first, &last))
+		return;
+	if (s->n_ahead > 0 && s->ahead_epoch == epoch && s->ahead_window == first && s->ahead_prefetch == prefetch)
+		return;
+	s->n_ahead = 0;
+	s->ahead_epoch = epoch;
+	s->ahead_window = first;
+	s->ahead_prefetch = prefetch;
+	for (;;) {
+		for (uint64_t w = any && first <= done ? done + 1 : first; w <= last; w++) {
+			push_window(s, plan, w);
+			done = w;
+			any = true;
+		}
+		if (own == 0)
+			own = s->n_ahead;
+		if (s->n_ahead - own >= prefetch)
+			break;
+		index += s->request.stride;
+		if (index >= s->n_batches) {
+			if (epoch > s->head.epoch)
+				break;
+			epoch++;
+			index = s->request.offset;
+			any = false;
+			plan = plan_of(s, epoch);
+		}
+		if (!plan || !batch_windows(plan, index, &first, &last))
+			break;
+	}
+	if (s->n_ahead > own + prefetch)
+		s->n_ahead = own + prefetch;
+}

@@ -13,7 +13,8 @@ static uint32_t max_chunks(uint32_t batch, uint64_t n_chunks)
 
 uint64_t batch_bytes(uint32_t batch, uint64_t n_chunks)
 {
-	return (uint64_t)batch * sizeof(struct batch_item) + (uint64_t)max_chunks(batch, n_chunks) * sizeof(uint32_t);
+	return (uint64_t)batch * sizeof(struct batch_item) +
+	       (uint64_t)max_chunks(batch, n_chunks) * sizeof(uint32_t);
 }
 
 int batch_init(struct batch *b, uint32_t batch, uint64_t n_chunks)
@@ -75,7 +76,8 @@ static void fail_by_chunk(struct batch *b, const struct served_dataset *d, uint3
 		if (b->items[i].chunk != chunk)
 			continue;
 		(void)snapshot_sample_get(d->snapshot, b->items[i].sample, &s);
-		batch_fail(b, d->chunks[chunk].error ? d->chunks[chunk].error : "a chunk cannot be served", &s);
+		batch_fail(b, d->chunks[chunk].error ? d->chunks[chunk].error : "a chunk cannot be served",
+			   &s);
 		return;
 	}
 }
@@ -153,7 +155,8 @@ void batch_write(const struct batch *b, uint8_t *slot, const struct ring_layout 
 					      .bytes = item->bytes,
 					      .label = item->label};
 		labels[i] = item->label;
-		/* Tomorrow's lines on their way while today's are copied: the samples lie all over the window. */
+		/* Tomorrow's lines on their way while today's are copied: the samples lie all over the
+		 * window. */
 		if (item_bytes) {
 			if (i + 1 < b->n_items)
 				__builtin_prefetch(b->items[i + 1].source);

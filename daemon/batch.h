@@ -43,9 +43,9 @@ void batch_set_samples(struct batch *b, const struct served_dataset *d, const ui
 		       uint32_t *stamps, uint32_t stamp);
 
 enum batch_wait {
-	BATCH_READY,   /* all chunks are in memory, or the batch is an error by now */
-	BATCH_FETCH,   /* a chunk is not read yet */
-	BATCH_VERIFY,  /* all are read, one is being verified */
+	BATCH_READY,  /* all chunks are in memory, or the batch is an error by now */
+	BATCH_FETCH,  /* a chunk is not read yet */
+	BATCH_VERIFY, /* all are read, one is being verified */
 };
 
 /* Also turns the batch into an error when one of its chunks is quarantined. now_ns: for what is retried. */

@@ -82,13 +82,13 @@ static struct segment *evict_one(struct cache *c, struct served_dataset *d, uint
 		struct segment *s = c->segments[i];
 		struct served_chunk *k = s ? &s->dataset->chunks[s->chunk] : NULL;
 
-		list[i] = k ? (struct policy_segment){
-				  .distance = k->round == c->round ? k->distance : POLICY_NEVER,
-				  .busy = k->state != CHUNK_READY || k->pins > 0,
-				  .kept = k->kept,
-				  .idle = s->dataset->n_sessions == 0,
-				  .last_use = k->last_use}
-			    : (struct policy_segment){.busy = true};
+		list[i] =
+		    k ? (struct policy_segment){.distance = k->round == c->round ? k->distance : POLICY_NEVER,
+						.busy = k->state != CHUNK_READY || k->pins > 0,
+						.kept = k->kept,
+						.idle = s->dataset->n_sessions == 0,
+						.last_use = k->last_use}
+		      : (struct policy_segment){.busy = true};
 	}
 	choice = policy_pick_victim(list, c->size_segments, distance, c->kept_bytes > c->keep_limit_bytes);
 	free(list);
@@ -176,7 +176,8 @@ void cache_drop_segment(struct cache *c, struct segment *s)
 	free(s);
 }
 
-struct segment *cache_take_segment(struct cache *c, struct served_dataset *d, uint32_t distance, int *ret_error)
+struct segment *cache_take_segment(struct cache *c, struct served_dataset *d, uint32_t distance,
+				   int *ret_error)
 {
 	struct segment *s = NULL;
 

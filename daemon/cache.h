@@ -28,7 +28,7 @@ struct cache_counters {
 	uint64_t reads; /* chunk fills started, repeated ones included */
 	uint64_t read_bytes;
 	uint64_t evictions;
-	uint64_t damaged; /* chunks quarantined */
+	uint64_t damaged;  /* chunks quarantined */
 	uint64_t buffered; /* opened without O_DIRECT */
 };
 
@@ -83,6 +83,7 @@ void cache_add_dataset(struct cache *c, struct served_dataset *d);
 struct served_dataset *cache_find_dataset(struct cache *c, const struct served_identity *identity);
 
 /* Used by chunk_load.c. */
-struct segment *cache_take_segment(struct cache *c, struct served_dataset *d, uint32_t distance, int *ret_error);
+struct segment *cache_take_segment(struct cache *c, struct served_dataset *d, uint32_t distance,
+				   int *ret_error);
 void cache_drop_segment(struct cache *c, struct segment *segment);
 void cache_note_ready(struct cache *c, struct served_dataset *d, uint64_t chunk);

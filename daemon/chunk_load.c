@@ -128,7 +128,8 @@ static void verify_work(struct pool_job *job)
 	if (r == 0 && (memcmp(&view.header->id, &l->meta.id, sizeof(l->meta.id)) != 0 ||
 		       view.header->head_xxh3 != l->meta.head_xxh3))
 		r = error_set(&l->error, -EBADMSG,
-			      "%s: is not the chunk that the snapshot describes: run dieselctl verify", l->origin);
+			      "%s: is not the chunk that the snapshot describes: run dieselctl verify",
+			      l->origin);
 	l->result = r < 0 ? r : verify_samples(l, &view);
 }
 
@@ -211,8 +212,9 @@ static int check_opened(struct load *l)
 	if (!S_ISREG(st.st_mode))
 		return error_set(&l->error, -EBADMSG, "%s: is not a regular file", l->origin);
 	if ((uint64_t)st.st_size != l->meta.file_bytes)
-		return error_set(&l->error, -EBADMSG, "%s: has %lld bytes instead of %llu: truncated or replaced",
-				 l->origin, (long long)st.st_size, (unsigned long long)l->meta.file_bytes);
+		return error_set(&l->error, -EBADMSG,
+				 "%s: has %lld bytes instead of %llu: truncated or replaced", l->origin,
+				 (long long)st.st_size, (unsigned long long)l->meta.file_bytes);
 	return 0;
 }
 
@@ -266,6 +268,11 @@ int cache_load(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32
 	l = calloc(1, sizeof(*l));
 	if (!l)
 		return -ENOMEM;
+	r = snapshot_chunk_get(d->snapshot, chunk, &l->meta);
+	if (r < 0 || l->meta.file_bytes > d->segment_bytes) { /* a verified snapshot has no such entry */
+		free(l);
+		return r < 0 ? r : -EBADMSG;
+	}
 	l->segment = cache_take_segment(c, d, distance, &r);
 	if (!l->segment) {
 		free(l);
@@ -275,7 +282,6 @@ int cache_load(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32
 	l->dataset = d;
 	l->chunk = chunk;
 	l->fd = -EBADF;
-	(void)snapshot_chunk_get(d->snapshot, chunk, &l->meta);
 	chunk_id_format(&l->meta.id, id);
 	snprintf(l->name, sizeof(l->name), "%s.chunk", id);
 	snprintf(l->origin, sizeof(l->origin), "%s/chunks/%s", d->path, l->name);

@@ -49,7 +49,8 @@ static int on_hello(struct connection *c, const union wire_message *m)
 
 	if (m->hello.version != WIRE_VERSION) {
 		error_set(&err, -EPROTO,
-			  "dieseld " DIESEL_VERSION " speaks protocol %u and the client %u: install one version "
+			  "dieseld " DIESEL_VERSION
+			  " speaks protocol %u and the client %u: install one version "
 			  "of both",
 			  WIRE_VERSION, m->hello.version);
 		return connection_reply_error(c, &err, -EPROTO);
@@ -72,7 +73,8 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 	if (c->session)
 		return refuse(c, -EBUSY, "this connection has a session already");
 	protocol_init(&answer, WIRE_SESSION_REPLY);
-	r = session_new(&s->cache, &s->options, c->dataset, &m->open_session, &q, &answer.session_reply, &err);
+	r = session_new(&s->cache, &s->options, c->dataset, &m->open_session, &q, &answer.session_reply,
+			&err);
 	if (r < 0) {
 		log_warning("pid %lld: %s", (long long)c->pid, err.text);
 		return connection_reply_error(c, &err, r);

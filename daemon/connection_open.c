@@ -63,7 +63,8 @@ static void load_work(struct pool_job *job)
 {
 	struct open_request *q = (struct open_request *)job;
 
-	q->result = served_load(q->fds.fd[0], q->fds.fd[1], &q->identity, q->max_bytes, &q->loaded, &q->error);
+	q->result =
+	    served_load(q->fds.fd[0], q->fds.fd[1], &q->identity, q->max_bytes, &q->loaded, &q->error);
 }
 
 static void load_done(struct pool_job *job)
@@ -81,10 +82,11 @@ static void load_done(struct pool_job *job)
 	} else {
 		d = q->loaded;
 		if (!cache_make_room(cache, d->copy_bytes)) {
-			q->result = error_set(&q->error, -ENOSPC,
-					      "%s: its snapshot does not fit in the cache beside what is in use: start "
-					      "dieseld with a larger --cache",
-					      d->path);
+			q->result = error_set(
+			    &q->error, -ENOSPC,
+			    "%s: its snapshot does not fit in the cache beside what is in use: start "
+			    "dieseld with a larger --cache",
+			    d->path);
 			served_free(d);
 			finish(q, NULL);
 			return;
@@ -113,8 +115,9 @@ static void identify_done(struct pool_job *job)
 	if (q->result == 0) {
 		d = cache_find_dataset(&s->cache, &q->identity);
 		if (!d && q->replaced)
-			q->result = error_set(&q->error, -ESTALE,
-					      "the dataset's snapshot was replaced by a newer one: open it again");
+			q->result =
+			    error_set(&q->error, -ESTALE,
+				      "the dataset's snapshot was replaced by a newer one: open it again");
 	}
 	if (d || q->result < 0) {
 		finish(q, d);

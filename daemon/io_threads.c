@@ -100,9 +100,8 @@ int io_threads_new(uv_loop_t *loop, unsigned depth, struct io **ret)
 	t->io.engine = &threads_engine;
 	t->waiting_tail = &t->waiting;
 	for (unsigned i = 0; i < depth; i++) {
-		t->jobs[i] = (struct thread_job){.job = {.work = job_work, .done = job_done},
-						 .owner = t,
-						 .next_free = t->free_jobs};
+		t->jobs[i] = (struct thread_job){
+		    .job = {.work = job_work, .done = job_done}, .owner = t, .next_free = t->free_jobs};
 		t->free_jobs = &t->jobs[i];
 	}
 	r = pool_new(loop, depth < MAX_THREADS ? depth : MAX_THREADS, &t->pool);

@@ -23,8 +23,9 @@ static int take_lock(const char *path, int *ret_fd, struct error *err)
 	snprintf(lock_path, sizeof(lock_path), "%s.lock", path);
 	fd = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
 	if (fd < 0 && errno == ENOENT)
-		return error_set(err, -ENOENT, "cannot listen on %s: its directory does not exist; make it, or "
-					       "choose another --socket",
+		return error_set(err, -ENOENT,
+				 "cannot listen on %s: its directory does not exist; make it, or "
+				 "choose another --socket",
 				 path);
 	if (fd < 0)
 		return error_errno(err, -errno, "cannot open the lock file %s", lock_path);
@@ -32,10 +33,11 @@ static int take_lock(const char *path, int *ret_fd, struct error *err)
 		n = pread(fd, pid, sizeof(pid) - 1, 0);
 		pid[n > 0 ? n : 0] = '\0';
 		pid[strcspn(pid, "\n")] = '\0';
-		return error_set(err, -EADDRINUSE,
-				 "another dieseld (pid %s) already serves %s: use that one, stop it, or choose "
-				 "another --socket",
-				 pid[0] ? pid : "unknown", path);
+		return error_set(
+		    err, -EADDRINUSE,
+		    "another dieseld (pid %s) already serves %s: use that one, stop it, or choose "
+		    "another --socket",
+		    pid[0] ? pid : "unknown", path);
 	}
 	n = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
 	if (ftruncate(fd, 0) < 0 || pwrite(fd, pid, (size_t)n, 0) != n)
@@ -60,8 +62,9 @@ int listen_open(const char *path, int *ret_listen_fd, int *ret_lock_fd, struct e
 		return r;
 	if (lstat(path, &st) == 0) {
 		if (!S_ISSOCK(st.st_mode))
-			return error_set(err, -EEXIST, "%s exists and is no socket: remove it, or choose another "
-						       "--socket",
+			return error_set(err, -EEXIST,
+					 "%s exists and is no socket: remove it, or choose another "
+					 "--socket",
 					 path);
 		unlink(path); /* we hold the lock: whoever made it is dead */
 	}

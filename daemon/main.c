@@ -31,9 +31,10 @@ static void raise_file_limit(uint64_t cache_bytes)
 	limit.rlim_cur = limit.rlim_max;
 	(void)setrlimit(RLIMIT_NOFILE, &limit);
 	if (limit.rlim_cur < wanted)
-		log_warning("at most %llu files may be open: a cache full of small chunks would take %llu; raise "
-			    "the limit (ulimit -n, LimitNOFILE=) to use all of --cache",
-			    (unsigned long long)limit.rlim_cur, (unsigned long long)wanted);
+		log_warning(
+		    "at most %llu files may be open: a cache full of small chunks would take %llu; raise "
+		    "the limit (ulimit -n, LimitNOFILE=) to use all of --cache",
+		    (unsigned long long)limit.rlim_cur, (unsigned long long)wanted);
 }
 
 static void announce(const struct server *s, const struct options *o)

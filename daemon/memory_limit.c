@@ -50,7 +50,8 @@ static void walk_up(const char *mount, const char *group, const char *file, uint
 	for (;;) {
 		char *slash;
 
-		snprintf(path, sizeof(path), "%s%s/%s", mount, strcmp(directory, "/") == 0 ? "" : directory, file);
+		snprintf(path, sizeof(path), "%s%s/%s", mount, strcmp(directory, "/") == 0 ? "" : directory,
+			 file);
 		take_smaller(limit, read_number(path));
 		slash = strrchr(directory, '/');
 		if (!slash || !directory[0])
@@ -68,7 +69,8 @@ uint64_t memory_limit_bytes(const char *root)
 	snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
 	f = fopen(path, "re");
 	while (f && fgets(line, sizeof(line), f)) {
-		char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
+		char *controllers = strchr(line, ':'),
+		     *group = controllers ? strchr(controllers + 1, ':') : NULL;
 
 		if (!group)
 			continue;

@@ -97,8 +97,8 @@ static int set_cache(struct options *o, const char *name, const char *value, str
 	uint64_t bytes;
 
 	if (units_parse_bytes(value, &bytes) < 0 || bytes < MIN_CACHE_BYTES || bytes > UINT64_C(1) << 50)
-		return error_set(err, -EINVAL, "%s: \"%s\" is no amount of memory from 16M up, such as 4G", name,
-				 value);
+		return error_set(err, -EINVAL, "%s: \"%s\" is no amount of memory from 16M up, such as 4G",
+				 name, value);
 	o->serve.knobs.cache_bytes = bytes;
 	o->cache_given = true;
 	return 0;
@@ -118,7 +118,7 @@ static int set_socket(struct options *o, const char *value)
 static int set_option(struct options *o, int key, const char *name, const char *value, struct error *err)
 {
 	struct serve_options *s = &o->serve;
-	uint32_t fd;
+	uint32_t fd = 0;
 	int r;
 
 	switch (key) {
@@ -180,7 +180,8 @@ int options_read_file(struct options *o, const char *path, struct error *err)
 	if (c.result < 0)
 		return c.result;
 	if (line > 0)
-		return error_set(err, -EINVAL, "%s: line %d is neither [section] nor name = value", path, line);
+		return error_set(err, -EINVAL, "%s: line %d is neither [section] nor name = value", path,
+				 line);
 	return 0;
 }
 
@@ -207,7 +208,8 @@ int options_parse(struct options *o, int argc, char **argv, struct error *err)
 		}
 	}
 	if (optind < argc)
-		return error_set(err, -EINVAL, "%s: dieseld takes no arguments, only options; see dieseld --help",
+		return error_set(err, -EINVAL,
+				 "%s: dieseld takes no arguments, only options; see dieseld --help",
 				 argv[optind]);
 	return 0;
 }

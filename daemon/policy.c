@@ -28,9 +28,11 @@ uint64_t policy_need_chunks(const struct policy_shape *s)
 	return min_u64(min_u64(held * one, span), s->n_chunks);
 }
 
-uint32_t policy_default_window(uint64_t cache_bytes, uint64_t segment_bytes, uint64_t n_chunks, uint32_t wanted)
+uint32_t policy_default_window(uint64_t cache_bytes, uint64_t segment_bytes, uint64_t n_chunks,
+			       uint32_t wanted)
 {
-	/* A batch at a window's edge needs two windows, and a quarter of the budget leaves room for others. */
+	/* A batch at a window's edge needs two windows, and a quarter of the budget leaves room for others.
+	 */
 	uint64_t fits = cache_bytes / 4 / (2 * segment_bytes);
 	uint64_t window = min_u64(wanted, n_chunks);
 

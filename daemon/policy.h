@@ -37,7 +37,8 @@ uint64_t policy_need_chunks(const struct policy_shape *shape);
 
 /* The window when the client leaves it to us: a function of budget and dataset only, not of who else is
  * served, so that all ranks of a job get the same order. At least 1, at most `wanted`. */
-uint32_t policy_default_window(uint64_t cache_bytes, uint64_t segment_bytes, uint64_t n_chunks, uint32_t wanted);
+uint32_t policy_default_window(uint64_t cache_bytes, uint64_t segment_bytes, uint64_t n_chunks,
+			       uint32_t wanted);
 
 /* Lowers shape->n_slots (never below `min_slots`) until the slots take at most a quarter of
  * available_bytes. */

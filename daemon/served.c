@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,11 +87,11 @@ static int load_snapshot(struct served_dataset *d, int snapshot_fd, uint64_t max
 		return error_errno(err, -errno, "cannot look at %s", origin);
 	d->copy_bytes = (uint64_t)st.st_size;
 	if (d->copy_bytes > max_bytes)
-		return error_set(err, -ENOSPC,
-				 "%s takes %llu MiB of memory and the cache has room for %llu MiB: start dieseld "
-				 "with a larger --cache",
-				 origin, (unsigned long long)(d->copy_bytes >> 20),
-				 (unsigned long long)(max_bytes >> 20));
+		return error_set(
+		    err, -ENOSPC,
+		    "%s takes %llu MiB of memory and the cache has room for %llu MiB: start dieseld "
+		    "with a larger --cache",
+		    origin, (unsigned long long)(d->copy_bytes >> 20), (unsigned long long)(max_bytes >> 20));
 	r = shared_memory_copy_file("diesel-snapshot", snapshot_fd, d->copy_bytes, &d->copy_fd);
 	if (r < 0)
 		return error_errno(err, r, "cannot read %s", origin);
@@ -105,13 +106,13 @@ static int load_chunk_table(struct served_dataset *d, struct error *err)
 	d->info = *snapshot_info(d->snapshot);
 	if (d->info.n_samples == 0 || d->info.n_chunks == 0)
 		return error_set(err, -ENODATA, "%s holds no samples", d->path);
-	/* O_DIRECT needs whole blocks; the format promises them. */
-	if (d->info.max_chunk_file_bytes > CHUNK_MAX_BYTES + (CHUNK_MAX_BYTES >> 1))
-		return error_set(err, -EBADMSG, "%s: a chunk of %llu bytes is larger than the format allows",
-				 d->path, (unsigned long long)d->info.max_chunk_file_bytes);
+	/* A view's place in its segment has 32 bits. */
+	if (d->info.max_chunk_file_bytes == 0 || d->info.max_chunk_file_bytes > UINT32_MAX - CHUNK_ALIGN)
+		return error_set(err, -EBADMSG, "%s: cannot serve a chunk of %llu bytes", d->path,
+				 (unsigned long long)d->info.max_chunk_file_bytes);
 	d->segment_bytes = (d->info.max_chunk_file_bytes + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN;
 	d->chunks = calloc(d->info.n_chunks, sizeof(*d->chunks));
-	if (!d->chunks || d->segment_bytes == 0)
+	if (!d->chunks)
 		return error_errno(err, -ENOMEM, "cannot serve %s", d->path);
 	return 0;
 }

@@ -97,8 +97,9 @@ static void on_listen(uv_poll_t *poll, int status, int events)
 
 	if (fd < 0) {
 		if (errno == EMFILE || errno == ENFILE)
-			log_warning("a client was not let in: no file descriptors left (raise the limit of open "
-				    "files, now used up)");
+			log_warning(
+			    "a client was not let in: no file descriptors left (raise the limit of open "
+			    "files, now used up)");
 		return;
 	}
 	s->n_accepted++;
@@ -142,8 +143,8 @@ static void start_handles(struct server *s)
 	uv_signal_start(&s->sigint, on_signal, SIGINT);
 }
 
-int server_start(struct server *s, uv_loop_t *loop, const char *socket_path, const struct serve_options *options,
-		 struct error *err)
+int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
+		 const struct serve_options *options, struct error *err)
 {
 	int r;
 

@@ -34,8 +34,8 @@ struct server {
 };
 
 /* Makes everything and listens. The line in err says what to do. */
-int server_start(struct server *s, uv_loop_t *loop, const char *socket_path, const struct serve_options *options,
-		 struct error *err);
+int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
+		 const struct serve_options *options, struct error *err);
 /* Ends connections; the loop runs out when the last worker and read are done. */
 void server_stop(struct server *s);
 /* After the loop has run out. */

@@ -48,7 +48,8 @@ static void slot_publish(struct session *s, struct slot *slot)
 						   .index = slot->batch.index,
 						   .generation = slot->generation,
 						   .slot = number,
-						   .n_items = slot->batch.status < 0 ? 0 : slot->batch.n_items,
+						   .n_items =
+						       slot->batch.status < 0 ? 0 : slot->batch.n_items,
 						   .item_bytes = s->item_bytes,
 						   .status = slot->batch.status};
 
@@ -240,7 +241,8 @@ void session_usage(const struct session *s, struct session_usage *ret)
 
 		if (slot->batch.pinned)
 			ret->pinned_chunks += slot->batch.n_chunks;
-		if (slot->state == SLOT_PUBLISHED && atomic_load(&s->control->slot_state[i]) != RING_SLOT_FREE)
+		if (slot->state == SLOT_PUBLISHED &&
+		    atomic_load(&s->control->slot_state[i]) != RING_SLOT_FREE)
 			ret->held++;
 	}
 	/* `consumed` is the client's word. */
@@ -249,6 +251,6 @@ void session_usage(const struct session *s, struct session_usage *ret)
 	ret->held -= ret->ready;
 	if (s->has_head)
 		ret->waits_for = ret->ready == s->n_slots || atomic_load(&s->control->daemon_waits) ? "client"
-				 : atomic_load(&s->control->cause) == RING_CAUSE_FETCH                ? "fetch"
-													 : "prep";
+				 : atomic_load(&s->control->cause) == RING_CAUSE_FETCH              ? "fetch"
+												    : "prep";
 }

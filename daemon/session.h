@@ -88,8 +88,8 @@ struct session {
  * memory are lent. -ENOSPC: too little cache, the text says how much it takes; -EINVAL.
  */
 int session_new(struct cache *cache, const struct serve_options *options, struct served_dataset *dataset,
-		const struct wire_open_session *request, struct session **ret, struct wire_session_reply *ret_reply,
-		struct error *err);
+		const struct wire_open_session *request, struct session **ret,
+		struct wire_session_reply *ret_reply, struct error *err);
 /* Its pins are dropped at once; memory goes when the last worker is done with it. */
 void session_close(struct session *s);
 

@@ -73,14 +73,15 @@ static int session_admit(struct session *s, struct error *err)
 			break;
 		}
 		if (shape.n_slots <= RING_MIN_SLOTS)
-			return error_set(
-			    err, -ENOSPC,
-			    "a session on %s with batch %u and a window of %u chunks needs %s beside what is in use, "
-			    "the cache of %s cannot hold that: start dieseld with a larger --cache, or use a smaller "
-			    "window or batch",
-			    d->path, s->request.batch, s->request.window_chunks,
-			    units_format_bytes(text, sizeof(text), together),
-			    units_format_bytes(budget, sizeof(budget), c->budget_bytes));
+			return error_set(err, -ENOSPC,
+					 "a session on %s with batch %u and a window of %u chunks needs %s "
+					 "beside what is in use, "
+					 "the cache of %s cannot hold that: start dieseld with a larger "
+					 "--cache, or use a smaller "
+					 "window or batch",
+					 d->path, s->request.batch, s->request.window_chunks,
+					 units_format_bytes(text, sizeof(text), together),
+					 units_format_bytes(budget, sizeof(budget), c->budget_bytes));
 		s->n_slots = --shape.n_slots;
 		s->cost_bytes = slot_cost(s, s->n_slots);
 	}
@@ -92,8 +93,10 @@ static int session_memory(struct session *s, struct error *err)
 	int r;
 
 	if (!cache_make_room(s->cache, s->cost_bytes))
-		return error_set(err, -ENOSPC, "the cache has no room for the session's batches: all is in use");
-	r = shared_memory_new("diesel-control", page_up(sizeof(struct ring_control)), true, &s->control_memory);
+		return error_set(err, -ENOSPC,
+				 "the cache has no room for the session's batches: all is in use");
+	r = shared_memory_new("diesel-control", page_up(sizeof(struct ring_control)), true,
+			      &s->control_memory);
 	if (r == 0)
 		r = shared_memory_new("diesel-batches", s->n_slots * s->layout.slot_bytes, false,
 				      &s->slot_memory);
@@ -134,14 +137,15 @@ static void choose_window(struct session *s, char *notice, size_t size)
 	    policy_default_window(s->cache->budget_bytes, s->dataset->segment_bytes, info->n_chunks, wanted);
 	if (s->request.window_chunks < wanted && s->request.window_chunks < info->n_chunks)
 		snprintf(notice, size,
-			 "the shuffle window is %u chunks instead of %u, because dieseld's cache is small: a larger "
+			 "the shuffle window is %u chunks instead of %u, because dieseld's cache is small: a "
+			 "larger "
 			 "--cache, or window_chunks, changes that (and with it the order)",
 			 s->request.window_chunks, wanted);
 }
 
 int session_new(struct cache *cache, const struct serve_options *options, struct served_dataset *dataset,
-		const struct wire_open_session *request, struct session **ret, struct wire_session_reply *ret_reply,
-		struct error *err)
+		const struct wire_open_session *request, struct session **ret,
+		struct wire_session_reply *ret_reply, struct error *err)
 {
 	struct session *s = calloc(1, sizeof(*s));
 	int r;
@@ -155,7 +159,8 @@ int session_new(struct cache *cache, const struct serve_options *options, struct
 	s->control_memory = s->slot_memory = SHARED_MEMORY_INIT;
 	s->item_bytes = dataset->info.equal_bytes;
 	/* No batch has more samples than there are. */
-	s->batch = request->batch < dataset->info.n_samples ? request->batch : (uint32_t)dataset->info.n_samples;
+	s->batch =
+	    request->batch < dataset->info.n_samples ? request->batch : (uint32_t)dataset->info.n_samples;
 	s->layout = ring_layout(s->batch, s->item_bytes);
 	choose_window(s, ret_reply->notice, sizeof(ret_reply->notice));
 	r = session_admit(s, err);

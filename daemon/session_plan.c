@@ -171,7 +171,8 @@ void session_update_ahead(struct session *s)
 
 	if (!plan || !batch_windows(plan, index, &first, &last))
 		return;
-	if (s->n_ahead > 0 && s->ahead_epoch == epoch && s->ahead_window == first && s->ahead_prefetch == prefetch)
+	if (s->n_ahead > 0 && s->ahead_epoch == epoch && s->ahead_window == first &&
+	    s->ahead_prefetch == prefetch)
 		return;
 	s->n_ahead = 0;
 	s->ahead_epoch = epoch;

@@ -17,7 +17,8 @@ static json_t *dataset_status(const struct served_dataset *d)
 
 	for (uint64_t i = 0; i < d->info.n_chunks && json_array_size(bad) < d->n_bad; i++) {
 		if (d->chunks[i].state == CHUNK_BAD)
-			json_array_append_new(bad, json_string(d->chunks[i].error ? d->chunks[i].error : "?"));
+			json_array_append_new(bad,
+					      json_string(d->chunks[i].error ? d->chunks[i].error : "?"));
 	}
 	return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:i, s:o}", "path", d->path, "version",
 			 json_u64(d->info.version), "samples", json_u64(d->info.n_samples), "chunks",
@@ -30,14 +31,14 @@ static json_t *session_status(const struct session *s)
 	struct session_usage usage;
 
 	session_usage(s, &usage);
-	return json_pack("{s:I, s:i, s:s, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:s}", "pid",
-			 (json_int_t)s->pid, "uid", (int)s->uid, "dataset", s->dataset->path, "epoch",
-			 json_u64(s->epoch), "next_batch", json_u64(s->index), "batches", json_u64(s->n_batches),
-			 "batch", (int)s->request.batch, "rank", (int)s->request.rank, "world",
-			 (int)s->request.world, "window_chunks", (int)s->request.window_chunks, "slots",
-			 (int)s->n_slots, "ready", (int)usage.ready, "held", (int)usage.held, "pinned_chunks",
-			 (int)usage.pinned_chunks, "delivered", json_u64(s->n_delivered), "waits_for",
-			 usage.waits_for);
+	return json_pack("{s:I, s:i, s:s, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:s}",
+			 "pid", (json_int_t)s->pid, "uid", (int)s->uid, "dataset", s->dataset->path, "epoch",
+			 json_u64(s->epoch), "next_batch", json_u64(s->index), "batches",
+			 json_u64(s->n_batches), "batch", (int)s->request.batch, "rank", (int)s->request.rank,
+			 "world", (int)s->request.world, "window_chunks", (int)s->request.window_chunks,
+			 "slots", (int)s->n_slots, "ready", (int)usage.ready, "held", (int)usage.held,
+			 "pinned_chunks", (int)usage.pinned_chunks, "delivered", json_u64(s->n_delivered),
+			 "waits_for", usage.waits_for);
 }
 
 static json_t *cache_status(const struct cache *c)
@@ -55,8 +56,8 @@ static json_t *cache_status(const struct cache *c)
 			 (int)c->n_segments, "kept_bytes", json_u64(c->kept_bytes), "pinned_chunks",
 			 json_u64(pinned), "loading", (int)c->n_loading, "reads", json_u64(c->counters.reads),
 			 "read_bytes", json_u64(c->counters.read_bytes), "evictions",
-			 json_u64(c->counters.evictions), "quarantined", json_u64(c->counters.damaged), "buffered",
-			 json_u64(c->counters.buffered));
+			 json_u64(c->counters.evictions), "quarantined", json_u64(c->counters.damaged),
+			 "buffered", json_u64(c->counters.buffered));
 }
 
 char *server_status(const struct server *s)
@@ -74,8 +75,8 @@ char *server_status(const struct server *s)
 			 s->socket_path, "uptime_s", (double)(clock_monotonic_ns() - s->start_ns) / 1e9, "io",
 			 io_name(s->cache.io), "knobs", "cache_bytes", json_u64(s->options.knobs.cache_bytes),
 			 "prefetch_chunks", (int)s->options.knobs.prefetch_chunks, "workers",
-			 (int)pool_workers(s->cache.pool), "cache", cache_status(&s->cache), "datasets", datasets,
-			 "sessions", sessions);
+			 (int)pool_workers(s->cache.pool), "cache", cache_status(&s->cache), "datasets",
+			 datasets, "sessions", sessions);
 	if (!root)
 		return NULL;
 	text = json_dumps(root, JSON_INDENT(2));

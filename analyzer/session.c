@@ -176,6 +176,23 @@ static int not_a_session(const char *path, struct error *err)
 	return error_set(err, -EBADMSG, "%s is not a session recorded by diesel-analyze", path);
 }
 
+/* Is the file shorter than its own header says? SQLite itself reads what is missing of a last page as zeros.
+ * Header: page size at 16 (16 bit), pages at 28 (32 bit), both big-endian. */
+static bool is_cut(const char *path)
+{
+	_cleanup_(fclosep) FILE *file = fopen(path, "re");
+	uint8_t head[32];
+	uint64_t page_bytes, pages;
+
+	if (!file || fread(head, sizeof(head), 1, file) != 1)
+		return true;
+	page_bytes = (uint64_t)head[16] << 8 | head[17];
+	if (page_bytes == 1)
+		page_bytes = 65536;
+	pages = (uint64_t)head[28] << 24 | (uint64_t)head[29] << 16 | (uint64_t)head[30] << 8 | head[31];
+	return fseeko(file, 0, SEEK_END) || (uint64_t)ftello(file) < pages * page_bytes;
+}
+
 /* Reads what is there of a file that was cut off: SQLite refuses a file shorter than its header says unless
  * told that its schema is under repair. */
 static int open_database(struct session *session, int64_t *ret_id)
@@ -192,7 +209,6 @@ static int open_database(struct session *session, int64_t *ret_id)
 	if ((code & 0xff) == SQLITE_CORRUPT) {
 		sqlite3_exec(session->db, "PRAGMA writable_schema=ON", NULL, NULL, NULL);
 		code = pragma_value(session, "PRAGMA application_id", ret_id);
-		session->complete = false;
 	}
 	return code;
 }
@@ -208,7 +224,7 @@ int session_open(const char *path, struct session **ret_session, struct error *e
 		return error_set(err, -ENOMEM, "no memory for a session");
 	if (access(path, R_OK))
 		return error_errno(err, -errno, "cannot read session %s", path);
-	session->complete = true;
+	session->complete = !is_cut(path);
 	code = open_database(session, &id);
 	if (code != SQLITE_OK)
 		return errno_of(code) == -EBADMSG ? not_a_session(path, err) : fail(session, code, err);

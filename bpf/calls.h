@@ -21,7 +21,8 @@ struct pollfd_user {
 	uint32_t events;
 };
 
-static __always_inline void call_poll(struct task_struct *task, struct member *member, struct pt_regs *regs)
+static __always_inline void call_poll(struct task_struct *task, struct member *member, struct pt_regs *regs,
+				      bool fast)
 {
 	struct pollfd_user first = {.fd = -1};
 
@@ -31,12 +32,12 @@ static __always_inline void call_poll(struct task_struct *task, struct member *m
 	if (regs->si && bpf_probe_read_user(&first, sizeof(first), (void *)regs->di))
 		first.fd = -1;
 	member->fd = first.fd;
-	member_file(task, member, first.fd);
+	member_file(task, member, first.fd, fast);
 }
 
 /* Reads what the record needs of the arguments. false: this call is not wanted. */
 static __always_inline bool call_begin(struct task_struct *task, struct member *member, struct pt_regs *regs,
-				       uint32_t kind)
+				       uint32_t kind, bool fast)
 {
 	member->inode = 0;
 	member->file_type = EVENT_FILE_NONE;
@@ -48,23 +49,27 @@ static __always_inline bool call_begin(struct task_struct *task, struct member *
 		/* fall through */
 	case CALL_CLOSE:
 		member->fd = regs->di;
-		member_file(task, member, member->fd);
+		member_file(task, member, member->fd, fast);
 		break;
 	case CALL_OPEN: member->argument = regs->si; break;
 	case CALL_OPENAT:
 		member->argument = regs->dx;
 		if (member->nr == 437 && bpf_probe_read_user(&member->argument, 8, (void *)regs->dx))
 			member->argument = 0;
-		/* fall through */
-	case CALL_PATH: member->fd = regs->di; break;
-	case CALL_POLL: call_poll(task, member, regs); break;
+		member->fd = regs->di;
+		break;
+	case CALL_PATH:
+		member->fd = regs->di;
+		member_file(task, member, member->fd, fast);
+		break;
+	case CALL_POLL: call_poll(task, member, regs, fast); break;
 	case CALL_COUNT: member->argument = regs->di; break;
 	case CALL_MMAP:
 		if (regs->r10 & MAP_ANONYMOUS)
 			return false;
 		member->argument = regs->si;
 		member->fd = regs->r8;
-		member_file(task, member, member->fd);
+		member_file(task, member, member->fd, fast);
 		break;
 	case CALL_FUTEX:
 		member->inode = regs->di;
@@ -74,8 +79,7 @@ static __always_inline bool call_begin(struct task_struct *task, struct member *
 	return true;
 }
 
-SEC("?tp_btf/sys_enter")
-int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
+static __always_inline int call_enter(struct pt_regs *regs, long nr, bool fast)
 {
 	struct task_struct *task;
 	struct member *member;
@@ -92,8 +96,21 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 		return 0;
 	member->nr = nr;
 	member->clipped = 0;
-	member->call_ns = call_begin(task, member, regs, kind) ? bpf_ktime_get_ns() : 0;
+	member->call_ns = call_begin(task, member, regs, kind, fast) ? bpf_ktime_get_ns() : 0;
 	return 0;
+}
+
+SEC("?tp_btf/sys_enter")
+int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
+{
+	return call_enter(regs, nr, true);
+}
+
+/* For kernels without bpf_rdonly_cast; one of the two is loaded. */
+SEC("?tp_btf/sys_enter")
+int BPF_PROG(sys_enter_probe, struct pt_regs *regs, long nr)
+{
+	return call_enter(regs, nr, false);
 }
 
 /* A call that a thread was in when it was tagged: its start is the tagging, and off_ns or the state then. */
@@ -103,7 +120,7 @@ static __always_inline bool call_resume(struct task_struct *task, struct member 
 	if (!member->clipped)
 		return false;
 	member->nr = nr;
-	return call_begin(task, member, regs, call_kinds[nr & (WATCHED_NUMBERS - 1)]);
+	return call_begin(task, member, regs, call_kinds[nr & (WATCHED_NUMBERS - 1)], false);
 }
 
 SEC("?tp_btf/sys_exit")
@@ -134,7 +151,7 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 	if (!member->call_ns)
 		return 0;
 	if ((kind == CALL_OPEN || kind == CALL_OPENAT) && result >= 0)
-		member_file(task, member, result);
+		member_file_probe(task, member, result);
 	if (kind == CALL_MMAP && (regs->dx & PROT_EXEC) && result > 0)
 		record_library(task, member->fd);
 	event = record_begin(&data_ring, EVENT_SYSCALL, task);

@@ -40,6 +40,12 @@ struct file {
 	struct path f_path;
 };
 
+struct hlist_node;
+
+struct hlist_head {
+	struct hlist_node *first;
+};
+
 struct fdtable {
 	uint32_t max_fds;
 	struct file **fd;

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/cleanup.h"
+
 #define DEFAULT_BTF "/sys/kernel/btf/vmlinux"
 
 #define LOST_CONTEXT "wakers in interrupt context are taken for threads: wrong edges in wait chains"
@@ -59,6 +61,11 @@ static int load_btf(const char *path, struct btf **ret_btf, struct error *err)
 	return 0;
 }
 
+static void btf_freep(struct btf **btf)
+{
+	btf__free(*btf);
+}
+
 static bool has_tracepoint(const struct btf *btf, const char *name)
 {
 	char type[64];
@@ -70,7 +77,7 @@ static bool has_tracepoint(const struct btf *btf, const char *name)
 int collector_hooks(const char *btf_path, struct collector_hook hooks[COLLECTOR_HOOKS_MAX], size_t *ret_n,
 		    struct error *err)
 {
-	struct btf *btf = NULL;
+	_cleanup_(btf_freep) struct btf *btf = NULL;
 	int r = load_btf(btf_path, &btf, err);
 
 	if (r)
@@ -78,18 +85,38 @@ int collector_hooks(const char *btf_path, struct collector_hook hooks[COLLECTOR_
 	memcpy(hooks, known_hooks, sizeof(known_hooks));
 	for (size_t i = 0; i < N_HOOKS; i++)
 		hooks[i].present = has_tracepoint(btf, hooks[i].name);
-	btf__free(btf);
 	*ret_n = N_HOOKS;
 	return 0;
+}
+
+/* The program behind a hook: the first of its variants that is to be loaded. */
+static struct bpf_program *program_of(struct bpf_object *object, const char *name)
+{
+	struct bpf_program *program = bpf_object__find_program_by_name(object, name);
+	char variant[64];
+
+	if (bpf_program__autoload(program))
+		return program;
+	snprintf(variant, sizeof(variant), "%s_probe", name);
+	program = bpf_object__find_program_by_name(object, variant);
+	return program && bpf_program__autoload(program) ? program : NULL;
+}
+
+/* sys_enter has a fast variant for kernels that can cast pointers. */
+static void select_variant(struct bpf_object *object, const struct btf *btf)
+{
+	bool can_cast = btf__find_by_name_kind(btf, "bpf_rdonly_cast", BTF_KIND_FUNC) > 0;
+
+	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "sys_enter"), can_cast);
+	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "sys_enter_probe"), !can_cast);
 }
 
 /* Marks the programs that this kernel can run for loading. */
 int hooks_select(struct bpf_object *object, const char *btf_path, struct error *err)
 {
-	struct collector_hook hooks[COLLECTOR_HOOKS_MAX];
+	_cleanup_(btf_freep) struct btf *btf = NULL;
 	struct bpf_program *program;
-	size_t n;
-	int r = collector_hooks(btf_path, hooks, &n, err);
+	int r = load_btf(btf_path, &btf, err);
 
 	if (r)
 		return r;
@@ -98,24 +125,27 @@ int hooks_select(struct bpf_object *object, const char *btf_path, struct error *
 		if (strncmp(bpf_program__section_name(program), "?tp_btf/", 8))
 			bpf_program__set_autoload(program, true);
 	}
-	for (size_t i = 0; i < n; i++) {
-		program = bpf_object__find_program_by_name(object, hooks[i].name);
-		if (!hooks[i].present && hooks[i].required)
+	for (size_t i = 0; i < N_HOOKS; i++) {
+		const struct collector_hook *hook = &known_hooks[i];
+		bool present = has_tracepoint(btf, hook->name);
+
+		if (!present && hook->required)
 			return error_set(err, -EOPNOTSUPP,
-					 "this kernel has no tracepoint %s; lost without it: %s",
-					 hooks[i].name, hooks[i].lost_without);
-		bpf_program__set_autoload(program, hooks[i].present);
+					 "this kernel has no tracepoint %s; lost without it: %s", hook->name,
+					 hook->lost_without);
+		bpf_program__set_autoload(bpf_object__find_program_by_name(object, hook->name), present);
 	}
+	select_variant(object, btf);
 	return 0;
 }
 
 int hooks_attach(struct collector *collector, struct bpf_object *object, struct error *err)
 {
 	for (size_t i = 0; i < N_HOOKS; i++) {
-		struct bpf_program *program = bpf_object__find_program_by_name(object, known_hooks[i].name);
+		struct bpf_program *program = program_of(object, known_hooks[i].name);
 		struct bpf_link *link;
 
-		if (!bpf_program__autoload(program))
+		if (!program)
 			continue;
 		link = bpf_program__attach(program);
 		if (!link)

@@ -151,7 +151,36 @@ static __always_inline struct file *file_of_fd(struct task_struct *task, int32_t
 	return file;
 }
 
-static __always_inline void member_file(struct task_struct *task, struct member *member, int32_t fd)
+/* Makes plain typed loads possible where a pointer came out of an array. Since Linux 6.2. */
+extern void *bpf_rdonly_cast(const void *object, uint32_t btf_id) __ksym __weak;
+
+#define typed(pointer, type) ((struct type *)bpf_rdonly_cast(pointer, bpf_core_type_id_kernel(struct type)))
+
+/* As file_of_fd and three reads, at a third of the price: each probe read is a call of tens of ns. */
+static __always_inline void member_file_fast(struct task_struct *task, struct member *member, int32_t fd)
+{
+	struct files_struct *files = task->files;
+	struct fdtable *table;
+	struct inode *inode;
+	struct file *file;
+
+	member->inode = 0;
+	member->file_type = EVENT_FILE_NONE;
+	if (fd < 0 || !files)
+		return;
+	table = files->fdt;
+	if (!table || (uint32_t)fd >= table->max_fds)
+		return;
+	/* hlist_head stands for "a pointer": struct file * has no type of its own to cast to. */
+	file = (struct file *)typed(table->fd + fd, hlist_head)->first;
+	if (!file)
+		return;
+	inode = typed(file, file)->f_inode;
+	member->inode = inode->i_ino;
+	member->file_type = inode->i_mode >> 12;
+}
+
+static __always_inline void member_file_probe(struct task_struct *task, struct member *member, int32_t fd)
 {
 	struct file *file = file_of_fd(task, fd);
 	struct inode *inode;
@@ -163,4 +192,13 @@ static __always_inline void member_file(struct task_struct *task, struct member 
 	inode = BPF_CORE_READ(file, f_inode);
 	member->inode = BPF_CORE_READ(inode, i_ino);
 	member->file_type = BPF_CORE_READ(inode, i_mode) >> 12;
+}
+
+static __always_inline void member_file(struct task_struct *task, struct member *member, int32_t fd,
+					bool fast)
+{
+	if (fast)
+		member_file_fast(task, member, fd);
+	else
+		member_file_probe(task, member, fd);
 }

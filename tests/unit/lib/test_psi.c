@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "lib/psi.h"
+
+static void test_both_lines(void **state)
+{
+	struct psi psi;
+
+	(void)state;
+	assert_int_equal(psi_parse("some avg10=1.50 avg60=2.00 avg300=25.00 total=123\n"
+				   "full avg10=0.00 avg60=0.50 avg300=0.00 total=7\n",
+				   &psi),
+			 0);
+	assert_true(psi.some.avg10_ratio > 0.0149 && psi.some.avg10_ratio < 0.0151);
+	assert_true(psi.some.avg300_ratio == 0.25);
+	assert_int_equal(psi.some.total_ns, 123000);
+	assert_true(psi.has_full);
+	assert_int_equal(psi.full.total_ns, 7000);
+}
+
+static void test_cpu_without_full(void **state)
+{
+	struct psi psi;
+
+	(void)state;
+	assert_int_equal(psi_parse("some avg10=0.00 avg60=0.00 avg300=0.00 total=9\n", &psi), 0);
+	assert_false(psi.has_full);
+	assert_int_equal(psi.full.total_ns, 0);
+}
+
+static void test_damaged(void **state)
+{
+	static const char *const texts[] = {
+	    "",
+	    "some",
+	    "some ",
+	    "full avg10=0.00 avg60=0.00 avg300=0.00 total=9\n",
+	    "some avg10=0.00 avg60=0.00 avg300=0.00",
+	    "some avg10=x avg60=0.00 avg300=0.00 total=1\n",
+	    "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\nfull avg10=\n",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+		struct psi psi = {.some.total_ns = 99};
+
+		assert_int_equal(psi_parse(texts[i], &psi), -EBADMSG);
+		assert_int_equal(psi.some.total_ns, 99);
+	}
+}
+
+static void test_missing_file(void **state)
+{
+	struct psi psi;
+
+	(void)state;
+	assert_int_equal(psi_read("/nonexistent/pressure", &psi), -ENOENT);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_both_lines),
+	    cmocka_unit_test(test_cpu_without_full),
+	    cmocka_unit_test(test_damaged),
+	    cmocka_unit_test(test_missing_file),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

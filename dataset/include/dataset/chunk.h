@@ -18,6 +18,11 @@
  * A chunk with CHUNK_FLAG_TOMBSTONE has no payload; its records name paths that are deleted from then on.
  * Replaying chunks in id order rebuilds all metadata of a dataset: a later record of a path wins.
  *
+ * A sample starts at a multiple of CHUNK_SAMPLE_ALIGN, so that numbers in it can be used in place. A
+ * file is at most as large as the chunk size it was packed with, unless it holds one sample only.
+ *
+ * A name is a relative path: components between single slashes, none of them "." or "..", no NUL.
+ *
  * Thread-safety: a parsed view is read-only and may be shared.
  */
 
@@ -30,10 +35,13 @@
 #define CHUNK_MAGIC         "DSLCHNK"
 #define CHUNK_VERSION       1
 #define CHUNK_ALIGN         4096u
+#define CHUNK_SAMPLE_ALIGN  16u
 #define CHUNK_MIN_BYTES     (4u << 20)
 #define CHUNK_MAX_BYTES     (64u << 20)
 #define CHUNK_DEFAULT_BYTES (8u << 20)
 #define CHUNK_NAME_MAX      4095u
+/* A sample longer than the chunk size gets a chunk of its own, up to this length. */
+#define CHUNK_SAMPLE_MAX_BYTES (1u << 30)
 
 /* Sorts by creation: big-endian time in us since 1970 (7 bytes), machine (4), process (3), counter (2).
  * memcmp order is creation order. */
@@ -94,11 +102,15 @@ struct chunk_view {
 	const char *names;
 };
 
+/* Whether a name may stand in a record (see above). */
+bool chunk_name_is_valid(const char *name, size_t length);
+
 /*
  * Checks everything about the head: magic, version, checksum, and that every offset, length and name lies
- * inside the file. `origin` names the file in error texts. head_bytes may be more than the head.
+ * inside the file. head is 8-byte aligned; head_bytes may be more than the head; file_bytes is the size
+ * of the whole file. `origin` names the file in error texts.
  * -EAGAIN: head_bytes is shorter than the head; *ret_needed says how much to read.
- * -EBADMSG: damaged or hostile; -EPROTONOSUPPORT: a newer version.
+ * -EBADMSG: damaged, hostile or truncated; -EPROTONOSUPPORT: a newer version.
  */
 int chunk_parse_head(const void *head, size_t head_bytes, uint64_t file_bytes, const char *origin,
 		     struct chunk_view *ret_view, uint64_t *ret_needed, struct error *err);

@@ -14,8 +14,13 @@
  * rank r takes the r-th slice of B. So the global order does not depend on W as long as W*B is constant.
  * The last step is shared out evenly (slice lengths differ by at most one). When fewer than W samples are
  * left for it, the last two steps share theirs, so that every rank has the same number of batches and none
- * is empty: no sample is dropped or doubled and no rank waits for ever. With drop_last, only full global
- * batches are made.
+ * is empty: no sample is dropped or doubled and no rank waits for ever. With B = 1 two steps cannot share
+ * so few; they become one, and some ranks find 2 samples in their last batch (shuffle_max_batch()). With
+ * drop_last, only full global batches are made.
+ *
+ * docs/formats.md specifies the generator and every step, with golden values: other implementations agree.
+ *
+ * Thread-safety: a plan belongs to one thread at a time; the functions that take it const may run at once.
  */
 
 #include <stdbool.h>
@@ -42,16 +47,20 @@ void shuffle_plan_free(struct shuffle_plan *plan);
 /* Batches of this rank in this epoch: the same number on every rank. */
 uint64_t shuffle_n_batches(const struct shuffle_plan *plan);
 
+/* The longest batch of any rank: spec->batch, or 2 in the one case above. */
+uint32_t shuffle_max_batch(const struct shuffle_plan *plan);
+
 /* The global positions [*ret_first, *ret_first + *ret_count) of this rank's batch. -ERANGE. */
 int shuffle_batch_range(const struct shuffle_plan *plan, uint64_t batch, uint64_t *ret_first,
 			uint32_t *ret_count);
 
 /* Sample numbers of this rank's batch, in order: samples[0 .. *ret_count). samples has room for
- * spec->batch. Cheap when batches are asked for in order. -ERANGE, -ENOMEM. */
+ * shuffle_max_batch(). Cheap when batches are asked for in order. -ERANGE, -ENOMEM. */
 int shuffle_batch(struct shuffle_plan *plan, uint64_t batch, uint64_t *samples, uint32_t *ret_count);
 
 /* Windows: the unit of reading. chunk i in visiting order, and the window of a global position. */
 uint64_t shuffle_n_windows(const struct shuffle_plan *plan);
+/* position < n_samples. Windows without samples (all of their chunks are empty) have no position. */
 uint64_t shuffle_window_of(const struct shuffle_plan *plan, uint64_t position);
 /* The chunk that is visited i-th (0 <= i < n_chunks); window w holds visits [w*g, (w+1)*g). */
 uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i);

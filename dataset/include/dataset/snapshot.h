@@ -65,14 +65,14 @@ struct snapshot_info {
 
 /* Maps the file; keeps no reference to fd. -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT. */
 int snapshot_open_fd(int fd, const char *origin, struct snapshot **ret, struct error *err);
-/* Opens DATASET/snapshot. The error text says what to do when it is no dataset. */
+/* Opens DATASET/snapshot: -ENOENT, -ENOTDIR too. The error text says what to do when it is no dataset. */
 int snapshot_open(const char *dataset_path, struct snapshot **ret, struct error *err);
 /* Checks the XXH3-64 of every section and every cross-reference. -EBADMSG names the section. */
 int snapshot_verify(const struct snapshot *s, struct error *err);
 void snapshot_close(struct snapshot *s);
 
 const struct snapshot_info *snapshot_info(const struct snapshot *s);
-/* -ERANGE: no such index. */
+/* -ERANGE: no such index; -EBADMSG: the entry points outside the file. */
 int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot_chunk *ret);
 int snapshot_sample_get(const struct snapshot *s, uint64_t sample, struct snapshot_sample *ret);
 /* Borrowed, *ret_length bytes, not terminated. */
@@ -82,8 +82,10 @@ int snapshot_class_name(const struct snapshot *s, uint32_t class_index, const ch
 int snapshot_find(const struct snapshot *s, const char *path, size_t path_length, uint64_t *ret_sample);
 
 /*
- * The sorted tree. snapshot_by_path() gives the i-th sample in byte order of paths (0 <= i < n_samples):
- * the order of ImageFolder.samples. snapshot_list() iterates the entries of one directory ("" is the
+ * The sorted tree. snapshot_by_path() gives the i-th sample in tree order (0 <= i < n_samples): in each
+ * directory first its files by name, then its subdirectories by name, names compared byte by byte. That is
+ * the order of ImageFolder.samples; plain byte order of whole paths is not ("dog-big/1" < "dog/1"), and it
+ * would put classes out of order. snapshot_list() iterates the entries of one directory ("" is the
  * root) in O(log n + entries): call with *cursor = 0 until it returns -ENOENT (no more). A subdirectory
  * appears once, with is_directory set and its name without a slash.
  */

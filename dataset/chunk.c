@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/chunk.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "checksum.h"
+#include "lib/text.h"
+
+/* Formats are little endian; a big-endian port has to swap in this file, chunk_builder.c and snapshot*.c. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "stored structs are used in place");
+
+#define DAMAGED "restore the file, or drop it with `dieselctl rebuild`"
+
+bool chunk_name_is_valid(const char *name, size_t length)
+{
+	size_t start = 0;
+
+	if (length == 0 || length > CHUNK_NAME_MAX)
+		return false;
+	for (size_t i = 0; i <= length; i++) {
+		if (i < length && name[i] == '\0')
+			return false;
+		if (i < length && name[i] != '/')
+			continue;
+		size_t n = i - start;
+
+		if (n == 0 || (n == 1 && name[start] == '.') || (n == 2 && !memcmp(name + start, "..", 2)))
+			return false;
+		start = i + 1;
+	}
+	return true;
+}
+
+/* What can be told before the checksum: how long the head is. */
+static int check_frame(const struct chunk_header *header, uint64_t file_bytes, const char *origin,
+		       struct error *err)
+{
+	if (memcmp(header->magic, CHUNK_MAGIC, sizeof(header->magic)) != 0)
+		return error_set(err, -EBADMSG, "%s is no chunk (wrong magic); " DAMAGED, origin);
+	if (header->version > CHUNK_VERSION)
+		return error_set(err, -EPROTONOSUPPORT,
+				 "%s has chunk format version %u, this program knows up to %u; update it",
+				 origin, header->version, CHUNK_VERSION);
+	if (header->version == 0 || header->payload_offset % CHUNK_ALIGN || header->payload_offset == 0 ||
+	    header->payload_offset > CHUNK_MAX_BYTES)
+		return error_set(err, -EBADMSG, "%s: the chunk's header is damaged; " DAMAGED, origin);
+	if (header->payload_offset > file_bytes)
+		return error_set(err, -EBADMSG,
+				 "%s is truncated: %llu bytes, its head alone has %u; " DAMAGED, origin,
+				 (unsigned long long)file_bytes, header->payload_offset);
+	return 0;
+}
+
+/* Fields that the checksum vouches for may still be wrong: a hostile writer makes good checksums. */
+static int check_header(const struct chunk_header *header, uint64_t file_bytes, const char *origin,
+			struct error *err)
+{
+	uint64_t names_offset = sizeof(*header) + (uint64_t)header->n_records * sizeof(struct chunk_record);
+
+	if (header->flags & ~(uint32_t)CHUNK_FLAG_TOMBSTONE)
+		return error_set(
+		    err, -EPROTONOSUPPORT,
+		    "%s uses chunk features (flags %#x) that this program does not know; update it", origin,
+		    header->flags);
+	if (header->file_bytes != file_bytes)
+		return error_set(err, -EBADMSG, "%s %s: %llu bytes, its header says %llu; " DAMAGED, origin,
+				 file_bytes < header->file_bytes ? "is truncated" : "is too long",
+				 (unsigned long long)file_bytes, (unsigned long long)header->file_bytes);
+	if (header->n_records == 0 || names_offset > header->payload_offset ||
+	    header->names_offset != names_offset || file_bytes % CHUNK_ALIGN ||
+	    ((header->flags & CHUNK_FLAG_TOMBSTONE) && file_bytes != header->payload_offset))
+		return error_set(err, -EBADMSG, "%s: the chunk's header contradicts itself; " DAMAGED,
+				 origin);
+	return 0;
+}
+
+static bool record_is_inside(const struct chunk_header *header, const struct chunk_record *r)
+{
+	uint64_t names_bytes = header->payload_offset - header->names_offset;
+
+	if (r->name_offset > names_bytes || r->name_length > names_bytes - r->name_offset)
+		return false;
+	if (header->flags & CHUNK_FLAG_TOMBSTONE)
+		return r->offset == 0 && r->bytes == 0 && r->stored_bytes == 0;
+	return r->offset >= header->payload_offset && r->offset <= header->file_bytes &&
+	       r->stored_bytes <= header->file_bytes - r->offset;
+}
+
+static int check_records(const struct chunk_view *view, const char *origin, struct error *err)
+{
+	const struct chunk_header *header = view->header;
+	uint64_t payload_bytes = 0;
+
+	for (uint32_t i = 0; i < header->n_records; i++) {
+		const struct chunk_record *r = &view->records[i];
+
+		if (!record_is_inside(header, r) ||
+		    !chunk_name_is_valid(view->names + r->name_offset, r->name_length))
+			return error_set(
+			    err, -EBADMSG,
+			    "%s: record %u lies outside the chunk or has an invalid name; " DAMAGED, origin,
+			    i);
+		if (r->encoding != CHUNK_ENCODING_RAW)
+			return error_set(
+			    err, -EPROTONOSUPPORT,
+			    "%s: record %u has encoding %u, which this program does not know; update it",
+			    origin, i, r->encoding);
+		if (r->bytes != r->stored_bytes)
+			return error_set(err, -EBADMSG, "%s: record %u has two lengths; " DAMAGED, origin, i);
+		payload_bytes += r->stored_bytes;
+	}
+	if (payload_bytes != header->payload_bytes)
+		return error_set(err, -EBADMSG, "%s: its records do not add up to its payload; " DAMAGED,
+				 origin);
+	return 0;
+}
+
+int chunk_parse_head(const void *head, size_t head_bytes, uint64_t file_bytes, const char *origin,
+		     struct chunk_view *ret_view, uint64_t *ret_needed, struct error *err)
+{
+	const struct chunk_header *header = head;
+	int r;
+
+	assert((uintptr_t)head % _Alignof(struct chunk_header) == 0);
+	if (file_bytes < sizeof(*header))
+		return error_set(err, -EBADMSG, "%s is truncated: %llu bytes; " DAMAGED, origin,
+				 (unsigned long long)file_bytes);
+	if (head_bytes < sizeof(*header)) {
+		*ret_needed = sizeof(*header);
+		return -EAGAIN;
+	}
+	r = check_frame(header, file_bytes, origin, err);
+	if (r < 0)
+		return r;
+	if (head_bytes < header->payload_offset) {
+		*ret_needed = header->payload_offset;
+		return -EAGAIN;
+	}
+	if (checksum_xxh3_gap(head, header->payload_offset, offsetof(struct chunk_header, head_xxh3)) !=
+	    header->head_xxh3)
+		return error_set(err, -EBADMSG,
+				 "%s: the chunk's head is damaged (checksum mismatch); " DAMAGED, origin);
+	r = check_header(header, file_bytes, origin, err);
+	if (r < 0)
+		return r;
+
+	struct chunk_view view = {
+	    .header = header,
+	    .records = (const struct chunk_record *)(header + 1),
+	    .names = (const char *)head + header->names_offset,
+	};
+
+	r = check_records(&view, origin, err);
+	if (r < 0)
+		return r;
+	*ret_view = view;
+	return 0;
+}
+
+int chunk_verify_record(const struct chunk_view *view, uint32_t record, const void *stored,
+			const char *origin, struct error *err)
+{
+	assert(record < view->header->n_records);
+	const struct chunk_record *r = &view->records[record];
+	char path[160];
+
+	if (checksum_xxh3(stored, r->stored_bytes) == r->xxh3)
+		return 0;
+	return error_set(err, -EBADMSG, "%s: sample '%s' at byte %llu is damaged (checksum mismatch)", origin,
+			 text_printable(path, sizeof(path), view->names + r->name_offset, r->name_length),
+			 (unsigned long long)r->offset);
+}

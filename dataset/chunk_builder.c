@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/chunk_builder.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "buffer.h"
+#include "checksum.h"
+#include "lib/text.h"
+#include "lib/units.h"
+
+struct chunk_builder {
+	uint64_t target_bytes;
+	uint32_t flags;
+	uint32_t n_records;
+	uint64_t payload_bytes; /* without alignment gaps */
+	struct buffer records;  /* struct chunk_record; offsets count from the payload's start until finish */
+	struct buffer names;
+	struct buffer payload;
+	struct buffer head;
+};
+
+static uint64_t round_up(uint64_t value, uint64_t align)
+{
+	return (value + align - 1) / align * align;
+}
+
+int chunk_builder_new(uint64_t target_bytes, struct chunk_builder **ret)
+{
+	if (target_bytes < CHUNK_MIN_BYTES || target_bytes > CHUNK_MAX_BYTES)
+		return -EINVAL;
+	struct chunk_builder *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return -ENOMEM;
+	b->target_bytes = target_bytes;
+	*ret = b;
+	return 0;
+}
+
+void chunk_builder_free(struct chunk_builder *b)
+{
+	if (!b)
+		return;
+	buffer_free(&b->records);
+	buffer_free(&b->names);
+	buffer_free(&b->payload);
+	buffer_free(&b->head);
+	free(b);
+}
+
+void chunk_builder_reset(struct chunk_builder *b, uint32_t flags)
+{
+	b->flags = flags;
+	b->n_records = 0;
+	b->payload_bytes = 0;
+	b->records.bytes = b->names.bytes = b->payload.bytes = b->head.bytes = 0;
+}
+
+uint32_t chunk_builder_n_records(const struct chunk_builder *b)
+{
+	return b->n_records;
+}
+
+static uint64_t head_bytes_with(const struct chunk_builder *b, uint64_t more_records, uint64_t more_names)
+{
+	return round_up(sizeof(struct chunk_header) +
+			    (b->n_records + more_records) * sizeof(struct chunk_record) + b->names.bytes +
+			    more_names,
+			CHUNK_ALIGN);
+}
+
+static int check_sample(const struct chunk_sample *sample, struct error *err)
+{
+	char path[160], size[24], limit[24];
+
+	text_printable(path, sizeof(path), sample->path, sample->path_length);
+	if (!chunk_name_is_valid(sample->path, sample->path_length))
+		return error_set(
+		    err, -EINVAL,
+		    "'%s' cannot be a sample's path: needed are 1 to %u bytes, relative, without . and ..",
+		    path, CHUNK_NAME_MAX);
+	if (sample->bytes > CHUNK_SAMPLE_MAX_BYTES)
+		return error_set(err, -EFBIG, "'%s' has %s; a sample can have at most %s: split it", path,
+				 units_format_bytes(size, sizeof(size), sample->bytes),
+				 units_format_bytes(limit, sizeof(limit), CHUNK_SAMPLE_MAX_BYTES));
+	return 0;
+}
+
+int chunk_builder_add(struct chunk_builder *b, const struct chunk_sample *sample, struct error *err)
+{
+	bool tombstone = b->flags & CHUNK_FLAG_TOMBSTONE;
+	uint64_t offset = round_up(b->payload.bytes, CHUNK_SAMPLE_ALIGN);
+	int r = check_sample(sample, err);
+
+	assert(!tombstone || sample->bytes == 0);
+	if (r < 0)
+		return r;
+	if (b->n_records &&
+	    head_bytes_with(b, 1, sample->path_length) + round_up(offset + sample->bytes, CHUNK_ALIGN) >
+		b->target_bytes)
+		return CHUNK_BUILDER_FULL;
+
+	struct chunk_record record = {
+	    .offset = tombstone ? 0 : offset,
+	    .bytes = (uint32_t)sample->bytes,
+	    .stored_bytes = (uint32_t)sample->bytes,
+	    .xxh3 = tombstone ? 0 : checksum_xxh3(sample->data, sample->bytes),
+	    .mtime_ns = sample->mtime_ns,
+	    .mode = sample->mode,
+	    .name_offset = (uint32_t)b->names.bytes,
+	    .name_length = (uint16_t)sample->path_length,
+	    .encoding = CHUNK_ENCODING_RAW,
+	};
+
+	if (buffer_reserve(&b->payload, round_up(offset + sample->bytes, CHUNK_ALIGN)) < 0 ||
+	    buffer_append(&b->names, sample->path, sample->path_length) < 0)
+		return error_errno(err, -ENOMEM, "chunk");
+	if (buffer_append(&b->records, &record, sizeof(record)) < 0) {
+		b->names.bytes -= sample->path_length;
+		return error_errno(err, -ENOMEM, "chunk");
+	}
+	buffer_zero_to(&b->payload, offset);
+	buffer_append(&b->payload, sample->data, sample->bytes); /* reserved above */
+	b->payload_bytes += sample->bytes;
+	b->n_records++;
+	return 0;
+}
+
+int chunk_builder_finish(struct chunk_builder *b, const struct chunk_id *id, uint64_t created_ns,
+			 struct iovec ret_parts[2], struct error *err)
+{
+	uint64_t head_bytes = head_bytes_with(b, 0, 0);
+	bool tombstone = b->flags & CHUNK_FLAG_TOMBSTONE;
+
+	assert(b->n_records > 0);
+	b->head.bytes = 0;
+	if (buffer_reserve(&b->head, head_bytes) < 0)
+		return error_errno(err, -ENOMEM, "chunk");
+	buffer_zero_to(&b->payload, round_up(b->payload.bytes, CHUNK_ALIGN)); /* reserved by add */
+
+	struct chunk_header header = {
+	    .magic = CHUNK_MAGIC,
+	    .version = CHUNK_VERSION,
+	    .flags = b->flags,
+	    .id = *id,
+	    .n_records = b->n_records,
+	    .names_offset = (uint32_t)(sizeof(header) + b->records.bytes),
+	    .payload_offset = (uint32_t)head_bytes,
+	    .file_bytes = head_bytes + b->payload.bytes,
+	    .payload_bytes = b->payload_bytes,
+	    .created_ns = created_ns,
+	};
+
+	buffer_append(&b->head, &header, sizeof(header));
+	buffer_append(&b->head, b->records.data, b->records.bytes);
+	buffer_append(&b->head, b->names.data, b->names.bytes);
+	buffer_zero_to(&b->head, head_bytes);
+
+	struct chunk_record *records = (struct chunk_record *)(b->head.data + sizeof(header));
+
+	for (uint32_t i = 0; i < b->n_records && !tombstone; i++)
+		records[i].offset += head_bytes;
+	((struct chunk_header *)b->head.data)->head_xxh3 =
+	    checksum_xxh3_gap(b->head.data, head_bytes, offsetof(struct chunk_header, head_xxh3));
+	ret_parts[0] = (struct iovec){b->head.data, head_bytes};
+	ret_parts[1] = (struct iovec){b->payload.data, b->payload.bytes};
+	return 0;
+}

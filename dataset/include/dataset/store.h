@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The object store: where chunks lie. One op table; an engine is one file (store_posix.c: a directory on a
+ * local disk, Lustre, NFS, CephFS). Chunks are named by their id alone, so no name can lead elsewhere.
+ *
+ * An object is written once, whole or not at all, and never changed. Errors name the object. Thread-safe.
+ */
+
+#include "dataset/chunk.h"
+#include "lib/error.h"
+
+#include <sys/uio.h>
+
+struct store;
+
+struct store_object {
+	struct chunk_id id;
+	uint64_t bytes;
+};
+
+struct store_ops {
+	int (*put)(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
+		   struct error *err);
+	int (*size)(struct store *s, const struct chunk_id *id, uint64_t *ret_bytes, struct error *err);
+	int (*read)(struct store *s, const struct chunk_id *id, uint64_t offset, void *buffer, size_t bytes,
+		    struct error *err);
+	int (*open_fd)(struct store *s, const struct chunk_id *id, int flags, int *ret_fd, struct error *err);
+	int (*list)(struct store *s, const struct chunk_id *after, struct store_object **ret, size_t *ret_n,
+		    struct error *err);
+	int (*remove)(struct store *s, const struct chunk_id *id, struct error *err);
+	int (*sweep)(struct store *s, struct error *err);
+	void (*describe)(const struct store *s, const struct chunk_id *id, char *text, size_t size);
+	void (*free)(struct store *s);
+};
+
+struct store {
+	const struct store_ops *ops;
+};
+
+/* The directory DATASET/chunks; with create it is made when missing. */
+int store_posix_open(const char *dataset_path, bool create, struct store **ret, struct error *err);
+void store_free(struct store *s);
+
+/* Put-if-absent: durable when it returns 0. -EEXIST. */
+int store_put(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
+	      struct error *err);
+
+/* -ENOENT. */
+int store_size(struct store *s, const struct chunk_id *id, uint64_t *ret_bytes, struct error *err);
+
+/* All of [offset, offset + bytes). -ENOENT; -EBADMSG: the object ends before that. */
+int store_read(struct store *s, const struct chunk_id *id, uint64_t offset, void *buffer, size_t bytes,
+	       struct error *err);
+
+/* A file descriptor to read from by io_uring or mmap. flags: O_DIRECT or 0. -EOPNOTSUPP where objects are
+ * no files; -EINVAL where the file system has no O_DIRECT. */
+int store_open_fd(struct store *s, const struct chunk_id *id, int flags, int *ret_fd, struct error *err);
+
+/* Objects after `after` (NULL: all), ascending by id. free() the array. */
+int store_list(struct store *s, const struct chunk_id *after, struct store_object **ret, size_t *ret_n,
+	       struct error *err);
+
+/* -ENOENT. */
+int store_remove(struct store *s, const struct chunk_id *id, struct error *err);
+
+/* Removes what dead writers left half-written. Only for the one that holds the dataset's writer lock. */
+int store_sweep(struct store *s, struct error *err);
+
+/* The object's name for an error text. Returns text. */
+#define STORE_NAME_MAX 512
+char *store_describe(const struct store *s, const struct chunk_id *id, char text[STORE_NAME_MAX]);
+
+/* Reads and checks the head of a chunk. *ret_head: free() it; the view lies in it. Also checks that the
+ * chunk is the one its name says. */
+int store_read_head(struct store *s, const struct chunk_id *id, void **ret_head, struct chunk_view *ret_view,
+		    struct error *err);

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/meta.h"
+
+void meta_free(struct meta *m)
+{
+	if (m)
+		m->ops->free(m);
+}
+
+int meta_info(struct meta *m, struct meta_info *ret, struct error *err)
+{
+	return m->ops->info(m, ret, err);
+}
+
+int meta_begin(struct meta *m, const struct chunk_id *floor, struct meta_info *ret, struct error *err)
+{
+	return m->ops->begin(m, floor, ret, err);
+}
+
+int meta_clear(struct meta *m, struct error *err)
+{
+	return m->ops->clear(m, err);
+}
+
+int meta_add_chunk(struct meta *m, const struct chunk_view *view, struct error *err)
+{
+	return m->ops->add_chunk(m, view, err);
+}
+
+int meta_commit(struct meta *m, struct error *err)
+{
+	return m->ops->commit(m, err);
+}
+
+void meta_rollback(struct meta *m)
+{
+	m->ops->rollback(m);
+}
+
+int meta_find(struct meta *m, const char *path, size_t path_length, struct meta_path *ret, struct error *err)
+{
+	return m->ops->find(m, path, path_length, ret, err);
+}
+
+int meta_each_chunk(struct meta *m, meta_chunk_callback *callback, void *context, struct error *err)
+{
+	return m->ops->each_chunk(m, callback, context, err);
+}
+
+int meta_each_path(struct meta *m, meta_path_callback *callback, void *context, struct error *err)
+{
+	return m->ops->each_path(m, callback, context, err);
+}

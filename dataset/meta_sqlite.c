@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The metadata store in one SQLite file.
+ *
+ *   state  one row: version, and the pending floor (NULL when no writer is at work)
+ *   chunk  one row a chunk, key id
+ *   path   one row a live path, key path: where its newest record lies
+ *
+ * The rollback journal is kept, not WAL: WAL needs shared memory that network file systems lack. Readers
+ * go on while a writer fills its transaction and wait only for its commit.
+ */
+#include "dataset/meta.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dataset/chunk_id.h"
+#include "lib/cleanup.h"
+#include "sqlite_db.h"
+
+#define SCHEMA_VERSION 1
+#define APPLICATION_ID 0x44534c4d /* "DSLM" */
+#define TEXT_(x)       #x
+#define TEXT(x)        TEXT_(x)
+
+static const char schema_sql[] = "PRAGMA application_id = " TEXT(
+    APPLICATION_ID) ";"
+		    "CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL, "
+		    "pending BLOB);"
+		    "INSERT INTO state VALUES (1, 0, NULL);"
+		    "CREATE TABLE chunk (id BLOB PRIMARY KEY, file_bytes INTEGER NOT NULL, created_ns "
+		    "INTEGER NOT NULL,"
+		    "  head_xxh3 INTEGER NOT NULL, n_records INTEGER NOT NULL, payload_offset INTEGER NOT "
+		    "NULL,"
+		    "  flags INTEGER NOT NULL) WITHOUT ROWID;"
+		    "CREATE TABLE path (path TEXT PRIMARY KEY, chunk BLOB NOT NULL, record INTEGER NOT NULL,"
+		    "  offset INTEGER NOT NULL, bytes INTEGER NOT NULL, stored_bytes INTEGER NOT NULL,"
+		    "  encoding INTEGER NOT NULL, xxh3 INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, mode "
+		    "INTEGER NOT NULL)"
+		    "  WITHOUT ROWID;"
+		    "PRAGMA user_version = " TEXT(SCHEMA_VERSION) ";";
+
+enum statement {
+	SQL_INFO,
+	SQL_SET_PENDING,
+	SQL_ADD_CHUNK,
+	SQL_PUT_PATH,
+	SQL_DELETE_PATH,
+	SQL_COMMIT_STATE,
+	SQL_FIND,
+	SQL_EACH_CHUNK,
+	SQL_EACH_PATH,
+	N_STATEMENTS
+};
+
+#define PATH_COLUMNS "chunk, record, offset, bytes, stored_bytes, encoding, xxh3, mtime_ns, mode"
+
+static const char *const statement_sql[N_STATEMENTS] = {
+    [SQL_INFO] = "SELECT version, pending, (SELECT count(*) FROM chunk), (SELECT count(*) FROM path),"
+		 " (SELECT max(id) FROM chunk) FROM state",
+    [SQL_SET_PENDING] = "UPDATE state SET pending = ?1",
+    [SQL_ADD_CHUNK] = "INSERT INTO chunk VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [SQL_PUT_PATH] = "INSERT OR REPLACE INTO path VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+    [SQL_DELETE_PATH] = "DELETE FROM path WHERE path = ?1",
+    [SQL_COMMIT_STATE] = "UPDATE state SET version = version + 1, pending = NULL",
+    [SQL_FIND] = "SELECT " PATH_COLUMNS ", path FROM path WHERE path = ?1",
+    [SQL_EACH_CHUNK] = "SELECT id, file_bytes, created_ns, head_xxh3, n_records, payload_offset, flags FROM "
+		       "chunk ORDER BY id",
+    [SQL_EACH_PATH] = "SELECT " PATH_COLUMNS ", path FROM path",
+};
+
+struct meta_sqlite {
+	struct meta meta;
+	struct sqlite_db *db;
+	struct sqlite_statement *statements[N_STATEMENTS];
+	bool has_last; /* last: the newest chunk added, ids must ascend */
+	struct chunk_id last;
+};
+
+static struct meta_sqlite *sqlite_of(struct meta *m)
+{
+	return (struct meta_sqlite *)((char *)m - offsetof(struct meta_sqlite, meta));
+}
+
+/* A statement ready to bind; prepared once. */
+static int prepare(struct meta_sqlite *s, enum statement which, struct sqlite_statement **ret,
+		   struct error *err)
+{
+	int r = s->statements[which]
+		    ? 0
+		    : sqlite_prepare(s->db, statement_sql[which], &s->statements[which], err);
+
+	if (r == 0)
+		*ret = s->statements[which];
+	return r;
+}
+
+/* false: the column holds no id. */
+static bool column_id(struct sqlite_statement *st, int column, struct chunk_id *ret)
+{
+	size_t bytes;
+	const void *blob = sqlite_get_bytes(st, column, &bytes);
+
+	if (!blob || bytes != sizeof(*ret))
+		return false;
+	memcpy(ret, blob, sizeof(*ret));
+	return true;
+}
+
+static void bind_id(struct sqlite_statement *st, int index, const struct chunk_id *id)
+{
+	sqlite_bind_bytes(st, index, id->bytes, sizeof(id->bytes));
+}
+
+static int damaged(const struct meta_sqlite *s, const char *what, struct error *err)
+{
+	return error_set(err, -EBADMSG, "%s is damaged (%s): run `dieselctl rebuild`", sqlite_db_path(s->db),
+			 what);
+}
+
+static int sqlite_info(struct meta *m, struct meta_info *ret, struct error *err)
+{
+	struct meta_sqlite *s = sqlite_of(m);
+	struct sqlite_statement *st = NULL;
+	int r = prepare(s, SQL_INFO, &st, err);
+
+	if (r < 0)
+		return r;
+	r = sqlite_step(st, err);
+	if (r == SQLITE_STEP_ROW) {
+		*ret = (struct meta_info){
+		    .version = (uint64_t)sqlite_get_integer(st, 0),
+		    .n_chunks = (uint64_t)sqlite_get_integer(st, 2),
+		    .n_paths = (uint64_t)sqlite_get_integer(st, 3),
+		};
+		ret->has_pending = column_id(st, 1, &ret->pending);
+		ret->has_newest = column_id(st, 4, &ret->newest);
+		r = 0;
+	} else if (r == SQLITE_STEP_DONE) {
+		r = damaged(s, "no state", err);
+	}
+	sqlite_reset_statement(st);
+	return r;
+}
+
+static void sqlite_rollback(struct meta *m)
+{
+	sqlite_db_rollback(sqlite_of(m)->db);
+}
+
+static int set_pending(struct meta_sqlite *s, const struct chunk_id *floor, struct error *err)
+{
+	struct sqlite_statement *st = NULL;
+	int r = prepare(s, SQL_SET_PENDING, &st, err);
+
+	if (r < 0)
+		return r;
+	bind_id(st, 1, floor);
+	return sqlite_run(st, err);
+}
+
+/* Two transactions: the floor has to be durable before the first chunk is written. Between them another
+ * writer may come first; then this one finds it busy or the version changed, and no harm is done: it has
+ * written no chunk yet. */
+static int sqlite_begin(struct meta *m, const struct chunk_id *floor, struct meta_info *ret,
+			struct error *err)
+{
+	struct meta_sqlite *s = sqlite_of(m);
+	struct meta_info info = {0}, now = {0};
+	int r = sqlite_db_execute(s->db, "BEGIN IMMEDIATE", err);
+
+	if (r < 0)
+		return r;
+	r = sqlite_info(m, &info, err);
+	if (r == 0 && !info.has_pending)
+		r = set_pending(s, floor, err);
+	if (r == 0)
+		r = sqlite_db_execute(s->db, "COMMIT", err);
+	if (r == 0)
+		r = sqlite_db_execute(s->db, "BEGIN IMMEDIATE", err);
+	if (r == 0)
+		r = sqlite_info(m, &now, err);
+	if (r == 0 && now.version != info.version)
+		r = error_set(err, -EBUSY, "%s was changed by another dieselctl just now; try again",
+			      sqlite_db_path(s->db));
+	if (r < 0) {
+		sqlite_rollback(m);
+		return r;
+	}
+	s->has_last = info.has_newest;
+	s->last = info.newest;
+	*ret = info;
+	return 0;
+}
+
+static int sqlite_clear(struct meta *m, struct error *err)
+{
+	struct meta_sqlite *s = sqlite_of(m);
+	int r = sqlite_db_execute(s->db, "DELETE FROM chunk; DELETE FROM path", err);
+
+	if (r == 0)
+		s->has_last = false;
+	return r;
+}
+
+static int add_chunk_row(struct meta_sqlite *s, const struct chunk_header *h, struct error *err)
+{
+	struct sqlite_statement *st = NULL;
+	int r = prepare(s, SQL_ADD_CHUNK, &st, err);
+
+	if (r < 0)
+		return r;
+	bind_id(st, 1, &h->id);
+	sqlite_bind_integer(st, 2, (int64_t)h->file_bytes);
+	sqlite_bind_integer(st, 3, (int64_t)h->created_ns);
+	sqlite_bind_integer(st, 4, (int64_t)h->head_xxh3);
+	sqlite_bind_integer(st, 5, h->n_records);
+	sqlite_bind_integer(st, 6, h->payload_offset);
+	sqlite_bind_integer(st, 7, h->flags);
+	return sqlite_run(st, err);
+}
+
+static int put_path_row(struct meta_sqlite *s, const struct chunk_view *view, uint32_t i, struct error *err)
+{
+	const struct chunk_record *record = &view->records[i];
+	bool tombstone = view->header->flags & CHUNK_FLAG_TOMBSTONE;
+	struct sqlite_statement *st = NULL;
+	int r = prepare(s, tombstone ? SQL_DELETE_PATH : SQL_PUT_PATH, &st, err);
+
+	if (r < 0)
+		return r;
+	sqlite_bind_string(st, 1, view->names + record->name_offset, record->name_length);
+	if (!tombstone) {
+		bind_id(st, 2, &view->header->id);
+		sqlite_bind_integer(st, 3, i);
+		sqlite_bind_integer(st, 4, (int64_t)record->offset);
+		sqlite_bind_integer(st, 5, record->bytes);
+		sqlite_bind_integer(st, 6, record->stored_bytes);
+		sqlite_bind_integer(st, 7, record->encoding);
+		sqlite_bind_integer(st, 8, (int64_t)record->xxh3);
+		sqlite_bind_integer(st, 9, (int64_t)record->mtime_ns);
+		sqlite_bind_integer(st, 10, record->mode);
+	}
+	return sqlite_run(st, err);
+}
+
+static int sqlite_add_chunk(struct meta *m, const struct chunk_view *view, struct error *err)
+{
+	struct meta_sqlite *s = sqlite_of(m);
+	char text[CHUNK_ID_TEXT];
+
+	if (s->has_last && chunk_id_compare(&view->header->id, &s->last) <= 0)
+		return error_set(err, -EINVAL,
+				 "chunk %s is older than what %s holds: run `dieselctl rebuild`",
+				 chunk_id_format(&view->header->id, text), sqlite_db_path(s->db));
+	int r = add_chunk_row(s, view->header, err);
+
+	for (uint32_t i = 0; i < view->header->n_records && r == 0; i++)
+		r = put_path_row(s, view, i, err);
+	if (r == 0) {
+		s->has_last = true;
+		s->last = view->header->id;
+	}
+	return r;
+}
+
+static int sqlite_commit(struct meta *m, struct error *err)
+{
+	struct meta_sqlite *s = sqlite_of(m);
+	struct sqlite_statement *st = NULL;
+	int r = prepare(s, SQL_COMMIT_STATE, &st, err);
+
+	if (r == 0)
+		r = sqlite_run(st, err);
+	if (r == 0)
+		r = sqlite_db_execute(s->db, "COMMIT", err);
+	if (r < 0)
+		sqlite_rollback(m);
+	return r;
+}
+
+static int read_path_row(const struct meta_sqlite *s, struct sqlite_statement *st, struct meta_path *ret,
+			 struct error *err)
+{
+	if (!column_id(st, 0, &ret->chunk))
+		return damaged(s, "path without chunk", err);
+	ret->record_index = (uint32_t)sqlite_get_integer(st, 1);
+	ret->record = (struct chunk_record){
+	    .offset = (uint64_t)sqlite_get_integer(st, 2),
+	    .bytes = (uint32_t)sqlite_get_integer(st, 3),
+	    .stored_bytes = (uint32_t)sqlite_get_integer(st, 4),
+	    .encoding = (uint16_t)sqlite_get_integer(st, 5),
+	    .xxh3 = (uint64_t)sqlite_get_integer(st, 6),
+	    .mtime_ns = (uint64_t)sqlite_get_integer(st, 7),
+	    .mode = (uint32_t)sqlite_get_integer(st, 8),
+	};
+	ret->path = sqlite_get_bytes(st, 9, &ret->path_length);
+	return ret->path ? 0 : damaged(s, "path without name", err);
+}
+
+static int sqlite_find(struct meta *m, const char *path, size_t path_length, struct meta_path *ret,
+		       struct error *err)
+{
+	struct meta_sqlite *s = sqlite_of(m);
+	struct meta_path found = {0};
+	struct sqlite_statement *st = NULL;
+	int r = prepare(s, SQL_FIND, &st, err);
+
+	if (r < 0)
+		return r;
+	sqlite_bind_string(st, 1, path, path_length);
+	r = sqlite_step(st, err);
+	if (r == SQLITE_STEP_ROW)
+		r = read_path_row(s, st, &found, err);
+	else if (r == SQLITE_STEP_DONE)
+		r = -ENOENT;
+	sqlite_reset_statement(st);
+	if (r == 0) {
+		found.path = path;
+		*ret = found;
+	}
+	return r;
+}
+
+static int sqlite_each_chunk(struct meta *m, meta_chunk_callback *callback, void *context, struct error *err)
+{
+	struct meta_sqlite *s = sqlite_of(m);
+	struct sqlite_statement *st = NULL;
+	int r = prepare(s, SQL_EACH_CHUNK, &st, err);
+
+	if (r < 0)
+		return r;
+	while ((r = sqlite_step(st, err)) == SQLITE_STEP_ROW) {
+		struct meta_chunk chunk = {
+		    .file_bytes = (uint64_t)sqlite_get_integer(st, 1),
+		    .created_ns = (uint64_t)sqlite_get_integer(st, 2),
+		    .head_xxh3 = (uint64_t)sqlite_get_integer(st, 3),
+		    .n_records = (uint32_t)sqlite_get_integer(st, 4),
+		    .payload_offset = (uint32_t)sqlite_get_integer(st, 5),
+		    .flags = (uint32_t)sqlite_get_integer(st, 6),
+		};
+
+		r = column_id(st, 0, &chunk.id) ? callback(&chunk, context)
+						: damaged(s, "chunk without id", err);
+		if (r != 0)
+			break;
+	}
+	sqlite_reset_statement(st);
+	return r;
+}
+
+static int sqlite_each_path(struct meta *m, meta_path_callback *callback, void *context, struct error *err)
+{
+	struct meta_sqlite *s = sqlite_of(m);
+	struct sqlite_statement *st = NULL;
+	int r = prepare(s, SQL_EACH_PATH, &st, err);
+
+	if (r < 0)
+		return r;
+	while ((r = sqlite_step(st, err)) == SQLITE_STEP_ROW) {
+		struct meta_path path;
+
+		r = read_path_row(s, st, &path, err);
+		if (r == 0)
+			r = callback(&path, context);
+		if (r != 0)
+			break;
+	}
+	sqlite_reset_statement(st);
+	return r;
+}
+
+static void sqlite_free(struct meta *m)
+{
+	struct meta_sqlite *s = sqlite_of(m);
+
+	for (int i = 0; i < N_STATEMENTS; i++)
+		sqlite_statement_free(s->statements[i]);
+	sqlite_db_close(s->db);
+	free(s);
+}
+
+static const struct meta_ops sqlite_ops = {
+    .info = sqlite_info,
+    .begin = sqlite_begin,
+    .clear = sqlite_clear,
+    .add_chunk = sqlite_add_chunk,
+    .commit = sqlite_commit,
+    .rollback = sqlite_rollback,
+    .find = sqlite_find,
+    .each_chunk = sqlite_each_chunk,
+    .each_path = sqlite_each_path,
+    .free = sqlite_free,
+};
+
+/* In a transaction: of two processes that come here at once, one finds the other's tables. */
+static int make_schema(struct meta_sqlite *s, struct error *err)
+{
+	int64_t version = 0;
+	int r = sqlite_db_execute(s->db, "BEGIN IMMEDIATE", err);
+
+	if (r == 0)
+		r = sqlite_db_integer(s->db, "PRAGMA user_version", &version, err);
+	if (r == 0 && version == 0)
+		r = sqlite_db_execute(s->db, schema_sql, err);
+	if (r == 0)
+		r = sqlite_db_execute(s->db, "COMMIT", err);
+	sqlite_db_rollback(s->db);
+	return r;
+}
+
+/* Checks that the file is ours and of a version we know; makes the tables of a new one. */
+static int check_schema(struct meta_sqlite *s, enum meta_mode mode, struct error *err)
+{
+	int64_t version = 0, application = 0;
+	int r = sqlite_db_integer(s->db, "PRAGMA user_version", &version, err);
+
+	if (r == 0)
+		r = sqlite_db_integer(s->db, "PRAGMA application_id", &application, err);
+	if (r < 0)
+		return r;
+	if (version == 0 && application == 0 && mode == META_CREATE)
+		return make_schema(s, err);
+	if (application != APPLICATION_ID || version < 1)
+		return damaged(s, "no DIESEL metadata", err);
+	if (version > SCHEMA_VERSION)
+		return error_set(err, -EPROTONOSUPPORT,
+				 "%s has metadata version %lld, this program knows up to %d; update it",
+				 sqlite_db_path(s->db), (long long)version, SCHEMA_VERSION);
+	return 0;
+}
+
+int meta_sqlite_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err)
+{
+	static const enum sqlite_mode modes[] = {
+	    [META_READ] = SQLITE_MODE_READ,
+	    [META_WRITE] = SQLITE_MODE_WRITE,
+	    [META_CREATE] = SQLITE_MODE_CREATE,
+	};
+	_cleanup_(freep) char *path = NULL;
+	struct meta_sqlite *s = calloc(1, sizeof(*s));
+
+	if (!s || asprintf(&path, "%s/" META_SQLITE_FILE, dataset_path) < 0) {
+		path = NULL;
+		free(s);
+		return error_errno(err, -ENOMEM, "%s", dataset_path);
+	}
+	s->meta.ops = &sqlite_ops;
+	int r = sqlite_db_open(path, modes[mode], &s->db, err);
+
+	if (r == 0)
+		r = check_schema(s, mode, err);
+	if (r < 0) {
+		sqlite_free(&s->meta);
+		return r;
+	}
+	*ret = &s->meta;
+	return 0;
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/shuffle.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "random.h"
+#include "shuffle_cut.h"
+
+/* Streams of randomness within one (seed, epoch): one for the chunks, one for each window. */
+#define STREAM_CHUNKS    0
+#define STREAM_WINDOW(w) (1 + (w))
+#define NO_WINDOW        UINT64_MAX
+
+struct shuffle_plan {
+	struct shuffle_cut cut;
+	uint64_t seed, epoch;
+	uint32_t window_chunks;
+	bool shuffle;
+	uint64_t n_chunks, n_windows;
+	uint64_t *first_sample;   /* n_chunks + 1: number of each chunk's first sample */
+	uint64_t *visits;         /* n_chunks: chunk visited i-th */
+	uint64_t *first_position; /* n_windows + 1: global position of each window's first sample */
+
+	/* The cursor: the samples of one window in visiting order. */
+	uint64_t window;
+	uint64_t *window_samples;
+	uint64_t window_capacity;
+};
+
+static int plan_allocate(struct shuffle_plan *p)
+{
+	p->first_sample = calloc(p->n_chunks + 1, sizeof(*p->first_sample));
+	p->visits = calloc(p->n_chunks + 1, sizeof(*p->visits));
+	p->first_position = calloc(p->n_windows + 1, sizeof(*p->first_position));
+	return p->first_sample && p->visits && p->first_position ? 0 : -ENOMEM;
+}
+
+static void plan_order(struct shuffle_plan *p, const uint32_t *chunk_samples)
+{
+	for (uint64_t i = 0; i < p->n_chunks; i++) {
+		p->first_sample[i + 1] = p->first_sample[i] + chunk_samples[i];
+		p->visits[i] = i;
+	}
+	if (p->shuffle) {
+		struct random_state random;
+
+		random_init(&random, p->seed, p->epoch, STREAM_CHUNKS);
+		random_shuffle(&random, p->visits, p->n_chunks);
+	}
+	uint64_t position = 0;
+
+	for (uint64_t i = 0; i < p->n_chunks; i++) {
+		if (i % p->window_chunks == 0)
+			p->first_position[i / p->window_chunks] = position;
+		position += chunk_samples[p->visits[i]];
+	}
+	p->first_position[p->n_windows] = position;
+}
+
+int shuffle_plan_new(const struct shuffle_spec *spec, struct shuffle_plan **ret)
+{
+	if (spec->window_chunks == 0 || spec->world == 0 || spec->rank >= spec->world || spec->batch == 0 ||
+	    spec->n_chunks >= SIZE_MAX / sizeof(uint64_t) - 1)
+		return -EINVAL;
+	struct shuffle_plan *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return -ENOMEM;
+	p->seed = spec->seed;
+	p->epoch = spec->epoch;
+	p->window_chunks = spec->window_chunks;
+	p->shuffle = spec->shuffle;
+	p->n_chunks = spec->n_chunks;
+	p->n_windows = spec->n_chunks / spec->window_chunks + (spec->n_chunks % spec->window_chunks != 0);
+	p->window = NO_WINDOW;
+	int r = plan_allocate(p);
+
+	if (r == 0) {
+		plan_order(p, spec->chunk_samples);
+		r = shuffle_cut_init(&p->cut, p->first_sample[p->n_chunks], spec->rank, spec->world,
+				     spec->batch, spec->drop_last);
+	}
+	if (r < 0) {
+		shuffle_plan_free(p);
+		return r;
+	}
+	*ret = p;
+	return 0;
+}
+
+void shuffle_plan_free(struct shuffle_plan *plan)
+{
+	if (!plan)
+		return;
+	free(plan->first_sample);
+	free(plan->visits);
+	free(plan->first_position);
+	free(plan->window_samples);
+	free(plan);
+}
+
+uint64_t shuffle_n_batches(const struct shuffle_plan *plan)
+{
+	return plan->cut.n_steps;
+}
+
+uint32_t shuffle_max_batch(const struct shuffle_plan *plan)
+{
+	return plan->cut.max_batch;
+}
+
+int shuffle_batch_range(const struct shuffle_plan *plan, uint64_t batch, uint64_t *ret_first,
+			uint32_t *ret_count)
+{
+	return shuffle_cut_range(&plan->cut, batch, ret_first, ret_count);
+}
+
+uint64_t shuffle_n_windows(const struct shuffle_plan *plan)
+{
+	return plan->n_windows;
+}
+
+uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i)
+{
+	assert(i < plan->n_chunks);
+	return plan->visits[i];
+}
+
+uint64_t shuffle_window_of(const struct shuffle_plan *plan, uint64_t position)
+{
+	uint64_t low = 0, high = plan->n_windows;
+
+	assert(position < plan->first_position[plan->n_windows]);
+	/* The last window that starts at or before the position: empty ones before it start there too. */
+	while (high - low > 1) {
+		uint64_t middle = low + (high - low) / 2;
+
+		if (plan->first_position[middle] <= position)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Fills the cursor with window w. */
+static int plan_load_window(struct shuffle_plan *p, uint64_t w)
+{
+	uint64_t n = p->first_position[w + 1] - p->first_position[w], filled = 0;
+
+	if (p->window == w)
+		return 0;
+	if (n > p->window_capacity) {
+		uint64_t *grown = reallocarray(p->window_samples, n, sizeof(*grown));
+
+		if (!grown)
+			return -ENOMEM;
+		p->window_samples = grown;
+		p->window_capacity = n;
+	}
+	uint64_t visit = w * p->window_chunks;
+
+	for (uint32_t i = 0; i < p->window_chunks && visit < p->n_chunks; i++, visit++) {
+		uint64_t chunk = p->visits[visit];
+
+		for (uint64_t s = p->first_sample[chunk]; s < p->first_sample[chunk + 1]; s++)
+			p->window_samples[filled++] = s;
+	}
+	assert(filled == n);
+	if (p->shuffle) {
+		struct random_state random;
+
+		random_init(&random, p->seed, p->epoch, STREAM_WINDOW(w));
+		random_shuffle(&random, p->window_samples, n);
+	}
+	p->window = w;
+	return 0;
+}
+
+int shuffle_batch(struct shuffle_plan *plan, uint64_t batch, uint64_t *samples, uint32_t *ret_count)
+{
+	uint64_t position;
+	uint32_t count, filled = 0;
+	int r = shuffle_batch_range(plan, batch, &position, &count);
+
+	if (r < 0)
+		return r;
+	while (filled < count) {
+		uint64_t w = shuffle_window_of(plan, position);
+
+		r = plan_load_window(plan, w);
+		if (r < 0)
+			return r;
+		for (; filled < count && position < plan->first_position[w + 1]; position++)
+			samples[filled++] = plan->window_samples[position - plan->first_position[w]];
+	}
+	*ret_count = count;
+	return 0;
+}

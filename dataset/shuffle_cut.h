@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* How an epoch of n samples is cut into steps and batches for (rank, world, batch): the rules are in
+ * dataset/shuffle.h. Pure. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct shuffle_cut {
+	uint64_t n_samples;
+	uint64_t step_samples; /* world * batch: positions of a full step */
+	uint64_t n_full;       /* steps of that size, at the front */
+	uint64_t n_steps;
+	uint64_t tail_samples[2]; /* of the steps behind them */
+	uint32_t rank, world;
+	uint32_t max_batch;
+};
+
+/* -EINVAL: a value outside its range, or fewer samples than ranks. */
+int shuffle_cut_init(struct shuffle_cut *cut, uint64_t n_samples, uint32_t rank, uint32_t world,
+		     uint32_t batch, bool drop_last);
+
+/* -ERANGE: step >= n_steps. */
+int shuffle_cut_range(const struct shuffle_cut *cut, uint64_t step, uint64_t *ret_first, uint32_t *ret_count);

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/snapshot.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "snapshot_map.h"
+
+int snapshot_by_path(const struct snapshot *s, uint64_t i, uint64_t *ret_sample)
+{
+	if (i >= s->info.n_samples)
+		return -ERANGE;
+	if (s->tree[i] >= s->info.n_samples)
+		return -EBADMSG;
+	*ret_sample = s->tree[i];
+	return 0;
+}
+
+/* The first place in [low, n) whose path lies in the directory or behind it (past: behind it only). In a
+ * damaged tree the place means nothing, but it is within [low, n]. */
+static uint64_t find_place(const struct snapshot *s, struct path_text directory, uint64_t low, bool past)
+{
+	uint64_t high = s->info.n_samples;
+
+	while (low < high) {
+		uint64_t middle = low + (high - low) / 2;
+		struct path_text path = snapshot_path(s, s->tree[middle]);
+		int order = path.text ? path_order_compare_directory(path, directory) : 1;
+
+		if (order < 0 || (past && order == 0))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+int snapshot_list(const struct snapshot *s, const char *directory, size_t directory_length, uint64_t *cursor,
+		  struct snapshot_entry *ret)
+{
+	struct path_text dir = {directory, directory_length};
+	/* *cursor is the next place + 1; 0 before the first call. */
+	uint64_t place = *cursor ? *cursor - 1 : find_place(s, dir, 0, false);
+	struct path_text path;
+
+	if (place >= s->info.n_samples)
+		return -ENOENT;
+	path = snapshot_path(s, s->tree[place]);
+	if (!path.text || !path_is_below(path, dir))
+		return -ENOENT;
+	size_t start = dir.length ? dir.length + 1 : 0;
+	const char *slash = memchr(path.text + start, '/', path.length - start);
+	struct snapshot_entry entry = {.name = path.text + start};
+
+	if (slash) {
+		entry.name_length = (size_t)(slash - entry.name);
+		entry.is_directory = true;
+		/* From place + 1 on: a step forward also where a damaged tree contradicts itself. */
+		*cursor =
+		    find_place(s, (struct path_text){path.text, start + entry.name_length}, place + 1, true) +
+		    1;
+	} else {
+		entry.name_length = path.length - start;
+		entry.sample = s->tree[place];
+		*cursor = place + 2;
+	}
+	*ret = entry;
+	return 0;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/snapshot.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "checksum.h"
+#include "dataset/chunk_id.h"
+#include "snapshot_map.h"
+
+static int damaged(const struct snapshot *s, const char *what, uint64_t index, struct error *err)
+{
+	return error_set(err, -EBADMSG, "%s: %s %llu is wrong; " SNAPSHOT_DAMAGED, s->origin, what,
+			 (unsigned long long)index);
+}
+
+static int verify_checksums(const struct snapshot *s, struct error *err)
+{
+	static const char *const names[SNAPSHOT_N_SECTIONS] = {
+	    [SNAPSHOT_CHUNKS] = "chunk table", [SNAPSHOT_RECORDS] = "records",
+	    [SNAPSHOT_HASH] = "hash index",    [SNAPSHOT_TREE] = "tree order",
+	    [SNAPSHOT_PATHS] = "paths",        [SNAPSHOT_CLASSES] = "class table",
+	};
+
+	for (int i = 0; i < SNAPSHOT_N_SECTIONS; i++) {
+		const struct snapshot_extent *e = &s->header->sections[i];
+
+		if (checksum_xxh3(s->map + e->offset, e->bytes) != e->xxh3)
+			return error_set(err, -EBADMSG,
+					 "%s: %s damaged (checksum mismatch); " SNAPSHOT_DAMAGED, s->origin,
+					 names[i]);
+	}
+	return 0;
+}
+
+static int verify_chunks(const struct snapshot *s, struct error *err)
+{
+	uint64_t first = 0, longest = 0;
+
+	for (uint64_t i = 0; i < s->info.n_chunks; i++) {
+		const struct snapshot_chunk_entry *c = &s->chunks[i];
+
+		if (c->first_sample != first || c->n_samples == 0 || c->payload_offset > c->file_bytes ||
+		    (i && chunk_id_compare(&s->chunks[i - 1].id, &c->id) >= 0))
+			return damaged(s, "chunk", i, err);
+		first += c->n_samples;
+		if (c->file_bytes > longest)
+			longest = c->file_bytes;
+	}
+	if (first != s->info.n_samples || longest != s->info.max_chunk_file_bytes)
+		return damaged(s, "the count of samples or the size of chunk", s->info.n_chunks, err);
+	return 0;
+}
+
+static int verify_record(const struct snapshot *s, uint64_t i)
+{
+	const struct snapshot_record *r = &s->records[i];
+	struct path_text path = snapshot_path(s, i);
+	uint64_t found;
+
+	if (!path.text || !chunk_name_is_valid(path.text, path.length) || r->chunk >= s->info.n_chunks)
+		return -EBADMSG;
+	const struct snapshot_chunk_entry *c = &s->chunks[r->chunk];
+
+	if (i < c->first_sample || i - c->first_sample >= c->n_samples || r->offset < c->payload_offset ||
+	    r->offset > c->file_bytes || r->stored_bytes > c->file_bytes - r->offset ||
+	    r->encoding != CHUNK_ENCODING_RAW || r->bytes != r->stored_bytes)
+		return -EBADMSG;
+	/* Within a chunk in the chunk's order: two samples are never one record. */
+	if (i > c->first_sample && s->records[i - 1].record >= r->record)
+		return -EBADMSG;
+	if (snapshot_find(s, path.text, path.length, &found) < 0 || found != i)
+		return -EBADMSG;
+	return 0;
+}
+
+static int verify_records(const struct snapshot *s, struct error *err)
+{
+	uint64_t total = 0;
+	uint32_t longest = 0;
+	bool equal = true;
+
+	for (uint64_t i = 0; i < s->info.n_samples; i++) {
+		if (verify_record(s, i) < 0)
+			return damaged(s, "record", i, err);
+		total += s->records[i].bytes;
+		equal = equal && s->records[i].bytes == s->records[0].bytes;
+		if (s->records[i].bytes > longest)
+			longest = s->records[i].bytes;
+	}
+	if (total != s->info.total_bytes || longest != s->info.max_bytes ||
+	    s->info.equal_bytes != (equal ? longest : 0))
+		return damaged(s, "the sum of records", s->info.n_samples, err);
+	return 0;
+}
+
+/* Strictly ascending paths with numbers in range: so it is a permutation. */
+static int verify_tree(const struct snapshot *s, struct error *err)
+{
+	int32_t class_index = SNAPSHOT_NO_CLASS;
+	struct path_text last = {0};
+
+	for (uint64_t i = 0; i < s->info.n_samples; i++) {
+		struct path_text path = snapshot_path(s, s->tree[i]);
+
+		if (!path.text || (i && path_order_compare(last, path) >= 0))
+			return damaged(s, "place in tree order", i, err);
+		size_t top = path_top_length(path);
+
+		if (top && (class_index < 0 || path_top_length(last) != top ||
+			    memcmp(last.text, path.text, top) != 0)) {
+			const char *name;
+			size_t length;
+
+			if (snapshot_class_name(s, (uint32_t)++class_index, &name, &length) < 0 ||
+			    length != top || memcmp(name, path.text, top) != 0)
+				return damaged(s, "class", (uint64_t)class_index, err);
+		}
+		if (s->records[s->tree[i]].class_index != (top ? class_index : SNAPSHOT_NO_CLASS))
+			return damaged(s, "the class of place", i, err);
+		last = path;
+	}
+	if ((uint64_t)(class_index + 1) != s->info.n_classes)
+		return damaged(s, "the count of classes", s->info.n_classes, err);
+	return 0;
+}
+
+static int verify_hash(const struct snapshot *s, struct error *err)
+{
+	uint64_t n_taken = 0;
+
+	/* Every sample is found (verify_record); no slot more than that. */
+	for (uint64_t i = 0; i < s->n_slots; i++)
+		n_taken += s->slots[i].sample_plus_1 != 0;
+	if (n_taken != s->info.n_samples || n_taken >= s->n_slots)
+		return damaged(s, "the count of hash index entries", n_taken, err);
+	return 0;
+}
+
+int snapshot_verify(const struct snapshot *s, struct error *err)
+{
+	int r = verify_checksums(s, err);
+
+	if (r == 0)
+		r = verify_chunks(s, err);
+	if (r == 0)
+		r = verify_hash(s, err); /* before records: a full index would make each search long */
+	if (r == 0)
+		r = verify_records(s, err);
+	if (r == 0)
+		r = verify_tree(s, err);
+	return r;
+}

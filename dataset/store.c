@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/store.h"
+
+#include <errno.h>
+
+#include "dataset/chunk_id.h"
+#include "lib/cleanup.h"
+
+void store_free(struct store *s)
+{
+	if (s)
+		s->ops->free(s);
+}
+
+int store_put(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
+	      struct error *err)
+{
+	return s->ops->put(s, id, parts, n_parts, err);
+}
+
+int store_size(struct store *s, const struct chunk_id *id, uint64_t *ret_bytes, struct error *err)
+{
+	return s->ops->size(s, id, ret_bytes, err);
+}
+
+int store_read(struct store *s, const struct chunk_id *id, uint64_t offset, void *buffer, size_t bytes,
+	       struct error *err)
+{
+	return s->ops->read(s, id, offset, buffer, bytes, err);
+}
+
+int store_open_fd(struct store *s, const struct chunk_id *id, int flags, int *ret_fd, struct error *err)
+{
+	return s->ops->open_fd(s, id, flags, ret_fd, err);
+}
+
+int store_list(struct store *s, const struct chunk_id *after, struct store_object **ret, size_t *ret_n,
+	       struct error *err)
+{
+	return s->ops->list(s, after, ret, ret_n, err);
+}
+
+int store_remove(struct store *s, const struct chunk_id *id, struct error *err)
+{
+	return s->ops->remove(s, id, err);
+}
+
+int store_sweep(struct store *s, struct error *err)
+{
+	return s->ops->sweep(s, err);
+}
+
+char *store_describe(const struct store *s, const struct chunk_id *id, char text[STORE_NAME_MAX])
+{
+	s->ops->describe(s, id, text, STORE_NAME_MAX);
+	return text;
+}
+
+/* Most heads are shorter than this, so that one read does it. */
+#define FIRST_READ_BYTES (64u << 10)
+
+int store_read_head(struct store *s, const struct chunk_id *id, void **ret_head, struct chunk_view *ret_view,
+		    struct error *err)
+{
+	_cleanup_(freep) void *head = NULL;
+	char name[STORE_NAME_MAX];
+	struct chunk_view view;
+	uint64_t file_bytes, needed;
+	int r = store_size(s, id, &file_bytes, err);
+
+	if (r < 0)
+		return r;
+	store_describe(s, id, name);
+	for (size_t head_bytes = 0, n = FIRST_READ_BYTES;; n = needed) {
+		if (n > file_bytes)
+			n = file_bytes;
+		void *grown = realloc(head, n ? n : 1);
+
+		if (!grown)
+			return error_errno(err, -ENOMEM, "%s", name);
+		head = grown;
+		r = store_read(s, id, head_bytes, (char *)head + head_bytes, n - head_bytes, err);
+		if (r < 0)
+			return r;
+		head_bytes = n;
+		r = chunk_parse_head(head, head_bytes, file_bytes, name, &view, &needed, err);
+		if (r != -EAGAIN)
+			break;
+	}
+	if (r < 0)
+		return r;
+	if (chunk_id_compare(&view.header->id, id) != 0)
+		return error_set(err, -EBADMSG, "%s holds another chunk than its name says; restore the file",
+				 name);
+	*ret_head = steal_pointer(head);
+	*ret_view = view;
+	return 0;
+}

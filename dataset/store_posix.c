@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Chunks as files of a directory: CHUNKS/<id>.chunk.
+ *
+ * A file is written as ".<id>.tmp", synced, renamed without replacing, and the directory synced: whoever
+ * sees the final name sees the whole file, also after a power cut.
+ */
+#include "dataset/store.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "dataset/chunk_id.h"
+#include "lib/cleanup.h"
+
+#define SUFFIX     ".chunk"
+#define TMP_SUFFIX ".tmp"
+#define NAME_BYTES (CHUNK_ID_TEXT + 8)
+
+struct store_posix {
+	struct store store;
+	int dir_fd;
+	char *path; /* for error texts */
+};
+
+static struct store_posix *posix_of(const struct store *s)
+{
+	return (struct store_posix *)((char *)s - offsetof(struct store_posix, store));
+}
+
+static const char *object_name(const struct chunk_id *id, char name[NAME_BYTES])
+{
+	chunk_id_format(id, name);
+	memcpy(name + CHUNK_ID_TEXT - 1, SUFFIX, sizeof(SUFFIX));
+	return name;
+}
+
+static void posix_describe(const struct store *s, const struct chunk_id *id, char *text, size_t size)
+{
+	char name[NAME_BYTES];
+
+	snprintf(text, size, "%s/%s", posix_of(s)->path, object_name(id, name));
+}
+
+static int object_error(const struct store *s, const struct chunk_id *id, int code, const char *doing,
+			struct error *err)
+{
+	char text[STORE_NAME_MAX];
+
+	return error_errno(err, code, "cannot %s %s", doing, store_describe(s, id, text));
+}
+
+static int write_all(int fd, const struct iovec *parts, int n_parts)
+{
+	for (int i = 0; i < n_parts; i++) {
+		const char *data = parts[i].iov_base;
+		size_t left = parts[i].iov_len;
+
+		while (left) {
+			ssize_t n = write(fd, data, left);
+
+			if (n < 0 && errno == EINTR)
+				continue;
+			if (n < 0)
+				return -errno;
+			data += n;
+			left -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
+/* rename that does not replace, also where the file system lacks RENAME_NOREPLACE (NFS). */
+static int rename_new(int dir_fd, const char *from, const char *to)
+{
+	if (renameat2(dir_fd, from, dir_fd, to, RENAME_NOREPLACE) == 0)
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS)
+		return -errno;
+	if (linkat(dir_fd, from, dir_fd, to, 0) < 0)
+		return -errno;
+	unlinkat(dir_fd, from, 0);
+	return 0;
+}
+
+static int posix_put(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
+		     struct error *err)
+{
+	int dir_fd = posix_of(s)->dir_fd;
+	char name[NAME_BYTES], tmp[NAME_BYTES + 1], text[CHUNK_ID_TEXT];
+	_cleanup_(closep) int fd = -EBADF;
+	int r;
+
+	snprintf(tmp, sizeof(tmp), ".%s" TMP_SUFFIX, chunk_id_format(id, text));
+	fd = openat(dir_fd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return object_error(s, id, -errno, "create", err);
+	r = write_all(fd, parts, n_parts);
+	if (r == 0 && fsync(fd) < 0)
+		r = -errno;
+	/* Some network file systems report a failed write only here. */
+	if (close(steal_fd(&fd)) < 0 && r == 0)
+		r = -errno;
+	if (r == 0)
+		r = rename_new(dir_fd, tmp, object_name(id, name));
+	if (r < 0) {
+		unlinkat(dir_fd, tmp, 0);
+		return object_error(s, id, r, "write", err);
+	}
+	if (fsync(dir_fd) < 0)
+		return object_error(s, id, -errno, "sync the directory of", err);
+	return 0;
+}
+
+static int posix_open_fd(struct store *s, const struct chunk_id *id, int flags, int *ret_fd,
+			 struct error *err)
+{
+	char name[NAME_BYTES];
+	int fd = openat(posix_of(s)->dir_fd, object_name(id, name),
+			O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | flags);
+	struct stat st;
+
+	if (fd < 0)
+		return object_error(s, id, -errno, "open", err);
+	/* A FIFO or a device under a chunk's name would block or worse. */
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+		close(fd);
+		return object_error(s, id, -EBADMSG, "use, as it is no regular file,", err);
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+static int posix_size(struct store *s, const struct chunk_id *id, uint64_t *ret_bytes, struct error *err)
+{
+	char name[NAME_BYTES];
+	struct stat st;
+
+	if (fstatat(posix_of(s)->dir_fd, object_name(id, name), &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return object_error(s, id, -errno, "find", err);
+	*ret_bytes = (uint64_t)st.st_size;
+	return 0;
+}
+
+static int posix_read(struct store *s, const struct chunk_id *id, uint64_t offset, void *buffer, size_t bytes,
+		      struct error *err)
+{
+	_cleanup_(closep) int fd = -EBADF;
+	char *data = buffer, name[STORE_NAME_MAX];
+	int r = posix_open_fd(s, id, 0, &fd, err);
+
+	if (r < 0)
+		return r;
+	if (offset > INT64_MAX - bytes)
+		return object_error(s, id, -EINVAL, "read", err);
+	for (size_t done = 0; done < bytes;) {
+		ssize_t n = pread(fd, data + done, bytes - done, (off_t)(offset + done));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return object_error(s, id, -errno, "read", err);
+		if (n == 0)
+			return error_set(err, -EBADMSG,
+					 "%s is truncated: it ends at byte %llu, needed are %llu",
+					 store_describe(s, id, name), (unsigned long long)(offset + done),
+					 (unsigned long long)(offset + bytes));
+		done += (size_t)n;
+	}
+	return 0;
+}
+
+static int compare_objects(const void *a, const void *b)
+{
+	return chunk_id_compare(&((const struct store_object *)a)->id, &((const struct store_object *)b)->id);
+}
+
+/* 1: a chunk's name. */
+static int parse_object_name(const char *name, struct chunk_id *ret_id)
+{
+	char text[CHUNK_ID_TEXT];
+
+	if (strlen(name) != CHUNK_ID_TEXT - 1 + strlen(SUFFIX) ||
+	    strcmp(name + CHUNK_ID_TEXT - 1, SUFFIX) != 0)
+		return 0;
+	memcpy(text, name, CHUNK_ID_TEXT - 1);
+	text[CHUNK_ID_TEXT - 1] = '\0';
+	return chunk_id_parse(text, ret_id) == 0;
+}
+
+static void closedirp(DIR **dir)
+{
+	if (*dir)
+		closedir(*dir);
+}
+
+/* An own open file description: two listings at once do not share a position. */
+static int open_listing(const struct store_posix *p, DIR **ret, struct error *err)
+{
+	int fd = openat(p->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+
+	if (!dir) {
+		int r = -errno;
+
+		closep(&fd);
+		return error_errno(err, r, "cannot list %s", p->path);
+	}
+	*ret = dir;
+	return 0;
+}
+
+static int posix_list(struct store *s, const struct chunk_id *after, struct store_object **ret, size_t *ret_n,
+		      struct error *err)
+{
+	struct store_posix *p = posix_of(s);
+	_cleanup_(closedirp) DIR *dir = NULL;
+	_cleanup_(freep) struct store_object *objects = NULL;
+	size_t n = 0, capacity = 0;
+	struct dirent *entry;
+	int r = open_listing(p, &dir, err);
+
+	if (r < 0)
+		return r;
+	while ((errno = 0, entry = readdir(dir))) {
+		struct store_object object;
+		struct stat st;
+
+		if (!parse_object_name(entry->d_name, &object.id) ||
+		    (after && chunk_id_compare(&object.id, after) <= 0))
+			continue;
+		if (fstatat(p->dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			return object_error(s, &object.id, -errno, "find", err);
+		object.bytes = (uint64_t)st.st_size;
+		if (n == capacity) {
+			capacity = capacity ? 2 * capacity : 64;
+			struct store_object *grown = reallocarray(objects, capacity, sizeof(*objects));
+
+			if (!grown)
+				return error_errno(err, -ENOMEM, "cannot list %s", p->path);
+			objects = grown;
+		}
+		objects[n++] = object;
+	}
+	if (errno)
+		return error_errno(err, -errno, "cannot list %s", p->path);
+	if (n)
+		qsort(objects, n, sizeof(*objects), compare_objects);
+	*ret = steal_pointer(objects);
+	*ret_n = n;
+	return 0;
+}
+
+static int posix_remove(struct store *s, const struct chunk_id *id, struct error *err)
+{
+	char name[NAME_BYTES];
+
+	if (unlinkat(posix_of(s)->dir_fd, object_name(id, name), 0) < 0)
+		return object_error(s, id, -errno, "remove", err);
+	return 0;
+}
+
+static int posix_sweep(struct store *s, struct error *err)
+{
+	struct store_posix *p = posix_of(s);
+	_cleanup_(closedirp) DIR *dir = NULL;
+	int r = open_listing(p, &dir, err);
+
+	if (r < 0)
+		return r;
+	for (struct dirent *entry; (entry = readdir(dir));) {
+		size_t length = strlen(entry->d_name);
+
+		if (entry->d_name[0] == '.' && length == CHUNK_ID_TEXT + strlen(TMP_SUFFIX) &&
+		    !strcmp(entry->d_name + CHUNK_ID_TEXT, TMP_SUFFIX) &&
+		    unlinkat(p->dir_fd, entry->d_name, 0) < 0 && errno != ENOENT)
+			return error_errno(err, -errno, "cannot remove %s/%s", p->path, entry->d_name);
+	}
+	return 0;
+}
+
+static void posix_free(struct store *s)
+{
+	struct store_posix *p = posix_of(s);
+
+	closep(&p->dir_fd);
+	free(p->path);
+	free(p);
+}
+
+static const struct store_ops posix_ops = {
+    .put = posix_put,
+    .size = posix_size,
+    .read = posix_read,
+    .open_fd = posix_open_fd,
+    .list = posix_list,
+    .remove = posix_remove,
+    .sweep = posix_sweep,
+    .describe = posix_describe,
+    .free = posix_free,
+};
+
+int store_posix_open(const char *dataset_path, bool create, struct store **ret, struct error *err)
+{
+	struct store_posix *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return error_errno(err, -ENOMEM, "%s", dataset_path);
+	p->store.ops = &posix_ops;
+	p->dir_fd = -EBADF;
+	if (asprintf(&p->path, "%s/chunks", dataset_path) < 0) {
+		p->path = NULL;
+		posix_free(&p->store);
+		return error_errno(err, -ENOMEM, "%s", dataset_path);
+	}
+	int r = create && mkdir(p->path, 0777) < 0 && errno != EEXIST ? -errno : 0;
+
+	if (r == 0) {
+		p->dir_fd = open(p->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		r = p->dir_fd < 0 ? -errno : 0;
+	}
+	if (r < 0) {
+		error_errno(err, r, "cannot open %s", p->path);
+		posix_free(&p->store);
+		return r;
+	}
+	*ret = &p->store;
+	return 0;
+}

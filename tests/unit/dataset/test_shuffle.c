@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include "dataset/shuffle.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A generator of test cases that is not the one under test. */
+static uint64_t draw(uint64_t *state, uint64_t low, uint64_t high)
+{
+	*state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+	return low + (*state >> 33) % (high - low + 1);
+}
+
+struct epoch {
+	uint64_t n_samples;
+	uint64_t n_steps;
+	uint64_t *order; /* as the ranks see it: step by step, rank by rank */
+	uint64_t n_seen;
+	uint32_t longest, shortest;
+};
+
+static void epoch_free(struct epoch *e)
+{
+	free(e->order);
+}
+
+/* Runs all ranks through an epoch. */
+static struct epoch run_epoch(struct shuffle_spec spec)
+{
+	struct epoch e = {.shortest = UINT32_MAX};
+	struct shuffle_plan **plans = calloc(spec.world, sizeof(struct shuffle_plan *));
+
+	for (uint64_t i = 0; i < spec.n_chunks; i++)
+		e.n_samples += spec.chunk_samples[i];
+	e.order = calloc(e.n_samples + 1, sizeof(uint64_t));
+	for (uint32_t r = 0; r < spec.world; r++) {
+		spec.rank = r;
+		assert_int_equal(shuffle_plan_new(&spec, &plans[r]), 0);
+		if (r > 0)
+			assert_int_equal(shuffle_n_batches(plans[r]), e.n_steps);
+		e.n_steps = shuffle_n_batches(plans[r]);
+	}
+	for (uint64_t step = 0; step < e.n_steps; step++) {
+		for (uint32_t r = 0; r < spec.world; r++) {
+			uint32_t room = shuffle_max_batch(plans[r]), count, count_too;
+			uint64_t *samples = malloc(room * sizeof(uint64_t)), first;
+
+			assert_int_equal(shuffle_batch(plans[r], step, samples, &count), 0);
+			assert_int_equal(shuffle_batch_range(plans[r], step, &first, &count_too), 0);
+			assert_int_equal(count, count_too);
+			assert_int_equal(first, e.n_seen);
+			assert_true(count >= 1 && count <= room);
+			e.longest = count > e.longest ? count : e.longest;
+			e.shortest = count < e.shortest ? count : e.shortest;
+			memcpy(e.order + e.n_seen, samples, count * sizeof(uint64_t));
+			e.n_seen += count;
+			free(samples);
+		}
+	}
+	for (uint32_t r = 0; r < spec.world; r++)
+		shuffle_plan_free(plans[r]);
+	free(plans);
+	return e;
+}
+
+static void assert_each_once(const struct epoch *e)
+{
+	unsigned char *seen = calloc(e->n_samples + 1, 1);
+
+	assert_int_equal(e->n_seen, e->n_samples);
+	for (uint64_t i = 0; i < e->n_seen; i++) {
+		assert_true(e->order[i] < e->n_samples);
+		assert_int_equal(seen[e->order[i]]++, 0);
+	}
+	free(seen);
+}
+
+static void test_every_sample_once(void **state)
+{
+	uint64_t random = 1;
+
+	for (int round = 0; round < 400; round++) {
+		uint32_t chunk_samples[40];
+		struct shuffle_spec spec = {
+		    .chunk_samples = chunk_samples,
+		    .n_chunks = draw(&random, 1, 40),
+		    .seed = random,
+		    .epoch = draw(&random, 0, 3),
+		    .window_chunks = (uint32_t)draw(&random, 1, 50),
+		    .shuffle = draw(&random, 0, 4) != 0,
+		    .world = (uint32_t)draw(&random, 1, 9),
+		    .batch = (uint32_t)draw(&random, 1, 20),
+		};
+		uint64_t n = 0;
+
+		for (uint64_t i = 0; i < spec.n_chunks; i++)
+			n += chunk_samples[i] = (uint32_t)draw(&random, 0, 12);
+		if (n < spec.world) {
+			struct shuffle_plan *plan;
+
+			assert_int_equal(shuffle_plan_new(&spec, &plan), -EINVAL);
+			continue;
+		}
+		struct epoch e = run_epoch(spec);
+
+		assert_each_once(&e);
+		epoch_free(&e);
+		/* drop_last: full batches only, and a prefix of the same order. */
+		spec.drop_last = true;
+		struct epoch full = run_epoch(spec);
+
+		assert_int_equal(full.n_seen, n - n % ((uint64_t)spec.world * spec.batch));
+		assert_true(full.n_steps == 0 || (full.shortest == spec.batch && full.longest == spec.batch));
+		epoch_free(&full);
+	}
+}
+
+/* Every (samples, world, batch) of a small range: the tail's rules in all their cases. */
+static void test_tail(void **state)
+{
+	for (uint32_t n = 1; n <= 40; n++) {
+		for (uint32_t world = 1; world <= 6 && world <= n; world++) {
+			for (uint32_t batch = 1; batch <= 6; batch++) {
+				struct epoch e = run_epoch((struct shuffle_spec){
+				    .chunk_samples = &n,
+				    .n_chunks = 1,
+				    .window_chunks = 1,
+				    .world = world,
+				    .batch = batch,
+				});
+				bool two = batch == 1 && n % world != 0;
+
+				assert_each_once(&e);
+				assert_true(e.longest <= (two ? 2 : batch));
+				epoch_free(&e);
+			}
+		}
+	}
+}
+
+static void test_order_is_free_of_world(void **state)
+{
+	static const uint32_t chunk_samples[] = {100, 37, 0, 250, 1, 80, 64, 200, 5, 90};
+	struct epoch first = {0};
+
+	/* W * B = 24 throughout. */
+	for (uint32_t world = 1; world <= 24; world++) {
+		if (24 % world)
+			continue;
+		struct epoch e = run_epoch((struct shuffle_spec){
+		    .chunk_samples = chunk_samples,
+		    .n_chunks = 10,
+		    .seed = 7,
+		    .epoch = 3,
+		    .window_chunks = 4,
+		    .shuffle = true,
+		    .world = world,
+		    .batch = 24 / world,
+		});
+
+		assert_each_once(&e);
+		if (world == 1) {
+			first = e;
+			continue;
+		}
+		assert_memory_equal(first.order, e.order, e.n_samples * sizeof(uint64_t));
+		epoch_free(&e);
+	}
+	epoch_free(&first);
+}
+
+static void test_resume_anywhere(void **state)
+{
+	static const uint32_t chunk_samples[] = {9, 14, 3, 22, 17, 8, 11};
+	struct shuffle_spec spec = {
+	    .chunk_samples = chunk_samples,
+	    .n_chunks = 7,
+	    .seed = 99,
+	    .epoch = 5,
+	    .window_chunks = 2,
+	    .shuffle = true,
+	    .rank = 1,
+	    .world = 3,
+	    .batch = 4,
+	};
+	struct shuffle_plan *steady, *fresh;
+	uint64_t expected[4], got[4];
+	uint32_t n_expected, n_got;
+
+	assert_int_equal(shuffle_plan_new(&spec, &steady), 0);
+	for (uint64_t step = 0; step < shuffle_n_batches(steady); step++) {
+		assert_int_equal(shuffle_batch(steady, step, expected, &n_expected), 0);
+		assert_int_equal(shuffle_plan_new(&spec, &fresh), 0);
+		assert_int_equal(shuffle_batch(fresh, step, got, &n_got), 0);
+		assert_int_equal(n_got, n_expected);
+		assert_memory_equal(got, expected, n_got * sizeof(uint64_t));
+		shuffle_plan_free(fresh);
+	}
+	n_got = 77;
+	assert_int_equal(shuffle_batch(steady, shuffle_n_batches(steady), got, &n_got), -ERANGE);
+	assert_int_equal(n_got, 77);
+	shuffle_plan_free(steady);
+}
+
+static void test_windows(void **state)
+{
+	static const uint32_t chunk_samples[] = {5, 0, 0, 7, 2, 9, 0, 4, 6};
+	struct shuffle_spec spec = {
+	    .chunk_samples = chunk_samples,
+	    .n_chunks = 9,
+	    .seed = 3,
+	    .window_chunks = 2,
+	    .shuffle = true,
+	    .world = 1,
+	    .batch = 33,
+	};
+	uint64_t first_sample[10] = {0}, samples[33];
+	struct shuffle_plan *plan;
+	uint32_t count;
+
+	for (int i = 0; i < 9; i++)
+		first_sample[i + 1] = first_sample[i] + chunk_samples[i];
+	assert_int_equal(shuffle_plan_new(&spec, &plan), 0);
+	assert_int_equal(shuffle_n_windows(plan), 5);
+	assert_int_equal(shuffle_batch(plan, 0, samples, &count), 0);
+	assert_int_equal(count, 33);
+	for (uint32_t position = 0; position < count; position++) {
+		uint64_t w = shuffle_window_of(plan, position);
+		bool inside = false;
+
+		for (uint64_t visit = 2 * w; visit < 2 * w + 2 && visit < 9; visit++) {
+			uint64_t chunk = shuffle_chunk_visit(plan, visit);
+
+			inside |= samples[position] >= first_sample[chunk] &&
+				  samples[position] < first_sample[chunk + 1];
+		}
+		assert_true(inside);
+	}
+	shuffle_plan_free(plan);
+}
+
+static void test_epochs_and_seeds_differ(void **state)
+{
+	static const uint32_t chunk_samples[] = {50, 50, 50, 50};
+	struct shuffle_spec spec = {
+	    .chunk_samples = chunk_samples,
+	    .n_chunks = 4,
+	    .window_chunks = 4,
+	    .shuffle = true,
+	    .world = 1,
+	    .batch = 10,
+	};
+	struct epoch a = run_epoch(spec);
+
+	spec.epoch = 1;
+	struct epoch b = run_epoch(spec);
+
+	spec.epoch = 0;
+	spec.seed = 1;
+	struct epoch c = run_epoch(spec);
+
+	assert_memory_not_equal(a.order, b.order, 200 * sizeof(uint64_t));
+	assert_memory_not_equal(a.order, c.order, 200 * sizeof(uint64_t));
+	assert_memory_not_equal(b.order, c.order, 200 * sizeof(uint64_t));
+	epoch_free(&a);
+	epoch_free(&b);
+	epoch_free(&c);
+}
+
+/* Each of 4! orders of a window of four one-sample places about equally often: 4.8 sigma of a binomial. */
+static void test_uniform(void **state)
+{
+	static const uint32_t chunk_samples[] = {4};
+	unsigned counts[256] = {0};
+
+	for (uint64_t epoch = 0; epoch < 24000; epoch++) {
+		struct shuffle_spec spec = {
+		    .chunk_samples = chunk_samples,
+		    .n_chunks = 1,
+		    .seed = 12,
+		    .epoch = epoch,
+		    .window_chunks = 1,
+		    .shuffle = true,
+		    .world = 1,
+		    .batch = 4,
+		};
+		struct shuffle_plan *plan;
+		uint64_t s[4];
+		uint32_t n;
+
+		assert_int_equal(shuffle_plan_new(&spec, &plan), 0);
+		assert_int_equal(shuffle_batch(plan, 0, s, &n), 0);
+		counts[s[0] << 6 | s[1] << 4 | s[2] << 2 | s[3]]++;
+		shuffle_plan_free(plan);
+	}
+	int n_orders = 0;
+
+	for (int i = 0; i < 256; i++) {
+		if (!counts[i])
+			continue;
+		n_orders++;
+		assert_in_range(counts[i], 850, 1150);
+	}
+	assert_int_equal(n_orders, 24);
+}
+
+/* The values of docs/formats.md, made by an independent program (tests/unit/dataset/shuffle_reference.py). */
+static void test_golden(void **state)
+{
+	static const uint32_t chunk_samples[] = {3, 5, 2, 4};
+	static const uint64_t golden[14] = {4, 13, 11, 12, 10, 6, 7, 3, 5, 1, 0, 8, 9, 2};
+	struct epoch e = run_epoch((struct shuffle_spec){
+	    .chunk_samples = chunk_samples,
+	    .n_chunks = 4,
+	    .seed = 42,
+	    .epoch = 1,
+	    .window_chunks = 2,
+	    .shuffle = true,
+	    .world = 2,
+	    .batch = 3,
+	});
+
+	assert_memory_equal(e.order, golden, sizeof(golden));
+	epoch_free(&e);
+}
+
+static void test_bad_values(void **state)
+{
+	static const uint32_t chunk_samples[] = {3};
+	const struct shuffle_spec good = {
+	    .chunk_samples = chunk_samples, .n_chunks = 1, .window_chunks = 1, .world = 1, .batch = 1};
+	struct shuffle_spec specs[5] = {good, good, good, good, good};
+	struct shuffle_plan *plan = NULL;
+
+	specs[0].window_chunks = 0;
+	specs[1].world = 0;
+	specs[2].rank = 1;
+	specs[3].batch = 0;
+	specs[4].world = 4;
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(shuffle_plan_new(&specs[i], &plan), -EINVAL);
+	assert_null(plan);
+	shuffle_plan_free(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_every_sample_once),
+	    cmocka_unit_test(test_tail),
+	    cmocka_unit_test(test_order_is_free_of_world),
+	    cmocka_unit_test(test_resume_anywhere),
+	    cmocka_unit_test(test_windows),
+	    cmocka_unit_test(test_epochs_and_seeds_differ),
+	    cmocka_unit_test(test_uniform),
+	    cmocka_unit_test(test_golden),
+	    cmocka_unit_test(test_bad_values),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

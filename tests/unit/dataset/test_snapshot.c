@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fixture.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "checksum.h"
+#include "path_order.h"
+#include "snapshot_format.h"
+
+static const char *const paths[] = {
+    "dog/2.jpg",   "dog-big/1.jpg", "dog/1.jpg", "cat/sub/9.jpg", "README",      "cat/z.jpg",
+    "cat/sub/b/1", "dogs/3.jpg",    "cat/a.jpg", "cat/sub-x/1",   "zebra/x.jpg", "cat/sub/a.jpg",
+};
+#define N_PATHS (sizeof(paths) / sizeof(paths[0]))
+
+/* Files first, then directories, names in byte order. */
+static const char *const in_tree_order[N_PATHS] = {
+    "README",      "cat/a.jpg", "cat/z.jpg", "cat/sub/9.jpg", "cat/sub/a.jpg", "cat/sub/b/1",
+    "cat/sub-x/1", "dog/1.jpg", "dog/2.jpg", "dog-big/1.jpg", "dogs/3.jpg",    "zebra/x.jpg",
+};
+
+static struct snapshot *open_good(const struct image *image)
+{
+	struct snapshot *s;
+	struct error err = ERROR_INIT;
+
+	if (open_snapshot_bytes(image->data, image->bytes, &s, &err) < 0 || snapshot_verify(s, &err) < 0)
+		fail_msg("%s", err.text);
+	return s;
+}
+
+static void test_round_trip(void **state)
+{
+	struct image image = make_snapshot(paths, N_PATHS, 5, false);
+	struct snapshot *s = open_good(&image);
+	const struct snapshot_info *info = snapshot_info(s);
+
+	assert_int_equal(info->n_samples, N_PATHS);
+	assert_int_equal(info->n_chunks, 3);
+	assert_int_equal(info->version, 5);
+	assert_int_equal(info->n_classes, 5);
+	assert_int_equal(info->equal_bytes, 0);
+	assert_int_equal(info->max_bytes, 7);
+	for (size_t i = 0; i < N_PATHS; i++) {
+		struct snapshot_sample sample;
+		struct snapshot_chunk chunk;
+		uint64_t found;
+
+		assert_int_equal(snapshot_find(s, paths[i], strlen(paths[i]), &found), 0);
+		assert_int_equal(found, i); /* storage order is the order given */
+		assert_int_equal(snapshot_sample_get(s, found, &sample), 0);
+		assert_int_equal(sample.path_length, strlen(paths[i]));
+		assert_memory_equal(sample.path, paths[i], sample.path_length);
+		assert_int_equal(sample.chunk, i / 5);
+		assert_int_equal(sample.record, i % 5);
+		assert_int_equal(snapshot_chunk_get(s, sample.chunk, &chunk), 0);
+		assert_true(found >= chunk.first_sample && found < chunk.first_sample + chunk.n_samples);
+	}
+	struct snapshot_chunk chunk;
+	struct snapshot_sample sample;
+	uint64_t found;
+
+	assert_int_equal(snapshot_find(s, "cat", 3, &found), -ENOENT);
+	assert_int_equal(snapshot_find(s, "", 0, &found), -ENOENT);
+	assert_int_equal(snapshot_sample_get(s, N_PATHS, &sample), -ERANGE);
+	assert_int_equal(snapshot_chunk_get(s, 3, &chunk), -ERANGE);
+	snapshot_close(s);
+	free(image.data);
+}
+
+static void test_classes_and_order(void **state)
+{
+	static const char *const classes[] = {"cat", "dog", "dog-big", "dogs", "zebra"};
+	struct image image = make_snapshot(paths, N_PATHS, 5, true);
+	struct snapshot *s = open_good(&image);
+	struct snapshot_sample sample;
+	uint64_t number;
+	const char *name;
+	size_t length;
+
+	assert_int_equal(snapshot_info(s)->equal_bytes, 8);
+	for (uint32_t c = 0; c < 5; c++) {
+		assert_int_equal(snapshot_class_name(s, c, &name, &length), 0);
+		assert_int_equal(length, strlen(classes[c]));
+		assert_memory_equal(name, classes[c], length);
+	}
+	assert_int_equal(snapshot_class_name(s, 5, &name, &length), -ERANGE);
+	for (size_t i = 0; i < N_PATHS; i++) {
+		assert_int_equal(snapshot_by_path(s, i, &number), 0);
+		assert_int_equal(snapshot_sample_get(s, number, &sample), 0);
+		assert_int_equal(sample.path_length, strlen(in_tree_order[i]));
+		assert_memory_equal(sample.path, in_tree_order[i], sample.path_length);
+		if (i == 0) {
+			assert_int_equal(sample.class_index, SNAPSHOT_NO_CLASS);
+			continue;
+		}
+		size_t top = strlen(classes[sample.class_index]);
+
+		assert_memory_equal(sample.path, classes[sample.class_index], top);
+		assert_int_equal(sample.path[top], '/');
+	}
+	assert_int_equal(snapshot_by_path(s, N_PATHS, &number), -ERANGE);
+	snapshot_close(s);
+	free(image.data);
+}
+
+/* "name" of a file, "name/" of a directory, joined by blanks. */
+static const char *list(const struct snapshot *s, const char *directory, char *text)
+{
+	uint64_t cursor = 0;
+	struct snapshot_entry entry;
+	int r;
+
+	text[0] = '\0';
+	while ((r = snapshot_list(s, directory, strlen(directory), &cursor, &entry)) == 0) {
+		strncat(text, entry.name, entry.name_length);
+		strcat(text, entry.is_directory ? "/ " : " ");
+	}
+	assert_int_equal(r, -ENOENT);
+	return text;
+}
+
+static void test_list(void **state)
+{
+	struct image image = make_snapshot(paths, N_PATHS, 5, false);
+	struct snapshot *s = open_good(&image);
+	char text[256];
+
+	assert_string_equal(list(s, "", text), "README cat/ dog/ dog-big/ dogs/ zebra/ ");
+	assert_string_equal(list(s, "cat", text), "a.jpg z.jpg sub/ sub-x/ ");
+	assert_string_equal(list(s, "cat/sub", text), "9.jpg a.jpg b/ ");
+	assert_string_equal(list(s, "dog", text), "1.jpg 2.jpg ");
+	assert_string_equal(list(s, "do", text), "");
+	assert_string_equal(list(s, "README", text), "");
+	assert_string_equal(list(s, "zzz", text), "");
+	uint64_t cursor = UINT64_MAX;
+
+	assert_int_equal(snapshot_list(s, "", 0, &cursor, &(struct snapshot_entry){0}), -ENOENT);
+	snapshot_close(s);
+	free(image.data);
+}
+
+/* The order is total and agrees with the directories: against a plain definition, on many random pairs. */
+static void test_path_order(void **state)
+{
+	static const char letters[] = "a-/b";
+	struct path_text made[600];
+	uint64_t random = 5;
+	size_t n = 0;
+
+	while (n < 600) {
+		char *text = malloc(8);
+		size_t length = 0;
+
+		for (random = random * 6364136223846793005u + 1; length < 1 + (random >> 60) % 7; length++) {
+			random = random * 6364136223846793005u + 1;
+			text[length] = letters[random >> 62];
+		}
+		if (chunk_name_is_valid(text, length))
+			made[n++] = (struct path_text){text, length};
+		else
+			free(text);
+	}
+	for (size_t i = 0; i < n; i++) {
+		for (size_t j = 0; j < n; j++) {
+			int order = path_order_compare(made[i], made[j]);
+			bool same = made[i].length == made[j].length &&
+				    !memcmp(made[i].text, made[j].text, made[i].length);
+
+			assert_int_equal(order == 0, same);
+			assert_int_equal(order, -path_order_compare(made[j], made[i]));
+			/* Against directory j, sample i sorts as against any file in it. */
+			char in[16];
+
+			snprintf(in, sizeof(in), "%.*s/m", (int)made[j].length, made[j].text);
+			int in_directory = path_order_compare_directory(made[i], made[j]);
+			int in_file = path_order_compare(made[i], (struct path_text){in, made[j].length + 2});
+
+			assert_int_equal(in_directory == 0, path_is_below(made[i], made[j]));
+			if (in_directory != 0)
+				assert_int_equal(in_directory, in_file);
+		}
+	}
+	for (size_t i = 0; i < n; i++)
+		free((void *)made[i].text);
+}
+
+/* Calls every accessor with everything it could be asked. */
+static void use_accessors(const struct snapshot *s)
+{
+	struct snapshot_sample sample;
+	struct snapshot_chunk chunk;
+	const char *name;
+	size_t length, sum = 0;
+	uint64_t number;
+
+	for (uint64_t i = 0; i < N_PATHS + 1; i++) {
+		if (snapshot_sample_get(s, i, &sample) == 0)
+			for (size_t c = 0; c < sample.path_length; c++)
+				sum += (unsigned char)sample.path[c];
+		if (snapshot_by_path(s, i, &number) == 0)
+			snapshot_sample_get(s, number, &sample);
+		snapshot_chunk_get(s, i, &chunk);
+		if (snapshot_class_name(s, (uint32_t)i, &name, &length) == 0 && length)
+			sum += (unsigned char)name[length - 1];
+		if (i < N_PATHS)
+			snapshot_find(s, paths[i], strlen(paths[i]), &number);
+	}
+	for (const char *const *d = (const char *const[]){"", "cat", "cat/sub", "x", NULL}; *d; d++) {
+		uint64_t cursor = 0;
+		struct snapshot_entry entry;
+
+		for (int i = 0; i < 100 && snapshot_list(s, *d, strlen(*d), &cursor, &entry) == 0; i++)
+			sum += entry.name_length ? (unsigned char)entry.name[entry.name_length - 1] : 0;
+	}
+	assert_true(sum != 1); /* keeps the reads */
+}
+
+/* Padding between sections: no byte that means anything. */
+static bool in_a_gap(const struct snapshot_header *h, size_t at)
+{
+	bool inside = at < sizeof(*h);
+
+	for (int i = 0; i < SNAPSHOT_N_SECTIONS; i++)
+		inside |= at >= h->sections[i].offset && at < h->sections[i].offset + h->sections[i].bytes;
+	return !inside;
+}
+
+/* Every byte, flipped whole and by one bit: open or verify notices; the accessors stay inside anyway. */
+static void test_every_byte(void **state)
+{
+	struct image image = make_snapshot(paths, N_PATHS, 5, false);
+	struct snapshot_header header;
+	static const unsigned char flips[] = {0xff, 0x01, 0x80};
+
+	memcpy(&header, image.data, sizeof(header));
+	for (size_t at = 0; at < image.bytes; at++) {
+		for (size_t f = 0; f < sizeof(flips); f++) {
+			struct snapshot *s;
+
+			image.data[at] ^= flips[f];
+			if (open_snapshot_bytes(image.data, image.bytes, &s, NULL) == 0) {
+				use_accessors(s);
+				if (snapshot_verify(s, NULL) == 0 && !in_a_gap(&header, at))
+					fail_msg("byte %zu: not noticed", at);
+				snapshot_close(s);
+			}
+			image.data[at] ^= flips[f];
+		}
+	}
+	free(image.data);
+}
+
+static void test_every_truncation(void **state)
+{
+	struct image image = make_snapshot(paths, N_PATHS, 5, false);
+	struct snapshot *s;
+
+	for (size_t n = 0; n < image.bytes; n++)
+		assert_int_equal(open_snapshot_bytes(image.data, n, &s, NULL), -EBADMSG);
+	free(image.data);
+}
+
+static void sign(struct image *image)
+{
+	struct snapshot_header *h = (struct snapshot_header *)image->data;
+
+	for (int i = 0; i < SNAPSHOT_N_SECTIONS; i++)
+		if (h->sections[i].offset <= image->bytes &&
+		    h->sections[i].bytes <= image->bytes - h->sections[i].offset)
+			h->sections[i].xxh3 =
+			    checksum_xxh3(image->data + h->sections[i].offset, h->sections[i].bytes);
+	h->header_xxh3 = checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
+}
+
+/* The same with good checksums: what a hostile or broken writer could make. Nothing may be read outside. */
+static void test_signed_lies(void **state)
+{
+	static const unsigned char values[] = {0x00, 0x01, 0x7f, 0xff};
+	struct image image = make_snapshot(paths, N_PATHS, 5, false);
+
+	for (size_t at = 8; at < image.bytes; at++) {
+		unsigned char original = image.data[at];
+
+		for (size_t v = 0; v < sizeof(values); v++) {
+			struct image lie = {malloc(image.bytes), image.bytes};
+			struct snapshot *s;
+
+			memcpy(lie.data, image.data, image.bytes);
+			lie.data[at] = values[v];
+			sign(&lie);
+			if (open_snapshot_bytes(lie.data, lie.bytes, &s, NULL) == 0) {
+				use_accessors(s);
+				snapshot_verify(s, NULL);
+				snapshot_close(s);
+			}
+			free(lie.data);
+		}
+		image.data[at] = original;
+	}
+	free(image.data);
+}
+
+static void test_newer_version(void **state)
+{
+	struct image image = make_snapshot(paths, N_PATHS, 5, false);
+	struct snapshot *s;
+	struct error err = ERROR_INIT;
+
+	((struct snapshot_header *)image.data)->format = SNAPSHOT_VERSION + 1;
+	assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, &err), -EPROTONOSUPPORT);
+	assert_non_null(strstr(err.text, "update"));
+	free(image.data);
+}
+
+static void test_empty(void **state)
+{
+	struct image image = make_snapshot(NULL, 0, 5, false);
+	struct snapshot *s = open_good(&image);
+	uint64_t number, cursor = 0;
+
+	assert_int_equal(snapshot_info(s)->n_samples, 0);
+	assert_int_equal(snapshot_find(s, "a", 1, &number), -ENOENT);
+	assert_int_equal(snapshot_list(s, "", 0, &cursor, &(struct snapshot_entry){0}), -ENOENT);
+	snapshot_close(s);
+	free(image.data);
+}
+
+static void test_file_and_directory(void **state)
+{
+	static const char *const clash[] = {"a/b", "a.txt/x", "a/b/c"};
+	struct snapshot_builder *b;
+	struct error err = ERROR_INIT;
+	struct meta_chunk chunk = {.file_bytes = 8192, .payload_offset = 4096};
+	void *image;
+	size_t bytes;
+
+	assert_int_equal(snapshot_builder_new(&b), 0);
+	assert_int_equal(snapshot_builder_add_chunk(b, &chunk), 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		struct meta_path path = {
+		    .path = clash[i], .path_length = strlen(clash[i]), .record_index = i};
+
+		assert_int_equal(snapshot_builder_add_path(b, &path), 0);
+	}
+	assert_int_equal(snapshot_builder_finish(b, 1, 1, &image, &bytes, &err), -EEXIST);
+	assert_non_null(strstr(err.text, "'a/b'"));
+	snapshot_builder_free(b);
+}
+
+static void test_missing(void **state)
+{
+	struct snapshot *s;
+	struct error err = ERROR_INIT;
+
+	assert_int_equal(snapshot_open("/nowhere/at/all", &s, &err), -ENOENT);
+	assert_non_null(strstr(err.text, "dieselctl pack"));
+	assert_int_equal(snapshot_open("/dev/null", &s, &err), -ENOTDIR);
+	snapshot_close(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_classes_and_order),
+	    cmocka_unit_test(test_list),        cmocka_unit_test(test_path_order),
+	    cmocka_unit_test(test_every_byte),  cmocka_unit_test(test_every_truncation),
+	    cmocka_unit_test(test_signed_lies), cmocka_unit_test(test_newer_version),
+	    cmocka_unit_test(test_empty),       cmocka_unit_test(test_file_and_directory),
+	    cmocka_unit_test(test_missing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

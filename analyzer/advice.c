@@ -76,15 +76,18 @@ static void act_on_fetch(struct analysis *analysis)
 			 "or move it to faster storage or into memory");
 }
 
-/* Cores that neither the trainer nor the workers used, on average over the window. */
+/* Cores that nobody needed, on average over the window: neither the trainer nor the workers had them, nor did
+ * these wait for one that a neighbour had. */
 static double idle_cores(const struct analysis *analysis)
 {
 	double wall = (double)(analysis->window_end_ns - analysis->window_begin_ns);
-	double busy = (double)analysis->workers.cpu_ns + (double)analysis->share_ns[SHARE_DEVICE];
+	double busy = (double)analysis->workers.cpu_ns + (double)analysis->workers.queue_ns +
+		      (double)analysis->share_ns[SHARE_DEVICE] +
+		      (double)analysis->share_ns[SHARE_CPU_STARVED];
 
 	if (!analysis->n_cpus || wall <= 0)
 		return 0;
-	return (double)analysis->n_cpus - busy / wall;
+	return busy / wall < (double)analysis->n_cpus ? (double)analysis->n_cpus - busy / wall : 0;
 }
 
 /* One worker more takes the waits of a step in parallel with the step: at most both overlap wholly. */

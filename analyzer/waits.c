@@ -89,7 +89,7 @@ int data_waits_find(const struct timeline *timeline, const struct roles *roles,
 		r = data_waits_find_marks(roles->trainer, &waits);
 	} else if (roles->n_workers) {
 		waits.loader = LOADER_WORKERS;
-		r = data_waits_find_workers(roles, &waits);
+		r = data_waits_find_workers(timeline, roles, &waits);
 	} else {
 		waits.loader = LOADER_INLINE;
 		r = data_waits_find_inline(roles->trainer, checkpoints, &waits);

@@ -7,7 +7,7 @@
  *
  *   libdiesel  MARK_NEXT_BEGIN to MARK_NEXT_END on the trainer is the wait, exactly
  *   workers    from the trainer's first poll or read of a result pipe to the end of the handshake that
- *              follows (the tensors' descriptors come over a Unix socket)
+ *              follows (the tensors' descriptors come over a Unix socket) and of asking for one more batch
  *   inline     from the first file call after a step to the last one before the next, and on to the end of
  *              the last sample, whose decoding no call ends: one median gap between two samples
  *
@@ -42,7 +42,8 @@ void data_waits_free(struct data_waits *waits);
 int data_waits_add(struct data_waits *waits, struct data_wait wait);
 
 int data_waits_find_marks(const struct timeline_thread *trainer, struct data_waits *waits);
-int data_waits_find_workers(const struct roles *roles, struct data_waits *waits);
+int data_waits_find_workers(const struct timeline *timeline, const struct roles *roles,
+			    struct data_waits *waits);
 int data_waits_find_inline(const struct timeline_thread *trainer, const struct interval_list *checkpoints,
 			   struct data_waits *waits);
 

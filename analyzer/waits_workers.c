@@ -2,6 +2,7 @@
 #include "waits.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 #include "calls.h"
 
@@ -12,6 +13,8 @@
  */
 #define GAP_CPU_NS    UINT64_C(1500000)
 #define SOCKET_CPU_NS UINT64_C(10000000) /* unpickling a large batch between two descriptors */
+
+#define HANDOVER_CPU_NS UINT64_C(300000) /* from waking a thread to running into the GIL that it took */
 
 /* Calls that a handshake consists of. Locks are not among them: OpenMP's would chain on through the step. */
 static bool continues_handshake(const struct timeline_call *call)
@@ -49,6 +52,100 @@ static bool belongs(const struct timeline_thread *trainer, const struct data_wai
 	if (step_between(trainer, step_cursor, wait->begin_ns, call->end_ns))
 		return false;
 	return cpu_between(trainer, wait->end_ns, call->begin_ns) < limit_ns;
+}
+
+/* next() ends by asking for one more batch: it wakes a thread of its process that writes the index pipe, and
+ * may have to wait for the GIL, which that thread takes. With batches that came out of order before, this is
+ * all that next() shows. */
+struct request {
+	uint64_t begin_ns, end_ns;
+};
+
+struct requests {
+	struct request *items;
+	size_t n;
+};
+
+static int request_compare(const void *left, const void *right)
+{
+	const struct request *a = left, *b = right;
+
+	return a->begin_ns < b->begin_ns ? -1 : a->begin_ns > b->begin_ns;
+}
+
+static struct request request_of(const struct roles *roles, const struct timeline_thread *writer,
+				 uint64_t at_ns)
+{
+	const struct timeline_thread *trainer = roles->trainer;
+	struct timeline_piece piece = timeline_piece_at(trainer, at_ns, UINT64_MAX);
+	struct request request = {at_ns, at_ns + 1};
+
+	if (piece.state != STATE_CPU || piece.end_ns - at_ns > HANDOVER_CPU_NS)
+		return request;
+	piece = timeline_piece_at(trainer, piece.end_ns, UINT64_MAX);
+	if (piece.off && piece.off->waker_tid == writer->tid)
+		request.end_ns = piece.off->end_ns;
+	return request;
+}
+
+static int requests_collect(const struct timeline *timeline, const struct roles *roles,
+			    struct requests *ret_requests)
+{
+	struct requests requests = {0};
+	size_t n = 0;
+
+	for (size_t i = 0; i < timeline->n_threads; i++)
+		n += roles->of[i] == ROLE_HELPER ? timeline->threads[i].n_offs : 0;
+	requests.items = calloc(n + 1, sizeof(*requests.items));
+	if (!requests.items)
+		return -ENOMEM;
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &timeline->threads[i];
+		bool writes = false;
+
+		for (size_t k = 0; roles->of[i] == ROLE_HELPER && !writes && k < thread->n_calls; k++)
+			writes = call_is_pipe_write(&thread->calls[k]);
+		for (size_t k = 0; writes && k < thread->n_offs; k++)
+			if (thread->offs[k].waker_tid == roles->trainer->tid)
+				requests.items[requests.n++] =
+				    request_of(roles, thread, thread->offs[k].waking_ns);
+	}
+	qsort(requests.items, requests.n, sizeof(*requests.items), request_compare);
+	*ret_requests = requests;
+	return 0;
+}
+
+/* Waits that reads showed, in `reads`, and requests become the waits: a request right behind a wait ends it.
+ */
+static int merge_requests(const struct roles *roles, const struct data_waits *reads,
+			  const struct requests *requests, struct data_waits *waits)
+{
+	size_t i = 0, k = 0, step_cursor = 0;
+
+	while (i < reads->n || k < requests->n) {
+		struct data_wait *last = waits->n ? &waits->items[waits->n - 1] : NULL;
+		const struct request *request = &requests->items[k];
+
+		if (k == requests->n || (i < reads->n && reads->items[i].begin_ns <= request->begin_ns)) {
+			if (data_waits_add(waits, reads->items[i++]) < 0)
+				return -ENOMEM;
+			continue;
+		}
+		k++;
+		if (last && request->begin_ns <= last->end_ns) {
+			if (request->end_ns > last->end_ns)
+				last->end_ns = request->end_ns;
+		} else if (last &&
+			   !step_between(roles->trainer, &step_cursor, last->begin_ns, request->begin_ns) &&
+			   cpu_between(roles->trainer, last->end_ns, request->begin_ns) < GAP_CPU_NS) {
+			last->end_ns = request->end_ns;
+		} else if (data_waits_add(waits, (struct data_wait){.begin_ns = request->begin_ns,
+								    .end_ns = request->end_ns,
+								    .ready_ns = request->begin_ns}) < 0) {
+			return -ENOMEM;
+		}
+	}
+	return 0;
 }
 
 static int find_by_reads(const struct roles *roles, struct data_waits *waits)
@@ -100,9 +197,23 @@ static int find_by_wakes(const struct roles *roles, struct data_waits *waits)
 	return 0;
 }
 
-int data_waits_find_workers(const struct roles *roles, struct data_waits *waits)
+int data_waits_find_workers(const struct timeline *timeline, const struct roles *roles,
+			    struct data_waits *waits)
 {
+	struct requests requests = {0};
+	struct data_waits reads = {0};
+	int r;
+
 	if (!roles->reader)
 		return 0;
-	return roles->reader == roles->trainer ? find_by_reads(roles, waits) : find_by_wakes(roles, waits);
+	if (roles->reader != roles->trainer)
+		return find_by_wakes(roles, waits);
+	r = find_by_reads(roles, &reads);
+	if (r == 0)
+		r = requests_collect(timeline, roles, &requests);
+	if (r == 0)
+		r = merge_requests(roles, &reads, &requests, waits);
+	free(requests.items);
+	data_waits_free(&reads);
+	return r;
 }

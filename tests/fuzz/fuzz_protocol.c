@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parser of messages from clients. The first byte is the number of descriptors that came along. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/protocol.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	union wire_message *m;
+	size_t n;
+
+	if (size < 1)
+		return 0;
+	n = size - 1 < sizeof(*m) ? size - 1 : sizeof(*m);
+	/* On the heap and exactly as long as a datagram may leave it, for the sanitizer to see. */
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return 0;
+	memcpy(m, data + 1, n);
+	if (protocol_check(m, n, data[0]) == 0) {
+		/* What everybody relies on afterwards. */
+		if (m->header.type >= WIRE_N_TYPES || protocol_bytes((enum wire_type)m->header.type) != n ||
+		    data[0] > WIRE_MAX_FDS)
+			abort();
+		if (m->header.type == WIRE_ERROR && strlen(m->error.text) >= sizeof(m->error.text))
+			abort();
+		if (m->header.type == WIRE_OPEN_SESSION &&
+		    (m->open_session.rank >= m->open_session.world || m->open_session.batch == 0 ||
+		     m->open_session.offset >= m->open_session.stride))
+			abort();
+	}
+	free(m);
+	return 0;
+}

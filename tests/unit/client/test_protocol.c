@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "client/protocol.h"
+
+static size_t fds_of(enum wire_type type)
+{
+	switch (type) {
+	case WIRE_OPEN_DATASET:
+	case WIRE_SESSION_REPLY: return 2;
+	case WIRE_DATASET_REPLY:
+	case WIRE_SEGMENT_REPLY:
+	case WIRE_STATUS_REPLY: return 1;
+	case WIRE_ERROR:
+	case WIRE_HELLO:
+	case WIRE_HELLO_REPLY:
+	case WIRE_OPEN_SESSION:
+	case WIRE_SEEK:
+	case WIRE_SEEK_REPLY:
+	case WIRE_SEGMENT:
+	case WIRE_STOP:
+	case WIRE_STOP_REPLY:
+	case WIRE_STATUS:
+	case WIRE_KICK:
+	case WIRE_N_TYPES: break;
+	}
+	return 0;
+}
+
+static void make_valid(union wire_message *m, enum wire_type type)
+{
+	protocol_init(m, type);
+	if (type == WIRE_ERROR)
+		m->error.code = -ENOENT;
+	if (type == WIRE_HELLO || type == WIRE_HELLO_REPLY)
+		m->hello.magic = WIRE_MAGIC;
+	if (type == WIRE_OPEN_SESSION) {
+		m->open_session.world = 1;
+		m->open_session.batch = 1;
+		m->open_session.stride = 1;
+	}
+	if (type == WIRE_SESSION_REPLY) {
+		m->session_reply.n_slots = 3;
+		m->session_reply.batch = 1;
+		m->session_reply.window_chunks = 1;
+		m->session_reply.slot_bytes = 4096;
+	}
+	if (type == WIRE_SEGMENT_REPLY)
+		m->segment.bytes = 4096;
+}
+
+static void test_all_types(void **state)
+{
+	for (enum wire_type type = 0; type < WIRE_N_TYPES; type++) {
+		union wire_message m;
+		size_t bytes = protocol_bytes(type);
+
+		make_valid(&m, type);
+		assert_int_equal(protocol_check(&m, bytes, fds_of(type)), 0);
+		assert_int_equal(protocol_check(&m, bytes - 1, fds_of(type)), -EPROTO);
+		assert_int_equal(protocol_check(&m, bytes, fds_of(type) + 1), -EPROTO);
+		m.header.bytes++;
+		assert_int_equal(protocol_check(&m, bytes, fds_of(type)), -EPROTO);
+		assert_int_equal(protocol_check(&m, bytes + 1, fds_of(type)), -EPROTO);
+	}
+}
+
+static void test_header(void **state)
+{
+	union wire_message m = {0};
+
+	for (size_t n = 0; n <= sizeof(m.header); n++)
+		assert_int_equal(protocol_check(&m, n, 0), -EPROTO);
+	m.header.type = WIRE_N_TYPES;
+	m.header.bytes = 8;
+	assert_int_equal(protocol_check(&m, 8, 0), -EPROTO);
+	m.header.type = UINT32_MAX;
+	assert_int_equal(protocol_check(&m, 8, 0), -EPROTO);
+}
+
+/* Each line spoils one field of a valid OPEN_SESSION. */
+static void test_open_session_fields(void **state)
+{
+	static const struct {
+		size_t offset;
+		uint32_t value;
+	} spoil[] = {
+	    {offsetof(struct wire_open_session, flags), 4},
+	    {offsetof(struct wire_open_session, world), 0},
+	    {offsetof(struct wire_open_session, rank), 1},
+	    {offsetof(struct wire_open_session, batch), 0},
+	    {offsetof(struct wire_open_session, batch), WIRE_BATCH_MAX + 1},
+	    {offsetof(struct wire_open_session, stride), 0},
+	    {offsetof(struct wire_open_session, offset), 1},
+	    {offsetof(struct wire_open_session, window_chunks), WIRE_WINDOW_MAX + 1},
+	    {offsetof(struct wire_open_session, reserved), 1},
+	};
+
+	for (size_t i = 0; i < sizeof(spoil) / sizeof(spoil[0]); i++) {
+		union wire_message m;
+
+		make_valid(&m, WIRE_OPEN_SESSION);
+		memcpy((char *)&m + spoil[i].offset, &spoil[i].value, sizeof(spoil[i].value));
+		assert_int_equal(protocol_check(&m, sizeof(m.open_session), 0), -EPROTO);
+	}
+}
+
+static void test_texts_are_terminated(void **state)
+{
+	union wire_message m;
+
+	make_valid(&m, WIRE_ERROR);
+	memset(m.error.text, 'x', sizeof(m.error.text));
+	assert_int_equal(protocol_check(&m, sizeof(m.error), 0), -EPROTO);
+	make_valid(&m, WIRE_SESSION_REPLY);
+	memset(m.session_reply.notice, 'x', sizeof(m.session_reply.notice));
+	assert_int_equal(protocol_check(&m, sizeof(m.session_reply), 2), -EPROTO);
+	make_valid(&m, WIRE_ERROR);
+	m.error.code = 0;
+	assert_int_equal(protocol_check(&m, sizeof(m.error), 0), -EPROTO);
+	make_valid(&m, WIRE_HELLO);
+	m.hello.magic++;
+	assert_int_equal(protocol_check(&m, sizeof(m.hello), 0), -EPROTO);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_all_types),
+	    cmocka_unit_test(test_header),
+	    cmocka_unit_test(test_open_session_fields),
+	    cmocka_unit_test(test_texts_are_terminated),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,7 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-if(NOT TARGET diesel_daemon)
-  return()
-endif()
+foreach(module protocol ring)
+  diesel_unit_test(client/${module} USES diesel_client Threads::Threads)
+endforeach()
+foreach(module io options policy pool segment served)
+  diesel_unit_test(daemon/${module} USES diesel_daemon)
+  target_include_directories(test_daemon_${module} PRIVATE ${CMAKE_SOURCE_DIR}/daemon)
+endforeach()
+diesel_fuzz_target(client/protocol USES diesel_client)
+
+# A client for the scripts below; also measures (--touch).
 add_executable(daemon_probe ${CMAKE_SOURCE_DIR}/tests/integration/daemon_probe.c)
 target_compile_options(daemon_probe PRIVATE ${DIESEL_WARNINGS})
 target_link_libraries(daemon_probe PRIVATE diesel_client diesel_dataset diesel_base)
+foreach(subject serving lifecycle damage)
+  diesel_script_test(integration dieseld_${subject}
+    /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_dieseld_${subject}.py)
+endforeach()

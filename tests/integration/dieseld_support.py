@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real dieseld on a socket of its own, datasets to serve, and the probe that reads and checks them."""
+import atexit
+import ctypes
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
+LIB = os.environ.get("DIESEL_LIB", os.path.join(BIN, "../lib"))
+CTL = os.environ.get("DIESELCTL", os.path.join(BIN, "dieselctl"))
+SCRATCH = tempfile.mkdtemp(prefix="diesel-test-")
+atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
+os.chmod(SCRATCH, 0o755)
+MIB = 1 << 20
+
+
+def require(path):
+    if not os.access(path, os.X_OK):
+        print(f"skipped: {path} is not built")
+        sys.exit(77)
+
+
+def make_source(name, n, sizes, seed=1):
+    """n files of random bytes in seven class folders; sizes: a function of a random.Random."""
+    root, rng = os.path.join(SCRATCH, name + ".src"), random.Random(seed)
+    for i in range(n):
+        folder = os.path.join(root, f"class{i % 7}")
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, f"{i:06d}.bin"), "wb") as f:
+            f.write(rng.randbytes(sizes(rng)))
+    return root
+
+
+def pack(source, name, chunk="4M"):
+    dataset = os.path.join(SCRATCH, name)
+    subprocess.run([CTL, "pack", source, dataset, "--chunk-size", chunk], check=True, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL)
+    return dataset
+
+
+_datasets = {}
+
+
+def dataset(kind):
+    """(dataset, source): "packed" 48 MiB of equal samples of 4 KiB, "views" about 40 MiB of unequal ones."""
+    if kind not in _datasets:
+        source = make_source(kind, *((12288, lambda rng: 4096) if kind == "packed" else
+                                     (2000, lambda rng: rng.randint(0, 40000))))
+        _datasets[kind] = pack(source, kind), source
+    return _datasets[kind]
+
+
+def chunk_files(path):
+    folder = os.path.join(path, "chunks")
+    return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".chunk"))
+
+
+class Daemon:
+    def __init__(self, *options, cache="256M", socket=None):
+        self.socket = socket or tempfile.mktemp(prefix="s", dir=SCRATCH)
+        self.command = [os.path.join(BIN, "dieseld"), "--socket", self.socket, "--cache", cache, *options]
+        self.start()
+
+    def start(self):
+        read, write = os.pipe()
+        self.log = tempfile.TemporaryFile(mode="w+")
+        self.process = subprocess.Popen(self.command + ["--ready-fd", str(write)], pass_fds=[write],
+                                        stderr=self.log)
+        os.close(write)
+        ready = os.read(read, 16)
+        os.close(read)
+        if ready != b"ready\n":
+            self.process.wait()
+            raise RuntimeError("dieseld did not start: " + self.output())
+
+    def output(self):
+        self.log.seek(0)
+        return self.log.read()
+
+    def status(self):
+        library = ctypes.CDLL(os.path.join(LIB, "libdiesel.so"))
+        text, error = ctypes.c_char_p(), ctypes.create_string_buffer(512)
+        if library.diesel_status(self.socket.encode(), ctypes.byref(text), error, 512) < 0:
+            raise RuntimeError(error.value.decode())
+        return json.loads(text.value)
+
+    def wait_for(self, what, predicate):
+        for _ in range(1000):
+            status = self.status()
+            if predicate(status):
+                return status
+            time.sleep(0.01)
+        raise AssertionError(f"{what} did not happen: {status}")
+
+    def resident_bytes(self):
+        with open(f"/proc/{self.process.pid}/status") as f:
+            return next(int(line.split()[1]) for line in f if line.startswith("VmRSS:")) * 1024
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=30)
+
+
+def probe_command(daemon, path, *options, program=None):
+    return [program or os.path.join(BIN, "daemon_probe"), "--dataset", path, "--socket", daemon.socket,
+            *map(str, options)]
+
+
+def start_probe(daemon, path, *options, **more):
+    return subprocess.Popen(probe_command(daemon, path, *options), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, **more)
+
+
+def finish_probe(process):
+    """Its JSON object and what it said; the probe ends with 1 at the first wrong byte, label or order."""
+    out, said = process.communicate(timeout=120)
+    if process.returncode != 0:
+        raise AssertionError(f"probe: {said}")
+    return json.loads(out.strip().splitlines()[-1]), said
+
+
+def probe(daemon, path, *options):
+    return finish_probe(start_probe(daemon, path, *options))[0]
+
+
+class Case(unittest.TestCase):
+    def daemon(self, *options, **more):
+        daemon = Daemon(*options, **more)
+        self.addCleanup(lambda: self.assertEqual(daemon.stop() if daemon.process.poll() is None else 0, 0,
+                                                 daemon.output()))
+        return daemon
+
+    def refused(self, daemon, path, *options, **more):
+        result = subprocess.run(probe_command(daemon, path, *options, **more), capture_output=True, text=True,
+                                timeout=60)
+        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        self.assertEqual(len(result.stderr.strip().splitlines()), 1, "one line: " + result.stderr)
+        return result.stderr
+
+
+def main():
+    for program in (CTL, os.path.join(BIN, "dieseld"), os.path.join(BIN, "daemon_probe")):
+        require(program)
+    unittest.main(verbosity=2)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that come, go and die."""
+import os
+import signal
+import socket
+import subprocess
+import time
+
+from dieseld_support import BIN, Case, Daemon, SCRATCH, dataset, finish_probe, main, probe, start_probe
+
+
+class Clients(Case):
+    def test_a_killed_client_leaves_nothing(self):
+        daemon = self.daemon()
+        for kind in ("packed", "views"):
+            path, _ = dataset(kind)
+            p = start_probe(daemon, path, "--hold", 4, "--max-batches", 6, "--wait")
+            self.assertEqual(p.stdout.readline(), "holding\n")
+            status = daemon.wait_for("holding", lambda s: s["sessions"][0]["held"] == 4)
+            if kind == "views":
+                self.assertGreater(status["cache"]["pinned_chunks"], 0)
+            p.send_signal(signal.SIGKILL)
+            p.communicate()
+            status = daemon.wait_for("the session's end", lambda s: not s["sessions"])
+            self.assertEqual(status["cache"]["pinned_chunks"], 0)
+            self.assertEqual(status["cache"]["slot_bytes"], 0)
+        self.assertEqual(probe(daemon, dataset("views")[0], "--source", dataset("views")[1])["samples"], 2000)
+
+    def test_a_client_that_sleeps_costs_nothing(self):
+        """A full ring is a quiet daemon."""
+        daemon = self.daemon()
+        p = start_probe(daemon, dataset("packed")[0], "--max-batches", 1, "--wait")
+        self.assertEqual(p.stdout.readline(), "holding\n")
+        daemon.wait_for("a full ring", lambda s: s["sessions"][0]["waits_for"] == "client")
+
+        def cpu_ticks():
+            with open(f"/proc/{daemon.process.pid}/stat") as f:
+                return sum(map(int, f.read().rsplit(")")[1].split()[11:13]))
+
+        before = cpu_ticks()
+        time.sleep(1)
+        self.assertLessEqual(cpu_ticks() - before, 5)
+        p.communicate()
+
+    def test_a_client_that_talks_nonsense_is_cut_off(self):
+        daemon = self.daemon()
+        path, source = dataset("views")
+        p = start_probe(daemon, path, "--source", source, "--pause-us", 2000)
+        for message in (b"", b"x", b"\0" * 8, os.urandom(64), os.urandom(4000),
+                        (3).to_bytes(4, "little") + (16).to_bytes(4, "little") + bytes(8)):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+                s.connect(daemon.socket)
+                s.settimeout(10)
+                s.send(message)
+                if message:
+                    self.assertEqual(s.recv(1000), b"")
+        hello = b"".join(v.to_bytes(4, "little") for v in (1, 24, 0x4c534944, 1, 0, 0))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+            s.connect(daemon.socket)
+            s.send(hello)
+            s.recv(1000)
+            # Descriptors that are no dataset: a pipe and the daemon's own socket path.
+            read, write = os.pipe()
+            request = (3).to_bytes(4, "little") + (16).to_bytes(4, "little") + bytes(8)
+            socket.send_fds(s, [request], [read, write])
+            self.assertEqual(s.recv(1000)[:4], bytes(4))  # an ERROR message
+            os.close(read)
+            os.close(write)
+        self.assertEqual(finish_probe(p)[0]["samples"], 2000)
+
+    def test_another_version_is_told_so(self):
+        daemon = self.daemon()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+            s.connect(daemon.socket)
+            s.send(b"".join(v.to_bytes(4, "little") for v in (1, 24, 0x4c534944, 99, 0, 0)))
+            self.assertIn(b"protocol 1 and the client 99", s.recv(1000))
+
+
+class Restart(Case):
+    def test_killed_in_mid_epoch(self):
+        for kind, samples in (("packed", 12288), ("views", 2000)):
+            with self.subTest(kind=kind):
+                daemon = self.daemon()
+                path, source = dataset(kind)
+                p = start_probe(daemon, path, "--source", source, "--pause-us", 10000, "--reconnect-ms", 30000,
+                                "--hold", 2, "--epochs", 2)
+                daemon.wait_for("progress", lambda s: s["sessions"] and s["sessions"][0]["delivered"] > 12)
+                daemon.kill()
+                time.sleep(0.3)
+                daemon.start()
+                daemon.wait_for("progress", lambda s: s["sessions"] and s["sessions"][0]["delivered"] > 12)
+                daemon.kill()
+                daemon.start()
+                result, said = finish_probe(p)
+                # The probe compares each batch with the plan: none lost, none twice.
+                self.assertEqual(result["samples"], 2 * samples)
+                self.assertIn("went away", said)
+                self.assertIn("is back", said)
+
+    def test_it_does_not_come_back(self):
+        daemon = self.daemon()
+        p = start_probe(daemon, dataset("packed")[0], "--pause-us", 10000, "--reconnect-ms", 300)
+        daemon.wait_for("progress", lambda s: s["sessions"] and s["sessions"][0]["delivered"] > 12)
+        daemon.kill()
+        out, said = p.communicate(timeout=60)
+        self.assertEqual(p.returncode, 1)
+        self.assertIn("did not come back within 0.3 s", said)
+
+
+class Starting(Case):
+    def start_fails(self, *options):
+        result = subprocess.run([os.path.join(BIN, "dieseld"), *options], capture_output=True, text=True, timeout=30)
+        self.assertEqual(result.stdout, "")
+        self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
+        return result.returncode, result.stderr
+
+    def test_two_daemons_on_one_socket(self):
+        daemon = self.daemon()
+        code, text = self.start_fails("--socket", daemon.socket)
+        self.assertEqual(code, 1)
+        self.assertIn(f"pid {daemon.process.pid}", text)
+        self.assertEqual(probe(daemon, dataset("views")[0])["samples"], 2000)
+
+    def test_a_dead_daemons_socket_is_replaced(self):
+        daemon = self.daemon()
+        daemon.kill()
+        self.assertTrue(os.path.exists(daemon.socket))
+        self.assertEqual(probe(self.daemon(socket=daemon.socket), dataset("views")[0])["samples"], 2000)
+
+    def test_bad_places(self):
+        code, text = self.start_fails("--socket", os.path.join(SCRATCH, "missing/s"))
+        self.assertEqual(code, 1)
+        self.assertIn("directory does not exist", text)
+        file = os.path.join(SCRATCH, "file")
+        with open(file, "w") as f:
+            f.write("precious")
+        self.assertIn("is no socket", self.start_fails("--socket", file)[1])
+        with open(file) as f:
+            self.assertEqual(f.read(), "precious")
+        self.assertEqual(self.start_fails("--workers", "many")[0], 2)
+
+    def test_stops_while_it_serves(self):
+        daemon = Daemon()
+        p = start_probe(daemon, dataset("packed")[0], "--pause-us", 5000)
+        daemon.wait_for("progress", lambda s: s["sessions"] and s["sessions"][0]["delivered"] > 2)
+        self.assertEqual(daemon.stop(), 0, daemon.output())
+        self.assertFalse(os.path.exists(daemon.socket))
+        p.communicate(timeout=60)
+        self.assertEqual(p.returncode, 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What arrives is what was packed, in the order that the plan says, within the memory that was granted."""
+import os
+import time
+
+from dieseld_support import MIB, Case, chunk_files, dataset, finish_probe, main, probe, start_probe
+
+
+class Order(Case):
+    def check(self, kind, *options, daemon=None, batch=64):
+        path, source = dataset(kind)
+        return probe(daemon or self.daemon(), path, "--source", source, "--batch", batch, *options)
+
+    def test_every_sample_once_packed(self):
+        result = self.check("packed", "--epochs", 2)
+        self.assertEqual(result["samples"], 2 * 12288)
+
+    def test_every_sample_once_views(self):
+        result = self.check("views", "--epochs", 2)
+        self.assertEqual(result["samples"], 2 * 2000)
+
+    def test_storage_order(self):
+        self.assertEqual(self.check("packed", "--no-shuffle")["samples"], 12288)
+
+    def test_batches_of_odd_sizes(self):
+        daemon = self.daemon()
+        for kind, batch in (("packed", 1000), ("views", 1), ("views", 777), ("views", 5000), ("packed", 100000)):
+            with self.subTest(kind=kind, batch=batch):
+                n = 12288 if kind == "packed" else 2000
+                self.assertEqual(self.check(kind, daemon=daemon, batch=batch)["samples"], n)
+
+    def test_drop_last(self):
+        self.assertEqual(self.check("views", "--drop-last", batch=300)["samples"], 1800)
+
+    def test_ranks_share_an_epoch(self):
+        path, source = dataset("views")
+        daemon = self.daemon()
+        probes = [start_probe(daemon, path, "--source", source, "--batch", 50, "--rank", r, "--world", 3)
+                  for r in range(3)]
+        results = [finish_probe(p)[0] for p in probes]
+        self.assertEqual(sum(r["samples"] for r in results), 2000)
+        self.assertEqual(len({r["n_batches"] for r in results}), 1)
+
+    def test_workers_share_a_rank(self):
+        path, source = dataset("packed")
+        daemon = self.daemon()
+        probes = [start_probe(daemon, path, "--source", source, "--batch", 100, "--stride", 3, "--offset", o)
+                  for o in range(3)]
+        self.assertEqual(sum(finish_probe(p)[0]["samples"] for p in probes), 12288)
+
+    def test_more_workers_than_batches(self):
+        result = self.check("views", "--stride", 100, "--offset", 99, "--epochs", 3, batch=100)
+        self.assertEqual(result["samples"], 0)
+
+    def test_resume_and_seek(self):
+        daemon = self.daemon()
+        whole = self.check("packed", daemon=daemon, batch=128)["batches"]
+        self.assertEqual(self.check("packed", "--first", 60, "--epoch", 5, daemon=daemon, batch=128)["batches"],
+                         whole - 60)
+        # Three batches, then from the seventh before the end of another epoch.
+        result = self.check("packed", "--seek", f"9:{whole - 7}", daemon=daemon, batch=128)
+        self.assertEqual(result["batches"], 3 + 7)
+        result = self.check("views", "--seek", "2:0", "--hold", 3, daemon=daemon)
+        self.assertEqual(result["batches"], 3 + 32)
+
+    def test_holding_as_many_as_allowed(self):
+        for kind in ("packed", "views"):
+            self.check(kind, "--hold", 7, batch=50)
+
+    def test_scribbling_harms_nobody(self):
+        path, source = dataset("packed")
+        daemon = self.daemon()
+        probes = [start_probe(daemon, path, "--source", source, "--batch", 64, "--scribble", "--epochs", 2)
+                  for _ in range(2)]
+        for p in probes:
+            self.assertEqual(finish_probe(p)[0]["samples"], 2 * 12288)
+
+
+class Sharing(Case):
+    def test_one_read_a_chunk_for_two_clients(self):
+        path, source = dataset("packed")
+        daemon = self.daemon()
+        probes = [start_probe(daemon, path, "--source", source, "--batch", 64, "--seed", seed, "--epochs", 2)
+                  for seed in range(2)]
+        for p in probes:
+            finish_probe(p)
+        self.assertEqual(daemon.status()["cache"]["reads"], len(chunk_files(path)))
+
+    def test_two_datasets_at_once(self):
+        daemon = self.daemon()
+        probes = [start_probe(daemon, dataset(kind)[0], "--source", dataset(kind)[1], "--epochs", 2)
+                  for kind in ("packed", "views")]
+        for p in probes:
+            finish_probe(p)
+
+    def test_without_io_uring_the_same(self):
+        path, source = dataset("views")
+        digests = set()
+        for options, engine in (((), None), (("--no-io-uring",), "threads")):
+            daemon = self.daemon(*options)
+            digests.add(probe(daemon, path, "--source", source)["digest"])
+            if engine:
+                self.assertEqual(daemon.status()["io"], engine)
+        self.assertEqual(len(digests), 1)
+
+
+class SmallCache(Case):
+    def test_dataset_larger_than_the_cache(self):
+        for kind in ("packed", "views"):
+            with self.subTest(kind=kind):
+                path, source = dataset(kind)
+                chunks = len(chunk_files(path))
+                daemon = self.daemon("--window", "2", "--batches", "3", "--prefetch", "1", cache="32M")
+                probe(daemon, path, "--source", source, "--epochs", 3, "--batch", 32)
+                cache = daemon.status()["cache"]
+                self.assertGreater(cache["evictions"], 0)
+                # What is kept is read once; nothing is read twice in an epoch.
+                self.assertLess(cache["reads"], 3 * chunks)
+                self.assertGreater(cache["kept_bytes"], 0)
+
+    def test_resident_memory_is_bounded(self):
+        if any(name in os.environ.get("DIESEL_BIN", "") for name in ("asan", "tsan")):
+            self.skipTest("a sanitizer's own memory counts as resident")
+        path, source = dataset("packed")
+        daemon = self.daemon(cache="24M")
+        p = start_probe(daemon, path, "--source", source, "--epochs", 4, "--batch", 256)
+        peak = 0
+        while p.poll() is None:
+            peak = max(peak, daemon.resident_bytes())
+            time.sleep(0.002)
+        finish_probe(p)
+        self.assertLess(peak, (24 + 64) * MIB)
+        self.assertGreater(peak, 12 * MIB)
+
+    def test_many_sessions_in_a_small_cache_end(self):
+        daemon = self.daemon("--window", "1", "--prefetch", "4", "--batches", "3", cache="64M")
+        probes = [start_probe(daemon, dataset(kind)[0], "--source", dataset(kind)[1], "--epochs", 2, "--batch", 32,
+                              "--seed", seed) for seed in range(3) for kind in ("packed", "views")]
+        n = 0
+        for p in probes:
+            try:
+                finish_probe(p)
+                n += 1
+            except AssertionError as refusal:
+                self.assertIn("--cache", str(refusal))
+        self.assertGreaterEqual(n, 2)
+
+    def test_the_window_is_reduced_with_a_notice(self):
+        path, source = dataset("packed")
+        p = start_probe(self.daemon("--window", "8", cache="32M"), path, "--source", source)
+        result, said = finish_probe(p)
+        self.assertLess(result["window"], 8)
+        self.assertIn("--cache", said)
+
+    def test_what_cannot_fit_is_refused(self):
+        path, _ = dataset("packed")
+        text = self.refused(self.daemon(cache="16M"), path, "--batch", 2048)
+        self.assertIn("--cache", text)
+        text = self.refused(self.daemon(cache="16M"), path, "--window", 12)
+        self.assertIn("smaller window", text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include "policy.h"
+
+#define MIB (1u << 20)
+
+static void test_need(void **state)
+{
+	static const struct {
+		struct policy_shape shape;
+		uint64_t need;
+	} table[] = {
+	    /* 10 chunks of 2,000; a batch at a window's edge touches two windows */
+	    {{.n_samples = 20000, .n_chunks = 10, .batch = 256, .window_chunks = 2, .n_slots = 8}, 4},
+	    /* a batch cannot touch more chunks than it has samples, or than there are */
+	    {{.n_samples = 20000, .n_chunks = 10, .batch = 3, .window_chunks = 4, .n_slots = 8}, 3},
+	    {{.n_samples = 20000, .n_chunks = 10, .batch = 256, .window_chunks = 8, .n_slots = 8}, 10},
+	    /* a batch over several windows */
+	    {{.n_samples = 20000, .n_chunks = 200, .batch = 250, .window_chunks = 1, .n_slots = 8}, 4},
+	    /* views: nine batches of 64 in a row span 576 of 150 a window: five windows and an edge */
+	    {{.n_samples = 75000,
+	      .n_chunks = 1000,
+	      .batch = 64,
+	      .batch_step = 64,
+	      .window_chunks = 2,
+	      .n_slots = 8,
+	      .views = true},
+	     10},
+	    /* views of one rank of many: each batch may lie in windows of its own */
+	    {{.n_samples = 75000,
+	      .n_chunks = 1000,
+	      .batch = 64,
+	      .batch_step = 64 * 1000,
+	      .window_chunks = 2,
+	      .n_slots = 3,
+	      .views = true},
+	     16},
+	    /* fewer samples than chunks (nearly empty chunks) must not divide by zero */
+	    {{.n_samples = 3, .n_chunks = 5, .batch = 2, .window_chunks = 1, .n_slots = 3}, 2},
+	};
+
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		uint64_t need = policy_need_chunks(&table[i].shape);
+
+		if (need != table[i].need)
+			fail_msg("line %zu: %lu instead of %lu", i, need, table[i].need);
+	}
+}
+
+static void test_default_window(void **state)
+{
+	/* everything fits: as wanted, or all there is */
+	assert_int_equal(policy_default_window(1024 * MIB, 8 * MIB, 10, 8), 8);
+	assert_int_equal(policy_default_window(1024 * MIB, 8 * MIB, 5, 8), 5);
+	/* larger than the cache: twice the window within a quarter of it */
+	assert_int_equal(policy_default_window(1024 * MIB, 8 * MIB, 1000, 8), 8);
+	assert_int_equal(policy_default_window(256 * MIB, 8 * MIB, 1000, 8), 4);
+	assert_int_equal(policy_default_window(32 * MIB, 8 * MIB, 1000, 8), 1);
+}
+
+static void test_fit_slots(void **state)
+{
+	struct policy_shape shape = {.n_slots = 8, .slot_bytes = 10 * MIB};
+
+	policy_fit_slots(&shape, 1000u * MIB, 3);
+	assert_int_equal(shape.n_slots, 8);
+	policy_fit_slots(&shape, 200u * MIB, 3);
+	assert_int_equal(shape.n_slots, 5);
+	policy_fit_slots(&shape, 1 * MIB, 3);
+	assert_int_equal(shape.n_slots, 3);
+}
+
+static void test_join_need(void **state)
+{
+	assert_int_equal(policy_join_need(100, 10, 5), 15);
+	assert_int_equal(policy_join_need(100, 90, 50), 100);
+}
+
+#define BUSY(...)                                                                                            \
+	{                                                                                                    \
+		.busy = true, __VA_ARGS__                                                                    \
+	}
+#define CHUNK(d, ...)                                                                                        \
+	{                                                                                                    \
+		.distance = (d), __VA_ARGS__                                                                 \
+	}
+
+static void test_victim(void **state)
+{
+	static const struct {
+		struct policy_segment segments[4];
+		uint32_t distance;
+		bool over_kept;
+		long victim;
+	} table[] = {
+	    {{BUSY(), BUSY(), BUSY(), BUSY()}, 0, false, -1},
+	    /* an idle dataset first, kept or not; the one used longest ago */
+	    {{CHUNK(POLICY_NEVER), CHUNK(POLICY_NEVER, .idle = true, .kept = true, .last_use = 9),
+	      CHUNK(POLICY_NEVER, .idle = true, .last_use = 3), BUSY()},
+	     5,
+	     false,
+	     2},
+	    /* then a transient one that nobody wants; never a kept one for read-ahead */
+	    {{CHUNK(3), CHUNK(POLICY_NEVER, .last_use = 5), CHUNK(POLICY_NEVER, .kept = true, .last_use = 1),
+	      BUSY()},
+	     5,
+	     false,
+	     1},
+	    {{CHUNK(3), CHUNK(POLICY_NEVER, .kept = true), BUSY(), BUSY()}, 5, false, -1},
+	    /* more is kept than should be: kept counts as transient */
+	    {{CHUNK(3), CHUNK(POLICY_NEVER, .kept = true), BUSY(), BUSY()}, 5, true, 1},
+	    /* who waits may take kept ones, then read-ahead, the farthest; never what another one waits for
+	     */
+	    {{CHUNK(3), CHUNK(POLICY_NEVER, .kept = true), CHUNK(9), BUSY()}, 0, false, 1},
+	    {{CHUNK(3), CHUNK(0), CHUNK(9), CHUNK(9, .kept = true, .last_use = 4)}, 0, false, 2},
+	    {{CHUNK(0), CHUNK(0), CHUNK(0), BUSY()}, 0, false, -1},
+	};
+
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		long victim = policy_pick_victim(table[i].segments, 4, table[i].distance, table[i].over_kept);
+
+		if (victim != table[i].victim)
+			fail_msg("line %zu: %ld instead of %ld", i, victim, table[i].victim);
+	}
+}
+
+static void test_fetch(void **state)
+{
+	const struct policy_fetch fetches[] = {{7, 1}, {2, 9}, {2, 4}, {3, 0}}, waiting[] = {{1, 0}, {0, 8}};
+
+	assert_int_equal(policy_pick_fetch(fetches, 0), -1);
+	assert_int_equal(policy_pick_fetch(fetches, 4), 2); /* nearest, and served longest ago */
+	assert_int_equal(policy_pick_fetch(waiting, 2), 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_need),      cmocka_unit_test(test_default_window),
+	    cmocka_unit_test(test_fit_slots), cmocka_unit_test(test_join_need),
+	    cmocka_unit_test(test_victim),    cmocka_unit_test(test_fetch),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

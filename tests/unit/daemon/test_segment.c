@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "segment.h"
+
+static void test_only_we_may_write(void **state)
+{
+	struct shared_memory m;
+	uint8_t *theirs;
+
+	assert_int_equal(shared_memory_new("test", 8192, false, &m), 0);
+	m.data[0] = 1;
+	/* What a client with the descriptor can and cannot do. */
+	assert_ptr_equal(mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, m.fd, 0), MAP_FAILED);
+	assert_int_equal(write(m.fd, "x", 1), -1);
+	assert_int_equal(ftruncate(m.fd, 0), -1);
+	assert_int_equal(ftruncate(m.fd, 1 << 20), -1);
+	assert_int_equal(fallocate(m.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+	assert_int_equal(fcntl(m.fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+	theirs = mmap(NULL, 8192, PROT_READ, MAP_SHARED, m.fd, 0);
+	assert_ptr_not_equal(theirs, MAP_FAILED);
+	assert_int_equal(mprotect(theirs, 8192, PROT_READ | PROT_WRITE), -1);
+	/* We go on writing, and they see it. */
+	m.data[0] = 2;
+	assert_int_equal(theirs[0], 2);
+	munmap(theirs, 8192);
+	shared_memory_free(&m);
+	shared_memory_free(&m);
+}
+
+static void test_private_writes_stay_private(void **state)
+{
+	struct shared_memory m;
+	uint8_t *theirs;
+
+	assert_int_equal(shared_memory_new("test", 4096, false, &m), 0);
+	m.data[5] = 1;
+	theirs = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, m.fd, 0);
+	assert_ptr_not_equal(theirs, MAP_FAILED);
+	theirs[5] = 9;
+	assert_int_equal(m.data[5], 1);
+	m.data[5] = 3;
+	/* After the release the next batch shows, not the holder's own copy. */
+	assert_int_equal(madvise(theirs, 4096, MADV_DONTNEED), 0);
+	assert_int_equal(theirs[5], 3);
+	munmap(theirs, 4096);
+	shared_memory_free(&m);
+}
+
+static void test_control_memory_keeps_its_size(void **state)
+{
+	struct shared_memory m;
+	uint8_t *theirs;
+
+	assert_int_equal(shared_memory_new("test", 4096, true, &m), 0);
+	theirs = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, m.fd, 0);
+	assert_ptr_not_equal(theirs, MAP_FAILED);
+	theirs[0] = 7;
+	assert_int_equal(m.data[0], 7);
+	assert_int_equal(ftruncate(m.fd, 0), -1); /* would be a bus error in the daemon */
+	munmap(theirs, 4096);
+	shared_memory_free(&m);
+}
+
+static void test_copy_is_immutable(void **state)
+{
+	int file = memfd_create("file", MFD_CLOEXEC), copy;
+	char text[6] = "";
+
+	assert_int_equal(write(file, "hello", 5), 5);
+	assert_int_equal(shared_memory_copy_file("copy", file, 9, &copy), -EBADMSG);
+	assert_int_equal(shared_memory_copy_file("copy", file, 5, &copy), 0);
+	assert_int_equal(pwrite(file, "HELLO", 5, 0), 5);
+	assert_int_equal(pread(copy, text, 5, 0), 5);
+	assert_string_equal(text, "hello");
+	assert_int_equal(pwrite(copy, "x", 1, 0), -1);
+	close(copy);
+	close(file);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_only_we_may_write),
+	    cmocka_unit_test(test_private_writes_stay_private),
+	    cmocka_unit_test(test_control_memory_keeps_its_size),
+	    cmocka_unit_test(test_copy_is_immutable),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

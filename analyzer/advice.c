@@ -59,23 +59,6 @@ __attribute__((format(printf, 4, 5))) static void action_add(struct analysis *an
 	va_end(arguments);
 }
 
-static void act_on_fetch(struct analysis *analysis)
-{
-	double fetch = analysis_share_ratio(analysis, SHARE_FETCH_STALL);
-	bool diesel = analysis->loader == LOADER_DIESEL;
-
-	if (fetch < NOTABLE_SHARE)
-		return;
-	action_add(analysis, gain_of(fetch),
-		   analysis->method == METHOD_WALK && analysis->loader == LOADER_WORKERS ? CONFIDENCE_MEDIUM
-											 : CONFIDENCE_HIGH,
-		   "%s",
-		   diesel
-		       ? "Give dieseld a larger cache or a deeper prefetch: it still waits for storage"
-		       : "Make reading cheaper: pack the dataset (dieselctl pack) and serve it with dieseld, "
-			 "or move it to faster storage or into memory");
-}
-
 /* Cores that nobody needed, on average over the window: neither the trainer nor the workers had them, nor did
  * these wait for one that a neighbour had. */
 static double idle_cores(const struct analysis *analysis)
@@ -88,6 +71,28 @@ static double idle_cores(const struct analysis *analysis)
 	if (!analysis->n_cpus || wall <= 0)
 		return 0;
 	return busy / wall < (double)analysis->n_cpus ? (double)analysis->n_cpus - busy / wall : 0;
+}
+
+static void act_on_fetch(struct analysis *analysis)
+{
+	double fetch = analysis_share_ratio(analysis, SHARE_FETCH_STALL);
+	bool diesel = analysis->loader == LOADER_DIESEL;
+	uint32_t n = analysis->workers.n_at_once;
+
+	if (fetch < NOTABLE_SHARE)
+		return;
+	action_add(analysis, gain_of(fetch),
+		   analysis->method == METHOD_WALK && analysis->loader == LOADER_WORKERS ? CONFIDENCE_MEDIUM
+											 : CONFIDENCE_HIGH,
+		   "%s",
+		   diesel
+		       ? "Give dieseld a larger cache or a deeper prefetch: it still waits for storage"
+		       : "Make reading cheaper: pack the dataset (dieselctl pack) and serve it with dieseld, "
+			 "or move it to faster storage or into memory");
+	if (analysis->loader == LOADER_WORKERS && n && analysis->workers.fetch_ns > analysis->workers.cpu_ns)
+		action_add(analysis, gain_of(fetch / 2), CONFIDENCE_LOW,
+			   "Use %u workers instead of %u, if the storage serves several readers at once",
+			   2 * n, n);
 }
 
 /* One worker more takes the waits of a step in parallel with the step: at most both overlap wholly. */
@@ -113,8 +118,8 @@ static void act_on_prep(struct analysis *analysis)
 		return;
 	if (analysis->loader == LOADER_WORKERS && n && idle >= 0.5) {
 		uint32_t more = n + (uint32_t)(idle + 0.5);
-		/* The wait cannot shrink by more than the number of workers grows. */
-		double share = wait_share(analysis) * (1 - (double)n / (double)more);
+		/* The stall cannot shrink by more than the number of workers grows. */
+		double share = prep * (1 - (double)n / (double)more);
 
 		action_add(analysis, gain_of(share), CONFIDENCE_MEDIUM,
 			   "Use %u workers instead of %u: %.1f of %u cores were idle", more, n, idle,

@@ -2,8 +2,11 @@
 
 /* diesel-analyze: the glue between the command line and the parts that do the work. */
 
+#include <errno.h>
+#include <locale.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +17,7 @@
 #include "lib/units.h"
 #include "options.h"
 #include "record.h"
+#include "render.h"
 
 #define DEFAULT_SESSION "diesel.db"
 
@@ -50,18 +54,12 @@ static void say_result(const struct record_result *result, const char *path)
 		    (unsigned long long)result->n_lost);
 }
 
-static int run_record(const struct options *options)
+static int record(const struct options *options, const char *output, struct record_result *result)
 {
-	const char *output = options->output;
 	struct error err = ERROR_INIT;
-	struct record_result result;
 	sigset_t before;
 	int r;
 
-	if (!output) {
-		output = DEFAULT_SESSION;
-		rename(DEFAULT_SESSION, DEFAULT_SESSION ".old"); /* mostly there is none */
-	}
 	block_signals(&before);
 	r = record_run(&(struct record_options){.output = output,
 						.command = options->command,
@@ -70,13 +68,86 @@ static int run_record(const struct options *options)
 						.ring_bytes = options->ring_bytes,
 						.btf_path = options->btf_path,
 						.command_signals = &before},
-		       &result, &err);
-	if (r) {
+		       result, &err);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	if (r)
 		log_error("%s", err.text);
-		return result.status >= 0 && options->command ? exit_code_of(result.status) : EXIT_FAILED;
+	else
+		say_result(result, output);
+	return r;
+}
+
+/* The command's own status, also when its recording failed in the middle. */
+static int exit_code_of_run(const struct options *options, int r, const struct record_result *result)
+{
+	if (options->command && result->status >= 0)
+		return exit_code_of(result->status);
+	if (result->launch_error) /* as a shell says it */
+		return result->launch_error == -ENOENT ? 127 : 126;
+	return r ? EXIT_FAILED : 0;
+}
+
+static int run_record(const struct options *options)
+{
+	const char *output = options->output;
+	struct record_result result;
+	int r;
+
+	if (!output) {
+		output = DEFAULT_SESSION;
+		rename(DEFAULT_SESSION, DEFAULT_SESSION ".old"); /* mostly there is none */
 	}
-	say_result(&result, output);
-	return exit_code_of(result.status);
+	r = record(options, output, &result);
+	if (r && !options->output && access(DEFAULT_SESSION, F_OK))
+		rename(DEFAULT_SESSION ".old", DEFAULT_SESSION); /* nothing was recorded */
+	return exit_code_of_run(options, r, &result);
+}
+
+static int report(const char *session, const struct options *options, FILE *stream)
+{
+	const struct render_options render = {.session = session,
+					      .output = options->verb == VERB_REPORT ? options->output : NULL,
+					      .format = options->format,
+					      .stream = stream};
+	struct error err = ERROR_INIT;
+	bool sufficient;
+
+	if (render_session(&render, &sufficient, &err)) {
+		log_error("%s", err.text);
+		return EXIT_FAILED;
+	}
+	return sufficient ? 0 : EXIT_INSUFFICIENT;
+}
+
+/* Record and report in one. The report goes to standard error: standard output is the command's. */
+static int run_plain(const struct options *options)
+{
+	const char *folder = getenv("TMPDIR");
+	struct record_result result;
+	char temporary[4000] = "", path[4096];
+	int r, reported = 0;
+
+	if (options->output) {
+		snprintf(path, sizeof(path), "%s", options->output);
+	} else {
+		snprintf(temporary, sizeof(temporary), "%s/diesel-XXXXXX",
+			 folder && *folder ? folder : "/tmp");
+		if (!mkdtemp(temporary)) {
+			log_error("cannot make a folder %s for the session: %s", temporary, strerror(errno));
+			return EXIT_FAILED;
+		}
+		snprintf(path, sizeof(path), "%s/session.db", temporary);
+	}
+	r = record(options, path, &result);
+	if (!r)
+		reported = report(path, options, stderr);
+	if (!options->output) {
+		unlink(path);
+		rmdir(temporary);
+	}
+	if (options->command)
+		return exit_code_of_run(options, r, &result);
+	return r ? EXIT_FAILED : reported;
 }
 
 int main(int argc, char **argv)
@@ -84,6 +155,7 @@ int main(int argc, char **argv)
 	struct options options;
 	int r;
 
+	setlocale(LC_CTYPE, "");
 	log_init("diesel-analyze", LOG_LEVEL_INFO);
 	r = options_parse(argc, argv, &options);
 	if (r)
@@ -93,8 +165,8 @@ int main(int argc, char **argv)
 	switch (options.verb) {
 	case VERB_CHECK: return check_run(options.btf_path, options.json, stdout);
 	case VERB_RECORD: return run_record(&options);
-	case VERB_RUN:
-	case VERB_REPORT: break;
+	case VERB_REPORT: return report(options.session, &options, stdout);
+	case VERB_RUN: return run_plain(&options);
 	}
 	return EXIT_FAILED;
 }

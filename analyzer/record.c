@@ -127,7 +127,7 @@ static int record_loop(struct recording *recording, struct error *err)
 	return 0;
 }
 
-static int begin(struct recording *recording, struct error *err)
+static int begin(struct recording *recording, struct record_result *result, struct error *err)
 {
 	const struct record_options *options = recording->options;
 	const struct collector_options collector_options = {options->ring_bytes, options->btf_path};
@@ -149,8 +149,8 @@ static int begin(struct recording *recording, struct error *err)
 		return error_errno(err, -errno, "cannot take signals");
 	recording->start_steal_ns = record_steal_ns();
 	if (options->command)
-		r = collector_launch(recording->collector, options->command, options->command_signals,
-				     &recording->tgid, err);
+		result->launch_error = r = collector_launch(recording->collector, options->command,
+							    options->command_signals, &recording->tgid, err);
 	else
 		r = collector_attach(recording->collector, recording->tgid = options->tgid, err);
 	if (r)
@@ -200,13 +200,18 @@ int record_run(const struct record_options *options, struct record_result *ret_r
 {
 	struct recording recording = {.options = options, .signal_fd = -1, .pid_fd = -1};
 	struct record_result result = {.status = options->command ? -1 : 0};
-	int r = begin(&recording, err);
+	bool begun;
+	int r = begin(&recording, &result, err);
 
+	begun = r == 0 || recording.pid_fd >= 0;
 	if (!r)
 		r = record_loop(&recording, err);
 	if (!r)
 		r = end(&recording, &result, err);
-	session_close(recording.session);
+	if (begun)
+		session_close(recording.session);
+	else
+		session_discard(recording.session);
 	collector_close(recording.collector);
 	recording.collector = NULL;
 	if (recording.pid_fd >= 0) {

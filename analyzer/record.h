@@ -28,12 +28,14 @@ struct record_options {
 
 struct record_result {
 	pid_t tgid;
-	int status; /* of the command, as waitpid gives it; 0 with -p */
+	int status;       /* of the command, as waitpid gives it; 0 with -p */
+	int launch_error; /* -errno: the command could not be run at all */
 	uint64_t duration_ns, n_events, n_lost;
 };
 
 /* A failure after the command started does not stop it: it is waited for, *ret_result has its status (this
- * one out-parameter is written then too), and the error is returned. status is -1 when it never ran. */
+ * one out-parameter is written then too), and the error is returned. status is -1 when it never ran; the
+ * session file is removed then. */
 int record_run(const struct record_options *options, struct record_result *ret_result, struct error *err);
 
 /* record_info.c: facts about the recording -> the session's info. */

@@ -108,6 +108,27 @@ void session_close(struct session *session)
 	free(session);
 }
 
+static void remove_files(const char *path)
+{
+	char journal[4200];
+
+	unlink(path);
+	snprintf(journal, sizeof(journal), "%s-journal", path);
+	unlink(journal);
+}
+
+void session_discard(struct session *session)
+{
+	char *path;
+
+	if (!session)
+		return;
+	path = steal_pointer(session->path);
+	session_close(session);
+	remove_files(path);
+	free(path);
+}
+
 static void session_closep(struct session **session)
 {
 	session_close(*session);
@@ -118,7 +139,6 @@ static int make_room(const char *path, struct error *err)
 {
 	_cleanup_(session_closep) struct session *old = NULL;
 	struct error why = ERROR_INIT;
-	char journal[4200];
 	int r;
 
 	if (access(path, F_OK))
@@ -128,10 +148,10 @@ static int make_room(const char *path, struct error *err)
 		return error_set(err, -EEXIST,
 				 "%s exists and is not a recorded session; choose another -o or remove it",
 				 path);
-	if (unlink(path))
+	if (access(path, W_OK))
 		return error_errno(err, -errno, "cannot replace %s", path);
-	snprintf(journal, sizeof(journal), "%s-journal", path);
-	unlink(journal);
+	session_close(steal_pointer(old));
+	remove_files(path);
 	return 0;
 }
 

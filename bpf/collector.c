@@ -221,6 +221,15 @@ static void flush_pending(struct collector *collector)
 	collector->pending_bytes = 0;
 }
 
+static uint64_t n_events(const struct collector *collector)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < COLLECTOR_EVENT_TYPES; i++)
+		sum += collector->events[i];
+	return sum;
+}
+
 int collector_poll(struct collector *collector, int timeout_ms,
 		   void (*handle)(void *user, const struct event *event), void *user)
 {
@@ -233,7 +242,7 @@ int collector_poll(struct collector *collector, int timeout_ms,
 	/* Most records come without a wakeup. */
 	n = ring_buffer__consume(collector->rings);
 	collector->handle = NULL;
-	cost_step(&collector->cost, collector->recorder->obj, clock_monotonic_ns());
+	cost_step(&collector->cost, collector->recorder->obj, n_events(collector), clock_monotonic_ns());
 	if (r < 0)
 		return r;
 	return n < 0 ? n : r + n;
@@ -265,11 +274,12 @@ int collector_stop(struct collector *collector, void (*handle)(void *user, const
 {
 	int r, n;
 
-	cost_end(&collector->cost, collector->recorder->obj, clock_monotonic_ns());
-	detach(collector);
 	collector->handle = handle;
 	collector->user = user;
 	flush_pending(collector);
+	ring_buffer__consume(collector->rings);
+	cost_end(&collector->cost, collector->recorder->obj, n_events(collector), clock_monotonic_ns());
+	detach(collector);
 	n = ring_buffer__consume(collector->rings);
 	r = walk_tasks(collector, collector->recorder->progs.close_tasks);
 	flush_pending(collector);
@@ -308,8 +318,6 @@ void collector_stats_get(struct collector *collector, struct collector_stats *re
 	stats.elapsed_ns = clock_monotonic_ns() - collector->start_ns;
 	stats.own_cpu_ns = cost_own_cpu_ns() - collector->start_cpu_ns;
 	stats.sampled_ns = cost->sampled_ns;
-	if (cost->sampled_ns)
-		stats.bpf_run_ns = (uint64_t)((double)cost->sampled_run_ns / (double)cost->sampled_ns *
-					      (double)stats.elapsed_ns);
+	stats.bpf_run_ns = cost_estimate_ns(cost, n_events(collector), stats.elapsed_ns);
 	*ret_stats = stats;
 }

@@ -6,9 +6,10 @@
 
 #include "lib/clock.h"
 
-#define SAMPLE_EVERY_NS (5 * NS_PER_S)
-#define SAMPLE_NS       (100 * NS_PER_MS)
-#define FIRST_SAMPLE_NS (1 * NS_PER_S) /* short jobs want a figure too */
+#define SAMPLE_NS     (100 * NS_PER_MS)
+#define SAMPLE_MAX_NS (5 * NS_PER_S)    /* between samples, in the long run */
+#define SAMPLE_MIN_NS (500 * NS_PER_MS) /* in the first second: short jobs want a figure too */
+#define EVENTS_ENOUGH 256               /* in samples, to scale by events instead of time */
 
 uint64_t cost_own_cpu_ns(void)
 {
@@ -58,24 +59,37 @@ uint64_t cost_missed(struct bpf_object *object)
 	return sum;
 }
 
-void cost_end(struct cost *cost, struct bpf_object *object, uint64_t now_ns)
+/* Ever rarer, up to a limit: an early sample matters little later. */
+static uint64_t pause_ns(const struct cost *cost, uint64_t now_ns)
+{
+	uint64_t pause = (now_ns - cost->start_ns) / 2;
+
+	if (pause > SAMPLE_MAX_NS)
+		return SAMPLE_MAX_NS;
+	return pause < SAMPLE_MIN_NS ? SAMPLE_MIN_NS : pause;
+}
+
+void cost_end(struct cost *cost, struct bpf_object *object, uint64_t n_events, uint64_t now_ns)
 {
 	if (cost->stats_fd < 0)
 		return;
 	cost->sampled_run_ns += run_ns(object) - cost->begin_run_ns;
+	cost->sampled_events += n_events - cost->begin_events;
 	cost->sampled_ns += now_ns - cost->begin_ns;
 	close(cost->stats_fd);
 	cost->stats_fd = -1;
-	cost->next_ns = now_ns + SAMPLE_EVERY_NS - SAMPLE_NS;
+	cost->next_ns = now_ns + pause_ns(cost, now_ns);
 }
 
-void cost_step(struct cost *cost, struct bpf_object *object, uint64_t now_ns)
+void cost_step(struct cost *cost, struct bpf_object *object, uint64_t n_events, uint64_t now_ns)
 {
-	if (!cost->next_ns)
-		cost->next_ns = now_ns + FIRST_SAMPLE_NS;
+	if (!cost->start_ns) {
+		cost->start_ns = now_ns;
+		cost->next_ns = now_ns + SAMPLE_MIN_NS;
+	}
 	if (cost->stats_fd >= 0) {
 		if (now_ns - cost->begin_ns >= SAMPLE_NS)
-			cost_end(cost, object, now_ns);
+			cost_end(cost, object, n_events, now_ns);
 		return;
 	}
 	if (now_ns < cost->next_ns)
@@ -86,5 +100,17 @@ void cost_step(struct cost *cost, struct bpf_object *object, uint64_t now_ns)
 		return;
 	}
 	cost->begin_run_ns = run_ns(object);
+	cost->begin_events = n_events;
 	cost->begin_ns = now_ns;
+}
+
+/* Most of the cost goes with the events, which come in bursts; samples miss or catch them by chance. */
+uint64_t cost_estimate_ns(const struct cost *cost, uint64_t n_events, uint64_t elapsed_ns)
+{
+	if (!cost->sampled_ns)
+		return 0;
+	if (cost->sampled_events >= EVENTS_ENOUGH)
+		return (uint64_t)((double)cost->sampled_run_ns / (double)cost->sampled_events *
+				  (double)n_events);
+	return (uint64_t)((double)cost->sampled_run_ns / (double)cost->sampled_ns * (double)elapsed_ns);
 }

@@ -16,8 +16,9 @@ struct probe_set;
 /* The programs' own CPU time, in samples: counting it always would cost the job 1 to 3 %. */
 struct cost {
 	int stats_fd; /* open while a sample runs; else -1 */
-	uint64_t next_ns, begin_ns, begin_run_ns;
-	uint64_t sampled_ns, sampled_run_ns;
+	uint64_t start_ns, next_ns;
+	uint64_t begin_ns, begin_run_ns, begin_events;
+	uint64_t sampled_ns, sampled_run_ns, sampled_events;
 };
 
 struct collector {
@@ -43,8 +44,9 @@ int hooks_attach(struct collector *collector, struct bpf_object *object, struct 
 
 /* cost.c */
 uint64_t cost_own_cpu_ns(void);
-void cost_step(struct cost *cost, struct bpf_object *object, uint64_t now_ns);
-void cost_end(struct cost *cost, struct bpf_object *object, uint64_t now_ns);
+void cost_step(struct cost *cost, struct bpf_object *object, uint64_t n_events, uint64_t now_ns);
+void cost_end(struct cost *cost, struct bpf_object *object, uint64_t n_events, uint64_t now_ns);
+uint64_t cost_estimate_ns(const struct cost *cost, uint64_t n_events, uint64_t elapsed_ns);
 uint64_t cost_missed(struct bpf_object *object);
 
 /* collector.c: tags a process; its records wait in pending. */

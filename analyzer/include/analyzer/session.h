@@ -83,6 +83,9 @@ int session_finish(struct session *session, struct error *err);
 /* NULL is fine. Without session_finish a written session stays incomplete. */
 void session_close(struct session *session);
 
+/* As session_close, and removes the file. */
+void session_discard(struct session *session);
+
 /* Which events to iterate over; zeros: all. */
 struct session_filter {
 	uint32_t tid;       /* one thread */

@@ -73,7 +73,7 @@ struct collector_stats {
 	uint64_t storage_failures;              /* threads that are missing from the job */
 	uint64_t missed;      /* runs of a program the kernel skipped, being in the same program already */
 	uint64_t n_probes;    /* user-space functions probed */
-	uint64_t bpf_run_ns;  /* CPU time of the programs, extrapolated from samples of 100 ms in 5 s */
+	uint64_t bpf_run_ns;  /* CPU time of the programs, extrapolated from samples of 100 ms */
 	uint64_t sampled_ns;  /* length of these samples; 0: bpf_run_ns is unknown */
 	uint64_t own_cpu_ns;  /* CPU time of the calling process since collector_open */
 	uint64_t elapsed_ns;  /* since collector_open */

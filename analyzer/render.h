@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* From a session file to a report, as `report` and the plain run do. */
+
+#include <stdbool.h>
+#include <stdio.h>
+
+struct error;
+
+struct render_options {
+	const char *session;
+	const char *output; /* NULL: the stream */
+	const char *format; /* "text", "json"; NULL: by the extension of output, else text */
+	FILE *stream;
+};
+
+/* *ret_sufficient: the session says enough to judge the job; written in every case but an error. The report
+ * says what is missing otherwise. An output file appears whole or not at all. */
+int render_session(const struct render_options *options, bool *ret_sufficient, struct error *err);

@@ -27,14 +27,14 @@ int meta_add_chunk(struct meta *m, const struct chunk_view *view, struct error *
 	return m->ops->add_chunk(m, view, err);
 }
 
-int meta_commit(struct meta *m, struct error *err)
+int meta_commit(struct meta *m, uint64_t version, struct error *err)
 {
-	return m->ops->commit(m, err);
+	return m->ops->commit(m, version, err);
 }
 
-void meta_rollback(struct meta *m)
+void meta_rollback(struct meta *m, bool forget_pending)
 {
-	m->ops->rollback(m);
+	m->ops->rollback(m, forget_pending);
 }
 
 int meta_find(struct meta *m, const char *path, size_t path_length, struct meta_path *ret, struct error *err)

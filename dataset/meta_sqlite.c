@@ -64,7 +64,7 @@ static const char *const statement_sql[N_STATEMENTS] = {
     [SQL_ADD_CHUNK] = "INSERT INTO chunk VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     [SQL_PUT_PATH] = "INSERT OR REPLACE INTO path VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     [SQL_DELETE_PATH] = "DELETE FROM path WHERE path = ?1",
-    [SQL_COMMIT_STATE] = "UPDATE state SET version = version + 1, pending = NULL",
+    [SQL_COMMIT_STATE] = "UPDATE state SET version = ?1, pending = NULL",
     [SQL_FIND] = "SELECT " PATH_COLUMNS ", path FROM path WHERE path = ?1",
     [SQL_EACH_CHUNK] = "SELECT id, file_bytes, created_ns, head_xxh3, n_records, payload_offset, flags FROM "
 		       "chunk ORDER BY id",
@@ -145,9 +145,14 @@ static int sqlite_info(struct meta *m, struct meta_info *ret, struct error *err)
 	return r;
 }
 
-static void sqlite_rollback(struct meta *m)
+static void sqlite_rollback(struct meta *m, bool forget_pending)
 {
-	sqlite_db_rollback(sqlite_of(m)->db);
+	struct meta_sqlite *s = sqlite_of(m);
+
+	/* In place of the transaction's content; a failure leaves the floor, which the next writer copes
+	 * with. */
+	if (sqlite_db_rollback(s->db) && forget_pending)
+		sqlite_db_execute(s->db, "UPDATE state SET pending = NULL", NULL);
 }
 
 static int set_pending(struct meta_sqlite *s, const struct chunk_id *floor, struct error *err)
@@ -186,7 +191,7 @@ static int sqlite_begin(struct meta *m, const struct chunk_id *floor, struct met
 		r = error_set(err, -EBUSY, "%s was changed by another dieselctl just now; try again",
 			      sqlite_db_path(s->db));
 	if (r < 0) {
-		sqlite_rollback(m);
+		sqlite_db_rollback(s->db);
 		return r;
 	}
 	s->has_last = info.has_newest;
@@ -266,18 +271,20 @@ static int sqlite_add_chunk(struct meta *m, const struct chunk_view *view, struc
 	return r;
 }
 
-static int sqlite_commit(struct meta *m, struct error *err)
+static int sqlite_commit(struct meta *m, uint64_t version, struct error *err)
 {
 	struct meta_sqlite *s = sqlite_of(m);
 	struct sqlite_statement *st = NULL;
 	int r = prepare(s, SQL_COMMIT_STATE, &st, err);
 
-	if (r == 0)
+	if (r == 0) {
+		sqlite_bind_integer(st, 1, (int64_t)version);
 		r = sqlite_run(st, err);
+	}
 	if (r == 0)
 		r = sqlite_db_execute(s->db, "COMMIT", err);
 	if (r < 0)
-		sqlite_rollback(m);
+		sqlite_db_rollback(s->db);
 	return r;
 }
 

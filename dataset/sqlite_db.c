@@ -115,10 +115,12 @@ int sqlite_db_integer(struct sqlite_db *db, const char *sql, int64_t *ret, struc
 	return r < 0 ? r : 0;
 }
 
-void sqlite_db_rollback(struct sqlite_db *db)
+bool sqlite_db_rollback(struct sqlite_db *db)
 {
-	if (!sqlite3_get_autocommit(db->handle))
-		sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
+	if (sqlite3_get_autocommit(db->handle))
+		return false;
+	sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
+	return true;
 }
 
 int sqlite_prepare(struct sqlite_db *db, const char *sql, struct sqlite_statement **ret, struct error *err)

@@ -25,8 +25,8 @@ const char *sqlite_db_path(const struct sqlite_db *db);
 /* One or more statements without results. -EBUSY, -ENOSPC, -EACCES, -EBADMSG: damaged; -EIO, ... */
 int sqlite_db_execute(struct sqlite_db *db, const char *sql, struct error *err);
 int sqlite_db_integer(struct sqlite_db *db, const char *sql, int64_t *ret, struct error *err);
-/* ROLLBACK when a transaction is open. */
-void sqlite_db_rollback(struct sqlite_db *db);
+/* ROLLBACK; false: no transaction was open. */
+bool sqlite_db_rollback(struct sqlite_db *db);
 
 int sqlite_prepare(struct sqlite_db *db, const char *sql, struct sqlite_statement **ret, struct error *err);
 void sqlite_statement_free(struct sqlite_statement *st);

@@ -21,7 +21,7 @@
 struct meta;
 
 struct meta_info {
-	uint64_t version; /* grows by one with every commit; 0: nothing was ever committed */
+	uint64_t version; /* grows with every commit; 0: nothing was ever committed */
 	uint64_t n_chunks;
 	uint64_t n_paths;
 	bool has_newest; /* newest is set: the chunk with the highest id */
@@ -57,8 +57,8 @@ struct meta_ops {
 	int (*begin)(struct meta *m, const struct chunk_id *floor, struct meta_info *ret, struct error *err);
 	int (*clear)(struct meta *m, struct error *err);
 	int (*add_chunk)(struct meta *m, const struct chunk_view *view, struct error *err);
-	int (*commit)(struct meta *m, struct error *err);
-	void (*rollback)(struct meta *m);
+	int (*commit)(struct meta *m, uint64_t version, struct error *err);
+	void (*rollback)(struct meta *m, bool forget_pending);
 	int (*find)(struct meta *m, const char *path, size_t path_length, struct meta_path *ret,
 		    struct error *err);
 	int (*each_chunk)(struct meta *m, meta_chunk_callback *callback, void *context, struct error *err);
@@ -93,9 +93,12 @@ int meta_clear(struct meta *m, struct error *err);
 /* Replays one chunk, within the transaction: ids must ascend (-EINVAL). */
 int meta_add_chunk(struct meta *m, const struct chunk_view *view, struct error *err);
 
-/* Version + 1, no longer pending. A failure rolls back. */
-int meta_commit(struct meta *m, struct error *err);
-void meta_rollback(struct meta *m);
+/* version: above that of meta_begin(). No longer pending afterwards. A failure rolls back. */
+int meta_commit(struct meta *m, uint64_t version, struct error *err);
+
+/* Ends the transaction of meta_begin(), if one is open. forget_pending: no chunk was left behind, so the
+ * pending floor goes too. */
+void meta_rollback(struct meta *m, bool forget_pending);
 
 /* ret->path is the caller's own. -ENOENT without a text. */
 int meta_find(struct meta *m, const char *path, size_t path_length, struct meta_path *ret, struct error *err);

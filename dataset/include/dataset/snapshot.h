@@ -92,7 +92,7 @@ int snapshot_find(const struct snapshot *s, const char *path, size_t path_length
 int snapshot_by_path(const struct snapshot *s, uint64_t i, uint64_t *ret_sample);
 
 struct snapshot_entry {
-	const char *name; /* borrowed, not terminated */
+	const char *name; /* borrowed, not terminated; the directory and a slash stand right in front of it */
 	size_t name_length;
 	bool is_directory;
 	uint64_t sample; /* of a file */

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What the verbs of dieselctl share. A verb gets its own arguments (argv[0] is its name) and returns the
+ * exit status: 0 done, 1 failed (one line on standard error says why), 2 wrong use.
+ */
+
+#include "lib/error.h"
+
+#include <getopt.h>
+#include <stdbool.h>
+
+enum ctl_exit { CTL_OK = 0, CTL_FAILED = 1, CTL_USAGE = 2 };
+
+struct ctl_verb {
+	const char *name;
+	const char *arguments; /* for the usage line */
+	const char *summary;   /* one line */
+	const char *help;      /* the options, one a line */
+	int (*run)(const struct ctl_verb *verb, int argc, char **argv);
+};
+
+extern const struct ctl_verb ctl_pack, ctl_ls, ctl_cat, ctl_stat, ctl_verify, ctl_snapshot, ctl_rebuild,
+    ctl_rm;
+
+/* Options that every verb has: --help prints and ends. */
+#define CTL_OPTION_HELP                                                                                      \
+	{                                                                                                    \
+		"help", no_argument, NULL, 'h'                                                               \
+	}
+
+/* --help, an unknown option, or one whose argument is missing (short options start with ':'): says so, true.
+ */
+bool ctl_common_option(const struct ctl_verb *verb, int option, char **argv);
+
+/* "dieselctl VERB: text" and CTL_USAGE. */
+int ctl_usage(const struct ctl_verb *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* "dieselctl VERB: text" and CTL_FAILED. */
+int ctl_failed(const struct ctl_verb *verb, const struct error *err);
+int ctl_warn(const struct ctl_verb *verb, const char *text);
+
+/* Standard output written to the end? A full disk or a closed pipe is a failure too. */
+int ctl_finish(const struct ctl_verb *verb);

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "dataset/chunk.h"
+#include "dataset/pack.h"
+#include "lib/clock.h"
+#include "lib/progress.h"
+#include "lib/units.h"
+
+#define DEFAULT_THREADS 8
+#define MAX_THREADS     64
+
+struct pack_context {
+	const struct ctl_verb *verb;
+	struct progress bar;
+	bool started;
+};
+
+/* Set by the handler: the signal that asks to stop. */
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int number)
+{
+	stop_signal = number;
+}
+
+static void show_progress(uint64_t done, uint64_t n_files, uint64_t bytes, void *context)
+{
+	struct pack_context *c = context;
+
+	if (!c->started) {
+		progress_start(&c->bar, "packing", n_files, clock_monotonic_ns());
+		c->started = true;
+	}
+	if (c->bar.visible)
+		progress_update(&c->bar, done, bytes, clock_monotonic_ns());
+}
+
+static void show_skipped(const char *text, void *context)
+{
+	struct pack_context *c = context;
+
+	if (c->started)
+		progress_end(&c->bar);
+	ctl_warn(c->verb, text);
+}
+
+static bool is_cancelled(void *context)
+{
+	(void)context;
+	return stop_signal != 0;
+}
+
+static const char short_options[] = ":ho:c:s:j:";
+
+static const struct option long_options[] = {
+    {"chunk-size", required_argument, NULL, 'c'},
+    {"order", required_argument, NULL, 'o'},
+    {"seed", required_argument, NULL, 's'},
+    {"jobs", required_argument, NULL, 'j'},
+    {"append", no_argument, NULL, 'a'},
+    {"skip-unreadable", no_argument, NULL, 'u'},
+    CTL_OPTION_HELP,
+    {0},
+};
+
+/* One option; CTL_OK or CTL_USAGE. */
+static int parse_option(const struct ctl_verb *verb, int option, struct pack_options *o)
+{
+	int64_t value;
+
+	switch (option) {
+	case 'c':
+		if (units_parse_bytes(optarg, &o->chunk_bytes) < 0 || o->chunk_bytes < CHUNK_MIN_BYTES ||
+		    o->chunk_bytes > CHUNK_MAX_BYTES)
+			return ctl_usage(verb, "--chunk-size %s: needed is a size from 4M to 64M", optarg);
+		return CTL_OK;
+	case 'o':
+		if (strcmp(optarg, "random") != 0 && strcmp(optarg, "source") != 0)
+			return ctl_usage(verb, "--order %s: it is random or source", optarg);
+		o->order = strcmp(optarg, "source") == 0 ? PACK_ORDER_SOURCE : PACK_ORDER_RANDOM;
+		return CTL_OK;
+	case 's':
+		if (units_parse_integer(optarg, 0, INT64_MAX, &value) < 0)
+			return ctl_usage(verb, "--seed %s: needed is a whole number from 0", optarg);
+		o->seed = (uint64_t)value;
+		return CTL_OK;
+	case 'j':
+		if (units_parse_integer(optarg, 1, MAX_THREADS, &value) < 0)
+			return ctl_usage(verb, "-j %s: needed is a number from 1 to %d", optarg, MAX_THREADS);
+		o->n_threads = (unsigned)value;
+		return CTL_OK;
+	case 'a': o->append = true; return CTL_OK;
+	case 'u': o->skip_unreadable = true; return CTL_OK;
+	}
+	return CTL_USAGE;
+}
+
+static void print_summary(const struct pack_result *result, uint64_t elapsed_ns)
+{
+	double elapsed_s = (double)elapsed_ns / NS_PER_S;
+	char bytes[24];
+
+	printf("packed %llu files, %s, into %llu chunks in %.1f s: %.1f MB/s, %.0f files/s",
+	       (unsigned long long)result->n_files, units_format_bytes(bytes, sizeof(bytes), result->bytes),
+	       (unsigned long long)result->n_chunks, elapsed_s, (double)result->bytes / 1e6 / elapsed_s,
+	       (double)result->n_files / elapsed_s);
+	if (result->n_resumed)
+		printf("; %llu were packed before an interruption", (unsigned long long)result->n_resumed);
+	if (result->n_unchanged)
+		printf("; %llu unchanged", (unsigned long long)result->n_unchanged);
+	if (result->n_skipped)
+		printf("; %llu unreadable left out", (unsigned long long)result->n_skipped);
+	if (result->n_other)
+		printf("; %llu left out that are no regular files", (unsigned long long)result->n_other);
+	printf("; dataset version %llu\n", (unsigned long long)result->version);
+}
+
+static int run(const struct ctl_verb *verb, int argc, char **argv)
+{
+	struct pack_context context = {.verb = verb};
+	struct pack_options o = {
+	    .chunk_bytes = CHUNK_DEFAULT_BYTES,
+	    .n_threads = DEFAULT_THREADS,
+	    .progress = show_progress,
+	    .skipped = show_skipped,
+	    .cancelled = is_cancelled,
+	    .context = &context,
+	};
+	struct sigaction action = {.sa_handler = on_signal,
+				   .sa_flags = SA_RESETHAND}; /* a second one kills */
+	struct pack_result result;
+	struct error err = ERROR_INIT;
+	int option;
+
+	while ((option = getopt_long(argc, argv, short_options, long_options, NULL)) >= 0) {
+		if (ctl_common_option(verb, option, argv))
+			return option == 'h' ? CTL_OK : CTL_USAGE;
+		if (parse_option(verb, option, &o) != CTL_OK)
+			return CTL_USAGE;
+	}
+	if (argc - optind != 2)
+		return ctl_usage(verb, "a source and a dataset are needed");
+	o.source = argv[optind];
+	o.dataset = argv[optind + 1];
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGHUP, &action, NULL);
+
+	uint64_t start_ns = clock_monotonic_ns();
+	int r = pack_run(&o, &result, &err);
+
+	if (context.started)
+		progress_end(&context.bar);
+	if (r < 0)
+		return ctl_failed(verb, &err);
+	print_summary(&result, clock_monotonic_ns() - start_ns);
+	return ctl_finish(verb);
+}
+
+const struct ctl_verb ctl_pack = {
+    .name = "pack",
+    .arguments = "[OPTION ...] SOURCE DATASET",
+    .summary = "Pack a folder of files into a dataset",
+    .help = "  -c, --chunk-size SIZE   4M to 64M (default 8M)\n"
+	    "  -o, --order ORDER       random (default): each chunk a fair sample; source: folder by folder\n"
+	    "  -s, --seed N            of the random order (default 0)\n"
+	    "  -j, --jobs N            files read at once (default 8)\n"
+	    "      --append            add to a dataset; changed files replace, unchanged ones are left out\n"
+	    "      --skip-unreadable   leave out files that cannot be read, with a line for each\n"
+	    "\n"
+	    "Links are followed. The dataset changes at the end or not at all; when a run was interrupted,\n"
+	    "the same command goes on where it stopped.\n",
+    .run = run,
+};

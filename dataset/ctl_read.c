@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dieselctl ls, cat: what is in a dataset. */
+#include "ctl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ctl_json.h"
+#include "dataset/dataset.h"
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/text.h"
+
+static void dataset_closep(struct dataset **d)
+{
+	dataset_close(*d);
+}
+
+struct ls_options {
+	bool details, recursive, json;
+	bool first; /* nothing printed yet */
+};
+
+/* A trailing slash, as a shell completes it, means nothing. */
+static size_t path_length_of(const char *path)
+{
+	size_t n = strlen(path);
+
+	while (n && path[n - 1] == '/')
+		n--;
+	return n;
+}
+
+static void print_time(uint64_t mtime_ns)
+{
+	time_t seconds = (time_t)(mtime_ns / NS_PER_S);
+	char text[32];
+	struct tm tm;
+
+	if (localtime_r(&seconds, &tm) && strftime(text, sizeof(text), "%Y-%m-%d %H:%M", &tm))
+		fputs(text, stdout);
+}
+
+/* path: from the root of the dataset; sample NULL: a directory. */
+static void print_entry(struct ls_options *o, const char *path, size_t length,
+			const struct snapshot_sample *sample)
+{
+	if (o->json) {
+		fputs(o->first ? "[\n" : ",\n", stdout);
+		fputs("{\"path\": ", stdout);
+		ctl_json_string(path, length);
+		if (sample)
+			printf(", \"bytes\": %u, \"class\": %d, \"mode\": %u, \"mtime_ns\": %llu",
+			       sample->bytes, sample->class_index, sample->mode,
+			       (unsigned long long)sample->mtime_ns);
+		else
+			fputs(", \"directory\": true", stdout);
+		putchar('}');
+		o->first = false;
+		return;
+	}
+	if (o->details && sample) {
+		printf("%04o %12u ", sample->mode & 07777, sample->bytes);
+		print_time(sample->mtime_ns);
+		putchar(' ');
+	} else if (o->details) {
+		printf("%-34s", "directory");
+	}
+	if (isatty(STDOUT_FILENO)) {
+		char text[4 * CHUNK_NAME_MAX + 8]; /* a name must not steer the terminal */
+
+		fputs(text_printable(text, sizeof(text), path, length), stdout);
+	} else {
+		fwrite(path, 1, length, stdout);
+	}
+	puts(sample ? "" : "/");
+}
+
+static int list_directory(const struct snapshot *s, const char *directory, size_t length,
+			  struct ls_options *o)
+{
+	struct snapshot_entry entry;
+	struct snapshot_sample sample;
+	uint64_t cursor = 0;
+	bool found = false;
+
+	while (snapshot_list(s, directory, length, &cursor, &entry) == 0) {
+		/* The name is borrowed from a whole path, which starts with the directory. */
+		const char *path = entry.name - (length ? length + 1 : 0);
+		size_t path_length = (size_t)(entry.name + entry.name_length - path);
+
+		found = true;
+		if (!entry.is_directory && snapshot_sample_get(s, entry.sample, &sample) == 0)
+			print_entry(o, path, path_length, &sample);
+		else if (entry.is_directory && o->recursive)
+			list_directory(s, path, path_length, o);
+		else if (entry.is_directory)
+			print_entry(o, path, path_length, NULL);
+	}
+	return found ? 0 : -ENOENT;
+}
+
+static int list_path(const struct ctl_verb *verb, const struct dataset *d, const char *path,
+		     const char *dataset, struct ls_options *o)
+{
+	const struct snapshot *s = dataset_snapshot(d);
+	size_t length = path_length_of(path);
+	struct snapshot_sample sample;
+	struct error err = ERROR_INIT;
+	uint64_t number;
+	char text[200];
+
+	if (length && snapshot_find(s, path, length, &number) == 0 &&
+	    snapshot_sample_get(s, number, &sample) == 0) {
+		print_entry(o, path, length, &sample);
+		return CTL_OK;
+	}
+	if (list_directory(s, path, length, o) == 0 || length == 0)
+		return CTL_OK;
+	error_set(&err, -ENOENT, "there is no '%s' in %s", text_printable(text, sizeof(text), path, length),
+		  dataset);
+	return ctl_failed(verb, &err);
+}
+
+static int run_ls(const struct ctl_verb *verb, int argc, char **argv)
+{
+	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'}, CTL_OPTION_HELP, {0}};
+	_cleanup_(dataset_closep) struct dataset *d = NULL;
+	struct ls_options o = {.first = true};
+	struct error err = ERROR_INIT;
+	int option, result = CTL_OK;
+
+	while ((option = getopt_long(argc, argv, ":hlR", long_options, NULL)) >= 0) {
+		if (ctl_common_option(verb, option, argv))
+			return option == 'h' ? CTL_OK : CTL_USAGE;
+		o.details |= option == 'l';
+		o.recursive |= option == 'R';
+		o.json |= option == 'J';
+	}
+	if (optind == argc)
+		return ctl_usage(verb, "a dataset is needed");
+	if (dataset_open(argv[optind], &d, &err) < 0)
+		return ctl_failed(verb, &err);
+	if (optind + 1 == argc)
+		result = list_path(verb, d, "", argv[optind], &o);
+	for (int i = optind + 1; i < argc; i++) {
+		int r = list_path(verb, d, argv[i], argv[optind], &o);
+
+		result = r == CTL_OK ? result : r;
+	}
+	if (o.json)
+		puts(o.first ? "[]" : "\n]");
+	int r = ctl_finish(verb);
+
+	return r == CTL_OK ? result : r;
+}
+
+const struct ctl_verb ctl_ls = {
+    .name = "ls",
+    .arguments = "[-l] [-R] [--json] DATASET [PATH ...]",
+    .summary = "List samples and folders, one path a line",
+    .help = "  -l        mode, size and time too\n"
+	    "  -R        all samples below, instead of the folder's own entries\n"
+	    "      --json  as a JSON array\n",
+    .run = run_ls,
+};
+
+/* Control characters other than the usual white space: it would garble a terminal. */
+static bool is_binary(const unsigned char *data, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		if ((data[i] < 0x20 && !strchr("\t\n\r\f\b", data[i])) || data[i] == 0 || data[i] == 0x7f)
+			return true;
+	return false;
+}
+
+static int cat_path(const struct ctl_verb *verb, const struct dataset *d, const char *path, bool force)
+{
+	const struct snapshot *s = dataset_snapshot(d);
+	_cleanup_(freep) unsigned char *data = NULL;
+	struct snapshot_sample sample;
+	struct error err = ERROR_INIT;
+	uint64_t number;
+	char text[200];
+
+	text_printable(text, sizeof(text), path, strlen(path));
+	if (snapshot_find(s, path, strlen(path), &number) < 0 ||
+	    snapshot_sample_get(s, number, &sample) < 0) {
+		error_set(&err, -ENOENT, "there is no sample '%s'; dieselctl ls lists them", text);
+		return ctl_failed(verb, &err);
+	}
+	data = malloc((size_t)sample.bytes + 1);
+	if (!data) {
+		error_errno(&err, -ENOMEM, "'%s'", text);
+		return ctl_failed(verb, &err);
+	}
+	if (dataset_read_sample(d, &sample, data, sample.bytes, &err) < 0)
+		return ctl_failed(verb, &err);
+	if (!force && isatty(STDOUT_FILENO) && is_binary(data, sample.bytes)) {
+		error_set(&err, -EINVAL, "'%s' is binary: send it to a file or a pipe, or add -f", text);
+		return ctl_failed(verb, &err);
+	}
+	fwrite(data, 1, sample.bytes, stdout);
+	return CTL_OK;
+}
+
+static int run_cat(const struct ctl_verb *verb, int argc, char **argv)
+{
+	static const struct option long_options[] = {{"force", no_argument, NULL, 'f'}, CTL_OPTION_HELP, {0}};
+	_cleanup_(dataset_closep) struct dataset *d = NULL;
+	struct error err = ERROR_INIT;
+	bool force = false;
+	int option, result = CTL_OK;
+
+	while ((option = getopt_long(argc, argv, ":hf", long_options, NULL)) >= 0) {
+		if (ctl_common_option(verb, option, argv))
+			return option == 'h' ? CTL_OK : CTL_USAGE;
+		force = true;
+	}
+	if (argc - optind < 2)
+		return ctl_usage(verb, "a dataset and a path in it are needed");
+	if (dataset_open(argv[optind], &d, &err) < 0)
+		return ctl_failed(verb, &err);
+	for (int i = optind + 1; i < argc; i++) {
+		int r = cat_path(verb, d, argv[i], force);
+
+		result = r == CTL_OK ? result : r;
+	}
+	int r = ctl_finish(verb);
+
+	return r == CTL_OK ? result : r;
+}
+
+const struct ctl_verb ctl_cat = {
+    .name = "cat",
+    .arguments = "[-f] DATASET PATH ...",
+    .summary = "Write samples to standard output",
+    .help = "  -f, --force   binary data to a terminal too\n\nEach sample's checksum is verified.\n",
+    .run = run_cat,
+};

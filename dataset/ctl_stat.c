@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dieselctl stat: one dataset, or one path of it. */
+#include "ctl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ctl_json.h"
+#include "dataset/chunk_id.h"
+#include "dataset/dataset.h"
+#include "dataset/meta.h"
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/text.h"
+#include "lib/units.h"
+
+static void dataset_closep(struct dataset **d)
+{
+	dataset_close(*d);
+}
+
+/* What stat needs to know beside the snapshot. */
+struct facts {
+	uint64_t stored_bytes; /* of the chunk files in use */
+	bool has_meta;
+	struct meta_info meta;
+};
+
+static void collect(const char *path, const struct snapshot *s, struct facts *ret)
+{
+	struct meta *meta;
+	struct snapshot_chunk chunk;
+	struct facts f = {0};
+
+	for (uint64_t i = 0; snapshot_chunk_get(s, i, &chunk) == 0; i++)
+		f.stored_bytes += chunk.file_bytes;
+	if (meta_sqlite_open(path, META_READ, &meta, NULL) == 0) {
+		f.has_meta = meta_info(meta, &f.meta, NULL) == 0;
+		meta_free(meta);
+	}
+	*ret = f;
+}
+
+static void print_dataset_json(const char *path, const struct snapshot *s, const struct facts *f)
+{
+	const struct snapshot_info *info = snapshot_info(s);
+
+	fputs("{\"schema\": \"diesel.stat/1\", \"dataset\": ", stdout);
+	ctl_json_string(path, strlen(path));
+	printf(", \"version\": %llu, \"samples\": %llu, \"bytes\": %llu, \"chunks\": %llu, \"stored_bytes\": "
+	       "%llu, "
+	       "\"max_bytes\": %u, \"equal_bytes\": %u, \"max_chunk_bytes\": %llu, \"created_ns\": %llu, ",
+	       (unsigned long long)info->version, (unsigned long long)info->n_samples,
+	       (unsigned long long)info->total_bytes, (unsigned long long)info->n_chunks,
+	       (unsigned long long)f->stored_bytes, info->max_bytes, info->equal_bytes,
+	       (unsigned long long)info->max_chunk_file_bytes, (unsigned long long)info->created_ns);
+	if (f->has_meta)
+		printf("\"meta_version\": %llu, \"pending\": %s, ", (unsigned long long)f->meta.version,
+		       f->meta.has_pending ? "true" : "false");
+	fputs("\"classes\": [", stdout);
+	for (uint32_t i = 0; i < info->n_classes; i++) {
+		const char *name;
+		size_t length;
+
+		if (i)
+			fputs(", ", stdout);
+		if (snapshot_class_name(s, i, &name, &length) == 0)
+			ctl_json_string(name, length);
+	}
+	puts("]}");
+}
+
+static void print_classes(const struct snapshot *s)
+{
+	uint32_t n = snapshot_info(s)->n_classes;
+
+	printf("classes   %u", n);
+	for (uint32_t i = 0; i < n && i < 10; i++) {
+		const char *name;
+		size_t length;
+		char text[64];
+
+		if (snapshot_class_name(s, i, &name, &length) == 0)
+			printf("%s %s", i ? "," : ":", text_printable(text, sizeof(text), name, length));
+	}
+	puts(n > 10 ? ", ..." : "");
+}
+
+static void print_dataset(const char *path, const struct snapshot *s, const struct facts *f)
+{
+	const struct snapshot_info *info = snapshot_info(s);
+	char bytes[24], stored[24], longest[24];
+
+	printf("dataset   %s\nversion   %llu\n", path, (unsigned long long)info->version);
+	printf("samples   %llu, %s", (unsigned long long)info->n_samples,
+	       units_format_bytes(bytes, sizeof(bytes), info->total_bytes));
+	if (info->equal_bytes)
+		printf(", each of %u bytes\n", info->equal_bytes);
+	else
+		printf(", the longest %s\n", units_format_bytes(longest, sizeof(longest), info->max_bytes));
+	printf("chunks    %llu, %s on disk\n", (unsigned long long)info->n_chunks,
+	       units_format_bytes(stored, sizeof(stored), f->stored_bytes));
+	print_classes(s);
+	if (!f->has_meta)
+		puts("metadata  missing or unreadable: run `dieselctl rebuild` before changing the dataset");
+	else if (f->meta.version != info->version)
+		printf("metadata  version %llu: run `dieselctl snapshot` to bring the snapshot up to date\n",
+		       (unsigned long long)f->meta.version);
+	if (f->has_meta && f->meta.has_pending)
+		puts("pending   a pack is at work, or was interrupted: the same command goes on where it "
+		     "stopped");
+}
+
+static void print_sample(const struct snapshot *s, const struct snapshot_sample *sample, bool json)
+{
+	struct snapshot_chunk chunk = {0};
+	char id[CHUNK_ID_TEXT], text[400];
+	const char *class_name = "";
+	size_t class_length = 0;
+
+	snapshot_chunk_get(s, sample->chunk, &chunk);
+	chunk_id_format(&chunk.id, id);
+	if (sample->class_index >= 0)
+		snapshot_class_name(s, (uint32_t)sample->class_index, &class_name, &class_length);
+	if (json) {
+		fputs("{\"schema\": \"diesel.stat/1\", \"path\": ", stdout);
+		ctl_json_string(sample->path, sample->path_length);
+		printf(", \"bytes\": %u, \"class\": %d, \"mode\": %u, \"mtime_ns\": %llu, \"chunk\": \"%s\", "
+		       "\"record\": %u, \"offset\": %llu, \"xxh3\": \"%016llx\"}\n",
+		       sample->bytes, sample->class_index, sample->mode, (unsigned long long)sample->mtime_ns,
+		       id, sample->record, (unsigned long long)sample->offset,
+		       (unsigned long long)sample->xxh3);
+		return;
+	}
+	printf("path      %s\n", text_printable(text, sizeof(text), sample->path, sample->path_length));
+	printf("bytes     %u\n", sample->bytes);
+	if (sample->class_index >= 0)
+		printf("class     %d (%s)\n", sample->class_index,
+		       text_printable(text, sizeof(text), class_name, class_length));
+	printf("mode      %04o\n", sample->mode & 07777);
+	printf("chunk     %s, record %u, at byte %llu\n", id, sample->record,
+	       (unsigned long long)sample->offset);
+	printf("xxh3      %016llx\n", (unsigned long long)sample->xxh3);
+}
+
+static int stat_path(const struct ctl_verb *verb, const struct snapshot *s, const char *path, bool json)
+{
+	struct snapshot_sample sample;
+	struct error err = ERROR_INIT;
+	uint64_t number;
+	char text[200];
+
+	if (snapshot_find(s, path, strlen(path), &number) == 0 &&
+	    snapshot_sample_get(s, number, &sample) == 0) {
+		print_sample(s, &sample, json);
+		return ctl_finish(verb);
+	}
+	error_set(&err, -ENOENT, "there is no sample '%s'; dieselctl ls lists them",
+		  text_printable(text, sizeof(text), path, strlen(path)));
+	return ctl_failed(verb, &err);
+}
+
+static int run(const struct ctl_verb *verb, int argc, char **argv)
+{
+	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'}, CTL_OPTION_HELP, {0}};
+	_cleanup_(dataset_closep) struct dataset *d = NULL;
+	struct error err = ERROR_INIT;
+	struct facts facts;
+	bool json = false;
+	int option;
+
+	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
+		if (ctl_common_option(verb, option, argv))
+			return option == 'h' ? CTL_OK : CTL_USAGE;
+		json = true;
+	}
+	if (argc - optind != 1 && argc - optind != 2)
+		return ctl_usage(verb, "a dataset is needed, and at most one path in it");
+	if (dataset_open(argv[optind], &d, &err) < 0)
+		return ctl_failed(verb, &err);
+	if (argc - optind == 2)
+		return stat_path(verb, dataset_snapshot(d), argv[optind + 1], json);
+	collect(argv[optind], dataset_snapshot(d), &facts);
+	if (json)
+		print_dataset_json(argv[optind], dataset_snapshot(d), &facts);
+	else
+		print_dataset(argv[optind], dataset_snapshot(d), &facts);
+	return ctl_finish(verb);
+}
+
+const struct ctl_verb ctl_stat = {
+    .name = "stat",
+    .arguments = "[--json] DATASET [PATH]",
+    .summary = "Describe a dataset or one sample of it",
+    .help = "      --json  as a JSON object\n",
+    .run = run,
+};

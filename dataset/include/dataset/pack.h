@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Packs a folder of files into a dataset: what `dieselctl pack` does.
+ *
+ * All or nothing: a dataset that exists stays as it was until the end. What an interrupted run has written
+ * is used by the next one: a chunk counts as done when each of its files is in the source with the same
+ * size and modification time.
+ */
+
+#include "lib/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum pack_order {
+	PACK_ORDER_RANDOM, /* a permutation drawn from the seed: each chunk is a fair sample of the dataset */
+	PACK_ORDER_SOURCE, /* tree order: folder by folder */
+};
+
+struct pack_options {
+	const char *source;
+	const char *dataset;
+	uint64_t chunk_bytes;
+	enum pack_order order;
+	uint64_t seed;
+	unsigned n_threads; /* that read the source, >= 1 */
+	bool append; /* add to a dataset that has samples; files it has already (size, mtime) are left out */
+	bool skip_unreadable;
+
+	/* All may be NULL. */
+	void (*progress)(uint64_t done_files, uint64_t n_files, uint64_t done_bytes, void *context);
+	void (*skipped)(const char *text, void *context); /* a file that skip_unreadable left out */
+	bool (*cancelled)(void *context);                 /* asked for each file: -ECANCELED */
+	void *context;
+};
+
+struct pack_result {
+	uint64_t n_files; /* packed by this run */
+	uint64_t bytes;
+	uint64_t n_chunks;    /* of this commit */
+	uint64_t n_unchanged; /* with append: were in the dataset already */
+	uint64_t n_resumed;   /* packed by an interrupted run before */
+	uint64_t n_skipped;   /* unreadable */
+	uint64_t n_other;     /* FIFOs, sockets, devices */
+	uint64_t version;     /* of the dataset now */
+};
+
+/* -EEXIST: the dataset has samples and append is not set; -ENODATA: the source has no files. */
+int pack_run(const struct pack_options *options, struct pack_result *ret, struct error *err);

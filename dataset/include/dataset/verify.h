@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Checks a whole dataset: every chunk's head, every sample's checksum, and that snapshot, metadata and
+ * chunks agree. Reads all of it once. Changes nothing.
+ */
+
+#include "dataset/chunk.h"
+#include "lib/error.h"
+
+struct verify_damage {
+	const struct chunk_id *chunk; /* NULL: not in a chunk */
+	const char *path;             /* of the sample, path_length bytes; NULL: not a sample */
+	size_t path_length;
+	uint64_t offset;  /* in the chunk's file */
+	const char *text; /* one line: what, where, what to do */
+};
+
+struct verify_callbacks {
+	void (*damage)(const struct verify_damage *damage, void *context);
+	void (*note)(const char *text, void *context); /* worth knowing, no damage */
+	void (*progress)(uint64_t done_chunks, uint64_t n_chunks, uint64_t done_bytes, void *context);
+	void *context;
+};
+
+struct verify_result {
+	uint64_t n_chunks;
+	uint64_t n_records; /* samples in chunks, superseded ones too */
+	uint64_t bytes;     /* read */
+	uint64_t n_damages;
+};
+
+/* 0 also when damage was found: see ret. Failures are what kept it from looking: no such dataset, no memory.
+ */
+int verify_dataset(const char *dataset_path, const struct verify_callbacks *callbacks,
+		   struct verify_result *ret, struct error *err);

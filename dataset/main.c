@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dieselctl: datasets and control. One file per group of verbs: ctl_*.c. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ctl.h"
+#include "lib/log.h"
+
+static const struct ctl_verb *const verbs[] = {
+    &ctl_pack, &ctl_ls, &ctl_cat, &ctl_stat, &ctl_verify, &ctl_rm, &ctl_snapshot, &ctl_rebuild,
+};
+
+#define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
+
+bool ctl_common_option(const struct ctl_verb *verb, int option, char **argv)
+{
+	if (option == 'h')
+		printf("usage: dieselctl %s %s\n%s.\n\n%s", verb->name, verb->arguments, verb->summary,
+		       verb->help);
+	else if (option == ':')
+		ctl_usage(verb, "%s needs an argument", argv[optind - 1]);
+	else if (option == '?' && optopt)
+		ctl_usage(verb, "there is no option -%c", optopt);
+	else if (option == '?')
+		ctl_usage(verb, "there is no option %s", argv[optind - 1]);
+	else
+		return false;
+	return true;
+}
+
+int ctl_usage(const struct ctl_verb *verb, const char *format, ...)
+{
+	char text[512];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	fprintf(stderr, "dieselctl %s: %s; dieselctl %s --help tells more\n", verb->name, text, verb->name);
+	return CTL_USAGE;
+}
+
+int ctl_failed(const struct ctl_verb *verb, const struct error *err)
+{
+	fprintf(stderr, "dieselctl %s: %s\n", verb->name, err->text);
+	return CTL_FAILED;
+}
+
+int ctl_warn(const struct ctl_verb *verb, const char *text)
+{
+	fprintf(stderr, "dieselctl %s: %s\n", verb->name, text);
+	return CTL_FAILED;
+}
+
+int ctl_finish(const struct ctl_verb *verb)
+{
+	struct error err = ERROR_INIT;
+
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return CTL_OK;
+	error_errno(&err, -errno, "cannot write to standard output");
+	return ctl_failed(verb, &err);
+}
+
+static void print_usage(FILE *out)
+{
+	fputs("usage: dieselctl VERB [ARGUMENT ...]\n\n", out);
+	for (size_t i = 0; i < N_VERBS; i++)
+		fprintf(out, "  %-9s %s\n", verbs[i]->name, verbs[i]->summary);
+	fputs("\ndieselctl VERB --help tells more of one. Exit status: 0 done, 1 failed, 2 wrong use.\n",
+	      out);
+}
+
+int main(int argc, char **argv)
+{
+	log_init("dieselctl", LOG_LEVEL_INFO);
+	if (argc < 2) {
+		print_usage(stderr);
+		return CTL_USAGE;
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+		print_usage(stdout);
+		return CTL_OK;
+	}
+	if (!strcmp(argv[1], "--version")) {
+		puts("dieselctl " DIESEL_VERSION);
+		return CTL_OK;
+	}
+	for (size_t i = 0; i < N_VERBS; i++)
+		if (!strcmp(argv[1], verbs[i]->name))
+			return verbs[i]->run(verbs[i], argc - 1, argv + 1);
+	fprintf(stderr, "dieselctl: there is no verb '%s'; dieselctl --help lists them\n", argv[1]);
+	return CTL_USAGE;
+}

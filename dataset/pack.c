@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/pack.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "dataset/writer.h"
+#include "lib/cleanup.h"
+#include "lib/text.h"
+#include "lib/units.h"
+#include "pack_resume.h"
+#include "random.h"
+#include "read_ahead.h"
+
+/* Files read and not yet packed: enough to keep all threads busy, little beside the chunk buffers. */
+#define READ_AHEAD_BYTES (64u << 20)
+/* A stream of randomness apart from those of shuffle.c, which start at 0. */
+#define STREAM_PACK UINT64_MAX
+
+struct pack {
+	const struct pack_options *options;
+	struct writer *writer;
+	struct source *source;
+	uint64_t *order; /* numbers of the files to read */
+	size_t n_order;
+	struct pack_result result;
+};
+
+static int unreadable(int code, const char *text, void *context)
+{
+	struct pack *p = context;
+
+	if (!p->options->skip_unreadable)
+		return code;
+	p->result.n_skipped++;
+	if (p->options->skipped)
+		p->options->skipped(text, p->options->context);
+	return 0;
+}
+
+/* The dataset must not lie around the source: its own files would be packed, and change while they are. */
+static int check_places(const struct pack_options *o, struct error *err)
+{
+	_cleanup_(freep) char *source = realpath(o->source, NULL), *dataset = realpath(o->dataset, NULL);
+	size_t n = dataset ? strlen(dataset) : 0;
+
+	if (!source)
+		return error_errno(err, -errno, "cannot read the source %s", o->source);
+	if (dataset && strncmp(source, dataset, n) == 0 && (source[n] == '\0' || source[n] == '/'))
+		return error_set(err, -EINVAL,
+				 "the source %s lies in the dataset %s; choose another place for it",
+				 o->source, o->dataset);
+	return 0;
+}
+
+static int check_dataset(const struct pack *p, struct error *err)
+{
+	const struct meta_info *info = writer_info(p->writer);
+
+	if (info->n_paths == 0 || p->options->append)
+		return 0;
+	return error_set(
+	    err, -EEXIST,
+	    "%s has %llu samples already (version %llu): add --append to add to it and to replace "
+	    "changed files, or choose a new directory",
+	    p->options->dataset, (unsigned long long)info->n_paths, (unsigned long long)info->version);
+}
+
+static int scan_source(struct pack *p, struct error *err)
+{
+	struct stat st;
+
+	if (stat(p->options->dataset, &st) < 0)
+		return error_errno(err, -errno, "cannot find %s", p->options->dataset);
+	int r = source_scan(p->options->source, st.st_dev, st.st_ino, unreadable, p, &p->source, err);
+
+	if (r < 0) {
+		error_prefix(err, "nothing packed");
+		return r;
+	}
+	p->result.n_other = p->source->n_other;
+	if (p->source->n_files == 0)
+		return error_set(err, -ENODATA, "there are no files in %s", p->options->source);
+	return 0;
+}
+
+/* 1: the dataset has the file as it is; 0: not. */
+static int is_unchanged(struct pack *p, const struct source_file *file, struct error *err)
+{
+	struct path_text path = source_path(p->source, file);
+	struct meta_path known;
+
+	if (writer_info(p->writer)->n_paths == 0)
+		return 0;
+	int r = meta_find(writer_meta(p->writer), path.text, path.length, &known, err);
+
+	if (r < 0)
+		return r == -ENOENT ? 0 : r;
+	return known.record.bytes == file->bytes && known.record.mtime_ns == file->mtime_ns;
+}
+
+static int choose_files(struct pack *p, struct error *err)
+{
+	struct random_state random;
+
+	p->order = calloc(p->source->n_files, sizeof(*p->order));
+	if (!p->order)
+		return error_errno(err, -ENOMEM, "%s", p->options->source);
+	for (size_t i = 0; i < p->source->n_files; i++) {
+		if (p->source->files[i].skip)
+			continue;
+		int unchanged = is_unchanged(p, &p->source->files[i], err);
+
+		if (unchanged < 0)
+			return unchanged;
+		if (unchanged)
+			p->result.n_unchanged++;
+		else
+			p->order[p->n_order++] = i;
+	}
+	if (p->options->order == PACK_ORDER_RANDOM) {
+		random_init(&random, p->options->seed, 0, STREAM_PACK);
+		random_shuffle(&random, p->order, p->n_order);
+	}
+	return 0;
+}
+
+static int file_error(const struct pack *p, const struct read_item *item, struct error *err)
+{
+	struct path_text path = source_path(p->source, item->file);
+	char text[200], size[24], limit[24];
+
+	text_printable(text, sizeof(text), path.text, path.length);
+	if (item->result == -ESTALE)
+		return error_set(err, -ESTALE,
+				 "%s/%s changed while it was packed; run again when it is complete",
+				 p->source->root, text);
+	if (item->result == -EFBIG)
+		return error_set(
+		    err, -EFBIG, "%s/%s has %s, a sample can have at most %s: split it, or leave it out",
+		    p->source->root, text, units_format_bytes(size, sizeof(size), item->file->bytes),
+		    units_format_bytes(limit, sizeof(limit), CHUNK_SAMPLE_MAX_BYTES));
+	return error_errno(err, item->result, "cannot read %s/%s", p->source->root, text);
+}
+
+static int add_item(struct pack *p, const struct read_item *item, struct error *err)
+{
+	struct path_text path = source_path(p->source, item->file);
+	struct chunk_sample sample = {
+	    .path = path.text,
+	    .path_length = path.length,
+	    .data = item->data,
+	    .bytes = item->bytes,
+	    .mode = item->mode,
+	    .mtime_ns = item->mtime_ns,
+	};
+
+	if (item->result < 0) {
+		struct error read_err = ERROR_INIT;
+		int r = file_error(p, item, &read_err);
+
+		/* Not for what the machine lacks: that is no property of the file. */
+		if (r != -ENOMEM && r != -EMFILE && r != -ENFILE)
+			r = unreadable(r, read_err.text, p);
+		if (r < 0 && err)
+			*err = read_err;
+		return r;
+	}
+	int r = writer_add(p->writer, &sample, err);
+
+	if (r == 0) {
+		p->result.n_files++;
+		p->result.bytes += item->bytes;
+	}
+	return r;
+}
+
+static int pack_files(struct pack *p, struct error *err)
+{
+	const struct pack_options *o = p->options;
+	struct read_ahead *ra;
+	int r = read_ahead_new(p->source, p->order, p->n_order, o->n_threads, READ_AHEAD_BYTES,
+			       CHUNK_SAMPLE_MAX_BYTES, &ra);
+
+	if (r < 0)
+		return error_errno(err, r, "cannot start reading %s", o->source);
+	for (size_t i = 0; i < p->n_order && r == 0; i++) {
+		struct read_item item = read_ahead_next(ra);
+
+		r = add_item(p, &item, err);
+		if (o->progress)
+			o->progress(i + 1, p->n_order, p->result.bytes, o->context);
+		if (r == 0 && o->cancelled && o->cancelled(o->context))
+			r = error_set(err, -ECANCELED, "interrupted");
+	}
+	read_ahead_free(ra);
+	return r;
+}
+
+static int pack_all(struct pack *p, struct error *err)
+{
+	int r = check_dataset(p, err);
+
+	if (r == 0)
+		r = scan_source(p, err);
+	if (r == 0)
+		r = pack_resume(p->writer, p->source, &p->result.n_resumed, err);
+	if (r == 0)
+		r = choose_files(p, err);
+	if (r < 0)
+		return r;
+	/* From here on there is something to keep. */
+	struct writer_result committed = {0};
+
+	r = pack_files(p, err);
+	if (r == 0)
+		r = writer_commit(p->writer, &committed, err);
+	p->result.n_chunks = committed.n_chunks;
+	p->result.version = committed.version;
+	if (r < 0 && r != -ESTALE && err && strlen(err->text) < sizeof(err->text) - 120)
+		strcat(err->text,
+		       "; the dataset is unchanged, the same command goes on where this one stopped");
+	return r;
+}
+
+int pack_run(const struct pack_options *options, struct pack_result *ret, struct error *err)
+{
+	struct pack p = {.options = options};
+	int r = check_places(options, err);
+
+	if (r == 0)
+		r = writer_open(options->dataset, WRITER_PACK, options->chunk_bytes, &p.writer, err);
+	if (r == 0)
+		r = pack_all(&p, err);
+	writer_free(p.writer);
+	source_free(p.source);
+	free(p.order);
+	if (r == 0)
+		*ret = p.result;
+	return r;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "put_queue.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+struct put_item {
+	struct chunk_builder *builder;
+	struct chunk_id id;
+	uint64_t created_ns;
+};
+
+struct put_queue {
+	struct store *store;
+	pthread_t thread;
+	bool started;
+	pthread_mutex_t lock;
+	pthread_cond_t changed; /* any of the fields below */
+	struct chunk_builder *builders[PUT_QUEUE_BUILDERS];
+	struct chunk_builder *free[PUT_QUEUE_BUILDERS];
+	int n_free;
+	struct put_item waiting[PUT_QUEUE_BUILDERS]; /* [0] is next */
+	int n_waiting;
+	bool writing;
+	bool stop;
+	struct error failure; /* of the first put that failed */
+};
+
+/* Called locked; unlocks while it writes. */
+static void write_next(struct put_queue *q)
+{
+	struct put_item item = q->waiting[0];
+	struct iovec parts[2];
+	struct error err = ERROR_INIT;
+
+	q->n_waiting--;
+	for (int i = 0; i < q->n_waiting; i++)
+		q->waiting[i] = q->waiting[i + 1];
+	q->writing = true;
+	pthread_mutex_unlock(&q->lock);
+	int r = chunk_builder_finish(item.builder, &item.id, item.created_ns, parts, &err);
+
+	if (r == 0)
+		r = store_put(q->store, &item.id, parts, 2, &err);
+	pthread_mutex_lock(&q->lock);
+	q->writing = false;
+	q->free[q->n_free++] = item.builder;
+	if (r < 0)
+		q->failure = err;
+	pthread_cond_broadcast(&q->changed);
+}
+
+static void *run(void *argument)
+{
+	struct put_queue *q = argument;
+
+	pthread_mutex_lock(&q->lock);
+	for (;;) {
+		if (q->stop)
+			break;
+		if (q->n_waiting && !q->failure.code)
+			write_next(q);
+		else
+			pthread_cond_wait(&q->changed, &q->lock);
+	}
+	pthread_mutex_unlock(&q->lock);
+	return NULL;
+}
+
+/* Signals go to the threads of the program, not to a library's. */
+static int start_thread(struct put_queue *q)
+{
+	sigset_t all, before;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int r = -pthread_create(&q->thread, NULL, run, q);
+
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	q->started = r == 0;
+	return r;
+}
+
+int put_queue_new(struct store *store, uint64_t chunk_bytes, struct put_queue **ret, struct error *err)
+{
+	struct put_queue *q = calloc(1, sizeof(*q));
+	int r = 0;
+
+	if (!q)
+		return error_errno(err, -ENOMEM, "cannot start writing");
+	q->store = store;
+	pthread_mutex_init(&q->lock, NULL);
+	pthread_cond_init(&q->changed, NULL);
+	for (int i = 0; i < PUT_QUEUE_BUILDERS && r == 0; i++) {
+		r = chunk_builder_new(chunk_bytes, &q->builders[i]);
+		if (r == 0)
+			q->free[q->n_free++] = q->builders[i];
+	}
+	if (r == 0)
+		r = start_thread(q);
+	if (r < 0) {
+		put_queue_free(q);
+		return error_errno(err, r, "cannot start writing");
+	}
+	*ret = q;
+	return 0;
+}
+
+void put_queue_free(struct put_queue *q)
+{
+	if (!q)
+		return;
+	if (q->started) {
+		pthread_mutex_lock(&q->lock);
+		q->stop = true;
+		pthread_cond_broadcast(&q->changed);
+		pthread_mutex_unlock(&q->lock);
+		pthread_join(q->thread, NULL);
+	}
+	for (int i = 0; i < PUT_QUEUE_BUILDERS; i++)
+		chunk_builder_free(q->builders[i]);
+	pthread_cond_destroy(&q->changed);
+	pthread_mutex_destroy(&q->lock);
+	free(q);
+}
+
+static int failure_of(const struct put_queue *q, struct error *err)
+{
+	if (q->failure.code && err)
+		*err = q->failure;
+	return q->failure.code;
+}
+
+int put_queue_take(struct put_queue *q, struct chunk_builder **ret, struct error *err)
+{
+	pthread_mutex_lock(&q->lock);
+	while (q->n_free == 0 && !q->failure.code)
+		pthread_cond_wait(&q->changed, &q->lock);
+	int r = failure_of(q, err);
+
+	if (r == 0)
+		*ret = q->free[--q->n_free];
+	pthread_mutex_unlock(&q->lock);
+	return r;
+}
+
+int put_queue_put(struct put_queue *q, struct chunk_builder *b, const struct chunk_id *id,
+		  uint64_t created_ns, struct error *err)
+{
+	pthread_mutex_lock(&q->lock);
+	int r = failure_of(q, err);
+
+	if (r == 0)
+		q->waiting[q->n_waiting++] = (struct put_item){b, *id, created_ns};
+	else
+		q->free[q->n_free++] = b;
+	pthread_cond_broadcast(&q->changed);
+	pthread_mutex_unlock(&q->lock);
+	return r;
+}
+
+int put_queue_flush(struct put_queue *q, struct error *err)
+{
+	pthread_mutex_lock(&q->lock);
+	while ((q->n_waiting || q->writing) && !q->failure.code)
+		pthread_cond_wait(&q->changed, &q->lock);
+	int r = failure_of(q, err);
+
+	pthread_mutex_unlock(&q->lock);
+	return r;
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "read_ahead.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+
+#define N_SLOTS     1024u
+#define MAX_THREADS 64
+
+struct slot {
+	struct read_item item;
+	uint64_t charged_bytes; /* to the budget */
+	bool done;
+};
+
+struct read_ahead {
+	const struct source *source;
+	const uint64_t *order;
+	size_t n;
+	uint64_t budget_bytes, max_bytes;
+
+	pthread_mutex_t lock;
+	pthread_cond_t filled; /* a slot is done */
+	pthread_cond_t room;   /* a slot or budget became free, or stop */
+	struct slot slots[N_SLOTS];
+	size_t next_read; /* place in the order that the next free thread takes */
+	size_t next_out;  /* place that the caller gets next */
+	bool holding;     /* the caller still uses slot next_out - 1 */
+	uint64_t used_bytes;
+	bool stop;
+	pthread_t threads[MAX_THREADS];
+	unsigned n_threads;
+};
+
+static int read_all(int fd, unsigned char *data, size_t bytes, size_t *ret_done)
+{
+	size_t done = 0;
+
+	while (done < bytes) {
+		ssize_t n = read(fd, data + done, bytes - done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			break;
+		done += (size_t)n;
+	}
+	*ret_done = done;
+	return 0;
+}
+
+static int read_file(const struct read_ahead *ra, const struct source_file *file, struct read_item *item)
+{
+	/* O_NONBLOCK: what was a regular file in the walk may have become a FIFO. */
+	_cleanup_(closep) int fd =
+	    openat(ra->source->dir_fd, source_path(ra->source, file).text, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct stat st;
+	size_t done = 0;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -ESTALE;
+	if ((uint64_t)st.st_size > ra->max_bytes)
+		return -EFBIG;
+	item->mode = st.st_mode;
+	item->mtime_ns =
+	    st.st_mtim.tv_sec < 0 ? 0 : (uint64_t)st.st_mtim.tv_sec * NS_PER_S + (uint64_t)st.st_mtim.tv_nsec;
+	/* One byte more than there should be: growth is noticed. */
+	item->data = malloc((size_t)st.st_size + 1);
+	if (!item->data)
+		return -ENOMEM;
+	int r = read_all(fd, item->data, (size_t)st.st_size + 1, &done);
+
+	if (r == 0 && done != (size_t)st.st_size)
+		r = -ESTALE;
+	item->bytes = done;
+	return r;
+}
+
+/* Called locked. The place the caller waits for is always read, else nothing would ever be released. */
+static bool may_read(const struct read_ahead *ra)
+{
+	size_t ahead = ra->next_read - ra->next_out + ra->holding;
+
+	if (ra->next_read >= ra->n || ahead >= N_SLOTS)
+		return false;
+	return ra->next_read == ra->next_out ||
+	       ra->used_bytes + ra->source->files[ra->order[ra->next_read]].bytes <= ra->budget_bytes;
+}
+
+static void *run(void *argument)
+{
+	struct read_ahead *ra = argument;
+
+	pthread_mutex_lock(&ra->lock);
+	while (!ra->stop && ra->next_read < ra->n) {
+		if (!may_read(ra)) {
+			pthread_cond_wait(&ra->room, &ra->lock);
+			continue;
+		}
+		size_t place = ra->next_read++;
+		const struct source_file *file = &ra->source->files[ra->order[place]];
+		struct slot *slot = &ra->slots[place % N_SLOTS];
+		struct read_item item = {.file = file};
+
+		*slot = (struct slot){.charged_bytes = file->bytes};
+		ra->used_bytes += slot->charged_bytes;
+		/* One release wakes one thread; room for more is passed on. */
+		if (may_read(ra))
+			pthread_cond_signal(&ra->room);
+		pthread_mutex_unlock(&ra->lock);
+		item.result = read_file(ra, file, &item);
+		pthread_mutex_lock(&ra->lock);
+		slot->item = item;
+		slot->done = true;
+		if (place == ra->next_out)
+			pthread_cond_signal(&ra->filled);
+	}
+	pthread_mutex_unlock(&ra->lock);
+	return NULL;
+}
+
+static int start_threads(struct read_ahead *ra, unsigned n_threads)
+{
+	sigset_t all, before;
+	int r = 0;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals go to the program's thread */
+	while (ra->n_threads < n_threads && r == 0) {
+		r = -pthread_create(&ra->threads[ra->n_threads], NULL, run, ra);
+		ra->n_threads += r == 0;
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return ra->n_threads ? 0 : r; /* fewer will do */
+}
+
+int read_ahead_new(const struct source *source, const uint64_t *order, size_t n, unsigned n_threads,
+		   uint64_t budget_bytes, uint64_t max_bytes, struct read_ahead **ret)
+{
+	struct read_ahead *ra = calloc(1, sizeof(*ra));
+
+	if (!ra)
+		return -ENOMEM;
+	ra->source = source;
+	ra->order = order;
+	ra->n = n;
+	ra->budget_bytes = budget_bytes;
+	ra->max_bytes = max_bytes;
+	pthread_mutex_init(&ra->lock, NULL);
+	pthread_cond_init(&ra->filled, NULL);
+	pthread_cond_init(&ra->room, NULL);
+	int r = start_threads(ra, n_threads < MAX_THREADS ? n_threads : MAX_THREADS);
+
+	if (r < 0) {
+		read_ahead_free(ra);
+		return r;
+	}
+	*ret = ra;
+	return 0;
+}
+
+void read_ahead_free(struct read_ahead *ra)
+{
+	if (!ra)
+		return;
+	pthread_mutex_lock(&ra->lock);
+	ra->stop = true;
+	pthread_cond_broadcast(&ra->room);
+	pthread_mutex_unlock(&ra->lock);
+	for (unsigned i = 0; i < ra->n_threads; i++)
+		pthread_join(ra->threads[i], NULL);
+	for (size_t i = 0; i < N_SLOTS; i++)
+		free(ra->slots[i].item.data);
+	pthread_cond_destroy(&ra->room);
+	pthread_cond_destroy(&ra->filled);
+	pthread_mutex_destroy(&ra->lock);
+	free(ra);
+}
+
+static void release(struct read_ahead *ra, struct slot *slot)
+{
+	free(slot->item.data);
+	ra->used_bytes -= slot->charged_bytes;
+	*slot = (struct slot){0};
+	ra->holding = false;
+	pthread_cond_signal(&ra->room);
+}
+
+struct read_item read_ahead_next(struct read_ahead *ra)
+{
+	assert(ra->next_out < ra->n);
+	pthread_mutex_lock(&ra->lock);
+	if (ra->holding)
+		release(ra, &ra->slots[(ra->next_out - 1) % N_SLOTS]);
+	struct slot *slot = &ra->slots[ra->next_out % N_SLOTS];
+
+	while (!slot->done)
+		pthread_cond_wait(&ra->filled, &ra->lock);
+	ra->next_out++;
+	ra->holding = true;
+	pthread_mutex_unlock(&ra->lock);
+	return slot->item;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Reads the files of a source ahead of the caller, by several threads, and hands them out in the order
+ * asked for. What is read and not yet released stays within a byte budget (one file may exceed it).
+ *
+ * Thread-safety: one thread calls; the reading threads are the module's own.
+ */
+
+#include "source.h"
+
+struct read_ahead;
+
+struct read_item {
+	const struct source_file *file;
+	int result; /* 0, or why the file could not be read: -ESTALE when it changed while it was read */
+	unsigned char *data;
+	size_t bytes;
+	uint32_t mode;
+	uint64_t mtime_ns;
+};
+
+/* source and order (n numbers of files) are borrowed. max_bytes: a longer file is not read, -EFBIG. */
+int read_ahead_new(const struct source *source, const uint64_t *order, size_t n, unsigned n_threads,
+		   uint64_t budget_bytes, uint64_t max_bytes, struct read_ahead **ret);
+void read_ahead_free(struct read_ahead *ra);
+
+/* The next file; waits for it. Call n times at most. The data is valid until the next call. */
+struct read_item read_ahead_next(struct read_ahead *ra);

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "source.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "buffer.h"
+#include "dataset/chunk.h"
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/text.h"
+
+/* Each level holds a file descriptor; deeper trees are loops in all but name. */
+#define MAX_DEPTH 128
+
+/* A directory that is being walked, and the ones above it. */
+struct level {
+	const struct level *parent;
+	dev_t device;
+	ino_t inode;
+	unsigned depth;
+};
+
+struct scan {
+	const char *root;
+	dev_t exclude_device;
+	ino_t exclude_inode;
+	source_unreadable_callback *unreadable;
+	void *context;
+	struct buffer files; /* struct source_file */
+	struct buffer paths;
+	uint64_t n_other;
+	char path[CHUNK_NAME_MAX + 2]; /* of the entry at hand */
+	struct error *err;
+};
+
+static int report(struct scan *scan, int code, const char *what)
+{
+	char path[200];
+	struct error err = ERROR_INIT;
+
+	text_printable(path, sizeof(path), scan->path, strlen(scan->path));
+	error_errno(&err, code, "cannot read %s%s%s%s", scan->root, *path ? "/" : "", path, what);
+	int r = scan->unreadable(code, err.text, scan->context);
+
+	if (r < 0 && scan->err)
+		*scan->err = err;
+	return r;
+}
+
+static uint64_t mtime_of(const struct stat *st)
+{
+	if (st->st_mtim.tv_sec < 0)
+		return 0;
+	return (uint64_t)st->st_mtim.tv_sec * NS_PER_S + (uint64_t)st->st_mtim.tv_nsec;
+}
+
+static int add_file(struct scan *scan, size_t length, const struct stat *st)
+{
+	struct source_file file = {
+	    .path_offset = scan->paths.bytes,
+	    .bytes = (uint64_t)st->st_size,
+	    .mtime_ns = mtime_of(st),
+	    .path_length = (uint16_t)length,
+	};
+
+	if (buffer_append(&scan->paths, scan->path, length + 1) < 0 ||
+	    buffer_append(&scan->files, &file, sizeof(file)) < 0)
+		return error_errno(scan->err, -ENOMEM, "%s", scan->root);
+	return 0;
+}
+
+static int walk(struct scan *scan, int parent_fd, const char *name, size_t length,
+		const struct level *parent);
+
+static int visit(struct scan *scan, int dir_fd, const char *name, size_t start, const struct level *level)
+{
+	size_t separator = start ? 1 : 0, length = start + separator + strlen(name);
+	struct stat st;
+
+	if (length > CHUNK_NAME_MAX)
+		return report(scan, -ENAMETOOLONG, "/...");
+	if (separator)
+		scan->path[start] = '/';
+	strcpy(scan->path + start + separator, name);
+	int r = 0;
+
+	if (fstatat(dir_fd, name, &st, 0) < 0)
+		r = report(scan, -errno, errno == ENOENT ? " (a dangling link?)" : "");
+	else if (S_ISREG(st.st_mode))
+		r = add_file(scan, length, &st);
+	else if (!S_ISDIR(st.st_mode))
+		scan->n_other++;
+	else if (st.st_dev != scan->exclude_device || st.st_ino != scan->exclude_inode)
+		r = walk(scan, dir_fd, name, length, level);
+	scan->path[start] = '\0';
+	return r;
+}
+
+static bool is_above(const struct level *level, const struct stat *st)
+{
+	for (; level; level = level->parent)
+		if (level->device == st->st_dev && level->inode == st->st_ino)
+			return true;
+	return false;
+}
+
+static int walk(struct scan *scan, int parent_fd, const char *name, size_t length, const struct level *parent)
+{
+	_cleanup_(closep) int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return report(scan, -errno, "");
+	if (is_above(parent, &st))
+		return report(scan, -ELOOP, " (a link that leads back to where it lies)");
+	if (parent && parent->depth >= MAX_DEPTH)
+		return report(scan, -ELOOP, " (more than 128 directories deep)");
+	struct level level = {parent, st.st_dev, st.st_ino, parent ? parent->depth + 1 : 1};
+	DIR *dir = fdopendir(fd);
+	int r = 0;
+
+	if (!dir)
+		return report(scan, -errno, "");
+	int dir_fd = steal_fd(&fd); /* closedir() closes it */
+
+	for (struct dirent *entry; r == 0 && (errno = 0, entry = readdir(dir));)
+		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+			r = visit(scan, dir_fd, entry->d_name, length, &level);
+	if (r == 0 && errno)
+		r = report(scan, -errno, "");
+	closedir(dir);
+	return r;
+}
+
+static int compare_files(const void *a, const void *b, void *paths)
+{
+	const struct source_file *x = a, *y = b;
+
+	return path_order_compare((struct path_text){(char *)paths + x->path_offset, x->path_length},
+				  (struct path_text){(char *)paths + y->path_offset, y->path_length});
+}
+
+int source_scan(const char *root, dev_t exclude_device, ino_t exclude_inode,
+		source_unreadable_callback *unreadable, void *context, struct source **ret, struct error *err)
+{
+	_cleanup_(closep) int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct scan scan = {
+	    .root = root,
+	    .exclude_device = exclude_device,
+	    .exclude_inode = exclude_inode,
+	    .unreadable = unreadable,
+	    .context = context,
+	    .err = err,
+	};
+
+	if (fd < 0)
+		return error_errno(err, -errno, "cannot read the source %s", root);
+	int r = walk(&scan, fd, ".", 0, NULL);
+	struct source *s = r == 0 ? calloc(1, sizeof(*s)) : NULL;
+
+	if (!s || !(s->root = strdup(root))) {
+		free(s);
+		buffer_free(&scan.files);
+		buffer_free(&scan.paths);
+		return r < 0 ? r : error_errno(err, -ENOMEM, "%s", root);
+	}
+	s->dir_fd = steal_fd(&fd);
+	s->files = (struct source_file *)scan.files.data;
+	s->n_files = scan.files.bytes / sizeof(*s->files);
+	s->paths = (char *)scan.paths.data;
+	s->n_other = scan.n_other;
+	if (s->n_files)
+		qsort_r(s->files, s->n_files, sizeof(*s->files), compare_files, s->paths);
+	*ret = s;
+	return 0;
+}
+
+void source_free(struct source *s)
+{
+	if (!s)
+		return;
+	closep(&s->dir_fd);
+	free(s->files);
+	free(s->paths);
+	free(s->root);
+	free(s);
+}
+
+struct source_file *source_find(const struct source *s, struct path_text path)
+{
+	size_t low = 0, high = s->n_files;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		int order = path_order_compare(source_path(s, &s->files[middle]), path);
+
+		if (order == 0)
+			return &s->files[middle];
+		if (order < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return NULL;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A folder of files as a source of samples: all regular files below it, in tree order (path_order.h).
+ *
+ * Symbolic links are followed, to files and to directories, as torchvision's ImageFolder does; a link that
+ * leads back to a directory it lies in is an error. FIFOs, sockets and devices are left out and counted.
+ */
+
+#include "lib/error.h"
+#include "path_order.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct source_file {
+	uint64_t path_offset;
+	uint64_t bytes;
+	uint64_t mtime_ns;
+	uint16_t path_length;
+	bool skip; /* set by the packer: it has this one already */
+};
+
+struct source {
+	char *root; /* as given, for error texts */
+	int dir_fd;
+	struct source_file *files;
+	size_t n_files;
+	char *paths;      /* relative to the root, each with a terminator */
+	uint64_t n_other; /* no regular files */
+};
+
+/* Called for what cannot be read; what it returns ends the walk, unless it is 0. */
+typedef int source_unreadable_callback(int code, const char *text, void *context);
+
+/* exclude: a directory to leave out, by device and inode (the dataset, should it lie in the source). */
+int source_scan(const char *root, dev_t exclude_device, ino_t exclude_inode,
+		source_unreadable_callback *unreadable, void *context, struct source **ret,
+		struct error *err);
+void source_free(struct source *s);
+
+static inline struct path_text source_path(const struct source *s, const struct source_file *f)
+{
+	return (struct path_text){s->paths + f->path_offset, f->path_length};
+}
+
+/* The file of this path, or NULL. */
+struct source_file *source_find(const struct source *s, struct path_text path);

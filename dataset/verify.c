@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/verify.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "dataset/chunk_id.h"
+#include "dataset/meta.h"
+#include "dataset/snapshot.h"
+#include "dataset/store.h"
+#include "lib/cleanup.h"
+#include "lib/text.h"
+
+/* Samples of larger payloads are read one by one. */
+#define MAX_READ_BYTES CHUNK_MAX_BYTES
+
+struct verify {
+	const struct verify_callbacks *callbacks;
+	struct verify_result result;
+	struct store *store;
+	struct snapshot *snapshot; /* NULL: missing or damaged, told already */
+	struct meta *meta;         /* NULL: missing or damaged, told already */
+	struct meta_info info;
+	struct store_object *objects;
+	size_t n_objects;
+	size_t next_object; /* while the metadata's chunks are merged with the store's */
+	unsigned char *buffer;
+	size_t buffer_bytes;
+};
+
+static void damage(struct verify *v, const struct verify_damage *d)
+{
+	v->result.n_damages++;
+	v->callbacks->damage(d, v->callbacks->context);
+}
+
+static void damage_text(struct verify *v, const struct chunk_id *chunk, const char *text)
+{
+	damage(v, &(struct verify_damage){.chunk = chunk, .text = text});
+}
+
+static void *read_part(struct verify *v, const struct chunk_id *id, uint64_t offset, uint64_t bytes,
+		       struct error *err)
+{
+	if (bytes > v->buffer_bytes) {
+		unsigned char *grown = realloc(v->buffer, bytes);
+
+		if (!grown) {
+			error_errno(err, -ENOMEM, "chunk of %llu bytes", (unsigned long long)bytes);
+			return NULL;
+		}
+		v->buffer = grown;
+		v->buffer_bytes = bytes;
+	}
+	v->result.bytes += bytes;
+	return store_read(v->store, id, offset, v->buffer, bytes, err) < 0 ? NULL : v->buffer;
+}
+
+static void check_record(struct verify *v, const struct chunk_view *view, uint32_t i, const void *stored,
+			 const char *name)
+{
+	const struct chunk_record *r = &view->records[i];
+	struct error err = ERROR_INIT;
+
+	v->result.n_records++;
+	if (chunk_verify_record(view, i, stored, name, &err) == 0)
+		return;
+	damage(v, &(struct verify_damage){
+		      .chunk = &view->header->id,
+		      .path = view->names + r->name_offset,
+		      .path_length = r->name_length,
+		      .offset = r->offset,
+		      .text = err.text,
+		  });
+}
+
+static void check_samples(struct verify *v, const struct chunk_view *view, const char *name)
+{
+	const struct chunk_header *h = view->header;
+	uint64_t payload_bytes = h->file_bytes - h->payload_offset;
+	struct error err = ERROR_INIT;
+	unsigned char *payload = NULL;
+
+	if (h->flags & CHUNK_FLAG_TOMBSTONE)
+		return;
+	if (payload_bytes <= MAX_READ_BYTES) {
+		payload = read_part(v, &h->id, h->payload_offset, payload_bytes, &err);
+		if (!payload) {
+			damage_text(v, &h->id, err.text);
+			return;
+		}
+	}
+	for (uint32_t i = 0; i < h->n_records; i++) {
+		const struct chunk_record *r = &view->records[i];
+		const void *stored = payload ? payload + (r->offset - h->payload_offset)
+					     : read_part(v, &h->id, r->offset, r->stored_bytes, &err);
+
+		if (stored)
+			check_record(v, view, i, stored, name);
+		else
+			damage_text(v, &h->id, err.text);
+	}
+}
+
+/* The snapshot's samples of this chunk against its records. */
+static void check_snapshot_chunk(struct verify *v, const struct chunk_view *view, const char *name)
+{
+	struct snapshot_chunk chunk;
+	struct snapshot_sample s;
+	char text[512];
+	uint64_t low = 0, high = v->snapshot ? snapshot_info(v->snapshot)->n_chunks : 0;
+
+	while (low < high) {
+		uint64_t middle = low + (high - low) / 2;
+
+		snapshot_chunk_get(v->snapshot, middle, &chunk);
+		int order = chunk_id_compare(&chunk.id, &view->header->id);
+
+		if (order == 0)
+			break;
+		if (order < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low >= high)
+		return; /* no live sample in it */
+	if (chunk.head_xxh3 != view->header->head_xxh3 || chunk.file_bytes != view->header->file_bytes) {
+		snprintf(text, sizeof(text),
+			 "%s is another file than the snapshot describes; restore it, or run "
+			 "`dieselctl rebuild`",
+			 name);
+		damage_text(v, &view->header->id, text);
+		return;
+	}
+	for (uint64_t i = 0; i < chunk.n_samples; i++) {
+		if (snapshot_sample_get(v->snapshot, chunk.first_sample + i, &s) < 0)
+			continue; /* snapshot_verify() has passed */
+		const struct chunk_record *r =
+		    s.record < view->header->n_records ? &view->records[s.record] : NULL;
+
+		if (r && r->offset == s.offset && r->bytes == s.bytes && r->xxh3 == s.xxh3 &&
+		    r->name_length == s.path_length &&
+		    !memcmp(view->names + r->name_offset, s.path, s.path_length))
+			continue;
+		snprintf(text, sizeof(text),
+			 "%s: the snapshot's sample %llu is not record %u; run `dieselctl rebuild`", name,
+			 (unsigned long long)(chunk.first_sample + i), s.record);
+		damage_text(v, &view->header->id, text);
+	}
+}
+
+static void check_chunk(struct verify *v, const struct store_object *object, const struct meta_chunk *known)
+{
+	_cleanup_(freep) void *head = NULL;
+	char name[STORE_NAME_MAX], text[STORE_NAME_MAX + 128];
+	struct error err = ERROR_INIT;
+	struct chunk_view view;
+
+	store_describe(v->store, &object->id, name);
+	v->result.n_chunks++;
+	if (store_read_head(v->store, &object->id, &head, &view, &err) < 0) {
+		damage_text(v, &object->id, err.text);
+		return;
+	}
+	v->result.bytes += view.header->payload_offset;
+	if (known && known->head_xxh3 != view.header->head_xxh3) {
+		snprintf(text, sizeof(text),
+			 "%s is another file than the metadata describes; restore it, or run "
+			 "`dieselctl rebuild`",
+			 name);
+		damage_text(v, &object->id, text);
+	}
+	check_snapshot_chunk(v, &view, name);
+	check_samples(v, &view, name);
+}
+
+static void progress(const struct verify *v)
+{
+	if (v->callbacks->progress)
+		v->callbacks->progress(v->result.n_chunks, v->n_objects, v->result.bytes,
+				       v->callbacks->context);
+}
+
+/* A chunk of the store that the metadata does not know. */
+static void check_unknown(struct verify *v, const struct store_object *object)
+{
+	char name[STORE_NAME_MAX], text[STORE_NAME_MAX + 160];
+
+	check_chunk(v, object, NULL);
+	progress(v);
+	if (!v->meta)
+		return;
+	bool pending = v->info.has_pending && chunk_id_compare(&object->id, &v->info.pending) >= 0;
+
+	snprintf(text, sizeof(text), "%s is not in the metadata: %s",
+		 store_describe(v->store, &object->id, name),
+		 pending ? "a pack is at work, or was interrupted and goes on with the same command"
+			 : "run `dieselctl rebuild` to take it in, or remove it");
+	v->callbacks->note(text, v->callbacks->context);
+}
+
+static int check_known(const struct meta_chunk *chunk, void *context)
+{
+	struct verify *v = context;
+	char name[STORE_NAME_MAX], text[STORE_NAME_MAX + 128];
+
+	while (v->next_object < v->n_objects &&
+	       chunk_id_compare(&v->objects[v->next_object].id, &chunk->id) < 0)
+		check_unknown(v, &v->objects[v->next_object++]);
+	if (v->next_object < v->n_objects && !chunk_id_compare(&v->objects[v->next_object].id, &chunk->id)) {
+		check_chunk(v, &v->objects[v->next_object++], chunk);
+		progress(v);
+		return 0;
+	}
+	snprintf(text, sizeof(text), "%s is missing (%u samples); restore it, or run `dieselctl rebuild`",
+		 store_describe(v->store, &chunk->id, name), chunk->n_records);
+	damage_text(v, &chunk->id, text);
+	return 0;
+}
+
+/* Each path of the metadata against the snapshot, which was held against the chunks. */
+static int check_path(const struct meta_path *path, void *context)
+{
+	struct verify *v = context;
+	struct snapshot_sample s;
+	struct snapshot_chunk chunk;
+	uint64_t number;
+	char printable[200], text[512];
+
+	if (snapshot_find(v->snapshot, path->path, path->path_length, &number) == 0 &&
+	    snapshot_sample_get(v->snapshot, number, &s) == 0 &&
+	    snapshot_chunk_get(v->snapshot, s.chunk, &chunk) == 0 &&
+	    chunk_id_compare(&chunk.id, &path->chunk) == 0 && s.record == path->record_index &&
+	    s.offset == path->record.offset && s.xxh3 == path->record.xxh3 && s.bytes == path->record.bytes)
+		return 0;
+	snprintf(text, sizeof(text), "metadata and snapshot disagree about '%s'; run `dieselctl rebuild`",
+		 text_printable(printable, sizeof(printable), path->path, path->path_length));
+	damage(v,
+	       &(struct verify_damage){.path = path->path, .path_length = path->path_length, .text = text});
+	return 0;
+}
+
+static void open_metadata(struct verify *v, const char *path)
+{
+	struct error err = ERROR_INIT;
+
+	if (snapshot_open(path, &v->snapshot, &err) < 0 || snapshot_verify(v->snapshot, &err) < 0) {
+		damage_text(v, NULL, err.text);
+		snapshot_close(v->snapshot);
+		v->snapshot = NULL;
+	}
+	if (meta_sqlite_open(path, META_READ, &v->meta, &err) < 0 || meta_info(v->meta, &v->info, &err) < 0) {
+		damage_text(v, NULL, err.text);
+		meta_free(v->meta);
+		v->meta = NULL;
+	}
+}
+
+static void check_agreement(struct verify *v)
+{
+	const struct snapshot_info *info = snapshot_info(v->snapshot);
+	struct error err = ERROR_INIT;
+	char text[200];
+
+	if (info->version != v->info.version) {
+		snprintf(text, sizeof(text),
+			 "the snapshot is of version %llu, the metadata of %llu: run `dieselctl snapshot`",
+			 (unsigned long long)info->version, (unsigned long long)v->info.version);
+		damage_text(v, NULL, text);
+		return;
+	}
+	if (info->n_samples != v->info.n_paths) {
+		snprintf(text, sizeof(text),
+			 "the snapshot has %llu samples, the metadata %llu: run `dieselctl rebuild`",
+			 (unsigned long long)info->n_samples, (unsigned long long)v->info.n_paths);
+		damage_text(v, NULL, text);
+	}
+	if (meta_each_path(v->meta, check_path, v, &err) < 0)
+		damage_text(v, NULL, err.text);
+}
+
+static int check_all(struct verify *v, const char *path, struct error *err)
+{
+	struct error meta_err = ERROR_INIT;
+	int r = store_list(v->store, NULL, &v->objects, &v->n_objects, err);
+
+	if (r < 0)
+		return r;
+	open_metadata(v, path);
+	if (v->snapshot && v->meta)
+		check_agreement(v);
+	if (v->meta && meta_each_chunk(v->meta, check_known, v, &meta_err) < 0)
+		damage_text(v, NULL, meta_err.text);
+	while (v->next_object < v->n_objects)
+		check_unknown(v, &v->objects[v->next_object++]);
+	return 0;
+}
+
+int verify_dataset(const char *dataset_path, const struct verify_callbacks *callbacks,
+		   struct verify_result *ret, struct error *err)
+{
+	struct verify v = {.callbacks = callbacks};
+	struct stat st;
+	int r;
+
+	if (stat(dataset_path, &st) < 0)
+		return error_errno(err, -errno, "there is no dataset %s", dataset_path);
+	r = store_posix_open(dataset_path, false, &v.store, err);
+	if (r == -ENOENT || r == -ENOTDIR)
+		return error_set(err, r, "%s is no dataset: it has no chunks; make one with `dieselctl pack`",
+				 dataset_path);
+	if (r == 0)
+		r = check_all(&v, dataset_path, err);
+	meta_free(v.meta);
+	snapshot_close(v.snapshot);
+	store_free(v.store);
+	free(v.objects);
+	free(v.buffer);
+	if (r == 0)
+		*ret = v.result;
+	return r;
+}

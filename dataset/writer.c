@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/writer.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "snapshot_build.h"
+#include "writer_private.h"
+
+const struct meta_info *writer_info(const struct writer *w)
+{
+	return &w->info;
+}
+
+struct meta *writer_meta(const struct writer *w)
+{
+	return w->meta;
+}
+
+struct store *writer_store(const struct writer *w)
+{
+	return w->store;
+}
+
+static size_t n_chunks_of(const struct writer *w)
+{
+	return w->chunks.bytes / sizeof(struct chunk_id);
+}
+
+const struct store_object *writer_leftovers(const struct writer *w, size_t *ret_n)
+{
+	*ret_n = w->n_leftovers;
+	return w->n_leftovers ? w->objects + (w->n_objects - w->n_leftovers) : NULL;
+}
+
+int writer_adopt(struct writer *w, size_t i, struct error *err)
+{
+	size_t n;
+	const struct store_object *leftovers = writer_leftovers(w, &n);
+
+	assert(i < n && i >= w->n_taken && !w->current);
+	if (buffer_append(&w->chunks, &leftovers[i].id, sizeof(leftovers[i].id)) < 0)
+		return error_errno(err, -ENOMEM, "%s", w->path);
+	w->n_taken = i + 1;
+	return 0;
+}
+
+int writer_flush(struct writer *w, struct error *err)
+{
+	if (!w->current || chunk_builder_n_records(w->current) == 0)
+		return 0;
+	uint64_t now_ns = clock_realtime_ns();
+	struct chunk_id id = chunk_id_next(&w->ids, now_ns / NS_PER_US);
+
+	if (buffer_append(&w->chunks, &id, sizeof(id)) < 0)
+		return error_errno(err, -ENOMEM, "%s", w->path);
+	return put_queue_put(w->queue, steal_pointer(w->current), &id, now_ns, err);
+}
+
+static int add_record(struct writer *w, const struct chunk_sample *sample, uint32_t flags, struct error *err)
+{
+	int r = 0;
+
+	if (w->current && w->current_flags != flags)
+		r = writer_flush(w, err);
+	for (;;) {
+		if (r == 0 && !w->current) {
+			r = put_queue_take(w->queue, &w->current, err);
+			if (r == 0)
+				chunk_builder_reset(w->current, flags);
+			w->current_flags = flags;
+		}
+		if (r == 0)
+			r = chunk_builder_add(w->current, sample, err);
+		if (r != CHUNK_BUILDER_FULL)
+			return r;
+		r = writer_flush(w, err);
+	}
+}
+
+int writer_add(struct writer *w, const struct chunk_sample *sample, struct error *err)
+{
+	return add_record(w, sample, 0, err);
+}
+
+int writer_delete(struct writer *w, const char *path, size_t path_length, struct error *err)
+{
+	struct chunk_sample sample = {.path = path, .path_length = path_length};
+
+	return add_record(w, &sample, CHUNK_FLAG_TOMBSTONE, err);
+}
+
+static int replay(struct writer *w, const struct chunk_id *id, struct error *err)
+{
+	_cleanup_(freep) void *head = NULL;
+	struct chunk_view view;
+	int r = store_read_head(w->store, id, &head, &view, err);
+
+	return r < 0 ? r : meta_add_chunk(w->meta, &view, err);
+}
+
+/* The newest version that anybody may have seen. */
+static uint64_t last_version(const struct writer *w)
+{
+	struct snapshot *snapshot;
+	uint64_t version = w->info.version;
+
+	if (w->rebuilt && snapshot_open(w->path, &snapshot, NULL) == 0) {
+		if (snapshot_info(snapshot)->version > version)
+			version = snapshot_info(snapshot)->version;
+		snapshot_close(snapshot);
+	}
+	return version;
+}
+
+/* From the metadata as this transaction leaves it. */
+static int stage_snapshot(struct writer *w, uint64_t version, struct error *err)
+{
+	_cleanup_(freep) void *image = NULL;
+	size_t image_bytes;
+	int r = snapshot_build(w->meta, version, clock_realtime_ns(), &image, &image_bytes, err);
+
+	return r < 0 ? r : snapshot_stage(w->dir_fd, w->path, image, image_bytes, err);
+}
+
+static int commit_version(struct writer *w, uint64_t version, struct error *err)
+{
+	int r = stage_snapshot(w, version, err);
+
+	if (r == 0)
+		r = meta_commit(w->meta, version, err);
+	if (r < 0)
+		return r;
+	w->begun = false;
+	r = snapshot_publish(w->dir_fd, w->path, err);
+	if (r < 0) {
+		error_prefix(err, "committed, but");
+		return -ESTALE;
+	}
+	return 0;
+}
+
+/* Leftovers that nobody wants: only once the commit made them meaningless. */
+static void drop_leftovers(struct writer *w)
+{
+	size_t n, adopted = 0;
+	const struct store_object *leftovers = writer_leftovers(w, &n);
+	const struct chunk_id *chunks = (const struct chunk_id *)w->chunks.data;
+
+	for (size_t i = 0; i < n; i++) {
+		if (adopted < n_chunks_of(w) && chunk_id_compare(&chunks[adopted], &leftovers[i].id) == 0)
+			adopted++;
+		else
+			store_remove(w->store, &leftovers[i].id,
+				     NULL); /* or it stays, unknown to the metadata */
+	}
+}
+
+int writer_commit(struct writer *w, struct writer_result *ret, struct error *err)
+{
+	const struct chunk_id *chunks;
+	int r = writer_flush(w, err);
+
+	if (r == 0)
+		r = put_queue_flush(w->queue, err);
+	if (r < 0)
+		return r;
+	chunks = (const struct chunk_id *)w->chunks.data;
+	for (size_t i = 0; i < n_chunks_of(w) && r == 0; i++)
+		r = replay(w, &chunks[i], err);
+	struct writer_result result = {.version = w->info.version};
+	struct meta_info now;
+
+	if (r == 0)
+		r = meta_info(w->meta, &now, err);
+	if (r == 0 && (n_chunks_of(w) || w->rebuilt)) {
+		result.version = last_version(w) + 1;
+		r = commit_version(w, result.version, err);
+	}
+	if (r < 0)
+		return r;
+	if (!w->rebuilt)
+		drop_leftovers(w);
+	result.n_chunks = w->rebuilt ? now.n_chunks : n_chunks_of(w);
+	result.n_paths = now.n_paths;
+	w->n_leftovers = 0;
+	w->made_directory = false;
+	*ret = result;
+	return 0;
+}
+
+int writer_snapshot(struct writer *w, struct error *err)
+{
+	if (w->info.version == 0)
+		return error_set(err, -ENODATA, "%s is empty: nothing was ever packed into it", w->path);
+	int r = stage_snapshot(w, w->info.version, err);
+
+	return r < 0 ? r : snapshot_publish(w->dir_fd, w->path, err);
+}
+
+int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, uint64_t *ret_n_lost,
+		   struct error *err)
+{
+	int r = meta_clear(w->meta, err);
+	uint64_t n_lost = 0;
+
+	w->rebuilt = true;
+	for (size_t i = 0; i < w->n_objects && r == 0; i++) {
+		const struct chunk_id *id = &w->objects[i].id;
+		_cleanup_(freep) void *head = NULL;
+		struct error head_err = ERROR_INIT;
+		struct chunk_view view;
+
+		r = store_read_head(w->store, id, &head, &view, &head_err);
+		if (r == -EBADMSG) {
+			lost(id, head_err.text, context);
+			n_lost++;
+			r = 0;
+			continue;
+		}
+		if (r < 0 && err)
+			*err = head_err;
+		if (r == 0)
+			r = meta_add_chunk(w->meta, &view, err);
+	}
+	if (r == 0)
+		*ret_n_lost = n_lost;
+	return r;
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/writer.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "snapshot_build.h"
+#include "writer_private.h"
+
+/* 1: the directory holds a dataset (or the beginning of one); 0: it is empty; -ENOTEMPTY: other things. */
+static int inspect_directory(int dir_fd, const char *path, struct error *err)
+{
+	int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), result = 0;
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+
+	if (!dir) {
+		int r = -errno;
+
+		closep(&fd);
+		return error_errno(err, r, "cannot read %s", path);
+	}
+	for (struct dirent *entry; result != 1 && (entry = readdir(dir));) {
+		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+			continue;
+		result = !strcmp(entry->d_name, META_SQLITE_FILE) || !strcmp(entry->d_name, "chunks")
+			     ? 1
+			     : -ENOTEMPTY;
+	}
+	closedir(dir);
+	if (result < 0)
+		return error_set(err, result, "%s is not empty and no dataset; choose a new directory", path);
+	return result;
+}
+
+static int open_directory(struct writer *w, enum writer_purpose purpose, struct error *err)
+{
+	if (purpose == WRITER_PACK) {
+		w->made_directory = mkdir(w->path, 0777) == 0;
+		if (!w->made_directory && errno != EEXIST)
+			return error_errno(err, -errno, "cannot make the directory %s", w->path);
+	}
+	w->dir_fd = open(w->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (w->dir_fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+		return error_set(err, -errno,
+				 "there is no dataset %s; make one with `dieselctl pack SOURCE %s`", w->path,
+				 w->path);
+	if (w->dir_fd < 0)
+		return error_errno(err, -errno, "cannot open %s", w->path);
+	int r = inspect_directory(w->dir_fd, w->path, err);
+
+	if (r == 0 && purpose != WRITER_PACK)
+		return error_set(err, -ENOENT, "%s is no dataset: it is empty", w->path);
+	return r < 0 ? r : 0;
+}
+
+/* New ids are above this one, whatever the clock says. */
+static void raise_ids(struct writer *w, const struct chunk_id *id)
+{
+	if (chunk_id_time_us(id) >= w->ids.time_us)
+		chunk_id_source_init(&w->ids, w->ids.machine, w->ids.process, id);
+}
+
+static int list_objects(struct writer *w, struct error *err)
+{
+	free(w->objects);
+	w->objects = NULL;
+	w->n_objects = 0;
+	int r = store_list(w->store, NULL, &w->objects, &w->n_objects, err);
+
+	if (r == 0 && w->n_objects)
+		raise_ids(w, &w->objects[w->n_objects - 1].id);
+	if (r == 0 && w->info.has_newest)
+		raise_ids(w, &w->info.newest);
+	return r;
+}
+
+/* Chunks that the store has and the metadata not, from the pending floor on. The writer's lock is held, so
+ * nobody adds to them. All chunks of the metadata are below: its newest, too. */
+static void count_leftovers(struct writer *w)
+{
+	const struct chunk_id *floor = w->info.has_pending ? &w->info.pending : NULL;
+
+	while (floor && w->n_leftovers < w->n_objects) {
+		const struct chunk_id *id = &w->objects[w->n_objects - w->n_leftovers - 1].id;
+
+		if (chunk_id_compare(id, floor) < 0 ||
+		    (w->info.has_newest && chunk_id_compare(id, &w->info.newest) <= 0))
+			break;
+		w->n_leftovers++;
+	}
+}
+
+static int begin(struct writer *w, enum writer_purpose purpose, struct error *err)
+{
+	struct chunk_id floor;
+	int r = meta_info(w->meta, &w->info, err);
+
+	chunk_id_source_init(&w->ids, chunk_id_local_machine(), (uint32_t)getpid(), NULL);
+	if (r == 0)
+		r = list_objects(w, err);
+	if (r < 0)
+		return r;
+	/* Refused before anything is written, the pending floor too. */
+	if (purpose != WRITER_REBUILD && w->info.version == 0 && !w->info.has_pending && w->n_objects)
+		return error_set(err, -ESTALE,
+				 "%s has %zu chunks but lost its metadata: run `dieselctl rebuild %s`",
+				 w->path, w->n_objects, w->path);
+	floor = chunk_id_next(&w->ids, clock_realtime_ns() / NS_PER_US);
+	r = meta_begin(w->meta, &floor, &w->info, err);
+	if (r < 0)
+		return r;
+	w->begun = true;
+	r = list_objects(w, err); /* again, now that nobody else writes */
+	if (r == 0)
+		r = store_sweep(w->store, err);
+	if (r == 0)
+		count_leftovers(w);
+	return r;
+}
+
+static int open_metadata(struct writer *w, enum writer_purpose purpose, struct error *err)
+{
+	int r = meta_sqlite_open(w->path, META_CREATE, &w->meta, err);
+
+	if (r != -EBADMSG || purpose != WRITER_REBUILD)
+		return r;
+	/* Kept, as evidence; its journal would spoil the new one. */
+	unlinkat(w->dir_fd, META_SQLITE_FILE "-journal", 0);
+	if (renameat(w->dir_fd, META_SQLITE_FILE, w->dir_fd, META_SQLITE_FILE ".damaged") < 0)
+		return error_errno(err, -errno, "cannot put %s/" META_SQLITE_FILE " aside", w->path);
+	return meta_sqlite_open(w->path, META_CREATE, &w->meta, err);
+}
+
+static int open_parts(struct writer *w, enum writer_purpose purpose, struct error *err)
+{
+	int r = open_directory(w, purpose, err);
+
+	if (r == 0)
+		r = open_metadata(w, purpose, err);
+	if (r == 0)
+		r = store_posix_open(w->path, true, &w->store, err);
+	if (r == 0)
+		r = begin(w, purpose, err);
+	if (r == 0)
+		r = put_queue_new(w->store, w->chunk_bytes, &w->queue, err);
+	return r;
+}
+
+int writer_open(const char *dataset_path, enum writer_purpose purpose, uint64_t chunk_bytes,
+		struct writer **ret, struct error *err)
+{
+	struct writer *w = calloc(1, sizeof(*w));
+
+	if (!w || !(w->path = strdup(dataset_path))) {
+		free(w);
+		return error_errno(err, -ENOMEM, "%s", dataset_path);
+	}
+	w->dir_fd = -EBADF;
+	w->chunk_bytes = chunk_bytes;
+	int r = open_parts(w, purpose, err);
+
+	if (r < 0) {
+		writer_free(w);
+		return r;
+	}
+	*ret = w;
+	return 0;
+}
+
+/* Only what this writer made itself, and only when it is empty. */
+static void remove_directory(const struct writer *w)
+{
+	if (unlinkat(w->dir_fd, "chunks", AT_REMOVEDIR) < 0 && errno != ENOENT)
+		return;
+	unlinkat(w->dir_fd, META_SQLITE_FILE, 0);
+	rmdir(w->path);
+}
+
+/* Whether the store has nothing but what the metadata knows. */
+static bool leaves_nothing(const struct writer *w)
+{
+	struct store_object *objects;
+	size_t n;
+
+	if (store_list(w->store, NULL, &objects, &n, NULL) < 0)
+		return false;
+	free(objects);
+	return n == w->n_objects - w->n_leftovers;
+}
+
+void writer_free(struct writer *w)
+{
+	if (!w)
+		return;
+	put_queue_free(w->queue); /* first: its thread may still be writing */
+	bool left_nothing = w->begun && leaves_nothing(w);
+
+	if (w->begun) {
+		meta_rollback(w->meta, left_nothing);
+		snapshot_unstage(w->dir_fd);
+	}
+	meta_free(w->meta);
+	if (w->made_directory && w->dir_fd >= 0 && (left_nothing || !w->begun))
+		remove_directory(w);
+	store_free(w->store);
+	closep(&w->dir_fd);
+	buffer_free(&w->chunks);
+	free(w->objects);
+	free(w->path);
+	free(w);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What writer.c and writer_open.c share. */
+
+#include "buffer.h"
+#include "dataset/chunk_id.h"
+#include "dataset/writer.h"
+#include "put_queue.h"
+
+struct writer {
+	char *path;
+	int dir_fd;
+	bool made_directory; /* by this writer: to be removed again when nothing comes of it */
+	uint64_t chunk_bytes;
+	struct store *store;
+	struct meta *meta;
+	bool begun; /* the metadata transaction */
+	struct meta_info info;
+	struct chunk_id_source ids;
+
+	struct store_object *objects; /* what the store has, in id order; the leftovers are its last ones */
+	size_t n_objects;
+	size_t n_leftovers;
+	size_t n_taken; /* leftovers up to here were adopted or passed over */
+
+	struct put_queue *queue;
+	struct chunk_builder *current; /* being filled, or NULL */
+	uint32_t current_flags;
+	struct buffer chunks; /* struct chunk_id: of this commit, ascending */
+	bool rebuilt;
+};

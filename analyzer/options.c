@@ -9,7 +9,7 @@
 #include "lib/units.h"
 
 static const char usage_text[] =
-    "Usage: diesel-analyze [-o SESSION] [-d TIME] -- COMMAND [ARG ...]\n"
+    "Usage: diesel-analyze [-o SESSION] [-d TIME] (-- COMMAND [ARG ...] | -p PID)\n"
     "       diesel-analyze record [-o SESSION] [-d TIME] (-- COMMAND [ARG ...] | -p PID)\n"
     "       diesel-analyze report SESSION [--format text|json] [-o FILE]\n"
     "       diesel-analyze check [--json]\n"
@@ -17,7 +17,7 @@ static const char usage_text[] =
     "Shows where a training job waits: for storage, for preprocessing, for checkpoints or for a core.\n"
     "The job is not changed and needs no preparation.\n"
     "\n"
-    "  (no verb)  run COMMAND, then print a report on standard error; with -o the session is kept\n"
+    "  (no verb)  record, then print a report on standard error; with -o the session is kept\n"
     "  record     run COMMAND, or watch process PID and its descendants, and write a session file\n"
     "  report     say what a session file shows\n"
     "  check      say what this kernel lets us measure, and what to do about the rest\n"

@@ -2,7 +2,6 @@
 #include "analyzer/session.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +11,10 @@
 #include "lib/cleanup.h"
 #include "lib/error.h"
 #include "session_blob.h"
+#include "session_file.h"
 
 #define APPLICATION_ID 0x444c5331
+#define BUSY_MS        2000 /* somebody may look at a session that is being recorded */
 
 static const char schema[] =
     "CREATE TABLE info(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
@@ -108,15 +109,6 @@ void session_close(struct session *session)
 	free(session);
 }
 
-static void remove_files(const char *path)
-{
-	char journal[4200];
-
-	unlink(path);
-	snprintf(journal, sizeof(journal), "%s-journal", path);
-	unlink(journal);
-}
-
 void session_discard(struct session *session)
 {
 	char *path;
@@ -125,7 +117,7 @@ void session_discard(struct session *session)
 		return;
 	path = steal_pointer(session->path);
 	session_close(session);
-	remove_files(path);
+	session_file_remove(path);
 	free(path);
 }
 
@@ -134,32 +126,11 @@ static void session_closep(struct session **session)
 	session_close(*session);
 }
 
-/* Only a session may be replaced: a mistyped -o must not cost anybody a file. */
-static int make_room(const char *path, struct error *err)
-{
-	_cleanup_(session_closep) struct session *old = NULL;
-	struct error why = ERROR_INIT;
-	int r;
-
-	if (access(path, F_OK))
-		return 0;
-	r = session_open(path, &old, &why);
-	if (r && r != -EPROTONOSUPPORT)
-		return error_set(err, -EEXIST,
-				 "%s exists and is not a recorded session; choose another -o or remove it",
-				 path);
-	if (access(path, W_OK))
-		return error_errno(err, -errno, "cannot replace %s", path);
-	session_close(steal_pointer(old));
-	remove_files(path);
-	return 0;
-}
-
 int session_create(const char *path, struct session **ret_session, struct error *err)
 {
 	_cleanup_(session_closep) struct session *session = NULL;
 	char sql[96];
-	int r = make_room(path, err);
+	int r = session_file_make_room(path, err);
 
 	if (r)
 		return r;
@@ -169,6 +140,7 @@ int session_create(const char *path, struct session **ret_session, struct error 
 	r = sqlite3_open_v2(path, &session->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
 	if (r != SQLITE_OK)
 		return fail(session, r, err);
+	sqlite3_busy_timeout(session->db, BUSY_MS);
 	/* A rollback journal keeps what was committed readable if the recorder is killed. Not synced: a
 	 * session is no ledger, and a recorder must not wait for the disk it is measuring. */
 	snprintf(sql, sizeof(sql), "PRAGMA application_id=%d; PRAGMA user_version=%d;", APPLICATION_ID,
@@ -196,23 +168,6 @@ static int not_a_session(const char *path, struct error *err)
 	return error_set(err, -EBADMSG, "%s is not a session recorded by diesel-analyze", path);
 }
 
-/* Is the file shorter than its own header says? SQLite itself reads what is missing of a last page as zeros.
- * Header: page size at 16 (16 bit), pages at 28 (32 bit), both big-endian. */
-static bool is_cut(const char *path)
-{
-	_cleanup_(fclosep) FILE *file = fopen(path, "re");
-	uint8_t head[32];
-	uint64_t page_bytes, pages;
-
-	if (!file || fread(head, sizeof(head), 1, file) != 1)
-		return true;
-	page_bytes = (uint64_t)head[16] << 8 | head[17];
-	if (page_bytes == 1)
-		page_bytes = 65536;
-	pages = (uint64_t)head[28] << 24 | (uint64_t)head[29] << 16 | (uint64_t)head[30] << 8 | head[31];
-	return fseeko(file, 0, SEEK_END) || (uint64_t)ftello(file) < pages * page_bytes;
-}
-
 /* Reads what is there of a file that was cut off: SQLite refuses a file shorter than its header says unless
  * told that its schema is under repair. */
 static int open_database(struct session *session, int64_t *ret_id)
@@ -225,6 +180,7 @@ static int open_database(struct session *session, int64_t *ret_id)
 	}
 	if (code != SQLITE_OK)
 		return code;
+	sqlite3_busy_timeout(session->db, BUSY_MS);
 	code = pragma_value(session, "PRAGMA application_id", ret_id);
 	if ((code & 0xff) == SQLITE_CORRUPT) {
 		sqlite3_exec(session->db, "PRAGMA writable_schema=ON", NULL, NULL, NULL);
@@ -244,7 +200,7 @@ int session_open(const char *path, struct session **ret_session, struct error *e
 		return error_set(err, -ENOMEM, "no memory for a session");
 	if (access(path, R_OK))
 		return error_errno(err, -errno, "cannot read session %s", path);
-	session->complete = !is_cut(path);
+	session->complete = !session_file_is_cut(path);
 	code = open_database(session, &id);
 	if (code != SQLITE_OK)
 		return errno_of(code) == -EBADMSG ? not_a_session(path, err) : fail(session, code, err);
@@ -329,14 +285,6 @@ int session_set_text(struct session *session, const char *key, const char *value
 	return code == SQLITE_DONE ? 0 : fail(session, code, err);
 }
 
-int session_set_u64(struct session *session, const char *key, uint64_t value, struct error *err)
-{
-	char text[24];
-
-	snprintf(text, sizeof(text), "%" PRIu64, value);
-	return session_set_text(session, key, text, err);
-}
-
 int session_get_text(struct session *session, const char *key, char **ret_value)
 {
 	_cleanup_(statement_finalizep) sqlite3_stmt *statement = NULL;
@@ -357,23 +305,6 @@ int session_get_text(struct session *session, const char *key, char **ret_value)
 	value = strdup(text ? text : "");
 	if (!value)
 		return -ENOMEM;
-	*ret_value = value;
-	return 0;
-}
-
-int session_get_u64(struct session *session, const char *key, uint64_t *ret_value)
-{
-	_cleanup_(freep) char *text = NULL;
-	uint64_t value;
-	char *end;
-	int r = session_get_text(session, key, &text);
-
-	if (r)
-		return r;
-	errno = 0;
-	value = strtoull(text, &end, 10);
-	if (errno || end == text || *end)
-		return -EBADMSG;
 	*ret_value = value;
 	return 0;
 }

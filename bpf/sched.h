@@ -59,13 +59,15 @@ static __always_inline void switch_out(struct task_struct *task, struct member *
 
 /* How long a thread was off the CPU, split at the waking; adds it to the totals. The waking that ends a sleep
  * is the last one seen, even when it is a little older than off_ns: another CPU can wake a thread between its
- * leaving the run queue and the tracepoint. */
+ * leaving the run queue and the tracepoint. Without one it slept all the time. */
 static __always_inline void add_totals(struct member *member, uint64_t now_ns)
 {
 	uint64_t runnable_ns = member->off_ns;
 
 	if (member->state) {
-		if (member->waking_ns > runnable_ns)
+		if (!member->waking_ns)
+			runnable_ns = now_ns;
+		else if (member->waking_ns > runnable_ns)
 			runnable_ns = member->waking_ns;
 		if (member->state & TASK_BLOCK)
 			member->block_ns += runnable_ns - member->off_ns;

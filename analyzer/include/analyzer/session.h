@@ -5,7 +5,7 @@
  * A recorded session: one SQLite file with the events of bpf/event.h and facts about the recording. It is a
  * single file once closed; one that was cut off in the middle is still readable as far as it got.
  *
- * Format (docs/formats.md has it for other readers): application_id 0x444c5331 ("DLS1"), user_version
+ * Format: application_id 0x444c5331 ("DLS1"), user_version
  * SESSION_VERSION;
  *   info(key TEXT PRIMARY KEY, value TEXT)
  *   events(id INTEGER PRIMARY KEY, min_end_ns, max_end_ns, n, records BLOB): n records of 64 bytes, sorted by

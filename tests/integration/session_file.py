@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads session files for tests: bpf/event.h's records, straight from SQLite."""
+import sqlite3
+import struct
+from collections import namedtuple
+
+SWITCH, SYSCALL, STEP, MARK, FORK, EXEC, EXIT, NAME, LIBRARY, ALIVE, TOTALS = range(1, 12)
+PREEMPTED, IOWAIT, IN_SYSCALL, CLIPPED, MAJOR_FAULT = (1 << i for i in range(5))
+WAKER_TASK, WAKER_HARDIRQ, WAKER_SOFTIRQ, WAKER_TIMER, WAKER_NONE = 0, 1, 2, 3, 255
+
+_HEAD = struct.Struct("<QQIIHHI")
+_PAYLOADS = {
+    SWITCH: ("waking_ns exec_ns waker_tid state syscall_nr waker_context waker_detail", struct.Struct("<QQIHHBB6x")),
+    SYSCALL: ("result inode argument fd nr file_type", struct.Struct("<qQQiHBx")),
+    MARK: ("value kind", struct.Struct("<Q16xI4x")),
+    FORK: ("child_tid child_tgid clone_flags child_start_ns", struct.Struct("<IIQQ8x")),
+    EXIT: ("exec_ns queue_ns sleep_ns block_ns", struct.Struct("<QQQQ")),
+    NAME: ("comm boot_ns ns_tid parent_tgid", struct.Struct("<16sQII")),
+    LIBRARY: ("inode device name", struct.Struct("<QQ16s")),
+}
+_PAYLOADS[TOTALS] = _PAYLOADS[EXIT]
+_PAYLOADS[ALIVE] = _PAYLOADS[NAME]
+_CLASSES = {
+    kind: namedtuple("Event", "start_ns end_ns tid tgid type flags cpu " + names)
+    for kind, (names, _) in _PAYLOADS.items()
+}
+_PLAIN = namedtuple("Event", "start_ns end_ns tid tgid type flags cpu")
+
+
+def _decode(record):
+    head = _HEAD.unpack_from(record)
+    kind = head[4]
+    if kind not in _PAYLOADS:
+        return _PLAIN(*head)
+    return _CLASSES[kind](*head, *_PAYLOADS[kind][1].unpack_from(record, 32))
+
+
+class Session:
+    def __init__(self, path):
+        with sqlite3.connect("file:%s?mode=ro" % path, uri=True) as db:
+            self.info = dict(db.execute("SELECT key, value FROM info"))
+            blobs = [blob for (blob,) in db.execute("SELECT records FROM events ORDER BY id")]
+        db.close()
+        self.events = [_decode(blob[i : i + 64]) for blob in blobs for i in range(0, len(blob), 64)]
+        self.events.sort(key=lambda event: event.end_ns)
+
+    def of(self, kind, tid=None):
+        return [e for e in self.events if e.type == kind and tid in (None, e.tid)]
+
+    def number(self, key):
+        return int(self.info[key])

@@ -1,0 +1,422 @@
+# SPDX-License-Identifier: Apache-2.0
+"""diesel-analyze on the real kernel: jobs with known behaviour, and what was recorded of them."""
+import ctypes
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import session_file as s
+
+BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
+LIB = os.environ.get("DIESEL_LIB", "build/release/lib")
+ANALYZE = os.path.join(BIN, "diesel-analyze")
+JOB = os.path.join(BIN, "recorded_job")
+
+TORCH_JOB = """
+import sys, torch
+x = torch.ones(4, 4, requires_grad=True)
+print("ready", flush=True)
+if len(sys.argv) > 2:
+    sys.stdin.readline()
+for _ in range(int(sys.argv[1])):
+    (x * x).sum().backward()
+"""
+
+MARK_JOB = """
+import ctypes, os, sys
+lib = ctypes.CDLL(sys.argv[1])
+import time; time.sleep(0.3)
+lib.diesel_mark.argtypes = [ctypes.c_uint32, ctypes.c_uint64]
+for i in range(20):
+    lib.diesel_mark(1 + i % 2, 1 << 40 | i)
+"""
+
+
+def run(*args, **kwargs):
+    return subprocess.run([str(a) for a in args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=120, **kwargs)
+
+
+class Recording(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="diesel-record-")
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.path = os.path.join(self.folder, "s.db")
+
+    def record(self, *command, options=(), status=0, **kwargs):
+        done = run(ANALYZE, "record", "-o", self.path, *options, "--", *command, **kwargs)
+        self.assertEqual(done.returncode, status, done.stderr)
+        self.done = done
+        session = s.Session(self.path)
+        self.assertEqual(session.info["complete"], "1")
+        return session
+
+    def root_sleeps(self, session, nr):
+        root = session.number("root_tgid")
+        return [e for e in session.of(s.SWITCH, root) if e.state & 1 and e.syscall_nr == nr]
+
+
+class KnownJobs(Recording):
+    def test_sleeps_are_woken_by_the_timer(self):
+        session = self.record(JOB, "sleep", 50)
+        calls = [e for e in session.of(s.SYSCALL) if e.nr == 230]
+        self.assertEqual(len(calls), 50)
+        sleeps = self.root_sleeps(session, 230)
+        self.assertEqual(len(sleeps), 50)
+        for e in sleeps:
+            self.assertNotEqual(e.waker_context, s.WAKER_TASK, e)
+            self.assertTrue(e.start_ns <= e.waking_ns <= e.end_ns, e)
+
+    def test_pingpong_is_woken_by_the_other_thread(self):
+        session = self.record(JOB, "pingpong", 2000)
+        threads = [int(line.split()[1]) for line in self.done.stdout.splitlines()]
+        self.assertEqual(len(threads), 2)
+        n = 0
+        for me, other in (threads, threads[::-1]):
+            for e in session.of(s.SWITCH, me):
+                if e.state & 1 and e.syscall_nr == 202:
+                    self.assertEqual(e.waker_context, s.WAKER_TASK, e)
+                    self.assertEqual(e.waker_tid, other, e)
+                    n += 1
+        self.assertGreater(n, 500)
+
+    def cold_file(self, n):
+        path = os.path.join(self.folder, "data")
+        with open(path, "wb") as f:
+            f.write(os.urandom(n * 65536))
+            f.flush()
+            os.fsync(f.fileno())
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return path
+
+    def test_direct_reads_block_and_are_woken_by_interrupts(self):
+        path = self.cold_file(64)
+        done = run(JOB, "direct", 1, path)
+        if done.returncode == 77:
+            self.skipTest("no O_DIRECT on " + self.folder)
+        session = self.record(JOB, "direct", 64, path)
+        inode = os.stat(path).st_ino
+        reads = [e for e in session.of(s.SYSCALL) if e.nr == 17 and e.inode == inode]
+        self.assertEqual(len(reads), 64)
+        for e in reads:
+            self.assertEqual((e.file_type, e.result, e.argument), (8, 65536, 65536))
+        blocked = [e for e in session.of(s.SWITCH) if e.state & 2 and e.syscall_nr == 17]
+        self.assertGreater(len(blocked), 32)
+        by_task = [e for e in blocked if e.waker_context == s.WAKER_TASK]
+        self.assertLess(len(by_task), len(blocked) / 10)
+        opened = [e for e in session.of(s.SYSCALL) if e.nr == 257 and e.inode == inode]
+        self.assertEqual(len(opened), 1)
+
+    def test_major_faults_are_seen_outside_of_calls(self):
+        session = self.record(JOB, "faults", 64, self.cold_file(64))
+        faults = [e for e in session.of(s.SWITCH) if e.flags & s.MAJOR_FAULT]
+        self.assertGreater(len(faults), 32)
+        for e in faults:
+            self.assertTrue(e.state & 2, e)
+            self.assertEqual(e.syscall_nr, 0xFFFF)
+
+    def test_descendants_belong_to_the_job(self):
+        session = self.record(JOB, "family", 4, status=5)
+        root = session.number("root_tgid")
+        forks = [e for e in session.of(s.FORK, root) if e.child_tgid != root]
+        self.assertEqual(len(forks), 4)
+        for fork in forks:
+            self.assertEqual(len(session.of(s.EXEC, fork.child_tid)), 2)
+            self.assertEqual(len(session.of(s.EXIT, fork.child_tid)), 1)
+            names = [e.comm.rstrip(b"\0") for e in session.of(s.NAME, fork.child_tid)]
+            self.assertEqual(names[1:], [b"sh", b"true"])
+        self.assertEqual(session.info["exit_status"], str(5 << 8))
+        self.assertEqual(len(session.of(s.EXIT, root)), 1)
+
+    def test_totals_of_a_thread_that_ended(self):
+        session = self.record(JOB, "thread")
+        said_ns = int(self.done.stdout.split()[1])
+        root = session.number("root_tgid")
+        (fork,) = [e for e in session.of(s.FORK, root) if e.child_tgid == root]
+        (end,) = session.of(s.EXIT, fork.child_tid)
+        self.assertGreaterEqual(end.exec_ns, said_ns)
+        life_ns = end.end_ns - fork.end_ns
+        total_ns = end.exec_ns + end.queue_ns + end.sleep_ns + end.block_ns
+        self.assertLessEqual(total_ns, life_ns + 1000000)
+        self.assertGreaterEqual(end.sleep_ns, 5000000)
+        # The records add up to the totals.
+        stretches = session.of(s.SWITCH, fork.child_tid)
+        slept_ns = sum(e.waking_ns - e.start_ns for e in stretches if e.state & 1)
+        queued_ns = sum(e.end_ns - (e.waking_ns if e.state else e.start_ns) for e in stretches)
+        self.assertEqual(slept_ns, end.sleep_ns)
+        self.assertEqual(queued_ns, end.queue_ns)
+
+    def test_threads_records_come_in_order(self):
+        session = self.record(JOB, "pingpong", 500)
+        for tid in {e.tid for e in session.events}:
+            stretches = session.of(s.SWITCH, tid)
+            for a, b in zip(stretches, stretches[1:]):
+                self.assertLessEqual(a.end_ns, b.start_ns)
+                self.assertLessEqual(a.exec_ns, b.exec_ns)
+
+    def test_full_ring_loses_records_but_no_totals(self):
+        n = 200000
+        session = self.record(JOB, "calls", n, options=["--ring", "4k"])
+        root = session.number("root_tgid")
+        reads = [e for e in session.of(s.SYSCALL) if e.nr == 17]
+        lost = session.number("lost_type_%d" % s.SYSCALL)
+        self.assertGreater(lost, 0)
+        self.assertLess(len(reads), n)
+        self.assertGreaterEqual(len(reads) + lost, n)
+        self.assertLess(len(reads) + lost, n + 1000)
+        self.assertEqual(session.number("lost_events"),
+                         sum(int(v) for k, v in session.info.items() if k.startswith("lost_type_")))
+        (end,) = session.of(s.EXIT, root)
+        self.assertGreaterEqual(end.exec_ns, int(self.done.stdout.split()[1]))
+        self.assertIn("lost", self.done.stderr)
+
+
+class Attach(Recording):
+    def start(self, *command):
+        job = subprocess.Popen([str(c) for c in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+        def end():
+            job.kill()
+            job.wait()
+            job.stdin.close()
+            job.stdout.close()
+
+        self.addCleanup(end)
+        self.assertTrue(job.stdout.readline().startswith("ready"))
+        return job
+
+    def test_running_process_with_threads_and_child(self):
+        job = self.start(JOB, "idle", 5)
+        time.sleep(0.2)
+        threads = {int(t) for t in os.listdir("/proc/%d/task" % job.pid)}
+        done = run(ANALYZE, "record", "-o", self.path, "-d", "300ms", "-p", job.pid)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        session = s.Session(self.path)
+        self.assertEqual(session.info["attached"], "1")
+        self.assertIn("idle 5", session.info["command"])
+        alive = {e.tid for e in session.of(s.ALIVE)}
+        self.assertTrue(threads <= alive)
+        self.assertEqual(len(alive), 6)  # five threads and the child
+        self.assertEqual({e.tid for e in session.of(s.TOTALS)}, alive)
+        for tid in alive:
+            (stretch,) = session.of(s.SWITCH, tid)
+            self.assertTrue(stretch.flags & s.CLIPPED)
+            self.assertTrue(stretch.flags & s.IN_SYSCALL)
+            self.assertEqual(stretch.syscall_nr, 0)
+            (total,) = session.of(s.TOTALS, tid)
+            self.assertEqual(total.sleep_ns, stretch.end_ns - stretch.start_ns)
+        self.assertIsNone(job.poll(), "the job goes on")
+
+    def test_until_the_job_ends(self):
+        job = self.start(JOB, "idle", 2)
+        recorder = subprocess.Popen([ANALYZE, "record", "-o", self.path, "-p", str(job.pid)],
+                                    stderr=subprocess.PIPE, text=True)
+        while not os.path.exists(self.path):
+            time.sleep(0.01)
+        time.sleep(0.3)
+        job.stdin.close()
+        _, text = recorder.communicate(timeout=30)
+        self.assertEqual(recorder.returncode, 0, text)
+        session = s.Session(self.path)
+        self.assertEqual(len(session.of(s.EXIT, job.pid)), 1)
+        # The read that it was in when it was tagged.
+        calls = [e for e in session.of(s.SYSCALL, job.pid) if e.nr == 0]
+        self.assertTrue(calls and calls[0].flags & s.CLIPPED)
+        self.assertEqual((calls[0].file_type, calls[0].result), (1, 0))
+
+    def test_no_such_process(self):
+        done = run(ANALYZE, "record", "-o", self.path, "-p", 4194303)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no process 4194303", done.stderr)
+        self.assertFalse(os.path.exists(self.path))
+
+    def test_torch_in_mid_run(self):
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            self.skipTest("no torch")
+        job = self.start(sys.executable, "-c", TORCH_JOB, 25, "wait")
+        recorder = subprocess.Popen([ANALYZE, "record", "-o", self.path, "-p", str(job.pid)],
+                                    stderr=subprocess.PIPE, text=True)
+        while not os.path.exists(self.path):
+            time.sleep(0.01)
+        time.sleep(1)
+        job.stdin.write("go\n")
+        job.stdin.flush()
+        recorder.communicate(timeout=60)
+        self.assertEqual(len(s.Session(self.path).of(s.STEP)), 25)
+
+
+class Probes(Recording):
+    def test_every_backward_pass_is_one_step(self):
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            self.skipTest("no torch")
+        session = self.record(sys.executable, "-c", TORCH_JOB, 40)
+        self.assertEqual(len(session.of(s.STEP)), 40)
+        self.assertEqual({e.tgid for e in session.of(s.STEP)}, {session.number("root_tgid")})
+
+    def test_marks(self):
+        path = os.path.join(LIB, "libdiesel.so")
+        if not os.path.exists(path):
+            self.skipTest("no libdiesel.so was built")
+        ctypes.CDLL(path).diesel_mark
+        session = self.record(sys.executable, "-c", MARK_JOB, path)
+        marks = session.of(s.MARK)
+        self.assertEqual([(e.kind, e.value) for e in marks], [(1 + i % 2, 1 << 40 | i) for i in range(20)])
+
+
+class Ends(Recording):
+    def test_status_is_the_commands(self):
+        self.record("sh", "-c", "exit 7", status=7)
+        self.record("sh", "-c", "kill -TERM $$", status=143)
+
+    def test_command_that_cannot_run(self):
+        for command, status in (("/nonexistent", 127), ("/etc/passwd", 126)):
+            done = run(ANALYZE, "record", "-o", self.path, "--", command)
+            self.assertEqual(done.returncode, status)
+            self.assertIn("cannot run " + command, done.stderr)
+            self.assertEqual(len(done.stderr.splitlines()), 1)
+            self.assertEqual(os.listdir(self.folder), [])
+
+    def test_duration_ends_the_recording_not_the_command(self):
+        marker = os.path.join(self.folder, "done")
+        session = self.record("sh", "-c", "sleep 0.6; touch %s; exit 4" % marker, options=["-d", "200ms"], status=4)
+        self.assertTrue(os.path.exists(marker))
+        self.assertNotIn("exit_status", session.info)
+        self.assertEqual(session.of(s.EXIT, session.number("root_tgid")), [])
+
+    def test_signals_reach_the_command_and_the_session_is_closed(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            recorder = subprocess.Popen([ANALYZE, "record", "-o", self.path, "--", "sleep", "30"],
+                                        stderr=subprocess.PIPE, text=True)
+            self.addCleanup(recorder.stderr.close)
+            self.wait_for_exec()
+            recorder.send_signal(number)
+            _, text = recorder.communicate(timeout=20)
+            self.assertEqual(recorder.returncode, 128 + number, text)
+            session = s.Session(self.path)
+            self.assertEqual(session.info["complete"], "1")
+            os.unlink(self.path)
+
+    def wait_for_exec(self):
+        """Until the recorder has flushed something: the command runs by then."""
+        for _ in range(500):
+            time.sleep(0.02)
+            try:
+                if s.Session(self.path).events:
+                    return
+            except sqlite3.Error:  # being created or written
+                pass
+        self.fail("nothing was recorded")
+
+    def test_job_survives_a_killed_recorder(self):
+        marker = os.path.join(self.folder, "done")
+        recorder = subprocess.Popen([ANALYZE, "record", "-o", self.path, "--", "sh", "-c",
+                                     "sleep 2.5; touch " + marker], stderr=subprocess.DEVNULL)
+        self.wait_for_exec()
+        recorder.kill()
+        recorder.wait()
+        self.assertFalse(os.path.exists(marker))
+        done = run(ANALYZE, "report", self.path)
+        self.assertEqual(done.returncode, 3, done.stderr)  # no steps in there
+        self.assertIn("cut off", done.stderr)
+        for _ in range(100):
+            if os.path.exists(marker):
+                break
+            time.sleep(0.1)
+        self.assertTrue(os.path.exists(marker), "the job went on")
+
+    def test_other_files_are_not_overwritten(self):
+        with open(self.path, "w") as f:
+            f.write("my thesis")
+        done = run(ANALYZE, "record", "-o", self.path, "--", "true")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("not a recorded session", done.stderr)
+        with open(self.path) as f:
+            self.assertEqual(f.read(), "my thesis")
+
+    def test_plain_run_keeps_standard_output_for_the_command(self):
+        done = run(ANALYZE, "--", "sh", "-c", "echo hello; exit 6")
+        self.assertEqual(done.returncode, 6)
+        self.assertEqual(done.stdout, "hello\n")
+        self.assertNotIn("\033", done.stderr)
+
+
+class BadSurroundings(Recording):
+    def unprivileged(self, *args):
+        program = os.path.join(self.folder, "diesel-analyze")
+        shutil.copy(ANALYZE, program)
+        os.chmod(self.folder, 0o755)
+        os.chmod(program, 0o755)
+        return run("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", program, *args, cwd="/")
+
+    def test_without_privilege(self):
+        done = self.unprivileged("record", "-o", "/tmp/diesel-unprivileged.db", "--", "true")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(len(done.stderr.splitlines()), 1)
+        self.assertIn("no privilege", done.stderr)
+        self.assertIn("sudo", done.stderr)
+        self.assertFalse(os.path.exists("/tmp/diesel-unprivileged.db"))
+        done = self.unprivileged("check", "--json")
+        self.assertEqual(done.returncode, 1)
+        found = {f["name"]: f for f in json.loads(done.stdout)["findings"]}
+        self.assertEqual(found["privilege"]["state"], "failed")
+        self.assertEqual(found["btf"]["state"], "ok")
+
+    def test_without_btf(self):
+        done = run(ANALYZE, "record", "--btf", "/nonexistent/vmlinux", "-o", self.path, "--", "true")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(len(done.stderr.splitlines()), 1)
+        self.assertIn("CONFIG_DEBUG_INFO_BTF", done.stderr)
+        done = run(ANALYZE, "check", "--btf", "/nonexistent/vmlinux")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("FAILED   btf", done.stdout)
+
+    def test_check_here(self):
+        done = run(ANALYZE, "check", "--json")
+        report = json.loads(done.stdout)
+        self.assertEqual(report["schema"], "diesel.check/1")
+        self.assertEqual(done.returncode, 0 if report["can_record"] else 1)
+        self.assertTrue(report["can_record"], done.stdout)
+        self.assertIn("sched_switch", [h["name"] for h in report["hooks"] if h["present"]])
+
+    def test_usage_errors(self):
+        for args in ((), ("record",), ("record", "true"), ("record", "-p", "x"), ("report",), ("--nonsense",),
+                     ("record", "-d", "soon", "--", "true"), ("record", "-p", "1", "--", "true"),
+                     ("report", "a", "b"), ("check", "now"), ("record", "-o")):
+            done = run(ANALYZE, *args)
+            self.assertEqual(done.returncode, 2, args)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertEqual(run(ANALYZE, "--help").returncode, 0)
+        self.assertEqual(run(ANALYZE, "--version").returncode, 0)
+
+    def test_report_of_no_session(self):
+        for path in ("/nonexistent.db", "/etc/passwd", self.folder):
+            done = run(ANALYZE, "report", path)
+            self.assertEqual(done.returncode, 1)
+            self.assertEqual(len(done.stderr.splitlines()), 1)
+            self.assertIn(path, done.stderr)
+
+
+def why_not():
+    if os.geteuid() != 0:
+        return "recording needs root"
+    done = run(ANALYZE, "check")
+    return None if done.returncode == 0 else "this machine cannot record:\n" + done.stdout
+
+
+if __name__ == "__main__":
+    reason = why_not()
+    if reason:
+        print("skipped: " + reason)
+        sys.exit(77)
+    unittest.main()

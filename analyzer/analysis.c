@@ -199,7 +199,9 @@ int analysis_run(const struct analysis_input *input, struct analysis **ret_analy
 	int r;
 
 	if ((input->n_events && !input->events) || input->end_ns < input->begin_ns)
-		return error_set(err, -EINVAL, "the recording ends before it begins");
+		return error_set(err, -EINVAL, "%s",
+				 input->end_ns < input->begin_ns ? "the recording ends before it begins"
+								 : "a number of events without events");
 	run.analysis = calloc(1, sizeof(*run.analysis));
 	if (run.analysis && input->command)
 		run.analysis->command = strdup(input->command);
@@ -209,6 +211,7 @@ int analysis_run(const struct analysis_input *input, struct analysis **ret_analy
 	}
 	run.analysis->root_tgid = input->root_tgid;
 	run.analysis->n_cpus = input->n_cpus;
+	run.analysis->attached = input->attached;
 	r = analyse(&run, err);
 	if (r == 0)
 		*ret_analysis = steal_pointer(run.analysis);

@@ -25,10 +25,13 @@ static int birth_compare(const void *left, const void *right)
 	return 0;
 }
 
+/* Sums of two times must not overflow; 2^62 ns are 146 years of uptime. */
+#define TIME_MAX_NS (UINT64_C(1) << 62)
+
 static bool usable(const struct event *event)
 {
-	return event->tid && event->end_ns >= event->start_ns && event->type >= EVENT_SWITCH &&
-	       event->type <= EVENT_TOTALS;
+	return event->tid && event->end_ns >= event->start_ns && event->end_ns < TIME_MAX_NS &&
+	       event->type >= EVENT_SWITCH && event->type <= EVENT_TOTALS;
 }
 
 /* Births of forks, and one at time 0 for every tid whose fork was not seen before its first record. */

@@ -17,9 +17,9 @@
 /* A file call or page fault of the trainer that may be the reading of a sample. */
 struct touch {
 	uint64_t begin_ns, end_ns;
-	uint64_t gap_ns; /* CPU time since the touch before it in the same step; 0: the first of its step */
-	size_t step;     /* number of backward passes before it */
-	bool opens;
+	uint64_t gap_ns;   /* CPU time since the touch before it, where that was in the same step */
+	size_t step;       /* number of backward passes before it */
+	bool opens, first; /* of its step */
 };
 
 struct touches {
@@ -80,9 +80,9 @@ static int touches_collect(const struct timeline_thread *trainer, const struct i
 		while (step < trainer->n_steps && trainer->steps[step] <= touch->begin_ns)
 			step++;
 		touch->step = step;
-		if (i && touches->items[i - 1].step == step)
+		touch->first = !i || touches->items[i - 1].step != step;
+		if (!touch->first)
 			touch->gap_ns =
-			    1 +
 			    timeline_account(trainer, touches->items[i - 1].end_ns, touch->begin_ns).cpu_ns;
 	}
 	return 0;
@@ -102,7 +102,7 @@ static int gaps_measure(struct touches *touches)
 	for (size_t i = 0; i < touches->n; i++) {
 		const struct touch *touch = &touches->items[i];
 
-		if (touch->step && touch->gap_ns && (touch->opens || !touches->by_open))
+		if (touch->step && !touch->first && (touch->opens || !touches->by_open))
 			gaps[n++] = touch->gap_ns;
 	}
 	qsort(gaps, n, sizeof(*gaps), time_compare);

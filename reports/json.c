@@ -67,6 +67,7 @@ static int set_job(json_t *root, const struct analysis *analysis)
 	int r = 0;
 
 	r |= json_object_set_new(job, "command", analysis->command ? text(analysis->command) : json_null());
+	r |= json_object_set_new(job, "attached", json_boolean(analysis->attached));
 	r |= json_object_set_new(job, "tgid", count(analysis->root_tgid));
 	r |= json_object_set_new(job, "trainer_tgid", count(analysis->trainer_tgid));
 	r |= json_object_set_new(job, "trainer_tid", count(analysis->trainer_tid));

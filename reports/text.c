@@ -18,11 +18,11 @@ struct share_look {
 
 /* From what hurts to what is wanted; the bar has the same order. */
 static const struct share_look looks[SHARE_COUNT] = {
-    {SHARE_FETCH_STALL, "fetch stall", "█", "#", "waits that faster storage would save", STYLE_RED},
-    {SHARE_PREP_STALL, "prep stall", "▓", "%", "waits for decoding, collating, hand-off", STYLE_YELLOW},
+    {SHARE_FETCH_STALL, "fetch stall", "█", "#", "waits that fast storage would end", STYLE_RED},
+    {SHARE_PREP_STALL, "prep stall", "▓", "%", "waits for decoding and hand-off", STYLE_YELLOW},
     {SHARE_CHECKPOINT_STALL, "checkpoint", "▒", "+", "writing and syncing checkpoints", STYLE_MAGENTA},
-    {SHARE_CPU_STARVED, "cpu starved", "░", ":", "ready to compute, but no core free", STYLE_CYAN},
-    {SHARE_OTHER, "other", "·", ".", "asleep for a reason that was not seen", STYLE_DIM},
+    {SHARE_CPU_STARVED, "cpu starved", "░", ":", "ready to compute, no core free", STYLE_CYAN},
+    {SHARE_OTHER, "other", "·", ".", "asleep, and nothing tells why", STYLE_DIM},
     {SHARE_DEVICE, "device", "━", "=", "computing: what the time is for", STYLE_GREEN},
 };
 

@@ -81,7 +81,8 @@ struct analysis_input {
 	uint32_t trainer_tid; /* 0: find it */
 	uint32_t n_cpus;      /* that the job may use; 0: not known */
 	uint64_t self_cpu_ns; /* CPU time of the tool: BPF programs and collector */
-	const char *command;  /* as typed; NULL: attached */
+	const char *command;  /* as typed, or of the process; NULL: not known */
+	bool attached;        /* the job ran already when the recording began */
 };
 
 struct analysis_step {
@@ -122,7 +123,8 @@ struct analysis {
 	enum analysis_verdict verdict;
 	char insufficient[160]; /* why, with ANALYSIS_INSUFFICIENT; else "" */
 	char note[160];         /* what the verdict does not say but the reader should know; "" if nothing */
-	char *command;          /* NULL: attached */
+	char *command;          /* NULL: not known */
+	bool attached;          /* the job ran already when the recording began */
 	uint32_t root_tgid, trainer_tgid, trainer_tid;
 	uint32_t n_trainers; /* threads that do backward passes: more than 1 are ranks of one job */
 	enum analysis_loader loader;

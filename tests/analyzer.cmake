@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+foreach(module analysis hostile inline timeline)
+  diesel_unit_test(analyzer/${module} USES diesel_analyzer diesel_base)
+  target_include_directories(test_analyzer_${module} PRIVATE ${CMAKE_SOURCE_DIR}/analyzer)
+endforeach()
+diesel_fuzz_target(analyzer/events USES diesel_analyzer)

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "script.h"
+
+static struct script s; /* too large for the stack */
+
+static void script_reset(void)
+{
+	script_begin(&s);
+}
+
+#define STEPS 10
+
+/* One worker, batch after batch without prefetch: it reads for 600 ticks and computes for 200; the trainer
+ * then takes 40 ticks for the handshake and computes for 160. A step is 1000 from wait to wait: 0 index read
+ * by the worker, 5..605 file, 605..805 computing, 810 result written, trainer woken, 850 next() returns, 900
+ * backward pass, 1000 next wait. */
+static void loader_steps(uint64_t begin_tick, unsigned int n)
+{
+	for (unsigned int i = 0; i < n; i++) {
+		uint64_t tick = begin_tick + 1000 * i;
+
+		script_take_index(&s, 0, tick);
+		script_read_file(&s, WORKER, tick + 5, tick + 605);
+		script_give_result(&s, 0, tick + 805, tick + 810);
+		script_next(&s, 0, tick, tick + 810, tick + 850);
+		script_step(&s, TRAINER, tick + 900);
+		script_request(&s, 0, tick + 860);
+	}
+	script_exit(&s, TRAINER, begin_tick + 1000 * n + 500);
+}
+
+static void test_one_worker(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	loader_steps(0, STEPS);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_WORKERS);
+	assert_int_equal(analysis->n_steps, STEPS);
+	assert_int_equal(analysis->window_begin_ns, at(0));
+	/* The last step ends as long after its backward pass as the others in the median. */
+	assert_int_equal(analysis->window_end_ns, at(1000 * STEPS));
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
+			 850 * STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 150 * STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 0);
+	/* The worker's file read covers 5..605 of each wait. */
+	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL), 595 * STEPS, 605 * STEPS);
+	assert_int_equal(analysis->verdict, ANALYSIS_FETCH_BOUND);
+	assert_int_equal(analysis->workers.n, 1);
+	assert_int_equal(analysis->wait_mean_ns, 850 * TICK_NS);
+	assert_int_equal(analysis->wait_p95_ns, 850 * TICK_NS);
+	assert_int_equal(analysis->read_bytes, 100000 * STEPS);
+	assert_int_equal(analysis->teardown_ns, 500 * TICK_NS);
+	assert_string_equal(analysis->evidence[0].role, "worker");
+	assert_string_equal(analysis->evidence[0].what, "reading files");
+	assert_true(analysis->evidence[0].fetch);
+	analysis_free(analysis);
+}
+
+/* A tick that lands on the worker while it computes and happens to make the trainer's CPU runnable is no
+ * evidence that the worker woke it. */
+static void test_interrupt_waker_is_not_followed(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	loader_steps(0, STEPS);
+	for (size_t i = 0; i < s.n; i++)
+		if (s.events[i].type == EVENT_SWITCH && s.events[i].tid == TRAINER) {
+			s.events[i].sw.waker_context = WAKER_HARDIRQ;
+			s.events[i].sw.waker_tid = WORKER;
+		}
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	/* The wait is as long as before, but nothing is charged to the worker's reads. */
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 0);
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 850 * STEPS);
+	analysis_free(analysis);
+}
+
+static void test_trainer_states_outside_waits(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	loader_steps(0, STEPS);
+	for (unsigned int i = 0; i < STEPS; i++) {
+		uint64_t tick = 1000 * i;
+
+		script_off(&s, TRAINER, tick + 900, 0, tick + 920, 0, 0);                   /* preempted */
+		script_off(&s, TRAINER, tick + 930, tick + 940, tick + 945, 1, TIMER_WOKE); /* a nap */
+		/* Joins its OpenMP thread 105, which computes from 950 to 970 and queues till then. */
+		script_off(&s, TRAINER, tick + 946, tick + 970, tick + 970, 1, 105);
+		script_off(&s, 105, i ? tick - 20 : tick, tick + 946, tick + 950, 1, TRAINER);
+		script_off(&s, 105, tick + 975, tick + 976, tick + 977, 1, TRAINER);
+	}
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(share_ticks(analysis, SHARE_CPU_STARVED), (20 + 5 + 4) * STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 10 * STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), (150 - 20 - 15 - 4) * STEPS);
+	analysis_free(analysis);
+}
+
+/* Batches came out of order: one next() reads two messages, the next one none. */
+static void test_out_of_order_batches(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	for (unsigned int i = 0; i < STEPS; i++) {
+		uint64_t tick = 10000 * i;
+
+		script_take_index(&s, 0, tick);
+		script_give_result(&s, 0, tick + 3000, tick + 4000);
+		script_give_result(&s, 0, tick + 4001, tick + 5000);
+		if (i % 2 == 0) {
+			script_next(&s, 0, tick, tick + 4000, tick + 4100);
+			script_next(&s, 0, tick + 4150, tick + 5000, tick + 5100);
+		}
+		script_step(&s, TRAINER, tick + 8000);
+		script_request(&s, 0, tick + 8100);
+	}
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->n_steps, STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
+			 5100 * STEPS / 2);
+	analysis_free(analysis);
+}
+
+/* The trainer asks for a batch by waking its index thread, and waits for the GIL that this one takes. */
+static void test_ready_batch_shows_by_its_request(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	loader_steps(0, STEPS);
+	s.n--; /* the exit */
+	for (unsigned int i = 0; i < 5; i++) {
+		uint64_t tick = 1000 * STEPS + 1000 * i;
+
+		script_off(&s, REQUESTER, tick - 900, tick + 100, tick + 100, 1, TRAINER);
+		script_off(&s, TRAINER, tick + 110, tick + 400, tick + 400, 1, REQUESTER);
+		script_step(&s, TRAINER, tick + 900);
+	}
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->n_steps, STEPS + 5);
+	for (size_t k = STEPS; k < STEPS + 5; k++)
+		assert_int_equal(analysis->steps[k].share_ns[SHARE_PREP_STALL] +
+				     analysis->steps[k].share_ns[SHARE_FETCH_STALL],
+				 300 * TICK_NS);
+	analysis_free(analysis);
+}
+
+static void test_attached_in_mid_wait(void **state)
+{
+	struct analysis_input input = {.root_tgid = TRAINER, .attached = true, .n_cpus = 2};
+	struct analysis *analysis;
+	size_t n = 0;
+
+	script_reset();
+	loader_steps(0, STEPS);
+	/* Recording begins at 400: what ended before is gone, what was under way is cut and flagged. */
+	for (size_t i = 0; i < s.n; i++) {
+		struct event event = s.events[i];
+
+		if (event.end_ns < at(400))
+			continue;
+		if (event.start_ns < at(400)) {
+			event.start_ns = at(400);
+			event.flags |= EVENT_FLAG_CLIPPED;
+		}
+		s.events[n++] = event;
+	}
+	s.n = n;
+	input.begin_ns = at(400);
+	input.end_ns = at(1000 * STEPS);
+	analysis = script_analyse(&s, &input);
+	check_invariants(analysis);
+	/* The first step's wait is not known: it is left out, not guessed. */
+	assert_int_equal(analysis->n_steps, STEPS - 1);
+	assert_int_equal(analysis->window_begin_ns, at(1000));
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
+			 850 * (STEPS - 1));
+	analysis_free(analysis);
+}
+
+static void test_workers_renewed_each_epoch(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	loader_steps(0, 5);
+	s.n--;
+	for (unsigned int i = 0; i < 5; i++) { /* another worker, another result pipe */
+		uint64_t tick = 6000 + 1000 * i;
+
+		script_take_index(&s, 1, tick);
+		script_read_file(&s, WORKER + 10, tick + 5, tick + 605);
+		script_give_result(&s, 1, tick + 805, tick + 810);
+		script_next(&s, 1, tick, tick + 810, tick + 850);
+		script_step(&s, TRAINER, tick + 900);
+		script_request(&s, 1, tick + 860);
+	}
+	for (size_t i = 0; i < s.n; i++)
+		if (s.events[i].type == EVENT_SYSCALL && s.events[i].start_ns >= at(6000) &&
+		    s.events[i].call.inode == RESULT_PIPE)
+			s.events[i].call.inode = RESULT_PIPE + 1;
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->n_steps, 10);
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
+			 850 * 10);
+	assert_int_equal(analysis->workers.n, 2);
+	analysis_free(analysis);
+}
+
+/* libdiesel: the wait is what its marks say, and so is the cause. */
+static void test_marks(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	for (unsigned int i = 0; i < STEPS; i++) {
+		uint64_t tick = 1000 * i;
+
+		script_mark(&s, TRAINER, tick, MARK_NEXT_BEGIN, 0);
+		if (i % 2) {
+			script_mark(&s, TRAINER, tick + 10, MARK_WAIT_BEGIN, 0);
+			script_off(&s, TRAINER, tick + 15, tick + 200, tick + 200, 1, TIMER_WOKE);
+			script_mark(&s, TRAINER, tick + 210, MARK_WAIT_END,
+				    i % 4 == 1 ? MARK_CAUSE_FETCH : MARK_CAUSE_PREP);
+		}
+		script_mark(&s, TRAINER, tick + 300, MARK_NEXT_END, 0);
+		script_step(&s, TRAINER, tick + 600);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_DIESEL);
+	assert_int_equal(analysis->method, METHOD_MARKS);
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 200 * 3);
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 300 * STEPS - 200 * 3);
+	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 700 * STEPS);
+	analysis_free(analysis);
+}
+
+static void test_steps_from_marks_alone(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	for (unsigned int i = 0; i < STEPS; i++) {
+		script_mark(&s, TRAINER, 1000 * i, MARK_NEXT_BEGIN, 0);
+		script_mark(&s, TRAINER, 1000 * i + 400, MARK_NEXT_END, 0);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->n_steps, STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 600 * STEPS);
+	analysis_free(analysis);
+}
+
+static void test_insufficient(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	script_call(&s, TRAINER, 10, 20, SYS_read, EVENT_FILE_REG, 1, 1);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
+	assert_non_null(strstr(analysis->insufficient, "no training step"));
+	assert_int_equal(analysis->n_actions, 0);
+	analysis_free(analysis);
+	script_reset();
+	loader_steps(0, ANALYSIS_STEPS_MIN - 1);
+	analysis = script_analyse(&s, NULL);
+	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
+	assert_non_null(strstr(analysis->insufficient, "only 4 whole steps were seen"));
+	analysis_free(analysis);
+	script_reset();
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
+	analysis_free(analysis);
+}
+
+static void test_losses(void **state)
+{
+	const struct analysis_loss losses[] = {{at(2500), at(3500), 7}, {at(9000), at(9001), 0}};
+	struct analysis_input input = {.losses = losses, .n_losses = 2};
+	struct analysis *analysis;
+
+	script_reset();
+	loader_steps(0, STEPS);
+	analysis = script_analyse(&s, &input);
+	check_invariants(analysis);
+	assert_int_equal(analysis->n_lost, 7);
+	assert_int_equal(analysis->n_incomplete, 2);
+	assert_true(analysis->steps[1].complete);
+	assert_false(analysis->steps[2].complete);
+	assert_false(analysis->steps[3].complete);
+	assert_true(analysis->coverage_ratio > 0.79 && analysis->coverage_ratio < 0.81);
+	analysis_free(analysis);
+}
+
+static void test_trainer_override(void **state)
+{
+	struct analysis_input input = {.root_tgid = TRAINER, .trainer_tid = 300};
+	struct analysis *analysis;
+
+	script_reset();
+	loader_steps(0, STEPS);
+	for (unsigned int i = 0; i < 6; i++)
+		script_step(&s, 300, 1000 * i + 500);
+	analysis = script_analyse(&s, NULL);
+	assert_int_equal(analysis->trainer_tid, TRAINER);
+	assert_int_equal(analysis->n_trainers, 2);
+	analysis_free(analysis);
+	analysis = script_analyse(&s, &input);
+	check_invariants(analysis);
+	assert_int_equal(analysis->trainer_tid, 300);
+	assert_int_equal(analysis->n_steps, 5); /* no wait seen: steps lie between the six passes */
+	analysis_free(analysis);
+}
+
+static void test_bad_input(void **state)
+{
+	struct analysis_input input = {.begin_ns = 5, .end_ns = 4};
+	struct analysis *analysis;
+	struct error err = ERROR_INIT;
+
+	assert_int_equal(analysis_run(&input, &analysis, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "ends before it begins"));
+	input = (struct analysis_input){.n_events = 3};
+	assert_int_equal(analysis_run(&input, &analysis, &err), -EINVAL);
+	analysis_free(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_one_worker),
+	    cmocka_unit_test(test_interrupt_waker_is_not_followed),
+	    cmocka_unit_test(test_trainer_states_outside_waits),
+	    cmocka_unit_test(test_out_of_order_batches),
+	    cmocka_unit_test(test_ready_batch_shows_by_its_request),
+	    cmocka_unit_test(test_attached_in_mid_wait),
+	    cmocka_unit_test(test_workers_renewed_each_epoch),
+	    cmocka_unit_test(test_marks),
+	    cmocka_unit_test(test_steps_from_marks_alone),
+	    cmocka_unit_test(test_insufficient),
+	    cmocka_unit_test(test_losses),
+	    cmocka_unit_test(test_trainer_override),
+	    cmocka_unit_test(test_bad_input),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

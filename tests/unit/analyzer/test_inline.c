@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs without workers, and checkpoints: both are seen by the trainer's own file calls. */
+#include "script.h"
+
+#include <fcntl.h>
+
+static struct script s; /* too large for the stack */
+
+#define STEPS 10
+
+static void open_read(uint64_t tick)
+{
+	script_call(&s, TRAINER, tick, tick + 2, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
+}
+
+static void close_file(uint64_t tick)
+{
+	script_call(&s, TRAINER, tick, tick + 2, SYS_close, EVENT_FILE_REG, DATA_FILE, 0);
+}
+
+/* A batch of 4 samples: each opens (2), reads for 96, closes (2), then computes for 50. */
+static void inline_batch(uint64_t tick)
+{
+	for (unsigned int i = 0; i < 4; i++) {
+		uint64_t sample = tick + 150 * i;
+
+		open_read(sample);
+		script_read_file(&s, TRAINER, sample + 2, sample + 98);
+		close_file(sample + 98);
+	}
+}
+
+static void inline_steps(void)
+{
+	script_begin(&s);
+	for (unsigned int i = 0; i < STEPS; i++) {
+		inline_batch(1000 * i);
+		script_step(&s, TRAINER, 1000 * i + 800);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS + 500);
+}
+
+static void test_inline(void **state)
+{
+	struct analysis *analysis;
+
+	inline_steps();
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(analysis->n_steps, STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS);
+	/* The decoding of the last sample has no call at its end: one median gap stands for it. */
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 4 * 50 * STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 400 * STEPS);
+	assert_int_equal(analysis->verdict, ANALYSIS_FETCH_BOUND);
+	analysis_free(analysis);
+}
+
+/* Imports before the first step look like samples; only the last four opens are a batch. */
+static void test_imports_are_no_data(void **state)
+{
+	struct analysis *analysis;
+
+	inline_steps();
+	for (struct event *event = s.events; event < s.events + s.n; event++)
+		if (event->type != EVENT_NAME) { /* 2000 ticks later: room for the imports */
+			event->start_ns += 2000 * TICK_NS;
+			event->end_ns += 2000 * TICK_NS;
+			event->sw.waking_ns += event->type == EVENT_SWITCH ? 2000 * TICK_NS : 0;
+		}
+	for (unsigned int i = 0; i < 40; i++) {
+		open_read(40 * i);
+		close_file(40 * i + 10);
+	}
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->window_begin_ns, at(2000));
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS);
+	analysis_free(analysis);
+}
+
+/* A log line or a look into /proc in the middle of computing is not the begin of a batch. */
+static void test_other_files_are_no_data(void **state)
+{
+	struct analysis *analysis;
+
+	inline_steps();
+	for (unsigned int i = 0; i < STEPS; i++) {
+		open_read(1000 * i + 780);
+		close_file(1000 * i + 785);
+	}
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	/* Within the outlier gap of 8 median gaps it would count: here it comes 180 after the last close. */
+	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS, 4 * 110 * STEPS);
+	analysis_free(analysis);
+	inline_steps();
+	for (unsigned int i = 0; i + 1 < STEPS; i++) {
+		open_read(1000 * i + 820);
+		close_file(1000 * i + 825);
+	}
+	/* Stretch the steps so that the stray call is far from the batch that follows. */
+	for (size_t k = 0; k < s.n; k++) {
+		struct event *event = &s.events[k];
+		uint64_t step = event->start_ns > at(0) ? (event->start_ns - at(0)) / (1000 * TICK_NS) : 0;
+
+		event->start_ns += step * 3000 * TICK_NS;
+		event->end_ns += step * 3000 * TICK_NS;
+		event->sw.waking_ns += event->type == EVENT_SWITCH ? step * 3000 * TICK_NS : 0;
+	}
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 4 * 50 * STEPS);
+	analysis_free(analysis);
+}
+
+static void test_page_faults_are_fetch(void **state)
+{
+	struct analysis *analysis;
+
+	script_begin(&s);
+	for (unsigned int i = 0; i < STEPS; i++) {
+		for (unsigned int k = 0; k < 4; k++) {
+			uint64_t tick = 1000 * i + 150 * k;
+			struct event *event =
+			    script_off(&s, TRAINER, tick, tick + 100, tick + 100, 0x102, TIMER_WOKE);
+
+			event->flags = EVENT_FLAG_MAJOR_FAULT;
+		}
+		script_step(&s, TRAINER, 1000 * i + 800);
+	}
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 4 * 50 * STEPS);
+	analysis_free(analysis);
+}
+
+/* Opens, writes n_writes times 50,000 bytes for 20 each, syncs for 100, closes, renames. From tick to
+ * tick + 12 + 20 * n_writes + 100 + 6. */
+static void checkpoint(uint64_t tick, unsigned int n_writes)
+{
+	struct event *event = script_call(&s, TRAINER, tick, tick + 2, SYS_openat, EVENT_FILE_REG, 90, 30);
+
+	event->call.argument = O_WRONLY | O_CREAT | O_TRUNC;
+	tick += 12;
+	for (unsigned int i = 0; i < n_writes; i++, tick += 20)
+		script_call(&s, TRAINER, tick, tick + 20, SYS_write, EVENT_FILE_REG, 90, 50000)->call.fd = 30;
+	script_off(&s, TRAINER, tick + 1, tick + 99, tick + 99, 2, TIMER_WOKE);
+	script_call(&s, TRAINER, tick, tick + 100, SYS_fsync, EVENT_FILE_REG, 90, 0)->call.fd = 30;
+	script_call(&s, TRAINER, tick + 101, tick + 102, SYS_close, EVENT_FILE_REG, 90, 0)->call.fd = 30;
+	script_call(&s, TRAINER, tick + 103, tick + 106, SYS_renameat2, EVENT_FILE_NONE, 0, 0);
+}
+
+static void test_checkpoint(void **state)
+{
+	struct analysis *analysis;
+
+	inline_steps();
+	for (unsigned int i = 0; i < STEPS; i++)
+		checkpoint(1000 * i + 820, 2);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), (12 + 40 + 100 + 6) * STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), (400 - 158) * STEPS);
+	analysis_free(analysis);
+}
+
+static void test_small_files_are_no_checkpoint(void **state)
+{
+	struct analysis *analysis;
+
+	inline_steps();
+	for (unsigned int i = 0; i < STEPS; i++)
+		checkpoint(1000 * i + 820,
+			   1); /* 50,000 bytes: a log; its fsync counts, it holds the step up */
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), (100 + 6) * STEPS);
+	analysis_free(analysis);
+}
+
+/* A file that stays open over the steps, as TensorBoard's does, is no endless checkpoint. */
+static void test_open_log_is_no_checkpoint(void **state)
+{
+	struct analysis *analysis;
+	struct event *event;
+
+	inline_steps();
+	event = script_call(&s, TRAINER, 900, 902, SYS_openat, EVENT_FILE_REG, 91, 31);
+	event->call.argument = O_WRONLY | O_CREAT;
+	for (unsigned int i = 1; i + 1 < STEPS; i++)
+		script_call(&s, TRAINER, 1000 * i + 900, 1000 * i + 910, SYS_write, EVENT_FILE_REG, 91, 20000)
+		    ->call.fd = 31;
+	script_call(&s, TRAINER, 1000 * STEPS - 10, 1000 * STEPS - 9, SYS_close, EVENT_FILE_REG, 91, 0)
+	    ->call.fd = 31;
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 0);
+	analysis_free(analysis);
+}
+
+static void test_verdicts(void **state)
+{
+	static const struct {
+		unsigned int n_writes;
+		enum analysis_verdict verdict;
+	} cases[] = {{0, ANALYSIS_DEVICE_BOUND}, {2, ANALYSIS_CHECKPOINT_BOUND}};
+
+	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+		struct analysis *analysis;
+
+		script_begin(&s);
+		for (unsigned int i = 0; i < STEPS; i++) {
+			script_step(&s, TRAINER, 1000 * i + 800);
+			if (cases[c].n_writes)
+				checkpoint(1000 * i + 820, cases[c].n_writes);
+		}
+		analysis = script_analyse(&s, NULL);
+		check_invariants(analysis);
+		assert_int_equal(analysis->loader, LOADER_NONE);
+		assert_int_equal(analysis->verdict, cases[c].verdict);
+		assert_true(analysis->n_actions >= 1);
+		analysis_free(analysis);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_inline),
+	    cmocka_unit_test(test_imports_are_no_data),
+	    cmocka_unit_test(test_other_files_are_no_data),
+	    cmocka_unit_test(test_page_faults_are_fetch),
+	    cmocka_unit_test(test_checkpoint),
+	    cmocka_unit_test(test_small_files_are_no_checkpoint),
+	    cmocka_unit_test(test_open_log_is_no_checkpoint),
+	    cmocka_unit_test(test_verdicts),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyzer/analysis.h"
+#include "layout.h"
+#include "lib/clock.h"
+#include "reports/report.h"
+
+/* 10 s: fetch 5.5, prep 0.7, device 3.8. */
+static struct analysis sample(void)
+{
+	static char command[] =
+	    "python3 train.py --a-rather-long-option=1234567890 --another-long-option=abcdefghij";
+	struct analysis analysis = {
+	    .verdict = ANALYSIS_FETCH_BOUND,
+	    .command = command,
+	    .root_tgid = 41,
+	    .trainer_tgid = 42,
+	    .trainer_tid = 42,
+	    .n_trainers = 1,
+	    .loader = LOADER_WORKERS,
+	    .method = METHOD_WALK,
+	    .begin_ns = 1000 * NS_PER_S,
+	    .end_ns = 1013 * NS_PER_S,
+	    .window_begin_ns = 1002 * NS_PER_S,
+	    .window_end_ns = 1012 * NS_PER_S,
+	    .startup_ns = 2 * NS_PER_S,
+	    .teardown_ns = 1 * NS_PER_S,
+	    .n_steps = 120,
+	    .coverage_ratio = 1,
+	    .self_cost_ratio = 0.004,
+	    .workers = {.n = 2, .n_at_once = 2, .fetch_ns = 70, .cpu_ns = 20, .idle_ns = 10},
+	    .n_evidence = 1,
+	    .evidence = {{"worker", "reading files", 5 * NS_PER_S, true}},
+	    .n_actions = 1,
+	    .actions = {{"Make reading cheaper: pack the dataset and serve it", 2.22, CONFIDENCE_MEDIUM}},
+	};
+
+	analysis.share_ns[SHARE_FETCH_STALL] = 5500 * NS_PER_MS;
+	analysis.share_ns[SHARE_PREP_STALL] = 700 * NS_PER_MS;
+	analysis.share_ns[SHARE_DEVICE] = 3800 * NS_PER_MS;
+	return analysis;
+}
+
+static char *text_of(const struct analysis *analysis, struct report_text_options options)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *stream = open_memstream(&text, &size);
+
+	assert_int_equal(report_text(stream, analysis, &options), 0);
+	fclose(stream);
+	return text;
+}
+
+static size_t longest_line(const char *text)
+{
+	size_t longest = 0, columns = 0;
+
+	for (; *text; text++) {
+		if (*text == '\n')
+			columns = 0;
+		else if (((unsigned char)*text & 0xc0) != 0x80)
+			columns++;
+		if (columns > longest)
+			longest = columns;
+	}
+	return longest;
+}
+
+static void test_text(void **state)
+{
+	struct analysis analysis = sample();
+	char *text = text_of(&analysis, (struct report_text_options){.width = 80});
+
+	assert_ptr_equal(strstr(text, "fetch-bound: 62 % of the time from the first step to the last is data "
+				      "wait\n(fetch 55, prep 7); 120 steps, 0 lost events, tool cost 0.4 % "
+				      "of one CPU\n"),
+			 text);
+	assert_null(strchr(text, '\033'));
+	assert_int_equal(longest_line(text), 80);
+	assert_non_null(strstr(text, "fetch stall  55.0 %"));
+	assert_non_null(strstr(text, "At most 2.22x faster"));
+	assert_non_null(strstr(text, "2 workers: 70 % fetching, 20 % computing"));
+	free(text);
+}
+
+static void test_text_ascii_and_colour(void **state)
+{
+	struct analysis analysis = sample();
+	char *text = text_of(&analysis, (struct report_text_options){.width = 60, .ascii = true});
+
+	for (const char *c = text; *c; c++)
+		assert_true((unsigned char)*c < 0x80);
+	/* 56 columns: 55 %, 7 %, and the rest */
+	assert_non_null(strstr(text, "  ###############################%%%%=====================\n"));
+	free(text);
+	text = text_of(&analysis, (struct report_text_options){.width = 80, .colour = true});
+	assert_non_null(strstr(text, "\033[31m"));
+	free(text);
+}
+
+static void test_text_insufficient(void **state)
+{
+	struct analysis analysis = {.insufficient = "no training step was seen"};
+	char *text = text_of(&analysis, (struct report_text_options){0});
+
+	assert_ptr_equal(strstr(text, "insufficient data: no training step was seen; 0 steps"), text);
+	assert_null(strstr(text, "What to do"));
+	free(text);
+}
+
+static json_t *json_of(const struct analysis *analysis, bool with_steps)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *stream = open_memstream(&text, &size);
+	json_t *root;
+
+	assert_int_equal(report_json(stream, analysis, with_steps), 0);
+	fclose(stream);
+	root = json_loads(text, 0, NULL);
+	assert_non_null(root);
+	free(text);
+	return root;
+}
+
+static double number(json_t *object, const char *key)
+{
+	json_t *value = json_object_get(object, key);
+
+	assert_true(json_is_number(value));
+	return json_number_value(value);
+}
+
+static void test_json(void **state)
+{
+	struct analysis analysis = sample();
+	struct analysis_step step = {1002 * NS_PER_S, 1003 * NS_PER_S, 0, {0}, true};
+	json_t *root = json_of(&analysis, false), *shares = json_object_get(root, "shares");
+
+	assert_string_equal(json_string_value(json_object_get(root, "schema")), "diesel.report/1");
+	assert_string_equal(json_string_value(json_object_get(root, "verdict")), "fetch-bound");
+	assert_true(number(root, "wall_s") == 10);
+	assert_true(number(root, "steps") == 120);
+	assert_true(number(root, "lost_events") == 0);
+	assert_true(number(root, "coverage") == 1);
+	assert_true(number(root, "self_cost") == 0.004);
+	assert_true(number(root, "startup_s") == 2);
+	assert_true(number(root, "teardown_s") == 1);
+	assert_true(number(shares, "fetch_stall") == 0.55);
+	assert_true(number(shares, "prep_stall") == 0.07);
+	assert_true(number(shares, "device") == 0.38);
+	assert_true(number(shares, "checkpoint_stall") == 0);
+	assert_true(number(shares, "cpu_starved") == 0);
+	assert_true(number(shares, "other") == 0);
+	assert_true(json_is_null(json_object_get(shares, "gpu_wait")));
+	assert_true(number(json_object_get(root, "job"), "tgid") == 41);
+	assert_true(number(json_object_get(root, "workers"), "count") == 2);
+	assert_int_equal(json_array_size(json_object_get(root, "evidence")), 1);
+	assert_int_equal(json_array_size(json_object_get(root, "actions")), 1);
+	assert_null(json_object_get(root, "step_table"));
+	json_decref(root);
+	analysis.steps = &step;
+	analysis.n_steps = 1;
+	root = json_of(&analysis, true);
+	assert_int_equal(json_array_size(json_object_get(root, "step_table")), 1);
+	json_decref(root);
+}
+
+static void test_json_insufficient_and_odd_bytes(void **state)
+{
+	char command[] = "caf\xe9 \"x\"\n";
+	struct analysis analysis = {.insufficient = "too little", .command = command};
+	json_t *root = json_of(&analysis, true);
+
+	assert_string_equal(json_string_value(json_object_get(root, "verdict")), "insufficient data");
+	assert_true(json_is_null(json_object_get(json_object_get(root, "shares"), "device")));
+	assert_string_equal(json_string_value(json_object_get(json_object_get(root, "job"), "command")),
+			    "caf? \"x\"\n");
+	json_decref(root);
+}
+
+static void test_full_disk(void **state)
+{
+	struct analysis analysis = sample();
+	struct report_text_options options = {.width = 80};
+	FILE *full = fopen("/dev/full", "w");
+
+	if (!full)
+		skip();
+	assert_int_equal(report_json(full, &analysis, false), -ENOSPC);
+	clearerr(full);
+	assert_int_equal(report_text(full, &analysis, &options), -ENOSPC);
+	fclose(full);
+}
+
+/* A bar has as many columns as it should, whatever the rounding. */
+static void test_bar_columns(void **state)
+{
+	static const double cases[][6] = {{0.55, 0.07, 0.38, 0, 0, 0},
+					  {0.166, 0.166, 0.167, 0.167, 0.167, 0.167},
+					  {1, 0, 0, 0, 0, 0},
+					  {0.004, 0.004, 0.004, 0.004, 0.004, 0.98},
+					  {0.0131, 0.0132, 0.0133, 0.0134, 0.0135, 0.9335}};
+
+	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+		struct layout_part parts[6];
+		unsigned int columns[6], sum = 0;
+
+		for (size_t i = 0; i < 6; i++)
+			parts[i] = (struct layout_part){.ratio = cases[c][i], .glyph = "x"};
+		layout_bar_columns(parts, 6, 76, columns);
+		for (size_t i = 0; i < 6; i++)
+			sum += columns[i];
+		assert_int_equal(sum, 76);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_text),
+	    cmocka_unit_test(test_text_ascii_and_colour),
+	    cmocka_unit_test(test_text_insufficient),
+	    cmocka_unit_test(test_json),
+	    cmocka_unit_test(test_json_insufficient_and_odd_bytes),
+	    cmocka_unit_test(test_full_disk),
+	    cmocka_unit_test(test_bar_columns),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """A packed dataset and a dieseld for the time of a benchmark or test."""
-import json
 import os
 import pathlib
 import subprocess
@@ -61,12 +60,6 @@ class Daemon:
         """CPU seconds the daemon has used so far."""
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def status(self):
-        """What the daemon says of itself, as `dieselctl status --json` prints it."""
-        answer = subprocess.run([support.program("dieselctl"), "status", "--json"], check=True,
-                                capture_output=True, text=True).stdout
-        return json.loads(answer)
 
     def __exit__(self, *_):
         self._stop.set()

@@ -21,7 +21,7 @@ def network(n_classes):
     def block(n_in, n_out):
         return [nn.Conv2d(n_in, n_out, 3, padding=1), nn.BatchNorm2d(n_out), nn.ReLU(), nn.MaxPool2d(2)]
 
-    return nn.Sequential(*block(3, 16), *block(16, 32), *block(32, 64), *block(64, 64), nn.Flatten(),
+    return nn.Sequential(*block(3, 24), *block(24, 48), *block(48, 64), *block(64, 64), nn.Flatten(),
                          nn.Linear(64 * (SIZE // 16) ** 2, n_classes))
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dataset that dieseld serves: its size, classes and paths."""
+"""What dieseld serves: datasets with their size, classes and paths; and what it is doing."""
 import ctypes
+import json
 import os
 
 from . import errors, native
@@ -63,3 +64,15 @@ class Dataset:
     def __repr__(self):
         return (f"{type(self).__name__}({self.path!r}: {len(self)} samples, {len(self.classes)} classes, "
                 f"version {self.version})")
+
+
+def status(socket=None):
+    """What the daemon is doing, as a dict: knobs, cache, datasets, sessions (docs/protocol.md)."""
+    answer, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
+    result = lib.diesel_status(os.fsencode(socket) if socket else None, byref(answer), text, len(text))
+    if result < 0:
+        raise errors.from_result(result, os.fsdecode(text.value))
+    try:
+        return json.loads(ctypes.string_at(answer.value))
+    finally:
+        native.libc_free(answer)

@@ -73,6 +73,7 @@ def _load():
         "diesel_session_error": (c_char_p, [c_void_p]),
         "diesel_session_notice": (c_char_p, [c_void_p]),
         "diesel_batch_release": (None, [c_void_p]),
+        "diesel_status": (c_int, [c_char_p, POINTER(c_void_p), c_char_p, c_size_t]),
         "diesel_mark": (None, [c_uint32, c_uint64]),
     }
     for name, (result, arguments) in calls.items():
@@ -82,6 +83,8 @@ def _load():
 
 
 lib = _load()
+libc_free = ctypes.CDLL(None).free
+libc_free.restype, libc_free.argtypes = None, [c_void_p]
 
 
 def borrowed_text(function, handle, index):
@@ -96,6 +99,3 @@ def borrowed_text(function, handle, index):
 def array_at(address, count, ctype=c_uint8):
     """`count` elements of shared memory as a buffer; it owns nothing: keep the lease beside it."""
     return (ctype * count).from_address(address)
-
-
-__all__ = ["Batch", "DatasetInfo", "SessionOptions", "array_at", "borrowed_text", "byref", "c_int64", "lib"]

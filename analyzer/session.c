@@ -192,7 +192,7 @@ static int open_database(struct session *session, int64_t *ret_id)
 int session_open(const char *path, struct session **ret_session, struct error *err)
 {
 	_cleanup_(session_closep) struct session *session = session_new(path);
-	int64_t id, version;
+	int64_t id = 0, version = 0;
 	uint64_t complete;
 	int code;
 

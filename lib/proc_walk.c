@@ -113,7 +113,7 @@ int proc_children(const char *root, pid_t pid, pid_t **ret_pids, size_t *ret_n)
 {
 	_cleanup_(freep) pid_t *tids = NULL;
 	struct pid_list list = {0};
-	size_t n;
+	size_t n = 0;
 	int r = proc_threads(root, pid, &tids, &n);
 
 	if (r)

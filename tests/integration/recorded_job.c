@@ -76,6 +76,8 @@ static int run_direct_reads(const char *path)
 		if (pread(fd, buffer, 65536, i * 65536) != 65536)
 			return 1;
 	}
+	free(buffer);
+	close(fd);
 	return 0;
 }
 

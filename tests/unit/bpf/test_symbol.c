@@ -13,20 +13,21 @@
 #include "lib/cleanup.h"
 #include "symbol.h"
 
-/* Where the loader put libc, and which file that is. */
-static const char *libc_path(void)
+/* A shared library that is there and that no sanitizer puts functions in front of: the test's own. */
+static const char *library_path(void)
 {
 	Dl_info info;
 
-	assert_true(dladdr((void *)(uintptr_t)dlsym(RTLD_DEFAULT, "getpid"), &info));
+	assert_true(dladdr((void *)(uintptr_t)dlsym(RTLD_DEFAULT, "_assert_true"), &info));
 	return info.dli_fname;
 }
 
 /* The bytes at the offset found are the function's code in memory, behind an endbr64 at most. */
 static void test_offset_is_the_functions_code(void **state)
 {
-	static const char *const names[] = {"qsort", "getpid", "fopen", "strtol"};
-	_cleanup_(closep) int fd = open(libc_path(), O_RDONLY);
+	static const char *const names[] = {"_assert_true", "_fail", "_check_expected",
+					    "_cmocka_run_group_tests"};
+	_cleanup_(closep) int fd = open(library_path(), O_RDONLY);
 
 	(void)state;
 	assert_true(fd >= 0);
@@ -44,13 +45,13 @@ static void test_offset_is_the_functions_code(void **state)
 
 static void test_prefix_and_missing(void **state)
 {
-	_cleanup_(closep) int fd = open(libc_path(), O_RDONLY);
+	_cleanup_(closep) int fd = open(library_path(), O_RDONLY);
 	uint64_t offset = 7;
 
 	(void)state;
-	assert_int_equal(symbol_find(fd, "qsor", true, &offset), -ENOENT);
+	assert_int_equal(symbol_find(fd, "_assert_tru", true, &offset), -ENOENT);
 	assert_int_equal(offset, 7);
-	assert_int_equal(symbol_find(fd, "qsor", false, &offset), 0);
+	assert_int_equal(symbol_find(fd, "_assert_tru", false, &offset), 0);
 	assert_int_equal(symbol_find(fd, "no_such_function", false, &offset), -ENOENT);
 }
 
@@ -79,7 +80,7 @@ static void test_no_elf_file(void **state)
 /* Libraries come from the job: any bytes may be wrong. Nothing is read outside of the file. */
 static void test_damaged_library(void **state)
 {
-	_cleanup_(closep) int source = open(libc_path(), O_RDONLY);
+	_cleanup_(closep) int source = open(library_path(), O_RDONLY);
 	_cleanup_(freep) uint8_t *image = NULL;
 	struct stat info;
 
@@ -97,7 +98,7 @@ static void test_damaged_library(void **state)
 
 		image[at] = (uint8_t)random();
 		_cleanup_(closep) int fd = temporary_file(image, length);
-		int r = symbol_find(fd, "qsort", true, &offset);
+		int r = symbol_find(fd, "_assert_true", true, &offset);
 
 		assert_true(r == 0 || r == -ENOENT || r == -ENOEXEC);
 		image[at] = old;

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dieselctl status: what the node's daemon is doing. The one verb that talks to it. */
+#include "ctl.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <jansson.h>
+
+#include "client/diesel.h"
+#include "lib/cleanup.h"
+#include "lib/text.h"
+#include "lib/units.h"
+
+static uint64_t number(const json_t *object, const char *key)
+{
+	return (uint64_t)json_integer_value(json_object_get(object, key));
+}
+
+/* Names come from the daemon, and it had them from its clients. */
+static const char *string(const json_t *object, const char *key, char text[200])
+{
+	const json_t *value = json_object_get(object, key);
+
+	return text_printable(text, 200, value ? json_string_value(value) : "",
+			      value ? json_string_length(value) : 0);
+}
+
+static void print_daemon(const json_t *root)
+{
+	const json_t *cache = json_object_get(root, "cache");
+	char text[200], up[24], kept[24], budget[24], read[24];
+
+	printf("dieseld   pid %llu, up %s, %s\n", (unsigned long long)number(root, "pid"),
+	       units_format_duration(up, sizeof(up),
+				     (uint64_t)(json_number_value(json_object_get(root, "uptime_s")) * 1e9)),
+	       string(root, "socket", text));
+	printf("cache     %s of %s; %llu reads, %s; %llu given up, %llu damaged\n",
+	       units_format_bytes(kept, sizeof(kept), number(cache, "kept_bytes")),
+	       units_format_bytes(budget, sizeof(budget), number(cache, "budget_bytes")),
+	       (unsigned long long)number(cache, "reads"),
+	       units_format_bytes(read, sizeof(read), number(cache, "read_bytes")),
+	       (unsigned long long)number(cache, "evictions"),
+	       (unsigned long long)number(cache, "quarantined"));
+}
+
+static void print_dataset(const json_t *d)
+{
+	const json_t *damage = json_object_get(d, "quarantined");
+	char text[200], bytes[24];
+
+	printf("dataset   %s: version %llu, %llu samples, %s, %llu of %llu chunks in memory, %llu sessions\n",
+	       string(d, "path", text), (unsigned long long)number(d, "version"),
+	       (unsigned long long)number(d, "samples"),
+	       units_format_bytes(bytes, sizeof(bytes), number(d, "bytes")),
+	       (unsigned long long)number(d, "cached_chunks"), (unsigned long long)number(d, "chunks"),
+	       (unsigned long long)number(d, "sessions"));
+	for (size_t i = 0; i < json_array_size(damage); i++) {
+		const char *line = json_string_value(json_array_get(damage, i));
+
+		printf("  damaged %s\n", line ? text_printable(text, sizeof(text), line,
+							       json_string_length(json_array_get(damage, i)))
+					      : "");
+	}
+}
+
+static void print_session(const json_t *s)
+{
+	char path[200], waits[200];
+
+	printf("session   pid %llu, rank %llu of %llu, %s: epoch %llu, batch %llu of %llu, %llu of %llu "
+	       "slots ready%s%s\n",
+	       (unsigned long long)number(s, "pid"), (unsigned long long)number(s, "rank"),
+	       (unsigned long long)number(s, "world"), string(s, "dataset", path),
+	       (unsigned long long)number(s, "epoch"), (unsigned long long)number(s, "next_batch"),
+	       (unsigned long long)number(s, "batches"), (unsigned long long)number(s, "ready"),
+	       (unsigned long long)number(s, "slots"), *string(s, "waits_for", waits) ? ", waits for " : "",
+	       waits);
+}
+
+static int print_text(const struct ctl_verb *verb, const char *status)
+{
+	struct error err = ERROR_INIT;
+	json_error_t json_err;
+	json_t *root = json_loads(status, 0, &json_err), *item;
+	size_t i;
+
+	if (!root || !json_is_object(root)) {
+		json_decref(root);
+		error_set(&err, -EPROTO, "dieseld's status is no JSON object: is it of another version?");
+		return ctl_failed(verb, &err);
+	}
+	print_daemon(root);
+	json_array_foreach(json_object_get(root, "datasets"), i, item) print_dataset(item);
+	json_array_foreach(json_object_get(root, "sessions"), i, item) print_session(item);
+	json_decref(root);
+	return ctl_finish(verb);
+}
+
+static int run(const struct ctl_verb *verb, int argc, char **argv)
+{
+	static const struct option long_options[] = {
+	    {"json", no_argument, NULL, 'J'}, {"socket", required_argument, NULL, 's'}, CTL_OPTION_HELP, {0}};
+	_cleanup_(freep) char *status = NULL;
+	const char *socket = NULL;
+	struct error err = ERROR_INIT;
+	bool json = false;
+	int option;
+
+	while ((option = getopt_long(argc, argv, ":hs:", long_options, NULL)) >= 0) {
+		if (ctl_common_option(verb, option, argv))
+			return option == 'h' ? CTL_OK : CTL_USAGE;
+		if (option == 's')
+			socket = optarg;
+		else
+			json = true;
+	}
+	if (optind != argc)
+		return ctl_usage(verb, "there is nothing to name");
+	if (diesel_status(socket, &status, err.text, sizeof(err.text)) < 0)
+		return ctl_failed(verb, &err);
+	if (!json)
+		return print_text(verb, status);
+	puts(status);
+	return ctl_finish(verb);
+}
+
+const struct ctl_verb ctl_status = {
+    .name = "status",
+    .arguments = "[--json] [--socket PATH]",
+    .summary = "Tell what the node's dieseld is doing",
+    .help = "      --json         all it tells, as a JSON object\n"
+	    "  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else its usual place)\n",
+    .run = run,
+};

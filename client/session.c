@@ -163,10 +163,11 @@ static int session_reattach(struct diesel_session *s)
 		int r = session_attach(s, &err);
 
 		if (r == 0) {
-			session_notice(
-			    s, "dieseld at %s is back after %.1f s; going on at epoch %llu batch %llu",
-			    s->socket_path, (double)gone_ms / 1000.0, (unsigned long long)s->epoch,
-			    (unsigned long long)s->index);
+			session_notice(s,
+				       "dieseld at %s went away and is back after %.1f s; going on at epoch "
+				       "%llu batch %llu",
+				       s->socket_path, (double)gone_ms / 1000.0, (unsigned long long)s->epoch,
+				       (unsigned long long)s->index);
 			return 0;
 		}
 		if (!is_worth_waiting(r))
@@ -312,7 +313,7 @@ int diesel_session_next(struct diesel_session *s, struct diesel_batch *ret)
 		r = ready > 0 ? session_take(s, ret) : session_sleep(s);
 		if (r == -ECONNRESET) {
 			session_lose(s);
-			continue;
+			return -EINTR; /* so that the caller can tell before the wait */
 		}
 		if (ready > 0 && r != -EAGAIN)
 			return r;

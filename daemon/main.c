@@ -70,6 +70,9 @@ static int serve(const struct options *o)
 	r = server_start(&server, &loop, o->socket_path, &o->serve, &err);
 	if (r < 0) {
 		log_error("%s", err.text);
+		server_free(&server);
+		uv_run(&loop, UV_RUN_DEFAULT); /* closes what was begun */
+		uv_loop_close(&loop);
 		return 1;
 	}
 	announce(&server, o);

@@ -122,8 +122,10 @@ static int start_engines(struct server *s, struct error *err)
 	if (r < 0)
 		return error_errno(err, r, "cannot start reading threads");
 	r = pool_new(s->loop, s->options.knobs.workers, &s->cache.pool);
-	if (r < 0)
+	if (r < 0) {
+		io_free(s->cache.io);
 		return error_errno(err, r, "cannot start worker threads");
+	}
 	return 0;
 }
 

@@ -20,7 +20,8 @@
 #include "lib/clock.h"
 
 static const char usage_text[] =
-    "usage: daemon_probe --dataset DIR [--socket S] [--source DIR] [--batch N] [--seed N] [--epoch N] "
+    "usage: daemon_probe --status | --dataset DIR [--socket S] [--source DIR] [--batch N] [--seed N] "
+    "[--epoch N] "
     "[--first N]\n"
     "  [--epochs N] [--rank N --world N] [--stride N --offset N] [--window N] [--no-shuffle] [--drop-last]\n"
     "  [--hold N] [--max-batches N] [--pause-us N] [--reconnect-ms N] [--touch] [--scribble] [--wait] "
@@ -34,7 +35,7 @@ struct probe {
 	struct diesel_session_options o;
 	uint64_t epochs, max_batches;
 	uint32_t hold, pause_us;
-	bool touch, scribble, wait, seek;
+	bool touch, scribble, wait, seek, status;
 	uint64_t seek_epoch, seek_batch;
 	/* state */
 	struct diesel_dataset *d;
@@ -46,7 +47,7 @@ struct probe {
 	uint64_t *expected;
 	uint64_t epoch, index; /* expected next */
 	uint64_t n_batches, n_samples, n_bytes, n_bad;
-	uint64_t digest;
+	uint64_t digest, sum;
 	uint64_t open_ns, first_ns, end_ns;
 	void *held[64];
 	uint32_t n_held;
@@ -161,14 +162,12 @@ static uint64_t sum_bytes(const uint8_t *data, size_t n)
 
 static void touch_batch(struct probe *p, const struct diesel_batch *b)
 {
-	static volatile uint64_t sink;
-
 	if (b->packed) {
-		sink += sum_bytes(b->packed, (size_t)b->n_items * b->item_bytes);
+		p->sum += sum_bytes(b->packed, (size_t)b->n_items * b->item_bytes);
 		return;
 	}
 	for (uint32_t i = 0; i < b->n_items; i++)
-		sink += sum_bytes(b->items[i].data, b->items[i].bytes);
+		p->sum += sum_bytes(b->items[i].data, b->items[i].bytes);
 }
 
 static void hold_batch(struct probe *p, void *lease)
@@ -243,56 +242,23 @@ static void run(struct probe *p)
 	p->end_ns = clock_monotonic_ns();
 }
 
+/* clang-format off */
 enum {
-	O_DATASET = 256,
-	O_SOCKET,
-	O_SOURCE,
-	O_BATCH,
-	O_SEED,
-	O_EPOCH,
-	O_FIRST,
-	O_EPOCHS,
-	O_RANK,
-	O_WORLD,
-	O_STRIDE,
-	O_OFFSET,
-	O_WINDOW,
-	O_NO_SHUFFLE,
-	O_DROP_LAST,
-	O_HOLD,
-	O_MAX,
-	O_PAUSE,
-	O_RECONNECT,
-	O_TOUCH,
-	O_SCRIBBLE,
-	O_WAIT,
-	O_SEEK
+	O_DATASET = 256, O_SOCKET, O_SOURCE, O_BATCH, O_SEED, O_EPOCH, O_FIRST, O_EPOCHS, O_RANK, O_WORLD, O_STRIDE,
+	O_OFFSET, O_WINDOW, O_NO_SHUFFLE, O_DROP_LAST, O_HOLD, O_MAX, O_PAUSE, O_RECONNECT, O_TOUCH, O_SCRIBBLE,
+	O_WAIT, O_SEEK, O_STATUS,
 };
 
-static const struct option options[] = {{"dataset", 1, 0, O_DATASET},
-					{"socket", 1, 0, O_SOCKET},
-					{"source", 1, 0, O_SOURCE},
-					{"batch", 1, 0, O_BATCH},
-					{"seed", 1, 0, O_SEED},
-					{"epoch", 1, 0, O_EPOCH},
-					{"first", 1, 0, O_FIRST},
-					{"epochs", 1, 0, O_EPOCHS},
-					{"rank", 1, 0, O_RANK},
-					{"world", 1, 0, O_WORLD},
-					{"stride", 1, 0, O_STRIDE},
-					{"offset", 1, 0, O_OFFSET},
-					{"window", 1, 0, O_WINDOW},
-					{"no-shuffle", 0, 0, O_NO_SHUFFLE},
-					{"drop-last", 0, 0, O_DROP_LAST},
-					{"hold", 1, 0, O_HOLD},
-					{"max-batches", 1, 0, O_MAX},
-					{"pause-us", 1, 0, O_PAUSE},
-					{"reconnect-ms", 1, 0, O_RECONNECT},
-					{"touch", 0, 0, O_TOUCH},
-					{"scribble", 0, 0, O_SCRIBBLE},
-					{"wait", 0, 0, O_WAIT},
-					{"seek", 1, 0, O_SEEK},
-					{0}};
+static const struct option options[] = {
+	{"dataset", 1, 0, O_DATASET}, {"socket", 1, 0, O_SOCKET}, {"source", 1, 0, O_SOURCE}, {"batch", 1, 0, O_BATCH},
+	{"seed", 1, 0, O_SEED}, {"epoch", 1, 0, O_EPOCH}, {"first", 1, 0, O_FIRST}, {"epochs", 1, 0, O_EPOCHS},
+	{"rank", 1, 0, O_RANK}, {"world", 1, 0, O_WORLD}, {"stride", 1, 0, O_STRIDE}, {"offset", 1, 0, O_OFFSET},
+	{"window", 1, 0, O_WINDOW}, {"no-shuffle", 0, 0, O_NO_SHUFFLE}, {"drop-last", 0, 0, O_DROP_LAST},
+	{"hold", 1, 0, O_HOLD}, {"max-batches", 1, 0, O_MAX}, {"pause-us", 1, 0, O_PAUSE},
+	{"reconnect-ms", 1, 0, O_RECONNECT}, {"touch", 0, 0, O_TOUCH}, {"scribble", 0, 0, O_SCRIBBLE},
+	{"wait", 0, 0, O_WAIT}, {"seek", 1, 0, O_SEEK}, {"status", 0, 0, O_STATUS}, {0},
+};
+/* clang-format on */
 
 static bool set_session_option(struct probe *p, int key, uint64_t v)
 {
@@ -330,6 +296,7 @@ static void set_option(struct probe *p, int key)
 	case O_TOUCH: p->touch = true; break;
 	case O_SCRIBBLE: p->scribble = true; break;
 	case O_WAIT: p->wait = true; break;
+	case O_STATUS: p->status = true; break;
 	case O_SEEK:
 		p->seek = true;
 		if (sscanf(optarg, "%lu:%lu", &p->seek_epoch, &p->seek_batch) != 2)
@@ -337,6 +304,18 @@ static void set_option(struct probe *p, int key)
 		break;
 	default: die("%s", usage_text);
 	}
+}
+
+/* Prints what the daemon says of itself. */
+static int print_status(const char *socket)
+{
+	char error[512], *json;
+
+	if (diesel_status(socket, &json, error, sizeof(error)) < 0)
+		die("%s", error);
+	puts(json);
+	free(json);
+	return 0;
 }
 
 int main(int argc, char **argv)
@@ -350,6 +329,8 @@ int main(int argc, char **argv)
 
 	while ((key = getopt_long(argc, argv, "", options, NULL)) != -1)
 		set_option(&p, key);
+	if (p.status)
+		return print_status(p.socket);
 	if (!p.dataset || p.hold < 1 || p.hold > 64)
 		die("%s", usage_text);
 	p.open_ns = clock_monotonic_ns();
@@ -370,13 +351,14 @@ int main(int argc, char **argv)
 			;
 	}
 	printf("{\"batches\": %llu, \"samples\": %llu, \"bytes\": %llu, \"bad\": %llu, \"n_batches\": %llu, "
-	       "\"window\": %u, \"max_held\": %u, \"digest\": \"%016llx\", \"first_batch_s\": %.4f, "
+	       "\"window\": %u, \"max_held\": %u, \"digest\": \"%016llx\", \"sum\": %llu, \"first_batch_s\": "
+	       "%.4f, "
 	       "\"seconds\": %.4f, "
 	       "\"samples_per_s\": %.0f, \"error\": \"%s\"}\n",
 	       (unsigned long long)p.n_batches, (unsigned long long)p.n_samples,
 	       (unsigned long long)p.n_bytes, (unsigned long long)p.n_bad,
 	       (unsigned long long)diesel_session_n_batches(p.s), diesel_session_window_chunks(p.s),
-	       diesel_session_max_held(p.s), (unsigned long long)p.digest,
+	       diesel_session_max_held(p.s), (unsigned long long)p.digest, (unsigned long long)p.sum,
 	       (double)(p.first_ns - p.open_ns) / 1e9, (double)(p.end_ns - p.open_ns) / 1e9,
 	       (double)p.n_samples / ((double)(p.end_ns - p.open_ns) / 1e9), p.last_error);
 	diesel_session_close(p.s);

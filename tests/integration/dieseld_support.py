@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real dieseld on a socket of its own, datasets to serve, and the probe that reads and checks them."""
 import atexit
-import ctypes
 import json
 import os
 import random
@@ -14,7 +13,6 @@ import time
 import unittest
 
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
-LIB = os.environ.get("DIESEL_LIB", os.path.join(BIN, "../lib"))
 CTL = os.environ.get("DIESELCTL", os.path.join(BIN, "dieselctl"))
 SCRATCH = tempfile.mkdtemp(prefix="diesel-test-")
 atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
@@ -66,12 +64,12 @@ def chunk_files(path):
 class Daemon:
     def __init__(self, *options, cache="256M", socket=None):
         self.socket = socket or tempfile.mktemp(prefix="s", dir=SCRATCH)
+        self.log = tempfile.TemporaryFile(mode="w+", dir=SCRATCH)
         self.command = [os.path.join(BIN, "dieseld"), "--socket", self.socket, "--cache", cache, *options]
         self.start()
 
     def start(self):
         read, write = os.pipe()
-        self.log = tempfile.TemporaryFile(mode="w+")
         self.process = subprocess.Popen(self.command + ["--ready-fd", str(write)], pass_fds=[write],
                                         stderr=self.log)
         os.close(write)
@@ -86,11 +84,8 @@ class Daemon:
         return self.log.read()
 
     def status(self):
-        library = ctypes.CDLL(os.path.join(LIB, "libdiesel.so"))
-        text, error = ctypes.c_char_p(), ctypes.create_string_buffer(512)
-        if library.diesel_status(self.socket.encode(), ctypes.byref(text), error, 512) < 0:
-            raise RuntimeError(error.value.decode())
-        return json.loads(text.value)
+        command = [os.path.join(BIN, "daemon_probe"), "--status", "--socket", self.socket]
+        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
 
     def wait_for(self, what, predicate):
         for _ in range(1000):
@@ -139,6 +134,7 @@ def probe(daemon, path, *options):
 class Case(unittest.TestCase):
     def daemon(self, *options, **more):
         daemon = Daemon(*options, **more)
+        self.addCleanup(daemon.log.close)
         self.addCleanup(lambda: self.assertEqual(daemon.stop() if daemon.process.poll() is None else 0, 0,
                                                  daemon.output()))
         return daemon

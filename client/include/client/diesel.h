@@ -118,7 +118,7 @@ struct diesel_batch {
  * 0: *ret is filled; 1: the epoch is over (the next call starts the following epoch);
  * -EBADMSG: a damaged chunk (diesel_session_error() names chunk and sample; the following call goes on with
  * the next batch); -ETIMEDOUT: the daemon did not come back within reconnect_ms; -EINTR: a signal came
- * while waiting (call again).
+ * while waiting, or the daemon went away and a notice says so (call again: that waits for it).
  */
 int diesel_session_next(struct diesel_session *session, struct diesel_batch *ret);
 /* Continue at (epoch, batch of this rank); what was prefetched for elsewhere is dropped. */

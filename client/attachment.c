@@ -48,6 +48,7 @@ int attachment_connect(const char *socket_path, int dir_fd, int snapshot_fd, uin
 static int map_shared(struct attachment *a, const union wire_message *reply, const struct wire_fds *fds,
 		      struct error *err)
 {
+	unsigned long long bytes = a->n_slots * a->layout.slot_bytes;
 	void *p = mmap(NULL, sizeof(*a->control), PROT_READ | PROT_WRITE, MAP_SHARED, fds->fd[0], 0);
 
 	if (p == MAP_FAILED)
@@ -55,10 +56,9 @@ static int map_shared(struct attachment *a, const union wire_message *reply, con
 	a->control = p;
 	/* Private: the holder of a batch may change it in place; the daemon and other holders never see it.
 	 */
-	p = mmap(NULL, a->n_slots * a->layout.slot_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, fds->fd[1], 0);
+	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, fds->fd[1], 0);
 	if (p == MAP_FAILED)
-		return error_errno(err, -errno, "cannot map the session's batch memory (%llu bytes)",
-				   (unsigned long long)(a->n_slots * a->layout.slot_bytes));
+		return error_errno(err, -errno, "cannot map the session's batch memory (%llu bytes)", bytes);
 	a->slots = p;
 	if (a->control->magic != RING_MAGIC || reply->session_reply.slot_bytes != a->layout.slot_bytes)
 		return error_set(err, -EPROTO,
@@ -85,7 +85,7 @@ static int adopt_reply(struct attachment *a, const union wire_message *reply, co
 	for (uint32_t i = 0; i < a->n_slots; i++)
 		a->leases[i] = (struct lease){.attachment = a, .slot = i};
 	if (a->item_bytes == 0) {
-		a->items = calloc((size_t)a->n_slots * a->batch, sizeof(*a->items));
+		a->items = calloc((size_t)a->n_slots * a->batch + 1, sizeof(*a->items));
 		if (!a->items)
 			return error_errno(err, -ENOMEM, "cannot open the session");
 	}

@@ -48,18 +48,19 @@ uint64_t session_align(const struct diesel_session *s, uint64_t batch)
 
 static int session_attach(struct diesel_session *s, struct error *err)
 {
+	struct attachment *a = NULL;
 	int r;
 
 	s->request.epoch = s->epoch;
 	s->request.first_batch = s->index;
-	r = attachment_open(s->socket_path, s->dir_fd, s->snapshot_fd, s->version, &s->request,
-			    &s->attachment, err);
+	r = attachment_open(s->socket_path, s->dir_fd, s->snapshot_fd, s->version, &s->request, &a, err);
 	if (r < 0)
 		return r;
-	s->request.window_chunks = s->attachment->window_chunks;
-	s->n_batches = s->attachment->n_batches;
-	if (s->attachment->notice[0])
-		session_notice(s, "%s", s->attachment->notice);
+	s->attachment = a;
+	s->request.window_chunks = a->window_chunks;
+	s->n_batches = a->n_batches;
+	if (a->notice[0])
+		session_notice(s, "%s", a->notice);
 	return 0;
 }
 

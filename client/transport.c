@@ -138,7 +138,7 @@ int transport_call(int socket, const union wire_message *request, const int *fds
 		   struct error *err)
 {
 	struct wire_fds received = {.n = 0};
-	union wire_message reply;
+	union wire_message reply = {0};
 	int r = transport_send(socket, request, fds, n_fds);
 
 	/* A daemon that refuses may have answered and closed before the request went out. */

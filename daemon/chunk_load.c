@@ -97,11 +97,12 @@ static int verify_samples(struct load *l, const struct chunk_view *view)
 	for (uint64_t i = 0; i < l->meta.n_samples; i++) {
 		struct snapshot_sample s;
 		const struct chunk_record *record;
-		int r = snapshot_sample_get(l->dataset->snapshot, l->meta.first_sample + i, &s);
+		unsigned long long number = l->meta.first_sample + i;
+		int r = snapshot_sample_get(l->dataset->snapshot, number, &s);
 
 		if (r < 0 || s.record >= view->header->n_records)
 			return error_set(&l->error, -EBADMSG, "%s: has no record for sample %llu", l->origin,
-					 (unsigned long long)(l->meta.first_sample + i));
+					 number);
 		record = &view->records[s.record];
 		if (record->offset != s.offset || record->stored_bytes != s.stored_bytes ||
 		    record->bytes != s.bytes || record->xxh3 != s.xxh3)

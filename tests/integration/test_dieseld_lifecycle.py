@@ -21,9 +21,9 @@ class Clients(Case):
                 self.assertGreater(status["cache"]["pinned_chunks"], 0)
             p.send_signal(signal.SIGKILL)
             p.communicate()
-            status = daemon.wait_for("the session's end", lambda s: not s["sessions"])
-            self.assertEqual(status["cache"]["pinned_chunks"], 0)
-            self.assertEqual(status["cache"]["slot_bytes"], 0)
+            # A worker may still be busy with the next batch when the session ends.
+            daemon.wait_for("the end of session, pins and slots", lambda s: not s["sessions"] and
+                            s["cache"]["pinned_chunks"] == 0 and s["cache"]["slot_bytes"] == 0)
         self.assertEqual(probe(daemon, dataset("views")[0], "--source", dataset("views")[1])["samples"], 2000)
 
     def test_a_client_that_sleeps_costs_nothing(self):
@@ -33,13 +33,13 @@ class Clients(Case):
         self.assertEqual(p.stdout.readline(), "holding\n")
         daemon.wait_for("a full ring", lambda s: s["sessions"][0]["waits_for"] == "client")
 
-        def cpu_ticks():
-            with open(f"/proc/{daemon.process.pid}/stat") as f:
-                return sum(map(int, f.read().rsplit(")")[1].split()[11:13]))
+        def wake_ups():
+            with open(f"/proc/{daemon.process.pid}/status") as f:
+                return next(int(line.split()[1]) for line in f if line.startswith("voluntary_ctxt"))
 
-        before = cpu_ticks()
+        before = wake_ups()
         time.sleep(1)
-        self.assertLessEqual(cpu_ticks() - before, 5)
+        self.assertLessEqual(wake_ups() - before, 10)  # one that polls has hundreds
         p.communicate()
 
     def test_a_client_that_talks_nonsense_is_cut_off(self):

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dieselctl: datasets and control. One file per group of verbs: ctl_*.c. */
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -76,6 +77,7 @@ static void print_usage(FILE *out)
 int main(int argc, char **argv)
 {
 	log_init("dieselctl", LOG_LEVEL_INFO);
+	signal(SIGXFSZ, SIG_IGN); /* over the file size limit: an error that can be told, not a death */
 	if (argc < 2) {
 		print_usage(stderr);
 		return CTL_USAGE;

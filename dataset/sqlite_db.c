@@ -46,6 +46,11 @@ static int sqlite_error(const struct sqlite_db *db, int code, struct error *err)
 
 	if (r == -EBADMSG)
 		return error_set(err, r, "%s is damaged (%s): run `dieselctl rebuild`", db->path, message);
+	if (code == SQLITE_READONLY_ROLLBACK)
+		return error_set(err, r,
+				 "%s was left by an interrupted command and has to be written to be read: "
+				 "run the command as its owner",
+				 db->path);
 	if (r == -EBUSY)
 		return error_set(err, r,
 				 "%s is in use: another dieselctl writes to this dataset; try again later",
@@ -55,8 +60,8 @@ static int sqlite_error(const struct sqlite_db *db, int code, struct error *err)
 
 int sqlite_db_open(const char *path, enum sqlite_mode mode, struct sqlite_db **ret, struct error *err)
 {
-	int flags = SQLITE_OPEN_NOMUTEX |
-		    (mode == SQLITE_MODE_READ ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE) |
+	/* Readers too: to undo what a writer that died has left. SQLite takes less where it must. */
+	int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_READWRITE |
 		    (mode == SQLITE_MODE_CREATE ? SQLITE_OPEN_CREATE : 0);
 	struct sqlite_db *db = calloc(1, sizeof(*db));
 
@@ -74,6 +79,8 @@ int sqlite_db_open(const char *path, enum sqlite_mode mode, struct sqlite_db **r
 	}
 	sqlite3_extended_result_codes(db->handle, 1);
 	sqlite3_busy_timeout(db->handle, BUSY_TIMEOUT_MS);
+	if (mode == SQLITE_MODE_READ)
+		sqlite3_exec(db->handle, "PRAGMA query_only = 1", NULL, NULL, NULL);
 	*ret = db;
 	return 0;
 }

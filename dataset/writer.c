@@ -102,18 +102,25 @@ static int replay(struct writer *w, const struct chunk_id *id, struct error *err
 	return r < 0 ? r : meta_add_chunk(w->meta, &view, err);
 }
 
-/* The newest version that anybody may have seen. */
-static uint64_t last_version(const struct writer *w)
+/* 0: there is none that can be read. */
+static uint64_t snapshot_version(const struct writer *w)
 {
 	struct snapshot *snapshot;
-	uint64_t version = w->info.version;
+	uint64_t version = 0;
 
-	if (w->rebuilt && snapshot_open(w->path, &snapshot, NULL) == 0) {
-		if (snapshot_info(snapshot)->version > version)
-			version = snapshot_info(snapshot)->version;
+	if (snapshot_open(w->path, &snapshot, NULL) == 0) {
+		version = snapshot_info(snapshot)->version;
 		snapshot_close(snapshot);
 	}
 	return version;
+}
+
+/* Above all that anybody may have seen, also when the metadata was lost. */
+static uint64_t next_version(const struct writer *w)
+{
+	uint64_t seen = w->rebuilt ? snapshot_version(w) : 0;
+
+	return (seen > w->info.version ? seen : w->info.version) + 1;
 }
 
 /* From the metadata as this transaction leaves it. */
@@ -177,8 +184,10 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 	if (r == 0)
 		r = meta_info(w->meta, &now, err);
 	if (r == 0 && (n_chunks_of(w) || w->rebuilt)) {
-		result.version = last_version(w) + 1;
+		result.version = next_version(w);
 		r = commit_version(w, result.version, err);
+	} else if (r == 0 && w->info.version && snapshot_version(w) != w->info.version) {
+		r = writer_snapshot(w, err); /* an earlier writer died before it came to that */
 	}
 	if (r < 0)
 		return r;

@@ -1,5 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(module chunk shuffle snapshot)
+foreach(module chunk pack shuffle snapshot store writer)
   diesel_unit_test(dataset/${module} USES diesel_dataset)
   target_include_directories(test_dataset_${module} PRIVATE ${CMAKE_SOURCE_DIR}/dataset) # the private headers
 endforeach()
+
+foreach(case full limit refuse)
+  diesel_script_test(fault dataset.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/dataset_faults.py ${case})
+endforeach()
+
+# Sanitizers want to be loaded first, so the failing calls are injected into plain builds only.
+if(NOT DIESEL_SANITIZE)
+  add_library(failk MODULE ${CMAKE_SOURCE_DIR}/tests/fault/failk.c)
+  target_link_libraries(failk PRIVATE ${CMAKE_DL_LIBS})
+  foreach(case kth crash)
+    diesel_script_test(fault dataset.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/dataset_faults.py ${case})
+  endforeach()
+endif()

@@ -1,0 +1,359 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a failing disk, a full one, a kill and bad input do to a dataset: nothing that was there is lost, the
+next command goes on, and each failure is one clear line.
+
+usage: dataset_faults.py kth | crash | full | limit | refuse
+"""
+import json
+import os
+import pathlib
+import random
+import resource
+import shutil
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+DIESELCTL = pathlib.Path(os.environ["DIESEL_BIN"]) / "dieselctl"
+SHIM = pathlib.Path(os.environ["DIESEL_LIB"]) / "libfailk.so"
+SKIP = 77
+
+
+def skip(why):
+    print(f"skipped: {why}")
+    sys.exit(SKIP)
+
+
+def dieselctl(*args, check=None, **kwargs):
+    """Runs dieselctl; with check, the exit status must be that."""
+    done = subprocess.run([DIESELCTL, *map(str, args)], capture_output=True, text=True, errors="surrogateescape",
+                          **kwargs)
+    if check is not None and done.returncode != check:
+        raise AssertionError(f"dieselctl {args}: exit status {done.returncode}, not {check}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def one_line(done, *words):
+    """The failure is told in one line that has these words."""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, f"not one line: {done.stderr!r}"
+    for word in words:
+        assert word in lines[0], f"'{word}' is missing in: {lines[0]}"
+
+
+def make_source(folder, n_files, n_bytes, seed):
+    generator = random.Random(seed)
+    for i in range(n_files):
+        path = folder / f"class{i % 3}" / f"{i}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(generator.randbytes(n_bytes + i))
+
+
+def files_of(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def content(dataset):
+    """path -> bytes of a dataset, read without a daemon."""
+    listing = json.loads(dieselctl("ls", "-R", "--json", dataset, check=0).stdout)
+    result = {}
+    for entry in listing:
+        cat = subprocess.run([DIESELCTL, "cat", dataset, entry["path"]], check=True, capture_output=True)
+        result[entry["path"]] = cat.stdout
+    return result
+
+
+def stray_files(dataset):
+    return [p for p in dataset.rglob("*") if p.suffix == ".tmp" or p.name.endswith("-journal")]
+
+
+class Scene:
+    """A dataset of version 1, and a source that makes version 2 of it."""
+
+    def __init__(self, root):
+        self.root = root
+        self.source = root / "src"
+        make_source(self.source, 4, 1_500_000, 1)
+        self.before = root / "before"
+        dieselctl("pack", "--chunk-size", "4M", self.source, self.before, check=0)
+        self.old = files_of(self.source)
+        make_source(self.source / "added", 5, 1_500_000, 2)
+        (self.source / "class0" / "0.bin").write_bytes(b"replaced")
+        self.new = files_of(self.source)
+        self.dataset = root / "ds"
+
+    def reset(self):
+        shutil.rmtree(self.dataset, ignore_errors=True)
+        shutil.copytree(self.before, self.dataset)
+
+    def pack(self, **kwargs):
+        return dieselctl("pack", "--append", "--chunk-size", "4M", self.source, self.dataset, **kwargs)
+
+    def check_unharmed(self, where):
+        """As before or as after, nothing between; the next pack completes it and clears up."""
+        state = content(self.dataset)
+        assert state in (self.old, self.new), f"{where}: neither the old nor the new version"
+        verified = dieselctl("verify", self.dataset)
+        assert verified.returncode == 0, f"{where}: {verified.stdout}{verified.stderr}"
+        self.pack(check=0)
+        assert content(self.dataset) == self.new, f"{where}: not completed"
+        verified = dieselctl("verify", self.dataset, check=0)
+        assert verified.stderr == "", f"{where}: {verified.stderr}"
+        assert not stray_files(self.dataset), f"{where}: {stray_files(self.dataset)}"
+
+
+def fail_at(k, error, stay):
+    """The environment for the shim, and a pipe that says whether call k was reached."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    environment = dict(os.environ, LD_PRELOAD=str(SHIM), FAILK=str(k), FAILK_ERRNO=str(error), FAILK_LOG=str(writing))
+    if stay:
+        environment["FAILK_FROM"] = "1"
+    return environment, reading, writing
+
+
+def run_to_call(scene, k, error, stay=False):
+    """(result, whether call k was made) of a pack whose k-th call fails."""
+    environment, reading, writing = fail_at(k, error, stay)
+    done = scene.pack(env=environment, pass_fds=[writing])
+    os.close(writing)
+    try:
+        reached = os.read(reading, 1) == b"k"
+    except BlockingIOError:
+        reached = False
+    os.close(reading)
+    return done, reached
+
+
+def test_kth(root):
+    scene = Scene(root)
+    for error, stay in ((5, False), (28, True)):  # EIO once; ENOSPC for good
+        n_failed = 0
+        for k in range(1, 1000):
+            scene.reset()
+            done, reached = run_to_call(scene, k, error, stay)
+            if not reached:
+                assert done.returncode == 0, done.stderr
+                break
+            if done.returncode != 0:
+                n_failed += 1
+                assert done.returncode == 1, f"call {k}: {done.returncode}"
+                one_line(done, "dieselctl pack: ")
+            scene.check_unharmed(f"errno {error}, call {k}: {done.stderr.strip()}")
+        print(f"errno {error}{' from then on' if stay else ''}: {k - 1} calls, {n_failed} told as failures")
+        assert k > 20 and n_failed > 10, "the shim does not work"
+
+
+def test_crash(root):
+    scene = Scene(root)
+    for k in range(1, 1000):
+        scene.reset()
+        done, reached = run_to_call(scene, k, 0)
+        if not reached:
+            assert done.returncode == 0, done.stderr
+            break
+        assert done.returncode == -signal.SIGKILL
+        scene.check_unharmed(f"killed at call {k}")
+    print(f"killed at each of {k - 1} calls")
+    assert k > 20, "the shim does not work"
+    # And at any time, without the shim.
+    for i in range(10):
+        scene.reset()
+        process = subprocess.Popen([DIESELCTL, "pack", "--append", "--chunk-size", "4M", scene.source, scene.dataset],
+                                   stdout=subprocess.DEVNULL)
+        time.sleep(0.004 * i)
+        process.kill()
+        process.wait()
+        scene.check_unharmed(f"killed after {4 * i} ms")
+
+
+def test_full(root):
+    """A small tmpfs, from too small for anything to large enough."""
+    if os.geteuid() != 0:
+        skip("needs root to mount a small tmpfs (dataset_faults.py limit runs without)")
+    scene = Scene(root)
+    mount = root / "disk"
+    mount.mkdir()
+    n_full = 0
+    for kib in list(range(64, 6144 + 64, 2048)) + list(range(6200, 40000, 1500)):
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "none", mount], capture_output=True)
+        if done.returncode != 0:
+            skip("cannot mount a tmpfs: " + done.stderr.decode().strip())
+        try:
+            try:
+                shutil.copytree(scene.before, mount / "ds")
+            except (OSError, shutil.Error):
+                continue
+            scene.dataset = mount / "ds"
+            packed = scene.pack()
+            if packed.returncode == 0:
+                assert content(scene.dataset) == scene.new
+                break
+            n_full += 1
+            one_line(packed, "No space left on device", "unchanged")
+            assert content(scene.dataset) == scene.old, f"{kib} KiB"
+            dieselctl("verify", scene.dataset, check=0)
+            # More room: the same command goes on.
+            subprocess.run(["mount", "-o", "remount,size=64m", mount], check=True)
+            scene.check_unharmed(f"{kib} KiB")
+        finally:
+            subprocess.run(["umount", mount], check=True)
+    assert n_full > 2, "never full"
+    print(f"{n_full} sizes too small")
+
+
+def test_limit(root):
+    """RLIMIT_FSIZE: the kernel cuts the write that crosses the limit short."""
+    scene = Scene(root)
+    for limit in (0, 1, 4096, 100_000, 1_400_000, 3_000_000):
+        scene.reset()
+        done = scene.pack(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+        assert done.returncode == 1, (limit, done.stderr)
+        one_line(done, "File too large")
+        assert content(scene.dataset) == scene.old
+        scene.check_unharmed(f"limit {limit}")
+
+
+def as_nobody():
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+
+
+def test_refuse(root):
+    source, dataset = root / "src", root / "ds"
+    one_line(dieselctl("pack", root / "none", dataset, check=1), "none", "No such file")
+    assert not dataset.exists()
+    source.mkdir()
+    one_line(dieselctl("pack", source, dataset, check=1), "no files")
+    make_source(source, 6, 1000, 3)
+    one_line(dieselctl("ls", dataset, check=1), "dieselctl pack")
+    for verb in ("cat", "rm"):
+        one_line(dieselctl(verb, dataset, "x", check=1), "dieselctl pack")
+    for verb in ("stat", "verify", "snapshot", "rebuild"):
+        one_line(dieselctl(verb, dataset, check=1), str(dataset))
+    for args in ((), ("nosuch",), ("pack",), ("pack", source), ("ls",), ("ls", "-Q", dataset), ("verify", dataset, "x"),
+                 ("pack", "--order", "odd", source, dataset), ("pack", "-j", "0", source, dataset),
+                 ("pack", "--chunk-size", "1M", source, dataset), ("pack", "--seed", "x", source, dataset)):
+        assert dieselctl(*args).returncode == 2, args
+    for verb in ("pack", "ls", "cat", "stat", "verify", "snapshot", "rebuild", "rm", "status"):
+        assert f"usage: dieselctl {verb} " in dieselctl(verb, "--help", check=0).stdout
+    dieselctl("pack", source, dataset, check=0)
+    one_line(dieselctl("pack", source, dataset, check=1), "--append")
+    one_line(dieselctl("cat", dataset, "class0", check=1), "class0")
+    one_line(dieselctl("rm", dataset, "class9/x", check=1), "class9/x", "nothing was removed")
+    one_line(dieselctl("ls", dataset, "bad\nname\x1b[2J", check=1), "bad\\x0aname\\x1b[2J")
+    (root / "other").mkdir()
+    (root / "other" / "letter.txt").write_text("mine")
+    one_line(dieselctl("pack", source, root / "other", check=1), "not empty")
+    assert list((root / "other").iterdir()) == [root / "other" / "letter.txt"]
+    refuse_damage(root, source, dataset)
+    refuse_permissions(root, source)
+
+
+def patched(path, offset, data):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def refuse_damage(root, source, dataset):
+    """Newer versions, flipped bits, cut files: named, never served, and repaired where that is possible."""
+    broken = root / "broken"
+
+    def fresh():
+        shutil.rmtree(broken, ignore_errors=True)
+        shutil.copytree(dataset, broken)
+        return next((broken / "chunks").iterdir())
+
+    fresh()
+    patched(broken / "snapshot", 8, struct.pack("<I", 2))
+    one_line(dieselctl("ls", broken, check=1), "version 2", "update")
+    fresh()
+    patched(broken / "snapshot", 300, b"\xff")
+    one_line(dieselctl("ls", broken, check=1), "damaged", "dieselctl snapshot")
+    assert "dieselctl snapshot" in dieselctl("verify", broken, check=1).stdout
+    dieselctl("snapshot", broken, check=0)
+    dieselctl("verify", broken, check=0)
+    fresh()
+    os.truncate(broken / "snapshot", 1000)
+    one_line(dieselctl("stat", broken, check=1), "truncated")
+    chunk = fresh()
+    patched(chunk, 8, struct.pack("<I", 9))
+    assert "version 9" in dieselctl("verify", broken, check=1).stdout
+    one_line(dieselctl("rebuild", broken, check=1), "version 9", "update")
+    chunk = fresh()
+    patched(chunk, 4096 + 20, b"\xff\xfe\xfd")  # the first sample's bytes
+    told = dieselctl("verify", broken, check=1).stdout
+    assert chunk.name in told and "class" in told and "at byte 4096" in told, told
+    damage = json.loads(dieselctl("verify", "--json", broken, check=1).stdout)["damages"]
+    assert len(damage) == 1 and damage[0]["chunk"] == chunk.stem and damage[0]["offset"] == 4096
+    one_line(dieselctl("cat", broken, damage[0]["path"], check=1), chunk.name, damage[0]["path"])
+    chunk = fresh()
+    os.truncate(chunk, 5000)
+    assert "truncated" in dieselctl("verify", broken, check=1).stdout
+    assert "left out" in dieselctl("rebuild", broken, check=1).stdout
+    chunk = fresh()
+    chunk.unlink()
+    assert "missing" in dieselctl("verify", broken, check=1).stdout
+    fresh()
+    database = sqlite3.connect(broken / "meta.db")
+    database.execute("PRAGMA user_version = 7")
+    database.close()
+    one_line(dieselctl("pack", "--append", source, broken, check=1), "version 7", "update")
+    fresh()
+    database = sqlite3.connect(broken / "meta.db")
+    database.execute("DELETE FROM path WHERE path LIKE 'class0/%'")
+    database.commit()
+    database.close()
+    assert "dieselctl rebuild" in dieselctl("verify", broken, check=1).stdout
+    dieselctl("rebuild", broken, check=0)
+    dieselctl("verify", broken, check=0)
+    assert content(broken) == content(dataset)
+
+
+def refuse_permissions(root, source):
+    if os.geteuid() != 0:
+        print("not root: what another user's files do is not tried")
+        return
+    # A place that an unprivileged user reaches, with a program it may run.
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        program, closed, target = (pathlib.Path(place) / name for name in ("dieselctl", "closed", "target"))
+        shutil.copy(DIESELCTL, program)
+        shutil.copytree(source, closed)
+        os.chmod(closed / "class0" / "0.bin", 0)
+        target.mkdir()
+        os.chmod(target, 0o777)
+
+        def run(*args):
+            return subprocess.run([program, *map(str, args)], capture_output=True, text=True, preexec_fn=as_nobody)
+
+        done = run("pack", closed, target / "ds")
+        assert done.returncode == 1, done
+        one_line(done, "class0/0.bin", "Permission denied")
+        done = run("pack", "--skip-unreadable", closed, target / "ds")
+        assert done.returncode == 0, done.stderr
+        assert "1 unreadable" in done.stdout and "class0/0.bin" in done.stderr
+        done = run("pack", closed, pathlib.Path(place) / "ds")
+        assert done.returncode == 1
+        one_line(done, "Permission denied")
+        os.chmod(target / "ds" / "snapshot", 0)
+        os.chown(target / "ds" / "snapshot", 0, 0)
+        done = run("ls", target / "ds")
+        assert done.returncode == 1
+        one_line(done, "snapshot", "Permission denied")
+
+
+def main():
+    name = sys.argv[1]
+    with tempfile.TemporaryDirectory(prefix="diesel-fault-") as root:
+        globals()[f"test_{name}"](pathlib.Path(root))
+
+
+main()

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * LD_PRELOAD shim: the k-th call that changes a file system fails, or the process dies there.
+ *
+ *   FAILK=K          which call, counted from 1 over write, pwrite, fsync, fdatasync, ftruncate, open with
+ *                    O_CREAT, mkdir, unlink and the renames, in order of occurrence
+ *   FAILK_ERRNO=N    what it fails with (default EIO); 0: the process is killed instead
+ *   FAILK_FROM=1     all later ones fail too (a disk that stays full)
+ *   FAILK_LOG=FD     a byte is written there when call K was reached
+ *
+ * File descriptors 0 to 2 are left alone.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static atomic_long n_calls;
+
+static long setting(const char *name, long otherwise)
+{
+	const char *text = getenv(name);
+
+	return text ? strtol(text, NULL, 10) : otherwise;
+}
+
+/* 1: this call is to fail, errno is set. */
+static int fails(void)
+{
+	long k = setting("FAILK", 0), call = atomic_fetch_add(&n_calls, 1) + 1;
+
+	if (k == 0 || call < k || (call > k && !setting("FAILK_FROM", 0)))
+		return 0;
+	if (call == k)
+		syscall(SYS_write, (int)setting("FAILK_LOG", -1), "k", (size_t)1);
+	errno = (int)setting("FAILK_ERRNO", EIO);
+	if (errno == 0)
+		kill(getpid(), SIGKILL);
+	return 1;
+}
+
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+ssize_t write(int fd, const void *data, size_t bytes)
+{
+	return fd > 2 && fails() ? -1 : REAL(write)(fd, data, bytes);
+}
+
+ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
+{
+	return fails() ? -1 : REAL(pwrite)(fd, data, bytes, offset);
+}
+
+ssize_t pwrite64(int fd, const void *data, size_t bytes, off64_t offset)
+{
+	return fails() ? -1 : REAL(pwrite64)(fd, data, bytes, offset);
+}
+
+int fsync(int fd)
+{
+	return fails() ? -1 : REAL(fsync)(fd);
+}
+
+int fdatasync(int fd)
+{
+	return fails() ? -1 : REAL(fdatasync)(fd);
+}
+
+int ftruncate(int fd, off_t bytes)
+{
+	return fails() ? -1 : REAL(ftruncate)(fd, bytes);
+}
+
+int ftruncate64(int fd, off64_t bytes)
+{
+	return fails() ? -1 : REAL(ftruncate64)(fd, bytes);
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+	return fails() ? -1 : REAL(mkdir)(path, mode);
+}
+
+int unlink(const char *path)
+{
+	return fails() ? -1 : REAL(unlink)(path);
+}
+
+int unlinkat(int dir_fd, const char *path, int flags)
+{
+	return fails() ? -1 : REAL(unlinkat)(dir_fd, path, flags);
+}
+
+int renameat(int from_fd, const char *from, int to_fd, const char *to)
+{
+	return fails() ? -1 : REAL(renameat)(from_fd, from, to_fd, to);
+}
+
+int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
+{
+	return fails() ? -1 : REAL(renameat2)(from_fd, from, to_fd, to, flags);
+}
+
+static mode_t mode_of(int flags, va_list args)
+{
+	return flags & O_CREAT ? va_arg(args, mode_t) : 0;
+}
+
+#define OPEN(name)                                                                                           \
+	int name(const char *path, int flags, ...)                                                           \
+	{                                                                                                    \
+		va_list args;                                                                                \
+		va_start(args, flags);                                                                       \
+		mode_t mode = mode_of(flags, args);                                                          \
+		va_end(args);                                                                                \
+		return flags & O_CREAT && fails() ? -1 : REAL(name)(path, flags, mode);                      \
+	}
+
+#define OPENAT(name)                                                                                         \
+	int name(int dir_fd, const char *path, int flags, ...)                                               \
+	{                                                                                                    \
+		va_list args;                                                                                \
+		va_start(args, flags);                                                                       \
+		mode_t mode = mode_of(flags, args);                                                          \
+		va_end(args);                                                                                \
+		return flags & O_CREAT && fails() ? -1 : REAL(name)(dir_fd, path, flags, mode);              \
+	}
+
+OPEN(open)
+OPEN(open64)
+OPENAT(openat)
+OPENAT(openat64)

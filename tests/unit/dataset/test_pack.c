@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Source, read-ahead and packer. */
+#include "../test.h"
+
+#include "dataset/dataset.h"
+#include "dataset/pack.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include "read_ahead.h"
+#include "scratch.h"
+#include "source.h"
+
+static int refuse(int code, const char *text, void *context)
+{
+	(void)text, (void)context;
+	return code;
+}
+
+static int accept_all(int code, const char *text, void *context)
+{
+	++*(int *)context;
+	return 0;
+}
+
+static void link_path(const char *root, const char *target, const char *name)
+{
+	char *path = scratch_path(root, name);
+
+	assert_int_equal(symlink(target, path), 0);
+	free(path);
+}
+
+static void test_source_order_and_links(void **state)
+{
+	static const char *const expected[] = {"top", "a/1", "a-b/1", "b/linked", "b/dir/1", "b/dir/2"};
+	struct source *s;
+
+	scratch_write(*state, "src/a/1", "x");
+	scratch_write(*state, "src/a-b/1", "x");
+	scratch_write(*state, "src/top", "x");
+	scratch_write(*state, "src/b/x", "x");
+	char *x = scratch_path(*state, "src/b/x"), *fifo = scratch_path(*state, "src/b/fifo"),
+	     *root = scratch_path(*state, "src");
+
+	unlink(x);
+	scratch_write(*state, "elsewhere/1", "x");
+	scratch_write(*state, "elsewhere/2", "xyz");
+	link_path(*state, "../top", "src/b/linked");
+	link_path(*state, "../../elsewhere", "src/b/dir");
+	assert_int_equal(mkfifo(fifo, 0600), 0);
+	assert_int_equal(source_scan(root, 0, 0, refuse, NULL, &s, NULL), 0);
+	assert_int_equal(s->n_files, 6);
+	assert_int_equal(s->n_other, 1);
+	for (size_t i = 0; i < 6; i++) {
+		assert_string_equal(source_path(s, &s->files[i]).text, expected[i]);
+		assert_ptr_equal(source_find(s, source_path(s, &s->files[i])), &s->files[i]);
+	}
+	assert_int_equal(s->files[5].bytes, 3);
+	assert_null(source_find(s, (struct path_text){"b", 1}));
+	source_free(s);
+	free(root);
+	free(x);
+	free(fifo);
+}
+
+static void test_source_troubles(void **state)
+{
+	struct error err = ERROR_INIT;
+	struct source *s;
+	int n_told = 0;
+
+	scratch_write(*state, "a/1", "x");
+	link_path(*state, "..", "a/loop");
+	assert_int_equal(source_scan(*state, 0, 0, refuse, NULL, &s, &err), -ELOOP);
+	assert_non_null(strstr(err.text, "a/loop"));
+	link_path(*state, "nowhere", "dangling");
+	assert_int_equal(source_scan(*state, 0, 0, accept_all, &n_told, &s, &err), 0);
+	assert_int_equal(n_told, 2);
+	assert_int_equal(s->n_files, 1);
+	source_free(s);
+	assert_int_equal(source_scan("/nowhere", 0, 0, refuse, NULL, &s, &err), -ENOENT);
+	assert_non_null(strstr(err.text, "/nowhere"));
+	source_free(NULL);
+}
+
+/* Small budget, many threads: everything comes, in order, once. */
+static void test_read_ahead(void **state)
+{
+	enum { N = 3000 };
+	uint64_t order[N];
+	struct source *s;
+	struct read_ahead *ra;
+
+	for (int i = 0; i < N; i++) {
+		char name[32], text[32];
+
+		snprintf(name, sizeof(name), "d/%05d", i);
+		snprintf(text, sizeof(text), "%0*d", i % 20 + 1, i);
+		scratch_write(*state, name, text);
+		order[i] = (uint64_t)(N - 1 - i);
+	}
+	assert_int_equal(source_scan(*state, 0, 0, refuse, NULL, &s, NULL), 0);
+	for (uint64_t budget = 1; budget < 5000; budget += 1111) {
+		assert_int_equal(read_ahead_new(s, order, N, 7, budget, 15, &ra), 0);
+		for (int i = 0; i < N; i++) {
+			struct read_item item = read_ahead_next(ra);
+			assert_ptr_equal(item.file, &s->files[N - 1 - i]);
+
+			if (item.file->bytes > 15) {
+				assert_int_equal(item.result, -EFBIG);
+				continue;
+			}
+			assert_int_equal(item.result, 0);
+			assert_int_equal(item.bytes, item.file->bytes);
+			item.data[item.bytes] = '\0'; /* there is one byte more */
+			assert_int_equal(atoi((char *)item.data), N - 1 - i);
+		}
+		read_ahead_free(ra);
+	}
+	/* Left in the middle. */
+	assert_int_equal(read_ahead_new(s, order, N, 4, 100, 1000, &ra), 0);
+	read_ahead_next(ra);
+	read_ahead_free(ra);
+	source_free(s);
+}
+
+/* A file that is gone, grew, or became something else since the walk. */
+static void test_changed_files(void **state)
+{
+	static const uint64_t order[] = {0, 1, 2, 3};
+	struct source *s;
+	struct read_ahead *ra;
+
+	for (const char *const *name = (const char *const[]){"a", "b", "c", "d", NULL}; *name; name++)
+		scratch_write(*state, *name, "1234");
+	assert_int_equal(source_scan(*state, 0, 0, refuse, NULL, &s, NULL), 0);
+	char *a = scratch_path(*state, "a"), *b = scratch_path(*state, "b");
+
+	unlink(a);
+	unlink(b);
+	assert_int_equal(mkfifo(b, 0600), 0);
+	scratch_write(*state, "c", "123456789");
+	assert_int_equal(read_ahead_new(s, order, 4, 1, 100, 1000, &ra), 0);
+	assert_int_equal(read_ahead_next(ra).result, -ENOENT);
+	assert_int_equal(read_ahead_next(ra).result, -ESTALE);
+	struct read_item grown = read_ahead_next(ra);
+
+	assert_int_equal(grown.result, 0); /* as it is now: whole */
+	assert_int_equal(grown.bytes, 9);
+	assert_int_equal(read_ahead_next(ra).result, 0);
+	read_ahead_free(ra);
+	source_free(s);
+	free(a);
+	free(b);
+}
+
+struct stopper {
+	int countdown;
+	int n_skipped;
+};
+
+static bool stop_after(void *context)
+{
+	struct stopper *s = context;
+
+	return --s->countdown < 0;
+}
+
+static void count_skipped(const char *text, void *context)
+{
+	((struct stopper *)context)->n_skipped++;
+}
+
+static struct pack_options options_of(const char *source, const char *dataset, struct stopper *stopper)
+{
+	return (struct pack_options){
+	    .source = source,
+	    .dataset = dataset,
+	    .chunk_bytes = CHUNK_MIN_BYTES,
+	    .n_threads = 3,
+	    .skipped = count_skipped,
+	    .cancelled = stopper->countdown ? stop_after : NULL,
+	    .context = stopper,
+	};
+}
+
+static void make_big_source(const char *root)
+{
+	char *text = malloc(100001);
+
+	for (int i = 0; i < 200; i++) {
+		char name[32];
+
+		memset(text, 'a' + i % 26, 100000);
+		text[100000] = '\0';
+		snprintf(name, sizeof(name), "src/c%d/%d", i % 4, i);
+		scratch_write(root, name, text);
+	}
+	free(text);
+}
+
+static void test_interrupt_and_resume(void **state)
+{
+	char *source = scratch_path(*state, "src"), *dataset = scratch_path(*state, "ds");
+	struct stopper stopper = {.countdown = 150};
+	struct pack_options o = options_of(source, dataset, &stopper);
+	struct pack_result result;
+	struct error err = ERROR_INIT;
+	struct dataset *d;
+
+	make_big_source(*state);
+	assert_int_equal(pack_run(&o, &result, &err), -ECANCELED);
+	assert_non_null(strstr(err.text, "goes on"));
+	assert_int_equal(dataset_open(dataset, &d, NULL), -ENOENT);
+	/* One of its files changes meanwhile: its chunk is packed again, the others are not. */
+	scratch_write(*state, "src/c0/0", "changed");
+	stopper.countdown = 0;
+	o = options_of(source, dataset, &stopper);
+	assert_int_equal(pack_run(&o, &result, &err), 0);
+	assert_int_equal(result.n_files + result.n_resumed, 200);
+	assert_true(result.n_resumed > 0 && result.n_resumed < 150);
+	assert_int_equal(dataset_open(dataset, &d, NULL), 0);
+	assert_int_equal(snapshot_info(dataset_snapshot(d))->n_samples, 200);
+	assert_int_equal(snapshot_info(dataset_snapshot(d))->n_classes, 4);
+	for (uint64_t i = 0; i < 200; i++) {
+		struct snapshot_sample sample;
+		static char data[100000];
+
+		assert_int_equal(snapshot_sample_get(dataset_snapshot(d), i, &sample), 0);
+		assert_int_equal(dataset_read_sample(d, &sample, data, sizeof(data), NULL), 0);
+		int number = atoi(strchr(sample.path, '/') + 1);
+
+		assert_int_equal(data[0], number ? 'a' + number % 26 : 'c');
+	}
+	dataset_close(d);
+	free(source);
+	free(dataset);
+}
+
+static void test_append(void **state)
+{
+	char *source = scratch_path(*state, "src"), *dataset = scratch_path(*state, "ds");
+	struct stopper stopper = {0};
+	struct pack_options o = options_of(source, dataset, &stopper);
+	struct pack_result result;
+	struct error err = ERROR_INIT;
+
+	scratch_write(*state, "src/a/1", "one");
+	scratch_write(*state, "src/a/2", "two");
+	assert_int_equal(pack_run(&o, &result, &err), 0);
+	assert_int_equal(pack_run(&o, &result, &err), -EEXIST);
+	assert_non_null(strstr(err.text, "--append"));
+	o.append = true;
+	scratch_write(*state, "src/a/2", "three");
+	scratch_write(*state, "src/b/3", "new");
+	assert_int_equal(pack_run(&o, &result, &err), 0);
+	assert_int_equal(result.n_files, 2);
+	assert_int_equal(result.n_unchanged, 1);
+	assert_int_equal(result.version, 2);
+	/* A file where the dataset has a folder: refused whole. */
+	char *folder = scratch_path(*state, "other");
+
+	scratch_write(*state, "other/b", "file");
+	o.source = folder;
+	assert_int_equal(pack_run(&o, &result, &err), -EEXIST);
+	assert_non_null(strstr(err.text, "'b'"));
+	free(folder);
+	free(source);
+	free(dataset);
+}
+
+static void test_refusals(void **state)
+{
+	char *source = scratch_path(*state, "src"), *dataset = scratch_path(*state, "ds");
+	struct stopper stopper = {0};
+	struct pack_options o = options_of(source, dataset, &stopper);
+	struct pack_result result;
+	struct error err = ERROR_INIT;
+
+	assert_int_equal(pack_run(&o, &result, &err), -ENOENT);
+	assert_non_null(strstr(err.text, source));
+	assert_false(scratch_exists(*state, "ds"));
+	mkdir(source, 0777);
+	assert_int_equal(pack_run(&o, &result, &err), -ENODATA);
+	assert_false(scratch_exists(*state, "ds"));
+	scratch_write(*state, "src/a/1", "x");
+	link_path(*state, "nowhere", "src/a/2");
+	assert_int_equal(pack_run(&o, &result, &err), -ENOENT);
+	assert_non_null(strstr(err.text, "a/2"));
+	assert_false(scratch_exists(*state, "ds"));
+	o.skip_unreadable = true;
+	assert_int_equal(pack_run(&o, &result, &err), 0);
+	assert_int_equal(stopper.n_skipped, 1);
+	assert_int_equal(result.n_skipped, 1);
+	/* The source within the dataset, and the dataset within the source. */
+	char *inside = scratch_path(*state, "ds/chunks"), *within = scratch_path(*state, "src/ds");
+
+	o.source = inside;
+	o.append = true;
+	assert_int_equal(pack_run(&o, &result, &err), -EINVAL);
+	o.source = source;
+	o.dataset = within;
+	assert_int_equal(pack_run(&o, &result, &err), 0);
+	assert_int_equal(result.n_files, 1);
+	assert_int_equal(pack_run(&o, &result, &err), 0);
+	assert_int_equal(result.n_files, 0);
+	free(inside);
+	free(within);
+	free(source);
+	free(dataset);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(test_source_order_and_links, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_source_troubles, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_read_ahead, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_changed_files, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_interrupt_and_resume, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_append, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_refusals, scratch_setup, scratch_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writer, metadata and dataset together: what is visible when. */
+#include "../test.h"
+
+#include "dataset/dataset.h"
+#include "dataset/verify.h"
+#include "dataset/writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include "scratch.h"
+
+static struct writer *open_writer(const char *path)
+{
+	struct writer *w;
+	struct error err = ERROR_INIT;
+
+	if (writer_open(path, WRITER_PACK, CHUNK_MIN_BYTES, &w, &err) < 0)
+		fail_msg("%s", err.text);
+	return w;
+}
+
+static void add(struct writer *w, const char *path, const char *data)
+{
+	struct chunk_sample sample = {
+	    .path = path, .path_length = strlen(path), .data = data, .bytes = strlen(data), .mode = 0100644};
+
+	assert_int_equal(writer_add(w, &sample, NULL), 0);
+}
+
+static struct writer_result commit(struct writer *w)
+{
+	struct writer_result result;
+	struct error err = ERROR_INIT;
+
+	if (writer_commit(w, &result, &err) < 0)
+		fail_msg("%s", err.text);
+	writer_free(w);
+	return result;
+}
+
+/* The sample's bytes; "" when it is not there. */
+static const char *get(const char *dataset, const char *path, char *text)
+{
+	struct dataset *d;
+	struct snapshot_sample sample;
+	struct error err = ERROR_INIT;
+	uint64_t number;
+
+	text[0] = '\0';
+	if (dataset_open(dataset, &d, &err) < 0)
+		fail_msg("%s", err.text);
+	if (snapshot_find(dataset_snapshot(d), path, strlen(path), &number) == 0) {
+		assert_int_equal(snapshot_sample_get(dataset_snapshot(d), number, &sample), 0);
+		if (dataset_read_sample(d, &sample, text, 100, &err) < 0)
+			fail_msg("%s", err.text);
+		text[sample.bytes] = '\0';
+	}
+	dataset_close(d);
+	return text;
+}
+
+static void fail_on_damage(const struct verify_damage *damage, void *context)
+{
+	fail_msg("%s", damage->text);
+}
+
+static void count_note(const char *text, void *context)
+{
+	++*(int *)context;
+}
+
+/* Returns the number of notes. */
+static int verify(const char *dataset)
+{
+	int n_notes = 0;
+	struct verify_callbacks callbacks = {
+	    .damage = fail_on_damage, .note = count_note, .context = &n_notes};
+	struct verify_result result;
+
+	assert_int_equal(verify_dataset(dataset, &callbacks, &result, NULL), 0);
+	return n_notes;
+}
+
+static void test_add_replace_delete(void **state)
+{
+	char *path = scratch_path(*state, "ds"), text[101];
+	struct writer *w = open_writer(path);
+	struct writer_result result;
+
+	add(w, "a/1", "one");
+	add(w, "b/2", "two");
+	add(w, "a/1", "uno"); /* the later record of a path wins */
+	result = commit(w);
+	assert_int_equal(result.version, 1);
+	assert_int_equal(result.n_paths, 2);
+	assert_string_equal(get(path, "a/1", text), "uno");
+
+	w = open_writer(path);
+	add(w, "b/2", "TWO");
+	assert_int_equal(writer_delete(w, "a/1", 3, NULL), 0);
+	add(w, "c/3", "three");
+	assert_int_equal(writer_delete(w, "c/3", 3, NULL), 0);
+	add(w, "c/3", "again");
+	assert_string_equal(get(path, "b/2", text), "two"); /* not yet */
+	result = commit(w);
+	assert_int_equal(result.version, 2);
+	assert_int_equal(result.n_chunks, 5); /* adds and deletes alternate */
+	assert_string_equal(get(path, "b/2", text), "TWO");
+	assert_string_equal(get(path, "a/1", text), "");
+	assert_string_equal(get(path, "c/3", text), "again");
+	assert_int_equal(verify(path), 0);
+	free(path);
+}
+
+static void test_nothing_to_commit(void **state)
+{
+	char *path = scratch_path(*state, "ds");
+	struct writer *w = open_writer(path);
+
+	add(w, "a", "x");
+	commit(w);
+	assert_int_equal(commit(open_writer(path)).version, 1);
+	assert_int_equal(verify(path), 0);
+	/* A dataset that never got anything goes again. */
+	char *other = scratch_path(*state, "other");
+
+	writer_free(open_writer(other));
+	assert_false(scratch_exists(*state, "other"));
+	free(other);
+	free(path);
+}
+
+static void test_abandoned(void **state)
+{
+	char *path = scratch_path(*state, "ds"), text[101];
+	struct writer *w = open_writer(path);
+	const struct store_object *leftovers;
+	size_t n;
+
+	add(w, "a", "old");
+	commit(w);
+	w = open_writer(path);
+	add(w, "a", "new");
+	assert_int_equal(writer_flush(w, NULL), 0);
+	add(w, "b", "new");
+	assert_int_equal(writer_flush(w, NULL), 0);
+	/* Waits for the chunks: what writer_free() finds unwritten it drops. */
+	for (n = 0; n < 3; free((void *)leftovers))
+		assert_int_equal(
+		    store_list(writer_store(w), NULL, (struct store_object **)&leftovers, &n, NULL), 0);
+	writer_free(w);
+	assert_string_equal(get(path, "a", text), "old");
+	assert_int_equal(verify(path), 2); /* notes: two chunks of an interrupted writer */
+
+	/* The next one may take them over, in part. */
+	w = open_writer(path);
+	leftovers = writer_leftovers(w, &n);
+	assert_int_equal(n, 2);
+	assert_int_equal(writer_adopt(w, 1, NULL), 0);
+	add(w, "c", "more");
+	assert_int_equal(commit(w).n_paths, 3);
+	assert_string_equal(get(path, "a", text), "old");
+	assert_string_equal(get(path, "b", text), "new");
+	assert_string_equal(get(path, "c", text), "more");
+	assert_int_equal(verify(path), 0); /* the other one is gone */
+	free(path);
+}
+
+static void test_one_writer(void **state)
+{
+	char *path = scratch_path(*state, "ds");
+	struct writer *w = open_writer(path), *other;
+	struct error err = ERROR_INIT;
+
+	add(w, "a", "x");
+	assert_int_equal(writer_open(path, WRITER_PACK, CHUNK_MIN_BYTES, &other, &err), -EBUSY);
+	assert_non_null(strstr(err.text, "another dieselctl"));
+	commit(w);
+	assert_int_equal(verify(path), 0);
+	free(path);
+}
+
+static void count_lost(const struct chunk_id *id, const char *text, void *context)
+{
+	++*(int *)context;
+}
+
+static uint64_t rebuild(const char *path, int n_lost_expected)
+{
+	struct writer *w;
+	struct error err = ERROR_INIT;
+	uint64_t n_lost;
+	int n_told = 0;
+
+	if (writer_open(path, WRITER_REBUILD, CHUNK_MIN_BYTES, &w, &err) < 0 ||
+	    writer_rebuild(w, count_lost, &n_told, &n_lost, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(n_lost, n_lost_expected);
+	assert_int_equal(n_told, n_lost_expected);
+	return commit(w).version;
+}
+
+static void test_rebuild(void **state)
+{
+	char *path = scratch_path(*state, "ds"), text[101];
+	struct writer *w = open_writer(path);
+	struct error err = ERROR_INIT;
+
+	add(w, "a", "1");
+	add(w, "b", "2");
+	commit(w);
+	w = open_writer(path);
+	add(w, "a", "3");
+	assert_int_equal(writer_delete(w, "b", 1, NULL), 0);
+	commit(w);
+
+	/* Without its metadata a dataset is not changed; the version goes on from the snapshot's. */
+	char *meta = scratch_path(*state, "ds/meta.db");
+
+	assert_int_equal(unlink(meta), 0);
+	assert_int_equal(writer_open(path, WRITER_PACK, CHUNK_MIN_BYTES, &w, &err), -ESTALE);
+	assert_non_null(strstr(err.text, "rebuild"));
+	assert_int_equal(rebuild(path, 0), 3);
+	assert_string_equal(get(path, "a", text), "3");
+	assert_string_equal(get(path, "b", text), "");
+	assert_int_equal(verify(path), 0);
+
+	/* Damaged metadata is put aside. */
+	scratch_write(*state, "ds/meta.db",
+		      "this is not a database, and long enough to be looked at as one "
+		      "........................................................");
+	assert_int_equal(writer_open(path, WRITER_PACK, CHUNK_MIN_BYTES, &w, &err), -EBADMSG);
+	assert_non_null(strstr(err.text, "rebuild"));
+	assert_int_equal(rebuild(path, 0), 4);
+	assert_true(scratch_exists(*state, "ds/meta.db.damaged"));
+	assert_string_equal(get(path, "a", text), "3");
+	free(meta);
+	free(path);
+}
+
+static void test_snapshot_again(void **state)
+{
+	char *path = scratch_path(*state, "ds"), *snapshot = scratch_path(*state, "ds/snapshot"), text[101];
+	struct writer *w = open_writer(path);
+
+	add(w, "a", "1");
+	commit(w);
+	assert_int_equal(unlink(snapshot), 0);
+	assert_int_equal(writer_open(path, WRITER_CHANGE, CHUNK_MIN_BYTES, &w, NULL), 0);
+	assert_int_equal(writer_snapshot(w, NULL), 0);
+	writer_free(w);
+	assert_string_equal(get(path, "a", text), "1");
+	assert_int_equal(verify(path), 0);
+	free(snapshot);
+	free(path);
+}
+
+static void test_not_a_dataset(void **state)
+{
+	struct writer *w;
+	struct error err = ERROR_INIT;
+	char *missing = scratch_path(*state, "missing");
+
+	scratch_write(*state, "holiday/photo.jpg", "x");
+	char *holiday = scratch_path(*state, "holiday"), *photo = scratch_path(*state, "holiday/photo.jpg");
+
+	assert_int_equal(writer_open(holiday, WRITER_PACK, CHUNK_MIN_BYTES, &w, &err), -ENOTEMPTY);
+	assert_non_null(strstr(err.text, "no dataset"));
+	assert_false(scratch_exists(*state, "holiday/meta.db"));
+	assert_int_equal(writer_open(photo, WRITER_PACK, CHUNK_MIN_BYTES, &w, &err), -ENOTDIR);
+	assert_int_equal(writer_open(missing, WRITER_CHANGE, CHUNK_MIN_BYTES, &w, &err), -ENOENT);
+	assert_int_equal(writer_open(missing, WRITER_REBUILD, CHUNK_MIN_BYTES, &w, &err), -ENOENT);
+	assert_false(scratch_exists(*state, "missing"));
+	assert_int_equal(writer_open(missing, WRITER_PACK, 17, &w, &err), -EINVAL);
+	assert_false(scratch_exists(*state, "missing"));
+	writer_free(NULL);
+	free(photo);
+	free(holiday);
+	free(missing);
+}
+
+/* A chunk whose payload is changed: named by path; a head: by chunk; the dataset's other samples are read. */
+static void test_damage_is_named(void **state)
+{
+	char *path = scratch_path(*state, "ds"), text[101];
+	struct writer *w = open_writer(path);
+	struct dataset *d;
+	struct snapshot_sample sample;
+	struct error err = ERROR_INIT;
+	uint64_t number;
+	int fd;
+
+	add(w, "good", "sound");
+	add(w, "bad/one", "broken");
+	commit(w);
+	assert_int_equal(dataset_open(path, &d, NULL), 0);
+	assert_int_equal(snapshot_find(dataset_snapshot(d), "bad/one", 7, &number), 0);
+	assert_int_equal(snapshot_sample_get(dataset_snapshot(d), number, &sample), 0);
+	struct snapshot_chunk chunk;
+	char name[STORE_NAME_MAX];
+
+	assert_int_equal(snapshot_chunk_get(dataset_snapshot(d), sample.chunk, &chunk), 0);
+	fd = open(store_describe(dataset_store(d), &chunk.id, name), O_WRONLY);
+	assert_true(fd >= 0);
+	assert_int_equal(pwrite(fd, "B", 1, (off_t)sample.offset), 1);
+	close(fd);
+	assert_int_equal(dataset_read_sample(d, &sample, text, 100, &err), -EBADMSG);
+	assert_non_null(strstr(err.text, "bad/one"));
+	assert_non_null(strstr(err.text, ".chunk"));
+	assert_int_equal(dataset_read_sample(d, &sample, text, 5, &err), -EINVAL); /* no room */
+	dataset_close(d);
+	assert_string_equal(get(path, "good", text), "sound");
+	free(path);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(test_add_replace_delete, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_nothing_to_commit, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_abandoned, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_one_writer, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_rebuild, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_snapshot_again, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_not_a_dataset, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_damage_is_named, scratch_setup, scratch_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

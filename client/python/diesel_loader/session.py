@@ -50,11 +50,11 @@ class Session:
         batch = native.Batch()
         while True:
             result = lib.diesel_session_next(self._handle, byref(batch))
-            if result != -errno.EINTR:  # a signal: its Python handler runs before we wait on
+            notice = lib.diesel_session_notice(self._handle)
+            if notice:
+                log.warning("%s", os.fsdecode(notice))
+            if result != -errno.EINTR:  # a signal, whose Python handler runs now, or a notice: wait on
                 break
-        notice = lib.diesel_session_notice(self._handle)
-        if notice:
-            log.warning("%s", os.fsdecode(notice))
         if result < 0:
             raise errors.from_result(result, self._error())
         return Lease(batch, self) if result == 0 else None

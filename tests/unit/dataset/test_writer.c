@@ -191,7 +191,7 @@ static uint64_t rebuild(const char *path, int n_lost_expected)
 {
 	struct writer *w;
 	struct error err = ERROR_INIT;
-	uint64_t n_lost;
+	uint64_t n_lost = 0;
 	int n_told = 0;
 
 	if (writer_open(path, WRITER_REBUILD, CHUNK_MIN_BYTES, &w, &err) < 0 ||

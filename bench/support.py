@@ -220,7 +220,8 @@ def result_write(name, raw, **figures):
         "figures": figures,
         "raw": raw,
     }
-    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+    text = json.dumps(document, indent=1).replace(f"{ROOT}/", "")  # no paths of this machine
+    (RESULTS / f"{name}.json").write_text(text + "\n")
     print("RESULT", " ".join(f"{key}={_short(value)}" for key, value in figures.items()), flush=True)
 
 

@@ -24,7 +24,7 @@
 #define ANALYSIS_STEPS_MIN       5 /* fewer say nothing about the job */
 #define ANALYSIS_ACTIONS_MAX     3
 #define ANALYSIS_EVIDENCE_MAX    8
-#define ANALYSIS_STALL_THRESHOLD 0.10 /* less data wait and checkpoint than this: device-bound */
+#define ANALYSIS_STALL_THRESHOLD 0.15 /* less data wait and checkpoint than this: device-bound */
 
 enum analysis_share {
 	SHARE_DEVICE,

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Any bytes as a snapshot. Input: one byte of options, then the file. Bit 0: all checksums are made right
+ * first. Unverified, every accessor stays inside; verified, every accessor succeeds.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "checksum.h"
+#include "dataset/snapshot.h"
+#include "snapshot_format.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void sign(unsigned char *file, size_t bytes)
+{
+	struct snapshot_header *h = (struct snapshot_header *)file;
+
+	if (bytes < sizeof(*h))
+		return;
+	for (int i = 0; i < SNAPSHOT_N_SECTIONS; i++) {
+		struct snapshot_extent *e = &h->sections[i];
+
+		if (e->offset <= bytes && e->bytes <= bytes - e->offset)
+			e->xxh3 = checksum_xxh3(file + e->offset, e->bytes);
+	}
+	h->header_xxh3 = checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
+}
+
+static void require(int fine)
+{
+	if (!fine)
+		abort();
+}
+
+static void list(const struct snapshot *s, const char *directory, size_t length)
+{
+	struct snapshot_entry entry;
+	uint64_t cursor = 0, last = 0;
+
+	while (snapshot_list(s, directory, length, &cursor, &entry) == 0) {
+		require(cursor > last); /* it ends */
+		last = cursor;
+	}
+}
+
+static void use(const struct snapshot *s, int verified)
+{
+	const struct snapshot_info *info = snapshot_info(s);
+	struct snapshot_sample sample;
+	struct snapshot_chunk chunk;
+	const char *name;
+	size_t length;
+
+	for (uint64_t i = 0; i < info->n_samples && i < 1000; i++) {
+		uint64_t number = 0;
+		int r = snapshot_sample_get(s, i, &sample);
+
+		require(!verified || r == 0);
+		if (r == 0) {
+			r = snapshot_find(s, sample.path, sample.path_length, &number);
+			require(!verified || (r == 0 && number == i));
+			list(s, sample.path, sample.path_length / 2);
+		}
+		r = snapshot_by_path(s, i, &number);
+		require(!verified || r == 0);
+	}
+	for (uint32_t i = 0; i < info->n_classes && i < 1000; i++) {
+		int r = snapshot_class_name(s, i, &name, &length);
+
+		require(!verified || r == 0);
+		if (r == 0)
+			list(s, name, length);
+	}
+	for (uint64_t i = 0; i < info->n_chunks && i < 1000; i++)
+		require(snapshot_chunk_get(s, i, &chunk) == 0);
+	list(s, "", 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct error err = ERROR_INIT;
+	struct snapshot *s;
+	unsigned char *file;
+	int fd;
+
+	if (size < 1)
+		return 0;
+	fd = memfd_create("fuzz", MFD_CLOEXEC);
+	file = malloc(size);
+	if (fd < 0 || !file)
+		abort();
+	memcpy(file, data + 1, size - 1);
+	if (data[0] & 1)
+		sign(file, size - 1);
+	require(write(fd, file, size - 1) == (ssize_t)(size - 1));
+	free(file);
+	if (snapshot_open_fd(fd, "FUZZ", &s, &err) == 0) {
+		use(s, 0);
+		if (snapshot_verify(s, &err) == 0)
+			use(s, 1);
+		snapshot_close(s);
+	}
+	close(fd);
+	return 0;
+}

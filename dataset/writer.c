@@ -179,7 +179,7 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 	for (size_t i = 0; i < n_chunks_of(w) && r == 0; i++)
 		r = replay(w, &chunks[i], err);
 	struct writer_result result = {.version = w->info.version};
-	struct meta_info now;
+	struct meta_info now = {0};
 
 	if (r == 0)
 		r = meta_info(w->meta, &now, err);

@@ -45,7 +45,7 @@ static int fails(void)
 	return 1;
 }
 
-#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+#define REAL(name) ((__typeof__(&(name)))dlsym(RTLD_NEXT, #name))
 
 ssize_t write(int fd, const void *data, size_t bytes)
 {

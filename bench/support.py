@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import platform
+import resource
 import shutil
 import statistics
 import subprocess
@@ -154,28 +155,38 @@ def warm(*modules):
 
 
 class Steal:
-    """CPU time that the host took from this machine while the block ran, as a share of all its CPUs."""
+    """CPU time that the job under test could not have while the block ran, as shares of all CPUs: `ratio` was
+    taken by the host, `neighbours` was used by processes that are not this one's (waited-for) children."""
 
-    LIMIT = 0.03  # above this a run measures the neighbours: repeat it
+    LIMIT = 0.03  # above this a run measures the host: repeat it
+    NEIGHBOURS_LIMIT = 0.05
 
     def __enter__(self):
-        self.ratio = None
+        self.ratio = self.neighbours = None
         self._before = self._read()
         return self
 
     def __exit__(self, *_):
-        after = self._read()
-        self.ratio = (after[0] - self._before[0]) / max(1, after[1] - self._before[1])
+        steal, total, busy, own = (after - before for after, before in zip(self._read(), self._before))
+        self.ratio = steal / max(1, total)
+        self.neighbours = max(0, busy - own) / max(1, total)
 
     @property
     def burst(self):
         return self.ratio > self.LIMIT
 
+    @property
+    def disturbed(self):
+        return self.burst or self.neighbours > self.NEIGHBOURS_LIMIT
+
     @staticmethod
     def _read():
         with open("/proc/stat", encoding="ascii") as stat:
-            fields = [int(x) for x in stat.readline().split()[1:9]]
-        return fields[7], sum(fields)
+            user, nice, system, idle, iowait, irq, softirq, steal = (int(x) for x in stat.readline().split()[1:9])
+        usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        own = sum(use.ru_utime + use.ru_stime for use in usage) * os.sysconf("SC_CLK_TCK")
+        busy = user + nice + system + irq + softirq
+        return steal, busy + idle + iowait + steal, busy, own
 
 
 class Scratch:

@@ -10,6 +10,9 @@
 #include "lifecycle.h"
 #include "syscalls_x86_64.h"
 
+/* A look-up that did not sleep says nothing, and there are as many of them as of reads. */
+#define CALL_STAT_MIN_NS 20000
+
 #define MAP_ANONYMOUS 0x20
 #define PROT_EXEC     0x4
 
@@ -59,6 +62,7 @@ static __always_inline bool call_begin(struct task_struct *task, struct member *
 		member->fd = regs->di;
 		break;
 	case CALL_PATH:
+	case CALL_STAT:
 		member->fd = regs->di;
 		member_file(task, member, member->fd, fast);
 		break;
@@ -150,6 +154,10 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 	}
 	if (!member->call_ns)
 		return 0;
+	if (kind == CALL_STAT && bpf_ktime_get_ns() - member->call_ns < CALL_STAT_MIN_NS) {
+		member->call_ns = 0;
+		return 0;
+	}
 	if ((kind == CALL_OPEN || kind == CALL_OPENAT) && result >= 0)
 		member_file_probe(task, member, result);
 	if (kind == CALL_MMAP && (regs->dx & PROT_EXEC) && result > 0)

@@ -13,11 +13,12 @@ enum call_kind {
 	CALL_OPEN,   /* argument = flags, argument 2; file: what the returned descriptor names */
 	CALL_OPENAT, /* fd = directory, argument = flags, argument 3; file as CALL_OPEN */
 	CALL_PATH,   /* fd = argument 1 and its file: the directory, or the file itself with an empty path */
-	CALL_POLL,   /* argument = n of fds; with one, fd = that one */
-	CALL_COUNT,  /* argument = argument 1 (select: n of fds), no file */
-	CALL_MMAP,   /* fd = argument 5, argument = length; only calls that map a file */
-	CALL_FUTEX,  /* inode = address, argument = operation, or flags */
-	CALL_PLAIN,  /* no file, no argument */
+	CALL_STAT,  /* as CALL_PATH; only what takes CALL_STAT_MIN_NS: two for every file that Python opens */
+	CALL_POLL,  /* argument = n of fds; with one, fd = that one */
+	CALL_COUNT, /* argument = argument 1 (select: n of fds), no file */
+	CALL_MMAP,  /* fd = argument 5, argument = length; only calls that map a file */
+	CALL_FUTEX, /* inode = address, argument = operation, or flags */
+	CALL_PLAIN, /* no file, no argument */
 };
 
 #define WATCHED_CALLS(X)                                                                                     \
@@ -25,9 +26,8 @@ enum call_kind {
 	X(write, 1, CALL_FD)                                                                                 \
 	X(open, 2, CALL_OPEN)                                                                                \
 	X(close, 3, CALL_CLOSE)                                                                              \
-	X(fstat, 5, CALL_CLOSE)                                                                              \
+	X(fstat, 5, CALL_STAT)                                                                               \
 	X(poll, 7, CALL_POLL)                                                                                \
-	X(lseek, 8, CALL_FD)                                                                                 \
 	X(mmap, 9, CALL_MMAP)                                                                                \
 	X(pread64, 17, CALL_FD)                                                                              \
 	X(pwrite64, 18, CALL_FD)                                                                             \
@@ -53,7 +53,7 @@ enum call_kind {
 	X(epoll_wait, 232, CALL_FD)                                                                          \
 	X(waitid, 247, CALL_PLAIN)                                                                           \
 	X(openat, 257, CALL_OPENAT)                                                                          \
-	X(newfstatat, 262, CALL_PATH)                                                                        \
+	X(newfstatat, 262, CALL_STAT)                                                                        \
 	X(renameat, 264, CALL_PATH)                                                                          \
 	X(pselect6, 270, CALL_COUNT)                                                                         \
 	X(ppoll, 271, CALL_POLL)                                                                             \
@@ -66,7 +66,7 @@ enum call_kind {
 	X(renameat2, 316, CALL_PATH)                                                                         \
 	X(preadv2, 327, CALL_FD)                                                                             \
 	X(pwritev2, 328, CALL_FD)                                                                            \
-	X(statx, 332, CALL_PATH)                                                                             \
+	X(statx, 332, CALL_STAT)                                                                             \
 	X(io_uring_enter, 426, CALL_FD)                                                                      \
 	X(openat2, 437, CALL_OPENAT)                                                                         \
 	X(epoll_pwait2, 441, CALL_FD)                                                                        \

@@ -116,7 +116,9 @@ static void act_on_prep(struct analysis *analysis)
 
 	if (prep < NOTABLE_SHARE)
 		return;
-	if (analysis->loader == LOADER_WORKERS && n && idle >= 0.5) {
+	/* A fetch-bound job was told to use more workers already. */
+	if (analysis->loader == LOADER_WORKERS && analysis->verdict != ANALYSIS_FETCH_BOUND && n &&
+	    idle >= 0.5) {
 		uint32_t more = n + (uint32_t)(idle + 0.5);
 		/* The stall cannot shrink by more than the number of workers grows. */
 		double share = prep * (1 - (double)n / (double)more);

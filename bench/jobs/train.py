@@ -79,7 +79,7 @@ def train(options):
             begin = begin or before
             batch = next(batches, None)
             after = time.monotonic()
-            if batch is None:
+            if batch is None or (options.seconds and after - begin > options.seconds):
                 break
             waits.append(after - before)
             trace.append((before, after))
@@ -93,6 +93,7 @@ def train(options):
                 before = time.monotonic()
                 save(model, optimizer, ballast, options.checkpoint)
                 checkpoints += time.monotonic() - before
+            batch = loss = None  # what freeing it costs belongs to the step, not to the next wait
             end = time.monotonic()
     wall = end - begin
     if options.trace:
@@ -106,6 +107,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", help="folder of files; without: samples from memory")
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=0, help="stop then, whatever is left of the steps")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--workers", type=int, default=2)

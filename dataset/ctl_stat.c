@@ -35,7 +35,7 @@ static void collect(const char *path, const struct snapshot *s, struct facts *re
 
 	for (uint64_t i = 0; snapshot_chunk_get(s, i, &chunk) == 0; i++)
 		f.stored_bytes += chunk.file_bytes;
-	if (meta_sqlite_open(path, META_READ, &meta, NULL) == 0) {
+	if (meta_open(path, META_READ, &meta, NULL) == 0) {
 		f.has_meta = meta_info(meta, &f.meta, NULL) == 0;
 		meta_free(meta);
 	}

@@ -23,7 +23,7 @@ int dataset_open(const char *path, struct dataset **ret, struct error *err)
 	if (r == 0)
 		r = snapshot_verify(d->snapshot, err);
 	if (r == 0)
-		r = store_posix_open(path, false, &d->store, err);
+		r = store_open(path, false, &d->store, err);
 	if (r < 0) {
 		dataset_close(d);
 		return r;

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "dataset/meta.h"
 
+int meta_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err)
+{
+	return meta_sqlite_open(dataset_path, mode, ret, err);
+}
+
 void meta_free(struct meta *m)
 {
 	if (m)

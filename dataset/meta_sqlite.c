@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The metadata store in one SQLite file.
- *
- *   state  one row: version, and the pending floor (NULL when no writer is at work)
- *   chunk  one row a chunk, key id
- *   path   one row a live path, key path: where its newest record lies
+ * The metadata store in one SQLite file (meta_schema.h).
  *
  * The rollback journal is kept, not WAL: WAL needs shared memory that network file systems lack. Readers
  * go on while a writer fills its transaction and wait only for its commit.
@@ -18,29 +14,8 @@
 
 #include "dataset/chunk_id.h"
 #include "lib/cleanup.h"
+#include "meta_schema.h"
 #include "sqlite_db.h"
-
-#define SCHEMA_VERSION 1
-#define APPLICATION_ID 0x44534c4d /* "DSLM" */
-#define TEXT_(x)       #x
-#define TEXT(x)        TEXT_(x)
-
-static const char schema_sql[] = "PRAGMA application_id = " TEXT(
-    APPLICATION_ID) ";"
-		    "CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL, "
-		    "pending BLOB);"
-		    "INSERT INTO state VALUES (1, 0, NULL);"
-		    "CREATE TABLE chunk (id BLOB PRIMARY KEY, file_bytes INTEGER NOT NULL, created_ns "
-		    "INTEGER NOT NULL,"
-		    "  head_xxh3 INTEGER NOT NULL, n_records INTEGER NOT NULL, payload_offset INTEGER NOT "
-		    "NULL,"
-		    "  flags INTEGER NOT NULL) WITHOUT ROWID;"
-		    "CREATE TABLE path (path TEXT PRIMARY KEY, chunk BLOB NOT NULL, record INTEGER NOT NULL,"
-		    "  offset INTEGER NOT NULL, bytes INTEGER NOT NULL, stored_bytes INTEGER NOT NULL,"
-		    "  encoding INTEGER NOT NULL, xxh3 INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, mode "
-		    "INTEGER NOT NULL)"
-		    "  WITHOUT ROWID;"
-		    "PRAGMA user_version = " TEXT(SCHEMA_VERSION) ";";
 
 enum statement {
 	SQL_INFO,
@@ -402,50 +377,8 @@ static const struct meta_ops sqlite_ops = {
     .free = sqlite_free,
 };
 
-/* In a transaction: of two processes that come here at once, one finds the other's tables. */
-static int make_schema(struct meta_sqlite *s, struct error *err)
-{
-	int64_t version = 0;
-	int r = sqlite_db_execute(s->db, "BEGIN IMMEDIATE", err);
-
-	if (r == 0)
-		r = sqlite_db_integer(s->db, "PRAGMA user_version", &version, err);
-	if (r == 0 && version == 0)
-		r = sqlite_db_execute(s->db, schema_sql, err);
-	if (r == 0)
-		r = sqlite_db_execute(s->db, "COMMIT", err);
-	sqlite_db_rollback(s->db);
-	return r;
-}
-
-/* Checks that the file is ours and of a version we know; makes the tables of a new one. */
-static int check_schema(struct meta_sqlite *s, enum meta_mode mode, struct error *err)
-{
-	int64_t version = 0, application = 0;
-	int r = sqlite_db_integer(s->db, "PRAGMA user_version", &version, err);
-
-	if (r == 0)
-		r = sqlite_db_integer(s->db, "PRAGMA application_id", &application, err);
-	if (r < 0)
-		return r;
-	if (version == 0 && application == 0 && mode == META_CREATE)
-		return make_schema(s, err);
-	if (application != APPLICATION_ID || version < 1)
-		return damaged(s, "no DIESEL metadata", err);
-	if (version > SCHEMA_VERSION)
-		return error_set(err, -EPROTONOSUPPORT,
-				 "%s has metadata version %lld, this program knows up to %d; update it",
-				 sqlite_db_path(s->db), (long long)version, SCHEMA_VERSION);
-	return 0;
-}
-
 int meta_sqlite_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err)
 {
-	static const enum sqlite_mode modes[] = {
-	    [META_READ] = SQLITE_MODE_READ,
-	    [META_WRITE] = SQLITE_MODE_WRITE,
-	    [META_CREATE] = SQLITE_MODE_CREATE,
-	};
 	_cleanup_(freep) char *path = NULL;
 	struct meta_sqlite *s = calloc(1, sizeof(*s));
 
@@ -455,10 +388,8 @@ int meta_sqlite_open(const char *dataset_path, enum meta_mode mode, struct meta 
 		return error_errno(err, -ENOMEM, "%s", dataset_path);
 	}
 	s->meta.ops = &sqlite_ops;
-	int r = sqlite_db_open(path, modes[mode], &s->db, err);
+	int r = meta_schema_open(path, mode, &s->db, err);
 
-	if (r == 0)
-		r = check_schema(s, mode, err);
 	if (r < 0) {
 		sqlite_free(&s->meta);
 		return r;

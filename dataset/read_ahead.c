@@ -15,6 +15,8 @@
 
 #define N_SLOTS     1024u
 #define MAX_THREADS 64
+/* Files a thread takes at a time: small ones are read faster than threads can be woken for each. */
+#define BATCH 8u
 
 struct slot {
 	struct read_item item;
@@ -29,12 +31,14 @@ struct read_ahead {
 	uint64_t budget_bytes, max_bytes;
 
 	pthread_mutex_t lock;
-	pthread_cond_t filled; /* a slot is done */
-	pthread_cond_t room;   /* a slot or budget became free, or stop */
+	pthread_cond_t filled; /* the slot that the caller waits for is done */
+	pthread_cond_t room;   /* a good part of slots and budget is free, or stop */
+	unsigned n_idle;       /* threads that wait for room */
 	struct slot slots[N_SLOTS];
 	size_t next_read; /* place in the order that the next free thread takes */
 	size_t next_out;  /* place that the caller gets next */
 	bool holding;     /* the caller still uses slot next_out - 1 */
+	bool waiting;     /* the caller waits for slot next_out */
 	uint64_t used_bytes;
 	bool stop;
 	pthread_t threads[MAX_THREADS];
@@ -100,32 +104,52 @@ static bool may_read(const struct read_ahead *ra)
 	       ra->used_bytes + ra->source->files[ra->order[ra->next_read]].bytes <= ra->budget_bytes;
 }
 
+/* Called locked. Takes up to BATCH places. */
+static unsigned claim(struct read_ahead *ra, size_t *ret_first)
+{
+	unsigned n = 0;
+
+	*ret_first = ra->next_read;
+	while (n < BATCH && may_read(ra)) {
+		struct slot *slot = &ra->slots[ra->next_read % N_SLOTS];
+
+		*slot = (struct slot){.charged_bytes = ra->source->files[ra->order[ra->next_read]].bytes};
+		ra->used_bytes += slot->charged_bytes;
+		ra->next_read++;
+		n++;
+	}
+	return n;
+}
+
 static void *run(void *argument)
 {
 	struct read_ahead *ra = argument;
+	struct read_item items[BATCH];
+	size_t first;
 
 	pthread_mutex_lock(&ra->lock);
 	while (!ra->stop && ra->next_read < ra->n) {
-		if (!may_read(ra)) {
+		unsigned n = claim(ra, &first);
+
+		if (n == 0) {
+			ra->n_idle++;
 			pthread_cond_wait(&ra->room, &ra->lock);
+			ra->n_idle--;
 			continue;
 		}
-		size_t place = ra->next_read++;
-		const struct source_file *file = &ra->source->files[ra->order[place]];
-		struct slot *slot = &ra->slots[place % N_SLOTS];
-		struct read_item item = {.file = file};
-
-		*slot = (struct slot){.charged_bytes = file->bytes};
-		ra->used_bytes += slot->charged_bytes;
-		/* One release wakes one thread; room for more is passed on. */
-		if (may_read(ra))
-			pthread_cond_signal(&ra->room);
 		pthread_mutex_unlock(&ra->lock);
-		item.result = read_file(ra, file, &item);
+		for (unsigned i = 0; i < n; i++) {
+			const struct source_file *file = &ra->source->files[ra->order[first + i]];
+
+			items[i] = (struct read_item){.file = file};
+			items[i].result = read_file(ra, file, &items[i]);
+		}
 		pthread_mutex_lock(&ra->lock);
-		slot->item = item;
-		slot->done = true;
-		if (place == ra->next_out)
+		for (unsigned i = 0; i < n; i++) {
+			ra->slots[(first + i) % N_SLOTS].item = items[i];
+			ra->slots[(first + i) % N_SLOTS].done = true;
+		}
+		if (ra->waiting && ra->next_out >= first && ra->next_out < first + n)
 			pthread_cond_signal(&ra->filled);
 	}
 	pthread_mutex_unlock(&ra->lock);
@@ -190,13 +214,23 @@ void read_ahead_free(struct read_ahead *ra)
 	free(ra);
 }
 
+/* Called locked. Threads are woken when there is room for a while, not for each file; and always before the
+ * caller could come to wait for a place that none of them has taken. */
+static void wake_readers(struct read_ahead *ra)
+{
+	size_t ahead = ra->next_read - ra->next_out;
+
+	if (ra->n_idle && (ra->next_read == ra->next_out ||
+			   (ra->used_bytes <= ra->budget_bytes / 4 * 3 && ahead <= N_SLOTS / 4 * 3)))
+		pthread_cond_broadcast(&ra->room);
+}
+
 static void release(struct read_ahead *ra, struct slot *slot)
 {
 	free(slot->item.data);
 	ra->used_bytes -= slot->charged_bytes;
 	*slot = (struct slot){0};
 	ra->holding = false;
-	pthread_cond_signal(&ra->room);
 }
 
 struct read_item read_ahead_next(struct read_ahead *ra)
@@ -205,10 +239,13 @@ struct read_item read_ahead_next(struct read_ahead *ra)
 	pthread_mutex_lock(&ra->lock);
 	if (ra->holding)
 		release(ra, &ra->slots[(ra->next_out - 1) % N_SLOTS]);
+	wake_readers(ra);
 	struct slot *slot = &ra->slots[ra->next_out % N_SLOTS];
 
+	ra->waiting = true;
 	while (!slot->done)
 		pthread_cond_wait(&ra->filled, &ra->lock);
+	ra->waiting = false;
 	ra->next_out++;
 	ra->holding = true;
 	pthread_mutex_unlock(&ra->lock);

@@ -6,6 +6,11 @@
 #include "dataset/chunk_id.h"
 #include "lib/cleanup.h"
 
+int store_open(const char *dataset_path, bool create, struct store **ret, struct error *err)
+{
+	return store_posix_open(dataset_path, create, ret, err);
+}
+
 void store_free(struct store *s)
 {
 	if (s)

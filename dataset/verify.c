@@ -252,7 +252,7 @@ static void open_metadata(struct verify *v, const char *path)
 		snapshot_close(v->snapshot);
 		v->snapshot = NULL;
 	}
-	if (meta_sqlite_open(path, META_READ, &v->meta, &err) < 0 || meta_info(v->meta, &v->info, &err) < 0) {
+	if (meta_open(path, META_READ, &v->meta, &err) < 0 || meta_info(v->meta, &v->info, &err) < 0) {
 		damage_text(v, NULL, err.text);
 		meta_free(v->meta);
 		v->meta = NULL;
@@ -309,7 +309,7 @@ int verify_dataset(const char *dataset_path, const struct verify_callbacks *call
 
 	if (stat(dataset_path, &st) < 0)
 		return error_errno(err, -errno, "there is no dataset %s", dataset_path);
-	r = store_posix_open(dataset_path, false, &v.store, err);
+	r = store_open(dataset_path, false, &v.store, err);
 	if (r == -ENOENT || r == -ENOTDIR)
 		return error_set(err, r, "%s is no dataset: it has no chunks; make one with `dieselctl pack`",
 				 dataset_path);

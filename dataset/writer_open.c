@@ -125,27 +125,14 @@ static int begin(struct writer *w, enum writer_purpose purpose, struct error *er
 	return r;
 }
 
-static int open_metadata(struct writer *w, enum writer_purpose purpose, struct error *err)
-{
-	int r = meta_sqlite_open(w->path, META_CREATE, &w->meta, err);
-
-	if (r != -EBADMSG || purpose != WRITER_REBUILD)
-		return r;
-	/* Kept, as evidence; its journal would spoil the new one. */
-	unlinkat(w->dir_fd, META_SQLITE_FILE "-journal", 0);
-	if (renameat(w->dir_fd, META_SQLITE_FILE, w->dir_fd, META_SQLITE_FILE ".damaged") < 0)
-		return error_errno(err, -errno, "cannot put %s/" META_SQLITE_FILE " aside", w->path);
-	return meta_sqlite_open(w->path, META_CREATE, &w->meta, err);
-}
-
 static int open_parts(struct writer *w, enum writer_purpose purpose, struct error *err)
 {
 	int r = open_directory(w, purpose, err);
 
 	if (r == 0)
-		r = open_metadata(w, purpose, err);
+		r = meta_open(w->path, purpose == WRITER_REBUILD ? META_REPLACE : META_CREATE, &w->meta, err);
 	if (r == 0)
-		r = store_posix_open(w->path, true, &w->store, err);
+		r = store_open(w->path, true, &w->store, err);
 	if (r == 0)
 		r = begin(w, purpose, err);
 	if (r == 0)

@@ -8,6 +8,9 @@ foreach(case full limit refuse)
   diesel_script_test(fault dataset.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/dataset_faults.py ${case})
 endforeach()
 
+diesel_script_test(integration dataset.imagefolder
+  /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_imagefolder.py)
+
 # Sanitizers want to be loaded first, so the failing calls are injected into plain builds only.
 if(NOT DIESEL_SANITIZE)
   add_library(failk MODULE ${CMAKE_SOURCE_DIR}/tests/fault/failk.c)

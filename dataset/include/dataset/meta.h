@@ -71,12 +71,16 @@ struct meta {
 };
 
 enum meta_mode {
-	META_READ,
+	META_READ, /* undoes what a writer that died has left, where that is allowed */
 	META_WRITE,
-	META_CREATE, /* and make it when missing */
+	META_CREATE,  /* and make it when missing */
+	META_REPLACE, /* and put it aside and make it anew when it is damaged */
 };
 
-/* DATASET/meta.db. -ENOENT, -EACCES, -EBADMSG: damaged; -EPROTONOSUPPORT: a newer version. */
+/* The metadata of a dataset, whichever engine it has.
+ * -ENOENT, -EACCES, -EBADMSG: damaged; -EPROTONOSUPPORT: a newer version. */
+int meta_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err);
+/* DATASET/meta.db. */
 #define META_SQLITE_FILE "meta.db"
 int meta_sqlite_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err);
 void meta_free(struct meta *m);

@@ -39,6 +39,8 @@ struct store {
 	const struct store_ops *ops;
 };
 
+/* The store of a dataset, whichever engine it has; with create it is made when missing. */
+int store_open(const char *dataset_path, bool create, struct store **ret, struct error *err);
 /* The directory DATASET/chunks; with create it is made when missing. */
 int store_posix_open(const char *dataset_path, bool create, struct store **ret, struct error *err);
 void store_free(struct store *s);

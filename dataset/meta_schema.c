@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "meta_schema.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+
+#define SCHEMA_VERSION 1
+#define APPLICATION_ID 0x44534c4d /* "DSLM" */
+#define TEXT_(x)       #x
+#define TEXT(x)        TEXT_(x)
+
+/* clang-format off */
+static const char schema_sql[] =
+	"PRAGMA application_id = " TEXT(APPLICATION_ID) ";"
+	"CREATE TABLE state ("
+	"  one INTEGER PRIMARY KEY CHECK (one = 1),"
+	"  version INTEGER NOT NULL,"
+	"  pending BLOB);"
+	"INSERT INTO state VALUES (1, 0, NULL);"
+	"CREATE TABLE chunk ("
+	"  id BLOB PRIMARY KEY,"
+	"  file_bytes INTEGER NOT NULL,"
+	"  created_ns INTEGER NOT NULL,"
+	"  head_xxh3 INTEGER NOT NULL,"
+	"  n_records INTEGER NOT NULL,"
+	"  payload_offset INTEGER NOT NULL,"
+	"  flags INTEGER NOT NULL) WITHOUT ROWID;"
+	"CREATE TABLE path ("
+	"  path TEXT PRIMARY KEY,"
+	"  chunk BLOB NOT NULL,"
+	"  record INTEGER NOT NULL,"
+	"  offset INTEGER NOT NULL,"
+	"  bytes INTEGER NOT NULL,"
+	"  stored_bytes INTEGER NOT NULL,"
+	"  encoding INTEGER NOT NULL,"
+	"  xxh3 INTEGER NOT NULL,"
+	"  mtime_ns INTEGER NOT NULL,"
+	"  mode INTEGER NOT NULL) WITHOUT ROWID;"
+	"PRAGMA user_version = " TEXT(SCHEMA_VERSION) ";";
+/* clang-format on */
+
+/* In a transaction: of two processes that come here at once, one finds the other's tables. */
+static int make_schema(struct sqlite_db *db, struct error *err)
+{
+	int64_t version = 0;
+	int r = sqlite_db_execute(db, "BEGIN IMMEDIATE", err);
+
+	if (r == 0)
+		r = sqlite_db_integer(db, "PRAGMA user_version", &version, err);
+	if (r == 0 && version == 0)
+		r = sqlite_db_execute(db, schema_sql, err);
+	if (r == 0)
+		r = sqlite_db_execute(db, "COMMIT", err);
+	sqlite_db_rollback(db);
+	return r;
+}
+
+/* With create, makes the tables of a new file. */
+static int check_schema(struct sqlite_db *db, bool create, struct error *err)
+{
+	int64_t version = 0, application = 0;
+	int r = sqlite_db_integer(db, "PRAGMA user_version", &version, err);
+
+	if (r == 0)
+		r = sqlite_db_integer(db, "PRAGMA application_id", &application, err);
+	if (r < 0)
+		return r;
+	if (version == 0 && application == 0 && create)
+		return make_schema(db, err);
+	if (application != APPLICATION_ID || version < 1)
+		return error_set(err, -EBADMSG, "%s is no DIESEL metadata: run `dieselctl rebuild`",
+				 sqlite_db_path(db));
+	if (version > SCHEMA_VERSION)
+		return error_set(err, -EPROTONOSUPPORT,
+				 "%s has metadata version %lld, this program knows up to %d; update it",
+				 sqlite_db_path(db), (long long)version, SCHEMA_VERSION);
+	return 0;
+}
+
+/* Pages deep in the file may be damaged though it opens. */
+static int check_pages(struct sqlite_db *db, struct error *err)
+{
+	struct sqlite_statement *st = NULL;
+	const char *text;
+	size_t bytes = 0;
+	int r = sqlite_prepare(db, "PRAGMA quick_check(1)", &st, err);
+
+	if (r < 0)
+		return r;
+	r = sqlite_step(st, err);
+	text = r == SQLITE_STEP_ROW ? sqlite_get_bytes(st, 0, &bytes) : NULL;
+	if (r >= 0)
+		r = text && bytes == 2 && !memcmp(text, "ok", 2)
+			? 0
+			: error_set(err, -EBADMSG, "%s is damaged: run `dieselctl rebuild`",
+				    sqlite_db_path(db));
+	sqlite_statement_free(st);
+	return r;
+}
+
+static int open_checked(const char *path, enum meta_mode mode, struct sqlite_db **ret, struct error *err)
+{
+	static const enum sqlite_mode modes[] = {
+	    [META_READ] = SQLITE_MODE_READ,
+	    [META_WRITE] = SQLITE_MODE_WRITE,
+	    [META_CREATE] = SQLITE_MODE_CREATE,
+	    [META_REPLACE] = SQLITE_MODE_CREATE,
+	};
+	struct sqlite_db *db = NULL;
+	int r = sqlite_db_open(path, modes[mode], &db, err);
+
+	if (r < 0)
+		return r;
+	r = check_schema(db, modes[mode] == SQLITE_MODE_CREATE, err);
+	if (r == 0 && mode == META_REPLACE)
+		r = check_pages(db, err);
+	if (r < 0) {
+		sqlite_db_close(db);
+		return r;
+	}
+	*ret = db;
+	return 0;
+}
+
+/* Kept as PATH.damaged, as evidence. Its journal must not be played into the new one. */
+static int put_aside(const char *path, struct error *err)
+{
+	_cleanup_(freep) char *journal = NULL, *damaged_path = NULL;
+
+	if (asprintf(&journal, "%s-journal", path) < 0 || asprintf(&damaged_path, "%s.damaged", path) < 0)
+		return error_errno(err, -ENOMEM, "%s", path);
+	if (rename(path, damaged_path) < 0 || (unlink(journal) < 0 && errno != ENOENT))
+		return error_errno(err, -errno, "cannot put %s aside", path);
+	return 0;
+}
+
+int meta_schema_open(const char *path, enum meta_mode mode, struct sqlite_db **ret, struct error *err)
+{
+	int r = open_checked(path, mode, ret, err);
+
+	if (r != -EBADMSG || mode != META_REPLACE)
+		return r;
+	r = put_aside(path, err);
+	return r < 0 ? r : open_checked(path, mode, ret, err);
+}

@@ -23,6 +23,7 @@
 struct recording {
 	const struct record_options *options;
 	struct collector *collector;
+	struct collector_sink sink;
 	struct session *session;
 	struct error write_error; /* the first one; nothing is written after it */
 	int signal_fd, pid_fd;
@@ -42,6 +43,14 @@ static void on_event(void *user, const struct event *event)
 		recording->root_gone = true;
 	if (!recording->write_error.code)
 		session_append(recording->session, event, &recording->write_error);
+}
+
+static void on_note(void *user, const char *kind, uint64_t key, const void *data, size_t size)
+{
+	struct recording *recording = user;
+
+	if (!recording->write_error.code)
+		session_put(recording->session, kind, key, data, size, &recording->write_error);
 }
 
 /* A signal that the terminal sent went to the command as well, which is in the same process group. */
@@ -86,7 +95,7 @@ static bool wait_step(struct recording *recording, int timeout_ms)
 static int poll_collector(struct recording *recording, struct error *err)
 {
 	uint64_t now_ns = clock_monotonic_ns();
-	int r = collector_poll(recording->collector, 0, on_event, recording);
+	int r = collector_poll(recording->collector, 0, &recording->sink);
 
 	if (r < 0 && r != -EINTR)
 		return error_errno(err, r, "cannot read events");
@@ -166,7 +175,7 @@ static int begin(struct recording *recording, struct record_result *result, stru
 static int end(struct recording *recording, struct record_result *result, struct error *err)
 {
 	struct collector_stats stats;
-	int r = collector_stop(recording->collector, on_event, recording, err);
+	int r = collector_stop(recording->collector, &recording->sink, err);
 
 	collector_stats_get(recording->collector, &stats);
 	result->duration_ns = clock_monotonic_ns() - recording->start_ns;
@@ -201,7 +210,10 @@ int record_run(const struct record_options *options, struct record_result *ret_r
 	struct recording recording = {.options = options, .signal_fd = -1, .pid_fd = -1};
 	struct record_result result = {.status = options->command ? -1 : 0};
 	bool begun;
-	int r = begin(&recording, &result, err);
+	int r;
+
+	recording.sink = (struct collector_sink){on_event, on_note, &recording};
+	r = begin(&recording, &result, err);
 
 	begun = r == 0 || recording.pid_fd >= 0;
 	if (!r)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "analyzer/session.h"
+#include "session_private.h"
 
 #include <errno.h>
-#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,23 +18,17 @@
 static const char schema[] =
     "CREATE TABLE info(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
     "CREATE TABLE events(id INTEGER PRIMARY KEY, min_end_ns INTEGER NOT NULL, max_end_ns INTEGER NOT NULL,"
-    " n INTEGER NOT NULL, records BLOB NOT NULL);";
+    " n INTEGER NOT NULL, records BLOB NOT NULL);"
+    "CREATE TABLE notes(kind TEXT NOT NULL, key INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY(kind, "
+    "key))"
+    " WITHOUT ROWID;";
 
-struct session {
-	sqlite3 *db;
-	sqlite3_stmt *insert;
-	char *path;
-	bool complete; /* reading: what the file says, until damage is met */
-	size_t n_buffered;
-	struct event buffer[SESSION_BLOB_EVENTS];
-};
-
-static void statement_finalizep(sqlite3_stmt **statement)
+void session_statement_finalizep(sqlite3_stmt **statement)
 {
 	sqlite3_finalize(*statement);
 }
 
-static int errno_of(int code)
+int session_errno_of(int code)
 {
 	switch (code & 0xff) {
 	case SQLITE_OK:
@@ -55,10 +48,10 @@ static int errno_of(int code)
 	}
 }
 
-static int fail(const struct session *session, int code, struct error *err)
+int session_fail(const struct session *session, int code, struct error *err)
 {
 	int system = sqlite3_system_errno(session->db);
-	int r = errno_of(code);
+	int r = session_errno_of(code);
 
 	if (r == -EIO && system)
 		r = -system;
@@ -69,12 +62,12 @@ static int run_sql(const struct session *session, const char *sql, struct error 
 {
 	int code = sqlite3_exec(session->db, sql, NULL, NULL, NULL);
 
-	return code == SQLITE_OK ? 0 : fail(session, code, err);
+	return code == SQLITE_OK ? 0 : session_fail(session, code, err);
 }
 
 static int pragma_value(const struct session *session, const char *sql, int64_t *ret_value)
 {
-	_cleanup_(statement_finalizep) sqlite3_stmt *statement = NULL;
+	_cleanup_(session_statement_finalizep) sqlite3_stmt *statement = NULL;
 	int code = sqlite3_prepare_v2(session->db, sql, -1, &statement, NULL);
 
 	if (code == SQLITE_OK)
@@ -104,6 +97,7 @@ void session_close(struct session *session)
 	if (!session)
 		return;
 	sqlite3_finalize(session->insert);
+	sqlite3_finalize(session->insert_note);
 	sqlite3_close(session->db);
 	free(session->path);
 	free(session);
@@ -139,7 +133,7 @@ int session_create(const char *path, struct session **ret_session, struct error 
 		return error_set(err, -ENOMEM, "no memory for a session");
 	r = sqlite3_open_v2(path, &session->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
 	if (r != SQLITE_OK)
-		return fail(session, r, err);
+		return session_fail(session, r, err);
 	sqlite3_busy_timeout(session->db, BUSY_MS);
 	/* A rollback journal keeps what was committed readable if the recorder is killed. Not synced: a
 	 * session is no ledger, and a recorder must not wait for the disk it is measuring. */
@@ -203,12 +197,13 @@ int session_open(const char *path, struct session **ret_session, struct error *e
 	session->complete = !session_file_is_cut(path);
 	code = open_database(session, &id);
 	if (code != SQLITE_OK)
-		return errno_of(code) == -EBADMSG ? not_a_session(path, err) : fail(session, code, err);
+		return session_errno_of(code) == -EBADMSG ? not_a_session(path, err)
+							  : session_fail(session, code, err);
 	if (id != APPLICATION_ID)
 		return not_a_session(path, err);
 	code = pragma_value(session, "PRAGMA user_version", &version);
 	if (code != SQLITE_OK)
-		return fail(session, code, err);
+		return session_fail(session, code, err);
 	if (version > SESSION_VERSION)
 		return error_set(
 		    err, -EPROTONOSUPPORT,
@@ -247,7 +242,7 @@ int session_flush(struct session *session, struct error *err)
 		    session->db, "INSERT INTO events(min_end_ns, max_end_ns, n, records) VALUES(?, ?, ?, ?)",
 		    -1, &session->insert, NULL);
 		if (code != SQLITE_OK)
-			return fail(session, code, err);
+			return session_fail(session, code, err);
 	}
 	qsort(events, n, sizeof(*events), compare_end);
 	sqlite3_bind_int64(session->insert, 1, (int64_t)events[0].end_ns);
@@ -260,7 +255,7 @@ int session_flush(struct session *session, struct error *err)
 		sqlite3_reset(session->insert);
 		return 0;
 	}
-	code = fail(session, code, err);
+	code = session_fail(session, code, err);
 	sqlite3_reset(session->insert);
 	return code;
 }
@@ -273,7 +268,7 @@ int session_append(struct session *session, const struct event *event, struct er
 
 int session_set_text(struct session *session, const char *key, const char *value, struct error *err)
 {
-	_cleanup_(statement_finalizep) sqlite3_stmt *statement = NULL;
+	_cleanup_(session_statement_finalizep) sqlite3_stmt *statement = NULL;
 	int code =
 	    sqlite3_prepare_v2(session->db, "INSERT OR REPLACE INTO info VALUES(?, ?)", -1, &statement, NULL);
 
@@ -282,12 +277,12 @@ int session_set_text(struct session *session, const char *key, const char *value
 		sqlite3_bind_text(statement, 2, value, -1, SQLITE_STATIC);
 		code = sqlite3_step(statement);
 	}
-	return code == SQLITE_DONE ? 0 : fail(session, code, err);
+	return code == SQLITE_DONE ? 0 : session_fail(session, code, err);
 }
 
 int session_get_text(struct session *session, const char *key, char **ret_value)
 {
-	_cleanup_(statement_finalizep) sqlite3_stmt *statement = NULL;
+	_cleanup_(session_statement_finalizep) sqlite3_stmt *statement = NULL;
 	int code =
 	    sqlite3_prepare_v2(session->db, "SELECT value FROM info WHERE key=?", -1, &statement, NULL);
 	const char *text;
@@ -300,7 +295,7 @@ int session_get_text(struct session *session, const char *key, char **ret_value)
 	if (code == SQLITE_DONE)
 		return -ENOENT;
 	if (code != SQLITE_ROW)
-		return errno_of(code);
+		return session_errno_of(code);
 	text = (const char *)sqlite3_column_text(statement, 0);
 	value = strdup(text ? text : "");
 	if (!value)
@@ -325,7 +320,7 @@ int session_finish(struct session *session, struct error *err)
 /* What there is, in the order of min_end_ns. The blobs themselves are not touched. */
 int session_blobs(struct session *session, struct session_blob **ret_blobs, size_t *ret_n)
 {
-	_cleanup_(statement_finalizep) sqlite3_stmt *rows = NULL;
+	_cleanup_(session_statement_finalizep) sqlite3_stmt *rows = NULL;
 	_cleanup_(freep) struct session_blob *blobs = NULL;
 	size_t n = 0, capacity = 0;
 	int code = sqlite3_prepare_v2(session->db, "SELECT id, min_end_ns FROM events", -1, &rows, NULL);
@@ -353,7 +348,7 @@ int session_blobs(struct session *session, struct session_blob **ret_blobs, size
 
 int session_blob_read(struct session *session, int64_t id, struct event **ret_events, size_t *ret_n)
 {
-	_cleanup_(statement_finalizep) sqlite3_stmt *row = NULL;
+	_cleanup_(session_statement_finalizep) sqlite3_stmt *row = NULL;
 	const void *records;
 	struct event *events;
 	size_t bytes;
@@ -364,7 +359,7 @@ int session_blob_read(struct session *session, int64_t id, struct event **ret_ev
 		code = sqlite3_step(row);
 	}
 	if (code != SQLITE_ROW)
-		return code == SQLITE_DONE ? -EBADMSG : errno_of(code);
+		return code == SQLITE_DONE ? -EBADMSG : session_errno_of(code);
 	records = sqlite3_column_blob(row, 0);
 	bytes = (size_t)sqlite3_column_bytes(row, 0);
 	if (!records || !bytes || bytes % sizeof(struct event))

@@ -43,8 +43,8 @@ static int on_record(void *user, void *data, size_t size)
 	collector->events[event->type % COLLECTOR_EVENT_TYPES]++;
 	if (event->type == EVENT_LIBRARY || event->type == EVENT_EXEC)
 		probes_event(collector->probes, event);
-	if (collector->handle)
-		collector->handle(collector->user, event);
+	if (collector->sink)
+		collector->sink->event(collector->sink->user, event);
 	return 0;
 }
 
@@ -230,18 +230,16 @@ static uint64_t n_events(const struct collector *collector)
 	return sum;
 }
 
-int collector_poll(struct collector *collector, int timeout_ms,
-		   void (*handle)(void *user, const struct event *event), void *user)
+int collector_poll(struct collector *collector, int timeout_ms, const struct collector_sink *sink)
 {
 	int r, n;
 
-	collector->handle = handle;
-	collector->user = user;
+	collector->sink = sink;
 	flush_pending(collector);
 	r = ring_buffer__poll(collector->rings, timeout_ms);
 	/* Most records come without a wakeup. */
 	n = ring_buffer__consume(collector->rings);
-	collector->handle = NULL;
+	collector->sink = NULL;
 	cost_step(&collector->cost, collector->recorder->obj, n_events(collector), clock_monotonic_ns());
 	if (r < 0)
 		return r;
@@ -269,13 +267,11 @@ static void detach(struct collector *collector)
 		probes_detach(collector->probes);
 }
 
-int collector_stop(struct collector *collector, void (*handle)(void *user, const struct event *event),
-		   void *user, struct error *err)
+int collector_stop(struct collector *collector, const struct collector_sink *sink, struct error *err)
 {
 	int r, n;
 
-	collector->handle = handle;
-	collector->user = user;
+	collector->sink = sink;
 	flush_pending(collector);
 	ring_buffer__consume(collector->rings);
 	cost_end(&collector->cost, collector->recorder->obj, n_events(collector), clock_monotonic_ns());
@@ -283,7 +279,7 @@ int collector_stop(struct collector *collector, void (*handle)(void *user, const
 	n = ring_buffer__consume(collector->rings);
 	r = walk_tasks(collector, collector->recorder->progs.close_tasks);
 	flush_pending(collector);
-	collector->handle = NULL;
+	collector->sink = NULL;
 	if (r)
 		return error_errno(err, r, "cannot read the last totals of the job's threads");
 	return n < 0 ? error_errno(err, n, "cannot read the ring") : 0;

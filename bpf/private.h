@@ -31,9 +31,7 @@ struct collector {
 	/* records that a task walk gave, until the next poll; bytes as read */
 	char *pending;
 	size_t pending_bytes;
-	/* of the poll in progress */
-	void (*handle)(void *user, const struct event *event);
-	void *user;
+	const struct collector_sink *sink; /* of the poll in progress */
 	uint64_t events[COLLECTOR_EVENT_TYPES];
 	uint64_t start_ns, start_cpu_ns;
 };

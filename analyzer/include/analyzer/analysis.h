@@ -18,6 +18,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "analyzer/checkpoints.h"
+#include "analyzer/gpu.h"
+#include "analyzer/page_cache.h"
+#include "analyzer/predictions.h"
+#include "analyzer/profile.h"
 #include "bpf/event.h"
 #include "lib/error.h"
 
@@ -106,6 +111,15 @@ struct analysis_action {
 	enum analysis_confidence confidence;
 };
 
+/* A rank of a job that trains on several processes: shares of its own window. */
+struct analysis_rank {
+	uint32_t tgid, tid;
+	uint64_t window_ns;
+	uint64_t share_ns[SHARE_COUNT];
+	size_t n_steps;
+	bool straggler; /* the others wait for it at the end of their steps */
+};
+
 /* Sums over all workers, in thread-seconds of their main threads in the window: never to be added to shares.
  */
 struct analysis_workers {
@@ -151,6 +165,20 @@ struct analysis {
 	uint64_t read_bytes; /* by the job's file reads in the window, page cache or not */
 	struct analysis_workers workers;
 	uint32_t n_cpus;
+	/* parts of prep_stall, for explanation: not shares of their own */
+	uint64_t head_of_line_ns; /* another batch was ready, but a slower worker's had to come first */
+	uint64_t gil_ns; /* a thread that the trainer waited for was waiting for the interpreter lock */
+	/* steps at the begin of the window that are unlike the rest: workers start, caches fill */
+	size_t n_warmup_steps;
+	uint64_t warmup_ns;
+	struct analysis_rank *ranks; /* NULL: one trainer */
+	size_t n_ranks;
+	/* NULL: not known */
+	struct page_cache *page_cache;
+	struct profile *profile;
+	struct gpu_use *gpu;
+	struct checkpoint_report *checkpoints;
+	struct predictions *predictions;
 	struct analysis_evidence evidence[ANALYSIS_EVIDENCE_MAX];
 	size_t n_evidence;
 	struct analysis_action actions[ANALYSIS_ACTIONS_MAX];

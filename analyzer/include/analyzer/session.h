@@ -10,6 +10,8 @@
  *   info(key TEXT PRIMARY KEY, value TEXT)
  *   events(id INTEGER PRIMARY KEY, min_end_ns, max_end_ns, n, records BLOB): n records of 64 bytes, sorted by
  *   end_ns; blobs overlap in time only a little, as they are written while the events come.
+ *   notes(kind TEXT, key INTEGER, value BLOB): what does not fit an event: names, paths, stacks. From
+ * version 2.
  *
  * A session belongs to one thread.
  */
@@ -24,7 +26,7 @@ struct error;
 struct session;
 struct session_cursor;
 
-#define SESSION_VERSION 1
+#define SESSION_VERSION 2
 
 /* Keys of info. Times are ns, sizes bytes, both decimal. */
 #define SESSION_COMMAND          "command"      /* what was run, or the command line of the process */
@@ -73,6 +75,14 @@ int session_set_u64(struct session *session, const char *key, uint64_t value, st
 /* -ENOENT: no such key. Caller frees the text. */
 int session_get_text(struct session *session, const char *key, char **ret_value);
 int session_get_u64(struct session *session, const char *key, uint64_t *ret_value);
+
+/* A note: see collector_sink. Kind and key are unique together: a later note replaces an earlier one. */
+int session_put(struct session *session, const char *kind, uint64_t key, const void *data, size_t size,
+		struct error *err);
+
+/* All notes of a kind by key, as long as visit returns 0; else its result. data is valid during the call. */
+int session_each(struct session *session, const char *kind,
+		 int (*visit)(void *user, uint64_t key, const void *data, size_t size), void *user);
 
 /* The recording was closed in order, and the file is whole as far as it was read by now. */
 bool session_complete(const struct session *session);

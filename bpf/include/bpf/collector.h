@@ -24,7 +24,7 @@
 struct error;
 struct collector;
 
-#define COLLECTOR_EVENT_TYPES 16
+#define COLLECTOR_EVENT_TYPES 32 /* more than the highest enum event_type */
 
 struct collector_options {
 	uint64_t ring_bytes;  /* kernel buffer; rounded up to a power of two; 0: 32 MiB */
@@ -47,11 +47,19 @@ int collector_launch(struct collector *collector, char *const argv[], const sigs
  * Each thread gets EVENT_ALIVE and EVENT_NAME; what it was doing then is flagged EVENT_FLAG_CLIPPED. */
 int collector_attach(struct collector *collector, pid_t tgid, struct error *err);
 
-/* Waits up to timeout_ms (0: not at all) and gives all waiting events to handle, which must not keep the
- * pointer. Returns their number or -errno; -EINTR when a signal came. Call it every 100 ms or more often: it
- * also sets probes in libraries that the job has mapped. */
-int collector_poll(struct collector *collector, int timeout_ms,
-		   void (*handle)(void *user, const struct event *event), void *user);
+/* Takes what the collector gathers. Neither may keep the pointers. */
+struct collector_sink {
+	void (*event)(void *user, const struct event *event);
+	/* What does not fit an event: a file's path, a stack, a symbol. kind is static text, data is for
+	 * whoever knows the kind; a later note with the same kind and key replaces an earlier one. */
+	void (*note)(void *user, const char *kind, uint64_t key, const void *data, size_t size);
+	void *user;
+};
+
+/* Waits up to timeout_ms (0: not at all) and gives all that is waiting to the sink. Returns the number of
+ * events or -errno; -EINTR when a signal came. Call it every 100 ms or more often: it also sets probes in
+ * libraries that the job has mapped. */
+int collector_poll(struct collector *collector, int timeout_ms, const struct collector_sink *sink);
 
 /* Readable when collector_poll has urgent work: for an event loop, beside a timer. Owned by the collector. */
 int collector_fd(const struct collector *collector);
@@ -61,8 +69,7 @@ uint64_t collector_alive(const struct collector *collector);
 
 /* Takes all hooks off, then hands on what is left: waiting events, the unfinished stretch and system call of
  * each living thread (flagged EVENT_FLAG_CLIPPED), EVENT_TOTALS for each. Nothing comes after. */
-int collector_stop(struct collector *collector, void (*handle)(void *user, const struct event *event),
-		   void *user, struct error *err);
+int collector_stop(struct collector *collector, const struct collector_sink *sink, struct error *err);
 
 /* Also without collector_stop; NULL is fine. */
 void collector_close(struct collector *collector);

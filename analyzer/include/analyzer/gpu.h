@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* How the trainer's process used the GPU driver, from probes on libcuda.so.1, in the window. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gpu_call {
+	char name[48]; /* cuStreamSynchronize, ... */
+	uint64_t n;
+	uint64_t ns;      /* in the call, all threads of the trainer's process */
+	uint64_t spin_ns; /* part of it on a CPU: the driver polls */
+};
+
+struct gpu_use {
+	char library[256]; /* the libcuda that was probed: a stand-in shows itself by its path */
+	uint64_t n_launches, n_copies;
+	uint64_t wait_ns;    /* the trainer in synchronising calls: the share gpu_wait */
+	uint64_t spin_ns;    /* of wait_ns, on a CPU */
+	uint64_t starved_ns; /* lower bound: from a synchronisation's end to the next launch or copy, within
+				data waits: nothing was queued */
+	double utilization;  /* by NVML, 0 to 1; NAN: not known */
+	struct gpu_call *calls; /* by ns, descending */
+	size_t n_calls;
+};
+
+void gpu_use_free(struct gpu_use *use);

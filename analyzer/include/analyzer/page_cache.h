@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What the job read, from where, and how: of the window, all threads of the job together.
+ *
+ * A page is `accessed` each time a read or a fault looks it up, and `missed` when the job's access had it
+ * brought in from storage. `cold_bytes` came from storage, `used_bytes` were asked for by read calls or
+ * touched by faults; more cold than used bytes is read-ahead that nobody wanted. O_DIRECT and sockets bypass
+ * the page cache: their bytes are cold, and count in `direct_bytes` and `network_bytes` too.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define PAGE_CACHE_SIZES     24 /* read sizes: [k] counts reads of 2^k to 2^(k+1)-1 bytes; [0] has 0 and 1 */
+#define PAGE_CACHE_TOP_FILES 16
+
+struct page_cache_place {
+	char *path; /* of a file, or a folder with "/" at the end; "?" where it was not learnt. Never NULL */
+	uint64_t accessed_pages, missed_pages;
+	uint64_t used_bytes, cold_bytes;
+	uint64_t n_reads;
+};
+
+/* Reads of files that are mapped into memory. */
+struct page_cache_mapped {
+	uint64_t n_major_faults, n_minor_faults;
+	uint64_t fault_ns; /* thread-time in major faults */
+	uint64_t read_ahead_pages;
+	uint64_t n_read_aheads;
+	double random_ratio; /* of major faults, those that do not follow the one before; NAN: none */
+	uint64_t n_wakeups, n_context_switches; /* of the threads that faulted, in faults */
+};
+
+struct page_cache {
+	uint32_t page_bytes;
+	uint64_t accessed_pages, missed_pages;
+	uint64_t used_bytes, cold_bytes, direct_bytes, network_bytes;
+	uint64_t n_reads; /* read calls, completed */
+	uint64_t read_sizes[PAGE_CACHE_SIZES];
+	struct page_cache_mapped mapped;
+	struct page_cache_place *files; /* by cold, then used bytes, descending */
+	struct page_cache_place *folders;
+	size_t n_files, n_folders;
+};
+
+/* 1 - missed / accessed; NAN without accesses. */
+double page_cache_hit_ratio(const struct page_cache *cache);
+
+void page_cache_free(struct page_cache *cache);

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What the stall model says of the recorded job: rates, what-if curves and the least that removes the stall.
+ * Estimates come as value, low, high: a 95 % interval by resampling the recorded steps. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct estimate {
+	double value, low, high; /* NAN: not known */
+};
+
+enum what_if_axis {
+	WHAT_IF_CACHE,       /* x: share of the dataset in memory, 0 to 1 */
+	WHAT_IF_WORKERS,     /* x: worker processes */
+	WHAT_IF_STORAGE,     /* x: storage bandwidth over the recorded one */
+	WHAT_IF_DEVICE,      /* x: device speed over the recorded one */
+	WHAT_IF_SAMPLE_SIZE, /* x: bytes a sample over the recorded ones */
+	WHAT_IF_AXES,
+};
+
+struct what_if_point {
+	double x;
+	struct estimate speedup;                /* steps/s over the recorded steps/s */
+	double fetch_stall, prep_stall, device; /* shares of the predicted wall time */
+};
+
+struct what_if_curve {
+	struct what_if_point *points; /* by x */
+	size_t n_points;
+	double here; /* x of the recording; NAN: not known */
+};
+
+struct predictions {
+	/* samples/s; the device's and the loader's limits, each by itself */
+	struct estimate fetch_rate, prep_rate, device_rate;
+	struct estimate storage_bytes_per_s, memory_bytes_per_s;
+	double batch_samples; /* as far as known; NAN */
+	double bytes_per_step;
+	double recorded_step_s, replayed_step_s; /* the second is the model's own: they should agree */
+	struct what_if_curve curves[WHAT_IF_AXES];
+	/* the least of each that, by itself, leaves under 2 % of data wait; NAN: none does */
+	struct estimate cache_ratio_needed, workers_needed, storage_factor_needed;
+};
+
+const char *what_if_axis_name(enum what_if_axis axis); /* "cache", "workers", "storage", ... */
+
+void predictions_free(struct predictions *predictions);

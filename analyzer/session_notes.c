@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "session_private.h"
+
+#include "session_blob.h"
+
+#include "lib/cleanup.h"
+#include "lib/error.h"
+
+int session_put(struct session *session, const char *kind, uint64_t key, const void *data, size_t size,
+		struct error *err)
+{
+	sqlite3_stmt *statement = session->insert_note;
+	int code = SQLITE_OK, r = 0;
+
+	if (!statement)
+		code = sqlite3_prepare_v2(session->db, "INSERT OR REPLACE INTO notes VALUES(?, ?, ?)", -1,
+					  &session->insert_note, NULL);
+	if (code != SQLITE_OK)
+		return session_fail(session, code, err);
+	statement = session->insert_note;
+	sqlite3_bind_text(statement, 1, kind, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(statement, 2, (int64_t)key);
+	sqlite3_bind_blob64(statement, 3, data, size, SQLITE_STATIC);
+	code = sqlite3_step(statement);
+	if (code != SQLITE_DONE)
+		r = session_fail(session, code, err);
+	sqlite3_reset(statement);
+	return r;
+}
+
+int session_each(struct session *session, const char *kind,
+		 int (*visit)(void *user, uint64_t key, const void *data, size_t size), void *user)
+{
+	_cleanup_(session_statement_finalizep) sqlite3_stmt *rows = NULL;
+	int code = sqlite3_prepare_v2(session->db, "SELECT key, value FROM notes WHERE kind=? ORDER BY key",
+				      -1, &rows, NULL);
+	int r = 0;
+
+	if (code != SQLITE_OK) /* written before there were notes */
+		return 0;
+	sqlite3_bind_text(rows, 1, kind, -1, SQLITE_STATIC);
+	while (!r && (code = sqlite3_step(rows)) == SQLITE_ROW)
+		r = visit(user, (uint64_t)sqlite3_column_int64(rows, 0), sqlite3_column_blob(rows, 1),
+			  (size_t)sqlite3_column_bytes(rows, 1));
+	if (!r && code != SQLITE_DONE)
+		session_set_damaged(session);
+	return r;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The session's database, shared by session.c (the file and its events) and session_notes.c. */
+
+#include <sqlite3.h>
+
+#include "analyzer/session.h"
+
+struct session {
+	sqlite3 *db;
+	sqlite3_stmt *insert, *insert_note;
+	char *path;
+	bool complete; /* reading: what the file says, until damage is met */
+	size_t n_buffered;
+	struct event buffer[SESSION_BLOB_EVENTS];
+};
+
+void session_statement_finalizep(sqlite3_stmt **statement);
+
+/* -errno for a result code of SQLite. */
+int session_errno_of(int code);
+
+/* The same, with the file's name and what is wrong. */
+int session_fail(const struct session *session, int code, struct error *err);

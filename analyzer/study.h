@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What the parts of an analysis start from, once the shares are known. All borrowed. */
+
+struct analysis_input;
+struct timeline;
+struct roles;
+struct data_waits;
+struct window;
+struct split;
+struct partition;
+struct analysis;
+
+struct study {
+	const struct analysis_input *input;
+	const struct timeline *timeline;
+	const struct roles *roles;
+	const struct data_waits *waits;
+	const struct window *window;
+	const struct split *split;
+	const struct partition *partition;
+};

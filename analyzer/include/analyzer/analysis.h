@@ -109,6 +109,7 @@ struct analysis_action {
 	char text[200];
 	double gain_max; /* upper bound of the speed-up, as a factor; 1: none */
 	enum analysis_confidence confidence;
+	struct estimate gain; /* predicted speed-up, as a factor; value 0 or NAN: not predicted */
 };
 
 /* A rank of a job that trains on several processes: shares of its own window. */

@@ -35,7 +35,7 @@ static bool wants_json(const struct render_options *options)
 static int write_report(FILE *stream, const struct analysis *analysis, bool json)
 {
 	struct report_text_options text = report_text_options_for(stream);
-	int r = json ? report_json(stream, analysis, false) : report_text(stream, analysis, &text);
+	int r = json ? report_json(stream, analysis, NULL, false) : report_text(stream, analysis, &text);
 
 	if (!r && fflush(stream))
 		r = -errno;

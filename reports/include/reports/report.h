@@ -9,7 +9,17 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "lib/clock.h"
+
 struct analysis;
+
+/* Where an analysis comes from. All borrowed; NULL or 0 where not known. */
+struct report_source {
+	const char *session; /* file name */
+	const char *host, *kernel, *machine, *version;
+	struct clock_snapshot clocks; /* when the recording began */
+	bool cut_off;                 /* the session was not closed in order, or is damaged */
+};
 
 struct report_text_options {
 	bool colour;        /* ANSI colours; without them nothing is lost */
@@ -27,6 +37,10 @@ struct report_text_options report_text_options_for(FILE *stream);
 /*
  * For programs: one JSON object, "schema": "diesel.report/1". Seconds and ratios are numbers; what is not
  * known is null. docs/measuring.md lists the keys. Keys are added, never renamed, within one schema.
- * with_steps: also "step_table", one object a step.
+ * with_steps: also "step_table", one object a step. source: may be NULL.
  */
-int report_json(FILE *stream, const struct analysis *analysis, bool with_steps);
+int report_json(FILE *stream, const struct analysis *analysis, const struct report_source *source,
+		bool with_steps);
+
+/* Steps of the window over its length; NAN for an empty one. */
+double report_steps_per_s(const struct analysis *analysis);

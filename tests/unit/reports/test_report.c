@@ -123,7 +123,7 @@ static json_t *json_of(const struct analysis *analysis, bool with_steps)
 	FILE *stream = open_memstream(&text, &size);
 	json_t *root;
 
-	assert_int_equal(report_json(stream, analysis, with_steps), 0);
+	assert_int_equal(report_json(stream, analysis, NULL, with_steps), 0);
 	fclose(stream);
 	root = json_loads(text, 0, NULL);
 	assert_non_null(root);
@@ -195,7 +195,7 @@ static void test_full_disk(void **state)
 
 	if (!full)
 		skip();
-	assert_int_equal(report_json(full, &analysis, false), -ENOSPC);
+	assert_int_equal(report_json(full, &analysis, NULL, false), -ENOSPC);
 	clearerr(full);
 	assert_int_equal(report_text(full, &analysis, &options), -ENOSPC);
 	fclose(full);

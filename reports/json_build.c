@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "json_build.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyzer/analysis.h"
+#include "lib/clock.h"
+
+json_t *json_seconds(uint64_t ns)
+{
+	return json_real((double)ns / (double)NS_PER_S);
+}
+
+json_t *json_count(uint64_t n)
+{
+	return json_integer((json_int_t)n);
+}
+
+json_t *json_number(double value)
+{
+	return isfinite(value) ? json_real(value) : json_null();
+}
+
+json_t *json_bytes(const char *bytes)
+{
+	json_t *string;
+	char *copy;
+
+	if (!bytes)
+		return json_null();
+	string = json_string(bytes);
+	if (string)
+		return string;
+	copy = strdup(bytes);
+	for (char *c = copy; c && *c; c++)
+		if ((unsigned char)*c >= 0x80)
+			*c = '?';
+	string = json_string(copy);
+	free(copy);
+	return string;
+}
+
+json_t *json_estimate(const struct estimate *estimate)
+{
+	json_t *object;
+	int r = 0;
+
+	if (!isfinite(estimate->value))
+		return json_null();
+	object = json_object();
+	r |= json_object_set_new(object, "value", json_real(estimate->value));
+	r |= json_object_set_new(object, "low", json_number(estimate->low));
+	r |= json_object_set_new(object, "high", json_number(estimate->high));
+	if (r) {
+		json_decref(object);
+		return NULL;
+	}
+	return object;
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "json_build.h"
+
+#include "analyzer/analysis.h"
+
+static json_t *places(const struct page_cache_place *items, size_t n)
+{
+	json_t *list = json_array();
+	int r = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		json_t *item = json_object();
+
+		r |= json_object_set_new(item, "path", json_bytes(items[i].path));
+		r |= json_object_set_new(item, "accessed_pages", json_count(items[i].accessed_pages));
+		r |= json_object_set_new(item, "missed_pages", json_count(items[i].missed_pages));
+		r |= json_object_set_new(item, "used_bytes", json_count(items[i].used_bytes));
+		r |= json_object_set_new(item, "cold_bytes", json_count(items[i].cold_bytes));
+		r |= json_object_set_new(item, "reads", json_count(items[i].n_reads));
+		r |= json_array_append_new(list, item);
+	}
+	if (r) {
+		json_decref(list);
+		return NULL;
+	}
+	return list;
+}
+
+static json_t *read_sizes(const struct page_cache *cache)
+{
+	json_t *list = json_array();
+	int r = 0;
+
+	for (size_t i = 0; i < PAGE_CACHE_SIZES; i++) {
+		json_t *item;
+
+		if (!cache->read_sizes[i])
+			continue;
+		item = json_object();
+		r |= json_object_set_new(item, "from_bytes", json_count(i ? UINT64_C(1) << i : 0));
+		r |= json_object_set_new(item, "reads", json_count(cache->read_sizes[i]));
+		r |= json_array_append_new(list, item);
+	}
+	if (r) {
+		json_decref(list);
+		return NULL;
+	}
+	return list;
+}
+
+static json_t *mapped(const struct page_cache_mapped *from)
+{
+	json_t *object = json_object();
+	int r = 0;
+
+	r |= json_object_set_new(object, "major_faults", json_count(from->n_major_faults));
+	r |= json_object_set_new(object, "minor_faults", json_count(from->n_minor_faults));
+	r |= json_object_set_new(object, "fault_s", json_seconds(from->fault_ns));
+	r |= json_object_set_new(object, "read_ahead_pages", json_count(from->read_ahead_pages));
+	r |= json_object_set_new(object, "read_aheads", json_count(from->n_read_aheads));
+	r |= json_object_set_new(object, "random_ratio", json_number(from->random_ratio));
+	r |= json_object_set_new(object, "wakeups", json_count(from->n_wakeups));
+	r |= json_object_set_new(object, "context_switches", json_count(from->n_context_switches));
+	if (r) {
+		json_decref(object);
+		return NULL;
+	}
+	return object;
+}
+
+int json_set_page_cache(json_t *root, const struct analysis *analysis)
+{
+	const struct page_cache *from = analysis->page_cache;
+	json_t *cache;
+	int r = 0;
+
+	if (!from)
+		return json_object_set_new(root, "page_cache", json_null());
+	cache = json_object();
+	r |= json_object_set_new(
+	    cache, "hit_ratio",
+	    from->accessed_pages ? json_real(1 - (double)from->missed_pages / (double)from->accessed_pages)
+				 : json_null());
+	r |= json_object_set_new(cache, "page_bytes", json_count(from->page_bytes));
+	r |= json_object_set_new(cache, "accessed_pages", json_count(from->accessed_pages));
+	r |= json_object_set_new(cache, "missed_pages", json_count(from->missed_pages));
+	r |= json_object_set_new(cache, "used_bytes", json_count(from->used_bytes));
+	r |= json_object_set_new(cache, "cold_bytes", json_count(from->cold_bytes));
+	r |= json_object_set_new(cache, "direct_bytes", json_count(from->direct_bytes));
+	r |= json_object_set_new(cache, "network_bytes", json_count(from->network_bytes));
+	r |= json_object_set_new(cache, "reads", json_count(from->n_reads));
+	r |= json_object_set_new(cache, "read_sizes", read_sizes(from));
+	r |= json_object_set_new(cache, "mapped", mapped(&from->mapped));
+	r |= json_object_set_new(cache, "files", places(from->files, from->n_files));
+	r |= json_object_set_new(cache, "folders", places(from->folders, from->n_folders));
+	return r | json_object_set_new(root, "page_cache", cache);
+}
+
+static json_t *profile_items(const struct profile_item *items, size_t n)
+{
+	json_t *list = json_array();
+	int r = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		json_t *item = json_object();
+
+		r |= json_object_set_new(item, "name", json_bytes(items[i].name));
+		if (items[i].library)
+			r |= json_object_set_new(item, "library", json_bytes(items[i].library));
+		r |= json_object_set_new(item, "samples", json_count(items[i].n_samples));
+		r |= json_array_append_new(list, item);
+	}
+	if (r) {
+		json_decref(list);
+		return NULL;
+	}
+	return list;
+}
+
+static json_t *stacks(const struct profile *from)
+{
+	json_t *list = json_array();
+	int r = 0;
+
+	for (size_t i = 0; i < from->n_stacks; i++) {
+		json_t *item = json_object();
+
+		r |= json_object_set_new(item, "frames", json_bytes(from->stacks[i].frames));
+		r |= json_object_set_new(item, "samples", json_count(from->stacks[i].n_samples));
+		r |= json_array_append_new(list, item);
+	}
+	if (r) {
+		json_decref(list);
+		return NULL;
+	}
+	return list;
+}
+
+int json_set_profile(json_t *root, const struct analysis *analysis)
+{
+	const struct profile *from = analysis->profile;
+	json_t *profile;
+	int r = 0;
+
+	if (!from)
+		return json_object_set_new(root, "profile", json_null());
+	profile = json_object();
+	r |= json_object_set_new(profile, "samples", json_count(from->n_samples));
+	r |= json_object_set_new(profile, "unknown_samples", json_count(from->n_unknown));
+	r |= json_object_set_new(profile, "rate_hz", json_number(from->rate_hz));
+	r |= json_object_set_new(profile, "libraries", profile_items(from->libraries, from->n_libraries));
+	r |= json_object_set_new(profile, "functions", profile_items(from->functions, from->n_functions));
+	r |= json_object_set_new(profile, "stacks", stacks(from));
+	return r | json_object_set_new(root, "profile", profile);
+}
+
+int json_set_gpu(json_t *root, const struct analysis *analysis)
+{
+	const struct gpu_use *from = analysis->gpu;
+	json_t *gpu, *calls;
+	int r = 0;
+
+	if (!from)
+		return json_object_set_new(root, "gpu", json_null());
+	gpu = json_object();
+	calls = json_array();
+	r |= json_object_set_new(gpu, "library", json_bytes(from->library));
+	r |= json_object_set_new(gpu, "launches", json_count(from->n_launches));
+	r |= json_object_set_new(gpu, "copies", json_count(from->n_copies));
+	r |= json_object_set_new(gpu, "wait_s", json_seconds(from->wait_ns));
+	r |= json_object_set_new(gpu, "spin_s", json_seconds(from->spin_ns));
+	r |= json_object_set_new(gpu, "starved_s", json_seconds(from->starved_ns));
+	r |= json_object_set_new(gpu, "utilization", json_number(from->utilization));
+	for (size_t i = 0; i < from->n_calls; i++) {
+		json_t *item = json_object();
+
+		r |= json_object_set_new(item, "name", json_bytes(from->calls[i].name));
+		r |= json_object_set_new(item, "calls", json_count(from->calls[i].n));
+		r |= json_object_set_new(item, "seconds", json_seconds(from->calls[i].ns));
+		r |= json_object_set_new(item, "spin_s", json_seconds(from->calls[i].spin_ns));
+		r |= json_array_append_new(calls, item);
+	}
+	r |= json_object_set_new(gpu, "calls", calls);
+	return r | json_object_set_new(root, "gpu", gpu);
+}
+
+static json_t *checkpoint_items(const struct analysis *analysis)
+{
+	const struct checkpoint_report *from = analysis->checkpoints;
+	json_t *list = json_array();
+	int r = 0;
+
+	for (size_t i = 0; i < from->n_items; i++) {
+		const struct checkpoint_item *item = &from->items[i];
+		uint64_t begin_ns = item->begin_ns > analysis->window_begin_ns
+					? item->begin_ns - analysis->window_begin_ns
+					: 0;
+		json_t *object = json_object();
+
+		r |= json_object_set_new(object, "begin_s", json_seconds(begin_ns));
+		r |= json_object_set_new(object, "wall_s", json_seconds(item->end_ns - item->begin_ns));
+		r |= json_object_set_new(object, "stall_s", json_seconds(item->stall_ns));
+		r |= json_object_set_new(object, "bytes", json_count(item->bytes));
+		r |= json_object_set_new(object, "write_s", json_seconds(item->write_ns));
+		r |= json_object_set_new(object, "fsync_s", json_seconds(item->fsync_ns));
+		r |= json_object_set_new(object, "writeback_s", json_seconds(item->writeback_ns));
+		r |= json_array_append_new(list, object);
+	}
+	if (r) {
+		json_decref(list);
+		return NULL;
+	}
+	return list;
+}
+
+int json_set_checkpoints(json_t *root, const struct analysis *analysis)
+{
+	const struct checkpoint_report *from = analysis->checkpoints;
+	json_t *checkpoints;
+	int r = 0;
+
+	if (!from)
+		return json_object_set_new(root, "checkpoints", json_null());
+	checkpoints = json_object();
+	r |= json_object_set_new(checkpoints, "items", checkpoint_items(analysis));
+	r |= json_object_set_new(checkpoints, "interval_steps", json_number(from->interval_steps));
+	r |= json_object_set_new(checkpoints, "overhead_max", json_number(from->overhead_max));
+	r |= json_object_set_new(checkpoints, "advised_steps",
+				 from->advised_steps ? json_count(from->advised_steps) : json_null());
+	r |= json_object_set_new(checkpoints, "advised_overhead",
+				 from->advised_steps ? json_number(from->advised_overhead) : json_null());
+	return r | json_object_set_new(root, "checkpoints", checkpoints);
+}

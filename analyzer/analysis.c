@@ -7,136 +7,50 @@
 #include <string.h>
 
 #include "advice.h"
-#include "checkpoint.h"
 #include "lib/cleanup.h"
-#include "partition.h"
-#include "roles.h"
-#include "split.h"
+#include "measure.h"
 #include "summary.h"
 #include "timeline.h"
-#include "waits.h"
-#include "window.h"
 
 /* Everything that is made on the way, freed in one place. */
 struct run {
 	const struct analysis_input *input;
 	struct analysis *analysis;
 	struct timeline *timeline;
-	struct roles roles;
-	const uint64_t *times; /* backward passes, or returns of next() */
-	size_t n_times;
-	uint64_t *mark_times;
-	struct interval_list checkpoints, helper_checkpoints;
-	struct data_waits waits;
-	struct window window;
-	struct split split;
-	struct partition partition;
+	struct measurement m; /* of the trainer that is shown */
 };
 
 static void run_free(struct run *run)
 {
 	analysis_free(run->analysis);
-	partition_free(&run->partition);
-	split_free(&run->split);
-	window_free(&run->window);
-	data_waits_free(&run->waits);
-	interval_list_free(&run->checkpoints);
-	interval_list_free(&run->helper_checkpoints);
-	free(run->mark_times);
-	roles_free(&run->roles);
+	measurement_free(&run->m);
 	timeline_free(run->timeline);
-}
-
-static int times_find(struct run *run)
-{
-	const struct timeline_thread *trainer = run->roles.trainer;
-
-	run->times = trainer->steps;
-	run->n_times = trainer->n_steps;
-	if (!run->roles.steps_are_marks)
-		return 0;
-	run->mark_times = calloc(trainer->n_marks + 1, sizeof(*run->mark_times));
-	if (!run->mark_times)
-		return -ENOMEM;
-	run->n_times = 0;
-	for (size_t i = 0; i < trainer->n_marks; i++)
-		if (trainer->marks[i].kind == MARK_NEXT_END)
-			run->mark_times[run->n_times++] = trainer->marks[i].at_ns;
-	run->times = run->mark_times;
-	return 0;
-}
-
-static int checkpoints_collect(struct run *run)
-{
-	for (size_t i = 0; i < run->timeline->n_threads; i++) {
-		enum role role = (enum role)run->roles.of[i];
-		int r = 0;
-
-		if (role == ROLE_TRAINER)
-			r = checkpoints_find(&run->timeline->threads[i], run->times, run->n_times,
-					     &run->checkpoints);
-		else if (role == ROLE_HELPER)
-			r = checkpoints_find(&run->timeline->threads[i], run->times, run->n_times,
-					     &run->helper_checkpoints);
-		if (r < 0)
-			return r;
-	}
-	interval_list_tidy(&run->checkpoints);
-	interval_list_tidy(&run->helper_checkpoints);
-	return 0;
-}
-
-/* Who, when, and the shares of each step. */
-static int measure(struct run *run)
-{
-	int r;
-
-	r = times_find(run);
-	if (r == 0)
-		r = checkpoints_collect(run);
-	if (r == 0)
-		r = data_waits_find(run->timeline, &run->roles, &run->checkpoints, &run->waits);
-	if (r == 0)
-		r = window_find(run->times, run->n_times, &run->waits, &run->checkpoints, run->roles.trainer,
-				&run->window);
-	if (r == 0)
-		r = split_waits(run->timeline, &run->roles, &run->waits, &run->window, &run->split);
-	if (r == 0)
-		r = partition_init(&run->partition, run->timeline, &run->roles, &run->waits,
-				   &run->checkpoints, &run->helper_checkpoints);
-	if (r < 0)
-		return r;
-	run->partition.fetch_ns = run->split.fetch_ns;
-	for (size_t i = 0; i < run->window.n_steps; i++) {
-		struct analysis_step *step = &run->window.steps[i];
-
-		partition_interval(&run->partition, step->begin_ns, step->end_ns, step->share_ns);
-		for (size_t k = 0; k < SHARE_COUNT; k++)
-			run->analysis->share_ns[k] += step->share_ns[k];
-	}
-	return 0;
 }
 
 static int fill(struct run *run)
 {
 	struct analysis *analysis = run->analysis;
-	const struct timeline_thread *trainer = run->roles.trainer;
+	const struct timeline_thread *trainer = run->m.roles.trainer;
 	struct timeline_account account;
 
-	analysis->loader = run->waits.loader;
-	analysis->method = run->split.method;
-	analysis->window_begin_ns = run->window.begin_ns;
-	analysis->window_end_ns = run->window.end_ns;
-	analysis->steps = steal_pointer(run->window.steps);
-	analysis->n_steps = run->window.n_steps;
+	analysis->trainer_tid = trainer->tid;
+	analysis->trainer_tgid = trainer->tgid;
+	analysis->n_trainers = run->m.roles.n_trainers;
+	memcpy(analysis->share_ns, run->m.share_ns, sizeof(analysis->share_ns));
+	analysis->loader = run->m.waits.loader;
+	analysis->method = run->m.split.method;
+	analysis->window_begin_ns = run->m.window.begin_ns;
+	analysis->window_end_ns = run->m.window.end_ns;
+	analysis->steps = steal_pointer(run->m.window.steps);
+	analysis->n_steps = run->m.window.n_steps;
 	if (analysis->window_begin_ns > trainer->first_ns)
 		analysis->startup_ns = analysis->window_begin_ns - trainer->first_ns;
 	if (analysis->window_end_ns < trainer->last_ns)
 		analysis->teardown_ns = trainer->last_ns - analysis->window_end_ns;
-	account = timeline_account(trainer, run->window.begin_ns, run->window.end_ns);
+	account = timeline_account(trainer, run->m.window.begin_ns, run->m.window.end_ns);
 	analysis->steal_ns = account.cpu_ns - account.exec_ns;
-	summary_workers(run->timeline, &run->roles, analysis);
-	summary_evidence(&run->split.tally, analysis);
+	summary_workers(run->timeline, &run->m.roles, analysis);
+	summary_evidence(&run->m.split.tally, analysis);
 	summary_losses(run->input, analysis);
 	return summary_waits(analysis);
 }
@@ -145,7 +59,7 @@ static void judge(struct run *run)
 {
 	struct analysis *analysis = run->analysis;
 
-	if (!run->n_times)
+	if (!run->m.n_times)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "no training step was seen: no backward pass of PyTorch and no loader of DIESEL");
 	else if (analysis->n_steps < ANALYSIS_STEPS_MIN)
@@ -178,15 +92,9 @@ static int analyse(struct run *run, struct error *err)
 	if (analysis->end_ns > analysis->begin_ns)
 		analysis->self_cost_ratio =
 		    (double)input->self_cpu_ns / (double)(analysis->end_ns - analysis->begin_ns);
-	r = roles_find(run->timeline, input->root_tgid, input->trainer_tid, &run->roles);
-	if (r == 0 && run->roles.trainer) {
-		analysis->trainer_tid = run->roles.trainer->tid;
-		analysis->trainer_tgid = run->roles.trainer->tgid;
-		analysis->n_trainers = run->roles.n_trainers;
-		r = measure(run);
-		if (r == 0)
-			r = fill(run);
-	}
+	r = measure(run->timeline, input->root_tgid, input->trainer_tid, &run->m);
+	if (r == 0 && run->m.roles.trainer)
+		r = fill(run);
 	if (r < 0)
 		return error_set(err, r, "not enough memory to analyse %zu events", input->n_events);
 	judge(run);

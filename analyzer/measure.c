@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "measure.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "checkpoint.h"
+
+static int times_find(struct measurement *m)
+{
+	const struct timeline_thread *trainer = m->roles.trainer;
+
+	m->times = trainer->steps;
+	m->n_times = trainer->n_steps;
+	if (!m->roles.steps_are_marks)
+		return 0;
+	m->mark_times = calloc(trainer->n_marks + 1, sizeof(*m->mark_times));
+	if (!m->mark_times)
+		return -ENOMEM;
+	m->n_times = 0;
+	for (size_t i = 0; i < trainer->n_marks; i++)
+		if (trainer->marks[i].kind == MARK_NEXT_END)
+			m->mark_times[m->n_times++] = trainer->marks[i].at_ns;
+	m->times = m->mark_times;
+	return 0;
+}
+
+static int checkpoints_collect(struct measurement *m)
+{
+	for (size_t i = 0; i < m->timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &m->timeline->threads[i];
+		enum role role = (enum role)m->roles.of[i];
+		int r = 0;
+
+		if (role == ROLE_TRAINER)
+			r = checkpoints_find(thread, m->times, m->n_times, &m->checkpoints);
+		else if (role == ROLE_HELPER)
+			r = checkpoints_find(thread, m->times, m->n_times, &m->helper_checkpoints);
+		if (r < 0)
+			return r;
+	}
+	interval_list_tidy(&m->checkpoints);
+	interval_list_tidy(&m->helper_checkpoints);
+	return 0;
+}
+
+static int shares_find(struct measurement *m)
+{
+	int r = partition_init(&m->partition, m->timeline, &m->roles, &m->waits, &m->checkpoints,
+			       &m->helper_checkpoints);
+
+	if (r < 0)
+		return r;
+	m->partition.fetch_ns = m->split.fetch_ns;
+	for (size_t i = 0; i < m->window.n_steps; i++) {
+		struct analysis_step *step = &m->window.steps[i];
+
+		partition_interval(&m->partition, step->begin_ns, step->end_ns, step->share_ns);
+		for (size_t k = 0; k < SHARE_COUNT; k++)
+			m->share_ns[k] += step->share_ns[k];
+	}
+	return 0;
+}
+
+int measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid,
+	    struct measurement *ret_measurement)
+{
+	struct measurement *m = ret_measurement;
+	int r;
+
+	*m = (struct measurement){.timeline = timeline};
+	r = roles_find(timeline, root_tgid, trainer_tid, &m->roles);
+	if (r < 0 || !m->roles.trainer)
+		return r;
+	r = times_find(m);
+	if (r == 0)
+		r = checkpoints_collect(m);
+	if (r == 0)
+		r = data_waits_find(timeline, &m->roles, &m->checkpoints, &m->waits);
+	if (r == 0)
+		r = window_find(m->times, m->n_times, &m->waits, &m->checkpoints, m->roles.trainer,
+				&m->window);
+	if (r == 0)
+		r = split_waits(timeline, &m->roles, &m->waits, &m->window, &m->split);
+	return r < 0 ? r : shares_find(m);
+}
+
+void measurement_free(struct measurement *m)
+{
+	partition_free(&m->partition);
+	split_free(&m->split);
+	window_free(&m->window);
+	data_waits_free(&m->waits);
+	interval_list_free(&m->checkpoints);
+	interval_list_free(&m->helper_checkpoints);
+	free(m->mark_times);
+	roles_free(&m->roles);
+	*m = (struct measurement){0};
+}

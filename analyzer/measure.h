@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * One trainer's measurement: who is who around it, when it waited, its window and the shares of each step. A
+ * job on several ranks is measured once a rank, over the same timeline.
+ */
+
+#include "analyzer/analysis.h"
+#include "interval.h"
+#include "partition.h"
+#include "roles.h"
+#include "split.h"
+#include "timeline.h"
+#include "waits.h"
+#include "window.h"
+
+struct measurement {
+	const struct timeline *timeline;
+	struct roles roles;
+	const uint64_t *times; /* of the steps: backward passes, or returns of next() */
+	size_t n_times;
+	uint64_t *mark_times;
+	struct interval_list checkpoints, helper_checkpoints;
+	struct data_waits waits;
+	struct window window;
+	struct split split;
+	struct partition partition;
+	uint64_t share_ns[SHARE_COUNT]; /* sums to the window exactly */
+};
+
+/* trainer_tid 0: the one that roles_find() finds. Without any trainer roles.trainer is NULL and nothing else
+ * is there. The timeline is borrowed for the measurement's life. A measurement must stay where it is:
+ * its parts point into it. To be freed also after -ENOMEM, the only failure. */
+int measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid,
+	    struct measurement *ret_measurement);
+void measurement_free(struct measurement *measurement);

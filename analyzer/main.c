@@ -63,7 +63,11 @@ static int record(const struct options *options, const char *output, struct reco
 	block_signals(&before);
 	r = record_run(&(struct record_options){.output = output,
 						.command = options->command,
-						.tgid = options->tgid,
+						.tgids = options->tgids,
+						.n_tgids = options->n_tgids,
+						.cgroup = options->cgroup,
+						.no_children = options->no_children,
+						.trainer_tid = options->trainer_tid,
 						.duration_ns = options->duration_ns,
 						.ring_bytes = options->ring_bytes,
 						.btf_path = options->btf_path,
@@ -108,6 +112,7 @@ static int report(const char *session, const struct options *options, FILE *stre
 	const struct render_options render = {.session = session,
 					      .output = options->verb == VERB_REPORT ? options->output : NULL,
 					      .format = options->format,
+					      .trainer_tid = options->trainer_tid,
 					      .stream = stream};
 	struct error err = ERROR_INIT;
 	bool sufficient;

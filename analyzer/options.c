@@ -9,8 +9,10 @@
 #include "lib/units.h"
 
 static const char usage_text[] =
-    "Usage: diesel-analyze [-o SESSION] [-d TIME] (-- COMMAND [ARG ...] | -p PID)\n"
-    "       diesel-analyze record [-o SESSION] [-d TIME] (-- COMMAND [ARG ...] | -p PID)\n"
+    "Usage: diesel-analyze [-o SESSION] [-d TIME] (-- COMMAND [ARG ...] | -p PID[,PID ...] |\n"
+    "           --cgroup PATH)\n"
+    "       diesel-analyze record [-o SESSION] [-d TIME] (-- COMMAND [ARG ...] | -p PID[,PID ...] |\n"
+    "           --cgroup PATH)\n"
     "       diesel-analyze report SESSION [--format text|json] [-o FILE]\n"
     "       diesel-analyze check [--json]\n"
     "\n"
@@ -25,7 +27,10 @@ static const char usage_text[] =
     "  -o FILE        session to write (record: diesel.db; an older one becomes diesel.db.old),\n"
     "                 or file for the report (standard output)\n"
     "  -d TIME        stop recording after TIME: 30s, 5m, 1h (until the job ends); the job goes on\n"
-    "  -p PID         process to watch, until it ends, Ctrl-C or -d\n"
+    "  -p PID         process to watch, until it ends, Ctrl-C or -d; several of one job: -p 12,34\n"
+    "  --cgroup PATH  watch all processes in this control group and those that join it\n"
+    "  --no-children  leave out processes that the job makes; its threads are in\n"
+    "  --trainer TID  the thread that trains (found by what it does)\n"
     "  --format F     text or json (by the extension of -o, else text)\n"
     "  --json         check: print JSON\n"
     "  --ring SIZE    kernel buffer, e.g. 64M (32M)\n"
@@ -42,6 +47,9 @@ enum long_option {
 	OPTION_JSON,
 	OPTION_RING,
 	OPTION_BTF,
+	OPTION_CGROUP,
+	OPTION_NO_CHILDREN,
+	OPTION_TRAINER,
 };
 
 #define DONE        1
@@ -59,13 +67,33 @@ __attribute__((format(printf, 1, 2))) static int usage_error(const char *format,
 	return USAGE_ERROR;
 }
 
-static int set_pid(struct options *options, const char *text)
+/* PID[,PID ...]; may be given more than once. */
+static int set_pids(struct options *options, const char *text)
+{
+	while (true) {
+		size_t length = strcspn(text, ",");
+		char word[16];
+		int64_t value;
+
+		snprintf(word, sizeof(word), "%.*s", length < sizeof(word) ? (int)length : 0, text);
+		if (units_parse_integer(word, 1, 1 << 22, &value))
+			return usage_error("-p %.*s: not a process ID", (int)length, text);
+		if (options->n_tgids == OPTIONS_PIDS_MAX)
+			return usage_error("-p: more than %d processes", OPTIONS_PIDS_MAX);
+		options->tgids[options->n_tgids++] = (pid_t)value;
+		if (!text[length])
+			return 0;
+		text += length + 1;
+	}
+}
+
+static int set_trainer(struct options *options, const char *text)
 {
 	int64_t value;
 
 	if (units_parse_integer(text, 1, 1 << 22, &value))
-		return usage_error("-p %s: not a process ID", text);
-	options->tgid = (pid_t)value;
+		return usage_error("--trainer %s: not a thread ID", text);
+	options->trainer_tid = (uint32_t)value;
 	return 0;
 }
 
@@ -73,7 +101,7 @@ static int set_option(struct options *options, int option, const char *text)
 {
 	switch (option) {
 	case 'o': options->output = text; return 0;
-	case 'p': return set_pid(options, text);
+	case 'p': return set_pids(options, text);
 	case 'v': options->verbose = true; return 0;
 	case 'd':
 		if (units_parse_duration(text, &options->duration_ns) || !options->duration_ns)
@@ -86,6 +114,9 @@ static int set_option(struct options *options, int option, const char *text)
 	case OPTION_FORMAT: options->format = text; return 0;
 	case OPTION_JSON: options->json = true; return 0;
 	case OPTION_BTF: options->btf_path = text; return 0;
+	case OPTION_CGROUP: options->cgroup = text; return 0;
+	case OPTION_NO_CHILDREN: options->no_children = true; return 0;
+	case OPTION_TRAINER: return set_trainer(options, text);
 	case OPTION_HELP: fputs(usage_text, stdout); return DONE;
 	case OPTION_VERSION: puts("diesel-analyze " DIESEL_VERSION); return DONE;
 	case 'h': fputs(usage_text, stdout); return DONE;
@@ -131,10 +162,13 @@ static int take_rest(struct options *options, int n, char **words, bool is_comma
 	}
 	if (n > 0)
 		options->command = words;
-	if (options->command && options->tgid)
-		return usage_error("-p and a command at once");
-	if (!options->command && !options->tgid)
-		return usage_error("no job: give -p PID, or -- and a command");
+	n = (options->command != NULL) + (options->n_tgids > 0) + (options->cgroup != NULL);
+	if (n > 1)
+		return usage_error("a job is one of: a command, -p, --cgroup");
+	if (!n)
+		return usage_error("no job: give -p PID, --cgroup PATH, or -- and a command");
+	if (options->cgroup && options->no_children)
+		return usage_error("--no-children with --cgroup: children are in the group, too");
 	return 0;
 }
 
@@ -151,6 +185,9 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 	    {"duration", required_argument, NULL, 'd'},
 	    {"pid", required_argument, NULL, 'p'},
 	    {"verbose", no_argument, NULL, 'v'},
+	    {"cgroup", required_argument, NULL, OPTION_CGROUP},
+	    {"no-children", no_argument, NULL, OPTION_NO_CHILDREN},
+	    {"trainer", required_argument, NULL, OPTION_TRAINER},
 	    {0},
 	};
 	struct options options = {.verb = VERB_RUN};

@@ -22,14 +22,20 @@ enum exit_code {
 	EXIT_INSUFFICIENT = 3, /* report: the session does not say enough to judge the job */
 };
 
+#define OPTIONS_PIDS_MAX 64 /* ranks of a node, and then some */
+
 struct options {
 	enum verb verb;
-	const char *output;   /* -o; NULL: not given */
-	const char *format;   /* report */
-	const char *session;  /* report */
-	const char *btf_path; /* NULL: the kernel's own */
-	char **command;       /* after --; NULL with -p */
-	pid_t tgid;           /* -p; 0: not given */
+	const char *output;            /* -o; NULL: not given */
+	const char *format;            /* report */
+	const char *session;           /* report */
+	const char *btf_path;          /* NULL: the kernel's own */
+	char **command;                /* after --; NULL with -p, --cgroup */
+	pid_t tgids[OPTIONS_PIDS_MAX]; /* -p */
+	size_t n_tgids;
+	const char *cgroup;   /* --cgroup; NULL: not given */
+	bool no_children;     /* record */
+	uint32_t trainer_tid; /* --trainer; 0: find it */
 	uint64_t duration_ns; /* 0: until the job ends */
 	uint64_t ring_bytes;  /* 0: the collector's default */
 	bool json;            /* check */

@@ -2,14 +2,13 @@
 #include "record.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdbool.h>
-#include <sys/pidfd.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "analyzer/session.h"
+#include "record_roots.h"
 #include "bpf/collector.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
@@ -26,11 +25,10 @@ struct recording {
 	struct collector_sink sink;
 	struct session *session;
 	struct error write_error; /* the first one; nothing is written after it */
-	int signal_fd, pid_fd;
-	pid_t tgid;
-	bool root_gone;      /* its EVENT_EXIT came */
-	bool child_reaped;   /* status is valid */
-	bool stop_requested; /* by a signal */
+	int signal_fd;
+	struct record_roots roots; /* a command is the only one */
+	bool child_reaped;         /* status is valid */
+	bool stop_requested;       /* by a signal */
 	int status;
 	uint64_t start_ns, flushed_ns, start_steal_ns;
 };
@@ -39,8 +37,8 @@ static void on_event(void *user, const struct event *event)
 {
 	struct recording *recording = user;
 
-	if (event->type == EVENT_EXIT && event->tid == (uint32_t)recording->tgid)
-		recording->root_gone = true;
+	if (event->type == EVENT_EXIT)
+		record_roots_exit(&recording->roots, (pid_t)event->tid);
 	if (!recording->write_error.code)
 		session_append(recording->session, event, &recording->write_error);
 }
@@ -63,30 +61,40 @@ static void take_signal(struct recording *recording)
 	if (!recording->options->command)
 		recording->stop_requested = true;
 	else if (info.ssi_code != SI_KERNEL && !recording->child_reaped)
-		kill(recording->tgid, (int)info.ssi_signo);
+		kill(recording->roots.tgids[0], (int)info.ssi_signo);
 }
 
 static void reap(struct recording *recording)
 {
 	if (recording->options->command && !recording->child_reaped &&
-	    waitpid(recording->tgid, &recording->status, WNOHANG) == recording->tgid)
+	    waitpid(recording->roots.tgids[0], &recording->status, WNOHANG) == recording->roots.tgids[0])
 		recording->child_reaped = true;
 }
 
-/* Waits for something to do. true: the job has ended. */
+/* Waits for something to do. true: all processes that the recording is of have ended. */
 static bool wait_step(struct recording *recording, int timeout_ms)
 {
-	struct pollfd fds[] = {
+	struct record_roots *roots = &recording->roots;
+	struct pollfd fds[2 + RECORD_ROOTS_MAX] = {
 	    {.fd = recording->signal_fd, .events = POLLIN},
-	    {.fd = recording->pid_fd, .events = POLLIN},
 	    {.fd = recording->collector ? collector_fd(recording->collector) : -1, .events = POLLIN},
 	};
+	size_t n_ended = 0;
 
-	if (poll(fds, 3, timeout_ms) < 0)
+	for (size_t i = 0; i < roots->n; i++)
+		fds[2 + i] = (struct pollfd){.fd = roots->fds[i], .events = POLLIN};
+	if (poll(fds, 2 + roots->n, timeout_ms) < 0)
 		return false;
 	if (fds[0].revents)
 		take_signal(recording);
-	if (!(fds[1].revents & POLLIN))
+	for (size_t i = 0; i < roots->n; i++) {
+		if (fds[2 + i].revents & POLLIN) {
+			close(roots->fds[i]);
+			roots->fds[i] = -1;
+		}
+		n_ended += roots->fds[i] < 0;
+	}
+	if (!roots->n || n_ended < roots->n)
 		return false;
 	reap(recording);
 	return true;
@@ -117,16 +125,21 @@ static int record_loop(struct recording *recording, struct error *err)
 
 	for (;;) {
 		bool ended = wait_step(recording, POLL_MS);
+		bool emptied;
 		int r = poll_collector(recording, err);
 
+		if (!r)
+			r = record_roots_join(&recording->roots, recording->collector, &emptied, err);
 		if (r)
 			return r;
-		if (ended || recording->stop_requested)
+		if (ended || emptied || recording->stop_requested)
 			break;
 		if (duration_ns && clock_monotonic_ns() - recording->start_ns >= duration_ns)
 			return 0;
 	}
-	for (int ms = 0; ms < LAST_EXIT_MS && !recording->root_gone && !recording->stop_requested; ms += 5) {
+	for (int ms = 0;
+	     ms < LAST_EXIT_MS && !record_roots_all_gone(&recording->roots) && !recording->stop_requested;
+	     ms += 5) {
 		int r = poll_collector(recording, err);
 
 		if (r)
@@ -136,10 +149,38 @@ static int record_loop(struct recording *recording, struct error *err)
 	return 0;
 }
 
+/* Starts the command, or finds the processes that run already. */
+static int job_begin(struct recording *recording, struct record_result *result, struct error *err)
+{
+	const struct record_options *options = recording->options;
+	struct collector *collector = recording->collector;
+	bool emptied;
+	pid_t tgid;
+	int r;
+
+	if (options->command) {
+		result->launch_error = r =
+		    collector_launch(collector, options->command, options->command_signals, &tgid, err);
+		return r ? r : record_roots_add(&recording->roots, tgid, err);
+	}
+	for (size_t i = 0; i < options->n_tgids; i++) {
+		r = collector_attach(collector, options->tgids[i], err);
+		if (!r)
+			r = record_roots_add(&recording->roots, options->tgids[i], err);
+		if (r)
+			return r;
+	}
+	if (!options->cgroup)
+		return 0;
+	r = record_roots_set_cgroup(&recording->roots, options->cgroup, err);
+	return r ? r : record_roots_join(&recording->roots, collector, &emptied, err);
+}
+
 static int begin(struct recording *recording, struct record_result *result, struct error *err)
 {
 	const struct record_options *options = recording->options;
-	const struct collector_options collector_options = {options->ring_bytes, options->btf_path};
+	const struct collector_options collector_options = {options->ring_bytes, options->btf_path,
+							    options->no_children};
 	sigset_t signals;
 	int r = collector_open(&collector_options, &recording->collector, err);
 
@@ -157,18 +198,11 @@ static int begin(struct recording *recording, struct record_result *result, stru
 	if (recording->signal_fd < 0)
 		return error_errno(err, -errno, "cannot take signals");
 	recording->start_steal_ns = record_steal_ns();
-	if (options->command)
-		result->launch_error = r = collector_launch(recording->collector, options->command,
-							    options->command_signals, &recording->tgid, err);
-	else
-		r = collector_attach(recording->collector, recording->tgid = options->tgid, err);
+	r = job_begin(recording, result, err);
 	if (r)
 		return r;
 	recording->start_ns = recording->flushed_ns = clock_monotonic_ns();
-	recording->pid_fd = pidfd_open(recording->tgid, 0);
-	if (recording->pid_fd < 0 && errno != ESRCH)
-		return error_errno(err, -errno, "cannot watch process %d", (int)recording->tgid);
-	return record_info_begin(recording->session, options, recording->tgid, err);
+	return record_info_begin(recording->session, options, &recording->roots, err);
 }
 
 /* The collector's end and the session's: also after a failure, as far as it goes. */
@@ -207,7 +241,7 @@ static void await_command(struct recording *recording)
 
 int record_run(const struct record_options *options, struct record_result *ret_result, struct error *err)
 {
-	struct recording recording = {.options = options, .signal_fd = -1, .pid_fd = -1};
+	struct recording recording = {.options = options, .signal_fd = -1};
 	struct record_result result = {.status = options->command ? -1 : 0};
 	bool begun;
 	int r;
@@ -215,7 +249,7 @@ int record_run(const struct record_options *options, struct record_result *ret_r
 	recording.sink = (struct collector_sink){on_event, on_note, &recording};
 	r = begin(&recording, &result, err);
 
-	begun = r == 0 || recording.pid_fd >= 0;
+	begun = r == 0 || (options->command && recording.roots.n);
 	if (!r)
 		r = record_loop(&recording, err);
 	if (!r)
@@ -226,15 +260,14 @@ int record_run(const struct record_options *options, struct record_result *ret_r
 		session_discard(recording.session);
 	collector_close(recording.collector);
 	recording.collector = NULL;
-	if (recording.pid_fd >= 0) {
-		if (r && !recording.child_reaped && options->command)
+	if (options->command && recording.roots.n) {
+		if (r && !recording.child_reaped)
 			log_error("%s; the command goes on without being recorded", err->text);
 		await_command(&recording);
 		result.status = recording.status;
 	}
 	closep(&recording.signal_fd);
-	closep(&recording.pid_fd);
-	result.tgid = recording.tgid;
+	record_roots_free(&recording.roots);
 	*ret_result = result;
 	return r;
 }

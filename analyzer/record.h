@@ -4,10 +4,11 @@
 /*
  * Records one job into a session file. SIGINT, SIGTERM, SIGHUP and SIGQUIT must be blocked by the caller:
  * they are taken from a signalfd. A launched command gets them as it would from a shell; recording goes on
- * until it ends. With -p they end the recording.
+ * until it ends. Without a command they end the recording.
  */
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -18,17 +19,22 @@ struct session;
 
 struct record_options {
 	const char *output;
-	char **command; /* or */
-	pid_t tgid;
+	char **command;     /* or */
+	const pid_t *tgids; /* or */
+	size_t n_tgids;
+	const char *cgroup;
+	bool no_children;
+	uint32_t trainer_tid; /* as the user names it; 0: find it when it is reported */
 	uint64_t duration_ns; /* 0: until the job ends */
 	uint64_t ring_bytes;
 	const char *btf_path;
 	const sigset_t *command_signals; /* the mask for the command */
 };
 
+struct record_roots;
+
 struct record_result {
-	pid_t tgid;
-	int status;       /* of the command, as waitpid gives it; 0 with -p */
+	int status;       /* of the command, as waitpid gives it; 0 without one */
 	int launch_error; /* -errno: the command could not be run at all */
 	uint64_t duration_ns, n_events, n_lost;
 };
@@ -39,8 +45,8 @@ struct record_result {
 int record_run(const struct record_options *options, struct record_result *ret_result, struct error *err);
 
 /* record_info.c: facts about the recording -> the session's info. */
-int record_info_begin(struct session *session, const struct record_options *options, pid_t tgid,
-		      struct error *err);
+int record_info_begin(struct session *session, const struct record_options *options,
+		      const struct record_roots *roots, struct error *err);
 int record_info_end(struct session *session, const struct collector_stats *stats, uint64_t steal_ns,
 		    struct error *err);
 uint64_t record_steal_ns(void);

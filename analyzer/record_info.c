@@ -12,6 +12,7 @@
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/proc.h"
+#include "record_roots.h"
 
 uint64_t record_steal_ns(void)
 {
@@ -46,14 +47,34 @@ static void join_words(char *const words[], char *text, size_t size)
 	}
 }
 
-static int set_command(struct session *session, const struct record_options *options, pid_t tgid,
-		       struct error *err)
+static int set_roots(struct session *session, const struct record_options *options,
+		     const struct record_roots *roots, struct error *err)
+{
+	char text[RECORD_ROOTS_MAX * 12] = "";
+	size_t at = 0;
+	int r;
+
+	for (size_t i = 0; i < roots->n && at < sizeof(text); i++)
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%d", i ? "," : "",
+				       (int)roots->tgids[i]);
+	r = session_set_text(session, SESSION_ROOTS, text, err);
+	if (!r && roots->n)
+		r = session_set_u64(session, SESSION_ROOT_TGID, (uint64_t)roots->tgids[0], err);
+	if (!r && roots->cgroup)
+		r = session_set_text(session, SESSION_CGROUP, roots->cgroup, err);
+	if (!r && options->trainer_tid)
+		r = session_set_u64(session, SESSION_TRAINER_TID, options->trainer_tid, err);
+	return r;
+}
+
+static int set_command(struct session *session, const struct record_options *options,
+		       const struct record_roots *roots, struct error *err)
 {
 	char text[4096];
 
 	if (options->command)
 		join_words(options->command, text, sizeof(text));
-	else if (proc_cmdline_read("/proc", tgid, text, sizeof(text)))
+	else if (!roots->n || proc_cmdline_read("/proc", roots->tgids[0], text, sizeof(text)))
 		text[0] = '\0';
 	return session_set_text(session, SESSION_COMMAND, text, err);
 }
@@ -76,16 +97,16 @@ static int set_missing_hooks(struct session *session, const char *btf_path, stru
 	return session_set_text(session, SESSION_HOOKS_MISSING, names, err);
 }
 
-int record_info_begin(struct session *session, const struct record_options *options, pid_t tgid,
-		      struct error *err)
+int record_info_begin(struct session *session, const struct record_options *options,
+		      const struct record_roots *roots, struct error *err)
 {
 	struct utsname system;
 	int r;
 
 	uname(&system);
-	r = set_command(session, options, tgid, err);
+	r = set_command(session, options, roots, err);
 	if (!r)
-		r = session_set_u64(session, SESSION_ROOT_TGID, (uint64_t)tgid, err);
+		r = set_roots(session, options, roots, err);
 	if (!r)
 		r = session_set_u64(session, SESSION_ATTACHED, !options->command, err);
 	if (!r)

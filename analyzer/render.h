@@ -4,6 +4,7 @@
 /* From a session file to a report, as `report` and the plain run do. */
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 struct error;
@@ -13,6 +14,7 @@ struct render_options {
 	const char *output; /* NULL: the stream */
 	const char *format; /* "text", "json"; NULL: by the extension of output, else text */
 	FILE *stream;
+	uint32_t trainer_tid; /* 0: as recorded, or find it */
 };
 
 /* *ret_sufficient: the session says enough to judge the job; written in every case but an error. The report

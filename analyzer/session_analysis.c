@@ -60,7 +60,7 @@ int session_analyze(struct session *session, uint32_t trainer_tid, struct analys
 	    .begin_ns = number(session, SESSION_START_NS),
 	    .end_ns = number(session, SESSION_STOP_NS),
 	    .root_tgid = (uint32_t)number(session, SESSION_ROOT_TGID),
-	    .trainer_tid = trainer_tid,
+	    .trainer_tid = trainer_tid ? trainer_tid : (uint32_t)number(session, SESSION_TRAINER_TID),
 	    .n_cpus = (uint32_t)number(session, SESSION_CPUS),
 	    .self_cpu_ns = number(session, SESSION_BPF_RUN_NS) + number(session, SESSION_RECORDER_CPU_NS),
 	};

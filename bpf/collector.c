@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <unistd.h>
 
 #include "lib/cleanup.h"
@@ -85,6 +86,7 @@ static int load(struct collector *collector, const struct collector_options *opt
 		return r;
 	recorder->rodata->recorder_tgid = (uint32_t)getpid();
 	recorder->rodata->wakeup_bytes = ring_bytes / 8;
+	recorder->rodata->no_children = options->no_children;
 	r = bpf_map__set_max_entries(recorder->maps.data_ring, (uint32_t)ring_bytes);
 	if (r)
 		return error_errno(err, r, "cannot size the ring");
@@ -165,6 +167,15 @@ static int walk_tasks(struct collector *collector, struct bpf_program *program)
 	return r;
 }
 
+bool collector_has(const struct collector *collector, pid_t tgid)
+{
+	_cleanup_(closep) int fd = pidfd_open(tgid, 0);
+	const struct bpf_map *map = collector->recorder->maps.members;
+	_cleanup_(freep) void *value = malloc(bpf_map__value_size(map));
+
+	return fd >= 0 && value && !bpf_map_lookup_elem(bpf_map__fd(map), &fd, value);
+}
+
 int collector_tag(struct collector *collector, pid_t tgid, struct error *err)
 {
 	int r;
@@ -176,7 +187,7 @@ int collector_tag(struct collector *collector, pid_t tgid, struct error *err)
 		if (r)
 			return error_errno(err, r, "cannot walk the threads of process %d", (int)tgid);
 	}
-	if (!collector->pending_bytes && !collector->events[EVENT_ALIVE])
+	if (!collector_has(collector, tgid))
 		return error_set(err, -ESRCH, "there is no process %d", (int)tgid);
 	return 0;
 }

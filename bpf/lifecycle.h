@@ -78,7 +78,7 @@ int BPF_PROG(task_newtask, struct task_struct *child, uint64_t clone_flags)
 	struct event *event;
 	uint64_t now_ns;
 
-	if (!member_of(task))
+	if (!member_of(task) || (no_children && child->tgid != task->tgid))
 		return 0;
 	member = bpf_task_storage_get(&members, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!member) {

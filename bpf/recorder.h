@@ -84,6 +84,7 @@ int64_t n_members;           /* threads of the job that are alive */
 /* Set by the collector. */
 const volatile uint32_t recorder_tgid;
 const volatile uint64_t wakeup_bytes = 4 << 20; /* wake the collector when so much waits for it */
+const volatile bool no_children;                /* the job is threads of the tagged processes only */
 uint32_t tag_tgid;
 
 static __always_inline struct member *member_of(struct task_struct *task)

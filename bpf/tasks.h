@@ -18,7 +18,7 @@ static __always_inline bool wanted(struct task_struct *task)
 	for (int i = 0; i < ANCESTORS_MAX; i++) {
 		if ((uint32_t)task->tgid == tag_tgid)
 			return true;
-		if ((uint32_t)task->tgid == recorder_tgid || task->pid <= 1)
+		if (no_children || (uint32_t)task->tgid == recorder_tgid || task->pid <= 1)
 			return false;
 		task = task->real_parent;
 		if (!task)

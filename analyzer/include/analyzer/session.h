@@ -31,6 +31,9 @@ struct session_cursor;
 /* Keys of info. Times are ns, sizes bytes, both decimal. */
 #define SESSION_COMMAND          "command"      /* what was run, or the command line of the process */
 #define SESSION_ROOT_TGID        "root_tgid"    /* the job's first process */
+#define SESSION_ROOTS            "roots"        /* all of them, separated by commas */
+#define SESSION_CGROUP           "cgroup"       /* its folder; only with --cgroup */
+#define SESSION_TRAINER_TID      "trainer_tid"  /* as the user named it; 0: find it */
 #define SESSION_ATTACHED         "attached"     /* 1: it ran already when the recording began */
 #define SESSION_START_NS         "start_ns"     /* CLOCK_MONOTONIC when the job was tagged */
 #define SESSION_STOP_NS          "stop_ns"      /* and when the recording ended */

@@ -8,9 +8,9 @@
  *   collector_open -> collector_launch or collector_attach (once or more) -> collector_poll ... ->
  *   collector_stop -> collector_close
  *
- * A job is a process with all its threads and descendants, before and after. The caller's own process is
- * never part of it. One thread uses a collector. Needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE (to
- * reach libraries of other users' processes) and, for its own cost, CAP_SYS_ADMIN.
+ * A job is one or more processes with all their threads and descendants, before and after. The caller's own
+ * process is never part of it. One thread uses a collector. Needs root, or CAP_BPF, CAP_PERFMON,
+ * CAP_SYS_PTRACE (to reach libraries of other users' processes) and, for its own cost, CAP_SYS_ADMIN.
  */
 
 #include <signal.h>
@@ -29,6 +29,7 @@ struct collector;
 struct collector_options {
 	uint64_t ring_bytes;  /* kernel buffer; rounded up to a power of two; 0: 32 MiB */
 	const char *btf_path; /* NULL: /sys/kernel/btf/vmlinux */
+	bool no_children;     /* a process that the job makes is not part of it; threads are */
 };
 
 /* Loads and attaches the recorder: from here on the machine's system calls and switches are looked at, but
@@ -46,6 +47,9 @@ int collector_launch(struct collector *collector, char *const argv[], const sigs
 /* Makes a running process, its threads and its descendants part of the job. -ESRCH: there is no such process.
  * Each thread gets EVENT_ALIVE and EVENT_NAME; what it was doing then is flagged EVENT_FLAG_CLIPPED. */
 int collector_attach(struct collector *collector, pid_t tgid, struct error *err);
+
+/* Is this process part of the job? false as well where it is gone. */
+bool collector_has(const struct collector *collector, pid_t tgid);
 
 /* Takes what the collector gathers. Neither may keep the pointers. */
 struct collector_sink {

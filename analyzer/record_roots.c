@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "record_roots.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+
+#include "bpf/collector.h"
+#include "lib/cgroup.h"
+#include "lib/cleanup.h"
+#include "lib/error.h"
+
+int record_roots_add(struct record_roots *roots, pid_t tgid, struct error *err)
+{
+	pid_t *tgids = reallocarray(roots->tgids, roots->n + 1, sizeof(*tgids));
+	int *fds = reallocarray(roots->fds, roots->n + 1, sizeof(*fds));
+	int fd;
+
+	roots->tgids = tgids ? tgids : roots->tgids;
+	roots->fds = fds ? fds : roots->fds;
+	if (!tgids || !fds)
+		return error_set(err, -ENOMEM, "no memory for the job's processes");
+	fd = pidfd_open(tgid, 0);
+	if (fd < 0 && errno != ESRCH)
+		return error_errno(err, -errno, "cannot watch process %d", (int)tgid);
+	roots->tgids[roots->n] = tgid;
+	roots->fds[roots->n++] = fd;
+	return 0;
+}
+
+int record_roots_set_cgroup(struct record_roots *roots, const char *path, struct error *err)
+{
+	char folder[PATH_MAX];
+	int r = cgroup_find("/proc", path, folder, sizeof(folder));
+
+	if (r == -ENOENT)
+		return error_set(err, r,
+				 "%s: no such control group; give its folder below /sys/fs/cgroup, or what "
+				 "/proc/PID/cgroup says",
+				 path);
+	if (r)
+		return error_errno(err, r, "%s: cannot find the control group", path);
+	roots->cgroup = strdup(folder);
+	return roots->cgroup ? 0 : error_set(err, -ENOMEM, "no memory for the job's processes");
+}
+
+void record_roots_free(struct record_roots *roots)
+{
+	for (size_t i = 0; i < roots->n; i++)
+		closep(&roots->fds[i]);
+	free(roots->tgids);
+	free(roots->fds);
+	free(roots->cgroup);
+	free(roots->members);
+	*roots = (struct record_roots){0};
+}
+
+void record_roots_exit(struct record_roots *roots, pid_t tgid)
+{
+	for (size_t i = 0; i < roots->n; i++)
+		roots->n_gone += roots->tgids[i] == tgid;
+}
+
+bool record_roots_all_gone(const struct record_roots *roots)
+{
+	return roots->n_gone >= roots->n;
+}
+
+static int pid_compare(const void *left, const void *right)
+{
+	pid_t a = *(const pid_t *)left, b = *(const pid_t *)right;
+
+	return (a > b) - (a < b);
+}
+
+int record_roots_join(struct record_roots *roots, struct collector *collector, bool *ret_ended,
+		      struct error *err)
+{
+	_cleanup_(freep) pid_t *pids = NULL;
+	size_t n = 0;
+	int r;
+
+	*ret_ended = false;
+	if (!roots->cgroup)
+		return 0;
+	r = cgroup_processes(roots->cgroup, &pids, &n);
+	if (r == -ENOMEM)
+		return error_set(err, r, "no memory for the processes of %s", roots->cgroup);
+	/* A group that is removed is as good as empty. */
+	*ret_ended = roots->any && !n && !collector_alive(collector);
+	for (size_t i = 0; i < n; i++) {
+		bool known = roots->n_members &&
+			     bsearch(&pids[i], roots->members, roots->n_members, sizeof(*pids), pid_compare);
+
+		roots->any = true;
+		/* Most that are new were made by one that is in the job. */
+		if (known || collector_has(collector, pids[i]))
+			continue;
+		r = collector_attach(collector, pids[i], err);
+		if (r && r != -ESRCH) /* it may have come and gone */
+			return r;
+	}
+	free(roots->members);
+	roots->members = steal_pointer(pids);
+	roots->n_members = n;
+	return 0;
+}

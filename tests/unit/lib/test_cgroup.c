@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/cgroup.h"
+
+/* A tree that looks like /proc and two hierarchies, version 1 and 2. */
+static char base[] = "/tmp/diesel-cgroup-XXXXXX";
+
+static const char *at(const char *path)
+{
+	static char text[4][512];
+	static int next;
+
+	next = (next + 1) % 4;
+	snprintf(text[next], sizeof(text[next]), "%s/%s", base, path);
+	return text[next];
+}
+
+static void write_text(const char *path, const char *text)
+{
+	FILE *file = fopen(at(path), "w");
+
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+static int tree_make(void **state)
+{
+	static const char *const folders[] = {
+	    "proc",       "proc/self",        "one",     "one/docker", "two",
+	    "two/docker", "two/docker/inner", "one/old", "two/gone"};
+	char mounts[2048];
+
+	(void)state;
+	if (!mkdtemp(base))
+		return -1;
+	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
+		if (mkdir(at(folders[i]), 0755))
+			return -1;
+	snprintf(mounts, sizeof(mounts),
+		 "22 1 0:5 / /dev rw - devtmpfs dev rw\n"
+		 "30 1 0:20 / %s/one rw,relatime shared:3 - cgroup cgroup rw,memory\n"
+		 "31 1 0:21 / %s/two rw,relatime - cgroup2 cgroup2 rw\n"
+		 "32 1 0:22 / - cgroup\n",
+		 base, base);
+	write_text("proc/self/mountinfo", mounts);
+	write_text("one/docker/cgroup.procs", "7\n");
+	write_text("one/old/cgroup.procs", "");
+	write_text("two/docker/cgroup.procs", "30\n0\n9\n");
+	write_text("two/docker/inner/cgroup.procs", "100\n4\nrubbish\n");
+	return 0;
+}
+
+static int tree_remove(void **state)
+{
+	char command[128];
+
+	(void)state;
+	snprintf(command, sizeof(command), "rm -rf '%s'", base);
+	return system(command);
+}
+
+static void test_find(void **state)
+{
+	char buffer[256];
+
+	(void)state;
+	assert_int_equal(cgroup_find(at("proc"), "/docker", buffer, sizeof(buffer)), 0);
+	assert_string_equal(buffer, at("two/docker")); /* version 2 first */
+	assert_int_equal(cgroup_find(at("proc"), "docker/inner", buffer, sizeof(buffer)), 0);
+	assert_string_equal(buffer, at("two/docker/inner"));
+	assert_int_equal(cgroup_find(at("proc"), "/old", buffer, sizeof(buffer)), 0);
+	assert_string_equal(buffer, at("one/old"));
+	assert_int_equal(cgroup_find(at("proc"), at("one/docker"), buffer, sizeof(buffer)), 0);
+	assert_string_equal(buffer, at("one/docker"));
+}
+
+static void test_not_found(void **state)
+{
+	char buffer[256], tiny[8];
+
+	(void)state;
+	assert_int_equal(cgroup_find(at("proc"), "/nothing", buffer, sizeof(buffer)), -ENOENT);
+	assert_int_equal(cgroup_find(at("proc"), "/gone", buffer, sizeof(buffer)), -ENOENT);
+	assert_int_equal(cgroup_find(at("one"), "/docker", buffer, sizeof(buffer)), -ENOENT);
+	assert_int_equal(cgroup_find(at("proc"), "/docker", tiny, sizeof(tiny)), -ENAMETOOLONG);
+}
+
+static void test_processes(void **state)
+{
+	pid_t *pids = NULL;
+	size_t n = 99;
+
+	(void)state;
+	assert_int_equal(cgroup_processes(at("two/docker"), &pids, &n), 0);
+	assert_int_equal(n, 4);
+	assert_int_equal(pids[0], 4);
+	assert_int_equal(pids[1], 9);
+	assert_int_equal(pids[2], 30);
+	assert_int_equal(pids[3], 100);
+	free(pids);
+	assert_int_equal(cgroup_processes(at("one/old"), &pids, &n), 0);
+	assert_int_equal(n, 0);
+	free(pids);
+	assert_int_equal(cgroup_processes(at("two/gone"), &pids, &n), -ENOENT);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_find),
+	    cmocka_unit_test(test_not_found),
+	    cmocka_unit_test(test_processes),
+	};
+
+	return cmocka_run_group_tests(tests, tree_make, tree_remove);
+}

@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "advice.h"
+#include "lanes.h"
 #include "lib/cleanup.h"
 #include "measure.h"
+#include "study.h"
 #include "summary.h"
 #include "timeline.h"
 
@@ -55,6 +57,27 @@ static int fill(struct run *run)
 	return summary_waits(analysis);
 }
 
+/* What the shares are explained by. The steps are the analysis' own by now. */
+static int parts_find(struct run *run)
+{
+	struct window window = run->m.window;
+	const struct study study = {.input = run->input,
+				    .timeline = run->timeline,
+				    .roles = &run->m.roles,
+				    .waits = &run->m.waits,
+				    .window = &window,
+				    .split = &run->m.split,
+				    .partition = &run->m.partition};
+	int r = 0;
+
+	window.steps = run->analysis->steps;
+	if (!window.n_steps)
+		return 0;
+	if (run->input->n_lane_segments_max)
+		r = lanes_find(&study, run->input->n_lane_segments_max, &run->analysis->lanes);
+	return r;
+}
+
 static void judge(struct run *run)
 {
 	struct analysis *analysis = run->analysis;
@@ -95,6 +118,8 @@ static int analyse(struct run *run, struct error *err)
 	r = measure(run->timeline, input->root_tgid, input->trainer_tid, &run->m);
 	if (r == 0 && run->m.roles.trainer)
 		r = fill(run);
+	if (r == 0 && run->m.roles.trainer)
+		r = parts_find(run);
 	if (r < 0)
 		return error_set(err, r, "not enough memory to analyse %zu events", input->n_events);
 	judge(run);
@@ -133,6 +158,7 @@ void analysis_free(struct analysis *analysis)
 		return;
 	free(analysis->command);
 	free(analysis->steps);
+	lanes_free(analysis->lanes);
 	free(analysis);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analyzer/analysis.h"
+#include "analyzer/lanes.h"
 
 const char *analysis_share_name(enum analysis_share share)
 {
@@ -55,6 +56,26 @@ const char *analysis_confidence_name(enum analysis_confidence confidence)
 	case CONFIDENCE_LOW: return "low";
 	case CONFIDENCE_MEDIUM: return "medium";
 	case CONFIDENCE_HIGH: return "high";
+	}
+	return "";
+}
+
+const char *lane_state_name(enum lane_state state)
+{
+	switch (state) {
+	case LANE_DEVICE: return "device";
+	case LANE_FETCH_STALL: return "fetch_stall";
+	case LANE_PREP_STALL: return "prep_stall";
+	case LANE_CHECKPOINT: return "checkpoint_stall";
+	case LANE_STARVED: return "cpu_starved";
+	case LANE_OTHER: return "other";
+	case LANE_CPU: return "computing";
+	case LANE_FETCH: return "fetching";
+	case LANE_QUEUE: return "without a core";
+	case LANE_IDLE: return "idle";
+	case LANE_BLOCKED: return "blocked";
+	case LANE_GPU_WAIT: return "gpu_wait";
+	case LANE_STATES: break;
 	}
 	return "";
 }

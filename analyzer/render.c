@@ -73,7 +73,9 @@ int render_session(const struct render_options *options, bool *ret_sufficient, s
 	int r = session_open(options->session, &session, err);
 
 	if (!r)
-		r = session_analyze(session, options->trainer_tid, &analysis, err);
+		r = session_analyze(session,
+				    &(struct session_analysis_options){.trainer_tid = options->trainer_tid},
+				    &analysis, err);
 	if (r)
 		return r;
 	if (!session_complete(session))

@@ -51,8 +51,8 @@ static int events_load(struct session *session, struct event **ret_events, size_
 	return 0;
 }
 
-int session_analyze(struct session *session, uint32_t trainer_tid, struct analysis **ret_analysis,
-		    struct error *err)
+int session_analyze(struct session *session, const struct session_analysis_options *options,
+		    struct analysis **ret_analysis, struct error *err)
 {
 	_cleanup_(freep) struct event *events = NULL;
 	_cleanup_(freep) char *command = NULL;
@@ -60,7 +60,9 @@ int session_analyze(struct session *session, uint32_t trainer_tid, struct analys
 	    .begin_ns = number(session, SESSION_START_NS),
 	    .end_ns = number(session, SESSION_STOP_NS),
 	    .root_tgid = (uint32_t)number(session, SESSION_ROOT_TGID),
-	    .trainer_tid = trainer_tid ? trainer_tid : (uint32_t)number(session, SESSION_TRAINER_TID),
+	    .trainer_tid =
+		options->trainer_tid ? options->trainer_tid : (uint32_t)number(session, SESSION_TRAINER_TID),
+	    .n_lane_segments_max = options->n_lane_segments_max,
 	    .n_cpus = (uint32_t)number(session, SESSION_CPUS),
 	    .self_cpu_ns = number(session, SESSION_BPF_RUN_NS) + number(session, SESSION_RECORDER_CPU_NS),
 	};

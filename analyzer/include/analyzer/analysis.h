@@ -20,6 +20,7 @@
 
 #include "analyzer/checkpoints.h"
 #include "analyzer/gpu.h"
+#include "analyzer/lanes.h"
 #include "analyzer/page_cache.h"
 #include "analyzer/predictions.h"
 #include "analyzer/profile.h"
@@ -82,12 +83,13 @@ struct analysis_input {
 	uint64_t begin_ns, end_ns;          /* of the recording; 0, 0: of the events */
 	const struct analysis_loss *losses; /* may be NULL */
 	size_t n_losses;
-	uint32_t root_tgid;   /* the job's first process; 0: not known */
-	uint32_t trainer_tid; /* 0: find it */
-	uint32_t n_cpus;      /* that the job may use; 0: not known */
-	uint64_t self_cpu_ns; /* CPU time of the tool: BPF programs and collector */
-	const char *command;  /* as typed, or of the process; NULL: not known */
-	bool attached;        /* the job ran already when the recording began */
+	uint32_t root_tgid;         /* the job's first process; 0: not known */
+	uint32_t trainer_tid;       /* 0: find it */
+	uint32_t n_cpus;            /* that the job may use; 0: not known */
+	uint64_t self_cpu_ns;       /* CPU time of the tool: BPF programs and collector */
+	const char *command;        /* as typed, or of the process; NULL: not known */
+	bool attached;              /* the job ran already when the recording began */
+	size_t n_lane_segments_max; /* 0: no lanes */
 };
 
 struct analysis_step {
@@ -180,6 +182,7 @@ struct analysis {
 	struct gpu_use *gpu;
 	struct checkpoint_report *checkpoints;
 	struct predictions *predictions;
+	struct lanes *lanes; /* NULL also when not asked for */
 	struct analysis_evidence evidence[ANALYSIS_EVIDENCE_MAX];
 	size_t n_evidence;
 	struct analysis_action actions[ANALYSIS_ACTIONS_MAX];

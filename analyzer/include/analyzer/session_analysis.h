@@ -3,12 +3,18 @@
 
 /* A recorded session, analysed: reads all events into memory (64 bytes each) and calls analysis_run(). */
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct analysis;
 struct error;
 struct session;
 
-/* trainer_tid: 0 finds it. Errors: as session_cursor_open(), -ENOMEM. */
-int session_analyze(struct session *session, uint32_t trainer_tid, struct analysis **ret_analysis,
-		    struct error *err);
+struct session_analysis_options {
+	uint32_t trainer_tid;       /* 0: find it */
+	size_t n_lane_segments_max; /* 0: no lanes */
+};
+
+/* Errors: as session_cursor_open(), -ENOMEM. */
+int session_analyze(struct session *session, const struct session_analysis_options *options,
+		    struct analysis **ret_analysis, struct error *err);

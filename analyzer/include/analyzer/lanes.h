@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What each thread that matters did over the window, as segments for drawing: the trainer, the workers, their
+ * hand-off threads and the busiest other threads of the trainer's process. A lane holds one thread, or
+ * several that lived one after the other (workers forked anew each epoch).
+ *
+ * Segments of a lane are sorted and do not overlap; what lies between two is not known. Where the recording
+ * has more segments than asked for, time is cut into cells of `cell_ns`, each of which shows one state, such
+ * that over many cells each state gets its due; but for a few excerpts (the first, a typical and the slowest
+ * steps), which stay exact.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum lane_role {
+	LANE_TRAINER,
+	LANE_WORKER,
+	LANE_HANDOFF, /* of a worker: hands its batches over */
+	LANE_HELPER,  /* another thread of the trainer's process */
+};
+
+/* Values are part of the HTML report's data; the first six are the trainer's alone, and its shares. */
+enum lane_state {
+	LANE_DEVICE,
+	LANE_FETCH_STALL,
+	LANE_PREP_STALL,
+	LANE_CHECKPOINT,
+	LANE_STARVED,
+	LANE_OTHER,
+	LANE_CPU,      /* computing: decoding, transforming, handing over */
+	LANE_FETCH,    /* in calls that read files or sockets, or in page faults on files */
+	LANE_QUEUE,    /* ready to run, without a core */
+	LANE_IDLE,     /* a worker waiting to be given work: it is ahead of the trainer */
+	LANE_BLOCKED,  /* asleep for another reason */
+	LANE_GPU_WAIT, /* the trainer's: part of device */
+	LANE_STATES,
+};
+
+struct lane_segment {
+	uint64_t begin_ns, end_ns;
+	enum lane_state state;
+};
+
+/* A worker prepares one batch; on a lane of role LANE_WORKER. */
+struct lane_batch {
+	uint64_t begin_ns, end_ns;
+};
+
+struct lane {
+	enum lane_role role;
+	char name[32];      /* "trainer", "worker 1", ... or as the thread calls itself: from outside */
+	uint32_t tid, tgid; /* of its first thread */
+	struct lane_segment *segments;
+	struct lane_batch *batches; /* by begin */
+	size_t n_segments, n_batches;
+};
+
+/* A thread made another one runnable, and that ended a data wait of the trainer, directly or by others. */
+struct lane_wake {
+	uint64_t waking_ns, run_ns; /* made runnable; got a core */
+	uint32_t from, to;          /* lanes */
+};
+
+/* The trainer waits for data from begin to end; of it fetch_ns is fetch_stall. */
+struct lane_wait {
+	uint64_t begin_ns, end_ns, fetch_ns;
+};
+
+/* From at_ns on, so many batches are prepared and not taken yet. */
+struct lane_level {
+	uint64_t at_ns;
+	uint32_t n_ready;
+};
+
+struct lanes {
+	uint64_t cell_ns; /* 0: everything is exact */
+	struct lane *items;
+	struct lane_wake *wakes; /* by run_ns */
+	struct lane_wait *waits;
+	struct lane_level *levels; /* by time; NULL without workers */
+	size_t n_items, n_wakes, n_waits, n_levels;
+};
+
+/* "device", "fetch_stall", ..., "idle" */
+const char *lane_state_name(enum lane_state state);
+
+void lanes_free(struct lanes *lanes);

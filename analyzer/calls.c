@@ -21,10 +21,13 @@ enum kind {
 	KIND_RING,
 	KIND_FUTEX,
 	KIND_NAP,
+	KIND_GROUP,
 };
 
 static enum kind kind_of(const struct timeline_call *call)
 {
+	if (call->group)
+		return KIND_GROUP;
 	switch (call->nr) {
 	case SYS_read:
 	case SYS_readv:
@@ -106,6 +109,7 @@ bool call_is_file_read(const struct timeline_call *call)
 						    call->file_type == EVENT_FILE_NONE);
 	case KIND_STAT: return is_file(call) || call->file_type == EVENT_FILE_NONE;
 	case KIND_LIST:
+	case KIND_GROUP:
 	case KIND_RING: return true;
 	case KIND_WRITE:
 	case KIND_CLOSE:
@@ -124,7 +128,7 @@ bool call_is_file_read(const struct timeline_call *call)
 
 bool call_is_socket(const struct timeline_call *call)
 {
-	return call->file_type == EVENT_FILE_SOCK || kind_of(call) == KIND_SOCKET;
+	return (call->file_type == EVENT_FILE_SOCK && !call->group) || kind_of(call) == KIND_SOCKET;
 }
 
 bool call_is_pipe_read(const struct timeline_call *call)
@@ -186,9 +190,16 @@ bool call_is_child_wait(const struct timeline_call *call)
 
 uint64_t call_read_bytes(const struct timeline_call *call)
 {
+	if (call->group)
+		return (uint64_t)call->result;
 	if (kind_of(call) != KIND_READ || !is_file(call) || call->result < 0)
 		return 0;
 	return (uint64_t)call->result;
+}
+
+size_t call_opens(const struct timeline_call *call)
+{
+	return call->group ? call->n_opens : call_is_open_read(call);
 }
 
 const char *call_describe(const struct timeline_call *call)
@@ -212,6 +223,7 @@ const char *call_describe(const struct timeline_call *call)
 	case KIND_RING: return "waiting for io_uring";
 	case KIND_FUTEX: return "waiting for a lock";
 	case KIND_NAP: return "sleeping on purpose";
+	case KIND_GROUP: return "reading files";
 	case KIND_OTHER: return "in another system call";
 	}
 	return "";

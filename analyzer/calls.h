@@ -9,7 +9,7 @@
 #include "timeline.h"
 
 /* Reads data or looks for it: read, pread, open for reading, stat and the like of regular files and
- * folders, io_uring. */
+ * folders, groups of these, io_uring. */
 bool call_is_file_read(const struct timeline_call *call);
 
 /* Sends or receives on a socket, or waits for one. */
@@ -35,7 +35,10 @@ bool call_is_rename(const struct timeline_call *call);
 /* wait4, waitid. */
 bool call_is_child_wait(const struct timeline_call *call);
 
-/* Bytes that a read of a file returned; 0 for other calls. */
+/* Files that the call or the group opened for reading. */
+size_t call_opens(const struct timeline_call *call);
+
+/* Bytes that a read of a file, or a group of calls, returned; 0 for other calls. */
 uint64_t call_read_bytes(const struct timeline_call *call);
 
 /* In words, for people: "reading files", "opening files", ... */

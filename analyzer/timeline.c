@@ -148,6 +148,18 @@ size_t timeline_call_from(const struct timeline_thread *thread, uint64_t at_ns)
 	return low;
 }
 
+uint64_t timeline_call_busy(const struct timeline_call *call, uint64_t begin_ns, uint64_t end_ns)
+{
+	uint64_t from_ns = max_ns(call->begin_ns, begin_ns), to_ns = min_ns(call->end_ns, end_ns);
+	uint64_t span_ns = call->end_ns - call->begin_ns;
+
+	if (from_ns >= to_ns)
+		return 0;
+	if (to_ns - from_ns == span_ns)
+		return call->busy_ns;
+	return (uint64_t)((double)(to_ns - from_ns) * ((double)call->busy_ns / (double)span_ns));
+}
+
 const struct timeline_call *timeline_call_at(const struct timeline_thread *thread, uint64_t at_ns)
 {
 	size_t i = timeline_call_from(thread, at_ns ? at_ns - 1 : 0);

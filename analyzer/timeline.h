@@ -30,14 +30,22 @@ struct timeline_off {
 	uint16_t syscall_nr;
 };
 
+/* One system call, or a group of quick ones on files (EVENT_CALLS). In a group the thread had its CPU from
+ * begin to end, and was in calls for busy_ns of that; the rest it computed. */
 struct timeline_call {
 	uint64_t begin_ns, end_ns;
-	int64_t result;
-	uint64_t inode, argument;
+	uint64_t busy_ns; /* of a single call all of it */
+	int64_t result;   /* group: bytes that reads returned */
+	uint64_t inode;   /* group: of the last call */
+	uint64_t argument;
 	int32_t fd;
 	uint16_t nr;
-	uint16_t flags; /* enum event_flag */
+	uint16_t flags;   /* enum event_flag */
+	uint16_t n_opens; /* group: files opened */
+	uint16_t n_reads; /* group: reads completed */
 	uint8_t file_type;
+	uint8_t source; /* enum event_source */
+	bool group;
 };
 
 struct timeline_mark {
@@ -106,6 +114,9 @@ struct timeline_account timeline_account(const struct timeline_thread *thread, u
 
 /* Index of the first call that ends after at_ns; n_calls: none. */
 size_t timeline_call_from(const struct timeline_thread *thread, uint64_t at_ns);
+
+/* ns of [begin_ns, end_ns) in the call; of a group its share of them. */
+uint64_t timeline_call_busy(const struct timeline_call *call, uint64_t begin_ns, uint64_t end_ns);
 
 /* The call the thread was in at that time (both ends count); NULL: none. */
 const struct timeline_call *timeline_call_at(const struct timeline_thread *thread, uint64_t at_ns);

@@ -31,7 +31,7 @@ static int birth_compare(const void *left, const void *right)
 static bool usable(const struct event *event)
 {
 	return event->tid && event->end_ns >= event->start_ns && event->end_ns < TIME_MAX_NS &&
-	       event->type >= EVENT_SWITCH && event->type <= EVENT_TOTALS;
+	       event->type >= EVENT_SWITCH && event->type <= EVENT_CALLS;
 }
 
 /* Births of forks, and one at time 0 for every tid whose fork was not seen before its first record. */
@@ -114,7 +114,8 @@ static void thread_note(struct timeline_thread *thread, const struct event *even
 		thread->last_ns = event->end_ns;
 	switch ((enum event_type)event->type) {
 	case EVENT_SWITCH: thread->n_offs++; break;
-	case EVENT_SYSCALL: thread->n_calls++; break;
+	case EVENT_SYSCALL:
+	case EVENT_CALLS: thread->n_calls++; break;
 	case EVENT_MARK: thread->n_marks++; break;
 	case EVENT_STEP: thread->n_steps++; break;
 	case EVENT_EXIT: thread->exit_ns = event->end_ns; break;
@@ -190,23 +191,52 @@ static struct timeline_off off_from(const struct event *event)
 	return off;
 }
 
+static struct timeline_call call_from(const struct event *event)
+{
+	return (struct timeline_call){
+	    .begin_ns = event->start_ns,
+	    .end_ns = event->end_ns,
+	    .busy_ns = event->end_ns - event->start_ns,
+	    .result = event->call.result,
+	    .inode = event->call.inode,
+	    .argument = event->call.argument,
+	    .fd = event->call.fd,
+	    .nr = event->call.nr,
+	    .flags = event->flags,
+	    .file_type = event->call.file_type,
+	    .source = event->call.source,
+	};
+}
+
+static struct timeline_call group_from(const struct event *event)
+{
+	struct timeline_call call = {
+	    .begin_ns = event->start_ns,
+	    .end_ns = event->end_ns,
+	    .busy_ns = event->calls.busy_ns,
+	    .result = event->calls.bytes,
+	    .inode = event->calls.inode,
+	    .fd = -1,
+	    .nr = UINT16_MAX,
+	    .flags = event->flags,
+	    .n_opens = event->calls.n_opens,
+	    .n_reads = event->calls.n_reads,
+	    .file_type = event->calls.file_type,
+	    .source = event->calls.source,
+	    .group = true,
+	};
+
+	if (call.busy_ns > call.end_ns - call.begin_ns)
+		call.busy_ns = call.end_ns - call.begin_ns;
+	return call;
+}
+
 static void thread_add(struct timeline_thread *thread, const struct event *event)
 {
 	switch ((enum event_type)event->type) {
 	case EVENT_SWITCH: thread->offs[thread->n_offs++] = off_from(event); break;
-	case EVENT_SYSCALL:
-		thread->calls[thread->n_calls++] = (struct timeline_call){
-		    .begin_ns = event->start_ns,
-		    .end_ns = event->end_ns,
-		    .result = event->call.result,
-		    .inode = event->call.inode,
-		    .argument = event->call.argument,
-		    .fd = event->call.fd,
-		    .nr = event->call.nr,
-		    .flags = event->flags,
-		    .file_type = event->call.file_type,
-		};
-		break;
+	case EVENT_SYSCALL: thread->calls[thread->n_calls++] = call_from(event); break;
+	case EVENT_CALLS: thread->calls[thread->n_calls++] = group_from(event); break;
 	case EVENT_MARK:
 		thread->marks[thread->n_marks++] = (struct timeline_mark){
 		    .at_ns = event->end_ns, .value = event->mark.value, .kind = event->mark.kind};
@@ -286,6 +316,8 @@ static size_t thread_disentangle(struct timeline_thread *thread)
 		}
 		if (call.begin_ns > call.end_ns)
 			continue;
+		if (call.busy_ns > call.end_ns - call.begin_ns)
+			call.busy_ns = call.end_ns - call.begin_ns;
 		free_ns = call.end_ns;
 		thread->calls[n++] = call;
 	}

@@ -14,12 +14,20 @@
 #define OUTLIER_FACTOR 8
 #define OUTLIER_MIN_NS UINT64_C(5000000)
 
-/* A file call or page fault of the trainer that may be the reading of a sample. */
+/* A file call, a group of them or a page fault of the trainer that may be the reading of samples. */
 struct touch {
 	uint64_t begin_ns, end_ns;
-	uint64_t gap_ns;   /* CPU time since the touch before it, where that was in the same step */
-	size_t step;       /* number of backward passes before it */
-	bool opens, first; /* of its step */
+	uint64_t busy_ns; /* in calls */
+	uint64_t gap_ns;  /* CPU time since the touch before it, where that was in the same step */
+	size_t step;      /* number of backward passes before it */
+	size_t n_opens;
+	bool first; /* of its step */
+};
+
+/* CPU time between two samples, as often as it was seen. */
+struct gap {
+	uint64_t ns;
+	size_t n;
 };
 
 struct touches {
@@ -41,11 +49,27 @@ static int touch_compare(const void *left, const void *right)
 	return a->begin_ns < b->begin_ns ? -1 : a->begin_ns > b->begin_ns;
 }
 
-static int time_compare(const void *left, const void *right)
+static int gap_compare(const void *left, const void *right)
 {
-	const uint64_t *a = left, *b = right;
+	const struct gap *a = left, *b = right;
 
-	return *a < *b ? -1 : *a > *b;
+	return a->ns < b->ns ? -1 : a->ns > b->ns;
+}
+
+static uint64_t gaps_median(struct gap *gaps, size_t n_gaps)
+{
+	size_t n = 0, half;
+
+	qsort(gaps, n_gaps, sizeof(*gaps), gap_compare);
+	for (size_t i = 0; i < n_gaps; i++)
+		n += gaps[i].n;
+	half = n / 2;
+	for (size_t i = 0; i < n_gaps; i++) {
+		if (half < gaps[i].n)
+			return gaps[i].ns;
+		half -= gaps[i].n;
+	}
+	return 0;
 }
 
 static int touches_collect(const struct timeline_thread *trainer, const struct interval_list *checkpoints,
@@ -64,14 +88,16 @@ static int touches_collect(const struct timeline_thread *trainer, const struct i
 		    !(call->flags & EVENT_FLAG_CLIPPED))
 			touches->items[touches->n++] = (struct touch){.begin_ns = call->begin_ns,
 								      .end_ns = call->end_ns,
-								      .opens = call_is_open_read(call)};
+								      .busy_ns = call->busy_ns,
+								      .n_opens = call_opens(call)};
 	}
 	for (size_t i = 0; i < trainer->n_offs; i++) {
 		const struct timeline_off *off = &trainer->offs[i];
 
 		if (off->flags & EVENT_FLAG_MAJOR_FAULT)
-			touches->items[touches->n++] =
-			    (struct touch){.begin_ns = off->begin_ns, .end_ns = off->end_ns};
+			touches->items[touches->n++] = (struct touch){.begin_ns = off->begin_ns,
+								      .end_ns = off->end_ns,
+								      .busy_ns = off->end_ns - off->begin_ns};
 	}
 	qsort(touches->items, touches->n, sizeof(*touches->items), touch_compare);
 	for (size_t i = 0; i < touches->n; i++) {
@@ -88,32 +114,38 @@ static int touches_collect(const struct timeline_thread *trainer, const struct i
 	return 0;
 }
 
+static size_t touch_samples(const struct touches *touches, size_t i)
+{
+	return touches->by_open ? touches->items[i].n_opens : 1;
+}
+
 /* How samples begin and how long one computes, from all steps but the first, which is full of imports. */
 static int gaps_measure(struct touches *touches)
 {
-	uint64_t *gaps = calloc(touches->n + 1, sizeof(*gaps));
+	struct gap *gaps = calloc(2 * touches->n + 1, sizeof(*gaps));
 	size_t n_opens = 0, n = 0;
 
 	if (!gaps)
 		return -ENOMEM;
 	for (size_t i = 0; i < touches->n; i++)
-		n_opens += touches->items[i].step && touches->items[i].opens;
+		n_opens += touches->items[i].step ? touches->items[i].n_opens : 0;
 	touches->by_open = n_opens > 0;
 	for (size_t i = 0; i < touches->n; i++) {
 		const struct touch *touch = &touches->items[i];
+		size_t n_samples = touch_samples(touches, i);
 
-		if (touch->step && !touch->first && (touch->opens || !touches->by_open))
-			gaps[n++] = touch->gap_ns;
+		if (!touch->step || !n_samples)
+			continue;
+		if (!touch->first)
+			gaps[n++] = (struct gap){touch->gap_ns, 1};
+		/* A group of calls does not say when each was, only how long was between them in all. */
+		if (n_samples > 1)
+			gaps[n++] = (struct gap){
+			    (touch->end_ns - touch->begin_ns - touch->busy_ns) / n_samples, n_samples - 1};
 	}
-	qsort(gaps, n, sizeof(*gaps), time_compare);
-	touches->gap_ns = n ? gaps[n / 2] : 0;
+	touches->gap_ns = gaps_median(gaps, n);
 	free(gaps);
 	return 0;
-}
-
-static bool starts_sample(const struct touches *touches, size_t i)
-{
-	return touches->items[i].opens || !touches->by_open;
 }
 
 static size_t n_samples(const struct touches *touches, size_t begin, size_t end)
@@ -121,7 +153,7 @@ static size_t n_samples(const struct touches *touches, size_t begin, size_t end)
 	size_t n = 0;
 
 	for (size_t i = begin; i < end; i++)
-		n += starts_sample(touches, i);
+		n += touch_samples(touches, i);
 	return n;
 }
 
@@ -142,9 +174,10 @@ static int batch_add(const struct timeline_thread *trainer, const struct touches
 		limit_ns = touches->items[end].begin_ns;
 	wait.end_ns = end_ns < limit_ns ? end_ns : limit_ns;
 	wait.ready_ns = wait.end_ns;
+	/* The computing in a group is put behind its calls: what counts is how much of each there is. */
 	for (size_t i = begin; i < end; i++)
 		if (interval_list_add(&waits->file_calls, touches->items[i].begin_ns,
-				      touches->items[i].end_ns) < 0)
+				      touches->items[i].begin_ns + touches->items[i].busy_ns) < 0)
 			return -ENOMEM;
 	return data_waits_add(waits, wait);
 }
@@ -184,9 +217,11 @@ static size_t first_batch_begin(const struct touches *touches, size_t begin, siz
 {
 	size_t n = 0;
 
-	for (size_t i = end; i > begin; i--)
-		if (starts_sample(touches, i - 1) && ++n == n_batch)
+	for (size_t i = end; i > begin; i--) {
+		n += touch_samples(touches, i - 1);
+		if (n_batch && n >= n_batch)
 			return i - 1;
+	}
 	return begin;
 }
 

@@ -72,13 +72,11 @@ uint64_t walk_fetch_calls(const struct timeline_thread *thread, enum role role, 
 
 	for (size_t i = timeline_call_from(thread, begin_ns); i < thread->n_calls; i++) {
 		const struct timeline_call *call = &thread->calls[i];
-		uint64_t from_ns = call->begin_ns > begin_ns ? call->begin_ns : begin_ns;
-		uint64_t to_ns = call->end_ns < end_ns ? call->end_ns : end_ns;
 
 		if (call->begin_ns >= end_ns)
 			break;
-		if (from_ns < to_ns && call_fetches(call, role))
-			sum_ns += to_ns - from_ns;
+		if (call_fetches(call, role))
+			sum_ns += timeline_call_busy(call, begin_ns, end_ns);
 	}
 	return sum_ns;
 }

@@ -6,8 +6,9 @@
  * machine, so the number is looked at before anything else, on both sides.
  */
 
-#include "recorder.h"
+#include "groups.h"
 #include "lifecycle.h"
+#include "recorder.h"
 #include "syscalls_x86_64.h"
 
 /* A look-up that did not sleep says nothing, and there are as many of them as of reads. */
@@ -30,8 +31,6 @@ static __always_inline void call_poll(struct task_struct *task, struct member *m
 	struct pollfd_user first = {.fd = -1};
 
 	member->argument = regs->si;
-	member->inode = 0;
-	member->file_type = EVENT_FILE_NONE;
 	if (regs->si && bpf_probe_read_user(&first, sizeof(first), (void *)regs->di))
 		first.fd = -1;
 	member->fd = first.fd;
@@ -42,8 +41,7 @@ static __always_inline void call_poll(struct task_struct *task, struct member *m
 static __always_inline bool call_begin(struct task_struct *task, struct member *member, struct pt_regs *regs,
 				       uint32_t kind, bool fast)
 {
-	member->inode = 0;
-	member->file_type = EVENT_FILE_NONE;
+	member_no_file(member);
 	member->argument = 0;
 	member->fd = -1;
 	switch (kind) {
@@ -51,6 +49,7 @@ static __always_inline bool call_begin(struct task_struct *task, struct member *
 		member->argument = regs->dx;
 		/* fall through */
 	case CALL_CLOSE:
+	case CALL_SYNC:
 		member->fd = regs->di;
 		member_file(task, member, member->fd, fast);
 		break;
@@ -100,6 +99,7 @@ static __always_inline int call_enter(struct pt_regs *regs, long nr, bool fast)
 		return 0;
 	member->nr = nr;
 	member->clipped = 0;
+	member->switched = 0;
 	member->call_ns = call_begin(task, member, regs, kind, fast) ? bpf_ktime_get_ns() : 0;
 	return 0;
 }
@@ -127,13 +127,55 @@ static __always_inline bool call_resume(struct task_struct *task, struct member 
 	return call_begin(task, member, regs, call_kinds[nr & (WATCHED_NUMBERS - 1)], false);
 }
 
-SEC("?tp_btf/sys_exit")
-int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
+static __always_inline void call_record(struct task_struct *task, struct member *member, long nr, long result,
+					uint16_t flags, uint64_t now_ns)
+{
+	struct event *event;
+
+	group_close(task, member);
+	event = record_begin(&data_ring, EVENT_SYSCALL, task);
+	if (!event)
+		return;
+	event->start_ns = member->call_ns;
+	event->end_ns = now_ns;
+	event->flags = flags;
+	event->call.result = result;
+	event->call.inode = member->inode;
+	event->call.argument = member->argument;
+	event->call.fd = member->fd;
+	event->call.nr = nr;
+	event->call.file_type = member->file_type;
+	event->call.source = member->source;
+	record_submit(event);
+}
+
+static __always_inline void call_end(struct task_struct *task, struct member *member, struct pt_regs *regs,
+				     uint32_t kind, long result, uint16_t flags, bool fast)
+{
+	uint64_t now_ns = bpf_ktime_get_ns();
+	uint64_t took_ns = now_ns - member->call_ns;
+	long nr = member->nr;
+
+	if (kind == CALL_STAT && took_ns < CALL_STAT_MIN_NS) {
+		group_extend(member, now_ns);
+		return;
+	}
+	if ((kind == CALL_OPEN || kind == CALL_OPENAT) && result >= 0)
+		member_file(task, member, result, fast);
+	if (took_ns < GROUP_CALL_MAX_NS && !flags && group_takes(member, kind, result)) {
+		group_add(task, member, kind, nr, result, now_ns);
+		return;
+	}
+	if (kind == CALL_MMAP && (regs->dx & PROT_EXEC) && result > 0)
+		record_library(task, member->fd);
+	call_record(task, member, nr, result, flags, now_ns);
+}
+
+static __always_inline int call_exit(struct pt_regs *regs, long result, bool fast)
 {
 	unsigned long nr = regs->orig_ax;
 	struct task_struct *task;
 	struct member *member;
-	struct event *event;
 	uint32_t kind;
 	uint16_t flags = 0;
 
@@ -154,28 +196,19 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
 	}
 	if (!member->call_ns)
 		return 0;
-	if (kind == CALL_STAT && bpf_ktime_get_ns() - member->call_ns < CALL_STAT_MIN_NS) {
-		member->call_ns = 0;
-		return 0;
-	}
-	if ((kind == CALL_OPEN || kind == CALL_OPENAT) && result >= 0)
-		member_file_probe(task, member, result);
-	if (kind == CALL_MMAP && (regs->dx & PROT_EXEC) && result > 0)
-		record_library(task, member->fd);
-	event = record_begin(&data_ring, EVENT_SYSCALL, task);
-	if (event) {
-		event->start_ns = member->call_ns;
-		event->end_ns = bpf_ktime_get_ns();
-		event->flags = flags;
-		event->call.result = result;
-		event->call.inode = member->inode;
-		event->call.argument = member->argument;
-		event->call.fd = member->fd;
-		event->call.nr = nr;
-		event->call.file_type = member->file_type;
-		event->call.reserved = 0;
-		record_submit(event);
-	}
+	call_end(task, member, regs, kind, result, flags, fast);
 	member->call_ns = 0;
 	return 0;
+}
+
+SEC("?tp_btf/sys_exit")
+int BPF_PROG(sys_exit, struct pt_regs *regs, long result)
+{
+	return call_exit(regs, result, true);
+}
+
+SEC("?tp_btf/sys_exit")
+int BPF_PROG(sys_exit_probe, struct pt_regs *regs, long result)
+{
+	return call_exit(regs, result, false);
 }

@@ -15,6 +15,7 @@ struct sched_entity {
 
 struct super_block {
 	uint32_t s_dev;
+	unsigned long s_magic;
 };
 
 struct inode {
@@ -35,7 +36,22 @@ struct path {
 	struct dentry *dentry;
 };
 
+struct sock_common {
+	uint16_t skc_family;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+};
+
+struct socket {
+	struct sock *sk;
+};
+
 struct file {
+	uint32_t f_mode;
+	uint32_t f_flags;
+	void *private_data; /* of a socket: struct socket */
 	struct inode *f_inode;
 	struct path f_path;
 };

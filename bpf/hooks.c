@@ -102,13 +102,15 @@ static struct bpf_program *program_of(struct bpf_object *object, const char *nam
 	return program && bpf_program__autoload(program) ? program : NULL;
 }
 
-/* sys_enter has a fast variant for kernels that can cast pointers. */
+/* Hooks of system calls have a fast variant for kernels that can cast pointers. */
 static void select_variant(struct bpf_object *object, const struct btf *btf)
 {
 	bool can_cast = btf__find_by_name_kind(btf, "bpf_rdonly_cast", BTF_KIND_FUNC) > 0;
 
 	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "sys_enter"), can_cast);
 	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "sys_enter_probe"), !can_cast);
+	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "sys_exit"), can_cast);
+	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "sys_exit_probe"), !can_cast);
 }
 
 /* Marks the programs that this kernel can run for loading. */

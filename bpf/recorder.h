@@ -19,6 +19,25 @@
 #define NO_CALL     0xffff
 #define EVENT_TYPES 32 /* more than the highest enum event_type */
 
+/* Quick calls on files that wait to become one record. */
+struct call_group {
+	uint64_t start_ns, end_ns;
+	/* of the last call; with n_calls 1 these make a record of their own */
+	int64_t result;
+	uint64_t inode;
+	uint64_t argument;
+	int32_t fd;
+	uint16_t nr;
+	uint8_t file_type;
+	uint8_t source;
+	uint32_t bytes;
+	uint32_t busy_ns;
+	uint16_t n_calls; /* 0: no group */
+	uint16_t n_reads;
+	uint16_t n_opens;
+	uint16_t reserved;
+};
+
 /* A thread of the job. That the storage exists is what membership means: it is inherited at task_newtask,
  * survives exec and dies with the thread, so a reused PID is never mistaken for its predecessor. */
 struct member {
@@ -42,7 +61,13 @@ struct member {
 	uint64_t argument;
 	int32_t fd;
 	uint16_t nr;
-	uint16_t clipped; /* it was there before the recording, and no call of it was seen yet */
+	uint16_t clipped;    /* it was there before the recording, and no call of it was seen yet */
+	uint32_t file_mode;  /* FMODE_WRITE and so on */
+	uint32_t file_flags; /* O_DIRECT and so on */
+	uint8_t source;
+	uint8_t switched; /* it left the CPU since sys_enter */
+	uint16_t reserved;
+	struct call_group group;
 };
 
 struct {
@@ -150,56 +175,4 @@ static __always_inline struct file *file_of_fd(struct task_struct *task, int32_t
 	slots = table->fd;
 	bpf_probe_read_kernel(&file, sizeof(file), slots + fd);
 	return file;
-}
-
-/* Makes plain typed loads possible where a pointer came out of an array. Since Linux 6.2. */
-extern void *bpf_rdonly_cast(const void *object, uint32_t btf_id) __ksym __weak;
-
-#define typed(pointer, type) ((struct type *)bpf_rdonly_cast(pointer, bpf_core_type_id_kernel(struct type)))
-
-/* As file_of_fd and three reads, at a third of the price: each probe read is a call of tens of ns. */
-static __always_inline void member_file_fast(struct task_struct *task, struct member *member, int32_t fd)
-{
-	struct files_struct *files = task->files;
-	struct fdtable *table;
-	struct inode *inode;
-	struct file *file;
-
-	member->inode = 0;
-	member->file_type = EVENT_FILE_NONE;
-	if (fd < 0 || !files)
-		return;
-	table = files->fdt;
-	if (!table || (uint32_t)fd >= table->max_fds)
-		return;
-	/* hlist_head stands for "a pointer": struct file * has no type of its own to cast to. */
-	file = (struct file *)typed(table->fd + fd, hlist_head)->first;
-	if (!file)
-		return;
-	inode = typed(file, file)->f_inode;
-	member->inode = inode->i_ino;
-	member->file_type = inode->i_mode >> 12;
-}
-
-static __always_inline void member_file_probe(struct task_struct *task, struct member *member, int32_t fd)
-{
-	struct file *file = file_of_fd(task, fd);
-	struct inode *inode;
-
-	member->inode = 0;
-	member->file_type = EVENT_FILE_NONE;
-	if (!file)
-		return;
-	inode = BPF_CORE_READ(file, f_inode);
-	member->inode = BPF_CORE_READ(inode, i_ino);
-	member->file_type = BPF_CORE_READ(inode, i_mode) >> 12;
-}
-
-static __always_inline void member_file(struct task_struct *task, struct member *member, int32_t fd,
-					bool fast)
-{
-	if (fast)
-		member_file_fast(task, member, fd);
-	else
-		member_file_probe(task, member, fd);
 }

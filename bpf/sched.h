@@ -3,6 +3,7 @@
 
 /* When threads run, wait for a CPU, sleep, and who ends the sleep. */
 
+#include "groups.h"
 #include "recorder.h"
 
 /* Ends of every thread's life are taken from its last switch, not from sched_process_exit: only here is the
@@ -37,6 +38,7 @@ static __always_inline void switch_out(struct task_struct *task, struct member *
 {
 	uint16_t flags = 0;
 
+	group_close(task, member);
 	if (state & TASK_GONE) {
 		record_exit(task, member, now_ns);
 		return;
@@ -55,6 +57,7 @@ static __always_inline void switch_out(struct task_struct *task, struct member *
 	member->state = state;
 	member->flags = flags;
 	member->off_ns = now_ns;
+	member->switched = 1;
 }
 
 /* How long a thread was off the CPU, split at the waking; adds it to the totals. The waking that ends a sleep

@@ -10,6 +10,7 @@ enum call_kind {
 	CALL_UNWATCHED = 0,
 	CALL_FD,     /* fd = argument 1, argument = argument 3 (a count) */
 	CALL_CLOSE,  /* fd = argument 1 */
+	CALL_SYNC,   /* fd = argument 1 */
 	CALL_OPEN,   /* argument = flags, argument 2; file: what the returned descriptor names */
 	CALL_OPENAT, /* fd = directory, argument = flags, argument 3; file as CALL_OPEN */
 	CALL_PATH,   /* fd = argument 1 and its file: the directory, or the file itself with an empty path */
@@ -44,8 +45,8 @@ enum call_kind {
 	X(sendmsg, 46, CALL_FD)                                                                              \
 	X(recvmsg, 47, CALL_FD)                                                                              \
 	X(wait4, 61, CALL_PLAIN)                                                                             \
-	X(fsync, 74, CALL_CLOSE)                                                                             \
-	X(fdatasync, 75, CALL_CLOSE)                                                                         \
+	X(fsync, 74, CALL_SYNC)                                                                              \
+	X(fdatasync, 75, CALL_SYNC)                                                                          \
 	X(rename, 82, CALL_PLAIN)                                                                            \
 	X(futex, 202, CALL_FUTEX)                                                                            \
 	X(getdents64, 217, CALL_FD)                                                                          \

@@ -7,6 +7,7 @@
  * iterator's own file, so these are never lost.
  */
 
+#include "groups.h"
 #include "recorder.h"
 #include "lifecycle.h"
 #include "sched.h"
@@ -111,6 +112,17 @@ static __always_inline void close_call(struct bpf_iter__task *ctx, struct task_s
 	event.call.fd = member->fd;
 	event.call.nr = member->nr;
 	event.call.file_type = member->file_type;
+	event.call.source = member->source;
+	bpf_seq_write(ctx->meta->seq, &event, sizeof(event));
+}
+
+static __always_inline void write_group(struct bpf_iter__task *ctx, struct task_struct *task,
+					const struct call_group *group, uint64_t now_ns)
+{
+	struct event event;
+
+	event_init(&event, task, group_type(group), now_ns);
+	fill_group(&event, group);
 	bpf_seq_write(ctx->meta->seq, &event, sizeof(event));
 }
 
@@ -131,6 +143,8 @@ int close_tasks(struct bpf_iter__task *ctx)
 	copy = *member;
 	member = &copy;
 	now_ns = bpf_ktime_get_ns();
+	if (member->group.n_calls)
+		write_group(ctx, task, &member->group, now_ns);
 	if (member->call_ns && !member->clipped)
 		close_call(ctx, task, member, now_ns);
 	if (member->off_ns) {

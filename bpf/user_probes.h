@@ -4,16 +4,19 @@
 /* User-space probes. They are attached to a file, so every process that maps it hits them: only threads of
  * the job count. */
 
+#include "groups.h"
 #include "recorder.h"
 
 SEC("?uprobe")
 int engine_execute(struct pt_regs *regs)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
+	struct member *member = member_of(task);
 	struct event *event;
 
-	if (!member_of(task))
+	if (!member)
 		return 0;
+	group_close(task, member);
 	event = record_begin(&life_ring, EVENT_STEP, task);
 	if (!event)
 		return 0;
@@ -28,10 +31,12 @@ SEC("?uprobe")
 int diesel_mark(struct pt_regs *regs)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
+	struct member *member = member_of(task);
 	struct event *event;
 
-	if (!member_of(task))
+	if (!member)
 		return 0;
+	group_close(task, member);
 	event = record_begin(&life_ring, EVENT_MARK, task);
 	if (!event)
 		return 0;

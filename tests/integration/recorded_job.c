@@ -109,6 +109,19 @@ static int run_calls(void)
 	return 0;
 }
 
+/* Calls that are recorded one by one. */
+static int run_writes(void)
+{
+	int fd = open("/dev/null", O_WRONLY);
+
+	for (long i = 0; i < count; i++) {
+		if (write(fd, "", 1) != 1)
+			return 1;
+	}
+	printf("cpu_ns %llu\n", (unsigned long long)thread_cpu_ns());
+	return 0;
+}
+
 static void *burn(void *arg)
 {
 	volatile uint64_t sum = 0;
@@ -185,6 +198,8 @@ int main(int argc, char **argv)
 		return run_faults(path);
 	if (!strcmp(name, "calls"))
 		return run_calls();
+	if (!strcmp(name, "writes"))
+		return run_writes();
 	if (!strcmp(name, "thread"))
 		return run_thread();
 	if (!strcmp(name, "family"))

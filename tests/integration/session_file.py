@@ -4,14 +4,15 @@ import sqlite3
 import struct
 from collections import namedtuple
 
-SWITCH, SYSCALL, STEP, MARK, FORK, EXEC, EXIT, NAME, LIBRARY, ALIVE, TOTALS = range(1, 12)
+SWITCH, SYSCALL, STEP, MARK, FORK, EXEC, EXIT, NAME, LIBRARY, ALIVE, TOTALS, CALLS = range(1, 13)
 PREEMPTED, IOWAIT, IN_SYSCALL, CLIPPED, MAJOR_FAULT = (1 << i for i in range(5))
 WAKER_TASK, WAKER_HARDIRQ, WAKER_SOFTIRQ, WAKER_TIMER, WAKER_NONE = 0, 1, 2, 3, 255
 
 _HEAD = struct.Struct("<QQIIHHI")
 _PAYLOADS = {
     SWITCH: ("waking_ns exec_ns waker_tid state syscall_nr waker_context waker_detail", struct.Struct("<QQIHHBB6x")),
-    SYSCALL: ("result inode argument fd nr file_type", struct.Struct("<qQQiHBx")),
+    SYSCALL: ("result inode argument fd nr file_type source", struct.Struct("<qQQiHBB")),
+    CALLS: ("inode bytes busy_ns n_calls n_reads n_opens file_type source", struct.Struct("<QIIHHHBB8x")),
     MARK: ("value kind", struct.Struct("<Q16xI4x")),
     FORK: ("child_tid child_tgid clone_flags child_start_ns", struct.Struct("<IIQQ8x")),
     EXIT: ("exec_ns queue_ns sleep_ns block_ns", struct.Struct("<QQQQ")),

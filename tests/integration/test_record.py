@@ -162,16 +162,39 @@ class KnownJobs(Recording):
                 self.assertLessEqual(a.end_ns, b.start_ns)
                 self.assertLessEqual(a.exec_ns, b.exec_ns)
 
+    def test_quick_calls_become_groups(self):
+        n = 50000
+        session = self.record(JOB, "calls", n)
+        root = session.number("root_tgid")
+        inode = os.stat(JOB).st_ino
+        groups = [e for e in session.of(s.CALLS, root) if e.inode == inode]
+        single = [e for e in session.of(s.SYSCALL, root) if e.nr == 17 and e.inode == inode]
+        self.assertLess(len(groups) + len(single), n / 50)
+        # A group can hold calls on other files too, those of the dynamic linker at most.
+        n_reads = sum(e.n_reads for e in groups) + len(single)
+        self.assertTrue(n <= n_reads <= n + 20, n_reads)
+        self.assertGreaterEqual(sum(e.bytes for e in groups) + sum(e.result for e in single), 64 * n)
+        stretches = session.of(s.SWITCH, root)
+        for e in groups:
+            self.assertLessEqual(e.busy_ns, e.end_ns - e.start_ns)
+            self.assertGreaterEqual(e.n_calls, 2)
+            self.assertEqual((e.file_type, e.source), (8, 1))
+            for stretch in stretches:
+                self.assertTrue(stretch.end_ns <= e.start_ns or stretch.start_ns >= e.end_ns, "no switch within")
+        calls = sorted(groups + session.of(s.SYSCALL, root), key=lambda e: e.start_ns)
+        for a, b in zip(calls, calls[1:]):
+            self.assertLessEqual(a.end_ns, b.start_ns)
+
     def test_full_ring_loses_records_but_no_totals(self):
         n = 200000
-        session = self.record(JOB, "calls", n, options=["--ring", "4k"])
+        session = self.record(JOB, "writes", n, options=["--ring", "4k"])
         root = session.number("root_tgid")
-        reads = [e for e in session.of(s.SYSCALL) if e.nr == 17]
+        writes = [e for e in session.of(s.SYSCALL) if e.nr == 1]
         lost = session.number("lost_type_%d" % s.SYSCALL)
         self.assertGreater(lost, 0)
-        self.assertLess(len(reads), n)
-        self.assertGreaterEqual(len(reads) + lost, n)
-        self.assertLess(len(reads) + lost, n + 1000)
+        self.assertLess(len(writes), n)
+        self.assertGreaterEqual(len(writes) + lost, n)
+        self.assertLess(len(writes) + lost, n + 1000)
         self.assertEqual(session.number("lost_events"),
                          sum(int(v) for k, v in session.info.items() if k.startswith("lost_type_")))
         (end,) = session.of(s.EXIT, root)

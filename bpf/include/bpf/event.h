@@ -33,6 +33,7 @@ enum event_type {
 	EVENT_LIBRARY = 9, /* libtorch*, libdiesel*, libcuda* was mapped executable: worth a probe */
 	EVENT_ALIVE = 10,  /* at attach, for every thread that is there already; payload as EVENT_NAME */
 	EVENT_TOTALS = 11, /* at the end, for every thread still alive; payload as EVENT_EXIT */
+	EVENT_CALLS = 12,  /* quick calls on files read, one after the other: see struct event's calls */
 };
 
 /* How a sleep ended: what `current` was when the thread was made runnable. */
@@ -62,6 +63,16 @@ enum event_file_type {
 	EVENT_FILE_REG = 8,
 	EVENT_FILE_LNK = 10,
 	EVENT_FILE_SOCK = 12,
+};
+
+/* Where a file's or socket's bytes come from: its file system or address family. */
+enum event_source {
+	SOURCE_UNKNOWN = 0,
+	SOURCE_STORAGE = 1, /* a file system on a local disk */
+	SOURCE_MEMORY = 2,  /* tmpfs, shared memory, proc, sys: nothing is fetched */
+	SOURCE_FUSE = 3,    /* another process on this machine serves it */
+	SOURCE_NETWORK = 4, /* NFS, SMB, Ceph, Lustre, 9p, ...; sockets of IPv4 and IPv6 */
+	SOURCE_LOCAL = 5,   /* sockets within this machine */
 };
 
 /* Values of EVENT_MARK's kind; client/diesel.h documents when libdiesel makes each. */
@@ -103,8 +114,26 @@ struct event {
 			int32_t fd;        /* poll of one fd: that fd; open: the directory fd */
 			uint16_t nr;
 			uint8_t file_type; /* enum event_file_type */
-			uint8_t reserved;
+			uint8_t source;    /* enum event_source */
 		} call;
+		/*
+		 * From the begin of the first call to the end of the last. The thread had its CPU all the
+		 * time: no call in here slept, none took long, and between two it computed for a tenth of a
+		 * ms at most. busy_ns is the time in the calls, the rest of the stretch is the thread's own.
+		 * Only reads, opens, look-ups and closes of files that cannot be written through that
+		 * descriptor.
+		 */
+		struct {
+			uint64_t inode; /* of the last call's file */
+			uint32_t bytes; /* that reads returned */
+			uint32_t busy_ns;
+			uint16_t n_calls; /* 2 or more */
+			uint16_t n_reads; /* completed */
+			uint16_t n_opens; /* that succeeded */
+			uint8_t file_type;
+			uint8_t source; /* of the last call's file */
+			uint64_t reserved;
+		} calls;
 		struct {
 			uint64_t value;
 			uint64_t reserved[2];

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#pragma once
+
+/*
+ * Call groups: quick calls on files, one after the other, become one record. A loader of small files makes
+ * 100,000 and more a second; a record each would cost more than the calls.
+ *
+ * A group holds only time in which the thread had a CPU: whatever makes it leave closes the group first, and
+ * so does any other watched call, a step and a mark. The record then comes before the one of what closed it.
+ */
+
+#include "recorder.h"
+#include "files.h"
+#include "syscalls_x86_64.h"
+
+#define GROUP_CALL_MAX_NS 200000  /* a longer call is worth a record of its own */
+#define GROUP_GAP_MAX_NS  100000  /* computing between two calls; decoding a sample takes longer */
+#define GROUP_SPAN_MAX_NS 4000000 /* a long scan still shows as it goes */
+#define GROUP_CALLS_MAX   4096
+
+static __always_inline void fill_group(struct event *event, const struct call_group *group)
+{
+	event->start_ns = group->start_ns;
+	event->end_ns = group->end_ns;
+	if (group->n_calls == 1) {
+		event->call.result = group->result;
+		event->call.inode = group->inode;
+		event->call.argument = group->argument;
+		event->call.fd = group->fd;
+		event->call.nr = group->nr;
+		event->call.file_type = group->file_type;
+		event->call.source = group->source;
+		return;
+	}
+	event->calls.inode = group->inode;
+	event->calls.bytes = group->bytes;
+	event->calls.busy_ns = group->busy_ns;
+	event->calls.n_calls = group->n_calls;
+	event->calls.n_reads = group->n_reads;
+	event->calls.n_opens = group->n_opens;
+	event->calls.file_type = group->file_type;
+	event->calls.source = group->source;
+	event->calls.reserved = 0;
+}
+
+static __always_inline uint32_t group_type(const struct call_group *group)
+{
+	return group->n_calls == 1 ? EVENT_SYSCALL : EVENT_CALLS;
+}
+
+static __always_inline void group_close(struct task_struct *task, struct member *member)
+{
+	struct call_group *group = &member->group;
+	struct event *event;
+
+	if (!group->n_calls)
+		return;
+	event = record_begin(&data_ring, group_type(group), task);
+	if (event) {
+		fill_group(event, group);
+		record_submit(event);
+	}
+	group->n_calls = 0;
+}
+
+/* May the call that is about to end be part of a group? */
+static __always_inline bool group_takes(const struct member *member, uint32_t kind, int64_t result)
+{
+	if (member->switched || member->file_mode & FMODE_WRITE)
+		return false;
+	switch (kind) {
+	case CALL_OPEN:
+	case CALL_OPENAT:
+		if (member->argument & 3)
+			return false;
+		return result < 0 || member->file_type == EVENT_FILE_REG ||
+		       member->file_type == EVENT_FILE_DIR;
+	case CALL_FD:
+	case CALL_CLOSE: return member->file_type == EVENT_FILE_REG || member->file_type == EVENT_FILE_DIR;
+	}
+	return false;
+}
+
+static __always_inline bool group_goes_on(const struct call_group *group, uint64_t start_ns, uint64_t now_ns)
+{
+	return group->n_calls && start_ns - group->end_ns < GROUP_GAP_MAX_NS &&
+	       now_ns - group->start_ns < GROUP_SPAN_MAX_NS && group->n_calls < GROUP_CALLS_MAX;
+}
+
+static __always_inline void group_add(struct task_struct *task, struct member *member, uint32_t kind,
+				      uint16_t nr, int64_t result, uint64_t now_ns)
+{
+	struct call_group *group = &member->group;
+
+	if (!group_goes_on(group, member->call_ns, now_ns)) {
+		group_close(task, member);
+		group->start_ns = member->call_ns;
+		group->bytes = group->busy_ns = 0;
+		group->n_reads = group->n_opens = 0;
+	}
+	group->n_calls++;
+	group->end_ns = now_ns;
+	group->busy_ns += now_ns - member->call_ns;
+	group->result = result;
+	group->inode = member->inode;
+	group->argument = member->argument;
+	group->fd = member->fd;
+	group->nr = nr;
+	group->file_type = member->file_type;
+	group->source = member->source;
+	if (result < 0)
+		return;
+	if (kind == CALL_FD) {
+		group->bytes += result;
+		group->n_reads++;
+	} else if (kind != CALL_CLOSE) {
+		group->n_opens++;
+	}
+}
+
+/* A quick look-up: part of a group that there is, else nothing to record. */
+static __always_inline void group_extend(struct member *member, uint64_t now_ns)
+{
+	struct call_group *group = &member->group;
+
+	/* A group of one is written as that call. */
+	if (group->n_calls < 2 || !group_goes_on(group, member->call_ns, now_ns))
+		return;
+	group->n_calls++;
+	group->end_ns = now_ns;
+	group->busy_ns += now_ns - member->call_ns;
+}

@@ -63,7 +63,7 @@ __attribute__((format(printf, 4, 5))) static void action_add(struct analysis *an
  * these wait for one that a neighbour had. */
 static double idle_cores(const struct analysis *analysis)
 {
-	double wall = (double)(analysis->window_end_ns - analysis->window_begin_ns);
+	double wall = (double)analysis->observed_ns;
 	double busy = (double)analysis->workers.cpu_ns + (double)analysis->workers.queue_ns +
 		      (double)analysis->share_ns[SHARE_DEVICE] +
 		      (double)analysis->share_ns[SHARE_CPU_STARVED];

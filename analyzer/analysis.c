@@ -45,6 +45,7 @@ static int fill(struct run *run)
 	analysis->window_end_ns = run->m.window.end_ns;
 	analysis->steps = steal_pointer(run->m.window.steps);
 	analysis->n_steps = run->m.window.n_steps;
+	analysis->observed_ns = run->m.window.observed_ns;
 	if (analysis->window_begin_ns > trainer->first_ns)
 		analysis->startup_ns = analysis->window_begin_ns - trainer->first_ns;
 	if (analysis->window_end_ns < trainer->last_ns)
@@ -89,7 +90,7 @@ static void judge(struct run *run)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "only %zu whole step%s seen, at least %d are needed", analysis->n_steps,
 			 analysis->n_steps == 1 ? " was" : "s were", ANALYSIS_STEPS_MIN);
-	else if (analysis->window_end_ns <= analysis->window_begin_ns)
+	else if (!analysis->observed_ns)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "all steps happened at the same time: the recording is damaged");
 	if (analysis->insufficient[0]) {
@@ -164,7 +165,7 @@ void analysis_free(struct analysis *analysis)
 
 double analysis_share_ratio(const struct analysis *analysis, enum analysis_share share)
 {
-	uint64_t wall_ns = analysis->window_end_ns - analysis->window_begin_ns;
+	uint64_t wall_ns = analysis->observed_ns;
 
 	return wall_ns ? (double)analysis->share_ns[share] / (double)wall_ns : 0;
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "dump.h"
 #include "lib/error.h"
 #include "lib/log.h"
 #include "lib/units.h"
@@ -70,6 +71,7 @@ static int record(const struct options *options, const char *output, struct reco
 						.trainer_tid = options->trainer_tid,
 						.duration_ns = options->duration_ns,
 						.ring_bytes = options->ring_bytes,
+						.detail_bytes_per_minute = options->detail_bytes_per_minute,
 						.btf_path = options->btf_path,
 						.command_signals = &before},
 		       result, &err);
@@ -155,6 +157,21 @@ static int run_plain(const struct options *options)
 	return r ? EXIT_FAILED : reported;
 }
 
+static int dump(const char *session)
+{
+	struct error err = ERROR_INIT;
+
+	if (isatty(STDOUT_FILENO)) {
+		log_error("raw records are not for a terminal; redirect them to a file or a program");
+		return EXIT_USAGE;
+	}
+	if (dump_session(session, stdout, &err)) {
+		log_error("%s", err.text);
+		return EXIT_FAILED;
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct options options;
@@ -170,8 +187,10 @@ int main(int argc, char **argv)
 	switch (options.verb) {
 	case VERB_CHECK: return check_run(options.btf_path, options.json, stdout);
 	case VERB_RECORD: return run_record(&options);
-	case VERB_REPORT: return report(options.session, &options, stdout);
+	case VERB_REPORT: return report(options.sessions[0], &options, stdout);
 	case VERB_RUN: return run_plain(&options);
+	case VERB_DUMP: return dump(options.sessions[0]);
+	case VERB_COUNT: break;
 	}
 	return EXIT_FAILED;
 }

@@ -77,9 +77,11 @@ int measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t traine
 		r = checkpoints_collect(m);
 	if (r == 0)
 		r = data_waits_find(timeline, &m->roles, &m->checkpoints, &m->waits);
+	data_waits_leave_gaps(&m->waits, &timeline->gaps);
 	if (r == 0)
 		r = window_find(m->times, m->n_times, &m->waits, &m->checkpoints, m->roles.trainer,
 				&m->window);
+	window_leave_gaps(&m->window, &timeline->gaps);
 	if (r == 0)
 		r = split_waits(timeline, &m->roles, &m->waits, &m->window, &m->split);
 	return r < 0 ? r : shares_find(m);

@@ -7,6 +7,7 @@
 
 #include "lib/log.h"
 #include "lib/units.h"
+#include "record.h"
 
 static const char usage_text[] =
     "Usage: diesel-analyze [-o SESSION] [-d TIME] (-- COMMAND [ARG ...] | -p PID[,PID ...] |\n"
@@ -15,6 +16,7 @@ static const char usage_text[] =
     "           --cgroup PATH)\n"
     "       diesel-analyze report SESSION [--format text|json] [-o FILE]\n"
     "       diesel-analyze check [--json]\n"
+    "       diesel-analyze dump SESSION\n"
     "\n"
     "Shows where a training job waits: for storage, for preprocessing, for checkpoints or for a core.\n"
     "The job is not changed and needs no preparation.\n"
@@ -23,6 +25,7 @@ static const char usage_text[] =
     "  record     run COMMAND, or watch process PID and its descendants, and write a session file\n"
     "  report     say what a session file shows\n"
     "  check      say what this kernel lets us measure, and what to do about the rest\n"
+    "  dump       write a session's events as raw records of 64 bytes (bpf/event.h)\n"
     "\n"
     "  -o FILE        session to write (record: diesel.db; an older one becomes diesel.db.old),\n"
     "                 or file for the report (standard output)\n"
@@ -33,7 +36,8 @@ static const char usage_text[] =
     "  --trainer TID  the thread that trains (found by what it does)\n"
     "  --format F     text or json (by the extension of -o, else text)\n"
     "  --json         check: print JSON\n"
-    "  --ring SIZE    kernel buffer, e.g. 64M (32M)\n"
+    "  --detail SIZE  detail to keep a minute, e.g. 4M, or all (1M): a long recording shows slices\n"
+    "  --ring SIZE    kernel buffer, e.g. 64M (16M)\n"
     "  --btf FILE     kernel type information (/sys/kernel/btf/vmlinux)\n"
     "  -v             tell more, on standard error\n"
     "  --help, --version\n"
@@ -46,6 +50,7 @@ enum long_option {
 	OPTION_FORMAT,
 	OPTION_JSON,
 	OPTION_RING,
+	OPTION_DETAIL,
 	OPTION_BTF,
 	OPTION_CGROUP,
 	OPTION_NO_CHILDREN,
@@ -111,6 +116,12 @@ static int set_option(struct options *options, int option, const char *text)
 		if (units_parse_bytes(text, &options->ring_bytes) || !options->ring_bytes)
 			return usage_error("--ring %s: not a size like 64M", text);
 		return 0;
+	case OPTION_DETAIL:
+		options->detail_bytes_per_minute = 0;
+		if (strcmp(text, "all") && (units_parse_bytes(text, &options->detail_bytes_per_minute) ||
+					    !options->detail_bytes_per_minute))
+			return usage_error("--detail %s: neither a size like 4M nor all", text);
+		return 0;
 	case OPTION_FORMAT: options->format = text; return 0;
 	case OPTION_JSON: options->json = true; return 0;
 	case OPTION_BTF: options->btf_path = text; return 0;
@@ -125,18 +136,25 @@ static int set_option(struct options *options, int option, const char *text)
 	return usage_error("unknown option");
 }
 
-/* A word among the options: the verb, or report's session. false: neither. */
+static const struct {
+	const char *name;
+	size_t n_sessions; /* that it needs */
+	bool job;          /* -p or a command */
+} verbs[VERB_COUNT] = {
+    [VERB_RUN] = {"", 0, true},           [VERB_RECORD] = {"record", 0, true},
+    [VERB_REPORT] = {"report", 1, false}, [VERB_CHECK] = {"check", 0, false},
+    [VERB_DUMP] = {"dump", 1, false},
+};
+
+/* A word among the options: the verb, or a session. false: neither. */
 static bool take_word(struct options *options, const char *word)
 {
-	static const char *const verbs[] = {
-	    [VERB_RECORD] = "record", [VERB_REPORT] = "report", [VERB_CHECK] = "check"};
-
-	if (options->verb == VERB_REPORT && !options->session) {
-		options->session = word;
+	if (options->n_sessions < verbs[options->verb].n_sessions) {
+		options->sessions[options->n_sessions++] = word;
 		return true;
 	}
-	for (size_t i = VERB_RECORD; options->verb == VERB_RUN && i <= VERB_CHECK; i++) {
-		if (!strcmp(word, verbs[i])) {
+	for (size_t i = VERB_RUN + 1; options->verb == VERB_RUN && i < VERB_COUNT; i++) {
+		if (!strcmp(word, verbs[i].name)) {
 			options->verb = (enum verb)i;
 			return true;
 		}
@@ -144,22 +162,8 @@ static bool take_word(struct options *options, const char *word)
 	return false;
 }
 
-/* What is left behind the options, and whether all that the verb needs is there. */
-static int take_rest(struct options *options, int n, char **words, bool is_command)
+static int take_job(struct options *options, int n, char **words)
 {
-	if (n > 0 && !(is_command && (options->verb == VERB_RUN || options->verb == VERB_RECORD)))
-		return usage_error("unknown word %s (a command comes after --)", words[0]);
-	switch (options->verb) {
-	case VERB_REPORT:
-		if (!options->session)
-			return usage_error("report needs a session file");
-		if (options->format && strcmp(options->format, "text") && strcmp(options->format, "json"))
-			return usage_error("--format %s: text or json", options->format);
-		return 0;
-	case VERB_CHECK: return 0;
-	case VERB_RUN:
-	case VERB_RECORD: break;
-	}
 	if (n > 0)
 		options->command = words;
 	n = (options->command != NULL) + (options->n_tgids > 0) + (options->cgroup != NULL);
@@ -172,6 +176,21 @@ static int take_rest(struct options *options, int n, char **words, bool is_comma
 	return 0;
 }
 
+/* What is left behind the options, and whether all that the verb needs is there. */
+static int take_rest(struct options *options, int n, char **words, bool is_command)
+{
+	size_t n_needed = verbs[options->verb].n_sessions;
+
+	if (n > 0 && !(is_command && verbs[options->verb].job))
+		return usage_error("unknown word %s (a command comes after --)", words[0]);
+	if (options->n_sessions < n_needed)
+		return usage_error("%s needs %s", verbs[options->verb].name,
+				   n_needed == 1 ? "a session file" : "two session files");
+	if (options->format && strcmp(options->format, "text") && strcmp(options->format, "json"))
+		return usage_error("--format %s: text or json", options->format);
+	return verbs[options->verb].job ? take_job(options, n, words) : 0;
+}
+
 int options_parse(int argc, char **argv, struct options *ret_options)
 {
 	static const struct option long_options[] = {
@@ -179,6 +198,7 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 	    {"version", no_argument, NULL, OPTION_VERSION},
 	    {"format", required_argument, NULL, OPTION_FORMAT},
 	    {"json", no_argument, NULL, OPTION_JSON},
+	    {"detail", required_argument, NULL, OPTION_DETAIL},
 	    {"ring", required_argument, NULL, OPTION_RING},
 	    {"btf", required_argument, NULL, OPTION_BTF},
 	    {"output", required_argument, NULL, 'o'},
@@ -190,7 +210,7 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 	    {"trainer", required_argument, NULL, OPTION_TRAINER},
 	    {0},
 	};
-	struct options options = {.verb = VERB_RUN};
+	struct options options = {.verb = VERB_RUN, .detail_bytes_per_minute = RECORD_DETAIL_DEFAULT};
 	bool is_command;
 	int option, r;
 

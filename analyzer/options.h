@@ -4,6 +4,7 @@
 /* The command line of diesel-analyze. */
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
@@ -13,7 +14,11 @@ enum verb {
 	VERB_RECORD,
 	VERB_REPORT,
 	VERB_CHECK,
+	VERB_DUMP,
+	VERB_COUNT,
 };
+
+#define OPTIONS_SESSIONS_MAX 2
 
 /* Exit codes of the program itself; `record -- CMD` and `-- CMD` end with the command's. */
 enum exit_code {
@@ -26,19 +31,21 @@ enum exit_code {
 
 struct options {
 	enum verb verb;
-	const char *output;            /* -o; NULL: not given */
-	const char *format;            /* report */
-	const char *session;           /* report */
+	const char *output;                         /* -o; NULL: not given */
+	const char *format;                         /* report */
+	const char *sessions[OPTIONS_SESSIONS_MAX]; /* as many as the verb needs */
+	size_t n_sessions;
 	const char *btf_path;          /* NULL: the kernel's own */
 	char **command;                /* after --; NULL with -p, --cgroup */
 	pid_t tgids[OPTIONS_PIDS_MAX]; /* -p */
 	size_t n_tgids;
-	const char *cgroup;   /* --cgroup; NULL: not given */
-	bool no_children;     /* record */
-	uint32_t trainer_tid; /* --trainer; 0: find it */
-	uint64_t duration_ns; /* 0: until the job ends */
-	uint64_t ring_bytes;  /* 0: the collector's default */
-	bool json;            /* check */
+	const char *cgroup;               /* --cgroup; NULL: not given */
+	bool no_children;                 /* record */
+	uint32_t trainer_tid;             /* --trainer; 0: find it */
+	uint64_t duration_ns;             /* 0: until the job ends */
+	uint64_t ring_bytes;              /* 0: the collector's default */
+	uint64_t detail_bytes_per_minute; /* 0: all in detail */
+	bool json;                        /* check */
 	bool verbose;
 };
 

@@ -14,10 +14,16 @@
 #include "lib/clock.h"
 #include "lib/error.h"
 #include "lib/log.h"
+#include "slices.h"
 
 #define POLL_MS        50             /* records gather in the kernel meanwhile */
 #define FLUSH_EVERY_NS (1 * NS_PER_S) /* what a killed recorder may lose */
 #define LAST_EXIT_MS   200            /* a process can be waited for a little before its last switch */
+
+/* Detail beyond this would not fit a report's memory: 4 million events. */
+#define DETAIL_TOTAL_BYTES (UINT64_C(32) << 20)
+/* Free at the start: a minute of a common job, some seconds of the busiest. */
+#define DETAIL_BURST_BYTES (UINT64_C(2) << 20)
 
 struct recording {
 	const struct record_options *options;
@@ -31,6 +37,7 @@ struct recording {
 	bool stop_requested;       /* by a signal */
 	int status;
 	uint64_t start_ns, flushed_ns, start_steal_ns;
+	struct slices slices;
 };
 
 static void on_event(void *user, const struct event *event)
@@ -100,6 +107,55 @@ static bool wait_step(struct recording *recording, int timeout_ms)
 	return true;
 }
 
+static int append_gap(struct recording *recording, uint64_t begin_ns, uint64_t end_ns, struct error *err)
+{
+	struct event gap = {.type = EVENT_GAP,
+			    .start_ns = begin_ns,
+			    .end_ns = end_ns,
+			    .tid = 1, /* nobody's */
+			    .tgid = 1};
+
+	return begin_ns < end_ns ? session_append(recording->session, &gap, err) : 0;
+}
+
+/* Turns detail on and off as the budget has it, and forgets slices that there is no more room for. */
+static int step_slices(struct recording *recording, struct error *err)
+{
+	struct slices *slices = &recording->slices;
+	struct slice dropped;
+	int r = slices_step(slices, clock_monotonic_ns(), session_detail_bytes(recording->session));
+
+	if (r < 0)
+		return error_errno(err, r, "cannot keep account of the recording");
+	if (r == SLICES_OFF) {
+		slices->items[slices->n - 1].end_ns = collector_detail(recording->collector, false);
+		r = 0;
+	} else if (r == SLICES_ON) {
+		struct slice *slice = &slices->items[slices->n - 1];
+
+		slice->begin_ns = collector_detail(recording->collector, true);
+		r = append_gap(recording, slice[-1].end_ns, slice->begin_ns, err);
+		if (!r)
+			r = session_slice_begin(recording->session, slice->id, err);
+	}
+	while (!r && slices_drop(slices, &dropped)) {
+		r = append_gap(recording, dropped.begin_ns, dropped.end_ns, err);
+		if (!r)
+			r = session_slice_drop(recording->session, dropped.id, err);
+	}
+	return r;
+}
+
+/* A recording that ends in a gap says so. */
+static int end_slices(struct recording *recording, struct error *err)
+{
+	const struct slices *slices = &recording->slices;
+
+	if (slices_on(slices))
+		return 0;
+	return append_gap(recording, slices->items[slices->n - 1].end_ns, clock_monotonic_ns(), err);
+}
+
 static int poll_collector(struct recording *recording, struct error *err)
 {
 	uint64_t now_ns = clock_monotonic_ns();
@@ -109,7 +165,8 @@ static int poll_collector(struct recording *recording, struct error *err)
 		return error_errno(err, r, "cannot read events");
 	if (now_ns - recording->flushed_ns >= FLUSH_EVERY_NS && !recording->write_error.code) {
 		recording->flushed_ns = now_ns;
-		session_flush(recording->session, &recording->write_error);
+		if (!session_flush(recording->session, &recording->write_error))
+			step_slices(recording, &recording->write_error);
 	}
 	if (recording->write_error.code) {
 		*err = recording->write_error;
@@ -202,6 +259,12 @@ static int begin(struct recording *recording, struct record_result *result, stru
 	if (r)
 		return r;
 	recording->start_ns = recording->flushed_ns = clock_monotonic_ns();
+	r = slices_init(&recording->slices,
+			(struct slices_config){options->detail_bytes_per_minute, DETAIL_BURST_BYTES,
+					       options->detail_bytes_per_minute ? DETAIL_TOTAL_BYTES : 0},
+			recording->start_ns);
+	if (r)
+		return error_errno(err, r, "cannot keep account of the recording");
 	return record_info_begin(recording->session, options, &recording->roots, err);
 }
 
@@ -221,6 +284,8 @@ static int end(struct recording *recording, struct record_result *result, struct
 		*err = recording->write_error;
 		r = err->code;
 	}
+	if (!r)
+		r = end_slices(recording, err);
 	if (!r)
 		r = record_info_end(recording->session, &stats, record_steal_ns() - recording->start_steal_ns,
 				    err);
@@ -260,6 +325,7 @@ int record_run(const struct record_options *options, struct record_result *ret_r
 		session_discard(recording.session);
 	collector_close(recording.collector);
 	recording.collector = NULL;
+	slices_free(&recording.slices);
 	if (options->command && recording.roots.n) {
 		if (r && !recording.child_reaped)
 			log_error("%s; the command goes on without being recorded", err->text);

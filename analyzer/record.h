@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#define RECORD_DETAIL_DEFAULT (UINT64_C(1) << 20)
+
 struct collector;
 struct collector_stats;
 struct error;
@@ -27,6 +29,7 @@ struct record_options {
 	uint32_t trainer_tid; /* as the user names it; 0: find it when it is reported */
 	uint64_t duration_ns; /* 0: until the job ends */
 	uint64_t ring_bytes;
+	uint64_t detail_bytes_per_minute; /* 0: record all in detail */
 	const char *btf_path;
 	const sigset_t *command_signals; /* the mask for the command */
 };

@@ -2,6 +2,7 @@
 #include "session_private.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +18,8 @@
 
 static const char schema[] =
     "CREATE TABLE info(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
-    "CREATE TABLE events(id INTEGER PRIMARY KEY, min_end_ns INTEGER NOT NULL, max_end_ns INTEGER NOT NULL,"
-    " n INTEGER NOT NULL, records BLOB NOT NULL);"
+    "CREATE TABLE events(id INTEGER PRIMARY KEY, slice INTEGER NOT NULL, min_end_ns INTEGER NOT NULL,"
+    " max_end_ns INTEGER NOT NULL, n INTEGER NOT NULL, records BLOB NOT NULL);"
     "CREATE TABLE notes(kind TEXT NOT NULL, key INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY(kind, "
     "key))"
     " WITHOUT ROWID;";
@@ -78,20 +79,6 @@ static int pragma_value(const struct session *session, const char *sql, int64_t 
 	return SQLITE_OK;
 }
 
-static struct session *session_new(const char *path)
-{
-	struct session *session = calloc(1, sizeof(*session));
-
-	if (!session)
-		return NULL;
-	session->path = strdup(path);
-	if (!session->path) {
-		free(session);
-		return NULL;
-	}
-	return session;
-}
-
 void session_close(struct session *session)
 {
 	if (!session)
@@ -99,8 +86,25 @@ void session_close(struct session *session)
 	sqlite3_finalize(session->insert);
 	sqlite3_finalize(session->insert_note);
 	sqlite3_close(session->db);
+	session_codec_free(session->codec);
 	free(session->path);
 	free(session);
+}
+
+static struct session *session_new(const char *path)
+{
+	struct session *session = calloc(1, sizeof(*session));
+
+	if (!session)
+		return NULL;
+	session->slice = 1;
+	session->path = strdup(path);
+	session->codec = session_codec_new();
+	if (!session->path || !session->codec) {
+		session_close(session);
+		return NULL;
+	}
+	return session;
 }
 
 void session_discard(struct session *session)
@@ -204,6 +208,11 @@ int session_open(const char *path, struct session **ret_session, struct error *e
 	code = pragma_value(session, "PRAGMA user_version", &version);
 	if (code != SQLITE_OK)
 		return session_fail(session, code, err);
+	if (version < SESSION_VERSION)
+		return error_set(
+		    err, -EPROTONOSUPPORT,
+		    "%s has session format %d, which only versions before 0.2 read: record it again", path,
+		    (int)version);
 	if (version > SESSION_VERSION)
 		return error_set(
 		    err, -EPROTONOSUPPORT,
@@ -229,41 +238,104 @@ static int compare_end(const void *a, const void *b)
 	return (left->start_ns > right->start_ns) - (left->start_ns < right->start_ns);
 }
 
-int session_flush(struct session *session, struct error *err)
+static int insert_prepare(struct session *session)
 {
-	struct event *events = session->buffer;
-	size_t n = session->n_buffered;
-	int code;
+	static const char sql[] =
+	    "INSERT INTO events(slice, min_end_ns, max_end_ns, n, records) VALUES(?, ?, ?, ?, ?)";
 
+	return session->insert ? SQLITE_OK : sqlite3_prepare_v2(session->db, sql, -1, &session->insert, NULL);
+}
+
+/* Writes a buffer's events as one block. */
+static int buffer_flush(struct session *session, struct session_buffer *buffer, uint64_t slice,
+			size_t *ret_bytes, struct error *err)
+{
+	size_t n = buffer->n, size = 0;
+	const void *block = NULL;
+	int code, r;
+
+	*ret_bytes = 0;
 	if (!n)
 		return 0;
-	if (!session->insert) {
-		code = sqlite3_prepare_v2(
-		    session->db, "INSERT INTO events(min_end_ns, max_end_ns, n, records) VALUES(?, ?, ?, ?)",
-		    -1, &session->insert, NULL);
-		if (code != SQLITE_OK)
-			return session_fail(session, code, err);
-	}
-	qsort(events, n, sizeof(*events), compare_end);
-	sqlite3_bind_int64(session->insert, 1, (int64_t)events[0].end_ns);
-	sqlite3_bind_int64(session->insert, 2, (int64_t)events[n - 1].end_ns);
-	sqlite3_bind_int64(session->insert, 3, (int64_t)n);
-	sqlite3_bind_blob64(session->insert, 4, events, n * sizeof(*events), SQLITE_STATIC);
+	qsort(buffer->events, n, sizeof(*buffer->events), compare_end);
+	r = session_codec_encode(session->codec, buffer->events, n, &block, &size);
+	buffer->n = 0;
+	if (r)
+		return error_errno(err, r, "cannot pack %zu events", n);
+	code = insert_prepare(session);
+	if (code != SQLITE_OK)
+		return session_fail(session, code, err);
+	sqlite3_bind_int64(session->insert, 1, (int64_t)slice);
+	sqlite3_bind_int64(session->insert, 2, (int64_t)buffer->events[0].end_ns);
+	sqlite3_bind_int64(session->insert, 3, (int64_t)buffer->events[n - 1].end_ns);
+	sqlite3_bind_int64(session->insert, 4, (int64_t)n);
+	sqlite3_bind_blob64(session->insert, 5, block, size, SQLITE_STATIC);
 	code = sqlite3_step(session->insert);
-	session->n_buffered = 0;
-	if (code == SQLITE_DONE) {
-		sqlite3_reset(session->insert);
-		return 0;
-	}
-	code = session_fail(session, code, err);
+	if (code != SQLITE_DONE)
+		r = session_fail(session, code, err);
 	sqlite3_reset(session->insert);
-	return code;
+	*ret_bytes = size;
+	return r;
+}
+
+int session_flush(struct session *session, struct error *err)
+{
+	size_t bytes;
+	int r = buffer_flush(session, &session->life, 0, &bytes, err);
+
+	if (r)
+		return r;
+	r = buffer_flush(session, &session->detail, session->slice, &bytes, err);
+	session->detail_bytes += bytes;
+	return r;
+}
+
+/* Events that only a slice of the recording has. */
+static bool is_detail(const struct event *event)
+{
+	switch ((enum event_type)event->type) {
+	case EVENT_STEP:
+	case EVENT_MARK:
+	case EVENT_FORK:
+	case EVENT_EXEC:
+	case EVENT_EXIT:
+	case EVENT_NAME:
+	case EVENT_LIBRARY:
+	case EVENT_ALIVE:
+	case EVENT_TOTALS:
+	case EVENT_GAP:
+	case EVENT_LOSS: return false;
+	default: return true;
+	}
 }
 
 int session_append(struct session *session, const struct event *event, struct error *err)
 {
-	session->buffer[session->n_buffered++] = *event;
-	return session->n_buffered == SESSION_BLOB_EVENTS ? session_flush(session, err) : 0;
+	struct session_buffer *buffer = is_detail(event) ? &session->detail : &session->life;
+
+	buffer->events[buffer->n++] = *event;
+	return buffer->n == SESSION_BLOB_EVENTS ? session_flush(session, err) : 0;
+}
+
+uint64_t session_detail_bytes(const struct session *session)
+{
+	return session->detail_bytes;
+}
+
+int session_slice_begin(struct session *session, uint64_t slice, struct error *err)
+{
+	int r = session_flush(session, err);
+
+	session->slice = slice;
+	return r;
+}
+
+int session_slice_drop(struct session *session, uint64_t slice, struct error *err)
+{
+	char sql[64];
+
+	snprintf(sql, sizeof(sql), "DELETE FROM events WHERE slice=%" PRIu64, slice);
+	return run_sql(session, sql, err);
 }
 
 int session_set_text(struct session *session, const char *key, const char *value, struct error *err)
@@ -349,9 +421,6 @@ int session_blobs(struct session *session, struct session_blob **ret_blobs, size
 int session_blob_read(struct session *session, int64_t id, struct event **ret_events, size_t *ret_n)
 {
 	_cleanup_(session_statement_finalizep) sqlite3_stmt *row = NULL;
-	const void *records;
-	struct event *events;
-	size_t bytes;
 	int code = sqlite3_prepare_v2(session->db, "SELECT records FROM events WHERE id=?", -1, &row, NULL);
 
 	if (code == SQLITE_OK) {
@@ -360,17 +429,8 @@ int session_blob_read(struct session *session, int64_t id, struct event **ret_ev
 	}
 	if (code != SQLITE_ROW)
 		return code == SQLITE_DONE ? -EBADMSG : session_errno_of(code);
-	records = sqlite3_column_blob(row, 0);
-	bytes = (size_t)sqlite3_column_bytes(row, 0);
-	if (!records || !bytes || bytes % sizeof(struct event))
-		return -EBADMSG;
-	events = malloc(bytes);
-	if (!events)
-		return -ENOMEM;
-	memcpy(events, records, bytes);
-	*ret_events = events;
-	*ret_n = bytes / sizeof(struct event);
-	return 0;
+	return session_codec_decode(session->codec, sqlite3_column_blob(row, 0),
+				    (size_t)sqlite3_column_bytes(row, 0), ret_events, ret_n);
 }
 
 void session_set_damaged(struct session *session)

@@ -51,10 +51,39 @@ static int events_load(struct session *session, struct event **ret_events, size_
 	return 0;
 }
 
+/* When records were lost. Of those that no event dates it can have been at any time. */
+static int losses_find(struct session *session, const struct event *events, size_t n_events,
+		       struct analysis_loss **ret_losses, size_t *ret_n)
+{
+	uint64_t undated = number(session, SESSION_LOST_EVENTS);
+	size_t n = 0, n_allocated = 1;
+	struct analysis_loss *losses;
+
+	for (size_t i = 0; i < n_events; i++)
+		n_allocated += events[i].type == EVENT_LOSS;
+	losses = calloc(n_allocated, sizeof(*losses));
+	if (!losses)
+		return -ENOMEM;
+	for (size_t i = 0; i < n_events; i++) {
+		const struct event *event = &events[i];
+
+		if (event->type != EVENT_LOSS)
+			continue;
+		losses[n++] = (struct analysis_loss){event->start_ns, event->end_ns, event->loss.n};
+		undated -= event->loss.n < undated ? event->loss.n : undated;
+	}
+	if (undated)
+		losses[n++] = (struct analysis_loss){0, UINT64_MAX, undated};
+	*ret_losses = losses;
+	*ret_n = n;
+	return 0;
+}
+
 int session_analyze(struct session *session, const struct session_analysis_options *options,
 		    struct analysis **ret_analysis, struct error *err)
 {
 	_cleanup_(freep) struct event *events = NULL;
+	_cleanup_(freep) struct analysis_loss *losses = NULL;
 	_cleanup_(freep) char *command = NULL;
 	struct analysis_input input = {
 	    .begin_ns = number(session, SESSION_START_NS),
@@ -66,8 +95,6 @@ int session_analyze(struct session *session, const struct session_analysis_optio
 	    .n_cpus = (uint32_t)number(session, SESSION_CPUS),
 	    .self_cpu_ns = number(session, SESSION_BPF_RUN_NS) + number(session, SESSION_RECORDER_CPU_NS),
 	};
-	/* When they were lost is not known: it can have been at any time. */
-	struct analysis_loss loss = {input.begin_ns, UINT64_MAX, number(session, SESSION_LOST_EVENTS)};
 	int r;
 
 	r = events_load(session, &events, &input.n_events, err);
@@ -77,10 +104,10 @@ int session_analyze(struct session *session, const struct session_analysis_optio
 	if (input.end_ns < input.begin_ns)
 		input.begin_ns = input.end_ns = 0;
 	input.events = events;
-	if (loss.n_events) {
-		input.losses = &loss;
-		input.n_losses = 1;
-	}
+	r = losses_find(session, events, input.n_events, &losses, &input.n_losses);
+	if (r < 0)
+		return error_set(err, r, "not enough memory for the session's losses");
+	input.losses = losses;
 	if (!number(session, SESSION_ATTACHED) && session_get_text(session, SESSION_COMMAND, &command) == 0)
 		input.command = command;
 	return analysis_run(&input, ret_analysis, err);

@@ -6,14 +6,23 @@
 #include <sqlite3.h>
 
 #include "analyzer/session.h"
+#include "session_codec.h"
+
+/* Events that wait to become one block. */
+struct session_buffer {
+	size_t n;
+	struct event events[SESSION_BLOB_EVENTS];
+};
 
 struct session {
 	sqlite3 *db;
 	sqlite3_stmt *insert, *insert_note;
+	struct session_codec *codec;
 	char *path;
-	bool complete; /* reading: what the file says, until damage is met */
-	size_t n_buffered;
-	struct event buffer[SESSION_BLOB_EVENTS];
+	bool complete;         /* reading: what the file says, until damage is met */
+	uint64_t slice;        /* that detail belongs to */
+	uint64_t detail_bytes; /* written so far */
+	struct session_buffer life, detail;
 };
 
 void session_statement_finalizep(sqlite3_stmt **statement);

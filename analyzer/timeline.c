@@ -58,6 +58,12 @@ static struct timeline_piece piece_off(const struct timeline_off *off, uint64_t 
 {
 	struct timeline_piece piece = {.begin_ns = at_ns, .off = off};
 
+	if (off->state == TIMELINE_UNKNOWN) {
+		piece.off = NULL;
+		piece.state = STATE_UNKNOWN;
+		piece.end_ns = min_ns(off->end_ns, limit_ns);
+		return piece;
+	}
 	if (at_ns < off->waking_ns) {
 		piece.state = off->state & 2 ? STATE_BLOCK : STATE_SLEEP;
 		piece.end_ns = min_ns(off->waking_ns, limit_ns);

@@ -17,7 +17,10 @@
 #include <stdint.h>
 
 #include "bpf/event.h"
+#include "interval.h"
 #include "lib/error.h"
+
+#define TIMELINE_UNKNOWN 0xffff /* state of a thread in a gap of the recording */
 
 /* Off the CPU. Runnable from waking_ns on (begin_ns where it never slept; end_ns where no waking was seen).
  */
@@ -71,6 +74,7 @@ struct timeline {
 	size_t n_threads;
 	uint64_t begin_ns, end_ns; /* of all records */
 	size_t n_malformed;
+	struct interval_list gaps; /* of the recording: nothing but lives and steps is known; tidy */
 	/* backing arrays of all threads */
 	struct timeline_off *offs;
 	struct timeline_call *calls;
@@ -100,6 +104,8 @@ struct timeline_account {
 /* -ENOMEM only. */
 int timeline_build(const struct event *events, size_t n_events, struct timeline **ret_timeline,
 		   struct error *err);
+/* timeline_gaps.c, for timeline_build(). -ENOMEM. */
+int timeline_fill_gaps(struct timeline *timeline);
 struct timeline *timeline_free(struct timeline *timeline);
 
 /* The thread that had this tid at that time; NULL: none. */

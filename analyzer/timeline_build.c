@@ -125,10 +125,7 @@ static void thread_note(struct timeline_thread *thread, const struct event *even
 		thread->comm[sizeof(thread->comm) - 1] = '\0';
 		thread->parent_tgid = event->name.parent_tgid;
 		break;
-	case EVENT_FORK:
-	case EVENT_EXEC:
-	case EVENT_LIBRARY:
-	case EVENT_TOTALS: break;
+	default: break;
 	}
 }
 
@@ -242,13 +239,7 @@ static void thread_add(struct timeline_thread *thread, const struct event *event
 		    .at_ns = event->end_ns, .value = event->mark.value, .kind = event->mark.kind};
 		break;
 	case EVENT_STEP: thread->steps[thread->n_steps++] = event->end_ns; break;
-	case EVENT_FORK:
-	case EVENT_EXEC:
-	case EVENT_EXIT:
-	case EVENT_NAME:
-	case EVENT_LIBRARY:
-	case EVENT_ALIVE:
-	case EVENT_TOTALS: break;
+	default: break;
 	}
 }
 
@@ -347,6 +338,26 @@ static void timeline_finish(struct timeline *timeline)
 		timeline->begin_ns = timeline->end_ns;
 }
 
+/* Stretches of the recording itself, not of a thread. */
+static bool is_stretch(const struct event *event)
+{
+	return event->type == EVENT_GAP || event->type == EVENT_LOSS;
+}
+
+static int gaps_collect(struct timeline *timeline, const struct event *events, size_t n_events)
+{
+	for (size_t i = 0; i < n_events; i++) {
+		if (events[i].type != EVENT_GAP)
+			continue;
+		if (events[i].end_ns < events[i].start_ns || events[i].end_ns >= TIME_MAX_NS)
+			timeline->n_malformed++;
+		else if (interval_list_add(&timeline->gaps, events[i].start_ns, events[i].end_ns) < 0)
+			return -ENOMEM;
+	}
+	interval_list_tidy(&timeline->gaps);
+	return 0;
+}
+
 static void timeline_freep(struct timeline **timeline)
 {
 	timeline_free(*timeline);
@@ -359,7 +370,11 @@ int timeline_build(const struct event *events, size_t n_events, struct timeline 
 
 	if (!timeline || threads_make(timeline, events, n_events) < 0)
 		return error_set(err, -ENOMEM, "not enough memory to sort %zu events", n_events);
+	if (gaps_collect(timeline, events, n_events) < 0)
+		return error_set(err, -ENOMEM, "not enough memory to sort %zu events", n_events);
 	for (size_t i = 0; i < n_events; i++) {
+		if (is_stretch(&events[i]))
+			continue;
 		if (usable(&events[i]))
 			thread_note(thread_of(timeline, &events[i]), &events[i]);
 		else
@@ -371,6 +386,8 @@ int timeline_build(const struct event *events, size_t n_events, struct timeline 
 		if (usable(&events[i]))
 			thread_add(thread_of(timeline, &events[i]), &events[i]);
 	timeline_finish(timeline);
+	if (timeline_fill_gaps(timeline) < 0)
+		return error_set(err, -ENOMEM, "not enough memory to sort %zu events", n_events);
 	*ret_timeline = steal_pointer(timeline);
 	return 0;
 }
@@ -380,6 +397,7 @@ struct timeline *timeline_free(struct timeline *timeline)
 	if (!timeline)
 		return NULL;
 	free(timeline->threads);
+	interval_list_free(&timeline->gaps);
 	free(timeline->offs);
 	free(timeline->calls);
 	free(timeline->marks);

@@ -103,3 +103,17 @@ int data_waits_find(const struct timeline *timeline, const struct roles *roles,
 	*ret_waits = waits;
 	return 0;
 }
+
+void data_waits_leave_gaps(struct data_waits *waits, const struct interval_list *gaps)
+{
+	size_t n = 0;
+
+	for (size_t k = 0; k < waits->n; k++) {
+		const struct data_wait wait = waits->items[k];
+		size_t i = interval_list_from(gaps, wait.begin_ns);
+
+		if (i == gaps->n || gaps->items[i].begin_ns >= wait.end_ns)
+			waits->items[n++] = wait;
+	}
+	waits->n = n;
+}

@@ -38,6 +38,9 @@ int data_waits_find(const struct timeline *timeline, const struct roles *roles,
 		    const struct interval_list *checkpoints, struct data_waits *ret_waits);
 void data_waits_free(struct data_waits *waits);
 
+/* Takes out waits that reach into a gap of the recording. gaps: tidy. */
+void data_waits_leave_gaps(struct data_waits *waits, const struct interval_list *gaps);
+
 /* Appends for the three finders; an empty wait is left out. -ENOMEM. */
 int data_waits_add(struct data_waits *waits, struct data_wait wait);
 

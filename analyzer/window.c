@@ -161,6 +161,23 @@ int window_find(const uint64_t *times, size_t n_times, const struct data_waits *
 	return 0;
 }
 
+void window_leave_gaps(struct window *window, const struct interval_list *gaps)
+{
+	size_t n = 0;
+
+	window->observed_ns = 0;
+	for (size_t k = 0; k < window->n_steps; k++) {
+		const struct analysis_step step = window->steps[k];
+		size_t i = interval_list_from(gaps, step.begin_ns);
+
+		if (i < gaps->n && gaps->items[i].begin_ns < step.end_ns)
+			continue;
+		window->observed_ns += step.end_ns - step.begin_ns;
+		window->steps[n++] = step;
+	}
+	window->n_steps = n;
+}
+
 void window_free(struct window *window)
 {
 	free(window->steps);

@@ -18,6 +18,7 @@ struct window {
 	uint64_t begin_ns, end_ns;
 	struct analysis_step *steps; /* share_ns and complete are not filled in */
 	size_t n_steps;
+	uint64_t observed_ns; /* of all steps together: less than the window where the recording has gaps */
 };
 
 /* times: of the backward passes (or returns of next()), ascending. checkpoints: tidy. No window gives n_steps
@@ -25,4 +26,6 @@ struct window {
 int window_find(const uint64_t *times, size_t n_times, const struct data_waits *waits,
 		const struct interval_list *checkpoints, const struct timeline_thread *trainer,
 		struct window *ret_window);
+/* Leaves out the steps that reach into a gap of the recording, and sets observed_ns. gaps: tidy. */
+void window_leave_gaps(struct window *window, const struct interval_list *gaps);
 void window_free(struct window *window);

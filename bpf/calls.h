@@ -133,7 +133,7 @@ static __always_inline void call_record(struct task_struct *task, struct member 
 	struct event *event;
 
 	group_close(task, member);
-	event = record_begin(&data_ring, EVENT_SYSCALL, task);
+	event = detail_begin(EVENT_SYSCALL, task, member->call_ns);
 	if (!event)
 		return;
 	event->start_ns = member->call_ns;

@@ -16,7 +16,7 @@
 #include "probes.h"
 #include "recorder.skel.h"
 
-#define DEFAULT_RING_BYTES (UINT64_C(32) << 20)
+#define DEFAULT_RING_BYTES (UINT64_C(16) << 20)
 #define MIN_RING_BYTES     UINT64_C(4096)
 #define MAX_RING_BYTES     (UINT64_C(1) << 30)
 
@@ -128,7 +128,7 @@ int collector_open(const struct collector_options *options, struct collector **r
 		collector_close(collector);
 		return r;
 	}
-	collector->start_ns = clock_monotonic_ns();
+	collector->start_ns = collector->polled_ns = clock_monotonic_ns();
 	collector->start_cpu_ns = cost_own_cpu_ns();
 	*ret_collector = collector;
 	return 0;
@@ -241,6 +241,29 @@ static uint64_t n_events(const struct collector *collector)
 	return sum;
 }
 
+static uint64_t n_lost(const struct collector *collector)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < COLLECTOR_EVENT_TYPES; i++)
+		sum += __atomic_load_n(&collector->recorder->bss->lost[i], __ATOMIC_RELAXED);
+	return sum;
+}
+
+/* Says when records were lost, to within two polls. */
+static void report_losses(struct collector *collector)
+{
+	uint64_t lost = n_lost(collector), now_ns = clock_monotonic_ns();
+	struct event event = {
+	    .type = EVENT_LOSS, .start_ns = collector->polled_ns, .end_ns = now_ns, .tid = 1, .tgid = 1};
+
+	event.loss.n = lost - collector->polled_lost;
+	if (event.loss.n)
+		on_record(collector, &event, sizeof(event));
+	collector->polled_lost = lost;
+	collector->polled_ns = now_ns;
+}
+
 int collector_poll(struct collector *collector, int timeout_ms, const struct collector_sink *sink)
 {
 	int r, n;
@@ -250,11 +273,21 @@ int collector_poll(struct collector *collector, int timeout_ms, const struct col
 	r = ring_buffer__poll(collector->rings, timeout_ms);
 	/* Most records come without a wakeup. */
 	n = ring_buffer__consume(collector->rings);
+	report_losses(collector);
 	collector->sink = NULL;
 	cost_step(&collector->cost, collector->recorder->obj, n_events(collector), clock_monotonic_ns());
 	if (r < 0)
 		return r;
 	return n < 0 ? n : r + n;
+}
+
+uint64_t collector_detail(struct collector *collector, bool wanted)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+
+	__atomic_store_n(&collector->recorder->data->detail_until_ns, wanted ? UINT64_MAX : now_ns,
+			 __ATOMIC_RELAXED);
+	return now_ns;
 }
 
 int collector_fd(const struct collector *collector)
@@ -290,6 +323,7 @@ int collector_stop(struct collector *collector, const struct collector_sink *sin
 	n = ring_buffer__consume(collector->rings);
 	r = walk_tasks(collector, collector->recorder->progs.close_tasks);
 	flush_pending(collector);
+	report_losses(collector);
 	collector->sink = NULL;
 	if (r)
 		return error_errno(err, r, "cannot read the last totals of the job's threads");

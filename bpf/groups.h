@@ -55,7 +55,7 @@ static __always_inline void group_close(struct task_struct *task, struct member 
 
 	if (!group->n_calls)
 		return;
-	event = record_begin(&data_ring, group_type(group), task);
+	event = detail_begin(group_type(group), task, group->start_ns);
 	if (event) {
 		fill_group(event, group);
 		record_submit(event);

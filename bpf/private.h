@@ -34,6 +34,7 @@ struct collector {
 	const struct collector_sink *sink; /* of the poll in progress */
 	uint64_t events[COLLECTOR_EVENT_TYPES];
 	uint64_t start_ns, start_cpu_ns;
+	uint64_t polled_ns, polled_lost; /* when losses were looked at last, and how many there were */
 };
 
 /* hooks.c: the table of hooks and the running kernel. */

@@ -111,6 +111,7 @@ const volatile uint32_t recorder_tgid;
 const volatile uint64_t wakeup_bytes = 4 << 20; /* wake the collector when so much waits for it */
 const volatile bool no_children;                /* the job is threads of the tagged processes only */
 uint32_t tag_tgid;
+volatile uint64_t detail_until_ns = ~0ULL; /* what begins later is not recorded, but counts in totals */
 
 static __always_inline struct member *member_of(struct task_struct *task)
 {
@@ -144,6 +145,12 @@ static __always_inline struct event *record_begin(void *ring, uint32_t type, str
 	event->flags = 0;
 	event->cpu = bpf_get_smp_processor_id();
 	return event;
+}
+
+/* Detail that began at start_ns; NULL also when detail is not wanted. */
+static __always_inline struct event *detail_begin(uint32_t type, struct task_struct *task, uint64_t start_ns)
+{
+	return start_ns < detail_until_ns ? record_begin(&data_ring, type, task) : NULL;
 }
 
 /* The collector looks every few tens of ms anyway; it is woken early only when much has gathered. Asking how

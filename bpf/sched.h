@@ -106,7 +106,7 @@ static __always_inline void switch_in(struct task_struct *task, struct member *m
 	if (member->waking_ns && member->waking_ns < member->off_ns)
 		member->waking_ns = member->off_ns;
 	add_totals(member, now_ns);
-	event = record_begin(&data_ring, EVENT_SWITCH, task);
+	event = detail_begin(EVENT_SWITCH, task, member->off_ns);
 	if (event) {
 		fill_switch(event, task, member, now_ns);
 		record_submit(event);

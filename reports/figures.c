@@ -7,7 +7,7 @@
 
 double report_steps_per_s(const struct analysis *analysis)
 {
-	uint64_t wall_ns = analysis->window_end_ns - analysis->window_begin_ns;
+	uint64_t wall_ns = analysis->observed_ns;
 
 	return wall_ns ? (double)analysis->n_steps * (double)NS_PER_S / (double)wall_ns : NAN;
 }

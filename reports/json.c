@@ -17,7 +17,7 @@ static bool judged(const struct analysis *analysis)
 static int set_shares(json_t *root, const struct analysis *analysis)
 {
 	json_t *shares = json_object();
-	uint64_t wall_ns = analysis->window_end_ns - analysis->window_begin_ns;
+	uint64_t wall_ns = analysis->observed_ns;
 	int r = 0;
 
 	for (size_t i = 0; i < SHARE_COUNT; i++)
@@ -170,6 +170,7 @@ static int set_figures(json_t *root, const struct analysis *analysis)
 	r |= json_object_set_new(root, "note", analysis->note[0] ? json_string(analysis->note) : json_null());
 	r |= json_object_set_new(root, "wall_s",
 				 json_seconds(analysis->window_end_ns - analysis->window_begin_ns));
+	r |= json_object_set_new(root, "observed_s", json_seconds(analysis->observed_ns));
 	r |= json_object_set_new(root, "recorded_s", json_seconds(analysis->end_ns - analysis->begin_ns));
 	r |= json_object_set_new(root, "startup_s", json_seconds(analysis->startup_ns));
 	r |= json_object_set_new(root, "teardown_s", json_seconds(analysis->teardown_ns));

@@ -137,7 +137,7 @@ static void shares(const struct layout *layout, const struct analysis *analysis)
 
 static void evidence(const struct layout *layout, const struct analysis *analysis)
 {
-	double wall_s = (double)(analysis->window_end_ns - analysis->window_begin_ns) / (double)NS_PER_S;
+	double wall_s = (double)analysis->observed_ns / (double)NS_PER_S;
 	char mean[24], p95[24], bytes[16], rate[16], time[24];
 
 	heading(layout, "What held the trainer up");
@@ -210,8 +210,7 @@ static void about(const struct layout *layout, const struct analysis *analysis)
 	line(layout, "Process %u, trainer thread %u; %s.", analysis->trainer_tgid, analysis->trainer_tid,
 	     loader_words(analysis->loader));
 	line(layout, "%s of %s recorded (start-up %s, tear-down %s, not in the shares).",
-	     units_format_duration(window, sizeof(window),
-				   analysis->window_end_ns - analysis->window_begin_ns),
+	     units_format_duration(window, sizeof(window), analysis->observed_ns),
 	     units_format_duration(recorded, sizeof(recorded), analysis->end_ns - analysis->begin_ns),
 	     units_format_duration(startup, sizeof(startup), analysis->startup_ns),
 	     units_format_duration(teardown, sizeof(teardown), analysis->teardown_ns));

@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(module analysis hostile inline lanes timeline)
+foreach(module
+    analysis
+    hostile
+    inline
+    lanes
+    slices
+    timeline)
   diesel_unit_test(analyzer/${module} USES diesel_analyzer diesel_base)
   target_include_directories(test_analyzer_${module} PRIVATE ${CMAKE_SOURCE_DIR}/analyzer)
 endforeach()

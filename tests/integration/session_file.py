@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads session files for tests: bpf/event.h's records, straight from SQLite."""
+"""Reads session files for tests: facts from SQLite, records of bpf/event.h by `diesel-analyze dump`."""
+import os
 import sqlite3
 import struct
+import subprocess
 from collections import namedtuple
 
 SWITCH, SYSCALL, STEP, MARK, FORK, EXEC, EXIT, NAME, LIBRARY, ALIVE, TOTALS, CALLS = range(1, 13)
@@ -40,10 +42,10 @@ class Session:
     def __init__(self, path):
         with sqlite3.connect("file:%s?mode=ro" % path, uri=True) as db:
             self.info = dict(db.execute("SELECT key, value FROM info"))
-            blobs = [blob for (blob,) in db.execute("SELECT records FROM events ORDER BY id")]
         db.close()
-        self.events = [_decode(blob[i : i + 64]) for blob in blobs for i in range(0, len(blob), 64)]
-        self.events.sort(key=lambda event: event.end_ns)
+        program = os.path.join(os.environ.get("DIESEL_BIN", "build/release/bin"), "diesel-analyze")
+        records = subprocess.run([program, "dump", path], check=True, capture_output=True).stdout
+        self.events = [_decode(records[i : i + 64]) for i in range(0, len(records), 64)]
 
     def of(self, kind, tid=None):
         return [e for e in self.events if e.type == kind and tid in (None, e.tid)]

@@ -7,7 +7,8 @@
  *
  * The trainer thread's wall time from the begin of the first observed data wait that leads to a step to the
  * end of the last step ("the window") is partitioned into shares; in integer ns they sum to the window
- * exactly. docs/measuring.md says what each share means and how it is measured.
+ * exactly, or, where the recording has gaps, to those of its steps that were recorded whole.
+ * docs/measuring.md says what each share means and how it is measured.
  *
  * Ownership: the input is borrowed for the call; the result owns its strings and arrays and is freed by
  * analysis_free(). Times are CLOCK_MONOTONIC ns. A job whose steps cannot be judged is no error: the call
@@ -150,7 +151,8 @@ struct analysis {
 	uint64_t begin_ns, end_ns;               /* the recording */
 	uint64_t window_begin_ns, window_end_ns; /* what the shares are of */
 	uint64_t startup_ns, teardown_ns;        /* the trainer's life before and after, as far as recorded */
-	uint64_t share_ns[SHARE_COUNT];          /* sums to the window exactly */
+	uint64_t observed_ns; /* of the window: without steps that reach into a gap of the recording */
+	uint64_t share_ns[SHARE_COUNT]; /* sums to observed_ns exactly */
 	bool gpu_wait_known;
 	uint64_t gpu_wait_ns; /* part of device */
 	uint64_t steal_ns;    /* the trainer had a core that the host took away; part of its shares */
@@ -194,7 +196,7 @@ int analysis_run(const struct analysis_input *input, struct analysis **ret_analy
 
 void analysis_free(struct analysis *analysis);
 
-/* Share of the window, 0 for an empty one. */
+/* Share of what was observed of the window, 0 if nothing was. */
 double analysis_share_ratio(const struct analysis *analysis, enum analysis_share share);
 
 /* fetch_stall + prep_stall as a share of the window: what a clock around next(loader) shows. */

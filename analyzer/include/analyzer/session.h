@@ -8,8 +8,10 @@
  * Format: application_id 0x444c5331 ("DLS1"), user_version
  * SESSION_VERSION;
  *   info(key TEXT PRIMARY KEY, value TEXT)
- *   events(id INTEGER PRIMARY KEY, min_end_ns, max_end_ns, n, records BLOB): n records of 64 bytes, sorted by
- *   end_ns; blobs overlap in time only a little, as they are written while the events come.
+ *   events(id INTEGER PRIMARY KEY, slice, min_end_ns, max_end_ns, n, records BLOB): n events, sorted by
+ *   end_ns and packed (session_codec.h); blocks overlap in time only a little, as they are written while the
+ *   events come. slice 0: events of the whole recording (lives of threads, steps, gaps); slice 1, 2, ...:
+ *   detail, which a long recording has only now and then (EVENT_GAP says when it has none).
  *   notes(kind TEXT, key INTEGER, value BLOB): what does not fit an event: names, paths, stacks. From
  * version 2.
  *
@@ -68,9 +70,16 @@ int session_open(const char *path, struct session **ret_session, struct error *e
 
 /* Events in the order they come; kept in memory until SESSION_BLOB_EVENTS are there or session_flush. After a
  * failure (-ENOSPC, -EIO) the session stays usable for reading what was written. */
-#define SESSION_BLOB_EVENTS 4096
+#define SESSION_BLOB_EVENTS 8192
 int session_append(struct session *session, const struct event *event, struct error *err);
 int session_flush(struct session *session, struct error *err);
+
+/* Detail that follows belongs to this slice; it starts with 1. */
+int session_slice_begin(struct session *session, uint64_t slice, struct error *err);
+/* Forgets a slice's detail; its room in the file is used again. */
+int session_slice_drop(struct session *session, uint64_t slice, struct error *err);
+/* Written of all slices so far, dropped ones too. */
+uint64_t session_detail_bytes(const struct session *session);
 
 int session_set_text(struct session *session, const char *key, const char *value, struct error *err);
 int session_set_u64(struct session *session, const char *key, uint64_t value, struct error *err);

@@ -27,7 +27,7 @@ struct collector;
 #define COLLECTOR_EVENT_TYPES 32 /* more than the highest enum event_type */
 
 struct collector_options {
-	uint64_t ring_bytes;  /* kernel buffer; rounded up to a power of two; 0: 32 MiB */
+	uint64_t ring_bytes;  /* kernel buffer; rounded up to a power of two; 0: 16 MiB */
 	const char *btf_path; /* NULL: /sys/kernel/btf/vmlinux */
 	bool no_children;     /* a process that the job makes is not part of it; threads are */
 };
@@ -64,6 +64,10 @@ struct collector_sink {
  * events or -errno; -EINTR when a signal came. Call it every 100 ms or more often: it also sets probes in
  * libraries that the job has mapped. */
 int collector_poll(struct collector *collector, int timeout_ms, const struct collector_sink *sink);
+
+/* Records detail (stretches off the CPU, system calls) or leaves it out from now on; lives, steps and totals
+ * are recorded all the same. What began before it was left out is still recorded. Returns the time. */
+uint64_t collector_detail(struct collector *collector, bool wanted);
 
 /* Readable when collector_poll has urgent work: for an event loop, beside a timer. Owned by the collector. */
 int collector_fd(const struct collector *collector);

@@ -34,6 +34,8 @@ enum event_type {
 	EVENT_ALIVE = 10,  /* at attach, for every thread that is there already; payload as EVENT_NAME */
 	EVENT_TOTALS = 11, /* at the end, for every thread still alive; payload as EVENT_EXIT */
 	EVENT_CALLS = 12,  /* quick calls on files read, one after the other: see struct event's calls */
+	EVENT_GAP = 24,    /* by the recorder: from start to end nothing but lives and steps was recorded */
+	EVENT_LOSS = 25,   /* by the collector: so many records were lost at some time from start to end */
 };
 
 /* How a sleep ended: what `current` was when the thread was made runnable. */
@@ -164,6 +166,10 @@ struct event {
 			uint64_t device; /* kernel dev_t */
 			char name[16];   /* of the file, without its folder, cut */
 		} library;
+		struct {
+			uint64_t n;
+			uint64_t reserved[3];
+		} loss;
 		uint64_t payload[4];
 	};
 };

@@ -30,6 +30,7 @@ static struct analysis sample(void)
 	    .end_ns = 1013 * NS_PER_S,
 	    .window_begin_ns = 1002 * NS_PER_S,
 	    .window_end_ns = 1012 * NS_PER_S,
+	    .observed_ns = 10 * NS_PER_S,
 	    .startup_ns = 2 * NS_PER_S,
 	    .teardown_ns = 1 * NS_PER_S,
 	    .n_steps = 120,

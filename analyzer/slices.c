@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "slices.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/clock.h"
+
+#define MINUTE_NS (60 * NS_PER_S)
+
+static int slice_open(struct slices *slices, uint64_t now_ns)
+{
+	if (slices->n == slices->n_allocated) {
+		size_t n = slices->n_allocated ? 2 * slices->n_allocated : 16;
+		struct slice *grown = reallocarray(slices->items, n, sizeof(*grown));
+
+		if (!grown)
+			return -ENOMEM;
+		slices->items = grown;
+		slices->n_allocated = n;
+	}
+	slices->items[slices->n++] = (struct slice){.id = slices->next_id++, .begin_ns = now_ns};
+	return 0;
+}
+
+int slices_init(struct slices *slices, struct slices_config config, uint64_t now_ns)
+{
+	*slices = (struct slices){
+	    .config = config, .next_id = 1, .now_ns = now_ns, .tokens = (double)config.burst_bytes};
+	return slice_open(slices, now_ns);
+}
+
+void slices_free(struct slices *slices)
+{
+	free(slices->items);
+	*slices = (struct slices){0};
+}
+
+bool slices_on(const struct slices *slices)
+{
+	return slices->n && !slices->items[slices->n - 1].end_ns;
+}
+
+/* What a slice of the least length is going to cost, from what was paid so far for detail. */
+static double slice_price(const struct slices *slices)
+{
+	uint64_t ns = 0, bytes = 0;
+
+	for (size_t i = 0; i < slices->n; i++) {
+		ns += slices->items[i].end_ns - slices->items[i].begin_ns;
+		bytes += slices->items[i].bytes;
+	}
+	return ns ? (double)bytes * ((double)SLICE_MIN_NS / (double)ns) : 0;
+}
+
+int slices_step(struct slices *slices, uint64_t now_ns, uint64_t written_bytes)
+{
+	struct slice *last = &slices->items[slices->n - 1];
+	uint64_t bytes = written_bytes - slices->seen_bytes;
+	double rate = (double)slices->config.bytes_per_minute / (double)MINUTE_NS;
+	double burst = (double)slices->config.burst_bytes;
+	int r;
+
+	if (!slices->config.bytes_per_minute || now_ns < slices->now_ns)
+		return SLICES_AS_BEFORE;
+	slices->tokens += rate * (double)(now_ns - slices->now_ns) - (double)bytes;
+	if (slices->tokens > burst)
+		slices->tokens = burst;
+	slices->now_ns = now_ns;
+	slices->seen_bytes = written_bytes;
+	slices->kept_bytes += bytes;
+	last->bytes += bytes; /* what comes late belongs to the slice that ended */
+	if (slices_on(slices)) {
+		if (slices->tokens > 0 || now_ns - last->begin_ns < SLICE_MIN_NS)
+			return SLICES_AS_BEFORE;
+		last->end_ns = now_ns;
+		return SLICES_OFF;
+	}
+	/* A slice must be worth its edges: wait until all of it can be paid. */
+	if (slices->tokens < burst && slices->tokens < slice_price(slices))
+		return SLICES_AS_BEFORE;
+	r = slice_open(slices, now_ns);
+	return r < 0 ? r : SLICES_ON;
+}
+
+bool slices_drop(struct slices *slices, struct slice *ret_slice)
+{
+	size_t best = 0;
+	uint64_t best_ns = UINT64_MAX;
+
+	if (!slices->config.total_bytes || slices->kept_bytes <= slices->config.total_bytes)
+		return false;
+	for (size_t i = 1; i + 1 < slices->n; i++) {
+		uint64_t hole_ns = slices->items[i + 1].begin_ns - slices->items[i - 1].end_ns;
+
+		if (hole_ns < best_ns) {
+			best_ns = hole_ns;
+			best = i;
+		}
+	}
+	if (!best)
+		return false;
+	*ret_slice = slices->items[best];
+	slices->kept_bytes -= slices->items[best].bytes;
+	memmove(&slices->items[best], &slices->items[best + 1],
+		(slices->n - best - 1) * sizeof(*slices->items));
+	slices->n--;
+	return true;
+}

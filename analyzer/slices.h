@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * When to record in detail, so that a recording of any length stays small: detail is paid for from a budget
+ * of bytes that fills at a steady rate. It starts full, so that the first seconds are always whole; after
+ * that detail comes in slices, as many as the rate pays for. All detail together has a limit too: above it
+ * the slice whose absence leaves the shortest hole goes, which keeps what stays evenly spread. The first and
+ * the last slice always stay.
+ *
+ * Pure: no clock, no I/O. docs/measuring.md says what a report with holes means.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SLICE_MIN_NS UINT64_C(5000000000) /* a shorter one shows too few steps of a slow job */
+
+struct slices_config {
+	uint64_t bytes_per_minute; /* 0: all in detail */
+	uint64_t burst_bytes;      /* the budget's size */
+	uint64_t total_bytes;      /* of all slices that are kept */
+};
+
+struct slice {
+	uint64_t id; /* 1, 2, ... */
+	uint64_t begin_ns, end_ns;
+	uint64_t bytes;
+};
+
+struct slices {
+	struct slices_config config;
+	struct slice *items; /* kept, by time; the last one may be open: end_ns 0 */
+	size_t n, n_allocated;
+	uint64_t next_id, kept_bytes, seen_bytes, now_ns;
+	double tokens; /* bytes */
+};
+
+/* Opens the first slice. -ENOMEM. */
+int slices_init(struct slices *slices, struct slices_config config, uint64_t now_ns);
+void slices_free(struct slices *slices);
+
+enum slices_change {
+	SLICES_AS_BEFORE,
+	SLICES_ON,  /* a slice has begun: the last item */
+	SLICES_OFF, /* the last item has ended */
+};
+
+/* written_bytes: of detail since the begin. -ENOMEM, or an enum slices_change. */
+int slices_step(struct slices *slices, uint64_t now_ns, uint64_t written_bytes);
+
+bool slices_on(const struct slices *slices);
+
+/* Takes the slice out that has to go; false: none has. Call until then after each slices_step(). */
+bool slices_drop(struct slices *slices, struct slice *ret_slice);

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include "lib/clock.h"
+#include "slices.h"
+
+#define MIB (1 << 20)
+
+/* A job that makes this many bytes of detail a second, recorded for so long: what was kept. */
+struct outcome {
+	uint64_t kept_bytes, on_ns, longest_hole_ns;
+	size_t n_slices;
+};
+
+static struct outcome record(struct slices_config config, uint64_t bytes_per_s, unsigned seconds)
+{
+	struct outcome outcome = {0};
+	uint64_t written = 0, end_ns = 0;
+	struct slices slices;
+
+	assert_int_equal(slices_init(&slices, config, NS_PER_S), 0);
+	for (uint64_t tick = 10; tick < 10 * (seconds + 1); tick++) {
+		struct slice dropped;
+
+		if (slices_on(&slices)) {
+			written += bytes_per_s / 10;
+			outcome.on_ns += NS_PER_S / 10;
+		}
+		assert_true(slices_step(&slices, tick * (NS_PER_S / 10), written) >= 0);
+		while (slices_drop(&slices, &dropped))
+			assert_true(dropped.end_ns > dropped.begin_ns);
+	}
+	for (size_t i = 0; i < slices.n; i++) {
+		if (i && slices.items[i].begin_ns - end_ns > outcome.longest_hole_ns)
+			outcome.longest_hole_ns = slices.items[i].begin_ns - end_ns;
+		end_ns = slices.items[i].end_ns;
+	}
+	assert_int_equal(slices.items[0].id, 1);
+	outcome.kept_bytes = slices.kept_bytes;
+	outcome.n_slices = slices.n;
+	slices_free(&slices);
+	return outcome;
+}
+
+static const struct slices_config config = {
+    .bytes_per_minute = MIB, .burst_bytes = 2 * MIB, .total_bytes = 32 * MIB};
+
+static void test_quiet_job_is_recorded_whole(void **state)
+{
+	struct outcome outcome = record(config, 10000, 3600);
+
+	(void)state;
+	assert_int_equal(outcome.n_slices, 1);
+}
+
+static void test_busy_job_keeps_to_the_rate(void **state)
+{
+	struct outcome outcome = record(config, 100000, 600);
+
+	(void)state;
+	assert_in_range(outcome.kept_bytes, 10 * MIB, 12 * MIB + 600000);
+	assert_true(outcome.n_slices > 5);
+	/* At six times the rate about a sixth of the time is seen, besides the begin. */
+	assert_in_range(outcome.on_ns / NS_PER_S, 100, 140);
+}
+
+static void test_hours_stay_within_the_limit(void **state)
+{
+	struct outcome outcome = record(config, 200000, 10 * 3600);
+
+	(void)state;
+	assert_in_range(outcome.kept_bytes, 28 * MIB, 33 * MIB);
+	/* Spread over the whole: an even spread of some 30 slices leaves holes of 20 minutes. */
+	assert_true(outcome.longest_hole_ns < 60 * 60 * NS_PER_S);
+}
+
+static void test_no_rate_keeps_everything(void **state)
+{
+	struct outcome outcome = record((struct slices_config){0}, 10000000, 600);
+
+	(void)state;
+	assert_int_equal(outcome.n_slices, 1);
+}
+
+static void test_clock_that_stands_or_goes_back(void **state)
+{
+	struct slices slices;
+
+	(void)state;
+	assert_int_equal(slices_init(&slices, config, 5 * NS_PER_S), 0);
+	assert_int_equal(slices_step(&slices, 5 * NS_PER_S, 0), SLICES_AS_BEFORE);
+	assert_int_equal(slices_step(&slices, 1 * NS_PER_S, 0), SLICES_AS_BEFORE);
+	assert_int_equal(slices_step(&slices, 10 * NS_PER_S, 3 * MIB), SLICES_OFF);
+	assert_false(slices_on(&slices));
+	slices_free(&slices);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_quiet_job_is_recorded_whole),
+	    cmocka_unit_test(test_busy_job_keeps_to_the_rate),
+	    cmocka_unit_test(test_hours_stay_within_the_limit),
+	    cmocka_unit_test(test_no_rate_keeps_everything),
+	    cmocka_unit_test(test_clock_that_stands_or_goes_back),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

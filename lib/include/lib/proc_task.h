@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What one thread is doing, as /proc shows it to an ordinary user: /proc/PID/task/TID/{schedstat,syscall,
+ * wchan,io}, the links in /proc/PID/fd, and a process's CPU clock. As in lib/proc.h, root is an argument and
+ * parsers answer -EBADMSG to what they cannot read. -EACCES, -EPERM: the kernel does not show it to us.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* schedstat: exact, by the scheduler's clock. */
+struct proc_schedstat {
+	uint64_t exec_ns;  /* on a CPU */
+	uint64_t queue_ns; /* runnable without one */
+	uint64_t n_slices; /* times it got a CPU */
+};
+
+int proc_schedstat_parse(const char *text, struct proc_schedstat *ret_schedstat);
+
+/* syscall: what a sleeping thread sleeps in. */
+struct proc_syscall {
+	bool running;     /* not asleep: nothing else is known */
+	bool ended;       /* it is a zombie */
+	bool in_call;     /* false: asleep outside of a call, e.g. in a page fault */
+	uint16_t nr;      /* with in_call */
+	uint64_t args[6]; /* with in_call */
+};
+
+int proc_syscall_parse(const char *text, struct proc_syscall *ret_syscall);
+
+/* io of one thread. */
+struct proc_io {
+	uint64_t read_chars, written_chars; /* through read and write calls, page cache or not */
+	uint64_t n_reads, n_writes;         /* such calls */
+	uint64_t read_bytes, write_bytes;   /* from and to storage */
+};
+
+int proc_io_parse(const char *text, struct proc_io *ret_io);
+
+enum proc_wait {
+	PROC_WAIT_NONE = 0,        /* not asleep */
+	PROC_WAIT_UNKNOWN = 1,     /* asleep; the kernel does not say in what */
+	PROC_WAIT_PIPE = 2,        /* reading or polling one pipe */
+	PROC_WAIT_FILE_READ = 3,   /* reading, opening or faulting in a file */
+	PROC_WAIT_FILE_WRITE = 4,  /* writing or syncing a file */
+	PROC_WAIT_SOCKET = 5,      /* reading or polling one socket */
+	PROC_WAIT_FUTEX = 6,       /* a lock or a condition of the process itself */
+	PROC_WAIT_POLL = 7,        /* several descriptors, or one that is not known */
+	PROC_WAIT_TIMER = 8,       /* a plain sleep */
+	PROC_WAIT_CHILD = 9,       /* for a process to end */
+	PROC_WAIT_DEVICE = 10,     /* an ioctl, or reading or polling a device */
+	PROC_WAIT_OTHER = 11,      /* a call that is none of these */
+	PROC_WAIT_PIPE_WRITE = 12, /* writing a pipe that is full */
+};
+
+/* What the name of a kernel function in wchan says about a sleep; "0" and "": PROC_WAIT_UNKNOWN.
+ * uninterruptible: state D, in which an unknown function is most likely a file's. */
+enum proc_wait proc_wchan_wait(const char *wchan, bool uninterruptible);
+
+enum proc_file {
+	PROC_FILE_OTHER,
+	PROC_FILE_REGULAR, /* or a folder */
+	PROC_FILE_PIPE,
+	PROC_FILE_SOCKET,
+	PROC_FILE_DEVICE,
+};
+
+struct proc_link {
+	enum proc_file file;
+	uint64_t inode; /* pipes and sockets; else 0 */
+};
+
+/* The text of a link in /proc/PID/fd. Whatever it is, there is an answer. */
+struct proc_link proc_link_parse(const char *text);
+
+/* What descriptor fd of a process is. -ENOENT, -EACCES. */
+int proc_link_read(const char *root, pid_t pid, int fd, struct proc_link *ret_link);
+
+/* Inodes of the pipes a process has open above standard error, ascending, each once; at most max of them. */
+int proc_pipes(const char *root, pid_t pid, uint64_t *inodes, size_t max, size_t *ret_n);
+
+/* CPU time of a living process, all its threads together, also those that ended. Needs no privilege and no
+ * /proc. -ESRCH. */
+int proc_cpu_ns(pid_t pid, uint64_t *ret_ns);

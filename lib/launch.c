@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+#include "lib/error.h"
+
+/* The child: waits for the word to go. */
+static _Noreturn void child_run(int go_fd, int status_fd, char *const argv[], const sigset_t *signals)
+{
+	char go;
+	int code;
+
+	if (signals)
+		sigprocmask(SIG_SETMASK, signals, NULL);
+	if (read(go_fd, &go, 1) != 1)
+		_exit(127); /* the caller died before the command began */
+	execvp(argv[0], argv);
+	code = errno;
+	if (write(status_fd, &code, sizeof(code)) < 0)
+		_exit(127);
+	_exit(127);
+}
+
+static void reap(pid_t pid)
+{
+	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+}
+
+/* Returns the errno of a failed exec as a negative number; 0: the command runs. */
+static int child_status(int status_fd)
+{
+	int code;
+	ssize_t n;
+
+	do
+		n = read(status_fd, &code, sizeof(code));
+	while (n < 0 && errno == EINTR);
+	return n == sizeof(code) ? -code : 0;
+}
+
+int launch_prepare(char *const argv[], const sigset_t *signals, struct launch *ret_launch, struct error *err)
+{
+	_cleanup_(closep) int go_read = -1, go_write = -1, status_read = -1, status_write = -1;
+	int go[2], status[2];
+	pid_t pid;
+
+	if (pipe2(go, O_CLOEXEC))
+		return error_errno(err, -errno, "cannot start %s", argv[0]);
+	go_read = go[0];
+	go_write = go[1];
+	if (pipe2(status, O_CLOEXEC))
+		return error_errno(err, -errno, "cannot start %s", argv[0]);
+	status_read = status[0];
+	status_write = status[1];
+	pid = fork();
+	if (pid < 0)
+		return error_errno(err, -errno, "cannot start %s", argv[0]);
+	if (pid == 0) {
+		close(go_write);
+		child_run(go_read, status_write, argv, signals);
+	}
+	*ret_launch = (struct launch){pid, steal_fd(&go_write), steal_fd(&status_read), argv[0]};
+	return 0;
+}
+
+int launch_go(struct launch *launch, struct error *err)
+{
+	int r = write(launch->go_fd, "", 1) == 1 ? child_status(launch->status_fd) : -errno;
+
+	close(launch->go_fd);
+	close(launch->status_fd);
+	if (!r)
+		return 0;
+	reap(launch->pid);
+	return error_errno(err, r, "cannot run %s", launch->name);
+}
+
+void launch_abandon(struct launch *launch)
+{
+	close(launch->go_fd); /* end of file: the child leaves */
+	close(launch->status_fd);
+	reap(launch->pid);
+}

@@ -9,21 +9,16 @@
 #include "layout.h"
 #include "lib/clock.h"
 #include "lib/units.h"
+#include "share_look.h"
+#include "words.h"
 
-struct share_look {
-	enum analysis_share share;
-	const char *name, *glyph, *glyph_ascii, *meaning;
+/* In the order of share_looks. */
+static const struct {
+	const char *glyph, *glyph_ascii;
 	enum layout_style style;
-};
-
-/* From what hurts to what is wanted; the bar has the same order. */
-static const struct share_look looks[SHARE_COUNT] = {
-    {SHARE_FETCH_STALL, "fetch stall", "█", "#", "waits that fast storage would end", STYLE_RED},
-    {SHARE_PREP_STALL, "prep stall", "▓", "%", "waits for decoding and hand-off", STYLE_YELLOW},
-    {SHARE_CHECKPOINT_STALL, "checkpoint", "▒", "+", "writing and syncing checkpoints", STYLE_MAGENTA},
-    {SHARE_CPU_STARVED, "cpu starved", "░", ":", "ready to compute, no core free", STYLE_CYAN},
-    {SHARE_OTHER, "other", "·", ".", "asleep, and nothing tells why", STYLE_DIM},
-    {SHARE_DEVICE, "device", "━", "=", "computing: what the time is for", STYLE_GREEN},
+} glyphs[SHARE_COUNT] = {
+    {"█", "#", STYLE_RED},  {"▓", "%", STYLE_YELLOW}, {"▒", "+", STYLE_MAGENTA},
+    {"░", ":", STYLE_CYAN}, {"·", ".", STYLE_DIM},    {"━", "=", STYLE_GREEN},
 };
 
 #define MARGIN 2
@@ -49,44 +44,13 @@ __attribute__((format(printf, 2, 3))) static void line(const struct layout *layo
 	layout_wrap(layout, text, MARGIN, MARGIN);
 }
 
-static double percent(const struct analysis *analysis, enum analysis_share share)
-{
-	return 100 * analysis_share_ratio(analysis, share);
-}
-
-/* "lost events" and the tool's own cost end every verdict: how far it can be trusted, and its price. */
-static void verdict_reason(const struct analysis *analysis, char *text, size_t size)
-{
-	double fetch = percent(analysis, SHARE_FETCH_STALL), prep = percent(analysis, SHARE_PREP_STALL);
-	const char *span = "of the time from the first step to the last";
-
-	switch (analysis->verdict) {
-	case ANALYSIS_INSUFFICIENT: snprintf(text, size, "%s", analysis->insufficient); break;
-	case ANALYSIS_FETCH_BOUND:
-	case ANALYSIS_PREP_BOUND:
-		snprintf(text, size, "%.0f %% %s is data wait (fetch %.0f, prep %.0f)", fetch + prep, span,
-			 fetch, prep);
-		break;
-	case ANALYSIS_CHECKPOINT_BOUND:
-		snprintf(text, size, "%.0f %% %s is spent writing checkpoints (data wait %.0f)",
-			 percent(analysis, SHARE_CHECKPOINT_STALL), span, fetch + prep);
-		break;
-	case ANALYSIS_DEVICE_BOUND:
-		snprintf(text, size, "%.0f %% %s is data wait or checkpoints, %.0f is computing",
-			 fetch + prep + percent(analysis, SHARE_CHECKPOINT_STALL), span,
-			 percent(analysis, SHARE_DEVICE));
-		break;
-	}
-}
-
 static void verdict_line(const struct layout *layout, const struct analysis *analysis)
 {
 	const char *name = analysis_verdict_name(analysis->verdict);
-	char reason[256], text[512];
+	char reason[256], trust[128], text[512];
 
-	verdict_reason(analysis, reason, sizeof(reason));
-	snprintf(text, sizeof(text), "%s; %zu steps, %llu lost events, tool cost %.1f %% of one CPU", reason,
-		 analysis->n_steps, (unsigned long long)analysis->n_lost, 100 * analysis->self_cost_ratio);
+	snprintf(text, sizeof(text), "%s (%s)", words_verdict(reason, sizeof(reason), analysis),
+		 words_trust(trust, sizeof(trust), analysis));
 	layout_style(layout, STYLE_BOLD);
 	fprintf(layout->stream, "%s:", name);
 	layout_style(layout, STYLE_PLAIN);
@@ -107,9 +71,9 @@ static void shares(const struct layout *layout, const struct analysis *analysis)
 
 	for (size_t i = 0; i < SHARE_COUNT; i++)
 		parts[i] = (struct layout_part){
-		    .ratio = analysis_share_ratio(analysis, looks[i].share),
-		    .glyph = layout->options.ascii ? looks[i].glyph_ascii : looks[i].glyph,
-		    .style = looks[i].style,
+		    .ratio = analysis_share_ratio(analysis, share_looks[i].share),
+		    .glyph = layout->options.ascii ? glyphs[i].glyph_ascii : glyphs[i].glyph,
+		    .style = glyphs[i].style,
 		};
 	fprintf(layout->stream, "\n%*s", MARGIN, "");
 	layout_bar(layout, parts, SHARE_COUNT, layout->options.width - 2 * MARGIN);
@@ -118,18 +82,18 @@ static void shares(const struct layout *layout, const struct analysis *analysis)
 	fprintf(layout->stream, "  %-12s%7s%10s%11s\n", "", "share", "time", "a step");
 	layout_style(layout, STYLE_PLAIN);
 	for (size_t i = 0; i < SHARE_COUNT; i++) {
-		uint64_t ns = analysis->share_ns[looks[i].share];
+		uint64_t ns = analysis->share_ns[share_looks[i].share];
 
 		fprintf(layout->stream, "%*s", MARGIN, "");
-		layout_style(layout, looks[i].style);
+		layout_style(layout, glyphs[i].style);
 		fputs(parts[i].glyph, layout->stream);
 		layout_style(layout, STYLE_PLAIN);
-		fprintf(layout->stream, " %-12s%5.1f %%%10s%11s   ", looks[i].name, 100 * parts[i].ratio,
-			units_format_duration(total, sizeof(total), ns),
+		fprintf(layout->stream, " %-12s%5.1f %%%10s%11s   ", share_looks[i].name,
+			100 * parts[i].ratio, units_format_duration(total, sizeof(total), ns),
 			units_format_duration(mean, sizeof(mean),
 					      analysis->n_steps ? ns / analysis->n_steps : 0));
 		layout_style(layout, STYLE_DIM);
-		fputs(looks[i].meaning, layout->stream);
+		fputs(share_looks[i].meaning, layout->stream);
 		layout_style(layout, STYLE_PLAIN);
 		fputc('\n', layout->stream);
 	}
@@ -180,24 +144,12 @@ static void actions(const struct layout *layout, const struct analysis *analysis
 	heading(layout, "What to do");
 	for (size_t i = 0; i < analysis->n_actions; i++) {
 		const struct analysis_action *action = &analysis->actions[i];
-		char text[300];
+		char text[400], gain[160];
 
-		snprintf(text, sizeof(text), "%s. At most %.2fx faster (confidence: %s).", action->text,
-			 action->gain_max, analysis_confidence_name(action->confidence));
+		snprintf(text, sizeof(text), "%s. %s.", action->text, words_gain(gain, sizeof(gain), action));
 		fprintf(layout->stream, "%*s%zu. ", MARGIN, "", i + 1);
 		layout_wrap(layout, text, MARGIN + 3, MARGIN + 3);
 	}
-}
-
-static const char *loader_words(enum analysis_loader loader)
-{
-	switch (loader) {
-	case LOADER_NONE: return "no data wait was seen";
-	case LOADER_WORKERS: return "worker processes load the data";
-	case LOADER_INLINE: return "the trainer loads the data itself (no workers)";
-	case LOADER_DIESEL: return "DIESEL serves the data";
-	}
-	return "";
 }
 
 static void about(const struct layout *layout, const struct analysis *analysis)
@@ -208,7 +160,7 @@ static void about(const struct layout *layout, const struct analysis *analysis)
 	if (analysis->command)
 		line(layout, "%.300s", analysis->command);
 	line(layout, "Process %u, trainer thread %u; %s.", analysis->trainer_tgid, analysis->trainer_tid,
-	     loader_words(analysis->loader));
+	     words_loader(analysis));
 	line(layout, "%s of %s recorded (start-up %s, tear-down %s, not in the shares).",
 	     units_format_duration(window, sizeof(window), analysis->observed_ns),
 	     units_format_duration(recorded, sizeof(recorded), analysis->end_ns - analysis->begin_ns),

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* How the shares are called and explained to people, in every report for them. */
+
+#include "analyzer/analysis.h"
+
+struct share_look {
+	enum analysis_share share;
+	const char *name, *meaning;
+	const char *class_name; /* in the HTML report */
+};
+
+/* From what hurts to what is wanted: the order of bars and tables. */
+extern const struct share_look share_looks[SHARE_COUNT];

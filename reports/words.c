@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "words.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "analyzer/analysis.h"
+
+#define NOTABLE_PERCENT 0.5 /* less than that is rounded to 0: not worth a word */
+
+__attribute__((format(printf, 3, 4))) static void append(char *buffer, size_t size, const char *format, ...)
+{
+	size_t length = strlen(buffer);
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(buffer + length, size - length, format, arguments);
+	va_end(arguments);
+}
+
+static double percent(const struct analysis *analysis, enum analysis_share share)
+{
+	return 100 * analysis_share_ratio(analysis, share);
+}
+
+static void append_share(char *buffer, size_t size, const char *name, double value)
+{
+	size_t length = strlen(buffer);
+
+	if (value >= NOTABLE_PERCENT)
+		append(buffer, size, "%s%s %.0f", length && buffer[length - 1] == ' ' ? "" : ", ", name,
+		       value);
+}
+
+char *words_verdict(char *buffer, size_t size, const struct analysis *analysis)
+{
+	double fetch = percent(analysis, SHARE_FETCH_STALL), prep = percent(analysis, SHARE_PREP_STALL);
+	double checkpoint = percent(analysis, SHARE_CHECKPOINT_STALL);
+	double starved = percent(analysis, SHARE_CPU_STARVED);
+	double stall = fetch + prep + checkpoint;
+
+	if (analysis->verdict == ANALYSIS_INSUFFICIENT) {
+		snprintf(buffer, size, "%s", analysis->insufficient);
+		return buffer;
+	}
+	snprintf(buffer, size, "%.0f %% of step time is stall", stall);
+	if (stall >= NOTABLE_PERCENT) {
+		append(buffer, size, ": ");
+		append_share(buffer, size, "fetch", fetch);
+		append_share(buffer, size, "preprocess", prep);
+		append_share(buffer, size, "checkpoint", checkpoint);
+	}
+	if (analysis->verdict == ANALYSIS_DEVICE_BOUND)
+		append(buffer, size, "; %.0f %% is computing", percent(analysis, SHARE_DEVICE));
+	if (starved >= 5)
+		append(buffer, size, "; %.0f %% without a core", starved);
+	return buffer;
+}
+
+char *words_trust(char *buffer, size_t size, const struct analysis *analysis)
+{
+	snprintf(buffer, size, "%zu steps, %llu lost events, tool cost %.1f %% of one CPU", analysis->n_steps,
+		 (unsigned long long)analysis->n_lost, 100 * analysis->self_cost_ratio);
+	return buffer;
+}
+
+char *words_gain(char *buffer, size_t size, const struct analysis_action *action)
+{
+	const struct estimate *gain = &action->gain;
+
+	buffer[0] = '\0';
+	if (gain->value > 0) {
+		append(buffer, size, "Predicted %.2fx faster", gain->value);
+		if (isfinite(gain->low) && isfinite(gain->high))
+			append(buffer, size, " (%.2f to %.2f)", gain->low, gain->high);
+	}
+	if (action->gain_max > 0)
+		append(buffer, size, "%s %.2fx%s", buffer[0] ? ", at most" : "At most", action->gain_max,
+		       gain->value > 0 ? "" : " faster");
+	append(buffer, size, "%sconfidence: %s", buffer[0] ? "; " : "",
+	       analysis_confidence_name(action->confidence));
+	return buffer;
+}
+
+const char *words_loader(const struct analysis *analysis)
+{
+	switch (analysis->loader) {
+	case LOADER_NONE: return "no data wait was seen";
+	case LOADER_WORKERS: return "worker processes load the data";
+	case LOADER_INLINE: return "the trainer loads the data itself (no workers)";
+	case LOADER_DIESEL: return "DIESEL serves the data";
+	}
+	return "";
+}
+
+char *words_missing(char *buffer, size_t size, const struct analysis *analysis)
+{
+	const struct {
+		bool known;
+		const char *name;
+	} parts[] = {
+	    {analysis->page_cache, "page cache"},
+	    {analysis->profile, "profile of preparing"},
+	    {analysis->gpu_wait_known, "GPU"},
+	    {analysis->predictions, "predictions"},
+	};
+
+	buffer[0] = '\0';
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		if (!parts[i].known)
+			append(buffer, size, "%s%s", buffer[0] ? ", " : "", parts[i].name);
+	return buffer;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Sentences that every report for people says in the same words. Each fills the buffer and returns it. */
+
+#include <stddef.h>
+
+struct analysis;
+struct analysis_action;
+
+/* "65 % of step time is stall: fetch 57, preprocess 7" */
+char *words_verdict(char *buffer, size_t size, const struct analysis *analysis);
+
+/* "80 steps, 0 lost events, tool cost 1.0 % of one CPU": how far it can be trusted, and its price. */
+char *words_trust(char *buffer, size_t size, const struct analysis *analysis);
+
+/* "Predicted 1.6x faster (1.4 to 1.8), at most 2.4x; confidence: high" */
+char *words_gain(char *buffer, size_t size, const struct analysis_action *action);
+
+/* "worker processes load the data" */
+const char *words_loader(const struct analysis *analysis);
+
+/* The parts that the recording does not have, as a list: "page cache, profile"; "" if nothing is missing. */
+char *words_missing(char *buffer, size_t size, const struct analysis *analysis);

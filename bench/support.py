@@ -105,6 +105,17 @@ class Throttle:
         """Moves a running process into the group (threads and later children with it)."""
         (self.group / "cgroup.procs").write_text(str(pid))
 
+    def read_bytes(self):
+        """Read from the disk by the processes of the group so far; None where the kernel does not tell."""
+        counters = self.group / "blkio.throttle.io_service_bytes"
+        if not counters.exists():
+            return None
+        for line in counters.read_text().splitlines():
+            fields = line.split()
+            if fields[:2] == [self.device, "Read"]:
+                return int(fields[2])
+        return 0
+
     def __exit__(self, *_):
         for pid in (self.group / "cgroup.procs").read_text().split():
             try:
@@ -214,6 +225,19 @@ def random_files(folder, count, size, per_class=100):
         path.write_bytes(os.urandom(size))
         paths.append(path)
     return paths
+
+
+def shim(mode, out):
+    """Environment that puts the clock of analyzer/truth in front of a job; its line goes to the file `out`."""
+    pathlib.Path(out).unlink(missing_ok=True)
+    return {"DIESEL_TRUTH_MODE": mode, "DIESEL_TRUTH_OUT": str(out),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT / "analyzer" / "truth"), os.environ.get("PYTHONPATH"))))}
+
+
+def shim_seconds(out):
+    """From the job's first request for a batch to the end of its last step."""
+    fields = pathlib.Path(out).read_text(encoding="ascii").split()
+    return float(fields[fields.index("seconds") + 1])
 
 
 def median(values):

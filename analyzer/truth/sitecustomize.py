@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `diesel-analyze truth` puts in front of a PyTorch job: a clock around every DataLoader, and, on request,
+batches from memory in place of the loader's.
+
+Python imports a module of this name at its start when PYTHONPATH names its folder; one that it hides is
+imported as well. The environment says what to do:
+
+    DIESEL_TRUTH_OUT    file that gets one line a process that iterated over a DataLoader
+    DIESEL_TRUTH_MODE   clock: only measure. synthetic: batches of the shapes of each loader's first one, from
+                        memory, without workers and without touching the dataset. learn: measure, and write the
+                        files that the job reads to DIESEL_TRUTH_FILES, one path a line
+    DIESEL_TRUTH_STEPS  the job ends (SystemExit 0) when it asks for a batch after so many
+
+The line: `steps N seconds S wait S loaders N mode M truncated 0|1 pid P`. `seconds` runs from the first request
+for a batch to the end of the last step; `wait` is the part of it spent in requests. Making batches to hand out
+again is in neither.
+
+Without these variables nothing is changed. torch is not imported here: the hook waits until the job does it.
+"""
+import atexit
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import time
+
+TARGET = "torch.utils.data.dataloader"
+VARIANTS = 4  # batches made of a first one: with a single one everything would stay in the CPU's caches
+SEED = 20260
+
+
+def chain():
+    """The sitecustomize that this one hides."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    rest = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", rest)
+    if spec and spec.loader:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+class Clock:
+    """Times requests for batches; one for all loaders of a process."""
+
+    def __init__(self, mode, steps_max, out):
+        self.mode, self.steps_max, self.out = mode, steps_max, out
+        self.pid = os.getpid()
+        self.steps = self.loaders = 0
+        self.wait = self.excluded = 0.0
+        self.begin = self.end = None
+        self.truncated = self.written = False
+        atexit.register(self.write)
+
+    def ask(self):
+        """A step ends here, and a wait begins. Returns when."""
+        now = time.monotonic()
+        if self.steps:
+            self.end = now - self.excluded
+        if self.steps_max and self.steps >= self.steps_max:
+            self.truncated = True
+            self.write()
+            raise SystemExit(0)
+        self.begin = self.begin or now - self.excluded
+        return now
+
+    def answer(self, asked, is_batch):
+        now = time.monotonic()
+        if is_batch:
+            self.steps += 1
+            self.wait += now - asked
+
+    def exclude(self, since):
+        self.excluded += time.monotonic() - since
+
+    def write(self):
+        if self.written or os.getpid() != self.pid or not self.loaders:
+            return
+        self.written = True
+        seconds = self.end - self.begin if self.end else 0.0
+        line = (f"steps {self.steps} seconds {seconds:.6f} wait {self.wait:.6f} loaders {self.loaders} "
+                f"mode {self.mode} truncated {int(self.truncated)} pid {self.pid}\n")
+        with open(self.out, "a", encoding="ascii") as file:
+            file.write(line)
+
+
+class Timed:
+    """An iterator over a loader's own batches, with the clock around it."""
+
+    def __init__(self, inner, clock):
+        self._inner, self._clock = inner, clock
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        asked = self._clock.ask()
+        try:
+            batch = next(self._inner)
+        except StopIteration:
+            self._clock.answer(asked, False)
+            raise
+        self._clock.answer(asked, True)
+        return batch
+
+    def __len__(self):
+        return len(self._inner)
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+class Variant:
+    """A batch to hand out again and again; restored when the job changed it in place."""
+
+    def __init__(self, batch):
+        self.batch = batch
+        self.tensors = list(tensors_of(batch))
+        self.pristine = [tensor.clone() for tensor in self.tensors]
+        self.versions = [tensor._version for tensor in self.tensors]
+
+    def restore(self):
+        changed = False
+        for i, tensor in enumerate(self.tensors):
+            if tensor._version != self.versions[i]:
+                tensor.data.copy_(self.pristine[i])
+                self.versions[i] = tensor._version
+                changed = True
+        return changed
+
+
+class Synthetic:
+    """Hands out variants of one batch, as many as the loader has batches."""
+
+    def __init__(self, variants, n_batches, clock):
+        self._variants, self._left, self._clock, self._at = variants, n_batches, clock, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        since = time.monotonic()
+        variant = self._variants[self._at % len(self._variants)]
+        if variant.restore():
+            self._clock.exclude(since)
+        asked = self._clock.ask()
+        if self._left == 0:
+            self._clock.answer(asked, False)
+            raise StopIteration
+        if self._left is not None:
+            self._left -= 1
+        self._at += 1
+        self._clock.answer(asked, True)
+        return variant.batch
+
+    def __len__(self):
+        if self._left is None:
+            raise TypeError("the loader has no length")
+        return self._left
+
+
+def tensors_of(batch):
+    import torch
+    if isinstance(batch, torch.Tensor):
+        yield batch
+    elif isinstance(batch, dict):
+        for value in batch.values():
+            yield from tensors_of(value)
+    elif isinstance(batch, (list, tuple)):
+        for value in batch:
+            yield from tensors_of(value)
+
+
+def shuffled(tensor):
+    """Random values with the distribution of the tensor's own: constants, and bytes that make denormal numbers,
+    would change how fast the device is. Integers other than uint8 may be lengths or positions: kept."""
+    import torch
+    fresh = tensor.clone()
+    if tensor.numel() > 1 and tensor.layout == torch.strided and (
+            tensor.is_floating_point() or tensor.dtype == torch.uint8):
+        flat = tensor.reshape(-1)
+        fresh.copy_(flat[torch.randint(flat.numel(), (flat.numel(),))].reshape(tensor.shape))
+    return fresh.pin_memory() if tensor.is_pinned() else fresh
+
+
+def variant_of(batch):
+    """The same structure with other values; what is not made of tensors is handed out as it is."""
+    import torch
+    if isinstance(batch, torch.Tensor):
+        return shuffled(batch)
+    if isinstance(batch, dict):
+        values = {key: variant_of(value) for key, value in batch.items()}
+        return values if type(batch) is dict else type(batch)(values)
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(variant_of(value) for value in batch))
+    if type(batch) in (list, tuple):
+        return type(batch)(variant_of(value) for value in batch)
+    return batch
+
+
+def first_batch(loader, make_iterator):
+    """The loader's first batch, by its own means; its workers end before this returns. None: it is empty."""
+    iterator = make_iterator(loader)
+    batch = next(iterator, None)
+    if hasattr(iterator, "_shutdown_workers"):
+        iterator._shutdown_workers()
+    if getattr(loader, "_iterator", None) is iterator:  # persistent workers
+        loader._iterator = None
+    return batch
+
+
+def synthetic_iterator(loader, make_iterator, clock):
+    import torch
+    since = time.monotonic()
+    variants = loader.__dict__.get("_diesel_truth_variants")
+    if variants is None:
+        random_state = torch.get_rng_state()
+        batch = first_batch(loader, make_iterator)
+        variants = [] if batch is None else [Variant(variant_of(batch)) for _ in range(VARIANTS)]
+        torch.set_rng_state(random_state)
+        loader.__dict__["_diesel_truth_variants"] = variants
+    try:
+        n_batches = len(loader)
+    except TypeError:
+        n_batches = None
+    clock.exclude(since)
+    if not variants:
+        return Timed(iter(()), clock)
+    return Synthetic(variants, n_batches, clock)
+
+
+def patch(module, clock):
+    import torch
+    make_iterator = module.DataLoader.__iter__
+    torch.manual_seed(SEED)  # a job that does not seed itself reads the same files in every run
+
+    def __iter__(self):
+        if os.getpid() != clock.pid:
+            return make_iterator(self)
+        clock.loaders += 1
+        if clock.mode == "synthetic":
+            return synthetic_iterator(self, make_iterator, clock)
+        return Timed(make_iterator(self), clock)
+
+    module.DataLoader.__iter__ = __iter__
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds the loader's module by the others' means and changes it when it is ready."""
+
+    def __init__(self, ready):
+        self.ready = ready
+
+    def find_spec(self, name, path, target=None):
+        if name != TARGET:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec and spec.loader:
+            execute = spec.loader.exec_module
+
+            def exec_module(module):
+                execute(module)
+                self.ready(module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def install():
+    environment = os.environ
+    if "DIESEL_TRUTH_OUT" not in environment:
+        return
+    clock = Clock(environment.get("DIESEL_TRUTH_MODE", "clock"), int(environment.get("DIESEL_TRUTH_STEPS", "0")),
+                  environment["DIESEL_TRUTH_OUT"])
+    sys.meta_path.insert(0, Finder(lambda module: patch(module, clock)))
+
+
+install()
+chain()

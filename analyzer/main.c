@@ -68,6 +68,7 @@ static int record(const struct options *options, const char *output, struct reco
 						.n_tgids = options->n_tgids,
 						.cgroup = options->cgroup,
 						.no_children = options->no_children,
+						.unprivileged = options->unprivileged,
 						.trainer_tid = options->trainer_tid,
 						.duration_ns = options->duration_ns,
 						.ring_bytes = options->ring_bytes,

@@ -32,6 +32,7 @@ static const char usage_text[] =
     "  -d TIME        stop recording after TIME: 30s, 5m, 1h (until the job ends); the job goes on\n"
     "  -p PID         process to watch, until it ends, Ctrl-C or -d; several of one job: -p 12,34\n"
     "  --cgroup PATH  watch all processes in this control group and those that join it\n"
+    "  --unprivileged sample /proc, as is done where BPF is refused: approximate, needs no root\n"
     "  --no-children  leave out processes that the job makes; its threads are in\n"
     "  --trainer TID  the thread that trains (found by what it does)\n"
     "  --format F     text or json (by the extension of -o, else text)\n"
@@ -54,6 +55,7 @@ enum long_option {
 	OPTION_BTF,
 	OPTION_CGROUP,
 	OPTION_NO_CHILDREN,
+	OPTION_UNPRIVILEGED,
 	OPTION_TRAINER,
 };
 
@@ -126,6 +128,7 @@ static int set_option(struct options *options, int option, const char *text)
 	case OPTION_JSON: options->json = true; return 0;
 	case OPTION_BTF: options->btf_path = text; return 0;
 	case OPTION_CGROUP: options->cgroup = text; return 0;
+	case OPTION_UNPRIVILEGED: options->unprivileged = true; return 0;
 	case OPTION_NO_CHILDREN: options->no_children = true; return 0;
 	case OPTION_TRAINER: return set_trainer(options, text);
 	case OPTION_HELP: fputs(usage_text, stdout); return DONE;
@@ -206,6 +209,7 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 	    {"pid", required_argument, NULL, 'p'},
 	    {"verbose", no_argument, NULL, 'v'},
 	    {"cgroup", required_argument, NULL, OPTION_CGROUP},
+	    {"unprivileged", no_argument, NULL, OPTION_UNPRIVILEGED},
 	    {"no-children", no_argument, NULL, OPTION_NO_CHILDREN},
 	    {"trainer", required_argument, NULL, OPTION_TRAINER},
 	    {0},

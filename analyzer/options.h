@@ -40,6 +40,7 @@ struct options {
 	pid_t tgids[OPTIONS_PIDS_MAX]; /* -p */
 	size_t n_tgids;
 	const char *cgroup;               /* --cgroup; NULL: not given */
+	bool unprivileged;                /* record */
 	bool no_children;                 /* record */
 	uint32_t trainer_tid;             /* --trainer; 0: find it */
 	uint64_t duration_ns;             /* 0: until the job ends */

@@ -9,12 +9,12 @@
 
 #include "analyzer/session.h"
 #include "record_roots.h"
-#include "bpf/collector.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/error.h"
 #include "lib/log.h"
 #include "slices.h"
+#include "source.h"
 
 #define POLL_MS        50             /* records gather in the kernel meanwhile */
 #define FLUSH_EVERY_NS (1 * NS_PER_S) /* what a killed recorder may lose */
@@ -27,7 +27,7 @@
 
 struct recording {
 	const struct record_options *options;
-	struct collector *collector;
+	struct source *source;
 	struct collector_sink sink;
 	struct session *session;
 	struct error write_error; /* the first one; nothing is written after it */
@@ -84,7 +84,7 @@ static bool wait_step(struct recording *recording, int timeout_ms)
 	struct record_roots *roots = &recording->roots;
 	struct pollfd fds[2 + RECORD_ROOTS_MAX] = {
 	    {.fd = recording->signal_fd, .events = POLLIN},
-	    {.fd = recording->collector ? collector_fd(recording->collector) : -1, .events = POLLIN},
+	    {.fd = recording->source ? source_fd(recording->source) : -1, .events = POLLIN},
 	};
 	size_t n_ended = 0;
 
@@ -128,12 +128,12 @@ static int step_slices(struct recording *recording, struct error *err)
 	if (r < 0)
 		return error_errno(err, r, "cannot keep account of the recording");
 	if (r == SLICES_OFF) {
-		slices->items[slices->n - 1].end_ns = collector_detail(recording->collector, false);
+		slices->items[slices->n - 1].end_ns = source_detail(recording->source, false);
 		r = 0;
 	} else if (r == SLICES_ON) {
 		struct slice *slice = &slices->items[slices->n - 1];
 
-		slice->begin_ns = collector_detail(recording->collector, true);
+		slice->begin_ns = source_detail(recording->source, true);
 		r = append_gap(recording, slice[-1].end_ns, slice->begin_ns, err);
 		if (!r)
 			r = session_slice_begin(recording->session, slice->id, err);
@@ -159,7 +159,7 @@ static int end_slices(struct recording *recording, struct error *err)
 static int poll_collector(struct recording *recording, struct error *err)
 {
 	uint64_t now_ns = clock_monotonic_ns();
-	int r = collector_poll(recording->collector, 0, &recording->sink);
+	int r = source_poll(recording->source, 0, &recording->sink);
 
 	if (r < 0 && r != -EINTR)
 		return error_errno(err, r, "cannot read events");
@@ -186,7 +186,7 @@ static int record_loop(struct recording *recording, struct error *err)
 		int r = poll_collector(recording, err);
 
 		if (!r)
-			r = record_roots_join(&recording->roots, recording->collector, &emptied, err);
+			r = record_roots_join(&recording->roots, recording->source, &emptied, err);
 		if (r)
 			return r;
 		if (ended || emptied || recording->stop_requested)
@@ -210,18 +210,18 @@ static int record_loop(struct recording *recording, struct error *err)
 static int job_begin(struct recording *recording, struct record_result *result, struct error *err)
 {
 	const struct record_options *options = recording->options;
-	struct collector *collector = recording->collector;
+	struct source *source = recording->source;
 	bool emptied;
 	pid_t tgid;
 	int r;
 
 	if (options->command) {
 		result->launch_error = r =
-		    collector_launch(collector, options->command, options->command_signals, &tgid, err);
+		    source_launch(source, options->command, options->command_signals, &tgid, err);
 		return r ? r : record_roots_add(&recording->roots, tgid, err);
 	}
 	for (size_t i = 0; i < options->n_tgids; i++) {
-		r = collector_attach(collector, options->tgids[i], err);
+		r = source_attach(source, options->tgids[i], err);
 		if (!r)
 			r = record_roots_add(&recording->roots, options->tgids[i], err);
 		if (r)
@@ -230,7 +230,7 @@ static int job_begin(struct recording *recording, struct record_result *result, 
 	if (!options->cgroup)
 		return 0;
 	r = record_roots_set_cgroup(&recording->roots, options->cgroup, err);
-	return r ? r : record_roots_join(&recording->roots, collector, &emptied, err);
+	return r ? r : record_roots_join(&recording->roots, source, &emptied, err);
 }
 
 static int begin(struct recording *recording, struct record_result *result, struct error *err)
@@ -239,7 +239,8 @@ static int begin(struct recording *recording, struct record_result *result, stru
 	const struct collector_options collector_options = {options->ring_bytes, options->btf_path,
 							    options->no_children};
 	sigset_t signals;
-	int r = collector_open(&collector_options, &recording->collector, err);
+	int r = source_open(options->unprivileged ? SOURCE_SAMPLER : SOURCE_BEST, &collector_options,
+			    &recording->source, err);
 
 	if (r)
 		return r;
@@ -265,16 +266,18 @@ static int begin(struct recording *recording, struct record_result *result, stru
 			recording->start_ns);
 	if (r)
 		return error_errno(err, r, "cannot keep account of the recording");
-	return record_info_begin(recording->session, options, &recording->roots, err);
+	if (source_is_sampled(recording->source))
+		r = session_set_u64(recording->session, SESSION_SAMPLED, 1, err);
+	return r ? r : record_info_begin(recording->session, options, &recording->roots, err);
 }
 
 /* The collector's end and the session's: also after a failure, as far as it goes. */
 static int end(struct recording *recording, struct record_result *result, struct error *err)
 {
 	struct collector_stats stats;
-	int r = collector_stop(recording->collector, &recording->sink, err);
+	int r = source_stop(recording->source, &recording->sink, err);
 
-	collector_stats_get(recording->collector, &stats);
+	source_stats_get(recording->source, &stats);
 	result->duration_ns = clock_monotonic_ns() - recording->start_ns;
 	for (size_t i = 0; i < COLLECTOR_EVENT_TYPES; i++) {
 		result->n_events += stats.events[i];
@@ -323,8 +326,8 @@ int record_run(const struct record_options *options, struct record_result *ret_r
 		session_close(recording.session);
 	else
 		session_discard(recording.session);
-	collector_close(recording.collector);
-	recording.collector = NULL;
+	source_close(recording.source);
+	recording.source = NULL;
 	slices_free(&recording.slices);
 	if (options->command && recording.roots.n) {
 		if (r && !recording.child_reaped)

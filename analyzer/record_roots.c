@@ -7,10 +7,10 @@
 #include <string.h>
 #include <sys/pidfd.h>
 
-#include "bpf/collector.h"
 #include "lib/cgroup.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
+#include "source.h"
 
 int record_roots_add(struct record_roots *roots, pid_t tgid, struct error *err)
 {
@@ -75,7 +75,7 @@ static int pid_compare(const void *left, const void *right)
 	return (a > b) - (a < b);
 }
 
-int record_roots_join(struct record_roots *roots, struct collector *collector, bool *ret_ended,
+int record_roots_join(struct record_roots *roots, struct source *source, bool *ret_ended,
 		      struct error *err)
 {
 	_cleanup_(freep) pid_t *pids = NULL;
@@ -89,16 +89,16 @@ int record_roots_join(struct record_roots *roots, struct collector *collector, b
 	if (r == -ENOMEM)
 		return error_set(err, r, "no memory for the processes of %s", roots->cgroup);
 	/* A group that is removed is as good as empty. */
-	*ret_ended = roots->any && !n && !collector_alive(collector);
+	*ret_ended = roots->any && !n && !source_alive(source);
 	for (size_t i = 0; i < n; i++) {
 		bool known = roots->n_members &&
 			     bsearch(&pids[i], roots->members, roots->n_members, sizeof(*pids), pid_compare);
 
 		roots->any = true;
 		/* Most that are new were made by one that is in the job. */
-		if (known || collector_has(collector, pids[i]))
+		if (known || source_has(source, pids[i]))
 			continue;
-		r = collector_attach(collector, pids[i], err);
+		r = source_attach(source, pids[i], err);
 		if (r && r != -ESRCH) /* it may have come and gone */
 			return r;
 	}

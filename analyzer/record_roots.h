@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-struct collector;
 struct error;
+struct source;
 
 #define RECORD_ROOTS_MAX 64
 
@@ -37,6 +37,6 @@ void record_roots_exit(struct record_roots *roots, pid_t tgid);
 bool record_roots_all_gone(const struct record_roots *roots);
 
 /* Makes processes that joined the group since the last call part of the job. Nothing to do without a group.
- * *ret_ended: it had processes, and has none left. -ENOMEM, or the collector's failure. */
-int record_roots_join(struct record_roots *roots, struct collector *collector, bool *ret_ended,
+ * *ret_ended: it had processes, and has none left. -ENOMEM, or the source's failure. */
+int record_roots_join(struct record_roots *roots, struct source *source, bool *ret_ended,
 		      struct error *err);

@@ -384,12 +384,15 @@ class BadSurroundings(Recording):
         return run("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", program, *args, cwd="/")
 
     def test_without_privilege(self):
-        done = self.unprivileged("record", "-o", "/tmp/diesel-unprivileged.db", "--", "true")
-        self.assertEqual(done.returncode, 1)
-        self.assertEqual(len(done.stderr.splitlines()), 1)
-        self.assertIn("no privilege", done.stderr)
-        self.assertIn("sudo", done.stderr)
-        self.assertFalse(os.path.exists("/tmp/diesel-unprivileged.db"))
+        with tempfile.TemporaryDirectory(prefix="diesel-unprivileged-") as folder:
+            os.chmod(folder, 0o777)
+            path = os.path.join(folder, "s.db")
+            done = self.unprivileged("record", "-o", path, "--", "sh", "-c", "sleep 0.3; exit 7")
+            self.assertEqual(done.returncode, 7, done.stderr)
+            self.assertIn("no privilege", done.stderr.splitlines()[0])
+            self.assertIn("sudo", done.stderr.splitlines()[0])
+            self.assertIn("approximate", done.stderr.splitlines()[0])
+            self.assertEqual(s.Session(path).info["sampled"], "1")
         done = self.unprivileged("check", "--json")
         self.assertEqual(done.returncode, 1)
         found = {f["name"]: f for f in json.loads(done.stdout)["findings"]}

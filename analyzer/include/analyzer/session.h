@@ -58,6 +58,7 @@ struct session_cursor;
 #define SESSION_RECORDER_CPU_NS  "recorder_cpu_ns"  /* CPU time of the recording program */
 #define SESSION_STEAL_NS         "steal_ns"         /* taken by the hypervisor from all CPUs meanwhile */
 #define SESSION_EXIT_STATUS      "exit_status"      /* as waitpid gives it; only for launched commands */
+#define SESSION_SAMPLED          "sampled"          /* 1: /proc was sampled, without privilege */
 #define SESSION_COMPLETE         "complete"         /* 1: closed in order */
 #define SESSION_DIESEL_VERSION   "diesel_version"
 

@@ -36,6 +36,26 @@ enum event_type {
 	EVENT_CALLS = 12,  /* quick calls on files read, one after the other: see struct event's calls */
 	EVENT_GAP = 24,    /* by the recorder: from start to end nothing but lives and steps was recorded */
 	EVENT_LOSS = 25,   /* by the collector: so many records were lost at some time from start to end */
+	/* Without privilege: */
+	EVENT_SAMPLE = 29,         /* a thread between two looks at /proc */
+	EVENT_SAMPLE_PROCESS = 30, /* a process was seen first, or what it is became clearer */
+};
+
+/* How EVENT_SAMPLE knows what it says. */
+enum sample_known {
+	SAMPLE_KNOWN_SCHEDSTAT = 1 << 0, /* exec_ns, queue_ns exact; else exec_ns in ticks, no queue_ns */
+	SAMPLE_KNOWN_SYSCALL = 1 << 1,   /* wait is from the system call it sleeps in */
+	SAMPLE_KNOWN_WCHAN = 1 << 2,     /* wait is from the kernel function it sleeps in */
+	SAMPLE_KNOWN_IO = 1 << 3,        /* n_reads, read_bytes and written_bytes are exact */
+	SAMPLE_KNOWN_PROCESS = 1 << 4,   /* process_ns is there: a main thread */
+	SAMPLE_CUT = 1 << 5,             /* a counter moved by more than its field holds */
+};
+
+enum sample_process {
+	SAMPLE_PROCESS_SHARES_PIPE = 1 << 0, /* with its parent, above standard error */
+	SAMPLE_PROCESS_COPY = 1 << 1,        /* forked: it runs its parent's command line */
+	SAMPLE_PROCESS_SPAWNED = 1 << 2,     /* started by Python's multiprocessing without a fork */
+	SAMPLE_PROCESS_HIDDEN = 1 << 3,      /* its descriptors are not ours to see */
 };
 
 /* How a sleep ended: what `current` was when the thread was made runnable. */
@@ -170,6 +190,26 @@ struct event {
 			uint64_t n;
 			uint64_t reserved[3];
 		} loss;
+		struct {
+			uint32_t exec_ns;    /* what it ran from start to end */
+			uint32_t queue_ns;   /* was runnable without a CPU */
+			uint32_t process_ns; /* what all threads of its process ran */
+			uint32_t read_bytes, written_bytes;
+			uint32_t inode;   /* of the pipe or socket it waits at; 0: not known */
+			uint16_t n_reads; /* read calls */
+			uint16_t known;   /* enum sample_known, or-ed */
+			uint8_t state;    /* at the end, as /proc has it: R S D Z ... */
+			uint8_t wait;     /* at the end: enum proc_wait of lib/proc_task.h */
+			uint8_t n;        /* looks from start (not counted) to end */
+			uint8_t reserved;
+		} sample;
+		struct {
+			uint64_t start_boottime_ns;
+			uint64_t exec_ns; /* all its threads, so far */
+			uint32_t parent_tgid;
+			uint32_t flags; /* enum sample_process, or-ed */
+			uint64_t reserved;
+		} process;
 		uint64_t payload[4];
 	};
 };

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sampler_thread.h"
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+/* Numbers are the running kernel's own: a sampler looks at its own machine. */
+#define NR_FUTEX_WAITV 449
+#define NR_FUTEX_WAIT  455
+
+enum call_kind {
+	CALL_READ,  /* descriptor in the first argument */
+	CALL_WRITE, /* the same */
+	CALL_POLL,  /* array and its length */
+	CALL_PLAIN, /* says all by itself */
+};
+
+struct call_rule {
+	uint16_t nr;
+	uint8_t kind;
+	uint8_t wait; /* enum proc_wait, with CALL_PLAIN */
+};
+
+static const struct call_rule rules[] = {
+    {SYS_read, CALL_READ, 0},
+    {SYS_pread64, CALL_READ, 0},
+    {SYS_readv, CALL_READ, 0},
+    {SYS_preadv, CALL_READ, 0},
+    {SYS_preadv2, CALL_READ, 0},
+    {SYS_write, CALL_WRITE, 0},
+    {SYS_pwrite64, CALL_WRITE, 0},
+    {SYS_writev, CALL_WRITE, 0},
+    {SYS_pwritev, CALL_WRITE, 0},
+#ifdef SYS_poll /* newer machines have ppoll only; so with the others below */
+    {SYS_poll, CALL_POLL, 0},
+    {SYS_open, CALL_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_stat, CALL_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_lstat, CALL_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_access, CALL_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_select, CALL_PLAIN, PROC_WAIT_POLL},
+    {SYS_epoll_wait, CALL_PLAIN, PROC_WAIT_POLL},
+    {SYS_rename, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
+#endif
+    {SYS_ppoll, CALL_POLL, 0},
+    {SYS_openat, CALL_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_newfstatat, CALL_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_statx, CALL_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_fstat, CALL_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_getdents64, CALL_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_lseek, CALL_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_readahead, CALL_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_fadvise64, CALL_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_madvise, CALL_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_sendfile, CALL_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_io_getevents, CALL_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_io_uring_enter, CALL_PLAIN, PROC_WAIT_FILE_READ},
+    {SYS_pselect6, CALL_PLAIN, PROC_WAIT_POLL},
+    {SYS_epoll_pwait, CALL_PLAIN, PROC_WAIT_POLL},
+    {SYS_renameat2, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
+    {SYS_fsync, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
+    {SYS_fdatasync, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
+    {SYS_sync_file_range, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
+    {SYS_syncfs, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
+    {SYS_msync, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
+    {SYS_ftruncate, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
+    {SYS_fallocate, CALL_PLAIN, PROC_WAIT_FILE_WRITE},
+    {SYS_futex, CALL_PLAIN, PROC_WAIT_FUTEX},
+    {NR_FUTEX_WAITV, CALL_PLAIN, PROC_WAIT_FUTEX},
+    {NR_FUTEX_WAIT, CALL_PLAIN, PROC_WAIT_FUTEX},
+    {SYS_nanosleep, CALL_PLAIN, PROC_WAIT_TIMER},
+    {SYS_clock_nanosleep, CALL_PLAIN, PROC_WAIT_TIMER},
+    {SYS_wait4, CALL_PLAIN, PROC_WAIT_CHILD},
+    {SYS_waitid, CALL_PLAIN, PROC_WAIT_CHILD},
+    {SYS_ioctl, CALL_PLAIN, PROC_WAIT_DEVICE},
+    {SYS_recvfrom, CALL_PLAIN, PROC_WAIT_SOCKET},
+    {SYS_recvmsg, CALL_PLAIN, PROC_WAIT_SOCKET},
+    {SYS_recvmmsg, CALL_PLAIN, PROC_WAIT_SOCKET},
+    {SYS_sendto, CALL_PLAIN, PROC_WAIT_SOCKET},
+    {SYS_sendmsg, CALL_PLAIN, PROC_WAIT_SOCKET},
+    {SYS_accept, CALL_PLAIN, PROC_WAIT_SOCKET},
+    {SYS_accept4, CALL_PLAIN, PROC_WAIT_SOCKET},
+    {SYS_connect, CALL_PLAIN, PROC_WAIT_SOCKET},
+};
+
+static enum proc_wait wait_at(const char *root, pid_t tgid, int fd, bool writes, uint32_t *ret_inode)
+{
+	struct proc_link link;
+
+	if (proc_link_read(root, tgid, fd, &link))
+		return PROC_WAIT_UNKNOWN; /* closed meanwhile, or not ours to see */
+	*ret_inode = (uint32_t)link.inode;
+	switch (link.file) {
+	case PROC_FILE_REGULAR: return writes ? PROC_WAIT_FILE_WRITE : PROC_WAIT_FILE_READ;
+	case PROC_FILE_PIPE: return writes ? PROC_WAIT_PIPE_WRITE : PROC_WAIT_PIPE;
+	case PROC_FILE_SOCKET: return PROC_WAIT_SOCKET;
+	case PROC_FILE_DEVICE: return PROC_WAIT_DEVICE;
+	case PROC_FILE_OTHER: break;
+	}
+	return PROC_WAIT_OTHER;
+}
+
+/* The only descriptor of a poll is in the other process's memory. */
+static enum proc_wait wait_in_poll(const char *root, pid_t tgid, const struct proc_syscall *call,
+				   uint32_t *ret_inode)
+{
+	struct pollfd polled;
+	struct iovec here = {&polled, sizeof(polled)};
+	struct iovec there = {(void *)(uintptr_t)call->args[0], sizeof(polled)};
+	enum proc_wait wait;
+
+	if (!call->args[1])
+		return PROC_WAIT_TIMER;
+	if (call->args[1] > 1 || process_vm_readv(tgid, &here, 1, &there, 1, 0) != sizeof(polled))
+		return PROC_WAIT_POLL;
+	wait = wait_at(root, tgid, polled.fd, !(polled.events & POLLIN), ret_inode);
+	return wait == PROC_WAIT_UNKNOWN ? PROC_WAIT_POLL : wait;
+}
+
+enum proc_wait sampler_wait(const char *root, pid_t tgid, const struct proc_syscall *call,
+			    uint32_t *ret_inode)
+{
+	*ret_inode = 0;
+	if (!call->in_call)
+		return PROC_WAIT_FILE_READ; /* a page fault: of a mapped file, or of memory that was swapped
+					       out */
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+		if (rules[i].nr != call->nr)
+			continue;
+		switch ((enum call_kind)rules[i].kind) {
+		case CALL_READ: return wait_at(root, tgid, (int)call->args[0], false, ret_inode);
+		case CALL_WRITE: return wait_at(root, tgid, (int)call->args[0], true, ret_inode);
+		case CALL_POLL: return wait_in_poll(root, tgid, call, ret_inode);
+		case CALL_PLAIN: return (enum proc_wait)rules[i].wait;
+		}
+	}
+	return PROC_WAIT_OTHER;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Where a recording's events come from: the collector (BPF, exact) where the kernel lets us, else the sampler
+ * (/proc, approximate, for everybody). Each call does what the call of the same name in bpf/collector.h says.
+ */
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "bpf/collector.h"
+
+struct error;
+struct source;
+
+enum source_choice {
+	SOURCE_BEST,    /* the collector, or where it is refused the sampler; a log line says why */
+	SOURCE_SAMPLER, /* --unprivileged */
+};
+
+/* With an explicit options->btf_path a collector that fails is an error: somebody wants it. */
+int source_open(enum source_choice choice, const struct collector_options *options,
+		struct source **ret_source, struct error *err);
+
+/* What it gives is sampled: approximate. */
+bool source_is_sampled(const struct source *source);
+
+int source_launch(struct source *source, char *const argv[], const sigset_t *signals, pid_t *ret_pid,
+		  struct error *err);
+int source_attach(struct source *source, pid_t tgid, struct error *err);
+bool source_has(const struct source *source, pid_t tgid);
+int source_poll(struct source *source, int timeout_ms, const struct collector_sink *sink);
+int source_fd(const struct source *source);
+uint64_t source_detail(struct source *source, bool on); /* the sampler: looks seldom meanwhile */
+uint64_t source_alive(const struct source *source);
+int source_stop(struct source *source, const struct collector_sink *sink, struct error *err);
+void source_stats_get(struct source *source, struct collector_stats *ret_stats);
+
+/* NULL is fine. */
+void source_close(struct source *source);

@@ -34,8 +34,8 @@ class Files(Dataset):
         else:
             data = self.memory
         values = data[:64 * 64 * 3].astype(numpy.float32) / 255
-        for _ in range(self.prep):  # numpy holds the GIL or not as real transforms do
-            values = numpy.sqrt(values * values + 0.25) - 0.5
+        for _ in range(self.prep):  # numpy holds the GIL or not as real transforms do; values stay random:
+            values = 1 - numpy.abs(1 - 1.999 * numpy.sqrt(values * values))  # constants make the device faster
         return torch.from_numpy(values).reshape(3, 64, 64), index % 10
 
 

@@ -305,6 +305,9 @@ int session_codec_decode(struct session_codec *codec, const void *block, size_t 
 			return -EBADMSG;
 		last_ns = events[i].end_ns;
 	}
+	for (size_t i = 0; i < N_COLUMNS; i++)
+		if (readers[i].at != readers[i].end) /* the number of events is not what it was */
+			return -EBADMSG;
 	*ret_events = steal_pointer(events);
 	*ret_n = n_events;
 	return 0;

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "script.h"
+
+#include "interval.h"
+#include "timeline.h"
+
+/* Recordings with gaps: what is not known is never taken for computing, nor for waiting. */
+
+static struct script s; /* too large for the stack */
+
+/* Inline steps of 1000 ticks: 600 reading a file, 400 computing, the backward pass at 900. Steps that touch
+ * [gap_begin, gap_end) have lost all but their backward pass, as the recorder leaves it. */
+static void inline_steps(unsigned int n, uint64_t gap_begin, uint64_t gap_end)
+{
+	script_begin(&s);
+	for (unsigned int i = 0; i < n; i++) {
+		uint64_t tick = 1000 * (uint64_t)i;
+
+		if (tick + 600 <= gap_begin || tick >= gap_end)
+			script_read_file(&s, TRAINER, tick, tick + 600);
+		script_step(&s, TRAINER, tick + 900);
+	}
+	script_exit(&s, TRAINER, 1000 * (uint64_t)n);
+	if (gap_end > gap_begin)
+		script_add(&s, 1, EVENT_GAP, gap_begin, gap_end);
+}
+
+static void test_shares_are_of_the_steps_that_were_seen(void **state)
+{
+	struct analysis *whole, *gapped;
+
+	(void)state;
+	inline_steps(100, 0, 0);
+	whole = script_analyse(&s, NULL);
+	check_invariants(whole);
+	inline_steps(100, 20300, 70700);
+	gapped = script_analyse(&s, NULL);
+	check_invariants(gapped);
+	/* Steps 20 to 70 reach into the gap. */
+	assert_int_equal(gapped->n_steps, 100 - 51);
+	assert_in_range(gapped->observed_ns / TICK_NS, 48800, 49100);
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		assert_float_equal(analysis_share_ratio(gapped, (enum analysis_share)i),
+				   analysis_share_ratio(whole, (enum analysis_share)i), 0.005);
+	assert_int_equal(gapped->verdict, ANALYSIS_FETCH_BOUND);
+	analysis_free(whole);
+	analysis_free(gapped);
+}
+
+static void test_only_gap(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	inline_steps(50, 0, 50000);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
+	analysis_free(analysis);
+}
+
+/* A thread's state within a gap is unknown but for what its records cover. */
+static void test_states_in_a_gap(void **state)
+{
+	const struct timeline_thread *thread;
+	struct timeline_account account;
+	struct timeline *timeline;
+
+	(void)state;
+	script_begin(&s);
+	script_off(&s, TRAINER, 100, 300, 300, 1, TIMER_WOKE); /* began before the gap: recorded whole */
+	script_off(&s, TRAINER, 900, 950, 950, 1, TIMER_WOKE);
+	script_exit(&s, TRAINER, 1000);
+	script_add(&s, 1, EVENT_GAP, 200, 600);
+	script_add(&s, 1, EVENT_GAP, 500, 700); /* overlaps */
+	assert_int_equal(timeline_build(s.events, s.n, &timeline, NULL), 0);
+	assert_int_equal(timeline->n_malformed, 0);
+	assert_int_equal(timeline->n_threads, 1); /* a gap is nobody's */
+	thread = timeline_find(timeline, TRAINER, at(0));
+	account = timeline_account(thread, at(0), at(1000));
+	assert_int_equal(account.sleep_ns / TICK_NS, 250);
+	assert_int_equal(account.unknown_ns / TICK_NS, 400);
+	assert_int_equal(account.cpu_ns / TICK_NS, 350);
+	timeline_free(timeline);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_shares_are_of_the_steps_that_were_seen),
+	    cmocka_unit_test(test_only_gap),
+	    cmocka_unit_test(test_states_in_a_gap),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

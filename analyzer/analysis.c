@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "advice.h"
+#include "gpu.h"
 #include "lanes.h"
 #include "lib/cleanup.h"
 #include "measure.h"
@@ -69,13 +70,19 @@ static int parts_find(struct run *run)
 				    .window = &window,
 				    .split = &run->m.split,
 				    .partition = &run->m.partition};
-	int r = 0;
+	struct analysis *analysis = run->analysis;
+	int r;
 
-	window.steps = run->analysis->steps;
+	window.steps = analysis->steps;
 	if (!window.n_steps)
 		return 0;
-	if (run->input->n_lane_segments_max)
-		r = lanes_find(&study, run->input->n_lane_segments_max, &run->analysis->lanes);
+	r = gpu_find(&study, &analysis->gpu);
+	if (r == 0 && analysis->gpu) {
+		analysis->gpu_wait_known = true;
+		analysis->gpu_wait_ns = analysis->gpu->wait_ns;
+	}
+	if (r == 0 && run->input->n_lane_segments_max)
+		r = lanes_find(&study, run->input->n_lane_segments_max, &analysis->lanes);
 	return r;
 }
 
@@ -160,6 +167,7 @@ void analysis_free(struct analysis *analysis)
 	free(analysis->command);
 	free(analysis->steps);
 	lanes_free(analysis->lanes);
+	gpu_use_free(analysis->gpu);
 	free(analysis);
 }
 

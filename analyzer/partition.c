@@ -23,6 +23,20 @@ static int holes_of_waits(const struct data_waits *waits, struct interval_list *
 	return 0;
 }
 
+static int gpu_waits_find(const struct timeline_thread *trainer, const struct interval_list *waits,
+			  const struct interval_list *checkpoints, struct interval_list *gpu_waits)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < trainer->n_gpu_waits && r == 0; i++)
+		r = interval_list_add(gpu_waits, trainer->gpu_waits[i].begin_ns,
+				      trainer->gpu_waits[i].end_ns);
+	interval_list_tidy(gpu_waits);
+	if (r == 0)
+		r = interval_list_subtract(gpu_waits, waits);
+	return r < 0 ? r : interval_list_subtract(gpu_waits, checkpoints);
+}
+
 int partition_init(struct partition *partition, const struct timeline *timeline, const struct roles *roles,
 		   const struct data_waits *waits, struct interval_list *own_checkpoints,
 		   struct interval_list *helper_checkpoints)
@@ -35,6 +49,8 @@ int partition_init(struct partition *partition, const struct timeline *timeline,
 	if (r < 0)
 		return r;
 	r = interval_list_subtract(own_checkpoints, &holes);
+	if (r == 0)
+		r = gpu_waits_find(roles->trainer, &holes, own_checkpoints, &partition->gpu_waits);
 	interval_list_free(&holes);
 	if (r < 0)
 		return r;
@@ -54,6 +70,7 @@ void partition_free(struct partition *partition)
 {
 	interval_list_free(&partition->checkpoints);
 	interval_list_free(&partition->helper_checkpoints);
+	interval_list_free(&partition->gpu_waits);
 	free(partition->helpers);
 	*partition = (struct partition){0};
 }
@@ -118,7 +135,39 @@ static void partition_sleep(const struct partition *partition, struct timeline_p
 	}
 }
 
-/* Neither wait nor checkpoint. */
+/* Waiting for the GPU, by spinning or asleep; without a core it is the core that is waited for. */
+static void partition_gpu(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+			  uint64_t share_ns[SHARE_COUNT])
+{
+	struct timeline_account account = timeline_account(partition->roles->trainer, begin_ns, end_ns);
+
+	share_ns[SHARE_CPU_STARVED] += account.queue_ns;
+	share_ns[SHARE_DEVICE] += end_ns - begin_ns - account.queue_ns;
+}
+
+uint64_t partition_gpu_wait(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+			    uint64_t *ret_spin_ns)
+{
+	const struct interval_list *list = &partition->gpu_waits;
+	uint64_t wait_ns = 0, spin_ns = 0;
+
+	for (size_t i = interval_list_from(list, begin_ns); i < list->n; i++) {
+		uint64_t from_ns = list->items[i].begin_ns, to_ns = min_ns(list->items[i].end_ns, end_ns);
+		struct timeline_account account;
+
+		if (from_ns < begin_ns)
+			from_ns = begin_ns;
+		if (from_ns >= to_ns)
+			break;
+		account = timeline_account(partition->roles->trainer, from_ns, to_ns);
+		wait_ns += to_ns - from_ns - account.queue_ns;
+		spin_ns += account.cpu_ns;
+	}
+	*ret_spin_ns = spin_ns;
+	return wait_ns;
+}
+
+/* Neither wait, checkpoint nor GPU. */
 static void partition_rest(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
 			   uint64_t share_ns[SHARE_COUNT])
 {
@@ -137,6 +186,26 @@ static void partition_rest(const struct partition *partition, uint64_t begin_ns,
 	}
 }
 
+static void partition_driver(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+			     uint64_t share_ns[SHARE_COUNT])
+{
+	const struct interval_list *list = &partition->gpu_waits;
+	uint64_t at_ns = begin_ns;
+
+	for (size_t i = interval_list_from(list, begin_ns); at_ns < end_ns; i++) {
+		uint64_t from_ns = i < list->n ? min_ns(list->items[i].begin_ns, end_ns) : end_ns;
+		uint64_t to_ns = i < list->n ? min_ns(list->items[i].end_ns, end_ns) : end_ns;
+
+		if (from_ns > at_ns) {
+			partition_rest(partition, at_ns, from_ns, share_ns);
+			at_ns = from_ns;
+		}
+		if (to_ns > at_ns)
+			partition_gpu(partition, at_ns, to_ns, share_ns);
+		at_ns = to_ns;
+	}
+}
+
 static void partition_busy(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
 			   uint64_t share_ns[SHARE_COUNT])
 {
@@ -148,7 +217,7 @@ static void partition_busy(const struct partition *partition, uint64_t begin_ns,
 		uint64_t to_ns = i < list->n ? min_ns(list->items[i].end_ns, end_ns) : end_ns;
 
 		if (from_ns > at_ns) {
-			partition_rest(partition, at_ns, from_ns, share_ns);
+			partition_driver(partition, at_ns, from_ns, share_ns);
 			at_ns = from_ns;
 		}
 		share_ns[SHARE_CHECKPOINT_STALL] += to_ns - at_ns;

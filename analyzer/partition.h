@@ -6,6 +6,7 @@
  *
  *   data waits        fetch_stall and prep_stall, as the split says
  *   checkpoints       checkpoint_stall
+ *   GPU driver        device (and gpu_wait), whether the trainer spins or sleeps in a synchronising call
  *   on a CPU          device
  *   without a core    cpu_starved
  *   asleep            what its own other threads did meanwhile, if one of them ended the sleep: computing is
@@ -25,6 +26,7 @@ struct partition {
 	const uint64_t *fetch_ns;                /* of each wait; set before use */
 	struct interval_list checkpoints;        /* of the trainer, without waits; tidy */
 	struct interval_list helper_checkpoints; /* of the other threads of its process; tidy */
+	struct interval_list gpu_waits;          /* of the trainer, without waits and checkpoints; tidy */
 	const struct timeline_thread **helpers;
 	size_t n_helpers;
 };
@@ -34,6 +36,11 @@ int partition_init(struct partition *partition, const struct timeline *timeline,
 		   const struct data_waits *waits, struct interval_list *own_checkpoints,
 		   struct interval_list *helper_checkpoints);
 void partition_free(struct partition *partition);
+
+/* ns of [begin_ns, end_ns) in which the trainer waited for the GPU: part of device. *ret_spin_ns: of it, on a
+ * CPU. */
+uint64_t partition_gpu_wait(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+			    uint64_t *ret_spin_ns);
 
 /* Adds to share_ns[]. */
 void partition_interval(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,

@@ -303,6 +303,7 @@ static bool is_detail(const struct event *event)
 	case EVENT_LIBRARY:
 	case EVENT_ALIVE:
 	case EVENT_TOTALS:
+	case EVENT_GPU_TOTALS:
 	case EVENT_GAP:
 	case EVENT_LOSS: return false;
 	default: return true;

@@ -7,6 +7,7 @@
 #include "analyzer/analysis.h"
 #include "analyzer/session.h"
 #include "lib/cleanup.h"
+#include "session_gpu.h"
 
 static uint64_t number(struct session *session, const char *key)
 {
@@ -85,6 +86,7 @@ int session_analyze(struct session *session, const struct session_analysis_optio
 	_cleanup_(freep) struct event *events = NULL;
 	_cleanup_(freep) struct analysis_loss *losses = NULL;
 	_cleanup_(freep) char *command = NULL;
+	_cleanup_(session_gpu_free) struct session_gpu gpu = {0};
 	struct analysis_input input = {
 	    .begin_ns = number(session, SESSION_START_NS),
 	    .end_ns = number(session, SESSION_STOP_NS),
@@ -100,6 +102,12 @@ int session_analyze(struct session *session, const struct session_analysis_optio
 	r = events_load(session, &events, &input.n_events, err);
 	if (r < 0)
 		return r;
+	r = session_gpu_load(session, &gpu);
+	if (r < 0)
+		return error_errno(err, r, "cannot read the session's notes");
+	input.gpu_library = gpu.library[0] ? gpu.library : NULL;
+	input.gpu_samples = gpu.samples;
+	input.n_gpu_samples = gpu.n_samples;
 	/* A session that was cut off has no end: the events have. */
 	if (input.end_ns < input.begin_ns)
 		input.begin_ns = input.end_ns = 0;

@@ -51,6 +51,12 @@ struct timeline_call {
 	bool group;
 };
 
+/* A synchronising call into the GPU driver. */
+struct timeline_gpu_wait {
+	uint64_t begin_ns, end_ns;
+	uint16_t function; /* of bpf/gpu.h */
+};
+
 struct timeline_mark {
 	uint64_t at_ns, value;
 	uint32_t kind; /* enum mark_kind */
@@ -66,7 +72,8 @@ struct timeline_thread {
 	struct timeline_call *calls;
 	struct timeline_mark *marks;
 	uint64_t *steps; /* backward passes */
-	size_t n_offs, n_calls, n_marks, n_steps;
+	struct timeline_gpu_wait *gpu_waits;
+	size_t n_offs, n_calls, n_marks, n_steps, n_gpu_waits;
 };
 
 struct timeline {
@@ -80,6 +87,7 @@ struct timeline {
 	struct timeline_call *calls;
 	struct timeline_mark *marks;
 	uint64_t *steps;
+	struct timeline_gpu_wait *gpu_waits;
 };
 
 enum timeline_state {

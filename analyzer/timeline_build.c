@@ -31,7 +31,8 @@ static int birth_compare(const void *left, const void *right)
 static bool usable(const struct event *event)
 {
 	return event->tid && event->end_ns >= event->start_ns && event->end_ns < TIME_MAX_NS &&
-	       event->type >= EVENT_SWITCH && event->type <= EVENT_CALLS;
+	       event->type >= EVENT_SWITCH &&
+	       (event->type <= EVENT_CALLS || (event->type >= EVENT_GPU_WAIT && event->type <= EVENT_PHASE));
 }
 
 /* Births of forks, and one at time 0 for every tid whose fork was not seen before its first record. */
@@ -107,6 +108,8 @@ static int threads_make(struct timeline *timeline, const struct event *events, s
 /* Life and names; counts what is copied later. */
 static void thread_note(struct timeline_thread *thread, const struct event *event)
 {
+	if (event->type == EVENT_GPU_TOTALS) /* of a process that may be long gone */
+		return;
 	thread->tgid = event->tgid;
 	if (event->start_ns < thread->first_ns && event->start_ns >= thread->born_ns)
 		thread->first_ns = event->start_ns;
@@ -118,6 +121,7 @@ static void thread_note(struct timeline_thread *thread, const struct event *even
 	case EVENT_CALLS: thread->n_calls++; break;
 	case EVENT_MARK: thread->n_marks++; break;
 	case EVENT_STEP: thread->n_steps++; break;
+	case EVENT_GPU_WAIT: thread->n_gpu_waits++; break;
 	case EVENT_EXIT: thread->exit_ns = event->end_ns; break;
 	case EVENT_NAME:
 	case EVENT_ALIVE:
@@ -132,21 +136,24 @@ static void thread_note(struct timeline_thread *thread, const struct event *even
 /* One backing array a kind, and each thread's part of it; the counts are set back for filling. */
 static int arrays_make(struct timeline *timeline)
 {
-	size_t n_offs = 0, n_calls = 0, n_marks = 0, n_steps = 0;
+	size_t n_offs = 0, n_calls = 0, n_marks = 0, n_steps = 0, n_gpu_waits = 0;
 
 	for (size_t i = 0; i < timeline->n_threads; i++) {
 		n_offs += timeline->threads[i].n_offs;
 		n_calls += timeline->threads[i].n_calls;
 		n_marks += timeline->threads[i].n_marks;
 		n_steps += timeline->threads[i].n_steps;
+		n_gpu_waits += timeline->threads[i].n_gpu_waits;
 	}
 	timeline->offs = calloc(n_offs + 1, sizeof(*timeline->offs));
 	timeline->calls = calloc(n_calls + 1, sizeof(*timeline->calls));
 	timeline->marks = calloc(n_marks + 1, sizeof(*timeline->marks));
 	timeline->steps = calloc(n_steps + 1, sizeof(*timeline->steps));
-	if (!timeline->offs || !timeline->calls || !timeline->marks || !timeline->steps)
+	timeline->gpu_waits = calloc(n_gpu_waits + 1, sizeof(*timeline->gpu_waits));
+	if (!timeline->gpu_waits || !timeline->offs || !timeline->calls || !timeline->marks ||
+	    !timeline->steps)
 		return -ENOMEM;
-	n_offs = n_calls = n_marks = n_steps = 0;
+	n_offs = n_calls = n_marks = n_steps = n_gpu_waits = 0;
 	for (size_t i = 0; i < timeline->n_threads; i++) {
 		struct timeline_thread *thread = &timeline->threads[i];
 
@@ -154,11 +161,14 @@ static int arrays_make(struct timeline *timeline)
 		thread->calls = timeline->calls + n_calls;
 		thread->marks = timeline->marks + n_marks;
 		thread->steps = timeline->steps + n_steps;
+		thread->gpu_waits = timeline->gpu_waits + n_gpu_waits;
 		n_offs += thread->n_offs;
 		n_calls += thread->n_calls;
 		n_marks += thread->n_marks;
 		n_steps += thread->n_steps;
-		thread->n_offs = thread->n_calls = thread->n_marks = thread->n_steps = 0;
+		n_gpu_waits += thread->n_gpu_waits;
+		thread->n_offs = thread->n_calls = thread->n_marks = thread->n_steps = thread->n_gpu_waits =
+		    0;
 	}
 	return 0;
 }
@@ -239,6 +249,10 @@ static void thread_add(struct timeline_thread *thread, const struct event *event
 		    .at_ns = event->end_ns, .value = event->mark.value, .kind = event->mark.kind};
 		break;
 	case EVENT_STEP: thread->steps[thread->n_steps++] = event->end_ns; break;
+	case EVENT_GPU_WAIT:
+		thread->gpu_waits[thread->n_gpu_waits++] =
+		    (struct timeline_gpu_wait){event->start_ns, event->end_ns, event->gpu.function};
+		break;
 	default: break;
 	}
 }
@@ -256,6 +270,7 @@ static void thread_add(struct timeline_thread *thread, const struct event *event
 
 COMPARE(off_compare, timeline_off, begin_ns, end_ns)
 COMPARE(call_compare, timeline_call, begin_ns, end_ns)
+COMPARE(gpu_wait_compare, timeline_gpu_wait, begin_ns, end_ns)
 COMPARE(mark_compare, timeline_mark, at_ns, kind)
 
 static int time_compare(const void *left, const void *right)
@@ -326,6 +341,7 @@ static void timeline_finish(struct timeline *timeline)
 		sort(thread->calls, thread->n_calls, sizeof(*thread->calls), call_compare);
 		sort(thread->marks, thread->n_marks, sizeof(*thread->marks), mark_compare);
 		sort(thread->steps, thread->n_steps, sizeof(*thread->steps), time_compare);
+		sort(thread->gpu_waits, thread->n_gpu_waits, sizeof(*thread->gpu_waits), gpu_wait_compare);
 		timeline->n_malformed += thread_disentangle(thread);
 		if (thread->first_ns > thread->last_ns)
 			thread->first_ns = thread->last_ns;
@@ -402,6 +418,7 @@ struct timeline *timeline_free(struct timeline *timeline)
 	free(timeline->calls);
 	free(timeline->marks);
 	free(timeline->steps);
+	free(timeline->gpu_waits);
 	free(timeline);
 	return NULL;
 }

@@ -9,6 +9,7 @@
 #include <sys/pidfd.h>
 #include <unistd.h>
 
+#include "gpu_shared.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -87,6 +88,7 @@ static int load(struct collector *collector, const struct collector_options *opt
 	recorder->rodata->recorder_tgid = (uint32_t)getpid();
 	recorder->rodata->wakeup_bytes = ring_bytes / 8;
 	recorder->rodata->no_children = options->no_children;
+	recorder->rodata->recording_start_boottime_ns = clock_snapshot_take().boottime_ns;
 	r = bpf_map__set_max_entries(recorder->maps.data_ring, (uint32_t)ring_bytes);
 	if (r)
 		return error_errno(err, r, "cannot size the ring");
@@ -274,6 +276,7 @@ int collector_poll(struct collector *collector, int timeout_ms, const struct col
 	/* Most records come without a wakeup. */
 	n = ring_buffer__consume(collector->rings);
 	report_losses(collector);
+	probes_step(collector->probes, sink);
 	collector->sink = NULL;
 	cost_step(&collector->cost, collector->recorder->obj, n_events(collector), clock_monotonic_ns());
 	if (r < 0)
@@ -311,6 +314,28 @@ static void detach(struct collector *collector)
 		probes_detach(collector->probes);
 }
 
+/* One record for each process that used a GPU, living or not. */
+static void gpu_totals(struct collector *collector)
+{
+	int fd = bpf_map__fd(collector->recorder->maps.gpu_processes);
+	uint32_t *previous = NULL, tgid;
+
+	while (!bpf_map_get_next_key(fd, previous, &tgid)) {
+		struct gpu_process process;
+		struct event event = {.type = EVENT_GPU_TOTALS, .tid = tgid, .tgid = tgid};
+
+		previous = &tgid;
+		if (bpf_map_lookup_elem(fd, &tgid, &process))
+			continue;
+		event.start_ns = event.end_ns = clock_monotonic_ns();
+		event.gpu_totals.n_launches = process.n_launches;
+		event.gpu_totals.n_copies = process.n_copies;
+		event.gpu_totals.n_waits = process.n_waits;
+		event.gpu_totals.wait_ns = process.wait_ns;
+		on_record(collector, &event, sizeof(event));
+	}
+}
+
 int collector_stop(struct collector *collector, const struct collector_sink *sink, struct error *err)
 {
 	int r, n;
@@ -324,6 +349,7 @@ int collector_stop(struct collector *collector, const struct collector_sink *sin
 	r = walk_tasks(collector, collector->recorder->progs.close_tasks);
 	flush_pending(collector);
 	report_losses(collector);
+	gpu_totals(collector);
 	collector->sink = NULL;
 	if (r)
 		return error_errno(err, r, "cannot read the last totals of the job's threads");

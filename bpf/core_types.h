@@ -89,6 +89,7 @@ struct task_struct {
 	unsigned in_iowait : 1;
 	struct sched_entity se;
 	struct task_struct *real_parent;
+	struct task_struct *group_leader;
 	struct pid *thread_pid;
 	uint64_t start_boottime;
 	char comm[16];
@@ -98,11 +99,14 @@ struct task_struct {
 /* x86-64. */
 struct pt_regs {
 	unsigned long r8;
+	unsigned long r9;
 	unsigned long r10;
+	unsigned long cx;
 	unsigned long dx;
 	unsigned long si;
 	unsigned long di;
 	unsigned long orig_ax;
+	unsigned long sp;
 };
 
 struct seq_file;

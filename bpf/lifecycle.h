@@ -37,7 +37,7 @@ static __always_inline void record_name(struct task_struct *task, uint64_t now_n
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 
-/* Does the collector want probes in a library of this name? Compared here, as a job maps hundreds. */
+/* Does the collector want probes in a library of this name? */
 static __always_inline bool library_wanted(const char *name)
 {
 	if (name[0] != 'l' || name[1] != 'i' || name[2] != 'b')
@@ -47,26 +47,45 @@ static __always_inline bool library_wanted(const char *name)
 	       (name[3] == 'c' && name[4] == 'u' && name[5] == 'd');
 }
 
-/* Wakes the collector at once: the job may call into the library within milliseconds. */
+/* Files that the collector was told of. A job maps hundreds, and each of its processes the same ones. */
+struct library_key {
+	uint64_t inode, device;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct library_key);
+	__type(value, uint8_t);
+} libraries SEC(".maps");
+
+/* Any file may be a library that is wanted, under another name. One with the right name wakes the collector
+ * at once: the job may call into it within milliseconds. */
 static __always_inline void record_library(struct task_struct *task, int32_t fd)
 {
 	struct file *file = file_of_fd(task, fd);
-	char name[16] = {};
+	struct library_key key = {};
+	uint8_t told = 1;
 	struct event *event;
 
 	if (!file)
 		return;
-	bpf_probe_read_kernel_str(name, sizeof(name), BPF_CORE_READ(file, f_path.dentry, d_name.name));
-	if (!library_wanted(name))
+	key.inode = BPF_CORE_READ(file, f_inode, i_ino);
+	key.device = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
+	if (bpf_map_lookup_elem(&libraries, &key))
 		return;
 	event = record_begin(&life_ring, EVENT_LIBRARY, task);
 	if (!event)
 		return;
+	bpf_map_update_elem(&libraries, &key, &told, BPF_ANY);
 	event->start_ns = event->end_ns = bpf_ktime_get_ns();
-	event->library.inode = BPF_CORE_READ(file, f_inode, i_ino);
-	event->library.device = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
-	__builtin_memcpy(event->library.name, name, sizeof(name));
-	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
+	event->library.inode = key.inode;
+	event->library.device = key.device;
+	__builtin_memset(event->library.name, 0, sizeof(event->library.name));
+	bpf_probe_read_kernel_str(event->library.name, sizeof(event->library.name),
+				  BPF_CORE_READ(file, f_path.dentry, d_name.name));
+	bpf_ringbuf_submit(event,
+			   library_wanted(event->library.name) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
 /* task_newtask comes after the last point where a fork can fail, and before the child can run. */

@@ -1,41 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "probes.h"
 
-#include <bpf/libbpf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bpf/collector.h"
 #include "bpf/event.h"
 #include "lib/cleanup.h"
 #include "lib/log.h"
 #include "lib/proc.h"
-#include "symbol.h"
+#include "probe_file.h"
 
-/* A job has a handful of these libraries; copies in containers may add some. */
-#define FILES_MAX 256
-
-static const struct target {
-	const char *library; /* the file's name begins so */
-	const char *symbol;
-	bool exact;
-	const char *program;
-} targets[] = {
-    {"libtorch", "_ZN5torch8autograd6Engine7execute", false, "engine_execute"},
-    {"libdiesel", "diesel_mark", true, "diesel_mark"},
-};
-
-struct probed_file {
-	uint64_t device, inode;
-	struct bpf_link *link; /* NULL: nothing to probe in there */
-};
+#define FILES_MAX   65536 /* a job maps some hundreds; beyond this, new ones are not looked at */
+#define PENDING_MAX 32
 
 struct probe_set {
 	struct bpf_object *object;
-	struct probed_file files[FILES_MAX];
-	size_t n_files;
+	struct probe_file *files;
+	size_t n_files, n_allocated;
+	pid_t pending[PENDING_MAX]; /* processes to scan in the next step */
+	size_t n_pending;
 	uint64_t n_probes;
 };
 
@@ -50,10 +37,8 @@ struct probe_set *probes_new(struct bpf_object *object)
 
 void probes_detach(struct probe_set *probes)
 {
-	for (size_t i = 0; i < probes->n_files; i++) {
-		bpf_link__destroy(probes->files[i].link);
-		probes->files[i].link = NULL;
-	}
+	for (size_t i = 0; i < probes->n_files; i++)
+		probe_file_detach(&probes->files[i]);
 }
 
 void probes_free(struct probe_set *probes)
@@ -61,6 +46,9 @@ void probes_free(struct probe_set *probes)
 	if (!probes)
 		return;
 	probes_detach(probes);
+	for (size_t i = 0; i < probes->n_files; i++)
+		free(probes->files[i].path);
+	free(probes->files);
 	free(probes);
 }
 
@@ -78,44 +66,20 @@ static bool is_known(const struct probe_set *probes, uint64_t device, uint64_t i
 	return false;
 }
 
-static struct bpf_link *probe_attach(struct probe_set *probes, const struct target *target, const char *path)
+static struct probe_file *file_add(struct probe_set *probes)
 {
-	LIBBPF_OPTS(bpf_uprobe_opts, opts);
-	struct bpf_program *program = bpf_object__find_program_by_name(probes->object, target->program);
-	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
-	struct bpf_link *link;
-	uint64_t offset;
-	int r;
-
-	if (fd < 0) {
-		log_debug("%s: %s", path, strerror(errno));
+	if (probes->n_files == FILES_MAX)
 		return NULL;
-	}
-	r = symbol_find(fd, target->symbol, target->exact, &offset);
-	if (r) {
-		log_debug("%s: no %s to probe: %s", path, target->symbol, strerror(-r));
-		return NULL;
-	}
-	/* pid -1: a probe with a pid would miss forked children. */
-	link = bpf_program__attach_uprobe_opts(program, -1, path, offset, &opts);
-	if (!link)
-		log_debug("%s: cannot probe %s at offset %#llx: %s", path, target->symbol,
-			  (unsigned long long)offset, strerror(errno));
-	else
-		log_debug("%s: %s probed at offset %#llx", path, target->symbol, (unsigned long long)offset);
-	return link;
-}
+	if (probes->n_files == probes->n_allocated) {
+		size_t n = probes->n_allocated ? 2 * probes->n_allocated : 512;
+		struct probe_file *files = reallocarray(probes->files, n, sizeof(*files));
 
-static const struct target *target_of(const char *path)
-{
-	const char *name = strrchr(path, '/');
-
-	name = name ? name + 1 : path;
-	for (size_t i = 0; i < sizeof(targets) / sizeof(targets[0]); i++) {
-		if (!strncmp(name, targets[i].library, strlen(targets[i].library)))
-			return &targets[i];
+		if (!files)
+			return NULL;
+		probes->files = files;
+		probes->n_allocated = n;
 	}
-	return NULL;
+	return memset(&probes->files[probes->n_files++], 0, sizeof(*probes->files));
 }
 
 struct scan {
@@ -127,22 +91,17 @@ static int scan_mapping(void *user, const struct proc_mapping *mapping)
 {
 	struct scan *scan = user;
 	struct probe_set *probes = scan->probes;
-	const struct target *target;
-	struct probed_file *file;
-	char path[4352];
+	struct probe_file *file;
 
-	if (!mapping->executable || !mapping->inode || mapping->path[0] != '/')
+	if (!mapping->executable || !mapping->inode || mapping->path[0] != '/' ||
+	    is_known(probes, mapping->device, mapping->inode))
 		return 0;
-	target = target_of(mapping->path);
-	if (!target || is_known(probes, mapping->device, mapping->inode) || probes->n_files == FILES_MAX)
+	file = file_add(probes);
+	if (!file)
 		return 0;
-	snprintf(path, sizeof(path), "/proc/%d/root%s", (int)scan->tgid, mapping->path);
-	file = &probes->files[probes->n_files++];
 	file->device = mapping->device;
 	file->inode = mapping->inode;
-	file->link = probe_attach(probes, target, path);
-	if (file->link)
-		probes->n_probes++;
+	probes->n_probes += probe_file_attach(file, probes->object, scan->tgid, mapping);
 	return 0;
 }
 
@@ -157,7 +116,27 @@ void probes_scan(struct probe_set *probes, pid_t tgid)
 
 void probes_event(struct probe_set *probes, const struct event *event)
 {
+	pid_t tgid = (pid_t)event->tgid;
+
 	if (event->type == EVENT_LIBRARY && is_known(probes, event->library.device, event->library.inode))
 		return;
-	probes_scan(probes, (pid_t)event->tgid);
+	if (event->type == EVENT_EXEC || !probe_file_is_named(event->library.name)) {
+		for (size_t i = 0; i < probes->n_pending; i++)
+			if (probes->pending[i] == tgid)
+				return;
+		if (probes->n_pending < PENDING_MAX) {
+			probes->pending[probes->n_pending++] = tgid;
+			return;
+		}
+	}
+	probes_scan(probes, tgid);
+}
+
+void probes_step(struct probe_set *probes, const struct collector_sink *sink)
+{
+	for (size_t i = 0; i < probes->n_pending; i++)
+		probes_scan(probes, probes->pending[i]);
+	probes->n_pending = 0;
+	for (size_t i = 0; i < probes->n_files; i++)
+		probe_file_note(&probes->files[i], sink);
 }

@@ -4,6 +4,9 @@
 /*
  * Probes in the job's libraries. A probe belongs to a file (device and inode), not to a process, and is set
  * once for each file however many processes map it; the recorder counts only threads of the job.
+ *
+ * A library is known by its file name, or else, as it may have been copied or renamed, by the name it was
+ * linked as. For the latter every file that the job maps executable is opened once.
  */
 
 #include <stdbool.h>
@@ -11,6 +14,7 @@
 #include <sys/types.h>
 
 struct bpf_object;
+struct collector_sink;
 struct event;
 struct probe_set;
 
@@ -21,8 +25,12 @@ void probes_free(struct probe_set *probes);
  * nothing to probe; failures are logged at debug level. */
 void probes_scan(struct probe_set *probes, pid_t tgid);
 
-/* EVENT_LIBRARY, EVENT_EXEC: scans only if this file is new. */
+/* EVENT_LIBRARY, EVENT_EXEC: a file that is new is looked at, now or, if its name says nothing, in the next
+ * probes_step(). */
 void probes_event(struct probe_set *probes, const struct event *event);
+
+/* Every 100 ms or more often: the scans that are due, and the notes (GPU_NOTE_*) about what was probed. */
+void probes_step(struct probe_set *probes, const struct collector_sink *sink);
 
 uint64_t probes_count(const struct probe_set *probes);
 

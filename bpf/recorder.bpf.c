@@ -13,5 +13,6 @@
 #include "calls.h"
 #include "tasks.h"
 #include "user_probes.h"
+#include "gpu_probes.h"
 
 char LICENSE[] SEC("license") = "GPL";

@@ -4,16 +4,17 @@
 #include <errno.h>
 #include <gelf.h>
 #include <libelf.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "lib/cleanup.h"
 
-static void elf_endp(Elf **elf)
-{
-	if (*elf)
-		elf_end(*elf);
-}
+struct symbol_file {
+	int fd;
+	Elf *elf;
+	const char *soname; /* in the library's string table */
+};
 
 /* Address as linked -> offset in the file. */
 static int file_offset(Elf *elf, uint64_t address, uint64_t *ret_offset)
@@ -76,43 +77,121 @@ static int find_address(Elf *elf, const char *prefix, bool exact, uint64_t *ret_
 	return -ENOENT;
 }
 
-/* x86: push r64 (50..57, or 41 50..57) and nop (90) are emulated by the kernel's uprobes. */
+/* x86: what the kernel's uprobes emulate: push r64 (50..57, or 41 50..57), nop (90), call and jump (e8, e9,
+ * eb). A conditional jump is none that a function begins with. */
 static bool is_cheap(const uint8_t *code)
 {
+	if (code[0] == 0x90 || code[0] == 0xe8 || code[0] == 0xe9 || code[0] == 0xeb)
+		return true;
 	if (code[0] == 0x41)
 		code++;
-	return (code[0] & 0xf8) == 0x50 || code[0] == 0x90;
+	return (code[0] & 0xf8) == 0x50;
 }
 
-static uint64_t skip_endbr(int fd, uint64_t offset)
+static uint64_t skip_endbr(int fd, uint64_t offset, bool *ret_cheap)
 {
 	static const uint8_t endbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
 	uint8_t code[8];
 
+	*ret_cheap = false;
 	if (pread(fd, code, sizeof(code), (off_t)offset) != sizeof(code))
 		return offset;
+	*ret_cheap = is_cheap(code);
 	if (memcmp(code, endbr64, sizeof(endbr64)) || !is_cheap(code + sizeof(endbr64)))
 		return offset;
+	*ret_cheap = true;
 	return offset + sizeof(endbr64);
+}
+
+static const char *find_soname(Elf *elf)
+{
+	Elf_Scn *section = NULL;
+	GElf_Shdr header;
+	Elf_Data *data;
+
+	while ((section = elf_nextscn(elf, section))) {
+		if (!gelf_getshdr(section, &header) || header.sh_type != SHT_DYNAMIC)
+			continue;
+		data = elf_getdata(section, NULL);
+		if (!data || !header.sh_entsize)
+			return "";
+		for (size_t i = 0; i < header.sh_size / header.sh_entsize; i++) {
+			const char *name;
+			GElf_Dyn entry;
+
+			if (!gelf_getdyn(data, (int)i, &entry))
+				return "";
+			if (entry.d_tag != DT_SONAME)
+				continue;
+			name = elf_strptr(elf, header.sh_link, entry.d_un.d_val);
+			return name ? name : "";
+		}
+	}
+	return "";
+}
+
+int symbol_file_open(int fd, struct symbol_file **ret_file)
+{
+	struct symbol_file *file;
+
+	if (elf_version(EV_CURRENT) == EV_NONE)
+		return -ENOEXEC;
+	file = calloc(1, sizeof(*file));
+	if (!file)
+		return -ENOMEM;
+	file->fd = fd;
+	file->elf = elf_begin(fd, ELF_C_READ_MMAP, NULL);
+	if (!file->elf || elf_kind(file->elf) != ELF_K_ELF) {
+		symbol_file_close(file);
+		return -ENOEXEC;
+	}
+	file->soname = find_soname(file->elf);
+	*ret_file = file;
+	return 0;
+}
+
+struct symbol_file *symbol_file_close(struct symbol_file *file)
+{
+	if (!file)
+		return NULL;
+	if (file->elf)
+		elf_end(file->elf);
+	free(file);
+	return NULL;
+}
+
+const char *symbol_file_soname(const struct symbol_file *file)
+{
+	return file->soname;
+}
+
+int symbol_file_find(const struct symbol_file *file, const char *prefix, bool exact, uint64_t *ret_offset,
+		     bool *ret_cheap)
+{
+	uint64_t address, offset;
+	bool cheap;
+	int r;
+
+	r = find_address(file->elf, prefix, exact, &address);
+	if (r)
+		return r;
+	r = file_offset(file->elf, address, &offset);
+	if (r)
+		return r;
+	*ret_offset = skip_endbr(file->fd, offset, &cheap);
+	if (ret_cheap)
+		*ret_cheap = cheap;
+	return 0;
 }
 
 int symbol_find(int fd, const char *prefix, bool exact, uint64_t *ret_offset)
 {
-	_cleanup_(elf_endp) Elf *elf = NULL;
-	uint64_t address, offset;
-	int r;
+	struct symbol_file *file;
+	int r = symbol_file_open(fd, &file);
 
-	if (elf_version(EV_CURRENT) == EV_NONE)
-		return -ENOEXEC;
-	elf = elf_begin(fd, ELF_C_READ_MMAP, NULL);
-	if (!elf || elf_kind(elf) != ELF_K_ELF)
-		return -ENOEXEC;
-	r = find_address(elf, prefix, exact, &address);
 	if (r)
 		return r;
-	r = file_offset(elf, address, &offset);
-	if (r)
-		return r;
-	*ret_offset = skip_endbr(fd, offset);
-	return 0;
+	r = symbol_file_find(file, prefix, exact, ret_offset, NULL);
+	symbol_file_close(file);
+	return r;
 }

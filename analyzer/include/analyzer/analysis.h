@@ -91,6 +91,9 @@ struct analysis_input {
 	const char *command;        /* as typed, or of the process; NULL: not known */
 	bool attached;              /* the job ran already when the recording began */
 	size_t n_lane_segments_max; /* 0: no lanes */
+	const char *gpu_library;    /* path of the libcuda that was probed; NULL: none */
+	const struct gpu_sample *gpu_samples;
+	size_t n_gpu_samples;
 };
 
 struct analysis_step {

@@ -14,6 +14,12 @@ struct gpu_call {
 	uint64_t spin_ns; /* part of it on a CPU: the driver polls */
 };
 
+/* What NVML said while recording. */
+struct gpu_sample {
+	uint64_t at_ns;
+	double utilization; /* 0 to 1 */
+};
+
 struct gpu_use {
 	char library[256]; /* the libcuda that was probed: a stand-in shows itself by its path */
 	uint64_t n_launches, n_copies;

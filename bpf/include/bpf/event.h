@@ -30,12 +30,17 @@ enum event_type {
 	EVENT_EXEC = 6,    /* execve succeeded; start_ns == end_ns */
 	EVENT_EXIT = 7,    /* a thread of the job ended; carries its totals */
 	EVENT_NAME = 8,    /* a thread's comm: at its start, at attach, after a rename */
-	EVENT_LIBRARY = 9, /* libtorch*, libdiesel*, libcuda* was mapped executable: worth a probe */
+	EVENT_LIBRARY = 9, /* a file was mapped executable for the first time */
 	EVENT_ALIVE = 10,  /* at attach, for every thread that is there already; payload as EVENT_NAME */
 	EVENT_TOTALS = 11, /* at the end, for every thread still alive; payload as EVENT_EXIT */
 	EVENT_CALLS = 12,  /* quick calls on files read, one after the other: see struct event's calls */
 	EVENT_GAP = 24,    /* by the recorder: from start to end nothing but lives and steps was recorded */
 	EVENT_LOSS = 25,   /* by the collector: so many records were lost at some time from start to end */
+	/* The GPU driver, and ranges that the program names: */
+	EVENT_GPU_WAIT = 20, /* a synchronising call of libcuda, from entry to return */
+	EVENT_GPU_WORK = 21, /* start: a synchronisation left nothing queued; end: the next work was queued */
+	EVENT_GPU_TOTALS = 22, /* of a process, at the end of the recording; tid == tgid */
+	EVENT_PHASE = 23,      /* a named range (NVTX, USDT) begins or ends */
 	/* Without privilege: */
 	EVENT_SAMPLE = 29,         /* a thread between two looks at /proc */
 	EVENT_SAMPLE_PROCESS = 30, /* a process was seen first, or what it is became clearer */
@@ -108,6 +113,17 @@ enum mark_kind {
 enum mark_cause {
 	MARK_CAUSE_FETCH = 1, /* chunk reads held the batch up */
 	MARK_CAUSE_PREP = 2,  /* reads were done; verifying, copying or decoding held it up */
+};
+
+/* EVENT_GPU_*: see bpf/gpu.h for what is probed. */
+enum gpu_flag {
+	GPU_FLAG_DRAINED = 1 << 0, /* EVENT_GPU_WAIT: nothing of the process was queued when it returned */
+};
+
+/* EVENT_PHASE. Ranges nest within a thread; an end closes the innermost open one. */
+enum phase_kind {
+	PHASE_BEGIN = 1,
+	PHASE_END = 2,
 };
 
 struct event {
@@ -210,6 +226,25 @@ struct event {
 			uint32_t flags; /* enum sample_process, or-ed */
 			uint64_t reserved;
 		} process;
+		struct {
+			uint64_t n_launches; /* of kernels and graphs, by the process so far */
+			uint64_t n_copies;   /* copies and fills, by the process so far */
+			uint64_t stream;     /* CUstream; 0: the default one */
+			uint16_t function;   /* of bpf/gpu.h */
+			uint16_t gpu_flags;  /* enum gpu_flag */
+			uint32_t reserved;
+		} gpu;
+		struct {
+			uint64_t n_launches, n_copies;
+			uint64_t n_waits;
+			uint64_t wait_ns; /* of all threads, in synchronising calls */
+		} gpu_totals;
+		struct {
+			uint64_t name; /* key of the note "phase" that has the name; ends: 0 */
+			uint64_t reserved[2];
+			uint32_t kind; /* enum phase_kind */
+			uint32_t reserved2;
+		} phase;
 		uint64_t payload[4];
 	};
 };

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What the probes on libcuda say of the trainer's process, in the window.
+ *
+ *   waiting  the trainer in a synchronising call, spinning or asleep, outside of data waits and checkpoints
+ *            (those have their own shares) and not while it lacks a core (that is cpu_starved)
+ *   starved  the GPU is known to have had nothing queued while the trainer waited for data: a lower bound
+ */
+
+#include "analyzer/gpu.h"
+#include "study.h"
+
+/* *ret_use: NULL where no libcuda was probed and no call of one seen. -ENOMEM. */
+int gpu_find(const struct study *study, struct gpu_use **ret_use);

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "session_gpu.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyzer/session.h"
+#include "bpf/gpu.h"
+
+static int visit_library(void *user, uint64_t key, const void *data, size_t size)
+{
+	struct session_gpu *gpu = user;
+	size_t at = strlen(gpu->library);
+
+	snprintf(gpu->library + at, sizeof(gpu->library) - at, "%s%.*s", at ? ", " : "", (int)size,
+		 size ? (const char *)data : "");
+	return 0;
+}
+
+static int visit_sample(void *user, uint64_t key, const void *data, size_t size)
+{
+	struct session_gpu *gpu = user;
+	struct gpu_sample sample = {.at_ns = key};
+
+	if (size != sizeof(sample.utilization))
+		return 0;
+	memcpy(&sample.utilization, data, size);
+	if (!(sample.utilization >= 0 && sample.utilization <= 1))
+		return 0;
+	if (gpu->n_samples == gpu->n_allocated) {
+		size_t n = gpu->n_allocated ? 2 * gpu->n_allocated : 64;
+		struct gpu_sample *samples = reallocarray(gpu->samples, n, sizeof(*samples));
+
+		if (!samples)
+			return -ENOMEM;
+		gpu->samples = samples;
+		gpu->n_allocated = n;
+	}
+	gpu->samples[gpu->n_samples++] = sample;
+	return 0;
+}
+
+int session_gpu_load(struct session *session, struct session_gpu *ret_gpu)
+{
+	struct session_gpu gpu = {0};
+	int r = session_each(session, GPU_NOTE_LIBRARY, visit_library, &gpu);
+
+	if (r == 0)
+		r = session_each(session, SESSION_NOTE_GPU_SAMPLE, visit_sample, &gpu);
+	if (r < 0) {
+		session_gpu_free(&gpu);
+		return r;
+	}
+	*ret_gpu = gpu;
+	return 0;
+}
+
+void session_gpu_free(struct session_gpu *gpu)
+{
+	free(gpu->samples);
+	*gpu = (struct session_gpu){0};
+}

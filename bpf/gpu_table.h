@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The functions of libcuda.so.1 that are probed, with the cookies that tell the probe what each does. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct gpu_function {
+	const char *name;
+	uint64_t cookie; /* 0: no such index */
+};
+
+extern const struct gpu_function gpu_functions[];
+extern const uint32_t n_gpu_functions; /* indices are below */
+
+/* Does it need a probe at its return? */
+bool gpu_function_waits(const struct gpu_function *function);

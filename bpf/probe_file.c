@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "probe_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bpf/collector.h"
+#include "gpu_table.h"
+#include "lib/cleanup.h"
+#include "lib/log.h"
+#include "lib/proc.h"
+#include "symbol.h"
+
+enum library {
+	LIBRARY_NONE,
+	LIBRARY_TORCH,
+	LIBRARY_DIESEL,
+	LIBRARY_CUDA,
+};
+
+/* The begin of the file's name, and of the name that it was linked as. */
+static const struct known_library {
+	enum library library;
+	const char *name;
+} known_libraries[] = {
+    {LIBRARY_TORCH, "libtorch"},
+    {LIBRARY_DIESEL, "libdiesel"},
+    {LIBRARY_CUDA, "libcuda.so"},
+};
+
+static const struct target {
+	enum library library;
+	const char *symbol;
+	bool exact;
+	const char *program;
+} targets[] = {
+    {LIBRARY_TORCH, "_ZN5torch8autograd6Engine7execute", false, "engine_execute"},
+    {LIBRARY_DIESEL, "diesel_mark", true, "diesel_mark"},
+};
+
+/* A library that is being probed. */
+struct probing {
+	struct probe_file *file;
+	struct bpf_object *object;
+	const struct symbol_file *symbols;
+	const char *path; /* that we can open */
+};
+
+static enum library library_of(const char *name)
+{
+	for (size_t i = 0; i < sizeof(known_libraries) / sizeof(known_libraries[0]); i++)
+		if (!strncmp(name, known_libraries[i].name, strlen(known_libraries[i].name)))
+			return known_libraries[i].library;
+	return LIBRARY_NONE;
+}
+
+bool probe_file_is_named(const char *name)
+{
+	return library_of(name) != LIBRARY_NONE;
+}
+
+/* Sets one probe. 0 or -errno. */
+static int attach(struct probing *probing, const char *program_name, uint64_t offset, bool at_return,
+		  uint64_t cookie)
+{
+	LIBBPF_OPTS(bpf_uprobe_opts, opts, .retprobe = at_return, .bpf_cookie = cookie);
+	struct bpf_program *program = bpf_object__find_program_by_name(probing->object, program_name);
+	struct probe_file *file = probing->file;
+	struct bpf_link *link;
+
+	if (file->n_links == PROBE_LINKS_MAX)
+		return -ENOSPC;
+	if (!file->links)
+		file->links = calloc(PROBE_LINKS_MAX, sizeof(*file->links));
+	if (!file->links)
+		return -ENOMEM;
+	/* pid -1: a probe with a pid would miss forked children. */
+	link = bpf_program__attach_uprobe_opts(program, -1, probing->path, offset, &opts);
+	if (!link)
+		return -errno;
+	file->links[file->n_links++] = link;
+	return 0;
+}
+
+static size_t attach_targets(struct probing *probing, enum library library)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < sizeof(targets) / sizeof(targets[0]); i++) {
+		uint64_t offset;
+		int r;
+
+		if (targets[i].library != library)
+			continue;
+		r = symbol_file_find(probing->symbols, targets[i].symbol, targets[i].exact, &offset, NULL);
+		if (!r)
+			r = attach(probing, targets[i].program, offset, false, 0);
+		log_debug("%s: probe on %s: %s", probing->path, targets[i].symbol, strerror(-r));
+		n += !r;
+	}
+	return n;
+}
+
+/* The return first: the other way round a call in between would look like one that never returns. */
+static int attach_gpu_function(struct probing *probing, const struct gpu_function *function, uint64_t offset)
+{
+	int r = 0;
+
+	if (gpu_function_waits(function))
+		r = attach(probing, "gpu_leave", offset, true, function->cookie);
+	return r ? r : attach(probing, "gpu_enter", offset, false, function->cookie);
+}
+
+static size_t attach_gpu(struct probing *probing)
+{
+	struct gpu_probes *gpu = &probing->file->gpu;
+
+	for (uint32_t i = 0; i < n_gpu_functions; i++) {
+		const struct gpu_function *function = &gpu_functions[i];
+		uint64_t offset;
+		bool cheap;
+		int r;
+
+		if (!function->name)
+			continue;
+		r = symbol_file_find(probing->symbols, function->name, true, &offset, &cheap);
+		if (r) {
+			gpu->n_missing++;
+			continue;
+		}
+		r = attach_gpu_function(probing, function, offset);
+		log_debug("%s: %s probe on %s at offset %#llx: %s", probing->path,
+			  cheap ? "cheap" : "expensive", function->name, (unsigned long long)offset,
+			  strerror(-r));
+		if (r) {
+			gpu->n_refused++;
+			continue;
+		}
+		gpu->n_probed++;
+		gpu->n_expensive += !cheap;
+	}
+	return gpu->n_probed;
+}
+
+static bool is_inode(int fd, uint64_t inode)
+{
+	struct stat info;
+
+	return fstat(fd, &info) == 0 && info.st_ino == inode;
+}
+
+/* By its path in the process's own root; or, if it was deleted or replaced since, by the mapping itself,
+ * which takes CAP_SYS_ADMIN. Some file systems (overlays) show another inode to stat than in the map: then
+ * the path is right after all. Returns a descriptor or -errno; path is what was opened. */
+static int mapping_open(pid_t tgid, const struct proc_mapping *mapping, char *path, size_t size)
+{
+	char link[96];
+	int fd, link_fd;
+
+	snprintf(path, size, "/proc/%d/root%s", (int)tgid, mapping->path);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd >= 0 && is_inode(fd, mapping->inode))
+		return fd;
+	snprintf(link, sizeof(link), "/proc/%d/map_files/%llx-%llx", (int)tgid,
+		 (unsigned long long)mapping->start, (unsigned long long)mapping->end);
+	link_fd = open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (link_fd < 0)
+		return fd >= 0 ? fd : -errno;
+	closep(&fd);
+	snprintf(path, size, "%s", link);
+	return link_fd;
+}
+
+size_t probe_file_attach(struct probe_file *file, struct bpf_object *object, pid_t tgid,
+			 const struct proc_mapping *mapping)
+{
+	char path[4352];
+	_cleanup_(closep) int fd = mapping_open(tgid, mapping, path, sizeof(path));
+	struct probing probing = {.file = file, .object = object, .path = path};
+	struct symbol_file *symbols;
+	enum library library;
+	size_t n = 0;
+
+	if (fd < 0) {
+		log_debug("%s: %s", path, strerror(-fd));
+		return 0;
+	}
+	if (symbol_file_open(fd, &symbols))
+		return 0;
+	probing.symbols = symbols;
+	library = library_of(strrchr(mapping->path, '/') + 1);
+	if (library == LIBRARY_NONE)
+		library = library_of(symbol_file_soname(symbols));
+	switch (library) {
+	case LIBRARY_NONE: break;
+	case LIBRARY_TORCH:
+	case LIBRARY_DIESEL: n = attach_targets(&probing, library); break;
+	case LIBRARY_CUDA:
+		file->path = strdup(mapping->path);
+		n = attach_gpu(&probing);
+		break;
+	}
+	symbol_file_close(symbols);
+	return n;
+}
+
+void probe_file_note(struct probe_file *file, const struct collector_sink *sink)
+{
+	uint64_t key = file->device << 40 ^ file->inode;
+
+	if (!file->path || file->noted)
+		return;
+	file->noted = true;
+	sink->note(sink->user, GPU_NOTE_LIBRARY, key, file->path, strlen(file->path));
+	sink->note(sink->user, GPU_NOTE_PROBES, key, &file->gpu, sizeof(file->gpu));
+}
+
+void probe_file_detach(struct probe_file *file)
+{
+	while (file->n_links > 0)
+		bpf_link__destroy(file->links[--file->n_links]);
+	free(file->links);
+	file->links = NULL;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* One file that the job maps, and the probes in it: none, unless it is a library that is known here. */
+
+#include <bpf/libbpf.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "bpf/gpu.h"
+
+struct collector_sink;
+struct proc_mapping;
+
+#define PROBE_LINKS_MAX 96
+
+/* Zeroed, with device and inode set, before probe_file_attach(). */
+struct probe_file {
+	uint64_t device, inode;
+	struct bpf_link **links; /* NULL: none */
+	size_t n_links;
+	char *path; /* as the job sees it; of a libcuda; else NULL */
+	struct gpu_probes gpu;
+	bool noted;
+};
+
+/* Does a file of this name (without folder, may be cut) hold what is probed? */
+bool probe_file_is_named(const char *name);
+
+/* Looks at the file that a process has mapped, and probes it. Returns the number of functions. */
+size_t probe_file_attach(struct probe_file *file, struct bpf_object *object, pid_t tgid,
+			 const struct proc_mapping *mapping);
+
+/* Tells the sink about a libcuda, once. */
+void probe_file_note(struct probe_file *file, const struct collector_sink *sink);
+
+void probe_file_detach(struct probe_file *file);

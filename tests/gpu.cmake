@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+# A stand-in for libcuda.so.1, one for each kind of first instruction; see its head. Only for tests.
+foreach(prologue 1 2 3 4)
+  add_library(standin_cuda_${prologue} SHARED ${CMAKE_CURRENT_SOURCE_DIR}/standin/libcuda.c)
+  target_compile_definitions(standin_cuda_${prologue} PRIVATE PROLOGUE=${prologue} _GNU_SOURCE)
+  target_compile_options(standin_cuda_${prologue} PRIVATE -fvisibility=hidden -fno-sanitize=all)
+  target_link_options(standin_cuda_${prologue} PRIVATE -fno-sanitize=all -Wl,-soname,libcuda.so.1)
+  target_link_libraries(standin_cuda_${prologue} PRIVATE Threads::Threads)
+  set_target_properties(standin_cuda_${prologue} PROPERTIES PREFIX "" OUTPUT_NAME libcuda SUFFIX .so.1
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/standin/${prologue})
+endforeach()
+
+diesel_script_test(integration gpu /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_gpu.py)
+set_property(TEST integration.gpu APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${CMAKE_BINARY_DIR}/standin")

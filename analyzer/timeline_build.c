@@ -6,61 +6,10 @@
 #include <string.h>
 
 #include "lib/cleanup.h"
+#include "timeline_births.h"
 
-/* First all threads are found (a tid seen, or born by a fork), then records are counted into them, then
- * copied and sorted. `birth` is the key: (tid, time of the fork). */
-struct birth {
-	uint32_t tid, tgid, creator_tid;
-	uint64_t born_ns;
-};
-
-static int birth_compare(const void *left, const void *right)
-{
-	const struct birth *a = left, *b = right;
-
-	if (a->tid != b->tid)
-		return a->tid < b->tid ? -1 : 1;
-	if (a->born_ns != b->born_ns)
-		return a->born_ns < b->born_ns ? -1 : 1;
-	return 0;
-}
-
-/* Sums of two times must not overflow; 2^62 ns are 146 years of uptime. */
-#define TIME_MAX_NS (UINT64_C(1) << 62)
-
-static bool usable(const struct event *event)
-{
-	return event->tid && event->end_ns >= event->start_ns && event->end_ns < TIME_MAX_NS &&
-	       event->type >= EVENT_SWITCH &&
-	       (event->type <= EVENT_CALLS || (event->type >= EVENT_GPU_WAIT && event->type <= EVENT_PHASE));
-}
-
-/* Births of forks, and one at time 0 for every tid whose fork was not seen before its first record. */
-static size_t births_collect(const struct event *events, size_t n_events, struct birth *births)
-{
-	size_t n = 0, n_unique = 0;
-	uint32_t last_tid = 0;
-
-	for (size_t i = 0; i < n_events; i++) {
-		const struct event *event = &events[i];
-
-		if (!usable(event))
-			continue;
-		if (event->tid != last_tid)
-			births[n++] = (struct birth){.tid = event->tid, .tgid = event->tgid};
-		last_tid = event->tid;
-		if (event->type == EVENT_FORK && event->fork.child_tid)
-			births[n++] = (struct birth){.tid = event->fork.child_tid,
-						     .tgid = event->fork.child_tgid,
-						     .creator_tid = event->tid,
-						     .born_ns = event->end_ns};
-	}
-	qsort(births, n, sizeof(*births), birth_compare);
-	for (size_t i = 0; i < n; i++)
-		if (!n_unique || birth_compare(&births[n_unique - 1], &births[i]))
-			births[n_unique++] = births[i];
-	return n_unique;
-}
+/* First all threads are found (timeline_births.h), then records are counted into them, then copied and
+ * sorted. */
 
 static struct timeline_thread *thread_of(struct timeline *timeline, const struct event *event)
 {
@@ -76,18 +25,17 @@ static struct timeline_thread *thread_of(struct timeline *timeline, const struct
 		else
 			high = middle;
 	}
-	/* births_collect() made one at time 0 for every tid that has records. */
+	/* timeline_births() made one at time 0 for every tid that has records. */
 	return &timeline->threads[low - 1];
 }
 
 static int threads_make(struct timeline *timeline, const struct event *events, size_t n_events)
 {
-	struct birth *births = calloc(2 * n_events + 1, sizeof(*births));
-	size_t n;
+	struct birth *births = NULL;
+	size_t n = 0;
 
-	if (!births)
+	if (timeline_births(events, n_events, &births, &n) < 0)
 		return -ENOMEM;
-	n = births_collect(events, n_events, births);
 	timeline->threads = calloc(n + 1, sizeof(*timeline->threads));
 	if (timeline->threads) {
 		timeline->n_threads = n;
@@ -365,7 +313,7 @@ static int gaps_collect(struct timeline *timeline, const struct event *events, s
 	for (size_t i = 0; i < n_events; i++) {
 		if (events[i].type != EVENT_GAP)
 			continue;
-		if (events[i].end_ns < events[i].start_ns || events[i].end_ns >= TIME_MAX_NS)
+		if (events[i].end_ns < events[i].start_ns || events[i].end_ns >= TIMELINE_TIME_MAX_NS)
 			timeline->n_malformed++;
 		else if (interval_list_add(&timeline->gaps, events[i].start_ns, events[i].end_ns) < 0)
 			return -ENOMEM;
@@ -391,7 +339,7 @@ int timeline_build(const struct event *events, size_t n_events, struct timeline 
 	for (size_t i = 0; i < n_events; i++) {
 		if (is_stretch(&events[i]))
 			continue;
-		if (usable(&events[i]))
+		if (timeline_usable(&events[i]))
 			thread_note(thread_of(timeline, &events[i]), &events[i]);
 		else
 			timeline->n_malformed++;
@@ -399,7 +347,7 @@ int timeline_build(const struct event *events, size_t n_events, struct timeline 
 	if (arrays_make(timeline) < 0)
 		return error_set(err, -ENOMEM, "not enough memory to sort %zu events", n_events);
 	for (size_t i = 0; i < n_events; i++)
-		if (usable(&events[i]))
+		if (timeline_usable(&events[i]))
 			thread_add(thread_of(timeline, &events[i]), &events[i]);
 	timeline_finish(timeline);
 	if (timeline_fill_gaps(timeline) < 0)

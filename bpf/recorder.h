@@ -17,7 +17,7 @@
 #define TASK_BLOCK  0x2  /* TASK_UNINTERRUPTIBLE */
 #define TASK_GONE   0x80 /* TASK_DEAD: the last switch of a thread's life */
 #define NO_CALL     0xffff
-#define EVENT_TYPES 32 /* more than the highest enum event_type */
+#define EVENT_TYPES EVENT_TYPE_LIMIT
 
 /* Quick calls on files that wait to become one record. */
 struct call_group {

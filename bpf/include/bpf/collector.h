@@ -24,7 +24,7 @@
 struct error;
 struct collector;
 
-#define COLLECTOR_EVENT_TYPES 32 /* more than the highest enum event_type */
+#define COLLECTOR_EVENT_TYPES EVENT_TYPE_LIMIT
 
 struct collector_options {
 	uint64_t ring_bytes;  /* kernel buffer; rounded up to a power of two; 0: 16 MiB */

@@ -63,6 +63,8 @@ enum sample_process {
 	SAMPLE_PROCESS_HIDDEN = 1 << 3,      /* its descriptors are not ours to see */
 };
 
+#define EVENT_TYPE_LIMIT 32 /* above every enum event_type, also of later versions */
+
 /* How a sleep ended: what `current` was when the thread was made runnable. */
 enum waker_context {
 	WAKER_TASK = 0,    /* waker_tid is a real waker */

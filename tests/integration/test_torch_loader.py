@@ -39,6 +39,13 @@ def make_tree(folder, equal):
             (group / f"{i:03d}.bin").write_bytes(rng.bytes(size))
 
 
+def make_chunks(folder):
+    """Enough for several chunks of 4 MiB."""
+    (folder / "class").mkdir(parents=True)
+    for i in range(60):
+        (folder / "class" / f"{i:02d}.bin").write_bytes(os.urandom(250_000))
+
+
 def make_images(folder):
     rng = numpy.random.default_rng(8)
     for c in range(3):
@@ -66,8 +73,9 @@ class LoaderTest(unittest.TestCase):
         make_tree(cls.folder / "equal", True)
         make_tree(cls.folder / "ragged", False)
         make_images(cls.folder / "images")
+        make_chunks(cls.folder / "chunks")
         cls.sets = {name: pack(cls.folder / name, cls.folder / f"{name}.diesel", "--chunk-size", "4M")
-                    for name in ("equal", "ragged", "images")}
+                    for name in ("equal", "ragged", "images", "chunks")}
         cls.daemon = cls.enterClassContext(Daemon(cls.folder))
 
     def loader(self, name="equal", **options):
@@ -142,6 +150,20 @@ class LoaderTest(unittest.TestCase):
                         break
                 state = loader.state_dict()
             self.assertEqual(flat(got), want)
+
+    def test_resume_under_another_default_window_keeps_the_order(self):
+        for workers in (0, 2):
+            options = {"transform": same, "num_workers": workers, "name": "chunks", "batch_size": 8}
+            explicit = self.loader(window_chunks=1, **options)
+            want = flat(explicit)
+            state = explicit.state_dict()
+            self.assertEqual(state["window_chunks"], 1)
+            # A daemon whose default is not 1 serves the loader that was given no window.
+            loader = self.loader(**options)
+            self.assertGreater(loader.state_dict()["window_chunks"], 1)
+            fresh = self.loader(**options)
+            fresh.load_state_dict({**state, "epoch": 0, "batch": 0})
+            self.assertEqual(flat(fresh), want)
 
     def test_resume_into_another_order_is_refused(self):
         state = self.loader().state_dict()

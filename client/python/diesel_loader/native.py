@@ -69,6 +69,7 @@ def _load():
         "diesel_session_n_batches": (c_uint64, [c_void_p]),
         "diesel_session_next": (c_int, [c_void_p, POINTER(Batch)]),
         "diesel_session_seek": (c_int, [c_void_p, c_uint64, c_uint64]),
+        "diesel_session_window_chunks": (c_uint32, [c_void_p]),
         "diesel_session_max_held": (c_uint32, [c_void_p]),
         "diesel_session_error": (c_char_p, [c_void_p]),
         "diesel_session_notice": (c_char_p, [c_void_p]),

@@ -38,6 +38,7 @@ class Session:
         if result < 0:
             self._pid = None
             raise errors.from_result(result, os.fsdecode(text.value))
+        self.window_chunks = lib.diesel_session_window_chunks(self._handle)
         self.max_held = lib.diesel_session_max_held(self._handle)
 
     def seek(self, epoch, batch):

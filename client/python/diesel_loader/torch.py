@@ -103,6 +103,7 @@ class DataLoader:
         Raises ValueError when the order would not be the same: another dataset version, seed, ..."""
         if state.get("version") != STATE_VERSION:
             raise ValueError(f"state of version {state.get('version')}, this loader knows {STATE_VERSION}")
+        self._adopt_window(state.get("window_chunks"))
         for name, value in self._order().items():
             if state.get(name) != value:
                 raise ValueError(f"cannot resume: {name} was {state.get(name)}, now it is {value}")
@@ -114,7 +115,21 @@ class DataLoader:
     def _order(self):
         return {"dataset_version": self.dataset.version, "n_samples": len(self.dataset), "seed": self.seed,
                 "shuffle": self.shuffle, "global_batch_size": self.batch_size * self.world_size,
-                "drop_last": self.drop_last, "window_chunks": self.window_chunks}
+                "drop_last": self.drop_last, "window_chunks": self._window()}
+
+    def _window(self):
+        """The window in force, asked of the daemon once: its default may change, our order must not."""
+        if not self.window_chunks and self.shuffle:
+            ours = self._session if self._pid == os.getpid() else None
+            self.window_chunks = (ours or Session(self.dataset, **self.session_options(0, 0))).window_chunks
+        return self.window_chunks
+
+    def _adopt_window(self, window_chunks):
+        """Resuming, a loader that was given no window takes the one of the order it resumes."""
+        if self.window_chunks or not isinstance(window_chunks, int) or window_chunks < 0:
+            return
+        self.window_chunks = window_chunks
+        self._session = self._workers = None  # they have the daemon's
 
     def __iter__(self):
         epoch, first = self._next_epoch, self._next_batch

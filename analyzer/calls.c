@@ -2,6 +2,7 @@
 #include "calls.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sys/syscall.h>
 
 enum kind {
@@ -181,6 +182,32 @@ bool call_is_sync(const struct timeline_call *call)
 bool call_is_rename(const struct timeline_call *call)
 {
 	return kind_of(call) == KIND_RENAME;
+}
+
+bool call_is_lock_wait(const struct timeline_call *call)
+{
+	if (kind_of(call) != KIND_FUTEX)
+		return false;
+	if (call->nr != SYS_futex)
+		return true;
+	switch (call->argument & FUTEX_CMD_MASK) {
+	case FUTEX_WAIT:
+	case FUTEX_WAIT_BITSET:
+	case FUTEX_LOCK_PI: return true;
+	default: return false; /* a kernel's choice of numbers, not an enum of ours */
+	}
+}
+
+bool call_is_lock_timed_wait(const struct timeline_call *call)
+{
+	return kind_of(call) == KIND_FUTEX && call->nr == SYS_futex &&
+	       (call->argument & ~(uint64_t)FUTEX_PRIVATE_FLAG) == FUTEX_WAIT_BITSET;
+}
+
+bool call_is_lock_wake(const struct timeline_call *call)
+{
+	return kind_of(call) == KIND_FUTEX && call->nr == SYS_futex &&
+	       (call->argument & FUTEX_CMD_MASK) == FUTEX_WAKE;
 }
 
 bool call_is_child_wait(const struct timeline_call *call)

@@ -32,6 +32,12 @@ bool call_is_file_write(const struct timeline_call *call);
 /* fsync, fdatasync, sync_file_range, msync. */
 bool call_is_sync(const struct timeline_call *call);
 bool call_is_rename(const struct timeline_call *call);
+/* futex: sleeps until the word is woken, or times out; inode is the word's address. */
+bool call_is_lock_wait(const struct timeline_call *call);
+/* As that, for a time on the monotonic clock; locks that wait for ever name the other clock. */
+bool call_is_lock_timed_wait(const struct timeline_call *call);
+/* futex: wakes sleepers; result: how many. */
+bool call_is_lock_wake(const struct timeline_call *call);
 /* wait4, waitid. */
 bool call_is_child_wait(const struct timeline_call *call);
 

@@ -35,6 +35,7 @@ const char *analysis_loader_name(enum analysis_loader loader)
 	case LOADER_WORKERS: return "workers";
 	case LOADER_INLINE: return "inline";
 	case LOADER_DIESEL: return "diesel";
+	case LOADER_THREADS: return "threads";
 	}
 	return "";
 }

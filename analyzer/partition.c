@@ -107,6 +107,11 @@ static void partition_sleep(const struct partition *partition, struct timeline_p
 	const struct interval_list *writes = &partition->helper_checkpoints;
 	bool helped = woken_by_helper(partition, piece.off);
 
+	if (gil_waits(&partition->roles->gil, partition->roles->trainer, piece.off)) {
+		share_ns[SHARE_CPU_STARVED] += piece.end_ns - piece.begin_ns;
+		return;
+	}
+
 	for (uint64_t at_ns = piece.begin_ns; at_ns < piece.end_ns;) {
 		uint64_t end_ns = piece.end_ns;
 		enum analysis_share share = SHARE_OTHER;

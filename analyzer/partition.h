@@ -9,6 +9,7 @@
  *   GPU driver        device (and gpu_wait), whether the trainer spins or sleeps in a synchronising call
  *   on a CPU          device
  *   without a core    cpu_starved
+ *   at the interpreter lock (GIL)  cpu_starved: ready to go on, but another thread has it
  *   asleep            what its own other threads did meanwhile, if one of them ended the sleep: computing is
  *                     device, writing a checkpoint is checkpoint_stall, waiting for a core is cpu_starved
  *   the rest          other: nothing is called device that was not seen to compute

@@ -7,11 +7,17 @@
 
 #include "calls.h"
 
+/* A batch is two reads: its length, its message. A child that tells its PID and, later, its exit status (as
+ * the fork server does) gives two, too. */
+#define RESULT_READS_MIN 3
+
 /* A pipe that the trainer's process uses. */
 struct pipe_use {
 	uint64_t inode;
 	bool read, written; /* by the trainer's process */
 	bool result;        /* a worker process writes it */
+	bool ended;         /* the trainer's process read its end: a child's output, no result pipe */
+	uint32_t n_reads;   /* by the trainer's process */
 };
 
 struct pipe_table {
@@ -92,10 +98,19 @@ static size_t pipes_of_thread(const struct timeline_thread *thread, struct pipe_
 
 		if (!reads && !call_is_pipe_write(call))
 			continue;
-		if (n && call->inode == last_inode && reads == last_read)
+		if (n && call->inode == last_inode && reads == last_read) {
+			if (items && reads) {
+				items[n - 1].ended |= !call->result;
+				items[n - 1].n_reads += call->result > 0;
+			}
 			continue;
+		}
 		if (items)
-			items[n] = (struct pipe_use){.inode = call->inode, .read = reads, .written = !reads};
+			items[n] = (struct pipe_use){.inode = call->inode,
+						     .read = reads,
+						     .written = !reads,
+						     .ended = reads && !call->result,
+						     .n_reads = reads && call->result > 0};
 		last_inode = call->inode;
 		last_read = reads;
 		n++;
@@ -103,20 +118,21 @@ static size_t pipes_of_thread(const struct timeline_thread *thread, struct pipe_
 	return n;
 }
 
-static int pipes_collect(const struct timeline *timeline, uint32_t tgid, struct pipe_table *ret_table)
+static int pipes_collect(const struct timeline *timeline, const struct timeline_thread *trainer,
+			 struct pipe_table *ret_table)
 {
 	struct pipe_table table = {0};
 	size_t n = 0, n_unique = 0;
 
 	for (size_t i = 0; i < timeline->n_threads; i++)
-		if (timeline->threads[i].tgid == tgid)
+		if (timeline_same_process(&timeline->threads[i], trainer))
 			n += pipes_of_thread(&timeline->threads[i], NULL);
 	table.items = calloc(n + 1, sizeof(*table.items));
 	if (!table.items)
 		return -ENOMEM;
 	n = 0;
 	for (size_t i = 0; i < timeline->n_threads; i++)
-		if (timeline->threads[i].tgid == tgid)
+		if (timeline_same_process(&timeline->threads[i], trainer))
 			n += pipes_of_thread(&timeline->threads[i], table.items + n);
 	qsort(table.items, n, sizeof(*table.items), pipe_compare);
 	for (size_t i = 0; i < n; i++) {
@@ -124,24 +140,40 @@ static int pipes_collect(const struct timeline *timeline, uint32_t tgid, struct 
 			table.items[n_unique++] = table.items[i];
 		table.items[n_unique - 1].read |= table.items[i].read;
 		table.items[n_unique - 1].written |= table.items[i].written;
+		table.items[n_unique - 1].ended |= table.items[i].ended;
+		if (&table.items[n_unique - 1] != &table.items[i])
+			table.items[n_unique - 1].n_reads += table.items[i].n_reads;
 	}
 	table.n = n_unique;
 	*ret_table = table;
 	return 0;
 }
 
-static bool reads_index(const struct timeline_thread *thread, const struct pipe_table *table)
+static bool looks_for_index(const struct timeline_call *call, const struct pipe_table *table)
 {
-	for (size_t i = 0; i < thread->n_calls; i++) {
-		const struct pipe_use *use;
+	const struct pipe_use *use;
 
-		if (!call_is_pipe_read(&thread->calls[i]) && !call_is_pipe_poll(&thread->calls[i]))
+	if (!call_is_pipe_read(call) && !call_is_pipe_poll(call))
+		return false;
+	use = pipe_find(table, call->inode);
+	return use && use->written;
+}
+
+/* When the thread first looks for an index; 0: never. A spawned process gets what it needs to start over
+ * another pipe before: the last one is meant. */
+static uint64_t reads_index(const struct timeline_thread *thread, const struct pipe_table *table)
+{
+	uint64_t inode = 0, first_ns = 0;
+
+	for (size_t i = thread->n_calls; i > 0; i--) {
+		const struct timeline_call *call = &thread->calls[i - 1];
+
+		if ((inode && call->inode != inode) || !looks_for_index(call, table))
 			continue;
-		use = pipe_find(table, thread->calls[i].inode);
-		if (use && use->written)
-			return true;
+		inode = call->inode;
+		first_ns = call->begin_ns;
 	}
-	return false;
+	return first_ns;
 }
 
 /* Marks the result pipes that the thread writes. false: none. */
@@ -155,7 +187,7 @@ static bool writes_result(const struct timeline_thread *thread, struct pipe_tabl
 		if (!call_is_pipe_write(&thread->calls[i]))
 			continue;
 		use = pipe_find(table, thread->calls[i].inode);
-		if (!use || !use->read)
+		if (!use || !use->read || use->ended || use->n_reads < RESULT_READS_MIN)
 			continue;
 		use->result = true;
 		any = true;
@@ -167,24 +199,26 @@ static bool writes_result(const struct timeline_thread *thread, struct pipe_tabl
 static int workers_find(const struct timeline *timeline, struct pipe_table *table, struct roles *roles)
 {
 	roles->workers = calloc(timeline->n_threads + 1, sizeof(*roles->workers));
-	if (!roles->workers)
+	roles->started_ns = calloc(timeline->n_threads + 1, sizeof(*roles->started_ns));
+	if (!roles->workers || !roles->started_ns)
 		return -ENOMEM;
 	for (size_t i = 0; i < timeline->n_threads; i++) {
 		const struct timeline_thread *thread = &timeline->threads[i];
 		bool hands_over = false;
 
-		if (thread->tgid == roles->trainer->tgid || thread->tid != thread->tgid ||
+		if (timeline_same_process(thread, roles->trainer) || thread->tid != thread->tgid ||
 		    !reads_index(thread, table))
 			continue;
 		for (size_t k = 0; k < timeline->n_threads; k++)
-			if (timeline->threads[k].tgid == thread->tgid)
+			if (timeline_same_process(&timeline->threads[k], thread))
 				hands_over |= writes_result(&timeline->threads[k], table);
 		if (!hands_over)
 			continue;
 		for (size_t k = 0; k < timeline->n_threads; k++)
-			if (timeline->threads[k].tgid == thread->tgid)
+			if (timeline_same_process(&timeline->threads[k], thread))
 				roles->of[k] = ROLE_HANDOFF;
 		roles->of[i] = ROLE_WORKER;
+		roles->started_ns[roles->n_workers] = reads_index(thread, table);
 		roles->workers[roles->n_workers++] = thread;
 	}
 	return 0;
@@ -205,7 +239,7 @@ static int results_collect(const struct timeline *timeline, const struct pipe_ta
 		const struct timeline_thread *thread = &timeline->threads[i];
 		size_t n_reads = 0;
 
-		if (thread->tgid != roles->trainer->tgid)
+		if (!timeline_same_process(thread, roles->trainer))
 			continue;
 		for (size_t k = 0; k < thread->n_calls; k++)
 			n_reads += call_is_pipe_read(&thread->calls[k]) &&
@@ -223,14 +257,16 @@ static int loader_roles_find(const struct timeline *timeline, struct roles *role
 	struct pipe_table table;
 	int r;
 
-	r = pipes_collect(timeline, roles->trainer->tgid, &table);
+	r = pipes_collect(timeline, roles->trainer, &table);
 	if (r < 0)
 		return r;
 	r = workers_find(timeline, &table, roles);
 	if (r == 0)
 		r = results_collect(timeline, &table, roles);
 	free(table.items);
-	return r;
+	if (r == 0)
+		r = gil_find(timeline, &roles->gil);
+	return r < 0 || roles->n_workers ? r : roles_find_loaders(timeline, roles);
 }
 
 int roles_find(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid,
@@ -243,7 +279,7 @@ int roles_find(const struct timeline *timeline, uint32_t root_tgid, uint32_t tra
 	trainer_find(timeline, root_tgid, trainer_tid, &roles);
 	if (roles.trainer) {
 		for (size_t i = 0; i < timeline->n_threads; i++)
-			if (timeline->threads[i].tgid == roles.trainer->tgid)
+			if (timeline_same_process(&timeline->threads[i], roles.trainer))
 				roles.of[i] = ROLE_HELPER;
 		roles.of[roles.trainer - timeline->threads] = ROLE_TRAINER;
 		if (loader_roles_find(timeline, &roles) < 0) {
@@ -259,6 +295,9 @@ void roles_free(struct roles *roles)
 {
 	free(roles->results);
 	free(roles->workers);
+	free(roles->started_ns);
+	free(roles->loaders);
+	gil_free(&roles->gil);
 	free(roles->of);
 	*roles = (struct roles){0};
 }
@@ -278,6 +317,14 @@ bool roles_is_result(const struct roles *roles, uint64_t inode)
 	return low < roles->n_results && roles->results[low] == inode;
 }
 
+uint64_t roles_started_ns(const struct roles *roles, const struct timeline_thread *thread)
+{
+	for (size_t i = 0; i < roles->n_workers; i++)
+		if (timeline_same_process(roles->workers[i], thread))
+			return roles->started_ns[i];
+	return 0;
+}
+
 enum role role_of(const struct timeline *timeline, const struct roles *roles,
 		  const struct timeline_thread *thread)
 {
@@ -292,6 +339,7 @@ const char *role_name(enum role role)
 	case ROLE_HELPER: return "trainer's thread";
 	case ROLE_WORKER: return "worker";
 	case ROLE_HANDOFF: return "worker's hand-off";
+	case ROLE_LOADER: return "loader thread";
 	}
 	return "";
 }

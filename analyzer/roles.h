@@ -13,8 +13,12 @@
  *                   does not use the inode numbers of pipes again)
  *   reader          the thread that reads results: the trainer, or the pin-memory thread
  *   hand-off thread the worker's other threads: they write the result pipe or answer on a socket
+ *   loader thread   without workers: another thread of the trainer's process that reads files while the job
+ *                   trains and ends sleeps of the trainer, itself or through threads that it wakes; those
+ *                   are loader threads, too
  */
 
+#include "gil.h"
 #include "timeline.h"
 
 enum role {
@@ -23,6 +27,7 @@ enum role {
 	ROLE_HELPER, /* another thread of the trainer's process: OpenMP, autograd, pin-memory, ... */
 	ROLE_WORKER,
 	ROLE_HANDOFF,
+	ROLE_LOADER,
 };
 
 struct roles {
@@ -33,7 +38,11 @@ struct roles {
 	size_t n_results;                     /* 0: no worker processes */
 	const struct timeline_thread *reader; /* of the result pipes; NULL: none */
 	const struct timeline_thread **workers;
+	uint64_t *started_ns; /* of workers: when each first looked for an index; before, it starts up */
 	size_t n_workers;
+	const struct timeline_thread **loaders;
+	size_t n_loaders;
+	struct gil gil;
 	uint8_t *of; /* enum role of timeline->threads[i] */
 };
 
@@ -42,10 +51,16 @@ int roles_find(const struct timeline *timeline, uint32_t root_tgid, uint32_t tra
 	       struct roles *ret_roles);
 void roles_free(struct roles *roles);
 
+/* roles_loaders.c, for roles_find(): loader threads of the trainer's process. -ENOMEM. */
+int roles_find_loaders(const struct timeline *timeline, struct roles *roles);
+
 bool roles_is_result(const struct roles *roles, uint64_t inode);
 
 enum role role_of(const struct timeline *timeline, const struct roles *roles,
 		  const struct timeline_thread *thread);
+
+/* The worker whose process the thread belongs to starts up until then; 0: it is no worker's. */
+uint64_t roles_started_ns(const struct roles *roles, const struct timeline_thread *thread);
 
 /* For people: "worker", "hand-off thread", ... */
 const char *role_name(enum role role);

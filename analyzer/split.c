@@ -53,6 +53,7 @@ int split_waits(const struct timeline *timeline, const struct roles *roles, cons
 	}
 	switch (waits->loader) {
 	case LOADER_NONE: break;
+	case LOADER_THREADS:
 	case LOADER_WORKERS: split.method = METHOD_WALK; break;
 	case LOADER_INLINE:
 		split.method = METHOD_WALK;

@@ -155,6 +155,9 @@ void summary_evidence(const struct tally *tally, struct analysis *analysis)
 	struct tally sorted = *tally;
 
 	qsort(sorted.items, sorted.n, sizeof(sorted.items[0]), item_compare);
+	for (size_t i = 0; i < sorted.n; i++)
+		if (sorted.items[i].what == walk_gil_text)
+			analysis->gil_ns += sorted.items[i].ns;
 	for (size_t i = 0; i < sorted.n && i < ANALYSIS_EVIDENCE_MAX; i++) {
 		struct analysis_evidence *evidence = &analysis->evidence[analysis->n_evidence++];
 

@@ -64,6 +64,8 @@ struct timeline_mark {
 
 struct timeline_thread {
 	uint32_t tid, tgid, parent_tgid, creator_tid;
+	uint32_t ns_tid;            /* as its innermost PID namespace numbers it; 0: not known */
+	uint64_t process;           /* the same for all threads of a process: a tgid can be used again */
 	uint64_t born_ns;           /* its fork; 0: before the recording */
 	uint64_t exit_ns;           /* 0: not seen */
 	uint64_t first_ns, last_ns; /* known from, known to */
@@ -115,6 +117,11 @@ int timeline_build(const struct event *events, size_t n_events, struct timeline 
 /* timeline_gaps.c, for timeline_build(). -ENOMEM. */
 int timeline_fill_gaps(struct timeline *timeline);
 struct timeline *timeline_free(struct timeline *timeline);
+
+static inline bool timeline_same_process(const struct timeline_thread *a, const struct timeline_thread *b)
+{
+	return a->process == b->process;
+}
 
 /* The thread that had this tid at that time; NULL: none. */
 const struct timeline_thread *timeline_find(const struct timeline *timeline, uint32_t tid, uint64_t at_ns);

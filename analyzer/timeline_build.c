@@ -76,6 +76,7 @@ static void thread_note(struct timeline_thread *thread, const struct event *even
 		memcpy(thread->comm, event->name.comm, sizeof(thread->comm));
 		thread->comm[sizeof(thread->comm) - 1] = '\0';
 		thread->parent_tgid = event->name.parent_tgid;
+		thread->ns_tid = event->name.ns_tid;
 		break;
 	default: break;
 	}
@@ -279,6 +280,19 @@ static size_t thread_disentangle(struct timeline_thread *thread)
 	return n_touched;
 }
 
+/* A process is its main thread's life; where that was not seen, its tgid. */
+static void processes_find(struct timeline *timeline)
+{
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		struct timeline_thread *thread = &timeline->threads[i];
+		const struct timeline_thread *leader = timeline_find(
+		    timeline, thread->tgid, thread->born_ns ? thread->born_ns : thread->first_ns);
+
+		thread->process =
+		    leader ? (uint64_t)(leader - timeline->threads) : UINT64_C(1) << 32 | thread->tgid;
+	}
+}
+
 static void timeline_finish(struct timeline *timeline)
 {
 	timeline->begin_ns = UINT64_MAX;
@@ -300,6 +314,7 @@ static void timeline_finish(struct timeline *timeline)
 	}
 	if (timeline->begin_ns > timeline->end_ns)
 		timeline->begin_ns = timeline->end_ns;
+	processes_find(timeline);
 }
 
 /* Stretches of the recording itself, not of a thread. */

@@ -90,6 +90,9 @@ int data_waits_find(const struct timeline *timeline, const struct roles *roles,
 	} else if (roles->n_workers) {
 		waits.loader = LOADER_WORKERS;
 		r = data_waits_find_workers(timeline, roles, &waits);
+	} else if (roles->n_loaders) {
+		waits.loader = LOADER_THREADS;
+		r = data_waits_find_threads(timeline, roles, &waits);
 	} else {
 		waits.loader = LOADER_INLINE;
 		r = data_waits_find_inline(roles->trainer, checkpoints, &waits);

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * When the trainer waited for data: what a clock around next(loader) would show. Three kinds of loader, told
+ * When the trainer waited for data: what a clock around next(loader) would show. Four kinds of loader, told
  * apart by evidence:
  *
  *   libdiesel  MARK_NEXT_BEGIN to MARK_NEXT_END on the trainer is the wait, exactly
@@ -11,8 +11,10 @@
  *   inline     from the first file call after a step to the last one before the next, and on to the end of
  *              the last sample, whose decoding no call ends: one median gap between two samples
  *
+ *   threads    a loader thread of the trainer's process ends the trainer's sleep, which is the wait
+ *
  * A pin-memory thread that reads the result pipe in the trainer's stead makes the trainer's wait the sleep
- * that this thread ends.
+ * that this thread ends, too.
  */
 
 #include "analyzer/analysis.h"
@@ -47,6 +49,12 @@ int data_waits_add(struct data_waits *waits, struct data_wait wait);
 int data_waits_find_marks(const struct timeline_thread *trainer, struct data_waits *waits);
 int data_waits_find_workers(const struct timeline *timeline, const struct roles *roles,
 			    struct data_waits *waits);
+/* Sleeps that the thread which reads results, or a loader thread, ends. */
+int data_waits_find_threads(const struct timeline *timeline, const struct roles *roles,
+			    struct data_waits *waits);
+/* When the trainer, who woke a thread of its process or was woken by one at at_ns, is done with handing over:
+ * with the interpreter lock that the other one takes. helper_tid: as it, sleeps that this thread ends. */
+uint64_t data_waits_handover_end(const struct roles *roles, uint64_t at_ns, uint32_t helper_tid);
 int data_waits_find_inline(const struct timeline_thread *trainer, const struct interval_list *checkpoints,
 			   struct data_waits *waits);
 

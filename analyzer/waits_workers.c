@@ -14,8 +14,6 @@
 #define GAP_CPU_NS    UINT64_C(1500000)
 #define SOCKET_CPU_NS UINT64_C(10000000) /* unpickling a large batch between two descriptors */
 
-#define HANDOVER_CPU_NS UINT64_C(300000) /* from waking a thread to running into the GIL that it took */
-
 /* Calls that a handshake consists of. Locks are not among them: OpenMP's would chain on through the step. */
 static bool continues_handshake(const struct timeline_call *call)
 {
@@ -76,16 +74,9 @@ static int request_compare(const void *left, const void *right)
 static struct request request_of(const struct roles *roles, const struct timeline_thread *writer,
 				 uint64_t at_ns)
 {
-	const struct timeline_thread *trainer = roles->trainer;
-	struct timeline_piece piece = timeline_piece_at(trainer, at_ns, UINT64_MAX);
-	struct request request = {at_ns, at_ns + 1};
+	uint64_t end_ns = data_waits_handover_end(roles, at_ns, writer->tid);
 
-	if (piece.state != STATE_CPU || piece.end_ns - at_ns > HANDOVER_CPU_NS)
-		return request;
-	piece = timeline_piece_at(trainer, piece.end_ns, UINT64_MAX);
-	if (piece.off && piece.off->waker_tid == writer->tid)
-		request.end_ns = piece.off->end_ns;
-	return request;
+	return (struct request){at_ns, end_ns > at_ns ? end_ns : at_ns + 1};
 }
 
 static int requests_collect(const struct timeline *timeline, const struct roles *roles,
@@ -178,25 +169,6 @@ static int find_by_reads(const struct roles *roles, struct data_waits *waits)
 	return wait.end_ns ? data_waits_add(waits, wait) : 0;
 }
 
-/* A pin-memory thread reads for the trainer: the wait is the sleep that it ends. */
-static int find_by_wakes(const struct roles *roles, struct data_waits *waits)
-{
-	const struct timeline_thread *trainer = roles->trainer;
-
-	for (size_t i = 0; i < trainer->n_offs; i++) {
-		const struct timeline_off *off = &trainer->offs[i];
-
-		if (off->waker_tid != roles->reader->tid)
-			continue;
-		if (data_waits_add(waits, (struct data_wait){.begin_ns = off->begin_ns,
-							     .end_ns = off->end_ns,
-							     .ready_ns = off->waking_ns,
-							     .clipped = off->flags & EVENT_FLAG_CLIPPED}) < 0)
-			return -ENOMEM;
-	}
-	return 0;
-}
-
 int data_waits_find_workers(const struct timeline *timeline, const struct roles *roles,
 			    struct data_waits *waits)
 {
@@ -206,9 +178,8 @@ int data_waits_find_workers(const struct timeline *timeline, const struct roles 
 
 	if (!roles->reader)
 		return 0;
-	if (roles->reader != roles->trainer)
-		return find_by_wakes(roles, waits);
-	r = find_by_reads(roles, &reads);
+	r = roles->reader == roles->trainer ? find_by_reads(roles, &reads)
+					    : data_waits_find_threads(timeline, roles, &reads);
 	if (r == 0)
 		r = requests_collect(timeline, roles, &requests);
 	if (r == 0)

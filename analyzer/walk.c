@@ -7,6 +7,8 @@
  * send it in circles. */
 #define HOPS_MAX 64
 
+const char walk_gil_text[] = "waiting for the interpreter lock (GIL)";
+
 struct walk {
 	const struct timeline *timeline;
 	const struct roles *roles;
@@ -36,7 +38,8 @@ void tally_add(struct tally *tally, enum role role, const char *what, bool fetch
 static bool call_fetches(const struct timeline_call *call, enum role role)
 {
 	/* A worker's main thread has no other business with sockets than its data; hand-off threads do. */
-	return call_is_file_read(call) || (role == ROLE_WORKER && call_is_socket(call));
+	return call_is_file_read(call) ||
+	       ((role == ROLE_WORKER || role == ROLE_LOADER) && call_is_socket(call));
 }
 
 /* libdiesel in a worker process: the chunks that a batch needs were not there. */
@@ -86,6 +89,7 @@ static const char *computing(enum role role)
 	switch (role) {
 	case ROLE_TRAINER: return "taking the batch over";
 	case ROLE_HANDOFF: return "handing batches over";
+	case ROLE_LOADER:
 	case ROLE_WORKER: return "decoding and transforming";
 	case ROLE_HELPER:
 	case ROLE_OTHER: break;
@@ -100,11 +104,23 @@ static void charge(struct walk *walk, enum role role, const char *what, bool fet
 		walk->fetch_ns += ns;
 }
 
+/* A worker that imports what it needs, from whatever disk, neither fetches data nor prepares it. */
+static bool starts_up(const struct walk *walk, const struct timeline_thread *thread, uint64_t at_ns)
+{
+	return at_ns <= roles_started_ns(walk->roles, thread);
+}
+
 static void charge_run(struct walk *walk, const struct timeline_thread *thread, uint64_t from_ns,
 		       uint64_t to_ns)
 {
 	enum role role = role_of(walk->timeline, walk->roles, thread);
-	uint64_t fetch_ns = walk_fetch_calls(thread, role, from_ns, to_ns);
+	uint64_t fetch_ns;
+
+	if (starts_up(walk, thread, to_ns)) {
+		charge(walk, role, "starting up", false, to_ns - from_ns);
+		return;
+	}
+	fetch_ns = walk_fetch_calls(thread, role, from_ns, to_ns);
 
 	charge(walk, role, "in file calls, on the CPU", true, fetch_ns);
 	charge(walk, role, computing(role), false, to_ns - from_ns - fetch_ns);
@@ -133,8 +149,15 @@ static const struct timeline_thread *step_off(struct walk *walk, const struct ti
 	if (*at_ns <= walk->begin_ns || *at_ns <= off->begin_ns)
 		return thread;
 	from_ns = off->begin_ns > walk->begin_ns ? off->begin_ns : walk->begin_ns;
+	if (gil_waits(&walk->roles->gil, thread, off)) {
+		charge(walk, role, walk_gil_text, false, *at_ns - from_ns);
+		*at_ns = from_ns;
+		return thread;
+	}
 	fetching = off->flags & EVENT_FLAG_MAJOR_FAULT ? "reading mapped files"
 						       : walk_fetching(thread, role, off->begin_ns);
+	if (starts_up(walk, thread, *at_ns))
+		fetching = NULL;
 	if (!fetching && off->waker_tid && *at_ns == off->waking_ns) {
 		waker = timeline_find(walk->timeline, off->waker_tid, *at_ns);
 		if (waker && waker != thread)
@@ -142,6 +165,20 @@ static const struct timeline_thread *step_off(struct walk *walk, const struct ti
 	}
 	charge(walk, role, fetching ? fetching : asleep(thread, off->begin_ns), fetching, *at_ns - from_ns);
 	*at_ns = from_ns;
+	return thread;
+}
+
+/* Before its birth it is the story of the thread that made it. */
+static const struct timeline_thread *step_birth(struct walk *walk, const struct timeline_thread *thread,
+						uint64_t *at_ns)
+{
+	const struct timeline_thread *creator =
+	    thread->creator_tid ? timeline_find(walk->timeline, thread->creator_tid, *at_ns) : NULL;
+
+	if (creator && creator != thread && creator->born_ns < *at_ns)
+		return creator;
+	charge(walk, ROLE_OTHER, "not attributed", false, *at_ns - walk->begin_ns);
+	*at_ns = walk->begin_ns;
 	return thread;
 }
 
@@ -157,11 +194,15 @@ uint64_t walk_wait(const struct timeline *timeline, const struct roles *roles, u
 		const struct timeline_off *off = timeline_off_before(thread, at_ns);
 		uint64_t ran_ns = off && off->end_ns > begin_ns ? off->end_ns : begin_ns;
 
+		if (ran_ns < thread->born_ns)
+			ran_ns = thread->born_ns;
 		if (ran_ns < at_ns) {
 			charge_run(&walk, thread, ran_ns, at_ns);
 			at_ns = ran_ns;
 		}
-		if (at_ns > begin_ns && off)
+		if (at_ns > begin_ns && at_ns <= thread->born_ns)
+			thread = step_birth(&walk, thread, &at_ns);
+		else if (at_ns > begin_ns && off)
 			thread = step_off(&walk, thread, off, &at_ns);
 		hops = at_ns < moved_ns ? 0 : hops + 1;
 		moved_ns = at_ns;

@@ -26,6 +26,9 @@ struct tally {
 	size_t n;
 };
 
+/* What a thread is charged that waits for the interpreter lock: compared by address. */
+extern const char walk_gil_text[];
+
 void tally_add(struct tally *tally, enum role role, const char *what, bool fetch, uint64_t ns);
 
 /* Returns the ns of [begin_ns, end_ns) that are charged to fetching; adds all of it to the tally. */

@@ -91,6 +91,7 @@ const char *words_loader(const struct analysis *analysis)
 	case LOADER_WORKERS: return "worker processes load the data";
 	case LOADER_INLINE: return "the trainer loads the data itself (no workers)";
 	case LOADER_DIESEL: return "DIESEL serves the data";
+	case LOADER_THREADS: return "threads of the trainer's process load the data";
 	}
 	return "";
 }

@@ -57,6 +57,7 @@ enum analysis_loader {
 	LOADER_WORKERS, /* worker processes hand batches over a pipe */
 	LOADER_INLINE,  /* the trainer reads files itself */
 	LOADER_DIESEL,  /* libdiesel tells when the trainer waits */
+	LOADER_THREADS, /* threads of the trainer's process hand batches over */
 };
 
 enum analysis_method {

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gil.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "calls.h"
+
+#define INTERVAL_MIN_NS UINT64_C(4900000) /* CPython's switch interval, 5 ms ... */
+#define INTERVAL_MAX_NS UINT64_C(5600000) /* ... and the timer's slack */
+#define WAITS_MIN       8                 /* fewer tell nothing, and cost nothing */
+
+/* Around its two words glibc's condition variable has others that a waker waits on for a moment, and CPython
+ * its mutex behind it: struct pthread_cond_t is 48 bytes, the words are at 40 and 44. */
+#define BEFORE_BYTES 24
+#define AROUND_BYTES 48
+
+/* What a thread does to a pair of words. */
+struct use {
+	uint64_t process, address; /* the latter is a multiple of 8 */
+	uint32_t tid;
+	uint32_t n_waits; /* timed, on the monotonic clock */
+	bool low, high;   /* waited on the first, the second word */
+	bool wakes;
+	bool other_interval; /* timed out after something else than 5 ms */
+};
+
+struct uses {
+	struct use *items;
+	size_t n;
+};
+
+/* How long the thread slept in a call that timed out. */
+static uint64_t timeout_ns(const struct timeline_thread *thread, const struct timeline_call *call)
+{
+	const struct timeline_off *off = timeline_off_before(thread, call->end_ns);
+
+	return off && off->begin_ns >= call->begin_ns ? off->waking_ns - off->begin_ns : 0;
+}
+
+static struct use use_of(const struct timeline_thread *thread, const struct timeline_call *call)
+{
+	struct use use = {
+	    .process = thread->process, .address = call->inode & ~UINT64_C(7), .tid = thread->tid};
+	uint64_t ns;
+
+	if (call_is_lock_wake(call)) {
+		use.wakes = call->result > 0;
+		return use;
+	}
+	use.n_waits = 1;
+	use.low = !(call->inode & 7);
+	use.high = (call->inode & 7) == 4;
+	if (call->result == -ETIMEDOUT) {
+		ns = timeout_ns(thread, call);
+		/* 0: the time was over before it slept. */
+		use.other_interval = ns && (ns < INTERVAL_MIN_NS || ns > INTERVAL_MAX_NS);
+	}
+	return use;
+}
+
+static void use_merge(struct use *into, const struct use *from)
+{
+	into->n_waits += from->n_waits;
+	into->low |= from->low;
+	into->high |= from->high;
+	into->wakes |= from->wakes;
+	into->other_interval |= from->other_interval;
+}
+
+static bool is_use(const struct timeline_call *call)
+{
+	return call_is_lock_timed_wait(call) || call_is_lock_wake(call);
+}
+
+static int use_compare(const void *left, const void *right)
+{
+	const struct use *a = left, *b = right;
+
+	if (a->process != b->process)
+		return a->process < b->process ? -1 : 1;
+	if (a->address != b->address)
+		return a->address < b->address ? -1 : 1;
+	return a->tid < b->tid ? -1 : a->tid > b->tid;
+}
+
+/* One a process, pair of words and thread. */
+static int uses_collect(const struct timeline *timeline, struct uses *ret_uses)
+{
+	struct uses uses = {0};
+	size_t n = 0;
+
+	for (size_t i = 0; i < timeline->n_threads; i++)
+		for (size_t k = 0; k < timeline->threads[i].n_calls; k++)
+			n += is_use(&timeline->threads[i].calls[k]);
+	uses.items = calloc(n + 1, sizeof(*uses.items));
+	if (!uses.items)
+		return -ENOMEM;
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &timeline->threads[i];
+
+		for (size_t k = 0; k < thread->n_calls; k++)
+			if (is_use(&thread->calls[k]))
+				uses.items[uses.n++] = use_of(thread, &thread->calls[k]);
+	}
+	qsort(uses.items, uses.n, sizeof(*uses.items), use_compare);
+	n = 0;
+	for (size_t i = 0; i < uses.n; i++) {
+		if (n && !use_compare(&uses.items[n - 1], &uses.items[i]))
+			use_merge(&uses.items[n - 1], &uses.items[i]);
+		else
+			uses.items[n++] = uses.items[i];
+	}
+	uses.n = n;
+	*ret_uses = uses;
+	return 0;
+}
+
+/* Uses [begin, end) are of the same pair of words of a process. */
+static bool is_lock(const struct uses *uses, size_t begin, size_t end)
+{
+	uint32_t n_waits = 0, n_waiters = 0, n_wakers = 0;
+	bool low = false, high = false;
+
+	for (size_t i = begin; i < end; i++) {
+		const struct use *use = &uses->items[i];
+
+		if (use->other_interval)
+			return false;
+		n_waits += use->n_waits;
+		n_waiters += use->n_waits > 0;
+		n_wakers += use->wakes && use->n_waits > 0;
+		low |= use->low;
+		high |= use->high;
+	}
+	return n_waits >= WAITS_MIN && n_waiters >= 2 && n_wakers >= 2 && low && high;
+}
+
+int gil_find(const struct timeline *timeline, struct gil *ret_gil)
+{
+	struct uses uses;
+	struct gil gil = {0};
+	int r = uses_collect(timeline, &uses);
+
+	if (r < 0)
+		return r;
+	gil.locks = calloc(uses.n + 1, sizeof(*gil.locks));
+	for (size_t begin = 0, end; gil.locks && begin < uses.n; begin = end) {
+		const struct use *first = &uses.items[begin];
+
+		end = begin + 1;
+		while (end < uses.n && uses.items[end].process == first->process &&
+		       uses.items[end].address == first->address)
+			end++;
+		if (is_lock(&uses, begin, end))
+			gil.locks[gil.n++] =
+			    (struct gil_lock){.process = first->process, .address = first->address};
+	}
+	free(uses.items);
+	if (!gil.locks)
+		return -ENOMEM;
+	*ret_gil = gil;
+	return 0;
+}
+
+void gil_free(struct gil *gil)
+{
+	free(gil->locks);
+	*gil = (struct gil){0};
+}
+
+bool gil_waits(const struct gil *gil, const struct timeline_thread *thread, const struct timeline_off *off)
+{
+	const struct timeline_call *call;
+	size_t low = 0, high = gil->n;
+
+	if (!gil->n || !off || !off->state)
+		return false;
+	call = timeline_call_at(thread, off->begin_ns);
+	if (!call || !call_is_lock_wait(call))
+		return false;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (gil->locks[middle].process < thread->process)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (; low < gil->n && gil->locks[low].process == thread->process; low++)
+		if (call->inode - gil->locks[low].address + BEFORE_BYTES < AROUND_BYTES)
+			return true;
+	return false;
+}

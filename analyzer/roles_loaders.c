@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "roles.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "calls.h"
+
+#define STEPS_MIN 2 /* in which a loader thread reads, and sleeps of the trainer that it ends */
+
+static bool reads_data(const struct timeline_thread *thread, size_t call)
+{
+	return call_read_bytes(&thread->calls[call]) > 0;
+}
+
+/* In how many steps does the thread read files? What comes before the first one is start-up. */
+static size_t n_reading_steps(const struct timeline_thread *thread, const struct timeline_thread *trainer)
+{
+	size_t n = 0, call = 0, off = 0;
+
+	for (size_t step = 1; step < trainer->n_steps; step++) {
+		uint64_t begin_ns = trainer->steps[step - 1], end_ns = trainer->steps[step];
+		bool reads = false;
+
+		for (; call < thread->n_calls && thread->calls[call].begin_ns < end_ns; call++)
+			reads |= thread->calls[call].begin_ns >= begin_ns && reads_data(thread, call);
+		for (; off < thread->n_offs && thread->offs[off].begin_ns < end_ns; off++)
+			reads |= thread->offs[off].begin_ns >= begin_ns &&
+				 (thread->offs[off].flags & EVENT_FLAG_MAJOR_FAULT);
+		n += reads;
+	}
+	return n;
+}
+
+static bool is_loader(const struct timeline *timeline, const struct roles *roles, uint32_t tid,
+		      uint64_t at_ns)
+{
+	return role_of(timeline, roles, timeline_find(timeline, tid, at_ns)) == ROLE_LOADER;
+}
+
+/* Sleeps of the thread that tasks ended, other than waits for the interpreter lock; and by loader threads. */
+static size_t n_sleeps(const struct timeline *timeline, const struct roles *roles,
+		       const struct timeline_thread *thread, size_t *ret_n_by_loaders)
+{
+	size_t n = 0, n_by_loaders = 0;
+
+	for (size_t i = 0; i < thread->n_offs; i++) {
+		const struct timeline_off *off = &thread->offs[i];
+
+		if (!off->waker_tid || gil_waits(&roles->gil, thread, off))
+			continue;
+		n++;
+		n_by_loaders += is_loader(timeline, roles, off->waker_tid, off->waking_ns);
+	}
+	*ret_n_by_loaders = n_by_loaders;
+	return n;
+}
+
+/* Threads that are mostly woken by loader threads are the next stage of the same pipeline. true: found one.
+ */
+static bool stage_add(const struct timeline *timeline, struct roles *roles)
+{
+	bool found = false;
+
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		size_t n, n_by_loaders;
+
+		if (roles->of[i] != ROLE_HELPER)
+			continue;
+		n = n_sleeps(timeline, roles, &timeline->threads[i], &n_by_loaders);
+		if (n_by_loaders >= STEPS_MIN && 2 * n_by_loaders > n) {
+			roles->of[i] = ROLE_LOADER;
+			found = true;
+		}
+	}
+	return found;
+}
+
+int roles_find_loaders(const struct timeline *timeline, struct roles *roles)
+{
+	size_t n_ended = 0, n = 0;
+
+	for (size_t i = 0; i < timeline->n_threads; i++)
+		if (roles->of[i] == ROLE_HELPER &&
+		    n_reading_steps(&timeline->threads[i], roles->trainer) >= STEPS_MIN) {
+			roles->of[i] = ROLE_LOADER;
+			n++;
+		}
+	if (!n)
+		return 0;
+	while (stage_add(timeline, roles))
+		;
+	roles->loaders = calloc(timeline->n_threads + 1, sizeof(*roles->loaders));
+	if (!roles->loaders)
+		return -ENOMEM;
+	n_sleeps(timeline, roles, roles->trainer, &n_ended);
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		if (roles->of[i] != ROLE_LOADER)
+			continue;
+		/* They read for somebody else: a monitor, an index. */
+		if (n_ended < STEPS_MIN)
+			roles->of[i] = ROLE_HELPER;
+		else
+			roles->loaders[roles->n_loaders++] = &timeline->threads[i];
+	}
+	return 0;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "waits.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+
+#include "calls.h"
+
+/* A thread that wakes another runs into the lock that this one takes, or is put off its core for it, within
+ * so much CPU time. */
+#define HANDOVER_CPU_NS UINT64_C(300000)
+
+/* Does this stretch off the CPU belong to handing over? `helper_tid`: who may end it; 0: nobody. */
+static bool hands_over(const struct roles *roles, const struct timeline_off *off, uint32_t helper_tid)
+{
+	if (!off->state)
+		return off->syscall_nr == SYS_futex; /* put off the core in the call that wakes */
+	return (helper_tid && off->waker_tid == helper_tid) || gil_waits(&roles->gil, roles->trainer, off);
+}
+
+uint64_t data_waits_handover_end(const struct roles *roles, uint64_t at_ns, uint32_t helper_tid)
+{
+	uint64_t end_ns = at_ns, cpu_ns = 0;
+
+	for (;;) {
+		struct timeline_piece piece = timeline_piece_at(roles->trainer, at_ns, UINT64_MAX);
+
+		if (piece.state == STATE_CPU) {
+			cpu_ns += piece.end_ns - at_ns;
+			if (cpu_ns > HANDOVER_CPU_NS)
+				return end_ns;
+		} else if (!piece.off || !hands_over(roles, piece.off, helper_tid)) {
+			return end_ns;
+		} else {
+			end_ns = piece.end_ns = piece.off->end_ns;
+		}
+		at_ns = piece.end_ns;
+	}
+}
+
+static bool ends_waits(const struct timeline *timeline, const struct roles *roles,
+		       const struct timeline_off *off)
+{
+	const struct timeline_thread *waker;
+
+	if (!off->waker_tid)
+		return false;
+	waker = timeline_find(timeline, off->waker_tid, off->waking_ns);
+	return waker && (waker == roles->reader || role_of(timeline, roles, waker) == ROLE_LOADER) &&
+	       !gil_waits(&roles->gil, roles->trainer, off);
+}
+
+int data_waits_find_threads(const struct timeline *timeline, const struct roles *roles,
+			    struct data_waits *waits)
+{
+	const struct timeline_thread *trainer = roles->trainer;
+
+	for (size_t i = 0; i < trainer->n_offs; i++) {
+		const struct timeline_off *off = &trainer->offs[i];
+
+		if (!ends_waits(timeline, roles, off))
+			continue;
+		if (data_waits_add(
+			waits, (struct data_wait){.begin_ns = off->begin_ns,
+						  .end_ns = data_waits_handover_end(roles, off->end_ns, 0),
+						  .ready_ns = off->waking_ns,
+						  .clipped = off->flags & EVENT_FLAG_CLIPPED}) < 0)
+			return -ENOMEM;
+	}
+	return 0;
+}

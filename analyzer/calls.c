@@ -23,12 +23,15 @@ enum kind {
 	KIND_FUTEX,
 	KIND_NAP,
 	KIND_GROUP,
+	KIND_FAULT,
 };
 
 static enum kind kind_of(const struct timeline_call *call)
 {
 	if (call->group)
 		return KIND_GROUP;
+	if (call->fault)
+		return KIND_FAULT;
 	switch (call->nr) {
 	case SYS_read:
 	case SYS_readv:
@@ -111,6 +114,7 @@ bool call_is_file_read(const struct timeline_call *call)
 	case KIND_STAT: return is_file(call) || call->file_type == EVENT_FILE_NONE;
 	case KIND_LIST:
 	case KIND_GROUP:
+	case KIND_FAULT:
 	case KIND_RING: return true;
 	case KIND_WRITE:
 	case KIND_CLOSE:
@@ -251,6 +255,7 @@ const char *call_describe(const struct timeline_call *call)
 	case KIND_FUTEX: return "waiting for a lock";
 	case KIND_NAP: return "sleeping on purpose";
 	case KIND_GROUP: return "reading files";
+	case KIND_FAULT: return "reading mapped files";
 	case KIND_OTHER: return "in another system call";
 	}
 	return "";

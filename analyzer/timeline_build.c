@@ -66,7 +66,8 @@ static void thread_note(struct timeline_thread *thread, const struct event *even
 	switch ((enum event_type)event->type) {
 	case EVENT_SWITCH: thread->n_offs++; break;
 	case EVENT_SYSCALL:
-	case EVENT_CALLS: thread->n_calls++; break;
+	case EVENT_CALLS:
+	case EVENT_FAULT: thread->n_calls++; break;
 	case EVENT_MARK: thread->n_marks++; break;
 	case EVENT_STEP: thread->n_steps++; break;
 	case EVENT_GPU_WAIT: thread->n_gpu_waits++; break;
@@ -187,12 +188,30 @@ static struct timeline_call group_from(const struct event *event)
 	return call;
 }
 
+static struct timeline_call fault_from(const struct event *event)
+{
+	return (struct timeline_call){
+	    .begin_ns = event->start_ns,
+	    .end_ns = event->end_ns,
+	    .busy_ns = event->end_ns - event->start_ns,
+	    .result = event->fault.added_pages,
+	    .inode = event->fault.inode,
+	    .argument = event->fault.page,
+	    .fd = -1,
+	    .nr = UINT16_MAX,
+	    .flags = event->flags,
+	    .file_type = EVENT_FILE_REG,
+	    .fault = true,
+	};
+}
+
 static void thread_add(struct timeline_thread *thread, const struct event *event)
 {
 	switch ((enum event_type)event->type) {
 	case EVENT_SWITCH: thread->offs[thread->n_offs++] = off_from(event); break;
 	case EVENT_SYSCALL: thread->calls[thread->n_calls++] = call_from(event); break;
 	case EVENT_CALLS: thread->calls[thread->n_calls++] = group_from(event); break;
+	case EVENT_FAULT: thread->calls[thread->n_calls++] = fault_from(event); break;
 	case EVENT_MARK:
 		thread->marks[thread->n_marks++] = (struct timeline_mark){
 		    .at_ns = event->end_ns, .value = event->mark.value, .kind = event->mark.kind};
@@ -317,10 +336,18 @@ static void timeline_finish(struct timeline *timeline)
 	processes_find(timeline);
 }
 
-/* Stretches of the recording itself, not of a thread. */
+/* Of the recording itself or the whole job, not of a thread. */
 static bool is_stretch(const struct event *event)
 {
-	return event->type == EVENT_GAP || event->type == EVENT_LOSS;
+	switch (event->type) {
+	case EVENT_GAP:
+	case EVENT_LOSS:
+	case EVENT_PAGES:
+	case EVENT_PLACE:
+	case EVENT_READ_SIZES:
+	case EVENT_READS: return true;
+	}
+	return false;
 }
 
 static int gaps_collect(struct timeline *timeline, const struct event *events, size_t n_events)

@@ -72,6 +72,14 @@ static uint64_t gaps_median(struct gap *gaps, size_t n_gaps)
 	return 0;
 }
 
+/* A sleep in a fault that was recorded as a whole. */
+static bool in_fault(const struct timeline_thread *trainer, const struct timeline_off *off)
+{
+	const struct timeline_call *call = timeline_call_at(trainer, off->begin_ns);
+
+	return call && call->fault;
+}
+
 static int touches_collect(const struct timeline_thread *trainer, const struct interval_list *checkpoints,
 			   struct touches *touches)
 {
@@ -94,7 +102,7 @@ static int touches_collect(const struct timeline_thread *trainer, const struct i
 	for (size_t i = 0; i < trainer->n_offs; i++) {
 		const struct timeline_off *off = &trainer->offs[i];
 
-		if (off->flags & EVENT_FLAG_MAJOR_FAULT)
+		if ((off->flags & EVENT_FLAG_MAJOR_FAULT) && !in_fault(trainer, off))
 			touches->items[touches->n++] = (struct touch){.begin_ns = off->begin_ns,
 								      .end_ns = off->end_ns,
 								      .busy_ns = off->end_ns - off->begin_ns};

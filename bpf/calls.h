@@ -8,6 +8,7 @@
 
 #include "groups.h"
 #include "lifecycle.h"
+#include "usage.h"
 #include "recorder.h"
 #include "syscalls_x86_64.h"
 
@@ -100,6 +101,8 @@ static __always_inline int call_enter(struct pt_regs *regs, long nr, bool fast)
 	member->nr = nr;
 	member->clipped = 0;
 	member->switched = 0;
+	member->writeback = 0;
+	member->fault.start_ns = 0;
 	member->call_ns = call_begin(task, member, regs, kind, fast) ? bpf_ktime_get_ns() : 0;
 	return 0;
 }
@@ -149,6 +152,49 @@ static __always_inline void call_record(struct task_struct *task, struct member 
 	record_submit(event);
 }
 
+static __always_inline bool call_reads(long nr)
+{
+	return nr == 0 || nr == 17 || nr == 19 || nr == 295 || nr == 327;
+}
+
+/* What it read goes to the file that the page cache was asked for meanwhile: on a stacked file system that is
+ * another one than the descriptor's. */
+static __always_inline void count_read(struct task_struct *task, struct member *member, uint64_t bytes,
+				       uint64_t now_ns)
+{
+	struct file_use *use = &member->use;
+
+	if (!use->since_ns || (use->call_ns != member->call_ns &&
+			       (use->inode != member->inode || use->device != member->device))) {
+		struct file *file = file_of_fd(task, member->fd);
+
+		use = use_of(member, BPF_CORE_READ(file, f_inode), member->inode, member->device);
+	}
+	use->n_reads++;
+	use->used_bytes += bytes;
+	if (member->file_flags & O_DIRECT)
+		use->direct_bytes += bytes;
+	use_age(use, now_ns);
+	size_count(bytes);
+}
+
+static __always_inline void count_bytes(struct task_struct *task, struct member *member, uint32_t kind,
+					long nr, long result, uint64_t now_ns)
+{
+	if (kind != CALL_FD || result < 0)
+		return;
+	if (member->file_type == EVENT_FILE_REG) {
+		if (call_reads(nr) && member->source != SOURCE_MEMORY)
+			count_read(task, member, result, now_ns);
+	} else if (member->file_type == EVENT_FILE_SOCK && member->source == SOURCE_NETWORK &&
+		   (call_reads(nr) || nr == 45 || nr == 47)) {
+		if (!member->use.since_ns)
+			member->use.since_ns = now_ns;
+		member->use.network_bytes += result;
+		use_age(&member->use, now_ns);
+	}
+}
+
 static __always_inline void call_end(struct task_struct *task, struct member *member, struct pt_regs *regs,
 				     uint32_t kind, long result, uint16_t flags, bool fast)
 {
@@ -160,6 +206,7 @@ static __always_inline void call_end(struct task_struct *task, struct member *me
 		group_extend(member, now_ns);
 		return;
 	}
+	count_bytes(task, member, kind, nr, result, now_ns);
 	if ((kind == CALL_OPEN || kind == CALL_OPENAT) && result >= 0)
 		member_file(task, member, result, fast);
 	if (took_ns < GROUP_CALL_MAX_NS && !flags && group_takes(member, kind, result)) {

@@ -14,6 +14,8 @@
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/proc.h"
+#include "majors.h"
+#include "places.h"
 #include "probes.h"
 #include "recorder.skel.h"
 
@@ -96,6 +98,21 @@ static int load(struct collector *collector, const struct collector_options *opt
 	return r ? load_error(r, err) : 0;
 }
 
+static void emit(void *user, const struct event *event)
+{
+	struct event copy = *event;
+
+	on_record(user, &copy, sizeof(copy));
+}
+
+static void take_note(void *user, const char *kind, uint64_t key, const void *data, size_t size)
+{
+	const struct collector *collector = user;
+
+	if (collector->sink && collector->sink->note)
+		collector->sink->note(collector->sink->user, kind, key, data, size);
+}
+
 static int start(struct collector *collector, struct error *err)
 {
 	struct recorder *recorder = collector->recorder;
@@ -109,6 +126,11 @@ static int start(struct collector *collector, struct error *err)
 	r = ring_buffer__add(collector->rings, bpf_map__fd(recorder->maps.data_ring), on_record, collector);
 	if (r)
 		return error_errno(err, r, "cannot map the ring");
+	collector->places = places_new(bpf_map__fd(recorder->maps.totals), bpf_map__fd(recorder->maps.places),
+				       emit, take_note, collector, clock_monotonic_ns());
+	if (!collector->places)
+		return error_set(err, -ENOMEM, "no memory for the collector");
+	collector->majors = majors_open(recorder->progs.major_fault);
 	return hooks_attach(collector, recorder->obj, err);
 }
 
@@ -277,6 +299,8 @@ int collector_poll(struct collector *collector, int timeout_ms, const struct col
 	n = ring_buffer__consume(collector->rings);
 	report_losses(collector);
 	probes_step(collector->probes, sink);
+	places_step(collector->places, (pid_t)collector->recorder->bss->tag_tgid, clock_monotonic_ns(),
+		    false);
 	collector->sink = NULL;
 	cost_step(&collector->cost, collector->recorder->obj, n_events(collector), clock_monotonic_ns());
 	if (r < 0)
@@ -308,6 +332,8 @@ uint64_t collector_alive(const struct collector *collector)
 static void detach(struct collector *collector)
 {
 	/* Backwards: interrupt entries before their exits, so that no context is left open. */
+	majors_close(collector->majors);
+	collector->majors = NULL;
 	while (collector->n_links > 0)
 		bpf_link__destroy(collector->links[--collector->n_links]);
 	if (collector->probes)
@@ -350,6 +376,7 @@ int collector_stop(struct collector *collector, const struct collector_sink *sin
 	flush_pending(collector);
 	report_losses(collector);
 	gpu_totals(collector);
+	places_step(collector->places, (pid_t)collector->recorder->bss->tag_tgid, clock_monotonic_ns(), true);
 	collector->sink = NULL;
 	if (r)
 		return error_errno(err, r, "cannot read the last totals of the job's threads");
@@ -364,6 +391,7 @@ void collector_close(struct collector *collector)
 		close(collector->cost.stats_fd);
 	detach(collector);
 	probes_free(collector->probes);
+	places_free(collector->places);
 	ring_buffer__free(collector->rings);
 	recorder__destroy(collector->recorder);
 	free(collector->pending);

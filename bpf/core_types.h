@@ -18,10 +18,47 @@ struct super_block {
 	unsigned long s_magic;
 };
 
+struct hlist_node {
+	struct hlist_node *next;
+};
+
+struct hlist_head {
+	struct hlist_node *first;
+};
+
 struct inode {
 	uint16_t i_mode;
 	uint64_t i_ino;
+	int64_t i_size;
 	struct super_block *i_sb;
+	struct hlist_head i_dentry;
+};
+
+struct address_space {
+	struct inode *host;
+};
+
+/* Linux 6.18 made flags a structure; a suffix after ___ is not part of the name. */
+struct folio {
+	struct address_space *mapping;
+	unsigned long flags;
+	uint32_t _nr_pages;
+};
+
+struct folio___6_5 {
+	uint32_t _folio_nr_pages;
+};
+
+typedef struct {
+	unsigned long f;
+} memdesc_flags_t;
+
+struct folio___6_18 {
+	memdesc_flags_t flags;
+};
+
+enum pageflags {
+	PG_head = 6,
 };
 
 struct qstr {
@@ -29,8 +66,19 @@ struct qstr {
 };
 
 struct dentry {
+	struct dentry *d_parent;
 	struct qstr d_name;
+	struct inode *d_inode;
+	union {
+		struct hlist_node d_alias;
+	} d_u;
 };
+
+struct io_uring_cqe {
+	int32_t res;
+};
+
+struct io_ring_ctx;
 
 struct path {
 	struct dentry *dentry;
@@ -56,10 +104,9 @@ struct file {
 	struct path f_path;
 };
 
-struct hlist_node;
-
-struct hlist_head {
-	struct hlist_node *first;
+struct io_kiocb {
+	struct file *file;
+	uint8_t opcode;
 };
 
 struct fdtable {

@@ -58,6 +58,7 @@ static __always_inline void member_no_file(struct member *member)
 	member->file_type = EVENT_FILE_NONE;
 	member->file_mode = 0;
 	member->file_flags = 0;
+	member->device = 0;
 	member->source = SOURCE_UNKNOWN;
 }
 
@@ -92,6 +93,7 @@ static __always_inline void member_file_fast(struct task_struct *task, struct me
 	member->file_flags = typed(file, file)->f_flags;
 	member->inode = inode->i_ino;
 	member->file_type = inode->i_mode >> 12;
+	member->device = inode->i_sb->s_dev;
 	member_source(member, file, inode->i_sb->s_magic);
 }
 
@@ -108,6 +110,7 @@ static __always_inline void member_file_probe(struct task_struct *task, struct m
 	member->file_flags = BPF_CORE_READ(file, f_flags);
 	member->inode = BPF_CORE_READ(inode, i_ino);
 	member->file_type = BPF_CORE_READ(inode, i_mode) >> 12;
+	member->device = BPF_CORE_READ(inode, i_sb, s_dev);
 	member_source(member, file, BPF_CORE_READ(inode, i_sb, s_magic));
 }
 

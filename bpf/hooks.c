@@ -35,6 +35,18 @@ static const struct collector_hook known_hooks[] = {
     {"task_newtask", "threads and processes that are created after the start", false, true},
     {"sched_process_exec", "the program a process runs after exec", false, false},
     {"task_rename", "names that threads give themselves", false, false},
+    {"mm_filemap_get_pages", "what the page cache was asked for: no hit ratio", false, false},
+    {"mm_filemap_add_to_page_cache", "what was read from storage: no hit ratio", false, false},
+    {"page_cache_sync_ra", "how often data was read ahead", false, false},
+    {"page_cache_async_ra", "how often data was read ahead", false, false},
+    {"mm_filemap_fault", "which mapped files were read, and how much time that took", false, false},
+    {"mm_filemap_map_pages", "how often mapped files were found in memory", false, false},
+    {"io_uring_complete", "bytes read by io_uring", false, false},
+    {"balance_dirty_pages", "waits of writes for storage, apart from other waits", false, false},
+    {"folio_wait_writeback", "waits of fsync for storage, apart from other waits", false, false},
+    {"ext4_sync_file_enter", "waits of fsync on ext4, apart from other waits", false, false},
+    {"btrfs_sync_file", "waits of fsync on btrfs, apart from other waits", false, false},
+    {"xfs_file_fsync", "waits of fsync on XFS, apart from other waits", false, false},
 };
 
 #define N_HOOKS (sizeof(known_hooks) / sizeof(known_hooks[0]))
@@ -66,12 +78,35 @@ static void btf_freep(struct btf **btf)
 	btf__free(*btf);
 }
 
+/* Tracepoints whose arguments changed: the number that the recorder understands, with the leading void *. */
+static const struct {
+	const char *name;
+	unsigned int n_arguments;
+} known_arguments[] = {
+    {"io_uring_complete", 4}, /* until 6.14 each field of the completion was one */
+    {"mm_filemap_get_pages", 4},
+};
+
+static unsigned int n_arguments(const struct btf *btf, int id)
+{
+	const struct btf_type *type = btf__type_by_id(btf, (unsigned int)id);
+
+	while (type && (btf_is_typedef(type) || btf_is_ptr(type)))
+		type = btf__type_by_id(btf, type->type);
+	return type && btf_is_func_proto(type) ? btf_vlen(type) : 0;
+}
+
 static bool has_tracepoint(const struct btf *btf, const char *name)
 {
 	char type[64];
+	int id;
 
 	snprintf(type, sizeof(type), "btf_trace_%s", name);
-	return btf__find_by_name_kind(btf, type, BTF_KIND_TYPEDEF) > 0;
+	id = btf__find_by_name_kind(btf, type, BTF_KIND_TYPEDEF);
+	for (size_t i = 0; id > 0 && i < sizeof(known_arguments) / sizeof(known_arguments[0]); i++)
+		if (!strcmp(known_arguments[i].name, name))
+			return n_arguments(btf, id) == known_arguments[i].n_arguments;
+	return id > 0;
 }
 
 int collector_hooks(const char *btf_path, struct collector_hook hooks[COLLECTOR_HOOKS_MAX], size_t *ret_n,

@@ -11,6 +11,8 @@
 #include "bpf/collector.h"
 
 struct recorder;
+struct majors;
+struct places;
 struct probe_set;
 
 /* The programs' own CPU time, in samples: counting it always would cost the job 1 to 3 %. */
@@ -27,6 +29,8 @@ struct collector {
 	struct bpf_link *links[COLLECTOR_HOOKS_MAX];
 	size_t n_links;
 	struct probe_set *probes;
+	struct majors *majors;
+	struct places *places;
 	struct cost cost;
 	/* records that a task walk gave, until the next poll; bytes as read */
 	char *pending;

@@ -38,6 +38,32 @@ struct call_group {
 	uint16_t reserved;
 };
 
+/* What a thread did with the file it used last, until it uses another: then it is added to the maps. */
+struct file_use {
+	uint64_t since_ns; /* 0: nothing to add */
+	uint64_t inode;
+	uint32_t device;
+	uint32_t accessed_pages, missed_pages;
+	uint32_t n_reads;
+	uint32_t n_read_aheads;
+	uint32_t n_minor_faults, n_major_faults;
+	uint32_t fault_page_kib; /* touched by faults */
+	uint64_t fault_ns;
+	uint64_t used_bytes, direct_bytes, network_bytes;
+	uint64_t first_page, last_page; /* of the look-up before */
+	uint64_t call_ns;               /* the call that looked it up */
+};
+
+/* A fault in a mapped file, from looking the page up on; it turns out later whether it was a major one. */
+struct file_fault {
+	uint64_t start_ns; /* 0: none */
+	uint64_t inode, page;
+	uint32_t device;
+	uint32_t added_pages;
+	uint32_t sleep_ns;
+	uint16_t n_sleeps, n_wakeups;
+};
+
 /* A thread of the job. That the storage exists is what membership means: it is inherited at task_newtask,
  * survives exec and dies with the thread, so a reused PID is never mistaken for its predecessor. */
 struct member {
@@ -65,9 +91,14 @@ struct member {
 	uint32_t file_mode;  /* FMODE_WRITE and so on */
 	uint32_t file_flags; /* O_DIRECT and so on */
 	uint8_t source;
-	uint8_t switched; /* it left the CPU since sys_enter */
-	uint16_t reserved;
+	uint8_t switched;  /* it left the CPU since sys_enter */
+	uint8_t writeback; /* it is about to wait for writing back */
+	uint8_t reserved;
+	uint32_t device;
+	uint32_t reserved2;
 	struct call_group group;
+	struct file_use use;
+	struct file_fault fault;
 };
 
 struct {

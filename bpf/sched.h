@@ -4,6 +4,7 @@
 /* When threads run, wait for a CPU, sleep, and who ends the sleep. */
 
 #include "groups.h"
+#include "usage.h"
 #include "recorder.h"
 
 /* Ends of every thread's life are taken from its last switch, not from sched_process_exit: only here is the
@@ -40,6 +41,7 @@ static __always_inline void switch_out(struct task_struct *task, struct member *
 
 	group_close(task, member);
 	if (state & TASK_GONE) {
+		use_close(&member->use);
 		record_exit(task, member, now_ns);
 		return;
 	}
@@ -54,6 +56,8 @@ static __always_inline void switch_out(struct task_struct *task, struct member *
 		flags |= EVENT_FLAG_IN_SYSCALL;
 	else if (state & TASK_BLOCK)
 		flags |= EVENT_FLAG_MAJOR_FAULT;
+	if (state && member->writeback)
+		flags |= EVENT_FLAG_WRITEBACK;
 	member->state = state;
 	member->flags = flags;
 	member->off_ns = now_ns;
@@ -106,6 +110,10 @@ static __always_inline void switch_in(struct task_struct *task, struct member *m
 	if (member->waking_ns && member->waking_ns < member->off_ns)
 		member->waking_ns = member->off_ns;
 	add_totals(member, now_ns);
+	if (member->fault.start_ns && member->state) {
+		member->fault.n_sleeps++;
+		member->fault.sleep_ns += now_ns - member->off_ns;
+	}
 	event = detail_begin(EVENT_SWITCH, task, member->off_ns);
 	if (event) {
 		fill_switch(event, task, member, now_ns);
@@ -151,6 +159,8 @@ int BPF_PROG(sched_waking, struct task_struct *task)
 	cpu = this_cpu();
 	if (cpu)
 		context = cpu->contexts & 0xff;
+	if (member->fault.start_ns)
+		member->fault.n_wakeups++;
 	member->waker_context = context & 3;
 	member->waker_detail = context >> 2;
 	member->waker_tid = bpf_get_current_task_btf()->pid;

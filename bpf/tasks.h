@@ -140,6 +140,7 @@ int close_tasks(struct bpf_iter__task *ctx)
 	member = member_of(task);
 	if (!member)
 		return 0;
+	use_close(&member->use);
 	copy = *member;
 	member = &copy;
 	now_ns = bpf_ktime_get_ns();

@@ -6,7 +6,8 @@ import struct
 import subprocess
 from collections import namedtuple
 
-SWITCH, SYSCALL, STEP, MARK, FORK, EXEC, EXIT, NAME, LIBRARY, ALIVE, TOTALS, CALLS = range(1, 13)
+SWITCH, SYSCALL, STEP, MARK, FORK, EXEC, EXIT, NAME, LIBRARY, ALIVE, TOTALS, CALLS, PAGES, PLACE, READ_SIZES, FAULT, READS = range(
+    1, 18)
 PREEMPTED, IOWAIT, IN_SYSCALL, CLIPPED, MAJOR_FAULT = (1 << i for i in range(5))
 WAKER_TASK, WAKER_HARDIRQ, WAKER_SOFTIRQ, WAKER_TIMER, WAKER_NONE = 0, 1, 2, 3, 255
 
@@ -15,6 +16,11 @@ _PAYLOADS = {
     SWITCH: ("waking_ns exec_ns waker_tid state syscall_nr waker_context waker_detail", struct.Struct("<QQIHHBB6x")),
     SYSCALL: ("result inode argument fd nr file_type source", struct.Struct("<qQQiHBB")),
     CALLS: ("inode bytes busy_ns n_calls n_reads n_opens file_type source", struct.Struct("<QIIHHHBB8x")),
+    PAGES: ("accessed missed n_read_aheads n_minor n_major fault_ns", struct.Struct("<5I4xQ")),
+    PLACE: ("inode device accessed missed n_reads used_kib direct_kib", struct.Struct("<Q6I")),
+    READ_SIZES: ("n0 n1 n2 n3 n4 n5 n6 first", struct.Struct("<8I")),
+    FAULT: ("inode page device added_pages sleep_ns n_sleeps n_wakeups", struct.Struct("<QQIIIHH")),
+    READS: ("used_bytes direct_bytes network_bytes n_reads", struct.Struct("<QQQI4x")),
     MARK: ("value kind", struct.Struct("<Q16xI4x")),
     FORK: ("child_tid child_tgid clone_flags child_start_ns", struct.Struct("<IIQQ8x")),
     EXIT: ("exec_ns queue_ns sleep_ns block_ns", struct.Struct("<QQQQ")),

@@ -105,7 +105,7 @@ struct collector_hook {
 	bool required;            /* collector_open fails without it */
 };
 
-#define COLLECTOR_HOOKS_MAX 32
+#define COLLECTOR_HOOKS_MAX 64
 
 /* Looks all hooks up in the kernel's BTF. Needs no privilege. -ENOENT: there is no BTF. */
 int collector_hooks(const char *btf_path, struct collector_hook hooks[COLLECTOR_HOOKS_MAX], size_t *ret_n,

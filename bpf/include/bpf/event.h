@@ -34,8 +34,14 @@ enum event_type {
 	EVENT_ALIVE = 10,  /* at attach, for every thread that is there already; payload as EVENT_NAME */
 	EVENT_TOTALS = 11, /* at the end, for every thread still alive; payload as EVENT_EXIT */
 	EVENT_CALLS = 12,  /* quick calls on files read, one after the other: see struct event's calls */
-	EVENT_GAP = 24,    /* by the recorder: from start to end nothing but lives and steps was recorded */
-	EVENT_LOSS = 25,   /* by the collector: so many records were lost at some time from start to end */
+	/* Sums over all threads of the job from start to end, about once a second; tid is 0. */
+	EVENT_PAGES = 13,      /* what the page cache did for it */
+	EVENT_PLACE = 14,      /* the same of one file or folder, of those that were used most */
+	EVENT_READ_SIZES = 15, /* how many reads of which size */
+	EVENT_FAULT = 16,      /* a major page fault in a mapped file, outside of system calls */
+	EVENT_READS = 17,      /* bytes that reads returned; tid is 0, as of EVENT_PAGES */
+	EVENT_GAP = 24,  /* by the recorder: from start to end nothing but lives and steps was recorded */
+	EVENT_LOSS = 25, /* by the collector: so many records were lost at some time from start to end */
 	/* The GPU driver, and ranges that the program names: */
 	EVENT_GPU_WAIT = 20, /* a synchronising call of libcuda, from entry to return */
 	EVENT_GPU_WORK = 21, /* start: a synchronisation left nothing queued; end: the next work was queued */
@@ -80,6 +86,10 @@ enum event_flag {
 	EVENT_FLAG_IN_SYSCALL = 1 << 2,  /* EVENT_SWITCH: syscall_nr holds the call it slept in */
 	EVENT_FLAG_CLIPPED = 1 << 3,     /* start was before the recording began: start_ns is its begin */
 	EVENT_FLAG_MAJOR_FAULT = 1 << 4, /* EVENT_SWITCH: slept in a page fault outside any system call */
+	/* EVENT_SWITCH: slept until written data is on storage, or some of it: in fsync, or in a write that
+	 * was held up as too much is waiting to be written. That is what writing back costs a checkpoint. */
+	EVENT_FLAG_WRITEBACK = 1 << 5,
+	EVENT_FLAG_FOLDER = 1 << 6, /* EVENT_PLACE: all files directly in this folder */
 };
 
 /* File types as in st_mode >> 12. */
@@ -175,6 +185,46 @@ struct event {
 			uint64_t reserved;
 		} calls;
 		struct {
+			uint32_t accessed_pages; /* looked up, by reads and faults */
+			uint32_t missed_pages;   /* brought in from storage, read-ahead included */
+			uint32_t n_read_aheads;
+			uint32_t n_minor_faults; /* that found their page of a file in memory */
+			uint32_t n_major_faults;
+			uint32_t reserved;
+			uint64_t fault_ns; /* in major faults of files */
+		} pages;
+		struct {
+			uint64_t inode;
+			uint32_t device; /* kernel dev_t */
+			uint32_t accessed_pages;
+			uint32_t missed_pages;
+			uint32_t n_reads;
+			uint32_t used_kib;
+			uint32_t direct_kib; /* past the page cache; part of used_kib */
+		} place;
+		struct {
+			/* reads of 2^(first + k) to 2^(first + k + 1) - 1 bytes; of 0 and 1 in the first */
+			uint32_t n[7];
+			uint32_t first;
+		} sizes;
+		struct {
+			uint64_t inode;
+			uint64_t page;        /* index in the file */
+			uint32_t device;      /* kernel dev_t */
+			uint32_t added_pages; /* that the fault had read, with read-ahead */
+			uint32_t sleep_ns;
+			uint16_t n_sleeps;
+			uint16_t n_wakeups;
+		} fault;
+		struct {
+			uint64_t used_bytes;   /* of files, page cache or not; io_uring included */
+			uint64_t direct_bytes; /* part of it: past the page cache (O_DIRECT) */
+			uint64_t
+			    network_bytes; /* received from sockets of IPv4 and IPv6: not in used_bytes */
+			uint32_t n_reads;  /* of files, completed */
+			uint32_t reserved;
+		} reads;
+		struct {
 			uint64_t value;
 			uint64_t reserved[2];
 			uint32_t kind; /* enum mark_kind */
@@ -252,5 +302,15 @@ struct event {
 };
 
 #ifndef __BPF__
+/* Note of kind PLACES_NOTE: the path of what EVENT_PLACE names, without an ending NUL. */
+#define PLACES_NOTE "path"
+
+struct places_path {
+	uint64_t inode;
+	uint32_t device; /* kernel dev_t */
+	uint32_t folder; /* 1: a folder's */
+};
+
+_Static_assert(sizeof(struct places_path) == 16, "stored");
 _Static_assert(sizeof(struct event) == 64, "stored and shared with the kernel side");
 #endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#pragma once
+
+/*
+ * Page faults in mapped files. There is no tracepoint at the end of a fault; the kernel's software event for
+ * major faults fires there, which the collector opens on every CPU. Without it EVENT_SWITCH still shows what
+ * a fault slept, and only the time it computed is missing.
+ */
+
+#include "pages.h"
+
+SEC("?tp_btf/mm_filemap_fault")
+int BPF_PROG(mm_filemap_fault, struct address_space *mapping, unsigned long page)
+{
+	struct member *member = member_of(bpf_get_current_task_btf());
+	struct file_fault *fault;
+	struct file_use *use;
+	struct inode *inode;
+
+	if (!member)
+		return 0;
+	inode = mapping->host;
+	fault = &member->fault;
+	/* A fault that had to let go of the address space is tried again. */
+	if (fault->start_ns && fault->inode == inode->i_ino && fault->page == page)
+		return 0;
+	__builtin_memset(fault, 0, sizeof(*fault));
+	fault->start_ns = bpf_ktime_get_ns();
+	fault->inode = inode->i_ino;
+	fault->device = inode->i_sb->s_dev;
+	fault->page = page;
+	use = use_of(member, inode, fault->inode, fault->device);
+	use->accessed_pages++;
+	use->used_bytes += 1 << PAGE_SHIFT;
+	use->n_minor_faults++; /* until it turns out to be a major one */
+	use_age(use, fault->start_ns);
+	return 0;
+}
+
+/* A page that is there is mapped with its neighbours; so is one that a fault has just read, which counted. */
+SEC("?tp_btf/mm_filemap_map_pages")
+int BPF_PROG(mm_filemap_map_pages, struct address_space *mapping, unsigned long first, unsigned long last)
+{
+	struct member *member = member_of(bpf_get_current_task_btf());
+	struct file_use *use;
+	struct inode *inode;
+
+	if (!member)
+		return 0;
+	inode = mapping->host;
+	if (member->fault.start_ns && member->fault.inode == inode->i_ino && member->fault.page >= first &&
+	    member->fault.page <= last)
+		return 0;
+	use = use_of(member, inode, inode->i_ino, inode->i_sb->s_dev);
+	use->accessed_pages++;
+	use->used_bytes += 1 << PAGE_SHIFT;
+	use->n_minor_faults++;
+	return 0;
+}
+
+static __always_inline void record_fault(struct task_struct *task, struct file_fault *fault, uint64_t now_ns)
+{
+	struct event *event = detail_begin(EVENT_FAULT, task, fault->start_ns);
+
+	if (!event)
+		return;
+	event->start_ns = fault->start_ns;
+	event->end_ns = now_ns;
+	event->fault.inode = fault->inode;
+	event->fault.page = fault->page;
+	event->fault.device = fault->device;
+	event->fault.added_pages = fault->added_pages;
+	event->fault.sleep_ns = fault->sleep_ns;
+	event->fault.n_sleeps = fault->n_sleeps;
+	event->fault.n_wakeups = fault->n_wakeups;
+	record_submit(event);
+}
+
+SEC("?perf_event")
+int major_fault(void *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct member *member = member_of(task);
+	struct file_fault *fault;
+	uint64_t now_ns;
+
+	if (!member || !member->fault.start_ns)
+		return 0;
+	now_ns = bpf_ktime_get_ns();
+	fault = &member->fault;
+	if (member->use.n_minor_faults)
+		member->use.n_minor_faults--;
+	member->use.n_major_faults++;
+	member->use.fault_ns += now_ns - fault->start_ns;
+	/* In a call its time is the call's. */
+	if (!member->call_ns) {
+		group_close(task, member);
+		record_fault(task, fault, now_ns);
+	}
+	fault->start_ns = 0;
+	return 0;
+}

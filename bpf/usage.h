@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#pragma once
+
+/*
+ * What the job reads, summed in the kernel: for the whole job, exactly; for each file and folder as far as
+ * the maps reach, the least recently used being forgotten. The collector takes both out about once a second.
+ *
+ * A thread gathers what it does with one file and adds it when it turns to another, after USE_MAX_NS at the
+ * latest, when it ends, and at the end of the recording.
+ *
+ * Names are taken when a file first turns up, with those of its folders up to the root of the file system:
+ * later it may be closed or gone, and its process too.
+ */
+
+#include "recorder.h"
+
+#define USE_MAX_NS   100000000
+#define PLACE_NAME   56
+#define FOLDERS_DEEP 16
+
+struct place_key {
+	uint64_t inode;
+	uint32_t device;
+	uint32_t folder; /* 1: the inode is a folder's */
+};
+
+/* As the collector reads it: the collector's places.c has the same. */
+struct place {
+	uint64_t accessed_pages, missed_pages;
+	uint64_t n_reads, used_bytes, direct_bytes;
+	uint64_t parent; /* inode of the folder; its own: the root of the file system */
+	char name[PLACE_NAME];
+};
+
+struct job_totals {
+	uint64_t accessed_pages, missed_pages, n_read_aheads;
+	uint64_t n_minor_faults, n_major_faults, fault_ns;
+	uint64_t n_reads, used_bytes, direct_bytes, network_bytes;
+	uint64_t read_sizes[24];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct place_key);
+	__type(value, struct place);
+} places SEC(".maps");
+
+/* Too large for the stack of a program. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct place);
+} place_scratch SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct job_totals);
+} totals SEC(".maps");
+
+static __always_inline struct job_totals *this_totals(void)
+{
+	uint32_t key = 0;
+
+	return bpf_map_lookup_elem(&totals, &key);
+}
+
+static __always_inline void place_name(struct place *place, struct dentry *dentry)
+{
+	__builtin_memset(place, 0, sizeof(*place));
+	bpf_probe_read_kernel_str(place->name, sizeof(place->name), BPF_CORE_READ(dentry, d_name.name));
+}
+
+/* The folders above a file, up to the first that is known. */
+static __always_inline void folders_add(struct place *scratch, struct place_key *key, struct dentry *dentry)
+{
+	key->folder = 1;
+	for (int i = 0; i < FOLDERS_DEEP; i++) {
+		struct dentry *parent = BPF_CORE_READ(dentry, d_parent);
+
+		key->inode = BPF_CORE_READ(dentry, d_inode, i_ino);
+		if (!key->inode || bpf_map_lookup_elem(&places, key))
+			return;
+		place_name(scratch, dentry);
+		scratch->parent = BPF_CORE_READ(parent, d_inode, i_ino);
+		bpf_map_update_elem(&places, key, scratch, BPF_NOEXIST);
+		if (!parent || parent == dentry)
+			return;
+		dentry = parent;
+	}
+}
+
+static __always_inline void place_add(struct inode *inode, uint64_t number, uint32_t device)
+{
+	struct place_key key = {.inode = number, .device = device};
+	struct hlist_node *alias;
+	struct dentry *dentry, *parent;
+	struct place *scratch;
+	uint32_t zero = 0;
+
+	if (bpf_map_lookup_elem(&places, &key))
+		return;
+	alias = BPF_CORE_READ(inode, i_dentry.first);
+	scratch = bpf_map_lookup_elem(&place_scratch, &zero);
+	if (!alias || !scratch)
+		return;
+	dentry = (void *)alias - bpf_core_field_offset(struct dentry, d_u.d_alias);
+	parent = BPF_CORE_READ(dentry, d_parent);
+	place_name(scratch, dentry);
+	scratch->parent = BPF_CORE_READ(parent, d_inode, i_ino);
+	bpf_map_update_elem(&places, &key, scratch, BPF_NOEXIST);
+	if (parent != dentry)
+		folders_add(scratch, &key, parent);
+}
+
+static __always_inline void place_sum(struct place *place, const struct file_use *use)
+{
+	__sync_fetch_and_add(&place->accessed_pages, use->accessed_pages);
+	__sync_fetch_and_add(&place->missed_pages, use->missed_pages);
+	__sync_fetch_and_add(&place->n_reads, use->n_reads);
+	__sync_fetch_and_add(&place->used_bytes, use->used_bytes);
+	__sync_fetch_and_add(&place->direct_bytes, use->direct_bytes);
+}
+
+static __always_inline void totals_sum(const struct file_use *use)
+{
+	struct job_totals *sums = this_totals();
+
+	if (!sums)
+		return;
+	__sync_fetch_and_add(&sums->accessed_pages, use->accessed_pages);
+	__sync_fetch_and_add(&sums->missed_pages, use->missed_pages);
+	__sync_fetch_and_add(&sums->n_reads, use->n_reads);
+	__sync_fetch_and_add(&sums->used_bytes, use->used_bytes);
+	if (use->n_read_aheads)
+		__sync_fetch_and_add(&sums->n_read_aheads, use->n_read_aheads);
+	if (use->direct_bytes)
+		__sync_fetch_and_add(&sums->direct_bytes, use->direct_bytes);
+	if (use->network_bytes)
+		__sync_fetch_and_add(&sums->network_bytes, use->network_bytes);
+	if (use->n_minor_faults)
+		__sync_fetch_and_add(&sums->n_minor_faults, use->n_minor_faults);
+	if (use->n_major_faults) {
+		__sync_fetch_and_add(&sums->n_major_faults, use->n_major_faults);
+		__sync_fetch_and_add(&sums->fault_ns, use->fault_ns);
+	}
+}
+
+static __always_inline void use_clear(struct file_use *use)
+{
+	use->since_ns = 0;
+	use->accessed_pages = use->missed_pages = use->n_reads = use->n_read_aheads = 0;
+	use->n_minor_faults = use->n_major_faults = 0;
+	use->fault_ns = use->used_bytes = use->direct_bytes = use->network_bytes = 0;
+}
+
+/* A function of its own: it is called from many places, and inlined it would fill their programs. */
+static __attribute__((noinline)) int use_close(struct file_use *use)
+{
+	struct place_key key = {};
+	struct place *place;
+
+	if (!use || !use->since_ns)
+		return 0;
+	key.inode = use->inode;
+	key.device = use->device;
+	totals_sum(use);
+	if (use->inode) {
+		place = bpf_map_lookup_elem(&places, &key);
+		if (place) {
+			place_sum(place, use);
+			key.inode = place->parent;
+			key.folder = 1;
+			place = bpf_map_lookup_elem(&places, &key);
+			if (place)
+				place_sum(place, use);
+		}
+	}
+	use_clear(use);
+	return 0;
+}
+
+/* The use of this file, which becomes the thread's current one. inode: NULL where names are out of reach. */
+static __always_inline struct file_use *use_of(struct member *member, struct inode *inode, uint64_t number,
+					       uint32_t device)
+{
+	struct file_use *use = &member->use;
+	uint64_t now_ns;
+
+	if (use->since_ns && use->inode == number && use->device == device)
+		return use;
+	now_ns = bpf_ktime_get_ns();
+	use_close(use);
+	use->since_ns = now_ns;
+	use->inode = number;
+	use->device = device;
+	use->call_ns = 0;
+	use->first_page = use->last_page = 0;
+	if (inode)
+		place_add(inode, number, device);
+	return use;
+}
+
+/* Now and then what has gathered must be shown, also of a thread that reads one large file. The next use
+ * finds the file anew, and names it again where the collector took its place out. */
+static __always_inline void use_age(struct file_use *use, uint64_t now_ns)
+{
+	if (now_ns - use->since_ns > USE_MAX_NS)
+		use_close(use);
+}
+
+static __always_inline void size_count(uint64_t bytes)
+{
+	struct job_totals *sums = this_totals();
+	uint32_t k = 0;
+
+	if (!sums)
+		return;
+	if (bytes >> 16) {
+		k = 16;
+		bytes >>= 16;
+	}
+	if (bytes >> 8) {
+		k += 8;
+		bytes >>= 8;
+	}
+	if (bytes >> 4) {
+		k += 4;
+		bytes >>= 4;
+	}
+	if (bytes >> 2) {
+		k += 2;
+		bytes >>= 2;
+	}
+	k += bytes >> 1 & 1;
+	if (k > 23)
+		k = 23;
+	__sync_fetch_and_add(&sums->read_sizes[k], 1);
+}

@@ -11,6 +11,7 @@
 #include "lanes.h"
 #include "lib/cleanup.h"
 #include "measure.h"
+#include "sampled.h"
 #include "study.h"
 #include "summary.h"
 #include "timeline.h"
@@ -114,6 +115,10 @@ static int analyse(struct run *run, struct error *err)
 	struct analysis *analysis = run->analysis;
 	int r;
 
+	if (sampled_is(input)) {
+		r = sampled_analyze(input, analysis);
+		return r ? error_set(err, r, "not enough memory to analyse %zu events", input->n_events) : 0;
+	}
 	r = timeline_build(input->events, input->n_events, &run->timeline, err);
 	if (r < 0)
 		return r;

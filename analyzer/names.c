@@ -47,6 +47,7 @@ const char *analysis_method_name(enum analysis_method method)
 	case METHOD_WALK: return "walk";
 	case METHOD_REPLAY: return "replay";
 	case METHOD_MARKS: return "marks";
+	case METHOD_SAMPLED: return "sampled";
 	}
 	return "";
 }

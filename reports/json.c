@@ -32,6 +32,25 @@ static int set_shares(json_t *root, const struct analysis *analysis)
 	return r | json_object_set_new(root, "shares", shares);
 }
 
+/* The 95 % interval of each share; null: it is exact. */
+static int set_share_intervals(json_t *root, const struct analysis *analysis)
+{
+	json_t *intervals = analysis->approximate && judged(analysis) ? json_object() : json_null();
+	int r = 0;
+
+	for (size_t i = 0; json_is_object(intervals) && i < SHARE_COUNT; i++) {
+		double ratio = analysis_share_ratio(analysis, (enum analysis_share)i);
+		double low = ratio - analysis->share_error[i], high = ratio + analysis->share_error[i];
+		json_t *pair = json_array();
+
+		r |= json_array_append_new(pair, json_real(low > 0 ? low : 0));
+		r |= json_array_append_new(pair, json_real(high < 1 ? high : 1));
+		r |= json_object_set_new(intervals, analysis_share_name((enum analysis_share)i), pair);
+	}
+	r |= json_object_set_new(root, "approximate", json_boolean(analysis->approximate));
+	return r | json_object_set_new(root, "share_intervals", intervals);
+}
+
 static int set_job(json_t *root, const struct analysis *analysis)
 {
 	json_t *job = json_object();
@@ -174,7 +193,7 @@ static int set_figures(json_t *root, const struct analysis *analysis)
 	r |= json_object_set_new(root, "recorded_s", json_seconds(analysis->end_ns - analysis->begin_ns));
 	r |= json_object_set_new(root, "startup_s", json_seconds(analysis->startup_ns));
 	r |= json_object_set_new(root, "teardown_s", json_seconds(analysis->teardown_ns));
-	r |= json_object_set_new(root, "steps", json_count(analysis->n_steps));
+	r |= json_object_set_new(root, "steps", json_count(report_n_steps(analysis)));
 	r |= json_object_set_new(root, "incomplete_steps", json_count(analysis->n_incomplete));
 	r |= json_object_set_new(root, "loader", json_string(analysis_loader_name(analysis->loader)));
 	r |= json_object_set_new(root, "method", json_string(analysis_method_name(analysis->method)));
@@ -186,7 +205,8 @@ static int set_figures(json_t *root, const struct analysis *analysis)
 	r |= json_object_set_new(root, "gil_s", json_seconds(analysis->gil_ns));
 	r |= json_object_set_new(root, "warmup_steps", json_count(analysis->n_warmup_steps));
 	r |= json_object_set_new(root, "warmup_s", json_seconds(analysis->warmup_ns));
-	r |= json_object_set_new(root, "wait_p95_s", json_seconds(analysis->wait_p95_ns));
+	r |= json_object_set_new(root, "wait_p95_s",
+				 analysis->approximate ? json_null() : json_seconds(analysis->wait_p95_ns));
 	r |= json_object_set_new(root, "read_bytes", json_count(analysis->read_bytes));
 	r |= json_object_set_new(root, "steal_s", json_seconds(analysis->steal_ns));
 	r |= json_object_set_new(root, "lost_events", json_count(analysis->n_lost));
@@ -219,6 +239,7 @@ int report_json(FILE *stream, const struct analysis *analysis, const struct repo
 	r |= set_job(root, analysis);
 	r |= set_figures(root, analysis);
 	r |= set_shares(root, analysis);
+	r |= set_share_intervals(root, analysis);
 	r |= set_workers(root, analysis);
 	r |= set_evidence(root, analysis);
 	r |= set_actions(root, analysis);

@@ -56,6 +56,8 @@ static void verdict_line(const struct layout *layout, const struct analysis *ana
 	layout_style(layout, STYLE_PLAIN);
 	fputc(' ', layout->stream);
 	layout_wrap(layout, text, (unsigned int)strlen(name) + 2, 0);
+	if (words_approximate(text, sizeof(text), analysis)[0])
+		layout_wrap(layout, text, 0, 0);
 	if (analysis->note[0])
 		layout_wrap(layout, analysis->note, 0, 0);
 	if (analysis->n_lost)
@@ -68,6 +70,7 @@ static void shares(const struct layout *layout, const struct analysis *analysis)
 {
 	struct layout_part parts[SHARE_COUNT];
 	char total[24], mean[24];
+	size_t n_steps = report_n_steps(analysis);
 
 	for (size_t i = 0; i < SHARE_COUNT; i++)
 		parts[i] = (struct layout_part){
@@ -88,10 +91,11 @@ static void shares(const struct layout *layout, const struct analysis *analysis)
 		layout_style(layout, glyphs[i].style);
 		fputs(parts[i].glyph, layout->stream);
 		layout_style(layout, STYLE_PLAIN);
-		fprintf(layout->stream, " %-12s%5.1f %%%10s%11s   ", share_looks[i].name,
-			100 * parts[i].ratio, units_format_duration(total, sizeof(total), ns),
-			units_format_duration(mean, sizeof(mean),
-					      analysis->n_steps ? ns / analysis->n_steps : 0));
+		fprintf(layout->stream,
+			analysis->approximate ? " %-12s%5.0f %%%10s%11s   " : " %-12s%5.1f %%%10s%11s   ",
+			share_looks[i].name, 100 * parts[i].ratio,
+			units_format_duration(total, sizeof(total), ns),
+			units_format_duration(mean, sizeof(mean), n_steps ? ns / n_steps : 0));
 		layout_style(layout, STYLE_DIM);
 		fputs(share_looks[i].meaning, layout->stream);
 		layout_style(layout, STYLE_PLAIN);
@@ -115,9 +119,10 @@ static void evidence(const struct layout *layout, const struct analysis *analysi
 			units_format_duration(time, sizeof(time), item->ns), item->fetch ? "fetch" : "prep",
 			item->role, item->what);
 	}
-	line(layout, "Data wait a step: mean %s, 95th percentile %s. Files read: %s (%s/s).",
+	units_format_duration(p95, sizeof(p95), analysis->wait_p95_ns);
+	line(layout, "Data wait a step: mean %s%s%s. Files read: %s (%s/s).",
 	     units_format_duration(mean, sizeof(mean), analysis->wait_mean_ns),
-	     units_format_duration(p95, sizeof(p95), analysis->wait_p95_ns),
+	     analysis->approximate ? "" : ", 95th percentile ", analysis->approximate ? "" : p95,
 	     units_format_bytes(bytes, sizeof(bytes), analysis->read_bytes),
 	     units_format_bytes(rate, sizeof(rate),
 				wall_s > 0 ? (uint64_t)((double)analysis->read_bytes / wall_s) : 0));

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "analyzer/analysis.h"
+#include "lib/clock.h"
 
 #define NOTABLE_PERCENT 0.5 /* less than that is rounded to 0: not worth a word */
 
@@ -61,8 +62,26 @@ char *words_verdict(char *buffer, size_t size, const struct analysis *analysis)
 
 char *words_trust(char *buffer, size_t size, const struct analysis *analysis)
 {
+	if (analysis->approximate) {
+		snprintf(buffer, size, "about %zu steps, tool cost %.1f %% of one CPU",
+			 analysis->n_steps_estimated, 100 * analysis->self_cost_ratio);
+		return buffer;
+	}
 	snprintf(buffer, size, "%zu steps, %llu lost events, tool cost %.1f %% of one CPU", analysis->n_steps,
 		 (unsigned long long)analysis->n_lost, 100 * analysis->self_cost_ratio);
+	return buffer;
+}
+
+char *words_approximate(char *buffer, size_t size, const struct analysis *analysis)
+{
+	double wall_s = (double)analysis->observed_ns / (double)NS_PER_S, error = 0;
+
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		error = analysis->share_error[i] > error ? analysis->share_error[i] : error;
+	buffer[0] = '\0';
+	if (analysis->approximate && wall_s > 0)
+		snprintf(buffer, size, "approximate: sampled at %.0f Hz without privilege, +/- %.0f points",
+			 (double)analysis->n_looks / wall_s, ceil(100 * error));
 	return buffer;
 }
 

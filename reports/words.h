@@ -14,6 +14,9 @@ char *words_verdict(char *buffer, size_t size, const struct analysis *analysis);
 /* "80 steps, 0 lost events, tool cost 1.0 % of one CPU": how far it can be trusted, and its price. */
 char *words_trust(char *buffer, size_t size, const struct analysis *analysis);
 
+/* "approximate: sampled at 75 Hz without privilege, +/- 4 points"; "" for an exact one. */
+char *words_approximate(char *buffer, size_t size, const struct analysis *analysis);
+
 /* "Predicted 1.6x faster (1.4 to 1.8), at most 2.4x; confidence: high" */
 char *words_gain(char *buffer, size_t size, const struct analysis_action *action);
 

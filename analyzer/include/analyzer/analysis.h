@@ -62,9 +62,10 @@ enum analysis_loader {
 
 enum analysis_method {
 	METHOD_NONE,
-	METHOD_WALK,   /* back from the end of each wait through who woke whom */
-	METHOD_REPLAY, /* the recorded batches again, with fetch at zero */
-	METHOD_MARKS,  /* libdiesel said what held the batch up */
+	METHOD_WALK,    /* back from the end of each wait through who woke whom */
+	METHOD_REPLAY,  /* the recorded batches again, with fetch at zero */
+	METHOD_MARKS,   /* libdiesel said what held the batch up */
+	METHOD_SAMPLED, /* sampled without privilege: the stall model's quick answer on sums */
 };
 
 enum analysis_confidence {
@@ -157,6 +158,12 @@ struct analysis {
 	uint64_t startup_ns, teardown_ns;        /* the trainer's life before and after, as far as recorded */
 	uint64_t observed_ns; /* of the window: without steps that reach into a gap of the recording */
 	uint64_t share_ns[SHARE_COUNT]; /* sums to observed_ns exactly */
+	/* Sampled without privilege: there are no steps, and shares are right within +- share_error (95 %), a
+	 * share each; 0: exact. */
+	bool approximate;
+	double share_error[SHARE_COUNT];
+	size_t n_looks;           /* at the trainer, in the window */
+	size_t n_steps_estimated; /* 0: not known */
 	bool gpu_wait_known;
 	uint64_t gpu_wait_ns; /* part of device */
 	uint64_t steal_ns;    /* the trainer had a core that the host took away; part of its shares */

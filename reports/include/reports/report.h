@@ -42,5 +42,8 @@ struct report_text_options report_text_options_for(FILE *stream);
 int report_json(FILE *stream, const struct analysis *analysis, const struct report_source *source,
 		bool with_steps);
 
-/* Steps of the window over its length; NAN for an empty one. */
+/* Steps of the window; of a sampled session about, 0: not known. */
+size_t report_n_steps(const struct analysis *analysis);
+
+/* Steps of the window over its length; NAN for an empty one, and where they are not known. */
 double report_steps_per_s(const struct analysis *analysis);

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sampled.h"
+
+#include <stdio.h>
+
+#include "advice.h"
+#include "lib/clock.h"
+#include "sampled_job.h"
+#include "sampled_split.h"
+#include "sampled_trainer.h"
+
+bool sampled_is(const struct analysis_input *input)
+{
+	for (size_t i = 0; i < input->n_events; i++)
+		if (input->events[i].type == EVENT_SAMPLE)
+			return true;
+	return false;
+}
+
+static void evidence_add(struct analysis *analysis, const char *role, const char *what, uint64_t ns,
+			 bool fetch)
+{
+	struct analysis_evidence *evidence = &analysis->evidence[analysis->n_evidence];
+
+	if (!ns)
+		return;
+	snprintf(evidence->role, sizeof(evidence->role), "%s", role);
+	snprintf(evidence->what, sizeof(evidence->what), "%s", what);
+	evidence->ns = ns;
+	evidence->fetch = fetch;
+	analysis->n_evidence++;
+}
+
+static void evidence_find(struct analysis *analysis)
+{
+	const char *role = analysis->loader == LOADER_WORKERS ? "worker" : "trainer";
+
+	evidence_add(analysis, role, "blocked in reading files", analysis->share_ns[SHARE_FETCH_STALL], true);
+	evidence_add(analysis, role, "preparing and handing over", analysis->share_ns[SHARE_PREP_STALL],
+		     false);
+}
+
+static void life_find(const struct sampled_job *job, struct analysis *analysis)
+{
+	uint64_t first_ns = job->trainer_process->first_ns, last_ns = job->trainer_process->last_ns;
+
+	analysis->trainer_tid = job->trainer->tid;
+	analysis->trainer_tgid = job->trainer_process->tgid;
+	analysis->n_trainers = 1;
+	if (analysis->window_begin_ns > first_ns)
+		analysis->startup_ns = analysis->window_begin_ns - first_ns;
+	if (analysis->window_end_ns < last_ns)
+		analysis->teardown_ns = last_ns - analysis->window_end_ns;
+}
+
+static void fill(const struct sampled_job *job, const struct sampled_trainer *trainer,
+		 struct analysis *analysis)
+{
+	uint64_t workers_process_ns;
+
+	analysis->loader = trainer->loader;
+	analysis->method = METHOD_SAMPLED;
+	analysis->window_begin_ns = trainer->begin_ns;
+	analysis->window_end_ns = trainer->end_ns;
+	analysis->observed_ns = trainer->end_ns - trainer->begin_ns;
+	analysis->n_looks = trainer->n_looks;
+	analysis->n_steps_estimated = trainer->n_steps;
+	analysis->coverage_ratio = 1;
+	analysis->read_bytes = trainer->read_bytes;
+	sampled_workers_find(job, trainer, analysis, &workers_process_ns);
+	sampled_split(job, trainer, workers_process_ns, analysis);
+	if (trainer->n_steps)
+		analysis->wait_mean_ns = trainer->wait_ns / trainer->n_steps;
+	life_find(job, analysis);
+	evidence_find(analysis);
+}
+
+static void judge(struct analysis *analysis)
+{
+	if (!analysis->trainer_tid)
+		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
+			 "no process could be looked at");
+	else if (analysis->n_looks < SAMPLED_LOOKS_MIN)
+		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
+			 "the trainer was looked at only %zu times while it trained, at least %d are needed",
+			 analysis->n_looks, SAMPLED_LOOKS_MIN);
+	if (analysis->insufficient[0]) {
+		analysis->verdict = ANALYSIS_INSUFFICIENT;
+		return;
+	}
+	advice_verdict(analysis);
+	advice_actions(analysis);
+	/* What is approximate is not to be sure of. */
+	for (size_t i = 0; i < analysis->n_actions; i++)
+		if (analysis->actions[i].confidence == CONFIDENCE_HIGH)
+			analysis->actions[i].confidence = CONFIDENCE_MEDIUM;
+}
+
+int sampled_analyze(const struct analysis_input *input, struct analysis *analysis)
+{
+	struct sampled_job job;
+	struct sampled_trainer trainer = {0};
+	int r = sampled_job_find(input->events, input->n_events, input->trainer_tid, &job);
+
+	analysis->approximate = true;
+	if (!r) {
+		analysis->begin_ns = input->end_ns ? input->begin_ns : job.begin_ns;
+		analysis->end_ns = input->end_ns ? input->end_ns : job.end_ns;
+		if (analysis->end_ns > analysis->begin_ns)
+			analysis->self_cost_ratio =
+			    (double)input->self_cpu_ns / (double)(analysis->end_ns - analysis->begin_ns);
+	}
+	if (!r && job.trainer)
+		r = sampled_trainer_find(&job, &trainer);
+	if (!r && trainer.end_ns > trainer.begin_ns)
+		fill(&job, &trainer, analysis);
+	if (!r)
+		judge(analysis);
+	sampled_trainer_free(&trainer);
+	sampled_job_free(&job);
+	return r;
+}

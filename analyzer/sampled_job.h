@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The looks of a sampled session (EVENT_SAMPLE), by process and thread, and who is who:
+ *
+ *   worker   a process that is its parent's copy (or was spawned by Python's multiprocessing) and shares
+ * pipes with it, beyond the standard three trainer  the main thread of the process whose children are
+ * workers; without workers, of the process that used most CPU time. An override wins. reader   another thread
+ * of the trainer's process that waits at pipes: the pin-memory thread loaders  other threads of the trainer's
+ * process that read files, where there are no worker processes
+ *
+ * A number that is used again is another process: EVENT_EXIT is between them.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bpf/event.h"
+
+struct sampled_thread {
+	uint32_t tid;
+	const struct event **looks; /* by time; part of the job's array */
+	size_t n;
+};
+
+struct sampled_process {
+	uint32_t tgid, parent_tgid, flags; /* enum sample_process */
+	uint64_t first_ns, last_ns;
+	uint64_t process_ns; /* CPU time while it was looked at */
+	struct sampled_thread *threads;
+	size_t n_threads;
+	const struct sampled_thread *main; /* NULL: never looked at */
+	bool is_worker;                    /* of the trainer */
+};
+
+struct sampled_job {
+	const struct event **events; /* of all processes, one after the other */
+	struct sampled_thread *thread_array;
+	struct sampled_process *processes;
+	size_t n_processes, n_workers;
+	const struct sampled_process *trainer_process; /* NULL: there is none */
+	const struct sampled_thread *trainer;
+	const struct sampled_thread *reader; /* NULL: the trainer itself, or there are no workers */
+	const struct sampled_thread *loader; /* the thread that reads most; NULL: none */
+	uint64_t begin_ns, end_ns;           /* of all looks */
+	uint16_t known;                      /* enum sample_known, and-ed over the trainer's looks */
+	size_t n_looks;                      /* at the trainer */
+};
+
+/* To be freed in every case. -ENOMEM. */
+int sampled_job_find(const struct event *events, size_t n_events, uint32_t trainer_tid,
+		     struct sampled_job *ret_job);
+void sampled_job_free(struct sampled_job *job);
+
+/* The look that covers this time; NULL: none. */
+const struct event *sampled_look_at(const struct sampled_thread *thread, uint64_t at_ns);
+
+/* Asleep from start to end of the look, without a doubt. */
+bool sampled_is_sure(const struct event *look);
+
+/* Time of a look that was neither on a CPU nor runnable. */
+uint64_t sampled_sleep_ns(const struct event *look);

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sampled_trainer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "lib/clock.h"
+#include "lib/proc_task.h"
+
+#define CHECKPOINT_BYTES    65536
+#define CHECKPOINT_GAP_NS   (50 * NS_PER_MS) /* serialising between two writes */
+#define CHECKPOINT_SLEEP_NS (20 * NS_PER_MS) /* a longer sync counts without bytes */
+#define HELPERS_RATIO       0.3              /* of a CPU, above which other threads are computing */
+
+/* What a sleeping trainer waits for. */
+enum charge {
+	CHARGE_DATA,
+	CHARGE_FETCH, /* data as well: its own file calls */
+	CHARGE_DEVICE,
+	CHARGE_OTHER,
+	CHARGE_COUNT,
+};
+
+/* The time of one thread between two points, as far as it is known. */
+struct account {
+	uint64_t wall_ns, exec_ns, queue_ns;
+	uint64_t queue_data_ns; /* part of queue_ns: before, in or after a data wait */
+	uint64_t sure_ns[CHARGE_COUNT];
+	double likely_ns[CHARGE_COUNT]; /* looks on either side tell */
+	double unseen_ns;               /* too short for a look */
+	uint64_t process_ns, read_bytes;
+	size_t n_looks;
+};
+
+static bool helpers_compute(const struct event *look)
+{
+	double others = (double)look->sample.process_ns - (double)look->sample.exec_ns;
+
+	return (look->sample.known & SAMPLE_KNOWN_PROCESS) &&
+	       others > HELPERS_RATIO * (double)(look->end_ns - look->start_ns);
+}
+
+static enum charge charge_of_futex(const struct sampled_job *job, const struct event *look)
+{
+	const struct sampled_thread *other = job->reader ? job->reader : job->loader;
+	const struct event *others;
+
+	if (job->loader) {
+		others = sampled_look_at(job->loader, look->end_ns - 1);
+		/* It loads: it reads, or computes and nobody else does. */
+		if (others && (others->sample.wait == PROC_WAIT_FILE_READ || others->sample.n_reads ||
+			       (uint64_t)others->sample.exec_ns * 2 > others->end_ns - others->start_ns))
+			return CHARGE_DATA;
+	}
+	if (helpers_compute(look))
+		return CHARGE_DEVICE;
+	others = other ? sampled_look_at(other, look->end_ns - 1) : NULL;
+	if (job->reader && others && others->sample.wait == PROC_WAIT_PIPE)
+		return CHARGE_DATA;
+	return CHARGE_OTHER;
+}
+
+static enum charge charge_of(const struct sampled_job *job, enum analysis_loader loader,
+			     const struct event *look)
+{
+	bool workers = loader == LOADER_WORKERS;
+
+	switch ((enum proc_wait)look->sample.wait) {
+	case PROC_WAIT_PIPE:
+	case PROC_WAIT_SOCKET: return workers ? CHARGE_DATA : CHARGE_OTHER;
+	case PROC_WAIT_FILE_READ: return CHARGE_FETCH;
+	case PROC_WAIT_POLL: return workers && !helpers_compute(look) ? CHARGE_DATA : CHARGE_OTHER;
+	case PROC_WAIT_UNKNOWN:
+		if (helpers_compute(look))
+			return CHARGE_DEVICE;
+		return workers ? CHARGE_DATA : CHARGE_OTHER;
+	case PROC_WAIT_FUTEX: return charge_of_futex(job, look);
+	case PROC_WAIT_DEVICE: return CHARGE_DEVICE;
+	case PROC_WAIT_NONE:
+	case PROC_WAIT_FILE_WRITE:
+	case PROC_WAIT_TIMER:
+	case PROC_WAIT_CHILD:
+	case PROC_WAIT_OTHER:
+	case PROC_WAIT_PIPE_WRITE: break;
+	}
+	return CHARGE_OTHER;
+}
+
+static bool asleep(const struct event *look)
+{
+	return look && look->sample.wait != PROC_WAIT_NONE;
+}
+
+/* before: the look that ends where this one begins; NULL: none. */
+static void account_add(struct account *account, const struct sampled_job *job, enum analysis_loader loader,
+			const struct event *before, const struct event *look)
+{
+	uint64_t sleep_ns = sampled_sleep_ns(look);
+	enum charge at_begin = asleep(before) ? charge_of(job, loader, before) : CHARGE_OTHER;
+	enum charge at_end = asleep(look) ? charge_of(job, loader, look) : CHARGE_OTHER;
+
+	account->wall_ns += look->end_ns - look->start_ns;
+	account->exec_ns += look->sample.exec_ns;
+	account->queue_ns += look->sample.queue_ns;
+	account->process_ns += look->sample.process_ns;
+	account->read_bytes += look->sample.read_bytes;
+	account->n_looks += look->sample.n;
+	if ((asleep(before) && at_begin <= CHARGE_FETCH) || (asleep(look) && at_end <= CHARGE_FETCH))
+		account->queue_data_ns += look->sample.queue_ns;
+	if (sampled_is_sure(look))
+		account->sure_ns[at_end] += sleep_ns;
+	else if (asleep(before) && asleep(look)) {
+		account->likely_ns[at_begin] += (double)sleep_ns / 2;
+		account->likely_ns[at_end] += (double)sleep_ns / 2;
+	} else if (asleep(before) || asleep(look))
+		account->likely_ns[asleep(look) ? at_end : at_begin] += (double)sleep_ns;
+	else
+		account->unseen_ns += (double)sleep_ns;
+}
+
+/* The sleep of an account by what it is charged to. Time in the queue is known only when the thread gets its
+ * CPU: what looks like sleep until then is taken back here, where the sums are right. */
+static void account_close(const struct account *account, double sleep_ns[CHARGE_COUNT],
+			  double *ret_uncertain_ns)
+{
+	double awake = (double)account->exec_ns + (double)account->queue_ns;
+	double rest = (double)account->wall_ns - awake, likely = 0;
+
+	for (size_t i = 0; i < CHARGE_COUNT; i++) {
+		rest -= (double)account->sure_ns[i];
+		likely += account->likely_ns[i];
+	}
+	if (rest < 0)
+		rest = 0;
+	*ret_uncertain_ns = rest;
+	for (size_t i = 0; i < CHARGE_COUNT; i++) {
+		sleep_ns[i] = (double)account->sure_ns[i];
+		if (likely > 0)
+			sleep_ns[i] += rest * account->likely_ns[i] / likely;
+	}
+	if (likely <= 0)
+		sleep_ns[CHARGE_OTHER] += rest;
+}
+
+static bool writes(const struct event *look)
+{
+	return look->sample.written_bytes >= CHECKPOINT_BYTES || look->sample.wait == PROC_WAIT_FILE_WRITE;
+}
+
+/* Index past the checkpoint that begins with look i; i: it begins none. */
+static size_t checkpoint_end(const struct sampled_thread *thread, size_t i)
+{
+	uint64_t bytes = 0, sleep_ns = 0;
+	size_t last = i;
+
+	if (!writes(thread->looks[i]))
+		return i;
+	for (size_t k = i; k < thread->n; k++) {
+		const struct event *look = thread->looks[k];
+
+		if (writes(look)) {
+			last = k;
+			bytes += look->sample.written_bytes;
+			sleep_ns += look->sample.wait == PROC_WAIT_FILE_WRITE ? sampled_sleep_ns(look) : 0;
+		} else if (look->end_ns - thread->looks[last]->end_ns > CHECKPOINT_GAP_NS) {
+			break;
+		}
+	}
+	return bytes >= CHECKPOINT_BYTES || sleep_ns >= CHECKPOINT_SLEEP_NS ? last + 1 : i;
+}
+
+static int compare_counts(const void *left, const void *right)
+{
+	uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+
+	return (a > b) - (a < b);
+}
+
+/* Batches that came: reads come in bursts of about one size, one a batch. Returns the look of the last one.
+ */
+static int bursts_find(const struct sampled_thread *reader, uint64_t begin_ns,
+		       struct sampled_trainer *trainer, uint64_t *ret_last_ns)
+{
+	uint32_t *counts = calloc(reader->n + 1, sizeof(*counts)), total = 0, median;
+	size_t n = 0;
+	bool in_burst = false;
+
+	if (!counts)
+		return -ENOMEM;
+	for (size_t i = 0; i < reader->n; i++) {
+		const struct event *look = reader->looks[i];
+
+		if (look->end_ns <= begin_ns || !look->sample.n_reads) {
+			in_burst = false;
+			continue;
+		}
+		if (!in_burst)
+			n++;
+		in_burst = true;
+		counts[n - 1] += look->sample.n_reads;
+		total += look->sample.n_reads;
+	}
+	if (n) {
+		qsort(counts, n, sizeof(*counts), compare_counts);
+		median = counts[n / 2];
+		trainer->n_steps = (total + median / 2) / median;
+	}
+	free(counts);
+	for (size_t i = reader->n; n && i-- > 0;)
+		if (reader->looks[i]->sample.n_reads && reader->looks[i]->start_ns >= begin_ns) {
+			*ret_last_ns = reader->looks[i]->end_ns;
+			break;
+		}
+	return 0;
+}
+
+/* From the first wait at the result pipe to the last batch; the computing after it is added when it is known.
+ */
+static int window_of_workers(const struct sampled_job *job, struct sampled_trainer *trainer)
+{
+	const struct sampled_thread *reader = job->reader ? job->reader : job->trainer;
+	uint64_t first_worker_ns = UINT64_MAX, last_worker_ns = 0;
+
+	for (size_t i = 0; i < job->n_processes; i++) {
+		const struct sampled_process *process = &job->processes[i];
+
+		if (!process->is_worker)
+			continue;
+		if (process->first_ns < first_worker_ns)
+			first_worker_ns = process->first_ns;
+		if (process->last_ns > last_worker_ns)
+			last_worker_ns = process->last_ns;
+	}
+	for (size_t i = 0; i < reader->n; i++) {
+		const struct event *look = reader->looks[i];
+
+		/* A worker is found up to a second after it was made, when its trainer waits for it already.
+		 */
+		if (asleep(look) && charge_of(job, LOADER_WORKERS, look) == CHARGE_DATA &&
+		    look->end_ns + NS_PER_S >= first_worker_ns) {
+			trainer->begin_ns = look->end_ns - sampled_sleep_ns(look);
+			break;
+		}
+	}
+	if (!trainer->begin_ns)
+		trainer->begin_ns = first_worker_ns;
+	trainer->end_ns = last_worker_ns < trainer->begin_ns ? trainer->begin_ns : last_worker_ns;
+	return bursts_find(reader, trainer->begin_ns, trainer, &trainer->end_ns);
+}
+
+static bool reads_files(const struct sampled_thread *thread)
+{
+	uint64_t sleep_ns = 0, n_reads = 0;
+
+	for (size_t i = thread->n / 2; i < thread->n; i++) {
+		n_reads += thread->looks[i]->sample.n_reads;
+		sleep_ns += thread->looks[i]->sample.wait == PROC_WAIT_FILE_READ
+				? sampled_sleep_ns(thread->looks[i])
+				: 0;
+	}
+	return n_reads > 8 || sleep_ns > 20 * NS_PER_MS;
+}
+
+static int window_find(const struct sampled_job *job, struct sampled_trainer *trainer)
+{
+	int r;
+
+	if (!job->trainer->n)
+		return 0;
+	if (job->n_workers) {
+		trainer->loader = LOADER_WORKERS;
+		return window_of_workers(job, trainer);
+	}
+	trainer->begin_ns = job->trainer->looks[0]->start_ns;
+	trainer->end_ns = job->trainer->looks[job->trainer->n - 1]->end_ns;
+	if (job->loader) {
+		trainer->loader = LOADER_THREADS;
+		return 0;
+	}
+	if (!reads_files(job->trainer))
+		return 0;
+	r = sampled_inline_find(job->trainer, trainer);
+	if (!r && trainer->n_steps)
+		trainer->loader = LOADER_INLINE;
+	return r;
+}
+
+/* The part of a look that lies in stretches of computing. */
+static double computing_ratio(const struct sampled_trainer *trainer, const struct event *look)
+{
+	uint64_t ns = 0;
+
+	for (size_t i = 0; i < trainer->n_computing; i++) {
+		const struct sampled_stretch *stretch = &trainer->computing[i];
+		uint64_t begin = stretch->begin_ns > look->start_ns ? stretch->begin_ns : look->start_ns;
+		uint64_t end = stretch->end_ns < look->end_ns ? stretch->end_ns : look->end_ns;
+
+		if (stretch->begin_ns >= look->end_ns)
+			break;
+		ns += end > begin ? end - begin : 0;
+	}
+	return (double)ns / (double)(look->end_ns - look->start_ns);
+}
+
+static uint64_t rounded(double ns)
+{
+	return ns > 0 ? (uint64_t)(ns + 0.5) : 0;
+}
+
+/* Puts the sums in; device takes what is left, so that they make up the window. */
+static void shares_fill(struct sampled_trainer *trainer, double wait, double starved, double other)
+{
+	double wall = (double)(trainer->end_ns - trainer->begin_ns) - (double)trainer->checkpoint_ns;
+	double sum = wait + starved + other;
+
+	if (sum > wall && sum > 0) {
+		wait *= wall / sum;
+		starved *= wall / sum;
+		other *= wall / sum;
+	}
+	trainer->wait_ns = rounded(wait);
+	trainer->starved_ns = rounded(starved);
+	trainer->other_ns = rounded(other);
+	sum = (double)trainer->wait_ns + (double)trainer->starved_ns + (double)trainer->other_ns;
+	trainer->device_ns = rounded(wall - sum);
+	if (trainer->fetch_ns > trainer->wait_ns)
+		trainer->fetch_ns = trainer->wait_ns;
+	sum = (double)(trainer->end_ns - trainer->begin_ns);
+	/* Rounding: an ns or two. */
+	trainer->device_ns = (uint64_t)sum - trainer->checkpoint_ns - trainer->wait_ns - trainer->starved_ns -
+			     trainer->other_ns;
+}
+
+static void shares_find(const struct sampled_job *job, struct sampled_trainer *trainer)
+{
+	const struct sampled_thread *thread = job->trainer;
+	struct account account = {0};
+	double sleep_ns[CHARGE_COUNT], load_ns = 0, load_queue_ns = 0;
+	double data_ns, uncertain_ns;
+
+	for (size_t i = 0; i < thread->n;) {
+		const struct event *look = thread->looks[i];
+		size_t past = checkpoint_end(thread, i);
+
+		if (look->start_ns < trainer->begin_ns || look->end_ns > trainer->end_ns) {
+			i++;
+			continue;
+		}
+		if (past > i) {
+			for (; i < past; i++)
+				if (thread->looks[i]->end_ns <= trainer->end_ns)
+					trainer->checkpoint_ns +=
+					    thread->looks[i]->end_ns - thread->looks[i]->start_ns;
+			continue;
+		}
+		account_add(&account, job, trainer->loader, i ? thread->looks[i - 1] : NULL, look);
+		if (trainer->loader == LOADER_INLINE) {
+			double loading = 1 - computing_ratio(trainer, look);
+
+			load_ns += loading * (double)(look->end_ns - look->start_ns);
+			load_queue_ns += loading * look->sample.queue_ns;
+		}
+		i++;
+	}
+	trainer->process_ns = account.process_ns;
+	trainer->read_bytes = account.read_bytes;
+	trainer->n_looks = account.n_looks;
+	account_close(&account, sleep_ns, &uncertain_ns);
+	trainer->uncertain_ns = rounded(uncertain_ns);
+	data_ns = sleep_ns[CHARGE_DATA] + sleep_ns[CHARGE_FETCH];
+	if (trainer->loader == LOADER_INLINE) {
+		trainer->fetch_ns = rounded(sleep_ns[CHARGE_FETCH]);
+		shares_fill(trainer, load_ns > sleep_ns[CHARGE_FETCH] ? load_ns : sleep_ns[CHARGE_FETCH],
+			    (double)account.queue_ns - load_queue_ns,
+			    sleep_ns[CHARGE_OTHER] *
+				(1 - load_ns / (double)(account.wall_ns + !account.wall_ns)));
+		return;
+	}
+	trainer->fetch_ns = trainer->loader == LOADER_NONE ? rounded(sleep_ns[CHARGE_FETCH]) : 0;
+	shares_fill(trainer, data_ns + (double)account.queue_data_ns,
+		    (double)account.queue_ns - (double)account.queue_data_ns, sleep_ns[CHARGE_OTHER]);
+}
+
+/* The step after the last batch lasts as long as the others do, if the trainer lives that long. */
+static void window_add_last_step(const struct sampled_job *job, struct sampled_trainer *trainer)
+{
+	const struct sampled_thread *thread = job->trainer;
+	uint64_t last_ns = thread->looks[thread->n - 1]->end_ns, step_ns;
+	struct sampled_trainer measured = *trainer;
+
+	if (trainer->loader != LOADER_WORKERS || !trainer->n_steps)
+		return;
+	shares_find(job, &measured);
+	step_ns = (measured.device_ns + measured.starved_ns + measured.other_ns) / trainer->n_steps;
+	trainer->end_ns += step_ns < last_ns - trainer->end_ns ? step_ns : last_ns - trainer->end_ns;
+}
+
+int sampled_trainer_find(const struct sampled_job *job, struct sampled_trainer *ret_trainer)
+{
+	struct sampled_trainer trainer = {.loader = LOADER_NONE};
+	int r = window_find(job, &trainer);
+
+	if (r) {
+		sampled_trainer_free(&trainer);
+		return r;
+	}
+	if (trainer.end_ns > trainer.begin_ns) {
+		window_add_last_step(job, &trainer);
+		shares_find(job, &trainer);
+	}
+	*ret_trainer = trainer;
+	return 0;
+}
+
+void sampled_trainer_free(struct sampled_trainer *trainer)
+{
+	free(trainer->computing);
+	*trainer = (struct sampled_trainer){0};
+}

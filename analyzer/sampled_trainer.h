@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Where the trainer's time went, from looks at it. Its CPU time and its time in the run queue are exact, so
+ * its sleep is too; a sleep that spans two looks is known from the first to the last of them, and what is
+ * left of the sleep is charged in the proportions that the looks show.
+ *
+ *   window      workers: from the first wait at the result pipe to the last batch that came, and one step's
+ *               computing. Inline: over the steps that read about as much as the others do: imports are left
+ *               out. Else: all of the trainer's time.
+ *   data wait   workers: asleep at a pipe or in the handshake over a socket; in a futex where another thread
+ * of the process waits at the pipe or loads, and none computes. Inline: outside of computing, which is a
+ * pause between reads that is long beside the others. checkpoint  looks in which more than 64 KiB were
+ * written, or that found it writing or syncing a file, those between them included
+ */
+
+#include "analyzer/analysis.h"
+#include "sampled_job.h"
+
+struct sampled_stretch {
+	uint64_t begin_ns, end_ns;
+};
+
+struct sampled_trainer {
+	enum analysis_loader loader;
+	uint64_t begin_ns, end_ns; /* the window; equal: there is none */
+	/* sum to the window */
+	uint64_t wait_ns;
+	uint64_t checkpoint_ns;
+	uint64_t starved_ns;
+	uint64_t other_ns;
+	uint64_t device_ns;
+	uint64_t fetch_ns;     /* inline: part of wait_ns, blocked in file calls; else 0 */
+	uint64_t process_ns;   /* CPU time of all threads of its process in the window */
+	uint64_t uncertain_ns; /* sleep whose charge is estimated: what the interval is made of */
+	uint64_t read_bytes;
+	size_t n_looks;                    /* in the window */
+	size_t n_steps;                    /* about; 0: not known */
+	struct sampled_stretch *computing; /* inline: between the loading of two steps */
+	size_t n_computing;
+};
+
+/* -ENOMEM. */
+int sampled_trainer_find(const struct sampled_job *job, struct sampled_trainer *ret_trainer);
+void sampled_trainer_free(struct sampled_trainer *trainer);
+
+/* sampled_inline.c: computing stretches, window and n_steps of a trainer that reads files itself; n_steps 0
+ * where its reading has no rhythm. -ENOMEM. */
+int sampled_inline_find(const struct sampled_thread *thread, struct sampled_trainer *trainer);

@@ -7,6 +7,7 @@
 
 #include "lib/log.h"
 #include "lib/units.h"
+#include "render_formats.h"
 #include "record.h"
 
 static const char usage_text[] =
@@ -14,7 +15,7 @@ static const char usage_text[] =
     "           --cgroup PATH)\n"
     "       diesel-analyze record [-o SESSION] [-d TIME] (-- COMMAND [ARG ...] | -p PID[,PID ...] |\n"
     "           --cgroup PATH)\n"
-    "       diesel-analyze report SESSION [--format text|json] [-o FILE]\n"
+    "       diesel-analyze report SESSION [--format FORMAT] [-o FILE]\n"
     "       diesel-analyze check [--json]\n"
     "       diesel-analyze dump SESSION\n"
     "\n"
@@ -35,7 +36,8 @@ static const char usage_text[] =
     "  --unprivileged sample /proc, as is done where BPF is refused: approximate, needs no root\n"
     "  --no-children  leave out processes that the job makes; its threads are in\n"
     "  --trainer TID  the thread that trains (found by what it does)\n"
-    "  --format F     text or json (by the extension of -o, else text)\n"
+    "  --format F     text, json, html, perfetto or openmetrics (by the extension of -o: .txt, .json,\n"
+    "                 .html, .pftrace, .prom; else text)\n"
     "  --json         check: print JSON\n"
     "  --detail SIZE  detail to keep a minute, e.g. 4M, or all (1M): a long recording shows slices\n"
     "  --ring SIZE    kernel buffer, e.g. 64M (16M)\n"
@@ -189,8 +191,8 @@ static int take_rest(struct options *options, int n, char **words, bool is_comma
 	if (options->n_sessions < n_needed)
 		return usage_error("%s needs %s", verbs[options->verb].name,
 				   n_needed == 1 ? "a session file" : "two session files");
-	if (options->format && strcmp(options->format, "text") && strcmp(options->format, "json"))
-		return usage_error("--format %s: text or json", options->format);
+	if (options->format && !render_format_by_name(options->format))
+		return usage_error("--format %s: " RENDER_FORMAT_NAMES, options->format);
 	return verbs[options->verb].job ? take_job(options, n, words) : 0;
 }
 

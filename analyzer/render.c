@@ -11,7 +11,8 @@
 #include "lib/cleanup.h"
 #include "lib/error.h"
 #include "lib/log.h"
-#include "reports/report.h"
+#include "render_formats.h"
+#include "render_source.h"
 
 static void session_closep(struct session **session)
 {
@@ -23,19 +24,26 @@ static void analysis_freep(struct analysis **analysis)
 	analysis_free(*analysis);
 }
 
-static bool wants_json(const struct render_options *options)
+static const struct render_format *format_of(const struct render_options *options)
 {
-	const char *extension = options->output ? strrchr(options->output, '.') : NULL;
+	const struct render_format *format = NULL;
 
 	if (options->format)
-		return !strcmp(options->format, "json");
-	return extension && !strcmp(extension, ".json");
+		format = render_format_by_name(options->format);
+	else if (options->output)
+		format = render_format_by_path(options->output);
+	return format ? format : render_format_by_name("text");
 }
 
-static int write_report(FILE *stream, const struct analysis *analysis, bool json)
+struct job {
+	const struct render_format *format;
+	const struct analysis *analysis;
+	const struct report_source *source;
+};
+
+static int write_report(FILE *stream, const struct job *job)
 {
-	struct report_text_options text = report_text_options_for(stream);
-	int r = json ? report_json(stream, analysis, NULL, false) : report_text(stream, analysis, &text);
+	int r = job->format->write(stream, job->analysis, job->source);
 
 	if (!r && fflush(stream))
 		r = -errno;
@@ -43,7 +51,7 @@ static int write_report(FILE *stream, const struct analysis *analysis, bool json
 }
 
 /* By a temporary file, so that a full disk does not leave half a report in place of an old one. */
-static int write_file(const char *path, const struct analysis *analysis, bool json, struct error *err)
+static int write_file(const char *path, const struct job *job, struct error *err)
 {
 	char temporary[4200];
 	FILE *file;
@@ -53,7 +61,7 @@ static int write_file(const char *path, const struct analysis *analysis, bool js
 	file = fopen(temporary, "wxe");
 	if (!file)
 		return error_errno(err, -errno, "cannot write %s", path);
-	r = write_report(file, analysis, json);
+	r = write_report(file, job);
 	if (fclose(file) && !r)
 		r = -errno;
 	if (!r && rename(temporary, path))
@@ -69,24 +77,32 @@ int render_session(const struct render_options *options, bool *ret_sufficient, s
 {
 	_cleanup_(session_closep) struct session *session = NULL;
 	_cleanup_(analysis_freep) struct analysis *analysis = NULL;
-	bool json = wants_json(options);
-	int r = session_open(options->session, &session, err);
+	_cleanup_(render_source_free) struct render_source source = {0};
+	struct job job = {.format = format_of(options)};
+	struct session_analysis_options how = {.trainer_tid = options->trainer_tid,
+					       .n_lane_segments_max = job.format->n_lane_segments_max};
+	int r;
 
+	if (job.format->binary && !options->output && isatty(fileno(options->stream)))
+		return error_set(err, -EINVAL, "%s is a binary format: give a file with -o",
+				 job.format->name);
+	r = session_open(options->session, &session, err);
 	if (!r)
-		r = session_analyze(session,
-				    &(struct session_analysis_options){.trainer_tid = options->trainer_tid},
-				    &analysis, err);
+		r = session_analyze(session, &how, &analysis, err);
 	if (r)
 		return r;
-	if (!session_complete(session))
+	render_source_load(session, options->session, &source);
+	job.analysis = analysis;
+	job.source = &source.report;
+	if (source.report.cut_off)
 		log_warning(
 		    "%s was cut off: the recorder was killed or the file damaged; the report is of what "
 		    "is there",
 		    options->session);
 	if (options->output) {
-		r = write_file(options->output, analysis, json, err);
+		r = write_file(options->output, &job, err);
 	} else {
-		r = write_report(options->stream, analysis, json);
+		r = write_report(options->stream, &job);
 		if (r)
 			r = error_errno(err, r, "cannot write the report");
 	}

@@ -12,7 +12,7 @@ struct error;
 struct render_options {
 	const char *session;
 	const char *output; /* NULL: the stream */
-	const char *format; /* "text", "json"; NULL: by the extension of output, else text */
+	const char *format; /* a name of render_formats.h; NULL: by the extension of output, else text */
 	FILE *stream;
 	uint32_t trainer_tid; /* 0: as recorded, or find it */
 };

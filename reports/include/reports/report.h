@@ -42,6 +42,12 @@ struct report_text_options report_text_options_for(FILE *stream);
 int report_json(FILE *stream, const struct analysis *analysis, const struct report_source *source,
 		bool with_steps);
 
+/*
+ * For people, with pictures: one HTML file that needs nothing else and no network. Its key facts are readable
+ * without JavaScript; with lanes in the analysis it has a timeline of threads. source: may be NULL.
+ */
+int report_html(FILE *stream, const struct analysis *analysis, const struct report_source *source);
+
 /* Steps of the window; of a sampled session about, 0: not known. */
 size_t report_n_steps(const struct analysis *analysis);
 

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Files of reports/page and docs that are built into the program. Not terminated: length counts. */
+
+#include <stddef.h>
+
+struct asset {
+	const char *bytes;
+	size_t length;
+};
+
+struct asset asset_page(void);
+struct asset asset_style(void);
+struct asset asset_script(void); /* all of page/ *.js, in the order they need */
+struct asset asset_schema(void); /* of the JSON report */

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The HTML report: page/page.html with its {{places}} filled in. What a reader must know is in elements that
+ * need no JavaScript; charts are drawn by page/ *.js from the JSON of html_data(). Everything from outside
+ * goes through escape_html() or escape_json().
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "reports/report.h"
+
+struct html {
+	FILE *stream;
+	const struct analysis *analysis;
+	struct report_source source;
+};
+
+typedef void (*html_place_fn)(const struct html *html);
+
+void html_summary(const struct html *html);
+void html_actions(const struct html *html);
+void html_figures(const struct html *html);
+void html_evidence(const struct html *html);
+void html_what_if(const struct html *html);
+void html_reads(const struct html *html);
+void html_profile(const struct html *html);
+void html_gpu(const struct html *html);
+void html_checkpoints(const struct html *html);
+void html_ranks(const struct html *html);
+void html_about(const struct html *html);
+/* {"steps", "lanes", "what_if", "stacks", ...}: see page/page.js */
+void html_data(const struct html *html);
+
+/* A table row's meter: a bar that fills `ratio` of its cell. */
+void html_meter(const struct html *html, double ratio, const char *class_name);
+
+/* <td class=n>: text of our own, no escaping. */
+__attribute__((format(printf, 2, 3))) void html_number(const struct html *html, const char *format, ...);

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "html.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "analyzer/analysis.h"
+#include "escape.h"
+#include "lib/units.h"
+#include "share_look.h"
+#include "words.h"
+
+#define LABEL_SHARE 0.09 /* a narrower part of the bar has no room for its name */
+
+static const char *class_of_verdict(enum analysis_verdict verdict)
+{
+	switch (verdict) {
+	case ANALYSIS_INSUFFICIENT: return "insufficient";
+	case ANALYSIS_FETCH_BOUND: return "fetch";
+	case ANALYSIS_PREP_BOUND: return "prep";
+	case ANALYSIS_DEVICE_BOUND: return "device";
+	case ANALYSIS_CHECKPOINT_BOUND: return "checkpoint";
+	}
+	return "";
+}
+
+static void bar(const struct html *html)
+{
+	fputs("<div class=\"bar\" aria-hidden=\"true\">", html->stream);
+	for (size_t i = 0; i < SHARE_COUNT; i++) {
+		double ratio = analysis_share_ratio(html->analysis, share_looks[i].share);
+
+		if (ratio <= 0)
+			continue;
+		fprintf(html->stream, "<span class=\"%s\" style=\"flex-grow:%.4f\">",
+			share_looks[i].class_name, ratio);
+		if (ratio >= LABEL_SHARE)
+			fprintf(html->stream, "%s %.0f %%", share_looks[i].name, 100 * ratio);
+		fputs("</span>", html->stream);
+	}
+	fputs("</div>\n", html->stream);
+}
+
+static void share_row(const struct html *html, const char *class_name, const char *name, const char *meaning,
+		      uint64_t ns, bool sub)
+{
+	const struct analysis *analysis = html->analysis;
+	uint64_t wall_ns = 0;
+	char total[24], mean[24];
+
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		wall_ns += analysis->share_ns[i];
+	fprintf(html->stream, "<tr%s><td><span class=\"swatch %s\"></span>%s</td>",
+		sub ? " class=\"sub\"" : "", class_name, name);
+	html_number(html, "%.1f %%", wall_ns ? 100 * (double)ns / (double)wall_ns : 0);
+	html_number(html, "%s", units_format_duration(total, sizeof(total), ns));
+	html_number(
+	    html, "%s",
+	    units_format_duration(mean, sizeof(mean), analysis->n_steps ? ns / analysis->n_steps : 0));
+	fprintf(html->stream, "<td class=\"meaning\">%s</td></tr>\n", meaning);
+}
+
+static void shares(const struct html *html)
+{
+	const struct analysis *analysis = html->analysis;
+
+	bar(html);
+	fputs(
+	    "<div class=\"scroll\"><table class=\"shares\"><thead><tr><th>share</th><th class=\"n\">of step "
+	    "time</th><th class=\"n\">time</th><th class=\"n\">a step</th><th class=\"meaning\">the trainer "
+	    "is "
+	    "...</th></tr></thead><tbody>\n",
+	    html->stream);
+	for (size_t i = 0; i < SHARE_COUNT; i++) {
+		share_row(html, share_looks[i].class_name, share_looks[i].name, share_looks[i].meaning,
+			  analysis->share_ns[share_looks[i].share], false);
+		if (share_looks[i].share == SHARE_PREP_STALL && analysis->head_of_line_ns)
+			share_row(html, "prep", "head of line",
+				  "part of it: another batch was ready, a slower one had to come first",
+				  analysis->head_of_line_ns, true);
+		if (share_looks[i].share == SHARE_PREP_STALL && analysis->gil_ns)
+			share_row(html, "prep", "interpreter lock", "part of it: waiting for Python's GIL",
+				  analysis->gil_ns, true);
+		if (share_looks[i].share == SHARE_DEVICE && analysis->gpu_wait_known)
+			share_row(html, "gpu", "GPU wait", "part of it: waiting for the GPU to finish",
+				  analysis->gpu_wait_ns, true);
+	}
+	fputs("</tbody></table></div>\n", html->stream);
+}
+
+void html_summary(const struct html *html)
+{
+	const struct analysis *analysis = html->analysis;
+	char text[320];
+
+	fprintf(html->stream, "<div class=\"verdict\"><span class=\"badge %s\">%s</span><h1>",
+		class_of_verdict(analysis->verdict), analysis_verdict_name(analysis->verdict));
+	escape_html(html->stream, words_verdict(text, sizeof(text), analysis));
+	fputs("</h1></div>\n<p class=\"trust\">", html->stream);
+	escape_html(html->stream, words_trust(text, sizeof(text), analysis));
+	fputs("</p>\n", html->stream);
+	if (analysis->note[0]) {
+		fputs("<p class=\"note\">", html->stream);
+		escape_html(html->stream, analysis->note);
+		fputs("</p>\n", html->stream);
+	}
+	if (analysis->n_lost)
+		fputs(
+		    "<p class=\"note\">Events were lost: shares of the steps they belong to may be off by a "
+		    "little.</p>\n",
+		    html->stream);
+	if (html->source.cut_off)
+		fputs("<p class=\"note\">The session was cut off: the recorder was killed or the file is "
+		      "damaged. "
+		      "The report is of what is there.</p>\n",
+		      html->stream);
+	if (analysis->verdict != ANALYSIS_INSUFFICIENT)
+		shares(html);
+}
+
+/* An axis from 1x to the largest bound of all actions. */
+static void gain_chart(const struct html *html, const struct analysis_action *action, double most)
+{
+	double low = isfinite(action->gain.low) ? action->gain.low : action->gain.value;
+	double high = isfinite(action->gain.high) ? action->gain.high : action->gain.value;
+	double scale = most > 1 ? 100 / (most - 1) : 0;
+	double left = low > 1 ? (low - 1) * scale : 0, right = high > 1 ? (high - 1) * scale : 0;
+
+	if (!(action->gain.value > 0)) {
+		left = 0;
+		right = action->gain_max > 1 ? (action->gain_max - 1) * scale : 0;
+	}
+	fprintf(html->stream,
+		"<div class=\"gain\" aria-hidden=\"true\"><i style=\"left:%.1f%%;width:%.1f%%\"></i>", left,
+		right > left ? right - left : 0.5);
+	if (action->gain.value > 0)
+		fprintf(html->stream, "<b style=\"left:%.1f%%\"></b>",
+			action->gain.value > 1 ? (action->gain.value - 1) * scale : 0);
+	fputs("</div>", html->stream);
+}
+
+void html_actions(const struct html *html)
+{
+	const struct analysis *analysis = html->analysis;
+	double most = 1.05;
+	char gain[200];
+
+	if (!analysis->n_actions)
+		return;
+	for (size_t i = 0; i < analysis->n_actions; i++) {
+		const struct analysis_action *action = &analysis->actions[i];
+
+		most = action->gain_max > most ? action->gain_max : most;
+		most = action->gain.high > most ? action->gain.high : most;
+	}
+	fputs("<section class=\"cards\" aria-label=\"What to do\">\n", html->stream);
+	for (size_t i = 0; i < analysis->n_actions; i++) {
+		const struct analysis_action *action = &analysis->actions[i];
+
+		fprintf(html->stream,
+			"<div class=\"card\"><span class=\"rank\">%s %zu</span><p class=\"do\">",
+			"What to do", i + 1);
+		escape_html(html->stream, action->text);
+		fputs("</p>", html->stream);
+		gain_chart(html, action, most);
+		fprintf(html->stream, "<span class=\"says\">%s</span></div>\n",
+			words_gain(gain, sizeof(gain), action));
+	}
+	fputs("</section>\n", html->stream);
+}
+
+__attribute__((format(printf, 3, 4))) static void tile(const struct html *html, const char *name,
+						       const char *format, ...)
+{
+	va_list arguments;
+
+	fputs("<div class=\"tile\"><b>", html->stream);
+	va_start(arguments, format);
+	vfprintf(html->stream, format, arguments);
+	va_end(arguments);
+	fprintf(html->stream, "</b><span>%s</span></div>\n", name);
+}
+
+static int ns_compare(const void *left, const void *right)
+{
+	const uint64_t *a = left, *b = right;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+/* Median and 95th percentile of a step. */
+static void step_tiles(const struct html *html)
+{
+	const struct analysis *analysis = html->analysis;
+	uint64_t *walls = calloc(analysis->n_steps + 1, sizeof(*walls));
+	size_t n = analysis->steps ? analysis->n_steps : 0;
+	char text[24];
+
+	if (!walls || !n) {
+		free(walls);
+		return;
+	}
+	for (size_t i = 0; i < n; i++)
+		walls[i] = analysis->steps[i].end_ns - analysis->steps[i].begin_ns;
+	qsort(walls, n, sizeof(*walls), ns_compare);
+	tile(html, "a step, median", "%s", units_format_duration(text, sizeof(text), walls[n / 2]));
+	tile(html, "a step, 95th percentile", "%s",
+	     units_format_duration(text, sizeof(text), walls[(n * 95 + 99) / 100 - 1]));
+	free(walls);
+}
+
+void html_figures(const struct html *html)
+{
+	const struct analysis *analysis = html->analysis;
+	const struct page_cache *cache = analysis->page_cache;
+	char text[24];
+
+	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
+		return;
+	fputs("<section class=\"tiles\" aria-label=\"Key figures\">\n", html->stream);
+	tile(html, "steps a second", "%.3g", report_steps_per_s(analysis));
+	step_tiles(html);
+	tile(html, "data wait a step, mean", "%s",
+	     units_format_duration(text, sizeof(text), analysis->wait_mean_ns));
+	tile(html, "read a step", "%s",
+	     units_format_bytes(text, sizeof(text),
+				analysis->n_steps ? analysis->read_bytes / analysis->n_steps : 0));
+	if (cache && cache->accessed_pages)
+		tile(html, "page cache hits", "%.0f %%",
+		     100 - 100 * (double)cache->missed_pages / (double)cache->accessed_pages);
+	if (analysis->workers.n)
+		tile(html, analysis->n_cpus ? "workers, on so many CPUs" : "workers",
+		     analysis->n_cpus ? "%u on %u" : "%u", analysis->workers.n_at_once, analysis->n_cpus);
+	fputs("</section>\n", html->stream);
+}

@@ -10,7 +10,7 @@
 #include "gpu.h"
 #include "lanes.h"
 #include "lib/cleanup.h"
-#include "measure.h"
+#include "ranks.h"
 #include "sampled.h"
 #include "study.h"
 #include "summary.h"
@@ -21,41 +21,42 @@ struct run {
 	const struct analysis_input *input;
 	struct analysis *analysis;
 	struct timeline *timeline;
-	struct measurement m; /* of the trainer that is shown */
+	struct ranks ranks;
+	struct measurement *m; /* of the rank that is shown */
 };
 
 static void run_free(struct run *run)
 {
 	analysis_free(run->analysis);
-	measurement_free(&run->m);
+	ranks_free(&run->ranks);
 	timeline_free(run->timeline);
 }
 
 static int fill(struct run *run)
 {
 	struct analysis *analysis = run->analysis;
-	const struct timeline_thread *trainer = run->m.roles.trainer;
+	const struct timeline_thread *trainer = run->m->roles.trainer;
 	struct timeline_account account;
 
 	analysis->trainer_tid = trainer->tid;
 	analysis->trainer_tgid = trainer->tgid;
-	analysis->n_trainers = run->m.roles.n_trainers;
-	memcpy(analysis->share_ns, run->m.share_ns, sizeof(analysis->share_ns));
-	analysis->loader = run->m.waits.loader;
-	analysis->method = run->m.split.method;
-	analysis->window_begin_ns = run->m.window.begin_ns;
-	analysis->window_end_ns = run->m.window.end_ns;
-	analysis->steps = steal_pointer(run->m.window.steps);
-	analysis->n_steps = run->m.window.n_steps;
-	analysis->observed_ns = run->m.window.observed_ns;
+	analysis->n_trainers = run->m->roles.n_trainers;
+	memcpy(analysis->share_ns, run->m->share_ns, sizeof(analysis->share_ns));
+	analysis->loader = run->m->waits.loader;
+	analysis->method = run->m->split.method;
+	analysis->window_begin_ns = run->m->window.begin_ns;
+	analysis->window_end_ns = run->m->window.end_ns;
+	analysis->steps = steal_pointer(run->m->window.steps);
+	analysis->n_steps = run->m->window.n_steps;
+	analysis->observed_ns = run->m->window.observed_ns;
 	if (analysis->window_begin_ns > trainer->first_ns)
 		analysis->startup_ns = analysis->window_begin_ns - trainer->first_ns;
-	if (analysis->window_end_ns < trainer->last_ns)
+	if (analysis->n_steps && analysis->window_end_ns < trainer->last_ns)
 		analysis->teardown_ns = trainer->last_ns - analysis->window_end_ns;
-	account = timeline_account(trainer, run->m.window.begin_ns, run->m.window.end_ns);
+	account = timeline_account(trainer, run->m->window.begin_ns, run->m->window.end_ns);
 	analysis->steal_ns = account.cpu_ns - account.exec_ns;
-	summary_workers(run->timeline, &run->m.roles, analysis);
-	summary_evidence(&run->m.split.tally, analysis);
+	summary_workers(run->timeline, &run->m->roles, analysis);
+	summary_evidence(&run->m->split.tally, analysis);
 	summary_losses(run->input, analysis);
 	return summary_waits(analysis);
 }
@@ -63,14 +64,14 @@ static int fill(struct run *run)
 /* What the shares are explained by. The steps are the analysis' own by now. */
 static int parts_find(struct run *run)
 {
-	struct window window = run->m.window;
+	struct window window = run->m->window;
 	const struct study study = {.input = run->input,
 				    .timeline = run->timeline,
-				    .roles = &run->m.roles,
-				    .waits = &run->m.waits,
+				    .roles = &run->m->roles,
+				    .waits = &run->m->waits,
 				    .window = &window,
-				    .split = &run->m.split,
-				    .partition = &run->m.partition};
+				    .split = &run->m->split,
+				    .partition = &run->m->partition};
 	struct analysis *analysis = run->analysis;
 	int r;
 
@@ -91,7 +92,7 @@ static void judge(struct run *run)
 {
 	struct analysis *analysis = run->analysis;
 
-	if (!run->m.n_times)
+	if (!run->m->n_times)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "no training step was seen: no backward pass of PyTorch and no loader of DIESEL");
 	else if (analysis->n_steps < ANALYSIS_STEPS_MIN)
@@ -128,14 +129,19 @@ static int analyse(struct run *run, struct error *err)
 	if (analysis->end_ns > analysis->begin_ns)
 		analysis->self_cost_ratio =
 		    (double)input->self_cpu_ns / (double)(analysis->end_ns - analysis->begin_ns);
-	r = measure(run->timeline, input->root_tgid, input->trainer_tid, &run->m);
-	if (r == 0 && run->m.roles.trainer)
+	r = ranks_measure(run->timeline, input->root_tgid, input->trainer_tid, &run->ranks);
+	if (r == 0)
+		run->m = &run->ranks.items[run->ranks.shown];
+	if (r == 0 && run->m->roles.trainer)
 		r = fill(run);
-	if (r == 0 && run->m.roles.trainer)
+	if (r == 0)
+		r = ranks_fill(&run->ranks, analysis);
+	if (r == 0 && run->m->roles.trainer)
 		r = parts_find(run);
 	if (r < 0)
 		return error_set(err, r, "not enough memory to analyse %zu events", input->n_events);
 	judge(run);
+	ranks_note(&run->ranks, analysis);
 	return 0;
 }
 
@@ -171,6 +177,7 @@ void analysis_free(struct analysis *analysis)
 		return;
 	free(analysis->command);
 	free(analysis->steps);
+	free(analysis->ranks);
 	lanes_free(analysis->lanes);
 	gpu_use_free(analysis->gpu);
 	free(analysis);

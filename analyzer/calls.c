@@ -136,6 +136,26 @@ bool call_is_socket(const struct timeline_call *call)
 	return (call->file_type == EVENT_FILE_SOCK && !call->group) || kind_of(call) == KIND_SOCKET;
 }
 
+bool call_is_multi_poll(const struct timeline_call *call)
+{
+	switch (call->nr) {
+#ifdef SYS_select
+	case SYS_select:
+#endif
+#ifdef SYS_epoll_wait
+	case SYS_epoll_wait:
+#endif
+#ifdef SYS_poll
+	case SYS_poll:
+#endif
+	case SYS_ppoll:
+	case SYS_pselect6:
+	case SYS_epoll_pwait:
+	case SYS_epoll_pwait2: return !call->group;
+	default: return false;
+	}
+}
+
 bool call_is_pipe_read(const struct timeline_call *call)
 {
 	return call->file_type == EVENT_FILE_FIFO && kind_of(call) == KIND_READ;

@@ -15,6 +15,9 @@ bool call_is_file_read(const struct timeline_call *call);
 /* Sends or receives on a socket, or waits for one. */
 bool call_is_socket(const struct timeline_call *call);
 
+/* select, epoll: waits for several descriptors, which ones is not known. */
+bool call_is_multi_poll(const struct timeline_call *call);
+
 /* read, readv of a pipe. */
 bool call_is_pipe_read(const struct timeline_call *call);
 /* poll, ppoll of one pipe; select and epoll do not tell which file they wait for. */

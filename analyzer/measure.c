@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "checkpoint.h"
+#include "collectives.h"
 
 static int times_find(struct measurement *m)
 {
@@ -44,11 +45,13 @@ static int checkpoints_collect(struct measurement *m)
 	return 0;
 }
 
-static int shares_find(struct measurement *m)
+static int shares_find(struct measurement *m, bool several)
 {
 	int r = partition_init(&m->partition, m->timeline, &m->roles, &m->waits, &m->checkpoints,
 			       &m->helper_checkpoints);
 
+	if (r == 0 && several)
+		r = collectives_find(m->timeline, &m->roles, &m->partition.collectives);
 	if (r < 0)
 		return r;
 	m->partition.fetch_ns = m->split.fetch_ns;
@@ -56,13 +59,14 @@ static int shares_find(struct measurement *m)
 		struct analysis_step *step = &m->window.steps[i];
 
 		partition_interval(&m->partition, step->begin_ns, step->end_ns, step->share_ns);
+		m->collective_ns += partition_collective_ns(&m->partition, step->begin_ns, step->end_ns);
 		for (size_t k = 0; k < SHARE_COUNT; k++)
 			m->share_ns[k] += step->share_ns[k];
 	}
 	return 0;
 }
 
-int measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid,
+int measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid, bool several,
 	    struct measurement *ret_measurement)
 {
 	struct measurement *m = ret_measurement;
@@ -84,7 +88,7 @@ int measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t traine
 	window_leave_gaps(&m->window, &timeline->gaps);
 	if (r == 0)
 		r = split_waits(timeline, &m->roles, &m->waits, &m->window, &m->split);
-	return r < 0 ? r : shares_find(m);
+	return r < 0 ? r : shares_find(m, several);
 }
 
 void measurement_free(struct measurement *m)

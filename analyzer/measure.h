@@ -27,11 +27,13 @@ struct measurement {
 	struct split split;
 	struct partition partition;
 	uint64_t share_ns[SHARE_COUNT]; /* sums to the window exactly */
+	uint64_t collective_ns;         /* part of device: asleep until other ranks come along */
 };
 
-/* trainer_tid 0: the one that roles_find() finds. Without any trainer roles.trainer is NULL and nothing else
- * is there. The timeline is borrowed for the measurement's life. A measurement must stay where it is:
- * its parts point into it. To be freed also after -ENOMEM, the only failure. */
-int measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid,
+/* trainer_tid 0: the one that roles_find() finds. several: it is one rank of several. Without any trainer
+ * roles.trainer is NULL and nothing else is there. The timeline is borrowed for the measurement's life. A
+ * measurement must stay where it is: its parts point into it. To be freed also after -ENOMEM, the only
+ * failure. */
+int measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid, bool several,
 	    struct measurement *ret_measurement);
 void measurement_free(struct measurement *measurement);

@@ -70,6 +70,7 @@ void partition_free(struct partition *partition)
 {
 	interval_list_free(&partition->checkpoints);
 	interval_list_free(&partition->helper_checkpoints);
+	interval_list_free(&partition->collectives);
 	interval_list_free(&partition->gpu_waits);
 	free(partition->helpers);
 	*partition = (struct partition){0};
@@ -107,6 +108,10 @@ static void partition_sleep(const struct partition *partition, struct timeline_p
 	const struct interval_list *writes = &partition->helper_checkpoints;
 	bool helped = woken_by_helper(partition, piece.off);
 
+	if (interval_list_cover(&partition->collectives, piece.begin_ns, piece.end_ns)) {
+		share_ns[SHARE_DEVICE] += piece.end_ns - piece.begin_ns;
+		return;
+	}
 	if (gil_waits(&partition->roles->gil, partition->roles->trainer, piece.off)) {
 		share_ns[SHARE_CPU_STARVED] += piece.end_ns - piece.begin_ns;
 		return;
@@ -228,6 +233,20 @@ static void partition_busy(const struct partition *partition, uint64_t begin_ns,
 		share_ns[SHARE_CHECKPOINT_STALL] += to_ns - at_ns;
 		at_ns = to_ns;
 	}
+}
+
+uint64_t partition_collective_ns(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns)
+{
+	const struct data_waits *waits = partition->waits;
+	uint64_t sum_ns = interval_list_cover(&partition->collectives, begin_ns, end_ns);
+
+	for (size_t i = data_waits_from(waits, begin_ns); i < waits->n && waits->items[i].begin_ns < end_ns;
+	     i++)
+		sum_ns -= interval_list_cover(&partition->collectives,
+					      waits->items[i].begin_ns > begin_ns ? waits->items[i].begin_ns
+										  : begin_ns,
+					      min_ns(waits->items[i].end_ns, end_ns));
+	return sum_ns;
 }
 
 static void partition_wait(const struct partition *partition, size_t wait, uint64_t ns,

@@ -9,6 +9,7 @@
  *   GPU driver        device (and gpu_wait), whether the trainer spins or sleeps in a synchronising call
  *   on a CPU          device
  *   without a core    cpu_starved
+ *   in a collective  device: the ranks meet at the end of their steps
  *   at the interpreter lock (GIL)  cpu_starved: ready to go on, but another thread has it
  *   asleep            what its own other threads did meanwhile, if one of them ended the sleep: computing is
  *                     device, writing a checkpoint is checkpoint_stall, waiting for a core is cpu_starved
@@ -28,6 +29,7 @@ struct partition {
 	struct interval_list checkpoints;        /* of the trainer, without waits; tidy */
 	struct interval_list helper_checkpoints; /* of the other threads of its process; tidy */
 	struct interval_list gpu_waits;          /* of the trainer, without waits and checkpoints; tidy */
+	struct interval_list collectives;        /* of several ranks: asleep until others come along; tidy */
 	const struct timeline_thread **helpers;
 	size_t n_helpers;
 };
@@ -42,6 +44,9 @@ void partition_free(struct partition *partition);
  * CPU. */
 uint64_t partition_gpu_wait(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
 			    uint64_t *ret_spin_ns);
+
+/* Asleep in collectives outside of data waits: part of device. */
+uint64_t partition_collective_ns(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns);
 
 /* Adds to share_ns[]. */
 void partition_interval(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,

@@ -25,7 +25,7 @@ struct record_options {
 	size_t n_tgids;
 	const char *cgroup;
 	bool no_children;
-	bool unprivileged; /* sample /proc, also where BPF would work */
+	bool unprivileged;    /* sample /proc, also where BPF would work */
 	uint32_t trainer_tid; /* as the user names it; 0: find it when it is reported */
 	uint64_t duration_ns; /* 0: until the job ends */
 	uint64_t ring_bytes;

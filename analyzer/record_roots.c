@@ -75,8 +75,7 @@ static int pid_compare(const void *left, const void *right)
 	return (a > b) - (a < b);
 }
 
-int record_roots_join(struct record_roots *roots, struct source *source, bool *ret_ended,
-		      struct error *err)
+int record_roots_join(struct record_roots *roots, struct source *source, bool *ret_ended, struct error *err)
 {
 	_cleanup_(freep) pid_t *pids = NULL;
 	size_t n = 0;

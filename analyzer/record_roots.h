@@ -38,5 +38,4 @@ bool record_roots_all_gone(const struct record_roots *roots);
 
 /* Makes processes that joined the group since the last call part of the job. Nothing to do without a group.
  * *ret_ended: it had processes, and has none left. -ENOMEM, or the source's failure. */
-int record_roots_join(struct record_roots *roots, struct source *source, bool *ret_ended,
-		      struct error *err);
+int record_roots_join(struct record_roots *roots, struct source *source, bool *ret_ended, struct error *err);

@@ -101,6 +101,7 @@ static json_t *rank(const struct analysis_rank *from)
 	r |= json_object_set_new(object, "tid", json_count(from->tid));
 	r |= json_object_set_new(object, "wall_s", json_seconds(from->window_ns));
 	r |= json_object_set_new(object, "steps", json_count(from->n_steps));
+	r |= json_object_set_new(object, "collective_wait_s", json_seconds(from->collective_ns));
 	r |= json_object_set_new(object, "straggler", json_boolean(from->straggler));
 	r |= json_object_set_new(object, "shares", shares);
 	if (r) {

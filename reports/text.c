@@ -157,6 +157,28 @@ static void actions(const struct layout *layout, const struct analysis *analysis
 	}
 }
 
+/* A node has a handful of ranks; the JSON report has all. */
+#define RANKS_SHOWN_MAX 16
+
+static void ranks(const struct layout *layout, const struct analysis *analysis)
+{
+	for (size_t i = 0; i < analysis->n_ranks && i < RANKS_SHOWN_MAX; i++) {
+		const struct analysis_rank *rank = &analysis->ranks[i];
+		double window = rank->window_ns ? (double)rank->window_ns : 1;
+
+		line(
+		    layout,
+		    "Rank of process %u: data wait %.0f %%, device %.0f %% (%.0f %% until other ranks came), "
+		    "%zu steps%s.",
+		    rank->tgid,
+		    100 * (double)(rank->share_ns[SHARE_FETCH_STALL] + rank->share_ns[SHARE_PREP_STALL]) /
+			window,
+		    100 * (double)rank->share_ns[SHARE_DEVICE] / window,
+		    100 * (double)rank->collective_ns / window, rank->n_steps,
+		    rank->straggler ? "; the others wait for it" : "");
+	}
+}
+
 static void about(const struct layout *layout, const struct analysis *analysis)
 {
 	char window[24], recorded[24], startup[24], teardown[24];
@@ -171,9 +193,7 @@ static void about(const struct layout *layout, const struct analysis *analysis)
 	     units_format_duration(recorded, sizeof(recorded), analysis->end_ns - analysis->begin_ns),
 	     units_format_duration(startup, sizeof(startup), analysis->startup_ns),
 	     units_format_duration(teardown, sizeof(teardown), analysis->teardown_ns));
-	if (analysis->n_trainers > 1)
-		line(layout, "%u threads do backward passes; shown is the one with the most steps.",
-		     analysis->n_trainers);
+	ranks(layout, analysis);
 	if (analysis->n_incomplete)
 		line(layout, "%zu of %zu steps may lack events (coverage %.0f %%).", analysis->n_incomplete,
 		     analysis->n_steps, 100 * analysis->coverage_ratio);

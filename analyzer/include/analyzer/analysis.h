@@ -126,7 +126,8 @@ struct analysis_rank {
 	uint64_t window_ns;
 	uint64_t share_ns[SHARE_COUNT];
 	size_t n_steps;
-	bool straggler; /* the others wait for it at the end of their steps */
+	uint64_t collective_ns; /* part of device: asleep until other ranks come along */
+	bool straggler;         /* the others wait for it at the end of their steps */
 };
 
 /* Sums over all workers, in thread-seconds of their main threads in the window: never to be added to shares.

@@ -70,6 +70,7 @@ static int parts_find(struct run *run)
 				    .roles = &run->m->roles,
 				    .waits = &run->m->waits,
 				    .window = &window,
+				    .service = &run->m->service,
 				    .split = &run->m->split,
 				    .partition = &run->m->partition};
 	struct analysis *analysis = run->analysis;
@@ -129,7 +130,7 @@ static int analyse(struct run *run, struct error *err)
 	if (analysis->end_ns > analysis->begin_ns)
 		analysis->self_cost_ratio =
 		    (double)input->self_cpu_ns / (double)(analysis->end_ns - analysis->begin_ns);
-	r = ranks_measure(run->timeline, input->root_tgid, input->trainer_tid, &run->ranks);
+	r = ranks_measure(run->timeline, input->root_tgid, input->trainer_tid, input->n_cpus, &run->ranks);
 	if (r == 0)
 		run->m = &run->ranks.items[run->ranks.shown];
 	if (r == 0 && run->m->roles.trainer)

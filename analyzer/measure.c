@@ -45,7 +45,8 @@ static int checkpoints_collect(struct measurement *m)
 	return 0;
 }
 
-static int shares_find(struct measurement *m, bool several)
+/* With all waits as preparing: what the trainer did outside of them, which the replay needs. */
+static int rest_find(struct measurement *m, bool several)
 {
 	int r = partition_init(&m->partition, m->timeline, &m->roles, &m->waits, &m->checkpoints,
 			       &m->helper_checkpoints);
@@ -54,20 +55,30 @@ static int shares_find(struct measurement *m, bool several)
 		r = collectives_find(m->timeline, &m->roles, &m->partition.collectives);
 	if (r < 0)
 		return r;
+	m->split.fetch_ns = calloc(m->waits.n + 1, sizeof(*m->split.fetch_ns));
+	if (!m->split.fetch_ns)
+		return -ENOMEM;
 	m->partition.fetch_ns = m->split.fetch_ns;
+	for (size_t i = 0; i < m->window.n_steps; i++)
+		partition_interval(&m->partition, m->window.steps[i].begin_ns, m->window.steps[i].end_ns,
+				   m->window.steps[i].share_ns);
+	return 0;
+}
+
+static void shares_find(struct measurement *m)
+{
 	for (size_t i = 0; i < m->window.n_steps; i++) {
 		struct analysis_step *step = &m->window.steps[i];
 
-		partition_interval(&m->partition, step->begin_ns, step->end_ns, step->share_ns);
+		partition_fetch(&m->partition, step->begin_ns, step->end_ns, step->share_ns);
 		m->collective_ns += partition_collective_ns(&m->partition, step->begin_ns, step->end_ns);
 		for (size_t k = 0; k < SHARE_COUNT; k++)
 			m->share_ns[k] += step->share_ns[k];
 	}
-	return 0;
 }
 
-int measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid, bool several,
-	    struct measurement *ret_measurement)
+int measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid, uint32_t n_cpus,
+	    bool several, struct measurement *ret_measurement)
 {
 	struct measurement *m = ret_measurement;
 	int r;
@@ -87,14 +98,26 @@ int measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t traine
 				&m->window);
 	window_leave_gaps(&m->window, &timeline->gaps);
 	if (r == 0)
-		r = split_waits(timeline, &m->roles, &m->waits, &m->window, &m->split);
-	return r < 0 ? r : shares_find(m, several);
+		r = rest_find(m, several);
+	if (r == 0)
+		r = service_extract(&(struct service_input){.timeline = timeline,
+							    .roles = &m->roles,
+							    .waits = &m->waits,
+							    .window = &m->window,
+							    .n_cpus = n_cpus},
+				    &m->service);
+	if (r == 0)
+		r = split_waits(timeline, &m->roles, &m->waits, &m->window, &m->service, &m->split);
+	if (r == 0)
+		shares_find(m);
+	return r;
 }
 
 void measurement_free(struct measurement *m)
 {
 	partition_free(&m->partition);
 	split_free(&m->split);
+	service_free(&m->service);
 	window_free(&m->window);
 	data_waits_free(&m->waits);
 	interval_list_free(&m->checkpoints);

@@ -10,6 +10,7 @@
 #include "interval.h"
 #include "partition.h"
 #include "roles.h"
+#include "service.h"
 #include "split.h"
 #include "timeline.h"
 #include "waits.h"
@@ -24,16 +25,17 @@ struct measurement {
 	struct interval_list checkpoints, helper_checkpoints;
 	struct data_waits waits;
 	struct window window;
+	struct service service;
 	struct split split;
 	struct partition partition;
 	uint64_t share_ns[SHARE_COUNT]; /* sums to the window exactly */
 	uint64_t collective_ns;         /* part of device: asleep until other ranks come along */
 };
 
-/* trainer_tid 0: the one that roles_find() finds. several: it is one rank of several. Without any trainer
- * roles.trainer is NULL and nothing else is there. The timeline is borrowed for the measurement's life. A
- * measurement must stay where it is: its parts point into it. To be freed also after -ENOMEM, the only
- * failure. */
-int measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid, bool several,
-	    struct measurement *ret_measurement);
+/* trainer_tid 0: the one that roles_find() finds. n_cpus: that the job may use; 0: not known. several: it is
+ * one rank of several. Without any trainer roles.trainer is NULL and nothing else is there. The timeline is
+ * borrowed for the measurement's life. A measurement must stay where it is: its parts point into it. To be
+ * freed also after -ENOMEM, the only failure. */
+int measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid, uint32_t n_cpus,
+	    bool several, struct measurement *ret_measurement);
 void measurement_free(struct measurement *measurement);

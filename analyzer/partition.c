@@ -281,3 +281,19 @@ void partition_interval(const struct partition *partition, uint64_t begin_ns, ui
 		at_ns = to_ns;
 	}
 }
+
+void partition_fetch(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+		     uint64_t share_ns[SHARE_COUNT])
+{
+	const struct data_waits *waits = partition->waits;
+
+	share_ns[SHARE_FETCH_STALL] = share_ns[SHARE_PREP_STALL] = 0;
+	for (size_t i = data_waits_from(waits, begin_ns); i < waits->n; i++) {
+		uint64_t from_ns = waits->items[i].begin_ns > begin_ns ? waits->items[i].begin_ns : begin_ns;
+		uint64_t to_ns = min_ns(waits->items[i].end_ns, end_ns);
+
+		if (from_ns >= end_ns)
+			break;
+		partition_wait(partition, i, to_ns - from_ns, share_ns);
+	}
+}

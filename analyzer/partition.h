@@ -51,3 +51,7 @@ uint64_t partition_collective_ns(const struct partition *partition, uint64_t beg
 /* Adds to share_ns[]. */
 void partition_interval(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
 			uint64_t share_ns[SHARE_COUNT]);
+
+/* Splits the interval's waits again, with the fetch_ns of now; other shares stay. */
+void partition_fetch(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+		     uint64_t share_ns[SHARE_COUNT]);

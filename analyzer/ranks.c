@@ -65,7 +65,7 @@ static void shown_choose(struct ranks *ranks)
 		ranks->shown = straggler;
 }
 
-int ranks_measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid,
+int ranks_measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid, uint32_t n_cpus,
 		  struct ranks *ret_ranks)
 {
 	struct ranks *ranks = ret_ranks;
@@ -80,7 +80,8 @@ int ranks_measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t 
 		return -ENOMEM;
 	}
 	for (size_t i = 0; r == 0 && i < ranks->n; i++)
-		r = measure(timeline, root_tgid, n && !trainer_tid ? trainers[i]->tid : trainer_tid, n > 1,
+		r = measure(timeline, root_tgid, n && !trainer_tid ? trainers[i]->tid : trainer_tid,
+			    n_cpus && n_cpus < ranks->n ? 1 : n_cpus / (uint32_t)ranks->n, n > 1,
 			    &ranks->items[i]);
 	free(trainers);
 	if (r == 0)

@@ -38,38 +38,42 @@ static void split_by_cover(const struct data_waits *waits, const struct interval
 }
 
 int split_waits(const struct timeline *timeline, const struct roles *roles, const struct data_waits *waits,
-		const struct window *window, struct split *ret_split)
+		const struct window *window, const struct service *service, struct split *split)
 {
-	struct split split = {.fetch_ns = calloc(waits->n + 1, sizeof(*split.fetch_ns))};
 	struct interval_list marks = {0};
+	bool replayed;
+	int r;
 
-	if (!split.fetch_ns)
-		return -ENOMEM;
 	for (size_t i = data_waits_from(waits, window->begin_ns); i < waits->n; i++) {
 		if (waits->items[i].begin_ns >= window->end_ns)
 			break;
-		split.fetch_ns[i] = walk_wait(timeline, roles, waits->items[i].begin_ns,
-					      waits->items[i].end_ns, &split.tally);
+		split->fetch_ns[i] = walk_wait(timeline, roles, waits->items[i].begin_ns,
+					       waits->items[i].end_ns, &split->tally);
 	}
 	switch (waits->loader) {
 	case LOADER_NONE: break;
-	case LOADER_THREADS:
-	case LOADER_WORKERS: split.method = METHOD_WALK; break;
+	case LOADER_THREADS: split->method = METHOD_WALK; break;
+	case LOADER_WORKERS:
+		split->method = METHOD_WALK;
+		r = split_by_replay(waits, window, service, split, &replayed);
+		if (r < 0)
+			return r;
+		if (replayed)
+			split->method = METHOD_REPLAY;
+		break;
 	case LOADER_INLINE:
-		split.method = METHOD_WALK;
-		split_by_cover(waits, &waits->file_calls, &split);
+		split->method = METHOD_WALK;
+		split_by_cover(waits, &waits->file_calls, split);
 		break;
 	case LOADER_DIESEL:
-		split.method = METHOD_MARKS;
-		if (mark_stretches(roles->trainer, &marks) < 0) {
-			split_free(&split);
-			return -ENOMEM;
-		}
-		split_by_cover(waits, &marks, &split);
+		split->method = METHOD_MARKS;
+		r = mark_stretches(roles->trainer, &marks);
+		if (r < 0)
+			return r;
+		split_by_cover(waits, &marks, split);
 		interval_list_free(&marks);
 		break;
 	}
-	*ret_split = split;
 	return 0;
 }
 

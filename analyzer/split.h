@@ -10,6 +10,7 @@
  */
 
 #include "analyzer/analysis.h"
+#include "service.h"
 #include "walk.h"
 #include "waits.h"
 #include "window.h"
@@ -17,10 +18,20 @@
 struct split {
 	uint64_t *fetch_ns; /* of each wait, at most its length */
 	enum analysis_method method;
+	/* The replay's own time for the steps of the window, as recorded and with reading for nothing; 0:
+	 * none */
+	double recorded_ns, replayed_ns, unfetched_ns;
 	struct tally tally; /* of the waits in the window */
 };
 
-/* -ENOMEM. */
+/* How far the replay of a recording may be off before it says nothing about a changed one. */
+#define SPLIT_TOLERANCE 0.10
+
+/* split: with fetch_ns allocated, one a wait, all 0. -ENOMEM. */
 int split_waits(const struct timeline *timeline, const struct roles *roles, const struct data_waits *waits,
-		const struct window *window, struct split *ret_split);
+		const struct window *window, const struct service *service, struct split *split);
 void split_free(struct split *split);
+
+/* split_replay.c: true where the replay is good enough to take its word. -ENOMEM. */
+int split_by_replay(const struct data_waits *waits, const struct window *window,
+		    const struct service *service, struct split *split, bool *ret_split);

@@ -8,6 +8,7 @@ struct timeline;
 struct roles;
 struct data_waits;
 struct window;
+struct service;
 struct split;
 struct partition;
 struct analysis;
@@ -18,6 +19,7 @@ struct study {
 	const struct roles *roles;
 	const struct data_waits *waits;
 	const struct window *window;
+	const struct service *service;
 	const struct split *split;
 	const struct partition *partition;
 };

@@ -5,6 +5,7 @@ foreach(module
     hostile
     inline
     lanes
+    model
     slices
     timeline)
   diesel_unit_test(analyzer/${module} USES diesel_analyzer diesel_base)

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The stall model: how fast a loader and a device are together. Two answers to one question:
+ *
+ *   formulas  rates in, a limit out: quick, smooth, blind to queues and to cores that are shared
+ *   replay    the service times of recorded batches and steps, run through a simulated DataLoader: what the
+ *             same job would have taken with something changed
+ *
+ * Pure: no clock, no I/O, no randomness, no global state, nothing of the timeline: also for a tuner and for
+ * simulations. Inputs are borrowed and never changed. Times are ns (double: they are scaled), rates are
+ * samples/s, sizes bytes. Any input gives finite results as long as its numbers are finite and not negative.
+ */
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- formulas ---------------------------------------------------------------------------------------- */
+
+enum model_bound {
+	MODEL_DEVICE_BOUND, /* the loader keeps up */
+	MODEL_FETCH_BOUND,
+	MODEL_PREP_BOUND,
+};
+
+/* F(x) = 1 / (x s / Bm + (1 - x) s / Bs); INFINITY for samples without bytes. */
+double model_fetch_rate(double cached_ratio, double sample_bytes, double memory_bytes_per_s,
+			double storage_bytes_per_s);
+
+/* P(w) = min(w, cores) / CPU seconds a sample; no worker: the trainer itself, one. */
+double model_prep_rate(double n_workers, double cores, double cpu_s_per_sample);
+
+/* V = min(F, P, G) */
+double model_speed(double fetch_rate, double prep_rate, double device_rate);
+
+/* A job stalls iff G > min(F, P), for fetch if F is the smaller. */
+enum model_bound model_bound_of(double fetch_rate, double prep_rate, double device_rate);
+
+/* x*: the least cached share of the dataset with F(x) >= rate; 0 to 1; NAN where memory is too slow, too. */
+double model_cache_needed(double sample_bytes, double memory_bytes_per_s, double storage_bytes_per_s,
+			  double rate);
+
+/* b: the least storage bandwidth with F(x) >= rate; NAN where the cached part alone takes longer. */
+double model_storage_needed(double cached_ratio, double sample_bytes, double memory_bytes_per_s, double rate);
+
+/* ceil(CPU seconds a sample x rate), at least 1. */
+uint32_t model_workers_needed(double cpu_s_per_sample, double rate);
+
+/* Little's law: ceil(latency x rate / samples a chunk) + 1. */
+uint32_t model_prefetch_depth(double chunk_latency_s, double rate, double samples_per_chunk);
+
+/* ---- storage ----------------------------------------------------------------------------------------- */
+
+/*
+ * One server that all readers share, first come, first served: a request is done when the requests before it
+ * are and its own bytes have passed. Unused bandwidth is kept for up to burst_ns (token bucket), as
+ * throttled volumes do. On top comes the request's own latency, which is nobody else's.
+ */
+struct model_storage {
+	double bytes_per_s; /* INFINITY: only latency counts */
+	double burst_ns;
+};
+
+struct model_request {
+	double at_ns;   /* when it was made */
+	double wait_ns; /* how long it was waited for */
+	double bytes;
+};
+
+/* Fits the server to requests in the order of at_ns. Their waits need not come from one server: where
+ * latency alone explains them better bytes_per_s is INFINITY. */
+struct model_storage model_storage_fit(const struct model_request *requests, size_t n_requests);
+
+/* What the server takes from at_ns on; *state is its memory, -INFINITY before the first request. */
+double model_storage_wait(const struct model_storage *storage, double *state, double at_ns, double bytes);
+
+/* The same for a request whose wait is known, after which the server's memory is, too. */
+double model_storage_expect(const struct model_storage *storage, double *state,
+			    const struct model_request *request);
+
+/* ---- replay ------------------------------------------------------------------------------------------ */
+
+#define MODEL_WORKERS_MAX 256
+
+/* A stretch of a batch's work: first computing, then at most one group of reads. */
+struct model_segment {
+	double compute_ns; /* needs a core */
+	double delay_ns;   /* does not: locks, naps */
+	double fetch_cpu_ns;
+	double latency_ns; /* of the group, beside the server's queue */
+	double bytes;      /* that the server had to bring; 0: cached, or nothing was read */
+	double size_bytes; /* that were read, from wherever */
+};
+
+struct model_batch {
+	size_t first_segment, n_segments;
+};
+
+/* The trainer between two waits for data. */
+struct model_step {
+	double cpu_ns;   /* with `gang` cores */
+	double sleep_ns; /* asleep: waiting for a device */
+	double fixed_ns; /* nothing of the loader or the device: checkpoints, unexplained */
+};
+
+/* Batches of one pass over the loader; nothing is asked for beyond its end. */
+struct model_epoch {
+	size_t first_step;
+	double start_ns;   /* from the first wait to when the first worker takes its first index */
+	double spacing_ns; /* from one worker's start to the next one's */
+};
+
+struct model_loader {
+	uint32_t n_workers; /* 0: the trainer reads and prepares itself */
+	uint32_t prefetch;  /* batches a worker is asked for ahead */
+	/* From the end of a batch to its message, and from the message to the trainer's going on: while the
+	 * worker's interpreter is idle or in a call, and while it computes. Not 0 < idle > busy. */
+	double publish_idle_ns, publish_busy_ns;
+	double handover_idle_ns, handover_busy_ns;
+};
+
+struct model_job {
+	const struct model_segment *segments;
+	size_t n_segments;
+	const struct model_batch *batches; /* in the order they are consumed; one a step */
+	const struct model_step *steps;
+	size_t n_steps;
+	const struct model_epoch *epochs; /* the first one begins with step 0 */
+	size_t n_epochs;
+	struct model_loader loader;
+	struct model_storage storage;
+	double cores; /* at least 1 */
+	double gang;  /* cores that a step's cpu_ns wants; at least 1 */
+	/* How much longer a thread takes with all other cores busy: 0.3 is 30 %. Shared caches and hardware
+	 * threads. Times above are without. */
+	double sharing_ratio;
+	double cached_cpu_ns_per_byte; /* of reads from memory */
+	double cached_cpu_ns;          /* a group */
+};
+
+/* What is different from the recording. model_scenario_recorded() is: nothing. */
+struct model_scenario {
+	bool fetch_free;      /* reading takes nothing but the CPU time of a read from memory */
+	double cached_ratio;  /* of all groups read, at random; NAN: those that were */
+	double storage_speed; /* factor */
+	double device_speed;  /* factor */
+	double sample_size;   /* factor on bytes, and on computing as far as it is per byte: all of it */
+	uint32_t n_workers;   /* UINT32_MAX: as recorded */
+};
+
+struct model_outcome {
+	double wall_ns;
+	double wait_ns;    /* for data */
+	double device_ns;  /* cpu, sleep, and cores that others had */
+	double starved_ns; /* part of device_ns: more than its work alone takes */
+	size_t n_events;
+};
+
+struct model_scenario model_scenario_recorded(void);
+
+/* step_ns, wait_ns: per step, n_steps each; may be NULL. -ENOMEM, -EINVAL (batches outside of the segments,
+ * no step, more than MODEL_WORKERS_MAX workers, epochs out of order). */
+int model_replay(const struct model_job *job, const struct model_scenario *scenario, double *step_ns,
+		 double *wait_ns, struct model_outcome *ret_outcome);

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "model_sim.h"
+
+#define EPSILON_NS 0.01 /* what is left of a time that is over, after rounding */
+#define NS_MAX                                                                                               \
+	1e15 /* of one service time: eleven days. Far more than that is damage, and sums stay finite         \
+	      */
+
+enum trainer_phase {
+	TRAINER_WAIT,
+	TRAINER_HANDOVER, /* the batch's message is there, its tensors are not yet */
+	TRAINER_CPU,
+	TRAINER_SLEEP,
+	TRAINER_DONE,
+};
+
+struct sim {
+	const struct model_job *job;
+	const struct model_scenario *scenario;
+	struct sim_reads reads;
+	struct sim_worker *workers; /* with none: one, which is the trainer itself */
+	size_t n_workers;
+	bool is_inline;
+	uint32_t prefetch;
+	double now_ns;
+	/* this epoch: steps [epoch_begin, epoch_end), of which n_sent are asked for */
+	size_t epoch, epoch_begin, epoch_end, n_sent;
+	size_t step;
+	enum trainer_phase phase;
+	double left_ns, handover_left;
+	double step_begin_ns, phase_begin_ns, wait_ns;
+	double *step_out_ns, *wait_out_ns;
+	struct model_outcome outcome;
+};
+
+struct model_scenario model_scenario_recorded(void)
+{
+	return (struct model_scenario){.cached_ratio = NAN,
+				       .storage_speed = 1,
+				       .device_speed = 1,
+				       .sample_size = 1,
+				       .n_workers = UINT32_MAX};
+}
+
+static bool sane(double ns)
+{
+	return ns >= 0 && ns <= NS_MAX;
+}
+
+static bool segments_sane(const struct model_job *job)
+{
+	for (size_t i = 0; i < job->n_segments; i++) {
+		const struct model_segment *segment = &job->segments[i];
+
+		if (!sane(segment->compute_ns) || !sane(segment->delay_ns) || !sane(segment->fetch_cpu_ns) ||
+		    !sane(segment->latency_ns) || !sane(segment->bytes) || !sane(segment->size_bytes))
+			return false;
+	}
+	return true;
+}
+
+static bool job_sane(const struct model_job *job)
+{
+	const struct model_loader *loader = &job->loader;
+
+	if (!job->n_steps || !job->n_epochs || job->epochs[0].first_step || !segments_sane(job) ||
+	    !sane(loader->publish_idle_ns) || !sane(loader->publish_busy_ns) ||
+	    !sane(loader->handover_idle_ns) || !sane(loader->handover_busy_ns) || !sane(job->cores) ||
+	    !sane(job->gang) || !sane(job->sharing_ratio) || !sane(job->cached_cpu_ns) ||
+	    !sane(job->cached_cpu_ns_per_byte) || !(job->storage.bytes_per_s > 0) ||
+	    !sane(job->storage.burst_ns))
+		return false;
+	for (size_t i = 0; i < job->n_steps; i++) {
+		const struct model_batch *batch = &job->batches[i];
+		const struct model_step *step = &job->steps[i];
+
+		if (batch->first_segment > job->n_segments ||
+		    batch->n_segments > job->n_segments - batch->first_segment || !sane(step->cpu_ns) ||
+		    !sane(step->sleep_ns) || !sane(step->fixed_ns))
+			return false;
+	}
+	for (size_t i = 0; i < job->n_epochs; i++)
+		if (job->epochs[i].first_step >= job->n_steps || !sane(job->epochs[i].start_ns) ||
+		    !sane(job->epochs[i].spacing_ns) ||
+		    (i && job->epochs[i].first_step <= job->epochs[i - 1].first_step))
+			return false;
+	return true;
+}
+
+static bool scenario_sane(const struct model_scenario *scenario)
+{
+	return scenario->storage_speed > 1e-6 && scenario->storage_speed < 1e9 &&
+	       scenario->device_speed > 1e-6 && scenario->device_speed < 1e9 && scenario->sample_size >= 0 &&
+	       scenario->sample_size < 1e6;
+}
+
+static void epoch_begin(struct sim *sim)
+{
+	const struct model_job *job = sim->job;
+	const struct model_epoch *epoch = &job->epochs[sim->epoch];
+
+	sim->epoch_begin = epoch->first_step;
+	sim->epoch_end =
+	    sim->epoch + 1 < job->n_epochs ? job->epochs[sim->epoch + 1].first_step : job->n_steps;
+	sim->n_sent = sim->is_inline ? 0 : sim->n_workers * sim->prefetch;
+	for (size_t w = 0; w < sim->n_workers; w++) {
+		struct sim_worker *worker = &sim->workers[w];
+
+		*worker = (struct sim_worker){.phase = SIM_IDLE, .publish_left = 1};
+		if (sim->is_inline)
+			continue;
+		worker->phase = SIM_ABSENT;
+		worker->until_ns = sim->now_ns + epoch->start_ns + (double)w * epoch->spacing_ns;
+	}
+}
+
+/* The worker of the current step, and which of its batches that is. */
+static struct sim_worker *turn_of(const struct sim *sim, size_t *ret_number)
+{
+	size_t i = sim->step - sim->epoch_begin;
+
+	*ret_number = i / sim->n_workers;
+	return &sim->workers[i % sim->n_workers];
+}
+
+/* Idle workers take what was asked of them. */
+static void workers_feed(struct sim *sim)
+{
+	for (size_t w = 0; w < sim->n_workers; w++) {
+		struct sim_worker *worker = &sim->workers[w];
+		size_t i = worker->n_finished * sim->n_workers + w;
+
+		if (worker->phase == SIM_IDLE && i < sim->n_sent && sim->epoch_begin + i < sim->epoch_end)
+			sim_worker_take(worker, &sim->reads, &sim->job->batches[sim->epoch_begin + i],
+					sim->now_ns);
+	}
+}
+
+static void step_end(struct sim *sim)
+{
+	double step_ns = sim->now_ns - sim->step_begin_ns;
+	double busy_ns = sim->now_ns - sim->phase_begin_ns;
+	const struct model_step *step = &sim->job->steps[sim->step];
+	double alone_ns = (step->cpu_ns + step->sleep_ns) / sim->scenario->device_speed + step->fixed_ns;
+
+	sim->outcome.device_ns += busy_ns;
+	sim->outcome.starved_ns += fmax(0, busy_ns - alone_ns);
+	sim->outcome.wait_ns += step_ns - busy_ns;
+	if (sim->step_out_ns)
+		sim->step_out_ns[sim->step] = step_ns;
+	if (sim->wait_out_ns)
+		sim->wait_out_ns[sim->step] = step_ns - busy_ns;
+	sim->step_begin_ns = sim->now_ns;
+	sim->step++;
+	sim->phase = sim->step < sim->job->n_steps ? TRAINER_WAIT : TRAINER_DONE;
+	if (sim->phase == TRAINER_WAIT && sim->step == sim->epoch_end) {
+		sim->epoch++;
+		epoch_begin(sim);
+	}
+}
+
+static void device_begin(struct sim *sim)
+{
+	if (!sim->is_inline)
+		sim->n_sent++;
+	sim->phase = TRAINER_CPU;
+	sim->phase_begin_ns = sim->now_ns;
+	sim->left_ns = sim->job->steps[sim->step].cpu_ns / sim->scenario->device_speed;
+}
+
+/* Lets the trainer go on as far as it can without time passing. */
+static void trainer_advance(struct sim *sim)
+{
+	struct sim_worker *worker;
+	size_t number;
+
+	for (;;) {
+		switch (sim->phase) {
+		case TRAINER_WAIT:
+			worker = turn_of(sim, &number);
+			if (sim->is_inline) {
+				if (worker->n_finished <= number) {
+					sim->n_sent = number + 1;
+					return;
+				}
+				device_begin(sim);
+				break;
+			}
+			if (worker->n_published <= number)
+				return;
+			sim->phase = TRAINER_HANDOVER;
+			sim->handover_left = sim->job->loader.handover_busy_ns > 0 ? 1 : 0;
+			break;
+		case TRAINER_HANDOVER:
+			if (sim->handover_left > 0)
+				return;
+			device_begin(sim);
+			break;
+		case TRAINER_CPU: {
+			const struct model_step *step = &sim->job->steps[sim->step];
+
+			if (sim->left_ns > EPSILON_NS)
+				return;
+			sim->phase = TRAINER_SLEEP;
+			sim->left_ns = step->sleep_ns / sim->scenario->device_speed + step->fixed_ns;
+			break;
+		}
+		case TRAINER_SLEEP:
+			if (sim->left_ns > EPSILON_NS)
+				return;
+			step_end(sim);
+			break;
+		case TRAINER_DONE: return;
+		}
+	}
+}
+
+/* Speed of one thread: its part of the cores, and what their neighbourhood costs it. */
+static double thread_speed(const struct sim *sim)
+{
+	double cores = fmax(1, sim->job->cores), busy = 0, slow = 1;
+
+	for (size_t w = 0; w < sim->n_workers; w++)
+		busy += sim_worker_runs(&sim->workers[w]);
+	if (sim->phase == TRAINER_CPU)
+		busy += fmax(1, sim->job->gang);
+	if (busy <= 1)
+		return 1;
+	if (cores > 1)
+		slow += sim->job->sharing_ratio * (fmin(busy, cores) - 1) / (cores - 1);
+	return fmin(1, cores / busy) / slow;
+}
+
+/* 1 / ns of a hand-off that takes so long with the worker idle, and busy. INFINITY: none. */
+static double handoff_speed(const struct sim_worker *worker, double idle_ns, double busy_ns)
+{
+	double ns = worker->phase == SIM_COMPUTE ? busy_ns : idle_ns;
+
+	return ns > 0 ? 1 / ns : INFINITY;
+}
+
+static double publish_speed(const struct sim *sim, const struct sim_worker *worker)
+{
+	return handoff_speed(worker, sim->job->loader.publish_idle_ns, sim->job->loader.publish_busy_ns);
+}
+
+static double handover_speed(const struct sim *sim)
+{
+	size_t number;
+
+	return handoff_speed(turn_of(sim, &number), sim->job->loader.handover_idle_ns,
+			     sim->job->loader.handover_busy_ns);
+}
+
+/* How long nothing changes. INFINITY: nothing ever will. */
+static double quiet_ns(const struct sim *sim, double speed)
+{
+	double ns = INFINITY;
+
+	for (size_t w = 0; w < sim->n_workers; w++) {
+		const struct sim_worker *worker = &sim->workers[w];
+
+		if (sim_worker_runs(worker))
+			ns = fmin(ns, worker->left_ns / speed);
+		else if (sim_worker_sleeps(worker))
+			ns = fmin(ns, worker->until_ns - sim->now_ns);
+		if (worker->n_published < worker->n_finished)
+			ns = fmin(ns, worker->publish_left / publish_speed(sim, worker));
+	}
+	if (sim->phase == TRAINER_CPU)
+		ns = fmin(ns, sim->left_ns / speed);
+	else if (sim->phase == TRAINER_SLEEP)
+		ns = fmin(ns, sim->left_ns);
+	else if (sim->phase == TRAINER_HANDOVER)
+		ns = fmin(ns, sim->handover_left / handover_speed(sim));
+	return fmax(ns, 0);
+}
+
+static double progress(double left, double speed, double ns)
+{
+	double done = isinf(speed) ? left : speed * ns;
+
+	return left - done > 1e-9 ? left - done : 0;
+}
+
+static void workers_pass(struct sim *sim, double ns, double speed)
+{
+	for (size_t w = 0; w < sim->n_workers; w++) {
+		struct sim_worker *worker = &sim->workers[w];
+		bool over = false;
+
+		if (worker->n_published < worker->n_finished) {
+			worker->publish_left = progress(worker->publish_left, publish_speed(sim, worker), ns);
+			if (worker->publish_left <= 0) {
+				worker->n_published++;
+				worker->publish_left = 1;
+			}
+		}
+		if (sim_worker_runs(worker)) {
+			worker->left_ns -= ns * speed;
+			over = worker->left_ns <= EPSILON_NS;
+		} else if (sim_worker_sleeps(worker)) {
+			over = worker->until_ns <= sim->now_ns + EPSILON_NS;
+		}
+		if (over && sim_worker_next(worker, &sim->reads, sim->now_ns))
+			worker->n_finished++;
+	}
+}
+
+static int sim_run(struct sim *sim)
+{
+	epoch_begin(sim);
+	for (;;) {
+		double speed, ns;
+
+		trainer_advance(sim);
+		if (sim->phase == TRAINER_DONE)
+			return 0;
+		workers_feed(sim);
+		speed = thread_speed(sim);
+		ns = quiet_ns(sim, speed);
+		if (isinf(ns))
+			return -EINVAL;
+		/* Speeds are those of before: hand-offs first, while the phases are still the same. */
+		if (sim->phase == TRAINER_HANDOVER)
+			sim->handover_left = progress(sim->handover_left, handover_speed(sim), ns);
+		else if (sim->phase == TRAINER_CPU)
+			sim->left_ns -= ns * speed;
+		else if (sim->phase == TRAINER_SLEEP)
+			sim->left_ns -= ns;
+		sim->now_ns += ns;
+		workers_pass(sim, ns, speed);
+		sim->outcome.n_events++;
+	}
+}
+
+int model_replay(const struct model_job *job, const struct model_scenario *scenario, double *step_ns,
+		 double *wait_ns, struct model_outcome *ret_outcome)
+{
+	struct sim sim = {.job = job,
+			  .scenario = scenario,
+			  .prefetch = job->loader.prefetch ? job->loader.prefetch : 2,
+			  .step_out_ns = step_ns,
+			  .wait_out_ns = wait_ns};
+	uint32_t n = scenario->n_workers == UINT32_MAX ? job->loader.n_workers : scenario->n_workers;
+	int r;
+
+	if (n > MODEL_WORKERS_MAX || !job_sane(job) || !scenario_sane(scenario))
+		return -EINVAL;
+	sim.is_inline = !n;
+	sim.n_workers = n ? n : 1;
+	sim.reads = sim_reads_init(job, scenario);
+	sim.workers = calloc(sim.n_workers, sizeof(*sim.workers));
+	if (!sim.workers)
+		return -ENOMEM;
+	r = sim_run(&sim);
+	free(sim.workers);
+	if (r < 0)
+		return r;
+	sim.outcome.wall_ns = sim.now_ns;
+	*ret_outcome = sim.outcome;
+	return 0;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Inside of the replay: what a simulated worker is doing. Its batches of one epoch are w, w + W, w + 2 W, ...
+ */
+
+#include "analyzer/model.h"
+
+enum sim_phase {
+	SIM_IDLE,    /* nothing was asked of it */
+	SIM_ABSENT,  /* not started yet: until `until_ns` */
+	SIM_COMPUTE, /* `left_ns` of CPU time */
+	SIM_DELAY,   /* until `until_ns` */
+	SIM_FETCH_CPU,
+	SIM_FETCH, /* until `until_ns` */
+};
+
+struct sim_worker {
+	enum sim_phase phase;
+	double left_ns, until_ns;
+	size_t segment, segment_end;
+	size_t n_finished, n_published; /* batches of this epoch */
+	double publish_left;            /* of the next one to publish, 1 to 0 */
+};
+
+/* The storage and what of the scenario concerns reading. */
+struct sim_reads {
+	const struct model_job *job;
+	const struct model_scenario *scenario;
+	struct model_storage storage; /* of the scenario */
+	double storage_state;
+	double hit_ratio;       /* recorded, of groups that read something */
+	double mean_latency_ns; /* of recorded misses */
+};
+
+struct sim_reads sim_reads_init(const struct model_job *job, const struct model_scenario *scenario);
+
+/* Begins work on a batch. */
+void sim_worker_take(struct sim_worker *worker, struct sim_reads *reads, const struct model_batch *batch,
+		     double now_ns);
+
+/* What its phase needs is done: on to the next one. true: the batch is finished, the worker idle. */
+bool sim_worker_next(struct sim_worker *worker, struct sim_reads *reads, double now_ns);
+
+static inline bool sim_worker_runs(const struct sim_worker *worker)
+{
+	return worker->phase == SIM_COMPUTE || worker->phase == SIM_FETCH_CPU;
+}
+
+static inline bool sim_worker_sleeps(const struct sim_worker *worker)
+{
+	return worker->phase == SIM_ABSENT || worker->phase == SIM_DELAY || worker->phase == SIM_FETCH;
+}

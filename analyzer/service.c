@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "service.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* A read of a page-cache hit, where the recording has none to learn from: opening, reading and closing a
+ * file, and copying from memory that no cache holds. */
+#define CACHED_CPU_NS      25000.0
+#define CACHED_NS_PER_BYTE 0.2
+
+#define PREFETCH 2 /* DataLoader's default */
+
+static int request_compare(const void *left, const void *right)
+{
+	const struct service_request *a = left, *b = right;
+
+	return a->request.at_ns < b->request.at_ns ? -1 : a->request.at_ns > b->request.at_ns;
+}
+
+int service_storage_fit(struct service *service)
+{
+	struct model_storage storage;
+	double state = -INFINITY;
+	struct model_request *requests;
+	size_t n = service->n_requests;
+
+	service->job.storage = (struct model_storage){.bytes_per_s = INFINITY};
+	if (!n)
+		return 0;
+	qsort(service->requests, n, sizeof(*service->requests), request_compare);
+	requests = calloc(n, sizeof(*requests));
+	if (!requests)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		requests[i] = service->requests[i].request;
+	storage = model_storage_fit(requests, n);
+	free(requests);
+	for (size_t i = 0; storage.bytes_per_s < INFINITY && i < n; i++) {
+		const struct model_request *request = &service->requests[i].request;
+		struct model_segment *segment = &service->segments[service->requests[i].segment];
+		double wait_ns = model_storage_expect(&storage, &state, request);
+
+		segment->bytes = request->bytes;
+		segment->latency_ns = fmax(0, request->wait_ns - wait_ns);
+	}
+	service->job.storage = storage;
+	return 0;
+}
+
+static void steps_measure(const struct service_input *input, struct service *service)
+{
+	const struct timeline_thread *trainer = input->roles->trainer;
+
+	for (size_t k = 0; k < input->window->n_steps; k++) {
+		const struct analysis_step *step = &input->window->steps[k];
+
+		service->steps[k] = (struct model_step){
+		    .cpu_ns = (double)step->share_ns[SHARE_DEVICE],
+		    .fixed_ns =
+			(double)(step->share_ns[SHARE_CHECKPOINT_STALL] + step->share_ns[SHARE_OTHER]),
+		};
+	}
+	(void)trainer;
+}
+
+/* Cores that the trainer's process uses at once while the trainer computes. */
+static double gang_measure(const struct service_input *input, const struct service *service)
+{
+	const struct window *window = input->window;
+	double helpers_ns = 0, trainer_ns = 0;
+
+	for (size_t k = 0; k < window->n_steps; k++)
+		trainer_ns += service->steps[k].cpu_ns;
+	for (size_t i = 0; i < input->timeline->n_threads; i++)
+		if (input->roles->of[i] == ROLE_HELPER)
+			helpers_ns += (double)timeline_account(&input->timeline->threads[i], window->begin_ns,
+							       window->end_ns)
+					  .exec_ns;
+	return trainer_ns > 0 ? 1 + helpers_ns / trainer_ns : 1;
+}
+
+/* Workers [first, end) that live at the same time. */
+struct generation {
+	size_t first, end;
+	uint64_t begin_ns; /* its first batch */
+};
+
+static uint64_t first_begin_ns(const struct service_worker *worker)
+{
+	return worker->n_batches ? worker->batches[0].begin_ns : UINT64_MAX;
+}
+
+static struct generation generation_at(const struct service *service, size_t first)
+{
+	struct generation generation = {.first = first, .end = first, .begin_ns = UINT64_MAX};
+	uint64_t last_ns = UINT64_MAX;
+
+	while (generation.end < service->n_workers) {
+		const struct service_worker *worker = &service->workers[generation.end];
+		uint64_t begin_ns = first_begin_ns(worker);
+
+		if (worker->n_batches && begin_ns > last_ns)
+			break;
+		if (worker->n_batches) {
+			uint64_t end_ns = worker->batches[worker->n_batches - 1].end_ns;
+
+			if (begin_ns < generation.begin_ns)
+				generation.begin_ns = begin_ns;
+			if (last_ns == UINT64_MAX || end_ns > last_ns)
+				last_ns = end_ns;
+		}
+		generation.end++;
+	}
+	return generation;
+}
+
+static void epoch_add(struct service *service, const struct generation *generation, size_t first_step,
+		      uint64_t wait_ns)
+{
+	size_t n = generation->end - generation->first;
+	struct model_epoch *epoch = &service->epochs[service->job.n_epochs++];
+	uint64_t last_ns = generation->begin_ns;
+
+	*epoch = (struct model_epoch){.first_step = first_step};
+	for (size_t w = generation->first; w < generation->end; w++)
+		if (service->workers[w].n_batches && first_begin_ns(&service->workers[w]) > last_ns)
+			last_ns = first_begin_ns(&service->workers[w]);
+	if (generation->begin_ns > wait_ns)
+		epoch->start_ns = (double)(generation->begin_ns - wait_ns);
+	if (last_ns > wait_ns && n > 1)
+		epoch->spacing_ns =
+		    (double)(last_ns - (generation->begin_ns > wait_ns ? generation->begin_ns : wait_ns)) /
+		    (double)(n - 1);
+}
+
+/* Steps [first_step, end_step) get the generation's batches, in turn; a worker that was seen with fewer gives
+ * those it has once more. */
+static void batches_deal(struct service *service, const struct generation *generation, size_t first_step,
+			 size_t end_step)
+{
+	size_t n = generation->end - generation->first;
+
+	for (size_t k = first_step; k < end_step; k++) {
+		const struct service_worker *worker =
+		    &service->workers[generation->first + (k - first_step) % n];
+		size_t i = (k - first_step) / n;
+
+		if (!worker->n_batches)
+			continue;
+		service->n_matched += i < worker->n_batches;
+		i %= worker->n_batches;
+		service->batches[k] =
+		    (struct model_batch){worker->batches[i].first_segment, worker->batches[i].n_segments};
+	}
+}
+
+static void generations_deal(const struct service_input *input, struct service *service)
+{
+	const struct window *window = input->window;
+	struct generation generation = generation_at(service, 0);
+	size_t step = 0;
+
+	while (step < window->n_steps && generation.first < generation.end) {
+		struct generation next = generation_at(service, generation.end);
+		size_t end = step;
+
+		/* A step belongs to the last workers that had begun when its wait was over. */
+		while (end < window->n_steps &&
+		       (next.first == next.end || next.begin_ns >= window->steps[end].backward_ns))
+			end++;
+		if (end > step) {
+			epoch_add(service, &generation, step, window->steps[step].begin_ns);
+			batches_deal(service, &generation, step, end);
+			if (generation.end - generation.first > service->job.loader.n_workers)
+				service->job.loader.n_workers = (uint32_t)(generation.end - generation.first);
+		}
+		step = end;
+		generation = next;
+	}
+}
+
+static void inline_deal(const struct service_input *input, struct service *service)
+{
+	const struct service_worker *worker = &service->workers[0];
+	size_t i = 0;
+
+	service->epochs[service->job.n_epochs++] = (struct model_epoch){0};
+	for (size_t k = 0; k < input->window->n_steps; k++) {
+		const struct analysis_step *step = &input->window->steps[k];
+		struct model_batch batch = {0};
+
+		/* A batch may have been cut in several waits; their segments follow each other. */
+		while (i < worker->n_batches && worker->batches[i].end_ns <= step->begin_ns)
+			i++;
+		for (; i < worker->n_batches && worker->batches[i].begin_ns < step->end_ns; i++) {
+			if (!batch.n_segments)
+				batch.first_segment = worker->batches[i].first_segment;
+			batch.n_segments += worker->batches[i].n_segments;
+		}
+		service->n_matched += batch.n_segments > 0;
+		service->batches[k] = batch;
+	}
+}
+
+static const char *judge(const struct service *service, size_t n_steps)
+{
+	if (service->n_workers > MODEL_WORKERS_MAX)
+		return "too many worker processes";
+	if (!service->job.n_epochs)
+		return "no batch of a worker was seen whole";
+	if (2 * service->n_matched < n_steps)
+		return "most batches were not seen";
+	return NULL;
+}
+
+static int job_assemble(const struct service_input *input, struct service *service)
+{
+	size_t n_steps = input->window->n_steps;
+	struct model_job *job = &service->job;
+	int r;
+
+	service->batches = calloc(n_steps + 1, sizeof(*service->batches));
+	service->steps = calloc(n_steps + 1, sizeof(*service->steps));
+	service->epochs = calloc(service->n_workers + 2, sizeof(*service->epochs));
+	if (!service->batches || !service->steps || !service->epochs)
+		return -ENOMEM;
+	steps_measure(input, service);
+	job->loader.prefetch = PREFETCH;
+	job->cores = input->n_cpus ? input->n_cpus : 1;
+	job->gang = fmin(gang_measure(input, service), job->cores);
+	job->cached_cpu_ns = CACHED_CPU_NS;
+	job->cached_cpu_ns_per_byte = CACHED_NS_PER_BYTE;
+	r = service_storage_fit(service);
+	if (r < 0)
+		return r;
+	if (input->waits->loader == LOADER_INLINE) {
+		inline_deal(input, service);
+	} else {
+		generations_deal(input, service);
+		r = service_handoffs_measure(input, service);
+		if (r < 0)
+			return r;
+	}
+	job->segments = service->segments;
+	job->n_segments = service->n_segments;
+	job->batches = service->batches;
+	job->steps = service->steps;
+	job->n_steps = n_steps;
+	job->epochs = service->epochs;
+	service->why_not = judge(service, n_steps);
+	return 0;
+}
+
+int service_extract(const struct service_input *input, struct service *ret_service)
+{
+	struct service service = {0};
+	int r = 0;
+
+	if (input->waits->loader != LOADER_WORKERS && input->waits->loader != LOADER_INLINE) {
+		service.why_not = "no loader whose batches can be told apart";
+	} else if (!input->window->n_steps) {
+		service.why_not = "no whole step was seen";
+	} else {
+		r = service_batches_find(input, &service);
+		if (r == 0)
+			r = job_assemble(input, &service);
+	}
+	if (r < 0) {
+		service_free(&service);
+		return r;
+	}
+	*ret_service = service;
+	return 0;
+}
+
+void service_free(struct service *service)
+{
+	for (size_t i = 0; i < service->n_workers; i++)
+		free(service->workers[i].batches);
+	free(service->workers);
+	free(service->requests);
+	free(service->segments);
+	free(service->batches);
+	free(service->steps);
+	free(service->epochs);
+	*service = (struct service){0};
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What the replay needs, taken from a recording: how long each batch's computing and reading took by
+ * themselves, without queues for cores and storage, and what the trainer did between its waits.
+ *
+ *   batch      of a worker: from the exit of the index pipe's payload read to its next poll or read of that
+ *              pipe. Inline: the trainer's wait.
+ *   group      file calls (sockets, page faults) less than 0.3 ms apart: one segment's reading
+ *   computing  CPU time outside of groups
+ *
+ * Batches go to steps as a DataLoader hands them out: in the order of the workers' birth, round and round.
+ */
+
+#include "analyzer/analysis.h"
+#include "analyzer/model.h"
+#include "roles.h"
+#include "timeline.h"
+#include "waits.h"
+#include "window.h"
+
+/* A batch as it was recorded. */
+struct service_batch {
+	uint64_t begin_ns, end_ns;
+	uint64_t published_ns; /* its message was written; 0: not seen */
+	size_t first_segment, n_segments;
+};
+
+struct service_worker {
+	const struct timeline_thread *thread;
+	struct service_batch *batches;
+	size_t n_batches, n_allocated;
+};
+
+struct service_request {
+	struct model_request request;
+	size_t segment;
+};
+
+struct service {
+	struct model_job job; /* its arrays are the ones below */
+	struct model_segment *segments;
+	size_t n_segments, n_segments_allocated;
+	struct model_batch *batches;
+	struct model_step *steps;
+	struct model_epoch *epochs;
+	struct service_worker *workers; /* by birth */
+	size_t n_workers;
+	struct service_request *requests; /* reads that were waited for */
+	size_t n_requests, n_requests_allocated;
+	size_t n_matched;    /* steps that have a batch of their own */
+	uint64_t compute_ns; /* of all batches */
+	const char *why_not; /* static text: the replay cannot be used; NULL: it can */
+};
+
+struct service_input {
+	const struct timeline *timeline;
+	const struct roles *roles;
+	const struct data_waits *waits;
+	const struct window *window; /* with shares but for the split of waits */
+	uint32_t n_cpus;
+};
+
+/* -ENOMEM. A job that cannot be replayed is no error: `why_not` says why. */
+int service_extract(const struct service_input *input, struct service *ret_service);
+void service_free(struct service *service);
+
+/* The parts, for service_extract(). All -ENOMEM. */
+int service_batches_find(const struct service_input *input, struct service *service);
+int service_segments_add(const struct timeline_thread *thread, uint64_t begin_ns, uint64_t end_ns,
+			 struct service *service, struct service_batch *batch);
+int service_storage_fit(struct service *service);
+int service_handoffs_measure(const struct service_input *input, struct service *service);

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "calls.h"
+#include "service.h"
+
+#define HEADER_BYTES 4 /* multiprocessing sends a length before each message */
+
+static int birth_compare(const void *left, const void *right)
+{
+	const struct service_worker *a = left, *b = right;
+
+	if (a->thread->first_ns != b->thread->first_ns)
+		return a->thread->first_ns < b->thread->first_ns ? -1 : 1;
+	return a->thread->tid < b->thread->tid ? -1 : a->thread->tid > b->thread->tid;
+}
+
+static int batch_add(struct service_worker *worker, const struct service_batch *batch)
+{
+	if (worker->n_batches == worker->n_allocated) {
+		size_t n = worker->n_allocated ? 2 * worker->n_allocated : 64;
+		struct service_batch *batches = reallocarray(worker->batches, n, sizeof(*batches));
+
+		if (!batches)
+			return -ENOMEM;
+		worker->batches = batches;
+		worker->n_allocated = n;
+	}
+	worker->batches[worker->n_batches++] = *batch;
+	return 0;
+}
+
+/* Between two messages that follow each other at once nothing was loaded: the end of an epoch, or a wake-up
+ * of a persistent worker. */
+#define BATCH_MIN_NS UINT64_C(20000)
+
+static int batches_of_worker(const struct roles *roles, struct service_worker *worker,
+			     struct service *service)
+{
+	const struct timeline_thread *thread = worker->thread;
+	uint64_t begin_ns = 0;
+
+	for (size_t i = 0; i < thread->n_calls; i++) {
+		const struct timeline_call *call = &thread->calls[i];
+		bool reads = call_is_pipe_read(call);
+
+		if ((!reads && !call_is_pipe_poll(call)) || roles_is_result(roles, call->inode))
+			continue;
+		if (begin_ns && call->begin_ns > begin_ns + BATCH_MIN_NS) {
+			struct service_batch batch = {.begin_ns = begin_ns, .end_ns = call->begin_ns};
+
+			if (service_segments_add(thread, begin_ns, call->begin_ns, service, &batch) < 0 ||
+			    batch_add(worker, &batch) < 0)
+				return -ENOMEM;
+		}
+		begin_ns = reads && call->result > HEADER_BYTES ? call->end_ns : 0;
+	}
+	return 0;
+}
+
+/* The feeder writes one message a batch, in the batches' order. */
+static void publications_find(const struct service_input *input, struct service_worker *worker)
+{
+	for (size_t i = 0; i < input->timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &input->timeline->threads[i];
+		size_t k = 0;
+
+		if (thread->tgid != worker->thread->tgid || thread == worker->thread)
+			continue;
+		for (size_t c = 0; c < thread->n_calls && k < worker->n_batches; c++) {
+			const struct timeline_call *call = &thread->calls[c];
+
+			if (!call_is_pipe_write(call) || !roles_is_result(input->roles, call->inode))
+				continue;
+			/* A message that is older than the batch's end is of one that was not seen. */
+			while (k < worker->n_batches && worker->batches[k].published_ns)
+				k++;
+			if (k < worker->n_batches && call->end_ns > worker->batches[k].end_ns)
+				worker->batches[k++].published_ns = call->end_ns;
+		}
+	}
+}
+
+static int batches_of_trainer(const struct service_input *input, struct service *service)
+{
+	const struct data_waits *waits = input->waits;
+	struct service_worker *worker = &service->workers[0];
+
+	worker->thread = input->roles->trainer;
+	service->n_workers = 1;
+	for (size_t i = data_waits_from(waits, input->window->begin_ns); i < waits->n; i++) {
+		struct service_batch batch = {.begin_ns = waits->items[i].begin_ns,
+					      .end_ns = waits->items[i].end_ns};
+
+		if (batch.begin_ns >= input->window->end_ns)
+			break;
+		if (service_segments_add(worker->thread, batch.begin_ns, batch.end_ns, service, &batch) < 0 ||
+		    batch_add(worker, &batch) < 0)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+int service_batches_find(const struct service_input *input, struct service *service)
+{
+	size_t n = input->roles->n_workers;
+
+	service->workers = calloc(n + 1, sizeof(*service->workers));
+	if (!service->workers)
+		return -ENOMEM;
+	if (input->waits->loader == LOADER_INLINE)
+		return batches_of_trainer(input, service);
+	for (size_t i = 0; i < n; i++)
+		service->workers[i].thread = input->roles->workers[i];
+	service->n_workers = n;
+	qsort(service->workers, n, sizeof(*service->workers), birth_compare);
+	for (size_t i = 0; i < n; i++) {
+		if (batches_of_worker(input->roles, &service->workers[i], service) < 0)
+			return -ENOMEM;
+		publications_find(input, &service->workers[i]);
+	}
+	return 0;
+}

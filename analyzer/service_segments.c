@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "calls.h"
+#include "service.h"
+#include "walk.h"
+
+#define GROUP_GAP_NS UINT64_C(300000) /* between two file calls of one sample */
+
+/* Reading from memory never sleeps; the fastest disks take longer than this. */
+#define WAIT_MIN_NS UINT64_C(10000)
+
+/* Next stretch of reading at or after at_ns: a call, or a page fault on a mapped file. */
+struct reading {
+	uint64_t begin_ns, end_ns;
+	uint64_t bytes;
+	uint64_t compute_ns; /* computing between the calls of a recorded group */
+};
+
+struct cursor {
+	const struct timeline_thread *thread;
+	size_t call, off;
+	uint64_t end_ns;
+};
+
+static bool call_reads(const struct timeline_call *call)
+{
+	return call_is_file_read(call) || call_is_socket(call) ||
+	       (call_is_close(call) && call->file_type == EVENT_FILE_REG);
+}
+
+static bool next_reading(struct cursor *cursor, struct reading *reading)
+{
+	const struct timeline_thread *thread = cursor->thread;
+	const struct timeline_call *call = NULL;
+	const struct timeline_off *off = NULL;
+
+	while (cursor->call < thread->n_calls && thread->calls[cursor->call].begin_ns < cursor->end_ns &&
+	       !call_reads(&thread->calls[cursor->call]))
+		cursor->call++;
+	if (cursor->call < thread->n_calls && thread->calls[cursor->call].begin_ns < cursor->end_ns)
+		call = &thread->calls[cursor->call];
+	while (cursor->off < thread->n_offs && thread->offs[cursor->off].begin_ns < cursor->end_ns &&
+	       !(thread->offs[cursor->off].flags & EVENT_FLAG_MAJOR_FAULT))
+		cursor->off++;
+	if (cursor->off < thread->n_offs && thread->offs[cursor->off].begin_ns < cursor->end_ns)
+		off = &thread->offs[cursor->off];
+	if (!call && !off)
+		return false;
+	if (call && (!off || call->begin_ns <= off->begin_ns)) {
+		*reading = (struct reading){.begin_ns = call->begin_ns,
+					    .end_ns = call->end_ns,
+					    .bytes = call_read_bytes(call),
+					    .compute_ns = call->end_ns - call->begin_ns - call->busy_ns};
+		cursor->call++;
+	} else {
+		*reading = (struct reading){.begin_ns = off->begin_ns, .end_ns = off->end_ns};
+		cursor->off++;
+	}
+	if (reading->end_ns > cursor->end_ns)
+		reading->end_ns = cursor->end_ns;
+	return true;
+}
+
+static int segment_add(struct service *service, const struct model_segment *segment)
+{
+	if (service->n_segments == service->n_segments_allocated) {
+		size_t n = service->n_segments_allocated ? 2 * service->n_segments_allocated : 1024;
+		struct model_segment *segments = reallocarray(service->segments, n, sizeof(*segments));
+
+		if (!segments)
+			return -ENOMEM;
+		service->segments = segments;
+		service->n_segments_allocated = n;
+	}
+	service->segments[service->n_segments++] = *segment;
+	return 0;
+}
+
+static int request_add(struct service *service, uint64_t at_ns, uint64_t wait_ns, uint64_t bytes)
+{
+	if (service->n_requests == service->n_requests_allocated) {
+		size_t n = service->n_requests_allocated ? 2 * service->n_requests_allocated : 1024;
+		struct service_request *requests = reallocarray(service->requests, n, sizeof(*requests));
+
+		if (!requests)
+			return -ENOMEM;
+		service->requests = requests;
+		service->n_requests_allocated = n;
+	}
+	service->requests[service->n_requests++] = (struct service_request){
+	    .request = {.at_ns = (double)at_ns, .wait_ns = (double)wait_ns, .bytes = (double)bytes},
+	    .segment = service->n_segments};
+	return 0;
+}
+
+/* One segment: computing in [begin_ns, group.begin_ns), then the group; an empty group ends the batch. */
+static int segment_of(struct service *service, const struct timeline_thread *thread, uint64_t begin_ns,
+		      const struct reading *group)
+{
+	struct timeline_account before = timeline_account(thread, begin_ns, group->begin_ns);
+	struct timeline_account within = timeline_account(thread, group->begin_ns, group->end_ns);
+	uint64_t wait_ns = within.sleep_ns + within.block_ns;
+	uint64_t compute_ns = group->compute_ns < within.exec_ns ? group->compute_ns : within.exec_ns;
+	struct model_segment segment = {.compute_ns = (double)(before.exec_ns + compute_ns),
+					.delay_ns = (double)(before.sleep_ns + before.block_ns),
+					.fetch_cpu_ns = (double)(within.exec_ns - compute_ns),
+					.size_bytes = (double)group->bytes};
+
+	if (wait_ns < WAIT_MIN_NS) {
+		segment.delay_ns += (double)wait_ns;
+	} else {
+		segment.latency_ns = (double)wait_ns;
+		if (request_add(service, group->begin_ns, wait_ns, group->bytes) < 0)
+			return -ENOMEM;
+	}
+	service->compute_ns += before.exec_ns + compute_ns;
+	return segment_add(service, &segment);
+}
+
+int service_segments_add(const struct timeline_thread *thread, uint64_t begin_ns, uint64_t end_ns,
+			 struct service *service, struct service_batch *batch)
+{
+	struct cursor cursor = {
+	    .thread = thread, .call = timeline_call_from(thread, begin_ns), .end_ns = end_ns};
+	const struct timeline_off *before = timeline_off_before(thread, begin_ns);
+	struct reading group = {0}, reading;
+	uint64_t at_ns = begin_ns;
+
+	cursor.off = before ? (size_t)(before - thread->offs) : 0;
+	batch->first_segment = service->n_segments;
+	while (next_reading(&cursor, &reading)) {
+		if (reading.begin_ns < at_ns)
+			reading.begin_ns = at_ns;
+		if (reading.end_ns <= reading.begin_ns)
+			continue;
+		if (group.end_ns && reading.begin_ns < group.end_ns + GROUP_GAP_NS) {
+			if (reading.end_ns > group.end_ns)
+				group.end_ns = reading.end_ns;
+			group.bytes += reading.bytes;
+			group.compute_ns += reading.compute_ns;
+			continue;
+		}
+		if (group.end_ns) {
+			if (segment_of(service, thread, at_ns, &group) < 0)
+				return -ENOMEM;
+			at_ns = group.end_ns;
+		}
+		group = reading;
+	}
+	if (group.end_ns) {
+		if (segment_of(service, thread, at_ns, &group) < 0)
+			return -ENOMEM;
+		at_ns = group.end_ns;
+	}
+	group = (struct reading){.begin_ns = end_ns, .end_ns = end_ns};
+	if (at_ns < end_ns && segment_of(service, thread, at_ns, &group) < 0)
+		return -ENOMEM;
+	batch->n_segments = service->n_segments - batch->first_segment;
+	return 0;
+}

@@ -14,6 +14,7 @@
 #include "lib/error.h"
 #include "lib/proc.h"
 #include "lib/psi.h"
+#include "sampler_sources.h"
 
 #define CAPABILITY_SYS_PTRACE 19
 #define CAPABILITY_SYS_ADMIN  21
@@ -23,19 +24,21 @@
 enum finding_state {
 	FINDING_OK,
 	FINDING_LIMITED, /* something is lost, the rest works */
-	FINDING_FAILED,  /* nothing can be recorded */
+	FINDING_FAILED,  /* nothing can be recorded exactly */
 };
 
 struct finding {
 	enum finding_state state;
 	char name[32];
 	char detail[200]; /* what is the case, or lost */
-	char advice[200]; /* "": nothing to do */
+	char advice[400]; /* "": nothing to do */
 };
 
 struct report {
-	struct finding findings[16];
+	struct finding findings[24];
 	size_t n;
+	bool exact;   /* BPF works */
+	bool sampled; /* /proc can be sampled, at least */
 	struct collector_hook hooks[COLLECTOR_HOOKS_MAX];
 	size_t n_hooks;
 };
@@ -80,7 +83,12 @@ static void check_privilege(struct report *report)
 	admin = has & 1ULL << CAPABILITY_SYS_ADMIN;
 	if (!admin && !((has & 1ULL << CAPABILITY_BPF) && (has & 1ULL << CAPABILITY_PERFMON)))
 		add(report, FINDING_FAILED, "privilege",
-		    "run as root (sudo), or give CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYS_ADMIN",
+		    "for exact reports: sudo diesel-analyze; or once: sudo setcap "
+		    "cap_bpf,cap_perfmon,cap_sys_ptrace+ep $(command -v diesel-analyze); in a container: "
+		    "docker "
+		    "run --pid=host --cap-add BPF --cap-add PERFMON --cap-add SYS_PTRACE, in Kubernetes "
+		    "hostPID "
+		    "and securityContext.capabilities.add of the same",
 		    "no privilege to load BPF programs (uid %u)", (unsigned)status.uid);
 	else if (!(has & 1ULL << CAPABILITY_SYS_PTRACE))
 		add(report, FINDING_LIMITED, "privilege", "add CAP_SYS_PTRACE",
@@ -153,6 +161,31 @@ static void check_psi(struct report *report)
 		add(report, FINDING_OK, "psi", "", "pressure figures are there");
 }
 
+static void check_sampler(struct report *report)
+{
+	struct sampler_source sources[SAMPLER_SOURCES_MAX];
+	char name[32], line[16];
+	size_t n = 0;
+	int r = sampler_sources_find("/proc", sources, &n);
+
+	report->sampled = r == 0;
+	if (r)
+		add(report, FINDING_LIMITED, "sampler", "mount /proc without hidepid",
+		    "without privilege nothing can be seen: %s", strerror(-r));
+	for (size_t i = 0; i < n; i++) {
+		snprintf(name, sizeof(name), "sampler: %s", sources[i].name);
+		if (sources[i].readable)
+			add(report, FINDING_OK, name, "", "%s", sources[i].gives);
+		else
+			add(report, FINDING_LIMITED, name, "", "not readable; lost: %s",
+			    sources[i].lost_without);
+	}
+	if (geteuid() != 0 && !read_line("/proc/sys/kernel/yama/ptrace_scope", line, sizeof(line)) &&
+	    line[0] != '0')
+		add(report, FINDING_LIMITED, "sampler: yama", "start the job by diesel-analyze -- COMMAND",
+		    "with -p, what threads sleep in is hidden (ptrace_scope is %s)", line);
+}
+
 static void print_text(const struct report *report, FILE *out)
 {
 	static const char *const words[] = {"ok", "limited", "FAILED"};
@@ -168,7 +201,11 @@ static void print_text(const struct report *report, FILE *out)
 		if (finding->advice[0])
 			fprintf(out, "%-8s %-20s -> %s\n", "", "", finding->advice);
 	}
-	fputc('\n', out);
+	fprintf(out, "\n%s\n\n",
+		report->exact ? "Recordings here are exact."
+		: report->sampled
+		    ? "Recordings here are sampled: approximate, with intervals; no privilege is needed."
+		    : "Nothing can be recorded here.");
 	for (size_t i = 0; i < report->n_hooks; i++) {
 		const struct collector_hook *hook = &report->hooks[i];
 
@@ -199,7 +236,7 @@ static void print_json_text(FILE *out, const char *text)
 	fputc('"', out);
 }
 
-static void print_json(const struct report *report, bool can_record, FILE *out)
+static void print_json(const struct report *report, FILE *out)
 {
 	static const char *const words[] = {"ok", "limited", "failed"};
 	struct utsname system;
@@ -207,7 +244,11 @@ static void print_json(const struct report *report, bool can_record, FILE *out)
 	uname(&system);
 	fprintf(out, "{\n  \"schema\": \"diesel.check/1\",\n  \"kernel\": ");
 	print_json_text(out, system.release);
-	fprintf(out, ",\n  \"can_record\": %s,\n  \"findings\": [", can_record ? "true" : "false");
+	fprintf(out, ",\n  \"can_record\": %s,\n  \"mode\": %s,\n  \"findings\": [",
+		report->exact || report->sampled ? "true" : "false",
+		report->exact     ? "\"exact\""
+		: report->sampled ? "\"sampled\""
+				  : "null");
 	for (size_t i = 0; i < report->n; i++) {
 		const struct finding *finding = &report->findings[i];
 
@@ -234,8 +275,7 @@ static void print_json(const struct report *report, bool can_record, FILE *out)
 
 int check_run(const char *btf_path, bool json, FILE *out)
 {
-	struct report report = {0};
-	bool can_record = true;
+	struct report report = {.exact = true};
 
 	check_btf(&report, btf_path);
 	check_privilege(&report);
@@ -243,10 +283,11 @@ int check_run(const char *btf_path, bool json, FILE *out)
 	check_settings(&report);
 	check_psi(&report);
 	for (size_t i = 0; i < report.n; i++)
-		can_record = can_record && report.findings[i].state != FINDING_FAILED;
+		report.exact = report.exact && report.findings[i].state != FINDING_FAILED;
+	check_sampler(&report);
 	if (json)
-		print_json(&report, can_record, out);
+		print_json(&report, out);
 	else
 		print_text(&report, out);
-	return can_record ? 0 : 1;
+	return report.exact || report.sampled ? 0 : 1;
 }

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sampler_sources.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+#include "lib/proc.h"
+#include "lib/proc_task.h"
+
+#define TRIES      200 /* of a ms: until the child sleeps in its call */
+#define TEXT_BYTES 4096
+
+/* Sleeps at a pipe until it is killed. */
+static pid_t child_make(int ends[2])
+{
+	pid_t pid;
+
+	if (pipe(ends))
+		return -errno;
+	pid = fork();
+	if (pid == 0) {
+		char byte;
+
+		close(ends[1]);
+		_exit(read(ends[0], &byte, 1) == 1);
+	}
+	if (pid > 0)
+		return pid;
+	pid = -errno;
+	close(ends[0]);
+	close(ends[1]);
+	return pid;
+}
+
+static int read_of_task(const char *root, pid_t pid, const char *name, char *text, size_t size)
+{
+	_cleanup_(freep) char *whole = NULL;
+	char path[4200];
+	int r;
+
+	snprintf(path, sizeof(path), "%s/%d/task/%d/%s", root, (int)pid, (int)pid, name);
+	r = proc_read_file(path, TEXT_BYTES, &whole, NULL);
+	if (!r)
+		snprintf(text, size, "%s", whole);
+	return r;
+}
+
+static bool has_schedstat(const char *root, pid_t pid)
+{
+	struct proc_schedstat stat;
+	char text[256];
+
+	/* A kernel without scheduler information has the file and never counts. */
+	return !read_of_task(root, pid, "schedstat", text, sizeof(text)) &&
+	       !proc_schedstat_parse(text, &stat) && stat.exec_ns;
+}
+
+static bool has_syscall(const char *root, pid_t pid)
+{
+	struct proc_syscall call = {0};
+	char text[256];
+
+	for (int i = 0; i < TRIES && !call.in_call; i++) {
+		if (read_of_task(root, pid, "syscall", text, sizeof(text)) || proc_syscall_parse(text, &call))
+			return false;
+		if (!call.in_call)
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	return call.in_call;
+}
+
+static bool has_wchan(const char *root, pid_t pid)
+{
+	char text[256];
+
+	return !read_of_task(root, pid, "wchan", text, sizeof(text)) && text[0] && strcmp(text, "0") != 0;
+}
+
+static bool has_io(const char *root, pid_t pid)
+{
+	struct proc_io io;
+	char text[512];
+
+	return !read_of_task(root, pid, "io", text, sizeof(text)) && !proc_io_parse(text, &io);
+}
+
+static bool has_memory(pid_t pid)
+{
+	static const int there = 4711; /* at the same place in the child */
+	int here = 0;
+	struct iovec to = {&here, sizeof(here)}, from = {(void *)(uintptr_t)&there, sizeof(there)};
+
+	return process_vm_readv(pid, &to, 1, &from, 1, 0) == sizeof(here) && here == there;
+}
+
+int sampler_sources_find(const char *root, struct sampler_source sources[SAMPLER_SOURCES_MAX], size_t *ret_n)
+{
+	int ends[2];
+	pid_t pid = child_make(ends);
+	struct proc_stat stat;
+	uint64_t pipes[4], cpu_ns;
+	size_t n_pipes;
+	int r;
+
+	if (pid < 0)
+		return pid;
+	r = proc_stat_read(root, pid, &stat);
+	if (!r) {
+		const struct sampler_source found[] = {
+		    {"cpu-clock", "CPU time of each process, exact",
+		     "whether other threads of the trainer compute", !proc_cpu_ns(pid, &cpu_ns)},
+		    {"syscall", "the call a thread sleeps in",
+		     "data waits are told from others by kernel functions (wchan), or not at all",
+		     has_syscall(root, pid)},
+		    {"schedstat", "CPU time and run queue of each thread, exact",
+		     "cpu_starved is not known; CPU time in steps of 10 ms", has_schedstat(root, pid)},
+		    {"wchan", "the kernel function a thread sleeps in",
+		     "nothing, where the system call is known", has_wchan(root, pid)},
+		    {"io", "read calls and bytes of each thread, exact",
+		     "steps, bytes read, and where loading ends without workers", has_io(root, pid)},
+		    {"fd", "which pipes a process shares with its parent",
+		     "workers are told from helpers by their command line alone",
+		     !proc_pipes(root, pid, pipes, 4, &n_pipes)},
+		    {"memory", "which pipe a thread polls",
+		     "every poll of a trainer with workers counts as data wait", has_memory(pid)},
+		};
+
+		memcpy(sources, found, sizeof(found));
+		*ret_n = sizeof(found) / sizeof(found[0]);
+	}
+	close(ends[1]); /* end of file */
+	close(ends[0]);
+	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	return r;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What the sampler can see here of a process that it started itself: tried on a child. */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct sampler_source {
+	const char *name;
+	const char *gives;        /* static text */
+	const char *lost_without; /* static text */
+	bool readable;
+};
+
+#define SAMPLER_SOURCES_MAX 8
+
+/* -errno: no child could be made, or there is no /proc; nothing can be sampled then. */
+int sampler_sources_find(const char *root, struct sampler_source sources[SAMPLER_SOURCES_MAX], size_t *ret_n);

@@ -177,6 +177,8 @@ void sampled_split(const struct sampled_job *job, const struct sampled_trainer *
 
 	if (trainer->loader == LOADER_WORKERS)
 		fetch_ns = (uint64_t)fetch_saved(trainer, analysis, (double)workers_process_ns);
+	if (fetch_ns > trainer->wait_ns)
+		fetch_ns = trainer->wait_ns;
 	analysis->share_ns[SHARE_FETCH_STALL] = fetch_ns;
 	analysis->share_ns[SHARE_PREP_STALL] = trainer->wait_ns - fetch_ns;
 	analysis->share_ns[SHARE_CHECKPOINT_STALL] = trainer->checkpoint_ns;

@@ -302,33 +302,28 @@ static double computing_ratio(const struct sampled_trainer *trainer, const struc
 	return (double)ns / (double)(look->end_ns - look->start_ns);
 }
 
-static uint64_t rounded(double ns)
+/* At most *left_ns, which it is taken from. */
+static uint64_t take(double ns, uint64_t *left_ns)
 {
-	return ns > 0 ? (uint64_t)(ns + 0.5) : 0;
+	uint64_t taken = ns > 0 ? (uint64_t)(ns + 0.5) : 0;
+
+	if (taken > *left_ns)
+		taken = *left_ns;
+	*left_ns -= taken;
+	return taken;
 }
 
-/* Puts the sums in; device takes what is left, so that they make up the window. */
-static void shares_fill(struct sampled_trainer *trainer, double wait, double starved, double other)
+/* Puts the sums in; device has what is left, so that they make up the window. */
+static void shares_fill(struct sampled_trainer *trainer, double wait_ns, double starved_ns, double other_ns)
 {
-	double wall = (double)(trainer->end_ns - trainer->begin_ns) - (double)trainer->checkpoint_ns;
-	double sum = wait + starved + other;
+	uint64_t left_ns = trainer->end_ns - trainer->begin_ns - trainer->checkpoint_ns;
 
-	if (sum > wall && sum > 0) {
-		wait *= wall / sum;
-		starved *= wall / sum;
-		other *= wall / sum;
-	}
-	trainer->wait_ns = rounded(wait);
-	trainer->starved_ns = rounded(starved);
-	trainer->other_ns = rounded(other);
-	sum = (double)trainer->wait_ns + (double)trainer->starved_ns + (double)trainer->other_ns;
-	trainer->device_ns = rounded(wall - sum);
+	trainer->wait_ns = take(wait_ns, &left_ns);
+	trainer->starved_ns = take(starved_ns, &left_ns);
+	trainer->other_ns = take(other_ns, &left_ns);
+	trainer->device_ns = left_ns;
 	if (trainer->fetch_ns > trainer->wait_ns)
 		trainer->fetch_ns = trainer->wait_ns;
-	sum = (double)(trainer->end_ns - trainer->begin_ns);
-	/* Rounding: an ns or two. */
-	trainer->device_ns = (uint64_t)sum - trainer->checkpoint_ns - trainer->wait_ns - trainer->starved_ns -
-			     trainer->other_ns;
 }
 
 static void shares_find(const struct sampled_job *job, struct sampled_trainer *trainer)
@@ -366,17 +361,17 @@ static void shares_find(const struct sampled_job *job, struct sampled_trainer *t
 	trainer->read_bytes = account.read_bytes;
 	trainer->n_looks = account.n_looks;
 	account_close(&account, sleep_ns, &uncertain_ns);
-	trainer->uncertain_ns = rounded(uncertain_ns);
+	trainer->uncertain_ns = (uint64_t)uncertain_ns;
 	data_ns = sleep_ns[CHARGE_DATA] + sleep_ns[CHARGE_FETCH];
 	if (trainer->loader == LOADER_INLINE) {
-		trainer->fetch_ns = rounded(sleep_ns[CHARGE_FETCH]);
+		trainer->fetch_ns = (uint64_t)sleep_ns[CHARGE_FETCH];
 		shares_fill(trainer, load_ns > sleep_ns[CHARGE_FETCH] ? load_ns : sleep_ns[CHARGE_FETCH],
 			    (double)account.queue_ns - load_queue_ns,
 			    sleep_ns[CHARGE_OTHER] *
 				(1 - load_ns / (double)(account.wall_ns + !account.wall_ns)));
 		return;
 	}
-	trainer->fetch_ns = trainer->loader == LOADER_NONE ? rounded(sleep_ns[CHARGE_FETCH]) : 0;
+	trainer->fetch_ns = trainer->loader == LOADER_WORKERS ? 0 : (uint64_t)sleep_ns[CHARGE_FETCH];
 	shares_fill(trainer, data_ns + (double)account.queue_data_ns,
 		    (double)account.queue_ns - (double)account.queue_data_ns, sleep_ns[CHARGE_OTHER]);
 }

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/error.h"
+#include "lib/launch.h"
+
+static char touch[] = "touch", missing[] = "/nonexistent/command";
+static char folder[] = "/tmp/diesel-launch-XXXXXX", path[64];
+
+static int make_folder(void **state)
+{
+	(void)state;
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(path, sizeof(path), "%s/made", folder);
+	return 0;
+}
+
+static int remove_folder(void **state)
+{
+	(void)state;
+	unlink(path);
+	return rmdir(folder);
+}
+
+static void test_runs_only_when_told(void **state)
+{
+	char *const argv[] = {touch, path, NULL};
+	struct error err = ERROR_INIT;
+	struct launch launch;
+	int status;
+
+	(void)state;
+	assert_int_equal(launch_prepare(argv, NULL, &launch, &err), 0);
+	usleep(50000); /* long enough for a mistake to show */
+	assert_int_equal(access(path, F_OK), -1);
+	assert_int_equal(launch_go(&launch, &err), 0);
+	assert_int_equal(waitpid(launch.pid, &status, 0), launch.pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(access(path, F_OK), 0);
+	assert_int_equal(unlink(path), 0);
+}
+
+static void test_abandoned_never_runs(void **state)
+{
+	char *const argv[] = {touch, path, NULL};
+	struct launch launch;
+
+	(void)state;
+	assert_int_equal(launch_prepare(argv, NULL, &launch, NULL), 0);
+	launch_abandon(&launch);
+	assert_int_equal(waitpid(launch.pid, NULL, 0), -1);
+	assert_int_equal(access(path, F_OK), -1);
+}
+
+static void test_no_such_command(void **state)
+{
+	char *const argv[] = {missing, NULL};
+	struct error err = ERROR_INIT;
+	struct launch launch;
+
+	(void)state;
+	assert_int_equal(launch_prepare(argv, NULL, &launch, &err), 0);
+	assert_int_equal(launch_go(&launch, &err), -ENOENT);
+	assert_non_null(strstr(err.text, "/nonexistent/command"));
+	assert_int_equal(waitpid(launch.pid, NULL, 0), -1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_runs_only_when_told),
+	    cmocka_unit_test(test_abandoned_never_runs),
+	    cmocka_unit_test(test_no_such_command),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/proc_task.h"
+
+static void test_schedstat(void **state)
+{
+	struct proc_schedstat stat = {0};
+
+	(void)state;
+	assert_int_equal(proc_schedstat_parse("10886232 10435 2\n", &stat), 0);
+	assert_int_equal(stat.exec_ns, 10886232);
+	assert_int_equal(stat.queue_ns, 10435);
+	assert_int_equal(stat.n_slices, 2);
+	assert_int_equal(proc_schedstat_parse("10886232 10435", &stat), -EBADMSG);
+	assert_int_equal(proc_schedstat_parse("", &stat), -EBADMSG);
+	assert_int_equal(stat.n_slices, 2); /* as it was */
+}
+
+static void test_syscall(void **state)
+{
+	struct proc_syscall call;
+
+	(void)state;
+	assert_int_equal(proc_syscall_parse("running\n", &call), 0);
+	assert_true(call.running);
+	assert_false(call.in_call || call.ended);
+	assert_int_equal(
+	    proc_syscall_parse("230 0x1 0x2 0x7ffe8198f040 0x0 0x0 0xffffffffffffffff 0x7ffe8198f028 "
+			       "0x7f95f9723503\n",
+			       &call),
+	    0);
+	assert_true(call.in_call);
+	assert_int_equal(call.nr, 230);
+	assert_int_equal(call.args[1], 2);
+	assert_true(call.args[5] == UINT64_MAX);
+	/* Asleep in a page fault, and a zombie. */
+	assert_int_equal(proc_syscall_parse("-1 0x7ffe8198f028 0x7f95f9723503\n", &call), 0);
+	assert_false(call.in_call || call.running || call.ended);
+	assert_int_equal(proc_syscall_parse("-1 0x0 0x0\n", &call), 0);
+	assert_true(call.ended);
+}
+
+static void test_syscall_damaged(void **state)
+{
+	static const char *const texts[] = {"",          "x",          "99999999999999999999 0x0",
+					    "7 0x1 0x2", "-2 0x1 0x1", "70000 0x1 0x1 0x1 0x1 0x1 0x1"};
+	struct proc_syscall call;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		assert_int_equal(proc_syscall_parse(texts[i], &call), -EBADMSG);
+}
+
+static void test_io(void **state)
+{
+	struct proc_io io;
+
+	(void)state;
+	assert_int_equal(proc_io_parse("rchar: 47816\nwchar: 5\nsyscr: 39\nsyscw: 1\nread_bytes: 4096\n"
+				       "write_bytes: 8192\ncancelled_write_bytes: 0\n",
+				       &io),
+			 0);
+	assert_int_equal(io.read_chars, 47816);
+	assert_int_equal(io.written_chars, 5);
+	assert_int_equal(io.n_reads, 39);
+	assert_int_equal(io.n_writes, 1);
+	assert_int_equal(io.read_bytes, 4096);
+	assert_int_equal(io.write_bytes, 8192);
+	assert_int_equal(proc_io_parse("rchar: 47816\nwchar: 5\n", &io), -EBADMSG);
+}
+
+/* Names of Linux 4.19, 5.10, 5.15, 6.1, 6.8 and 6.18. */
+static void test_wchan(void **state)
+{
+	static const struct {
+		const char *name;
+		enum proc_wait wait;
+	} cases[] = {
+	    {"pipe_read", PROC_WAIT_PIPE},
+	    {"anon_pipe_read", PROC_WAIT_PIPE},
+	    {"pipe_wait", PROC_WAIT_PIPE},
+	    {"pipe_wait_readable", PROC_WAIT_PIPE},
+	    {"pipe_write", PROC_WAIT_PIPE_WRITE},
+	    {"poll_schedule_timeout.constprop.0", PROC_WAIT_POLL},
+	    {"do_sys_poll", PROC_WAIT_POLL},
+	    {"ep_poll", PROC_WAIT_POLL},
+	    {"futex_wait_queue_me", PROC_WAIT_FUTEX},
+	    {"futex_do_wait", PROC_WAIT_FUTEX},
+	    {"hrtimer_nanosleep", PROC_WAIT_TIMER},
+	    {"do_nanosleep", PROC_WAIT_TIMER},
+	    {"do_wait", PROC_WAIT_CHILD},
+	    {"folio_wait_bit_common", PROC_WAIT_FILE_READ},
+	    {"wait_on_page_bit", PROC_WAIT_FILE_READ},
+	    {"io_schedule", PROC_WAIT_FILE_READ},
+	    {"filemap_get_pages", PROC_WAIT_FILE_READ},
+	    {"folio_wait_writeback", PROC_WAIT_FILE_WRITE},
+	    {"jbd2_log_wait_commit", PROC_WAIT_FILE_WRITE},
+	    {"ext4_sync_file", PROC_WAIT_FILE_WRITE},
+	    {"balance_dirty_pages", PROC_WAIT_FILE_WRITE},
+	    {"unix_stream_read_generic", PROC_WAIT_SOCKET},
+	    {"sk_wait_data", PROC_WAIT_SOCKET},
+	    {"inet_csk_accept", PROC_WAIT_SOCKET},
+	    {"sigsuspend", PROC_WAIT_OTHER},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		if (proc_wchan_wait(cases[i].name, false) != cases[i].wait)
+			fail_msg("%s is %d", cases[i].name, (int)proc_wchan_wait(cases[i].name, false));
+	/* Hidden. */
+	assert_int_equal(proc_wchan_wait("0", false), PROC_WAIT_UNKNOWN);
+	assert_int_equal(proc_wchan_wait("", false), PROC_WAIT_UNKNOWN);
+	assert_int_equal(proc_wchan_wait("0", true), PROC_WAIT_FILE_READ);
+}
+
+static void test_link(void **state)
+{
+	(void)state;
+	assert_int_equal(proc_link_parse("pipe:[1164567]").file, PROC_FILE_PIPE);
+	assert_int_equal(proc_link_parse("pipe:[1164567]").inode, 1164567);
+	assert_int_equal(proc_link_parse("socket:[9]").file, PROC_FILE_SOCKET);
+	assert_int_equal(proc_link_parse("/data/train/0.jpg").file, PROC_FILE_REGULAR);
+	assert_int_equal(proc_link_parse("/dev/shm/torch_1").file, PROC_FILE_REGULAR);
+	assert_int_equal(proc_link_parse("/dev/nvidia0").file, PROC_FILE_DEVICE);
+	assert_int_equal(proc_link_parse("anon_inode:[eventfd]").file, PROC_FILE_OTHER);
+	assert_int_equal(proc_link_parse("").file, PROC_FILE_OTHER);
+}
+
+/* A tree like /proc. Pipes above standard error, each once, in order. */
+static void test_pipes_of_a_fixture(void **state)
+{
+	char root[] = "/tmp/diesel-proc-XXXXXX", path[128], command[64];
+	static const struct {
+		const char *fd, *link;
+	} links[] = {{"0", "pipe:[1]"},           {"3", "pipe:[900]"}, {"4", "pipe:[700]"},
+		     {"12", "pipe:[900]"},        {"5", "/dev/null"},  {"6", "socket:[700]"},
+		     {"notanumber", "pipe:[800]"}};
+	struct proc_link link;
+	uint64_t inodes[8];
+	size_t n;
+
+	(void)state;
+	assert_non_null(mkdtemp(root));
+	snprintf(path, sizeof(path), "%s/77", root);
+	assert_int_equal(mkdir(path, 0700), 0);
+	snprintf(path, sizeof(path), "%s/77/fd", root);
+	assert_int_equal(mkdir(path, 0700), 0);
+	for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
+		snprintf(path, sizeof(path), "%s/77/fd/%s", root, links[i].fd);
+		assert_int_equal(symlink(links[i].link, path), 0);
+	}
+	assert_int_equal(proc_pipes(root, 77, inodes, 8, &n), 0);
+	assert_int_equal(n, 2);
+	assert_int_equal(inodes[0], 700);
+	assert_int_equal(inodes[1], 900);
+	assert_int_equal(proc_link_read(root, 77, 6, &link), 0);
+	assert_int_equal(link.file, PROC_FILE_SOCKET);
+	assert_int_equal(proc_link_read(root, 77, 60, &link), -ENOENT);
+	assert_int_equal(proc_pipes(root, 78, inodes, 8, &n), -ENOENT);
+	snprintf(command, sizeof(command), "rm -rf %s", root);
+	assert_int_equal(system(command), 0);
+}
+
+static void test_cpu_clock(void **state)
+{
+	uint64_t first, second;
+	pid_t pid;
+
+	(void)state;
+	assert_int_equal(proc_cpu_ns(getpid(), &first), 0);
+	for (volatile int i = 0; i < 1000000; i++)
+		;
+	assert_int_equal(proc_cpu_ns(getpid(), &second), 0);
+	assert_true(second > first);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0)
+		_exit(0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_int_equal(proc_cpu_ns(pid, &first), -ESRCH);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_schedstat),
+	    cmocka_unit_test(test_syscall),
+	    cmocka_unit_test(test_syscall_damaged),
+	    cmocka_unit_test(test_io),
+	    cmocka_unit_test(test_wchan),
+	    cmocka_unit_test(test_link),
+	    cmocka_unit_test(test_pipes_of_a_fixture),
+	    cmocka_unit_test(test_cpu_clock),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -10,6 +10,7 @@
 #include "gpu.h"
 #include "lanes.h"
 #include "lib/cleanup.h"
+#include "page_cache.h"
 #include "ranks.h"
 #include "sampled.h"
 #include "study.h"
@@ -84,6 +85,8 @@ static int parts_find(struct run *run)
 		analysis->gpu_wait_known = true;
 		analysis->gpu_wait_ns = analysis->gpu->wait_ns;
 	}
+	if (r == 0)
+		r = page_cache_find(&study, &analysis->page_cache);
 	if (r == 0 && run->input->n_lane_segments_max)
 		r = lanes_find(&study, run->input->n_lane_segments_max, &analysis->lanes);
 	return r;
@@ -181,6 +184,7 @@ void analysis_free(struct analysis *analysis)
 	free(analysis->ranks);
 	lanes_free(analysis->lanes);
 	gpu_use_free(analysis->gpu);
+	page_cache_free(analysis->page_cache);
 	free(analysis);
 }
 

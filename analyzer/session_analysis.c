@@ -8,6 +8,7 @@
 #include "analyzer/session.h"
 #include "lib/cleanup.h"
 #include "session_gpu.h"
+#include "session_paths.h"
 
 static uint64_t number(struct session *session, const char *key)
 {
@@ -87,6 +88,7 @@ int session_analyze(struct session *session, const struct session_analysis_optio
 	_cleanup_(freep) struct analysis_loss *losses = NULL;
 	_cleanup_(freep) char *command = NULL;
 	_cleanup_(session_gpu_free) struct session_gpu gpu = {0};
+	_cleanup_(session_paths_free) struct session_paths paths = {0};
 	struct analysis_input input = {
 	    .begin_ns = number(session, SESSION_START_NS),
 	    .end_ns = number(session, SESSION_STOP_NS),
@@ -108,6 +110,12 @@ int session_analyze(struct session *session, const struct session_analysis_optio
 	input.gpu_library = gpu.library[0] ? gpu.library : NULL;
 	input.gpu_samples = gpu.samples;
 	input.n_gpu_samples = gpu.n_samples;
+	r = session_paths_load(session, &paths);
+	if (r < 0)
+		return error_errno(err, r, "cannot read the session's notes");
+	input.paths = paths.items;
+	input.n_paths = paths.n;
+	input.page_bytes = (uint32_t)number(session, SESSION_PAGE_BYTES);
 	/* A session that was cut off has no end: the events have. */
 	if (input.end_ns < input.begin_ns)
 		input.begin_ns = input.end_ns = 0;

@@ -49,6 +49,7 @@ struct timeline_call {
 	uint8_t file_type;
 	uint8_t source; /* enum event_source */
 	bool group;
+	uint16_t n_sleeps, n_wakeups; /* fault */
 	bool fault; /* a major page fault in a mapped file: argument: index of the page, result: pages read */
 };
 

@@ -201,6 +201,8 @@ static struct timeline_call fault_from(const struct event *event)
 	    .nr = UINT16_MAX,
 	    .flags = event->flags,
 	    .file_type = EVENT_FILE_REG,
+	    .n_sleeps = event->fault.n_sleeps,
+	    .n_wakeups = event->fault.n_wakeups,
 	    .fault = true,
 	};
 }

@@ -14,9 +14,10 @@
 #include "lib/log.h"
 #include "mounts.h"
 
-#define TOTALS_EVERY_NS (1 * NS_PER_S)
-#define PLACES_EVERY_NS (4 * NS_PER_S) /* emptying a full map takes some ms */
-#define PLACES_TOP      64             /* files and folders each time; the totals have all */
+#define TOTALS_EVERY_NS (200 * NS_PER_MS)
+#define PLACES_EVERY_NS (1 * NS_PER_S)
+#define PLACES_SHARE    200 /* emptying a full map takes some ms: at most 1/200 of a CPU for that */
+#define PLACES_TOP      64  /* files and folders each time; the totals have all */
 #define BATCH           2048
 #define FOLDERS_MAX     65536 /* names that are kept */
 #define FOLDERS_DEEP    32
@@ -70,6 +71,7 @@ struct places {
 	void *user;
 	struct totals before;
 	uint64_t totals_ns, places_ns; /* when they were taken last */
+	uint64_t places_pause_ns;
 	struct totals *per_cpu;
 	struct folder *folders;
 	struct noted *noted;
@@ -97,7 +99,8 @@ struct places *places_new(int totals_fd, int places_fd, places_emit emit, places
 				  .note = note,
 				  .user = user,
 				  .totals_ns = now_ns,
-				  .places_ns = now_ns};
+				  .places_ns = now_ns,
+				  .places_pause_ns = PLACES_EVERY_NS};
 	places->per_cpu = calloc((size_t)n_cpus, sizeof(*places->per_cpu));
 	if (!places->per_cpu) {
 		free(places);
@@ -369,12 +372,15 @@ static void places_report(struct places *places, pid_t job, uint64_t now_ns)
 			place_emit(places, &places->entries[i], now_ns);
 	}
 	places->places_ns = now_ns;
+	places->places_pause_ns = PLACES_SHARE * (clock_monotonic_ns() - now_ns);
+	if (places->places_pause_ns < PLACES_EVERY_NS)
+		places->places_pause_ns = PLACES_EVERY_NS;
 }
 
 void places_step(struct places *places, pid_t job, uint64_t now_ns, bool last)
 {
 	if (last || now_ns - places->totals_ns >= TOTALS_EVERY_NS)
 		totals_emit(places, now_ns);
-	if (last || now_ns - places->places_ns >= PLACES_EVERY_NS)
+	if (last || now_ns - places->places_ns >= places->places_pause_ns)
 		places_report(places, job, now_ns);
 }

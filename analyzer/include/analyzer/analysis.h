@@ -80,6 +80,14 @@ struct analysis_loss {
 	uint64_t n_events;
 };
 
+/* Where a file or folder is that EVENT_PLACE names. */
+struct analysis_path {
+	uint64_t inode;
+	uint32_t device; /* kernel dev_t */
+	bool folder;
+	const char *path;
+};
+
 struct analysis_input {
 	const struct event *events; /* any order */
 	size_t n_events;
@@ -96,6 +104,9 @@ struct analysis_input {
 	const char *gpu_library;    /* path of the libcuda that was probed; NULL: none */
 	const struct gpu_sample *gpu_samples;
 	size_t n_gpu_samples;
+	uint32_t page_bytes; /* 0: 4096 */
+	const struct analysis_path *paths;
+	size_t n_paths;
 };
 
 struct analysis_step {

@@ -34,7 +34,7 @@ enum event_type {
 	EVENT_ALIVE = 10,  /* at attach, for every thread that is there already; payload as EVENT_NAME */
 	EVENT_TOTALS = 11, /* at the end, for every thread still alive; payload as EVENT_EXIT */
 	EVENT_CALLS = 12,  /* quick calls on files read, one after the other: see struct event's calls */
-	/* Sums over all threads of the job from start to end, about once a second; tid is 0. */
+	/* Sums over all threads of the job from start to end, a fraction of a second; tid is 0. */
 	EVENT_PAGES = 13,      /* what the page cache did for it */
 	EVENT_PLACE = 14,      /* the same of one file or folder, of those that were used most */
 	EVENT_READ_SIZES = 15, /* how many reads of which size */

@@ -22,6 +22,12 @@ static const struct render_format formats[] = {
     {.name = "text", .extensions = {".txt"}, .write = write_text},
     {.name = "json", .extensions = {".json"}, .write = write_json},
     {.name = "html", .extensions = {".html", ".htm"}, .n_lane_segments_max = 60000, .write = report_html},
+    {.name = "perfetto",
+     .extensions = {".pftrace", ".perfetto.gz", ".perfetto-trace"},
+     .n_lane_segments_max = 1000000,
+     .binary = true,
+     .write = report_perfetto},
+    {.name = "openmetrics", .extensions = {".prom", ".om"}, .write = report_openmetrics},
 };
 
 #define N_FORMATS (sizeof(formats) / sizeof(formats[0]))

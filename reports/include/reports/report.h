@@ -48,6 +48,13 @@ int report_json(FILE *stream, const struct analysis *analysis, const struct repo
  */
 int report_html(FILE *stream, const struct analysis *analysis, const struct report_source *source);
 
+/* For ui.perfetto.dev and its kin: a gzipped trace of steps, threads (with lanes in the analysis), waits and
+ * checkpoints, with arrows for who woke whom. source: may be NULL. */
+int report_perfetto(FILE *stream, const struct analysis *analysis, const struct report_source *source);
+
+/* For monitoring: OpenMetrics text of the whole recording. source: may be NULL. */
+int report_openmetrics(FILE *stream, const struct analysis *analysis, const struct report_source *source);
+
 /* Steps of the window; of a sampled session about, 0: not known. */
 size_t report_n_steps(const struct analysis *analysis);
 

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "reports/report.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "analyzer/analysis.h"
+#include "escape.h"
+
+/*
+ * Seconds of stall and of computing are wall seconds of the trainer and sum to the time of its steps: head of
+ * line is taken out of preprocess, the wait for the GPU out of computing. Seconds of workers are
+ * thread-seconds. Labels never hold a step, a process or a path.
+ */
+struct metrics {
+	FILE *stream;
+	const struct analysis *analysis;
+	char job[64];
+};
+
+static bool is_script(const char *name, size_t length)
+{
+	return length > 3 && !memcmp(name + length - 3, ".py", 3);
+}
+
+/* The first Python script of the command line, or else its program, without folders: as a person would call
+ * the job. */
+static void job_name(struct metrics *metrics)
+{
+	const char *at = metrics->analysis->command;
+
+	snprintf(metrics->job, sizeof(metrics->job), "job");
+	for (bool first = true; at && *at; first = false) {
+		size_t n = strcspn(at, " ");
+		const char *slash = memrchr(at, '/', n);
+		const char *name = slash ? slash + 1 : at;
+		size_t length = (size_t)(at + n - name);
+
+		if (length && (first || is_script(name, length)))
+			snprintf(metrics->job, sizeof(metrics->job), "%.*s", (int)length, name);
+		if (is_script(name, length))
+			return;
+		at += n;
+		at += strspn(at, " ");
+	}
+}
+
+static void family(const struct metrics *metrics, const char *name, const char *type, const char *unit,
+		   const char *help)
+{
+	fprintf(metrics->stream, "# TYPE %s %s\n", name, type);
+	if (unit)
+		fprintf(metrics->stream, "# UNIT %s %s\n", name, unit);
+	fprintf(metrics->stream, "# HELP %s %s\n", name, help);
+}
+
+/* One sample; label may be NULL. rank < 0: not of a rank. */
+static void sample(const struct metrics *metrics, const char *name, int rank, const char *label,
+		   const char *value_of_label, double value)
+{
+	if (!isfinite(value))
+		return;
+	fprintf(metrics->stream, "%s{job=\"", name);
+	escape_label(metrics->stream, metrics->job);
+	fputc('"', metrics->stream);
+	if (rank >= 0)
+		fprintf(metrics->stream, ",rank=\"%d\"", rank);
+	if (label)
+		fprintf(metrics->stream, ",%s=\"%s\"", label, value_of_label);
+	fprintf(metrics->stream, "} %.12g\n", value);
+}
+
+static double s(uint64_t ns)
+{
+	return (double)ns / (double)NS_PER_S;
+}
+
+static void steps(const struct metrics *metrics)
+{
+	static const double bounds_s[] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2,
+					  0.5,   1,     2,     5,    10,   20,   50,  100};
+	const struct analysis *analysis = metrics->analysis;
+	size_t n_bounds = sizeof(bounds_s) / sizeof(bounds_s[0]), n = analysis->steps ? analysis->n_steps : 0;
+	double sum_s = 0;
+	char bound[24];
+
+	family(metrics, "diesel_steps", "counter", NULL, "Training steps in the window.");
+	sample(metrics, "diesel_steps_total", 0, NULL, NULL, (double)report_n_steps(analysis));
+	family(metrics, "diesel_step_duration_seconds", "histogram", "seconds", "Wall time of a step.");
+	for (size_t i = 0; i <= n_bounds; i++) {
+		size_t count = 0;
+
+		for (size_t k = 0; k < n; k++)
+			count += i == n_bounds ||
+				 s(analysis->steps[k].end_ns - analysis->steps[k].begin_ns) <= bounds_s[i];
+		if (i < n_bounds)
+			snprintf(bound, sizeof(bound), "%g", bounds_s[i]);
+		else
+			snprintf(bound, sizeof(bound), "+Inf");
+		sample(metrics, "diesel_step_duration_seconds_bucket", 0, "le", bound, (double)count);
+	}
+	for (size_t k = 0; k < n; k++)
+		sum_s += s(analysis->steps[k].end_ns - analysis->steps[k].begin_ns);
+	sample(metrics, "diesel_step_duration_seconds_count", 0, NULL, NULL, (double)n);
+	sample(metrics, "diesel_step_duration_seconds_sum", 0, NULL, NULL, sum_s);
+}
+
+static void stall(const struct metrics *metrics, int rank, const uint64_t share_ns[SHARE_COUNT],
+		  uint64_t head_of_line_ns)
+{
+	uint64_t prep_ns = share_ns[SHARE_PREP_STALL];
+
+	if (head_of_line_ns > prep_ns)
+		head_of_line_ns = prep_ns;
+	sample(metrics, "diesel_stall_seconds_total", rank, "stall", "fetch", s(share_ns[SHARE_FETCH_STALL]));
+	sample(metrics, "diesel_stall_seconds_total", rank, "stall", "preprocess",
+	       s(prep_ns - head_of_line_ns));
+	sample(metrics, "diesel_stall_seconds_total", rank, "stall", "head_of_line", s(head_of_line_ns));
+	sample(metrics, "diesel_stall_seconds_total", rank, "stall", "checkpoint",
+	       s(share_ns[SHARE_CHECKPOINT_STALL]));
+	sample(metrics, "diesel_stall_seconds_total", rank, "stall", "cpu_queue",
+	       s(share_ns[SHARE_CPU_STARVED]));
+	sample(metrics, "diesel_stall_seconds_total", rank, "stall", "other", s(share_ns[SHARE_OTHER]));
+}
+
+static void stalls(const struct metrics *metrics)
+{
+	const struct analysis *analysis = metrics->analysis;
+	uint64_t gpu_ns = analysis->gpu_wait_known ? analysis->gpu_wait_ns : 0;
+
+	family(metrics, "diesel_stall_seconds", "counter", "seconds",
+	       "Wall time of the trainer that is no computing, by kind of stall.");
+	if (analysis->n_ranks) {
+		for (size_t i = 0; i < analysis->n_ranks; i++)
+			stall(metrics, (int)i, analysis->ranks[i].share_ns, 0);
+	} else {
+		stall(metrics, 0, analysis->share_ns, analysis->head_of_line_ns);
+		if (analysis->gpu_wait_known)
+			sample(metrics, "diesel_stall_seconds_total", 0, "stall", "gpu_wait", s(gpu_ns));
+	}
+	family(metrics, "diesel_compute_seconds", "counter", "seconds",
+	       "Wall time of the trainer in computing: with the stalls, all time of its steps.");
+	if (analysis->n_ranks)
+		for (size_t i = 0; i < analysis->n_ranks; i++)
+			sample(metrics, "diesel_compute_seconds_total", (int)i, NULL, NULL,
+			       s(analysis->ranks[i].share_ns[SHARE_DEVICE]));
+	else
+		sample(metrics, "diesel_compute_seconds_total", 0, NULL, NULL,
+		       s(analysis->share_ns[SHARE_DEVICE] - gpu_ns));
+	if (!analysis->gpu)
+		return;
+	family(
+	    metrics, "diesel_gpu_starved_seconds", "counter", "seconds",
+	    "Lower bound of the time in which the GPU had nothing queued while the trainer waited for data.");
+	sample(metrics, "diesel_gpu_starved_seconds_total", 0, NULL, NULL, s(analysis->gpu->starved_ns));
+}
+
+static void workers(const struct metrics *metrics)
+{
+	const struct analysis_workers *from = &metrics->analysis->workers;
+
+	if (!from->n)
+		return;
+	family(metrics, "diesel_worker_seconds", "counter", "seconds",
+	       "Thread-seconds of the workers' main threads, by what they did.");
+	sample(metrics, "diesel_worker_seconds_total", -1, "state", "io", s(from->fetch_ns));
+	sample(metrics, "diesel_worker_seconds_total", -1, "state", "cpu", s(from->cpu_ns));
+	sample(metrics, "diesel_worker_seconds_total", -1, "state", "idle", s(from->idle_ns));
+	sample(metrics, "diesel_worker_seconds_total", -1, "state", "runqueue", s(from->queue_ns));
+	sample(metrics, "diesel_worker_seconds_total", -1, "state", "lock", s(from->blocked_ns));
+}
+
+static void reads(const struct metrics *metrics)
+{
+	const struct page_cache *cache = metrics->analysis->page_cache;
+	uint64_t device, cached;
+
+	if (!cache)
+		return;
+	device = cache->cold_bytes > cache->network_bytes ? cache->cold_bytes - cache->network_bytes : 0;
+	cached = cache->used_bytes > cache->cold_bytes ? cache->used_bytes - cache->cold_bytes : 0;
+	family(metrics, "diesel_read_bytes", "counter", "bytes",
+	       "Bytes read by the job, by where they came from.");
+	sample(metrics, "diesel_read_bytes_total", -1, "source", "page_cache", (double)cached);
+	sample(metrics, "diesel_read_bytes_total", -1, "source", "device", (double)device);
+	sample(metrics, "diesel_read_bytes_total", -1, "source", "network", (double)cache->network_bytes);
+	family(metrics, "diesel_page_cache_pages", "counter", NULL, "Look-ups of pages by reads and faults.");
+	sample(metrics, "diesel_page_cache_pages_total", -1, "result", "hit",
+	       (double)(cache->accessed_pages > cache->missed_pages
+			    ? cache->accessed_pages - cache->missed_pages
+			    : 0));
+	sample(metrics, "diesel_page_cache_pages_total", -1, "result", "miss", (double)cache->missed_pages);
+	family(metrics, "diesel_major_faults", "counter", NULL, "Page faults that had to read.");
+	sample(metrics, "diesel_major_faults_total", -1, NULL, NULL, (double)cache->mapped.n_major_faults);
+	family(metrics, "diesel_major_fault_seconds", "counter", "seconds", "Thread-seconds in them.");
+	sample(metrics, "diesel_major_fault_seconds_total", -1, NULL, NULL, s(cache->mapped.fault_ns));
+}
+
+/* Of each axis its ends and what is between them; they are few. */
+static void what_if(const struct metrics *metrics)
+{
+	static const char *const axes[WHAT_IF_AXES] = {"cache", "workers", "storage", "device",
+						       "sample_size"};
+	const struct predictions *from = metrics->analysis->predictions;
+	char scenario[48];
+
+	if (!from)
+		return;
+	family(metrics, "diesel_whatif_step_seconds", "gauge", "seconds",
+	       "Predicted time of a step if one thing were different.");
+	for (size_t i = 0; i < WHAT_IF_AXES; i++)
+		for (size_t k = 0; k < from->curves[i].n_points; k++) {
+			const struct what_if_point *point = &from->curves[i].points[k];
+
+			if (!(point->speedup.value > 0))
+				continue;
+			snprintf(scenario, sizeof(scenario), "%s=%.4g", axes[i], point->x);
+			sample(metrics, "diesel_whatif_step_seconds", -1, "scenario", scenario,
+			       from->recorded_step_s / point->speedup.value);
+		}
+}
+
+static void verdict(const struct metrics *metrics)
+{
+	family(metrics, "diesel_verdict", "stateset", NULL, "What the job is bound by.");
+	for (enum analysis_verdict i = ANALYSIS_INSUFFICIENT; i <= ANALYSIS_CHECKPOINT_BOUND; i++)
+		sample(metrics, "diesel_verdict", -1, "diesel_verdict", analysis_verdict_name(i),
+		       metrics->analysis->verdict == i);
+}
+
+static void tool(const struct metrics *metrics, const struct report_source *source)
+{
+	const struct analysis *analysis = metrics->analysis;
+
+	family(metrics, "diesel_events_lost", "counter", NULL, "Records that found their buffer full.");
+	sample(metrics, "diesel_events_lost_total", -1, NULL, NULL, (double)analysis->n_lost);
+	family(metrics, "diesel_self_cpu_seconds", "counter", "seconds", "CPU time that the recording took.");
+	sample(metrics, "diesel_self_cpu_seconds_total", -1, NULL, NULL,
+	       analysis->self_cost_ratio * s(analysis->end_ns - analysis->begin_ns));
+	family(metrics, "diesel_build", "info", NULL, "What made these figures.");
+	fprintf(metrics->stream, "diesel_build_info{version=\"%s\",kernel=\"", DIESEL_VERSION);
+	escape_label(metrics->stream, source && source->kernel ? source->kernel : "");
+	fputs("\"} 1\n", metrics->stream);
+}
+
+int report_openmetrics(FILE *stream, const struct analysis *analysis, const struct report_source *source)
+{
+	struct metrics metrics = {.stream = stream, .analysis = analysis};
+
+	errno = 0;
+	job_name(&metrics);
+	verdict(&metrics);
+	if (analysis->verdict != ANALYSIS_INSUFFICIENT) {
+		steps(&metrics);
+		stalls(&metrics);
+		workers(&metrics);
+		reads(&metrics);
+		what_if(&metrics);
+	}
+	tool(&metrics, source);
+	fputs("# EOF\n", stream);
+	if (fflush(stream) || ferror(stream))
+		return errno ? -errno : -EIO;
+	return 0;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The wire format of Protocol Buffers, as far as a writer needs it: fields in a growing buffer. A failed
+ * allocation leaves `failed` set and everything after it without effect, so that one look at the end is
+ * enough.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct protobuf {
+	uint8_t *bytes;
+	size_t n, n_allocated;
+	bool failed;
+};
+
+void protobuf_free(struct protobuf *buffer);
+/* Empty again, with its memory kept. */
+void protobuf_reset(struct protobuf *buffer);
+
+/* int32, int64, uint32, uint64, bool and enums; negative values as two's complement. */
+void protobuf_varint(struct protobuf *buffer, uint32_t field, uint64_t value);
+void protobuf_fixed64(struct protobuf *buffer, uint32_t field, uint64_t value);
+void protobuf_double(struct protobuf *buffer, uint32_t field, double value);
+/* NULL counts as "". text must be UTF-8. */
+void protobuf_string(struct protobuf *buffer, uint32_t field, const char *text);
+/* A message that was built in another buffer. */
+void protobuf_message(struct protobuf *buffer, uint32_t field, const struct protobuf *message);

@@ -6,20 +6,11 @@
 
 #include "lib/clock.h"
 #include "lib/proc_task.h"
+#include "sampled_charge.h"
 
 #define CHECKPOINT_BYTES    65536
 #define CHECKPOINT_GAP_NS   (50 * NS_PER_MS) /* serialising between two writes */
 #define CHECKPOINT_SLEEP_NS (20 * NS_PER_MS) /* a longer sync counts without bytes */
-#define HELPERS_RATIO       0.3              /* of a CPU, above which other threads are computing */
-
-/* What a sleeping trainer waits for. */
-enum charge {
-	CHARGE_DATA,
-	CHARGE_FETCH, /* data as well: its own file calls */
-	CHARGE_DEVICE,
-	CHARGE_OTHER,
-	CHARGE_COUNT,
-};
 
 /* The time of one thread between two points, as far as it is known. */
 struct account {
@@ -32,72 +23,13 @@ struct account {
 	size_t n_looks;
 };
 
-static bool helpers_compute(const struct event *look)
-{
-	double others = (double)look->sample.process_ns - (double)look->sample.exec_ns;
-
-	return (look->sample.known & SAMPLE_KNOWN_PROCESS) &&
-	       others > HELPERS_RATIO * (double)(look->end_ns - look->start_ns);
-}
-
-static enum charge charge_of_futex(const struct sampled_job *job, const struct event *look)
-{
-	const struct sampled_thread *other = job->reader ? job->reader : job->loader;
-	const struct event *others;
-
-	if (job->loader) {
-		others = sampled_look_at(job->loader, look->end_ns - 1);
-		/* It loads: it reads, or computes and nobody else does. */
-		if (others && (others->sample.wait == PROC_WAIT_FILE_READ || others->sample.n_reads ||
-			       (uint64_t)others->sample.exec_ns * 2 > others->end_ns - others->start_ns))
-			return CHARGE_DATA;
-	}
-	if (helpers_compute(look))
-		return CHARGE_DEVICE;
-	others = other ? sampled_look_at(other, look->end_ns - 1) : NULL;
-	if (job->reader && others && others->sample.wait == PROC_WAIT_PIPE)
-		return CHARGE_DATA;
-	return CHARGE_OTHER;
-}
-
-static enum charge charge_of(const struct sampled_job *job, enum analysis_loader loader,
-			     const struct event *look)
-{
-	bool workers = loader == LOADER_WORKERS;
-
-	switch ((enum proc_wait)look->sample.wait) {
-	case PROC_WAIT_PIPE:
-	case PROC_WAIT_SOCKET: return workers ? CHARGE_DATA : CHARGE_OTHER;
-	case PROC_WAIT_FILE_READ: return CHARGE_FETCH;
-	case PROC_WAIT_POLL: return workers && !helpers_compute(look) ? CHARGE_DATA : CHARGE_OTHER;
-	case PROC_WAIT_UNKNOWN:
-		if (helpers_compute(look))
-			return CHARGE_DEVICE;
-		return workers ? CHARGE_DATA : CHARGE_OTHER;
-	case PROC_WAIT_FUTEX: return charge_of_futex(job, look);
-	case PROC_WAIT_DEVICE: return CHARGE_DEVICE;
-	case PROC_WAIT_NONE:
-	case PROC_WAIT_FILE_WRITE:
-	case PROC_WAIT_TIMER:
-	case PROC_WAIT_CHILD:
-	case PROC_WAIT_OTHER:
-	case PROC_WAIT_PIPE_WRITE: break;
-	}
-	return CHARGE_OTHER;
-}
-
-static bool asleep(const struct event *look)
-{
-	return look && look->sample.wait != PROC_WAIT_NONE;
-}
-
 /* before: the look that ends where this one begins; NULL: none. */
 static void account_add(struct account *account, const struct sampled_job *job, enum analysis_loader loader,
 			const struct event *before, const struct event *look)
 {
 	uint64_t sleep_ns = sampled_sleep_ns(look);
-	enum charge at_begin = asleep(before) ? charge_of(job, loader, before) : CHARGE_OTHER;
-	enum charge at_end = asleep(look) ? charge_of(job, loader, look) : CHARGE_OTHER;
+	enum charge at_begin = sampled_asleep(before) ? sampled_charge(job, loader, before) : CHARGE_OTHER;
+	enum charge at_end = sampled_asleep(look) ? sampled_charge(job, loader, look) : CHARGE_OTHER;
 
 	account->wall_ns += look->end_ns - look->start_ns;
 	account->exec_ns += look->sample.exec_ns;
@@ -105,15 +37,16 @@ static void account_add(struct account *account, const struct sampled_job *job, 
 	account->process_ns += look->sample.process_ns;
 	account->read_bytes += look->sample.read_bytes;
 	account->n_looks += look->sample.n;
-	if ((asleep(before) && at_begin <= CHARGE_FETCH) || (asleep(look) && at_end <= CHARGE_FETCH))
+	if ((sampled_asleep(before) && at_begin <= CHARGE_FETCH) ||
+	    (sampled_asleep(look) && at_end <= CHARGE_FETCH))
 		account->queue_data_ns += look->sample.queue_ns;
 	if (sampled_is_sure(look))
 		account->sure_ns[at_end] += sleep_ns;
-	else if (asleep(before) && asleep(look)) {
+	else if (sampled_asleep(before) && sampled_asleep(look)) {
 		account->likely_ns[at_begin] += (double)sleep_ns / 2;
 		account->likely_ns[at_end] += (double)sleep_ns / 2;
-	} else if (asleep(before) || asleep(look))
-		account->likely_ns[asleep(look) ? at_end : at_begin] += (double)sleep_ns;
+	} else if (sampled_asleep(before) || sampled_asleep(look))
+		account->likely_ns[sampled_asleep(look) ? at_end : at_begin] += (double)sleep_ns;
 	else
 		account->unseen_ns += (double)sleep_ns;
 }
@@ -167,122 +100,6 @@ static size_t checkpoint_end(const struct sampled_thread *thread, size_t i)
 		}
 	}
 	return bytes >= CHECKPOINT_BYTES || sleep_ns >= CHECKPOINT_SLEEP_NS ? last + 1 : i;
-}
-
-static int compare_counts(const void *left, const void *right)
-{
-	uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
-
-	return (a > b) - (a < b);
-}
-
-/* Batches that came: reads come in bursts of about one size, one a batch. Returns the look of the last one.
- */
-static int bursts_find(const struct sampled_thread *reader, uint64_t begin_ns,
-		       struct sampled_trainer *trainer, uint64_t *ret_last_ns)
-{
-	uint32_t *counts = calloc(reader->n + 1, sizeof(*counts)), total = 0, median;
-	size_t n = 0;
-	bool in_burst = false;
-
-	if (!counts)
-		return -ENOMEM;
-	for (size_t i = 0; i < reader->n; i++) {
-		const struct event *look = reader->looks[i];
-
-		if (look->end_ns <= begin_ns || !look->sample.n_reads) {
-			in_burst = false;
-			continue;
-		}
-		if (!in_burst)
-			n++;
-		in_burst = true;
-		counts[n - 1] += look->sample.n_reads;
-		total += look->sample.n_reads;
-	}
-	if (n) {
-		qsort(counts, n, sizeof(*counts), compare_counts);
-		median = counts[n / 2];
-		trainer->n_steps = (total + median / 2) / median;
-	}
-	free(counts);
-	for (size_t i = reader->n; n && i-- > 0;)
-		if (reader->looks[i]->sample.n_reads && reader->looks[i]->start_ns >= begin_ns) {
-			*ret_last_ns = reader->looks[i]->end_ns;
-			break;
-		}
-	return 0;
-}
-
-/* From the first wait at the result pipe to the last batch; the computing after it is added when it is known.
- */
-static int window_of_workers(const struct sampled_job *job, struct sampled_trainer *trainer)
-{
-	const struct sampled_thread *reader = job->reader ? job->reader : job->trainer;
-	uint64_t first_worker_ns = UINT64_MAX, last_worker_ns = 0;
-
-	for (size_t i = 0; i < job->n_processes; i++) {
-		const struct sampled_process *process = &job->processes[i];
-
-		if (!process->is_worker)
-			continue;
-		if (process->first_ns < first_worker_ns)
-			first_worker_ns = process->first_ns;
-		if (process->last_ns > last_worker_ns)
-			last_worker_ns = process->last_ns;
-	}
-	for (size_t i = 0; i < reader->n; i++) {
-		const struct event *look = reader->looks[i];
-
-		/* A worker is found up to a second after it was made, when its trainer waits for it already.
-		 */
-		if (asleep(look) && charge_of(job, LOADER_WORKERS, look) == CHARGE_DATA &&
-		    look->end_ns + NS_PER_S >= first_worker_ns) {
-			trainer->begin_ns = look->end_ns - sampled_sleep_ns(look);
-			break;
-		}
-	}
-	if (!trainer->begin_ns)
-		trainer->begin_ns = first_worker_ns;
-	trainer->end_ns = last_worker_ns < trainer->begin_ns ? trainer->begin_ns : last_worker_ns;
-	return bursts_find(reader, trainer->begin_ns, trainer, &trainer->end_ns);
-}
-
-static bool reads_files(const struct sampled_thread *thread)
-{
-	uint64_t sleep_ns = 0, n_reads = 0;
-
-	for (size_t i = thread->n / 2; i < thread->n; i++) {
-		n_reads += thread->looks[i]->sample.n_reads;
-		sleep_ns += thread->looks[i]->sample.wait == PROC_WAIT_FILE_READ
-				? sampled_sleep_ns(thread->looks[i])
-				: 0;
-	}
-	return n_reads > 8 || sleep_ns > 20 * NS_PER_MS;
-}
-
-static int window_find(const struct sampled_job *job, struct sampled_trainer *trainer)
-{
-	int r;
-
-	if (!job->trainer->n)
-		return 0;
-	if (job->n_workers) {
-		trainer->loader = LOADER_WORKERS;
-		return window_of_workers(job, trainer);
-	}
-	trainer->begin_ns = job->trainer->looks[0]->start_ns;
-	trainer->end_ns = job->trainer->looks[job->trainer->n - 1]->end_ns;
-	if (job->loader) {
-		trainer->loader = LOADER_THREADS;
-		return 0;
-	}
-	if (!reads_files(job->trainer))
-		return 0;
-	r = sampled_inline_find(job->trainer, trainer);
-	if (!r && trainer->n_steps)
-		trainer->loader = LOADER_INLINE;
-	return r;
 }
 
 /* The part of a look that lies in stretches of computing. */
@@ -393,7 +210,7 @@ static void window_add_last_step(const struct sampled_job *job, struct sampled_t
 int sampled_trainer_find(const struct sampled_job *job, struct sampled_trainer *ret_trainer)
 {
 	struct sampled_trainer trainer = {.loader = LOADER_NONE};
-	int r = window_find(job, &trainer);
+	int r = sampled_window_find(job, &trainer);
 
 	if (r) {
 		sampled_trainer_free(&trainer);

@@ -45,6 +45,10 @@ struct sampled_trainer {
 int sampled_trainer_find(const struct sampled_job *job, struct sampled_trainer *ret_trainer);
 void sampled_trainer_free(struct sampled_trainer *trainer);
 
+/* sampled_window.c: loader, window and n_steps. With workers the window ends with the last batch that came.
+ * -ENOMEM. */
+int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *trainer);
+
 /* sampled_inline.c: computing stretches, window and n_steps of a trainer that reads files itself; n_steps 0
  * where its reading has no rhythm. -ENOMEM. */
 int sampled_inline_find(const struct sampled_thread *thread, struct sampled_trainer *trainer);

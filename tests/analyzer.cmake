@@ -6,6 +6,8 @@ foreach(module
     inline
     lanes
     model
+    sampled
+    sampler
     slices
     timeline)
   diesel_unit_test(analyzer/${module} USES diesel_analyzer diesel_base)

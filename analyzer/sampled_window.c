@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "lib/clock.h"
+#include "lib/proc_task.h"
+#include "sampled_charge.h"
+#include "sampled_trainer.h"
+
+static int compare_counts(const void *left, const void *right)
+{
+	uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+
+	return (a > b) - (a < b);
+}
+
+/* Batches that came: reads come in bursts of about one size, one a batch. Returns the look of the last one.
+ */
+static int bursts_find(const struct sampled_thread *reader, uint64_t begin_ns,
+		       struct sampled_trainer *trainer, uint64_t *ret_last_ns)
+{
+	uint32_t *counts = calloc(reader->n + 1, sizeof(*counts)), total = 0, median;
+	size_t n = 0;
+	bool in_burst = false;
+
+	if (!counts)
+		return -ENOMEM;
+	for (size_t i = 0; i < reader->n; i++) {
+		const struct event *look = reader->looks[i];
+
+		if (look->end_ns <= begin_ns || !look->sample.n_reads) {
+			in_burst = false;
+			continue;
+		}
+		if (!in_burst)
+			n++;
+		in_burst = true;
+		counts[n - 1] += look->sample.n_reads;
+		total += look->sample.n_reads;
+	}
+	if (n) {
+		qsort(counts, n, sizeof(*counts), compare_counts);
+		median = counts[n / 2];
+		trainer->n_steps = (total + median / 2) / median;
+	}
+	free(counts);
+	for (size_t i = reader->n; n && i-- > 0;)
+		if (reader->looks[i]->sample.n_reads && reader->looks[i]->start_ns >= begin_ns) {
+			*ret_last_ns = reader->looks[i]->end_ns;
+			break;
+		}
+	return 0;
+}
+
+/* From the first wait at the result pipe to the last batch; the computing after it is added when it is known.
+ */
+static int window_of_workers(const struct sampled_job *job, struct sampled_trainer *trainer)
+{
+	const struct sampled_thread *reader = job->reader ? job->reader : job->trainer;
+	uint64_t first_worker_ns = UINT64_MAX, last_worker_ns = 0;
+
+	for (size_t i = 0; i < job->n_processes; i++) {
+		const struct sampled_process *process = &job->processes[i];
+
+		if (!process->is_worker)
+			continue;
+		if (process->first_ns < first_worker_ns)
+			first_worker_ns = process->first_ns;
+		if (process->last_ns > last_worker_ns)
+			last_worker_ns = process->last_ns;
+	}
+	for (size_t i = 0; i < reader->n; i++) {
+		const struct event *look = reader->looks[i];
+
+		/* A worker is found up to a second after it was made, when its trainer waits for it already.
+		 */
+		if (sampled_asleep(look) && sampled_charge(job, LOADER_WORKERS, look) == CHARGE_DATA &&
+		    look->end_ns + NS_PER_S >= first_worker_ns) {
+			trainer->begin_ns = look->end_ns - sampled_sleep_ns(look);
+			break;
+		}
+	}
+	if (!trainer->begin_ns)
+		trainer->begin_ns = first_worker_ns;
+	trainer->end_ns = last_worker_ns < trainer->begin_ns ? trainer->begin_ns : last_worker_ns;
+	return bursts_find(reader, trainer->begin_ns, trainer, &trainer->end_ns);
+}
+
+static bool reads_files(const struct sampled_thread *thread)
+{
+	uint64_t sleep_ns = 0, n_reads = 0;
+
+	for (size_t i = thread->n / 2; i < thread->n; i++) {
+		n_reads += thread->looks[i]->sample.n_reads;
+		sleep_ns += thread->looks[i]->sample.wait == PROC_WAIT_FILE_READ
+				? sampled_sleep_ns(thread->looks[i])
+				: 0;
+	}
+	return n_reads > 8 || sleep_ns > 20 * NS_PER_MS;
+}
+
+int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *trainer)
+{
+	int r;
+
+	if (!job->trainer->n)
+		return 0;
+	if (job->n_workers) {
+		trainer->loader = LOADER_WORKERS;
+		return window_of_workers(job, trainer);
+	}
+	trainer->begin_ns = job->trainer->looks[0]->start_ns;
+	trainer->end_ns = job->trainer->looks[job->trainer->n - 1]->end_ns;
+	if (job->loader) {
+		trainer->loader = LOADER_THREADS;
+		return 0;
+	}
+	if (!reads_files(job->trainer))
+		return 0;
+	r = sampled_inline_find(job->trainer, trainer);
+	if (!r && trainer->n_steps)
+		trainer->loader = LOADER_INLINE;
+	return r;
+}

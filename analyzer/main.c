@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "diff.h"
 #include "dump.h"
 #include "lib/error.h"
 #include "lib/log.h"
@@ -173,6 +174,23 @@ static int dump(const char *session)
 	return 0;
 }
 
+static int diff(const struct options *options)
+{
+	struct error err = ERROR_INIT;
+	int r =
+	    diff_sessions(&(struct diff_options){.session_a = options->sessions[0],
+						 .session_b = options->sessions[1],
+						 .output = options->output,
+						 .stream = stdout,
+						 .json = options->json || (options->format &&
+									   !strcmp(options->format, "json"))},
+			  &err);
+
+	if (r)
+		log_error("%s", err.text);
+	return r == -ENODATA ? EXIT_INSUFFICIENT : r ? EXIT_FAILED : 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct options options;
@@ -191,6 +209,7 @@ int main(int argc, char **argv)
 	case VERB_REPORT: return report(options.sessions[0], &options, stdout);
 	case VERB_RUN: return run_plain(&options);
 	case VERB_DUMP: return dump(options.sessions[0]);
+	case VERB_DIFF: return diff(&options);
 	case VERB_COUNT: break;
 	}
 	return EXIT_FAILED;

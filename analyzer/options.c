@@ -16,6 +16,7 @@ static const char usage_text[] =
     "       diesel-analyze record [-o SESSION] [-d TIME] (-- COMMAND [ARG ...] | -p PID[,PID ...] |\n"
     "           --cgroup PATH)\n"
     "       diesel-analyze report SESSION [--format FORMAT] [-o FILE]\n"
+    "       diesel-analyze diff SESSION SESSION [--json]\n"
     "       diesel-analyze check [--json]\n"
     "       diesel-analyze dump SESSION\n"
     "\n"
@@ -25,6 +26,7 @@ static const char usage_text[] =
     "  (no verb)  record, then print a report on standard error; with -o the session is kept\n"
     "  record     run COMMAND, or watch process PID and its descendants, and write a session file\n"
     "  report     say what a session file shows\n"
+    "  diff       say what changed from one session to another, and whether it is more than noise\n"
     "  check      say what this kernel lets us measure, and what to do about the rest\n"
     "  dump       write a session's events as raw records of 64 bytes (bpf/event.h)\n"
     "\n"
@@ -38,7 +40,7 @@ static const char usage_text[] =
     "  --trainer TID  the thread that trains (found by what it does)\n"
     "  --format F     text, json, html, perfetto or openmetrics (by the extension of -o: .txt, .json,\n"
     "                 .html, .pftrace, .prom; else text)\n"
-    "  --json         check: print JSON\n"
+    "  --json         diff, check: print JSON\n"
     "  --detail SIZE  detail to keep a minute, e.g. 4M, or all (1M): a long recording shows slices\n"
     "  --ring SIZE    kernel buffer, e.g. 64M (16M)\n"
     "  --btf FILE     kernel type information (/sys/kernel/btf/vmlinux)\n"
@@ -148,7 +150,7 @@ static const struct {
 } verbs[VERB_COUNT] = {
     [VERB_RUN] = {"", 0, true},           [VERB_RECORD] = {"record", 0, true},
     [VERB_REPORT] = {"report", 1, false}, [VERB_CHECK] = {"check", 0, false},
-    [VERB_DUMP] = {"dump", 1, false},
+    [VERB_DUMP] = {"dump", 1, false},     [VERB_DIFF] = {"diff", 2, false},
 };
 
 /* A word among the options: the verb, or a session. false: neither. */

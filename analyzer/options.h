@@ -15,6 +15,7 @@ enum verb {
 	VERB_REPORT,
 	VERB_CHECK,
 	VERB_DUMP,
+	VERB_DIFF,
 	VERB_COUNT,
 };
 
@@ -24,7 +25,7 @@ enum verb {
 enum exit_code {
 	EXIT_FAILED = 1,
 	EXIT_USAGE = 2,
-	EXIT_INSUFFICIENT = 3, /* report: the session does not say enough to judge the job */
+	EXIT_INSUFFICIENT = 3, /* report, diff: a session does not say enough to judge the job */
 };
 
 #define OPTIONS_PIDS_MAX 64 /* ranks of a node, and then some */
@@ -46,7 +47,7 @@ struct options {
 	uint64_t duration_ns;             /* 0: until the job ends */
 	uint64_t ring_bytes;              /* 0: the collector's default */
 	uint64_t detail_bytes_per_minute; /* 0: all in detail */
-	bool json;                        /* check */
+	bool json;                        /* diff, check */
 	bool verbose;
 };
 

@@ -2,7 +2,6 @@
 #include "render.h"
 
 #include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "analyzer/analysis.h"
@@ -11,6 +10,7 @@
 #include "lib/cleanup.h"
 #include "lib/error.h"
 #include "lib/log.h"
+#include "output.h"
 #include "render_formats.h"
 #include "render_source.h"
 
@@ -41,36 +41,11 @@ struct job {
 	const struct report_source *source;
 };
 
-static int write_report(FILE *stream, const struct job *job)
+static int write_report(FILE *stream, const void *user)
 {
-	int r = job->format->write(stream, job->analysis, job->source);
+	const struct job *job = user;
 
-	if (!r && fflush(stream))
-		r = -errno;
-	return r;
-}
-
-/* By a temporary file, so that a full disk does not leave half a report in place of an old one. */
-static int write_file(const char *path, const struct job *job, struct error *err)
-{
-	char temporary[4200];
-	FILE *file;
-	int r;
-
-	snprintf(temporary, sizeof(temporary), "%s.tmp-%d", path, (int)getpid());
-	file = fopen(temporary, "wxe");
-	if (!file)
-		return error_errno(err, -errno, "cannot write %s", path);
-	r = write_report(file, job);
-	if (fclose(file) && !r)
-		r = -errno;
-	if (!r && rename(temporary, path))
-		r = -errno;
-	if (r) {
-		unlink(temporary);
-		return error_errno(err, r, "cannot write %s", path);
-	}
-	return 0;
+	return job->format->write(stream, job->analysis, job->source);
 }
 
 int render_session(const struct render_options *options, bool *ret_sufficient, struct error *err)
@@ -99,13 +74,7 @@ int render_session(const struct render_options *options, bool *ret_sufficient, s
 		    "%s was cut off: the recorder was killed or the file damaged; the report is of what "
 		    "is there",
 		    options->session);
-	if (options->output) {
-		r = write_file(options->output, &job, err);
-	} else {
-		r = write_report(options->stream, &job);
-		if (r)
-			r = error_errno(err, r, "cannot write the report");
-	}
+	r = output_write(options->output, options->stream, write_report, &job, err);
 	if (!r)
 		*ret_sufficient = analysis->verdict != ANALYSIS_INSUFFICIENT;
 	return r;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 foreach(module
     analysis
+    comparison
     gaps
     hostile
     inline

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analyzer/comparison.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+
+#define DRAWS      2000
+#define CONFIDENCE 0.99
+#define BLOCK_MIN  4    /* steps that stay together: a round of a few workers */
+#define NOTABLE    0.01 /* a smaller change is of no interest, however certain */
+
+/* The steps that count. */
+struct sample {
+	const struct analysis_step *steps;
+	size_t n, block;
+};
+
+/* What is compared, of one sample or of one draw from it. */
+struct figures {
+	double share[SHARE_COUNT], stall, steps_per_s;
+};
+
+static uint64_t random_next(uint64_t *state)
+{
+	/* xorshift64*, Vigna 2016 */
+	*state ^= *state >> 12;
+	*state ^= *state << 25;
+	*state ^= *state >> 27;
+	return *state * UINT64_C(2685821657736338717);
+}
+
+static struct sample sample_of(const struct analysis *analysis)
+{
+	size_t skip = analysis->n_warmup_steps;
+	struct sample sample = {0};
+
+	if (!analysis->steps)
+		return sample;
+	/* A job that is nearly all warm-up is compared by what there is. */
+	if (analysis->n_steps < skip + ANALYSIS_STEPS_MIN)
+		skip = 0;
+	sample.steps = analysis->steps + skip;
+	sample.n = analysis->n_steps - skip;
+	sample.block = (size_t)cbrt((double)sample.n);
+	if (sample.block < BLOCK_MIN)
+		sample.block = BLOCK_MIN;
+	return sample;
+}
+
+static void add_step(struct figures *sums, const struct analysis_step *step)
+{
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		sums->share[i] += (double)step->share_ns[i];
+}
+
+static struct figures figures_of_sums(struct figures sums, size_t n)
+{
+	double wall_ns = 0;
+
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		wall_ns += sums.share[i];
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		sums.share[i] = wall_ns > 0 ? sums.share[i] / wall_ns : 0;
+	sums.stall =
+	    sums.share[SHARE_FETCH_STALL] + sums.share[SHARE_PREP_STALL] + sums.share[SHARE_CHECKPOINT_STALL];
+	sums.steps_per_s = wall_ns > 0 ? (double)n * (double)NS_PER_S / wall_ns : NAN;
+	return sums;
+}
+
+static struct figures figures_of(const struct analysis *analysis, const struct sample *sample)
+{
+	struct figures figures = {0};
+
+	if (analysis->approximate || !sample->n) {
+		for (size_t i = 0; i < SHARE_COUNT; i++)
+			figures.share[i] = (double)analysis->share_ns[i];
+		return figures_of_sums(figures, analysis->n_steps_estimated);
+	}
+	for (size_t i = 0; i < sample->n; i++)
+		add_step(&figures, &sample->steps[i]);
+	return figures_of_sums(figures, sample->n);
+}
+
+static struct figures draw(const struct sample *sample, uint64_t *random)
+{
+	struct figures sums = {0};
+
+	for (size_t n = 0; n < sample->n;) {
+		size_t at = (size_t)(random_next(random) % sample->n);
+
+		for (size_t k = 0; k < sample->block && n < sample->n; k++, n++)
+			add_step(&sums, &sample->steps[(at + k) % sample->n]);
+	}
+	return figures_of_sums(sums, sample->n);
+}
+
+static int number_compare(const void *left, const void *right)
+{
+	const double *a = left, *b = right;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+static void interval(double *draws, struct estimate *estimate)
+{
+	size_t tail = (size_t)((1 - CONFIDENCE) / 2 * DRAWS);
+
+	qsort(draws, DRAWS, sizeof(*draws), number_compare);
+	estimate->low = draws[tail];
+	estimate->high = draws[DRAWS - 1 - tail];
+}
+
+static void judge_share(struct comparison_share *share)
+{
+	const struct estimate *change = &share->change;
+
+	share->significant = fabs(change->value) >= NOTABLE && (change->low > 0 || change->high < 0);
+}
+
+/* Columns of draws: the shares, the stall, the speed. */
+#define COLUMNS (SHARE_COUNT + 2)
+
+static int resample(const struct sample *a, const struct sample *b, struct comparison *comparison)
+{
+	_cleanup_(freep) double *draws = calloc((size_t)COLUMNS * DRAWS, sizeof(*draws));
+	uint64_t random = UINT64_C(0x9e3779b97f4a7c15);
+
+	if (!draws)
+		return -ENOMEM;
+	for (size_t d = 0; d < DRAWS; d++) {
+		struct figures of_a = draw(a, &random), of_b = draw(b, &random);
+
+		for (size_t i = 0; i < SHARE_COUNT; i++)
+			draws[i * DRAWS + d] = of_b.share[i] - of_a.share[i];
+		draws[SHARE_COUNT * DRAWS + d] = of_b.stall - of_a.stall;
+		draws[(SHARE_COUNT + 1) * DRAWS + d] = of_b.steps_per_s / of_a.steps_per_s;
+	}
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		interval(draws + i * DRAWS, &comparison->shares[i].change);
+	interval(draws + (size_t)SHARE_COUNT * DRAWS, &comparison->stall.change);
+	interval(draws + (size_t)(SHARE_COUNT + 1) * DRAWS, &comparison->speed);
+	return 0;
+}
+
+/* Errors of sampled shares are 95 %, independent between the two: 99 % is 1.31 times as wide. */
+static void widen(const struct analysis *a, const struct analysis *b, struct comparison *comparison)
+{
+	for (size_t i = 0; i < SHARE_COUNT; i++) {
+		struct estimate *change = &comparison->shares[i].change;
+		double error = 1.31 * hypot(a->share_error[i], b->share_error[i]);
+
+		change->low = change->value - error;
+		change->high = change->value + error;
+	}
+}
+
+int comparison_make(const struct analysis *a, const struct analysis *b, struct comparison *ret_comparison)
+{
+	struct sample sample_a = sample_of(a), sample_b = sample_of(b);
+	struct figures figures_a, figures_b;
+	struct comparison made = {.verdict_changed = a->verdict != b->verdict};
+	int r = 0;
+
+	if (a->verdict == ANALYSIS_INSUFFICIENT || b->verdict == ANALYSIS_INSUFFICIENT)
+		return -ENODATA;
+	figures_a = figures_of(a, &sample_a);
+	figures_b = figures_of(b, &sample_b);
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		made.shares[i] =
+		    (struct comparison_share){figures_a.share[i],
+					      figures_b.share[i],
+					      {figures_b.share[i] - figures_a.share[i], NAN, NAN},
+					      false};
+	made.stall = (struct comparison_share){
+	    figures_a.stall, figures_b.stall, {figures_b.stall - figures_a.stall, NAN, NAN}, false};
+	made.steps_per_s_a = figures_a.steps_per_s > 0 ? figures_a.steps_per_s : NAN;
+	made.steps_per_s_b = figures_b.steps_per_s > 0 ? figures_b.steps_per_s : NAN;
+	made.speed = (struct estimate){made.steps_per_s_b / made.steps_per_s_a, NAN, NAN};
+	if (!a->approximate && !b->approximate && sample_a.n && sample_b.n)
+		r = resample(&sample_a, &sample_b, &made);
+	else
+		widen(a, b, &made);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		judge_share(&made.shares[i]);
+	judge_share(&made.stall);
+	made.faster = made.speed.low > 1 && made.speed.value >= 1 + NOTABLE;
+	made.slower = made.speed.high < 1 && made.speed.value <= 1 - NOTABLE;
+	*ret_comparison = made;
+	return 0;
+}

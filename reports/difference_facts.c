@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "difference_facts.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "analyzer/analysis.h"
+#include "lib/units.h"
+
+#define ALIKE_RATIO 0.02 /* quantities nearer than that are the same */
+
+struct facts {
+	struct difference_fact *items;
+	size_t n;
+};
+
+static void add_text(struct facts *facts, const char *name, const char *a, const char *b)
+{
+	struct difference_fact *fact = &facts->items[facts->n];
+
+	if (!a || !b || !strcmp(a, b) || facts->n == DIFFERENCE_FACTS_MAX)
+		return;
+	fact->name = name;
+	snprintf(fact->a, sizeof(fact->a), "%s", a);
+	snprintf(fact->b, sizeof(fact->b), "%s", b);
+	facts->n++;
+}
+
+static void add_count(struct facts *facts, const char *name, uint64_t a, uint64_t b)
+{
+	char of_a[24], of_b[24];
+
+	snprintf(of_a, sizeof(of_a), "%llu", (unsigned long long)a);
+	snprintf(of_b, sizeof(of_b), "%llu", (unsigned long long)b);
+	add_text(facts, name, of_a, of_b);
+}
+
+static bool alike(double a, double b)
+{
+	return fabs(a - b) <= ALIKE_RATIO * fmax(fabs(a), fabs(b));
+}
+
+static void add_bytes(struct facts *facts, const char *name, uint64_t a, uint64_t b)
+{
+	char of_a[24], of_b[24];
+
+	if (!alike((double)a, (double)b))
+		add_text(facts, name, units_format_bytes(of_a, sizeof(of_a), a),
+			 units_format_bytes(of_b, sizeof(of_b), b));
+}
+
+static uint64_t bytes_per_step(const struct analysis *analysis)
+{
+	size_t n = report_n_steps(analysis);
+
+	return n ? analysis->read_bytes / n : 0;
+}
+
+static void add_cache(struct facts *facts, const struct analysis *a, const struct analysis *b)
+{
+	const struct page_cache *of_a = a->page_cache, *of_b = b->page_cache;
+	char text_a[24], text_b[24];
+
+	if (!of_a || !of_b || !of_a->accessed_pages || !of_b->accessed_pages)
+		return;
+	snprintf(text_a, sizeof(text_a), "%.0f %%",
+		 100 - 100 * (double)of_a->missed_pages / (double)of_a->accessed_pages);
+	snprintf(text_b, sizeof(text_b), "%.0f %%",
+		 100 - 100 * (double)of_b->missed_pages / (double)of_b->accessed_pages);
+	add_text(facts, "page cache hits", text_a, text_b);
+}
+
+size_t difference_facts(const struct report_difference *difference,
+			struct difference_fact ret_facts[DIFFERENCE_FACTS_MAX])
+{
+	const struct analysis *a = difference->a, *b = difference->b;
+	const struct report_source *from_a = difference->source_a, *from_b = difference->source_b;
+	struct facts facts = {.items = ret_facts};
+
+	add_text(&facts, "command", a->command, b->command);
+	add_text(&facts, "loader", analysis_loader_name(a->loader), analysis_loader_name(b->loader));
+	add_count(&facts, "workers", a->workers.n_at_once, b->workers.n_at_once);
+	add_count(&facts, "trainers", a->n_trainers, b->n_trainers);
+	add_bytes(&facts, "read a step", bytes_per_step(a), bytes_per_step(b));
+	add_cache(&facts, a, b);
+	if (a->checkpoints && b->checkpoints)
+		add_count(&facts, "checkpoints", a->checkpoints->n_items, b->checkpoints->n_items);
+	add_count(&facts, "CPUs", a->n_cpus, b->n_cpus);
+	if (from_a && from_b) {
+		add_text(&facts, "host", from_a->host, from_b->host);
+		add_text(&facts, "kernel", from_a->kernel, from_b->kernel);
+		add_text(&facts, "version of diesel", from_a->version, from_b->version);
+	}
+	add_text(&facts, "how split", analysis_method_name(a->method), analysis_method_name(b->method));
+	add_count(&facts, "lost events", a->n_lost, b->n_lost);
+	return facts.n;
+}

@@ -28,6 +28,7 @@ struct finder {
 	struct gpu_use *use;
 	struct gpu_call calls[GPU_FUNCTIONS];
 	struct counters before, until; /* the window's begin; its end */
+	struct counters total;         /* the recording's end */
 	bool any;
 };
 
@@ -70,6 +71,9 @@ static void event_look(struct finder *finder, const struct event *event)
 {
 	if (event->tgid != finder->tgid || event->start_ns > event->end_ns)
 		return;
+	if (event->type == EVENT_GPU_TOTALS)
+		finder->total = (struct counters){event->end_ns, event->gpu_totals.n_launches,
+						  event->gpu_totals.n_copies};
 	if (event->type != EVENT_GPU_WAIT && event->type != EVENT_GPU_WORK)
 		return;
 	finder->any = true;
@@ -136,6 +140,17 @@ static int waits_collect(struct finder *finder)
 	return 0;
 }
 
+static void probes_show(const struct gpu_probes *probes, struct gpu_use *use)
+{
+	use->launches_known = !probes || !probes->launches_until_ns;
+	if (!probes)
+		return;
+	use->n_probed = probes->n_probed;
+	use->n_expensive = probes->n_expensive;
+	use->n_missing = probes->n_missing;
+	use->n_refused = probes->n_refused;
+}
+
 static int fill(struct finder *finder)
 {
 	const struct study *study = finder->study;
@@ -146,12 +161,16 @@ static int fill(struct finder *finder)
 		return r;
 	for (size_t i = 0; i < study->input->n_events; i++)
 		event_look(finder, &study->input->events[i]);
+	/* Without a synchronisation nothing dates them: those of the recording. */
+	if (!finder->until.at_ns)
+		finder->until = finder->total;
 	use->n_launches = finder->until.n_launches - finder->before.n_launches;
 	use->n_copies = finder->until.n_copies - finder->before.n_copies;
 	use->wait_ns = partition_gpu_wait(study->partition, finder->begin_ns, finder->end_ns, &use->spin_ns);
 	use->utilization = utilization(study->input, finder->begin_ns, finder->end_ns);
 	snprintf(use->library, sizeof(use->library), "%s",
 		 study->input->gpu_library ? study->input->gpu_library : "");
+	probes_show(study->input->gpu_probes, use);
 	return calls_keep(finder);
 }
 

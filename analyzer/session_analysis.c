@@ -108,6 +108,7 @@ int session_analyze(struct session *session, const struct session_analysis_optio
 	if (r < 0)
 		return error_errno(err, r, "cannot read the session's notes");
 	input.gpu_library = gpu.library[0] ? gpu.library : NULL;
+	input.gpu_probes = input.gpu_library ? &gpu.probes : NULL;
 	input.gpu_samples = gpu.samples;
 	input.n_gpu_samples = gpu.n_samples;
 	r = session_paths_load(session, &paths);

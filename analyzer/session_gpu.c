@@ -20,6 +20,22 @@ static int visit_library(void *user, uint64_t key, const void *data, size_t size
 	return 0;
 }
 
+static int visit_probes(void *user, uint64_t key, const void *data, size_t size)
+{
+	struct gpu_probes *sum = &((struct session_gpu *)user)->probes, probes;
+
+	if (size != sizeof(probes))
+		return 0;
+	memcpy(&probes, data, size);
+	sum->n_probed += probes.n_probed;
+	sum->n_expensive += probes.n_expensive;
+	sum->n_missing += probes.n_missing;
+	sum->n_refused += probes.n_refused;
+	if (!sum->launches_until_ns)
+		sum->launches_until_ns = probes.launches_until_ns;
+	return 0;
+}
+
 static int visit_sample(void *user, uint64_t key, const void *data, size_t size)
 {
 	struct session_gpu *gpu = user;
@@ -48,6 +64,8 @@ int session_gpu_load(struct session *session, struct session_gpu *ret_gpu)
 	struct session_gpu gpu = {0};
 	int r = session_each(session, GPU_NOTE_LIBRARY, visit_library, &gpu);
 
+	if (r == 0)
+		r = session_each(session, GPU_NOTE_PROBES, visit_probes, &gpu);
 	if (r == 0)
 		r = session_each(session, SESSION_NOTE_GPU_SAMPLE, visit_sample, &gpu);
 	if (r < 0) {

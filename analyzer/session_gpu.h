@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "analyzer/gpu.h"
+#include "bpf/gpu.h"
 
 struct session;
 
@@ -13,7 +14,8 @@ struct session;
 #define SESSION_NOTE_GPU_SAMPLE "gpu.utilization"
 
 struct session_gpu {
-	char library[256]; /* paths of what was probed, ", " between; "": none */
+	char library[256];        /* paths of what was probed, ", " between; "": none */
+	struct gpu_probes probes; /* sums over them */
 	struct gpu_sample *samples;
 	size_t n_samples, n_allocated;
 };

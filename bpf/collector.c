@@ -298,7 +298,9 @@ int collector_poll(struct collector *collector, int timeout_ms, const struct col
 	/* Most records come without a wakeup. */
 	n = ring_buffer__consume(collector->rings);
 	report_losses(collector);
-	probes_step(collector->probes, sink);
+	if (probes_step(collector->probes, sink, collector->recorder->bss->n_gpu_launches,
+			clock_monotonic_ns()))
+		collector->recorder->bss->gpu_work_unseen = 1;
 	places_step(collector->places, (pid_t)collector->recorder->bss->tag_tgid, clock_monotonic_ns(),
 		    false);
 	collector->sink = NULL;

@@ -40,7 +40,8 @@ struct {
 } gpu_threads SEC(".maps");
 
 const volatile uint64_t recording_start_boottime_ns;
-uint64_t n_gpu_launches; /* probe hits of launches and copies, for the collector to watch their cost */
+uint32_t gpu_work_unseen; /* by the collector: launches are not probed any more */
+uint64_t n_gpu_launches;  /* probe hits of launches and copies, for the collector to watch their cost */
 
 static __always_inline struct gpu_process *gpu_process_of(struct task_struct *task)
 {
@@ -161,7 +162,7 @@ int gpu_enter(struct pt_regs *regs)
 static __always_inline bool gpu_drained(const struct gpu_process *process, const struct gpu_thread *thread,
 					uint64_t cookie, uint64_t now_ns)
 {
-	if (process->n_launches + process->n_copies != thread->n_work)
+	if (gpu_work_unseen || process->n_launches + process->n_copies != thread->n_work)
 		return false;
 	if (cookie & GPU_DRAINS_ALL)
 		return true;

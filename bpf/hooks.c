@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "uprobe.h"
 
 #define DEFAULT_BTF "/sys/kernel/btf/vmlinux"
 
@@ -148,6 +149,18 @@ static void select_variant(struct bpf_object *object, const struct btf *btf)
 	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "sys_exit_probe"), !can_cast);
 }
 
+/* Is there an enumerator of this name? */
+static bool has_enumerator(const struct btf *btf, const char *type_name, const char *name)
+{
+	int id = btf__find_by_name_kind(btf, type_name, BTF_KIND_ENUM);
+	const struct btf_type *type = id > 0 ? btf__type_by_id(btf, (uint32_t)id) : NULL;
+
+	for (uint32_t i = 0; type && i < btf_vlen(type); i++)
+		if (!strcmp(btf__name_by_offset(btf, btf_enum(type)[i].name_off), name))
+			return true;
+	return false;
+}
+
 /* Marks the programs that this kernel can run for loading. */
 int hooks_select(struct bpf_object *object, const char *btf_path, struct error *err)
 {
@@ -173,6 +186,8 @@ int hooks_select(struct bpf_object *object, const char *btf_path, struct error *
 		bpf_program__set_autoload(bpf_object__find_program_by_name(object, hook->name), present);
 	}
 	select_variant(object, btf);
+	if (has_enumerator(btf, "bpf_attach_type", "BPF_TRACE_UPROBE_MULTI"))
+		uprobe_use_multi(object);
 	return 0;
 }
 

@@ -64,27 +64,9 @@ bool probe_file_is_named(const char *name)
 	return library_of(name) != LIBRARY_NONE;
 }
 
-/* Sets one probe. 0 or -errno. */
-static int attach(struct probing *probing, const char *program_name, uint64_t offset, bool at_return,
-		  uint64_t cookie)
+static struct bpf_program *program_of(const struct probing *probing, const char *name)
 {
-	LIBBPF_OPTS(bpf_uprobe_opts, opts, .retprobe = at_return, .bpf_cookie = cookie);
-	struct bpf_program *program = bpf_object__find_program_by_name(probing->object, program_name);
-	struct probe_file *file = probing->file;
-	struct bpf_link *link;
-
-	if (file->n_links == PROBE_LINKS_MAX)
-		return -ENOSPC;
-	if (!file->links)
-		file->links = calloc(PROBE_LINKS_MAX, sizeof(*file->links));
-	if (!file->links)
-		return -ENOMEM;
-	/* pid -1: a probe with a pid would miss forked children. */
-	link = bpf_program__attach_uprobe_opts(program, -1, probing->path, offset, &opts);
-	if (!link)
-		return -errno;
-	file->links[file->n_links++] = link;
-	return 0;
+	return bpf_object__find_program_by_name(probing->object, name);
 }
 
 static size_t attach_targets(struct probing *probing, enum library library)
@@ -92,58 +74,70 @@ static size_t attach_targets(struct probing *probing, enum library library)
 	size_t n = 0;
 
 	for (size_t i = 0; i < sizeof(targets) / sizeof(targets[0]); i++) {
-		uint64_t offset;
+		struct uprobe_point point = {0};
+		size_t n_attached = 0;
 		int r;
 
 		if (targets[i].library != library)
 			continue;
-		r = symbol_file_find(probing->symbols, targets[i].symbol, targets[i].exact, &offset, NULL);
+		r = symbol_file_find(probing->symbols, targets[i].symbol, targets[i].exact, &point.offset,
+				     NULL);
 		if (!r)
-			r = attach(probing, targets[i].program, offset, false, 0);
+			r = uprobe_attach(&probing->file->links, program_of(probing, targets[i].program),
+					  false, probing->path, &point, 1, &n_attached);
 		log_debug("%s: probe on %s: %s", probing->path, targets[i].symbol, strerror(-r));
-		n += !r;
+		n += n_attached;
 	}
 	return n;
 }
 
-/* The return first: the other way round a call in between would look like one that never returns. */
-static int attach_gpu_function(struct probing *probing, const struct gpu_function *function, uint64_t offset)
-{
-	int r = 0;
+/* Where libcuda is to be probed. */
+struct gpu_points {
+	struct uprobe_point works[GPU_FUNCTIONS], waits[GPU_FUNCTIONS];
+	size_t n_works, n_waits;
+};
 
-	if (gpu_function_waits(function))
-		r = attach(probing, "gpu_leave", offset, true, function->cookie);
-	return r ? r : attach(probing, "gpu_enter", offset, false, function->cookie);
-}
-
-static size_t attach_gpu(struct probing *probing)
+static void gpu_points_find(struct probing *probing, struct gpu_points *points)
 {
 	struct gpu_probes *gpu = &probing->file->gpu;
 
 	for (uint32_t i = 0; i < n_gpu_functions; i++) {
 		const struct gpu_function *function = &gpu_functions[i];
-		uint64_t offset;
+		struct uprobe_point point = {.cookie = function->cookie};
 		bool cheap;
-		int r;
 
 		if (!function->name)
 			continue;
-		r = symbol_file_find(probing->symbols, function->name, true, &offset, &cheap);
-		if (r) {
+		if (symbol_file_find(probing->symbols, function->name, true, &point.offset, &cheap)) {
 			gpu->n_missing++;
 			continue;
 		}
-		r = attach_gpu_function(probing, function, offset);
-		log_debug("%s: %s probe on %s at offset %#llx: %s", probing->path,
-			  cheap ? "cheap" : "expensive", function->name, (unsigned long long)offset,
-			  strerror(-r));
-		if (r) {
-			gpu->n_refused++;
-			continue;
-		}
-		gpu->n_probed++;
+		log_debug("%s: %s at offset %#llx, %s", probing->path, function->name,
+			  (unsigned long long)point.offset, cheap ? "cheap" : "expensive");
 		gpu->n_expensive += !cheap;
+		if (gpu_function_waits(function))
+			points->waits[points->n_waits++] = point;
+		else
+			points->works[points->n_works++] = point;
 	}
+}
+
+/* Returns first: the other way round a call in between would look like one that never returns. */
+static size_t attach_gpu(struct probing *probing)
+{
+	struct gpu_probes *gpu = &probing->file->gpu;
+	struct probe_file *file = probing->file;
+	struct bpf_program *enter = program_of(probing, "gpu_enter"),
+			   *leave = program_of(probing, "gpu_leave");
+	struct gpu_points points = {0};
+	size_t n_returns, n_waits, n_works;
+
+	gpu_points_find(probing, &points);
+	uprobe_attach(&file->links, leave, true, probing->path, points.waits, points.n_waits, &n_returns);
+	uprobe_attach(&file->links, enter, false, probing->path, points.waits, points.n_waits, &n_waits);
+	uprobe_attach(&file->work_links, enter, false, probing->path, points.works, points.n_works, &n_works);
+	gpu->n_probed = (uint32_t)(n_waits + n_works);
+	gpu->n_refused = (uint32_t)(2 * points.n_waits - n_waits - n_returns + points.n_works - n_works);
 	return gpu->n_probed;
 }
 
@@ -222,8 +216,15 @@ void probe_file_note(struct probe_file *file, const struct collector_sink *sink)
 
 void probe_file_detach(struct probe_file *file)
 {
-	while (file->n_links > 0)
-		bpf_link__destroy(file->links[--file->n_links]);
-	free(file->links);
-	file->links = NULL;
+	uprobe_detach(&file->links);
+	uprobe_detach(&file->work_links);
+}
+
+void probe_file_drop_work(struct probe_file *file, uint64_t now_ns)
+{
+	if (!file->work_links.n)
+		return;
+	uprobe_detach(&file->work_links);
+	file->gpu.launches_until_ns = now_ns;
+	file->noted = false;
 }

@@ -10,18 +10,17 @@
 #include <sys/types.h>
 
 #include "bpf/gpu.h"
+#include "uprobe.h"
 
 struct collector_sink;
 struct proc_mapping;
 
-#define PROBE_LINKS_MAX 96
-
 /* Zeroed, with device and inode set, before probe_file_attach(). */
 struct probe_file {
 	uint64_t device, inode;
-	struct bpf_link **links; /* NULL: none */
-	size_t n_links;
-	char *path; /* as the job sees it; of a libcuda; else NULL */
+	struct uprobe_links links;
+	struct uprobe_links work_links; /* of a libcuda: what queues work, and may come too often */
+	char *path;                     /* as the job sees it; of a libcuda; else NULL */
 	struct gpu_probes gpu;
 	bool noted;
 };
@@ -35,5 +34,8 @@ size_t probe_file_attach(struct probe_file *file, struct bpf_object *object, pid
 
 /* Tells the sink about a libcuda, once. */
 void probe_file_note(struct probe_file *file, const struct collector_sink *sink);
+
+/* Takes the probes on launches and copies of a libcuda off, and says so in its notes. */
+void probe_file_drop_work(struct probe_file *file, uint64_t now_ns);
 
 void probe_file_detach(struct probe_file *file);

@@ -13,6 +13,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#define PROBES_WORK_RATIO 0.02
+
 struct bpf_object;
 struct collector_sink;
 struct event;
@@ -29,8 +31,11 @@ void probes_scan(struct probe_set *probes, pid_t tgid);
  * probes_step(). */
 void probes_event(struct probe_set *probes, const struct event *event);
 
-/* Every 100 ms or more often: the scans that are due, and the notes (GPU_NOTE_*) about what was probed. */
-void probes_step(struct probe_set *probes, const struct collector_sink *sink);
+/* Every 100 ms or more often: the scans that are due, and the notes (GPU_NOTE_*) about what was probed.
+ * n_launches: hits of launches so far. Above a budget of PROBES_WORK_RATIO of a CPU these probes are taken
+ * off again, for good: true then, once. */
+bool probes_step(struct probe_set *probes, const struct collector_sink *sink, uint64_t n_launches,
+		 uint64_t now_ns);
 
 uint64_t probes_count(const struct probe_set *probes);
 

@@ -157,7 +157,7 @@ int json_set_profile(json_t *root, const struct analysis *analysis)
 int json_set_gpu(json_t *root, const struct analysis *analysis)
 {
 	const struct gpu_use *from = analysis->gpu;
-	json_t *gpu, *calls;
+	json_t *gpu, *calls, *probes;
 	int r = 0;
 
 	if (!from)
@@ -181,6 +181,13 @@ int json_set_gpu(json_t *root, const struct analysis *analysis)
 		r |= json_array_append_new(calls, item);
 	}
 	r |= json_object_set_new(gpu, "calls", calls);
+	r |= json_object_set_new(gpu, "launches_known", json_boolean(from->launches_known));
+	probes = json_object();
+	r |= json_object_set_new(probes, "functions", json_count(from->n_probed));
+	r |= json_object_set_new(probes, "expensive", json_count(from->n_expensive));
+	r |= json_object_set_new(probes, "missing", json_count(from->n_missing));
+	r |= json_object_set_new(probes, "refused", json_count(from->n_refused));
+	r |= json_object_set_new(gpu, "probes", probes);
 	return r | json_object_set_new(root, "gpu", gpu);
 }
 

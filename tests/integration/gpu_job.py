@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training loop on the stand-in libcuda, that keeps its own clock: JSON on standard output.
+"""A training loop on the stand-in libcuda, that keeps its own clock: JSON on standard output, a line a process.
 
-gpu_job.py LIBCUDA LIBDIESEL STEPS WAIT_MS LAUNCHES [sync NAME] [copy_in_next] [other_thread] [no_sync]
+gpu_job.py LIBCUDA LIBDIESEL STEPS WAIT_MS LAUNCHES [sync NAME] [copy_in_next] [copy_after NAME] [other_thread]
+    [no_sync] [fork N] [wait_for_input]
 
 A step: next() (marked as libdiesel's loaders do) sleeps WAIT_MS; LAUNCHES kernels are launched; a
 synchronisation waits for them. stall: what next() took; sync: what the synchronisations outside of it took.
+LIBCUDA "none": a job without a GPU, which computes instead. fork: N children do this, not the parent.
 """
 import ctypes
 import json
@@ -14,24 +16,20 @@ import threading
 import time
 
 
-def main():
-    cuda = ctypes.CDLL(sys.argv[1])
-    diesel = ctypes.CDLL(sys.argv[2])
-    diesel.diesel_mark.argtypes = [ctypes.c_uint32, ctypes.c_uint64]
-    steps, wait_s, launches = int(sys.argv[3]), float(sys.argv[4]) / 1000, int(sys.argv[5])
-    words = sys.argv[6:]
-    sync = getattr(cuda, words[words.index("sync") + 1] if "sync" in words else "cuStreamSynchronize")
-    time.sleep(0.3)  # probes are set within 50 ms; a real driver takes longer to initialize
-    clock = {"stall": 0.0, "sync": 0.0, "pid": os.getpid()}
-    stop = threading.Event()
-    if "other_thread" in words:
-        def watchdog():
-            while not stop.is_set():
-                cuda.cuEventSynchronize(0)
-                time.sleep(0.002)
+def value(words, name, default=None):
+    return words[words.index(name) + 1] if name in words else default
 
-        thread = threading.Thread(target=watchdog)
-        thread.start()
+
+def watch(cuda, stop):
+    while not stop.is_set():
+        cuda.cuEventSynchronize(0)
+        time.sleep(0.002)
+
+
+def train(cuda, diesel, steps, wait_s, launches, words):
+    clock = {"stall": 0.0, "sync": 0.0, "copies": 0.0, "pid": os.getpid()}
+    sync = cuda and getattr(cuda, value(words, "sync", "cuStreamSynchronize"))
+    copy = cuda and "copy_after" in words and getattr(cuda, value(words, "copy_after"))
     begin = time.monotonic()
     for _ in range(steps):
         t0 = time.monotonic()
@@ -42,21 +40,58 @@ def main():
             cuda.cuMemcpyHtoD_v2(0, 0, 4096)
         diesel.diesel_mark(2, 0)
         t1 = time.monotonic()
-        for _ in range(launches):
+        if not cuda:
+            sum(range(100000))
+        for _ in range(launches if cuda else 0):
             cuda.cuLaunchKernel(0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)
         t2 = time.monotonic()
-        if "no_sync" not in words:
+        if cuda and "no_sync" not in words:
             sync(0)
+        t3 = time.monotonic()
+        if copy:
+            copy(0, 0, 4096, 0)
         clock["stall"] += t1 - t0
-        clock["sync"] += time.monotonic() - t2
+        clock["sync"] += t3 - t2
+        clock["copies"] += time.monotonic() - t3
     clock["wall"] = time.monotonic() - begin
-    stop.set()
-    if "other_thread" in words:
-        thread.join()
     log = os.environ.get("DIESEL_STANDIN_LOG")
-    if log:
-        cuda.standin_log(log.encode())
+    if log and cuda:
+        cuda.standin_log((log + ("-%d" % os.getpid() if "fork" in words else "")).encode())
     print(json.dumps(clock), flush=True)
+
+
+def main():
+    library, diesel_library, steps, wait_ms, launches, *words = sys.argv[1:]
+    cuda = None if library == "none" else ctypes.CDLL(library)
+    diesel = ctypes.CDLL(diesel_library)
+    diesel.diesel_mark.argtypes = [ctypes.c_uint32, ctypes.c_uint64]
+    arguments = (cuda, diesel, int(steps), float(wait_ms) / 1000, int(launches), words)
+    if "wait_for_input" in words:
+        if cuda:
+            cuda.cuLaunchKernel(0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)
+        print("ready", flush=True)
+        sys.stdin.readline()
+    else:
+        time.sleep(0.3)  # probes are set within 50 ms; a real driver takes longer to initialize
+    stop = threading.Event()
+    threads = []
+    if "other_thread" in words:
+        threads.append(threading.Thread(target=watch, args=(cuda, stop)))
+        threads[0].start()
+    children = []
+    for _ in range(int(value(words, "fork", 0))):
+        pid = os.fork()
+        if not pid:
+            train(*arguments)
+            os._exit(0)
+        children.append(pid)
+    if not children:
+        train(*arguments)
+    for pid in children:
+        os.waitpid(pid, 0)
+    stop.set()
+    for thread in threads:
+        thread.join()
 
 
 main()

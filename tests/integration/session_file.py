@@ -8,6 +8,7 @@ from collections import namedtuple
 
 SWITCH, SYSCALL, STEP, MARK, FORK, EXEC, EXIT, NAME, LIBRARY, ALIVE, TOTALS, CALLS, PAGES, PLACE, READ_SIZES, FAULT, READS = range(
     1, 18)
+GPU_WAIT, GPU_WORK, GPU_TOTALS, PHASE = range(20, 24)
 PREEMPTED, IOWAIT, IN_SYSCALL, CLIPPED, MAJOR_FAULT = (1 << i for i in range(5))
 WAKER_TASK, WAKER_HARDIRQ, WAKER_SOFTIRQ, WAKER_TIMER, WAKER_NONE = 0, 1, 2, 3, 255
 
@@ -27,6 +28,10 @@ _PAYLOADS = {
     NAME: ("comm boot_ns ns_tid parent_tgid", struct.Struct("<16sQII")),
     LIBRARY: ("inode device name", struct.Struct("<QQ16s")),
 }
+_PAYLOADS[GPU_WAIT] = _PAYLOADS[GPU_WORK] = ("n_launches n_copies stream function gpu_flags",
+                                             struct.Struct("<QQQHH4x"))
+_PAYLOADS[GPU_TOTALS] = ("n_launches n_copies n_waits wait_ns", struct.Struct("<QQQQ"))
+_PAYLOADS[PHASE] = ("name kind", struct.Struct("<Q16xI4x"))
 _PAYLOADS[TOTALS] = _PAYLOADS[EXIT]
 _PAYLOADS[ALIVE] = _PAYLOADS[NAME]
 _CLASSES = {

@@ -67,6 +67,11 @@ class Gpu(unittest.TestCase):
         self.assertAlmostEqual(report["shares"]["gpu_wait"] * report["wall_s"], gpu_s, places=6)
         self.assertLessEqual(report["shares"]["gpu_wait"], report["shares"]["device"] + 1e-9)
 
+    def check_count(self, seen, expected, step):
+        """The window ends one median after the last step's mark: that step may be cut."""
+        self.assertLessEqual(seen, expected)
+        self.assertGreaterEqual(seen, expected - step)
+
     def check_starved(self, report):
         """Never above what the stand-in knows that it was idle for."""
         session = s.Session(self.path)
@@ -86,9 +91,10 @@ class Waits(Gpu):
         self.check_sync(clock, report)
         self.assertGreater(report["gpu"]["spin_s"], 0.9 * report["gpu"]["wait_s"])
         self.assertIn("standin", report["gpu"]["library"])
-        self.assertEqual(report["gpu"]["launches"], 300)
+        self.check_count(report["gpu"]["launches"], 300, 10)
         (call,) = report["gpu"]["calls"]
-        self.assertEqual((call["name"], call["calls"]), ("cuStreamSynchronize", 30))
+        self.assertEqual(call["name"], "cuStreamSynchronize")
+        self.check_count(call["calls"], 30, 1)
 
     def test_blocking(self):
         clock, report = self.job(DIESEL_STANDIN_WAIT="block")
@@ -96,6 +102,153 @@ class Waits(Gpu):
         self.assertLess(report["gpu"]["spin_s"], 0.3 * report["gpu"]["wait_s"])
         # Asleep in the driver is no unexplained sleep.
         self.assertLess(report["shares"]["other"], 0.02)
+
+    def test_every_kind_of_first_instruction(self):
+        for prologue, expensive in ((1, False), (2, False), (3, False), (4, True)):
+            with self.subTest(prologue=prologue):
+                clock, report = self.job(prologue=prologue, steps=10, DIESEL_STANDIN_WAIT="block")
+                self.check_sync(clock, report)
+                self.check_count(report["gpu"]["launches"], 100, 10)
+                probes = report["gpu"]["probes"]
+                self.assertEqual(probes["refused"], 0)
+                self.assertEqual(probes["expensive"], probes["functions"] if expensive else 0)
+                self.assertEqual(probes["functions"], 18)
+                os.unlink(self.path)
+
+    def test_every_synchronising_call(self):
+        for name in ("cuStreamSynchronize_ptsz", "cuCtxSynchronize", "cuEventSynchronize", "cuMemcpyDtoH_v2",
+                     "cuMemcpyDtoH_v2_ptds"):
+            with self.subTest(name=name):
+                clock, report = self.job("sync", name, steps=10, DIESEL_STANDIN_WAIT="block")
+                self.check_sync(clock, report)
+                (call,) = report["gpu"]["calls"]
+                self.assertEqual(call["name"], name)
+                self.check_count(call["calls"], 10, 1)
+                self.check_count(report["gpu"]["copies"], 10 if "Memcpy" in name else 0, 1)
+                os.unlink(self.path)
+
+    def test_copies_within_next_are_data_wait(self):
+        clock, report = self.job("copy_in_next", "no_sync", wait_ms=0, launches=5, DIESEL_STANDIN_WAIT="block")
+        self.assertAlmostEqual(report["gpu"]["wait_s"], 0, places=6)
+        self.assertEqual(report["gpu"]["calls"][0]["name"], "cuMemcpyHtoD_v2")
+        self.assertGreater(report["gpu"]["calls"][0]["seconds"], 0.5 * clock["stall"])
+        wait_s = (report["shares"]["fetch_stall"] + report["shares"]["prep_stall"]) * report["wall_s"]
+        self.assertAlmostEqual(wait_s, clock["stall"], delta=0.05 * clock["stall"])
+
+    def test_other_threads_wait_apart(self):
+        clock, report = self.job("other_thread", DIESEL_STANDIN_WAIT="block")
+        self.check_sync(clock, report)
+        calls = {c["name"]: c for c in report["gpu"]["calls"]}
+        self.assertGreater(calls["cuEventSynchronize"]["calls"], 0)
+        self.assertLessEqual(report["gpu"]["wait_s"], calls["cuStreamSynchronize"]["seconds"] + 1e-6)
+
+    def test_asynchronous_copies(self):
+        """To pinned memory they are work; to pageable memory they wait."""
+        for pageable in "01":
+            clock, report = self.job("copy_after", "cuMemcpyDtoHAsync_v2", steps=20, DIESEL_STANDIN_PAGEABLE=pageable,
+                                     DIESEL_STANDIN_COPY_US="3000", DIESEL_STANDIN_WAIT="block")
+            names = {c["name"] for c in report["gpu"]["calls"]}
+            self.assertEqual("cuMemcpyDtoHAsync_v2" in names, pageable == "1")
+            self.check_count(report["gpu"]["copies"], 20, 1)
+            clock["sync"] += clock["copies"] if pageable == "1" else 0
+            self.check_sync(clock, report)
+            os.unlink(self.path)
+
+
+class Libraries(Gpu):
+    def test_copy_under_another_name(self):
+        copy = os.path.join(self.folder, "driver-of-mine.so")
+        shutil.copy(standin(), copy)
+        clock, report = self.job(library=copy, DIESEL_STANDIN_WAIT="block")
+        self.check_sync(clock, report)
+        self.assertEqual(report["gpu"]["library"], copy)
+
+    def test_file_deleted_under_the_job(self):
+        copy = os.path.join(self.folder, "libcuda.so.1")
+        shutil.copy(standin(), copy)
+        job = subprocess.Popen([sys.executable, JOB, copy, DIESEL, "20", "5", "10", "wait_for_input"],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                               env={**os.environ, "DIESEL_STANDIN_WAIT": "block", "DIESEL_STANDIN_KERNEL_US": "1000"})
+        self.addCleanup(job.stdout.close)
+        self.assertEqual(job.stdout.readline(), "ready\n")
+        os.unlink(copy)
+        shutil.copy(standin(2), copy)
+        report, clock = self.attach(job)
+        self.check_sync(clock, report)
+
+    def attach(self, job):
+        recorder = subprocess.Popen([ANALYZE, "-v", "record", "-o", self.path, "-p", str(job.pid)],
+                                    stderr=subprocess.PIPE, text=True)
+        for line in recorder.stderr:
+            if "diesel_mark" in line:
+                break
+        job.stdin.write("go\n")
+        job.stdin.close()
+        clock = json.loads(job.stdout.readline())
+        job.wait()
+        text = recorder.stderr.read()
+        recorder.stderr.close()
+        self.assertEqual(recorder.wait(), 0, text)
+        return self.report(), clock
+
+    def test_without_libcuda(self):
+        clock, report = self.job(library="none")
+        self.assertIsNone(report["gpu"])
+        self.assertIsNone(report["shares"]["gpu_wait"])
+        self.assertGreater(report["steps"], 20)
+
+    def test_libdiesel_under_another_name(self):
+        copy = os.path.join(self.folder, "loader.so")
+        shutil.copy(os.path.realpath(DIESEL), copy)
+        self.record(sys.executable, JOB, "none", copy, 20, 2, 0)
+        self.assertEqual(self.report()["steps"], 20)
+
+
+class Processes(Gpu):
+    def test_forked_children(self):
+        """The parent opened the library; the children, which were born after its probes, use it."""
+        done = self.record(sys.executable, JOB, standin(), DIESEL, 20, 5, 10, "fork", 2, DIESEL_STANDIN_WAIT="block")
+        clocks = {c["pid"]: c for c in map(json.loads, done.stdout.splitlines())}
+        self.assertEqual(len(clocks), 2)
+        totals = {e.tgid: e for e in s.Session(self.path).of(s.GPU_TOTALS)}
+        self.assertEqual(set(totals), set(clocks))
+        for pid, clock in clocks.items():
+            self.assertEqual((totals[pid].n_launches, totals[pid].n_waits), (200, 20))
+            self.assertLessEqual(totals[pid].wait_ns * 1e-9, clock["sync"] + 0.001)
+        report = self.report()
+        self.check_sync(clocks[report["job"]["trainer_tgid"]], report)
+
+    def test_two_jobs_only_one_recorded(self):
+        other = subprocess.Popen([sys.executable, JOB, standin(), DIESEL, "100", "2", "5"], stdout=subprocess.DEVNULL)
+        clock, report = self.job(DIESEL_STANDIN_WAIT="block")
+        other.wait()
+        self.check_sync(clock, report)
+        self.check_count(report["gpu"]["launches"], 300, 10)
+        self.assertEqual([e.tgid for e in s.Session(self.path).of(s.GPU_TOTALS)], [clock["pid"]])
+
+
+class Starved(Gpu):
+    def test_bound_holds_and_is_close(self):
+        """One stream, synchronised every step: the GPU is idle for the whole of the data wait."""
+        for sync in ("cuStreamSynchronize", "cuCtxSynchronize", "cuMemcpyDtoH_v2"):
+            clock, report = self.job("sync", sync, wait_ms=8, DIESEL_STANDIN_WAIT="block")
+            idle_s = self.check_starved(report)
+            self.assertGreater(report["gpu"]["starved_s"], 0.9 * idle_s)
+            self.assertGreater(idle_s, 0.5 * clock["stall"])
+            os.unlink(self.path)
+
+    def test_nothing_is_claimed_where_nothing_is_known(self):
+        """An event may have work queued behind it; without a synchronisation nothing is known at all."""
+        for words in (("sync", "cuEventSynchronize"), ("no_sync",)):
+            _, report = self.job(*words, wait_ms=8, DIESEL_STANDIN_WAIT="block")
+            self.assertEqual(report["gpu"]["starved_s"], 0)
+            os.unlink(self.path)
+
+    def test_device_that_is_busy_during_the_wait(self):
+        """Work is queued ahead, and the wait for data is shorter than it."""
+        _, report = self.job("no_sync", "copy_after", "cuMemcpyHtoD_v2", wait_ms=4, launches=20,
+                             DIESEL_STANDIN_KERNEL_US="200", DIESEL_STANDIN_WAIT="block")
+        self.check_starved(report)
 
 
 def why_not():

@@ -26,6 +26,7 @@
 #include "analyzer/predictions.h"
 #include "analyzer/profile.h"
 #include "bpf/event.h"
+#include "bpf/gpu.h"
 #include "lib/error.h"
 
 #define ANALYSIS_STEPS_MIN       5 /* fewer say nothing about the job */
@@ -102,6 +103,7 @@ struct analysis_input {
 	bool attached;              /* the job ran already when the recording began */
 	size_t n_lane_segments_max; /* 0: no lanes */
 	const char *gpu_library;    /* path of the libcuda that was probed; NULL: none */
+	const struct gpu_probes *gpu_probes; /* in it; NULL: not known */
 	const struct gpu_sample *gpu_samples;
 	size_t n_gpu_samples;
 	uint32_t page_bytes; /* 0: 4096 */

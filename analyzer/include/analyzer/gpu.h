@@ -28,6 +28,10 @@ struct gpu_use {
 	uint64_t starved_ns; /* lower bound: from a synchronisation's end to the next launch or copy, within
 				data waits: nothing was queued */
 	double utilization;  /* by NVML, 0 to 1; NAN: not known */
+	/* functions of libcuda: probed, of them single-stepped, not exported by this driver, refused */
+	uint32_t n_probed, n_expensive, n_missing, n_refused;
+	bool launches_known;    /* else they were too many to be counted all along: n_launches, n_copies and
+				   starved_ns are too low */
 	struct gpu_call *calls; /* by ns, descending */
 	size_t n_calls;
 };

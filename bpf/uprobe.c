@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "uprobe.h"
+
+#include <errno.h>
+#include <linux/bpf.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "lib/log.h"
+
+/* Of newer headers than Debian 12's; libbpf 1.1 does not know them either. */
+#define TRACE_UPROBE_MULTI    48 /* enum bpf_attach_type */
+#define UPROBE_MULTI_RETURN   1
+#define LINK_CREATE_ATTR_SIZE 64
+
+/* The part of union bpf_attr for BPF_LINK_CREATE with TRACE_UPROBE_MULTI. */
+struct link_create {
+	uint32_t prog_fd, target_fd, attach_type, flags;
+	uint64_t path, offsets, ref_ctr_offsets, cookies;
+	uint32_t n, uprobe_flags, pid, reserved;
+};
+
+_Static_assert(sizeof(struct link_create) == LINK_CREATE_ATTR_SIZE, "shared with the kernel");
+
+void uprobe_use_multi(struct bpf_object *object)
+{
+	struct bpf_program *program;
+
+	bpf_object__for_each_program(program, object)
+	{
+		const char *section = bpf_program__section_name(program);
+
+		if (!strcmp(section, "uprobe") || !strcmp(section, "uretprobe"))
+			bpf_program__set_expected_attach_type(program,
+							      (enum bpf_attach_type)TRACE_UPROBE_MULTI);
+	}
+}
+
+static int link_add(struct uprobe_links *links, struct uprobe_link link)
+{
+	struct uprobe_link *items = reallocarray(links->items, links->n + 1, sizeof(*items));
+
+	if (!items)
+		return -ENOMEM;
+	links->items = items;
+	items[links->n++] = link;
+	return 0;
+}
+
+static int attach_multi(struct uprobe_links *links, struct bpf_program *program, bool at_return,
+			const char *path, const struct uprobe_point *points, size_t n_points)
+{
+	uint64_t *offsets = calloc(2 * n_points, sizeof(*offsets)), *cookies = offsets + n_points;
+	struct link_create attr = {
+	    .prog_fd = (uint32_t)bpf_program__fd(program),
+	    .attach_type = TRACE_UPROBE_MULTI,
+	    .path = (uintptr_t)path,
+	    .offsets = (uintptr_t)offsets,
+	    .cookies = (uintptr_t)cookies,
+	    .n = (uint32_t)n_points,
+	    .uprobe_flags = at_return ? UPROBE_MULTI_RETURN : 0,
+	};
+	int fd, r;
+
+	if (!offsets)
+		return -ENOMEM;
+	for (size_t i = 0; i < n_points; i++) {
+		offsets[i] = points[i].offset;
+		cookies[i] = points[i].cookie;
+	}
+	fd = (int)syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr));
+	r = fd < 0 ? -errno : 0;
+	free(offsets);
+	if (!r)
+		r = link_add(links, (struct uprobe_link){.fd = fd});
+	if (r == -ENOMEM && fd >= 0)
+		close(fd);
+	return r;
+}
+
+static int attach_single(struct uprobe_links *links, struct bpf_program *program, bool at_return,
+			 const char *path, const struct uprobe_point *point)
+{
+	LIBBPF_OPTS(bpf_uprobe_opts, opts, .retprobe = at_return, .bpf_cookie = point->cookie);
+	struct bpf_link *link;
+	int r;
+
+	if (bpf_program__expected_attach_type(program) == (enum bpf_attach_type)TRACE_UPROBE_MULTI)
+		return attach_multi(links, program, at_return, path, point, 1);
+	link = bpf_program__attach_uprobe_opts(program, -1, path, point->offset, &opts);
+	if (!link)
+		return -errno;
+	r = link_add(links, (struct uprobe_link){.link = link});
+	if (r)
+		bpf_link__destroy(link);
+	return r;
+}
+
+int uprobe_attach(struct uprobe_links *links, struct bpf_program *program, bool at_return, const char *path,
+		  const struct uprobe_point *points, size_t n_points, size_t *ret_n)
+{
+	size_t n = 0;
+	int last = 0;
+
+	*ret_n = n_points;
+	if (n_points > 1 &&
+	    bpf_program__expected_attach_type(program) == (enum bpf_attach_type)TRACE_UPROBE_MULTI &&
+	    !attach_multi(links, program, at_return, path, points, n_points))
+		return 0;
+	/* All or nothing, and one is refused: those that are not. */
+	for (size_t i = 0; i < n_points; i++) {
+		int r = attach_single(links, program, at_return, path, &points[i]);
+
+		n += !r;
+		if (r) {
+			last = r;
+			log_debug("%s: no probe at offset %#llx: %s", path,
+				  (unsigned long long)points[i].offset, strerror(-r));
+		}
+	}
+	*ret_n = n;
+	return last;
+}
+
+void uprobe_detach(struct uprobe_links *links)
+{
+	for (size_t i = 0; i < links->n; i++) {
+		if (links->items[i].link)
+			bpf_link__destroy(links->items[i].link);
+		else
+			close(links->items[i].fd);
+	}
+	free(links->items);
+	*links = (struct uprobe_links){0};
+}

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes what docs/tour.md shows: three ordinary training jobs, each recorded as it is and with the fix that its
+report asks for. Needs root (the disk is throttled), Chromium for the pictures, and some minutes.
+
+    python3 docs/tour/make.py [JOB ...]
+
+Reports as text and pictures go to docs/tour/, sessions to build/tour/.
+"""
+import pathlib
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+WORK = ROOT / "build" / "tour"
+sys.path += [str(ROOT / "bench"), str(ROOT / "demo")]
+import photos  # noqa: E402
+import support  # noqa: E402
+
+BANDWIDTH = 20_000_000  # bytes/s of the slow disk
+ANALYZE = support.program("diesel-analyze")
+
+
+def make_photos():
+    """Large photographs, as a camera makes them: crops of the packaged ones."""
+    folder = WORK / "photos"
+    if folder.exists():
+        return folder
+    from PIL import Image
+    for path in photos.photographs():
+        group = folder / path.stem.lower()
+        group.mkdir(parents=True)
+        with Image.open(path) as opened:
+            picture = opened.convert("RGB").resize((1600, 1200))
+        for i in range(60):
+            picture.crop((i, i, 1440 + i, 1080 + i)).save(group / f"{i:03d}.jpg", quality=90)
+    return folder
+
+
+def make_records():
+    path = WORK / "records.lmdb"
+    if not path.exists():
+        subprocess.run([support.PYTHON, HERE / "records.py", path, "--make", "60000"], check=True)
+    return path
+
+
+# name: (what it reads, its arguments, the fix, on the slow disk?)
+JOBS = {
+    "photographs": (make_photos, ["--epochs", "2"], ["--draft"], False),
+    "records": (make_records, ["--steps", "60"], ["--no-readahead"], True),
+    "checkpoints": (lambda: WORK / "checkpoint.pt", [], ["--every", "100"], False),
+}
+
+
+def evict(path):
+    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+    support.evict(file for file in files if file.exists())
+
+
+def run(name, path, arguments, slow, label):
+    session = WORK / f"{name}-{label}.db"
+    session.unlink(missing_ok=True)
+    command = [ANALYZE, "record", "-o", session, "--", support.PYTHON, HERE / f"{name}.py", path, *arguments]
+    if slow:
+        evict(path)
+        with support.Throttle(WORK, bps=BANDWIDTH) as disk:
+            output = subprocess.run(disk.command(command), check=True, stdout=subprocess.PIPE, text=True).stdout
+    else:
+        output = subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True).stdout
+    rate = float(output.split()[0])
+    text = subprocess.run([ANALYZE, "report", session], check=True, stdout=subprocess.PIPE, text=True).stdout
+    text = text.replace(f"{ROOT}/", "")
+    (HERE / f"{name}-{label}.txt").write_text(text)
+    print(f"--- {name}, {label}: {rate:.0f} samples/s\n{text}", flush=True)
+    picture(session, HERE / f"{name}-{label}.png")
+    return rate
+
+
+def picture(session, target):
+    page = session.with_suffix(".html")
+    subprocess.run([ANALYZE, "report", session, "--format", "text", "-o", page], check=True)
+    if chromium := shutil.which("chromium"):
+        subprocess.run([chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+                        "--window-size=1100,1500", f"--screenshot={target}", f"file://{page}"], check=True,
+                       capture_output=True)
+
+
+def main():
+    WORK.mkdir(parents=True, exist_ok=True)
+    support.warm("torch", "torchvision", "PIL.Image", "numpy", "lmdb")
+    for name in sys.argv[1:] or JOBS:
+        make, arguments, fix, slow = JOBS[name]
+        path = make()
+        before = run(name, path, arguments, slow, "before")
+        after = run(name, path, arguments + fix, slow, "after")
+        print(f"=== {name}: {before:.0f} to {after:.0f} samples/s, {after / before:.2f}x\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

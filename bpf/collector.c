@@ -256,15 +256,6 @@ static void flush_pending(struct collector *collector)
 	collector->pending_bytes = 0;
 }
 
-static uint64_t n_events(const struct collector *collector)
-{
-	uint64_t sum = 0;
-
-	for (size_t i = 0; i < COLLECTOR_EVENT_TYPES; i++)
-		sum += collector->events[i];
-	return sum;
-}
-
 static uint64_t n_lost(const struct collector *collector)
 {
 	uint64_t sum = 0;
@@ -304,7 +295,7 @@ int collector_poll(struct collector *collector, int timeout_ms, const struct col
 	places_step(collector->places, (pid_t)collector->recorder->bss->tag_tgid, clock_monotonic_ns(),
 		    false);
 	collector->sink = NULL;
-	cost_step(&collector->cost, collector->recorder->obj, n_events(collector), clock_monotonic_ns());
+	cost_step(&collector->cost, collector->recorder->obj, clock_monotonic_ns());
 	if (r < 0)
 		return r;
 	return n < 0 ? n : r + n;
@@ -371,7 +362,7 @@ int collector_stop(struct collector *collector, const struct collector_sink *sin
 	collector->sink = sink;
 	flush_pending(collector);
 	ring_buffer__consume(collector->rings);
-	cost_end(&collector->cost, collector->recorder->obj, n_events(collector), clock_monotonic_ns());
+	cost_end(&collector->cost, collector->recorder->obj, clock_monotonic_ns());
 	detach(collector);
 	n = ring_buffer__consume(collector->rings);
 	r = walk_tasks(collector, collector->recorder->progs.close_tasks);
@@ -415,6 +406,6 @@ void collector_stats_get(struct collector *collector, struct collector_stats *re
 	stats.elapsed_ns = clock_monotonic_ns() - collector->start_ns;
 	stats.own_cpu_ns = cost_own_cpu_ns() - collector->start_cpu_ns;
 	stats.sampled_ns = cost->sampled_ns;
-	stats.bpf_run_ns = cost_estimate_ns(cost, n_events(collector), stats.elapsed_ns);
+	stats.bpf_run_ns = cost_estimate_ns(cost, collector->start_ns + stats.elapsed_ns);
 	*ret_stats = stats;
 }

@@ -9,7 +9,6 @@
 #define SAMPLE_NS     (100 * NS_PER_MS)
 #define SAMPLE_MAX_NS (5 * NS_PER_S)    /* between samples, in the long run */
 #define SAMPLE_MIN_NS (500 * NS_PER_MS) /* in the first second: short jobs want a figure too */
-#define EVENTS_ENOUGH 256               /* in samples, to scale by events instead of time */
 
 uint64_t cost_own_cpu_ns(void)
 {
@@ -69,27 +68,30 @@ static uint64_t pause_ns(const struct cost *cost, uint64_t now_ns)
 	return pause < SAMPLE_MIN_NS ? SAMPLE_MIN_NS : pause;
 }
 
-void cost_end(struct cost *cost, struct bpf_object *object, uint64_t n_events, uint64_t now_ns)
+/* A sample stands for the time since the one before: a job's start is busier than its steps, and sampled more
+ * densely. */
+void cost_end(struct cost *cost, struct bpf_object *object, uint64_t now_ns)
 {
-	if (cost->stats_fd < 0)
+	if (cost->stats_fd < 0 || now_ns <= cost->begin_ns)
 		return;
-	cost->sampled_run_ns += run_ns(object) - cost->begin_run_ns;
-	cost->sampled_events += n_events - cost->begin_events;
+	cost->rate = (double)(run_ns(object) - cost->begin_run_ns) / (double)(now_ns - cost->begin_ns);
+	cost->estimate_ns += cost->rate * (double)(now_ns - cost->known_ns);
+	cost->known_ns = now_ns;
 	cost->sampled_ns += now_ns - cost->begin_ns;
 	close(cost->stats_fd);
 	cost->stats_fd = -1;
 	cost->next_ns = now_ns + pause_ns(cost, now_ns);
 }
 
-void cost_step(struct cost *cost, struct bpf_object *object, uint64_t n_events, uint64_t now_ns)
+void cost_step(struct cost *cost, struct bpf_object *object, uint64_t now_ns)
 {
 	if (!cost->start_ns) {
-		cost->start_ns = now_ns;
+		cost->start_ns = cost->known_ns = now_ns;
 		cost->next_ns = now_ns + SAMPLE_MIN_NS;
 	}
 	if (cost->stats_fd >= 0) {
 		if (now_ns - cost->begin_ns >= SAMPLE_NS)
-			cost_end(cost, object, n_events, now_ns);
+			cost_end(cost, object, now_ns);
 		return;
 	}
 	if (now_ns < cost->next_ns)
@@ -100,17 +102,12 @@ void cost_step(struct cost *cost, struct bpf_object *object, uint64_t n_events, 
 		return;
 	}
 	cost->begin_run_ns = run_ns(object);
-	cost->begin_events = n_events;
 	cost->begin_ns = now_ns;
 }
 
-/* Most of the cost goes with the events, which come in bursts; samples miss or catch them by chance. */
-uint64_t cost_estimate_ns(const struct cost *cost, uint64_t n_events, uint64_t elapsed_ns)
+uint64_t cost_estimate_ns(const struct cost *cost, uint64_t now_ns)
 {
-	if (!cost->sampled_ns)
-		return 0;
-	if (cost->sampled_events >= EVENTS_ENOUGH)
-		return (uint64_t)((double)cost->sampled_run_ns / (double)cost->sampled_events *
-				  (double)n_events);
-	return (uint64_t)((double)cost->sampled_run_ns / (double)cost->sampled_ns * (double)elapsed_ns);
+	double rest_ns = now_ns > cost->known_ns ? (double)(now_ns - cost->known_ns) : 0;
+
+	return cost->sampled_ns ? (uint64_t)(cost->estimate_ns + cost->rate * rest_ns) : 0;
 }

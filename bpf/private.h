@@ -19,8 +19,11 @@ struct probe_set;
 struct cost {
 	int stats_fd; /* open while a sample runs; else -1 */
 	uint64_t start_ns, next_ns;
-	uint64_t begin_ns, begin_run_ns, begin_events;
-	uint64_t sampled_ns, sampled_run_ns, sampled_events;
+	uint64_t begin_ns, begin_run_ns;
+	uint64_t sampled_ns;
+	double rate;        /* CPU time over time, by the last sample */
+	double estimate_ns; /* CPU time until known_ns */
+	uint64_t known_ns;
 };
 
 struct collector {
@@ -47,9 +50,9 @@ int hooks_attach(struct collector *collector, struct bpf_object *object, struct 
 
 /* cost.c */
 uint64_t cost_own_cpu_ns(void);
-void cost_step(struct cost *cost, struct bpf_object *object, uint64_t n_events, uint64_t now_ns);
-void cost_end(struct cost *cost, struct bpf_object *object, uint64_t n_events, uint64_t now_ns);
-uint64_t cost_estimate_ns(const struct cost *cost, uint64_t n_events, uint64_t elapsed_ns);
+void cost_step(struct cost *cost, struct bpf_object *object, uint64_t now_ns);
+void cost_end(struct cost *cost, struct bpf_object *object, uint64_t now_ns);
+uint64_t cost_estimate_ns(const struct cost *cost, uint64_t now_ns);
 uint64_t cost_missed(struct bpf_object *object);
 
 /* collector.c: tags a process; its records wait in pending. */

@@ -19,6 +19,8 @@ void advice_verdict(struct analysis *analysis)
 	double checkpoint = analysis_share_ratio(analysis, SHARE_CHECKPOINT_STALL);
 	double starved = analysis_share_ratio(analysis, SHARE_CPU_STARVED);
 	double other = analysis_share_ratio(analysis, SHARE_OTHER);
+	double gil =
+	    analysis->observed_ns ? (double)analysis->gil_starved_ns / (double)analysis->observed_ns : 0;
 
 	if (fetch + prep + checkpoint < ANALYSIS_STALL_THRESHOLD)
 		analysis->verdict = ANALYSIS_DEVICE_BOUND;
@@ -30,6 +32,12 @@ void advice_verdict(struct analysis *analysis)
 		snprintf(analysis->note, sizeof(analysis->note),
 			 "%.0f %% of the time is unexplained: the trainer slept and nothing seen tells why",
 			 100 * other);
+	else if (gil > ANALYSIS_STALL_THRESHOLD / 2)
+		snprintf(
+		    analysis->note, sizeof(analysis->note),
+		    "for %.0f %% of the time the trainer waited for the interpreter lock (GIL) that other "
+		    "threads of its process held",
+		    100 * gil);
 	else if (starved > ANALYSIS_STALL_THRESHOLD)
 		snprintf(analysis->note, sizeof(analysis->note),
 			 "for %.0f %% of the time the trainer was ready to compute but had no core",

@@ -8,6 +8,7 @@
 
 #include "advice.h"
 #include "gpu.h"
+#include "head_of_line.h"
 #include "lanes.h"
 #include "lib/cleanup.h"
 #include "page_cache.h"
@@ -44,6 +45,8 @@ static int fill(struct run *run)
 	analysis->n_trainers = run->m->roles.n_trainers;
 	memcpy(analysis->share_ns, run->m->share_ns, sizeof(analysis->share_ns));
 	analysis->loader = run->m->waits.loader;
+	analysis->gil_starved_ns = run->m->gil_starved_ns;
+	analysis->head_of_line_ns = head_of_line_ns(&run->m->roles, &run->m->waits, &run->m->window);
 	analysis->method = run->m->split.method;
 	analysis->window_begin_ns = run->m->window.begin_ns;
 	analysis->window_end_ns = run->m->window.end_ns;

@@ -71,6 +71,7 @@ static void shares_find(struct measurement *m)
 		struct analysis_step *step = &m->window.steps[i];
 
 		partition_fetch(&m->partition, step->begin_ns, step->end_ns, step->share_ns);
+		m->gil_starved_ns += partition_gil_ns(&m->partition, step->begin_ns, step->end_ns);
 		m->collective_ns += partition_collective_ns(&m->partition, step->begin_ns, step->end_ns);
 		for (size_t k = 0; k < SHARE_COUNT; k++)
 			m->share_ns[k] += step->share_ns[k];

@@ -29,6 +29,7 @@ struct measurement {
 	struct split split;
 	struct partition partition;
 	uint64_t share_ns[SHARE_COUNT]; /* sums to the window exactly */
+	uint64_t gil_starved_ns;        /* part of cpu_starved: another thread has the interpreter lock */
 	uint64_t collective_ns;         /* part of device: asleep until other ranks come along */
 };
 

@@ -37,6 +37,19 @@ static int gpu_waits_find(const struct timeline_thread *trainer, const struct in
 	return r < 0 ? r : interval_list_subtract(gpu_waits, checkpoints);
 }
 
+static int gil_sleeps_find(const struct roles *roles, struct interval_list *sleeps)
+{
+	for (size_t i = 0; roles->gil.n && i < roles->trainer->n_offs; i++) {
+		const struct timeline_off *off = &roles->trainer->offs[i];
+
+		if (gil_waits(&roles->gil, roles->trainer, off) &&
+		    interval_list_add(sleeps, off->begin_ns, off->waking_ns) < 0)
+			return -ENOMEM;
+	}
+	interval_list_tidy(sleeps);
+	return 0;
+}
+
 int partition_init(struct partition *partition, const struct timeline *timeline, const struct roles *roles,
 		   const struct data_waits *waits, struct interval_list *own_checkpoints,
 		   struct interval_list *helper_checkpoints)
@@ -63,7 +76,7 @@ int partition_init(struct partition *partition, const struct timeline *timeline,
 	partition->checkpoints = *own_checkpoints;
 	partition->helper_checkpoints = *helper_checkpoints;
 	*own_checkpoints = *helper_checkpoints = (struct interval_list){0};
-	return 0;
+	return gil_sleeps_find(roles, &partition->gil_sleeps);
 }
 
 void partition_free(struct partition *partition)
@@ -71,6 +84,7 @@ void partition_free(struct partition *partition)
 	interval_list_free(&partition->checkpoints);
 	interval_list_free(&partition->helper_checkpoints);
 	interval_list_free(&partition->collectives);
+	interval_list_free(&partition->gil_sleeps);
 	interval_list_free(&partition->gpu_waits);
 	free(partition->helpers);
 	*partition = (struct partition){0};
@@ -112,7 +126,7 @@ static void partition_sleep(const struct partition *partition, struct timeline_p
 		share_ns[SHARE_DEVICE] += piece.end_ns - piece.begin_ns;
 		return;
 	}
-	if (gil_waits(&partition->roles->gil, partition->roles->trainer, piece.off)) {
+	if (interval_list_cover(&partition->gil_sleeps, piece.begin_ns, piece.end_ns)) {
 		share_ns[SHARE_CPU_STARVED] += piece.end_ns - piece.begin_ns;
 		return;
 	}
@@ -235,18 +249,28 @@ static void partition_busy(const struct partition *partition, uint64_t begin_ns,
 	}
 }
 
-uint64_t partition_collective_ns(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns)
+static uint64_t outside_waits(const struct partition *partition, const struct interval_list *list,
+			      uint64_t begin_ns, uint64_t end_ns)
 {
 	const struct data_waits *waits = partition->waits;
-	uint64_t sum_ns = interval_list_cover(&partition->collectives, begin_ns, end_ns);
+	uint64_t sum_ns = interval_list_cover(list, begin_ns, end_ns);
 
 	for (size_t i = data_waits_from(waits, begin_ns); i < waits->n && waits->items[i].begin_ns < end_ns;
 	     i++)
-		sum_ns -= interval_list_cover(&partition->collectives,
-					      waits->items[i].begin_ns > begin_ns ? waits->items[i].begin_ns
-										  : begin_ns,
-					      min_ns(waits->items[i].end_ns, end_ns));
+		sum_ns -= interval_list_cover(
+		    list, waits->items[i].begin_ns > begin_ns ? waits->items[i].begin_ns : begin_ns,
+		    min_ns(waits->items[i].end_ns, end_ns));
 	return sum_ns;
+}
+
+uint64_t partition_collective_ns(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns)
+{
+	return outside_waits(partition, &partition->collectives, begin_ns, end_ns);
+}
+
+uint64_t partition_gil_ns(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns)
+{
+	return outside_waits(partition, &partition->gil_sleeps, begin_ns, end_ns);
 }
 
 static void partition_wait(const struct partition *partition, size_t wait, uint64_t ns,

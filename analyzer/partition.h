@@ -29,6 +29,7 @@ struct partition {
 	struct interval_list checkpoints;        /* of the trainer, without waits; tidy */
 	struct interval_list helper_checkpoints; /* of the other threads of its process; tidy */
 	struct interval_list gpu_waits;          /* of the trainer, without waits and checkpoints; tidy */
+	struct interval_list gil_sleeps;         /* of the trainer at the interpreter lock; tidy */
 	struct interval_list collectives;        /* of several ranks: asleep until others come along; tidy */
 	const struct timeline_thread **helpers;
 	size_t n_helpers;
@@ -47,6 +48,9 @@ uint64_t partition_gpu_wait(const struct partition *partition, uint64_t begin_ns
 
 /* Asleep in collectives outside of data waits: part of device. */
 uint64_t partition_collective_ns(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns);
+
+/* Asleep at the interpreter lock outside of data waits and checkpoints: part of cpu_starved. */
+uint64_t partition_gil_ns(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns);
 
 /* Adds to share_ns[]. */
 void partition_interval(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,

@@ -78,7 +78,7 @@ static bool stage_add(const struct timeline *timeline, struct roles *roles)
 
 int roles_find_loaders(const struct timeline *timeline, struct roles *roles)
 {
-	size_t n_ended = 0, n = 0;
+	size_t n_ended = 0, n = 0, n_own;
 
 	for (size_t i = 0; i < timeline->n_threads; i++)
 		if (roles->of[i] == ROLE_HELPER &&
@@ -94,11 +94,12 @@ int roles_find_loaders(const struct timeline *timeline, struct roles *roles)
 	if (!roles->loaders)
 		return -ENOMEM;
 	n_sleeps(timeline, roles, roles->trainer, &n_ended);
+	n_own = n_reading_steps(roles->trainer, roles->trainer);
 	for (size_t i = 0; i < timeline->n_threads; i++) {
 		if (roles->of[i] != ROLE_LOADER)
 			continue;
-		/* They read for somebody else: a monitor, an index. */
-		if (n_ended < STEPS_MIN)
+		/* They read for somebody else, a monitor or an index, if the trainer reads by itself. */
+		if (!n_ended || 4 * n_ended < n_own)
 			roles->of[i] = ROLE_HELPER;
 		else
 			roles->loaders[roles->n_loaders++] = &timeline->threads[i];

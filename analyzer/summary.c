@@ -63,6 +63,17 @@ static bool waits_for_index(const struct timeline_thread *worker, const struct r
 	       !roles_is_result(roles, call->inode);
 }
 
+/* A loader thread with nothing to do waits for a word of its pool's queue. */
+static bool is_idle(const struct timeline_thread *worker, const struct roles *roles,
+		    const struct timeline_off *off)
+{
+	const struct timeline_call *call = timeline_call_at(worker, off->begin_ns);
+
+	if (roles->n_workers)
+		return waits_for_index(worker, roles, off->begin_ns);
+	return call && call_is_lock_wait(call) && !gil_waits(&roles->gil, worker, off);
+}
+
 static void worker_add(const struct timeline_thread *worker, const struct roles *roles, struct life life,
 		       struct analysis_workers *workers)
 {
@@ -83,7 +94,7 @@ static void worker_add(const struct timeline_thread *worker, const struct roles 
 			if ((piece.off->flags & EVENT_FLAG_MAJOR_FAULT) ||
 			    walk_fetching(worker, ROLE_WORKER, piece.off->begin_ns))
 				workers->fetch_ns += ns;
-			else if (waits_for_index(worker, roles, piece.off->begin_ns))
+			else if (is_idle(worker, roles, piece.off))
 				workers->idle_ns += ns;
 			else
 				workers->blocked_ns += ns;
@@ -94,16 +105,17 @@ static void worker_add(const struct timeline_thread *worker, const struct roles 
 }
 
 /* The most lives that overlap; a handful of workers an epoch makes the square loop cheap enough. */
-static uint32_t most_at_once(const struct roles *roles, const struct analysis *analysis)
+static uint32_t most_at_once(const struct timeline_thread *const *threads, size_t n_threads,
+			     const struct analysis *analysis)
 {
 	uint32_t most = 0;
 
-	for (size_t i = 0; i < roles->n_workers; i++) {
-		struct life life = life_in_window(roles->workers[i], analysis);
+	for (size_t i = 0; i < n_threads; i++) {
+		struct life life = life_in_window(threads[i], analysis);
 		uint32_t n = 0;
 
-		for (size_t k = 0; k < roles->n_workers; k++) {
-			struct life other = life_in_window(roles->workers[k], analysis);
+		for (size_t k = 0; k < n_threads; k++) {
+			struct life other = life_in_window(threads[k], analysis);
 
 			n += other.begin_ns <= life.begin_ns && life.begin_ns < other.end_ns;
 		}
@@ -127,17 +139,19 @@ static uint64_t bytes_read(const struct timeline_thread *thread, uint64_t begin_
 
 void summary_workers(const struct timeline *timeline, const struct roles *roles, struct analysis *analysis)
 {
+	const struct timeline_thread *const *threads = roles->n_workers ? roles->workers : roles->loaders;
+	size_t n_threads = roles->n_workers ? roles->n_workers : roles->n_loaders;
 	struct analysis_workers *workers = &analysis->workers;
 
-	for (size_t i = 0; i < roles->n_workers; i++) {
-		struct life life = life_in_window(roles->workers[i], analysis);
+	for (size_t i = 0; i < n_threads; i++) {
+		struct life life = life_in_window(threads[i], analysis);
 
 		if (life.begin_ns >= life.end_ns)
 			continue;
 		workers->n++;
-		worker_add(roles->workers[i], roles, life, workers);
+		worker_add(threads[i], roles, life, workers);
 	}
-	workers->n_at_once = most_at_once(roles, analysis);
+	workers->n_at_once = most_at_once(threads, n_threads, analysis);
 	for (size_t i = 0; i < timeline->n_threads; i++)
 		analysis->read_bytes +=
 		    bytes_read(&timeline->threads[i], analysis->window_begin_ns, analysis->window_end_ns);

@@ -10,7 +10,8 @@
 /* Mean and 95th percentile of the data wait a step. -ENOMEM. */
 int summary_waits(struct analysis *analysis);
 
-/* What the worker processes did in the window, and bytes read by all threads of the job. */
+/* What the worker processes (or loader threads) did in the window, and bytes read by all threads of the job.
+ */
 void summary_workers(const struct timeline *timeline, const struct roles *roles, struct analysis *analysis);
 
 /* The largest entries of the tally, by time. */

@@ -203,6 +203,7 @@ static int set_figures(json_t *root, const struct analysis *analysis)
 				 analysis->loader == LOADER_WORKERS ? json_seconds(analysis->head_of_line_ns)
 								    : json_null());
 	r |= json_object_set_new(root, "gil_s", json_seconds(analysis->gil_ns));
+	r |= json_object_set_new(root, "gil_starved_s", json_seconds(analysis->gil_starved_ns));
 	r |= json_object_set_new(root, "warmup_steps", json_count(analysis->n_warmup_steps));
 	r |= json_object_set_new(root, "warmup_s", json_seconds(analysis->warmup_ns));
 	r |= json_object_set_new(root, "wait_p95_s",

@@ -103,6 +103,22 @@ static void shares(const struct layout *layout, const struct analysis *analysis)
 	}
 }
 
+/* What the shares and the lines above do not say: parts of them. */
+static void asides(const struct layout *layout, const struct analysis *analysis)
+{
+	uint64_t noise_ns = analysis->observed_ns / 100;
+	char time[24];
+
+	if (analysis->head_of_line_ns > noise_ns)
+		line(layout,
+		     "For %s of it another worker's batch was there already: the loader keeps their order.",
+		     units_format_duration(time, sizeof(time), analysis->head_of_line_ns));
+	if (analysis->gil_starved_ns > noise_ns)
+		line(layout,
+		     "Outside of waits the trainer waited %s for the interpreter lock (in cpu starved).",
+		     units_format_duration(time, sizeof(time), analysis->gil_starved_ns));
+}
+
 static void evidence(const struct layout *layout, const struct analysis *analysis)
 {
 	double wall_s = (double)analysis->observed_ns / (double)NS_PER_S;
@@ -126,6 +142,7 @@ static void evidence(const struct layout *layout, const struct analysis *analysi
 	     units_format_bytes(bytes, sizeof(bytes), analysis->read_bytes),
 	     units_format_bytes(rate, sizeof(rate),
 				wall_s > 0 ? (uint64_t)((double)analysis->read_bytes / wall_s) : 0));
+	asides(layout, analysis);
 }
 
 static void workers(const struct layout *layout, const struct analysis *analysis)

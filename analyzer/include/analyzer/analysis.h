@@ -198,6 +198,7 @@ struct analysis {
 	/* parts of prep_stall, for explanation: not shares of their own */
 	uint64_t head_of_line_ns; /* another batch was ready, but a slower worker's had to come first */
 	uint64_t gil_ns; /* a thread that the trainer waited for was waiting for the interpreter lock */
+	uint64_t gil_starved_ns; /* part of cpu_starved: the trainer itself waited for that lock */
 	/* steps at the begin of the window that are unlike the rest: workers start, caches fill */
 	size_t n_warmup_steps;
 	uint64_t warmup_ns;

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "head_of_line.h"
+
+#include "calls.h"
+
+#define LYING_MAX    4 /* a worker has twice as many batches under way as PyTorch lets it, at most */
+#define HEADER_BYTES 4 /* multiprocessing's length of a short message, read by itself */
+
+struct messages {
+	const struct roles *roles;
+	bool by_header; /* each begins with a read of HEADER_BYTES */
+	size_t call;    /* of the reader: the next one to look at */
+};
+
+static bool is_message(const struct messages *messages, const struct timeline_call *call)
+{
+	if (!call_is_pipe_read(call) || call->result <= 0 || !roles_is_result(messages->roles, call->inode))
+		return false;
+	return !messages->by_header || call->result == HEADER_BYTES;
+}
+
+/* Messages whose reading ended until end_ns, of those not taken yet; when the first did. */
+static size_t messages_take(struct messages *messages, uint64_t end_ns, uint64_t *ret_first_ns)
+{
+	const struct timeline_thread *reader = messages->roles->reader;
+	size_t n = 0;
+
+	for (; messages->call < reader->n_calls; messages->call++) {
+		const struct timeline_call *call = &reader->calls[messages->call];
+
+		if (call->end_ns > end_ns)
+			break;
+		if (!is_message(messages, call))
+			continue;
+		if (!n++)
+			*ret_first_ns = call->end_ns;
+	}
+	return n;
+}
+
+static bool has_headers(const struct roles *roles)
+{
+	size_t n = 0, n_headers = 0;
+
+	for (size_t i = 0; i < roles->reader->n_calls; i++) {
+		const struct timeline_call *call = &roles->reader->calls[i];
+
+		if (!call_is_pipe_read(call) || call->result <= 0 || !roles_is_result(roles, call->inode))
+			continue;
+		n++;
+		n_headers += call->result == HEADER_BYTES;
+	}
+	return 3 * n_headers > n;
+}
+
+/* Of one step, which takes a batch. *n_lying: batches that were read and not taken; it is updated. */
+static uint64_t step_add(struct messages *messages, const struct data_waits *waits,
+			 const struct analysis_step *step, size_t *n_lying)
+{
+	uint64_t sum_ns = 0, first_ns = 0;
+
+	for (size_t i = data_waits_from(waits, step->begin_ns); i < waits->n; i++) {
+		const struct data_wait *wait = &waits->items[i];
+		uint64_t begin_ns = wait->begin_ns > step->begin_ns ? wait->begin_ns : step->begin_ns;
+		uint64_t end_ns = wait->end_ns < step->end_ns ? wait->end_ns : step->end_ns;
+		size_t n;
+
+		if (begin_ns >= step->end_ns)
+			break;
+		*n_lying += messages_take(messages, begin_ns, &first_ns);
+		n = messages_take(messages, end_ns, &first_ns);
+		/* What lies there was not what the trainer waited for. */
+		if (n && *n_lying)
+			sum_ns += end_ns - begin_ns;
+		else if (n > 1)
+			sum_ns += end_ns - first_ns;
+		*n_lying += n;
+	}
+	*n_lying += messages_take(messages, step->end_ns, &first_ns);
+	*n_lying -= *n_lying > 0;
+	return sum_ns;
+}
+
+uint64_t head_of_line_ns(const struct roles *roles, const struct data_waits *waits,
+			 const struct window *window)
+{
+	struct messages messages = {.roles = roles};
+	uint64_t sum_ns = 0, first_ns;
+	size_t n_lying = 0;
+
+	if (waits->loader != LOADER_WORKERS || !roles->reader)
+		return 0;
+	messages.by_header = has_headers(roles);
+	messages_take(&messages, window->begin_ns, &first_ns);
+	for (size_t i = 0; i < window->n_steps; i++) {
+		sum_ns += step_add(&messages, waits, &window->steps[i], &n_lying);
+		/* More than the workers can have under way: an epoch's last messages, which are no batches.
+		 */
+		if (n_lying > LYING_MAX * roles->n_workers)
+			n_lying = 0;
+	}
+	return sum_ns;
+}

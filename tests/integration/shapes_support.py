@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of job shapes share: data, recording a job, the report, and the job's own clock beside it."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
+LIB = os.environ.get("DIESEL_LIB", "build/release/lib")
+ANALYZE = os.path.join(BIN, "diesel-analyze")
+JOBS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jobs")
+# Another interpreter with another torch, to try by hand; CI has the distribution's.
+PYTHON = os.environ.get("SHAPES_PYTHON", sys.executable)
+# Of the time; the job's clock is read around next(), the report from outside, on a machine with other work.
+WAIT_POINTS = 0.10
+
+
+def run(*args, **kwargs):
+    done = subprocess.run([str(a) for a in args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=200, **kwargs)
+    return done
+
+
+class Shapes(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="diesel-shapes-")
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        cls.data = os.path.join(cls.folder, "data")
+        os.mkdir(cls.data)
+        for i in range(64):
+            with open(os.path.join(cls.data, "%03d" % i), "wb") as file:
+                file.write(os.urandom(20000))
+
+    def setUp(self):
+        self.session = os.path.join(self.folder, "s.db")
+
+    def job(self, name, *words, first=()):
+        return [PYTHON, os.path.join(JOBS, name), *first, "--data", self.data, *(str(w) for w in words)]
+
+    def record(self, command, options=(), env=None, status=0):
+        done = run(ANALYZE, "record", "-o", self.session, *options, "--", *command, env=env)
+        self.assertEqual(done.returncode, status, done.stderr)
+        self.done = done
+        return done
+
+    def report(self, *options):
+        done = run(ANALYZE, "report", "--format", "json", self.session, *options)
+        self.assertIn(done.returncode, (0, 3), done.stderr)
+        return json.loads(done.stdout)
+
+    def measure(self, name, *words, first=(), options=(), env=None):
+        """Records the job; returns the report and the job's own clock."""
+        done = self.record(self.job(name, *words, first=first), options, env)
+        clock = json.loads(done.stdout.splitlines()[-1])
+        return self.report(), clock
+
+    def check(self, report, clock, loader, points=WAIT_POINTS):
+        """The report says what the job's clock says, and knows where the time went."""
+        self.assertIsNone(report["insufficient"], report)
+        shares = report["shares"]
+        said = "report %s, clock %s" % (shares, clock)
+        self.assertEqual(report["loader"], loader, said)
+        self.assertAlmostEqual(shares["fetch_stall"] + shares["prep_stall"], clock["wait"], delta=points, msg=said)
+        self.assertLess(shares["other"], 0.05, said)
+        self.assertAlmostEqual(sum(v for k, v in shares.items() if k != "gpu_wait"), 1, places=6)
+        self.assertEqual(report["steps"], clock["steps"], said)
+        self.assertAlmostEqual(report["wall_s"], clock["wall_s"], delta=0.15 * clock["wall_s"], msg=said)
+        self.assertEqual(report["job"]["trainer_tgid"], clock["pid"])
+        self.assertEqual(report["job"]["trainer_tid"], clock["tid"])
+
+    def evidence(self, report, what):
+        return sum(e["seconds"] for e in report["evidence"] if what in e["what"])
+
+
+def why_not(needs_torch=True):
+    if os.geteuid() != 0:
+        return "recording needs root"
+    done = run(ANALYZE, "check")
+    if done.returncode:
+        return "this machine cannot record:\n" + done.stdout
+    if needs_torch and run(PYTHON, "-c", "import torch").returncode:
+        return "no torch for " + PYTHON
+    return None
+
+
+def main():
+    reason = why_not()
+    if reason:
+        print("skipped: " + reason)
+        sys.exit(77)
+    unittest.main()

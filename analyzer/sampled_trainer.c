@@ -8,10 +8,6 @@
 #include "lib/proc_task.h"
 #include "sampled_charge.h"
 
-#define CHECKPOINT_BYTES    65536
-#define CHECKPOINT_GAP_NS   (50 * NS_PER_MS) /* serialising between two writes */
-#define CHECKPOINT_SLEEP_NS (20 * NS_PER_MS) /* a longer sync counts without bytes */
-
 /* The time of one thread between two points, as far as it is known. */
 struct account {
 	uint64_t wall_ns, exec_ns, queue_ns;
@@ -37,8 +33,11 @@ static void account_add(struct account *account, const struct sampled_job *job, 
 	account->process_ns += look->sample.process_ns;
 	account->read_bytes += look->sample.read_bytes;
 	account->n_looks += look->sample.n;
-	if ((sampled_asleep(before) && at_begin <= CHARGE_FETCH) ||
-	    (sampled_asleep(look) && at_end <= CHARGE_FETCH))
+	if (loader == LOADER_WORKERS && look->sample.n_reads) {
+		/* A batch came in: some of that look was the hand-over. */
+		account->queue_data_ns += look->sample.queue_ns / 2;
+	} else if ((sampled_asleep(before) && at_begin <= CHARGE_FETCH) ||
+		   (sampled_asleep(look) && at_end <= CHARGE_FETCH))
 		account->queue_data_ns += look->sample.queue_ns;
 	if (sampled_is_sure(look))
 		account->sure_ns[at_end] += sleep_ns;
@@ -73,33 +72,6 @@ static void account_close(const struct account *account, double sleep_ns[CHARGE_
 	}
 	if (likely <= 0)
 		sleep_ns[CHARGE_OTHER] += rest;
-}
-
-static bool writes(const struct event *look)
-{
-	return look->sample.written_bytes >= CHECKPOINT_BYTES || look->sample.wait == PROC_WAIT_FILE_WRITE;
-}
-
-/* Index past the checkpoint that begins with look i; i: it begins none. */
-static size_t checkpoint_end(const struct sampled_thread *thread, size_t i)
-{
-	uint64_t bytes = 0, sleep_ns = 0;
-	size_t last = i;
-
-	if (!writes(thread->looks[i]))
-		return i;
-	for (size_t k = i; k < thread->n; k++) {
-		const struct event *look = thread->looks[k];
-
-		if (writes(look)) {
-			last = k;
-			bytes += look->sample.written_bytes;
-			sleep_ns += look->sample.wait == PROC_WAIT_FILE_WRITE ? sampled_sleep_ns(look) : 0;
-		} else if (look->end_ns - thread->looks[last]->end_ns > CHECKPOINT_GAP_NS) {
-			break;
-		}
-	}
-	return bytes >= CHECKPOINT_BYTES || sleep_ns >= CHECKPOINT_SLEEP_NS ? last + 1 : i;
 }
 
 /* The part of a look that lies in stretches of computing. */
@@ -149,20 +121,20 @@ static void shares_find(const struct sampled_job *job, struct sampled_trainer *t
 	struct account account = {0};
 	double sleep_ns[CHARGE_COUNT], load_ns = 0, load_queue_ns = 0;
 	double data_ns, uncertain_ns;
+	size_t checkpoint = 0;
 
-	for (size_t i = 0; i < thread->n;) {
+	trainer->checkpoint_ns = 0;
+	for (size_t i = 0; i < thread->n; i++) {
 		const struct event *look = thread->looks[i];
-		size_t past = checkpoint_end(thread, i);
 
-		if (look->start_ns < trainer->begin_ns || look->end_ns > trainer->end_ns) {
-			i++;
+		if (look->start_ns < trainer->begin_ns || look->end_ns > trainer->end_ns)
 			continue;
-		}
-		if (past > i) {
-			for (; i < past; i++)
-				if (thread->looks[i]->end_ns <= trainer->end_ns)
-					trainer->checkpoint_ns +=
-					    thread->looks[i]->end_ns - thread->looks[i]->start_ns;
+		while (checkpoint < trainer->n_checkpoints &&
+		       trainer->checkpoints[checkpoint].end_ns <= look->start_ns)
+			checkpoint++;
+		if (checkpoint < trainer->n_checkpoints &&
+		    trainer->checkpoints[checkpoint].begin_ns <= look->start_ns) {
+			trainer->checkpoint_ns += look->end_ns - look->start_ns;
 			continue;
 		}
 		account_add(&account, job, trainer->loader, i ? thread->looks[i - 1] : NULL, look);
@@ -172,7 +144,6 @@ static void shares_find(const struct sampled_job *job, struct sampled_trainer *t
 			load_ns += loading * (double)(look->end_ns - look->start_ns);
 			load_queue_ns += loading * look->sample.queue_ns;
 		}
-		i++;
 	}
 	trainer->process_ns = account.process_ns;
 	trainer->read_bytes = account.read_bytes;
@@ -212,6 +183,8 @@ int sampled_trainer_find(const struct sampled_job *job, struct sampled_trainer *
 	struct sampled_trainer trainer = {.loader = LOADER_NONE};
 	int r = sampled_window_find(job, &trainer);
 
+	if (!r && job->trainer->n)
+		r = sampled_checkpoints_find(job->trainer, &trainer.checkpoints, &trainer.n_checkpoints);
 	if (r) {
 		sampled_trainer_free(&trainer);
 		return r;
@@ -227,5 +200,6 @@ int sampled_trainer_find(const struct sampled_job *job, struct sampled_trainer *
 void sampled_trainer_free(struct sampled_trainer *trainer)
 {
 	free(trainer->computing);
+	free(trainer->checkpoints);
 	*trainer = (struct sampled_trainer){0};
 }

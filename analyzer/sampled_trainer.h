@@ -39,6 +39,8 @@ struct sampled_trainer {
 	size_t n_steps;                    /* about; 0: not known */
 	struct sampled_stretch *computing; /* inline: between the loading of two steps */
 	size_t n_computing;
+	struct sampled_stretch *checkpoints;
+	size_t n_checkpoints;
 };
 
 /* -ENOMEM. */
@@ -48,6 +50,10 @@ void sampled_trainer_free(struct sampled_trainer *trainer);
 /* sampled_window.c: loader, window and n_steps. With workers the window ends with the last batch that came.
  * -ENOMEM. */
 int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *trainer);
+
+/* sampled_checkpoint.c: sorted, without overlaps; they begin and end with looks. Caller frees. -ENOMEM. */
+int sampled_checkpoints_find(const struct sampled_thread *thread, struct sampled_stretch **ret_stretches,
+			     size_t *ret_n);
 
 /* sampled_inline.c: computing stretches, window and n_steps of a trainer that reads files itself; n_steps 0
  * where its reading has no rhythm. -ENOMEM. */

@@ -252,8 +252,8 @@ static void test_inline(void **state)
 	assert_int_equal(analysis->loader, LOADER_INLINE);
 	assert_true(analysis->n_steps_estimated >= 49 && analysis->n_steps_estimated <= 51);
 	assert_points(analysis, SHARE_FETCH_STALL, 33, 3);
-	assert_points(analysis, SHARE_PREP_STALL, 33, 4);
-	assert_points(analysis, SHARE_DEVICE, 33, 4);
+	assert_points(analysis, SHARE_PREP_STALL, 33, 6);
+	assert_points(analysis, SHARE_DEVICE, 33, 6);
 	assert_true(analysis->startup_ns > 700 * NS_PER_MS && analysis->startup_ns < 800 * NS_PER_MS);
 	analysis_free(analysis);
 }

@@ -12,12 +12,19 @@ static double wait_share(const struct analysis *analysis)
 	return analysis_wait_ratio(analysis);
 }
 
+/* Of the observed time: the trainer had no core, as processes that are not of the job had it. */
+static double neighbours_share(const struct analysis *analysis)
+{
+	return analysis->observed_ns ? (double)analysis->neighbours_ns / (double)analysis->observed_ns : 0;
+}
+
 void advice_verdict(struct analysis *analysis)
 {
 	double fetch = analysis_share_ratio(analysis, SHARE_FETCH_STALL);
 	double prep = analysis_share_ratio(analysis, SHARE_PREP_STALL);
 	double checkpoint = analysis_share_ratio(analysis, SHARE_CHECKPOINT_STALL);
 	double starved = analysis_share_ratio(analysis, SHARE_CPU_STARVED);
+	double neighbours = neighbours_share(analysis);
 	double other = analysis_share_ratio(analysis, SHARE_OTHER);
 	double gil =
 	    analysis->observed_ns ? (double)analysis->gil_starved_ns / (double)analysis->observed_ns : 0;
@@ -40,8 +47,10 @@ void advice_verdict(struct analysis *analysis)
 		    100 * gil);
 	else if (starved > ANALYSIS_STALL_THRESHOLD)
 		snprintf(analysis->note, sizeof(analysis->note),
-			 "for %.0f %% of the time the trainer was ready to compute but had no core",
-			 100 * starved);
+			 "for %.0f %% of the time the trainer was ready to compute but had no core: %.0f %% "
+			 "the job's "
+			 "own threads had it, %.0f %% others",
+			 100 * starved, 100 * (starved - neighbours), 100 * neighbours);
 }
 
 /* gain of removing this share of the time, as a factor */
@@ -157,11 +166,13 @@ static void act_on_checkpoint(struct analysis *analysis)
 static void act_on_cores(struct analysis *analysis)
 {
 	double starved = analysis_share_ratio(analysis, SHARE_CPU_STARVED);
+	double neighbours = neighbours_share(analysis);
 
 	if (starved < NOTABLE_SHARE)
 		return;
-	action_add(analysis, gain_of(starved), CONFIDENCE_MEDIUM,
-		   "Keep a core free for the trainer: fewer workers, or fewer neighbours on this machine");
+	action_add(analysis, gain_of(starved), CONFIDENCE_MEDIUM, "Keep a core free for the trainer: %s",
+		   neighbours > starved / 2 ? "other processes of this machine had it most of the time"
+					    : "the job's own workers and threads had it most of the time");
 }
 
 void advice_actions(struct analysis *analysis)

@@ -11,6 +11,7 @@
 #include "head_of_line.h"
 #include "lanes.h"
 #include "lib/cleanup.h"
+#include "neighbours.h"
 #include "page_cache.h"
 #include "ranks.h"
 #include "sampled.h"
@@ -88,6 +89,8 @@ static int parts_find(struct run *run)
 		analysis->gpu_wait_known = true;
 		analysis->gpu_wait_ns = analysis->gpu->wait_ns;
 	}
+	if (r == 0)
+		r = neighbours_find(&study, &analysis->neighbours_ns);
 	if (r == 0)
 		r = page_cache_find(&study, &analysis->page_cache);
 	if (r == 0 && run->input->n_lane_segments_max)

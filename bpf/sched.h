@@ -130,6 +130,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 {
 	struct cpu_state *cpu = this_cpu();
 	struct member *member;
+	bool neighbour = false;
 	uint64_t now_ns = 0;
 
 	if (cpu)
@@ -137,10 +138,14 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	if (prev->pid && (member = member_of(prev))) {
 		now_ns = bpf_ktime_get_ns();
 		switch_out(prev, member, now_ns, preempt, prev_state);
+	} else if (prev->pid) {
+		neighbour = true;
 	}
 	if (next->pid && (member = member_of(next))) {
 		if (!now_ns)
 			now_ns = bpf_ktime_get_ns();
+		if (neighbour)
+			member->flags |= EVENT_FLAG_NEIGHBOUR;
 		switch_in(next, member, now_ns);
 	}
 	return 0;

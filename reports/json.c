@@ -199,6 +199,7 @@ static int set_figures(json_t *root, const struct analysis *analysis)
 	r |= json_object_set_new(root, "method", json_string(analysis_method_name(analysis->method)));
 	r |= json_object_set_new(root, "wait_mean_s", json_seconds(analysis->wait_mean_ns));
 	r |= json_object_set_new(root, "steps_per_s", json_number(report_steps_per_s(analysis)));
+	r |= json_object_set_new(root, "starved_by_neighbours_s", json_seconds(analysis->neighbours_ns));
 	r |= json_object_set_new(root, "head_of_line_s",
 				 analysis->loader == LOADER_WORKERS ? json_seconds(analysis->head_of_line_ns)
 								    : json_null());

@@ -88,6 +88,28 @@ class KnownJobs(Recording):
                     n += 1
         self.assertGreater(n, 500)
 
+    def test_who_had_the_core(self):
+        """Two spinning processes on one CPU: what one waits for is the other; a neighbour if it is not of the job."""
+        spin = "import os, time; os.sched_setaffinity(0, {%d}); end = time.process_time() + 0.5\n" \
+               "while time.process_time() < end: pass" % min(os.sched_getaffinity(0))
+        both = f"import os, time; os.fork()\n{spin}"
+        own = self.queued(self.record(sys.executable, "-c", both))
+        neighbour = subprocess.Popen([sys.executable, "-c", spin.replace("0.5", "60")])
+        self.addCleanup(neighbour.wait)
+        self.addCleanup(neighbour.kill)
+        shared = self.queued(self.record(sys.executable, "-c", spin))
+        self.assertGreater(own[False], own[True])
+        self.assertGreater(shared[True], 10 * shared[False])
+
+    @staticmethod
+    def queued(session):
+        """ns in which threads were preempted, by whether a neighbour had the core."""
+        sums = {False: 0, True: 0}
+        for e in session.of(s.SWITCH):
+            if e.flags & s.PREEMPTED:
+                sums[bool(e.flags & s.NEIGHBOUR)] += e.end_ns - e.start_ns
+        return sums
+
     def cold_file(self, n):
         path = os.path.join(self.folder, "data")
         with open(path, "wb") as f:

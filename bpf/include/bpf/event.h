@@ -89,7 +89,8 @@ enum event_flag {
 	/* EVENT_SWITCH: slept until written data is on storage, or some of it: in fsync, or in a write that
 	 * was held up as too much is waiting to be written. That is what writing back costs a checkpoint. */
 	EVENT_FLAG_WRITEBACK = 1 << 5,
-	EVENT_FLAG_FOLDER = 1 << 6, /* EVENT_PLACE: all files directly in this folder */
+	EVENT_FLAG_FOLDER = 1 << 6,    /* EVENT_PLACE: all files directly in this folder */
+	EVENT_FLAG_NEIGHBOUR = 1 << 7, /* EVENT_SWITCH: the core it got had run a thread not of the job */
 };
 
 /* File types as in st_mode >> 12. */

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "neighbours.h"
+
+#include <errno.h>
+
+#include "interval.h"
+#include "partition.h"
+#include "study.h"
+#include "timeline.h"
+#include "waits.h"
+#include "window.h"
+
+static int waits_list(const struct data_waits *waits, struct interval_list *ret_list)
+{
+	for (size_t i = 0; i < waits->n; i++)
+		if (interval_list_add(ret_list, waits->items[i].begin_ns, waits->items[i].end_ns) < 0)
+			return -ENOMEM;
+	interval_list_tidy(ret_list);
+	return 0;
+}
+
+/* Runnable stretches that ended on a core which a neighbour had. */
+static int queues_list(const struct timeline_thread *trainer, struct interval_list *ret_list)
+{
+	for (size_t i = 0; i < trainer->n_offs; i++) {
+		const struct timeline_off *off = &trainer->offs[i];
+
+		if ((off->flags & EVENT_FLAG_NEIGHBOUR) &&
+		    interval_list_add(ret_list, off->waking_ns, off->end_ns) < 0)
+			return -ENOMEM;
+	}
+	interval_list_tidy(ret_list);
+	return 0;
+}
+
+int neighbours_find(const struct study *study, uint64_t *ret_ns)
+{
+	struct interval_list waits = {0}, queues = {0};
+	uint64_t ns = 0;
+	int r = waits_list(study->waits, &waits);
+
+	if (r == 0)
+		r = queues_list(study->roles->trainer, &queues);
+	if (r == 0)
+		r = interval_list_subtract(&queues, &waits);
+	if (r == 0)
+		r = interval_list_subtract(&queues, &study->partition->checkpoints);
+	for (size_t i = 0; r == 0 && i < study->window->n_steps; i++)
+		ns += interval_list_cover(&queues, study->window->steps[i].begin_ns,
+					  study->window->steps[i].end_ns);
+	interval_list_free(&waits);
+	interval_list_free(&queues);
+	if (r == 0)
+		*ret_ns = ns;
+	return r;
+}

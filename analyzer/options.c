@@ -43,6 +43,8 @@ static const char usage_text[] =
     "  --json         diff, check: print JSON\n"
     "  --detail SIZE  detail to keep a minute, e.g. 4M, or all (1M): a long recording shows slices\n"
     "  --ring SIZE    kernel buffer, e.g. 64M (16M)\n"
+    "  --profile-hz N stack samples a second that show what preparing spends its time on (99)\n"
+    "  --no-profile   take no stack samples\n"
     "  --btf FILE     kernel type information (/sys/kernel/btf/vmlinux)\n"
     "  -v             tell more, on standard error\n"
     "  --help, --version\n"
@@ -56,12 +58,18 @@ enum long_option {
 	OPTION_JSON,
 	OPTION_RING,
 	OPTION_DETAIL,
+	OPTION_PROFILE_HZ,
+	OPTION_NO_PROFILE,
 	OPTION_BTF,
 	OPTION_CGROUP,
 	OPTION_NO_CHILDREN,
 	OPTION_UNPRIVILEGED,
 	OPTION_TRAINER,
 };
+
+/* Not a divisor of usual periods, so that samples do not march in step with the job. */
+#define PROFILE_HZ     99
+#define PROFILE_HZ_MAX 1000
 
 #define DONE        1
 #define USAGE_ERROR (EXIT_USAGE + 1)
@@ -108,6 +116,16 @@ static int set_trainer(struct options *options, const char *text)
 	return 0;
 }
 
+static int set_profile_hz(struct options *options, const char *text)
+{
+	int64_t value;
+
+	if (units_parse_integer(text, 1, PROFILE_HZ_MAX, &value))
+		return usage_error("--profile-hz %s: not a number from 1 to %d", text, PROFILE_HZ_MAX);
+	options->profile_hz = (uint32_t)value;
+	return 0;
+}
+
 static int set_option(struct options *options, int option, const char *text)
 {
 	switch (option) {
@@ -128,6 +146,8 @@ static int set_option(struct options *options, int option, const char *text)
 					    !options->detail_bytes_per_minute))
 			return usage_error("--detail %s: neither a size like 4M nor all", text);
 		return 0;
+	case OPTION_PROFILE_HZ: return set_profile_hz(options, text);
+	case OPTION_NO_PROFILE: options->profile_hz = 0; return 0;
 	case OPTION_FORMAT: options->format = text; return 0;
 	case OPTION_JSON: options->json = true; return 0;
 	case OPTION_BTF: options->btf_path = text; return 0;
@@ -207,6 +227,8 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 	    {"json", no_argument, NULL, OPTION_JSON},
 	    {"detail", required_argument, NULL, OPTION_DETAIL},
 	    {"ring", required_argument, NULL, OPTION_RING},
+	    {"profile-hz", required_argument, NULL, OPTION_PROFILE_HZ},
+	    {"no-profile", no_argument, NULL, OPTION_NO_PROFILE},
 	    {"btf", required_argument, NULL, OPTION_BTF},
 	    {"output", required_argument, NULL, 'o'},
 	    {"duration", required_argument, NULL, 'd'},
@@ -218,7 +240,8 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 	    {"trainer", required_argument, NULL, OPTION_TRAINER},
 	    {0},
 	};
-	struct options options = {.verb = VERB_RUN, .detail_bytes_per_minute = RECORD_DETAIL_DEFAULT};
+	struct options options = {
+	    .verb = VERB_RUN, .detail_bytes_per_minute = RECORD_DETAIL_DEFAULT, .profile_hz = PROFILE_HZ};
 	bool is_command;
 	int option, r;
 

@@ -236,8 +236,10 @@ static int job_begin(struct recording *recording, struct record_result *result, 
 static int begin(struct recording *recording, struct record_result *result, struct error *err)
 {
 	const struct record_options *options = recording->options;
-	const struct collector_options collector_options = {options->ring_bytes, options->btf_path,
-							    options->no_children};
+	const struct collector_options collector_options = {.ring_bytes = options->ring_bytes,
+							    .btf_path = options->btf_path,
+							    .no_children = options->no_children,
+							    .profile_hz = options->profile_hz};
 	sigset_t signals;
 	int r = source_open(options->unprivileged ? SOURCE_SAMPLER : SOURCE_BEST, &collector_options,
 			    &recording->source, err);

@@ -160,6 +160,8 @@ int record_info_end(struct session *session, const struct collector_stats *stats
 	if (!r)
 		r = session_set_u64(session, SESSION_PROBES, stats->n_probes, err);
 	if (!r)
+		r = session_set_u64(session, SESSION_PROFILE_HZ, stats->profile_hz, err);
+	if (!r)
 		r = session_set_u64(session, SESSION_BPF_RUN_NS, stats->bpf_run_ns, err);
 	if (!r)
 		r = session_set_u64(session, SESSION_BPF_SAMPLED_NS, stats->sampled_ns, err);

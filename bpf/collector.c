@@ -17,6 +17,7 @@
 #include "majors.h"
 #include "places.h"
 #include "probes.h"
+#include "profiler.h"
 #include "recorder.skel.h"
 
 #define DEFAULT_RING_BYTES (UINT64_C(16) << 20)
@@ -47,8 +48,21 @@ static int on_record(void *user, void *data, size_t size)
 	collector->events[event->type % COLLECTOR_EVENT_TYPES]++;
 	if (event->type == EVENT_LIBRARY || event->type == EVENT_EXEC)
 		probes_event(collector->probes, event);
+	if (collector->profiler)
+		profiler_event(collector->profiler, event);
 	if (collector->sink)
 		collector->sink->event(collector->sink->user, event);
+	return 0;
+}
+
+static int on_sample(void *user, void *data, size_t size)
+{
+	struct collector *collector = user;
+	struct event event;
+
+	if (size == sizeof(struct stack_sample) &&
+	    profiler_sample(collector->profiler, data, collector->sink, &event))
+		return on_record(collector, &event, sizeof(event));
 	return 0;
 }
 
@@ -61,6 +75,14 @@ static uint64_t ring_size(uint64_t wanted_bytes)
 	while (bytes < wanted_bytes && bytes < MAX_RING_BYTES)
 		bytes <<= 1;
 	return bytes;
+}
+
+/* What all CPUs gather in 200 ms, four times as long as a caller takes to come back. */
+static uint64_t stack_ring_size(uint32_t rate_hz)
+{
+	uint64_t n_cpus = (uint64_t)sysconf(_SC_NPROCESSORS_CONF);
+
+	return ring_size(n_cpus * (rate_hz / 5 + 1) * (sizeof(struct stack_sample) + 8));
 }
 
 /* Says in a user's words why the kernel would not take the programs. */
@@ -84,7 +106,11 @@ static int load(struct collector *collector, const struct collector_options *opt
 	if (!recorder)
 		return error_errno(err, -errno, "cannot open the recorder");
 	collector->recorder = recorder;
-	r = hooks_select(recorder->obj, options->btf_path, err);
+	if (options->profile_hz)
+		collector->profile_error = hooks_can_profile();
+	if (!collector->profile_error)
+		collector->profile_hz = options->profile_hz;
+	r = hooks_select(recorder->obj, options->btf_path, collector->profile_hz > 0, err);
 	if (r)
 		return r;
 	recorder->rodata->recorder_tgid = (uint32_t)getpid();
@@ -94,6 +120,10 @@ static int load(struct collector *collector, const struct collector_options *opt
 	r = bpf_map__set_max_entries(recorder->maps.data_ring, (uint32_t)ring_bytes);
 	if (r)
 		return error_errno(err, r, "cannot size the ring");
+	r = bpf_map__set_max_entries(recorder->maps.stack_ring,
+				     (uint32_t)stack_ring_size(collector->profile_hz));
+	if (r)
+		return error_errno(err, r, "cannot size the ring of samples");
 	r = recorder__load(recorder);
 	return r ? load_error(r, err) : 0;
 }
@@ -111,6 +141,24 @@ static void take_note(void *user, const char *kind, uint64_t key, const void *da
 
 	if (collector->sink && collector->sink->note)
 		collector->sink->note(collector->sink->user, kind, key, data, size);
+}
+
+/* Optional: without the clock the rest is measured all the same. */
+static int start_profile(struct collector *collector, struct error *err)
+{
+	int r;
+
+	collector->profiler = profiler_new(collector->recorder->obj);
+	if (!collector->profiler)
+		return error_set(err, -ENOMEM, "no memory for the collector");
+	r = ring_buffer__add(collector->rings, bpf_map__fd(collector->recorder->maps.stack_ring), on_sample,
+			     collector);
+	if (r)
+		return error_errno(err, r, "cannot map the ring of samples");
+	collector->profile_error = profiler_start(collector->profiler, collector->profile_hz);
+	if (collector->profile_error)
+		collector->profile_hz = 0;
+	return 0;
 }
 
 static int start(struct collector *collector, struct error *err)
@@ -131,7 +179,10 @@ static int start(struct collector *collector, struct error *err)
 	if (!collector->places)
 		return error_set(err, -ENOMEM, "no memory for the collector");
 	collector->majors = majors_open(recorder->progs.major_fault);
-	return hooks_attach(collector, recorder->obj, err);
+	r = hooks_attach(collector, recorder->obj, err);
+	if (!r && collector->profile_hz)
+		r = start_profile(collector, err);
+	return r;
 }
 
 int collector_open(const struct collector_options *options, struct collector **ret_collector,
@@ -331,6 +382,8 @@ static void detach(struct collector *collector)
 		bpf_link__destroy(collector->links[--collector->n_links]);
 	if (collector->probes)
 		probes_detach(collector->probes);
+	if (collector->profiler)
+		profiler_stop(collector->profiler);
 }
 
 /* One record for each process that used a GPU, living or not. */
@@ -385,6 +438,7 @@ void collector_close(struct collector *collector)
 	detach(collector);
 	probes_free(collector->probes);
 	places_free(collector->places);
+	profiler_free(collector->profiler);
 	ring_buffer__free(collector->rings);
 	recorder__destroy(collector->recorder);
 	free(collector->pending);
@@ -407,5 +461,7 @@ void collector_stats_get(struct collector *collector, struct collector_stats *re
 	stats.own_cpu_ns = cost_own_cpu_ns() - collector->start_cpu_ns;
 	stats.sampled_ns = cost->sampled_ns;
 	stats.bpf_run_ns = cost_estimate_ns(cost, collector->start_ns + stats.elapsed_ns);
+	stats.profile_hz = collector->profile_hz;
+	stats.profile_error = collector->profile_error;
 	*ret_stats = stats;
 }

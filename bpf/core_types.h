@@ -127,6 +127,11 @@ struct pid {
 	struct upid numbers[1];
 };
 
+/* x86-64. */
+struct thread_struct {
+	unsigned long fsbase; /* the C library's thread pointer, which is what pthread_self() returns */
+};
+
 struct task_struct {
 	uint32_t __state;
 	int32_t on_cpu;
@@ -141,6 +146,7 @@ struct task_struct {
 	uint64_t start_boottime;
 	char comm[16];
 	struct files_struct *files;
+	struct thread_struct thread;
 };
 
 /* x86-64. */

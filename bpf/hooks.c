@@ -162,7 +162,7 @@ static bool has_enumerator(const struct btf *btf, const char *type_name, const c
 }
 
 /* Marks the programs that this kernel can run for loading. */
-int hooks_select(struct bpf_object *object, const char *btf_path, struct error *err)
+int hooks_select(struct bpf_object *object, const char *btf_path, bool profile, struct error *err)
 {
 	_cleanup_(btf_freep) struct btf *btf = NULL;
 	struct bpf_program *program;
@@ -188,6 +188,21 @@ int hooks_select(struct bpf_object *object, const char *btf_path, struct error *
 	select_variant(object, btf);
 	if (has_enumerator(btf, "bpf_attach_type", "BPF_TRACE_UPROBE_MULTI"))
 		uprobe_use_multi(object);
+	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "sample_cpu"), profile);
+	return 0;
+}
+
+int hooks_can_profile(void)
+{
+	static const enum bpf_func_id needed[] = {BPF_FUNC_task_pt_regs, BPF_FUNC_task_storage_get,
+						  BPF_FUNC_get_current_task_btf};
+
+	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
+		int r = libbpf_probe_bpf_helper(BPF_PROG_TYPE_PERF_EVENT, needed[i], NULL);
+
+		if (r <= 0)
+			return r ? r : -EOPNOTSUPP;
+	}
 	return 0;
 }
 

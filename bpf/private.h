@@ -14,6 +14,8 @@ struct recorder;
 struct majors;
 struct places;
 struct probe_set;
+struct profiler;
+struct profiler;
 
 /* The programs' own CPU time, in samples: counting it always would cost the job 1 to 3 %. */
 struct cost {
@@ -34,6 +36,9 @@ struct collector {
 	struct probe_set *probes;
 	struct majors *majors;
 	struct places *places;
+	struct profiler *profiler; /* NULL: no stack samples */
+	uint32_t profile_hz;
+	int profile_error;
 	struct cost cost;
 	/* records that a task walk gave, until the next poll; bytes as read */
 	char *pending;
@@ -45,7 +50,10 @@ struct collector {
 };
 
 /* hooks.c: the table of hooks and the running kernel. */
-int hooks_select(struct bpf_object *object, const char *btf_path, struct error *err);
+/* profile: with the program that takes stack samples. */
+int hooks_select(struct bpf_object *object, const char *btf_path, bool profile, struct error *err);
+/* 0, or -errno: the running kernel cannot run it. */
+int hooks_can_profile(void);
 int hooks_attach(struct collector *collector, struct bpf_object *object, struct error *err);
 
 /* cost.c */

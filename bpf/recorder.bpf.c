@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 
 /*
- * The kernel side of the recorder, one object: each part below is one idea. Only tp_btf, uprobe and iter
- * programs: they are cheap and are what kernel lockdown leaves. All are optional ("?"): the collector loads
+ * The kernel side of the recorder, one object: each part below is one idea. Only tp_btf, uprobe,
+ * perf_event and iter programs: they are cheap and are what kernel lockdown leaves. All are optional ("?"): the collector loads
  * those whose tracepoint the running kernel has.
  */
 
@@ -14,6 +14,7 @@
 #include "faults.h"
 #include "calls.h"
 #include "reads.h"
+#include "stacks.h"
 #include "tasks.h"
 #include "user_probes.h"
 #include "gpu_probes.h"

@@ -30,6 +30,7 @@ struct collector_options {
 	uint64_t ring_bytes;  /* kernel buffer; rounded up to a power of two; 0: 16 MiB */
 	const char *btf_path; /* NULL: /sys/kernel/btf/vmlinux */
 	bool no_children;     /* a process that the job makes is not part of it; threads are */
+	uint32_t profile_hz;  /* stack samples a second and CPU, see bpf/notes.h; 0: none */
 };
 
 /* Loads and attaches the recorder: from here on the machine's system calls and switches are looked at, but
@@ -93,6 +94,8 @@ struct collector_stats {
 	uint64_t own_cpu_ns;  /* CPU time of the calling process since collector_open */
 	uint64_t elapsed_ns;  /* since collector_open */
 	uint64_t clock_start; /* CLOCK_MONOTONIC at collector_open */
+	uint32_t profile_hz;  /* 0: no stack samples are taken */
+	int profile_error;    /* -errno: why not, though they were asked for */
 };
 
 void collector_stats_get(struct collector *collector, struct collector_stats *ret_stats);

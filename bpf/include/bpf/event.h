@@ -40,8 +40,9 @@ enum event_type {
 	EVENT_READ_SIZES = 15, /* how many reads of which size */
 	EVENT_FAULT = 16,      /* a major page fault in a mapped file, outside of system calls */
 	EVENT_READS = 17,      /* bytes that reads returned; tid is 0, as of EVENT_PAGES */
-	EVENT_GAP = 24,  /* by the recorder: from start to end nothing but lives and steps was recorded */
-	EVENT_LOSS = 25, /* by the collector: so many records were lost at some time from start to end */
+	EVENT_STACK = 18, /* a tick of the profile's clock found the thread on its CPU; start_ns == end_ns */
+	EVENT_GAP = 24,   /* by the recorder: from start to end nothing but lives and steps was recorded */
+	EVENT_LOSS = 25,  /* by the collector: so many records were lost at some time from start to end */
 	/* The GPU driver, and ranges that the program names: */
 	EVENT_GPU_WAIT = 20, /* a synchronising call of libcuda, from entry to return */
 	EVENT_GPU_WORK = 21, /* start: a synchronisation left nothing queued; end: the next work was queued */
@@ -298,6 +299,13 @@ struct event {
 			uint32_t kind; /* enum phase_kind */
 			uint32_t reserved2;
 		} phase;
+		struct {
+			uint64_t native; /* key of the note "stack" of its C frames; 0: not known */
+			uint64_t python; /* of its Python frames; 0: none */
+			uint16_t syscall_nr;
+			uint8_t in_kernel; /* 1: with syscall_nr 0xffff in a page fault or an interrupt */
+			uint8_t reserved[13];
+		} stack;
 		uint64_t payload[4];
 	};
 };

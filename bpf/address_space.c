@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "address_space.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "elf_symbols.h"
+#include "lib/cleanup.h"
+#include "lib/log.h"
+#include "lib/proc.h"
+
+#define FILES_MAX    4096
+#define OPEN_MAX     400  /* of 1024 descriptors that a process may have */
+#define MAPPINGS_MAX 8192 /* more is no job's code */
+#define DEBUG_ROOT   "/usr/lib/debug"
+
+static struct code_file *file_get(struct code_files *files, const struct proc_mapping *mapping)
+{
+	struct code_file *file;
+
+	for (size_t i = 0; i < files->n; i++)
+		if (files->items[i]->inode == mapping->inode && files->items[i]->device == mapping->device)
+			return files->items[i];
+	if (files->n == FILES_MAX)
+		return NULL;
+	if (!files->items)
+		files->items = calloc(FILES_MAX, sizeof(struct code_file *));
+	file = files->items ? calloc(1, sizeof(*file)) : NULL;
+	if (!file)
+		return NULL;
+	file->path = strdup(mapping->path);
+	if (!file->path) {
+		free(file);
+		return NULL;
+	}
+	file->name = strrchr(file->path, '/');
+	file->name = file->name ? file->name + 1 : file->path;
+	file->device = mapping->device;
+	file->inode = mapping->inode;
+	files->items[files->n++] = file;
+	return file;
+}
+
+void code_files_free(struct code_files *files)
+{
+	for (size_t i = 0; i < files->n; i++) {
+		elf_symbols_close(files->items[i]->symbols);
+		free(files->items[i]->path);
+		free(files->items[i]);
+	}
+	free(files->items);
+	*files = (struct code_files){0};
+}
+
+struct reading {
+	struct code_files *files;
+	struct address_space space;
+	size_t n_allocated;
+};
+
+static int take_mapping(void *user, const struct proc_mapping *mapping)
+{
+	struct reading *reading = user;
+	struct address_space *space = &reading->space;
+
+	if (!mapping->executable || mapping->end <= mapping->start || space->n == MAPPINGS_MAX)
+		return 0;
+	if (space->n == reading->n_allocated) {
+		size_t n = reading->n_allocated ? 2 * reading->n_allocated : 128;
+		struct code_mapping *grown = reallocarray(space->mappings, n, sizeof(*grown));
+
+		if (!grown)
+			return -ENOMEM;
+		space->mappings = grown;
+		reading->n_allocated = n;
+	}
+	space->mappings[space->n++] = (struct code_mapping){
+	    .begin = mapping->start,
+	    .end = mapping->end,
+	    .offset_bytes = mapping->offset_bytes,
+	    .file = mapping->inode && mapping->path[0] == '/' ? file_get(reading->files, mapping) : NULL,
+	};
+	return 0;
+}
+
+static int mapping_compare(const void *left, const void *right)
+{
+	const struct code_mapping *a = left, *b = right;
+
+	return a->begin < b->begin ? -1 : a->begin > b->begin;
+}
+
+int address_space_read(const char *root, pid_t pid, struct code_files *files, struct address_space *space)
+{
+	struct reading reading = {.files = files};
+	int r = proc_mappings(root, pid, take_mapping, &reading);
+
+	/* A process that just ended has maps that can be read, and are empty. */
+	if (r == 0 && !reading.space.n)
+		r = -ESRCH;
+	if (r) {
+		address_space_free(&reading.space);
+		return r;
+	}
+	qsort(reading.space.mappings, reading.space.n, sizeof(*reading.space.mappings), mapping_compare);
+	address_space_free(space);
+	*space = reading.space;
+	return 0;
+}
+
+void address_space_free(struct address_space *space)
+{
+	free(space->mappings);
+	*space = (struct address_space){0};
+}
+
+int address_space_copy(const struct address_space *from, struct address_space *ret_space)
+{
+	struct address_space copy = {.n = from->n};
+
+	copy.mappings = calloc(from->n + 1, sizeof(*copy.mappings));
+	if (!copy.mappings)
+		return -ENOMEM;
+	if (from->n)
+		memcpy(copy.mappings, from->mappings, from->n * sizeof(*copy.mappings));
+	*ret_space = copy;
+	return 0;
+}
+
+const struct code_mapping *address_space_find(const struct address_space *space, uint64_t address)
+{
+	size_t low = 0, high = space->n;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (space->mappings[middle].end <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low == space->n || address < space->mappings[low].begin)
+		return NULL;
+	return &space->mappings[low];
+}
+
+/* Not blocking: what is there may have become a pipe. */
+#define OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+
+/* Of the mapping itself: the very file, whatever has its name by now. That takes CAP_SYS_ADMIN; without it
+ * the name has to do, if it still leads to the same inode. */
+static int open_mapped(const char *root, pid_t pid, const struct code_mapping *mapping)
+{
+	char path[4352];
+	struct stat info;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%d/map_files/%llx-%llx", root, (int)pid,
+		 (unsigned long long)mapping->begin, (unsigned long long)mapping->end);
+	fd = open(path, OPEN_FLAGS);
+	if (fd >= 0)
+		return fd;
+	snprintf(path, sizeof(path), "%s/%d/root%s", root, (int)pid, mapping->file->path);
+	fd = open(path, OPEN_FLAGS);
+	if (fd >= 0 && (fstat(fd, &info) || info.st_ino != mapping->file->inode)) {
+		close(fd);
+		errno = ESTALE;
+		return -1;
+	}
+	return fd;
+}
+
+struct elf_symbols *code_file_open(struct code_files *files, const char *root, pid_t pid,
+				   const struct code_mapping *mapping)
+{
+	struct code_file *file = mapping->file;
+	int fd, r;
+
+	if (!file)
+		return NULL;
+	if (file->opened || files->n_open == OPEN_MAX)
+		return file->symbols;
+	fd = open_mapped(root, pid, mapping);
+	if (fd < 0) {
+		log_debug("%s of process %d: %s", file->name, (int)pid, strerror(errno));
+		return NULL; /* another process may still show it */
+	}
+	file->opened = true;
+	r = elf_symbols_open(fd, DEBUG_ROOT, &file->symbols);
+	if (r)
+		log_debug("%s: no symbols: %s", file->name, strerror(-r));
+	else
+		files->n_open++;
+	return file->symbols;
+}

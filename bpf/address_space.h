@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The code that a process has mapped, and what it is called. A snapshot of /proc/PID/maps: it outlives the
+ * process, so addresses that were sampled shortly before its end still get names. Files are opened through
+ * the process, hence right in containers and after they were replaced, and stay open: code_files owns them.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct elf_symbols;
+
+struct code_file {
+	uint64_t device, inode;
+	char *path;                  /* as the process sees it */
+	const char *name;            /* without folders; part of path */
+	struct elf_symbols *symbols; /* NULL: not looked at yet, or there are none to read */
+	bool opened;
+};
+
+/* All files of the job's code, each once. */
+struct code_files {
+	struct code_file **items;
+	size_t n, n_open;
+};
+
+void code_files_free(struct code_files *files);
+
+struct code_mapping {
+	uint64_t begin, end, offset_bytes;
+	struct code_file *file; /* NULL: code without a file, as just-in-time compilers make it */
+};
+
+struct address_space {
+	struct code_mapping *mappings; /* by address */
+	size_t n;
+};
+
+/* Replaces *space. -ENOENT, -ESRCH: the process is gone, *space stays as it was; -ENOMEM. root: "/proc". */
+int address_space_read(const char *root, pid_t pid, struct code_files *files, struct address_space *space);
+void address_space_free(struct address_space *space);
+/* -ENOMEM. */
+int address_space_copy(const struct address_space *from, struct address_space *ret_space);
+
+/* NULL: no code there. */
+const struct code_mapping *address_space_find(const struct address_space *space, uint64_t address);
+
+/* Opens the file behind a mapping through the process, once; NULL: it cannot be read. */
+struct elf_symbols *code_file_open(struct code_files *files, const char *root, pid_t pid,
+				   const struct code_mapping *mapping);

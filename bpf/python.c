@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "python.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#define TEXT_MAX_CHARACTERS 4096
+
+/* By offsetof() with each version's own headers. */
+static const struct version {
+	uint32_t version;
+	struct python python;
+} versions[] = {
+    {0x0308, {{0, 32, 8, 8, 176, 24, 0, 24, 32, 0, 0, PYTHON_OWNER_NONE, {0}}, 104, 112, 48, 72}},
+    {0x0309, {{0, 32, 8, 8, 176, 24, 0, 24, 32, 0, 0, PYTHON_OWNER_NONE, {0}}, 104, 112, 48, 72}},
+    {0x030a, {{0, 32, 8, 8, 176, 24, 0, 24, 32, 0, 0, PYTHON_OWNER_NONE, {0}}, 104, 112, 48, 72}},
+    {0x030b, {{0, 40, 16, 8, 152, 56, 8, 48, 32, 69, 1, PYTHON_OWNER_NONE, {0}}, 112, 128, 48, 72}},
+    {0x030c, {{0, 40, 72, 8, 136, 56, 0, 8, 0, 70, 1, 3, {0}}, 112, 128, 40, 56}},
+};
+
+/* _Py_DebugOffsets of 3.13, at the begin of _PyRuntime, as far as it is used: one uint64_t each. */
+enum debug_offset {
+	DEBUG_COOKIE,
+	DEBUG_VERSION,
+	DEBUG_FREE_THREADED,
+	DEBUG_INTERPRETERS_HEAD = 5,
+	DEBUG_THREADS_HEAD = 9,
+	DEBUG_THREAD_NEXT = 21,
+	DEBUG_CURRENT_FRAME = 23,
+	DEBUG_THREAD_ID = 24,
+	DEBUG_FRAME_PREVIOUS = 29,
+	DEBUG_FRAME_EXECUTABLE = 30,
+	DEBUG_FRAME_OWNER = 33,
+	DEBUG_CODE_FILENAME = 35,
+	DEBUG_CODE_QUALNAME = 37,
+	DEBUG_COUNT,
+};
+
+#define OFFSET_MAX (1 << 20) /* larger than any of CPython's structures */
+
+int python_read_process(void *user, uint64_t address, void *data, size_t size)
+{
+	const pid_t *pid = user;
+	struct iovec here = {data, size};
+	struct iovec there = {(void *)(uintptr_t)address, size};
+	ssize_t n = process_vm_readv(*pid, &here, 1, &there, 1, 0);
+
+	if (n < 0)
+		return -errno;
+	return (size_t)n == size ? 0 : -EFAULT;
+}
+
+static int describe_by_itself(uint64_t runtime, python_read *read, void *user, struct python *ret_python)
+{
+	uint64_t offsets[DEBUG_COUNT];
+	int r = read(user, runtime, offsets, sizeof(offsets));
+
+	if (r)
+		return r;
+	if (memcmp(&offsets[DEBUG_COOKIE], "xdebugpy", 8) || offsets[DEBUG_VERSION] >> 16 != 0x030d ||
+	    offsets[DEBUG_FREE_THREADED])
+		return -ENOTSUP;
+	for (size_t i = DEBUG_INTERPRETERS_HEAD; i < DEBUG_COUNT; i++)
+		if (i != 6 && offsets[i] > OFFSET_MAX)
+			return -ENOTSUP;
+	*ret_python = (struct python){
+	    .layout =
+		{
+		    .runtime = runtime,
+		    .interpreters_head = (uint32_t)offsets[DEBUG_INTERPRETERS_HEAD],
+		    .threads_head = (uint32_t)offsets[DEBUG_THREADS_HEAD],
+		    .thread_next = (uint32_t)offsets[DEBUG_THREAD_NEXT],
+		    .thread_id = (uint32_t)offsets[DEBUG_THREAD_ID],
+		    .thread_frame = (uint32_t)offsets[DEBUG_CURRENT_FRAME],
+		    .frame_previous = (uint32_t)offsets[DEBUG_FRAME_PREVIOUS],
+		    .frame_code = (uint32_t)offsets[DEBUG_FRAME_EXECUTABLE],
+		    .frame_owner = (uint32_t)offsets[DEBUG_FRAME_OWNER],
+		    .owner_skipped = 3,
+		},
+	    .code_filename = (uint32_t)offsets[DEBUG_CODE_FILENAME],
+	    .code_qualname = (uint32_t)offsets[DEBUG_CODE_QUALNAME],
+	    .ascii_bytes = 40,
+	    .compact_bytes = 56,
+	};
+	return 0;
+}
+
+int python_describe(uint32_t version, uint64_t runtime, python_read *read, void *user,
+		    struct python *ret_python)
+{
+	if (version == 0x030d)
+		return describe_by_itself(runtime, read, user, ret_python);
+	for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
+		if (versions[i].version != version)
+			continue;
+		*ret_python = versions[i].python;
+		ret_python->layout.runtime = runtime;
+		return 0;
+	}
+	return -ENOTSUP;
+}
+
+uint32_t python_version_of_name(const char *name)
+{
+	unsigned major, minor;
+	int length = 0;
+
+	if (!strncmp(name, "lib", 3))
+		name += 3;
+	if (sscanf(name, "python%1u.%2u%n", &major, &minor, &length) != 2)
+		return 0;
+	if (name[length] && name[length] != '.')
+		return 0; /* python3.11-config, libpython3.7m.so */
+	return major << 8 | minor;
+}
+
+static size_t put_utf8(uint32_t character, char *text, size_t room)
+{
+	unsigned char bytes[4];
+	size_t n = character < 0x80 ? 1 : character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
+
+	if (n > room)
+		return 0;
+	if (n == 1)
+		bytes[0] = (unsigned char)character;
+	for (size_t i = n; n > 1 && i > 1; i--) {
+		bytes[i - 1] = (unsigned char)(0x80 | (character & 0x3f));
+		character >>= 6;
+	}
+	if (n > 1)
+		bytes[0] = (unsigned char)((0xf00U >> n & 0xff) | character);
+	memcpy(text, bytes, n);
+	return n;
+}
+
+static uint32_t character_at(const uint8_t *data, size_t i, uint32_t width)
+{
+	uint16_t two;
+	uint32_t four;
+
+	if (width == 1)
+		return data[i];
+	if (width == 2) {
+		memcpy(&two, data + 2 * i, sizeof(two));
+		return two;
+	}
+	memcpy(&four, data + 4 * i, sizeof(four));
+	return four > 0x10ffff ? '?' : four;
+}
+
+/* A str object's last characters, as many as fit. */
+static int text_read(const struct python *python, uint64_t object, python_read *read, void *user, char *text,
+		     size_t size)
+{
+	uint8_t header[40], data[4 * 256];
+	uint32_t state, width;
+	uint64_t length, from, at;
+	size_t n_written = 0, most = sizeof(data) / 4;
+	int r = read(user, object, header, sizeof(header));
+
+	if (r)
+		return r;
+	memcpy(&length, header + 16, sizeof(length));
+	memcpy(&state, header + 32, sizeof(state));
+	width = state >> 2 & 7;
+	if (length > TEXT_MAX_CHARACTERS || !(state >> 5 & 1) || (width != 1 && width != 2 && width != 4))
+		return -EBADMSG;
+	if (most > size - 1)
+		most = size - 1;
+	from = length > most ? length - most : 0;
+	at = object + (state >> 6 & 1 ? python->ascii_bytes : python->compact_bytes) + from * width;
+	if (length > from) {
+		r = read(user, at, data, (size_t)(length - from) * width);
+		if (r)
+			return r;
+	}
+	for (size_t i = 0; i < length - from; i++)
+		n_written += put_utf8(character_at(data, i, width), text + n_written, size - 1 - n_written);
+	text[n_written] = '\0';
+	return 0;
+}
+
+int python_code_name(const struct python *python, uint64_t code, python_read *read, void *user, char *file,
+		     size_t file_size, char *function, size_t function_size)
+{
+	uint64_t filename, qualname;
+	char path[256];
+	const char *base;
+	int r = read(user, code + python->code_filename, &filename, sizeof(filename));
+
+	if (r == 0)
+		r = read(user, code + python->code_qualname, &qualname, sizeof(qualname));
+	if (r == 0)
+		r = text_read(python, filename, read, user, path, sizeof(path));
+	if (r == 0)
+		r = text_read(python, qualname, read, user, function, function_size);
+	if (r)
+		return r;
+	base = strrchr(path, '/');
+	snprintf(file, file_size, "%s", base ? base + 1 : path);
+	return 0;
+}

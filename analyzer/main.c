@@ -117,6 +117,7 @@ static int report(const char *session, const struct options *options, FILE *stre
 	const struct render_options render = {.session = session,
 					      .output = options->verb == VERB_REPORT ? options->output : NULL,
 					      .format = options->format,
+					      .steps = options->steps,
 					      .trainer_tid = options->trainer_tid,
 					      .stream = stream};
 	struct error err = ERROR_INIT;

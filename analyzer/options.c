@@ -9,6 +9,7 @@
 #include "lib/units.h"
 #include "render_formats.h"
 #include "record.h"
+#include "reports/report.h"
 
 static const char usage_text[] =
     "Usage: diesel-analyze [-o SESSION] [-d TIME] (-- COMMAND [ARG ...] | -p PID[,PID ...] |\n"
@@ -40,6 +41,8 @@ static const char usage_text[] =
     "  --trainer TID  the thread that trains (found by what it does)\n"
     "  --format F     text, json, html, perfetto or openmetrics (by the extension of -o: .txt, .json,\n"
     "                 .html, .pftrace, .prom; else text)\n"
+    "  --steps        report: in JSON, a table of all steps too\n"
+    "  --json-schema  print the schema of the JSON report\n"
     "  --json         diff, check: print JSON\n"
     "  --detail SIZE  detail to keep a minute, e.g. 4M, or all (1M): a long recording shows slices\n"
     "  --ring SIZE    kernel buffer, e.g. 64M (16M)\n"
@@ -65,6 +68,8 @@ enum long_option {
 	OPTION_NO_CHILDREN,
 	OPTION_UNPRIVILEGED,
 	OPTION_TRAINER,
+	OPTION_STEPS,
+	OPTION_JSON_SCHEMA,
 };
 
 /* Not a divisor of usual periods, so that samples do not march in step with the job. */
@@ -154,6 +159,8 @@ static int set_option(struct options *options, int option, const char *text)
 	case OPTION_CGROUP: options->cgroup = text; return 0;
 	case OPTION_UNPRIVILEGED: options->unprivileged = true; return 0;
 	case OPTION_NO_CHILDREN: options->no_children = true; return 0;
+	case OPTION_STEPS: options->steps = true; return 0;
+	case OPTION_JSON_SCHEMA: report_json_schema(stdout); return DONE;
 	case OPTION_TRAINER: return set_trainer(options, text);
 	case OPTION_HELP: fputs(usage_text, stdout); return DONE;
 	case OPTION_VERSION: puts("diesel-analyze " DIESEL_VERSION); return DONE;
@@ -237,6 +244,8 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 	    {"cgroup", required_argument, NULL, OPTION_CGROUP},
 	    {"unprivileged", no_argument, NULL, OPTION_UNPRIVILEGED},
 	    {"no-children", no_argument, NULL, OPTION_NO_CHILDREN},
+	    {"steps", no_argument, NULL, OPTION_STEPS},
+	    {"json-schema", no_argument, NULL, OPTION_JSON_SCHEMA},
 	    {"trainer", required_argument, NULL, OPTION_TRAINER},
 	    {0},
 	};

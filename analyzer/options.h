@@ -49,6 +49,7 @@ struct options {
 	uint64_t detail_bytes_per_minute; /* 0: all in detail */
 	uint32_t profile_hz;              /* stack samples a second and CPU; 0: none */
 	bool json;                        /* diff, check */
+	bool steps;                       /* report */
 	bool verbose;
 };
 

@@ -32,7 +32,9 @@ static const struct render_format *format_of(const struct render_options *option
 		format = render_format_by_name(options->format);
 	else if (options->output)
 		format = render_format_by_path(options->output);
-	return format ? format : render_format_by_name("text");
+	if (!format)
+		format = render_format_by_name("text");
+	return options->steps ? render_format_with_steps(format) : format;
 }
 
 struct job {

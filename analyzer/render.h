@@ -14,6 +14,7 @@ struct render_options {
 	const char *output; /* NULL: the stream */
 	const char *format; /* a name of render_formats.h; NULL: by the extension of output, else text */
 	FILE *stream;
+	bool steps;           /* a table of all steps too, in JSON */
 	uint32_t trainer_tid; /* 0: as recorded, or find it */
 };
 

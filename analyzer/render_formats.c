@@ -17,6 +17,11 @@ static int write_json(FILE *stream, const struct analysis *analysis, const struc
 	return report_json(stream, analysis, source, false);
 }
 
+static int write_json_steps(FILE *stream, const struct analysis *analysis, const struct report_source *source)
+{
+	return report_json(stream, analysis, source, true);
+}
+
 /* Segments of lanes: a page of HTML is to stay below some MB, a trace below some 10 MB. */
 static const struct render_format formats[] = {
     {.name = "text", .extensions = {".txt"}, .write = write_text},
@@ -31,6 +36,13 @@ static const struct render_format formats[] = {
 };
 
 #define N_FORMATS (sizeof(formats) / sizeof(formats[0]))
+
+static const struct render_format json_with_steps = {.name = "json", .write = write_json_steps};
+
+const struct render_format *render_format_with_steps(const struct render_format *format)
+{
+	return format->write == write_json ? &json_with_steps : format;
+}
 
 const struct render_format *render_format_by_name(const char *name)
 {

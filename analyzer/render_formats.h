@@ -24,3 +24,6 @@ struct render_format {
 /* NULL: no such format. */
 const struct render_format *render_format_by_name(const char *name);
 const struct render_format *render_format_by_path(const char *path);
+
+/* The same with a table of all steps, where the format can have one. */
+const struct render_format *render_format_with_steps(const struct render_format *format);

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "analyzer/analysis.h"
+#include "assets.h"
 #include "json_build.h"
 #include "lib/clock.h"
 
@@ -179,43 +180,57 @@ static int set_steps(json_t *root, const struct analysis *analysis)
 	return r | json_object_set_new(root, "step_table", list);
 }
 
-static int set_figures(json_t *root, const struct analysis *analysis)
+/* Without a verdict nothing is known of the steps. */
+static json_t *judged_seconds(const struct analysis *analysis, uint64_t ns)
 {
+	return judged(analysis) ? json_seconds(ns) : json_null();
+}
+
+static int set_times(json_t *root, const struct analysis *analysis)
+{
+	bool workers = analysis->loader == LOADER_WORKERS;
 	int r = 0;
 
-	r |= json_object_set_new(root, "verdict", json_string(analysis_verdict_name(analysis->verdict)));
-	r |= json_object_set_new(root, "insufficient",
-				 judged(analysis) ? json_null() : json_string(analysis->insufficient));
-	r |= json_object_set_new(root, "note", analysis->note[0] ? json_string(analysis->note) : json_null());
 	r |= json_object_set_new(root, "wall_s",
 				 json_seconds(analysis->window_end_ns - analysis->window_begin_ns));
 	r |= json_object_set_new(root, "observed_s", json_seconds(analysis->observed_ns));
 	r |= json_object_set_new(root, "recorded_s", json_seconds(analysis->end_ns - analysis->begin_ns));
 	r |= json_object_set_new(root, "startup_s", json_seconds(analysis->startup_ns));
 	r |= json_object_set_new(root, "teardown_s", json_seconds(analysis->teardown_ns));
+	r |= json_object_set_new(root, "wait_mean_s", judged_seconds(analysis, analysis->wait_mean_ns));
+	r |= json_object_set_new(root, "wait_p95_s",
+				 analysis->approximate ? json_null()
+						       : judged_seconds(analysis, analysis->wait_p95_ns));
+	r |= json_object_set_new(root, "head_of_line_s",
+				 workers ? judged_seconds(analysis, analysis->head_of_line_ns) : json_null());
+	r |= json_object_set_new(root, "gil_s", judged_seconds(analysis, analysis->gil_ns));
+	r |= json_object_set_new(root, "gil_starved_s", judged_seconds(analysis, analysis->gil_starved_ns));
+	r |= json_object_set_new(root, "starved_by_neighbours_s",
+				 judged_seconds(analysis, analysis->neighbours_ns));
+	r |= json_object_set_new(root, "warmup_s", judged_seconds(analysis, analysis->warmup_ns));
+	return r | json_object_set_new(root, "steal_s", json_seconds(analysis->steal_ns));
+}
+
+static int set_figures(json_t *root, const struct analysis *analysis)
+{
+	int r = set_times(root, analysis);
+
+	r |= json_object_set_new(root, "verdict", json_string(analysis_verdict_name(analysis->verdict)));
+	r |= json_object_set_new(root, "insufficient",
+				 judged(analysis) ? json_null() : json_bytes(analysis->insufficient));
+	r |= json_object_set_new(root, "note", analysis->note[0] ? json_bytes(analysis->note) : json_null());
 	r |= json_object_set_new(root, "steps", json_count(report_n_steps(analysis)));
 	r |= json_object_set_new(root, "incomplete_steps", json_count(analysis->n_incomplete));
 	r |= json_object_set_new(root, "loader", json_string(analysis_loader_name(analysis->loader)));
 	r |= json_object_set_new(root, "method", json_string(analysis_method_name(analysis->method)));
-	r |= json_object_set_new(root, "wait_mean_s", json_seconds(analysis->wait_mean_ns));
 	r |= json_object_set_new(root, "steps_per_s", json_number(report_steps_per_s(analysis)));
-	r |= json_object_set_new(root, "starved_by_neighbours_s", json_seconds(analysis->neighbours_ns));
-	r |= json_object_set_new(root, "head_of_line_s",
-				 analysis->loader == LOADER_WORKERS ? json_seconds(analysis->head_of_line_ns)
-								    : json_null());
-	r |= json_object_set_new(root, "gil_s", json_seconds(analysis->gil_ns));
-	r |= json_object_set_new(root, "gil_starved_s", json_seconds(analysis->gil_starved_ns));
 	r |= json_object_set_new(root, "warmup_steps", json_count(analysis->n_warmup_steps));
-	r |= json_object_set_new(root, "warmup_s", json_seconds(analysis->warmup_ns));
-	r |= json_object_set_new(root, "wait_p95_s",
-				 analysis->approximate ? json_null() : json_seconds(analysis->wait_p95_ns));
-	r |= json_object_set_new(root, "read_bytes", json_count(analysis->read_bytes));
-	r |= json_object_set_new(root, "steal_s", json_seconds(analysis->steal_ns));
+	r |= json_object_set_new(root, "read_bytes",
+				 judged(analysis) ? json_count(analysis->read_bytes) : json_null());
 	r |= json_object_set_new(root, "lost_events", json_count(analysis->n_lost));
 	r |= json_object_set_new(root, "malformed_events", json_count(analysis->n_malformed));
 	r |= json_object_set_new(root, "coverage", json_real(analysis->coverage_ratio));
-	r |= json_object_set_new(root, "self_cost", json_real(analysis->self_cost_ratio));
-	return r;
+	return r | json_object_set_new(root, "self_cost", json_real(analysis->self_cost_ratio));
 }
 
 static int set_parts(json_t *root, const struct analysis *analysis)
@@ -256,6 +271,16 @@ int report_json(FILE *stream, const struct analysis *analysis, const struct repo
 	r = json_dumpf(root, stream, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 	json_decref(root);
 	if (r || fputc('\n', stream) == EOF || fflush(stream))
+		return errno ? -errno : -EIO;
+	return 0;
+}
+
+int report_json_schema(FILE *stream)
+{
+	struct asset schema = asset_schema();
+
+	errno = 0;
+	if (fwrite(schema.bytes, 1, schema.length, stream) != schema.length || fflush(stream))
 		return errno ? -errno : -EIO;
 	return 0;
 }

@@ -42,6 +42,9 @@ struct report_text_options report_text_options_for(FILE *stream);
 int report_json(FILE *stream, const struct analysis *analysis, const struct report_source *source,
 		bool with_steps);
 
+/* The JSON schema (draft 2020-12) of that object: docs/report.schema.json. */
+int report_json_schema(FILE *stream);
+
 /*
  * For people, with pictures: one HTML file that needs nothing else and no network. Its key facts are readable
  * without JavaScript; with lanes in the analysis it has a timeline of threads. source: may be NULL.

@@ -1,3 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 diesel_unit_test(reports/report USES diesel_reports PkgConfig::jansson)
 target_include_directories(test_reports_report PRIVATE ${CMAKE_SOURCE_DIR}/reports)
+add_executable(report_sample ${CMAKE_CURRENT_SOURCE_DIR}/integration/report_sample.c)
+target_link_libraries(report_sample PRIVATE diesel_reports diesel_analyzer m)

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* report_sample FORMAT WHAT > FILE: a made-up report, for tests that look at files from outside.
+ * WHAT: full, hostile (text from outside is), bare (no part but the shares), insufficient, long (100 times as
+ * many steps as a page shows). */
+
+#include <errno.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../unit/reports/fixture.h"
+
+static struct fixture fixture; /* too large for the stack */
+
+/* Many steps from few: the parts stay as they are. */
+static void make_long(struct fixture *f)
+{
+	size_t n = 500000;
+	struct analysis_step *steps = calloc(n, sizeof(*steps));
+	uint64_t at_ns = FIXTURE_BEGIN;
+
+	if (!steps)
+		exit(1);
+	for (size_t i = 0; i < n; i++) {
+		steps[i] = f->steps[i % FIXTURE_STEPS];
+		steps[i].end_ns = at_ns + steps[i].end_ns - steps[i].begin_ns;
+		steps[i].begin_ns = at_ns;
+		at_ns = steps[i].end_ns;
+	}
+	f->analysis.steps = steps;
+	f->analysis.n_steps = n;
+	f->analysis.window_end_ns = at_ns;
+	f->analysis.observed_ns = at_ns - FIXTURE_BEGIN;
+	for (size_t k = 0; k < SHARE_COUNT; k++)
+		f->analysis.share_ns[k] = 0;
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < SHARE_COUNT; k++)
+			f->analysis.share_ns[k] += steps[i].share_ns[k];
+}
+
+static void make(struct fixture *f, const char *what)
+{
+	fixture_make(f, strcmp(what, "hostile") == 0 ? FIXTURE_HOSTILE : "/datasets/imagenet");
+	if (strcmp(what, "long") == 0)
+		make_long(f);
+	if (strcmp(what, "bare") && strcmp(what, "insufficient"))
+		return;
+	f->analysis.page_cache = NULL;
+	f->analysis.profile = NULL;
+	f->analysis.gpu = NULL;
+	f->analysis.gpu_wait_known = false;
+	f->analysis.checkpoints = NULL;
+	f->analysis.predictions = NULL;
+	f->analysis.lanes = NULL;
+	f->analysis.n_ranks = 0;
+	f->analysis.command = NULL;
+	if (strcmp(what, "bare") == 0)
+		return;
+	f->analysis = (struct analysis){.verdict = ANALYSIS_INSUFFICIENT, .insufficient = "no step was seen"};
+}
+
+int main(int argc, char **argv)
+{
+	struct report_text_options text = {.width = 80};
+	struct report_source source;
+	int r = -EINVAL;
+
+	setlocale(LC_CTYPE, "");
+	if (argc != 3)
+		return 2;
+	make(&fixture, argv[2]);
+	source = fixture_source(strcmp(argv[2], "hostile") == 0 ? FIXTURE_HOSTILE : "gpu-node-7");
+	if (strcmp(argv[1], "text") == 0)
+		r = report_text(stdout, &fixture.analysis, &text);
+	else if (strcmp(argv[1], "json") == 0)
+		r = report_json(stdout, &fixture.analysis, &source, true);
+	else if (strcmp(argv[1], "html") == 0)
+		r = report_html(stdout, &fixture.analysis, &source);
+	else if (strcmp(argv[1], "perfetto") == 0)
+		r = report_perfetto(stdout, &fixture.analysis, &source);
+	else if (strcmp(argv[1], "openmetrics") == 0)
+		r = report_openmetrics(stdout, &fixture.analysis, &source);
+	else if (strcmp(argv[1], "schema") == 0)
+		r = report_json_schema(stdout);
+	if (r)
+		fprintf(stderr, "report_sample: %s\n", strerror(-r));
+	return r != 0;
+}

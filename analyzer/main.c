@@ -20,6 +20,7 @@
 #include "options.h"
 #include "record.h"
 #include "render.h"
+#include "truth.h"
 
 #define DEFAULT_SESSION "diesel.db"
 
@@ -193,6 +194,16 @@ static int diff(const struct options *options)
 	return r == -ENODATA ? EXIT_INSUFFICIENT : r ? EXIT_FAILED : 0;
 }
 
+static int truth(const struct options *options)
+{
+	return truth_run(&(struct truth_options){.command = options->command,
+						 .data = options->data,
+						 .n_steps = options->n_steps,
+						 .n_rounds = options->n_rounds,
+						 .json = options->json,
+						 .verbose = options->verbose});
+}
+
 int main(int argc, char **argv)
 {
 	struct options options;
@@ -212,6 +223,7 @@ int main(int argc, char **argv)
 	case VERB_RUN: return run_plain(&options);
 	case VERB_DUMP: return dump(options.sessions[0]);
 	case VERB_DIFF: return diff(&options);
+	case VERB_TRUTH: return truth(&options);
 	case VERB_COUNT: break;
 	}
 	return EXIT_FAILED;

@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -10,6 +11,8 @@
 #include "render_formats.h"
 #include "record.h"
 #include "reports/report.h"
+#include "truth.h"
+#include "truth_result.h"
 
 static const char usage_text[] =
     "Usage: diesel-analyze [-o SESSION] [-d TIME] (-- COMMAND [ARG ...] | -p PID[,PID ...] |\n"
@@ -20,6 +23,7 @@ static const char usage_text[] =
     "       diesel-analyze diff SESSION SESSION [--json]\n"
     "       diesel-analyze check [--json]\n"
     "       diesel-analyze dump SESSION\n"
+    "       diesel-analyze truth [--max-steps N] [--rounds N] [--data DIR] [--json] -- COMMAND [ARG ...]\n"
     "\n"
     "Shows where a training job waits: for storage, for preprocessing, for checkpoints or for a core.\n"
     "The job is not changed and needs no preparation.\n"
@@ -30,6 +34,8 @@ static const char usage_text[] =
     "  diff       say what changed from one session to another, and whether it is more than noise\n"
     "  check      say what this kernel lets us measure, and what to do about the rest\n"
     "  dump       write a session's events as raw records of 64 bytes (bpf/event.h)\n"
+    "  truth      run a PyTorch job with its files cached, evicted, and replaced by batches from memory:\n"
+    "             the differential that the report is held against\n"
     "\n"
     "  -o FILE        session to write (record: diesel.db; an older one becomes diesel.db.old),\n"
     "                 or file for the report (standard output)\n"
@@ -43,7 +49,10 @@ static const char usage_text[] =
     "                 .html, .pftrace, .prom; else text)\n"
     "  --steps        report: in JSON, a table of all steps too\n"
     "  --json-schema  print the schema of the JSON report\n"
-    "  --json         diff, check: print JSON\n"
+    "  --json         diff, check, truth: print JSON\n"
+    "  --max-steps N  truth: end each run after N steps (100)\n"
+    "  --rounds N     truth: measure N times and say how far they differ (1)\n"
+    "  --data DIR     truth: the folder of the job's files (learnt in a first run)\n"
     "  --detail SIZE  detail to keep a minute, e.g. 4M, or all (1M): a long recording shows slices\n"
     "  --ring SIZE    kernel buffer, e.g. 64M (16M)\n"
     "  --profile-hz N stack samples a second that show what preparing spends its time on (99)\n"
@@ -70,6 +79,9 @@ enum long_option {
 	OPTION_TRAINER,
 	OPTION_STEPS,
 	OPTION_JSON_SCHEMA,
+	OPTION_MAX_STEPS,
+	OPTION_ROUNDS,
+	OPTION_DATA,
 };
 
 /* Not a divisor of usual periods, so that samples do not march in step with the job. */
@@ -131,6 +143,16 @@ static int set_profile_hz(struct options *options, const char *text)
 	return 0;
 }
 
+static int set_count(const char *name, const char *text, int64_t max, uint64_t *ret_count)
+{
+	int64_t value;
+
+	if (units_parse_integer(text, 1, max, &value))
+		return usage_error("%s %s: not a number from 1 to %" PRId64, name, text, max);
+	*ret_count = (uint64_t)value;
+	return 0;
+}
+
 static int set_option(struct options *options, int option, const char *text)
 {
 	switch (option) {
@@ -162,6 +184,9 @@ static int set_option(struct options *options, int option, const char *text)
 	case OPTION_STEPS: options->steps = true; return 0;
 	case OPTION_JSON_SCHEMA: report_json_schema(stdout); return DONE;
 	case OPTION_TRAINER: return set_trainer(options, text);
+	case OPTION_MAX_STEPS: return set_count("--max-steps", text, INT32_MAX, &options->n_steps);
+	case OPTION_ROUNDS: return set_count("--rounds", text, TRUTH_ROUNDS_MAX, &options->n_rounds);
+	case OPTION_DATA: options->data = text; return 0;
 	case OPTION_HELP: fputs(usage_text, stdout); return DONE;
 	case OPTION_VERSION: puts("diesel-analyze " DIESEL_VERSION); return DONE;
 	case 'h': fputs(usage_text, stdout); return DONE;
@@ -178,6 +203,7 @@ static const struct {
     [VERB_RUN] = {"", 0, true},           [VERB_RECORD] = {"record", 0, true},
     [VERB_REPORT] = {"report", 1, false}, [VERB_CHECK] = {"check", 0, false},
     [VERB_DUMP] = {"dump", 1, false},     [VERB_DIFF] = {"diff", 2, false},
+    [VERB_TRUTH] = {"truth", 0, true},
 };
 
 /* A word among the options: the verb, or a session. false: neither. */
@@ -205,6 +231,8 @@ static int take_job(struct options *options, int n, char **words)
 		return usage_error("a job is one of: a command, -p, --cgroup");
 	if (!n)
 		return usage_error("no job: give -p PID, --cgroup PATH, or -- and a command");
+	if (options->verb == VERB_TRUTH && !options->command)
+		return usage_error("truth runs a command several times: give -- and a command");
 	if (options->cgroup && options->no_children)
 		return usage_error("--no-children with --cgroup: children are in the group, too");
 	return 0;
@@ -247,10 +275,17 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 	    {"steps", no_argument, NULL, OPTION_STEPS},
 	    {"json-schema", no_argument, NULL, OPTION_JSON_SCHEMA},
 	    {"trainer", required_argument, NULL, OPTION_TRAINER},
+	    {"max-steps", required_argument, NULL, OPTION_MAX_STEPS},
+	    {"rounds", required_argument, NULL, OPTION_ROUNDS},
+	    {"data", required_argument, NULL, OPTION_DATA},
 	    {0},
 	};
 	struct options options = {
 	    .verb = VERB_RUN, .detail_bytes_per_minute = RECORD_DETAIL_DEFAULT, .profile_hz = PROFILE_HZ};
+	struct options options = {.verb = VERB_RUN,
+				  .n_steps = TRUTH_STEPS_DEFAULT,
+				  .n_rounds = TRUTH_ROUNDS_DEFAULT,
+				  .detail_bytes_per_minute = RECORD_DETAIL_DEFAULT};
 	bool is_command;
 	int option, r;
 

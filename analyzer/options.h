@@ -16,6 +16,7 @@ enum verb {
 	VERB_CHECK,
 	VERB_DUMP,
 	VERB_DIFF,
+	VERB_TRUTH,
 	VERB_COUNT,
 };
 
@@ -48,8 +49,10 @@ struct options {
 	uint64_t ring_bytes;              /* 0: the collector's default */
 	uint64_t detail_bytes_per_minute; /* 0: all in detail */
 	uint32_t profile_hz;              /* stack samples a second and CPU; 0: none */
-	bool json;                        /* diff, check */
 	bool steps;                       /* report */
+	bool json;                        /* diff, check, truth */
+	const char *data;                 /* truth; NULL: learn it */
+	uint64_t n_steps, n_rounds;       /* truth */
 	bool verbose;
 };
 

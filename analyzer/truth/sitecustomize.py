@@ -23,6 +23,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import threading
 import time
 
 TARGET = "torch.utils.data.dataloader"
@@ -158,6 +159,83 @@ class Synthetic:
         return self._left
 
 
+class Learner:
+    """Writes the regular files that the job opens for reading, one path a line.
+
+    Python tells what it opens. What libraries open (LMDB, HDF5) stays open or mapped, so the open files of the
+    process and its children are looked at now and then. Neither sees a library that opens a file, reads it and
+    closes it: for such a job its folder has to be named."""
+
+    LOOK_EVERY_S = 0.05
+    SKIP_SUFFIXES = (".py", ".pyc", ".so", ".pth", ".egg-link")
+
+    def __init__(self, path):
+        self.fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.seen = set()
+        self.python = os.path.realpath(sys.executable)
+        self.skip = tuple({"/proc/", "/sys/", "/dev/", "/usr/lib/", os.path.join(sys.prefix, "lib"),
+                           os.path.join(sys.base_prefix, "lib")})
+        self.active = False
+
+    def start(self, look):
+        if self.active:
+            return
+        self.active = True
+        sys.addaudithook(self.audit)
+        if look:
+            threading.Thread(target=self.look, name="diesel-truth", daemon=True).start()
+
+    def audit(self, event, arguments):
+        if event == "open" and not isinstance(arguments[0], int) and not arguments[2] & os.O_ACCMODE:
+            self.add(arguments[0])
+
+    def add(self, path):
+        try:
+            path = os.path.abspath(os.fsdecode(path))
+            if path in self.seen or path.startswith(self.skip) or path.endswith(self.SKIP_SUFFIXES):
+                return
+            self.seen.add(path)
+            os.write(self.fd, os.fsencode(path) + b"\n")
+        except (OSError, TypeError, ValueError):
+            pass  # an odd name is the job's business
+
+    def look(self):
+        while True:
+            for pid in family(os.getpid()):
+                try:
+                    self.look_at(pid)
+                except OSError:
+                    pass  # it has gone
+            time.sleep(self.LOOK_EVERY_S)
+
+    def look_at(self, pid):
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            link = f"/proc/{pid}/fd/{fd}"
+            if not os.lstat(link).st_mode & 0o200:  # open for reading only
+                self.add_regular(os.readlink(link))
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as file:
+            for line in file:
+                self.add_regular(line.rstrip("\n").partition("/")[2], "/")
+
+    def add_regular(self, path, root=""):
+        path = root + path
+        if path.startswith("/") and path not in self.seen and ".so." not in path and path != self.python \
+                and os.path.isfile(path):
+            self.add(path)
+
+
+def family(pid):
+    """The process and its descendants."""
+    yield pid
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            children = file.read().split()
+    except OSError:
+        return
+    for child in children:
+        yield from family(int(child))
+
+
 def tensors_of(batch):
     import torch
     if isinstance(batch, torch.Tensor):
@@ -228,8 +306,11 @@ def synthetic_iterator(loader, make_iterator, clock):
     return Synthetic(variants, n_batches, clock)
 
 
-def patch(module, clock):
+def patch(module, clock, learner):
+    import multiprocessing
     import torch
+    if learner and multiprocessing.parent_process():
+        learner.start(look=False)  # a worker that was spawned, not forked
     make_iterator = module.DataLoader.__iter__
     torch.manual_seed(SEED)  # a job that does not seed itself reads the same files in every run
 
@@ -237,6 +318,8 @@ def patch(module, clock):
         if os.getpid() != clock.pid:
             return make_iterator(self)
         clock.loaders += 1
+        if learner:
+            learner.start(look=True)
         if clock.mode == "synthetic":
             return synthetic_iterator(self, make_iterator, clock)
         return Timed(make_iterator(self), clock)
@@ -272,7 +355,8 @@ def install():
         return
     clock = Clock(environment.get("DIESEL_TRUTH_MODE", "clock"), int(environment.get("DIESEL_TRUTH_STEPS", "0")),
                   environment["DIESEL_TRUTH_OUT"])
-    sys.meta_path.insert(0, Finder(lambda module: patch(module, clock)))
+    learner = Learner(environment["DIESEL_TRUTH_FILES"]) if clock.mode == "learn" else None
+    sys.meta_path.insert(0, Finder(lambda module: patch(module, clock, learner)))
 
 
 install()

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "truth_result.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* "steps N seconds S wait S loaders N mode M truncated 0|1 pid P" */
+static int parse_line(const char *line, struct truth_clock *ret_clock)
+{
+	struct truth_clock clock = {.n_processes = 1};
+	int truncated;
+
+	if (sscanf(line, "steps %" SCNu64 " seconds %lf wait %lf loaders %*u mode %*15s truncated %d",
+		   &clock.n_steps, &clock.seconds, &clock.wait, &truncated) != 4)
+		return -EBADMSG;
+	if (!isfinite(clock.seconds) || !isfinite(clock.wait) || clock.seconds < 0 || clock.wait < 0)
+		return -EBADMSG;
+	clock.truncated = truncated != 0;
+	*ret_clock = clock;
+	return 0;
+}
+
+int truth_clock_parse(const char *text, struct truth_clock *ret_clock)
+{
+	struct truth_clock slowest = {0};
+	uint64_t n_processes = 0;
+
+	for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+		struct truth_clock clock;
+		int r = parse_line(line, &clock);
+
+		if (r)
+			return r;
+		if (!n_processes++ || clock.seconds > slowest.seconds)
+			slowest = clock;
+	}
+	if (!n_processes)
+		return -ENODATA;
+	slowest.n_processes = n_processes;
+	*ret_clock = slowest;
+	return 0;
+}
+
+static uint64_t fewest_steps(const struct truth_round *rounds, size_t n)
+{
+	uint64_t fewest = rounds[0].runs[0].n_steps;
+
+	for (size_t i = 0; i < n; i++)
+		for (size_t kind = 0; kind < TRUTH_KINDS; kind++)
+			if (rounds[i].runs[kind].n_steps < fewest)
+				fewest = rounds[i].runs[kind].n_steps;
+	return fewest;
+}
+
+static void take_shares(struct truth_result *result)
+{
+	double cold = result->seconds[TRUTH_COLD];
+
+	if (cold <= 0)
+		return;
+	result->device = result->seconds[TRUTH_SYNTHETIC] / cold;
+	result->prep = (result->seconds[TRUTH_CACHED] - result->seconds[TRUTH_SYNTHETIC]) / cold;
+	result->fetch = (cold - result->seconds[TRUTH_CACHED]) / cold;
+}
+
+static void result_of(const struct truth_round *rounds, size_t n, uint64_t n_steps,
+		      struct truth_result *ret_result)
+{
+	struct truth_result result = {.n_steps = n_steps};
+
+	for (size_t i = 0; i < n; i++)
+		for (size_t kind = 0; kind < TRUTH_KINDS; kind++) {
+			const struct truth_clock *run = &rounds[i].runs[kind];
+
+			if (run->n_steps)
+				result.seconds[kind] +=
+				    run->seconds * (double)n_steps / (double)run->n_steps / (double)n;
+		}
+	take_shares(&result);
+	*ret_result = result;
+}
+
+static double spread_of(const struct truth_result *results, size_t n)
+{
+	double spread = 0;
+
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < i; k++) {
+			spread = fmax(spread, fabs(results[i].prep - results[k].prep));
+			spread = fmax(spread, fabs(results[i].fetch - results[k].fetch));
+			spread = fmax(spread, fabs(results[i].device - results[k].device));
+		}
+	return spread;
+}
+
+void truth_result_compute(const struct truth_round *rounds, size_t n, struct truth_result *ret_result)
+{
+	struct truth_result single[TRUTH_ROUNDS_MAX], result;
+	uint64_t n_steps = fewest_steps(rounds, n);
+
+	result_of(rounds, n, n_steps, &result);
+	for (size_t i = 0; i < n; i++)
+		result_of(&rounds[i], 1, n_steps, &single[i]);
+	result.spread = spread_of(single, n);
+	*ret_result = result;
+}
+
+const char *truth_kind_name(enum truth_kind kind)
+{
+	static const char *const names[] = {"cached", "cold", "synthetic"};
+
+	return names[kind];
+}

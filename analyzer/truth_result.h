@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What the runs of `truth` say: pure. Times are seconds, as the clock in the job writes them. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TRUTH_STEPS_MIN  5
+#define TRUTH_ROUNDS_MAX 10
+
+enum truth_kind {
+	TRUTH_CACHED,
+	TRUTH_COLD,
+	TRUTH_SYNTHETIC,
+	TRUTH_KINDS,
+};
+
+/* One run: a line of the clock. With several processes (ranks) the slowest speaks for all. */
+struct truth_clock {
+	uint64_t n_steps;
+	double seconds; /* from the first request for a batch to the end of the last step */
+	double wait;    /* of them in requests */
+	uint64_t n_processes;
+	bool truncated; /* it was ended after the steps asked for */
+};
+
+/* All lines of a clock's file. -EBADMSG: not what the clock writes; -ENODATA: no process had a DataLoader. */
+int truth_clock_parse(const char *text, struct truth_clock *ret_clock);
+
+struct truth_round {
+	struct truth_clock runs[TRUTH_KINDS];
+};
+
+struct truth_result {
+	double seconds[TRUTH_KINDS]; /* of as many steps as the shortest run had; means over the rounds */
+	uint64_t n_steps;
+	double prep, fetch,
+	    device;    /* shares of the cold run; they sum to 1, and noise can make one negative */
+	double spread; /* largest difference of a share between rounds; 0 with one round */
+};
+
+/* n >= 1 rounds, each run with TRUTH_STEPS_MIN steps or more. */
+void truth_result_compute(const struct truth_round *rounds, size_t n, struct truth_result *ret_result);
+
+const char *truth_kind_name(enum truth_kind kind);

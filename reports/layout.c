@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "layout.h"
 
+#include <stdarg.h>
 #include <string.h>
+
+#include "lib/text.h"
 
 void layout_style(const struct layout *layout, enum layout_style style)
 {
@@ -24,23 +27,79 @@ static unsigned int columns_of(const char *text, size_t n_bytes)
 	return n;
 }
 
+void layout_heading(const struct layout *layout, const char *text)
+{
+	fputc('\n', layout->stream);
+	layout_style(layout, STYLE_BOLD);
+	fputs(text, layout->stream);
+	layout_style(layout, STYLE_PLAIN);
+	fputc('\n', layout->stream);
+}
+
+void layout_line(const struct layout *layout, const char *format, ...)
+{
+	char text[1024];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	fprintf(layout->stream, "%*s", LAYOUT_MARGIN, "");
+	layout_wrap(layout, text, LAYOUT_MARGIN, LAYOUT_MARGIN);
+}
+
+char *layout_printable(const struct layout *layout, char *buffer, size_t size, const char *text)
+{
+	text_printable(buffer, size, text, strlen(text));
+	for (char *c = buffer; layout->options.ascii && *c; c++)
+		if ((unsigned char)*c >= 0x80)
+			*c = '?';
+	return buffer;
+}
+
+/* Bytes of the characters that fill at most so many columns; at least one character. */
+static size_t bytes_of(const char *text, size_t n_bytes, unsigned int columns)
+{
+	size_t n = 0;
+
+	while (n < n_bytes) {
+		bool begins = ((unsigned char)text[n] & 0xc0) != 0x80;
+
+		if (begins && n && !columns)
+			break;
+		columns -= begins && columns;
+		n++;
+	}
+	return n;
+}
+
 void layout_wrap(const struct layout *layout, const char *text, unsigned int at, unsigned int indent)
 {
 	bool line_empty = true;
+	unsigned int width = layout->options.width > indent ? layout->options.width : indent + 1;
 
 	while (*text) {
 		size_t n = strcspn(text, " ");
 		unsigned int columns = columns_of(text, n);
 
-		if (!line_empty && at + 1 + columns > layout->options.width) {
+		if (!line_empty && at + 1 + columns > width) {
 			fprintf(layout->stream, "\n%*s", (int)indent, "");
 			at = indent;
 			line_empty = true;
+		}
+		if (line_empty && at + columns > width) {
+			n = bytes_of(text, n, width > at ? width - at : 1);
+			columns = columns_of(text, n);
 		}
 		fprintf(layout->stream, "%s%.*s", line_empty ? "" : " ", (int)n, text);
 		at += columns + !line_empty;
 		line_empty = false;
 		text += n;
+		if (*text && *text != ' ') { /* the rest of a long word */
+			fprintf(layout->stream, "\n%*s", (int)indent, "");
+			at = indent;
+			line_empty = true;
+		}
 		text += strspn(text, " ");
 	}
 	fputc('\n', layout->stream);

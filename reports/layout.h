@@ -28,8 +28,21 @@ struct layout {
 /* Switches the style on; STYLE_PLAIN switches all off. Prints nothing without colour. */
 void layout_style(const struct layout *layout, enum layout_style style);
 
+/* An empty line, and a heading on a line of its own. */
+void layout_heading(const struct layout *layout, const char *text);
+
+#define LAYOUT_MARGIN 2
+
+/* A wrapped paragraph within the margin. */
+void layout_line(const struct layout *layout, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Text from outside, made fit for the stream: no control characters, no bytes it cannot show. Returns buffer.
+ */
+char *layout_printable(const struct layout *layout, char *buffer, size_t size, const char *text);
+
 /* Words of text, wrapped to the width; the first line goes on at column `at`, others begin at `indent`. Ends
- * with a newline. Columns are counted in characters, so the text may be UTF-8. */
+ * with a newline. A word that is longer than a line is cut in pieces. Columns are counted in characters, so
+ * the text may be UTF-8. */
 void layout_wrap(const struct layout *layout, const char *text, unsigned int at, unsigned int indent);
 
 struct layout_part {

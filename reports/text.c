@@ -2,7 +2,6 @@
 #include "reports/report.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include "analyzer/analysis.h"
@@ -10,6 +9,7 @@
 #include "lib/clock.h"
 #include "lib/units.h"
 #include "share_look.h"
+#include "text_parts.h"
 #include "words.h"
 
 /* In the order of share_looks. */
@@ -21,28 +21,7 @@ static const struct {
     {"░", ":", STYLE_CYAN}, {"·", ".", STYLE_DIM},    {"━", "=", STYLE_GREEN},
 };
 
-#define MARGIN 2
-
-static void heading(const struct layout *layout, const char *text)
-{
-	fputc('\n', layout->stream);
-	layout_style(layout, STYLE_BOLD);
-	fputs(text, layout->stream);
-	layout_style(layout, STYLE_PLAIN);
-	fputc('\n', layout->stream);
-}
-
-__attribute__((format(printf, 2, 3))) static void line(const struct layout *layout, const char *format, ...)
-{
-	char text[512];
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(text, sizeof(text), format, arguments);
-	va_end(arguments);
-	fprintf(layout->stream, "%*s", MARGIN, "");
-	layout_wrap(layout, text, MARGIN, MARGIN);
-}
+#define MARGIN LAYOUT_MARGIN
 
 static void verdict_line(const struct layout *layout, const struct analysis *analysis)
 {
@@ -110,13 +89,15 @@ static void asides(const struct layout *layout, const struct analysis *analysis)
 	char time[24];
 
 	if (analysis->head_of_line_ns > noise_ns)
-		line(layout,
-		     "For %s of it another worker's batch was there already: the loader keeps their order.",
-		     units_format_duration(time, sizeof(time), analysis->head_of_line_ns));
+		layout_line(
+		    layout,
+		    "For %s of it another worker's batch was there already: the loader keeps their order.",
+		    units_format_duration(time, sizeof(time), analysis->head_of_line_ns));
 	if (analysis->gil_starved_ns > noise_ns)
-		line(layout,
-		     "Outside of waits the trainer waited %s for the interpreter lock (in cpu starved).",
-		     units_format_duration(time, sizeof(time), analysis->gil_starved_ns));
+		layout_line(
+		    layout,
+		    "Outside of waits the trainer waited %s for the interpreter lock (in cpu starved).",
+		    units_format_duration(time, sizeof(time), analysis->gil_starved_ns));
 }
 
 static void evidence(const struct layout *layout, const struct analysis *analysis)
@@ -124,7 +105,7 @@ static void evidence(const struct layout *layout, const struct analysis *analysi
 	double wall_s = (double)analysis->observed_ns / (double)NS_PER_S;
 	char mean[24], p95[24], bytes[16], rate[16], time[24];
 
-	heading(layout, "What held the trainer up");
+	layout_heading(layout, "What held the trainer up");
 	for (size_t i = 0; i < analysis->n_evidence; i++) {
 		const struct analysis_evidence *item = &analysis->evidence[i];
 
@@ -136,12 +117,12 @@ static void evidence(const struct layout *layout, const struct analysis *analysi
 			item->role, item->what);
 	}
 	units_format_duration(p95, sizeof(p95), analysis->wait_p95_ns);
-	line(layout, "Data wait a step: mean %s%s%s. Files read: %s (%s/s).",
-	     units_format_duration(mean, sizeof(mean), analysis->wait_mean_ns),
-	     analysis->approximate ? "" : ", 95th percentile ", analysis->approximate ? "" : p95,
-	     units_format_bytes(bytes, sizeof(bytes), analysis->read_bytes),
-	     units_format_bytes(rate, sizeof(rate),
-				wall_s > 0 ? (uint64_t)((double)analysis->read_bytes / wall_s) : 0));
+	layout_line(layout, "Data wait a step: mean %s%s%s. Files read: %s (%s/s).",
+		    units_format_duration(mean, sizeof(mean), analysis->wait_mean_ns),
+		    analysis->approximate ? "" : ", 95th percentile ", analysis->approximate ? "" : p95,
+		    units_format_bytes(bytes, sizeof(bytes), analysis->read_bytes),
+		    units_format_bytes(rate, sizeof(rate),
+				       wall_s > 0 ? (uint64_t)((double)analysis->read_bytes / wall_s) : 0));
 	asides(layout, analysis);
 }
 
@@ -153,17 +134,17 @@ static void workers(const struct layout *layout, const struct analysis *analysis
 
 	if (!from->n || sum <= 0)
 		return;
-	line(layout,
-	     "%u worker%s: %.0f %% fetching, %.0f %% computing, %.0f %% without a core, %.0f %% idle, "
-	     "%.0f %% handing over.",
-	     from->n_at_once, from->n_at_once == 1 ? "" : "s", 100 * (double)from->fetch_ns / sum,
-	     100 * (double)from->cpu_ns / sum, 100 * (double)from->queue_ns / sum,
-	     100 * (double)from->idle_ns / sum, 100 * (double)from->blocked_ns / sum);
+	layout_line(layout,
+		    "%u worker%s: %.0f %% fetching, %.0f %% computing, %.0f %% without a core, %.0f %% idle, "
+		    "%.0f %% handing over.",
+		    from->n_at_once, from->n_at_once == 1 ? "" : "s", 100 * (double)from->fetch_ns / sum,
+		    100 * (double)from->cpu_ns / sum, 100 * (double)from->queue_ns / sum,
+		    100 * (double)from->idle_ns / sum, 100 * (double)from->blocked_ns / sum);
 }
 
 static void actions(const struct layout *layout, const struct analysis *analysis)
 {
-	heading(layout, "What to do");
+	layout_heading(layout, "What to do");
 	for (size_t i = 0; i < analysis->n_actions; i++) {
 		const struct analysis_action *action = &analysis->actions[i];
 		char text[400], gain[160];
@@ -172,48 +153,27 @@ static void actions(const struct layout *layout, const struct analysis *analysis
 		fprintf(layout->stream, "%*s%zu. ", MARGIN, "", i + 1);
 		layout_wrap(layout, text, MARGIN + 3, MARGIN + 3);
 	}
-}
-
-/* A node has a handful of ranks; the JSON report has all. */
-#define RANKS_SHOWN_MAX 16
-
-static void ranks(const struct layout *layout, const struct analysis *analysis)
-{
-	for (size_t i = 0; i < analysis->n_ranks && i < RANKS_SHOWN_MAX; i++) {
-		const struct analysis_rank *rank = &analysis->ranks[i];
-		double window = rank->window_ns ? (double)rank->window_ns : 1;
-
-		line(
-		    layout,
-		    "Rank of process %u: data wait %.0f %%, device %.0f %% (%.0f %% until other ranks came), "
-		    "%zu steps%s.",
-		    rank->tgid,
-		    100 * (double)(rank->share_ns[SHARE_FETCH_STALL] + rank->share_ns[SHARE_PREP_STALL]) /
-			window,
-		    100 * (double)rank->share_ns[SHARE_DEVICE] / window,
-		    100 * (double)rank->collective_ns / window, rank->n_steps,
-		    rank->straggler ? "; the others wait for it" : "");
-	}
+	text_needed(layout, analysis);
 }
 
 static void about(const struct layout *layout, const struct analysis *analysis)
 {
-	char window[24], recorded[24], startup[24], teardown[24];
+	char window[24], recorded[24], startup[24], teardown[24], command[400];
 
-	heading(layout, "What was measured");
+	layout_heading(layout, "What was measured");
 	if (analysis->command)
-		line(layout, "%.300s", analysis->command);
-	line(layout, "Process %u, trainer thread %u; %s.", analysis->trainer_tgid, analysis->trainer_tid,
-	     words_loader(analysis));
-	line(layout, "%s of %s recorded (start-up %s, tear-down %s, not in the shares).",
-	     units_format_duration(window, sizeof(window), analysis->observed_ns),
-	     units_format_duration(recorded, sizeof(recorded), analysis->end_ns - analysis->begin_ns),
-	     units_format_duration(startup, sizeof(startup), analysis->startup_ns),
-	     units_format_duration(teardown, sizeof(teardown), analysis->teardown_ns));
-	ranks(layout, analysis);
+		layout_line(layout, "%s",
+			    layout_printable(layout, command, sizeof(command), analysis->command));
+	layout_line(layout, "Process %u, trainer thread %u; %s.", analysis->trainer_tgid,
+		    analysis->trainer_tid, words_loader(analysis));
+	layout_line(layout, "%s of %s recorded (start-up %s, tear-down %s, not in the shares).",
+		    units_format_duration(window, sizeof(window), analysis->observed_ns),
+		    units_format_duration(recorded, sizeof(recorded), analysis->end_ns - analysis->begin_ns),
+		    units_format_duration(startup, sizeof(startup), analysis->startup_ns),
+		    units_format_duration(teardown, sizeof(teardown), analysis->teardown_ns));
 	if (analysis->n_incomplete)
-		line(layout, "%zu of %zu steps may lack events (coverage %.0f %%).", analysis->n_incomplete,
-		     analysis->n_steps, 100 * analysis->coverage_ratio);
+		layout_line(layout, "%zu of %zu steps may lack events (coverage %.0f %%).",
+			    analysis->n_incomplete, analysis->n_steps, 100 * analysis->coverage_ratio);
 }
 
 int report_text(FILE *stream, const struct analysis *analysis, const struct report_text_options *options)
@@ -230,6 +190,11 @@ int report_text(FILE *stream, const struct analysis *analysis, const struct repo
 			evidence(&layout, analysis);
 			workers(&layout, analysis);
 		}
+		text_reads(&layout, analysis);
+		text_profile(&layout, analysis);
+		text_gpu(&layout, analysis);
+		text_checkpoints(&layout, analysis);
+		text_ranks(&layout, analysis);
 		actions(&layout, analysis);
 	}
 	if (analysis->trainer_tid)

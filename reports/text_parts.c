@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "text_parts.h"
+
+#include <math.h>
+
+#include "analyzer/analysis.h"
+#include "lib/units.h"
+
+/* The other reports have more of each. */
+#define PLACES_SHOWN    3
+#define LIBRARIES_SHOWN 4
+#define FUNCTIONS_SHOWN 3
+#define RANKS_SHOWN     16
+
+#define NOTABLE 0.01 /* a smaller part is left out */
+
+static void most_reads(const struct page_cache *cache, char *text, size_t size)
+{
+	size_t most = 0;
+	char from[16], to[16];
+
+	for (size_t i = 0; i < PAGE_CACHE_SIZES; i++)
+		if (cache->read_sizes[i] > cache->read_sizes[most])
+			most = i;
+	text[0] = '\0';
+	if (cache->read_sizes[most])
+		snprintf(text, size, ", most of %s to %s",
+			 units_format_bytes(from, sizeof(from), most ? UINT64_C(1) << most : 0),
+			 units_format_bytes(to, sizeof(to), UINT64_C(2) << most));
+}
+
+static void places(const struct layout *layout, const struct page_cache_place *items, size_t n)
+{
+	for (size_t i = 0; i < n && i < PLACES_SHOWN; i++) {
+		char bytes[16], path[300], hits[32] = "";
+
+		if (!items[i].used_bytes && !items[i].cold_bytes)
+			continue;
+		if (items[i].accessed_pages)
+			snprintf(hits, sizeof(hits), "%3.0f %% hits",
+				 100 - 100 * (double)items[i].missed_pages / (double)items[i].accessed_pages);
+		fprintf(layout->stream, "%*s%10s  %-10s  ", LAYOUT_MARGIN, "",
+			units_format_bytes(bytes, sizeof(bytes), items[i].used_bytes), hits);
+		layout_wrap(layout,
+			    layout_printable(layout, path, sizeof(path), items[i].path ? items[i].path : "?"),
+			    LAYOUT_MARGIN + 24, LAYOUT_MARGIN + 24);
+	}
+}
+
+void text_reads(const struct layout *layout, const struct analysis *analysis)
+{
+	const struct page_cache *cache = analysis->page_cache;
+	char cold[16], used[16], network[16], sizes[64], hits[48] = "", sockets[48] = "";
+
+	if (!cache || (!cache->used_bytes && !cache->cold_bytes))
+		return;
+	most_reads(cache, sizes, sizeof(sizes));
+	if (cache->accessed_pages)
+		snprintf(hits, sizeof(hits), "; %.0f %% page cache hits",
+			 100 - 100 * (double)cache->missed_pages / (double)cache->accessed_pages);
+	if (cache->network_bytes)
+		snprintf(sockets, sizeof(sockets), " (%s over sockets)",
+			 units_format_bytes(network, sizeof(network), cache->network_bytes));
+	layout_heading(layout, "What was read");
+	layout_line(layout, "%s used, %s brought in from storage%s%s; %llu reads%s.",
+		    units_format_bytes(used, sizeof(used), cache->used_bytes),
+		    units_format_bytes(cold, sizeof(cold), cache->cold_bytes), sockets, hits,
+		    (unsigned long long)cache->n_reads, sizes);
+	if (cache->mapped.n_major_faults)
+		layout_line(layout, "Mapped files: %llu page faults that had to read, %s in them.",
+			    (unsigned long long)cache->mapped.n_major_faults,
+			    units_format_duration(used, sizeof(used), cache->mapped.fault_ns));
+	places(layout, cache->folders, cache->n_folders);
+}
+
+static void items(const struct layout *layout, const char *title, const struct profile_item *from, size_t n,
+		  uint64_t n_samples)
+{
+	char text[600] = "", name[100];
+	size_t length = 0;
+
+	for (size_t i = 0; i < n && length < sizeof(text) - 1; i++) {
+		double ratio = (double)from[i].n_samples / (double)n_samples;
+
+		if (ratio < NOTABLE)
+			continue;
+		length +=
+		    (size_t)snprintf(text + length, sizeof(text) - length, "%s%.0f %% %s", length ? ", " : "",
+				     100 * ratio, layout_printable(layout, name, sizeof(name), from[i].name));
+	}
+	if (length)
+		layout_line(layout, "%s: %s.", title, text);
+}
+
+void text_profile(const struct layout *layout, const struct analysis *analysis)
+{
+	const struct profile *profile = analysis->profile;
+
+	if (!profile || !profile->n_samples)
+		return;
+	layout_heading(layout, "What preparing computes");
+	items(layout, "By library", profile->libraries,
+	      profile->n_libraries < LIBRARIES_SHOWN ? profile->n_libraries : LIBRARIES_SHOWN,
+	      profile->n_samples);
+	items(layout, "By function", profile->functions,
+	      profile->n_functions < FUNCTIONS_SHOWN ? profile->n_functions : FUNCTIONS_SHOWN,
+	      profile->n_samples);
+}
+
+void text_gpu(const struct layout *layout, const struct analysis *analysis)
+{
+	const struct gpu_use *gpu = analysis->gpu;
+	char wait[24], spin[24], starved[24], utilization[48] = "";
+
+	if (!gpu)
+		return;
+	if (isfinite(gpu->utilization))
+		snprintf(utilization, sizeof(utilization), " Utilisation by NVML: %.0f %%.",
+			 100 * gpu->utilization);
+	layout_heading(layout, "GPU");
+	layout_line(
+	    layout,
+	    "The trainer waited %s for it (%s spinning on a CPU). It had nothing queued for %s or more "
+	    "while the trainer waited for data.%s",
+	    units_format_duration(wait, sizeof(wait), gpu->wait_ns),
+	    units_format_duration(spin, sizeof(spin), gpu->spin_ns),
+	    units_format_duration(starved, sizeof(starved), gpu->starved_ns), utilization);
+}
+
+void text_checkpoints(const struct layout *layout, const struct analysis *analysis)
+{
+	const struct checkpoint_report *report = analysis->checkpoints;
+	uint64_t stall_ns = 0, bytes = 0, fsync_ns = 0;
+	char stall[24], size[16], fsync[24], every[48] = "", advice[96] = "";
+
+	if (!report || !report->n_items)
+		return;
+	for (size_t i = 0; i < report->n_items; i++) {
+		stall_ns += report->items[i].stall_ns;
+		bytes += report->items[i].bytes;
+		fsync_ns += report->items[i].fsync_ns;
+	}
+	if (isfinite(report->interval_steps))
+		snprintf(every, sizeof(every), ", one every %.0f steps", report->interval_steps);
+	if (report->advised_steps)
+		snprintf(advice, sizeof(advice), " For at most %.0f %% of the time: one every %u steps.",
+			 100 * report->overhead_max, report->advised_steps);
+	layout_heading(layout, "Checkpoints");
+	layout_line(layout, "%zu%s; on average %s of stall (%s in fsync), %s written.%s", report->n_items,
+		    every, units_format_duration(stall, sizeof(stall), stall_ns / report->n_items),
+		    units_format_duration(fsync, sizeof(fsync), fsync_ns / report->n_items),
+		    units_format_bytes(size, sizeof(size), bytes / report->n_items), advice);
+}
+
+void text_ranks(const struct layout *layout, const struct analysis *analysis)
+{
+	if (!analysis->n_ranks)
+		return;
+	layout_heading(layout, "Ranks");
+	layout_style(layout, STYLE_DIM);
+	fprintf(layout->stream, "%*s%10s%8s%12s%10s%18s\n", LAYOUT_MARGIN, "", "process", "steps",
+		"data wait", "device", "until others came");
+	layout_style(layout, STYLE_PLAIN);
+	for (size_t i = 0; i < analysis->n_ranks && i < RANKS_SHOWN; i++) {
+		const struct analysis_rank *rank = &analysis->ranks[i];
+		double window = rank->window_ns ? (double)rank->window_ns : 1;
+		uint64_t wait_ns = rank->share_ns[SHARE_FETCH_STALL] + rank->share_ns[SHARE_PREP_STALL];
+
+		fprintf(layout->stream, "%*s%10u%8zu%10.0f %%%8.0f %%%16.0f %%%s\n", LAYOUT_MARGIN, "",
+			rank->tgid, rank->n_steps, 100 * (double)wait_ns / window,
+			100 * (double)rank->share_ns[SHARE_DEVICE] / window,
+			100 * (double)rank->collective_ns / window, rank->straggler ? "  straggler" : "");
+	}
+	if (analysis->n_ranks > RANKS_SHOWN)
+		layout_line(layout, "The first %d of %zu.", RANKS_SHOWN, analysis->n_ranks);
+}
+
+/* "92 % of the dataset in memory (88 to 97)" */
+static void need(char *text, size_t size, size_t *length, const struct estimate *estimate, double factor,
+		 const char *after)
+{
+	if (!isfinite(estimate->value) || *length >= size)
+		return;
+	*length += (size_t)snprintf(text + *length, size - *length, "%s%.3g%s", *length ? ", or " : "",
+				    estimate->value * factor, after);
+	if (*length < size && isfinite(estimate->low) && isfinite(estimate->high))
+		*length += (size_t)snprintf(text + *length, size - *length, " (%.3g to %.3g)",
+					    estimate->low * factor, estimate->high * factor);
+}
+
+void text_needed(const struct layout *layout, const struct analysis *analysis)
+{
+	const struct predictions *from = analysis->predictions;
+	char text[400] = "";
+	size_t length = 0;
+
+	if (!from || analysis->verdict == ANALYSIS_DEVICE_BOUND)
+		return;
+	need(text, sizeof(text), &length, &from->cache_ratio_needed, 100, " % of the dataset in memory");
+	need(text, sizeof(text), &length, &from->workers_needed, 1, " workers");
+	need(text, sizeof(text), &length, &from->storage_factor_needed, 1, " times the storage bandwidth");
+	if (length)
+		layout_line(layout, "By itself enough to end the data wait: %s.", text);
+}

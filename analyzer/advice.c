@@ -9,7 +9,8 @@
 
 static double wait_share(const struct analysis *analysis)
 {
-	return analysis_wait_ratio(analysis);
+	return analysis_steady_ratio(analysis, SHARE_FETCH_STALL) +
+	       analysis_steady_ratio(analysis, SHARE_PREP_STALL);
 }
 
 /* Of the observed time: the trainer had no core, as processes that are not of the job had it. */
@@ -20,12 +21,12 @@ static double neighbours_share(const struct analysis *analysis)
 
 void advice_verdict(struct analysis *analysis)
 {
-	double fetch = analysis_share_ratio(analysis, SHARE_FETCH_STALL);
-	double prep = analysis_share_ratio(analysis, SHARE_PREP_STALL);
-	double checkpoint = analysis_share_ratio(analysis, SHARE_CHECKPOINT_STALL);
-	double starved = analysis_share_ratio(analysis, SHARE_CPU_STARVED);
+	double fetch = analysis_steady_ratio(analysis, SHARE_FETCH_STALL);
+	double prep = analysis_steady_ratio(analysis, SHARE_PREP_STALL);
+	double checkpoint = analysis_steady_ratio(analysis, SHARE_CHECKPOINT_STALL);
+	double starved = analysis_steady_ratio(analysis, SHARE_CPU_STARVED);
 	double neighbours = neighbours_share(analysis);
-	double other = analysis_share_ratio(analysis, SHARE_OTHER);
+	double other = analysis_steady_ratio(analysis, SHARE_OTHER);
 	double gil =
 	    analysis->observed_ns ? (double)analysis->gil_starved_ns / (double)analysis->observed_ns : 0;
 
@@ -92,7 +93,7 @@ static double idle_cores(const struct analysis *analysis)
 
 static void act_on_fetch(struct analysis *analysis)
 {
-	double fetch = analysis_share_ratio(analysis, SHARE_FETCH_STALL);
+	double fetch = analysis_steady_ratio(analysis, SHARE_FETCH_STALL);
 	bool diesel = analysis->loader == LOADER_DIESEL;
 	uint32_t n = analysis->workers.n_at_once;
 
@@ -127,7 +128,7 @@ static void act_on_inline(struct analysis *analysis)
 
 static void act_on_prep(struct analysis *analysis)
 {
-	double prep = analysis_share_ratio(analysis, SHARE_PREP_STALL);
+	double prep = analysis_steady_ratio(analysis, SHARE_PREP_STALL);
 	double idle = idle_cores(analysis);
 	uint32_t n = analysis->workers.n_at_once;
 
@@ -154,7 +155,7 @@ static void act_on_prep(struct analysis *analysis)
 
 static void act_on_checkpoint(struct analysis *analysis)
 {
-	double checkpoint = analysis_share_ratio(analysis, SHARE_CHECKPOINT_STALL);
+	double checkpoint = analysis_steady_ratio(analysis, SHARE_CHECKPOINT_STALL);
 
 	if (checkpoint < NOTABLE_SHARE)
 		return;
@@ -165,7 +166,7 @@ static void act_on_checkpoint(struct analysis *analysis)
 
 static void act_on_cores(struct analysis *analysis)
 {
-	double starved = analysis_share_ratio(analysis, SHARE_CPU_STARVED);
+	double starved = analysis_steady_ratio(analysis, SHARE_CPU_STARVED);
 	double neighbours = neighbours_share(analysis);
 
 	if (starved < NOTABLE_SHARE)

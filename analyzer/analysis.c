@@ -13,11 +13,13 @@
 #include "lib/cleanup.h"
 #include "neighbours.h"
 #include "page_cache.h"
+#include "predict.h"
 #include "ranks.h"
 #include "sampled.h"
 #include "study.h"
 #include "summary.h"
 #include "timeline.h"
+#include "warmup.h"
 
 /* Everything that is made on the way, freed in one place. */
 struct run {
@@ -66,6 +68,40 @@ static int fill(struct run *run)
 	return summary_waits(analysis);
 }
 
+/* The steady steps, and their shares. */
+static int steady_find(struct run *run)
+{
+	struct analysis *analysis = run->analysis;
+	const struct service *service = &run->m->service;
+	size_t n_first = service->job.n_epochs > 1 ? service->job.epochs[1].first_step : 0;
+	int r = warmup_find(analysis->steps, analysis->n_steps, n_first, &analysis->n_warmup_steps);
+
+	for (size_t i = 0; r == 0 && i < analysis->n_steps; i++) {
+		const struct analysis_step *step = &analysis->steps[i];
+
+		if (i < analysis->n_warmup_steps) {
+			analysis->warmup_ns += step->end_ns - step->begin_ns;
+			continue;
+		}
+		analysis->steady_ns += step->end_ns - step->begin_ns;
+		for (size_t k = 0; k < SHARE_COUNT; k++)
+			analysis->steady_share_ns[k] += step->share_ns[k];
+	}
+	return r;
+}
+
+static int predictions_add(const struct study *study, struct analysis *analysis)
+{
+	const char *why = NULL;
+	int r = 0;
+
+	if (analysis->n_steps >= ANALYSIS_STEPS_MIN)
+		r = predictions_find(study, analysis->n_warmup_steps, &analysis->predictions, &why);
+	if (why)
+		snprintf(analysis->no_predictions, sizeof(analysis->no_predictions), "%s", why);
+	return r;
+}
+
 /* What the shares are explained by. The steps are the analysis' own by now. */
 static int parts_find(struct run *run)
 {
@@ -84,7 +120,9 @@ static int parts_find(struct run *run)
 	window.steps = analysis->steps;
 	if (!window.n_steps)
 		return 0;
-	r = gpu_find(&study, &analysis->gpu);
+	r = predictions_add(&study, analysis);
+	if (r == 0)
+		r = gpu_find(&study, &analysis->gpu);
 	if (r == 0 && analysis->gpu) {
 		analysis->gpu_wait_known = true;
 		analysis->gpu_wait_ns = analysis->gpu->wait_ns;
@@ -146,6 +184,8 @@ static int analyse(struct run *run, struct error *err)
 		r = fill(run);
 	if (r == 0)
 		r = ranks_fill(&run->ranks, analysis);
+	if (r == 0)
+		r = steady_find(run);
 	if (r == 0 && run->m->roles.trainer)
 		r = parts_find(run);
 	if (r < 0)
@@ -188,6 +228,7 @@ void analysis_free(struct analysis *analysis)
 	free(analysis->command);
 	free(analysis->steps);
 	free(analysis->ranks);
+	predictions_free(analysis->predictions);
 	lanes_free(analysis->lanes);
 	gpu_use_free(analysis->gpu);
 	page_cache_free(analysis->page_cache);
@@ -199,6 +240,14 @@ double analysis_share_ratio(const struct analysis *analysis, enum analysis_share
 	uint64_t wall_ns = analysis->observed_ns;
 
 	return wall_ns ? (double)analysis->share_ns[share] / (double)wall_ns : 0;
+}
+
+double analysis_steady_ratio(const struct analysis *analysis, enum analysis_share share)
+{
+	/* Sampled sessions have no steps, and all of them is steady. */
+	if (!analysis->steady_ns)
+		return analysis_share_ratio(analysis, share);
+	return (double)analysis->steady_share_ns[share] / (double)analysis->steady_ns;
 }
 
 double analysis_wait_ratio(const struct analysis *analysis)

@@ -168,7 +168,8 @@ static void device_begin(struct sim *sim)
 		sim->n_sent++;
 	sim->phase = TRAINER_CPU;
 	sim->phase_begin_ns = sim->now_ns;
-	sim->left_ns = sim->job->steps[sim->step].cpu_ns / sim->scenario->device_speed;
+	sim->left_ns =
+	    sim->scenario->device_free ? 0 : sim->job->steps[sim->step].cpu_ns / sim->scenario->device_speed;
 }
 
 /* Lets the trainer go on as far as it can without time passing. */
@@ -205,7 +206,9 @@ static void trainer_advance(struct sim *sim)
 			if (sim->left_ns > EPSILON_NS)
 				return;
 			sim->phase = TRAINER_SLEEP;
-			sim->left_ns = step->sleep_ns / sim->scenario->device_speed + step->fixed_ns;
+			sim->left_ns = sim->scenario->device_free
+					   ? 0
+					   : step->sleep_ns / sim->scenario->device_speed + step->fixed_ns;
 			break;
 		}
 		case TRAINER_SLEEP:

@@ -1,21 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analyzer/model.h"
 
+#include <errno.h>
+#include <stdlib.h>
+
 #define NS_PER_S 1e9
 
-/* Of these bursts the best is taken: a throttled volume keeps a slice of 100 ms, a cloud's volume seconds. */
-static const double bursts_ns[] = {0,     10e6,  20e6,  35e6,  50e6,   75e6,  100e6,
-				   150e6, 200e6, 300e6, 500e6, 1000e6, 3000e6};
+/* Of these bursts the best is taken. Linux' throttle keeps one or two slices of 100 ms; what lasts for
+ * seconds cannot be told from more bandwidth in a recording of a minute. */
+static const double bursts_ns[] = {0, 20e6, 50e6, 100e6, 150e6, 200e6, 300e6, 500e6};
 
 #define N_BURSTS (sizeof(bursts_ns) / sizeof(bursts_ns[0]))
 
-#define FIT_REQUESTS_MAX 4000 /* more say nothing new */
-#define RATE_STEPS       40   /* of the search for the bandwidth */
-#define RATE_SPAN        4.0  /* around the first guess, factor up and down */
+#define FIT_REQUESTS_MAX 3000 /* more say nothing new */
+#define FIT_REQUESTS_MIN 16
+#define HALVINGS         18   /* of the search for the bandwidth */
+#define RATE_SPAN        64.0 /* around the first guess, factor up and down */
+#define GROUP            8 /* requests whose waits are compared in sum: a throttle lets them pass in slices */
 
-/* A server must explain waits clearly better than each request's own latency before waits are blamed on
- * other readers' requests. */
-#define LATENCY_FACTOR 1.25
+/* Latency that all requests have, whatever the load. */
+#define LATENCY_QUANTILE 0.1
+
+/* Where what all requests have in common is so much of their waits, there is no queue to speak of. */
+#define LATENCY_MAX 0.8
+
+/* One reader and several must each have been seen waiting for so much of the other's time to be compared. */
+#define SEEN_MIN 0.05
 
 double model_storage_wait(const struct model_storage *storage, double *state, double at_ns, double bytes)
 {
@@ -31,78 +41,266 @@ double model_storage_wait(const struct model_storage *storage, double *state, do
 	return done_ns > at_ns ? done_ns - at_ns : 0;
 }
 
-double model_storage_expect(const struct model_storage *storage, double *state,
-			    const struct model_request *request)
-{
-	double ns = model_storage_wait(storage, state, request->at_ns, request->bytes);
+/* Requests of each reader, in its order, that a fit runs once more: what lies between two is the reader's. */
+struct fit {
+	const struct model_request *requests;
+	size_t n;
+	double *gap_ns;   /* from the reader's last one's end; the first: from the begin */
+	size_t *next;     /* the reader's next request; n: none */
+	size_t *heads;    /* each reader's first request */
+	double *ready_ns; /* of each reader, in a run */
+	size_t *turn;
+	size_t n_readers;
+	double *wait_ns;             /* of a run */
+	double *recorded, *replayed; /* waits in groups, sorted */
+	double latency_ns;
+};
 
-	/* When somebody waited the server's backlog is known: errors do not add up over requests. */
-	if (request->wait_ns > 0)
-		*state = request->at_ns + request->wait_ns;
-	return ns;
+static void fit_free(struct fit *fit)
+{
+	free(fit->gap_ns);
+	free(fit->next);
+	free(fit->heads);
+	free(fit->ready_ns);
+	free(fit->turn);
+	free(fit->wait_ns);
+	free(fit->recorded);
+	free(fit->replayed);
 }
 
-static double fit_error(const struct model_request *requests, size_t n, const struct model_storage *storage)
+static int value_compare(const void *left, const void *right)
 {
-	double state = -INFINITY, error = 0;
+	const double *a = left, *b = right;
 
-	for (size_t i = 0; i < n; i++)
-		error += fabs(model_storage_expect(storage, &state, &requests[i]) - requests[i].wait_ns);
-	return error;
+	return *a < *b ? -1 : *a > *b;
 }
 
-/* Bytes over the time in which somebody waited for some: what the server gave when it was asked. */
-static double busy_rate(const struct model_request *requests, size_t n)
+/* Links each reader's requests; their readers' numbers may be any. */
+static void fit_link(struct fit *fit)
 {
-	double bytes = 0, busy_ns = 0, until_ns = -INFINITY;
+	size_t *last = fit->turn;
 
-	for (size_t i = 0; i < n; i++) {
-		double from_ns = fmax(requests[i].at_ns, until_ns);
-		double to_ns = requests[i].at_ns + requests[i].wait_ns;
+	for (size_t i = 0; i < fit->n; i++) {
+		const struct model_request *request = &fit->requests[i];
+		size_t w = 0;
 
-		bytes += requests[i].bytes;
-		if (to_ns > from_ns) {
-			busy_ns += to_ns - from_ns;
-			until_ns = to_ns;
+		while (w < fit->n_readers && fit->requests[fit->heads[w]].reader != request->reader)
+			w++;
+		fit->next[i] = fit->n;
+		if (w == fit->n_readers) {
+			fit->heads[fit->n_readers++] = i;
+			fit->gap_ns[i] = request->at_ns - fit->requests[0].at_ns;
+		} else {
+			const struct model_request *before = &fit->requests[last[w]];
+
+			fit->next[last[w]] = i;
+			fit->gap_ns[i] = fmax(0, request->at_ns - before->at_ns - before->wait_ns);
 		}
+		last[w] = i;
 	}
-	return busy_ns > 0 ? bytes / busy_ns * NS_PER_S : 0;
 }
 
-/* What is left when each request waits for its own time only: so long a byte, the same for all. */
-static double latency_error(const struct model_request *requests, size_t n)
+static int fit_init(struct fit *fit, const struct model_request *requests, size_t n)
 {
-	double bytes = 0, wait_ns = 0, error = 0;
+	*fit = (struct fit){
+	    .requests = requests,
+	    .n = n,
+	    .gap_ns = calloc(n, sizeof(double)),
+	    .next = calloc(n, sizeof(size_t)),
+	    .heads = calloc(n, sizeof(size_t)),
+	    .ready_ns = calloc(n, sizeof(double)),
+	    .turn = calloc(n, sizeof(size_t)),
+	    .wait_ns = calloc(n, sizeof(double)),
+	    .recorded = calloc(n, sizeof(double)),
+	    .replayed = calloc(n, sizeof(double)),
+	};
+	if (!fit->gap_ns || !fit->next || !fit->heads || !fit->ready_ns || !fit->turn || !fit->wait_ns ||
+	    !fit->recorded || !fit->replayed)
+		return -ENOMEM;
+	fit_link(fit);
+	for (size_t i = 0; i < n; i++)
+		fit->wait_ns[i] = requests[i].wait_ns;
+	qsort(fit->wait_ns, n, sizeof(double), value_compare);
+	fit->latency_ns = fit->wait_ns[(size_t)(LATENCY_QUANTILE * (double)n)];
+	return 0;
+}
+
+/* The readers once more, at this server. Returns the sum of all waits. */
+static double fit_run(struct fit *fit, const struct model_storage *storage)
+{
+	double state = -INFINITY, sum_ns = 0;
+
+	for (size_t w = 0; w < fit->n_readers; w++) {
+		fit->turn[w] = fit->heads[w];
+		fit->ready_ns[w] = fit->gap_ns[fit->heads[w]];
+	}
+	for (size_t k = 0; k < fit->n; k++) {
+		size_t first = fit->n_readers, i;
+		double wait_ns;
+
+		for (size_t w = 0; w < fit->n_readers; w++)
+			if (fit->turn[w] < fit->n &&
+			    (first == fit->n_readers || fit->ready_ns[w] < fit->ready_ns[first]))
+				first = w;
+		i = fit->turn[first];
+		wait_ns = storage->latency_ns +
+			  model_storage_wait(storage, &state, fit->ready_ns[first], fit->requests[i].bytes);
+		fit->wait_ns[i] = wait_ns;
+		sum_ns += wait_ns;
+		fit->turn[first] = fit->next[i];
+		if (fit->next[i] < fit->n)
+			fit->ready_ns[first] += wait_ns + fit->gap_ns[fit->next[i]];
+	}
+	return sum_ns;
+}
+
+/* How different the waits of the last run are from the recorded ones, as a distribution. */
+static double fit_distance(struct fit *fit)
+{
+	size_t n_groups = (fit->n + GROUP - 1) / GROUP;
+	double distance = 0;
+
+	for (size_t g = 0; g < n_groups; g++)
+		fit->recorded[g] = fit->replayed[g] = 0;
+	for (size_t i = 0; i < fit->n; i++) {
+		fit->recorded[i / GROUP] += fit->requests[i].wait_ns;
+		fit->replayed[i / GROUP] += fit->wait_ns[i];
+	}
+	qsort(fit->recorded, n_groups, sizeof(double), value_compare);
+	qsort(fit->replayed, n_groups, sizeof(double), value_compare);
+	for (size_t g = 0; g < n_groups; g++)
+		distance += fabs(fit->recorded[g] - fit->replayed[g]);
+	return distance;
+}
+
+/* The bandwidth at which the readers wait as long as recorded, in sum. */
+static struct model_storage fit_rate(struct fit *fit, double burst_ns, double guess, double wait_ns)
+{
+	struct model_storage storage = {.burst_ns = burst_ns, .latency_ns = fit->latency_ns};
+	double low = guess / RATE_SPAN, high = guess * RATE_SPAN;
+
+	for (int i = 0; i < HALVINGS; i++) {
+		storage.bytes_per_s = sqrt(low * high);
+		if (fit_run(fit, &storage) > wait_ns)
+			low = storage.bytes_per_s;
+		else
+			high = storage.bytes_per_s;
+	}
+	return storage;
+}
+
+/* A request begins to be waited for, or stops. */
+struct edge {
+	double at_ns, bytes_per_ns;
+	int readers; /* +1, -1 */
+};
+
+static int edge_compare(const void *left, const void *right)
+{
+	const struct edge *a = left, *b = right;
+
+	return a->at_ns < b->at_ns ? -1 : a->at_ns > b->at_ns;
+}
+
+/* While one reader waits, and while several do; bytes are spread over their waits. */
+struct load {
+	double bytes[2], ns[2];
+	double reader_ns; /* of several */
+};
+
+static void load_measure(struct edge *edges, size_t n, struct load *load)
+{
+	double bytes_per_ns = 0;
+	int readers = 0;
+
+	qsort(edges, n, sizeof(*edges), edge_compare);
+	for (size_t i = 0; i + 1 < n; i++) {
+		double ns = edges[i + 1].at_ns - edges[i].at_ns;
+
+		readers += edges[i].readers;
+		bytes_per_ns += edges[i].bytes_per_ns;
+		if (readers < 1)
+			continue;
+		load->ns[readers > 1] += ns;
+		load->bytes[readers > 1] += bytes_per_ns * ns;
+		load->reader_ns += readers > 1 ? readers * ns : 0;
+	}
+}
+
+/* Do the readers share one server, rather than each waiting for its own requests only? With too little to
+ * tell they do: then nobody is promised what more readers may not get. */
+static int is_shared(const struct model_request *requests, size_t n, bool *ret_shared)
+{
+	struct edge *edges = calloc(2 * n, sizeof(*edges));
+	struct load load = {0};
+	size_t n_edges = 0;
+
+	if (!edges)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		double rate = requests[i].wait_ns > 0 ? requests[i].bytes / requests[i].wait_ns : 0;
+
+		if (!(requests[i].wait_ns > 0))
+			continue;
+		edges[n_edges++] = (struct edge){requests[i].at_ns, rate, 1};
+		edges[n_edges++] = (struct edge){requests[i].at_ns + requests[i].wait_ns, -rate, -1};
+	}
+	load_measure(edges, n_edges, &load);
+	free(edges);
+	*ret_shared = true;
+	if (load.ns[0] > SEEN_MIN * load.ns[1] && load.ns[1] > SEEN_MIN * load.ns[0] && load.bytes[0] > 0) {
+		double gain = load.bytes[1] / load.ns[1] / (load.bytes[0] / load.ns[0]);
+
+		*ret_shared = gain < 1 + (load.reader_ns / load.ns[1] - 1) / 2;
+	}
+	return 0;
+}
+
+/* What the readers got while they waited: a begin for the search. */
+static double busy_rate(const struct model_request *requests, size_t n, double *ret_wait_ns)
+{
+	double bytes = 0, wait_ns = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		bytes += requests[i].bytes;
 		wait_ns += requests[i].wait_ns;
 	}
-	for (size_t i = 0; i < n && bytes > 0; i++)
-		error += fabs(requests[i].bytes * wait_ns / bytes - requests[i].wait_ns);
-	return error;
+	*ret_wait_ns = wait_ns;
+	return wait_ns > 0 ? bytes / wait_ns * NS_PER_S : 0;
 }
 
-struct model_storage model_storage_fit(const struct model_request *requests, size_t n_requests)
+int model_storage_fit(const struct model_request *requests, size_t n_requests,
+		      struct model_storage *ret_storage)
 {
 	struct model_storage best = {.bytes_per_s = INFINITY};
 	size_t n = n_requests < FIT_REQUESTS_MAX ? n_requests : FIT_REQUESTS_MAX;
-	double guess = busy_rate(requests, n);
-	double best_error = LATENCY_FACTOR * latency_error(requests, n);
+	double wait_ns, guess = busy_rate(requests, n, &wait_ns), best_distance = INFINITY;
+	bool shared;
+	struct fit fit;
+	int r = 0;
 
-	if (!(guess > 0))
-		return best;
-	for (size_t b = 0; b < N_BURSTS; b++)
-		for (int k = -RATE_STEPS; k <= RATE_STEPS; k++) {
-			struct model_storage storage = {.bytes_per_s =
-							    guess * pow(RATE_SPAN, (double)k / RATE_STEPS),
-							.burst_ns = bursts_ns[b]};
-			double error = fit_error(requests, n, &storage);
+	*ret_storage = best;
+	if (n < FIT_REQUESTS_MIN || !(guess > 0))
+		return 0;
+	r = is_shared(requests, n, &shared);
+	if (r < 0 || !shared)
+		return r;
+	r = fit_init(&fit, requests, n);
+	for (size_t b = 0; r == 0 && b < N_BURSTS; b++) {
+		struct model_storage storage = fit_rate(&fit, bursts_ns[b], guess, wait_ns);
+		double distance;
 
-			if (error < best_error) {
-				best_error = error;
-				best = storage;
-			}
+		fit_run(&fit, &storage);
+		distance = fit_distance(&fit);
+		if (distance < best_distance) {
+			best_distance = distance;
+			best = storage;
 		}
-	return best;
+	}
+	if (r == 0 && (double)n * fit.latency_ns > LATENCY_MAX * wait_ns)
+		best = (struct model_storage){.bytes_per_s = INFINITY};
+	fit_free(&fit);
+	if (r == 0)
+		*ret_storage = best;
+	return r;
 }

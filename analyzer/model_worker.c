@@ -23,21 +23,31 @@ static bool reads_something(const struct model_segment *segment)
 	return missed(segment) || segment->fetch_cpu_ns > 0;
 }
 
-struct sim_reads sim_reads_init(const struct model_job *job, const struct model_scenario *scenario)
+double model_cached_ratio(const struct model_job *job)
 {
-	struct sim_reads reads = {
-	    .job = job, .scenario = scenario, .storage = job->storage, .storage_state = -INFINITY};
 	size_t n = 0, n_missed = 0;
 
 	for (size_t i = 0; i < job->n_segments; i++) {
-		const struct model_segment *segment = &job->segments[i];
+		n += reads_something(&job->segments[i]);
+		n_missed += missed(&job->segments[i]);
+	}
+	return n ? 1 - (double)n_missed / (double)n : 1;
+}
 
-		n += reads_something(segment);
-		n_missed += missed(segment);
-		reads.mean_latency_ns += segment->latency_ns;
+struct sim_reads sim_reads_init(const struct model_job *job, const struct model_scenario *scenario)
+{
+	struct sim_reads reads = {.job = job,
+				  .scenario = scenario,
+				  .storage = job->storage,
+				  .storage_state = -INFINITY,
+				  .hit_ratio = model_cached_ratio(job)};
+	size_t n_missed = 0;
+
+	for (size_t i = 0; i < job->n_segments; i++) {
+		n_missed += missed(&job->segments[i]);
+		reads.mean_latency_ns += job->segments[i].latency_ns;
 	}
 	reads.mean_latency_ns = n_missed ? reads.mean_latency_ns / (double)n_missed : 0;
-	reads.hit_ratio = n ? 1 - (double)n_missed / (double)n : 1;
 	reads.storage.bytes_per_s *= scenario->storage_speed;
 	return reads;
 }
@@ -59,7 +69,9 @@ static bool is_cached(const struct sim_reads *reads, size_t i)
 static void enter_compute(struct sim_worker *worker, const struct sim_reads *reads)
 {
 	worker->phase = SIM_COMPUTE;
-	worker->left_ns = reads->job->segments[worker->segment].compute_ns * reads->scenario->sample_size;
+	worker->left_ns = reads->scenario->prep_free ? 0
+						     : reads->job->segments[worker->segment].compute_ns *
+							   reads->scenario->sample_size;
 }
 
 static double cached_cpu_ns(const struct sim_reads *reads, const struct model_segment *segment)
@@ -118,7 +130,9 @@ bool sim_worker_next(struct sim_worker *worker, struct sim_reads *reads, double 
 	case SIM_ABSENT: worker->phase = SIM_IDLE; return false;
 	case SIM_COMPUTE:
 		worker->phase = SIM_DELAY;
-		worker->until_ns = now_ns + reads->job->segments[worker->segment].delay_ns;
+		worker->until_ns = now_ns;
+		if (!reads->scenario->prep_free)
+			worker->until_ns += reads->job->segments[worker->segment].delay_ns;
 		return false;
 	case SIM_DELAY:
 		if (worker->segment < worker->segment_end) {

@@ -9,6 +9,8 @@
 #define CACHED_CPU_NS      25000.0
 #define CACHED_NS_PER_BYTE 0.2
 
+#define HITS_MIN 20 /* reads from memory that are enough to learn from */
+
 #define PREFETCH 2 /* DataLoader's default */
 
 static int request_compare(const void *left, const void *right)
@@ -20,12 +22,11 @@ static int request_compare(const void *left, const void *right)
 
 int service_storage_fit(struct service *service)
 {
-	struct model_storage storage;
-	double state = -INFINITY;
 	struct model_request *requests;
 	size_t n = service->n_requests;
+	int r;
 
-	service->job.storage = (struct model_storage){.bytes_per_s = INFINITY};
+	service->job.storage.bytes_per_s = service->storage.bytes_per_s = INFINITY;
 	if (!n)
 		return 0;
 	qsort(service->requests, n, sizeof(*service->requests), request_compare);
@@ -34,18 +35,9 @@ int service_storage_fit(struct service *service)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++)
 		requests[i] = service->requests[i].request;
-	storage = model_storage_fit(requests, n);
+	r = model_storage_fit(requests, n, &service->storage);
 	free(requests);
-	for (size_t i = 0; storage.bytes_per_s < INFINITY && i < n; i++) {
-		const struct model_request *request = &service->requests[i].request;
-		struct model_segment *segment = &service->segments[service->requests[i].segment];
-		double wait_ns = model_storage_expect(&storage, &state, request);
-
-		segment->bytes = request->bytes;
-		segment->latency_ns = fmax(0, request->wait_ns - wait_ns);
-	}
-	service->job.storage = storage;
-	return 0;
+	return r;
 }
 
 static void steps_measure(const struct service_input *input, struct service *service)
@@ -78,6 +70,53 @@ static double gang_measure(const struct service_input *input, const struct servi
 							       window->end_ns)
 					  .exec_ns;
 	return trainer_ns > 0 ? 1 + helpers_ns / trainer_ns : 1;
+}
+
+static int count_compare(const void *left, const void *right)
+{
+	const uint32_t *a = left, *b = right;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+static int samples_count(struct service *service)
+{
+	uint32_t *counts;
+	size_t n = 0;
+
+	for (size_t w = 0; w < service->n_workers; w++)
+		n += service->workers[w].n_batches;
+	counts = calloc(n + 1, sizeof(*counts));
+	if (!counts)
+		return -ENOMEM;
+	n = 0;
+	for (size_t w = 0; w < service->n_workers; w++)
+		for (size_t i = 0; i < service->workers[w].n_batches; i++)
+			counts[n++] = service->workers[w].batches[i].n_files;
+	qsort(counts, n, sizeof(*counts), count_compare);
+	service->batch_samples = n ? counts[n / 2] : 0;
+	free(counts);
+	return 0;
+}
+
+/* What reading from memory costs, from the reads that did not wait; else what it usually does. */
+static void cached_cost_measure(struct service *service)
+{
+	struct model_job *job = &service->job;
+	double bytes = 0, ns = 0;
+	size_t n = 0;
+
+	for (size_t i = 0; i < service->n_segments; i++) {
+		const struct model_segment *segment = &service->segments[i];
+
+		if (segment->latency_ns > 0 || !(segment->size_bytes > 0))
+			continue;
+		n++;
+		bytes += segment->size_bytes;
+		ns += segment->fetch_cpu_ns;
+	}
+	job->cached_cpu_ns = n >= HITS_MIN ? 0 : CACHED_CPU_NS;
+	job->cached_cpu_ns_per_byte = n >= HITS_MIN ? ns / bytes : CACHED_NS_PER_BYTE;
 }
 
 /* Workers [first, end) that live at the same time. */
@@ -229,9 +268,10 @@ static int job_assemble(const struct service_input *input, struct service *servi
 	job->loader.prefetch = PREFETCH;
 	job->cores = input->n_cpus ? input->n_cpus : 1;
 	job->gang = fmin(gang_measure(input, service), job->cores);
-	job->cached_cpu_ns = CACHED_CPU_NS;
-	job->cached_cpu_ns_per_byte = CACHED_NS_PER_BYTE;
-	r = service_storage_fit(service);
+	cached_cost_measure(service);
+	r = samples_count(service);
+	if (r == 0)
+		r = service_storage_fit(service);
 	if (r < 0)
 		return r;
 	if (input->waits->loader == LOADER_INLINE) {
@@ -262,7 +302,9 @@ int service_extract(const struct service_input *input, struct service *ret_servi
 	} else if (!input->window->n_steps) {
 		service.why_not = "no whole step was seen";
 	} else {
-		r = service_batches_find(input, &service);
+		r = cores_count(input->timeline, input->n_cpus ? input->n_cpus : 1, &service.cores);
+		if (r == 0)
+			r = service_batches_find(input, &service);
 		if (r == 0)
 			r = job_assemble(input, &service);
 	}
@@ -279,6 +321,7 @@ void service_free(struct service *service)
 	for (size_t i = 0; i < service->n_workers; i++)
 		free(service->workers[i].batches);
 	free(service->workers);
+	cores_free(&service->cores);
 	free(service->requests);
 	free(service->segments);
 	free(service->batches);

@@ -15,6 +15,7 @@
 
 #include "analyzer/analysis.h"
 #include "analyzer/model.h"
+#include "cores.h"
 #include "roles.h"
 #include "timeline.h"
 #include "waits.h"
@@ -25,6 +26,7 @@ struct service_batch {
 	uint64_t begin_ns, end_ns;
 	uint64_t published_ns; /* its message was written; 0: not seen */
 	size_t first_segment, n_segments;
+	uint32_t n_files; /* opened for reading */
 };
 
 struct service_worker {
@@ -39,7 +41,9 @@ struct service_request {
 };
 
 struct service {
-	struct model_job job; /* its arrays are the ones below */
+	/* Its arrays are the ones below. Reads wait as long as recorded, whatever others do (latency_ns). */
+	struct model_job job;
+	struct model_storage storage; /* a server that explains these waits; bytes_per_s INFINITY: none */
 	struct model_segment *segments;
 	size_t n_segments, n_segments_allocated;
 	struct model_batch *batches;
@@ -49,9 +53,11 @@ struct service {
 	size_t n_workers;
 	struct service_request *requests; /* reads that were waited for */
 	size_t n_requests, n_requests_allocated;
-	size_t n_matched;    /* steps that have a batch of their own */
-	uint64_t compute_ns; /* of all batches */
-	const char *why_not; /* static text: the replay cannot be used; NULL: it can */
+	struct cores cores;
+	size_t n_matched;     /* steps that have a batch of their own */
+	double batch_samples; /* files opened a batch, in the median; 0: none */
+	uint64_t compute_ns;  /* of all batches */
+	const char *why_not;  /* static text: the replay cannot be used; NULL: it can */
 };
 
 struct service_input {

@@ -73,10 +73,12 @@ static void publications_find(const struct service_input *input, struct service_
 
 			if (!call_is_pipe_write(call) || !roles_is_result(input->roles, call->inode))
 				continue;
-			/* A message that is older than the batch's end is of one that was not seen. */
+			/* A message from before the first batch is of one that was not seen. The feeder may
+			 * be quicker than the worker's look for the next index, and slower than its next
+			 * batch. */
 			while (k < worker->n_batches && worker->batches[k].published_ns)
 				k++;
-			if (k < worker->n_batches && call->end_ns > worker->batches[k].end_ns)
+			if (k < worker->n_batches && call->end_ns > worker->batches[k].begin_ns)
 				worker->batches[k++].published_ns = call->end_ns;
 		}
 	}

@@ -90,10 +90,14 @@ static int publications_measure(struct service *service)
 	for (size_t w = 0; w < service->n_workers; w++) {
 		const struct service_worker *worker = &service->workers[w];
 
-		for (size_t i = 0; r == 0 && i < worker->n_batches; i++)
-			if (worker->batches[i].published_ns > worker->batches[i].end_ns)
-				r = handoff_add(&handoffs, worker->thread, worker->batches[i].end_ns,
-						worker->batches[i].published_ns);
+		for (size_t i = 0; r == 0 && i < worker->n_batches; i++) {
+			const struct service_batch *batch = &worker->batches[i];
+
+			if (batch->published_ns)
+				r = handoff_add(&handoffs, worker->thread, batch->end_ns,
+						batch->published_ns > batch->end_ns ? batch->published_ns
+										    : batch->end_ns);
+		}
 	}
 	if (r == 0)
 		handoffs_solve(&handoffs, &loader->publish_idle_ns, &loader->publish_busy_ns);

@@ -15,6 +15,7 @@
 struct reading {
 	uint64_t begin_ns, end_ns;
 	uint64_t bytes;
+	uint32_t n_files;    /* opened */
 	uint64_t compute_ns; /* computing between the calls of a recorded group */
 };
 
@@ -52,6 +53,7 @@ static bool next_reading(struct cursor *cursor, struct reading *reading)
 		*reading = (struct reading){.begin_ns = call->begin_ns,
 					    .end_ns = call->end_ns,
 					    .bytes = call_read_bytes(call),
+					    .n_files = (uint32_t)call_opens(call),
 					    .compute_ns = call->end_ns - call->begin_ns - call->busy_ns};
 		cursor->call++;
 	} else {
@@ -78,7 +80,8 @@ static int segment_add(struct service *service, const struct model_segment *segm
 	return 0;
 }
 
-static int request_add(struct service *service, uint64_t at_ns, uint64_t wait_ns, uint64_t bytes)
+static int request_add(struct service *service, const struct timeline_thread *thread, uint64_t at_ns,
+		       uint64_t wait_ns, uint64_t bytes)
 {
 	if (service->n_requests == service->n_requests_allocated) {
 		size_t n = service->n_requests_allocated ? 2 * service->n_requests_allocated : 1024;
@@ -89,10 +92,31 @@ static int request_add(struct service *service, uint64_t at_ns, uint64_t wait_ns
 		service->requests = requests;
 		service->n_requests_allocated = n;
 	}
-	service->requests[service->n_requests++] = (struct service_request){
-	    .request = {.at_ns = (double)at_ns, .wait_ns = (double)wait_ns, .bytes = (double)bytes},
-	    .segment = service->n_segments};
+	service->requests[service->n_requests++] =
+	    (struct service_request){.request = {.at_ns = (double)at_ns,
+						 .wait_ns = (double)wait_ns,
+						 .bytes = (double)bytes,
+						 .reader = thread->tid},
+				     .segment = service->n_segments};
 	return 0;
+}
+
+/* A thread that waits for a core while the job itself does not have them all waits for somebody else, or for
+ * its own waking up; the replay makes the rest of the queue itself. */
+static uint64_t foreign_queue_ns(const struct service *service, const struct timeline_thread *thread,
+				 uint64_t begin_ns, uint64_t end_ns)
+{
+	uint64_t ns = 0;
+
+	for (uint64_t at_ns = begin_ns; at_ns < end_ns;) {
+		struct timeline_piece piece = timeline_piece_at(thread, at_ns, end_ns);
+
+		if (piece.state == STATE_QUEUE)
+			ns += piece.end_ns - piece.begin_ns -
+			      cores_full(&service->cores, piece.begin_ns, piece.end_ns);
+		at_ns = piece.end_ns;
+	}
+	return ns;
 }
 
 /* One segment: computing in [begin_ns, group.begin_ns), then the group; an empty group ends the batch. */
@@ -108,11 +132,15 @@ static int segment_of(struct service *service, const struct timeline_thread *thr
 					.fetch_cpu_ns = (double)(within.exec_ns - compute_ns),
 					.size_bytes = (double)group->bytes};
 
+	segment.delay_ns += (double)foreign_queue_ns(service, thread, begin_ns, group->begin_ns);
+	/* Whoever did not sleep need not wake up. */
+	*(wait_ns < WAIT_MIN_NS ? &segment.delay_ns : &segment.latency_ns) +=
+	    (double)foreign_queue_ns(service, thread, group->begin_ns, group->end_ns);
 	if (wait_ns < WAIT_MIN_NS) {
 		segment.delay_ns += (double)wait_ns;
 	} else {
-		segment.latency_ns = (double)wait_ns;
-		if (request_add(service, group->begin_ns, wait_ns, group->bytes) < 0)
+		segment.latency_ns += (double)wait_ns;
+		if (request_add(service, thread, group->begin_ns, wait_ns, group->bytes) < 0)
 			return -ENOMEM;
 	}
 	service->compute_ns += before.exec_ns + compute_ns;
@@ -135,6 +163,7 @@ int service_segments_add(const struct timeline_thread *thread, uint64_t begin_ns
 			reading.begin_ns = at_ns;
 		if (reading.end_ns <= reading.begin_ns)
 			continue;
+		batch->n_files += reading.n_files;
 		if (group.end_ns && reading.begin_ns < group.end_ns + GROUP_GAP_NS) {
 			if (reading.end_ns > group.end_ns)
 				group.end_ns = reading.end_ns;

@@ -101,6 +101,7 @@ struct analysis_input {
 	uint64_t self_cpu_ns;       /* CPU time of the tool: BPF programs and collector */
 	const char *command;        /* as typed, or of the process; NULL: not known */
 	bool attached;              /* the job ran already when the recording began */
+	const struct what_if_question *what_if; /* NULL: none */
 	size_t n_lane_segments_max; /* 0: no lanes */
 	const char *gpu_library;    /* path of the libcuda that was probed; NULL: none */
 	const struct gpu_probes *gpu_probes; /* in it; NULL: not known */
@@ -203,6 +204,9 @@ struct analysis {
 	/* steps at the begin of the window that are unlike the rest: workers start, caches fill */
 	size_t n_warmup_steps;
 	uint64_t warmup_ns;
+	/* The shares without them, which verdict and actions are of. Sums to steady_ns exactly. */
+	uint64_t steady_share_ns[SHARE_COUNT];
+	uint64_t steady_ns;
 	struct analysis_rank *ranks; /* NULL: one trainer */
 	size_t n_ranks;
 	/* NULL: not known */
@@ -211,7 +215,8 @@ struct analysis {
 	struct gpu_use *gpu;
 	struct checkpoint_report *checkpoints;
 	struct predictions *predictions;
-	struct lanes *lanes; /* NULL also when not asked for */
+	char no_predictions[80]; /* why there are none; "" with some */
+	struct lanes *lanes;     /* NULL also when not asked for */
 	struct analysis_evidence evidence[ANALYSIS_EVIDENCE_MAX];
 	size_t n_evidence;
 	struct analysis_action actions[ANALYSIS_ACTIONS_MAX];
@@ -225,6 +230,9 @@ void analysis_free(struct analysis *analysis);
 
 /* Share of what was observed of the window, 0 if nothing was. */
 double analysis_share_ratio(const struct analysis *analysis, enum analysis_share share);
+
+/* Share of the steady steps: what verdict and actions are of. */
+double analysis_steady_ratio(const struct analysis *analysis, enum analysis_share share);
 
 /* fetch_stall + prep_stall as a share of the window: what a clock around next(loader) shows. */
 double analysis_wait_ratio(const struct analysis *analysis);

@@ -60,26 +60,26 @@ uint32_t model_prefetch_depth(double chunk_latency_s, double rate, double sample
  * throttled volumes do. On top comes the request's own latency, which is nobody else's.
  */
 struct model_storage {
-	double bytes_per_s; /* INFINITY: only latency counts */
+	double bytes_per_s; /* INFINITY: no shared server, only latencies */
 	double burst_ns;
+	double latency_ns; /* of any request */
 };
 
 struct model_request {
 	double at_ns;   /* when it was made */
 	double wait_ns; /* how long it was waited for */
 	double bytes;
+	uint32_t reader; /* whose; a reader makes one request at a time */
 };
 
-/* Fits the server to requests in the order of at_ns. Their waits need not come from one server: where
- * latency alone explains them better bytes_per_s is INFINITY. */
-struct model_storage model_storage_fit(const struct model_request *requests, size_t n_requests);
+/* Fits the server to requests in the order of at_ns: each reader's requests run once more, with what it did
+ * in between, wait as long as recorded. bytes_per_s is INFINITY where readers do not wait for each other, and
+ * with too few requests. -ENOMEM. */
+int model_storage_fit(const struct model_request *requests, size_t n_requests,
+		      struct model_storage *ret_storage);
 
 /* What the server takes from at_ns on; *state is its memory, -INFINITY before the first request. */
 double model_storage_wait(const struct model_storage *storage, double *state, double at_ns, double bytes);
-
-/* The same for a request whose wait is known, after which the server's memory is, too. */
-double model_storage_expect(const struct model_storage *storage, double *state,
-			    const struct model_request *request);
 
 /* ---- replay ------------------------------------------------------------------------------------------ */
 
@@ -90,7 +90,7 @@ struct model_segment {
 	double compute_ns; /* needs a core */
 	double delay_ns;   /* does not: locks, naps */
 	double fetch_cpu_ns;
-	double latency_ns; /* of the group, beside the server's queue */
+	double latency_ns; /* of the group, beside the server's */
 	double bytes;      /* that the server had to bring; 0: cached, or nothing was read */
 	double size_bytes; /* that were read, from wherever */
 };
@@ -143,7 +143,9 @@ struct model_job {
 
 /* What is different from the recording. model_scenario_recorded() is: nothing. */
 struct model_scenario {
+	bool prep_free;       /* computing takes nothing; handing over takes what it does */
 	bool fetch_free;      /* reading takes nothing but the CPU time of a read from memory */
+	bool device_free;     /* steps take nothing */
 	double cached_ratio;  /* of all groups read, at random; NAN: those that were */
 	double storage_speed; /* factor */
 	double device_speed;  /* factor */
@@ -160,6 +162,9 @@ struct model_outcome {
 };
 
 struct model_scenario model_scenario_recorded(void);
+
+/* Share of the groups read that did not have to wait for storage; 1 for a job that reads nothing. */
+double model_cached_ratio(const struct model_job *job);
 
 /* step_ns, wait_ns: per step, n_steps each; may be NULL. -ENOMEM, -EINVAL (batches outside of the segments,
  * no step, more than MODEL_WORKERS_MAX workers, epochs out of order). */

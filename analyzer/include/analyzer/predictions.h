@@ -34,15 +34,36 @@ struct what_if_curve {
 };
 
 struct predictions {
-	/* samples/s; the device's and the loader's limits, each by itself */
+	/* samples/s (batches/s where batch_samples is not known): what reading, preparing and the device
+	 * could do each by itself, if the other two took nothing */
 	struct estimate fetch_rate, prep_rate, device_rate;
 	struct estimate storage_bytes_per_s, memory_bytes_per_s;
 	double batch_samples; /* as far as known; NAN */
 	double bytes_per_step;
 	double recorded_step_s, replayed_step_s; /* the second is the model's own: they should agree */
 	struct what_if_curve curves[WHAT_IF_AXES];
-	/* the least of each that, by itself, leaves under 2 % of data wait; NAN: none does */
+	/* The least of each that, by itself, leaves under 2 % of data wait beside handing batches over, which
+	 * nothing removes; NAN: none does. */
 	struct estimate cache_ratio_needed, workers_needed, storage_factor_needed;
+	struct what_if_answer *answer; /* to analysis_input's question; NULL: none was asked */
+};
+
+/* What one scenario would do. */
+struct what_if_answer {
+	struct estimate speedup, steps_per_s;
+	double fetch_stall, prep_stall, device; /* shares of the predicted wall time */
+	double recorded_fetch_stall, recorded_prep_stall,
+	    recorded_device; /* the same by the replay, unchanged */
+};
+
+/* A question: factors and shares as on the axes; NAN: as recorded. */
+struct what_if_question {
+	double cache_ratio;
+	double n_workers;
+	double storage_factor;      /* over the recorded bandwidth */
+	double storage_bytes_per_s; /* or outright; needs a recording that read from storage */
+	double device_factor;
+	double sample_factor;
 };
 
 const char *what_if_axis_name(enum what_if_axis axis); /* "cache", "workers", "storage", ... */

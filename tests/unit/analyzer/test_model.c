@@ -308,30 +308,50 @@ static void test_parts_sum_to_the_whole(void **state)
 	assert_true(fabs(outcome.wait_ns + outcome.device_ns - outcome.wall_ns) < 1000);
 }
 
-/* A throttle with a slice of 100 ms, two readers in turn. */
+/* Readers at a server, each with its own pace between requests: what it takes to fit. */
+static void serve(const struct model_storage *truth, size_t n_readers, double bytes, double pause_ns,
+		  struct model_request *requests, size_t n)
+{
+	double memory = -INFINITY, ready_ns[8] = {0};
+	uint32_t seed = 3;
+
+	for (size_t i = 0; i < n; i++) {
+		size_t first = 0;
+
+		for (size_t w = 1; w < n_readers; w++)
+			if (ready_ns[w] < ready_ns[first])
+				first = w;
+		seed = seed * 1664525 + 1013904223;
+		requests[i] = (struct model_request){.at_ns = ready_ns[first],
+						     .bytes = bytes * (0.5 + (seed >> 16) % 1000 / 1000.0),
+						     .reader = (uint32_t)first};
+		requests[i].wait_ns =
+		    truth->latency_ns +
+		    model_storage_wait(truth, &memory, requests[i].at_ns, requests[i].bytes);
+		ready_ns[first] += requests[i].wait_ns;
+		/* Now and then a reader pauses. */
+		if (i % 16 == 15)
+			ready_ns[first] += pause_ns;
+	}
+}
+
 static void test_storage_is_found_again(void **state)
 {
 	static struct model_request requests[2000];
-	const struct model_storage truth = {.bytes_per_s = 8e6, .burst_ns = 100 * MS};
+	const struct model_storage shared = {.bytes_per_s = 8e6, .burst_ns = 100 * MS, .latency_ns = MS / 2};
+	const struct model_storage apart = {.bytes_per_s = INFINITY, .latency_ns = 20 * MS};
 	struct model_storage found;
-	double memory = -INFINITY, at_ns = 0;
-	uint32_t seed = 3;
 
-	for (size_t i = 0; i < 2000; i++) {
-		seed = seed * 1664525 + 1013904223;
-		requests[i] = (struct model_request){.at_ns = at_ns, .bytes = 50000 + seed % 100000};
-		requests[i].wait_ns = model_storage_wait(&truth, &memory, at_ns, requests[i].bytes);
-		at_ns += seed % 3 ? requests[i].wait_ns : (seed / 7 % 40) * MS;
+	for (size_t n_readers = 1; n_readers <= 3; n_readers++) {
+		serve(&shared, n_readers, 50000, 60 * MS, requests, 2000);
+		assert_int_equal(model_storage_fit(requests, 2000, &found), 0);
+		assert_true(fabs(found.bytes_per_s / shared.bytes_per_s - 1) < 0.05);
 	}
-	found = model_storage_fit(requests, 2000);
-	assert_true(fabs(found.bytes_per_s / truth.bytes_per_s - 1) < 0.05);
-	assert_true(found.burst_ns >= 75 * MS && found.burst_ns <= 150 * MS);
-	/* Four readers that never wait for each other: latency. */
-	for (size_t i = 0; i < 2000; i++)
-		requests[i] = (struct model_request){
-		    .at_ns = (double)(i / 4) * 30 * MS, .bytes = 100000, .wait_ns = 20 * MS};
-	assert_true(isinf(model_storage_fit(requests, 2000).bytes_per_s));
-	assert_true(isinf(model_storage_fit(requests, 0).bytes_per_s));
+	serve(&apart, 3, 50000, 30 * MS, requests, 2000);
+	assert_int_equal(model_storage_fit(requests, 2000, &found), 0);
+	assert_true(isinf(found.bytes_per_s));
+	assert_int_equal(model_storage_fit(requests, 0, &found), 0);
+	assert_true(isinf(found.bytes_per_s));
 }
 
 static void test_damage_is_refused(void **state)

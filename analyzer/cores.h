@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* How many of the job's threads were on a CPU at any time. */
+
+#include "timeline.h"
+
+struct cores {
+	/* Time on CPUs, summed over threads, up to each moment at which some thread's state changes. */
+	uint64_t *at_ns;
+	uint64_t *busy_ns; /* thread-ns since the begin */
+	uint64_t *full_ns; /* ns since the begin with at least n_cpus threads on CPUs */
+	uint32_t *n_busy;  /* from this moment on */
+	uint32_t n_cpus;
+	size_t n;
+};
+
+/* -ENOMEM. */
+int cores_count(const struct timeline *timeline, uint32_t n_cpus, struct cores *ret_cores);
+void cores_free(struct cores *cores);
+
+/* Thread-ns on CPUs in [begin_ns, end_ns), of all threads of the job. */
+uint64_t cores_busy(const struct cores *cores, uint64_t begin_ns, uint64_t end_ns);
+/* ns of [begin_ns, end_ns) in which the job's threads had all cores. */
+uint64_t cores_full(const struct cores *cores, uint64_t begin_ns, uint64_t end_ns);

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "forecast.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "lib/clock.h"
+#include "resample.h"
+
+#define ERROR_MAX 0.25 /* beyond, the replay is not believed at all */
+
+/* As many steps as are cheap to replay again and again: the first ones, with all warm-up. */
+static size_t steps_to_replay(const struct model_job *job, size_t n_warmup)
+{
+	size_t n = 0, n_segments = 0;
+
+	while (n < job->n_steps && (n < n_warmup || n - n_warmup < FORECAST_STEPS_MAX) &&
+	       (n < n_warmup + ANALYSIS_STEPS_MIN || n_segments < FORECAST_SEGMENTS_MAX))
+		n_segments += job->batches[n++].n_segments;
+	return n;
+}
+
+static double sum(const double *values, size_t n)
+{
+	double total = 0;
+
+	for (size_t i = 0; i < n; i++)
+		total += values[i];
+	return total;
+}
+
+static int replay_recorded(struct forecast *forecast, const struct analysis_step *steps)
+{
+	struct model_scenario recorded = model_scenario_recorded();
+	struct model_outcome outcome;
+	int r = model_replay(&forecast->job, &recorded, forecast->step_ns, NULL, &outcome);
+
+	if (r < 0)
+		return r;
+	forecast->replayed_ns = sum(forecast->step_ns + forecast->first, forecast->n);
+	for (size_t k = forecast->first; k < forecast->first + forecast->n; k++)
+		forecast->recorded_ns += (double)(steps[k].end_ns - steps[k].begin_ns);
+	if (!(forecast->recorded_ns > 0) || !(forecast->replayed_ns > 0))
+		return -EINVAL;
+	forecast->error_ratio = fmin(fabs(forecast->replayed_ns / forecast->recorded_ns - 1), ERROR_MAX);
+	return 0;
+}
+
+/* Reads wait for a server, where one explains their waits: then it matters how many wait at once. */
+static int storage_serve(struct forecast *forecast, const struct service *service)
+{
+	struct model_job *job = &forecast->job;
+
+	if (!(service->storage.bytes_per_s < INFINITY))
+		return 0;
+	forecast->segments = calloc(job->n_segments + 1, sizeof(*forecast->segments));
+	if (!forecast->segments)
+		return -ENOMEM;
+	for (size_t i = 0; i < job->n_segments; i++) {
+		struct model_segment *segment = &forecast->segments[i];
+
+		*segment = job->segments[i];
+		if (!(segment->latency_ns > 0) || !(segment->size_bytes > 0))
+			continue;
+		segment->bytes = segment->size_bytes;
+		segment->latency_ns = fmin(segment->latency_ns, service->storage.latency_ns);
+	}
+	job->segments = forecast->segments;
+	job->storage = service->storage;
+	return 0;
+}
+
+int forecast_init(struct forecast *forecast, const struct service *service, const struct analysis_step *steps,
+		  size_t n_warmup)
+{
+	size_t n = steps_to_replay(&service->job, n_warmup);
+	int r;
+
+	*forecast = (struct forecast){.job = service->job, .first = n_warmup, .n = n - n_warmup};
+	forecast->job.n_steps = n;
+	while (forecast->job.n_epochs && forecast->job.epochs[forecast->job.n_epochs - 1].first_step >= n)
+		forecast->job.n_epochs--;
+	forecast->step_ns = calloc(n + 1, sizeof(double));
+	forecast->other_ns = calloc(n + 1, sizeof(double));
+	forecast->other_wait_ns = calloc(n + 1, sizeof(double));
+	forecast->free_ns = calloc(n + 1, sizeof(double));
+	r = forecast->step_ns && forecast->other_ns && forecast->other_wait_ns && forecast->free_ns ? 0
+												    : -ENOMEM;
+	if (r == 0)
+		r = storage_serve(forecast, service);
+	if (r == 0)
+		r = replay_recorded(forecast, steps);
+	if (r < 0)
+		forecast_free(forecast);
+	return r;
+}
+
+void forecast_free(struct forecast *forecast)
+{
+	free(forecast->segments);
+	free(forecast->step_ns);
+	free(forecast->other_ns);
+	free(forecast->other_wait_ns);
+	free(forecast->free_ns);
+	*forecast = (struct forecast){0};
+}
+
+static double draw_speedup(const uint32_t *weight, size_t n, const void *context)
+{
+	const struct forecast *forecast = context;
+	double before = 0, after = 0;
+
+	for (size_t k = 0; k < n; k++) {
+		before += weight[k] * forecast->step_ns[forecast->first + k];
+		after += weight[k] * forecast->other_ns[forecast->first + k];
+	}
+	return after > 0 ? before / after : NAN;
+}
+
+static double draw_rate(const uint32_t *weight, size_t n, const void *context)
+{
+	const struct forecast *forecast = context;
+	double steps = 0, ns = 0;
+
+	for (size_t k = 0; k < n; k++) {
+		steps += weight[k];
+		ns += weight[k] * forecast->other_ns[forecast->first + k];
+	}
+	return ns > 0 ? steps / ns * (double)NS_PER_S : NAN;
+}
+
+int forecast_rate(struct forecast *forecast, const struct model_scenario *scenario,
+		  struct estimate *ret_per_s)
+{
+	struct model_outcome outcome;
+	int r = model_replay(&forecast->job, scenario, forecast->other_ns, NULL, &outcome);
+
+	return r < 0 ? r : resample(forecast->n, draw_rate, forecast, ret_per_s);
+}
+
+int forecast_quick(struct forecast *forecast, const struct model_scenario *scenario,
+		   struct forecast_point *ret_point)
+{
+	struct forecast_point point = {.fetch_ratio = NAN, .prep_ratio = NAN};
+	struct model_outcome outcome;
+	double wall_ns, wait_ns;
+	int r;
+
+	r = model_replay(&forecast->job, scenario, forecast->other_ns, forecast->other_wait_ns, &outcome);
+	if (r < 0)
+		return r;
+	wall_ns = sum(forecast->other_ns + forecast->first, forecast->n);
+	wait_ns = sum(forecast->other_wait_ns + forecast->first, forecast->n);
+	point.step_ns = wall_ns / (double)forecast->n;
+	point.speedup = (struct estimate){wall_ns > 0 ? forecast->replayed_ns / wall_ns : NAN, NAN, NAN};
+	point.wait_ratio = wall_ns > 0 ? wait_ns / wall_ns : 0;
+	point.device_ratio = 1 - point.wait_ratio;
+	*ret_point = point;
+	return 0;
+}
+
+/* The scenario with reading for nothing tells how much of its wait is for reading. */
+static int split_point(struct forecast *forecast, const struct model_scenario *scenario,
+		       struct forecast_point *point)
+{
+	struct model_scenario unfetched = *scenario;
+	struct model_outcome outcome;
+	double free_ns;
+	int r;
+
+	unfetched.fetch_free = true;
+	r = model_replay(&forecast->job, &unfetched, forecast->free_ns, NULL, &outcome);
+	if (r < 0)
+		return r;
+	free_ns = sum(forecast->free_ns + forecast->first, forecast->n) / (double)forecast->n;
+	point->fetch_ratio = point->step_ns > 0 ? fmax(0, 1 - free_ns / point->step_ns) : 0;
+	point->fetch_ratio = fmin(point->fetch_ratio, point->wait_ratio);
+	point->prep_ratio = point->wait_ratio - point->fetch_ratio;
+	return 0;
+}
+
+int forecast_run(struct forecast *forecast, const struct model_scenario *scenario,
+		 struct forecast_point *ret_point)
+{
+	struct forecast_point point;
+	int r = forecast_quick(forecast, scenario, &point);
+
+	if (r == 0)
+		r = split_point(forecast, scenario, &point);
+	if (r == 0)
+		r = resample(forecast->n, draw_speedup, forecast, &point.speedup);
+	if (r < 0)
+		return r;
+	/* Chance is one way to be off; the model is the other. */
+	point.speedup.low *= 1 - forecast->error_ratio;
+	point.speedup.high *= 1 + forecast->error_ratio;
+	*ret_point = point;
+	return 0;
+}

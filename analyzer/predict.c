@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "predict.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "analyzer/analysis.h"
+#include "lib/clock.h"
+#include "lib/cleanup.h"
+#include "split.h"
+#include "window.h"
+
+#define LOSS_MAX 0.02 /* of all records; with more, times that were not seen would be taken for none */
+
+const char *what_if_axis_name(enum what_if_axis axis)
+{
+	switch (axis) {
+	case WHAT_IF_CACHE: return "cache";
+	case WHAT_IF_WORKERS: return "workers";
+	case WHAT_IF_STORAGE: return "storage";
+	case WHAT_IF_DEVICE: return "device";
+	case WHAT_IF_SAMPLE_SIZE: return "sample_size";
+	case WHAT_IF_AXES: break;
+	}
+	return "";
+}
+
+void predictions_free(struct predictions *predictions)
+{
+	if (!predictions)
+		return;
+	for (size_t i = 0; i < WHAT_IF_AXES; i++)
+		free(predictions->curves[i].points);
+	free(predictions->answer);
+	free(predictions);
+}
+
+static double lost_ratio(const struct analysis_input *input)
+{
+	double lost = 0;
+
+	for (size_t i = 0; i < input->n_losses; i++)
+		lost += (double)input->losses[i].n_events;
+	return lost > 0 ? lost / (lost + (double)input->n_events) : 0;
+}
+
+static int answer_point(struct forecast *forecast, const struct model_scenario *scenario,
+			struct what_if_answer *answer)
+{
+	struct model_scenario recorded = model_scenario_recorded();
+	struct forecast_point point, before;
+	double per_s;
+	int r = forecast_run(forecast, &recorded, &before);
+
+	if (r == 0)
+		r = forecast_run(forecast, scenario, &point);
+	if (r < 0)
+		return r;
+	per_s = (double)forecast->n / forecast->recorded_ns * (double)NS_PER_S;
+	*answer = (struct what_if_answer){
+	    .speedup = point.speedup,
+	    .steps_per_s = {point.speedup.value * per_s, point.speedup.low * per_s,
+			    point.speedup.high * per_s},
+	    .fetch_stall = point.fetch_ratio,
+	    .prep_stall = point.prep_ratio,
+	    .device = point.device_ratio,
+	    .recorded_fetch_stall = before.fetch_ratio,
+	    .recorded_prep_stall = before.prep_ratio,
+	    .recorded_device = before.device_ratio,
+	};
+	return 0;
+}
+
+int predict_answer(struct forecast *forecast, const struct what_if_question *question,
+		   struct predictions *predictions)
+{
+	struct model_scenario scenario = model_scenario_recorded();
+
+	scenario.cached_ratio = question->cache_ratio;
+	if (!isnan(question->n_workers))
+		scenario.n_workers = (uint32_t)question->n_workers;
+	if (!isnan(question->storage_factor))
+		scenario.storage_speed = question->storage_factor;
+	if (!isnan(question->storage_bytes_per_s)) {
+		/* Nothing was read from storage: how fast it is makes no difference. */
+		if (predictions->storage_bytes_per_s.value > 0)
+			scenario.storage_speed =
+			    question->storage_bytes_per_s / predictions->storage_bytes_per_s.value;
+	}
+	if (!isnan(question->device_factor))
+		scenario.device_speed = question->device_factor;
+	if (!isnan(question->sample_factor))
+		scenario.sample_size = question->sample_factor;
+	predictions->answer = calloc(1, sizeof(*predictions->answer));
+	return predictions->answer ? answer_point(forecast, &scenario, predictions->answer) : -ENOMEM;
+}
+
+static int predict(struct forecast *forecast, const struct study *study, struct predictions *predictions)
+{
+	int r = predict_rates(forecast, study->service, predictions);
+
+	predictions->recorded_step_s = forecast->recorded_ns / (double)forecast->n / (double)NS_PER_S;
+	predictions->replayed_step_s = forecast->replayed_ns / (double)forecast->n / (double)NS_PER_S;
+	if (r == 0)
+		r = predict_curves(forecast, predictions);
+	if (r == 0)
+		r = predict_needed(forecast, predictions);
+	if (r == 0 && study->input->what_if)
+		r = predict_answer(forecast, study->input->what_if, predictions);
+	return r;
+}
+
+int predictions_find(const struct study *study, size_t n_warmup, struct predictions **ret_predictions,
+		     const char **ret_why)
+{
+	struct predictions *predictions;
+	struct forecast forecast;
+	int r;
+
+	*ret_predictions = NULL;
+	*ret_why = study->service->why_not;
+	if (!*ret_why && study->window->n_steps < n_warmup + ANALYSIS_STEPS_MIN)
+		*ret_why = "too few steps";
+	if (!*ret_why && lost_ratio(study->input) > LOSS_MAX)
+		*ret_why = "too many records were lost";
+	if (*ret_why)
+		return 0;
+	predictions = calloc(1, sizeof(*predictions));
+	if (!predictions)
+		return -ENOMEM;
+	r = forecast_init(&forecast, study->service, study->window->steps, n_warmup);
+	if (r == 0) {
+		if (forecast.error_ratio > SPLIT_TOLERANCE)
+			*ret_why = "the replay does not reproduce the recording";
+		else
+			r = predict(&forecast, study, predictions);
+		forecast_free(&forecast);
+	}
+	if (r == -EINVAL)
+		*ret_why = "records contradict each other";
+	if (r == 0 && !*ret_why)
+		*ret_predictions = steal_pointer(predictions);
+	predictions_free(predictions);
+	return r == -ENOMEM ? r : 0;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* analysis->predictions: rates, curves and the least that removes the stall, from the replay. */
+
+#include "analyzer/predictions.h"
+#include "forecast.h"
+#include "study.h"
+
+/* *ret_why: static text, why there are none (*ret_predictions is NULL then), else NULL. n_warmup: steps at
+ * the begin that are left out. -ENOMEM. */
+int predictions_find(const struct study *study, size_t n_warmup, struct predictions **ret_predictions,
+		     const char **ret_why);
+
+struct model_scenario predict_scenario(enum what_if_axis axis, double x);
+
+/* The parts. -ENOMEM, -EINVAL (a recording that contradicts itself). */
+int predict_rates(struct forecast *forecast, const struct service *service, struct predictions *predictions);
+int predict_curves(struct forecast *forecast, struct predictions *predictions);
+int predict_needed(struct forecast *forecast, struct predictions *predictions);
+int predict_answer(struct forecast *forecast, const struct what_if_question *question,
+		   struct predictions *predictions);

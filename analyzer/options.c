@@ -280,12 +280,11 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 	    {"data", required_argument, NULL, OPTION_DATA},
 	    {0},
 	};
-	struct options options = {
-	    .verb = VERB_RUN, .detail_bytes_per_minute = RECORD_DETAIL_DEFAULT, .profile_hz = PROFILE_HZ};
 	struct options options = {.verb = VERB_RUN,
+				  .detail_bytes_per_minute = RECORD_DETAIL_DEFAULT,
+				  .profile_hz = PROFILE_HZ,
 				  .n_steps = TRUTH_STEPS_DEFAULT,
-				  .n_rounds = TRUTH_ROUNDS_DEFAULT,
-				  .detail_bytes_per_minute = RECORD_DETAIL_DEFAULT};
+				  .n_rounds = TRUTH_ROUNDS_DEFAULT};
 	bool is_command;
 	int option, r;
 

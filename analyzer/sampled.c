@@ -75,7 +75,7 @@ static void fill(const struct sampled_job *job, const struct sampled_trainer *tr
 	evidence_find(analysis);
 }
 
-static void judge(struct analysis *analysis)
+static void judge(const struct sampled_job *job, struct analysis *analysis)
 {
 	if (!analysis->trainer_tid)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
@@ -84,6 +84,9 @@ static void judge(struct analysis *analysis)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "the trainer was looked at only %zu times while it trained, at least %d are needed",
 			 analysis->n_looks, SAMPLED_LOOKS_MIN);
+	else if (analysis->loader == LOADER_NONE && !job->trainer_process->framework_ns)
+		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
+			 "no loading of data was seen, nor a library of PyTorch, TensorFlow, JAX or CUDA");
 	if (analysis->insufficient[0]) {
 		analysis->verdict = ANALYSIS_INSUFFICIENT;
 		return;
@@ -115,7 +118,7 @@ int sampled_analyze(const struct analysis_input *input, struct analysis *analysi
 	if (!r && trainer.end_ns > trainer.begin_ns)
 		fill(&job, &trainer, analysis);
 	if (!r)
-		judge(analysis);
+		judge(&job, analysis);
 	sampled_trainer_free(&trainer);
 	sampled_job_free(&job);
 	return r;

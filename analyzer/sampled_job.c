@@ -31,6 +31,7 @@ static bool is_ours(const struct event *event)
 	switch ((enum event_type)event->type) {
 	case EVENT_SAMPLE: return event->start_ns < event->end_ns;
 	case EVENT_SAMPLE_PROCESS:
+	case EVENT_LIBRARY:
 	case EVENT_EXIT: return event->tid == event->tgid;
 	default: return false;
 	}
@@ -52,6 +53,8 @@ static size_t process_fill(struct sampled_process *process, const struct event *
 		if (event->type == EVENT_SAMPLE_PROCESS) {
 			process->parent_tgid = event->process.parent_tgid;
 			process->flags = event->process.flags;
+		} else if (event->type == EVENT_LIBRARY) {
+			process->framework_ns = event->end_ns;
 		} else if (event->type == EVENT_SAMPLE) {
 			process->process_ns += event->tid == event->tgid ? event->sample.process_ns : 0;
 			events[n_looks++] = event;

@@ -28,7 +28,8 @@ struct sampled_thread {
 struct sampled_process {
 	uint32_t tgid, parent_tgid, flags; /* enum sample_process */
 	uint64_t first_ns, last_ns;
-	uint64_t process_ns; /* CPU time while it was looked at */
+	uint64_t framework_ns; /* when a library that training is done with was first seen in it; 0: never */
+	uint64_t process_ns;   /* CPU time while it was looked at */
 	struct sampled_thread *threads;
 	size_t n_threads;
 	const struct sampled_thread *main; /* NULL: never looked at */

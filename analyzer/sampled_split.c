@@ -9,10 +9,10 @@
 #define LOOKS_CORRELATED 4
 
 /* Half-widths of what sampling does not explain, as shares. */
-#define ERROR_FLOOR  0.01 /* edges of the window, CPU time of the hand-over itself */
-#define ERROR_SPLIT  0.15 /* of the smaller of fetch and prep, with workers: the model's */
-#define ERROR_INLINE 0.05 /* where loading ends and computing begins */
-#define ERROR_SOURCE 0.05 /* for each source of /proc that was not readable */
+#define ERROR_FLOOR  0.025 /* edges of the window, CPU time of the hand-over itself */
+#define ERROR_SPLIT  0.25  /* of the smaller of fetch and prep, with workers: the model's */
+#define ERROR_INLINE 0.05  /* where loading ends and computing begins */
+#define ERROR_SOURCE 0.05  /* for each source of /proc that was not readable */
 
 struct worker_sums {
 	double wall_ns, exec_ns, queue_ns, sure_fetch_ns, sure_idle_ns, sure_blocked_ns;
@@ -159,7 +159,7 @@ static void errors_find(const struct sampled_job *job, const struct sampled_trai
 	double fetch = analysis_share_ratio(analysis, SHARE_FETCH_STALL);
 	double prep = analysis_share_ratio(analysis, SHARE_PREP_STALL);
 	double split =
-	    trainer->loader == LOADER_WORKERS ? ERROR_SPLIT * (fetch < prep ? fetch : prep) + 0.02 : 0;
+	    trainer->loader == LOADER_WORKERS ? ERROR_SPLIT * (fetch < prep ? fetch : prep) + ERROR_FLOOR : 0;
 
 	analysis->share_error[SHARE_FETCH_STALL] = both(wait, split);
 	analysis->share_error[SHARE_PREP_STALL] = both(wait, split);

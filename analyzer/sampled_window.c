@@ -111,8 +111,12 @@ int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *t
 	}
 	trainer->begin_ns = job->trainer->looks[0]->start_ns;
 	trainer->end_ns = job->trainer->looks[job->trainer->n - 1]->end_ns;
+	if (job->trainer_process->framework_ns > trainer->begin_ns)
+		trainer->begin_ns = job->trainer_process->framework_ns;
 	if (job->loader) {
 		trainer->loader = LOADER_THREADS;
+		if (job->loader->looks[0]->start_ns > trainer->begin_ns)
+			trainer->begin_ns = job->loader->looks[0]->start_ns;
 		return 0;
 	}
 	if (!reads_files(job->trainer))

@@ -34,6 +34,7 @@ struct sampler_process {
 	bool is_first;  /* its parent is no part of the job */
 	bool introduced;
 	unsigned int n_scans;
+	bool has_framework;
 	struct sampler_thread *threads[THREADS_MAX]; /* the first is the main thread */
 	size_t n_threads;
 	struct candidate *candidates; /* by tid */
@@ -252,6 +253,46 @@ static int scan_threads(struct sampler_process *process, size_t room, uint64_t n
 	return 0;
 }
 
+/* Libraries that training is done with. */
+static bool is_framework(const char *name)
+{
+	static const char *const begins[] = {"libtorch",      "libcuda.", "libcudart.",
+					     "libtensorflow", "libjax",   "xla_"};
+
+	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
+		if (!strncmp(name, begins[i], strlen(begins[i])))
+			return true;
+	return false;
+}
+
+/* 1 ends the walk. */
+static int take_mapping(void *user, const struct proc_mapping *mapping)
+{
+	const char *slash = strrchr(mapping->path, '/');
+	struct event *event = user;
+
+	if (!mapping->executable || !slash || !is_framework(slash + 1))
+		return 0;
+	event->library.inode = mapping->inode;
+	event->library.device = mapping->device;
+	snprintf(event->library.name, sizeof(event->library.name), "%.15s", slash + 1);
+	return 1;
+}
+
+static void find_framework(struct sampler_process *process, uint64_t now_ns,
+			   const struct collector_sink *sink)
+{
+	struct event event = {.start_ns = now_ns,
+			      .end_ns = now_ns,
+			      .tid = (uint32_t)process->pid,
+			      .tgid = (uint32_t)process->pid,
+			      .type = EVENT_LIBRARY};
+
+	process->has_framework = proc_mappings(process->root, process->pid, take_mapping, &event) == 1;
+	if (process->has_framework)
+		sink->event(sink->user, &event);
+}
+
 int sampler_process_scan(struct sampler_process *process, size_t room, uint64_t now_ns,
 			 const struct collector_sink *sink)
 {
@@ -268,7 +309,12 @@ int sampler_process_scan(struct sampler_process *process, size_t room, uint64_t 
 			process->introduced = false;
 		}
 	}
-	if (is_worker(process) || stat.n_threads <= 1)
+	if (is_worker(process))
+		return 0;
+	/* Ever more seldom: a list of mappings is long. */
+	if (!process->has_framework && (process->n_scans & (process->n_scans - 1)) == 0)
+		find_framework(process, now_ns, sink);
+	if (stat.n_threads <= 1)
 		return 0;
 	return scan_threads(process, room, now_ns, sink);
 }

@@ -35,7 +35,7 @@ static void verdict_line(const struct layout *layout, const struct analysis *ana
 	layout_style(layout, STYLE_PLAIN);
 	fputc(' ', layout->stream);
 	layout_wrap(layout, text, (unsigned int)strlen(name) + 2, 0);
-	if (words_approximate(text, sizeof(text), analysis)[0])
+	if (analysis->verdict != ANALYSIS_INSUFFICIENT && words_approximate(text, sizeof(text), analysis)[0])
 		layout_wrap(layout, text, 0, 0);
 	if (analysis->note[0])
 		layout_wrap(layout, analysis->note, 0, 0);

@@ -15,6 +15,7 @@ enum kind {
 	KIND_STAT,
 	KIND_LIST,
 	KIND_POLL,
+	KIND_WAIT_ANY,
 	KIND_SOCKET,
 	KIND_SYNC,
 	KIND_RENAME,
@@ -61,6 +62,17 @@ static enum kind kind_of(const struct timeline_call *call)
 	case SYS_poll:
 #endif
 	case SYS_ppoll: return KIND_POLL;
+#ifdef SYS_select
+	case SYS_select:
+#endif
+	case SYS_pselect6:
+#ifdef SYS_epoll_wait
+	case SYS_epoll_wait:
+#endif
+#ifdef SYS_epoll_pwait2
+	case SYS_epoll_pwait2:
+#endif
+	case SYS_epoll_pwait: return KIND_WAIT_ANY;
 	case SYS_connect:
 	case SYS_accept:
 	case SYS_accept4:
@@ -120,6 +132,7 @@ bool call_is_file_read(const struct timeline_call *call)
 	case KIND_CLOSE:
 	case KIND_MAP:
 	case KIND_POLL:
+	case KIND_WAIT_ANY:
 	case KIND_SOCKET:
 	case KIND_SYNC:
 	case KIND_RENAME:
@@ -154,6 +167,35 @@ bool call_is_multi_poll(const struct timeline_call *call)
 	case SYS_epoll_pwait2: return !call->group;
 	default: return false;
 	}
+}
+
+static uint64_t bytes_of(const struct timeline_call *call)
+{
+	return call->result > 0 && call->file_type == EVENT_FILE_SOCK ? (uint64_t)call->result : 0;
+}
+
+uint64_t call_received_bytes(const struct timeline_call *call)
+{
+	if (kind_of(call) == KIND_READ || call->nr == SYS_recvfrom || call->nr == SYS_recvmsg)
+		return bytes_of(call);
+	return 0;
+}
+
+uint64_t call_sent_bytes(const struct timeline_call *call)
+{
+	if (kind_of(call) == KIND_WRITE || call->nr == SYS_sendto || call->nr == SYS_sendmsg)
+		return bytes_of(call);
+	return 0;
+}
+
+bool call_is_wait_any(const struct timeline_call *call)
+{
+	return kind_of(call) == KIND_WAIT_ANY;
+}
+
+bool call_is_network(const struct timeline_call *call)
+{
+	return call->file_type == EVENT_FILE_SOCK && call->source == SOURCE_NETWORK;
 }
 
 bool call_is_pipe_read(const struct timeline_call *call)
@@ -253,13 +295,28 @@ size_t call_opens(const struct timeline_call *call)
 	return call->group ? call->n_opens : call_is_open_read(call);
 }
 
+static const char *describe_files(const struct timeline_call *call)
+{
+	switch (call->source) {
+	case SOURCE_FUSE: return "reading files through FUSE";
+	case SOURCE_NETWORK: return "reading files over the network";
+	}
+	return "reading files";
+}
+
+static const char *describe_read(const struct timeline_call *call)
+{
+	if (call->file_type == EVENT_FILE_FIFO)
+		return "reading a pipe";
+	return call->file_type == EVENT_FILE_SOCK ? "reading a socket" : describe_files(call);
+}
+
 const char *call_describe(const struct timeline_call *call)
 {
+	if (call_is_network(call))
+		return "receiving from the network";
 	switch (kind_of(call)) {
-	case KIND_READ:
-		if (call->file_type == EVENT_FILE_FIFO)
-			return "reading a pipe";
-		return call_is_socket(call) ? "reading a socket" : "reading files";
+	case KIND_READ: return describe_read(call);
 	case KIND_WRITE: return call->file_type == EVENT_FILE_FIFO ? "writing a pipe" : "writing";
 	case KIND_OPEN: return "opening files";
 	case KIND_CLOSE: return "closing files";
@@ -267,6 +324,7 @@ const char *call_describe(const struct timeline_call *call)
 	case KIND_STAT: return "looking files up";
 	case KIND_LIST: return "listing folders";
 	case KIND_POLL: return "polling";
+	case KIND_WAIT_ANY: return "waiting for any of several files";
 	case KIND_SOCKET: return "talking over a socket";
 	case KIND_SYNC: return "syncing files";
 	case KIND_RENAME: return "renaming files";
@@ -274,7 +332,7 @@ const char *call_describe(const struct timeline_call *call)
 	case KIND_RING: return "waiting for io_uring";
 	case KIND_FUTEX: return "waiting for a lock";
 	case KIND_NAP: return "sleeping on purpose";
-	case KIND_GROUP: return "reading files";
+	case KIND_GROUP: return describe_files(call);
 	case KIND_FAULT: return "reading mapped files";
 	case KIND_OTHER: return "in another system call";
 	}

@@ -18,6 +18,16 @@ bool call_is_socket(const struct timeline_call *call);
 /* select, epoll: waits for several descriptors, which ones is not known. */
 bool call_is_multi_poll(const struct timeline_call *call);
 
+/* Bytes that went through a socket; 0 for other calls and failed ones. */
+uint64_t call_received_bytes(const struct timeline_call *call);
+uint64_t call_sent_bytes(const struct timeline_call *call);
+
+/* select, epoll: waits for one of several descriptors, and does not tell which. */
+bool call_is_wait_any(const struct timeline_call *call);
+
+/* A call on a socket of IPv4 or IPv6. */
+bool call_is_network(const struct timeline_call *call);
+
 /* read, readv of a pipe. */
 bool call_is_pipe_read(const struct timeline_call *call);
 /* poll, ppoll of one pipe; select and epoll do not tell which file they wait for. */

@@ -77,6 +77,7 @@ struct timeline_thread {
 	struct timeline_mark *marks;
 	uint64_t *steps; /* backward passes */
 	struct timeline_gpu_wait *gpu_waits;
+	bool uses_network; /* a call of it was on a socket of IPv4 or IPv6 */
 	size_t n_offs, n_calls, n_marks, n_steps, n_gpu_waits;
 };
 

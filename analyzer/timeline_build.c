@@ -211,7 +211,11 @@ static void thread_add(struct timeline_thread *thread, const struct event *event
 {
 	switch ((enum event_type)event->type) {
 	case EVENT_SWITCH: thread->offs[thread->n_offs++] = off_from(event); break;
-	case EVENT_SYSCALL: thread->calls[thread->n_calls++] = call_from(event); break;
+	case EVENT_SYSCALL:
+		thread->calls[thread->n_calls++] = call_from(event);
+		if (event->call.file_type == EVENT_FILE_SOCK && event->call.source == SOURCE_NETWORK)
+			thread->uses_network = true;
+		break;
 	case EVENT_CALLS: thread->calls[thread->n_calls++] = group_from(event); break;
 	case EVENT_FAULT: thread->calls[thread->n_calls++] = fault_from(event); break;
 	case EVENT_MARK:

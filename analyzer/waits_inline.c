@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "calls.h"
+#include "downloads.h"
 
 /*
  * No worker, no mark: the trainer opens, reads and decodes sample after sample between two steps. A stretch
@@ -13,6 +14,7 @@
  */
 #define OUTLIER_FACTOR 8
 #define OUTLIER_MIN_NS UINT64_C(5000000)
+#define SAMPLE_GAP_NS  UINT64_C(300000) /* of computing; less is between two calls for one sample */
 
 /* A file call, a group of them or a page fault of the trainer that may be the reading of samples. */
 struct touch {
@@ -33,13 +35,14 @@ struct gap {
 struct touches {
 	struct touch *items;
 	size_t n;
-	bool by_open;    /* samples begin with an open; else with every touch */
+	bool by_open;    /* samples begin with an open; else with a touch that SAMPLE_GAP_NS precede */
 	uint64_t gap_ns; /* CPU time between two samples, median */
 };
 
-static bool is_touch(const struct timeline_call *call)
+static bool is_touch(const struct timeline_call *call, const struct downloads *downloads)
 {
-	return call_is_file_read(call) || (call_is_close(call) && call->file_type == EVENT_FILE_REG);
+	return call_is_file_read(call) || (call_is_close(call) && call->file_type == EVENT_FILE_REG) ||
+	       downloads_has(downloads, call);
 }
 
 static int touch_compare(const void *left, const void *right)
@@ -81,7 +84,7 @@ static bool in_fault(const struct timeline_thread *trainer, const struct timelin
 }
 
 static int touches_collect(const struct timeline_thread *trainer, const struct interval_list *checkpoints,
-			   struct touches *touches)
+			   const struct downloads *downloads, struct touches *touches)
 {
 	size_t step = 0;
 
@@ -92,7 +95,8 @@ static int touches_collect(const struct timeline_thread *trainer, const struct i
 		const struct timeline_call *call = &trainer->calls[i];
 
 		/* What began before the recording says nothing about where the batch began. */
-		if (is_touch(call) && !interval_list_cover(checkpoints, call->begin_ns, call->begin_ns + 1) &&
+		if (is_touch(call, downloads) &&
+		    !interval_list_cover(checkpoints, call->begin_ns, call->begin_ns + 1) &&
 		    !(call->flags & EVENT_FLAG_CLIPPED))
 			touches->items[touches->n++] = (struct touch){.begin_ns = call->begin_ns,
 								      .end_ns = call->end_ns,
@@ -124,7 +128,11 @@ static int touches_collect(const struct timeline_thread *trainer, const struct i
 
 static size_t touch_samples(const struct touches *touches, size_t i)
 {
-	return touches->by_open ? touches->items[i].n_opens : 1;
+	const struct touch *touch = &touches->items[i];
+
+	if (touches->by_open)
+		return touch->n_opens;
+	return touch->first || touch->gap_ns >= SAMPLE_GAP_NS;
 }
 
 /* How samples begin and how long one computes, from all steps but the first, which is full of imports. */
@@ -236,11 +244,15 @@ static size_t first_batch_begin(const struct touches *touches, size_t begin, siz
 int data_waits_find_inline(const struct timeline_thread *trainer, const struct interval_list *checkpoints,
 			   struct data_waits *waits)
 {
+	struct downloads downloads = {0};
 	struct touches touches = {0};
 	size_t n_batch;
 	int r;
 
-	r = touches_collect(trainer, checkpoints, &touches);
+	r = downloads_find(trainer, &downloads);
+	if (r == 0)
+		r = touches_collect(trainer, checkpoints, &downloads, &touches);
+	downloads_free(&downloads);
 	if (r == 0)
 		r = gaps_measure(&touches);
 	n_batch = r == 0 ? batch_size(&touches) : 0;

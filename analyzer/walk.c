@@ -35,11 +35,15 @@ void tally_add(struct tally *tally, enum role role, const char *what, bool fetch
 	tally->items[i].ns += ns;
 }
 
-static bool call_fetches(const struct timeline_call *call, enum role role)
+static bool call_fetches(const struct timeline_thread *thread, const struct timeline_call *call,
+			 enum role role)
 {
-	/* A worker's main thread has no other business with sockets than its data; hand-off threads do. */
-	return call_is_file_read(call) ||
-	       ((role == ROLE_WORKER || role == ROLE_LOADER) && call_is_socket(call));
+	bool loads = role == ROLE_WORKER || role == ROLE_LOADER;
+
+	/* A worker's main thread has no other business with sockets than its data; hand-off threads do, but
+	 * only within the machine. */
+	return call_is_file_read(call) || call_is_network(call) || (loads && call_is_socket(call)) ||
+	       (loads && thread->uses_network && call_is_wait_any(call));
 }
 
 /* libdiesel in a worker process: the chunks that a batch needs were not there. */
@@ -63,7 +67,7 @@ const char *walk_fetching(const struct timeline_thread *thread, enum role role, 
 {
 	const struct timeline_call *call = timeline_call_at(thread, at_ns);
 
-	if (call && call_fetches(call, role))
+	if (call && call_fetches(thread, call, role))
 		return call_describe(call);
 	return mark_fetches(thread, at_ns) ? "waiting for chunks" : NULL;
 }
@@ -78,7 +82,7 @@ uint64_t walk_fetch_calls(const struct timeline_thread *thread, enum role role, 
 
 		if (call->begin_ns >= end_ns)
 			break;
-		if (call_fetches(call, role))
+		if (call_fetches(thread, call, role))
 			sum_ns += timeline_call_busy(call, begin_ns, end_ns);
 	}
 	return sum_ns;

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Sockets that a thread receives data from: an object store, a cache, a data service. Told by what goes
+ * through them: far more comes in than goes out. Collectives between ranks send as much as they receive.
+ */
+
+#include <stdbool.h>
+
+#include "timeline.h"
+
+struct downloads {
+	uint64_t *inodes; /* ascending */
+	size_t n;
+};
+
+/* -ENOMEM. */
+int downloads_find(const struct timeline_thread *thread, struct downloads *ret_downloads);
+void downloads_free(struct downloads *downloads);
+
+/* Is the call part of receiving data: a call on such a socket, or a wait for any of several descriptors by a
+ * thread that has such sockets? */
+bool downloads_has(const struct downloads *downloads, const struct timeline_call *call);

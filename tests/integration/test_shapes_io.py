@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every way in which loaders read their data, each with the real thing: what the report says of it against the
+job's own clock (shape_job.py). Tolerances are wide: they tell counted from not counted, not good from better."""
+import contextlib
+import http.server
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent.parent / "bench"))
+import support  # noqa: E402
+
+BIN = pathlib.Path(os.environ.get("DIESEL_BIN", "build/release/bin"))
+LIB = pathlib.Path(os.environ.get("DIESEL_LIB", "build/release/lib"))
+ANALYZE = str(BIN / "diesel-analyze")
+COUNT, SAMPLE = 160, 32768  # as shape_job.py
+TOLERANCE = 0.12
+
+
+def missing(module):
+    return subprocess.run([support.PYTHON, "-c", "import " + module], stderr=subprocess.DEVNULL,
+                          check=False).returncode != 0
+
+
+class Shape(unittest.TestCase):
+    def setUp(self):
+        scratch = support.Scratch()
+        self.folder = scratch.__enter__()
+        self.addCleanup(scratch.__exit__)
+
+    def file(self, count=COUNT):
+        path = self.folder / "data.bin"
+        path.write_bytes(os.urandom(count * SAMPLE))
+        return path
+
+    def record(self, shape, source, *arguments, iops=None, evict=()):
+        """The job's own clock and the report. iops: reads of the disk a second that the job may make."""
+        session = self.folder / "session.db"
+        argv = [ANALYZE, "record", "-o", str(session), "--", support.PYTHON, str(HERE / "shape_job.py"), shape,
+                str(source), *map(str, arguments)]
+        environment = dict(os.environ, RING_READER=str(LIB / "ring_reader.so"))
+        support.evict(evict)
+        with contextlib.ExitStack() as stack:
+            if iops:
+                argv = stack.enter_context(support.Throttle(self.folder, iops=iops)).command(argv)
+            done = subprocess.run(argv, capture_output=True, text=True, env=environment, check=False, timeout=120)
+        if done.returncode == 77:
+            self.skipTest("this machine does not allow it: " + done.stderr.strip())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = subprocess.run([ANALYZE, "report", "--format", "json", str(session)], stdout=subprocess.PIPE,
+                                check=True)
+        return json.loads(done.stdout.splitlines()[-1]), json.loads(report.stdout)
+
+    def compare(self, clock, report, fetch=True):
+        shares = report["shares"]
+        said = f"clock {clock}, report {shares}, loader {report.get('loader')}"
+        self.assertAlmostEqual(shares["fetch_stall"] + shares["prep_stall"], clock["wait"], delta=TOLERANCE, msg=said)
+        if fetch:
+            self.assertAlmostEqual(shares["fetch_stall"], clock["fetch"], delta=TOLERANCE, msg=said)
+        self.assertGreater(clock["wait"], 0.2, "the job must wait for this to say anything")
+
+    def evidence(self, report):
+        return " ".join(item["what"] for item in report["evidence"] if item["kind"] == "fetch")
+
+
+def need_throttle(test):
+    return unittest.skipIf(support.Throttle.why_not("/var/tmp"), str(support.Throttle.why_not("/var/tmp")))(test)
+
+
+class LocalFiles(Shape):
+    @need_throttle
+    def test_small_files(self):
+        paths = support.random_files(self.folder / "files", COUNT, SAMPLE, per_class=COUNT)
+        clock, report = self.record("files", paths[0].parent, iops=200, evict=paths)
+        self.compare(clock, report)
+        cache = report["page_cache"]
+        self.assertLess(cache["hit_ratio"], 0.5)
+        self.assertGreater(cache["cold_bytes"], COUNT * SAMPLE * 0.8)
+        self.assertIn(str(paths[0].parent) + "/", [place["path"] for place in cache["folders"]])
+        self.assertTrue([place for place in cache["files"] if place["path"].startswith(str(paths[0].parent))])
+
+    def test_small_files_in_the_page_cache(self):
+        paths = support.random_files(self.folder / "files", COUNT, SAMPLE, per_class=COUNT)
+        os.sync()
+        for path in paths:
+            path.read_bytes()
+        clock, report = self.record("files", paths[0].parent)
+        self.compare(clock, report)
+        self.assertGreater(report["page_cache"]["hit_ratio"], 0.7)
+
+    @need_throttle
+    def test_direct(self):
+        path = self.file()
+        clock, report = self.record("direct", path, iops=200, evict=[path])
+        self.compare(clock, report)
+        self.assertGreater(report["page_cache"]["direct_bytes"], COUNT * SAMPLE * 0.8)
+
+
+class Stores(Shape):
+    @need_throttle
+    def test_lmdb_by_page_faults(self):
+        if missing("lmdb"):
+            self.skipTest("python3-lmdb is not installed")
+        folder = self.folder / "lmdb"
+        subprocess.run([support.PYTHON, "-c", f"""
+import lmdb, os
+with lmdb.open({str(folder)!r}, map_size=1 << 28) as environment:
+    with environment.begin(write=True) as transaction:
+        for i in range({COUNT}):
+            transaction.put(b"%08d" % i, os.urandom({SAMPLE}))
+"""], check=True)
+        clock, report = self.record("lmdb", folder, iops=1000, evict=[folder / "data.mdb"])
+        self.compare(clock, report)
+        self.assertIn("reading mapped files", self.evidence(report))
+        mapped = report["page_cache"]["mapped"]
+        # Each sample is 8 pages and more, read one by one, in random order of the samples.
+        self.assertGreater(mapped["major_faults"], 6 * COUNT)
+        self.assertGreater(mapped["context_switches"], 6 * COUNT * 0.9)
+        self.assertGreater(mapped["fault_s"], 0.5 * clock["fetch"] * clock["wall_s"])
+        self.assertGreater(mapped["random_ratio"], 0.05)
+        self.assertLess(mapped["read_ahead_pages"] / mapped["major_faults"], 1)
+        self.assertIn(str(folder / "data.mdb"), [place["path"] for place in report["page_cache"]["files"]])
+
+    @need_throttle
+    def test_hdf5(self):
+        if missing("h5py"):
+            self.skipTest("python3-h5py is not installed")
+        path = self.folder / "data.h5"
+        subprocess.run([support.PYTHON, "-c", f"""
+import h5py, numpy
+with h5py.File({str(path)!r}, "w") as file:
+    data = numpy.random.default_rng(1).integers(0, 256, ({COUNT}, {SAMPLE}), dtype="u1")
+    file.create_dataset("data", data=data, chunks=(1, {SAMPLE}))
+"""], check=True)
+        clock, report = self.record("hdf5", path, iops=200, evict=[path])
+        self.compare(clock, report)
+
+
+class Rings(Shape):
+    def ring(self, mode):
+        if not (LIB / "ring_reader.so").exists():
+            self.skipTest("liburing was not there when this was built")
+        path = self.file()
+        clock, report = self.record(mode, path, iops=200, evict=[path])
+        self.compare(clock, report)
+        self.assertGreater(report["page_cache"]["used_bytes"], COUNT * SAMPLE * 0.8)
+        return report
+
+    @need_throttle
+    def test_plain(self):
+        self.ring("uring")
+
+    @need_throttle
+    def test_sqpoll(self):
+        self.ring("sqpoll")
+
+    @need_throttle
+    def test_async(self):
+        self.ring("async")
+
+    @need_throttle
+    def test_direct(self):
+        report = self.ring("uring-direct")
+        self.assertGreater(report["page_cache"]["direct_bytes"], COUNT * SAMPLE * 0.8)
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    """Answers every GET after some ms, as an object store does."""
+
+    protocol_version = "HTTP/1.1"
+    body = os.urandom(SAMPLE)
+
+    def do_GET(self):  # noqa: N802, the name is given
+        time.sleep(0.012)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.body)))
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_):
+        pass
+
+
+class Network(Shape):
+    def serve(self):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        return "http://127.0.0.1:%d,%d" % (server.server_address[1], COUNT)
+
+    def check(self, clock, report):
+        self.compare(clock, report)
+        self.assertGreater(report["page_cache"]["network_bytes"], COUNT * SAMPLE * 0.8)
+        self.assertIn("network", self.evidence(report))
+
+    def test_http(self):
+        self.check(*self.record("http", self.serve()))
+
+    def test_http_with_one_connection(self):
+        if missing("requests"):
+            self.skipTest("python3-requests is not installed")
+        self.check(*self.record("session", self.serve()))
+
+    def test_http_in_workers(self):
+        clock, report = self.record("http", self.serve(), 2)
+        self.compare(clock, report, fetch=False)
+        workers = report["workers"]
+        self.assertGreater(workers["fetch_s"], workers["cpu_s"], workers)
+        shares = report["shares"]
+        self.assertGreater(shares["fetch_stall"], 0.25 * (shares["fetch_stall"] + shares["prep_stall"]), shares)
+
+    @need_throttle
+    def test_fuse(self):
+        mirror = BIN / "fuse_mirror"
+        if not mirror.exists() or not os.path.exists("/dev/fuse"):
+            self.skipTest("no libfuse3 when this was built, or no /dev/fuse")
+        paths = support.random_files(self.folder / "files", COUNT, SAMPLE, per_class=COUNT)
+        mount = self.folder / "mount"
+        mount.mkdir()
+        support.evict(paths)
+        with support.Throttle(self.folder, iops=200) as slow:
+            daemon = subprocess.Popen(slow.command([mirror, paths[0].parent, mount]))
+            try:
+                for _ in range(100):
+                    if os.path.ismount(mount):
+                        break
+                    time.sleep(0.05)
+                clock, report = self.record("files", mount)
+            finally:
+                subprocess.run(["umount", "-l", str(mount)], check=False)
+                daemon.wait(timeout=20)
+        self.compare(clock, report)
+        self.assertIn("FUSE", self.evidence(report))
+
+
+def why_not():
+    if os.geteuid() != 0:
+        return "recording needs root"
+    done = subprocess.run([ANALYZE, "check"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        return "this machine cannot record:\n" + done.stdout
+    return "python3-torch is not installed" if missing("torch") else None
+
+
+if __name__ == "__main__":
+    REASON = why_not()
+    if REASON:
+        print("skipped: " + REASON)
+        sys.exit(77)
+    unittest.main(verbosity=2)

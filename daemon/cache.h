@@ -30,6 +30,7 @@ struct cache_counters {
 	uint64_t evictions;
 	uint64_t damaged;  /* chunks quarantined */
 	uint64_t buffered; /* opened without O_DIRECT */
+	uint64_t batches;  /* made ready for clients, of all sessions */
 };
 
 struct cache {

@@ -12,6 +12,7 @@
 #include "memory_limit.h"
 #include "options.h"
 #include "server.h"
+#include "service.h"
 
 static uint32_t count_cpus(void)
 {
@@ -37,8 +38,10 @@ static void raise_file_limit(uint64_t cache_bytes)
 		    (unsigned long long)limit.rlim_cur, (unsigned long long)wanted);
 }
 
-static void announce(const struct server *s, const struct options *o)
+static void announce(const struct service *service)
 {
+	const struct options *o = service->options;
+	const struct server *s = service->server;
 	char cache[16];
 	ssize_t n = 0;
 
@@ -54,10 +57,12 @@ static void announce(const struct server *s, const struct options *o)
 	}
 	if (n < 0)
 		log_warning("nobody reads --ready-fd %d", o->ready_fd);
+	service_ready(service);
 }
 
-static int serve(const struct options *o)
+static int serve(struct service *service)
 {
+	const struct options *o = service->options;
 	struct error err = ERROR_INIT;
 	struct server server;
 	uv_loop_t loop;
@@ -75,7 +80,9 @@ static int serve(const struct options *o)
 		uv_loop_close(&loop);
 		return 1;
 	}
-	announce(&server, o);
+	service->server = &server;
+	service_start(service, &loop);
+	announce(service);
 	uv_run(&loop, UV_RUN_DEFAULT);
 	uv_loop_close(&loop);
 	server_free(&server);
@@ -104,12 +111,20 @@ int main(int argc, char **argv)
 		fputs(options_help, stdout);
 	} else if (options.show_version) {
 		printf("dieseld %s\n", DIESEL_VERSION);
+	} else if (options.check_only) {
+		puts("the configuration is right");
 	} else {
+		struct service service = {.options = &options,
+					  .argc = argc,
+					  .argv = argv,
+					  .memory_bytes = memory,
+					  .n_cpus = count_cpus()};
+
 		if (memory && options.serve.knobs.cache_bytes > memory)
 			log_warning("--cache is larger than the memory this process may use (%llu MiB)",
 				    (unsigned long long)(memory >> 20));
 		raise_file_limit(options.serve.knobs.cache_bytes);
-		r = serve(&options);
+		r = serve(&service);
 	}
 	options_free(&options);
 	return r;

@@ -3,14 +3,15 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <ini.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/diesel.h"
 #include "client/protocol.h"
 #include "client/ring.h"
+#include "config_file.h"
 #include "lib/units.h"
+#include "metrics.h"
 #include "pool.h"
 
 #define MIN_CACHE_BYTES (16ull << 20) /* a few of the smallest chunks */
@@ -19,7 +20,7 @@ const char options_help[] =
     "usage: dieseld [OPTION ...]\n"
     "\n"
     "Serves datasets (dieselctl pack) to the training jobs of this node, from shared memory.\n"
-    "Runs in the foreground; SIGTERM or SIGINT ends it.\n"
+    "Runs in the foreground; SIGTERM or SIGINT ends it, SIGHUP reads the file again.\n"
     "\n"
     "  --socket PATH    where to listen (" DIESEL_DEFAULT_SOCKET ")\n"
     "  --cache BYTES    memory for chunks, batches and snapshots, e.g. 8G (a quarter of the memory)\n"
@@ -28,7 +29,9 @@ const char options_help[] =
     "  --window N       chunks that are shuffled together when the client does not say (8)\n"
     "  --batches N      batches that are kept ready per session, 3 to 64 (8)\n"
     "  --no-io-uring    read by threads instead\n"
-    "  --config FILE    INI file with a section [dieseld] and these names without dashes\n"
+    "  --metrics ADDR   where Prometheus may ask, ADDRESS:PORT, or off (" OPTIONS_METRICS ")\n"
+    "  --config FILE    INI file with a section [dieseld] and the names above without dashes\n"
+    "  --check-config   say whether options and file are right, and end\n"
     "  --ready-fd N     write \"ready\\n\" to this descriptor when listening\n"
     "  -v, --verbose    say more\n"
     "  --help, --version\n";
@@ -41,7 +44,9 @@ enum option_key {
 	KEY_WINDOW,
 	KEY_BATCHES,
 	KEY_NO_IO_URING,
-	KEY_CONFIG,
+	KEY_METRICS,
+	KEY_CONFIG, /* what follows is no setting of a file */
+	KEY_CHECK,
 	KEY_READY_FD,
 	KEY_HELP,
 	KEY_VERSION,
@@ -55,7 +60,9 @@ static const struct option table[] = {
     {"window", required_argument, NULL, KEY_WINDOW},
     {"batches", required_argument, NULL, KEY_BATCHES},
     {"no-io-uring", no_argument, NULL, KEY_NO_IO_URING},
+    {"metrics", required_argument, NULL, KEY_METRICS},
     {"config", required_argument, NULL, KEY_CONFIG},
+    {"check-config", no_argument, NULL, KEY_CHECK},
     {"ready-fd", required_argument, NULL, KEY_READY_FD},
     {"verbose", no_argument, NULL, 'v'},
     {"help", no_argument, NULL, KEY_HELP},
@@ -73,11 +80,12 @@ int options_init(struct options *o, uint64_t memory_bytes, uint32_t n_cpus)
 		      .n_slots = 8,
 		      .use_io_uring = true},
 	    .socket_path = strdup(DIESEL_DEFAULT_SOCKET),
+	    .metrics = strdup(OPTIONS_METRICS),
 	    .ready_fd = -1,
 	};
 	if (o->serve.knobs.cache_bytes < MIN_CACHE_BYTES)
 		o->serve.knobs.cache_bytes = MIN_CACHE_BYTES;
-	return o->socket_path ? 0 : -ENOMEM;
+	return o->socket_path && o->metrics ? 0 : -ENOMEM;
 }
 
 static int set_number(const char *name, const char *value, int64_t min, int64_t max, uint32_t *ret,
@@ -104,14 +112,14 @@ static int set_cache(struct options *o, const char *name, const char *value, str
 	return 0;
 }
 
-static int set_socket(struct options *o, const char *value)
+static int set_text(char **text, const char *value)
 {
 	char *copy = strdup(value);
 
 	if (!copy)
 		return -ENOMEM;
-	free(o->socket_path);
-	o->socket_path = copy;
+	free(*text);
+	*text = copy;
 	return 0;
 }
 
@@ -122,7 +130,11 @@ static int set_option(struct options *o, int key, const char *name, const char *
 	int r;
 
 	switch (key) {
-	case KEY_SOCKET: return set_socket(o, value);
+	case KEY_SOCKET: return set_text(&o->socket_path, value);
+	case KEY_METRICS:
+		r = strcmp(value, "off") ? metrics_check_address(value, err) : 0;
+		return r < 0 ? r : set_text(&o->metrics, value);
+	case KEY_CHECK: o->check_only = true; return 0;
 	case KEY_CACHE: return set_cache(o, name, value, err);
 	case KEY_PREFETCH: return set_number(name, value, 0, 65536, &s->knobs.prefetch_chunks, err);
 	case KEY_WORKERS: return set_number(name, value, 1, POOL_MAX_WORKERS, &s->knobs.workers, err);
@@ -141,48 +153,31 @@ static int set_option(struct options *o, int key, const char *name, const char *
 	return -EINVAL;
 }
 
-struct file_context {
-	struct options *options;
-	const char *path;
-	struct error *err;
-	int result;
-};
-
-static int on_ini(void *user, const char *section, const char *name, const char *value)
+/* Settings of a file are the options that say how to serve; not those that say what to do now. */
+static bool is_setting(const struct option *option)
 {
-	struct file_context *c = user;
+	return option->val < KEY_CONFIG && option->val != 'v';
+}
 
-	if (c->result < 0)
-		return 1;
-	if (strcmp(section, "dieseld") != 0)
-		return 1; /* other programs' sections may live in the file */
+static int set_from_file(void *user, const char *name, const char *value, struct error *err)
+{
 	for (const struct option *t = table; t->name; t++) {
-		if (strcmp(t->name, name) != 0 || t->val >= KEY_CONFIG || t->val == 'v')
+		if (!is_setting(t) || strcmp(t->name, name) != 0)
 			continue;
-		if (t->val == KEY_NO_IO_URING && strcmp(value, "true") != 0 && strcmp(value, "yes") != 0)
-			return 1;
-		c->result = set_option(c->options, t->val, name, value, c->err);
-		if (c->result < 0)
-			error_prefix(c->err, "%s", c->path);
-		return 1;
+		if (t->val != KEY_NO_IO_URING)
+			return set_option(user, t->val, name, value, err);
+		if (!strcmp(value, "true") || !strcmp(value, "yes"))
+			return set_option(user, t->val, name, value, err);
+		if (!strcmp(value, "false") || !strcmp(value, "no"))
+			return 0;
+		return error_set(err, -EINVAL, "%s: \"%s\" is neither yes nor no", name, value);
 	}
-	c->result = error_set(c->err, -EINVAL, "%s: [dieseld] has no setting \"%s\"", c->path, name);
-	return 1;
+	return -ENOENT;
 }
 
 int options_read_file(struct options *o, const char *path, struct error *err)
 {
-	struct file_context c = {.options = o, .path = path, .err = err};
-	int line = ini_parse(path, on_ini, &c);
-
-	if (line < 0)
-		return error_errno(err, errno ? -errno : -ENOENT, "cannot read the configuration %s", path);
-	if (c.result < 0)
-		return c.result;
-	if (line > 0)
-		return error_set(err, -EINVAL, "%s: line %d is neither [section] nor name = value", path,
-				 line);
-	return 0;
+	return config_file_read(path, "dieseld", set_from_file, o, err);
 }
 
 int options_parse(struct options *o, int argc, char **argv, struct error *err)
@@ -217,4 +212,5 @@ int options_parse(struct options *o, int argc, char **argv, struct error *err)
 void options_free(struct options *o)
 {
 	free(o->socket_path);
+	free(o->metrics);
 }

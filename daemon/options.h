@@ -6,12 +6,16 @@
 #include "lib/error.h"
 #include "serve.h"
 
+#define OPTIONS_METRICS "127.0.0.1:9467"
+
 struct options {
 	struct serve_options serve;
 	char *socket_path;
-	int ready_fd; /* -1: none */
+	char *metrics; /* ADDRESS:PORT or "off" */
+	int ready_fd;  /* -1: none */
 	bool verbose;
 	bool cache_given;
+	bool check_only;
 	bool show_help, show_version;
 };
 

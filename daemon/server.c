@@ -2,7 +2,6 @@
 #include "server.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -109,12 +108,6 @@ static void on_listen(uv_poll_t *poll, int status, int events)
 	}
 }
 
-static void on_signal(uv_signal_t *handle, int number)
-{
-	log_info("%s: stopping", strsignal(number));
-	server_stop(handle->data);
-}
-
 static int start_engines(struct server *s, struct error *err)
 {
 	int r = io_new(s->loop, s->options.use_io_uring, IO_DEPTH, &s->cache.io, &s->io_why);
@@ -138,11 +131,6 @@ static void start_handles(struct server *s)
 	s->settle.data = s;
 	uv_check_start(&s->settle, on_settle);
 	uv_unref((uv_handle_t *)&s->settle);
-	uv_signal_init(s->loop, &s->sigterm);
-	uv_signal_init(s->loop, &s->sigint);
-	s->sigterm.data = s->sigint.data = s;
-	uv_signal_start(&s->sigterm, on_signal, SIGTERM);
-	uv_signal_start(&s->sigint, on_signal, SIGINT);
 }
 
 int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
@@ -192,8 +180,6 @@ void server_stop(struct server *s)
 	s->stopping = true;
 	unlink(s->socket_path);
 	uv_close((uv_handle_t *)&s->listen_poll, NULL);
-	uv_close((uv_handle_t *)&s->sigterm, NULL);
-	uv_close((uv_handle_t *)&s->sigint, NULL);
 	while (s->connections)
 		connection_close(s->connections);
 	uv_idle_init(s->loop, &s->drain);

@@ -23,7 +23,6 @@ struct server {
 	int listen_fd, lock_fd;
 	uv_poll_t listen_poll;
 	uv_check_t settle;
-	uv_signal_t sigterm, sigint;
 	uv_idle_t drain;
 	bool dirty;
 	bool stopping;

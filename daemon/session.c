@@ -60,6 +60,7 @@ static void slot_publish(struct session *s, struct slot *slot)
 	atomic_store_explicit(&s->control->slot_state[number], RING_SLOT_LENT, memory_order_relaxed);
 	ring_publish(s->control, &s->published, &descriptor);
 	s->n_delivered++;
+	s->cache->counters.batches++;
 }
 
 /* Publishes what is filled, in order; what was made before a seek is dropped. */

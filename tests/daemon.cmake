@@ -12,7 +12,7 @@ diesel_fuzz_target(client/protocol USES diesel_client)
 add_executable(daemon_probe ${CMAKE_SOURCE_DIR}/tests/integration/daemon_probe.c)
 target_compile_options(daemon_probe PRIVATE ${DIESEL_WARNINGS})
 target_link_libraries(daemon_probe PRIVATE diesel_client diesel_dataset diesel_base)
-foreach(subject serving lifecycle damage)
+foreach(subject serving lifecycle damage service)
   diesel_script_test(integration dieseld_${subject}
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_dieseld_${subject}.py)
 endforeach()

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "metrics.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TIMEOUT_S       10 /* for a client that says nothing */
+#define MAX_CLIENTS     16
+#define CONTENT_TYPE    "text/plain; version=0.0.4; charset=utf-8"
+#define ADDRESS_MAX     64
+#define IDLE_TIMEOUT_MS 1000
+
+struct metrics {
+	const struct server *server;
+	struct MHD_Daemon *http;
+	uv_poll_t poll;
+	uv_timer_t timer; /* runs while a client is connected: its timeout is the library's to see */
+	unsigned n_handles;
+};
+
+static enum MHD_Result reply(struct MHD_Connection *client, unsigned status, char *text, size_t length,
+			     enum MHD_ResponseMemoryMode mode)
+{
+	struct MHD_Response *response = MHD_create_response_from_buffer(length, text, mode);
+	enum MHD_Result result;
+
+	if (!response) {
+		if (mode == MHD_RESPMEM_MUST_FREE)
+			free(text);
+		return MHD_NO;
+	}
+	MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, CONTENT_TYPE);
+	result = MHD_queue_response(client, status, response);
+	MHD_destroy_response(response);
+	return result;
+}
+
+static enum MHD_Result on_request(void *user, struct MHD_Connection *client, const char *url,
+				  const char *method, const char *version, const char *upload,
+				  size_t *upload_size, void **state)
+{
+	static char not_found[] = "dieseld has /metrics\n", not_allowed[] = "GET only\n";
+	struct metrics *metrics = user;
+	size_t length = 0;
+	char *text;
+
+	if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
+		return reply(client, MHD_HTTP_METHOD_NOT_ALLOWED, not_allowed, sizeof(not_allowed) - 1,
+			     MHD_RESPMEM_PERSISTENT);
+	if (strcmp(url, "/metrics") != 0)
+		return reply(client, MHD_HTTP_NOT_FOUND, not_found, sizeof(not_found) - 1,
+			     MHD_RESPMEM_PERSISTENT);
+	text = metrics_text(metrics->server, &length);
+	return text ? reply(client, MHD_HTTP_OK, text, length, MHD_RESPMEM_MUST_FREE) : MHD_NO;
+}
+
+static void on_timer(uv_timer_t *timer);
+
+static void run(struct metrics *metrics)
+{
+	MHD_UNSIGNED_LONG_LONG wait_ms;
+
+	MHD_run(metrics->http);
+	if (MHD_get_timeout(metrics->http, &wait_ms) == MHD_YES)
+		uv_timer_start(&metrics->timer, on_timer,
+			       wait_ms < IDLE_TIMEOUT_MS ? wait_ms + 1 : IDLE_TIMEOUT_MS, 0);
+	else
+		uv_timer_stop(&metrics->timer);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+	run(poll->data);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	run(timer->data);
+}
+
+/* "ADDRESS:PORT" or "[ADDRESS]:PORT". Numbers only: a name server has no say in where we listen. */
+static int resolve(const char *text, struct addrinfo **ret_info, struct error *err)
+{
+	const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
+				       .ai_socktype = SOCK_STREAM};
+	const char *colon = strrchr(text, ':');
+	char host[ADDRESS_MAX];
+	size_t length = colon ? (size_t)(colon - text) : 0;
+
+	if (length > 1 && text[0] == '[' && text[length - 1] == ']') {
+		text++;
+		length -= 2;
+	}
+	if (!length || length >= sizeof(host))
+		return error_set(err, -EINVAL, "metrics: \"%s\" is no ADDRESS:PORT such as 127.0.0.1:9467",
+				 text);
+	memcpy(host, text, length);
+	host[length] = '\0';
+	if (getaddrinfo(host, colon + 1, &hints, ret_info))
+		return error_set(err, -EINVAL,
+				 "metrics: \"%s\" port \"%s\" is no address such as 127.0.0.1:9467", host,
+				 colon + 1);
+	return 0;
+}
+
+int metrics_check_address(const char *address, struct error *err)
+{
+	struct addrinfo *info;
+	int r = resolve(address, &info, err);
+
+	if (r == 0)
+		freeaddrinfo(info);
+	return r;
+}
+
+static int start_http(struct metrics *metrics, const char *address, struct error *err)
+{
+	struct addrinfo *info;
+	int r = resolve(address, &info, err);
+	unsigned flags = MHD_USE_EPOLL;
+
+	if (r < 0)
+		return r;
+	if (info->ai_family == AF_INET6)
+		flags |= MHD_USE_IPv6;
+	errno = 0;
+	metrics->http = MHD_start_daemon(flags, 0, NULL, NULL, on_request, metrics, MHD_OPTION_SOCK_ADDR,
+					 info->ai_addr, MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CLIENTS,
+					 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S, MHD_OPTION_END);
+	r = errno ? -errno : -EIO;
+	freeaddrinfo(info);
+	if (metrics->http)
+		return 0;
+	return error_errno(err, r, "cannot answer Prometheus on %s", address);
+}
+
+int metrics_start(uv_loop_t *loop, const char *address, const struct server *server,
+		  struct metrics **ret_metrics, struct error *err)
+{
+	struct metrics *metrics = calloc(1, sizeof(*metrics));
+	const union MHD_DaemonInfo *info;
+	int r;
+
+	if (!metrics)
+		return error_set(err, -ENOMEM, "no memory for metrics");
+	metrics->server = server;
+	r = start_http(metrics, address, err);
+	if (r < 0) {
+		free(metrics);
+		return r;
+	}
+	info = MHD_get_daemon_info(metrics->http, MHD_DAEMON_INFO_EPOLL_FD);
+	uv_poll_init(loop, &metrics->poll, info->epoll_fd);
+	uv_timer_init(loop, &metrics->timer);
+	metrics->poll.data = metrics->timer.data = metrics;
+	metrics->n_handles = 2;
+	uv_poll_start(&metrics->poll, UV_READABLE, on_poll);
+	*ret_metrics = metrics;
+	return 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	struct metrics *metrics = handle->data;
+
+	if (--metrics->n_handles > 0)
+		return;
+	MHD_stop_daemon(metrics->http);
+	free(metrics);
+}
+
+void metrics_stop(struct metrics *metrics)
+{
+	if (!metrics)
+		return;
+	uv_close((uv_handle_t *)&metrics->poll, on_closed);
+	uv_close((uv_handle_t *)&metrics->timer, on_closed);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The daemon as a service: signals, the service manager (sd_notify(3), its watchdog), the metrics endpoint
+ * and the configuration, which SIGHUP reads again. A configuration with a mistake changes nothing.
+ */
+
+#include "metrics.h"
+#include "options.h"
+#include "server.h"
+
+struct service {
+	struct server *server;
+	struct options *options; /* in force; replaced by a reload */
+	int argc;
+	char **argv;
+	uint64_t memory_bytes; /* for defaults */
+	uint32_t n_cpus;
+	struct metrics *metrics;
+	uv_signal_t sigterm, sigint, sighup;
+	uv_timer_t watchdog;
+};
+
+/* After server_start(). Metrics that cannot be had are a warning: a port that is taken must not stop serving.
+ * What the service is to borrow is filled in already. */
+void service_start(struct service *service, uv_loop_t *loop);
+
+/* Says that the daemon serves. */
+void service_ready(const struct service *service);

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/notify.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+#include "lib/units.h"
+
+int notify_send(const char *state)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	const char *path = getenv("NOTIFY_SOCKET");
+	_cleanup_(closep) int fd = -EBADF;
+	size_t length;
+	ssize_t n;
+
+	if (!path || !*path)
+		return 0;
+	length = strlen(path);
+	if ((path[0] != '/' && path[0] != '@') || length >= sizeof(address.sun_path))
+		return -EINVAL;
+	memcpy(address.sun_path, path, length);
+	if (path[0] == '@') /* the abstract namespace */
+		address.sun_path[0] = '\0';
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	n = sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address,
+		   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
+	return n < 0 ? -errno : 0;
+}
+
+uint64_t notify_watchdog_us(void)
+{
+	const char *period = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
+	int64_t us, wanted;
+
+	if (!period || units_parse_integer(period, 1, INT64_MAX, &us))
+		return 0;
+	if (pid && (units_parse_integer(pid, 1, INT64_MAX, &wanted) || wanted != getpid()))
+		return 0;
+	return (uint64_t)us;
+}

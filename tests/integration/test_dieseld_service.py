@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dieseld as a service: metrics, configuration that is read again, the service manager."""
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+from dieseld_support import BIN, MIB, SCRATCH, Case, dataset, main, probe
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def config(text):
+    with tempfile.NamedTemporaryFile("w", dir=SCRATCH, suffix=".conf", delete=False) as file:
+        file.write(text)
+    return file.name
+
+
+class Metrics(Case):
+    def setUp(self):
+        self.address = f"127.0.0.1:{free_port()}"
+
+    def fetch(self):
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=10) as answer:
+            self.assertIn("version=0.0.4", answer.headers["Content-Type"])
+            return answer.read().decode()
+
+    @staticmethod
+    def value(text, name):
+        return float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.M).group(1))
+
+    def test_figures_are_those_of_the_work_done(self):
+        daemon = self.daemon("--metrics", self.address)
+        before = self.fetch()
+        path, source = dataset("packed")
+        done = probe(daemon, path, "--source", source, "--batch", 64)
+        text = self.fetch()
+        self.assertEqual(self.value(before, "diesel_batches_total"), 0)
+        n_batches = -(-done["samples"] // 64)  # and some of the next epoch, which were ready
+        self.assertIn(self.value(text, "diesel_batches_total"), range(n_batches, n_batches + 9))
+        status = daemon.status()
+        self.assertEqual(self.value(text, "diesel_chunk_reads_total"), status["cache"]["reads"])
+        self.assertEqual(self.value(text, 'diesel_cache_bytes{kind="chunks"}'), status["cache"]["segment_bytes"])
+        self.assertEqual(self.value(text, "diesel_cache_limit_bytes"), 256 * MIB)
+        self.assertGreater(self.value(text, "process_resident_memory_bytes"), MIB)
+
+    def test_promtool_finds_nothing_to_say(self):
+        if not shutil.which("promtool"):
+            self.skipTest("no promtool")
+        self.daemon("--metrics", self.address)
+        done = subprocess.run(["promtool", "check", "metrics"], input=self.fetch(), text=True, capture_output=True,
+                              check=False)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+    def test_prometheus_scrapes(self):
+        if not shutil.which("prometheus"):
+            self.skipTest("no prometheus")
+        self.daemon("--metrics", self.address)
+        port = free_port()
+        settings = config(f"global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: diesel\n"
+                          f"  static_configs: [{{targets: ['{self.address}']}}]\n")
+        folder = tempfile.mkdtemp(dir=SCRATCH)
+        server = subprocess.Popen(["prometheus", f"--config.file={settings}", f"--storage.tsdb.path={folder}",
+                                   f"--web.listen-address=127.0.0.1:{port}"], stderr=subprocess.DEVNULL)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.terminate)
+        for _ in range(300):
+            try:
+                url = f"http://127.0.0.1:{port}/api/v1/query?query=diesel_cache_limit_bytes"
+                with urllib.request.urlopen(url, timeout=10) as answer:
+                    found = json.load(answer)["data"]["result"]
+                if found:
+                    break
+            except OSError:
+                pass
+            time.sleep(0.1)
+        else:
+            self.fail("Prometheus never had the figure")
+        self.assertEqual(float(found[0]["value"][1]), 256 * MIB)
+
+    def test_only_get_and_only_metrics(self):
+        self.daemon("--metrics", self.address)
+        for method, path, status in (("GET", "/", 404), ("POST", "/metrics", 405), ("HEAD", "/metrics", 200)):
+            connection = http.client.HTTPConnection(self.address, timeout=10)
+            connection.request(method, path)
+            self.assertEqual(connection.getresponse().status, status)
+            connection.close()
+
+    def test_clients_that_say_nothing_do_not_hold_up_serving(self):
+        daemon = self.daemon("--metrics", self.address)
+        host, port = self.address.split(":")
+        silent = [socket.create_connection((host, int(port))) for _ in range(30)]
+        self.addCleanup(lambda: [s.close() for s in silent])
+        path, source = dataset("packed")
+        self.assertEqual(probe(daemon, path, "--source", source)["samples"], 12288)
+
+    def test_a_port_that_is_taken_costs_only_the_metrics(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            daemon = self.daemon("--metrics", f"127.0.0.1:{taken.getsockname()[1]}")
+            self.assertIn("Address already in use", daemon.output())
+            path, source = dataset("packed")
+            self.assertEqual(probe(daemon, path, "--source", source)["samples"], 12288)
+
+
+class Configuration(Case):
+    def reload(self, daemon, text):
+        with open(self.path, "w") as file:
+            file.write(text)
+        seen = len(daemon.output())
+        daemon.process.send_signal(signal.SIGHUP)
+        for _ in range(1000):
+            if said := daemon.output()[seen:]:
+                return said
+            time.sleep(0.01)
+        self.fail("a reload went unnoticed")
+
+    def test_reload_changes_knobs_and_a_mistake_changes_nothing(self):
+        self.path = config("[dieseld]\nprefetch = 2\nworkers = 1\n")
+        daemon = self.daemon("--config", self.path)
+        self.assertEqual(daemon.status()["knobs"]["prefetch_chunks"], 2)
+        self.assertIn("read again", self.reload(daemon, "[dieseld]\nprefetch = 5\nworkers = 3\n"))
+        knobs = daemon.status()["knobs"]
+        self.assertEqual((knobs["prefetch_chunks"], knobs["workers"]), (5, 3))
+        said = self.reload(daemon, "[dieseld]\nprefetch = 7\nworkers = many\n")
+        self.assertIn(f"{self.path}:3:11: workers", said)
+        self.assertIn("stays as it was", said)
+        self.assertEqual(daemon.status()["knobs"], knobs)
+        os.unlink(self.path)
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for("life", lambda status: status["knobs"] == knobs)
+
+    def test_check_config(self):
+        for text, status, word in (("[dieseld]\ncache = 2G\n", 0, "right"), ("[dieseld]\ncahe = 2G\n", 2, ":2:1:"),
+                                   ("[dieseld]\nmetrics = here\n", 2, ":2:11:"), ("[dieseld]\nx\n", 2, ":2:1:")):
+            done = subprocess.run([os.path.join(BIN, "dieseld"), "--check-config", "--config", config(text)],
+                                  capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertIn(word, done.stdout + done.stderr)
+
+
+class Manager(Case):
+    def test_it_is_told_of_every_change(self):
+        path = os.path.join(SCRATCH, "notify.sock")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(path)
+            manager.settimeout(30)
+            os.environ.update(NOTIFY_SOCKET=path, WATCHDOG_USEC="200000")
+            os.environ.pop("WATCHDOG_PID", None)
+            try:
+                daemon = self.daemon()
+            finally:
+                del os.environ["NOTIFY_SOCKET"], os.environ["WATCHDOG_USEC"]
+
+            def heard(word):
+                while word not in (said := manager.recv(4096).decode()):
+                    self.assertEqual(said, "WATCHDOG=1")
+                return said
+
+            self.assertIn(f"STATUS=serving on {daemon.socket}", heard("READY=1"))
+            heard("WATCHDOG=1")
+            daemon.process.send_signal(signal.SIGHUP)
+            self.assertRegex(heard("RELOADING=1"), r"MONOTONIC_USEC=\d+")
+            heard("READY=1")
+            daemon.process.send_signal(signal.SIGTERM)
+            heard("STOPPING=1")
+            self.assertEqual(daemon.process.wait(timeout=30), 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -153,15 +153,44 @@ static void act_on_prep(struct analysis *analysis)
 		: "Make preparing cheaper: fewer or faster transforms, smaller images, preprocess once");
 }
 
+/* CheckFreq's interval, if it is longer than the job's own. */
+static bool act_on_interval(struct analysis *analysis)
+{
+	const struct checkpoint_report *report = analysis->checkpoints;
+	double factor;
+
+	if (!report || !report->advised_steps || !(report->advised_overhead < report->overhead))
+		return false;
+	factor = (1 + report->overhead) / (1 + report->advised_overhead);
+	if (report->interval_steps < report->advised_steps)
+		action_add(
+		    analysis, factor, CONFIDENCE_HIGH,
+		    "Write a checkpoint every %u steps instead of every %.0f: that costs %.1f %% instead "
+		    "of %.0f %%",
+		    report->advised_steps, report->interval_steps, 100 * report->advised_overhead,
+		    100 * report->overhead);
+	else if (!(report->interval_steps >= 1)) /* one was seen */
+		action_add(analysis, factor, CONFIDENCE_MEDIUM,
+			   "Write a checkpoint every %u steps at most: that costs %.1f %%",
+			   report->advised_steps, 100 * report->advised_overhead);
+	else
+		return false;
+	return true;
+}
+
 static void act_on_checkpoint(struct analysis *analysis)
 {
 	double checkpoint = analysis_steady_ratio(analysis, SHARE_CHECKPOINT_STALL);
 
 	if (checkpoint < NOTABLE_SHARE)
 		return;
-	action_add(analysis, gain_of(checkpoint), CONFIDENCE_HIGH,
-		   "Write checkpoints in the background, or to faster storage");
-	action_add(analysis, gain_of(checkpoint / 2), CONFIDENCE_HIGH, "Write checkpoints half as often");
+	action_add(
+	    analysis, gain_of(checkpoint), CONFIDENCE_HIGH,
+	    "Write checkpoints in the background: copy the state, then let a thread or process write it; "
+	    "or write to faster storage");
+	if (!act_on_interval(analysis))
+		action_add(analysis, gain_of(checkpoint / 2), CONFIDENCE_HIGH,
+			   "Write checkpoints half as often");
 }
 
 static void act_on_cores(struct analysis *analysis)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "advice.h"
+#include "checkpoint_report.h"
 #include "gpu.h"
 #include "head_of_line.h"
 #include "lanes.h"
@@ -130,6 +131,9 @@ static int parts_find(struct run *run)
 	if (r == 0)
 		r = neighbours_find(&study, &analysis->neighbours_ns);
 	if (r == 0)
+		r = checkpoint_report_find(&study, analysis->share_ns[SHARE_CHECKPOINT_STALL],
+					   &analysis->checkpoints);
+	if (r == 0)
 		r = page_cache_find(&study, &analysis->page_cache);
 	if (r == 0 && run->input->n_lane_segments_max)
 		r = lanes_find(&study, run->input->n_lane_segments_max, &analysis->lanes);
@@ -231,6 +235,7 @@ void analysis_free(struct analysis *analysis)
 	predictions_free(analysis->predictions);
 	lanes_free(analysis->lanes);
 	gpu_use_free(analysis->gpu);
+	checkpoint_report_free(analysis->checkpoints);
 	page_cache_free(analysis->page_cache);
 	free(analysis);
 }

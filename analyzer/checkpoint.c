@@ -13,14 +13,18 @@ struct open_file {
 	int32_t fd;
 	uint64_t begin_ns;
 	uint64_t written_bytes;
+	uint64_t mapped_bytes;
+	uint64_t large_bytes; /* of written_bytes, in large writes */
 };
 
 struct finder {
 	const struct timeline_thread *thread;
+	bool beside;
 	const uint64_t *steps;
 	size_t n_steps;
 	struct interval_list *found;
 	uint64_t last_end_ns; /* of the last checkpoint; 0: none */
+	uint64_t mapped_ns;   /* when a file was opened that was only mapped before it was closed; 0: none */
 	struct open_file files[FILES_MAX];
 };
 
@@ -80,6 +84,12 @@ static int follow_add(struct finder *finder, const struct timeline_call *call, b
 	return checkpoint_add(finder, begin_ns, call->end_ns);
 }
 
+/* A log grows by small writes. */
+static bool in_bulk(const struct open_file *file)
+{
+	return 2 * (file->large_bytes + file->mapped_bytes) >= file->written_bytes + file->mapped_bytes;
+}
+
 static int file_close(struct finder *finder, const struct timeline_call *call)
 {
 	struct open_file *file = file_of(finder, call->fd);
@@ -89,10 +99,25 @@ static int file_close(struct finder *finder, const struct timeline_call *call)
 		return 0;
 	closed = *file;
 	file->used = false;
-	if (closed.written_bytes <= CHECKPOINT_MIN_BYTES ||
-	    step_within(finder, closed.begin_ns, call->end_ns))
+	if (closed.written_bytes <= CHECKPOINT_MIN_BYTES && closed.mapped_bytes > CHECKPOINT_MIN_BYTES &&
+	    !finder->mapped_ns)
+		finder->mapped_ns = closed.begin_ns;
+	if (closed.written_bytes + closed.mapped_bytes <= CHECKPOINT_MIN_BYTES)
+		return 0;
+	if (step_within(finder, closed.begin_ns, call->end_ns) && !(finder->beside && in_bulk(&closed)))
 		return 0;
 	return checkpoint_add(finder, closed.begin_ns, call->end_ns);
+}
+
+/* Pages that were written through a mapping, and from when on. */
+static int sync_add(struct finder *finder, const struct timeline_call *call)
+{
+	uint64_t mapped_ns = finder->mapped_ns;
+
+	finder->mapped_ns = 0;
+	if (mapped_ns && !step_within(finder, mapped_ns, call->end_ns))
+		return checkpoint_add(finder, mapped_ns, call->end_ns);
+	return follow_add(finder, call, true);
 }
 
 static int call_look(struct finder *finder, const struct timeline_call *call)
@@ -105,10 +130,17 @@ static int call_look(struct finder *finder, const struct timeline_call *call)
 
 		if (file)
 			file->written_bytes += bytes;
+		if (file && bytes > CHECKPOINT_MIN_BYTES)
+			file->large_bytes += bytes;
 		if (bytes > CHECKPOINT_MIN_BYTES)
 			return checkpoint_add(finder, call->begin_ns, call->end_ns);
+	} else if (call_is_map(call)) {
+		struct open_file *file = file_of(finder, call->fd);
+
+		if (file && call->result > 0)
+			file->mapped_bytes += call->argument;
 	} else if (call_is_sync(call)) {
-		return follow_add(finder, call, true);
+		return sync_add(finder, call);
 	} else if (call_is_rename(call)) {
 		return follow_add(finder, call, false);
 	} else if (call_is_close(call)) {
@@ -117,10 +149,11 @@ static int call_look(struct finder *finder, const struct timeline_call *call)
 	return 0;
 }
 
-int checkpoints_find(const struct timeline_thread *thread, const uint64_t *steps, size_t n_steps,
+int checkpoints_find(const struct timeline_thread *thread, bool beside, const uint64_t *steps, size_t n_steps,
 		     struct interval_list *checkpoints)
 {
-	struct finder finder = {.thread = thread, .steps = steps, .n_steps = n_steps, .found = checkpoints};
+	struct finder finder = {
+	    .thread = thread, .beside = beside, .steps = steps, .n_steps = n_steps, .found = checkpoints};
 
 	for (size_t i = 0; i < thread->n_calls; i++) {
 		int r = call_look(&finder, &thread->calls[i]);
@@ -128,5 +161,31 @@ int checkpoints_find(const struct timeline_thread *thread, const uint64_t *steps
 		if (r < 0)
 			return r;
 	}
+	return 0;
+}
+
+bool checkpoint_is_child(const struct roles *roles, const struct timeline_thread *thread)
+{
+	return thread->parent_tgid == roles->trainer->tgid && thread->tgid != roles->trainer->tgid;
+}
+
+int checkpoints_of_children(const struct timeline *timeline, const struct roles *roles, const uint64_t *steps,
+			    size_t n_steps, struct interval_list *checkpoints)
+{
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &timeline->threads[i];
+		size_t first = checkpoints->n;
+		int r;
+
+		if (roles->of[i] != ROLE_OTHER || !checkpoint_is_child(roles, thread))
+			continue;
+		r = checkpoints_find(thread, true, steps, n_steps, checkpoints);
+		if (r < 0)
+			return r;
+		if (checkpoints->n > first && thread->born_ns && thread->tid == thread->tgid &&
+		    thread->born_ns < checkpoints->items[first].begin_ns)
+			checkpoints->items[first].begin_ns = thread->born_ns;
+	}
+	interval_list_tidy(checkpoints);
 	return 0;
 }

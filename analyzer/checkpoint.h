@@ -6,14 +6,27 @@
  * CHECKPOINT_MIN_BYTES went into it and no step began in between, and on through the fsync, rename and fsync
  * of the folder that directly follow. A file that stays open from step to step (a log, a store) counts only
  * while it is synced or while a large write is under way.
+ *
+ * A file that is mapped into memory while it is open for writing counts with the mapping's length, and, when
+ * its descriptor is closed before it is written (as numpy.memmap does), until the msync that follows.
  */
 
 #include "interval.h"
+#include "roles.h"
 #include "timeline.h"
 
 #define CHECKPOINT_MIN_BYTES UINT64_C(65536)
 
-/* Appends; call interval_list_tidy() when all threads are in. steps: backward passes of the trainer. -ENOMEM.
- */
-int checkpoints_find(const struct timeline_thread *thread, const uint64_t *steps, size_t n_steps,
+/* Appends; call interval_list_tidy() when all threads are in. steps: backward passes of the trainer. beside:
+ * it writes while training goes on, so steps may begin while a file is open, if most of it goes there in
+ * large writes. -ENOMEM. */
+int checkpoints_find(const struct timeline_thread *thread, bool beside, const uint64_t *steps, size_t n_steps,
 		     struct interval_list *checkpoints);
+
+/* Is this a process that the trainer's process made, other than its loader's workers? */
+bool checkpoint_is_child(const struct roles *roles, const struct timeline_thread *thread);
+
+/* Written by such processes. The first one of a process that was forked in the recording begins with its
+ * life: a child that is forked to write a checkpoint does nothing else. Tidy. -ENOMEM. */
+int checkpoints_of_children(const struct timeline *timeline, const struct roles *roles, const uint64_t *steps,
+			    size_t n_steps, struct interval_list *checkpoints);

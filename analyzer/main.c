@@ -120,6 +120,7 @@ static int report(const char *session, const struct options *options, FILE *stre
 					      .format = options->format,
 					      .steps = options->steps,
 					      .trainer_tid = options->trainer_tid,
+					      .checkpoint_overhead_max = options->checkpoint_overhead_max,
 					      .stream = stream};
 	struct error err = ERROR_INIT;
 	bool sufficient;

@@ -34,9 +34,9 @@ static int checkpoints_collect(struct measurement *m)
 		int r = 0;
 
 		if (role == ROLE_TRAINER)
-			r = checkpoints_find(thread, m->times, m->n_times, &m->checkpoints);
+			r = checkpoints_find(thread, false, m->times, m->n_times, &m->checkpoints);
 		else if (role == ROLE_HELPER)
-			r = checkpoints_find(thread, m->times, m->n_times, &m->helper_checkpoints);
+			r = checkpoints_find(thread, true, m->times, m->n_times, &m->helper_checkpoints);
 		if (r < 0)
 			return r;
 	}
@@ -53,6 +53,9 @@ static int rest_find(struct measurement *m, bool several)
 
 	if (r == 0 && several)
 		r = collectives_find(m->timeline, &m->roles, &m->partition.collectives);
+	if (r == 0)
+		r = checkpoints_of_children(m->timeline, &m->roles, m->times, m->n_times,
+					    &m->partition.child_checkpoints);
 	if (r < 0)
 		return r;
 	m->split.fetch_ns = calloc(m->waits.n + 1, sizeof(*m->split.fetch_ns));

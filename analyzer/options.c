@@ -4,6 +4,7 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "lib/log.h"
@@ -44,6 +45,7 @@ static const char usage_text[] =
     "  --cgroup PATH  watch all processes in this control group and those that join it\n"
     "  --unprivileged sample /proc, as is done where BPF is refused: approximate, needs no root\n"
     "  --no-children  leave out processes that the job makes; its threads are in\n"
+    "  --checkpoint-overhead PERCENT  what checkpoints may cost, for advice on their interval (5%)\n"
     "  --trainer TID  the thread that trains (found by what it does)\n"
     "  --format F     text, json, html, perfetto or openmetrics (by the extension of -o: .txt, .json,\n"
     "                 .html, .pftrace, .prom; else text)\n"
@@ -82,6 +84,7 @@ enum long_option {
 	OPTION_MAX_STEPS,
 	OPTION_ROUNDS,
 	OPTION_DATA,
+	OPTION_CHECKPOINT_OVERHEAD,
 };
 
 /* Not a divisor of usual periods, so that samples do not march in step with the job. */
@@ -153,6 +156,22 @@ static int set_count(const char *name, const char *text, int64_t max, uint64_t *
 	return 0;
 }
 
+/* "5%" or "0.05". */
+static int set_checkpoint_overhead(struct options *options, const char *text)
+{
+	char *end;
+	double value = strtod(text, &end);
+
+	if (end != text && !strcmp(end, "%")) {
+		value /= 100;
+		end++;
+	}
+	if (end == text || *end || !(value > 0) || value > 1)
+		return usage_error("--checkpoint-overhead %s: not a share of the time like 5%%", text);
+	options->checkpoint_overhead_max = value;
+	return 0;
+}
+
 static int set_option(struct options *options, int option, const char *text)
 {
 	switch (option) {
@@ -187,6 +206,7 @@ static int set_option(struct options *options, int option, const char *text)
 	case OPTION_MAX_STEPS: return set_count("--max-steps", text, INT32_MAX, &options->n_steps);
 	case OPTION_ROUNDS: return set_count("--rounds", text, TRUTH_ROUNDS_MAX, &options->n_rounds);
 	case OPTION_DATA: options->data = text; return 0;
+	case OPTION_CHECKPOINT_OVERHEAD: return set_checkpoint_overhead(options, text);
 	case OPTION_HELP: fputs(usage_text, stdout); return DONE;
 	case OPTION_VERSION: puts("diesel-analyze " DIESEL_VERSION); return DONE;
 	case 'h': fputs(usage_text, stdout); return DONE;
@@ -278,6 +298,7 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 	    {"max-steps", required_argument, NULL, OPTION_MAX_STEPS},
 	    {"rounds", required_argument, NULL, OPTION_ROUNDS},
 	    {"data", required_argument, NULL, OPTION_DATA},
+	    {"checkpoint-overhead", required_argument, NULL, OPTION_CHECKPOINT_OVERHEAD},
 	    {0},
 	};
 	struct options options = {.verb = VERB_RUN,

@@ -45,6 +45,7 @@ struct options {
 	bool unprivileged;                /* record */
 	bool no_children;                 /* record */
 	uint32_t trainer_tid;             /* --trainer; 0: find it */
+	double checkpoint_overhead_max;   /* --checkpoint-overhead; 0: not given */
 	uint64_t duration_ns;             /* 0: until the job ends */
 	uint64_t ring_bytes;              /* 0: the collector's default */
 	uint64_t detail_bytes_per_minute; /* 0: all in detail */

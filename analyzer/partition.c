@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "checkpoint.h"
+
 static uint64_t min_ns(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
@@ -83,6 +85,7 @@ void partition_free(struct partition *partition)
 {
 	interval_list_free(&partition->checkpoints);
 	interval_list_free(&partition->helper_checkpoints);
+	interval_list_free(&partition->child_checkpoints);
 	interval_list_free(&partition->collectives);
 	interval_list_free(&partition->gil_sleeps);
 	interval_list_free(&partition->gpu_waits);
@@ -116,11 +119,28 @@ static bool woken_by_helper(const struct partition *partition, const struct time
 	return waker && waker->tgid == partition->roles->trainer->tgid && waker != partition->roles->trainer;
 }
 
+/* A child that writes a checkpoint lets its parent go on when it is done: the parent waits for its end, or
+ * for word of it. */
+static bool woken_by_child(const struct partition *partition, const struct timeline_off *off)
+{
+	const struct timeline_thread *waker;
+
+	if (!partition->child_checkpoints.n || !off || !off->waker_tid)
+		return false;
+	waker = timeline_find(partition->timeline, off->waker_tid, off->waking_ns);
+	return waker && checkpoint_is_child(partition->roles, waker);
+}
+
 static void partition_sleep(const struct partition *partition, struct timeline_piece piece,
 			    uint64_t share_ns[SHARE_COUNT])
 {
 	const struct interval_list *writes = &partition->helper_checkpoints;
 	bool helped = woken_by_helper(partition, piece.off);
+
+	if (!helped && woken_by_child(partition, piece.off)) {
+		helped = true;
+		writes = &partition->child_checkpoints;
+	}
 
 	if (interval_list_cover(&partition->collectives, piece.begin_ns, piece.end_ns)) {
 		share_ns[SHARE_DEVICE] += piece.end_ns - piece.begin_ns;

@@ -28,6 +28,7 @@ struct partition {
 	const uint64_t *fetch_ns;                /* of each wait; set before use */
 	struct interval_list checkpoints;        /* of the trainer, without waits; tidy */
 	struct interval_list helper_checkpoints; /* of the other threads of its process; tidy */
+	struct interval_list child_checkpoints;  /* of processes it made to write them; tidy */
 	struct interval_list gpu_waits;          /* of the trainer, without waits and checkpoints; tidy */
 	struct interval_list gil_sleeps;         /* of the trainer at the interpreter lock; tidy */
 	struct interval_list collectives;        /* of several ranks: asleep until others come along; tidy */

@@ -57,6 +57,7 @@ int render_session(const struct render_options *options, bool *ret_sufficient, s
 	_cleanup_(render_source_free) struct render_source source = {0};
 	struct job job = {.format = format_of(options)};
 	struct session_analysis_options how = {.trainer_tid = options->trainer_tid,
+					       .checkpoint_overhead_max = options->checkpoint_overhead_max,
 					       .n_lane_segments_max = job.format->n_lane_segments_max};
 	int r;
 

@@ -14,8 +14,9 @@ struct render_options {
 	const char *output; /* NULL: the stream */
 	const char *format; /* a name of render_formats.h; NULL: by the extension of output, else text */
 	FILE *stream;
-	bool steps;           /* a table of all steps too, in JSON */
-	uint32_t trainer_tid; /* 0: as recorded, or find it */
+	bool steps;                     /* a table of all steps too, in JSON */
+	uint32_t trainer_tid;           /* 0: as recorded, or find it */
+	double checkpoint_overhead_max; /* 0: CHECKPOINT_OVERHEAD_MAX */
 };
 
 /* *ret_sufficient: the session says enough to judge the job; written in every case but an error. The report

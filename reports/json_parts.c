@@ -211,6 +211,7 @@ static json_t *checkpoint_items(const struct analysis *analysis)
 		r |= json_object_set_new(object, "write_s", json_seconds(item->write_ns));
 		r |= json_object_set_new(object, "fsync_s", json_seconds(item->fsync_ns));
 		r |= json_object_set_new(object, "writeback_s", json_seconds(item->writeback_ns));
+		r |= json_object_set_new(object, "background", json_boolean(item->background));
 		r |= json_array_append_new(list, object);
 	}
 	if (r) {
@@ -231,6 +232,7 @@ int json_set_checkpoints(json_t *root, const struct analysis *analysis)
 	checkpoints = json_object();
 	r |= json_object_set_new(checkpoints, "items", checkpoint_items(analysis));
 	r |= json_object_set_new(checkpoints, "interval_steps", json_number(from->interval_steps));
+	r |= json_object_set_new(checkpoints, "overhead", json_number(from->overhead));
 	r |= json_object_set_new(checkpoints, "overhead_max", json_number(from->overhead_max));
 	r |= json_object_set_new(checkpoints, "advised_steps",
 				 from->advised_steps ? json_count(from->advised_steps) : json_null());

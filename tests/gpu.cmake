@@ -10,5 +10,11 @@ foreach(prologue 1 2 3 4)
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/standin/${prologue})
 endforeach()
 
+foreach(module checkpoints gpu)
+  diesel_unit_test(analyzer/${module} USES diesel_analyzer diesel_base m)
+  target_include_directories(test_analyzer_${module} PRIVATE ${CMAKE_SOURCE_DIR}/analyzer)
+endforeach()
+
 diesel_script_test(integration gpu /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_gpu.py)
 set_property(TEST integration.gpu APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${CMAKE_BINARY_DIR}/standin")
+diesel_script_test(integration checkpoints /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_checkpoints.py)

@@ -1,18 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Checkpoints in the window, one by one, and how often to make them. */
+/*
+ * Checkpoints in the window, one by one, and how often to make them.
+ *
+ * A checkpoint is all large writes of the trainer's process, and of processes it made to write them, between
+ * two backward passes: several files are one checkpoint, and so is one that a thread goes on writing while
+ * training goes on. Stalls of all checkpoints, and of lesser syncs that are listed nowhere (logs), sum up to
+ * the share checkpoint_stall.
+ */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#define CHECKPOINT_OVERHEAD_MAX 0.05 /* CheckFreq's bound, where none is given */
 
 struct checkpoint_item {
 	uint64_t begin_ns, end_ns;
 	uint64_t stall_ns;     /* of the trainer */
-	uint64_t bytes;        /* written */
+	uint64_t bytes;        /* written, or mapped for writing */
 	uint64_t write_ns;     /* in write calls */
 	uint64_t fsync_ns;     /* in fsync and the like */
-	uint64_t writeback_ns; /* part of both: throttled by, or waiting for, writeback of dirty pages */
+	uint64_t writeback_ns; /* part of both: asleep there uninterruptibly, that is throttled by, or waiting
+				  for, writeback of dirty pages or the journal */
+	bool background;       /* by another thread or process than the trainer */
 };
 
 struct checkpoint_report {
@@ -20,8 +32,15 @@ struct checkpoint_report {
 	size_t n_items;
 	double interval_steps;   /* mean number of steps between two; NAN: fewer than two */
 	double overhead_max;     /* the bound that the advice is for: 0.05 */
-	uint32_t advised_steps;  /* CheckFreq's interval (seeds: o = stall, no background part known) */
-	double advised_overhead; /* with that interval */
+	uint32_t advised_steps;  /* CheckFreq's interval; 0: not known */
+	double overhead;         /* stall over the rest of the time, as recorded */
+	double advised_overhead; /* the same with the advised interval */
 };
+
+/* CheckFreq (FAST 2021): the least number of steps between two checkpoints such that each is complete before
+ * the next begins, and their visible part costs at most overhead_max. full_ns: from begin to end; stall_ns:
+ * of it visible to training; step_ns: without checkpoints. At least 1; 0 without a step's length or a bound.
+ */
+uint32_t checkpoint_interval(double full_ns, double stall_ns, double step_ns, double overhead_max);
 
 void checkpoint_report_free(struct checkpoint_report *report);

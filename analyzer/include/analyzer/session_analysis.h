@@ -11,8 +11,9 @@ struct error;
 struct session;
 
 struct session_analysis_options {
-	uint32_t trainer_tid;       /* 0: find it */
-	size_t n_lane_segments_max; /* 0: no lanes */
+	uint32_t trainer_tid;           /* 0: find it */
+	double checkpoint_overhead_max; /* 0: CHECKPOINT_OVERHEAD_MAX */
+	size_t n_lane_segments_max;     /* 0: no lanes */
 };
 
 /* Errors: as session_cursor_open(), -ENOMEM. */

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint_report.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "analyzer/analysis.h"
+#include "calls.h"
+#include "checkpoint.h"
+#include "lib/cleanup.h"
+#include "partition.h"
+#include "window.h"
+
+#define FDS_MAX 1024 /* descriptors that are followed: Linux gives the lowest free one */
+
+struct finder {
+	const struct study *study;
+	struct interval_list spans;
+	struct checkpoint_report *report;
+};
+
+uint32_t checkpoint_interval(double full_ns, double stall_ns, double step_ns, double overhead_max)
+{
+	double k = 1;
+
+	if (!(step_ns > 0) || !(overhead_max > 0) || !(full_ns >= stall_ns))
+		return 0;
+	k = fmax(k, ceil((full_ns - stall_ns) / step_ns));
+	k = fmax(k, ceil(stall_ns / (overhead_max * step_ns)));
+	return k < UINT32_MAX ? (uint32_t)k : UINT32_MAX;
+}
+
+static int spans_add(struct finder *finder, const struct interval_list *from)
+{
+	const struct window *window = finder->study->window;
+
+	for (size_t i = interval_list_from(from, window->begin_ns); i < from->n; i++) {
+		if (from->items[i].begin_ns >= window->end_ns)
+			break;
+		if (interval_list_add(&finder->spans, from->items[i].begin_ns, from->items[i].end_ns) < 0)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* Backward passes up to at_ns. */
+static size_t steps_until(const struct window *window, uint64_t at_ns)
+{
+	size_t low = 0, high = window->n_steps;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (window->steps[middle].backward_ns <= at_ns)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Spans without a backward pass in between are one checkpoint. */
+static void spans_join(struct finder *finder)
+{
+	const struct window *window = finder->study->window;
+	struct interval_list *spans = &finder->spans;
+	size_t n = 0;
+
+	interval_list_tidy(spans);
+	for (size_t i = 1; i < spans->n; i++) {
+		if (steps_until(window, spans->items[n].end_ns) ==
+		    steps_until(window, spans->items[i].begin_ns))
+			spans->items[n].end_ns = spans->items[i].end_ns;
+		else
+			spans->items[++n] = spans->items[i];
+	}
+	if (spans->n)
+		spans->n = n + 1;
+}
+
+static struct checkpoint_item *item_at(struct checkpoint_report *report, uint64_t at_ns)
+{
+	size_t low = 0, high = report->n_items;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (report->items[middle].end_ns < at_ns)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low == report->n_items || report->items[low].begin_ns > at_ns)
+		return NULL;
+	return &report->items[low];
+}
+
+/* Which descriptors of a thread may be written to. */
+struct writable {
+	uint8_t open[FDS_MAX];
+};
+
+static void writable_note(struct writable *writable, const struct timeline_call *call)
+{
+	if (call_is_open_write(call) && call->result >= 0 && call->result < FDS_MAX)
+		writable->open[call->result] = 1;
+	else if (call_is_close(call) && call->fd >= 0 && call->fd < FDS_MAX)
+		writable->open[call->fd] = 0;
+}
+
+static bool maps_for_writing(const struct writable *writable, const struct timeline_call *call)
+{
+	return call_is_map(call) && call->result > 0 && call->fd >= 0 && call->fd < FDS_MAX &&
+	       writable->open[call->fd];
+}
+
+static void call_add(struct finder *finder, const struct timeline_thread *thread,
+		     const struct writable *writable, const struct timeline_call *call)
+{
+	bool writes = call_is_file_write(call), syncs = call_is_sync(call);
+	struct checkpoint_item *item;
+
+	if (!writes && !syncs && !maps_for_writing(writable, call))
+		return;
+	item = item_at(finder->report, call->begin_ns);
+	if (!item)
+		return;
+	if (writes && call->result > 0)
+		item->bytes += (uint64_t)call->result;
+	else if (!writes && !syncs)
+		item->bytes += call->argument;
+	if (writes)
+		item->write_ns += call->end_ns - call->begin_ns;
+	if (syncs)
+		item->fsync_ns += call->end_ns - call->begin_ns;
+	if (writes || syncs)
+		item->writeback_ns += timeline_account(thread, call->begin_ns, call->end_ns).block_ns;
+	item->background |= thread != finder->study->roles->trainer;
+}
+
+static void thread_add(struct finder *finder, const struct timeline_thread *thread)
+{
+	struct writable writable = {0};
+
+	for (size_t i = 0; i < thread->n_calls; i++) {
+		writable_note(&writable, &thread->calls[i]);
+		call_add(finder, thread, &writable, &thread->calls[i]);
+	}
+}
+
+static int items_make(struct finder *finder)
+{
+	const struct study *study = finder->study;
+	struct checkpoint_report *report = finder->report;
+	size_t n = 0;
+
+	report->items = calloc(finder->spans.n + 1, sizeof(*report->items));
+	if (!report->items)
+		return -ENOMEM;
+	for (size_t i = 0; i < finder->spans.n; i++)
+		report->items[report->n_items++] = (struct checkpoint_item){
+		    .begin_ns = finder->spans.items[i].begin_ns, .end_ns = finder->spans.items[i].end_ns};
+	for (size_t i = 0; i < study->timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &study->timeline->threads[i];
+		enum role role = (enum role)study->roles->of[i];
+
+		if (role == ROLE_TRAINER || role == ROLE_HELPER ||
+		    (role == ROLE_OTHER && checkpoint_is_child(study->roles, thread)))
+			thread_add(finder, thread);
+	}
+	/* The rest are syncs of logs and the like. */
+	for (size_t i = 0; i < report->n_items; i++)
+		if (report->items[i].bytes > CHECKPOINT_MIN_BYTES)
+			report->items[n++] = report->items[i];
+	report->n_items = n;
+	return 0;
+}
+
+/* Only steps are measured: a checkpoint may reach over an edge of the window. */
+static void stall_fill(struct finder *finder, struct checkpoint_item *item)
+{
+	const struct window *window = finder->study->window;
+	uint64_t begin_ns = item->begin_ns > window->begin_ns ? item->begin_ns : window->begin_ns;
+	uint64_t end_ns = item->end_ns < window->end_ns ? item->end_ns : window->end_ns;
+	uint64_t share_ns[SHARE_COUNT] = {0};
+
+	if (begin_ns < end_ns)
+		partition_interval(finder->study->partition, begin_ns, end_ns, share_ns);
+	item->stall_ns = share_ns[SHARE_CHECKPOINT_STALL];
+}
+
+static void advise(struct finder *finder, uint64_t stall_ns)
+{
+	struct checkpoint_report *report = finder->report;
+	const struct window *window = finder->study->window;
+	double n = (double)report->n_items, rest_ns = (double)(window->observed_ns - stall_ns);
+	double step_ns = window->n_steps ? rest_ns / (double)window->n_steps : 0;
+	double sum_ns = 0, full_ns = 0;
+
+	for (size_t i = 0; i < report->n_items; i++) {
+		stall_fill(finder, &report->items[i]);
+		sum_ns += (double)report->items[i].stall_ns;
+		full_ns += (double)(report->items[i].end_ns - report->items[i].begin_ns);
+	}
+	report->interval_steps = NAN;
+	if (report->n_items > 1)
+		report->interval_steps =
+		    (double)(steps_until(window, report->items[report->n_items - 1].begin_ns) -
+			     steps_until(window, report->items[0].begin_ns)) /
+		    (n - 1);
+	report->overhead = rest_ns > 0 ? sum_ns / rest_ns : NAN;
+	report->advised_steps = checkpoint_interval(full_ns / n, sum_ns / n, step_ns, report->overhead_max);
+	report->advised_overhead =
+	    report->advised_steps ? sum_ns / n / ((double)report->advised_steps * step_ns) : NAN;
+}
+
+static int find(struct finder *finder, uint64_t stall_ns)
+{
+	const struct partition *partition = finder->study->partition;
+	int r = spans_add(finder, &partition->checkpoints);
+
+	if (r == 0)
+		r = spans_add(finder, &partition->helper_checkpoints);
+	if (r == 0)
+		r = spans_add(finder, &partition->child_checkpoints);
+	if (r < 0)
+		return r;
+	spans_join(finder);
+	r = items_make(finder);
+	if (r == 0 && finder->report->n_items)
+		advise(finder, stall_ns);
+	return r;
+}
+
+static void checkpoint_report_freep(struct checkpoint_report **report)
+{
+	checkpoint_report_free(*report);
+}
+
+int checkpoint_report_find(const struct study *study, uint64_t stall_ns,
+			   struct checkpoint_report **ret_report)
+{
+	_cleanup_(checkpoint_report_freep) struct checkpoint_report *report = calloc(1, sizeof(*report));
+	struct finder finder = {.study = study, .report = report};
+	int r;
+
+	if (!report)
+		return -ENOMEM;
+	report->overhead_max = study->input->checkpoint_overhead_max > 0
+				   ? study->input->checkpoint_overhead_max
+				   : CHECKPOINT_OVERHEAD_MAX;
+	r = find(&finder, stall_ns);
+	interval_list_free(&finder.spans);
+	if (r == 0 && report->n_items)
+		*ret_report = steal_pointer(report);
+	return r;
+}
+
+void checkpoint_report_free(struct checkpoint_report *report)
+{
+	if (!report)
+		return;
+	free(report->items);
+	free(report);
+}

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of a real PyTorch job, against the job's own clock around them."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
+ANALYZE = os.path.join(BIN, "diesel-analyze")
+JOB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "checkpoint_job.py")
+STEPS, EVERY, MEGABYTES = 48, 8, 24
+
+
+def run(*args, **kwargs):
+    return subprocess.run([str(a) for a in args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=240, **kwargs)
+
+
+class Checkpoints(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="diesel-checkpoints-")
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.session = os.path.join(self.folder, "s.db")
+
+    def record(self, kind):
+        done = run(ANALYZE, "record", "-o", self.session, "--", sys.executable, JOB, kind, self.folder, STEPS, EVERY,
+                   MEGABYTES)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout), self.report()
+
+    def report(self, *options):
+        done = run(ANALYZE, "report", self.session, "--format", "json", *options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def check(self, clock, report, background=False):
+        """Every checkpoint that lies in the window, with its bytes; the last one may lie behind its end."""
+        items = report["checkpoints"]["items"]
+        self.assertIn(len(items), (len(clock["stall"]), len(clock["stall"]) - 1))
+        for item in items:
+            self.assertGreaterEqual(item["bytes"], clock["bytes"])
+            self.assertLess(item["bytes"], 1.1 * clock["bytes"] + 65536)
+            self.assertEqual(item["background"], background)
+            self.assertLessEqual(item["writeback_s"], item["write_s"] + item["fsync_s"] + 1e-6)
+            self.assertLessEqual(item["write_s"] + item["fsync_s"], item["wall_s"] + 1e-6)
+        self.assertAlmostEqual(report["checkpoints"]["interval_steps"], EVERY, places=6)
+        return items
+
+    def check_stall(self, clock, items):
+        """What comes before the open and after the last call is not visible: pickling, freeing."""
+        for item, clock_s in zip(items, clock["stall"]):
+            self.assertLessEqual(item["stall_s"], clock_s + 0.002)
+            self.assertGreaterEqual(item["stall_s"], 0.85 * clock_s - 0.005)
+
+    def test_one_file(self):
+        clock, report = self.record("direct")
+        self.check_stall(clock, self.check(clock, report))
+        self.assertGreater(report["shares"]["checkpoint_stall"], 0.15)
+        self.assertEqual(report["verdict"], "checkpoint-bound")
+
+    def test_fsync_and_rename(self):
+        clock, report = self.record("renamed")
+        items = self.check(clock, report)
+        self.check_stall(clock, items)
+        self.assertTrue(all(item["fsync_s"] > 0 for item in items))
+
+    def test_several_files_are_one_checkpoint(self):
+        clock, report = self.record("sharded")
+        self.check_stall(clock, self.check(clock, report))
+
+    def test_mapped_file(self):
+        clock, report = self.record("mapped")
+        items = self.check(clock, report)
+        self.check_stall(clock, items)
+        self.assertTrue(all(item["write_s"] < item["fsync_s"] for item in items))
+
+    def test_thread_writes_while_training_goes_on(self):
+        clock, report = self.record("threaded")
+        items = report["checkpoints"]["items"]
+        self.assertTrue(all(item["background"] for item in items))
+        total_s = sum(item["stall_s"] for item in items)
+        wall_s = sum(item["wall_s"] for item in items)
+        self.assertGreater(wall_s, 0)
+        self.assertLess(total_s, wall_s)
+        self.assertLess(sum(item["bytes"] for item in items), 1.1 * len(clock["stall"]) * clock["bytes"])
+
+    def test_child_writes(self):
+        clock, report = self.record("forked")
+        items = self.check(clock, report, background=True)
+        for item, clock_s in zip(items, clock["stall"]):
+            self.assertLessEqual(item["stall_s"], clock_s + 0.002)
+            self.assertGreaterEqual(item["stall_s"], 0.3 * clock_s)  # fork() itself is computing
+        self.assertLess(report["shares"]["other"], 0.1)
+
+    def test_logs_are_none(self):
+        for kind in ("none", "synced_log"):
+            _, report = self.record(kind)
+            self.assertIsNone(report["checkpoints"])
+            os.unlink(self.session)
+
+    def test_advice_on_the_interval(self):
+        _, report = self.record("direct")
+        for percent, bound in ((5, 0.05), (20, 0.2)):
+            found = self.report("--checkpoint-overhead", "%d%%" % percent)["checkpoints"]
+            self.assertAlmostEqual(found["overhead_max"], bound)
+            self.assertLessEqual(found["advised_overhead"], bound)
+            # CheckFreq's formula on the report's own figures: o / (p T_step), the background part being 0.
+            steps, wall_s = report["steps"], report["wall_s"]
+            step_s = wall_s * (1 - report["shares"]["checkpoint_stall"]) / steps
+            stall_s = sum(i["stall_s"] for i in found["items"]) / len(found["items"])
+            self.assertAlmostEqual(found["advised_steps"], stall_s / (bound * step_s), delta=1.1)
+        self.assertTrue(any("checkpoint every" in a["text"] for a in report["actions"]), report["actions"])
+
+    def test_bad_bound(self):
+        for text in ("0", "-1%", "200%", "5%%", "much", ""):
+            done = run(ANALYZE, "report", self.session, "--checkpoint-overhead", text)
+            self.assertEqual(done.returncode, 2, text)
+            self.assertEqual(len(done.stderr.splitlines()), 1)
+
+
+def why_not():
+    if os.geteuid() != 0:
+        return "recording needs root"
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        return "no torch"
+    done = run(ANALYZE, "check")
+    return None if done.returncode == 0 else "this machine cannot record:\n" + done.stdout
+
+
+if __name__ == "__main__":
+    reason = why_not()
+    if reason:
+        print("skipped: " + reason)
+        sys.exit(77)
+    unittest.main()

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "script.h"
+
+#include "bpf/gpu.h"
+
+static struct script s; /* too large for the stack */
+
+#define STEPS    10
+#define FUNCTION 1 /* cuStreamSynchronize */
+
+/* A step is 1000 ticks: data wait 0..400 by libdiesel's marks, backward pass at 500. */
+static void steps(void)
+{
+	script_begin(&s);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		script_mark(&s, TRAINER, 1000 * i, MARK_NEXT_BEGIN, 0);
+		script_mark(&s, TRAINER, 1000 * i + 400, MARK_NEXT_END, 0);
+		script_step(&s, TRAINER, 1000 * i + 500);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS + 500);
+}
+
+static struct event *wait_add(uint32_t tid, uint64_t begin_tick, uint64_t end_tick)
+{
+	struct event *event = script_add(&s, tid, EVENT_GPU_WAIT, begin_tick, end_tick);
+
+	event->gpu.function = FUNCTION;
+	return event;
+}
+
+static void each_step(uint64_t begin_tick, uint64_t end_tick)
+{
+	for (uint64_t i = 0; i < STEPS; i++)
+		wait_add(TRAINER, 1000 * i + begin_tick, 1000 * i + end_tick);
+}
+
+static struct analysis *analyse(void)
+{
+	struct analysis *analysis = script_analyse(&s, NULL);
+
+	check_invariants(analysis);
+	assert_int_equal(analysis->n_steps, STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL) + share_ticks(analysis, SHARE_FETCH_STALL),
+			 400 * STEPS);
+	return analysis;
+}
+
+static void check_ticks(uint64_t ns, uint64_t ticks)
+{
+	assert_int_equal(ns / TICK_NS, ticks);
+}
+
+static void test_no_driver(void **state)
+{
+	struct analysis *analysis;
+
+	steps();
+	analysis = analyse();
+	assert_null(analysis->gpu);
+	assert_false(analysis->gpu_wait_known);
+	analysis_free(analysis);
+}
+
+static void test_driver_without_waits(void **state)
+{
+	const struct gpu_probes probes = {.n_probed = 7, .n_expensive = 2, .launches_until_ns = 5};
+	struct analysis_input input = {
+	    .root_tgid = TRAINER, .gpu_library = "/x/libcuda.so.1", .gpu_probes = &probes};
+	struct analysis *analysis;
+
+	steps();
+	analysis = script_analyse(&s, &input);
+	assert_true(analysis->gpu_wait_known);
+	assert_int_equal(analysis->gpu_wait_ns, 0);
+	assert_string_equal(analysis->gpu->library, "/x/libcuda.so.1");
+	assert_int_equal(analysis->gpu->n_probed, 7);
+	assert_int_equal(analysis->gpu->n_expensive, 2);
+	assert_false(analysis->gpu->launches_known);
+	analysis_free(analysis);
+}
+
+static void test_spinning_is_device(void **state)
+{
+	struct analysis *analysis;
+
+	steps();
+	each_step(600, 900);
+	analysis = analyse();
+	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 600 * STEPS);
+	check_ticks(analysis->gpu_wait_ns, 300 * STEPS);
+	check_ticks(analysis->gpu->spin_ns, 300 * STEPS);
+	assert_int_equal(analysis->gpu->n_calls, 1);
+	assert_string_equal(analysis->gpu->calls[0].name, "cuStreamSynchronize");
+	assert_int_equal(analysis->gpu->calls[0].n, STEPS);
+	check_ticks(analysis->gpu->calls[0].ns, 300 * STEPS);
+	analysis_free(analysis);
+}
+
+/* An interrupt ends the sleep: without the driver's call it would be an unexplained one. */
+static void test_sleeping_is_device(void **state)
+{
+	struct analysis *analysis;
+
+	steps();
+	for (uint64_t i = 0; i < STEPS; i++)
+		script_off(&s, TRAINER, 1000 * i + 610, 1000 * i + 880, 1000 * i + 890, 0x1, TIMER_WOKE);
+	analysis = analyse();
+	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 270 * STEPS);
+	analysis_free(analysis);
+	each_step(600, 900);
+	analysis = analyse();
+	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 0);
+	/* Ready to go on, but without a core for 10. */
+	assert_int_equal(share_ticks(analysis, SHARE_CPU_STARVED), 10 * STEPS);
+	check_ticks(analysis->gpu_wait_ns, 290 * STEPS);
+	check_ticks(analysis->gpu->spin_ns, 20 * STEPS);
+	analysis_free(analysis);
+}
+
+static void test_preempted_while_spinning(void **state)
+{
+	struct analysis *analysis;
+
+	steps();
+	each_step(600, 900);
+	for (uint64_t i = 0; i < STEPS; i++)
+		script_off(&s, TRAINER, 1000 * i + 700, 0, 1000 * i + 750, 0, TIMER_WOKE);
+	analysis = analyse();
+	assert_int_equal(share_ticks(analysis, SHARE_CPU_STARVED), 50 * STEPS);
+	check_ticks(analysis->gpu_wait_ns, 250 * STEPS);
+	analysis_free(analysis);
+}
+
+/* next() copies to pinned memory, or the wait for data and for the GPU overlap: data wait comes first. */
+static void test_within_next_counts_once(void **state)
+{
+	struct analysis *analysis;
+
+	steps();
+	each_step(100, 300);
+	analysis = analyse();
+	assert_int_equal(analysis->gpu_wait_ns, 0);
+	check_ticks(analysis->gpu->calls[0].ns, 200 * STEPS);
+	analysis_free(analysis);
+	steps();
+	each_step(350, 500);
+	analysis = analyse();
+	check_ticks(analysis->gpu_wait_ns, 100 * STEPS);
+	analysis_free(analysis);
+}
+
+/* The pin-memory thread's and a watchdog's waits are in the table, not in the share. */
+static void test_other_threads(void **state)
+{
+	struct analysis *analysis;
+
+	steps();
+	each_step(600, 700);
+	for (uint64_t i = 0; i < STEPS; i++)
+		wait_add(TRAINER + 2, 1000 * i + 600, 1000 * i + 950);
+	analysis = analyse();
+	check_ticks(analysis->gpu_wait_ns, 100 * STEPS);
+	check_ticks(analysis->gpu->calls[0].ns, 450 * STEPS);
+	analysis_free(analysis);
+}
+
+static void test_starved_within_data_waits_only(void **state)
+{
+	struct analysis *analysis;
+
+	steps();
+	/* Drained at 900 of each step, the next work comes at 1300, still in the data wait, which began at
+	 * 1000. */
+	for (uint64_t i = 0; i + 1 < STEPS; i++) {
+		struct event *event =
+		    script_add(&s, TRAINER, EVENT_GPU_WORK, 1000 * i + 900, 1000 * i + 1300);
+
+		event->gpu.n_launches = 20 * (i + 1);
+		event->gpu.n_copies = i + 1;
+	}
+	analysis = analyse();
+	check_ticks(analysis->gpu->starved_ns, 300 * (STEPS - 1));
+	assert_int_equal(analysis->gpu->n_launches, 20 * (STEPS - 1));
+	assert_int_equal(analysis->gpu->n_copies, STEPS - 1);
+	analysis_free(analysis);
+}
+
+/* Without a synchronisation nothing dates the counters but the end. */
+static void test_totals_of_the_process(void **state)
+{
+	struct analysis *analysis;
+	struct event *event;
+
+	steps();
+	event = script_add(&s, TRAINER, EVENT_GPU_TOTALS, 20000, 20000);
+	event->gpu_totals.n_launches = 77;
+	event->gpu_totals.n_copies = 5;
+	analysis = script_analyse(&s, &(struct analysis_input){.root_tgid = TRAINER, .gpu_library = "x"});
+	assert_int_equal(analysis->gpu->n_launches, 77);
+	assert_int_equal(analysis->gpu->n_copies, 5);
+	/* The trainer ended long before. */
+	assert_true(analysis->teardown_ns < 1000 * TICK_NS);
+	analysis_free(analysis);
+}
+
+static void test_utilization_of_the_window(void **state)
+{
+	const struct gpu_sample samples[] = {{1, 1.0}, {at(10), 0.25}, {at(5000), 0.75}, {UINT64_MAX, 1.0}};
+	struct analysis *analysis;
+
+	steps();
+	analysis = script_analyse(
+	    &s, &(struct analysis_input){
+		    .root_tgid = TRAINER, .gpu_library = "x", .gpu_samples = samples, .n_gpu_samples = 4});
+	assert_true(analysis->gpu->utilization == 0.5);
+	analysis_free(analysis);
+}
+
+static void test_hostile(void **state)
+{
+	struct analysis *analysis;
+
+	steps();
+	each_step(600, 900);
+	each_step(650, 950);
+	each_step(0, 1000 * STEPS);
+	wait_add(TRAINER, 700, 750)->gpu.function = 60000;
+	wait_add(TRAINER, 800, 700);
+	wait_add(999, 600, 700);
+	script_add(&s, TRAINER, EVENT_GPU_WORK, 0, 1000 * STEPS)->gpu.n_launches = UINT64_MAX;
+	script_add(&s, TRAINER, EVENT_GPU_WORK, 10, 20)->gpu.n_copies = UINT64_MAX;
+	analysis = analyse();
+	assert_true(analysis->gpu_wait_ns <= analysis->share_ns[SHARE_DEVICE]);
+	assert_true(analysis->gpu->starved_ns / TICK_NS <= 2 * 400 * STEPS);
+	analysis_free(analysis);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_no_driver),
+	    cmocka_unit_test(test_driver_without_waits),
+	    cmocka_unit_test(test_spinning_is_device),
+	    cmocka_unit_test(test_sleeping_is_device),
+	    cmocka_unit_test(test_preempted_while_spinning),
+	    cmocka_unit_test(test_within_next_counts_once),
+	    cmocka_unit_test(test_other_threads),
+	    cmocka_unit_test(test_starved_within_data_waits_only),
+	    cmocka_unit_test(test_totals_of_the_process),
+	    cmocka_unit_test(test_utilization_of_the_window),
+	    cmocka_unit_test(test_hostile),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Debian package: made, installed in a throw-away root over this machine's, used there, removed again."""
+import glob
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BUILD = os.path.dirname(os.environ.get("DIESEL_BIN", "build/release/bin"))
+
+# Runs in a mount namespace of its own. $1: scratch, $2: package. What dpkg changes lands in $1/upper.
+INSIDE = r"""
+set -e
+cd "$1"
+mount -t tmpfs tmpfs "$1"
+mkdir upper work root
+mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
+cp "$2" root/tmp/diesel.deb
+for folder in proc dev; do mount --rbind /$folder root/$folder; done
+mkdir -p root/run/diesel
+chroot root /bin/sh -e -c '
+    dpkg -i /tmp/diesel.deb >&2
+    diesel-analyze --version && dieseld --version && dieselctl --version
+    dieseld --check-config --config /etc/diesel/dieseld.conf
+    mkdir -p /tmp/in/class && echo 1 >/tmp/in/class/a && echo 2 >/tmp/in/class/b
+    dieselctl pack /tmp/in /tmp/out.diesel >/dev/null 2>&1
+    dieseld --socket /run/diesel/test.sock --metrics off & daemon=$!
+    for i in $(seq 100); do [ -S /run/diesel/test.sock ] && break; sleep 0.1; done
+    DIESEL_SOCKET=/run/diesel/test.sock DIESEL_LIB= PYTHONPATH= /usr/bin/python3 -c "
+import diesel_loader
+print(len(diesel_loader.Dataset(\"/tmp/out.diesel\")), \"samples\")"
+    kill $daemon; wait $daemon
+    echo "# mine" >>/etc/diesel/dieseld.conf
+    dpkg -r diesel >&2
+    ls /etc/diesel /usr/bin/dieseld 2>&1 || true
+    dpkg -P diesel >&2
+    ls /etc/diesel 2>&1 || true
+'
+"""
+
+
+class Package(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="diesel-package-")
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        done = subprocess.run(["cpack", "--config", os.path.join(BUILD, "CPackConfig.cmake"), "-B", cls.folder],
+                              capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        cls.package, = glob.glob(os.path.join(cls.folder, "*.deb"))
+
+    def test_contents(self):
+        listing = subprocess.run(["dpkg-deb", "-c", self.package], capture_output=True, text=True, check=True).stdout
+        for name in ("usr/bin/dieseld", "usr/bin/diesel-analyze", "usr/bin/dieselctl", "libdiesel.so.0",
+                     "dist-packages/diesel_loader/torch.py", "man8/dieseld.8", "man1/diesel-analyze.1",
+                     "systemd/system/dieseld.service", "etc/diesel/dieseld.conf"):
+            self.assertIn(name, listing)
+        self.assertNotIn(" 2000/", listing)
+        self.assertNotIn("test_", listing)
+
+    def test_install_use_remove(self):
+        scratch = os.path.join(self.folder, "scratch")
+        os.mkdir(scratch)
+        done = subprocess.run(["unshare", "--mount", "/bin/sh", "-c", INSIDE, "inside", scratch, self.package],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+        if "permission denied" in done.stderr.lower() and "mount" in done.stderr:
+            self.skipTest("no overlay can be mounted here")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.splitlines()
+        self.assertRegex(lines[0], r"diesel-analyze \d+\.\d+")
+        self.assertIn("the configuration is right", lines)
+        self.assertIn("2 samples", lines)
+        # Removed: the program is gone, the configuration stays; purged: that is gone, too.
+        self.assertIn("dieseld.conf", lines)
+        self.assertEqual(sum("cannot access '/usr/bin/dieseld'" in line for line in lines), 1)
+        self.assertIn("cannot access '/etc/diesel'", lines[-1])
+
+
+if __name__ == "__main__":
+    for program in ("cpack", "dpkg-deb", "unshare"):
+        if not shutil.which(program):
+            print(f"skipped: there is no {program}")
+            sys.exit(77)
+    if os.geteuid() != 0:
+        print("skipped: installing a package takes root")
+        sys.exit(77)
+    unittest.main(verbosity=2)

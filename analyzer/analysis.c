@@ -15,6 +15,7 @@
 #include "neighbours.h"
 #include "page_cache.h"
 #include "predict.h"
+#include "profile.h"
 #include "ranks.h"
 #include "sampled.h"
 #include "study.h"
@@ -135,6 +136,8 @@ static int parts_find(struct run *run)
 					   &analysis->checkpoints);
 	if (r == 0)
 		r = page_cache_find(&study, &analysis->page_cache);
+	if (r == 0)
+		r = profile_find(&study, &analysis->profile);
 	if (r == 0 && run->input->n_lane_segments_max)
 		r = lanes_find(&study, run->input->n_lane_segments_max, &analysis->lanes);
 	return r;
@@ -237,6 +240,7 @@ void analysis_free(struct analysis *analysis)
 	gpu_use_free(analysis->gpu);
 	checkpoint_report_free(analysis->checkpoints);
 	page_cache_free(analysis->page_cache);
+	profile_free(analysis->profile);
 	free(analysis);
 }
 

@@ -9,6 +9,7 @@
 #include "lib/cleanup.h"
 #include "session_gpu.h"
 #include "session_paths.h"
+#include "session_profile.h"
 
 static uint64_t number(struct session *session, const char *key)
 {
@@ -89,6 +90,7 @@ int session_analyze(struct session *session, const struct session_analysis_optio
 	_cleanup_(freep) char *command = NULL;
 	_cleanup_(session_gpu_free) struct session_gpu gpu = {0};
 	_cleanup_(session_paths_free) struct session_paths paths = {0};
+	_cleanup_(session_profile_free) struct session_profile profile = {0};
 	struct analysis_input input = {
 	    .begin_ns = number(session, SESSION_START_NS),
 	    .end_ns = number(session, SESSION_STOP_NS),
@@ -113,7 +115,9 @@ int session_analyze(struct session *session, const struct session_analysis_optio
 	input.gpu_probes = input.gpu_library ? &gpu.probes : NULL;
 	input.gpu_samples = gpu.samples;
 	input.n_gpu_samples = gpu.n_samples;
-	r = session_paths_load(session, &paths);
+	r = session_profile_load(session, &profile);
+	if (r == 0)
+		r = session_paths_load(session, &paths);
 	if (r < 0)
 		return error_errno(err, r, "cannot read the session's notes");
 	input.paths = paths.items;
@@ -123,6 +127,7 @@ int session_analyze(struct session *session, const struct session_analysis_optio
 	if (input.end_ns < input.begin_ns)
 		input.begin_ns = input.end_ns = 0;
 	input.events = events;
+	input.profile = &profile.notes;
 	r = losses_find(session, events, input.n_events, &losses, &input.n_losses);
 	if (r < 0)
 		return error_set(err, r, "not enough memory for the session's losses");

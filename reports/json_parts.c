@@ -107,6 +107,8 @@ static json_t *profile_items(const struct profile_item *items, size_t n)
 		r |= json_object_set_new(item, "name", json_bytes(items[i].name));
 		if (items[i].library)
 			r |= json_object_set_new(item, "library", json_bytes(items[i].library));
+		if (items[i].caller)
+			r |= json_object_set_new(item, "caller", json_bytes(items[i].caller));
 		r |= json_object_set_new(item, "samples", json_count(items[i].n_samples));
 		r |= json_array_append_new(list, item);
 	}

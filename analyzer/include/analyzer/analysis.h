@@ -111,6 +111,7 @@ struct analysis_input {
 	uint32_t page_bytes; /* 0: 4096 */
 	const struct analysis_path *paths;
 	size_t n_paths;
+	const struct profile_notes *profile; /* what stack samples point at; NULL: none */
 };
 
 struct analysis_step {

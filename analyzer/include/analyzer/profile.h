@@ -10,14 +10,35 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What the samples of a recording point at, from its notes (bpf/notes.h). Borrowed by an analysis. */
+struct profile_frame {
+	uint64_t key;
+	uint8_t kind;                   /* enum frame_kind */
+	const char *library, *function; /* function "": not known */
+};
+
+struct profile_trace {
+	uint64_t key;
+	const uint64_t *frames; /* keys, innermost first */
+	size_t n_frames;
+};
+
+struct profile_notes {
+	const struct profile_frame *frames; /* by key */
+	const struct profile_trace *traces; /* by key */
+	size_t n_frames, n_traces;
+	double rate_hz; /* of a CPU; 0: not known */
+};
+
 struct profile_item {
-	char *name;    /* library "libjpeg.so.62", function "jpeg_idct_islow", or Python "load_image" */
+	char *name;    /* library "libjpeg", function "jpeg_idct_islow", or Python "load_image" */
 	char *library; /* of a function: library, or the Python file's name; NULL for libraries */
+	char *caller;  /* "file.py:function" that most often was the innermost Python frame; NULL: none */
 	uint64_t n_samples;
 };
 
 /* One stack with its samples: frames from the outermost on, separated by ';' as flame graph tools expect.
- * Python frames read "file.py:function". */
+ * Python frames read "file.py:function", others "library:function", or "library" where no symbol is known. */
 struct profile_stack {
 	char *frames;
 	uint64_t n_samples;

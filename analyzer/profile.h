@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Samples of threads that prepare batches: of workers (once started up) and their hand-off threads, of loader
+ * threads, and of the trainer within its data waits where it loads by itself. In the window; outside of calls
+ * that fetch.
+ */
+
+#include <stdbool.h>
+
+#include "analyzer/profile.h"
+#include "study.h"
+
+/* NULL: no samples were taken, or none of a thread that prepares. -ENOMEM. */
+int profile_find(const struct study *study, struct profile **ret_profile);
+
+/* What was found on one CPU at one tick, and how often. */
+struct profile_group {
+	uint64_t native, python; /* keys of traces; 0: none */
+	uint64_t n_samples;
+	uint16_t syscall_nr; /* 0xffff: in none */
+	bool in_kernel;
+};
+
+/* Texts of one group, each cut where it is too long. */
+struct profile_label {
+	char library[64];   /* "libjpeg", "Python", "Linux"; "": not known */
+	char function[200]; /* "": not known */
+	char file[128];     /* of the function: its library, or its Python file */
+	char caller[256];   /* "": no Python frame */
+	char frames[8192];
+};
+
+/* profile_label.c: names for people. Frames that notes lack are left out. */
+void profile_label(const struct profile_notes *notes, const struct profile_group *group,
+		   struct profile_label *ret_label);
+
+/* profile_label.c: "libjpeg-0e09f8ba.so.62.4.0" -> "libjpeg", "_imaging.cpython-311-x86_64-linux-gnu.so" ->
+ * "_imaging". */
+void profile_library_name(const char *file, char *name, size_t size);
+
+/* profile_fold.c: shares the groups out by library, function and stack. -ENOMEM. */
+int profile_fold(const struct profile_notes *notes, const struct profile_group *groups, size_t n_groups,
+		 struct profile *profile);

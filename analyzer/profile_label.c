@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "profile.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bpf/notes.h"
+#include "calls.h"
+
+#define NO_CALL    0xffff
+#define HASH_MIN   8 /* digits that packagers of wheels put into file names */
+#define FRAMES_MAX NOTE_STACK_FRAMES_MAX
+
+static int key_compare(const void *left, const void *right)
+{
+	const uint64_t *a = left, *b = right;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+/* Keys are the first member of both. */
+_Static_assert(offsetof(struct profile_frame, key) == 0 && offsetof(struct profile_trace, key) == 0,
+	       "bsearch compares them as keys");
+
+static const struct profile_frame *frame_of(const struct profile_notes *notes, uint64_t key)
+{
+	return notes->n_frames
+		   ? bsearch(&key, notes->frames, notes->n_frames, sizeof(*notes->frames), key_compare)
+		   : NULL;
+}
+
+/* The frames of a trace that are known, innermost first. */
+static size_t frames_of(const struct profile_notes *notes, uint64_t key,
+			const struct profile_frame *frames[FRAMES_MAX])
+{
+	const struct profile_trace *trace =
+	    key && notes->n_traces
+		? bsearch(&key, notes->traces, notes->n_traces, sizeof(*notes->traces), key_compare)
+		: NULL;
+	size_t n = 0;
+
+	for (size_t i = 0; trace && i < trace->n_frames && n < FRAMES_MAX; i++) {
+		frames[n] = frame_of(notes, trace->frames[i]);
+		n += frames[n] != NULL;
+	}
+	return n;
+}
+
+/* Where a hash of hexadecimal digits begins, with its '-'; the length: none does. */
+static size_t hash_begin(const char *name, size_t length)
+{
+	for (size_t i = 0; i + HASH_MIN < length; i++) {
+		size_t n = 0, n_digits = 0;
+
+		if (name[i] != '-')
+			continue;
+		while (i + 1 + n < length && isxdigit((unsigned char)name[i + 1 + n])) {
+			n_digits += isdigit((unsigned char)name[i + 1 + n]) != 0;
+			n++;
+		}
+		if (n >= HASH_MIN && n_digits && (i + 1 + n == length || name[i + 1 + n] == '.'))
+			return i;
+	}
+	return length;
+}
+
+void profile_library_name(const char *file, char *name, size_t size)
+{
+	static const char *const ends[] = {".cpython-", ".abi3.so", ".so"};
+	size_t length = strlen(file);
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+		const char *end = strstr(file, ends[i]);
+
+		if (end && end > file && (size_t)(end - file) < length)
+			length = (size_t)(end - file);
+	}
+	length = hash_begin(file, length);
+	snprintf(name, size, "%.*s", (int)(length < size ? length : size - 1), file);
+}
+
+static void library_of(const struct profile_frame *frame, char *name, size_t size)
+{
+	if (frame->kind == FRAME_INTERPRETER)
+		snprintf(name, size, "Python");
+	else
+		profile_library_name(frame->library, name, size);
+}
+
+static void frame_text(const struct profile_frame *frame, char *text, size_t size)
+{
+	char library[64];
+
+	if (frame->kind == FRAME_PYTHON)
+		snprintf(library, sizeof(library), "%s", frame->library);
+	else
+		library_of(frame, library, sizeof(library));
+	snprintf(text, size, frame->function[0] ? "%s:%s" : "%s", library, frame->function);
+}
+
+struct appended {
+	char *text;
+	size_t size, n;
+};
+
+static void append(struct appended *to, const char *frame)
+{
+	int n = snprintf(to->text + to->n, to->size - to->n, "%s%s", to->n ? ";" : "", frame);
+
+	/* A frame that does not fit whole is left out. */
+	if (n > 0 && (size_t)n < to->size - to->n)
+		to->n += (size_t)n;
+	to->text[to->n] = '\0';
+}
+
+/* What the kernel did for the thread. */
+static void kernel_label(const struct profile_group *group, char *function, size_t size)
+{
+	const struct timeline_call call = {.nr = group->syscall_nr};
+
+	if (group->syscall_nr == NO_CALL)
+		snprintf(function, size, "page faults");
+	else
+		snprintf(function, size, "%s", call_describe(&call));
+}
+
+/* Which frame the time is charged to: the kernel, the innermost C function, or the Python function that the
+ * interpreter executes. */
+static void charge(const struct profile_group *group, const struct profile_frame *native,
+		   const struct profile_frame *python, struct profile_label *label)
+{
+	if (group->in_kernel) {
+		snprintf(label->library, sizeof(label->library), "Linux");
+		snprintf(label->file, sizeof(label->file), "Linux");
+		kernel_label(group, label->function, sizeof(label->function));
+		return;
+	}
+	if (native)
+		library_of(native, label->library, sizeof(label->library));
+	else if (python)
+		snprintf(label->library, sizeof(label->library), "Python");
+	snprintf(label->file, sizeof(label->file), "%s", label->library);
+	if (native && (native->kind != FRAME_INTERPRETER || !python)) {
+		snprintf(label->function, sizeof(label->function), "%s", native->function);
+	} else if (python) {
+		snprintf(label->function, sizeof(label->function), "%s", python->function);
+		snprintf(label->file, sizeof(label->file), "%s", python->library);
+	}
+}
+
+void profile_label(const struct profile_notes *notes, const struct profile_group *group,
+		   struct profile_label *ret_label)
+{
+	const struct profile_frame *native[FRAMES_MAX], *python[FRAMES_MAX];
+	size_t n_native = frames_of(notes, group->native, native);
+	size_t n_python = frames_of(notes, group->python, python), n_inner = 0;
+	struct appended frames = {ret_label->frames, sizeof(ret_label->frames), 0};
+	char text[400];
+
+	memset(ret_label, 0, sizeof(*ret_label));
+	charge(group, n_native ? native[0] : NULL, n_python ? python[0] : NULL, ret_label);
+	if (n_python)
+		frame_text(python[0], ret_label->caller, sizeof(ret_label->caller));
+	for (size_t i = n_python; i > 0; i--) {
+		frame_text(python[i - 1], text, sizeof(text));
+		append(&frames, text);
+	}
+	/* Python frames say what the interpreter's own would: only what it called is added. */
+	while (n_inner < n_native && !(n_python && native[n_inner]->kind == FRAME_INTERPRETER))
+		n_inner++;
+	for (size_t i = n_inner; i > 0; i--) {
+		frame_text(native[i - 1], text, sizeof(text));
+		append(&frames, text);
+	}
+	if (group->in_kernel) {
+		snprintf(text, sizeof(text), "Linux:%s", ret_label->function);
+		append(&frames, text);
+	}
+	if (!frames.n)
+		append(&frames, "not known");
+}

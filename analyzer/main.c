@@ -21,6 +21,7 @@
 #include "record.h"
 #include "render.h"
 #include "truth.h"
+#include "what_if.h"
 
 #define DEFAULT_SESSION "diesel.db"
 
@@ -205,6 +206,21 @@ static int truth(const struct options *options)
 						 .verbose = options->verbose});
 }
 
+static int what_if(const struct options *options)
+{
+	struct error err = ERROR_INIT;
+	int r = what_if_run(&(struct what_if_options){.session = options->sessions[0],
+						      .question = options->what_if,
+						      .asked = options->what_if_asked,
+						      .json = options->json,
+						      .stream = stdout},
+			    &err);
+
+	if (r)
+		log_error("%s", err.text);
+	return r == -ENODATA ? EXIT_INSUFFICIENT : r ? EXIT_FAILED : 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct options options;
@@ -225,6 +241,7 @@ int main(int argc, char **argv)
 	case VERB_DUMP: return dump(options.sessions[0]);
 	case VERB_DIFF: return diff(&options);
 	case VERB_TRUTH: return truth(&options);
+	case VERB_WHAT_IF: return what_if(&options);
 	case VERB_COUNT: break;
 	}
 	return EXIT_FAILED;

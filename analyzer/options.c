@@ -14,6 +14,7 @@
 #include "reports/report.h"
 #include "truth.h"
 #include "truth_result.h"
+#include "what_if.h"
 
 static const char usage_text[] =
     "Usage: diesel-analyze [-o SESSION] [-d TIME] (-- COMMAND [ARG ...] | -p PID[,PID ...] |\n"
@@ -22,6 +23,8 @@ static const char usage_text[] =
     "           --cgroup PATH)\n"
     "       diesel-analyze report SESSION [--format FORMAT] [-o FILE]\n"
     "       diesel-analyze diff SESSION SESSION [--json]\n"
+    "       diesel-analyze what-if SESSION [--cache SHARE] [--workers N] [--storage-mbps X]\n"
+    "           [--device-speed Y] [--sample-size Z] [--json]\n"
     "       diesel-analyze check [--json]\n"
     "       diesel-analyze dump SESSION\n"
     "       diesel-analyze truth [--max-steps N] [--rounds N] [--data DIR] [--json] -- COMMAND [ARG ...]\n"
@@ -33,6 +36,7 @@ static const char usage_text[] =
     "  record     run COMMAND, or watch process PID and its descendants, and write a session file\n"
     "  report     say what a session file shows\n"
     "  diff       say what changed from one session to another, and whether it is more than noise\n"
+    "  what-if    predict the job's speed with something changed; without options, of each at many values\n"
     "  check      say what this kernel lets us measure, and what to do about the rest\n"
     "  dump       write a session's events as raw records of 64 bytes (bpf/event.h)\n"
     "  truth      run a PyTorch job with its files cached, evicted, and replaced by batches from memory:\n"
@@ -51,7 +55,13 @@ static const char usage_text[] =
     "                 .html, .pftrace, .prom; else text)\n"
     "  --steps        report: in JSON, a table of all steps too\n"
     "  --json-schema  print the schema of the JSON report\n"
-    "  --json         diff, check, truth: print JSON\n"
+    "  --cache SHARE  what-if: share of the dataset in memory, like 50%\n"
+    "  --workers N    what-if: worker processes; 0: the trainer loads by itself\n"
+    "  --storage-mbps X, --device-speed Y, --sample-size Z\n"
+    "                 what-if: storage bandwidth in MB/s; factors on the device's speed and on the bytes "
+    "and\n"
+    "                 the computing of a sample\n"
+    "  --json         diff, check, truth, what-if: print JSON\n"
     "  --max-steps N  truth: end each run after N steps (100)\n"
     "  --rounds N     truth: measure N times and say how far they differ (1)\n"
     "  --data DIR     truth: the folder of the job's files (learnt in a first run)\n"
@@ -85,6 +95,11 @@ enum long_option {
 	OPTION_ROUNDS,
 	OPTION_DATA,
 	OPTION_CHECKPOINT_OVERHEAD,
+	OPTION_CACHE,
+	OPTION_WORKERS,
+	OPTION_STORAGE_MBPS,
+	OPTION_DEVICE_SPEED,
+	OPTION_SAMPLE_SIZE,
 };
 
 /* Not a divisor of usual periods, so that samples do not march in step with the job. */
@@ -172,6 +187,17 @@ static int set_checkpoint_overhead(struct options *options, const char *text)
 	return 0;
 }
 
+static int set_what_if(struct options *options, enum what_if_option option, const char *name,
+		       const char *text)
+{
+	const char *wrong = what_if_set(&options->what_if, option, text);
+
+	if (wrong)
+		return usage_error("%s %s: %s", name, text, wrong);
+	options->what_if_asked = true;
+	return 0;
+}
+
 static int set_option(struct options *options, int option, const char *text)
 {
 	switch (option) {
@@ -207,6 +233,14 @@ static int set_option(struct options *options, int option, const char *text)
 	case OPTION_ROUNDS: return set_count("--rounds", text, TRUTH_ROUNDS_MAX, &options->n_rounds);
 	case OPTION_DATA: options->data = text; return 0;
 	case OPTION_CHECKPOINT_OVERHEAD: return set_checkpoint_overhead(options, text);
+	case OPTION_CACHE: return set_what_if(options, WHAT_IF_OPTION_CACHE, "--cache", text);
+	case OPTION_WORKERS: return set_what_if(options, WHAT_IF_OPTION_WORKERS, "--workers", text);
+	case OPTION_STORAGE_MBPS:
+		return set_what_if(options, WHAT_IF_OPTION_STORAGE_MBPS, "--storage-mbps", text);
+	case OPTION_DEVICE_SPEED:
+		return set_what_if(options, WHAT_IF_OPTION_DEVICE_SPEED, "--device-speed", text);
+	case OPTION_SAMPLE_SIZE:
+		return set_what_if(options, WHAT_IF_OPTION_SAMPLE_SIZE, "--sample-size", text);
 	case OPTION_HELP: fputs(usage_text, stdout); return DONE;
 	case OPTION_VERSION: puts("diesel-analyze " DIESEL_VERSION); return DONE;
 	case 'h': fputs(usage_text, stdout); return DONE;
@@ -223,7 +257,7 @@ static const struct {
     [VERB_RUN] = {"", 0, true},           [VERB_RECORD] = {"record", 0, true},
     [VERB_REPORT] = {"report", 1, false}, [VERB_CHECK] = {"check", 0, false},
     [VERB_DUMP] = {"dump", 1, false},     [VERB_DIFF] = {"diff", 2, false},
-    [VERB_TRUTH] = {"truth", 0, true},
+    [VERB_TRUTH] = {"truth", 0, true},    [VERB_WHAT_IF] = {"what-if", 1, false},
 };
 
 /* A word among the options: the verb, or a session. false: neither. */
@@ -299,13 +333,19 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 	    {"rounds", required_argument, NULL, OPTION_ROUNDS},
 	    {"data", required_argument, NULL, OPTION_DATA},
 	    {"checkpoint-overhead", required_argument, NULL, OPTION_CHECKPOINT_OVERHEAD},
+	    {"cache", required_argument, NULL, OPTION_CACHE},
+	    {"workers", required_argument, NULL, OPTION_WORKERS},
+	    {"storage-mbps", required_argument, NULL, OPTION_STORAGE_MBPS},
+	    {"device-speed", required_argument, NULL, OPTION_DEVICE_SPEED},
+	    {"sample-size", required_argument, NULL, OPTION_SAMPLE_SIZE},
 	    {0},
 	};
 	struct options options = {.verb = VERB_RUN,
 				  .detail_bytes_per_minute = RECORD_DETAIL_DEFAULT,
 				  .profile_hz = PROFILE_HZ,
 				  .n_steps = TRUTH_STEPS_DEFAULT,
-				  .n_rounds = TRUTH_ROUNDS_DEFAULT};
+				  .n_rounds = TRUTH_ROUNDS_DEFAULT,
+				  .what_if = what_if_question_none()};
 	bool is_command;
 	int option, r;
 

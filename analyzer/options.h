@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "analyzer/predictions.h"
+
 enum verb {
 	VERB_RUN, /* plain `diesel-analyze -- CMD`: record and report */
 	VERB_RECORD,
@@ -17,6 +19,7 @@ enum verb {
 	VERB_DUMP,
 	VERB_DIFF,
 	VERB_TRUTH,
+	VERB_WHAT_IF,
 	VERB_COUNT,
 };
 
@@ -26,7 +29,7 @@ enum verb {
 enum exit_code {
 	EXIT_FAILED = 1,
 	EXIT_USAGE = 2,
-	EXIT_INSUFFICIENT = 3, /* report, diff: a session does not say enough to judge the job */
+	EXIT_INSUFFICIENT = 3, /* report, diff, what-if: a session does not say enough to judge the job */
 };
 
 #define OPTIONS_PIDS_MAX 64 /* ranks of a node, and then some */
@@ -54,6 +57,8 @@ struct options {
 	bool json;                        /* diff, check, truth */
 	const char *data;                 /* truth; NULL: learn it */
 	uint64_t n_steps, n_rounds;       /* truth */
+	struct what_if_question what_if;  /* what-if */
+	bool what_if_asked;
 	bool verbose;
 };
 

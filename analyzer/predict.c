@@ -25,6 +25,13 @@ const char *what_if_axis_name(enum what_if_axis axis)
 	return "";
 }
 
+const char *what_if_bound(double fetch_stall, double prep_stall)
+{
+	if (fetch_stall + prep_stall < ANALYSIS_STALL_THRESHOLD)
+		return analysis_verdict_name(ANALYSIS_DEVICE_BOUND);
+	return analysis_verdict_name(fetch_stall >= prep_stall ? ANALYSIS_FETCH_BOUND : ANALYSIS_PREP_BOUND);
+}
+
 void predictions_free(struct predictions *predictions)
 {
 	if (!predictions)

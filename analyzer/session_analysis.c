@@ -99,6 +99,7 @@ int session_analyze(struct session *session, const struct session_analysis_optio
 		options->trainer_tid ? options->trainer_tid : (uint32_t)number(session, SESSION_TRAINER_TID),
 	    .n_lane_segments_max = options->n_lane_segments_max,
 	    .checkpoint_overhead_max = options->checkpoint_overhead_max,
+	    .what_if = options->what_if,
 	    .n_cpus = (uint32_t)number(session, SESSION_CPUS),
 	    .attached = number(session, SESSION_ATTACHED),
 	    .self_cpu_ns = number(session, SESSION_BPF_RUN_NS) + number(session, SESSION_RECORDER_CPU_NS),

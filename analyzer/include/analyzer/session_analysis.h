@@ -9,11 +9,13 @@
 struct analysis;
 struct error;
 struct session;
+struct what_if_question;
 
 struct session_analysis_options {
-	uint32_t trainer_tid;           /* 0: find it */
-	double checkpoint_overhead_max; /* 0: CHECKPOINT_OVERHEAD_MAX */
-	size_t n_lane_segments_max;     /* 0: no lanes */
+	uint32_t trainer_tid;                   /* 0: find it */
+	double checkpoint_overhead_max;         /* 0: CHECKPOINT_OVERHEAD_MAX */
+	size_t n_lane_segments_max;             /* 0: no lanes */
+	const struct what_if_question *what_if; /* NULL: none */
 };
 
 /* Errors: as session_cursor_open(), -ENOMEM. */

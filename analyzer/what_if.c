@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "what_if.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyzer/analysis.h"
+#include "analyzer/model.h"
+#include "analyzer/session.h"
+#include "analyzer/session_analysis.h"
+#include "lib/cleanup.h"
+#include "lib/units.h"
+#include "output.h"
+#include "reports/what_if.h"
+
+struct what_if_question what_if_question_none(void)
+{
+	return (struct what_if_question){NAN, NAN, NAN, NAN, NAN, NAN};
+}
+
+/* A number, and the suffix behind it. Not in the locale's way: "0.5" is the same everywhere. */
+static bool number(const char *text, const char *suffix, double *ret_value)
+{
+	locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+	char *end;
+	double value;
+
+	if (!plain)
+		return false;
+	value = strtod_l(text, &end, plain);
+	freelocale(plain);
+	if (end == text || !isfinite(value) || (*end && strcmp(end, suffix) != 0))
+		return false;
+	*ret_value = value;
+	return true;
+}
+
+static bool share(const char *text, double *ret_value)
+{
+	double value;
+
+	if (!number(text, "%", &value))
+		return false;
+	if (strchr(text, '%'))
+		value /= 100;
+	if (value < 0 || value > 1)
+		return false;
+	*ret_value = value;
+	return true;
+}
+
+static bool factor(const char *text, const char *suffix, double low, double high, double *ret_value)
+{
+	double value;
+
+	if (!number(text, suffix, &value) || value < low || value > high)
+		return false;
+	*ret_value = value;
+	return true;
+}
+
+const char *what_if_set(struct what_if_question *question, enum what_if_option option, const char *text)
+{
+	int64_t n;
+
+	switch (option) {
+	case WHAT_IF_OPTION_CACHE:
+		return share(text, &question->cache_ratio) ? NULL
+							   : "not a share of the dataset like 50% or 0.5";
+	case WHAT_IF_OPTION_WORKERS:
+		if (units_parse_integer(text, 0, MODEL_WORKERS_MAX, &n))
+			return "not a number of workers from 0 to 256";
+		question->n_workers = (double)n;
+		return NULL;
+	case WHAT_IF_OPTION_STORAGE_MBPS:
+		if (!factor(text, "MB/s", 0.001, 1e6, &question->storage_bytes_per_s))
+			return "not a bandwidth in MB/s like 200 (0.001 to 1000000)";
+		question->storage_bytes_per_s *= 1e6;
+		return NULL;
+	case WHAT_IF_OPTION_DEVICE_SPEED:
+		return factor(text, "x", 0.01, 1000, &question->device_factor)
+			   ? NULL
+			   : "not a factor on the device's speed like 2 (0.01 to 1000)";
+	case WHAT_IF_OPTION_SAMPLE_SIZE:
+		return factor(text, "x", 0.01, 1000, &question->sample_factor)
+			   ? NULL
+			   : "not a factor on the samples' size like 0.5 (0.01 to 1000)";
+	}
+	return "unknown";
+}
+
+static void session_closep(struct session **session)
+{
+	session_close(*session);
+}
+
+static void analysis_freep(struct analysis **analysis)
+{
+	analysis_free(*analysis);
+}
+
+static int write_text(FILE *stream, const void *user)
+{
+	return report_what_if_text(stream, user);
+}
+
+static int write_json(FILE *stream, const void *user)
+{
+	return report_what_if_json(stream, user);
+}
+
+int what_if_run(const struct what_if_options *options, struct error *err)
+{
+	_cleanup_(session_closep) struct session *session = NULL;
+	_cleanup_(analysis_freep) struct analysis *analysis = NULL;
+	struct report_what_if report;
+	int r = session_open(options->session, &session, err);
+
+	if (r == 0)
+		r = session_analyze(
+		    session,
+		    &(struct session_analysis_options){.what_if = options->asked ? &options->question : NULL},
+		    &analysis, err);
+	if (r < 0)
+		return r;
+	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
+		return error_set(err, -ENODATA, "%s: %s", options->session, analysis->insufficient);
+	if (!analysis->predictions)
+		return error_set(err, -ENODATA, "%s: no prediction: %s; record again, longer or undisturbed",
+				 options->session,
+				 analysis->no_predictions[0] ? analysis->no_predictions
+							     : "sampled without privilege");
+	if (!isnan(options->question.storage_bytes_per_s) &&
+	    !(analysis->predictions->storage_bytes_per_s.value > 0))
+		return error_set(
+		    err, -ENODATA,
+		    "%s: the job read nothing from storage while it was recorded, so its bandwidth "
+		    "is not known; evict its files and record again",
+		    options->session);
+	report = (struct report_what_if){
+	    .session = options->session, .analysis = analysis, .question = options->question};
+	return output_write(NULL, options->stream, options->json ? write_json : write_text, &report, err);
+}

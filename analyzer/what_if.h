@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* `diesel-analyze what-if`: what a recorded job would do with something changed. */
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "analyzer/predictions.h"
+#include "lib/error.h"
+
+enum what_if_option {
+	WHAT_IF_OPTION_CACHE,   /* 50% or 0.5 */
+	WHAT_IF_OPTION_WORKERS, /* 0 to 256 */
+	WHAT_IF_OPTION_STORAGE_MBPS,
+	WHAT_IF_OPTION_DEVICE_SPEED, /* 2 or 2x */
+	WHAT_IF_OPTION_SAMPLE_SIZE,  /* 0.5 or 0.5x */
+};
+
+struct what_if_options {
+	const char *session;
+	struct what_if_question question;
+	bool asked; /* something is changed; else the curves and the least values needed are shown */
+	bool json;
+	FILE *stream;
+};
+
+/* Nothing changed. */
+struct what_if_question what_if_question_none(void);
+
+/* Static text, what the value must look like, or NULL: it is set. */
+const char *what_if_set(struct what_if_question *question, enum what_if_option option, const char *text);
+
+/* -ENODATA: the session does not say enough. */
+int what_if_run(const struct what_if_options *options, struct error *err);

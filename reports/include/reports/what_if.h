@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The answer to a what-if question, or without one all curves. Results as in reports/report.h; the analysis
+ * has predictions. */
+
+#include "analyzer/predictions.h"
+#include "reports/report.h"
+
+struct report_what_if {
+	const char *session;
+	const struct analysis *analysis;
+	struct what_if_question question; /* what analysis->predictions->answer is to */
+};
+
+int report_what_if_text(FILE *stream, const struct report_what_if *what_if);
+
+/* One JSON object, "schema": "diesel.what-if/1". */
+int report_what_if_json(FILE *stream, const struct report_what_if *what_if);

@@ -165,7 +165,8 @@ static void profile(const struct layout *layout, const struct analysis *analysis
 				       item->caller ? item->caller : "", item->caller ? ")" : "");
 	}
 	if (at)
-		line(layout, "Of preparing: %s; %llu samples.", text, (unsigned long long)from->n_samples);
+		layout_line(layout, "Of preparing: %s; %llu samples.", text,
+			    (unsigned long long)from->n_samples);
 }
 
 static void actions(const struct layout *layout, const struct analysis *analysis)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "bpf/collector.h"
+#include "check_gpu.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
 #include "lib/proc.h"
@@ -161,6 +162,16 @@ static void check_psi(struct report *report)
 		add(report, FINDING_OK, "psi", "", "pressure figures are there");
 }
 
+/* A machine without a GPU lacks nothing. */
+static void check_gpu(struct report *report)
+{
+	struct check_gpu gpu;
+
+	check_gpu_look(&gpu);
+	add(report, FINDING_OK, "libcuda", "", "%s", gpu.driver_detail);
+	add(report, FINDING_OK, "nvml", "", "%s", gpu.nvml_detail);
+}
+
 static void check_sampler(struct report *report)
 {
 	struct sampler_source sources[SAMPLER_SOURCES_MAX];
@@ -282,6 +293,7 @@ int check_run(const char *btf_path, bool json, FILE *out)
 	check_load(&report, btf_path);
 	check_settings(&report);
 	check_psi(&report);
+	check_gpu(&report);
 	for (size_t i = 0; i < report.n; i++)
 		report.exact = report.exact && report.findings[i].state != FINDING_FAILED;
 	check_sampler(&report);

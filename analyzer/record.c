@@ -2,13 +2,18 @@
 #include "record.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdbool.h>
+#include <string.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "analyzer/session.h"
+#include "bpf/gpu.h"
+#include "nvml.h"
 #include "record_roots.h"
+#include "session_gpu.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/error.h"
@@ -38,6 +43,9 @@ struct recording {
 	int status;
 	uint64_t start_ns, flushed_ns, start_steal_ns;
 	struct slices slices;
+	bool uses_gpu; /* its process opened libcuda */
+	bool nvml_tried;
+	struct nvml *nvml; /* NULL: not needed, or not there */
 };
 
 static void on_event(void *user, const struct event *event)
@@ -54,6 +62,7 @@ static void on_note(void *user, const char *kind, uint64_t key, const void *data
 {
 	struct recording *recording = user;
 
+	recording->uses_gpu |= !strcmp(kind, GPU_NOTE_LIBRARY);
 	if (!recording->write_error.code)
 		session_put(recording->session, kind, key, data, size, &recording->write_error);
 }
@@ -156,6 +165,25 @@ static int end_slices(struct recording *recording, struct error *err)
 	return append_gap(recording, slices->items[slices->n - 1].end_ns, clock_monotonic_ns(), err);
 }
 
+/* Once a second, of jobs that use a GPU. */
+static void sample_gpu(struct recording *recording, uint64_t now_ns)
+{
+	struct error why = ERROR_INIT;
+	double utilization;
+
+	if (recording->uses_gpu && !recording->nvml_tried) {
+		recording->nvml_tried = true;
+		if (nvml_open(&recording->nvml, &why))
+			log_debug("no GPU utilization: %s", why.text);
+	}
+	if (!recording->nvml)
+		return;
+	utilization = nvml_utilization(recording->nvml, recording->roots.tgids, recording->roots.n);
+	if (isfinite(utilization))
+		session_put(recording->session, SESSION_NOTE_GPU_SAMPLE, now_ns, &utilization,
+			    sizeof(utilization), &recording->write_error);
+}
+
 static int poll_collector(struct recording *recording, struct error *err)
 {
 	uint64_t now_ns = clock_monotonic_ns();
@@ -165,6 +193,7 @@ static int poll_collector(struct recording *recording, struct error *err)
 		return error_errno(err, r, "cannot read events");
 	if (now_ns - recording->flushed_ns >= FLUSH_EVERY_NS && !recording->write_error.code) {
 		recording->flushed_ns = now_ns;
+		sample_gpu(recording, now_ns);
 		if (!session_flush(recording->session, &recording->write_error))
 			step_slices(recording, &recording->write_error);
 	}
@@ -331,6 +360,7 @@ int record_run(const struct record_options *options, struct record_result *ret_r
 	source_close(recording.source);
 	recording.source = NULL;
 	slices_free(&recording.slices);
+	nvml_close(recording.nvml);
 	if (options->command && recording.roots.n) {
 		if (r && !recording.child_reaped)
 			log_error("%s; the command goes on without being recorded", err->text);

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gpu_table.h"
 
+#include <errno.h>
+#include <fcntl.h>
+
 #include "bpf/gpu.h"
 #include "gpu_shared.h"
+#include "lib/cleanup.h"
+#include "symbol.h"
 
 /*
  * Synchronising and asynchronous calls by what the driver API's manual says of them ("API synchronization
@@ -85,4 +90,34 @@ const char *gpu_function_name(uint32_t function)
 	if (function >= n_gpu_functions || !gpu_functions[function].name)
 		return "?";
 	return gpu_functions[function].name;
+}
+
+int gpu_probes_look(const char *path, struct gpu_probes *ret_probes)
+{
+	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct gpu_probes probes = {0};
+	struct symbol_file *file;
+	int r;
+
+	if (fd < 0)
+		return -errno;
+	r = symbol_file_open(fd, &file);
+	if (r)
+		return r;
+	for (uint32_t i = 0; i < n_gpu_functions; i++) {
+		uint64_t offset;
+		bool cheap;
+
+		if (!gpu_functions[i].name)
+			continue;
+		if (symbol_file_find(file, gpu_functions[i].name, true, &offset, &cheap)) {
+			probes.n_missing++;
+			continue;
+		}
+		probes.n_probed++;
+		probes.n_expensive += !cheap;
+	}
+	symbol_file_close(file);
+	*ret_probes = probes;
+	return 0;
 }

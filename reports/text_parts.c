@@ -125,6 +125,10 @@ void text_gpu(const struct layout *layout, const struct analysis *analysis)
 	    units_format_duration(wait, sizeof(wait), gpu->wait_ns),
 	    units_format_duration(spin, sizeof(spin), gpu->spin_ns),
 	    units_format_duration(starved, sizeof(starved), gpu->starved_ns), utilization);
+	layout_line(layout, "%llu launches, %llu copies%s, as %s was called.",
+		    (unsigned long long)gpu->n_launches, (unsigned long long)gpu->n_copies,
+		    gpu->launches_known ? "" : " or more (there were too many to count them all)",
+		    gpu->library[0] ? gpu->library : "the driver");
 }
 
 void text_checkpoints(const struct layout *layout, const struct analysis *analysis)

@@ -10,6 +10,12 @@ foreach(prologue 1 2 3 4)
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/standin/${prologue})
 endforeach()
 
+add_library(standin_nvml SHARED ${CMAKE_CURRENT_SOURCE_DIR}/standin/libnvidia-ml.c)
+target_compile_options(standin_nvml PRIVATE -fvisibility=hidden -fno-sanitize=all)
+target_link_options(standin_nvml PRIVATE -fno-sanitize=all -Wl,-soname,libnvidia-ml.so.1)
+set_target_properties(standin_nvml PROPERTIES PREFIX "" OUTPUT_NAME libnvidia-ml SUFFIX .so.1
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/standin/nvml)
+
 foreach(module checkpoints gpu)
   diesel_unit_test(analyzer/${module} USES diesel_analyzer diesel_base m)
   target_include_directories(test_analyzer_${module} PRIVATE ${CMAKE_SOURCE_DIR}/analyzer)

@@ -227,6 +227,39 @@ class Processes(Gpu):
         self.assertEqual([e.tgid for e in s.Session(self.path).of(s.GPU_TOTALS)], [clock["pid"]])
 
 
+class Nvml(Gpu):
+    """By a stand-in of NVML as well."""
+
+    def utilization(self, **environment):
+        folder = os.path.join(os.path.abspath(STANDIN), "nvml")
+        _, report = self.job(steps=120, LD_LIBRARY_PATH=folder, DIESEL_STANDIN_WAIT="block", **environment)
+        os.unlink(self.path)
+        return report["gpu"]["utilization"]
+
+    def test_mean_of_all_gpus_where_the_job_is_on_none(self):
+        self.assertAlmostEqual(self.utilization(DIESEL_STANDIN_UTILIZATION="40"), 0.7)
+
+    def test_gpus_of_the_job(self):
+        # The test's own process is no part of the job, but the job's PID is not known before.
+        self.assertAlmostEqual(self.utilization(DIESEL_STANDIN_UTILIZATION="40", DIESEL_STANDIN_PID="of-job"), 0.4)
+
+    def test_not_there_or_broken(self):
+        self.assertIsNone(self.utilization(DIESEL_STANDIN_NVML="broken"))
+        _, report = self.job(DIESEL_STANDIN_WAIT="block")
+        self.assertIsNone(report["gpu"]["utilization"])
+
+    def test_check_says_what_is_there(self):
+        found = json.loads(run(ANALYZE, "check", "--json").stdout)["findings"]
+        here = {f["name"]: f["detail"] for f in found}
+        self.assertIn("libcuda", here)
+        environment = {**os.environ, "LD_LIBRARY_PATH": os.path.join(os.path.abspath(STANDIN), "nvml") + ":" +
+                       os.path.dirname(os.path.abspath(standin(4)))}
+        found = json.loads(run(ANALYZE, "check", "--json", env=environment).stdout)["findings"]
+        details = {f["name"]: f["detail"] for f in found}
+        self.assertIn("standin/4/libcuda.so.1: 18 functions to probe, 18 of them", details["libcuda"])
+        self.assertEqual(details["nvml"], "works")
+
+
 class Starved(Gpu):
     def test_bound_holds_and_is_close(self):
         """One stream, synchronised every step: the GPU is idle for the whole of the data wait."""

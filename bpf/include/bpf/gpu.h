@@ -28,4 +28,7 @@ struct gpu_probes {
 	uint64_t launches_until_ns; /* when launches became too many to be counted; 0: they never did */
 };
 
+/* What could be probed in the libcuda at path: n_probed, n_expensive, n_missing. -errno, -ENOEXEC. */
+int gpu_probes_look(const char *path, struct gpu_probes *ret_probes);
+
 _Static_assert(sizeof(struct gpu_probes) == 24, "stored");

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "nvml.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "lib/error.h"
+#include "lib/proc.h"
+
+#define LIBRARY       "libnvidia-ml.so.1"
+#define PROCESSES_MAX 64 /* of a GPU; of more the first ones */
+#define ANCESTORS_MAX 64
+
+/* Of NVML's interface, which is stable by name: a changed struct gets a function of a new name. */
+#define NVML_SUCCESS 0
+
+typedef int nvml_result;
+typedef void *nvml_device;
+
+struct nvml_usage {
+	unsigned int gpu, memory; /* percent */
+};
+
+struct nvml_process {
+	unsigned int pid;
+	unsigned long long memory_bytes;
+	unsigned int gpu_instance, compute_instance;
+};
+
+_Static_assert(sizeof(struct nvml_usage) == 8, "NVML's");
+_Static_assert(sizeof(struct nvml_process) == 24, "NVML's, from _v2 on");
+
+struct nvml {
+	void *library;
+	nvml_result (*init)(void);
+	nvml_result (*shutdown)(void);
+	const char *(*error_string)(nvml_result);
+	nvml_result (*device_count)(unsigned int *);
+	nvml_result (*device)(unsigned int, nvml_device *);
+	nvml_result (*usage)(nvml_device, struct nvml_usage *);
+	nvml_result (*processes)(nvml_device, unsigned int *,
+				 struct nvml_process *); /* NULL: an old driver */
+	bool ready;
+};
+
+/* POSIX: what dlsym() returns for a function can be stored so. */
+static void *symbol(const struct nvml *nvml, const char *name)
+{
+	return dlsym(nvml->library, name);
+}
+
+static bool symbols_find(struct nvml *nvml)
+{
+	*(void **)&nvml->init = symbol(nvml, "nvmlInit_v2");
+	*(void **)&nvml->shutdown = symbol(nvml, "nvmlShutdown");
+	*(void **)&nvml->error_string = symbol(nvml, "nvmlErrorString");
+	*(void **)&nvml->device_count = symbol(nvml, "nvmlDeviceGetCount_v2");
+	*(void **)&nvml->device = symbol(nvml, "nvmlDeviceGetHandleByIndex_v2");
+	*(void **)&nvml->usage = symbol(nvml, "nvmlDeviceGetUtilizationRates");
+	*(void **)&nvml->processes = symbol(nvml, "nvmlDeviceGetComputeRunningProcesses_v3");
+	return nvml->init && nvml->shutdown && nvml->device_count && nvml->device && nvml->usage;
+}
+
+int nvml_open(struct nvml **ret_nvml, struct error *err)
+{
+	struct nvml *nvml = calloc(1, sizeof(*nvml));
+	nvml_result result;
+
+	if (!nvml)
+		return error_set(err, -ENOMEM, "no memory for NVML");
+	nvml->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	if (!nvml->library) {
+		nvml_close(nvml);
+		return error_set(err, -ENOENT, "there is no " LIBRARY);
+	}
+	if (!symbols_find(nvml)) {
+		nvml_close(nvml);
+		return error_set(err, -EIO, LIBRARY " lacks functions that every driver since 2013 has");
+	}
+	result = nvml->init();
+	if (result != NVML_SUCCESS) {
+		error_set(err, -EIO, LIBRARY " does not start: %s",
+			  nvml->error_string ? nvml->error_string(result) : "no reason given");
+		nvml_close(nvml);
+		return -EIO;
+	}
+	nvml->ready = true;
+	*ret_nvml = nvml;
+	return 0;
+}
+
+struct nvml *nvml_close(struct nvml *nvml)
+{
+	if (!nvml)
+		return NULL;
+	if (nvml->ready)
+		nvml->shutdown();
+	if (nvml->library)
+		dlclose(nvml->library);
+	free(nvml);
+	return NULL;
+}
+
+static bool is_of_job(pid_t pid, const pid_t *roots, size_t n_roots)
+{
+	for (int i = 0; i < ANCESTORS_MAX && pid > 1; i++) {
+		struct proc_stat stat;
+
+		for (size_t k = 0; k < n_roots; k++)
+			if (roots[k] == pid)
+				return true;
+		if (proc_stat_read("/proc", pid, &stat))
+			return false;
+		pid = stat.parent;
+	}
+	return false;
+}
+
+static bool runs_job(const struct nvml *nvml, nvml_device device, const pid_t *roots, size_t n_roots)
+{
+	struct nvml_process processes[PROCESSES_MAX];
+	unsigned int n = PROCESSES_MAX;
+
+	if (!nvml->processes || nvml->processes(device, &n, processes) != NVML_SUCCESS)
+		return false;
+	for (unsigned int i = 0; i < n && i < PROCESSES_MAX; i++)
+		if (is_of_job((pid_t)processes[i].pid, roots, n_roots))
+			return true;
+	return false;
+}
+
+double nvml_utilization(const struct nvml *nvml, const pid_t *roots, size_t n_roots)
+{
+	double sum_all = 0, sum_job = 0;
+	unsigned int n = 0, n_all = 0, n_job = 0;
+
+	if (nvml->device_count(&n) != NVML_SUCCESS)
+		return NAN;
+	for (unsigned int i = 0; i < n; i++) {
+		struct nvml_usage usage;
+		nvml_device device;
+
+		if (nvml->device(i, &device) != NVML_SUCCESS || nvml->usage(device, &usage) != NVML_SUCCESS ||
+		    usage.gpu > 100)
+			continue;
+		sum_all += usage.gpu / 100.0;
+		n_all++;
+		if (runs_job(nvml, device, roots, n_roots)) {
+			sum_job += usage.gpu / 100.0;
+			n_job++;
+		}
+	}
+	if (n_job)
+		return sum_job / n_job;
+	return n_all ? sum_all / n_all : NAN;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What NVIDIA's management library says of the GPUs of a job: a cross-check of what the probes on the driver
+ * say, never needed. The library is opened when it is there; nothing of it is linked.
+ *
+ * Its "utilization" is the share of a past interval (the driver's, up to 1 s) in which at least one kernel
+ * ran: a GPU that runs one small kernel after the other is at 1. GPUs that a process of the job computes on
+ * count; where NVML names none (in containers it may show the host's PIDs), all GPUs of the machine do.
+ */
+
+#include <stddef.h>
+#include <sys/types.h>
+
+struct error;
+struct nvml;
+
+/* -ENOENT: there is no such library; -EIO: it is there and does not work (err says what it says). */
+int nvml_open(struct nvml **ret_nvml, struct error *err);
+struct nvml *nvml_close(struct nvml *nvml);
+
+/* Mean over the GPUs, 0 to 1; NAN: not known. roots: processes whose descendants are the job. */
+double nvml_utilization(const struct nvml *nvml, const pid_t *roots, size_t n_roots);

@@ -40,20 +40,39 @@ int service_storage_fit(struct service *service)
 	return r;
 }
 
+/* As service_foreign_queue_ns(), of the trainer outside of its waits for data. */
+static uint64_t foreign_queue_of_step(const struct service_input *input, const struct service *service,
+				      const struct analysis_step *step)
+{
+	const struct data_waits *waits = input->waits;
+	uint64_t at_ns = step->begin_ns, ns = 0;
+
+	for (size_t i = data_waits_from(waits, at_ns); at_ns < step->end_ns; i++) {
+		uint64_t from_ns = step->end_ns, to_ns = step->end_ns;
+
+		if (i < waits->n && waits->items[i].begin_ns < step->end_ns) {
+			from_ns = waits->items[i].begin_ns;
+			to_ns = waits->items[i].end_ns;
+		}
+		if (from_ns > at_ns)
+			ns += service_foreign_queue_ns(service, input->roles->trainer, at_ns, from_ns);
+		at_ns = to_ns > at_ns ? to_ns : at_ns;
+	}
+	return ns;
+}
+
 static void steps_measure(const struct service_input *input, struct service *service)
 {
-	const struct timeline_thread *trainer = input->roles->trainer;
-
 	for (size_t k = 0; k < input->window->n_steps; k++) {
 		const struct analysis_step *step = &input->window->steps[k];
 
 		service->steps[k] = (struct model_step){
 		    .cpu_ns = (double)step->share_ns[SHARE_DEVICE],
 		    .fixed_ns =
-			(double)(step->share_ns[SHARE_CHECKPOINT_STALL] + step->share_ns[SHARE_OTHER]),
+			(double)(step->share_ns[SHARE_CHECKPOINT_STALL] + step->share_ns[SHARE_OTHER] +
+				 foreign_queue_of_step(input, service, step)),
 		};
 	}
-	(void)trainer;
 }
 
 /* Cores that the trainer's process uses at once while the trainer computes. */
@@ -268,6 +287,8 @@ static int job_assemble(const struct service_input *input, struct service *servi
 	job->loader.prefetch = PREFETCH;
 	job->cores = input->n_cpus ? input->n_cpus : 1;
 	job->gang = fmin(gang_measure(input, service), job->cores);
+	if (input->waits->loader != LOADER_INLINE)
+		service_sharing_measure(input, service);
 	cached_cost_measure(service);
 	r = samples_count(service);
 	if (r == 0)

@@ -76,5 +76,10 @@ void service_free(struct service *service);
 int service_batches_find(const struct service_input *input, struct service *service);
 int service_segments_add(const struct timeline_thread *thread, uint64_t begin_ns, uint64_t end_ns,
 			 struct service *service, struct service_batch *batch);
+/* ns of [begin_ns, end_ns) in which the thread waited for a core that the job did not have. */
+uint64_t service_foreign_queue_ns(const struct service *service, const struct timeline_thread *thread,
+				  uint64_t begin_ns, uint64_t end_ns);
 int service_storage_fit(struct service *service);
+/* Sets job.sharing_ratio, and takes what it made longer out of steps and segments. */
+void service_sharing_measure(const struct service_input *input, struct service *service);
 int service_handoffs_measure(const struct service_input *input, struct service *service);

@@ -103,8 +103,8 @@ static int request_add(struct service *service, const struct timeline_thread *th
 
 /* A thread that waits for a core while the job itself does not have them all waits for somebody else, or for
  * its own waking up; the replay makes the rest of the queue itself. */
-static uint64_t foreign_queue_ns(const struct service *service, const struct timeline_thread *thread,
-				 uint64_t begin_ns, uint64_t end_ns)
+uint64_t service_foreign_queue_ns(const struct service *service, const struct timeline_thread *thread,
+				  uint64_t begin_ns, uint64_t end_ns)
 {
 	uint64_t ns = 0;
 
@@ -132,10 +132,10 @@ static int segment_of(struct service *service, const struct timeline_thread *thr
 					.fetch_cpu_ns = (double)(within.exec_ns - compute_ns),
 					.size_bytes = (double)group->bytes};
 
-	segment.delay_ns += (double)foreign_queue_ns(service, thread, begin_ns, group->begin_ns);
+	segment.delay_ns += (double)service_foreign_queue_ns(service, thread, begin_ns, group->begin_ns);
 	/* Whoever did not sleep need not wake up. */
 	*(wait_ns < WAIT_MIN_NS ? &segment.delay_ns : &segment.latency_ns) +=
-	    (double)foreign_queue_ns(service, thread, group->begin_ns, group->end_ns);
+	    (double)service_foreign_queue_ns(service, thread, group->begin_ns, group->end_ns);
 	if (wait_ns < WAIT_MIN_NS) {
 		segment.delay_ns += (double)wait_ns;
 	} else {

@@ -97,7 +97,7 @@ static int predictions_add(const struct study *study, struct analysis *analysis)
 	const char *why = NULL;
 	int r = 0;
 
-	if (analysis->n_steps >= ANALYSIS_STEPS_MIN)
+	if (analysis->n_steps >= ANALYSIS_STEPS_MIN && !study->input->shares_only)
 		r = predictions_find(study, analysis->n_warmup_steps, &analysis->predictions, &why);
 	if (why)
 		snprintf(analysis->no_predictions, sizeof(analysis->no_predictions), "%s", why);

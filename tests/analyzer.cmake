@@ -6,6 +6,7 @@ foreach(module
     hostile
     inline
     lanes
+    live
     model
     sampled
     sampler

@@ -101,6 +101,7 @@ struct analysis_input {
 	uint64_t self_cpu_ns;                   /* CPU time of the tool: BPF programs and collector */
 	const char *command;                    /* as typed, or of the process; NULL: not known */
 	bool attached;                          /* the job ran already when the recording began */
+	bool shares_only;                       /* neither predictions nor lanes: cheap enough for once a second */
 	const struct what_if_question *what_if; /* NULL: none */
 	size_t n_lane_segments_max;             /* 0: no lanes */
 	const char *gpu_library;                /* path of the libcuda that was probed; NULL: none */

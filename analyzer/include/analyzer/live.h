@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Several running jobs, analysed again and again: takes the collector's events as they come, keeps those of
+ * the last seconds, and analyses them like a recording. One call a job and second is cheap: shares, no
+ * predictions.
+ *
+ * A job is a process that was named and all its descendants. Memory is bounded: with more events than the
+ * limit the window becomes shorter. Pure: no clock, no I/O. One thread.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bpf/event.h"
+
+struct analysis;
+struct error;
+struct live;
+
+#define LIVE_WINDOW_NS  UINT64_C(15000000000)
+#define LIVE_EVENTS_MAX (UINT64_C(1) << 19) /* of one job: 32 MiB */
+
+struct live_config {
+	uint64_t window_ns;  /* 0: LIVE_WINDOW_NS */
+	size_t n_events_max; /* of one job; 0: LIVE_EVENTS_MAX */
+	uint32_t n_cpus;
+};
+
+/* NULL: no memory. */
+struct live *live_new(const struct live_config *config);
+struct live *live_free(struct live *live);
+
+/* Before the events of collector_attach(root) are given: threads that are there already (EVENT_ALIVE) of
+ * processes not known yet belong to the job that was added last. -EEXIST: the process belongs to a job. */
+int live_add(struct live *live, uint32_t root_tgid);
+/* Forgets a job. An unknown one is fine. */
+void live_remove(struct live *live, uint32_t root_tgid);
+
+/* -ENOMEM: the event is left out, which the next analysis counts as a loss. Events of nobody's are ignored.
+ */
+int live_event(struct live *live, const struct event *event);
+
+/* Roots of all jobs, in the order they were added. Valid until a job is added or removed. */
+size_t live_jobs(const struct live *live, const uint32_t **ret_roots);
+
+/* Processes of a job that are alive; 0: it ended, or there is no such job. */
+uint32_t live_processes(struct live *live, uint32_t root_tgid);
+
+/* What the job did in the window before now_ns; caller frees. Too few steps are no error:
+ * ANALYSIS_INSUFFICIENT. -ENOENT: no such job; -ENOMEM. */
+int live_analyze(struct live *live, uint32_t root_tgid, uint64_t now_ns, struct analysis **ret_analysis,
+		 struct error *err);

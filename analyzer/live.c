@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analyzer/live.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyzer/analysis.h"
+#include "lib/cleanup.h"
+#include "lib/error.h"
+#include "live_events.h"
+
+struct job {
+	uint32_t root_tgid;
+	uint32_t n_processes; /* alive */
+	struct live_events events;
+};
+
+/* Whose a process is. */
+struct process {
+	uint32_t tgid, root_tgid;
+};
+
+struct live {
+	struct live_config config;
+	struct job *jobs;
+	uint32_t *roots; /* as jobs[], for live_jobs() */
+	size_t n_jobs;
+	struct process *processes; /* by tgid */
+	size_t n_processes, n_processes_allocated;
+};
+
+struct live *live_new(const struct live_config *config)
+{
+	struct live *live = calloc(1, sizeof(*live));
+
+	if (!live)
+		return NULL;
+	live->config = *config;
+	if (!live->config.window_ns)
+		live->config.window_ns = LIVE_WINDOW_NS;
+	if (!live->config.n_events_max)
+		live->config.n_events_max = LIVE_EVENTS_MAX;
+	return live;
+}
+
+struct live *live_free(struct live *live)
+{
+	if (!live)
+		return NULL;
+	for (size_t i = 0; i < live->n_jobs; i++)
+		live_events_free(&live->jobs[i].events);
+	free(live->jobs);
+	free(live->roots);
+	free(live->processes);
+	free(live);
+	return NULL;
+}
+
+static struct job *job_of(struct live *live, uint32_t root_tgid)
+{
+	for (size_t i = 0; i < live->n_jobs; i++)
+		if (live->jobs[i].root_tgid == root_tgid)
+			return &live->jobs[i];
+	return NULL;
+}
+
+/* Index of the first process whose tgid is at least this. */
+static size_t process_lower(const struct live *live, uint32_t tgid)
+{
+	size_t low = 0, high = live->n_processes;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (live->processes[middle].tgid < tgid)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static struct process *process_find(struct live *live, uint32_t tgid)
+{
+	size_t i = process_lower(live, tgid);
+
+	return i < live->n_processes && live->processes[i].tgid == tgid ? &live->processes[i] : NULL;
+}
+
+static int process_add(struct live *live, uint32_t tgid, struct job *job)
+{
+	size_t at = process_lower(live, tgid);
+
+	if (at < live->n_processes && live->processes[at].tgid == tgid)
+		return 0;
+	if (live->n_processes == live->n_processes_allocated) {
+		size_t n = live->n_processes_allocated ? 2 * live->n_processes_allocated : 64;
+		struct process *grown = reallocarray(live->processes, n, sizeof(*grown));
+
+		if (!grown)
+			return -ENOMEM;
+		live->processes = grown;
+		live->n_processes_allocated = n;
+	}
+	memmove(&live->processes[at + 1], &live->processes[at],
+		(live->n_processes - at) * sizeof(*live->processes));
+	live->processes[at] = (struct process){tgid, job->root_tgid};
+	live->n_processes++;
+	job->n_processes++;
+	return 0;
+}
+
+static void process_remove(struct live *live, uint32_t tgid)
+{
+	struct process *process = process_find(live, tgid);
+	struct job *job;
+
+	if (!process)
+		return;
+	job = job_of(live, process->root_tgid);
+	if (job && job->n_processes)
+		job->n_processes--;
+	live->n_processes--;
+	memmove(process, process + 1,
+		(live->n_processes - (size_t)(process - live->processes)) * sizeof(*process));
+}
+
+int live_add(struct live *live, uint32_t root_tgid)
+{
+	struct job *jobs;
+	uint32_t *roots;
+
+	if (process_find(live, root_tgid))
+		return -EEXIST;
+	jobs = reallocarray(live->jobs, live->n_jobs + 1, sizeof(*jobs));
+	if (!jobs)
+		return -ENOMEM;
+	live->jobs = jobs;
+	roots = reallocarray(live->roots, live->n_jobs + 1, sizeof(*roots));
+	if (!roots)
+		return -ENOMEM;
+	live->roots = roots;
+	live->jobs[live->n_jobs] = (struct job){.root_tgid = root_tgid};
+	live->roots[live->n_jobs++] = root_tgid;
+	if (process_add(live, root_tgid, &live->jobs[live->n_jobs - 1]) < 0) {
+		live->n_jobs--;
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+void live_remove(struct live *live, uint32_t root_tgid)
+{
+	struct job *job = job_of(live, root_tgid);
+	size_t at, n = 0;
+
+	if (!job)
+		return;
+	at = (size_t)(job - live->jobs);
+	live_events_free(&job->events);
+	memmove(job, job + 1, (live->n_jobs - at - 1) * sizeof(*job));
+	memmove(&live->roots[at], &live->roots[at + 1], (live->n_jobs - at - 1) * sizeof(*live->roots));
+	live->n_jobs--;
+	for (size_t i = 0; i < live->n_processes; i++)
+		if (live->processes[i].root_tgid != root_tgid)
+			live->processes[n++] = live->processes[i];
+	live->n_processes = n;
+}
+
+int live_event(struct live *live, const struct event *event)
+{
+	struct process *process = process_find(live, event->tgid);
+	struct job *job;
+	int r = 0;
+
+	if (!process && event->type == EVENT_ALIVE && live->n_jobs) {
+		r = process_add(live, event->tgid, &live->jobs[live->n_jobs - 1]);
+		process = process_find(live, event->tgid);
+	}
+	if (!process)
+		return r;
+	job = job_of(live, process->root_tgid);
+	if (event->type == EVENT_FORK && event->fork.child_tgid != event->tgid)
+		r = process_add(live, event->fork.child_tgid, job);
+	if (r == 0)
+		r = live_events_add(&job->events, event, live->config.n_events_max);
+	if (event->type == EVENT_EXIT && event->tid == event->tgid)
+		process_remove(live, event->tgid);
+	return r;
+}
+
+size_t live_jobs(const struct live *live, const uint32_t **ret_roots)
+{
+	*ret_roots = live->roots;
+	return live->n_jobs;
+}
+
+uint32_t live_processes(struct live *live, uint32_t root_tgid)
+{
+	const struct job *job = job_of(live, root_tgid);
+
+	return job ? job->n_processes : 0;
+}
+
+int live_analyze(struct live *live, uint32_t root_tgid, uint64_t now_ns, struct analysis **ret_analysis,
+		 struct error *err)
+{
+	_cleanup_(freep) struct event *events = NULL;
+	struct analysis_loss loss;
+	struct analysis_input input = {
+	    .root_tgid = root_tgid, .n_cpus = live->config.n_cpus, .attached = true, .shares_only = true};
+	struct job *job = job_of(live, root_tgid);
+
+	if (!job)
+		return error_set(err, -ENOENT, "process %u is no job that is watched", root_tgid);
+	if (now_ns > live->config.window_ns)
+		live_events_forget(&job->events, now_ns - live->config.window_ns);
+	if (live_events_copy(&job->events, &events, &input.n_events) < 0)
+		return error_set(err, -ENOMEM, "no memory to analyse job %u", root_tgid);
+	input.events = events;
+	input.begin_ns = job->events.begin_ns < now_ns ? job->events.begin_ns : now_ns;
+	input.end_ns = now_ns;
+	loss = (struct analysis_loss){input.begin_ns, now_ns, job->events.n_dropped};
+	if (loss.n_events) {
+		input.losses = &loss;
+		input.n_losses = 1;
+		job->events.n_dropped = 0;
+	}
+	return analysis_run(&input, ret_analysis, err);
+}

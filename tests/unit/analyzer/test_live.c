@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "script.h"
+
+#include "analyzer/live.h"
+
+static struct script s; /* too large for the stack */
+
+#define OTHER 500 /* added to all numbers of the first job's threads: a second job */
+
+/* Inline steps of 1000 ticks each, of which `read` are spent reading a file. */
+static void inline_steps(uint64_t from_tick, unsigned int n, uint64_t read)
+{
+	for (unsigned int i = 0; i < n; i++) {
+		uint64_t tick = from_tick + 1000 * (uint64_t)i;
+
+		script_read_file(&s, TRAINER, tick, tick + read);
+		script_step(&s, TRAINER, tick + 900);
+	}
+}
+
+static void feed(struct live *live, uint32_t shift)
+{
+	for (size_t i = 0; i < s.n; i++) {
+		struct event event = s.events[i];
+
+		event.tid += shift;
+		event.tgid += shift;
+		assert_int_equal(live_event(live, &event), 0);
+	}
+}
+
+static struct analysis *analyse(struct live *live, uint32_t root, uint64_t tick)
+{
+	struct analysis *analysis = NULL;
+
+	assert_int_equal(live_analyze(live, root, at(tick), &analysis, NULL), 0);
+	check_invariants(analysis);
+	return analysis;
+}
+
+static struct live *live_make(uint64_t window_ticks, size_t n_events_max)
+{
+	struct live *live = live_new(&(struct live_config){window_ticks * TICK_NS, n_events_max, 4});
+
+	assert_non_null(live);
+	return live;
+}
+
+static void test_two_jobs(void **state)
+{
+	struct live *live = live_make(1000000, 0);
+	const uint32_t *roots;
+	struct analysis *a, *b;
+
+	(void)state;
+	assert_int_equal(live_add(live, TRAINER), 0);
+	assert_int_equal(live_add(live, TRAINER), -EEXIST);
+	assert_int_equal(live_add(live, TRAINER + OTHER), 0);
+	script_begin(&s);
+	inline_steps(0, 50, 600);
+	feed(live, 0);
+	script_begin(&s);
+	inline_steps(0, 50, 100);
+	feed(live, OTHER);
+	a = analyse(live, TRAINER, 50000);
+	b = analyse(live, TRAINER + OTHER, 50000);
+	assert_float_equal(analysis_share_ratio(a, SHARE_FETCH_STALL), 0.6, 0.02);
+	assert_float_equal(analysis_share_ratio(b, SHARE_FETCH_STALL), 0.1, 0.02);
+	assert_int_equal(a->trainer_tid, TRAINER);
+	assert_int_equal(live_jobs(live, &roots), 2);
+	assert_int_equal(roots[1], TRAINER + OTHER);
+	live_remove(live, TRAINER);
+	assert_int_equal(live_jobs(live, &roots), 1);
+	assert_int_equal(live_analyze(live, TRAINER, at(50000), &a, NULL), -ENOENT);
+	analysis_free(a);
+	analysis_free(b);
+	live_free(live);
+}
+
+/* What was long ago does not count: a job that was slow and is fast now is fast. */
+static void test_window(void **state)
+{
+	struct live *live = live_make(20000, 0);
+	struct analysis *analysis;
+
+	(void)state;
+	assert_int_equal(live_add(live, TRAINER), 0);
+	script_begin(&s);
+	inline_steps(0, 100, 600);
+	inline_steps(100000, 100, 100);
+	feed(live, 0);
+	analysis = analyse(live, TRAINER, 200000);
+	assert_in_range(analysis->n_steps, 17, 21);
+	assert_float_equal(analysis_share_ratio(analysis, SHARE_FETCH_STALL), 0.1, 0.02);
+	analysis_free(analysis);
+	live_free(live);
+}
+
+static void test_children_belong_to_the_job_and_strangers_do_not(void **state)
+{
+	struct live *live = live_make(1000000, 0);
+	struct analysis *analysis;
+
+	(void)state;
+	assert_int_equal(live_add(live, TRAINER), 0);
+	script_begin(&s);
+	for (unsigned int n = 0; n < 2; n++)
+		script_fork(&s, TRAINER, WORKER + 10 * n, 1 + n);
+	inline_steps(10, 20, 600);
+	/* A process that nobody made. */
+	script_step(&s, 900, 500);
+	feed(live, 0);
+	analysis = analyse(live, TRAINER, 21000);
+	assert_int_equal(analysis->n_trainers, 1);
+	analysis_free(analysis);
+	live_free(live);
+}
+
+/* Ten thousand short lives leave nothing behind, and a full list makes the window shorter. */
+static void test_memory_is_bounded(void **state)
+{
+	struct live *live = live_make(1000, 2000);
+	struct analysis *analysis;
+
+	(void)state;
+	assert_int_equal(live_add(live, TRAINER), 0);
+	for (uint64_t i = 0; i < 10000; i++) {
+		script_begin(&s);
+		script_fork(&s, TRAINER, WORKER, 100 * i);
+		script_exit(&s, WORKER, 100 * i + 50);
+		inline_steps(100 * i, 1, 60);
+		feed(live, 0);
+		if (i % 1000 == 999) {
+			analysis = analyse(live, TRAINER, 100 * i);
+			assert_true(analysis->n_steps < 100);
+			analysis_free(analysis);
+		}
+	}
+	live_free(live);
+	live_free(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_two_jobs),
+	    cmocka_unit_test(test_window),
+	    cmocka_unit_test(test_children_belong_to_the_job_and_strangers_do_not),
+	    cmocka_unit_test(test_memory_is_bounded),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

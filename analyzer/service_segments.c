@@ -23,6 +23,8 @@ struct cursor {
 	const struct timeline_thread *thread;
 	size_t call, off;
 	uint64_t end_ns;
+	uint64_t
+	    done_ns; /* end of the last reading: a fault that was recorded as a whole has its sleeps in it */
 };
 
 static bool call_reads(const struct timeline_call *call)
@@ -43,7 +45,8 @@ static bool next_reading(struct cursor *cursor, struct reading *reading)
 	if (cursor->call < thread->n_calls && thread->calls[cursor->call].begin_ns < cursor->end_ns)
 		call = &thread->calls[cursor->call];
 	while (cursor->off < thread->n_offs && thread->offs[cursor->off].begin_ns < cursor->end_ns &&
-	       !(thread->offs[cursor->off].flags & EVENT_FLAG_MAJOR_FAULT))
+	       (!(thread->offs[cursor->off].flags & EVENT_FLAG_MAJOR_FAULT) ||
+		thread->offs[cursor->off].begin_ns < cursor->done_ns))
 		cursor->off++;
 	if (cursor->off < thread->n_offs && thread->offs[cursor->off].begin_ns < cursor->end_ns)
 		off = &thread->offs[cursor->off];
@@ -62,6 +65,7 @@ static bool next_reading(struct cursor *cursor, struct reading *reading)
 	}
 	if (reading->end_ns > cursor->end_ns)
 		reading->end_ns = cursor->end_ns;
+	cursor->done_ns = reading->end_ns;
 	return true;
 }
 

@@ -52,7 +52,7 @@ static void fill_plausible(struct event *event, uint64_t *seed)
 		event->mark.value = pick(seed, 3);
 		break;
 	case 6:
-		event->type = (uint16_t)pick(seed, 13);
+		event->type = (uint16_t)pick(seed, 18);
 		event->fork.child_tid = tids[pick(seed, 7)];
 		event->fork.child_tgid = script_tgid(event->fork.child_tid);
 		break;
@@ -113,7 +113,7 @@ static void test_garbage(void **state)
 			words[i] = random_next(&seed);
 		/* Few types and tids, or hardly any record would be looked at. */
 		for (size_t i = 0; i < 400; i++) {
-			events[i].type = (uint16_t)(events[i].type % 13);
+			events[i].type = (uint16_t)(events[i].type % 18);
 			events[i].tid %= 5;
 			events[i].tgid %= 3;
 			if (round % 2) {

@@ -116,6 +116,120 @@ static void test_other_files_are_no_data(void **state)
 	analysis_free(analysis);
 }
 
+/* The same batches from the page cache: quick calls in one record, with 150 of computing among 400 in calls.
+ */
+static void test_groups_of_calls(void **state)
+{
+	struct analysis *analysis;
+
+	script_begin(&s);
+	for (unsigned int i = 0; i < STEPS; i++) {
+		struct event *event = script_add(&s, TRAINER, EVENT_CALLS, 1000 * i, 1000 * i + 550);
+
+		event->calls.busy_ns = 400 * TICK_NS;
+		event->calls.bytes = 400000;
+		event->calls.n_calls = 12;
+		event->calls.n_reads = event->calls.n_opens = 4;
+		event->calls.file_type = EVENT_FILE_REG;
+		script_step(&s, TRAINER, 1000 * i + 800);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS + 500);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 400 * STEPS);
+	/* And a quarter of that for the last sample. */
+	assert_in_range(share_ticks(analysis, SHARE_PREP_STALL), 187 * STEPS, 188 * STEPS);
+	assert_int_equal(analysis->read_bytes, 400000 * STEPS);
+	analysis_free(analysis);
+}
+
+/* A group that says it was in calls for longer than it lasted. */
+static void test_group_that_contradicts_itself(void **state)
+{
+	struct analysis *analysis;
+
+	script_begin(&s);
+	for (unsigned int i = 0; i < STEPS; i++) {
+		struct event *event = script_add(&s, TRAINER, EVENT_CALLS, 1000 * i, 1000 * i + 550);
+
+		event->calls.busy_ns = UINT32_MAX;
+		event->calls.n_calls = event->calls.n_opens = UINT16_MAX;
+		script_step(&s, TRAINER, 1000 * i + 800);
+	}
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 550 * STEPS);
+	analysis_free(analysis);
+}
+
+/* Samples from a server: asked for with few bytes, waited for, received. */
+static void download(uint64_t tick, int64_t sent, uint8_t source)
+{
+	struct event *event;
+
+	event = script_call(&s, TRAINER, tick, tick + 2, SYS_sendto, EVENT_FILE_SOCK, 900, sent);
+	event->call.source = source;
+	script_off(&s, TRAINER, tick + 4, tick + 98, tick + 98, 1, TIMER_WOKE);
+	event = script_call(&s, TRAINER, tick + 2, tick + 100, SYS_recvfrom, EVENT_FILE_SOCK, 900, 100000);
+	event->call.source = source;
+}
+
+static struct analysis *downloads_analyse(int64_t sent)
+{
+	script_begin(&s);
+	for (unsigned int i = 0; i < STEPS; i++) {
+		for (unsigned int k = 0; k < 4; k++)
+			download(1000 * i + 150 * k, sent, SOURCE_NETWORK);
+		script_step(&s, TRAINER, 1000 * i + 800);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS + 500);
+	return script_analyse(&s, NULL);
+}
+
+static void test_downloads_are_fetch(void **state)
+{
+	struct analysis *analysis = downloads_analyse(100);
+
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 4 * 50 * STEPS);
+	analysis_free(analysis);
+	/* A collective sends as much as it receives. */
+	analysis = downloads_analyse(100000);
+	check_invariants(analysis);
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 0);
+	analysis_free(analysis);
+}
+
+/* Recorded as a whole, with its sleep in it: it must not count twice. */
+static void test_recorded_faults(void **state)
+{
+	struct analysis *analysis;
+
+	script_begin(&s);
+	for (unsigned int i = 0; i < STEPS; i++) {
+		for (unsigned int k = 0; k < 4; k++) {
+			uint64_t tick = 1000 * i + 150 * k;
+			struct event *event =
+			    script_off(&s, TRAINER, tick + 5, tick + 90, tick + 95, 0x102, TIMER_WOKE);
+
+			event->flags = EVENT_FLAG_MAJOR_FAULT;
+			event = script_add(&s, TRAINER, EVENT_FAULT, tick, tick + 100);
+			event->fault.inode = DATA_FILE;
+			event->fault.page = k;
+		}
+		script_step(&s, TRAINER, 1000 * i + 800);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS + 500);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 4 * 50 * STEPS);
+	analysis_free(analysis);
+}
+
 static void test_page_faults_are_fetch(void **state)
 {
 	struct analysis *analysis;
@@ -234,6 +348,10 @@ int main(void)
 	    cmocka_unit_test(test_inline),
 	    cmocka_unit_test(test_imports_are_no_data),
 	    cmocka_unit_test(test_other_files_are_no_data),
+	    cmocka_unit_test(test_groups_of_calls),
+	    cmocka_unit_test(test_group_that_contradicts_itself),
+	    cmocka_unit_test(test_downloads_are_fetch),
+	    cmocka_unit_test(test_recorded_faults),
 	    cmocka_unit_test(test_page_faults_are_fetch),
 	    cmocka_unit_test(test_checkpoint),
 	    cmocka_unit_test(test_small_files_are_no_checkpoint),

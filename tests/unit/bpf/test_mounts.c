@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a device and a path within its file system to a path of this machine. */
+#include "../test.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mounts.h"
+
+#define DEVICE(major, minor) ((major) << 20 | (minor))
+
+static struct mounts *parse(const char *text)
+{
+	char path[] = "/tmp/diesel-mounts-XXXXXX";
+	int fd = mkstemp(path);
+	struct mounts *mounts;
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+	assert_int_equal(mounts_read(path, &mounts), 0);
+	unlink(path);
+	return mounts;
+}
+
+static void check(const struct mounts *mounts, uint32_t device, const char *inner, const char *wanted)
+{
+	char path[64];
+
+	assert_int_equal(mounts_path(mounts, device, inner, path, sizeof(path)), 0);
+	assert_string_equal(path, wanted);
+}
+
+static void test_mounts(void **state)
+{
+	struct mounts *mounts = parse("22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
+				      "30 22 8:1 / /mnt/my\\040data rw - xfs /dev/sda1 rw\n"
+				      "31 22 8:2 /sub/tree /data rw - xfs /dev/sdb rw\n"
+				      "32 22 8:2 /sub /wide rw - xfs /dev/sdb rw\n"
+				      "broken line\n"
+				      "33 22 x:y / /none rw - xfs /dev/sdb rw\n");
+	char path[64];
+
+	check(mounts, DEVICE(254, 0), "/home/file", "/home/file");
+	check(mounts, DEVICE(254, 0), "/", "/");
+	check(mounts, DEVICE(8, 1), "/a/b", "/mnt/my data/a/b");
+	check(mounts, DEVICE(8, 1), "/", "/mnt/my data");
+	/* Of two places the one that shows more of the file system; a name that only begins alike is no part.
+	 */
+	check(mounts, DEVICE(8, 2), "/sub/tree/x", "/wide/tree/x");
+	assert_int_equal(mounts_path(mounts, DEVICE(8, 2), "/subway/x", path, sizeof(path)), -ENOENT);
+	assert_string_equal(path, "/subway/x");
+	assert_int_equal(mounts_path(mounts, DEVICE(9, 9), "/x", path, sizeof(path)), -ENOENT);
+	assert_int_equal(mounts_path(NULL, DEVICE(9, 9), "/x", path, sizeof(path)), -ENOENT);
+	assert_int_equal(mounts_path(mounts, DEVICE(8, 1), "/a/b", path, 5), 0);
+	assert_string_equal(path, "/mnt");
+	mounts_free(mounts);
+	mounts_free(NULL);
+}
+
+static void test_no_file(void **state)
+{
+	struct mounts *mounts;
+
+	assert_int_equal(mounts_read("/nonexistent", &mounts), -ENOENT);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_mounts),
+	    cmocka_unit_test(test_no_file),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -111,6 +111,12 @@ static void check_load(struct report *report, const char *btf_path)
 		add(report, FINDING_FAILED, "recorder", "see the lines above", "%s", err.text);
 	else
 		add(report, FINDING_OK, "recorder", "", "loads and attaches");
+	if (collector && collector_times_faults(collector))
+		add(report, FINDING_OK, "page faults", "",
+		    "reads of mapped files are timed from begin to end");
+	else if (collector)
+		add(report, FINDING_LIMITED, "page faults", "use a kernel with CONFIG_PERF_EVENTS=y",
+		    "of reads of mapped files only the time asleep is known");
 	collector_close(collector);
 }
 
@@ -225,7 +231,7 @@ static void print_text(const struct report *report, FILE *out)
 			: hook->required ? "FAILED"
 					 : "missing",
 			hook->name);
-		fprintf(out, hook->present ? "\n" : " lost: %s\n", hook->lost_without);
+		fprintf(out, " %s: %s\n", hook->present ? "without it" : "lost", hook->lost_without);
 		missing += !hook->present;
 	}
 	if (report->n_hooks)

@@ -101,7 +101,7 @@ static __always_inline int call_enter(struct pt_regs *regs, long nr, bool fast)
 	member->nr = nr;
 	member->clipped = 0;
 	member->switched = 0;
-	member->writeback = 0;
+	member->writeback = kind == CALL_SYNC; /* whatever it sleeps for, it is that */
 	member->fault.start_ns = 0;
 	member->call_ns = call_begin(task, member, regs, kind, fast) ? bpf_ktime_get_ns() : 0;
 	return 0;

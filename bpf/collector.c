@@ -366,6 +366,11 @@ int collector_fd(const struct collector *collector)
 	return ring_buffer__epoll_fd(collector->rings);
 }
 
+bool collector_times_faults(const struct collector *collector)
+{
+	return majors_count(collector->majors) > 0;
+}
+
 uint64_t collector_alive(const struct collector *collector)
 {
 	int64_t n = __atomic_load_n(&collector->recorder->bss->n_members, __ATOMIC_RELAXED);

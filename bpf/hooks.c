@@ -38,16 +38,11 @@ static const struct collector_hook known_hooks[] = {
     {"task_rename", "names that threads give themselves", false, false},
     {"mm_filemap_get_pages", "what the page cache was asked for: no hit ratio", false, false},
     {"mm_filemap_add_to_page_cache", "what was read from storage: no hit ratio", false, false},
-    {"page_cache_sync_ra", "how often data was read ahead", false, false},
-    {"page_cache_async_ra", "how often data was read ahead", false, false},
     {"mm_filemap_fault", "which mapped files were read, and how much time that took", false, false},
     {"mm_filemap_map_pages", "how often mapped files were found in memory", false, false},
     {"io_uring_complete", "bytes read by io_uring", false, false},
     {"balance_dirty_pages", "waits of writes for storage, apart from other waits", false, false},
     {"folio_wait_writeback", "waits of fsync for storage, apart from other waits", false, false},
-    {"ext4_sync_file_enter", "waits of fsync on ext4, apart from other waits", false, false},
-    {"btrfs_sync_file", "waits of fsync on btrfs, apart from other waits", false, false},
-    {"xfs_file_fsync", "waits of fsync on XFS, apart from other waits", false, false},
 };
 
 #define N_HOOKS (sizeof(known_hooks) / sizeof(known_hooks[0]))

@@ -53,6 +53,15 @@ struct majors *majors_open(const struct bpf_program *program)
 	return majors;
 }
 
+int majors_count(const struct majors *majors)
+{
+	int n = 0;
+
+	for (int cpu = 0; majors && cpu < majors->n; cpu++)
+		n += majors->links[cpu] != NULL;
+	return n;
+}
+
 void majors_close(struct majors *majors)
 {
 	if (!majors)

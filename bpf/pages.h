@@ -79,24 +79,3 @@ int BPF_PROG(mm_filemap_add_to_page_cache, struct folio *folio)
 		member->fault.added_pages += n;
 	return 0;
 }
-
-static __always_inline int read_ahead(struct inode *inode)
-{
-	struct member *member = member_of(bpf_get_current_task_btf());
-
-	if (member && !in_write(member))
-		use_of(member, inode, inode->i_ino, inode->i_sb->s_dev)->n_read_aheads++;
-	return 0;
-}
-
-SEC("?tp_btf/page_cache_sync_ra")
-int BPF_PROG(page_cache_sync_ra, struct inode *inode)
-{
-	return read_ahead(inode);
-}
-
-SEC("?tp_btf/page_cache_async_ra")
-int BPF_PROG(page_cache_async_ra, struct inode *inode)
-{
-	return read_ahead(inode);
-}

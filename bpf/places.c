@@ -40,7 +40,7 @@ struct place {
 };
 
 struct totals {
-	uint64_t accessed_pages, missed_pages, n_read_aheads;
+	uint64_t accessed_pages, missed_pages;
 	uint64_t n_minor_faults, n_major_faults, fault_ns;
 	uint64_t n_reads, used_bytes, direct_bytes, network_bytes;
 	uint64_t read_sizes[SIZES];
@@ -184,7 +184,6 @@ static void totals_emit(struct places *places, uint64_t now_ns)
 		difference[i] = ((uint64_t *)&now)[i] - ((uint64_t *)&places->before)[i];
 	event.pages.accessed_pages = cut32(delta.accessed_pages);
 	event.pages.missed_pages = cut32(delta.missed_pages);
-	event.pages.n_read_aheads = cut32(delta.n_read_aheads);
 	event.pages.n_minor_faults = cut32(delta.n_minor_faults);
 	event.pages.n_major_faults = cut32(delta.n_major_faults);
 	event.pages.fault_ns = delta.fault_ns;

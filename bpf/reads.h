@@ -78,21 +78,3 @@ int folio_wait_writeback(void *ctx)
 {
 	return waits_for_writeback();
 }
-
-SEC("?tp_btf/ext4_sync_file_enter")
-int ext4_sync_file_enter(void *ctx)
-{
-	return waits_for_writeback();
-}
-
-SEC("?tp_btf/btrfs_sync_file")
-int btrfs_sync_file(void *ctx)
-{
-	return waits_for_writeback();
-}
-
-SEC("?tp_btf/xfs_file_fsync")
-int xfs_file_fsync(void *ctx)
-{
-	return waits_for_writeback();
-}

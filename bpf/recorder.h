@@ -45,7 +45,6 @@ struct file_use {
 	uint32_t device;
 	uint32_t accessed_pages, missed_pages;
 	uint32_t n_reads;
-	uint32_t n_read_aheads;
 	uint32_t n_minor_faults, n_major_faults;
 	uint32_t fault_page_kib; /* touched by faults */
 	uint64_t fault_ns;

@@ -33,7 +33,7 @@ struct place {
 };
 
 struct job_totals {
-	uint64_t accessed_pages, missed_pages, n_read_aheads;
+	uint64_t accessed_pages, missed_pages;
 	uint64_t n_minor_faults, n_major_faults, fault_ns;
 	uint64_t n_reads, used_bytes, direct_bytes, network_bytes;
 	uint64_t read_sizes[24];
@@ -135,8 +135,6 @@ static __always_inline void totals_sum(const struct file_use *use)
 	__sync_fetch_and_add(&sums->missed_pages, use->missed_pages);
 	__sync_fetch_and_add(&sums->n_reads, use->n_reads);
 	__sync_fetch_and_add(&sums->used_bytes, use->used_bytes);
-	if (use->n_read_aheads)
-		__sync_fetch_and_add(&sums->n_read_aheads, use->n_read_aheads);
 	if (use->direct_bytes)
 		__sync_fetch_and_add(&sums->direct_bytes, use->direct_bytes);
 	if (use->network_bytes)
@@ -152,7 +150,7 @@ static __always_inline void totals_sum(const struct file_use *use)
 static __always_inline void use_clear(struct file_use *use)
 {
 	use->since_ns = 0;
-	use->accessed_pages = use->missed_pages = use->n_reads = use->n_read_aheads = 0;
+	use->accessed_pages = use->missed_pages = use->n_reads = 0;
 	use->n_minor_faults = use->n_major_faults = 0;
 	use->fault_ns = use->used_bytes = use->direct_bytes = use->network_bytes = 0;
 }

@@ -18,7 +18,7 @@ _PAYLOADS = {
     SWITCH: ("waking_ns exec_ns waker_tid state syscall_nr waker_context waker_detail", struct.Struct("<QQIHHBB6x")),
     SYSCALL: ("result inode argument fd nr file_type source", struct.Struct("<qQQiHBB")),
     CALLS: ("inode bytes busy_ns n_calls n_reads n_opens file_type source", struct.Struct("<QIIHHHBB8x")),
-    PAGES: ("accessed missed n_read_aheads n_minor n_major fault_ns", struct.Struct("<5I4xQ")),
+    PAGES: ("accessed missed n_minor n_major fault_ns", struct.Struct("<4I8xQ")),
     PLACE: ("inode device accessed missed n_reads used_kib direct_kib", struct.Struct("<Q6I")),
     READ_SIZES: ("n0 n1 n2 n3 n4 n5 n6 first", struct.Struct("<8I")),
     FAULT: ("inode page device added_pages sleep_ns n_sleeps n_wakeups", struct.Struct("<QQIIIHH")),

@@ -73,6 +73,9 @@ uint64_t collector_detail(struct collector *collector, bool wanted);
 /* Readable when collector_poll has urgent work: for an event loop, beside a timer. Owned by the collector. */
 int collector_fd(const struct collector *collector);
 
+/* Are major page faults recorded as a whole (EVENT_FAULT)? Else only what they slept is known. */
+bool collector_times_faults(const struct collector *collector);
+
 /* Threads of the job that are alive. */
 uint64_t collector_alive(const struct collector *collector);
 

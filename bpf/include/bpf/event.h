@@ -189,10 +189,9 @@ struct event {
 		struct {
 			uint32_t accessed_pages; /* looked up, by reads and faults */
 			uint32_t missed_pages;   /* brought in from storage, read-ahead included */
-			uint32_t n_read_aheads;
 			uint32_t n_minor_faults; /* that found their page of a file in memory */
 			uint32_t n_major_faults;
-			uint32_t reserved;
+			uint32_t reserved[2];
 			uint64_t fault_ns; /* in major faults of files */
 		} pages;
 		struct {

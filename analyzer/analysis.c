@@ -42,11 +42,14 @@ static void run_free(struct run *run)
 static int fill(struct run *run)
 {
 	struct analysis *analysis = run->analysis;
-	const struct timeline_thread *trainer = run->m->roles.trainer;
+	const struct timeline_thread *trainer = run->m->roles.trainer, *leader;
 	struct timeline_account account;
 
 	analysis->trainer_tid = trainer->tid;
 	analysis->trainer_tgid = trainer->tgid;
+	analysis->trainer_ns_tid = trainer->ns_tid;
+	leader = timeline_find(run->timeline, trainer->tgid, trainer->first_ns);
+	analysis->trainer_ns_tgid = leader ? leader->ns_tid : 0;
 	analysis->n_trainers = run->m->roles.n_trainers;
 	memcpy(analysis->share_ns, run->m->share_ns, sizeof(analysis->share_ns));
 	analysis->loader = run->m->waits.loader;
@@ -184,6 +187,9 @@ static int analyse(struct run *run, struct error *err)
 	if (analysis->end_ns > analysis->begin_ns)
 		analysis->self_cost_ratio =
 		    (double)input->self_cpu_ns / (double)(analysis->end_ns - analysis->begin_ns);
+	if (input->trainer_tid && !timeline_find(run->timeline, input->trainer_tid, run->timeline->end_ns))
+		return error_set(err, -ESRCH, "--trainer %u: no thread of the recording has this ID",
+				 input->trainer_tid);
 	r = ranks_measure(run->timeline, input->root_tgid, input->trainer_tid, input->n_cpus, &run->ranks);
 	if (r == 0)
 		run->m = &run->ranks.items[run->ranks.shown];

@@ -16,6 +16,8 @@
 #include "lib/proc.h"
 #include "symbol.h"
 
+#define STATIC_TORCH_MIN_BYTES (16 << 20) /* the library itself has 100 MB and more */
+
 enum library {
 	LIBRARY_NONE,
 	LIBRARY_TORCH,
@@ -148,6 +150,13 @@ static bool is_inode(int fd, uint64_t inode)
 	return fstat(fd, &info) == 0 && info.st_ino == inode;
 }
 
+static bool is_large(int fd)
+{
+	struct stat info;
+
+	return fstat(fd, &info) == 0 && info.st_size >= STATIC_TORCH_MIN_BYTES;
+}
+
 /* By its path in the process's own root; or, if it was deleted or replaced since, by the mapping itself,
  * which takes CAP_SYS_ADMIN. Some file systems (overlays) show another inode to stat than in the map: then
  * the path is right after all. Returns a descriptor or -errno; path is what was opened. */
@@ -190,6 +199,9 @@ size_t probe_file_attach(struct probe_file *file, struct bpf_object *object, pid
 	library = library_of(strrchr(mapping->path, '/') + 1);
 	if (library == LIBRARY_NONE)
 		library = library_of(symbol_file_soname(symbols));
+	/* A program that PyTorch is linked into has any name; nothing else is so large and has its symbol. */
+	if (library == LIBRARY_NONE && is_large(fd))
+		library = LIBRARY_TORCH;
 	switch (library) {
 	case LIBRARY_NONE: break;
 	case LIBRARY_TORCH:

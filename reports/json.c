@@ -61,6 +61,12 @@ static int set_job(json_t *root, const struct analysis *analysis)
 	r |= json_object_set_new(job, "attached", json_boolean(analysis->attached));
 	r |= json_object_set_new(job, "tgid", json_count(analysis->root_tgid));
 	r |= json_object_set_new(job, "trainer_tgid", json_count(analysis->trainer_tgid));
+	r |= json_object_set_new(job, "trainer_ns_tgid",
+				 analysis->trainer_ns_tgid ? json_count(analysis->trainer_ns_tgid)
+							   : json_null());
+	r |= json_object_set_new(job, "trainer_ns_tid",
+				 analysis->trainer_ns_tid ? json_count(analysis->trainer_ns_tid)
+							  : json_null());
 	r |= json_object_set_new(job, "trainer_tid", json_count(analysis->trainer_tid));
 	r |= json_object_set_new(job, "trainers", json_count(analysis->n_trainers));
 	r |= json_object_set_new(job, "cpus", json_count(analysis->n_cpus));

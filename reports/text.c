@@ -185,14 +185,17 @@ static void actions(const struct layout *layout, const struct analysis *analysis
 
 static void about(const struct layout *layout, const struct analysis *analysis)
 {
-	char window[24], recorded[24], startup[24], teardown[24], command[400];
+	char window[24], recorded[24], startup[24], teardown[24], command[400], inside[64] = "";
 
 	layout_heading(layout, "What was measured");
 	if (analysis->command)
 		layout_line(layout, "%s",
 			    layout_printable(layout, command, sizeof(command), analysis->command));
-	layout_line(layout, "Process %u, trainer thread %u; %s.", analysis->trainer_tgid,
-		    analysis->trainer_tid, words_loader(analysis));
+	if (analysis->trainer_ns_tgid && analysis->trainer_ns_tgid != analysis->trainer_tgid)
+		snprintf(inside, sizeof(inside), " (%u and %u in its container)", analysis->trainer_ns_tgid,
+			 analysis->trainer_ns_tid);
+	layout_line(layout, "Process %u, trainer thread %u%s; %s.", analysis->trainer_tgid,
+		    analysis->trainer_tid, inside, words_loader(analysis));
 	layout_line(layout, "%s of %s recorded (start-up %s, tear-down %s, not in the shares).",
 		    units_format_duration(window, sizeof(window), analysis->observed_ns),
 		    units_format_duration(recorded, sizeof(recorded), analysis->end_ns - analysis->begin_ns),

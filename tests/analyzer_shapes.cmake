@@ -3,3 +3,4 @@ add_library(loader_pool SHARED ${CMAKE_CURRENT_SOURCE_DIR}/integration/loader_po
 target_compile_options(loader_pool PRIVATE ${DIESEL_WARNINGS})
 target_link_libraries(loader_pool PRIVATE Threads::Threads)
 diesel_script_test(integration shapes /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_shapes.py)
+diesel_script_test(integration shapes_jobs /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_shapes_jobs.py)

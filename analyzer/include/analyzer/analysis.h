@@ -167,6 +167,7 @@ struct analysis {
 	char *command;          /* NULL: not known */
 	bool attached;          /* the job ran already when the recording began */
 	uint32_t root_tgid, trainer_tgid, trainer_tid;
+	uint32_t trainer_ns_tgid, trainer_ns_tid; /* in its innermost PID namespace; 0: not known */
 	uint32_t n_trainers; /* threads that do backward passes: more than 1 are ranks of one job */
 	enum analysis_loader loader;
 	enum analysis_method method;
@@ -226,7 +227,8 @@ struct analysis {
 	size_t n_actions;
 };
 
-/* -ENOMEM, -EINVAL (n_events without events, or a window that ends before it begins). */
+/* -ENOMEM, -EINVAL (n_events without events, or a window that ends before it begins), -ESRCH (no thread
+ * trainer_tid). */
 int analysis_run(const struct analysis_input *input, struct analysis **ret_analysis, struct error *err);
 
 void analysis_free(struct analysis *analysis);

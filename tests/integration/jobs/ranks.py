@@ -12,19 +12,6 @@ from torch.nn.parallel import DistributedDataParallel
 import train
 
 
-class Slow(train.Samples):
-    """As Samples; on the rank `slow_rank` every sample takes longer to prepare."""
-
-    def __init__(self, options, rank, slow_rank, slow_ms):
-        super().__init__(options)
-        self.extra = slow_ms / 1000 if rank == slow_rank else 0
-
-    def __getitem__(self, index):
-        if self.extra:
-            train.compute(self.extra)
-        return super().__getitem__(index)
-
-
 def main():
     folder, slow_rank, slow_ms = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     options = train.parse(sys.argv[4:])
@@ -32,8 +19,9 @@ def main():
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     clock = train.Clock()
-    loader = torch.utils.data.DataLoader(Slow(options, rank, slow_rank, slow_ms), batch_size=options.batch,
-                                         num_workers=options.workers)
+    if rank == slow_rank:
+        options.prep_ms += slow_ms
+    loader = train.loader_of(options)
     train.train(options, lambda: loader, clock, DistributedDataParallel(train.Model()))
     with open(os.path.join(folder, "%d.json" % rank), "w", encoding="ascii") as file:
         json.dump(clock.result(), file)

@@ -1,0 +1,407 @@
+# SPDX-License-Identifier: Apache-2.0
+"""diesel-analyze on every shape of job: several ranks, several jobs, containers, programs that exec, libraries in
+odd places, processes that come and go."""
+import glob
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import unittest
+
+import session_file as s
+import shapes_support as shapes
+
+LAUNCHER = [shapes.PYTHON, "-m", "torch.distributed.run", "--standalone",
+            # torch 1.13 under Python 3.11 fails with the defaults of these two
+            "--redirects", "1", "--tee", "1"]
+
+
+def launcher_works():
+    done = shapes.run(*LAUNCHER, "--nproc_per_node=1", "--no_python", "true")
+    return done.returncode == 0
+
+
+class Attached(shapes.Shapes):
+    """Jobs that run before they are recorded."""
+
+    def start(self, *command, **kwargs):
+        job = subprocess.Popen([str(c) for c in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                               **kwargs)
+
+        def end():
+            job.kill()
+            job.wait()
+            job.stdin.close()
+            job.stdout.close()
+
+        self.addCleanup(end)
+        self.assertEqual(job.stdout.readline(), "ready\n")
+        return job
+
+    def attach(self, *options):
+        """A recorder of running processes; it is ready when this returns."""
+        if os.path.exists(self.session):
+            os.unlink(self.session)
+        recorder = subprocess.Popen([shapes.ANALYZE, "record", "-o", self.session, *(str(o) for o in options)],
+                                    stderr=subprocess.PIPE, text=True)
+        self.addCleanup(recorder.stderr.close)
+        self.addCleanup(recorder.kill)
+        for _ in range(1000):
+            if recorder.poll() is not None:
+                break
+            try:
+                with sqlite3.connect("file:%s?mode=ro" % self.session, uri=True) as db:
+                    if db.execute("SELECT count(*) FROM info WHERE key = 'start_ns'").fetchone()[0]:
+                        return recorder
+            except sqlite3.Error:  # being created
+                pass
+            time.sleep(0.01)
+        self.fail("no recording began: " + recorder.stderr.read())
+
+    def go(self, job):
+        job.stdin.write("\n")
+        job.stdin.flush()
+
+    def clock_of(self, job):
+        line = job.stdout.readline()
+        self.assertEqual(job.wait(timeout=60), 0)
+        return json.loads(line)
+
+    def end(self, recorder):
+        _, text = recorder.communicate(timeout=60)
+        self.assertEqual(recorder.returncode, 0, text)
+
+
+class Ranks(Attached):
+    def setUp(self):
+        super().setUp()
+        if not launcher_works():
+            self.skipTest("torch.distributed.run does not work with " + shapes.PYTHON)
+
+    def ranks(self, n, slow_rank, *words):
+        out = os.path.join(self.folder, "ranks-%d" % n)
+        os.mkdir(out)
+        script = os.path.join(shapes.JOBS, "ranks.py")
+        self.record([*LAUNCHER, "--nproc_per_node=%d" % n, script, out, str(slow_rank), "10", "--data", self.data,
+                     *(str(w) for w in words)], env=dict(os.environ, OMP_NUM_THREADS="1"))
+        clocks = {}
+        for rank in range(n):
+            with open(os.path.join(out, "%d.json" % rank), encoding="ascii") as file:
+                clock = json.load(file)
+                clocks[clock["pid"]] = (rank, clock)
+        return self.report(), clocks
+
+    def check_ranks(self, report, clocks, slow_rank):
+        self.assertEqual({r["tgid"] for r in report["ranks"]}, set(clocks))
+        for rank in report["ranks"]:
+            number, clock = clocks[rank["tgid"]]
+            wait = rank["shares"]["fetch_stall"] + rank["shares"]["prep_stall"]
+            self.assertAlmostEqual(wait, clock["wait"], delta=shapes.WAIT_POINTS, msg=(rank, clock))
+            self.assertEqual(rank["steps"], clock["steps"])
+            self.assertEqual(rank["straggler"], number == slow_rank, report["ranks"])
+            # Waiting for the others is explained, too.
+            self.assertLess(rank["shares"]["other"], 0.1, rank)
+        slow = next(pid for pid, (number, _) in clocks.items() if number == slow_rank)
+        # At the top is the rank that sets the pace.
+        self.assertEqual(report["job"]["trainer_tgid"], slow)
+        self.assertIn("straggler", report["note"])
+
+    def test_two_ranks(self):
+        report, clocks = self.ranks(2, 1, "--workers", 1, "--steps", 30, "--step-ms", 5)
+        self.check_ranks(report, clocks, 1)
+        text = shapes.run(shapes.ANALYZE, "report", self.session).stdout
+        self.assertEqual(text.count("Rank of process"), 2, text)
+
+    def test_four_ranks(self):
+        report, clocks = self.ranks(4, 2, "--steps", 20, "--step-ms", 2, "--prep-ms", 1)
+        self.check_ranks(report, clocks, 2)
+
+    def test_ranks_that_were_started_apart(self):
+        """-p A,B: one session, one report. They do not wait for each other: there is no straggler."""
+        jobs = [self.start(*self.job("train.py", "--wait", "--workers", workers)) for workers in (0, 1)]
+        recorder = self.attach("-p", ",".join(str(job.pid) for job in jobs))
+        for job in jobs:
+            self.go(job)
+        clocks = {job.pid: self.clock_of(job) for job in jobs}
+        self.end(recorder)
+        report = self.report()
+        self.assertEqual({r["tgid"] for r in report["ranks"]}, set(clocks))
+        for rank in report["ranks"]:
+            self.assertFalse(rank["straggler"])
+            wait = rank["shares"]["fetch_stall"] + rank["shares"]["prep_stall"]
+            self.assertAlmostEqual(wait, clocks[rank["tgid"]]["wait"], delta=shapes.WAIT_POINTS)
+
+
+class Several(Attached):
+    def test_two_jobs_at_once(self):
+        """Each recording is of its own job, whatever the other one does."""
+        other = self.start(*self.job("train.py", "--wait", "--workers", 2, "--steps", 400))
+        self.go(other)
+        report, clock = self.measure("train.py", "--workers", 1, "--prep-ms", 4)
+        self.check(report, clock, "workers")
+        self.assertIsNone(other.poll(), "the other one ran all the time")
+        session = s.Session(self.session)
+        tgids = {e.tgid for e in session.events}
+        self.assertNotIn(other.pid, tgids)
+        self.assertEqual(len(report["ranks"]), 0)
+        for tgid in tgids:
+            self.assertNotEqual(self.parent_of(session, tgid), other.pid)
+
+    def parent_of(self, session, tgid):
+        return next((e.parent_tgid for e in session.events if e.type == s.NAME and e.tid == tgid), None)
+
+    def test_no_children(self):
+        job = self.start(*self.job("train.py", "--wait", "--workers", 2, "--steps", 20))
+        recorder = self.attach("--no-children", "-p", job.pid)
+        self.go(job)
+        self.clock_of(job)
+        self.end(recorder)
+        session = s.Session(self.session)
+        self.assertEqual({e.tgid for e in session.events if e.tid}, {job.pid})
+        self.assertGreater(len({e.tid for e in session.events}), 1, "threads are in")
+        self.assertEqual(len(session.of(s.STEP)), 20)
+
+    def test_gone_process_among_several(self):
+        job = self.start(*self.job("train.py", "--wait"))
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        for pids in ("%d,%d" % (job.pid, gone.pid), "%d,%d" % (gone.pid, job.pid)):
+            done = shapes.run(shapes.ANALYZE, "record", "-o", self.session + ".gone", "-p", pids)
+            self.assertEqual(done.returncode, 1)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+            self.assertIn("no process %d" % gone.pid, done.stderr)
+            self.assertFalse(os.path.exists(self.session + ".gone"))
+
+    def test_trainer_override(self):
+        report, clock = self.measure("threads.py", "--workers", 1, first=["python"])
+        self.assertEqual(report["job"]["trainer_tid"], clock["tid"])
+        other = next(e.tid for e in s.Session(self.session).of(s.NAME) if e.tid != clock["tid"])
+        self.assertEqual(self.report("--trainer", str(other))["job"]["trainer_tid"], other)
+        done = shapes.run(shapes.ANALYZE, "report", self.session, "--trainer", "4194303")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertIn("4194303", done.stderr)
+
+
+class Groups(Attached):
+    """--cgroup, on whichever versions there are here."""
+
+    def group(self, root):
+        folder = os.path.join(root, "diesel-shapes-%d" % os.getpid())
+        os.mkdir(folder)
+
+        def remove():
+            with open(os.path.join(folder, "cgroup.procs"), encoding="ascii") as file:
+                for pid in file.read().split():
+                    os.kill(int(pid), signal.SIGKILL)
+            for _ in range(100):
+                try:
+                    return os.rmdir(folder)
+                except OSError:
+                    time.sleep(0.02)
+
+        self.addCleanup(remove)
+        return folder
+
+    def join(self, folder, pid):
+        with open(os.path.join(folder, "cgroup.procs"), "w", encoding="ascii") as file:
+            file.write(str(pid))
+
+    def record_group(self, root):
+        """One process is in it from the start, one joins; both with their children."""
+        try:
+            folder = self.group(root)
+        except OSError as error:
+            self.skipTest("%s: %s" % (root, error))
+        jobs = [self.start(*self.job("train.py", "--wait", "--workers", 1, "--steps", 20)) for _ in range(2)]
+        self.join(folder, jobs[0].pid)
+        recorder = self.attach("--cgroup", os.path.basename(folder))
+        self.join(folder, jobs[1].pid)
+        time.sleep(0.5)  # the group is looked at 20 times a second
+        for job in jobs:
+            self.go(job)
+            self.clock_of(job)
+        self.end(recorder)  # by itself: the group is empty
+        session = s.Session(self.session)
+        self.assertEqual({e.tgid for e in session.of(s.STEP)}, {job.pid for job in jobs})
+        for job in jobs:
+            self.assertEqual(len([e for e in session.of(s.STEP) if e.tgid == job.pid]), 20)
+            self.assertTrue([e for e in session.of(s.FORK) if e.tgid == job.pid and e.child_tgid != job.pid])
+        self.assertEqual(len(self.report()["ranks"]), 2)
+
+    def test_version_1(self):
+        self.record_group("/sys/fs/cgroup/freezer")
+
+    def test_version_2(self):
+        roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"]
+        root = next((r for r in roots if os.path.exists(r + "/cgroup.controllers")), None)
+        if not root:
+            self.skipTest("no control groups of version 2 here")
+        self.record_group(root)
+
+    def test_no_such_group(self):
+        done = shapes.run(shapes.ANALYZE, "record", "-o", self.session + ".none", "--cgroup", "/no/such/group")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertIn("/no/such/group", done.stderr)
+
+
+class Namespaces(Attached):
+    def unshare(self, *options):
+        done = shapes.run("unshare", *options, "true")
+        if done.returncode:
+            self.skipTest("unshare %s: %s" % (" ".join(options), done.stderr.strip()))
+        return ["unshare", *options]
+
+    def test_process_ids(self):
+        """The host's numbers, and those that people see in the container."""
+        command = self.unshare("--pid", "--fork", "--mount-proc")
+        done = self.record(command + self.job("train.py", "--workers", 1))
+        clock = json.loads(done.stdout.splitlines()[-1])
+        report = self.report()
+        job = report["job"]
+        self.assertEqual((job["trainer_ns_tgid"], job["trainer_ns_tid"]), (clock["pid"], clock["tid"]))
+        self.assertNotEqual(job["trainer_tgid"], clock["pid"])
+        clock["pid"], clock["tid"] = job["trainer_tgid"], job["trainer_tid"]
+        self.check(report, clock, "workers")
+        self.assertIn("in its container", shapes.run(shapes.ANALYZE, "report", self.session).stdout)
+
+    def test_time(self):
+        """The job's clocks are days ahead of the kernel's own: only the latter counts."""
+        command = self.unshare("--time", "--fork", "--monotonic", "864000", "--boottime", "864000")
+        done = self.record(command + self.job("train.py", "--workers", 1))
+        self.check(self.report(), json.loads(done.stdout.splitlines()[-1]), "workers")
+
+
+class Clock(shapes.Shapes):
+    def test_steps_of_the_wall_clock_change_nothing(self):
+        """A session keeps the wall clock to date it, not to measure with it."""
+        self.measure("train.py", "--workers", 1)
+        before = self.report()
+        with sqlite3.connect(self.session) as db:
+            for key, hours in (("start_clocks", 5), ("stop_clocks", -20)):
+                (text,) = db.execute("SELECT value FROM info WHERE key = ?", (key,)).fetchone()
+                words = text.split()
+                words[2] = str(int(words[2]) + hours * 3600 * 10**9)
+                db.execute("UPDATE info SET value = ? WHERE key = ?", (" ".join(words), key))
+        db.close()
+        after = self.report()
+        for key in before:
+            if key != "session":  # when it was recorded
+                self.assertEqual(after[key], before[key], key)
+
+
+class Programs(shapes.Shapes):
+    def test_shell_that_execs_python(self):
+        words = " ".join(self.job("train.py", "--workers", 1))
+        done = self.record(["bash", "-c", "cd / && exec " + words])
+        self.check(self.report(), json.loads(done.stdout.splitlines()[-1]), "workers")
+
+    def test_shell_that_waits_for_python(self):
+        words = " ".join(self.job("train.py", "--workers", 1))
+        done = self.record(["bash", "-c", words + "; exit 3"], status=3)
+        self.check(self.report(), json.loads(done.stdout.splitlines()[-1]), "workers")
+
+    def test_python_that_execs_itself(self):
+        code = "import os, sys, torch; os.execv(sys.argv[1], sys.argv[1:])"
+        done = self.record([shapes.PYTHON, "-c", code, *self.job("train.py", "--workers", 1)])
+        self.check(self.report(), json.loads(done.stdout.splitlines()[-1]), "workers")
+
+
+class Crowd(shapes.Shapes):
+    def test_short_lived_processes(self):
+        """10,000 of them, many of which talk to the trainer over pipes, and none is a worker."""
+        report, clock = self.measure("crowd.py", "--workers", 1, "--steps", 50, "--step-ms", 2, first=["10000"])
+        self.assertEqual(report["loader"], "workers")
+        self.assertEqual(report["workers"]["processes"], 1)
+        self.assertEqual(report["steps"], 50)
+        self.assertEqual(report["lost_events"], 0)
+        session = s.Session(self.session)
+        self.assertGreaterEqual(len({e.child_tgid for e in session.of(s.FORK)}), 10000)
+        for command in ([shapes.ANALYZE, "report", self.session],):
+            peak = shapes.run("/usr/bin/python3", "-c", "import resource, subprocess, sys; "
+                              "subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True); "
+                              "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)", *command)
+            self.assertLess(int(peak.stdout), 400_000, "KiB")
+
+
+class Libraries(Attached):
+    """PyTorch's library under another name, from another place, or not at its place any more."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        code = ("import re, torch; print(next(l.split()[-1] for l in open('/proc/self/maps') "
+                "if re.search(r'libtorch_cpu[^/]*$', l)))")
+        cls.library = shapes.run(shapes.PYTHON, "-c", code).stdout.strip()
+        cls.lib = os.path.join(cls.folder, "lib")
+        os.mkdir(cls.lib)
+        cls.copy = os.path.join(cls.lib, "engine.bin")
+        subprocess.run(["cp", "--reflink=auto", cls.library, cls.copy], check=True)
+        soname = os.path.basename(os.path.realpath(cls.library)) if "site-packages" in cls.library else None
+        for name in glob.glob(cls.library.split(".so")[0] + ".so*") if not soname else [cls.library]:
+            os.symlink(cls.copy, os.path.join(cls.lib, os.path.basename(name)))
+
+    def mapped(self, pid):
+        with open("/proc/%d/maps" % pid, encoding="ascii") as file:
+            return {line.split(None, 5)[5].strip() for line in file if len(line.split(None, 5)) == 6}
+
+    def environment(self):
+        return dict(os.environ, LD_LIBRARY_PATH=self.lib)
+
+    def check_steps(self, recorder, job):
+        self.go(job)
+        clock = self.clock_of(job)
+        self.end(recorder)
+        self.check(self.report(), clock, "inline")
+
+    def test_renamed_copy(self):
+        job = self.start(*self.job("train.py", "--wait", "--steps", 30), env=self.environment())
+        if self.copy not in self.mapped(job.pid):
+            self.skipTest("this torch does not take its library from LD_LIBRARY_PATH")
+        self.assertNotIn(self.library, self.mapped(job.pid))
+        self.check_steps(self.attach("-p", job.pid), job)
+
+    def test_launched_with_a_copy(self):
+        done = self.record(self.job("train.py", "--steps", 30), env=self.environment())
+        self.check(self.report(), json.loads(done.stdout.splitlines()[-1]), "inline")
+
+    def test_stripped(self):
+        """The distribution's has no symbols but those it exports, as any stripped library."""
+        sections = shapes.run("readelf", "-SW", self.library).stdout
+        if ".symtab" in sections:
+            self.skipTest(self.library + " has all its symbols")
+        self.assertIn(".dynsym", sections)
+        report, clock = self.measure("train.py", "--steps", 30)
+        self.check(report, clock, "inline")
+
+    def test_in_a_mount_namespace(self):
+        """What the job has at this path is not what we have there."""
+        command = ("mount --bind %s %s && exec \"$@\"" % (self.copy, os.path.realpath(self.library)))
+        words = ["unshare", "--mount", "sh", "-c", command, "sh"]
+        if shapes.run(*words, "true").returncode:
+            self.skipTest("no mount namespaces here")
+        job = self.start(*words, *self.job("train.py", "--wait", "--steps", 30))
+        self.check_steps(self.attach("-p", job.pid), job)
+
+    def test_deleted(self):
+        other = os.path.join(self.lib, "deleted")
+        os.mkdir(other)
+        copy = os.path.join(other, "engine.bin")
+        shutil.copy(self.copy, copy)
+        for name in os.listdir(self.lib):
+            if os.path.islink(os.path.join(self.lib, name)):
+                os.symlink(copy, os.path.join(other, name))
+        job = self.start(*self.job("train.py", "--wait", "--steps", 30), env=dict(os.environ, LD_LIBRARY_PATH=other))
+        shutil.rmtree(other)
+        if copy + " (deleted)" not in self.mapped(job.pid):
+            self.skipTest("this torch does not take its library from LD_LIBRARY_PATH")
+        self.check_steps(self.attach("-p", job.pid), job)
+
+
+if __name__ == "__main__":
+    shapes.main()

@@ -10,6 +10,7 @@ foreach(module
     model
     sampled
     sampler
+    shapes
     slices
     timeline)
   diesel_unit_test(analyzer/${module} USES diesel_analyzer diesel_base)

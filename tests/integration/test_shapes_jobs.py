@@ -114,7 +114,9 @@ class Ranks(Attached):
         report, clocks = self.ranks(2, 1, "--workers", 1, "--steps", 30, "--step-ms", 5)
         self.check_ranks(report, clocks, 1)
         text = shapes.run(shapes.ANALYZE, "report", self.session).stdout
-        self.assertEqual(text.count("Rank of process"), 2, text)
+        self.assertEqual(text.count("  straggler"), 1, text)
+        for rank in report["ranks"]:
+            self.assertIn(str(rank["tgid"]), text)
 
     def test_four_ranks(self):
         report, clocks = self.ranks(4, 2, "--steps", 20, "--step-ms", 2, "--prep-ms", 1)

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "script.h"
+
+#include <linux/futex.h>
+
+/* Loaders that are threads, the interpreter lock, batches that wait for their turn, ranks, processes that
+ * share a PID one after the other. */
+
+static struct script s; /* too large for the stack */
+
+#define STEPS 10
+
+enum {
+	LOADER = 102, /* of the trainer's process */
+	SENDER = 103, /* of the trainer's process: waits for sockets */
+	QUEUE_WORD = 0x5000,
+	GIL_WORD = 0x7000,
+	GIL_TICKS = 250, /* 5 ms */
+};
+
+static void script_reset(void)
+{
+	script_begin(&s);
+}
+
+/* A call of futex that sleeps from begin to end, where waker ends it. */
+static void sleep_on(uint32_t tid, uint64_t begin_tick, uint64_t end_tick, uint64_t word, uint64_t operation,
+		     int64_t result, uint32_t waker_tid)
+{
+	script_off(&s, tid, begin_tick, end_tick, end_tick, 0x1, waker_tid);
+	script_call(&s, tid, begin_tick, end_tick, SYS_futex, EVENT_FILE_NONE, word, result)->call.argument =
+	    operation;
+}
+
+static void wake(uint32_t tid, uint64_t tick, uint64_t word)
+{
+	script_call(&s, tid, tick, tick, SYS_futex, EVENT_FILE_NONE, word, 1)->call.argument =
+	    FUTEX_WAKE | FUTEX_PRIVATE_FLAG;
+}
+
+#define WAIT_FOREVER (FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME)
+#define WAIT_TIMED   (FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG)
+
+/* The loader thread reads for 300 ticks and computes for 200; the trainer sleeps until then, and then
+ * computes. */
+static void thread_steps(void)
+{
+	script_fork(&s, TRAINER, LOADER, 0);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		uint64_t tick = 1000 * (i + 1);
+
+		script_read_file(&s, LOADER, tick, tick + 300);
+		sleep_on(TRAINER, tick, tick + 500, QUEUE_WORD, WAIT_FOREVER, 0, LOADER);
+		wake(LOADER, tick + 500, QUEUE_WORD);
+		sleep_on(LOADER, tick + 502, tick + 999, QUEUE_WORD + 64, WAIT_FOREVER, 0, TRAINER);
+		script_step(&s, TRAINER, tick + 600);
+	}
+	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
+}
+
+static void test_loader_threads(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	thread_steps();
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_THREADS);
+	assert_int_equal(analysis->n_steps, STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
+			 500 * STEPS);
+	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL), 290 * STEPS, 310 * STEPS);
+	assert_int_equal(analysis->workers.n, 1);
+	assert_int_equal(analysis->gil_ns, 0);
+	analysis_free(analysis);
+}
+
+/* A thread that looks at files now and then ends none of the trainer's sleeps. */
+static void test_monitor_is_no_loader(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	script_fork(&s, TRAINER, LOADER, 0);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		uint64_t tick = 1000 * (i + 1);
+
+		script_read_file(&s, LOADER, tick + 700, tick + 750);
+		sleep_on(LOADER, tick + 760, tick + 1690, QUEUE_WORD, WAIT_FOREVER, 0, TIMER_WOKE);
+		script_call(&s, TRAINER, tick, tick + 1, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
+		script_read_file(&s, TRAINER, tick + 2, tick + 300);
+		script_step(&s, TRAINER, tick + 600);
+	}
+	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(analysis->workers.n, 0);
+	analysis_free(analysis);
+}
+
+/* As thread_steps(), and in the step the trainer wants the lock that the loader thread has, for 5 ms; then
+ * the other way round. */
+static void lock_steps(uint64_t operation, uint64_t ticks)
+{
+	script_fork(&s, TRAINER, LOADER, 0);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		uint64_t tick = 1000 * (i + 1), word = GIL_WORD + 4 * (i % 2);
+
+		script_read_file(&s, LOADER, tick, tick + 100);
+		sleep_on(TRAINER, tick, tick + 120, QUEUE_WORD, WAIT_FOREVER, 0, LOADER);
+		script_step(&s, TRAINER, tick + 130);
+		sleep_on(TRAINER, tick + 150, tick + 150 + ticks, word, operation, -ETIMEDOUT, TIMER_WOKE);
+		wake(LOADER, tick + 560, word);
+		sleep_on(TRAINER, tick + 555, tick + 560, word, operation, 0, LOADER);
+		sleep_on(LOADER, tick + 570, tick + 600, word, operation, 0, TRAINER);
+		wake(TRAINER, tick + 600, word);
+	}
+	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
+}
+
+static void test_trainer_waits_for_the_lock(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	lock_steps(WAIT_TIMED, GIL_TICKS);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_THREADS);
+	/* Neither computing nor a wait for data: 250 ticks and 5 for the second time. */
+	assert_int_equal(analysis->gil_starved_ns / TICK_NS, (GIL_TICKS + 5) * STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_CPU_STARVED), (GIL_TICKS + 5) * STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
+			 120 * STEPS);
+	analysis_free(analysis);
+}
+
+/* The same sleeps are another kind of lock if they last otherwise, or may last for ever. */
+static void test_other_locks(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	lock_steps(WAIT_FOREVER, GIL_TICKS);
+	analysis = script_analyse(&s, NULL);
+	assert_int_equal(analysis->gil_starved_ns, 0);
+	analysis_free(analysis);
+	script_reset();
+	lock_steps(WAIT_TIMED, GIL_TICKS / 2);
+	analysis = script_analyse(&s, NULL);
+	assert_int_equal(analysis->gil_starved_ns, 0);
+	analysis_free(analysis);
+}
+
+/* Two workers; worker 1 is slow every other step: in next() the trainer reads worker 0's batch at 300, which
+ * is not due, and worker 1's at 800; the next step finds worker 0's lying there. */
+static void test_head_of_line(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	for (uint64_t i = 0; i < STEPS; i += 2) {
+		uint64_t tick = 1000 * (i + 1);
+
+		script_take_index(&s, 0, tick - 900);
+		script_take_index(&s, 1, tick - 900);
+		script_give_result(&s, 0, tick + 295, tick + 299);
+		script_next(&s, 0, tick, tick + 300, tick + 320);
+		script_give_result(&s, 1, tick + 795, tick + 799);
+		script_next(&s, 1, tick + 321, tick + 800, tick + 820);
+		script_request(&s, 0, tick + 830);
+		script_step(&s, TRAINER, tick + 900);
+		script_request(&s, 1, tick + 1010);
+		script_step(&s, TRAINER, tick + 1500);
+	}
+	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_WORKERS);
+	assert_int_equal(analysis->workers.n, 2);
+	/* From reading the first message on, in each pair of steps. */
+	assert_in_range(analysis->head_of_line_ns / TICK_NS, 500 * STEPS / 2, 560 * STEPS / 2);
+	analysis_free(analysis);
+}
+
+/* A rank: 100 ticks of reading by itself, then its backward pass, in which it sleeps for `wait` ticks until a
+ * thread of its own wakes it that was woken by the network. */
+static void rank_steps(uint32_t trainer, uint64_t read_ticks)
+{
+	uint32_t sender = trainer + 3;
+
+	script_fork(&s, trainer, sender, 0);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		uint64_t tick = 1000 * (i + 1), end = tick + 900;
+
+		script_call(&s, trainer, tick, tick + 1, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
+		script_read_file(&s, trainer, tick + 2, tick + 2 + read_ticks);
+		script_step(&s, trainer, tick + read_ticks + 20);
+		script_call(&s, sender, s.last_tick[sender] + 1, end - 5, SYS_epoll_wait, EVENT_FILE_NONE, 0,
+			    1);
+		script_off(&s, sender, s.last_tick[sender] + 2, end - 5, end - 5, 0x1, TIMER_WOKE);
+		sleep_on(trainer, tick + read_ticks + 50, end, QUEUE_WORD, WAIT_FOREVER, 0, sender);
+	}
+	script_exit(&s, trainer, 1000 * (STEPS + 2));
+}
+
+static void test_straggler(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	rank_steps(TRAINER, 100);
+	rank_steps(400, 700);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->n_ranks, 2);
+	assert_int_equal(analysis->trainer_tid, 400);
+	for (size_t i = 0; i < 2; i++) {
+		const struct analysis_rank *rank = &analysis->ranks[i];
+		uint64_t read_ticks = rank->tid == 400 ? 700 : 100, sum_ns = 0;
+
+		assert_int_equal(rank->n_steps, STEPS);
+		assert_int_equal(rank->straggler, rank->tid == 400);
+		assert_in_range(rank->collective_ns / TICK_NS, (845 - read_ticks) * STEPS,
+				(855 - read_ticks) * STEPS);
+		assert_true(rank->collective_ns <= rank->share_ns[SHARE_DEVICE]);
+		assert_int_equal(rank->share_ns[SHARE_OTHER], 0);
+		for (size_t k = 0; k < SHARE_COUNT; k++)
+			sum_ns += rank->share_ns[k];
+		assert_int_equal(sum_ns, rank->window_ns);
+	}
+	assert_non_null(strstr(analysis->note, "2 ranks"));
+	assert_non_null(strstr(analysis->note, "400"));
+	analysis_free(analysis);
+}
+
+static void test_ranks_alike(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	rank_steps(TRAINER, 300);
+	rank_steps(400, 310);
+	analysis = script_analyse(&s, NULL);
+	assert_int_equal(analysis->n_ranks, 2);
+	assert_false(analysis->ranks[0].straggler || analysis->ranks[1].straggler);
+	analysis_free(analysis);
+	/* The user wants this one. */
+	analysis = script_analyse(&s, &(struct analysis_input){.root_tgid = TRAINER, .trainer_tid = 400});
+	assert_int_equal(analysis->trainer_tid, 400);
+	assert_int_equal(analysis->n_ranks, 0);
+	assert_int_equal(analysis->share_ns[SHARE_OTHER], 0);
+	analysis_free(analysis);
+}
+
+/* A child that answers over pipes and ends, its PID again with a child that does the same: no workers. */
+static void test_children_that_answer(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	for (uint64_t i = 0; i < STEPS; i++) {
+		uint64_t tick = 1000 * (i + 1);
+
+		script_call(&s, TRAINER, tick, tick + 1, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
+		script_read_file(&s, TRAINER, tick + 2, tick + 300);
+		script_fork(&s, TRAINER, WORKER, tick + 310);
+		script_call(&s, TRAINER, tick + 311, tick + 312, SYS_write, EVENT_FILE_FIFO, 8000 + 2 * i,
+			    500);
+		for (uint64_t k = 0; k < 3; k++) {
+			script_call(&s, WORKER, tick + 320 + k, tick + 320 + k, SYS_read, EVENT_FILE_FIFO,
+				    8000 + 2 * i, k < 2 ? 250 : 0);
+			script_call(&s, WORKER, tick + 330 + k, tick + 330 + k, SYS_write, EVENT_FILE_FIFO,
+				    8001 + 2 * i, 200);
+			script_call(&s, TRAINER, tick + 340 + k, tick + 340 + k, SYS_read, EVENT_FILE_FIFO,
+				    8001 + 2 * i, 200);
+		}
+		script_call(&s, TRAINER, tick + 350, tick + 350, SYS_read, EVENT_FILE_FIFO, 8001 + 2 * i, 0);
+		script_exit(&s, WORKER, tick + 360);
+		script_step(&s, TRAINER, tick + 600);
+	}
+	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(analysis->workers.n, 0);
+	analysis_free(analysis);
+}
+
+static void test_unknown_trainer(void **state)
+{
+	struct analysis_input input = {.root_tgid = TRAINER, .trainer_tid = 999};
+	struct analysis *analysis = NULL;
+	struct error err = ERROR_INIT;
+
+	script_reset();
+	thread_steps();
+	input.events = s.events;
+	input.n_events = s.n;
+	assert_int_equal(analysis_run(&input, &analysis, &err), -ESRCH);
+	assert_non_null(strstr(err.text, "999"));
+	assert_null(analysis);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_loader_threads),
+	    cmocka_unit_test(test_monitor_is_no_loader),
+	    cmocka_unit_test(test_trainer_waits_for_the_lock),
+	    cmocka_unit_test(test_other_locks),
+	    cmocka_unit_test(test_head_of_line),
+	    cmocka_unit_test(test_straggler),
+	    cmocka_unit_test(test_ranks_alike),
+	    cmocka_unit_test(test_children_that_answer),
+	    cmocka_unit_test(test_unknown_trainer),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

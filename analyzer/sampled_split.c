@@ -11,6 +11,7 @@
 /* Half-widths of what sampling does not explain, as shares. */
 #define ERROR_FLOOR  0.025 /* edges of the window, CPU time of the hand-over itself */
 #define ERROR_SPLIT  0.25  /* of the smaller of fetch and prep, with workers: the model's */
+#define ERROR_QUEUE  0.1   /* of cpu_starved: which queueing was in a wait */
 #define ERROR_INLINE 0.05  /* where loading ends and computing begins */
 #define ERROR_SOURCE 0.05  /* for each source of /proc that was not readable */
 
@@ -165,7 +166,8 @@ static void errors_find(const struct sampled_job *job, const struct sampled_trai
 	analysis->share_error[SHARE_PREP_STALL] = both(wait, split);
 	analysis->share_error[SHARE_CHECKPOINT_STALL] =
 	    trainer->checkpoint_ns ? both(both(ERROR_FLOOR, sampled), missing) : missing;
-	analysis->share_error[SHARE_CPU_STARVED] = both(ERROR_FLOOR, missing);
+	analysis->share_error[SHARE_CPU_STARVED] =
+	    both(both(ERROR_FLOOR, ERROR_QUEUE * analysis_share_ratio(analysis, SHARE_CPU_STARVED)), missing);
 	analysis->share_error[SHARE_OTHER] = both(both(ERROR_FLOOR, sampled), missing);
 	analysis->share_error[SHARE_DEVICE] = wait;
 }

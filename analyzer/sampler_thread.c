@@ -92,8 +92,6 @@ int sampler_thread_open(const char *root, pid_t tgid, pid_t tid, uint64_t now_ns
 		thread->known |= SAMPLE_KNOWN_SYSCALL;
 	else
 		thread->wchan_fd = open_file(root, tgid, tid, "wchan");
-	if (thread->wchan_fd >= 0)
-		thread->known |= SAMPLE_KNOWN_WCHAN;
 	/* Descriptors are scarce in a job of many threads: stat is needed only where others fail. */
 	if ((thread->known & SAMPLE_KNOWN_SCHEDSTAT) && (thread->known & SAMPLE_KNOWN_SYSCALL)) {
 		close(thread->stat_fd);
@@ -141,7 +139,8 @@ static int read_counters(struct sampler_thread *thread, struct counters *counter
 			r = proc_stat_parse(text, stat);
 		if (r)
 			return r;
-		counters->exec_ns = ticks_ns(stat->user_ticks + stat->system_ticks);
+		if (!(thread->known & SAMPLE_KNOWN_SCHEDSTAT))
+			counters->exec_ns = ticks_ns(stat->user_ticks + stat->system_ticks);
 	}
 	if (thread->known & SAMPLE_KNOWN_SCHEDSTAT) {
 		r = read_text(thread->schedstat_fd, text);
@@ -201,6 +200,17 @@ void sampler_thread_flush(struct sampler_thread *thread, const struct collector_
 	thread->n_held = 0;
 }
 
+/* A program that gave itself other rights, or that its user may not read, hides what it did not hide before.
+ */
+static void lose_syscall(struct sampler_thread *thread)
+{
+	thread->known &= (uint16_t)~SAMPLE_KNOWN_SYSCALL;
+	if (thread->stat_fd < 0)
+		thread->stat_fd = open_file(thread->root, thread->tgid, thread->tid, "stat");
+	if (thread->wchan_fd < 0)
+		thread->wchan_fd = open_file(thread->root, thread->tgid, thread->tid, "wchan");
+}
+
 /* What it does now: state, wait and inode. */
 static int read_state(struct sampler_thread *thread, const struct proc_stat *stat)
 {
@@ -216,7 +226,8 @@ static int read_state(struct sampler_thread *thread, const struct proc_stat *sta
 		if (!r)
 			r = proc_syscall_parse(text, &call);
 		if (r == -EPERM || r == -EACCES || r == -EBADMSG) {
-			thread->wait = PROC_WAIT_UNKNOWN; /* e.g. a program that gave itself other rights */
+			lose_syscall(thread); /* from the next look on */
+			thread->wait = stat->state == 'R' ? PROC_WAIT_NONE : PROC_WAIT_UNKNOWN;
 			thread->state = stat->state ? stat->state : 'S';
 			return 0;
 		}
@@ -235,6 +246,8 @@ static int read_state(struct sampler_thread *thread, const struct proc_stat *sta
 		return 0;
 	if (thread->wchan_fd < 0 || read_text(thread->wchan_fd, text))
 		text[0] = '\0';
+	if (text[0] && strcmp(text, "0") != 0)
+		thread->known |= SAMPLE_KNOWN_WCHAN;
 	thread->wait = (uint8_t)proc_wchan_wait(text, thread->state == 'D');
 	return 0;
 }

@@ -74,7 +74,7 @@ static void shares(const struct layout *layout, const struct analysis *analysis)
 			analysis->approximate ? " %-12s%5.0f %%%10s%11s   " : " %-12s%5.1f %%%10s%11s   ",
 			share_looks[i].name, 100 * parts[i].ratio,
 			units_format_duration(total, sizeof(total), ns),
-			units_format_duration(mean, sizeof(mean), n_steps ? ns / n_steps : 0));
+			n_steps ? units_format_duration(mean, sizeof(mean), ns / n_steps) : "-");
 		layout_style(layout, STYLE_DIM);
 		fputs(share_looks[i].meaning, layout->stream);
 		layout_style(layout, STYLE_PLAIN);

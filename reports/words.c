@@ -63,8 +63,10 @@ char *words_verdict(char *buffer, size_t size, const struct analysis *analysis)
 char *words_trust(char *buffer, size_t size, const struct analysis *analysis)
 {
 	if (analysis->approximate) {
-		snprintf(buffer, size, "about %zu steps, tool cost %.1f %% of one CPU",
-			 analysis->n_steps_estimated, 100 * analysis->self_cost_ratio);
+		buffer[0] = '\0';
+		if (analysis->n_steps_estimated)
+			append(buffer, size, "about %zu steps, ", analysis->n_steps_estimated);
+		append(buffer, size, "tool cost %.1f %% of one CPU", 100 * analysis->self_cost_ratio);
 		return buffer;
 	}
 	snprintf(buffer, size, "%zu steps, %llu lost events, tool cost %.1f %% of one CPU", analysis->n_steps,

@@ -92,19 +92,31 @@ static int change_compare(const void *left, const void *right)
 	return a->at_ns < b->at_ns ? -1 : a->at_ns > b->at_ns;
 }
 
-/* A worker finishes a batch: one more; a wait of the trainer ends: one less. What was there before the window
- * is not known: the lowest level counts as 0. */
-int lanes_levels_find(struct lanes *lanes, size_t max)
+/* When the step's batch was taken: at the end of its last data wait. */
+static uint64_t taken_ns(const struct lanes *lanes, const struct analysis_step *step, size_t *next_wait)
+{
+	uint64_t at_ns = step->begin_ns;
+
+	for (; *next_wait < lanes->n_waits && lanes->waits[*next_wait].end_ns <= step->backward_ns;
+	     ++*next_wait)
+		if (lanes->waits[*next_wait].end_ns > step->begin_ns)
+			at_ns = lanes->waits[*next_wait].end_ns;
+	return at_ns;
+}
+
+/* A worker finishes a batch: one more; a step takes one: one less. What was there before the window is not
+ * known: the lowest level counts as 0. */
+int lanes_levels_find(const struct window *window, size_t max, struct lanes *lanes)
 {
 	struct change *changes;
-	size_t n = 0;
+	size_t n = 0, next_wait = 0;
 	int level = 0, lowest = 0;
 
 	for (size_t i = 0; i < lanes->n_items; i++)
 		n += lanes->items[i].n_batches;
 	if (!n)
 		return 0;
-	changes = calloc(n + lanes->n_waits, sizeof(*changes));
+	changes = calloc(n + window->n_steps, sizeof(*changes));
 	lanes->levels = calloc(max, sizeof(*lanes->levels));
 	if (!changes || !lanes->levels) {
 		free(changes);
@@ -114,8 +126,8 @@ int lanes_levels_find(struct lanes *lanes, size_t max)
 	for (size_t i = 0; i < lanes->n_items; i++)
 		for (size_t k = 0; k < lanes->items[i].n_batches; k++)
 			changes[n++] = (struct change){lanes->items[i].batches[k].end_ns, 1};
-	for (size_t i = 0; i < lanes->n_waits; i++)
-		changes[n++] = (struct change){lanes->waits[i].end_ns, -1};
+	for (size_t i = 0; i < window->n_steps; i++)
+		changes[n++] = (struct change){taken_ns(lanes, &window->steps[i], &next_wait), -1};
 	qsort(changes, n, sizeof(*changes), change_compare);
 	for (size_t i = 0; i < n; i++) {
 		level += changes[i].by;

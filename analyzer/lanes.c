@@ -264,7 +264,7 @@ static int build(struct plan *plan, size_t n_segments_max)
 		r = lanes_waits_find(plan->study, WAKES_MAX, lanes);
 	if (r == 0)
 		r = lanes_wakes_find(plan->study, plan->of_thread, WAKES_MAX, lanes);
-	return r == 0 ? lanes_levels_find(lanes, 2 * WAKES_MAX) : r;
+	return r == 0 ? lanes_levels_find(plan->study->window, 2 * WAKES_MAX, lanes) : r;
 }
 
 int lanes_find(const struct study *study, size_t n_segments_max, struct lanes **ret_lanes)

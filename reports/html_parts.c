@@ -230,6 +230,7 @@ static void rank_row(const struct html *html, const struct analysis_rank *rank)
 				    (double)rank->share_ns[SHARE_PREP_STALL]) /
 				   wall
 			     : 0);
+	html_number(html, "%.0f %%", wall > 0 ? 100 * (double)rank->collective_ns / wall : 0);
 	fprintf(html->stream, "<td>%s</td></tr>\n", rank->straggler ? "<b>straggler</b>" : "");
 }
 

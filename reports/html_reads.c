@@ -102,9 +102,14 @@ static void mapped(const struct html *html, const struct page_cache *cache)
 
 	if (!from->n_major_faults && !from->n_minor_faults)
 		return;
-	fprintf(html->stream,
-		"<p>Mapped files: %llu major and %llu minor page faults, %s of thread time in major ones",
-		(unsigned long long)from->n_major_faults, (unsigned long long)from->n_minor_faults,
+	fprintf(html->stream, "<p>Mapped files: %llu page faults, ",
+		(unsigned long long)(from->n_major_faults + from->n_minor_faults));
+	if (!from->n_major_faults) {
+		fputs("none of which had to read.</p>\n", html->stream);
+		return;
+	}
+	fprintf(html->stream, "of which %llu had to read: %s of thread time",
+		(unsigned long long)from->n_major_faults,
 		units_format_duration(text, sizeof(text), from->fault_ns));
 	if (isfinite(from->random_ratio))
 		fprintf(html->stream, "; %.0f %% of them jump", 100 * from->random_ratio);

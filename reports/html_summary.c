@@ -10,7 +10,8 @@
 #include "share_look.h"
 #include "words.h"
 
-#define LABEL_SHARE 0.09 /* a narrower part of the bar has no room for its name */
+#define LABEL_SHARE 0.11 /* a narrower part of the bar has no room for its name */
+#define ROOMY_SHARE 0.30 /* nor has this one on a narrow page */
 
 static const char *class_of_verdict(enum analysis_verdict verdict)
 {
@@ -35,7 +36,9 @@ static void bar(const struct html *html)
 		fprintf(html->stream, "<span class=\"%s\" style=\"flex-grow:%.4f\">",
 			share_looks[i].class_name, ratio);
 		if (ratio >= LABEL_SHARE)
-			fprintf(html->stream, "%s %.0f %%", share_looks[i].name, 100 * ratio);
+			fprintf(html->stream, "<b%s>%s %.0f %%</b>",
+				ratio < ROOMY_SHARE ? " class=\"roomy\"" : "", share_looks[i].name,
+				100 * ratio);
 		fputs("</span>", html->stream);
 	}
 	fputs("</div>\n", html->stream);
@@ -46,6 +49,7 @@ static void share_row(const struct html *html, const char *class_name, const cha
 {
 	const struct analysis *analysis = html->analysis;
 	uint64_t wall_ns = 0;
+	size_t n_steps = report_n_steps(analysis);
 	char total[24], mean[24];
 
 	for (size_t i = 0; i < SHARE_COUNT; i++)
@@ -54,9 +58,7 @@ static void share_row(const struct html *html, const char *class_name, const cha
 		sub ? " class=\"sub\"" : "", class_name, name);
 	html_number(html, "%.1f %%", wall_ns ? 100 * (double)ns / (double)wall_ns : 0);
 	html_number(html, "%s", units_format_duration(total, sizeof(total), ns));
-	html_number(
-	    html, "%s",
-	    units_format_duration(mean, sizeof(mean), analysis->n_steps ? ns / analysis->n_steps : 0));
+	html_number(html, "%s", units_format_duration(mean, sizeof(mean), n_steps ? ns / n_steps : 0));
 	fprintf(html->stream, "<td class=\"meaning\">%s</td></tr>\n", meaning);
 }
 
@@ -76,11 +78,18 @@ static void shares(const struct html *html)
 			  analysis->share_ns[share_looks[i].share], false);
 		if (share_looks[i].share == SHARE_PREP_STALL && analysis->head_of_line_ns)
 			share_row(html, "prep", "head of line",
-				  "part of it: another batch was ready, a slower one had to come first",
+				  "of the waits: another batch was ready, a slower one had to come first",
 				  analysis->head_of_line_ns, true);
 		if (share_looks[i].share == SHARE_PREP_STALL && analysis->gil_ns)
-			share_row(html, "prep", "interpreter lock", "part of it: waiting for Python's GIL",
+			share_row(html, "prep", "interpreter lock", "of the waits: waiting for Python's GIL",
 				  analysis->gil_ns, true);
+		if (share_looks[i].share == SHARE_CPU_STARVED && analysis->neighbours_ns)
+			share_row(html, "starved", "neighbours",
+				  "part of it: threads of other jobs had the core", analysis->neighbours_ns,
+				  true);
+		if (share_looks[i].share == SHARE_CPU_STARVED && analysis->gil_starved_ns)
+			share_row(html, "starved", "interpreter lock", "part of it: waiting for Python's GIL",
+				  analysis->gil_starved_ns, true);
 		if (share_looks[i].share == SHARE_DEVICE && analysis->gpu_wait_known)
 			share_row(html, "gpu", "GPU wait", "part of it: waiting for the GPU to finish",
 				  analysis->gpu_wait_ns, true);
@@ -99,6 +108,8 @@ void html_summary(const struct html *html)
 	fputs("</h1></div>\n<p class=\"trust\">", html->stream);
 	escape_html(html->stream, words_trust(text, sizeof(text), analysis));
 	fputs("</p>\n", html->stream);
+	if (words_approximate(text, sizeof(text), analysis)[0])
+		fprintf(html->stream, "<p class=\"note\">%s</p>\n", text);
 	if (analysis->note[0]) {
 		fputs("<p class=\"note\">", html->stream);
 		escape_html(html->stream, analysis->note);
@@ -213,18 +224,19 @@ void html_figures(const struct html *html)
 {
 	const struct analysis *analysis = html->analysis;
 	const struct page_cache *cache = analysis->page_cache;
+	size_t n_steps = report_n_steps(analysis);
 	char text[24];
 
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
 		return;
 	fputs("<section class=\"tiles\" aria-label=\"Key figures\">\n", html->stream);
-	tile(html, "steps a second", "%.3g", report_steps_per_s(analysis));
+	if (isfinite(report_steps_per_s(analysis)))
+		tile(html, "steps a second", "%.3g", report_steps_per_s(analysis));
 	step_tiles(html);
 	tile(html, "data wait a step, mean", "%s",
 	     units_format_duration(text, sizeof(text), analysis->wait_mean_ns));
 	tile(html, "read a step", "%s",
-	     units_format_bytes(text, sizeof(text),
-				analysis->n_steps ? analysis->read_bytes / analysis->n_steps : 0));
+	     units_format_bytes(text, sizeof(text), n_steps ? analysis->read_bytes / n_steps : 0));
 	if (cache && cache->accessed_pages)
 		tile(html, "page cache hits", "%.0f %%",
 		     100 - 100 * (double)cache->missed_pages / (double)cache->accessed_pages);

@@ -14,19 +14,23 @@
 
 #define NOTABLE 0.01 /* a smaller part is left out */
 
+/* The size that brings most of the bytes: reads of nothing, at the end of each file, are many. */
 static void most_reads(const struct page_cache *cache, char *text, size_t size)
 {
-	size_t most = 0;
+	double bytes_most = 0;
 	char from[16], to[16];
 
-	for (size_t i = 0; i < PAGE_CACHE_SIZES; i++)
-		if (cache->read_sizes[i] > cache->read_sizes[most])
-			most = i;
 	text[0] = '\0';
-	if (cache->read_sizes[most])
-		snprintf(text, size, ", most of %s to %s",
-			 units_format_bytes(from, sizeof(from), most ? UINT64_C(1) << most : 0),
-			 units_format_bytes(to, sizeof(to), UINT64_C(2) << most));
+	for (size_t i = 1; i < PAGE_CACHE_SIZES; i++) {
+		double bytes = (double)cache->read_sizes[i] * (double)(UINT64_C(1) << i);
+
+		if (bytes <= bytes_most)
+			continue;
+		bytes_most = bytes;
+		snprintf(text, size, ", most bytes by those of %s to %s",
+			 units_format_bytes(from, sizeof(from), UINT64_C(1) << i),
+			 units_format_bytes(to, sizeof(to), UINT64_C(2) << i));
+	}
 }
 
 static void places(const struct layout *layout, const struct page_cache_place *items, size_t n)

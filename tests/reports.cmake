@@ -4,3 +4,4 @@ target_include_directories(test_reports_report PRIVATE ${CMAKE_SOURCE_DIR}/repor
 add_executable(report_sample ${CMAKE_CURRENT_SOURCE_DIR}/integration/report_sample.c)
 target_link_libraries(report_sample PRIVATE diesel_reports diesel_analyzer m)
 diesel_script_test(integration reports /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_reports.py)
+diesel_script_test(integration reports_page /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_reports_page.py)

@@ -6,7 +6,7 @@
 		storage: ["Storage bandwidth", (x) => x + "x"], device: ["Device speed", (x) => x + "x"],
 		size: ["Bytes a sample", (x) => x + "x"],
 	};
-	const W = 260, H = 130, LEFT = 30, BOTTOM = 20, TOP = 6, RIGHT = 10;
+	const W = 210, H = 128, LEFT = 30, BOTTOM = 20, TOP = 6, RIGHT = 8;
 	const box = document.getElementById("curves");
 	if (!box)
 		return;
@@ -38,8 +38,12 @@
 			const dot = svg("circle", { cx: x(p[0]), cy: y(p[1]), r: 3, fill: "var(--device)" });
 			picture.append(dot);
 		}
-		if (curve.here !== null && curve.here >= low && curve.here <= high)
-			picture.append(svg("circle", { cx: x(curve.here), cy: y(1), r: 6, fill: "none", stroke: "var(--ink)", "stroke-width": 2 }));
+		if (curve.here !== null && curve.here >= low && curve.here <= high) {
+			const at = x(curve.here);
+			picture.append(svg("circle", { cx: at, cy: y(1), r: 6, fill: "none", stroke: "var(--ink)", "stroke-width": 2 }));
+			if (at > LEFT + 40 && at < W - RIGHT - 40)
+				picture.append(svg("text", { x: at, y: H - 4, "text-anchor": "middle", style: "fill:var(--ink)" }, AXES[name][1](curve.here)));
+		}
 		picture.append(svg("text", { x: LEFT, y: H - 4 }, AXES[name][1](low)));
 		picture.append(svg("text", { x: W - RIGHT, y: H - 4, "text-anchor": "end" }, AXES[name][1](high)));
 		picture.addEventListener("pointermove", (event) => {

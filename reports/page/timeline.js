@@ -131,13 +131,15 @@
 		context.strokeStyle = palette.muted;
 		context.lineWidth = 1;
 		context.beginPath();
-		let y = row.y + row.height;
+		let y = row.y + row.height, i = 0;
+		const yOf = (n) => row.y + row.height - n / most * (row.height - 2);
+		for (; i < data.levels.length && data.levels[i] < view.from; i += 2)
+			y = yOf(data.levels[i + 1]);
 		context.moveTo(GUTTER, y);
-		for (let i = 0; i < data.levels.length && data.levels[i] <= view.to; i += 2) {
-			const x = Math.max(GUTTER, xOf(data.levels[i]));
-			context.lineTo(x, y);
-			y = row.y + row.height - data.levels[i + 1] / most * (row.height - 2);
-			context.lineTo(x, y);
+		for (; i < data.levels.length && data.levels[i] <= view.to; i += 2) {
+			context.lineTo(xOf(data.levels[i]), y);
+			y = yOf(data.levels[i + 1]);
+			context.lineTo(xOf(data.levels[i]), y);
 		}
 		context.lineTo(width, y);
 		context.stroke();
@@ -167,7 +169,7 @@
 			const x0 = xOf(data.wakes[i]), x1 = xOf(data.wakes[i + 1]);
 			if (!from || !to || from === to || x0 < GUTTER || x1 > width)
 				continue;
-			const y0 = from.y + from.height / 2, up = to.y < from.y, y1 = up ? to.y + to.height : to.y;
+			const y0 = from.y + from.height / 2, up = to.y < from.y, y1 = up ? to.y + to.height - 3 : to.y + 3;
 			context.beginPath();
 			context.arc(x0, y0, 1.8, 0, 7);
 			context.fill();
@@ -350,6 +352,11 @@
 		if (data.cell)
 			box.append(element("span", {}, "threads: pieces of " + duration(data.cell) + ", exact in the first, typical and slowest steps"));
 	})();
+
+	/* A link may say what to show: #t=1.5-2.25, in seconds. */
+	const asked = /^#t=([\d.]+)-([\d.]+)$/.exec(location.hash);
+	if (asked)
+		view.from = Math.min(asked[1] * 1e6, data.wall - 50), view.to = Math.min(Math.max(asked[2] * 1e6, view.from + 50), data.wall);
 
 	redraws.push(() => {
 		readPalette();

@@ -94,6 +94,11 @@ static void profile_table(const struct html *html, const char *title, const stru
 			escape_html(html->stream, items[i].library);
 			fputs("</span>", html->stream);
 		}
+		if (items[i].caller) {
+			fputs(" <span class=\"quiet\">in ", html->stream);
+			escape_html(html->stream, items[i].caller);
+			fputs("</span>", html->stream);
+		}
 		fputs("</td>", html->stream);
 		html_meter(html, ratio, "prep");
 		html_number(html, "%.1f %%", 100 * ratio);

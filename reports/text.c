@@ -142,33 +142,6 @@ static void workers(const struct layout *layout, const struct analysis *analysis
 		    100 * (double)from->idle_ns / sum, 100 * (double)from->blocked_ns / sum);
 }
 
-#define PROFILE_ITEMS     4
-#define PROFILE_RATIO_MIN 0.03 /* less is not worth a word */
-
-/* What preparing spends its time on, by library, with the Python function that called it. */
-static void profile(const struct layout *layout, const struct analysis *analysis)
-{
-	const struct profile *from = analysis->profile;
-	char text[512];
-	size_t at = 0;
-
-	if (!from || !from->n_samples)
-		return;
-	for (size_t i = 0; i < from->n_libraries && i < PROFILE_ITEMS && at < sizeof(text); i++) {
-		const struct profile_item *item = &from->libraries[i];
-		double ratio = (double)item->n_samples / (double)from->n_samples;
-
-		if (ratio < PROFILE_RATIO_MIN)
-			break;
-		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%.0f %% %.40s%s%.60s%s",
-				       at ? ", " : "", 100 * ratio, item->name, item->caller ? " (in " : "",
-				       item->caller ? item->caller : "", item->caller ? ")" : "");
-	}
-	if (at)
-		layout_line(layout, "Of preparing: %s; %llu samples.", text,
-			    (unsigned long long)from->n_samples);
-}
-
 static void actions(const struct layout *layout, const struct analysis *analysis)
 {
 	layout_heading(layout, "What to do");
@@ -219,7 +192,6 @@ int report_text(FILE *stream, const struct analysis *analysis, const struct repo
 		if (analysis->n_evidence) {
 			evidence(&layout, analysis);
 			workers(&layout, analysis);
-			profile(&layout, analysis);
 		}
 		text_reads(&layout, analysis);
 		text_profile(&layout, analysis);

@@ -77,23 +77,42 @@ void text_reads(const struct layout *layout, const struct analysis *analysis)
 	places(layout, cache->folders, cache->n_folders);
 }
 
-static void items(const struct layout *layout, const char *title, const struct profile_item *from, size_t n,
-		  uint64_t n_samples)
+static void libraries(const struct layout *layout, const struct profile *profile)
 {
-	char text[600] = "", name[100];
+	char name[60], caller[80];
+
+	for (size_t i = 0; i < profile->n_libraries && i < LIBRARIES_SHOWN; i++) {
+		const struct profile_item *item = &profile->libraries[i];
+		double ratio = (double)item->n_samples / (double)profile->n_samples;
+
+		if (ratio < NOTABLE)
+			continue;
+		fprintf(layout->stream, "%*s%8.0f %%  %-24s", LAYOUT_MARGIN, "", 100 * ratio,
+			layout_printable(layout, name, sizeof(name), item->name));
+		if (item->caller)
+			fprintf(layout->stream, " in %s",
+				layout_printable(layout, caller, sizeof(caller), item->caller));
+		fputc('\n', layout->stream);
+	}
+}
+
+static void functions(const struct layout *layout, const struct profile *profile)
+{
+	char text[500] = "", name[100];
 	size_t length = 0;
 
-	for (size_t i = 0; i < n && length < sizeof(text) - 1; i++) {
-		double ratio = (double)from[i].n_samples / (double)n_samples;
+	for (size_t i = 0; i < profile->n_functions && i < FUNCTIONS_SHOWN && length < sizeof(text); i++) {
+		const struct profile_item *item = &profile->functions[i];
+		double ratio = (double)item->n_samples / (double)profile->n_samples;
 
 		if (ratio < NOTABLE)
 			continue;
 		length +=
-		    (size_t)snprintf(text + length, sizeof(text) - length, "%s%.0f %% %s", length ? ", " : "",
-				     100 * ratio, layout_printable(layout, name, sizeof(name), from[i].name));
+		    (size_t)snprintf(text + length, sizeof(text) - length, "%s%s %.0f %%", length ? ", " : "",
+				     layout_printable(layout, name, sizeof(name), item->name), 100 * ratio);
 	}
 	if (length)
-		layout_line(layout, "%s: %s.", title, text);
+		layout_line(layout, "Most in: %s.", text);
 }
 
 void text_profile(const struct layout *layout, const struct analysis *analysis)
@@ -103,12 +122,8 @@ void text_profile(const struct layout *layout, const struct analysis *analysis)
 	if (!profile || !profile->n_samples)
 		return;
 	layout_heading(layout, "What preparing computes");
-	items(layout, "By library", profile->libraries,
-	      profile->n_libraries < LIBRARIES_SHOWN ? profile->n_libraries : LIBRARIES_SHOWN,
-	      profile->n_samples);
-	items(layout, "By function", profile->functions,
-	      profile->n_functions < FUNCTIONS_SHOWN ? profile->n_functions : FUNCTIONS_SHOWN,
-	      profile->n_samples);
+	libraries(layout, profile);
+	functions(layout, profile);
 }
 
 void text_gpu(const struct layout *layout, const struct analysis *analysis)

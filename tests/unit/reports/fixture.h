@@ -158,14 +158,18 @@ static inline void fixture_parts(struct fixture *f)
 	f->cache.read_sizes[12] = 4000;
 	f->cache.read_sizes[16] = 10003;
 	a->page_cache = &f->cache;
-	f->libraries[0] = (struct profile_item){(char *)"libjpeg.so.62", NULL, 600};
-	f->libraries[1] = (struct profile_item){(char *)"libpython3.11.so", NULL, 300};
-	f->libraries[2] = (struct profile_item){f->name, NULL, 100};
-	f->functions[0] = (struct profile_item){(char *)"jpeg_idct_islow", (char *)"libjpeg.so.62", 400};
-	f->functions[1] = (struct profile_item){(char *)"decode_mcu", (char *)"libjpeg.so.62", 200};
-	f->functions[2] =
-	    (struct profile_item){(char *)"_PyEval_EvalFrameDefault", (char *)"libpython3.11.so", 300};
-	f->functions[3] = (struct profile_item){f->name, f->name, 100};
+	f->libraries[0] = (struct profile_item){
+	    .name = (char *)"libjpeg.so.62", .caller = (char *)"folder.py:pil_loader", .n_samples = 600};
+	f->libraries[1] = (struct profile_item){.name = (char *)"libpython3.11.so", .n_samples = 300};
+	f->libraries[2] = (struct profile_item){.name = f->name, .caller = f->name, .n_samples = 100};
+	f->functions[0] = (struct profile_item){
+	    .name = (char *)"jpeg_idct_islow", .library = (char *)"libjpeg.so.62", .n_samples = 400};
+	f->functions[1] = (struct profile_item){
+	    .name = (char *)"decode_mcu", .library = (char *)"libjpeg.so.62", .n_samples = 200};
+	f->functions[2] = (struct profile_item){.name = (char *)"_PyEval_EvalFrameDefault",
+						.library = (char *)"libpython3.11.so",
+						.n_samples = 300};
+	f->functions[3] = (struct profile_item){.name = f->name, .library = f->name, .n_samples = 100};
 	f->stacks[0] = (struct profile_stack){
 	    (char *)"worker.py:_worker_loop;fetch.py:fetch;folder.py:__getitem__;folder.py:pil_loader;"
 		    "jpeg_read_scanlines;jpeg_idct_islow",

@@ -100,6 +100,7 @@ static inline void fixture_job(struct fixture *f)
 	a->verdict = ANALYSIS_FETCH_BOUND;
 	a->command = f->command;
 	a->root_tgid = a->trainer_tgid = a->trainer_tid = 4242;
+	a->trainer_ns_tgid = a->trainer_ns_tid = 7;
 	a->n_trainers = 4;
 	a->n_cpus = 8;
 	a->loader = LOADER_WORKERS;

@@ -81,7 +81,7 @@ void processes_renew(struct processes *processes, uint32_t tgid, uint32_t parent
 	process->serial = ++processes->last_serial;
 	process->parent = parent;
 	process->read_ns = 0;
-	process->has_python = false;
+	process->has_python = process->python_refused = false;
 }
 
 /* 0x030b of 3.11; 0: not known. Since 3.11 it is in the file, before that only in its name. */
@@ -101,7 +101,7 @@ static void find_python(struct processes *processes, struct process *process)
 {
 	pid_t pid = (pid_t)process->tgid;
 
-	for (size_t i = 0; i < process->space.n && !process->has_python; i++) {
+	for (size_t i = 0; i < process->space.n && !process->has_python && !process->python_refused; i++) {
 		const struct code_mapping *mapping = &process->space.mappings[i];
 		struct elf_symbols *symbols;
 		uint32_t version;
@@ -118,6 +118,7 @@ static void find_python(struct processes *processes, struct process *process)
 		r = python_describe(version, mapping->begin + (uint64_t)distance, python_read_process, &pid,
 				    &process->python);
 		process->has_python = r == 0;
+		process->python_refused = r == -ENOTSUP;
 		log_debug("process %u: %s, Python %u.%u: %s", process->tgid, mapping->file->name,
 			  version >> 8, version & 0xff, r ? strerror(-r) : "its frames are read");
 	}

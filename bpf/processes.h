@@ -17,6 +17,7 @@ struct process {
 	uint64_t read_ns;   /* when its code was looked at; 0: never */
 	uint64_t sample_ns; /* its last sample */
 	bool has_python;
+	bool python_refused; /* of a version that is not known */
 	struct python python;
 	struct address_space space;
 };

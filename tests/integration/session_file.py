@@ -8,6 +8,7 @@ from collections import namedtuple
 
 SWITCH, SYSCALL, STEP, MARK, FORK, EXEC, EXIT, NAME, LIBRARY, ALIVE, TOTALS, CALLS, PAGES, PLACE, READ_SIZES, FAULT, READS = range(
     1, 18)
+STACK = 18
 GPU_WAIT, GPU_WORK, GPU_TOTALS, PHASE = range(20, 24)
 PREEMPTED, IOWAIT, IN_SYSCALL, CLIPPED, MAJOR_FAULT = (1 << i for i in range(5))
 NEIGHBOUR = 1 << 7
@@ -23,6 +24,7 @@ _PAYLOADS = {
     READ_SIZES: ("n0 n1 n2 n3 n4 n5 n6 first", struct.Struct("<8I")),
     FAULT: ("inode page device added_pages sleep_ns n_sleeps n_wakeups", struct.Struct("<QQIIIHH")),
     READS: ("used_bytes direct_bytes network_bytes n_reads", struct.Struct("<QQQI4x")),
+    STACK: ("native python syscall_nr in_kernel", struct.Struct("<qqHB13x")),
     MARK: ("value kind", struct.Struct("<Q16xI4x")),
     FORK: ("child_tid child_tgid clone_flags child_start_ns", struct.Struct("<IIQQ8x")),
     EXIT: ("exec_ns queue_ns sleep_ns block_ns", struct.Struct("<QQQQ")),

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+foreach(module elf_symbols names python)
+  diesel_unit_test(bpf/${module} USES diesel_bpf diesel_base)
+  target_include_directories(test_bpf_${module} PRIVATE ${CMAKE_SOURCE_DIR}/bpf)
+endforeach()
+# The test looks for its own functions as the job's libraries show theirs.
+set_target_properties(test_bpf_elf_symbols PROPERTIES ENABLE_EXPORTS ON)
+foreach(parser elf_symbols maps)
+  diesel_fuzz_target(bpf/${parser} USES diesel_bpf diesel_base)
+  target_include_directories(fuzz_corpus_${parser} PRIVATE ${CMAKE_SOURCE_DIR}/bpf)
+  if(DIESEL_FUZZ)
+    target_include_directories(fuzz_${parser} PRIVATE ${CMAKE_SOURCE_DIR}/bpf)
+  endif()
+endforeach()
+diesel_script_test(integration profile /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_profile.py)

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "python.h"
+
+/* A process's memory from address 4096 on. */
+struct memory {
+	uint8_t bytes[8192];
+};
+
+#define BASE 4096
+
+static int memory_read(void *user, uint64_t address, void *data, size_t size)
+{
+	struct memory *memory = user;
+
+	if (address < BASE || address - BASE > sizeof(memory->bytes) ||
+	    size > sizeof(memory->bytes) - (address - BASE))
+		return -EFAULT;
+	memcpy(data, memory->bytes + (address - BASE), size);
+	return 0;
+}
+
+static void put(struct memory *memory, uint64_t address, const void *data, size_t size)
+{
+	memcpy(memory->bytes + (address - BASE), data, size);
+}
+
+static void put_u64(struct memory *memory, uint64_t address, uint64_t value)
+{
+	put(memory, address, &value, sizeof(value));
+}
+
+/* A str object as CPython 3.11 lays it out. kind: bytes a character. */
+static void put_text(struct memory *memory, uint64_t address, const void *data, uint64_t length,
+		     uint32_t kind, bool ascii)
+{
+	uint32_t state = kind << 2 | 1U << 5 | (uint32_t)ascii << 6;
+
+	put_u64(memory, address + 16, length);
+	put(memory, address + 32, &state, sizeof(state));
+	put(memory, address + (ascii ? 48 : 72), data, length * kind);
+}
+
+#define CODE     4096
+#define FILENAME 5000
+#define QUALNAME 6000
+
+static struct python python_311(struct memory *memory)
+{
+	struct python python;
+
+	assert_int_equal(python_describe(0x030b, 77, memory_read, memory, &python), 0);
+	assert_int_equal(python.layout.runtime, 77);
+	put_u64(memory, CODE + python.code_filename, FILENAME);
+	put_u64(memory, CODE + python.code_qualname, QUALNAME);
+	return python;
+}
+
+static void test_names_of_code(void **state)
+{
+	static const uint16_t greek[] = {0x3b1, 0x3b2};
+	static const uint32_t wide[] = {0x1f600, 'x', 0x110000};
+	struct memory memory = {0};
+	struct python python = python_311(&memory);
+	char file[64], function[64];
+
+	(void)state;
+	put_text(&memory, FILENAME, "/srv/job/train.py", 17, 1, true);
+	put_text(&memory, QUALNAME, "Data.load", 9, 1, true);
+	assert_int_equal(
+	    python_code_name(&python, CODE, memory_read, &memory, file, sizeof(file), function, 64), 0);
+	assert_string_equal(file, "train.py");
+	assert_string_equal(function, "Data.load");
+	put_text(&memory, QUALNAME, "\xe9t\xe9", 3, 1, false);
+	assert_int_equal(
+	    python_code_name(&python, CODE, memory_read, &memory, file, sizeof(file), function, 64), 0);
+	assert_string_equal(function, "été");
+	put_text(&memory, QUALNAME, greek, 2, 2, false);
+	assert_int_equal(
+	    python_code_name(&python, CODE, memory_read, &memory, file, sizeof(file), function, 64), 0);
+	assert_string_equal(function, "αβ");
+	put_text(&memory, QUALNAME, wide, 3, 4, false);
+	assert_int_equal(
+	    python_code_name(&python, CODE, memory_read, &memory, file, sizeof(file), function, 64), 0);
+	assert_string_equal(function, "😀x?");
+	/* Cut at whole characters. */
+	assert_int_equal(python_code_name(&python, CODE, memory_read, &memory, file, 4, function, 4), 0);
+	assert_string_equal(file, "tra");
+}
+
+static void test_hostile_memory(void **state)
+{
+	struct memory memory = {0};
+	struct python python = python_311(&memory);
+	char file[64], function[64];
+
+	(void)state;
+	assert_int_equal(python_code_name(&python, 1, memory_read, &memory, file, sizeof(file), function, 64),
+			 -EFAULT);
+	assert_int_equal(
+	    python_code_name(&python, CODE, memory_read, &memory, file, sizeof(file), function, 64),
+	    -EBADMSG);
+	put_text(&memory, FILENAME, "a.py", 4, 1, true);
+	put_text(&memory, QUALNAME, "f", 1, 1, true);
+	put_u64(&memory, QUALNAME + 16, UINT64_MAX);
+	assert_int_equal(
+	    python_code_name(&python, CODE, memory_read, &memory, file, sizeof(file), function, 64),
+	    -EBADMSG);
+	srandom(5);
+	for (int i = 0; i < 2000; i++) {
+		for (size_t k = 0; k < 400; k++)
+			memory.bytes[(size_t)random() % sizeof(memory.bytes)] = (uint8_t)random();
+		if (i % 2)
+			python_311(&memory);
+		if (python_code_name(&python, CODE, memory_read, &memory, file, sizeof(file), function, 64) ==
+		    0)
+			assert_in_range(strlen(function), 0, 63);
+	}
+}
+
+static void test_versions(void **state)
+{
+	struct memory memory = {0};
+	struct python python;
+
+	(void)state;
+	for (uint32_t version = 0x0308; version <= 0x030c; version++)
+		assert_int_equal(python_describe(version, 1, memory_read, &memory, &python), 0);
+	assert_int_equal(python_describe(0x0307, 1, memory_read, &memory, &python), -ENOTSUP);
+	assert_int_equal(python_describe(0x030e, 1, memory_read, &memory, &python), -ENOTSUP);
+	assert_int_equal(python_describe(0, 1, memory_read, &memory, &python), -ENOTSUP);
+}
+
+static void test_313_describes_itself(void **state)
+{
+	struct memory memory = {0};
+	struct python python;
+
+	(void)state;
+	assert_int_equal(python_describe(0x030d, 0, memory_read, &memory, &python), -EFAULT);
+	assert_int_equal(python_describe(0x030d, BASE, memory_read, &memory, &python), -ENOTSUP);
+	put(&memory, BASE, "xdebugpy", 8);
+	put_u64(&memory, BASE + 8, 0x030d00f0);
+	put_u64(&memory, BASE + 40, 632);  /* interpreters_head */
+	put_u64(&memory, BASE + 72, 7344); /* threads_head */
+	put_u64(&memory, BASE + 184, 72);  /* current_frame */
+	put_u64(&memory, BASE + 192, 152); /* thread_id */
+	put_u64(&memory, BASE + 296, 128); /* co_qualname */
+	assert_int_equal(python_describe(0x030d, BASE, memory_read, &memory, &python), 0);
+	assert_int_equal(python.layout.interpreters_head, 632);
+	assert_int_equal(python.layout.threads_head, 7344);
+	assert_int_equal(python.layout.thread_frame, 72);
+	assert_int_equal(python.layout.thread_id, 152);
+	assert_int_equal(python.code_qualname, 128);
+	put_u64(&memory, BASE + 72, UINT64_C(1) << 40);
+	assert_int_equal(python_describe(0x030d, BASE, memory_read, &memory, &python), -ENOTSUP);
+	put_u64(&memory, BASE + 72, 7344);
+	put_u64(&memory, BASE + 16, 1); /* free-threaded */
+	assert_int_equal(python_describe(0x030d, BASE, memory_read, &memory, &python), -ENOTSUP);
+}
+
+static void test_version_in_a_name(void **state)
+{
+	(void)state;
+	assert_int_equal(python_version_of_name("libpython3.9.so.1.0"), 0x0309);
+	assert_int_equal(python_version_of_name("python3.10"), 0x030a);
+	assert_int_equal(python_version_of_name("libpython3.7m.so.1.0"), 0);
+	assert_int_equal(python_version_of_name("python3"), 0);
+	assert_int_equal(python_version_of_name("python3.11-config"), 0);
+	assert_int_equal(python_version_of_name("libjpeg.so.62"), 0);
+	assert_int_equal(python_version_of_name(""), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_names_of_code),     cmocka_unit_test(test_hostile_memory),
+	    cmocka_unit_test(test_versions),          cmocka_unit_test(test_313_describes_itself),
+	    cmocka_unit_test(test_version_in_a_name),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -101,16 +101,33 @@ static void check_privilege(struct report *report)
 		add(report, FINDING_OK, "privilege", "", "all that is needed");
 }
 
+/* What preparing spends its time on. */
+static void check_profile(struct report *report, struct collector *collector)
+{
+	struct collector_stats stats;
+
+	collector_stats_get(collector, &stats);
+	if (stats.profile_hz)
+		add(report, FINDING_OK, "profile", "", "stack samples by the CPUs' software clock");
+	else
+		add(report, FINDING_LIMITED, "profile",
+		    "use Linux 5.15 or newer with CONFIG_PERF_EVENTS=y, and CAP_PERFMON",
+		    "no stack samples (%s): what preparing spends its time on is not shown",
+		    strerror(-stats.profile_error));
+}
+
 static void check_load(struct report *report, const char *btf_path)
 {
-	const struct collector_options options = {.btf_path = btf_path};
+	const struct collector_options options = {.btf_path = btf_path, .profile_hz = 99};
 	struct collector *collector = NULL;
 	struct error err = ERROR_INIT;
 
-	if (collector_open(&options, &collector, &err))
+	if (collector_open(&options, &collector, &err)) {
 		add(report, FINDING_FAILED, "recorder", "see the lines above", "%s", err.text);
-	else
+	} else {
 		add(report, FINDING_OK, "recorder", "", "loads and attaches");
+		check_profile(report, collector);
+	}
 	if (collector && collector_times_faults(collector))
 		add(report, FINDING_OK, "page faults", "",
 		    "reads of mapped files are timed from begin to end");

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "lib/error.h"
 #include "lib/log.h"
@@ -14,6 +15,18 @@ struct source {
 	struct sampler *sampler;
 };
 
+/* The rest is measured without it. */
+static void say_profile(struct collector *collector)
+{
+	struct collector_stats stats;
+
+	collector_stats_get(collector, &stats);
+	if (stats.profile_error)
+		log_warning("no stack samples can be taken here (%s): what preparing spends its time on will "
+			    "not be shown",
+			    strerror(-stats.profile_error));
+}
+
 static int open_one(enum source_choice choice, const struct collector_options *options, struct source *source,
 		    struct error *err)
 {
@@ -22,8 +35,10 @@ static int open_one(enum source_choice choice, const struct collector_options *o
 
 	if (choice == SOURCE_BEST) {
 		r = collector_open(options, &source->collector, &refusal);
-		if (!r)
+		if (!r) {
+			say_profile(source->collector);
 			return 0;
+		}
 		if (options->btf_path || r == -ENOMEM || r == -EINTR) {
 			if (err)
 				*err = refusal;

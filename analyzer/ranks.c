@@ -122,8 +122,7 @@ int ranks_fill(const struct ranks *ranks, struct analysis *analysis)
 
 void ranks_note(const struct ranks *ranks, struct analysis *analysis)
 {
-	size_t at = strlen(analysis->note);
-	char text[160];
+	char text[160], rest[sizeof(analysis->note)];
 
 	if (ranks->n < 2)
 		return;
@@ -138,11 +137,8 @@ void ranks_note(const struct ranks *ranks, struct analysis *analysis)
 			 "%zu ranks, none of which the others wait for; shown is process %u", ranks->n,
 			 analysis->trainer_tgid);
 	/* Who is shown is said first: what follows is about it. */
-	if (at && strlen(text) + 2 + at < sizeof(analysis->note)) {
-		memmove(analysis->note + strlen(text) + 2, analysis->note, at + 1);
-		memcpy(analysis->note, text, strlen(text));
-		memcpy(analysis->note + strlen(text), "; ", 2);
-	} else {
-		snprintf(analysis->note, sizeof(analysis->note), "%s", text);
-	}
+	snprintf(rest, sizeof(rest), "%s", analysis->note);
+	snprintf(analysis->note, sizeof(analysis->note), "%s", text);
+	if (rest[0] && strlen(text) + 2 + strlen(rest) < sizeof(analysis->note))
+		snprintf(analysis->note, sizeof(analysis->note), "%s; %s", text, rest);
 }

@@ -53,6 +53,19 @@ const struct timeline_thread *timeline_find(const struct timeline *timeline, uin
 	return found;
 }
 
+/* A process is its main thread's life; where that was not seen, its tgid. */
+void timeline_find_processes(struct timeline *timeline)
+{
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		struct timeline_thread *thread = &timeline->threads[i];
+		const struct timeline_thread *leader = timeline_find(
+		    timeline, thread->tgid, thread->born_ns ? thread->born_ns : thread->first_ns);
+
+		thread->process =
+		    leader ? (uint64_t)(leader - timeline->threads) : UINT64_C(1) << 32 | thread->tgid;
+	}
+}
+
 /* Within off, which covers at_ns. */
 static struct timeline_piece piece_off(const struct timeline_off *off, uint64_t at_ns, uint64_t limit_ns)
 {

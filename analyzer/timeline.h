@@ -119,6 +119,8 @@ int timeline_build(const struct event *events, size_t n_events, struct timeline 
 		   struct error *err);
 /* timeline_gaps.c, for timeline_build(). -ENOMEM. */
 int timeline_fill_gaps(struct timeline *timeline);
+/* timeline.c, for timeline_build(): when all lives are known. */
+void timeline_find_processes(struct timeline *timeline);
 struct timeline *timeline_free(struct timeline *timeline);
 
 static inline bool timeline_same_process(const struct timeline_thread *a, const struct timeline_thread *b)

@@ -4,3 +4,5 @@ target_compile_options(loader_pool PRIVATE ${DIESEL_WARNINGS})
 target_link_libraries(loader_pool PRIVATE Threads::Threads)
 diesel_script_test(integration shapes /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_shapes.py)
 diesel_script_test(integration shapes_jobs /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_shapes_jobs.py)
+# Dozens of jobs that each import PyTorch: two minutes on a free machine, more on a busy one.
+set_tests_properties(integration.shapes integration.shapes_jobs PROPERTIES TIMEOUT 900)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """diesel-analyze on every shape of job: several ranks, several jobs, containers, programs that exec, libraries in
 odd places, processes that come and go."""
+import functools
 import glob
 import json
 import os
@@ -20,6 +21,7 @@ LAUNCHER = [shapes.PYTHON, "-m", "torch.distributed.run", "--standalone",
             "--redirects", "1", "--tee", "1"]
 
 
+@functools.lru_cache(maxsize=None)
 def launcher_works():
     done = shapes.run(*LAUNCHER, "--nproc_per_node=1", "--no_python", "true")
     return done.returncode == 0
@@ -77,12 +79,9 @@ class Attached(shapes.Shapes):
 
 
 class Ranks(Attached):
-    def setUp(self):
-        super().setUp()
+    def ranks(self, n, slow_rank, *words):
         if not launcher_works():
             self.skipTest("torch.distributed.run does not work with " + shapes.PYTHON)
-
-    def ranks(self, n, slow_rank, *words):
         out = os.path.join(self.folder, "ranks-%d" % n)
         os.mkdir(out)
         script = os.path.join(shapes.JOBS, "ranks.py")

@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports as other programs read them: the published schema, OpenMetrics' own parser, Perfetto's wire format,
-an HTML parser. On made-up analyses with every part, with none, and with hostile text from outside."""
+an HTML parser. On made-up analyses with every part, with none, and with hostile text from outside; and on a
+recorded job, through the command line, where recording is permitted."""
 import gzip
 import html.parser
 import json
 import os
+import pty
 import re
+import resource
+import shutil
+import signal
 import struct
 import subprocess
+import tempfile
 import unittest
 
 try:
@@ -20,6 +26,8 @@ except ImportError:
     openmetrics = None
 
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
+ANALYZE = os.path.join(BIN, "diesel-analyze")
+TRAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench/jobs/train.py")
 KINDS = ["full", "hostile", "bare", "insufficient"]
 
 
@@ -305,6 +313,113 @@ class Text(unittest.TestCase):
             self.assertNotIn("\x01", text)
             if kind != "hostile":
                 self.assertLessEqual(max(map(len, text.splitlines())), 80, kind)
+
+
+def analyze(*args, **kwargs):
+    return subprocess.run([ANALYZE, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, **kwargs)
+
+
+class CommandLine(unittest.TestCase):
+    """On one recorded job with workers, reading files and writing a checkpoint."""
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="diesel-reports-")
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        cls.session = os.path.join(cls.folder, "s.db")
+        data = os.path.join(cls.folder, "data")
+        os.mkdir(data)
+        for i in range(64):
+            with open(os.path.join(data, f"<b>{i}&.bin"), "wb") as file:
+                file.write(os.urandom(64 * 1024))
+        done = analyze("record", "-o", cls.session, "--", "/usr/bin/python3", TRAIN, "--data", data, "--steps", "24",
+                       "--batch", "8", "--workers", "1", "--checkpoint", os.path.join(cls.folder, "model.pt"),
+                       "--checkpoint-every", "10", "--checkpoint-mb", "4")
+        if not os.path.exists(cls.session):
+            raise unittest.SkipTest("recording is not permitted here: " + done.stderr.decode()[-300:].strip())
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def report(self, name, *options, code=0):
+        done = analyze("report", self.session, "-o", self.path(name), *options)
+        self.assertEqual(done.returncode, code, done.stderr)
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
+    @unittest.skipUnless(jsonschema, "python3-jsonschema is not installed")
+    def test_json(self):
+        schema = json.loads(analyze("report", "--json-schema").stdout)
+        report = json.loads(self.report("r.json", "--steps"))
+        validator = jsonschema.Draft202012Validator(forbid_unknown_keys(schema))
+        self.assertEqual([f"{e.json_path}: {e.message[:200]}" for e in validator.iter_errors(report)], [])
+        self.assertEqual(report["session"]["file"], self.session)
+        self.assertEqual(len(report["step_table"]), report["steps"])
+        self.assertEqual(report["checkpoints"] and len(report["checkpoints"]["items"]), 2)
+
+    def test_extension_decides_and_format_wins(self):
+        self.assertTrue(self.report("r.html").startswith(b"<!doctype html>"))
+        self.assertEqual(self.report("r.pftrace")[:2], b"\x1f\x8b")
+        self.assertEqual(self.report("r.perfetto.gz")[:2], b"\x1f\x8b")
+        self.assertTrue(self.report("r.prom").endswith(b"# EOF\n"))
+        self.assertIn(b"What was measured", self.report("r.txt"))
+        self.assertIn(b"What was measured", self.report("r.html", "--format", "text"))
+        self.assertIn(b"What was measured", self.report("r.unheard-of"))
+
+    def test_page(self):
+        raw = self.report("page.html")
+        page = Page(raw.decode())
+        self.assertEqual(page.open, [])
+        data = json.loads(page.scripts[0])
+        self.assertIn("trainer", [lane["name"] for lane in data["lanes"]])
+        self.assertIn("worker 1", [lane["name"] for lane in data["lanes"]])
+        self.assertGreater(len(data["wakes"]), 0)
+        self.assertLess(len(raw), 1 << 20)
+
+    def test_trace(self):
+        packets = fields(gzip.decompress(self.report("t.pftrace")))
+        self.assertGreater(len(packets), 200)
+
+    def test_diff(self):
+        done = analyze("diff", self.session, self.session)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(b"no clear difference in speed", done.stdout)
+        done = analyze("diff", self.session, self.session, "--json")
+        self.assertEqual(json.loads(done.stdout)["differences"], [])
+
+    def test_output_appears_whole_or_not_at_all(self):
+        old = self.report("old.html", "--format", "text")
+
+        def no_room():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing fails instead, as on a full disk
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        done = analyze("report", self.session, "-o", self.path("old.html"), "--format", "html", preexec_fn=no_room)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"old.html", done.stderr)
+        with open(self.path("old.html"), "rb") as file:
+            self.assertEqual(file.read(), old)
+        self.assertEqual([name for name in os.listdir(self.folder) if ".tmp-" in name], [])
+
+    def test_bad_input(self):
+        for arguments, code, words in (
+                (("report", self.session, "--format", "pdf"), 2, b"pdf"),
+                (("report", self.session, "-o", "/nowhere/r.html"), 1, b"/nowhere/r.html"),
+                (("report", self.path("missing.db")), 1, b"missing.db"),
+                (("report", TRAIN), 1, b"train.py"),
+                (("diff", self.session), 2, b"two session files"),
+                (("diff", self.session, self.path("missing.db")), 1, b"missing.db")):
+            done = analyze(*arguments)
+            self.assertEqual(done.returncode, code, arguments)
+            self.assertIn(words, done.stderr)
+            self.assertEqual(done.stdout, b"")
+
+    def test_binary_is_not_for_a_terminal(self):
+        ours, theirs = pty.openpty()
+        done = subprocess.run([ANALYZE, "report", self.session, "--format", "perfetto"], stdout=theirs,
+                              stderr=subprocess.PIPE, timeout=60)
+        os.close(ours)
+        os.close(theirs)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"-o", done.stderr)
 
 
 if __name__ == "__main__":

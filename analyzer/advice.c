@@ -46,6 +46,10 @@ void advice_verdict(struct analysis *analysis)
 		    "for %.0f %% of the time the trainer waited for the interpreter lock (GIL) that other "
 		    "threads of its process held",
 		    100 * gil);
+	else if (starved > ANALYSIS_STALL_THRESHOLD && analysis->approximate)
+		snprintf(analysis->note, sizeof(analysis->note),
+			 "for %.0f %% of the time the trainer was ready to compute but had no core",
+			 100 * starved);
 	else if (starved > ANALYSIS_STALL_THRESHOLD)
 		snprintf(analysis->note, sizeof(analysis->note),
 			 "for %.0f %% of the time the trainer was ready to compute but had no core: %.0f %% "

@@ -84,8 +84,12 @@ static void judge(const struct sampled_job *job, struct analysis *analysis)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "the trainer was looked at only %zu times while it trained, at least %d are needed",
 			 analysis->n_looks, SAMPLED_LOOKS_MIN);
-	else if (analysis->loader == LOADER_NONE && (job->known & SAMPLE_KNOWN_IO) &&
-		 !job->trainer_process->framework_ns)
+	else if (analysis->loader == LOADER_NONE && !(job->known & SAMPLE_KNOWN_IO))
+		snprintf(
+		    analysis->insufficient, sizeof(analysis->insufficient),
+		    "the job has no workers and hides its /proc/PID/io: preparing data cannot be told from "
+		    "computing");
+	else if (analysis->loader == LOADER_NONE && !job->trainer_process->framework_ns)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "no loading of data was seen, nor a library of PyTorch, TensorFlow, JAX or CUDA");
 	if (analysis->insufficient[0]) {
@@ -94,12 +98,7 @@ static void judge(const struct sampled_job *job, struct analysis *analysis)
 	}
 	advice_verdict(analysis);
 	advice_actions(analysis);
-	if (!(job->known & SAMPLE_KNOWN_IO) && analysis->loader == LOADER_NONE)
-		snprintf(
-		    analysis->note, sizeof(analysis->note),
-		    "/proc/PID/io of the job is hidden: without workers, preparing data cannot be told from "
-		    "computing");
-	else if (!(job->known & (SAMPLE_KNOWN_SYSCALL | SAMPLE_KNOWN_WCHAN)) && !analysis->note[0])
+	if (!(job->known & (SAMPLE_KNOWN_SYSCALL | SAMPLE_KNOWN_WCHAN)) && !analysis->note[0])
 		snprintf(analysis->note, sizeof(analysis->note),
 			 "what the job's threads sleep in is hidden: every sleep of the trainer counts as "
 			 "data wait");

@@ -212,7 +212,8 @@ static int set_times(json_t *root, const struct analysis *analysis)
 	r |= json_object_set_new(root, "gil_s", judged_seconds(analysis, analysis->gil_ns));
 	r |= json_object_set_new(root, "gil_starved_s", judged_seconds(analysis, analysis->gil_starved_ns));
 	r |= json_object_set_new(root, "starved_by_neighbours_s",
-				 judged_seconds(analysis, analysis->neighbours_ns));
+				 analysis->approximate ? json_null()
+						       : judged_seconds(analysis, analysis->neighbours_ns));
 	r |= json_object_set_new(root, "warmup_s", judged_seconds(analysis, analysis->warmup_ns));
 	return r | json_object_set_new(root, "steal_s", json_seconds(analysis->steal_ns));
 }

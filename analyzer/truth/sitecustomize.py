@@ -351,7 +351,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
 def install():
     environment = os.environ
-    if "DIESEL_TRUTH_OUT" not in environment:
+    if not environment.get("DIESEL_TRUTH_OUT"):
         return
     clock = Clock(environment.get("DIESEL_TRUTH_MODE", "clock"), int(environment.get("DIESEL_TRUTH_STEPS", "0")),
                   environment["DIESEL_TRUTH_OUT"])

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""diesel-analyze truth on real PyTorch jobs, and what its clock does to them."""
+import json
+import os
+import pathlib
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+try:
+    import torch  # noqa: F401
+except ImportError:
+    print("torch is not installed (python3-torch)")
+    sys.exit(77)
+
+ANALYZE = os.path.join(os.environ.get("DIESEL_BIN", "build/release/bin"), "diesel-analyze")
+SHIM = pathlib.Path(ANALYZE).parent.parent / "share/diesel/truth"
+
+# prepares 10 ms a sample in one worker or none; computes 5 ms a step; 4 samples a batch
+JOB = """
+    import os, sys, time
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+    folder, workers, epochs = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    class Files(Dataset):
+        def __init__(self):
+            self.names = sorted(os.listdir(folder))
+        def __len__(self):
+            return len(self.names)
+        def __getitem__(self, index):
+            with open(os.path.join(folder, self.names[index]), "rb") as file:
+                data = file.read()
+            time.sleep(0.01)
+            return {"image": torch.frombuffer(bytearray(data), dtype=torch.uint8).float(), "label": index, "name": "x"}
+    for epoch in range(epochs):
+        for batch in DataLoader(Files(), batch_size=4, shuffle=True, num_workers=workers):
+            assert batch["image"].shape == (4, 4096) and batch["image"].dtype == torch.float32
+            assert batch["image"].std() > 1, "constant input"
+            assert batch["image"].max() <= 255, "changed in place, and handed out so again"
+            assert batch["name"] == ["x"] * 4 and len(batch["label"]) == 4
+            batch["image"] *= 256
+            time.sleep(0.005)
+            with open(sys.argv[4], "a") as log:
+                log.write(f"{epoch} {batch['label'].tolist()}\\n")
+    with open(sys.argv[4], "a") as log:
+        log.write("end\\n")
+"""
+
+
+class Jobs(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="diesel-truth-", dir="/var/tmp"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.job, self.log, self.data = self.folder / "job.py", self.folder / "log", self.folder / "data"
+        self.job.write_text(textwrap.dedent(JOB))
+        self.data.mkdir()
+        for i in range(80):
+            (self.data / f"{i:03d}.bin").write_bytes(os.urandom(4096))
+
+    def command(self, workers=1, epochs=1):
+        return [sys.executable, str(self.job), str(self.data), str(workers), str(epochs), str(self.log)]
+
+    def truth(self, *options, command=None, status=0, **more):
+        done = subprocess.run([ANALYZE, "truth", *options, "--", *(command or self.command())],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=240, **more)
+        self.assertEqual(done.returncode, status, done.stderr)
+        self.stderr = done.stderr
+        return json.loads(done.stdout) if "--json" in options and not status else done.stdout
+
+
+class Truth(Jobs):
+    def check(self, report, n_steps):
+        self.assertEqual(report["schema"], "diesel.truth/1")
+        self.assertEqual(report["steps"], n_steps)
+        # 4 x 10 ms of preparing and 5 ms of computing a step, by sleeping: no timing to speak of
+        self.assertGreater(report["seconds"]["cached"], n_steps * 0.040)
+        self.assertGreater(report["shares"]["prep_stall"], 0.4)
+        self.assertAlmostEqual(sum(report["shares"].values()), 1, places=4)
+        self.assertEqual([run["kind"] for run in report["runs"]], ["cached", "cold", "synthetic"])
+
+    def test_without_workers(self):
+        report = self.truth("--json", "--max-steps", "12", command=self.command(workers=0))
+        self.check(report, 12)
+        # the files of 12 steps, 4 samples each, and nothing else
+        self.assertEqual(report["files"], 48)
+        self.assertEqual(report["bytes"], 48 * 4096)
+        self.assertEqual(report["cached_before_cached"], 1)
+        self.assertEqual(report["cached_before_cold"], 0)
+
+    def test_with_a_worker(self):
+        report = self.truth("--json", "--max-steps", "12")
+        self.check(report, 12)
+        self.assertGreaterEqual(report["files"], 48)  # the worker is ahead
+
+    def test_all_runs_read_the_same_files_in_the_same_order(self):
+        self.truth("--max-steps", "10", command=self.command(workers=0))
+        lines = self.log.read_text().splitlines()
+        self.assertEqual(len(lines), 40)
+        self.assertEqual(lines[:10], lines[10:20])
+        self.assertEqual(lines[:10], lines[20:30])
+        self.assertNotIn("end", lines)
+
+    def test_a_job_that_ends_by_itself(self):
+        report = self.truth("--json", "--max-steps", "1000", command=self.command(epochs=2))
+        self.assertEqual(report["steps"], 40)
+        lines = self.log.read_text().splitlines()
+        self.assertEqual(lines.count("end"), 4)
+        self.assertEqual(sum(line.startswith("1 ") for line in lines), 80)
+
+    def test_a_named_folder_is_read_and_evicted_whole(self):
+        report = self.truth("--json", "--max-steps", "6", "--data", str(self.data))
+        self.assertEqual(report["files"], 80)
+        self.assertEqual(report["cached_before_cold"], 0)
+
+    def test_rounds(self):
+        report = self.truth("--json", "--max-steps", "6", "--rounds", "2")
+        self.assertEqual(len(report["runs"]), 6)
+        self.assertIn("spread", report)
+
+    def test_text(self):
+        text = self.truth("--max-steps", "6")
+        self.assertRegex(text.splitlines()[0], r"^-?[0-9.]+ % of the cold run is fetching, ")
+        self.assertIn("T_synthetic", text)
+
+    def test_without_privilege(self):
+        if os.geteuid() != 0:
+            self.skipTest("is without privilege already")
+        user = pwd.getpwnam("nobody")
+        for path in [self.folder, self.data, *self.data.iterdir()]:
+            os.chown(path, user.pw_uid, user.pw_gid)
+        for path in (self.folder, self.data):
+            path.chmod(0o755)
+        copy = self.folder / "program"  # the build folder may be out of nobody's reach
+        shutil.copytree(SHIM, copy / "share/diesel/truth")
+        (copy / "bin").mkdir()
+        shutil.copy(ANALYZE, copy / "bin")
+        done = subprocess.run([copy / "bin/diesel-analyze", "truth", "--json", "--max-steps", "8", "--",
+                               *self.command(workers=0)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=240, user=user.pw_uid, group=user.pw_gid, extra_groups=[], cwd="/",
+                              env={**os.environ, "HOME": str(self.folder), "TMPDIR": str(self.folder)})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        self.check(report, 8)
+        self.assertEqual(report["files"], 32)
+        self.assertEqual(report["cached_before_cold"], 0)
+
+
+class Refusals(Jobs):
+    def refuse(self, command, status, text, *options):
+        self.truth(*options, command=command, status=status)
+        self.assertIn(text, self.stderr)
+        self.assertEqual(self.stderr.count("error:"), 1)
+
+    def test_no_loader(self):
+        self.refuse(["true"], 3, "no torch.utils.data.DataLoader")
+
+    def test_isolated_python(self):
+        command = self.command()
+        self.refuse([command[0], "-E", *command[1:]], 3, "does not take PYTHONPATH")
+
+    def test_too_few_steps(self):
+        self.refuse(self.command(), 3, "only 3 steps", "--max-steps", "3")
+
+    def test_a_failing_command(self):
+        self.refuse(["false"], 1, "exit status 1")
+
+    def test_a_killed_command(self):
+        self.refuse(["sh", "-c", "kill -9 $$"], 1, "signal 9")
+
+    def test_no_command(self):
+        self.refuse(["/nonexistent"], 1, "cannot run /nonexistent")
+
+    def test_usage(self):
+        for options in (["--max-steps", "0", "--", "true"], ["--rounds", "11", "--", "true"], ["-p", "1"], []):
+            done = subprocess.run([ANALYZE, "truth", *options], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 2, options)
+
+
+class Shim(Jobs):
+    """What the clock leaves as it was."""
+
+    def run_with(self, code, **environment):
+        out = self.folder / "clock"
+        out.unlink(missing_ok=True)
+        environment = {"DIESEL_TRUTH_OUT": str(out), "DIESEL_TRUTH_STEPS": "0", **environment}
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True,
+                              timeout=240, env={**os.environ, **environment, "PYTHONPATH": f"{SHIM}:{self.folder}"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout, out.read_text() if out.exists() else ""
+
+    def test_without_its_variables_nothing_changes(self):
+        out, _ = self.run_with("""
+            import sys
+            print(any("Finder" in type(finder).__name__ and finder.__class__.__module__ == "sitecustomize"
+                      for finder in sys.meta_path), "torch" in sys.modules)""", DIESEL_TRUTH_OUT="")
+        self.assertEqual(out.split(), ["False", "False"])
+
+    def test_the_sitecustomize_behind_it_runs(self):
+        (self.folder / "sitecustomize.py").write_text("import builtins\nbuiltins.behind = 1\n")
+        out, _ = self.run_with("import builtins; print(builtins.behind)")
+        self.assertEqual(out.strip(), "1")
+
+    def test_spawned_and_persistent_workers_and_several_loaders(self):
+        script = """
+            import torch
+            from torch.utils.data import DataLoader, TensorDataset
+            if __name__ == "__main__":
+                data = TensorDataset(torch.arange(40).float(), torch.arange(40))
+                kept = DataLoader(data, batch_size=4, num_workers=2, persistent_workers=True)
+                other = DataLoader(data, batch_size=8, num_workers=1, multiprocessing_context="spawn")
+                total = 0
+                for _ in range(2):
+                    assert len(list(kept)) == 10
+                    for values, labels in other:
+                        total += len(values)
+                print(total)"""
+        for mode in ("clock", "learn", "synthetic"):
+            path = self.folder / "spawn.py"
+            path.write_text(textwrap.dedent(script))
+            out, line = self.run_with(f"import runpy; runpy.run_path({str(path)!r}, run_name='__main__')",
+                                      DIESEL_TRUTH_MODE=mode, DIESEL_TRUTH_FILES=str(self.folder / "files"))
+            self.assertEqual(out.strip(), "80", mode)
+            self.assertIn("steps 30 ", line, mode)
+            self.assertEqual(line.count("\n"), 1, mode)
+
+    def test_iterable_datasets_and_empty_ones(self):
+        script = """
+            import torch
+            from torch.utils.data import DataLoader, IterableDataset
+            class Stream(IterableDataset):
+                def __init__(self, n): self.n = n
+                def __iter__(self): return iter(torch.arange(self.n).float())
+            print(len(list(DataLoader(Stream(0), batch_size=2))))
+            for batch in DataLoader(Stream(40), batch_size=2): pass
+            print("end")"""
+        out, line = self.run_with(script, DIESEL_TRUTH_MODE="clock")
+        self.assertEqual(out.split(), ["0", "end"])
+        self.assertIn("steps 20 ", line)
+        # Nobody knows how long a stream is: it goes on until the steps are done.
+        out, line = self.run_with(script, DIESEL_TRUTH_MODE="synthetic", DIESEL_TRUTH_STEPS="25")
+        self.assertEqual(out.split(), ["0"])
+        self.assertIn("steps 25 ", line)
+
+
+if __name__ == "__main__":
+    unittest.main()

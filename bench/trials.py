@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of one unmodified training script (bench/jobs/train.py) on files of a throttled disk, for benchmarks that hold
+the analyzer against what really happens: warm, cold, partly warm, with batches from memory, recorded.
+
+    with trials.prepared(options) as bench:      # skips where a disk cannot be throttled
+        with bench.turn():
+            run = bench.run(config, cached=0.5)  # {"seconds": ..., "disturbed": ..., ...}
+"""
+import collections
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+
+import support
+
+N_FILES, FILE_BYTES, BATCH = 1300, 110_000, 16
+ROUNDS, ATTEMPTS = 4, 3
+# All runs alike are preferred to other processes of the machine, which then disturb them less. Where the kernel groups
+# processes by session, a group has a priority of its own.
+PREFERRED = ["/bin/sh", "-c", 'echo -20 2>/dev/null >/proc/self/autogroup; exec nice -n -20 "$@"', "sh"]
+
+# mbps: of the disk; prep: transforms a sample, about 18 us each; forwards: passes a step, about 3.4 ms each
+Config = collections.namedtuple("Config", "workers mbps prep forwards steps")
+
+
+class Trials:
+    def __init__(self, folder, options):
+        self.folder, self.rounds, self.attempts, self.lock = folder, options.rounds, options.attempts, options.lock
+        self.files = support.random_files(folder / "files", N_FILES, FILE_BYTES)
+        os.sync()
+
+    def argv(self, config):
+        return [support.PYTHON, str(support.ROOT / "bench/jobs/train.py"), "--data", str(self.folder / "files"),
+                "--workers", str(config.workers), "--prep", str(config.prep), "--repeat", str(config.forwards),
+                "--steps", str(config.steps), "--width", "32", "--batch", str(BATCH)]
+
+    @contextlib.contextmanager
+    def turn(self):
+        """Holds the lock, if one was named, while something is measured: others take turns."""
+        with contextlib.ExitStack() as stack:
+            if self.lock:
+                file = stack.enter_context(open(self.lock, "a", encoding="ascii"))
+                fcntl.flock(file, fcntl.LOCK_EX)
+            self.warm()
+            yield
+
+    def warm(self):
+        """A short run, not measured: libraries that a job maps at its first step would be read at the throttled
+        disk's pace, and that is neither loading nor computing."""
+        subprocess.run([support.PYTHON, str(support.ROOT / "bench/jobs/train.py"), "--steps", "3", "--workers", "2",
+                        "--data", str(self.folder / "files")], stdout=subprocess.DEVNULL, check=True)
+
+    def make_resident(self, config, cached):
+        """This share of the files that the job reads into the page cache, the rest out of it. The script reads as
+        many files as it needs samples, each once."""
+        used = self.files[:config.steps * BATCH]
+        warm = set(random.Random(7).sample(used, round(cached * len(used))))
+        support.evict(path for path in self.files if path not in warm)
+        for path in warm:
+            path.read_bytes()
+        return (len(used) - len(warm)) * FILE_BYTES
+
+    def run_once(self, config, cached, synthetic, session, options):
+        argv, out = self.argv(config), self.folder / "clock"
+        environment = dict(os.environ)
+        if session:
+            argv = [support.program("diesel-analyze"), "record", *options, "-o", str(session), "--",
+                    *argv, "--trace", str(session.with_suffix(".trace"))]
+        else:
+            environment |= support.shim("synthetic" if synthetic else "clock", out)
+        expected = self.make_resident(config, cached)
+        with support.Throttle(self.folder, bps=config.mbps * 1_000_000) as slow, support.Steal() as steal:
+            done = subprocess.run(slow.command([*PREFERRED, *argv]), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  check=False, env=environment, start_new_session=True)
+            read = slow.read_bytes()
+        if done.returncode:
+            sys.exit(f"{config}: the job failed: {done.stderr.decode()[-500:]}")
+        clock = json.loads(done.stdout.splitlines()[-1])
+        wrong_reads = read is not None and abs(read - expected) > 0.03 * N_FILES * FILE_BYTES
+        return {"seconds": clock["wall_s"] if session else support.shim_seconds(out), "clock": clock,
+                "read_bytes": read, "steal": steal.ratio, "neighbours": steal.neighbours,
+                "disturbed": steal.disturbed or wrong_reads}
+
+    def run(self, config, cached=0.0, synthetic=False, session=None, options=()):
+        """The least disturbed of a few runs. cached: share of the files in the page cache. session: record to it."""
+        runs = []
+        for _ in range(self.attempts):
+            runs.append(self.run_once(config, 1.0 if synthetic else cached, synthetic, session, options))
+            if not runs[-1]["disturbed"]:
+                break
+        best = min(runs, key=lambda run: (run["disturbed"], run["steal"] + run["neighbours"]))
+        return best if session is None else runs[-1]  # the session is the last run's
+
+
+def closest_pair(values, distance):
+    """The two values that agree best; None with fewer than two."""
+    return min(itertools.combinations(values, 2), key=lambda pair: distance(*pair), default=None)
+
+
+def add_arguments(parser):
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="at most; default: %(default)s")
+    parser.add_argument("--attempts", type=int, default=ATTEMPTS, help="of a disturbed run; default: %(default)s")
+    parser.add_argument("--lock", metavar="FILE", help="lock it while something is measured")
+
+
+@contextlib.contextmanager
+def prepared(options):
+    with support.Scratch() as folder:
+        if why := support.Throttle.why_not(folder):
+            support.skip(why)
+        yield Trials(folder, options)
+
+
+def names_of(parser, options, known):
+    if unknown := set(options.configs) - set(known):
+        parser.error(f"no configuration {', '.join(sorted(unknown))}; known: {', '.join(known)}")
+    return options.configs or list(known)
+
+
+def report_of(session):
+    return json.loads(subprocess.run([support.program("diesel-analyze"), "report", "--format", "json", str(session)],
+                                     stdout=subprocess.PIPE, check=True).stdout)

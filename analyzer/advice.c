@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "advice.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 #define NOTABLE_SHARE 0.05 /* less is not worth an action of its own */
+#define NARROW        0.15 /* an interval, of its value: the prediction is sure */
+#define NEARLY        0.98 /* as good as the best */
 #define LARGE_OTHER   0.05 /* more unexplained time must be said */
 
 static double wait_share(const struct analysis *analysis)
@@ -36,7 +39,14 @@ void advice_verdict(struct analysis *analysis)
 		analysis->verdict = ANALYSIS_CHECKPOINT_BOUND;
 	else
 		analysis->verdict = fetch >= prep ? ANALYSIS_FETCH_BOUND : ANALYSIS_PREP_BOUND;
-	if (other > LARGE_OTHER)
+	if (analysis->loader == LOADER_WORKERS && analysis->method == METHOD_WALK &&
+	    fetch + prep > NOTABLE_SHARE)
+		snprintf(
+		    analysis->note, sizeof(analysis->note),
+		    "fetch and prep are told apart by the walk alone, which puts fetch low where workers "
+		    "overlap: %s",
+		    analysis->no_predictions[0] ? analysis->no_predictions : "no replay");
+	else if (other > LARGE_OTHER)
 		snprintf(analysis->note, sizeof(analysis->note),
 			 "%.0f %% of the time is unexplained: the trainer slept and nothing seen tells why",
 			 100 * other);
@@ -81,6 +91,93 @@ __attribute__((format(printf, 4, 5))) static void action_add(struct analysis *an
 	va_end(arguments);
 }
 
+/* What the model predicts for the action that was added last. The bound is by arithmetic on shares; the model
+ * also knows what else shrinks with them. */
+static void action_predict(struct analysis *analysis, const struct estimate *gain)
+{
+	struct analysis_action *action = &analysis->actions[analysis->n_actions - 1];
+
+	if (!analysis->predictions || isnan(gain->value))
+		return;
+	action->gain = *gain;
+	if (action->gain_max < gain->high)
+		action->gain_max = gain->high;
+	action->confidence =
+	    gain->high - gain->low < NARROW * gain->value ? CONFIDENCE_HIGH : CONFIDENCE_MEDIUM;
+}
+
+static const struct estimate *speedup_at(const struct what_if_curve *curve, double x)
+{
+	static const struct estimate unknown = {NAN, NAN, NAN};
+
+	for (size_t i = 0; i < curve->n_points; i++)
+		if (curve->points[i].x == x)
+			return &curve->points[i].speedup;
+	return &unknown;
+}
+
+/* The fewest workers that come within 2 % of the best that workers give. NULL: not known, or no better than
+ * those there are. */
+static const struct what_if_point *best_workers(const struct analysis *analysis)
+{
+	const struct what_if_curve *curve;
+	const struct what_if_point *found = NULL;
+	double best = 0;
+
+	if (!analysis->predictions)
+		return NULL;
+	curve = &analysis->predictions->curves[WHAT_IF_WORKERS];
+	for (size_t i = 0; i < curve->n_points; i++)
+		best = fmax(best, curve->points[i].speedup.value);
+	for (size_t i = 0; i < curve->n_points && !found; i++)
+		if (curve->points[i].speedup.value >= NEARLY * best)
+			found = &curve->points[i];
+	return found && found->x != curve->here && found->speedup.value > 1 + NOTABLE_SHARE &&
+		       found->speedup.low > 1
+		   ? found
+		   : NULL;
+}
+
+/* The model says that it would not help: then it is no advice. */
+static bool in_vain(const struct estimate *gain)
+{
+	return !isnan(gain->value) && gain->value < 1 / NEARLY;
+}
+
+static void act_on_workers(struct analysis *analysis, const struct what_if_point *point)
+{
+	uint32_t n = analysis->workers.n_at_once;
+
+	if (analysis->loader == LOADER_INLINE)
+		action_add(analysis, point->speedup.high, CONFIDENCE_MEDIUM,
+			   "Load in the background: num_workers=%.0f overlaps loading with the step",
+			   point->x);
+	else
+		action_add(analysis, point->speedup.high, CONFIDENCE_MEDIUM,
+			   "Use %.0f worker%s instead of %u", point->x, point->x == 1 ? "" : "s", n);
+	action_predict(analysis, &point->speedup);
+}
+
+static void act_on_storage(struct analysis *analysis)
+{
+	const struct predictions *predictions = analysis->predictions;
+	double cache = predictions->cache_ratio_needed.value,
+	       storage = predictions->storage_factor_needed.value;
+
+	if (!isnan(cache) && !isnan(storage))
+		action_add(
+		    analysis, 1, CONFIDENCE_MEDIUM,
+		    "Keep %.0f %% of the dataset in memory (dieseld does), or read %.1f times as fast: "
+		    "pack it (dieselctl pack), or faster storage",
+		    100 * cache, storage);
+	else
+		action_add(
+		    analysis, 1, CONFIDENCE_MEDIUM,
+		    "Make reading cheaper: pack the dataset (dieselctl pack) and serve it with dieseld, "
+		    "or move it to faster storage or into memory");
+	action_predict(analysis, speedup_at(&predictions->curves[WHAT_IF_CACHE], 1));
+}
+
 /* Cores that nobody needed, on average over the window: neither the trainer nor the workers had them, nor did
  * these wait for one that a neighbour had. */
 static double idle_cores(const struct analysis *analysis)
@@ -103,8 +200,12 @@ static void act_on_fetch(struct analysis *analysis)
 
 	if (fetch < NOTABLE_SHARE)
 		return;
+	if (analysis->predictions && !diesel) {
+		act_on_storage(analysis);
+		return;
+	}
 	action_add(analysis, gain_of(fetch),
-		   analysis->method == METHOD_WALK && analysis->loader == LOADER_WORKERS ? CONFIDENCE_MEDIUM
+		   analysis->method == METHOD_WALK && analysis->loader == LOADER_WORKERS ? CONFIDENCE_LOW
 											 : CONFIDENCE_HIGH,
 		   "%s",
 		   diesel
@@ -123,7 +224,7 @@ static void act_on_inline(struct analysis *analysis)
 	double wait = wait_share(analysis), rest = 1 - wait;
 	double left = rest > wait ? rest : wait;
 
-	if (wait < NOTABLE_SHARE)
+	if (wait < NOTABLE_SHARE || analysis->predictions)
 		return;
 	action_add(analysis, 1 / left, analysis->n_cpus > 1 ? CONFIDENCE_MEDIUM : CONFIDENCE_LOW,
 		   "Load in the background: num_workers=1 overlaps loading with the step%s",
@@ -140,7 +241,7 @@ static void act_on_prep(struct analysis *analysis)
 		return;
 	/* A fetch-bound job was told to use more workers already. */
 	if (analysis->loader == LOADER_WORKERS && analysis->verdict != ANALYSIS_FETCH_BOUND && n &&
-	    idle >= 0.5) {
+	    !analysis->predictions && idle >= 0.5) {
 		uint32_t more = n + (uint32_t)(idle + 0.5);
 		/* The stall cannot shrink by more than the number of workers grows. */
 		double share = prep * (1 - (double)n / (double)more);
@@ -149,12 +250,17 @@ static void act_on_prep(struct analysis *analysis)
 			   "Use %u workers instead of %u: %.1f of %u cores were idle", more, n, idle,
 			   analysis->n_cpus);
 	}
-	action_add(
-	    analysis, gain_of(prep), CONFIDENCE_HIGH, "%s",
-	    analysis->loader == LOADER_WORKERS && idle < 0.5
-		? "Make preparing cheaper (fewer or faster transforms, smaller images, "
-		  "preprocess once): all cores are busy, more workers would not help"
-		: "Make preparing cheaper: fewer or faster transforms, smaller images, preprocess once");
+	if (analysis->predictions && in_vain(&analysis->predictions->half_prep_speedup))
+		return;
+	action_add(analysis, gain_of(prep), CONFIDENCE_HIGH, "%s",
+		   analysis->loader == LOADER_WORKERS && idle < 0.5
+		       ? "Make preparing cheaper (fewer or faster transforms, smaller images, "
+			 "preprocess once), by half say: all cores are busy, more workers would not help"
+		       : "Make preparing cheaper, by half say: fewer or faster transforms, smaller images, "
+			 "preprocess "
+			 "once");
+	if (analysis->predictions)
+		action_predict(analysis, &analysis->predictions->half_prep_speedup);
 }
 
 /* CheckFreq's interval, if it is longer than the job's own. */
@@ -211,6 +317,8 @@ static void act_on_cores(struct analysis *analysis)
 
 void advice_actions(struct analysis *analysis)
 {
+	const struct what_if_point *workers = best_workers(analysis);
+
 	/* What binds comes first; the rest as far as there is room. */
 	switch (analysis->verdict) {
 	case ANALYSIS_INSUFFICIENT: return;
@@ -219,6 +327,8 @@ void advice_actions(struct analysis *analysis)
 	case ANALYSIS_PREP_BOUND:
 	case ANALYSIS_DEVICE_BOUND: break;
 	}
+	if (workers)
+		act_on_workers(analysis, workers);
 	if (analysis->loader == LOADER_INLINE)
 		act_on_inline(analysis);
 	act_on_prep(analysis);

@@ -73,8 +73,13 @@ static int storage_serve(struct forecast *forecast, const struct service *servic
 int forecast_init(struct forecast *forecast, const struct service *service, const struct analysis_step *steps,
 		  size_t n_warmup)
 {
-	size_t n = steps_to_replay(&service->job, n_warmup);
+	size_t n;
 	int r;
+
+	/* The first batch is waited for whole, whatever the loader: that is once in a job's life. */
+	if (!n_warmup && service->job.n_steps > ANALYSIS_STEPS_MIN)
+		n_warmup = 1;
+	n = steps_to_replay(&service->job, n_warmup);
 
 	*forecast = (struct forecast){.job = service->job, .first = n_warmup, .n = n - n_warmup};
 	forecast->job.n_steps = n;

@@ -42,6 +42,7 @@ struct model_scenario model_scenario_recorded(void)
 				       .storage_speed = 1,
 				       .device_speed = 1,
 				       .sample_size = 1,
+				       .prep_cost = 1,
 				       .n_workers = UINT32_MAX};
 }
 
@@ -94,7 +95,7 @@ static bool scenario_sane(const struct model_scenario *scenario)
 {
 	return scenario->storage_speed > 1e-6 && scenario->storage_speed < 1e9 &&
 	       scenario->device_speed > 1e-6 && scenario->device_speed < 1e9 && scenario->sample_size >= 0 &&
-	       scenario->sample_size < 1e6;
+	       scenario->sample_size < 1e6 && scenario->prep_cost >= 0 && scenario->prep_cost < 1e6;
 }
 
 static void epoch_begin(struct sim *sim)

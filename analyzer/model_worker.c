@@ -69,9 +69,8 @@ static bool is_cached(const struct sim_reads *reads, size_t i)
 static void enter_compute(struct sim_worker *worker, const struct sim_reads *reads)
 {
 	worker->phase = SIM_COMPUTE;
-	worker->left_ns = reads->scenario->prep_free ? 0
-						     : reads->job->segments[worker->segment].compute_ns *
-							   reads->scenario->sample_size;
+	worker->left_ns = reads->job->segments[worker->segment].compute_ns * reads->scenario->sample_size *
+			  reads->scenario->prep_cost;
 }
 
 static double cached_cpu_ns(const struct sim_reads *reads, const struct model_segment *segment)
@@ -131,7 +130,7 @@ bool sim_worker_next(struct sim_worker *worker, struct sim_reads *reads, double 
 	case SIM_COMPUTE:
 		worker->phase = SIM_DELAY;
 		worker->until_ns = now_ns;
-		if (!reads->scenario->prep_free)
+		if (reads->scenario->prep_cost > 0)
 			worker->until_ns += reads->job->segments[worker->segment].delay_ns;
 		return false;
 	case SIM_DELAY:

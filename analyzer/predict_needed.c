@@ -109,13 +109,18 @@ int predict_needed(struct forecast *forecast, struct predictions *predictions)
 	static const double ratios[] = {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1};
 	static const double factors[] = {0.1, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 2.5, 3, 4, 6, 8, 16, 64};
 	static const double counts[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 128};
-	struct model_scenario nothing = model_scenario_recorded();
+	struct model_scenario nothing = model_scenario_recorded(), half = nothing;
 	struct forecast_point point;
 	size_t n = 0;
 	int r;
 
-	nothing.fetch_free = nothing.prep_free = true;
-	r = forecast_quick(forecast, &nothing, &point);
+	half.prep_cost = 0.5;
+	r = forecast_run(forecast, &half, &point);
+	predictions->half_prep_speedup = r < 0 ? (struct estimate){NAN, NAN, NAN} : point.speedup;
+	nothing.fetch_free = true;
+	nothing.prep_cost = 0;
+	if (r == 0)
+		r = forecast_quick(forecast, &nothing, &point);
 	while (n < POINTS_MAX && counts[n] <= 2 * fmax(forecast->job.loader.n_workers, forecast->job.cores))
 		n++;
 	if (r == 0)

@@ -125,7 +125,8 @@ int predict_rates(struct forecast *forecast, const struct service *service, stru
 	double n = service->batch_samples > 0 ? service->batch_samples : 1;
 	int r;
 
-	fetch.prep_free = fetch.device_free = true;
+	fetch.prep_cost = 0;
+	fetch.device_free = true;
 	prep.fetch_free = prep.device_free = true;
 	predictions->batch_samples = service->batch_samples > 0 ? service->batch_samples : NAN;
 	predictions->bytes_per_step = bytes_per_step(&forecast->job);

@@ -22,11 +22,17 @@ struct handoffs {
 	size_t n, n_allocated;
 };
 
+/* worker NULL: not known; it takes as long as it takes. */
 static int handoff_add(struct handoffs *handoffs, const struct timeline_thread *worker, uint64_t begin_ns,
 		       uint64_t end_ns)
 {
-	struct timeline_account account = timeline_account(worker, begin_ns, end_ns);
-	double busy_ns = (double)(account.cpu_ns + account.queue_ns);
+	double busy_ns = 0;
+
+	if (worker) {
+		struct timeline_account account = timeline_account(worker, begin_ns, end_ns);
+
+		busy_ns = (double)(account.cpu_ns + account.queue_ns);
+	}
 
 	if (handoffs->n == handoffs->n_allocated) {
 		size_t n = handoffs->n_allocated ? 2 * handoffs->n_allocated : 256;
@@ -129,6 +135,16 @@ static const struct timeline_thread *giver(const struct service_input *input, co
 	return NULL;
 }
 
+/* From when the trainer could know of the batch: it was woken for it, or it was there already. */
+static uint64_t known_ns(const struct timeline_thread *trainer, const struct data_wait *wait)
+{
+	const struct timeline_off *off = timeline_off_before(trainer, wait->ready_ns);
+
+	if (!off || !off->state || off->waking_ns <= wait->begin_ns || off->waking_ns > wait->ready_ns)
+		return wait->begin_ns;
+	return off->waking_ns;
+}
+
 static int handovers_measure(const struct service_input *input, struct service *service)
 {
 	struct model_loader *loader = &service->job.loader;
@@ -138,15 +154,15 @@ static int handovers_measure(const struct service_input *input, struct service *
 
 	for (size_t i = data_waits_from(waits, input->window->begin_ns); r == 0 && i < waits->n; i++) {
 		const struct data_wait *wait = &waits->items[i];
-		const struct timeline_thread *worker;
+		uint64_t from_ns;
 
 		if (wait->begin_ns >= input->window->end_ns)
 			break;
 		if (wait->ready_ns <= wait->begin_ns || wait->ready_ns >= wait->end_ns)
 			continue;
-		worker = giver(input, service, wait->ready_ns, wait->end_ns);
-		if (worker)
-			r = handoff_add(&handoffs, worker, wait->ready_ns, wait->end_ns);
+		from_ns = known_ns(input->roles->trainer, wait);
+		r = handoff_add(&handoffs, giver(input, service, wait->ready_ns, wait->end_ns), from_ns,
+				wait->end_ns);
 	}
 	if (r == 0)
 		handoffs_solve(&handoffs, &loader->handover_idle_ns, &loader->handover_busy_ns);

@@ -8,6 +8,7 @@ foreach(module
     lanes
     live
     model
+    predict
     sampled
     sampler
     shapes

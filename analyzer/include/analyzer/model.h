@@ -143,7 +143,7 @@ struct model_job {
 
 /* What is different from the recording. model_scenario_recorded() is: nothing. */
 struct model_scenario {
-	bool prep_free;       /* computing takes nothing; handing over takes what it does */
+	double prep_cost;     /* factor on computing; 0: it takes nothing. Handing over stays */
 	bool fetch_free;      /* reading takes nothing but the CPU time of a read from memory */
 	bool device_free;     /* steps take nothing */
 	double cached_ratio;  /* of all groups read, at random; NAN: those that were */

@@ -45,7 +45,8 @@ struct predictions {
 	/* The least of each that, by itself, leaves under 2 % of data wait beside handing batches over, which
 	 * nothing removes; NAN: none does. */
 	struct estimate cache_ratio_needed, workers_needed, storage_factor_needed;
-	struct what_if_answer *answer; /* to analysis_input's question; NULL: none was asked */
+	struct estimate half_prep_speedup; /* with half the computing a batch */
+	struct what_if_answer *answer;     /* to analysis_input's question; NULL: none was asked */
 };
 
 /* What one scenario would do. */

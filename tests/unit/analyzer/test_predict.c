@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "script.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "resample.h"
+#include "warmup.h"
+
+static struct script s; /* too large for the stack */
+
+#define WORKERS_MAX 4
+#define PREFETCH    2
+#define HANDOVER    30
+#define STEPS       60
+
+/* A DataLoader, tick by tick: batch i is worker i % n's, asked for when batch i - 2 n was taken. */
+struct loader {
+	unsigned int n_workers, n_steps;
+	uint64_t read, compute, device; /* ticks */
+	uint64_t start;                 /* until the workers are there */
+	unsigned int lost_worker;       /* its index reads are missing; 0: none */
+};
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static void worker_batch(const struct loader *loader, unsigned int w, uint64_t idle, uint64_t begin)
+{
+	uint32_t tid = WORKER + 10 * w;
+
+	if (begin > idle + 8) {
+		script_off(&s, tid, idle + 2, begin - 6, begin - 6, 1, REQUESTER);
+		script_call(&s, tid, idle + 1, begin - 5, SYS_poll, EVENT_FILE_FIFO, INDEX_PIPE + w, 1);
+	}
+	script_call(&s, tid, begin - 4, begin - 3, SYS_read, EVENT_FILE_FIFO, INDEX_PIPE + w, 4);
+	script_call(&s, tid, begin - 2, begin, SYS_read, EVENT_FILE_FIFO, INDEX_PIPE + w, 60);
+	if (loader->read)
+		script_read_file(&s, tid, begin + 1, begin + 1 + loader->read);
+}
+
+/* Returns the ticks from the first wait to the end of the last step. */
+static uint64_t loader_run(const struct loader *loader)
+{
+	uint64_t free_at[WORKERS_MAX], sent[STEPS + 2 * WORKERS_MAX + 1] = {0}, now = 0, begin;
+
+	script_begin(&s);
+	for (unsigned int w = 0; w < loader->n_workers; w++)
+		free_at[w] = loader->start;
+	for (unsigned int i = 0; i < loader->n_steps; i++) {
+		unsigned int w = i % loader->n_workers;
+		uint64_t end, ready;
+
+		begin = later(free_at[w] + 10, sent[i]);
+		worker_batch(loader, w, free_at[w], begin);
+		end = begin + 1 + loader->read + loader->compute;
+		free_at[w] = end;
+		script_give_result(&s, w, end + 1, end + 3);
+		ready = later(now + 1, end + 4);
+		script_next(&s, w, now, ready, ready + HANDOVER);
+		script_request(&s, w, ready + HANDOVER - 3);
+		sent[i + PREFETCH * loader->n_workers] = ready + HANDOVER;
+		now = ready + HANDOVER + loader->device;
+		script_step(&s, TRAINER, now - 1);
+	}
+	/* Every worker looks for one more index. */
+	for (unsigned int w = 0; w < loader->n_workers; w++)
+		script_call(&s, WORKER + 10 * w, free_at[w] + 1, now + 1000, SYS_poll, EVENT_FILE_FIFO,
+			    INDEX_PIPE + w, 0);
+	script_exit(&s, TRAINER, now + 2000);
+	return now;
+}
+
+static struct analysis *analyse(const struct loader *loader, const struct what_if_question *question,
+				uint64_t *ret_ticks)
+{
+	struct analysis_input input = {.root_tgid = TRAINER, .n_cpus = 16, .what_if = question};
+
+	*ret_ticks = loader_run(loader);
+	return script_analyse(&s, &input);
+}
+
+static void check_fetch(const struct loader *loader)
+{
+	struct loader free = *loader;
+	uint64_t ticks, free_ticks;
+	double truth, found;
+	struct analysis *analysis;
+
+	free.read = 0;
+	free_ticks = loader_run(&free);
+	analysis = analyse(loader, NULL, &ticks);
+	check_invariants(analysis);
+	assert_int_equal(analysis->method, METHOD_REPLAY);
+	truth = fmin(1 - (double)free_ticks / (double)ticks, analysis_wait_ratio(analysis));
+	found = analysis_share_ratio(analysis, SHARE_FETCH_STALL);
+	if (fabs(found - truth) > 0.02)
+		fail_msg("%u workers, read %u, compute %u, device %u: fetch %.3f, truth %.3f",
+			 loader->n_workers, (unsigned)loader->read, (unsigned)loader->compute,
+			 (unsigned)loader->device, found, truth);
+	assert_non_null(analysis->predictions);
+	if (fabs(analysis->predictions->recorded_step_s / analysis->predictions->replayed_step_s - 1) > 0.03)
+		fail_msg("%u workers, read %u, compute %u, device %u: %.5f s a step, replayed %.5f",
+			 loader->n_workers, (unsigned)loader->read, (unsigned)loader->compute,
+			 (unsigned)loader->device, analysis->predictions->recorded_step_s,
+			 analysis->predictions->replayed_step_s);
+	analysis_free(analysis);
+}
+
+/* What three runs would have measured, whatever overlaps with what. */
+static void test_fetch_is_what_free_reading_saves(void **state)
+{
+	static const uint64_t reads[] = {100, 800, 3000}, computes[] = {50, 700}, devices[] = {60, 400, 1500};
+
+	for (unsigned int w = 1; w <= WORKERS_MAX; w *= 2)
+		for (size_t i = 0; i < 18; i++)
+			check_fetch(&(struct loader){.n_workers = w,
+						     .n_steps = STEPS,
+						     .read = reads[i % 3],
+						     .compute = computes[i / 3 % 2],
+						     .device = devices[i / 6]});
+}
+
+static const struct what_if_question nothing = {NAN, NAN, NAN, NAN, NAN, NAN};
+
+static double predicted(const struct loader *loader, const struct what_if_question *question)
+{
+	uint64_t ticks;
+	struct analysis *analysis = analyse(loader, question, &ticks);
+	double speedup;
+
+	assert_non_null(analysis->predictions);
+	assert_non_null(analysis->predictions->answer);
+	speedup = analysis->predictions->answer->speedup.value;
+	assert_true(analysis->predictions->answer->speedup.low <= speedup &&
+		    speedup <= analysis->predictions->answer->speedup.high);
+	analysis_free(analysis);
+	return speedup;
+}
+
+static void check_speedup(double found, double truth)
+{
+	if (fabs(found / truth - 1) > 0.04)
+		fail_msg("predicted %.3f, truth %.3f", found, truth);
+}
+
+/* Against the changed job itself. */
+static void test_what_if_meets_the_changed_job(void **state)
+{
+	const struct loader here = {
+	    .n_workers = 2, .n_steps = STEPS, .read = 1500, .compute = 500, .device = 300};
+	struct loader other = here;
+	struct what_if_question question = nothing;
+	double ticks = (double)loader_run(&here);
+
+	question.n_workers = 4;
+	other.n_workers = 4;
+	check_speedup(predicted(&here, &question), ticks / (double)loader_run(&other));
+	question.n_workers = 1;
+	other.n_workers = 1;
+	check_speedup(predicted(&here, &question), ticks / (double)loader_run(&other));
+	other = here;
+	question = nothing;
+	question.device_factor = 0.25;
+	other.device = 1200;
+	check_speedup(predicted(&here, &question), ticks / (double)loader_run(&other));
+	other = here;
+	question = nothing;
+	question.cache_ratio = 1;
+	other.read = 0;
+	check_speedup(predicted(&here, &question), ticks / (double)loader_run(&other));
+	question = nothing;
+	check_speedup(predicted(&here, &question), 1);
+}
+
+static void test_least_that_removes_the_stall(void **state)
+{
+	const struct loader loader = {
+	    .n_workers = 2, .n_steps = STEPS, .read = 2000, .compute = 100, .device = 600};
+	uint64_t ticks;
+	struct analysis *analysis = analyse(&loader, NULL, &ticks);
+	const struct predictions *predictions = analysis->predictions;
+
+	assert_non_null(predictions);
+	/* 2130 ticks a batch and 630 a step: four workers keep up, three do not. */
+	if (predictions->workers_needed.value != 4)
+		fail_msg("%g workers", predictions->workers_needed.value);
+	/* Two keep up with 1260 a batch. */
+	if (!(predictions->cache_ratio_needed.value > 0.35 && predictions->cache_ratio_needed.value < 0.95))
+		fail_msg("%g in memory", predictions->cache_ratio_needed.value);
+	assert_true(predictions->storage_factor_needed.value > 1.5 &&
+		    predictions->storage_factor_needed.value < 2.1);
+	for (size_t i = 0; i < WHAT_IF_AXES; i++) {
+		const struct what_if_curve *curve = &predictions->curves[i];
+
+		assert_in_range(curve->n_points, 3, 12);
+		for (size_t k = 0; k < curve->n_points; k++) {
+			const struct what_if_point *point = &curve->points[k];
+
+			assert_true(fabs(point->device + point->fetch_stall + point->prep_stall - 1) < 1e-6);
+			assert_true(!k || point->x > point[-1].x);
+			assert_true(point->x != curve->here || fabs(point->speedup.value - 1) < 0.01);
+		}
+	}
+	/* The device's own limit: 600 ticks a step. */
+	assert_true(fabs(predictions->device_rate.value * 600 * TICK_NS / 1e9 - 1) < 0.05);
+	analysis_free(analysis);
+}
+
+static void test_start_is_no_verdict(void **state)
+{
+	/* A loader that keeps up, but is long in coming. */
+	const struct loader loader = {
+	    .n_workers = 2, .n_steps = 30, .read = 100, .compute = 100, .device = 600, .start = 20000};
+	uint64_t ticks;
+	struct analysis *analysis = analyse(&loader, NULL, &ticks);
+
+	check_invariants(analysis);
+	assert_true(analysis_wait_ratio(analysis) > 0.4);
+	assert_int_equal(analysis->n_warmup_steps, 1);
+	assert_true(analysis->warmup_ns > 20000 * TICK_NS);
+	assert_true(analysis_steady_ratio(analysis, SHARE_FETCH_STALL) +
+			analysis_steady_ratio(analysis, SHARE_PREP_STALL) <
+		    0.1);
+	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
+	analysis_free(analysis);
+}
+
+static void test_losses_forbid_predictions(void **state)
+{
+	const struct loader loader = {
+	    .n_workers = 2, .n_steps = 30, .read = 1000, .compute = 100, .device = 100};
+	const struct analysis_loss loss = {0, UINT64_MAX, 500};
+	struct analysis_input input = {.root_tgid = TRAINER, .n_cpus = 16, .losses = &loss, .n_losses = 1};
+	struct analysis *analysis;
+
+	loader_run(&loader);
+	analysis = script_analyse(&s, &input);
+	assert_null(analysis->predictions);
+	assert_string_equal(analysis->no_predictions, "too many records were lost");
+	analysis_free(analysis);
+}
+
+/* Half the batches were not seen: the walk must answer, and say so. */
+static void test_missing_batches_leave_the_walk(void **state)
+{
+	const struct loader loader = {
+	    .n_workers = 2, .n_steps = STEPS, .read = 1000, .compute = 500, .device = 100};
+	struct analysis_input input = {.root_tgid = TRAINER, .n_cpus = 16};
+	struct analysis *analysis;
+	size_t n = 0;
+
+	loader_run(&loader);
+	/* Of each worker's batches only the first few have an index. */
+	for (size_t i = 0; i < s.n; i++)
+		if (!(s.events[i].type == EVENT_SYSCALL && s.events[i].call.nr == SYS_read &&
+		      s.events[i].call.inode >= INDEX_PIPE &&
+		      s.events[i].call.inode < INDEX_PIPE + WORKERS_MAX && s.events[i].start_ns > at(12000)))
+			s.events[n++] = s.events[i];
+	s.n = n;
+	analysis = script_analyse(&s, &input);
+	check_invariants(analysis);
+	assert_int_equal(analysis->method, METHOD_WALK);
+	assert_null(analysis->predictions);
+	assert_true(analysis->no_predictions[0]);
+	assert_true(strstr(analysis->note, "walk"));
+	analysis_free(analysis);
+}
+
+static void steps_fill(struct analysis_step *steps, size_t n, uint64_t ns)
+{
+	for (size_t k = 0; k < n; k++)
+		steps[k] = (struct analysis_step){.end_ns = ns + k % 3};
+}
+
+static void test_warmup(void **state)
+{
+	struct analysis_step steps[60];
+	size_t n;
+
+	steps_fill(steps, 60, 1000);
+	assert_int_equal(warmup_find(steps, 60, 0, &n), 0);
+	assert_int_equal(n, 0);
+	steps[0].end_ns = 50000;
+	steps[2].end_ns = 9000;
+	assert_int_equal(warmup_find(steps, 60, 0, &n), 0);
+	assert_int_equal(n, 3);
+	/* A checkpoint is no warm-up. */
+	steps_fill(steps, 60, 1000);
+	steps[0].end_ns = 50000;
+	steps[0].share_ns[SHARE_CHECKPOINT_STALL] = 49000;
+	assert_int_equal(warmup_find(steps, 60, 0, &n), 0);
+	assert_int_equal(n, 0);
+	/* The first epoch fills the cache. */
+	steps_fill(steps, 60, 1000);
+	for (size_t k = 0; k < 20; k++)
+		steps[k].end_ns = 2000;
+	assert_int_equal(warmup_find(steps, 60, 20, &n), 0);
+	assert_int_equal(n, 20);
+	/* It takes as long as the others. */
+	steps_fill(steps, 60, 1000);
+	assert_int_equal(warmup_find(steps, 60, 20, &n), 0);
+	assert_int_equal(n, 0);
+	/* Too few to tell. */
+	steps[0].end_ns = 50000;
+	assert_int_equal(warmup_find(steps, 14, 0, &n), 0);
+	assert_int_equal(n, 0);
+}
+
+static double mean(const uint32_t *weight, size_t n, const void *context)
+{
+	const double *values = context;
+	double sum = 0, count = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		sum += weight[i] * values[i];
+		count += weight[i];
+	}
+	return sum / count;
+}
+
+static void test_resampling(void **state)
+{
+	double values[400];
+	struct estimate estimate, again;
+	uint32_t seed = 5;
+
+	for (size_t i = 0; i < 400; i++) {
+		seed = seed * 1664525 + 1013904223;
+		values[i] = (seed >> 8) % 1000;
+	}
+	assert_int_equal(resample(400, mean, values, &estimate), 0);
+	/* A uniform variable's mean of 400: 500 and 2 x 14 either way. */
+	assert_true(estimate.low > 440 && estimate.low < estimate.value - 10);
+	assert_true(estimate.high < 560 && estimate.high > estimate.value + 10);
+	assert_int_equal(resample(400, mean, values, &again), 0);
+	assert_memory_equal(&estimate, &again, sizeof(again));
+	for (size_t i = 0; i < 400; i++)
+		values[i] = 7;
+	assert_int_equal(resample(400, mean, values, &estimate), 0);
+	assert_true(estimate.low == 7 && estimate.value == 7 && estimate.high == 7);
+	assert_int_equal(resample(0, mean, values, &estimate), 0);
+	assert_true(isnan(estimate.value));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_fetch_is_what_free_reading_saves),
+	    cmocka_unit_test(test_what_if_meets_the_changed_job),
+	    cmocka_unit_test(test_least_that_removes_the_stall),
+	    cmocka_unit_test(test_start_is_no_verdict),
+	    cmocka_unit_test(test_losses_forbid_predictions),
+	    cmocka_unit_test(test_missing_batches_leave_the_walk),
+	    cmocka_unit_test(test_warmup),
+	    cmocka_unit_test(test_resampling),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -13,6 +13,7 @@
 #include "lanes.h"
 #include "lib/cleanup.h"
 #include "neighbours.h"
+#include "phases.h"
 #include "page_cache.h"
 #include "predict.h"
 #include "profile.h"
@@ -135,6 +136,8 @@ static int parts_find(struct run *run)
 	if (r == 0)
 		r = neighbours_find(&study, &analysis->neighbours_ns);
 	if (r == 0)
+		r = phases_find(&study, &analysis->phases);
+	if (r == 0)
 		r = checkpoint_report_find(&study, analysis->share_ns[SHARE_CHECKPOINT_STALL],
 					   &analysis->checkpoints);
 	if (r == 0)
@@ -244,6 +247,7 @@ void analysis_free(struct analysis *analysis)
 	predictions_free(analysis->predictions);
 	lanes_free(analysis->lanes);
 	gpu_use_free(analysis->gpu);
+	phase_times_free(analysis->phases);
 	checkpoint_report_free(analysis->checkpoints);
 	page_cache_free(analysis->page_cache);
 	profile_free(analysis->profile);

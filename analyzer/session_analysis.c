@@ -116,6 +116,8 @@ int session_analyze(struct session *session, const struct session_analysis_optio
 	input.gpu_probes = input.gpu_library ? &gpu.probes : NULL;
 	input.gpu_samples = gpu.samples;
 	input.n_gpu_samples = gpu.n_samples;
+	input.phase_labels = gpu.labels;
+	input.n_phase_labels = gpu.n_labels;
 	r = session_profile_load(session, &profile);
 	if (r == 0)
 		r = session_paths_load(session, &paths);

@@ -9,6 +9,7 @@
 
 #include "analyzer/session.h"
 #include "bpf/gpu.h"
+#include "bpf/phase.h"
 
 static int visit_library(void *user, uint64_t key, const void *data, size_t size)
 {
@@ -59,6 +60,27 @@ static int visit_sample(void *user, uint64_t key, const void *data, size_t size)
 	return 0;
 }
 
+static int visit_label(void *user, uint64_t key, const void *data, size_t size)
+{
+	struct session_gpu *gpu = user;
+	struct phase_label label = {.key = key};
+
+	if (!size || size >= sizeof(label.name))
+		return 0;
+	memcpy(label.name, data, size);
+	if (gpu->n_labels == gpu->n_labels_allocated) {
+		size_t n = gpu->n_labels_allocated ? 2 * gpu->n_labels_allocated : 64;
+		struct phase_label *labels = reallocarray(gpu->labels, n, sizeof(*labels));
+
+		if (!labels)
+			return -ENOMEM;
+		gpu->labels = labels;
+		gpu->n_labels_allocated = n;
+	}
+	gpu->labels[gpu->n_labels++] = label;
+	return 0;
+}
+
 int session_gpu_load(struct session *session, struct session_gpu *ret_gpu)
 {
 	struct session_gpu gpu = {0};
@@ -68,6 +90,8 @@ int session_gpu_load(struct session *session, struct session_gpu *ret_gpu)
 		r = session_each(session, GPU_NOTE_PROBES, visit_probes, &gpu);
 	if (r == 0)
 		r = session_each(session, SESSION_NOTE_GPU_SAMPLE, visit_sample, &gpu);
+	if (r == 0)
+		r = session_each(session, PHASE_NOTE, visit_label, &gpu);
 	if (r < 0) {
 		session_gpu_free(&gpu);
 		return r;
@@ -79,5 +103,6 @@ int session_gpu_load(struct session *session, struct session_gpu *ret_gpu)
 void session_gpu_free(struct session_gpu *gpu)
 {
 	free(gpu->samples);
+	free(gpu->labels);
 	*gpu = (struct session_gpu){0};
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A session's notes about the GPU driver, for an analysis. */
+/* A session's notes about the GPU driver and about named ranges, for an analysis. */
 
 #include <stddef.h>
 
 #include "analyzer/gpu.h"
+#include "analyzer/phases.h"
 #include "bpf/gpu.h"
 
 struct session;
@@ -18,6 +19,8 @@ struct session_gpu {
 	struct gpu_probes probes; /* sums over them */
 	struct gpu_sample *samples;
 	size_t n_samples, n_allocated;
+	struct phase_label *labels;
+	size_t n_labels, n_labels_allocated;
 };
 
 /* -ENOMEM. Notes that are damaged are left out. */

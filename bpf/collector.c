@@ -16,6 +16,7 @@
 #include "lib/proc.h"
 #include "majors.h"
 #include "places.h"
+#include "phase_shared.h"
 #include "probes.h"
 #include "profiler.h"
 #include "recorder.skel.h"
@@ -42,9 +43,14 @@ static int on_record(void *user, void *data, size_t size)
 {
 	struct collector *collector = user;
 	const struct event *event = data;
+	struct event phase;
 
 	if (size < sizeof(*event))
 		return 0;
+	if (event->type == EVENT_PHASE && size >= sizeof(struct phase_record)) {
+		phase = probes_phase(collector->probes, data);
+		event = &phase;
+	}
 	collector->events[event->type % COLLECTOR_EVENT_TYPES]++;
 	if (event->type == EVENT_LIBRARY || event->type == EVENT_EXEC)
 		probes_event(collector->probes, event);
@@ -340,8 +346,7 @@ int collector_poll(struct collector *collector, int timeout_ms, const struct col
 	/* Most records come without a wakeup. */
 	n = ring_buffer__consume(collector->rings);
 	report_losses(collector);
-	if (probes_step(collector->probes, sink, collector->recorder->bss->n_gpu_launches,
-			clock_monotonic_ns()))
+	if (probes_step(collector->probes, sink, collector->recorder->bss->n_frequent, clock_monotonic_ns()))
 		collector->recorder->bss->gpu_work_unseen = 1;
 	places_step(collector->places, (pid_t)collector->recorder->bss->tag_tgid, clock_monotonic_ns(),
 		    false);

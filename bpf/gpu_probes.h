@@ -41,7 +41,6 @@ struct {
 
 const volatile uint64_t recording_start_boottime_ns;
 uint32_t gpu_work_unseen; /* by the collector: launches are not probed any more */
-uint64_t n_gpu_launches;  /* probe hits of launches and copies, for the collector to watch their cost */
 
 static __always_inline struct gpu_process *gpu_process_of(struct task_struct *task)
 {
@@ -105,7 +104,7 @@ static __always_inline void gpu_work(struct task_struct *task, struct gpu_proces
 	struct event *event;
 	uint64_t idle_ns = 0;
 
-	__sync_fetch_and_add(&n_gpu_launches, 1);
+	__sync_fetch_and_add(&n_frequent, 1);
 	__sync_fetch_and_add(cookie & GPU_LAUNCH ? &process->n_launches : &process->n_copies, 1);
 	if (process->has_work && process->stream != stream)
 		process->mixed = 1;

@@ -14,7 +14,12 @@
 #include "lib/cleanup.h"
 #include "lib/log.h"
 #include "lib/proc.h"
+#include "phase_shared.h"
+#include "phases.h"
 #include "symbol.h"
+#include "usdt.h"
+
+#define RANGE_POINTS_MAX 256 /* of a file; an inlined marker is in several places */
 
 #define STATIC_TORCH_MIN_BYTES (16 << 20) /* the library itself has 100 MB and more */
 
@@ -23,6 +28,7 @@ enum library {
 	LIBRARY_TORCH,
 	LIBRARY_DIESEL,
 	LIBRARY_CUDA,
+	LIBRARY_NVTX,
 };
 
 /* The begin of the file's name, and of the name that it was linked as. */
@@ -33,6 +39,7 @@ static const struct known_library {
     {LIBRARY_TORCH, "libtorch"},
     {LIBRARY_DIESEL, "libdiesel"},
     {LIBRARY_CUDA, "libcuda.so"},
+    {LIBRARY_NVTX, "libnvToolsExt"},
 };
 
 static const struct target {
@@ -40,9 +47,16 @@ static const struct target {
 	const char *symbol;
 	bool exact;
 	const char *program;
+	uint64_t cookie;
+	bool frequent; /* may come by the thousand */
 } targets[] = {
-    {LIBRARY_TORCH, "_ZN5torch8autograd6Engine7execute", false, "engine_execute"},
-    {LIBRARY_DIESEL, "diesel_mark", true, "diesel_mark"},
+    {LIBRARY_TORCH, "_ZN5torch8autograd6Engine7execute", false, "engine_execute", 0, false},
+    {LIBRARY_DIESEL, "diesel_mark", true, "diesel_mark", 0, false},
+    {LIBRARY_NVTX, "nvtxRangePushA", true, "nvtx_push", 0, true},
+    {LIBRARY_NVTX, "nvtxRangePushEx", true, "nvtx_push_attributes", 0, true},
+    {LIBRARY_NVTX, "nvtxDomainRangePushEx", true, "nvtx_push_attributes", 1, true},
+    {LIBRARY_NVTX, "nvtxRangePop", true, "nvtx_pop", 0, true},
+    {LIBRARY_NVTX, "nvtxDomainRangePop", true, "nvtx_pop", 0, true},
 };
 
 /* A library that is being probed. */
@@ -76,7 +90,9 @@ static size_t attach_targets(struct probing *probing, enum library library)
 	size_t n = 0;
 
 	for (size_t i = 0; i < sizeof(targets) / sizeof(targets[0]); i++) {
-		struct uprobe_point point = {0};
+		struct uprobe_links *links =
+		    targets[i].frequent ? &probing->file->work_links : &probing->file->links;
+		struct uprobe_point point = {.cookie = targets[i].cookie};
 		size_t n_attached = 0;
 		int r;
 
@@ -85,8 +101,8 @@ static size_t attach_targets(struct probing *probing, enum library library)
 		r = symbol_file_find(probing->symbols, targets[i].symbol, targets[i].exact, &point.offset,
 				     NULL);
 		if (!r)
-			r = uprobe_attach(&probing->file->links, program_of(probing, targets[i].program),
-					  false, probing->path, &point, 1, &n_attached);
+			r = uprobe_attach(links, program_of(probing, targets[i].program), false,
+					  probing->path, &point, 1, &n_attached);
 		log_debug("%s: probe on %s: %s", probing->path, targets[i].symbol, strerror(-r));
 		n += n_attached;
 	}
@@ -143,6 +159,56 @@ static size_t attach_gpu(struct probing *probing)
 	return gpu->n_probed;
 }
 
+/* USDT probes of our provider that begin or end a range. */
+struct range_points {
+	struct uprobe_point items[RANGE_POINTS_MAX];
+	size_t n;
+	struct phase_names *phases;
+};
+
+static bool strip_suffix(const char *name, const char *suffix, size_t *ret_length)
+{
+	size_t length = strlen(name), cut = strlen(suffix);
+
+	if (length <= cut || strcmp(name + length - cut, suffix))
+		return false;
+	*ret_length = length - cut;
+	return true;
+}
+
+static int range_visit(void *user, const struct usdt_probe *probe)
+{
+	struct range_points *points = user;
+	uint64_t end = 0;
+	size_t length;
+
+	if (strcmp(probe->provider, "diesel"))
+		return 0;
+	if (strip_suffix(probe->name, "_end", &length))
+		end = PHASE_COOKIE_END;
+	else if (!strip_suffix(probe->name, "_begin", &length))
+		return 0;
+	if (points->n == RANGE_POINTS_MAX || length >= PHASE_NAME_MAX)
+		return 0;
+	phase_names_add(points->phases, probe->name, length);
+	points->items[points->n++] = (struct uprobe_point){.offset = probe->offset,
+							   .cookie = phase_key(probe->name, length) | end,
+							   .semaphore_offset = probe->semaphore_offset};
+	return 0;
+}
+
+static size_t attach_ranges(struct probing *probing, struct phase_names *phases)
+{
+	struct range_points points = {.phases = phases};
+	size_t n = 0;
+
+	usdt_each(probing->symbols, range_visit, &points);
+	if (points.n)
+		uprobe_attach(&probing->file->work_links, program_of(probing, "usdt_phase"), false,
+			      probing->path, points.items, points.n, &n);
+	return n;
+}
+
 static bool is_inode(int fd, uint64_t inode)
 {
 	struct stat info;
@@ -179,8 +245,8 @@ static int mapping_open(pid_t tgid, const struct proc_mapping *mapping, char *pa
 	return link_fd;
 }
 
-size_t probe_file_attach(struct probe_file *file, struct bpf_object *object, pid_t tgid,
-			 const struct proc_mapping *mapping)
+size_t probe_file_attach(struct probe_file *file, struct bpf_object *object, struct phase_names *phases,
+			 pid_t tgid, const struct proc_mapping *mapping)
 {
 	char path[4352];
 	_cleanup_(closep) int fd = mapping_open(tgid, mapping, path, sizeof(path));
@@ -203,8 +269,9 @@ size_t probe_file_attach(struct probe_file *file, struct bpf_object *object, pid
 	if (library == LIBRARY_NONE && is_large(fd))
 		library = LIBRARY_TORCH;
 	switch (library) {
-	case LIBRARY_NONE: break;
+	case LIBRARY_NONE: n = attach_ranges(&probing, phases); break;
 	case LIBRARY_TORCH:
+	case LIBRARY_NVTX:
 	case LIBRARY_DIESEL: n = attach_targets(&probing, library); break;
 	case LIBRARY_CUDA:
 		file->path = strdup(mapping->path);

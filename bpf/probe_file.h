@@ -13,6 +13,7 @@
 #include "uprobe.h"
 
 struct collector_sink;
+struct phase_names;
 struct proc_mapping;
 
 /* Zeroed, with device and inode set, before probe_file_attach(). */
@@ -28,9 +29,10 @@ struct probe_file {
 /* Does a file of this name (without folder, may be cut) hold what is probed? */
 bool probe_file_is_named(const char *name);
 
-/* Looks at the file that a process has mapped, and probes it. Returns the number of functions. */
-size_t probe_file_attach(struct probe_file *file, struct bpf_object *object, pid_t tgid,
-			 const struct proc_mapping *mapping);
+/* Looks at the file that a process has mapped, and probes it; adds the names of its ranges to phases. Returns
+ * the number of functions. */
+size_t probe_file_attach(struct probe_file *file, struct bpf_object *object, struct phase_names *phases,
+			 pid_t tgid, const struct proc_mapping *mapping);
 
 /* Tells the sink about a libcuda, once. */
 void probe_file_note(struct probe_file *file, const struct collector_sink *sink);

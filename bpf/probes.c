@@ -12,6 +12,7 @@
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/proc.h"
+#include "phases.h"
 #include "probe_file.h"
 
 #define FILES_MAX   65536 /* a job maps some hundreds; beyond this, new ones are not looked at */
@@ -19,12 +20,13 @@
 
 struct probe_set {
 	struct bpf_object *object;
+	struct phase_names *phases;
 	struct probe_file *files;
 	size_t n_files, n_allocated;
 	pid_t pending[PENDING_MAX]; /* processes to scan in the next step */
 	size_t n_pending;
 	uint64_t n_probes;
-	uint64_t n_launches, counted_ns; /* when the rate of launches was last looked at */
+	uint64_t n_frequent, counted_ns; /* when the rate of launches was last looked at */
 	bool work_dropped;
 };
 
@@ -32,8 +34,14 @@ struct probe_set *probes_new(struct bpf_object *object)
 {
 	struct probe_set *probes = calloc(1, sizeof(*probes));
 
-	if (probes)
-		probes->object = object;
+	if (!probes)
+		return NULL;
+	probes->object = object;
+	probes->phases = phase_names_new();
+	if (!probes->phases) {
+		free(probes);
+		return NULL;
+	}
 	return probes;
 }
 
@@ -51,6 +59,7 @@ void probes_free(struct probe_set *probes)
 	for (size_t i = 0; i < probes->n_files; i++)
 		free(probes->files[i].path);
 	free(probes->files);
+	phase_names_free(probes->phases);
 	free(probes);
 }
 
@@ -103,7 +112,7 @@ static int scan_mapping(void *user, const struct proc_mapping *mapping)
 		return 0;
 	file->device = mapping->device;
 	file->inode = mapping->inode;
-	probes->n_probes += probe_file_attach(file, probes->object, scan->tgid, mapping);
+	probes->n_probes += probe_file_attach(file, probes->object, probes->phases, scan->tgid, mapping);
 	return 0;
 }
 
@@ -134,32 +143,32 @@ void probes_event(struct probe_set *probes, const struct event *event)
 	probes_scan(probes, tgid);
 }
 
-/* A launch is probed at the price of a breakpoint: seen here are 1.5 to 2 us emulated and 5 us
+/* A frequent call is probed at the price of a breakpoint: seen here are 1.5 to 2 us emulated and 5 us
  * single-stepped, on a virtual machine, half of that on bare metal. */
 #define CHEAP_NS     2000
 #define EXPENSIVE_NS 6000
 
-/* Are launches so frequent that counting them costs too much? Looked at once a second. */
-static bool over_budget(struct probe_set *probes, uint64_t n_launches, uint64_t now_ns)
+/* Are launches and named ranges so frequent that counting them costs too much? Looked at once a second. */
+static bool over_budget(struct probe_set *probes, uint64_t n_frequent, uint64_t now_ns)
 {
-	uint64_t elapsed_ns = now_ns - probes->counted_ns, n = n_launches - probes->n_launches;
+	uint64_t elapsed_ns = now_ns - probes->counted_ns, n = n_frequent - probes->n_frequent;
 	uint64_t price_ns = CHEAP_NS;
 	bool first = !probes->counted_ns;
 
 	if (!first && elapsed_ns < NS_PER_S)
 		return false;
 	probes->counted_ns = now_ns;
-	probes->n_launches = n_launches;
+	probes->n_frequent = n_frequent;
 	for (size_t i = 0; i < probes->n_files; i++)
 		if (probes->files[i].gpu.n_expensive)
 			price_ns = EXPENSIVE_NS;
 	return !first && (double)(n * price_ns) > PROBES_WORK_RATIO * (double)elapsed_ns;
 }
 
-bool probes_step(struct probe_set *probes, const struct collector_sink *sink, uint64_t n_launches,
+bool probes_step(struct probe_set *probes, const struct collector_sink *sink, uint64_t n_frequent,
 		 uint64_t now_ns)
 {
-	bool drop = !probes->work_dropped && over_budget(probes, n_launches, now_ns);
+	bool drop = !probes->work_dropped && over_budget(probes, n_frequent, now_ns);
 
 	for (size_t i = 0; i < probes->n_pending; i++)
 		probes_scan(probes, probes->pending[i]);
@@ -170,5 +179,11 @@ bool probes_step(struct probe_set *probes, const struct collector_sink *sink, ui
 			probe_file_drop_work(&probes->files[i], now_ns);
 		probe_file_note(&probes->files[i], sink);
 	}
+	phase_names_note(probes->phases, sink);
 	return drop;
+}
+
+struct event probes_phase(struct probe_set *probes, const struct phase_record *record)
+{
+	return phase_names_resolve(probes->phases, record);
 }

@@ -18,6 +18,7 @@
 struct bpf_object;
 struct collector_sink;
 struct event;
+struct phase_record;
 struct probe_set;
 
 struct probe_set *probes_new(struct bpf_object *object);
@@ -31,11 +32,15 @@ void probes_scan(struct probe_set *probes, pid_t tgid);
  * probes_step(). */
 void probes_event(struct probe_set *probes, const struct event *event);
 
-/* Every 100 ms or more often: the scans that are due, and the notes (GPU_NOTE_*) about what was probed.
- * n_launches: hits of launches so far. Above a budget of PROBES_WORK_RATIO of a CPU these probes are taken
- * off again, for good: true then, once. */
-bool probes_step(struct probe_set *probes, const struct collector_sink *sink, uint64_t n_launches,
+/* Every 100 ms or more often: the scans that are due, and the notes (GPU_NOTE_*, PHASE_NOTE) about what was
+ * probed.
+ * n_frequent: hits of launches and named ranges so far. Above a budget of PROBES_WORK_RATIO of a CPU these
+ * probes are taken off again, for good: true then, once. */
+bool probes_step(struct probe_set *probes, const struct collector_sink *sink, uint64_t n_frequent,
 		 uint64_t now_ns);
+
+/* The event of a named range, with its name's key. */
+struct event probes_phase(struct probe_set *probes, const struct phase_record *record);
 
 uint64_t probes_count(const struct probe_set *probes);
 

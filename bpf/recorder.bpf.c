@@ -2,8 +2,8 @@
 
 /*
  * The kernel side of the recorder, one object: each part below is one idea. Only tp_btf, uprobe,
- * perf_event and iter programs: they are cheap and are what kernel lockdown leaves. All are optional ("?"): the collector loads
- * those whose tracepoint the running kernel has.
+ * perf_event and iter programs: they are cheap and are what kernel lockdown leaves. All are optional ("?"):
+ * the collector loads those whose tracepoint the running kernel has.
  */
 
 #include "recorder.h"
@@ -18,5 +18,6 @@
 #include "tasks.h"
 #include "user_probes.h"
 #include "gpu_probes.h"
+#include "phase_probes.h"
 
 char LICENSE[] SEC("license") = "GPL";

@@ -136,6 +136,7 @@ struct {
 uint64_t lost[EVENT_TYPES];  /* records that found their ring full, by type */
 uint64_t n_storage_failures; /* threads that could not be tagged: they are missing from the job */
 int64_t n_members;           /* threads of the job that are alive */
+uint64_t n_frequent; /* hits of probes that may come by the thousand, to watch their cost */
 /* Set by the collector. */
 const volatile uint32_t recorder_tgid;
 const volatile uint64_t wakeup_bytes = 4 << 20; /* wake the collector when so much waits for it */

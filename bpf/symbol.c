@@ -8,26 +8,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/cleanup.h"
+#include "symbol_private.h"
 
-struct symbol_file {
-	int fd;
-	Elf *elf;
-	const char *soname; /* in the library's string table */
-};
-
-/* Address as linked -> offset in the file. */
-static int file_offset(Elf *elf, uint64_t address, uint64_t *ret_offset)
+int symbol_file_offset(const struct symbol_file *file, uint64_t address, bool code, uint64_t *ret_offset)
 {
 	size_t n;
 
-	if (elf_getphdrnum(elf, &n))
+	if (elf_getphdrnum(file->elf, &n))
 		return -ENOEXEC;
 	for (size_t i = 0; i < n; i++) {
 		GElf_Phdr header;
 
-		if (!gelf_getphdr(elf, (int)i, &header) || header.p_type != PT_LOAD ||
-		    !(header.p_flags & PF_X))
+		if (!gelf_getphdr(file->elf, (int)i, &header) || header.p_type != PT_LOAD ||
+		    (code && !(header.p_flags & PF_X)))
 			continue;
 		if (address >= header.p_vaddr && address - header.p_vaddr < header.p_filesz) {
 			*ret_offset = address - header.p_vaddr + header.p_offset;
@@ -175,7 +168,7 @@ int symbol_file_find(const struct symbol_file *file, const char *prefix, bool ex
 	r = find_address(file->elf, prefix, exact, &address);
 	if (r)
 		return r;
-	r = file_offset(file->elf, address, &offset);
+	r = symbol_file_offset(file, address, true, &offset);
 	if (r)
 		return r;
 	*ret_offset = skip_endbr(file->fd, offset, &cheap);

@@ -52,13 +52,15 @@ static int link_add(struct uprobe_links *links, struct uprobe_link link)
 static int attach_multi(struct uprobe_links *links, struct bpf_program *program, bool at_return,
 			const char *path, const struct uprobe_point *points, size_t n_points)
 {
-	uint64_t *offsets = calloc(2 * n_points, sizeof(*offsets)), *cookies = offsets + n_points;
+	uint64_t *offsets = calloc(3 * n_points, sizeof(*offsets));
+	uint64_t *cookies = offsets + n_points, *semaphores = cookies + n_points;
 	struct link_create attr = {
 	    .prog_fd = (uint32_t)bpf_program__fd(program),
 	    .attach_type = TRACE_UPROBE_MULTI,
 	    .path = (uintptr_t)path,
 	    .offsets = (uintptr_t)offsets,
 	    .cookies = (uintptr_t)cookies,
+	    .ref_ctr_offsets = (uintptr_t)semaphores,
 	    .n = (uint32_t)n_points,
 	    .uprobe_flags = at_return ? UPROBE_MULTI_RETURN : 0,
 	};
@@ -69,6 +71,7 @@ static int attach_multi(struct uprobe_links *links, struct bpf_program *program,
 	for (size_t i = 0; i < n_points; i++) {
 		offsets[i] = points[i].offset;
 		cookies[i] = points[i].cookie;
+		semaphores[i] = points[i].semaphore_offset;
 	}
 	fd = (int)syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr));
 	r = fd < 0 ? -errno : 0;
@@ -83,7 +86,8 @@ static int attach_multi(struct uprobe_links *links, struct bpf_program *program,
 static int attach_single(struct uprobe_links *links, struct bpf_program *program, bool at_return,
 			 const char *path, const struct uprobe_point *point)
 {
-	LIBBPF_OPTS(bpf_uprobe_opts, opts, .retprobe = at_return, .bpf_cookie = point->cookie);
+	LIBBPF_OPTS(bpf_uprobe_opts, opts, .retprobe = at_return, .bpf_cookie = point->cookie,
+		    .ref_ctr_offset = point->semaphore_offset);
 	struct bpf_link *link;
 	int r;
 

@@ -16,6 +16,8 @@
 struct uprobe_point {
 	uint64_t offset; /* in the file */
 	uint64_t cookie;
+	uint64_t
+	    semaphore_offset; /* in the file: a counter that the kernel keeps above 0 meanwhile; 0: none */
 };
 
 struct uprobe_link {

@@ -247,6 +247,7 @@ static int set_parts(json_t *root, const struct analysis *analysis)
 	r |= json_set_page_cache(root, analysis);
 	r |= json_set_profile(root, analysis);
 	r |= json_set_gpu(root, analysis);
+	r |= json_set_phases(root, analysis);
 	r |= json_set_checkpoints(root, analysis);
 	r |= json_set_predictions(root, analysis);
 	return r | json_set_ranks(root, analysis);

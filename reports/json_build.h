@@ -26,6 +26,7 @@ json_t *json_estimate(const struct estimate *estimate);
 int json_set_page_cache(json_t *root, const struct analysis *analysis);
 int json_set_profile(json_t *root, const struct analysis *analysis);
 int json_set_gpu(json_t *root, const struct analysis *analysis);
+int json_set_phases(json_t *root, const struct analysis *analysis);
 int json_set_checkpoints(json_t *root, const struct analysis *analysis);
 int json_set_predictions(json_t *root, const struct analysis *analysis);
 int json_set_ranks(json_t *root, const struct analysis *analysis);

@@ -193,6 +193,26 @@ int json_set_gpu(json_t *root, const struct analysis *analysis)
 	return r | json_object_set_new(root, "gpu", gpu);
 }
 
+int json_set_phases(json_t *root, const struct analysis *analysis)
+{
+	const struct phase_times *from = analysis->phases;
+	json_t *list;
+	int r = 0;
+
+	if (!from)
+		return json_object_set_new(root, "phases", json_null());
+	list = json_array();
+	for (size_t i = 0; i < from->n; i++) {
+		json_t *item = json_object();
+
+		r |= json_object_set_new(item, "name", json_bytes(from->items[i].name));
+		r |= json_object_set_new(item, "seconds", json_seconds(from->items[i].ns));
+		r |= json_object_set_new(item, "count", json_count(from->items[i].n));
+		r |= json_array_append_new(list, item);
+	}
+	return r | json_object_set_new(root, "phases", list);
+}
+
 static json_t *checkpoint_items(const struct analysis *analysis)
 {
 	const struct checkpoint_report *from = analysis->checkpoints;

@@ -196,6 +196,7 @@ int report_text(FILE *stream, const struct analysis *analysis, const struct repo
 		text_reads(&layout, analysis);
 		text_profile(&layout, analysis);
 		text_gpu(&layout, analysis);
+		text_phases(&layout, analysis);
 		text_checkpoints(&layout, analysis);
 		text_ranks(&layout, analysis);
 		actions(&layout, analysis);

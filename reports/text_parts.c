@@ -9,6 +9,7 @@
 /* The other reports have more of each. */
 #define PLACES_SHOWN    3
 #define LIBRARIES_SHOWN 4
+#define PHASES_SHOWN    12
 #define FUNCTIONS_SHOWN 3
 #define RANKS_SHOWN     16
 
@@ -129,7 +130,7 @@ void text_profile(const struct layout *layout, const struct analysis *analysis)
 void text_gpu(const struct layout *layout, const struct analysis *analysis)
 {
 	const struct gpu_use *gpu = analysis->gpu;
-	char wait[24], spin[24], starved[24], utilization[48] = "";
+	char wait[24], spin[24], starved[24], utilization[48] = "", library[1024];
 
 	if (!gpu)
 		return;
@@ -147,7 +148,23 @@ void text_gpu(const struct layout *layout, const struct analysis *analysis)
 	layout_line(layout, "%llu launches, %llu copies%s, as %s was called.",
 		    (unsigned long long)gpu->n_launches, (unsigned long long)gpu->n_copies,
 		    gpu->launches_known ? "" : " or more (there were too many to count them all)",
-		    gpu->library[0] ? gpu->library : "the driver");
+		    gpu->library[0] ? layout_printable(layout, library, sizeof(library), gpu->library)
+				    : "the driver");
+}
+
+void text_phases(const struct layout *layout, const struct analysis *analysis)
+{
+	const struct phase_times *phases = analysis->phases;
+	char time[24], name[512];
+
+	if (!phases)
+		return;
+	layout_heading(layout, "What the program says it does");
+	for (size_t i = 0; i < phases->n && i < PHASES_SHOWN; i++)
+		layout_line(layout, "%10s  %llu x %s",
+			    units_format_duration(time, sizeof(time), phases->items[i].ns),
+			    (unsigned long long)phases->items[i].n,
+			    layout_printable(layout, name, sizeof(name), phases->items[i].name));
 }
 
 void text_checkpoints(const struct layout *layout, const struct analysis *analysis)

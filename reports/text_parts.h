@@ -10,6 +10,7 @@ struct analysis;
 void text_reads(const struct layout *layout, const struct analysis *analysis);
 void text_profile(const struct layout *layout, const struct analysis *analysis);
 void text_gpu(const struct layout *layout, const struct analysis *analysis);
+void text_phases(const struct layout *layout, const struct analysis *analysis);
 void text_checkpoints(const struct layout *layout, const struct analysis *analysis);
 void text_ranks(const struct layout *layout, const struct analysis *analysis);
 /* What by itself would end the stall. */

@@ -16,6 +16,19 @@ target_link_options(standin_nvml PRIVATE -fno-sanitize=all -Wl,-soname,libnvidia
 set_target_properties(standin_nvml PROPERTIES PREFIX "" OUTPUT_NAME libnvidia-ml SUFFIX .so.1
   LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/standin/nvml)
 
+# Libraries with named ranges.
+function(diesel_ranges_library name file output)
+  add_library(${name} SHARED ${CMAKE_CURRENT_SOURCE_DIR}/standin/${file})
+  target_compile_options(${name} PRIVATE -fvisibility=hidden -fno-sanitize=all)
+  target_compile_definitions(${name} PRIVATE ${ARGN})
+  target_link_options(${name} PRIVATE -fno-sanitize=all -Wl,-soname,${output})
+  set_target_properties(${name} PROPERTIES PREFIX "" OUTPUT_NAME ${output} SUFFIX ""
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/standin/ranges)
+endfunction()
+diesel_ranges_library(standin_nvtx nvtx.c libnvToolsExt.so.1)
+diesel_ranges_library(standin_usdt usdt.c libusdt.so SEMAPHORES=0)
+diesel_ranges_library(standin_usdt_counted usdt.c libusdt-counted.so SEMAPHORES=1)
+
 foreach(module checkpoints gpu)
   diesel_unit_test(analyzer/${module} USES diesel_analyzer diesel_base m)
   target_include_directories(test_analyzer_${module} PRIVATE ${CMAKE_SOURCE_DIR}/analyzer)
@@ -24,3 +37,5 @@ endforeach()
 diesel_script_test(integration gpu /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_gpu.py)
 set_property(TEST integration.gpu APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${CMAKE_BINARY_DIR}/standin")
 diesel_script_test(integration checkpoints /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_checkpoints.py)
+diesel_script_test(integration phases /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_phases.py)
+set_property(TEST integration.phases APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${CMAKE_BINARY_DIR}/standin")

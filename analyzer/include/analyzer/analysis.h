@@ -23,6 +23,7 @@
 #include "analyzer/gpu.h"
 #include "analyzer/lanes.h"
 #include "analyzer/page_cache.h"
+#include "analyzer/phases.h"
 #include "analyzer/predictions.h"
 #include "analyzer/profile.h"
 #include "bpf/event.h"
@@ -109,6 +110,8 @@ struct analysis_input {
 	double checkpoint_overhead_max;         /* that is allowed; 0: CHECKPOINT_OVERHEAD_MAX */
 	const struct gpu_sample *gpu_samples;
 	size_t n_gpu_samples;
+	const struct phase_label *phase_labels;
+	size_t n_phase_labels;
 	uint32_t page_bytes; /* 0: 4096 */
 	const struct analysis_path *paths;
 	size_t n_paths;
@@ -217,6 +220,7 @@ struct analysis {
 	struct page_cache *page_cache;
 	struct profile *profile;
 	struct gpu_use *gpu;
+	struct phase_times *phases;
 	struct checkpoint_report *checkpoints;
 	struct predictions *predictions;
 	char no_predictions[80]; /* why there are none; "" with some */

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Named ranges of the trainer, from what the program marks. */
+
+#include "analyzer/phases.h"
+#include "study.h"
+
+/* *ret_phases: NULL where the trainer marked nothing. -ENOMEM. */
+int phases_find(const struct study *study, struct phase_times **ret_phases);

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+#pragma once
+
+/* Between the probes on ranges and the collector: an event with the name behind it. */
+
+#include "bpf/event.h"
+#include "bpf/phase.h"
+
+struct phase_record {
+	struct event event;
+	char
+	    name[PHASE_NAME_MAX]; /* terminated; "": event.phase.name has the key already, or there is none */
+};
+
+/* A USDT probe's cookie is the name's key, and this bit in the probe that ends the range. */
+#define PHASE_COOKIE_END (1ULL << 63)
+
+#ifndef __BPF__
+_Static_assert(sizeof(struct phase_record) == 128, "shared with the kernel side");
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * USDT probes of an ELF file: the notes that <sys/sdt.h> leaves in .note.stapsdt. Each names a place in the
+ * code, one nop, by provider and name.
+ *
+ * A note: three addresses (the place, what .stapsdt.base was when linked, a semaphore or 0), then provider,
+ * name and arguments, each ended by a 0. Where the file's .stapsdt.base is elsewhere (prelink), places moved
+ * by as much.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct symbol_file;
+
+struct usdt_probe {
+	const char *provider, *name; /* valid during the call */
+	uint64_t offset;             /* in the file */
+	uint64_t semaphore_offset;   /* in the file: a counter of whoever listens; 0: none */
+};
+
+/* Calls visit for each probe until it returns other than 0, which is then the result. Notes that are damaged
+ * or point outside of the file are left out. */
+int usdt_each(const struct symbol_file *file, int (*visit)(void *user, const struct usdt_probe *probe),
+	      void *user);

@@ -124,13 +124,14 @@ static double spread_of(const struct rhythm *rhythm)
 static double pause_spread_of(const uint64_t *pauses, size_t n, uint64_t pause_ns)
 {
 	double sum = 0, squares = 0, mean, limit;
-	size_t first = 0;
+	size_t first = 0, middle;
 
 	while (first < n && pauses[first] < pause_ns)
 		first++;
 	if (first == n)
 		return INFINITY;
-	limit = PAUSE_OUTLIER * (double)pauses[first + (n - first) / 2];
+	middle = first + (n - first) / 2;
+	limit = PAUSE_OUTLIER * (double)pauses[middle];
 	for (size_t i = first; i < n; i++) {
 		double pause = fmin((double)pauses[i], limit);
 

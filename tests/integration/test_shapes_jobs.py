@@ -9,9 +9,8 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
+import tempfile
 import time
-import unittest
 
 import session_file as s
 import shapes_support as shapes
@@ -82,8 +81,7 @@ class Ranks(Attached):
     def ranks(self, n, slow_rank, *words):
         if not launcher_works():
             self.skipTest("torch.distributed.run does not work with " + shapes.PYTHON)
-        out = os.path.join(self.folder, "ranks-%d" % n)
-        os.mkdir(out)
+        out = tempfile.mkdtemp(dir=self.folder)
         script = os.path.join(shapes.JOBS, "ranks.py")
         self.record([*LAUNCHER, "--nproc_per_node=%d" % n, script, out, str(slow_rank), "10", "--data", self.data,
                      *(str(w) for w in words)], env=dict(os.environ, OMP_NUM_THREADS="1"))
@@ -109,6 +107,7 @@ class Ranks(Attached):
         self.assertEqual(report["job"]["trainer_tgid"], slow)
         self.assertIn("straggler", report["note"])
 
+    @shapes.repeated
     def test_two_ranks(self):
         report, clocks = self.ranks(2, 1, "--workers", 1, "--steps", 30, "--step-ms", 5)
         self.check_ranks(report, clocks, 1)
@@ -117,10 +116,12 @@ class Ranks(Attached):
         for rank in report["ranks"]:
             self.assertIn(str(rank["tgid"]), text)
 
+    @shapes.repeated
     def test_four_ranks(self):
         report, clocks = self.ranks(4, 2, "--steps", 20, "--step-ms", 2, "--prep-ms", 1)
         self.check_ranks(report, clocks, 2)
 
+    @shapes.repeated
     def test_ranks_that_were_started_apart(self):
         """-p A,B: one session, one report. They do not wait for each other: there is no straggler."""
         jobs = [self.start(*self.job("train.py", "--wait", "--workers", workers)) for workers in (0, 1)]
@@ -138,6 +139,7 @@ class Ranks(Attached):
 
 
 class Several(Attached):
+    @shapes.repeated
     def test_two_jobs_at_once(self):
         """Each recording is of its own job, whatever the other one does."""
         other = self.start(*self.job("train.py", "--wait", "--workers", 2, "--steps", 400))
@@ -258,6 +260,7 @@ class Namespaces(Attached):
             self.skipTest("unshare %s: %s" % (" ".join(options), done.stderr.strip()))
         return ["unshare", *options]
 
+    @shapes.repeated
     def test_process_ids(self):
         """The host's numbers, and those that people see in the container."""
         command = self.unshare("--pid", "--fork", "--mount-proc")
@@ -271,6 +274,7 @@ class Namespaces(Attached):
         self.check(report, clock, "workers")
         self.assertIn("in its container", shapes.run(shapes.ANALYZE, "report", self.session).stdout)
 
+    @shapes.repeated
     def test_time(self):
         """The job's clocks are days ahead of the kernel's own: only the latter counts."""
         command = self.unshare("--time", "--fork", "--monotonic", "864000", "--boottime", "864000")
@@ -297,16 +301,19 @@ class Clock(shapes.Shapes):
 
 
 class Programs(shapes.Shapes):
+    @shapes.repeated
     def test_shell_that_execs_python(self):
         words = " ".join(self.job("train.py", "--workers", 1))
         done = self.record(["bash", "-c", "cd / && exec " + words])
         self.check(self.report(), json.loads(done.stdout.splitlines()[-1]), "workers")
 
+    @shapes.repeated
     def test_shell_that_waits_for_python(self):
         words = " ".join(self.job("train.py", "--workers", 1))
         done = self.record(["bash", "-c", words + "; exit 3"], status=3)
         self.check(self.report(), json.loads(done.stdout.splitlines()[-1]), "workers")
 
+    @shapes.repeated
     def test_python_that_execs_itself(self):
         code = "import os, sys, torch; os.execv(sys.argv[1], sys.argv[1:])"
         done = self.record([shapes.PYTHON, "-c", code, *self.job("train.py", "--workers", 1)])
@@ -360,6 +367,7 @@ class Libraries(Attached):
         self.end(recorder)
         self.check(self.report(), clock, "inline")
 
+    @shapes.repeated
     def test_renamed_copy(self):
         job = self.start(*self.job("train.py", "--wait", "--steps", 30), env=self.environment())
         if self.copy not in self.mapped(job.pid):
@@ -367,10 +375,12 @@ class Libraries(Attached):
         self.assertNotIn(self.library, self.mapped(job.pid))
         self.check_steps(self.attach("-p", job.pid), job)
 
+    @shapes.repeated
     def test_launched_with_a_copy(self):
         done = self.record(self.job("train.py", "--steps", 30), env=self.environment())
         self.check(self.report(), json.loads(done.stdout.splitlines()[-1]), "inline")
 
+    @shapes.repeated
     def test_stripped(self):
         """The distribution's has no symbols but those it exports, as any stripped library."""
         sections = shapes.run("readelf", "-SW", self.library).stdout
@@ -380,6 +390,7 @@ class Libraries(Attached):
         report, clock = self.measure("train.py", "--steps", 30)
         self.check(report, clock, "inline")
 
+    @shapes.repeated
     def test_in_a_mount_namespace(self):
         """What the job has at this path is not what we have there."""
         command = ("mount --bind %s %s && exec \"$@\"" % (self.copy, os.path.realpath(self.library)))
@@ -389,9 +400,9 @@ class Libraries(Attached):
         job = self.start(*words, *self.job("train.py", "--wait", "--steps", 30))
         self.check_steps(self.attach("-p", job.pid), job)
 
+    @shapes.repeated
     def test_deleted(self):
-        other = os.path.join(self.lib, "deleted")
-        os.mkdir(other)
+        other = tempfile.mkdtemp(dir=self.folder)
         copy = os.path.join(other, "engine.bin")
         shutil.copy(self.copy, copy)
         for name in os.listdir(self.lib):

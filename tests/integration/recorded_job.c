@@ -122,6 +122,19 @@ static int run_writes(void)
 	return 0;
 }
 
+/* Reads that are never next to each other: each is a record, and so is each write. */
+static int run_mixed(void)
+{
+	char buffer[64];
+	int in = open("/proc/self/exe", O_RDONLY), out = open("/dev/null", O_WRONLY);
+
+	for (long i = 0; i < count; i++) {
+		if (pread(in, buffer, sizeof(buffer), 0) != sizeof(buffer) || write(out, "", 1) != 1)
+			return 1;
+	}
+	return 0;
+}
+
 static void *burn(void *arg)
 {
 	volatile uint64_t sum = 0;
@@ -200,6 +213,8 @@ int main(int argc, char **argv)
 		return run_calls();
 	if (!strcmp(name, "writes"))
 		return run_writes();
+	if (!strcmp(name, "mixed"))
+		return run_mixed();
 	if (!strcmp(name, "thread"))
 		return run_thread();
 	if (!strcmp(name, "family"))

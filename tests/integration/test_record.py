@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
@@ -222,6 +223,92 @@ class KnownJobs(Recording):
         (end,) = session.of(s.EXIT, root)
         self.assertGreaterEqual(end.exec_ns, int(self.done.stdout.split()[1]))
         self.assertIn("lost", self.done.stderr)
+
+
+class Reads(Recording):
+    """What the job read, by the kernel's sums, against what it is known to read."""
+
+    def cold_file(self, n):
+        return KnownJobs.cold_file(self, n)
+
+    def place(self, session, path):
+        inode = os.stat(path).st_ino
+        places = [e for e in session.of(s.PLACE) if e.inode == inode and not e.flags & s.FOLDER]
+        self.assertTrue(places, path)
+        return {name: sum(getattr(e, name) for e in places)
+                for name in ("accessed", "missed", "n_reads", "used_kib", "direct_kib")}
+
+    def paths(self):
+        with sqlite3.connect(self.path) as db:
+            notes = [value for (value,) in db.execute("SELECT value FROM notes WHERE kind='path'")]
+        db.close()
+        return {note[16:].decode(): struct.unpack("<QII", note[:16]) for note in notes}
+
+    def total(self, session, kind, name):
+        return sum(getattr(e, name) for e in session.of(kind))
+
+    def test_sums_are_exact_when_the_ring_is_full(self):
+        n = 100000
+        session = self.record(JOB, "mixed", n, options=["--ring", "4k"])
+        self.assertGreater(session.number("lost_events"), 0)
+        n_reads = self.total(session, s.READS, "n_reads")
+        self.assertTrue(n <= n_reads <= n + 20, n_reads)  # the dynamic linker reads a little
+        in_sizes = sum(getattr(e, "n%d" % k) for e in session.of(s.READ_SIZES) for k in range(7))
+        self.assertEqual(in_sizes, n_reads)
+        small = [e.n6 for e in session.of(s.READ_SIZES) if e.first == 0]  # 64 to 127 bytes
+        self.assertTrue(n <= sum(small) <= n + 20)
+        self.assertGreaterEqual(self.total(session, s.READS, "used_bytes"), 64 * n)
+
+    def test_direct_reads(self):
+        path = self.cold_file(64)
+        if run(JOB, "direct", 1, path).returncode == 77:
+            self.skipTest("no O_DIRECT on " + self.folder)
+        session = self.record(JOB, "direct", 64, path)
+        self.assertEqual(self.total(session, s.READS, "direct_bytes"), 64 * 65536)
+        self.assertEqual(self.place(session, path), {"accessed": 0, "missed": 0, "n_reads": 64, "used_kib": 4096,
+                                                     "direct_kib": 4096})
+
+    def test_a_cold_and_a_warm_file(self):
+        path = self.cold_file(64)
+        for missed in (1024, 0):
+            session = self.record("dd", "if=" + path, "of=/dev/null", "bs=100k")
+            place = self.place(session, path)
+            self.assertEqual((place["accessed"], place["missed"], place["used_kib"]), (1024, missed, 4096))
+            os.unlink(self.path)
+
+    def test_what_is_written_is_not_missed(self):
+        path = os.path.join(self.folder, "out")
+        session = self.record("dd", "if=/dev/zero", "of=" + path, "bs=1M", "count=8", "conv=fsync")
+        inode = os.stat(path).st_ino
+        self.assertFalse([e for e in session.of(s.PLACE) if e.inode == inode])
+        syncs = [e for e in session.of(s.SWITCH) if e.syscall_nr == 74 and e.state]
+        self.assertTrue(syncs)
+        for e in syncs:
+            self.assertTrue(e.flags & s.WRITEBACK, e)
+
+    def test_page_faults_one_by_one(self):
+        path = self.cold_file(64)
+        session = self.record(JOB, "faults", 64, path)
+        inode = os.stat(path).st_ino
+        faults = [e for e in session.of(s.FAULT) if e.inode == inode]
+        self.assertEqual([e.page for e in faults], [16 * i for i in range(64)])
+        sleeps = [e for e in session.of(s.SWITCH, faults[0].tid) if e.flags & s.MAJOR_FAULT]
+        for e in faults:
+            self.assertEqual(e.added_pages, 1, "MADV_RANDOM")
+            within = [w for w in sleeps if e.start_ns <= w.start_ns and w.end_ns <= e.end_ns]
+            self.assertEqual(len(within), e.n_sleeps)
+            self.assertEqual(sum(w.end_ns - w.start_ns for w in within), e.sleep_ns)
+            self.assertLessEqual(e.sleep_ns, e.end_ns - e.start_ns)
+        self.assertGreaterEqual(self.total(session, s.PAGES, "n_major"), 64)
+
+    def test_paths_of_files_that_are_gone(self):
+        path = self.cold_file(1)
+        self.record("sh", "-c", "cd $0; mkdir -p 'deep er/x'; cp data 'deep er/x/f\\1'; cat 'deep er/x/f\\1' >/dev/null; "
+                    "rm -r 'deep er'", self.folder)
+        paths = self.paths()
+        self.assertIn(path, paths)
+        self.assertIn(os.path.join(self.folder, "deep er/x/f\\1"), paths)
+        self.assertEqual(paths[self.folder][2], 1, "a folder")
 
 
 class Attach(Recording):

@@ -8,6 +8,7 @@
 
 #include "groups.h"
 #include "lifecycle.h"
+#include "pages.h"
 #include "usage.h"
 #include "recorder.h"
 #include "syscalls_x86_64.h"
@@ -157,6 +158,16 @@ static __always_inline bool call_reads(long nr)
 	return nr == 0 || nr == 17 || nr == 19 || nr == 295 || nr == 327;
 }
 
+/* The kernel does not tell of a batch of pages whose last one had to be waited for. */
+static __always_inline void count_unseen(const struct member *member, struct file_use *use, uint64_t bytes)
+{
+	uint32_t pages = bytes >> PAGE_SHIFT;
+	uint32_t seen = use->call_ns == member->call_ns ? use->call_pages : 0;
+
+	if (pages > seen)
+		use->accessed_pages += pages - seen;
+}
+
 /* What it read goes to the file that the page cache was asked for meanwhile: on a stacked file system that is
  * another one than the descriptor's. */
 static __always_inline void count_read(struct task_struct *task, struct member *member, uint64_t bytes,
@@ -174,6 +185,8 @@ static __always_inline void count_read(struct task_struct *task, struct member *
 	use->used_bytes += bytes;
 	if (member->file_flags & O_DIRECT)
 		use->direct_bytes += bytes;
+	else
+		count_unseen(member, use, bytes);
 	use_age(use, now_ns);
 	size_count(bytes);
 }

@@ -38,8 +38,12 @@ int BPF_PROG(mm_filemap_get_pages, struct address_space *mapping, unsigned long 
 	if (last > end)
 		last = end;
 	use = use_of(member, inode, inode->i_ino, inode->i_sb->s_dev);
-	if (first <= last && !(last == use->last_page && first > use->first_page))
+	if (use->call_ns != member->call_ns)
+		use->call_pages = 0;
+	if (first <= last && !(last == use->last_page && first > use->first_page)) {
 		use->accessed_pages += last - first + 1;
+		use->call_pages += last - first + 1;
+	}
 	use->first_page = first;
 	use->last_page = last;
 	use->call_ns = member->call_ns;

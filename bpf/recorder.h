@@ -51,6 +51,7 @@ struct file_use {
 	uint64_t used_bytes, direct_bytes, network_bytes;
 	uint64_t first_page, last_page; /* of the look-up before */
 	uint64_t call_ns;               /* the call that looked it up */
+	uint32_t call_pages;            /* pages that it looked up */
 };
 
 /* A fault in a mapped file, from looking the page up on; it turns out later whether it was a major one. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "analyzer/analysis.h"
+#include "bpf/gpu.h"
 #include "roles.h"
 #include "split.h"
 #include "waits.h"
@@ -77,6 +78,37 @@ int lanes_wakes_find(const struct study *study, const uint32_t *of_thread, size_
 	for (size_t i = 0; i < lanes->n_waits; i++)
 		chain_add(study, of_thread, &lanes->waits[i], max, lanes);
 	qsort(lanes->wakes, lanes->n_wakes, sizeof(*lanes->wakes), wake_compare);
+	return 0;
+}
+
+int lanes_gpu_calls_find(const struct study *study, const uint32_t *of_thread, size_t max,
+			 struct lanes *lanes)
+{
+	const struct timeline *timeline = study->timeline;
+	const struct window *window = study->window;
+	size_t n = 0;
+
+	for (size_t i = 0; i < timeline->n_threads; i++)
+		n += of_thread[i] == UINT32_MAX ? 0 : timeline->threads[i].n_gpu_waits;
+	n = n < max ? n : max;
+	if (!n)
+		return 0;
+	lanes->gpu_calls = calloc(n, sizeof(*lanes->gpu_calls));
+	if (!lanes->gpu_calls)
+		return -ENOMEM;
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &timeline->threads[i];
+
+		for (size_t k = 0; of_thread[i] != UINT32_MAX && k < thread->n_gpu_waits; k++) {
+			const struct timeline_gpu_wait *wait = &thread->gpu_waits[k];
+
+			if (wait->begin_ns >= window->begin_ns && wait->end_ns <= window->end_ns &&
+			    lanes->n_gpu_calls < n)
+				lanes->gpu_calls[lanes->n_gpu_calls++] =
+				    (struct lane_gpu_call){wait->begin_ns, wait->end_ns, of_thread[i],
+							   gpu_function_name(wait->function)};
+		}
+	}
 	return 0;
 }
 

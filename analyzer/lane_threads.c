@@ -36,29 +36,42 @@ static enum lane_state state_of_share(enum analysis_share share)
 	return LANE_OTHER;
 }
 
-/* Outside of data waits. A stretch that is checkpoint in part is taken apart there. */
+/* Outside of data waits. To the end of what begins at begin_ns: a stretch on or off the CPU, cut where a
+ * checkpoint or a call that waits for the GPU begins or ends. */
+static uint64_t working_end(const struct study *study, uint64_t begin_ns, uint64_t end_ns, bool *ret_gpu)
+{
+	const struct interval_list *cuts[] = {&study->partition->checkpoints, &study->partition->gpu_waits};
+	bool within[2] = {false, false};
+
+	end_ns = timeline_piece_at(study->roles->trainer, begin_ns, end_ns).end_ns;
+	for (size_t i = 0; i < 2; i++) {
+		size_t next = interval_list_from(cuts[i], begin_ns);
+
+		if (next == cuts[i]->n)
+			continue;
+		within[i] = cuts[i]->items[next].begin_ns <= begin_ns;
+		end_ns =
+		    min_ns(end_ns, within[i] ? cuts[i]->items[next].end_ns : cuts[i]->items[next].begin_ns);
+	}
+	*ret_gpu = within[1];
+	return end_ns;
+}
+
 static int add_working(const struct study *study, uint64_t begin_ns, uint64_t end_ns,
 		       struct lane_builder *builder)
 {
-	const struct interval_list *checkpoints = &study->partition->checkpoints;
-	size_t next = interval_list_from(checkpoints, begin_ns);
-
 	while (begin_ns < end_ns) {
 		uint64_t share_ns[SHARE_COUNT] = {0};
 		enum analysis_share most = SHARE_DEVICE;
-		uint64_t to_ns = timeline_piece_at(study->roles->trainer, begin_ns, end_ns).end_ns;
+		bool gpu;
+		uint64_t to_ns = working_end(study, begin_ns, end_ns, &gpu);
 
-		while (next < checkpoints->n && checkpoints->items[next].end_ns <= begin_ns)
-			next++;
-		if (next < checkpoints->n)
-			to_ns = min_ns(to_ns, checkpoints->items[next].begin_ns <= begin_ns
-						  ? checkpoints->items[next].end_ns
-						  : checkpoints->items[next].begin_ns);
 		partition_interval(study->partition, begin_ns, to_ns, share_ns);
 		for (enum analysis_share i = 0; i < SHARE_COUNT; i++)
 			if (share_ns[i] > share_ns[most])
 				most = i;
-		if (lane_builder_add(builder, begin_ns, to_ns, state_of_share(most)) < 0)
+		if (lane_builder_add(builder, begin_ns, to_ns,
+				     gpu && most == SHARE_DEVICE ? LANE_GPU_WAIT : state_of_share(most)) < 0)
 			return -ENOMEM;
 		begin_ns = to_ns;
 	}

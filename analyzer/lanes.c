@@ -264,6 +264,8 @@ static int build(struct plan *plan, size_t n_segments_max)
 		r = lanes_waits_find(plan->study, WAKES_MAX, lanes);
 	if (r == 0)
 		r = lanes_wakes_find(plan->study, plan->of_thread, WAKES_MAX, lanes);
+	if (r == 0)
+		r = lanes_gpu_calls_find(plan->study, plan->of_thread, 5 * WAKES_MAX, lanes);
 	return r == 0 ? lanes_levels_find(plan->study->window, 2 * WAKES_MAX, lanes) : r;
 }
 
@@ -300,5 +302,6 @@ void lanes_free(struct lanes *lanes)
 	free(lanes->wakes);
 	free(lanes->waits);
 	free(lanes->levels);
+	free(lanes->gpu_calls);
 	free(lanes);
 }

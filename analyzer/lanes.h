@@ -36,6 +36,8 @@ int lane_batches(const struct study *study, const struct timeline_thread *worker
 /* of_thread[i]: lane of timeline->threads[i], or UINT32_MAX. -ENOMEM. */
 int lanes_wakes_find(const struct study *study, const uint32_t *of_thread, size_t max, struct lanes *lanes);
 int lanes_waits_find(const struct study *study, size_t max, struct lanes *lanes);
+int lanes_gpu_calls_find(const struct study *study, const uint32_t *of_thread, size_t max,
+			 struct lanes *lanes);
 int lanes_levels_find(const struct window *window, size_t max, struct lanes *lanes);
 
 /* n_segments_max: over all lanes. -ENOMEM. */

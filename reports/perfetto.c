@@ -17,6 +17,7 @@ enum track_base {
 	TRACKS_OF_PROCESSES = 1000,
 	TRACKS_OF_LANES = 2000,
 	TRACKS_OF_BATCHES = 3000,
+	TRACKS_OF_GPU = 4000,
 };
 
 struct perfetto {
@@ -49,6 +50,11 @@ static void declare_lanes(const struct perfetto *perfetto)
 				lane->name, (int)(10 + i));
 		if (lane->n_batches)
 			perfetto_track(perfetto->trace, TRACKS_OF_BATCHES + i, process, "batches", 1);
+		for (size_t k = 0; k < lanes->n_gpu_calls; k++)
+			if (lanes->gpu_calls[k].lane == i) {
+				perfetto_track(perfetto->trace, TRACKS_OF_GPU + i, process, "GPU waits", 5);
+				break;
+			}
 	}
 }
 
@@ -149,6 +155,17 @@ static void write_lane(const struct perfetto *perfetto, size_t index)
 							lane->batches[i].end_ns, "batch", NULL});
 }
 
+static void write_gpu_calls(const struct perfetto *perfetto)
+{
+	const struct lanes *lanes = perfetto->analysis->lanes;
+
+	for (size_t i = 0; i < lanes->n_gpu_calls; i++)
+		perfetto_slice(perfetto->trace,
+			       &(struct perfetto_slice){
+				   TRACKS_OF_GPU + lanes->gpu_calls[i].lane, lanes->gpu_calls[i].begin_ns,
+				   lanes->gpu_calls[i].end_ns, lanes->gpu_calls[i].function, NULL});
+}
+
 static void write_wakes(const struct perfetto *perfetto)
 {
 	const struct lanes *lanes = perfetto->analysis->lanes;
@@ -184,8 +201,10 @@ int report_perfetto(FILE *stream, const struct analysis *analysis, const struct 
 	write_checkpoints(&perfetto);
 	for (size_t i = 0; analysis->lanes && i < analysis->lanes->n_items; i++)
 		write_lane(&perfetto, i);
-	if (analysis->lanes)
+	if (analysis->lanes) {
+		write_gpu_calls(&perfetto);
 		write_wakes(&perfetto);
+	}
 	r = perfetto_trace_finish(perfetto.trace);
 	if (r == 0 && (fflush(stream) || ferror(stream)))
 		r = errno ? -errno : -EIO;

@@ -195,7 +195,7 @@ class Perfetto(unittest.TestCase):
     def test_what_is_in_it(self):
         tracks, names, events = self.read("full")
         names_of_tracks = [track[2].decode() for track in tracks.values() if 2 in track]
-        for name in ("steps", "data waits", "checkpoints", "ready batches", "batches"):
+        for name in ("steps", "data waits", "checkpoints", "ready batches", "batches", "GPU waits"):
             self.assertIn(name, names_of_tracks)
         processes = [dict(fields(track[3]))[6].decode() for track in tracks.values() if 3 in track]
         self.assertEqual(processes, ["trainer", "worker 1", "worker 2"])
@@ -206,6 +206,7 @@ class Perfetto(unittest.TestCase):
         self.assertEqual(begun.count("data wait"), 120)
         self.assertEqual(begun.count("checkpoint"), 2)
         self.assertIn("fetch_stall", begun)
+        self.assertEqual(begun.count("cuStreamSynchronize"), 120)
         self.assertEqual(sum(event[9] == [self.COUNTER] for _, event in events), 240)
 
     def test_arrows_arrive_once(self):

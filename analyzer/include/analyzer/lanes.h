@@ -75,13 +75,21 @@ struct lane_level {
 	uint32_t n_ready;
 };
 
+/* A thread in a synchronising call into the GPU's driver. */
+struct lane_gpu_call {
+	uint64_t begin_ns, end_ns;
+	uint32_t lane;
+	const char *function; /* static */
+};
+
 struct lanes {
 	uint64_t cell_ns; /* 0: everything is exact */
 	struct lane *items;
 	struct lane_wake *wakes; /* by run_ns */
 	struct lane_wait *waits;
-	struct lane_level *levels; /* by time; NULL without workers */
-	size_t n_items, n_wakes, n_waits, n_levels;
+	struct lane_level *levels;       /* by time; NULL without workers */
+	struct lane_gpu_call *gpu_calls; /* each lane's by time; NULL without */
+	size_t n_items, n_wakes, n_waits, n_levels, n_gpu_calls;
 };
 
 /* "device", "fetch_stall", ..., "idle" */

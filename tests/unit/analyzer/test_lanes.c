@@ -117,6 +117,30 @@ static void test_coarse(void **state)
 	analysis_free(analysis);
 }
 
+/* The trainer's calls that wait for the GPU are a state of its lane and a list; in a data wait they are not.
+ */
+static void test_gpu_waits(void **state)
+{
+	struct analysis_input input = {.root_tgid = TRAINER, .n_lane_segments_max = 10000};
+	struct analysis *analysis;
+
+	script_begin(&s);
+	for (uint64_t i = 0; i < 10; i++) {
+		script_mark(&s, TRAINER, 1000 * i, MARK_NEXT_BEGIN, 0);
+		script_mark(&s, TRAINER, 1000 * i + 400, MARK_NEXT_END, 0);
+		script_step(&s, TRAINER, 1000 * i + 500);
+		script_add(&s, TRAINER, EVENT_GPU_WAIT, 1000 * i + 300, 1000 * i + 350)->gpu.function = 1;
+		script_add(&s, TRAINER, EVENT_GPU_WAIT, 1000 * i + 600, 1000 * i + 850)->gpu.function = 1;
+	}
+	script_exit(&s, TRAINER, 10500);
+	analysis = script_analyse(&s, &input);
+	assert_int_equal(ns_in(lane_of(analysis->lanes, LANE_TRAINER), LANE_GPU_WAIT), analysis->gpu_wait_ns);
+	assert_int_equal(ns_in(lane_of(analysis->lanes, LANE_TRAINER), LANE_GPU_WAIT), 10 * 250 * TICK_NS);
+	assert_int_equal(analysis->lanes->n_gpu_calls, 20);
+	assert_string_equal(analysis->lanes->gpu_calls[0].function, "cuStreamSynchronize");
+	analysis_free(analysis);
+}
+
 static void test_not_asked_for(void **state)
 {
 	struct analysis *analysis = analyse(10, 0);
@@ -129,9 +153,8 @@ static void test_not_asked_for(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_exact),
-	    cmocka_unit_test(test_wakes),
-	    cmocka_unit_test(test_coarse),
+	    cmocka_unit_test(test_exact),         cmocka_unit_test(test_wakes),
+	    cmocka_unit_test(test_coarse),        cmocka_unit_test(test_gpu_waits),
 	    cmocka_unit_test(test_not_asked_for),
 	};
 

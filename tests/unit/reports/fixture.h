@@ -45,6 +45,7 @@ struct fixture {
 	struct lane_wake wakes[2 * FIXTURE_STEPS];
 	struct lane_wait waits[FIXTURE_STEPS];
 	struct lane_level levels[2 * FIXTURE_STEPS];
+	struct lane_gpu_call gpu_calls[FIXTURE_STEPS];
 	char command[256], path[256], name[256], frames[256];
 };
 
@@ -312,8 +313,12 @@ static inline void fixture_lanes(struct fixture *f)
 						 .segments = f->segments[i]};
 		snprintf(f->lane_items[i].name, sizeof(f->lane_items[i].name), "%s", of[i].name);
 	}
-	f->lanes = (struct lanes){
-	    .items = f->lane_items, .n_items = 4, .wakes = f->wakes, .waits = f->waits, .levels = f->levels};
+	f->lanes = (struct lanes){.items = f->lane_items,
+				  .n_items = 4,
+				  .wakes = f->wakes,
+				  .waits = f->waits,
+				  .levels = f->levels,
+				  .gpu_calls = f->gpu_calls};
 	for (size_t i = 0; i < FIXTURE_STEPS; i++) {
 		const struct analysis_step *step = &f->steps[i];
 		uint64_t at_ns = step->begin_ns, wait_ns, worker = 1 + i % 2;
@@ -335,6 +340,8 @@ static inline void fixture_lanes(struct fixture *f)
 		    step->begin_ns + wait_ns - 1000, step->begin_ns + wait_ns, (uint32_t)worker, 0};
 		f->levels[f->lanes.n_levels++] = (struct lane_level){step->begin_ns + wait_ns / 2, 1 + i % 2};
 		f->levels[f->lanes.n_levels++] = (struct lane_level){step->begin_ns + wait_ns, i % 2};
+		f->gpu_calls[f->lanes.n_gpu_calls++] =
+		    (struct lane_gpu_call){at_ns - 10 * NS_PER_MS, at_ns, 0, "cuStreamSynchronize"};
 		f->lane_items[worker].batches = f->batches[worker - 1];
 		f->batches[worker - 1][f->lane_items[worker].n_batches++] =
 		    (struct lane_batch){step->begin_ns, step->begin_ns + wait_ns * 11 / 12};

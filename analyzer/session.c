@@ -59,7 +59,7 @@ int session_fail(const struct session *session, int code, struct error *err)
 	return error_set(err, r, "%s: %s", session->path, system ? strerror(system) : sqlite3_errstr(code));
 }
 
-static int run_sql(const struct session *session, const char *sql, struct error *err)
+int session_run_sql(const struct session *session, const char *sql, struct error *err)
 {
 	int code = sqlite3_exec(session->db, sql, NULL, NULL, NULL);
 
@@ -143,16 +143,16 @@ int session_create(const char *path, struct session **ret_session, struct error 
 	 * session is no ledger, and a recorder must not wait for the disk it is measuring. */
 	snprintf(sql, sizeof(sql), "PRAGMA application_id=%d; PRAGMA user_version=%d;", APPLICATION_ID,
 		 SESSION_VERSION);
-	r = run_sql(session, "PRAGMA page_size=16384; PRAGMA journal_mode=TRUNCATE; PRAGMA synchronous=OFF;",
+	r = session_run_sql(session, "PRAGMA page_size=16384; PRAGMA journal_mode=TRUNCATE; PRAGMA synchronous=OFF;",
 		    err);
 	if (!r)
-		r = run_sql(session, "BEGIN;", err);
+		r = session_run_sql(session, "BEGIN;", err);
 	if (!r)
-		r = run_sql(session, sql, err);
+		r = session_run_sql(session, sql, err);
 	if (!r)
-		r = run_sql(session, schema, err);
+		r = session_run_sql(session, schema, err);
 	if (!r)
-		r = run_sql(session, "COMMIT;", err);
+		r = session_run_sql(session, "COMMIT;", err);
 	if (!r)
 		r = session_set_u64(session, SESSION_COMPLETE, 0, err);
 	if (r)
@@ -229,116 +229,6 @@ bool session_complete(const struct session *session)
 	return session->complete;
 }
 
-static int compare_end(const void *a, const void *b)
-{
-	const struct event *left = a, *right = b;
-
-	if (left->end_ns != right->end_ns)
-		return left->end_ns < right->end_ns ? -1 : 1;
-	return (left->start_ns > right->start_ns) - (left->start_ns < right->start_ns);
-}
-
-static int insert_prepare(struct session *session)
-{
-	static const char sql[] =
-	    "INSERT INTO events(slice, min_end_ns, max_end_ns, n, records) VALUES(?, ?, ?, ?, ?)";
-
-	return session->insert ? SQLITE_OK : sqlite3_prepare_v2(session->db, sql, -1, &session->insert, NULL);
-}
-
-/* Writes a buffer's events as one block. */
-static int buffer_flush(struct session *session, struct session_buffer *buffer, uint64_t slice,
-			size_t *ret_bytes, struct error *err)
-{
-	size_t n = buffer->n, size = 0;
-	const void *block = NULL;
-	int code, r;
-
-	*ret_bytes = 0;
-	if (!n)
-		return 0;
-	qsort(buffer->events, n, sizeof(*buffer->events), compare_end);
-	r = session_codec_encode(session->codec, buffer->events, n, &block, &size);
-	buffer->n = 0;
-	if (r)
-		return error_errno(err, r, "cannot pack %zu events", n);
-	code = insert_prepare(session);
-	if (code != SQLITE_OK)
-		return session_fail(session, code, err);
-	sqlite3_bind_int64(session->insert, 1, (int64_t)slice);
-	sqlite3_bind_int64(session->insert, 2, (int64_t)buffer->events[0].end_ns);
-	sqlite3_bind_int64(session->insert, 3, (int64_t)buffer->events[n - 1].end_ns);
-	sqlite3_bind_int64(session->insert, 4, (int64_t)n);
-	sqlite3_bind_blob64(session->insert, 5, block, size, SQLITE_STATIC);
-	code = sqlite3_step(session->insert);
-	if (code != SQLITE_DONE)
-		r = session_fail(session, code, err);
-	sqlite3_reset(session->insert);
-	*ret_bytes = size;
-	return r;
-}
-
-int session_flush(struct session *session, struct error *err)
-{
-	size_t bytes;
-	int r = buffer_flush(session, &session->life, 0, &bytes, err);
-
-	if (r)
-		return r;
-	r = buffer_flush(session, &session->detail, session->slice, &bytes, err);
-	session->detail_bytes += bytes;
-	return r;
-}
-
-/* Events that only a slice of the recording has. */
-static bool is_detail(const struct event *event)
-{
-	switch ((enum event_type)event->type) {
-	case EVENT_STEP:
-	case EVENT_MARK:
-	case EVENT_FORK:
-	case EVENT_EXEC:
-	case EVENT_EXIT:
-	case EVENT_NAME:
-	case EVENT_LIBRARY:
-	case EVENT_ALIVE:
-	case EVENT_TOTALS:
-	case EVENT_GPU_TOTALS:
-	case EVENT_GAP:
-	case EVENT_LOSS: return false;
-	default: return true;
-	}
-}
-
-int session_append(struct session *session, const struct event *event, struct error *err)
-{
-	struct session_buffer *buffer = is_detail(event) ? &session->detail : &session->life;
-
-	buffer->events[buffer->n++] = *event;
-	return buffer->n == SESSION_BLOB_EVENTS ? session_flush(session, err) : 0;
-}
-
-uint64_t session_detail_bytes(const struct session *session)
-{
-	return session->detail_bytes;
-}
-
-int session_slice_begin(struct session *session, uint64_t slice, struct error *err)
-{
-	int r = session_flush(session, err);
-
-	session->slice = slice;
-	return r;
-}
-
-int session_slice_drop(struct session *session, uint64_t slice, struct error *err)
-{
-	char sql[64];
-
-	snprintf(sql, sizeof(sql), "DELETE FROM events WHERE slice=%" PRIu64, slice);
-	return run_sql(session, sql, err);
-}
-
 int session_set_text(struct session *session, const char *key, const char *value, struct error *err)
 {
 	_cleanup_(session_statement_finalizep) sqlite3_stmt *statement = NULL;
@@ -384,54 +274,10 @@ int session_finish(struct session *session, struct error *err)
 	if (!r)
 		r = session_set_u64(session, SESSION_COMPLETE, 1, err);
 	if (!r)
-		r = run_sql(session, "PRAGMA journal_mode=DELETE;", err);
+		r = session_run_sql(session, "PRAGMA journal_mode=DELETE;", err);
 	if (!r)
 		session->complete = true;
 	return r;
-}
-
-/* What there is, in the order of min_end_ns. The blobs themselves are not touched. */
-int session_blobs(struct session *session, struct session_blob **ret_blobs, size_t *ret_n)
-{
-	_cleanup_(session_statement_finalizep) sqlite3_stmt *rows = NULL;
-	_cleanup_(freep) struct session_blob *blobs = NULL;
-	size_t n = 0, capacity = 0;
-	int code = sqlite3_prepare_v2(session->db, "SELECT id, min_end_ns FROM events", -1, &rows, NULL);
-
-	while (code == SQLITE_OK && (code = sqlite3_step(rows)) == SQLITE_ROW) {
-		if (n == capacity) {
-			struct session_blob *more;
-
-			capacity = capacity ? capacity * 2 : 256;
-			more = reallocarray(blobs, capacity, sizeof(*blobs));
-			if (!more)
-				return -ENOMEM;
-			blobs = more;
-		}
-		blobs[n++] = (struct session_blob){sqlite3_column_int64(rows, 0),
-						   (uint64_t)sqlite3_column_int64(rows, 1)};
-		code = SQLITE_OK;
-	}
-	if (code != SQLITE_DONE)
-		session->complete = false; /* cut here: what was found so far counts */
-	*ret_blobs = steal_pointer(blobs);
-	*ret_n = n;
-	return 0;
-}
-
-int session_blob_read(struct session *session, int64_t id, struct event **ret_events, size_t *ret_n)
-{
-	_cleanup_(session_statement_finalizep) sqlite3_stmt *row = NULL;
-	int code = sqlite3_prepare_v2(session->db, "SELECT records FROM events WHERE id=?", -1, &row, NULL);
-
-	if (code == SQLITE_OK) {
-		sqlite3_bind_int64(row, 1, id);
-		code = sqlite3_step(row);
-	}
-	if (code != SQLITE_ROW)
-		return code == SQLITE_DONE ? -EBADMSG : session_errno_of(code);
-	return session_codec_decode(session->codec, sqlite3_column_blob(row, 0),
-				    (size_t)sqlite3_column_bytes(row, 0), ret_events, ret_n);
 }
 
 void session_set_damaged(struct session *session)

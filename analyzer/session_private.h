@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The session's database, shared by session.c (the file and its events) and session_notes.c. */
+/* The session's database, shared by session.c (the file), session_events.c and session_notes.c. */
 
 #include <sqlite3.h>
 
@@ -32,3 +32,5 @@ int session_errno_of(int code);
 
 /* The same, with the file's name and what is wrong. */
 int session_fail(const struct session *session, int code, struct error *err);
+
+int session_run_sql(const struct session *session, const char *sql, struct error *err);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/pidfd.h>
 #include <unistd.h>
 
 #include "gpu_shared.h"
@@ -39,7 +38,7 @@ static int libbpf_log(enum libbpf_print_level level, const char *format, va_list
 	return 0;
 }
 
-static int on_record(void *user, void *data, size_t size)
+int collector_record(void *user, void *data, size_t size)
 {
 	struct collector *collector = user;
 	const struct event *event = data;
@@ -68,7 +67,7 @@ static int on_sample(void *user, void *data, size_t size)
 
 	if (size == sizeof(struct stack_sample) &&
 	    profiler_sample(collector->profiler, data, collector->sink, &event))
-		return on_record(collector, &event, sizeof(event));
+		return collector_record(collector, &event, sizeof(event));
 	return 0;
 }
 
@@ -138,7 +137,7 @@ static void emit(void *user, const struct event *event)
 {
 	struct event copy = *event;
 
-	on_record(user, &copy, sizeof(copy));
+	collector_record(user, &copy, sizeof(copy));
 }
 
 static void take_note(void *user, const char *kind, uint64_t key, const void *data, size_t size)
@@ -174,10 +173,10 @@ static int start(struct collector *collector, struct error *err)
 
 	collector->probes = probes_new(recorder->obj);
 	collector->rings =
-	    ring_buffer__new(bpf_map__fd(recorder->maps.life_ring), on_record, collector, NULL);
+	    ring_buffer__new(bpf_map__fd(recorder->maps.life_ring), collector_record, collector, NULL);
 	if (!collector->probes || !collector->rings)
 		return error_set(err, -ENOMEM, "no memory for the collector");
-	r = ring_buffer__add(collector->rings, bpf_map__fd(recorder->maps.data_ring), on_record, collector);
+	r = ring_buffer__add(collector->rings, bpf_map__fd(recorder->maps.data_ring), collector_record, collector);
 	if (r)
 		return error_errno(err, r, "cannot map the ring");
 	collector->places = places_new(bpf_map__fd(recorder->maps.totals), bpf_map__fd(recorder->maps.places),
@@ -215,104 +214,6 @@ int collector_open(const struct collector_options *options, struct collector **r
 	return 0;
 }
 
-/* Runs a task walk and appends the records it writes to pending. */
-static int walk_tasks(struct collector *collector, struct bpf_program *program)
-{
-	struct bpf_link *link = bpf_program__attach_iter(program, NULL);
-	_cleanup_(closep) int fd = -1;
-	int r = 0;
-
-	if (!link)
-		return -errno;
-	fd = bpf_iter_create(bpf_link__fd(link));
-	if (fd < 0)
-		r = -errno;
-	while (!r) {
-		char *pending = realloc(collector->pending, collector->pending_bytes + 65536);
-		ssize_t n;
-
-		if (!pending) {
-			r = -ENOMEM;
-			break;
-		}
-		collector->pending = pending;
-		n = read(fd, pending + collector->pending_bytes, 65536);
-		if (n > 0)
-			collector->pending_bytes += (size_t)n;
-		else if (n == 0)
-			break;
-		else if (errno != EINTR && errno != EAGAIN)
-			r = -errno;
-	}
-	bpf_link__destroy(link);
-	return r;
-}
-
-bool collector_has(const struct collector *collector, pid_t tgid)
-{
-	_cleanup_(closep) int fd = pidfd_open(tgid, 0);
-	const struct bpf_map *map = collector->recorder->maps.members;
-	_cleanup_(freep) void *value = malloc(bpf_map__value_size(map));
-
-	return fd >= 0 && value && !bpf_map_lookup_elem(bpf_map__fd(map), &fd, value);
-}
-
-int collector_tag(struct collector *collector, pid_t tgid, struct error *err)
-{
-	int r;
-
-	collector->recorder->bss->tag_tgid = (uint32_t)tgid;
-	/* Twice: a thread that was not tagged yet may have made one behind the walk's back. */
-	for (int i = 0; i < 2; i++) {
-		r = walk_tasks(collector, collector->recorder->progs.tag_tasks);
-		if (r)
-			return error_errno(err, r, "cannot walk the threads of process %d", (int)tgid);
-	}
-	if (!collector_has(collector, tgid))
-		return error_set(err, -ESRCH, "there is no process %d", (int)tgid);
-	return 0;
-}
-
-/* Calls do once for each process that the records in [from, pending_bytes) name. */
-static void scan_tagged(struct collector *collector, size_t from)
-{
-	pid_t previous = 0;
-
-	for (size_t at = from; at + sizeof(struct event) <= collector->pending_bytes;
-	     at += sizeof(struct event)) {
-		struct event event;
-
-		memcpy(&event, collector->pending + at, sizeof(event));
-		if ((pid_t)event.tgid != previous)
-			probes_scan(collector->probes, (pid_t)event.tgid);
-		previous = (pid_t)event.tgid;
-	}
-}
-
-int collector_attach(struct collector *collector, pid_t tgid, struct error *err)
-{
-	size_t from = collector->pending_bytes;
-	int r = collector_tag(collector, tgid, err);
-
-	if (!r)
-		scan_tagged(collector, from);
-	return r;
-}
-
-static void flush_pending(struct collector *collector)
-{
-	for (size_t at = 0; at + sizeof(struct event) <= collector->pending_bytes;
-	     at += sizeof(struct event)) {
-		struct event event;
-
-		memcpy(&event, collector->pending + at, sizeof(event));
-		on_record(collector, &event, sizeof(event));
-	}
-	free(collector->pending);
-	collector->pending = NULL;
-	collector->pending_bytes = 0;
-}
-
 static uint64_t n_lost(const struct collector *collector)
 {
 	uint64_t sum = 0;
@@ -331,7 +232,7 @@ static void report_losses(struct collector *collector)
 
 	event.loss.n = lost - collector->polled_lost;
 	if (event.loss.n)
-		on_record(collector, &event, sizeof(event));
+		collector_record(collector, &event, sizeof(event));
 	collector->polled_lost = lost;
 	collector->polled_ns = now_ns;
 }
@@ -341,7 +242,7 @@ int collector_poll(struct collector *collector, int timeout_ms, const struct col
 	int r, n;
 
 	collector->sink = sink;
-	flush_pending(collector);
+	collector_flush_pending(collector);
 	r = ring_buffer__poll(collector->rings, timeout_ms);
 	/* Most records come without a wakeup. */
 	n = ring_buffer__consume(collector->rings);
@@ -414,7 +315,7 @@ static void gpu_totals(struct collector *collector)
 		event.gpu_totals.n_copies = process.n_copies;
 		event.gpu_totals.n_waits = process.n_waits;
 		event.gpu_totals.wait_ns = process.wait_ns;
-		on_record(collector, &event, sizeof(event));
+		collector_record(collector, &event, sizeof(event));
 	}
 }
 
@@ -423,13 +324,13 @@ int collector_stop(struct collector *collector, const struct collector_sink *sin
 	int r, n;
 
 	collector->sink = sink;
-	flush_pending(collector);
+	collector_flush_pending(collector);
 	ring_buffer__consume(collector->rings);
 	cost_end(&collector->cost, collector->recorder->obj, clock_monotonic_ns());
 	detach(collector);
 	n = ring_buffer__consume(collector->rings);
-	r = walk_tasks(collector, collector->recorder->progs.close_tasks);
-	flush_pending(collector);
+	r = collector_walk(collector, collector->recorder->progs.close_tasks);
+	collector_flush_pending(collector);
 	report_losses(collector);
 	gpu_totals(collector);
 	places_step(collector->places, (pid_t)collector->recorder->bss->tag_tgid, clock_monotonic_ns(), true);

@@ -15,7 +15,6 @@ struct majors;
 struct places;
 struct probe_set;
 struct profiler;
-struct profiler;
 
 /* The programs' own CPU time, in samples: counting it always would cost the job 1 to 3 %. */
 struct cost {
@@ -63,5 +62,12 @@ void cost_end(struct cost *cost, struct bpf_object *object, uint64_t now_ns);
 uint64_t cost_estimate_ns(const struct cost *cost, uint64_t now_ns);
 uint64_t cost_missed(struct bpf_object *object);
 
-/* collector.c: tags a process; its records wait in pending. */
+/* collector.c: hands a record on, if a poll is in progress. As ring_buffer_sample_fn. */
+int collector_record(void *user, void *data, size_t size);
+
+/* collector_tasks.c */
+/* Tags a process; its records wait in pending. */
 int collector_tag(struct collector *collector, pid_t tgid, struct error *err);
+/* Runs a task walk and appends the records it writes to pending. */
+int collector_walk(struct collector *collector, struct bpf_program *program);
+void collector_flush_pending(struct collector *collector);

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Walks over the machine's threads: making processes part of the job, and their last records. */
+#include "private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+#include "probes.h"
+#include "recorder.skel.h"
+
+/* Runs a task walk and appends the records it writes to pending. */
+int collector_walk(struct collector *collector, struct bpf_program *program)
+{
+	struct bpf_link *link = bpf_program__attach_iter(program, NULL);
+	_cleanup_(closep) int fd = -1;
+	int r = 0;
+
+	if (!link)
+		return -errno;
+	fd = bpf_iter_create(bpf_link__fd(link));
+	if (fd < 0)
+		r = -errno;
+	while (!r) {
+		char *pending = realloc(collector->pending, collector->pending_bytes + 65536);
+		ssize_t n;
+
+		if (!pending) {
+			r = -ENOMEM;
+			break;
+		}
+		collector->pending = pending;
+		n = read(fd, pending + collector->pending_bytes, 65536);
+		if (n > 0)
+			collector->pending_bytes += (size_t)n;
+		else if (n == 0)
+			break;
+		else if (errno != EINTR && errno != EAGAIN)
+			r = -errno;
+	}
+	bpf_link__destroy(link);
+	return r;
+}
+
+bool collector_has(const struct collector *collector, pid_t tgid)
+{
+	_cleanup_(closep) int fd = pidfd_open(tgid, 0);
+	const struct bpf_map *map = collector->recorder->maps.members;
+	_cleanup_(freep) void *value = malloc(bpf_map__value_size(map));
+
+	return fd >= 0 && value && !bpf_map_lookup_elem(bpf_map__fd(map), &fd, value);
+}
+
+int collector_tag(struct collector *collector, pid_t tgid, struct error *err)
+{
+	int r;
+
+	collector->recorder->bss->tag_tgid = (uint32_t)tgid;
+	/* Twice: a thread that was not tagged yet may have made one behind the walk's back. */
+	for (int i = 0; i < 2; i++) {
+		r = collector_walk(collector, collector->recorder->progs.tag_tasks);
+		if (r)
+			return error_errno(err, r, "cannot walk the threads of process %d", (int)tgid);
+	}
+	if (!collector_has(collector, tgid))
+		return error_set(err, -ESRCH, "there is no process %d", (int)tgid);
+	return 0;
+}
+
+/* Calls do once for each process that the records in [from, pending_bytes) name. */
+static void scan_tagged(struct collector *collector, size_t from)
+{
+	pid_t previous = 0;
+
+	for (size_t at = from; at + sizeof(struct event) <= collector->pending_bytes;
+	     at += sizeof(struct event)) {
+		struct event event;
+
+		memcpy(&event, collector->pending + at, sizeof(event));
+		if ((pid_t)event.tgid != previous)
+			probes_scan(collector->probes, (pid_t)event.tgid);
+		previous = (pid_t)event.tgid;
+	}
+}
+
+int collector_attach(struct collector *collector, pid_t tgid, struct error *err)
+{
+	size_t from = collector->pending_bytes;
+	int r = collector_tag(collector, tgid, err);
+
+	if (!r)
+		scan_tagged(collector, from);
+	return r;
+}
+
+void collector_flush_pending(struct collector *collector)
+{
+	for (size_t at = 0; at + sizeof(struct event) <= collector->pending_bytes;
+	     at += sizeof(struct event)) {
+		struct event event;
+
+		memcpy(&event, collector->pending + at, sizeof(event));
+		collector_record(collector, &event, sizeof(event));
+	}
+	free(collector->pending);
+	collector->pending = NULL;
+	collector->pending_bytes = 0;
+}

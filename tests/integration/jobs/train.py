@@ -7,6 +7,7 @@ Work is done in units of time, not of instructions: a slower machine makes it no
 """
 import argparse
 import json
+import multiprocessing
 import os
 import sys
 import threading
@@ -174,6 +175,7 @@ def parse(words=None):
     parser.add_argument("--fetch-ms", type=float, default=0, help="a sample")
     parser.add_argument("--slow-every", type=int, default=0, help="batches")
     parser.add_argument("--slow-ms", type=float, default=0)
+    parser.add_argument("--bystander", action="store_true", help="another process of the same context, no worker")
     parser.add_argument("--trace", help="file for begin and end of every wait (CLOCK_MONOTONIC)")
     parser.add_argument("--wait", action="store_true", help="for a line on standard input before it begins")
     return parser.parse_args(words)
@@ -193,6 +195,8 @@ def main():
         print("ready", flush=True)
         sys.stdin.readline()
     clock = Clock()
+    if options.bystander:
+        multiprocessing.get_context(options.context).Process(target=time.sleep, args=(1000,), daemon=True).start()
     loader = loader_of(options)
     train(options, lambda: loader, clock)
     report(options, clock)

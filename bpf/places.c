@@ -14,10 +14,14 @@
 #include "lib/log.h"
 #include "mounts.h"
 
+/* Often in the beginning, as windows of short recordings are cut from it; a day must not fill a disk. */
 #define TOTALS_EVERY_NS (200 * NS_PER_MS)
 #define PLACES_EVERY_NS (1 * NS_PER_S)
-#define PLACES_SHARE    200 /* emptying a full map takes some ms: at most 1/200 of a CPU for that */
-#define PLACES_TOP      64  /* files and folders each time; the totals have all */
+#define BEGINNING_NS    (10 * NS_PER_S)
+#define LATER_FACTOR    10
+#define PLACES_SHARE    200   /* emptying a full map takes some ms: at most 1/200 of a CPU for that */
+#define PLACES_TOP      32    /* files and folders each time; the totals have all */
+#define NOTED_MAX       65536 /* paths, of all the recording */
 #define BATCH           2048
 #define FOLDERS_MAX     65536 /* names that are kept */
 #define FOLDERS_DEEP    32
@@ -70,6 +74,7 @@ struct places {
 	places_note note;
 	void *user;
 	struct totals before;
+	uint64_t begin_ns;
 	uint64_t totals_ns, places_ns; /* when they were taken last */
 	uint64_t places_pause_ns;
 	struct totals *per_cpu;
@@ -98,6 +103,7 @@ struct places *places_new(int totals_fd, int places_fd, places_emit emit, places
 				  .emit = emit,
 				  .note = note,
 				  .user = user,
+				  .begin_ns = now_ns,
 				  .totals_ns = now_ns,
 				  .places_ns = now_ns,
 				  .places_pause_ns = PLACES_EVERY_NS};
@@ -317,7 +323,7 @@ static void path_note(struct places *places, const struct entry *entry)
 	struct noted *noted;
 
 	HASH_FIND(hh, places->noted, &entry->key, sizeof(entry->key), noted);
-	if (noted)
+	if (noted || HASH_COUNT(places->noted) >= NOTED_MAX)
 		return;
 	noted = calloc(1, sizeof(*noted));
 	if (!noted)
@@ -348,6 +354,11 @@ static void place_emit(struct places *places, const struct entry *entry, uint64_
 	path_note(places, entry);
 }
 
+static uint64_t pause_ns(const struct places *places, uint64_t every_ns, uint64_t now_ns)
+{
+	return now_ns - places->begin_ns < BEGINNING_NS ? every_ns : LATER_FACTOR * every_ns;
+}
+
 static void places_report(struct places *places, pid_t job, uint64_t now_ns)
 {
 	size_t n_files = 0, n_folders = 0;
@@ -372,13 +383,13 @@ static void places_report(struct places *places, pid_t job, uint64_t now_ns)
 	}
 	places->places_ns = now_ns;
 	places->places_pause_ns = PLACES_SHARE * (clock_monotonic_ns() - now_ns);
-	if (places->places_pause_ns < PLACES_EVERY_NS)
-		places->places_pause_ns = PLACES_EVERY_NS;
+	if (places->places_pause_ns < pause_ns(places, PLACES_EVERY_NS, now_ns))
+		places->places_pause_ns = pause_ns(places, PLACES_EVERY_NS, now_ns);
 }
 
 void places_step(struct places *places, pid_t job, uint64_t now_ns, bool last)
 {
-	if (last || now_ns - places->totals_ns >= TOTALS_EVERY_NS)
+	if (last || now_ns - places->totals_ns >= pause_ns(places, TOTALS_EVERY_NS, now_ns))
 		totals_emit(places, now_ns);
 	if (last || now_ns - places->places_ns >= places->places_pause_ns)
 		places_report(places, job, now_ns);

@@ -3,8 +3,8 @@
 
 /*
  * Takes what the kernel side summed about the job's reads out of its maps (usage.h), and makes records of it:
- * EVENT_PAGES, EVENT_READS and EVENT_READ_SIZES five times a second, EVENT_PLACE about once, and a note with
- * the path of each file and folder that these name.
+ * EVENT_PAGES, EVENT_READS and EVENT_READ_SIZES five times a second, EVENT_PLACE once, after ten seconds a
+ * tenth of that; and a note with the path of each file and folder that these name.
  */
 
 #include <stdbool.h>

@@ -5,7 +5,7 @@ One cold run of each base configuration is recorded, and `diesel-analyze what-if
 recording alone: with 25, 50 and 75 % of the files in memory, with half and twice the workers, with twice the storage
 bandwidth. Then the job really runs so: that share of its files is kept in the page cache and the rest evicted, the
 loader gets other workers, the disk another limit; twice or more, until two runs agree within 3 %. The error is that
-of the predicted steps a second. Needs root, BPF and a disk that can be throttled.
+of the predicted steps a second: the predicted speed-up of what the recorded job's own clock showed. Needs root, BPF and a disk that can be throttled.
 
 usage: bench_whatif.py [CONFIG ...] [--keep FOLDER] [--lock FILE]
 """
@@ -86,7 +86,7 @@ def measure(bench, name, keep):
         answer = predicted(session, options)
         with bench.turn():
             real = really(bench, config, cached)
-        steps_per_s = answer["steps_per_s"]["value"]
+        steps_per_s = answer["speedup"]["value"] * rate(run)
         error = 100 * (steps_per_s / real["steps_per_s"] - 1)
         results.append({"base": name, "scenario": scenario, "predicted": answer, "real": real, "error_percent": error,
                         "repeats": real["repeat_percent"] <= 100 * AGREE_RATIO, "recorded_steps_per_s": rate(run)})

@@ -312,7 +312,9 @@ def patch(module, clock, learner):
     if learner and multiprocessing.parent_process():
         learner.start(look=False)  # a worker that was spawned, not forked
     make_iterator = module.DataLoader.__iter__
-    torch.manual_seed(SEED)  # a job that does not seed itself reads the same files in every run
+    # A job that does not seed itself reads the same files in every run. torch.manual_seed would import more of a torch
+    # that is being imported.
+    torch._C.default_generator.manual_seed(SEED)
 
     def __iter__(self):
         if os.getpid() != clock.pid:

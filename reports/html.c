@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "html.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
@@ -65,12 +66,16 @@ static const struct {
 	const char *name;
 	html_place_fn print;
 } places[] = {
-    {"version", place_version},  {"title", place_title},    {"command", place_command},
-    {"where", place_where},      {"style", place_style},    {"script", place_script},
-    {"summary", html_summary},   {"actions", html_actions}, {"figures", html_figures},
-    {"evidence", html_evidence}, {"what_if", html_what_if}, {"reads", html_reads},
-    {"profile", html_profile},   {"gpu", html_gpu},         {"checkpoints", html_checkpoints},
-    {"ranks", html_ranks},       {"about", html_about},     {"data", html_data},
+    {"version", place_version}, {"title", place_title},
+    {"command", place_command}, {"where", place_where},
+    {"style", place_style},     {"script", place_script},
+    {"summary", html_summary},  {"actions", html_actions},
+    {"figures", html_figures},  {"evidence", html_evidence},
+    {"what_if", html_what_if},  {"reads", html_reads},
+    {"profile", html_profile},  {"gpu", html_gpu},
+    {"phases", html_phases},    {"checkpoints", html_checkpoints},
+    {"ranks", html_ranks},      {"about", html_about},
+    {"data", html_data},
 };
 
 static void place_print(const struct html *html, const char *name, size_t length)
@@ -80,6 +85,7 @@ static void place_print(const struct html *html, const char *name, size_t length
 			places[i].print(html);
 			return;
 		}
+	assert(!"page.html has a place that nothing fills");
 }
 
 int report_html(FILE *stream, const struct analysis *analysis, const struct report_source *source)
@@ -106,6 +112,14 @@ int report_html(FILE *stream, const struct analysis *analysis, const struct repo
 	if (fflush(stream) || ferror(stream))
 		return errno ? -errno : -EIO;
 	return 0;
+}
+
+void html_section(const struct html *html, const char *id, const char *title, const char *hint)
+{
+	fprintf(html->stream, "<section id=\"%s\" class=\"panel\">\n<h2>%s", id, title);
+	if (hint)
+		fprintf(html->stream, " <span class=\"hint\">%s</span>", hint);
+	fputs("</h2>\n", html->stream);
 }
 
 void html_meter(const struct html *html, double ratio, const char *class_name)

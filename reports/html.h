@@ -29,11 +29,15 @@ void html_what_if(const struct html *html);
 void html_reads(const struct html *html);
 void html_profile(const struct html *html);
 void html_gpu(const struct html *html);
+void html_phases(const struct html *html);
 void html_checkpoints(const struct html *html);
 void html_ranks(const struct html *html);
 void html_about(const struct html *html);
 /* {"steps", "lanes", "what_if", "stacks", ...}: see page/page.js */
 void html_data(const struct html *html);
+
+/* Opens a section with its heading; hint: NULL for none. All three are texts of our own. */
+void html_section(const struct html *html, const char *id, const char *title, const char *hint);
 
 /* A table row's meter: a bar that fills `ratio` of its cell. */
 void html_meter(const struct html *html, double ratio, const char *class_name);

@@ -10,14 +10,6 @@
 #include "share_look.h"
 #include "words.h"
 
-static void section(const struct html *html, const char *id, const char *title, const char *hint)
-{
-	fprintf(html->stream, "<section id=\"%s\" class=\"panel\">\n<h2>%s", id, title);
-	if (hint)
-		fprintf(html->stream, " <span class=\"hint\">%s</span>", hint);
-	fputs("</h2>\n", html->stream);
-}
-
 static void workers(const struct html *html)
 {
 	const struct analysis_workers *from = &html->analysis->workers;
@@ -57,8 +49,8 @@ void html_evidence(const struct html *html)
 
 	if (!analysis->n_evidence)
 		return;
-	section(html, "evidence", "What held the trainer up",
-		"each wait followed back to the thread and call it was waiting for");
+	html_section(html, "evidence", "What held the trainer up",
+		     "each wait followed back to the thread and call it was waiting for");
 	fputs("<div class=\"scroll\"><table><thead><tr><th>thread</th><th>was</th><th></th><th class=\"n\">"
 	      "time</th></tr></thead><tbody>\n",
 	      html->stream);
@@ -113,7 +105,7 @@ void html_profile(const struct html *html)
 
 	if (!profile || !profile->n_samples)
 		return;
-	section(html, "profile", "What preparing spends its CPU time on", NULL);
+	html_section(html, "profile", "What preparing spends its CPU time on", NULL);
 	fprintf(
 	    html->stream,
 	    "<p class=\"quiet\">%llu samples at %.0f Hz of the threads that prepare batches, without their "
@@ -126,44 +118,6 @@ void html_profile(const struct html *html)
 	profile_table(html, "By library", profile->libraries, profile->n_libraries, profile->n_samples);
 	profile_table(html, "By function", profile->functions, profile->n_functions, profile->n_samples);
 	fputs("</div></section>\n", html->stream);
-}
-
-void html_gpu(const struct html *html)
-{
-	const struct gpu_use *gpu = html->analysis->gpu;
-	char wait[24], spin[24], starved[24];
-
-	if (!gpu)
-		return;
-	section(html, "gpu", "GPU", NULL);
-	fprintf(html->stream,
-		"<p>%llu launches, %llu copies; the trainer waited %s for the GPU (%s of it spinning on a "
-		"CPU). The GPU had nothing to do for at least %s while the trainer waited for data.",
-		(unsigned long long)gpu->n_launches, (unsigned long long)gpu->n_copies,
-		units_format_duration(wait, sizeof(wait), gpu->wait_ns),
-		units_format_duration(spin, sizeof(spin), gpu->spin_ns),
-		units_format_duration(starved, sizeof(starved), gpu->starved_ns));
-	if (isfinite(gpu->utilization))
-		fprintf(html->stream, " Utilisation by NVML: %.0f %%.", 100 * gpu->utilization);
-	fputs("</p><p class=\"quiet\">Driver: <code>", html->stream);
-	escape_html(html->stream, gpu->library);
-	fputs("</code></p>\n<div class=\"scroll\"><table><thead><tr><th>call</th><th></th><th "
-	      "class=\"n\">calls</th>"
-	      "<th class=\"n\">time</th><th class=\"n\">spinning</th></tr></thead><tbody>\n",
-	      html->stream);
-	for (size_t i = 0; i < gpu->n_calls; i++) {
-		const struct gpu_call *call = &gpu->calls[i];
-
-		fputs("<tr><td class=\"mono\">", html->stream);
-		escape_html(html->stream, call->name);
-		fputs("</td>", html->stream);
-		html_meter(html, gpu->calls[0].ns ? (double)call->ns / (double)gpu->calls[0].ns : 0, "gpu");
-		html_number(html, "%llu", (unsigned long long)call->n);
-		html_number(html, "%s", units_format_duration(wait, sizeof(wait), call->ns));
-		html_number(html, "%s", units_format_duration(spin, sizeof(spin), call->spin_ns));
-		fputs("</tr>\n", html->stream);
-	}
-	fputs("</tbody></table></div></section>\n", html->stream);
 }
 
 #define CHECKPOINT_ROWS 50
@@ -192,7 +146,7 @@ void html_checkpoints(const struct html *html)
 
 	if (!report || !report->n_items)
 		return;
-	section(html, "checkpoints", "Checkpoints", NULL);
+	html_section(html, "checkpoints", "Checkpoints", NULL);
 	fputs("<p>", html->stream);
 	if (isfinite(report->interval_steps))
 		fprintf(html->stream, "One every %.0f steps. ", report->interval_steps);
@@ -245,10 +199,10 @@ void html_ranks(const struct html *html)
 
 	if (!analysis->n_ranks)
 		return;
-	section(html, "ranks", "Ranks", "each by its own steps; the others wait for a straggler");
+	html_section(html, "ranks", "Ranks", "each by its own steps; the others wait for a straggler");
 	fputs("<div class=\"scroll\"><table><thead><tr><th>process</th><th class=\"n\">steps</th><th "
 	      "class=\"n\">time</th><th>shares</th><th class=\"n\">data "
-	      "wait</th><th></th></tr></thead><tbody>\n",
+	      "wait</th><th class=\"n\">until others came</th><th></th></tr></thead><tbody>\n",
 	      html->stream);
 	for (size_t i = 0; i < analysis->n_ranks; i++)
 		rank_row(html, &analysis->ranks[i]);
@@ -267,7 +221,7 @@ void html_about(const struct html *html)
 	const struct analysis *analysis = html->analysis;
 	char text[320], a[24], b[24], c[24];
 
-	section(html, "about", "What was measured", NULL);
+	html_section(html, "about", "What was measured", NULL);
 	fputs("<div class=\"scroll\"><table><tbody>\n", html->stream);
 	if (analysis->command)
 		about_row(html, "command", analysis->command);

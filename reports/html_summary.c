@@ -69,9 +69,8 @@ static void shares(const struct html *html)
 	bar(html);
 	fputs(
 	    "<div class=\"scroll\"><table class=\"shares\"><thead><tr><th>share</th><th class=\"n\">of step "
-	    "time</th><th class=\"n\">time</th><th class=\"n\">a step</th><th class=\"meaning\">the trainer "
-	    "is "
-	    "...</th></tr></thead><tbody>\n",
+	    "time</th><th class=\"n\">time</th><th class=\"n\">a step</th><th class=\"meaning\">what it "
+	    "is</th></tr></thead><tbody>\n",
 	    html->stream);
 	for (size_t i = 0; i < SHARE_COUNT; i++) {
 		share_row(html, share_looks[i].class_name, share_looks[i].name, share_looks[i].meaning,

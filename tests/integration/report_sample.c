@@ -50,6 +50,7 @@ static void make(struct fixture *f, const char *what)
 	f->analysis.page_cache = NULL;
 	f->analysis.profile = NULL;
 	f->analysis.gpu = NULL;
+	f->analysis.phases = NULL;
 	f->analysis.gpu_wait_known = false;
 	f->analysis.checkpoints = NULL;
 	f->analysis.predictions = NULL;

@@ -286,13 +286,13 @@ class Html(unittest.TestCase):
         for fact in ("62 % of step time is stall: fetch 38, preprocess 19, checkpoint 5", "fetch-bound",
                      "120 steps, 0 lost events", "Keep the dataset in memory", "Predicted 1.55x faster (1.41 to 1.63)",
                      "reading files", "GPU wait", "jpeg_idct_islow", "straggler", "one every 61 steps", "/datasets/imagenet",
-                     "cuStreamSynchronize"):
+                     "cuStreamSynchronize", "forward"):
             self.assertIn(fact, page.text)
 
     def test_what_is_missing_is_told(self):
         _, page = self.page("bare")
         self.assertIn("page cache, profile of preparing, GPU, predictions", page.text)
-        for absent in ("flame", "curves", "checkpoints", "ranks", "gpu", "reads"):
+        for absent in ("flame", "curves", "phases", "checkpoints", "ranks", "gpu", "reads"):
             self.assertNotIn(absent, page.ids)
         _, page = self.page("insufficient")
         self.assertIn("insufficient data", page.text)

@@ -33,6 +33,7 @@ struct fixture {
 	struct profile_stack stacks[6];
 	struct gpu_use gpu;
 	struct gpu_call calls[2];
+	struct phase_times phases;
 	struct checkpoint_report checkpoints;
 	struct checkpoint_item checkpoint_items[2];
 	struct predictions predictions;
@@ -211,6 +212,11 @@ static inline void fixture_parts(struct fixture *f)
 				  .calls = f->calls,
 				  .n_calls = 2};
 	a->gpu = &f->gpu;
+	f->phases.n = 2;
+	f->phases.items[0] = (struct phase_time){"forward", FIXTURE_STEPS, 3 * NS_PER_S};
+	f->phases.items[1].n = 1;
+	snprintf(f->phases.items[1].name, sizeof(f->phases.items[1].name), "%s", f->name);
+	a->phases = &f->phases;
 }
 
 static inline void fixture_checkpoints(struct fixture *f)

@@ -172,106 +172,6 @@ static void cached_cost_measure(struct service *service)
 	job->cached_cpu_ns_per_byte = n >= HITS_MIN ? ns / bytes : CACHED_NS_PER_BYTE;
 }
 
-/* Workers [first, end) that live at the same time. */
-struct generation {
-	size_t first, end;
-	uint64_t begin_ns; /* its first batch */
-};
-
-static uint64_t first_begin_ns(const struct service_worker *worker)
-{
-	return worker->n_batches ? worker->batches[0].begin_ns : UINT64_MAX;
-}
-
-static struct generation generation_at(const struct service *service, size_t first)
-{
-	struct generation generation = {.first = first, .end = first, .begin_ns = UINT64_MAX};
-	uint64_t last_ns = UINT64_MAX;
-
-	while (generation.end < service->n_workers) {
-		const struct service_worker *worker = &service->workers[generation.end];
-		uint64_t begin_ns = first_begin_ns(worker);
-
-		if (worker->n_batches && begin_ns > last_ns)
-			break;
-		if (worker->n_batches) {
-			uint64_t end_ns = worker->batches[worker->n_batches - 1].end_ns;
-
-			if (begin_ns < generation.begin_ns)
-				generation.begin_ns = begin_ns;
-			if (last_ns == UINT64_MAX || end_ns > last_ns)
-				last_ns = end_ns;
-		}
-		generation.end++;
-	}
-	return generation;
-}
-
-static void epoch_add(struct service *service, const struct generation *generation, size_t first_step,
-		      uint64_t wait_ns)
-{
-	size_t n = generation->end - generation->first;
-	struct model_epoch *epoch = &service->epochs[service->job.n_epochs++];
-	uint64_t last_ns = generation->begin_ns;
-
-	*epoch = (struct model_epoch){.first_step = first_step};
-	for (size_t w = generation->first; w < generation->end; w++)
-		if (service->workers[w].n_batches && first_begin_ns(&service->workers[w]) > last_ns)
-			last_ns = first_begin_ns(&service->workers[w]);
-	if (generation->begin_ns > wait_ns)
-		epoch->start_ns = (double)(generation->begin_ns - wait_ns);
-	if (last_ns > wait_ns && n > 1)
-		epoch->spacing_ns =
-		    (double)(last_ns - (generation->begin_ns > wait_ns ? generation->begin_ns : wait_ns)) /
-		    (double)(n - 1);
-}
-
-/* Steps [first_step, end_step) get the generation's batches, in turn; a worker that was seen with fewer gives
- * those it has once more. */
-static void batches_deal(struct service *service, const struct generation *generation, size_t first_step,
-			 size_t end_step)
-{
-	size_t n = generation->end - generation->first;
-
-	for (size_t k = first_step; k < end_step; k++) {
-		const struct service_worker *worker =
-		    &service->workers[generation->first + (k - first_step) % n];
-		size_t i = (k - first_step) / n;
-
-		if (!worker->n_batches)
-			continue;
-		service->n_matched += i < worker->n_batches;
-		i %= worker->n_batches;
-		service->batches[k] =
-		    (struct model_batch){worker->batches[i].first_segment, worker->batches[i].n_segments};
-	}
-}
-
-static void generations_deal(const struct service_input *input, struct service *service)
-{
-	const struct window *window = input->window;
-	struct generation generation = generation_at(service, 0);
-	size_t step = 0;
-
-	while (step < window->n_steps && generation.first < generation.end) {
-		struct generation next = generation_at(service, generation.end);
-		size_t end = step;
-
-		/* A step belongs to the last workers that had begun when its wait was over. */
-		while (end < window->n_steps &&
-		       (next.first == next.end || next.begin_ns >= window->steps[end].backward_ns))
-			end++;
-		if (end > step) {
-			epoch_add(service, &generation, step, window->steps[step].begin_ns);
-			batches_deal(service, &generation, step, end);
-			if (generation.end - generation.first > service->job.loader.n_workers)
-				service->job.loader.n_workers = (uint32_t)(generation.end - generation.first);
-		}
-		step = end;
-		generation = next;
-	}
-}
-
 static void inline_deal(const struct service_input *input, struct service *service)
 {
 	const struct service_worker *worker = &service->workers[0];
@@ -314,7 +214,7 @@ static int job_assemble(const struct service_input *input, struct service *servi
 
 	service->batches = calloc(n_steps + 1, sizeof(*service->batches));
 	service->steps = calloc(n_steps + 1, sizeof(*service->steps));
-	service->epochs = calloc(service->n_workers + 2, sizeof(*service->epochs));
+	service->epochs = calloc(n_steps + 1, sizeof(*service->epochs));
 	if (!service->batches || !service->steps || !service->epochs)
 		return -ENOMEM;
 	steps_measure(input, service);
@@ -332,8 +232,9 @@ static int job_assemble(const struct service_input *input, struct service *servi
 	if (input->waits->loader == LOADER_INLINE) {
 		inline_deal(input, service);
 	} else {
-		generations_deal(input, service);
-		r = turnaround_add(service);
+		r = service_batches_deal(input, service);
+		if (r == 0)
+			r = turnaround_add(service);
 		if (r == 0)
 			r = service_handoffs_measure(input, service);
 		if (r < 0)

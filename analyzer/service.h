@@ -74,6 +74,8 @@ void service_free(struct service *service);
 
 /* The parts, for service_extract(). All -ENOMEM. */
 int service_batches_find(const struct service_input *input, struct service *service);
+/* Batches and epochs of the job's steps. */
+int service_batches_deal(const struct service_input *input, struct service *service);
 int service_segments_add(const struct timeline_thread *thread, uint64_t begin_ns, uint64_t end_ns,
 			 struct service *service, struct service_batch *batch);
 /* ns of [begin_ns, end_ns) in which the thread waited for a core that the job did not have. */

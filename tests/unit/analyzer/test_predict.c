@@ -19,7 +19,7 @@ struct loader {
 	unsigned int n_workers, n_steps;
 	uint64_t read, compute, device; /* ticks */
 	uint64_t start;                 /* until the workers are there */
-	unsigned int lost_worker;       /* its index reads are missing; 0: none */
+	unsigned int epoch;             /* steps of one; the workers stay. 0: one epoch */
 };
 
 static uint64_t later(uint64_t a, uint64_t b)
@@ -47,10 +47,13 @@ static uint64_t loader_run(const struct loader *loader)
 	uint64_t free_at[WORKERS_MAX], sent[STEPS + 2 * WORKERS_MAX + 1] = {0}, now = 0, begin;
 
 	script_begin(&s);
-	for (unsigned int w = 0; w < loader->n_workers; w++)
+	for (unsigned int w = 0; w < loader->n_workers; w++) {
 		free_at[w] = loader->start;
+		script_fork(&s, TRAINER, WORKER + 10 * w, 0);
+	}
 	for (unsigned int i = 0; i < loader->n_steps; i++) {
-		unsigned int w = i % loader->n_workers;
+		unsigned int epoch = loader->epoch ? loader->epoch : loader->n_steps;
+		unsigned int w = i % epoch % loader->n_workers, next = i + PREFETCH * loader->n_workers;
 		uint64_t end, ready;
 
 		begin = later(free_at[w] + 10, sent[i]);
@@ -61,8 +64,11 @@ static uint64_t loader_run(const struct loader *loader)
 		ready = later(now + 1, end + 4);
 		script_next(&s, w, now, ready, ready + HANDOVER);
 		script_request(&s, w, ready + HANDOVER - 3);
-		sent[i + PREFETCH * loader->n_workers] = ready + HANDOVER;
 		now = ready + HANDOVER + loader->device;
+		if (next / epoch == i / epoch)
+			sent[next] = ready + HANDOVER;
+		for (unsigned int k = 1; i % epoch == epoch - 1 && k <= PREFETCH * loader->n_workers; k++)
+			sent[i + k] = now;
 		script_step(&s, TRAINER, now - 1);
 	}
 	/* Every worker looks for one more index. */
@@ -121,6 +127,18 @@ static void test_fetch_is_what_free_reading_saves(void **state)
 						     .read = reads[i % 3],
 						     .compute = computes[i / 3 % 2],
 						     .device = devices[i / 6]});
+}
+
+/* Workers that stay: each epoch begins with an empty pipeline. */
+static void test_epochs_of_persistent_workers(void **state)
+{
+	for (unsigned int w = 1; w <= WORKERS_MAX; w *= 2)
+		check_fetch(&(struct loader){.n_workers = w,
+					     .n_steps = STEPS,
+					     .epoch = 11,
+					     .read = 1500,
+					     .compute = 300,
+					     .device = 1900 / w});
 }
 
 static const struct what_if_question nothing = {NAN, NAN, NAN, NAN, NAN, NAN};
@@ -349,6 +367,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_fetch_is_what_free_reading_saves),
+	    cmocka_unit_test(test_epochs_of_persistent_workers),
 	    cmocka_unit_test(test_what_if_meets_the_changed_job),
 	    cmocka_unit_test(test_least_that_removes_the_stall),
 	    cmocka_unit_test(test_start_is_no_verdict),

@@ -5,32 +5,37 @@
 
 #define HELPERS_RATIO 0.3 /* of a CPU, above which other threads are computing */
 
-static bool helpers_compute(const struct event *look)
+/* Other threads of the trainer's process computed in the time of this look; apart from known_ns of CPU time,
+ * which went into something else. */
+static bool helpers_compute(const struct event *look, uint64_t known_ns)
 {
-	double others = (double)look->sample.process_ns - (double)look->sample.exec_ns;
+	double others = (double)look->sample.process_ns - (double)look->sample.exec_ns - (double)known_ns;
 
 	return (look->sample.known & SAMPLE_KNOWN_PROCESS) &&
 	       others > HELPERS_RATIO * (double)(look->end_ns - look->start_ns);
 }
 
+/* A thread that loads for the trainer does so: it reads, or computes. */
+static bool is_loading(const struct event *look)
+{
+	return look && (look->sample.wait == PROC_WAIT_FILE_READ || look->sample.n_reads ||
+			(uint64_t)look->sample.exec_ns * 2 > look->end_ns - look->start_ns);
+}
+
+/* In a futex the trainer waits for a thread of its own process: for the one that fetches batches from workers
+ * or loads them itself, or for those that compute with it. */
 static enum charge charge_of_futex(const struct sampled_job *job, const struct event *look)
 {
-	const struct sampled_thread *other = job->reader ? job->reader : job->loader;
 	const struct event *others;
 
-	if (job->loader) {
-		others = sampled_look_at(job->loader, look->end_ns - 1);
-		/* It loads: it reads, or computes and nobody else does. */
-		if (others && (others->sample.wait == PROC_WAIT_FILE_READ || others->sample.n_reads ||
-			       (uint64_t)others->sample.exec_ns * 2 > others->end_ns - others->start_ns))
-			return CHARGE_DATA;
+	if (job->reader) {
+		others = sampled_look_at(job->reader, look->end_ns - 1);
+		return helpers_compute(look, others ? others->sample.exec_ns : 0) ? CHARGE_DEVICE
+										  : CHARGE_DATA;
 	}
-	if (helpers_compute(look))
-		return CHARGE_DEVICE;
-	others = other ? sampled_look_at(other, look->end_ns - 1) : NULL;
-	if (job->reader && others && others->sample.wait == PROC_WAIT_PIPE)
+	if (job->loader && is_loading(sampled_look_at(job->loader, look->end_ns - 1)))
 		return CHARGE_DATA;
-	return CHARGE_OTHER;
+	return helpers_compute(look, 0) ? CHARGE_DEVICE : CHARGE_OTHER;
 }
 
 enum charge sampled_charge(const struct sampled_job *job, enum analysis_loader loader,
@@ -42,9 +47,9 @@ enum charge sampled_charge(const struct sampled_job *job, enum analysis_loader l
 	case PROC_WAIT_PIPE:
 	case PROC_WAIT_SOCKET: return workers ? CHARGE_DATA : CHARGE_OTHER;
 	case PROC_WAIT_FILE_READ: return CHARGE_FETCH;
-	case PROC_WAIT_POLL: return workers && !helpers_compute(look) ? CHARGE_DATA : CHARGE_OTHER;
+	case PROC_WAIT_POLL: return workers && !helpers_compute(look, 0) ? CHARGE_DATA : CHARGE_OTHER;
 	case PROC_WAIT_UNKNOWN:
-		if (helpers_compute(look))
+		if (helpers_compute(look, 0))
 			return CHARGE_DEVICE;
 		return workers ? CHARGE_DATA : CHARGE_OTHER;
 	case PROC_WAIT_FUTEX: return charge_of_futex(job, look);

@@ -21,7 +21,7 @@
 #define CLEARLY          0.01 /* better by less than that is as good, and a shorter pause finds more steps */
 #define PAUSE_OUTLIER    4    /* times the median: a checkpoint, an evaluation */
 #define SPREAD_MAX       0.6  /* of the reads a step, over their mean: above there is no rhythm */
-#define STEP_READS_RATIO 2.5  /* a step that reads so much more or less than the others is none */
+#define STEP_READS_RATIO 1.6  /* a step that reads so much more or less than the others is none */
 #define FILE_READS       2    /* at least: a file's content and its end */
 
 struct beat {

@@ -6,7 +6,7 @@
 
 #include "lib/proc_task.h"
 
-#define LOADER_BYTES (1 << 20) /* a thread that reads less loads no data */
+#define LOADER_BYTES (256 << 10) /* a thread that reads less loads no data */
 
 static int compare_processes(const void *left, const void *right)
 {
@@ -123,6 +123,24 @@ static bool is_child(const struct sampled_process *child, const struct sampled_p
 	       child->first_ns <= parent->last_ns;
 }
 
+/* A worker's parent is the trainer, or the fork server that the trainer spawned. */
+static bool is_worker_of(const struct sampled_job *job, const struct sampled_process *process,
+			 const struct sampled_process *trainer)
+{
+	if (!process->main || process == trainer || !looks_like_worker(process))
+		return false;
+	if (is_child(process, trainer))
+		return true;
+	for (size_t i = 0; i < job->n_processes; i++) {
+		const struct sampled_process *server = &job->processes[i];
+
+		if ((server->flags & SAMPLE_PROCESS_SPAWNED) && is_child(process, server) &&
+		    is_child(server, trainer))
+			return true;
+	}
+	return false;
+}
+
 static size_t n_workers_of(const struct sampled_job *job, const struct sampled_process *process)
 {
 	size_t n = 0;
@@ -197,8 +215,9 @@ static void roles_set(struct sampled_job *job)
 	for (size_t i = 0; i < job->n_processes; i++) {
 		struct sampled_process *process = &job->processes[i];
 
-		process->is_worker = process != job->trainer_process && process->main &&
-				     looks_like_worker(process) && is_child(process, job->trainer_process);
+		/* One that has workers itself is a fork server. */
+		process->is_worker =
+		    is_worker_of(job, process, job->trainer_process) && !n_workers_of(job, process);
 		job->n_workers += process->is_worker;
 	}
 	helpers_find(job);

@@ -19,7 +19,13 @@ struct account {
 	size_t n_looks;
 };
 
-/* before: the look that ends where this one begins; NULL: none. */
+/* Runnable, and not on a CPU yet: that time is counted when it gets one. */
+static bool is_queued(const struct event *look)
+{
+	return !sampled_asleep(look) && !look->sample.exec_ns && !look->sample.queue_ns;
+}
+
+/* before: what it did before it became runnable, or in the look before; NULL: not known. */
 static void account_add(struct account *account, const struct sampled_job *job, enum analysis_loader loader,
 			const struct event *before, const struct event *look)
 {
@@ -33,12 +39,14 @@ static void account_add(struct account *account, const struct sampled_job *job, 
 	account->process_ns += look->sample.process_ns;
 	account->read_bytes += look->sample.read_bytes;
 	account->n_looks += look->sample.n;
-	if (loader == LOADER_WORKERS && look->sample.n_reads) {
-		/* A batch came in: some of that look was the hand-over. */
-		account->queue_data_ns += look->sample.queue_ns / 2;
-	} else if ((sampled_asleep(before) && at_begin <= CHARGE_FETCH) ||
-		   (sampled_asleep(look) && at_end <= CHARGE_FETCH))
+	if ((sampled_asleep(before) && at_begin <= CHARGE_FETCH) ||
+	    (sampled_asleep(look) && at_end <= CHARGE_FETCH))
 		account->queue_data_ns += look->sample.queue_ns;
+	else if (loader == LOADER_WORKERS && look->sample.n_reads)
+		account->queue_data_ns +=
+		    look->sample.queue_ns / 2; /* a batch came in: some was the hand-over */
+	if (is_queued(look))
+		return;
 	if (sampled_is_sure(look))
 		account->sure_ns[at_end] += sleep_ns;
 	else if (sampled_asleep(before) && sampled_asleep(look)) {
@@ -121,6 +129,7 @@ static void shares_find(const struct sampled_job *job, struct sampled_trainer *t
 	struct account account = {0};
 	double sleep_ns[CHARGE_COUNT], load_ns = 0, load_queue_ns = 0;
 	double data_ns, uncertain_ns;
+	const struct event *before = NULL;
 	size_t checkpoint = 0;
 
 	trainer->checkpoint_ns = 0;
@@ -134,10 +143,13 @@ static void shares_find(const struct sampled_job *job, struct sampled_trainer *t
 			checkpoint++;
 		if (checkpoint < trainer->n_checkpoints &&
 		    trainer->checkpoints[checkpoint].begin_ns <= look->start_ns) {
+			before = NULL;
 			trainer->checkpoint_ns += look->end_ns - look->start_ns;
 			continue;
 		}
-		account_add(&account, job, trainer->loader, i ? thread->looks[i - 1] : NULL, look);
+		account_add(&account, job, trainer->loader, before, look);
+		if (!is_queued(look))
+			before = look;
 		if (trainer->loader == LOADER_INLINE) {
 			double loading = 1 - computing_ratio(trainer, look);
 

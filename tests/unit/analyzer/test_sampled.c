@@ -386,6 +386,26 @@ static void test_launcher_is_no_trainer(void **state)
 	analysis_free(analysis);
 }
 
+/* Workers of a fork server: it is their parent, shares pipes with both sides, and is no worker. */
+static void test_fork_server(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+
+	(void)state;
+	process(&tape, 150, TRAINER, SAMPLE_PROCESS_SPAWNED | SAMPLE_PROCESS_SHARES_PIPE, 100);
+	stretch(&tape, 150, 150, 100, 6100, 0, PROC_WAIT_POLL);
+	workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
+	for (size_t i = 0; i < tape.n; i++)
+		if (tape.events[i].type == EVENT_SAMPLE_PROCESS && tape.events[i].tid == WORKER)
+			tape.events[i].process.parent_tgid = 150;
+	analysis = analyse(&tape);
+	assert_int_equal(analysis->trainer_tid, TRAINER);
+	assert_int_equal(analysis->workers.n, 1);
+	assert_points(analysis, SHARE_FETCH_STALL, 60, 1);
+	analysis_free(analysis);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -400,6 +420,7 @@ int main(void)
 	    cmocka_unit_test(test_too_few_looks),
 	    cmocka_unit_test(test_numbers_used_again),
 	    cmocka_unit_test(test_launcher_is_no_trainer),
+	    cmocka_unit_test(test_fork_server),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@
 static struct code_file *file_get(struct code_files *files, const struct proc_mapping *mapping)
 {
 	struct code_file *file;
+	char *deleted;
 
 	for (size_t i = 0; i < files->n; i++)
 		if (files->items[i]->inode == mapping->inode && files->items[i]->device == mapping->device)
@@ -38,6 +40,9 @@ static struct code_file *file_get(struct code_files *files, const struct proc_ma
 		free(file);
 		return NULL;
 	}
+	deleted = strstr(file->path, " (deleted)");
+	if (deleted && !deleted[strlen(" (deleted)")])
+		*deleted = '\0';
 	file->name = strrchr(file->path, '/');
 	file->name = file->name ? file->name + 1 : file->path;
 	file->device = mapping->device;
@@ -95,10 +100,67 @@ static int mapping_compare(const void *left, const void *right)
 	return a->begin < b->begin ? -1 : a->begin > b->begin;
 }
 
+/* PROCMAP_QUERY of Linux 6.11: one mapping a call, without the text. A process that has imported PyTorch has
+ * a thousand mappings, whose text takes 10 ms to write and to parse; its code alone takes less than one. */
+struct procmap_query {
+	uint64_t size, flags, address;
+	uint64_t begin, end, vma_flags, page_bytes, offset_bytes, inode;
+	uint32_t device_major, device_minor, name_bytes, build_id_bytes;
+	uint64_t name, build_id;
+};
+
+_Static_assert(sizeof(struct procmap_query) == 104, "as the kernel has it");
+
+#define PROCMAP_QUERY         _IOWR('f', 17, struct procmap_query)
+#define PROCMAP_EXECUTABLE    0x04
+#define PROCMAP_COVERING_NEXT 0x10
+
+/* -ENOTTY: this kernel has no such call. */
+static int query_mappings(const char *root, pid_t pid, struct reading *reading)
+{
+	_cleanup_(closep) int fd = -1;
+	char path[4096 + 16], maps[256];
+	uint64_t address = 0;
+
+	snprintf(maps, sizeof(maps), "%s/%d/maps", root, (int)pid);
+	fd = open(maps, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return -errno;
+	for (;;) {
+		struct procmap_query query = {
+		    .size = sizeof(query),
+		    .flags = PROCMAP_EXECUTABLE | PROCMAP_COVERING_NEXT,
+		    .address = address,
+		    .name_bytes = sizeof(path),
+		    .name = (uintptr_t)path,
+		};
+		struct proc_mapping mapping = {.executable = true, .path = path};
+		int r;
+
+		path[0] = '\0';
+		if (ioctl(fd, PROCMAP_QUERY, &query))
+			return errno == ENOENT ? 0 : -errno;
+		if (query.end <= address)
+			return 0;
+		address = query.end;
+		mapping.start = query.begin;
+		mapping.end = query.end;
+		mapping.offset_bytes = query.offset_bytes;
+		mapping.device = (uint64_t)query.device_major << 20 | query.device_minor;
+		mapping.inode = query.inode;
+		r = take_mapping(reading, &mapping);
+		if (r)
+			return r;
+	}
+}
+
 int address_space_read(const char *root, pid_t pid, struct code_files *files, struct address_space *space)
 {
 	struct reading reading = {.files = files};
-	int r = proc_mappings(root, pid, take_mapping, &reading);
+	int r = query_mappings(root, pid, &reading);
+
+	if (r == -ENOTTY || r == -EINVAL)
+		r = proc_mappings(root, pid, take_mapping, &reading);
 
 	/* A process that just ended has maps that can be read, and are empty. */
 	if (r == 0 && !reading.space.n)

@@ -10,7 +10,9 @@
 #include "lib/log.h"
 
 #define PROCESSES_MAX 1024
-#define REREAD_NS     (200 * NS_PER_MS) /* reading the maps of a large process takes about 1 ms */
+/* A process maps much while it starts, and later nothing: looks that find nothing new become rare. */
+#define PAUSE_MIN_NS (100 * NS_PER_MS)
+#define PAUSE_MAX_NS (10 * NS_PER_S)
 
 int processes_init(struct processes *processes, const char *root)
 {
@@ -80,7 +82,7 @@ void processes_renew(struct processes *processes, uint32_t tgid, uint32_t parent
 	address_space_free(&process->space);
 	process->serial = ++processes->last_serial;
 	process->parent = parent;
-	process->read_ns = 0;
+	process->read_ns = process->pause_ns = 0;
 	process->has_python = process->python_refused = false;
 }
 
@@ -154,8 +156,12 @@ const struct code_mapping *process_code(struct processes *processes, struct proc
 {
 	const struct code_mapping *mapping = address_space_find(&process->space, address);
 
-	if (mapping || (process->read_ns && now_ns - process->read_ns < REREAD_NS))
+	if (mapping || (process->read_ns && now_ns - process->read_ns < process->pause_ns))
 		return mapping;
 	look(processes, process, now_ns);
-	return address_space_find(&process->space, address);
+	mapping = address_space_find(&process->space, address);
+	process->pause_ns = mapping || !process->pause_ns ? PAUSE_MIN_NS : 2 * process->pause_ns;
+	if (process->pause_ns > PAUSE_MAX_NS)
+		process->pause_ns = PAUSE_MAX_NS;
+	return mapping;
 }

@@ -15,6 +15,7 @@ struct process {
 	uint32_t parent;    /* that forked it, and whose memory it still resembles; 0: none */
 	uint32_t serial;    /* changes when the tgid means another program */
 	uint64_t read_ns;   /* when its code was looked at; 0: never */
+	uint64_t pause_ns;  /* from then until it may be looked at again */
 	uint64_t sample_ns; /* its last sample */
 	bool has_python;
 	bool python_refused; /* of a version that is not known */
@@ -43,6 +44,7 @@ struct process *processes_find(const struct processes *processes, uint32_t tgid)
 /* A new process, or a new program in it. parent 0: exec. */
 void processes_renew(struct processes *processes, uint32_t tgid, uint32_t parent);
 
-/* The code at an address; looks at the process again if it was not there, now and then. NULL: no code. */
+/* The code at an address that was executed; looks at the process again if none is known there, now and then.
+ * NULL: no code. */
 const struct code_mapping *process_code(struct processes *processes, struct process *process,
 					uint64_t address, uint64_t now_ns);

@@ -159,7 +159,7 @@ static bool is_interpreter(const struct code_mapping *mapping)
 
 /* Key of the frame at a code address; 0: there is no code, or no room for names. */
 static uint64_t native_frame(struct profiler *profiler, struct process *process, uint64_t address,
-			     uint64_t now_ns, const struct collector_sink *sink)
+			     bool executed, uint64_t now_ns, const struct collector_sink *sink)
 {
 	struct cached *cached = cache_slot(profiler, process, address);
 	const struct code_mapping *mapping;
@@ -169,7 +169,9 @@ static uint64_t native_frame(struct profiler *profiler, struct process *process,
 
 	if (cached->serial == process->serial && cached->address == address)
 		return cached->frame;
-	mapping = process_code(&profiler->processes, process, address, now_ns);
+	/* What is only said to be a return address is no reason to look at the process again. */
+	mapping = executed ? process_code(&profiler->processes, process, address, now_ns)
+			   : address_space_find(&process->space, address);
 	if (!mapping)
 		return 0;
 	symbols = code_file_open(&profiler->processes.files, profiler->processes.root, (pid_t)process->tgid,
@@ -193,7 +195,7 @@ static uint64_t native_stack(struct profiler *profiler, struct process *process,
 
 	for (size_t i = 0; i < sample->n_native; i++) {
 		uint64_t frame =
-		    native_frame(profiler, process, sample->native[i] - (i > 0), sample->at_ns, sink);
+		    native_frame(profiler, process, sample->native[i] - (i > 0), i == 0, sample->at_ns, sink);
 
 		if (!frame)
 			break;

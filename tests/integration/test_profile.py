@@ -27,23 +27,23 @@ def burn(n):
         total += i * i
     return total
 def outer(end):
-    while time.time() < end:
+    while time.process_time() < end:
         burn(100000)
-outer(time.time() + float(sys.argv[1]))
+outer(time.process_time() + float(sys.argv[1]))
 """
 
 SHORT_LIVES = """
 import os, time
 def short_life(end):
-    while time.perf_counter() < end:
+    while time.process_time() < end:
         sum(range(1000))
 def parent():
     for _ in range(30):
         if os.fork() == 0:
-            short_life(time.perf_counter() + 0.04)
+            short_life(time.process_time() + 0.04)
             os._exit(0)
         os.wait()
-short_life(time.perf_counter() + 0.5)
+short_life(time.process_time() + 0.5)
 parent()
 """
 
@@ -226,7 +226,7 @@ class Stacks(Profile):
 
     def test_rate(self):
         self.record(PYTHON, "-c", BURN, 1, options=["--profile-hz", "10"])
-        self.assertTrue(0 < len(self.stacks()) <= 25)
+        self.assertTrue(0 < len(self.stacks()) <= 30)
         self.assertEqual(s.Session(self.path).number("profile_hz"), 10)
 
     def test_bad_rate(self):

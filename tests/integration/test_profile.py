@@ -160,7 +160,8 @@ class RealJobs(Profile):
     def test_text_says_it(self):
         self.record(PYTHON, JOB, "decode", 2, 20)
         done = run(ANALYZE, "report", self.path)
-        self.assertIn("Of preparing:", done.stdout)
+        self.assertIn("What preparing computes", done.stdout)
+        self.assertIn("_imaging", done.stdout)
 
 
 class Stacks(Profile):

@@ -29,10 +29,15 @@ diesel_ranges_library(standin_nvtx nvtx.c libnvToolsExt.so.1)
 diesel_ranges_library(standin_usdt usdt.c libusdt.so SEMAPHORES=0)
 diesel_ranges_library(standin_usdt_counted usdt.c libusdt-counted.so SEMAPHORES=1)
 
-foreach(module checkpoints gpu)
+foreach(module checkpoints gpu phases)
   diesel_unit_test(analyzer/${module} USES diesel_analyzer diesel_base m)
   target_include_directories(test_analyzer_${module} PRIVATE ${CMAKE_SOURCE_DIR}/analyzer)
 endforeach()
+
+diesel_unit_test(bpf/usdt USES diesel_bpf diesel_base)
+target_include_directories(test_bpf_usdt PRIVATE ${CMAKE_SOURCE_DIR}/bpf)
+set_property(TEST unit.bpf.usdt PROPERTY ENVIRONMENT
+  "USDT_PLAIN=$<TARGET_FILE:standin_usdt>;USDT_COUNTED=$<TARGET_FILE:standin_usdt_counted>")
 
 diesel_script_test(integration gpu /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_gpu.py)
 set_property(TEST integration.gpu APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${CMAKE_BINARY_DIR}/standin")

@@ -227,6 +227,19 @@ class Processes(Gpu):
         self.assertEqual([e.tgid for e in s.Session(self.path).of(s.GPU_TOTALS)], [clock["pid"]])
 
 
+class Cost(Gpu):
+    def test_too_many_launches_are_not_counted_for_ever(self):
+        """Above the budget their probes go; waits stay exact, and the report says so."""
+        clock, report = self.job(steps=60, wait_ms=5, launches=20000, DIESEL_STANDIN_KERNEL_US="0",
+                                 DIESEL_STANDIN_WAIT="block")
+        self.assertFalse(report["gpu"]["launches_known"])
+        self.assertGreater(report["gpu"]["launches"], 0)
+        self.assertLess(report["gpu"]["launches"], 60 * 20000)
+        (call,) = report["gpu"]["calls"]
+        self.check_count(call["calls"], 60, 1)
+        self.assertIn("too many", run(ANALYZE, "report", self.path).stdout)
+
+
 class Nvml(Gpu):
     """By a stand-in of NVML as well."""
 

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "script.h"
+
+static struct script s; /* too large for the stack */
+
+#define STEPS 10
+
+/* A step is 1000 ticks: data wait 0..400 by libdiesel's marks, backward pass at 500. */
+static void steps(void)
+{
+	script_begin(&s);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		script_mark(&s, TRAINER, 1000 * i, MARK_NEXT_BEGIN, 0);
+		script_mark(&s, TRAINER, 1000 * i + 100, MARK_WAIT_BEGIN, 0);
+		script_mark(&s, TRAINER, 1000 * i + 390, MARK_WAIT_END, MARK_CAUSE_PREP);
+		script_mark(&s, TRAINER, 1000 * i + 400, MARK_NEXT_END, 0);
+		script_step(&s, TRAINER, 1000 * i + 500);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS + 500);
+}
+
+static void phase(uint32_t tid, uint64_t tick, uint32_t kind, uint64_t name)
+{
+	struct event *event = script_add(&s, tid, EVENT_PHASE, tick, tick);
+
+	event->phase.kind = kind;
+	event->phase.name = name;
+}
+
+static const struct phase_label labels[] = {{1, "forward"}, {2, "loss"}};
+
+static struct analysis *analyse(void)
+{
+	struct analysis *analysis = script_analyse(
+	    &s, &(struct analysis_input){.root_tgid = TRAINER, .phase_labels = labels, .n_phase_labels = 2});
+
+	check_invariants(analysis);
+	assert_int_equal(analysis->n_steps, STEPS);
+	assert_non_null(analysis->phases);
+	return analysis;
+}
+
+static void check(const struct analysis *analysis, const char *name, uint64_t n, uint64_t ticks)
+{
+	for (size_t i = 0; i < analysis->phases->n; i++) {
+		const struct phase_time *item = &analysis->phases->items[i];
+
+		if (strcmp(item->name, name))
+			continue;
+		assert_int_equal(item->n, n);
+		assert_int_equal(item->ns / TICK_NS, ticks);
+		return;
+	}
+	assert_int_equal(n, 0);
+}
+
+static void test_marks(void **state)
+{
+	struct analysis *analysis;
+
+	steps();
+	analysis = analyse();
+	check(analysis, "diesel:next", STEPS, 400 * STEPS);
+	check(analysis, "diesel:wait", STEPS, 290 * STEPS);
+	assert_int_equal(analysis->phases->n, 2);
+	assert_string_equal(analysis->phases->items[0].name, "diesel:next");
+	analysis_free(analysis);
+}
+
+/* NVTX: ends have no name. */
+static void test_nested(void **state)
+{
+	struct analysis *analysis;
+
+	steps();
+	for (uint64_t i = 0; i < STEPS; i++) {
+		phase(TRAINER, 1000 * i + 600, PHASE_BEGIN, 1);
+		phase(TRAINER, 1000 * i + 650, PHASE_BEGIN, 2);
+		phase(TRAINER, 1000 * i + 700, PHASE_END, 0);
+		phase(TRAINER, 1000 * i + 800, PHASE_END, 0);
+		phase(TRAINER + 3, 1000 * i + 600, PHASE_BEGIN, 2); /* another thread's */
+		phase(TRAINER + 3, 1000 * i + 900, PHASE_END, 0);
+	}
+	analysis = analyse();
+	check(analysis, "forward", STEPS, 200 * STEPS);
+	check(analysis, "loss", STEPS, 50 * STEPS);
+	analysis_free(analysis);
+}
+
+/* USDT: an end names its range, so one that was lost does not shift all that follow. */
+static void test_named_ends(void **state)
+{
+	struct analysis *analysis;
+
+	steps();
+	phase(TRAINER, 100, PHASE_END, 1); /* began before the recording */
+	for (uint64_t i = 0; i < STEPS; i++) {
+		phase(TRAINER, 1000 * i + 600, PHASE_BEGIN, 1);
+		phase(TRAINER, 1000 * i + 650, PHASE_BEGIN, 2); /* its end was lost */
+		phase(TRAINER, 1000 * i + 800, PHASE_END, 1);
+	}
+	analysis = analyse();
+	check(analysis, "forward", STEPS, 200 * STEPS);
+	check(analysis, "loss", 0, 0);
+	analysis_free(analysis);
+}
+
+static void test_cut_at_the_window(void **state)
+{
+	struct analysis *analysis;
+
+	steps();
+	phase(TRAINER, 500, PHASE_BEGIN, 7);
+	phase(TRAINER, 1000 * STEPS + 400, PHASE_END, 7);
+	analysis = analyse();
+	check(analysis, "?", 1, (analysis->window_end_ns - at(500)) / TICK_NS);
+	analysis_free(analysis);
+}
+
+static void test_hostile(void **state)
+{
+	struct analysis *analysis;
+
+	steps();
+	for (uint64_t i = 0; i < 5000; i++)
+		phase(TRAINER, 500 + i, i % 7 ? PHASE_BEGIN : PHASE_END, i * 977);
+	for (uint64_t i = 0; i < 200; i++)
+		phase(TRAINER, 6000, PHASE_END, i % 2);
+	phase(TRAINER, 6001, 99, 1);
+	analysis = analyse();
+	assert_in_range(analysis->phases->n, 2, PHASES_MAX);
+	for (size_t i = 1; i < analysis->phases->n; i++)
+		assert_true(analysis->phases->items[i].ns <= analysis->phases->items[i - 1].ns);
+	analysis_free(analysis);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_marks),      cmocka_unit_test(test_nested),
+	    cmocka_unit_test(test_named_ends), cmocka_unit_test(test_cut_at_the_window),
+	    cmocka_unit_test(test_hostile),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

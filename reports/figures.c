@@ -18,3 +18,42 @@ double report_steps_per_s(const struct analysis *analysis)
 		return NAN;
 	return wall_ns ? (double)report_n_steps(analysis) * (double)NS_PER_S / (double)wall_ns : NAN;
 }
+
+struct report_shares report_shares(const struct analysis *analysis)
+{
+	bool steady = analysis->steady_ns > 0;
+	struct report_shares shares = {
+	    .wall_ns = steady ? analysis->steady_ns : analysis->observed_ns,
+	    .n_steps = report_n_steps(analysis) - (steady ? analysis->n_warmup_steps : 0),
+	};
+
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		shares.ns[i] = steady ? analysis->steady_share_ns[i] : analysis->share_ns[i];
+	return shares;
+}
+
+double report_shares_ratio(const struct report_shares *shares, enum analysis_share share)
+{
+	return shares->wall_ns ? (double)shares->ns[share] / (double)shares->wall_ns : 0;
+}
+
+#define EXCESS_RATIO 1.5
+#define EXCESS_BYTES (UINT64_C(16) << 20)
+
+double report_cold_excess(const struct page_cache *cache)
+{
+	if (cache->cold_bytes < cache->used_bytes + EXCESS_BYTES || !cache->used_bytes ||
+	    (double)cache->cold_bytes < EXCESS_RATIO * (double)cache->used_bytes)
+		return 0;
+	return (double)cache->cold_bytes / (double)cache->used_bytes;
+}
+
+double report_hit_ratio(uint64_t accessed_pages, uint64_t missed_pages)
+{
+	if (!accessed_pages)
+		return NAN;
+	/* Read-ahead that nobody used makes more misses than accesses. */
+	if (missed_pages >= accessed_pages)
+		return 0;
+	return 1 - (double)missed_pages / (double)accessed_pages;
+}

@@ -50,7 +50,9 @@ void html_evidence(const struct html *html)
 	if (!analysis->n_evidence)
 		return;
 	html_section(html, "evidence", "What held the trainer up",
-		     "each wait followed back to the thread and call it was waiting for");
+		     analysis->n_warmup_steps
+			 ? "each wait followed back to the thread and call it was waiting for; with warm-up"
+			 : "each wait followed back to the thread and call it was waiting for");
 	fputs("<div class=\"scroll\"><table><thead><tr><th>thread</th><th>was</th><th></th><th class=\"n\">"
 	      "time</th></tr></thead><tbody>\n",
 	      html->stream);

@@ -7,6 +7,8 @@
 #include "escape.h"
 #include "lib/units.h"
 
+#define NOTABLE_WAIT 0.05 /* less data wait needs no cure */
+
 static void places(const struct html *html, const char *title, const struct page_cache_place *items, size_t n)
 {
 	uint64_t most = 1;
@@ -34,7 +36,7 @@ static void places(const struct html *html, const char *title, const struct page
 		html_number(html, "%llu", (unsigned long long)item->n_reads);
 		if (item->accessed_pages)
 			html_number(html, "%.0f %%",
-				    100 - 100 * (double)item->missed_pages / (double)item->accessed_pages);
+				    100 * report_hit_ratio(item->accessed_pages, item->missed_pages));
 		else
 			html_number(html, "-");
 		fputs("</tr>\n", html->stream);
@@ -89,7 +91,7 @@ static void totals(const struct html *html, const struct page_cache *cache)
 	if (cache->accessed_pages) {
 		fputs("<tr><td>page cache hits</td>", html->stream);
 		html_number(html, "%.1f %%",
-			    100 - 100 * (double)cache->missed_pages / (double)cache->accessed_pages);
+			    100 * report_hit_ratio(cache->accessed_pages, cache->missed_pages));
 		fputs("</tr>\n", html->stream);
 	}
 	fputs("</tbody></table></div>\n", html->stream);
@@ -128,6 +130,12 @@ void html_reads(const struct html *html)
 	totals(html, cache);
 	read_sizes(html, cache);
 	fputs("</div>\n", html->stream);
+	if (report_cold_excess(cache) > 0)
+		fprintf(html->stream,
+			"<p class=\"note\">%.1f times as much came from storage as was used: read-ahead that "
+			"nobody "
+			"wanted.</p>\n",
+			report_cold_excess(cache));
 	mapped(html, cache);
 	places(html, "Folders", cache->folders, cache->n_folders);
 	places(html, "Files", cache->files, cache->n_files);
@@ -178,6 +186,19 @@ static void needed(const struct html *html, const char *before, const struct est
 			estimate->high * factor);
 }
 
+static void all_needed(const struct html *html, const struct predictions *from)
+{
+	fputs("<h3>The least that, by itself, leaves under 2 % of data wait</h3><table><tbody>\n",
+	      html->stream);
+	needed(html, "of the dataset in memory", &from->cache_ratio_needed, 100, " %");
+	needed(html, "worker processes", &from->workers_needed, 1, "");
+	needed(html, "times the storage bandwidth", &from->storage_factor_needed, 1, "x");
+	if (!isfinite(from->cache_ratio_needed.value) && !isfinite(from->workers_needed.value) &&
+	    !isfinite(from->storage_factor_needed.value))
+		fputs("<tr><td>none of memory, workers and storage does</td></tr>\n", html->stream);
+	fputs("</tbody></table>\n", html->stream);
+}
+
 void html_what_if(const struct html *html)
 {
 	const struct predictions *from = html->analysis->predictions;
@@ -190,16 +211,11 @@ void html_what_if(const struct html *html)
 	    "95 % intervals; the ring is where the job is now</span></h2>\n<div id=\"curves\" class=\"curves "
 	    "needs-js\"></div>\n",
 	    html->stream);
-	fputs("<h3>The least that, by itself, leaves under 2 % of data wait</h3><table><tbody>\n",
-	      html->stream);
-	needed(html, "of the dataset in memory", &from->cache_ratio_needed, 100, " %");
-	needed(html, "worker processes", &from->workers_needed, 1, "");
-	needed(html, "times the storage bandwidth", &from->storage_factor_needed, 1, "x");
-	if (!isfinite(from->cache_ratio_needed.value) && !isfinite(from->workers_needed.value) &&
-	    !isfinite(from->storage_factor_needed.value))
-		fputs("<tr><td>none of memory, workers and storage does</td></tr>\n", html->stream);
-	fputs("</tbody></table>\n<details><summary>The curves as tables</summary><div class=\"columns\">",
-	      html->stream);
+	if (analysis_steady_ratio(html->analysis, SHARE_FETCH_STALL) +
+		analysis_steady_ratio(html->analysis, SHARE_PREP_STALL) >=
+	    NOTABLE_WAIT)
+		all_needed(html, from);
+	fputs("<details><summary>The curves as tables</summary><div class=\"columns\">", html->stream);
 	for (enum what_if_axis i = 0; i < WHAT_IF_AXES; i++)
 		if (from->curves[i].n_points)
 			what_if_table(html, i, &from->curves[i]);

@@ -25,11 +25,11 @@ static const char *class_of_verdict(enum analysis_verdict verdict)
 	return "";
 }
 
-static void bar(const struct html *html)
+static void bar(const struct html *html, const struct report_shares *shown)
 {
 	fputs("<div class=\"bar\" aria-hidden=\"true\">", html->stream);
 	for (size_t i = 0; i < SHARE_COUNT; i++) {
-		double ratio = analysis_share_ratio(html->analysis, share_looks[i].share);
+		double ratio = report_shares_ratio(shown, share_looks[i].share);
 
 		if (ratio <= 0)
 			continue;
@@ -44,56 +44,88 @@ static void bar(const struct html *html)
 	fputs("</div>\n", html->stream);
 }
 
-static void share_row(const struct html *html, const char *class_name, const char *name, const char *meaning,
-		      uint64_t ns, bool sub)
+struct share_row {
+	const char *class_name, *name, *meaning;
+	uint64_t ns, wall_ns;
+	size_t n_steps;
+	bool sub;
+};
+
+static void share_row(const struct html *html, const struct share_row *row)
 {
-	const struct analysis *analysis = html->analysis;
-	uint64_t wall_ns = 0;
-	size_t n_steps = report_n_steps(analysis);
 	char total[24], mean[24];
 
-	for (size_t i = 0; i < SHARE_COUNT; i++)
-		wall_ns += analysis->share_ns[i];
 	fprintf(html->stream, "<tr%s><td><span class=\"swatch %s\"></span>%s</td>",
-		sub ? " class=\"sub\"" : "", class_name, name);
-	html_number(html, "%.1f %%", wall_ns ? 100 * (double)ns / (double)wall_ns : 0);
-	html_number(html, "%s", units_format_duration(total, sizeof(total), ns));
-	html_number(html, "%s", units_format_duration(mean, sizeof(mean), n_steps ? ns / n_steps : 0));
-	fprintf(html->stream, "<td class=\"meaning\">%s</td></tr>\n", meaning);
+		row->sub ? " class=\"sub\"" : "", row->class_name, row->name);
+	html_number(html, "%.1f %%", row->wall_ns ? 100 * (double)row->ns / (double)row->wall_ns : 0);
+	html_number(html, "%s", units_format_duration(total, sizeof(total), row->ns));
+	html_number(html, "%s",
+		    units_format_duration(mean, sizeof(mean), row->n_steps ? row->ns / row->n_steps : 0));
+	fprintf(html->stream, "<td class=\"meaning\">%s</td></tr>\n", row->meaning);
+}
+
+/* A part of a share, of the whole window. */
+static void part_row(const struct html *html, const char *class_name, const char *name, const char *meaning,
+		     uint64_t ns)
+{
+	if (ns)
+		share_row(html,
+			  &(struct share_row){class_name, name, meaning, ns, html->analysis->observed_ns,
+					      report_n_steps(html->analysis), true});
+}
+
+static void part_rows(const struct html *html, enum analysis_share share)
+{
+	const struct analysis *analysis = html->analysis;
+
+	switch (share) {
+	case SHARE_PREP_STALL:
+		part_row(html, "prep", "head of line",
+			 "of the waits: another batch was ready, a slower one had to come first",
+			 analysis->head_of_line_ns);
+		part_row(html, "prep", "interpreter lock", "of the waits: waiting for Python's GIL",
+			 analysis->gil_ns);
+		break;
+	case SHARE_CPU_STARVED:
+		part_row(html, "starved", "neighbours", "part of it: threads of other jobs had the core",
+			 analysis->neighbours_ns);
+		part_row(html, "starved", "interpreter lock", "part of it: waiting for Python's GIL",
+			 analysis->gil_starved_ns);
+		break;
+	case SHARE_DEVICE:
+		part_row(html, "gpu", "GPU wait", "part of it: waiting for the GPU to finish",
+			 analysis->gpu_wait_known ? analysis->gpu_wait_ns : 0);
+		break;
+	case SHARE_FETCH_STALL:
+	case SHARE_CHECKPOINT_STALL:
+	case SHARE_OTHER:
+	case SHARE_COUNT: break;
+	}
 }
 
 static void shares(const struct html *html)
 {
-	const struct analysis *analysis = html->analysis;
+	struct report_shares shown = report_shares(html->analysis);
+	char warmup[200];
 
-	bar(html);
+	bar(html, &shown);
 	fputs(
 	    "<div class=\"scroll\"><table class=\"shares\"><thead><tr><th>share</th><th class=\"n\">of step "
 	    "time</th><th class=\"n\">time</th><th class=\"n\">a step</th><th class=\"meaning\">what it "
-	    "is</th></tr></thead><tbody>\n",
+	    "is</th>"
+	    "</tr></thead><tbody>\n",
 	    html->stream);
 	for (size_t i = 0; i < SHARE_COUNT; i++) {
-		share_row(html, share_looks[i].class_name, share_looks[i].name, share_looks[i].meaning,
-			  analysis->share_ns[share_looks[i].share], false);
-		if (share_looks[i].share == SHARE_PREP_STALL && analysis->head_of_line_ns)
-			share_row(html, "prep", "head of line",
-				  "of the waits: another batch was ready, a slower one had to come first",
-				  analysis->head_of_line_ns, true);
-		if (share_looks[i].share == SHARE_PREP_STALL && analysis->gil_ns)
-			share_row(html, "prep", "interpreter lock", "of the waits: waiting for Python's GIL",
-				  analysis->gil_ns, true);
-		if (share_looks[i].share == SHARE_CPU_STARVED && analysis->neighbours_ns)
-			share_row(html, "starved", "neighbours",
-				  "part of it: threads of other jobs had the core", analysis->neighbours_ns,
-				  true);
-		if (share_looks[i].share == SHARE_CPU_STARVED && analysis->gil_starved_ns)
-			share_row(html, "starved", "interpreter lock", "part of it: waiting for Python's GIL",
-				  analysis->gil_starved_ns, true);
-		if (share_looks[i].share == SHARE_DEVICE && analysis->gpu_wait_known)
-			share_row(html, "gpu", "GPU wait", "part of it: waiting for the GPU to finish",
-				  analysis->gpu_wait_ns, true);
+		const struct share_look *look = &share_looks[i];
+
+		share_row(html,
+			  &(struct share_row){look->class_name, look->name, look->meaning,
+					      shown.ns[look->share], shown.wall_ns, shown.n_steps, false});
+		part_rows(html, look->share);
 	}
 	fputs("</tbody></table></div>\n", html->stream);
+	if (words_warmup(warmup, sizeof(warmup), html->analysis)[0])
+		fprintf(html->stream, "<p class=\"quiet\">%s</p>\n", warmup);
 }
 
 void html_summary(const struct html *html)
@@ -238,7 +270,7 @@ void html_figures(const struct html *html)
 	     units_format_bytes(text, sizeof(text), n_steps ? analysis->read_bytes / n_steps : 0));
 	if (cache && cache->accessed_pages)
 		tile(html, "page cache hits", "%.0f %%",
-		     100 - 100 * (double)cache->missed_pages / (double)cache->accessed_pages);
+		     100 * report_hit_ratio(cache->accessed_pages, cache->missed_pages));
 	if (analysis->workers.n)
 		tile(html, analysis->n_cpus ? "workers, on so many CPUs" : "workers",
 		     analysis->n_cpus ? "%u on %u" : "%u", analysis->workers.n_at_once, analysis->n_cpus);

@@ -52,6 +52,26 @@ static int set_share_intervals(json_t *root, const struct analysis *analysis)
 	return r | json_object_set_new(root, "share_intervals", intervals);
 }
 
+/* Without warm-up: what the verdict is of. */
+static int set_steady(json_t *root, const struct analysis *analysis)
+{
+	struct report_shares shown = report_shares(analysis);
+	json_t *steady = judged(analysis) ? json_object() : json_null();
+	int r = 0;
+
+	if (judged(analysis)) {
+		json_t *shares = json_object();
+
+		for (enum analysis_share i = 0; i < SHARE_COUNT; i++)
+			r |= json_object_set_new(shares, analysis_share_name(i),
+						 json_real(report_shares_ratio(&shown, i)));
+		r |= json_object_set_new(steady, "wall_s", json_seconds(shown.wall_ns));
+		r |= json_object_set_new(steady, "steps", json_count(shown.n_steps));
+		r |= json_object_set_new(steady, "shares", shares);
+	}
+	return r | json_object_set_new(root, "steady", steady);
+}
+
 static int set_job(json_t *root, const struct analysis *analysis)
 {
 	json_t *job = json_object();
@@ -265,6 +285,7 @@ int report_json(FILE *stream, const struct analysis *analysis, const struct repo
 	r |= set_figures(root, analysis);
 	r |= set_shares(root, analysis);
 	r |= set_share_intervals(root, analysis);
+	r |= set_steady(root, analysis);
 	r |= set_workers(root, analysis);
 	r |= set_evidence(root, analysis);
 	r |= set_actions(root, analysis);

@@ -2,6 +2,7 @@
 #include "json_build.h"
 
 #include "analyzer/analysis.h"
+#include "reports/report.h"
 
 static json_t *places(const struct page_cache_place *items, size_t n)
 {
@@ -77,10 +78,8 @@ int json_set_page_cache(json_t *root, const struct analysis *analysis)
 	if (!from)
 		return json_object_set_new(root, "page_cache", json_null());
 	cache = json_object();
-	r |= json_object_set_new(
-	    cache, "hit_ratio",
-	    from->accessed_pages ? json_real(1 - (double)from->missed_pages / (double)from->accessed_pages)
-				 : json_null());
+	r |= json_object_set_new(cache, "hit_ratio",
+				 json_number(report_hit_ratio(from->accessed_pages, from->missed_pages)));
 	r |= json_object_set_new(cache, "page_bytes", json_count(from->page_bytes));
 	r |= json_object_set_new(cache, "accessed_pages", json_count(from->accessed_pages));
 	r |= json_object_set_new(cache, "missed_pages", json_count(from->missed_pages));

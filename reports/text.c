@@ -48,12 +48,12 @@ static void verdict_line(const struct layout *layout, const struct analysis *ana
 static void shares(const struct layout *layout, const struct analysis *analysis)
 {
 	struct layout_part parts[SHARE_COUNT];
-	char total[24], mean[24];
-	size_t n_steps = report_n_steps(analysis);
+	char total[24], mean[24], warmup[200];
+	struct report_shares shown = report_shares(analysis);
 
 	for (size_t i = 0; i < SHARE_COUNT; i++)
 		parts[i] = (struct layout_part){
-		    .ratio = analysis_share_ratio(analysis, share_looks[i].share),
+		    .ratio = report_shares_ratio(&shown, share_looks[i].share),
 		    .glyph = layout->options.ascii ? glyphs[i].glyph_ascii : glyphs[i].glyph,
 		    .style = glyphs[i].style,
 		};
@@ -64,7 +64,7 @@ static void shares(const struct layout *layout, const struct analysis *analysis)
 	fprintf(layout->stream, "  %-12s%7s%10s%11s\n", "", "share", "time", "a step");
 	layout_style(layout, STYLE_PLAIN);
 	for (size_t i = 0; i < SHARE_COUNT; i++) {
-		uint64_t ns = analysis->share_ns[share_looks[i].share];
+		uint64_t ns = shown.ns[share_looks[i].share];
 
 		fprintf(layout->stream, "%*s", MARGIN, "");
 		layout_style(layout, glyphs[i].style);
@@ -74,12 +74,14 @@ static void shares(const struct layout *layout, const struct analysis *analysis)
 			analysis->approximate ? " %-12s%5.0f %%%10s%11s   " : " %-12s%5.1f %%%10s%11s   ",
 			share_looks[i].name, 100 * parts[i].ratio,
 			units_format_duration(total, sizeof(total), ns),
-			n_steps ? units_format_duration(mean, sizeof(mean), ns / n_steps) : "-");
+			shown.n_steps ? units_format_duration(mean, sizeof(mean), ns / shown.n_steps) : "-");
 		layout_style(layout, STYLE_DIM);
 		fputs(share_looks[i].meaning, layout->stream);
 		layout_style(layout, STYLE_PLAIN);
 		fputc('\n', layout->stream);
 	}
+	if (words_warmup(warmup, sizeof(warmup), analysis)[0])
+		layout_line(layout, "%s", warmup);
 }
 
 /* What the shares and the lines above do not say: parts of them. */
@@ -105,7 +107,8 @@ static void evidence(const struct layout *layout, const struct analysis *analysi
 	double wall_s = (double)analysis->observed_ns / (double)NS_PER_S;
 	char mean[24], p95[24], bytes[16], rate[16], time[24];
 
-	layout_heading(layout, "What held the trainer up");
+	layout_heading(layout, analysis->n_warmup_steps ? "What held the trainer up (with warm-up)"
+							: "What held the trainer up");
 	for (size_t i = 0; i < analysis->n_evidence; i++) {
 		const struct analysis_evidence *item = &analysis->evidence[i];
 

@@ -13,7 +13,8 @@
 #define FUNCTIONS_SHOWN 3
 #define RANKS_SHOWN     16
 
-#define NOTABLE 0.01 /* a smaller part is left out */
+#define NOTABLE_WAIT 0.05 /* less data wait needs no cure */
+#define NOTABLE      0.01 /* a smaller part is left out */
 
 /* The size that brings most of the bytes: reads of nothing, at the end of each file, are many. */
 static void most_reads(const struct page_cache *cache, char *text, size_t size)
@@ -43,7 +44,7 @@ static void places(const struct layout *layout, const struct page_cache_place *i
 			continue;
 		if (items[i].accessed_pages)
 			snprintf(hits, sizeof(hits), "%3.0f %% hits",
-				 100 - 100 * (double)items[i].missed_pages / (double)items[i].accessed_pages);
+				 100 * report_hit_ratio(items[i].accessed_pages, items[i].missed_pages));
 		fprintf(layout->stream, "%*s%10s  %-10s  ", LAYOUT_MARGIN, "",
 			units_format_bytes(bytes, sizeof(bytes), items[i].used_bytes), hits);
 		layout_wrap(layout,
@@ -62,7 +63,7 @@ void text_reads(const struct layout *layout, const struct analysis *analysis)
 	most_reads(cache, sizes, sizeof(sizes));
 	if (cache->accessed_pages)
 		snprintf(hits, sizeof(hits), "; %.0f %% page cache hits",
-			 100 - 100 * (double)cache->missed_pages / (double)cache->accessed_pages);
+			 100 * report_hit_ratio(cache->accessed_pages, cache->missed_pages));
 	if (cache->network_bytes)
 		snprintf(sockets, sizeof(sockets), " (%s over sockets)",
 			 units_format_bytes(network, sizeof(network), cache->network_bytes));
@@ -71,6 +72,11 @@ void text_reads(const struct layout *layout, const struct analysis *analysis)
 		    units_format_bytes(used, sizeof(used), cache->used_bytes),
 		    units_format_bytes(cold, sizeof(cold), cache->cold_bytes), sockets, hits,
 		    (unsigned long long)cache->n_reads, sizes);
+	if (report_cold_excess(cache) > 0)
+		layout_line(
+		    layout,
+		    "%.1f times as much came from storage as was used: read-ahead that nobody wanted.",
+		    report_cold_excess(cache));
 	if (cache->mapped.n_major_faults)
 		layout_line(layout, "Mapped files: %llu page faults that had to read, %s in them.",
 			    (unsigned long long)cache->mapped.n_major_faults,
@@ -234,7 +240,9 @@ void text_needed(const struct layout *layout, const struct analysis *analysis)
 	char text[400] = "";
 	size_t length = 0;
 
-	if (!from || analysis->verdict == ANALYSIS_DEVICE_BOUND)
+	if (!from || analysis_steady_ratio(analysis, SHARE_FETCH_STALL) +
+			     analysis_steady_ratio(analysis, SHARE_PREP_STALL) <
+			 NOTABLE_WAIT)
 		return;
 	need(text, sizeof(text), &length, &from->cache_ratio_needed, 100, " % of the dataset in memory");
 	need(text, sizeof(text), &length, &from->workers_needed, 1, " workers");

@@ -8,6 +8,8 @@
 
 #include "analyzer/analysis.h"
 #include "lib/clock.h"
+#include "lib/units.h"
+#include "share_look.h"
 
 #define NOTABLE_PERCENT 0.5 /* less than that is rounded to 0: not worth a word */
 
@@ -23,7 +25,7 @@ __attribute__((format(printf, 3, 4))) static void append(char *buffer, size_t si
 
 static double percent(const struct analysis *analysis, enum analysis_share share)
 {
-	return 100 * analysis_share_ratio(analysis, share);
+	return 100 * analysis_steady_ratio(analysis, share);
 }
 
 static void append_share(char *buffer, size_t size, const char *name, double value)
@@ -57,6 +59,30 @@ char *words_verdict(char *buffer, size_t size, const struct analysis *analysis)
 		append(buffer, size, "; %.0f %% is computing", percent(analysis, SHARE_DEVICE));
 	if (starved >= 5)
 		append(buffer, size, "; %.0f %% without a core", starved);
+	return buffer;
+}
+
+char *words_warmup(char *buffer, size_t size, const struct analysis *analysis)
+{
+	double wall_ns = (double)analysis->warmup_ns;
+	char time[24];
+
+	buffer[0] = '\0';
+	if (!analysis->n_warmup_steps || !analysis->steady_ns || wall_ns <= 0)
+		return buffer;
+	snprintf(buffer, size, "Warm-up is left out: %zu step%s, %s (", analysis->n_warmup_steps,
+		 analysis->n_warmup_steps == 1 ? "" : "s",
+		 units_format_duration(time, sizeof(time), analysis->warmup_ns));
+	for (size_t i = 0, n = 0; i < SHARE_COUNT; i++) {
+		enum analysis_share share = share_looks[i].share;
+		double ratio =
+		    (double)(analysis->share_ns[share] - analysis->steady_share_ns[share]) / wall_ns;
+
+		if (ratio >= 0.05)
+			append(buffer, size, "%s%s %.0f %%", n++ ? ", " : "", share_looks[i].name,
+			       100 * ratio);
+	}
+	append(buffer, size, ").");
 	return buffer;
 }
 

@@ -11,6 +11,9 @@ struct analysis_action;
 /* "65 % of step time is stall: fetch 57, preprocess 7" */
 char *words_verdict(char *buffer, size_t size, const struct analysis *analysis);
 
+/* "Warm-up is left out: 3 steps, 12.2 s (fetch stall 92 %)."; "" where there was none. */
+char *words_warmup(char *buffer, size_t size, const struct analysis *analysis);
+
 /* "80 steps, 0 lost events, tool cost 1.0 % of one CPU": how far it can be trusted, and its price. */
 char *words_trust(char *buffer, size_t size, const struct analysis *analysis);
 

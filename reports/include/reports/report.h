@@ -9,9 +9,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "analyzer/analysis.h"
 #include "lib/clock.h"
-
-struct analysis;
 
 /* Where an analysis comes from. All borrowed; NULL or 0 where not known. */
 struct report_source {
@@ -60,6 +59,21 @@ int report_openmetrics(FILE *stream, const struct analysis *analysis, const stru
 
 /* Steps of the window; of a sampled session about, 0: not known. */
 size_t report_n_steps(const struct analysis *analysis);
+
+/* What tables for people show: the steady steps, which the verdict is of, or the window without them. */
+struct report_shares {
+	uint64_t ns[SHARE_COUNT];
+	uint64_t wall_ns;
+	size_t n_steps;
+};
+struct report_shares report_shares(const struct analysis *analysis);
+double report_shares_ratio(const struct report_shares *shares, enum analysis_share share);
+
+/* Of look-ups of pages, those that needed no storage; NAN without any. */
+double report_hit_ratio(uint64_t accessed_pages, uint64_t missed_pages);
+
+/* How many times as much came from storage as was used, where it is notable; else 0. */
+double report_cold_excess(const struct page_cache *cache);
 
 /* Steps of the window over its length; NAN for an empty one, and where they are not known. */
 double report_steps_per_s(const struct analysis *analysis);

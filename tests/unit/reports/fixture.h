@@ -92,6 +92,10 @@ static inline void fixture_steps(struct fixture *f)
 	a->gil_ns = 2 * FIXTURE_STEPS * NS_PER_MS;
 	a->n_warmup_steps = 3;
 	a->warmup_ns = f->steps[2].end_ns - FIXTURE_BEGIN;
+	a->steady_ns = a->observed_ns - a->warmup_ns;
+	for (size_t k = 0; k < SHARE_COUNT; k++)
+		a->steady_share_ns[k] = a->share_ns[k] - f->steps[0].share_ns[k] - f->steps[1].share_ns[k] -
+					f->steps[2].share_ns[k];
 	a->read_bytes = UINT64_C(900) << 20;
 }
 

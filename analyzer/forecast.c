@@ -6,6 +6,7 @@
 
 #include "lib/clock.h"
 #include "resample.h"
+#include "split.h"
 
 #define ERROR_MAX 0.25 /* beyond, the replay is not believed at all */
 
@@ -38,6 +39,7 @@ static int replay_recorded(struct forecast *forecast, const struct analysis_step
 	if (r < 0)
 		return r;
 	forecast->replayed_ns = sum(forecast->step_ns + forecast->first, forecast->n);
+	forecast->recorded_ns = 0;
 	for (size_t k = forecast->first; k < forecast->first + forecast->n; k++)
 		forecast->recorded_ns += (double)(steps[k].end_ns - steps[k].begin_ns);
 	if (!(forecast->recorded_ns > 0) || !(forecast->replayed_ns > 0))
@@ -95,6 +97,12 @@ int forecast_init(struct forecast *forecast, const struct service *service, cons
 		r = storage_serve(forecast, service);
 	if (r == 0)
 		r = replay_recorded(forecast, steps);
+	/* A server that does not even explain the recording is none: what was waited for stays as it was. */
+	if (r == 0 && forecast->segments && forecast->error_ratio > SPLIT_TOLERANCE) {
+		forecast->job.segments = service->job.segments;
+		forecast->job.storage = service->job.storage;
+		r = replay_recorded(forecast, steps);
+	}
 	if (r < 0)
 		forecast_free(forecast);
 	return r;

@@ -238,21 +238,6 @@ static int set_times(json_t *root, const struct analysis *analysis)
 	return r | json_object_set_new(root, "steal_s", json_seconds(analysis->steal_ns));
 }
 
-/* Without warm-up; null without steps of which to tell it apart. */
-static int set_steady(json_t *root, const struct analysis *analysis)
-{
-	json_t *shares;
-	int r = 0;
-
-	if (!judged(analysis) || !analysis->steady_ns)
-		return json_object_set_new(root, "steady_shares", json_null());
-	shares = json_object();
-	for (size_t i = 0; i < SHARE_COUNT; i++)
-		r |= json_object_set_new(shares, analysis_share_name((enum analysis_share)i),
-					 json_real(analysis_steady_ratio(analysis, (enum analysis_share)i)));
-	return r | json_object_set_new(root, "steady_shares", shares);
-}
-
 static int set_figures(json_t *root, const struct analysis *analysis)
 {
 	int r = set_times(root, analysis);
@@ -275,7 +260,6 @@ static int set_figures(json_t *root, const struct analysis *analysis)
 	r |= json_object_set_new(root, "lost_events", json_count(analysis->n_lost));
 	r |= json_object_set_new(root, "malformed_events", json_count(analysis->n_malformed));
 	r |= json_object_set_new(root, "coverage", json_real(analysis->coverage_ratio));
-	r |= set_steady(root, analysis);
 	return r | json_object_set_new(root, "self_cost", json_real(analysis->self_cost_ratio));
 }
 

@@ -106,6 +106,18 @@ class Jobs(Unprivileged):
         self.assertTrue(report["job"]["attached"])
         self.assertEqual(report["loader"], "workers")
 
+    def test_a_program_that_may_not_be_read(self):
+        """The kernel hides its calls, descriptors and I/O from its own user: states and CPU time are left."""
+        hidden = self.folder / "python3"
+        shutil.copy(os.path.realpath(PYTHON), hidden)
+        os.chmod(hidden, 0o711)
+        done = self.record(hidden, self.job, "--width", 16, "--workers", 2, "--steps", 40, "--prep", 200, "--repeat", 4)
+        report = self.report()
+        self.agrees(json.loads(done.stdout.splitlines()[-1]), report)
+        self.assertEqual(report["loader"], "workers")
+        low, high = report["share_intervals"]["prep_stall"]
+        self.assertGreater(high - low, 0.1)
+
     def test_in_a_container(self):
         """A PID namespace of its own, with no privilege outside of it."""
         inside = [*AS_NOBODY, "unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]

@@ -274,12 +274,12 @@ static void test_checkpoints(void **state)
 		at += 80;
 		if (i % 5)
 			continue;
-		stretch(&tape, TRAINER, TRAINER, at, at + 5, 1, PROC_WAIT_NONE)->sample.written_bytes = 1
-													<< 20;
-		stretch(&tape, TRAINER, TRAINER, at + 5, at + 25, 1, PROC_WAIT_NONE);
-		stretch(&tape, TRAINER, TRAINER, at + 25, at + 30, 1, PROC_WAIT_NONE)->sample.written_bytes =
+		/* Bytes of a large write count when it returns: they are seen 60 ms after the first. */
+		stretch(&tape, TRAINER, TRAINER, at, at + 5, 1, PROC_WAIT_NONE)->sample.written_bytes = 8192;
+		stretch(&tape, TRAINER, TRAINER, at + 5, at + 65, 1, PROC_WAIT_NONE);
+		stretch(&tape, TRAINER, TRAINER, at + 65, at + 70, 1, PROC_WAIT_NONE)->sample.written_bytes =
 		    1 << 20;
-		stretch(&tape, TRAINER, TRAINER, at + 30, at + 100, 0, PROC_WAIT_FILE_WRITE);
+		stretch(&tape, TRAINER, TRAINER, at + 70, at + 100, 0, PROC_WAIT_FILE_WRITE);
 		at += 100;
 	}
 	stretch(&tape, WORKER, WORKER, 0, at, 0, PROC_WAIT_PIPE);

@@ -79,7 +79,8 @@ static int steady_find(struct run *run)
 {
 	struct analysis *analysis = run->analysis;
 	const struct service *service = &run->m->service;
-	size_t n_first = service->job.n_epochs > 1 ? service->job.epochs[1].first_step : 0;
+	bool from_first = run->m->run.steps == analysis->steps;
+	size_t n_first = service->job.n_epochs > 1 && from_first ? service->job.epochs[1].first_step : 0;
 	int r = warmup_find(analysis->steps, analysis->n_steps, n_first, &analysis->n_warmup_steps);
 
 	for (size_t i = 0; r == 0 && i < analysis->n_steps; i++) {
@@ -98,11 +99,13 @@ static int steady_find(struct run *run)
 
 static int predictions_add(const struct study *study, struct analysis *analysis)
 {
+	size_t n_before = study->run->n_steps ? (size_t)(study->run->steps - analysis->steps) : 0;
+	size_t n_warmup = analysis->n_warmup_steps > n_before ? analysis->n_warmup_steps - n_before : 0;
 	const char *why = NULL;
 	int r = 0;
 
 	if (analysis->n_steps >= ANALYSIS_STEPS_MIN && !study->input->shares_only)
-		r = predictions_find(study, analysis->n_warmup_steps, &analysis->predictions, &why);
+		r = predictions_find(study, n_warmup, &analysis->predictions, &why);
 	if (why)
 		snprintf(analysis->no_predictions, sizeof(analysis->no_predictions), "%s", why);
 	return r;
@@ -117,6 +120,7 @@ static int parts_find(struct run *run)
 				    .roles = &run->m->roles,
 				    .waits = &run->m->waits,
 				    .window = &window,
+				    .run = &run->m->run,
 				    .service = &run->m->service,
 				    .split = &run->m->split,
 				    .partition = &run->m->partition};

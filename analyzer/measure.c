@@ -103,15 +103,16 @@ int measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t traine
 	window_leave_gaps(&m->window, &timeline->gaps);
 	if (r == 0)
 		r = rest_find(m, several);
+	m->run = window_longest_run(&m->window);
 	if (r == 0)
 		r = service_extract(&(struct service_input){.timeline = timeline,
 							    .roles = &m->roles,
 							    .waits = &m->waits,
-							    .window = &m->window,
+							    .window = &m->run,
 							    .n_cpus = n_cpus},
 				    &m->service);
 	if (r == 0)
-		r = split_waits(timeline, &m->roles, &m->waits, &m->window, &m->service, &m->split);
+		r = split_waits(timeline, &m->roles, &m->waits, &m->window, &m->run, &m->service, &m->split);
 	if (r == 0)
 		shares_find(m);
 	return r;

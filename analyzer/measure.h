@@ -25,6 +25,7 @@ struct measurement {
 	struct interval_list checkpoints, helper_checkpoints;
 	struct data_waits waits;
 	struct window window;
+	struct window run; /* the part of it that is replayed: without gaps; borrows its steps */
 	struct service service;
 	struct split split;
 	struct partition partition;

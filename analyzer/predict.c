@@ -126,7 +126,7 @@ int predictions_find(const struct study *study, size_t n_warmup, struct predicti
 
 	*ret_predictions = NULL;
 	*ret_why = study->service->why_not;
-	if (!*ret_why && study->window->n_steps < n_warmup + ANALYSIS_STEPS_MIN)
+	if (!*ret_why && study->run->n_steps < n_warmup + ANALYSIS_STEPS_MIN)
 		*ret_why = "too few steps";
 	if (!*ret_why && lost_ratio(study->input) > LOSS_MAX)
 		*ret_why = "too many records were lost";
@@ -135,7 +135,7 @@ int predictions_find(const struct study *study, size_t n_warmup, struct predicti
 	predictions = calloc(1, sizeof(*predictions));
 	if (!predictions)
 		return -ENOMEM;
-	r = forecast_init(&forecast, study->service, study->window->steps, n_warmup);
+	r = forecast_init(&forecast, study->service, study->run->steps, n_warmup);
 	if (r == 0) {
 		if (forecast.error_ratio > SPLIT_TOLERANCE)
 			*ret_why = "the replay does not reproduce the recording";

@@ -27,8 +27,8 @@
 
 /* Detail beyond this would not fit a report's memory: 4 million events. */
 #define DETAIL_TOTAL_BYTES (UINT64_C(32) << 20)
-/* Free at the start: a minute of a common job, some seconds of the busiest. */
-#define DETAIL_BURST_BYTES (UINT64_C(2) << 20)
+/* Free at the start, in minutes of detail: a minute of a common job, some seconds of the busiest. */
+#define DETAIL_BURST_MINUTES 2
 
 struct recording {
 	const struct record_options *options;
@@ -292,7 +292,8 @@ static int begin(struct recording *recording, struct record_result *result, stru
 		return r;
 	recording->start_ns = recording->flushed_ns = clock_monotonic_ns();
 	r = slices_init(&recording->slices,
-			(struct slices_config){options->detail_bytes_per_minute, DETAIL_BURST_BYTES,
+			(struct slices_config){options->detail_bytes_per_minute,
+					       DETAIL_BURST_MINUTES * options->detail_bytes_per_minute,
 					       options->detail_bytes_per_minute ? DETAIL_TOTAL_BYTES : 0},
 			recording->start_ns);
 	if (r)

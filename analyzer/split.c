@@ -37,8 +37,30 @@ static void split_by_cover(const struct data_waits *waits, const struct interval
 		    interval_list_cover(fetch, waits->items[i].begin_ns, waits->items[i].end_ns);
 }
 
+/* Waits of the window outside of the run: in the run's proportion. */
+static void split_extend(const struct data_waits *waits, const struct window *window,
+			 const struct window *run, struct split *split)
+{
+	double wait_ns = 0, fetch_ns = 0, ratio;
+
+	for (size_t i = data_waits_from(waits, run->begin_ns);
+	     i < waits->n && waits->items[i].begin_ns < run->end_ns; i++) {
+		wait_ns += (double)(waits->items[i].end_ns - waits->items[i].begin_ns);
+		fetch_ns += (double)split->fetch_ns[i];
+	}
+	ratio = wait_ns > 0 ? fetch_ns / wait_ns : 0;
+	for (size_t i = data_waits_from(waits, window->begin_ns);
+	     i < waits->n && waits->items[i].begin_ns < window->end_ns; i++) {
+		const struct data_wait *wait = &waits->items[i];
+
+		if (wait->begin_ns < run->begin_ns || wait->begin_ns >= run->end_ns)
+			split->fetch_ns[i] = (uint64_t)(ratio * (double)(wait->end_ns - wait->begin_ns));
+	}
+}
+
 int split_waits(const struct timeline *timeline, const struct roles *roles, const struct data_waits *waits,
-		const struct window *window, const struct service *service, struct split *split)
+		const struct window *window, const struct window *run, const struct service *service,
+		struct split *split)
 {
 	struct interval_list marks = {0};
 	bool replayed;
@@ -55,11 +77,13 @@ int split_waits(const struct timeline *timeline, const struct roles *roles, cons
 	case LOADER_THREADS: split->method = METHOD_WALK; break;
 	case LOADER_WORKERS:
 		split->method = METHOD_WALK;
-		r = split_by_replay(waits, window, service, split, &replayed);
+		r = split_by_replay(waits, run, service, split, &replayed);
 		if (r < 0)
 			return r;
-		if (replayed)
+		if (replayed) {
 			split->method = METHOD_REPLAY;
+			split_extend(waits, window, run, split);
+		}
 		break;
 	case LOADER_INLINE:
 		split->method = METHOD_WALK;

@@ -18,7 +18,7 @@
 struct split {
 	uint64_t *fetch_ns; /* of each wait, at most its length */
 	enum analysis_method method;
-	/* The replay's own time for the steps of the window, as recorded and with reading for nothing; 0:
+	/* The replay's own time for the steps that are replayed, as recorded and with reading for nothing; 0:
 	 * none */
 	double recorded_ns, replayed_ns, unfetched_ns;
 	struct tally tally; /* of the waits in the window */
@@ -27,11 +27,13 @@ struct split {
 /* How far the replay of a recording may be off before it says nothing about a changed one. */
 #define SPLIT_TOLERANCE 0.10
 
-/* split: with fetch_ns allocated, one a wait, all 0. -ENOMEM. */
+/* split: with fetch_ns allocated, one a wait, all 0. run: the part of the window that service is of; waits
+ * outside of it are split in the same proportion. -ENOMEM. */
 int split_waits(const struct timeline *timeline, const struct roles *roles, const struct data_waits *waits,
-		const struct window *window, const struct service *service, struct split *split);
+		const struct window *window, const struct window *run, const struct service *service,
+		struct split *split);
 void split_free(struct split *split);
 
 /* split_replay.c: true where the replay is good enough to take its word. -ENOMEM. */
-int split_by_replay(const struct data_waits *waits, const struct window *window,
-		    const struct service *service, struct split *split, bool *ret_split);
+int split_by_replay(const struct data_waits *waits, const struct window *run, const struct service *service,
+		    struct split *split, bool *ret_split);

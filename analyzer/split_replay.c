@@ -112,17 +112,17 @@ static int replay_both(const struct service *service, struct split *split, doubl
 	return r;
 }
 
-int split_by_replay(const struct data_waits *waits, const struct window *window,
-		    const struct service *service, struct split *split, bool *ret_split)
+int split_by_replay(const struct data_waits *waits, const struct window *run, const struct service *service,
+		    struct split *split, bool *ret_split)
 {
 	struct leveller leveller;
-	double observed_ns = (double)window->observed_ns;
+	double observed_ns = (double)run->observed_ns;
 	int r;
 
 	*ret_split = false;
-	if (service->why_not || !window->observed_ns)
+	if (service->why_not || !run->observed_ns)
 		return 0;
-	r = leveller_init(&leveller, window->n_steps);
+	r = leveller_init(&leveller, run->n_steps);
 	if (r == 0)
 		r = replay_both(service, split, leveller.weight);
 	if (r == 0) {
@@ -130,9 +130,9 @@ int split_by_replay(const struct data_waits *waits, const struct window *window,
 		*ret_split = fabs(split->replayed_ns / observed_ns - 1) <= SPLIT_TOLERANCE;
 	}
 	if (*ret_split) {
-		limits_find(waits, window, &leveller);
+		limits_find(waits, run, &leveller);
 		leveller_give(&leveller, observed_ns * fmax(0, 1 - split->unfetched_ns / split->replayed_ns));
-		waits_fill(waits, window, &leveller, split->fetch_ns);
+		waits_fill(waits, run, &leveller, split->fetch_ns);
 	}
 	leveller_free(&leveller);
 	return r == -EINVAL ? 0 : r; /* damaged records: nothing to replay */

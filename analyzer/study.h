@@ -19,6 +19,7 @@ struct study {
 	const struct roles *roles;
 	const struct data_waits *waits;
 	const struct window *window;
+	const struct window *run; /* the part of it that service is of */
 	const struct service *service;
 	const struct split *split;
 	const struct partition *partition;

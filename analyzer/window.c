@@ -178,6 +178,28 @@ void window_leave_gaps(struct window *window, const struct interval_list *gaps)
 	window->n_steps = n;
 }
 
+struct window window_longest_run(const struct window *window)
+{
+	struct window best = {0};
+	size_t first = 0;
+
+	for (size_t k = 1; k <= window->n_steps; k++) {
+		const struct analysis_step *last = &window->steps[k - 1];
+		uint64_t ns = last->end_ns - window->steps[first].begin_ns;
+
+		if (k < window->n_steps && window->steps[k].begin_ns == last->end_ns)
+			continue;
+		if (!best.n_steps || ns > best.observed_ns)
+			best = (struct window){.begin_ns = window->steps[first].begin_ns,
+					       .end_ns = last->end_ns,
+					       .steps = window->steps + first,
+					       .n_steps = k - first,
+					       .observed_ns = ns};
+		first = k;
+	}
+	return best;
+}
+
 void window_free(struct window *window)
 {
 	free(window->steps);

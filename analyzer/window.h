@@ -28,4 +28,8 @@ int window_find(const uint64_t *times, size_t n_times, const struct data_waits *
 		struct window *ret_window);
 /* Leaves out the steps that reach into a gap of the recording, and sets observed_ns. gaps: tidy. */
 void window_leave_gaps(struct window *window, const struct interval_list *gaps);
+
+/* The longest stretch of steps that follow each other without a gap: a window whose steps are borrowed from
+ * this one, all of it where the recording has no gaps. Not to be freed. */
+struct window window_longest_run(const struct window *window);
 void window_free(struct window *window);

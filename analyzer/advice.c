@@ -178,6 +178,31 @@ static void act_on_storage(struct analysis *analysis)
 	action_predict(analysis, speedup_at(&predictions->curves[WHAT_IF_CACHE], 1));
 }
 
+#define READ_AHEAD_EXCESS 3 /* times as much brought in as used: less is the price of large reads */
+
+/* Reading neighbours of what is wanted costs bandwidth: without them storage is as much faster. */
+static void act_on_read_ahead(struct analysis *analysis)
+{
+	double excess = analysis->page_cache ? page_cache_excess(analysis->page_cache) : 0;
+	const struct what_if_curve *curve;
+
+	if (excess < READ_AHEAD_EXCESS)
+		return;
+	action_add(
+	    analysis, gain_of(analysis_steady_ratio(analysis, SHARE_FETCH_STALL)), CONFIDENCE_MEDIUM,
+	    "Turn read-ahead off where records are read at random (lmdb.open(readahead=False), MADV_RANDOM, "
+	    "POSIX_FADV_RANDOM): %.0f times as much came from storage as was used",
+	    excess);
+	if (!analysis->predictions)
+		return;
+	curve = &analysis->predictions->curves[WHAT_IF_STORAGE];
+	for (size_t i = curve->n_points; i-- > 0;)
+		if (curve->points[i].x <= excess && curve->points[i].x > 1) {
+			action_predict(analysis, &curve->points[i].speedup);
+			return;
+		}
+}
+
 /* Cores that nobody needed, on average over the window: neither the trainer nor the workers had them, nor did
  * these wait for one that a neighbour had. */
 static double idle_cores(const struct analysis *analysis)
@@ -200,6 +225,7 @@ static void act_on_fetch(struct analysis *analysis)
 
 	if (fetch < NOTABLE_SHARE)
 		return;
+	act_on_read_ahead(analysis);
 	if (analysis->predictions && !diesel) {
 		act_on_storage(analysis);
 		return;

@@ -165,3 +165,14 @@ void page_cache_free(struct page_cache *cache)
 	places_free(cache->folders, cache->n_folders);
 	free(cache);
 }
+
+#define EXCESS_RATIO 1.5
+#define EXCESS_BYTES (UINT64_C(16) << 20)
+
+double page_cache_excess(const struct page_cache *cache)
+{
+	if (cache->cold_bytes < cache->used_bytes + EXCESS_BYTES || !cache->used_bytes ||
+	    (double)cache->cold_bytes < EXCESS_RATIO * (double)cache->used_bytes)
+		return 0;
+	return (double)cache->cold_bytes / (double)cache->used_bytes;
+}

@@ -37,17 +37,6 @@ double report_shares_ratio(const struct report_shares *shares, enum analysis_sha
 	return shares->wall_ns ? (double)shares->ns[share] / (double)shares->wall_ns : 0;
 }
 
-#define EXCESS_RATIO 1.5
-#define EXCESS_BYTES (UINT64_C(16) << 20)
-
-double report_cold_excess(const struct page_cache *cache)
-{
-	if (cache->cold_bytes < cache->used_bytes + EXCESS_BYTES || !cache->used_bytes ||
-	    (double)cache->cold_bytes < EXCESS_RATIO * (double)cache->used_bytes)
-		return 0;
-	return (double)cache->cold_bytes / (double)cache->used_bytes;
-}
-
 double report_hit_ratio(uint64_t accessed_pages, uint64_t missed_pages)
 {
 	if (!accessed_pages)

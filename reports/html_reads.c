@@ -130,12 +130,12 @@ void html_reads(const struct html *html)
 	totals(html, cache);
 	read_sizes(html, cache);
 	fputs("</div>\n", html->stream);
-	if (report_cold_excess(cache) > 0)
+	if (page_cache_excess(cache) > 0)
 		fprintf(html->stream,
 			"<p class=\"note\">%.1f times as much came from storage as was used: read-ahead that "
 			"nobody "
 			"wanted.</p>\n",
-			report_cold_excess(cache));
+			page_cache_excess(cache));
 	mapped(html, cache);
 	places(html, "Folders", cache->folders, cache->n_folders);
 	places(html, "Files", cache->files, cache->n_files);

@@ -72,11 +72,11 @@ void text_reads(const struct layout *layout, const struct analysis *analysis)
 		    units_format_bytes(used, sizeof(used), cache->used_bytes),
 		    units_format_bytes(cold, sizeof(cold), cache->cold_bytes), sockets, hits,
 		    (unsigned long long)cache->n_reads, sizes);
-	if (report_cold_excess(cache) > 0)
+	if (page_cache_excess(cache) > 0)
 		layout_line(
 		    layout,
 		    "%.1f times as much came from storage as was used: read-ahead that nobody wanted.",
-		    report_cold_excess(cache));
+		    page_cache_excess(cache));
 	if (cache->mapped.n_major_faults)
 		layout_line(layout, "Mapped files: %llu page faults that had to read, %s in them.",
 			    (unsigned long long)cache->mapped.n_major_faults,

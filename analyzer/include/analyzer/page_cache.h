@@ -48,4 +48,8 @@ struct page_cache {
 /* 1 - missed / accessed; NAN without accesses. */
 double page_cache_hit_ratio(const struct page_cache *cache);
 
+/* How many times as much came from storage as was used, where that is worth a word: read-ahead that nobody
+ * wanted; else 0. */
+double page_cache_excess(const struct page_cache *cache);
+
 void page_cache_free(struct page_cache *cache);

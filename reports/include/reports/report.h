@@ -72,8 +72,5 @@ double report_shares_ratio(const struct report_shares *shares, enum analysis_sha
 /* Of look-ups of pages, those that needed no storage; NAN without any. */
 double report_hit_ratio(uint64_t accessed_pages, uint64_t missed_pages);
 
-/* How many times as much came from storage as was used, where it is notable; else 0. */
-double report_cold_excess(const struct page_cache *cache);
-
 /* Steps of the window over its length; NAN for an empty one, and where they are not known. */
 double report_steps_per_s(const struct analysis *analysis);

@@ -39,8 +39,14 @@ void advice_verdict(struct analysis *analysis)
 		analysis->verdict = ANALYSIS_CHECKPOINT_BOUND;
 	else
 		analysis->verdict = fetch >= prep ? ANALYSIS_FETCH_BOUND : ANALYSIS_PREP_BOUND;
-	if (analysis->loader == LOADER_WORKERS && analysis->method == METHOD_WALK &&
-	    fetch + prep > NOTABLE_SHARE)
+	if (analysis->warmup_ns > analysis->steady_ns)
+		snprintf(
+		    analysis->note, sizeof(analysis->note),
+		    "the first %zu steps took longer than the other %zu together, and are left out: record "
+		    "longer, or mind the start",
+		    analysis->n_warmup_steps, analysis->n_steps - analysis->n_warmup_steps);
+	else if (analysis->loader == LOADER_WORKERS && analysis->method == METHOD_WALK &&
+		 fetch + prep > NOTABLE_SHARE)
 		snprintf(
 		    analysis->note, sizeof(analysis->note),
 		    "fetch and prep are told apart by the walk alone, which puts fetch low where workers "

@@ -49,7 +49,7 @@ class Throttle:
     V2 = pathlib.Path("/sys/fs/cgroup")
 
     def __init__(self, path, iops=None, bps=None):
-        self.device = _disk_of(path)
+        self.device = disk_of(path)
         self.iops, self.bps = iops, bps
         self.group = None
 
@@ -59,7 +59,7 @@ class Throttle:
         if os.geteuid() != 0:
             return "throttling a disk needs root"
         try:
-            device = _disk_of(path)
+            device = disk_of(path)
         except OSError as error:
             return f"{path} is not on a block device ({error})"
         if not (cls._v1() or cls._v2()):
@@ -131,7 +131,7 @@ class Throttle:
         print(f"cannot remove {self.group}: it still has processes", file=sys.stderr)
 
 
-def _disk_of(path):
+def disk_of(path):
     """MAJOR:MINOR of the whole disk under `path`: limits are refused for a partition."""
     device = os.stat(path).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"

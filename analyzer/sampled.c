@@ -6,6 +6,7 @@
 #include "advice.h"
 #include "lib/clock.h"
 #include "sampled_job.h"
+#include "sampled_lanes.h"
 #include "sampled_split.h"
 #include "sampled_trainer.h"
 
@@ -126,6 +127,8 @@ int sampled_analyze(const struct analysis_input *input, struct analysis *analysi
 		r = sampled_trainer_find(&job, &trainer);
 	if (!r && trainer.end_ns > trainer.begin_ns)
 		fill(&job, &trainer, analysis);
+	if (!r && trainer.end_ns > trainer.begin_ns && input->n_lane_segments_max)
+		r = sampled_lanes_find(&job, &trainer, input->n_lane_segments_max, &analysis->lanes);
 	if (!r)
 		judge(&job, analysis);
 	sampled_trainer_free(&trainer);

@@ -386,6 +386,40 @@ static void test_launcher_is_no_trainer(void **state)
 	analysis_free(analysis);
 }
 
+/* Drawn states have the lengths of the shares, and stay within what was asked for. */
+static void test_lanes(void **state)
+{
+	(void)state;
+	for (size_t max = 100; max <= 100000; max *= 1000) {
+		struct tape tape = tape_make();
+		const struct analysis_input input = {
+		    .events = tape.events, .root_tgid = TRAINER, .n_cpus = 4, .n_lane_segments_max = max};
+		struct analysis_input whole = input;
+		struct analysis *analysis;
+		uint64_t of_ns[LANE_STATES] = {0};
+
+		workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
+		whole.n_events = tape.n;
+		assert_int_equal(analysis_run(&whole, &analysis, NULL), 0);
+		assert_non_null(analysis->lanes);
+		assert_int_equal(analysis->lanes->n_items, 2);
+		assert_int_equal(analysis->lanes->items[0].role, LANE_TRAINER);
+		assert_true(analysis->lanes->items[0].n_segments + analysis->lanes->items[1].n_segments <=
+			    max + 4);
+		for (size_t i = 0; i < analysis->lanes->items[0].n_segments; i++) {
+			const struct lane_segment *segment = &analysis->lanes->items[0].segments[i];
+
+			of_ns[segment->state] += segment->end_ns - segment->begin_ns;
+		}
+		/* 60 of 100 ms in each of 50 steps. */
+		assert_true(of_ns[LANE_FETCH_STALL] + of_ns[LANE_PREP_STALL] > 2800 * NS_PER_MS);
+		assert_true(of_ns[LANE_FETCH_STALL] + of_ns[LANE_PREP_STALL] < 3200 * NS_PER_MS);
+		assert_true(of_ns[LANE_DEVICE] > 1800 * NS_PER_MS);
+		analysis_free(analysis);
+		free(tape.events);
+	}
+}
+
 /* Workers of a fork server: it is their parent, shares pipes with both sides, and is no worker. */
 static void test_fork_server(void **state)
 {
@@ -421,6 +455,7 @@ int main(void)
 	    cmocka_unit_test(test_numbers_used_again),
 	    cmocka_unit_test(test_launcher_is_no_trainer),
 	    cmocka_unit_test(test_fork_server),
+	    cmocka_unit_test(test_lanes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,7 +40,9 @@ static struct analysis sample(void)
 	    .n_evidence = 1,
 	    .evidence = {{"worker", "reading files", 5 * NS_PER_S, true}},
 	    .n_actions = 1,
-	    .actions = {{"Make reading cheaper: pack the dataset and serve it", 2.22, CONFIDENCE_MEDIUM}},
+	    .actions = {{.text = "Make reading cheaper: pack the dataset and serve it",
+			 .gain_max = 2.22,
+			 .confidence = CONFIDENCE_MEDIUM}},
 	};
 
 	analysis.share_ns[SHARE_FETCH_STALL] = 5500 * NS_PER_MS;

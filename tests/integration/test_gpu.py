@@ -2,6 +2,7 @@
 """GPU waits on a stand-in libcuda (tests/standin): there is no GPU here, and nothing below claims one.
 
 What the report says is held against the job's own clock and the stand-in's own log."""
+import ctypes
 import glob
 import json
 import os
@@ -300,6 +301,10 @@ class Starved(Gpu):
 def why_not():
     if os.geteuid() != 0:
         return "recording needs root"
+    try:
+        ctypes.CDLL(DIESEL)
+    except OSError as error:  # built with a sanitizer
+        return "Python cannot load libdiesel: %s" % error
     if not glob.glob(standin()):
         return "no stand-in was built in " + STANDIN
     done = run(ANALYZE, "check")

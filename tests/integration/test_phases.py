@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Named ranges: NVTX by a stand-in library, and real USDT markers, with and without semaphores."""
+import ctypes
 import json
 import os
 import shutil
@@ -93,6 +94,10 @@ class Phases(unittest.TestCase):
 def why_not():
     if os.geteuid() != 0:
         return "recording needs root"
+    try:
+        ctypes.CDLL(DIESEL)
+    except OSError as error:  # built with a sanitizer
+        return "Python cannot load libdiesel: %s" % error
     done = run(ANALYZE, "check")
     return None if done.returncode == 0 else "this machine cannot record:\n" + done.stdout
 

@@ -109,6 +109,7 @@ int measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t traine
 							    .roles = &m->roles,
 							    .waits = &m->waits,
 							    .window = &m->run,
+							    .partition = &m->partition,
 							    .n_cpus = n_cpus},
 				    &m->service);
 	if (r == 0)

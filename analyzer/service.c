@@ -61,18 +61,31 @@ static uint64_t foreign_queue_of_step(const struct service_input *input, const s
 	return ns;
 }
 
+/* The device's share is the trainer's computing, but for its sleeps until a device or other ranks are done.
+ */
+static struct model_step step_measure(const struct service_input *input, const struct service *service,
+				      const struct analysis_step *step)
+{
+	const uint64_t *share_ns = step->share_ns;
+	uint64_t spin_ns = 0,
+		 sleep_ns = partition_gpu_wait(input->partition, step->begin_ns, step->end_ns, &spin_ns);
+	uint64_t fixed_ns = share_ns[SHARE_CHECKPOINT_STALL] + share_ns[SHARE_OTHER] +
+			    partition_gil_ns(input->partition, step->begin_ns, step->end_ns) +
+			    foreign_queue_of_step(input, service, step);
+
+	sleep_ns -= spin_ns < sleep_ns ? spin_ns : sleep_ns;
+	sleep_ns += partition_collective_ns(input->partition, step->begin_ns, step->end_ns);
+	if (sleep_ns > share_ns[SHARE_DEVICE])
+		sleep_ns = share_ns[SHARE_DEVICE];
+	return (struct model_step){.cpu_ns = (double)(share_ns[SHARE_DEVICE] - sleep_ns),
+				   .sleep_ns = (double)sleep_ns,
+				   .fixed_ns = (double)fixed_ns};
+}
+
 static void steps_measure(const struct service_input *input, struct service *service)
 {
-	for (size_t k = 0; k < input->window->n_steps; k++) {
-		const struct analysis_step *step = &input->window->steps[k];
-
-		service->steps[k] = (struct model_step){
-		    .cpu_ns = (double)step->share_ns[SHARE_DEVICE],
-		    .fixed_ns =
-			(double)(step->share_ns[SHARE_CHECKPOINT_STALL] + step->share_ns[SHARE_OTHER] +
-				 foreign_queue_of_step(input, service, step)),
-		};
-	}
+	for (size_t k = 0; k < input->window->n_steps; k++)
+		service->steps[k] = step_measure(input, service, &input->window->steps[k]);
 }
 
 /* Cores that the trainer's process uses at once while the trainer computes. */

@@ -16,6 +16,7 @@
 #include "analyzer/analysis.h"
 #include "analyzer/model.h"
 #include "cores.h"
+#include "partition.h"
 #include "roles.h"
 #include "timeline.h"
 #include "waits.h"
@@ -65,6 +66,7 @@ struct service_input {
 	const struct roles *roles;
 	const struct data_waits *waits;
 	const struct window *window; /* with shares but for the split of waits */
+	const struct partition *partition;
 	uint32_t n_cpus;
 };
 

@@ -66,7 +66,7 @@ int warmup_find(const struct analysis_step *steps, size_t n_steps, size_t n_firs
 	size_t n;
 
 	*ret_n = 0;
-	if (n_steps < 3 * ROW)
+	if (n_steps < (size_t)3 * ROW)
 		return 0;
 	scratch = calloc(n_steps, sizeof(*scratch));
 	if (!scratch)

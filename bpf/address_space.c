@@ -222,13 +222,14 @@ static int open_mapped(const char *root, pid_t pid, const struct code_mapping *m
 	struct stat info;
 	int fd;
 
+	/* Opening anything but a file, a device for one, may do something. */
 	snprintf(path, sizeof(path), "%s/%d/map_files/%llx-%llx", root, (int)pid,
 		 (unsigned long long)mapping->begin, (unsigned long long)mapping->end);
-	fd = open(path, OPEN_FLAGS);
+	fd = stat(path, &info) || !S_ISREG(info.st_mode) ? -1 : open(path, OPEN_FLAGS);
 	if (fd >= 0)
 		return fd;
 	snprintf(path, sizeof(path), "%s/%d/root%s", root, (int)pid, mapping->file->path);
-	fd = open(path, OPEN_FLAGS);
+	fd = stat(path, &info) || !S_ISREG(info.st_mode) ? -1 : open(path, OPEN_FLAGS);
 	if (fd >= 0 && (fstat(fd, &info) || info.st_ino != mapping->file->inode)) {
 		close(fd);
 		errno = ESTALE;

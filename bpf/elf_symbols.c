@@ -14,7 +14,7 @@
 #include "lib/cleanup.h"
 
 #define SEGMENTS_MAX     16
-#define TABLE_MAX_BYTES  (UINT64_C(256) << 20) /* no library comes near it */
+#define TABLE_MAX_BYTES  (UINT64_C(64) << 20) /* 2.7 million symbols; no library comes near it */
 #define BUILD_ID_MAX     64
 #define NOTES_MAX_BYTES  4096
 #define ASSEMBLY_MAX_GAP 4096 /* a function without a size reaches to the next symbol, but no further */

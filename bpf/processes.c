@@ -38,6 +38,10 @@ void processes_free(struct processes *processes)
 
 struct process *processes_find(const struct processes *processes, uint32_t tgid)
 {
+	const struct process *last = processes->index[tgid % PROCESSES_INDEX];
+
+	if (last && last->tgid == tgid)
+		return processes->index[tgid % PROCESSES_INDEX];
 	for (size_t i = 0; i < processes->n; i++)
 		if (processes->items[i]->tgid == tgid)
 			return processes->items[i];
@@ -47,11 +51,15 @@ struct process *processes_find(const struct processes *processes, uint32_t tgid)
 /* Makes room: ended processes are not told apart, they just have no more samples. */
 static void drop_oldest(struct processes *processes)
 {
+	struct process **slot;
 	size_t oldest = 0;
 
 	for (size_t i = 1; i < processes->n; i++)
 		if (processes->items[i]->sample_ns < processes->items[oldest]->sample_ns)
 			oldest = i;
+	slot = &processes->index[processes->items[oldest]->tgid % PROCESSES_INDEX];
+	if (*slot == processes->items[oldest])
+		*slot = NULL;
 	process_free(processes->items[oldest]);
 	processes->items[oldest] = processes->items[--processes->n];
 }
@@ -60,8 +68,10 @@ struct process *processes_get(struct processes *processes, uint32_t tgid)
 {
 	struct process *process = processes_find(processes, tgid);
 
-	if (process)
+	if (process) {
+		processes->index[tgid % PROCESSES_INDEX] = process;
 		return process;
+	}
 	process = calloc(1, sizeof(*process));
 	if (!process)
 		return NULL;
@@ -70,6 +80,7 @@ struct process *processes_get(struct processes *processes, uint32_t tgid)
 	process->tgid = tgid;
 	process->serial = ++processes->last_serial;
 	processes->items[processes->n++] = process;
+	processes->index[tgid % PROCESSES_INDEX] = process;
 	return process;
 }
 

@@ -23,9 +23,12 @@ struct process {
 	struct address_space space;
 };
 
+#define PROCESSES_INDEX 2048
+
 struct processes {
 	struct process **items;
 	size_t n;
+	struct process *index[PROCESSES_INDEX]; /* by tgid: the one that was asked for last */
 	uint32_t last_serial;
 	struct code_files files;
 	const char *root; /* "/proc" */

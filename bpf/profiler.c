@@ -133,8 +133,10 @@ static void python_forget(struct profiler *profiler, uint32_t tgid)
 
 void profiler_event(struct profiler *profiler, const struct event *event)
 {
-	if (event->type == EVENT_FORK && event->fork.child_tgid != event->tgid)
+	if (event->type == EVENT_FORK && event->fork.child_tgid != event->tgid) {
 		processes_renew(&profiler->processes, event->fork.child_tgid, event->tgid);
+		python_forget(profiler, event->fork.child_tgid);
+	}
 	if (event->type == EVENT_EXEC) {
 		processes_renew(&profiler->processes, event->tgid, 0);
 		python_forget(profiler, event->tgid);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(module elf_symbols names python)
+foreach(module elf_symbols names processes python)
   diesel_unit_test(bpf/${module} USES diesel_bpf diesel_base)
   target_include_directories(test_bpf_${module} PRIVATE ${CMAKE_SOURCE_DIR}/bpf)
 endforeach()

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "elf_symbols.h"
+#include "lib/clock.h"
+#include "processes.h"
+
+/* A folder that looks like /proc. */
+static char root[64];
+
+static void write_maps(int pid, const char *text)
+{
+	char path[128];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%d", root, pid);
+	mkdir(path, 0700);
+	snprintf(path, sizeof(path), "%s/%d/maps", root, pid);
+	file = fopen(path, "we");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+static void remove_maps(int pid)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/%d/maps", root, pid);
+	unlink(path);
+	snprintf(path, sizeof(path), "%s/%d", root, pid);
+	rmdir(path);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	snprintf(root, sizeof(root), "/tmp/diesel-processes-XXXXXX");
+	return mkdtemp(root) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	for (int pid = 1; pid < 10; pid++)
+		remove_maps(pid);
+	return rmdir(root);
+}
+
+static const char maps[] = "1000-2000 r--p 00000000 08:01 5 /lib/liba.so.1\n"
+			   "2000-4000 r-xp 00001000 08:01 5 /lib/liba.so.1\n"
+			   "8000-9000 r-xp 00000000 00:00 0 \n"
+			   "a000-b000 r-xp 00000000 08:01 6 /lib/libb.so (deleted)\n";
+
+static void test_code_by_address(void **state)
+{
+	struct processes processes;
+	struct process *process;
+	const struct code_mapping *mapping;
+
+	(void)state;
+	assert_int_equal(processes_init(&processes, root), 0);
+	write_maps(1, maps);
+	process = processes_get(&processes, 1);
+	mapping = process_code(&processes, process, 0x2000, 1);
+	assert_non_null(mapping);
+	assert_string_equal(mapping->file->name, "liba.so.1");
+	assert_int_equal(mapping->offset_bytes, 0x1000);
+	assert_ptr_equal(process_code(&processes, process, 0x3fff, 2), mapping);
+	assert_null(process_code(&processes, process, 0x4000, 3));
+	assert_null(process_code(&processes, process, 0x1000, 4)); /* data */
+	mapping = process_code(&processes, process, 0x8800, 5);
+	assert_non_null(mapping);
+	assert_null(mapping->file);
+	assert_string_equal(process_code(&processes, process, 0xa000, 6)->file->name, "libb.so");
+	processes_free(&processes);
+}
+
+/* What is mapped later is found, but a process is not looked at all the time. */
+static void test_looks_again_now_and_then(void **state)
+{
+	struct processes processes;
+	struct process *process;
+
+	(void)state;
+	assert_int_equal(processes_init(&processes, root), 0);
+	write_maps(1, maps);
+	process = processes_get(&processes, 1);
+	assert_null(process_code(&processes, process, 0xc000, NS_PER_S));
+	write_maps(1, "c000-d000 r-xp 00000000 08:01 7 /lib/libc.so.6\n");
+	assert_null(process_code(&processes, process, 0xc000, NS_PER_S + 1));
+	assert_non_null(process_code(&processes, process, 0xc000, 2 * NS_PER_S));
+	processes_free(&processes);
+}
+
+static void test_a_process_that_is_gone_is_as_its_parent(void **state)
+{
+	struct processes processes;
+	struct process *child;
+
+	(void)state;
+	assert_int_equal(processes_init(&processes, root), 0);
+	write_maps(1, maps);
+	assert_non_null(process_code(&processes, processes_get(&processes, 1), 0x2000, 1));
+	processes_renew(&processes, 2, 1);
+	child = processes_find(&processes, 2);
+	assert_non_null(process_code(&processes, child, 0x2000, 2));
+	/* After an exec it is not any more. */
+	processes_renew(&processes, 2, 0);
+	assert_null(process_code(&processes, child, 0x2000, 3));
+	/* What was known of one that ended stays known. */
+	remove_maps(1);
+	assert_non_null(process_code(&processes, processes_find(&processes, 1), 0x2000, 10 * NS_PER_S));
+	assert_null(process_code(&processes, processes_find(&processes, 1), 0xe000, 20 * NS_PER_S));
+	assert_non_null(process_code(&processes, processes_find(&processes, 1), 0x2000, 30 * NS_PER_S));
+	processes_free(&processes);
+}
+
+static void test_a_program_has_its_own_serial(void **state)
+{
+	struct processes processes;
+	uint32_t serial;
+
+	(void)state;
+	assert_int_equal(processes_init(&processes, root), 0);
+	serial = processes_get(&processes, 3)->serial;
+	assert_int_equal(processes_get(&processes, 3)->serial, serial);
+	processes_renew(&processes, 3, 0);
+	assert_int_not_equal(processes_get(&processes, 3)->serial, serial);
+	assert_null(processes_find(&processes, 4));
+	processes_free(&processes);
+}
+
+/* Endless processes: the table stays as large as it is, and those with samples stay. */
+static void test_many_processes(void **state)
+{
+	struct processes processes;
+
+	(void)state;
+	assert_int_equal(processes_init(&processes, root), 0);
+	processes_get(&processes, 7)->sample_ns = 5;
+	for (uint32_t tgid = 100; tgid < 10000; tgid++)
+		processes_renew(&processes, tgid, 7);
+	assert_non_null(processes_find(&processes, 7));
+	assert_non_null(processes_find(&processes, 9999));
+	assert_true(processes.n < 2000);
+	for (uint32_t tgid = 100; tgid < 10000; tgid++) {
+		const struct process *process = processes_find(&processes, tgid);
+
+		assert_true(!process || process->tgid == tgid);
+	}
+	processes_free(&processes);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_code_by_address),
+	    cmocka_unit_test(test_looks_again_now_and_then),
+	    cmocka_unit_test(test_a_process_that_is_gone_is_as_its_parent),
+	    cmocka_unit_test(test_a_program_has_its_own_serial),
+	    cmocka_unit_test(test_many_processes),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -71,7 +71,7 @@ void advice_verdict(struct analysis *analysis)
 			 "for %.0f %% of the time the trainer was ready to compute but had no core: %.0f %% "
 			 "the job's "
 			 "own threads had it, %.0f %% others",
-			 100 * starved, 100 * (starved - neighbours), 100 * neighbours);
+			 100 * starved, 100 * fmax(0, starved - neighbours), 100 * neighbours);
 }
 
 /* gain of removing this share of the time, as a factor */

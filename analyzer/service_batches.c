@@ -34,6 +34,7 @@ static int batch_add(struct service_worker *worker, const struct service_batch *
 /* Between two messages that follow each other at once nothing was loaded: the end of an epoch, or a wake-up
  * of a persistent worker. */
 #define BATCH_MIN_NS UINT64_C(20000)
+#define WORK_MIN     0.02 /* of the median batch's; less is none */
 
 static int batches_of_worker(const struct roles *roles, struct service_worker *worker,
 			     struct service *service)
@@ -104,6 +105,54 @@ static int batches_of_trainer(const struct service_input *input, struct service 
 	return 0;
 }
 
+static double work_ns(const struct service *service, const struct service_batch *batch)
+{
+	double ns = 0;
+
+	for (size_t i = 0; i < batch->n_segments; i++) {
+		const struct model_segment *segment = &service->segments[batch->first_segment + i];
+
+		ns += segment->compute_ns + segment->fetch_cpu_ns + segment->latency_ns;
+	}
+	return ns;
+}
+
+static int work_compare(const void *left, const void *right)
+{
+	const double *a = left, *b = right;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+/* Messages that are no indices: a persistent worker is told of a new epoch, and answers at once. */
+static int batches_weed(struct service *service)
+{
+	double *work;
+	size_t n = 0;
+
+	for (size_t w = 0; w < service->n_workers; w++)
+		n += service->workers[w].n_batches;
+	work = calloc(n + 1, sizeof(*work));
+	if (!work)
+		return -ENOMEM;
+	n = 0;
+	for (size_t w = 0; w < service->n_workers; w++)
+		for (size_t i = 0; i < service->workers[w].n_batches; i++)
+			work[n++] = work_ns(service, &service->workers[w].batches[i]);
+	qsort(work, n, sizeof(*work), work_compare);
+	for (size_t w = 0; w < service->n_workers; w++) {
+		struct service_worker *worker = &service->workers[w];
+		size_t n_kept = 0;
+
+		for (size_t i = 0; i < worker->n_batches; i++)
+			if (work_ns(service, &worker->batches[i]) >= WORK_MIN * work[n / 2])
+				worker->batches[n_kept++] = worker->batches[i];
+		worker->n_batches = n_kept;
+	}
+	free(work);
+	return 0;
+}
+
 int service_batches_find(const struct service_input *input, struct service *service)
 {
 	size_t n = input->roles->n_workers;
@@ -122,5 +171,5 @@ int service_batches_find(const struct service_input *input, struct service *serv
 			return -ENOMEM;
 		publications_find(input, &service->workers[i]);
 	}
-	return 0;
+	return batches_weed(service);
 }

@@ -104,6 +104,13 @@ static int needed(struct forecast *forecast, enum what_if_axis axis, const doubl
 	return r;
 }
 
+/* What the job has is no advice: then its waits have another cause, e.g. neighbours that took its cores. */
+static void more_than_here(struct estimate *estimate, double here)
+{
+	if (estimate->value <= here)
+		*estimate = (struct estimate){NAN, NAN, NAN};
+}
+
 int predict_needed(struct forecast *forecast, struct predictions *predictions)
 {
 	static const double ratios[] = {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1};
@@ -131,5 +138,10 @@ int predict_needed(struct forecast *forecast, struct predictions *predictions)
 			   &predictions->storage_factor_needed);
 	if (r == 0)
 		r = needed(forecast, WHAT_IF_WORKERS, counts, n, &predictions->workers_needed);
+	if (r == 0) {
+		more_than_here(&predictions->cache_ratio_needed, model_cached_ratio(&forecast->job));
+		more_than_here(&predictions->storage_factor_needed, 1);
+		more_than_here(&predictions->workers_needed, forecast->job.loader.n_workers);
+	}
 	return r;
 }

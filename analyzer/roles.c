@@ -7,8 +7,8 @@
 
 #include "calls.h"
 
-/* A batch is two reads: its length, its message. A child that tells its PID and, later, its exit status (as
- * the fork server does) gives two, too. */
+/* A batch is two reads: its length, its message. Of a child that answers once or tells its exit status there
+ * are one or two, too. */
 #define RESULT_READS_MIN 3
 
 /* A pipe that the trainer's process uses. */

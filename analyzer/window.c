@@ -4,10 +4,13 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#define FIRST_GAP_CPU_NS UINT64_C(20000000) /* less than any validation or warm-up computes */
+
 struct finder {
 	const uint64_t *times;
 	size_t n_times;
 	const struct data_waits *waits;
+	const struct timeline_thread *trainer;
 	/* first_wait[k]: index of the first wait that begins after k backward passes and before the next;
 	 * waits->n where there is none */
 	size_t *first_wait;
@@ -19,6 +22,22 @@ static int time_compare(const void *left, const void *right)
 	const uint64_t *a = left, *b = right;
 
 	return *a < *b ? -1 : *a > *b;
+}
+
+/* The first next() of workers that have to start up can take long, and the loader looks up every few seconds
+ * to see whether they live: what hardly computes in between is one wait. A reader of files by itself may have
+ * read anything before, and a wait that the recording began in the middle of says nothing. */
+static size_t first_next_begin(const struct finder *finder, size_t i)
+{
+	const struct data_wait *items = finder->waits->items;
+
+	if (finder->waits->loader != LOADER_WORKERS && finder->waits->loader != LOADER_THREADS)
+		return i;
+	while (i && i < finder->waits->n && !items[i - 1].clipped &&
+	       timeline_account(finder->trainer, items[i - 1].end_ns, items[i].begin_ns).cpu_ns <
+		   FIRST_GAP_CPU_NS)
+		i--;
+	return i;
 }
 
 static int first_waits_find(struct finder *finder)
@@ -38,6 +57,7 @@ static int first_waits_find(struct finder *finder)
 		if (finder->first_wait[k] == waits->n || !k)
 			finder->first_wait[k] = i;
 	}
+	finder->first_wait[0] = first_next_begin(finder, finder->first_wait[0]);
 	return 0;
 }
 
@@ -144,7 +164,7 @@ int window_find(const uint64_t *times, size_t n_times, const struct data_waits *
 		const struct interval_list *checkpoints, const struct timeline_thread *trainer,
 		struct window *ret_window)
 {
-	struct finder finder = {.times = times, .n_times = n_times, .waits = waits};
+	struct finder finder = {.times = times, .n_times = n_times, .waits = waits, .trainer = trainer};
 	struct window window = {0};
 	int r;
 

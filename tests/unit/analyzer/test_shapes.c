@@ -269,7 +269,7 @@ static void test_children_that_answer(void **state)
 		script_fork(&s, TRAINER, WORKER, tick + 310);
 		script_call(&s, TRAINER, tick + 311, tick + 312, SYS_write, EVENT_FILE_FIFO, 8000 + 2 * i,
 			    500);
-		for (uint64_t k = 0; k < 3; k++) {
+		for (uint64_t k = 0; k < (i % 2 ? 1 : 3); k++) {
 			script_call(&s, WORKER, tick + 320 + k, tick + 320 + k, SYS_read, EVENT_FILE_FIFO,
 				    8000 + 2 * i, k < 2 ? 250 : 0);
 			script_call(&s, WORKER, tick + 330 + k, tick + 330 + k, SYS_write, EVENT_FILE_FIFO,
@@ -277,7 +277,9 @@ static void test_children_that_answer(void **state)
 			script_call(&s, TRAINER, tick + 340 + k, tick + 340 + k, SYS_read, EVENT_FILE_FIFO,
 				    8001 + 2 * i, 200);
 		}
-		script_call(&s, TRAINER, tick + 350, tick + 350, SYS_read, EVENT_FILE_FIFO, 8001 + 2 * i, 0);
+		if (i % 2 == 0) /* of the others the end is not waited for */
+			script_call(&s, TRAINER, tick + 350, tick + 350, SYS_read, EVENT_FILE_FIFO,
+				    8001 + 2 * i, 0);
 		script_exit(&s, WORKER, tick + 360);
 		script_step(&s, TRAINER, tick + 600);
 	}
@@ -286,6 +288,34 @@ static void test_children_that_answer(void **state)
 	check_invariants(analysis);
 	assert_int_equal(analysis->loader, LOADER_INLINE);
 	assert_int_equal(analysis->workers.n, 0);
+	analysis_free(analysis);
+}
+
+/* The first next() looks up after a while to see whether the workers live: that is one wait. */
+static void test_first_next_in_pieces(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	script_off(&s, TRAINER, 11, 1000, 1000, 0x1, TIMER_WOKE);
+	script_call(&s, TRAINER, 10, 1000, SYS_poll, EVENT_FILE_FIFO, RESULT_PIPE, 0);
+	/* 2 ms of computing */
+	for (uint64_t i = 0; i < STEPS; i++) {
+		uint64_t tick = 1100 + 1000 * i;
+
+		script_take_index(&s, 0, tick);
+		script_read_file(&s, WORKER, tick + 5, tick + 605);
+		script_give_result(&s, 0, tick + 805, tick + 810);
+		script_next(&s, 0, tick, tick + 810, tick + 850);
+		script_request(&s, 0, tick + 860);
+		script_step(&s, TRAINER, tick + 900);
+	}
+	script_exit(&s, TRAINER, 1100 + 1000 * (STEPS + 1));
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_WORKERS);
+	assert_int_equal(analysis->n_steps, STEPS);
+	assert_int_equal(analysis->window_begin_ns, at(10));
 	analysis_free(analysis);
 }
 
@@ -315,6 +345,7 @@ int main(void)
 	    cmocka_unit_test(test_straggler),
 	    cmocka_unit_test(test_ranks_alike),
 	    cmocka_unit_test(test_children_that_answer),
+	    cmocka_unit_test(test_first_next_in_pieces),
 	    cmocka_unit_test(test_unknown_trainer),
 	};
 

@@ -10,6 +10,7 @@
  * What the charts are drawn from. Times are microseconds since the begin of the window, as small integers.
  *
  *   wall   length of the window
+ *   warmup length of what is left out of the verdict, at its begin
  *   merged steps that one entry of `steps` stands for
  *   steps  [begin, end, then the shares in the order of enum analysis_share], flat
  *   cell   of the lanes, 0: exact
@@ -172,7 +173,9 @@ void html_data(const struct html *html)
 {
 	const struct analysis *analysis = html->analysis;
 
-	fprintf(html->stream, "{\"wall\":%llu,\n", (unsigned long long)since(html, analysis->window_end_ns));
+	fprintf(html->stream, "{\"wall\":%llu,\"warmup\":%llu,\n",
+		(unsigned long long)since(html, analysis->window_end_ns),
+		(unsigned long long)(analysis->warmup_ns / NS_PER_US));
 	steps(html);
 	lanes(html);
 	curves(html);

@@ -45,10 +45,13 @@ static void workers(const struct html *html)
 void html_evidence(const struct html *html)
 {
 	const struct analysis *analysis = html->analysis;
+	uint64_t most_ns = 1;
 	char text[24];
 
 	if (!analysis->n_evidence)
 		return;
+	for (size_t i = 0; i < analysis->n_evidence; i++)
+		most_ns = analysis->evidence[i].ns > most_ns ? analysis->evidence[i].ns : most_ns;
 	html_section(html, "evidence", "What held the trainer up",
 		     analysis->n_warmup_steps
 			 ? "each wait followed back to the thread and call it was waiting for; with warm-up"
@@ -64,8 +67,7 @@ void html_evidence(const struct html *html)
 		fputs("</td><td>", html->stream);
 		escape_html(html->stream, item->what);
 		fputs("</td>", html->stream);
-		html_meter(html, (double)item->ns / (double)analysis->evidence[0].ns,
-			   item->fetch ? "fetch" : "prep");
+		html_meter(html, (double)item->ns / (double)most_ns, item->fetch ? "fetch" : "prep");
 		html_number(html, "%s", units_format_duration(text, sizeof(text), item->ns));
 		fputs("</tr>\n", html->stream);
 	}

@@ -49,7 +49,13 @@ struct share_row {
 	uint64_t ns, wall_ns;
 	size_t n_steps;
 	bool sub;
+	double error; /* of a sampled session's share; 0: exact */
 };
+
+static double row_percent(const struct share_row *row)
+{
+	return row->wall_ns ? 100 * (double)row->ns / (double)row->wall_ns : 0;
+}
 
 static void share_row(const struct html *html, const struct share_row *row)
 {
@@ -57,7 +63,10 @@ static void share_row(const struct html *html, const struct share_row *row)
 
 	fprintf(html->stream, "<tr%s><td><span class=\"swatch %s\"></span>%s</td>",
 		row->sub ? " class=\"sub\"" : "", row->class_name, row->name);
-	html_number(html, "%.1f %%", row->wall_ns ? 100 * (double)row->ns / (double)row->wall_ns : 0);
+	if (row->error > 0)
+		html_number(html, "%.0f &plusmn; %.0f %%", row_percent(row), ceil(100 * row->error));
+	else
+		html_number(html, "%.1f %%", row_percent(row));
 	html_number(html, "%s", units_format_duration(total, sizeof(total), row->ns));
 	html_number(html, "%s",
 		    units_format_duration(mean, sizeof(mean), row->n_steps ? row->ns / row->n_steps : 0));
@@ -71,7 +80,7 @@ static void part_row(const struct html *html, const char *class_name, const char
 	if (ns)
 		share_row(html,
 			  &(struct share_row){class_name, name, meaning, ns, html->analysis->observed_ns,
-					      report_n_steps(html->analysis), true});
+					      report_n_steps(html->analysis), true, 0});
 }
 
 static void part_rows(const struct html *html, enum analysis_share share)
@@ -119,8 +128,10 @@ static void shares(const struct html *html)
 		const struct share_look *look = &share_looks[i];
 
 		share_row(html,
-			  &(struct share_row){look->class_name, look->name, look->meaning,
-					      shown.ns[look->share], shown.wall_ns, shown.n_steps, false});
+			  &(struct share_row){
+			      look->class_name, look->name, look->meaning, shown.ns[look->share],
+			      shown.wall_ns, shown.n_steps, false,
+			      html->analysis->approximate ? html->analysis->share_error[look->share] : 0});
 		part_rows(html, look->share);
 	}
 	fputs("</tbody></table></div>\n", html->stream);
@@ -255,19 +266,27 @@ void html_figures(const struct html *html)
 {
 	const struct analysis *analysis = html->analysis;
 	const struct page_cache *cache = analysis->page_cache;
+	struct report_shares shown = report_shares(analysis);
 	size_t n_steps = report_n_steps(analysis);
+	/* Reads of mapped files are no calls. */
+	uint64_t bytes =
+	    cache && cache->used_bytes > analysis->read_bytes ? cache->used_bytes : analysis->read_bytes;
 	char text[24];
 
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
 		return;
 	fputs("<section class=\"tiles\" aria-label=\"Key figures\">\n", html->stream);
-	if (isfinite(report_steps_per_s(analysis)))
-		tile(html, "steps a second", "%.3g", report_steps_per_s(analysis));
+	if (shown.n_steps && shown.wall_ns)
+		tile(html, "steps a second", "%.3g",
+		     (double)shown.n_steps * (double)NS_PER_S / (double)shown.wall_ns);
 	step_tiles(html);
-	tile(html, "data wait a step, mean", "%s",
-	     units_format_duration(text, sizeof(text), analysis->wait_mean_ns));
-	tile(html, "read a step", "%s",
-	     units_format_bytes(text, sizeof(text), n_steps ? analysis->read_bytes / n_steps : 0));
+	if (shown.n_steps)
+		tile(html, "data wait a step, mean", "%s",
+		     units_format_duration(text, sizeof(text),
+					   (shown.ns[SHARE_FETCH_STALL] + shown.ns[SHARE_PREP_STALL]) /
+					       shown.n_steps));
+	if (n_steps)
+		tile(html, "read a step", "%s", units_format_bytes(text, sizeof(text), bytes / n_steps));
 	if (cache && cache->accessed_pages)
 		tile(html, "page cache hits", "%.0f %%",
 		     100 * report_hit_ratio(cache->accessed_pages, cache->missed_pages));

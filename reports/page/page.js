@@ -51,9 +51,9 @@ function duration(us) {
 	if (us < 1000)
 		return us.toFixed(0) + " us";
 	if (us < 1e6)
-		return (us / 1000).toPrecision(us < 1e4 ? 2 : 3) + " ms";
+		return Number((us / 1000).toPrecision(3)) + " ms";
 	if (us < 120e6)
-		return (us / 1e6).toPrecision(us < 1e7 ? 3 : 4) + " s";
+		return Number((us / 1e6).toPrecision(3)) + " s";
 	return Math.floor(us / 60e6) + " min " + Math.round((us % 60e6) / 1e6) + " s";
 }
 

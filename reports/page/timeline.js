@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shares over time, steps and lanes on one time axis. */
 (function timeline() {
-	if (!steps.n)
+	if (!steps.n && !lanes.some((lane) => lane.n))
 		return void document.getElementById("time").remove();
 
 	const GUTTER = 116, OVERVIEW = 54, STEPS = 96, LEVEL = 26, GAP = 22, AXIS = 22, ARROWS_MAX = 300;
 	const canvas = element("canvas", { tabindex: "0", role: "img", "aria-label":
-		"Timeline of " + steps.n * data.merged + " steps: shares over time, time a step, what each thread did. All figures are in the tables." });
+		"Timeline: " + (steps.n ? "shares over time, time a step, " : "") + "what each thread did. All figures are in the tables." });
 	const view = { from: 0, to: data.wall };
 	const rows = [];
 	let width = 0, drag = null, hoverX = null;
@@ -33,10 +33,15 @@
 			rows.push({ kind, y, height, ...extra });
 			y += height;
 		}
-		row("overview", OVERVIEW);
-		y += GAP + 6;
-		row("steps", STEPS);
-		y += 12;
+		if (steps.n) { /* a sampled session has none */
+			row("overview", OVERVIEW);
+			y += GAP + 6;
+			rows.top = y;
+			row("steps", STEPS);
+			y += 12;
+		} else {
+			rows.top = y;
+		}
 		if (data.levels.length) {
 			row("level", LEVEL);
 			y += 6;
@@ -118,6 +123,17 @@
 		for (let c = 0; c < n; c++)
 			if (columns.longest[c] > 1.02 * columns.wall[c] / (columns.weight[c] || 1))
 				context.fillRect(GUTTER + c * plot() / n, row.y + row.height - scale * columns.longest[c], plot() / n, 1);
+		if (data.warmup > view.from) {
+			const x = Math.min(width, xOf(data.warmup));
+			context.fillStyle = palette.ink;
+			context.font = "11px system-ui, 'DejaVu Sans', sans-serif";
+			context.textAlign = "right";
+			context.textBaseline = "bottom";
+			if (x - GUTTER > 60)
+				context.fillText("warm-up", x - 4, row.y - 1);
+			context.fillRect(GUTTER, row.y - 1, x - GUTTER, 1);
+			context.fillRect(x - 1, row.y - 5, 1, 9);
+		}
 		label(context, duration(top), row.y + 5);
 		label(context, "a step", row.y + row.height / 2);
 		label(context, "0", row.y + row.height - 5);
@@ -191,7 +207,7 @@
 		context.textBaseline = "top";
 		for (let us = Math.ceil(view.from / step) * step; us <= view.to; us += step) {
 			context.fillStyle = palette.line;
-			context.fillRect(xOf(us), rows[1].y, 1, y - rows[1].y);
+			context.fillRect(xOf(us), rows.top, 1, y - rows.top);
 			context.fillStyle = palette.muted;
 			const digits = Math.max(0, Math.min(6, -Math.floor(Math.log10(step / 1e6))));
 			context.fillText((us / 1e6).toFixed(digits) + " s", Math.min(xOf(us), width - 18), y + 3);
@@ -230,10 +246,10 @@
 		drawWakes(context);
 		if (drag && drag.x !== undefined && drag.row !== "overview") {
 			context.fillStyle = palette.ink + "22";
-			context.fillRect(Math.min(drag.x0, drag.x), rows[1].y, Math.abs(drag.x - drag.x0), rows.height - AXIS - rows[1].y);
+			context.fillRect(Math.min(drag.x0, drag.x), rows.top, Math.abs(drag.x - drag.x0), rows.height - AXIS - rows.top);
 		} else if (hoverX !== null) {
 			context.fillStyle = palette.ink;
-			context.fillRect(hoverX, rows[1].y, 1, rows.height - AXIS - rows[1].y);
+			context.fillRect(hoverX, rows.top, 1, rows.height - AXIS - rows.top);
 		}
 	}
 
@@ -241,6 +257,8 @@
 		return rows.find((row) => y >= row.y - 2 && y <= row.y + row.height + 2);
 	}
 	function tellStep(us) {
+		if (!steps.n)
+			return { title: (us / 1e6).toFixed(3) + " s", lines: [] };
 		const i = Math.min(steps.n - 1, stepAt(us)), lines = [];
 		for (const s of STACK)
 			if (steps.share[s][i] > 0)
@@ -330,9 +348,11 @@
 			bar.append(button);
 		}
 		tool("All", () => show(0, data.wall));
-		tool("First steps", () => showSteps(0, 9));
-		tool("Typical steps", () => showSteps(typical - 3, typical + 3));
-		tool("Slowest step", () => showSteps(slowest - 1, slowest + 1));
+		if (steps.n) {
+			tool("First steps", () => showSteps(0, 9));
+			tool("Typical steps", () => showSteps(typical - 3, typical + 3));
+			tool("Slowest step", () => showSteps(slowest - 1, slowest + 1));
+		}
 		if (checkpoints[largest] > 0)
 			tool("Longest checkpoint", () => showSteps(largest - 1, largest + 1));
 		tool("Zoom in", () => zoom(0.5));

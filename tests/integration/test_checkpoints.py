@@ -49,32 +49,35 @@ class Checkpoints(unittest.TestCase):
         self.assertAlmostEqual(report["checkpoints"]["interval_steps"], EVERY, places=6)
         return items
 
-    def check_stall(self, clock, items):
-        """What comes before the open and after the last call is not visible: pickling, freeing."""
+    def check_stall(self, clock, report, items, visible=0.7):
+        """What comes before the open and after the last call is not visible: pickling, freeing; for that it may
+        also lack a core, on a busy machine."""
         for item, clock_s in zip(items, clock["stall"]):
             self.assertLessEqual(item["stall_s"], clock_s + 0.002)
-            self.assertGreaterEqual(item["stall_s"], 0.85 * clock_s - 0.005)
+        stall_s = sum(item["stall_s"] for item in items)
+        lacking_s = report["shares"]["cpu_starved"] * report["wall_s"] + report["steal_s"]
+        self.assertGreaterEqual(stall_s + lacking_s, visible * sum(clock["stall"][: len(items)]) - 0.01)
 
     def test_one_file(self):
         clock, report = self.record("direct")
-        self.check_stall(clock, self.check(clock, report))
+        self.check_stall(clock, report, self.check(clock, report))
         self.assertGreater(report["shares"]["checkpoint_stall"], 0.15)
         self.assertEqual(report["verdict"], "checkpoint-bound")
 
     def test_fsync_and_rename(self):
         clock, report = self.record("renamed")
         items = self.check(clock, report)
-        self.check_stall(clock, items)
+        self.check_stall(clock, report, items)
         self.assertTrue(all(item["fsync_s"] > 0 for item in items))
 
     def test_several_files_are_one_checkpoint(self):
         clock, report = self.record("sharded")
-        self.check_stall(clock, self.check(clock, report))
+        self.check_stall(clock, report, self.check(clock, report))
 
     def test_mapped_file(self):
         clock, report = self.record("mapped")
         items = self.check(clock, report)
-        self.check_stall(clock, items)
+        self.check_stall(clock, report, items)
         self.assertTrue(all(item["write_s"] < item["fsync_s"] for item in items))
 
     def test_thread_writes_while_training_goes_on(self):
@@ -90,9 +93,7 @@ class Checkpoints(unittest.TestCase):
     def test_child_writes(self):
         clock, report = self.record("forked")
         items = self.check(clock, report, background=True)
-        for item, clock_s in zip(items, clock["stall"]):
-            self.assertLessEqual(item["stall_s"], clock_s + 0.002)
-            self.assertGreaterEqual(item["stall_s"], 0.3 * clock_s)  # fork() itself is computing
+        self.check_stall(clock, report, items, visible=0.3)  # fork() itself is computing
         self.assertLess(report["shares"]["other"], 0.1)
 
     def test_logs_are_none(self):

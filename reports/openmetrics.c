@@ -89,6 +89,8 @@ static void steps(const struct metrics *metrics)
 	sample(metrics, "diesel_steps_total", 0, NULL, NULL, (double)report_n_steps(analysis));
 	if (analysis->approximate)
 		return; /* steps were counted, not seen */
+	if (!n)
+		return; /* sampled: no step is known by itself */
 	family(metrics, "diesel_step_duration_seconds", "histogram", "seconds", "Wall time of a step.");
 	for (size_t i = 0; i <= n_bounds; i++) {
 		size_t count = 0;

@@ -60,10 +60,13 @@ class Shape(unittest.TestCase):
     def compare(self, clock, report, fetch=True):
         shares = report["shares"]
         said = f"clock {clock}, report {shares}, loader {report.get('loader')}"
-        self.assertAlmostEqual(shares["fetch_stall"] + shares["prep_stall"], clock["wait"], delta=TOLERANCE, msg=said)
+        # A clock around a read counts waiting for a core in it as reading. On a busy machine that is much.
+        below = TOLERANCE + shares["cpu_starved"]
+        wait = shares["fetch_stall"] + shares["prep_stall"]
+        self.assertTrue(clock["wait"] - below < wait < clock["wait"] + TOLERANCE, said)
         if fetch:
-            self.assertAlmostEqual(shares["fetch_stall"], clock["fetch"], delta=TOLERANCE, msg=said)
-        self.assertGreater(clock["wait"], 0.2, "the job must wait for this to say anything")
+            self.assertTrue(clock["fetch"] - below < shares["fetch_stall"] < clock["fetch"] + TOLERANCE, said)
+            self.assertGreater(shares["fetch_stall"], 0.25 * clock["fetch"], said)
 
     def evidence(self, report):
         return " ".join(item["what"] for item in report["evidence"] if item["kind"] == "fetch")

@@ -60,16 +60,33 @@ static int buffer_flush(struct session *session, struct session_buffer *buffer, 
 	return r;
 }
 
+int session_write_begin(struct session *session, struct error *err)
+{
+	int r = session->writing ? 0 : session_run_sql(session, "BEGIN;", err);
+
+	if (!r)
+		session->writing = true;
+	return r;
+}
+
 int session_flush(struct session *session, struct error *err)
 {
-	size_t bytes;
-	int r = buffer_flush(session, &session->life, 0, &bytes, err);
+	size_t bytes = 0;
+	int r = 0, commit;
 
-	if (r)
+	if (session->life.n || session->detail.n)
+		r = session_write_begin(session, err);
+	if (!r)
+		r = buffer_flush(session, &session->life, 0, &bytes, err);
+	if (!r)
+		r = buffer_flush(session, &session->detail, session->slice, &bytes, err);
+	session->detail_bytes += r ? 0 : bytes;
+	if (!session->writing)
 		return r;
-	r = buffer_flush(session, &session->detail, session->slice, &bytes, err);
-	session->detail_bytes += bytes;
-	return r;
+	session->writing = false;
+	/* What fits of a full disk is kept: the rest is not worth a rollback. */
+	commit = session_run_sql(session, "COMMIT;", r ? NULL : err);
+	return r ? r : commit;
 }
 
 /* Events that only a slice of the recording has. */

@@ -10,8 +10,10 @@ int session_put(struct session *session, const char *kind, uint64_t key, const v
 		struct error *err)
 {
 	sqlite3_stmt *statement = session->insert_note;
-	int code = SQLITE_OK, r = 0;
+	int code = SQLITE_OK, r = session_write_begin(session, err);
 
+	if (r)
+		return r;
 	if (!statement)
 		code = sqlite3_prepare_v2(session->db, "INSERT OR REPLACE INTO notes VALUES(?, ?, ?)", -1,
 					  &session->insert_note, NULL);

@@ -20,6 +20,7 @@ struct session {
 	struct session_codec *codec;
 	char *path;
 	bool complete;         /* reading: what the file says, until damage is met */
+	bool writing;          /* a transaction is open, until the next flush */
 	uint64_t slice;        /* that detail belongs to */
 	uint64_t detail_bytes; /* written so far */
 	struct session_buffer life, detail;
@@ -32,5 +33,8 @@ int session_errno_of(int code);
 
 /* The same, with the file's name and what is wrong. */
 int session_fail(const struct session *session, int code, struct error *err);
+
+/* Before a write: notes and blocks until the next session_flush() are one transaction. */
+int session_write_begin(struct session *session, struct error *err);
 
 int session_run_sql(const struct session *session, const char *sql, struct error *err);

@@ -176,7 +176,8 @@ static int start(struct collector *collector, struct error *err)
 	    ring_buffer__new(bpf_map__fd(recorder->maps.life_ring), collector_record, collector, NULL);
 	if (!collector->probes || !collector->rings)
 		return error_set(err, -ENOMEM, "no memory for the collector");
-	r = ring_buffer__add(collector->rings, bpf_map__fd(recorder->maps.data_ring), collector_record, collector);
+	r = ring_buffer__add(collector->rings, bpf_map__fd(recorder->maps.data_ring), collector_record,
+			     collector);
 	if (r)
 		return error_errno(err, r, "cannot map the ring");
 	collector->places = places_new(bpf_map__fd(recorder->maps.totals), bpf_map__fd(recorder->maps.places),

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""what-if on a recording of a real DataLoader, and what it says to bad values and poor sessions."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
+ANALYZE = os.path.join(BIN, "diesel-analyze")
+
+# A sample takes 4 ms of sleep, so that it is slow on any machine without using its cores; a step has four.
+JOB = """
+import time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 160
+    def __getitem__(self, index):
+        with open("/proc/self/cmdline", "rb") as file:
+            file.read()
+        time.sleep(0.004)
+        return torch.ones(8)
+
+model = torch.nn.Linear(8, 1)
+for batch in DataLoader(Slow(), batch_size=4, num_workers=2):
+    model(batch).sum().backward()
+"""
+
+
+def run(*args):
+    return subprocess.run([ANALYZE, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=240, check=False)
+
+
+class WhatIf(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="diesel-what-if-")
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        cls.session = os.path.join(cls.folder, "s.db")
+        for _ in range(4):  # a recording that others disturbed too much is refused, and rightly
+            done = run("record", "-o", cls.session, "--", sys.executable, "-c", JOB)
+            assert done.returncode == 0, done.stderr
+            if run("what-if", cls.session).returncode == 0:
+                break
+
+    def ask(self, *options):
+        done = run("what-if", self.session, "--json", *options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_curves_without_a_question(self):
+        found = self.ask()
+        self.assertEqual(found["schema"], "diesel.what-if/1")
+        self.assertIsNone(found["question"])
+        self.assertIsNone(found["answer"])
+        for name, curve in found["predictions"]["what_if"].items():
+            points = {point["x"]: point["speedup"]["value"] for point in curve["points"]}
+            self.assertAlmostEqual(points[curve["here"]], 1, delta=0.01, msg=name)
+        text = run("what-if", self.session)
+        self.assertEqual(text.returncode, 0)
+        self.assertIn("The least that removes the data stall", text.stdout)
+
+    def test_an_answer(self):
+        found = self.ask("--workers", 4, "--device-speed", "2x")
+        self.assertEqual(found["question"]["workers"], 4)
+        self.assertEqual(found["question"]["device_speed"], 2)
+        self.assertIsNone(found["question"]["cache_ratio"])
+        answer = found["answer"]
+        self.assertGreater(answer["speedup"]["value"], 1)  # loading binds, and takes no core
+        self.assertLessEqual(answer["speedup"]["low"], answer["speedup"]["value"])
+        self.assertGreaterEqual(answer["speedup"]["high"], answer["speedup"]["value"])
+        self.assertAlmostEqual(sum(answer["shares"].values()), 1, places=6)
+        fewer = self.ask("--workers", 1)["answer"]["speedup"]["value"]
+        self.assertLess(fewer, 1)
+
+    def test_bad_values(self):
+        for option, value in (("--cache", "150%"), ("--cache", "-1"), ("--cache", "half"), ("--workers", "300"),
+                              ("--workers", "1.5"), ("--storage-mbps", "0"), ("--device-speed", "nan"),
+                              ("--sample-size", "0"), ("--sample-size", "2y"), ("--device-speed", "inf")):
+            done = run("what-if", self.session, option, value)
+            self.assertEqual(done.returncode, 2, (option, value))
+            self.assertEqual(len(done.stderr.splitlines()), 1)
+            self.assertIn(f"{option} {value}", done.stderr)
+        self.assertEqual(run("what-if").returncode, 2)
+
+    def test_sessions_that_do_not_say_enough(self):
+        poor = os.path.join(self.folder, "poor.db")
+        self.assertEqual(run("record", "-o", poor, "--", "/bin/true").returncode, 0)
+        done = run("what-if", poor, "--workers", 4)
+        self.assertEqual(done.returncode, 3)
+        self.assertEqual(len(done.stderr.splitlines()), 1)
+        self.assertEqual(run("what-if", os.path.join(self.folder, "none.db")).returncode, 1)
+
+
+def why_not():
+    if os.geteuid() != 0:
+        return "needs root"
+    check = subprocess.run([ANALYZE, "check"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if check.returncode:
+        return "this kernel cannot record: " + check.stdout
+    try:
+        import torch  # pylint: disable=import-outside-toplevel,unused-import
+    except ImportError:
+        return "torch is not installed"
+    return None
+
+
+if __name__ == "__main__":
+    if reason := why_not():
+        print("SKIP what-if:", reason)
+        sys.exit(77)
+    unittest.main(verbosity=2)

@@ -7,6 +7,7 @@
 #include "escape.h"
 #include "lib/units.h"
 
+#define PLACES_SHOWN 8    /* the JSON report has all that are known */
 #define NOTABLE_WAIT 0.05 /* less data wait needs no cure */
 
 static void places(const struct html *html, const char *title, const struct page_cache_place *items, size_t n)
@@ -24,7 +25,7 @@ static void places(const struct html *html, const char *title, const struct page
 	    "storage</th><th class=\"n\">used</th><th class=\"n\">reads</th><th class=\"n\">hits</th></tr>"
 	    "</thead><tbody>\n",
 	    title);
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n && i < PLACES_SHOWN; i++) {
 		const struct page_cache_place *item = &items[i];
 
 		fputs("<tr><td class=\"path mono\">", html->stream);

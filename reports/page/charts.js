@@ -81,15 +81,19 @@
 		let hash = 0;
 		for (const c of name)
 			hash = (hash * 31 + c.codePointAt(0)) & 0xffff;
-		const hue = /\.py:/.test(name) ? 205 : /^\[|_\[k\]$/.test(name) ? 280 : 32;
+		const hue = /\.py:/.test(name) ? 205 : /^Linux\b|^\[/.test(name) ? 280 : 32;
 		return `hsl(${hue + hash % 16 - 8} ${62 + hash % 13}% ${66 + hash % 11}%)`;
 	}
 	const graph = element("div", { class: "flame", role: "group", "aria-label": "Flame graph" });
+	/* What all stacks share, from the program's start to the loop of the worker, is left above. */
 	let zoomed = root;
+	for (let only; (only = [...zoomed.children.values()].sort((a, b) => b.value - a.value)[0]) && only.value > 0.97 * root.value;)
+		zoomed = only;
 	function depth(node) {
 		let most = 0;
 		for (const child of node.children.values())
-			most = Math.max(most, 1 + depth(child));
+			if (child.value >= LEAST * zoomed.value) /* thinner ones are not drawn */
+				most = Math.max(most, 1 + depth(child));
 		return most;
 	}
 	function frame(node, left, width, level) {
@@ -120,6 +124,6 @@
 		graph.style.height = (depth(zoomed) + 1) * HEIGHT + "px";
 		frame(zoomed, 0, 1, 0);
 	}
-	box.append(element("p", { class: "hint" }, "Width is CPU time; from the outermost function down. Click a frame to enlarge it, click it again to go back."), graph);
+	box.append(element("p", { class: "hint" }, "Width is CPU time; from the outermost function down. Click a frame to enlarge it, click the top one to go back."), graph);
 	draw();
 })();

@@ -133,6 +133,8 @@ char *words_gain(char *buffer, size_t size, const struct analysis_action *action
 
 const char *words_loader(const struct analysis *analysis)
 {
+	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
+		return "how it loads its data was not seen";
 	switch (analysis->loader) {
 	case LOADER_NONE: return "no data wait was seen";
 	case LOADER_WORKERS: return "worker processes load the data";

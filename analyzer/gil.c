@@ -174,6 +174,31 @@ void gil_free(struct gil *gil)
 	*gil = (struct gil){0};
 }
 
+uint64_t gil_held_ns(const struct timeline *timeline, const struct timeline_thread *waiter, uint64_t begin_ns,
+		     uint64_t end_ns)
+{
+	uint64_t sum_ns = 0;
+
+	for (uint64_t at_ns = begin_ns, limit_ns; at_ns < end_ns; at_ns = limit_ns) {
+		bool runs = false;
+
+		limit_ns = end_ns;
+		for (size_t i = 0; i < timeline->n_threads; i++) {
+			const struct timeline_thread *thread = &timeline->threads[i];
+			struct timeline_piece piece;
+
+			if (thread == waiter || !timeline_same_process(thread, waiter) ||
+			    thread->last_ns <= at_ns || thread->first_ns >= limit_ns)
+				continue;
+			piece = timeline_piece_at(thread, at_ns, limit_ns);
+			limit_ns = piece.end_ns;
+			runs |= piece.state == STATE_CPU;
+		}
+		sum_ns += runs ? limit_ns - at_ns : 0;
+	}
+	return sum_ns;
+}
+
 bool gil_waits(const struct gil *gil, const struct timeline_thread *thread, const struct timeline_off *off)
 {
 	const struct timeline_call *call;

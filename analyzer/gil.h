@@ -33,5 +33,9 @@ struct gil {
 int gil_find(const struct timeline *timeline, struct gil *ret_gil);
 void gil_free(struct gil *gil);
 
+/* ns of such a wait in which another thread of the process ran; in the rest the holder itself had no core. */
+uint64_t gil_held_ns(const struct timeline *timeline, const struct timeline_thread *waiter, uint64_t begin_ns,
+		     uint64_t end_ns);
+
 /* Does the thread wait for the lock of its interpreter in this stretch off the CPU? */
 bool gil_waits(const struct gil *gil, const struct timeline_thread *thread, const struct timeline_off *off);

@@ -7,6 +7,7 @@
  * send it in circles. */
 #define HOPS_MAX 64
 
+static const char no_core_text[] = "waiting for a core";
 const char walk_gil_text[] = "waiting for the interpreter lock (GIL)";
 
 struct walk {
@@ -142,19 +143,21 @@ static const struct timeline_thread *step_off(struct walk *walk, const struct ti
 					      const struct timeline_off *off, uint64_t *at_ns)
 {
 	enum role role = role_of(walk->timeline, walk->roles, thread);
-	uint64_t from_ns = off->waking_ns > walk->begin_ns ? off->waking_ns : walk->begin_ns;
+	uint64_t from_ns = off->waking_ns > walk->begin_ns ? off->waking_ns : walk->begin_ns, held_ns;
 	const struct timeline_thread *waker;
 	const char *fetching;
 
 	if (from_ns < *at_ns) {
-		charge(walk, role, "waiting for a core", false, *at_ns - from_ns);
+		charge(walk, role, no_core_text, false, *at_ns - from_ns);
 		*at_ns = from_ns;
 	}
 	if (*at_ns <= walk->begin_ns || *at_ns <= off->begin_ns)
 		return thread;
 	from_ns = off->begin_ns > walk->begin_ns ? off->begin_ns : walk->begin_ns;
 	if (gil_waits(&walk->roles->gil, thread, off)) {
-		charge(walk, role, walk_gil_text, false, *at_ns - from_ns);
+		held_ns = gil_held_ns(walk->timeline, thread, from_ns, *at_ns);
+		charge(walk, role, walk_gil_text, false, held_ns);
+		charge(walk, role, no_core_text, false, *at_ns - from_ns - held_ns);
 		*at_ns = from_ns;
 		return thread;
 	}

@@ -173,6 +173,24 @@ static size_t n_samples(const struct touches *touches, size_t begin, size_t end)
 	return n;
 }
 
+/* When the trainer has computed for so long after at_ns: later, if it has to wait for a core. */
+static uint64_t after_cpu(const struct timeline_thread *trainer, uint64_t at_ns, uint64_t cpu_ns,
+			  uint64_t limit_ns)
+{
+	while (at_ns < limit_ns) {
+		struct timeline_piece piece = timeline_piece_at(trainer, at_ns, limit_ns);
+		uint64_t ns = piece.end_ns - at_ns;
+
+		if (piece.state == STATE_CPU || piece.state == STATE_UNKNOWN) {
+			if (ns >= cpu_ns)
+				return at_ns + cpu_ns;
+			cpu_ns -= ns;
+		}
+		at_ns = piece.end_ns;
+	}
+	return at_ns;
+}
+
 /* One batch: touches [begin, end). Its wait lasts until the last sample is decoded, but never into the step.
  */
 static int batch_add(const struct timeline_thread *trainer, const struct touches *touches, size_t begin,
@@ -185,7 +203,7 @@ static int batch_add(const struct timeline_thread *trainer, const struct touches
 
 	/* With one sample a batch there is no gap to learn the decoding from. */
 	if (n_samples(touches, begin, end) > 1)
-		end_ns += touches->gap_ns;
+		end_ns = after_cpu(trainer, end_ns, touches->gap_ns, limit_ns);
 	if (end < touches->n && touches->items[end].begin_ns < limit_ns)
 		limit_ns = touches->items[end].begin_ns;
 	wait.end_ns = end_ns < limit_ns ? end_ns : limit_ns;

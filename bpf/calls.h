@@ -187,8 +187,8 @@ static __always_inline void count_read(struct task_struct *task, struct member *
 		use->direct_bytes += bytes;
 	else
 		count_unseen(member, use, bytes);
+	size_count(use, bytes);
 	use_age(use, now_ns);
-	size_count(bytes);
 }
 
 static __always_inline void count_bytes(struct task_struct *task, struct member *member, uint32_t kind,

@@ -37,7 +37,11 @@ int BPF_PROG(mm_filemap_get_pages, struct address_space *mapping, unsigned long 
 	end = inode->i_size > 0 ? (uint64_t)(inode->i_size - 1) >> PAGE_SHIFT : 0;
 	if (last > end)
 		last = end;
-	use = use_of(member, inode, inode->i_ino, inode->i_sb->s_dev);
+	use = &member->use;
+	if (!use->since_ns || use->inode_address != (uint64_t)inode || use->inode != inode->i_ino) {
+		use = use_of(member, inode, inode->i_ino, inode->i_sb->s_dev);
+		use->inode_address = (uint64_t)inode;
+	}
 	if (use->call_ns != member->call_ns)
 		use->call_pages = 0;
 	if (first <= last && !(last == use->last_page && first > use->first_page)) {

@@ -42,7 +42,10 @@ struct call_group {
 struct file_use {
 	uint64_t since_ns; /* 0: nothing to add */
 	uint64_t inode;
+	uint64_t inode_address; /* the kernel's object, to know it again quickly */
 	uint32_t device;
+	uint32_t size_class; /* of the last n_of_size reads */
+	uint32_t n_of_size;
 	uint32_t accessed_pages, missed_pages;
 	uint32_t n_reads;
 	uint32_t n_minor_faults, n_major_faults;
@@ -137,7 +140,7 @@ struct {
 uint64_t lost[EVENT_TYPES];  /* records that found their ring full, by type */
 uint64_t n_storage_failures; /* threads that could not be tagged: they are missing from the job */
 int64_t n_members;           /* threads of the job that are alive */
-uint64_t n_frequent; /* hits of probes that may come by the thousand, to watch their cost */
+uint64_t n_frequent;         /* hits of probes that may come by the thousand, to watch their cost */
 /* Set by the collector. */
 const volatile uint32_t recorder_tgid;
 const volatile uint64_t wakeup_bytes = 4 << 20; /* wake the collector when so much waits for it */

@@ -125,6 +125,15 @@ static __always_inline void place_sum(struct place *place, const struct file_use
 	__sync_fetch_and_add(&place->direct_bytes, use->direct_bytes);
 }
 
+static __always_inline void sizes_sum(struct file_use *use)
+{
+	struct job_totals *sums = this_totals();
+
+	if (sums && use->n_of_size && use->size_class < 24)
+		__sync_fetch_and_add(&sums->read_sizes[use->size_class], use->n_of_size);
+	use->n_of_size = 0;
+}
+
 static __always_inline void totals_sum(const struct file_use *use)
 {
 	struct job_totals *sums = this_totals();
@@ -166,6 +175,7 @@ static __attribute__((noinline)) int use_close(struct file_use *use)
 	key.inode = use->inode;
 	key.device = use->device;
 	totals_sum(use);
+	sizes_sum(use);
 	if (use->inode) {
 		place = bpf_map_lookup_elem(&places, &key);
 		if (place) {
@@ -193,6 +203,7 @@ static __always_inline struct file_use *use_of(struct member *member, struct ino
 	now_ns = bpf_ktime_get_ns();
 	use_close(use);
 	use->since_ns = now_ns;
+	use->inode_address = 0;
 	use->inode = number;
 	use->device = device;
 	use->call_ns = 0;
@@ -210,13 +221,10 @@ static __always_inline void use_age(struct file_use *use, uint64_t now_ns)
 		use_close(use);
 }
 
-static __always_inline void size_count(uint64_t bytes)
+static __always_inline uint32_t size_class(uint64_t bytes)
 {
-	struct job_totals *sums = this_totals();
 	uint32_t k = 0;
 
-	if (!sums)
-		return;
 	if (bytes >> 16) {
 		k = 16;
 		bytes >>= 16;
@@ -234,7 +242,16 @@ static __always_inline void size_count(uint64_t bytes)
 		bytes >>= 2;
 	}
 	k += bytes >> 1 & 1;
-	if (k > 23)
-		k = 23;
-	__sync_fetch_and_add(&sums->read_sizes[k], 1);
+	return k > 23 ? 23 : k;
+}
+
+/* Reads of one size mostly come in rows: a row is added at once. */
+static __always_inline void size_count(struct file_use *use, uint64_t bytes)
+{
+	uint32_t k = size_class(bytes);
+
+	if (k != use->size_class)
+		sizes_sum(use);
+	use->size_class = k;
+	use->n_of_size++;
 }

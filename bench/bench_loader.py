@@ -10,7 +10,6 @@ construction of the loader to the last batch, so start-up counts; modules are lo
 The sums over all bytes of both must agree, so that nobody wins by reading less.
 """
 import os
-import pathlib
 import time
 
 import numpy

@@ -94,22 +94,3 @@ class Shapes(unittest.TestCase):
 
     def evidence(self, report, what):
         return sum(e["seconds"] for e in report["evidence"] if what in e["what"])
-
-
-def why_not(needs_torch=True):
-    if os.geteuid() != 0:
-        return "recording needs root"
-    done = run(ANALYZE, "check")
-    if done.returncode:
-        return "this machine cannot record:\n" + done.stdout
-    if needs_torch and run(PYTHON, "-c", "import torch").returncode:
-        return "no torch for " + PYTHON
-    return None
-
-
-def main():
-    reason = why_not()
-    if reason:
-        print("skipped: " + reason)
-        sys.exit(77)
-    unittest.main()

@@ -8,6 +8,8 @@ import sys
 import tempfile
 import unittest
 
+import exact
+
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
 ANALYZE = os.path.join(BIN, "diesel-analyze")
 JOB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "checkpoint_job.py")
@@ -122,20 +124,5 @@ class Checkpoints(unittest.TestCase):
             self.assertEqual(len(done.stderr.splitlines()), 1)
 
 
-def why_not():
-    if os.geteuid() != 0:
-        return "recording needs root"
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        return "no torch"
-    done = run(ANALYZE, "check")
-    return None if done.returncode == 0 else "this machine cannot record:\n" + done.stdout
-
-
 if __name__ == "__main__":
-    reason = why_not()
-    if reason:
-        print("skipped: " + reason)
-        sys.exit(77)
-    unittest.main()
+    exact.main(needs_torch=True)

@@ -12,6 +12,7 @@ import unittest
 from collections import Counter
 
 import session_file as s
+import exact
 
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
 ANALYZE = os.path.join(BIN, "diesel-analyze")
@@ -238,8 +239,4 @@ class Stacks(Profile):
 
 
 if __name__ == "__main__":
-    check = run(ANALYZE, "check")
-    if check.returncode:
-        print("cannot record here:", check.stdout)
-        raise SystemExit(77)
-    unittest.main(verbosity=2)
+    exact.main()

@@ -2,6 +2,7 @@
 """diesel-analyze on every shape of loader that PyTorch jobs have: real jobs, held against their own clock."""
 import os
 
+import exact
 import shapes_support as shapes
 
 
@@ -135,4 +136,4 @@ class InterpreterLock(shapes.Shapes):
 
 
 if __name__ == "__main__":
-    shapes.main()
+    exact.main(needs_torch=True)

@@ -16,6 +16,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent / "bench"))
 import support  # noqa: E402
 
+import exact
+
 BIN = pathlib.Path(os.environ.get("DIESEL_BIN", "build/release/bin"))
 LIB = pathlib.Path(os.environ.get("DIESEL_LIB", "build/release/lib"))
 ANALYZE = str(BIN / "diesel-analyze")
@@ -245,18 +247,5 @@ class Network(Shape):
         self.assertIn("FUSE", self.evidence(report))
 
 
-def why_not():
-    if os.geteuid() != 0:
-        return "recording needs root"
-    done = subprocess.run([ANALYZE, "check"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        return "this machine cannot record:\n" + done.stdout
-    return "python3-torch is not installed" if missing("torch") else None
-
-
 if __name__ == "__main__":
-    REASON = why_not()
-    if REASON:
-        print("skipped: " + REASON)
-        sys.exit(77)
-    unittest.main(verbosity=2)
+    exact.main(needs_torch=True)

@@ -13,6 +13,7 @@ import tempfile
 import time
 
 import session_file as s
+import exact
 import shapes_support as shapes
 
 LAUNCHER = [shapes.PYTHON, "-m", "torch.distributed.run", "--standalone",
@@ -416,4 +417,4 @@ class Libraries(Attached):
 
 
 if __name__ == "__main__":
-    shapes.main()
+    exact.main(needs_torch=True)

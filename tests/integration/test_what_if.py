@@ -8,6 +8,8 @@ import sys
 import tempfile
 import unittest
 
+import exact
+
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
 ANALYZE = os.path.join(BIN, "diesel-analyze")
 
@@ -98,21 +100,5 @@ class WhatIf(unittest.TestCase):
         self.assertEqual(run("what-if", os.path.join(self.folder, "none.db")).returncode, 1)
 
 
-def why_not():
-    if os.geteuid() != 0:
-        return "needs root"
-    check = subprocess.run([ANALYZE, "check"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if check.returncode:
-        return "this kernel cannot record: " + check.stdout
-    try:
-        import torch  # pylint: disable=import-outside-toplevel,unused-import
-    except ImportError:
-        return "torch is not installed"
-    return None
-
-
 if __name__ == "__main__":
-    if reason := why_not():
-        print("SKIP what-if:", reason)
-        sys.exit(77)
-    unittest.main(verbosity=2)
+    exact.main(needs_torch=True)

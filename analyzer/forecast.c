@@ -48,30 +48,6 @@ static int replay_recorded(struct forecast *forecast, const struct analysis_step
 	return 0;
 }
 
-/* Reads wait for a server, where one explains their waits: then it matters how many wait at once. */
-static int storage_serve(struct forecast *forecast, const struct service *service)
-{
-	struct model_job *job = &forecast->job;
-
-	if (!(service->storage.bytes_per_s < INFINITY))
-		return 0;
-	forecast->segments = calloc(job->n_segments + 1, sizeof(*forecast->segments));
-	if (!forecast->segments)
-		return -ENOMEM;
-	for (size_t i = 0; i < job->n_segments; i++) {
-		struct model_segment *segment = &forecast->segments[i];
-
-		*segment = job->segments[i];
-		if (!(segment->latency_ns > 0) || !(segment->size_bytes > 0))
-			continue;
-		segment->bytes = segment->size_bytes;
-		segment->latency_ns = fmin(segment->latency_ns, service->storage.latency_ns);
-	}
-	job->segments = forecast->segments;
-	job->storage = service->storage;
-	return 0;
-}
-
 int forecast_init(struct forecast *forecast, const struct service *service, const struct analysis_step *steps,
 		  size_t n_warmup)
 {
@@ -94,7 +70,7 @@ int forecast_init(struct forecast *forecast, const struct service *service, cons
 	r = forecast->step_ns && forecast->other_ns && forecast->other_wait_ns && forecast->free_ns ? 0
 												    : -ENOMEM;
 	if (r == 0)
-		r = storage_serve(forecast, service);
+		r = service_serve(service, &forecast->job, &forecast->segments);
 	if (r == 0)
 		r = replay_recorded(forecast, steps);
 	/* A server that does not even explain the recording is none: what was waited for stays as it was. */

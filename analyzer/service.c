@@ -287,6 +287,30 @@ int service_extract(const struct service_input *input, struct service *ret_servi
 	return 0;
 }
 
+int service_serve(const struct service *service, struct model_job *job, struct model_segment **ret_segments)
+{
+	struct model_segment *segments;
+
+	*ret_segments = NULL;
+	if (!(service->storage.bytes_per_s < INFINITY))
+		return 0;
+	segments = calloc(job->n_segments + 1, sizeof(*segments));
+	if (!segments)
+		return -ENOMEM;
+	for (size_t i = 0; i < job->n_segments; i++) {
+		struct model_segment *segment = &segments[i];
+
+		*segment = job->segments[i];
+		if (!(segment->latency_ns > 0) || !(segment->size_bytes > 0))
+			continue;
+		segment->bytes = segment->size_bytes;
+		segment->latency_ns = fmin(segment->latency_ns, service->storage.latency_ns);
+	}
+	job->segments = *ret_segments = segments;
+	job->storage = service->storage;
+	return 0;
+}
+
 void service_free(struct service *service)
 {
 	for (size_t i = 0; i < service->n_workers; i++)

@@ -55,7 +55,7 @@ class Package(unittest.TestCase):
         listing = subprocess.run(["dpkg-deb", "-c", self.package], capture_output=True, text=True, check=True).stdout
         for name in ("usr/bin/dieseld", "usr/bin/diesel-analyze", "usr/bin/dieselctl", "libdiesel.so.0",
                      "dist-packages/diesel_loader/torch.py", "man8/dieseld.8", "man1/diesel-analyze.1",
-                     "systemd/system/dieseld.service", "etc/diesel/dieseld.conf"):
+                     "systemd/system/dieseld.service", "completions/diesel-analyze", "vendor-completions/_diesel", "etc/diesel/dieseld.conf"):
             self.assertIn(name, listing)
         self.assertNotIn(" 2000/", listing)
         self.assertNotIn("test_", listing)

@@ -8,6 +8,8 @@
 #include "resample.h"
 #include "split.h"
 
+#define DRAINED_TOLERANCE (SPLIT_TOLERANCE / 2)
+
 #define ERROR_MAX 0.25 /* beyond, the replay is not believed at all */
 
 /* As many steps as are cheap to replay again and again: the first ones, with all warm-up. */
@@ -71,8 +73,15 @@ int forecast_init(struct forecast *forecast, const struct service *service, cons
 												    : -ENOMEM;
 	if (r == 0)
 		r = service_serve(service, &forecast->job, &forecast->segments);
+	/* What the volume saved up before the job began is no part of its steady speed, where the steady
+	 * steps can be told without it. */
+	forecast->job.storage.drained = true;
 	if (r == 0)
 		r = replay_recorded(forecast, steps);
+	if (r == 0 && forecast->error_ratio > DRAINED_TOLERANCE) {
+		forecast->job.storage.drained = false;
+		r = replay_recorded(forecast, steps);
+	}
 	/* A server that does not even explain the recording is none: what was waited for stays as it was. */
 	if (r == 0 && forecast->segments && forecast->error_ratio > SPLIT_TOLERANCE) {
 		forecast->job.segments = service->job.segments;

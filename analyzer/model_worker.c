@@ -39,7 +39,7 @@ struct sim_reads sim_reads_init(const struct model_job *job, const struct model_
 	struct sim_reads reads = {.job = job,
 				  .scenario = scenario,
 				  .storage = job->storage,
-				  .storage_state = -INFINITY,
+				  .storage_state = job->storage.drained ? 0 : -INFINITY,
 				  .hit_ratio = model_cached_ratio(job)};
 	size_t n_missed = 0;
 

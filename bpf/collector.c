@@ -20,7 +20,7 @@
 #include "profiler.h"
 #include "recorder.skel.h"
 
-#define DEFAULT_RING_BYTES (UINT64_C(16) << 20)
+#define DEFAULT_RING_BYTES (UINT64_C(8) << 20)
 #define MIN_RING_BYTES     UINT64_C(4096)
 #define MAX_RING_BYTES     (UINT64_C(1) << 30)
 

@@ -63,6 +63,7 @@ struct model_storage {
 	double bytes_per_s; /* INFINITY: no shared server, only latencies */
 	double burst_ns;
 	double latency_ns; /* of any request */
+	bool drained;      /* nothing is saved up at the begin: a job that has run for long */
 };
 
 struct model_request {

@@ -223,6 +223,9 @@ def main():
         keep = pathlib.Path(options.keep or bench.folder)
         keep.mkdir(parents=True, exist_ok=True)
         for name in names:
+            if not bench.time_left:
+                print(f"{name}: left out, as the time is over", flush=True)
+                continue
             if name == "spread":
                 with bench.turn():
                     spread_seen = spread(bench, SPREAD_CONFIG, bench.folder)

@@ -108,6 +108,9 @@ def main():
         keep = pathlib.Path(options.keep or bench.folder)
         keep.mkdir(parents=True, exist_ok=True)
         for name in names:
+            if not bench.time_left:
+                print(f"{name}: left out, as the time is over", flush=True)
+                continue
             results += measure(bench, name, keep)
             if options.keep:
                 (keep / "whatif.json").write_text(json.dumps(results, indent=1) + "\n")

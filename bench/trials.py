@@ -15,6 +15,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 
 import support
 
@@ -31,6 +32,7 @@ Config = collections.namedtuple("Config", "workers mbps prep forwards steps")
 class Trials:
     def __init__(self, folder, options):
         self.folder, self.rounds, self.attempts, self.lock = folder, options.rounds, options.attempts, options.lock
+        self.end = time.monotonic() + 60 * options.minutes
         self.files = support.random_files(folder / "files", N_FILES, FILE_BYTES)
         os.sync()
 
@@ -38,6 +40,10 @@ class Trials:
         return [support.PYTHON, str(support.ROOT / "bench/jobs/train.py"), "--data", str(self.folder / "files"),
                 "--workers", str(config.workers), "--prep", str(config.prep), "--repeat", str(config.forwards),
                 "--steps", str(config.steps), "--width", "32", "--batch", str(BATCH)]
+
+    @property
+    def time_left(self):
+        return time.monotonic() < self.end
 
     @contextlib.contextmanager
     def turn(self):
@@ -105,6 +111,7 @@ def closest_pair(values, distance):
 def add_arguments(parser):
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="at most; default: %(default)s")
     parser.add_argument("--attempts", type=int, default=ATTEMPTS, help="of a disturbed run; default: %(default)s")
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing new after these")
     parser.add_argument("--lock", metavar="FILE", help="lock it while something is measured")
 
 

@@ -7,8 +7,8 @@ with its files in the page cache (T_cached), and with its files evicted on a thr
 
     prep = (T_cached - T_synthetic) / T_cold        fetch = (T_cold - T_cached) / T_cold
 
-Rounds of the three runs alternate until the two fastest runs of each kind agree within 2 points whichever is taken
-(at most 4 rounds); the truth is their mean. Then one cold run is recorded, and the report's fetch_stall is held against fetch, its prep_stall +
+Rounds of the three runs alternate until the means of the two fastest runs of each kind are within 2 points of what any
+choice of one of the two would say (at most 4 rounds); they are the truth. Then one cold run is recorded, and the report's fetch_stall is held against fetch, its prep_stall +
 cpu_starved against prep, and its data wait against the job's own clock; another one is recorded without privilege.
 One configuration is recorded 5 times, for the spread. Runs in which the host or other processes took CPU time away
 are repeated. Needs root, BPF and a disk that can be throttled.
@@ -60,13 +60,13 @@ def shares_of(seconds):
 
 def truth_of_rounds(rounds):
     """The mean of the two fastest runs of each kind: what disturbs a run makes it slower, never faster. How well it
-    repeats: the range of each share over all choices of one run of these two for each kind."""
+    repeats: how far a share is from that when only one run of these two is taken of each kind, at worst."""
     fastest = {kind: sorted(entry["seconds"][kind] for entry in rounds)[:2] for kind in KINDS}
     mean = {kind: sum(seconds) / len(seconds) for kind, seconds in fastest.items()}
     choices = [shares_of(dict(zip(KINDS, choice))) for choice in itertools.product(*(fastest[kind] for kind in KINDS))]
-    spreads = [100 * (max(shares) - min(shares))
-               for shares in ([choice[share] for choice in choices] for share in ("prep", "fetch"))]
-    return {"seconds": mean, **shares_of(mean), "repeat_points": max(spreads), "rounds": rounds}
+    truth = shares_of(mean)
+    apart = [abs(choice[share] - truth[share]) for choice in choices for share in truth]
+    return {"seconds": mean, **truth, "repeat_points": 100 * max(apart), "rounds": rounds}
 
 
 def truth_of(bench, config):

@@ -49,6 +49,7 @@ CONFIGS = {
     "w4-prep": Config(4, 48, 400, 8, 60),
     "w4-device": Config(4, 24, 60, 32, 70),
 }
+KEPT = ("shares", "steps", "verdict", "method", "lost_events", "workers", "warmup_s")  # of a report, in the results
 KINDS = ("synthetic", "cached", "cold")
 SPREAD_CONFIG, SPREAD_RUNS = "w2-fetch", 5
 
@@ -193,6 +194,8 @@ def finish(entries, spread_seen, name):
         figures["spread_points"] = max(spread_seen["points"].values())
     if sampled:
         figures["unprivileged_worst_points"] = worst(sampled, "unprivileged_points")
+    for run in (entry[kind] for entry in entries for kind in ("recorded", "unprivileged") if kind in entry):
+        run["report"] = {part: run["report"].get(part) for part in KEPT}
     support.result_write(name, {"configs": entries, "spread": spread_seen}, **figures)
     limits = {"worst_fetch_points": FETCH_POINTS, "mean_fetch_points": FETCH_MEAN_POINTS,
               "worst_prep_points": PREP_POINTS, "mean_prep_points": PREP_MEAN_POINTS, "worst_wait_points": WAIT_POINTS,

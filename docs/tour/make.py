@@ -87,7 +87,8 @@ def run(name, path, arguments, slow, label):
     text = text.replace(f"{ROOT}/", "")
     (HERE / f"{name}-{label}.txt").write_text(text)
     print(f"--- {name}, {label}: {rate:.0f} samples/s\n{text}", flush=True)
-    picture(session, HERE / f"{name}-{label}.png")
+    if label == "before":
+        picture(session, HERE / f"{name}.png")
     return rate
 
 

@@ -7,7 +7,7 @@ the two beside it, and the median of these ratios is the result. (Whole runs wit
 differ by 20 % among themselves on a virtual machine, which hides what is looked for.)
 
   jpeg         photographs, decoded by PIL in two workers, files in the page cache      at least 0.98
-  small_reads  one trainer, one worker: 100,000 or more preads of 512 bytes a second    at least 0.95
+  small_reads  one trainer, one worker: 100,000 or more records of 4 KiB a second, pread   at least 0.95
   threads      63 loader threads and the trainer: recorded for a minute; the recorder's peak resident memory under
                64 MiB, the session file under 1 MiB a minute
 

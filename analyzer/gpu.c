@@ -14,6 +14,7 @@
 #include "partition.h"
 #include "waits.h"
 #include "window.h"
+#include "times.h"
 
 /* Counters of a process only grow: the last ones seen before a time are those of that time. */
 struct counters {
@@ -31,16 +32,6 @@ struct finder {
 	struct counters total;         /* the recording's end */
 	bool any;
 };
-
-static uint64_t min_ns(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-static uint64_t max_ns(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
 
 static void counters_look(struct counters *counters, const struct event *event, uint64_t limit_ns)
 {
@@ -129,17 +120,6 @@ static double utilization(const struct analysis_input *input, uint64_t begin_ns,
 	return n ? sum / (double)n : NAN;
 }
 
-static int waits_collect(struct finder *finder)
-{
-	const struct data_waits *waits = finder->study->waits;
-
-	for (size_t i = 0; i < waits->n; i++)
-		if (interval_list_add(&finder->waits, waits->items[i].begin_ns, waits->items[i].end_ns) < 0)
-			return -ENOMEM;
-	interval_list_tidy(&finder->waits);
-	return 0;
-}
-
 static void probes_show(const struct gpu_probes *probes, struct gpu_use *use)
 {
 	use->launches_known = !probes || !probes->launches_until_ns;
@@ -155,7 +135,7 @@ static int fill(struct finder *finder)
 {
 	const struct study *study = finder->study;
 	struct gpu_use *use = finder->use;
-	int r = waits_collect(finder);
+	int r = data_waits_intervals(finder->study->waits, &finder->waits);
 
 	if (r < 0)
 		return r;

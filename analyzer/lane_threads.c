@@ -11,16 +11,7 @@
 #include "split.h"
 #include "waits.h"
 #include "walk.h"
-
-static uint64_t min_ns(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-static uint64_t max_ns(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
+#include "times.h"
 
 static enum lane_state state_of_share(enum analysis_share share)
 {

@@ -24,7 +24,6 @@ struct process {
 struct live {
 	struct live_config config;
 	struct job *jobs;
-	uint32_t *roots; /* as jobs[], for live_jobs() */
 	size_t n_jobs;
 	struct process *processes; /* by tgid */
 	size_t n_processes, n_processes_allocated;
@@ -51,7 +50,6 @@ struct live *live_free(struct live *live)
 	for (size_t i = 0; i < live->n_jobs; i++)
 		live_events_free(&live->jobs[i].events);
 	free(live->jobs);
-	free(live->roots);
 	free(live->processes);
 	free(live);
 	return NULL;
@@ -129,7 +127,6 @@ static void process_remove(struct live *live, uint32_t tgid)
 int live_add(struct live *live, uint32_t root_tgid)
 {
 	struct job *jobs;
-	uint32_t *roots;
 
 	if (process_find(live, root_tgid))
 		return -EEXIST;
@@ -137,12 +134,7 @@ int live_add(struct live *live, uint32_t root_tgid)
 	if (!jobs)
 		return -ENOMEM;
 	live->jobs = jobs;
-	roots = reallocarray(live->roots, live->n_jobs + 1, sizeof(*roots));
-	if (!roots)
-		return -ENOMEM;
-	live->roots = roots;
-	live->jobs[live->n_jobs] = (struct job){.root_tgid = root_tgid};
-	live->roots[live->n_jobs++] = root_tgid;
+	live->jobs[live->n_jobs++] = (struct job){.root_tgid = root_tgid};
 	if (process_add(live, root_tgid, &live->jobs[live->n_jobs - 1]) < 0) {
 		live->n_jobs--;
 		return -ENOMEM;
@@ -160,7 +152,6 @@ void live_remove(struct live *live, uint32_t root_tgid)
 	at = (size_t)(job - live->jobs);
 	live_events_free(&job->events);
 	memmove(job, job + 1, (live->n_jobs - at - 1) * sizeof(*job));
-	memmove(&live->roots[at], &live->roots[at + 1], (live->n_jobs - at - 1) * sizeof(*live->roots));
 	live->n_jobs--;
 	for (size_t i = 0; i < live->n_processes; i++)
 		if (live->processes[i].root_tgid != root_tgid)
@@ -190,10 +181,14 @@ int live_event(struct live *live, const struct event *event)
 	return r;
 }
 
-size_t live_jobs(const struct live *live, const uint32_t **ret_roots)
+size_t live_n_jobs(const struct live *live)
 {
-	*ret_roots = live->roots;
 	return live->n_jobs;
+}
+
+uint32_t live_root(const struct live *live, size_t job)
+{
+	return live->jobs[job].root_tgid;
 }
 
 uint32_t live_processes(struct live *live, uint32_t root_tgid)

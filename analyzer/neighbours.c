@@ -10,15 +10,6 @@
 #include "waits.h"
 #include "window.h"
 
-static int waits_list(const struct data_waits *waits, struct interval_list *ret_list)
-{
-	for (size_t i = 0; i < waits->n; i++)
-		if (interval_list_add(ret_list, waits->items[i].begin_ns, waits->items[i].end_ns) < 0)
-			return -ENOMEM;
-	interval_list_tidy(ret_list);
-	return 0;
-}
-
 /* Runnable stretches that ended on a core which a neighbour had. */
 static int queues_list(const struct timeline_thread *trainer, struct interval_list *ret_list)
 {
@@ -37,7 +28,7 @@ int neighbours_find(const struct study *study, uint64_t *ret_ns)
 {
 	struct interval_list waits = {0}, queues = {0};
 	uint64_t ns = 0;
-	int r = waits_list(study->waits, &waits);
+	int r = data_waits_intervals(study->waits, &waits);
 
 	if (r == 0)
 		r = queues_list(study->roles->trainer, &queues);

@@ -140,14 +140,14 @@ int page_cache_find(const struct study *study, struct page_cache **ret_cache)
 	return 0;
 }
 
-double page_cache_hit_ratio(const struct page_cache *cache)
+double page_cache_hit_ratio(uint64_t accessed_pages, uint64_t missed_pages)
 {
-	if (!cache->accessed_pages)
+	if (!accessed_pages)
 		return NAN;
 	/* Read-ahead that nobody used makes more misses than accesses. */
-	if (cache->missed_pages >= cache->accessed_pages)
+	if (missed_pages >= accessed_pages)
 		return 0;
-	return 1 - (double)cache->missed_pages / (double)cache->accessed_pages;
+	return 1 - (double)missed_pages / (double)accessed_pages;
 }
 
 static void places_free(struct page_cache_place *places, size_t n)

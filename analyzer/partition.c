@@ -5,25 +5,7 @@
 #include <stdlib.h>
 
 #include "checkpoint.h"
-
-static uint64_t min_ns(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-static int holes_of_waits(const struct data_waits *waits, struct interval_list *ret_holes)
-{
-	struct interval_list holes = {0};
-
-	for (size_t i = 0; i < waits->n; i++)
-		if (interval_list_add(&holes, waits->items[i].begin_ns, waits->items[i].end_ns) < 0) {
-			interval_list_free(&holes);
-			return -ENOMEM;
-		}
-	interval_list_tidy(&holes);
-	*ret_holes = holes;
-	return 0;
-}
+#include "times.h"
 
 static int gpu_waits_find(const struct timeline_thread *trainer, const struct interval_list *waits,
 			  const struct interval_list *checkpoints, struct interval_list *gpu_waits)
@@ -60,10 +42,9 @@ int partition_init(struct partition *partition, const struct timeline *timeline,
 	int r;
 
 	*partition = (struct partition){.timeline = timeline, .roles = roles, .waits = waits};
-	r = holes_of_waits(waits, &holes);
-	if (r < 0)
-		return r;
-	r = interval_list_subtract(own_checkpoints, &holes);
+	r = data_waits_intervals(waits, &holes);
+	if (r == 0)
+		r = interval_list_subtract(own_checkpoints, &holes);
 	if (r == 0)
 		r = gpu_waits_find(roles->trainer, &holes, own_checkpoints, &partition->gpu_waits);
 	interval_list_free(&holes);
@@ -230,10 +211,14 @@ static void partition_rest(const struct partition *partition, uint64_t begin_ns,
 	}
 }
 
-static void partition_driver(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
-			     uint64_t share_ns[SHARE_COUNT])
+typedef void partition_part(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+			    uint64_t share_ns[SHARE_COUNT]);
+
+/* Each piece of the interval goes to `inside` where the list covers it, else to `outside`. */
+static void partition_by(const struct partition *partition, const struct interval_list *list,
+			 uint64_t begin_ns, uint64_t end_ns, partition_part *inside, partition_part *outside,
+			 uint64_t share_ns[SHARE_COUNT])
 {
-	const struct interval_list *list = &partition->gpu_waits;
 	uint64_t at_ns = begin_ns;
 
 	for (size_t i = interval_list_from(list, begin_ns); at_ns < end_ns; i++) {
@@ -241,32 +226,33 @@ static void partition_driver(const struct partition *partition, uint64_t begin_n
 		uint64_t to_ns = i < list->n ? min_ns(list->items[i].end_ns, end_ns) : end_ns;
 
 		if (from_ns > at_ns) {
-			partition_rest(partition, at_ns, from_ns, share_ns);
+			outside(partition, at_ns, from_ns, share_ns);
 			at_ns = from_ns;
 		}
 		if (to_ns > at_ns)
-			partition_gpu(partition, at_ns, to_ns, share_ns);
+			inside(partition, at_ns, to_ns, share_ns);
 		at_ns = to_ns;
 	}
+}
+
+static void partition_checkpoint(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+				 uint64_t share_ns[SHARE_COUNT])
+{
+	share_ns[SHARE_CHECKPOINT_STALL] += end_ns - begin_ns;
+}
+
+static void partition_driver(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+			     uint64_t share_ns[SHARE_COUNT])
+{
+	partition_by(partition, &partition->gpu_waits, begin_ns, end_ns, partition_gpu, partition_rest,
+		     share_ns);
 }
 
 static void partition_busy(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
 			   uint64_t share_ns[SHARE_COUNT])
 {
-	const struct interval_list *list = &partition->checkpoints;
-	uint64_t at_ns = begin_ns;
-
-	for (size_t i = interval_list_from(list, begin_ns); at_ns < end_ns; i++) {
-		uint64_t from_ns = i < list->n ? min_ns(list->items[i].begin_ns, end_ns) : end_ns;
-		uint64_t to_ns = i < list->n ? min_ns(list->items[i].end_ns, end_ns) : end_ns;
-
-		if (from_ns > at_ns) {
-			partition_driver(partition, at_ns, from_ns, share_ns);
-			at_ns = from_ns;
-		}
-		share_ns[SHARE_CHECKPOINT_STALL] += to_ns - at_ns;
-		at_ns = to_ns;
-	}
+	partition_by(partition, &partition->checkpoints, begin_ns, end_ns, partition_checkpoint,
+		     partition_driver, share_ns);
 }
 
 static uint64_t outside_waits(const struct partition *partition, const struct interval_list *list,

@@ -97,23 +97,15 @@ void sampler_close(struct sampler *sampler)
 	free(sampler);
 }
 
+static int attach(void *user, pid_t pid, struct error *err)
+{
+	return sampler_attach(user, pid, err);
+}
+
 int sampler_launch(struct sampler *sampler, char *const argv[], const sigset_t *signals, pid_t *ret_pid,
 		   struct error *err)
 {
-	struct launch launch;
-	int r = launch_prepare(argv, signals, &launch, err);
-
-	if (r)
-		return r;
-	r = sampler_attach(sampler, launch.pid, err);
-	if (r) {
-		launch_abandon(&launch);
-		return r;
-	}
-	r = launch_go(&launch, err);
-	if (!r)
-		*ret_pid = launch.pid;
-	return r;
+	return launch_watched(argv, signals, attach, sampler, ret_pid, err);
 }
 
 int sampler_attach(struct sampler *sampler, pid_t tgid, struct error *err)

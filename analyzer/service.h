@@ -74,9 +74,9 @@ struct service_input {
 int service_extract(const struct service_input *input, struct service *ret_service);
 void service_free(struct service *service);
 
-/* The job with reads that wait for the storage server instead of as long as recorded: then it matters how many
- * wait at once. *ret_segments: what the job borrows, to be freed after it; NULL: there is no server that explains
- * the waits, and the job is as it was. -ENOMEM. */
+/* The job with reads that wait for the storage server instead of as long as recorded: then it matters how
+ * many wait at once. *ret_segments: what the job borrows, to be freed after it; NULL: there is no server that
+ * explains the waits, and the job is as it was. -ENOMEM. */
 int service_serve(const struct service *service, struct model_job *job, struct model_segment **ret_segments);
 
 /* The parts, for service_extract(). All -ENOMEM. */

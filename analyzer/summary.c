@@ -6,13 +6,7 @@
 #include <stdlib.h>
 
 #include "calls.h"
-
-static int time_compare(const void *left, const void *right)
-{
-	const uint64_t *a = left, *b = right;
-
-	return *a < *b ? -1 : *a > *b;
-}
+#include "times.h"
 
 int summary_waits(struct analysis *analysis)
 {

@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "timeline.h"
 
-static uint64_t min_ns(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-static uint64_t max_ns(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
+#include "times.h"
 
 /* Index of the first stretch that begins at or after at_ns. */
 static size_t off_lower(const struct timeline_thread *thread, uint64_t at_ns)

@@ -7,6 +7,7 @@
 
 #include "lib/cleanup.h"
 #include "timeline_births.h"
+#include "times.h"
 
 /* First all threads are found (timeline_births.h), then records are counted into them, then copied and
  * sorted. */
@@ -246,13 +247,6 @@ COMPARE(off_compare, timeline_off, begin_ns, end_ns)
 COMPARE(call_compare, timeline_call, begin_ns, end_ns)
 COMPARE(gpu_wait_compare, timeline_gpu_wait, begin_ns, end_ns)
 COMPARE(mark_compare, timeline_mark, at_ns, kind)
-
-static int time_compare(const void *left, const void *right)
-{
-	const uint64_t *a = left, *b = right;
-
-	return *a < *b ? -1 : *a > *b;
-}
 
 /* Records arrive nearly sorted: qsort() only where they are not. */
 static void sort(void *items, size_t n, size_t size, int (*compare)(const void *, const void *))

@@ -120,3 +120,13 @@ void data_waits_leave_gaps(struct data_waits *waits, const struct interval_list 
 	}
 	waits->n = n;
 }
+
+int data_waits_intervals(const struct data_waits *waits, struct interval_list *ret_list)
+{
+	*ret_list = (struct interval_list){0};
+	for (size_t i = 0; i < waits->n; i++)
+		if (interval_list_add(ret_list, waits->items[i].begin_ns, waits->items[i].end_ns) < 0)
+			return -ENOMEM;
+	interval_list_tidy(ret_list);
+	return 0;
+}

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "times.h"
+
 #define FIRST_GAP_CPU_NS UINT64_C(20000000) /* less than any validation or warm-up computes */
 
 struct finder {
@@ -16,13 +18,6 @@ struct finder {
 	size_t *first_wait;
 	uint64_t tail_ns; /* from a backward pass to the next wait, median */
 };
-
-static int time_compare(const void *left, const void *right)
-{
-	const uint64_t *a = left, *b = right;
-
-	return *a < *b ? -1 : *a > *b;
-}
 
 /* The first next() of workers that have to start up can take long, and the loader looks up every few seconds
  * to see whether they live: what hardly computes in between is one wait. A reader of files by itself may have

@@ -133,7 +133,8 @@ int symbol_file_open(int fd, struct symbol_file **ret_file)
 	if (!file)
 		return -ENOMEM;
 	file->fd = fd;
-	file->elf = elf_begin(fd, ELF_C_READ_MMAP, NULL);
+	/* Reads; a mapping would kill us if the job cut the file short. */
+	file->elf = elf_begin(fd, ELF_C_READ, NULL);
 	if (!file->elf || elf_kind(file->elf) != ELF_K_ELF) {
 		symbol_file_close(file);
 		return -ENOEXEC;

@@ -87,3 +87,23 @@ void launch_abandon(struct launch *launch)
 	close(launch->status_fd);
 	reap(launch->pid);
 }
+
+int launch_watched(char *const argv[], const sigset_t *signals,
+		   int (*watch)(void *user, pid_t pid, struct error *err), void *user, pid_t *ret_pid,
+		   struct error *err)
+{
+	struct launch launch;
+	int r = launch_prepare(argv, signals, &launch, err);
+
+	if (r)
+		return r;
+	r = watch(user, launch.pid, err);
+	if (r) {
+		launch_abandon(&launch);
+		return r;
+	}
+	r = launch_go(&launch, err);
+	if (!r)
+		*ret_pid = launch.pid;
+	return r;
+}

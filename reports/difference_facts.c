@@ -64,9 +64,9 @@ static void add_cache(struct facts *facts, const struct analysis *a, const struc
 	if (!of_a || !of_b || !of_a->accessed_pages || !of_b->accessed_pages)
 		return;
 	snprintf(text_a, sizeof(text_a), "%.0f %%",
-		 100 * report_hit_ratio(of_a->accessed_pages, of_a->missed_pages));
+		 100 * page_cache_hit_ratio(of_a->accessed_pages, of_a->missed_pages));
 	snprintf(text_b, sizeof(text_b), "%.0f %%",
-		 100 * report_hit_ratio(of_b->accessed_pages, of_b->missed_pages));
+		 100 * page_cache_hit_ratio(of_b->accessed_pages, of_b->missed_pages));
 	add_text(facts, "page cache hits", text_a, text_b);
 }
 

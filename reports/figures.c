@@ -36,13 +36,3 @@ double report_shares_ratio(const struct report_shares *shares, enum analysis_sha
 {
 	return shares->wall_ns ? (double)shares->ns[share] / (double)shares->wall_ns : 0;
 }
-
-double report_hit_ratio(uint64_t accessed_pages, uint64_t missed_pages)
-{
-	if (!accessed_pages)
-		return NAN;
-	/* Read-ahead that nobody used makes more misses than accesses. */
-	if (missed_pages >= accessed_pages)
-		return 0;
-	return 1 - (double)missed_pages / (double)accessed_pages;
-}

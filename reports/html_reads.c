@@ -37,7 +37,7 @@ static void places(const struct html *html, const char *title, const struct page
 		html_number(html, "%llu", (unsigned long long)item->n_reads);
 		if (item->accessed_pages)
 			html_number(html, "%.0f %%",
-				    100 * report_hit_ratio(item->accessed_pages, item->missed_pages));
+				    100 * page_cache_hit_ratio(item->accessed_pages, item->missed_pages));
 		else
 			html_number(html, "-");
 		fputs("</tr>\n", html->stream);
@@ -92,7 +92,7 @@ static void totals(const struct html *html, const struct page_cache *cache)
 	if (cache->accessed_pages) {
 		fputs("<tr><td>page cache hits</td>", html->stream);
 		html_number(html, "%.1f %%",
-			    100 * report_hit_ratio(cache->accessed_pages, cache->missed_pages));
+			    100 * page_cache_hit_ratio(cache->accessed_pages, cache->missed_pages));
 		fputs("</tr>\n", html->stream);
 	}
 	fputs("</tbody></table></div>\n", html->stream);

@@ -289,7 +289,7 @@ void html_figures(const struct html *html)
 		tile(html, "read a step", "%s", units_format_bytes(text, sizeof(text), bytes / n_steps));
 	if (cache && cache->accessed_pages)
 		tile(html, "page cache hits", "%.0f %%",
-		     100 * report_hit_ratio(cache->accessed_pages, cache->missed_pages));
+		     100 * page_cache_hit_ratio(cache->accessed_pages, cache->missed_pages));
 	if (analysis->workers.n)
 		tile(html, analysis->n_cpus ? "workers, on so many CPUs" : "workers",
 		     analysis->n_cpus ? "%u on %u" : "%u", analysis->workers.n_at_once, analysis->n_cpus);

@@ -79,7 +79,7 @@ int json_set_page_cache(json_t *root, const struct analysis *analysis)
 		return json_object_set_new(root, "page_cache", json_null());
 	cache = json_object();
 	r |= json_object_set_new(cache, "hit_ratio",
-				 json_number(report_hit_ratio(from->accessed_pages, from->missed_pages)));
+				 json_number(page_cache_hit_ratio(from->accessed_pages, from->missed_pages)));
 	r |= json_object_set_new(cache, "page_bytes", json_count(from->page_bytes));
 	r |= json_object_set_new(cache, "accessed_pages", json_count(from->accessed_pages));
 	r |= json_object_set_new(cache, "missed_pages", json_count(from->missed_pages));

@@ -44,7 +44,7 @@ static void places(const struct layout *layout, const struct page_cache_place *i
 			continue;
 		if (items[i].accessed_pages)
 			snprintf(hits, sizeof(hits), "%3.0f %% hits",
-				 100 * report_hit_ratio(items[i].accessed_pages, items[i].missed_pages));
+				 100 * page_cache_hit_ratio(items[i].accessed_pages, items[i].missed_pages));
 		fprintf(layout->stream, "%*s%10s  %-10s  ", LAYOUT_MARGIN, "",
 			units_format_bytes(bytes, sizeof(bytes), items[i].used_bytes), hits);
 		layout_wrap(layout,
@@ -63,7 +63,7 @@ void text_reads(const struct layout *layout, const struct analysis *analysis)
 	most_reads(cache, sizes, sizeof(sizes));
 	if (cache->accessed_pages)
 		snprintf(hits, sizeof(hits), "; %.0f %% page cache hits",
-			 100 * report_hit_ratio(cache->accessed_pages, cache->missed_pages));
+			 100 * page_cache_hit_ratio(cache->accessed_pages, cache->missed_pages));
 	if (cache->network_bytes)
 		snprintf(sockets, sizeof(sockets), " (%s over sockets)",
 			 units_format_bytes(network, sizeof(network), cache->network_bytes));

@@ -96,13 +96,13 @@ struct analysis_input {
 	uint64_t begin_ns, end_ns;          /* of the recording; 0, 0: of the events */
 	const struct analysis_loss *losses; /* may be NULL */
 	size_t n_losses;
-	uint32_t root_tgid;                     /* the job's first process; 0: not known */
-	uint32_t trainer_tid;                   /* 0: find it */
-	uint32_t n_cpus;                        /* that the job may use; 0: not known */
-	uint64_t self_cpu_ns;                   /* CPU time of the tool: BPF programs and collector */
-	const char *command;                    /* as typed, or of the process; NULL: not known */
-	bool attached;                          /* the job ran already when the recording began */
-	bool shares_only;                       /* neither predictions nor lanes: cheap enough for once a second */
+	uint32_t root_tgid;   /* the job's first process; 0: not known */
+	uint32_t trainer_tid; /* 0: find it */
+	uint32_t n_cpus;      /* that the job may use; 0: not known */
+	uint64_t self_cpu_ns; /* CPU time of the tool: BPF programs and collector */
+	const char *command;  /* as typed, or of the process; NULL: not known */
+	bool attached;        /* the job ran already when the recording began */
+	bool shares_only;     /* neither predictions nor lanes: cheap enough for once a second */
 	const struct what_if_question *what_if; /* NULL: none */
 	size_t n_lane_segments_max;             /* 0: no lanes */
 	const char *gpu_library;                /* path of the libcuda that was probed; NULL: none */

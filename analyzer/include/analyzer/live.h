@@ -42,8 +42,9 @@ void live_remove(struct live *live, uint32_t root_tgid);
  */
 int live_event(struct live *live, const struct event *event);
 
-/* Roots of all jobs, in the order they were added. Valid until a job is added or removed. */
-size_t live_jobs(const struct live *live, const uint32_t **ret_roots);
+/* Jobs are numbered from 0 in the order they were added; removing one moves up those behind it. */
+size_t live_n_jobs(const struct live *live);
+uint32_t live_root(const struct live *live, size_t job);
 
 /* Processes of a job that are alive; 0: it ended, or there is no such job. */
 uint32_t live_processes(struct live *live, uint32_t root_tgid);

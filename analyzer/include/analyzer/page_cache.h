@@ -46,7 +46,7 @@ struct page_cache {
 };
 
 /* 1 - missed / accessed; NAN without accesses. */
-double page_cache_hit_ratio(const struct page_cache *cache);
+double page_cache_hit_ratio(uint64_t accessed_pages, uint64_t missed_pages);
 
 /* How many times as much came from storage as was used, where that is worth a word: read-ahead that nobody
  * wanted; else 0. */

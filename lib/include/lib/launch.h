@@ -27,3 +27,9 @@ int launch_go(struct launch *launch, struct error *err);
 
 /* The command never runs; the child is waited for. */
 void launch_abandon(struct launch *launch);
+
+/* All of it: watch begins to watch the child, and the command runs if that went well. Errors:
+ * launch_prepare()'s, watch's, launch_go()'s; there is no child then. */
+int launch_watched(char *const argv[], const sigset_t *signals,
+		   int (*watch)(void *user, pid_t pid, struct error *err), void *user, pid_t *ret_pid,
+		   struct error *err);

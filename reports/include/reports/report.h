@@ -69,8 +69,5 @@ struct report_shares {
 struct report_shares report_shares(const struct analysis *analysis);
 double report_shares_ratio(const struct report_shares *shares, enum analysis_share share);
 
-/* Of look-ups of pages, those that needed no storage; NAN without any. */
-double report_hit_ratio(uint64_t accessed_pages, uint64_t missed_pages);
-
 /* Steps of the window over its length; NAN for an empty one, and where they are not known. */
 double report_steps_per_s(const struct analysis *analysis);

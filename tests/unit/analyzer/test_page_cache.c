@@ -93,7 +93,9 @@ static void test_sums_are_of_the_window(void **state)
 	assert_int_equal(half, 1500);
 	assert_int_equal(analysis->page_cache->missed_pages, 600);
 	assert_int_equal(analysis->page_cache->mapped.n_minor_faults, 30);
-	assert_true(fabs(page_cache_hit_ratio(analysis->page_cache) - 0.6) < 1e-9);
+	assert_true(fabs(page_cache_hit_ratio(analysis->page_cache->accessed_pages,
+					      analysis->page_cache->missed_pages) -
+			 0.6) < 1e-9);
 	assert_int_equal(analysis->page_cache->n_reads, 77);
 	assert_int_equal(analysis->page_cache->cold_bytes, 600 * 4096 + (1 << 10) + (1 << 12));
 	assert_int_equal(analysis->page_cache->used_bytes, (1 << 20) + (1 << 12));

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tuner/tuner.h"
+
+/* Two seconds: the first second after a change still holds batches made before it, the second shows it. */
+#define DWELL_NS 2000000000ull
+/* A settled job has at most one change in this time. */
+#define COOLDOWN_NS 10000000000ull
+
+struct tuner_config tuner_config_default(void)
+{
+	return (struct tuner_config){
+	    .prefetch_chunks_max = 1024,
+	    .daemon_workers_max = 64,
+	    .client_workers_max = 64,
+	    .dwell_ns = DWELL_NS,
+	    .cooldown_ns = COOLDOWN_NS,
+	};
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What was measured: one job in one second (struct stall_sample), and the node in the same second
+ * (struct stall_node). Plain data, written by the daemon's sensors, read by the tuner, stored as it is.
+ *
+ * Not known is NAN for a double and 0 for an integer, unless the field says otherwise. Nothing has to be
+ * known: whoever reads samples checks every figure (tuner_sample_clean() in the tuner does), so that a
+ * sensor may pass on what it sees. Rates are samples/s, sizes bytes, times seconds unless the name says ns;
+ * shares are of the covered time and lie in 0 .. 1. Clocks are CLOCK_MONOTONIC.
+ */
+
+#include "tuner/knob.h"
+
+#include <stdbool.h>
+
+/* Where the shares come from. Stored: never renumbered. */
+enum stall_source {
+	STALL_SOURCE_NONE,    /* shares are not known: only the daemon's own figures */
+	STALL_SOURCE_BPF,     /* the analyzer's partition of the trainer's time */
+	STALL_SOURCE_CLIENT,  /* the clients' own wait times; only the two stalls and their sum are known */
+	STALL_SOURCE_PROCESS, /* sampled from /proc without privilege: approximate */
+};
+
+struct stall_shares {
+	double device;      /* the trainer computes, launches work or waits for the device */
+	double gpu_wait;    /* part of device: in a synchronisation */
+	double fetch_stall; /* waits for data, and would not if storage were instant */
+	double prep_stall;  /* waits for data for any other reason */
+	double checkpoint_stall;
+	double cpu_starved; /* runnable without a core, outside of data waits */
+	double other;
+};
+
+struct stall_sample {
+	uint64_t job;     /* the daemon's number for it; never 0, never used for another job */
+	uint64_t at_ns;   /* the end of the covered time */
+	double covered_s; /* time the figures cover, about 1; 0: nothing was seen of the job */
+	enum stall_source source;
+	struct stall_shares shares;
+
+	/* The trainer. With several ranks: sums of rates, means of shares and times. */
+	double steps_per_s;
+	double samples_per_s; /* consumption: handed to the trainer. 0 is 0: it took nothing */
+	double step_p50_s, step_p95_s;
+	uint32_t n_trainers; /* ranks of the job on this node */
+	uint32_t batch;      /* samples a batch of one rank */
+
+	/* The stall model's rates; INFINITY: no limit seen. */
+	double fetch_rate;  /* F: with the cache, depth and storage as they were */
+	double prep_rate;   /* P: with the workers as they were */
+	double device_rate; /* G: had no data been waited for */
+
+	/* Storage. Where nothing was read in the second: the last known values, or NAN. */
+	double chunk_latency_s; /* from asking for a chunk to having it: mean */
+	double chunk_latency_p95_s;
+	double storage_bytes_per_s; /* bytes read over the time in which at least one read was under way */
+	double reads_in_flight;     /* mean over that time */
+	double reading_ratio;       /* that time over the covered time, 0 .. 1 */
+	double memory_hit_ratio;    /* chunk needs met from memory without a read, 0 .. 1 */
+	double chunk_bytes;         /* mean of the dataset, as stored in a segment */
+	double samples_per_chunk;
+	uint32_t window_chunks; /* that the shuffle mixes: all are needed at once */
+	double ready_samples;   /* that the slots of ready batches hold when full, all sessions */
+
+	/* Preparing. */
+	double daemon_cpu_s_per_sample; /* verify, decode, gather: a daemon worker's CPU time */
+	double client_cpu_s_per_sample; /* Python transforms, in a worker or in the trainer */
+	double handoff_s_per_sample;    /* trainer's time to take over a sample from a client worker; NAN
+					 * without client workers: not known, not 0 */
+	double client_worker_bytes;     /* private memory of one client worker */
+	double daemon_workers_busy;     /* daemon threads at work for the job: mean */
+	double client_workers_busy;
+	double run_queue_ratio; /* time its threads were runnable without a core, over covered time */
+
+	/* Memory. */
+	uint64_t dataset;     /* equal for jobs that read the same dataset: they share its chunks */
+	double dataset_bytes; /* all of it as stored in segments */
+	double cached_bytes;  /* of it in memory now */
+	double need_bytes;    /* least that its sessions can run with: windows, slots, snapshot */
+
+	struct tuner_knobs knobs; /* in force at the end of the second */
+	/* Knobs that may be set for this job, 1u << enum tuner_knob: a client that asked for an exact number,
+	 * or that has no workers at all, lacks the bit. */
+	uint32_t tunable;
+};
+
+/* The node. PSI figures are the avg10 of the kernel: percent, 0 .. 100; of the cgroup where it has them. */
+struct stall_node {
+	double memory_some_avg10, memory_full_avg10;
+	double cpu_some_avg10;
+	double io_some_avg10, io_full_avg10;
+	double memory_limit_bytes;    /* the smaller of the cgroup's limit and the machine's memory */
+	double memory_headroom_bytes; /* that can still be used: the smaller of the cgroup's and the
+				       * machine's; page cache that can be dropped counts as usable */
+	double cores;                 /* that may be used: affinity, cgroup quota, machine */
+	double cores_idle;            /* of those, not used by anybody: mean over the second */
+	double oom_kills;             /* in the cgroup since the last sample; 0 is 0 */
+};
+
+/* Everything not known; job, at_ns and covered_s 0. Start from it, and fill in what is seen. */
+struct stall_sample stall_sample_unknown(void);
+struct stall_node stall_node_unknown(void);

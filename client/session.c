@@ -59,6 +59,7 @@ static int session_attach(struct diesel_session *s, struct error *err)
 	s->attachment = a;
 	s->request.window_chunks = a->window_chunks;
 	s->n_batches = a->n_batches;
+	diesel_session_report(s, &s->work);
 	if (a->notice[0])
 		session_notice(s, "%s", a->notice);
 	return 0;

@@ -17,6 +17,7 @@ struct diesel_session {
 	char error[512];
 	char notice[512];
 	bool has_notice;
+	struct diesel_work work; /* as reported last: a new life of the daemon is told again */
 };
 
 /* The first index >= batch that belongs to this stride. */

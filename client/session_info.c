@@ -17,6 +17,13 @@ uint32_t diesel_session_max_held(const struct diesel_session *session)
 	return session->attachment ? session->attachment->n_slots - 1 : RING_MIN_SLOTS - 1;
 }
 
+uint32_t diesel_session_ready(const struct diesel_session *session)
+{
+	const struct attachment *a = session->attachment;
+
+	return a ? ring_ready(a->control, a->consumed) : 0;
+}
+
 const char *diesel_session_error(const struct diesel_session *session)
 {
 	return session->error;

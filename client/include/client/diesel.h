@@ -128,6 +128,22 @@ int diesel_session_seek(struct diesel_session *session, uint64_t epoch, uint64_t
 uint32_t diesel_session_window_chunks(const struct diesel_session *session);
 /* How many batches the caller may hold before the daemon has no slot left to work ahead (>= 2). */
 uint32_t diesel_session_max_held(const struct diesel_session *session);
+/* How many batches diesel_session_next() would give without a wait; 0 while the daemon is lost. */
+uint32_t diesel_session_ready(const struct diesel_session *session);
+
+/* What Python work a batch costs and who does it; struct ring_work of client/ring.h says what each means. */
+struct diesel_work {
+	uint64_t n_batches, n_samples;
+	uint64_t next_ns, wait_ns, n_waits, inline_ns, handoff_ns;
+	uint64_t worker_handoff_ns, n_handoffs;
+	uint64_t cpu_ns, busy_ns, n_worked;
+	uint64_t result_bytes, worker_bytes;
+	uint32_t n_workers, n_deaths;
+};
+
+/* Tells the daemon's sensing the totals so far: some stores to shared memory. */
+void diesel_session_report(struct diesel_session *session, const struct diesel_work *totals);
+
 const char *diesel_session_error(const struct diesel_session *session);
 /* One line when something worth telling happened since the last call ("dieseld went away, waiting"), or
  * NULL. */

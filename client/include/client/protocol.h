@@ -30,7 +30,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are little endian");
 
 #define WIRE_MAGIC       0x4c534944u /* "DISL" */
-#define WIRE_VERSION     1u
+#define WIRE_VERSION     2u
 #define WIRE_MAX_FDS     2
 #define WIRE_TEXT_BYTES  448
 #define WIRE_BATCH_MAX   (1u << 20) /* samples a batch */

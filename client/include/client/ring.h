@@ -65,6 +65,30 @@ struct ring_descriptor {
 	uint32_t reserved[7];
 };
 
+/*
+ * What Python work (loader, transform, collate_fn) costs and who does it: totals since the session was opened
+ * first, kept over a restart of the daemon. The client stores each relaxed, after every batch; for the
+ * daemon's sensing only. All zero: no Python work. Per sample or batch: differences of two readings.
+ */
+struct ring_work {
+	_Atomic uint64_t n_batches; /* handed to the trainer */
+	_Atomic uint64_t n_samples;
+	_Atomic uint64_t next_ns;    /* the trainer was inside next(), waits included */
+	_Atomic uint64_t wait_ns;    /* of it, asleep for a worker process: neither fetch nor the daemon */
+	_Atomic uint64_t n_waits;    /* those sleeps */
+	_Atomic uint64_t inline_ns;  /* of it, doing Python work itself (no workers) */
+	_Atomic uint64_t handoff_ns; /* of it, handing work over and taking results over */
+	_Atomic uint64_t worker_handoff_ns; /* CPU time of the workers for the same */
+	_Atomic uint64_t n_handoffs;        /* batches that came from workers */
+	_Atomic uint64_t cpu_ns;            /* CPU time in Python work, in the trainer or in workers */
+	_Atomic uint64_t busy_ns;      /* wall time in Python work, summed over workers (and the trainer) */
+	_Atomic uint64_t n_worked;     /* samples that cpu_ns and busy_ns are for */
+	_Atomic uint64_t result_bytes; /* of the batches that came from workers */
+	_Atomic uint64_t worker_bytes; /* a level: private memory of one worker, mean; 0: none seen yet */
+	_Atomic uint32_t n_workers;    /* a level: processes at work now; 0: the trainer does it */
+	_Atomic uint32_t n_deaths;     /* workers that died of a signal and were replaced */
+};
+
 /* Padded on purpose: what one side writes in a hot loop shares no cache line with what the other writes.
  * NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding) */
 struct ring_control {
@@ -82,13 +106,17 @@ struct ring_control {
 
 	alignas(64) _Atomic uint32_t slot_state[RING_MAX_SLOTS]; /* enum ring_slot_state */
 	alignas(64) struct ring_descriptor descriptors[RING_MAX_SLOTS];
+
+	alignas(64) struct ring_work work; /* the client's */
 };
 
 _Static_assert(sizeof(struct ring_item) == 24, "shared");
 _Static_assert(sizeof(struct ring_descriptor) == 64, "shared");
 _Static_assert(offsetof(struct ring_control, published) == 64, "shared");
 _Static_assert(offsetof(struct ring_control, slot_state) == 256, "shared");
-_Static_assert(sizeof(struct ring_control) == 512 + 64 * RING_MAX_SLOTS, "shared");
+_Static_assert(sizeof(struct ring_work) == 120, "shared");
+_Static_assert(offsetof(struct ring_control, work) == 512 + 64 * RING_MAX_SLOTS, "shared");
+_Static_assert(sizeof(struct ring_control) == 640 + 64 * RING_MAX_SLOTS, "shared");
 
 struct ring_layout {
 	uint64_t labels_offset;

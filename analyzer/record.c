@@ -19,7 +19,7 @@
 #include "lib/error.h"
 #include "lib/log.h"
 #include "slices.h"
-#include "source.h"
+#include "analyzer/source.h"
 
 #define POLL_MS        50             /* records gather in the kernel meanwhile */
 #define FLUSH_EVERY_NS (1 * NS_PER_S) /* what a killed recorder may lose */

@@ -10,7 +10,7 @@
 #include "lib/cgroup.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
-#include "source.h"
+#include "analyzer/source.h"
 
 int record_roots_add(struct record_roots *roots, pid_t tgid, struct error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "source.h"
+#include "analyzer/source.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bar.h"
+
+#include <math.h>
+#include <string.h>
+
+struct look {
+	char letter;
+	enum style style;
+	const char *name;
+};
+
+static const struct look looks[SAMPLE_SHARES] = {
+    [SAMPLE_DEVICE] = {'d', STYLE_DEVICE, "device"},
+    [SAMPLE_FETCH] = {'F', STYLE_FETCH, "fetch"},
+    [SAMPLE_PREP] = {'P', STYLE_PREP, "prep"},
+    [SAMPLE_CHECKPOINT] = {'C', STYLE_CHECKPOINT, "checkpoint"},
+    [SAMPLE_STARVED] = {'S', STYLE_STARVED, "starved"},
+    [SAMPLE_OTHER] = {'o', STYLE_OTHER, "other"},
+};
+
+/* From the left, and from the bottom: stalls first. */
+static const enum sample_share order[SAMPLE_SHARES] = {SAMPLE_FETCH,   SAMPLE_PREP,  SAMPLE_CHECKPOINT,
+						       SAMPLE_STARVED, SAMPLE_OTHER, SAMPLE_DEVICE};
+
+static double positive(double value)
+{
+	return isfinite(value) && value > 0 ? fmin(value, 1e6) : 0;
+}
+
+void bar_deal(const double share[SAMPLE_SHARES], int total, int ret_cells[SAMPLE_SHARES])
+{
+	double sum = 0, rest[SAMPLE_SHARES];
+	int given = 0;
+
+	for (int i = 0; i < SAMPLE_SHARES; i++)
+		sum += positive(share[i]);
+	for (int i = 0; i < SAMPLE_SHARES; i++) {
+		double exact = sum > 0 ? positive(share[i]) / sum * total : 0;
+
+		ret_cells[i] = (int)exact;
+		rest[i] = exact - ret_cells[i];
+		given += ret_cells[i];
+	}
+	for (; sum > 0 && given < total; given++) {
+		int best = 0;
+
+		for (int i = 1; i < SAMPLE_SHARES; i++)
+			if (rest[i] > rest[best])
+				best = i;
+		ret_cells[best]++;
+		rest[best] = -1;
+	}
+}
+
+static void draw_cell(struct screen *screen, int y, int x, enum sample_share share)
+{
+	wchar_t character = (wchar_t)looks[share].letter;
+
+	if (screen->charset.colour && screen->charset.unicode)
+		character = L'█';
+	screen_put(screen, y, x, looks[share].style, character);
+}
+
+static bool is_known(const double share[SAMPLE_SHARES])
+{
+	for (int i = 0; i < SAMPLE_SHARES; i++)
+		if (isfinite(share[i]))
+			return true;
+	return false;
+}
+
+void bar_draw(struct screen *screen, int y, int x, int width, const double share[SAMPLE_SHARES])
+{
+	int cells[SAMPLE_SHARES];
+
+	if (width < 3)
+		return;
+	screen_put(screen, y, x, STYLE_DIM, L'[');
+	screen_put(screen, y, x + width - 1, STYLE_DIM, L']');
+	if (!is_known(share)) {
+		screen_text(screen, y, x + 1, width - 2, STYLE_DIM, "N/A");
+		return;
+	}
+	bar_deal(share, width - 2, cells);
+	x++;
+	for (int i = 0; i < SAMPLE_SHARES; i++)
+		for (int k = 0; k < cells[order[i]]; k++)
+			draw_cell(screen, y, x++, order[i]);
+}
+
+void bar_legend(struct screen *screen, int y, int x, int width)
+{
+	for (int i = 0; i < SAMPLE_SHARES; i++) {
+		const struct look *look = &looks[order[i]];
+
+		if ((int)strlen(look->name) + 2 > width)
+			return;
+		draw_cell(screen, y, x, order[i]);
+		screen_text(screen, y, x + 2, width - 2, STYLE_DIM, look->name);
+		x += (int)strlen(look->name) + 4;
+		width -= (int)strlen(look->name) + 4;
+	}
+}
+
+void bar_plot(struct screen *screen, int y, int x, int rows, int width, const struct history_series *series)
+{
+	for (int column = 0; series && column < width; column++) {
+		const struct history_point *point = history_point(series, (size_t)(width - 1 - column));
+		double share[SAMPLE_SHARES];
+		int cells[SAMPLE_SHARES], row = rows - 1;
+
+		if (!point)
+			continue;
+		for (int i = 0; i < SAMPLE_SHARES; i++)
+			share[i] = (double)point->share[i];
+		if (!is_known(share)) {
+			screen_put(screen, y + rows - 1, x + column, STYLE_DIM, L'.');
+			continue;
+		}
+		bar_deal(share, rows, cells);
+		for (int i = 0; i < SAMPLE_SHARES; i++)
+			for (int k = 0; k < cells[order[i]]; k++)
+				draw_cell(screen, y + row--, x + column, order[i]);
+	}
+}

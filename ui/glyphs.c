@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "glyphs.h"
+
+#include <stdint.h>
+
+#define REPLACEMENT L'?'
+
+/* One character of well-formed UTF-8; bytes it has, 0: it is not. */
+static size_t decode(const unsigned char *text, uint32_t *ret_code)
+{
+	static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+	size_t n = text[0] < 0x80       ? 1
+		   : text[0] >> 5 == 6  ? 2
+		   : text[0] >> 4 == 14 ? 3
+		   : text[0] >> 3 == 30 ? 4
+					: 0;
+	uint32_t code = n == 1 ? text[0] : n ? text[0] & (0x7f >> n) : 0;
+
+	if (!n)
+		return 0;
+	for (size_t i = 1; i < n; i++) {
+		if ((text[i] & 0xc0) != 0x80) /* the end of the text, too */
+			return 0;
+		code = code << 6 | (text[i] & 0x3f);
+	}
+	if (n > 1 && (code < smallest[n] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)))
+		return 0;
+	*ret_code = code;
+	return n;
+}
+
+/* Characters that change how others are drawn, or are not drawn at all. */
+static bool is_hidden(uint32_t code)
+{
+	return (code >= 0x200b && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
+	       (code >= 0x2060 && code <= 0x206f) || code == 0xfeff || code == 0xad ||
+	       (code >= 0xfff0 && code <= 0xfffb) || (code >= 0xe0000 && code <= 0xe0fff) || code == 0x61c ||
+	       code == 0x180e || (code >= 0x115f && code <= 0x1160) || code == 0x3164 || code == 0xffa0;
+}
+
+bool glyph_next(const char **text, struct charset charset, struct glyph *ret_glyph)
+{
+	uint32_t code = 0;
+	size_t n;
+	int width;
+
+	if (!**text)
+		return false;
+	n = decode((const unsigned char *)*text, &code);
+	*text += n ? n : 1;
+	*ret_glyph = (struct glyph){REPLACEMENT, 1};
+	if (!n || code < 0x20 || code == 0x7f || is_hidden(code))
+		return true;
+	if (code < 0x7f) {
+		ret_glyph->character = (wchar_t)code;
+		return true;
+	}
+	if (!charset.unicode)
+		return true;
+	width = wcwidth((wchar_t)code); /* also what the terminal library counts with */
+	if (width < 0)
+		return true;
+	*ret_glyph = (struct glyph){(wchar_t)code, width};
+	return true;
+}
+
+wchar_t glyph_ellipsis(struct charset charset)
+{
+	return charset.unicode ? L'…' : L'~';
+}
+
+size_t glyph_encode(wchar_t character, char buffer[4])
+{
+	uint32_t code = (uint32_t)character;
+	size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+
+	if (n == 1) {
+		buffer[0] = (char)code;
+		return 1;
+	}
+	for (size_t i = n - 1; i > 0; i--, code >>= 6)
+		buffer[i] = (char)(0x80 | (code & 0x3f));
+	buffer[0] = (char)(0xff00 >> n | code);
+	return n;
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "job_fill.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "analyzer/analysis.h"
+#include "lib/cleanup.h"
+#include "sample.h"
+
+#define NS_TO_S 1e-9
+
+_Static_assert(SAMPLE_SHARES == (int)SHARE_COUNT && SAMPLE_DEVICE == (int)SHARE_DEVICE &&
+		   SAMPLE_OTHER == (int)SHARE_OTHER && SAMPLE_FETCH == (int)SHARE_FETCH_STALL &&
+		   SAMPLE_PREP == (int)SHARE_PREP_STALL && SAMPLE_STARVED == (int)SHARE_CPU_STARVED &&
+		   SAMPLE_CHECKPOINT == (int)SHARE_CHECKPOINT_STALL,
+	       "shares are in the same order");
+
+static int compare_ns(const void *left, const void *right)
+{
+	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+
+	return (a > b) - (a < b);
+}
+
+/* Quantiles of whole steps. */
+static void fill_steps(const struct analysis *analysis, struct job_sample *job)
+{
+	_cleanup_(freep) uint64_t *ns = calloc(analysis->n_steps ? analysis->n_steps : 1, sizeof(*ns));
+	uint64_t sum_ns = 0;
+
+	if (!analysis->n_steps || !ns)
+		return;
+	for (size_t i = 0; i < analysis->n_steps; i++) {
+		ns[i] = analysis->steps[i].end_ns - analysis->steps[i].begin_ns;
+		sum_ns += ns[i];
+	}
+	qsort(ns, analysis->n_steps, sizeof(*ns), compare_ns);
+	job->step_p50_s = (double)ns[analysis->n_steps / 2] * NS_TO_S;
+	job->step_p95_s = (double)ns[(analysis->n_steps * 95 - 1) / 100] * NS_TO_S;
+	if (sum_ns)
+		job->steps_per_s = (double)analysis->n_steps / ((double)sum_ns * NS_TO_S);
+	job->n_steps = analysis->n_steps;
+}
+
+static void fill_shares(const struct analysis *analysis, struct job_sample *job)
+{
+	job->share_error = 0;
+	for (int i = 0; i < SAMPLE_SHARES; i++) {
+		job->share[i] = analysis_share_ratio(analysis, (enum analysis_share)i);
+		if (analysis->approximate && analysis->share_error[i] > job->share_error)
+			job->share_error = analysis->share_error[i];
+	}
+	if (analysis->gpu_wait_known && analysis->observed_ns)
+		job->gpu_wait = (double)analysis->gpu_wait_ns / (double)analysis->observed_ns;
+	snprintf(job->verdict, sizeof(job->verdict), "%s", analysis_verdict_name(analysis->verdict));
+}
+
+void job_fill(const struct analysis *analysis, struct job_sample *job)
+{
+	double window_s = (double)(analysis->window_end_ns - analysis->window_begin_ns) * NS_TO_S;
+
+	snprintf(job->method, sizeof(job->method), "%s", analysis->approximate ? "sampled" : "bpf");
+	snprintf(job->remark, sizeof(job->remark), "%s",
+		 analysis->insufficient[0] ? analysis->insufficient : analysis->note);
+	if (analysis->loader != LOADER_NONE)
+		snprintf(job->loader, sizeof(job->loader), "%s", analysis_loader_name(analysis->loader));
+	if (analysis->n_lost)
+		job->n_lost = analysis->n_lost;
+	fill_steps(analysis, job);
+	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
+		return;
+	fill_shares(analysis, job);
+	if (analysis->n_steps_estimated && window_s > 0) {
+		job->n_steps = analysis->n_steps_estimated;
+		job->steps_per_s = (double)analysis->n_steps_estimated / window_s;
+	}
+	if (analysis->loader != LOADER_NONE)
+		job->wait_mean_s = (double)analysis->wait_mean_ns * NS_TO_S;
+	if (analysis->loader == LOADER_WORKERS)
+		job->n_workers = analysis->workers.n_at_once;
+	else if (analysis->loader == LOADER_INLINE)
+		job->n_workers = 0;
+	if (window_s > 0)
+		job->read_bytes_per_s = (double)analysis->read_bytes / window_s;
+	if (analysis->page_cache)
+		job->hit_ratio = page_cache_hit_ratio(analysis->page_cache->accessed_pages,
+						      analysis->page_cache->missed_pages);
+}
+
+static int add_place(const struct page_cache_place *place, const char *job, double window_s,
+		     struct sample *sample)
+{
+	struct place_sample *to;
+
+	if (!place->used_bytes && !place->cold_bytes)
+		return 0;
+	to = sample_add(sample, SAMPLE_PLACES);
+	if (!to)
+		return -ENOMEM;
+	snprintf(to->job, sizeof(to->job), "%s", job);
+	snprintf(to->path, sizeof(to->path), "%s", place->path);
+	to->used_bytes_per_s = (double)place->used_bytes / window_s;
+	to->cold_bytes_per_s = (double)place->cold_bytes / window_s;
+	to->hit_ratio = page_cache_hit_ratio(place->accessed_pages, place->missed_pages);
+	return 0;
+}
+
+int job_fill_places(const struct analysis *analysis, const char *job, struct sample *sample)
+{
+	const struct page_cache *cache = analysis->page_cache;
+	double window_s = (double)(analysis->window_end_ns - analysis->window_begin_ns) * NS_TO_S;
+	int r = 0;
+
+	if (!cache || window_s <= 0)
+		return 0;
+	for (size_t i = 0; !r && i < cache->n_folders; i++)
+		r = add_place(&cache->folders[i], job, window_s, sample);
+	for (size_t i = 0; !r && i < cache->n_files; i++)
+		r = add_place(&cache->files[i], job, window_s, sample);
+	return r;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The parts of the node's feed (feed_node.c): private to it, node_jobs.c, node_self.c and node_workers.c. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "bpf/collector.h"
+#include "budget.h"
+#include "feed.h"
+#include "host.h"
+#include "census.h"
+
+struct analysis;
+struct live;
+struct sample;
+struct source;
+
+struct node_job {
+	pid_t root;
+	uint64_t start_ticks;
+	char id[48], name[160], user[32];
+	struct analysis *analysis; /* the last; NULL: none yet */
+	uint64_t analysed_ns;
+	struct budget budget;
+	char problem[160]; /* why it cannot be looked at; "" */
+};
+
+struct node {
+	struct feed feed;
+	struct source *source;
+	bool sampled;
+	char how[160]; /* for the header: how, and why not better */
+	struct live *live;
+	struct census *census;
+	struct node_job *jobs;
+	size_t n_jobs;
+	struct host host;
+	struct budget poll_budget, scan_budget;
+	uint64_t analysis_ns; /* CPU time spent so far */
+	uint64_t sampled_ns;  /* when the last sample was taken; 0: never */
+	uint64_t memory_ns;   /* and the last look at memory */
+	/* at the last sample, for rates */
+	struct {
+		uint64_t cpu_ns, bpf_ns, events, poll_ns, scan_ns, analysis_ns;
+	} before;
+};
+
+/* Takes in what the source has gathered. */
+void node_poll(struct node *node, uint64_t now_ns);
+
+/* Jobs that came are attached to, jobs that went forgotten. -ENOMEM. */
+int node_jobs_update(struct node *node);
+void node_job_free(struct node_job *job);
+
+/* Analyses what is due, and fills jobs (and places). -ENOMEM. */
+int node_jobs_sample(struct node *node, unsigned int wanted, uint64_t now_ns, struct sample *sample);
+
+/* Own cost. */
+void node_self_sample(struct node *node, uint64_t now_ns, struct sample *sample);

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "node.h"
+
+#include <errno.h>
+#include <math.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "analyzer/analysis.h"
+#include "analyzer/live.h"
+#include "analyzer/source.h"
+#include "job_fill.h"
+#include "lib/clock.h"
+#include "lib/error.h"
+#include "lib/proc.h"
+#include "lib/proc_task.h"
+#include "sample.h"
+
+#define ANALYSIS_RATIO 0.003 /* of one core, over all jobs */
+#define MEMORY_NS      (5 * NS_PER_S)
+
+/* Who it is. */
+static void introduce(struct node_job *job)
+{
+	char command[4096] = "", path[64];
+	struct stat st;
+	const struct passwd *user;
+
+	snprintf(job->id, sizeof(job->id), "%d.%llu", (int)job->root, (unsigned long long)job->start_ticks);
+	if (proc_cmdline_read("/proc", job->root, command, sizeof(command)) || !command[0])
+		proc_comm_read("/proc", job->root, command, sizeof(command));
+	process_name(command, job->name, sizeof(job->name));
+	snprintf(path, sizeof(path), "/proc/%d", (int)job->root);
+	if (stat(path, &st))
+		return;
+	user = getpwuid(st.st_uid);
+	if (user)
+		snprintf(job->user, sizeof(job->user), "%s", user->pw_name);
+	else
+		snprintf(job->user, sizeof(job->user), "%u", (unsigned int)st.st_uid);
+}
+
+static int job_add(struct node *node, const struct process *process)
+{
+	struct node_job *jobs = reallocarray(node->jobs, node->n_jobs + 1, sizeof(*jobs));
+	struct node_job *job;
+	struct error err = ERROR_INIT;
+	int r;
+
+	if (!jobs)
+		return -ENOMEM;
+	node->jobs = jobs;
+	job = &jobs[node->n_jobs];
+	*job = (struct node_job){
+	    .root = process->pid, .start_ticks = process->start_ticks, .budget = {.ratio = ANALYSIS_RATIO}};
+	introduce(job);
+	/* A descendant of a job that is watched may have come to be a job of its own: its parent died. */
+	live_remove(node->live, (uint32_t)job->root);
+	r = live_add(node->live, (uint32_t)job->root);
+	if (r == -ENOMEM)
+		return r;
+	if (r == -EEXIST)
+		snprintf(job->problem, sizeof(job->problem), "its processes are another job's");
+	if (!r && source_attach(node->source, job->root, &err))
+		snprintf(job->problem, sizeof(job->problem), "cannot be looked at: %.120s", err.text);
+	/* Threads that are there already belong to the job that was added last: take them in now. */
+	if (!r)
+		node_poll(node, clock_monotonic_ns());
+	node->n_jobs++;
+	return 0;
+}
+
+static bool is_still_job(const struct node *node, const struct node_job *job)
+{
+	const struct process *process = census_find(node->census, job->root);
+
+	return process && process->start_ticks == job->start_ticks && process->root == job->root;
+}
+
+static bool is_known(const struct node *node, const struct process *process)
+{
+	for (size_t i = 0; i < node->n_jobs; i++)
+		if (node->jobs[i].root == process->pid && node->jobs[i].start_ticks == process->start_ticks)
+			return true;
+	return false;
+}
+
+int node_jobs_update(struct node *node)
+{
+	const struct process *list;
+	size_t n, n_kept = 0;
+
+	for (size_t i = 0; i < node->n_jobs; i++) {
+		if (is_still_job(node, &node->jobs[i])) {
+			node->jobs[n_kept++] = node->jobs[i];
+			continue;
+		}
+		live_remove(node->live, (uint32_t)node->jobs[i].root);
+		node_job_free(&node->jobs[i]);
+	}
+	node->n_jobs = n_kept;
+	list = census_list(node->census, &n);
+	for (size_t i = 0; i < n; i++) {
+		if (list[i].root != list[i].pid || is_known(node, &list[i]))
+			continue;
+		if (job_add(node, &list[i]))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* Sums over its processes. */
+static void add_resources(struct node *node, const struct node_job *job, uint64_t now_ns,
+			  struct job_sample *to)
+{
+	double s = node->sampled_ns ? (double)(now_ns - node->sampled_ns) / 1e9 : 0;
+	uint64_t used_ns = 0;
+	bool any = false;
+	struct process *list;
+	size_t n;
+
+	list = (struct process *)census_list(node->census, &n);
+	to->n_processes = 0;
+	for (size_t i = 0; i < n; i++) {
+		uint64_t cpu_ns;
+
+		if (list[i].root != job->root)
+			continue;
+		to->n_processes++;
+		if (proc_cpu_ns(list[i].pid, &cpu_ns))
+			continue;
+		if (list[i].cpu_ns && cpu_ns >= list[i].cpu_ns) {
+			used_ns += cpu_ns - list[i].cpu_ns;
+			any = true;
+		}
+		list[i].cpu_ns = cpu_ns;
+	}
+	if (any && s > 0)
+		to->cpu_ratio = (double)used_ns / 1e9 / s;
+}
+
+/* Dear for many events: as often as the budget has it. */
+static void analyse(struct node *node, struct node_job *job, uint64_t now_ns)
+{
+	uint64_t cpu_ns = budget_cpu_ns();
+	struct analysis *analysis;
+	struct error err = ERROR_INIT;
+
+	if (job->problem[0] || !budget_allows(&job->budget, now_ns))
+		return;
+	job->budget.ratio = ANALYSIS_RATIO / (double)node->n_jobs;
+	if (!live_analyze(node->live, (uint32_t)job->root, now_ns, &analysis, &err)) {
+		analysis_free(job->analysis);
+		job->analysis = analysis;
+		job->analysed_ns = now_ns;
+	}
+	cpu_ns = budget_cpu_ns() - cpu_ns;
+	node->analysis_ns += cpu_ns;
+	budget_spend(&job->budget, now_ns, cpu_ns);
+}
+
+static int job_sample(struct node *node, struct node_job *job, unsigned int wanted, uint64_t now_ns,
+		      struct sample *sample)
+{
+	struct job_sample *to = sample_add(sample, SAMPLE_JOBS);
+
+	if (!to)
+		return -ENOMEM;
+	memcpy(to->id, job->id, sizeof(to->id));
+	memcpy(to->name, job->name, sizeof(to->name));
+	memcpy(to->user, job->user, sizeof(to->user));
+	snprintf(to->state, sizeof(to->state), "running");
+	snprintf(to->remark, sizeof(to->remark), "%s", job->problem);
+	to->pid = (uint64_t)job->root;
+	analyse(node, job, now_ns);
+	add_resources(node, job, now_ns, to);
+	if (!job->analysis)
+		return 0;
+	job_fill(job->analysis, to);
+	to->age_s = (double)(now_ns - job->analysed_ns) / 1e9;
+	return wanted & FEED_WANT_DEVICES ? job_fill_places(job->analysis, job->id, sample) : 0;
+}
+
+int node_jobs_sample(struct node *node, unsigned int wanted, uint64_t now_ns, struct sample *sample)
+{
+	int r = 0;
+
+	for (size_t i = 0; !r && i < node->n_jobs; i++)
+		r = job_sample(node, &node->jobs[i], wanted, now_ns, sample);
+	return r;
+}

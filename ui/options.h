@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The command line of diesel-top. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "lib/error.h"
+
+#define OPTIONS_PIDS_MAX 64
+
+enum top_exit {
+	TOP_FAILED = 1,
+	TOP_USAGE = 2,
+};
+
+enum options_source {
+	OPTIONS_AUTO,   /* the daemon, if there is one, and this node */
+	OPTIONS_DAEMON, /* --daemon */
+	OPTIONS_NODE,   /* --node */
+};
+
+struct options {
+	double interval_s; /* -d */
+	bool interval_given;
+	pid_t pids[OPTIONS_PIDS_MAX]; /* -p */
+	size_t n_pids;
+	const char *sort, *filter;
+	bool no_colour, ascii, tree;
+	bool batch, once;
+	long n_samples; /* -n; 0: until stopped */
+	const char *write_path, *read_path;
+	const char *begin, *end; /* of the replay, as written; NULL: all */
+	enum options_source source;
+	const char *socket; /* NULL: the default */
+	bool unprivileged;
+};
+
+/* 0: run it; > 0: exit with that minus 1 (0 after --help and --version, TOP_USAGE after a line on standard
+ * error). */
+int options_parse(int argc, char **argv, struct options *ret_options);

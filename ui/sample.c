@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sample.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sample_fields.h"
+
+struct sample *sample_new(void)
+{
+	struct sample *sample = calloc(1, sizeof(*sample));
+
+	if (!sample)
+		return NULL;
+	sample->time_s = sample->interval_s = NAN;
+	for (size_t i = 0; i < SAMPLE_OBJECTS; i++)
+		fields_clear(&sample_objects[i], (char *)sample + sample_objects[i].items_offset);
+	return sample;
+}
+
+static void **items_of(struct sample *sample, const struct field_table *table)
+{
+	return (void **)((char *)sample + table->items_offset);
+}
+
+static size_t *n_of(struct sample *sample, const struct field_table *table)
+{
+	return (size_t *)((char *)sample + table->n_offset);
+}
+
+struct sample *sample_free(struct sample *sample)
+{
+	if (!sample)
+		return NULL;
+	for (size_t i = 0; i < SAMPLE_LISTS; i++)
+		free(*items_of(sample, &sample_lists[i]));
+	free(sample);
+	return NULL;
+}
+
+void *sample_add(struct sample *sample, enum sample_list list)
+{
+	const struct field_table *table = &sample_lists[list];
+	void **items = items_of(sample, table);
+	size_t *n = n_of(sample, table);
+	char *item;
+
+	/* Room doubles: it is full whenever n is a power of two (or 0). */
+	if (!(*n & (*n - 1))) {
+		void *grown = reallocarray(*items, *n ? 2 * *n : 1, table->item_size);
+
+		if (!grown)
+			return NULL;
+		*items = grown;
+	}
+	item = (char *)*items + *n * table->item_size;
+	fields_clear(table, item);
+	(*n)++;
+	return item;
+}
+
+struct sample *sample_copy(const struct sample *sample)
+{
+	struct sample *copy = sample_new();
+
+	if (!copy)
+		return NULL;
+	*copy = *sample;
+	for (size_t i = 0; i < SAMPLE_LISTS; i++) {
+		*items_of(copy, &sample_lists[i]) = NULL;
+		*n_of(copy, &sample_lists[i]) = 0;
+	}
+	for (enum sample_list i = 0; i < SAMPLE_LISTS; i++) {
+		const struct field_table *table = &sample_lists[i];
+		const char *items = *items_of((struct sample *)sample, table);
+		size_t n = *n_of((struct sample *)sample, table);
+
+		for (size_t k = 0; k < n; k++) {
+			void *item = sample_add(copy, i);
+
+			if (!item)
+				return sample_free(copy);
+			memcpy(item, items + k * table->item_size, table->item_size);
+		}
+	}
+	return copy;
+}
+
+const char *sample_share_name(enum sample_share share)
+{
+	static const char *const names[SAMPLE_SHARES] = {
+	    [SAMPLE_DEVICE] = "device",       [SAMPLE_FETCH] = "fetch_stall",
+	    [SAMPLE_PREP] = "prep_stall",     [SAMPLE_CHECKPOINT] = "checkpoint_stall",
+	    [SAMPLE_STARVED] = "cpu_starved", [SAMPLE_OTHER] = "other",
+	};
+
+	return names[share];
+}
+
+double sample_stall(const struct job_sample *job)
+{
+	return job->share[SAMPLE_FETCH] + job->share[SAMPLE_PREP] + job->share[SAMPLE_CHECKPOINT] +
+	       job->share[SAMPLE_STARVED];
+}
+
+const struct job_sample *sample_job(const struct sample *sample, const char *id)
+{
+	for (size_t i = 0; i < sample->n_jobs; i++)
+		if (!strcmp(sample->jobs[i].id, id))
+			return &sample->jobs[i];
+	return NULL;
+}

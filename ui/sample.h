@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What diesel-top knows at one moment: jobs, their processes, storage, the daemon, and its own cost. Every
+ * source fills it, every view reads it, a recording stores it, and --once prints it.
+ *
+ * Numbers that are not known are NAN, counts that are not known SAMPLE_UNKNOWN, texts "": a view says N/A for
+ * them, never 0. Texts come from outside (command lines, the daemon) as they are; the screen makes them
+ * harmless. All structs are plain: the tables in sample_fields.c name every field once, for JSON both ways.
+ *
+ * Lists are owned by the sample; sample_free() takes NULL.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SAMPLE_UNKNOWN UINT64_MAX
+#define SAMPLE_SCHEMA  "diesel.top/1"
+
+enum sample_share {
+	SAMPLE_DEVICE,
+	SAMPLE_FETCH,
+	SAMPLE_PREP,
+	SAMPLE_CHECKPOINT,
+	SAMPLE_STARVED,
+	SAMPLE_OTHER,
+	SAMPLE_SHARES,
+};
+
+struct job_sample {
+	char id[48];    /* stays the same over the job's life; unique among the living and the dead */
+	char name[160]; /* what people call it */
+	char user[32];
+	char state[12];   /* "running", "exited" */
+	char method[12];  /* how shares are known: "bpf", "sampled" (approximate), "client", "" */
+	char verdict[20]; /* "fetch-bound", ... */
+	char loader[12];
+	char remark[160];   /* why there are no shares, or what else the reader should know */
+	char decision[200]; /* the tuner's last */
+	char why[300];
+	uint64_t pid;
+	uint64_t n_processes, n_workers;
+	uint64_t n_steps, n_lost;
+	double share[SAMPLE_SHARES]; /* of the trainer's wall time; sum 1 */
+	double gpu_wait;             /* part of device */
+	double share_error;          /* each is right within +- this (95 %); 0: exact */
+	double steps_per_s, step_p50_s, step_p95_s;
+	double wait_mean_s; /* data wait a step */
+	double samples_per_s;
+	double cpu_ratio; /* cores in use by all its processes */
+	double read_bytes_per_s;
+	double hit_ratio; /* of the page cache, or of the daemon's */
+	double memory_bytes;
+	double cache_bytes, cache_limit_bytes; /* the daemon's for its dataset */
+	uint64_t prefetch_chunks, daemon_workers, client_workers;
+	uint64_t n_ready; /* batches that wait for the trainer */
+	double decision_age_s;
+	double age_s;   /* of shares and steps: how long ago they were measured */
+	double ended_s; /* ago; NAN while it runs */
+};
+
+/* A process or thread of a job. */
+struct worker_sample {
+	char job[48];
+	char role[16]; /* "trainer", "rank", "worker", "helper" */
+	char name[24]; /* as it calls itself */
+	char state[4]; /* R S D ... */
+	char wait[24]; /* what it sleeps in, when looked at */
+	uint64_t pid, parent_pid;
+	double cpu_ratio, queue_ratio; /* on a core; runnable without one */
+	double read_bytes_per_s;
+	double memory_bytes;
+};
+
+struct device_sample {
+	char name[40];
+	char kind[8]; /* "disk", "gpu" */
+	double read_bytes_per_s, write_bytes_per_s;
+	double reads_per_s;
+	double await_s; /* a read, from queueing to done */
+	double queue;   /* requests under way */
+	double busy_ratio;
+};
+
+/* A file or folder a job reads. */
+struct place_sample {
+	char job[48];
+	char path[256];
+	double used_bytes_per_s, cold_bytes_per_s;
+	double hit_ratio;
+};
+
+struct dataset_sample {
+	char path[256];
+	uint64_t n_samples, n_chunks, n_cached, n_sessions, n_bad;
+	double bytes;
+};
+
+/* One decision of the daemon's tuner. */
+struct decision_sample {
+	char job[48];
+	char knob[32];
+	char from[24], to[24];
+	char why[300];
+	char effect[120];
+	double age_s;
+};
+
+/* One piece of what a slow step waited for, the last one first. */
+struct hop_sample {
+	char job[48];
+	char role[20];
+	char name[24];
+	char what[48];
+	char edge[40]; /* why the story goes on with the next: "woken by", ... */
+	uint64_t tid;
+	double begin_s, length_s; /* from the begin of the wait */
+	bool fetch;
+};
+
+struct daemon_sample {
+	char state[16]; /* "", "up", "away", "refused" */
+	char version[24], socket[112], io[16];
+	char sensing[160], tuner[160]; /* how, and whether it may act */
+	char problem[200];             /* one line, when it does not answer */
+	uint64_t pid;
+	double uptime_s;
+	double cache_budget_bytes, cache_used_bytes;
+	uint64_t prefetch_chunks, workers, n_loading, n_sessions;
+	double read_bytes, reads, evictions; /* so far */
+	double read_bytes_per_s;
+	uint64_t n_bad;
+	double age_s;
+};
+
+struct host_sample {
+	char name[64];
+	uint64_t n_cpus;
+	double cpu_ratio; /* cores in use */
+	double load1;
+	double memory_bytes, available_bytes;
+	double psi_cpu, psi_io, psi_memory; /* some, of the last 10 s */
+};
+
+struct self_sample {
+	char source[160]; /* how jobs are looked at, and why not better */
+	double cpu_ratio; /* of one core */
+	double memory_bytes;
+	double bpf_ratio; /* CPU time of the BPF programs, of one core */
+	double events_per_s;
+	double poll_ratio, analysis_ratio, scan_ratio, draw_ratio; /* parts of cpu_ratio */
+	double analysis_interval_s;                                /* stretched when analysing is dear */
+	double cells_per_s;
+	uint64_t n_lost, n_tasks;
+};
+
+struct sample {
+	double time_s;     /* since 1970 */
+	double interval_s; /* since the one before; NAN: the first */
+	struct host_sample host;
+	struct daemon_sample daemon;
+	struct self_sample self;
+	struct job_sample *jobs;
+	struct worker_sample *workers;
+	struct device_sample *devices;
+	struct place_sample *places;
+	struct dataset_sample *datasets;
+	struct decision_sample *decisions; /* the newest first */
+	struct hop_sample *hops;
+	size_t n_jobs, n_workers, n_devices, n_places, n_datasets, n_decisions, n_hops;
+};
+
+enum sample_list {
+	SAMPLE_JOBS,
+	SAMPLE_WORKERS,
+	SAMPLE_DEVICES,
+	SAMPLE_PLACES,
+	SAMPLE_DATASETS,
+	SAMPLE_DECISIONS,
+	SAMPLE_HOPS,
+	SAMPLE_LISTS,
+};
+
+/* Nothing known yet. NULL: no memory. */
+struct sample *sample_new(void);
+struct sample *sample_free(struct sample *sample);
+
+/* One more in a list, with nothing known; valid until the next call for this list. NULL: no memory. */
+void *sample_add(struct sample *sample, enum sample_list list);
+
+/* A copy of everything; NULL: no memory. */
+struct sample *sample_copy(const struct sample *sample);
+
+const char *sample_share_name(enum sample_share share); /* "fetch_stall" */
+
+/* Data wait, checkpoint and starving: what could be won. NAN where not known. */
+double sample_stall(const struct job_sample *job);
+
+/* NULL: there is none. */
+const struct job_sample *sample_job(const struct sample *sample, const char *id);

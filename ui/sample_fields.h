@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Every field of the structs in sample.h by its name in JSON: what is added there is added here once. */
+
+#include <stddef.h>
+
+#include "sample.h"
+
+enum field_kind {
+	FIELD_TEXT,  /* char[size] */
+	FIELD_REAL,  /* double; NAN: left out */
+	FIELD_COUNT, /* uint64_t; SAMPLE_UNKNOWN: left out */
+	FIELD_FLAG,  /* bool */
+};
+
+struct field {
+	const char *name;
+	enum field_kind kind;
+	size_t offset, size;
+};
+
+struct field_table {
+	const char *name; /* key of the object or list in the sample */
+	size_t item_size;
+	const struct field *fields;
+	size_t n_fields;
+	size_t items_offset, n_offset; /* of lists; in struct sample. Objects: items_offset is the object's */
+};
+
+extern const struct field_table sample_lists[SAMPLE_LISTS];
+
+#define SAMPLE_OBJECTS 3
+extern const struct field_table sample_objects[SAMPLE_OBJECTS];
+
+/* Nothing known: texts empty, counts SAMPLE_UNKNOWN, numbers NAN, flags false. */
+void fields_clear(const struct field_table *table, void *item);

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "screen.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "glyphs.h"
+
+struct screen *screen_new(int rows, int cols, struct charset charset)
+{
+	struct screen *screen = calloc(1, sizeof(*screen));
+
+	if (!screen)
+		return NULL;
+	screen->rows = rows;
+	screen->cols = cols;
+	screen->charset = charset;
+	screen->cells = calloc((size_t)rows * (size_t)cols + 1, sizeof(*screen->cells));
+	if (!screen->cells)
+		return screen_free(screen);
+	screen_clear(screen);
+	return screen;
+}
+
+struct screen *screen_free(struct screen *screen)
+{
+	if (!screen)
+		return NULL;
+	free(screen->cells);
+	free(screen);
+	return NULL;
+}
+
+void screen_clear(struct screen *screen)
+{
+	for (size_t i = 0; i < (size_t)screen->rows * (size_t)screen->cols; i++)
+		screen->cells[i] = (struct cell){L' ', 0, STYLE_NORMAL};
+}
+
+static struct cell *cell_at(struct screen *screen, int y, int x)
+{
+	if (y < 0 || y >= screen->rows || x < 0 || x >= screen->cols)
+		return NULL;
+	return &screen->cells[(size_t)y * (size_t)screen->cols + (size_t)x];
+}
+
+/* What is written over one half of a wide character blanks the other. */
+static void cell_set(struct screen *screen, int y, int x, struct cell value)
+{
+	struct cell *cell = cell_at(screen, y, x), *left, *right;
+
+	if (!cell)
+		return;
+	left = cell_at(screen, y, x - 1);
+	right = cell_at(screen, y, x + 1);
+	if (!cell->base && left && value.base)
+		left->base = L' ';
+	if (cell->base && right && !right->base)
+		right->base = L' ';
+	*cell = value;
+}
+
+void screen_put(struct screen *screen, int y, int x, enum style style, wchar_t character)
+{
+	cell_set(screen, y, x, (struct cell){character, 0, (uint8_t)style});
+}
+
+void screen_style(struct screen *screen, int y, int x, int width, enum style style)
+{
+	for (int i = 0; i < width; i++) {
+		struct cell *cell = cell_at(screen, y, x + i);
+
+		if (cell)
+			cell->style = (uint8_t)style;
+	}
+}
+
+/* Draws glyphs until the width is used up; how far that went. */
+static int draw(struct screen *screen, int y, int x, int width, enum style style, const char *text)
+{
+	struct glyph glyph;
+	int used = 0;
+
+	while (glyph_next(&text, screen->charset, &glyph)) {
+		struct cell *before = used ? cell_at(screen, y, x + used - 1) : NULL;
+
+		if (!glyph.width) {
+			if (before && before->base && !before->mark)
+				before->mark = glyph.character;
+			continue;
+		}
+		if (used + glyph.width > width)
+			break;
+		if (x + used + glyph.width <= screen->cols) {
+			cell_set(screen, y, x + used, (struct cell){glyph.character, 0, (uint8_t)style});
+			if (glyph.width == 2) {
+				struct cell *half = cell_at(screen, y, x + used + 1);
+
+				if (half)
+					*half = (struct cell){0, 0, (uint8_t)style};
+			}
+		}
+		used += glyph.width;
+	}
+	return used;
+}
+
+int screen_text_width(const char *text, struct charset charset)
+{
+	struct glyph glyph;
+	int width = 0;
+
+	while (glyph_next(&text, charset, &glyph))
+		width += glyph.width;
+	return width;
+}
+
+int screen_text(struct screen *screen, int y, int x, int width, enum style style, const char *text)
+{
+	int used;
+
+	if (width <= 0)
+		return 0;
+	if (screen_text_width(text, screen->charset) <= width)
+		return draw(screen, y, x, width, style, text);
+	used = draw(screen, y, x, width - 1, style, text);
+	screen_put(screen, y, x + used, style, glyph_ellipsis(screen->charset));
+	return used + 1;
+}
+
+int screen_print(struct screen *screen, int y, int x, int width, enum style style, const char *format, ...)
+{
+	char text[1024];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	return screen_text(screen, y, x, width, style, text);
+}
+
+void screen_text_right(struct screen *screen, int y, int x, int width, enum style style, const char *text)
+{
+	int used = screen_text_width(text, screen->charset);
+
+	screen_text(screen, y, used < width ? x + width - used : x, width, style, text);
+}
+
+char *screen_line(const struct screen *screen, int y)
+{
+	const struct cell *cells = &screen->cells[(size_t)y * (size_t)screen->cols];
+	char *line = malloc((size_t)screen->cols * 2 * 4 + 1);
+	size_t n = 0, used = 0;
+
+	if (!line)
+		return NULL;
+	for (int x = 0; x < screen->cols; x++) {
+		if (!cells[x].base)
+			continue;
+		n += glyph_encode(cells[x].base, line + n);
+		if (cells[x].mark)
+			n += glyph_encode(cells[x].mark, line + n);
+		if (cells[x].base != L' ')
+			used = n;
+	}
+	line[used] = '\0';
+	return line;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A picture made of character cells, without a terminal: views draw into it, tests read it, ui/terminal.c
+ * shows it. Whatever is drawn outside of it is left out. Texts are UTF-8 from anywhere: what is not printable
+ * (control characters, escape sequences, marks that turn the direction of writing, bytes that are no UTF-8)
+ * becomes '?', so nothing a job calls itself reaches the terminal as a command. Wide characters take two
+ * cells, and half of one is never drawn.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <wchar.h>
+
+/* What a cell means; the terminal knows how that looks with and without colour. */
+enum style {
+	STYLE_NORMAL,
+	STYLE_DIM,
+	STYLE_BOLD,
+	STYLE_TITLE,    /* first line */
+	STYLE_HEADING,  /* head of a table */
+	STYLE_SELECTED, /* the line the cursor is on */
+	STYLE_KEY,      /* F1 ... of the last line */
+	STYLE_LABEL,    /* what the key does */
+	STYLE_GOOD,
+	STYLE_WARNING,
+	STYLE_BAD,
+	STYLE_DEVICE, /* the shares, in the order of enum sample_share */
+	STYLE_FETCH,
+	STYLE_PREP,
+	STYLE_CHECKPOINT,
+	STYLE_STARVED,
+	STYLE_OTHER,
+	STYLE_COUNT,
+};
+
+struct cell {
+	wchar_t base; /* 0: the right half of a wide character */
+	wchar_t mark; /* a combining one; 0: none */
+	uint8_t style;
+};
+
+/* How characters may be drawn. */
+struct charset {
+	bool unicode; /* else only ASCII, and '?' for what is not */
+	bool colour;  /* else shares are drawn as letters */
+};
+
+struct screen {
+	int rows, cols;
+	struct charset charset;
+	struct cell *cells; /* rows * cols */
+};
+
+/* NULL: no memory. */
+struct screen *screen_new(int rows, int cols, struct charset charset);
+struct screen *screen_free(struct screen *screen);
+
+/* All blank. */
+void screen_clear(struct screen *screen);
+
+/* From column x, at most width columns; cut texts end in an ellipsis. Returns the columns used. */
+int screen_text(struct screen *screen, int y, int x, int width, enum style style, const char *text);
+int screen_print(struct screen *screen, int y, int x, int width, enum style style, const char *format, ...)
+    __attribute__((format(printf, 6, 7)));
+/* As screen_text, but ending at column x + width. */
+void screen_text_right(struct screen *screen, int y, int x, int width, enum style style, const char *text);
+
+/* One character, width 1. */
+void screen_put(struct screen *screen, int y, int x, enum style style, wchar_t character);
+/* Sets the style of cells and leaves their text. */
+void screen_style(struct screen *screen, int y, int x, int width, enum style style);
+
+/* Columns that the text takes, however long. */
+int screen_text_width(const char *text, struct charset charset);
+
+/* The line as UTF-8, without blanks at its end. Caller frees; NULL: no memory. For tests and batch mode. */
+char *screen_line(const struct screen *screen, int y);

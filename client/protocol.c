@@ -25,6 +25,9 @@ static const struct {
     [WIRE_STATUS] = {sizeof(struct wire_plain), 0},
     [WIRE_STATUS_REPLY] = {sizeof(struct wire_status_reply), 1},
     [WIRE_KICK] = {sizeof(struct wire_plain), 0},
+    [WIRE_JOBS] = {sizeof(struct wire_plain), 0},
+    [WIRE_WHY] = {sizeof(struct wire_why), 0},
+    [WIRE_SET] = {sizeof(struct wire_set), 0},
 };
 
 size_t protocol_bytes(enum wire_type type)
@@ -57,6 +60,30 @@ static bool session_reply_ok(const struct wire_session_reply *m)
 	       m->slot_bytes > 0 && text_ok(m->notice, sizeof(m->notice));
 }
 
+/* Values are the daemon's to judge: it says what is wrong with one, in words. */
+static bool set_ok(const struct wire_set *m)
+{
+	static const struct wire_setting unused;
+	uint32_t seen = 0;
+
+	if (m->n_settings < 1 || m->n_settings > WIRE_SETTINGS_MAX || m->reserved != 0)
+		return false;
+	for (uint32_t i = 0; i < WIRE_SETTINGS_MAX; i++) {
+		const struct wire_setting *s = &m->settings[i];
+
+		if (i >= m->n_settings) {
+			if (memcmp(s, &unused, sizeof(unused)) != 0)
+				return false;
+			continue;
+		}
+		if (s->key < 1 || s->key >= WIRE_N_SETTINGS || (s->flags & ~WIRE_SETTING_AUTO) != 0 ||
+		    (s->flags && s->value) || (seen & 1u << s->key))
+			return false;
+		seen |= 1u << s->key;
+	}
+	return true;
+}
+
 static bool fields_ok(const union wire_message *m)
 {
 	switch ((enum wire_type)m->header.type) {
@@ -67,6 +94,8 @@ static bool fields_ok(const union wire_message *m)
 	case WIRE_SESSION_REPLY: return session_reply_ok(&m->session_reply);
 	case WIRE_SEGMENT: return m->segment.bytes == 0 && m->segment.reserved == 0;
 	case WIRE_SEGMENT_REPLY: return m->segment.bytes > 0;
+	case WIRE_WHY: return m->why.max >= 1 && m->why.max <= WIRE_WHY_MAX && m->why.reserved == 0;
+	case WIRE_SET: return set_ok(&m->set);
 	case WIRE_OPEN_DATASET:
 	case WIRE_DATASET_REPLY:
 	case WIRE_SEEK:
@@ -75,7 +104,8 @@ static bool fields_ok(const union wire_message *m)
 	case WIRE_STOP_REPLY:
 	case WIRE_STATUS:
 	case WIRE_STATUS_REPLY:
-	case WIRE_KICK: return true;
+	case WIRE_KICK:
+	case WIRE_JOBS: return true;
 	case WIRE_N_TYPES: break;
 	}
 	return false;

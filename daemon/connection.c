@@ -164,6 +164,9 @@ static int on_message(struct connection *c, const union wire_message *m, struct 
 	case WIRE_STOP: return on_stop(c);
 	case WIRE_STATUS: return on_status(c);
 	case WIRE_KICK: server_touch(c->server); return 0;
+	case WIRE_JOBS:
+	case WIRE_WHY:
+	case WIRE_SET: return refuse(c, -ENOSYS, "this dieseld does not tune");
 	case WIRE_ERROR:
 	case WIRE_HELLO_REPLY:
 	case WIRE_DATASET_REPLY:

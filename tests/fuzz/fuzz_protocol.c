@@ -31,6 +31,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		    (m->open_session.rank >= m->open_session.world || m->open_session.batch == 0 ||
 		     m->open_session.offset >= m->open_session.stride))
 			abort();
+		if (m->header.type == WIRE_SET &&
+		    (m->set.n_settings < 1 || m->set.n_settings > WIRE_SETTINGS_MAX))
+			abort();
 	}
 	free(m);
 	return 0;

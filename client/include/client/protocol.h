@@ -15,6 +15,9 @@
  *   KICK (a slot came free)                   ->  no reply
  *   STOP                                      ->  STOP_REPLY: nothing more is produced, leases stay
  *   STATUS                                    ->  STATUS_REPLY + fd: JSON text
+ *   JOBS                                      ->  STATUS_REPLY + fd: JSON text
+ *   WHY (job, how many)                       ->  STATUS_REPLY + fd: JSON text
+ *   SET (job, settings)                       ->  STATUS_REPLY + fd: JSON text; all settings or none
  *   any                                       ->  ERROR (code, one line)
  *
  * Requests are answered in order. A connection serves one dataset and at most one session; what it holds
@@ -29,13 +32,16 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are little endian");
 
-#define WIRE_MAGIC       0x4c534944u /* "DISL" */
-#define WIRE_VERSION     2u
-#define WIRE_MAX_FDS     2
-#define WIRE_TEXT_BYTES  448
-#define WIRE_BATCH_MAX   (1u << 20) /* samples a batch */
-#define WIRE_WINDOW_MAX  (1u << 20) /* chunks a window */
-#define WIRE_KNOWN_FLAGS 3u         /* enum diesel_session_flag */
+#define WIRE_MAGIC        0x4c534944u /* "DISL" */
+#define WIRE_VERSION      2u
+#define WIRE_MAX_FDS      2
+#define WIRE_TEXT_BYTES   448
+#define WIRE_BATCH_MAX    (1u << 20) /* samples a batch */
+#define WIRE_WINDOW_MAX   (1u << 20) /* chunks a window */
+#define WIRE_KNOWN_FLAGS  3u         /* enum diesel_session_flag */
+#define WIRE_WHY_MAX      1000
+#define WIRE_SETTINGS_MAX 12
+#define WIRE_CACHE_MAX    (UINT64_C(1) << 50) /* bytes */
 
 enum wire_type {
 	WIRE_ERROR = 0,
@@ -54,6 +60,9 @@ enum wire_type {
 	WIRE_STATUS = 13,
 	WIRE_STATUS_REPLY = 14,
 	WIRE_KICK = 15,
+	WIRE_JOBS = 16,
+	WIRE_WHY = 17,
+	WIRE_SET = 18,
 	WIRE_N_TYPES,
 };
 
@@ -130,13 +139,53 @@ struct wire_segment { /* also the reply */
 	uint32_t reserved;
 };
 
-struct wire_plain { /* STOP, STOP_REPLY, STATUS, KICK */
+struct wire_plain { /* STOP, STOP_REPLY, STATUS, KICK, JOBS */
 	struct wire_header header;
 };
 
 struct wire_status_reply {
 	struct wire_header header;
 	uint64_t bytes;
+};
+
+struct wire_why {
+	struct wire_header header;
+	uint64_t job; /* 0: all of them */
+	uint32_t max; /* the newest so many decisions, 1 to WIRE_WHY_MAX */
+	uint32_t reserved;
+};
+
+/* What SET can change. Values are never renumbered: the daemon's history holds them. */
+enum wire_setting_key {
+	WIRE_SET_CACHE = 1, /* bytes; these four pin a knob, of one job or (cache too) of all */
+	WIRE_SET_PREFETCH = 2,
+	WIRE_SET_WORKERS = 3,
+	WIRE_SET_CLIENT_WORKERS = 4,
+	WIRE_SET_TUNE = 5,      /* enum wire_tune; this and what follows is the daemon's: job must be 0 */
+	WIRE_SET_CACHE_MAX = 6, /* bytes */
+	WIRE_SET_CACHE_MIN = 7,
+	WIRE_SET_WORKERS_MAX = 8,
+	WIRE_SET_CLIENT_WORKERS_MAX = 9,
+	WIRE_SET_PREFETCH_MAX = 10,
+	WIRE_N_SETTINGS,
+};
+
+enum wire_tune { WIRE_TUNE_OFF, WIRE_TUNE_ON, WIRE_TUNE_DRY_RUN, WIRE_N_TUNES };
+
+#define WIRE_SETTING_AUTO 1u /* take back what was set: a pin, or a limit set while running */
+
+struct wire_setting {
+	uint32_t key;   /* enum wire_setting_key, each at most once a message */
+	uint32_t flags; /* WIRE_SETTING_AUTO: value is 0 */
+	uint64_t value;
+};
+
+struct wire_set {
+	struct wire_header header;
+	uint64_t job; /* 0: all, also those to come */
+	uint32_t n_settings;
+	uint32_t reserved;
+	struct wire_setting settings[WIRE_SETTINGS_MAX]; /* zero from n_settings on */
 };
 
 union wire_message {
@@ -152,6 +201,8 @@ union wire_message {
 	struct wire_segment segment;
 	struct wire_plain plain;
 	struct wire_status_reply status_reply;
+	struct wire_why why;
+	struct wire_set set;
 };
 
 _Static_assert(sizeof(struct wire_header) == 8, "wire");
@@ -165,6 +216,8 @@ _Static_assert(sizeof(struct wire_seek) == 24, "wire");
 _Static_assert(sizeof(struct wire_seek_reply) == 16, "wire");
 _Static_assert(sizeof(struct wire_segment) == 24, "wire");
 _Static_assert(sizeof(struct wire_status_reply) == 16, "wire");
+_Static_assert(sizeof(struct wire_why) == 24, "wire");
+_Static_assert(sizeof(struct wire_set) == 24 + 16 * WIRE_SETTINGS_MAX, "wire");
 
 /* Starts a message: zeroed, with type and length set. */
 void protocol_init(union wire_message *message, enum wire_type type);

@@ -25,6 +25,9 @@ static size_t fds_of(enum wire_type type)
 	case WIRE_STOP_REPLY:
 	case WIRE_STATUS:
 	case WIRE_KICK:
+	case WIRE_JOBS:
+	case WIRE_WHY:
+	case WIRE_SET:
 	case WIRE_N_TYPES: break;
 	}
 	return 0;
@@ -50,6 +53,14 @@ static void make_valid(union wire_message *m, enum wire_type type)
 	}
 	if (type == WIRE_SEGMENT_REPLY)
 		m->segment.bytes = 4096;
+	if (type == WIRE_WHY)
+		m->why.max = WIRE_WHY_MAX;
+	if (type == WIRE_SET) {
+		m->set.n_settings = 2;
+		m->set.settings[0] = (struct wire_setting){.key = WIRE_SET_CACHE, .value = 1};
+		m->set.settings[1] =
+		    (struct wire_setting){.key = WIRE_SET_PREFETCH_MAX, .flags = WIRE_SETTING_AUTO};
+	}
 }
 
 static void test_all_types(void **state)
@@ -108,6 +119,41 @@ static void test_open_session_fields(void **state)
 	}
 }
 
+/* Each line spoils one field of a valid SET, or of a WHY. */
+static void test_control_fields(void **state)
+{
+	static const struct {
+		size_t offset;
+		uint32_t value;
+	} spoil[] = {
+	    {offsetof(struct wire_set, n_settings), 0},
+	    {offsetof(struct wire_set, n_settings), 1}, /* the second one is not zero */
+	    {offsetof(struct wire_set, n_settings), 3}, /* the third one has no key */
+	    {offsetof(struct wire_set, n_settings), WIRE_SETTINGS_MAX + 1},
+	    {offsetof(struct wire_set, reserved), 1},
+	    {offsetof(struct wire_set, settings[0].key), 0},
+	    {offsetof(struct wire_set, settings[0].key), WIRE_N_SETTINGS},
+	    {offsetof(struct wire_set, settings[0].key), WIRE_SET_PREFETCH_MAX}, /* twice */
+	    {offsetof(struct wire_set, settings[0].flags), 2},
+	    {offsetof(struct wire_set, settings[1].value), 1}, /* automatic, and a value */
+	};
+
+	for (size_t i = 0; i < sizeof(spoil) / sizeof(spoil[0]); i++) {
+		union wire_message m;
+
+		make_valid(&m, WIRE_SET);
+		memcpy((char *)&m + spoil[i].offset, &spoil[i].value, sizeof(spoil[i].value));
+		assert_int_equal(protocol_check(&m, sizeof(m.set), 0), -EPROTO);
+	}
+	for (uint32_t max = 0; max <= WIRE_WHY_MAX + 1; max += WIRE_WHY_MAX + 1) {
+		union wire_message m;
+
+		make_valid(&m, WIRE_WHY);
+		m.why.max = max;
+		assert_int_equal(protocol_check(&m, sizeof(m.why), 0), -EPROTO);
+	}
+}
+
 static void test_texts_are_terminated(void **state)
 {
 	union wire_message m;
@@ -132,6 +178,7 @@ int main(void)
 	    cmocka_unit_test(test_all_types),
 	    cmocka_unit_test(test_header),
 	    cmocka_unit_test(test_open_session_fields),
+	    cmocka_unit_test(test_control_fields),
 	    cmocka_unit_test(test_texts_are_terminated),
 	};
 

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/admin.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/diesel.h"
+#include "client/transport.h"
+#include "lib/cleanup.h"
+
+#define TEXT_MAX_BYTES (64u << 20)
+
+struct admin {
+	int fd;
+};
+
+static int read_text(int fd, uint64_t bytes, char **ret_text, struct error *err)
+{
+	char *text;
+	uint64_t done = 0;
+
+	if (bytes > TEXT_MAX_BYTES)
+		return error_set(err, -EPROTO, "dieseld's answer is %llu bytes long",
+				 (unsigned long long)bytes);
+	text = malloc(bytes + 1);
+	if (!text)
+		return error_errno(err, -ENOMEM, "cannot read dieseld's answer");
+	while (done < bytes) {
+		ssize_t n = pread(fd, text + done, bytes - done, (off_t)done);
+
+		if (n <= 0) {
+			int r = n < 0 ? -errno : -EPROTO;
+
+			free(text);
+			return error_errno(err, r, "cannot read dieseld's answer");
+		}
+		done += (uint64_t)n;
+	}
+	text[bytes] = '\0';
+	*ret_text = text;
+	return 0;
+}
+
+static int ask(struct admin *c, const union wire_message *request, char **ret_json, struct error *err)
+{
+	union wire_message reply;
+	struct wire_fds fds;
+	int r = transport_call(c->fd, request, NULL, 0, WIRE_STATUS_REPLY, &reply, &fds, err);
+
+	if (r < 0)
+		return r;
+	r = read_text(fds.fd[0], reply.status_reply.bytes, ret_json, err);
+	wire_fds_close(&fds);
+	return r;
+}
+
+int admin_open(const char *socket, struct admin **ret, struct error *err)
+{
+	union wire_message request, reply;
+	const char *path = socket && *socket ? socket : getenv("DIESEL_SOCKET");
+	struct admin *c = calloc(1, sizeof(*c));
+	int r;
+
+	if (!c)
+		return error_errno(err, -ENOMEM, "cannot ask dieseld");
+	c->fd = -EBADF;
+	r = transport_connect(path && *path ? path : DIESEL_DEFAULT_SOCKET, &c->fd, err);
+	if (r == 0) {
+		protocol_init(&request, WIRE_HELLO);
+		request.hello.magic = WIRE_MAGIC;
+		request.hello.version = WIRE_VERSION;
+		r = transport_call(c->fd, &request, NULL, 0, WIRE_HELLO_REPLY, &reply, NULL, err);
+	}
+	if (r < 0) {
+		admin_close(c);
+		return r;
+	}
+	*ret = c;
+	return 0;
+}
+
+void admin_close(struct admin *c)
+{
+	if (!c)
+		return;
+	closep(&c->fd);
+	free(c);
+}
+
+int admin_status(struct admin *c, char **ret_json, struct error *err)
+{
+	union wire_message request;
+
+	protocol_init(&request, WIRE_STATUS);
+	return ask(c, &request, ret_json, err);
+}
+
+int admin_jobs(struct admin *c, char **ret_json, struct error *err)
+{
+	union wire_message request;
+
+	protocol_init(&request, WIRE_JOBS);
+	return ask(c, &request, ret_json, err);
+}
+
+int admin_why(struct admin *c, uint64_t job, uint32_t max, char **ret_json, struct error *err)
+{
+	union wire_message request;
+
+	protocol_init(&request, WIRE_WHY);
+	request.why.job = job;
+	request.why.max = max;
+	return ask(c, &request, ret_json, err);
+}
+
+int admin_set(struct admin *c, uint64_t job, const struct wire_setting *settings, uint32_t n_settings,
+	      char **ret_json, struct error *err)
+{
+	union wire_message request;
+
+	if (n_settings < 1 || n_settings > WIRE_SETTINGS_MAX)
+		return error_set(err, -EINVAL, "1 to %d settings can be changed at once", WIRE_SETTINGS_MAX);
+	protocol_init(&request, WIRE_SET);
+	request.set.job = job;
+	request.set.n_settings = n_settings;
+	memcpy(request.set.settings, settings, n_settings * sizeof(*settings));
+	return ask(c, &request, ret_json, err);
+}

@@ -193,13 +193,25 @@ static int session_reattach(struct diesel_session *s)
 	}
 }
 
+/* For the daemon, which tunes by it where it may not look into the kernel. */
+static void tell_wait(struct ring_control *control, uint32_t cause, uint64_t begin_ns)
+{
+	_Atomic uint64_t *sum = cause == RING_CAUSE_FETCH ? &control->wait_fetch_ns : &control->wait_prep_ns;
+
+	atomic_fetch_add_explicit(sum, clock_monotonic_ns() - begin_ns, memory_order_relaxed);
+	atomic_fetch_add_explicit(&control->n_waits, 1, memory_order_relaxed);
+	atomic_store_explicit(&control->wait_since_ns, 0, memory_order_relaxed);
+}
+
 /* Sleeps until a batch is published or the daemon is lost. The marks tell diesel-analyze why. */
 static int session_sleep(struct diesel_session *s)
 {
 	struct attachment *a = s->attachment;
 	uint32_t cause = RING_CAUSE_NONE;
+	uint64_t begin_ns = clock_monotonic_ns();
 	int r = 0;
 
+	atomic_store_explicit(&a->control->wait_since_ns, begin_ns, memory_order_relaxed);
 	attachment_kick(a, 0);
 	diesel_mark(3, 0);
 	while (ring_ready(a->control, a->consumed) == 0) {
@@ -218,6 +230,7 @@ static int session_sleep(struct diesel_session *s)
 		r = 0;
 	}
 	diesel_mark(4, cause ? cause : RING_CAUSE_PREP);
+	tell_wait(a->control, cause, begin_ns);
 	return r;
 }
 

@@ -24,6 +24,13 @@ uint32_t diesel_session_ready(const struct diesel_session *session)
 	return a ? ring_ready(a->control, a->consumed) : 0;
 }
 
+uint32_t diesel_session_wanted_workers(const struct diesel_session *session)
+{
+	return session->attachment
+		   ? atomic_load_explicit(&session->attachment->control->wanted_workers, memory_order_relaxed)
+		   : RING_NO_WISH;
+}
+
 const char *diesel_session_error(const struct diesel_session *session)
 {
 	return session->error;

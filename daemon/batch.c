@@ -43,6 +43,7 @@ void batch_set_samples(struct batch *b, const struct served_dataset *d, const ui
 {
 	b->n_items = n;
 	b->n_chunks = 0;
+	b->bytes = 0;
 	b->status = 0;
 	for (uint32_t i = 0; i < n; i++) {
 		struct snapshot_sample s;
@@ -61,6 +62,7 @@ void batch_set_samples(struct batch *b, const struct served_dataset *d, const ui
 						  .chunk = s.chunk,
 						  .bytes = s.bytes,
 						  .label = s.class_index};
+		b->bytes += s.bytes;
 		if (stamps[s.chunk] != stamp) {
 			stamps[s.chunk] = stamp;
 			b->chunks[b->n_chunks++] = s.chunk;

@@ -24,6 +24,7 @@ struct batch {
 	uint32_t n_items;
 	uint32_t *chunks; /* each once */
 	uint32_t n_chunks;
+	uint64_t bytes; /* of the samples */
 	bool pinned;
 	int status; /* -EBADMSG: `error` goes to the client instead of samples */
 	char error[768];

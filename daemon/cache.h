@@ -9,6 +9,7 @@
  */
 
 #include "io.h"
+#include "job.h"
 #include "pool.h"
 #include "segment.h"
 #include "served.h"
@@ -68,8 +69,9 @@ void cache_set_needs(struct cache *c, uint32_t prefetch_chunks);
  * Whether they do. */
 bool cache_make_room(struct cache *c, uint64_t bytes);
 
-/* Starts to fill an absent chunk. -ENOSPC: no segment to be had at this distance (policy.h). */
-int cache_load(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32_t distance);
+/* Starts to fill an absent chunk on behalf of a job. -ENOSPC: no segment to be had at this distance
+ * (policy.h). */
+int cache_load(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32_t distance, struct job *job);
 
 void cache_pin(struct cache *c, struct served_dataset *d, uint64_t chunk);
 void cache_unpin(struct served_dataset *d, uint64_t chunk);

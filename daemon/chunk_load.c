@@ -35,6 +35,8 @@ struct load {
 	uint64_t chunk;
 	struct snapshot_chunk meta;
 	struct segment *segment;
+	struct job *job;
+	uint64_t begin_ns;
 	bool repeated, buffered;
 	int fd;
 	uint32_t n_pending;
@@ -72,6 +74,7 @@ static void load_finish(struct load *l)
 		log_error("%s (not served)", l->error.text);
 	}
 	c->n_loading--;
+	job_unref(l->job);
 	free(l);
 	c->on_change(c->user);
 }
@@ -149,7 +152,7 @@ static void load_verify(struct load *l)
 	l->dataset->chunks[l->chunk].state = CHUNK_VERIFYING;
 	l->verify.work = verify_work;
 	l->verify.done = verify_done;
-	pool_submit(l->cache->pool, &l->verify);
+	pool_submit(l->cache->pool, &l->job->lane, &l->verify);
 	/* The client's wait is for CPU work from here on. */
 	l->cache->on_change(l->cache->user);
 }
@@ -174,6 +177,7 @@ static void on_piece(struct io_op *op)
 					(unsigned long long)op->offset);
 	if (--l->n_pending > 0)
 		return;
+	job_read_end(l->job, l->begin_ns, clock_monotonic_ns(), l->meta.file_bytes);
 	if (l->result < 0)
 		load_fail(l);
 	else
@@ -189,6 +193,8 @@ static void load_read(struct load *l)
 		piece *= 2;
 	n = (uint32_t)((l->meta.file_bytes + piece - 1) / piece);
 	l->n_pending = n;
+	l->begin_ns = clock_monotonic_ns();
+	job_read_begin(l->job, l->begin_ns);
 	for (uint32_t i = 0; i < n; i++) {
 		uint64_t offset = i * piece, left = l->meta.file_bytes - offset;
 
@@ -259,7 +265,7 @@ static void load_open(struct load *l)
 	io_submit(l->cache->io, &l->open.op);
 }
 
-int cache_load(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32_t distance)
+int cache_load(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32_t distance, struct job *job)
 {
 	struct served_chunk *k = &d->chunks[chunk];
 	struct load *l;
@@ -280,6 +286,7 @@ int cache_load(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32
 		return r;
 	}
 	l->cache = c;
+	l->job = job_ref(job);
 	l->dataset = d;
 	l->chunk = chunk;
 	l->fd = -EBADF;

@@ -81,6 +81,15 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 	}
 	q->pid = c->pid;
 	q->uid = c->uid;
+	q->job = jobs_join(&s->jobs, &(struct job_member){.pid = c->pid,
+							  .uid = c->uid,
+							  .rank = q->request.rank,
+							  .world = q->request.world,
+							  .stride = q->request.stride});
+	if (!q->job) {
+		session_close(q);
+		return refuse(c, -ENOMEM, "no memory for another job");
+	}
 	q->next = s->sessions;
 	s->sessions = q;
 	c->session = q;

@@ -125,7 +125,7 @@ static void identify_done(struct pool_job *job)
 	}
 	q->max_bytes = s->cache.budget_bytes / 2;
 	q->job = (struct pool_job){.work = load_work, .done = load_done};
-	pool_submit(s->cache.pool, &q->job);
+	pool_submit(s->cache.pool, NULL, &q->job);
 }
 
 int connection_open_dataset(struct connection *c, uint64_t version, struct wire_fds *fds)
@@ -141,6 +141,6 @@ int connection_open_dataset(struct connection *c, uint64_t version, struct wire_
 	q->job = (struct pool_job){.work = identify_work, .done = identify_done};
 	c->opening = true;
 	connection_listen(c, false);
-	pool_submit(c->server->cache.pool, &q->job);
+	pool_submit(c->server->cache.pool, NULL, &q->job);
 	return 0;
 }

@@ -52,7 +52,7 @@ static void threads_pump(struct threads *t)
 		t->waiting = job->op->next;
 		if (!t->waiting)
 			t->waiting_tail = &t->waiting;
-		pool_submit(t->pool, &job->job);
+		pool_submit(t->pool, NULL, &job->job);
 	}
 }
 

@@ -3,39 +3,49 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <time.h>
 
-struct job_queue {
-	struct pool_job *head, **tail;
-};
+#include "lib/clock.h"
+
+#define IDLE_S 5 /* a thread without work ends after so long */
+
+enum worker_state { WORKER_NONE, WORKER_RUNNING, WORKER_ENDED /* to be joined */ };
 
 struct worker {
 	struct pool *pool;
 	pthread_t thread;
-	uint32_t number;
+	enum worker_state state;
 };
 
 struct pool {
-	pthread_mutex_t lock; /* guards the queues and target */
+	pthread_mutex_t lock; /* guards all but what is the loop thread's */
 	pthread_cond_t wake;
-	struct job_queue in, out;
-	uint32_t target; /* workers with a number below it go on */
+	struct pool_lane *lanes; /* with jobs waiting */
+	struct pool_lane own;
+	struct pool_queue out;
+	uint64_t turn_ns;    /* of the lane that was served last */
+	uint32_t target;     /* threads that may work */
+	uint32_t n_threads;  /* that live */
+	uint32_t n_sleeping; /* of them; woken ones are until they run */
+	uint32_t n_starting;
+	uint32_t n_waiting; /* jobs in lanes */
+	struct worker workers[POOL_MAX_WORKERS];
 	/* loop thread only */
-	uint32_t running;
 	uint64_t in_flight;
 	uv_async_t async;
-	struct worker workers[POOL_MAX_WORKERS];
 };
 
-static void queue_push(struct job_queue *q, struct pool_job *job)
+static void queue_push(struct pool_queue *q, struct pool_job *job)
 {
 	job->next = NULL;
 	*q->tail = job;
 	q->tail = &job->next;
 }
 
-static struct pool_job *queue_pop(struct job_queue *q)
+static struct pool_job *queue_pop(struct pool_queue *q)
 {
 	struct pool_job *job = q->head;
 
@@ -47,30 +57,130 @@ static struct pool_job *queue_pop(struct job_queue *q)
 	return job;
 }
 
+static void lane_add(struct pool *p, struct pool_lane *lane)
+{
+	/* Whoever had nothing to do gets no credit for it. */
+	if (lane->running == 0 && lane->turn_ns < p->turn_ns)
+		lane->turn_ns = p->turn_ns;
+	lane->next = p->lanes;
+	p->lanes = lane;
+}
+
+static void lane_remove(struct pool *p, struct pool_lane *lane)
+{
+	struct pool_lane **link = &p->lanes;
+
+	while (*link != lane)
+		link = &(*link)->next;
+	*link = lane->next;
+}
+
+/* The lane whose turn it is, of those that may run one more. */
+static struct pool_lane *pick_lane(const struct pool *p)
+{
+	struct pool_lane *best = NULL;
+
+	for (struct pool_lane *l = p->lanes; l; l = l->next) {
+		if (l->running < l->limit && (!best || l->turn_ns < best->turn_ns))
+			best = l;
+	}
+	return best;
+}
+
+/* What it is going to take is charged at once, so that a second worker does not take the same lane. */
+static struct pool_job *take_job(struct pool *p)
+{
+	struct pool_lane *lane = pick_lane(p);
+	struct pool_job *job;
+
+	if (!lane)
+		return NULL;
+	p->turn_ns = lane->turn_ns;
+	job = queue_pop(&lane->waiting);
+	if (!lane->waiting.head)
+		lane_remove(p, lane);
+	p->n_waiting--;
+	lane->running++;
+	lane->turn_ns += lane->mean_ns;
+	return job;
+}
+
+static void charge(struct pool_lane *lane, uint64_t charged_ns, uint64_t used_ns)
+{
+	lane->running--;
+	lane->turn_ns += used_ns - charged_ns; /* may go back: unsigned arithmetic wraps right */
+	lane->mean_ns = (lane->mean_ns * 7 + used_ns) / 8;
+	atomic_fetch_add_explicit(&lane->cpu_ns, used_ns, memory_order_relaxed);
+}
+
+static uint64_t thread_cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+/* Sleeps until there may be work. Whether it came before the time was up. */
+static bool wait_for_work(struct pool *p)
+{
+	struct timespec until;
+	int r;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += IDLE_S;
+	p->n_sleeping++;
+	/* The last thread stays: work can always be done, and a daemon with nothing to do does not wake up.
+	 */
+	r = p->n_threads > 1 ? pthread_cond_timedwait(&p->wake, &p->lock, &until)
+			     : pthread_cond_wait(&p->wake, &p->lock);
+	p->n_sleeping--;
+	return r != ETIMEDOUT;
+}
+
+static void run_job(struct pool *p, struct pool_job *job)
+{
+	struct pool_lane *lane = job->lane;
+	uint64_t charged_ns = lane->mean_ns, begin_ns, used_ns;
+	bool first;
+
+	pthread_mutex_unlock(&p->lock);
+	begin_ns = thread_cpu_ns();
+	job->work(job);
+	used_ns = thread_cpu_ns() - begin_ns;
+	pthread_mutex_lock(&p->lock);
+	charge(lane, charged_ns, used_ns);
+	first = !p->out.head;
+	queue_push(&p->out, job);
+	if (first)
+		uv_async_send(&p->async);
+	/* The lane was at its limit: what waits in it may be another's work now. */
+	if (lane->waiting.head && p->n_sleeping > 0)
+		pthread_cond_signal(&p->wake);
+}
+
 static void *worker_run(void *argument)
 {
 	struct worker *w = argument;
 	struct pool *p = w->pool;
+	bool in_time = true;
 
 	pthread_setname_np(pthread_self(), "dieseld-cpu");
 	pthread_mutex_lock(&p->lock);
-	for (;;) {
-		struct pool_job *job;
-		bool first;
+	p->n_starting--;
+	while (p->n_threads <= p->target) {
+		struct pool_job *job = take_job(p);
 
-		while (w->number < p->target && !p->in.head)
-			pthread_cond_wait(&p->wake, &p->lock);
-		if (w->number >= p->target)
+		if (job) {
+			run_job(p, job);
+			in_time = true;
+		} else if (in_time || p->n_threads == 1)
+			in_time = wait_for_work(p);
+		else
 			break;
-		job = queue_pop(&p->in);
-		pthread_mutex_unlock(&p->lock);
-		job->work(job);
-		pthread_mutex_lock(&p->lock);
-		first = !p->out.head;
-		queue_push(&p->out, job);
-		if (first)
-			uv_async_send(&p->async);
 	}
+	p->n_threads--;
+	w->state = WORKER_ENDED;
 	pthread_mutex_unlock(&p->lock);
 	return NULL;
 }
@@ -94,30 +204,50 @@ static void on_done(uv_async_t *async)
 	}
 }
 
-int pool_set_workers(struct pool *p, uint32_t workers)
+/* With the lock held. -EAGAIN: no more threads to be had. */
+static int start_worker(struct pool *p)
 {
-	uint32_t running = p->running;
-	int r = 0;
+	for (uint32_t i = 0; i < POOL_MAX_WORKERS; i++) {
+		struct worker *w = &p->workers[i];
+		int r;
 
+		if (w->state == WORKER_RUNNING)
+			continue;
+		if (w->state == WORKER_ENDED)
+			pthread_join(w->thread, NULL); /* it has given up the lock for good */
+		*w = (struct worker){.pool = p};
+		r = pthread_create(&w->thread, NULL, worker_run, w);
+		if (r)
+			return -r;
+		w->state = WORKER_RUNNING;
+		p->n_threads++;
+		p->n_starting++;
+		return 0;
+	}
+	return -EAGAIN;
+}
+
+/* With the lock held: as many threads as there is work for. Where no more are to be had, those that run do
+ * it, later. */
+static void serve_waiting(struct pool *p)
+{
+	while (p->n_threads < p->target && p->n_waiting > p->n_sleeping + p->n_starting) {
+		if (start_worker(p) < 0)
+			break;
+	}
+}
+
+void pool_set_workers(struct pool *p, uint32_t workers)
+{
 	if (workers < 1)
 		workers = 1;
 	if (workers > POOL_MAX_WORKERS)
 		workers = POOL_MAX_WORKERS;
 	pthread_mutex_lock(&p->lock);
 	p->target = workers;
+	serve_waiting(p);
 	pthread_cond_broadcast(&p->wake);
 	pthread_mutex_unlock(&p->lock);
-	while (p->running > workers)
-		pthread_join(p->workers[--p->running].thread, NULL);
-	while (p->running < workers && r == 0) {
-		struct worker *w = &p->workers[p->running];
-
-		*w = (struct worker){.pool = p, .number = p->running};
-		r = -pthread_create(&w->thread, NULL, worker_run, w);
-		if (r == 0)
-			p->running++;
-	}
-	return p->running > 0 && running > 0 && r < 0 ? -EAGAIN : r;
 }
 
 static void on_async_closed(uv_handle_t *handle)
@@ -128,6 +258,7 @@ static void on_async_closed(uv_handle_t *handle)
 int pool_new(uv_loop_t *loop, uint32_t workers, struct pool **ret)
 {
 	struct pool *p = calloc(1, sizeof(*p));
+	pthread_condattr_t monotonic;
 	int r;
 
 	if (!p)
@@ -138,12 +269,18 @@ int pool_new(uv_loop_t *loop, uint32_t workers, struct pool **ret)
 		return r;
 	}
 	p->async.data = p;
-	p->in.tail = &p->in.head;
 	p->out.tail = &p->out.head;
+	pool_lane_init(&p->own);
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_cond_init(&p->wake, NULL);
-	r = pool_set_workers(p, workers);
-	if (r < 0 && p->running == 0) {
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->wake, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	pool_set_workers(p, workers);
+	pthread_mutex_lock(&p->lock);
+	r = start_worker(p);
+	pthread_mutex_unlock(&p->lock);
+	if (r < 0) {
 		pool_free(p);
 		return r;
 	}
@@ -151,18 +288,35 @@ int pool_new(uv_loop_t *loop, uint32_t workers, struct pool **ret)
 	return 0;
 }
 
-void pool_submit(struct pool *p, struct pool_job *job)
+void pool_submit(struct pool *p, struct pool_lane *lane, struct pool_job *job)
 {
 	p->in_flight++;
 	pthread_mutex_lock(&p->lock);
-	queue_push(&p->in, job);
-	pthread_cond_signal(&p->wake);
+	job->lane = lane ? lane : &p->own;
+	if (!job->lane->waiting.head)
+		lane_add(p, job->lane);
+	queue_push(&job->lane->waiting, job);
+	p->n_waiting++;
+	if (p->n_sleeping > 0)
+		pthread_cond_signal(&p->wake);
+	if (job->lane->running < job->lane->limit)
+		serve_waiting(p);
 	pthread_mutex_unlock(&p->lock);
 }
 
 uint32_t pool_workers(const struct pool *p)
 {
-	return p->running;
+	return p->target; /* written by the loop's thread only */
+}
+
+uint32_t pool_threads(struct pool *p)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&p->lock);
+	n = p->n_threads;
+	pthread_mutex_unlock(&p->lock);
+	return n;
 }
 
 uint64_t pool_in_flight(const struct pool *p)
@@ -178,9 +332,33 @@ void pool_free(struct pool *p)
 	p->target = 0;
 	pthread_cond_broadcast(&p->wake);
 	pthread_mutex_unlock(&p->lock);
-	while (p->running > 0)
-		pthread_join(p->workers[--p->running].thread, NULL);
+	for (uint32_t i = 0; i < POOL_MAX_WORKERS; i++) {
+		if (p->workers[i].state != WORKER_NONE)
+			pthread_join(p->workers[i].thread, NULL);
+	}
 	pthread_cond_destroy(&p->wake);
 	pthread_mutex_destroy(&p->lock);
 	uv_close((uv_handle_t *)&p->async, on_async_closed);
+}
+
+void pool_lane_init(struct pool_lane *lane)
+{
+	*lane = (struct pool_lane){.limit = POOL_MAX_WORKERS};
+	lane->waiting.tail = &lane->waiting.head;
+}
+
+void pool_lane_limit(struct pool *p, struct pool_lane *lane, uint32_t limit)
+{
+	pthread_mutex_lock(&p->lock);
+	lane->limit = limit < 1 ? 1 : limit;
+	if (lane->waiting.head) {
+		serve_waiting(p);
+		pthread_cond_broadcast(&p->wake);
+	}
+	pthread_mutex_unlock(&p->lock);
+}
+
+uint64_t pool_lane_cpu_ns(const struct pool_lane *lane)
+{
+	return atomic_load_explicit(&lane->cpu_ns, memory_order_relaxed);
 }

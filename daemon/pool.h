@@ -3,28 +3,59 @@
 
 /*
  * CPU workers: threads behind a queue in and a queue out. work() runs on a worker, done() on the loop's
- * thread afterwards. A job is the caller's memory and must live until its done(). First in, first out.
+ * thread afterwards. A job is the caller's memory and must live until its done().
+ *
+ * Jobs queue in lanes, first in, first out. Lanes take turns by the CPU time that they have used, so that
+ * one with much work cannot starve the others; a lane's limit is how many of its jobs run at one time.
+ * Threads are started when there is work for them, and all but one end when there was none for some seconds.
  */
 
 #include <stdint.h>
 #include <uv.h>
 
 struct pool;
+struct pool_lane;
 
 struct pool_job {
 	void (*work)(struct pool_job *job);
 	void (*done)(struct pool_job *job);
+	/* the pool's */
 	struct pool_job *next;
+	struct pool_lane *lane;
+};
+
+struct pool_queue {
+	struct pool_job *head, **tail;
+};
+
+/* The caller's memory; must live until its last job's done(). What is in it is the pool's. */
+struct pool_lane {
+	struct pool_lane *next; /* of those with jobs waiting */
+	struct pool_queue waiting;
+	uint32_t limit, running;
+	uint64_t turn_ns; /* used, as turns are counted: a lane that comes back has no credit */
+	uint64_t mean_ns; /* of a job */
+	_Atomic uint64_t cpu_ns;
 };
 
 #define POOL_MAX_WORKERS 64
 
 int pool_new(uv_loop_t *loop, uint32_t workers, struct pool **ret);
-void pool_submit(struct pool *pool, struct pool_job *job);
-/* Clamped to 1 .. POOL_MAX_WORKERS. -EAGAIN: not all threads could be started; at least one runs. */
-int pool_set_workers(struct pool *pool, uint32_t workers);
+/* lane NULL: the pool's own, without a limit. */
+void pool_submit(struct pool *pool, struct pool_lane *lane, struct pool_job *job);
+/* The most that work at one time, from now on: who works on goes when its job is done. Clamped to
+ * 1 .. POOL_MAX_WORKERS. */
+void pool_set_workers(struct pool *pool, uint32_t workers);
 uint32_t pool_workers(const struct pool *pool);
+/* Threads that live. */
+uint32_t pool_threads(struct pool *pool);
 /* Jobs submitted whose done() has not run. */
 uint64_t pool_in_flight(const struct pool *pool);
 /* No job may be in flight. The loop must run once more to close the handle. */
 void pool_free(struct pool *pool);
+
+void pool_lane_init(struct pool_lane *lane); /* no limit */
+/* Clamped to 1 up; takes effect with the next job. */
+void pool_lane_limit(struct pool *pool, struct pool_lane *lane, uint32_t limit);
+/* CPU time that its jobs have taken. */
+uint64_t pool_lane_cpu_ns(const struct pool_lane *lane);

@@ -64,7 +64,8 @@ static void server_schedule(struct server *s)
 		if (pick < 0)
 			return;
 		q = candidates[pick].session;
-		if (cache_load(&s->cache, q->dataset, candidates[pick].chunk, fetches[pick].distance) < 0)
+		if (cache_load(&s->cache, q->dataset, candidates[pick].chunk, fetches[pick].distance,
+			       q->job) < 0)
 			q->starved = true;
 		else
 			q->last_served = ++s->served_clock;
@@ -153,6 +154,7 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 	r = start_engines(s, err);
 	if (r < 0)
 		return r;
+	s->jobs = (struct jobs){.loop = loop, .proc_root = "/proc"};
 	start_handles(s);
 	return 0;
 }
@@ -168,6 +170,7 @@ static void on_drained(uv_idle_t *idle)
 	}
 	uv_close((uv_handle_t *)idle, NULL);
 	uv_close((uv_handle_t *)&s->settle, NULL);
+	jobs_close(&s->jobs);
 	cache_free(&s->cache);
 	io_free(s->cache.io);
 	pool_free(s->cache.pool);

@@ -20,6 +20,7 @@ struct server {
 	struct connection *connections;
 	uint32_t n_connections; /* those that are closing included */
 	struct session *sessions;
+	struct jobs jobs;
 	int listen_fd, lock_fd;
 	uv_poll_t listen_poll;
 	uv_check_t settle;
@@ -39,6 +40,11 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 void server_stop(struct server *s);
 /* After the loop has run out. */
 void server_free(struct server *s);
+
+/* What the job did until now, live sessions included. */
+void server_job_counters(const struct server *s, const struct job *job, struct job_counters *ret);
+/* Python worker processes that the job says it runs. */
+uint32_t server_job_client_workers(const struct server *s, const struct job *job);
 
 /* Something may have become possible: look at all sessions before the loop sleeps again. */
 void server_touch(struct server *s);

@@ -61,6 +61,9 @@ static void slot_publish(struct session *s, struct slot *slot)
 	ring_publish(s->control, &s->published, &descriptor);
 	s->n_delivered++;
 	s->cache->counters.batches++;
+	s->job->counters.batches++;
+	s->job->counters.samples += descriptor.n_items;
+	s->job->counters.bytes += descriptor.status < 0 ? 0 : slot->batch.bytes;
 }
 
 /* Publishes what is filled, in order; what was made before a seek is dropped. */
@@ -85,6 +88,10 @@ static void session_free(struct session *s)
 {
 	struct served_dataset *d = s->dataset;
 
+	if (s->job) {
+		session_add_waits(s, clock_monotonic_ns(), &s->job->counters);
+		jobs_leave(s->job);
+	}
 	s->cache->slot_bytes -= s->cost_bytes;
 	for (uint32_t i = 0; i < s->n_slots; i++)
 		batch_free(&s->slots[i].batch);
@@ -99,6 +106,21 @@ static void session_free(struct session *s)
 	d->refs--;
 	cache_set_needs(s->cache, s->options->knobs.prefetch_chunks);
 	free(s);
+}
+
+void session_add_waits(const struct session *s, uint64_t now_ns, struct job_counters *counters)
+{
+	struct ring_control *control = s->control;
+	uint64_t since_ns = atomic_load(&control->wait_since_ns);
+	uint64_t open_ns = since_ns && since_ns < now_ns && !s->closing ? now_ns - since_ns : 0;
+
+	counters->n_waits += atomic_load(&control->n_waits);
+	counters->wait_fetch_ns += atomic_load(&control->wait_fetch_ns);
+	counters->wait_prep_ns += atomic_load(&control->wait_prep_ns);
+	if (atomic_load(&control->cause) == RING_CAUSE_FETCH)
+		counters->wait_fetch_ns += open_ns;
+	else
+		counters->wait_prep_ns += open_ns;
 }
 
 static void fill_work(struct pool_job *job)
@@ -139,7 +161,7 @@ static void dispatch(struct session *s, struct slot *slot)
 	slot->job = (struct pool_job){.work = fill_work, .done = fill_done};
 	s->order[s->order_last++ % RING_MAX_SLOTS] = (uint32_t)(slot - s->slots);
 	s->n_filling++;
-	pool_submit(s->cache->pool, &slot->job);
+	pool_submit(s->cache->pool, &s->job->lane, &slot->job);
 }
 
 static void set_cause(struct session *s, enum ring_cause cause)

@@ -13,6 +13,7 @@
 
 #include "batch.h"
 #include "client/protocol.h"
+#include "job.h"
 #include "serve.h"
 
 #include "dataset/shuffle.h"
@@ -44,6 +45,7 @@ struct session {
 	struct cache *cache;
 	const struct serve_options *options;
 	struct served_dataset *dataset;
+	struct job *job; /* set by who opens it, before anything is pumped */
 	int64_t pid;
 	uint32_t uid;
 	struct wire_open_session request; /* with the window in force */
@@ -75,6 +77,7 @@ struct session {
 	uint32_t n_ahead, size_ahead;
 	uint64_t ahead_epoch, ahead_window; /* that `ahead` was made for */
 	uint32_t ahead_prefetch;
+	uint64_t visited_epoch, visited_windows; /* windows of this epoch that the job's counters know of */
 
 	uint64_t last_served;
 	bool starved;          /* of memory, in this round of scheduling */
@@ -104,6 +107,9 @@ struct session_usage {
 	const char *waits_for; /* "", "fetch", "prep", "client" */
 };
 void session_usage(const struct session *s, struct session_usage *ret);
+
+/* Adds what the session's client says that it waited. */
+void session_add_waits(const struct session *s, uint64_t now_ns, struct job_counters *counters);
 
 /* session_plan.c: the order. */
 int session_plan_init(struct session *s, uint64_t window_chunks, struct error *err);

@@ -110,6 +110,7 @@ static int session_memory(struct session *s, struct error *err)
 	s->control->magic = RING_MAGIC;
 	s->control->n_slots = s->n_slots;
 	s->control->wake_below = s->n_slots / 2;
+	atomic_store(&s->control->wanted_workers, RING_NO_WISH);
 	return 0;
 }
 

@@ -157,6 +157,22 @@ static void push_window(struct session *s, const struct shuffle_plan *plan, uint
 	}
 }
 
+/* The windows up to this one, of head's epoch, are being read by now. */
+static void count_visits(struct session *s, uint64_t last_window)
+{
+	uint64_t g = s->request.window_chunks, n_chunks = s->dataset->info.n_chunks, first, end;
+
+	if (s->visited_epoch != s->head.epoch || s->ahead_window >= s->visited_windows) {
+		s->visited_epoch = s->head.epoch;
+		s->visited_windows = s->ahead_window;
+	}
+	first = s->visited_windows * g;
+	end = (last_window + 1) * g < n_chunks ? (last_window + 1) * g : n_chunks;
+	if (end > first)
+		s->job->counters.chunk_visits += end - first;
+	s->visited_windows = last_window + 1;
+}
+
 /*
  * The chunks of the windows of head and of the batches behind it, until prefetch_chunks beyond head's own;
  * across the end of the epoch, but not beyond the next one. Windows that no batch of this session touches
@@ -184,8 +200,10 @@ void session_update_ahead(struct session *s)
 			done = w;
 			any = true;
 		}
-		if (own == 0)
+		if (own == 0) {
 			own = s->n_ahead;
+			count_visits(s, last);
+		}
 		if (s->n_ahead - own >= prefetch)
 			break;
 		index += s->request.stride;

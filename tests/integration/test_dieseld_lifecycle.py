@@ -54,7 +54,7 @@ class Clients(Case):
                 s.send(message)
                 if message:
                     self.assertEqual(s.recv(1000), b"")
-        hello = b"".join(v.to_bytes(4, "little") for v in (1, 24, 0x4c534944, 1, 0, 0))
+        hello = b"".join(v.to_bytes(4, "little") for v in (1, 24, 0x4c534944, 2, 0, 0))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
             s.connect(daemon.socket)
             s.send(hello)
@@ -73,7 +73,7 @@ class Clients(Case):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
             s.connect(daemon.socket)
             s.send(b"".join(v.to_bytes(4, "little") for v in (1, 24, 0x4c534944, 99, 0, 0)))
-            self.assertIn(b"protocol 1 and the client 99", s.recv(1000))
+            self.assertIn(b"protocol 2 and the client 99", s.recv(1000))
 
 
 class Restart(Case):

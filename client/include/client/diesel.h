@@ -144,6 +144,9 @@ struct diesel_work {
 /* Tells the daemon's sensing the totals so far: some stores to shared memory. */
 void diesel_session_report(struct diesel_session *session, const struct diesel_work *totals);
 
+/* How many worker processes of the caller's own (Python transforms) the daemon wants the job to run now, 0
+ * included; UINT32_MAX: no wish, or the daemon is lost. No system call. */
+uint32_t diesel_session_wanted_workers(const struct diesel_session *session);
 const char *diesel_session_error(const struct diesel_session *session);
 /* One line when something worth telling happened since the last call ("dieseld went away, waiting"), or
  * NULL. */
@@ -159,8 +162,8 @@ int diesel_status(const char *socket, char **ret_json, char *error, size_t error
  * A marker that does nothing by itself: diesel-analyze sets a probe on it and so knows exactly when a
  * loader's next() runs and what it waited for. kind: enum mark_kind of bpf/event.h
  * (1 next begins, 2 next ends, 3 about to sleep for a batch, 4 slept; value: 1 fetch, 2 preparation).
- * These four are USDT probes too, diesel:next_begin, next_end, wait_begin and wait_end, for bpftrace and perf.
- * libdiesel calls it with 3 and 4, and only when no batch was ready; loaders call it with 1 and 2.
+ * These four are USDT probes too, diesel:next_begin, next_end, wait_begin and wait_end, for bpftrace and
+ * perf. libdiesel calls it with 3 and 4, and only when no batch was ready; loaders call it with 1 and 2.
  */
 void diesel_mark(uint32_t kind, uint64_t value);
 

@@ -34,6 +34,7 @@
 #define RING_MAGIC     0x474e5244u /* "DRNG" */
 #define RING_MAX_SLOTS 64u         /* power of two; also the ring's size */
 #define RING_MIN_SLOTS 3u          /* two held, one to work on */
+#define RING_NO_WISH   UINT32_MAX  /* of a number of workers: whatever the user said */
 
 enum ring_slot_state {
 	RING_SLOT_FREE = 0,
@@ -98,9 +99,14 @@ struct ring_control {
 
 	alignas(64) _Atomic uint32_t published; /* futex word; counts up, wraps */
 	_Atomic uint32_t cause;                 /* enum ring_cause */
+	_Atomic uint32_t wanted_workers;        /* Python worker processes, from now on; RING_NO_WISH */
 
 	alignas(64) _Atomic uint32_t sleeping; /* the client is about to sleep on `published` */
-	_Atomic uint32_t consumed;             /* for the daemon's status only */
+	_Atomic uint32_t consumed;             /* for the daemon's status only; so is what follows */
+	_Atomic uint64_t n_waits;              /* sleeps for a batch */
+	_Atomic uint64_t wait_fetch_ns;        /* time slept for a batch, by `cause` */
+	_Atomic uint64_t wait_prep_ns;
+	_Atomic uint64_t wait_since_ns; /* CLOCK_MONOTONIC: it sleeps now, since then; 0: it does not */
 
 	alignas(64) _Atomic uint32_t daemon_waits;
 
@@ -113,6 +119,8 @@ struct ring_control {
 _Static_assert(sizeof(struct ring_item) == 24, "shared");
 _Static_assert(sizeof(struct ring_descriptor) == 64, "shared");
 _Static_assert(offsetof(struct ring_control, published) == 64, "shared");
+_Static_assert(offsetof(struct ring_control, wanted_workers) == 72, "shared");
+_Static_assert(offsetof(struct ring_control, wait_fetch_ns) == 144, "shared");
 _Static_assert(offsetof(struct ring_control, slot_state) == 256, "shared");
 _Static_assert(sizeof(struct ring_work) == 120, "shared");
 _Static_assert(offsetof(struct ring_control, work) == 512 + 64 * RING_MAX_SLOTS, "shared");

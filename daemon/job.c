@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "job.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/proc.h"
+
+/* Of a worker below its trainer: a fork server between them, or a wrapper script. */
+#define MAX_ANCESTORS 8
+
+static int64_t parent_of(const struct jobs *jobs, int64_t pid)
+{
+	struct proc_stat stat;
+
+	return pid > 1 && proc_stat_read(jobs->proc_root, (pid_t)pid, &stat) == 0 ? stat.parent : 0;
+}
+
+static struct job *find_job(const struct jobs *jobs, int64_t pid, const struct job_member *m, bool any_rank)
+{
+	for (struct job *j = jobs->first; j; j = j->next) {
+		if (j->pid == pid && j->uid == m->uid && !j->process_ended &&
+		    (any_rank || (j->rank == m->rank && j->world == m->world)))
+			return j;
+	}
+	return NULL;
+}
+
+int64_t job_root(const struct jobs *jobs, const struct job_member *m)
+{
+	int64_t parent, ancestor;
+
+	if (m->pid <= 0)
+		return 0;
+	if (find_job(jobs, m->pid, m, true))
+		return m->pid;
+	parent = ancestor = parent_of(jobs, m->pid);
+	for (int i = 0; i < MAX_ANCESTORS && ancestor > 1; i++) {
+		if (find_job(jobs, ancestor, m, false))
+			return ancestor;
+		ancestor = parent_of(jobs, ancestor);
+	}
+	return m->stride > 1 && parent > 1 ? parent : m->pid;
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+	struct job *j = handle->data;
+
+	j->n_handles--;
+	job_unref(j);
+}
+
+static void close_handle(struct job *j, uv_handle_t *handle)
+{
+	handle->data = j;
+	uv_close(handle, on_handle_closed);
+}
+
+/* Out of the list; memory goes with the last reference. */
+static void job_end(struct job *j)
+{
+	struct job **link = &j->owner->first;
+
+	if (j->ended)
+		return;
+	j->ended = true;
+	while (*link != j)
+		link = &(*link)->next;
+	*link = j->next;
+	if (j->owner->handler.end && !j->owner->closing)
+		j->owner->handler.end(j->owner->handler.user, j);
+	close_handle(j, (uv_handle_t *)&j->linger);
+	if (j->pidfd >= 0)
+		close_handle(j, (uv_handle_t *)&j->process);
+	job_unref(j);
+}
+
+static void on_linger(uv_timer_t *timer)
+{
+	job_end(timer->data);
+}
+
+static void on_process(uv_poll_t *poll, int status, int events)
+{
+	struct job *j = poll->data;
+
+	uv_poll_stop(poll);
+	j->process_ended = true;
+	if (j->n_sessions == 0)
+		job_end(j);
+}
+
+/* Tells when the process ends, and so keeps its number from meaning another one. */
+static void watch_process(struct job *j)
+{
+	j->pidfd = j->pid > 0 ? (int)syscall(SYS_pidfd_open, (pid_t)j->pid, 0) : -1;
+	if (j->pidfd < 0 || uv_poll_init(j->owner->loop, &j->process, j->pidfd) < 0) {
+		closep(&j->pidfd);
+		j->pidfd = -1;
+		j->process_ended = true; /* not to be seen: the job ends with its sessions */
+		return;
+	}
+	j->process.data = j;
+	uv_unref((uv_handle_t *)&j->process);
+	j->n_handles++;
+	j->refs++;
+	uv_poll_start(&j->process, UV_READABLE, on_process);
+}
+
+static struct job *job_begin(struct jobs *jobs, int64_t root, const struct job_member *m)
+{
+	struct job *j = calloc(1, sizeof(*j));
+
+	if (!j)
+		return NULL;
+	*j = (struct job){.next = jobs->first,
+			  .owner = jobs,
+			  .id = ++jobs->n_begun,
+			  .pid = root,
+			  .uid = m->uid,
+			  .rank = m->rank,
+			  .world = m->world,
+			  .begin_ns = clock_monotonic_ns(),
+			  .knobs = JOB_KNOBS_INIT,
+			  .refs = 2, /* the list, the timer */
+			  .pidfd = -1,
+			  .n_handles = 1};
+	pool_lane_init(&j->lane);
+	if (root > 0 && proc_cmdline_read(jobs->proc_root, (pid_t)root, j->name, sizeof(j->name)) < 0)
+		j->name[0] = '\0';
+	uv_timer_init(jobs->loop, &j->linger);
+	j->linger.data = j;
+	uv_unref((uv_handle_t *)&j->linger);
+	watch_process(j);
+	jobs->first = j;
+	return j;
+}
+
+struct job *jobs_join(struct jobs *jobs, const struct job_member *m)
+{
+	int64_t root = job_root(jobs, m);
+	struct job *j = root > 0 ? find_job(jobs, root, m, root == m->pid) : NULL;
+	bool begins = !j;
+
+	if (!j)
+		j = job_begin(jobs, root, m);
+	if (!j)
+		return NULL;
+	j->n_sessions++;
+	j->refs++;
+	uv_timer_stop(&j->linger);
+	if (begins && jobs->handler.begin)
+		jobs->handler.begin(jobs->handler.user, j);
+	return j;
+}
+
+void jobs_leave(struct job *j)
+{
+	j->n_sessions--;
+	if (j->n_sessions == 0 && !j->ended) {
+		if (j->process_ended)
+			job_end(j);
+		else
+			uv_timer_start(&j->linger, on_linger, JOB_LINGER_MS, 0);
+	}
+	job_unref(j);
+}
+
+struct job *jobs_find(const struct jobs *jobs, uint64_t id)
+{
+	struct job *j = jobs->first;
+
+	while (j && j->id != id)
+		j = j->next;
+	return j;
+}
+
+void jobs_close(struct jobs *jobs)
+{
+	jobs->closing = true;
+	while (jobs->first)
+		job_end(jobs->first);
+}
+
+struct job *job_ref(struct job *j)
+{
+	if (j)
+		j->refs++;
+	return j;
+}
+
+void job_unref(struct job *j)
+{
+	if (!j || --j->refs > 0)
+		return;
+	closep(&j->pidfd);
+	free(j);
+}
+
+void job_read_begin(struct job *j, uint64_t now_ns)
+{
+	if (j->n_reading++ == 0)
+		j->reading_since_ns = now_ns;
+	j->counters.chunk_reads++;
+}
+
+void job_read_end(struct job *j, uint64_t begin_ns, uint64_t now_ns, uint64_t bytes)
+{
+	j->counters.read_bytes += bytes;
+	j->counters.read_ns += now_ns - begin_ns;
+	if (--j->n_reading == 0)
+		j->counters.reading_ns += now_ns - j->reading_since_ns;
+}

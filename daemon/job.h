@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A job: the sessions of one trainer, whose knobs are turned and whose figures are told together.
+ *
+ * Sessions of one process are one job. Those of a trainer's worker processes (they share a rank by stride and
+ * offset) are its too: they join the job of the nearest ancestor that has one for the same rank and world
+ * size, else that of their parent, which started them. So each rank of a torchrun is a job of its own, and
+ * so is a rank that another rank started. Processes of another PID namespace that we cannot see are one job
+ * each.
+ *
+ * A job outlives its sessions, because workers come and go with the epochs: it ends with the trainer's
+ * process, or JOB_LINGER_MS after its last session. Its number is never used again while the daemon lives.
+ *
+ * Loop thread only.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "pool.h"
+
+#define JOB_LINGER_MS 300000
+
+/* What a knob holds that nobody has set. */
+#define JOB_KNOB_FREE  UINT32_MAX
+#define JOB_CACHE_FREE UINT64_MAX
+
+struct job_knobs {
+	uint64_t cache_bytes;     /* of chunks of its datasets; JOB_CACHE_FREE: whatever there is room for */
+	uint32_t prefetch_chunks; /* JOB_KNOB_FREE: as struct serve_knobs says */
+	uint32_t workers;         /* CPU workers that may work for it at one time; JOB_KNOB_FREE: all */
+	uint32_t client_workers;  /* Python worker processes it is asked to run; JOB_KNOB_FREE: no wish */
+};
+
+#define JOB_KNOBS_INIT                                                                                       \
+	((struct job_knobs){.cache_bytes = JOB_CACHE_FREE,                                                   \
+			    .prefetch_chunks = JOB_KNOB_FREE,                                                \
+			    .workers = JOB_KNOB_FREE,                                                        \
+			    .client_workers = JOB_KNOB_FREE})
+
+/* All count up from the job's begin. */
+struct job_counters {
+	uint64_t batches, samples, bytes; /* made ready for the client */
+	uint64_t chunk_visits;            /* by its sessions, window by window */
+	uint64_t chunk_reads,
+	    read_bytes;      /* of them from storage, on behalf of this job: the others were hits */
+	uint64_t read_ns;    /* sum of what these reads took, each from begin to end */
+	uint64_t reading_ns; /* time in which at least one was under way */
+	uint64_t cpu_ns;     /* of CPU workers, for this job */
+	/* The clients' word: what they waited in libdiesel for a batch. */
+	uint64_t n_waits, wait_fetch_ns, wait_prep_ns;
+};
+
+struct jobs;
+
+struct job {
+	struct job *next;
+	struct jobs *owner;
+	uint64_t id; /* from 1 */
+	int64_t pid; /* the trainer's, as we see it; 0: not to be seen */
+	uint32_t uid, rank, world;
+	char name[128]; /* its command line, cut */
+	uint64_t begin_ns;
+	struct job_knobs knobs;
+	struct job_counters counters; /* cpu_ns and live sessions apart: server_job_counters() has all */
+	struct pool_lane lane;
+	uint32_t n_sessions;
+	uint32_t refs; /* list, sessions and reads under way */
+	uint32_t n_reading;
+	uint64_t reading_since_ns;
+	bool process_ended, ended;
+	int pidfd;
+	uv_poll_t process;
+	uv_timer_t linger;
+	uint32_t n_handles;
+};
+
+struct job_handler {
+	void (*begin)(void *user, struct job *job);
+	void (*end)(void *user, struct job *job); /* no session of it is left */
+	void *user;
+};
+
+struct jobs {
+	struct job *first;
+	uint64_t n_begun;
+	uv_loop_t *loop;
+	const char *proc_root; /* "/proc" */
+	struct job_handler handler;
+	bool closing;
+};
+
+/* Who opens a session. */
+struct job_member {
+	int64_t pid;
+	uint32_t uid, rank, world;
+	uint32_t stride; /* > 1: a worker process of a trainer */
+};
+
+/* The process that the member's job is called by: pid itself, or the trainer that it works for. */
+int64_t job_root(const struct jobs *jobs, const struct job_member *member);
+
+/* The member's job, with one session more; begun when there is none. NULL: no memory. */
+struct job *jobs_join(struct jobs *jobs, const struct job_member *member);
+void jobs_leave(struct job *job);
+struct job *jobs_find(const struct jobs *jobs, uint64_t id);
+/* Ends all; the loop must run once more. */
+void jobs_close(struct jobs *jobs);
+
+struct job *job_ref(struct job *job); /* NULL is fine for both */
+void job_unref(struct job *job);
+
+/* A read from storage for this job begins, or ends after it took so long. */
+void job_read_begin(struct job *job, uint64_t now_ns);
+void job_read_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, uint64_t bytes);

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/limits.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+/* Looks like /: proc and sys below. */
+static char base[] = "/tmp/diesel-limits-XXXXXX";
+
+static void shell(const char *command)
+{
+	char line[1024];
+
+	snprintf(line, sizeof(line), "cd '%s' && { %s; }", base, command);
+	assert_int_equal(system(line), 0);
+}
+
+static void put(const char *path, const char *text)
+{
+	char name[512];
+	FILE *file;
+
+	snprintf(name, sizeof(name), "mkdir -p \"$(dirname '%s')\"", path);
+	shell(name);
+	snprintf(name, sizeof(name), "%s/%s", base, path);
+	file = fopen(name, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+static int tree_make(void **state)
+{
+	(void)state;
+	put("proc/meminfo",
+	    "MemTotal: 8388608 kB\nMemFree: 1024 kB\nMemAvailable: 4194304 kB\nCached: 0 kB\n");
+	return 0;
+}
+
+static int tree_clear(void **state)
+{
+	shell("rm -rf proc sys");
+	return 0;
+}
+
+static int tree_remove(void **state)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "rm -rf '%s'", base);
+	return system(command);
+}
+
+static void test_machine_only(void **state)
+{
+	struct limits limits;
+
+	limits_read(base, &limits);
+	assert_int_equal(limits.memory_limit_bytes, 8192 * MIB);
+	assert_int_equal(limits.memory_headroom_bytes, 4096 * MIB);
+	assert_true(isinf(limits.cpu_quota_cores));
+	limits_read("/nonexistent", &limits);
+	assert_int_equal(limits.memory_limit_bytes, 0);
+	assert_int_equal(limits.memory_headroom_bytes, 0);
+}
+
+/* The tightest on the way up counts, for the limit and for what is left of it, be they two groups. */
+static void test_nested_v2(void **state)
+{
+	struct limits limits;
+
+	put("proc/self/cgroup", "0::/pod/box\n");
+	put("sys/fs/cgroup/cgroup.procs", "");
+	put("sys/fs/cgroup/pod/memory.max", "1073741824\n");
+	put("sys/fs/cgroup/pod/memory.current", "1048576000\n");
+	put("sys/fs/cgroup/pod/memory.stat", "anon 5\ninactive_file 0\nactive_file 0\n");
+	put("sys/fs/cgroup/pod/cpu.max", "150000 100000\n");
+	put("sys/fs/cgroup/pod/cpu.stat", "usage_usec 7000000\nuser_usec 1\n");
+	put("sys/fs/cgroup/pod/box/memory.max", "max\n");
+	put("sys/fs/cgroup/pod/box/memory.high", "536870912\n");
+	put("sys/fs/cgroup/pod/box/memory.current", "500000000\n");
+	put("sys/fs/cgroup/pod/box/memory.stat", "inactive_file 100000000\nactive_file 200000000\n");
+	put("sys/fs/cgroup/pod/box/memory.events", "low 0\noom 4\noom_kill 3\noom_group_kill 0\n");
+	put("sys/fs/cgroup/pod/box/cpu.max", "max 100000\n");
+	limits_read(base, &limits);
+	assert_int_equal(limits.memory_limit_bytes, 512 * MIB);
+	assert_int_equal(limits.memory_headroom_bytes, 1073741824 - 1048576000);
+	assert_float_equal(limits.cpu_quota_cores, 1.5, 1e-9);
+	assert_int_equal(limits.cpu_used_ns, UINT64_C(7000000000));
+	assert_int_equal(limits.oom_kills, 3);
+	/* Page cache of the group is not in the way: 212 MiB and the machine's 4 GiB are left above. */
+	put("sys/fs/cgroup/pod/memory.max", "max\n");
+	limits_read(base, &limits);
+	assert_int_equal(limits.memory_headroom_bytes, 536870912 - 200000000);
+}
+
+/* A container sees the host's path but only its own group, as the mount point. */
+static void test_container_without_namespace(void **state)
+{
+	struct limits limits;
+
+	put("proc/self/cgroup", "0::/docker/0123\n");
+	put("sys/fs/cgroup/cgroup.procs", "");
+	put("sys/fs/cgroup/memory.max", "268435456\n");
+	put("sys/fs/cgroup/memory.current", "67108864\n");
+	put("sys/fs/cgroup/memory.events", "oom_kill 1\n");
+	limits_read(base, &limits);
+	assert_int_equal(limits.memory_limit_bytes, 256 * MIB);
+	assert_int_equal(limits.memory_headroom_bytes, 192 * MIB);
+	assert_int_equal(limits.oom_kills, 1);
+}
+
+static void test_v1(void **state)
+{
+	struct limits limits;
+
+	put("proc/self/cgroup", "4:memory:/a/b\n3:cpu,cpuacct:/a\n0::/\n");
+	put("sys/fs/cgroup/unified/cgroup.procs", "");
+	put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+	put("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "2147483648\n");
+	put("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "1610612736\n");
+	put("sys/fs/cgroup/memory/a/memory.stat", "total_inactive_file 536870912\ntotal_active_file 0\n");
+	put("sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "9223372036854771712\n");
+	put("sys/fs/cgroup/memory/a/b/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
+	put("sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "50000\n");
+	put("sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000\n");
+	put("sys/fs/cgroup/cpu/a/cpuacct.usage", "123\n");
+	put("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+	put("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+	limits_read(base, &limits);
+	assert_int_equal(limits.memory_limit_bytes, 2048 * MIB);
+	assert_int_equal(limits.memory_headroom_bytes, 1024 * MIB);
+	assert_float_equal(limits.cpu_quota_cores, 0.5, 1e-9);
+	assert_int_equal(limits.cpu_used_ns, 123);
+	assert_int_equal(limits.oom_kills, 2);
+}
+
+/* Files may hold anything. */
+static void test_rubbish(void **state)
+{
+	struct limits limits;
+
+	put("proc/self/cgroup", "rubbish\n:\n0:\n::\n0::/x\n");
+	put("sys/fs/cgroup/cgroup.procs", "");
+	put("sys/fs/cgroup/x/memory.max", "-5\n");
+	put("sys/fs/cgroup/x/memory.current", "99999999999999999999999\n");
+	put("sys/fs/cgroup/x/cpu.max", "100000 0\n");
+	put("sys/fs/cgroup/x/memory.stat", "inactive_file\nactive_file 18446744073709551615\n");
+	limits_read(base, &limits);
+	assert_int_equal(limits.memory_limit_bytes, 8192 * MIB);
+	assert_true(isinf(limits.cpu_quota_cores));
+}
+
+static void test_pressure(void **state)
+{
+	char path[512], want[512];
+
+	put("proc/self/cgroup", "0::/pod/box\n");
+	put("sys/fs/cgroup/cgroup.procs", "");
+	put("sys/fs/cgroup/pod/memory.pressure", "");
+	put("sys/fs/cgroup/pod/box/cgroup.procs", "");
+	assert_int_equal(limits_pressure_path(base, "memory", path, sizeof(path)), -ENOENT);
+	put("proc/pressure/memory", "");
+	assert_int_equal(limits_pressure_path(base, "memory", path, sizeof(path)), 0);
+	snprintf(want, sizeof(want), "%s/proc/pressure/memory", base);
+	assert_string_equal(path, want);
+	put("sys/fs/cgroup/pod/box/memory.pressure", "");
+	assert_int_equal(limits_pressure_path(base, "memory", path, sizeof(path)), 0);
+	snprintf(want, sizeof(want), "%s/sys/fs/cgroup/pod/box/memory.pressure", base);
+	assert_string_equal(path, want);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(test_machine_only, tree_make, tree_clear),
+	    cmocka_unit_test_setup_teardown(test_nested_v2, tree_make, tree_clear),
+	    cmocka_unit_test_setup_teardown(test_container_without_namespace, tree_make, tree_clear),
+	    cmocka_unit_test_setup_teardown(test_v1, tree_make, tree_clear),
+	    cmocka_unit_test_setup_teardown(test_rubbish, tree_make, tree_clear),
+	    cmocka_unit_test_setup_teardown(test_pressure, tree_make, tree_clear),
+	};
+
+	if (!mkdtemp(base))
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, tree_remove);
+}

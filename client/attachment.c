@@ -2,17 +2,16 @@
 #include "attachment.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "client/diesel.h"
 #include "lib/cleanup.h"
-
-/* A segment id is index | generation << 20: the index is dense, the generation tells a reused one. */
-#define SEGMENT_INDEX_MASK ((1u << 20) - 1)
 
 _Static_assert(sizeof(struct diesel_item) == sizeof(struct ring_item), "packed batches are handed on as is");
 _Static_assert(offsetof(struct diesel_item, sample) == offsetof(struct ring_item, sample), "as is");
@@ -60,6 +59,9 @@ static int map_shared(struct attachment *a, const union wire_message *reply, con
 	if (p == MAP_FAILED)
 		return error_errno(err, -errno, "cannot map the session's batch memory (%llu bytes)", bytes);
 	a->slots = p;
+	a->slots_fd = fcntl(fds->fd[1], F_DUPFD_CLOEXEC, 3);
+	if (a->slots_fd < 0)
+		return error_errno(err, -errno, "cannot keep the session's batch memory open");
 	if (a->control->magic != RING_MAGIC || reply->session_reply.slot_bytes != a->layout.slot_bytes)
 		return error_set(err, -EPROTO,
 				 "dieseld lays its memory out differently: client and daemon "
@@ -104,7 +106,8 @@ int attachment_open(const char *socket_path, int dir_fd, int snapshot_fd, uint64
 	if (!a)
 		return error_errno(err, -ENOMEM, "cannot open the session");
 	a->refs = 1;
-	a->socket = -EBADF;
+	a->owner = getpid();
+	a->socket = a->slots_fd = -EBADF;
 	r = attachment_connect(socket_path, dir_fd, snapshot_fd, version, &a->socket, &copy_fd, err);
 	closep(&copy_fd); /* the dataset object has its own */
 	if (r == 0) {
@@ -123,22 +126,38 @@ int attachment_open(const char *socket_path, int dir_fd, int snapshot_fd, uint64
 	return 0;
 }
 
-void attachment_unref(struct attachment *a)
+static void unmap_all(struct attachment *a)
 {
-	if (!a || atomic_fetch_sub(&a->refs, 1) > 1)
-		return;
-	for (uint32_t i = 0; i < a->n_segments; i++) {
-		if (a->segments[i].data)
-			munmap(a->segments[i].data, a->segments[i].bytes);
-	}
+	segment_table_free(&a->segments);
 	if (a->control)
 		munmap(a->control, sizeof(*a->control));
 	if (a->slots)
 		munmap(a->slots, a->n_slots * a->layout.slot_bytes);
+	a->control = NULL;
+	a->slots = NULL;
+}
+
+void attachment_unref(struct attachment *a)
+{
+	if (!a || atomic_fetch_sub(&a->refs, 1) > 1)
+		return;
+	/* A process that was forked meanwhile has the socket, too: the daemon is to see the end of it now. */
+	if (a->socket >= 0 && a->owner == getpid())
+		shutdown(a->socket, SHUT_RDWR);
+	unmap_all(a);
+	closep(&a->slots_fd);
 	closep(&a->socket);
-	free(a->segments);
 	free(a->items);
 	free(a);
+}
+
+void attachment_forget(struct attachment *a)
+{
+	closep(&a->slots_fd);
+	closep(&a->socket);
+	a->slots_fd = a->socket = -EBADF;
+	if (atomic_load(&a->n_held) == 0)
+		unmap_all(a);
 }
 
 bool attachment_is_lost(const struct attachment *a)
@@ -149,55 +168,38 @@ bool attachment_is_lost(const struct attachment *a)
 	return poll(&p, 1, 0) > 0 && p.revents != 0;
 }
 
-static int segment_grow(struct attachment *a, uint32_t index)
+int attachment_segment_fd(struct attachment *a, uint32_t segment, int *ret_fd, uint64_t *ret_bytes,
+			  struct error *err)
 {
-	uint32_t n = a->n_segments ? a->n_segments : 64;
-	struct segment_map *grown;
+	union wire_message request, reply;
+	struct wire_fds fds;
+	int r;
 
-	while (n <= index)
-		n *= 2;
-	grown = realloc(a->segments, n * sizeof(*grown));
-	if (!grown)
-		return -ENOMEM;
-	memset(grown + a->n_segments, 0, (n - a->n_segments) * sizeof(*grown));
-	a->segments = grown;
-	a->n_segments = n;
+	protocol_init(&request, WIRE_SEGMENT);
+	request.segment.segment = segment;
+	r = transport_call(a->socket, &request, NULL, 0, WIRE_SEGMENT_REPLY, &reply, &fds, err);
+	if (r < 0)
+		return r;
+	*ret_fd = fds.fd[0];
+	*ret_bytes = reply.segment.bytes;
 	return 0;
 }
 
 int attachment_segment(struct attachment *a, uint32_t segment, const struct segment_map **ret,
 		       struct error *err)
 {
-	uint32_t index = segment & SEGMENT_INDEX_MASK;
-	union wire_message request, reply;
-	struct wire_fds fds;
-	struct segment_map *map;
-	void *p;
+	_cleanup_(closep) int fd = -EBADF;
+	uint64_t bytes = 0;
 	int r;
 
-	if (index < a->n_segments && a->segments[index].data && a->segments[index].id == segment) {
-		*ret = &a->segments[index];
+	*ret = segment_table_find(&a->segments, segment);
+	if (*ret)
 		return 0;
-	}
-	if (index >= a->n_segments && segment_grow(a, index) < 0)
-		return error_errno(err, -ENOMEM, "cannot map chunk segment %u", segment);
-	map = &a->segments[index];
-	protocol_init(&request, WIRE_SEGMENT);
-	request.segment.segment = segment;
-	r = transport_call(a->socket, &request, NULL, 0, WIRE_SEGMENT_REPLY, &reply, &fds, err);
+	r = attachment_segment_fd(a, segment, &fd, &bytes, err);
 	if (r < 0)
 		return r;
-	p = mmap(NULL, reply.segment.bytes, PROT_READ, MAP_SHARED, fds.fd[0], 0);
-	r = p == MAP_FAILED ? -errno : 0;
-	wire_fds_close(&fds);
-	if (r < 0)
-		return error_errno(err, r, "cannot map chunk segment %u", segment);
-	/* The one that had this index is gone from the daemon, so no batch points into it any more. */
-	if (map->data)
-		munmap(map->data, map->bytes);
-	*map = (struct segment_map){.id = segment, .data = p, .bytes = reply.segment.bytes};
-	*ret = map;
-	return 0;
+	r = segment_table_map(&a->segments, segment, fd, bytes, ret);
+	return r < 0 ? error_errno(err, r, "cannot map chunk segment %u", segment) : 0;
 }
 
 void attachment_kick(struct attachment *a, uint32_t ready)

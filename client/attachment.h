@@ -11,8 +11,10 @@
 
 #include "client/ring.h"
 #include "client/transport.h"
+#include "segments.h"
 
 #include <stdatomic.h>
+#include <sys/types.h>
 
 struct diesel_dataset;
 struct attachment;
@@ -23,16 +25,11 @@ struct lease {
 	_Atomic bool held;
 };
 
-struct segment_map {
-	uint32_t id;
-	uint8_t *data; /* NULL: unused entry */
-	uint64_t bytes;
-};
-
 struct attachment {
 	_Atomic uint32_t refs;
 	_Atomic uint32_t n_held;
 	int socket;
+	pid_t owner; /* the process that opened it */
 	struct ring_control *control;
 	uint8_t *slots; /* n_slots * slot_bytes, private copy-on-write */
 	struct ring_layout layout;
@@ -46,8 +43,9 @@ struct attachment {
 	char notice[240];
 	struct lease leases[RING_MAX_SLOTS];
 	struct diesel_item *items; /* views only: n_slots * batch, with pointers */
-	struct segment_map *segments;
-	uint32_t n_segments;
+	struct segment_table segments;
+	uint64_t life; /* counts the attachments of a session: tells the memory of one from that of another */
+	int slots_fd;  /* of the slots' memory, for worker processes */
 };
 
 /* Connects, says hello and opens the dataset. *ret_snapshot_fd: the daemon's copy of the snapshot.
@@ -59,6 +57,8 @@ int attachment_connect(const char *socket_path, int dir_fd, int snapshot_fd, uin
 int attachment_open(const char *socket_path, int dir_fd, int snapshot_fd, uint64_t version,
 		    const struct wire_open_session *request, struct attachment **ret, struct error *err);
 void attachment_unref(struct attachment *a);
+/* After fork(), in the child: drops what it inherited, but for memory that held batches lie in. */
+void attachment_forget(struct attachment *a);
 
 /* Whether the daemon has closed the connection. */
 bool attachment_is_lost(const struct attachment *a);
@@ -67,9 +67,13 @@ bool attachment_is_lost(const struct attachment *a);
 int attachment_segment(struct attachment *a, uint32_t segment, const struct segment_map **ret,
 		       struct error *err);
 
-/* Lends the slot: *ret holds a reference until lease_release(). */
+/* The segment's own memory, a new descriptor each time. */
+int attachment_segment_fd(struct attachment *a, uint32_t segment, int *ret_fd, uint64_t *ret_bytes,
+			  struct error *err);
+
 /* Tells the daemon that a slot is free, if it waits for one and `ready` is low enough. Any thread. */
 void attachment_kick(struct attachment *a, uint32_t ready);
 
+/* Lends the slot: *ret holds a reference until lease_release(). */
 struct lease *attachment_lend(struct attachment *a, uint32_t slot);
 void lease_release(struct lease *lease);

@@ -57,6 +57,7 @@ static int session_attach(struct diesel_session *s, struct error *err)
 	if (r < 0)
 		return r;
 	s->attachment = a;
+	a->life = ++s->lives;
 	s->request.window_chunks = a->window_chunks;
 	s->n_batches = a->n_batches;
 	diesel_session_report(s, &s->work);

@@ -13,6 +13,7 @@ struct diesel_session {
 	uint64_t n_batches;
 	uint64_t epoch, index;         /* of the next batch to deliver */
 	struct attachment *attachment; /* NULL while the daemon is lost */
+	uint64_t lives;                /* attachments so far */
 	uint64_t lost_ns;              /* since when */
 	char error[512];
 	char notice[512];

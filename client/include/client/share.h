@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Batches of a session in worker processes: how a language binding that transforms samples in processes of
+ * its own lets them read what the session was given, and takes their results back, without a copy of either
+ * through a pipe. The session stays the trainer's, and so do its leases and its order: a worker only sees
+ * memory.
+ *
+ *   trainer                                            worker
+ *   diesel_session_memory()      -- descriptor -->     diesel_mirror_open()
+ *   diesel_batch_segments(),
+ *   diesel_session_segment()     -- descriptors ->     diesel_mirror_segment()
+ *   a batch, held                -- slot, n_items ->   diesel_mirror_batch(), work, diesel_mirror_release()
+ *   diesel_result_map()         <-- descriptor --      diesel_result_new(), written, diesel_result_lend()
+ *   diesel_result_free()                               diesel_result_is_free(): used again
+ *   diesel_batch_release()
+ *
+ * The descriptors travel however the binding likes (SCM_RIGHTS); each is needed until it is mapped.
+ * Results: 0 or negative errno. Threads: one at a time per object, but diesel_result_free() from any.
+ */
+
+#include "client/diesel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What another process needs to know to read the batches of a session. */
+struct diesel_memory {
+	uint64_t life; /* 1, 2, ...: another one after the daemon was lost; batches tell theirs */
+	uint32_t n_slots;
+	uint32_t batch;      /* samples that a slot has room for */
+	uint32_t item_bytes; /* of packed batches, else 0 */
+	uint32_t reserved;
+};
+
+/* *ret_fd is the session's own, valid until its next call: the memory of `life`. -ENOTCONN: the daemon is
+ * lost just now. */
+int diesel_session_memory(const struct diesel_session *session, struct diesel_memory *ret, int *ret_fd);
+
+/* A new descriptor of a chunk segment, for the caller to close. -ENOTCONN; what the daemon says. */
+int diesel_session_segment(struct diesel_session *session, uint32_t segment, int *ret_fd,
+			   uint64_t *ret_bytes);
+
+uint64_t diesel_batch_life(const void *lease);
+uint32_t diesel_batch_slot(const void *lease);
+
+/* The segments that the items of a held batch lie in, each once, in ret[n_items] at most; their number. 0 of
+ * a packed batch. Trainer's thread. */
+uint32_t diesel_batch_segments(const struct diesel_batch *batch, uint32_t *ret);
+
+/*
+ * In a child after fork(): lets go of the descriptors and, when no batch was held, of the memory that the
+ * child inherited, so that what the daemon drops is really gone. The session is of no use there afterwards.
+ */
+void diesel_session_forget(struct diesel_session *session);
+
+/* A worker's sight of one life of a session. */
+struct diesel_mirror;
+
+/* Maps the memory behind fd, which stays the caller's. -EPROTO: it is not as large as `memory` says. */
+int diesel_mirror_open(const struct diesel_memory *memory, int fd, struct diesel_mirror **ret);
+void diesel_mirror_close(struct diesel_mirror *mirror);
+
+/* Makes a segment known; fd stays the caller's. */
+int diesel_mirror_segment(struct diesel_mirror *mirror, uint32_t segment, int fd, uint64_t bytes);
+
+/*
+ * The batch in a slot, as diesel_session_next() gives it, without lease, epoch and index. Its items are valid
+ * until the next call, what they point to while the trainer holds the batch. -EPROTO: no such slot, or an
+ * item outside of the segments that are known.
+ */
+int diesel_mirror_batch(struct diesel_mirror *mirror, uint32_t slot, uint32_t n_items,
+			struct diesel_batch *ret);
+
+/* Drops what was written to a packed batch; before the trainer gives the batch back. */
+void diesel_mirror_release(struct diesel_mirror *mirror, uint32_t slot);
+
+/* The first bytes of a result's memory are its state; what follows is the binding's. */
+#define DIESEL_RESULT_HEADER 64
+
+/* New shared memory for results, lent; *ret_fd is the caller's to close. */
+int diesel_result_new(uint64_t bytes, uint8_t **ret_data, int *ret_fd);
+/* Maps what another process made; fd stays the caller's. -EPROTO: it has less than `bytes`. */
+int diesel_result_map(int fd, uint64_t bytes, uint8_t **ret_data);
+void diesel_result_unmap(uint8_t *data, uint64_t bytes);
+
+void diesel_result_lend(uint8_t *data);
+/* The reader is done with it. Any thread, either process. */
+void diesel_result_free(uint8_t *data);
+int diesel_result_is_free(const uint8_t *data);
+
+#ifdef __cplusplus
+}
+#endif

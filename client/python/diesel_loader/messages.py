@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the trainer, the nursery and the workers say to each other: datagrams on SOCK_SEQPACKET pairs.
+
+One fixed struct {kind, small, eight numbers}, then for SEGMENTS a table. Descriptors travel with the message that
+names them (SCM_RIGHTS).
+
+    trainer -> worker   MEMORY    life, n_slots, batch, item_bytes                       + 1 descriptor
+                        SEGMENTS  small: how many; table of (segment, bytes)             + as many descriptors
+                        TASK      sequence, generation, slot, n_items, epoch, batch
+                        CANCEL    generation: tasks of older ones need not be done
+    worker -> trainer   READY     pid
+                        RESULT    small: flags; sequence, buffer, bytes of it, offset of the table, CPU, wall and
+                                  hand-off ns, private bytes of the process              + 1 descriptor if NEW
+                        RELEASED  sequence: the batch that its result said was KEPT is not used any more
+                        DROPPED   buffer: unmapped by the worker
+    trainer -> nursery  SPAWN     worker                                                 + 1 descriptor: its socket
+    nursery -> trainer  SPAWNED   worker, pid
+                        EXITED    worker, pid, wait status
+"""
+import enum
+import os
+import socket
+import struct
+
+FORMAT = struct.Struct("<II8Q")
+SEGMENT = struct.Struct("<QQ")
+MAX_FDS = 64  # a message; the kernel's limit is 253
+_MAX_BYTES = FORMAT.size + MAX_FDS * SEGMENT.size
+
+
+class Kind(enum.IntEnum):
+    MEMORY = 1
+    SEGMENTS = 2
+    TASK = 3
+    CANCEL = 4
+    READY = 5
+    RESULT = 6
+    RELEASED = 7
+    DROPPED = 8
+    SPAWN = 9
+    SPAWNED = 10
+    EXITED = 11
+
+
+class Flag(enum.IntFlag):
+    """Of a RESULT."""
+    NEW = 1      # the buffer is new: its descriptor comes along
+    FAILED = 2   # the result is a Failure
+    SKIPPED = 4  # cancelled: there is no result
+    KEPT = 8     # the user's code still refers to the batch
+
+
+def pair():
+    """Two connected ends."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+
+
+def send(end, kind, *numbers, small=0, fds=(), table=b""):
+    """Raises BrokenPipeError or ConnectionResetError when the other end is gone."""
+    data = FORMAT.pack(kind, small, *numbers, *(0,) * (8 - len(numbers))) + table
+    if fds:
+        socket.send_fds(end, [data], fds)
+    else:
+        end.send(data)
+
+
+def receive(end, block=True):
+    """(kind, small, eight numbers, table, descriptors), None when nothing is there; EOFError at the end."""
+    flags = socket.MSG_CMSG_CLOEXEC | (0 if block else socket.MSG_DONTWAIT)
+    try:
+        data, fds, _, _ = socket.recv_fds(end, _MAX_BYTES, MAX_FDS, flags)
+    except BlockingIOError:
+        return None
+    except ConnectionResetError:
+        raise EOFError from None
+    if not data:
+        raise EOFError
+    kind, small, *numbers = FORMAT.unpack_from(data)
+    return kind, small, numbers, data[FORMAT.size:], fds
+
+
+def close_all(fds):
+    for fd in fds:
+        os.close(fd)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The nursery: one process that the trainer starts early, and that forks workers whenever there are to be more.
+
+So a worker starts within milliseconds in the middle of an epoch, without forking the trainer (threads, locks, a
+device, gigabytes of page tables) or importing everything again. It has one thread, holds what the workers need, and
+reaps them. When it dies, by whatever, the kernel kills its workers; when the trainer dies, it ends.
+"""
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import time
+
+from . import messages, session, worker
+from .messages import Kind
+
+GRACE_S = 2.0  # for workers to finish what they do, when the trainer is done with them
+
+
+class Nursery:
+    """Its life, in its process."""
+
+    def __init__(self, end, trainer, setup):
+        self._end, self._trainer, self._setup = end, trainer, setup
+        self._workers = {}  # pid: number
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_read.setblocking(False)
+        self._wake_write.setblocking(False)
+
+    def run(self):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's to handle
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, _nothing)
+        signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
+        gc.collect()
+        gc.freeze()  # workers share these objects' pages as long as nobody walks over them
+        poll = select.poll()
+        for fd in (self._end.fileno(), self._wake_read.fileno()):
+            poll.register(fd, select.POLLIN)
+        with _watching(self._trainer, poll) as trainer_fd:
+            while True:
+                ready = dict(poll.poll(None if trainer_fd is not None else 1000))
+                if trainer_fd in ready or os.getppid() == 1 and trainer_fd is None:
+                    return  # the kernel ends the workers with us
+                self._reap()
+                if self._end.fileno() in ready and not self._obey():
+                    break
+        self._finish()
+
+    def _obey(self):
+        try:
+            _, _, numbers, _, fds = messages.receive(self._end)
+        except EOFError:
+            return False
+        self._spawn(numbers[0], fds[0])
+        return True
+
+    def _spawn(self, number, fd):
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for end in (self._end, self._wake_read, self._wake_write):
+                end.close()
+            worker.main(number, socket.socket(fileno=fd), self._setup, parent)
+        os.close(fd)
+        self._workers[pid] = number
+        messages.send(self._end, Kind.SPAWNED, number, pid)
+
+    def _reap(self):
+        with contextlib.suppress(BlockingIOError):
+            while self._wake_read.recv(64):
+                pass
+        while self._workers:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            number = self._workers.pop(pid, None)
+            with contextlib.suppress(OSError):  # the trainer may have closed its end
+                messages.send(self._end, Kind.EXITED, number or 0, pid, status)
+
+    def _finish(self):
+        """The trainer has closed all ends: workers end by themselves, or are ended."""
+        end = time.monotonic() + GRACE_S
+        while self._workers and time.monotonic() < end:
+            self._reap()
+            select.select([self._wake_read], [], [], 0.05)
+        for pid in self._workers:
+            os.kill(pid, signal.SIGKILL)
+        for pid in self._workers:
+            os.waitpid(pid, 0)
+
+
+def _nothing(*_):
+    """A handler, so that SIGCHLD wakes the poll."""
+
+
+@contextlib.contextmanager
+def _watching(pid, poll):
+    """Polls for the end of a process; gives None where the kernel has no pidfd for us."""
+    try:
+        fd = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        yield None
+        return
+    poll.register(fd, select.POLLIN)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def main(end, trainer, setup):
+    """The target of the process."""
+    session.forget_inherited()
+    if setup.assembly.knows_paths():
+        setup.assembly.dataset.adopt()
+    Nursery(end, trainer, setup).run()

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results of worker processes: pickled, with tensors and arrays in shared memory that is used again.
+
+A worker makes a buffer, the trainer maps it once, and gives it back when nothing refers to the result any more:
+then the worker writes the next result there. So a batch costs one copy (none where it is collated in place),
+no pages are made and thrown away, and no descriptor stays open. Buffers have no name: they end with the processes.
+"""
+import collections
+import ctypes
+import io
+import os
+import pickle
+import struct
+
+import torch
+
+from . import errors, native
+from .native import byref, lib
+
+HEADER = 64          # DIESEL_RESULT_HEADER
+ALIGN = 64
+SPARE = 1 << 14      # for the pickle, in a buffer that a tensor is collated in
+MAX_FREE = 3         # buffers that wait for a use
+_TABLE = struct.Struct("<QQQ")  # offset and length of the pickle, pieces
+_PIECE = struct.Struct("<QQ")   # offset, length
+
+Failure = collections.namedtuple("Failure", "exception text")  # exception: its class, or None
+
+
+def _align(n):
+    return (n + ALIGN - 1) // ALIGN * ALIGN
+
+
+def tensor_of(buffer, dtype, shape):
+    """The tensor in a buffer, which it keeps alive."""
+    if not memoryview(buffer).nbytes:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(buffer, dtype=dtype).view(shape)
+
+
+def is_plain(tensor):
+    """Whether a tensor is its bytes, dtype and shape, and nothing else."""
+    return (type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type == "cpu"
+            and not tensor.requires_grad and not tensor.is_quantized and not tensor.is_conj()
+            and not tensor.is_neg())
+
+
+class _Pickler(pickle.Pickler):
+    """Takes tensors and arrays out of the pickle: their bytes are `pieces`, of (address, bytes, owner)."""
+
+    def __init__(self, file):
+        super().__init__(file, protocol=5, buffer_callback=self._take)
+        self.pieces = []
+        self._tensors = {}
+
+    def reducer_override(self, obj):
+        if not isinstance(obj, torch.Tensor) or not is_plain(obj):
+            return NotImplemented
+        obj = obj.contiguous()
+        size = obj.numel() * obj.element_size()
+        array = native.array_at(obj.data_ptr() if size else 0, size)
+        view = pickle.PickleBuffer(array if size else b"")
+        self._tensors[id(view)] = (obj.data_ptr(), size, (obj, view))
+        return tensor_of, (view, obj.dtype, tuple(obj.shape))
+
+    def _take(self, view):
+        piece = self._tensors.get(id(view))
+        if piece is None:
+            raw = view.raw()
+            piece = (raw, raw.nbytes, view)
+        self.pieces.append(piece)
+
+
+class Buffer:
+    """The worker's side of one buffer."""
+
+    def __init__(self, number, size):
+        address, fd = ctypes.c_void_p(), ctypes.c_int()
+        result = lib.diesel_result_new(size, byref(address), byref(fd))
+        if result < 0:
+            raise errors.from_result(result, f"cannot make {size} bytes of shared memory for a batch: "
+                                             f"{os.strerror(-result)}")
+        self.number, self.size, self.address, self.fd = number, size, address.value, fd.value
+        self.view = memoryview(native.array_at(self.address, size)).cast("B")
+
+    def unmap(self):
+        self.close_fd()
+        self.view.release()
+        lib.diesel_result_unmap(self.address, self.size)
+
+    def close_fd(self):
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class Writer:
+    """A worker's buffers. allocate() and write() for each batch, then lend() when the trainer was told."""
+
+    def __init__(self):
+        self._buffers, self._next, self._current, self._used = [], 0, None, HEADER
+
+    def allocate(self, shape, dtype):
+        """An empty tensor in the buffer of the result to come."""
+        tensor_size = torch.empty((), dtype=dtype).element_size()
+        for n in shape:
+            tensor_size *= n
+        if not tensor_size or self._current is not None:
+            return torch.empty(shape, dtype=dtype)
+        self._current = self._free_buffer(HEADER + _align(tensor_size) + SPARE)
+        self._used = HEADER + _align(tensor_size)
+        piece = self._current.view[HEADER:HEADER + tensor_size]
+        return torch.frombuffer(piece, dtype=dtype).view(shape)
+
+    def write(self, result):
+        """(buffer, offset of the table): the result lies in the buffer."""
+        file = io.BytesIO()
+        pickler = _Pickler(file)
+        pickler.dump(result)
+        body = file.getbuffer()
+        need = _align(body.nbytes) + _TABLE.size + len(pickler.pieces) * _PIECE.size
+        need += sum(_align(size) for address, size, _ in pickler.pieces if self._inside(address) is None)
+        buffer = self._current
+        if buffer is None or self._used + need > buffer.size:  # else also what is in the smaller one is copied
+            need += self._used
+            buffer, self._used = self._free_buffer(need + HEADER, but=buffer), HEADER
+        placed = [self._place(buffer, *piece[:2]) for piece in pickler.pieces]
+        at, _ = self._place(buffer, body, body.nbytes)
+        end = self._used
+        _TABLE.pack_into(buffer.view, end, at, body.nbytes, len(placed))
+        for k, piece in enumerate(placed):
+            _PIECE.pack_into(buffer.view, end + _TABLE.size + k * _PIECE.size, *piece)
+        self._current, self._used = None, HEADER
+        return buffer, end
+
+    def forget(self):
+        """What was allocated for a result that did not come to be."""
+        self._current, self._used = None, HEADER
+
+    def trim(self):
+        """Unmaps buffers that wait in vain; their numbers."""
+        free = [b for b in self._buffers if lib.diesel_result_is_free(b.address)]
+        gone = sorted(free, key=lambda b: b.size)[:max(0, len(free) - MAX_FREE)]
+        for buffer in gone:
+            self._buffers.remove(buffer)
+            buffer.unmap()
+        return [buffer.number for buffer in gone]
+
+    def _inside(self, address):
+        """Offset of an address in the current buffer, or None."""
+        buffer = self._current
+        if buffer is None or not isinstance(address, int):
+            return None
+        offset = address - buffer.address
+        return offset if HEADER <= offset < buffer.size else None
+
+    def _place(self, buffer, source, size):
+        if buffer is self._current and (offset := self._inside(source)) is not None:
+            return offset, size
+        at = self._used
+        if isinstance(source, int):
+            if size:
+                ctypes.memmove(buffer.address + at, source, size)
+        else:
+            buffer.view[at:at + size] = source
+        self._used = at + _align(size)
+        return at, size
+
+    def _free_buffer(self, size, but=None):
+        fitting = [b for b in self._buffers if b is not but and b.size >= size and lib.diesel_result_is_free(b.address)]
+        if fitting:
+            buffer = min(fitting, key=lambda b: b.size)
+        else:
+            buffer = Buffer(self._next, -(-size * 9 // 8 // 4096) * 4096)  # batches differ a little in size
+            self._next += 1
+            self._buffers.append(buffer)
+        lib.diesel_result_lend(buffer.address)
+        if but is not None:
+            lib.diesel_result_free(but.address)
+        return buffer
+
+
+class _Mapping:
+    """The trainer's side of one buffer: mapped as long as the worker or a result has it."""
+
+    def __init__(self, fd, size):
+        address = ctypes.c_void_p()
+        result = lib.diesel_result_map(fd, size, byref(address))
+        if result < 0:
+            raise errors.from_result(result, f"cannot map {size} bytes of a batch: {os.strerror(-result)}")
+        self.address, self.size, self._pid = address.value, size, os.getpid()
+
+    def __del__(self):
+        if getattr(self, "_pid", None) == os.getpid():
+            lib.diesel_result_unmap(self.address, self.size)
+
+
+class _Loan:
+    """A result that the trainer refers to."""
+
+    __slots__ = ("_mapping", "_pid")
+
+    def __init__(self, mapping):
+        self._mapping, self._pid = mapping, os.getpid()
+
+    def __del__(self):
+        if self._pid == os.getpid():
+            lib.diesel_result_free(self._mapping.address)
+
+
+class Reader:
+    """The trainer's view of one worker's buffers."""
+
+    def __init__(self):
+        self._mappings = {}
+
+    def add(self, number, fd, size):
+        self._mappings[number] = _Mapping(fd, size)
+
+    def drop(self, number):
+        self._mappings.pop(number, None)
+
+    def release(self, number):
+        """A result that nobody wants."""
+        lib.diesel_result_free(self._mappings[number].address)
+
+    def read(self, number, table):
+        """The result; its tensors view the buffer, which goes back when the last of them is gone."""
+        mapping = self._mappings[number]
+        array = native.array_at(mapping.address, mapping.size)
+        array.loan = _Loan(mapping)
+        view = memoryview(array).cast("B")
+        at, size, n = _TABLE.unpack_from(view, table)
+        pieces = [_PIECE.unpack_from(view, table + _TABLE.size + k * _PIECE.size) for k in range(n)]
+        return pickle.loads(view[at:at + size], buffers=[view[a:a + length] for a, length in pieces])
+
+

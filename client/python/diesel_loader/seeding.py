@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random numbers of transforms: a pure function of what is transformed, never of who does it or when.
+
+Seeded are Python's `random`, NumPy's global generator (where NumPy is loaded) and torch's default CPU generator.
+"""
+import hashlib
+import random
+import struct
+import sys
+
+import torch
+
+BATCH, SAMPLE = "batch", "sample"
+
+
+def derive(*numbers):
+    """64 bits that depend on every one of the integers (BLAKE2b)."""
+    data = struct.pack(f"<{len(numbers)}Q", *(n & 0xffffffffffffffff for n in numbers))
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+
+
+def _numpy_random():
+    return getattr(sys.modules.get("numpy"), "random", None)
+
+
+def seed_all(seed):
+    """Seeds the three generators with a 64-bit number."""
+    random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+    numpy_random = _numpy_random()
+    if numpy_random:
+        numpy_random.seed(seed & 0xffffffff)
+
+
+class Kept:
+    """The generators' states, put back at the end: a transform in the trainer must not disturb its draws."""
+
+    def __enter__(self):
+        numpy_random = _numpy_random()
+        self._states = (random.getstate(), torch.default_generator.get_state(),
+                        numpy_random.get_state(legacy=False) if numpy_random else None)
+
+    def __exit__(self, *_):
+        python, torch_state, numpy_state = self._states
+        random.setstate(python)
+        torch.default_generator.set_state(torch_state)
+        if numpy_state:
+            _numpy_random().set_state(numpy_state)
+
+
+class Seeding:
+    """How the samples of a session are seeded.
+
+    mode: "batch": once a batch, from (seed, epoch, rank, world size, batch size, batch); "sample": before each
+    sample, from (seed, epoch, number of the sample in the dataset): then neither batch size nor ranks matter;
+    None: not at all."""
+
+    def __init__(self, mode, seed, rank, world_size, batch_size):
+        self.mode, self._seed = mode, seed
+        self._shape = (rank, world_size, batch_size)
+
+    def begin_batch(self, epoch, index):
+        if self.mode == BATCH:
+            seed_all(derive(self._seed, epoch, *self._shape, index))
+
+    def begin_sample(self, epoch, sample):
+        if self.mode == SAMPLE:
+            seed_all(derive(self._seed, epoch, sample))

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker process: transforms batches that lie in the trainer's session, one after the other."""
+import collections
+import ctypes
+import os
+import signal
+import sys
+import time
+import traceback
+import weakref
+
+import torch
+import torch.utils.data
+
+from . import errors, messages, native, results, seeding
+from .messages import Flag, Kind
+from .native import byref, lib
+
+MAX_KEPT = 2            # batches that the user's code may keep; then it gets copies
+MEMORY_EVERY_S = 10     # how often a worker looks how much memory it has
+PR_SET_PDEATHSIG = 1
+
+Task = collections.namedtuple("Task", "sequence generation slot n_items epoch index")
+
+
+class Setup:
+    """What a worker is: the Assembly, and what the user wants done at the start of a process."""
+
+    def __init__(self, assembly, init_fn, base_seed):
+        self.assembly, self.init_fn, self.base_seed = assembly, init_fn, base_seed
+
+
+class Lease:
+    """A batch in this process's mapping of the session; what the user's tensors keep alive."""
+
+    __slots__ = ("batch", "_slot", "_mirror", "_ended", "__weakref__")
+
+    def __init__(self, mirror, task, ended):
+        self.batch, self._slot, self._mirror, self._ended = native.Batch(), task.slot, mirror, ended
+        mirror.fill(task, self.batch)
+
+    def __del__(self):
+        self._mirror.release(self._slot)
+        self._ended()
+
+
+class Mirror:
+    """libdiesel's sight of one life of the session."""
+
+    def __init__(self, memory, fd):
+        self._handle = ctypes.c_void_p()
+        self.life = memory.life
+        _check(lib.diesel_mirror_open(byref(memory), fd, byref(self._handle)), "map the session's batches")
+
+    def add(self, segment, fd, size):
+        _check(lib.diesel_mirror_segment(self._handle, segment, fd, size), f"map chunk segment {segment}")
+
+    def fill(self, task, batch):
+        _check(lib.diesel_mirror_batch(self._handle, task.slot, task.n_items, byref(batch)), "find the batch")
+
+    def release(self, slot):
+        lib.diesel_mirror_release(self._handle, slot)
+
+    def __del__(self):
+        lib.diesel_mirror_close(self._handle)
+
+
+def _check(result, what):
+    if result < 0:
+        raise errors.from_result(result, f"worker process {os.getpid()} cannot {what}: {os.strerror(-result)}")
+
+
+class Worker:
+    """The loop. It ends, by EOFError, when the trainer closes its end or dies."""
+
+    def __init__(self, number, end, setup):
+        self._end, self._setup = end, setup
+        self._tasks = collections.deque()
+        self._generation = 0
+        self._mirror = None
+        self._writer = results.Writer()
+        self._n_kept = 0
+        self._bytes, self._bytes_at = 0, None
+        self._failure = self._start(number)  # of the user's worker_init_fn: told with the first batch
+
+    def run(self):
+        messages.send(self._end, Kind.READY, os.getpid())
+        while True:
+            while self._receive(block=not self._tasks):
+                pass
+            if self._tasks:
+                self._do(self._tasks.popleft())
+
+    def _start(self, number):
+        seed = self._setup.base_seed + number
+        seeding.seed_all(seed & 0xffffffffffffffff)
+        _tell_torch(number, seed)
+        try:
+            if self._setup.init_fn:
+                self._setup.init_fn(number)
+        except BaseException as error:  # whatever it is belongs to the trainer
+            return _failure(error, "worker_init_fn")
+        return None
+
+    def _receive(self, block):
+        message = messages.receive(self._end, block)
+        if message is None:
+            return False
+        kind, small, numbers, table, fds = message
+        try:
+            self._handle(kind, small, numbers, table, fds)
+        finally:
+            messages.close_all(fds)
+        return not block or not self._tasks
+
+    def _handle(self, kind, small, numbers, table, fds):
+        if kind == Kind.TASK:
+            self._tasks.append(Task(*numbers[:6]))
+        elif kind == Kind.MEMORY:
+            self._mirror = Mirror(native.Memory(*numbers[:4]), fds[0])
+        elif kind == Kind.SEGMENTS:
+            for (segment, size), fd in zip(messages.SEGMENT.iter_unpack(table), fds):
+                self._mirror.add(segment, fd, size)
+        elif kind == Kind.CANCEL:
+            self._generation = numbers[0]
+
+    def _do(self, task):
+        if task.generation < self._generation:
+            messages.send(self._end, Kind.RESULT, task.sequence, small=Flag.SKIPPED)
+            return
+        cpu, wall, flags = time.process_time_ns(), time.perf_counter_ns(), Flag(0)
+        result, lease = self._work(task)
+        cpu_done, wall_done = time.process_time_ns(), time.perf_counter_ns()
+        if isinstance(result, results.Failure):
+            flags |= Flag.FAILED
+        try:
+            buffer, table = self._writer.write(result)
+        except Exception as error:  # it cannot be pickled
+            flags |= Flag.FAILED
+            self._writer.forget()
+            buffer, table = self._writer.write(_failure(error, "hand-over of the batch"))
+        del result
+        if lease() is not None:
+            flags |= Flag.KEPT
+            self._n_kept += 1
+            lease()._ended = lambda: self._released(task.sequence)
+        self._tell(task, flags, buffer, table, cpu_done - cpu, wall_done - wall, time.process_time_ns() - cpu_done)
+
+    def _tell(self, task, flags, buffer, table, cpu, wall, handoff):
+        fds = [buffer.fd] if buffer.fd >= 0 else []
+        messages.send(self._end, Kind.RESULT, task.sequence, buffer.number, buffer.size, table, cpu, wall, handoff,
+                      self._private_bytes(), small=flags | (Flag.NEW if fds else 0), fds=fds)
+        buffer.close_fd()
+        for number in self._writer.trim():
+            messages.send(self._end, Kind.DROPPED, number)
+
+    def _work(self, task):
+        """(result or Failure, weak reference to the lease)."""
+        if self._failure:
+            return self._failure, lambda: None
+        ref = lambda: None  # noqa: E731
+        try:
+            lease = Lease(self._mirror, task, _nothing)
+            ref = weakref.ref(lease)
+            result = self._setup.assembly.batch(lease, task.epoch, task.index, copies=self._n_kept >= MAX_KEPT,
+                                                allocate=self._writer.allocate)
+        except BaseException as error:
+            self._writer.forget()
+            result = _failure(error, f"batch {task.index} of epoch {task.epoch}")
+        return result, ref
+
+    def _released(self, sequence):
+        self._n_kept -= 1
+        try:
+            messages.send(self._end, Kind.RELEASED, sequence)
+        except OSError:
+            pass  # the trainer is gone, and with it what it could release
+
+    def _private_bytes(self):
+        """Memory that only this process has; 0 until it was looked at, as that takes the kernel a while."""
+        now = time.monotonic()
+        if self._bytes_at is None or now - self._bytes_at > MEMORY_EVERY_S:
+            self._bytes_at = now
+            try:
+                with open("/proc/self/smaps_rollup") as f:
+                    self._bytes = sum(int(line.split()[1]) * 1024 for line in f if line.startswith("Private_"))
+            except OSError:
+                self._bytes = 0
+        return self._bytes
+
+
+def _nothing():
+    pass
+
+
+def _failure(error, where):
+    """The exception as something that can always be sent: its class if the trainer can have it, and its text."""
+    text = (f"Caught {type(error).__name__} in worker process {os.getpid()}, {where}.\nOriginal "
+            + "".join(traceback.format_exception(type(error), error, error.__traceback__)))
+    error.__traceback__ = None
+    return results.Failure(type(error), text)
+
+
+def _tell_torch(number, seed):
+    """torch.utils.data.get_worker_info() for the user's code; num_workers is not known: it changes."""
+    info = torch.utils.data._utils.worker
+    info._worker_info = info.WorkerInfo(id=number, num_workers=None, seed=seed, dataset=None)
+
+
+def main(number, end, setup, parent):
+    """Runs in a fresh fork of the nursery; never returns."""
+    status = 1
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+        torch.set_num_threads(1)
+        Worker(number, end, setup).run()
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)

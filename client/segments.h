@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Read-only mappings of chunk segments, found by the number that the daemon gives them.
+ *
+ * A segment's number is index | generation << 20: the index is dense, the generation tells a reused one. The
+ * memory of the one that had the index before is unmapped then: it is gone from the daemon, so no batch that
+ * is held points into it. One thread at a time. Zeroed is empty.
+ */
+
+#include <stdint.h>
+
+struct segment_map {
+	uint32_t id;
+	uint32_t stamp; /* of whoever goes through the segments of a batch; 0 in a new one */
+	uint8_t *data;  /* NULL: unused entry */
+	uint64_t bytes;
+};
+
+struct segment_table {
+	struct segment_map *maps;
+	uint32_t n_maps;
+	uint32_t stamp;
+};
+
+/* NULL: not mapped. Valid until the next segment_table_map(). */
+struct segment_map *segment_table_find(const struct segment_table *table, uint32_t segment);
+
+/* Maps `bytes` of fd, which stays the caller's. Negative errno. */
+int segment_table_map(struct segment_table *table, uint32_t segment, int fd, uint64_t bytes,
+		      const struct segment_map **ret);
+
+void segment_table_free(struct segment_table *table);

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The trainer's side of client/share.h. */
+#include "client/share.h"
+
+#include <errno.h>
+
+#include "dataset.h"
+#include "session.h"
+
+int diesel_session_memory(const struct diesel_session *session, struct diesel_memory *ret, int *ret_fd)
+{
+	const struct attachment *a = session->attachment;
+
+	if (!a)
+		return -ENOTCONN;
+	*ret = (struct diesel_memory){
+	    .life = a->life, .n_slots = a->n_slots, .batch = a->batch, .item_bytes = a->item_bytes};
+	*ret_fd = a->slots_fd;
+	return 0;
+}
+
+int diesel_session_segment(struct diesel_session *session, uint32_t segment, int *ret_fd, uint64_t *ret_bytes)
+{
+	struct error err = ERROR_INIT;
+	int r;
+
+	if (!session->attachment)
+		return -ENOTCONN;
+	r = attachment_segment_fd(session->attachment, segment, ret_fd, ret_bytes, &err);
+	return r < 0 ? report_error(&err, r, session->error, sizeof(session->error)) : 0;
+}
+
+uint64_t diesel_batch_life(const void *lease)
+{
+	return ((const struct lease *)lease)->attachment->life;
+}
+
+uint32_t diesel_batch_slot(const void *lease)
+{
+	return ((const struct lease *)lease)->slot;
+}
+
+uint32_t diesel_batch_segments(const struct diesel_batch *batch, uint32_t *ret)
+{
+	const struct lease *lease = batch->lease;
+	struct attachment *a = lease->attachment;
+	const struct ring_item *items;
+	uint32_t stamp, n = 0;
+
+	if (batch->item_bytes)
+		return 0;
+	items = (const struct ring_item *)(a->slots + lease->slot * a->layout.slot_bytes);
+	stamp = ++a->segments.stamp;
+	for (uint32_t i = 0; i < batch->n_items; i++) {
+		uint32_t segment = (uint32_t)(items[i].location >> 32);
+		struct segment_map *map = segment_table_find(&a->segments, segment);
+
+		if (map && map->stamp != stamp) {
+			map->stamp = stamp;
+			ret[n++] = segment;
+		}
+	}
+	return n;
+}
+
+void diesel_session_forget(struct diesel_session *session)
+{
+	if (session->attachment)
+		attachment_forget(session->attachment);
+}

@@ -32,4 +32,5 @@ void diesel_session_report(struct diesel_session *session, const struct diesel_w
 	store(&work->worker_bytes, totals->worker_bytes);
 	atomic_store_explicit(&work->n_workers, totals->n_workers, memory_order_relaxed);
 	atomic_store_explicit(&work->n_deaths, totals->n_deaths, memory_order_relaxed);
+	atomic_store_explicit(&work->policy, totals->policy, memory_order_relaxed);
 }

@@ -139,6 +139,8 @@ struct diesel_work {
 	uint64_t cpu_ns, busy_ns, n_worked;
 	uint64_t result_bytes, worker_bytes;
 	uint32_t n_workers, n_deaths;
+	uint32_t policy; /* 0 no Python work, 1 the number of workers is the user's, 2 the daemon's */
+	uint32_t reserved;
 };
 
 /* Tells the daemon's sensing the totals so far: some stores to shared memory. */

@@ -66,6 +66,12 @@ struct ring_descriptor {
 	uint32_t reserved[7];
 };
 
+enum ring_work_policy {                      /* whose choice the number of worker processes is */
+			RING_WORK_NONE = 0,  /* there is no Python work, and there are no workers */
+			RING_WORK_FIXED = 1, /* the user's: wanted_workers is not looked at */
+			RING_WORK_AUTO = 2,  /* the daemon's: wanted_workers is followed at the next batch */
+};
+
 /*
  * What Python work (loader, transform, collate_fn) costs and who does it: totals since the session was opened
  * first, kept over a restart of the daemon. The client stores each relaxed, after every batch; for the
@@ -87,7 +93,9 @@ struct ring_work {
 	_Atomic uint64_t result_bytes; /* of the batches that came from workers */
 	_Atomic uint64_t worker_bytes; /* a level: private memory of one worker, mean; 0: none seen yet */
 	_Atomic uint32_t n_workers;    /* a level: processes at work now; 0: the trainer does it */
-	_Atomic uint32_t n_deaths;     /* workers that died of a signal and were replaced */
+	_Atomic uint32_t n_deaths;     /* workers that died and were replaced */
+	_Atomic uint32_t policy;       /* enum ring_work_policy */
+	uint32_t reserved;
 };
 
 /* Padded on purpose: what one side writes in a hot loop shares no cache line with what the other writes.
@@ -122,7 +130,7 @@ _Static_assert(offsetof(struct ring_control, published) == 64, "shared");
 _Static_assert(offsetof(struct ring_control, wanted_workers) == 72, "shared");
 _Static_assert(offsetof(struct ring_control, wait_fetch_ns) == 144, "shared");
 _Static_assert(offsetof(struct ring_control, slot_state) == 256, "shared");
-_Static_assert(sizeof(struct ring_work) == 120, "shared");
+_Static_assert(sizeof(struct ring_work) == 128, "shared");
 _Static_assert(offsetof(struct ring_control, work) == 512 + 64 * RING_MAX_SLOTS, "shared");
 _Static_assert(sizeof(struct ring_control) == 640 + 64 * RING_MAX_SLOTS, "shared");
 

@@ -21,7 +21,7 @@ class Dataset:
     def __init__(self, path, socket=None):
         self.path = os.path.abspath(os.fspath(path))
         self.socket = socket
-        self._pid = self._handle = None
+        self._pid = self._handle = self._shared = None
         self._describe()
 
     def _describe(self):
@@ -52,10 +52,14 @@ class Dataset:
 
     def sample_path(self, sample):
         """Path of a sample inside the dataset, by its number."""
-        return native.borrowed_text(lib.diesel_dataset_path, self.handle, sample)
+        return native.borrowed_text(lib.diesel_dataset_path, self._shared or self.handle, sample)
+
+    def adopt(self):
+        """Before a fork whose children ask for paths only: these lie in memory that a child may read, too."""
+        self._shared = self.handle
 
     def __getstate__(self):
-        return {**self.__dict__, "_pid": None, "_handle": None}
+        return {**self.__dict__, "_pid": None, "_handle": None, "_shared": None}
 
     def __del__(self):
         if getattr(self, "_pid", None) == os.getpid():

@@ -13,6 +13,9 @@ from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
 SHUFFLE = 1 << 0
 DROP_LAST = 1 << 1
 
+NO_WISH = 0xffffffff  # RING_NO_WISH
+POLICY_NONE, POLICY_FIXED, POLICY_AUTO = 0, 1, 2  # enum ring_work_policy
+
 MARK_NEXT_BEGIN = 1
 MARK_NEXT_END = 2
 
@@ -39,6 +42,18 @@ class Item(Structure):
 class Batch(Structure):
     _fields_ = [("epoch", c_uint64), ("index", c_uint64), ("n_items", c_uint32), ("item_bytes", c_uint32),
                 ("packed", c_void_p), ("items", POINTER(Item)), ("labels", c_void_p), ("lease", c_void_p)]
+
+
+class Memory(Structure):
+    _fields_ = [("life", c_uint64), ("n_slots", c_uint32), ("batch", c_uint32), ("item_bytes", c_uint32),
+                ("reserved", c_uint32)]
+
+
+class Work(Structure):
+    _fields_ = [(name, c_uint64) for name in (
+        "n_batches", "n_samples", "next_ns", "wait_ns", "n_waits", "inline_ns", "handoff_ns",
+        "worker_handoff_ns", "n_handoffs", "cpu_ns", "busy_ns", "n_worked", "result_bytes", "worker_bytes")]
+    _fields_ += [("n_workers", c_uint32), ("n_deaths", c_uint32), ("policy", c_uint32), ("reserved", c_uint32)]
 
 
 def _find():
@@ -71,6 +86,26 @@ def _load():
         "diesel_session_seek": (c_int, [c_void_p, c_uint64, c_uint64]),
         "diesel_session_window_chunks": (c_uint32, [c_void_p]),
         "diesel_session_max_held": (c_uint32, [c_void_p]),
+        "diesel_session_wanted_workers": (c_uint32, [c_void_p]),
+        "diesel_session_ready": (c_uint32, [c_void_p]),
+        "diesel_session_report": (None, [c_void_p, POINTER(Work)]),
+        "diesel_session_memory": (c_int, [c_void_p, POINTER(Memory), POINTER(c_int)]),
+        "diesel_session_segment": (c_int, [c_void_p, c_uint32, POINTER(c_int), POINTER(c_uint64)]),
+        "diesel_session_forget": (None, [c_void_p]),
+        "diesel_batch_life": (c_uint64, [c_void_p]),
+        "diesel_batch_slot": (c_uint32, [c_void_p]),
+        "diesel_batch_segments": (c_uint32, [POINTER(Batch), POINTER(c_uint32)]),
+        "diesel_mirror_open": (c_int, [POINTER(Memory), c_int, POINTER(c_void_p)]),
+        "diesel_mirror_close": (None, [c_void_p]),
+        "diesel_mirror_segment": (c_int, [c_void_p, c_uint32, c_int, c_uint64]),
+        "diesel_mirror_batch": (c_int, [c_void_p, c_uint32, c_uint32, POINTER(Batch)]),
+        "diesel_mirror_release": (None, [c_void_p, c_uint32]),
+        "diesel_result_new": (c_int, [c_uint64, POINTER(c_void_p), POINTER(c_int)]),
+        "diesel_result_map": (c_int, [c_int, c_uint64, POINTER(c_void_p)]),
+        "diesel_result_unmap": (None, [c_void_p, c_uint64]),
+        "diesel_result_lend": (None, [c_void_p]),
+        "diesel_result_free": (None, [c_void_p]),
+        "diesel_result_is_free": (c_int, [c_void_p]),
         "diesel_session_error": (c_char_p, [c_void_p]),
         "diesel_session_notice": (c_char_p, [c_void_p]),
         "diesel_batch_release": (None, [c_void_p]),

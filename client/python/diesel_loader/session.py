@@ -4,11 +4,19 @@ import ctypes
 import errno
 import logging
 import os
+import weakref
 
 from . import errors, native
 from .native import byref, lib
 
 log = logging.getLogger("diesel_loader")
+_open = weakref.WeakSet()
+
+
+def forget_inherited():
+    """In a child that was forked: lets go of the sessions that are the parent's."""
+    for session in list(_open):
+        session.forget()
 
 
 class Lease:
@@ -21,6 +29,8 @@ class Lease:
         session.n_held += 1
 
     def __del__(self):
+        if not self._session.is_ours():
+            return  # after a fork: it is the parent's to give back
         self._session.n_held -= 1
         lib.diesel_batch_release(self._address)
 
@@ -32,7 +42,7 @@ class Session:
         self.dataset = dataset
         self.n_held = 0
         self._handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
-        self._pid = os.getpid()
+        self._pid = self._opened_by = os.getpid()
         result = lib.diesel_session_open(dataset.handle, byref(native.SessionOptions(**options)),
                                          byref(self._handle), text, len(text))
         if result < 0:
@@ -40,6 +50,11 @@ class Session:
             raise errors.from_result(result, os.fsdecode(text.value))
         self.window_chunks = lib.diesel_session_window_chunks(self._handle)
         self.max_held = lib.diesel_session_max_held(self._handle)
+        _open.add(self)
+
+    def is_ours(self):
+        """Whether it was opened in this process, also after it was closed."""
+        return self._opened_by == os.getpid()
 
     def seek(self, epoch, batch):
         result = lib.diesel_session_seek(self._handle, epoch, batch)
@@ -64,6 +79,41 @@ class Session:
     def crowded(self):
         """Whether the caller holds so many batches that the daemon could not work ahead."""
         return self.n_held >= self.max_held - 1
+
+    @property
+    def n_ready(self):
+        """Batches that next_batch() gives without a wait."""
+        return lib.diesel_session_ready(self._handle)
+
+    @property
+    def wanted_workers(self):
+        """Worker processes that the daemon wants; None while it has no wish."""
+        wanted = lib.diesel_session_wanted_workers(self._handle)
+        return None if wanted == native.NO_WISH else wanted
+
+    def report(self, work):
+        """Tells the daemon what Python work costs: a native.Work of totals."""
+        lib.diesel_session_report(self._handle, byref(work))
+
+    def memory(self):
+        """(native.Memory, descriptor) of the batches; raises ConnectionError while the daemon is lost."""
+        memory, fd = native.Memory(), ctypes.c_int()
+        result = lib.diesel_session_memory(self._handle, byref(memory), byref(fd))
+        if result < 0:
+            raise ConnectionError(-result, os.strerror(-result))
+        return memory, fd.value
+
+    def segment(self, segment):
+        """(a new descriptor of a chunk segment, its bytes)."""
+        fd, size = ctypes.c_int(), native.c_uint64()
+        result = lib.diesel_session_segment(self._handle, segment, byref(fd), byref(size))
+        if result < 0:
+            raise errors.from_result(result, self._error())
+        return fd.value, size.value
+
+    def forget(self):
+        if self._pid is not None and self._pid != os.getpid():
+            lib.diesel_session_forget(self._handle)
 
     def _error(self):
         return os.fsdecode(lib.diesel_session_error(self._handle) or b"unknown failure")

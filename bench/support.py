@@ -97,6 +97,17 @@ class Throttle:
             limits = [f"r{name}={limit}" for name, limit in (("bps", self.bps), ("iops", self.iops)) if limit]
             (self.group / "io.max").write_text(f"{self.device} {' '.join(limits)}")
 
+    def change(self, iops=None, bps=None):
+        """Other limits for the running group; None: none."""
+        self.iops, self.bps = iops, bps
+        if self.group.parent == self.V1:
+            for name in ("bps", "iops"):  # 0 lifts a limit
+                (self.group / f"blkio.throttle.read_{name}_device").write_text(f"{self.device} 0")
+        else:
+            (self.group / "io.max").write_text(f"{self.device} rbps=max riops=max")
+        if iops or bps:
+            self._limit()
+
     def command(self, argv):
         """argv as a process of the group; its children are too."""
         return ["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', str(self.group / "cgroup.procs"), *map(str, argv)]
@@ -244,8 +255,8 @@ def median(values):
     return statistics.median(values)
 
 
-def result_write(name, raw, **figures):
-    """Keeps the raw figures as bench/results/NAME.json and prints the RESULT line."""
+def result_write(name, raw, quiet=False, **figures):
+    """Keeps the raw figures as bench/results/NAME.json and prints the RESULT line (quiet: there is more to come)."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     document = {
         "name": name,
@@ -257,7 +268,8 @@ def result_write(name, raw, **figures):
     }
     text = json.dumps(document, indent=1).replace(f"{ROOT}/", "")  # no paths of this machine
     (RESULTS / f"{name}.json").write_text(text + "\n")
-    print("RESULT", " ".join(f"{key}={_short(value)}" for key, value in figures.items()), flush=True)
+    if not quiet:
+        print("RESULT", " ".join(f"{key}={_short(value)}" for key, value in figures.items()), flush=True)
 
 
 def _short(value):

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tuned daemon against the best static settings, and against its peers, in eight real scenarios.
+
+For each scenario (scenarios.py): an exhaustive sweep of static settings in steady state (sweep.py); then in turn, for some
+rounds, the tuned daemon from a cold start through the scenario's timeline, the default settings likewise, and
+longer measurements of the best and the cheapest static settings found; then the peers through the same timeline
+(timeline.py). Jobs are real PyTorch processes on a really throttled disk; the device is simulated by waiting.
+
+    bench_tuner.py [--scenario NAME ...] [--only sweep|tuned|peers] [--minutes M] [--fresh]
+
+What was measured is kept in bench/results/tuner.json after each piece, and a further call goes on with what is missing:
+a whole run takes an hour, in pieces of a minute. --fresh forgets the named scenarios first.
+"""
+import argparse
+import json
+import os
+import time
+
+import bed as testbed
+import judge
+import support
+import sweep
+import tensorflow_job
+import timeline
+from scenarios import SCENARIOS
+
+ROUNDS = 3
+PEERS = ("torch", "climber", "tfdata")
+FINAL_S = 4.0
+NAME = "tuner"
+
+
+def load():
+    path = support.RESULTS / f"{NAME}.json"
+    return json.loads(path.read_text())["raw"] if path.exists() else {}
+
+
+class Run:
+    def __init__(self, options):
+        self.options, self.raw = options, load()
+        self.end = time.monotonic() + 60 * options.minutes
+        for name in options.scenario if options.fresh else ():
+            self.raw.pop(name, None)
+
+    def wants(self, part):
+        return self.options.only in (None, part)
+
+    def units(self):
+        """(key within the scenario's raw figures, what to measure) of all that is missing, in order."""
+        for name in self.options.scenario:
+            scenario, raw = SCENARIOS[name], self.raw.setdefault(name, {})
+            for index, phase in enumerate(scenario.phases):
+                for workers in sweep.axes(scenario) if self.wants("sweep") else ():
+                    key = f"sweep-{index}-{workers}"
+                    if key not in raw:
+                        yield scenario, key, lambda b, s=scenario, p=phase, w=workers: sweep.sweep(b, s, p, w)
+            for number in range(self.options.rounds if self.wants("tuned") else 0):
+                for who in ("tuned", "default"):
+                    key = f"{who}-{number}"
+                    if key not in raw:
+                        yield scenario, key, lambda b, s=scenario, w=who: timeline.run(b, s, w)
+                key = f"static-{number}"
+                if key not in raw and judge.swept(scenario, raw):
+                    yield scenario, key, lambda b, s=scenario, r=raw: self.finals(b, s, r)
+            for number in range(self.options.rounds if self.wants("peers") else 0):
+                for who in PEERS:
+                    key = f"{who}-{number}"
+                    if key not in raw and (who != "tfdata" or self.tensorflow()):
+                        yield scenario, key, lambda b, s=scenario, w=who: timeline.run(b, s, w, tensorflow=self.tensorflow())
+
+    def tensorflow(self):
+        if not hasattr(self, "_tensorflow"):
+            self._tensorflow, why = tensorflow_job.tensorflow_python()
+            self.raw["tensorflow"] = why or "measured"
+            if why:
+                print(f"  without TensorFlow: {why}", flush=True)
+        return self._tensorflow
+
+    @staticmethod
+    def finals(bed, scenario, raw):
+        """The best and the cheapest static settings of each phase, measured longer."""
+        found = []
+        for index, phase in enumerate(scenario.phases):
+            for knobs in sweep.candidates(judge.points(scenario, raw, index)):
+                with timeline.Neighbour(scenario.neighbour):
+                    figures = sweep.again(bed, scenario, phase, knobs, FINAL_S)
+                print(f"    phase {index}: {knobs.text()}: {figures['rate']:.0f} samples/s", flush=True)
+                found.append({"phase": index, "knobs": vars(knobs), **figures})
+        return found
+
+    def measure(self):
+        pending = list(self.units())
+        if not pending:
+            return
+        with testbed.Bed() as bed:
+            while pending and time.monotonic() < self.end:
+                scenario, key, measure = pending[0]
+                print(f"  {scenario.name} {key}", flush=True)
+                begin = time.monotonic()
+                self.raw[scenario.name][key] = measure(bed)
+                print(f"  {scenario.name} {key}: {time.monotonic() - begin:.0f} s", flush=True)
+                self.save()
+                pending = list(self.units())
+
+    def save(self):
+        figures = judge.figures(self.raw)
+        support.result_write(NAME, self.raw, quiet=True, **figures)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scenario", nargs="+", choices=list(SCENARIOS), default=list(SCENARIOS), metavar="NAME",
+                        help=", ".join(SCENARIOS))
+    parser.add_argument("--only", choices=("sweep", "tuned", "peers"), help="this part only")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="default: %(default)s")
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing new after these")
+    parser.add_argument("--fresh", action="store_true", help="measure the scenarios anew")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        support.skip("a throttled disk and cold caches need root")
+    run = Run(options)
+    run.measure()
+    judge.show(run.raw)
+    support.result_write(NAME, run.raw, **judge.figures(run.raw))
+
+
+if __name__ == "__main__":
+    main()

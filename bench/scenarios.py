@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The eight scenarios of the tuner's benchmarks, and the grid of static settings that each is swept over.
+
+All read the bed's dataset (127.5 MiB, 96 KiB a sample, batches of 16) from a disk throttled to `mbps`. A phase says how
+many transform passes a sample takes (some 20 us each, in Python), how long the device takes for a step, and for how long it lasts.
+"""
+from dataclasses import dataclass
+
+from bed import DATASET_BYTES, MIB, Knobs
+
+# Segments for the windows of a session and its ready batches fit in this, nothing is kept beyond them.
+LEAST_CACHE = 48 * MIB
+FULL_CACHE = DATASET_BYTES + 96 * MIB  # all of the dataset, and batch slots
+
+
+@dataclass(frozen=True)
+class Phase:
+    seconds: float
+    passes: int
+    device_ms: float
+    mbps: float | None  # of the disk; None: as fast as it is
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A process that computes for `busy` of every `period` seconds."""
+    busy: float
+    period: float
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    phases: tuple
+    transform: bool                  # Python work a sample: without any, client workers are never started
+    limit_bytes: int = FULL_CACHE    # the operator's limit on the cache
+    neighbour: Neighbour | None = None
+
+    def caches(self):
+        """Cache sizes of the grid, largest first."""
+        top, least = self.limit_bytes, min(LEAST_CACHE, self.limit_bytes)
+        return [round(least + (top - least) * part / 5) // MIB * MIB for part in range(5, -1, -1)]
+
+    def default(self):
+        """What somebody gets who sets nothing, without a tuner: the daemon's defaults within the limit, and the loader's
+        (no client workers)."""
+        return Knobs(self.limit_bytes, prefetch=8, daemon_workers=2, client_workers=0)
+
+
+STEADY = 40.0
+
+SCENARIOS = {s.name: s for s in (
+    Scenario("fetch", (Phase(STEADY, 0, 20, 32),), transform=False),
+    Scenario("prep", (Phase(STEADY, 60, 4, None),), transform=True),
+    Scenario("both", (Phase(STEADY, 40, 8, 40),), transform=True),
+    Scenario("device", (Phase(STEADY, 4, 60, 40),), transform=True),
+    Scenario("small-memory", (Phase(STEADY, 0, 20, 32),), transform=False, limit_bytes=96 * MIB),
+    Scenario("slow-then-fast", (Phase(30, 0, 80, 32), Phase(STEADY, 0, 20, 32)), transform=False),
+    Scenario("phase-change", (Phase(30, 1, 16, 64), Phase(STEADY, 60, 16, 64)), transform=True),
+    Scenario("neighbour", (Phase(STEADY, 30, 24, 64),), transform=True, neighbour=Neighbour(2, 5)),
+)}
+
+PREFETCH = (2, 8)
+DAEMON_WORKERS = (1, 2)
+CLIENT_WORKERS = (0, 1, 2, 3)

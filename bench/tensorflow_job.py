@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TensorFlow's tf.data as a contender: an environment for it, thrown away with build/, and its job."""
+import json
+import os
+import pathlib
+import subprocess
+
+import bed as testbed
+import support
+
+ENVIRONMENT = support.ROOT / "build" / "peers" / "tensorflow"
+
+
+def tensorflow_python():
+    """(path of a Python that has TensorFlow, "") or (None, why not). Installs tensorflow-cpu from PyPI when it is missing;
+    DIESEL_TF_PYTHON names another Python."""
+    python = pathlib.Path(os.environ.get("DIESEL_TF_PYTHON", ENVIRONMENT / "bin" / "python"))
+    check = [str(python), "-c", "import tensorflow"]
+    if python.exists() and subprocess.run(check, capture_output=True, check=False).returncode == 0:
+        return str(python), ""
+    if "DIESEL_TF_PYTHON" in os.environ:
+        return None, f"{python} has no tensorflow"
+    steps = ([support.PYTHON, "-m", "venv", str(ENVIRONMENT)],
+             [str(ENVIRONMENT / "bin" / "pip"), "install", "--quiet", "tensorflow-cpu"], check)
+    for argv in steps:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return None, "cannot install tensorflow-cpu: " + (done.stderr.strip().splitlines() or ["?"])[-1]
+    return str(python), ""
+
+
+class TensorflowJob(testbed.Job):
+    """Like Job, but a process of its own: its imports are over before its trace begins."""
+
+    def __init__(self, bed, scenario, groups, python):
+        super().__init__(bed, "tfdata", workers=None, transform=scenario.transform, groups=groups)
+        self.python = python
+        self.what |= {"ram_budget": scenario.limit_bytes, "cpu_budget": os.cpu_count()}
+
+    def __enter__(self):
+        self.prepare()
+        # Not in the throttled groups yet: the imports must not read at the throttled disk's pace.
+        self.process = subprocess.Popen(
+            [self.python, str(support.ROOT / "bench/jobs/tfdata.py"), json.dumps(self.what)],
+            env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}, stderr=subprocess.PIPE)
+        self.pid = self.process.pid
+        return self
+
+    @property
+    def alive(self):
+        return self.process.poll() is None
+
+    def __exit__(self, *_):
+        self.dial(self.passes, 0, stop=1)
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()

@@ -79,6 +79,10 @@ class Bed:
         self.template.stdin.close()
         self.template.wait()
 
+    def another_dataset(self):
+        """The same files packed once more: another dataset to the daemon."""
+        return pack(self.folder / "files", self.path("packed"), "--chunk-size", f"{CHUNK_BYTES // MIB}M")
+
     def path(self, name):
         self.serial += 1
         return self.folder / f"{name}-{self.serial}"

@@ -44,19 +44,17 @@ def running(bed, scenario, knobs):
 
 def sweep(bed, scenario, phase, client_workers):
     """All points of the grid with this number of client workers."""
-    points, best = [], {}
+    points = []
     seconds = scenario.neighbour.period if scenario.neighbour else POINT_S
     with running(bed, scenario, Knobs(scenario.caches()[0], client_workers=client_workers)) as (daemon, job):
         limit(bed, phase)
         job.dial(phase.passes, phase.device_ms)
         time.sleep(SETTLE_S)
         for cache in scenario.caches():
-            top = max(best.values(), default=0)
+            daemon.apply(Knobs(cache, PREFETCH[0], DAEMON_WORKERS[0], client_workers))
+            time.sleep(2 * SETTLE_S)
             for prefetch in PREFETCH:
                 for daemon_workers in DAEMON_WORKERS:
-                    key = (prefetch, daemon_workers)
-                    if best.get(key) == "out":
-                        continue
                     knobs = Knobs(cache, prefetch, daemon_workers, client_workers)
                     daemon.apply(knobs)
                     time.sleep(SETTLE_S)

@@ -1,0 +1,100 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs on the booted clean root, for test_package_clean.py, which reads the sections.
+unit=dieseld.service
+
+section() { printf '== %s\n' "$1"; }
+property() { systemctl show --value --property "$1" "$unit"; }
+absent() { [ -e "$1" ] || echo "no ${2:-$1}"; }
+
+# $1: the process that was. Waits for another one to be ready.
+another() {
+	for _ in $(seq 300); do
+		[ "$(property ActiveState)" = active ] && [ "$(property MainPID)" != "$1" ] && break
+		sleep 0.1
+	done
+	[ "$(property MainPID)" != "$1" ] && echo "another process, $(property ActiveState)"
+}
+
+exec 2>&1
+section programs
+for program in diesel-analyze dieseld dieselctl; do
+	$program --version
+	ldd "$(command -v $program)" | grep 'not found'
+done
+
+section service
+systemctl show "$unit" --property ActiveState,StatusText,Result
+pid=$(property MainPID)
+grep -E '^(Uid|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp):' "/proc/$pid/status"
+for child in $(pgrep -P "$pid" 2>/dev/null || cat "/proc/$pid/task/$pid/children"); do
+	echo "child:"; grep -E '^(Name|Uid|CapEff|CapBnd):' "/proc/$child/status"
+done
+stat -c '%A %U %G %n' /var/lib/diesel /run/diesel /run/diesel/dieseld.sock
+find /var/lib/diesel
+journalctl -u dieseld -o cat --no-pager
+
+section use
+useradd -m ada
+useradd -m mallory
+mkdir -p /srv/in/class
+echo 1 >/srv/in/class/a
+echo 2 >/srv/in/class/b
+chown -R ada /srv
+runuser -u ada -- dieselctl pack /srv/in /srv/out.diesel 2>&1
+chmod 700 /srv/out.diesel
+cat >/usr/local/bin/count <<'END'
+import sys, diesel_loader
+try:
+    print(len(diesel_loader.Dataset(sys.argv[1])), "samples")
+except Exception as error:
+    print(error)
+END
+runuser -u ada -- python3 /usr/local/bin/count /srv/out.diesel
+dieselctl status
+
+section stranger
+runuser -u mallory -- python3 /usr/local/bin/count /srv/out.diesel
+
+section reload
+printf '[dieseld]\nprefetch = 3\n# mine\n' >/etc/diesel/dieseld.conf
+systemctl reload "$unit"
+sleep 1
+printf '[dieseld]\nprefetch = many\n# mine\n' >/etc/diesel/dieseld.conf
+systemctl reload "$unit"
+[ "$(property ActiveState)" = active ] && echo "still active"
+printf '[dieseld]\nprefetch = 3\n# mine\n' >/etc/diesel/dieseld.conf
+journalctl -u dieseld -o cat --no-pager | tail -8
+
+section crash
+pid=$(property MainPID)
+kill -KILL "$pid"
+another "$pid"
+runuser -u ada -- python3 /usr/local/bin/count /srv/out.diesel
+
+section security
+systemd-analyze security --no-pager "$unit"
+
+section upgrade
+pid=$(property MainPID)
+touch /var/lib/diesel/kept.db
+dpkg -i --force-confold /next.deb
+another "$pid"
+dpkg-query -W -f='${Version}\n' diesel
+cat /etc/diesel/dieseld.conf
+ls /var/lib/diesel
+
+section remove
+dpkg -r diesel
+absent /usr/bin/dieseld program
+[ -n "$(pidof dieseld)" ] || echo "no process"
+ls /etc/diesel/*
+
+section purge
+dpkg -P diesel
+absent /etc/diesel
+absent /var/lib/diesel
+absent /run/diesel
+getent passwd diesel >/dev/null || echo "no user"
+systemctl cat "$unit" >/dev/null 2>&1 || echo "no unit"
+section end

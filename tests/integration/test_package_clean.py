@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Debian package on a node that has nothing else: installed from the archive's dependencies, booted with
+systemd, used, upgraded, removed and purged there."""
+import glob
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import clean_root
+
+BUILD = os.path.dirname(os.environ.get("DIESEL_BIN", "build/release/bin"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+# In the root, before it boots: what an administrator does.
+INSTALL = r"""
+set -e
+cp "$1" root.deb; cp "$2" next.deb; cp "$3" check.sh
+mount --rbind /proc proc
+chroot . /bin/sh -e -c '
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq
+    apt-get install -y -qq --no-install-recommends /root.deb python3-minimal libpython3-stdlib >/install.log 2>&1 ||
+        { cat /install.log; exit 1; }
+'
+umount -l proc
+cat >etc/systemd/system/check.service <<END
+[Unit]
+After=multi-user.target
+[Service]
+Type=oneshot
+StandardOutput=file:/check.out
+StandardError=inherit
+ExecStart=/bin/bash /check.sh
+ExecStopPost=/bin/systemctl poweroff --force --no-block
+[Install]
+WantedBy=default.target
+END
+chroot . systemctl enable --quiet check.service
+systemd-nspawn --quiet --boot --directory=. --register=no --keep-unit --machine=diesel-clean-$$ --private-network \
+    --capability=CAP_BPF,CAP_PERFMON,CAP_SYS_PTRACE,CAP_DAC_READ_SEARCH \
+    --system-call-filter="bpf perf_event_open openat2 @io-event io_uring_setup io_uring_enter io_uring_register" \
+    >boot.log 2>&1 </dev/null || { cat boot.log; exit 1; }
+[ -s check.out ] || { tail -50 boot.log; exit 1; }
+cat check.out
+"""
+
+
+class CleanRoot(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="diesel-clean-")
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        tar = clean_root.base(os.path.join(os.path.abspath(BUILD), "cleanroot.tar"))
+        packages = [cls.make_package(version) for version in ("0.1.0", "0.1.1")]
+        root = os.path.join(cls.folder, "root")
+        os.mkdir(root)
+        done = clean_root.run(root, tar, ["/bin/sh", "-c", INSTALL, "install", *packages,
+                                          os.path.join(HERE, "package_clean.sh")], timeout=280)
+        assert done.returncode == 0, done.stdout + done.stderr
+        print(done.stdout)
+        cls.said = dict(re.findall(r"^== (\S+)\n(.*?)(?=^== |\Z)", done.stdout, re.M | re.S))
+
+    @classmethod
+    def make_package(cls, version):
+        folder = os.path.join(cls.folder, version)
+        done = subprocess.run(["cpack", "--config", os.path.join(BUILD, "CPackConfig.cmake"), "-B", folder, "-D",
+                               f"CPACK_PACKAGE_VERSION={version}"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return glob.glob(os.path.join(folder, "*.deb"))[0]
+
+    def section(self, name):
+        self.assertIn(name, self.said, "the check ended before")
+        return self.said[name]
+
+    def test_programs(self):
+        said = self.section("programs")
+        for program in ("diesel-analyze", "dieseld", "dieselctl"):
+            self.assertRegex(said, rf"(?m)^{program} \d+\.\d+\.\d+$")
+        self.assertNotIn("not found", said)
+
+    def test_the_service_runs_as_itself_with_what_it_needs(self):
+        said = self.section("service")
+        self.assertIn("ActiveState=active", said)
+        self.assertIn("StatusText=serving on /run/diesel/dieseld.sock", said)
+        self.assertRegex(said, r"(?m)^Uid:\s+([1-9]\d*)\s+\1\s+\1\s+\1$")
+        self.assertRegex(said, r"(?m)^NoNewPrivs:\s+1$")
+        self.assertRegex(said, r"(?m)^drwxr-x--- diesel diesel /var/lib/diesel$")
+        self.assertRegex(said, r"(?m)^drwxr-xr-x diesel diesel /run/diesel$")
+
+    def test_a_user_is_served_and_a_stranger_is_not(self):
+        self.assertIn("2 samples", self.section("use"))
+        self.assertIn("Permission denied", self.section("stranger"))
+
+    def test_reload_and_a_mistake(self):
+        said = self.section("reload")
+        self.assertIn("prefetch 3 chunks", said)
+        self.assertIn("dieseld.conf:2:12: prefetch", said)
+        self.assertIn("still active", said)
+
+    def test_it_is_back_after_a_crash(self):
+        self.assertIn("another process, active", self.section("crash"))
+
+    def test_upgrade_keeps_configuration_and_history(self):
+        said = self.section("upgrade")
+        self.assertIn("0.1.1", said)
+        self.assertIn("# mine", said)
+        self.assertIn("kept.db", said)
+        self.assertIn("another process, active", said)
+
+    def test_remove_and_purge(self):
+        said = self.section("remove")
+        self.assertIn("no program", said)
+        self.assertIn("no process", said)
+        self.assertIn("/etc/diesel/dieseld.conf", said)
+        said = self.section("purge")
+        for what in ("/etc/diesel", "/var/lib/diesel", "/run/diesel", "user", "unit"):
+            self.assertIn(f"no {what}\n", said)
+
+    def test_sandbox(self):
+        said = self.section("security")
+        exposure = float(re.search(r"exposure level for dieseld.service: ([\d.]+)", said).group(1))
+        self.assertLess(exposure, 3.0, said)
+
+
+if __name__ == "__main__":
+    for program in ("cpack", "dpkg-deb"):
+        if not shutil.which(program):
+            clean_root.skip(f"there is no {program}")
+    clean_root.require()
+    unittest.main(verbosity=2)

@@ -43,7 +43,7 @@ struct tuner_pin {
 struct tuner_config {
 	/* Limits of the node: sums over all jobs. Hold always; a decision that lowers is made in the second
 	 * in which a limit is lowered. 0 for cache_bytes and workers: what the node has (75 % of its memory
-	 * limit, its cores). */
+	 * limit, twice its cores: half of them wait at any time). */
 	uint64_t cache_bytes_max;
 	uint32_t workers_max;   /* daemon workers and client workers together */
 	uint64_t reserve_bytes; /* headroom the tuner leaves free; 0: 1/16 of the limit, 256 MiB at most */

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench_tuner_sim [N]           N random scenarios (1000) under each policy; one JSON object on stdout
+ * bench_tuner_sim --trace SEED  one scenario: decisions on stderr, seconds as CSV on stdout
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/sim.h"
+
+static const char *const policies[] = {
+    [SIM_TUNER] = "tuner", [SIM_CLIMBER] = "climber", [SIM_DEFAULT] = "default"};
+enum { N_POLICIES = 3 };
+
+static void print_score(const char *name, const struct sim_score *s)
+{
+	printf("\"%s\": {\"regret\": %.4f, \"cost_ratio\": %.4f, \"settle_start_s\": %.0f, "
+	       "\"settle_change_s\": %.0f, "
+	       "\"changes_settled\": %u, \"area\": %.4f, \"mean_cost\": %.4f}",
+	       name, s->regret, s->cost_ratio, s->settle_start_s, s->settle_change_s, s->changes_settled,
+	       s->area, s->mean_cost);
+}
+
+static int run_one(uint64_t seed)
+{
+	static struct sim_outcome outcome;
+	struct sim_scenario s = sim_scenario_random(seed, 1);
+	struct sim_static best[SIM_MAX_PHASES];
+
+	for (uint32_t p = 0; p < s.n_phases; p++)
+		best[p] = sim_best_static(&s, &s.jobs[0].phases[p], s.cores, s.memory_bytes);
+	printf("  {\"seed\": %llu, \"phases\": %u, \"bursts\": %s, ", (unsigned long long)seed, s.n_phases,
+	       s.burst_period_s > 0 ? "true" : "false");
+	for (int policy = 0; policy < N_POLICIES; policy++) {
+		struct sim_score score;
+
+		if (sim_run(&s, (enum sim_policy)policy, false, &outcome) < 0) {
+			fprintf(stderr, "bench_tuner_sim: no memory\n");
+			return 1;
+		}
+		sim_judge(&s, &outcome, best, &score);
+		print_score(policies[policy], &score);
+		printf("%s", policy + 1 < N_POLICIES ? ", " : "");
+		if (policy == SIM_TUNER)
+			printf("\"undone\": %u, \"verified\": %u, \"limit_broken\": %s, ", outcome.n_undone,
+			       outcome.n_verified, outcome.limit_broken ? "true" : "false");
+	}
+	printf("}");
+	return 0;
+}
+
+static int trace(uint64_t seed)
+{
+	static struct sim_outcome outcome[N_POLICIES];
+	struct sim_scenario s = sim_scenario_random(seed, 1);
+
+	for (uint32_t p = 0; p < s.n_phases; p++) {
+		const struct sim_truth *t = &s.jobs[0].phases[p];
+		struct sim_static best = sim_best_static(&s, t, s.cores, s.memory_bytes);
+
+		fprintf(stderr,
+			"phase %u: best %.0f/s; cheapest within 2 %%: cache %llu prefetch %llu daemon %llu "
+			"client %llu; "
+			"G %.0f/s storage %.0f/s latency %.1f ms window %.0f daemon %.2f client %.2f cores "
+			"of %.0f, data "
+			"%.0f MB, need %.0f MB, memory %.0f MB, hand-off %.1f us, step %.1f us\n",
+			p, best.rate, (unsigned long long)best.cheap.value[0],
+			(unsigned long long)best.cheap.value[1], (unsigned long long)best.cheap.value[2],
+			(unsigned long long)best.cheap.value[3], t->device_rate,
+			t->storage_bytes_per_s / t->sample_bytes, 1e3 * t->latency_s, t->window,
+			t->daemon_cpu_s * t->device_rate, t->client_cpu_s * t->device_rate, s.cores,
+			t->dataset_bytes / 1e6, sim_need_bytes(t) / 1e6, s.memory_bytes / 1e6,
+			1e6 * t->handoff_s, 1e6 / t->device_rate);
+	}
+	for (int policy = 0; policy < N_POLICIES; policy++)
+		if (sim_run(&s, (enum sim_policy)policy, policy == SIM_TUNER, &outcome[policy]) < 0)
+			return 1;
+	printf("second");
+	for (int policy = 0; policy < N_POLICIES; policy++)
+		printf(",%s_rate,%s_cost,%s_changes", policies[policy], policies[policy], policies[policy]);
+	printf("\n");
+	for (uint32_t t = 0; t < outcome[0].n_s; t++) {
+		printf("%u", t);
+		for (int policy = 0; policy < N_POLICIES; policy++)
+			printf(",%.1f,%.4f,%u", outcome[policy].rate[0][t], outcome[policy].cost[0][t],
+			       outcome[policy].n_changes[0][t]);
+		printf("\n");
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t n = 1000;
+
+	if (argc == 3 && strcmp(argv[1], "--trace") == 0)
+		return trace(strtoull(argv[2], NULL, 10));
+	if (argc == 2)
+		n = strtoull(argv[1], NULL, 10);
+	if (argc > 2 || !n) {
+		fprintf(stderr, "usage: bench_tuner_sim [N] | --trace SEED\n");
+		return 2;
+	}
+	printf("{\"scenarios\": [\n");
+	for (uint64_t seed = 1; seed <= n; seed++) {
+		if (run_one(seed))
+			return 1;
+		printf("%s\n", seed < n ? "," : "");
+	}
+	printf("]}\n");
+	return 0;
+}

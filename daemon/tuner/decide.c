@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "round.h"
+
+#include <math.h>
+
+size_t tuner_state_bytes(void)
+{
+	return sizeof(struct tuner_state);
+}
+
+static double known(double x)
+{
+	return x >= 0 && x < INFINITY ? x : NAN;
+}
+
+/* A node's figures as they can be true. */
+static struct stall_node clean_node(const struct stall_node *node)
+{
+	struct stall_node n = node ? *node : stall_node_unknown();
+
+	n.memory_some_avg10 = known(n.memory_some_avg10);
+	n.memory_full_avg10 = known(n.memory_full_avg10);
+	n.memory_limit_bytes = known(n.memory_limit_bytes);
+	n.memory_headroom_bytes = known(n.memory_headroom_bytes);
+	n.cores = known(n.cores);
+	n.cores_idle = known(n.cores_idle);
+	if (!(n.oom_kills > 0 && n.oom_kills < INFINITY))
+		n.oom_kills = 0;
+	return n;
+}
+
+void tuner_decide(const struct tuner_config *config, struct tuner_state *state, const struct stall_node *node,
+		  const struct stall_sample *samples, size_t n_samples, uint64_t now_ns,
+		  struct tuner_result *ret)
+{
+	struct round r = {
+	    .config = config, .state = state, .node = clean_node(node), .now_ns = now_ns, .ret = ret};
+
+	ret->n_decisions = ret->n_verdicts = ret->n_views = 0;
+	ret->n_samples_refused = 0;
+	round_take_samples(&r, samples, n_samples);
+	for (uint32_t i = 0; i < state->n_jobs; i++) {
+		round_update_phase(&r, i);
+		r.plans[i].n = job_estimate(&state->jobs[i], state->jobs[i].changed_ns, &r.plans[i].now);
+	}
+	round_make_totals(&r);
+	/* Storage that is known better by a verdict makes other targets: judge, then ask the model. */
+	for (uint32_t i = 0; i < state->n_jobs; i++)
+		round_judge(&r, i);
+	round_make_rooms(&r);
+	for (uint32_t i = 0; i < state->n_jobs; i++)
+		round_apply_bounds(&r, i);
+	for (uint32_t i = 0; i < state->n_jobs; i++)
+		round_apply_rules(&r, i);
+	round_views(&r);
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One figure out of the last few seconds: medians, so that one odd second moves nothing. */
+#include "state.h"
+
+#include <math.h>
+#include <stddef.h>
+
+#define WINDOW 4 /* samples: the median of four ignores one outlier at either side */
+/* Below this share of time that is no wait, consumption over it is mostly noise. */
+#define BUSY_MIN 0.02
+/* Ratios beyond which a figure is another one. Wider for demand: behind a long wait it is noisy. */
+#define DIFFERS      1.35
+#define WAIT_DIFFERS 0.10
+#define FLIPS_NS     (90 * SECOND_NS) /* two changes of phase within this: it changes often */
+
+/* Figures that are medians; the flag says whether turning a knob changes them. */
+static const struct {
+	size_t offset;
+	bool by_knobs;
+} fields[] = {
+#define FIELD(name, by_knobs)                                                                                \
+	{                                                                                                    \
+		offsetof(struct figures, name), by_knobs                                                     \
+	}
+    FIELD(rate, true),           FIELD(wait, true),
+    FIELD(fetch_wait, true),     FIELD(prep_wait, true),
+    FIELD(busy, true),           FIELD(demand, false),
+    FIELD(latency_s, true),      FIELD(latency_p95_s, true),
+    FIELD(bandwidth, true),      FIELD(in_flight, true),
+    FIELD(reading, true),        FIELD(hit, true),
+    FIELD(chunk_bytes, false),   FIELD(samples_per_chunk, false),
+    FIELD(window, false),        FIELD(ready, false),
+    FIELD(daemon_cpu_s, false),  FIELD(client_cpu_s, false),
+    FIELD(handoff_s, false),     FIELD(worker_bytes, false),
+    FIELD(daemon_busy, true),    FIELD(client_busy, true),
+    FIELD(dataset_bytes, false), FIELD(cached_bytes, true),
+    FIELD(need_bytes, false),
+#undef FIELD
+};
+
+static double *field_of(struct figures *f, size_t i)
+{
+	return (double *)((char *)f + fields[i].offset);
+}
+
+static const struct figures *seen_at(const struct tuner_job *job, uint32_t back)
+{
+	return &job->seen[(job->n_seen - 1 - back) % SEEN_MAX];
+}
+
+void job_see(struct tuner_job *job, const struct figures *f)
+{
+	uint32_t i;
+
+	job->seen[job->n_seen++ % SEEN_MAX] = *f;
+	if (job->n_seen >= 2 * SEEN_MAX) /* never overflows */
+		job->n_seen -= SEEN_MAX;
+	if (f->handoff_s > 0)
+		job->handoff_s = f->handoff_s;
+	if (f->at_ns < job->envelope_ns || f->at_ns - job->envelope_ns >= ENVELOPE_NS) {
+		job->envelope_ns = f->at_ns;
+		job->envelope_at = (job->envelope_at + 1) % N_ENVELOPE;
+		job->worst_bandwidth[job->envelope_at] = 0;
+		job->worst_latency[job->envelope_at] = 0;
+	}
+	i = job->envelope_at;
+	if (f->bandwidth > 0 && (job->worst_bandwidth[i] <= 0 || f->bandwidth < job->worst_bandwidth[i]))
+		job->worst_bandwidth[i] = f->bandwidth;
+	if (f->latency_s > job->worst_latency[i])
+		job->worst_latency[i] = f->latency_s;
+}
+
+static double median(double *x, uint32_t n)
+{
+	if (!n)
+		return NAN;
+	for (uint32_t i = 1; i < n; i++) {
+		double v = x[i];
+		uint32_t k = i;
+
+		for (; k && x[k - 1] > v; k--)
+			x[k] = x[k - 1];
+		x[k] = v;
+	}
+	return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+/* Newest first, at most WINDOW of them. */
+static uint32_t collect(const struct tuner_job *job, size_t field, uint64_t since_ns, double *x)
+{
+	uint32_t n = job->n_seen < SEEN_MAX ? job->n_seen : SEEN_MAX, found = 0;
+
+	for (uint32_t i = 0; i < n && found < WINDOW; i++) {
+		const struct figures *f = seen_at(job, i);
+		double v = *(const double *)((const char *)f + fields[field].offset);
+
+		if (f->from_ns >= since_ns && !isnan(v))
+			x[found++] = v;
+	}
+	return found;
+}
+
+/* Sum of what was consumed over sum of the time in which it could be: steadier than a mean of ratios. */
+static double demand_of(const struct tuner_job *job, double otherwise)
+{
+	uint32_t n = job->n_seen < SEEN_MAX ? job->n_seen : SEEN_MAX, found = 0;
+	double samples = 0, seconds = 0;
+
+	for (uint32_t i = 0; i < n && found < WINDOW; i++) {
+		const struct figures *f = seen_at(job, i);
+		double covered = (double)(f->at_ns - f->from_ns) / 1e9;
+
+		if (f->from_ns < job->phase_ns || !(f->busy >= BUSY_MIN) || !(f->rate > 0))
+			continue;
+		samples += f->rate * covered;
+		seconds += f->busy * covered;
+		found++;
+	}
+	return found && seconds > 0 ? samples / seconds : otherwise;
+}
+
+uint32_t job_estimate(const struct tuner_job *job, uint64_t since_ns, struct figures *ret)
+{
+	struct figures f = {0};
+	double x[WINDOW];
+	uint32_t n = 0;
+
+	if (since_ns < job->phase_ns)
+		since_ns = job->phase_ns;
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		uint32_t found = collect(job, i, fields[i].by_knobs ? since_ns : job->phase_ns, x);
+
+		if (i == 0)
+			n = found;
+		*field_of(&f, i) = median(x, found);
+	}
+	f.demand = demand_of(job, f.demand);
+	if (isnan(f.handoff_s) && job->handoff_s > 0)
+		f.handoff_s = job->handoff_s;
+	if (job->n_seen) {
+		f.at_ns = seen_at(job, 0)->at_ns;
+		f.from_ns = seen_at(job, 0)->from_ns;
+	}
+	*ret = f;
+	return n;
+}
+
+static bool other(double now, double then, double ratio)
+{
+	return now > 0 && then > 0 && (now > then * ratio || now < then / ratio);
+}
+
+bool job_differs(const struct tuner_job *job, const struct figures *now)
+{
+	const struct figures *then = &job->settled;
+	double demand = now->busy >= BUSY_MIN ? now->rate / now->busy : now->demand;
+	double ratio = DIFFERS + (now->busy > 0 ? fmin(0.1 / now->busy, 1) * 0.5 : 0.5);
+
+	if (fabs(now->wait - then->wait) > WAIT_DIFFERS)
+		return true;
+	return other(demand, then->demand, ratio) || other(now->daemon_cpu_s, then->daemon_cpu_s, DIFFERS) ||
+	       other(now->client_cpu_s, then->client_cpu_s, DIFFERS) ||
+	       (now->reading > 0.5 && other(now->bandwidth, then->bandwidth, 1.6));
+}
+
+void job_envelope(const struct tuner_job *job, struct figures *f)
+{
+	uint64_t now_ns = f->at_ns;
+
+	if (!job->flips_ns[1] || now_ns > job->flips_ns[1] + FLIPS_NS)
+		return;
+	for (uint32_t i = 0; i < N_ENVELOPE; i++) {
+		if (job->worst_bandwidth[i] > 0 && job->worst_bandwidth[i] < f->bandwidth)
+			f->bandwidth = job->worst_bandwidth[i];
+		if (job->worst_latency[i] > f->latency_s)
+			f->latency_s = job->worst_latency[i];
+	}
+	if (f->latency_p95_s < f->latency_s)
+		f->latency_p95_s = f->latency_s;
+}

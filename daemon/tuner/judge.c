@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Did a change do what it should? Judged from samples that lie wholly behind it, at least two of them. What
+ * made things worse is undone always; what cost something and did not help is undone once the model has had
+ * its say. An undone value is not tried again for a minute, then two, four, ... an hour.
+ */
+#include "round.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define SAMPLES_MIN  2
+#define SAMPLES_SURE 4 /* asked for where the effect is as small as noise */
+/* Worse: this much less rate and this much more waiting; noise of a second's figures lies below both. */
+#define WORSE_RATE 0.97
+#define WORSE_WAIT 0.02
+/* Helped: a quarter of what was promised, or there is hardly anything left to help with. */
+#define PART_OF_PROMISE 0.25
+#define PROMISE_MIN     0.05
+#define WAIT_LITTLE     0.03
+/* The job itself changed: then nothing can be said about the knob. */
+#define DEMAND_CHANGED 1.25
+/* A deeper read-ahead helped storage if bandwidth rose by this part of what depth did. */
+#define DEPTH_HELPED 0.25
+/* Filling a cache takes an epoch. */
+#define FILL_NS       (600 * SECOND_NS)
+#define FILLED        0.9
+#define LESSON_NS     (60 * SECOND_NS)
+#define LESSON_MAX_NS (3600 * SECOND_NS)
+
+void round_verdict(struct round *r, struct tuner_job *job, enum tuner_knob knob, enum tuner_outcome outcome,
+		   const struct figures *after, const char *text)
+{
+	struct change *c = &job->changes[knob];
+	struct tuner_verdict *v;
+
+	if (!c->open)
+		return;
+	c->open = false;
+	if (r->ret->n_verdicts == sizeof(r->ret->verdicts) / sizeof(r->ret->verdicts[0]))
+		return;
+	v = &r->ret->verdicts[r->ret->n_verdicts++];
+	*v = (struct tuner_verdict){.decision = c->id,
+				    .job = job->job,
+				    .at_ns = r->now_ns,
+				    .knob = knob,
+				    .outcome = outcome,
+				    .rate_before = c->rate_before,
+				    .rate_after = after ? after->rate : NAN,
+				    .wait_before = c->wait_before,
+				    .wait_after = after ? after->wait : NAN};
+	snprintf(v->text, sizeof(v->text), "%s", text);
+}
+
+static void learn(struct tuner_job *job, enum tuner_knob knob, const struct change *c, uint64_t now_ns)
+{
+	struct lesson *l = &job->lessons[knob];
+	bool up = c->new_value > c->old_value;
+	uint64_t *hold = up ? &l->up_hold_ns : &l->down_hold_ns;
+
+	*hold = *hold ? *hold * 2 : LESSON_NS;
+	if (*hold > LESSON_MAX_NS)
+		*hold = LESSON_MAX_NS;
+	if (up) {
+		l->up_value = c->new_value;
+		l->up_until_ns = now_ns + *hold;
+	} else {
+		l->down_value = c->new_value;
+		l->down_until_ns = now_ns + *hold;
+	}
+}
+
+static void undo(struct round *r, size_t index, enum tuner_knob knob, const struct figures *after,
+		 const char *why)
+{
+	struct tuner_job *job = &r->state->jobs[index];
+	struct change c = job->changes[knob];
+	char text[TUNER_REASON_BYTES];
+
+	snprintf(text, sizeof(text), "%s: %.0f samples/s before, %.0f after; waited %.1f%%, %.1f%%", why,
+		 c.rate_before, after->rate, 100 * c.wait_before, 100 * after->wait);
+	round_verdict(r, job, knob, TUNER_UNDONE, after, text);
+	learn(job, knob, &c, r->now_ns);
+	round_decide(r, index, knob, TUNER_RULE_UNDO, c.old_value, NAN, "decision %llu %s",
+		     (unsigned long long)c.id, text);
+}
+
+static void accept(struct round *r, struct tuner_job *job, enum tuner_knob knob, const struct figures *after)
+{
+	const struct change *c = &job->changes[knob];
+	char text[TUNER_REASON_BYTES];
+
+	snprintf(text, sizeof(text),
+		 "%.0f samples/s before, %.0f after (%.0f expected); waited %.1f%%, %.1f%%", c->rate_before,
+		 after->rate, c->rate_expected, 100 * c->wait_before, 100 * after->wait);
+	round_verdict(r, job, knob, TUNER_VERIFIED, after, text);
+}
+
+static bool changed_itself(const struct change *c, const struct figures *after)
+{
+	return c->demand_before > 0 && after->demand > 0 &&
+	       (after->demand > c->demand_before * DEMAND_CHANGED ||
+		after->demand < c->demand_before / DEMAND_CHANGED);
+}
+
+static bool is_worse(const struct change *c, const struct figures *after)
+{
+	return after->rate < c->rate_before * WORSE_RATE && after->wait > c->wait_before + WORSE_WAIT;
+}
+
+static bool has_helped(const struct change *c, const struct figures *after)
+{
+	double promised = c->rate_expected / c->rate_before - 1, got = after->rate / c->rate_before - 1;
+
+	return promised < PROMISE_MIN || got >= PART_OF_PROMISE * promised || after->wait < WAIT_LITTLE;
+}
+
+/* Deeper reading that brings no more bandwidth says what storage can give. */
+static bool learn_storage(struct tuner_job *job, const struct change *c, const struct figures *after)
+{
+	double depth = (double)c->new_value / fmax((double)c->old_value, 1);
+
+	if (c->new_value <= c->old_value || !(c->bandwidth_before > 0) || !(after->bandwidth > 0) ||
+	    depth < 1.4)
+		return true;
+	if (!(after->reading > 0.9) || after->wait < WAIT_LITTLE ||
+	    after->bandwidth > c->bandwidth_before * (1 + DEPTH_HELPED * fmin(depth - 1, 1)))
+		return true;
+	job->full_bandwidth = fmax(after->bandwidth, c->bandwidth_before);
+	job->full_depth = c->old_value ? c->old_value : 1;
+	return false;
+}
+
+/* A larger cache shows when it is filled. */
+static bool is_filling(const struct round *r, const struct tuner_job *job, const struct change *c,
+		       const struct figures *f)
+{
+	double x =
+	    target_cached_ratio(f, (double)c->new_value, (double)job->in_force.value[TUNER_PREFETCH_CHUNKS]);
+
+	return c->new_value > c->old_value && r->now_ns < c->at_ns + FILL_NS &&
+	       !(f->cached_bytes >= FILLED * x * f->dataset_bytes);
+}
+
+static void judge_one(struct round *r, size_t index, enum tuner_knob knob, const struct figures *after,
+		      uint32_t n)
+{
+	struct tuner_job *job = &r->state->jobs[index];
+	const struct change *c = &job->changes[knob];
+	bool up = c->new_value > c->old_value, last = job->phase != TUNER_PHASE_JUMPING || job->n_jumps >= 3;
+
+	if (isnan(after->wait) || isnan(c->wait_before) || changed_itself(c, after)) {
+		round_verdict(r, job, knob, TUNER_UNCLEAR, after,
+			      isnan(after->wait) ? "nothing is known of waiting" : "the job itself changed");
+		return;
+	}
+	if (knob == TUNER_PREFETCH_CHUNKS && !learn_storage(job, c, after)) {
+		undo(r, index, knob, after, "storage gave no more for reading deeper");
+		return;
+	}
+	if (is_worse(c, after)) {
+		if (n >= SAMPLES_SURE || after->rate < c->rate_before * 0.9)
+			undo(r, index, knob, after, up ? "made it slower" : "it was needed");
+		return; /* or ask once more in a second */
+	}
+	if (!up || has_helped(c, after))
+		accept(r, job, knob, after);
+	else if (last && n >= SAMPLES_SURE)
+		undo(r, index, knob, after, "did not help");
+	else if (!last)
+		round_verdict(r, job, knob, TUNER_UNCLEAR, after,
+			      "helped less than expected; the model is asked again");
+}
+
+void round_judge(struct round *r, size_t index)
+{
+	struct tuner_job *job = &r->state->jobs[index];
+
+	for (int k = 0; k < TUNER_N_KNOBS; k++) {
+		struct change *c = &job->changes[k];
+		struct figures after;
+		uint64_t since = job->changed_ns > c->at_ns ? job->changed_ns : c->at_ns;
+		uint32_t n;
+
+		if (!c->open || job->asked[k] || r->now_ns < since + r->config->dwell_ns)
+			continue;
+		n = job_estimate(job, since, &after);
+		if (n < SAMPLES_MIN)
+			continue;
+		if (k == TUNER_CACHE_BYTES && is_filling(r, job, c, &after))
+			continue;
+		judge_one(r, index, (enum tuner_knob)k, &after, n);
+	}
+}

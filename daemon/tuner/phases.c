@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where a job stands: new, jumping to what the model says, settled, idle, not to be seen. */
+#include "round.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BLIND_NS (5 * SECOND_NS)
+/* A job that takes nothing for this long gives back what can be had again at once. */
+#define IDLE_NS (30 * SECOND_NS)
+/* Samples in a row that differ before it counts as another phase: one may be a hiccup, two a checkpoint. */
+#define DIFFERS_MIN    3
+#define SETTLED_MIN_NS (4 * SECOND_NS)
+/* With several changes of phase within a minute and a half, jumps are this far apart. */
+#define UNSTEADY_NS   (90 * SECOND_NS)
+#define JUMP_EVERY_NS (15 * SECOND_NS)
+
+static const struct figures *newest(const struct tuner_job *job)
+{
+	return &job->seen[(job->n_seen - 1) % SEEN_MAX];
+}
+
+static bool is_unsteady(const struct tuner_job *job, uint64_t now_ns)
+{
+	return job->flips_ns[1] && now_ns < job->flips_ns[1] + UNSTEADY_NS;
+}
+
+static void start_jump(struct tuner_job *job, uint64_t from_ns, uint64_t now_ns)
+{
+	job->phase = TUNER_PHASE_JUMPING;
+	job->phase_ns = from_ns;
+	job->jump_ns = now_ns;
+	job->n_jumps = 0;
+	job->n_differs = 0;
+	job->stall_ns = job->surplus_ns = 0;
+}
+
+static void change_phase(struct tuner_job *job, uint64_t now_ns)
+{
+	bool steady = !is_unsteady(job, now_ns);
+
+	job->flips_ns[2] = job->flips_ns[1];
+	job->flips_ns[1] = job->flips_ns[0];
+	job->flips_ns[0] = now_ns;
+	if (steady) { /* another phase, other lessons; one that comes and goes keeps them */
+		memset(job->lessons, 0, sizeof(job->lessons));
+		job->full_bandwidth = 0;
+	}
+	start_jump(job, now_ns - DIFFERS_MIN * SECOND_NS - SECOND_NS / 2, now_ns);
+}
+
+static void watch(struct round *r, struct tuner_job *job)
+{
+	uint64_t pause_ns = is_unsteady(job, r->now_ns) ? JUMP_EVERY_NS : SETTLED_MIN_NS;
+
+	if (newest(job)->from_ns < job->changed_ns || newest(job)->from_ns < job->settled.at_ns)
+		return;
+	job->n_differs = job_differs(job, newest(job)) ? job->n_differs + 1 : 0;
+	if (job->n_differs >= DIFFERS_MIN && r->now_ns > job->jump_ns + pause_ns)
+		change_phase(job, r->now_ns);
+}
+
+static void watch_idle(struct round *r, struct tuner_job *job)
+{
+	if (newest(job)->rate > 0) {
+		job->idle_ns = 0;
+		if (job->phase == TUNER_PHASE_IDLE)
+			start_jump(job, newest(job)->from_ns, r->now_ns);
+		return;
+	}
+	if (!job->idle_ns)
+		job->idle_ns = r->now_ns;
+	if (r->now_ns >= job->idle_ns + IDLE_NS)
+		job->phase = TUNER_PHASE_IDLE;
+}
+
+void round_update_phase(struct round *r, size_t index)
+{
+	struct tuner_job *job = &r->state->jobs[index];
+
+	if (!job->n_seen || r->now_ns > newest(job)->at_ns + BLIND_NS) {
+		if (job->phase != TUNER_PHASE_NEW)
+			job->phase = TUNER_PHASE_BLIND;
+		return;
+	}
+	if (job->phase == TUNER_PHASE_BLIND)
+		start_jump(job, newest(job)->from_ns, r->now_ns);
+	watch_idle(r, job);
+	if (job->phase == TUNER_PHASE_IDLE)
+		return;
+	if (job->phase == TUNER_PHASE_NEW && newest(job)->rate > 0)
+		start_jump(job, newest(job)->from_ns, r->now_ns);
+	if (job->phase == TUNER_PHASE_SETTLED && newest(job)->at_ns + SECOND_NS / 2 > r->now_ns)
+		watch(r, job);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory pressure: caches shrink before the kernel has to kill. The cut is made in the second in which
+ * pressure shows; what was taken comes back in steps when the node has been calm for a while.
+ */
+#include "state.h"
+
+#include <math.h>
+
+/* Percent of time in which some (all) tasks wait for memory, avg10. A busy page cache alone makes up to a few
+ * percent; 10 % is felt. systemd-oomd kills at 60 %. */
+#define SOME_TIGHT 10.0
+#define FULL_TIGHT 5.0
+#define SOME_CALM  3.0
+/* avg10 keeps rising for seconds after the cause is gone: another cut only if it is still higher. */
+#define AGAIN_NS 2000000000ull
+#define RISE     1.0
+#define CALM_NS  (15 * SECOND_NS)
+#define RAISE_NS (10 * SECOND_NS)
+#define RAISE    1.25 /* a step up: small enough to see its effect before the next one */
+
+#define RESERVE_SHARE 16.0
+#define RESERVE_MAX   (256.0 * 1024 * 1024)
+
+static double figure(double x)
+{
+	return x >= 0 && x < INFINITY ? x : NAN;
+}
+
+double pressure_reserve(const struct tuner_config *config, const struct stall_node *node)
+{
+	double limit = figure(node->memory_limit_bytes);
+
+	if (config->reserve_bytes)
+		return (double)config->reserve_bytes;
+	return isnan(limit) ? 0 : fmin(limit / RESERVE_SHARE, RESERVE_MAX);
+}
+
+static bool is_tight(const struct stall_node *node, double reserve)
+{
+	return figure(node->memory_some_avg10) >= SOME_TIGHT ||
+	       figure(node->memory_full_avg10) >= FULL_TIGHT ||
+	       figure(node->memory_headroom_bytes) < reserve / 2 || node->oom_kills > 0;
+}
+
+static bool is_calm(const struct stall_node *node, double reserve)
+{
+	return !(figure(node->memory_some_avg10) > SOME_CALM) &&
+	       !(figure(node->memory_headroom_bytes) < reserve * 2) && !(node->oom_kills > 0);
+}
+
+static void cut(struct pressure *p, const struct stall_node *node, double in_use, uint64_t now_ns)
+{
+	double some = figure(node->memory_some_avg10);
+
+	if (!p->tight && p->ceiling_bytes <= 0)
+		p->before_bytes = in_use;
+	p->ceiling_bytes = fmax((p->ceiling_bytes > 0 ? fmin(p->ceiling_bytes, in_use) : in_use) / 2, 1);
+	p->tight = true;
+	p->cut_ns = now_ns;
+	p->clear_ns = 0;
+	p->some_at_cut = isnan(some) ? 0 : some;
+}
+
+static bool cut_again(const struct pressure *p, const struct stall_node *node, double reserve,
+		      uint64_t now_ns)
+{
+	if (now_ns < p->cut_ns + AGAIN_NS)
+		return false;
+	return figure(node->memory_some_avg10) > p->some_at_cut + RISE ||
+	       figure(node->memory_headroom_bytes) < reserve / 2 || node->oom_kills > 0;
+}
+
+static void recover(struct pressure *p, double headroom, double reserve, uint64_t now_ns)
+{
+	double raised;
+
+	if (!p->clear_ns)
+		p->clear_ns = now_ns;
+	if (now_ns < p->clear_ns + CALM_NS || now_ns < p->raised_ns + RAISE_NS)
+		return;
+	p->tight = false;
+	p->raised_ns = now_ns;
+	raised = fmax(p->ceiling_bytes * RAISE, p->ceiling_bytes + p->before_bytes / 8);
+	if (headroom >= 0 && raised - p->ceiling_bytes > headroom - reserve)
+		raised = p->ceiling_bytes + fmax(headroom - reserve, 0);
+	p->ceiling_bytes = raised >= p->before_bytes ? 0 : raised;
+}
+
+double pressure_ceiling(struct pressure *p, const struct tuner_config *config, const struct stall_node *node,
+			double in_use, uint64_t now_ns)
+{
+	double reserve = pressure_reserve(config, node);
+
+	if (is_tight(node, reserve)) {
+		if (!p->tight || cut_again(p, node, reserve, now_ns))
+			cut(p, node, in_use, now_ns);
+		p->clear_ns = 0;
+		if (p->some_at_cut > node->memory_some_avg10) /* falls: what rises after that is news */
+			p->some_at_cut = node->memory_some_avg10;
+	} else if (p->ceiling_bytes > 0) {
+		if (is_calm(node, reserve))
+			recover(p, figure(node->memory_headroom_bytes), reserve, now_ns);
+		else
+			p->clear_ns = 0;
+	}
+	return p->ceiling_bytes > 0 ? p->ceiling_bytes : INFINITY;
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Decisions into the result and into the state, with their reasons in words and numbers. */
+#include "round.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/units.h"
+
+static double others_cache(const struct round *r, size_t index)
+{
+	double sum = 0;
+
+	for (uint32_t i = 0; i < r->state->n_jobs; i++)
+		if (i != index)
+			sum += (double)round_value(&r->state->jobs[i], TUNER_CACHE_BYTES);
+	return sum;
+}
+
+static double others_workers(const struct round *r, size_t index, enum tuner_knob knob)
+{
+	double sum = 0;
+
+	for (uint32_t i = 0; i < r->state->n_jobs; i++)
+		for (int k = TUNER_DAEMON_WORKERS; k <= TUNER_CLIENT_WORKERS; k++)
+			if (i != index || k != (int)knob)
+				sum += (double)round_value(&r->state->jobs[i], (enum tuner_knob)k);
+	return sum;
+}
+
+/* Whatever a rule wants: nothing grows beyond a sum. What shrinks is not held up. */
+static uint64_t clamp(const struct round *r, size_t index, enum tuner_knob knob, uint64_t value)
+{
+	uint64_t old = round_value(&r->state->jobs[index], knob);
+	double room = (double)old;
+
+	if (knob == TUNER_DAEMON_WORKERS && !value)
+		value = 1;
+	if (value <= old)
+		return value;
+	switch (knob) {
+	case TUNER_CACHE_BYTES: room = r->cache_growth - others_cache(r, index); break;
+	case TUNER_PREFETCH_CHUNKS: room = r->config->prefetch_chunks_max; break;
+	case TUNER_DAEMON_WORKERS:
+		room = fmin(r->config->daemon_workers_max, r->workers_total - others_workers(r, index, knob));
+		break;
+	case TUNER_CLIENT_WORKERS:
+		room = fmin(r->config->client_workers_max, r->workers_total - others_workers(r, index, knob));
+		break;
+	}
+	if ((double)value <= room)
+		return value;
+	return room <= (double)old ? old : (uint64_t)room;
+}
+
+void round_decide(struct round *r, size_t index, enum tuner_knob knob, enum tuner_rule rule, uint64_t value,
+		  double expected, const char *format, ...)
+{
+	struct tuner_job *job = &r->state->jobs[index];
+	const struct plan *plan = &r->plans[index];
+	uint64_t old = round_value(job, knob);
+	struct tuner_decision *d;
+	va_list args;
+
+	value = clamp(r, index, knob, value);
+	if (value == old || !(job->tunable & 1u << knob) ||
+	    r->ret->n_decisions == sizeof(r->ret->decisions) / sizeof(r->ret->decisions[0]))
+		return;
+	if (job->changes[knob].open && rule != TUNER_RULE_UNDO)
+		round_verdict(r, job, knob, TUNER_UNCLEAR, NULL,
+			      "turned again before its effect could be seen");
+	d = &r->ret->decisions[r->ret->n_decisions++];
+	*d = (struct tuner_decision){.id = ++r->state->next_id,
+				     .job = job->job,
+				     .at_ns = r->now_ns,
+				     .knob = knob,
+				     .rule = rule,
+				     .old_value = old,
+				     .new_value = value,
+				     .rate_before = plan->now.rate,
+				     .wait_before = plan->now.wait,
+				     .rate_expected = expected,
+				     .wait_expected = plan->now.demand > 0 && expected > 0
+							  ? fmax(1 - expected / plan->now.demand, 0)
+							  : NAN};
+	va_start(args, format);
+	vsnprintf(d->reason, sizeof(d->reason), format, args);
+	va_end(args);
+	job->wanted.value[knob] = value;
+	job->asked[knob] = true;
+	job->asked_ns[knob] = job->changed_ns = r->now_ns;
+	if (isnan(expected))
+		return;
+	job->changes[knob] = (struct change){.open = true,
+					     .id = d->id,
+					     .at_ns = r->now_ns,
+					     .rule = rule,
+					     .old_value = old,
+					     .new_value = value,
+					     .rate_before = plan->now.rate,
+					     .wait_before = plan->now.wait,
+					     .demand_before = plan->now.demand,
+					     .bandwidth_before = plan->now.bandwidth,
+					     .rate_expected = expected};
+}
+
+static const char *bytes_text(char buffer[24], double bytes)
+{
+	return isnan(bytes) ? "?" : units_format_bytes(buffer, 24, (uint64_t)fmin(fmax(bytes, 0), 1e18));
+}
+
+void round_explain(const struct round *r, size_t index, enum tuner_knob knob, uint64_t value, char *text,
+		   size_t size)
+{
+	const struct tuner_job *job = &r->state->jobs[index];
+	const struct figures *f = &r->plans[index].now;
+	char one[24], two[24];
+
+	switch (knob) {
+	case TUNER_CACHE_BYTES:
+		snprintf(text, size, "storage gives %s/s, %.0f samples/s need %s/s: %.0f%% of %s cached",
+			 bytes_text(one, job->full_bandwidth > 0 ? job->full_bandwidth : f->bandwidth),
+			 f->demand, bytes_text(two, f->demand * f->chunk_bytes / f->samples_per_chunk),
+			 100 * target_cached_ratio(f, (double)value,
+						   (double)round_value(job, TUNER_PREFETCH_CHUNKS)),
+			 bytes_text((char[24]){0}, f->dataset_bytes));
+		return;
+	case TUNER_PREFETCH_CHUNKS:
+		snprintf(
+		    text, size,
+		    "a chunk of %.0f samples takes %.1f ms (95 %%: %.1f ms), %.0f samples/s are asked for, "
+		    "windows of %.0f chunks",
+		    f->samples_per_chunk, 1e3 * f->latency_s, 1e3 * f->latency_p95_s, f->demand, f->window);
+		return;
+	case TUNER_DAEMON_WORKERS:
+		snprintf(text, size, "%.1f us of the daemon's CPU a sample, %.0f samples/s asked for",
+			 1e6 * f->daemon_cpu_s, f->demand);
+		return;
+	case TUNER_CLIENT_WORKERS:
+		snprintf(
+		    text, size,
+		    "%.1f us of Python a sample, hand-over from a worker %.1f us, %.0f samples/s asked for",
+		    1e6 * f->client_cpu_s, 1e6 * f->handoff_s, f->demand);
+		return;
+	}
+}
+
+void round_views(struct round *r)
+{
+	r->ret->n_views = r->state->n_jobs;
+	for (uint32_t i = 0; i < r->state->n_jobs; i++) {
+		const struct tuner_job *job = &r->state->jobs[i];
+		const struct figures *f = &r->plans[i].now;
+		struct tuner_view *v = &r->ret->views[i];
+
+		*v = (struct tuner_view){.job = job->job,
+					 .phase = job->phase,
+					 .wanted = job->wanted,
+					 .model = job->model,
+					 .rate = f->rate,
+					 .demand = f->demand,
+					 .wait = f->wait};
+		switch (job->phase) {
+		case TUNER_PHASE_NEW: snprintf(v->text, sizeof(v->text), "too little seen yet"); break;
+		case TUNER_PHASE_BLIND:
+			snprintf(v->text, sizeof(v->text), "no usable samples: knobs stay as they are");
+			break;
+		case TUNER_PHASE_IDLE: snprintf(v->text, sizeof(v->text), "takes no data"); break;
+		case TUNER_PHASE_JUMPING:
+		case TUNER_PHASE_SETTLED:
+			snprintf(
+			    v->text, sizeof(v->text),
+			    "%.0f of %.0f samples/s asked for; waits %.1f%% for data (%.1f%% storage, %.1f%% "
+			    "preparing)",
+			    f->rate, f->demand, 100 * f->wait, 100 * f->fetch_wait, 100 * f->prep_wait);
+			break;
+		}
+	}
+}

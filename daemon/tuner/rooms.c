@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How much of everything each job may have: the operator's limits, the node's memory and cores, other jobs.
+ */
+#include "round.h"
+
+#include <math.h>
+
+/* Of the memory limit, when the operator says nothing: the rest is the jobs' own. */
+#define CACHE_SHARE 0.75
+/* Workers a core, likewise: half of them sleep while they wait for data or for the trainer. */
+#define WORKERS_PER_CORE 2.0
+
+const struct tuner_pin *round_pin(const struct tuner_config *config, uint64_t job, enum tuner_knob knob)
+{
+	const struct tuner_pin *all = NULL;
+	uint32_t n = config->n_pins < TUNER_MAX_PINS ? config->n_pins : TUNER_MAX_PINS;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (config->pins[i].knob != knob)
+			continue;
+		if (config->pins[i].job == job)
+			return &config->pins[i];
+		if (!config->pins[i].job)
+			all = &config->pins[i];
+	}
+	return all;
+}
+
+uint64_t round_value(const struct tuner_job *job, enum tuner_knob knob)
+{
+	return job->asked[knob] ? job->wanted.value[knob] : job->in_force.value[knob];
+}
+
+static double or_zero(double x)
+{
+	return x >= 0 && x < INFINITY ? x : 0;
+}
+
+static double cache_in_use(const struct tuner_job *job, const struct figures *f)
+{
+	double set = (double)job->in_force.value[TUNER_CACHE_BYTES];
+
+	return isnan(f->cached_bytes) ? set : fmin(set, f->cached_bytes + or_zero(f->need_bytes));
+}
+
+/* Sums over all jobs. */
+void round_make_totals(struct round *r)
+{
+	const struct tuner_config *c = r->config;
+	double limit = r->node.memory_limit_bytes, headroom = r->node.memory_headroom_bytes;
+	double in_use = 0, set = 0, ceiling, physical = INFINITY;
+
+	for (uint32_t i = 0; i < r->state->n_jobs; i++) {
+		in_use += cache_in_use(&r->state->jobs[i], &r->plans[i].now);
+		set += (double)round_value(&r->state->jobs[i], TUNER_CACHE_BYTES);
+	}
+	r->cache_total = c->cache_bytes_max ? (double)c->cache_bytes_max
+			 : limit > 0        ? limit * CACHE_SHARE
+					    : INFINITY;
+	ceiling = pressure_ceiling(&r->state->pressure, c, &r->node, in_use, r->now_ns);
+	r->cache_hard = r->cache_total <= ceiling;
+	r->cache_total = fmin(r->cache_total, ceiling);
+	if (headroom >= 0)
+		physical = fmax(in_use + headroom - pressure_reserve(c, &r->node), 0);
+	r->cache_growth = fmin(r->cache_total, fmax(physical, set));
+	r->workers_total = c->workers_max       ? c->workers_max
+			   : r->node.cores >= 1 ? ceil(r->node.cores * WORKERS_PER_CORE)
+						: INFINITY;
+	if (r->workers_total < r->state->n_jobs)
+		r->workers_total = r->state->n_jobs; /* nobody can do without one */
+}
+
+/* What a job could use if it were alone. */
+static struct room room_alone(const struct round *r, size_t index)
+{
+	const struct tuner_config *c = r->config;
+	const struct figures *f = &r->plans[index].now;
+	double own = or_zero(f->daemon_busy) +
+		     fmax(or_zero(f->client_busy), or_zero(f->rate) * or_zero(f->client_cpu_s));
+	double cores = r->node.cores_idle >= 0 ? r->node.cores_idle + own : r->node.cores;
+
+	if (r->node.cores > 0)
+		cores = fmin(cores, r->node.cores);
+	return (struct room){.cache_bytes = r->cache_growth,
+			     .prefetch = c->prefetch_chunks_max,
+			     .daemon_workers = (uint64_t)fmin(c->daemon_workers_max, r->workers_total),
+			     .client_workers = (uint64_t)fmin(c->client_workers_max, r->workers_total - 1),
+			     .cores = cores > 0 ? fmax(cores, 1) : NAN};
+}
+
+static double gain_of(const struct round *r, size_t i, const struct room *room, enum tuner_knob knob,
+		      double fair)
+{
+	const struct tuner_job *job = &r->state->jobs[i];
+	struct tuner_knobs with = job->model, without = with;
+	double a, b;
+
+	if ((double)with.value[knob] <= fair)
+		return 0;
+	without.value[knob] = (uint64_t)fair;
+	a = target_rate(job, &r->plans[i].now, room, &with);
+	b = target_rate(job, &r->plans[i].now, room, &without);
+	return a > b && b > 0 ? a / b - 1 : 0;
+}
+
+static struct claim claim_of(const struct round *r, size_t i, enum tuner_knob knob, double floor, double fair)
+{
+	const struct tuner_job *job = &r->state->jobs[i];
+	const struct tuner_pin *pin = round_pin(r->config, job->job, knob);
+	struct claim c = {.floor = floor, .want = (double)job->model.value[knob]};
+
+	if (pin)
+		c.want = (double)pin->value;
+	else if (!(job->tunable & 1u << knob))
+		c.want = (double)job->in_force.value[knob];
+	if (pin || !(job->tunable & 1u << knob))
+		c.floor = fmax(floor, c.want);
+	else
+		c.gain = gain_of(r, i, &r->plans[i].room, knob, fair);
+	return c;
+}
+
+/* Jobs on one dataset share its chunks: what one of them keeps, the others need not. */
+static double shared_part(const struct round *r, size_t index)
+{
+	const struct tuner_job *job = &r->state->jobs[index];
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; job->dataset && i < r->state->n_jobs; i++)
+		n += r->state->jobs[i].dataset == job->dataset;
+	return n > 1 ? 1.0 / n : 1;
+}
+
+static void share_cache(struct round *r)
+{
+	uint32_t n = r->state->n_jobs;
+	struct claim claims[TUNER_MAX_JOBS];
+	double sum = 0;
+
+	if (n < 2 || isinf(r->cache_total))
+		return;
+	for (uint32_t i = 0; i < n; i++) {
+		double need = or_zero(r->plans[i].now.need_bytes), part = shared_part(r, i);
+
+		claims[i] = claim_of(r, i, TUNER_CACHE_BYTES, need, r->cache_total / n);
+		if (part < 1)
+			claims[i].want = fmax(need, need + (claims[i].want - need) * part);
+	}
+	share_out(claims, n, r->cache_total);
+	for (uint32_t i = 0; i < n; i++)
+		sum += fmax(claims[i].given, (double)round_value(&r->state->jobs[i], TUNER_CACHE_BYTES));
+	for (uint32_t i = 0; i < n; i++) {
+		double now = (double)round_value(&r->state->jobs[i], TUNER_CACHE_BYTES);
+
+		r->plans[i].room.cache_bytes =
+		    floor(sum <= r->cache_total ? fmax(claims[i].given, now) : claims[i].given);
+	}
+}
+
+static void share_workers(struct round *r)
+{
+	uint32_t n = r->state->n_jobs;
+	struct claim claims[2 * TUNER_MAX_JOBS];
+	double sum = 0;
+
+	if (n < 2 || isinf(r->workers_total))
+		return;
+	for (uint32_t i = 0; i < n; i++) {
+		double fair = floor(r->workers_total / (2.0 * n));
+
+		claims[2 * i] = claim_of(r, i, TUNER_DAEMON_WORKERS, 1, fmax(fair, 1));
+		claims[2 * i + 1] = claim_of(r, i, TUNER_CLIENT_WORKERS, 0, fair);
+	}
+	share_out(claims, (size_t)2 * n, r->workers_total);
+	for (uint32_t i = 0; i < 2 * n; i++) {
+		claims[i].given = floor(claims[i].given + 1e-6);
+		sum += claims[i].given;
+	}
+	/* What rounding left over, one each. */
+	for (uint32_t i = 0; i < 2 * n && sum + 1 <= r->workers_total; i++) {
+		if (claims[i].given + 1 > claims[i].want)
+			continue;
+		claims[i].given++;
+		sum++;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		struct room *room = &r->plans[i].room;
+
+		room->daemon_workers = (uint64_t)fmin((double)room->daemon_workers, claims[2 * i].given);
+		room->client_workers = (uint64_t)fmin((double)room->client_workers, claims[2 * i + 1].given);
+	}
+}
+
+void round_make_rooms(struct round *r)
+{
+	struct tuner_state *s = r->state;
+
+	for (uint32_t i = 0; i < s->n_jobs; i++) {
+		struct plan *p = &r->plans[i];
+
+		p->room = room_alone(r, i);
+		if (p->n && s->jobs[i].phase != TUNER_PHASE_IDLE) {
+			struct figures f = p->now;
+
+			job_envelope(&s->jobs[i], &f);
+			target_knobs(&s->jobs[i], &f, &p->room, &s->jobs[i].model);
+		} else if (!s->jobs[i].model.value[TUNER_DAEMON_WORKERS]) {
+			s->jobs[i].model = s->jobs[i].in_force;
+		}
+	}
+	share_cache(r);
+	share_workers(r);
+	/* Once more, within the room that the others leave: less cache may ask for more depth. */
+	for (uint32_t i = 0; i < s->n_jobs && s->n_jobs > 1; i++) {
+		struct figures f = r->plans[i].now;
+
+		job_envelope(&s->jobs[i], &f);
+		if (r->plans[i].n && s->jobs[i].phase != TUNER_PHASE_IDLE)
+			target_knobs(&s->jobs[i], &f, &r->plans[i].room, &s->jobs[i].model);
+	}
+}

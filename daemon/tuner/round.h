@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* One call of tuner_decide(): what its parts hand to each other. */
+
+#include "state.h"
+
+struct plan {
+	struct figures now; /* estimate since the last change; all NAN without samples */
+	uint32_t n;         /* samples behind it */
+	struct room room;   /* what the job may have */
+};
+
+struct round {
+	const struct tuner_config *config;
+	struct tuner_state *state;
+	struct stall_node node;
+	uint64_t now_ns;
+	double cache_total;  /* of all jobs, now */
+	double cache_growth; /* no growth beyond this sum */
+	bool cache_hard;     /* cache_total is the operator's or the node's limit rather than pressure */
+	double workers_total;
+	struct plan plans[TUNER_MAX_JOBS]; /* by index in state->jobs */
+	struct tuner_result *ret;
+};
+
+/* ---- intake.c: samples and clocks into jobs ---- */
+void round_take_samples(struct round *r, const struct stall_sample *samples, size_t n);
+
+/* ---- rooms.c: limits, pressure and other jobs make each job's room ---- */
+void round_make_totals(struct round *r);
+void round_make_rooms(struct round *r);
+/* The pin for a knob of a job, or NULL. */
+const struct tuner_pin *round_pin(const struct tuner_config *config, uint64_t job, enum tuner_knob knob);
+uint64_t round_value(const struct tuner_job *job, enum tuner_knob knob); /* in force, or on its way */
+
+/* ---- judge.c ---- */
+void round_judge(struct round *r, size_t index);
+void round_verdict(struct round *r, struct tuner_job *job, enum tuner_knob knob, enum tuner_outcome outcome,
+		   const struct figures *after, const char *text);
+
+/* ---- phases.c: where does the job stand? ---- */
+void round_update_phase(struct round *r, size_t index);
+
+/* ---- rules.c ---- */
+void round_apply_bounds(struct round *r, size_t index); /* limits, pressure, pins: at once */
+void round_apply_rules(struct round *r, size_t index);
+
+/* ---- record.c ---- */
+/* Turns the knob; value is clamped to the room. What changes nothing is not recorded. `expected`: rate, or
+ * NAN; a change with one is judged later. */
+void round_decide(struct round *r, size_t index, enum tuner_knob knob, enum tuner_rule rule, uint64_t value,
+		  double expected, const char *format, ...) __attribute__((format(printf, 7, 8)));
+/* Why the model wants this value of the knob. */
+void round_explain(const struct round *r, size_t index, enum tuner_knob knob, uint64_t value, char *text,
+		   size_t size);
+void round_views(struct round *r);

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is changed now. In this order: what must be (limits, pressure, pins); a job that jumps: what the model
+ * says; a settled job: the one knob that a stall asks for, or the one that is too high.
+ */
+#include "round.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define JUMPS_MAX   3
+#define JUMP_NS     (9 * SECOND_NS) /* settled by then, come what may */
+#define SAMPLES_MIN 2
+/* A stall worth a change, and how long it has to last; less is noise or a checkpoint. */
+#define STALL      0.03
+#define STALL_NS   (3 * SECOND_NS)
+#define SURPLUS_NS (6 * SECOND_NS)
+/* A change must promise this much more rate. */
+#define WORTH 1.02
+/* Where the model sees no reason for a stall that is there, one knob is tried; only for one this large. */
+#define STALL_TRY 0.06
+/* Differences that are not worth a change: a tenth of the cache, a fifth of the depth. */
+#define CACHE_SLACK 0.10
+#define DEPTH_SLACK 0.20
+
+static bool differs(enum tuner_knob knob, uint64_t now, uint64_t want, double unit)
+{
+	double difference = fabs((double)want - (double)now);
+
+	switch (knob) {
+	case TUNER_CACHE_BYTES: return difference > fmax(CACHE_SLACK * (double)now, 2 * unit);
+	case TUNER_PREFETCH_CHUNKS: return difference > DEPTH_SLACK * (double)now;
+	case TUNER_DAEMON_WORKERS:
+	case TUNER_CLIENT_WORKERS: return now != want;
+	}
+	return false;
+}
+
+/* May the knob be turned to `want` by choice? */
+static bool may_turn(const struct round *r, const struct tuner_job *job, enum tuner_knob knob, uint64_t want)
+{
+	const struct lesson *l = &job->lessons[knob];
+	uint64_t now = round_value(job, knob);
+
+	if (!(job->tunable & 1u << knob) || job->asked[knob] || r->now_ns < job->refused_until_ns[knob] ||
+	    round_pin(r->config, job->job, knob))
+		return false;
+	if (want > now)
+		return !(want >= l->up_value && r->now_ns < l->up_until_ns);
+	return !(want <= l->down_value && r->now_ns < l->down_until_ns);
+}
+
+/* The model's value of a knob, if it is worth turning and may be; otherwise what it has. */
+static uint64_t wanted_value(const struct round *r, size_t index, enum tuner_knob knob)
+{
+	const struct tuner_job *job = &r->state->jobs[index];
+	uint64_t now = round_value(job, knob), want = job->model.value[knob];
+	double unit = r->plans[index].now.chunk_bytes;
+
+	if (!differs(knob, now, want, isnan(unit) ? 0 : unit) || !may_turn(r, job, knob, want))
+		return now;
+	return want;
+}
+
+static double rate_of(const struct round *r, size_t index, const struct tuner_knobs *knobs)
+{
+	const struct plan *p = &r->plans[index];
+
+	return target_rate(&r->state->jobs[index], &p->now, &p->room, knobs);
+}
+
+static struct tuner_knobs current(const struct tuner_job *job)
+{
+	struct tuner_knobs knobs;
+
+	for (int k = 0; k < TUNER_N_KNOBS; k++)
+		knobs.value[k] = round_value(job, (enum tuner_knob)k);
+	return knobs;
+}
+
+static void turn(struct round *r, size_t index, enum tuner_knob knob, enum tuner_rule rule, uint64_t value,
+		 double expected)
+{
+	char why[160];
+
+	round_explain(r, index, knob, value, why, sizeof(why));
+	round_decide(r, index, knob, rule, value, expected, "%s; expected %.0f samples/s instead of %.0f",
+		     why, expected, r->plans[index].now.rate);
+}
+
+/* ---- at once ---- */
+
+static uint64_t bound_of(const struct round *r, const struct tuner_job *job, const struct plan *p,
+			 enum tuner_knob knob, uint64_t value)
+{
+	double need = p->now.need_bytes, max = INFINITY;
+
+	switch (knob) {
+	case TUNER_CACHE_BYTES:
+		max = fmin(p->room.cache_bytes, r->cache_total);
+		/* Pressure stops at what sessions need; a limit of the operator's does not. */
+		if (!r->cache_hard && need > 0)
+			max = fmax(max, need);
+		break;
+	case TUNER_PREFETCH_CHUNKS: max = r->config->prefetch_chunks_max; break;
+	case TUNER_DAEMON_WORKERS: max = fmax((double)p->room.daemon_workers, 1); break;
+	case TUNER_CLIENT_WORKERS: max = (double)p->room.client_workers; break;
+	}
+	(void)job;
+	return (double)value > max ? (uint64_t)max : value;
+}
+
+static void apply_pin(struct round *r, size_t index, enum tuner_knob knob, const struct tuner_pin *pin)
+{
+	const struct tuner_job *job = &r->state->jobs[index];
+	uint64_t value = bound_of(r, job, &r->plans[index], knob, pin->value);
+
+	if (value == round_value(job, knob) || r->now_ns < job->refused_until_ns[knob])
+		return;
+	if (value == pin->value)
+		round_decide(r, index, knob, TUNER_RULE_PIN, value, NAN, "pinned to %llu",
+			     (unsigned long long)value);
+	else
+		round_decide(r, index, knob, TUNER_RULE_PIN, value, NAN,
+			     "pinned to %llu, of which limits leave %llu", (unsigned long long)pin->value,
+			     (unsigned long long)value);
+}
+
+static void shrink(struct round *r, size_t index, enum tuner_knob knob, uint64_t value)
+{
+	const struct pressure *p = &r->state->pressure;
+	uint64_t now = round_value(&r->state->jobs[index], knob);
+
+	if (knob == TUNER_CACHE_BYTES && !r->cache_hard)
+		round_decide(
+		    r, index, knob, TUNER_RULE_PRESSURE, value, NAN,
+		    "memory is tight (tasks waited %.1f%% of the last 10 s, %.0f MiB left): all caches "
+		    "together at most %.0f MiB",
+		    r->node.memory_some_avg10, r->node.memory_headroom_bytes / 0x1p20,
+		    p->ceiling_bytes / 0x1p20);
+	else if (r->state->n_jobs > 1)
+		round_decide(r, index, knob, TUNER_RULE_SHARE, value, NAN,
+			     "%u jobs share the node: this one's part of %s is %llu, not %llu",
+			     r->state->n_jobs, tuner_knob_name(knob), (unsigned long long)value,
+			     (unsigned long long)now);
+	else
+		round_decide(r, index, knob, TUNER_RULE_LIMIT, value, NAN, "the limit leaves %llu, not %llu",
+			     (unsigned long long)value, (unsigned long long)now);
+}
+
+void round_apply_bounds(struct round *r, size_t index)
+{
+	struct tuner_job *job = &r->state->jobs[index];
+
+	for (int k = 0; k < TUNER_N_KNOBS; k++) {
+		enum tuner_knob knob = (enum tuner_knob)k;
+		const struct tuner_pin *pin = round_pin(r->config, job->job, knob);
+		uint64_t now = round_value(job, knob), bound = bound_of(r, job, &r->plans[index], knob, now);
+
+		if (bound < now && (!job->asked[knob] || r->now_ns > job->asked_ns[knob] + SECOND_NS))
+			shrink(r, index, knob, bound);
+		else if (pin)
+			apply_pin(r, index, knob, pin);
+	}
+}
+
+/* ---- by choice ---- */
+
+static bool awaits_verdict(const struct tuner_job *job)
+{
+	for (int k = 0; k < TUNER_N_KNOBS; k++) {
+		bool fills = k == TUNER_CACHE_BYTES && job->changes[k].new_value > job->changes[k].old_value;
+
+		if (job->asked[k] || (job->changes[k].open && !fills))
+			return true;
+	}
+	return false;
+}
+
+static void settle(struct round *r, size_t index)
+{
+	struct tuner_job *job = &r->state->jobs[index];
+
+	job->phase = TUNER_PHASE_SETTLED;
+	job->settled = r->plans[index].now;
+	job->n_differs = 0;
+	job->stall_ns = job->surplus_ns = 0;
+}
+
+static void jump(struct round *r, size_t index)
+{
+	struct tuner_job *job = &r->state->jobs[index];
+	struct tuner_knobs to = current(job);
+	double expected;
+	bool any = false;
+
+	for (int k = 0; k < TUNER_N_KNOBS; k++) {
+		uint64_t want = wanted_value(r, index, (enum tuner_knob)k);
+
+		any = any || want != to.value[k];
+		to.value[k] = want;
+	}
+	if (!any || job->n_jumps >= JUMPS_MAX || r->now_ns > job->jump_ns + JUMP_NS) {
+		settle(r, index);
+		return;
+	}
+	job->n_jumps++;
+	expected = rate_of(r, index, &to);
+	/* What gives back goes first: others may take it in the same second. */
+	for (int pass = 0; pass < 2; pass++)
+		for (int k = 0; k < TUNER_N_KNOBS; k++)
+			if ((to.value[k] < round_value(job, (enum tuner_knob)k)) == !pass)
+				turn(r, index, (enum tuner_knob)k, TUNER_RULE_MODEL, to.value[k], expected);
+}
+
+/* The knob whose turn alone brings most; -1: none is worth it. */
+static int best_single(const struct round *r, size_t index, double *ret_rate)
+{
+	const struct tuner_job *job = &r->state->jobs[index];
+	const struct tuner_knobs now = current(job);
+	double base = rate_of(r, index, &now), best = base * WORTH, all_rate;
+	struct tuner_knobs all = now;
+	int found = -1;
+
+	for (int k = 0; k < TUNER_N_KNOBS; k++) {
+		struct tuner_knobs one = now;
+
+		all.value[k] = one.value[k] = wanted_value(r, index, (enum tuner_knob)k);
+		if (one.value[k] != now.value[k] && rate_of(r, index, &one) > best) {
+			best = rate_of(r, index, &one);
+			found = k;
+		}
+	}
+	*ret_rate = best;
+	if (found >= 0)
+		return found;
+	/* Two stages that are equally slow: neither helps alone. The first goes now, the other later. */
+	all_rate = rate_of(r, index, &all);
+	for (int k = 0; k < TUNER_N_KNOBS && all_rate > base * WORTH; k++) {
+		if (all.value[k] > now.value[k]) {
+			*ret_rate = base;
+			return k;
+		}
+	}
+	return -1;
+}
+
+/* A stall that the model cannot explain: a small step where it is felt. */
+static void try_step(struct round *r, size_t index)
+{
+	const struct tuner_job *job = &r->state->jobs[index];
+	const struct plan *p = &r->plans[index];
+	bool fetch = p->now.fetch_wait > p->now.prep_wait;
+	enum tuner_knob knob = fetch ? TUNER_PREFETCH_CHUNKS : TUNER_DAEMON_WORKERS;
+	uint64_t now = round_value(job, knob), want = fetch ? now + now / 2 + 1 : now + 1;
+
+	if (!fetch && p->now.client_cpu_s > p->now.daemon_cpu_s &&
+	    round_value(job, TUNER_CLIENT_WORKERS) > 0) {
+		knob = TUNER_CLIENT_WORKERS;
+		want = round_value(job, knob) + 1;
+	}
+	if (knob == TUNER_PREFETCH_CHUNKS  ? want > p->room.prefetch || job->full_bandwidth > 0
+	    : knob == TUNER_DAEMON_WORKERS ? want > p->room.daemon_workers
+					   : want > p->room.client_workers)
+		return;
+	if (!(p->now.wait > STALL_TRY) || !may_turn(r, job, knob, want))
+		return;
+	round_decide(
+	    r, index, knob, TUNER_RULE_STALL, want, fmin(p->now.rate * 1.25, p->now.demand),
+	    "waits %.1f%% for data (%.1f%% storage, %.1f%% preparing), which the model does not explain: "
+	    "tried",
+	    100 * p->now.wait, 100 * p->now.fetch_wait, 100 * p->now.prep_wait);
+}
+
+static void relieve(struct round *r, size_t index)
+{
+	double expected;
+	int k = best_single(r, index, &expected);
+
+	if (k < 0)
+		try_step(r, index);
+	else
+		turn(r, index, (enum tuner_knob)k, TUNER_RULE_STALL,
+		     wanted_value(r, index, (enum tuner_knob)k), expected);
+}
+
+/* The first knob that is higher than the model wants, dearest first. */
+static void give_back(struct round *r, size_t index)
+{
+	static const enum tuner_knob order[] = {TUNER_CLIENT_WORKERS, TUNER_DAEMON_WORKERS, TUNER_CACHE_BYTES,
+						TUNER_PREFETCH_CHUNKS};
+	struct tuner_job *job = &r->state->jobs[index];
+	const struct tuner_knobs now = current(job);
+	uint64_t since = job->surplus_ns;
+
+	job->surplus_ns = 0;
+	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+		struct tuner_knobs less = now;
+
+		less.value[order[i]] = wanted_value(r, index, order[i]);
+		if (less.value[order[i]] >= now.value[order[i]] ||
+		    rate_of(r, index, &less) < rate_of(r, index, &now) / WORTH)
+			continue;
+		job->surplus_ns = since ? since : r->now_ns;
+		if (r->now_ns < job->surplus_ns + SURPLUS_NS ||
+		    r->now_ns < job->changed_ns + r->config->cooldown_ns)
+			return;
+		job->surplus_ns = 0;
+		turn(r, index, order[i], TUNER_RULE_GIVE_BACK, less.value[order[i]],
+		     rate_of(r, index, &less));
+		return;
+	}
+}
+
+static void apply_settled(struct round *r, size_t index)
+{
+	struct tuner_job *job = &r->state->jobs[index];
+	const struct plan *p = &r->plans[index];
+
+	if (!(p->now.wait > STALL)) {
+		job->stall_ns = 0;
+		give_back(r, index);
+		return;
+	}
+	if (!job->stall_ns)
+		job->stall_ns = r->now_ns;
+	if (r->now_ns >= job->stall_ns + STALL_NS && r->now_ns >= job->changed_ns + r->config->cooldown_ns) {
+		size_t before = r->ret->n_decisions;
+
+		relieve(r, index);
+		if (r->ret->n_decisions != before)
+			return;
+	}
+	give_back(r, index);
+}
+
+/* What can be had back at once is given back; what took an epoch to fill stays as long as nobody wants it. */
+static void rest(struct round *r, size_t index)
+{
+	static const uint64_t least[TUNER_N_KNOBS] = {
+	    [TUNER_PREFETCH_CHUNKS] = 1, [TUNER_DAEMON_WORKERS] = 1, [TUNER_CLIENT_WORKERS] = 0};
+	struct tuner_job *job = &r->state->jobs[index];
+
+	if (job->rested)
+		return;
+	job->before_idle = current(job);
+	job->rested = true;
+	for (int k = TUNER_PREFETCH_CHUNKS; k < TUNER_N_KNOBS; k++)
+		if (least[k] < round_value(job, (enum tuner_knob)k) &&
+		    may_turn(r, job, (enum tuner_knob)k, least[k]))
+			round_decide(r, index, (enum tuner_knob)k, TUNER_RULE_IDLE, least[k], NAN,
+				     "took no data for %.0f s", (double)(r->now_ns - job->idle_ns) / 1e9);
+}
+
+static void wake(struct round *r, size_t index)
+{
+	struct tuner_job *job = &r->state->jobs[index];
+
+	job->rested = false;
+	for (int k = TUNER_PREFETCH_CHUNKS; k < TUNER_N_KNOBS; k++)
+		if (job->before_idle.value[k] > round_value(job, (enum tuner_knob)k) &&
+		    may_turn(r, job, (enum tuner_knob)k, job->before_idle.value[k]))
+			round_decide(r, index, (enum tuner_knob)k, TUNER_RULE_IDLE, job->before_idle.value[k],
+				     NAN, "takes data again: what it had before");
+}
+
+void round_apply_rules(struct round *r, size_t index)
+{
+	struct tuner_job *job = &r->state->jobs[index];
+
+	switch (job->phase) {
+	case TUNER_PHASE_NEW:
+	case TUNER_PHASE_BLIND: return;
+	case TUNER_PHASE_IDLE: rest(r, index); return;
+	case TUNER_PHASE_JUMPING:
+	case TUNER_PHASE_SETTLED: break;
+	}
+	if (job->rested)
+		wake(r, index);
+	if (awaits_verdict(job) || r->plans[index].n < SAMPLES_MIN)
+		return;
+	if (job->phase == TUNER_PHASE_JUMPING)
+		jump(r, index);
+	else
+		apply_settled(r, index);
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How fast a job really is. */
+#include "sim/sim.h"
+
+#include <math.h>
+
+/* How sharp the edge is where two stages are equally fast: there, each waits for the other now and then and
+ * the rate is 2^(-1/16), 4 % below either. */
+#define SHARP 16
+
+static double chunk_bytes(const struct sim_truth *t)
+{
+	return t->sample_bytes * t->samples_per_chunk;
+}
+
+double sim_need_bytes(const struct sim_truth *t)
+{
+	return t->window * chunk_bytes(t) + t->ready * t->sample_bytes;
+}
+
+double sim_cached_ratio(const struct sim_truth *t, const struct tuner_knobs *k)
+{
+	double kept = (double)k->value[TUNER_CACHE_BYTES] - sim_need_bytes(t);
+
+	if (kept + t->window * chunk_bytes(t) >= t->dataset_bytes)
+		return 1;
+	kept -= (double)k->value[TUNER_PREFETCH_CHUNKS] * chunk_bytes(t);
+	return fmin(fmax(kept / t->dataset_bytes, 0), 1);
+}
+
+static double power16(double x)
+{
+	x *= x;
+	x *= x;
+	x *= x;
+	return x * x;
+}
+
+/* The slowest of four, softly. */
+static double slowest(double a, double b, double c, double d)
+{
+	double least = fmin(fmin(a, b), fmin(c, d));
+
+	if (!(least > 0))
+		return 0;
+	return least / pow(power16(least / a) + power16(least / b) + power16(least / c) + power16(least / d),
+			   1.0 / SHARP);
+}
+
+static double fetch_rate(const struct sim_truth *t, const struct tuner_knobs *k, double hit, double bandwidth)
+{
+	double seconds = chunk_bytes(t) / bandwidth * (1 - hit);
+	double ahead = fmin((double)k->value[TUNER_PREFETCH_CHUNKS], t->window), samples, late;
+
+	if (seconds <= 0)
+		return INFINITY;
+	samples = t->window * t->samples_per_chunk;
+	late = fmax((t->window - ahead) * seconds - t->ready / t->device_rate, 0);
+	return fmin(samples / (t->window * seconds),
+		    late > 0 ? samples / (samples / t->device_rate + late) : INFINITY);
+}
+
+static double client_rate(const struct sim_truth *t, double n)
+{
+	double step = 1 / t->device_rate;
+
+	if (t->client_cpu_s <= 0)
+		return INFINITY;
+	if (n < 1)
+		return 1 / (t->client_cpu_s + step);
+	return fmin(n / t->client_cpu_s, 1 / (t->handoff_s + step));
+}
+
+struct sim_rates sim_rates(const struct sim_truth *t, double cores, const struct tuner_knobs *k, double hit,
+			   double storage)
+{
+	double depth = fmin(fmax((double)k->value[TUNER_PREFETCH_CHUNKS], 1), t->reads_max), full, fetch,
+	       daemon, client, cpu;
+	double cpu_s = t->daemon_cpu_s + t->client_cpu_s;
+	struct sim_rates r;
+
+	full = t->storage_bytes_per_s * storage;
+	r.bandwidth = fmin(full, depth * chunk_bytes(t) / t->latency_s * fmin(storage * 2, 1));
+	r.in_flight = depth;
+	r.latency_s = depth * chunk_bytes(t) / r.bandwidth;
+	fetch = fetch_rate(t, k, hit, r.bandwidth);
+	daemon = t->daemon_cpu_s > 0 ? (double)k->value[TUNER_DAEMON_WORKERS] / t->daemon_cpu_s : INFINITY;
+	client = client_rate(t, (double)k->value[TUNER_CLIENT_WORKERS]);
+	/* All of it on the node's cores; the trainer has its own first. */
+	cpu = cpu_s > 0 ? fmax(cores - t->trainer_cores, 0.25) / cpu_s : INFINITY;
+	r.rate = slowest(fetch, daemon, fmin(client, t->device_rate), cpu);
+	r.no_fetch_rate = slowest(INFINITY, daemon, fmin(client, t->device_rate), cpu);
+	return r;
+}
+
+double sim_steady_rate(const struct sim_scenario *s, const struct sim_truth *t, double cores,
+		       const struct tuner_knobs *k)
+{
+	double hit = sim_cached_ratio(t, k), rate = sim_rates(t, cores, k, hit, 1).rate;
+
+	return s->burst_period_s > 0 ? (rate + sim_rates(t, cores, k, hit, s->burst_factor).rate) / 2 : rate;
+}
+
+double sim_cost(const struct sim_scenario *s, const struct sim_truth *t, const struct tuner_knobs *k)
+{
+	double workers = (double)(k->value[TUNER_DAEMON_WORKERS] + k->value[TUNER_CLIENT_WORKERS]);
+	double bytes =
+	    (double)k->value[TUNER_CACHE_BYTES] + (double)k->value[TUNER_CLIENT_WORKERS] * t->worker_bytes;
+	double all = t->dataset_bytes + sim_need_bytes(t); /* a budget beyond is never filled */
+
+	return workers / s->cores +
+	       fmin(bytes, all + (bytes - (double)k->value[TUNER_CACHE_BYTES])) / s->memory_bytes;
+}
+
+struct sim_static sim_best_static(const struct sim_scenario *s, const struct sim_truth *t, double cores,
+				  double memory_bytes)
+{
+	static const uint64_t depths[] = {0, 1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32};
+	enum { N_DEPTHS = sizeof(depths) / sizeof(depths[0]), N_SIZES = 24 };
+	double need = sim_need_bytes(t), all = fmin(t->dataset_bytes + need, memory_bytes);
+	uint64_t most = (uint64_t)s->cores;
+	struct sim_static best = {.cheap_cost = INFINITY};
+
+	for (int pass = 0; pass < 2; pass++) {
+		for (int i = 0; i <= N_SIZES; i++) {
+			for (int d = 0; d < N_DEPTHS; d++) {
+				double size = need + (all - need) * i / N_SIZES;
+
+				size =
+				    fmin(fmax(size, need + (double)depths[d] * chunk_bytes(t)), memory_bytes);
+				for (uint64_t w = 1; w <= most; w++) {
+					for (uint64_t c = 0; c <= (t->client_cpu_s > 0 ? most : 0); c++) {
+						struct tuner_knobs k = {
+						    .value = {(uint64_t)size, depths[d], w, c}};
+						double rate = sim_steady_rate(s, t, cores, &k), cost;
+
+						if (!pass) {
+							best.rate = fmax(best.rate, rate);
+							continue;
+						}
+						cost = sim_cost(s, t, &k);
+						if (rate < best.rate * 0.98 || cost >= best.cheap_cost)
+							continue;
+						best.cheap_cost = cost;
+						best.cheap_rate = rate;
+						best.cheap = k;
+					}
+				}
+			}
+		}
+	}
+	return best;
+}

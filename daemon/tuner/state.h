@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What the tuner remembers, and the parts that a decision is made of. All plain data, all bounded.
+ *
+ *   clean     a raw sample -> struct figures, or refused
+ *   estimate  the last figures -> one struct figures: medians; has the job changed?
+ *   target    figures -> the knobs that the stall model wants, and the rate it expects
+ *   pressure  the node's memory -> how much all caches may take
+ *   share     targets of all jobs -> limits for each
+ *   judge     an earlier change -> verdict
+ *   rules     all of these -> changes
+ */
+
+#include "tuner/tuner.h"
+
+#define SEEN_MAX    8             /* samples kept of a job: more than any rule looks back */
+#define N_ENVELOPE  8             /* stretches whose worst storage is remembered... */
+#define ENVELOPE_NS 8000000000ull /* ... of this length: a minute together */
+#define SECOND_NS   1000000000ull
+
+/* A cleaned sample, or an estimate from several. NAN: not known. Units as in struct stall_sample. */
+struct figures {
+	uint64_t at_ns, from_ns; /* covers from .. at */
+	double rate;             /* consumption */
+	double wait, fetch_wait, prep_wait;
+	double busy;   /* share of time in which samples could have been asked for: no wait, no checkpoint */
+	double demand; /* rate, had there been no wait */
+	double latency_s, latency_p95_s, bandwidth, in_flight, reading, hit;
+	double chunk_bytes, samples_per_chunk, window, ready;
+	double daemon_cpu_s, client_cpu_s, handoff_s, worker_bytes, daemon_busy, client_busy;
+	double dataset_bytes, cached_bytes, need_bytes;
+};
+
+/* A change whose effect is to be judged. */
+struct change {
+	bool open;
+	uint64_t id, at_ns;
+	enum tuner_rule rule;
+	uint64_t old_value, new_value;
+	double rate_before, wait_before, demand_before, bandwidth_before, rate_expected;
+};
+
+/* What a knob taught us: a value that did not help, and how long not to try it again. */
+struct lesson {
+	uint64_t up_value, up_until_ns, up_hold_ns;       /* at or above: no */
+	uint64_t down_value, down_until_ns, down_hold_ns; /* at or below: no */
+};
+
+struct tuner_job {
+	uint64_t job, dataset;
+	uint64_t first_ns, last_ns; /* samples */
+	enum tuner_phase phase;
+	uint32_t tunable, n_trainers;
+	struct figures seen[SEEN_MAX]; /* ring */
+	uint32_t n_seen;               /* ever since phase_ns */
+
+	struct tuner_knobs in_force, wanted, model;
+	bool asked[TUNER_N_KNOBS]; /* wanted differs from what was in force, and is awaited */
+	uint64_t asked_ns[TUNER_N_KNOBS], refused_until_ns[TUNER_N_KNOBS];
+	struct change changes[TUNER_N_KNOBS];
+	struct lesson lessons[TUNER_N_KNOBS];
+
+	uint64_t phase_ns;   /* figures before this are of another phase */
+	uint64_t jump_ns;    /* when jumping began */
+	uint64_t changed_ns; /* last change of any knob */
+	uint32_t n_jumps;
+	uint64_t surplus_ns, stall_ns, idle_ns; /* since when; 0: not */
+	uint32_t n_differs;                     /* samples in a row that differ from `settled` */
+	struct figures settled;                 /* estimate when it settled */
+	struct tuner_knobs before_idle;
+	bool rested; /* resources were given back for being idle */
+
+	/* Storage: known to give no more than this, at this depth and beyond; 0: not known. */
+	double full_bandwidth;
+	uint64_t full_depth;
+	double handoff_s;                   /* last known; NAN or 0: never measured */
+	double worst_bandwidth[N_ENVELOPE]; /* of stretches; 0: none seen */
+	double worst_latency[N_ENVELOPE];
+	uint64_t envelope_ns; /* begin of the current stretch */
+	uint32_t envelope_at;
+	uint64_t flips_ns[3]; /* when the last changes of phase were, newest first */
+};
+
+struct pressure {
+	bool tight;
+	double ceiling_bytes; /* of all caches together; 0: none */
+	double before_bytes;  /* what they had */
+	double some_at_cut;
+	uint64_t cut_ns, clear_ns, raised_ns;
+};
+
+struct tuner_state {
+	uint64_t last_now_ns, next_id;
+	uint32_t n_jobs;
+	struct tuner_job jobs[TUNER_MAX_JOBS];
+	struct pressure pressure;
+};
+
+/* ---- clean.c ---- */
+
+/* false: refused. now_ns: samples of the future and those older than 5 s are. */
+bool figures_clean(const struct stall_sample *raw, uint64_t now_ns, struct figures *ret);
+
+/* ---- estimate.c ---- */
+
+void job_see(struct tuner_job *job, const struct figures *figures);
+/* From samples that lie wholly behind since_ns. The number of samples; 0: *ret is all NAN. Figures that do
+ * not depend on knobs are taken from the whole phase. */
+uint32_t job_estimate(const struct tuner_job *job, uint64_t since_ns, struct figures *ret);
+/* Does the newest sample differ so much from when the job settled that the model has to be asked again? */
+bool job_differs(const struct tuner_job *job, const struct figures *newest);
+/* The worst storage of the last minute, where the job changes often; otherwise that of *figures. */
+void job_envelope(const struct tuner_job *job, struct figures *figures);
+
+/* ---- target.c ---- */
+
+struct room {
+	double cache_bytes;
+	uint64_t prefetch, daemon_workers, client_workers;
+	double cores; /* that can be had for the job: its own and idle ones; NAN: not known */
+};
+
+/* The rate that the model expects of these knobs; NAN where too little is known. */
+double target_rate(const struct tuner_job *job, const struct figures *f, const struct room *room,
+		   const struct tuner_knobs *knobs);
+/* The least knobs for the best rate within the room; a knob about which too little is known stays. */
+void target_knobs(const struct tuner_job *job, const struct figures *f, const struct room *room,
+		  struct tuner_knobs *ret);
+/* Share of the dataset that a cache of this size keeps. */
+double target_cached_ratio(const struct figures *f, double cache_bytes, double depth);
+
+/* ---- pressure.c ---- */
+
+/* Updates *p. Bytes that all caches together may take; INFINITY: no bound of this kind. `in_use`: bytes they
+ * take, `want`: their knobs. */
+double pressure_ceiling(struct pressure *p, const struct tuner_config *config, const struct stall_node *node,
+			double in_use, uint64_t now_ns);
+double pressure_reserve(const struct tuner_config *config, const struct stall_node *node);
+
+/* ---- share.c ---- */
+
+struct claim {
+	double floor; /* cannot do with less */
+	double want;
+	double gain; /* relative gain in rate by having `want` instead of an equal share; >= 0 */
+	double given;
+};
+
+/* Shares `total`: nobody gets less than the smaller of its want and an equal share; what is left goes by
+ * gain per unit. The sum of given is at most total. */
+void share_out(struct claim *claims, size_t n, double total);

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The stall model's answer for one job: analyzer/model.h's formulas with the figures that were measured.
+ * Where a figure is not known, the knob that depends on it stays as it is.
+ */
+#include "state.h"
+
+#include <math.h>
+
+#include "analyzer/model.h"
+
+/* Head room on every stage that is not the slowest on purpose. Stages that vary are slower together than the
+ * slowest of them: with 8 % the loss is below 2 %, and no more than 1/12 of a resource is spent for it. */
+#define MARGIN 1.08
+/* A knob is worth more only if the rate rises by more than this: best within 2 %. */
+#define WORTH 0.985
+/* Trainer's time to take a sample from a worker process, until it was measured: PyTorch's queues. */
+#define HANDOFF_S          5e-6
+#define HANDOFF_S_PER_BYTE 1.5e-9
+/* How far a rise of bandwidth with depth is believed beforehand. */
+#define DEPTH_TRUST 16.0
+/* A slow read takes longer than the mean; where its p95 is not known. */
+#define TAIL 1.5
+
+static double sample_bytes(const struct figures *f)
+{
+	return f->chunk_bytes / f->samples_per_chunk;
+}
+
+double target_cached_ratio(const struct figures *f, double cache_bytes, double depth)
+{
+	double need = isnan(f->need_bytes) ? 0 : f->need_bytes;
+	double window = fmin(f->window * f->chunk_bytes, need), kept;
+
+	if (isnan(f->dataset_bytes) || isnan(f->chunk_bytes))
+		return NAN;
+	if (cache_bytes >= f->dataset_bytes + need - window)
+		return 1;
+	kept = cache_bytes - need - depth * f->chunk_bytes;
+	return kept <= 0 ? 0 : fmin(kept / f->dataset_bytes, 1);
+}
+
+/* Does reading further ahead put more reads under way? Not where fewer are than may be (somebody else
+ * limits), and not where more are (windows ask for them). */
+static bool depth_limits(const struct figures *f, double depth)
+{
+	return isnan(f->in_flight) || (f->in_flight > 0.6 * depth && f->in_flight < depth + 1);
+}
+
+static double bandwidth_at(const struct tuner_job *job, const struct figures *f, double depth)
+{
+	double now = (double)job->in_force.value[TUNER_PREFETCH_CHUNKS];
+	double full = job->full_bandwidth, full_depth = (double)job->full_depth;
+
+	if (now < 1)
+		now = 1;
+	if (depth < 1)
+		depth = 1;
+	if (full > 0)
+		return full_depth > depth ? full * depth / full_depth : full;
+	if (depth <= now)
+		return depth_limits(f, now) ? f->bandwidth * depth / now : f->bandwidth;
+	return depth_limits(f, now) ? f->bandwidth * fmin(depth / now, DEPTH_TRUST) : f->bandwidth;
+}
+
+/*
+ * F with a cached share x and read-ahead d, for a trainer that takes `rate` when it does not wait. A window
+ * of g chunks is needed at once: while one is consumed, d chunks of the next can be read; the rest is waited
+ * for, as far as ready batches do not bridge it.
+ */
+static double fetch_rate(const struct tuner_job *job, const struct figures *f, double x, double depth,
+			 double rate)
+{
+	double seconds = f->chunk_bytes / bandwidth_at(job, f, depth) * (1 - x); /* a chunk, on average */
+	double g = f->window < 1 ? 1 : f->window, ahead = fmin(depth, g), late;
+	double ready = isnan(f->ready) ? 0 : f->ready;
+
+	if (!(seconds > 0))
+		return x >= 1 ? INFINITY : NAN;
+	late = fmax((g - ahead) * seconds - ready / rate, 0);
+	return g * f->samples_per_chunk / fmax(g * f->samples_per_chunk / rate + late, g * seconds);
+}
+
+static double handoff(const struct figures *f)
+{
+	double bytes = sample_bytes(f);
+
+	if (f->handoff_s > 0)
+		return f->handoff_s;
+	return HANDOFF_S + (isnan(bytes) ? 0 : bytes * HANDOFF_S_PER_BYTE);
+}
+
+/* The trainer with n client workers: without, it prepares itself. */
+static double client_rate(const struct figures *f, const struct room *room, double n)
+{
+	double step = f->demand > 0 ? 1 / f->demand : 0;
+
+	if (!(f->client_cpu_s > 0))
+		return f->demand;
+	if (n < 1)
+		return 1 / (f->client_cpu_s + step);
+	if (room->cores >= 1 && n > room->cores)
+		n = room->cores;
+	return fmin(n / f->client_cpu_s, 1 / (handoff(f) + step));
+}
+
+static double daemon_rate(const struct figures *f, const struct room *room, double n)
+{
+	return f->daemon_cpu_s > 0 ? model_prep_rate(n, room->cores >= 1 ? room->cores : 0, f->daemon_cpu_s)
+				   : INFINITY;
+}
+
+static bool knows_storage(const struct tuner_job *job, const struct figures *f)
+{
+	return (f->bandwidth > 0 || job->full_bandwidth > 0) && f->chunk_bytes > 0 &&
+	       f->samples_per_chunk > 0;
+}
+
+double target_rate(const struct tuner_job *job, const struct figures *f, const struct room *room,
+		   const struct tuner_knobs *knobs)
+{
+	double prep = daemon_rate(f, room, (double)knobs->value[TUNER_DAEMON_WORKERS]);
+	double client = client_rate(f, room, (double)knobs->value[TUNER_CLIENT_WORKERS]);
+	double depth = (double)knobs->value[TUNER_PREFETCH_CHUNKS], fetch = INFINITY, x;
+
+	if (!(f->demand > 0))
+		return NAN;
+	if (knows_storage(job, f)) {
+		x = target_cached_ratio(f, (double)knobs->value[TUNER_CACHE_BYTES], depth);
+		fetch = fetch_rate(job, f, isnan(x) ? 0 : x, depth, f->demand);
+		if (isnan(fetch))
+			fetch = INFINITY;
+	}
+	return model_speed(fetch, prep, client);
+}
+
+static uint64_t best_client_workers(const struct figures *f, const struct room *room, double goal)
+{
+	uint64_t most = room->client_workers, best = 0;
+	double best_rate = 0;
+
+	if (!(f->client_cpu_s > 0))
+		return 0;
+	if (room->cores >= 1 && most > (uint64_t)room->cores)
+		most = (uint64_t)room->cores;
+	for (uint64_t n = 0; n <= most; n++) {
+		/* Workers that are always busy are late now and then; a trainer on its own is not. */
+		double busy = n ? (double)n / (f->client_cpu_s * MARGIN) : INFINITY;
+		double rate = fmin(fmin(client_rate(f, room, (double)n), goal), busy);
+
+		if (rate > best_rate / WORTH || !n) {
+			best_rate = fmax(rate, best_rate);
+			best = n;
+		}
+	}
+	return best;
+}
+
+/* Chunks ahead for `rate`, x of them cached: Little's law for the reads, and what a window needs. */
+static uint64_t depth_needed(const struct tuner_job *job, const struct figures *f, double x, double rate,
+			     uint64_t most)
+{
+	double missing = rate * (1 - x), tail = f->latency_p95_s > 0 ? f->latency_p95_s : f->latency_s * TAIL;
+	double g = f->window < 1 ? 1 : f->window, seconds, window, depth = 1, ready = f->ready;
+
+	if (!(missing > 0))
+		return 1;
+	if (job->full_bandwidth > 0) /* queues make latency long there: more depth, more latency */
+		depth = (double)job->full_depth *
+			    fmin(missing * sample_bytes(f) * MARGIN / job->full_bandwidth, 1) +
+			1;
+	else if (tail > 0)
+		depth = model_prefetch_depth(tail, missing * MARGIN, f->samples_per_chunk);
+	seconds = f->chunk_bytes / bandwidth_at(job, f, depth) * (1 - x);
+	window = g - (isnan(ready) ? 0 : ready) / (rate * seconds * MARGIN);
+	depth = fmax(depth, ceil(fmin(window, g) - 1e-9));
+	return depth < 1 ? 1 : depth > (double)most ? most : (uint64_t)depth;
+}
+
+static double cache_bytes_for(const struct figures *f, double x, double depth)
+{
+	double need = isnan(f->need_bytes) ? 0 : f->need_bytes,
+	       window = fmin(f->window * f->chunk_bytes, need);
+	double all = f->dataset_bytes + need - window;
+
+	return fmin(need + depth * f->chunk_bytes + x * f->dataset_bytes, all);
+}
+
+/*
+ * Cache and depth are one question: what is missing has to be read, and depth is the cheaper of the two as
+ * long as storage gives more with more reads under way. Where that is not known, the cache stays between what
+ * the most hopeful bandwidth asks for and what the measured one does, until deeper reading has shown it.
+ */
+static void storage_targets(const struct tuner_job *job, const struct figures *f, const struct room *room,
+			    double goal, struct tuner_knobs *ret)
+{
+	double now = (double)ret->value[TUNER_CACHE_BYTES], s = sample_bytes(f), chunk = f->chunk_bytes;
+	double hope = bandwidth_at(job, f, (double)room->prefetch);
+	double sure = job->full_bandwidth > 0 ? job->full_bandwidth : f->bandwidth;
+	double x_hope = model_cache_needed(s, INFINITY, hope, goal * MARGIN);
+	double x_sure = model_cache_needed(s, INFINITY, fmin(sure, hope), goal * MARGIN), least, most;
+	uint64_t depth;
+
+	if (isnan(f->dataset_bytes) || isnan(x_hope) || isnan(x_sure))
+		return;
+	depth = depth_needed(job, f, x_hope, goal, room->prefetch);
+	if (f->hit < x_hope) /* not filled yet: the rest is read as well */
+		depth = depth_needed(job, f, f->hit, goal, room->prefetch);
+	least = cache_bytes_for(f, x_hope, (double)depth);
+	most = cache_bytes_for(f, x_sure, (double)depth);
+	now = fmin(fmax(now, least), most);
+	now = fmin(ceil(now / chunk) * chunk, room->cache_bytes);
+	ret->value[TUNER_CACHE_BYTES] = (uint64_t)fmin(now, 1e18);
+	ret->value[TUNER_PREFETCH_CHUNKS] = depth;
+}
+
+void target_knobs(const struct tuner_job *job, const struct figures *f, const struct room *room,
+		  struct tuner_knobs *ret)
+{
+	struct tuner_knobs all = {.value = {(uint64_t)fmin(room->cache_bytes, 1e18), room->prefetch,
+					    room->daemon_workers, room->client_workers}};
+	double goal, best_client = 0;
+
+	*ret = job->in_force;
+	if (!(f->demand > 0))
+		return;
+	for (uint64_t n = 0; n <= room->client_workers; n++)
+		best_client = fmax(best_client, client_rate(f, room, (double)n));
+	all.value[TUNER_CLIENT_WORKERS] = 0; /* judged by best_client, the best number, not the largest */
+	goal = target_rate(job, f, room, &all);
+	if (f->client_cpu_s > 0) {
+		struct figures free = *f;
+
+		free.client_cpu_s = NAN;
+		goal = fmin(target_rate(job, &free, room, &all), best_client);
+	}
+	if (!(goal > 0) || isinf(goal))
+		return;
+	if (f->daemon_cpu_s >= 0) {
+		uint64_t n = model_workers_needed(f->daemon_cpu_s * MARGIN, goal);
+
+		ret->value[TUNER_DAEMON_WORKERS] = n < room->daemon_workers ? n : room->daemon_workers;
+	}
+	if (f->client_cpu_s >= 0)
+		ret->value[TUNER_CLIENT_WORKERS] = best_client_workers(f, room, goal);
+	if (knows_storage(job, f))
+		storage_targets(job, f, room, goal, ret);
+}

@@ -8,19 +8,26 @@
 #include <uv.h>
 
 #include "lib/error.h"
+#include "metrics_totals.h"
 
 struct server;
 struct metrics;
 
+/* Where figures come from. All are borrowed. */
+struct metrics_sources {
+	const struct server *server;
+	const struct metrics_totals *totals; /* NULL: no samples are taken */
+};
+
 /* malloc'ed text of all figures; NULL: no memory. */
-char *metrics_text(const struct server *server, size_t *ret_length);
+char *metrics_text(const struct metrics_sources *sources, size_t *ret_length);
 
 /* -EINVAL: no ADDRESS:PORT. */
 int metrics_check_address(const char *address, struct error *err);
 
 /* Answers on address ("127.0.0.1:9467", "[::1]:9467") from the loop's thread. -EINVAL: no such address;
  * -EADDRINUSE and the like. */
-int metrics_start(uv_loop_t *loop, const char *address, const struct server *server,
+int metrics_start(uv_loop_t *loop, const char *address, const struct metrics_sources *sources,
 		  struct metrics **ret_metrics, struct error *err);
 
 /* NULL is fine. The loop must run once more to close the handles. */

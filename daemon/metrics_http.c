@@ -15,7 +15,7 @@
 #define IDLE_TIMEOUT_MS 1000
 
 struct metrics {
-	const struct server *server;
+	struct metrics_sources sources;
 	struct MHD_Daemon *http;
 	uv_poll_t poll;
 	uv_timer_t timer; /* runs while a client is connected: its timeout is the library's to see */
@@ -54,7 +54,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *client, con
 	if (strcmp(url, "/metrics") != 0)
 		return reply(client, MHD_HTTP_NOT_FOUND, not_found, sizeof(not_found) - 1,
 			     MHD_RESPMEM_PERSISTENT);
-	text = metrics_text(metrics->server, &length);
+	text = metrics_text(&metrics->sources, &length);
 	return text ? reply(client, MHD_HTTP_OK, text, length, MHD_RESPMEM_MUST_FREE) : MHD_NO;
 }
 
@@ -138,7 +138,7 @@ static int start_http(struct metrics *metrics, const char *address, struct error
 	return error_errno(err, r, "cannot answer Prometheus on %s", address);
 }
 
-int metrics_start(uv_loop_t *loop, const char *address, const struct server *server,
+int metrics_start(uv_loop_t *loop, const char *address, const struct metrics_sources *sources,
 		  struct metrics **ret_metrics, struct error *err)
 {
 	struct metrics *metrics = calloc(1, sizeof(*metrics));
@@ -147,7 +147,7 @@ int metrics_start(uv_loop_t *loop, const char *address, const struct server *ser
 
 	if (!metrics)
 		return error_set(err, -ENOMEM, "no memory for metrics");
-	metrics->server = server;
+	metrics->sources = *sources;
 	r = start_http(metrics, address, err);
 	if (r < 0) {
 		free(metrics);

@@ -103,6 +103,7 @@ static void start_signal(uv_loop_t *loop, uv_signal_t *handle, int number, uv_si
 void service_start(struct service *s, uv_loop_t *loop)
 {
 	struct error err = ERROR_INIT;
+	const struct metrics_sources sources = {.server = s->server, .totals = &s->totals};
 	uint64_t period_ms = notify_watchdog_us() / 2000;
 
 	start_signal(loop, &s->sigterm, SIGTERM, on_stop, s);
@@ -112,7 +113,7 @@ void service_start(struct service *s, uv_loop_t *loop)
 	if (period_ms)
 		uv_timer_start(&s->watchdog, on_watchdog, period_ms, period_ms);
 	if (strcmp(s->options->metrics, "off") != 0 &&
-	    metrics_start(loop, s->options->metrics, s->server, &s->metrics, &err) < 0)
+	    metrics_start(loop, s->options->metrics, &sources, &s->metrics, &err) < 0)
 		log_warning("%s: no metrics; choose another --metrics, or off", err.text);
 }
 

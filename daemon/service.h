@@ -18,6 +18,7 @@ struct service {
 	uint64_t memory_bytes; /* for defaults */
 	uint32_t n_cpus;
 	struct metrics *metrics;
+	struct metrics_totals totals; /* of the sensor's samples */
 	uv_signal_t sigterm, sigint, sighup;
 	uv_timer_t watchdog;
 };

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Samples of jobs, added up: Prometheus wants counters, and a scrape every 15 s must not miss 14 of 15
+ * seconds. Pure. A job's figures start at zero when it is first seen; figures that a sample does not know
+ * (NAN) add nothing.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tuner/stall_sample.h"
+
+#define METRICS_MAX_JOBS 64 /* at one time; the one that was heard of longest ago makes room */
+
+/* As the label `stall` says. */
+enum metrics_stall {
+	METRICS_STALL_FETCH,
+	METRICS_STALL_PREPROCESS,
+	METRICS_STALL_GPU_WAIT, /* part of what is no stall: device time in a synchronisation */
+	METRICS_STALL_CHECKPOINT,
+	METRICS_STALL_CPU_QUEUE,
+	METRICS_STALL_OTHER,
+	METRICS_N_STALLS,
+};
+
+const char *metrics_stall_name(enum metrics_stall stall);
+
+struct metrics_job {
+	uint64_t job; /* 0: free */
+	uint64_t at_ns;
+	double trainer_s; /* of the trainer's wall time that samples cover */
+	double steps;
+	double samples;
+	double stall_s[METRICS_N_STALLS];
+	bool stall_known[METRICS_N_STALLS]; /* in any sample */
+	double step_p50_s, step_p95_s;      /* of the last sample; NAN: not known */
+	enum stall_source source;           /* of the last sample */
+};
+
+struct metrics_totals {
+	struct metrics_job jobs[METRICS_MAX_JOBS];
+	struct stall_node node; /* the last one */
+	bool has_node;
+};
+
+/* node may be NULL. Samples that are absurd (time or rates below zero or not finite, more than an hour) are
+ * left out. */
+void metrics_totals_add(struct metrics_totals *t, const struct stall_node *node,
+			const struct stall_sample *samples, size_t n);
+/* NULL: no sample of it has come. */
+const struct metrics_job *metrics_totals_find(const struct metrics_totals *t, uint64_t job);

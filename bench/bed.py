@@ -87,8 +87,9 @@ class Bed:
         self.serial += 1
         return self.folder / f"{name}-{self.serial}"
 
-    def serving(self, knobs, *options, throttled=True):
-        return Serving(self, knobs, options, throttled)
+    def serving(self, knobs, *options, prefix=None):
+        """prefix: command(argv) that puts the daemon where it belongs; else into the throttled group."""
+        return Serving(self, knobs, options, prefix or self.slow.command)
 
     def job(self, loader, **what):
         return Job(self, loader, **what)
@@ -102,8 +103,8 @@ def _malloc():
 class Serving:
     """A dieseld of its own configuration file. options: further command line. apply() changes the file and has it read."""
 
-    def __init__(self, bed, knobs, options, throttled):
-        self.bed, self.knobs, self.options, self.throttled = bed, knobs, options, throttled
+    def __init__(self, bed, knobs, options, prefix):
+        self.bed, self.knobs, self.options, self.prefix = bed, knobs, options, prefix
 
     def __enter__(self):
         self.config = self.bed.path("dieseld.ini")
@@ -111,8 +112,7 @@ class Serving:
         self._write(self.knobs)
         argv = [support.program("dieseld"), "--socket", str(self.socket), "--config", str(self.config), "--metrics", "off",
                 *map(str, self.options)]
-        self.process = subprocess.Popen(self.bed.slow.command(argv) if self.throttled else argv,
-                                        stderr=open(self.bed.folder / "dieseld.log", "ab"))
+        self.process = subprocess.Popen(self.prefix(argv), stderr=open(self.bed.folder / "dieseld.log", "ab"))
         for _ in range(500):
             if self.socket.exists() or self.process.poll() is not None:
                 break
@@ -262,11 +262,11 @@ def cpu_of(roots):
 def memory_of(daemon, job):
     """Bytes that loading takes: the daemon, the job's worker processes and the trainer's share of segments. Memory
     that several processes map is divided among them, so the sum counts it once."""
-    workers = sum(_smaps(pid, "Pss") for pid in tree(job.pid)) + _smaps(job.pid, "Pss_Shmem")
-    return workers + (sum(_smaps(pid, "Pss") for pid in (daemon.process.pid, *tree(daemon.process.pid))) if daemon else 0)
+    workers = sum(smaps(pid, "Pss") for pid in tree(job.pid)) + smaps(job.pid, "Pss_Shmem")
+    return workers + (sum(smaps(pid, "Pss") for pid in (daemon.process.pid, *tree(daemon.process.pid))) if daemon else 0)
 
 
-def _smaps(pid, field):
+def smaps(pid, field):
     try:
         for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith(field + ":"):

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How quickly the tuned daemon settles after a job's start and after a change, and whether it stays so.
+
+Each case is a job that begins cold and changes in mid-run: a faster device, heavier transforms, lighter ones, a slower and a
+faster disk. Settled: from then on at most one knob change in any 10 s. Shown beside it: when throughput of 2 s first comes within
+5 % of where the phase ends (which a cold cache may delay: it is filled at the disk's pace).
+
+    bench_settle.py [--scenario NAME ...] [--rounds N] [--minutes M] [--more]
+"""
+import argparse
+import json
+import os
+import time
+
+import bed as testbed
+import judge
+import support
+import timeline
+from scenarios import Phase, Scenario
+
+ROUNDS, NAME, PHASE_S = 3, "settle", 30.0
+NEAR = 0.05
+
+CASES = {s.name: s for s in (
+    Scenario("faster-device", (Phase(PHASE_S, 0, 80, 32), Phase(PHASE_S, 0, 20, 32)), transform=False),
+    Scenario("heavier-transform", (Phase(PHASE_S, 1, 16, 64), Phase(PHASE_S, 60, 16, 64)), transform=True),
+    Scenario("lighter-transform", (Phase(PHASE_S, 60, 16, 64), Phase(PHASE_S, 1, 16, 64)), transform=True),
+    Scenario("slower-disk", (Phase(PHASE_S, 0, 20, 120), Phase(PHASE_S, 0, 20, 24)), transform=False),
+    Scenario("faster-disk", (Phase(PHASE_S, 0, 20, 24), Phase(PHASE_S, 0, 20, 120)), transform=False),
+)}
+
+
+def near_s(curve, begin, end):
+    """Seconds after `begin` until two seconds' throughput is first near that of the phase's last third."""
+    inside = curve[int(begin):int(end)]
+    last = inside[-max(1, len(inside) // 3):]
+    goal = (1 - NEAR) * sum(last) / len(last)
+    for second in range(len(inside) - 1):
+        if (inside[second] + inside[second + 1]) / 2 >= goal:
+            return second
+    return len(inside)
+
+
+def judged(run):
+    """[(settled s, changes after, near s)] of each phase."""
+    found, begin = [], 0.0
+    times = judge.change_times(run)
+    for index in range(len(run["phases"])):
+        end = begin + PHASE_S
+        settled = timeline.settled_s(times, begin, end)
+        found.append((settled, sum(begin + settled < at <= end for at in times), near_s(run["curve"], begin, end)))
+        begin = end
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scenario", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing new after these")
+    parser.add_argument("--more", action="store_true", help="add to the runs kept in the results")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        support.skip("a throttled disk and cold caches need root")
+    path = support.RESULTS / f"{NAME}.json"
+    raw = json.loads(path.read_text())["raw"] if options.more and path.exists() else {}
+    stop = time.monotonic() + 60 * options.minutes
+    with testbed.Bed() as bed:
+        for _ in range(options.rounds):
+            for name in options.scenario:
+                if time.monotonic() > stop:
+                    break
+                run = timeline.run(bed, CASES[name], "tuned")
+                raw.setdefault(name, []).append(run)
+                print(f"  {name}: " + "; ".join(f"settled {s:.1f} s, {n} changes after, throughput near in {t} s"
+                                                for s, n, t in judged(run)), flush=True)
+    rows = [(i, *row) for runs in raw.values() for run in runs for i, row in enumerate(judged(run))]
+    figures = {}
+    for text, chosen in (("start", [r for r in rows if r[0] == 0]), ("change", [r for r in rows if r[0]])):
+        if chosen:
+            figures |= {f"{text}_median_s": support.median([r[1] for r in chosen]), f"{text}_worst_s": max(r[1] for r in chosen),
+                        f"{text}_near_median_s": support.median([r[3] for r in chosen])}
+    if rows:
+        figures["changes_after"] = max(r[2] for r in rows)
+    support.result_write(NAME, raw, **figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -44,6 +44,10 @@ class Knobs:
                 f"client workers {self.client_workers}")
 
 
+class JobEnded(Exception):
+    """The job ended before it was told to: the daemon refused it, or it failed. Its own message is on standard error."""
+
+
 class Bed:
     """Dataset, throttle and template process, for the time of the block."""
 
@@ -87,9 +91,9 @@ class Bed:
         self.serial += 1
         return self.folder / f"{name}-{self.serial}"
 
-    def serving(self, knobs, *options, prefix=None):
-        """prefix: command(argv) that puts the daemon where it belongs; else into the throttled group."""
-        return Serving(self, knobs, options, prefix or self.slow.command)
+    def serving(self, knobs, *options, tune="off", prefix=None):
+        """tune: off, and the knobs are exactly these; else the daemon's mode, and cache_bytes is its limit. prefix: command(argv) that puts the daemon where it belongs; else into the throttled group."""
+        return Serving(self, knobs, options, tune, prefix or self.slow.command)
 
     def job(self, loader, **what):
         return Job(self, loader, **what)
@@ -103,8 +107,9 @@ def _malloc():
 class Serving:
     """A dieseld of its own configuration file. options: further command line. apply() changes the file and has it read."""
 
-    def __init__(self, bed, knobs, options, prefix):
-        self.bed, self.knobs, self.options, self.prefix = bed, knobs, options, prefix
+    def __init__(self, bed, knobs, options, tune, prefix):
+        self.bed, self.knobs, self.options, self.prefix = bed, knobs, ("--tune", tune, *options), prefix
+        self.tuned = tune != "off"
 
     def __enter__(self):
         self.config = self.bed.path("dieseld.ini")
@@ -122,8 +127,10 @@ class Serving:
         return self
 
     def _write(self, knobs):
-        self.config.write_text(f"[dieseld]\ncache = {knobs.cache_bytes}\nprefetch = {knobs.prefetch}\n"
-                               f"workers = {knobs.daemon_workers}\n")
+        text = f"[dieseld]\ncache = {knobs.cache_bytes}\n"
+        if not self.tuned:
+            text += f"prefetch = {knobs.prefetch}\nworkers = {knobs.daemon_workers}\n"
+        self.config.write_text(text)
 
     def apply(self, knobs):
         self.knobs = knobs
@@ -195,7 +202,7 @@ class Job:
         end = time.monotonic() + timeout_s
         while self.n_steps() < count:
             if not self.alive:
-                sys.exit(f"the job ended early ({self.what['loader']})")
+                raise JobEnded(self.what["loader"])
             if time.monotonic() > end:
                 return False
             time.sleep(0.02)

@@ -101,7 +101,7 @@ def pressure(bed):
     rows = []
     bed.slow.change()
     with Group(LIMIT_BYTES) as group, contextlib.ExitStack() as stack:
-        serving = bed.serving(Knobs(CACHE_BYTES), "--cache-max", CACHE_BYTES, "--tune", "on", prefix=group.command)
+        serving = bed.serving(Knobs(CACHE_BYTES), tune="on", prefix=group.command)
         daemon = stack.enter_context(serving)
         bed.slow.add(daemon.process.pid)
         bed.slow.change(bps=32_000_000)
@@ -129,7 +129,7 @@ def pressure(bed):
 
 
 def idle(bed):
-    with bed.serving(Knobs(CACHE_BYTES), "--tune", "on") as daemon:
+    with bed.serving(Knobs(CACHE_BYTES), tune="on") as daemon:
         time.sleep(4)
         begin, cpu = time.monotonic(), testbed.cpu_of([daemon.process.pid])
         time.sleep(IDLE_S)
@@ -142,7 +142,7 @@ def idle(bed):
 def sensing(bed, bpf):
     """A job without a device wait whose trainer does the Python work itself: all that sensing takes of a core shows."""
     bed.slow.change()
-    with bed.serving(Knobs(CACHE_BYTES), "--tune", "dry-run", "--sense", "bpf" if bpf else "off") as daemon, \
+    with bed.serving(Knobs(CACHE_BYTES), "--sense", "bpf" if bpf else "off", tune="dry-run") as daemon, \
             bed.job("diesel", workers=0, transform=True, passes=PASSES, device_ms=0, socket=daemon.socket) as job:
         job.wait_steps(bed.steps_per_epoch // 2)
         time.sleep(3)

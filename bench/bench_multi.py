@@ -47,10 +47,10 @@ def start(bed, stack, mix, datasets, tuned):
     """The jobs of a mix, running, in order."""
     share, daemons = mix.cache_bytes // len(mix.jobs), []
     if tuned:
-        daemons = [stack.enter_context(bed.serving(Knobs(mix.cache_bytes), "--cache-max", mix.cache_bytes, "--tune", "on"))]
+        daemons = [stack.enter_context(bed.serving(Knobs(mix.cache_bytes), tune="on"))]
         daemons *= len(mix.jobs)
     else:
-        daemons = [stack.enter_context(bed.serving(Knobs(share, 8, 1), "--tune", "off")) for _ in mix.jobs]
+        daemons = [stack.enter_context(bed.serving(Knobs(share, 8, 1))) for _ in mix.jobs]
     jobs = []
     for need, daemon, dataset in zip(mix.jobs, daemons, datasets):
         workers = 0 if need.passes is None else "auto" if tuned else 1

@@ -6,6 +6,7 @@ where it is proven that they cannot hold the best:
 - without Python work a sample the loader starts no client workers whatever their number: that axis has one value;
 - chunks are kept by no-eviction, so a smaller cache never reads less. Once a cache size is more than MARGIN below the best seen with
   the same other settings, smaller ones are.
+Settings with which the daemon refuses the job, because its sessions do not fit in the cache, are no points of the grid.
 Points of one number of client workers share a daemon and a job, which keep running; the caches are gone through from the
 largest down, so that none has to be filled while it is measured.
 """
@@ -13,7 +14,7 @@ import contextlib
 import time
 
 import bed as testbed
-from bed import Knobs
+from bed import JobEnded, Knobs
 from scenarios import CLIENT_WORKERS, DAEMON_WORKERS, PREFETCH
 
 MARGIN = 0.15    # below the best: out of reach of noise
@@ -45,6 +46,14 @@ def running(bed, scenario, knobs):
 def sweep(bed, scenario, phase, client_workers):
     """All points of the grid with this number of client workers."""
     points = []
+    try:
+        _sweep(bed, scenario, phase, client_workers, points)
+    except JobEnded:
+        print("    refused from here on: the sessions do not fit", flush=True)
+    return points
+
+
+def _sweep(bed, scenario, phase, client_workers, points):
     seconds = scenario.neighbour.period if scenario.neighbour else POINT_S
     with running(bed, scenario, Knobs(scenario.caches()[0], client_workers=client_workers)) as (daemon, job):
         limit(bed, phase)
@@ -66,7 +75,6 @@ def sweep(bed, scenario, phase, client_workers):
             top = max(p["rate"] for p in points)
             if max(rates) < (1 - MARGIN) * top:
                 break
-    return points
 
 
 def cost(figures):

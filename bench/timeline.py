@@ -113,9 +113,11 @@ def contender(bed, scenario, name, options=(), tensorflow=None):
             job = stack.enter_context(job)
             watch = Watch([job.pid], group.usage, lambda: None)
         else:
-            tune = ["--tune", "on", *options] if name == "tuned" else ["--tune", "off", *options]
             start = scenario.default()
-            daemon = stack.enter_context(bed.serving(start, "--cache-max", scenario.limit_bytes, *tune))
+            # The climber sets the knobs itself, so none of them may be configured; but nobody else is to.
+            daemon = stack.enter_context(bed.serving(start, *options, tune="off" if name == "default" else "on"))
+            if name == "climber":
+                daemon.ctl("set", "tune=off")
             workers = "auto" if name in ("tuned", "climber") and scenario.transform else 0
             job = bed.job("diesel", workers=workers, transform=scenario.transform, socket=daemon.socket)
             _start_dial(job, scenario)

@@ -53,7 +53,7 @@ void batch_set_samples(struct batch *b, const struct served_dataset *d, const ui
 			return;
 		}
 		if (s.encoding != CHUNK_ENCODING_RAW || s.bytes != s.stored_bytes ||
-		    s.offset + s.bytes > d->segment_bytes) {
+		    s.offset + s.bytes > d->chunks[s.chunk].bytes) {
 			batch_fail(b, "a sample is encoded in a way that this dieseld does not know", &s);
 			return;
 		}

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "policy.h"
+#include "lib/clock.h"
 
 static void drop_dataset(struct cache *c, struct served_dataset *d)
 {
@@ -18,6 +18,7 @@ static void drop_dataset(struct cache *c, struct served_dataset *d)
 		link = &(*link)->next;
 	*link = d->next;
 	c->snapshot_bytes -= d->copy_bytes;
+	c->needs_changed = true;
 	served_free(d);
 }
 
@@ -35,42 +36,69 @@ static bool is_droppable(const struct cache *c, const struct served_dataset *d)
 	return true;
 }
 
+void cache_init(struct cache *c, uint64_t bytes)
+{
+	c->limit_bytes = c->wanted_bytes = c->budget_bytes = bytes;
+	pool_lane_init(&c->release_lane);
+}
+
 void cache_free(struct cache *c)
 {
+	c->closing = true;
 	while (c->datasets)
 		drop_dataset(c, c->datasets);
 	free(c->segments);
 	free(c->generations);
 }
 
-uint64_t cache_segment_limit(const struct cache *c)
+uint64_t cache_segment_limit(const struct cache *c, uint64_t budget_bytes)
 {
 	uint64_t other = c->slot_bytes + c->snapshot_bytes;
 
-	return c->budget_bytes > other ? c->budget_bytes - other : 0;
+	return budget_bytes > other ? budget_bytes - other : 0;
 }
 
-void cache_set_needs(struct cache *c, uint32_t prefetch_chunks)
+void cache_keep(struct cache *c, struct segment *s, bool kept)
 {
-	uint64_t limit = cache_segment_limit(c), all = 0, transient = 0;
+	struct served_chunk *k = &s->dataset->chunks[s->chunk];
 
-	for (struct served_dataset *d = c->datasets; d; d = d->next) {
-		uint64_t need;
-
-		if (d->n_sessions == 0)
-			continue;
-		need = policy_join_need(d->info.n_chunks, d->need_chunks, prefetch_chunks);
-		all += d->info.n_chunks * d->segment_bytes;
-		transient += need * d->segment_bytes;
-	}
-	if (all <= limit)
-		c->keep_limit_bytes = limit;
-	else
-		c->keep_limit_bytes = limit > transient ? limit - transient : 0;
+	if (k->kept == kept)
+		return;
+	k->kept = kept;
+	c->kept_bytes += kept ? s->memory.bytes : -s->memory.bytes;
+	s->dataset->kept_bytes += kept ? s->memory.bytes : -s->memory.bytes;
 }
 
-/* Gives up one segment for a chunk at this distance; reuses it for d when it is d's own and fits. */
-static struct segment *evict_one(struct cache *c, struct served_dataset *d, uint32_t distance, bool may_reuse)
+struct policy_segment cache_look_at(const struct cache *c, const struct segment *s)
+{
+	const struct served_chunk *k = &s->dataset->chunks[s->chunk];
+
+	return (struct policy_segment){.distance = k->round == c->round ? k->distance : POLICY_NEVER,
+				       .busy = k->state != CHUNK_READY || k->pins > 0,
+				       .kept = k->kept,
+				       .idle = s->dataset->n_sessions == 0,
+				       .last_use = k->last_use};
+}
+
+/* The chunk is in memory no more; its segment is free for another one. */
+static void forget_chunk(struct cache *c, struct segment *s)
+{
+	struct served_chunk *k = &s->dataset->chunks[s->chunk];
+
+	if (k->segment != s)
+		return;
+	cache_keep(c, s, false);
+	if (k->state == CHUNK_READY)
+		s->dataset->n_cached--;
+	if (k->state != CHUNK_BAD)
+		k->state = CHUNK_ABSENT;
+	k->segment = NULL;
+}
+
+/* Gives up one segment for a chunk at this distance, of `only` or (NULL) of any dataset. The segment itself
+ * if it can be used again for a chunk of d that takes so many bytes. */
+static struct segment *evict_one(struct cache *c, const struct served_dataset *only,
+				 const struct served_dataset *d, uint64_t bytes, uint32_t distance)
 {
 	struct policy_segment *list = calloc(c->size_segments ? c->size_segments : 1, sizeof(*list));
 	struct segment *victim;
@@ -79,39 +107,26 @@ static struct segment *evict_one(struct cache *c, struct served_dataset *d, uint
 	if (!list)
 		return NULL;
 	for (uint32_t i = 0; i < c->size_segments; i++) {
-		struct segment *s = c->segments[i];
-		struct served_chunk *k = s ? &s->dataset->chunks[s->chunk] : NULL;
+		const struct segment *s = c->segments[i];
 
-		list[i] =
-		    k ? (struct policy_segment){.distance = k->round == c->round ? k->distance : POLICY_NEVER,
-						.busy = k->state != CHUNK_READY || k->pins > 0,
-						.kept = k->kept,
-						.idle = s->dataset->n_sessions == 0,
-						.last_use = k->last_use}
-		      : (struct policy_segment){.busy = true};
+		list[i] = s && (!only || s->dataset == only) ? cache_look_at(c, s)
+							     : (struct policy_segment){.busy = true};
 	}
-	choice = policy_pick_victim(list, c->size_segments, distance, c->kept_bytes > c->keep_limit_bytes);
+	choice = policy_pick_victim(list, c->size_segments, distance);
 	free(list);
 	if (choice < 0)
 		return NULL;
 	c->counters.evictions++;
 	victim = c->segments[choice];
-	if (may_reuse && d && victim->dataset == d) {
-		struct served_chunk *k = &d->chunks[victim->chunk];
-
-		if (k->kept)
-			c->kept_bytes -= d->segment_bytes;
-		k->kept = false;
-		k->state = CHUNK_ABSENT;
-		k->segment = NULL;
-		d->n_cached--;
+	if (victim->dataset == d && victim->memory.bytes == bytes) {
+		forget_chunk(c, victim);
 		return victim;
 	}
 	cache_drop_segment(c, victim);
 	return NULL;
 }
 
-static int add_segment(struct cache *c, struct served_dataset *d, struct segment **ret)
+static int add_segment(struct cache *c, struct served_dataset *d, uint64_t bytes, struct segment **ret)
 {
 	struct segment *s;
 	uint32_t index = 0;
@@ -140,7 +155,7 @@ static int add_segment(struct cache *c, struct served_dataset *d, struct segment
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
-	r = shared_memory_new("diesel-chunk", d->segment_bytes, false, &s->memory);
+	r = shared_memory_new("diesel-chunk", bytes, SHARED_CHUNK, &s->memory);
 	if (r < 0) {
 		free(s);
 		return r;
@@ -150,77 +165,130 @@ static int add_segment(struct cache *c, struct served_dataset *d, struct segment
 	c->generations[index] = (c->generations[index] + 1) & ((1u << (32 - SEGMENT_INDEX_BITS)) - 1);
 	c->segments[index] = s;
 	c->n_segments++;
-	c->segment_bytes += d->segment_bytes;
+	c->segment_bytes += bytes;
+	d->held_bytes += bytes;
 	*ret = s;
 	return 0;
 }
 
+/* Memory on its way back to the system: zapping and freeing pages takes too long for the loop's thread. */
+struct release {
+	struct pool_job job;
+	struct cache *cache;
+	struct shared_memory memory;
+	uint64_t bytes;
+};
+
+static void release_work(struct pool_job *job)
+{
+	shared_memory_discard(&((struct release *)job)->memory);
+}
+
+static void release_done(struct pool_job *job)
+{
+	struct release *r = (struct release *)job;
+
+	r->cache->releasing_bytes -= r->bytes;
+	free(r);
+}
+
+static void release(struct cache *c, struct shared_memory *memory)
+{
+	struct release *r = c->closing ? NULL : calloc(1, sizeof(*r));
+
+	if (!r) {
+		/* At the end a client may still read what it holds: no discarding. */
+		if (c->closing)
+			shared_memory_free(memory);
+		else
+			shared_memory_discard(memory);
+		return;
+	}
+	*r = (struct release){.job = {.work = release_work, .done = release_done},
+			      .cache = c,
+			      .memory = *memory,
+			      .bytes = memory->bytes};
+	c->releasing_bytes += memory->bytes;
+	pool_submit(c->pool, &c->release_lane, &r->job);
+}
+
 void cache_drop_segment(struct cache *c, struct segment *s)
 {
-	struct served_chunk *k = &s->dataset->chunks[s->chunk];
-
-	if (k->segment == s) {
-		if (k->kept)
-			c->kept_bytes -= s->dataset->segment_bytes;
-		if (k->state == CHUNK_READY)
-			s->dataset->n_cached--;
-		k->kept = false;
-		k->segment = NULL;
-		if (k->state != CHUNK_BAD)
-			k->state = CHUNK_ABSENT;
-	}
+	forget_chunk(c, s);
 	c->segments[s->id & (SEGMENT_MAX - 1)] = NULL;
 	c->n_segments--;
-	c->segment_bytes -= s->dataset->segment_bytes;
-	shared_memory_free(&s->memory);
+	c->segment_bytes -= s->memory.bytes;
+	s->dataset->held_bytes -= s->memory.bytes;
+	release(c, &s->memory);
 	free(s);
 }
 
-struct segment *cache_take_segment(struct cache *c, struct served_dataset *d, uint32_t distance,
-				   int *ret_error)
+struct segment *cache_take_segment(struct cache *c, struct served_dataset *d, uint64_t chunk,
+				   uint32_t distance, int *ret_error)
 {
+	uint64_t bytes = d->chunks[chunk].bytes;
 	struct segment *s = NULL;
 
 	*ret_error = -ENOSPC;
 	for (;;) {
-		uint64_t limit = cache_segment_limit(c);
+		uint64_t limit = cache_segment_limit(c, c->budget_bytes);
+		bool over_own = d->held_bytes + bytes > d->cap_bytes;
 		uint32_t before = c->n_segments;
 		int r = -ENOSPC;
 
-		if (c->segment_bytes + d->segment_bytes <= limit) {
-			r = add_segment(c, d, &s);
+		if (!over_own && c->segment_bytes + bytes <= limit) {
+			r = add_segment(c, d, bytes, &s);
 			if (r == 0)
-				return s;
+				break;
 			*ret_error = r;
 		}
 		/* Out of descriptors or memory counts as out of budget: go on with what there is. */
-		s = evict_one(c, d, distance, c->segment_bytes <= limit);
+		s = evict_one(c, over_own ? d : NULL, c->segment_bytes <= limit ? d : NULL, bytes, distance);
 		if (s)
-			return s;
+			break;
 		if (c->n_segments == before)
 			return NULL;
 	}
+	s->chunk = chunk;
+	return s;
 }
 
 bool cache_make_room(struct cache *c, uint64_t bytes)
 {
+	uint64_t limit = c->limit_bytes;
 	struct served_dataset *d = c->datasets;
 
-	while (d && c->segment_bytes + c->slot_bytes + c->snapshot_bytes + bytes > c->budget_bytes) {
+	while (d && c->segment_bytes + c->slot_bytes + c->snapshot_bytes + bytes > limit) {
 		struct served_dataset *next = d->next;
 
 		if (is_droppable(c, d))
 			drop_dataset(c, d);
 		d = next;
 	}
-	while (c->segment_bytes + c->slot_bytes + c->snapshot_bytes + bytes > c->budget_bytes) {
+	while (c->segment_bytes + c->slot_bytes + c->snapshot_bytes + bytes > limit) {
 		uint32_t before = c->n_segments;
 
-		evict_one(c, NULL, 0, false);
+		evict_one(c, NULL, NULL, 0, 0);
 		if (c->n_segments == before)
 			return false;
 	}
 	return true;
+}
+
+uint64_t cache_drop_idle(struct cache *c, uint64_t since_ns)
+{
+	uint64_t oldest_ns = 0;
+
+	for (struct served_dataset *d = c->datasets, *next; d; d = next) {
+		next = d->next;
+		if (!is_droppable(c, d))
+			continue;
+		if (d->idle_since_ns <= since_ns)
+			drop_dataset(c, d);
+		else if (!oldest_ns || d->idle_since_ns < oldest_ns)
+			oldest_ns = d->idle_since_ns;
+	}
+	return oldest_ns;
 }
 
 void cache_pin(struct cache *c, struct served_dataset *d, uint64_t chunk)
@@ -250,9 +318,9 @@ void cache_note_ready(struct cache *c, struct served_dataset *d, uint64_t chunk)
 	k->state = CHUNK_READY;
 	k->last_use = ++c->clock;
 	d->n_cached++;
-	k->kept = c->kept_bytes + d->segment_bytes <= c->keep_limit_bytes;
-	if (k->kept)
-		c->kept_bytes += d->segment_bytes;
+	cache_keep(c, k->segment,
+		   c->kept_bytes + k->bytes <= c->keep_limit_bytes &&
+		       d->kept_bytes + k->bytes <= d->keep_bytes);
 }
 
 struct segment *cache_find_segment(const struct cache *c, uint32_t id)
@@ -273,6 +341,7 @@ void cache_add_dataset(struct cache *c, struct served_dataset *d)
 		    o->identity.directory_ino == d->identity.directory_ino && is_droppable(c, o))
 			drop_dataset(c, o);
 	}
+	d->idle_since_ns = clock_monotonic_ns();
 	d->next = c->datasets;
 	c->datasets = d;
 	c->snapshot_bytes += d->copy_bytes;

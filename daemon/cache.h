@@ -10,6 +10,7 @@
 
 #include "io.h"
 #include "job.h"
+#include "policy.h"
 #include "pool.h"
 #include "segment.h"
 #include "served.h"
@@ -37,9 +38,11 @@ struct cache_counters {
 struct cache {
 	struct io *io;
 	struct pool *pool;
-	uint64_t budget_bytes;
-	uint64_t prefetch_bytes; /* wanted beside what sessions need, see cache_set_needs() */
+	uint64_t limit_bytes;  /* the operator's: what sessions may need together */
+	uint64_t wanted_bytes; /* what it should take, at most limit_bytes */
+	uint64_t budget_bytes; /* what it may take now: that, but never less than the open sessions need */
 	uint64_t segment_bytes, slot_bytes, snapshot_bytes;
+	uint64_t releasing_bytes; /* given up, on their way back to the system */
 	uint64_t kept_bytes, keep_limit_bytes;
 	struct segment **segments; /* by index */
 	uint16_t *generations;
@@ -48,6 +51,10 @@ struct cache {
 	uint64_t round; /* of distance marks */
 	uint64_t clock; /* for last_use */
 	uint32_t n_loading;
+	struct pool_lane release_lane;
+	bool needs_changed; /* sessions or datasets: cache_fit() is due */
+	bool closing;       /* cache_free() runs */
+	bool unfit;         /* it takes more than it should, because that is in use now: cache_fit() again */
 	struct cache_counters counters;
 	/* A chunk became ready or bad, or memory came free. */
 	void (*on_change)(void *user);
@@ -57,17 +64,30 @@ struct cache {
 /* Chunks being filled at one time: enough to keep a disk busy, few enough to bound what a seek wastes. */
 #define CACHE_MAX_LOADING 4
 
+void cache_init(struct cache *c, uint64_t bytes);
 void cache_free(struct cache *c); /* nothing loading, nothing pinned */
 
-/* Bytes that segments may take. */
-uint64_t cache_segment_limit(const struct cache *c);
+/* Bytes that segments may take, of a budget. */
+uint64_t cache_segment_limit(const struct cache *c, uint64_t budget_bytes);
 
-/* Recomputes how much is kept for ever; call when sessions, datasets or knobs change. */
-void cache_set_needs(struct cache *c, uint32_t prefetch_chunks);
+/* The least that the open sessions can run with. */
+uint64_t cache_floor_bytes(const struct cache *c);
 
-/* Gives up idle datasets (and, over budget, whatever is not needed) until `bytes` more fit.
- * Whether they do. */
+/*
+ * Makes the cache what it should be after sessions, datasets or limits changed: sets the budget, each
+ * dataset's share and how much of it is kept; gives up what is beyond, idle datasets first, then what nobody
+ * misses, then what is needed last; what is pinned or waited for stays (and unfit is set). Memory goes back
+ * to the system by a worker. What was transient and fits now is kept.
+ */
+void cache_fit(struct cache *c);
+
+/* Gives up idle datasets (and, over budget, whatever is not needed) until `bytes` more fit into the
+ * operator's limit. Whether they do. */
 bool cache_make_room(struct cache *c, uint64_t bytes);
+
+/* Gives up datasets that no session uses, if that was so before since_ns. The time of the oldest that is
+ * left; 0: none. */
+uint64_t cache_drop_idle(struct cache *c, uint64_t since_ns);
 
 /* Starts to fill an absent chunk on behalf of a job. -ENOSPC: no segment to be had at this distance
  * (policy.h). */
@@ -85,8 +105,12 @@ struct segment *cache_find_segment(const struct cache *c, uint32_t id);
 void cache_add_dataset(struct cache *c, struct served_dataset *d);
 struct served_dataset *cache_find_dataset(struct cache *c, const struct served_identity *identity);
 
-/* Used by chunk_load.c. */
-struct segment *cache_take_segment(struct cache *c, struct served_dataset *d, uint32_t distance,
-				   int *ret_error);
+/* Used by chunk_load.c and cache_fit.c. */
+struct segment *cache_take_segment(struct cache *c, struct served_dataset *d, uint64_t chunk,
+				   uint32_t distance, int *ret_error);
 void cache_drop_segment(struct cache *c, struct segment *segment);
+/* Whether the chunk counts as one that is kept for ever. */
+void cache_keep(struct cache *c, struct segment *segment, bool kept);
+/* As the choice of a victim sees it. */
+struct policy_segment cache_look_at(const struct cache *c, const struct segment *segment);
 void cache_note_ready(struct cache *c, struct served_dataset *d, uint64_t chunk);

@@ -276,11 +276,11 @@ int cache_load(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32
 	if (!l)
 		return -ENOMEM;
 	r = snapshot_chunk_get(d->snapshot, chunk, &l->meta);
-	if (r < 0 || l->meta.file_bytes > d->segment_bytes) { /* a verified snapshot has no such entry */
+	if (r < 0 || l->meta.file_bytes > k->bytes) { /* a verified snapshot has no such entry */
 		free(l);
 		return r < 0 ? r : -EBADMSG;
 	}
-	l->segment = cache_take_segment(c, d, distance, &r);
+	l->segment = cache_take_segment(c, d, chunk, distance, &r);
 	if (!l->segment) {
 		free(l);
 		return r;
@@ -297,7 +297,6 @@ int cache_load(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32
 		d->n_bad--;
 	k->state = CHUNK_READING;
 	k->segment = l->segment;
-	l->segment->chunk = chunk;
 	c->n_loading++;
 	load_open(l);
 	return 0;

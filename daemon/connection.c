@@ -101,14 +101,19 @@ static int on_segment(struct connection *c, const union wire_message *m)
 {
 	const struct segment *segment = cache_find_segment(&c->server->cache, m->segment.segment);
 	union wire_message answer;
+	_cleanup_(closep) int fd = -EBADF;
+	int r;
 
 	/* Only segments of the dataset that this client has shown it may read. */
 	if (!segment || segment->dataset != c->dataset)
 		return refuse(c, -ENOENT, "no such chunk segment");
+	r = shared_memory_reader(&segment->memory, &fd);
+	if (r < 0)
+		return refuse(c, r, "dieseld cannot open a chunk in memory for a client: is /proc mounted?");
 	protocol_init(&answer, WIRE_SEGMENT_REPLY);
 	answer.segment.segment = segment->id;
 	answer.segment.bytes = segment->memory.bytes;
-	return reply(c, &answer, &segment->memory.fd, 1);
+	return reply(c, &answer, &fd, 1);
 }
 
 static int on_seek(struct connection *c, const union wire_message *m)
@@ -136,7 +141,8 @@ static int on_status(struct connection *c)
 	union wire_message answer;
 	struct shared_memory memory = SHARED_MEMORY_INIT;
 	size_t bytes = text ? strlen(text) : 0;
-	int r = text ? shared_memory_new("diesel-status", bytes ? bytes : 1, false, &memory) : -ENOMEM;
+	int r =
+	    text ? shared_memory_new("diesel-status", bytes ? bytes : 1, SHARED_SEALED, &memory) : -ENOMEM;
 
 	if (r == 0) {
 		memcpy(memory.data, text, bytes);

@@ -123,7 +123,7 @@ static void identify_done(struct pool_job *job)
 		finish(q, d);
 		return;
 	}
-	q->max_bytes = s->cache.budget_bytes / 2;
+	q->max_bytes = s->cache.limit_bytes / 2;
 	q->job = (struct pool_job){.work = load_work, .done = load_done};
 	pool_submit(s->cache.pool, NULL, &q->job);
 }

@@ -52,40 +52,67 @@ uint64_t policy_join_need(uint64_t n_chunks, uint64_t reserved, uint64_t need)
 	return min_u64(n_chunks, reserved + need);
 }
 
-/* The order of victims: a higher rank goes first; 0: may not be taken. */
-static uint64_t victim_rank(const struct policy_segment *s, uint32_t distance, bool over_kept)
+uint64_t policy_share_out(struct policy_share *shares, size_t n, uint64_t limit)
 {
-	bool kept = s->kept && !over_kept;
+	uint64_t wanted = 0, transient = 0;
 
+	for (size_t i = 0; i < n; i++) {
+		struct policy_share *s = &shares[i];
+
+		s->cap = min_u64(s->asked > s->need ? s->asked : s->need, s->all);
+		wanted += s->cap;
+		transient += min_u64(s->ahead, s->cap);
+	}
+	for (size_t i = 0; i < n; i++) {
+		struct policy_share *s = &shares[i];
+		uint64_t moving = min_u64(s->ahead, s->cap);
+
+		/* With all of it in memory nothing passes through. */
+		s->keep = s->cap == s->all ? s->all : s->cap - moving;
+	}
+	if (wanted <= limit)
+		return limit;
+	return limit > transient ? limit - transient : 0;
+}
+
+uint64_t policy_dataset_part(uint64_t job_bytes, uint64_t dataset_bytes, uint64_t all_bytes)
+{
+	if (job_bytes >= all_bytes || all_bytes == 0)
+		return job_bytes;
+	return (uint64_t)((double)job_bytes * ((double)dataset_bytes / (double)all_bytes));
+}
+
+uint32_t policy_victim_rank(const struct policy_segment *s, uint32_t distance)
+{
 	if (s->busy)
 		return 0;
 	if (s->idle)
-		return 5;
-	if (s->distance == POLICY_NEVER && !kept)
-		return 4;
+		return POLICY_RANK_UNWANTED + 1;
+	if (s->distance == POLICY_NEVER && !s->kept)
+		return POLICY_RANK_UNWANTED;
 	if (distance > 0 || s->distance == 0)
 		return 0;
 	return s->distance == POLICY_NEVER ? 3 : 2;
 }
 
-static bool is_better_victim(const struct policy_segment *a, const struct policy_segment *b)
+bool policy_is_better_victim(const struct policy_segment *a, const struct policy_segment *b)
 {
 	if (a->distance != b->distance)
 		return a->distance > b->distance;
 	return a->last_use < b->last_use;
 }
 
-long policy_pick_victim(const struct policy_segment *segments, size_t n, uint32_t distance, bool over_kept)
+long policy_pick_victim(const struct policy_segment *segments, size_t n, uint32_t distance)
 {
-	uint64_t best_rank = 0;
+	uint32_t best_rank = 0;
 	long best = -1;
 
 	for (size_t i = 0; i < n; i++) {
-		uint64_t rank = victim_rank(&segments[i], distance, over_kept);
+		uint32_t rank = policy_victim_rank(&segments[i], distance);
 
 		if (rank == 0 || rank < best_rank)
 			continue;
-		if (rank > best_rank || is_better_victim(&segments[i], &segments[best])) {
+		if (rank > best_rank || policy_is_better_victim(&segments[i], &segments[best])) {
 			best = (long)i;
 			best_rank = rank;
 		}

@@ -48,6 +48,24 @@ void policy_fit_slots(struct policy_shape *shape, uint64_t available_bytes, uint
  * `reserved`: they can share no more than all chunks. */
 uint64_t policy_join_need(uint64_t n_chunks, uint64_t reserved, uint64_t need);
 
+/* A dataset's share of the cache, in bytes of chunks. */
+struct policy_share {
+	uint64_t all;   /* the whole dataset */
+	uint64_t need;  /* what its sessions can pin or wait for at one time: never less than this */
+	uint64_t ahead; /* that and what is read ahead */
+	uint64_t asked; /* what its jobs were given; UINT64_MAX: no limit */
+	/* out */
+	uint64_t cap;  /* the most that it may take */
+	uint64_t keep; /* the most of it that is kept for ever */
+};
+
+/* Fills in cap and keep of the datasets that have sessions; the result is how much may be kept of all of
+ * them together in a cache with room for `limit` bytes of chunks. */
+uint64_t policy_share_out(struct policy_share *shares, size_t n, uint64_t limit);
+
+/* The part of a job's bytes that one of its datasets gets: by size. all_bytes: of its datasets together. */
+uint64_t policy_dataset_part(uint64_t job_bytes, uint64_t dataset_bytes, uint64_t all_bytes);
+
 /* A chunk in memory, as the choice of a victim sees it. */
 struct policy_segment {
 	uint32_t distance; /* chunks until the nearest session needs it; 0: a batch waits for it now */
@@ -60,9 +78,16 @@ struct policy_segment {
 /*
  * The segment to give up for a chunk at `distance` (0: a batch waits for it), or -1. Order: idle datasets;
  * transient ones nobody wants; and only for a chunk that is waited for: kept ones nobody wants soon, then
- * read-ahead, farthest first. over_kept: more is kept than should be, so kept counts as transient.
+ * read-ahead, farthest first.
  */
-long policy_pick_victim(const struct policy_segment *segments, size_t n, uint32_t distance, bool over_kept);
+long policy_pick_victim(const struct policy_segment *segments, size_t n, uint32_t distance);
+
+/* The same order for many at once. A higher rank goes first; 0: must stay. POLICY_RANK_UNWANTED and above:
+ * nobody misses it. */
+#define POLICY_RANK_UNWANTED 4
+uint32_t policy_victim_rank(const struct policy_segment *segment, uint32_t distance);
+/* Of two of the same rank, whether a goes first. */
+bool policy_is_better_victim(const struct policy_segment *a, const struct policy_segment *b);
 
 /* A session's nearest chunk that is not in memory. */
 struct policy_fetch {

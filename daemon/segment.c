@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/cleanup.h"
@@ -15,10 +17,19 @@
 
 #define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-int shared_memory_new(const char *name, uint64_t bytes, bool writable_by_client, struct shared_memory *ret)
+/* Seals for all; and for chunks: not to be opened by name (/proc/PID/fd) for writing. */
+static int restrict_access(int fd, enum shared_kind kind)
+{
+	if (fcntl(fd, F_ADD_SEALS, SIZE_SEALS | (kind == SHARED_SEALED ? F_SEAL_FUTURE_WRITE : 0)) < 0)
+		return -errno;
+	return kind == SHARED_CHUNK && fchmod(fd, 0400) < 0 ? -errno : 0;
+}
+
+int shared_memory_new(const char *name, uint64_t bytes, enum shared_kind kind, struct shared_memory *ret)
 {
 	_cleanup_(closep) int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	void *data;
+	int r;
 
 	if (fd < 0)
 		return -errno;
@@ -27,9 +38,8 @@ int shared_memory_new(const char *name, uint64_t bytes, bool writable_by_client,
 	data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (data == MAP_FAILED)
 		return -errno;
-	if (fcntl(fd, F_ADD_SEALS, SIZE_SEALS | (writable_by_client ? 0 : F_SEAL_FUTURE_WRITE)) < 0) {
-		int r = -errno;
-
+	r = restrict_access(fd, kind);
+	if (r < 0) {
 		munmap(data, bytes);
 		return r;
 	}
@@ -43,6 +53,27 @@ void shared_memory_free(struct shared_memory *m)
 		munmap(m->data, m->bytes);
 	closep(&m->fd);
 	*m = SHARED_MEMORY_INIT;
+}
+
+int shared_memory_reader(const struct shared_memory *m, int *ret_fd)
+{
+	char path[32];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", m->fd);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	*ret_fd = fd;
+	return 0;
+}
+
+void shared_memory_discard(struct shared_memory *m)
+{
+	/* Fails for no kind of chunk; if it did, the pages would go with the last mapping. */
+	if (m->fd >= 0)
+		(void)fallocate(m->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)m->bytes);
+	shared_memory_free(m);
 }
 
 int shared_memory_copy_file(const char *name, int fd, uint64_t bytes, int *ret_fd)

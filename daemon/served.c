@@ -101,8 +101,55 @@ static int load_snapshot(struct served_dataset *d, int snapshot_fd, uint64_t max
 	return snapshot_verify(d->snapshot, err);
 }
 
+static int descending(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return *x < *y ? 1 : *x > *y ? -1 : 0;
+}
+
+/* The common size: the largest, unless that is more than twice the median. */
+static int choose_sizes(struct served_dataset *d)
+{
+	uint64_t n = d->info.n_chunks, sum = 0;
+	_cleanup_(freep) uint64_t *sizes = calloc(n, sizeof(*sizes));
+
+	if (!sizes)
+		return -ENOMEM;
+	for (uint64_t i = 0; i < n; i++)
+		sizes[i] = d->chunks[i].bytes;
+	qsort(sizes, n, sizeof(*sizes), descending);
+	d->segment_bytes = sizes[0] <= 2 * sizes[n / 2] ? sizes[0] : sizes[n / 16];
+	while (d->n_giants < n && sizes[d->n_giants] > d->segment_bytes)
+		d->n_giants++;
+	d->giant_bytes = calloc(d->n_giants + 1, sizeof(*d->giant_bytes));
+	if (!d->giant_bytes)
+		return -ENOMEM;
+	for (uint64_t i = 0; i < d->n_giants; i++) {
+		sum += sizes[i];
+		d->giant_bytes[i + 1] = sum;
+	}
+	for (uint64_t i = 0; i < n; i++) {
+		if (d->chunks[i].bytes < d->segment_bytes)
+			d->chunks[i].bytes = d->segment_bytes;
+	}
+	d->all_bytes = sum + (n - d->n_giants) * d->segment_bytes;
+	return 0;
+}
+
+uint64_t served_largest_bytes(const struct served_dataset *d, uint64_t n)
+{
+	if (n > d->info.n_chunks)
+		n = d->info.n_chunks;
+	if (n <= d->n_giants)
+		return d->giant_bytes[n];
+	return d->giant_bytes[d->n_giants] + (n - d->n_giants) * d->segment_bytes;
+}
+
 static int load_chunk_table(struct served_dataset *d, struct error *err)
 {
+	int r;
+
 	d->info = *snapshot_info(d->snapshot);
 	if (d->info.n_samples == 0 || d->info.n_chunks == 0)
 		return error_set(err, -ENODATA, "%s holds no samples", d->path);
@@ -110,11 +157,19 @@ static int load_chunk_table(struct served_dataset *d, struct error *err)
 	if (d->info.max_chunk_file_bytes == 0 || d->info.max_chunk_file_bytes > UINT32_MAX - CHUNK_ALIGN)
 		return error_set(err, -EBADMSG, "%s: cannot serve a chunk of %llu bytes", d->path,
 				 (unsigned long long)d->info.max_chunk_file_bytes);
-	d->segment_bytes = (d->info.max_chunk_file_bytes + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN;
 	d->chunks = calloc(d->info.n_chunks, sizeof(*d->chunks));
 	if (!d->chunks)
 		return error_errno(err, -ENOMEM, "cannot serve %s", d->path);
-	return 0;
+	for (uint64_t i = 0; i < d->info.n_chunks; i++) {
+		struct snapshot_chunk chunk;
+
+		r = snapshot_chunk_get(d->snapshot, i, &chunk);
+		if (r < 0 || chunk.file_bytes == 0 || chunk.file_bytes > d->info.max_chunk_file_bytes)
+			return error_set(err, -EBADMSG, "%s: bad chunk table", d->path);
+		d->chunks[i].bytes = (chunk.file_bytes + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN;
+	}
+	r = choose_sizes(d);
+	return r < 0 ? error_errno(err, r, "cannot serve %s", d->path) : 0;
 }
 
 int served_load(int dir_fd, int snapshot_fd, const struct served_identity *identity, uint64_t max_bytes,
@@ -129,6 +184,7 @@ int served_load(int dir_fd, int snapshot_fd, const struct served_identity *ident
 	describe_fd(dir_fd, path, sizeof(path));
 	d->identity = *identity;
 	d->copy_fd = d->chunks_fd = -EBADF;
+	d->asked_bytes = UINT64_MAX;
 	d->path = strdup(path);
 	d->original_fd = fcntl(snapshot_fd, F_DUPFD_CLOEXEC, 3);
 	r = d->path && d->original_fd >= 0 ? 0 : error_errno(err, -ENOMEM, "cannot open %s", path);
@@ -156,6 +212,7 @@ void served_free(struct served_dataset *d)
 	for (uint64_t i = 0; d->chunks && i < d->info.n_chunks; i++)
 		free(d->chunks[i].error);
 	free(d->chunks);
+	free(d->giant_bytes);
 	snapshot_close(d->snapshot);
 	closep(&d->chunks_fd);
 	closep(&d->copy_fd);

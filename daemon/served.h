@@ -32,6 +32,7 @@ struct served_chunk {
 	bool kept;
 	uint32_t pins;
 	struct segment *segment; /* from READING to READY */
+	uint64_t bytes;          /* of a segment for it */
 	uint64_t last_use;
 	uint64_t retry_ns; /* BAD by a failing read, not by damage: when to try again; 0: never */
 	char *error;
@@ -54,10 +55,21 @@ struct served_dataset {
 	uint64_t copy_bytes;
 	struct snapshot *snapshot;
 	struct snapshot_info info;
+	/* Segments are of one size, so that one can take over another's place, but for the few chunks that
+	 * are much larger than most (a giant sample is a chunk of its own). */
 	uint64_t segment_bytes;
-	uint32_t refs; /* connections and sessions */
+	uint64_t n_giants, *giant_bytes; /* [i]: sum of the i largest; n_giants + 1 of them */
+	uint64_t all_bytes;              /* of segments for all chunks */
+	uint32_t refs;                   /* connections and sessions */
 	uint32_t n_sessions;
-	uint64_t need_chunks; /* sum over its sessions */
+	uint64_t need_chunks;     /* sum over its sessions */
+	uint64_t prefetch_chunks; /* sum over its jobs */
+	uint64_t asked_bytes;     /* its jobs' cache; UINT64_MAX: no limit */
+	/* The cache's: */
+	uint64_t held_bytes, kept_bytes; /* of its segments */
+	uint64_t cap_bytes, keep_bytes;  /* the most of each, struct policy_share */
+	uint64_t ahead_bytes;
+	uint64_t idle_since_ns; /* valid while n_sessions is 0 */
 	uint64_t n_cached, n_bad;
 	struct served_chunk *chunks;
 };
@@ -71,6 +83,9 @@ int served_identify(int dir_fd, int snapshot_fd, struct served_identity *ret_ide
 /* Worker thread. Copies and verifies the snapshot. Takes nothing over: descriptors are duplicated. */
 int served_load(int dir_fd, int snapshot_fd, const struct served_identity *identity, uint64_t max_bytes,
 		struct served_dataset **ret, struct error *err);
+
+/* Bytes of the largest n segments: n chunks of any choice never take more. */
+uint64_t served_largest_bytes(const struct served_dataset *d, uint64_t n);
 
 /* No chunk may have a segment. */
 void served_free(struct served_dataset *d);

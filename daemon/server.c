@@ -78,8 +78,12 @@ static void on_settle(uv_check_t *check)
 
 	while (s->dirty) {
 		s->dirty = false;
+		if (s->cache.needs_changed)
+			serve_refresh(s);
 		for (struct session *q = s->sessions; q; q = q->next)
 			session_pump(q);
+		if (s->cache.unfit)
+			cache_fit(&s->cache);
 		if (!s->stopping)
 			server_schedule(s);
 		/* A session that got no memory asks its client for what it holds. */
@@ -145,7 +149,8 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 			     .listen_fd = -EBADF,
 			     .lock_fd = -EBADF,
 			     .start_ns = clock_monotonic_ns()};
-	s->cache.budget_bytes = options->knobs.cache_bytes;
+	s->options.window_cache_bytes = options->knobs.cache_bytes;
+	cache_init(&s->cache, options->knobs.cache_bytes);
 	s->cache.on_change = on_cache_change;
 	s->cache.user = s;
 	r = listen_open(socket_path, &s->listen_fd, &s->lock_fd, err);
@@ -194,18 +199,4 @@ void server_free(struct server *s)
 {
 	closep(&s->listen_fd);
 	closep(&s->lock_fd);
-}
-
-void serve_apply_knobs(struct server *s, const struct serve_knobs *knobs)
-{
-	s->options.knobs = *knobs;
-	s->cache.budget_bytes = knobs->cache_bytes;
-	pool_set_workers(s->cache.pool, knobs->workers);
-	cache_set_needs(&s->cache, knobs->prefetch_chunks);
-	(void)cache_make_room(&s->cache, 0);
-	for (struct session *q = s->sessions; q; q = q->next) {
-		if (q->has_head)
-			session_update_ahead(q);
-	}
-	server_touch(s);
 }

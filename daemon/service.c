@@ -53,12 +53,14 @@ static void warn_fixed(const struct options *old, const struct options *new)
  * and their memory depend on them. */
 static void apply(struct service *s, struct options *new)
 {
+	struct error note = ERROR_INIT;
 	char cache[16];
 
 	warn_fixed(s->options, new);
 	s->server->options.window_chunks = new->serve.window_chunks;
 	s->server->options.n_slots = new->serve.n_slots;
-	serve_apply_knobs(s->server, &new->serve.knobs);
+	if (serve_apply_knobs(s->server, &new->serve.knobs, &note) > 0)
+		log_warning("%s", note.text);
 	s->options->serve.knobs = new->serve.knobs;
 	s->options->serve.window_chunks = new->serve.window_chunks;
 	s->options->serve.n_slots = new->serve.n_slots;

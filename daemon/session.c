@@ -104,7 +104,9 @@ static void session_free(struct session *s)
 		d->need_chunks -= s->need_chunks;
 	}
 	d->refs--;
-	cache_set_needs(s->cache, s->options->knobs.prefetch_chunks);
+	if (d->n_sessions == 0)
+		d->idle_since_ns = clock_monotonic_ns();
+	s->cache->needs_changed = true;
 	free(s);
 }
 

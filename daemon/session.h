@@ -57,6 +57,7 @@ struct session {
 	struct ring_control *control;
 	uint64_t cost_bytes; /* of slots and their bookkeeping, counted in the cache's budget */
 	uint64_t need_chunks;
+	uint32_t prefetch_chunks; /* its job's knob, or the daemon's */
 
 	struct slot slots[RING_MAX_SLOTS];
 	uint32_t n_slots;

@@ -18,11 +18,12 @@ static uint64_t page_up(uint64_t bytes)
 /* Bytes of the cache's budget that are neither snapshots, nor slots, nor needed by other datasets. */
 static uint64_t available_bytes(const struct cache *c, const struct served_dataset *mine)
 {
-	uint64_t available = cache_segment_limit(c), used = 0;
+	uint64_t available = cache_segment_limit(c, c->limit_bytes), used = 0;
 
 	for (const struct served_dataset *d = c->datasets; d; d = d->next) {
 		if (d != mine && d->n_sessions > 0)
-			used += policy_join_need(d->info.n_chunks, d->need_chunks, 0) * d->segment_bytes;
+			used +=
+			    served_largest_bytes(d, policy_join_need(d->info.n_chunks, d->need_chunks, 0));
 	}
 	return available > used ? available - used : 0;
 }
@@ -66,7 +67,7 @@ static int session_admit(struct session *s, struct error *err)
 	for (;;) {
 		uint64_t need = policy_need_chunks(&shape);
 
-		together = policy_join_need(d->info.n_chunks, d->need_chunks, need) * d->segment_bytes +
+		together = served_largest_bytes(d, policy_join_need(d->info.n_chunks, d->need_chunks, need)) +
 			   s->cost_bytes;
 		if (together <= available) {
 			s->need_chunks = need;
@@ -81,7 +82,7 @@ static int session_admit(struct session *s, struct error *err)
 					 "window or batch",
 					 d->path, s->request.batch, s->request.window_chunks,
 					 units_format_bytes(text, sizeof(text), together),
-					 units_format_bytes(budget, sizeof(budget), c->budget_bytes));
+					 units_format_bytes(budget, sizeof(budget), c->limit_bytes));
 		s->n_slots = --shape.n_slots;
 		s->cost_bytes = slot_cost(s, s->n_slots);
 	}
@@ -95,10 +96,10 @@ static int session_memory(struct session *s, struct error *err)
 	if (!cache_make_room(s->cache, s->cost_bytes))
 		return error_set(err, -ENOSPC,
 				 "the cache has no room for the session's batches: all is in use");
-	r = shared_memory_new("diesel-control", page_up(sizeof(struct ring_control)), true,
+	r = shared_memory_new("diesel-control", page_up(sizeof(struct ring_control)), SHARED_CONTROL,
 			      &s->control_memory);
 	if (r == 0)
-		r = shared_memory_new("diesel-batches", s->n_slots * s->layout.slot_bytes, false,
+		r = shared_memory_new("diesel-batches", s->n_slots * s->layout.slot_bytes, SHARED_SEALED,
 				      &s->slot_memory);
 	for (uint32_t i = 0; i < s->n_slots && r == 0; i++)
 		r = batch_init(&s->slots[i].batch, s->batch, s->dataset->info.n_chunks);
@@ -129,13 +130,17 @@ static void choose_window(struct session *s, char *notice, size_t size)
 {
 	const struct snapshot_info *info = &s->dataset->info;
 	uint32_t asked = s->request.window_chunks, wanted = s->options->window_chunks;
+	uint64_t bytes;
 
 	if (asked) {
 		s->request.window_chunks = asked < info->n_chunks ? asked : (uint32_t)info->n_chunks;
 		return;
 	}
+	/* Two windows' chunks, on average; where a few are giants these count. */
+	bytes = served_largest_bytes(s->dataset, 2 * (uint64_t)wanted) /
+		(2 * (uint64_t)wanted < info->n_chunks ? 2 * (uint64_t)wanted : info->n_chunks);
 	s->request.window_chunks =
-	    policy_default_window(s->cache->budget_bytes, s->dataset->segment_bytes, info->n_chunks, wanted);
+	    policy_default_window(s->options->window_cache_bytes, bytes, info->n_chunks, wanted);
 	if (s->request.window_chunks < wanted && s->request.window_chunks < info->n_chunks)
 		snprintf(notice, size,
 			 "the shuffle window is %u chunks instead of %u, because dieseld's cache is small: a "
@@ -177,7 +182,7 @@ int session_new(struct cache *cache, const struct serve_options *options, struct
 	dataset->refs++;
 	dataset->n_sessions++;
 	dataset->need_chunks += s->need_chunks;
-	cache_set_needs(cache, options->knobs.prefetch_chunks);
+	cache->needs_changed = true;
 	s->epoch = request->epoch;
 	s->index = session_first_index(s, request->first_batch);
 	ret_reply->n_batches = s->n_batches;

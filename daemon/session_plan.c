@@ -180,7 +180,7 @@ static void count_visits(struct session *s, uint64_t last_window)
  */
 void session_update_ahead(struct session *s)
 {
-	uint32_t prefetch = s->options->knobs.prefetch_chunks, own = 0;
+	uint32_t prefetch = s->prefetch_chunks, own = 0;
 	uint64_t epoch = s->head.epoch, index = s->head.index, first = 0, last = 0, done = 0;
 	struct shuffle_plan *plan = plan_of(s, epoch);
 	bool any = false;

@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "segment.h"
@@ -14,7 +16,7 @@ static void test_only_we_may_write(void **state)
 	struct shared_memory m;
 	uint8_t *theirs;
 
-	assert_int_equal(shared_memory_new("test", 8192, false, &m), 0);
+	assert_int_equal(shared_memory_new("test", 8192, SHARED_SEALED, &m), 0);
 	m.data[0] = 1;
 	/* What a client with the descriptor can and cannot do. */
 	assert_ptr_equal(mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, m.fd, 0), MAP_FAILED);
@@ -34,12 +36,55 @@ static void test_only_we_may_write(void **state)
 	shared_memory_free(&m);
 }
 
+static uint64_t pages_of(int fd)
+{
+	struct stat st;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	return (uint64_t)st.st_blocks * 512 / 4096;
+}
+
+/* A chunk's memory comes back while a client still maps it. */
+static void test_a_chunk_is_read_only_and_can_be_discarded(void **state)
+{
+	struct shared_memory m;
+	uint8_t *theirs;
+	int fd = -1, again;
+	char path[32];
+
+	assert_int_equal(shared_memory_new("test", 8192, SHARED_CHUNK, &m), 0);
+	memset(m.data, 1, 8192);
+	assert_int_equal(shared_memory_reader(&m, &fd), 0);
+	assert_ptr_equal(mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+	assert_int_equal(write(fd, "x", 1), -1);
+	assert_int_equal(ftruncate(fd, 0), -1);
+	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+	theirs = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(theirs, MAP_FAILED);
+	assert_int_equal(mprotect(theirs, 8192, PROT_READ | PROT_WRITE), -1);
+	assert_int_equal(theirs[4096], 1);
+	/* Nobody else may open it for writing by its name. */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (geteuid() != 0) {
+		again = open(path, O_RDWR);
+		assert_int_equal(again, -1);
+	}
+	assert_int_equal(pages_of(fd), 2);
+	shared_memory_discard(&m);
+	assert_int_equal(pages_of(fd), 0);
+	assert_int_equal(theirs[4096], 0);
+	munmap(theirs, 8192);
+	close(fd);
+	shared_memory_discard(&m);
+}
+
 static void test_private_writes_stay_private(void **state)
 {
 	struct shared_memory m;
 	uint8_t *theirs;
 
-	assert_int_equal(shared_memory_new("test", 4096, false, &m), 0);
+	assert_int_equal(shared_memory_new("test", 4096, SHARED_SEALED, &m), 0);
 	m.data[5] = 1;
 	theirs = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, m.fd, 0);
 	assert_ptr_not_equal(theirs, MAP_FAILED);
@@ -58,7 +103,7 @@ static void test_control_memory_keeps_its_size(void **state)
 	struct shared_memory m;
 	uint8_t *theirs;
 
-	assert_int_equal(shared_memory_new("test", 4096, true, &m), 0);
+	assert_int_equal(shared_memory_new("test", 4096, SHARED_CONTROL, &m), 0);
 	theirs = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, m.fd, 0);
 	assert_ptr_not_equal(theirs, MAP_FAILED);
 	theirs[0] = 7;
@@ -88,6 +133,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_only_we_may_write),
+	    cmocka_unit_test(test_a_chunk_is_read_only_and_can_be_discarded),
 	    cmocka_unit_test(test_private_writes_stay_private),
 	    cmocka_unit_test(test_control_memory_keeps_its_size),
 	    cmocka_unit_test(test_copy_is_immutable),

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cache after its sessions or limits changed: who may take how much, and what has to go for that. */
+#include "cache.h"
+
+#include <stdlib.h>
+
+#include "lib/cleanup.h"
+
+struct entry {
+	struct segment *segment;
+	struct policy_segment look;
+	uint32_t rank;
+};
+
+static uint64_t need_bytes(const struct served_dataset *d, uint64_t more_chunks)
+{
+	return served_largest_bytes(d, policy_join_need(d->info.n_chunks, d->need_chunks, more_chunks));
+}
+
+uint64_t cache_floor_bytes(const struct cache *c)
+{
+	uint64_t bytes = c->slot_bytes;
+
+	for (const struct served_dataset *d = c->datasets; d; d = d->next) {
+		if (d->refs > 0)
+			bytes += d->copy_bytes;
+		if (d->n_sessions > 0)
+			bytes += need_bytes(d, 0);
+	}
+	return bytes;
+}
+
+static uint64_t total_bytes(const struct cache *c)
+{
+	return c->segment_bytes + c->slot_bytes + c->snapshot_bytes;
+}
+
+static void set_budget(struct cache *c)
+{
+	uint64_t floor = cache_floor_bytes(c);
+
+	c->budget_bytes = c->wanted_bytes < c->limit_bytes ? c->wanted_bytes : c->limit_bytes;
+	if (c->budget_bytes < floor)
+		c->budget_bytes = floor;
+}
+
+/* Each dataset's share; without memory for that the old shares stay, which are no worse. */
+static void share_out(struct cache *c)
+{
+	_cleanup_(freep) struct policy_share *shares = NULL;
+	size_t n = 0, i = 0;
+
+	for (const struct served_dataset *d = c->datasets; d; d = d->next)
+		n += d->n_sessions > 0;
+	shares = calloc(n + 1, sizeof(*shares));
+	if (!shares)
+		return;
+	for (const struct served_dataset *d = c->datasets; d; d = d->next) {
+		if (d->n_sessions > 0)
+			shares[i++] = (struct policy_share){.all = d->all_bytes,
+							    .need = need_bytes(d, 0),
+							    .ahead = need_bytes(d, d->prefetch_chunks),
+							    .asked = d->asked_bytes};
+	}
+	c->keep_limit_bytes = policy_share_out(shares, n, cache_segment_limit(c, c->budget_bytes));
+	i = 0;
+	for (struct served_dataset *d = c->datasets; d; d = d->next) {
+		const struct policy_share *s = &shares[i];
+
+		if (d->n_sessions == 0)
+			continue;
+		d->cap_bytes = s->cap;
+		d->keep_bytes = s->keep;
+		/* What passes through beside what is kept; all that moves when nothing is. */
+		d->ahead_bytes = s->keep == s->all && c->keep_limit_bytes >= s->all ? 0 : s->ahead;
+		i++;
+	}
+}
+
+/* What is given up first comes first. */
+static int by_rank(const void *a, const void *b)
+{
+	const struct entry *x = a, *y = b;
+
+	if (x->rank != y->rank)
+		return x->rank > y->rank ? -1 : 1;
+	if (policy_is_better_victim(&x->look, &y->look))
+		return -1;
+	return policy_is_better_victim(&y->look, &x->look) ? 1 : 0;
+}
+
+static void rank_all(const struct cache *c, struct entry *entries, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		entries[i].look = cache_look_at(c, entries[i].segment);
+		entries[i].rank = policy_victim_rank(&entries[i].look, 0);
+	}
+	qsort(entries, n, sizeof(*entries), by_rank);
+}
+
+static bool is_anything_used(const struct cache *c)
+{
+	const struct served_dataset *d = c->datasets;
+
+	while (d && d->n_sessions == 0)
+		d = d->next;
+	return d;
+}
+
+static void keep_less(struct cache *c, const struct entry *entries, size_t n)
+{
+	bool used = is_anything_used(c);
+
+	for (size_t i = 0; i < n; i++) {
+		struct segment *s = entries[i].segment;
+
+		/* What nobody uses is given up first anyway, and must not take the quota of what is used. */
+		if (entries[i].look.idle && used)
+			cache_keep(c, s, false);
+		else if (entries[i].look.kept && (c->kept_bytes > c->keep_limit_bytes ||
+						  s->dataset->kept_bytes > s->dataset->keep_bytes))
+			cache_keep(c, s, false);
+	}
+}
+
+static void keep_more(struct cache *c, const struct entry *entries, size_t n)
+{
+	for (size_t i = n; i-- > 0;) {
+		struct segment *s = entries[i].segment;
+		const struct served_dataset *d;
+
+		if (entries[i].look.idle || s->dataset->chunks[s->chunk].state != CHUNK_READY)
+			continue;
+		d = s->dataset;
+		if (c->kept_bytes + s->memory.bytes <= c->keep_limit_bytes &&
+		    d->kept_bytes + s->memory.bytes <= d->keep_bytes)
+			cache_keep(c, s, true);
+	}
+}
+
+static bool must_go(const struct cache *c, const struct entry *e)
+{
+	const struct served_dataset *d = e->segment->dataset;
+
+	if (e->rank == 0)
+		return false;
+	if (total_bytes(c) > c->budget_bytes)
+		return true;
+	if (e->look.idle)
+		return false;
+	if (d->held_bytes > d->cap_bytes)
+		return true;
+	/* Buffers of read-ahead that is not done any more. */
+	return e->rank == POLICY_RANK_UNWANTED && d->held_bytes - d->kept_bytes > d->ahead_bytes;
+}
+
+static void give_up(struct cache *c, struct entry *entries, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (!must_go(c, &entries[i]))
+			continue;
+		cache_drop_segment(c, entries[i].segment);
+		entries[i].segment = NULL;
+		c->counters.evictions++;
+	}
+}
+
+static bool is_fit(const struct cache *c)
+{
+	if (total_bytes(c) > c->budget_bytes)
+		return false;
+	for (const struct served_dataset *d = c->datasets; d; d = d->next) {
+		if (d->n_sessions > 0 && d->held_bytes > d->cap_bytes)
+			return false;
+	}
+	return true;
+}
+
+void cache_fit(struct cache *c)
+{
+	_cleanup_(freep) struct entry *entries = NULL;
+	size_t n = 0;
+
+	c->needs_changed = false;
+	set_budget(c);
+	if (total_bytes(c) > c->budget_bytes)
+		(void)cache_drop_idle(c, UINT64_MAX);
+	share_out(c);
+	entries = calloc(c->n_segments + 1, sizeof(*entries));
+	if (!entries) {
+		c->unfit = true;
+		return;
+	}
+	for (uint32_t i = 0; i < c->size_segments; i++) {
+		if (c->segments[i])
+			entries[n++].segment = c->segments[i];
+	}
+	rank_all(c, entries, n);
+	keep_less(c, entries, n);
+	keep_more(c, entries, n);
+	rank_all(c, entries, n);
+	give_up(c, entries, n);
+	c->unfit = !is_fit(c);
+	c->needs_changed = false;
+}

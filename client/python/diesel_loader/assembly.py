@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a batch in shared memory to what the user sees: in the trainer, or in a worker process."""
+import contextlib
 import io
 
 import torch
@@ -25,13 +26,14 @@ class Assembly:
         self.dataset, self.seeding = dataset, seeding
         self.loader, self.transform, self.target_transform = loader, transform, target_transform
         self.collate_fn = collate_fn
+        self.around_collate = contextlib.nullcontext
         self.has_work = any((loader, transform, target_transform, collate_fn))
 
     def batch(self, lease, epoch, index, copies=False, allocate=torch.empty):
         """(data, labels), or what collate_fn makes of them.
 
         lease: whatever has the native batch as `.batch` and keeps its memory as long as it lives.
-        copies: data must not keep the lease. allocate(shape, dtype): memory for the collated tensor."""
+        copies: data must not keep the lease. allocate(shape, dtype=...): memory for the collated tensor."""
         batch = lease.batch
         labels = torch.frombuffer(native.array_at(batch.labels, batch.n_items, native.c_int64),
                                   dtype=torch.int64).clone()
@@ -41,7 +43,8 @@ class Assembly:
         if not self.has_work:
             return data, labels
         samples = self._samples(data, labels.tolist(), batch, epoch, index)
-        return self.collate_fn(samples) if self.collate_fn else self._collate(samples, allocate)
+        with self.around_collate():
+            return self.collate_fn(samples) if self.collate_fn else self._collate(samples, allocate)
 
     def knows_paths(self):
         """Whether the work asks for the samples' paths."""
@@ -97,5 +100,5 @@ class Assembly:
         if not all(type(t) is torch.Tensor and t.shape == first.shape and t.dtype == first.dtype and is_plain(t)
                    for t in tensors):
             return tuple(torch.utils.data.default_collate(samples))
-        out = torch.stack(tensors, out=allocate((len(tensors), *first.shape), first.dtype))
+        out = torch.stack(tensors, out=allocate((len(tensors), *first.shape), dtype=first.dtype))
         return out, torch.utils.data.default_collate([label for _, label in samples])

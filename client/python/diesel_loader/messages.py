@@ -17,6 +17,8 @@ names them (SCM_RIGHTS).
     nursery -> trainer  SPAWNED   worker, pid
                         EXITED    worker, pid, wait status
 """
+import array
+import contextlib
 import enum
 import os
 import socket
@@ -25,6 +27,7 @@ import struct
 FORMAT = struct.Struct("<II8Q")
 SEGMENT = struct.Struct("<QQ")
 MAX_FDS = 64  # a message; the kernel's limit is 253
+_MAX_MORE = socket.CMSG_LEN(MAX_FDS * array.array("i").itemsize)
 _MAX_BYTES = FORMAT.size + MAX_FDS * SEGMENT.size
 
 
@@ -59,7 +62,7 @@ def send(end, kind, *numbers, small=0, fds=(), table=b""):
     """Raises BrokenPipeError or ConnectionResetError when the other end is gone."""
     data = FORMAT.pack(kind, small, *numbers, *(0,) * (8 - len(numbers))) + table
     if fds:
-        socket.send_fds(end, [data], fds)
+        end.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
     else:
         end.send(data)
 
@@ -68,7 +71,7 @@ def receive(end, block=True):
     """(kind, small, eight numbers, table, descriptors), None when nothing is there; EOFError at the end."""
     flags = socket.MSG_CMSG_CLOEXEC | (0 if block else socket.MSG_DONTWAIT)
     try:
-        data, fds, _, _ = socket.recv_fds(end, _MAX_BYTES, MAX_FDS, flags)
+        data, more, _, _ = end.recvmsg(_MAX_BYTES, _MAX_MORE, flags)  # socket.recv_fds() ignores flags
     except BlockingIOError:
         return None
     except ConnectionResetError:
@@ -76,7 +79,18 @@ def receive(end, block=True):
     if not data:
         raise EOFError
     kind, small, *numbers = FORMAT.unpack_from(data)
+    fds = array.array("i")
+    for level, what, content in more:
+        if level == socket.SOL_SOCKET and what == socket.SCM_RIGHTS:
+            fds.frombytes(content[:len(content) // fds.itemsize * fds.itemsize])
     return kind, small, numbers, data[FORMAT.size:], fds
+
+
+def hang_up(end):
+    """Closes an end so that the other one sees it, also where a process that was forked meanwhile has it, too."""
+    with contextlib.suppress(OSError):  # the other end is gone already
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()
 
 
 def close_all(fds):

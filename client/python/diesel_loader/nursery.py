@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
 
 from . import messages, session, worker
@@ -42,7 +43,7 @@ class Nursery:
         with _watching(self._trainer, poll) as trainer_fd:
             while True:
                 ready = dict(poll.poll(None if trainer_fd is not None else 1000))
-                if trainer_fd in ready or os.getppid() == 1 and trainer_fd is None:
+                if trainer_fd in ready or trainer_fd is None and not _is_alive(self._trainer):
                     return  # the kernel ends the workers with us
                 self._reap()
                 if self._end.fileno() in ready and not self._obey():
@@ -59,7 +60,12 @@ class Nursery:
 
     def _spawn(self, number, fd):
         parent = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            print(f"diesel_loader: cannot start a worker process: {error}", file=sys.stderr, flush=True)
+            os.close(fd)  # which is how the trainer finds out
+            return
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -92,6 +98,14 @@ class Nursery:
             os.kill(pid, signal.SIGKILL)
         for pid in self._workers:
             os.waitpid(pid, 0)
+
+
+def _is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
 
 
 def _nothing(*_):

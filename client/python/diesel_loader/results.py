@@ -24,7 +24,7 @@ MAX_FREE = 3         # buffers that wait for a use
 _TABLE = struct.Struct("<QQQ")  # offset and length of the pickle, pieces
 _PIECE = struct.Struct("<QQ")   # offset, length
 
-Failure = collections.namedtuple("Failure", "exception text")  # exception: its class, or None
+Failure = collections.namedtuple("Failure", "exception text")  # exception: its class, pickled, or None
 
 
 def _align(n):

@@ -28,6 +28,22 @@ class Lease:
         self.batch, self._address, self._session = batch, batch.lease, session
         session.n_held += 1
 
+    @property
+    def slot(self):
+        return lib.diesel_batch_slot(self._address)
+
+    @property
+    def life(self):
+        """Which life of the daemon's the batch is from."""
+        return lib.diesel_batch_life(self._address)
+
+    def segments(self):
+        """Numbers of the chunk segments that the samples lie in."""
+        if self.batch.item_bytes:
+            return []
+        numbers = (native.c_uint32 * self.batch.n_items)()
+        return numbers[:lib.diesel_batch_segments(byref(self.batch), numbers)]
+
     def __del__(self):
         if not self._session.is_ours():
             return  # after a fork: it is the parent's to give back

@@ -1,29 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """A PyTorch DataLoader over a dataset that dieseld serves."""
-import io
-import itertools
 import os
 
 import torch
 import torch.utils.data
 
-from . import native
+from . import native, seeding
+from .assembly import Assembly, pil_loader
 from .dataset import Dataset
 from .native import lib
 from .session import Session
+from .stream import Stream
+from .worker import Setup
 
 __all__ = ["DataLoader", "Dataset", "pil_loader"]
 
 STATE_VERSION = 1
 DEFAULT_RECONNECT_S = 60
-IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-
-
-def pil_loader(data):
-    """An RGB PIL image of an encoded one (1-D uint8 tensor): what torchvision's ImageFolder gives."""
-    from PIL import Image
-    with Image.open(io.BytesIO(memoryview(data.numpy()))) as image:
-        return image.convert("RGB")
+AUTO = "auto"
 
 
 class DataLoader:
@@ -56,30 +50,34 @@ class DataLoader:
     """
 
     def __init__(self, dataset, batch_size=1, shuffle=False, *, seed=0, transform=None, loader=None,
-                 target_transform=None, num_workers=0, drop_last=False, collate_fn=None, rank=None,
+                 target_transform=None, num_workers=AUTO, drop_last=False, collate_fn=None, rank=None,
                  world_size=None, pin_memory=False, window_chunks=0, timeout=DEFAULT_RECONNECT_S,
-                 multiprocessing_context=None, prefetch_factor=2, persistent_workers=False,
-                 worker_init_fn=None):
+                 multiprocessing_context=None, prefetch_factor=2, persistent_workers=True,
+                 worker_init_fn=None, random_state=seeding.BATCH):
         self.dataset = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
         self.rank, self.world_size = _membership(rank, world_size)
-        for name, value, least in (("batch_size", batch_size, 1), ("num_workers", num_workers, 0)):
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
+        num_workers = None if num_workers == AUTO else num_workers
+        _check("batch_size", batch_size, 1)
+        _check("prefetch_factor", prefetch_factor, 1)
+        if num_workers is not None:
+            _check("num_workers", num_workers, 0, f', or "{AUTO}"')
+        if random_state not in (None, seeding.BATCH, seeding.SAMPLE):
+            raise ValueError(f'random_state must be "{seeding.BATCH}", "{seeding.SAMPLE}" or None, not {random_state!r}')
         if len(self.dataset) < self.world_size:
             raise ValueError(f"{self.dataset.path} has {len(self.dataset)} samples, fewer than the "
                              f"{self.world_size} ranks that share it")
         self.batch_size, self.shuffle, self.seed, self.drop_last = batch_size, shuffle, seed, drop_last
         self.pin_memory, self.window_chunks, self.timeout = pin_memory, window_chunks, timeout
-        self._make = _Assembly(loader, transform, target_transform, collate_fn)
-        self.num_workers = num_workers if self._make.has_work else 0
-        self._worker_options = {"multiprocessing_context": multiprocessing_context,
-                                "persistent_workers": persistent_workers, "worker_init_fn": worker_init_fn,
-                                "prefetch_factor": prefetch_factor}
+        how = seeding.Seeding(random_state, seed, self.rank, self.world_size, batch_size)
+        self._assembly = Assembly(self.dataset, loader, transform, target_transform, collate_fn, how)
+        self.num_workers = 0 if not self._assembly.has_work else AUTO if num_workers is None else num_workers
+        self._setup = Setup(self._assembly, worker_init_fn, seeding.derive(seed, self.rank, self.world_size))
+        self._worker_options = {"context": multiprocessing_context, "depth": prefetch_factor,
+                                "persistent": persistent_workers}
         self._next_epoch = 0      # what the next iter() starts with
         self._next_batch = 0
         self._position = (0, 0)   # epoch, batches delivered of it
-        self._session = self._workers = self._pid = None
-        self._session_at = None   # (epoch, batch) the session stands at, None inside an epoch
+        self._stream = None
 
     def __len__(self):
         """Batches an epoch of this rank: the same number on every rank."""
@@ -120,8 +118,8 @@ class DataLoader:
     def _window(self):
         """The window in force, asked of the daemon once: its default may change, our order must not."""
         if not self.window_chunks and self.shuffle:
-            ours = self._session if self._pid == os.getpid() else None
-            self.window_chunks = (ours or Session(self.dataset, **self.session_options(0, 0))).window_chunks
+            ours = self._stream.session if self._stream and self._stream.pid == os.getpid() else None
+            self.window_chunks = (ours or self._open_session(0, 0)).window_chunks
         return self.window_chunks
 
     def _adopt_window(self, window_chunks):
@@ -129,55 +127,47 @@ class DataLoader:
         if self.window_chunks or not isinstance(window_chunks, int) or window_chunks < 0:
             return
         self.window_chunks = window_chunks
-        self._session = self._workers = None  # they have the daemon's
+        self.close()  # what is open has the daemon's
 
     def __iter__(self):
         epoch, first = self._next_epoch, self._next_batch
         self._next_epoch, self._next_batch = epoch + 1, 0
         self._position = (epoch, first)
-        batches = self._from_workers(epoch, first) if self.num_workers else self._from_session(epoch, first)
-        return _Iterator(self, epoch, first, batches)
+        if self._stream is None or self._stream.pid != os.getpid():
+            number = None if self.num_workers == AUTO else self.num_workers
+            self._stream = Stream(self._assembly, self._open_session, number, self._setup, **self._worker_options)
+        return _Iterator(self, self._stream, epoch, first)
 
-    def session_options(self, epoch, first, stride=1, offset=0):
+    @property
+    def workers(self):
+        """Worker processes at work just now."""
+        return self._stream.n_workers if self._stream else 0
+
+    def close(self):
+        """Ends the worker processes; batches stay valid, and iterating starts new ones. Also done when the loader
+        is garbage, and at exit."""
+        if self._stream:
+            self._stream.close()
+        self._stream = None
+
+    def _open_session(self, epoch, first):
         flags = (native.SHUFFLE if self.shuffle else 0) | (native.DROP_LAST if self.drop_last else 0)
-        return {"seed": self.seed, "epoch": epoch, "first_batch": first, "flags": flags, "rank": self.rank,
-                "world": self.world_size, "batch": self.batch_size, "stride": stride, "offset": offset,
-                "window_chunks": self.window_chunks, "reconnect_ms": int(self.timeout * 1000)}
-
-    def _from_session(self, epoch, first):
-        if self._session is None or self._pid != os.getpid():
-            self._session = Session(self.dataset, **self.session_options(epoch, first))
-            self._pid = os.getpid()
-        elif self._session_at != (epoch, first):
-            self._session.seek(epoch, first)
-        self._session_at = None  # unknown until the epoch is drained
-        while True:
-            lease = self._session.next_batch()
-            if lease is None:
-                break
-            yield self._make.batch(lease, self._session, self.dataset)
-        self._session_at = (epoch + 1, 0)
-
-    def _from_workers(self, epoch, first):
-        if self._workers is None or self._pid != os.getpid():
-            stream = _WorkerStream(self)
-            self._workers = torch.utils.data.DataLoader(stream, batch_size=None,
-                                                        num_workers=self.num_workers, **self._worker_options)
-            self._pid = os.getpid()
-        self._workers.dataset.start(epoch, first)
-        return iter(self._workers)
+        return Session(self.dataset, seed=self.seed, epoch=epoch, first_batch=first, flags=flags, rank=self.rank,
+                       world=self.world_size, batch=self.batch_size, stride=1, offset=0,
+                       window_chunks=self.window_chunks, reconnect_ms=int(self.timeout * 1000))
 
     def __getstate__(self):
-        return {**self.__dict__, "_session": None, "_workers": None, "_pid": None}
+        return {**self.__dict__, "_stream": None}
 
 
 class _Iterator:
     """One epoch. Marks where next() begins and ends, for diesel-analyze."""
 
-    def __init__(self, loader, epoch, first, batches):
-        self._loader, self._epoch, self._batches = loader, epoch, batches
-        self._count = itertools.count(first + 1)
+    def __init__(self, loader, stream, epoch, first):
+        self._loader, self._stream = loader, stream
+        self._token = stream.begin(epoch, first)
         self._left = len(loader) - first
+        self._ended = False
 
     def __iter__(self):
         return self
@@ -188,99 +178,30 @@ class _Iterator:
     def __next__(self):
         lib.diesel_mark(native.MARK_NEXT_BEGIN, 0)
         try:
-            batch = next(self._batches)
-            if self._loader.pin_memory and torch.cuda.is_available():
-                batch = torch.utils.data._utils.pin_memory.pin_memory(batch)
-            self._left -= 1
-            self._loader._position = (self._epoch, next(self._count))
-            return batch
+            return self._next()
         finally:
             lib.diesel_mark(native.MARK_NEXT_END, 0)
 
-
-class _Assembly:
-    """From a batch in shared memory to what the user sees."""
-
-    def __init__(self, loader, transform, target_transform, collate_fn):
-        self.loader, self.transform, self.target_transform = loader, transform, target_transform
-        self.collate_fn = collate_fn
-        self.has_work = any((loader, transform, target_transform, collate_fn))
-
-    def batch(self, lease, session, dataset):
-        batch = lease.batch
-        labels = torch.frombuffer(native.array_at(batch.labels, batch.n_items, native.c_int64),
-                                  dtype=torch.int64).clone()
-        data = self._packed(lease, batch) if batch.packed else self._views(lease, batch)
-        if session.crowded:  # the caller keeps batches: its own copy, so that the daemon can work ahead
-            data = data.clone() if batch.packed else [view.clone() for view in data]
-        return self._work(data, labels.tolist(), batch, dataset) if self.has_work else (data, labels)
-
-    @staticmethod
-    def _packed(lease, batch):
-        if not batch.item_bytes:
-            return torch.empty((batch.n_items, 0), dtype=torch.uint8)
-        buffer = native.array_at(batch.packed, batch.n_items * batch.item_bytes)
-        buffer.lease = lease  # the tensor keeps the buffer, the buffer keeps the lease
-        return torch.frombuffer(buffer, dtype=torch.uint8).view(batch.n_items, batch.item_bytes)
-
-    @staticmethod
-    def _views(lease, batch):
-        views = []
-        for item in batch.items[:batch.n_items]:
-            if not item.bytes:
-                views.append(torch.empty(0, dtype=torch.uint8))
-                continue
-            buffer = native.array_at(item.data, item.bytes)
-            buffer.lease = lease
-            views.append(torch.frombuffer(buffer, dtype=torch.uint8))
-        return views
-
-    def _work(self, data, labels, batch, dataset):
-        samples = []
-        for i, (item, label) in enumerate(zip(data, labels)):
-            sample = self._load(item, batch.items[i].sample, dataset)
-            if self.transform:
-                sample = self.transform(sample)
-            if self.target_transform:
-                label = self.target_transform(label)
-            samples.append((sample, label))
-        if self.collate_fn:
-            return self.collate_fn(samples)
-        return tuple(torch.utils.data.default_collate(samples))
-
-    def _load(self, data, sample, dataset):
-        if self.loader:
-            return self.loader(data)
-        if self.transform and dataset.sample_path(sample).lower().endswith(IMAGE_EXTENSIONS):
-            return pil_loader(data)
-        return data
+    def _next(self):
+        if self._ended:
+            raise StopIteration
+        if self._stream.token is not self._token:
+            raise RuntimeError("a later iter() of the same loader has taken over: for two at a time, make two loaders")
+        delivered = self._stream.next()
+        if delivered is None:
+            self._ended = True
+            raise StopIteration
+        batch, position = delivered
+        if self._loader.pin_memory and torch.cuda.is_available():
+            batch = torch.utils.data._utils.pin_memory.pin_memory(batch)
+        self._left -= 1
+        self._loader._position = position
+        return batch
 
 
-class _WorkerStream(torch.utils.data.IterableDataset):
-    """What each worker process iterates: every num_workers-th batch of the epoch, through its own session.
-
-    PyTorch's DataLoader asks its workers in turn, so the batches come out in the session's order."""
-
-    def __init__(self, loader):
-        self._loader = loader
-        self._begin = torch.zeros(2, dtype=torch.int64).share_memory_()  # epoch, first batch
-        self._session = None
-
-    def start(self, epoch, first):
-        """Tells the workers, persistent ones too, what to iterate next."""
-        self._begin[0], self._begin[1] = epoch, first
-
-    def __iter__(self):
-        worker = torch.utils.data.get_worker_info()
-        epoch, first = self._begin.tolist()
-        loader = self._loader
-        options = loader.session_options(epoch, first + worker.id, worker.num_workers,
-                                         (first + worker.id) % worker.num_workers)
-        if first + worker.id >= len(loader):
-            return  # fewer batches left than workers
-        session = Session(loader.dataset, **options)
-        while (lease := session.next_batch()) is not None:
-            yield loader._make.batch(lease, session, loader.dataset)
+def _check(name, value, least, more=""):
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}{more}, not {value!r}")
 
 
 def _membership(rank, world_size):

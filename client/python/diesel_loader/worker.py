@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker process: transforms batches that lie in the trainer's session, one after the other."""
 import collections
+import contextlib
 import ctypes
 import os
+import pickle
 import signal
 import sys
 import time
@@ -95,6 +97,7 @@ class Worker:
         seed = self._setup.base_seed + number
         seeding.seed_all(seed & 0xffffffffffffffff)
         _tell_torch(number, seed)
+        self._setup.assembly.around_collate = _untold
         try:
             if self._setup.init_fn:
                 self._setup.init_fn(number)
@@ -197,14 +200,28 @@ def _failure(error, where):
     """The exception as something that can always be sent: its class if the trainer can have it, and its text."""
     text = (f"Caught {type(error).__name__} in worker process {os.getpid()}, {where}.\nOriginal "
             + "".join(traceback.format_exception(type(error), error, error.__traceback__)))
-    error.__traceback__ = None
-    return results.Failure(type(error), text)
+    try:
+        cls = pickle.dumps(type(error))
+    except Exception:
+        cls = None  # made in a function
+    return results.Failure(cls, text)
 
 
 def _tell_torch(number, seed):
     """torch.utils.data.get_worker_info() for the user's code; num_workers is not known: it changes."""
     info = torch.utils.data._utils.worker
     info._worker_info = info.WorkerInfo(id=number, num_workers=None, seed=seed, dataset=None)
+
+
+@contextlib.contextmanager
+def _untold():
+    """Without that: default_collate would make a file in /dev/shm of every tensor, in vain."""
+    info = torch.utils.data._utils.worker
+    told, info._worker_info = info._worker_info, None
+    try:
+        yield
+    finally:
+        info._worker_info = told
 
 
 def main(number, end, setup, parent):

@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trainer's side of worker processes: how many there are, who works on what, what they gave back."""
+import contextlib
+import itertools
+import logging
+import os
+import pickle
+import select
+import signal
+import time
+import weakref
+
+import torch.multiprocessing
+
+from . import messages, nursery, results
+from .messages import Flag, Kind
+
+log = logging.getLogger("diesel_loader")
+
+MAX_BAD_STARTS = 3
+STATUS_WAIT_S = 1.0  # for the nursery to say how a worker died
+
+
+class Entry:
+    """A batch on its way to the user: a lease until it is transformed, then a result or an error."""
+
+    __slots__ = ("epoch", "index", "n_items", "lease", "ended", "sequence", "worker", "done", "result", "error", "attempts",
+                 "abandoned")
+
+    def __init__(self, epoch, index, lease=None, error=None, ended=False):
+        self.epoch, self.index, self.lease, self.error = epoch, index, lease, error
+        self.n_items = lease.batch.n_items if lease else 0
+        self.ended = ended  # no batch: the end of the epoch
+        self.sequence = self.worker = self.result = None
+        self.done = lease is None
+        self.attempts, self.abandoned = 0, False
+
+    @property
+    def position(self):
+        return self.epoch, self.index
+
+
+class _Worker:
+    def __init__(self, number, end):
+        self.number, self.end, self.pid = number, end, None
+        self.ready = self.retiring = False
+        self.life, self.segments = None, set()  # what it has mapped
+        self.outstanding = {}                   # sequence: Entry, in the order they were handed over
+        self.kept = {}                          # sequence: lease that its user's code refers to
+        self.reader = results.Reader()
+        self.bytes = 0
+
+
+class _WorkerGone(Exception):
+    """Found out while something was told to it."""
+
+
+def _tell(worker, kind, *numbers, **more):
+    try:
+        messages.send(worker.end, kind, *numbers, **more)
+    except (BrokenPipeError, ConnectionResetError) as error:
+        raise _WorkerGone from error
+
+
+class Pool:
+    """Worker processes of one stream. One thread.
+
+    setup: worker.Setup. context: as torch's multiprocessing_context. depth: batches that a worker has at a time.
+    work: native.Work, whose counters of workers it counts up."""
+
+    def __init__(self, setup, context, depth, work):
+        self._depth, self._work = depth, work
+        self._workers, self._bad_starts = {}, 0
+        self._sequences = itertools.count(1)
+        self._generation = 0
+        self._statuses = {}  # pid: wait status
+        self.orphans = []    # entries whose worker died
+        self._poll = select.poll()
+        self._start_nursery(setup, context)
+
+    def _start_nursery(self, setup, context):
+        if context is None or isinstance(context, str):
+            context = torch.multiprocessing.get_context(context)
+        self._control, theirs = messages.pair()
+        with theirs:
+            self._process = context.Process(target=nursery.main, args=(theirs, os.getpid(), setup), daemon=True,
+                                            name="diesel-nursery")
+            self._process.start()
+        self._poll.register(self._control, select.POLLIN)
+        self._finalizer = weakref.finalize(self, _end, os.getpid(), self._process, self._control, self._workers)
+
+    def close(self):
+        """Ends all processes; results stay readable."""
+        self._finalizer()
+
+    # How many
+
+    @property
+    def n_ready(self):
+        """Workers that take work."""
+        return sum(w.ready and not w.retiring for w in self._workers.values())
+
+    @property
+    def n_staying(self):
+        """Workers that are there or start, without those that only finish something."""
+        return sum(not w.retiring for w in self._workers.values())
+
+    def resize(self, n):
+        """There are to be n workers: new ones start in the background, others finish what they have."""
+        staying = [w for w in self._workers.values() if not w.retiring]
+        staying.sort(key=lambda w: (w.ready, -w.number))
+        for worker in staying[:max(0, len(staying) - n)]:
+            self._retire(worker)
+        for _ in range(n - len(staying)):
+            self._spawn()
+
+    def _spawn(self):
+        number = next(i for i in itertools.count() if i not in self._workers)
+        ours, theirs = messages.pair()
+        with theirs:
+            try:
+                messages.send(self._control, Kind.SPAWN, number, fds=[theirs.fileno()])
+            except OSError:
+                ours.close()
+                self._nursery_is_gone()
+        self._workers[number] = _Worker(number, ours)
+        self._poll.register(ours, select.POLLIN)
+
+    def _retire(self, worker):
+        worker.retiring = True
+        if not worker.outstanding:
+            self._forget(worker)
+
+    def _forget(self, worker):
+        self._poll.unregister(worker.end)
+        messages.hang_up(worker.end)
+        del self._workers[worker.number]
+        worker.kept.clear()
+
+    # Work
+
+    @property
+    def n_outstanding(self):
+        return sum(len(w.outstanding) for w in self._workers.values())
+
+    def has_room(self):
+        """Whether a worker would take a batch more."""
+        return any(w.ready and not w.retiring and len(w.outstanding) < self._depth for w in self._workers.values())
+
+    def has_idle(self):
+        return any(w.ready and not w.retiring and not w.outstanding for w in self._workers.values())
+
+    def submit(self, entry, session):
+        """Hands a batch to the least busy worker; False when that cannot be done (now)."""
+        workers = [w for w in self._workers.values() if w.ready and not w.retiring]
+        if not workers:
+            return False
+        worker = min(workers, key=lambda w: len(w.outstanding))
+        try:
+            self._show(worker, entry.lease, session)
+        except _WorkerGone:
+            self.orphans.append(entry)  # for another one, when collect() has found out
+            return True
+        except OSError:
+            return False  # the daemon that knows the segments is lost, or there are too many descriptors
+        entry.sequence, entry.worker = next(self._sequences), worker
+        worker.outstanding[entry.sequence] = entry
+        with contextlib.suppress(_WorkerGone):  # as above
+            _tell(worker, Kind.TASK, entry.sequence, self._generation, entry.lease.slot, entry.n_items, entry.epoch,
+                  entry.index)
+        return True
+
+    def _show(self, worker, lease, session):
+        """Lets the worker map what the batch lies in."""
+        if worker.life != lease.life:
+            memory, fd = session.memory()
+            if memory.life != lease.life:
+                raise ConnectionError("the batch is from a daemon that is lost")
+            _tell(worker, Kind.MEMORY, memory.life, memory.n_slots, memory.batch, memory.item_bytes, fds=[fd])
+            worker.life, worker.segments = lease.life, set()
+        missing = [s for s in lease.segments() if s not in worker.segments]
+        for k in range(0, len(missing), messages.MAX_FDS):
+            self._show_segments(worker, missing[k:k + messages.MAX_FDS], session)
+
+    @staticmethod
+    def _show_segments(worker, segments, session):
+        fds, table = [], b""
+        try:
+            for segment in segments:
+                fd, size = session.segment(segment)
+                fds.append(fd)
+                table += messages.SEGMENT.pack(segment, size)
+            _tell(worker, Kind.SEGMENTS, small=len(fds), fds=fds, table=table)
+        finally:
+            messages.close_all(fds)
+        worker.segments.update(segments)
+
+    def abandon(self):
+        """Nobody wants what is under way: workers skip what they have not begun."""
+        self._generation += 1
+        self.orphans.clear()
+        for worker in list(self._workers.values()):
+            for entry in worker.outstanding.values():
+                entry.abandoned = True
+            if worker.outstanding:
+                with contextlib.suppress(_WorkerGone):
+                    _tell(worker, Kind.CANCEL, self._generation)
+
+    def collect(self, timeout_ms):
+        """Takes what workers and nursery have to say; waits for something at most so long. Whether there was."""
+        ready = self._poll.poll(timeout_ms)
+        ends = {w.end.fileno(): w for w in self._workers.values()}
+        for fd, _ in ready:
+            if fd == self._control.fileno():
+                self._hear_nursery()
+            elif fd in ends:
+                self._hear(ends[fd])
+        return bool(ready)
+
+    def _hear(self, worker):
+        try:
+            while (message := messages.receive(worker.end, block=False)) is not None:
+                kind, small, numbers, _, fds = message
+                try:
+                    self._handle(worker, kind, small, numbers, fds)
+                finally:
+                    messages.close_all(fds)
+        except EOFError:
+            self._died(worker)
+            return
+        if worker.retiring and not worker.outstanding:
+            self._forget(worker)
+
+    def _handle(self, worker, kind, small, numbers, fds):
+        if kind == Kind.READY:
+            worker.ready, worker.pid = True, numbers[0]
+        elif kind == Kind.RESULT:
+            self._finish(worker, small, numbers, fds)
+        elif kind == Kind.RELEASED:
+            worker.kept.pop(numbers[0], None)
+        elif kind == Kind.DROPPED:
+            worker.reader.drop(numbers[0])
+
+    def _finish(self, worker, flags, numbers, fds):
+        sequence, buffer, size, table, cpu, wall, handoff, private = numbers
+        entry = worker.outstanding.pop(sequence)
+        lease, entry.lease = entry.lease, None
+        if flags & Flag.KEPT:
+            worker.kept[sequence] = lease
+        if flags & Flag.SKIPPED:
+            return
+        self._bad_starts = 0
+        n_items = lease.batch.n_items
+        if flags & Flag.NEW:
+            worker.reader.add(buffer, fds[0], size)
+        if entry.abandoned:
+            worker.reader.release(buffer)
+            return
+        entry.done = True
+        try:
+            entry.result = worker.reader.read(buffer, table)
+        except Exception as error:  # what the user's code gave cannot be had here
+            entry.error = error
+        if flags & Flag.FAILED and entry.error is None:
+            entry.error, entry.result = _as_exception(entry.result), None
+        self._count(worker, n_items, cpu, wall, handoff, private, table)
+
+    def _count(self, worker, n_items, cpu, wall, handoff, private, n_bytes):
+        work, worker.bytes = self._work, private or worker.bytes
+        work.cpu_ns += cpu
+        work.busy_ns += wall
+        work.n_worked += n_items
+        work.worker_handoff_ns += handoff
+        work.n_handoffs += 1
+        work.result_bytes += n_bytes
+        known = [w.bytes for w in self._workers.values() if w.bytes]
+        work.worker_bytes = sum(known) // len(known) if known else 0
+
+    # Death
+
+    def _hear_nursery(self):
+        try:
+            while (message := messages.receive(self._control, block=False)) is not None:
+                kind, _, numbers, _, _ = message
+                if kind == Kind.SPAWNED and numbers[0] in self._workers:
+                    self._workers[numbers[0]].pid = numbers[1]
+                elif kind == Kind.EXITED:
+                    self._statuses[numbers[1]] = numbers[2]
+        except EOFError:
+            self._nursery_is_gone()
+
+    def _nursery_is_gone(self):
+        self._process.join(STATUS_WAIT_S)
+        code = self._process.exitcode
+        raise RuntimeError("the process that starts worker processes "
+                           + (_how(code) if code is not None else "does not answer")
+                           + ": its own message is on the standard error above, if it had one")
+
+    def _died(self, worker):
+        entries = [e for e in worker.outstanding.values() if not e.abandoned]
+        retiring = worker.retiring
+        self._forget(worker)
+        worker.outstanding.clear()
+        how = self._how_it_died(worker)
+        if not worker.ready:
+            self._bad_starts += 1
+            if self._bad_starts >= MAX_BAD_STARTS:
+                raise RuntimeError(f"worker processes do not start: the last one {how}")
+        if entries:
+            self._blame(worker, entries[0], how)
+        elif not retiring:
+            log.warning("worker process %s %s while it had nothing to do; another one takes its place", worker.pid, how)
+        for entry in entries:
+            entry.worker = None
+        self.orphans += [e for e in entries if not e.done]
+        self._work.n_deaths += 1
+
+    @staticmethod
+    def _blame(worker, entry, how):
+        """The first batch that a dead worker had is the one it worked on: it is tried once more, elsewhere."""
+        entry.attempts += 1
+        where = f"batch {entry.index} of epoch {entry.epoch}"
+        if entry.attempts > 1:
+            entry.done, entry.lease = True, None
+            entry.error = RuntimeError(f"worker process {worker.pid} {how} while it transformed {where}, and so did "
+                                       f"another one before: look at what transform and collate_fn do with it")
+        else:
+            log.warning("worker process %s %s while it transformed %s; another one does it again", worker.pid, how,
+                        where)
+
+    def _how_it_died(self, worker):
+        end = time.monotonic() + STATUS_WAIT_S
+        while worker.pid not in self._statuses and time.monotonic() < end:
+            if select.select([self._control], [], [], 0.05)[0]:
+                self._hear_nursery()
+        status = self._statuses.pop(worker.pid, None)
+        return "ended" if status is None else _how(os.waitstatus_to_exitcode(status))
+
+
+def _how(code):
+    """The end of a process in words."""
+    if code >= 0:
+        return f"ended with status {code}"
+    name = signal.Signals(-code).name
+    return f"was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+
+
+def _as_exception(failure):
+    """The exception of a worker: of its own class, where that takes a text, with its traceback as the text."""
+    try:
+        cls = pickle.loads(failure.exception) if failure.exception else None
+        if cls is KeyError:
+            return KeyError(_Verbatim(failure.text))
+        if cls and issubclass(cls, Exception) and not issubclass(cls, (StopIteration, StopAsyncIteration)):
+            return cls(failure.text)
+    except Exception:
+        pass  # a class that takes something else, or that is not to be had here
+    return RuntimeError(failure.text)
+
+
+class _Verbatim(str):
+    """A text that KeyError shows as it is."""
+
+    __repr__ = str.__str__
+
+
+def _end(owner, process, control, workers):
+    """Ends the processes; also at exit, and when the pool is garbage."""
+    if os.getpid() != owner:
+        return
+    for worker in workers.values():
+        messages.hang_up(worker.end)
+    workers.clear()
+    messages.hang_up(control)
+    process.join(nursery.GRACE_S + 2)
+    if process.is_alive():
+        process.kill()
+        process.join()

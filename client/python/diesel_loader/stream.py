@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The batches of one rank in their order, epoch after epoch, whoever transforms them.
+
+One session gives the batches. With workers each is handed to one as it comes, and results are delivered in the
+order of the session; without, the trainer does the work when it asks. So the number of workers can change with every
+batch, and nothing that is delivered depends on it.
+"""
+import collections
+import contextlib
+import logging
+import os
+import time
+
+from . import errors, native, seeding
+from .native import lib
+from .pool import Entry, Pool
+
+log = logging.getLogger("diesel_loader")
+
+LOOK_AGAIN_MS = 2     # for batches of the daemon, while a worker is idle and another one is waited for
+WAIT_MS = 1000
+MAX_WORKERS = 256     # a wish beyond it is a mistake
+
+
+def usable_cores():
+    """Cores that this process may use: how many workers there are while the daemon has no wish."""
+    return len(os.sched_getaffinity(0))
+
+
+class Stream:
+    """dataset, assembly: of the batches. open_session(epoch, first): a Session there. n_workers: a number, or None
+    for the daemon's choice. setup: worker.Setup; context, depth: of a Pool. persistent: workers stay from epoch to
+    epoch."""
+
+    def __init__(self, assembly, open_session, n_workers, setup, context, depth, persistent):
+        self._assembly, self._open_session = assembly, open_session
+        self._n_workers, self._setup = n_workers, setup
+        self._context, self._depth, self._persistent = context, depth, persistent
+        self.session = self._pool = None
+        self._pending = collections.deque()
+        self._at = None          # (epoch, batch) that the session gives next; None: to be sought
+        self._position = (0, 0)  # of the next batch to deliver
+        self._wanted = 0         # workers
+        self._ended = None       # the epoch that was delivered to its end last
+        self._crosses = False    # whether the user goes from epoch to epoch: then the next one is begun early
+        self.token = None        # of the iterator that may ask
+        self.work = native.Work(policy=self._policy())
+        self.pid = os.getpid()
+
+    def _policy(self):
+        if not self._assembly.has_work:
+            return native.POLICY_NONE
+        return native.POLICY_AUTO if self._n_workers is None else native.POLICY_FIXED
+
+    @property
+    def n_workers(self):
+        """Processes at work."""
+        return self._pool.n_ready if self._pool else 0
+
+    def begin(self, epoch, first):
+        """next() gives batch `first` of the epoch next; the iterators before are over. A token for next()."""
+        self.token = object()
+        if self._pool and not self._persistent:
+            self._drop_pool()
+        if self._pool is None and self._policy() != native.POLICY_NONE and self._n_workers != 0:
+            self._start_pool()
+        standing = self._pending[0].position if self._pending else self._at
+        if standing != (epoch, first):
+            self._scatter()
+        self._crosses = first == 0 and self._ended is not None and self._ended + 1 == epoch
+        self._position = (epoch, first)
+        if self.session is None:
+            self.session = self._open_session(epoch, first)
+            self._at = self._position
+        return self.token
+
+    def _start_pool(self):
+        try:
+            self._pool = Pool(self._setup, self._context, self._depth, self.work)
+        except Exception as error:  # cannot be pickled, no more processes, ...
+            if self._n_workers is not None:
+                raise
+            log.warning("transforms run in the trainer, as worker processes cannot be started: %s", error)
+            self._n_workers, self.work.policy = 0, native.POLICY_FIXED
+
+    def _drop_pool(self):
+        self._scatter()
+        self._pool.close()
+        self._pool = None
+
+    def close(self):
+        if self._pool and self.pid == os.getpid():
+            self._pool.close()
+        self._pool = None
+
+    def next(self):
+        """(what the user sees, position behind it); None at the end of the epoch. Raises what went wrong with this
+        batch; the next call goes on behind it, where that is possible."""
+        begin = time.perf_counter_ns()
+        try:
+            self._seek()
+            self._adjust()
+            entry = self._head()
+        except BaseException:
+            self._scatter()  # what was on its way when Ctrl-C came is asked for again
+            raise
+        self._pending.popleft()
+        if entry.ended:
+            self._ended, self._position = entry.epoch, (entry.epoch + 1, 0)
+            return None
+        result = self._deliver(entry)
+        work = self.work
+        work.n_batches += 1
+        work.n_samples += entry.n_items
+        work.next_ns += time.perf_counter_ns() - begin
+        work.n_workers = self.n_workers
+        self.session.report(work)
+        return result, self._position
+
+    def _seek(self):
+        if self._at is None:
+            self.session.seek(*self._position)
+            self._at = self._position
+
+    def _scatter(self):
+        """Gives up all that is on its way."""
+        self._pending.clear()
+        self._at = None
+        if self._pool:
+            self._pool.abandon()
+
+    def _adjust(self):
+        """As many workers as there are to be, by now."""
+        if self._pool is None:
+            return
+        wanted = self._n_workers
+        if wanted is None:
+            wanted = self.session.wanted_workers
+            wanted = usable_cores() if wanted is None else min(wanted, MAX_WORKERS)
+        self._pool.collect(0)
+        self._resize(wanted)
+        while self._n_workers and not self._pool.n_ready:  # a number that the user set: never in the trainer
+            self._pool.collect(WAIT_MS)
+            self._resize(wanted)
+
+    def _resize(self, wanted):
+        wanted = max(wanted, 1 if self._pool.orphans else 0)  # what killed a worker is not tried in the trainer
+        if wanted != self._pool.n_staying:
+            self._pool.resize(wanted)
+        self._wanted = wanted
+
+    # From the session to the workers
+
+    def _take(self):
+        """The session's next batch, which it waits for, or what came instead of it, as an Entry."""
+        try:
+            lease = self.session.next_batch()
+        except errors.DamagedData as error:
+            entry = Entry(*self._at, error=error)
+            self._at = (self._at[0], self._at[1] + 1)
+        except OSError as error:
+            entry = Entry(*self._at, error=error)
+        else:
+            if lease is None:
+                entry = Entry(*self._at, ended=True)
+                self._at = (self._at[0] + 1, 0)
+            else:
+                entry = Entry(lease.batch.epoch, lease.batch.index, lease)
+                self._at = (lease.batch.epoch, lease.batch.index + 1)
+        self._pending.append(entry)
+        return entry
+
+    def _fill(self):
+        """Hands over what can be handed over without a wait."""
+        begin = time.perf_counter_ns()
+        pool, session = self._pool, self.session
+        orphans, pool.orphans = pool.orphans, []
+        for entry in orphans:
+            if not pool.submit(entry, session):
+                pool.orphans.append(entry)
+        while pool.has_room() and session.n_ready and not session.crowded and self._may_take():
+            entry = self._take()
+            if not entry.done and not pool.submit(entry, session):
+                break  # the trainer does it when it comes to it
+        self.work.handoff_ns += time.perf_counter_ns() - begin
+
+    def _may_take(self):
+        """Whether what the session gives next is wanted already: not much of an epoch that may never come."""
+        if not self._pending:
+            return True
+        if self._pending[-1].error is not None:
+            return False
+        here = self._position[0]
+        if self._at[0] == here and not self._pending[-1].ended:
+            return True
+        return self._crosses and sum(e.epoch != here for e in self._pending) < self._pool.n_ready
+
+    def _head(self):
+        """The next entry in the order, done."""
+        pool = self._pool
+        if pool is None or not (pool.n_ready or pool.n_outstanding or pool.orphans):
+            entry = self._pending[0] if self._pending else self._take()
+            if not entry.done:
+                self._do(entry)
+            return entry
+        self._fill()
+        if not self._pending:
+            self._take()
+            self._fill_head()
+            self._fill()
+        entry = self._pending[0]
+        while not entry.done:
+            if entry.worker is None and entry not in pool.orphans:
+                self._do(entry)
+            else:
+                self._wait(entry)
+        return entry
+
+    def _fill_head(self):
+        entry = self._pending[0]
+        if not entry.done:
+            begin = time.perf_counter_ns()
+            self._pool.submit(entry, self.session)
+            self.work.handoff_ns += time.perf_counter_ns() - begin
+
+    def _wait(self, entry):
+        """Sleeps for a worker."""
+        pool = self._pool
+        if pool.collect(0) and entry.done:
+            return
+        begin = time.perf_counter_ns()
+        lib.diesel_mark(native.MARK_WAIT_BEGIN, 0)
+        while not entry.done and not (entry.worker is None and entry not in pool.orphans):
+            pool.collect(LOOK_AGAIN_MS if pool.has_idle() and not self.session.crowded else WAIT_MS)
+            self._resize(self._wanted)
+            self._fill()
+        lib.diesel_mark(native.MARK_WAIT_END, native.CAUSE_PREP)
+        self.work.n_waits += 1
+        self.work.wait_ns += time.perf_counter_ns() - begin
+
+    # From the entry to the user
+
+    def _do(self, entry):
+        """The work, in the trainer."""
+        lease, entry.lease, entry.done = entry.lease, None, True
+        copies, n_items = self.session.crowded, lease.batch.n_items
+        if not self._assembly.has_work:
+            entry.result = self._assembly.batch(lease, entry.epoch, entry.index, copies)
+            return
+        cpu, wall = time.thread_time_ns(), time.perf_counter_ns()
+        try:
+            with seeding.Kept() if self._assembly.seeding.mode else contextlib.nullcontext():
+                entry.result = self._assembly.batch(lease, entry.epoch, entry.index, copies)
+        except Exception as error:
+            entry.error = error
+        wall = time.perf_counter_ns() - wall
+        work = self.work
+        work.cpu_ns += time.thread_time_ns() - cpu
+        work.busy_ns += wall
+        work.inline_ns += wall
+        work.n_worked += n_items
+
+    def _deliver(self, entry):
+        if entry.error is None:
+            self._position = (entry.epoch, entry.index + 1)
+            return entry.result
+        error, entry.error = entry.error, None
+        if self._at is not None and (self._pending or self._at != entry.position):
+            self._position = (entry.epoch, entry.index + 1)  # it had its turn
+        if isinstance(error, StopIteration):
+            raise RuntimeError("transform, loader or collate_fn raised StopIteration") from error
+        raise error

@@ -9,9 +9,11 @@
 /* Below this share of time that is no wait, consumption over it is mostly noise. */
 #define BUSY_MIN 0.02
 /* Ratios beyond which a figure is another one. Wider for demand: behind a long wait it is noisy. */
-#define DIFFERS      1.35
-#define WAIT_DIFFERS 0.10
-#define FLIPS_NS     (90 * SECOND_NS) /* two changes of phase within this: it changes often */
+#define DIFFERS           1.35
+#define WAIT_DIFFERS      0.10
+#define BANDWIDTH_DIFFERS 1.6
+#define READING_MIN       0.1              /* of the time: less says little about storage */
+#define FLIPS_NS          (90 * SECOND_NS) /* two changes of phase within this: it changes often */
 
 /* Figures that are medians; the flag says whether turning a knob changes them. */
 static const struct {
@@ -156,11 +158,12 @@ bool job_differs(const struct tuner_job *job, const struct figures *now)
 	double demand = now->busy >= BUSY_MIN ? now->rate / now->busy : now->demand;
 	double ratio = DIFFERS + (now->busy > 0 ? fmin(0.1 / now->busy, 1) * 0.5 : 0.5);
 
-	if (fabs(now->wait - then->wait) > WAIT_DIFFERS)
+	/* Less waiting is what filling caches bring: no other job. */
+	if (now->wait > then->wait + WAIT_DIFFERS)
 		return true;
 	return other(demand, then->demand, ratio) || other(now->daemon_cpu_s, then->daemon_cpu_s, DIFFERS) ||
 	       other(now->client_cpu_s, then->client_cpu_s, DIFFERS) ||
-	       (now->reading > 0.5 && other(now->bandwidth, then->bandwidth, 1.6));
+	       (now->reading > READING_MIN && other(now->bandwidth, then->bandwidth, BANDWIDTH_DIFFERS));
 }
 
 void job_envelope(const struct tuner_job *job, struct figures *f)

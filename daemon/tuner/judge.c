@@ -14,14 +14,17 @@
 /* Worse: this much less rate and this much more waiting; noise of a second's figures lies below both. */
 #define WORSE_RATE 0.97
 #define WORSE_WAIT 0.02
+#define MUCH_WORSE 0.85 /* undone at once, even where a settled job is left alone otherwise */
 /* Helped: a quarter of what was promised, or there is hardly anything left to help with. */
 #define PART_OF_PROMISE 0.25
 #define PROMISE_MIN     0.05
 #define WAIT_LITTLE     0.03
 /* The job itself changed: then nothing can be said about the knob. */
 #define DEMAND_CHANGED 1.25
-/* A deeper read-ahead helped storage if bandwidth rose by this part of what depth did. */
-#define DEPTH_HELPED 0.25
+/* Storage is full where bandwidth rises by less than this part of what depth did; a rise below the second is
+ * none. */
+#define DEPTH_HELPED 0.7
+#define DEPTH_WORTH  1.1
 /* Filling a cache takes an epoch. */
 #define FILL_NS       (600 * SECOND_NS)
 #define FILLED        0.9
@@ -115,20 +118,23 @@ static bool has_helped(const struct change *c, const struct figures *after)
 	return promised < PROMISE_MIN || got >= PART_OF_PROMISE * promised || after->wait < WAIT_LITTLE;
 }
 
-/* Deeper reading that brings no more bandwidth says what storage can give. */
+/* Deeper reading that brings less than it should says what storage can give. false: it brought nothing. */
 static bool learn_storage(struct tuner_job *job, const struct change *c, const struct figures *after)
 {
-	double depth = (double)c->new_value / fmax((double)c->old_value, 1);
+	double depth = (double)c->new_value / fmax((double)c->old_value, 1), rise;
 
+	if (job->full_bandwidth > 0)
+		return true; /* known: this depth is for something else */
 	if (c->new_value <= c->old_value || !(c->bandwidth_before > 0) || !(after->bandwidth > 0) ||
 	    depth < 1.4)
 		return true;
 	if (!(after->reading > 0.9) || after->wait < WAIT_LITTLE ||
-	    after->bandwidth > c->bandwidth_before * (1 + DEPTH_HELPED * fmin(depth - 1, 1)))
+	    after->bandwidth > c->bandwidth_before * depth * DEPTH_HELPED)
 		return true;
+	rise = fmax(after->bandwidth / c->bandwidth_before, 1);
 	job->full_bandwidth = fmax(after->bandwidth, c->bandwidth_before);
-	job->full_depth = c->old_value ? c->old_value : 1;
-	return false;
+	job->full_depth = (uint64_t)ceil(fmax((double)c->old_value, 1) * rise);
+	return rise > DEPTH_WORTH;
 }
 
 /* A larger cache shows when it is filled. */
@@ -138,8 +144,7 @@ static bool is_filling(const struct round *r, const struct tuner_job *job, const
 	double x =
 	    target_cached_ratio(f, (double)c->new_value, (double)job->in_force.value[TUNER_PREFETCH_CHUNKS]);
 
-	return c->new_value > c->old_value && r->now_ns < c->at_ns + FILL_NS &&
-	       !(f->cached_bytes >= FILLED * x * f->dataset_bytes);
+	return c->new_value > c->old_value && r->now_ns < c->at_ns + FILL_NS && !(f->hit >= FILLED * x);
 }
 
 static void judge_one(struct round *r, size_t index, enum tuner_knob knob, const struct figures *after,
@@ -147,6 +152,8 @@ static void judge_one(struct round *r, size_t index, enum tuner_knob knob, const
 {
 	struct tuner_job *job = &r->state->jobs[index];
 	const struct change *c = &job->changes[knob];
+	/* A settled job is changed once in a cooldown, and taking back is a change. */
+	bool calm = job->phase == TUNER_PHASE_JUMPING || r->now_ns >= c->at_ns + r->config->cooldown_ns;
 	bool up = c->new_value > c->old_value, last = job->phase != TUNER_PHASE_JUMPING || job->n_jumps >= 3;
 
 	if (isnan(after->wait) || isnan(c->wait_before) || changed_itself(c, after)) {
@@ -155,17 +162,22 @@ static void judge_one(struct round *r, size_t index, enum tuner_knob knob, const
 		return;
 	}
 	if (knob == TUNER_PREFETCH_CHUNKS && !learn_storage(job, c, after)) {
-		undo(r, index, knob, after, "storage gave no more for reading deeper");
+		/* A jump goes on with what it learnt, and sets the depth that is needed. */
+		if (last)
+			undo(r, index, knob, after, "storage gave no more for reading deeper");
+		else
+			round_verdict(r, job, knob, TUNER_UNDONE, after,
+				      "storage gave no more for reading deeper");
 		return;
 	}
 	if (is_worse(c, after)) {
-		if (n >= SAMPLES_SURE || after->rate < c->rate_before * 0.9)
+		if ((calm && n >= SAMPLES_SURE) || after->rate < c->rate_before * MUCH_WORSE)
 			undo(r, index, knob, after, up ? "made it slower" : "it was needed");
 		return; /* or ask once more in a second */
 	}
 	if (!up || has_helped(c, after))
 		accept(r, job, knob, after);
-	else if (last && n >= SAMPLES_SURE)
+	else if (last && calm && n >= SAMPLES_SURE)
 		undo(r, index, knob, after, "did not help");
 	else if (!last)
 		round_verdict(r, job, knob, TUNER_UNCLEAR, after,

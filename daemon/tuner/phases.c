@@ -11,9 +11,8 @@
 /* Samples in a row that differ before it counts as another phase: one may be a hiccup, two a checkpoint. */
 #define DIFFERS_MIN    3
 #define SETTLED_MIN_NS (4 * SECOND_NS)
-/* With several changes of phase within a minute and a half, jumps are this far apart. */
-#define UNSTEADY_NS   (90 * SECOND_NS)
-#define JUMP_EVERY_NS (15 * SECOND_NS)
+/* Two changes of phase within this: it is not the job, something comes and goes (a neighbour's bursts). */
+#define UNSTEADY_NS (90 * SECOND_NS)
 
 static const struct figures *newest(const struct tuner_job *job)
 {
@@ -22,7 +21,7 @@ static const struct figures *newest(const struct tuner_job *job)
 
 static bool is_unsteady(const struct tuner_job *job, uint64_t now_ns)
 {
-	return job->flips_ns[1] && now_ns < job->flips_ns[1] + UNSTEADY_NS;
+	return job->flips_ns[0] && now_ns < job->flips_ns[0] + UNSTEADY_NS;
 }
 
 static void start_jump(struct tuner_job *job, uint64_t from_ns, uint64_t now_ns)
@@ -35,29 +34,36 @@ static void start_jump(struct tuner_job *job, uint64_t from_ns, uint64_t now_ns)
 	job->stall_ns = job->surplus_ns = 0;
 }
 
-static void change_phase(struct tuner_job *job, uint64_t now_ns)
+static void change_phase(struct round *r, struct tuner_job *job)
 {
+	uint64_t now_ns = r->now_ns;
 	bool steady = !is_unsteady(job, now_ns);
 
 	job->flips_ns[2] = job->flips_ns[1];
 	job->flips_ns[1] = job->flips_ns[0];
 	job->flips_ns[0] = now_ns;
-	if (steady) { /* another phase, other lessons; one that comes and goes keeps them */
-		memset(job->lessons, 0, sizeof(job->lessons));
-		job->full_bandwidth = 0;
+	job->n_differs = 0;
+	for (int k = 0; k < TUNER_N_KNOBS; k++)
+		round_verdict(r, job, (enum tuner_knob)k, TUNER_UNCLEAR, NULL, "the job itself changed");
+	if (!steady) {
+		/* It comes and goes: sized for the worst of it (job_envelope), one knob at a time. */
+		job->settled = *newest(job);
+		return;
 	}
+	memset(job->lessons, 0, sizeof(job->lessons)); /* another phase, other lessons */
+	job->full_bandwidth = 0;
 	start_jump(job, now_ns - DIFFERS_MIN * SECOND_NS - SECOND_NS / 2, now_ns);
 }
 
 static void watch(struct round *r, struct tuner_job *job)
 {
-	uint64_t pause_ns = is_unsteady(job, r->now_ns) ? JUMP_EVERY_NS : SETTLED_MIN_NS;
-
 	if (newest(job)->from_ns < job->changed_ns || newest(job)->from_ns < job->settled.at_ns)
 		return;
+	if (newest(job)->wait < job->settled.wait)
+		job->settled.wait += (newest(job)->wait - job->settled.wait) / 4;
 	job->n_differs = job_differs(job, newest(job)) ? job->n_differs + 1 : 0;
-	if (job->n_differs >= DIFFERS_MIN && r->now_ns > job->jump_ns + pause_ns)
-		change_phase(job, r->now_ns);
+	if (job->n_differs >= DIFFERS_MIN && r->now_ns > job->jump_ns + SETTLED_MIN_NS)
+		change_phase(r, job);
 }
 
 static void watch_idle(struct round *r, struct tuner_job *job)

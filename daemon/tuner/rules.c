@@ -18,17 +18,23 @@
 /* A change must promise this much more rate. */
 #define WORTH 1.02
 /* Where the model sees no reason for a stall that is there, one knob is tried; only for one this large. */
-#define STALL_TRY 0.06
-/* Differences that are not worth a change: a tenth of the cache, a fifth of the depth. */
-#define CACHE_SLACK 0.10
-#define DEPTH_SLACK 0.20
+#define STALL_TRY   0.06
+#define FILLED      0.9
+#define UNEXPLAINED 1.10 /* the model expects this much more than is there */
+/* Differences that are not worth a change: a tenth of the cache, a fifth of it downwards (what is dropped
+ * takes an epoch to come back), a fifth of the depth. */
+#define CACHE_SLACK      0.10
+#define CACHE_SLACK_DOWN 0.20
+#define DEPTH_SLACK      0.20
 
 static bool differs(enum tuner_knob knob, uint64_t now, uint64_t want, double unit)
 {
 	double difference = fabs((double)want - (double)now);
 
 	switch (knob) {
-	case TUNER_CACHE_BYTES: return difference > fmax(CACHE_SLACK * (double)now, 2 * unit);
+	case TUNER_CACHE_BYTES:
+		return difference >
+		       fmax((want < now ? CACHE_SLACK_DOWN : CACHE_SLACK) * (double)now, 2 * unit);
 	case TUNER_PREFETCH_CHUNKS: return difference > DEPTH_SLACK * (double)now;
 	case TUNER_DAEMON_WORKERS:
 	case TUNER_CLIENT_WORKERS: return now != want;
@@ -250,6 +256,9 @@ static void try_step(struct round *r, size_t index)
 {
 	const struct tuner_job *job = &r->state->jobs[index];
 	const struct plan *p = &r->plans[index];
+	const struct tuner_knobs knobs = current(job);
+	double x = target_cached_ratio(&p->now, (double)knobs.value[TUNER_CACHE_BYTES],
+				       (double)knobs.value[TUNER_PREFETCH_CHUNKS]);
 	bool fetch = p->now.fetch_wait > p->now.prep_wait;
 	enum tuner_knob knob = fetch ? TUNER_PREFETCH_CHUNKS : TUNER_DAEMON_WORKERS;
 	uint64_t now = round_value(job, knob), want = fetch ? now + now / 2 + 1 : now + 1;
@@ -263,7 +272,10 @@ static void try_step(struct round *r, size_t index)
 	    : knob == TUNER_DAEMON_WORKERS ? want > p->room.daemon_workers
 					   : want > p->room.client_workers)
 		return;
-	if (!(p->now.wait > STALL_TRY) || !may_turn(r, job, knob, want))
+	if (p->now.hit < x * FILLED) /* explained: the cache fills */
+		return;
+	if (!(p->now.wait > STALL_TRY) || !(rate_of(r, index, &knobs) > p->now.rate * UNEXPLAINED) ||
+	    !may_turn(r, job, knob, want))
 		return;
 	round_decide(
 	    r, index, knob, TUNER_RULE_STALL, want, fmin(p->now.rate * 1.25, p->now.demand),

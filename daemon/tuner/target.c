@@ -13,14 +13,15 @@
  * slowest of them: with 8 % the loss is below 2 %, and no more than 1/12 of a resource is spent for it. */
 #define MARGIN 1.08
 /* A knob is worth more only if the rate rises by more than this: best within 2 %. */
-#define WORTH 0.985
+#define WORTH 0.98
 /* Trainer's time to take a sample from a worker process, until it was measured: PyTorch's queues. */
 #define HANDOFF_S          5e-6
 #define HANDOFF_S_PER_BYTE 1.5e-9
 /* How far a rise of bandwidth with depth is believed beforehand. */
 #define DEPTH_TRUST 16.0
 /* A slow read takes longer than the mean; where its p95 is not known. */
-#define TAIL 1.5
+#define TAIL  1.5
+#define STALE 1.25
 
 static double sample_bytes(const struct figures *f)
 {
@@ -47,15 +48,24 @@ static bool depth_limits(const struct figures *f, double depth)
 	return isnan(f->in_flight) || (f->in_flight > 0.6 * depth && f->in_flight < depth + 1);
 }
 
+/* Seen to give clearly more than it was known to: then that is not known any more. */
+static bool knows_full(const struct tuner_job *job, const struct figures *f)
+{
+	return job->full_bandwidth > 0 && !(f->bandwidth > job->full_bandwidth * STALE);
+}
+
 static double bandwidth_at(const struct tuner_job *job, const struct figures *f, double depth)
 {
 	double now = (double)job->in_force.value[TUNER_PREFETCH_CHUNKS];
-	double full = job->full_bandwidth, full_depth = (double)job->full_depth;
+	double full = knows_full(job, f) ? job->full_bandwidth : 0, full_depth = (double)job->full_depth;
 
 	if (now < 1)
 		now = 1;
 	if (depth < 1)
 		depth = 1;
+	/* Slower than it was known to be: neighbours. */
+	if (full > 0 && f->bandwidth < full && now >= full_depth)
+		full = f->bandwidth;
 	if (full > 0)
 		return full_depth > depth ? full * depth / full_depth : full;
 	if (depth <= now)
@@ -165,7 +175,7 @@ static uint64_t depth_needed(const struct tuner_job *job, const struct figures *
 
 	if (!(missing > 0))
 		return 1;
-	if (job->full_bandwidth > 0) /* queues make latency long there: more depth, more latency */
+	if (knows_full(job, f)) /* queues make latency long there: more depth, more latency */
 		depth = (double)job->full_depth *
 			    fmin(missing * sample_bytes(f) * MARGIN / job->full_bandwidth, 1) +
 			1;
@@ -186,6 +196,25 @@ static double cache_bytes_for(const struct figures *f, double x, double depth)
 	return fmin(need + depth * f->chunk_bytes + x * f->dataset_bytes, all);
 }
 
+/* Where memory is short, what is read ahead is taken from what is kept: the depth that makes most of both. */
+static uint64_t depth_within(const struct tuner_job *job, const struct figures *f, double bytes,
+			     uint64_t most)
+{
+	double best = 0;
+	uint64_t found = most;
+
+	for (uint64_t depth = 1; depth <= most; depth += 1 + depth / 16) {
+		double x = target_cached_ratio(f, bytes, (double)depth);
+		double rate = fetch_rate(job, f, isnan(x) ? 0 : x, (double)depth, f->demand);
+
+		if (rate > best / WORTH) {
+			best = rate;
+			found = depth;
+		}
+	}
+	return found;
+}
+
 /*
  * Cache and depth are one question: what is missing has to be read, and depth is the cheaper of the two as
  * long as storage gives more with more reads under way. Where that is not known, the cache stays between what
@@ -196,7 +225,7 @@ static void storage_targets(const struct tuner_job *job, const struct figures *f
 {
 	double now = (double)ret->value[TUNER_CACHE_BYTES], s = sample_bytes(f), chunk = f->chunk_bytes;
 	double hope = bandwidth_at(job, f, (double)room->prefetch);
-	double sure = job->full_bandwidth > 0 ? job->full_bandwidth : f->bandwidth;
+	double sure = knows_full(job, f) ? hope : f->bandwidth;
 	double x_hope = model_cache_needed(s, INFINITY, hope, goal * MARGIN);
 	double x_sure = model_cache_needed(s, INFINITY, fmin(sure, hope), goal * MARGIN), least, most;
 	uint64_t depth;
@@ -206,6 +235,8 @@ static void storage_targets(const struct tuner_job *job, const struct figures *f
 	depth = depth_needed(job, f, x_hope, goal, room->prefetch);
 	if (f->hit < x_hope) /* not filled yet: the rest is read as well */
 		depth = depth_needed(job, f, f->hit, goal, room->prefetch);
+	if (cache_bytes_for(f, x_hope, (double)depth) > room->cache_bytes)
+		depth = depth_within(job, f, room->cache_bytes, depth);
 	least = cache_bytes_for(f, x_hope, (double)depth);
 	most = cache_bytes_for(f, x_sure, (double)depth);
 	now = fmin(fmax(now, least), most);
@@ -214,26 +245,39 @@ static void storage_targets(const struct tuner_job *job, const struct figures *f
 	ret->value[TUNER_PREFETCH_CHUNKS] = depth;
 }
 
+/* The most that storage can feed within the room: cache against depth, both are memory. */
+static double best_fetch(const struct tuner_job *job, const struct figures *f, const struct room *room)
+{
+	double best = 0;
+
+	for (uint64_t depth = 1; depth <= room->prefetch; depth *= 2) {
+		double x = target_cached_ratio(f, room->cache_bytes, (double)depth);
+		double rate = fetch_rate(job, f, isnan(x) ? 0 : x, (double)depth, f->demand);
+
+		best = fmax(best, isnan(rate) ? INFINITY : rate);
+	}
+	return best;
+}
+
+/* The best rate that any knobs within the room give. */
+static double best_rate(const struct tuner_job *job, const struct figures *f, const struct room *room)
+{
+	double client = 0, fetch = knows_storage(job, f) ? best_fetch(job, f, room) : INFINITY;
+
+	for (uint64_t n = 0; n <= room->client_workers; n++)
+		client = fmax(client, client_rate(f, room, (double)n));
+	return model_speed(fetch, daemon_rate(f, room, (double)room->daemon_workers), client);
+}
+
 void target_knobs(const struct tuner_job *job, const struct figures *f, const struct room *room,
 		  struct tuner_knobs *ret)
 {
-	struct tuner_knobs all = {.value = {(uint64_t)fmin(room->cache_bytes, 1e18), room->prefetch,
-					    room->daemon_workers, room->client_workers}};
-	double goal, best_client = 0;
+	double goal;
 
 	*ret = job->in_force;
 	if (!(f->demand > 0))
 		return;
-	for (uint64_t n = 0; n <= room->client_workers; n++)
-		best_client = fmax(best_client, client_rate(f, room, (double)n));
-	all.value[TUNER_CLIENT_WORKERS] = 0; /* judged by best_client, the best number, not the largest */
-	goal = target_rate(job, f, room, &all);
-	if (f->client_cpu_s > 0) {
-		struct figures free = *f;
-
-		free.client_cpu_s = NAN;
-		goal = fmin(target_rate(job, &free, room, &all), best_client);
-	}
+	goal = best_rate(job, f, room);
 	if (!(goal > 0) || isinf(goal))
 		return;
 	if (f->daemon_cpu_s >= 0) {

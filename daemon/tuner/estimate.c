@@ -4,16 +4,18 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #define WINDOW 4 /* samples: the median of four ignores one outlier at either side */
 /* Below this share of time that is no wait, consumption over it is mostly noise. */
 #define BUSY_MIN 0.02
 /* Ratios beyond which a figure is another one. Wider for demand: behind a long wait it is noisy. */
+/* Storage is worse than now if it gave less than this part of it. */
+#define NOISE             0.75
 #define DIFFERS           1.35
 #define WAIT_DIFFERS      0.10
 #define BANDWIDTH_DIFFERS 1.6
-#define READING_MIN       0.1              /* of the time: less says little about storage */
-#define FLIPS_NS          (90 * SECOND_NS) /* two changes of phase within this: it changes often */
+#define READING_MIN       0.1 /* of the time: less says little about storage */
 
 /* Figures that are medians; the flag says whether turning a knob changes them. */
 static const struct {
@@ -52,24 +54,11 @@ static const struct figures *seen_at(const struct tuner_job *job, uint32_t back)
 
 void job_see(struct tuner_job *job, const struct figures *f)
 {
-	uint32_t i;
-
 	job->seen[job->n_seen++ % SEEN_MAX] = *f;
 	if (job->n_seen >= 2 * SEEN_MAX) /* never overflows */
 		job->n_seen -= SEEN_MAX;
 	if (f->handoff_s > 0)
 		job->handoff_s = f->handoff_s;
-	if (f->at_ns < job->envelope_ns || f->at_ns - job->envelope_ns >= ENVELOPE_NS) {
-		job->envelope_ns = f->at_ns;
-		job->envelope_at = (job->envelope_at + 1) % N_ENVELOPE;
-		job->worst_bandwidth[job->envelope_at] = 0;
-		job->worst_latency[job->envelope_at] = 0;
-	}
-	i = job->envelope_at;
-	if (f->bandwidth > 0 && (job->worst_bandwidth[i] <= 0 || f->bandwidth < job->worst_bandwidth[i]))
-		job->worst_bandwidth[i] = f->bandwidth;
-	if (f->latency_s > job->worst_latency[i])
-		job->worst_latency[i] = f->latency_s;
 }
 
 static double median(double *x, uint32_t n)
@@ -166,18 +155,43 @@ bool job_differs(const struct tuner_job *job, const struct figures *now)
 	       (now->reading > READING_MIN && other(now->bandwidth, then->bandwidth, BANDWIDTH_DIFFERS));
 }
 
+void job_envelope_add(struct tuner_job *job, const struct figures *f)
+{
+	uint32_t i;
+
+	if (!job->envelope_ns || f->at_ns < job->envelope_ns || f->at_ns - job->envelope_ns >= ENVELOPE_NS) {
+		job->envelope_ns = f->at_ns;
+		job->envelope_at = (job->envelope_at + 1) % N_ENVELOPE;
+		job->worst_bandwidth[job->envelope_at] = 0;
+		job->worst_latency[job->envelope_at] = 0;
+	}
+	i = job->envelope_at;
+	if (f->bandwidth > 0 && (job->worst_bandwidth[i] <= 0 || f->bandwidth < job->worst_bandwidth[i]))
+		job->worst_bandwidth[i] = f->bandwidth;
+	if (f->latency_s > job->worst_latency[i])
+		job->worst_latency[i] = f->latency_s;
+}
+
+void job_envelope_clear(struct tuner_job *job)
+{
+	memset(job->worst_bandwidth, 0, sizeof(job->worst_bandwidth));
+	memset(job->worst_latency, 0, sizeof(job->worst_latency));
+}
+
 void job_envelope(const struct tuner_job *job, struct figures *f)
 {
-	uint64_t now_ns = f->at_ns;
+	double bandwidth = f->bandwidth, latency = 0;
 
-	if (!job->flips_ns[1] || now_ns > job->flips_ns[1] + FLIPS_NS)
-		return;
 	for (uint32_t i = 0; i < N_ENVELOPE; i++) {
-		if (job->worst_bandwidth[i] > 0 && job->worst_bandwidth[i] < f->bandwidth)
-			f->bandwidth = job->worst_bandwidth[i];
-		if (job->worst_latency[i] > f->latency_s)
-			f->latency_s = job->worst_latency[i];
+		if (job->worst_bandwidth[i] > 0 && job->worst_bandwidth[i] < bandwidth)
+			bandwidth = job->worst_bandwidth[i];
+		latency = fmax(latency, job->worst_latency[i]);
 	}
+	if (!(bandwidth < f->bandwidth * NOISE))
+		return;
+	f->bandwidth = bandwidth;
+	if (latency > f->latency_s)
+		f->latency_s = latency;
 	if (f->latency_p95_s < f->latency_s)
 		f->latency_p95_s = f->latency_s;
 }

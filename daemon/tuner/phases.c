@@ -52,6 +52,7 @@ static void change_phase(struct round *r, struct tuner_job *job)
 	}
 	memset(job->lessons, 0, sizeof(job->lessons)); /* another phase, other lessons */
 	job->full_bandwidth = 0;
+	job_envelope_clear(job);
 	start_jump(job, now_ns - DIFFERS_MIN * SECOND_NS - SECOND_NS / 2, now_ns);
 }
 

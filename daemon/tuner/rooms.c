@@ -191,6 +191,15 @@ static void share_workers(struct round *r)
 	}
 }
 
+static void ask_model(struct tuner_job *job, const struct plan *p)
+{
+	struct figures f = p->now;
+
+	if (job->phase == TUNER_PHASE_SETTLED)
+		job_envelope(job, &f);
+	target_knobs(job, &f, &p->room, &job->model);
+}
+
 void round_make_rooms(struct round *r)
 {
 	struct tuner_state *s = r->state;
@@ -200,10 +209,9 @@ void round_make_rooms(struct round *r)
 
 		p->room = room_alone(r, i);
 		if (p->n && s->jobs[i].phase != TUNER_PHASE_IDLE) {
-			struct figures f = p->now;
-
-			job_envelope(&s->jobs[i], &f);
-			target_knobs(&s->jobs[i], &f, &p->room, &s->jobs[i].model);
+			if (p->n > 1)
+				job_envelope_add(&s->jobs[i], &p->now);
+			ask_model(&s->jobs[i], p);
 		} else if (!s->jobs[i].model.value[TUNER_DAEMON_WORKERS]) {
 			s->jobs[i].model = s->jobs[i].in_force;
 		}
@@ -211,11 +219,7 @@ void round_make_rooms(struct round *r)
 	share_cache(r);
 	share_workers(r);
 	/* Once more, within the room that the others leave: less cache may ask for more depth. */
-	for (uint32_t i = 0; i < s->n_jobs && s->n_jobs > 1; i++) {
-		struct figures f = r->plans[i].now;
-
-		job_envelope(&s->jobs[i], &f);
+	for (uint32_t i = 0; i < s->n_jobs && s->n_jobs > 1; i++)
 		if (r->plans[i].n && s->jobs[i].phase != TUNER_PHASE_IDLE)
-			target_knobs(&s->jobs[i], &f, &r->plans[i].room, &s->jobs[i].model);
-	}
+			ask_model(&s->jobs[i], &r->plans[i]);
 }

@@ -21,9 +21,9 @@
 #define STALL_TRY   0.06
 #define FILLED      0.9
 #define UNEXPLAINED 1.10 /* the model expects this much more than is there */
-/* Differences that are not worth a change: a tenth of the cache, a fifth of it downwards (what is dropped
+/* Differences that are not worth a change: 3 % of the cache, a fifth of it downwards (what is dropped
  * takes an epoch to come back), a fifth of the depth. */
-#define CACHE_SLACK      0.10
+#define CACHE_SLACK      0.03
 #define CACHE_SLACK_DOWN 0.20
 #define DEPTH_SLACK      0.20
 
@@ -336,7 +336,8 @@ static void apply_settled(struct round *r, size_t index)
 	}
 	if (!job->stall_ns)
 		job->stall_ns = r->now_ns;
-	if (r->now_ns >= job->stall_ns + STALL_NS && r->now_ns >= job->changed_ns + r->config->cooldown_ns) {
+	if (!job->n_differs && r->now_ns >= job->stall_ns + STALL_NS &&
+	    r->now_ns >= job->changed_ns + r->config->cooldown_ns) {
 		size_t before = r->ret->n_decisions;
 
 		relieve(r, index);

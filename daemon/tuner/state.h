@@ -111,7 +111,10 @@ void job_see(struct tuner_job *job, const struct figures *figures);
 uint32_t job_estimate(const struct tuner_job *job, uint64_t since_ns, struct figures *ret);
 /* Does the newest sample differ so much from when the job settled that the model has to be asked again? */
 bool job_differs(const struct tuner_job *job, const struct figures *newest);
-/* The worst storage of the last minute, where the job changes often; otherwise that of *figures. */
+/* The worst storage of the last minute: what a settled job is sized for, so that a neighbour who comes and
+ * goes is not followed up and down. job_envelope() puts it into *figures, where it was clearly worse. */
+void job_envelope_add(struct tuner_job *job, const struct figures *figures);
+void job_envelope_clear(struct tuner_job *job);
 void job_envelope(const struct tuner_job *job, struct figures *figures);
 
 /* ---- target.c ---- */

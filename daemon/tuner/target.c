@@ -68,8 +68,10 @@ static double bandwidth_at(const struct tuner_job *job, const struct figures *f,
 		full = f->bandwidth;
 	if (full > 0)
 		return full_depth > depth ? full * depth / full_depth : full;
-	if (depth <= now)
-		return depth_limits(f, now) ? f->bandwidth * depth / now : f->bandwidth;
+	if (depth <= now && f->in_flight > now + 1)
+		return f->bandwidth;
+	if (depth <= now) /* fewer reads under way than now: that much less, until something else is seen */
+		return f->bandwidth * fmin(depth / (f->in_flight > 0 ? fmin(f->in_flight, now) : now), 1);
 	return depth_limits(f, now) ? f->bandwidth * fmin(depth / now, DEPTH_TRUST) : f->bandwidth;
 }
 
@@ -151,8 +153,8 @@ static uint64_t best_client_workers(const struct figures *f, const struct room *
 
 	if (!(f->client_cpu_s > 0))
 		return 0;
-	if (room->cores >= 1 && most > (uint64_t)room->cores)
-		most = (uint64_t)room->cores;
+	if (room->cores >= 1 && (double)most > ceil(room->cores))
+		most = (uint64_t)ceil(room->cores);
 	for (uint64_t n = 0; n <= most; n++) {
 		/* Workers that are always busy are late now and then; a trainer on its own is not. */
 		double busy = n ? (double)n / (f->client_cpu_s * MARGIN) : INFINITY;

@@ -191,6 +191,13 @@ uint32_t live_root(const struct live *live, size_t job)
 	return live->jobs[job].root_tgid;
 }
 
+uint32_t live_root_of(struct live *live, uint32_t tgid)
+{
+	const struct process *process = process_find(live, tgid);
+
+	return process ? process->root_tgid : 0;
+}
+
 uint32_t live_processes(struct live *live, uint32_t root_tgid)
 {
 	const struct job *job = job_of(live, root_tgid);

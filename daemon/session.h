@@ -40,6 +40,14 @@ struct epoch_plan {
 	struct shuffle_plan *plan;
 };
 
+/* The client's counters when the sensor looked last (sensor_job.c). */
+struct session_sensed {
+	bool known;
+	uint32_t consumed;
+	uint64_t wait_ns, fetch_ns;
+	uint64_t n_samples, next_ns, handoff_ns, n_handoffs, cpu_ns, busy_ns, n_worked;
+};
+
 struct session {
 	struct session *next;
 	struct cache *cache;
@@ -85,6 +93,7 @@ struct session {
 	bool stopped, closing; /* no more batches; no more client */
 	uint32_t n_filling;
 	uint64_t n_delivered;
+	struct session_sensed sensed;
 };
 
 /*

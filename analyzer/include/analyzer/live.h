@@ -46,6 +46,9 @@ int live_event(struct live *live, const struct event *event);
 size_t live_n_jobs(const struct live *live);
 uint32_t live_root(const struct live *live, size_t job);
 
+/* The job that a process belongs to, by its root; 0: none. */
+uint32_t live_root_of(struct live *live, uint32_t tgid);
+
 /* Processes of a job that are alive; 0: it ended, or there is no such job. */
 uint32_t live_processes(struct live *live, uint32_t root_tgid);
 

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sensor_job.h"
+
+#include <math.h>
+
+#include "lib/clock.h"
+
+static uint64_t load(const _Atomic uint64_t *word)
+{
+	return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+/* What the session's client says now. */
+static struct session_sensed session_look(const struct session *q, uint64_t now_ns)
+{
+	const struct ring_control *control = q->control;
+	const struct ring_work *work = &control->work;
+	struct job_counters waits = {0};
+
+	session_add_waits(q, now_ns, &waits);
+	return (struct session_sensed){
+	    .known = true,
+	    .consumed = atomic_load_explicit(&control->consumed, memory_order_relaxed),
+	    .wait_ns = waits.wait_fetch_ns + waits.wait_prep_ns,
+	    .fetch_ns = waits.wait_fetch_ns,
+	    .n_samples = load(&work->n_samples),
+	    .next_ns = load(&work->next_ns),
+	    .handoff_ns = load(&work->handoff_ns),
+	    .n_handoffs = load(&work->n_handoffs),
+	    .cpu_ns = load(&work->cpu_ns),
+	    .busy_ns = load(&work->busy_ns),
+	    .n_worked = load(&work->n_worked),
+	};
+}
+
+/* A client may write anything, and a wait that is not over yet may be counted elsewhere in the end. */
+static uint64_t grown(uint64_t before, uint64_t now)
+{
+	return now > before && now - before < UINT64_MAX / 2 ? now - before : 0;
+}
+
+static void add_session(struct sensed_reading *sums, struct session *q, uint64_t now_ns)
+{
+	const struct session_sensed was = q->sensed, is = session_look(q, now_ns);
+	uint32_t stride = q->request.stride ? q->request.stride : 1, batches = is.consumed - was.consumed;
+	uint64_t told;
+
+	q->sensed = is;
+	if (!was.known)
+		return; /* totals may be older than this daemon */
+	if (batches > RING_MAX_SLOTS * 1000000u)
+		batches = 0;
+	told = grown(was.n_samples, is.n_samples);
+	sums->consumed_batches += batches;
+	sums->consumed_samples += is.n_samples ? told : (uint64_t)batches * q->batch;
+	sums->wait_ns += grown(was.wait_ns, is.wait_ns) / stride;
+	sums->fetch_ns += grown(was.fetch_ns, is.fetch_ns) / stride;
+	sums->next_ns += grown(was.next_ns, is.next_ns) / stride;
+	sums->handoff_ns += grown(was.handoff_ns, is.handoff_ns);
+	sums->n_handed_samples += grown(was.n_handoffs, is.n_handoffs) * q->batch;
+	sums->work_cpu_ns += grown(was.cpu_ns, is.cpu_ns);
+	sums->work_busy_ns += grown(was.busy_ns, is.busy_ns);
+	sums->n_worked += grown(was.n_worked, is.n_worked);
+}
+
+const struct sensed_reading *sensed_reading_at(const struct sensed_job *sensed, uint64_t age)
+{
+	if (age >= sensed->n_readings || age >= SENSED_READINGS)
+		return NULL;
+	return &sensed->readings[(sensed->n_readings - 1 - age) % SENSED_READINGS];
+}
+
+void sensed_read(struct sensed_job *sensed, const struct server *server, const struct job *job,
+		 uint64_t now_ns)
+{
+	const struct sensed_reading *last = sensed_reading_at(sensed, 0);
+	struct sensed_reading reading = last ? *last : (struct sensed_reading){0};
+
+	reading.at_ns = now_ns;
+	server_job_counters(server, job, &reading.counters);
+	for (struct session *q = server->sessions; q; q = q->next) {
+		if (q->job == job)
+			add_session(&reading, q, now_ns);
+	}
+	sensed->readings[sensed->n_readings++ % SENSED_READINGS] = reading;
+}
+
+/* ---- what is, rather than what happened ---------------------------------------------------------------- */
+
+static uint64_t dataset_key(const struct served_dataset *d)
+{
+	uint64_t key = d->identity.directory_ino * UINT64_C(0x9e3779b97f4a7c15);
+
+	key = (key ^ d->identity.directory_dev) * UINT64_C(0x9e3779b97f4a7c15);
+	return (key ^ d->info.version) | 1;
+}
+
+static void add_dataset(struct stall_sample *sample, const struct served_dataset *d)
+{
+	uint64_t key = dataset_key(d);
+
+	if (sample->dataset == key)
+		return;
+	/* A job of two datasets (training, validation): the figures of the one that is larger. */
+	if (sample->dataset && sample->dataset_bytes >= (double)d->info.n_chunks * (double)d->segment_bytes)
+		return;
+	sample->dataset = key;
+	sample->dataset_bytes = (double)d->info.n_chunks * (double)d->segment_bytes;
+	sample->cached_bytes = (double)d->n_cached * (double)d->segment_bytes;
+	sample->chunk_bytes = (double)d->segment_bytes;
+	sample->samples_per_chunk = (double)d->info.n_samples / (double)d->info.n_chunks;
+}
+
+static void add_session_state(struct stall_sample *sample, const struct session *q)
+{
+	const struct served_dataset *d = q->dataset;
+	const struct ring_work *work = &q->control->work;
+	uint32_t policy = atomic_load_explicit(&work->policy, memory_order_relaxed);
+
+	add_dataset(sample, d);
+	sample->need_bytes +=
+	    (double)q->cost_bytes + (double)q->need_chunks * (double)d->segment_bytes + (double)d->copy_bytes;
+	sample->ready_samples += (double)q->n_slots * q->batch;
+	if (q->batch > sample->batch)
+		sample->batch = q->batch;
+	if (q->request.window_chunks > sample->window_chunks)
+		sample->window_chunks = q->request.window_chunks;
+	if (policy == RING_WORK_AUTO)
+		sample->tunable |= 1u << TUNER_CLIENT_WORKERS;
+	if (load(&work->worker_bytes) > 0)
+		sample->client_worker_bytes = (double)load(&work->worker_bytes);
+}
+
+/* The knobs in force: what nobody has set is what the daemon serves by. */
+static void knobs_fill(struct stall_sample *sample, const struct server *server, const struct job *job)
+{
+	const struct serve_knobs *all = &server->options.knobs;
+	const struct job_knobs *own = &job->knobs;
+	uint64_t *value = sample->knobs.value;
+
+	value[TUNER_CACHE_BYTES] = own->cache_bytes == JOB_CACHE_FREE ? all->cache_bytes : own->cache_bytes;
+	value[TUNER_PREFETCH_CHUNKS] =
+	    own->prefetch_chunks == JOB_KNOB_FREE ? all->prefetch_chunks : own->prefetch_chunks;
+	value[TUNER_DAEMON_WORKERS] = own->workers == JOB_KNOB_FREE ? all->workers : own->workers;
+	value[TUNER_CLIENT_WORKERS] = server_job_client_workers(server, job);
+}
+
+static void state_fill(struct stall_sample *sample, const struct server *server, const struct job *job)
+{
+	sample->tunable = 1u << TUNER_CACHE_BYTES | 1u << TUNER_PREFETCH_CHUNKS | 1u << TUNER_DAEMON_WORKERS;
+	knobs_fill(sample, server, job);
+	if (!job->n_sessions)
+		return;
+	sample->need_bytes = 0;
+	sample->ready_samples = 0;
+	for (const struct session *q = server->sessions; q; q = q->next) {
+		if (q->job == job)
+			add_session_state(sample, q);
+	}
+}
+
+struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct server *server,
+				  const struct job *job)
+{
+	const struct sensed_reading *now = sensed_reading_at(sensed, 0);
+	const struct sensed_reading *before = sensed_reading_at(sensed, 1);
+	struct stall_sample sample = stall_sample_unknown();
+
+	sample.job = job->id;
+	state_fill(&sample, server, job);
+	if (!now || !before || now->at_ns <= before->at_ns)
+		return sample;
+	sample.at_ns = now->at_ns;
+	sample.covered_s = (double)(now->at_ns - before->at_ns) / (double)NS_PER_S;
+	sample.run_queue_ratio = sensed->queue_ratio;
+	sample.samples_per_s = (double)(now->consumed_samples - before->consumed_samples) / sample.covered_s;
+	sample.n_trainers = job->n_sessions > 0;
+	sensed_storage(sensed, &sample);
+	sensed_work(before, now, &sample);
+	sensed_shares(sensed, before, now, &sample);
+	sensed_rates(&sample, (double)pool_workers(server->cache.pool));
+	return sample;
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sensor_keeper.h"
+
+#include <errno.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/capabilities.h"
+#include "lib/error.h"
+#include "lib/log.h"
+#include "sensor.h"
+#include "sensor_message.h"
+#include "sensor_watch.h"
+
+#define NOBODY 65534
+
+uint64_t sensor_keeper_capabilities(void)
+{
+	return CAPABILITY(CAP_BPF) | CAPABILITY(CAP_PERFMON) | CAPABILITY(CAP_SYS_PTRACE) |
+	       CAPABILITY(CAP_DAC_READ_SEARCH);
+}
+
+static void signals_set(void)
+{
+	static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT};
+	sigset_t none;
+
+	/* A terminal and a service manager signal all of us: the daemon decides, we end when it does. */
+	for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
+		signal(ignored[i], SIG_IGN);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* The next START. false: the daemon is gone. */
+static bool wait_for_start(int fd)
+{
+	for (;;) {
+		struct sensor_request request;
+		ssize_t n = recv(fd, &request, sizeof(request), 0);
+
+		if (n == 0 || (n < 0 && errno != EINTR))
+			return false;
+		if (n == sizeof(request) && request.type == SENSOR_START)
+			return true;
+	}
+}
+
+/* The watcher's wait status. */
+static int watcher_run(int fd)
+{
+	pid_t keeper = getpid(), pid = fork();
+	int status = 0;
+
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != keeper)
+			_exit(0);
+		_exit(sensor_watch_run(fd));
+	}
+	if (pid < 0)
+		return EXIT_FAILURE << 8;
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return status;
+}
+
+void sensor_keeper_run(int fd)
+{
+	int r;
+
+	signals_set();
+	prctl(PR_SET_NAME, "dieseld-keeper");
+	r = geteuid() == 0 ? capabilities_keep_as(sensor_keeper_capabilities(), NOBODY, NOBODY)
+			   : capabilities_keep(sensor_keeper_capabilities());
+	/* In a user namespace there may be no nobody. */
+	if (r < 0)
+		r = capabilities_keep(sensor_keeper_capabilities());
+	if (r < 0)
+		_exit(1);
+	while (wait_for_start(fd)) {
+		const struct sensor_reply gone = {.type = SENSOR_GONE, .code = watcher_run(fd)};
+
+		if (send(fd, &gone, sizeof(gone), MSG_NOSIGNAL) < 0)
+			break;
+	}
+	_exit(0);
+}
+
+int sensor_fork(struct sensor_child *ret_child, struct error *err)
+{
+	int fds[2];
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
+		return error_errno(err, -errno, "cannot make a socket to the sensing child");
+	pid = fork();
+	if (pid < 0) {
+		int r = -errno;
+
+		close(fds[0]);
+		close(fds[1]);
+		return error_errno(err, r, "cannot fork the sensing child");
+	}
+	if (pid == 0) {
+		/* Nothing of the daemon's stays open: who waits for its end must not wait for ours. */
+		if (dup2(fds[1], STDERR_FILENO + 1) < 0 || close_range(STDERR_FILENO + 2, UINT32_MAX, 0) < 0)
+			_exit(1);
+		sensor_keeper_run(STDERR_FILENO + 1);
+	}
+	close(fds[1]);
+	*ret_child = (struct sensor_child){.fd = fds[0], .pid = pid};
+	return 0;
+}
+
+int sensor_drop_privileges(struct error *err)
+{
+	/* CAP_DAC_OVERRIDE and CAP_FOWNER: socket, lock and history in a directory of another user's, as
+	 * before. A unit that bounds them takes them away. */
+	uint64_t keep =
+	    CAPABILITY(CAP_DAC_READ_SEARCH) | CAPABILITY(CAP_DAC_OVERRIDE) | CAPABILITY(CAP_FOWNER);
+	int r = capabilities_keep(keep);
+
+	return r < 0 ? error_errno(err, r, "cannot give up privileges") : 0;
+}

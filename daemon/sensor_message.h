@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What the daemon and its sensing child say to each other: fixed structs, one a datagram, over a socketpair
+ * between two copies of one program.
+ *
+ *   daemon                          child
+ *   START                       ->  (keeper) forks a watcher, which loads the programs
+ *                               <-  READY, or REFUSED (why) and GONE
+ *   ADD (job, process)          ->
+ *   TICK, once a second         ->
+ *                               <-  REPORTS ..., TICKED
+ *   REMOVE (job)                ->
+ *   STOP                        ->  the watcher ends, the programs go
+ *                               <-  (keeper) GONE (wait status)
+ *
+ * The keeper throws away what is not for it, so do watchers: after GONE nothing is under way.
+ */
+
+#include <stdint.h>
+
+enum sensor_request_type {
+	SENSOR_START = 1,
+	SENSOR_ADD,
+	SENSOR_REMOVE,
+	SENSOR_TICK,
+	SENSOR_STOP,
+};
+
+struct sensor_request {
+	uint32_t type;
+	uint32_t reserved;
+	uint64_t job;
+	int64_t root;         /* ADD: process, as the daemon sees it */
+	uint64_t start_ticks; /* with root: which process is meant; one that began later is not */
+};
+
+enum sensor_reply_type {
+	SENSOR_READY = 1,
+	SENSOR_REFUSED,
+	SENSOR_REPORTS,
+	SENSOR_TICKED,
+	SENSOR_GONE,
+};
+
+enum sensor_share { /* as struct stall_shares */
+		    SENSOR_DEVICE,
+		    SENSOR_GPU_WAIT, /* part of the device's */
+		    SENSOR_FETCH,
+		    SENSOR_PREP,
+		    SENSOR_CHECKPOINT,
+		    SENSOR_STARVED,
+		    SENSOR_OTHER,
+		    SENSOR_SHARES,
+};
+
+/* One job, from the last tick to this one. */
+struct sensor_report {
+	uint64_t job;
+	uint64_t at_ns;
+	double covered_s;
+	double wait; /* share that the trainer waited for data, exact; NAN: it marks no waits */
+	double share[SENSOR_SHARES]; /* NAN: not known */
+	double steps_per_s;
+	double step_p50_s, step_p95_s;
+	double detail_age_s; /* since the trainer was last watched in detail; NAN: never */
+	uint32_t n_trainers; /* 0: nothing is known of the job's time, the other figures mean nothing */
+	uint32_t reserved;
+};
+
+#define SENSOR_REPORTS_MAX 16
+
+struct sensor_reply {
+	uint32_t type;
+	int32_t code; /* REFUSED: negative errno; GONE: wait status; REPORTS: how many */
+	union {
+		char why[480]; /* REFUSED */
+		struct {
+			uint64_t n_lost, cpu_ns, bpf_run_ns, resident_bytes, active_ns;
+			uint32_t n_jobs, reserved;
+		} ticked;
+		struct sensor_report reports[SENSOR_REPORTS_MAX];
+	};
+};
+
+_Static_assert(sizeof(struct sensor_request) == 32, "sent");
+_Static_assert(sizeof(struct sensor_report) == 128, "sent");
+_Static_assert(sizeof(struct sensor_reply) == 8 + SENSOR_REPORTS_MAX * 128, "sent");

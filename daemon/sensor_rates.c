@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From differences of counters to the figures of a sample: pure. */
+#include "sensor_job.h"
+
+#include <math.h>
+
+#include "analyzer/model.h"
+#include "lib/clock.h"
+
+#define READS_MIN 4 /* fewer say little about a disk */
+
+static double ratio(uint64_t part, uint64_t whole)
+{
+	return whole ? (double)part / (double)whole : NAN;
+}
+
+static double clamp01(double value)
+{
+	return value < 0 ? 0 : value > 1 ? 1 : value;
+}
+
+/* The youngest reading that enough reads lie behind; NULL: none. */
+static const struct sensed_reading *storage_base(const struct sensed_job *sensed)
+{
+	const struct sensed_reading *now = sensed_reading_at(sensed, 0), *base = NULL;
+
+	for (uint64_t age = 1; age < SENSED_READINGS; age++) {
+		const struct sensed_reading *r = sensed_reading_at(sensed, age);
+
+		if (!r)
+			break;
+		if (now->counters.n_read == r->counters.n_read)
+			continue; /* nothing was read by then */
+		base = r;
+		if (now->counters.n_read - r->counters.n_read >= READS_MIN)
+			break;
+	}
+	return base;
+}
+
+/* How many of the visited chunks were there without a read. Reads come ahead of visits, so over all readings.
+ */
+static double hit_ratio(const struct sensed_job *sensed)
+{
+	const struct sensed_reading *now = sensed_reading_at(sensed, 0), *first = NULL, *r;
+
+	for (uint64_t age = 1; (r = sensed_reading_at(sensed, age)); age++)
+		first = r;
+	if (!first || now->counters.chunk_visits == first->counters.chunk_visits)
+		return NAN;
+	return clamp01(1 - ratio(now->counters.chunk_reads - first->counters.chunk_reads,
+				 now->counters.chunk_visits - first->counters.chunk_visits));
+}
+
+void sensed_storage(const struct sensed_job *sensed, struct stall_sample *sample)
+{
+	const struct sensed_reading *now = sensed_reading_at(sensed, 0);
+	const struct sensed_reading *before = sensed_reading_at(sensed, 1);
+	const struct sensed_reading *base = storage_base(sensed);
+
+	sample->memory_hit_ratio = hit_ratio(sensed);
+	sample->reading_ratio = clamp01(
+	    ratio(now->counters.reading_ns - before->counters.reading_ns, now->at_ns - before->at_ns));
+	if (!base)
+		return;
+
+	uint64_t n = now->counters.n_read - base->counters.n_read;
+	uint64_t reading_ns = now->counters.reading_ns - base->counters.reading_ns;
+	uint64_t read_ns = now->counters.read_ns - base->counters.read_ns;
+
+	sample->chunk_latency_s = ratio(read_ns, n) / (double)NS_PER_S;
+	sample->storage_bytes_per_s =
+	    ratio(now->counters.read_bytes - base->counters.read_bytes, reading_ns) * (double)NS_PER_S;
+	sample->reads_in_flight = ratio(read_ns, reading_ns);
+}
+
+void sensed_work(const struct sensed_reading *before, const struct sensed_reading *now,
+		 struct stall_sample *sample)
+{
+	uint64_t covered_ns = now->at_ns - before->at_ns;
+	uint64_t cpu_ns = now->counters.cpu_ns - before->counters.cpu_ns;
+	uint64_t busy_ns = now->work_busy_ns - before->work_busy_ns;
+	uint64_t n_worked = now->n_worked - before->n_worked;
+
+	sample->daemon_cpu_s_per_sample =
+	    ratio(cpu_ns, now->counters.samples - before->counters.samples) / (double)NS_PER_S;
+	sample->daemon_workers_busy = ratio(cpu_ns, covered_ns);
+	sample->client_cpu_s_per_sample =
+	    ratio(now->work_cpu_ns - before->work_cpu_ns, n_worked) / (double)NS_PER_S;
+	if (n_worked)
+		sample->client_workers_busy = ratio(busy_ns, covered_ns);
+	if (sample->knobs.value[TUNER_CLIENT_WORKERS] > 0)
+		sample->handoff_s_per_sample = ratio(now->handoff_ns - before->handoff_ns,
+						     now->n_handed_samples - before->n_handed_samples) /
+					       (double)NS_PER_S;
+}
+
+/* The waits that clients told: (share waited, share of it for chunks). false: they told nothing. */
+static bool client_waits(const struct sensed_reading *before, const struct sensed_reading *now,
+			 double *ret_wait, double *ret_fetch)
+{
+	uint64_t covered_ns = now->at_ns - before->at_ns, slept_ns = now->wait_ns - before->wait_ns;
+	uint64_t next_ns = now->next_ns - before->next_ns;
+
+	*ret_wait = clamp01(ratio(next_ns > slept_ns ? next_ns : slept_ns, covered_ns));
+	*ret_fetch = fmin(clamp01(ratio(now->fetch_ns - before->fetch_ns, covered_ns)), *ret_wait);
+	return true;
+}
+
+void sensed_shares(const struct sensed_job *sensed, const struct sensed_reading *before,
+		   const struct sensed_reading *now, struct stall_sample *sample)
+{
+	const struct sensor_report *report = &sensed->report;
+	const double *share = report->share;
+	double wait, fetch;
+
+	if (!client_waits(before, now, &wait, &fetch))
+		return;
+	if (!sensed->has_report || !report->n_trainers) {
+		/* A job without a session has nobody to ask. */
+		if (!sample->n_trainers)
+			return;
+		sample->source = STALL_SOURCE_CLIENT;
+		sample->shares.fetch_stall = fetch;
+		sample->shares.prep_stall = wait - fetch;
+		sample->steps_per_s =
+		    (double)(now->consumed_batches - before->consumed_batches) / sample->covered_s;
+		return;
+	}
+	sample->source = STALL_SOURCE_BPF;
+	sample->n_trainers = report->n_trainers;
+	sample->steps_per_s = report->steps_per_s;
+	sample->step_p50_s = report->step_p50_s;
+	sample->step_p95_s = report->step_p95_s;
+	sample->shares = (struct stall_shares){.device = share[SENSOR_DEVICE],
+					       .gpu_wait = share[SENSOR_GPU_WAIT],
+					       .fetch_stall = share[SENSOR_FETCH],
+					       .prep_stall = share[SENSOR_PREP],
+					       .checkpoint_stall = share[SENSOR_CHECKPOINT],
+					       .cpu_starved = share[SENSOR_STARVED],
+					       .other = share[SENSOR_OTHER]};
+	if (isfinite(report->wait)) {
+		/* What libdiesel slept for chunks it counts itself, second by second. */
+		sample->shares.fetch_stall = fmin(fetch, report->wait);
+		sample->shares.prep_stall = report->wait - sample->shares.fetch_stall;
+	}
+}
+
+/* min of what the daemon's workers and the client's can do. */
+static double prep_rate(const struct stall_sample *s, double cores)
+{
+	uint64_t n_daemon = s->knobs.value[TUNER_DAEMON_WORKERS],
+		 n_client = s->knobs.value[TUNER_CLIENT_WORKERS];
+	double rate = INFINITY, client;
+
+	if (s->daemon_cpu_s_per_sample > 0)
+		rate = fmin((double)(n_daemon ? n_daemon : 1), cores) / s->daemon_cpu_s_per_sample;
+	if (s->client_cpu_s_per_sample > 0) {
+		client = (double)(n_client ? n_client : 1) / s->client_cpu_s_per_sample;
+		rate = fmin(rate, client);
+	}
+	return isfinite(s->daemon_cpu_s_per_sample) || isfinite(s->client_cpu_s_per_sample) ? rate : NAN;
+}
+
+void sensed_rates(struct stall_sample *s, double cores)
+{
+	double sample_bytes = s->chunk_bytes / s->samples_per_chunk;
+	double wait = s->shares.fetch_stall + s->shares.prep_stall, working = 1 - wait;
+
+	if (s->memory_hit_ratio >= 1)
+		s->fetch_rate = INFINITY;
+	else if (isfinite(s->memory_hit_ratio) && s->storage_bytes_per_s > 0)
+		s->fetch_rate =
+		    model_fetch_rate(s->memory_hit_ratio, sample_bytes, INFINITY, s->storage_bytes_per_s);
+	s->prep_rate = prep_rate(s, cores);
+	/* The trainer's time outside of waits, a sample. A second of nothing but waiting says nothing. */
+	if (s->samples_per_s > 0 && working > 0.01)
+		s->device_rate = s->samples_per_s / working;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Shares of one second, out of what is known at different times: the wait of this second, exact, and the
+ * shares of the last slice in detail, which say how the rest divides. Pure.
+ */
+
+#include <stdbool.h>
+
+#include "sensor_message.h"
+
+struct analysis;
+
+/* Of an analysis of a slice; gpu_wait NAN where it is not known. false: it has too few steps. */
+bool shares_of(const struct analysis *analysis, double ret_share[SENSOR_SHARES]);
+
+/*
+ * wait: share of this second that the trainer waited for data; NAN: not known, the slice's shares then.
+ * slice: NULL before the first slice: what is not waiting is the device's then, and the division of the wait
+ * is not known (NAN). All shares that are known sum to 1.
+ */
+void shares_combine(const double slice[SENSOR_SHARES], double wait, double ret_share[SENSOR_SHARES]);

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The daemon's side of the conversation with the sensing child. Nothing here waits: what cannot be sent now
+ * is sent at the next tick. */
+#include "sensor_private.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/clock.h"
+#include "lib/log.h"
+
+#define BACKOFF_MIN_NS (1 * NS_PER_S)
+#define BACKOFF_MAX_NS (60 * NS_PER_S)
+#define CALM_NS        (60 * NS_PER_S) /* lived so long: its death is no loop */
+#define UNANSWERED_MAX 10
+
+/* A datagram that is whole or not there. */
+static bool send_request(struct sensor *s, const struct sensor_request *request)
+{
+	return send(s->child.fd, request, sizeof(*request), MSG_DONTWAIT | MSG_NOSIGNAL) ==
+	       (ssize_t)sizeof(*request);
+}
+
+static bool send_type(struct sensor *s, enum sensor_request_type type)
+{
+	return send_request(s, &(struct sensor_request){.type = type});
+}
+
+static void why(struct sensor *s, const char *text)
+{
+	snprintf(s->told.why, sizeof(s->told.why), "%s", text);
+}
+
+/* Samples are of the clients' waits from here on; said once. */
+static void lose(struct sensor *s, const char *text)
+{
+	if (strcmp(s->told.why, text))
+		log_warning("%s; samples are of the clients' own wait times", text);
+	why(s, text);
+	s->told.active = false;
+	for (struct sensed_job *j = s->jobs; j; j = j->next)
+		j->told = j->has_report = false;
+}
+
+bool talk_tick(struct sensor *s, uint64_t now_ns)
+{
+	if (s->state == CHILD_IDLE && now_ns >= s->retry_ns && send_type(s, SENSOR_START))
+		s->state = CHILD_STARTING;
+	if (s->state != CHILD_WATCHING)
+		return false;
+	for (struct sensed_job *j = s->jobs; j; j = j->next) {
+		if (!j->told && j->root > 0)
+			j->told = send_request(s, &(struct sensor_request){.type = SENSOR_ADD,
+									   .job = j->id,
+									   .root = j->root,
+									   .start_ticks = j->start_ticks});
+	}
+	if (++s->n_unanswered > UNANSWERED_MAX) {
+		lose(s, "the sensing child does not answer");
+		return false;
+	}
+	return send_type(s, SENSOR_TICK);
+}
+
+void talk_remove(struct sensor *s, const struct sensed_job *job)
+{
+	if (s->state == CHILD_WATCHING && job->told)
+		(void)send_request(s, &(struct sensor_request){.type = SENSOR_REMOVE, .job = job->id});
+}
+
+void talk_stop(struct sensor *s)
+{
+	if (s->state == CHILD_WATCHING && send_type(s, SENSOR_STOP))
+		s->state = CHILD_STOPPING;
+	s->told.active = false;
+}
+
+/* The keeper ends when its socket does. It is not waited for: it may have a watcher to see off. */
+void talk_end(struct sensor *s)
+{
+	if (s->child.fd >= 0)
+		close(s->child.fd);
+	if (s->child.pid > 0)
+		(void)waitpid(s->child.pid, NULL, WNOHANG);
+	s->child = SENSOR_CHILD_NONE;
+	s->state = CHILD_NONE;
+}
+
+static void on_ready(struct sensor *s)
+{
+	s->state = CHILD_WATCHING;
+	s->n_unanswered = 0;
+	s->told.active = true;
+	s->told.source = STALL_SOURCE_BPF;
+	if (s->told.why[0])
+		log_info("sensing by BPF again");
+	why(s, "");
+	for (struct sensed_job *j = s->jobs; j; j = j->next)
+		j->told = false;
+}
+
+static void on_refused(struct sensor *s, const struct sensor_reply *reply)
+{
+	char text[sizeof(s->told.why)];
+
+	s->told.source = STALL_SOURCE_CLIENT;
+	snprintf(text, sizeof(text), "no sensing by BPF: %.*s", (int)sizeof(text) - 32, reply->why);
+	lose(s, text);
+	/* What is not permitted or not in this kernel stays so. */
+	if (reply->code == -EPERM || reply->code == -ENOENT || reply->code == -ENOSYS)
+		s->retry_ns = UINT64_MAX;
+}
+
+static void on_gone(struct sensor *s, int status, uint64_t now_ns)
+{
+	bool died = s->state == CHILD_WATCHING || (s->state == CHILD_STARTING && status != 0);
+	char text[160];
+
+	s->state = CHILD_IDLE;
+	s->told.active = false;
+	if (!died) {
+		if (s->retry_ns != UINT64_MAX && s->told.why[0]) /* refused for now */
+			s->retry_ns = now_ns + BACKOFF_MAX_NS;
+		return;
+	}
+	s->backoff_ns = !s->backoff_ns || s->told.active_ns > CALM_NS ? BACKOFF_MIN_NS : 2 * s->backoff_ns;
+	if (s->backoff_ns > BACKOFF_MAX_NS)
+		s->backoff_ns = BACKOFF_MAX_NS;
+	s->retry_ns = now_ns + s->backoff_ns;
+	s->told.n_restarts++;
+	s->told.source = STALL_SOURCE_CLIENT;
+	if (WIFSIGNALED(status))
+		snprintf(text, sizeof(text), "the sensing child was ended by signal %d (%s)",
+			 WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else
+		snprintf(text, sizeof(text), "the sensing child ended with status %d", WEXITSTATUS(status));
+	lose(s, text);
+}
+
+static void on_reports(struct sensor *s, const struct sensor_reply *reply)
+{
+	for (int i = 0; i < reply->code && i < SENSOR_REPORTS_MAX; i++) {
+		struct sensed_job *j = s->jobs;
+
+		while (j && j->id != reply->reports[i].job)
+			j = j->next;
+		if (!j)
+			continue;
+		j->report = reply->reports[i];
+		j->has_report = true;
+	}
+}
+
+static void on_ticked(struct sensor *s, const struct sensor_reply *reply)
+{
+	struct sensor_status *told = &s->told;
+
+	if (s->n_unanswered > UNANSWERED_MAX)
+		on_ready(s); /* it does answer after all */
+	s->n_unanswered = 0;
+	told->n_jobs = reply->ticked.n_jobs;
+	told->n_lost = reply->ticked.n_lost;
+	told->cpu_ns = reply->ticked.cpu_ns;
+	told->bpf_run_ns = reply->ticked.bpf_run_ns;
+	told->resident_bytes = reply->ticked.resident_bytes;
+	told->active_ns = reply->ticked.active_ns;
+	if (s->awaits_reports)
+		sensor_second_done(s);
+}
+
+static void on_message(struct sensor *s, const struct sensor_reply *reply)
+{
+	switch ((enum sensor_reply_type)reply->type) {
+	case SENSOR_READY:
+		if (s->state == CHILD_STARTING)
+			on_ready(s);
+		break;
+	case SENSOR_REFUSED: on_refused(s, reply); break;
+	case SENSOR_REPORTS: on_reports(s, reply); break;
+	case SENSOR_TICKED: on_ticked(s, reply); break;
+	case SENSOR_GONE: on_gone(s, reply->code, clock_monotonic_ns()); break;
+	}
+}
+
+void talk_readable(struct sensor *s)
+{
+	struct sensor_reply reply;
+
+	/* A bounded number: serving comes first. */
+	for (int i = 0; i < 64 && s->child.fd >= 0; i++) {
+		ssize_t n = recv(s->child.fd, &reply, sizeof(reply), MSG_DONTWAIT);
+
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (n != sizeof(reply)) {
+			/* Without the keeper nobody has the privilege to start another one. */
+			uv_poll_stop(&s->readable);
+			s->told.source = STALL_SOURCE_CLIENT;
+			lose(s, "the keeper of the sensing child is gone: restart dieseld to sense by BPF "
+				"again");
+			s->state = CHILD_NONE;
+			return;
+		}
+		reply.why[sizeof(reply.why) - 1] =
+		    reply.type == SENSOR_REFUSED ? '\0' : reply.why[sizeof(reply.why) - 1];
+		on_message(s, &reply);
+	}
+}

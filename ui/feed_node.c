@@ -105,6 +105,10 @@ static int take_sample(struct feed *feed, unsigned int wanted, uint64_t now_ns, 
 		sample->interval_s = (double)(now_ns - node->sampled_ns) / 1e9;
 	host_look(&node->host, "/proc", now_ns, &sample->host);
 	r = node_jobs_sample(node, wanted, now_ns, sample);
+	if (!r)
+		r = node_workers_sample(node, wanted, now_ns, sample);
+	if (!r && wanted & FEED_WANT_DEVICES)
+		r = devices_look(&node->devices, "/proc", now_ns, sample);
 	node_self_sample(node, now_ns, sample);
 	node->sampled_ns = now_ns;
 	if (r) {
@@ -122,13 +126,15 @@ static void node_close(struct feed *feed)
 	for (size_t i = 0; i < node->n_jobs; i++)
 		node_job_free(&node->jobs[i]);
 	free(node->jobs);
+	free(node->tasks);
+	devices_free(&node->devices);
 	census_free(node->census);
 	live_free(node->live);
 	source_close(node->source);
 	free(node);
 }
 
-static const struct feed_ops node_ops = {work, take_sample, node_close};
+static const struct feed_ops node_ops = {.work = work, .sample = take_sample, .close = node_close};
 
 /* BPF, or where it is refused /proc; node->how says which. */
 static int open_source(struct node *node, bool sampled, struct error *err)
@@ -182,4 +188,11 @@ int feed_node_open(const struct node_options *options, struct feed **ret_feed, s
 	}
 	*ret_feed = &node->feed;
 	return 0;
+}
+
+pid_t feed_node_job_of(const struct feed *feed, pid_t pid)
+{
+	const struct process *process = census_find(((const struct node *)feed)->census, pid);
+
+	return process ? process->root : 0;
 }

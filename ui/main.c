@@ -1,73 +1,102 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <locale.h>
-#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "app.h"
+#include "batch.h"
+#include "columns.h"
 #include "feed.h"
-#include "lib/clock.h"
 #include "lib/error.h"
 #include "lib/log.h"
 #include "options.h"
-#include "sample.h"
-#include "sample_json.h"
+#include "reel.h"
 
-#define ONCE_S 3.0
-
-static void wait_until(struct feed *feed, uint64_t until_ns)
+static int open_feed(const struct options *options, struct feed **ret_feed, struct error *err)
 {
-	for (;;) {
-		uint64_t now_ns = clock_monotonic_ns(), next_ns = until_ns;
+	const struct node_options look = {options->pids, options->n_pids, options->unprivileged};
+	struct feed *node = NULL, *daemon = NULL;
+	int r;
 
-		if (now_ns >= until_ns)
-			return;
-		feed->ops->work(feed, now_ns, &next_ns);
-		next_ns = next_ns < until_ns ? next_ns : until_ns;
-		now_ns = clock_monotonic_ns();
-		if (next_ns > now_ns)
-			poll(NULL, 0, (int)((next_ns - now_ns) / NS_PER_MS) + 1);
-	}
+	if (options->read_path)
+		return feed_replay_open(
+		    &(struct replay_options){options->read_path, options->begin, options->end}, ret_feed,
+		    err);
+	if (options->source == OPTIONS_DAEMON)
+		return feed_daemon_open(options->socket, ret_feed, err);
+	if (options->source == OPTIONS_NODE)
+		return feed_node_open(&look, ret_feed, err);
+	r = feed_node_open(&look, &node, err);
+	if (!r)
+		r = feed_daemon_open(options->socket, &daemon, err);
+	if (!r)
+		return feed_both_open(node, daemon, ret_feed, err);
+	feed_close(node);
+	return r;
 }
 
-static int once(struct feed *feed, const struct options *options, struct error *err)
+static int run(const struct options *options, int *ret_signal, struct error *err)
 {
-	double s = options->interval_given ? options->interval_s : ONCE_S;
-	struct sample *sample = NULL;
-	char *json;
-	int r = feed->ops->sample(feed, FEED_WANT_ALL, clock_monotonic_ns(), &sample, err);
+	struct feed *feed = NULL;
+	struct reel_writer *recording = NULL;
+	int r = open_feed(options, &feed, err);
 
-	if (r)
-		return r;
-	sample_free(sample);
-	wait_until(feed, clock_monotonic_ns() + (uint64_t)(s * 1e9));
-	r = feed->ops->sample(feed, FEED_WANT_ALL, clock_monotonic_ns(), &sample, err);
-	if (r)
-		return r;
-	json = sample_to_json(sample, true);
-	puts(json ? json : "");
-	free(json);
-	sample_free(sample);
-	return 0;
+	if (!r && options->write_path)
+		r = reel_create(options->write_path, &recording, err);
+	if (!r && options->once)
+		r = batch_once(feed, options, recording, err);
+	else if (!r && options->batch)
+		r = batch_run(feed, options, recording, err);
+	else if (!r)
+		r = app_run(feed, options, recording, ret_signal, err);
+	feed_close(feed);
+	reel_writer_close(recording);
+	return r;
+}
+
+/* Which columns there are is a mistake of the command line, and told as one. */
+static int check_sort(const struct options *options)
+{
+	if (!options->sort || columns_find(&columns_jobs, options->sort) >= 0)
+		return 0;
+	fprintf(stderr, "diesel-top: -s %s: no such column; there are:", options->sort);
+	for (size_t i = 0; i < columns_jobs.n; i++)
+		fprintf(stderr, " %s", columns_jobs.items[i].key);
+	fputc('\n', stderr);
+	return TOP_USAGE;
+}
+
+/* So that whoever waits for it sees the signal. */
+static void die_by(int signal_number)
+{
+	sigset_t signals;
+
+	sigemptyset(&signals);
+	sigaddset(&signals, signal_number);
+	signal(signal_number, SIG_DFL);
+	raise(signal_number);
+	sigprocmask(SIG_UNBLOCK, &signals, NULL);
 }
 
 int main(int argc, char **argv)
 {
 	struct options options;
 	struct error err = ERROR_INIT;
-	struct feed *feed = NULL;
-	int r;
+	int r, signal_number = 0;
 
 	setlocale(LC_CTYPE, "");
 	log_init("diesel-top", LOG_LEVEL_INFO);
 	r = options_parse(argc, argv, &options);
 	if (r)
 		return r - 1;
-	r = feed_node_open(&(struct node_options){options.pids, options.n_pids, options.unprivileged}, &feed,
-			   &err);
-	if (!r)
-		r = once(feed, &options, &err);
+	r = check_sort(&options);
+	if (r)
+		return r;
+	r = run(&options, &signal_number, &err);
 	if (r)
 		log_error("%s", err.text);
-	feed_close(feed);
+	else if (signal_number)
+		die_by(signal_number);
 	return r ? TOP_FAILED : 0;
 }

@@ -12,6 +12,7 @@
 #include "feed.h"
 #include "host.h"
 #include "census.h"
+#include "devices.h"
 
 struct analysis;
 struct live;
@@ -24,7 +25,7 @@ struct node_job {
 	char id[48], name[160], user[32];
 	struct analysis *analysis; /* the last; NULL: none yet */
 	uint64_t analysed_ns;
-	struct budget budget;
+	uint64_t cost_ns;  /* of its last analysis */
 	char problem[160]; /* why it cannot be looked at; "" */
 };
 
@@ -38,10 +39,15 @@ struct node {
 	struct node_job *jobs;
 	size_t n_jobs;
 	struct host host;
+	struct devices devices;
+	struct node_task *tasks,
+	    *tasks_new; /* by pid: the last look at the jobs' processes, and the one under way */
+	size_t n_tasks, n_tasks_new;
+	uint64_t looked_ns;
 	struct budget poll_budget, scan_budget;
 	uint64_t analysis_ns; /* CPU time spent so far */
+	double tokens_ns;     /* that analysing may spend now; negative: not yet again */
 	uint64_t sampled_ns;  /* when the last sample was taken; 0: never */
-	uint64_t memory_ns;   /* and the last look at memory */
 	/* at the last sample, for rates */
 	struct {
 		uint64_t cpu_ns, bpf_ns, events, poll_ns, scan_ns, analysis_ns;
@@ -57,6 +63,9 @@ void node_job_free(struct node_job *job);
 
 /* Analyses what is due, and fills jobs (and places). -ENOMEM. */
 int node_jobs_sample(struct node *node, unsigned int wanted, uint64_t now_ns, struct sample *sample);
+
+/* The jobs' processes, where they are wanted. -ENOMEM. */
+int node_workers_sample(struct node *node, unsigned int wanted, uint64_t now_ns, struct sample *sample);
 
 /* Own cost. */
 void node_self_sample(struct node *node, uint64_t now_ns, struct sample *sample);

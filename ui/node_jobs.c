@@ -19,8 +19,9 @@
 #include "lib/proc_task.h"
 #include "sample.h"
 
-#define ANALYSIS_RATIO 0.003 /* of one core, over all jobs */
-#define MEMORY_NS      (5 * NS_PER_S)
+/* Analysing may take so much of one core, over all jobs, and save so many seconds of that up. */
+#define ANALYSIS_RATIO   0.004
+#define ANALYSIS_SAVED_S 5
 
 /* Who it is. */
 static void introduce(struct node_job *job)
@@ -54,8 +55,7 @@ static int job_add(struct node *node, const struct process *process)
 		return -ENOMEM;
 	node->jobs = jobs;
 	job = &jobs[node->n_jobs];
-	*job = (struct node_job){
-	    .root = process->pid, .start_ticks = process->start_ticks, .budget = {.ratio = ANALYSIS_RATIO}};
+	*job = (struct node_job){.root = process->pid, .start_ticks = process->start_ticks};
 	introduce(job);
 	/* A descendant of a job that is watched may have come to be a job of its own: its parent died. */
 	live_remove(node->live, (uint32_t)job->root);
@@ -142,24 +142,43 @@ static void add_resources(struct node *node, const struct node_job *job, uint64_
 		to->cpu_ratio = (double)used_ns / 1e9 / s;
 }
 
-/* Dear for many events: as often as the budget has it. */
 static void analyse(struct node *node, struct node_job *job, uint64_t now_ns)
 {
 	uint64_t cpu_ns = budget_cpu_ns();
 	struct analysis *analysis;
 	struct error err = ERROR_INIT;
 
-	if (job->problem[0] || !budget_allows(&job->budget, now_ns))
-		return;
-	job->budget.ratio = ANALYSIS_RATIO / (double)node->n_jobs;
 	if (!live_analyze(node->live, (uint32_t)job->root, now_ns, &analysis, &err)) {
 		analysis_free(job->analysis);
 		job->analysis = analysis;
-		job->analysed_ns = now_ns;
 	}
-	cpu_ns = budget_cpu_ns() - cpu_ns;
-	node->analysis_ns += cpu_ns;
-	budget_spend(&job->budget, now_ns, cpu_ns);
+	job->analysed_ns = now_ns;
+	job->cost_ns = budget_cpu_ns() - cpu_ns;
+	node->analysis_ns += job->cost_ns;
+	node->tokens_ns -= (double)job->cost_ns;
+}
+
+/* Dear for many events: those whose turn it is, as far as the budget goes. */
+static void analyse_due(struct node *node, uint64_t now_ns)
+{
+	double s = node->sampled_ns ? (double)(now_ns - node->sampled_ns) / 1e9 : ANALYSIS_SAVED_S;
+
+	node->tokens_ns =
+	    fmin(node->tokens_ns + s * 1e9 * ANALYSIS_RATIO, ANALYSIS_SAVED_S * 1e9 * ANALYSIS_RATIO);
+	while (node->tokens_ns > 0) {
+		struct node_job *oldest = NULL;
+
+		for (size_t i = 0; i < node->n_jobs; i++) {
+			struct node_job *job = &node->jobs[i];
+
+			if (!job->problem[0] && job->analysed_ns < now_ns &&
+			    (!oldest || job->analysed_ns < oldest->analysed_ns))
+				oldest = job;
+		}
+		if (!oldest)
+			return;
+		analyse(node, oldest, now_ns);
+	}
 }
 
 static int job_sample(struct node *node, struct node_job *job, unsigned int wanted, uint64_t now_ns,
@@ -175,7 +194,6 @@ static int job_sample(struct node *node, struct node_job *job, unsigned int want
 	snprintf(to->state, sizeof(to->state), "running");
 	snprintf(to->remark, sizeof(to->remark), "%s", job->problem);
 	to->pid = (uint64_t)job->root;
-	analyse(node, job, now_ns);
 	add_resources(node, job, now_ns, to);
 	if (!job->analysis)
 		return 0;
@@ -188,6 +206,7 @@ int node_jobs_sample(struct node *node, unsigned int wanted, uint64_t now_ns, st
 {
 	int r = 0;
 
+	analyse_due(node, now_ns);
 	for (size_t i = 0; !r && i < node->n_jobs; i++)
 		r = job_sample(node, &node->jobs[i], wanted, now_ns, sample);
 	return r;

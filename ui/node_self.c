@@ -36,17 +36,13 @@ void node_self_sample(struct node *node, uint64_t now_ns, struct sample *sample)
 		n_events += stats.events[i];
 		n_lost += stats.lost[i];
 	}
-	for (size_t i = 0; i < node->n_jobs; i++) {
-		uint64_t ns = node->jobs[i].budget.next_ns - node->jobs[i].analysed_ns;
-
-		if (node->jobs[i].analysed_ns && ns > longest_ns)
-			longest_ns = ns;
-	}
+	for (size_t i = 0; i < node->n_jobs; i++)
+		if (node->jobs[i].analysed_ns && now_ns - node->jobs[i].analysed_ns > longest_ns)
+			longest_ns = now_ns - node->jobs[i].analysed_ns;
 	snprintf(to->source, sizeof(to->source), "%s", node->how);
 	to->n_lost = n_lost;
 	to->n_tasks = source_alive(node->source);
-	if (longest_ns)
-		to->analysis_interval_s = (double)longest_ns / 1e9;
+	to->oldest_s = (double)longest_ns / 1e9;
 	if (!proc_stat_read("/proc", getpid(), &own))
 		to->memory_bytes = (double)own.resident_pages * (double)sysconf(_SC_PAGESIZE);
 	if (node->sampled_ns && s > 0) {

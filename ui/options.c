@@ -9,8 +9,7 @@
 
 #include "lib/log.h"
 #include "lib/units.h"
-#define MODEL_INTERVAL_MIN 0.1
-#define MODEL_INTERVAL_MAX 60.0
+#include "model.h"
 
 #define USAGE (TOP_USAGE + 1)
 

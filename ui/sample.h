@@ -63,7 +63,7 @@ struct job_sample {
 
 /* A process or thread of a job. */
 struct worker_sample {
-	char job[48];
+	char job[48], job_name[40];
 	char role[16]; /* "trainer", "rank", "worker", "helper" */
 	char name[24]; /* as it calls itself */
 	char state[4]; /* R S D ... */
@@ -121,7 +121,7 @@ struct hop_sample {
 };
 
 struct daemon_sample {
-	char state[16]; /* "", "up", "away", "refused" */
+	char state[16]; /* "": not asked, "up", "away": it was up, "none" */
 	char version[24], socket[112], io[16];
 	char sensing[160], tuner[160]; /* how, and whether it may act */
 	char problem[200];             /* one line, when it does not answer */
@@ -151,7 +151,7 @@ struct self_sample {
 	double bpf_ratio; /* CPU time of the BPF programs, of one core */
 	double events_per_s;
 	double poll_ratio, analysis_ratio, scan_ratio, draw_ratio; /* parts of cpu_ratio */
-	double analysis_interval_s;                                /* stretched when analysing is dear */
+	double oldest_s;                                           /* stretched when analysing is dear */
 	double cells_per_s;
 	uint64_t n_lost, n_tasks;
 };

@@ -148,9 +148,9 @@ static const struct field host_fields[] = {
 
 #define X struct self_sample
 static const struct field self_fields[] = {
-    TEXT(X, source),       REAL(X, cpu_ratio),           REAL(X, memory_bytes),   REAL(X, bpf_ratio),
-    REAL(X, events_per_s), REAL(X, poll_ratio),          REAL(X, analysis_ratio), REAL(X, scan_ratio),
-    REAL(X, draw_ratio),   REAL(X, analysis_interval_s), REAL(X, cells_per_s),    COUNT(X, n_lost),
+    TEXT(X, source),       REAL(X, cpu_ratio),  REAL(X, memory_bytes),   REAL(X, bpf_ratio),
+    REAL(X, events_per_s), REAL(X, poll_ratio), REAL(X, analysis_ratio), REAL(X, scan_ratio),
+    REAL(X, draw_ratio),   REAL(X, oldest_s),   REAL(X, cells_per_s),    COUNT(X, n_lost),
     COUNT(X, n_tasks),
 };
 

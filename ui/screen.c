@@ -64,7 +64,7 @@ static void cell_set(struct screen *screen, int y, int x, struct cell value)
 
 void screen_put(struct screen *screen, int y, int x, enum style style, wchar_t character)
 {
-	cell_set(screen, y, x, (struct cell){character, 0, (uint8_t)style});
+	cell_set(screen, y, x, (struct cell){character, 0, (uint32_t)style});
 }
 
 void screen_style(struct screen *screen, int y, int x, int width, enum style style)
@@ -73,7 +73,7 @@ void screen_style(struct screen *screen, int y, int x, int width, enum style sty
 		struct cell *cell = cell_at(screen, y, x + i);
 
 		if (cell)
-			cell->style = (uint8_t)style;
+			cell->style = (uint32_t)style;
 	}
 }
 
@@ -94,12 +94,12 @@ static int draw(struct screen *screen, int y, int x, int width, enum style style
 		if (used + glyph.width > width)
 			break;
 		if (x + used + glyph.width <= screen->cols) {
-			cell_set(screen, y, x + used, (struct cell){glyph.character, 0, (uint8_t)style});
+			cell_set(screen, y, x + used, (struct cell){glyph.character, 0, (uint32_t)style});
 			if (glyph.width == 2) {
 				struct cell *half = cell_at(screen, y, x + used + 1);
 
 				if (half)
-					*half = (struct cell){0, 0, (uint8_t)style};
+					*half = (struct cell){0, 0, (uint32_t)style};
 			}
 		}
 		used += glyph.width;

@@ -37,10 +37,12 @@ enum style {
 };
 
 struct cell {
-	wchar_t base; /* 0: the right half of a wide character */
-	wchar_t mark; /* a combining one; 0: none */
-	uint8_t style;
+	wchar_t base;   /* 0: the right half of a wide character */
+	wchar_t mark;   /* a combining one; 0: none */
+	uint32_t style; /* enum style; no padding: cells are compared as bytes */
 };
+
+_Static_assert(sizeof(struct cell) == 2 * sizeof(wchar_t) + 4, "cells are compared as bytes");
 
 /* How characters may be drawn. */
 struct charset {

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* diesel-top on a terminal: one loop over keys, signals, the feed's work and the clock. */
+
+struct error;
+struct feed;
+struct options;
+struct reel_writer;
+
+/* Until a key or a signal ends it; *ret_signal: which one, 0: a key. recording may be NULL. */
+int app_run(struct feed *feed, const struct options *options, struct reel_writer *recording, int *ret_signal,
+	    struct error *err);

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "batch.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "feed.h"
+#include "format.h"
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/error.h"
+#include "model.h"
+#include "options.h"
+#include "reel.h"
+#include "sample_json.h"
+#include "views.h"
+
+#define ONCE_S    3.0 /* fewer steps than that has say nothing about most jobs */
+#define COLS_PIPE 160
+
+static void wait_until(struct feed *feed, uint64_t until_ns)
+{
+	for (;;) {
+		uint64_t now_ns = clock_monotonic_ns(), next_ns = until_ns;
+
+		if (now_ns >= until_ns)
+			return;
+		feed->ops->work(feed, now_ns, &next_ns);
+		next_ns = next_ns < until_ns ? next_ns : until_ns;
+		now_ns = clock_monotonic_ns();
+		if (next_ns > now_ns)
+			poll(NULL, 0, (int)((next_ns - now_ns) / NS_PER_MS) + 1);
+	}
+}
+
+static int take(struct feed *feed, struct reel_writer *recording, unsigned int wanted,
+		struct sample **ret_sample, struct error *err)
+{
+	struct sample *sample;
+	int r = feed->ops->sample(feed, wanted, clock_monotonic_ns(), &sample, err);
+
+	if (!r && recording)
+		r = reel_write(recording, sample, err);
+	if (!r)
+		*ret_sample = sample;
+	return r;
+}
+
+/* A full disk or a closed pipe is a failure, not a silent end. */
+static int flush(struct error *err)
+{
+	return fflush(stdout) || ferror(stdout)
+		   ? error_errno(err, errno ? -errno : -EIO, "cannot write the output")
+		   : 0;
+}
+
+int batch_once(struct feed *feed, const struct options *options, struct reel_writer *recording,
+	       struct error *err)
+{
+	double s = options->interval_given ? options->interval_s : ONCE_S;
+	struct sample *sample = NULL;
+	_cleanup_(freep) char *json = NULL;
+	int r = feed->ops->sample(feed, FEED_WANT_ALL, clock_monotonic_ns(), &sample, err);
+
+	if (r)
+		return r;
+	if (!feed->ops->seek) {
+		sample_free(sample);
+		wait_until(feed, clock_monotonic_ns() + (uint64_t)(s * 1e9));
+		r = take(feed, recording, FEED_WANT_ALL, &sample, err);
+		if (r)
+			return r;
+	}
+	json = sample_to_json(sample, true);
+	sample_free(sample);
+	if (!json)
+		return error_set(err, -ENOMEM, "no memory for the output");
+	puts(json);
+	return flush(err);
+}
+
+static int columns_of_output(void)
+{
+	struct winsize size;
+
+	return !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) && size.ws_col >= 40 ? size.ws_col : COLS_PIPE;
+}
+
+/* The time, and the table of jobs as a screen of that width has it. */
+static int print_table(struct model *model, int cols, struct error *err)
+{
+	struct screen *screen = screen_new((int)model->sample->n_jobs + 2, cols, model->charset);
+	char time[FORMAT_BYTES], lost[FORMAT_BYTES];
+
+	if (!screen)
+		return error_set(err, -ENOMEM, "no memory for the output");
+	printf("diesel-top %s  %s  %s  LOST %s%s\n", format_time(time, model->sample->time_s),
+	       model->sample->host.name, model->sample->self.source,
+	       format_count(lost, model->sample->self.n_lost), model->is_replay ? "  REPLAY" : "");
+	model->cursor[VIEW_JOBS] = 0;
+	view_table(model, screen, 0, screen->rows, "no training job");
+	for (int y = 0; y < screen->rows; y++) {
+		_cleanup_(freep) char *line = screen_line(screen, y);
+
+		if (line && (line[0] || y + 1 < screen->rows))
+			puts(line);
+	}
+	putchar('\n');
+	screen_free(screen);
+	return flush(err);
+}
+
+int batch_run(struct feed *feed, const struct options *options, struct reel_writer *recording,
+	      struct error *err)
+{
+	struct model model;
+	uint64_t next_ns = clock_monotonic_ns();
+	int cols = columns_of_output(), r = 0;
+
+	model_init(&model, (struct charset){.unicode = !options->ascii && MB_CUR_MAX > 1},
+		   options->interval_s);
+	if (options->sort)
+		model_sort_by(&model, VIEW_JOBS, options->sort);
+	if (options->filter)
+		snprintf(model.filter, sizeof(model.filter), "%s", options->filter);
+	model.is_replay = feed->ops->seek != NULL;
+	for (long n = 0; !r && (!options->n_samples || n < options->n_samples); n++) {
+		struct sample *sample;
+
+		next_ns += (uint64_t)(options->interval_s * 1e9);
+		if (!model.is_replay)
+			wait_until(feed, next_ns);
+		r = take(feed, recording, recording ? FEED_WANT_ALL : 0, &sample, err);
+		if (!r)
+			r = model_take(&model, sample);
+		if (!r)
+			r = print_table(&model, cols, err);
+	}
+	model_destroy(&model);
+	return r == -ENODATA ? 0 : r; /* the end of a recording */
+}

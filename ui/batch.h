@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* diesel-top without a screen: one sample as JSON, or a table a sample. To standard output. */
+
+struct error;
+struct feed;
+struct options;
+struct reel_writer;
+
+int batch_once(struct feed *feed, const struct options *options, struct reel_writer *recording,
+	       struct error *err);
+int batch_run(struct feed *feed, const struct options *options, struct reel_writer *recording,
+	      struct error *err);

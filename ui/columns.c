@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "columns.h"
+
+#include "sample.h"
+
+static double stall_of(const void *item)
+{
+	return sample_stall(item);
+}
+
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
+#define AT(member)  offsetof(struct ITEM, member)
+#define TEXT(...)                                                                                            \
+	{                                                                                                    \
+		.kind = COLUMN_TEXT, __VA_ARGS__                                                             \
+	}
+#define PERCENT(...)                                                                                         \
+	{                                                                                                    \
+		.kind = COLUMN_PERCENT, __VA_ARGS__                                                          \
+	}
+#define SECONDS(...)                                                                                         \
+	{                                                                                                    \
+		.kind = COLUMN_SECONDS, __VA_ARGS__                                                          \
+	}
+#define BYTES(...)                                                                                           \
+	{                                                                                                    \
+		.kind = COLUMN_BYTES, __VA_ARGS__                                                            \
+	}
+#define RATE(...)                                                                                            \
+	{                                                                                                    \
+		.kind = COLUMN_RATE, __VA_ARGS__                                                             \
+	}
+#define COUNT(...)                                                                                           \
+	{                                                                                                    \
+		.kind = COLUMN_COUNT, __VA_ARGS__                                                            \
+	}
+
+#define ITEM job_sample
+#define COL(column_key, column_title, member, column_width, column_rank, text)                               \
+	.key = column_key, .title = column_title, .offset = AT(member), .width = column_width,               \
+	.rank = column_rank, .meaning = text
+static const struct column jobs[] = {
+    COUNT(COL("pid", "PID", pid, 7, 0, "process the job began with")),
+    TEXT(COL("user", "USER", user, 8, 10, "whose it is")),
+    TEXT(COL("job", "JOB", name, 12, 0, "what it runs"), .grows = true),
+    PERCENT(COL("stall", "STALL", id, 5, 0, "% of the trainer's time lost: fetch, prep, checkpoint, starved"),
+	    .value = stall_of),
+    PERCENT(COL("fetch", "FETCH", share[SAMPLE_FETCH], 5, 2, "% waiting for storage or network")),
+    PERCENT(COL("prep", "PREP", share[SAMPLE_PREP], 5, 2, "% waiting for data for another reason")),
+    PERCENT(COL("checkpoint", "CKPT", share[SAMPLE_CHECKPOINT], 4, 12, "% writing a checkpoint")),
+    PERCENT(COL("starved", "STARV", share[SAMPLE_STARVED], 5, 12, "% ready to run without a core")),
+    PERCENT(COL("device", "DEV", share[SAMPLE_DEVICE], 4, 9, "% computing, or waiting for the device")),
+    RATE(COL("steps", "STEP/S", steps_per_s, 6, 0, "training steps a second")),
+    SECONDS(COL("p50", "P50", step_p50_s, 6, 0, "a step, median")),
+    SECONDS(COL("p95", "P95", step_p95_s, 6, 1, "a step, 95th percentile")),
+    PERCENT(COL("cpu", "CPU%", cpu_ratio, 5, 4, "of one core, all its processes")),
+    COUNT(COL("workers", "WRK", n_workers, 3, 3, "worker processes of its loader")),
+    BYTES(COL("read", "READ/S", read_bytes_per_s, 6, 6, "bytes read a second, from wherever")),
+    PERCENT(COL("hit", "HIT", hit_ratio, 4, 8, "% of pages that were in the page cache")),
+    BYTES(COL("cache", "CACHE", cache_bytes, 5, 3, "dieseld's cache that holds its dataset")),
+    COUNT(COL("prefetch", "PREF", prefetch_chunks, 4, 5, "chunks dieseld reads ahead")),
+    COUNT(COL("dworkers", "DWRK", daemon_workers, 4, 11, "CPU workers in dieseld")),
+    COUNT(COL("ready", "READY", n_ready, 5, 11, "batches that wait for the trainer")),
+    SECONDS(COL("age", "AGE", age_s, 5, 7, "how long ago shares and steps were measured")),
+    TEXT(COL("verdict", "VERDICT", verdict, 12, 8, "what bounds it")),
+    TEXT(COL("method", "BY", method, 7, 13, "bpf: exact; sampled: approximate; client: its own waits")),
+    TEXT(COL("decision", "LAST DECISION", decision, 16, 14, "of dieseld's tuner"), .grows = true),
+};
+const struct columns columns_jobs = {jobs, N_OF(jobs), sizeof(struct job_sample)};
+#undef ITEM
+
+#define ITEM worker_sample
+static const struct column workers[] = {
+    COUNT(COL("pid", "PID", pid, 7, 0, "process")),
+    COUNT(COL("parent", "PARENT", parent_pid, 7, 5, "who made it")),
+    TEXT(COL("role", "ROLE", role, 10, 0, "trainer, rank, worker, helper"), .grows = true),
+    TEXT(COL("state", "S", state, 1, 0, "R running, S asleep, D in storage, Z ended")),
+    PERCENT(COL("cpu", "CPU%", cpu_ratio, 5, 0, "of one core")),
+    PERCENT(COL("queue", "QUEUE", queue_ratio, 5, 1, "% ready to run without a core")),
+    BYTES(COL("read", "READ/S", read_bytes_per_s, 6, 1, "bytes its read calls got a second")),
+    BYTES(COL("memory", "MEM", memory_bytes, 5, 2, "resident")),
+    TEXT(COL("wait", "ASLEEP IN", wait, 18, 3, "kernel function")),
+    TEXT(COL("name", "NAME", name, 16, 4, "as it calls itself")),
+    TEXT(COL("job", "JOB", job_name, 10, 1, "its job"), .grows = true),
+};
+const struct columns columns_workers = {workers, N_OF(workers), sizeof(struct worker_sample)};
+#undef ITEM
+
+#define ITEM device_sample
+static const struct column devices[] = {
+    TEXT(COL("name", "DEVICE", name, 12, 0, ""), .grows = true),
+    TEXT(COL("kind", "KIND", kind, 5, 0, "")),
+    PERCENT(COL("busy", "BUSY%", busy_ratio, 5, 0, "")),
+    BYTES(COL("read", "READ/S", read_bytes_per_s, 6, 0, "")),
+    BYTES(COL("write", "WRITE/S", write_bytes_per_s, 7, 0, "")),
+    RATE(COL("reads", "READS", reads_per_s, 6, 0, "")),
+    SECONDS(COL("await", "AWAIT", await_s, 6, 0, "")),
+    RATE(COL("queue", "QUEUE", queue, 5, 0, "")),
+};
+const struct columns columns_devices = {devices, N_OF(devices), sizeof(struct device_sample)};
+#undef ITEM
+
+#define ITEM place_sample
+static const struct column places[] = {
+    BYTES(COL("used", "USED/S", used_bytes_per_s, 6, 0, "bytes read calls and faults asked for")),
+    BYTES(COL("cold", "COLD/S", cold_bytes_per_s, 6, 0, "bytes that came from storage")),
+    PERCENT(COL("hit", "HIT", hit_ratio, 4, 0, "% of pages found in the page cache")),
+    TEXT(COL("path", "FILE OR FOLDER", path, 30, 0, "? : not learnt"), .grows = true),
+    TEXT(COL("job", "JOB", job, 14, 1, "who reads it")),
+};
+const struct columns columns_places = {places, N_OF(places), sizeof(struct place_sample)};
+#undef ITEM
+
+#define ITEM dataset_sample
+static const struct column datasets[] = {
+    TEXT(COL("path", "DATASET", path, 30, 0, ""), .grows = true),
+    COUNT(COL("samples", "SAMPLES", n_samples, 7, 0, "")),
+    BYTES(COL("bytes", "BYTES", bytes, 5, 0, "")),
+    COUNT(COL("chunks", "CHUNKS", n_chunks, 6, 0, "")),
+    COUNT(COL("cached", "CACHED", n_cached, 6, 0, "")),
+    COUNT(COL("sessions", "SESS", n_sessions, 4, 0, "")),
+    COUNT(COL("bad", "BAD", n_bad, 3, 0, "")),
+};
+const struct columns columns_datasets = {datasets, N_OF(datasets), sizeof(struct dataset_sample)};
+#undef ITEM
+
+#define ITEM decision_sample
+static const struct column decisions[] = {
+    SECONDS(COL("age", "AGO", age_s, 5, 0, "when")),
+    TEXT(COL("job", "JOB", job, 12, 0, "whose"), .grows = true),
+    TEXT(COL("knob", "KNOB", knob, 15, 0, "what was turned")),
+    TEXT(COL("from", "FROM", from, 6, 0, "")),
+    TEXT(COL("to", "TO", to, 6, 0, "")),
+    TEXT(COL("why", "WHY", why, 24, 0, "in numbers"), .grows = true),
+    TEXT(COL("effect", "EFFECT", effect, 12, 1, "what it did"), .grows = true),
+};
+const struct columns columns_decisions = {decisions, N_OF(decisions), sizeof(struct decision_sample)};
+#undef ITEM
+
+#define ITEM hop_sample
+static const struct column hops[] = {
+    SECONDS(COL("at", "AT", begin_s, 6, 0, "from the begin of the wait")),
+    SECONDS(COL("for", "FOR", length_s, 6, 0, "")),
+    TEXT(COL("role", "THREAD", role, 16, 0, ""), .grows = true),
+    COUNT(COL("tid", "TID", tid, 7, 1, "")),
+    TEXT(COL("what", "WHAT", what, 28, 0, ""), .grows = true),
+    TEXT(COL("edge", "", edge, 16, 0, ""), .grows = true),
+};
+const struct columns columns_hops = {hops, N_OF(hops), sizeof(struct hop_sample)};

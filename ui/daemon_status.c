@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon_status.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/error.h"
+#include "sample.h"
+
+#define ITEMS_MAX 65536 /* jobs, datasets, decisions: more cannot be meant */
+
+static void get_text(const json_t *object, const char *key, char *buffer, size_t size)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	if (text)
+		snprintf(buffer, size, "%s", text);
+}
+
+static void get_real(const json_t *object, const char *key, double *ret)
+{
+	const json_t *value = json_object_get(object, key);
+
+	if (json_is_number(value))
+		*ret = json_number_value(value);
+}
+
+static void get_count(const json_t *object, const char *key, uint64_t *ret)
+{
+	const json_t *value = json_object_get(object, key);
+
+	if (json_is_integer(value) && json_integer_value(value) >= 0)
+		*ret = (uint64_t)json_integer_value(value);
+}
+
+static void get_id(const json_t *object, const char *key, char *buffer, size_t size)
+{
+	const json_t *value = json_object_get(object, key);
+
+	if (json_is_integer(value) && json_integer_value(value) > 0)
+		snprintf(buffer, size, "d%lld", (long long)json_integer_value(value));
+}
+
+static void fill_sensing(const json_t *tune, struct daemon_sample *daemon)
+{
+	const json_t *sensing = json_object_get(tune, "sensing");
+	char source[16] = "", why[120] = "", mode[24] = "", problem[100] = "";
+
+	get_text(sensing, "source", source, sizeof(source));
+	get_text(sensing, "why", why, sizeof(why));
+	if (source[0])
+		snprintf(daemon->sensing, sizeof(daemon->sensing), "%s%s%s", source, why[0] ? ": " : "", why);
+	get_text(tune, "mode", mode, sizeof(mode));
+	get_text(json_object_get(tune, "history"), "problem", problem, sizeof(problem));
+	if (mode[0])
+		snprintf(daemon->tuner, sizeof(daemon->tuner), "%s%s%s", mode,
+			 problem[0] ? "; history is not kept: " : "", problem);
+}
+
+static void fill_daemon(const json_t *root, struct daemon_sample *daemon)
+{
+	const json_t *cache = json_object_get(root, "cache"), *knobs = json_object_get(root, "knobs");
+	double segments = NAN, slots = 0, snapshots = 0;
+
+	snprintf(daemon->state, sizeof(daemon->state), "up");
+	get_text(root, "version", daemon->version, sizeof(daemon->version));
+	get_text(root, "socket", daemon->socket, sizeof(daemon->socket));
+	get_text(root, "io", daemon->io, sizeof(daemon->io));
+	get_count(root, "pid", &daemon->pid);
+	get_real(root, "uptime_s", &daemon->uptime_s);
+	get_real(cache, "budget_bytes", &daemon->cache_budget_bytes);
+	get_real(cache, "segment_bytes", &segments);
+	get_real(cache, "slot_bytes", &slots);
+	get_real(cache, "snapshot_bytes", &snapshots);
+	daemon->cache_used_bytes = segments + slots + snapshots;
+	get_count(knobs, "prefetch_chunks", &daemon->prefetch_chunks);
+	get_count(knobs, "workers", &daemon->workers);
+	get_count(cache, "loading", &daemon->n_loading);
+	get_real(cache, "reads", &daemon->reads);
+	get_real(cache, "read_bytes", &daemon->read_bytes);
+	get_real(cache, "evictions", &daemon->evictions);
+	get_count(cache, "quarantined", &daemon->n_bad);
+	daemon->n_sessions = json_array_size(json_object_get(root, "sessions"));
+	fill_sensing(json_object_get(root, "tune"), daemon);
+}
+
+static int fill_dataset(const json_t *from, struct sample *sample)
+{
+	struct dataset_sample *to = sample_add(sample, SAMPLE_DATASETS);
+
+	if (!to)
+		return -ENOMEM;
+	get_text(from, "path", to->path, sizeof(to->path));
+	get_count(from, "samples", &to->n_samples);
+	get_count(from, "chunks", &to->n_chunks);
+	get_count(from, "cached_chunks", &to->n_cached);
+	get_count(from, "sessions", &to->n_sessions);
+	get_real(from, "bytes", &to->bytes);
+	if (json_is_array(json_object_get(from, "quarantined")))
+		to->n_bad = json_array_size(json_object_get(from, "quarantined"));
+	return 0;
+}
+
+/* "cache-bytes", "prefetch-chunks", ... with {"value": n}; null: nobody set it yet. */
+static void get_knob(const json_t *knobs, const char *knob, uint64_t *ret)
+{
+	get_count(json_object_get(knobs, knob), "value", ret);
+}
+
+/* 1.2G, 512M for a cache; else the number. */
+static void value_text(const char *knob, const json_t *value, char *buffer, size_t size)
+{
+	double number = json_is_number(value) ? json_number_value(value) : NAN;
+	static const char units[] = "KMGT";
+	int unit = -1;
+
+	if (isnan(number)) {
+		snprintf(buffer, size, "?");
+		return;
+	}
+	for (; !strcmp(knob, "cache-bytes") && number >= 1024 && unit < 3; unit++)
+		number /= 1024;
+	snprintf(buffer, size, unit >= 0 ? "%.3g%c" : "%.0f", number, unit >= 0 ? units[unit] : 0);
+}
+
+static void fill_last_decision(const json_t *decision, double now_s, struct job_sample *job)
+{
+	char knob[32] = "", from[24], to[24], reason[220] = "", effect[120] = "";
+	double time_s = NAN;
+
+	if (!json_is_object(decision))
+		return;
+	get_text(decision, "knob", knob, sizeof(knob));
+	value_text(knob, json_object_get(decision, "from"), from, sizeof(from));
+	value_text(knob, json_object_get(decision, "to"), to, sizeof(to));
+	get_text(decision, "reason", reason, sizeof(reason));
+	get_text(json_object_get(decision, "effect"), "text", effect, sizeof(effect));
+	get_real(decision, "time", &time_s);
+	snprintf(job->decision, sizeof(job->decision), "%s %s -> %s", knob, from, to);
+	snprintf(job->why, sizeof(job->why), "%s%s%s", reason, effect[0] ? "; " : "", effect);
+	job->decision_age_s = fmax(now_s - time_s, 0);
+}
+
+static void fill_verdict(struct job_sample *job)
+{
+	static const char *const names[SAMPLE_SHARES] = {[SAMPLE_FETCH] = "fetch-bound",
+							 [SAMPLE_PREP] = "prep-bound",
+							 [SAMPLE_CHECKPOINT] = "checkpoint-bound"};
+	int worst = SAMPLE_FETCH;
+
+	if (isnan(job->share[SAMPLE_FETCH]) || isnan(job->share[SAMPLE_PREP]))
+		return;
+	for (int i = SAMPLE_PREP; i <= SAMPLE_CHECKPOINT; i++)
+		if (job->share[i] > job->share[worst])
+			worst = i;
+	/* As the analyzer's verdict: ANALYSIS_STALL_THRESHOLD. */
+	snprintf(job->verdict, sizeof(job->verdict), "%s",
+		 sample_stall(job) < 0.15 ? "device-bound" : names[worst]);
+}
+
+static void fill_now(const json_t *now, struct job_sample *job)
+{
+	const json_t *shares = json_object_get(now, "shares");
+
+	for (int i = 0; i < SAMPLE_SHARES; i++)
+		get_real(shares, sample_share_name((enum sample_share)i), &job->share[i]);
+	get_real(shares, "gpu_wait", &job->gpu_wait);
+	get_text(now, "source", job->method, sizeof(job->method));
+	get_real(now, "steps_per_s", &job->steps_per_s);
+	get_real(now, "samples_per_s", &job->samples_per_s);
+	get_real(now, "step_p50_s", &job->step_p50_s);
+	get_real(now, "step_p95_s", &job->step_p95_s);
+	get_real(now, "storage_bytes_per_s", &job->read_bytes_per_s);
+	get_real(now, "memory_hit_ratio", &job->hit_ratio);
+	fill_verdict(job);
+}
+
+static int fill_job(const json_t *from, double now_s, struct sample *sample)
+{
+	struct job_sample *to = sample_add(sample, SAMPLE_JOBS);
+	const json_t *knobs = json_object_get(from, "knobs");
+	uint64_t cache = SAMPLE_UNKNOWN;
+
+	if (!to)
+		return -ENOMEM;
+	get_id(from, "id", to->id, sizeof(to->id));
+	get_text(from, "name", to->name, sizeof(to->name));
+	snprintf(to->state, sizeof(to->state), "running");
+	snprintf(to->loader, sizeof(to->loader), "diesel");
+	get_count(from, "pid", &to->pid);
+	get_knob(knobs, "cache-bytes", &cache);
+	if (cache != SAMPLE_UNKNOWN)
+		to->cache_bytes = (double)cache;
+	get_real(json_object_get(from, "now"), "cached_bytes", &to->cache_bytes);
+	if (cache != SAMPLE_UNKNOWN)
+		to->cache_limit_bytes = (double)cache;
+	get_knob(knobs, "prefetch-chunks", &to->prefetch_chunks);
+	get_knob(knobs, "daemon-workers", &to->daemon_workers);
+	get_knob(knobs, "client-workers", &to->client_workers);
+	to->n_workers = to->client_workers;
+	fill_now(json_object_get(from, "now"), to);
+	get_text(json_object_get(from, "tuner"), "text", to->remark, sizeof(to->remark));
+	fill_last_decision(json_object_get(from, "last_decision"), now_s, to);
+	to->age_s = 0;
+	return 0;
+}
+
+/* Batches that wait for the trainer, over all sessions of a job. */
+static void fill_ready(const json_t *sessions, struct sample *sample)
+{
+	for (size_t i = 0; i < json_array_size(sessions) && i < ITEMS_MAX; i++) {
+		const json_t *session = json_array_get(sessions, i);
+		char id[48] = "";
+		uint64_t ready = SAMPLE_UNKNOWN;
+		struct job_sample *job;
+
+		get_id(session, "job", id, sizeof(id));
+		get_count(session, "ready", &ready);
+		job = id[0] ? (struct job_sample *)sample_job(sample, id) : NULL;
+		if (job && ready != SAMPLE_UNKNOWN)
+			job->n_ready = (job->n_ready == SAMPLE_UNKNOWN ? 0 : job->n_ready) + ready;
+	}
+}
+
+static int open_answer(const char *text, const char *schema, json_t **ret_root, struct error *err)
+{
+	json_error_t problem;
+	json_t *root = json_loads(text, 0, &problem);
+	const char *found = json_string_value(json_object_get(root, "schema"));
+
+	if (found && !strcmp(found, schema)) {
+		*ret_root = root;
+		return 0;
+	}
+	json_decref(root);
+	return error_set(err, -EBADMSG,
+			 "dieseld answers in a form that is not known here: both must be of one version");
+}
+
+int daemon_status_fill(const char *json, double now_s, struct sample *sample, struct error *err)
+{
+	const json_t *list;
+	json_t *root;
+	int r = open_answer(json, "diesel.status/1", &root, err);
+
+	if (r)
+		return r;
+	fill_daemon(root, &sample->daemon);
+	list = json_object_get(root, "datasets");
+	for (size_t i = 0; !r && i < json_array_size(list) && i < ITEMS_MAX; i++)
+		r = fill_dataset(json_array_get(list, i), sample);
+	list = json_object_get(root, "jobs");
+	for (size_t i = 0; !r && i < json_array_size(list) && i < ITEMS_MAX; i++)
+		r = fill_job(json_array_get(list, i), now_s, sample);
+	fill_ready(json_object_get(root, "sessions"), sample);
+	json_decref(root);
+	return r ? error_set(err, r, "no memory for dieseld's answer") : 0;
+}
+
+static int fill_decision(const json_t *from, double now_s, struct sample *sample)
+{
+	struct decision_sample *to = sample_add(sample, SAMPLE_DECISIONS);
+	double time_s = NAN;
+
+	if (!to)
+		return -ENOMEM;
+	get_id(from, "job", to->job, sizeof(to->job));
+	get_text(from, "job_name", to->job, sizeof(to->job));
+	get_text(from, "knob", to->knob, sizeof(to->knob));
+	value_text(to->knob, json_object_get(from, "from"), to->from, sizeof(to->from));
+	value_text(to->knob, json_object_get(from, "to"), to->to, sizeof(to->to));
+	get_text(from, "reason", to->why, sizeof(to->why));
+	get_text(json_object_get(from, "effect"), "text", to->effect, sizeof(to->effect));
+	if (json_is_false(json_object_get(from, "applied")))
+		snprintf(to->effect, sizeof(to->effect), "dry run: not applied");
+	get_real(from, "time", &time_s);
+	to->age_s = now_s - time_s;
+	return 0;
+}
+
+int daemon_why_fill(const char *json, double now_s, struct sample *sample, struct error *err)
+{
+	const json_t *list;
+	json_t *root;
+	int r = open_answer(json, "diesel.why/1", &root, err);
+
+	if (r)
+		return r;
+	list = json_object_get(root, "decisions");
+	for (size_t i = 0; !r && i < json_array_size(list) && i < ITEMS_MAX; i++)
+		r = fill_decision(json_array_get(list, i), now_s, sample);
+	json_decref(root);
+	return r ? error_set(err, r, "no memory for dieseld's answer") : 0;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What the machine's disks do, from /proc/diskstats. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct sample;
+
+struct disk {
+	char name[32];
+	uint64_t reads, read_sectors, read_ms, writes, written_sectors, busy_ms, queue_ms;
+};
+
+/* What the last look found. */
+struct devices {
+	struct disk *disks;
+	size_t n;
+	uint64_t at_ns;
+};
+
+/* Adds those that did anything since the machine began. -ENOMEM; without /proc there are none. */
+int devices_look(struct devices *devices, const char *root, uint64_t now_ns, struct sample *sample);
+void devices_free(struct devices *devices);
+
+/* One line; what never did anything, or is no such line: false. */
+bool devices_parse(const char *line, struct disk *ret_disk);

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The daemon is asked by a thread of its own, behind a request in and an answer out: a daemon that hangs does
+ * not hang the screen. */
+#include "feed.h"
+
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/admin.h"
+#include "daemon_status.h"
+#include "lib/clock.h"
+#include "lib/error.h"
+#include "sample.h"
+
+#define DECISIONS_MAX 200
+/* An answer takes ms; a daemon that does not give one in this time is waited for no more. */
+#define ANSWER_MS 150
+#define STALE_S   5.0
+
+struct answer {
+	char *status, *why; /* NULL: refused, see err */
+	struct error err;
+	uint64_t at_ns; /* 0: none yet */
+};
+
+struct daemon_feed {
+	struct feed feed;
+	char *socket;
+	pthread_t thread;
+	pthread_mutex_t lock; /* for what follows */
+	pthread_cond_t changed;
+	bool is_asked, wants_why, stops;
+	struct answer answer;
+	/* the loop's own */
+	bool is_slow; /* it did not answer in time last time */
+	bool was_up;
+	double read_bytes, read_s; /* at the last answer, for the rate */
+};
+
+static void answer_free(struct answer *answer)
+{
+	free(answer->status);
+	free(answer->why);
+	*answer = (struct answer){0};
+}
+
+/* A connection that broke is opened again once: the daemon may have been restarted. */
+static void ask(struct admin **admin, const char *socket, bool wants_why, struct answer *answer)
+{
+	int r = -ECONNRESET;
+
+	for (int tries = 0; tries < 2 && r == -ECONNRESET; tries++) {
+		answer->err = ERROR_INIT;
+		r = *admin ? 0 : admin_open(socket, admin, &answer->err);
+		if (!r)
+			r = admin_status(*admin, &answer->status, &answer->err);
+		if (!r && wants_why && admin_why(*admin, 0, DECISIONS_MAX, &answer->why, &(struct error){0}))
+			answer->why = NULL; /* one without a tuner has no decisions */
+		if (r) {
+			admin_close(*admin);
+			*admin = NULL;
+		}
+	}
+	answer->err.code = r;
+	answer->at_ns = clock_monotonic_ns();
+}
+
+static void *serve(void *user)
+{
+	struct daemon_feed *feed = user;
+	struct admin *admin = NULL;
+
+	pthread_mutex_lock(&feed->lock);
+	while (!feed->stops) {
+		struct answer answer = {0};
+		bool wants_why = feed->wants_why;
+
+		if (!feed->is_asked) {
+			pthread_cond_wait(&feed->changed, &feed->lock);
+			continue;
+		}
+		feed->is_asked = false;
+		pthread_mutex_unlock(&feed->lock);
+		ask(&admin, feed->socket, wants_why, &answer);
+		pthread_mutex_lock(&feed->lock);
+		answer_free(&feed->answer);
+		feed->answer = answer;
+		pthread_cond_broadcast(&feed->changed);
+	}
+	pthread_mutex_unlock(&feed->lock);
+	admin_close(admin);
+	return NULL;
+}
+
+static void work(struct feed *feed, uint64_t now_ns, uint64_t *ret_next_ns)
+{
+}
+
+/* Asks, waits a moment, and takes what is there by then; the caller frees. */
+static void take_answer(struct daemon_feed *feed, bool wants_why, uint64_t now_ns, struct answer *ret)
+{
+	struct timespec until;
+	int r = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += (long)(feed->is_slow ? 0 : ANSWER_MS * NS_PER_MS);
+	until.tv_sec += until.tv_nsec / (long)NS_PER_S;
+	until.tv_nsec %= (long)NS_PER_S;
+	pthread_mutex_lock(&feed->lock);
+	feed->is_asked = true;
+	feed->wants_why = wants_why;
+	pthread_cond_broadcast(&feed->changed);
+	while (!r && feed->answer.at_ns < now_ns)
+		r = pthread_cond_timedwait(&feed->changed, &feed->lock, &until);
+	feed->is_slow = r != 0;
+	*ret = feed->answer;
+	ret->status = feed->answer.status ? strdup(feed->answer.status) : NULL;
+	ret->why = feed->answer.why ? strdup(feed->answer.why) : NULL;
+	pthread_mutex_unlock(&feed->lock);
+}
+
+static void fill_rate(struct daemon_feed *feed, struct daemon_sample *daemon, double at_s)
+{
+	if (feed->read_s > 0 && at_s > feed->read_s && daemon->read_bytes >= feed->read_bytes)
+		daemon->read_bytes_per_s = (daemon->read_bytes - feed->read_bytes) / (at_s - feed->read_s);
+	if (isfinite(daemon->read_bytes)) {
+		feed->read_bytes = daemon->read_bytes;
+		feed->read_s = at_s;
+	}
+}
+
+static int fill(struct daemon_feed *feed, const struct answer *answer, uint64_t now_ns, struct sample *sample)
+{
+	struct daemon_sample *daemon = &sample->daemon;
+	double age_s = answer->at_ns ? ((double)now_ns - (double)answer->at_ns) / 1e9 : INFINITY;
+	struct error err = ERROR_INIT;
+	int r = 0;
+
+	if (answer->status && age_s < STALE_S) {
+		double at_s = sample->time_s - fmax(age_s, 0);
+
+		r = daemon_status_fill(answer->status, at_s, sample, &err);
+		if (!r && answer->why)
+			r = daemon_why_fill(answer->why, at_s, sample, &err);
+		daemon->age_s = fmax(age_s, 0);
+		feed->was_up |= !r;
+		fill_rate(feed, daemon, at_s);
+		for (size_t i = 0; i < sample->n_jobs; i++)
+			sample->jobs[i].age_s = daemon->age_s;
+	} else if (!answer->err.code) {
+		error_set(&err, -ETIMEDOUT, "dieseld does not answer: is it stopped?");
+	} else {
+		err = answer->err;
+	}
+	if (!err.code)
+		return 0;
+	snprintf(daemon->state, sizeof(daemon->state), "%s", feed->was_up ? "away" : "none");
+	snprintf(daemon->problem, sizeof(daemon->problem), "%s", err.text);
+	return r == -ENOMEM ? r : 0;
+}
+
+static int take_sample(struct feed *base, unsigned int wanted, uint64_t now_ns, struct sample **ret_sample,
+		       struct error *err)
+{
+	struct daemon_feed *feed = (struct daemon_feed *)base;
+	struct sample *sample = sample_new();
+	struct answer answer;
+	int r;
+
+	if (!sample)
+		return error_set(err, -ENOMEM, "no memory for a sample");
+	sample->time_s = (double)clock_realtime_ns() / 1e9;
+	take_answer(feed, wanted & FEED_WANT_DECISIONS, now_ns, &answer);
+	r = fill(feed, &answer, clock_monotonic_ns(), sample);
+	answer_free(&answer);
+	if (r) {
+		sample_free(sample);
+		return error_set(err, r, "no memory for a sample");
+	}
+	*ret_sample = sample;
+	return 0;
+}
+
+static void daemon_close(struct feed *base)
+{
+	struct daemon_feed *feed = (struct daemon_feed *)base;
+
+	pthread_mutex_lock(&feed->lock);
+	feed->stops = true;
+	pthread_cond_broadcast(&feed->changed);
+	pthread_mutex_unlock(&feed->lock);
+	/* One that waits for a daemon that hangs is not waited for: the process ends anyway. */
+	if (feed->is_slow) {
+		pthread_detach(feed->thread);
+		return;
+	}
+	pthread_join(feed->thread, NULL);
+	answer_free(&feed->answer);
+	pthread_cond_destroy(&feed->changed);
+	pthread_mutex_destroy(&feed->lock);
+	free(feed->socket);
+	free(feed);
+}
+
+static const struct feed_ops daemon_ops = {.work = work, .sample = take_sample, .close = daemon_close};
+
+int feed_daemon_open(const char *socket, struct feed **ret_feed, struct error *err)
+{
+	struct daemon_feed *feed = calloc(1, sizeof(*feed));
+	pthread_condattr_t attributes;
+	int r;
+
+	if (!feed || !(feed->socket = strdup(socket ? socket : ""))) {
+		free(feed);
+		return error_set(err, -ENOMEM, "no memory to begin");
+	}
+	feed->feed.ops = &daemon_ops;
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_mutex_init(&feed->lock, NULL);
+	pthread_cond_init(&feed->changed, &attributes);
+	pthread_condattr_destroy(&attributes);
+	r = -pthread_create(&feed->thread, NULL, serve, feed);
+	if (r) {
+		free(feed->socket);
+		free(feed);
+		return error_errno(err, r, "cannot begin to ask dieseld");
+	}
+	*ret_feed = &feed->feed;
+	return 0;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "merge.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sample.h"
+
+static void take_real(double *to, double from)
+{
+	if (isnan(*to))
+		*to = from;
+}
+
+static void take_count(uint64_t *to, uint64_t from)
+{
+	if (*to == SAMPLE_UNKNOWN)
+		*to = from;
+}
+
+/* Only the daemon knows its knobs and decisions; shares and steps are the node's where it has them. */
+static void merge_job(struct job_sample *to, const struct job_sample *from)
+{
+	memcpy(to->decision, from->decision, sizeof(to->decision));
+	memcpy(to->why, from->why, sizeof(to->why));
+	to->decision_age_s = from->decision_age_s;
+	to->cache_bytes = from->cache_bytes;
+	to->cache_limit_bytes = from->cache_limit_bytes;
+	to->prefetch_chunks = from->prefetch_chunks;
+	to->daemon_workers = from->daemon_workers;
+	to->client_workers = from->client_workers;
+	to->n_ready = from->n_ready;
+	to->samples_per_s = from->samples_per_s;
+	if (isnan(to->share[SAMPLE_DEVICE]) && !isnan(from->share[SAMPLE_DEVICE])) {
+		memcpy(to->share, from->share, sizeof(to->share));
+		memcpy(to->method, from->method, sizeof(to->method));
+		memcpy(to->verdict, from->verdict, sizeof(to->verdict));
+		to->gpu_wait = from->gpu_wait;
+		to->share_error = from->share_error;
+		to->age_s = from->age_s;
+		to->remark[0] = '\0';
+	}
+	take_real(&to->steps_per_s, from->steps_per_s);
+	take_real(&to->step_p50_s, from->step_p50_s);
+	take_real(&to->step_p95_s, from->step_p95_s);
+	take_real(&to->read_bytes_per_s, from->read_bytes_per_s);
+	take_real(&to->hit_ratio, from->hit_ratio);
+	take_count(&to->n_workers, from->n_workers);
+}
+
+static struct job_sample *find(struct sample *sample, uint64_t pid, size_t n)
+{
+	for (size_t i = 0; pid && i < n; i++)
+		if (sample->jobs[i].pid == pid)
+			return &sample->jobs[i];
+	return NULL;
+}
+
+static int copy_list(struct sample *to, enum sample_list list, const void *items, size_t n, size_t size)
+{
+	for (size_t i = 0; i < n; i++) {
+		void *item = sample_add(to, list);
+
+		if (!item)
+			return -ENOMEM;
+		memcpy(item, (const char *)items + i * size, size);
+	}
+	return 0;
+}
+
+int merge_daemon(struct sample *node, const struct sample *daemon,
+		 uint64_t (*job_of)(void *user, uint64_t pid), void *user)
+{
+	size_t n_own = node->n_jobs;
+	int r;
+
+	node->daemon = daemon->daemon;
+	for (size_t i = 0; i < daemon->n_jobs; i++) {
+		const struct job_sample *from = &daemon->jobs[i];
+		struct job_sample *to = find(node, job_of(user, from->pid), n_own);
+
+		if (to) {
+			merge_job(to, from);
+			continue;
+		}
+		to = sample_add(node, SAMPLE_JOBS);
+		if (!to)
+			return -ENOMEM;
+		*to = *from;
+	}
+	r = copy_list(node, SAMPLE_DATASETS, daemon->datasets, daemon->n_datasets, sizeof(*daemon->datasets));
+	return r ? r
+		 : copy_list(node, SAMPLE_DECISIONS, daemon->decisions, daemon->n_decisions,
+			     sizeof(*daemon->decisions));
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "columns.h"
+#include "feed.h"
+#include "lib/cleanup.h"
+
+#define TREE_MAX 2000 /* only a hostile recording has more */
+
+void model_init(struct model *model, struct charset charset, double interval_s)
+{
+	*model = (struct model){.charset = charset, .interval_s = interval_s};
+	model_sort_by(model, VIEW_JOBS, "stall");
+	model_sort_by(model, VIEW_WORKERS, "cpu");
+	model_sort_by(model, VIEW_STORAGE, "cold");
+	model_sort_by(model, VIEW_DAEMON, "age");
+	model->invert[VIEW_DAEMON] = true; /* the newest first */
+}
+
+void model_destroy(struct model *model)
+{
+	sample_free(model->sample);
+	history_clear(&model->history);
+	model->sample = NULL;
+}
+
+/* What was there and is not any more stays for a while, pale. */
+static int keep_exited(const struct sample *before, struct sample *now)
+{
+	double s = isfinite(now->interval_s) ? now->interval_s : now->time_s - before->time_s;
+
+	for (size_t i = 0; i < before->n_jobs; i++) {
+		const struct job_sample *gone = &before->jobs[i];
+		double ended_s = isfinite(gone->ended_s) ? gone->ended_s + s : 0;
+		struct job_sample *kept;
+
+		if (sample_job(now, gone->id) || ended_s > MODEL_EXITED_S)
+			continue;
+		kept = sample_add(now, SAMPLE_JOBS);
+		if (!kept)
+			return -ENOMEM;
+		*kept = *gone;
+		snprintf(kept->state, sizeof(kept->state), "exited");
+		kept->ended_s = ended_s;
+	}
+	return 0;
+}
+
+int model_take(struct model *model, struct sample *sample)
+{
+	struct sample *before = model->sample;
+	int r = history_add(&model->history, sample);
+
+	if (before && before->time_s <= sample->time_s)
+		r = keep_exited(before, sample) ? -ENOMEM : r;
+	model->sample = sample;
+	sample_free(before);
+	return r;
+}
+
+unsigned int model_wants(const struct model *model)
+{
+	unsigned int wants = model->overlay == OVERLAY_DETAIL ? FEED_WANT_HOPS | FEED_WANT_WORKERS : 0;
+
+	if (model->is_recording)
+		return FEED_WANT_ALL;
+	if (model->view == VIEW_WORKERS)
+		wants |= FEED_WANT_WORKERS;
+	if (model->view == VIEW_STORAGE)
+		wants |= FEED_WANT_DEVICES;
+	if (model->view == VIEW_DAEMON)
+		wants |= FEED_WANT_DECISIONS;
+	if (model->threads)
+		wants |= FEED_WANT_THREADS;
+	return wants;
+}
+
+static const struct columns *columns_of(enum view view)
+{
+	switch (view) {
+	case VIEW_JOBS: return &columns_jobs;
+	case VIEW_WORKERS: return &columns_workers;
+	case VIEW_STORAGE: return &columns_places;
+	case VIEW_DAEMON: return &columns_decisions;
+	case VIEW_SELF:
+	case VIEW_COUNT: break;
+	}
+	return NULL;
+}
+
+int model_sort_by(struct model *model, enum view view, const char *key)
+{
+	const struct columns *columns = columns_of(view);
+	int column = columns ? columns_find(columns, key) : -1;
+
+	if (column < 0)
+		return -1;
+	model->sort[view] = (size_t)column;
+	return 0;
+}
+
+const struct job_sample *model_selected(const struct model *model)
+{
+	return model->sample && model->selected[0] ? sample_job(model->sample, model->selected) : NULL;
+}
+
+/* Whose an item of the view is. */
+static const char *job_of(enum view view, const void *item)
+{
+	switch (view) {
+	case VIEW_JOBS: return ((const struct job_sample *)item)->id;
+	case VIEW_WORKERS: return ((const struct worker_sample *)item)->job;
+	case VIEW_STORAGE: return ((const struct place_sample *)item)->job;
+	case VIEW_DAEMON: return ((const struct decision_sample *)item)->job;
+	case VIEW_SELF:
+	case VIEW_COUNT: break;
+	}
+	return "";
+}
+
+static bool contains(const char *text, const char *wanted)
+{
+	return strcasestr(text, wanted) != NULL;
+}
+
+/* Some text of it holds this. */
+static bool matches(const struct columns *columns, const void *item, const char *wanted)
+{
+	for (size_t i = 0; i < columns->n; i++) {
+		char text[512];
+
+		if (columns->items[i].kind != COLUMN_TEXT && columns->items[i].kind != COLUMN_COUNT)
+			continue;
+		column_text(&columns->items[i], item, text, sizeof(text));
+		if (contains(text, wanted))
+			return true;
+	}
+	return false;
+}
+
+static bool is_exited(const void *item)
+{
+	return !strcmp(((const struct job_sample *)item)->state, "exited");
+}
+
+/* Rows in the order of the tree: each below its parent. n is small: a node's training processes. */
+static int make_tree(struct table *table)
+{
+	const void **sorted = table->rows;
+	_cleanup_(freep) bool *used = calloc(table->n + 1, sizeof(*used));
+	const void **rows = calloc(table->n + 1, sizeof(*rows));
+	size_t n = 0;
+
+	table->depths = calloc(table->n + 1, sizeof(*table->depths));
+	if (!rows || !table->depths || !used) {
+		free(rows);
+		return -ENOMEM;
+	}
+	for (size_t round = 0; n < table->n; round++) {
+		/* The next one whose parent is not among those left is a root; its subtree follows. */
+		size_t i = 0;
+
+		for (; i < table->n; i++) {
+			const struct worker_sample *w = sorted[i];
+			bool has_parent = false;
+
+			for (size_t k = 0; !used[i] && k < table->n && !has_parent; k++)
+				has_parent = !used[k] && k != i &&
+					     ((const struct worker_sample *)sorted[k])->pid == w->parent_pid;
+			if (!used[i] && !has_parent)
+				break;
+		}
+		if (i == table->n) /* a circle: a recording can hold anything */
+			for (i = 0; used[i];)
+				i++;
+		used[i] = true;
+		rows[n++] = sorted[i];
+		for (size_t at = n - 1; at < n; at++) {
+			size_t inserted = at + 1;
+
+			for (size_t k = 0; k < table->n; k++) {
+				const struct worker_sample *w = sorted[k], *parent = rows[at];
+
+				if (used[k] || w->parent_pid != parent->pid)
+					continue;
+				used[k] = true;
+				memmove(&rows[inserted + 1], &rows[inserted], (n - inserted) * sizeof(*rows));
+				memmove(&table->depths[inserted + 1], &table->depths[inserted],
+					(n - inserted) * sizeof(*table->depths));
+				rows[inserted] = w;
+				table->depths[inserted] = table->depths[at] + 1;
+				inserted++;
+				n++;
+			}
+		}
+	}
+	free(table->rows);
+	table->rows = rows;
+	return 0;
+}
+
+static size_t list_of(const struct model *model, const char **ret_items)
+{
+	const struct sample *sample = model->sample;
+
+	switch (model->view) {
+	case VIEW_JOBS: *ret_items = (const char *)sample->jobs; return sample->n_jobs;
+	case VIEW_WORKERS: *ret_items = (const char *)sample->workers; return sample->n_workers;
+	case VIEW_STORAGE: *ret_items = (const char *)sample->places; return sample->n_places;
+	case VIEW_DAEMON: *ret_items = (const char *)sample->decisions; return sample->n_decisions;
+	case VIEW_SELF:
+	case VIEW_COUNT: break;
+	}
+	return 0;
+}
+
+/* Jobs move as values change: the cursor goes with the job it is on. */
+static void place_cursor(struct model *model, struct table *table)
+{
+	table->cursor = model->cursor[model->view];
+	if (model->view == VIEW_JOBS && model->is_chosen)
+		for (size_t i = 0; i < table->n; i++)
+			if (!strcmp(job_of(VIEW_JOBS, table->rows[i]), model->selected))
+				table->cursor = i;
+	if (table->cursor >= table->n)
+		table->cursor = table->n ? table->n - 1 : 0;
+	model->cursor[model->view] = table->cursor;
+	if (table->n)
+		snprintf(model->selected, sizeof(model->selected), "%s",
+			 job_of(model->view, table->rows[table->cursor]));
+}
+
+int model_table(struct model *model, struct table *ret_table)
+{
+	const struct columns *columns = columns_of(model->view);
+	struct table table = {.columns = columns};
+	const char *items = NULL;
+	size_t n;
+
+	if (!columns || !model->sample) {
+		*ret_table = table;
+		return 0;
+	}
+	n = list_of(model, &items);
+	table.rows = calloc(n + 1, sizeof(*table.rows));
+	if (!table.rows)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		const void *item = items + i * columns->item_size;
+
+		if (!model->filter[0] || matches(columns, item, model->filter))
+			table.rows[table.n++] = item;
+	}
+	table.sort = model->sort[model->view];
+	table.invert = model->invert[model->view];
+	table.top = model->top[model->view];
+	table.is_dim = model->view == VIEW_JOBS ? is_exited : NULL;
+	table_sort(&table);
+	if (model->view == VIEW_WORKERS && model->tree && table.n <= TREE_MAX && make_tree(&table)) {
+		model_table_free(&table);
+		return -ENOMEM;
+	}
+	place_cursor(model, &table);
+	*ret_table = table;
+	return 0;
+}
+
+void model_table_free(struct table *table)
+{
+	free(table->rows);
+	free(table->depths);
+	table->rows = NULL;
+	table->depths = NULL;
+}

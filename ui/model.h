@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What diesel-top shows and what its keys do, without a terminal: samples and keys in, a screen full of cells
+ * out. Pure: no clock, no I/O. frame_draw() (frame.h) draws it.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "history.h"
+#include "sample.h"
+#include "screen.h"
+
+#include "table.h"
+
+#define MODEL_INPUT_BYTES  80
+#define MODEL_EXITED_S     10 /* so long an ended job is shown, pale */
+#define MODEL_INTERVAL_MIN 0.1
+#define MODEL_INTERVAL_MAX 60.0
+
+enum view {
+	VIEW_JOBS,
+	VIEW_WORKERS,
+	VIEW_STORAGE, /* files and devices */
+	VIEW_DAEMON,
+	VIEW_SELF,
+	VIEW_COUNT,
+};
+
+enum overlay {
+	OVERLAY_NONE,
+	OVERLAY_HELP,
+	OVERLAY_SETUP,
+	OVERLAY_DETAIL,
+};
+
+enum prompt {
+	PROMPT_NONE,
+	PROMPT_SEARCH,
+	PROMPT_FILTER,
+	PROMPT_TIME, /* replay: jump to */
+};
+
+/* Beyond Unicode: keys that are no characters. */
+enum model_key {
+	MODEL_KEY_UP = 0x110000,
+	MODEL_KEY_DOWN,
+	MODEL_KEY_LEFT,
+	MODEL_KEY_RIGHT,
+	MODEL_KEY_PAGE_UP,
+	MODEL_KEY_PAGE_DOWN,
+	MODEL_KEY_HOME,
+	MODEL_KEY_END,
+	MODEL_KEY_BACKSPACE,
+	MODEL_KEY_BACK_TAB,
+	MODEL_KEY_F1, /* F2 ... F10 follow */
+	MODEL_KEY_F10 = MODEL_KEY_F1 + 9,
+};
+
+/* What the program has to do after a key. */
+enum model_action {
+	MODEL_NOTHING,
+	MODEL_REDRAW,
+	MODEL_REFRESH, /* a sample now, please */
+	MODEL_FORWARD, /* replay: one record */
+	MODEL_BACKWARD,
+	MODEL_FIRST,
+	MODEL_LAST,
+	MODEL_JUMP, /* to what input says */
+	MODEL_QUIT,
+};
+
+struct model {
+	struct charset charset;
+	struct sample *sample; /* NULL: none yet */
+	struct history history;
+	enum view view;
+	enum overlay overlay;
+	enum prompt prompt;
+	char input[MODEL_INPUT_BYTES]; /* while a prompt is open; after MODEL_JUMP the time */
+	char filter[MODEL_INPUT_BYTES], search[MODEL_INPUT_BYTES];
+	char selected[48]; /* job under the cursor */
+	bool is_chosen;    /* by the user: the cursor stays on it */
+	size_t cursor[VIEW_COUNT], top[VIEW_COUNT];
+	size_t sort[VIEW_COUNT];
+	bool invert[VIEW_COUNT];
+	size_t page;        /* rows of the table, as drawn last */
+	size_t overlay_top; /* lines of the overlay scrolled away */
+	bool tree, threads, paused;
+	double interval_s;
+	bool is_replay, is_recording, at_end;
+	size_t n_skipped;  /* damaged records of the replay */
+	char message[160]; /* shown in the last line until the next key; "" */
+};
+
+void model_init(struct model *model, struct charset charset, double interval_s);
+void model_destroy(struct model *model);
+
+/* Takes the sample over, and adds jobs that were there and are gone for MODEL_EXITED_S. -ENOMEM: as far as it
+ * goes. */
+int model_take(struct model *model, struct sample *sample);
+
+/* key: a Unicode character or enum model_key. */
+enum model_action model_key(struct model *model, unsigned int key);
+
+/* What the view needs from the feed: enum feed_want. */
+unsigned int model_wants(const struct model *model);
+
+/* -1: the view has no such column. */
+int model_sort_by(struct model *model, enum view view, const char *key);
+
+/* The table of the view: filtered, sorted, the cursor where it belongs. rows and depths are the caller's to
+ * free with model_table_free(). -ENOMEM. */
+int model_table(struct model *model, struct table *ret_table);
+void model_table_free(struct table *table);
+
+/* The job under the cursor, also when it is a worker or file of it; NULL: none. */
+const struct job_sample *model_selected(const struct model *model);

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "reel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include "lib/cleanup.h"
+#include "lib/error.h"
+#include "reel_format.h"
+#include "sample.h"
+#include "sample_json.h"
+
+#define COMPRESSION_LEVEL 1 /* a tenth of the size already, for little time */
+
+struct reel_writer {
+	int fd;
+	char *path;
+	off_t size; /* as far as records are whole */
+	ZSTD_CCtx *zstd;
+};
+
+uint64_t reel_header_sum(const struct reel_header *header)
+{
+	const uint8_t *bytes = (const uint8_t *)header;
+	uint64_t sum = UINT64_C(0xcbf29ce484222325);
+
+	for (size_t i = 0; i < offsetof(struct reel_header, header_checksum); i++)
+		sum = (sum ^ bytes[i]) * UINT64_C(0x100000001b3);
+	return sum;
+}
+
+/* What is there already: nothing, or a recording; only that may be added to. */
+static int check_existing(int fd, const char *path, off_t *ret_size, struct error *err)
+{
+	uint8_t magic[8];
+	struct stat st;
+	ssize_t n;
+
+	if (fstat(fd, &st))
+		return error_errno(err, -errno, "%s", path);
+	if (!S_ISREG(st.st_mode))
+		return error_set(err, -EINVAL, "%s: not a file: a recording needs one", path);
+	n = pread(fd, magic, sizeof(magic), 0);
+	if (n < 0)
+		return error_errno(err, -errno, "%s", path);
+	if (n && (n < (ssize_t)sizeof(magic) || memcmp(magic, REEL_MAGIC, sizeof(magic)) != 0))
+		return error_set(err, -EEXIST,
+				 "%s: there is a file that is no recording: choose another name", path);
+	*ret_size = st.st_size;
+	return 0;
+}
+
+int reel_create(const char *path, struct reel_writer **ret_writer, struct error *err)
+{
+	struct reel_writer *writer = calloc(1, sizeof(*writer));
+	int r;
+
+	if (!writer)
+		return error_set(err, -ENOMEM, "no memory for a recording");
+	writer->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644);
+	if (writer->fd < 0) {
+		r = error_errno(err, -errno, "cannot write %s", path);
+	} else {
+		r = check_existing(writer->fd, path, &writer->size, err);
+		writer->path = strdup(path);
+		writer->zstd = ZSTD_createCCtx();
+		if (!r && (!writer->path || !writer->zstd))
+			r = error_set(err, -ENOMEM, "no memory for a recording");
+	}
+	if (r) {
+		reel_writer_close(writer);
+		return r;
+	}
+	ZSTD_CCtx_setParameter(writer->zstd, ZSTD_c_compressionLevel, COMPRESSION_LEVEL);
+	ZSTD_CCtx_setParameter(writer->zstd, ZSTD_c_checksumFlag, 1);
+	*ret_writer = writer;
+	return 0;
+}
+
+void reel_writer_close(struct reel_writer *writer)
+{
+	if (!writer)
+		return;
+	closep(&writer->fd);
+	ZSTD_freeCCtx(writer->zstd);
+	free(writer->path);
+	free(writer);
+}
+
+/* All of it, or the file is as it was. */
+static int append(struct reel_writer *writer, const char *bytes, size_t n, struct error *err)
+{
+	size_t done = 0;
+
+	while (done < n) {
+		ssize_t wrote = pwrite(writer->fd, bytes + done, n - done, writer->size + (off_t)done);
+		int r = wrote < 0 ? -errno : wrote ? 0 : -ENOSPC;
+
+		if (r == -EINTR)
+			continue;
+		if (r) {
+			if (ftruncate(writer->fd, writer->size)) {
+				/* The reader skips what is no whole record. */
+			}
+			return error_errno(err, r, "the recording %s ends here", writer->path);
+		}
+		done += (size_t)wrote;
+	}
+	writer->size += (off_t)n;
+	return 0;
+}
+
+int reel_write(struct reel_writer *writer, const struct sample *sample, struct error *err)
+{
+	_cleanup_(freep) char *json = sample_to_json(sample, false);
+	_cleanup_(freep) char *record = NULL;
+	struct reel_header header = {.version = REEL_VERSION};
+	size_t raw = json ? strlen(json) : 0, bound = ZSTD_compressBound(raw), n;
+
+	record = json ? malloc(sizeof(header) + bound) : NULL;
+	if (!record)
+		return error_set(err, -ENOMEM, "no memory for a record of the recording");
+	if (raw > REEL_BYTES_MAX)
+		return error_set(err, -EFBIG, "a sample of %zu bytes is too large to be recorded", raw);
+	n = ZSTD_compress2(writer->zstd, record + sizeof(header), bound, json, raw);
+	if (ZSTD_isError(n))
+		return error_set(err, -EIO, "cannot compress a record: %s", ZSTD_getErrorName(n));
+	memcpy(header.magic, REEL_MAGIC, sizeof(header.magic));
+	header.time_us =
+	    isfinite(sample->time_s) && sample->time_s > 0 ? (uint64_t)(sample->time_s * 1e6) : 0;
+	header.stored_bytes = (uint32_t)n;
+	header.raw_bytes = (uint32_t)raw;
+	header.header_checksum = reel_header_sum(&header);
+	memcpy(record, &header, sizeof(header));
+	return append(writer, record, sizeof(header) + n, err);
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "views.h"
+
+#include <stdio.h>
+
+#include "columns.h"
+#include "format.h"
+
+struct help_line {
+	const char *keys, *what; /* keys NULL: a heading */
+};
+
+static const struct help_line help[] = {
+    {NULL, "Keys"},
+    {"Up Down j k PgUp PgDn g G", "move the cursor"},
+    {"Tab, Shift-Tab, 1 to 5", "views: jobs, workers, files and devices, daemon, own cost"},
+    {"Enter", "a job's detail: shares, the last slow step's wait, the last decision"},
+    {"F3 /, n", "search, and the next one"},
+    {"F4 \\", "filter: only rows with this text; empty or Esc: all"},
+    {"F5 t", "tree of processes: job, ranks, workers"},
+    {"F6 > <, I", "sort by the next or previous column; the other way round"},
+    {"H", "threads of the trainer, too, in the view of workers"},
+    {"Space z", "pause, and go on"},
+    {"+ -", "a longer or shorter time between samples"},
+    {"F2", "setup: colours, characters"},
+    {"F10 q, Esc", "quit, or close what is open"},
+    {NULL, "Replay (-r FILE)"},
+    {"Right t, Left T", "one sample forward, back"},
+    {"b", "jump to a time of day, or by +SECONDS, -SECONDS"},
+    {"r, Z", "the first, the last sample"},
+    {NULL, "Shares of the trainer's wall time"},
+    {"device (d)", "computing, launching work, waiting for the device"},
+    {"fetch (F)", "waiting for data, because of storage or network"},
+    {"prep (P)", "waiting for data for another reason: decoding, hand-off, too few workers"},
+    {"checkpoint (C)", "writing or syncing a checkpoint"},
+    {"starved (S)", "ready to run, without a core"},
+    {"other (o)", "none of these"},
+    {NULL, "N/A is not known, which is not 0. Sampled shares (BY sampled) are approximate."},
+    {NULL, "Columns of the jobs (-s COLUMN sorts by it)"},
+};
+#define N_HELP (sizeof(help) / sizeof(help[0]))
+
+static void draw_line(struct screen *screen, int y, const struct help_line *line)
+{
+	if (!line->keys) {
+		screen_text(screen, y, 0, screen->cols, STYLE_BOLD, line->what);
+		return;
+	}
+	screen_text(screen, y, 2, 25, STYLE_GOOD, line->keys);
+	screen_text(screen, y, 28, screen->cols - 28, STYLE_NORMAL, line->what);
+}
+
+void view_help(struct model *model, struct screen *screen, int y, int rows)
+{
+	size_t n = N_HELP + columns_jobs.n;
+
+	if (model->overlay_top + (size_t)rows > n)
+		model->overlay_top = n > (size_t)rows ? n - (size_t)rows : 0;
+	model->page = (size_t)rows;
+	for (int i = 0; i < rows && model->overlay_top + (size_t)i < n; i++) {
+		size_t at = model->overlay_top + (size_t)i;
+		struct help_line line;
+
+		if (at < N_HELP)
+			line = help[at];
+		else
+			line = (struct help_line){columns_jobs.items[at - N_HELP].title,
+						  columns_jobs.items[at - N_HELP].meaning};
+		draw_line(screen, y + i, &line);
+	}
+	if (model->overlay_top + (size_t)rows < n)
+		screen_text_right(screen, y + rows - 1, screen->cols - 12, 12, STYLE_SELECTED, "more: Down");
+}
+
+void view_setup(struct model *model, struct screen *screen, int y, int rows)
+{
+	char interval[FORMAT_BYTES];
+
+	if (rows < 6)
+		return;
+	screen_text(screen, y, 0, screen->cols, STYLE_BOLD, "Setup");
+	screen_print(screen, y + 2, 2, screen->cols - 2, STYLE_NORMAL, "c    [%c] colours",
+		     model->charset.colour ? 'x' : ' ');
+	screen_print(screen, y + 3, 2, screen->cols - 2, STYLE_NORMAL, "u    [%c] characters beyond ASCII",
+		     model->charset.unicode ? 'x' : ' ');
+	screen_print(screen, y + 4, 2, screen->cols - 2, STYLE_NORMAL,
+		     "i d  a sample every %s: longer, shorter", format_seconds(interval, model->interval_s));
+	screen_text(screen, y + 5, 2, screen->cols - 2, STYLE_DIM, "F2 or Esc closes this");
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "views.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bar.h"
+#include "format.h"
+
+#define NAME_COLS     16
+#define FIGURES_COLS  30
+#define PLOT_ROWS_MIN 3
+#define PLOT_ROWS_MAX 12
+
+/* A line a job: name, stacked bar, steps a second and their times. */
+static void draw_meter(struct screen *screen, int y, const struct job_sample *job, bool selected)
+{
+	char rate[FORMAT_BYTES], p50[FORMAT_BYTES], p95[FORMAT_BYTES];
+	int bar = screen->cols - NAME_COLS - FIGURES_COLS - 2;
+
+	screen_text(screen, y, 0, NAME_COLS, selected ? STYLE_BOLD : STYLE_NORMAL, job->name);
+	bar_draw(screen, y, NAME_COLS + 1, bar, job->share);
+	screen_print(screen, y, NAME_COLS + bar + 2, FIGURES_COLS, selected ? STYLE_BOLD : STYLE_NORMAL,
+		     "%6s/s p50%6s p95%6s", format_rate(rate, job->steps_per_s),
+		     format_seconds(p50, job->step_p50_s), format_seconds(p95, job->step_p95_s));
+}
+
+/* The first ones in the order of the table; the selected one is among them. */
+static void draw_meters(struct model *model, struct screen *screen, int y, int n)
+{
+	struct table table;
+	size_t shown;
+
+	if (model_table(model, &table))
+		return;
+	for (int i = 0; i < n && i < (int)table.n; i++) {
+		shown = (size_t)i;
+		if (i == n - 1 && table.cursor >= (size_t)n)
+			shown = table.cursor;
+		draw_meter(screen, y + i, table.rows[shown], shown == table.cursor);
+	}
+	model_table_free(&table);
+}
+
+static void draw_plot(const struct model *model, struct screen *screen, int y, int rows)
+{
+	const struct job_sample *job = model_selected(model);
+	const struct history_series *series = history_find(&model->history, model->selected);
+	char interval[FORMAT_BYTES];
+
+	screen_print(screen, y, 0, screen->cols, STYLE_DIM,
+		     "%.60s: stalls from the bottom up, one column every %s", job ? job->name : "",
+		     format_seconds(interval, model->interval_s));
+	screen_text(screen, y + 1, 0, 4, STYLE_DIM, "100%");
+	screen_text(screen, y + rows - 1, 0, 4, STYLE_DIM, "  0%");
+	bar_plot(screen, y + 1, 5, rows - 1, screen->cols - 5, series);
+}
+
+/* What the tuner did last for the selected job, and why; or why its shares are not known. */
+static void draw_decision(const struct model *model, struct screen *screen, int y)
+{
+	const struct job_sample *job = model_selected(model);
+	char age[FORMAT_BYTES];
+
+	if (!job)
+		return;
+	if (job->decision[0])
+		screen_print(screen, y, 0, screen->cols, STYLE_NORMAL, "decision %s ago: %s: %s",
+			     format_seconds(age, job->decision_age_s), job->decision, job->why);
+	else if (job->remark[0])
+		screen_print(screen, y, 0, screen->cols, STYLE_WARNING, "%.60s: %s", job->name, job->remark);
+	else
+		screen_print(screen, y, 0, screen->cols, STYLE_DIM, "%.60s: %s%sno decision of a tuner",
+			     job->name, job->verdict, job->verdict[0] ? ", " : "");
+}
+
+void view_jobs(struct model *model, struct screen *screen, int y, int rows)
+{
+	int n_jobs = (int)model->sample->n_jobs;
+	int meters = rows / 5 < 1 ? 1 : rows / 5;
+	int plot = rows / 3 > PLOT_ROWS_MAX ? PLOT_ROWS_MAX : rows / 3;
+
+	if (meters > n_jobs)
+		meters = n_jobs;
+	if (plot < PLOT_ROWS_MIN || !n_jobs)
+		plot = 0;
+	if (n_jobs && rows - meters - plot - 1 < 3)
+		plot = 0;
+	draw_meters(model, screen, y, meters);
+	y += meters;
+	rows -= meters;
+	if (plot)
+		draw_plot(model, screen, y, plot);
+	y += plot;
+	rows -= plot;
+	if (n_jobs && rows > 3) {
+		draw_decision(model, screen, y++);
+		rows--;
+	}
+	view_table(model, screen, y, rows,
+		   "no training job: no process here has loaded PyTorch or libdiesel (-p PID names one)");
+}

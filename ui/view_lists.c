@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The views that are tables: workers, files and devices, the daemon. */
+#include "views.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "columns.h"
+#include "format.h"
+
+void view_workers(struct model *model, struct screen *screen, int y, int rows)
+{
+	view_table(model, screen, y, rows,
+		   model->sample->n_jobs ? "no process of a job can be looked at"
+					 : "no training job, so no workers");
+}
+
+void view_storage(struct model *model, struct screen *screen, int y, int rows)
+{
+	const struct sample *s = model->sample;
+	int devices = (int)s->n_devices + 1;
+
+	if (devices > rows / 2)
+		devices = rows / 2;
+	view_list(screen, y, devices, &columns_devices, s->devices, s->n_devices);
+	y += devices + 1;
+	rows -= devices + 1;
+	view_table(model, screen, y, rows, "files are known only where BPF looks at the jobs");
+}
+
+static int draw_daemon(const struct daemon_sample *d, struct screen *screen, int y)
+{
+	char a[FORMAT_BYTES], b[FORMAT_BYTES], c[FORMAT_BYTES], e[FORMAT_BYTES], f[FORMAT_BYTES];
+	int cols = screen->cols, begin = y;
+
+	screen_print(screen, y++, 0, cols, STYLE_BOLD, "dieseld %s  process %s  up %s  %s", d->version,
+		     format_count(a, d->pid), format_seconds(b, d->uptime_s), d->socket);
+	screen_print(screen, y++, 0, cols, STYLE_NORMAL,
+		     "cache %s of %s   prefetch %s chunks   %s workers   %s sessions   reads by %s",
+		     format_bytes(a, d->cache_used_bytes), format_bytes(b, d->cache_budget_bytes),
+		     format_count(c, d->prefetch_chunks), format_count(e, d->workers),
+		     format_count(f, d->n_sessions), d->io[0] ? d->io : "N/A");
+	screen_print(screen, y++, 0, cols, d->n_bad && d->n_bad != SAMPLE_UNKNOWN ? STYLE_BAD : STYLE_NORMAL,
+		     "read %s (%s/s) in %s reads   evictions %s   damaged chunks %s",
+		     format_bytes(a, d->read_bytes), format_bytes(b, d->read_bytes_per_s),
+		     format_rate(c, d->reads), format_rate(e, d->evictions), format_count(f, d->n_bad));
+	if (d->sensing[0])
+		screen_print(screen, y++, 0, cols, STYLE_NORMAL, "sensing: %s", d->sensing);
+	if (d->tuner[0])
+		screen_print(screen, y++, 0, cols, STYLE_NORMAL, "tuner: %s", d->tuner);
+	return y - begin;
+}
+
+void view_daemon(struct model *model, struct screen *screen, int y, int rows)
+{
+	const struct sample *s = model->sample;
+	const struct daemon_sample *d = &s->daemon;
+	int used, datasets = (int)s->n_datasets + 1;
+
+	if (strcmp(d->state, "up")) {
+		screen_text(screen, y, 0, screen->cols, STYLE_WARNING,
+			    d->problem[0] ? d->problem : "dieseld was not asked");
+		y += 2;
+		rows -= 2;
+	}
+	if (d->version[0]) {
+		used = draw_daemon(d, screen, y) + 1;
+		y += used;
+		rows -= used;
+	}
+	if (s->n_datasets) {
+		if (datasets > rows / 2)
+			datasets = rows / 2;
+		view_list(screen, y, datasets, &columns_datasets, s->datasets, s->n_datasets);
+		y += datasets + 1;
+		rows -= datasets + 1;
+	}
+	view_table(model, screen, y, rows, "no decision yet");
+}

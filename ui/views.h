@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The parts of the picture, each in rows [y, y + rows) of the screen. Private to frame.c. */
+
+#include "model.h"
+
+void view_jobs(struct model *model, struct screen *screen, int y, int rows);
+void view_workers(struct model *model, struct screen *screen, int y, int rows);
+void view_storage(struct model *model, struct screen *screen, int y, int rows);
+void view_daemon(struct model *model, struct screen *screen, int y, int rows);
+void view_self(struct model *model, struct screen *screen, int y, int rows);
+
+void view_help(struct model *model, struct screen *screen, int y, int rows);
+void view_setup(struct model *model, struct screen *screen, int y, int rows);
+void view_detail(struct model *model, struct screen *screen, int y, int rows);
+
+/* The table of the model's view; message: instead of rows, where there are none. */
+void view_table(struct model *model, struct screen *screen, int y, int rows, const char *message);
+
+/* A list that is only looked at. */
+void view_list(struct screen *screen, int y, int rows, const struct columns *columns, const void *items,
+	       size_t n);
+
+/* A text over several lines, broken at blanks; returns the lines used, at most rows. */
+int view_text(struct screen *screen, int y, int x, int rows, int width, enum style style, const char *text);

@@ -91,9 +91,10 @@ class Bed:
         self.serial += 1
         return self.folder / f"{name}-{self.serial}"
 
-    def serving(self, knobs, *options, tune="off", prefix=None):
-        """tune: off, and the knobs are exactly these; else the daemon's mode, and cache_bytes is its limit. prefix: command(argv) that puts the daemon where it belongs; else into the throttled group."""
-        return Serving(self, knobs, options, tune, prefix or self.slow.command)
+    def serving(self, knobs, *options, tune="off", free=False, prefix=None):
+        """tune: off, and the knobs are exactly these; else the daemon's mode, and cache_bytes is its limit. free: the
+        other knobs are not configured, so that they can be set. prefix: command(argv) that puts the daemon where it belongs; else into the throttled group."""
+        return Serving(self, knobs, options, tune, free, prefix or self.slow.command)
 
     def job(self, loader, **what):
         return Job(self, loader, **what)
@@ -107,9 +108,9 @@ def _malloc():
 class Serving:
     """A dieseld of its own configuration file. options: further command line. apply() changes the file and has it read."""
 
-    def __init__(self, bed, knobs, options, tune, prefix):
+    def __init__(self, bed, knobs, options, tune, free, prefix):
         self.bed, self.knobs, self.options, self.prefix = bed, knobs, ("--tune", tune, *options), prefix
-        self.tuned = tune != "off"
+        self.free = free or tune != "off"
 
     def __enter__(self):
         self.config = self.bed.path("dieseld.ini")
@@ -128,7 +129,7 @@ class Serving:
 
     def _write(self, knobs):
         text = f"[dieseld]\ncache = {knobs.cache_bytes}\n"
-        if not self.tuned:
+        if not self.free:
             text += f"prefetch = {knobs.prefetch}\nworkers = {knobs.daemon_workers}\n"
         self.config.write_text(text)
 

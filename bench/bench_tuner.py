@@ -25,7 +25,7 @@ import timeline
 from scenarios import SCENARIOS
 
 ROUNDS = 3
-PEERS = ("torch", "climber", "tfdata")
+PEERS = ("torch", "climber", "tfdata", "tfpython")  # the last: only where there is Python work
 FINAL_S = 4.0
 NAME = "tuner"
 
@@ -65,7 +65,9 @@ class Run:
             for number in range(self.options.rounds if self.wants("peers") else 0):
                 for who in PEERS:
                     key = f"{who}-{number}"
-                    if key not in raw and (who != "tfdata" or self.tensorflow()):
+                    if key in raw or who == "tfpython" and not scenario.transform:
+                        continue
+                    if not who.startswith("tf") or self.tensorflow():
                         yield scenario, key, lambda b, s=scenario, w=who: timeline.run(b, s, w, tensorflow=self.tensorflow())
 
     def tensorflow(self):

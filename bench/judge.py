@@ -84,7 +84,7 @@ def table(raw):
             continue
         phases = [phase_figures(scenario, own, i) for i in range(len(scenario.phases))]
         found[name] = {"phases": [p for p in phases if p]} | {
-            who: peer_figures(own, who) for who in ("torch", "climber", "tfdata", "default") if runs(own, who)}
+            who: peer_figures(own, who) for who in ("torch", "climber", "tfdata", "tfpython", "default") if runs(own, who)}
     return found
 
 
@@ -103,7 +103,7 @@ def figures(raw):
     versus = [p["against_default"] for _, _, p in phases if p["against_default"]]
     if versus:
         result["worst_default"] = min(versus)
-    for who in ("torch", "climber", "tfdata"):
+    for who in ("torch", "climber", "tfdata", "tfpython"):
         rows = [row[who] for row in found.values() if row.get(who)]
         if rows:
             result[f"{who}_area_worst"] = min(row["area"] for row in rows)
@@ -120,7 +120,7 @@ def show(raw):
             print(f"{name} {index}: tuned {p['tuned']:.0f}, best static {p['best']:.0f} samples/s: {p['ratio']:.3f}; "
                   f"resources {p['cost_ratio']:.2f} (CPU {p['cpu_ratio']:.2f}, memory {p['memory_ratio']:.2f}); "
                   f"settled {p['settled_s']:.1f} s, {p['changes_after']} changes after; default {p['default'] or 0:.0f}")
-        for who in ("torch", "climber", "tfdata", "default"):
+        for who in ("torch", "climber", "tfdata", "tfpython", "default"):
             if row.get(who):
                 print(f"  against {who}: area {row[who]['area']:.2f}, CPU a sample {row[who]['cpu_per_sample']:.2f}, "
                       f"memory {row[who]['memory_mean']:.2f}")

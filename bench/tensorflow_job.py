@@ -32,10 +32,10 @@ def tensorflow_python():
 class TensorflowJob(testbed.Job):
     """Like Job, but a process of its own: its imports are over before its trace begins."""
 
-    def __init__(self, bed, scenario, groups, python):
+    def __init__(self, bed, scenario, groups, python, in_python=False):
         super().__init__(bed, "tfdata", workers=None, transform=scenario.transform, groups=groups)
         self.python = python
-        self.what |= {"ram_budget": scenario.limit_bytes, "cpu_budget": os.cpu_count()}
+        self.what |= {"ram_budget": scenario.limit_bytes, "cpu_budget": os.cpu_count(), "python": in_python}
 
     def __enter__(self):
         self.prepare()

@@ -72,8 +72,8 @@ class MemoryGroup:
 class Watch:
     """Samples knobs, CPU and memory of a contender twice a second."""
 
-    def __init__(self, roots, memory, knobs):
-        self.roots, self.memory, self.knobs = roots, memory, knobs
+    def __init__(self, roots, memory, job):
+        self.roots, self.memory, self.job = roots, memory, job
         self.rows = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -86,7 +86,7 @@ class Watch:
         while not self._stop.wait(SAMPLE_S):
             with contextlib.suppress(OSError, ValueError, KeyError, subprocess.CalledProcessError):
                 self.rows.append({"at": time.monotonic(), "cpu": testbed.cpu_of(self.roots), "memory": self.memory(),
-                                  "knobs": self.knobs()})
+                                  "job": self.job()})
 
     def __exit__(self, *_):
         self._stop.set()
@@ -96,28 +96,30 @@ class Watch:
 def job_knobs(daemon):
     """Knobs of the only job as `dieselctl jobs` tells them."""
     done = daemon.ctl("jobs", "--json")
-    jobs = json.loads(done.stdout)["jobs"]
-    return jobs[0]["knobs"] if jobs else None
+    found = json.loads(done.stdout)
+    jobs = found["jobs"] if isinstance(found, dict) else found
+    if not jobs:
+        return None
+    return {"knobs": {name: knob["value"] for name, knob in jobs[0]["knobs"].items()},
+            "tuner": jobs[0].get("tuner"), "now": jobs[0].get("now")}
 
 
 @contextlib.contextmanager
 def contender(bed, scenario, name, options=(), tensorflow=None):
     """(job, watch) of the contender, started and not yet given its first phase."""
     with contextlib.ExitStack() as stack:
-        if name in ("torch", "tfdata"):
+        if name in ("torch", "tfdata", "tfpython"):
             group = stack.enter_context(MemoryGroup(scenario.limit_bytes + WORKERS_MEMORY))
             groups = [bed.slow.group, *([group.path] if group.path else [])]
             job = (bed.job("torch", workers=os.cpu_count(), transform=scenario.transform, groups=groups) if name == "torch"
-                   else TensorflowJob(bed, scenario, groups, tensorflow))
+                   else TensorflowJob(bed, scenario, groups, tensorflow, name == "tfpython"))
             _start_dial(job, scenario)
             job = stack.enter_context(job)
             watch = Watch([job.pid], group.usage, lambda: None)
         else:
             start = scenario.default()
-            # The climber sets the knobs itself, so none of them may be configured; but nobody else is to.
-            daemon = stack.enter_context(bed.serving(start, *options, tune="off" if name == "default" else "on"))
-            if name == "climber":
-                daemon.ctl("set", "tune=off")
+            daemon = stack.enter_context(bed.serving(start, *options, tune="on" if name == "tuned" else "off",
+                                                     free=name == "climber"))
             workers = "auto" if name in ("tuned", "climber") and scenario.transform else 0
             job = bed.job("diesel", workers=workers, transform=scenario.transform, socket=daemon.socket)
             _start_dial(job, scenario)
@@ -160,7 +162,8 @@ def run(bed, scenario, name, options=(), tensorflow=None):
             "area": sum(step[2] for step in steps if step[0] <= at), "cpu_s": cpu,
             "memory_mean": sum(r["memory"] for r in watch.rows) / len(watch.rows),
             "memory_peak": max(r["memory"] for r in watch.rows),
-            "curve": curve(steps, begin, at), "knobs": changes(watch.rows, begin), "why": getattr(job, "why", None)}
+            "curve": curve(steps, begin, at), "knobs": changes(watch.rows, begin), "why": getattr(job, "why", None),
+            "tuner": [{"at": round(row["at"] - begin, 1), **row["job"]} for row in watch.rows[::4] if row["job"]]}
 
 
 def start_of(job):
@@ -196,8 +199,9 @@ def changes(rows, begin):
     """[(seconds after the start, knobs)] where they changed."""
     found, last = [], None
     for row in rows:
-        if row["knobs"] is not None and row["knobs"] != last:
-            last = row["knobs"]
+        knobs = row["job"] and row["job"]["knobs"]
+        if knobs and None not in knobs.values() and knobs != last:
+            last = knobs
             found.append((round(row["at"] - begin, 2), last))
     return found
 

@@ -2,7 +2,8 @@
 """The job of jobs/feed.py with TensorFlow's tf.data and its AUTOTUNE: the same files, the same arithmetic a sample in
 TensorFlow's own operations (as its users write transforms), the same device and trace. Runs in an environment of its own.
 
-tfdata.py JSON, as feed.py's jobs, with ram_budget (bytes) and cpu_budget (cores).
+tfdata.py JSON, as feed.py's jobs, with ram_budget (bytes) and cpu_budget (cores). With "python" the transform is the same Python code
+as in the PyTorch jobs, called by tf.numpy_function: the same work a sample to the letter, as for transforms that TensorFlow lacks.
 """
 import json
 import mmap
@@ -12,6 +13,7 @@ import struct
 import sys
 import time
 
+import numpy
 import tensorflow as tf
 
 RECORD = struct.Struct("<ddd")
@@ -19,11 +21,21 @@ DIAL = struct.Struct("<ddd")
 USED = 64 * 64 * 3
 
 
+def in_python(data, passes):
+    values = data[:USED].astype(numpy.float32) / 255
+    for _ in range(int(passes)):
+        values = 1 - numpy.abs(1 - 1.999 * numpy.sqrt(values * values))
+    return values.astype(numpy.float32)
+
+
 def pipeline(job, passes):
     def load(path):
         data = tf.io.decode_raw(tf.io.read_file(path), tf.uint8)
         if not job["transform"]:
             return data
+        if job["python"]:
+            values = tf.numpy_function(in_python, (data, passes), tf.float32)
+            return tf.reshape(values, (3, 64, 64))
         values = tf.cast(data[:USED], tf.float32) / 255.0
         _, values = tf.while_loop(lambda i, _: i < passes, lambda i, v: (i + 1, 1 - tf.abs(1 - 1.999 * tf.sqrt(v * v))),
                                   (0, values))

@@ -36,7 +36,7 @@ class Climber:
     def _set(self, knobs):
         for name, value in knobs.items():
             if name != "client_workers" or self.scenario.transform:
-                self.daemon.ctl("set", f"{NAMES[name]}={value}")
+                self.daemon.ctl("set", "all", f"{NAMES[name]}={value}")
         self.now = {**self.now, **knobs}
 
     def _rate(self):

@@ -2,8 +2,8 @@
 """The tuned daemon against the best static settings, and against its peers, in eight real scenarios.
 
 For each scenario (scenarios.py): an exhaustive sweep of static settings in steady state (sweep.py); then in turn, for some
-rounds, the tuned daemon from a cold start through the scenario's timeline, the default settings likewise, and
-longer measurements of the best and the cheapest static settings found; then the peers through the same timeline
+rounds, the tuned daemon from a cold start through the scenario's timeline, and longer measurements of the best and
+the cheapest static settings found and of the default ones; then the peers through the same timeline
 (timeline.py). Jobs are real PyTorch processes on a really throttled disk; the device is simulated by waiting.
 
     bench_tuner.py [--scenario NAME ...] [--only sweep|tuned|peers] [--minutes M] [--fresh]
@@ -55,10 +55,8 @@ class Run:
                     if key not in raw:
                         yield scenario, key, lambda b, s=scenario, p=phase, w=workers: sweep.sweep(b, s, p, w)
             for number in range(self.options.rounds if self.wants("tuned") else 0):
-                for who in ("tuned", "default"):
-                    key = f"{who}-{number}"
-                    if key not in raw:
-                        yield scenario, key, lambda b, s=scenario, w=who: timeline.run(b, s, w)
+                if f"tuned-{number}" not in raw:
+                    yield scenario, f"tuned-{number}", lambda b, s=scenario: timeline.run(b, s, "tuned")
                 key = f"static-{number}"
                 if key not in raw and judge.swept(scenario, raw):
                     yield scenario, key, lambda b, s=scenario, r=raw: self.finals(b, s, r)
@@ -83,7 +81,7 @@ class Run:
         """The best and the cheapest static settings of each phase, measured longer."""
         found = []
         for index, phase in enumerate(scenario.phases):
-            for knobs in sweep.candidates(judge.points(scenario, raw, index)):
+            for knobs in sweep.candidates(scenario, judge.points(scenario, raw, index)):
                 with timeline.Neighbour(scenario.neighbour):
                     figures = sweep.again(bed, scenario, phase, knobs, FINAL_S)
                 print(f"    phase {index}: {knobs.text()}: {figures['rate']:.0f} samples/s", flush=True)

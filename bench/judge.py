@@ -42,8 +42,7 @@ def change_times(run):
 
 
 def phase_figures(scenario, raw, index):
-    tuned, default = runs(raw, "tuned"), runs(raw, "default")
-    found = static(raw, index)
+    tuned, found = runs(raw, "tuned"), static(raw, index)
     if not tuned or not found:
         return None
     rate = middle([run["phases"][index]["rate"] for run in tuned])
@@ -53,7 +52,8 @@ def phase_figures(scenario, raw, index):
     begin, end = sum(ends[:index]), sum(ends[:index + 1])
     settled = [settled_s(change_times(run), begin, end, SETTLE_QUIET_S) for run in tuned]
     after = [sum(begin + s < at <= end for at in change_times(run)) for s, run in zip(settled, tuned)]
-    rates = [run["phases"][index]["rate"] for run in default]
+    rates = [row["rate"] for final in runs(raw, "static") for row in final
+             if row["phase"] == index and row["knobs"] == vars(scenario.default())]
     own = {"cpu": middle([run["phases"][index]["cpu"] for run in tuned]),
            "memory": middle([run["phases"][index]["memory"] for run in tuned])}
     return {"tuned": rate, "best": best[1], "ratio": rate / best[1], "best_knobs": best[0], "cheapest_knobs": cheapest[0],
@@ -84,7 +84,7 @@ def table(raw):
             continue
         phases = [phase_figures(scenario, own, i) for i in range(len(scenario.phases))]
         found[name] = {"phases": [p for p in phases if p]} | {
-            who: peer_figures(own, who) for who in ("torch", "climber", "tfdata", "tfpython", "default") if runs(own, who)}
+            who: peer_figures(own, who) for who in ("torch", "climber", "tfdata", "tfpython") if runs(own, who)}
     return found
 
 
@@ -120,7 +120,7 @@ def show(raw):
             print(f"{name} {index}: tuned {p['tuned']:.0f}, best static {p['best']:.0f} samples/s: {p['ratio']:.3f}; "
                   f"resources {p['cost_ratio']:.2f} (CPU {p['cpu_ratio']:.2f}, memory {p['memory_ratio']:.2f}); "
                   f"settled {p['settled_s']:.1f} s, {p['changes_after']} changes after; default {p['default'] or 0:.0f}")
-        for who in ("torch", "climber", "tfdata", "tfpython", "default"):
+        for who in ("torch", "climber", "tfdata", "tfpython"):
             if row.get(who):
                 print(f"  against {who}: area {row[who]['area']:.2f}, CPU a sample {row[who]['cpu_per_sample']:.2f}, "
                       f"memory {row[who]['memory_mean']:.2f}")

@@ -10,6 +10,7 @@ from bed import DATASET_BYTES, MIB, Knobs
 
 # Segments for the windows of a session and its ready batches fit in this, nothing is kept beyond them.
 LEAST_CACHE = 48 * MIB
+CACHE_STEPS = 4  # of the grid, between the two
 FULL_CACHE = DATASET_BYTES + 96 * MIB  # all of the dataset, and batch slots
 
 
@@ -39,7 +40,7 @@ class Scenario:
     def caches(self):
         """Cache sizes of the grid, largest first."""
         top, least = self.limit_bytes, min(LEAST_CACHE, self.limit_bytes)
-        return [round(least + (top - least) * part / 5) // MIB * MIB for part in range(5, -1, -1)]
+        return [round(least + (top - least) * part / CACHE_STEPS) // MIB * MIB for part in range(CACHE_STEPS, -1, -1)]
 
     def default(self):
         """What somebody gets who sets nothing, without a tuner: the daemon's defaults within the limit, and the loader's
@@ -47,7 +48,7 @@ class Scenario:
         return Knobs(self.limit_bytes, prefetch=8, daemon_workers=2, client_workers=0)
 
 
-STEADY = 40.0
+FIRST, STEADY = 25.0, 32.0
 
 SCENARIOS = {s.name: s for s in (
     Scenario("fetch", (Phase(STEADY, 0, 20, 32),), transform=False),
@@ -55,8 +56,8 @@ SCENARIOS = {s.name: s for s in (
     Scenario("both", (Phase(STEADY, 40, 8, 40),), transform=True),
     Scenario("device", (Phase(STEADY, 4, 60, 40),), transform=True),
     Scenario("small-memory", (Phase(STEADY, 0, 20, 32),), transform=False, limit_bytes=96 * MIB),
-    Scenario("slow-then-fast", (Phase(30, 0, 80, 32), Phase(STEADY, 0, 20, 32)), transform=False),
-    Scenario("phase-change", (Phase(30, 1, 16, 64), Phase(STEADY, 60, 16, 64)), transform=True),
+    Scenario("slow-then-fast", (Phase(FIRST, 0, 80, 32), Phase(STEADY, 0, 20, 32)), transform=False),
+    Scenario("phase-change", (Phase(FIRST, 1, 16, 64), Phase(STEADY, 60, 16, 64)), transform=True),
     Scenario("neighbour", (Phase(STEADY, 30, 24, 64),), transform=True, neighbour=Neighbour(2, 5)),
 )}
 

@@ -19,7 +19,7 @@ from scenarios import CLIENT_WORKERS, DAEMON_WORKERS, PREFETCH
 
 MARGIN = 0.15    # below the best: out of reach of noise
 CLOSE = 0.02     # "within 2 % of the best"
-POINT_S, SETTLE_S = 1.5, 0.4
+POINT_S, SETTLE_S = 1.2, 0.3
 FILL_TIMEOUT_S = 30
 
 
@@ -83,15 +83,16 @@ def cost(figures):
     return figures["cpu"] / os.cpu_count() + figures["memory"] / (os.cpu_count() << 30)
 
 
-def candidates(points):
+def candidates(scenario, points):
     """What is measured again beside the tuned daemon: the best points of the sweep, which may be so by luck, and the
-    cheapest of those that may be within CLOSE of the best."""
+    cheapest of those that may be within CLOSE of the best; and the default settings."""
     ranked = sorted(points, key=lambda p: -p["rate"])
     near = [p for p in ranked if p["rate"] >= (1 - 2 * CLOSE) * ranked[0]["rate"]]
     chosen = [ranked[0], min(near, key=cost)]
     second = next((p for p in ranked[1:] if p["knobs"]["client_workers"] != ranked[0]["knobs"]["client_workers"]), None)
     if second and second["rate"] > 0.9 * ranked[0]["rate"]:
         chosen.append(second)
+    chosen.append({"knobs": vars(scenario.default())})
     unique = []
     for point in chosen:
         if point["knobs"] not in unique:

@@ -17,7 +17,7 @@ from bed import MIB, RECORD_BYTES
 from climber import Climber
 from tensorflow_job import TensorflowJob
 
-STEADY_S = 14.0     # the end of each phase, in which steady throughput is measured
+STEADY_S = 12.0     # the end of each phase, in which steady throughput is measured
 SAMPLE_S = 0.5      # of knobs, CPU and memory
 WORKERS_MEMORY = 192 * MIB  # that processes of the peers need beside the cached files
 

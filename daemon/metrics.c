@@ -136,6 +136,7 @@ char *metrics_text(const struct metrics_sources *sources, size_t *ret_length)
 	cache_figures(text, &sources->server->cache);
 	session_figures(text, sources->server);
 	metrics_jobs_text(text, sources);
+	metrics_node_text(text, sources);
 	process_figures(text, sources->server);
 	if (fclose(text)) {
 		free(buffer);

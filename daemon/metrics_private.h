@@ -13,3 +13,5 @@ void metrics_number(FILE *text, const char *name, const char *type, const char *
 
 /* metrics_jobs.c: of each job. */
 void metrics_jobs_text(FILE *text, const struct metrics_sources *sources);
+/* metrics_node.c: of the node. */
+void metrics_node_text(FILE *text, const struct metrics_sources *sources);

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics of jobs: what a real Prometheus makes of them, and that the Grafana dashboard asks for what there is."""
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+import urllib.parse
+import urllib.request
+
+from dieseld_support import SCRATCH, Case, dataset, main, start_probe
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DASHBOARD = os.path.join(HERE, "../../packaging/grafana/diesel.json")
+# Names of measuring: never by step, process or path.
+LABELS_ALLOWED = {"job", "rank", "world", "uid", "program", "stall", "state", "source", "quantile", "kind", "version",
+                  "kernel", "resource", "rule", "outcome", "mode", "ring", "le"}
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def dashboard():
+    with open(DASHBOARD) as file:
+        return json.load(file)
+
+
+def targets(board):
+    return [(panel["title"], target["expr"]) for panel in board["panels"] for target in panel.get("targets", [])]
+
+
+class Dashboard(unittest.TestCase):
+    def test_is_what_grafana_takes(self):
+        board = dashboard()
+        self.assertGreaterEqual(board["schemaVersion"], 36)
+        self.assertRegex(board["uid"], r"^[A-Za-z0-9_-]{1,40}$")
+        self.assertEqual({v["name"] for v in board["templating"]["list"]}, {"datasource", "instance", "job"})
+        taken, ids = set(), set()
+        for panel in board["panels"]:
+            self.assertNotIn(panel["id"], ids)
+            ids.add(panel["id"])
+            self.assertIn(panel["type"], {"row", "timeseries", "stat"})
+            at = panel["gridPos"]
+            self.assertLessEqual(at["x"] + at["w"], 24, panel["title"])
+            cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+            self.assertFalse(cells & taken, f"{panel['title']} lies over another panel")
+            taken |= cells
+            if panel["type"] == "row":
+                continue
+            self.assertTrue(panel["description"] and panel["fieldConfig"]["defaults"]["unit"])
+            self.assertEqual(panel["datasource"]["uid"], "${datasource}")
+            self.assertEqual(len({t["refId"] for t in panel["targets"]}), len(panel["targets"]))
+
+
+class Jobs(Case):
+    def setUp(self):
+        for program in ("promtool", "prometheus"):
+            if not shutil.which(program):
+                self.skipTest(f"no {program}")
+        self.address, self.api = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+        self.server = self.daemon("--metrics", self.address)
+        path, source = dataset("packed")
+        # An epoch without end, slowly.
+        self.job = start_probe(self.server, path, "--batch", 64, "--pause-us", 2000, "--epochs", 100000)
+        self.addCleanup(self.job.communicate)
+        self.addCleanup(self.job.kill)
+
+    def fetch(self):
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=10) as answer:
+            return answer.read().decode()
+
+    def fetch_when(self, predicate):
+        for _ in range(600):
+            text = self.fetch()
+            if predicate(text):
+                return text
+            time.sleep(0.1)
+        self.fail("never came:\n" + text)
+
+    def query(self, expression):
+        url = f"http://{self.api}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            said = json.load(answer)
+        self.assertEqual(said["status"], "success")
+        return said["data"]["result"]
+
+    def start_prometheus(self):
+        with tempfile.NamedTemporaryFile("w", dir=SCRATCH, suffix=".yml", delete=False) as file:
+            file.write("global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: diesel\n"
+                       f"  static_configs: [{{targets: ['{self.address}']}}]\n")
+        server = subprocess.Popen(["prometheus", f"--config.file={file.name}",
+                                   f"--storage.tsdb.path={tempfile.mkdtemp(dir=SCRATCH)}",
+                                   f"--web.listen-address={self.api}"], stderr=subprocess.DEVNULL)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.terminate)
+
+    def test_a_running_job(self):
+        text = self.fetch_when(lambda t: re.search(r'^diesel_job_batches_total\{job="1",rank="0"\} [1-9]', t, re.M))
+        done = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True, check=False)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        self.assertRegex(text, r'(?m)^diesel_job_info\{job="1",rank="0",world="1",uid="0",program="daemon_probe"\} 1$')
+        labels = set(re.findall(r'[{,](\w+)="', text))
+        self.assertLessEqual(labels, LABELS_ALLOWED)
+        # Every name that the dashboard has is exported.
+        exported = set(re.findall(r"^# TYPE (\w+) ", text, re.M))
+        for title, expression in targets(dashboard()):
+            for name in re.findall(r"\b(?:diesel|process)_\w+", expression):
+                self.assertIn(name, exported, title)
+
+    def test_prometheus_answers_the_dashboard(self):
+        self.start_prometheus()
+        window = {"$__rate_interval": "10s", "$instance": ".*", "$job": ".*"}
+        waiting = {}
+        for title, expression in targets(dashboard()):
+            for name, value in window.items():
+                expression = expression.replace(name, value)
+            waiting[expression] = title
+        deadline = time.monotonic() + 60
+        while waiting and time.monotonic() < deadline:
+            try:
+                waiting = {e: t for e, t in waiting.items() if not self.query(e)}
+            except urllib.error.URLError as error:
+                if isinstance(error, urllib.error.HTTPError):
+                    raise AssertionError(error.read().decode()) from error
+            if set(waiting.values()) <= self.may_be_empty():
+                break
+            time.sleep(0.2)
+        self.assertLessEqual(set(waiting.values()), self.may_be_empty(), waiting)
+        busy = self.query("sum by (exported_job) (rate(diesel_job_samples_total[10s]))")
+        self.assertGreater(float(busy[0]["value"][1]), 0)
+
+    def may_be_empty(self):
+        """Panels of what not every machine or moment has."""
+        empty = {"Cache of each job", "Decisions", "Pressure", "Sensing"}
+        if "diesel_trainer_seconds_total{" not in self.fetch():  # no samples are taken
+            empty |= {"Steps", "Stalls", "Step time", "Headroom"}
+        return empty
+
+
+if __name__ == "__main__":
+    main()

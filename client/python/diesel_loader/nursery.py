@@ -31,6 +31,11 @@ class Nursery:
         self._wake_write.setblocking(False)
 
     def run(self):
+        """Until the trainer is done with it, or gone."""
+        with self._wake_read, self._wake_write:
+            self._run()
+
+    def _run(self):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's to handle
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, _nothing)
@@ -74,7 +79,7 @@ class Nursery:
             worker.main(number, socket.socket(fileno=fd), self._setup, parent)
         os.close(fd)
         self._workers[pid] = number
-        messages.send(self._end, Kind.SPAWNED, number, pid)
+        self._tell(Kind.SPAWNED, number, pid)
 
     def _reap(self):
         with contextlib.suppress(BlockingIOError):
@@ -85,8 +90,11 @@ class Nursery:
             if pid == 0:
                 return
             number = self._workers.pop(pid, None)
-            with contextlib.suppress(OSError):  # the trainer may have closed its end
-                messages.send(self._end, Kind.EXITED, number or 0, pid, status)
+            self._tell(Kind.EXITED, number or 0, pid, status)
+
+    def _tell(self, *message):
+        with contextlib.suppress(OSError):  # the trainer may have closed its end
+            messages.send(self._end, *message)
 
     def _finish(self):
         """The trainer has closed all ends: workers end by themselves, or are ended."""
@@ -132,4 +140,5 @@ def main(end, trainer, setup):
     session.forget_inherited()
     if setup.assembly.knows_paths():
         setup.assembly.dataset.adopt()
-    Nursery(end, trainer, setup).run()
+    with end:
+        Nursery(end, trainer, setup).run()

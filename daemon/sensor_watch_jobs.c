@@ -42,9 +42,19 @@ static void on_event(void *user, const struct event *event)
 	(void)live_event(w->live, event);
 }
 
+/* What does not fit an event (paths, names of phases, probed libraries) is of no use here. */
+static void on_note(void *user, const char *kind, uint64_t key, const void *data, size_t size)
+{
+	(void)user;
+	(void)kind;
+	(void)key;
+	(void)data;
+	(void)size;
+}
+
 void watch_take_events(struct watch *w)
 {
-	const struct collector_sink sink = {.event = on_event, .user = w};
+	const struct collector_sink sink = {on_event, on_note, w};
 
 	(void)collector_poll(w->collector, 0, &sink);
 }

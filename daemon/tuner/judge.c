@@ -133,7 +133,7 @@ static bool learn_storage(struct tuner_job *job, const struct change *c, const s
 		return true;
 	rise = fmax(after->bandwidth / c->bandwidth_before, 1);
 	job->full_bandwidth = fmax(after->bandwidth, c->bandwidth_before);
-	job->full_depth = (uint64_t)ceil(fmax((double)c->old_value, 1) * rise);
+	job->full_depth = (uint64_t)fmin(ceil(fmax((double)c->old_value, 1) * rise), (double)c->new_value);
 	return rise > DEPTH_WORTH;
 }
 
@@ -177,9 +177,13 @@ static void judge_one(struct round *r, size_t index, enum tuner_knob knob, const
 	}
 	if (!up || has_helped(c, after))
 		accept(r, job, knob, after);
-	else if (last && calm && n >= SAMPLES_SURE)
+	else if (last && calm && n >= SAMPLES_SURE) {
+		if (knob == TUNER_PREFETCH_CHUNKS && after->bandwidth > 0) {
+			job->full_bandwidth = after->bandwidth;
+			job->full_depth = c->old_value ? c->old_value : 1;
+		}
 		undo(r, index, knob, after, "did not help");
-	else if (!last)
+	} else if (!last)
 		round_verdict(r, job, knob, TUNER_UNCLEAR, after,
 			      "helped less than expected; the model is asked again");
 }

@@ -81,7 +81,9 @@ static struct room room_alone(const struct round *r, size_t index)
 
 	if (r->node.cores > 0)
 		cores = fmin(cores, r->node.cores);
-	return (struct room){.cache_bytes = r->cache_growth,
+	/* Pressure stops at what sessions need; a limit of the operator's does not. */
+	return (struct room){.cache_bytes = r->cache_hard ? r->cache_growth
+							  : fmax(r->cache_growth, or_zero(f->need_bytes)),
 			     .prefetch = c->prefetch_chunks_max,
 			     .daemon_workers = (uint64_t)fmin(c->daemon_workers_max, r->workers_total),
 			     .client_workers = (uint64_t)fmin(c->client_workers_max, r->workers_total - 1),

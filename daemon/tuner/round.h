@@ -42,8 +42,12 @@ void round_verdict(struct round *r, struct tuner_job *job, enum tuner_knob knob,
 /* ---- phases.c: where does the job stand? ---- */
 void round_update_phase(struct round *r, size_t index);
 
+/* ---- bounds.c ---- */
+void round_apply_bounds(struct round *r, size_t index);
+/* Whether it turned the cache up again. */
+bool round_recover(struct round *r, size_t index);
+
 /* ---- rules.c ---- */
-void round_apply_bounds(struct round *r, size_t index); /* limits, pressure, pins: at once */
 void round_apply_rules(struct round *r, size_t index);
 
 /* ---- record.c ---- */

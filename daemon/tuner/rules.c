@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is changed now. In this order: what must be (limits, pressure, pins); a job that jumps: what the model
- * says; a settled job: the one knob that a stall asks for, or the one that is too high.
+ * What is changed by choice. A job that jumps: what the model says, several knobs at once; a settled job: the
+ * one knob that a stall asks for, or the one that is too high; an idle one: rest.
  */
 #include "round.h"
 
@@ -92,82 +92,6 @@ static void turn(struct round *r, size_t index, enum tuner_knob knob, enum tuner
 	round_explain(r, index, knob, value, why, sizeof(why));
 	round_decide(r, index, knob, rule, value, expected, "%s; expected %.0f samples/s instead of %.0f",
 		     why, expected, r->plans[index].now.rate);
-}
-
-/* ---- at once ---- */
-
-static uint64_t bound_of(const struct round *r, const struct tuner_job *job, const struct plan *p,
-			 enum tuner_knob knob, uint64_t value)
-{
-	double need = p->now.need_bytes, max = INFINITY;
-
-	switch (knob) {
-	case TUNER_CACHE_BYTES:
-		max = fmin(p->room.cache_bytes, r->cache_total);
-		/* Pressure stops at what sessions need; a limit of the operator's does not. */
-		if (!r->cache_hard && need > 0)
-			max = fmax(max, need);
-		break;
-	case TUNER_PREFETCH_CHUNKS: max = r->config->prefetch_chunks_max; break;
-	case TUNER_DAEMON_WORKERS: max = fmax((double)p->room.daemon_workers, 1); break;
-	case TUNER_CLIENT_WORKERS: max = (double)p->room.client_workers; break;
-	}
-	(void)job;
-	return (double)value > max ? (uint64_t)max : value;
-}
-
-static void apply_pin(struct round *r, size_t index, enum tuner_knob knob, const struct tuner_pin *pin)
-{
-	const struct tuner_job *job = &r->state->jobs[index];
-	uint64_t value = bound_of(r, job, &r->plans[index], knob, pin->value);
-
-	if (value == round_value(job, knob) || r->now_ns < job->refused_until_ns[knob])
-		return;
-	if (value == pin->value)
-		round_decide(r, index, knob, TUNER_RULE_PIN, value, NAN, "pinned to %llu",
-			     (unsigned long long)value);
-	else
-		round_decide(r, index, knob, TUNER_RULE_PIN, value, NAN,
-			     "pinned to %llu, of which limits leave %llu", (unsigned long long)pin->value,
-			     (unsigned long long)value);
-}
-
-static void shrink(struct round *r, size_t index, enum tuner_knob knob, uint64_t value)
-{
-	const struct pressure *p = &r->state->pressure;
-	uint64_t now = round_value(&r->state->jobs[index], knob);
-
-	if (knob == TUNER_CACHE_BYTES && !r->cache_hard)
-		round_decide(
-		    r, index, knob, TUNER_RULE_PRESSURE, value, NAN,
-		    "memory is tight (tasks waited %.1f%% of the last 10 s, %.0f MiB left): all caches "
-		    "together at most %.0f MiB",
-		    r->node.memory_some_avg10, r->node.memory_headroom_bytes / 0x1p20,
-		    p->ceiling_bytes / 0x1p20);
-	else if (r->state->n_jobs > 1)
-		round_decide(r, index, knob, TUNER_RULE_SHARE, value, NAN,
-			     "%u jobs share the node: this one's part of %s is %llu, not %llu",
-			     r->state->n_jobs, tuner_knob_name(knob), (unsigned long long)value,
-			     (unsigned long long)now);
-	else
-		round_decide(r, index, knob, TUNER_RULE_LIMIT, value, NAN, "the limit leaves %llu, not %llu",
-			     (unsigned long long)value, (unsigned long long)now);
-}
-
-void round_apply_bounds(struct round *r, size_t index)
-{
-	struct tuner_job *job = &r->state->jobs[index];
-
-	for (int k = 0; k < TUNER_N_KNOBS; k++) {
-		enum tuner_knob knob = (enum tuner_knob)k;
-		const struct tuner_pin *pin = round_pin(r->config, job->job, knob);
-		uint64_t now = round_value(job, knob), bound = bound_of(r, job, &r->plans[index], knob, now);
-
-		if (bound < now && (!job->asked[knob] || r->now_ns > job->asked_ns[knob] + SECOND_NS))
-			shrink(r, index, knob, bound);
-		else if (pin)
-			apply_pin(r, index, knob, pin);
-	}
 }
 
 /* ---- by choice ---- */
@@ -391,6 +315,8 @@ void round_apply_rules(struct round *r, size_t index)
 	if (job->rested)
 		wake(r, index);
 	if (awaits_verdict(job) || r->plans[index].n < SAMPLES_MIN)
+		return;
+	if (round_recover(r, index))
 		return;
 	if (job->phase == TUNER_PHASE_JUMPING)
 		jump(r, index);

@@ -70,7 +70,8 @@ struct tuner_job {
 	uint32_t n_differs;                     /* samples in a row that differ from `settled` */
 	struct figures settled;                 /* estimate when it settled */
 	struct tuner_knobs before_idle;
-	bool rested; /* resources were given back for being idle */
+	uint64_t cache_before_pressure; /* 0: not cut */
+	bool rested;                    /* resources were given back for being idle */
 
 	/* Storage: known to give no more than this, at this depth and beyond; 0: not known. */
 	double full_bandwidth;

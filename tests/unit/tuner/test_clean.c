@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include <math.h>
+
+#include "state.h"
+
+#define NOW (100 * SECOND_NS)
+
+static struct stall_sample usual(void)
+{
+	struct stall_sample s = stall_sample_unknown();
+
+	s.job = 1;
+	s.at_ns = NOW;
+	s.covered_s = 1;
+	s.source = STALL_SOURCE_CLIENT;
+	s.samples_per_s = 1000;
+	s.shares.fetch_stall = 0.3;
+	s.shares.prep_stall = 0.1;
+	return s;
+}
+
+static void test_usual(void **state)
+{
+	struct stall_sample s = usual();
+	struct figures f;
+
+	(void)state;
+	assert_true(figures_clean(&s, NOW, &f));
+	assert_true(fabs(f.wait - 0.4) < 1e-9 && fabs(f.busy - 0.6) < 1e-9);
+	assert_true(f.from_ns == NOW - SECOND_NS);
+	assert_true(isnan(f.bandwidth) && isnan(f.demand));
+}
+
+static void test_refused(void **state)
+{
+	static const double covered[] = {NAN, 0, 0.1, 31, -1, INFINITY}, rates[] = {NAN, -1, INFINITY, 1e300};
+	struct figures f;
+	struct stall_sample s;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(covered) / sizeof(covered[0]); i++) {
+		s = usual();
+		s.covered_s = covered[i];
+		assert_false(figures_clean(&s, NOW, &f));
+	}
+	for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
+		s = usual();
+		s.samples_per_s = rates[i];
+		assert_false(figures_clean(&s, NOW, &f));
+	}
+	s = usual();
+	s.job = 0;
+	assert_false(figures_clean(&s, NOW, &f));
+	s = usual(); /* late; of the future */
+	assert_false(figures_clean(&s, NOW + 6 * SECOND_NS, &f));
+	assert_false(figures_clean(&s, NOW - 2 * SECOND_NS, &f));
+}
+
+/* One absurd figure costs that figure, not the sample. */
+static void test_absurd_figures(void **state)
+{
+	static const double bad[] = {NAN, -1, INFINITY, -INFINITY, 1e300};
+	struct figures f;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct stall_sample s = usual();
+
+		s.chunk_latency_s = s.storage_bytes_per_s = s.daemon_cpu_s_per_sample = s.dataset_bytes =
+		    bad[i];
+		s.shares.checkpoint_stall = s.device_rate = bad[i];
+		assert_true(figures_clean(&s, NOW, &f));
+		assert_true(isnan(f.latency_s) && isnan(f.bandwidth) && isnan(f.daemon_cpu_s));
+		assert_true(isnan(f.dataset_bytes) && isnan(f.demand));
+		assert_true(fabs(f.busy - 0.6) < 1e-9);
+	}
+}
+
+static void test_shares(void **state)
+{
+	struct stall_sample s = usual();
+	struct figures f;
+
+	(void)state;
+	s.shares.fetch_stall = 1.03; /* clocks differ a little */
+	s.shares.prep_stall = 0;
+	assert_true(figures_clean(&s, NOW, &f));
+	assert_true(f.wait == 1 && f.busy == 0);
+	s.shares.fetch_stall = s.shares.prep_stall = 0.7; /* more than all of the time */
+	assert_true(figures_clean(&s, NOW, &f));
+	assert_true(isnan(f.wait) && isnan(f.fetch_wait) && isnan(f.prep_wait));
+	s = usual();
+	s.source = STALL_SOURCE_NONE;
+	assert_true(figures_clean(&s, NOW, &f));
+	assert_true(isnan(f.wait));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_usual), cmocka_unit_test(test_refused),
+					   cmocka_unit_test(test_absurd_figures),
+					   cmocka_unit_test(test_shares)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

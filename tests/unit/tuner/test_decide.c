@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rules of the whole, second by second, on jobs of the simulator. */
+#include "../test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/sim.h"
+
+#define SECOND 1000000000ull
+
+static struct tuner_config config;
+static struct tuner_state *state;
+static struct tuner_result *result;
+static struct stall_node node;
+static uint64_t now_ns;
+/* The world: one job or several, each as the sample says it is; knobs follow at once. */
+static struct stall_sample samples[4];
+static size_t n_samples;
+
+/* Device-bound, with more of everything than it needs. */
+static struct stall_sample usual(uint64_t job)
+{
+	struct stall_sample s = stall_sample_unknown();
+
+	s.job = s.dataset = job;
+	s.covered_s = 1;
+	s.source = STALL_SOURCE_CLIENT;
+	s.shares.fetch_stall = s.shares.prep_stall = 0;
+	s.samples_per_s = 1000;
+	s.chunk_latency_s = s.chunk_latency_p95_s = 0.02;
+	s.storage_bytes_per_s = 1e9;
+	s.reads_in_flight = 4;
+	s.reading_ratio = 0.2;
+	s.memory_hit_ratio = 0;
+	s.chunk_bytes = 10e6;
+	s.samples_per_chunk = 100;
+	s.window_chunks = 1;
+	s.ready_samples = 1000;
+	s.daemon_cpu_s_per_sample = 1e-5;
+	s.client_cpu_s_per_sample = 0;
+	s.dataset_bytes = 10e9;
+	s.cached_bytes = 0;
+	s.need_bytes = 50e6;
+	s.tunable = (1u << TUNER_N_KNOBS) - 1;
+	s.knobs = (struct tuner_knobs){.value = {4000000000, 8, 4, 0}};
+	return s;
+}
+
+static int setup(void **unused)
+{
+	(void)unused;
+	config = tuner_config_default();
+	config.cache_bytes_max = 8000000000;
+	config.workers_max = 16;
+	state = calloc(1, tuner_state_bytes());
+	result = calloc(1, sizeof(*result));
+	node = stall_node_unknown();
+	node.memory_limit_bytes = 32e9;
+	node.memory_headroom_bytes = 16e9;
+	node.memory_some_avg10 = 0;
+	node.cores = 8;
+	node.cores_idle = 6;
+	now_ns = 1000 * SECOND;
+	n_samples = 1;
+	samples[0] = usual(1);
+	return state && result ? 0 : -1;
+}
+
+static int teardown(void **unused)
+{
+	(void)unused;
+	free(state);
+	free(result);
+	return 0;
+}
+
+static struct stall_sample *sample_of(uint64_t job)
+{
+	for (size_t i = 0; i < n_samples; i++)
+		if (samples[i].job == job)
+			return &samples[i];
+	fail();
+	return NULL;
+}
+
+/* One second; decisions are carried out if `apply`. The number of them. */
+static size_t tick(bool apply)
+{
+	now_ns += SECOND;
+	for (size_t i = 0; i < n_samples; i++)
+		samples[i].at_ns = now_ns;
+	tuner_decide(&config, state, &node, samples, n_samples, now_ns, result);
+	for (size_t i = 0; apply && i < result->n_decisions; i++) {
+		const struct tuner_decision *d = &result->decisions[i];
+
+		assert_true(sample_of(d->job)->knobs.value[d->knob] == d->old_value);
+		assert_true(d->old_value != d->new_value && d->reason[0]);
+		sample_of(d->job)->knobs.value[d->knob] = d->new_value;
+	}
+	return result->n_decisions;
+}
+
+static size_t run(int seconds)
+{
+	size_t n = 0;
+
+	for (int i = 0; i < seconds; i++)
+		n += tick(true);
+	return n;
+}
+
+static const struct tuner_decision *decision_on(enum tuner_knob knob)
+{
+	for (size_t i = 0; i < result->n_decisions; i++)
+		if (result->decisions[i].knob == knob)
+			return &result->decisions[i];
+	return NULL;
+}
+
+static void test_device_bound_gives_back(void **unused)
+{
+	(void)unused;
+	run(10);
+	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] < 200000000);
+	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] >= 50000000); /* what its sessions need */
+	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 1);
+	assert_int_equal(result->views[0].phase, TUNER_PHASE_SETTLED);
+	assert_int_equal(run(300), 0); /* and then nothing more */
+}
+
+static void test_pin_is_exact(void **unused)
+{
+	(void)unused;
+	config.pins[0] = (struct tuner_pin){.job = 0, .knob = TUNER_DAEMON_WORKERS, .value = 2};
+	config.pins[1] = (struct tuner_pin){.job = 1, .knob = TUNER_DAEMON_WORKERS, .value = 7};
+	config.pins[2] = (struct tuner_pin){.job = 0, .knob = TUNER_PREFETCH_CHUNKS, .value = 0};
+	config.n_pins = 3;
+	tick(true);
+	assert_non_null(decision_on(TUNER_DAEMON_WORKERS));
+	assert_int_equal(decision_on(TUNER_DAEMON_WORKERS)->rule, TUNER_RULE_PIN);
+	run(30);
+	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 7); /* the job's own goes first */
+	assert_int_equal(samples[0].knobs.value[TUNER_PREFETCH_CHUNKS], 0);
+}
+
+static void test_impossible_pin_is_clamped(void **unused)
+{
+	(void)unused;
+	config.pins[0] = (struct tuner_pin){.job = 1, .knob = TUNER_CACHE_BYTES, .value = UINT64_MAX};
+	config.pins[1] = (struct tuner_pin){.job = 1, .knob = TUNER_DAEMON_WORKERS, .value = 100000};
+	config.n_pins = 2;
+	tick(true);
+	assert_non_null(strstr(decision_on(TUNER_DAEMON_WORKERS)->reason, "100000"));
+	run(10);
+	assert_int_equal(run(30), 0);
+	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] <= config.cache_bytes_max);
+	assert_true(samples[0].knobs.value[TUNER_DAEMON_WORKERS] <= 16);
+}
+
+static void test_knob_of_the_client_is_left_alone(void **unused)
+{
+	(void)unused;
+	samples[0].tunable &= ~(1u << TUNER_DAEMON_WORKERS);
+	run(30);
+	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 4);
+}
+
+static void test_limit_lowered_while_full(void **unused)
+{
+	(void)unused;
+	samples[0].cached_bytes = 3.9e9;
+	tick(true);
+	config.cache_bytes_max = 1000000000;
+	tick(true);
+	assert_int_equal(decision_on(TUNER_CACHE_BYTES)->rule, TUNER_RULE_LIMIT);
+	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] <= 1000000000);
+}
+
+static void test_pressure_halves_and_recovers(void **unused)
+{
+	const double full = 8e9;
+	size_t recoveries = 0;
+
+	(void)unused;
+	/* Storage so slow that the whole cache is worth it. */
+	samples[0].storage_bytes_per_s = 20e6;
+	samples[0].chunk_latency_s = samples[0].chunk_latency_p95_s = 0.5;
+	samples[0].reads_in_flight = 1;
+	samples[0].reading_ratio = 1;
+	samples[0].shares.fetch_stall = 0.5;
+	samples[0].samples_per_s = 500;
+	samples[0].memory_hit_ratio = 0.7;
+	samples[0].cached_bytes = full;
+	samples[0].knobs.value[TUNER_CACHE_BYTES] = 8000000000;
+	run(20);
+	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] > 7000000000);
+	node.memory_some_avg10 = 15;
+	tick(true);
+	assert_int_equal(decision_on(TUNER_CACHE_BYTES)->rule, TUNER_RULE_PRESSURE);
+	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] <= 4000000000);
+	samples[0].cached_bytes = 3.9e9;
+	for (int i = 0; i < 14; i++) { /* as the kernel's mean falls */
+		node.memory_some_avg10 *= 0.8;
+		run(1);
+		assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] <= 4000000000);
+		assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] > 3000000000);
+	}
+	for (int i = 0; i < 200; i++) {
+		samples[0].cached_bytes = (double)samples[0].knobs.value[TUNER_CACHE_BYTES] * 0.98;
+		run(1);
+		recoveries += decision_on(TUNER_CACHE_BYTES) &&
+			      decision_on(TUNER_CACHE_BYTES)->rule == TUNER_RULE_RECOVER;
+	}
+	assert_true(recoveries >= 3); /* in steps */
+	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] > 7000000000);
+}
+
+static void test_pressure_stops_at_what_sessions_need(void **unused)
+{
+	(void)unused;
+	for (int i = 0; i < 60; i++) {
+		node.memory_some_avg10 = 15 + i;
+		node.memory_headroom_bytes = 0;
+		tick(true);
+		assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] >= 50000000);
+	}
+}
+
+static void test_not_applied(void **unused)
+{
+	size_t decisions = 0, verdicts = 0;
+
+	(void)unused;
+	for (int i = 0; i < 100; i++) { /* a dry run: nobody turns anything */
+		decisions += tick(false);
+		for (size_t k = 0; k < result->n_verdicts; k++)
+			verdicts += result->verdicts[k].outcome == TUNER_NOT_APPLIED;
+	}
+	assert_true(verdicts >= 2);
+	assert_in_range(decisions, 3, 12); /* asked again, but not every second */
+}
+
+static void test_idle_rests_and_wakes(void **unused)
+{
+	uint64_t workers;
+
+	(void)unused;
+	samples[0].daemon_cpu_s_per_sample = 3e-3; /* three workers' worth */
+	run(15);
+	workers = samples[0].knobs.value[TUNER_DAEMON_WORKERS];
+	assert_true(workers >= 3);
+	samples[0].samples_per_s = 0;
+	run(40);
+	assert_int_equal(result->views[0].phase, TUNER_PHASE_IDLE);
+	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 1);
+	assert_int_equal(run(3600), 0);
+	samples[0].samples_per_s = 1000;
+	run(3);
+	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], workers);
+}
+
+static void test_missing_samples(void **unused)
+{
+	(void)unused;
+	run(15);
+	n_samples = 0;
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(tick(true), 0);
+	assert_int_equal(result->n_views, 1);
+	assert_int_equal(result->views[0].phase, TUNER_PHASE_BLIND);
+	run(60);
+	assert_int_equal(result->n_views, 0); /* gone */
+}
+
+static void test_without_trainer_times(void **unused)
+{
+	(void)unused;
+	samples[0].source = STALL_SOURCE_NONE;
+	samples[0].shares.fetch_stall = samples[0].shares.prep_stall = NAN;
+	assert_int_equal(run(60), 0); /* nobody knows whether it waits: nothing is touched */
+}
+
+static void test_clock_steps(void **unused)
+{
+	(void)unused;
+	run(15);
+	now_ns -= 900 * SECOND; /* back */
+	assert_int_equal(run(60), 0);
+	now_ns += 86400 * SECOND; /* a day of suspend */
+	assert_int_equal(run(60), 0);
+	assert_int_equal(result->views[0].phase, TUNER_PHASE_SETTLED);
+	samples[0].daemon_cpu_s_per_sample = 3e-3;
+	samples[0].shares.prep_stall = 0.6;
+	samples[0].samples_per_s = 400;
+	assert_true(run(15) > 0); /* and it still works */
+}
+
+static void test_worse_is_undone(void **unused)
+{
+	bool undone = false;
+
+	(void)unused;
+	run(1);
+	for (int i = 0; i < 15; i++) {
+		/* Whatever the model says: with fewer than four workers this job is slow. */
+		bool slow = samples[0].knobs.value[TUNER_DAEMON_WORKERS] < 4;
+
+		samples[0].samples_per_s = slow ? 500 : 1000;
+		samples[0].shares.prep_stall = slow ? 0.5 : 0;
+		run(1);
+		for (size_t k = 0; k < result->n_verdicts; k++)
+			undone |= result->verdicts[k].outcome == TUNER_UNDONE &&
+				  result->verdicts[k].knob == TUNER_DAEMON_WORKERS;
+	}
+	assert_true(undone);
+	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 4);
+}
+
+static void test_two_jobs_share(void **unused)
+{
+	(void)unused;
+	n_samples = 2;
+	for (int i = 0; i < 2; i++) {
+		samples[i] = usual((uint64_t)i + 1);
+		samples[i].daemon_cpu_s_per_sample =
+		    i ? 8e-3 : 1e-5; /* one needs 8 workers, one hardly any */
+		samples[i].shares.prep_stall = i ? 0.5 : 0;
+		samples[i].samples_per_s = i ? 500 : 1000;
+	}
+	config.workers_max = 8;
+	node.cores_idle = 8;
+	for (int i = 0; i < 20; i++) {
+		run(1);
+		assert_true(samples[0].knobs.value[TUNER_DAEMON_WORKERS] +
+				samples[1].knobs.value[TUNER_DAEMON_WORKERS] +
+				samples[0].knobs.value[TUNER_CLIENT_WORKERS] +
+				samples[1].knobs.value[TUNER_CLIENT_WORKERS] <=
+			    8);
+		samples[1].samples_per_s =
+		    fmin((double)samples[1].knobs.value[TUNER_DAEMON_WORKERS] * 125, 1000);
+		samples[1].shares.prep_stall = 1 - samples[1].samples_per_s / 1000;
+	}
+	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 1);
+	assert_true(samples[1].knobs.value[TUNER_DAEMON_WORKERS] >= 6);
+}
+
+static void test_same_input_same_result(void **unused)
+{
+	struct tuner_result *first = malloc(sizeof(*first));
+	struct tuner_state *copy = malloc(tuner_state_bytes());
+
+	(void)unused;
+	assert_true(first && copy);
+	memcpy(copy, state, tuner_state_bytes());
+	samples[0].at_ns = now_ns + SECOND;
+	for (int i = 1; i <= 5; i++) {
+		samples[0].at_ns = now_ns + (uint64_t)i * SECOND;
+		tuner_decide(&config, state, &node, samples, 1, samples[0].at_ns, first);
+		tuner_decide(&config, copy, &node, samples, 1, samples[0].at_ns, result);
+		assert_int_equal(first->n_decisions, result->n_decisions);
+		for (size_t k = 0; k < first->n_decisions; k++)
+			assert_string_equal(first->decisions[k].reason, result->decisions[k].reason);
+	}
+	assert_memory_equal(state, copy, tuner_state_bytes());
+	free(first);
+	free(copy);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(test_device_bound_gives_back),
+	    TEST(test_pin_is_exact),
+	    TEST(test_impossible_pin_is_clamped),
+	    TEST(test_knob_of_the_client_is_left_alone),
+	    TEST(test_limit_lowered_while_full),
+	    TEST(test_pressure_halves_and_recovers),
+	    TEST(test_pressure_stops_at_what_sessions_need),
+	    TEST(test_not_applied),
+	    TEST(test_idle_rests_and_wakes),
+	    TEST(test_missing_samples),
+	    TEST(test_without_trainer_times),
+	    TEST(test_clock_steps),
+	    TEST(test_worse_is_undone),
+	    TEST(test_two_jobs_share),
+	    TEST(test_same_input_same_result),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

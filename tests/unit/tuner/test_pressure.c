@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include <math.h>
+
+#include "state.h"
+
+#define GIB 0x1p30
+
+static struct tuner_config config;
+
+static struct stall_node node_with(double some, double headroom)
+{
+	struct stall_node n = stall_node_unknown();
+
+	n.memory_some_avg10 = some;
+	n.memory_full_avg10 = 0;
+	n.memory_limit_bytes = 16 * GIB;
+	n.memory_headroom_bytes = headroom;
+	return n;
+}
+
+static double at(struct pressure *p, uint64_t second, double some, double headroom, double in_use)
+{
+	struct stall_node node = node_with(some, headroom);
+
+	return pressure_ceiling(p, &config, &node, in_use, (100 + second) * SECOND_NS);
+}
+
+static void test_calm_is_unbounded(void **state)
+{
+	struct pressure p = {0};
+
+	(void)state;
+	assert_true(isinf(at(&p, 0, 0, 8 * GIB, 4 * GIB)));
+	assert_true(isinf(at(&p, 1, 9, 8 * GIB, 4 * GIB)));
+	assert_true(isinf(at(&p, 2, NAN, NAN, 4 * GIB)));
+}
+
+static void test_halves_in_the_same_second(void **state)
+{
+	struct pressure p = {0};
+
+	(void)state;
+	assert_true(at(&p, 0, 12, 8 * GIB, 4 * GIB) == 2 * GIB);
+	/* avg10 is a mean of 10 s: that it does not fall at once is no reason for another cut. */
+	assert_true(at(&p, 1, 12.5, 8 * GIB, 2 * GIB) == 2 * GIB);
+	assert_true(at(&p, 3, 12.5, 8 * GIB, 2 * GIB) == 2 * GIB);
+	/* Still rising: another one. */
+	assert_true(at(&p, 4, 20, 8 * GIB, 2 * GIB) == 1 * GIB);
+}
+
+static void test_causes(void **state)
+{
+	struct pressure p;
+	struct stall_node node;
+
+	(void)state;
+	p = (struct pressure){0};
+	assert_true(at(&p, 0, 0, 100e6, 4 * GIB) == 2 * GIB); /* headroom below half of the reserve */
+	p = (struct pressure){0};
+	node = node_with(0, 8 * GIB);
+	node.memory_full_avg10 = 6;
+	assert_true(pressure_ceiling(&p, &config, &node, 4 * GIB, SECOND_NS) == 2 * GIB);
+	p = (struct pressure){0};
+	node = node_with(0, 8 * GIB);
+	node.oom_kills = 1;
+	assert_true(pressure_ceiling(&p, &config, &node, 4 * GIB, SECOND_NS) == 2 * GIB);
+}
+
+static void test_recovers_in_steps(void **state)
+{
+	struct pressure p = {0};
+	double last = at(&p, 0, 12, 8 * GIB, 4 * GIB);
+	int raises = 0;
+	uint64_t lifted = 0;
+
+	(void)state;
+	for (uint64_t s = 1; s < 200; s++) {
+		double now = at(&p, s, s < 10 ? 12 - (double)s : 0, 8 * GIB, fmin(last, 4 * GIB));
+
+		assert_true(now >= last);
+		assert_true(s >= 20 || now == last); /* calm for 15 s first */
+		if (now > last)
+			raises++;
+		if (isinf(now) && !lifted)
+			lifted = s;
+		last = now;
+	}
+	assert_true(raises >= 3);
+	assert_true(lifted > 0 && lifted < 120);
+}
+
+/* Recovery never takes the last of the headroom. */
+static void test_recovers_within_headroom(void **state)
+{
+	struct pressure p = {0};
+	double last = at(&p, 0, 12, 8 * GIB, 4 * GIB);
+
+	(void)state;
+	for (uint64_t s = 1; s < 200; s++) {
+		double used = last - 2 * GIB, now = at(&p, s, 0, 1 * GIB - used, last);
+
+		assert_true(now <= 3 * GIB);
+		last = now;
+	}
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	config = tuner_config_default();
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_calm_is_unbounded), cmocka_unit_test(test_halves_in_the_same_second),
+	    cmocka_unit_test(test_causes), cmocka_unit_test(test_recovers_in_steps),
+	    cmocka_unit_test(test_recovers_within_headroom)};
+
+	return cmocka_run_group_tests(tests, setup, NULL);
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The simulator's scenarios as a guard: what the tuner reaches must not get worse. Exact: all of it follows
+ * from the seeds. */
+#include "../test.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "sim/sim.h"
+
+#define N 200
+
+static struct sim_score scores[N];
+static bool limit_broken[N];
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static double quantile(double *x, size_t n, double q)
+{
+	qsort(x, n, sizeof(*x), by_value);
+	return x[(size_t)(q * (double)(n - 1))];
+}
+
+static int run_all(void **unused)
+{
+	struct sim_outcome *outcome = malloc(sizeof(*outcome));
+
+	(void)unused;
+	for (uint64_t seed = 1; outcome && seed <= N; seed++) {
+		struct sim_scenario s = sim_scenario_random(seed, 1);
+		struct sim_static best[SIM_MAX_PHASES];
+
+		for (uint32_t p = 0; p < s.n_phases; p++)
+			best[p] = sim_best_static(&s, &s.jobs[0].phases[p], s.cores, s.memory_bytes);
+		if (sim_run(&s, SIM_TUNER, false, outcome) < 0)
+			break;
+		sim_judge(&s, outcome, best, &scores[seed - 1]);
+		limit_broken[seed - 1] = outcome->limit_broken;
+	}
+	free(outcome);
+	return outcome ? 0 : -1;
+}
+
+#define COLUMN(x, field)                                                                                     \
+	double x[N];                                                                                         \
+	for (size_t i = 0; i < N; i++)                                                                       \
+	x[i] = scores[i].field
+
+static void test_regret(void **unused)
+{
+	COLUMN(x, regret);
+	(void)unused;
+	assert_true(quantile(x, N, 0.99) <= 0.10);
+	assert_true(quantile(x, N, 0.90) <= 0.05);
+}
+
+static void test_resources(void **unused)
+{
+	COLUMN(x, cost_ratio);
+	(void)unused;
+	assert_true(quantile(x, N, 0.50) <= 1.10);
+	assert_true(quantile(x, N, 0.90) <= 1.25);
+}
+
+static void test_settles(void **unused)
+{
+	COLUMN(start, settle_start_s);
+	COLUMN(change, settle_change_s);
+	(void)unused;
+	assert_true(quantile(start, N, 0.90) <= 10);
+	assert_true(quantile(change, N, 0.90) <= 15);
+}
+
+static void test_keeps_quiet(void **unused)
+{
+	COLUMN(x, changes_settled);
+	(void)unused;
+	assert_true(quantile(x, N, 0.90) <= 1);
+}
+
+static void test_limits_hold(void **unused)
+{
+	(void)unused;
+	for (size_t i = 0; i < N; i++)
+		assert_false(limit_broken[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_regret), cmocka_unit_test(test_resources),
+					   cmocka_unit_test(test_settles), cmocka_unit_test(test_keeps_quiet),
+					   cmocka_unit_test(test_limits_hold)};
+
+	return cmocka_run_group_tests(tests, run_all, NULL);
+}

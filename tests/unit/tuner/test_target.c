@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The model's answer, rule by rule. */
+#include "../test.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "state.h"
+
+#define MIB 0x1p20
+
+static struct tuner_job job;
+static struct figures f;
+static struct room room;
+
+/* 100 samples a chunk of 10 MB, a dataset of 1 GB, storage of 100 MB/s with 4 reads under way: 1000
+ * samples/s. */
+static int setup(void **state)
+{
+	(void)state;
+	memset(&job, 0, sizeof(job));
+	job.in_force = (struct tuner_knobs){.value = {400000000, 4, 2, 0}};
+	f = (struct figures){.rate = 500,
+			     .wait = 0,
+			     .demand = 500,
+			     .latency_s = 0.4,
+			     .latency_p95_s = 0.4,
+			     .bandwidth = 100e6,
+			     .in_flight = 4,
+			     .reading = 1,
+			     .hit = 1,
+			     .chunk_bytes = 10e6,
+			     .samples_per_chunk = 100,
+			     .window = 1,
+			     .ready = 100,
+			     .daemon_cpu_s = NAN,
+			     .client_cpu_s = NAN,
+			     .handoff_s = NAN,
+			     .dataset_bytes = 1e9,
+			     .cached_bytes = 0,
+			     .need_bytes = 20e6};
+	room = (struct room){
+	    .cache_bytes = 2e9, .prefetch = 64, .daemon_workers = 8, .client_workers = 8, .cores = 8};
+	return 0;
+}
+
+static uint64_t wanted(enum tuner_knob knob)
+{
+	struct tuner_knobs knobs;
+
+	target_knobs(&job, &f, &room, &knobs);
+	return knobs.value[knob];
+}
+
+static void test_unknown_stays(void **state)
+{
+	struct tuner_knobs knobs;
+
+	(void)state;
+	f.demand = NAN;
+	target_knobs(&job, &f, &room, &knobs);
+	assert_memory_equal(&knobs, &job.in_force, sizeof(knobs));
+	setup(NULL);
+	f.bandwidth = NAN; /* workers can be told, storage cannot */
+	f.daemon_cpu_s = 4e-3;
+	target_knobs(&job, &f, &room, &knobs);
+	assert_int_equal(knobs.value[TUNER_CACHE_BYTES], job.in_force.value[TUNER_CACHE_BYTES]);
+	assert_int_equal(knobs.value[TUNER_PREFETCH_CHUNKS], job.in_force.value[TUNER_PREFETCH_CHUNKS]);
+	assert_int_equal(knobs.value[TUNER_DAEMON_WORKERS], 3);
+}
+
+static void test_fast_storage_needs_no_cache(void **state)
+{
+	(void)state;
+	/* 500 samples/s of 100 kB from 100 MB/s: what sessions need and read-ahead, not more. */
+	assert_in_range(wanted(TUNER_CACHE_BYTES), 20000000, 100000000);
+}
+
+static void test_cache_for_what_storage_lacks(void **state)
+{
+	(void)state;
+	/* Storage is known to give no more: 2000 samples/s need half of the data in memory. */
+	f.demand = 2000;
+	job.full_bandwidth = 100e6;
+	job.full_depth = 4;
+	assert_in_range(wanted(TUNER_CACHE_BYTES), 500000000, 700000000);
+	room.cache_bytes = 300e6; /* never beyond the room */
+	assert_in_range(wanted(TUNER_CACHE_BYTES), 200000000, 300000000);
+}
+
+/* As long as deeper reading may bring more, the cache stays and the depth grows. */
+static void test_depth_before_cache(void **state)
+{
+	(void)state;
+	f.demand = 2000;
+	f.hit = 0;
+	assert_int_equal(wanted(TUNER_CACHE_BYTES), 400000000);
+	assert_true(wanted(TUNER_PREFETCH_CHUNKS) > 4);
+}
+
+static void test_depth_by_littles_law(void **state)
+{
+	(void)state;
+	/* 0.1 s a chunk, 5 chunks/s: half a chunk under way. */
+	f.latency_s = f.latency_p95_s = 0.1;
+	assert_in_range(wanted(TUNER_PREFETCH_CHUNKS), 1, 2);
+	f.latency_s = f.latency_p95_s = 1; /* 5 under way, with the margin 6, and one */
+	assert_in_range(wanted(TUNER_PREFETCH_CHUNKS), 6, 7);
+	room.prefetch = 3;
+	assert_int_equal(wanted(TUNER_PREFETCH_CHUNKS), 3);
+}
+
+/* A window is needed at once; ready batches bridge a part of its reading. */
+static void test_depth_for_windows(void **state)
+{
+	(void)state;
+	f.window = 8;
+	f.ready = 0;
+	f.need_bytes = 100e6;
+	assert_true(wanted(TUNER_PREFETCH_CHUNKS) >= 7);
+	f.ready = 10000;
+	assert_true(wanted(TUNER_PREFETCH_CHUNKS) <= 4);
+}
+
+static void test_daemon_workers(void **state)
+{
+	static const struct {
+		double cpu_s;
+		uint64_t workers;
+	} table[] = {{0, 1}, {1e-4, 1}, {1.8e-3, 1}, {2e-3, 2}, {5e-3, 3}, {1, 8}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		f.daemon_cpu_s = table[i].cpu_s;
+		assert_int_equal(wanted(TUNER_DAEMON_WORKERS), table[i].workers);
+	}
+}
+
+static void test_client_workers(void **state)
+{
+	static const struct {
+		double cpu_s, handoff_s;
+		uint64_t workers;
+	} table[] = {
+	    {0, 1e-4, 0},    /* no Python work */
+	    {1e-5, 1e-3, 0}, /* cheap samples: handing over costs more than it saves */
+	    {3e-5, 1e-6, 0}, /* not worth a process: 1.5 % */
+	    {1e-3, 1e-5, 1}, /* half of a step */
+	    {3e-3, 1e-5, 2}, /* 1.5 cores */
+	    {1, 1e-5, 8},    /* more than there are */
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		f.client_cpu_s = table[i].cpu_s;
+		f.handoff_s = table[i].handoff_s;
+		if (wanted(TUNER_CLIENT_WORKERS) != table[i].workers)
+			fail_msg("row %zu: %llu workers", i,
+				 (unsigned long long)wanted(TUNER_CLIENT_WORKERS));
+	}
+}
+
+/* Workers for what storage lets through, not for what the device could take. */
+static void test_workers_for_the_slowest(void **state)
+{
+	(void)state;
+	f.demand = 4000;
+	f.daemon_cpu_s = 1e-3;
+	job.full_bandwidth = 100e6;
+	job.full_depth = 4;
+	room.cache_bytes = 60e6; /* next to nothing can be kept: 1000 samples/s */
+	assert_in_range(wanted(TUNER_DAEMON_WORKERS), 1, 2);
+}
+
+static void test_cached_ratio(void **state)
+{
+	(void)state;
+	assert_true(target_cached_ratio(&f, 0, 1) == 0);
+	assert_true(fabs(target_cached_ratio(&f, 20e6 + 10e6 + 500e6, 1) - 0.5) < 1e-9);
+	assert_true(target_cached_ratio(&f, 2e9, 1) == 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup(test_unknown_stays, setup),
+	    cmocka_unit_test_setup(test_fast_storage_needs_no_cache, setup),
+	    cmocka_unit_test_setup(test_cache_for_what_storage_lacks, setup),
+	    cmocka_unit_test_setup(test_depth_before_cache, setup),
+	    cmocka_unit_test_setup(test_depth_by_littles_law, setup),
+	    cmocka_unit_test_setup(test_depth_for_windows, setup),
+	    cmocka_unit_test_setup(test_daemon_workers, setup),
+	    cmocka_unit_test_setup(test_client_workers, setup),
+	    cmocka_unit_test_setup(test_workers_for_the_slowest, setup),
+	    cmocka_unit_test_setup(test_cached_ratio, setup),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -55,6 +55,16 @@ struct job_counters {
 	uint64_t n_waits, wait_fetch_ns, wait_prep_ns;
 };
 
+/* What the trainer took and what it told of it, summed over its sessions as of the last look at each
+ * (sensor_job.h). All count up. */
+struct job_taken {
+	uint64_t batches, samples;
+	uint64_t wait_ns, fetch_ns; /* slept in libdiesel; the mean of a rank's worker processes */
+	uint64_t next_ns;           /* in the Python loader's next(); 0: not told */
+	uint64_t handoff_ns, n_handed_samples;
+	uint64_t work_cpu_ns, work_busy_ns, n_worked;
+};
+
 struct jobs;
 
 struct job {
@@ -67,6 +77,7 @@ struct job {
 	uint64_t begin_ns;
 	struct job_knobs knobs;
 	struct job_counters counters; /* cpu_ns and live sessions apart: server_job_counters() has all */
+	struct job_taken taken;
 	struct pool_lane lane;
 	uint32_t n_sessions;
 	uint32_t refs; /* list, sessions and reads under way */

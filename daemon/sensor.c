@@ -117,6 +117,21 @@ static void stop_running(struct sensor *s)
 	talk_stop(s);
 }
 
+static void tell(const struct stall_sample *sample)
+{
+	static const char *const sources[] = {"none", "bpf", "client", "process"};
+	const struct stall_shares *share = &sample->shares;
+
+	log_debug(
+	    "job %llu: by %s: device %.3f fetch %.3f prep %.3f checkpoint %.3f starved %.3f other %.3f, "
+	    "%.1f samples/s, %.2f steps/s, F %.0f P %.0f G %.0f, hits %.2f, chunk %.4f s, storage %.1f MB/s",
+	    (unsigned long long)sample->job, sources[sample->source], share->device, share->fetch_stall,
+	    share->prep_stall, share->checkpoint_stall, share->cpu_starved, share->other,
+	    sample->samples_per_s, sample->steps_per_s, sample->fetch_rate, sample->prep_rate,
+	    sample->device_rate, sample->memory_hit_ratio, sample->chunk_latency_s,
+	    sample->storage_bytes_per_s / 1e6);
+}
+
 void sensor_second_done(struct sensor *s)
 {
 	uint64_t now_ns = clock_monotonic_ns();
@@ -134,12 +149,13 @@ void sensor_second_done(struct sensor *s)
 	look_at_queues(s, now_ns);
 	n = 0;
 	for (struct sensed_job *j = s->jobs; j; j = j->next) {
-		const struct job *job = jobs_find(&s->server->jobs, j->id);
+		struct job *job = jobs_find(&s->server->jobs, j->id);
 
 		if (!job)
 			continue;
 		sensed_read(j, s->server, job, now_ns);
-		samples[n++] = sensed_sample(j, s->server, job);
+		samples[n] = sensed_sample(j, s->server, job);
+		tell(&samples[n++]);
 		j->has_report = false;
 	}
 	if (s->options.handler.second)

@@ -39,28 +39,31 @@ static uint64_t grown(uint64_t before, uint64_t now)
 	return now > before && now - before < UINT64_MAX / 2 ? now - before : 0;
 }
 
-static void add_session(struct sensed_reading *sums, struct session *q, uint64_t now_ns)
+void sensed_look(struct session *q, uint64_t now_ns)
 {
-	const struct session_sensed was = q->sensed, is = session_look(q, now_ns);
+	struct session_sensed was = q->sensed;
+	const struct session_sensed is = session_look(q, now_ns);
 	uint32_t stride = q->request.stride ? q->request.stride : 1, batches = is.consumed - was.consumed;
-	uint64_t told;
+	struct job_taken *taken = &q->job->taken;
 
 	q->sensed = is;
-	if (!was.known)
-		return; /* totals may be older than this daemon */
-	if (batches > RING_MAX_SLOTS * 1000000u)
-		batches = 0;
-	told = grown(was.n_samples, is.n_samples);
-	sums->consumed_batches += batches;
-	sums->consumed_samples += is.n_samples ? told : (uint64_t)batches * q->batch;
-	sums->wait_ns += grown(was.wait_ns, is.wait_ns) / stride;
-	sums->fetch_ns += grown(was.fetch_ns, is.fetch_ns) / stride;
-	sums->next_ns += grown(was.next_ns, is.next_ns) / stride;
-	sums->handoff_ns += grown(was.handoff_ns, is.handoff_ns);
-	sums->n_handed_samples += grown(was.n_handoffs, is.n_handoffs) * q->batch;
-	sums->work_cpu_ns += grown(was.cpu_ns, is.cpu_ns);
-	sums->work_busy_ns += grown(was.busy_ns, is.busy_ns);
-	sums->n_worked += grown(was.n_worked, is.n_worked);
+	if (batches > is.consumed) /* it never goes back */
+		return;
+	/* What Python work cost is told since the session was opened first, maybe of another daemon. */
+	if (!was.known && is.n_samples > (uint64_t)is.consumed * q->batch) {
+		was = is;
+		was.wait_ns = was.fetch_ns = 0;
+	}
+	taken->batches += batches;
+	taken->samples += is.n_samples ? grown(was.n_samples, is.n_samples) : (uint64_t)batches * q->batch;
+	taken->wait_ns += grown(was.wait_ns, is.wait_ns) / stride;
+	taken->fetch_ns += grown(was.fetch_ns, is.fetch_ns) / stride;
+	taken->next_ns += grown(was.next_ns, is.next_ns) / stride;
+	taken->handoff_ns += grown(was.handoff_ns, is.handoff_ns);
+	taken->n_handed_samples += grown(was.n_handoffs, is.n_handoffs) * q->batch;
+	taken->work_cpu_ns += grown(was.cpu_ns, is.cpu_ns);
+	taken->work_busy_ns += grown(was.busy_ns, is.busy_ns);
+	taken->n_worked += grown(was.n_worked, is.n_worked);
 }
 
 const struct sensed_reading *sensed_reading_at(const struct sensed_job *sensed, uint64_t age)
@@ -70,18 +73,16 @@ const struct sensed_reading *sensed_reading_at(const struct sensed_job *sensed, 
 	return &sensed->readings[(sensed->n_readings - 1 - age) % SENSED_READINGS];
 }
 
-void sensed_read(struct sensed_job *sensed, const struct server *server, const struct job *job,
-		 uint64_t now_ns)
+void sensed_read(struct sensed_job *sensed, const struct server *server, struct job *job, uint64_t now_ns)
 {
-	const struct sensed_reading *last = sensed_reading_at(sensed, 0);
-	struct sensed_reading reading = last ? *last : (struct sensed_reading){0};
+	struct sensed_reading reading = {.at_ns = now_ns};
 
-	reading.at_ns = now_ns;
 	server_job_counters(server, job, &reading.counters);
 	for (struct session *q = server->sessions; q; q = q->next) {
 		if (q->job == job)
-			add_session(&reading, q, now_ns);
+			sensed_look(q, now_ns);
 	}
+	reading.taken = job->taken;
 	sensed->readings[sensed->n_readings++ % SENSED_READINGS] = reading;
 }
 
@@ -173,7 +174,7 @@ struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct 
 	sample.at_ns = now->at_ns;
 	sample.covered_s = (double)(now->at_ns - before->at_ns) / (double)NS_PER_S;
 	sample.run_queue_ratio = sensed->queue_ratio;
-	sample.samples_per_s = (double)(now->consumed_samples - before->consumed_samples) / sample.covered_s;
+	sample.samples_per_s = (double)(now->taken.samples - before->taken.samples) / sample.covered_s;
 	sample.n_trainers = job->n_sessions > 0;
 	sensed_storage(sensed, &sample);
 	sensed_work(before, now, &sample);

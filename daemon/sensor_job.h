@@ -13,15 +13,11 @@
 
 #define SENSED_READINGS 6
 
-/* Counts up from when the job was seen first. What clients say is theirs to spoil: only their own job's. */
+/* What clients say is theirs to spoil: only their own job's figures. */
 struct sensed_reading {
 	uint64_t at_ns;
 	struct job_counters counters;
-	uint64_t consumed_batches, consumed_samples;
-	uint64_t wait_ns, fetch_ns; /* slept in libdiesel; the mean of a rank's worker processes */
-	uint64_t next_ns;           /* in the Python loader's next(); 0: not told */
-	uint64_t handoff_ns, n_handed_samples;
-	uint64_t work_cpu_ns, work_busy_ns, n_worked;
+	struct job_taken taken;
 };
 
 struct sensed_job {
@@ -39,9 +35,11 @@ struct sensed_job {
 	struct sensor_report report;
 };
 
+/* Adds what a session's client took and told since the last look: once a second, and before it closes. */
+void sensed_look(struct session *session, uint64_t now_ns);
+
 /* Reads the job's counters. */
-void sensed_read(struct sensed_job *sensed, const struct server *server, const struct job *job,
-		 uint64_t now_ns);
+void sensed_read(struct sensed_job *sensed, const struct server *server, struct job *job, uint64_t now_ns);
 
 /* The sample of the time between the last two readings; nothing covered before the second one. */
 struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct server *server,

@@ -79,31 +79,34 @@ void sensed_work(const struct sensed_reading *before, const struct sensed_readin
 {
 	uint64_t covered_ns = now->at_ns - before->at_ns;
 	uint64_t cpu_ns = now->counters.cpu_ns - before->counters.cpu_ns;
-	uint64_t busy_ns = now->work_busy_ns - before->work_busy_ns;
-	uint64_t n_worked = now->n_worked - before->n_worked;
+	uint64_t busy_ns = now->taken.work_busy_ns - before->taken.work_busy_ns;
+	uint64_t n_worked = now->taken.n_worked - before->taken.n_worked;
 
 	sample->daemon_cpu_s_per_sample =
 	    ratio(cpu_ns, now->counters.samples - before->counters.samples) / (double)NS_PER_S;
 	sample->daemon_workers_busy = ratio(cpu_ns, covered_ns);
 	sample->client_cpu_s_per_sample =
-	    ratio(now->work_cpu_ns - before->work_cpu_ns, n_worked) / (double)NS_PER_S;
+	    ratio(now->taken.work_cpu_ns - before->taken.work_cpu_ns, n_worked) / (double)NS_PER_S;
 	if (n_worked)
 		sample->client_workers_busy = ratio(busy_ns, covered_ns);
 	if (sample->knobs.value[TUNER_CLIENT_WORKERS] > 0)
-		sample->handoff_s_per_sample = ratio(now->handoff_ns - before->handoff_ns,
-						     now->n_handed_samples - before->n_handed_samples) /
-					       (double)NS_PER_S;
+		sample->handoff_s_per_sample =
+		    ratio(now->taken.handoff_ns - before->taken.handoff_ns,
+			  now->taken.n_handed_samples - before->taken.n_handed_samples) /
+		    (double)NS_PER_S;
 }
 
 /* The waits that clients told: (share waited, share of it for chunks). false: they told nothing. */
 static bool client_waits(const struct sensed_reading *before, const struct sensed_reading *now,
 			 double *ret_wait, double *ret_fetch)
 {
-	uint64_t covered_ns = now->at_ns - before->at_ns, slept_ns = now->wait_ns - before->wait_ns;
-	uint64_t next_ns = now->next_ns - before->next_ns;
+	uint64_t covered_ns = now->at_ns - before->at_ns,
+		 slept_ns = now->taken.wait_ns - before->taken.wait_ns;
+	uint64_t next_ns = now->taken.next_ns - before->taken.next_ns;
 
 	*ret_wait = clamp01(ratio(next_ns > slept_ns ? next_ns : slept_ns, covered_ns));
-	*ret_fetch = fmin(clamp01(ratio(now->fetch_ns - before->fetch_ns, covered_ns)), *ret_wait);
+	*ret_fetch =
+	    fmin(clamp01(ratio(now->taken.fetch_ns - before->taken.fetch_ns, covered_ns)), *ret_wait);
 	return true;
 }
 
@@ -124,7 +127,7 @@ void sensed_shares(const struct sensed_job *sensed, const struct sensed_reading 
 		sample->shares.fetch_stall = fetch;
 		sample->shares.prep_stall = wait - fetch;
 		sample->steps_per_s =
-		    (double)(now->consumed_batches - before->consumed_batches) / sample->covered_s;
+		    (double)(now->taken.batches - before->taken.batches) / sample->covered_s;
 		return;
 	}
 	sample->source = STALL_SOURCE_BPF;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "lib/clock.h"
+#include "sensor_job.h"
 
 /* Takes back what the client released. */
 static void session_reap(struct session *s)
@@ -245,6 +246,8 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 
 void session_close(struct session *s)
 {
+	if (s->job)
+		sensed_look(s, clock_monotonic_ns());
 	s->closing = true;
 	for (uint32_t i = 0; i < s->n_slots; i++) {
 		if (s->slots[i].state != SLOT_PUBLISHED)

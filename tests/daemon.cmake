@@ -2,7 +2,7 @@
 foreach(module protocol ring)
   diesel_unit_test(client/${module} USES diesel_client Threads::Threads)
 endforeach()
-foreach(module io options metrics_totals policy pool segment served)
+foreach(module io options metrics_totals policy pool segment sensor served)
   diesel_unit_test(daemon/${module} USES diesel_daemon)
   target_include_directories(test_daemon_${module} PRIVATE ${CMAKE_SOURCE_DIR}/daemon)
 endforeach()

@@ -135,28 +135,6 @@ static int on_stop(struct connection *c)
 	return reply(c, &answer, NULL, 0);
 }
 
-static int on_status(struct connection *c)
-{
-	char *text = server_status(c->server);
-	union wire_message answer;
-	struct shared_memory memory = SHARED_MEMORY_INIT;
-	size_t bytes = text ? strlen(text) : 0;
-	int r =
-	    text ? shared_memory_new("diesel-status", bytes ? bytes : 1, SHARED_SEALED, &memory) : -ENOMEM;
-
-	if (r == 0) {
-		memcpy(memory.data, text, bytes);
-		protocol_init(&answer, WIRE_STATUS_REPLY);
-		answer.status_reply.bytes = bytes;
-		r = reply(c, &answer, &memory.fd, 1);
-	} else {
-		r = refuse(c, r, "cannot make the status text");
-	}
-	shared_memory_free(&memory);
-	free(text);
-	return r;
-}
-
 static int on_message(struct connection *c, const union wire_message *m, struct wire_fds *fds)
 {
 	enum wire_type type = (enum wire_type)m->header.type;
@@ -177,11 +155,11 @@ static int on_message(struct connection *c, const union wire_message *m, struct 
 	case WIRE_SEEK: return on_seek(c, m);
 	case WIRE_SEGMENT: return on_segment(c, m);
 	case WIRE_STOP: return on_stop(c);
-	case WIRE_STATUS: return on_status(c);
 	case WIRE_KICK: server_touch(c->server); return 0;
+	case WIRE_STATUS:
 	case WIRE_JOBS:
 	case WIRE_WHY:
-	case WIRE_SET: return refuse(c, -ENOSYS, "this dieseld does not tune");
+	case WIRE_SET: return connection_answer(c, m);
 	case WIRE_ERROR:
 	case WIRE_HELLO_REPLY:
 	case WIRE_DATASET_REPLY:

@@ -25,3 +25,5 @@ void connection_listen(struct connection *c, bool on);
 /* Starts to open a dataset; takes the descriptors. connection_opened() follows, on the loop's thread. */
 int connection_open_dataset(struct connection *c, uint64_t version, struct wire_fds *fds);
 void connection_opened(struct connection *c);
+/* connection_control.c: STATUS, JOBS, WHY and SET. */
+int connection_answer(struct connection *c, const union wire_message *m);

@@ -11,6 +11,7 @@
 #include "lib/units.h"
 #include "memory_limit.h"
 #include "options.h"
+#include "sensor.h"
 #include "server.h"
 #include "service.h"
 
@@ -60,6 +61,19 @@ static void announce(const struct service *service)
 	service_ready(service);
 }
 
+/* Without it, or without its child, there is less to decide on; serving does not depend on it. */
+static void start_sensing(struct service *service, uv_loop_t *loop)
+{
+	const struct sensor_options options = {.root = "",
+					       .no_child =
+						   service->child_problem[0] ? service->child_problem : NULL,
+					       .handler = control_handler(service->control)};
+	int r = sensor_new(loop, service->server, &service->child, &options, &service->sensor);
+
+	if (r < 0)
+		log_warning("jobs are not measured, so nothing is tuned: %s", strerror(-r));
+}
+
 static int serve(struct service *service)
 {
 	const struct options *o = service->options;
@@ -80,13 +94,55 @@ static int serve(struct service *service)
 		uv_loop_close(&loop);
 		return 1;
 	}
+	server.control = service->control;
 	service->server = &server;
+	start_sensing(service, &loop);
+	control_start(service->control, &server, service->sensor);
 	service_start(service, &loop);
 	announce(service);
 	uv_run(&loop, UV_RUN_DEFAULT);
 	uv_loop_close(&loop);
+	sensor_free(service->sensor);
 	server_free(&server);
 	return 0;
+}
+
+/* Before the first thread: the child must be one of a single thread, and privileges are a thread's own. */
+static void fork_sensing(struct service *service)
+{
+	struct error err = ERROR_INIT;
+
+	service->child = SENSOR_CHILD_NONE;
+	if (settings_get(&service->options->settings, WIRE_SET_TUNE) == WIRE_TUNE_OFF) {
+		snprintf(service->child_problem, sizeof(service->child_problem),
+			 "tuning was off when dieseld started");
+	} else if (sensor_fork(&service->child, &err) < 0) {
+		snprintf(service->child_problem, sizeof(service->child_problem), "%s", err.text);
+		log_warning("%s", err.text);
+	}
+	if (sensor_drop_privileges(&err) < 0)
+		log_warning("%s", err.text);
+}
+
+static int tune_and_serve(struct service *service)
+{
+	const struct options *o = service->options;
+	const struct control_options control = {.settings = o->settings,
+						.knobs = o->serve.knobs,
+						.history = strcmp(o->history, "off") ? o->history : NULL,
+						.history_max_bytes = o->history_max_bytes};
+	int r;
+
+	fork_sensing(service);
+	r = control_new(&control, &service->control);
+
+	if (r < 0) {
+		log_error("cannot tune: %s", strerror(-r));
+		return 1;
+	}
+	r = serve(service);
+	control_free(service->control);
+	return r;
 }
 
 int main(int argc, char **argv)
@@ -124,7 +180,7 @@ int main(int argc, char **argv)
 			log_warning("--cache is larger than the memory this process may use (%llu MiB)",
 				    (unsigned long long)(memory >> 20));
 		raise_file_limit(options.serve.knobs.cache_bytes);
-		r = serve(&service);
+		r = tune_and_serve(&service);
 	}
 	options_free(&options);
 	return r;

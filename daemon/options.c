@@ -10,6 +10,7 @@
 #include "client/protocol.h"
 #include "client/ring.h"
 #include "config_file.h"
+#include "history/history.h"
 #include "lib/units.h"
 #include "metrics.h"
 #include "pool.h"
@@ -24,8 +25,14 @@ const char options_help[] =
     "\n"
     "  --socket PATH    where to listen (" DIESEL_DEFAULT_SOCKET ")\n"
     "  --cache BYTES    memory for chunks, batches and snapshots, e.g. 8G (a quarter of the memory)\n"
-    "  --prefetch N     chunks to read ahead of the current window (8)\n"
-    "  --workers N      CPU threads that verify and gather (one a core, at most 4)\n"
+    "  --prefetch N     exactly so many chunks are read ahead of the current window (tuned)\n"
+    "  --workers N      exactly so many CPU threads verify and gather (tuned)\n"
+    "  --client-workers N  exactly so many Python workers, where a program leaves it to us (tuned)\n"
+    "  --tune MODE      on (default), off, or dry-run: decide and record, but change nothing\n"
+    "  --cache-max BYTES, --cache-min BYTES  limits of all caches together (--cache; 0)\n"
+    "  --workers-max N, --client-workers-max N, --prefetch-max N  (one a core; one a core; 64)\n"
+    "  --history FILE   database of decisions, or off ($STATE_DIRECTORY/history.db, else off)\n"
+    "  --history-max BYTES  its size (64M)\n"
     "  --window N       chunks that are shuffled together when the client does not say (8)\n"
     "  --batches N      batches that are kept ready per session, 3 to 64 (8)\n"
     "  --no-io-uring    read by threads instead\n"
@@ -45,6 +52,15 @@ enum option_key {
 	KEY_BATCHES,
 	KEY_NO_IO_URING,
 	KEY_METRICS,
+	KEY_CLIENT_WORKERS,
+	KEY_TUNE,
+	KEY_CACHE_MAX,
+	KEY_CACHE_MIN,
+	KEY_WORKERS_MAX,
+	KEY_CLIENT_WORKERS_MAX,
+	KEY_PREFETCH_MAX,
+	KEY_HISTORY,
+	KEY_HISTORY_MAX,
 	KEY_CONFIG, /* what follows is no setting of a file */
 	KEY_CHECK,
 	KEY_READY_FD,
@@ -61,6 +77,15 @@ static const struct option table[] = {
     {"batches", required_argument, NULL, KEY_BATCHES},
     {"no-io-uring", no_argument, NULL, KEY_NO_IO_URING},
     {"metrics", required_argument, NULL, KEY_METRICS},
+    {"client-workers", required_argument, NULL, KEY_CLIENT_WORKERS},
+    {"tune", required_argument, NULL, KEY_TUNE},
+    {"cache-max", required_argument, NULL, KEY_CACHE_MAX},
+    {"cache-min", required_argument, NULL, KEY_CACHE_MIN},
+    {"workers-max", required_argument, NULL, KEY_WORKERS_MAX},
+    {"client-workers-max", required_argument, NULL, KEY_CLIENT_WORKERS_MAX},
+    {"prefetch-max", required_argument, NULL, KEY_PREFETCH_MAX},
+    {"history", required_argument, NULL, KEY_HISTORY},
+    {"history-max", required_argument, NULL, KEY_HISTORY_MAX},
     {"config", required_argument, NULL, KEY_CONFIG},
     {"check-config", no_argument, NULL, KEY_CHECK},
     {"ready-fd", required_argument, NULL, KEY_READY_FD},
@@ -69,6 +94,17 @@ static const struct option table[] = {
     {"version", no_argument, NULL, KEY_VERSION},
     {0},
 };
+
+static char *default_history(void)
+{
+	const char *directory = getenv("STATE_DIRECTORY");
+	char *path = NULL;
+
+	/* Several are separated by colons: then it is not ours to choose. */
+	if (!directory || directory[0] != '/' || strchr(directory, ':'))
+		return strdup("off");
+	return asprintf(&path, "%s/history.db", directory) < 0 ? NULL : path;
+}
 
 int options_init(struct options *o, uint64_t memory_bytes, uint32_t n_cpus)
 {
@@ -81,11 +117,15 @@ int options_init(struct options *o, uint64_t memory_bytes, uint32_t n_cpus)
 		      .use_io_uring = true},
 	    .socket_path = strdup(DIESEL_DEFAULT_SOCKET),
 	    .metrics = strdup(OPTIONS_METRICS),
+	    .settings = {.room = {.memory_bytes = memory_bytes, .n_cpus = n_cpus}},
+	    .history = default_history(),
+	    .history_max_bytes = UINT64_C(64) << 20,
 	    .ready_fd = -1,
 	};
 	if (o->serve.knobs.cache_bytes < MIN_CACHE_BYTES)
 		o->serve.knobs.cache_bytes = MIN_CACHE_BYTES;
-	return o->socket_path && o->metrics ? 0 : -ENOMEM;
+	o->settings.room.cache_bytes = o->serve.knobs.cache_bytes;
+	return o->socket_path && o->metrics && o->history ? 0 : -ENOMEM;
 }
 
 static int set_number(const char *name, const char *value, int64_t min, int64_t max, uint32_t *ret,
@@ -109,6 +149,53 @@ static int set_cache(struct options *o, const char *name, const char *value, str
 				 name, value);
 	o->serve.knobs.cache_bytes = bytes;
 	o->cache_given = true;
+	o->settings.room.cache_bytes = bytes;
+	return 0;
+}
+
+/* A number of the tuner's: its range is the one of `dieselctl set`, but that is checked when all are known.
+ */
+static int set_tuner(struct options *o, enum wire_setting_key key, const char *name, const char *value,
+		     struct error *err)
+{
+	uint64_t bytes;
+	uint32_t number = 0;
+	int r;
+
+	if (settings_is_bytes(key)) {
+		if (units_parse_bytes(value, &bytes) < 0)
+			return error_set(err, -EINVAL, "%s: \"%s\" is no amount of memory, such as 4G", name,
+					 value);
+	} else {
+		r = set_number(name, value, 0, 65536, &number, err);
+		if (r < 0)
+			return r;
+		bytes = number;
+	}
+	o->settings.configured[key] = bytes;
+	o->settings.is_configured[key] = true;
+	return 0;
+}
+
+static int set_tune(struct options *o, const char *name, const char *value, struct error *err)
+{
+	for (enum wire_tune tune = WIRE_TUNE_OFF; tune < WIRE_N_TUNES; tune++) {
+		if (strcmp(value, settings_tune_name(tune)) != 0)
+			continue;
+		o->settings.configured[WIRE_SET_TUNE] = tune;
+		o->settings.is_configured[WIRE_SET_TUNE] = true;
+		return 0;
+	}
+	return error_set(err, -EINVAL, "%s: \"%s\" is none of on, off, dry-run", name, value);
+}
+
+static int set_history_max(struct options *o, const char *name, const char *value, struct error *err)
+{
+	uint64_t bytes;
+
+	if (units_parse_bytes(value, &bytes) < 0 || bytes < HISTORY_MIN_BYTES || bytes > UINT64_C(1) << 40)
+		return error_set(err, -EINVAL, "%s: \"%s\" is no size from 1M to 1T", name, value);
+	o->history_max_bytes = bytes;
 	return 0;
 }
 
@@ -136,8 +223,21 @@ static int set_option(struct options *o, int key, const char *name, const char *
 		return r < 0 ? r : set_text(&o->metrics, value);
 	case KEY_CHECK: o->check_only = true; return 0;
 	case KEY_CACHE: return set_cache(o, name, value, err);
-	case KEY_PREFETCH: return set_number(name, value, 0, 65536, &s->knobs.prefetch_chunks, err);
-	case KEY_WORKERS: return set_number(name, value, 1, POOL_MAX_WORKERS, &s->knobs.workers, err);
+	case KEY_PREFETCH:
+		r = set_number(name, value, 0, 65536, &s->knobs.prefetch_chunks, err);
+		return r < 0 ? r : set_tuner(o, WIRE_SET_PREFETCH, name, value, err);
+	case KEY_WORKERS:
+		r = set_number(name, value, 1, POOL_MAX_WORKERS, &s->knobs.workers, err);
+		return r < 0 ? r : set_tuner(o, WIRE_SET_WORKERS, name, value, err);
+	case KEY_CLIENT_WORKERS: return set_tuner(o, WIRE_SET_CLIENT_WORKERS, name, value, err);
+	case KEY_TUNE: return set_tune(o, name, value, err);
+	case KEY_CACHE_MAX: return set_tuner(o, WIRE_SET_CACHE_MAX, name, value, err);
+	case KEY_CACHE_MIN: return set_tuner(o, WIRE_SET_CACHE_MIN, name, value, err);
+	case KEY_WORKERS_MAX: return set_tuner(o, WIRE_SET_WORKERS_MAX, name, value, err);
+	case KEY_CLIENT_WORKERS_MAX: return set_tuner(o, WIRE_SET_CLIENT_WORKERS_MAX, name, value, err);
+	case KEY_PREFETCH_MAX: return set_tuner(o, WIRE_SET_PREFETCH_MAX, name, value, err);
+	case KEY_HISTORY: return set_text(&o->history, value);
+	case KEY_HISTORY_MAX: return set_history_max(o, name, value, err);
 	case KEY_WINDOW: return set_number(name, value, 1, WIRE_WINDOW_MAX, &s->window_chunks, err);
 	case KEY_BATCHES: return set_number(name, value, RING_MIN_SLOTS, RING_MAX_SLOTS, &s->n_slots, err);
 	case KEY_NO_IO_URING: s->use_io_uring = false; return 0;
@@ -206,11 +306,12 @@ int options_parse(struct options *o, int argc, char **argv, struct error *err)
 		return error_set(err, -EINVAL,
 				 "%s: dieseld takes no arguments, only options; see dieseld --help",
 				 argv[optind]);
-	return 0;
+	return settings_check(&o->settings, err);
 }
 
 void options_free(struct options *o)
 {
 	free(o->socket_path);
 	free(o->metrics);
+	free(o->history);
 }

@@ -5,11 +5,15 @@
 
 #include "lib/error.h"
 #include "serve.h"
+#include "settings.h"
 
 #define OPTIONS_METRICS "127.0.0.1:9467"
 
 struct options {
 	struct serve_options serve;
+	struct settings settings; /* of the tuner; nothing is set */
+	char *history;            /* a file, or "off" */
+	uint64_t history_max_bytes;
 	char *socket_path;
 	char *metrics; /* ADDRESS:PORT or "off" */
 	int ready_fd;  /* -1: none */
@@ -19,7 +23,8 @@ struct options {
 	bool show_help, show_version;
 };
 
-/* Fills in the defaults for a machine with so much memory and so many CPUs. */
+/* Fills in the defaults for a machine with so much memory and so many CPUs. The history lies in the service's
+ * state directory, where there is one (systemd.exec(5): STATE_DIRECTORY). */
 int options_init(struct options *o, uint64_t memory_bytes, uint32_t n_cpus);
 /* One line per mistake, with the name of the option or file and line. The command line wins over the file. */
 int options_parse(struct options *o, int argc, char **argv, struct error *err);

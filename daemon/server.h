@@ -11,6 +11,8 @@
 #include "session.h"
 
 struct connection;
+struct control;
+struct control_viewer;
 
 struct server {
 	uv_loop_t *loop;
@@ -21,6 +23,7 @@ struct server {
 	uint32_t n_connections; /* those that are closing included */
 	struct session *sessions;
 	struct jobs jobs;
+	struct control *control; /* borrowed */
 	int listen_fd, lock_fd;
 	uv_poll_t listen_poll;
 	uv_check_t settle;
@@ -52,8 +55,8 @@ void server_touch(struct server *s);
 /* listen.c: takes the lock beside the socket (who holds it is in the error) and listens. */
 int listen_open(const char *path, int *ret_listen_fd, int *ret_lock_fd, struct error *err);
 
-/* status.c: JSON, malloc'ed, or NULL. */
-char *server_status(const struct server *s);
+/* status.c: JSON, malloc'ed, or NULL. Of sessions and jobs, what the viewer may see. */
+char *server_status(const struct server *s, const struct control_viewer *viewer);
 
 /* connection.c */
 int connection_new(struct server *server, int fd);

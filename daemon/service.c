@@ -30,6 +30,7 @@ static void on_stop(uv_signal_t *handle, int number)
 	uv_close((uv_handle_t *)&s->sighup, NULL);
 	uv_close((uv_handle_t *)&s->watchdog, NULL);
 	metrics_stop(s->metrics);
+	sensor_stop(s->sensor);
 	server_stop(s->server);
 }
 
@@ -41,6 +42,8 @@ static void warn_fixed(const struct options *old, const struct options *new)
 	} fixed[] = {
 	    {"socket", strcmp(old->socket_path, new->socket_path) != 0},
 	    {"metrics", strcmp(old->metrics, new->metrics) != 0},
+	    {"history", strcmp(old->history, new->history) != 0},
+	    {"history-max", old->history_max_bytes != new->history_max_bytes},
 	    {"no-io-uring", old->serve.use_io_uring != new->serve.use_io_uring},
 	};
 
@@ -53,14 +56,14 @@ static void warn_fixed(const struct options *old, const struct options *new)
  * and their memory depend on them. */
 static void apply(struct service *s, struct options *new)
 {
-	struct error note = ERROR_INIT;
 	char cache[16];
 
 	warn_fixed(s->options, new);
 	s->server->options.window_chunks = new->serve.window_chunks;
 	s->server->options.n_slots = new->serve.n_slots;
-	if (serve_apply_knobs(s->server, &new->serve.knobs, &note) > 0)
-		log_warning("%s", note.text);
+	s->server->options.knobs.prefetch_chunks = new->serve.knobs.prefetch_chunks;
+	control_reconfigure(s->control, &new->settings, &new->serve.knobs);
+	s->options->settings = new->settings;
 	s->options->serve.knobs = new->serve.knobs;
 	s->options->serve.window_chunks = new->serve.window_chunks;
 	s->options->serve.n_slots = new->serve.n_slots;

@@ -6,12 +6,18 @@
  * and the configuration, which SIGHUP reads again. A configuration with a mistake changes nothing.
  */
 
+#include "control.h"
 #include "metrics.h"
 #include "options.h"
+#include "sensor.h"
 #include "server.h"
 
 struct service {
 	struct server *server;
+	struct control *control;
+	struct sensor *sensor; /* NULL: none */
+	struct sensor_child child;
+	char child_problem[240]; /* why there is no child; "" */
 	struct options *options; /* in force; replaced by a reload */
 	int argc;
 	char **argv;

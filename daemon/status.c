@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <unistd.h>
 
+#include "control.h"
 #include "lib/clock.h"
 
 static json_t *json_u64(uint64_t value)
@@ -60,7 +61,7 @@ static json_t *cache_status(const struct cache *c)
 			 "buffered", json_u64(c->counters.buffered));
 }
 
-char *server_status(const struct server *s)
+char *server_status(const struct server *s, const struct control_viewer *viewer)
 {
 	json_t *datasets = json_array(), *sessions = json_array();
 	json_t *root;
@@ -69,14 +70,16 @@ char *server_status(const struct server *s)
 	for (const struct served_dataset *d = s->cache.datasets; d; d = d->next)
 		json_array_append_new(datasets, dataset_status(d));
 	for (const struct session *q = s->sessions; q; q = q->next)
-		json_array_append_new(sessions, session_status(q));
-	root = json_pack("{s:s, s:s, s:i, s:s, s:f, s:s, s:{s:o, s:i, s:i}, s:o, s:o, s:o}", "schema",
-			 "diesel.status/1", "version", DIESEL_VERSION, "pid", (int)getpid(), "socket",
-			 s->socket_path, "uptime_s", (double)(clock_monotonic_ns() - s->start_ns) / 1e9, "io",
-			 io_name(s->cache.io), "knobs", "cache_bytes", json_u64(s->options.knobs.cache_bytes),
-			 "prefetch_chunks", (int)s->options.knobs.prefetch_chunks, "workers",
-			 (int)pool_workers(s->cache.pool), "cache", cache_status(&s->cache), "datasets",
-			 datasets, "sessions", sessions);
+		if (viewer->all || q->uid == viewer->uid)
+			json_array_append_new(sessions, session_status(q));
+	root = json_pack("{s:s, s:s, s:i, s:s, s:f, s:s, s:{s:o, s:i, s:i}, s:o, s:o, s:o, s:o, s:o}",
+			 "schema", "diesel.status/1", "version", DIESEL_VERSION, "pid", (int)getpid(),
+			 "socket", s->socket_path, "uptime_s",
+			 (double)(clock_monotonic_ns() - s->start_ns) / 1e9, "io", io_name(s->cache.io),
+			 "knobs", "cache_bytes", json_u64(s->options.knobs.cache_bytes), "prefetch_chunks",
+			 (int)s->options.knobs.prefetch_chunks, "workers", (int)pool_workers(s->cache.pool),
+			 "cache", cache_status(&s->cache), "datasets", datasets, "sessions", sessions, "tune",
+			 control_tune_json(s->control), "jobs", control_jobs_json(s->control, viewer));
 	if (!root)
 		return NULL;
 	text = json_dumps(root, JSON_INDENT(2));

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dieselctl jobs: a line a job. */
+#include "ctl_daemon.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/cleanup.h"
+
+static const char *const knobs[] = {"cache-bytes", "prefetch-chunks", "daemon-workers", "client-workers"};
+
+/* With a star when the operator has pinned it, and a dash when the program decides itself. */
+static void print_knob(const json_t *job, const char *knob, int width)
+{
+	const json_t *k = json_object_get(json_object_get(job, "knobs"), knob);
+	char value[24], text[32];
+
+	snprintf(text, sizeof(text), "%s%s", ctl_knob(value, knob, ctl_real(k, "value")),
+		 json_is_true(json_object_get(k, "pinned")) ? "*" : "");
+	printf(" %*s", width, text);
+}
+
+static void print_job(const json_t *job)
+{
+	const json_t *now = json_object_get(job, "now"), *shares = json_object_get(now, "shares"),
+		     *tuner = json_object_get(job, "tuner");
+	double fetch = ctl_real(shares, "fetch_stall"), prep = ctl_real(shares, "prep_stall");
+	char text[200], rate[24], percent[8];
+
+	printf("%4llu %7llu %9s", (unsigned long long)ctl_number(job, "id"),
+	       (unsigned long long)ctl_number(job, "pid"), ctl_rate(rate, ctl_real(now, "samples_per_s")));
+	printf(" %5s", ctl_percent(percent, ctl_real(shares, "device")));
+	printf(" %5s", ctl_percent(percent, fetch));
+	printf(" %5s", ctl_percent(percent, prep));
+	print_knob(job, knobs[0], 10);
+	print_knob(job, knobs[1], 8);
+	print_knob(job, knobs[2], 7);
+	print_knob(job, knobs[3], 6);
+	printf("  %-8s", *ctl_string(tuner, "phase", text) ? text : "-");
+	printf(" %s\n", ctl_string(job, "name", text));
+}
+
+static void print_tune(const json_t *tune)
+{
+	const json_t *sensing = json_object_get(tune, "sensing");
+	char text[200], why[200];
+
+	printf("tuning is %s", ctl_string(tune, "mode", text));
+	if (json_is_object(sensing)) {
+		printf("; waits are measured by %s", strcmp(ctl_string(sensing, "source", text), "bpf") == 0
+							 ? "BPF"
+						     : strcmp(text, "client") == 0 ? "the clients themselves"
+										   : "nobody yet");
+		if (*ctl_string(sensing, "why", why))
+			printf(" (%s)", why);
+	}
+	putchar('\n');
+}
+
+static int print_jobs(const struct ctl_verb *verb, const char *text)
+{
+	json_t *root = ctl_parse(verb, text, "diesel.jobs/1"), *jobs = json_object_get(root, "jobs"), *job;
+	size_t i;
+
+	if (!root)
+		return CTL_FAILED;
+	print_tune(json_object_get(root, "tune"));
+	if (json_array_size(jobs) == 0)
+		puts("no jobs");
+	else
+		printf("%4s %7s %9s %5s %5s %5s %10s %8s %7s %6s  %-8s %s\n", "JOB", "PID", "SAMPLES/S",
+		       "DEV", "FETCH", "PREP", "CACHE", "PREFETCH", "WORKERS", "CLIENT", "PHASE", "NAME");
+	json_array_foreach(jobs, i, job) print_job(job);
+	json_decref(root);
+	return ctl_finish(verb);
+}
+
+static int run(const struct ctl_verb *verb, int argc, char **argv)
+{
+	static const struct option long_options[] = {CTL_DAEMON_OPTIONS, {0}};
+	struct ctl_daemon_options o = {0};
+	_cleanup_(freep) char *text = NULL;
+	struct admin *admin = NULL;
+	struct error err = ERROR_INIT;
+	int option, r;
+
+	while ((option = getopt_long(argc, argv, ":hs:", long_options, NULL)) >= 0) {
+		if (ctl_common_option(verb, option, argv))
+			return option == 'h' ? CTL_OK : CTL_USAGE;
+		if (option == 's')
+			o.socket = optarg;
+		else
+			o.json = true;
+	}
+	if (optind != argc)
+		return ctl_usage(verb, "there is nothing to name");
+	r = admin_open(o.socket, &admin, &err);
+	if (r == 0)
+		r = admin_jobs(admin, &text, &err);
+	admin_close(admin);
+	if (r < 0)
+		return ctl_failed(verb, &err);
+	if (!o.json)
+		return print_jobs(verb, text);
+	puts(text);
+	return ctl_finish(verb);
+}
+
+const struct ctl_verb ctl_jobs = {
+    .name = "jobs",
+    .arguments = "[--json] [--socket PATH]",
+    .summary = "List jobs: speed, where they wait, and their knobs",
+    .help = "A star marks a knob that is pinned (dieselctl set).\n\n" CTL_DAEMON_HELP,
+    .run = run,
+};

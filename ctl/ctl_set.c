@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dieselctl set: pins, limits and the mode of the tuner. */
+#include "ctl_daemon.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/cleanup.h"
+#include "lib/units.h"
+
+static const struct {
+	const char *name, *other; /* as the tuner calls it */
+	enum wire_setting_key key;
+	bool limit, bytes;
+} names[] = {
+    {"cache", "cache-bytes", WIRE_SET_CACHE, false, true},
+    {"prefetch", "prefetch-chunks", WIRE_SET_PREFETCH, false, false},
+    {"workers", "daemon-workers", WIRE_SET_WORKERS, false, false},
+    {"client-workers", NULL, WIRE_SET_CLIENT_WORKERS, false, false},
+    {"cache-max", NULL, WIRE_SET_CACHE_MAX, true, true},
+    {"cache-min", NULL, WIRE_SET_CACHE_MIN, true, true},
+    {"workers-max", NULL, WIRE_SET_WORKERS_MAX, true, false},
+    {"client-workers-max", NULL, WIRE_SET_CLIENT_WORKERS_MAX, true, false},
+    {"prefetch-max", NULL, WIRE_SET_PREFETCH_MAX, true, false},
+};
+
+#define N_NAMES (sizeof(names) / sizeof(names[0]))
+
+struct request {
+	struct ctl_daemon_options daemon;
+	uint64_t job;
+	struct wire_setting settings[WIRE_SETTINGS_MAX];
+	uint32_t n;
+};
+
+/* A setting said twice would be one of the two: which, nobody would know. */
+static int add(const struct ctl_verb *verb, struct request *q, const char *name, struct wire_setting setting)
+{
+	for (uint32_t i = 0; i < q->n; i++)
+		if (q->settings[i].key == setting.key)
+			return ctl_usage(verb, "%s is said twice", name);
+	q->settings[q->n++] = setting;
+	return CTL_OK;
+}
+
+static int parse_value(const struct ctl_verb *verb, const char *value, bool bytes, struct wire_setting *s,
+		       const char *argument)
+{
+	int64_t number;
+
+	if (!strcmp(value, "auto")) {
+		s->flags = WIRE_SETTING_AUTO;
+		return CTL_OK;
+	}
+	if (bytes && units_parse_bytes(value, &s->value) < 0)
+		return ctl_usage(verb, "%s: an amount of memory is needed, such as 4G, or auto", argument);
+	if (!bytes && units_parse_integer(value, 0, 65536, &number) < 0)
+		return ctl_usage(verb, "%s: a whole number is needed, or auto", argument);
+	if (!bytes)
+		s->value = (uint64_t)number;
+	return CTL_OK;
+}
+
+/* knob=value of an argument, limit=value of --limit. */
+static int add_assignment(const struct ctl_verb *verb, struct request *q, const char *argument, bool limit)
+{
+	const char *equals = strchr(argument, '=');
+	size_t length = equals ? (size_t)(equals - argument) : 0;
+
+	for (size_t i = 0; equals && i < N_NAMES; i++) {
+		struct wire_setting s = {.key = names[i].key};
+		bool same = (strlen(names[i].name) == length && !strncmp(names[i].name, argument, length)) ||
+			    (names[i].other && strlen(names[i].other) == length &&
+			     !strncmp(names[i].other, argument, length));
+		int r;
+
+		if (!same)
+			continue;
+		if (names[i].limit != limit)
+			return limit
+				   ? ctl_usage(verb, "%s is a knob: write it without --limit", names[i].name)
+				   : ctl_usage(verb, "%s is a limit: write --limit %s", names[i].name,
+					       argument);
+		r = parse_value(verb, equals + 1, names[i].bytes, &s, argument);
+		return r == CTL_OK ? add(verb, q, names[i].name, s) : r;
+	}
+	return limit ? ctl_usage(
+			   verb,
+			   "--limit %s: it must be cache-max, cache-min, workers-max, client-workers-max or "
+			   "prefetch-max, with =VALUE",
+			   argument)
+		     : ctl_usage(verb,
+				 "'%s': it must be cache, prefetch, workers or client-workers, with =VALUE",
+				 argument);
+}
+
+static int add_mode(const struct ctl_verb *verb, struct request *q, const char *option, const char *value)
+{
+	static const char *const modes[WIRE_N_TUNES] = {"off", "on", "dry-run"};
+	struct wire_setting s = {.key = WIRE_SET_TUNE};
+
+	if (!strcmp(option, "--dry-run")) {
+		if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0)
+			return ctl_usage(verb, "--dry-run %s: it must be on or off", value);
+		s.value = strcmp(value, "on") ? WIRE_TUNE_ON : WIRE_TUNE_DRY_RUN;
+		return add(verb, q, "the mode", s);
+	}
+	if (!strcmp(value, "auto")) {
+		s.flags = WIRE_SETTING_AUTO;
+		return add(verb, q, "the mode", s);
+	}
+	for (uint32_t i = 0; i < WIRE_N_TUNES; i++) {
+		if (strcmp(value, modes[i]) != 0)
+			continue;
+		s.value = i;
+		return add(verb, q, "the mode", s);
+	}
+	return ctl_usage(verb, "--tune %s: it must be on, off, dry-run or auto", value);
+}
+
+static void print_pins(const json_t *tune)
+{
+	const json_t *pins = json_object_get(tune, "pins");
+	char knob[200], value[24];
+
+	for (size_t i = 0; i < json_array_size(pins); i++) {
+		const json_t *pin = json_array_get(pins, i);
+
+		ctl_string(pin, "knob", knob);
+		ctl_knob(value, knob, ctl_real(pin, "value"));
+		if (ctl_number(pin, "job"))
+			printf("pinned: %s of job %llu to %s\n", knob,
+			       (unsigned long long)ctl_number(pin, "job"), value);
+		else
+			printf("pinned: %s of every job to %s\n", knob, value);
+	}
+	if (json_array_size(pins) == 0)
+		puts("pinned: nothing");
+}
+
+static int print_result(const struct ctl_verb *verb, const char *text)
+{
+	json_t *root = ctl_parse(verb, text, "diesel.set/1"), *tune = json_object_get(root, "tune"), *limit;
+	const char *name, *separator = "";
+	char mode[200], value[24];
+
+	if (!root)
+		return CTL_FAILED;
+	printf("tuning: %s\nlimits: ", ctl_string(tune, "mode", mode));
+	json_object_foreach(json_object_get(tune, "limits"), name, limit)
+	{
+		printf("%s%s %s", separator, name, ctl_knob(value, name, json_number_value(limit)));
+		separator = ", ";
+	}
+	putchar('\n');
+	print_pins(tune);
+	json_decref(root);
+	return ctl_finish(verb);
+}
+
+static int send_request(const struct ctl_verb *verb, const struct request *q)
+{
+	_cleanup_(freep) char *text = NULL;
+	struct admin *admin = NULL;
+	struct error err = ERROR_INIT;
+	int r = admin_open(q->daemon.socket, &admin, &err);
+
+	if (r == 0)
+		r = admin_set(admin, q->job, q->settings, q->n, &text, &err);
+	admin_close(admin);
+	if (r < 0)
+		return ctl_failed(verb, &err);
+	if (!q->daemon.json)
+		return print_result(verb, text);
+	puts(text);
+	return ctl_finish(verb);
+}
+
+static int parse_job(const struct ctl_verb *verb, struct request *q, const char *text)
+{
+	int64_t id;
+
+	if (!strcmp(text, "all"))
+		return CTL_OK;
+	if (units_parse_integer(text, 1, INT64_MAX, &id) < 0)
+		return ctl_usage(verb, "'%s' is neither a number of a job, nor all, nor knob=value", text);
+	q->job = (uint64_t)id;
+	return CTL_OK;
+}
+
+static int run(const struct ctl_verb *verb, int argc, char **argv)
+{
+	static const struct option long_options[] = {CTL_DAEMON_OPTIONS,
+						     {"limit", required_argument, NULL, 'l'},
+						     {"dry-run", required_argument, NULL, 'd'},
+						     {"tune", required_argument, NULL, 't'},
+						     {0}};
+	struct request q = {0};
+	int option, r = CTL_OK;
+
+	while (r == CTL_OK && (option = getopt_long(argc, argv, ":hs:", long_options, NULL)) >= 0) {
+		if (ctl_common_option(verb, option, argv))
+			return option == 'h' ? CTL_OK : CTL_USAGE;
+		switch (option) {
+		case 's': q.daemon.socket = optarg; break;
+		case 'J': q.daemon.json = true; break;
+		case 'l': r = add_assignment(verb, &q, optarg, true); break;
+		case 'd': r = add_mode(verb, &q, "--dry-run", optarg); break;
+		case 't': r = add_mode(verb, &q, "--tune", optarg); break;
+		}
+	}
+	if (r == CTL_OK && optind < argc && !strchr(argv[optind], '='))
+		r = parse_job(verb, &q, argv[optind++]);
+	for (; r == CTL_OK && optind < argc; optind++)
+		r = add_assignment(verb, &q, argv[optind], false);
+	if (r != CTL_OK)
+		return r;
+	if (q.n == 0)
+		return ctl_usage(verb, "there is nothing to set");
+	return send_request(verb, &q);
+}
+
+const struct ctl_verb ctl_set = {
+    .name = "set",
+    .arguments = "[JOB|all] [KNOB=VALUE|KNOB=auto ...] [--limit NAME=VALUE] [--dry-run on|off]",
+    .summary = "Pin knobs of a job or of all, set limits, or only watch",
+    .help =
+	"Knobs: cache (bytes), prefetch (chunks), workers (threads of dieseld), client-workers (processes).\n"
+	"An integer means exactly that; auto gives the knob back to the tuner. Takes effect within a second, "
+	"and\n"
+	"lasts, also when dieseld is started again.\n\n"
+	"      --limit NAME=VALUE  cache-max, cache-min, workers-max, client-workers-max, prefetch-max; "
+	"auto:\n"
+	"                          as configured\n"
+	"      --dry-run on|off    decide and record, but change nothing\n"
+	"      --tune MODE         on, off, dry-run, or auto: as configured\n" CTL_DAEMON_HELP,
+    .run = run,
+};

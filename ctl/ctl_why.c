@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dieselctl why: what the tuner did, on what figures, and what came of it. */
+#include "ctl_daemon.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "lib/cleanup.h"
+#include "lib/text.h"
+#include "lib/units.h"
+
+static const char *clock_text(char text[24], double unix_s)
+{
+	time_t t = (time_t)unix_s, now = time(NULL);
+	struct tm tm, today;
+
+	localtime_r(&t, &tm);
+	localtime_r(&now, &today);
+	strftime(text, 24,
+		 tm.tm_yday == today.tm_yday && tm.tm_year == today.tm_year ? "%H:%M:%S" : "%m-%d %H:%M:%S",
+		 &tm);
+	return text;
+}
+
+/* "812 samples/s, 31 % of the time waiting for data", as far as it is known. */
+static void print_speed(double rate, double wait)
+{
+	char text[24], percent[8];
+
+	if (isfinite(rate))
+		printf("%s samples/s", ctl_rate(text, rate));
+	if (isfinite(rate) && isfinite(wait))
+		printf(", ");
+	if (isfinite(wait))
+		printf("%s of the time waiting for data", ctl_percent(percent, wait));
+	if (!isfinite(rate) && !isfinite(wait))
+		printf("nothing known");
+}
+
+static void print_measured(const json_t *d)
+{
+	const json_t *sample = json_object_get(d, "sample"), *shares = json_object_get(sample, "shares");
+	double fetch = ctl_real(shares, "fetch_stall"), prep = ctl_real(shares, "prep_stall");
+	char text[8];
+
+	printf("          measured: ");
+	print_speed(ctl_real(d, "rate_before"), ctl_real(d, "wait_before"));
+	if (isfinite(fetch) && isfinite(prep)) {
+		printf(" (fetch %s, ", ctl_percent(text, fetch));
+		printf("preparation %s)", ctl_percent(text, prep));
+	}
+	putchar('\n');
+}
+
+static void print_effect(const json_t *d)
+{
+	const json_t *effect = json_object_get(d, "effect");
+	char text[200], outcome[200], after[24];
+	double seconds = ctl_real(effect, "time") - ctl_real(d, "time");
+
+	if (isfinite(ctl_real(d, "rate_expected")) || isfinite(ctl_real(d, "wait_expected"))) {
+		printf("          expected: ");
+		print_speed(ctl_real(d, "rate_expected"), ctl_real(d, "wait_expected"));
+		putchar('\n');
+	}
+	if (!json_is_object(effect))
+		return;
+	printf("          %s after %s: ", ctl_string(effect, "outcome", outcome),
+	       units_format_duration(after, sizeof(after), seconds > 0 ? (uint64_t)(seconds * 1e9) : 0));
+	if (*ctl_string(effect, "text", text))
+		puts(text);
+	else {
+		print_speed(ctl_real(effect, "rate_after"), ctl_real(effect, "wait_after"));
+		putchar('\n');
+	}
+}
+
+static void print_decision(const json_t *d, bool with_job)
+{
+	char when[24], knob[200], from[24], to[24], rule[200], text[400];
+	const json_t *reason = json_object_get(d, "reason");
+
+	printf("%s  ", clock_text(when, ctl_real(d, "time")));
+	if (with_job)
+		printf("job %llu  ", (unsigned long long)ctl_number(d, "job"));
+	ctl_string(d, "knob", knob);
+	printf("%s %s -> %s (%s)%s\n", knob, ctl_knob(from, knob, ctl_real(d, "from")),
+	       ctl_knob(to, knob, ctl_real(d, "to")), ctl_string(d, "rule", rule),
+	       json_is_true(json_object_get(d, "applied")) ? "" : ", not done: dry run");
+	text_printable(text, sizeof(text), json_is_string(reason) ? json_string_value(reason) : "",
+		       json_is_string(reason) ? json_string_length(reason) : 0);
+	printf("          why: %s\n", text);
+	print_measured(d);
+	print_effect(d);
+}
+
+static void print_job(const json_t *job)
+{
+	const json_t *tuner = json_object_get(job, "tuner"), *view = json_object_get(tuner, "text");
+	char name[200], phase[200], text[400];
+
+	printf("job %llu (%s)", (unsigned long long)ctl_number(job, "id"), ctl_string(job, "name", name));
+	if (*ctl_string(tuner, "phase", phase))
+		printf(" is %s", phase);
+	if (json_is_string(view) && json_string_length(view))
+		printf(": %s",
+		       text_printable(text, sizeof(text), json_string_value(view), json_string_length(view)));
+	putchar('\n');
+}
+
+static int print_why(const struct ctl_verb *verb, const char *text, uint64_t id)
+{
+	json_t *root = ctl_parse(verb, text, "diesel.why/1"), *item;
+	const json_t *decisions = json_object_get(root, "decisions");
+	char mode[200];
+
+	if (!root)
+		return CTL_FAILED;
+	if (strcmp(ctl_string(json_object_get(root, "tune"), "mode", mode), "on") != 0)
+		printf("tuning is %s\n", mode);
+	for (size_t i = 0; i < json_array_size(json_object_get(root, "jobs")); i++) {
+		item = json_array_get(json_object_get(root, "jobs"), i);
+		if (!id || ctl_number(item, "id") == id)
+			print_job(item);
+	}
+	if (json_array_size(decisions) == 0)
+		puts("no decisions yet");
+	/* The oldest first: it is read downwards, and the newest is next to the prompt. */
+	for (size_t i = json_array_size(decisions); i-- > 0;)
+		print_decision(json_array_get(decisions, i), !id);
+	json_decref(root);
+	return ctl_finish(verb);
+}
+
+static int ask(const struct ctl_verb *verb, const struct ctl_daemon_options *o, uint64_t id, uint32_t max)
+{
+	_cleanup_(freep) char *text = NULL;
+	struct admin *admin = NULL;
+	struct error err = ERROR_INIT;
+	int r = admin_open(o->socket, &admin, &err);
+
+	if (r == 0)
+		r = admin_why(admin, id, max, &text, &err);
+	admin_close(admin);
+	if (r < 0)
+		return ctl_failed(verb, &err);
+	if (!o->json)
+		return print_why(verb, text, id);
+	puts(text);
+	return ctl_finish(verb);
+}
+
+static int run(const struct ctl_verb *verb, int argc, char **argv)
+{
+	static const struct option long_options[] = {
+	    CTL_DAEMON_OPTIONS, {"number", required_argument, NULL, 'n'}, {0}};
+	struct ctl_daemon_options o = {0};
+	int64_t id = 0, max = 10;
+	int option;
+
+	while ((option = getopt_long(argc, argv, ":hn:s:", long_options, NULL)) >= 0) {
+		if (ctl_common_option(verb, option, argv))
+			return option == 'h' ? CTL_OK : CTL_USAGE;
+		if (option == 's')
+			o.socket = optarg;
+		else if (option == 'J')
+			o.json = true;
+		else if (units_parse_integer(optarg, 1, WIRE_WHY_MAX, &max) < 0)
+			return ctl_usage(verb, "-n %s is no number from 1 to %d", optarg, WIRE_WHY_MAX);
+	}
+	if (argc - optind > 1)
+		return ctl_usage(verb, "at most one job can be named");
+	if (argc - optind == 1 && units_parse_integer(argv[optind], 1, INT64_MAX, &id) < 0)
+		return ctl_usage(verb, "'%s' is no number of a job; dieselctl jobs lists them", argv[optind]);
+	return ask(verb, &o, (uint64_t)id, (uint32_t)max);
+}
+
+const struct ctl_verb ctl_why = {
+    .name = "why",
+    .arguments = "[-n N] [--json] [--socket PATH] [JOB]",
+    .summary = "Tell why knobs are as they are: decisions, figures, effects",
+    .help = "  -n, --number N     the newest N decisions (10)\n" CTL_DAEMON_HELP,
+    .run = run,
+};

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The newest decisions in memory, for WHY: the disk is not asked while serving. */
+
+#include <stddef.h>
+
+#include "client/protocol.h"
+#include "history/history.h"
+
+struct control_log {
+	struct history_entry *entries; /* a ring of WIRE_WHY_MAX; NULL until the first one */
+	uint64_t n_added;
+};
+
+void control_log_free(struct control_log *log);
+
+/* Takes entry->sample over. -ENOMEM: it was freed. */
+int control_log_add(struct control_log *log, const struct history_entry *entry);
+
+/* The entry with this decision, or NULL when it is forgotten. */
+struct history_entry *control_log_find(struct control_log *log, uint64_t decision);
+
+/* The i-th newest, from 0; NULL: there are no more. */
+const struct history_entry *control_log_newest(const struct control_log *log, uint64_t i);

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The queue in front of the file, and the thread behind it: a disk that hangs must not hold up serving. */
+#include "history_private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "lib/clock.h"
+
+/* Records are written in gulps, and at once when a decision is among them. */
+#define GULP_S 5
+/* After a failure: not with every record again. */
+#define RETRY_NS   (10 * NS_PER_S)
+#define TRIM_EVERY 64 /* gulps */
+
+static int lock_history(struct history *h, struct error *err)
+{
+	char path[4096];
+
+	snprintf(path, sizeof(path), "%s.lock", h->path);
+	h->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (h->lock_fd < 0)
+		return error_errno(err, -errno, "cannot make %s", path);
+	if (flock(h->lock_fd, LOCK_EX | LOCK_NB) < 0)
+		return error_set(err, -EBUSY,
+				 "another dieseld keeps its history in %s: name another --history", h->path);
+	return 0;
+}
+
+/* With the files that SQLite keeps beside it: a journal must not meet another file. */
+static int set_aside(const char *path, char notice[256], struct error *err)
+{
+	static const char *const beside[] = {"-wal", "-shm"};
+	char damaged[4096], name[4096];
+
+	snprintf(damaged, sizeof(damaged), "%s.damaged", path);
+	if (access(damaged, F_OK) == 0)
+		return error_set(
+		    err, -EBADMSG,
+		    "the history %s is damaged, and so was one before it (%s): look into both, then "
+		    "remove them",
+		    path, damaged);
+	if (rename(path, damaged) < 0)
+		return error_errno(err, -errno, "the history %s is damaged and cannot be renamed", path);
+	for (size_t i = 0; i < 2; i++) {
+		snprintf(name, sizeof(name), "%s%s", path, beside[i]);
+		(void)unlink(name);
+	}
+	snprintf(notice, 256, "the history %s is damaged: it is kept as %s.damaged, a new one begins", path,
+		 path);
+	return 0;
+}
+
+static struct history *new_history(const struct history_options *options)
+{
+	struct history *h = calloc(1, sizeof(*h));
+	pthread_condattr_t attributes;
+
+	if (!h || !(h->path = strdup(options->path))) {
+		free(h);
+		return NULL;
+	}
+	h->options = *options;
+	h->options.path = h->path;
+	h->lock_fd = -EBADF;
+	h->last = &h->first;
+	pthread_mutex_init(&h->mutex, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&h->wake, &attributes);
+	pthread_condattr_destroy(&attributes);
+	return h;
+}
+
+int history_open(const struct history_options *options, struct history **ret, char ret_notice[256],
+		 struct error *err)
+{
+	struct history *h = new_history(options);
+	int r;
+
+	ret_notice[0] = '\0';
+	if (!h)
+		return error_errno(err, -ENOMEM, "%s", options->path);
+	r = lock_history(h, err);
+	if (r == 0)
+		r = history_file_open(h->path, options->max_bytes, &h->file, err);
+	if (r == -EBADMSG) {
+		r = set_aside(h->path, ret_notice, err);
+		if (r == 0)
+			r = history_file_open(h->path, options->max_bytes, &h->file, err);
+	}
+	if (r < 0) {
+		history_close(h);
+		return r;
+	}
+	*ret = h;
+	return 0;
+}
+
+int history_open_read(const char *path, struct history **ret, struct error *err)
+{
+	const struct history_options options = {.path = path};
+	struct history *h = new_history(&options);
+	int r;
+
+	if (!h)
+		return error_errno(err, -ENOMEM, "%s", path);
+	r = history_file_open(path, 0, &h->file, err);
+	if (r < 0) {
+		history_close(h);
+		return r;
+	}
+	*ret = h;
+	return 0;
+}
+
+int history_load_state(struct history *h, const char *key, void **ret_data, size_t *ret_size,
+		       struct error *err)
+{
+	return history_file_get_state(h->file, key, ret_data, ret_size, err);
+}
+
+int history_load_entries(struct history *h, uint32_t max,
+			 void (*visit)(void *user, struct history_entry *entry), void *user,
+			 struct error *err)
+{
+	return history_file_each_entry(h->file, max, visit, user, err);
+}
+
+int history_load_rounds(struct history *h, int (*visit)(void *user, const struct history_round *round),
+			void *user, uint64_t *ret_n_foreign, struct error *err)
+{
+	return history_file_each_round(h->file, visit, user, ret_n_foreign, err);
+}
+
+static int write_record(struct history_file *f, struct record *q, struct error *err)
+{
+	switch (q->kind) {
+	case RECORD_ENTRY:
+		q->entry.sample = q->size ? q->data : NULL;
+		return history_file_put_entry(f, &q->entry, err);
+	case RECORD_VERDICT: return history_file_put_verdict(f, q->at_ms, &q->verdict, err);
+	case RECORD_POINT: return history_file_put_point(f, &q->point, err);
+	case RECORD_ROUND: return history_file_put_round(f, q->at_ms, &q->config, q->data, q->size, err);
+	case RECORD_STATE: return history_file_put_state(f, q->key, q->data, q->size, err);
+	}
+	return -EINVAL;
+}
+
+static int write_gulp(struct history *h, struct record *first, bool trim, struct error *err)
+{
+	uint64_t now_ms = clock_realtime_ns() / NS_PER_MS, age_ms = h->options.max_age_s * 1000;
+	int r = history_file_begin(h->file, err);
+
+	for (struct record *q = first; q && r == 0; q = q->next)
+		r = write_record(h->file, q, err);
+	if (r == 0 && trim)
+		r = history_file_trim(h->file, now_ms > age_ms ? now_ms - age_ms : 0, err);
+	if (r == 0)
+		r = history_file_commit(h->file, err);
+	if (r < 0)
+		history_file_rollback(h->file);
+	return r;
+}
+
+/* A full file makes room first: a write that failed for want of it may succeed then. */
+static int make_room(struct history *h, struct error *err)
+{
+	int r = history_file_begin(h->file, err);
+
+	if (r == 0)
+		r = history_file_trim(h->file, 0, err);
+	if (r == 0)
+		r = history_file_commit(h->file, err);
+	if (r < 0)
+		history_file_rollback(h->file);
+	return r;
+}
+
+static int reopen(struct history *h, struct error *err)
+{
+	char notice[256];
+	int r = history_file_open(h->path, h->options.max_bytes, &h->file, err);
+
+	if (r != -EBADMSG)
+		return r;
+	r = set_aside(h->path, notice, err);
+	return r < 0 ? r : history_file_open(h->path, h->options.max_bytes, &h->file, err);
+}
+
+struct writer {
+	uint64_t retry_ns, n_gulps;
+};
+
+/* The records are gone afterwards, written or not. */
+static void handle_gulp(struct history *h, struct writer *w, struct record *first, uint32_t n)
+{
+	struct error err = ERROR_INIT;
+	uint64_t now = clock_monotonic_ns();
+	int r = 0;
+
+	if (now < w->retry_ns) {
+		r = -EAGAIN;
+	} else {
+		if (!h->file)
+			r = reopen(h, &err);
+		if (r == 0)
+			r = write_gulp(h, first, w->n_gulps++ % TRIM_EVERY == 0, &err);
+		if (r == -ENOSPC && make_room(h, &(struct error){.code = 0}) == 0)
+			r = write_gulp(h, first, false, &err);
+		if (r == -EBADMSG) {
+			history_file_close(h->file);
+			h->file = NULL;
+		}
+		if (r < 0)
+			w->retry_ns = now + RETRY_NS;
+	}
+	pthread_mutex_lock(&h->mutex);
+	if (r == 0) {
+		h->status.n_written += n;
+		h->status.error[0] = '\0';
+		h->status.bytes = history_file_bytes(h->file);
+	} else {
+		h->status.n_dropped += n;
+		if (err.text[0])
+			snprintf(h->status.error, sizeof(h->status.error), "%s", err.text);
+	}
+	pthread_mutex_unlock(&h->mutex);
+	while (first) {
+		struct record *next = first->next;
+
+		free(first);
+		first = next;
+	}
+}
+
+static void wait_for_records(struct history *h)
+{
+	struct timespec until;
+
+	while (!h->first && !h->closing)
+		pthread_cond_wait(&h->wake, &h->mutex);
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += GULP_S;
+	while (!h->urgent && !h->closing)
+		if (pthread_cond_timedwait(&h->wake, &h->mutex, &until) == ETIMEDOUT)
+			return;
+}
+
+static void *writer_main(void *user)
+{
+	struct history *h = user;
+	struct writer w = {0};
+	bool done = false;
+
+	while (!done) {
+		struct record *first;
+		uint32_t n;
+
+		pthread_mutex_lock(&h->mutex);
+		wait_for_records(h);
+		first = h->first;
+		n = h->n_queued;
+		h->first = NULL;
+		h->last = &h->first;
+		h->n_queued = 0;
+		h->urgent = false;
+		done = h->closing;
+		pthread_mutex_unlock(&h->mutex);
+		if (first)
+			handle_gulp(h, &w, first, n);
+	}
+	history_file_close(h->file);
+	h->file = NULL;
+	pthread_mutex_lock(&h->mutex);
+	h->done = true;
+	pthread_cond_broadcast(&h->wake);
+	pthread_mutex_unlock(&h->mutex);
+	return NULL;
+}
+
+int history_start(struct history *h, struct error *err)
+{
+	int code = pthread_create(&h->thread, NULL, writer_main, h);
+
+	if (code)
+		return error_errno(err, -code, "cannot start the thread that writes %s", h->path);
+	h->started = true;
+	return 0;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The file of history.h: the one user of SQLite's header in this folder. One thread at a time. */
+
+#include "history/history.h"
+
+struct history_file;
+
+/* max_bytes 0: for reading alone. -EBADMSG: damaged, or no history; the others as history_open() says. */
+int history_file_open(const char *path, uint64_t max_bytes, struct history_file **ret, struct error *err);
+void history_file_close(struct history_file *f);
+
+/* A batch of writes: all or nothing. */
+int history_file_begin(struct history_file *f, struct error *err);
+int history_file_commit(struct history_file *f, struct error *err);
+void history_file_rollback(struct history_file *f);
+
+int history_file_put_entry(struct history_file *f, const struct history_entry *entry, struct error *err);
+int history_file_put_verdict(struct history_file *f, uint64_t at_ms, const struct tuner_verdict *verdict,
+			     struct error *err);
+int history_file_put_point(struct history_file *f, const struct history_point *point, struct error *err);
+/* config: a row is written when it differs from the last round's. data: as history.h describes. */
+int history_file_put_round(struct history_file *f, uint64_t at_ms, const struct tuner_config *config,
+			   const void *data, size_t size, struct error *err);
+int history_file_put_state(struct history_file *f, const char *key, const void *data, size_t size,
+			   struct error *err);
+
+/* Forgets what is older than before_ms, and, while the file is fuller than it may be, the oldest. */
+int history_file_trim(struct history_file *f, uint64_t before_ms, struct error *err);
+uint64_t history_file_bytes(const struct history_file *f);
+
+int history_file_get_state(struct history_file *f, const char *key, void **ret_data, size_t *ret_size,
+			   struct error *err);
+int history_file_each_entry(struct history_file *f, uint32_t max,
+			    void (*visit)(void *user, struct history_entry *entry), void *user,
+			    struct error *err);
+int history_file_each_round(struct history_file *f,
+			    int (*visit)(void *user, const struct history_round *round), void *user,
+			    uint64_t *ret_n_foreign, struct error *err);

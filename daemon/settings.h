@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What the operator wants of the tuner: its mode, limits and pins. Three sources, the later wins: defaults of
+ * the machine, the configuration, and what `dieselctl set` said while the daemon ran. Pure.
+ *
+ * Limits go before pins: a pin beyond a limit is refused, and one that a limit was lowered below is clamped
+ * by the tuner, which says so.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/protocol.h"
+#include "lib/error.h"
+#include "tuner/tuner.h"
+
+/* Of the machine and this process. */
+struct settings_room {
+	uint64_t memory_bytes; /* that the process may use; 0: not known */
+	uint64_t cache_bytes;  /* --cache: the limit when no other is set */
+	uint32_t n_cpus;
+};
+
+/* What is configured; values are indexed by enum wire_setting_key, from WIRE_SET_CACHE on. */
+struct settings {
+	struct settings_room room;
+	uint64_t configured[WIRE_N_SETTINGS];
+	bool
+	    is_configured[WIRE_N_SETTINGS]; /* of a knob: each job has it pinned; else free, or the default */
+	uint64_t set[WIRE_N_SETTINGS];      /* while running: the mode and limits */
+	bool is_set[WIRE_N_SETTINGS];
+	struct tuner_pin pins[TUNER_MAX_PINS]; /* set while running */
+	uint32_t n_pins;
+};
+
+/* "cache", "workers-max", ...: as in `dieselctl set` and the configuration. */
+const char *settings_name(enum wire_setting_key key);
+bool settings_is_knob(enum wire_setting_key key);
+/* Of a key that is a knob. */
+enum tuner_knob settings_knob(enum wire_setting_key key);
+bool settings_is_bytes(enum wire_setting_key key);
+const char *settings_tune_name(enum wire_tune tune);
+
+/* Mode and limits in force; default, configured or set. */
+uint64_t settings_get(const struct settings *s, enum wire_setting_key key);
+
+/* Checks what the configuration says as a whole: each is in range, limits do not cross. -EINVAL. */
+int settings_check(const struct settings *s, struct error *err);
+
+/* All of the message or nothing. -EINVAL: the text says what a value must be; -ENOSPC: too many pins. */
+int settings_apply(struct settings *s, const struct wire_set *message, struct error *err);
+
+/* The pin in force for a job's knob, clamped to nothing; false: it is free. */
+bool settings_find_pin(const struct settings *s, uint64_t job, enum wire_setting_key key,
+		       uint64_t *ret_value);
+/* Its pins go with a job. */
+void settings_forget_job(struct settings *s, uint64_t job);
+
+/* Fills limits and pins of the tuner's configuration; the rest stays. */
+void settings_fill(const struct settings *s, struct tuner_config *config);

@@ -122,6 +122,16 @@ static double daemon_rate(const struct figures *f, const struct room *room, doub
 				   : INFINITY;
 }
 
+/* Daemon and client workers compute on the same cores. */
+static double cpu_rate(const struct figures *f, const struct room *room)
+{
+	double cpu_s = (f->daemon_cpu_s > 0 ? f->daemon_cpu_s : 0) + (f->client_cpu_s > 0 ? f->client_cpu_s : 0);
+
+	if (!(cpu_s > 0) || !(room->cores >= 1))
+		return INFINITY;
+	return fmax(room->cores / cpu_s, f->rate); /* what is done can be done */
+}
+
 static bool knows_storage(const struct tuner_job *job, const struct figures *f)
 {
 	return (f->bandwidth > 0 || job->full_bandwidth > 0) && f->chunk_bytes > 0 &&
@@ -143,7 +153,7 @@ double target_rate(const struct tuner_job *job, const struct figures *f, const s
 		if (isnan(fetch))
 			fetch = INFINITY;
 	}
-	return model_speed(fetch, prep, client);
+	return fmin(model_speed(fetch, prep, client), cpu_rate(f, room));
 }
 
 static uint64_t best_client_workers(const struct figures *f, const struct room *room, double goal)
@@ -268,7 +278,8 @@ static double best_rate(const struct tuner_job *job, const struct figures *f, co
 
 	for (uint64_t n = 0; n <= room->client_workers; n++)
 		client = fmax(client, client_rate(f, room, (double)n));
-	return model_speed(fetch, daemon_rate(f, room, (double)room->daemon_workers), client);
+	return fmin(model_speed(fetch, daemon_rate(f, room, (double)room->daemon_workers), client),
+		    cpu_rate(f, room));
 }
 
 void target_knobs(const struct tuner_job *job, const struct figures *f, const struct room *room,

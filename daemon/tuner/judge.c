@@ -106,6 +106,15 @@ static bool changed_itself(const struct change *c, const struct figures *after)
 		after->demand < c->demand_before / DEMAND_CHANGED);
 }
 
+/* Of several changes in one second, the one whose kind of wait grew: storage's knobs make a job wait for
+ * storage, workers for preparing. */
+static bool is_to_blame(const struct change *c, enum tuner_knob knob, const struct figures *after)
+{
+	double fetch = after->fetch_wait - c->fetch_before, prep = after->prep_wait - c->prep_before;
+
+	return knob == TUNER_CACHE_BYTES || knob == TUNER_PREFETCH_CHUNKS ? fetch >= prep : prep >= fetch;
+}
+
 static bool is_worse(const struct change *c, const struct figures *after)
 {
 	return after->rate < c->rate_before * WORSE_RATE && after->wait > c->wait_before + WORSE_WAIT;
@@ -170,7 +179,7 @@ static void judge_one(struct round *r, size_t index, enum tuner_knob knob, const
 				      "storage gave no more for reading deeper");
 		return;
 	}
-	if (is_worse(c, after)) {
+	if (is_worse(c, after) && is_to_blame(c, knob, after)) {
 		if ((calm && n >= SAMPLES_SURE) || after->rate < c->rate_before * MUCH_WORSE)
 			undo(r, index, knob, after, up ? "made it slower" : "it was needed");
 		return; /* or ask once more in a second */

@@ -101,6 +101,8 @@ void round_decide(struct round *r, size_t index, enum tuner_knob knob, enum tune
 					     .new_value = value,
 					     .rate_before = plan->now.rate,
 					     .wait_before = plan->now.wait,
+					     .fetch_before = plan->now.fetch_wait,
+					     .prep_before = plan->now.prep_wait,
 					     .demand_before = plan->now.demand,
 					     .bandwidth_before = plan->now.bandwidth,
 					     .rate_expected = expected};

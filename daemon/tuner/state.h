@@ -39,7 +39,8 @@ struct change {
 	uint64_t id, at_ns;
 	enum tuner_rule rule;
 	uint64_t old_value, new_value;
-	double rate_before, wait_before, demand_before, bandwidth_before, rate_expected;
+	double rate_before, wait_before, fetch_before, prep_before, demand_before, bandwidth_before,
+	    rate_expected;
 };
 
 /* What a knob taught us: a value that did not help, and how long not to try it again. */

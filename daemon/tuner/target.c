@@ -14,14 +14,17 @@
 #define MARGIN 1.08
 /* A knob is worth more only if the rate rises by more than this: best within 2 %. */
 #define WORTH 0.98
-/* Trainer's time to take a sample from a worker process, until it was measured: PyTorch's queues. */
-#define HANDOFF_S          5e-6
-#define HANDOFF_S_PER_BYTE 1.5e-9
+/* Trainer's time to take a sample from a worker process, until it was measured. A third of what PyTorch's
+ * queues take: a worker that is not worth it is found out in seconds, one never tried never is. */
+#define HANDOFF_S          2e-6
+#define HANDOFF_S_PER_BYTE 0.5e-9
 /* How far a rise of bandwidth with depth is believed beforehand. */
 #define DEPTH_TRUST 16.0
 /* A slow read takes longer than the mean; where its p95 is not known. */
 #define TAIL  1.5
 #define STALE 1.25
+/* Latency under load says little about a depth far beyond it: no more than this times the depth at once. */
+#define DEPTH_STEP 4
 
 static double sample_bytes(const struct figures *f)
 {
@@ -125,7 +128,8 @@ static double daemon_rate(const struct figures *f, const struct room *room, doub
 /* Daemon and client workers compute on the same cores. */
 static double cpu_rate(const struct figures *f, const struct room *room)
 {
-	double cpu_s = (f->daemon_cpu_s > 0 ? f->daemon_cpu_s : 0) + (f->client_cpu_s > 0 ? f->client_cpu_s : 0);
+	double cpu_s =
+	    (f->daemon_cpu_s > 0 ? f->daemon_cpu_s : 0) + (f->client_cpu_s > 0 ? f->client_cpu_s : 0);
 
 	if (!(cpu_s > 0) || !(room->cores >= 1))
 		return INFINITY;
@@ -184,6 +188,7 @@ static uint64_t depth_needed(const struct tuner_job *job, const struct figures *
 {
 	double missing = rate * (1 - x), tail = f->latency_p95_s > 0 ? f->latency_p95_s : f->latency_s * TAIL;
 	double g = f->window < 1 ? 1 : f->window, seconds, window, depth = 1, ready = f->ready;
+	double now = fmax((double)job->in_force.value[TUNER_PREFETCH_CHUNKS], 2);
 
 	if (!(missing > 0))
 		return 1;
@@ -196,6 +201,7 @@ static uint64_t depth_needed(const struct tuner_job *job, const struct figures *
 	seconds = f->chunk_bytes / bandwidth_at(job, f, depth) * (1 - x);
 	window = g - (isnan(ready) ? 0 : ready) / (rate * seconds * MARGIN);
 	depth = fmax(depth, ceil(fmin(window, g) - 1e-9));
+	depth = fmin(depth, fmax(now * DEPTH_STEP, g + now));
 	return depth < 1 ? 1 : depth > (double)most ? most : (uint64_t)depth;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_tuner_sim [N]           N random scenarios (1000) under each policy; one JSON object on stdout
- * bench_tuner_sim --trace SEED  one scenario: decisions on stderr, seconds as CSV on stdout
+ * bench_tuner_sim [N]           N random scenarios (1000) of one job under each policy, and N / 5 of two and
+ * of three jobs; one JSON object on stdout bench_tuner_sim --trace SEED [JOBS]  one scenario: decisions on
+ * stderr, seconds as CSV on stdout
  */
 #include <math.h>
 #include <stdio.h>
@@ -51,13 +52,31 @@ static int run_one(uint64_t seed)
 	return 0;
 }
 
-static int trace(uint64_t seed)
+static int run_multi(uint64_t seed, uint32_t n_jobs)
+{
+	static struct sim_outcome outcome;
+	struct sim_scenario s = sim_scenario_random(seed, n_jobs);
+	struct sim_multi score;
+
+	s.n_phases = 1;
+	if (sim_run(&s, SIM_TUNER, false, &outcome) < 0) {
+		fprintf(stderr, "bench_tuner_sim: no memory\n");
+		return 1;
+	}
+	sim_judge_multi(&s, &outcome, &score);
+	printf("  {\"seed\": %llu, \"jobs\": %u, \"total\": %.4f, \"least\": %.4f, \"limit_broken\": %s}",
+	       (unsigned long long)seed, n_jobs, score.total, score.least,
+	       outcome.limit_broken ? "true" : "false");
+	return 0;
+}
+
+static int trace(uint64_t seed, uint32_t n_jobs)
 {
 	static struct sim_outcome outcome[N_POLICIES];
-	struct sim_scenario s = sim_scenario_random(seed, 1);
+	struct sim_scenario s = sim_scenario_random(seed, n_jobs);
 
-	for (uint32_t p = 0; p < s.n_phases; p++) {
-		const struct sim_truth *t = &s.jobs[0].phases[p];
+	for (uint32_t p = 0; p < s.n_phases * n_jobs; p++) {
+		const struct sim_truth *t = &s.jobs[p / s.n_phases].phases[p % s.n_phases];
 		struct sim_static best = sim_best_static(&s, t, s.cores, s.memory_bytes);
 
 		fprintf(stderr,
@@ -95,12 +114,13 @@ int main(int argc, char **argv)
 {
 	uint64_t n = 1000;
 
-	if (argc == 3 && strcmp(argv[1], "--trace") == 0)
-		return trace(strtoull(argv[2], NULL, 10));
+	if ((argc == 3 || argc == 4) && strcmp(argv[1], "--trace") == 0)
+		return trace(strtoull(argv[2], NULL, 10),
+			     argc == 4 ? (uint32_t)strtoul(argv[3], NULL, 10) % 4 : 1);
 	if (argc == 2)
 		n = strtoull(argv[1], NULL, 10);
 	if (argc > 2 || !n) {
-		fprintf(stderr, "usage: bench_tuner_sim [N] | --trace SEED\n");
+		fprintf(stderr, "usage: bench_tuner_sim [N] | --trace SEED [JOBS]\n");
 		return 2;
 	}
 	printf("{\"scenarios\": [\n");
@@ -108,6 +128,14 @@ int main(int argc, char **argv)
 		if (run_one(seed))
 			return 1;
 		printf("%s\n", seed < n ? "," : "");
+	}
+	printf("], \"multi\": [\n");
+	for (uint64_t seed = 1; seed <= n / 5 + 1; seed++) {
+		for (uint32_t jobs = 2; jobs <= 3; jobs++) {
+			if (run_multi(seed, jobs))
+				return 1;
+			printf("%s\n", seed < n / 5 + 1 || jobs < 3 ? "," : "");
+		}
 	}
 	printf("]}\n");
 	return 0;

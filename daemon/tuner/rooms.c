@@ -79,8 +79,9 @@ static struct room room_alone(const struct round *r, size_t index)
 		     fmax(or_zero(f->client_busy), or_zero(f->rate) * or_zero(f->client_cpu_s));
 	double cores = r->node.cores_idle >= 0 ? r->node.cores_idle + own : r->node.cores;
 
+	/* The scheduler is fair: what others use beyond an equal part is to be had. */
 	if (r->node.cores > 0)
-		cores = fmin(cores, r->node.cores);
+		cores = fmin(fmax(cores, r->node.cores / r->state->n_jobs), r->node.cores);
 	/* Pressure stops at what sessions need; a limit of the operator's does not. */
 	return (struct room){.cache_bytes = r->cache_hard ? r->cache_growth
 							  : fmax(r->cache_growth, or_zero(f->need_bytes)),

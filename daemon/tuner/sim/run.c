@@ -101,7 +101,7 @@ static void tune(struct sim_run *run, struct tuning *t, struct sim_outcome *o)
 
 static void record(struct sim_run *run, struct sim_outcome *o)
 {
-	double bytes = 0, others[SIM_MAX_JOBS] = {0};
+	double fair = run->scenario->cores / run->scenario->n_jobs, bytes = 0, others[SIM_MAX_JOBS] = {0};
 
 	for (uint32_t i = 0; i < run->scenario->n_jobs; i++)
 		for (uint32_t k = 0; k < run->scenario->n_jobs; k++)
@@ -111,8 +111,8 @@ static void record(struct sim_run *run, struct sim_outcome *o)
 		const struct sim_truth *t = sim_truth_now(run, i);
 
 		o->rate[i][run->second] = (float)job->rates.rate;
-		o->steady[i][run->second] =
-		    (float)sim_steady_rate(run->scenario, t, run->scenario->cores - others[i], &job->knobs);
+		o->steady[i][run->second] = (float)sim_steady_rate(
+		    run->scenario, t, fmax(run->scenario->cores - others[i], fair), &job->knobs);
 		o->cost[i][run->second] = (float)sim_cost(run->scenario, t, &job->knobs);
 		for (int k = 0; k < TUNER_N_KNOBS; k++)
 			o->n_changes[i][run->second] += job->ordered.value[k] != job->knobs.value[k];
@@ -144,9 +144,10 @@ int sim_run(const struct sim_scenario *s, enum sim_policy policy, bool trace, st
 		for (uint32_t i = 0; i < s->n_jobs; i++) {
 			double cores = s->cores;
 
+			/* The scheduler is fair: an equal part, and what others leave. */
 			for (uint32_t k = 0; k < s->n_jobs; k++)
 				cores -= k == i ? 0 : sim_cpu_used(&run, k);
-			live(&run, i, cores);
+			live(&run, i, fmax(cores, s->cores / s->n_jobs));
 		}
 		run.now_ns += 1000000000;
 		if (policy == SIM_TUNER)

@@ -7,20 +7,39 @@ _dieselctl()
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm snapshot rebuild status --help --version' -- "$current"))
+		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm snapshot rebuild status jobs why set replay --help --version' -- "$current"))
 		return
 	fi
 	case $previous in
 	-o | --order) COMPREPLY=($(compgen -W 'random source' -- "$current")); return ;;
+	--dry-run) COMPREPLY=($(compgen -W 'on off' -- "$current")); return ;;
+	--tune) COMPREPLY=($(compgen -W 'on off dry-run auto' -- "$current")); return ;;
+	--limit) compopt -o nospace 2>/dev/null
+		COMPREPLY=($(compgen -W 'cache-max= cache-min= workers-max= client-workers-max= prefetch-max=' -- "$current"))
+		return ;;
+	--socket) COMPREPLY=($(compgen -f -- "$current")); return ;;
 	-c | --chunk-size | -s | --seed | -j | --jobs) [ "${COMP_WORDS[1]}" = pack ] && return ;;
 	esac
 	case ${COMP_WORDS[1]} in
-	pack) options='--chunk-size --order --seed --jobs' ;;
-	ls) options='-l -R' ;;
+	pack) options='--chunk-size --order --seed --jobs --append --skip-unreadable' ;;
+	ls) options='-l -R --json' ;;
 	cat) options='--force' ;;
+	snapshot | rebuild) options= ;;
 	rm) options='--recursive' ;;
-	status) options='--socket --json' ;;
+	status | jobs) options='--socket --json' ;;
+	why) options='--socket --json --number' ;;
+	set) options='--socket --json --limit --dry-run --tune' ;;
 	stat | verify) options='--json' ;;
+	esac
+	case ${COMP_WORDS[1]}:$current in
+	set:[!-]* | set: | why:[!-]* | why:) # numbers of jobs, and knobs
+		options=$(dieselctl jobs --json 2>/dev/null | sed -n 's/^ *"id": \([0-9]*\),*$/\1/p')
+		if [ "${COMP_WORDS[1]}" = set ]; then
+			compopt -o nospace 2>/dev/null
+			options+=' all cache= prefetch= workers= client-workers='
+		fi
+		COMPREPLY=($(compgen -W "$options" -- "$current"))
+		return ;;
 	esac
 	case $current in
 	-*) COMPREPLY=($(compgen -W "$options --help" -- "$current")) ;;

@@ -14,15 +14,13 @@ dieselctl status >/dev/null 2>&1 || exit 0
 
 # Where the job waited and what was done about it: read it when somebody asks why a run was slow.
 if [ -n "${SLURM_JOB_ID:-}" ]; then
-	umask 027
+	umask 077 # it tells of the node's other jobs, too
 	if mkdir -p "$folder"; then
 		report=$folder/job-$SLURM_JOB_ID-$(hostname -s).txt
 		{ dieselctl jobs; dieselctl why; } >"$report" 2>&1 || say "no report: $(tail -n 1 "$report")"
-		# The owner may read it.
-		[ -z "${SLURM_JOB_UID:-}" ] || chown "$SLURM_JOB_UID" "$report" 2>/dev/null || true
 	fi
 fi
 if [ -n "${DIESEL_PROLOG_CACHE_SHARE:-}" ]; then
-	problem=$(dieselctl set cache-max=auto 2>&1 >/dev/null) || say "the limit stays as it is: $problem"
+	problem=$(dieselctl set --limit cache-max=auto 2>&1 >/dev/null) || say "the limit stays as it is: $problem"
 fi
 exit 0

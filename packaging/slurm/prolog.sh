@@ -36,6 +36,6 @@ fi
 # memory is in MB per node here, and a third of it is a good start for a cache.
 if [ -n "${DIESEL_PROLOG_CACHE_SHARE:-}" ] && [ -n "${SLURM_MEM_PER_NODE:-}" ]; then
 	cache_mib=$((SLURM_MEM_PER_NODE * DIESEL_PROLOG_CACHE_SHARE / 100))
-	problem=$(dieselctl set "cache-max=${cache_mib}M" 2>&1 >/dev/null) || say "the limit stays as it was: $problem"
+	problem=$(dieselctl set --limit "cache-max=${cache_mib}M" 2>&1 >/dev/null) || say "the limit stays as it was: $problem"
 fi
 exit 0

@@ -18,7 +18,7 @@ another() {
 
 exec 2>&1
 section programs
-for program in diesel-analyze dieseld dieselctl; do
+for program in diesel-analyze diesel-top dieseld dieselctl; do
 	$program --version
 	ldd "$(command -v $program)" | grep 'not found'
 done
@@ -71,6 +71,16 @@ pid=$(property MainPID)
 kill -KILL "$pid"
 another "$pid"
 runuser -u ada -- python3 /usr/local/bin/count /srv/out.diesel
+
+section slurm
+systemctl stop "$unit"
+SLURM_JOB_ID=7 bash /usr/share/diesel/slurm/prolog.sh
+echo "prolog $?, $(property ActiveState)"
+SLURM_JOB_ID=7 bash /usr/share/diesel/slurm/epilog.sh
+echo "epilog $?"
+stat -c '%A %n' /var/log/diesel/job-7-*
+cat /var/log/diesel/job-7-*
+journalctl -t diesel-prolog -o cat --no-pager
 
 section security
 systemd-analyze security --no-pager "$unit"

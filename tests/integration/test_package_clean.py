@@ -77,7 +77,7 @@ class CleanRoot(unittest.TestCase):
 
     def test_programs(self):
         said = self.section("programs")
-        for program in ("diesel-analyze", "dieseld", "dieselctl"):
+        for program in ("diesel-analyze", "diesel-top", "dieseld", "dieselctl"):
             self.assertRegex(said, rf"(?m)^{program} \d+\.\d+\.\d+$")
         self.assertNotIn("not found", said)
 
@@ -118,6 +118,13 @@ class CleanRoot(unittest.TestCase):
         said = self.section("purge")
         for what in ("/etc/diesel", "/var/lib/diesel", "/run/diesel", "user", "unit"):
             self.assertIn(f"no {what}\n", said)
+
+    def test_slurm(self):
+        said = self.section("slurm")
+        self.assertIn("dieseld does not answer: starting it", said)
+        self.assertIn("prolog 0, active", said)
+        self.assertIn("epilog 0", said)
+        self.assertRegex(said, r"(?m)^-rw------- /var/log/diesel/job-7-")
 
     def test_sandbox(self):
         said = self.section("security")

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator reads and copies: man pages, completions (by the shells themselves), Kubernetes and Slurm files."""
+import glob
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.abspath(os.path.join(HERE, "../.."))
+BIN = os.path.abspath(os.environ.get("DIESEL_BIN", "build/release/bin"))
+PROGRAMS = ("diesel-analyze", "diesel-top", "dieselctl", "dieseld")
+MAN = os.path.join(ROOT, "docs/man")
+COMPLETIONS = os.path.join(ROOT, "packaging/completions")
+# A long line keeps what belongs together in one place of a diff.
+NO_MISTAKES = ("input text line longer than 80 bytes", "missing date")
+
+ZSH = r"""
+zmodload zsh/zpty
+zpty -b shell zsh -f -i
+zpty -w shell 'PS1=; stty -echo cols 200 rows 200; fpath=($FOLDER $fpath); autoload -Uz compinit; compinit -u -d $DUMP; zstyle ":completion:*" list-separator "--"; setopt no_beep list_ambiguous; LISTMAX=1000; bindkey "^I" list-choices; print READY'
+zpty -r shell line '*READY*'
+zpty -w -n shell "$LINE"$'\t'
+# One line at a time; a second of silence behind the list is its end.
+silent=0
+for ((i = 0; i < 600 && silent < 10; i++)); do
+    if zpty -r -t shell line; then
+        out+=$line; silent=0
+    else
+        sleep 0.1
+        (( ${#out} > 300 )) && (( silent++ ))
+    fi
+done
+print -r -- $out
+zpty -d shell
+"""
+
+
+def run(*command, **more):
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **more)
+
+
+def help_of(*command):
+    done = run(os.path.join(BIN, command[0]), *command[1:], "--help")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def verbs():
+    return set(re.findall(r"(?m)^  ([a-z]+) +[A-Z]", help_of("dieselctl")))
+
+
+class Manual(unittest.TestCase):
+    def test_every_program_and_interface_has_a_page(self):
+        names = {os.path.basename(page) for page in glob.glob(os.path.join(MAN, "*"))}
+        self.assertLessEqual({"diesel-analyze.1", "diesel-top.1", "dieselctl.1", "dieseld.8", "dieseld.conf.5",
+                              "libdiesel.3", "diesel_loader.3"}, names)
+
+    def test_mandoc(self):
+        if not shutil.which("mandoc"):
+            self.skipTest("no mandoc")
+        for page in glob.glob(os.path.join(MAN, "*")):
+            said = [line for line in run("mandoc", "-T", "lint", page).stdout.splitlines()
+                    if not any(known in line for known in NO_MISTAKES)]
+            self.assertEqual(said, [])
+
+    def test_man(self):
+        if not shutil.which("man"):
+            self.skipTest("no man")
+        for page in glob.glob(os.path.join(MAN, "*")):
+            done = run("man", "--warnings", "-E", "UTF-8", "-l", page, env={**os.environ, "MANPAGER": "cat"})
+            self.assertEqual((done.returncode, done.stderr), (0, ""), page)
+            self.assertIn("NAME", done.stdout)
+
+    def test_pages_have_what_the_help_has(self):
+        for program, page in (("dieseld", "dieseld.8"), ("diesel-top", "diesel-top.1")):
+            with open(os.path.join(MAN, page)) as file:
+                text = file.read().replace("\\-", "-")
+            for option in set(re.findall(r"--[a-z][a-z-]+", help_of(program))):
+                self.assertIn(option, text, page)
+        with open(os.path.join(MAN, "dieselctl.1")) as file:
+            text = file.read().replace("\\-", "-")
+        for verb in verbs():
+            self.assertRegex(text, rf"(?m)^\.B {verb}\b")
+            for option in set(re.findall(r"--[a-z][a-z-]+", help_of("dieselctl", verb))) - {"--help"}:
+                self.assertIn(option, text, verb)
+
+    def test_a_setting_of_the_file_is_described(self):
+        with open(os.path.join(MAN, "dieseld.conf.5")) as file:
+            text = file.read().replace("\\-", "-")
+        with open(os.path.join(ROOT, "packaging/dieseld.conf")) as file:
+            shipped = file.read()
+        not_settings = {"config", "check-config", "ready-fd", "verbose", "help", "version"}
+        for option in set(re.findall(r"--([a-z][a-z-]+)", help_of("dieseld"))) - not_settings:
+            self.assertRegex(text, rf"\b{option}\b")
+            self.assertRegex(shipped, rf"(?m)^;{option} = ")
+
+    def test_the_shipped_file_is_right_as_it_is_and_with_all_in_force(self):
+        with open(os.path.join(ROOT, "packaging/dieseld.conf")) as file:
+            text = file.read()
+        for content in (text, re.sub(r"(?m)^;", "", text)):
+            with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+                file.write(content)
+                file.flush()
+                done = run(os.path.join(BIN, "dieseld"), "--check-config", "--config", file.name)
+                self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class Bash(unittest.TestCase):
+    def complete(self, *words):
+        """What bash offers for the last word."""
+        script = (f'for f in {COMPLETIONS}/*.bash; do . "$f"; done; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+                  'function=$(complete -p "$1" | sed "s/.*-F \\([^ ]*\\).*/\\1/"); "$function" "$1"; '
+                  'printf "%s\\n" "${COMPREPLY[@]}"')
+        done = run("bash", "-c", script, "bash", *words, env={**os.environ, "PATH": BIN + ":" + os.environ["PATH"]})
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return set(done.stdout.split())
+
+    def test_every_verb_and_option_of_the_help_is_offered(self):
+        self.assertLessEqual(verbs(), self.complete("dieselctl", ""))
+        for verb in verbs() - {"snapshot", "rebuild"}:
+            options = set(re.findall(r"--[a-z][a-z-]+", help_of("dieselctl", verb)))
+            self.assertLessEqual(options, self.complete("dieselctl", verb, "--"), verb)
+        for program in ("dieseld", "diesel-top"):
+            options = set(re.findall(r"--[a-z][a-z-]+", help_of(program)))
+            self.assertLessEqual(options, self.complete(program, "--"), program)
+
+    def test_values(self):
+        self.assertEqual(self.complete("dieselctl", "set", "--tune", "d"), {"dry-run"})
+        self.assertIn("client-workers=", self.complete("dieselctl", "set", ""))
+        self.assertEqual(self.complete("dieselctl", "set", "--limit", "cache-ma"), {"cache-max="})
+        self.assertEqual(self.complete("dieseld", "--tune", "o"), {"on", "off"})
+        self.assertEqual(self.complete("diesel-analyze", "report", "--format", "ht"), {"html"})
+
+
+class Zsh(unittest.TestCase):
+    def complete(self, line):
+        with tempfile.TemporaryDirectory() as folder:
+            env = {**os.environ, "FOLDER": COMPLETIONS, "DUMP": os.path.join(folder, "dump"), "LINE": line,
+                   "PATH": BIN + ":" + os.environ["PATH"], "TERM": "dumb", "HOME": folder}
+            done = run("zsh", "-f", "-c", ZSH, env=env, cwd=folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def setUp(self):
+        if not shutil.which("zsh"):
+            self.skipTest("no zsh")
+
+    def test_verbs(self):
+        said = self.complete("dieselctl ")
+        for verb in verbs():
+            self.assertRegex(said, rf"\b{verb}\b")
+
+    def test_options(self):
+        for program in ("dieseld", "diesel-top"):
+            said = self.complete(f"{program} --")
+            for option in set(re.findall(r"--[a-z][a-z-]+", help_of(program))):
+                self.assertIn(option, said, program)
+        self.assertIn("client-workers=", self.complete("dieselctl set "))
+        self.assertIn("perfetto", self.complete("diesel-analyze report --format "))
+
+
+class Cluster(unittest.TestCase):
+    def test_kubernetes(self):
+        try:
+            import yaml
+        except ImportError:
+            self.skipTest("no python3-yaml")
+        with open(os.path.join(ROOT, "packaging/kubernetes/dieseld.yaml")) as file:
+            found = {document["kind"]: document for document in yaml.safe_load_all(file)}
+        self.assertEqual(set(found), {"Namespace", "ConfigMap", "DaemonSet", "NetworkPolicy"})
+        spec = found["DaemonSet"]["spec"]
+        pod, labels = spec["template"]["spec"], spec["template"]["metadata"]["labels"]
+        self.assertEqual(spec["selector"]["matchLabels"], labels)
+        self.assertEqual(found["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"], labels)
+        container, = pod["containers"]
+        self.assertEqual({mount["name"] for mount in container["volumeMounts"]}, {v["name"] for v in pod["volumes"]})
+        # The capabilities of the unit, and the image's program takes the configuration as it is.
+        with open(os.path.join(ROOT, "packaging/dieseld.service")) as file:
+            unit = set(re.search(r"(?m)^CapabilityBoundingSet=(.*)$", file.read()).group(1).split())
+        self.assertEqual({"CAP_" + name for name in container["securityContext"]["capabilities"]["add"]}, unit)
+        with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+            file.write(found["ConfigMap"]["data"]["dieseld.conf"])
+            file.flush()
+            done = run(os.path.join(BIN, "dieseld"), "--check-config", "--config", file.name)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_scripts(self):
+        if not shutil.which("shellcheck"):
+            self.skipTest("no shellcheck")
+        scripts = glob.glob(os.path.join(ROOT, "packaging/slurm/*.sh"))
+        scripts += [os.path.join(ROOT, "packaging/debian", name) for name in ("postinst", "prerm", "postrm")]
+        scripts.append(os.path.join(HERE, "package_clean.sh"))
+        done = run("shellcheck", *scripts)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_unit(self):
+        if not shutil.which("systemd-analyze"):
+            self.skipTest("no systemd-analyze")
+        with tempfile.TemporaryDirectory() as folder:
+            unit = os.path.join(folder, "dieseld.service")
+            with open(os.path.join(ROOT, "packaging/dieseld.service")) as file:
+                text = file.read().replace("/usr/bin/dieseld", os.path.join(BIN, "dieseld"))
+            with open(unit, "w") as file:
+                file.write(text)
+            done = run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit)
+        said = [line for line in done.stderr.splitlines() if "dieseld.service" in line]
+        self.assertEqual((done.returncode, said), (0, []), done.stderr)
+
+
+if __name__ == "__main__":
+    for program in PROGRAMS:
+        if not os.access(os.path.join(BIN, program), os.X_OK):
+            print(f"skipped: {program} is not built")
+            raise SystemExit(77)
+    unittest.main(verbosity=2)

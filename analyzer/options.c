@@ -65,7 +65,7 @@ static const char usage_text[] =
     "  --max-steps N  truth: end each run after N steps (100)\n"
     "  --rounds N     truth: measure N times and say how far they differ (1)\n"
     "  --data DIR     truth: the folder of the job's files (learnt in a first run)\n"
-    "  --detail SIZE  detail to keep a minute, e.g. 4M, or all (1M): a long recording shows slices\n"
+    "  --detail SIZE  to write a minute, e.g. 4M, or all detail (1M): a long recording shows slices\n"
     "  --ring SIZE    kernel buffer, e.g. 64M (8M)\n"
     "  --profile-hz N stack samples a second that show what preparing spends its time on (99)\n"
     "  --no-profile   take no stack samples\n"

@@ -27,8 +27,9 @@
 
 /* Detail beyond this would not fit a report's memory: 4 million events. */
 #define DETAIL_TOTAL_BYTES (UINT64_C(32) << 20)
-/* Free at the start, in minutes of detail: a minute of a common job, some seconds of the busiest. */
-#define DETAIL_BURST_MINUTES 2
+/* What can be spent at once is the budget of so many minutes: half a minute of a common job in detail, some
+ * seconds of the busiest. */
+#define DETAIL_BURST_MINUTES 0.5
 
 struct recording {
 	const struct record_options *options;
@@ -131,8 +132,9 @@ static int append_gap(struct recording *recording, uint64_t begin_ns, uint64_t e
 static int step_slices(struct recording *recording, struct error *err)
 {
 	struct slices *slices = &recording->slices;
+	uint64_t detail_bytes, written_bytes = session_written_bytes(recording->session, &detail_bytes);
+	int r = slices_step(slices, clock_monotonic_ns(), written_bytes, detail_bytes);
 	struct slice dropped;
-	int r = slices_step(slices, clock_monotonic_ns(), session_detail_bytes(recording->session));
 
 	if (r < 0)
 		return error_errno(err, r, "cannot keep account of the recording");
@@ -292,9 +294,10 @@ static int begin(struct recording *recording, struct record_result *result, stru
 		return r;
 	recording->start_ns = recording->flushed_ns = clock_monotonic_ns();
 	r = slices_init(&recording->slices,
-			(struct slices_config){options->detail_bytes_per_minute,
-					       DETAIL_BURST_MINUTES * options->detail_bytes_per_minute,
-					       options->detail_bytes_per_minute ? DETAIL_TOTAL_BYTES : 0},
+			(struct slices_config){
+			    options->detail_bytes_per_minute,
+			    (uint64_t)(DETAIL_BURST_MINUTES * (double)options->detail_bytes_per_minute),
+			    options->detail_bytes_per_minute ? DETAIL_TOTAL_BYTES : 0},
 			recording->start_ns);
 	if (r)
 		return error_errno(err, r, "cannot keep account of the recording");

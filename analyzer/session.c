@@ -144,7 +144,7 @@ int session_create(const char *path, struct session **ret_session, struct error 
 	snprintf(sql, sizeof(sql), "PRAGMA application_id=%d; PRAGMA user_version=%d;", APPLICATION_ID,
 		 SESSION_VERSION);
 	r = session_run_sql(
-	    session, "PRAGMA page_size=16384; PRAGMA journal_mode=TRUNCATE; PRAGMA synchronous=OFF;", err);
+	    session, "PRAGMA page_size=4096; PRAGMA journal_mode=TRUNCATE; PRAGMA synchronous=OFF;", err);
 	if (!r)
 		r = session_run_sql(session, "BEGIN;", err);
 	if (!r)

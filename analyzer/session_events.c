@@ -71,16 +71,17 @@ int session_write_begin(struct session *session, struct error *err)
 
 int session_flush(struct session *session, struct error *err)
 {
-	size_t bytes = 0;
+	size_t life_bytes = 0, detail_bytes = 0;
 	int r = 0, commit;
 
 	if (session->life.n || session->detail.n)
 		r = session_write_begin(session, err);
 	if (!r)
-		r = buffer_flush(session, &session->life, 0, &bytes, err);
+		r = buffer_flush(session, &session->life, 0, &life_bytes, err);
 	if (!r)
-		r = buffer_flush(session, &session->detail, session->slice, &bytes, err);
-	session->detail_bytes += r ? 0 : bytes;
+		r = buffer_flush(session, &session->detail, session->slice, &detail_bytes, err);
+	session->detail_bytes += detail_bytes;
+	session->written_bytes += life_bytes + detail_bytes;
 	if (!session->writing)
 		return r;
 	session->writing = false;
@@ -117,9 +118,10 @@ int session_append(struct session *session, const struct event *event, struct er
 	return buffer->n == SESSION_BLOB_EVENTS ? session_flush(session, err) : 0;
 }
 
-uint64_t session_detail_bytes(const struct session *session)
+uint64_t session_written_bytes(const struct session *session, uint64_t *ret_detail_bytes)
 {
-	return session->detail_bytes;
+	*ret_detail_bytes = session->detail_bytes;
+	return session->written_bytes;
 }
 
 int session_slice_begin(struct session *session, uint64_t slice, struct error *err)

@@ -6,6 +6,8 @@
 #include "lib/cleanup.h"
 #include "lib/error.h"
 
+#define NOTE_OVERHEAD_BYTES 24 /* its row, and its entry in the index */
+
 int session_put(struct session *session, const char *kind, uint64_t key, const void *data, size_t size,
 		struct error *err)
 {
@@ -24,6 +26,7 @@ int session_put(struct session *session, const char *kind, uint64_t key, const v
 	sqlite3_bind_int64(statement, 2, (int64_t)key);
 	sqlite3_bind_blob64(statement, 3, data, size, SQLITE_STATIC);
 	code = sqlite3_step(statement);
+	session->written_bytes += size + NOTE_OVERHEAD_BYTES;
 	if (code != SQLITE_DONE)
 		r = session_fail(session, code, err);
 	sqlite3_reset(statement);

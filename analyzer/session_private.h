@@ -22,7 +22,7 @@ struct session {
 	bool complete;         /* reading: what the file says, until damage is met */
 	bool writing;          /* a transaction is open, until the next flush */
 	uint64_t slice;        /* that detail belongs to */
-	uint64_t detail_bytes; /* written so far */
+	uint64_t written_bytes, detail_bytes; /* so far; the latter are part of the former */
 	struct session_buffer life, detail;
 };
 

@@ -7,7 +7,7 @@
 
 #include "lib/clock.h"
 
-#define MINUTE_NS (60 * NS_PER_S)
+#define MINUTE_NS 60e9
 
 static int slice_open(struct slices *slices, uint64_t now_ns)
 {
@@ -28,6 +28,9 @@ int slices_init(struct slices *slices, struct slices_config config, uint64_t now
 {
 	*slices = (struct slices){
 	    .config = config, .next_id = 1, .now_ns = now_ns, .tokens = (double)config.burst_bytes};
+	if (config.bytes_per_minute)
+		slices->filled_ns = now_ns + (uint64_t)((double)config.burst_bytes /
+							((double)config.bytes_per_minute / MINUTE_NS));
 	return slice_open(slices, now_ns);
 }
 
@@ -54,31 +57,41 @@ static double slice_price(const struct slices *slices)
 	return ns ? (double)bytes * ((double)SLICE_MIN_NS / (double)ns) : 0;
 }
 
-int slices_step(struct slices *slices, uint64_t now_ns, uint64_t written_bytes)
+static void budget_step(struct slices *slices, uint64_t now_ns, uint64_t written_bytes)
+{
+	if (now_ns > slices->filled_ns) {
+		slices->tokens += (double)slices->config.bytes_per_minute *
+				  ((double)(now_ns - slices->filled_ns) / MINUTE_NS);
+		slices->filled_ns = now_ns;
+	}
+	slices->tokens -= (double)(written_bytes - slices->seen_bytes);
+	if (slices->tokens > (double)slices->config.burst_bytes)
+		slices->tokens = (double)slices->config.burst_bytes;
+	slices->seen_bytes = written_bytes;
+}
+
+int slices_step(struct slices *slices, uint64_t now_ns, uint64_t written_bytes, uint64_t detail_bytes)
 {
 	struct slice *last = &slices->items[slices->n - 1];
-	uint64_t bytes = written_bytes - slices->seen_bytes;
-	double rate = (double)slices->config.bytes_per_minute / (double)MINUTE_NS;
-	double burst = (double)slices->config.burst_bytes;
+	uint64_t bytes = detail_bytes - slices->seen_detail_bytes;
 	int r;
 
 	if (!slices->config.bytes_per_minute || now_ns < slices->now_ns)
 		return SLICES_AS_BEFORE;
-	slices->tokens += rate * (double)(now_ns - slices->now_ns) - (double)bytes;
-	if (slices->tokens > burst)
-		slices->tokens = burst;
 	slices->now_ns = now_ns;
-	slices->seen_bytes = written_bytes;
+	budget_step(slices, now_ns, written_bytes);
+	slices->seen_detail_bytes = detail_bytes;
 	slices->kept_bytes += bytes;
 	last->bytes += bytes; /* what comes late belongs to the slice that ended */
 	if (slices_on(slices)) {
-		if (slices->tokens > 0 || now_ns - last->begin_ns < SLICE_MIN_NS)
+		if (slices->tokens > 0 || (now_ns - last->begin_ns < SLICE_MIN_NS &&
+					   slices->tokens > -(double)slices->config.burst_bytes))
 			return SLICES_AS_BEFORE;
 		last->end_ns = now_ns;
 		return SLICES_OFF;
 	}
 	/* A slice must be worth its edges: wait until all of it can be paid. */
-	if (slices->tokens < burst && slices->tokens < slice_price(slices))
+	if (slices->tokens < (double)slices->config.burst_bytes && slices->tokens < slice_price(slices))
 		return SLICES_AS_BEFORE;
 	r = slice_open(slices, now_ns);
 	return r < 0 ? r : SLICES_ON;

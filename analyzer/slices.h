@@ -2,11 +2,12 @@
 #pragma once
 
 /*
- * When to record in detail, so that a recording of any length stays small: detail is paid for from a budget
- * of bytes that fills at a steady rate. It starts full, so that the first seconds are always whole; after
- * that detail comes in slices, as many as the rate pays for. All detail together has a limit too: above it
- * the slice whose absence leaves the shortest hole goes, which keeps what stays evenly spread. The first and
- * the last slice always stay.
+ * When to record in detail, so that a recording of any length stays small: all that is written is paid for
+ * from a budget of bytes that fills at a steady rate. It starts full, so that the first seconds are always
+ * whole, and fills again only after the time that this is worth; it can be overdrawn by as much again. So no
+ * more is spent than the rate gives since the begin, or twice the budget. After that detail comes in slices,
+ * as many as the rate pays for. All detail together has a limit too: above it the slice whose absence leaves
+ * the shortest hole goes, which keeps what stays evenly spread. The first and the last slice always stay.
  *
  * Pure: no clock, no I/O. docs/measuring.md says what a report with holes means.
  */
@@ -15,7 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SLICE_MIN_NS UINT64_C(5000000000) /* a shorter one shows too few steps of a slow job */
+#define SLICE_MIN_NS UINT64_C(5000000000) /* a shorter one shows too few steps of a slow job; but see above  \
+					   */
 
 struct slices_config {
 	uint64_t bytes_per_minute; /* 0: all in detail */
@@ -33,8 +35,9 @@ struct slices {
 	struct slices_config config;
 	struct slice *items; /* kept, by time; the last one may be open: end_ns 0 */
 	size_t n, n_allocated;
-	uint64_t next_id, kept_bytes, seen_bytes, now_ns;
-	double tokens; /* bytes */
+	uint64_t next_id, kept_bytes, seen_bytes, seen_detail_bytes;
+	uint64_t now_ns, filled_ns; /* the budget was filled up to this time */
+	double tokens;              /* bytes */
 };
 
 /* Opens the first slice. -ENOMEM. */
@@ -47,8 +50,8 @@ enum slices_change {
 	SLICES_OFF, /* the last item has ended */
 };
 
-/* written_bytes: of detail since the begin. -ENOMEM, or an enum slices_change. */
-int slices_step(struct slices *slices, uint64_t now_ns, uint64_t written_bytes);
+/* Written since the begin: all, and the detail in it. -ENOMEM, or an enum slices_change. */
+int slices_step(struct slices *slices, uint64_t now_ns, uint64_t written_bytes, uint64_t detail_bytes);
 
 bool slices_on(const struct slices *slices);
 

@@ -56,16 +56,29 @@ def finish(job):
         sys.exit(f"the job failed: {text.decode()[-500:]}")
 
 
+def peak_mib(pid, so_far):
+    """The most memory that was resident by now. What wait4 tells is no less than its parent's at the fork."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii") as status:
+            return next((int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM")), so_far)
+    except (FileNotFoundError, ProcessLookupError):
+        return so_far
+
+
 def record(pid, session, seconds):
-    """Returns the recorder's resource usage: it has no children, as the job is not its own."""
+    """Returns the recorder's peak memory (MiB) and resource usage: it has no children, as the job is not its own."""
     recorder = subprocess.Popen([support.program("diesel-analyze"), "record", "-o", str(session), "-d", f"{seconds}s",
                                  "-p", str(pid)], stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(recorder.pid, 0)
+    peak, ended, usage, status = 0.0, 0, None, 0
+    while not ended:
+        peak = peak_mib(recorder.pid, peak)
+        time.sleep(0.02)
+        ended, status, usage = os.wait4(recorder.pid, os.WNOHANG)
     recorder.returncode = os.waitstatus_to_exitcode(status)
     if recorder.returncode:
         sys.exit(f"diesel-analyze record failed with {recorder.returncode}")
     with contextlib.closing(sqlite3.connect(session)) as database:
-        return usage, dict(database.execute("SELECT key, value FROM info"))
+        return peak, usage, dict(database.execute("SELECT key, value FROM info"))
 
 
 def quiet_slice():
@@ -77,7 +90,7 @@ def quiet_slice():
 
 def recorded_slice(pid, session):
     """From the moment the job is tagged to the end of the recording; loading and unloading are not in it."""
-    _, info = record(pid, session, SLICE_S)
+    _, _, info = record(pid, session, SLICE_S)
     session.unlink()
     return int(info["start_ns"]) / 1e9, int(info["stop_ns"]) / 1e9, int(info["lost_events"])
 
@@ -121,11 +134,11 @@ def measure_recorder(folder):
     job = start("threads", folder, START_S + MINUTE_S + 5)
     time.sleep(START_S)
     threads = len(os.listdir(f"/proc/{job.pid}/task"))
-    usage, info = record(job.pid, session, MINUTE_S)
+    peak, usage, info = record(job.pid, session, MINUTE_S)
     finish(job)
     size = sum(path.stat().st_size for path in folder.glob("minute.db*"))
     minutes = (int(info["stop_ns"]) - int(info["start_ns"])) / 60e9
-    result = {"job": "threads", "n_threads": threads, "rss_mib": usage.ru_maxrss / 1024,
+    result = {"job": "threads", "n_threads": threads, "rss_mib": peak,
               "disk_mib_per_min": size / (1 << 20) / minutes, "recorder_cpu_s": usage.ru_utime + usage.ru_stime,
               "lost_events": int(info["lost_events"])}
     print(f"{'threads':12} {threads} threads: recorder {result['rss_mib']:.1f} MiB resident at most, session "

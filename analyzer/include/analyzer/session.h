@@ -80,8 +80,8 @@ int session_flush(struct session *session, struct error *err);
 int session_slice_begin(struct session *session, uint64_t slice, struct error *err);
 /* Forgets a slice's detail; its room in the file is used again. */
 int session_slice_drop(struct session *session, uint64_t slice, struct error *err);
-/* Written of all slices so far, dropped ones too. */
-uint64_t session_detail_bytes(const struct session *session);
+/* What was written so far, notes and dropped slices included; and the detail in it. */
+uint64_t session_written_bytes(const struct session *session, uint64_t *ret_detail_bytes);
 
 int session_set_text(struct session *session, const char *key, const char *value, struct error *err);
 int session_set_u64(struct session *session, const char *key, uint64_t value, struct error *err);

@@ -26,7 +26,7 @@ static struct outcome record(struct slices_config config, uint64_t bytes_per_s, 
 			written += bytes_per_s / 10;
 			outcome.on_ns += NS_PER_S / 10;
 		}
-		assert_true(slices_step(&slices, tick * (NS_PER_S / 10), written) >= 0);
+		assert_true(slices_step(&slices, tick * (NS_PER_S / 10), written, written) >= 0);
 		while (slices_drop(&slices, &dropped))
 			assert_true(dropped.end_ns > dropped.begin_ns);
 	}
@@ -43,7 +43,7 @@ static struct outcome record(struct slices_config config, uint64_t bytes_per_s, 
 }
 
 static const struct slices_config config = {
-    .bytes_per_minute = MIB, .burst_bytes = 2 * MIB, .total_bytes = 32 * MIB};
+    .bytes_per_minute = MIB, .burst_bytes = MIB / 2, .total_bytes = 32 * MIB};
 
 static void test_quiet_job_is_recorded_whole(void **state)
 {
@@ -58,10 +58,20 @@ static void test_busy_job_keeps_to_the_rate(void **state)
 	struct outcome outcome = record(config, 100000, 600);
 
 	(void)state;
-	assert_in_range(outcome.kept_bytes, 10 * MIB, 12 * MIB + 600000);
+	assert_in_range(outcome.kept_bytes, 9 * MIB, 10 * MIB + 50000);
 	assert_true(outcome.n_slices > 5);
 	/* At six times the rate about a sixth of the time is seen, besides the begin. */
-	assert_in_range(outcome.on_ns / NS_PER_S, 100, 140);
+	assert_in_range(outcome.on_ns / NS_PER_S, 90, 110);
+}
+
+static void test_first_minute_keeps_to_the_rate(void **state)
+{
+	(void)state;
+	for (uint64_t bytes_per_s = 50000; bytes_per_s < 3000000; bytes_per_s *= 2) {
+		struct outcome outcome = record(config, bytes_per_s, 60);
+
+		assert_in_range(outcome.kept_bytes, MIB / 2, MIB + bytes_per_s / 5);
+	}
 }
 
 static void test_hours_stay_within_the_limit(void **state)
@@ -88,9 +98,9 @@ static void test_clock_that_stands_or_goes_back(void **state)
 
 	(void)state;
 	assert_int_equal(slices_init(&slices, config, 5 * NS_PER_S), 0);
-	assert_int_equal(slices_step(&slices, 5 * NS_PER_S, 0), SLICES_AS_BEFORE);
-	assert_int_equal(slices_step(&slices, 1 * NS_PER_S, 0), SLICES_AS_BEFORE);
-	assert_int_equal(slices_step(&slices, 10 * NS_PER_S, 3 * MIB), SLICES_OFF);
+	assert_int_equal(slices_step(&slices, 5 * NS_PER_S, 0, 0), SLICES_AS_BEFORE);
+	assert_int_equal(slices_step(&slices, 1 * NS_PER_S, 0, 0), SLICES_AS_BEFORE);
+	assert_int_equal(slices_step(&slices, 10 * NS_PER_S, 3 * MIB, 3 * MIB), SLICES_OFF);
 	assert_false(slices_on(&slices));
 	slices_free(&slices);
 }
@@ -100,6 +110,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_quiet_job_is_recorded_whole),
 	    cmocka_unit_test(test_busy_job_keeps_to_the_rate),
+	    cmocka_unit_test(test_first_minute_keeps_to_the_rate),
 	    cmocka_unit_test(test_hours_stay_within_the_limit),
 	    cmocka_unit_test(test_no_rate_keeps_everything),
 	    cmocka_unit_test(test_clock_that_stands_or_goes_back),

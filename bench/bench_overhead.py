@@ -33,7 +33,7 @@ import photos  # noqa: E402
 
 LIMITS = {"jpeg": 0.98, "small_reads": 0.95}
 RSS_MIB_MAX, DISK_MIB_PER_MIN_MAX = 64, 1.0
-SLICE_S = 1.0
+SLICE_S = 2.0
 SETTLE_S = 0.2  # after the recorder has gone: unloading its programs takes CPU time, too
 START_S = 9.0  # imports, first batches
 MINUTE_S = 60

@@ -21,9 +21,6 @@ import support
 
 N_FILES, FILE_BYTES, BATCH = 1300, 110_000, 16
 ROUNDS, ATTEMPTS = 4, 3
-# All runs alike are preferred to other processes of the machine, which then disturb them less. Where the kernel groups
-# processes by session, a group has a priority of its own.
-PREFERRED = ["/bin/sh", "-c", 'echo -20 2>/dev/null >/proc/self/autogroup; exec nice -n -20 "$@"', "sh"]
 
 # glibc gives freed memory back by rules that depend on what was freed before. With them the same model had none or
 # 5,500 page faults a step, from run to run, and a step took 22 or 40 ms: runs would not be comparable.
@@ -89,8 +86,8 @@ class Trials:
             environment |= support.shim("synthetic" if synthetic else "clock", out)
         expected = self.make_resident(config, cached)
         with support.Throttle(self.folder, bps=config.mbps * 1_000_000) as slow, support.Steal() as steal:
-            done = subprocess.run(slow.command([*PREFERRED, *argv]), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                  check=False, env=environment, start_new_session=True)
+            done = subprocess.run(slow.command([*support.PREFERRED, *argv]), stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, check=False, env=environment, start_new_session=True)
             read = slow.read_bytes()
         if done.returncode:
             sys.exit(f"{config}: the job failed: {done.stderr.decode()[-500:]}")

@@ -84,6 +84,15 @@ static __always_inline bool call_begin(struct task_struct *task, struct member *
 	return true;
 }
 
+/* One more read of the same file in a long row of quick ones: all that is known of the last one holds. */
+static __always_inline bool call_repeats(const struct member *member, const struct pt_regs *regs, long nr)
+{
+	const struct call_group *group = &member->group;
+
+	return group->n_calls >= GROUP_TIMED_FROM && group->n_calls % GROUP_TIMED_EVERY && member->nr == nr &&
+	       member->fd == (int32_t)regs->di && call_reads(nr);
+}
+
 static __always_inline int call_enter(struct pt_regs *regs, long nr, bool fast)
 {
 	struct task_struct *task;
@@ -99,11 +108,16 @@ static __always_inline int call_enter(struct pt_regs *regs, long nr, bool fast)
 	member = member_of(task);
 	if (!member)
 		return 0;
-	member->nr = nr;
 	member->clipped = 0;
 	member->switched = 0;
 	member->writeback = kind == CALL_SYNC; /* whatever it sleeps for, it is that */
 	member->fault.start_ns = 0;
+	if (call_repeats(member, regs, nr)) {
+		member->argument = regs->dx;
+		member->call_ns = CALL_UNTIMED;
+		return 0;
+	}
+	member->nr = nr;
 	member->call_ns = call_begin(task, member, regs, kind, fast) ? bpf_ktime_get_ns() : 0;
 	return 0;
 }
@@ -153,40 +167,17 @@ static __always_inline void call_record(struct task_struct *task, struct member 
 	record_submit(event);
 }
 
-static __always_inline bool call_reads(long nr)
-{
-	return nr == 0 || nr == 17 || nr == 19 || nr == 295 || nr == 327;
-}
-
-/* The kernel does not tell of a batch of pages whose last one had to be waited for. */
-static __always_inline void count_unseen(const struct member *member, struct file_use *use, uint64_t bytes)
-{
-	uint32_t pages = bytes >> PAGE_SHIFT;
-	uint32_t seen = use->call_ns == member->call_ns ? use->call_pages : 0;
-
-	if (pages > seen)
-		use->accessed_pages += pages - seen;
-}
-
-/* What it read goes to the file that the page cache was asked for meanwhile: on a stacked file system that is
- * another one than the descriptor's. */
 static __always_inline void count_read(struct task_struct *task, struct member *member, uint64_t bytes,
 				       uint64_t now_ns)
 {
-	struct file_use *use = &member->use;
+	struct file_use *use = use_of_call(task, member);
 
-	if (!use->since_ns || (use->call_ns != member->call_ns &&
-			       (use->inode != member->inode || use->device != member->device))) {
-		struct file *file = file_of_fd(task, member->fd);
-
-		use = use_of(member, BPF_CORE_READ(file, f_inode), member->inode, member->device);
-	}
 	use->n_reads++;
 	use->used_bytes += bytes;
 	if (member->file_flags & O_DIRECT)
 		use->direct_bytes += bytes;
 	else
-		count_unseen(member, use, bytes);
+		use->accessed_pages += pages_of(bytes);
 	size_count(use, bytes);
 	use_age(use, now_ns);
 }
@@ -231,6 +222,20 @@ static __always_inline void call_end(struct task_struct *task, struct member *me
 	call_record(task, member, nr, result, flags, now_ns);
 }
 
+/* false: it is a call like any other after all. */
+static __always_inline bool call_end_untimed(struct task_struct *task, struct member *member, long result)
+{
+	if (member->call_ns != CALL_UNTIMED)
+		return false;
+	if (result < 0) {
+		member->call_ns = bpf_ktime_get_ns();
+		return false;
+	}
+	count_read(task, member, result, 0);
+	group_add_untimed(member, result);
+	return true;
+}
+
 static __always_inline int call_exit(struct pt_regs *regs, long result, bool fast)
 {
 	unsigned long nr = regs->orig_ax;
@@ -256,7 +261,8 @@ static __always_inline int call_exit(struct pt_regs *regs, long result, bool fas
 	}
 	if (!member->call_ns)
 		return 0;
-	call_end(task, member, regs, kind, result, flags, fast);
+	if (!call_end_untimed(task, member, result))
+		call_end(task, member, regs, kind, result, flags, fast);
 	member->call_ns = 0;
 	return 0;
 }

@@ -26,15 +26,13 @@
 
 static int libbpf_log(enum libbpf_print_level level, const char *format, va_list args)
 {
-	char line[512];
-	size_t n;
+	_cleanup_(freep) char *text = NULL;
 
-	if (level == LIBBPF_DEBUG)
+	if (level == LIBBPF_DEBUG || vasprintf(&text, format, args) < 0)
 		return 0;
-	vsnprintf(line, sizeof(line), format, args);
-	n = strcspn(line, "\n");
-	line[n] = '\0';
-	log_debug("%s", line);
+	/* The verifier's log comes as one message of many lines. */
+	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+		log_debug("%s", line);
 	return 0;
 }
 

@@ -36,7 +36,6 @@ static const struct collector_hook known_hooks[] = {
     {"task_newtask", "threads and processes that are created after the start", false, true},
     {"sched_process_exec", "the program a process runs after exec", false, false},
     {"task_rename", "names that threads give themselves", false, false},
-    {"mm_filemap_get_pages", "what the page cache was asked for: no hit ratio", false, false},
     {"mm_filemap_add_to_page_cache", "what was read from storage: no hit ratio", false, false},
     {"mm_filemap_fault", "which mapped files were read, and how much time that took", false, false},
     {"mm_filemap_map_pages", "how often mapped files were found in memory", false, false},
@@ -80,7 +79,6 @@ static const struct {
 	unsigned int n_arguments;
 } known_arguments[] = {
     {"io_uring_complete", 4}, /* until 6.14 each field of the completion was one */
-    {"mm_filemap_get_pages", 4},
 };
 
 static unsigned int n_arguments(const struct btf *btf, int id)

@@ -26,6 +26,8 @@ static __always_inline void count_ring_read(struct member *member, struct file *
 	use->used_bytes += bytes;
 	if (BPF_CORE_READ(file, f_flags) & O_DIRECT)
 		use->direct_bytes += bytes;
+	else
+		use->accessed_pages += pages_of(bytes);
 	size_count(use, bytes);
 	use_age(use, bpf_ktime_get_ns());
 }

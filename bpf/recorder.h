@@ -13,11 +13,12 @@
 #include "bpf/event.h"
 #include "core_types.h"
 
-#define TASK_SLEEP  0x1  /* TASK_INTERRUPTIBLE */
-#define TASK_BLOCK  0x2  /* TASK_UNINTERRUPTIBLE */
-#define TASK_GONE   0x80 /* TASK_DEAD: the last switch of a thread's life */
-#define NO_CALL     0xffff
-#define EVENT_TYPES EVENT_TYPE_LIMIT
+#define TASK_SLEEP   0x1  /* TASK_INTERRUPTIBLE */
+#define TASK_BLOCK   0x2  /* TASK_UNINTERRUPTIBLE */
+#define TASK_GONE    0x80 /* TASK_DEAD: the last switch of a thread's life */
+#define NO_CALL      0xffff
+#define CALL_UNTIMED 1 /* in a call whose begin nobody looked up: one more quick read in a row */
+#define EVENT_TYPES  EVENT_TYPE_LIMIT
 
 /* Quick calls on files that wait to become one record. */
 struct call_group {
@@ -36,13 +37,14 @@ struct call_group {
 	uint16_t n_reads;
 	uint16_t n_opens;
 	uint16_t reserved;
+	uint32_t last_ns; /* how long the last call took that was timed */
+	uint32_t reserved2;
 };
 
 /* What a thread did with the file it used last, until it uses another: then it is added to the maps. */
 struct file_use {
 	uint64_t since_ns; /* 0: nothing to add */
 	uint64_t inode;
-	uint64_t inode_address; /* the kernel's object, to know it again quickly */
 	uint32_t device;
 	uint32_t size_class; /* of the last n_of_size reads */
 	uint32_t n_of_size;
@@ -52,9 +54,6 @@ struct file_use {
 	uint32_t fault_page_kib; /* touched by faults */
 	uint64_t fault_ns;
 	uint64_t used_bytes, direct_bytes, network_bytes;
-	uint64_t first_page, last_page; /* of the look-up before */
-	uint64_t call_ns;               /* the call that looked it up */
-	uint32_t call_pages;            /* pages that it looked up */
 };
 
 /* A fault in a mapped file, from looking the page up on; it turns out later whether it was a major one. */
@@ -84,7 +83,7 @@ struct member {
 	uint64_t queue_ns;
 	uint64_t sleep_ns;
 	uint64_t block_ns;
-	/* written by sys_enter for sys_exit; call_ns 0: not in a watched call */
+	/* written by sys_enter for sys_exit; call_ns 0: not in a watched call; or CALL_UNTIMED */
 	uint64_t call_ns;
 	uint64_t inode;
 	uint64_t argument;

@@ -40,6 +40,8 @@ static __always_inline void switch_out(struct task_struct *task, struct member *
 	uint16_t flags = 0;
 
 	group_close(task, member);
+	if (member->call_ns == CALL_UNTIMED)
+		member->call_ns = now_ns;
 	if (state & TASK_GONE) {
 		use_close(&member->use);
 		record_exit(task, member, now_ns);

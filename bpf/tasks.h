@@ -146,7 +146,7 @@ int close_tasks(struct bpf_iter__task *ctx)
 	now_ns = bpf_ktime_get_ns();
 	if (member->group.n_calls)
 		write_group(ctx, task, &member->group, now_ns);
-	if (member->call_ns && !member->clipped)
+	if (member->call_ns > CALL_UNTIMED && !member->clipped)
 		close_call(ctx, task, member, now_ns);
 	if (member->off_ns) {
 		add_totals(member, now_ns);

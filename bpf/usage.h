@@ -203,21 +203,30 @@ static __always_inline struct file_use *use_of(struct member *member, struct ino
 	now_ns = bpf_ktime_get_ns();
 	use_close(use);
 	use->since_ns = now_ns;
-	use->inode_address = 0;
 	use->inode = number;
 	use->device = device;
-	use->call_ns = 0;
-	use->first_page = use->last_page = 0;
 	if (inode)
 		place_add(inode, number, device);
 	return use;
+}
+
+/* As use_of, of the file that the current call reads by its descriptor. */
+static __always_inline struct file_use *use_of_call(struct task_struct *task, struct member *member)
+{
+	struct file_use *use = &member->use;
+	struct file *file;
+
+	if (use->since_ns && use->inode == member->inode && use->device == member->device)
+		return use;
+	file = file_of_fd(task, member->fd);
+	return use_of(member, BPF_CORE_READ(file, f_inode), member->inode, member->device);
 }
 
 /* Now and then what has gathered must be shown, also of a thread that reads one large file. The next use
  * finds the file anew, and names it again where the collector took its place out. */
 static __always_inline void use_age(struct file_use *use, uint64_t now_ns)
 {
-	if (now_ns - use->since_ns > USE_MAX_NS)
+	if (now_ns > use->since_ns + USE_MAX_NS)
 		use_close(use);
 }
 

@@ -23,6 +23,7 @@ LIB = pathlib.Path(os.environ.get("DIESEL_LIB", "build/release/lib"))
 ANALYZE = str(BIN / "diesel-analyze")
 COUNT, SAMPLE = 160, 32768  # as shape_job.py
 TOLERANCE = 0.12
+STARVED_MAX = 0.15
 
 
 def missing(module):
@@ -42,16 +43,25 @@ class Shape(unittest.TestCase):
         return path
 
     def record(self, shape, source, *arguments, iops=None, evict=()):
-        """The job's own clock and the report. iops: reads of the disk a second that the job may make."""
+        """The job's own clock and the report. iops: reads of the disk a second that the job may make. Where other
+        work of the machine held the cores for long, both are of that: then once more."""
+        for _ in range(3):
+            clock, report = self.record_once(shape, source, arguments, iops, evict)
+            if report["shares"]["cpu_starved"] < STARVED_MAX:
+                break
+        return clock, report
+
+    def record_once(self, shape, source, arguments, iops, evict):
         session = self.folder / "session.db"
-        argv = [ANALYZE, "record", "-o", str(session), "--", support.PYTHON, str(HERE / "shape_job.py"), shape,
+        argv = [*support.PREFERRED, ANALYZE, "record", "-o", str(session), "--", support.PYTHON, str(HERE / "shape_job.py"), shape,
                 str(source), *map(str, arguments)]
         environment = dict(os.environ, RING_READER=str(LIB / "ring_reader.so"))
         support.evict(evict)
         with contextlib.ExitStack() as stack:
             if iops:
                 argv = stack.enter_context(support.Throttle(self.folder, iops=iops)).command(argv)
-            done = subprocess.run(argv, capture_output=True, text=True, env=environment, check=False, timeout=120)
+            done = subprocess.run(argv, capture_output=True, text=True, env=environment, check=False, timeout=120,
+                                  start_new_session=True)
         if done.returncode == 77:
             self.skipTest("this machine does not allow it: " + done.stderr.strip())
         self.assertEqual(done.returncode, 0, done.stderr)

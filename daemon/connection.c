@@ -72,6 +72,8 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 
 	if (c->session)
 		return refuse(c, -EBUSY, "this connection has a session already");
+	if (s->stopping) /* libdiesel waits for the next daemon */
+		return refuse(c, -ECONNREFUSED, "this dieseld is stopping");
 	protocol_init(&answer, WIRE_SESSION_REPLY);
 	r = session_new(&s->cache, &s->options, c->dataset, &m->open_session, &q, &answer.session_reply,
 			&err);

@@ -102,7 +102,7 @@ static void watch_process(struct job *j)
 	if (j->pidfd < 0 || uv_poll_init(j->owner->loop, &j->process, j->pidfd) < 0) {
 		closep(&j->pidfd);
 		j->pidfd = -1;
-		j->process_ended = true; /* not to be seen: the job ends with its sessions */
+		j->unwatched = true;
 		return;
 	}
 	j->process.data = j;
@@ -163,7 +163,7 @@ void jobs_leave(struct job *j)
 {
 	j->n_sessions--;
 	if (j->n_sessions == 0 && !j->ended) {
-		if (j->process_ended)
+		if (j->process_ended || j->unwatched)
 			job_end(j);
 		else
 			uv_timer_start(&j->linger, on_linger, JOB_LINGER_MS, 0);

@@ -84,6 +84,7 @@ struct job {
 	uint32_t n_reading;
 	uint64_t reading_since_ns;
 	bool process_ended, ended;
+	bool unwatched; /* whether its process lives is not to be known: it ends with its sessions */
 	int pidfd;
 	uv_poll_t process;
 	uv_timer_t linger;

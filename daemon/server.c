@@ -72,14 +72,35 @@ static void server_schedule(struct server *s)
 	}
 }
 
+static void watch_idle(struct server *s);
+
+static void on_idle(uv_timer_t *timer)
+{
+	watch_idle(timer->data);
+}
+
+/* Gives up datasets that nobody has used for long, and looks again when the next one is due. */
+static void watch_idle(struct server *s)
+{
+	uint64_t now_ns = clock_monotonic_ns(), keep_ns = SERVER_KEEP_IDLE_MS * NS_PER_MS;
+	uint64_t oldest_ns = cache_drop_idle(&s->cache, now_ns > keep_ns ? now_ns - keep_ns : 0);
+
+	if (oldest_ns == 0)
+		uv_timer_stop(&s->idle);
+	else
+		uv_timer_start(&s->idle, on_idle, (oldest_ns + keep_ns - now_ns) / NS_PER_MS + 1, 0);
+}
+
 static void on_settle(uv_check_t *check)
 {
 	struct server *s = check->data;
 
 	while (s->dirty) {
 		s->dirty = false;
-		if (s->cache.needs_changed)
+		if (s->cache.needs_changed && !s->stopping) {
 			serve_refresh(s);
+			watch_idle(s);
+		}
 		for (struct session *q = s->sessions; q; q = q->next)
 			session_pump(q);
 		if (s->cache.unfit)
@@ -136,6 +157,9 @@ static void start_handles(struct server *s)
 	s->settle.data = s;
 	uv_check_start(&s->settle, on_settle);
 	uv_unref((uv_handle_t *)&s->settle);
+	uv_timer_init(s->loop, &s->idle);
+	s->idle.data = s;
+	uv_unref((uv_handle_t *)&s->idle);
 }
 
 int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
@@ -164,21 +188,44 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 	return 0;
 }
 
-static void on_drained(uv_idle_t *idle)
+/* Batches that a worker fills. */
+static bool is_anything_running(const struct server *s)
 {
-	struct server *s = idle->data;
-
-	/* Buffers may not be freed under a running read or worker. */
-	if (s->cache.io->in_flight > 0 || pool_in_flight(s->cache.pool) > 0 || s->n_connections > 0) {
-		usleep(1000);
-		return;
+	for (const struct session *q = s->sessions; q; q = q->next) {
+		if (q->n_filling > 0)
+			return true;
 	}
-	uv_close((uv_handle_t *)idle, NULL);
+	return false;
+}
+
+static void finish(struct server *s)
+{
+	uv_close((uv_handle_t *)&s->drain, NULL);
 	uv_close((uv_handle_t *)&s->settle, NULL);
+	uv_close((uv_handle_t *)&s->idle, NULL);
 	jobs_close(&s->jobs);
 	cache_free(&s->cache);
 	io_free(s->cache.io);
 	pool_free(s->cache.pool);
+}
+
+static void on_drain(uv_timer_t *timer)
+{
+	struct server *s = timer->data;
+	bool late = clock_monotonic_ns() >= s->drain_until_ns;
+
+	if (is_anything_running(s) && !late)
+		return;
+	while (s->connections)
+		connection_close(s->connections);
+	/* Buffers may not be freed under a running read or worker. */
+	if (s->cache.io->in_flight == 0 && pool_in_flight(s->cache.pool) == 0 && s->n_connections == 0) {
+		finish(s);
+	} else if (late) {
+		log_warning("%llu reads from storage do not return: ending without them",
+			    (unsigned long long)s->cache.io->in_flight);
+		uv_stop(s->loop);
+	}
 }
 
 void server_stop(struct server *s)
@@ -188,11 +235,13 @@ void server_stop(struct server *s)
 	s->stopping = true;
 	unlink(s->socket_path);
 	uv_close((uv_handle_t *)&s->listen_poll, NULL);
-	while (s->connections)
-		connection_close(s->connections);
-	uv_idle_init(s->loop, &s->drain);
+	for (struct session *q = s->sessions; q; q = q->next)
+		q->stopped = true;
+	s->drain_until_ns = clock_monotonic_ns() + SERVER_DRAIN_MS * NS_PER_MS;
+	uv_timer_init(s->loop, &s->drain);
 	s->drain.data = s;
-	uv_idle_start(&s->drain, on_drained);
+	/* Looks again and again: what it waits for ends in several places, and soon. */
+	uv_timer_start(&s->drain, on_drain, 0, 2);
 }
 
 void server_free(struct server *s)

@@ -10,6 +10,10 @@
 #include "serve.h"
 #include "session.h"
 
+#define SERVER_DRAIN_MS 5000
+/* A dataset stays in memory for the next job so long, if there is room. */
+#define SERVER_KEEP_IDLE_MS 600000
+
 struct connection;
 struct control;
 struct control_viewer;
@@ -27,7 +31,9 @@ struct server {
 	int listen_fd, lock_fd;
 	uv_poll_t listen_poll;
 	uv_check_t settle;
-	uv_idle_t drain;
+	uv_timer_t idle; /* runs only while there is a dataset that nobody uses */
+	uv_timer_t drain;
+	uint64_t drain_until_ns;
 	bool dirty;
 	bool stopping;
 	int io_why; /* the errno that ruled out io_uring */
@@ -39,7 +45,11 @@ struct server {
 /* Makes everything and listens. The line in err says what to do. */
 int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 		 const struct serve_options *options, struct error *err);
-/* Ends connections; the loop runs out when the last worker and read are done. */
+/*
+ * Drains: nobody new is let in, batches that workers fill are finished and published, then connections end:
+ * libdiesel hands out what is published, and asks the next daemon for the rest. The loop runs out when the
+ * last worker and read are done; a read that does not return within SERVER_DRAIN_MS is left to the kernel.
+ */
 void server_stop(struct server *s);
 /* After the loop has run out. */
 void server_free(struct server *s);

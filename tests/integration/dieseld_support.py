@@ -65,8 +65,8 @@ class Daemon:
     def __init__(self, *options, cache="256M", socket=None):
         self.socket = socket or tempfile.mktemp(prefix="s", dir=SCRATCH)
         self.log = tempfile.TemporaryFile(mode="w+", dir=SCRATCH)
-        self.command = [os.path.join(BIN, "dieseld"), "--socket", self.socket, "--cache", cache, "--metrics", "off",
-                        *options]
+        self.command = [os.path.join(BIN, "dieseld"), "--socket", self.socket, "--metrics", "off",
+                        *(["--cache", cache] if cache else []), *options]
         self.start()
 
     def start(self):

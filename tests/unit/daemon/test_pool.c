@@ -3,6 +3,8 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "pool.h"
 
@@ -89,12 +91,128 @@ static void test_number_of_workers_is_clamped(void **state)
 	assert_int_equal(uv_loop_close(&loop), 0);
 }
 
+struct slow {
+	struct pool_job job;
+	_Atomic uint32_t *running, *most;
+	uint32_t *finished, order;
+};
+
+static void slow_work(struct pool_job *job)
+{
+	struct slow *s = (struct slow *)job;
+	uint32_t now = atomic_fetch_add(s->running, 1) + 1, most = atomic_load(s->most);
+	volatile uint64_t sum = 0;
+
+	while (now > most && !atomic_compare_exchange_weak(s->most, &most, now)) {
+	}
+	for (uint64_t i = 0; i < 200000; i++) /* turns are counted in CPU time */
+		sum += i;
+	atomic_fetch_sub(s->running, 1);
+}
+
+static void slow_done(struct pool_job *job)
+{
+	struct slow *s = (struct slow *)job;
+
+	s->order = (*s->finished)++;
+}
+
+struct lanes {
+	uv_loop_t loop;
+	struct pool *pool;
+	struct pool_lane lane[2];
+	struct slow jobs[2][200];
+	_Atomic uint32_t running[2], most[2];
+	uint32_t finished;
+};
+
+static void lanes_start(struct lanes *l, uint32_t workers)
+{
+	memset(l, 0, sizeof(*l));
+	assert_int_equal(uv_loop_init(&l->loop), 0);
+	assert_int_equal(pool_new(&l->loop, workers, &l->pool), 0);
+	for (int k = 0; k < 2; k++)
+		pool_lane_init(&l->lane[k]);
+}
+
+static void lanes_submit(struct lanes *l, int k, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		l->jobs[k][i] = (struct slow){.job = {.work = slow_work, .done = slow_done},
+					      .running = &l->running[k],
+					      .most = &l->most[k],
+					      .finished = &l->finished};
+		pool_submit(l->pool, &l->lane[k], &l->jobs[k][i].job);
+	}
+}
+
+static void lanes_end(struct lanes *l)
+{
+	while (pool_in_flight(l->pool) > 0)
+		uv_run(&l->loop, UV_RUN_ONCE);
+	pool_free(l->pool);
+	uv_run(&l->loop, UV_RUN_DEFAULT);
+	assert_int_equal(uv_loop_close(&l->loop), 0);
+}
+
+/* One lane has ten times the other's work before it: the other one's is done in its turns. */
+static void test_a_lane_cannot_starve_another(void **state)
+{
+	static struct lanes l;
+
+	lanes_start(&l, 1);
+	lanes_submit(&l, 0, 200);
+	lanes_submit(&l, 1, 20);
+	lanes_end(&l);
+	for (int i = 0; i < 20; i++)
+		assert_true(l.jobs[1][i].order < 150);
+	assert_true(pool_lane_cpu_ns(&l.lane[0]) > pool_lane_cpu_ns(&l.lane[1]));
+	assert_true(pool_lane_cpu_ns(&l.lane[1]) > 0);
+}
+
+static void test_a_lanes_limit_holds(void **state)
+{
+	static struct lanes l;
+
+	lanes_start(&l, 8);
+	pool_lane_limit(l.pool, &l.lane[0], 2);
+	lanes_submit(&l, 0, 200);
+	lanes_submit(&l, 1, 200);
+	lanes_end(&l);
+	assert_in_range(l.most[0], 1, 2);
+	lanes_start(&l, 8);
+	pool_lane_limit(l.pool, &l.lane[0], 0); /* nobody is left without any */
+	lanes_submit(&l, 0, 50);
+	lanes_end(&l);
+	assert_int_equal(l.most[0], 1);
+}
+
+static void test_threads_come_with_work(void **state)
+{
+	static struct lanes l;
+
+	lanes_start(&l, 8);
+	assert_int_equal(pool_threads(l.pool), 1);
+	lanes_submit(&l, 0, 200);
+	assert_in_range(pool_threads(l.pool), 2, 8);
+	pool_set_workers(l.pool, 2);
+	while (pool_in_flight(l.pool) > 0)
+		uv_run(&l.loop, UV_RUN_ONCE);
+	for (int i = 0; i < 1000 && pool_threads(l.pool) > 2; i++)
+		usleep(1000);
+	assert_in_range(pool_threads(l.pool), 1, 2);
+	lanes_end(&l);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_all_jobs_are_done_once),
 	    cmocka_unit_test(test_one_worker_keeps_the_order),
 	    cmocka_unit_test(test_number_of_workers_is_clamped),
+	    cmocka_unit_test(test_a_lane_cannot_starve_another),
+	    cmocka_unit_test(test_a_lanes_limit_holds),
+	    cmocka_unit_test(test_threads_come_with_work),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

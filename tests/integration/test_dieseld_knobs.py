@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Turning dieseld's knobs while real clients read: nothing is lost, memory and threads come back, it drains."""
+import os
+import pathlib
+import random
+import signal
+import time
+
+from dieseld_support import BIN, MIB, SCRATCH, Case, dataset, finish_probe, main, start_probe
+
+SANITIZED = any(name in os.environ.get("DIESEL_BIN", "") for name in ("asan", "tsan"))
+
+
+class Knobs(Case):
+    def tuned(self, *options, **settings):
+        """A daemon whose file says so; reload(daemon, ...) says otherwise."""
+        self.file = os.path.join(SCRATCH, self.id() + ".conf")
+        self.write(settings)
+        daemon = self.daemon("--window", "2", "--batches", "4", "--config", self.file, *options, cache=None)
+        return daemon
+
+    def write(self, settings):
+        with open(self.file, "w") as f:
+            f.write("[dieseld]\n" + "".join(f"{name} = {value}\n" for name, value in settings.items()))
+
+    def reload(self, daemon, **settings):
+        before = daemon.output().count("configuration read again")
+        self.write(settings)
+        daemon.process.send_signal(signal.SIGHUP)
+        for _ in range(1000):
+            if daemon.output().count("configuration read again") > before:
+                return
+            time.sleep(0.01)
+        self.fail("no reload: " + daemon.output())
+
+    @staticmethod
+    def chunk_bytes(daemon):
+        """What chunks really take of the machine's memory, whoever maps them."""
+        folder, total = f"/proc/{daemon.process.pid}/fd", 0
+        for name in os.listdir(folder):
+            try:
+                if os.readlink(os.path.join(folder, name)).startswith("/memfd:diesel-chunk"):
+                    total += os.stat(os.path.join(folder, name)).st_blocks * 512
+            except FileNotFoundError:
+                pass
+        return total
+
+    def settle(self, what, value, bound):
+        for _ in range(1000):
+            if value() <= bound:
+                return
+            time.sleep(0.01)
+        self.fail(f"{what}: {value()} > {bound}")
+
+
+class Resizing(Knobs):
+    def test_up_and_down_under_load(self):
+        daemon, rng = self.tuned(cache="200M", workers=2), random.Random(3)
+        probes = [start_probe(daemon, *checked(kind), "--epochs", 4, "--pause-us", 1500, *more)
+                  for kind, more in (("packed", ("--batch", 128)), ("views", ("--hold", 2, "--batch", 32)),
+                                     ("views", ("--stride", 2, "--offset", 1, "--batch", 32)))]
+        # The limit is for who comes, too: all are in before it is lowered.
+        daemon.wait_for("three sessions", lambda s: len(s["sessions"]) == 3)
+        turns = 0
+        while any(p.poll() is None for p in probes) and turns < 400:
+            self.reload(daemon, cache=f"{rng.choice((16, 24, 40, 90, 200))}M", workers=rng.randint(1, 4),
+                        prefetch=rng.randint(0, 8))
+            turns += 1
+            time.sleep(0.02)
+        for p in probes:
+            finish_probe(p)  # compares every byte, and the order with the plan
+        self.assertGreater(turns, 10)
+        self.assertIn("less than the", daemon.output())  # 16M: not enough for three sessions
+
+    def test_memory_comes_back_although_a_client_maps_it(self):
+        daemon = self.tuned(cache="200M")
+        path, source = dataset("views")
+        p = start_probe(daemon, path, "--source", source, "--hold", 2, "--wait")
+        self.assertEqual(p.stdout.readline(), "holding\n")
+        full = self.chunk_bytes(daemon)
+        self.assertGreater(full, 36 * MIB)
+        self.reload(daemon, cache="20M")
+        self.settle("memory of chunks", lambda: self.chunk_bytes(daemon), full // 2)
+        status = daemon.status()["cache"]
+        self.assertLessEqual(status["segment_bytes"] + status["slot_bytes"] + status["snapshot_bytes"], 20 * MIB)
+        self.assertGreater(status["pinned_chunks"], 0)
+        self.assertEqual(status["releasing_bytes"], 0)
+        # And grows again.
+        self.reload(daemon, cache="200M")
+        p.communicate()
+        finish_probe(start_probe(daemon, path, "--source", source))
+        self.assertGreater(self.chunk_bytes(daemon), 36 * MIB)
+
+    def test_less_than_sessions_need_is_raised_until_they_close(self):
+        daemon = self.tuned(cache="200M")
+        p = start_probe(daemon, dataset("views")[0], "--hold", 2, "--wait")
+        self.assertEqual(p.stdout.readline(), "holding\n")
+        self.reload(daemon, cache="16M", prefetch=0)
+        lines = [line for line in daemon.output().splitlines() if "less than the" in line]
+        self.assertGreater(daemon.status()["cache"]["budget_bytes"], 16 * MIB)
+        self.assertEqual(len(lines), 1, daemon.output())
+        p.communicate()
+        daemon.wait_for("the budget", lambda s: s["cache"]["budget_bytes"] == 16 * MIB)
+
+    def test_idle_worker_threads_end(self):
+        daemon = self.tuned(cache="200M", workers=8)
+
+        def threads():
+            folder = f"/proc/{daemon.process.pid}/task"
+            return sum(pathlib.Path(folder, t, "comm").read_text() == "dieseld-cpu\n" for t in os.listdir(folder))
+
+        finish_probe(start_probe(daemon, dataset("packed")[0], "--epochs", 2))
+        self.settle("threads", threads, 1)
+
+
+class Ending(Knobs):
+    def progress(self, daemon):
+        daemon.wait_for("progress", lambda s: s["sessions"] and s["sessions"][0]["delivered"] > 12)
+
+    def test_drains_and_the_next_one_goes_on(self):
+        for kind, samples in (("packed", 12288), ("views", 2000)):
+            with self.subTest(kind=kind):
+                daemon = self.daemon()
+                path, source = dataset(kind)
+                p = start_probe(daemon, path, "--source", source, "--pause-us", 10000, "--reconnect-ms", 60000,
+                                "--hold", 2, "--epochs", 2)
+                self.progress(daemon)
+                self.assertEqual(daemon.stop(), 0, daemon.output())
+                self.assertFalse(os.path.exists(daemon.socket))
+                daemon.start()
+                result, said = finish_probe(p)
+                self.assertEqual(result["samples"], 2 * samples)
+                self.assertIn("is back", said)
+
+    def test_killed_with_knobs_turned(self):
+        daemon = self.tuned(cache="200M")
+        path, source = dataset("packed")
+        p = start_probe(daemon, path, "--source", source, "--pause-us", 10000, "--reconnect-ms", 60000, "--epochs", 2)
+        self.progress(daemon)
+        self.reload(daemon, cache="24M", workers=1, prefetch=1)
+        self.progress(daemon)
+        daemon.kill()
+        daemon.start()
+        self.progress(daemon)
+        self.reload(daemon, cache="100M", workers=2)
+        result, said = finish_probe(p)
+        self.assertEqual(result["samples"], 2 * 12288)
+        self.assertIn("is back", said)
+
+    def test_idle_it_takes_nothing(self):
+        daemon = self.tuned(cache="200M")
+        finish_probe(start_probe(daemon, dataset("views")[0]))
+        self.settle("resident memory besides chunks", lambda: self.resident(daemon), 20 * MIB)
+        time.sleep(7)  # threads and timers that end a while after the last client
+
+        def wake_ups():
+            with open(f"/proc/{daemon.process.pid}/status") as f:
+                return next(int(line.split()[1]) for line in f if line.startswith("voluntary_ctxt"))
+
+        before = wake_ups()
+        time.sleep(3)
+        self.assertLessEqual(wake_ups() - before, 6)
+
+    def resident(self, daemon):
+        if SANITIZED:
+            return 0
+        status = pathlib.Path(f"/proc/{daemon.process.pid}/status").read_text().splitlines()
+        return sum(int(line.split()[1]) * 1024 for line in status if line.startswith(("RssAnon:", "RssFile:")))
+
+
+def checked(kind):
+    path, source = dataset(kind)
+    return path, "--source", source
+
+
+if __name__ == "__main__":
+    main()

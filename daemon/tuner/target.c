@@ -188,14 +188,17 @@ static uint64_t depth_needed(const struct tuner_job *job, const struct figures *
 {
 	double missing = rate * (1 - x), tail = f->latency_p95_s > 0 ? f->latency_p95_s : f->latency_s * TAIL;
 	double g = f->window < 1 ? 1 : f->window, seconds, window, depth = 1, ready = f->ready;
-	double now = fmax((double)job->in_force.value[TUNER_PREFETCH_CHUNKS], 2);
+	double now = fmax((double)job->in_force.value[TUNER_PREFETCH_CHUNKS], 2), used;
 
 	if (!(missing > 0))
 		return 1;
-	if (knows_full(job, f)) /* queues make latency long there: more depth, more latency */
-		depth = (double)job->full_depth *
-			    fmin(missing * sample_bytes(f) * MARGIN / job->full_bandwidth, 1) +
-			1;
+	used = fmin(missing * sample_bytes(f) * MARGIN / bandwidth_at(job, f, INFINITY), 1);
+	/* Where more reads under way bring no more, latency is queueing: deeper reading only makes more of
+	 * it. */
+	if (knows_full(job, f))
+		depth = (double)job->full_depth * used + 1;
+	else if (!depth_limits(f, (double)job->in_force.value[TUNER_PREFETCH_CHUNKS]) && f->in_flight >= 1)
+		depth = ceil(f->in_flight * used) + 1;
 	else if (tail > 0)
 		depth = model_prefetch_depth(tail, missing * MARGIN, f->samples_per_chunk);
 	seconds = f->chunk_bytes / bandwidth_at(job, f, depth) * (1 - x);
@@ -251,8 +254,6 @@ static void storage_targets(const struct tuner_job *job, const struct figures *f
 	if (isnan(f->dataset_bytes) || isnan(x_hope) || isnan(x_sure))
 		return;
 	depth = depth_needed(job, f, x_hope, goal, room->prefetch);
-	if (f->hit < x_hope) /* not filled yet: the rest is read as well */
-		depth = depth_needed(job, f, f->hit, goal, room->prefetch);
 	if (cache_bytes_for(f, x_hope, (double)depth) > room->cache_bytes)
 		depth = depth_within(job, f, room->cache_bytes, depth);
 	least = cache_bytes_for(f, x_hope, (double)depth);

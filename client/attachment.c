@@ -13,6 +13,7 @@
 #include "client/diesel.h"
 #include "lib/cleanup.h"
 
+_Static_assert(WIRE_SLOTS_MAX == RING_MAX_SLOTS, "one limit");
 _Static_assert(sizeof(struct diesel_item) == sizeof(struct ring_item), "packed batches are handed on as is");
 _Static_assert(offsetof(struct diesel_item, sample) == offsetof(struct ring_item, sample), "as is");
 _Static_assert(offsetof(struct diesel_item, label) == offsetof(struct ring_item, label), "as is");

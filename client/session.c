@@ -81,6 +81,7 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 	s->request.stride = o->stride ? o->stride : 1;
 	s->request.offset = o->offset;
 	s->request.window_chunks = o->window_chunks;
+	s->request.slots = o->slots < WIRE_SLOTS_MAX ? o->slots : WIRE_SLOTS_MAX;
 	message.open_session = s->request;
 	if (protocol_check(&message, sizeof(s->request), 0) < 0)
 		return error_set(err, -EINVAL,

@@ -39,15 +39,16 @@ static void session_shape(const struct session *s, struct policy_shape *shape)
 {
 	const struct wire_open_session *q = &s->request;
 
-	*shape = (struct policy_shape){.n_samples = s->dataset->info.n_samples,
-				       .n_chunks = s->dataset->info.n_chunks,
-				       .segment_bytes = s->dataset->segment_bytes,
-				       .slot_bytes = s->layout.slot_bytes,
-				       .batch_step = (uint64_t)q->world * q->stride * s->batch,
-				       .batch = s->batch,
-				       .window_chunks = q->window_chunks,
-				       .n_slots = s->options->n_slots,
-				       .views = s->item_bytes == 0};
+	*shape =
+	    (struct policy_shape){.n_samples = s->dataset->info.n_samples,
+				  .n_chunks = s->dataset->info.n_chunks,
+				  .segment_bytes = s->dataset->segment_bytes,
+				  .slot_bytes = s->layout.slot_bytes,
+				  .batch_step = (uint64_t)q->world * q->stride * s->batch,
+				  .batch = s->batch,
+				  .window_chunks = q->window_chunks,
+				  .n_slots = q->slots > s->options->n_slots ? q->slots : s->options->n_slots,
+				  .views = s->item_bytes == 0};
 }
 
 /* Picks the number of slots and checks the room. */

@@ -76,7 +76,8 @@ struct diesel_session_options {
 	uint32_t offset;        /* worker processes share the work of one rank: batch % stride == offset */
 	uint32_t window_chunks; /* 0: the daemon's default */
 	uint32_t reconnect_ms;  /* how long to wait for a lost daemon; 0: fail at once */
-	uint32_t reserved[4];
+	uint32_t slots;         /* batches to be held at a time, if there is room; 0: the daemon's default */
+	uint32_t reserved[3];
 };
 
 int diesel_session_open(struct diesel_dataset *dataset, const struct diesel_session_options *options,

@@ -38,7 +38,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are li
 #define WIRE_TEXT_BYTES   448
 #define WIRE_BATCH_MAX    (1u << 20) /* samples a batch */
 #define WIRE_WINDOW_MAX   (1u << 20) /* chunks a window */
-#define WIRE_KNOWN_FLAGS  3u         /* enum diesel_session_flag */
+#define WIRE_SLOTS_MAX    64u
+#define WIRE_KNOWN_FLAGS  3u /* enum diesel_session_flag */
 #define WIRE_WHY_MAX      1000
 #define WIRE_SETTINGS_MAX 12
 #define WIRE_CACHE_MAX    (UINT64_C(1) << 50) /* bytes */
@@ -106,7 +107,7 @@ struct wire_open_session {
 	uint32_t batch;
 	uint32_t stride, offset;
 	uint32_t window_chunks; /* 0: the daemon's default */
-	uint32_t reserved;
+	uint32_t slots;         /* the client means to hold nearly so many batches at a time; 0: a few */
 };
 
 struct wire_session_reply {

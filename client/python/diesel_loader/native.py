@@ -35,7 +35,7 @@ class SessionOptions(Structure):
     _fields_ = [("seed", c_uint64), ("epoch", c_uint64), ("first_batch", c_uint64), ("flags", c_uint32),
                 ("rank", c_uint32), ("world", c_uint32), ("batch", c_uint32), ("stride", c_uint32),
                 ("offset", c_uint32), ("window_chunks", c_uint32), ("reconnect_ms", c_uint32),
-                ("reserved", c_uint32 * 4)]
+                ("slots", c_uint32), ("reserved", c_uint32 * 3)]
 
 
 class Item(Structure):

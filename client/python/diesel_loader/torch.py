@@ -10,7 +10,7 @@ from .assembly import Assembly, pil_loader
 from .dataset import Dataset
 from .native import lib
 from .session import Session
-from .stream import Stream
+from .stream import Stream, usable_cores
 from .worker import Setup
 
 __all__ = ["DataLoader", "Dataset", "pil_loader"]
@@ -18,6 +18,9 @@ __all__ = ["DataLoader", "Dataset", "pil_loader"]
 STATE_VERSION = 1
 DEFAULT_RECONNECT_S = 60
 AUTO = "auto"
+SPARE_SLOTS = 3
+MAX_SLOTS = 64        # RING_MAX_SLOTS
+MAX_CORES_HELD = 16   # slots take memory: not for the cores of a large machine, when the daemon may want few
 
 
 class DataLoader:
@@ -31,8 +34,17 @@ class DataLoader:
     transform: called with each sample as ImageFolder would hand it over: an RGB PIL image where the path
         ends as an image's, else a 1-D uint8 tensor. `loader` replaces that first step: called with the
         1-D uint8 tensor of the stored bytes.
-    num_workers: processes that run loader, transform and collate_fn. Without any of these there is no
-        Python work a sample, and none is started: batches come ready from shared memory.
+    num_workers: processes that run loader, transform and collate_fn. "auto" (or None, the default): as many as
+        the daemon says, at every batch anew; 0 is among its choices, and means that the trainer does it, because
+        on cheap samples the hand-off would cost more than it gives. While the daemon has no wish, as many as
+        there are usable cores. An integer means exactly that, for ever. Without any of these functions there
+        is no Python work, and no process: batches come ready from shared memory.
+    random_state: how Python's, NumPy's and torch's global generators are seeded for the functions above.
+        "batch" (default): once a batch, from (seed, epoch, rank, world_size, batch_size, batch); "sample":
+        before each sample, from (seed, epoch, sample), so that batch size and ranks do not matter either, at
+        some 15 us a sample; None: not at all, as in PyTorch. With the first two, random augmentation is the same
+        with any number of workers, also when it changes, and the trainer's own generators are left alone.
+        Generators that the functions own are theirs to seed.
     drop_last: leave out the last batch where it is not full.
     collate_fn: called with a list of (sample, label); default torch's default_collate.
     rank, world_size: this process's share; default torch.distributed, else $RANK and $WORLD_SIZE, else
@@ -40,13 +52,21 @@ class DataLoader:
     pin_memory: copy batches into page-locked memory.
     window_chunks: chunks whose samples are shuffled together; 0: the daemon's default.
     timeout: seconds to wait for a daemon that went away; then TimeoutError.
-    multiprocessing_context, prefetch_factor, persistent_workers, worker_init_fn: as in PyTorch.
+    multiprocessing_context, prefetch_factor, worker_init_fn: as in PyTorch; worker_init_fn gets the lowest
+        number that no other worker has, torch.utils.data.get_worker_info() knows no num_workers.
+    persistent_workers: whether workers, and with them their copies of the functions, stay from epoch to epoch;
+        the default is True, other than in PyTorch.
 
     A batch is (data, labels): labels int64 [B], numbered as ImageFolder numbers class folders (-1 without).
     Without loader, transform and collate_fn, data is one uint8 tensor [B, n] when all samples of the
     dataset have the same length, else a list of B 1-D uint8 tensors. These view shared memory that goes
     back to the daemon when the last reference is gone; a caller that keeps many batches gets copies
     instead. [B, n] tensors may be written to; the 1-D views must not be (clone() them).
+
+    What a worker gives back is pickled, its tensors and arrays by shared memory; they may be written to and kept.
+    An exception of a function is raised here with the worker's traceback as its text; the next next() goes on
+    with the following batch. A worker that dies is replaced, and its batch done again; if that kills another one,
+    RuntimeError names the batch. One iterator at a time: an older one raises RuntimeError after a later iter().
     """
 
     def __init__(self, dataset, batch_size=1, shuffle=False, *, seed=0, transform=None, loader=None,
@@ -154,7 +174,12 @@ class DataLoader:
         flags = (native.SHUFFLE if self.shuffle else 0) | (native.DROP_LAST if self.drop_last else 0)
         return Session(self.dataset, seed=self.seed, epoch=epoch, first_batch=first, flags=flags, rank=self.rank,
                        world=self.world_size, batch=self.batch_size, stride=1, offset=0,
-                       window_chunks=self.window_chunks, reconnect_ms=int(self.timeout * 1000))
+                       window_chunks=self.window_chunks, slots=self._slots(), reconnect_ms=int(self.timeout * 1000))
+
+    def _slots(self):
+        """Batches that workers hold at a time, with some for the daemon to work ahead; 0 without workers."""
+        n = min(usable_cores(), MAX_CORES_HELD) if self.num_workers == AUTO else self.num_workers
+        return min(n * self._worker_options["depth"] + SPARE_SLOTS, MAX_SLOTS) if n else 0
 
     def __getstate__(self):
         return {**self.__dict__, "_stream": None}

@@ -107,7 +107,7 @@ static void test_open_session_fields(void **state)
 	    {offsetof(struct wire_open_session, stride), 0},
 	    {offsetof(struct wire_open_session, offset), 1},
 	    {offsetof(struct wire_open_session, window_chunks), WIRE_WINDOW_MAX + 1},
-	    {offsetof(struct wire_open_session, reserved), 1},
+	    {offsetof(struct wire_open_session, slots), WIRE_SLOTS_MAX + 1},
 	};
 
 	for (size_t i = 0; i < sizeof(spoil) / sizeof(spoil[0]); i++) {

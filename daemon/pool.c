@@ -326,14 +326,18 @@ uint64_t pool_in_flight(const struct pool *p)
 
 void pool_free(struct pool *p)
 {
+	bool join[POOL_MAX_WORKERS];
+
 	if (!p)
 		return;
 	pthread_mutex_lock(&p->lock);
 	p->target = 0;
+	for (uint32_t i = 0; i < POOL_MAX_WORKERS; i++)
+		join[i] = p->workers[i].state != WORKER_NONE;
 	pthread_cond_broadcast(&p->wake);
 	pthread_mutex_unlock(&p->lock);
 	for (uint32_t i = 0; i < POOL_MAX_WORKERS; i++) {
-		if (p->workers[i].state != WORKER_NONE)
+		if (join[i])
 			pthread_join(p->workers[i].thread, NULL);
 	}
 	pthread_cond_destroy(&p->wake);

@@ -27,9 +27,9 @@
 
 /* Detail beyond this would not fit a report's memory: 4 million events. */
 #define DETAIL_TOTAL_BYTES (UINT64_C(32) << 20)
-/* What can be spent at once is the budget of so many minutes: half a minute of a common job in detail, some
- * seconds of the busiest. */
-#define DETAIL_BURST_MINUTES 0.5
+/* What can be spent at once is the budget of so many minutes: as long of a common job in detail, a second of the
+ * busiest. With what it can be overdrawn by, and what SQLite adds, it is less than that of the first minute. */
+#define DETAIL_BURST_MINUTES 0.4
 
 struct recording {
 	const struct record_options *options;
@@ -196,9 +196,11 @@ static int poll_collector(struct recording *recording, struct error *err)
 	if (now_ns - recording->flushed_ns >= FLUSH_EVERY_NS && !recording->write_error.code) {
 		recording->flushed_ns = now_ns;
 		sample_gpu(recording, now_ns);
-		if (!session_flush(recording->session, &recording->write_error))
-			step_slices(recording, &recording->write_error);
+		session_flush(recording->session, &recording->write_error);
 	}
+	/* Each time: a job of many threads makes a megabyte a second. */
+	if (!recording->write_error.code)
+		step_slices(recording, &recording->write_error);
 	if (recording->write_error.code) {
 		*err = recording->write_error;
 		return err->code;

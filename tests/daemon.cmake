@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(module protocol ring)
+foreach(module protocol ring share)
   diesel_unit_test(client/${module} USES diesel_client Threads::Threads)
 endforeach()
 foreach(module io job options metrics_totals policy pool segment sensor serve served)

@@ -278,6 +278,30 @@ class NumberTest(WorkersCase):
             self.assertEqual(loader.workers, 0)
             self.assertEqual(pids(next(batches) for _ in range(5)), {os.getpid()})
 
+    def test_the_operators_word_through_the_daemon(self):
+        def ask(n):
+            subprocess.run([support.program("dieselctl"), "set", "--socket", str(self.daemon.socket),
+                            f"client-workers={n}"], check=True, stdout=subprocess.DEVNULL)
+        want = self.loader(transform=same, num_workers=0, batch_size=2)
+        loader = self.loader(transform=same, batch_size=2)
+        self.addCleanup(ask, "auto")
+        got = []
+        for n in (2, 0, 1):
+            ask(n)
+            batches = iter(loader)
+            for _ in range(6000):  # over the epoch's end, if it takes so long
+                time.sleep(0.005)
+                got.append(next(batches, None))
+                if got[-1] is None:
+                    batches = iter(loader)
+                elif loader.workers == n:
+                    break
+            self.assertEqual(loader.workers, n)
+            got += list(batches) + [None]
+        epochs = [list(group) for more, group in itertools.groupby(got, lambda batch: batch is not None) if more]
+        for epoch in epochs:
+            self.assertEqual(flat(epoch), flat(want))
+
     def test_without_a_wish_there_are_as_many_as_cores(self):
         with wish(None):
             loader = self.loader(transform=with_pid)

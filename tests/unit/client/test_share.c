@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What worker processes map: segments, the slots of a session, and results. */
+#include "../test.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "client/ring.h"
+#include "client/share.h"
+
+#define N_SLOTS 3u
+#define BATCH   4u
+#define ITEM    100u
+
+static int memory_of(const void *data, size_t bytes, off_t at, size_t whole)
+{
+	int fd = memfd_create("test", MFD_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)whole), 0);
+	assert_int_equal(pwrite(fd, data, bytes, at), bytes);
+	return fd;
+}
+
+static void test_packed(void **state)
+{
+	const struct diesel_memory memory = {
+	    .life = 1, .n_slots = N_SLOTS, .batch = BATCH, .item_bytes = ITEM};
+	struct ring_layout layout = ring_layout(BATCH, ITEM);
+	uint8_t payload[BATCH * ITEM], read_back;
+	struct diesel_mirror *mirror = NULL;
+	struct diesel_batch batch;
+	int fd, small;
+
+	memset(payload, 5, sizeof(payload));
+	fd = memory_of(payload, sizeof(payload), (off_t)(2 * layout.slot_bytes + layout.payload_offset),
+		       N_SLOTS * layout.slot_bytes);
+	assert_int_equal(diesel_mirror_open(&memory, fd, &mirror), 0);
+	assert_int_equal(diesel_mirror_batch(mirror, N_SLOTS, 1, &batch), -EPROTO);
+	assert_int_equal(diesel_mirror_batch(mirror, 2, BATCH + 1, &batch), -EPROTO);
+	assert_int_equal(diesel_mirror_batch(mirror, 2, BATCH, &batch), 0);
+	assert_memory_equal(batch.packed, payload, sizeof(payload));
+	/* Writing is the worker's own affair, and gone with the release. */
+	batch.packed[0] = 9;
+	assert_int_equal(pread(fd, &read_back, 1, (off_t)(2 * layout.slot_bytes + layout.payload_offset)), 1);
+	assert_int_equal(read_back, 5);
+	diesel_mirror_release(mirror, 2);
+	assert_int_equal(batch.packed[0], 5);
+	diesel_mirror_release(mirror, N_SLOTS);
+	diesel_mirror_close(mirror);
+	close(fd);
+
+	small = memory_of(payload, 1, 0, N_SLOTS * layout.slot_bytes - 1);
+	assert_int_equal(diesel_mirror_open(&memory, small, &mirror), -EPROTO);
+	close(small);
+}
+
+static void test_views(void **state)
+{
+	const struct diesel_memory memory = {.life = 1, .n_slots = 1, .batch = BATCH};
+	const uint32_t segment = 70, newer = 70 | 1u << 20; /* the same index, used again */
+	struct ring_item items[2] = {{.location = (uint64_t)segment << 32 | 10, .bytes = 6, .sample = 3},
+				     {.location = (uint64_t)segment << 32 | 0, .bytes = 16, .label = -1}};
+	struct diesel_mirror *mirror = NULL;
+	struct diesel_batch batch;
+	int slots = memory_of(items, sizeof(items), 0, ring_layout(BATCH, 0).slot_bytes);
+	int data = memory_of("0123456789abcdef", 16, 0, 16);
+
+	assert_int_equal(diesel_mirror_open(&memory, slots, &mirror), 0);
+	assert_int_equal(diesel_mirror_batch(mirror, 0, 2, &batch), -EPROTO); /* not known yet */
+	assert_int_equal(diesel_mirror_segment(mirror, segment, data, 16), 0);
+	assert_int_equal(diesel_mirror_batch(mirror, 0, 2, &batch), 0);
+	assert_null(batch.packed);
+	assert_memory_equal(batch.items[0].data, "abcdef", 6);
+	assert_int_equal(batch.items[0].sample, 3);
+	assert_int_equal(batch.items[1].label, -1);
+	/* An item must lie within its segment. */
+	items[0].bytes = 7;
+	assert_int_equal(pwrite(slots, items, sizeof(items), 0), sizeof(items));
+	assert_int_equal(diesel_mirror_batch(mirror, 0, 2, &batch), -EPROTO);
+	items[0].bytes = 6;
+	assert_int_equal(pwrite(slots, items, sizeof(items), 0), sizeof(items));
+	assert_int_equal(diesel_mirror_segment(mirror, newer, data, 16), 0);
+	assert_int_equal(diesel_mirror_batch(mirror, 0, 2, &batch), -EPROTO); /* the older one is gone */
+	diesel_mirror_close(mirror);
+	close(slots);
+	close(data);
+}
+
+static void test_results(void **state)
+{
+	uint8_t *writer = NULL, *reader = NULL;
+	int fd = -1;
+
+	assert_int_equal(diesel_result_new(DIESEL_RESULT_HEADER - 1, &writer, &fd), -EINVAL);
+	assert_int_equal(diesel_result_new(8192, &writer, &fd), 0);
+	assert_int_equal(diesel_result_map(fd, 8193, &reader), -EPROTO);
+	assert_int_equal(diesel_result_map(fd, 8192, &reader), 0);
+	close(fd);
+	assert_false(diesel_result_is_free(writer));
+	writer[DIESEL_RESULT_HEADER] = 77;
+	assert_int_equal(reader[DIESEL_RESULT_HEADER], 77);
+	diesel_result_free(reader);
+	assert_true(diesel_result_is_free(writer));
+	diesel_result_lend(writer);
+	assert_false(diesel_result_is_free(reader));
+	diesel_result_unmap(writer, 8192);
+	diesel_result_unmap(reader, 8192);
+	diesel_result_unmap(NULL, 8192);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_packed),
+	    cmocka_unit_test(test_views),
+	    cmocka_unit_test(test_results),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

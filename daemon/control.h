@@ -45,6 +45,10 @@ void control_reconfigure(struct control *c, const struct settings *configured,
 /* Saves what a restart wants, and writes what is queued. NULL is fine. */
 void control_free(struct control *c);
 
+/* Decisions that were carried out since the daemon started. */
+#define CONTROL_N_RULES (TUNER_RULE_IDLE + 1)
+uint64_t control_n_carried_out(const struct control *c, enum tuner_rule rule);
+
 /* Who asks: root and the daemon's own user see everything and may change it, others see their own jobs. */
 struct control_viewer {
 	uint32_t uid;

@@ -40,6 +40,7 @@ struct control {
 	struct tuner_state *state;   /* from the first job on */
 	struct tuner_result *result; /* scratch; 200 KiB */
 	struct stall_node node;
+	uint64_t n_carried_out[CONTROL_N_RULES];
 	uint64_t n_rounds, n_refused, saved_round;
 	json_t *remembered; /* jobs of before the restart that have not come back, or NULL */
 };

@@ -81,6 +81,8 @@ static void carry_out(struct control *c, uint64_t at_ms)
 				d->new_value = got;
 			}
 		}
+		if (applied && (unsigned)d->rule < CONTROL_N_RULES)
+			c->n_carried_out[d->rule]++;
 		record_decision(c, d, job, applied, at_ms);
 	}
 	for (size_t i = 0; i < c->result->n_verdicts; i++) {
@@ -103,6 +105,11 @@ static void carry_out(struct control *c, uint64_t at_ms)
 		known->view = c->result->views[i];
 		known->has_view = true;
 	}
+}
+
+uint64_t control_n_carried_out(const struct control *c, enum tuner_rule rule)
+{
+	return c->n_carried_out[rule];
 }
 
 static double add(double sum, double value)

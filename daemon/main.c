@@ -67,7 +67,7 @@ static void start_sensing(struct service *service, uv_loop_t *loop)
 	const struct sensor_options options = {.root = "",
 					       .no_child =
 						   service->child_problem[0] ? service->child_problem : NULL,
-					       .handler = control_handler(service->control)};
+					       .handler = service_handler(service)};
 	int r = sensor_new(loop, service->server, &service->child, &options, &service->sensor);
 
 	if (r < 0)

@@ -10,6 +10,8 @@
 #include "lib/error.h"
 #include "metrics_totals.h"
 
+struct control;
+struct sensor;
 struct server;
 struct metrics;
 
@@ -17,6 +19,8 @@ struct metrics;
 struct metrics_sources {
 	const struct server *server;
 	const struct metrics_totals *totals; /* NULL: no samples are taken */
+	const struct control *control;       /* NULL: nothing is tuned */
+	const struct sensor *sensor;         /* NULL: there is none */
 };
 
 /* malloc'ed text of all figures; NULL: no memory. */

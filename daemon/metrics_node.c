@@ -5,7 +5,8 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "tuner/tuner.h"
+#include "control.h"
+#include "sensor.h"
 
 static void gauge(FILE *text, const char *name, const char *labels, double value)
 {
@@ -13,22 +14,38 @@ static void gauge(FILE *text, const char *name, const char *labels, double value
 		fprintf(text, "%s%s %.9g\n", name, labels, value);
 }
 
-static void decisions(FILE *text, const struct metrics_totals *t)
+static void decisions(FILE *text, const struct control *control)
 {
-	metrics_head(text, "diesel_tuner_decisions_total", "counter", "Knobs changed by the tuner, by rule.");
-	for (unsigned i = 0; t && i < METRICS_N_RULES; i++)
-		if (t->n_decisions[i])
-			fprintf(text, "diesel_tuner_decisions_total{rule=\"%s\"} %" PRIu64 "\n",
-				tuner_rule_name((enum tuner_rule)i), t->n_decisions[i]);
+	metrics_head(text, "diesel_tuner_decisions_total", "counter",
+		     "Decisions of the tuner that were carried out, by rule.");
+	for (unsigned i = 0; control && i < CONTROL_N_RULES; i++)
+		fprintf(text, "diesel_tuner_decisions_total{rule=\"%s\"} %" PRIu64 "\n",
+			tuner_rule_name((enum tuner_rule)i),
+			control_n_carried_out(control, (enum tuner_rule)i));
 }
 
-static void sensing(FILE *text)
+static void sensing(FILE *text, const struct sensor *sensor)
 {
+	struct sensor_status status = {0};
+
+	if (sensor)
+		sensor_status_get(sensor, &status);
+	metrics_head(text, "diesel_sensor_active", "gauge", "1 while BPF programs measure where jobs wait.");
+	fprintf(text, "diesel_sensor_active %d\n", status.active);
+	metrics_head(text, "diesel_sensor_restarts_total", "counter",
+		     "How often the process that measures died.");
+	fprintf(text, "diesel_sensor_restarts_total %" PRIu32 "\n", status.n_restarts);
 	metrics_head(text, "diesel_sensor_cpu_seconds_total", "counter",
 		     "CPU time of the process that measures.");
-	metrics_head(text, "diesel_bpf_run_seconds_total", "counter", "CPU time of the BPF programs.");
+	fprintf(text, "diesel_sensor_cpu_seconds_total %.9g\n", (double)status.cpu_ns / 1e9);
+	metrics_head(text, "diesel_bpf_run_seconds_total", "counter",
+		     "CPU time of the BPF programs, where it is known.");
+	if (status.bpf_run_ns)
+		fprintf(text, "diesel_bpf_run_seconds_total{program=\"all\"} %.9g\n",
+			(double)status.bpf_run_ns / 1e9);
 	metrics_head(text, "diesel_events_lost_total", "counter",
 		     "Records of the BPF programs that found no room.");
+	fprintf(text, "diesel_events_lost_total{ring=\"sensing\",kind=\"any\"} %" PRIu64 "\n", status.n_lost);
 }
 
 void metrics_node_text(FILE *text, const struct metrics_sources *sources)
@@ -50,6 +67,6 @@ void metrics_node_text(FILE *text, const struct metrics_sources *sources)
 		gauge(text, "diesel_pressure_ratio", "{resource=\"cpu\"}", n->cpu_some_avg10 / 100);
 		gauge(text, "diesel_pressure_ratio", "{resource=\"io\"}", n->io_some_avg10 / 100);
 	}
-	decisions(text, t);
-	sensing(text);
+	decisions(text, sources->control);
+	sensing(text, sources->sensor);
 }

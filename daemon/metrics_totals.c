@@ -86,9 +86,3 @@ void metrics_totals_add(struct metrics_totals *t, const struct stall_node *node,
 	for (size_t i = 0; i < n; i++)
 		add(t, &samples[i]);
 }
-
-void metrics_totals_decided(struct metrics_totals *t, enum tuner_rule rule)
-{
-	if ((unsigned)rule < METRICS_N_RULES)
-		t->n_decisions[rule]++;
-}

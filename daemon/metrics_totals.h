@@ -11,11 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tuner/tuner.h"
+#include "tuner/stall_sample.h"
 
 #define METRICS_MAX_JOBS 64 /* at one time; the one that was heard of longest ago makes room */
-
-#define METRICS_N_RULES (TUNER_RULE_IDLE + 1)
 
 /* As the label `stall` says. */
 enum metrics_stall {
@@ -46,7 +44,6 @@ struct metrics_totals {
 	struct metrics_job jobs[METRICS_MAX_JOBS];
 	struct stall_node node; /* the last one */
 	bool has_node;
-	uint64_t n_decisions[METRICS_N_RULES]; /* by enum tuner_rule */
 };
 
 /* node may be NULL. Samples that are absurd (time or rates below zero or not finite, more than an hour) are
@@ -55,4 +52,3 @@ void metrics_totals_add(struct metrics_totals *t, const struct stall_node *node,
 			const struct stall_sample *samples, size_t n);
 /* NULL: no sample of it has come. */
 const struct metrics_job *metrics_totals_find(const struct metrics_totals *t, uint64_t job);
-void metrics_totals_decided(struct metrics_totals *t, enum tuner_rule rule);

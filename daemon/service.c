@@ -105,10 +105,26 @@ static void start_signal(uv_loop_t *loop, uv_signal_t *handle, int number, uv_si
 	uv_signal_start(handle, callback, number);
 }
 
+static void on_second(void *user, const struct stall_node *node, const struct stall_sample *samples, size_t n,
+		      uint64_t now_ns)
+{
+	struct service *s = user;
+
+	metrics_totals_add(&s->totals, node, samples, n);
+	s->tuning.second(s->tuning.user, node, samples, n, now_ns);
+}
+
+struct sensor_handler service_handler(struct service *service)
+{
+	service->tuning = control_handler(service->control);
+	return (struct sensor_handler){.second = on_second, .user = service};
+}
+
 void service_start(struct service *s, uv_loop_t *loop)
 {
 	struct error err = ERROR_INIT;
-	const struct metrics_sources sources = {.server = s->server, .totals = &s->totals};
+	const struct metrics_sources sources = {
+	    .server = s->server, .totals = &s->totals, .control = s->control, .sensor = s->sensor};
 	uint64_t period_ms = notify_watchdog_us() / 2000;
 
 	start_signal(loop, &s->sigterm, SIGTERM, on_stop, s);

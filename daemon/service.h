@@ -16,6 +16,7 @@ struct service {
 	struct server *server;
 	struct control *control;
 	struct sensor *sensor; /* NULL: none */
+	struct sensor_handler tuning;
 	struct sensor_child child;
 	char child_problem[240]; /* why there is no child; "" */
 	struct options *options; /* in force; replaced by a reload */
@@ -28,6 +29,9 @@ struct service {
 	uv_signal_t sigterm, sigint, sighup;
 	uv_timer_t watchdog;
 };
+
+/* For sensor_new(): samples go to the metrics and to the control. */
+struct sensor_handler service_handler(struct service *service);
 
 /* After server_start(). Metrics that cannot be had are a warning: a port that is taken must not stop serving.
  * What the service is to borrow is filled in already. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "advice.h"
+#include "chain.h"
 #include "checkpoint_report.h"
 #include "gpu.h"
 #include "head_of_line.h"
@@ -138,6 +139,8 @@ static int parts_find(struct run *run)
 		analysis->gpu_wait_ns = analysis->gpu->wait_ns;
 	}
 	if (r == 0)
+		r = wait_chain_find(&study, &analysis->chain);
+	if (r == 0)
 		r = neighbours_find(&study, &analysis->neighbours_ns);
 	if (r == 0)
 		r = phases_find(&study, &analysis->phases);
@@ -248,6 +251,7 @@ void analysis_free(struct analysis *analysis)
 	free(analysis->command);
 	free(analysis->steps);
 	free(analysis->ranks);
+	free(analysis->chain);
 	predictions_free(analysis->predictions);
 	lanes_free(analysis->lanes);
 	gpu_use_free(analysis->gpu);

@@ -9,6 +9,10 @@
 #include "lib/cleanup.h"
 #include "lib/error.h"
 #include "live_events.h"
+#include "session_paths.h"
+
+#define LIVE_PATHS_MAX                                                                                       \
+	4096 /* files and folders come by the dozen; a job that makes them up is not believed */
 
 struct job {
 	uint32_t root_tgid;
@@ -27,6 +31,7 @@ struct live {
 	size_t n_jobs;
 	struct process *processes; /* by tgid */
 	size_t n_processes, n_processes_allocated;
+	struct session_paths paths;
 };
 
 struct live *live_new(const struct live_config *config)
@@ -51,6 +56,7 @@ struct live *live_free(struct live *live)
 		live_events_free(&live->jobs[i].events);
 	free(live->jobs);
 	free(live->processes);
+	session_paths_free(&live->paths);
 	free(live);
 	return NULL;
 }
@@ -165,6 +171,8 @@ int live_event(struct live *live, const struct event *event)
 	struct job *job;
 	int r = 0;
 
+	if (!event->tid && live->n_jobs == 1)
+		return live_events_add(&live->jobs[0].events, event, live->config.n_events_max);
 	if (!process && event->type == EVENT_ALIVE && live->n_jobs) {
 		r = process_add(live, event->tgid, &live->jobs[live->n_jobs - 1]);
 		process = process_find(live, event->tgid);
@@ -179,6 +187,13 @@ int live_event(struct live *live, const struct event *event)
 	if (event->type == EVENT_EXIT && event->tid == event->tgid)
 		process_remove(live, event->tgid);
 	return r;
+}
+
+int live_note(struct live *live, const char *kind, const void *data, size_t size)
+{
+	if (strcmp(kind, PLACES_NOTE) != 0 || live->paths.n >= LIVE_PATHS_MAX)
+		return 0;
+	return session_paths_add(&live->paths, data, size);
 }
 
 size_t live_n_jobs(const struct live *live)
@@ -221,6 +236,8 @@ int live_analyze(struct live *live, uint32_t root_tgid, uint64_t now_ns, struct 
 	if (live_events_copy(&job->events, &events, &input.n_events) < 0)
 		return error_set(err, -ENOMEM, "no memory to analyse job %u", root_tgid);
 	input.events = events;
+	input.paths = live->paths.items;
+	input.n_paths = live->paths.n;
 	input.begin_ns = job->events.begin_ns < now_ns ? job->events.begin_ns : now_ns;
 	input.end_ns = now_ns;
 	loss = (struct analysis_loss){input.begin_ns, now_ns, job->events.n_dropped};

@@ -9,13 +9,11 @@
 #include "analyzer/session.h"
 #include "bpf/event.h"
 
-static int path_add(void *user, uint64_t key, const void *data, size_t size)
+int session_paths_add(struct session_paths *paths, const void *data, size_t size)
 {
-	struct session_paths *paths = user;
 	struct places_path head;
 	char *path;
 
-	(void)key;
 	if (size < sizeof(head)) /* damaged */
 		return 0;
 	if (paths->n == paths->n_allocated) {
@@ -33,6 +31,12 @@ static int path_add(void *user, uint64_t key, const void *data, size_t size)
 		return -ENOMEM;
 	paths->items[paths->n++] = (struct analysis_path){head.inode, head.device, head.folder != 0, path};
 	return 0;
+}
+
+static int path_add(void *user, uint64_t key, const void *data, size_t size)
+{
+	(void)key;
+	return session_paths_add(user, data, size);
 }
 
 int session_paths_load(struct session *session, struct session_paths *paths)

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "walk.h"
 
+#include <stdio.h>
+
+#include "analyzer/chain.h"
+
 #include "calls.h"
 
 /* A walk visits each stretch once, and between two it can change threads a few times; hostile events could
@@ -16,6 +20,9 @@ struct walk {
 	struct tally *tally;
 	uint64_t begin_ns;
 	uint64_t fetch_ns;
+	struct wait_chain *chain; /* NULL: only the tally */
+	const struct timeline_thread *thread;
+	uint64_t charged_ns; /* from here on, all is in the chain */
 };
 
 void tally_add(struct tally *tally, enum role role, const char *what, bool fetch, uint64_t ns)
@@ -102,8 +109,34 @@ static const char *computing(enum role role)
 	return "computing";
 }
 
+/* Charges come from the end of the wait to its begin without a gap: that is when each of them was. */
+static void chain_add(struct walk *walk, enum role role, const char *what, bool fetch, uint64_t ns)
+{
+	struct wait_chain *chain = walk->chain;
+	struct wait_piece *last = chain->n ? &chain->pieces[chain->n - 1] : NULL;
+	uint64_t end_ns = walk->charged_ns;
+
+	walk->charged_ns -= ns;
+	if (last && last->tid == walk->thread->tid && last->what == what && last->fetch == fetch) {
+		last->begin_ns = walk->charged_ns;
+		return;
+	}
+	if (!ns || chain->n == WAIT_CHAIN_MAX)
+		return;
+	last = &chain->pieces[chain->n++];
+	*last = (struct wait_piece){.begin_ns = walk->charged_ns,
+				    .end_ns = end_ns,
+				    .tid = walk->thread->tid,
+				    .what = what,
+				    .fetch = fetch};
+	snprintf(last->role, sizeof(last->role), "%s", role_name(role));
+	snprintf(last->name, sizeof(last->name), "%s", walk->thread->comm);
+}
+
 static void charge(struct walk *walk, enum role role, const char *what, bool fetch, uint64_t ns)
 {
+	if (walk->chain)
+		chain_add(walk, role, what, fetch, ns);
 	tally_add(walk->tally, role, what, fetch, ns);
 	if (fetch)
 		walk->fetch_ns += ns;
@@ -189,34 +222,54 @@ static const struct timeline_thread *step_birth(struct walk *walk, const struct 
 	return thread;
 }
 
-uint64_t walk_wait(const struct timeline *timeline, const struct roles *roles, uint64_t begin_ns,
-		   uint64_t end_ns, struct tally *tally)
+static void walk_back(struct walk *walk, uint64_t end_ns)
 {
-	struct walk walk = {.timeline = timeline, .roles = roles, .tally = tally, .begin_ns = begin_ns};
-	const struct timeline_thread *thread = roles->trainer;
-	uint64_t at_ns = end_ns, moved_ns = end_ns;
+	const struct timeline_thread *thread = walk->roles->trainer;
+	uint64_t at_ns = end_ns, moved_ns = end_ns, begin_ns = walk->begin_ns;
 	unsigned int hops = 0;
 
 	while (at_ns > begin_ns) {
 		const struct timeline_off *off = timeline_off_before(thread, at_ns);
 		uint64_t ran_ns = off && off->end_ns > begin_ns ? off->end_ns : begin_ns;
 
+		walk->thread = thread;
 		if (ran_ns < thread->born_ns)
 			ran_ns = thread->born_ns;
 		if (ran_ns < at_ns) {
-			charge_run(&walk, thread, ran_ns, at_ns);
+			charge_run(walk, thread, ran_ns, at_ns);
 			at_ns = ran_ns;
 		}
 		if (at_ns > begin_ns && at_ns <= thread->born_ns)
-			thread = step_birth(&walk, thread, &at_ns);
+			thread = step_birth(walk, thread, &at_ns);
 		else if (at_ns > begin_ns && off)
-			thread = step_off(&walk, thread, off, &at_ns);
+			thread = step_off(walk, thread, off, &at_ns);
 		hops = at_ns < moved_ns ? 0 : hops + 1;
 		moved_ns = at_ns;
 		if (hops > HOPS_MAX) {
-			charge(&walk, ROLE_OTHER, "not attributed", false, at_ns - begin_ns);
+			charge(walk, ROLE_OTHER, "not attributed", false, at_ns - begin_ns);
 			break;
 		}
 	}
+}
+
+uint64_t walk_wait(const struct timeline *timeline, const struct roles *roles, uint64_t begin_ns,
+		   uint64_t end_ns, struct tally *tally)
+{
+	struct walk walk = {.timeline = timeline, .roles = roles, .tally = tally, .begin_ns = begin_ns};
+
+	walk_back(&walk, end_ns);
 	return walk.fetch_ns;
+}
+
+void walk_chain(const struct timeline *timeline, const struct roles *roles, struct wait_chain *chain)
+{
+	struct tally tally = {.n = 0};
+	struct walk walk = {.timeline = timeline,
+			    .roles = roles,
+			    .tally = &tally,
+			    .begin_ns = chain->wait_begin_ns,
+			    .chain = chain,
+			    .charged_ns = chain->wait_end_ns};
+
+	walk_back(&walk, chain->wait_end_ns);
 }

@@ -35,6 +35,11 @@ void tally_add(struct tally *tally, enum role role, const char *what, bool fetch
 uint64_t walk_wait(const struct timeline *timeline, const struct roles *roles, uint64_t begin_ns,
 		   uint64_t end_ns, struct tally *tally);
 
+struct wait_chain;
+
+/* The pieces of the chain's wait, as they are walked through. */
+void walk_chain(const struct timeline *timeline, const struct roles *roles, struct wait_chain *chain);
+
 /* Does the thread read data at that time: in a file call, a page fault, on a worker's socket, or waiting for
  * chunks in libdiesel? The static description, or NULL. */
 const char *walk_fetching(const struct timeline_thread *thread, enum role role, uint64_t at_ns);

@@ -52,6 +52,7 @@ static void on_event(void *user, const struct event *event)
 
 static void on_note(void *user, const char *kind, uint64_t key, const void *data, size_t size)
 {
+	live_note(((struct node *)user)->live, kind, data, size);
 }
 
 void node_job_free(struct node_job *job)

@@ -34,7 +34,9 @@ char *format_seconds(char *buffer, double s)
 		return unknown(buffer);
 	if (s < 0)
 		s = 0;
-	if (s < 0.0009995)
+	if (s < 5e-7)
+		snprintf(buffer, FORMAT_BYTES, "0s");
+	else if (s < 0.0009995)
 		snprintf(buffer, FORMAT_BYTES, "%.0fus", s * 1e6);
 	else if (s < 0.9995)
 		scaled(buffer, s * 1e3, "ms");

@@ -122,3 +122,28 @@ int job_fill_places(const struct analysis *analysis, const char *job, struct sam
 		r = add_place(&cache->files[i], job, window_s, sample);
 	return r;
 }
+
+int job_fill_hops(const struct analysis *analysis, const char *job, struct sample *sample)
+{
+	const struct wait_chain *chain = analysis->chain;
+
+	for (size_t i = 0; chain && i < chain->n; i++) {
+		const struct wait_piece *piece = &chain->pieces[i];
+		const struct wait_piece *next = i + 1 < chain->n ? &chain->pieces[i + 1] : NULL;
+		struct hop_sample *to = sample_add(sample, SAMPLE_HOPS);
+
+		if (!to)
+			return -ENOMEM;
+		snprintf(to->job, sizeof(to->job), "%s", job);
+		snprintf(to->role, sizeof(to->role), "%s", piece->role);
+		snprintf(to->name, sizeof(to->name), "%s", piece->name);
+		snprintf(to->what, sizeof(to->what), "%s", piece->what);
+		if (next && next->tid != piece->tid)
+			snprintf(to->edge, sizeof(to->edge), "woken by %u", next->tid);
+		to->tid = piece->tid;
+		to->begin_s = (double)(piece->begin_ns - chain->wait_begin_ns) * NS_TO_S;
+		to->length_s = (double)(piece->end_ns - piece->begin_ns) * NS_TO_S;
+		to->fetch = piece->fetch;
+	}
+	return 0;
+}

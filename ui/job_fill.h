@@ -12,3 +12,6 @@ void job_fill(const struct analysis *analysis, struct job_sample *job);
 
 /* The files and folders it read most. -ENOMEM. */
 int job_fill_places(const struct analysis *analysis, const char *job, struct sample *sample);
+
+/* The wait of its last slow step. -ENOMEM. */
+int job_fill_hops(const struct analysis *analysis, const char *job, struct sample *sample);

@@ -199,6 +199,8 @@ static int job_sample(struct node *node, struct node_job *job, unsigned int want
 		return 0;
 	job_fill(job->analysis, to);
 	to->age_s = (double)(now_ns - job->analysed_ns) / 1e9;
+	if (wanted & FEED_WANT_HOPS && job_fill_hops(job->analysis, job->id, sample))
+		return -ENOMEM;
 	return wanted & FEED_WANT_DEVICES ? job_fill_places(job->analysis, job->id, sample) : 0;
 }
 

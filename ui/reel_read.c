@@ -93,17 +93,33 @@ static int add(struct reel_reader *reader, uint64_t offset, const struct reel_he
 	return 0;
 }
 
+/* A record that was torn off by another one that begins within it: what was written after the tear. 0: none.
+ */
+static uint64_t find_tear(const struct reel_reader *reader, uint64_t offset, const struct reel_header *header)
+{
+	uint64_t end = offset + sizeof(*header) + header->stored_bytes, next;
+	uint8_t magic[8];
+
+	if (end == reader->size ||
+	    (pread(reader->fd, magic, sizeof(magic), (off_t)end) == (ssize_t)sizeof(magic) &&
+	     !memcmp(magic, REEL_MAGIC, sizeof(magic))))
+		return 0;
+	next = search(reader, offset + 1);
+	return next < end ? next : 0;
+}
+
 static int index_all(struct reel_reader *reader)
 {
 	uint64_t offset = 0;
 
 	while (offset < reader->size) {
+		uint64_t tear = 0;
 		struct reel_header header;
 		enum found found = look_at(reader, offset, &header);
 
-		if (found == FOUND_NOTHING) {
+		if (found == FOUND_NOTHING || (tear = find_tear(reader, offset, &header))) {
 			reader->n_skipped++;
-			offset = search(reader, offset + 1);
+			offset = tear ? tear : search(reader, offset + 1);
 			continue;
 		}
 		if (found == FOUND_NEWER) {

@@ -114,7 +114,7 @@ struct hop_sample {
 	char role[20];
 	char name[24];
 	char what[48];
-	char edge[40]; /* why the story goes on with the next: "woken by", ... */
+	char edge[40]; /* where the story goes on: "woken by 123" */
 	uint64_t tid;
 	double begin_s, length_s; /* from the begin of the wait */
 	bool fetch;

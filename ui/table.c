@@ -145,6 +145,7 @@ static void draw_row(struct screen *screen, int y, const struct table *table, si
 {
 	const void *item = table->rows[row];
 	enum style style = table->is_dim && table->is_dim(item) ? STYLE_DIM : STYLE_NORMAL;
+	bool is_indented = false; /* the first column that grows shows the tree */
 	int x = 0;
 
 	if (row == table->cursor && !table->passive)
@@ -152,11 +153,12 @@ static void draw_row(struct screen *screen, int y, const struct table *table, si
 	screen_style(screen, y, 0, screen->cols, style);
 	for (size_t i = 0; i < table->columns->n && i < COLUMNS_MAX; i++) {
 		const struct column *column = &table->columns->items[i];
-		int indent = column->grows && table->depths ? 2 * table->depths[row] : 0;
+		int indent = column->grows && !is_indented && table->depths ? 2 * table->depths[row] : 0;
 		char text[512];
 
 		if (!widths[i])
 			continue;
+		is_indented |= column->grows;
 		column_text(column, item, text, sizeof(text));
 		if (column->kind == COLUMN_TEXT)
 			screen_text(screen, y, x + indent, widths[i] - indent, style, text);

@@ -25,7 +25,8 @@ void view_storage(struct model *model, struct screen *screen, int y, int rows)
 	view_list(screen, y, devices, &columns_devices, s->devices, s->n_devices);
 	y += devices + 1;
 	rows -= devices + 1;
-	view_table(model, screen, y, rows, "files are known only where BPF looks at the jobs");
+	view_table(model, screen, y, rows,
+		   "files are known where BPF looks at the jobs, and only one job is watched (-p PID)");
 }
 
 static int draw_daemon(const struct daemon_sample *d, struct screen *screen, int y)

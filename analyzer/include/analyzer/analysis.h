@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "analyzer/chain.h"
 #include "analyzer/checkpoints.h"
 #include "analyzer/gpu.h"
 #include "analyzer/lanes.h"
@@ -217,6 +218,7 @@ struct analysis {
 	struct analysis_rank *ranks; /* NULL: one trainer */
 	size_t n_ranks;
 	/* NULL: not known */
+	struct wait_chain *chain; /* of the last slow step */
 	struct page_cache *page_cache;
 	struct profile *profile;
 	struct gpu_use *gpu;

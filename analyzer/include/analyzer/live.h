@@ -38,9 +38,12 @@ int live_add(struct live *live, uint32_t root_tgid);
 /* Forgets a job. An unknown one is fine. */
 void live_remove(struct live *live, uint32_t root_tgid);
 
-/* -ENOMEM: the event is left out, which the next analysis counts as a loss. Events of nobody's are ignored.
- */
+/* -ENOMEM: the event is left out, which the next analysis counts as a loss. Events of nobody's are ignored;
+ * sums over all threads that are watched (tid 0) are a job's while it is the only one. */
 int live_event(struct live *live, const struct event *event);
+
+/* What the collector's notes of kind PLACES_NOTE say, for analyses to come. Others are ignored. -ENOMEM. */
+int live_note(struct live *live, const char *kind, const void *data, size_t size);
 
 /* Jobs are numbered from 0 in the order they were added; removing one moves up those behind it. */
 size_t live_n_jobs(const struct live *live);

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""diesel-top on a real terminal (tmux) and real jobs: what is on the screen, and that the terminal comes back."""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import dieseld_support as dieseld
+
+BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
+TOP = os.path.abspath(os.path.join(BIN, "diesel-top"))
+PATIENCE_S = 60  # a slow and loaded machine; nothing here waits that long otherwise
+
+JOB = """
+import os, sys, torch
+{name}
+from torch.utils.data import DataLoader, Dataset
+class Data(Dataset):
+    def __len__(self): return 1 << 20
+    def __getitem__(self, i):
+        x = torch.full((64,), float(i % 7))
+        for _ in range(20): x = x.sin()
+        return x
+w = torch.ones(64, requires_grad=True)
+print("ready", flush=True)
+for x in DataLoader(Data(), batch_size=8, num_workers=int(sys.argv[1])):
+    (x * w).sum().backward()
+"""
+
+
+def require():
+    for program in ("tmux", TOP):
+        if not shutil.which(program):
+            print(f"skipped: there is no {program}")
+            sys.exit(77)
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        print("skipped: there is no PyTorch")
+        sys.exit(77)
+
+
+def once(*options, status=0):
+    done = subprocess.run([TOP, "--once", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=PATIENCE_S)
+    if done.returncode != status:
+        raise AssertionError(f"{options}: {done.returncode}: {done.stderr}")
+    return json.loads(done.stdout) if status == 0 else done.stderr
+
+
+class Terminal:
+    """diesel-top, or a shell that runs it, in a terminal of its own server."""
+
+    def __init__(self, command, rows=24, cols=80, env=None):
+        self.server = f"diesel-top-{os.getpid()}-{time.monotonic_ns()}"
+        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(cols), "-y", str(rows),
+                  "env " + " ".join(f"{k}={v}" for k, v in {"LC_ALL": "C.UTF-8", "TERM": "screen-256color",
+                                                            **(env or {})}.items()) + " " + command)
+
+    def tmux(self, *arguments):
+        return subprocess.run(["tmux", "-L", self.server, *arguments], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S).stdout
+
+    def screen(self, *options):
+        return self.tmux("capture-pane", "-p", *options)
+
+    def keys(self, *keys):
+        self.tmux("send-keys", *keys)
+
+    def wait(self, pattern, gone=False):
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            shown = self.screen()
+            if bool(re.search(pattern, shown)) != gone:
+                return shown
+            time.sleep(0.1)
+        raise AssertionError(f"{pattern!r} is {'still' if gone else 'not'} on the screen:\n{shown}")
+
+    def close(self):
+        self.tmux("kill-server")
+
+
+class OnTerminal(unittest.TestCase):
+    def open(self, command, **options):
+        terminal = Terminal(command, **options)
+        self.addCleanup(terminal.close)
+        return terminal
+
+
+class Top(OnTerminal):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="diesel-top-")
+        cls.script = os.path.join(cls.folder, "训练\x1b[2J.py")  # wide characters, and one that clears screens
+        with open(cls.script, "w") as file:
+            file.write(JOB.format(name=""))
+        cls.job = subprocess.Popen(["nice", "/usr/bin/python3", cls.script, "1"], stdout=subprocess.PIPE, text=True)
+        assert cls.job.stdout.readline() == "ready\n"
+        cls.pid = str(cls.job.pid)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.job.kill()
+        cls.job.wait()
+        cls.job.stdout.close()
+        shutil.rmtree(cls.folder, ignore_errors=True)
+
+    def test_once_finds_the_job(self):
+        sample = once("--node", "-d", "4")
+        self.assertEqual(sample["schema"], "diesel.top/1")
+        job = {str(job["pid"]): job for job in sample["jobs"]}[self.pid]
+        self.assertEqual(job["state"], "running")
+        self.assertIn(job["n_processes"], (2, 3))
+        self.assertNotIn("prefetch_chunks", job)  # not known is left out, not 0
+        if sample["self"]["source"] == "BPF":
+            shares = ("device", "fetch_stall", "prep_stall", "checkpoint_stall", "cpu_starved", "other")
+            self.assertAlmostEqual(sum(job[share] for share in shares), 1, places=3)
+            self.assertGreater(job["steps_per_s"], 0)
+            self.assertTrue([hop for hop in sample["hops"] if hop["job"] == job["id"]])
+        roles = [w["role"] for w in sample["workers"] if w["job"] == job["id"]]
+        self.assertIn("trainer", roles)
+        self.assertIn("worker", roles)
+
+    def test_once_without_privilege(self):
+        sample = once("--node", "--unprivileged", "-p", self.pid, "-d", "1")
+        self.assertIn("approximate", sample["self"]["source"])
+        self.assertEqual([str(job["pid"]) for job in sample["jobs"]], [self.pid])
+
+    def test_screen_views_and_keys(self):
+        t = self.open(f"{TOP} --node -d 0.5 -p {self.pid}")
+        shown = t.wait(rf"(?m)^ *{self.pid} ")
+        self.assertIn("训练", shown)
+        self.assertIn("?[2J.py", shown)  # harmless
+        self.assertIn("no dieseld", shown)
+        t.keys("Tab")
+        t.wait(r"(?m)^ *\d+ +\d+ +worker ")
+        t.keys("t")
+        t.wait(r"(?m)^ *\d+ +\d+ +  worker ")
+        t.keys("3")
+        t.wait("FILE OR FOLDER")
+        t.keys("5")
+        t.wait("BPF programs")
+        t.keys("1")
+        t.keys("F1")
+        t.wait("Keys")
+        t.keys("Escape")
+        t.wait("STEP/S")
+        t.keys("Enter")
+        t.wait("wait/step")
+        t.keys("q")
+
+    def test_resize(self):
+        t = self.open(f"{TOP} --node -d 0.5 -p {self.pid}")
+        t.wait("STEP/S")
+        t.tmux("resize-window", "-x", "200", "-y", "50")
+        shown = t.wait("LAST DECISION")
+        self.assertEqual(len(shown.rstrip("\n").split("\n")), 50)
+        t.tmux("resize-window", "-x", "30", "-y", "5")
+        t.wait("too small")
+        t.tmux("resize-window", "-x", "80", "-y", "24")
+        t.wait("STEP/S")
+        t.keys("q")
+
+    def test_ascii_and_no_colour(self):
+        t = self.open(f"{TOP} --node -d 0.5 -p {self.pid}", env={"LC_ALL": "C", "NO_COLOR": "1"})
+        shown = t.wait(r"\[[FPCSod]{5,}\]|N/A")
+        self.assertNotRegex(shown, r"[^\x00-\x7f]")
+        self.assertIn("?", shown)
+        self.assertNotRegex(t.screen("-e"), r"\x1b\[[0-9;]*3[0-7]m")  # no colour is set
+        t.keys("q")
+        t = self.open(f"{TOP} --node -d 0.5 -p {self.pid}")
+        t.wait("STEP/S")
+        self.assertRegex(t.screen("-e"), r"\x1b\[[0-9;]*[34][0-7]m")
+
+    def test_terminal_comes_back_on_any_death(self):
+        for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGSEGV", "SIGABRT"):
+            with self.subTest(name):
+                number = int(getattr(signal, name))
+                t = self.open("bash --norc --noprofile", rows=30)
+                t.keys(f"ulimit -c 0; echo be''fore; stty -g > {self.folder}/stty; {TOP} --node -p {self.pid}; "
+                       f"echo status $?; stty -g | cmp - {self.folder}/stty && echo same", "Enter")
+                t.wait("STEP/S")
+                pid = subprocess.run(["pgrep", "-n", "-f", f"^{re.escape(TOP)} --node -p {self.pid}$"],
+                                     stdout=subprocess.PIPE, text=True).stdout.strip()
+                os.kill(int(pid), number)
+                shown = t.wait("same")
+                self.assertIn(f"status {128 + number}", shown)
+                self.assertIn("before", shown)  # the screen that was there is back
+                self.assertNotIn("STEP/S", shown)
+                self.assertEqual(t.tmux("display-message", "-p", "#{alternate_on} #{cursor_flag}").strip(), "0 1")
+
+    def test_stop_and_go_on(self):
+        t = self.open("bash --norc --noprofile", rows=30)
+        t.keys(f"{TOP} --node -p {self.pid}", "Enter")
+        t.wait("STEP/S")
+        t.keys("C-z")
+        t.wait("Stopped")
+        t.keys("fg", "Enter")
+        t.wait("STEP/S")
+        t.keys("q")
+        t.wait("STEP/S", gone=True)
+
+    def test_record_and_replay(self):
+        path = os.path.join(self.folder, "reel")
+        done = subprocess.run([TOP, "--node", "-p", self.pid, "-b", "-n", "4", "-d", "0.2", "-w", path],
+                              stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=True)
+        self.assertEqual(done.stdout.count("STEP/S"), 4)
+        with open(path, "r+b") as file:  # the machine died while the last one was written
+            file.truncate(os.path.getsize(path) - 5)
+        done = subprocess.run([TOP, "-r", path, "--batch"], stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S,
+                              check=True)
+        self.assertEqual(done.stdout.count("STEP/S"), 3)
+        t = self.open(f"{TOP} -r {path} -d 0.1")
+        shown = t.wait("REPLAY end")
+        self.assertIn("SKIPPED 1", shown)
+        self.assertIn("PAUSED", shown)
+        t.keys("r")
+        shown = t.wait("REPLAY end", gone=True)
+        first = re.search(r"\d\d:\d\d:\d\d", shown).group()
+        t.keys("b", "soon", "Enter")
+        t.wait("is no time")
+        t.keys("b", first, "Enter")
+        t.wait(first)
+        t.keys("q")
+
+    def test_exited_job_is_shown_for_a_while(self):
+        path = os.path.join(self.folder, "short.py")
+        shutil.copy(self.script, path)
+        with subprocess.Popen(["/usr/bin/python3", path, "0"], stdout=subprocess.PIPE, text=True) as job:
+            self.assertEqual(job.stdout.readline(), "ready\n")
+            t = self.open(f"{TOP} --node -d 0.3 -p {job.pid}")
+            t.wait(rf"(?m)^ *{job.pid} ")
+            job.kill()
+        pale = rf"(?m)\x1b\[[0-9;]*2m[^\n]*{job.pid}[^\n]*short"
+        end = time.monotonic() + PATIENCE_S
+        while not re.search(pale, t.screen("-e")):
+            self.assertLess(time.monotonic(), end, t.screen("-e"))
+            time.sleep(0.1)
+        t.wait(rf"(?m)^ *{job.pid} ", gone=True)
+        t.keys("q")
+
+
+class BadInput(OnTerminal):
+    def check(self, *options, status=1, says=""):
+        done = subprocess.run([TOP, *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+        self.assertEqual(done.returncode, status, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 2 if status == 2 and "lists all" in done.stderr else 1, done.stderr)
+        self.assertIn(says, done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def test_command_lines(self):
+        for options, says in ((("-d", "0"), "0.1 to 60"), (("-p", "x"), "process numbers"), (("-n", "0", "-b"), "-n 0"),
+                              (("-s", "speed"), "no such column"), (("-e", "10:00"), "-r FILE"),
+                              (("-r", "a", "-w", "b"), "choose one"), (("now",), "no arguments"),
+                              (("--once", "--batch"), "choose one"), (("--nonsense",), "")):
+            with self.subTest(options):
+                self.check(*options, status=2, says=says)
+
+    def test_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x")
+            self.check("-r", path, "--batch", says="No such file")
+            with open(path, "w") as file:
+                file.write("no recording\n")
+            self.check("-r", path, "--batch", says="not a recording")
+            self.check("-w", path, "--once", says="no recording")
+            with open(path) as file:
+                self.assertEqual(file.read(), "no recording\n")
+            self.check("-w", folder, "--once")
+
+    def test_no_terminal(self):
+        self.check("--node", says="no terminal")
+
+    def test_unknown_terminal(self):
+        t = self.open(f"sh -c '{TOP} --node; echo status $?; sleep 60'", env={"TERM": "nonsense"})
+        shown = t.wait("status 1")
+        self.assertIn('terminal of type "nonsense"', shown.replace("\n", ""))
+
+
+class Daemon(OnTerminal):
+    def test_daemon_that_goes_and_comes_back(self):
+        dieseld.require(os.path.join(BIN, "dieseld"))
+        daemon = dieseld.Daemon()
+        self.addCleanup(daemon.stop)
+        sample = once("--daemon", "--socket", daemon.socket, "-d", "0.2")
+        self.assertEqual(sample["daemon"]["state"], "up")
+        self.assertEqual(sample["daemon"]["cache_budget_bytes"], 256 << 20)
+        t = self.open(f"{TOP} --daemon --socket {daemon.socket} -d 0.2", cols=120)
+        t.keys("4")
+        t.wait("cache .* of 256M")
+        daemon.process.send_signal(signal.SIGSTOP)  # it hangs: the screen does not
+        t.keys("1")
+        t.wait("STEP/S")
+        t.keys("4")
+        t.wait("does not answer")
+        daemon.process.send_signal(signal.SIGCONT)
+        t.wait("does not answer", gone=True)
+        daemon.stop()
+        t.wait("went away")
+        daemon.start()
+        t.wait("cache .* of 256M")
+        t.keys("q")
+
+    def test_no_daemon(self):
+        sample = once("--daemon", "--socket", "/nonexistent/socket", "-d", "0.1")
+        self.assertEqual(sample["daemon"]["state"], "none")
+        self.assertIn("no dieseld at /nonexistent/socket", sample["daemon"]["problem"])
+
+
+if __name__ == "__main__":
+    require()
+    unittest.main(verbosity=2)

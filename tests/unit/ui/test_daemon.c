@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "daemon_status.h"
+#include "lib/error.h"
+#include "merge.h"
+#include "sample.h"
+
+static const char status[] =
+    "{\"schema\": \"diesel.status/1\", \"version\": \"0.1.0\", \"pid\": 7, \"socket\": \"/run/s\", "
+    "\"uptime_s\": 60,"
+    "\"io\": \"io_uring\", \"knobs\": {\"cache_bytes\": 100, \"prefetch_chunks\": 4, \"workers\": 2},"
+    "\"cache\": {\"budget_bytes\": 1000, \"segment_bytes\": 300, \"slot_bytes\": 20, \"snapshot_bytes\": 3,"
+    " \"reads\": 9, \"read_bytes\": 900, \"evictions\": 0, \"quarantined\": 1, \"loading\": 0},"
+    "\"datasets\": [{\"path\": \"/d\", \"samples\": 10, \"chunks\": 4, \"cached_chunks\": 3, \"bytes\": 50,"
+    " \"sessions\": 2, \"quarantined\": [\"bad\"]}],"
+    "\"sessions\": [{\"job\": 3, \"ready\": 2}, {\"job\": 3, \"ready\": 5}, {\"job\": 9, \"ready\": 1}],"
+    "\"tune\": {\"mode\": \"auto\", \"sensing\": {\"source\": \"client\", \"why\": \"no BPF\"},"
+    " \"history\": {\"problem\": null}},"
+    "\"jobs\": [{\"id\": 3, \"pid\": 1234, \"name\": \"train.py\", \"knobs\": {\"cache-bytes\": {\"value\": "
+    "1048576},"
+    " \"prefetch-chunks\": {\"value\": 6}, \"daemon-workers\": {\"value\": null}, \"client-workers\": "
+    "{\"value\": 0}},"
+    " \"now\": {\"source\": \"client\", \"steps_per_s\": 12.5, \"step_p50_s\": null,"
+    "  \"shares\": {\"device\": 0.4, \"fetch_stall\": 0.5, \"prep_stall\": 0.1, \"checkpoint_stall\": 0,"
+    "  \"cpu_starved\": 0, \"other\": null}},"
+    " \"last_decision\": {\"knob\": \"cache-bytes\", \"from\": 1048576, \"to\": 1610612736, \"time\": 990,"
+    "  \"reason\": \"fetch 50 %\", \"effect\": {\"text\": \"waits 10 % less\"}}}]}";
+
+static void test_status(void **state)
+{
+	struct sample *sample = sample_new();
+	const struct job_sample *job;
+
+	assert_int_equal(daemon_status_fill(status, 1000, sample, NULL), 0);
+	assert_string_equal(sample->daemon.state, "up");
+	assert_float_equal(sample->daemon.cache_used_bytes, 323, 0);
+	assert_string_equal(sample->daemon.sensing, "client: no BPF");
+	assert_string_equal(sample->daemon.tuner, "auto");
+	assert_int_equal(sample->datasets[0].n_cached, 3);
+	assert_int_equal(sample->datasets[0].n_bad, 1);
+	job = &sample->jobs[0];
+	assert_string_equal(job->id, "d3");
+	assert_int_equal(job->n_ready, 7);
+	assert_int_equal(job->prefetch_chunks, 6);
+	assert_true(job->daemon_workers == SAMPLE_UNKNOWN);
+	assert_int_equal(job->client_workers, 0);
+	assert_float_equal(job->share[SAMPLE_FETCH], 0.5, 0);
+	assert_true(isnan(job->step_p50_s));
+	assert_string_equal(job->verdict, "fetch-bound");
+	assert_string_equal(job->decision, "cache-bytes 1M -> 1.5G");
+	assert_string_equal(job->why, "fetch 50 %; waits 10 % less");
+	assert_float_equal(job->decision_age_s, 10, 1e-9);
+	sample_free(sample);
+}
+
+static void test_decisions(void **state)
+{
+	struct sample *sample = sample_new();
+
+	assert_int_equal(
+	    daemon_why_fill(
+		"{\"schema\": \"diesel.why/1\", \"decisions\": [{\"job\": 3, \"job_name\": \"a\","
+		"\"knob\": \"prefetch-chunks\", \"from\": 4, \"to\": 8, \"applied\": false, \"time\": 5,"
+		"\"reason\": \"r\", \"effect\": null}, {}, 7]}",
+		6, sample, NULL),
+	    0);
+	assert_int_equal(sample->n_decisions, 3);
+	assert_string_equal(sample->decisions[0].to, "8");
+	assert_string_equal(sample->decisions[0].effect, "dry run: not applied");
+	assert_float_equal(sample->decisions[0].age_s, 1, 1e-9);
+	sample_free(sample);
+}
+
+/* Of another version, or of nobody: unknown, never wrong. */
+static void test_strange_answers(void **state)
+{
+	struct sample *sample = sample_new();
+	struct error err = ERROR_INIT;
+
+	assert_int_equal(daemon_status_fill("", 0, sample, &err), -EBADMSG);
+	assert_int_equal(daemon_status_fill("{\"schema\": \"diesel.status/9\"}", 0, sample, &err), -EBADMSG);
+	assert_int_equal(daemon_why_fill(status, 0, sample, &err), -EBADMSG);
+	assert_non_null(strstr(err.text, "version"));
+	assert_int_equal(
+	    daemon_status_fill("{\"schema\": \"diesel.status/1\", \"jobs\": [1, {\"now\": 3, \"knobs\": []}],"
+			       "\"cache\": 4, \"sessions\": {}}",
+			       0, sample, &err),
+	    0);
+	assert_int_equal(sample->n_jobs, 2);
+	assert_true(isnan(sample->daemon.cache_used_bytes));
+	assert_true(isnan(sample->jobs[1].share[SAMPLE_FETCH]));
+	sample_free(sample);
+}
+
+static uint64_t job_of(void *user, uint64_t pid)
+{
+	return pid == 1234 ? 1000 : 0;
+}
+
+/* The trainer 1234 is a child of the process 1000 that the node's job began with. */
+static void test_merge(void **state)
+{
+	struct sample *node = sample_new(), *daemon = sample_new();
+	struct job_sample *job = sample_add(node, SAMPLE_JOBS);
+
+	strcpy(job->id, "1000.5");
+	strcpy(job->method, "bpf");
+	job->pid = 1000;
+	job->share[SAMPLE_DEVICE] = 0.9;
+	job->steps_per_s = 13;
+	assert_int_equal(daemon_status_fill(status, 1000, daemon, NULL), 0);
+	((struct job_sample *)sample_add(daemon, SAMPLE_JOBS))->pid = 4;
+	assert_int_equal(merge_daemon(node, daemon, job_of, NULL), 0);
+	assert_int_equal(node->n_jobs, 2);
+	job = &node->jobs[0];
+	assert_string_equal(job->id, "1000.5");
+	assert_string_equal(job->method, "bpf"); /* exact shares stay */
+	assert_float_equal(job->share[SAMPLE_DEVICE], 0.9, 0);
+	assert_float_equal(job->steps_per_s, 13, 0);
+	assert_int_equal(job->prefetch_chunks, 6);
+	assert_string_equal(job->decision, "cache-bytes 1M -> 1.5G");
+	assert_int_equal(node->n_datasets, 1);
+	assert_string_equal(node->daemon.state, "up");
+	sample_free(node);
+	sample_free(daemon);
+}
+
+/* Where the node knows no shares, the daemon's are taken, and said to be the daemon's. */
+static void test_merge_takes_shares(void **state)
+{
+	struct sample *node = sample_new(), *daemon = sample_new();
+	struct job_sample *job = sample_add(node, SAMPLE_JOBS);
+
+	job->pid = 1000;
+	strcpy(job->remark, "only 2 steps");
+	daemon_status_fill(status, 1000, daemon, NULL);
+	merge_daemon(node, daemon, job_of, NULL);
+	assert_float_equal(node->jobs[0].share[SAMPLE_FETCH], 0.5, 0);
+	assert_string_equal(node->jobs[0].method, "client");
+	assert_string_equal(node->jobs[0].remark, "");
+	sample_free(node);
+	sample_free(daemon);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_status),
+	    cmocka_unit_test(test_decisions),
+	    cmocka_unit_test(test_strange_answers),
+	    cmocka_unit_test(test_merge),
+	    cmocka_unit_test(test_merge_takes_shares),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "feed.h"
+#include "frame.h"
+#include "model.h"
+
+#define ESCAPE 27
+
+static struct model model;
+static struct screen *screen;
+
+static struct job_sample *add_job(struct sample *sample, const char *name, double fetch, double steps_per_s)
+{
+	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
+
+	snprintf(job->id, sizeof(job->id), "id-%s", name);
+	snprintf(job->name, sizeof(job->name), "%s", name);
+	snprintf(job->user, sizeof(job->user), "me");
+	snprintf(job->state, sizeof(job->state), "running");
+	job->pid = 100 + sample->n_jobs;
+	if (isfinite(fetch)) {
+		memset(job->share, 0, sizeof(job->share));
+		job->share[SAMPLE_FETCH] = fetch;
+		job->share[SAMPLE_DEVICE] = 1 - fetch;
+	}
+	job->steps_per_s = steps_per_s;
+	return job;
+}
+
+static struct sample *three_jobs(double time_s)
+{
+	struct sample *sample = sample_new();
+
+	sample->time_s = time_s;
+	sample->interval_s = 1;
+	add_job(sample, "slow.py", 0.8, 1);
+	add_job(sample, "unknown.py", NAN, NAN);
+	add_job(sample, "fast.py", 0.1, 100);
+	return sample;
+}
+
+static int set_up(void **state)
+{
+	model_init(&model, (struct charset){.unicode = true}, 1);
+	screen = screen_new(24, 80, model.charset);
+	assert_int_equal(model_take(&model, three_jobs(1000)), 0);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	model_destroy(&model);
+	screen = screen_free(screen);
+	return 0;
+}
+
+/* The row that holds this text from row `from` on; -1: none. */
+static int row_of(const char *text, int from)
+{
+	for (int y = from; y < screen->rows; y++) {
+		char *line = screen_line(screen, y);
+		bool found = strstr(line, text) != NULL;
+
+		free(line);
+		if (found)
+			return y;
+	}
+	return -1;
+}
+
+static int draw_and_find(const char *text, int from)
+{
+	frame_draw(&model, screen);
+	return row_of(text, from);
+}
+
+static void press(const char *keys)
+{
+	for (; *keys; keys++)
+		model_key(&model, (unsigned char)*keys);
+}
+
+static void test_jobs_view(void **state)
+{
+	int head = draw_and_find("STEP/S", 0), slow, unknown, fast;
+
+	assert_true(head > 0);
+	slow = row_of("slow.py", head);
+	fast = row_of("fast.py", head);
+	unknown = row_of("unknown.py", head);
+	/* By stall; what is not known comes last, and says so. */
+	assert_true(slow == head + 1 && fast == head + 2 && unknown == head + 3);
+	assert_int_equal(row_of("N/A", unknown), unknown);
+	assert_true(row_of("[FFFF", 0) > 0);
+}
+
+static void test_sorting(void **state)
+{
+	int head;
+
+	model_sort_by(&model, VIEW_JOBS, "steps");
+	head = draw_and_find("STEP/S", 0);
+	assert_int_equal(row_of("fast.py", head), head + 1);
+	press("I");
+	head = draw_and_find("STEP/S", 0);
+	assert_int_equal(row_of("slow.py", head), head + 1);
+	assert_int_equal(row_of("unknown.py", head), head + 3);
+	assert_int_equal(model_sort_by(&model, VIEW_JOBS, "nonsense"), -1);
+	assert_int_equal(model_sort_by(&model, VIEW_JOBS, "STEP/S"), 0);
+	press(">");
+	assert_true(draw_and_find("sorted by", 0) > 0);
+}
+
+/* The cursor stays on its job while the order changes. */
+static void test_cursor_goes_with_the_job(void **state)
+{
+	struct sample *next = three_jobs(1001);
+
+	frame_draw(&model, screen);
+	press("j");
+	assert_string_equal(model_selected(&model)->name, "fast.py");
+	next->jobs[2].share[SAMPLE_FETCH] = 0.95;
+	model_take(&model, next);
+	frame_draw(&model, screen);
+	assert_string_equal(model_selected(&model)->name, "fast.py");
+	assert_int_equal(model.cursor[VIEW_JOBS], 0);
+	press("jjjjjjjj");
+	assert_string_equal(model_selected(&model)->name, "unknown.py");
+	press("kkkkkkkk");
+	assert_string_equal(model_selected(&model)->name, "fast.py");
+}
+
+static void test_filter_and_search(void **state)
+{
+	int head;
+
+	press("\\SLO");
+	head = draw_and_find("STEP/S", 0);
+	assert_true(row_of("slow.py", head) > 0);
+	assert_int_equal(row_of("fast.py", head), -1);
+	assert_true(row_of("Filter: SLO", 0) == screen->rows - 1);
+	press("\n");
+	assert_true(draw_and_find("Filter:", 0) < 0);
+	press("\\");
+	model_key(&model, ESCAPE);
+	head = draw_and_find("STEP/S", 0);
+	assert_true(row_of("fast.py", head) > 0);
+	press("/unkn\n");
+	frame_draw(&model, screen);
+	assert_string_equal(model_selected(&model)->name, "unknown.py");
+	press("/nobody\n");
+	assert_true(draw_and_find("not found", 0) > 0);
+	press("\\zzz\n");
+	assert_true(draw_and_find("nothing matches the filter", 0) > 0);
+}
+
+/* A job that is gone stays for some seconds, pale, and goes then. */
+static void test_exited_jobs(void **state)
+{
+	struct sample *next;
+
+	for (int i = 1; i <= MODEL_EXITED_S + 3; i++) {
+		int head, row;
+
+		next = three_jobs(1000 + i);
+		next->n_jobs = 1;
+		model_take(&model, next);
+		head = draw_and_find("STEP/S", 0);
+		row = row_of("fast.py", head);
+		assert_int_equal(row > 0, i <= MODEL_EXITED_S + 1);
+		if (row > 0)
+			assert_int_equal(screen->cells[row * screen->cols].style, STYLE_DIM);
+	}
+	/* One that comes back is alive. */
+	model_take(&model, three_jobs(1020));
+	assert_string_equal(sample_job(model.sample, "id-fast.py")->state, "running");
+}
+
+static void test_views_and_overlays(void **state)
+{
+	static const char *const seen[VIEW_COUNT] = {"STEP/S", "QUEUE", "FILE OR FOLDER", "KNOB",
+						     "BPF programs"};
+
+	for (int i = 0; i < VIEW_COUNT; i++) {
+		assert_int_equal(model.view, i);
+		assert_true(draw_and_find(seen[i], 3) > 0);
+		press("\t");
+	}
+	assert_int_equal(model.view, VIEW_JOBS);
+	press("h");
+	assert_true(draw_and_find("Keys", 0) > 0);
+	for (int i = 0; i < 100; i++)
+		press("j");
+	assert_true(draw_and_find("LAST DECISION", 0) > 0);
+	model_key(&model, ESCAPE);
+	assert_int_equal(model.overlay, OVERLAY_NONE);
+	assert_int_equal(model_key(&model, '\n'), MODEL_REFRESH);
+	assert_true(model_wants(&model) & FEED_WANT_HOPS);
+	assert_true(draw_and_find("fetch_stall 80", 0) > 0);
+	assert_int_equal(model_key(&model, ESCAPE), MODEL_REDRAW);
+	assert_int_equal(model_key(&model, ESCAPE), MODEL_QUIT);
+	assert_int_equal(model_key(&model, 'q'), MODEL_QUIT);
+}
+
+/* Only what is looked at is asked for. */
+static void test_wants(void **state)
+{
+	assert_int_equal(model_wants(&model), 0);
+	press("2");
+	assert_int_equal(model_wants(&model), FEED_WANT_WORKERS);
+	press("H");
+	assert_int_equal(model_wants(&model), FEED_WANT_WORKERS | FEED_WANT_THREADS);
+	press("H3");
+	assert_int_equal(model_wants(&model), FEED_WANT_DEVICES);
+}
+
+static void test_decision_and_problems_are_shown(void **state)
+{
+	struct sample *next = three_jobs(1001);
+
+	strcpy(next->jobs[0].decision, "prefetch-chunks 4 -> 9");
+	strcpy(next->jobs[0].why, "a chunk takes 80 ms");
+	next->jobs[0].decision_age_s = 12;
+	strcpy(next->daemon.state, "away");
+	strcpy(next->daemon.problem, "dieseld went away");
+	next->self.n_lost = 5;
+	model_take(&model, next);
+	assert_true(draw_and_find("decision 12.0s ago: prefetch-chunks 4 -> 9: a chunk takes 80 ms", 0) > 0);
+	assert_int_equal(row_of("LOST 5", 0), 0);
+	press("4");
+	assert_true(draw_and_find("dieseld went away", 3) > 0);
+}
+
+static void test_tree(void **state)
+{
+	struct sample *next = three_jobs(1001);
+	static const uint64_t pids[][2] = {{20, 10}, {10, 1}, {30, 20}, {21, 10}, {7, 8}, {8, 7}};
+
+	for (size_t i = 0; i < 6; i++) {
+		struct worker_sample *worker = sample_add(next, SAMPLE_WORKERS);
+
+		worker->pid = pids[i][0];
+		worker->parent_pid =
+		    pids[i][1]; /* the last two are each other's: only a damaged file has that */
+		snprintf(worker->role, sizeof(worker->role), "p%d", (int)pids[i][0]);
+	}
+	model_take(&model, next);
+	press("t");
+	assert_int_equal(model.view, VIEW_WORKERS);
+	frame_draw(&model, screen);
+	assert_int_equal(row_of("p20", 3), row_of("p10", 3) + 1);
+	assert_int_equal(row_of("  p30", 3), row_of("p20", 3) + 1);
+	assert_true(row_of("p7", 3) > 0 && row_of("p8", 3) > 0);
+	press("t");
+	assert_false(model.tree);
+}
+
+static void test_keys_of_a_replay(void **state)
+{
+	assert_int_equal(model_key(&model, MODEL_KEY_RIGHT), MODEL_NOTHING);
+	model.is_replay = true;
+	assert_int_equal(model_key(&model, MODEL_KEY_RIGHT), MODEL_FORWARD);
+	assert_int_equal(model_key(&model, 't'), MODEL_FORWARD);
+	assert_int_equal(model_key(&model, 'T'), MODEL_BACKWARD);
+	assert_int_equal(model_key(&model, 'r'), MODEL_FIRST);
+	assert_int_equal(model_key(&model, 'Z'), MODEL_LAST);
+	press("b14:03");
+	assert_true(draw_and_find("14:03", 0) == screen->rows - 1);
+	assert_int_equal(model_key(&model, '\n'), MODEL_JUMP);
+	assert_string_equal(model.input, "14:03");
+	press(" ");
+	assert_true(model.paused);
+	assert_true(draw_and_find("REPLAY", 0) == 0);
+}
+
+static void test_interval(void **state)
+{
+	for (int i = 0; i < 20; i++)
+		press("+");
+	assert_float_equal(model.interval_s, MODEL_INTERVAL_MAX, 0);
+	for (int i = 0; i < 40; i++)
+		press("-");
+	assert_float_equal(model.interval_s, MODEL_INTERVAL_MIN, 0);
+}
+
+/* Whatever the size and the state, drawing stays within the screen (ASan looks) and says when it is too
+ * small. */
+static void test_all_sizes(void **state)
+{
+	for (int rows = 1; rows < 40; rows += rows < 12 ? 1 : 9)
+		for (int cols = 1; cols < 260; cols += cols < 90 ? 7 : 83) {
+			screen_free(screen);
+			screen = screen_new(rows, cols, model.charset);
+			for (int view = 0; view < VIEW_COUNT; view++)
+				for (int overlay = 0; overlay <= OVERLAY_DETAIL; overlay++) {
+					model.view = (enum view)view;
+					model.overlay = (enum overlay)overlay;
+					frame_draw(&model, screen);
+				}
+		}
+	screen_free(screen);
+	screen = screen_new(3, 50, model.charset);
+	assert_int_equal(draw_and_find("50x3 is too small", 0), 0);
+}
+
+static void test_nothing_yet(void **state)
+{
+	model_destroy(&model);
+	model_init(&model, (struct charset){.unicode = true}, 1);
+	assert_true(draw_and_find("first sample", 0) > 0);
+	press("jk\t\n/x\n\\y\n>I2t ");
+	frame_draw(&model, screen);
+	model_take(&model, sample_new());
+	model.view = VIEW_JOBS;
+	model.filter[0] = '\0';
+	assert_true(draw_and_find("no training job", 0) > 0);
+}
+
+/* A screen without colours and beyond ASCII nothing: all of it is ASCII. */
+static void test_ascii(void **state)
+{
+	struct sample *next = three_jobs(1001);
+
+	strcpy(next->jobs[0].name, "训练\033[31m.py");
+	model.charset = (struct charset){false, false};
+	model_take(&model, next);
+	for (int view = 0; view < VIEW_COUNT; view++) {
+		model.view = (enum view)view;
+		frame_draw(&model, screen);
+		for (int i = 0; i < screen->rows * screen->cols; i++)
+			assert_in_range(screen->cells[i].base, 0x20, 0x7e);
+	}
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+	    TEST(test_jobs_view),
+	    TEST(test_sorting),
+	    TEST(test_cursor_goes_with_the_job),
+	    TEST(test_filter_and_search),
+	    TEST(test_exited_jobs),
+	    TEST(test_views_and_overlays),
+	    TEST(test_wants),
+	    TEST(test_decision_and_problems_are_shown),
+	    TEST(test_tree),
+	    TEST(test_keys_of_a_replay),
+	    TEST(test_interval),
+	    TEST(test_all_sizes),
+	    TEST(test_nothing_yet),
+	    TEST(test_ascii),
+	};
+
+	setlocale(LC_CTYPE, "C.UTF-8");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

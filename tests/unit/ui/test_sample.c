@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyzer/analysis.h"
+#include "census.h"
+#include "devices.h"
+#include "job_fill.h"
+#include "lib/error.h"
+#include "sample.h"
+#include "sample_json.h"
+
+static struct sample *back(const char *json, int expected)
+{
+	struct sample *sample = NULL;
+	struct error err = ERROR_INIT;
+
+	assert_int_equal(sample_from_json(json, strlen(json), &sample, &err), expected);
+	assert_int_equal(!!err.text[0], !!expected);
+	return sample;
+}
+
+static void test_json_keeps_what_is_known_and_what_is_not(void **state)
+{
+	struct sample *sample = sample_new(), *read;
+	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
+	struct hop_sample *hop;
+	char *json;
+
+	strcpy(job->id, "1.2");
+	strcpy(job->name, "\"\\\n\t");
+	job->share[SAMPLE_FETCH] = 0.25;
+	job->n_steps = 0;
+	hop = sample_add(sample, SAMPLE_HOPS);
+	hop->fetch = true;
+	sample->time_s = 1.5e9;
+	sample->self.n_lost = 7;
+	json = sample_to_json(sample, false);
+	read = back(json, 0);
+	assert_int_equal(read->n_jobs, 1);
+	assert_string_equal(read->jobs[0].name, job->name);
+	assert_float_equal(read->jobs[0].share[SAMPLE_FETCH], 0.25, 0);
+	assert_true(isnan(read->jobs[0].share[SAMPLE_DEVICE]));
+	assert_int_equal(read->jobs[0].n_steps, 0);
+	assert_true(read->jobs[0].n_workers == SAMPLE_UNKNOWN);
+	assert_true(read->hops[0].fetch);
+	assert_int_equal(read->self.n_lost, 7);
+	assert_float_equal(read->time_s, 1.5e9, 0);
+	sample_free(read);
+	free(json);
+	sample_free(sample);
+}
+
+/* A command line can hold any bytes. */
+static void test_bytes_that_are_no_utf8(void **state)
+{
+	struct sample *sample = sample_new(), *read;
+	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
+	char *json;
+
+	strcpy(job->name, "a\377b");
+	json = sample_to_json(sample, true);
+	read = back(json, 0);
+	assert_string_equal(read->jobs[0].name, "a?b");
+	sample_free(read);
+	free(json);
+	sample_free(sample);
+}
+
+static void test_json_from_outside(void **state)
+{
+	char text[600];
+	struct sample *sample;
+
+	back("", -EBADMSG);
+	back("[]", -EBADMSG);
+	back("{\"schema\": \"diesel.report/1\"}", -EBADMSG);
+	back("{\"schema\": \"diesel.top/2\"}", -EPROTONOSUPPORT);
+	sample_free(back("{\"schema\": \"diesel.top/1\", \"jobs\": {}, \"host\": [], \"time_s\": \"x\"}", 0));
+	sample =
+	    back("{\"schema\": \"diesel.top/1\", \"news\": 1, \"jobs\": [3, null, {\"pid\": -1, \"user\": 5, "
+		 "\"steps_per_s\": true, \"later\": {}}]}",
+		 0);
+	assert_int_equal(sample->n_jobs, 3);
+	assert_true(sample->jobs[2].pid == SAMPLE_UNKNOWN);
+	assert_true(isnan(sample->jobs[2].steps_per_s));
+	sample_free(sample);
+	/* A text that is too long is cut between characters. */
+	strcpy(text, "{\"schema\": \"diesel.top/1\", \"jobs\": [{\"state\": \"");
+	for (int i = 0; i < 100; i++)
+		strcat(text, "\303\274");
+	strcat(text, "\"}]}");
+	sample = back(text, 0);
+	assert_string_equal(sample->jobs[0].state, "\303\274\303\274\303\274\303\274\303\274");
+	sample_free(sample);
+}
+
+static void test_copy(void **state)
+{
+	struct sample *sample = sample_new(), *copy;
+
+	for (int i = 0; i < 37; i++)
+		((struct job_sample *)sample_add(sample, SAMPLE_JOBS))->pid = (uint64_t)i;
+	copy = sample_copy(sample);
+	assert_int_equal(copy->n_jobs, 37);
+	assert_int_equal(copy->jobs[36].pid, 36);
+	assert_ptr_not_equal(copy->jobs, sample->jobs);
+	sample_free(sample);
+	sample_free(copy);
+	sample_free(NULL);
+}
+
+static void test_analysis_to_job(void **state)
+{
+	struct analysis_step steps[20];
+	struct analysis analysis = {.verdict = ANALYSIS_FETCH_BOUND,
+				    .loader = LOADER_WORKERS,
+				    .window_begin_ns = 0,
+				    .window_end_ns = 2000000000,
+				    .observed_ns = 2000000000,
+				    .share_ns = {1000000000, 600000000, 400000000},
+				    .steps = steps,
+				    .n_steps = 20,
+				    .workers = {.n_at_once = 3}};
+	struct sample *sample = sample_new();
+	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
+
+	for (uint64_t i = 0; i < 20; i++)
+		steps[i] = (struct analysis_step){.begin_ns = i * 100000000, .end_ns = (i + 1) * 100000000};
+	job_fill(&analysis, job);
+	assert_float_equal(job->share[SAMPLE_FETCH], 0.3, 1e-9);
+	assert_float_equal(sample_stall(job), 0.5, 1e-9);
+	assert_float_equal(job->steps_per_s, 10, 1e-9);
+	assert_float_equal(job->step_p95_s, 0.1, 1e-9);
+	assert_string_equal(job->verdict, "fetch-bound");
+	assert_int_equal(job->n_workers, 3);
+	assert_float_equal(job->share_error, 0, 0);
+	sample_free(sample);
+}
+
+/* Too few steps: no shares, which is not shares of 0. */
+static void test_insufficient_analysis(void **state)
+{
+	struct analysis analysis = {.verdict = ANALYSIS_INSUFFICIENT, .insufficient = "only 1 step"};
+	struct sample *sample = sample_new();
+	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
+
+	job_fill(&analysis, job);
+	assert_true(isnan(job->share[SAMPLE_DEVICE]));
+	assert_true(isnan(job->steps_per_s));
+	assert_string_equal(job->remark, "only 1 step");
+	assert_string_equal(job->verdict, "");
+	sample_free(sample);
+}
+
+static void test_names_of_jobs(void **state)
+{
+	static const char *const cases[][2] = {
+	    {"/usr/bin/python3 /home/me/train.py --lr 0.1", "train.py"},
+	    {"python -u -m torch.distributed.run train.py", "torch.distributed.run"},
+	    {"/opt/bin/trainer --x a/b", "trainer"},
+	    {"python3 -c import", "python3"},
+	    {"", ""},
+	    {"a/", "a/"},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char name[64];
+
+		process_name(cases[i][0], name, sizeof(name));
+		assert_string_equal(name, cases[i][1]);
+	}
+}
+
+static void test_lines_of_diskstats(void **state)
+{
+	struct disk disk;
+
+	assert_true(devices_parse(" 254  0 vda 100 5 2048 30 200 6 4096 40 0 50 70 0 0 0 0 1 2", &disk));
+	assert_string_equal(disk.name, "vda");
+	assert_int_equal(disk.read_sectors, 2048);
+	assert_int_equal(disk.read_ms, 30);
+	assert_int_equal(disk.written_sectors, 4096);
+	assert_int_equal(disk.busy_ms, 50);
+	assert_int_equal(disk.queue_ms, 70);
+	assert_false(devices_parse(" 7 0 loop0 0 0 0 0 0 0 0 0 0 0 0", &disk));
+	assert_false(devices_parse("", &disk));
+	assert_false(devices_parse("nonsense", &disk));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_json_keeps_what_is_known_and_what_is_not),
+	    cmocka_unit_test(test_bytes_that_are_no_utf8),
+	    cmocka_unit_test(test_json_from_outside),
+	    cmocka_unit_test(test_copy),
+	    cmocka_unit_test(test_analysis_to_job),
+	    cmocka_unit_test(test_insufficient_analysis),
+	    cmocka_unit_test(test_names_of_jobs),
+	    cmocka_unit_test(test_lines_of_diskstats),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

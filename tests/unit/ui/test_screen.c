@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bar.h"
+#include "format.h"
+#include "history.h"
+#include "sample.h"
+#include "screen.h"
+
+static const struct charset plain = {false, false}, unicode = {true, false}, full = {true, true};
+
+static void check_line(struct screen *screen, int y, const char *expected)
+{
+	char *line = screen_line(screen, y);
+
+	assert_string_equal(line, expected);
+	free(line);
+}
+
+static void check_text(struct charset charset, int width, const char *text, const char *expected)
+{
+	struct screen *screen = screen_new(1, 40, charset);
+
+	assert_true(screen_text(screen, 0, 0, width, STYLE_NORMAL, text) <= width);
+	check_line(screen, 0, expected);
+	screen_free(screen);
+}
+
+/* Nothing that a terminal obeys gets through, whoever wrote it. */
+static void test_hostile_texts_are_harmless(void **state)
+{
+	check_text(unicode, 40, "a\033[2Jb\033]0;title\007c", "a?[2Jb?]0;title?c");
+	check_text(unicode, 40, "tab\tline\nbell\a", "tab?line?bell?");
+	check_text(unicode, 40, "csi \302\2332J", "csi ?2J");               /* C1: U+009B */
+	check_text(unicode, 40, "rtl \342\200\256gpj.exe", "rtl ?gpj.exe"); /* U+202E */
+	check_text(unicode, 40, "cut \303", "cut ?");
+	check_text(unicode, 40, "over\300\257long", "over??long");
+	check_text(unicode, 40, "surrogate \355\240\200", "surrogate ???");
+	check_text(unicode, 40, "\377\376", "??");
+}
+
+static void test_wide_and_combining_characters(void **state)
+{
+	check_text(unicode, 40, "训练.py", "训练.py");
+	check_text(plain, 40, "训练.py", "??.py");
+	check_text(unicode, 6, "训练.py", "训练.…"); /* 4 + 1, and the ellipsis */
+	check_text(unicode, 4, "训练.py", "训…");    /* half of a character is never drawn */
+	check_text(unicode, 40, "e\314\201tude", "e\314\201tude");
+	check_text(plain, 5, "abcdefgh", "abcd~");
+	assert_int_equal(screen_text_width("训练.py", unicode), 7);
+}
+
+/* Over one half of a wide character: the other half goes. */
+static void test_overwriting_a_half(void **state)
+{
+	struct screen *screen = screen_new(1, 8, unicode);
+
+	screen_text(screen, 0, 0, 8, STYLE_NORMAL, "训练x");
+	screen_put(screen, 0, 1, STYLE_NORMAL, L'a');
+	check_line(screen, 0, " a练x");
+	screen_put(screen, 0, 2, STYLE_NORMAL, L'b');
+	check_line(screen, 0, " ab x");
+	screen_free(screen);
+}
+
+static void test_outside_is_left_out(void **state)
+{
+	struct screen *screen = screen_new(2, 4, unicode);
+
+	screen_text(screen, -1, 0, 10, STYLE_NORMAL, "above");
+	screen_text(screen, 2, 0, 10, STYLE_NORMAL, "below");
+	screen_text(screen, 0, 2, 10, STYLE_NORMAL, "right");
+	screen_text(screen, 1, 3, 10, STYLE_NORMAL, "训");
+	screen_text_right(screen, 1, 0, 2, STYLE_NORMAL, "7");
+	check_line(screen, 0, "  ri");
+	check_line(screen, 1, " 7");
+	screen_free(screen);
+}
+
+static void test_not_known_is_not_zero(void **state)
+{
+	char text[FORMAT_BYTES];
+
+	assert_string_equal(format_percent(text, NAN), "N/A");
+	assert_string_equal(format_percent(text, 0), "0");
+	assert_string_equal(format_percent(text, -0.001), "0");
+	assert_string_equal(format_percent(text, 0.416), "42");
+	assert_string_equal(format_seconds(text, NAN), "N/A");
+	assert_string_equal(format_seconds(text, 0), "0s");
+	assert_string_equal(format_seconds(text, 0.00031), "310us");
+	assert_string_equal(format_seconds(text, 0.0042), "4.2ms");
+	assert_string_equal(format_seconds(text, 0.9999), "1.0s");
+	assert_string_equal(format_seconds(text, 200), "3m20");
+	assert_string_equal(format_seconds(text, 7500), "2h05");
+	assert_string_equal(format_seconds(text, 1e300), "9999d17");
+	assert_string_equal(format_bytes(text, 999), "999");
+	assert_string_equal(format_bytes(text, 1023), "1.0K");
+	assert_string_equal(format_bytes(text, 1.5 * (1 << 30)), "1.5G");
+	assert_string_equal(format_bytes(text, INFINITY), "N/A");
+	assert_string_equal(format_rate(text, 0.31), "0.31");
+	assert_string_equal(format_rate(text, 12500), "12k");
+	assert_string_equal(format_count(text, SAMPLE_UNKNOWN), "N/A");
+	assert_string_equal(format_count(text, 0), "0");
+}
+
+/* Each column is full, whatever the shares: rounding neither leaves a gap nor overflows. */
+static void test_shares_fill_the_bar(void **state)
+{
+	const double thirds[SAMPLE_SHARES] = {1.0 / 3, 1.0 / 3, 1.0 / 3}, none[SAMPLE_SHARES] = {0},
+		     odd[SAMPLE_SHARES] = {NAN, 0.5, -3, INFINITY, 0.5, 1e300};
+	int cells[SAMPLE_SHARES];
+
+	for (int total = 0; total < 100; total++) {
+		int sum = 0;
+
+		bar_deal(thirds, total, cells);
+		for (int i = 0; i < SAMPLE_SHARES; i++)
+			sum += cells[i];
+		assert_int_equal(sum, total);
+		sum = 0;
+		bar_deal(odd, total, cells);
+		for (int i = 0; i < SAMPLE_SHARES; i++)
+			sum += cells[i];
+		assert_int_equal(sum, total);
+	}
+	bar_deal(none, 10, cells);
+	assert_int_equal(cells[0], 0);
+}
+
+static void test_bar_without_colour_is_letters(void **state)
+{
+	const double share[SAMPLE_SHARES] = {0.5, 0.3, 0.2},
+		     unknown[SAMPLE_SHARES] = {NAN, NAN, NAN, NAN, NAN, NAN};
+	struct screen *screen = screen_new(3, 12, plain);
+
+	bar_draw(screen, 0, 0, 12, share);
+	check_line(screen, 0, "[FFFPPddddd]");
+	bar_draw(screen, 1, 0, 12, unknown);
+	check_line(screen, 1, "[N/A       ]");
+	screen->charset = full;
+	bar_draw(screen, 2, 0, 12, share);
+	check_line(screen, 2, "[██████████]");
+	assert_int_equal(screen->cells[2 * 12 + 1].style, STYLE_FETCH);
+	assert_int_equal(screen->cells[2 * 12 + 10].style, STYLE_DEVICE);
+	screen_free(screen);
+}
+
+static void test_history_is_a_ring(void **state)
+{
+	struct history history = {0};
+	struct sample *sample = sample_new();
+	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
+	const struct history_series *series;
+
+	strcpy(job->id, "a");
+	for (int i = 0; i < HISTORY_POINTS + 50; i++) {
+		job->steps_per_s = i;
+		assert_int_equal(history_add(&history, sample), 0);
+	}
+	series = history_find(&history, "a");
+	assert_float_equal(history_point(series, 0)->steps_per_s, HISTORY_POINTS + 49, 0);
+	assert_float_equal(history_point(series, HISTORY_POINTS - 1)->steps_per_s, 50, 0);
+	assert_null(history_point(series, HISTORY_POINTS));
+	assert_null(history_find(&history, "b"));
+	/* A job that is gone for as long as the plot reaches is forgotten. */
+	sample->n_jobs = 0;
+	for (int i = 0; i < HISTORY_POINTS + 1; i++)
+		history_add(&history, sample);
+	assert_null(history_find(&history, "a"));
+	history_clear(&history);
+	sample_free(sample);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_hostile_texts_are_harmless),
+	    cmocka_unit_test(test_wide_and_combining_characters),
+	    cmocka_unit_test(test_overwriting_a_half),
+	    cmocka_unit_test(test_outside_is_left_out),
+	    cmocka_unit_test(test_not_known_is_not_zero),
+	    cmocka_unit_test(test_shares_fill_the_bar),
+	    cmocka_unit_test(test_bar_without_colour_is_letters),
+	    cmocka_unit_test(test_history_is_a_ring),
+	};
+
+	setlocale(LC_CTYPE, "C.UTF-8");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

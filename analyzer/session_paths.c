@@ -1,37 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "session_paths.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "analyzer/analysis.h"
 #include "analyzer/session.h"
 #include "bpf/event.h"
-
-int session_paths_add(struct session_paths *paths, const void *data, size_t size)
-{
-	struct places_path head;
-	char *path;
-
-	if (size < sizeof(head)) /* damaged */
-		return 0;
-	if (paths->n == paths->n_allocated) {
-		size_t n = paths->n_allocated ? 2 * paths->n_allocated : 256;
-		struct analysis_path *items = reallocarray(paths->items, n, sizeof(*items));
-
-		if (!items)
-			return -ENOMEM;
-		paths->items = items;
-		paths->n_allocated = n;
-	}
-	memcpy(&head, data, sizeof(head));
-	path = strndup((const char *)data + sizeof(head), size - sizeof(head));
-	if (!path)
-		return -ENOMEM;
-	paths->items[paths->n++] = (struct analysis_path){head.inode, head.device, head.folder != 0, path};
-	return 0;
-}
 
 static int path_add(void *user, uint64_t key, const void *data, size_t size)
 {
@@ -42,12 +13,4 @@ static int path_add(void *user, uint64_t key, const void *data, size_t size)
 int session_paths_load(struct session *session, struct session_paths *paths)
 {
 	return session_each(session, PLACES_NOTE, path_add, paths);
-}
-
-void session_paths_free(struct session_paths *paths)
-{
-	for (size_t i = 0; i < paths->n; i++)
-		free((char *)(uintptr_t)paths->items[i].path);
-	free(paths->items);
-	*paths = (struct session_paths){0};
 }

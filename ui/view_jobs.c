@@ -65,7 +65,10 @@ static void draw_decision(const struct model *model, struct screen *screen, int 
 
 	if (!job)
 		return;
-	if (job->decision[0])
+	if (isfinite(job->ended_s))
+		screen_print(screen, y, 0, screen->cols, STYLE_DIM, "%.60s: exited %s ago", job->name,
+			     format_seconds(age, job->ended_s));
+	else if (job->decision[0])
 		screen_print(screen, y, 0, screen->cols, STYLE_NORMAL, "decision %s ago: %s: %s",
 			     format_seconds(age, job->decision_age_s), job->decision, job->why);
 	else if (job->remark[0])

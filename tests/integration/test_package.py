@@ -22,7 +22,7 @@ for folder in proc dev; do mount --rbind /$folder root/$folder; done
 mkdir -p root/run/diesel
 chroot root /bin/sh -e -c '
     dpkg -i /tmp/diesel.deb >&2
-    diesel-analyze --version && dieseld --version && dieselctl --version
+    diesel-analyze --version && dieseld --version && dieselctl --version && diesel-top --version
     dieseld --check-config --config /etc/diesel/dieseld.conf
     mkdir -p /tmp/in/class && echo 1 >/tmp/in/class/a && echo 2 >/tmp/in/class/b
     dieselctl pack /tmp/in /tmp/out.diesel >/dev/null 2>&1
@@ -53,7 +53,7 @@ class Package(unittest.TestCase):
 
     def test_contents(self):
         listing = subprocess.run(["dpkg-deb", "-c", self.package], capture_output=True, text=True, check=True).stdout
-        for name in ("usr/bin/dieseld", "usr/bin/diesel-analyze", "usr/bin/dieselctl", "libdiesel.so.0",
+        for name in ("usr/bin/dieseld", "usr/bin/diesel-analyze", "usr/bin/dieselctl", "usr/bin/diesel-top", "libdiesel.so.0",
                      "dist-packages/diesel_loader/torch.py", "man8/dieseld.8", "man1/diesel-analyze.1",
                      "systemd/system/dieseld.service", "completions/diesel-analyze", "vendor-completions/_diesel", "etc/diesel/dieseld.conf"):
             self.assertIn(name, listing)

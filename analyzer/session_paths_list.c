@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Apart from session_paths.c, so that live analyses need no session database. */
+#include "session_paths.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyzer/analysis.h"
+#include "bpf/event.h"
+
+int session_paths_add(struct session_paths *paths, const void *data, size_t size)
+{
+	struct places_path head;
+	char *path;
+
+	if (size < sizeof(head)) /* damaged */
+		return 0;
+	if (paths->n == paths->n_allocated) {
+		size_t n = paths->n_allocated ? 2 * paths->n_allocated : 256;
+		struct analysis_path *items = reallocarray(paths->items, n, sizeof(*items));
+
+		if (!items)
+			return -ENOMEM;
+		paths->items = items;
+		paths->n_allocated = n;
+	}
+	memcpy(&head, data, sizeof(head));
+	path = strndup((const char *)data + sizeof(head), size - sizeof(head));
+	if (!path)
+		return -ENOMEM;
+	paths->items[paths->n++] = (struct analysis_path){head.inode, head.device, head.folder != 0, path};
+	return 0;
+}
+
+void session_paths_free(struct session_paths *paths)
+{
+	for (size_t i = 0; i < paths->n; i++)
+		free((char *)(uintptr_t)paths->items[i].path);
+	free(paths->items);
+	*paths = (struct session_paths){0};
+}

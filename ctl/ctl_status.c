@@ -24,8 +24,8 @@ static const char *string(const json_t *object, const char *key, char text[200])
 {
 	const json_t *value = json_object_get(object, key);
 
-	return text_printable(text, 200, value ? json_string_value(value) : "",
-			      value ? json_string_length(value) : 0);
+	return text_printable(text, 200, json_is_string(value) ? json_string_value(value) : "",
+			      json_is_string(value) ? json_string_length(value) : 0);
 }
 
 static void print_daemon(const json_t *root)
@@ -44,6 +44,19 @@ static void print_daemon(const json_t *root)
 	       units_format_bytes(read, sizeof(read), number(cache, "read_bytes")),
 	       (unsigned long long)number(cache, "evictions"),
 	       (unsigned long long)number(cache, "quarantined"));
+}
+
+static void print_tune(const json_t *root)
+{
+	const json_t *tune = json_object_get(root, "tune"), *history = json_object_get(tune, "history");
+	char text[200], mode[200];
+
+	printf("tuning    %s; %zu jobs (dieselctl jobs), %zu pins\n", string(tune, "mode", mode),
+	       json_array_size(json_object_get(root, "jobs")),
+	       json_array_size(json_object_get(tune, "pins")));
+	if (*string(history, "problem", text))
+		printf("  history is not written: %s; %llu records lost\n", text,
+		       (unsigned long long)number(history, "dropped"));
 }
 
 static void print_dataset(const json_t *d)
@@ -93,6 +106,7 @@ static int print_text(const struct ctl_verb *verb, const char *status)
 		return ctl_failed(verb, &err);
 	}
 	print_daemon(root);
+	print_tune(root);
 	json_array_foreach(json_object_get(root, "datasets"), i, item) print_dataset(item);
 	json_array_foreach(json_object_get(root, "sessions"), i, item) print_session(item);
 	json_decref(root);

@@ -190,6 +190,24 @@ static void on_entry(void *user, struct history_entry *entry)
 	(void)control_log_add(&c->log, entry);
 }
 
+/* Pins of jobs that cannot come back. */
+static void forget_strangers(struct control *c)
+{
+	const json_t *jobs = json_object_get(c->remembered, "jobs");
+
+	for (uint32_t i = 0; i < c->settings.n_pins;) {
+		uint64_t job = c->settings.pins[i].job;
+		bool found = job == 0;
+
+		for (size_t k = 0; k < json_array_size(jobs); k++)
+			found |= get_u64(json_array_get(jobs, k), "id") == job;
+		if (found)
+			i++;
+		else
+			settings_forget_job(&c->settings, job);
+	}
+}
+
 void control_restore(struct control *c)
 {
 	struct error err = ERROR_INIT;
@@ -197,6 +215,7 @@ void control_restore(struct control *c)
 	restore_settings(c);
 	restore_tuner(c);
 	c->remembered = load_json(c, "jobs");
+	forget_strangers(c);
 	if (history_load_entries(c->history, WIRE_WHY_MAX, on_entry, c, &err) < 0)
 		log_warning("%s", err.text);
 }

@@ -86,6 +86,21 @@ static void forget_all(struct control *c)
 		tuner_forget(c->state, j->id);
 }
 
+static void log_settings(const struct control_viewer *viewer, const struct wire_set *m)
+{
+	for (uint32_t i = 0; i < m->n_settings; i++) {
+		const struct wire_setting *w = &m->settings[i];
+		char value[24] = "auto", job[32] = "";
+
+		if (!(w->flags & WIRE_SETTING_AUTO))
+			snprintf(value, sizeof(value), "%llu", (unsigned long long)w->value);
+		if (m->job)
+			snprintf(job, sizeof(job), " of job %llu", (unsigned long long)m->job);
+		log_info("uid %u set %s%s to %s", viewer->uid, settings_name((enum wire_setting_key)w->key),
+			 job, value);
+	}
+}
+
 int control_set(struct control *c, const struct control_viewer *viewer, const struct wire_set *m,
 		char **ret_text, struct error *err)
 {
@@ -107,11 +122,7 @@ int control_set(struct control *c, const struct control_viewer *viewer, const st
 		forget_all(c);
 	control_apply_limits(c);
 	control_save_settings(c);
-	for (uint32_t i = 0; i < m->n_settings; i++)
-		log_info("uid %u set %s%s of %s %llu", viewer->uid,
-			 settings_name((enum wire_setting_key)m->settings[i].key),
-			 m->settings[i].flags ? " free" : "", m->job ? "job" : "all, to",
-			 (unsigned long long)(m->job ? m->job : m->settings[i].value));
+	log_settings(viewer, m);
 	*ret_text = dump(json_pack("{s:s, s:o, s:o}", "schema", "diesel.set/1", "tune", control_tune_json(c),
 				   "jobs", control_jobs_json(c, viewer)));
 	return *ret_text ? 0 : error_errno(err, -ENOMEM, "cannot make the answer");

@@ -2,16 +2,18 @@
 foreach(module protocol ring share)
   diesel_unit_test(client/${module} USES diesel_client Threads::Threads)
 endforeach()
-foreach(module io job options metrics_totals policy pool segment sensor serve served)
+foreach(module io job options metrics_totals policy pool segment sensor serve served settings)
   diesel_unit_test(daemon/${module} USES diesel_daemon)
   target_include_directories(test_daemon_${module} PRIVATE ${CMAKE_SOURCE_DIR}/daemon)
 endforeach()
+diesel_unit_test(daemon/history USES diesel_history)
 diesel_fuzz_target(client/protocol USES diesel_client)
 
 # A client for the scripts below; also measures (--touch).
 add_executable(daemon_probe ${CMAKE_SOURCE_DIR}/tests/integration/daemon_probe.c)
 target_compile_options(daemon_probe PRIVATE ${DIESEL_WARNINGS})
 target_link_libraries(daemon_probe PRIVATE diesel_client diesel_dataset diesel_base)
+diesel_script_test(integration control /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_control.py)
 foreach(subject serving lifecycle damage knobs service)
   diesel_script_test(integration dieseld_${subject}
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_dieseld_${subject}.py)

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop that tunes, steered and asked by dieselctl: jobs, why, set, replay; and what can go wrong with it."""
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from dieseld_support import BIN, CTL, SCRATCH, Case, dataset, main, probe_command
+
+NOBODY = 65534
+
+
+def ctl(daemon, *arguments, status=0, **more):
+    """What it printed; with another status than 0: its one line of error."""
+    done = subprocess.run([CTL, *arguments], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "DIESEL_SOCKET": daemon if isinstance(daemon, str) else daemon.socket},
+                          **more)
+    if done.returncode != status:
+        raise AssertionError(f"dieselctl {arguments}: {done.returncode}, not {status}\n{done.stdout}{done.stderr}")
+    if status == 0:
+        return done.stdout
+    if len(done.stderr.strip().splitlines()) != 1:
+        raise AssertionError(f"not one line: {done.stderr}")
+    return done.stderr
+
+
+def ask(daemon, verb, *arguments):
+    return json.loads(ctl(daemon, verb, "--json", *arguments))
+
+
+class Control(Case):
+    def tuned(self, *options):
+        self.history = tempfile.mktemp(prefix="h", suffix=".db", dir=SCRATCH)
+        return self.daemon("--history", self.history, *options)
+
+    def job(self, daemon, pause_us=2000):
+        """A client that reads for as long as the test runs; the job as the daemon sees it."""
+        client = subprocess.Popen(probe_command(daemon, dataset("packed")[0], "--batch", 64, "--epochs", 100000,
+                                                "--pause-us", pause_us, "--reconnect-ms", 60000),
+                                  stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+        def end():
+            client.kill()
+            client.wait()
+            client.stdin.close()
+        self.addCleanup(end)
+        return self.until("the job begins",
+                          lambda: next((j for j in ask(daemon, "jobs")["jobs"] if j["pid"] == client.pid), None))
+
+    def until(self, what, look, seconds=60):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            found = look()
+            if found:
+                return found
+            time.sleep(0.2)
+        raise AssertionError(what + " did not happen")
+
+    def one(self, daemon, job):
+        return next(j for j in ask(daemon, "jobs")["jobs"] if j["id"] == job)
+
+    def test_without_a_daemon(self):
+        nowhere = os.path.join(SCRATCH, "nobody-listens")
+        for verb in (["jobs"], ["why"], ["set", "workers=1"], ["status"]):
+            self.assertIn("no dieseld at", ctl(nowhere, *verb, status=1))
+
+    def test_wrong_use(self):
+        for arguments, says in ((["set"], "nothing to set"), (["set", "bogus=1"], "it must be cache"),
+                                (["set", "workers=many"], "whole number"), (["set", "cache=lots"], "amount of memory"),
+                                (["set", "workers=1", "workers=2"], "twice"), (["set", "--limit", "workers=1"], "a knob"),
+                                (["set", "workers-max=1"], "a limit"), (["set", "--dry-run", "maybe"], "on or off"),
+                                (["set", "--tune", "maybe"], "dry-run or auto"), (["set", "x", "workers=1"], "neither"),
+                                (["why", "x"], "no number of a job"), (["why", "-n", "0"], "no number from"),
+                                (["why", "1", "2"], "at most one job"), (["jobs", "x"], "nothing to name"),
+                                (["replay"], "needed"), (["set", "--bogus"], "no option")):
+            self.assertIn(says, ctl("/nowhere", *arguments, status=2), arguments)
+
+    def test_set_refused(self):
+        daemon = self.tuned("--workers-max", "4")
+        before = ask(daemon, "jobs")["tune"]
+        for arguments, says in ((["7", "workers=1"], "no job 7"), (["workers=5"], "raise workers-max first"),
+                                (["workers=0"], "from 1 to 64"), (["cache=1G"], "raise cache-max first"),
+                                (["cache=1000T"], "memory"), (["--limit", "cache-min=1G"], "more than cache-max"),
+                                (["workers=2", "--limit", "workers-max=65"], "from 1 to 64")):
+            self.assertIn(says, ctl(daemon, "set", *arguments, status=1), arguments)
+        self.assertIn("no job 7", ctl(daemon, "why", "7", status=1))
+        after = ask(daemon, "jobs")["tune"]
+        self.assertEqual((before["limits"], before["pins"]), (after["limits"], after["pins"]))
+
+    def test_set_survives_a_kill(self):
+        daemon = self.tuned()
+        ctl(daemon, "set", "workers=1", "--limit", "cache-max=64M", "--dry-run", "on")
+        tune = ask(daemon, "jobs")["tune"]
+        self.assertEqual(tune["mode"], "dry-run")
+        self.assertEqual(tune["pins"], [{"job": 0, "knob": "daemon-workers", "value": 1}])
+        self.assertEqual(daemon.status()["cache"]["budget_bytes"], 64 << 20)
+        self.until("the settings are written", lambda: ask(daemon, "jobs")["tune"]["history"]["written"] > 0)
+        daemon.kill()
+        daemon.start()
+        again = ask(daemon, "jobs")["tune"]
+        for member in ("mode", "limits", "pins"):
+            self.assertEqual(again[member], tune[member])
+        ctl(daemon, "set", "workers=auto", "--limit", "cache-max=auto", "--tune", "auto")
+        tune = ask(daemon, "jobs")["tune"]
+        self.assertEqual((tune["mode"], tune["pins"], tune["limits"]["cache-max"]), ("on", [], 256 << 20))
+
+    def test_a_job_is_tuned_and_explained(self):
+        daemon = self.tuned()
+        job = self.job(daemon)["id"]
+        self.until("samples come", lambda: self.one(daemon, job)["now"])
+        ctl(daemon, "set", str(job), "workers=1", "prefetch=3", "cache=64M")
+        self.until("the pins hold", lambda: all(self.one(daemon, job)["knobs"][knob]["value"] == value for knob, value in
+                                                (("daemon-workers", 1), ("prefetch-chunks", 3), ("cache-bytes", 64 << 20))))
+        why = ask(daemon, "why", str(job))
+        pins = [d for d in why["decisions"] if d["rule"] == "pin"]
+        self.assertTrue(pins, why)
+        for d in pins:
+            self.assertTrue(d["applied"] and d["reason"] and d["sample"]["shares"], d)
+        text = ctl(daemon, "why", str(job))
+        self.assertIn("why: ", text)
+        self.assertIn("measured: ", text)
+        self.assertIn("*", ctl(daemon, "jobs"))
+        status = daemon.status()
+        self.assertEqual([j["id"] for j in status["jobs"]], [job])
+        # Killed and started again: the same job, with its number and its pins.
+        self.until("the job is written down", lambda: ask(daemon, "jobs")["tune"]["history"]["written"] > 5)
+        time.sleep(1)
+        daemon.kill()
+        daemon.start()
+        again = self.until("the job is back", lambda: next(iter(ask(daemon, "jobs")["jobs"]), None))
+        self.assertEqual(again["id"], job)
+        self.assertTrue(again["knobs"]["daemon-workers"]["pinned"])
+        self.assertTrue(ask(daemon, "why", str(job))["decisions"])
+        # What was recorded can be decided again, always the same.
+        self.until("rounds are written", lambda: '"job"' in ctl(daemon, "replay", "--json", self.history))
+        daemon.kill()
+        self.assertEqual(ctl(daemon, "replay", self.history), ctl(daemon, "replay", self.history))
+        daemon.start()
+
+    def test_dry_run_changes_nothing(self):
+        daemon = self.tuned("--tune", "dry-run")
+        job = self.job(daemon)["id"]
+        self.until("samples come", lambda: self.one(daemon, job)["now"])
+        time.sleep(5)
+        for d in ask(daemon, "why", str(job))["decisions"]:
+            self.assertFalse(d["applied"], d)
+
+    @unittest.skipIf(os.getuid() != 0, "needs root to be somebody else")
+    def test_others(self):
+        daemon = self.tuned()
+        job = self.job(daemon)["id"]
+        self.assertIn("only root", ctl(daemon, "set", "workers=1", status=1, user=NOBODY))
+        self.assertIn("no job", ctl(daemon, "why", str(job), status=1, user=NOBODY))
+        self.assertIn("no jobs", ctl(daemon, "jobs", user=NOBODY))
+        self.assertEqual(ask(daemon, "jobs")["tune"]["pins"], [])
+
+    def test_history_that_cannot_be(self):
+        damaged = os.path.join(SCRATCH, "damaged.db")
+        with open(damaged, "w") as f:
+            f.write("no database " * 100)
+        for history, says in ((damaged, "is kept as"), ("/nowhere/h.db", "memory alone"), (SCRATCH, "memory alone"),
+                              (CTL, "memory alone")):
+            daemon = self.daemon("--history", history)
+            self.assertIn(says, daemon.output())
+            self.assertEqual(len([line for line in daemon.output().splitlines() if history in line]), 1)
+            ctl(daemon, "set", "workers=1")
+            daemon.stop()
+
+    @unittest.skipIf(os.getuid() != 0, "needs root to mount a small disk")
+    def test_history_disk_full(self):
+        disk = tempfile.mkdtemp(dir=SCRATCH)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", disk], capture_output=True).returncode:
+            self.skipTest("no tmpfs can be mounted here")
+        self.addCleanup(subprocess.run, ["umount", "-l", disk])
+        daemon = self.daemon("--history", os.path.join(disk, "h.db"))
+        job = self.job(daemon)["id"]
+        with open(os.path.join(disk, "fill"), "wb") as f:
+            try:
+                f.write(bytes(1 << 20))
+            except OSError:
+                pass
+        for i in range(30):
+            ctl(daemon, "set", f"workers={1 + i % 2}")
+        dropped = self.until("records are dropped", lambda: ask(daemon, "jobs")["tune"]["history"]["dropped"])
+        self.assertGreater(dropped, 0)
+        self.assertIn("full", ask(daemon, "jobs")["tune"]["history"]["problem"])
+        batches = self.one(daemon, job)["batches"]
+        self.until("serving goes on", lambda: self.one(daemon, job)["batches"] > batches)
+
+    def test_reload(self):
+        config = os.path.join(SCRATCH, "control.conf")
+
+        def write(text):
+            with open(config, "w") as f:
+                f.write("[dieseld]\n" + text)
+        write("workers-max = 3\n")
+        daemon = self.daemon("--config", config, "--history", "off")
+        self.assertEqual(ask(daemon, "jobs")["tune"]["limits"]["workers-max"], 3)
+        write("workers-max = 2\ntune = dry-run\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        self.until("it is read again", lambda: ask(daemon, "jobs")["tune"]["limits"]["workers-max"] == 2)
+        self.assertEqual(ask(daemon, "jobs")["tune"]["mode"], "dry-run")
+        for text, says in (("workers-max = 2\ntune = sometimes\n", ":3:8:"), ("workers-max = 200\n", "from 1 to 64"),
+                           ("cache-min = 10G\n", "more than cache-max")):
+            write(text)
+            daemon.process.send_signal(signal.SIGHUP)
+            self.until("the mistake is told", lambda: says in daemon.output())
+            self.assertEqual(ask(daemon, "jobs")["tune"]["limits"]["workers-max"], 2)
+            check = subprocess.run([os.path.join(BIN, "dieseld"), "--check-config", "--config", config],
+                                   capture_output=True, text=True)
+            self.assertEqual(check.returncode, 2)
+            self.assertIn(says, check.stderr)
+
+    def test_replay_refused(self):
+        other = os.path.join(SCRATCH, "other.txt")
+        with open(other, "w") as f:
+            f.write("text " * 300)
+        for path in (other, "/nowhere.db"):
+            self.assertIn(path, ctl("/nowhere", "replay", path, status=1))
+
+
+if __name__ == "__main__":
+    main()

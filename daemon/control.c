@@ -25,6 +25,8 @@ static void on_begin(void *user, struct job *job)
 	struct control_job *known = calloc(1, sizeof(*known));
 	struct proc_stat stat;
 
+	if (job->id > c->last_job)
+		c->last_job = job->id;
 	if (known) {
 		if (job->pid > 0 && proc_stat_read("/proc", (pid_t)job->pid, &stat) == 0)
 			known->start_ticks = stat.start_ticks;
@@ -106,9 +108,7 @@ void control_start(struct control *c, struct server *server, struct sensor *sens
 {
 	c->server = server;
 	c->sensor = sensor;
-	/* A number means one job in all of the history. */
-	if (json_integer_value(json_object_get(c->remembered, "last")) > 0)
-		server->jobs.n_begun = (uint64_t)json_integer_value(json_object_get(c->remembered, "last"));
+	server->jobs.n_begun = c->last_job;
 	server->jobs.handler = (struct job_handler){.begin = on_begin, .end = on_end, .user = c};
 	control_apply_limits(c);
 }

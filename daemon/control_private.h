@@ -33,6 +33,7 @@ struct control {
 	struct settings settings;
 	struct serve_knobs knobs; /* configured */
 	struct control_job *jobs;
+	uint64_t last_job; /* the highest number so far: a number means one job in all of the history */
 	struct control_log log;
 	struct history *history;
 	char *history_path, history_problem[256]; /* as far as it has been told */

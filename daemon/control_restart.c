@@ -75,7 +75,6 @@ static void read_boot_id(char id[BOOT_ID_BYTES + 4])
 static void save_jobs(struct control *c)
 {
 	json_t *jobs = json_array();
-	uint64_t last = c->server ? c->server->jobs.n_begun : 0;
 
 	for (const struct control_job *j = c->jobs; j; j = j->next) {
 		if (!j->start_ticks)
@@ -91,7 +90,7 @@ static void save_jobs(struct control *c)
 						      "workers", json_u64(j->knobs.workers), "client_workers",
 						      json_u64(j->knobs.client_workers)));
 	}
-	save_json(c, "jobs", json_pack("{s:o, s:o}", "last", json_u64(last), "jobs", jobs));
+	save_json(c, "jobs", json_pack("{s:o, s:o}", "last", json_u64(c->last_job), "jobs", jobs));
 }
 
 static void save_tuner(struct control *c)
@@ -215,6 +214,7 @@ void control_restore(struct control *c)
 	restore_settings(c);
 	restore_tuner(c);
 	c->remembered = load_json(c, "jobs");
+	c->last_job = get_u64(c->remembered, "last");
 	forget_strangers(c);
 	if (history_load_entries(c->history, WIRE_WHY_MAX, on_entry, c, &err) < 0)
 		log_warning("%s", err.text);

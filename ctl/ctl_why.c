@@ -49,8 +49,8 @@ static void print_measured(const json_t *d)
 	printf("          measured: ");
 	print_speed(ctl_real(d, "rate_before"), ctl_real(d, "wait_before"));
 	if (isfinite(fetch) && isfinite(prep)) {
-		printf(" (fetch %s, ", ctl_percent(text, fetch));
-		printf("preparation %s)", ctl_percent(text, prep));
+		printf(" (in the last second: storage %s, ", ctl_percent(text, fetch));
+		printf("preparing %s)", ctl_percent(text, prep));
 	}
 	putchar('\n');
 }

@@ -138,7 +138,7 @@ class Jobs(Case):
 
     def may_be_empty(self):
         """Panels of what not every machine or moment has."""
-        empty = {"Cache of each job", "Decisions", "Pressure", "Sensing"}
+        empty = {"Cache of each job", "Decisions", "Pressure", "Sensing", "Step time"}
         if "diesel_trainer_seconds_total{" not in self.fetch():  # no samples are taken
             empty |= {"Steps", "Stalls", "Step time", "Headroom"}
         return empty

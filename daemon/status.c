@@ -51,14 +51,15 @@ static json_t *cache_status(const struct cache *c)
 
 		pinned += s && s->dataset->chunks[s->chunk].pins > 0;
 	}
-	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o}", "budget_bytes",
-			 json_u64(c->budget_bytes), "releasing_bytes", json_u64(c->releasing_bytes), "segment_bytes", json_u64(c->segment_bytes), "slot_bytes",
-			 json_u64(c->slot_bytes), "snapshot_bytes", json_u64(c->snapshot_bytes), "segments",
-			 (int)c->n_segments, "kept_bytes", json_u64(c->kept_bytes), "pinned_chunks",
-			 json_u64(pinned), "loading", (int)c->n_loading, "reads", json_u64(c->counters.reads),
-			 "read_bytes", json_u64(c->counters.read_bytes), "evictions",
-			 json_u64(c->counters.evictions), "quarantined", json_u64(c->counters.damaged),
-			 "buffered", json_u64(c->counters.buffered));
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o}",
+			 "budget_bytes", json_u64(c->budget_bytes), "releasing_bytes",
+			 json_u64(c->releasing_bytes), "segment_bytes", json_u64(c->segment_bytes),
+			 "slot_bytes", json_u64(c->slot_bytes), "snapshot_bytes", json_u64(c->snapshot_bytes),
+			 "segments", (int)c->n_segments, "kept_bytes", json_u64(c->kept_bytes),
+			 "pinned_chunks", json_u64(pinned), "loading", (int)c->n_loading, "reads",
+			 json_u64(c->counters.reads), "read_bytes", json_u64(c->counters.read_bytes),
+			 "evictions", json_u64(c->counters.evictions), "quarantined",
+			 json_u64(c->counters.damaged), "buffered", json_u64(c->counters.buffered));
 }
 
 char *server_status(const struct server *s, const struct control_viewer *viewer)

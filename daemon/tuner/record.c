@@ -30,29 +30,34 @@ static double others_workers(const struct round *r, size_t index, enum tuner_kno
 	return sum;
 }
 
+/* How high the knob may go. */
+static double most_of(const struct round *r, size_t index, enum tuner_knob knob)
+{
+	double workers = r->workers_total - others_workers(r, index, knob);
+
+	switch (knob) {
+	case TUNER_CACHE_BYTES: return r->cache_growth - others_cache(r, index);
+	case TUNER_PREFETCH_CHUNKS: return r->config->prefetch_chunks_max;
+	case TUNER_DAEMON_WORKERS: return fmin(r->config->daemon_workers_max, workers);
+	case TUNER_CLIENT_WORKERS: return fmin(r->config->client_workers_max, workers);
+	}
+	return 0;
+}
+
 /* Whatever a rule wants: nothing grows beyond a sum. What shrinks is not held up. */
 static uint64_t clamp(const struct round *r, size_t index, enum tuner_knob knob, uint64_t value)
 {
 	uint64_t old = round_value(&r->state->jobs[index], knob);
-	double room = (double)old;
+	double most;
 
 	if (knob == TUNER_DAEMON_WORKERS && !value)
 		value = 1;
 	if (value <= old)
 		return value;
-	switch (knob) {
-	case TUNER_CACHE_BYTES: room = r->cache_growth - others_cache(r, index); break;
-	case TUNER_PREFETCH_CHUNKS: room = r->config->prefetch_chunks_max; break;
-	case TUNER_DAEMON_WORKERS:
-		room = fmin(r->config->daemon_workers_max, r->workers_total - others_workers(r, index, knob));
-		break;
-	case TUNER_CLIENT_WORKERS:
-		room = fmin(r->config->client_workers_max, r->workers_total - others_workers(r, index, knob));
-		break;
-	}
-	if ((double)value <= room)
+	most = most_of(r, index, knob);
+	if ((double)value <= most)
 		return value;
-	return room <= (double)old ? old : (uint64_t)room;
+	return most <= (double)old ? old : (uint64_t)most;
 }
 
 void round_decide(struct round *r, size_t index, enum tuner_knob knob, enum tuner_rule rule, uint64_t value,

@@ -162,31 +162,31 @@ static void share_cache(struct round *r)
 
 static void share_workers(struct round *r)
 {
-	uint32_t n = r->state->n_jobs;
+	size_t n = r->state->n_jobs;
 	struct claim claims[2 * TUNER_MAX_JOBS];
 	double sum = 0;
 
 	if (n < 2 || isinf(r->workers_total))
 		return;
-	for (uint32_t i = 0; i < n; i++) {
-		double fair = floor(r->workers_total / (2.0 * n));
+	for (size_t i = 0; i < n; i++) {
+		double fair = floor(r->workers_total / (2.0 * (double)n));
 
 		claims[2 * i] = claim_of(r, i, TUNER_DAEMON_WORKERS, 1, fmax(fair, 1));
 		claims[2 * i + 1] = claim_of(r, i, TUNER_CLIENT_WORKERS, 0, fair);
 	}
-	share_out(claims, (size_t)2 * n, r->workers_total);
-	for (uint32_t i = 0; i < 2 * n; i++) {
+	share_out(claims, 2 * n, r->workers_total);
+	for (size_t i = 0; i < 2 * n; i++) {
 		claims[i].given = floor(claims[i].given + 1e-6);
 		sum += claims[i].given;
 	}
 	/* What rounding left over, one each. */
-	for (uint32_t i = 0; i < 2 * n && sum + 1 <= r->workers_total; i++) {
+	for (size_t i = 0; i < 2 * n && sum + 1 <= r->workers_total; i++) {
 		if (claims[i].given + 1 > claims[i].want)
 			continue;
 		claims[i].given++;
 		sum++;
 	}
-	for (uint32_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++) {
 		struct room *room = &r->plans[i].room;
 
 		room->daemon_workers = (uint64_t)fmin((double)room->daemon_workers, claims[2 * i].given);

@@ -28,11 +28,11 @@ static double roll(double low, double high)
 static double any_double(double usual)
 {
 	static const double bad[] = {NAN, INFINITY, -INFINITY, -1, 0, 1e300, 1e-300, 1e18, -0.0};
-	double what = roll(0, 1);
+	const size_t n_bad = sizeof(bad) / sizeof(bad[0]);
 
-	if (what < 0.7)
+	if (roll(0, 1) < 0.7)
 		return sim_log_uniform(&dice, usual / 10, usual * 10);
-	return bad[(size_t)roll(0, sizeof(bad) / sizeof(bad[0]) - 1e-9)];
+	return bad[(size_t)roll(0, (double)n_bad - 1e-9)];
 }
 
 static struct stall_sample any_sample(uint64_t now_ns, const struct tuner_knobs *knobs)

@@ -236,17 +236,24 @@ def measure(bed, daemon, job, seconds=1.5, epochs=1):
     """Rate, CPU and memory over at least `seconds` and `epochs` times an epoch's steps, from now."""
     roots = [job.pid, *([daemon.process.pid] if daemon else [])]
     with support.Steal() as steal:
-        cpu, begin, first = cpu_of(roots), time.monotonic(), job.n_steps()
+        busy, cpu, begin, first = busy_s(), cpu_of(roots), time.monotonic(), job.n_steps()
         time.sleep(seconds)
         # A job that hardly waits is not at the mercy of what an epoch's part finds in the cache.
         waits = epochs and waited(job.steps(begin)) > NO_WAIT
         whole = job.wait_steps(first + epochs * bed.steps_per_epoch, timeout_s=6 * seconds + 6) if waits else False
-        end, cpu = time.monotonic(), cpu_of(roots) - cpu
+        end, cpu, busy = time.monotonic(), cpu_of(roots) - cpu, busy_s() - busy
     steps = job.steps(begin, end)
     if len(steps) > bed.steps_per_epoch:  # whole epochs: each reads every chunk once
         steps = steps[-(len(steps) - 1) // bed.steps_per_epoch * bed.steps_per_epoch - 1:]
     return {"rate": rate_of(steps), "cpu": cpu / (end - begin), "memory": memory_of(daemon, job), "steal": steal.ratio,
-            "seconds": end - begin, "whole": whole, "wait": waited(steps)}
+            "others": max(0.0, busy - cpu) / (end - begin), "seconds": end - begin, "whole": whole, "wait": waited(steps)}
+
+
+def busy_s():
+    """CPU seconds that all processes of the machine have used."""
+    with open("/proc/stat", encoding="ascii") as stat:
+        user, nice, system, _, _, irq, softirq = (int(x) for x in stat.readline().split()[1:8])
+    return (user + nice + system + irq + softirq) * TICK_S
 
 
 def tree(pid):

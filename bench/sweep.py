@@ -21,6 +21,7 @@ MARGIN = 0.15    # below the best: out of reach of noise
 CLOSE = 0.02     # "within 2 % of the best"
 POINT_S, SETTLE_S = 1.2, 0.3
 FILL_TIMEOUT_S = 30
+ATTEMPTS, OTHERS = 3, 0.15  # of a measurement beside which other processes took more than this of a core
 
 
 def axes(scenario):
@@ -105,5 +106,9 @@ def again(bed, scenario, phase, knobs, seconds):
     with running(bed, scenario, knobs) as (daemon, job):
         limit(bed, phase)
         job.dial(phase.passes, phase.device_ms)
-        time.sleep(1)
-        return testbed.measure(bed, daemon, job, seconds, epochs=0 if scenario.neighbour else 2)
+        for _ in range(ATTEMPTS):
+            time.sleep(1)
+            figures = testbed.measure(bed, daemon, job, seconds, epochs=0 if scenario.neighbour else 2)
+            if figures["others"] < OTHERS + (scenario.neighbour.busy / scenario.neighbour.period if scenario.neighbour else 0):
+                break
+        return figures

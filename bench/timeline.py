@@ -85,7 +85,7 @@ class Watch:
     def _run(self):
         while not self._stop.wait(SAMPLE_S):
             with contextlib.suppress(OSError, ValueError, KeyError, subprocess.CalledProcessError):
-                self.rows.append({"at": time.monotonic(), "cpu": testbed.cpu_of(self.roots), "memory": self.memory(),
+                self.rows.append({"at": time.monotonic(), "cpu": testbed.cpu_of(self.roots), "busy": testbed.busy_s(), "memory": self.memory(),
                                   "job": self.job()})
 
     def __exit__(self, *_):
@@ -181,7 +181,8 @@ def steady(job, watch, begin, end):
     steps = job.steps(begin, end)
     rows = [row for row in watch.rows if begin <= row["at"] <= end]
     seconds = rows[-1]["at"] - rows[0]["at"] if len(rows) > 1 else 0
-    return {"rate": testbed.rate_of(steps), "wait": sum(step[1] for step in steps) / (end - begin),
+    others = (rows[-1]["busy"] - rows[0]["busy"] - rows[-1]["cpu"] + rows[0]["cpu"]) / seconds if seconds else None
+    return {"others": others, "rate": testbed.rate_of(steps), "wait": sum(step[1] for step in steps) / (end - begin),
             "cpu": (rows[-1]["cpu"] - rows[0]["cpu"]) / seconds if seconds else None,
             "memory": support.median([row["memory"] for row in rows]) if rows else None}
 

@@ -4,7 +4,8 @@
 pressure: daemon, job and a hog in one real cgroup with a memory limit. From the first stall for memory (PSI of the group) until
 the cache is half of what it was; kernel kills in the group; how soon the cache is back when the hog is gone.
 idle: CPU and memory of the daemon with all its processes, while nobody is served.
-sensing: throughput of a job that never waits for data and uses a whole core, by samples a second, with BPF sensing and without, in turn.
+sensing: throughput of a job that never waits for data and uses a whole core, by samples a second, with BPF sensing and
+without (a daemon that has no capabilities), in turn.
 
     bench_daemon.py [--scenario pressure|idle|sensing ...] [--rounds N]
 """
@@ -142,7 +143,8 @@ def idle(bed):
 def sensing(bed, bpf):
     """A job without a device wait whose trainer does the Python work itself: all that sensing takes of a core shows."""
     bed.slow.change()
-    with bed.serving(Knobs(CACHE_BYTES), "--sense", "bpf" if bpf else "off", tune="dry-run") as daemon, \
+    plain = None if bpf else lambda argv: bed.slow.command(["setpriv", "--bounding-set=-all", "--inh-caps=-all", *argv])
+    with bed.serving(Knobs(CACHE_BYTES), tune="dry-run", prefix=plain) as daemon, \
             bed.job("diesel", workers=0, transform=True, passes=PASSES, device_ms=0, socket=daemon.socket) as job:
         job.wait_steps(bed.steps_per_epoch // 2)
         time.sleep(3)

@@ -58,7 +58,7 @@ SCENARIOS = {s.name: s for s in (
     Scenario("small-memory", (Phase(STEADY, 0, 20, 32),), transform=False, limit_bytes=96 * MIB),
     Scenario("slow-then-fast", (Phase(FIRST, 0, 80, 32), Phase(STEADY, 0, 20, 32)), transform=False),
     Scenario("phase-change", (Phase(FIRST, 1, 16, 64), Phase(STEADY, 60, 16, 64)), transform=True),
-    Scenario("neighbour", (Phase(STEADY, 30, 24, 64),), transform=True, neighbour=Neighbour(2, 5)),
+    Scenario("neighbour", (Phase(STEADY, 30, 24, 64),), transform=True, neighbour=Neighbour(0.8, 2)),
 )}
 
 PREFETCH = (2, 8)

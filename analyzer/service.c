@@ -6,7 +6,7 @@
 
 /* A read of a page-cache hit, where the recording has none to learn from: opening, reading and closing a
  * file, and copying from memory that no cache holds. */
-#define CACHED_CPU_NS      25000.0
+#define CACHED_CPU_NS      12000.0
 #define CACHED_NS_PER_BYTE 0.2
 
 #define HITS_MIN 20 /* reads from memory that are enough to learn from */
@@ -104,6 +104,13 @@ static double gang_measure(const struct service_input *input, const struct servi
 	return trainer_ns > 0 ? 1 + helpers_ns / trainer_ns : 1;
 }
 
+static int number_compare(const void *left, const void *right)
+{
+	const double *a = left, *b = right;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
 static int count_compare(const void *left, const void *right)
 {
 	const uint32_t *a = left, *b = right;
@@ -131,13 +138,6 @@ static int samples_count(struct service *service)
 	return 0;
 }
 
-static int gap_compare(const void *left, const void *right)
-{
-	const double *a = left, *b = right;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
 /* Between two batches a worker that is not ahead looks for its next index: what that takes at least, which
  * the quickest tenth shows, belongs to each batch. */
 static int turnaround_add(struct service *service)
@@ -155,7 +155,7 @@ static int turnaround_add(struct service *service)
 		for (size_t i = 1; i < service->workers[w].n_batches; i++)
 			gaps[n++] = (double)(service->workers[w].batches[i].begin_ns -
 					     service->workers[w].batches[i - 1].end_ns);
-	qsort(gaps, n, sizeof(*gaps), gap_compare);
+	qsort(gaps, n, sizeof(*gaps), number_compare);
 	for (size_t w = 0; n && w < service->n_workers; w++)
 		for (size_t i = 0; i < service->workers[w].n_batches; i++)
 			if (service->workers[w].batches[i].n_segments)
@@ -165,24 +165,27 @@ static int turnaround_add(struct service *service)
 	return 0;
 }
 
-/* What reading from memory costs, from the reads that did not wait; else what it usually does. */
-static void cached_cost_measure(struct service *service)
+/* What reading from memory costs, from the reads that did not wait; else what it usually does. Some of these
+ * did not wait because the storage was quick: they cost several times as much, as the mean would. */
+static int cached_cost_measure(struct service *service)
 {
 	struct model_job *job = &service->job;
-	double bytes = 0, ns = 0;
+	double *costs = calloc(service->n_segments + 1, sizeof(*costs));
 	size_t n = 0;
 
+	if (!costs)
+		return -ENOMEM;
 	for (size_t i = 0; i < service->n_segments; i++) {
 		const struct model_segment *segment = &service->segments[i];
 
-		if (segment->latency_ns > 0 || !(segment->size_bytes > 0))
-			continue;
-		n++;
-		bytes += segment->size_bytes;
-		ns += segment->fetch_cpu_ns;
+		if (!(segment->latency_ns > 0) && segment->size_bytes > 0)
+			costs[n++] = segment->fetch_cpu_ns / segment->size_bytes;
 	}
+	qsort(costs, n, sizeof(*costs), number_compare);
 	job->cached_cpu_ns = n >= HITS_MIN ? 0 : CACHED_CPU_NS;
-	job->cached_cpu_ns_per_byte = n >= HITS_MIN ? ns / bytes : CACHED_NS_PER_BYTE;
+	job->cached_cpu_ns_per_byte = n >= HITS_MIN ? costs[n / 4] : CACHED_NS_PER_BYTE;
+	free(costs);
+	return 0;
 }
 
 static void inline_deal(const struct service_input *input, struct service *service)
@@ -236,8 +239,9 @@ static int job_assemble(const struct service_input *input, struct service *servi
 	job->gang = fmin(gang_measure(input, service), job->cores);
 	if (input->waits->loader != LOADER_INLINE)
 		service_sharing_measure(input, service);
-	cached_cost_measure(service);
-	r = samples_count(service);
+	r = cached_cost_measure(service);
+	if (r == 0)
+		r = samples_count(service);
 	if (r == 0)
 		r = service_storage_fit(service);
 	if (r < 0)

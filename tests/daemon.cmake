@@ -18,3 +18,4 @@ foreach(subject serving lifecycle damage knobs service)
   diesel_script_test(integration dieseld_${subject}
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_dieseld_${subject}.py)
 endforeach()
+diesel_script_test(integration sensing /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_sensing.py)

@@ -62,11 +62,11 @@ def chunk_files(path):
 
 
 class Daemon:
-    def __init__(self, *options, cache="256M", socket=None):
+    def __init__(self, *options, cache="256M", socket=None, prefix=lambda command: command):
         self.socket = socket or tempfile.mktemp(prefix="s", dir=SCRATCH)
         self.log = tempfile.TemporaryFile(mode="w+", dir=SCRATCH)
-        self.command = [os.path.join(BIN, "dieseld"), "--socket", self.socket, "--metrics", "off",
-                        *(["--cache", cache] if cache else []), *options]
+        self.command = prefix([os.path.join(BIN, "dieseld"), "--socket", self.socket, "--metrics", "off",
+                               *(["--cache", cache] if cache else []), *options])
         self.start()
 
     def start(self):

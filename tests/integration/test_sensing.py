@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What dieseld senses of real PyTorch jobs, held against the jobs' own clocks; and what is left of it when the
+programs, the privilege or the sensing child are gone."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import dieseld_support as support
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+JOB = [sys.executable, str(ROOT / "tests/integration/sensed_job.py")]
+SAMPLE = re.compile(r"job (\d+): by (\w+): device (\S+) fetch (\S+) prep (\S+) checkpoint (\S+) starved (\S+) "
+                    r"other (\S+), (\S+) samples/s, (\S+) steps/s")
+
+
+def samples(daemon, source=None, job=None):
+    """The debug log's samples, oldest first: (job, source, device, fetch, prep, ..., samples/s, steps/s)."""
+    found = [(int(m[0]), m[1], *map(float, m[2:])) for m in SAMPLE.findall(daemon.output())]
+    return [s for s in found if source in (None, s[1]) and job in (None, s[0])]
+
+
+def children(pid):
+    """{name: pid} of a process's children and grandchildren."""
+    found = {}
+    for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        try:
+            found[pathlib.Path(f"/proc/{child}/comm").read_text().strip()] = int(child)
+            found.update(children(int(child)))
+        except OSError:
+            pass
+    return found
+
+
+def capabilities(pid):
+    text = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"CapEff:\s*(\w+)", text)[1], 16)
+
+
+def wait_until(what, predicate, seconds=60):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = predicate()
+        if value:
+            return value
+        time.sleep(0.1)
+    raise AssertionError(f"{what} did not happen")
+
+
+class Job:
+    def __init__(self, daemon, path, *options):
+        environment = dict(os.environ, DIESEL_SOCKET=daemon.socket)
+        self.process = subprocess.Popen([*JOB, path, *map(str, options)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True, env=environment)
+
+    def end(self):
+        """Its own clock: one dict a second."""
+        out, _ = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0
+        return [json.loads(line) for line in out.splitlines()]
+
+
+class Sensing(support.Case):
+    def sensing(self, *options, **more):
+        return self.daemon("-v", "--tune", "dry-run", "--history", "off", *options, **more)
+
+    def observe(self, daemon, path, *options, source, seconds=8):
+        """(the daemon's samples, the job's seconds) of a job, without its first ones."""
+        job = Job(daemon, path, *options)
+        self.addCleanup(job.process.kill)
+        wait_until(f"{seconds} samples by {source}", lambda: len(samples(daemon, source)) >= seconds + 2, 90)
+        clock = job.end()
+        return samples(daemon, source)[2:seconds + 2], clock[2:]
+
+    def near_clock(self, seen, clock):
+        """The share that was waited, by both."""
+        sensed = sum(s[3] + s[4] for s in seen) / len(seen)
+        told = sum(c["waited"] for c in clock) / sum(c["covered"] for c in clock)
+        self.assertLess(abs(sensed - told), 0.15, f"sensed {sensed:.3f}, the job's clock says {told:.3f}")
+        return sensed
+
+
+class Bpf(Sensing):
+    @classmethod
+    def setUpClass(cls):
+        probe = subprocess.run([os.path.join(support.BIN, "diesel-analyze"), "check", "--json"], capture_output=True)
+        if os.geteuid() or b'"bpf"' not in probe.stdout and probe.returncode:
+            raise cls.skipTest(cls, "no privilege to load BPF programs")
+
+    def test_device_bound(self):
+        daemon = self.sensing()
+        path, _ = support.dataset("packed")
+        seen, clock = self.observe(daemon, path, "--step-ms", 30, source="bpf")
+        self.assertLess(self.near_clock(seen, clock), 0.3)
+        told = sum(c["steps"] for c in clock) / sum(c["covered"] for c in clock)
+        steps = sum(s[9] for s in seen) / len(seen)
+        self.assertLess(abs(steps - told), 0.35 * told)
+        self.assertLess(abs(64 * steps - sum(s[8] for s in seen) / len(seen)), 0.35 * 64 * told)
+        # The division of the rest comes with the first slice in detail: its shares sum to 1.
+        whole = [s for s in samples(daemon, "bpf") if s[7] == s[7]]
+        self.assertTrue(whole, daemon.output())
+        for s in whole:
+            self.assertAlmostEqual(sum(s[2:8]), 1, delta=0.01)
+
+    def test_privileges_are_given_up(self):
+        daemon = self.sensing()
+        path, _ = support.dataset("packed")
+        job = Job(daemon, path, "--step-ms", 30)
+        wait_until("sensing", lambda: samples(daemon, "bpf"))
+        found = children(daemon.process.pid)
+        bpf, perfmon, ptrace, read = (1 << bit for bit in (39, 38, 19, 2))
+        self.assertEqual(capabilities(found["dieseld-keeper"]), bpf | perfmon | ptrace | read)
+        self.assertEqual(capabilities(found["dieseld-sensor"]), perfmon | ptrace | read)
+        self.assertFalse(capabilities(daemon.process.pid) & ~0xe, "more than serving takes")
+        job.end()
+
+    def test_the_child_may_die(self):
+        daemon = self.sensing()
+        path, _ = support.dataset("packed")
+        job = Job(daemon, path, "--step-ms", 30)
+        wait_until("sensing", lambda: samples(daemon, "bpf"))
+        first = children(daemon.process.pid)["dieseld-sensor"]
+        os.kill(first, signal.SIGKILL)
+        wait_until("samples without it", lambda: samples(daemon, "client"))
+        self.assertEqual(daemon.output().count("ended by signal 9"), 1, daemon.output())
+        second = wait_until("another child", lambda: children(daemon.process.pid).get("dieseld-sensor"))
+        self.assertNotEqual(first, second)
+        n = len(samples(daemon, "bpf"))
+        wait_until("sensing again", lambda: len(samples(daemon, "bpf")) > n + 1)
+        # Without the keeper there is no other one; jobs go on all the same.
+        os.kill(children(daemon.process.pid)["dieseld-keeper"], signal.SIGKILL)
+        n = len(samples(daemon, "client"))
+        wait_until("samples without a keeper", lambda: len(samples(daemon, "client")) > n + 2)
+        self.assertIn("restart dieseld to sense by BPF again", daemon.output())
+        clock = job.end()
+        self.assertGreater(clock[-1]["steps"], 0)
+
+
+class Unprivileged(Sensing):
+    def test_clients_wait_times(self):
+        if not shutil.which("setpriv") or os.geteuid():
+            self.skipTest("needs root and setpriv, to take the privilege away")
+        dropped = ["setpriv", "--bounding-set", "-bpf,-perfmon,-sys_admin"]
+        daemon = self.sensing(prefix=lambda command: dropped + command)
+        path, _ = support.dataset("packed")
+        seen, clock = self.observe(daemon, path, "--step-ms", 30, source="client")
+        self.assertLess(self.near_clock(seen, clock), 0.3)
+        self.assertEqual(daemon.output().count("no sensing by BPF"), 1, daemon.output())
+        self.assertFalse(samples(daemon, "bpf"))
+
+
+if __name__ == "__main__":
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        print("skipped: needs torch")
+        sys.exit(77)
+    support.main()

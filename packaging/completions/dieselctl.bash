@@ -27,6 +27,7 @@ _dieselctl()
 	snapshot | rebuild) options= ;;
 	rm) options='--recursive' ;;
 	status | jobs) options='--socket --json' ;;
+	replay) options='--json' ;;
 	why) options='--socket --json --number' ;;
 	set) options='--socket --json --limit --dry-run --tune' ;;
 	stat | verify) options='--json' ;;

@@ -48,6 +48,11 @@ def help_of(*command):
     return done.stdout
 
 
+def options_of(*command):
+    """Those in its help, but for what is said of another program there ("dieseld --history")."""
+    return set(re.findall(r"(?<!dieseld )--[a-z][a-z-]+", help_of(*command)))
+
+
 def verbs():
     return set(re.findall(r"(?m)^  ([a-z]+) +[A-Z]", help_of("dieselctl")))
 
@@ -78,13 +83,13 @@ class Manual(unittest.TestCase):
         for program, page in (("dieseld", "dieseld.8"), ("diesel-top", "diesel-top.1")):
             with open(os.path.join(MAN, page)) as file:
                 text = file.read().replace("\\-", "-")
-            for option in set(re.findall(r"--[a-z][a-z-]+", help_of(program))):
+            for option in options_of(program):
                 self.assertIn(option, text, page)
         with open(os.path.join(MAN, "dieselctl.1")) as file:
             text = file.read().replace("\\-", "-")
         for verb in verbs():
             self.assertRegex(text, rf"(?m)^\.B {verb}\b")
-            for option in set(re.findall(r"--[a-z][a-z-]+", help_of("dieselctl", verb))) - {"--help"}:
+            for option in options_of("dieselctl", verb) - {"--help"}:
                 self.assertIn(option, text, verb)
 
     def test_a_setting_of_the_file_is_described(self):
@@ -121,10 +126,10 @@ class Bash(unittest.TestCase):
     def test_every_verb_and_option_of_the_help_is_offered(self):
         self.assertLessEqual(verbs(), self.complete("dieselctl", ""))
         for verb in verbs() - {"snapshot", "rebuild"}:
-            options = set(re.findall(r"--[a-z][a-z-]+", help_of("dieselctl", verb)))
+            options = options_of("dieselctl", verb)
             self.assertLessEqual(options, self.complete("dieselctl", verb, "--"), verb)
         for program in ("dieseld", "diesel-top"):
-            options = set(re.findall(r"--[a-z][a-z-]+", help_of(program)))
+            options = options_of(program)
             self.assertLessEqual(options, self.complete(program, "--"), program)
 
     def test_values(self):
@@ -156,7 +161,7 @@ class Zsh(unittest.TestCase):
     def test_options(self):
         for program in ("dieseld", "diesel-top"):
             said = self.complete(f"{program} --")
-            for option in set(re.findall(r"--[a-z][a-z-]+", help_of(program))):
+            for option in options_of(program):
                 self.assertIn(option, said, program)
         self.assertIn("client-workers=", self.complete("dieselctl set "))
         self.assertIn("perfetto", self.complete("diesel-analyze report --format "))

@@ -58,10 +58,20 @@ static void change_phase(struct round *r, struct tuner_job *job)
 
 static void watch(struct round *r, struct tuner_job *job)
 {
+	struct figures now;
+
 	if (newest(job)->from_ns < job->changed_ns || newest(job)->from_ns < job->settled.at_ns)
 		return;
 	if (newest(job)->wait < job->settled.wait)
 		job->settled.wait += (newest(job)->wait - job->settled.wait) / 4;
+	/* What a knob did is no other job: from then on it is held against what it became. */
+	if (job->settled.at_ns < job->changed_ns) {
+		if (job_estimate(job, job->changed_ns, &now) < 2)
+			return;
+		job->settled.wait = now.wait; /* demand and storage are not a knob's doing */
+		job->settled.at_ns = now.at_ns;
+		return;
+	}
 	job->n_differs = job_differs(job, newest(job)) ? job->n_differs + 1 : 0;
 	if (job->n_differs >= DIFFERS_MIN && r->now_ns > job->jump_ns + SETTLED_MIN_NS)
 		change_phase(r, job);

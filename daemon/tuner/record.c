@@ -135,11 +135,14 @@ void round_explain(const struct round *r, size_t index, enum tuner_knob knob, ui
 			 bytes_text((char[24]){0}, f->dataset_bytes));
 		return;
 	case TUNER_PREFETCH_CHUNKS:
-		snprintf(
-		    text, size,
-		    "a chunk of %.0f samples takes %.1f ms (95 %%: %.1f ms), %.0f samples/s are asked for, "
-		    "windows of %.0f chunks",
-		    f->samples_per_chunk, 1e3 * f->latency_s, 1e3 * f->latency_p95_s, f->demand, f->window);
+		if (f->latency_p95_s > 0)
+			snprintf(one, sizeof(one), " (95 %%: %.1f ms)", 1e3 * f->latency_p95_s);
+		else
+			one[0] = 0;
+		snprintf(text, size,
+			 "a chunk of %.0f samples takes %.1f ms%s, %.0f samples/s are asked for, windows of "
+			 "%.0f chunks",
+			 f->samples_per_chunk, 1e3 * f->latency_s, one, f->demand, f->window);
 		return;
 	case TUNER_DAEMON_WORKERS:
 		snprintf(text, size, "%.1f us of the daemon's CPU a sample, %.0f samples/s asked for",

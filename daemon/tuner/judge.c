@@ -26,8 +26,9 @@
 #define DEPTH_HELPED 0.7
 #define DEPTH_WORTH  1.1
 /* Filling a cache takes an epoch. */
-#define FILL_NS       (600 * SECOND_NS)
-#define FILLED        0.9
+#define FILL_NS (600 * SECOND_NS)
+/* What may be missing: of what is to be kept, and of what is not, where that is less. */
+#define FILL_LEFT     0.1
 #define LESSON_NS     (60 * SECOND_NS)
 #define LESSON_MAX_NS (3600 * SECOND_NS)
 
@@ -153,7 +154,8 @@ static bool is_filling(const struct round *r, const struct tuner_job *job, const
 	double x =
 	    target_cached_ratio(f, (double)c->new_value, (double)job->in_force.value[TUNER_PREFETCH_CHUNKS]);
 
-	return c->new_value > c->old_value && r->now_ns < c->at_ns + FILL_NS && !(f->hit >= FILLED * x);
+	return c->new_value > c->old_value && r->now_ns < c->at_ns + FILL_NS &&
+	       !(f->hit >= x - FILL_LEFT * fmin(x, 1 - x) - 0.005);
 }
 
 static void judge_one(struct round *r, size_t index, enum tuner_knob knob, const struct figures *after,

@@ -32,12 +32,33 @@ static int lock_history(struct history *h, struct error *err)
 	return 0;
 }
 
+/* Only what was a history once may be renamed: a wrong --history must not cost somebody's file. The magic is
+ * SQLite's, the application's number lies at byte 68, big endian. */
+static bool was_history(const char *path)
+{
+	static const char magic[16] = "SQLite format 3";
+	static const unsigned char application[4] = {'D', 'L', 'H', '1'};
+	char head[72] = "";
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	bool is;
+
+	if (fd < 0)
+		return false;
+	is = pread(fd, head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
+	     memcmp(head, magic, sizeof(magic)) == 0 &&
+	     memcmp(head + 68, application, sizeof(application)) == 0;
+	close(fd);
+	return is;
+}
+
 /* With the files that SQLite keeps beside it: a journal must not meet another file. */
 static int set_aside(const char *path, char notice[256], struct error *err)
 {
 	static const char *const beside[] = {"-wal", "-shm"};
 	char damaged[4096], name[4096];
 
+	if (!was_history(path))
+		return error_set(err, -EEXIST, "%s is no history of dieseld: name another file", path);
 	snprintf(damaged, sizeof(damaged), "%s.damaged", path);
 	if (access(damaged, F_OK) == 0)
 		return error_set(

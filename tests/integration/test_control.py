@@ -158,11 +158,17 @@ class Control(Case):
         self.assertEqual(ask(daemon, "jobs")["tune"]["pins"], [])
 
     def test_history_that_cannot_be(self):
-        damaged = os.path.join(SCRATCH, "damaged.db")
-        with open(damaged, "w") as f:
+        damaged, folder = os.path.join(SCRATCH, "damaged.db"), os.path.join(SCRATCH, "folder.db")
+        wrong = os.path.join(SCRATCH, "wrong.db")
+        self.daemon("--history", damaged).stop()
+        with open(damaged, "r+b") as f:
+            f.seek(100)
+            f.write(b"\xaa" * 3996)
+        os.mkdir(folder)
+        with open(wrong, "w") as f:
             f.write("no database " * 100)
-        for history, says in ((damaged, "is kept as"), ("/nowhere/h.db", "memory alone"), (SCRATCH, "memory alone"),
-                              (CTL, "memory alone")):
+        for history, says in ((damaged, "is kept as"), ("/nowhere/h.db", "memory alone"), (folder, "memory alone"),
+                              (wrong, "is no history")):
             daemon = self.daemon("--history", history)
             self.assertIn(says, daemon.output())
             self.assertEqual(len([line for line in daemon.output().splitlines() if history in line]), 1)

@@ -204,11 +204,17 @@ static void test_bounded(void **state)
 	assert_true(st.st_size <= (off_t)HISTORY_MIN_BYTES);
 }
 
-static void write_file(const char *text)
+/* Makes a history and spoils all of it behind the file's head. */
+static void damage(void)
 {
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+	char notice[256], garbage[4096];
+	int fd;
 
-	assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+	history_close(open_history(notice));
+	memset(garbage, 0xaa, sizeof(garbage));
+	fd = open(path, O_WRONLY);
+	assert_true(fd >= 0 &&
+		    pwrite(fd, garbage, sizeof(garbage) - 100, 100) == (ssize_t)sizeof(garbage) - 100);
 	close(fd);
 }
 
@@ -219,15 +225,12 @@ static void test_damaged(void **state)
 	char notice[256];
 	struct history *h;
 
-	write_file("this is no database, and it is long enough to be looked at as one by the library ........"
-		   "...............................................................................");
+	damage();
 	h = open_history(notice);
 	assert_non_null(strstr(notice, "is damaged"));
 	assert_int_equal(access(damaged, F_OK), 0);
 	history_close(h);
-	write_file(
-	    "again damaged, but this time there is one already that was set aside before, and so it stays"
-	    "...............................................................................");
+	damage();
 	assert_int_equal(history_open(&options, &h, notice, &err), -EBADMSG);
 	assert_non_null(strstr(err.text, "look into both"));
 }
@@ -245,6 +248,12 @@ static void test_refused(void **state)
 	nowhere.path = "/nowhere/at/all.db";
 	assert_int_equal(history_open(&nowhere, &other, notice, &err), -ENOENT);
 	assert_int_equal(history_open_read("/nowhere/at/all.db", &other, &err), -ENOENT);
+	unlink(path);
+	/* Somebody else's file stays what and where it is. */
+	snprintf(command, sizeof(command), "seq 1000 > %s", path);
+	assert_int_equal(system(command), 0);
+	assert_int_equal(history_open(&options, &other, notice, &err), -EEXIST);
+	assert_int_equal(access(damaged, F_OK), -1);
 	unlink(path);
 	snprintf(command, sizeof(command), "sqlite3 %s 'create table t(x)'", path);
 	if (system(command) != 0)

@@ -176,34 +176,6 @@ class Top(OnTerminal):
         t.wait("STEP/S")
         self.assertRegex(t.screen("-e"), r"\x1b\[[0-9;]*[34][0-7]m")
 
-    def test_terminal_comes_back_on_any_death(self):
-        for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGSEGV", "SIGABRT"):
-            with self.subTest(name):
-                number = int(getattr(signal, name))
-                t = self.open("bash --norc --noprofile", rows=30)
-                t.keys(f"ulimit -c 0; echo be''fore; stty -g > {self.folder}/stty; {TOP} --node -p {self.pid}; "
-                       f"echo status $?; stty -g | cmp - {self.folder}/stty && echo same", "Enter")
-                t.wait("STEP/S")
-                pid = subprocess.run(["pgrep", "-n", "-f", f"^{re.escape(TOP)} --node -p {self.pid}$"],
-                                     stdout=subprocess.PIPE, text=True).stdout.strip()
-                os.kill(int(pid), number)
-                shown = t.wait("same")
-                self.assertIn(f"status {128 + number}", shown)
-                self.assertIn("before", shown)  # the screen that was there is back
-                self.assertNotIn("STEP/S", shown)
-                self.assertEqual(t.tmux("display-message", "-p", "#{alternate_on} #{cursor_flag}").strip(), "0 1")
-
-    def test_stop_and_go_on(self):
-        t = self.open("bash --norc --noprofile", rows=30)
-        t.keys(f"{TOP} --node -p {self.pid}", "Enter")
-        t.wait("STEP/S")
-        t.keys("C-z")
-        t.wait("Stopped")
-        t.keys("fg", "Enter")
-        t.wait("STEP/S")
-        t.keys("q")
-        t.wait("STEP/S", gone=True)
-
     def test_record_and_replay(self):
         path = os.path.join(self.folder, "reel")
         done = subprocess.run([TOP, "--node", "-p", self.pid, "-b", "-n", "4", "-d", "0.2", "-w", path],

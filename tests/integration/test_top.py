@@ -176,6 +176,17 @@ class Top(OnTerminal):
         t.wait("STEP/S")
         self.assertRegex(t.screen("-e"), r"\x1b\[[0-9;]*[34][0-7]m")
 
+    def test_stop_and_go_on(self):
+        t = self.open("bash --norc --noprofile", rows=30)
+        t.keys(f"{TOP} --node -p {self.pid}", "Enter")
+        t.wait("STEP/S")
+        t.keys("C-z")
+        t.wait("Stopped")
+        t.keys("fg", "Enter")
+        t.wait("STEP/S")
+        t.keys("q")
+        t.wait("STEP/S", gone=True)
+
     def test_record_and_replay(self):
         path = os.path.join(self.folder, "reel")
         done = subprocess.run([TOP, "--node", "-p", self.pid, "-b", "-n", "4", "-d", "0.2", "-w", path],

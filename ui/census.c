@@ -104,10 +104,10 @@ static void look(struct census *census, struct process *process, uint64_t now_ns
 	process->start_ticks = stat.start_ticks;
 	process->parent = stat.parent;
 	process->is_kernel = stat.parent == 2 || process->pid == 2;
-	if (census->n_only)
-		process->trains = is_chosen(census, process->pid);
-	else if (!process->is_kernel && process->pid != census->own)
-		process->trains = proc_mappings(census->root, process->pid, is_training_library, NULL) > 0;
+	if (!process->is_kernel && process->pid != census->own)
+		process->has_library =
+		    proc_mappings(census->root, process->pid, is_training_library, NULL) > 0;
+	process->trains = census->n_only ? is_chosen(census, process->pid) : process->has_library;
 	process->delay_ns = process->delay_ns ? 2 * process->delay_ns : CHECK_FIRST_NS;
 	if (process->delay_ns > CHECK_LAST_NS)
 		process->delay_ns = CHECK_LAST_NS;

@@ -19,7 +19,9 @@ struct process {
 	pid_t pid, parent;
 	uint64_t start_ticks; /* with the pid: which process it is */
 	pid_t root;           /* of its job; 0: it belongs to none */
-	bool is_kernel, trains;
+	bool is_kernel;
+	bool has_library;  /* maps libtorch */
+	bool trains;       /* a job can begin here: has_library, or the user chose it */
 	uint64_t check_ns; /* look again then; 0: never */
 	uint64_t delay_ns;
 	uint32_t seen;   /* by which scan */

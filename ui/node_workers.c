@@ -77,7 +77,7 @@ static const char *role_of_process(const struct node_job *job, const struct proc
 			return "rank";
 	if (process->pid == job->root)
 		return analysis && analysis->trainer_tgid ? "launcher" : "trainer";
-	return process->trains ? "worker" : "helper";
+	return process->has_library ? "worker" : "helper";
 }
 
 static int add_task(struct node *node, const struct node_job *job, const struct process *process, pid_t tid,

@@ -27,9 +27,12 @@
 
 /* Detail beyond this would not fit a report's memory: 4 million events. */
 #define DETAIL_TOTAL_BYTES (UINT64_C(32) << 20)
-/* What can be spent at once is the budget of so many minutes: as long of a common job in detail, a second of the
- * busiest. With what it can be overdrawn by, and what SQLite adds, it is less than that of the first minute. */
+/* What can be spent at once is the budget of so many minutes: as long of a common job in detail, a second of
+ * the busiest. With what it can be overdrawn by, and what SQLite adds, it is less than that of the first
+ * minute. */
 #define DETAIL_BURST_MINUTES 0.4
+/* And before the first step. */
+#define DETAIL_STARTUP_MINUTES 2.0
 
 struct recording {
 	const struct record_options *options;
@@ -44,7 +47,8 @@ struct recording {
 	int status;
 	uint64_t start_ns, flushed_ns, start_steal_ns;
 	struct slices slices;
-	bool uses_gpu; /* its process opened libcuda */
+	bool has_steps; /* one was seen */
+	bool uses_gpu;  /* its process opened libcuda */
 	bool nvml_tried;
 	struct nvml *nvml; /* NULL: not needed, or not there */
 };
@@ -55,6 +59,10 @@ static void on_event(void *user, const struct event *event)
 
 	if (event->type == EVENT_EXIT)
 		record_roots_exit(&recording->roots, (pid_t)event->tid);
+	if (!recording->has_steps && (event->type == EVENT_STEP || event->type == EVENT_MARK)) {
+		recording->has_steps = true;
+		slices_steps_begin(&recording->slices, clock_monotonic_ns());
+	}
 	if (!recording->write_error.code)
 		session_append(recording->session, event, &recording->write_error);
 }
@@ -273,6 +281,7 @@ static int begin(struct recording *recording, struct record_result *result, stru
 							    .btf_path = options->btf_path,
 							    .no_children = options->no_children,
 							    .profile_hz = options->profile_hz};
+	double per_minute = (double)options->detail_bytes_per_minute;
 	sigset_t signals;
 	int r = source_open(options->unprivileged ? SOURCE_SAMPLER : SOURCE_BEST, &collector_options,
 			    &recording->source, err);
@@ -295,12 +304,13 @@ static int begin(struct recording *recording, struct record_result *result, stru
 	if (r)
 		return r;
 	recording->start_ns = recording->flushed_ns = clock_monotonic_ns();
-	r = slices_init(&recording->slices,
-			(struct slices_config){
-			    options->detail_bytes_per_minute,
-			    (uint64_t)(DETAIL_BURST_MINUTES * (double)options->detail_bytes_per_minute),
-			    options->detail_bytes_per_minute ? DETAIL_TOTAL_BYTES : 0},
-			recording->start_ns);
+	r = slices_init(
+	    &recording->slices,
+	    (struct slices_config){.bytes_per_minute = options->detail_bytes_per_minute,
+				   .startup_bytes = (uint64_t)(DETAIL_STARTUP_MINUTES * per_minute),
+				   .burst_bytes = (uint64_t)(DETAIL_BURST_MINUTES * per_minute),
+				   .total_bytes = options->detail_bytes_per_minute ? DETAIL_TOTAL_BYTES : 0},
+	    recording->start_ns);
 	if (r)
 		return error_errno(err, r, "cannot keep account of the recording");
 	if (source_is_sampled(recording->source))

@@ -24,14 +24,26 @@ static int slice_open(struct slices *slices, uint64_t now_ns)
 	return 0;
 }
 
+/* The budget fills again only after the time that what is in it is worth. */
+static uint64_t filled_again_ns(const struct slices *slices, uint64_t bytes, uint64_t now_ns)
+{
+	double per_ns = (double)slices->config.bytes_per_minute / MINUTE_NS;
+
+	return per_ns > 0 ? now_ns + (uint64_t)((double)bytes / per_ns) : now_ns;
+}
+
 int slices_init(struct slices *slices, struct slices_config config, uint64_t now_ns)
 {
 	*slices = (struct slices){
-	    .config = config, .next_id = 1, .now_ns = now_ns, .tokens = (double)config.burst_bytes};
-	if (config.bytes_per_minute)
-		slices->filled_ns = now_ns + (uint64_t)((double)config.burst_bytes /
-							((double)config.bytes_per_minute / MINUTE_NS));
+	    .config = config, .next_id = 1, .now_ns = now_ns, .tokens = (double)config.startup_bytes};
+	slices->filled_ns = filled_again_ns(slices, config.startup_bytes, now_ns);
 	return slice_open(slices, now_ns);
+}
+
+void slices_steps_begin(struct slices *slices, uint64_t now_ns)
+{
+	slices->tokens = (double)slices->config.burst_bytes;
+	slices->filled_ns = filled_again_ns(slices, slices->config.burst_bytes, now_ns);
 }
 
 void slices_free(struct slices *slices)
@@ -62,11 +74,11 @@ static void budget_step(struct slices *slices, uint64_t now_ns, uint64_t written
 	if (now_ns > slices->filled_ns) {
 		slices->tokens += (double)slices->config.bytes_per_minute *
 				  ((double)(now_ns - slices->filled_ns) / MINUTE_NS);
+		if (slices->tokens > (double)slices->config.burst_bytes)
+			slices->tokens = (double)slices->config.burst_bytes;
 		slices->filled_ns = now_ns;
 	}
 	slices->tokens -= (double)(written_bytes - slices->seen_bytes);
-	if (slices->tokens > (double)slices->config.burst_bytes)
-		slices->tokens = (double)slices->config.burst_bytes;
 	slices->seen_bytes = written_bytes;
 }
 

@@ -3,11 +3,13 @@
 
 /*
  * When to record in detail, so that a recording of any length stays small: all that is written is paid for
- * from a budget of bytes that fills at a steady rate. It starts full, so that the first seconds are always
- * whole, and fills again only after the time that this is worth; it can be overdrawn by as much again. So no
- * more is spent than the rate gives since the begin, or twice the budget. After that detail comes in slices,
- * as many as the rate pays for. All detail together has a limit too: above it the slice whose absence leaves
- * the shortest hole goes, which keeps what stays evenly spread. The first and the last slice always stay.
+ * from a budget of bytes that fills at a steady rate. Starting up has one of its own: imports and new workers
+ * make more events than steps do, and must not use up what the steps need. It starts full, so that the first
+ * seconds are always whole, and fills again only after the time that this is worth; it can be overdrawn by as
+ * much again. So no more is spent than the rate gives since the begin, or twice the budget. After that detail
+ * comes in slices, as many as the rate pays for. All detail together has a limit too: above it the slice
+ * whose absence leaves the shortest hole goes, which keeps what stays evenly spread. The first and the last
+ * slice always stay.
  *
  * Pure: no clock, no I/O. docs/measuring.md says what a report with holes means.
  */
@@ -16,12 +18,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SLICE_MIN_NS UINT64_C(5000000000) /* a shorter one shows too few steps of a slow job; but see above  \
-					   */
+#define SLICE_MIN_NS                                                                                         \
+	UINT64_C(5000000000) /* a shorter one shows too few steps of a slow job; but see above               \
+			      */
 
 struct slices_config {
 	uint64_t bytes_per_minute; /* 0: all in detail */
-	uint64_t burst_bytes;      /* the budget's size */
+	uint64_t startup_bytes;    /* what there is before the first step */
+	uint64_t burst_bytes;      /* the budget's size, full at the first step */
 	uint64_t total_bytes;      /* of all slices that are kept */
 };
 
@@ -43,6 +47,9 @@ struct slices {
 /* Opens the first slice. -ENOMEM. */
 int slices_init(struct slices *slices, struct slices_config config, uint64_t now_ns);
 void slices_free(struct slices *slices);
+
+/* The job's first step was seen. */
+void slices_steps_begin(struct slices *slices, uint64_t now_ns);
 
 enum slices_change {
 	SLICES_AS_BEFORE,

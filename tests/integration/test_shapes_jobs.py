@@ -324,7 +324,8 @@ class Programs(shapes.Shapes):
 class Crowd(shapes.Shapes):
     def test_short_lived_processes(self):
         """10,000 of them, many of which talk to the trainer over pipes, and none is a worker."""
-        report, clock = self.measure("crowd.py", "--workers", 1, "--steps", 50, "--step-ms", 2, first=["10000"])
+        report, clock = self.measure("crowd.py", "--workers", 1, "--steps", 50, "--step-ms", 2, first=["10000"],
+                                     options=["--detail", "all"])
         self.assertEqual(report["loader"], "workers")
         self.assertEqual(report["workers"]["processes"], 1)
         self.assertEqual(report["steps"], 50)

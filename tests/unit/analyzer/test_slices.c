@@ -43,7 +43,7 @@ static struct outcome record(struct slices_config config, uint64_t bytes_per_s, 
 }
 
 static const struct slices_config config = {
-    .bytes_per_minute = MIB, .burst_bytes = MIB / 2, .total_bytes = 32 * MIB};
+    .bytes_per_minute = MIB, .startup_bytes = MIB / 2, .burst_bytes = MIB / 2, .total_bytes = 32 * MIB};
 
 static void test_quiet_job_is_recorded_whole(void **state)
 {
@@ -72,6 +72,26 @@ static void test_first_minute_keeps_to_the_rate(void **state)
 
 		assert_in_range(outcome.kept_bytes, MIB / 2, MIB + bytes_per_s / 5);
 	}
+}
+
+static void test_starting_up_leaves_the_steps_their_budget(void **state)
+{
+	struct slices_config own = config;
+	struct slices slices;
+	uint64_t written = 0;
+
+	(void)state;
+	own.startup_bytes = 2 * MIB;
+	assert_int_equal(slices_init(&slices, own, NS_PER_S), 0);
+	/* Ten seconds of imports use up more than there is. */
+	for (uint64_t s = 2; s < 12; s++) {
+		written += slices_on(&slices) ? MIB / 2 : 0;
+		assert_true(slices_step(&slices, s * NS_PER_S, written, written) >= 0);
+	}
+	assert_false(slices_on(&slices));
+	slices_steps_begin(&slices, 12 * NS_PER_S);
+	assert_int_equal(slices_step(&slices, 12 * NS_PER_S, written, written), SLICES_ON);
+	slices_free(&slices);
 }
 
 static void test_hours_stay_within_the_limit(void **state)
@@ -111,6 +131,7 @@ int main(void)
 	    cmocka_unit_test(test_quiet_job_is_recorded_whole),
 	    cmocka_unit_test(test_busy_job_keeps_to_the_rate),
 	    cmocka_unit_test(test_first_minute_keeps_to_the_rate),
+	    cmocka_unit_test(test_starting_up_leaves_the_steps_their_budget),
 	    cmocka_unit_test(test_hours_stay_within_the_limit),
 	    cmocka_unit_test(test_no_rate_keeps_everything),
 	    cmocka_unit_test(test_clock_that_stands_or_goes_back),

@@ -19,9 +19,9 @@ struct session {
 	sqlite3_stmt *insert, *insert_note;
 	struct session_codec *codec;
 	char *path;
-	bool complete;         /* reading: what the file says, until damage is met */
-	bool writing;          /* a transaction is open, until the next flush */
-	uint64_t slice;        /* that detail belongs to */
+	bool complete;                        /* reading: what the file says, until damage is met */
+	bool writing;                         /* a transaction is open, until the next flush */
+	uint64_t slice;                       /* that detail belongs to */
 	uint64_t written_bytes, detail_bytes; /* so far; the latter are part of the former */
 	struct session_buffer life, detail;
 };

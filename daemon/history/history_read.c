@@ -68,7 +68,8 @@ static bool read_entry(struct sql_statement *st, struct history_entry *e)
 	int rule = find_name(sql_text(st, 4), TUNER_RULE_IDLE + 1, rule_name), outcome;
 	enum tuner_knob knob;
 
-	*e = (struct history_entry){.at_ms = sql_integer(st, 0), .applied = sql_integer(st, 7) != 0,
+	*e = (struct history_entry){.at_ms = sql_integer(st, 0),
+				    .applied = sql_integer(st, 7) != 0,
 				    .uid = (uint32_t)sql_integer(st, 20)};
 	if (rule < 0 || tuner_knob_parse(sql_text(st, 3), &knob) < 0)
 		return false;
@@ -111,7 +112,8 @@ int history_file_each_entry(struct history_file *f, uint32_t max,
 	    "SELECT * FROM (SELECT at_ms, job, job_name, knob, rule, old_value, new_value, applied, "
 	    "rate_before,"
 	    " rate_expected, wait_before, wait_expected, reason, sample, decision, outcome, outcome_ms,"
-	    " rate_after, wait_after, outcome_text, uid, id FROM decisions ORDER BY id DESC LIMIT ?) ORDER BY id";
+	    " rate_after, wait_after, outcome_text, uid, id FROM decisions ORDER BY id DESC LIMIT ?) ORDER "
+	    "BY id";
 	struct sql_statement *st;
 	struct history_entry entry;
 	int r = sql_prepare(f->sql, query, &st, err);

@@ -59,6 +59,7 @@ class Unprivileged(unittest.TestCase):
 class Jobs(Unprivileged):
     def agrees(self, clock, report):
         shares = report["shares"]
+        self.assertIsNone(report["insufficient"], report["insufficient"])
         self.assertTrue(report["approximate"])
         self.assertAlmostEqual(sum(shares[name] for name in shares if name != "gpu_wait"), 1, places=6)
         self.assertAlmostEqual(shares["fetch_stall"] + shares["prep_stall"], clock["wait"], delta=POINTS)
@@ -111,7 +112,7 @@ class Jobs(Unprivileged):
         hidden = self.folder / "python3"
         shutil.copy(os.path.realpath(PYTHON), hidden)
         os.chmod(hidden, 0o711)
-        done = self.record(hidden, self.job, "--width", 16, "--workers", 2, "--steps", 40, "--prep", 200, "--repeat", 4)
+        done = self.record(hidden, self.job, "--width", 16, "--workers", 2, "--steps", 80, "--prep", 200, "--repeat", 4)
         report = self.report()
         self.agrees(json.loads(done.stdout.splitlines()[-1]), report)
         self.assertEqual(report["loader"], "workers")
@@ -124,7 +125,7 @@ class Jobs(Unprivileged):
         if subprocess.run([*inside, "true"], stderr=subprocess.DEVNULL, cwd="/", check=False).returncode:
             self.skipTest("no user namespaces here")
         done = subprocess.run([*inside, self.program, "record", "-o", self.session, "--", PYTHON, self.job, "--width",
-                               "16", "--workers", "2", "--steps", "40", "--prep", "100", "--repeat", "4"],
+                               "16", "--workers", "2", "--steps", "120", "--prep", "100", "--repeat", "4"],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=200, cwd="/",
                               check=False)
         self.assertEqual(done.returncode, 0, done.stderr)

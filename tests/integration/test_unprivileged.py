@@ -87,7 +87,7 @@ class Jobs(Unprivileged):
         self.assertLess(report["shares"]["fetch_stall"], POINTS)  # they are in the page cache
 
     def test_checkpoints(self):
-        clock, report = self.train("--workers", 1, "--steps", 60, "--prep", 4, "--repeat", 8, "--checkpoint-every", 10,
+        clock, report = self.train("--workers", 1, "--steps", 120, "--prep", 4, "--repeat", 8, "--checkpoint-every", 20,
                                    "--checkpoint-mb", 40, "--checkpoint", self.folder / "checkpoint.pt")
         self.agrees(clock, report)
         self.assertGreater(report["shares"]["checkpoint_stall"], 0.01)

@@ -26,11 +26,14 @@ static const struct {
     [WIRE_SET_CLIENT_WORKERS] = {"client-workers", false, 0, CLIENT_WORKERS_MOST, WIRE_SET_CLIENT_WORKERS_MAX,
 				 TUNER_CLIENT_WORKERS},
     [WIRE_SET_TUNE] = {.name = "tune", .most = WIRE_N_TUNES - 1},
-    [WIRE_SET_CACHE_MAX] = {"cache-max", true, CACHE_LEAST, WIRE_CACHE_MAX},
-    [WIRE_SET_CACHE_MIN] = {"cache-min", true, 0, WIRE_CACHE_MAX},
-    [WIRE_SET_WORKERS_MAX] = {"workers-max", false, 1, POOL_MAX_WORKERS},
-    [WIRE_SET_CLIENT_WORKERS_MAX] = {"client-workers-max", false, 0, CLIENT_WORKERS_MOST},
-    [WIRE_SET_PREFETCH_MAX] = {"prefetch-max", false, 0, PREFETCH_MOST},
+    [WIRE_SET_CACHE_MAX] = {.name = "cache-max", .bytes = true, .least = CACHE_LEAST, .most = WIRE_CACHE_MAX},
+    [WIRE_SET_CACHE_MIN] = {.name = "cache-min", .bytes = true, .least = 0, .most = WIRE_CACHE_MAX},
+    [WIRE_SET_WORKERS_MAX] = {.name = "workers-max", .bytes = false, .least = 1, .most = POOL_MAX_WORKERS},
+    [WIRE_SET_CLIENT_WORKERS_MAX] = {.name = "client-workers-max",
+				     .bytes = false,
+				     .least = 0,
+				     .most = CLIENT_WORKERS_MOST},
+    [WIRE_SET_PREFETCH_MAX] = {.name = "prefetch-max", .bytes = false, .least = 0, .most = PREFETCH_MOST},
 };
 
 const char *settings_name(enum wire_setting_key key)

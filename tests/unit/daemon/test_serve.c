@@ -105,12 +105,14 @@ static void *client_run(void *argument)
 						 .offset = c->offset,
 						 .window_chunks = 2};
 	struct diesel_batch b;
-
 	int r;
 
-	if (diesel_dataset_open(c->dataset, c->node->socket, &d, error, sizeof(error)) < 0)
-		fail_msg("%s", error);
 	/* The limit may be too low for one more at the moment. */
+	do
+		r = diesel_dataset_open(c->dataset, c->node->socket, &d, error, sizeof(error));
+	while (r == -ENOSPC);
+	if (r < 0)
+		fail_msg("%s", error);
 	do
 		r = diesel_session_open(d, &o, &s, error, sizeof(error));
 	while (r == -ENOSPC);

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker hands over: results of any kind and size."""
+import unittest
+
+# First: it says where the others are, and skips where they are not.
+from workers_support import WorkersCase, same
+import numpy
+import torch
+
+
+class ResultTest(WorkersCase):
+    def test_results_of_any_kind(self):
+        want = collate_all([(torch.arange(16, dtype=torch.uint8), 1)] * 16)
+        loader = self.loader(transform=lambda data: torch.arange(16, dtype=torch.uint8), target_transform=lambda _: 1,
+                             collate_fn=collate_all, num_workers=1, drop_last=True)
+        for got in loader:
+            self.assertEqual(list(got), list(want))
+            for name, value in want.items():
+                check_equal(self, got[name], value)
+
+    def test_batches_that_grow_and_shrink(self):
+        loader = self.loader("ragged", transform=same, collate_fn=join, num_workers=2, batch_size=4)
+        plain = self.loader("ragged", transform=same, collate_fn=join, num_workers=0, batch_size=4)
+        for _ in range(2):
+            self.assertTrue(all(map(torch.equal, loader, plain)))
+
+
+def join(samples):
+    return torch.cat([sample for sample, _ in samples])
+
+
+def collate_all(samples):
+    tensor = torch.stack([sample for sample, _ in samples]).float()
+    return {"tensor": tensor, "transposed": tensor.t(), "none": torch.empty(0, 3), "one": torch.tensor(4),
+            "bfloat16": tensor.to(torch.bfloat16), "bool": tensor > 3, "complex": torch.complex(tensor, tensor),
+            "array": tensor.numpy(), "fortran": numpy.asfortranarray(tensor.numpy()), "text": "text", "nothing": None,
+            "nested": [(tensor[:1], {"deep": tensor[1:2]})], "sparse": tensor.to_sparse(), "objects":
+            numpy.array([None, "x"], dtype=object), "shared": [tensor, tensor], "long": list(range(1000)),
+            "parameter": torch.nn.Parameter(tensor), "bytes": b"\0" * 100_000}
+
+
+def check_equal(case, got, want):
+    case.assertIs(type(got), type(want))
+    if isinstance(want, torch.Tensor):
+        case.assertEqual((got.dtype, got.shape, got.layout, got.requires_grad),
+                         (want.dtype, want.shape, want.layout, want.requires_grad))
+        case.assertTrue(torch.equal(got.to_dense() if got.is_sparse else got, want.to_dense()))
+    elif isinstance(want, numpy.ndarray):
+        case.assertTrue(numpy.array_equal(got, want))
+        case.assertTrue(got.flags.writeable)
+    elif isinstance(want, (list, tuple)):
+        for a, b in zip(got, want):
+            check_equal(case, a, b)
+    elif isinstance(want, dict):
+        check_equal(case, list(got.values()), list(want.values()))
+    else:
+        case.assertEqual(got, want)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -27,16 +27,27 @@ void node_watch_init(struct node_watch *watch, const char *root)
 		watch->io_pressure[0] = '\0';
 }
 
-/* In percent, as the kernel writes it. */
-static void pressure(const char *path, double *ret_some, double *ret_full)
+/* In percent, as the kernel writes it. The time in which some task waited, ever; 0: not known. */
+static uint64_t pressure(const char *path, double *ret_some, double *ret_full)
 {
 	struct psi psi;
 
 	if (!path[0] || psi_read(path, &psi) < 0)
-		return;
+		return 0;
 	*ret_some = psi.some.avg10_ratio * 100;
 	if (ret_full && psi.has_full)
 		*ret_full = psi.full.avg10_ratio * 100;
+	return psi.some.total_ns;
+}
+
+/* The kernel's mean of ten seconds is brought up to date every other second: too late to act within two. */
+static void memory_fill(const struct node_watch *was, const struct node_watch *is, struct stall_node *node)
+{
+	if (!was->at_ns || is->at_ns <= was->at_ns || is->at_ns - was->at_ns > STALE_NS ||
+	    !was->memory_some_ns || is->memory_some_ns < was->memory_some_ns)
+		return;
+	node->memory_some_now = fmin(
+	    100 * (double)(is->memory_some_ns - was->memory_some_ns) / (double)(is->at_ns - was->at_ns), 100);
 }
 
 static double cores_allowed(void)
@@ -85,9 +96,11 @@ struct stall_node node_watch_look(struct node_watch *watch, uint64_t now_ns)
 	if (proc_cpu_ticks_read(path, &watch->ticks) < 0)
 		watch->ticks = was.ticks;
 	limits_read(watch->root, &watch->limits);
-	pressure(watch->memory_pressure, &node.memory_some_avg10, &node.memory_full_avg10);
-	pressure(watch->cpu_pressure, &node.cpu_some_avg10, NULL);
-	pressure(watch->io_pressure, &node.io_some_avg10, &node.io_full_avg10);
+	watch->memory_some_ns =
+	    pressure(watch->memory_pressure, &node.memory_some_avg10, &node.memory_full_avg10);
+	(void)pressure(watch->cpu_pressure, &node.cpu_some_avg10, NULL);
+	(void)pressure(watch->io_pressure, &node.io_some_avg10, &node.io_full_avg10);
+	memory_fill(&was, watch, &node);
 	if (watch->limits.memory_limit_bytes) {
 		node.memory_limit_bytes = (double)watch->limits.memory_limit_bytes;
 		node.memory_headroom_bytes = (double)watch->limits.memory_headroom_bytes;

@@ -15,6 +15,7 @@ struct node_watch {
 	/* "": there is none. Found once: a process hardly ever moves. */
 	char memory_pressure[512], cpu_pressure[512], io_pressure[512];
 	uint64_t at_ns;
+	uint64_t memory_some_ns; /* in which some task waited for memory, ever; 0: not known */
 	struct proc_cpu_ticks ticks;
 	struct limits limits;
 };

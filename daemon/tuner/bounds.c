@@ -48,12 +48,13 @@ static void shrink(struct round *r, size_t index, enum tuner_knob knob, uint64_t
 	if (knob == TUNER_CACHE_BYTES && !r->cache_hard) {
 		if (job->cache_before_pressure < now)
 			job->cache_before_pressure = now;
-		round_decide(
-		    r, index, knob, TUNER_RULE_PRESSURE, value, NAN,
-		    "memory is tight (tasks waited %.1f%% of the last 10 s, %.0f MiB left): all caches "
-		    "together at most %.0f MiB",
-		    r->node.memory_some_avg10, r->node.memory_headroom_bytes / 0x1p20,
-		    r->state->pressure.ceiling_bytes / 0x1p20);
+		round_decide(r, index, knob, TUNER_RULE_PRESSURE, value, NAN,
+			     "memory is tight (tasks waited %.1f%% of the last 10 s, %.1f%% of the last "
+			     "second, %.0f MiB "
+			     "left): all caches together at most %.0f MiB",
+			     fmax(r->node.memory_some_avg10, 0), fmax(r->node.memory_some_now, 0),
+			     r->node.memory_headroom_bytes / 0x1p20,
+			     r->state->pressure.ceiling_bytes / 0x1p20);
 	} else if (r->state->n_jobs > 1) {
 		round_decide(r, index, knob, TUNER_RULE_SHARE, value, NAN,
 			     "%u jobs share the node: this one's part of %s is %llu, not %llu",

@@ -20,6 +20,7 @@ static struct stall_node clean_node(const struct stall_node *node)
 
 	n.memory_some_avg10 = known(n.memory_some_avg10);
 	n.memory_full_avg10 = known(n.memory_full_avg10);
+	n.memory_some_now = known(n.memory_some_now);
 	n.memory_limit_bytes = known(n.memory_limit_bytes);
 	n.memory_headroom_bytes = known(n.memory_headroom_bytes);
 	n.cores = known(n.cores);

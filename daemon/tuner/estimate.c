@@ -11,9 +11,12 @@
 #define BUSY_MIN 0.02
 /* Ratios beyond which a figure is another one. Wider for demand: behind a long wait it is noisy. */
 /* Storage is worse than now if it gave less than this part of it. */
-#define NOISE             0.75
-#define DIFFERS           1.35
-#define WAIT_DIFFERS      0.10
+#define NOISE        0.75
+#define DIFFERS      1.35
+#define WAIT_DIFFERS 0.10
+/* ... or this many times what it strays anyway, where windows find much in memory or little. Below 3: a
+ * change adds to what it is held against, and has to be seen all the same. */
+#define STRAYS            2.5
 #define BANDWIDTH_DIFFERS 1.6
 #define READING_MIN       0.1 /* of the time: less says little about storage */
 
@@ -136,6 +139,30 @@ uint32_t job_estimate(const struct tuner_job *job, uint64_t since_ns, struct fig
 	return n;
 }
 
+uint32_t job_stray(const struct tuner_job *job, uint64_t since_ns, double *ret_stray)
+{
+	uint32_t n = job->n_seen < SEEN_MAX ? job->n_seen : SEEN_MAX, found = 0;
+	double sum = 0, squares = 0, variance;
+
+	if (since_ns < job->phase_ns)
+		since_ns = job->phase_ns;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct figures *f = seen_at(job, i);
+
+		if (f->from_ns < since_ns || !(f->rate >= 0))
+			continue;
+		sum += f->rate;
+		squares += f->rate * f->rate;
+		found++;
+	}
+	*ret_stray = 0;
+	if (found < 2 || !(sum > 0))
+		return found;
+	variance = (squares - sum * sum / found) / (found - 1);
+	*ret_stray = sqrt(fmax(variance, 0)) / (sum / found);
+	return found;
+}
+
 static bool other(double now, double then, double ratio)
 {
 	return now > 0 && then > 0 && (now > then * ratio || now < then / ratio);
@@ -148,7 +175,7 @@ bool job_differs(const struct tuner_job *job, const struct figures *now)
 	double ratio = DIFFERS + (now->busy > 0 ? fmin(0.1 / now->busy, 1) * 0.5 : 0.5);
 
 	/* Less waiting is what filling caches bring: no other job. */
-	if (now->wait > then->wait + WAIT_DIFFERS)
+	if (now->wait > then->wait + fmax(WAIT_DIFFERS, STRAYS * job->wait_stray))
 		return true;
 	return other(demand, then->demand, ratio) || other(now->daemon_cpu_s, then->daemon_cpu_s, DIFFERS) ||
 	       other(now->client_cpu_s, then->client_cpu_s, DIFFERS) ||

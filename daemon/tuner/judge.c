@@ -11,6 +11,12 @@
 
 #define SAMPLES_MIN  2
 #define SAMPLES_SURE 4 /* asked for where the effect is as small as noise */
+/* A loss within this many standard errors of the two rates is none yet; the most samples that are waited for
+ * until it is one. */
+#define ERRORS       1.5
+#define SAMPLES_MOST SEEN_MAX
+/* An estimate is made from so many. */
+#define SAMPLES_USED 4.0
 /* Worse: this much less rate and this much more waiting; noise of a second's figures lies below both. */
 #define WORSE_RATE 0.97
 #define WORSE_WAIT 0.02
@@ -56,6 +62,15 @@ void round_verdict(struct round *r, struct tuner_job *job, enum tuner_knob knob,
 	snprintf(v->text, sizeof(v->text), "%s", text);
 }
 
+/* From where on a value is not tried again: bytes of a cache are many small steps, of the other knobs the
+ * next one is as good as the one that was tried. */
+static uint64_t beyond(enum tuner_knob knob, uint64_t old_value, uint64_t new_value)
+{
+	if (knob == TUNER_CACHE_BYTES)
+		return new_value;
+	return new_value > old_value ? old_value + 1 : old_value - 1;
+}
+
 static void learn(struct tuner_job *job, enum tuner_knob knob, const struct change *c, uint64_t now_ns)
 {
 	struct lesson *l = &job->lessons[knob];
@@ -66,10 +81,10 @@ static void learn(struct tuner_job *job, enum tuner_knob knob, const struct chan
 	if (*hold > LESSON_MAX_NS)
 		*hold = LESSON_MAX_NS;
 	if (up) {
-		l->up_value = c->new_value;
+		l->up_value = beyond(knob, c->old_value, c->new_value);
 		l->up_until_ns = now_ns + *hold;
 	} else {
-		l->down_value = c->new_value;
+		l->down_value = beyond(knob, c->old_value, c->new_value);
 		l->down_until_ns = now_ns + *hold;
 	}
 }
@@ -121,6 +136,15 @@ static bool is_worse(const struct change *c, const struct figures *after)
 	return after->rate < c->rate_before * WORSE_RATE && after->wait > c->wait_before + WORSE_WAIT;
 }
 
+/* Is the loss larger than what single seconds stray? */
+static bool is_certain(const struct change *c, double stray, uint32_t n, const struct figures *after)
+{
+	double spread = fmax(stray, n < SAMPLES_SURE ? c->stray_before : 0);
+	double error = hypot(spread / sqrt(fmin(n, SAMPLES_USED)), c->stray_before / sqrt(SAMPLES_USED));
+
+	return c->rate_before - after->rate > ERRORS * error * c->rate_before;
+}
+
 static bool has_helped(const struct change *c, const struct figures *after)
 {
 	double promised = c->rate_expected / c->rate_before - 1, got = after->rate / c->rate_before - 1;
@@ -159,7 +183,7 @@ static bool is_filling(const struct round *r, const struct tuner_job *job, const
 }
 
 static void judge_one(struct round *r, size_t index, enum tuner_knob knob, const struct figures *after,
-		      uint32_t n)
+		      uint32_t n, double stray)
 {
 	struct tuner_job *job = &r->state->jobs[index];
 	const struct change *c = &job->changes[knob];
@@ -182,9 +206,12 @@ static void judge_one(struct round *r, size_t index, enum tuner_knob knob, const
 		return;
 	}
 	if (is_worse(c, after) && is_to_blame(c, knob, after)) {
-		if ((calm && n >= SAMPLES_SURE) || after->rate < c->rate_before * MUCH_WORSE)
+		bool certain = is_certain(c, stray, n, after);
+
+		if (certain && ((calm && n >= SAMPLES_SURE) || after->rate < c->rate_before * MUCH_WORSE))
 			undo(r, index, knob, after, up ? "made it slower" : "it was needed");
-		return; /* or ask once more in a second */
+		if (certain || n < (last ? SAMPLES_MOST : SAMPLES_SURE))
+			return; /* or ask once more in a second */
 	}
 	if (!up || has_helped(c, after))
 		accept(r, job, knob, after);
@@ -206,16 +233,18 @@ void round_judge(struct round *r, size_t index)
 	for (int k = 0; k < TUNER_N_KNOBS; k++) {
 		struct change *c = &job->changes[k];
 		struct figures after;
+		double stray;
 		uint64_t since = job->changed_ns > c->at_ns ? job->changed_ns : c->at_ns;
 		uint32_t n;
 
 		if (!c->open || job->asked[k] || r->now_ns < since + r->config->dwell_ns)
 			continue;
-		n = job_estimate(job, since, &after);
+		(void)job_estimate(job, since, &after);
+		n = job_stray(job, since, &stray);
 		if (n < SAMPLES_MIN)
 			continue;
 		if (k == TUNER_CACHE_BYTES && is_filling(r, job, c, &after))
 			continue;
-		judge_one(r, index, (enum tuner_knob)k, &after, n);
+		judge_one(r, index, (enum tuner_knob)k, &after, n, stray);
 	}
 }

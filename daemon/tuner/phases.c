@@ -10,6 +10,7 @@
 #define IDLE_NS (30 * SECOND_NS)
 /* Samples in a row that differ before it counts as another phase: one may be a hiccup, two a checkpoint. */
 #define DIFFERS_MIN    3
+#define STRAY_SAMPLES  8
 #define SETTLED_MIN_NS (4 * SECOND_NS)
 /* Two changes of phase within this: it is not the job, something comes and goes (a neighbour's bursts). */
 #define UNSTEADY_NS (90 * SECOND_NS)
@@ -31,6 +32,7 @@ static void start_jump(struct tuner_job *job, uint64_t from_ns, uint64_t now_ns)
 	job->jump_ns = now_ns;
 	job->n_jumps = 0;
 	job->n_differs = 0;
+	job->wait_stray = 0;
 	job->stall_ns = job->surplus_ns = 0;
 }
 
@@ -59,6 +61,7 @@ static void change_phase(struct round *r, struct tuner_job *job)
 static void watch(struct round *r, struct tuner_job *job)
 {
 	struct figures now;
+	double away;
 
 	if (newest(job)->from_ns < job->changed_ns || newest(job)->from_ns < job->settled.at_ns)
 		return;
@@ -73,6 +76,9 @@ static void watch(struct round *r, struct tuner_job *job)
 		return;
 	}
 	job->n_differs = job_differs(job, newest(job)) ? job->n_differs + 1 : 0;
+	away = fabs(newest(job)->wait - job->settled.wait);
+	if (away >= 0)
+		job->wait_stray += (away - job->wait_stray) / STRAY_SAMPLES;
 	if (job->n_differs >= DIFFERS_MIN && r->now_ns > job->jump_ns + SETTLED_MIN_NS)
 		change_phase(r, job);
 }

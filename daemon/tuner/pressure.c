@@ -12,6 +12,9 @@
 #define SOME_TIGHT 10.0
 #define FULL_TIGHT 5.0
 #define SOME_CALM  3.0
+/* Of the last second: avg10 needs two seconds and more to show what a second has seen. Only for the first
+ * cut: single seconds stray, and later ones go by what the mean does. */
+#define NOW_TIGHT 15.0
 /* avg10 keeps rising for seconds after the cause is gone: another cut only if it is still higher. */
 #define AGAIN_NS 2000000000ull
 #define RISE     1.0
@@ -39,13 +42,14 @@ double pressure_reserve(const struct tuner_config *config, const struct stall_no
 static bool is_tight(const struct stall_node *node, double reserve)
 {
 	return figure(node->memory_some_avg10) >= SOME_TIGHT ||
-	       figure(node->memory_full_avg10) >= FULL_TIGHT ||
+	       figure(node->memory_full_avg10) >= FULL_TIGHT || figure(node->memory_some_now) >= NOW_TIGHT ||
 	       figure(node->memory_headroom_bytes) < reserve / 2 || node->oom_kills > 0;
 }
 
 static bool is_calm(const struct stall_node *node, double reserve)
 {
 	return !(figure(node->memory_some_avg10) > SOME_CALM) &&
+	       !(figure(node->memory_some_now) >= NOW_TIGHT) &&
 	       !(figure(node->memory_headroom_bytes) < reserve * 2) && !(node->oom_kills > 0);
 }
 

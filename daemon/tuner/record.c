@@ -65,8 +65,9 @@ void round_decide(struct round *r, size_t index, enum tuner_knob knob, enum tune
 {
 	struct tuner_job *job = &r->state->jobs[index];
 	const struct plan *plan = &r->plans[index];
-	uint64_t old = round_value(job, knob);
+	uint64_t old = round_value(job, knob), since_ns = job->changed_ns;
 	struct tuner_decision *d;
+	double stray;
 	va_list args;
 
 	value = clamp(r, index, knob, value);
@@ -98,6 +99,7 @@ void round_decide(struct round *r, size_t index, enum tuner_knob knob, enum tune
 	job->asked_ns[knob] = job->changed_ns = r->now_ns;
 	if (isnan(expected))
 		return;
+	(void)job_stray(job, since_ns, &stray);
 	job->changes[knob] = (struct change){.open = true,
 					     .id = d->id,
 					     .at_ns = r->now_ns,
@@ -110,7 +112,8 @@ void round_decide(struct round *r, size_t index, enum tuner_knob knob, enum tune
 					     .prep_before = plan->now.prep_wait,
 					     .demand_before = plan->now.demand,
 					     .bandwidth_before = plan->now.bandwidth,
-					     .rate_expected = expected};
+					     .rate_expected = expected,
+					     .stray_before = stray};
 }
 
 static const char *bytes_text(char buffer[24], double bytes)

@@ -20,6 +20,7 @@
 /* Where the model sees no reason for a stall that is there, one knob is tried; only for one this large. */
 #define STALL_TRY   0.06
 #define FILLED      0.9
+#define LESS        0.95
 #define UNEXPLAINED 1.10 /* the model expects this much more than is there */
 /* Differences that are not worth a change: 3 % of the cache, a fifth of it downwards (what is dropped
  * takes an epoch to come back), a fifth of the depth. */
@@ -134,8 +135,13 @@ static void jump(struct round *r, size_t index)
 		settle(r, index);
 		return;
 	}
-	job->n_jumps++;
 	expected = rate_of(r, index, &to);
+	/* A model that expects less than there is has nothing more to say. */
+	if (job->n_jumps && expected < r->plans[index].now.rate * LESS) {
+		settle(r, index);
+		return;
+	}
+	job->n_jumps++;
 	/* What gives back goes first: others may take it in the same second. */
 	for (int pass = 0; pass < 2; pass++)
 		for (int k = 0; k < TUNER_N_KNOBS; k++)

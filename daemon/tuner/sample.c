@@ -56,5 +56,6 @@ struct stall_node stall_node_unknown(void)
 	    .cores = NAN,
 	    .cores_idle = NAN,
 	    .oom_kills = 0,
+	    .memory_some_now = NAN,
 	};
 }

@@ -41,6 +41,7 @@ struct change {
 	uint64_t old_value, new_value;
 	double rate_before, wait_before, fetch_before, prep_before, demand_before, bandwidth_before,
 	    rate_expected;
+	double stray_before; /* of single seconds' rates from their mean, as a part of it */
 };
 
 /* What a knob taught us: a value that did not help, and how long not to try it again. */
@@ -70,6 +71,7 @@ struct tuner_job {
 	uint64_t surplus_ns, stall_ns, idle_ns; /* since when; 0: not */
 	uint32_t n_differs;                     /* samples in a row that differ from `settled` */
 	struct figures settled;                 /* estimate when it settled */
+	double wait_stray;                      /* mean distance of single seconds' wait from `settled` */
 	struct tuner_knobs before_idle;
 	uint64_t cache_before_pressure; /* 0: not cut */
 	bool rested;                    /* resources were given back for being idle */
@@ -111,6 +113,9 @@ void job_see(struct tuner_job *job, const struct figures *figures);
 /* From samples that lie wholly behind since_ns. The number of samples; 0: *ret is all NAN. Figures that do
  * not depend on knobs are taken from the whole phase. */
 uint32_t job_estimate(const struct tuner_job *job, uint64_t since_ns, struct figures *ret);
+/* Standard deviation of single seconds' rates behind since_ns, as a part of their mean; 0 with less than two.
+ * The number of seconds, which may be more than an estimate is made from. */
+uint32_t job_stray(const struct tuner_job *job, uint64_t since_ns, double *ret_stray);
 /* Does the newest sample differ so much from when the job settled that the model has to be asked again? */
 bool job_differs(const struct tuner_job *job, const struct figures *newest);
 /* The worst storage of the last minute: what a settled job is sized for, so that a neighbour who comes and

@@ -63,6 +63,12 @@ static void test_causes(void **state)
 	node.memory_full_avg10 = 6;
 	assert_true(pressure_ceiling(&p, &config, &node, 4 * GIB, SECOND_NS) == 2 * GIB);
 	p = (struct pressure){0};
+	node = node_with(2, 8 * GIB);
+	node.memory_some_now = 20; /* the mean of ten seconds does not know yet */
+	assert_true(pressure_ceiling(&p, &config, &node, 4 * GIB, SECOND_NS) == 2 * GIB);
+	node.memory_some_now = 90; /* once: what follows is said by the mean */
+	assert_true(pressure_ceiling(&p, &config, &node, 2 * GIB, 5 * SECOND_NS) == 2 * GIB);
+	p = (struct pressure){0};
 	node = node_with(0, 8 * GIB);
 	node.oom_kills = 1;
 	assert_true(pressure_ceiling(&p, &config, &node, 4 * GIB, SECOND_NS) == 2 * GIB);

@@ -97,6 +97,7 @@ struct stall_node {
 	double cores;                 /* that may be used: affinity, cgroup quota, machine */
 	double cores_idle;            /* of those, not used by anybody: mean over the second */
 	double oom_kills;             /* in the cgroup since the last sample; 0 is 0 */
+	double memory_some_now; /* percent of the time since the last sample, which avg10 follows slowly */
 };
 
 /* Everything not known; job, at_ns and covered_s 0. Start from it, and fill in what is seen. */

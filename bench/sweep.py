@@ -14,6 +14,7 @@ import contextlib
 import time
 
 import bed as testbed
+import timeline
 from bed import JobEnded, Knobs
 from scenarios import CLIENT_WORKERS, DAEMON_WORKERS, PREFETCH
 
@@ -103,7 +104,7 @@ def candidates(scenario, points):
 
 def again(bed, scenario, phase, knobs, seconds):
     """One longer measurement of a static point."""
-    with running(bed, scenario, knobs) as (daemon, job):
+    with running(bed, scenario, knobs) as (daemon, job), timeline.watched(daemon, job):
         limit(bed, phase)
         job.dial(phase.passes, phase.device_ms)
         for _ in range(ATTEMPTS):

@@ -18,7 +18,8 @@ from climber import Climber
 from tensorflow_job import TensorflowJob
 
 STEADY_S = 12.0     # the end of each phase, in which steady throughput is measured
-SAMPLE_S = 0.5      # of knobs, CPU and memory
+SAMPLE_S = 0.5      # of knobs and CPU
+MEMORY_EVERY = 4    # samples: the kernel walks the page tables of every process for it
 WORKERS_MEMORY = 192 * MIB  # that processes of the peers need beside the cached files
 
 
@@ -70,7 +71,8 @@ class MemoryGroup:
 
 
 class Watch:
-    """Samples knobs, CPU and memory of a contender twice a second."""
+    """Samples knobs, CPU and memory of a contender. That takes some percent of a core from whoever computes, so all
+    that is compared with each other is watched in the same way."""
 
     def __init__(self, roots, memory, job):
         self.roots, self.memory, self.job = roots, memory, job
@@ -85,8 +87,9 @@ class Watch:
     def _run(self):
         while not self._stop.wait(SAMPLE_S):
             with contextlib.suppress(OSError, ValueError, KeyError, subprocess.CalledProcessError):
-                self.rows.append({"at": time.monotonic(), "cpu": testbed.cpu_of(self.roots), "busy": testbed.busy_s(), "memory": self.memory(),
-                                  "job": self.job()})
+                memory = self.rows[-1]["memory"] if len(self.rows) % MEMORY_EVERY else self.memory()
+                self.rows.append({"at": time.monotonic(), "cpu": testbed.cpu_of(self.roots), "busy": testbed.busy_s(),
+                                  "memory": memory, "job": self.job()})
 
     def __exit__(self, *_):
         self._stop.set()
@@ -102,6 +105,10 @@ def job_knobs(daemon):
         return None
     return {"knobs": {name: knob["value"] for name, knob in jobs[0]["knobs"].items()},
             "tuner": jobs[0].get("tuner"), "now": jobs[0].get("now")}
+
+
+def watched(daemon, job):
+    return Watch([job.pid, daemon.process.pid], lambda: testbed.memory_of(daemon, job), lambda: job_knobs(daemon))
 
 
 @contextlib.contextmanager
@@ -124,7 +131,7 @@ def contender(bed, scenario, name, options=(), tensorflow=None):
             job = bed.job("diesel", workers=workers, transform=scenario.transform, socket=daemon.socket)
             _start_dial(job, scenario)
             job = stack.enter_context(job)
-            watch = Watch([job.pid, daemon.process.pid], lambda: testbed.memory_of(daemon, job), lambda: job_knobs(daemon))
+            watch = watched(daemon, job)
             job.daemon = daemon
             if name == "climber":
                 stack.enter_context(Climber(daemon, job, start, scenario))
@@ -155,6 +162,8 @@ def run(bed, scenario, name, options=(), tensorflow=None):
             phases.append({"begin": at - begin})
             at += phase.seconds
             time.sleep(max(0, at - time.monotonic()))
+            if not job.alive:
+                raise SystemExit(f"{name}: the job ended by itself; its own message is on standard error")
             phases[-1].update(steady(job, watch, at - STEADY_S, at))
         cpu = watch.rows[-1]["cpu"]
     steps = job.steps()

@@ -3,6 +3,7 @@
 
 #include <getopt.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@ static const char usage_text[] =
     "       diesel-analyze report SESSION [--format FORMAT] [-o FILE]\n"
     "       diesel-analyze diff SESSION SESSION [--json]\n"
     "       diesel-analyze what-if SESSION [--cache SHARE] [--workers N] [--storage-mbps X]\n"
-    "           [--device-speed Y] [--sample-size Z] [--json]\n"
+    "           [--storage-speed Y] [--device-speed Y] [--sample-size Z] [--json]\n"
     "       diesel-analyze check [--json]\n"
     "       diesel-analyze dump SESSION\n"
     "       diesel-analyze truth [--max-steps N] [--rounds N] [--data DIR] [--json] -- COMMAND [ARG ...]\n"
@@ -57,10 +58,9 @@ static const char usage_text[] =
     "  --json-schema  print the schema of the JSON report\n"
     "  --cache SHARE  what-if: share of the dataset in memory, like 50%\n"
     "  --workers N    what-if: worker processes; 0: the trainer loads by itself\n"
-    "  --storage-mbps X, --device-speed Y, --sample-size Z\n"
-    "                 what-if: storage bandwidth in MB/s; factors on the device's speed and on the bytes "
-    "and\n"
-    "                 the computing of a sample\n"
+    "  --storage-mbps X, --storage-speed Y, --device-speed Y, --sample-size Z\n"
+    "                 what-if: storage bandwidth in MB/s; factors on it, on the device's speed, and on the\n"
+    "                 bytes and the computing of a sample\n"
     "  --json         diff, check, truth, what-if: print JSON\n"
     "  --max-steps N  truth: end each run after N steps (100)\n"
     "  --rounds N     truth: measure N times and say how far they differ (1)\n"
@@ -98,6 +98,7 @@ enum long_option {
 	OPTION_CACHE,
 	OPTION_WORKERS,
 	OPTION_STORAGE_MBPS,
+	OPTION_STORAGE_SPEED,
 	OPTION_DEVICE_SPEED,
 	OPTION_SAMPLE_SIZE,
 };
@@ -237,6 +238,8 @@ static int set_option(struct options *options, int option, const char *text)
 	case OPTION_WORKERS: return set_what_if(options, WHAT_IF_OPTION_WORKERS, "--workers", text);
 	case OPTION_STORAGE_MBPS:
 		return set_what_if(options, WHAT_IF_OPTION_STORAGE_MBPS, "--storage-mbps", text);
+	case OPTION_STORAGE_SPEED:
+		return set_what_if(options, WHAT_IF_OPTION_STORAGE_SPEED, "--storage-speed", text);
 	case OPTION_DEVICE_SPEED:
 		return set_what_if(options, WHAT_IF_OPTION_DEVICE_SPEED, "--device-speed", text);
 	case OPTION_SAMPLE_SIZE:
@@ -304,6 +307,8 @@ static int take_rest(struct options *options, int n, char **words, bool is_comma
 				   n_needed == 1 ? "a session file" : "two session files");
 	if (options->format && !render_format_by_name(options->format))
 		return usage_error("--format %s: " RENDER_FORMAT_NAMES, options->format);
+	if (!isnan(options->what_if.storage_bytes_per_s) && !isnan(options->what_if.storage_factor))
+		return usage_error("--storage-mbps and --storage-speed say the same thing: give one");
 	return verbs[options->verb].job ? take_job(options, n, words) : 0;
 }
 
@@ -336,6 +341,7 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 	    {"cache", required_argument, NULL, OPTION_CACHE},
 	    {"workers", required_argument, NULL, OPTION_WORKERS},
 	    {"storage-mbps", required_argument, NULL, OPTION_STORAGE_MBPS},
+	    {"storage-speed", required_argument, NULL, OPTION_STORAGE_SPEED},
 	    {"device-speed", required_argument, NULL, OPTION_DEVICE_SPEED},
 	    {"sample-size", required_argument, NULL, OPTION_SAMPLE_SIZE},
 	    {0},

@@ -80,6 +80,10 @@ const char *what_if_set(struct what_if_question *question, enum what_if_option o
 			return "not a bandwidth in MB/s like 200 (0.001 to 1000000)";
 		question->storage_bytes_per_s *= 1e6;
 		return NULL;
+	case WHAT_IF_OPTION_STORAGE_SPEED:
+		return factor(text, "x", 0.01, 1000, &question->storage_factor)
+			   ? NULL
+			   : "not a factor on the storage's bandwidth like 2 (0.01 to 1000)";
 	case WHAT_IF_OPTION_DEVICE_SPEED:
 		return factor(text, "x", 0.01, 1000, &question->device_factor)
 			   ? NULL

@@ -37,7 +37,7 @@ def scenarios_of(base):
         scenarios["workers / 2"] = (["--workers", str(base.workers // 2)],
                                     base._replace(workers=base.workers // 2), 0.0)
     scenarios["workers x 2"] = (["--workers", str(base.workers * 2)], base._replace(workers=base.workers * 2), 0.0)
-    scenarios["storage x 2"] = (["--storage-mbps", str(base.mbps * 2)], base._replace(mbps=base.mbps * 2), 0.0)
+    scenarios["storage x 2"] = (["--storage-speed", "2"], base._replace(mbps=base.mbps * 2), 0.0)
     return scenarios
 
 

@@ -25,6 +25,10 @@ static void line_question(FILE *stream, const struct what_if_question *question)
 		fprintf(stream, "%sstorage at %g MB/s", comma, question->storage_bytes_per_s / 1e6);
 		comma = ", ";
 	}
+	if (!isnan(question->storage_factor)) {
+		fprintf(stream, "%sstorage %g times as fast", comma, question->storage_factor);
+		comma = ", ";
+	}
 	if (!isnan(question->device_factor)) {
 		fprintf(stream, "%sa device %g times as fast", comma, question->device_factor);
 		comma = ", ";

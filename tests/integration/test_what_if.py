@@ -77,6 +77,7 @@ class WhatIf(unittest.TestCase):
         self.assertEqual(found["question"]["device_speed"], 2)
         self.assertIsNone(found["question"]["cache_ratio"])
         answer = found["answer"]
+        self.assertIsNone(found["question"]["storage_speed"])
         self.assertGreater(answer["speedup"]["value"], 1)  # loading binds, and takes no core
         self.assertLessEqual(answer["speedup"]["low"], answer["speedup"]["value"])
         self.assertGreaterEqual(answer["speedup"]["high"], answer["speedup"]["value"])
@@ -86,12 +87,15 @@ class WhatIf(unittest.TestCase):
 
     def test_bad_values(self):
         for option, value in (("--cache", "150%"), ("--cache", "-1"), ("--cache", "half"), ("--workers", "300"),
-                              ("--workers", "1.5"), ("--storage-mbps", "0"), ("--device-speed", "nan"),
+                              ("--workers", "1.5"), ("--storage-mbps", "0"), ("--device-speed", "nan"), ("--storage-speed", "-2"),
                               ("--sample-size", "0"), ("--sample-size", "2y"), ("--device-speed", "inf")):
             done = run("what-if", self.session, option, value)
             self.assertEqual(done.returncode, 2, (option, value))
             self.assertEqual(len(done.stderr.splitlines()), 1)
             self.assertIn(f"{option} {value}", done.stderr)
+        done = run("what-if", self.session, "--storage-mbps", 100, "--storage-speed", 2)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--storage-mbps and --storage-speed", done.stderr)
         self.assertEqual(run("what-if").returncode, 2)
 
     def test_sessions_that_do_not_say_enough(self):

@@ -19,3 +19,4 @@ target_include_directories(test_analyzer_page_cache PRIVATE ${CMAKE_SOURCE_DIR}/
 target_link_libraries(test_analyzer_page_cache PRIVATE m)
 diesel_unit_test(bpf/mounts USES diesel_bpf diesel_base)
 target_include_directories(test_bpf_mounts PRIVATE ${CMAKE_SOURCE_DIR}/bpf)
+diesel_clock_tests(integration.shapes_io)

@@ -6,3 +6,4 @@ diesel_script_test(integration shapes /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DI
 diesel_script_test(integration shapes_jobs /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_shapes_jobs.py)
 # Dozens of jobs that each import PyTorch: two minutes on a free machine, more on a busy one.
 set_tests_properties(integration.shapes integration.shapes_jobs PROPERTIES TIMEOUT 900)
+diesel_clock_tests(integration.shapes integration.shapes_jobs)

@@ -18,6 +18,7 @@ if(NOT DIESEL_SANITIZE)
   foreach(case kth crash)
     diesel_script_test(fault dataset.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/dataset_faults.py ${case})
   endforeach()
+  diesel_long_tests(fault.dataset.kth fault.dataset.crash)
 endif()
 
 foreach(parser chunk_head snapshot)

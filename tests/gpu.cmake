@@ -44,3 +44,4 @@ set_property(TEST integration.gpu APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${
 diesel_script_test(integration checkpoints /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_checkpoints.py)
 diesel_script_test(integration phases /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_phases.py)
 set_property(TEST integration.phases APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${CMAKE_BINARY_DIR}/standin")
+diesel_clock_tests(integration.gpu integration.checkpoints integration.phases)

@@ -18,9 +18,15 @@
 /* avg10 keeps rising for seconds after the cause is gone: another cut only if it is still higher. */
 #define AGAIN_NS 2000000000ull
 #define RISE     1.0
-#define CALM_NS  (15 * SECOND_NS)
-#define RAISE_NS (10 * SECOND_NS)
-#define RAISE    1.25 /* a step up: small enough to see its effect before the next one */
+/* Short headroom is no mean: what it says is true now. A little less than the second between two looks. */
+#define AGAIN_SHORT_NS 800000000ull
+/* Where nothing can be dropped or swapped, nobody waits before somebody is killed. So headroom that others
+ * will have used up by the next look, and until what is dropped is free, is gone already. */
+#define AHEAD_S    1.5
+#define SEEN_MAX_S 5
+#define CALM_NS    (15 * SECOND_NS)
+#define RAISE_NS   (10 * SECOND_NS)
+#define RAISE      1.25 /* a step up: small enough to see its effect before the next one */
 
 #define RESERVE_SHARE 16.0
 #define RESERVE_MAX   (256.0 * 1024 * 1024)
@@ -39,11 +45,32 @@ double pressure_reserve(const struct tuner_config *config, const struct stall_no
 	return isnan(limit) ? 0 : fmin(limit / RESERVE_SHARE, RESERVE_MAX);
 }
 
-static bool is_tight(const struct stall_node *node, double reserve)
+/* What others took of the headroom, a second. */
+static void look(struct pressure *p, const struct stall_node *node, double held, uint64_t now_ns)
+{
+	double headroom = figure(node->memory_headroom_bytes), seconds = (double)(now_ns - p->seen_ns) / 1e9;
+
+	p->fell = p->falls;
+	p->falls = 0;
+	if (p->seen_ns && now_ns > p->seen_ns && seconds < SEEN_MAX_S && headroom >= 0 && p->headroom >= 0)
+		p->falls = fmax((p->headroom - headroom - (held - p->held)) / seconds, 0);
+	p->headroom = headroom;
+	p->held = held;
+	p->seen_ns = now_ns;
+}
+
+/* Falls for two seconds: a step is no trend. */
+static bool is_short(const struct pressure *p, const struct stall_node *node, double reserve)
+{
+	return figure(node->memory_headroom_bytes) - fmin(p->falls, p->fell) * AHEAD_S < reserve / 2 ||
+	       node->oom_kills > 0;
+}
+
+static bool is_tight(const struct pressure *p, const struct stall_node *node, double reserve)
 {
 	return figure(node->memory_some_avg10) >= SOME_TIGHT ||
 	       figure(node->memory_full_avg10) >= FULL_TIGHT || figure(node->memory_some_now) >= NOW_TIGHT ||
-	       figure(node->memory_headroom_bytes) < reserve / 2 || node->oom_kills > 0;
+	       is_short(p, node, reserve);
 }
 
 static bool is_calm(const struct stall_node *node, double reserve)
@@ -53,13 +80,13 @@ static bool is_calm(const struct stall_node *node, double reserve)
 	       !(figure(node->memory_headroom_bytes) < reserve * 2) && !(node->oom_kills > 0);
 }
 
-static void cut(struct pressure *p, const struct stall_node *node, double in_use, uint64_t now_ns)
+static void cut(struct pressure *p, const struct stall_node *node, double held, uint64_t now_ns)
 {
 	double some = figure(node->memory_some_avg10);
 
 	if (!p->tight && p->ceiling_bytes <= 0)
-		p->before_bytes = in_use;
-	p->ceiling_bytes = fmax((p->ceiling_bytes > 0 ? fmin(p->ceiling_bytes, in_use) : in_use) / 2, 1);
+		p->before_bytes = held;
+	p->ceiling_bytes = fmax((p->ceiling_bytes > 0 ? fmin(p->ceiling_bytes, held) : held) / 2, 1);
 	p->tight = true;
 	p->cut_ns = now_ns;
 	p->clear_ns = 0;
@@ -69,10 +96,9 @@ static void cut(struct pressure *p, const struct stall_node *node, double in_use
 static bool cut_again(const struct pressure *p, const struct stall_node *node, double reserve,
 		      uint64_t now_ns)
 {
-	if (now_ns < p->cut_ns + AGAIN_NS)
-		return false;
-	return figure(node->memory_some_avg10) > p->some_at_cut + RISE ||
-	       figure(node->memory_headroom_bytes) < reserve / 2 || node->oom_kills > 0;
+	if (is_short(p, node, reserve))
+		return now_ns >= p->cut_ns + AGAIN_SHORT_NS;
+	return now_ns >= p->cut_ns + AGAIN_NS && figure(node->memory_some_avg10) > p->some_at_cut + RISE;
 }
 
 static void recover(struct pressure *p, double headroom, double reserve, uint64_t now_ns)
@@ -92,13 +118,14 @@ static void recover(struct pressure *p, double headroom, double reserve, uint64_
 }
 
 double pressure_ceiling(struct pressure *p, const struct tuner_config *config, const struct stall_node *node,
-			double in_use, uint64_t now_ns)
+			double held, uint64_t now_ns)
 {
 	double reserve = pressure_reserve(config, node);
 
-	if (is_tight(node, reserve)) {
+	look(p, node, held, now_ns);
+	if (is_tight(p, node, reserve)) {
 		if (!p->tight || cut_again(p, node, reserve, now_ns))
-			cut(p, node, in_use, now_ns);
+			cut(p, node, held, now_ns);
 		p->clear_ns = 0;
 		if (p->some_at_cut > node->memory_some_avg10) /* falls: what rises after that is news */
 			p->some_at_cut = node->memory_some_avg10;

@@ -43,21 +43,30 @@ static double cache_in_use(const struct tuner_job *job, const struct figures *f)
 	return isnan(f->cached_bytes) ? set : fmin(set, f->cached_bytes + or_zero(f->need_bytes));
 }
 
+/* Chunks in memory: what can be dropped. */
+static double cache_held(const struct tuner_job *job, const struct figures *f)
+{
+	double set = (double)job->in_force.value[TUNER_CACHE_BYTES];
+
+	return isnan(f->cached_bytes) ? set : fmin(set, f->cached_bytes);
+}
+
 /* Sums over all jobs. */
 void round_make_totals(struct round *r)
 {
 	const struct tuner_config *c = r->config;
 	double limit = r->node.memory_limit_bytes, headroom = r->node.memory_headroom_bytes;
-	double in_use = 0, set = 0, ceiling, physical = INFINITY;
+	double in_use = 0, set = 0, held = 0, ceiling, physical = INFINITY;
 
 	for (uint32_t i = 0; i < r->state->n_jobs; i++) {
 		in_use += cache_in_use(&r->state->jobs[i], &r->plans[i].now);
+		held += cache_held(&r->state->jobs[i], &r->plans[i].now);
 		set += (double)round_value(&r->state->jobs[i], TUNER_CACHE_BYTES);
 	}
 	r->cache_total = c->cache_bytes_max ? (double)c->cache_bytes_max
 			 : limit > 0        ? limit * CACHE_SHARE
 					    : INFINITY;
-	ceiling = pressure_ceiling(&r->state->pressure, c, &r->node, in_use, r->now_ns);
+	ceiling = pressure_ceiling(&r->state->pressure, c, &r->node, held, r->now_ns);
 	r->cache_hard = r->cache_total <= ceiling;
 	r->cache_total = fmin(r->cache_total, ceiling);
 	if (headroom >= 0)

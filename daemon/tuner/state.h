@@ -93,6 +93,9 @@ struct pressure {
 	double before_bytes;  /* what they had */
 	double some_at_cut;
 	uint64_t cut_ns, clear_ns, raised_ns;
+	/* How quickly headroom went to others, bytes a second: in the last second, and in the one before. */
+	double headroom, held, falls, fell;
+	uint64_t seen_ns; /* when headroom and held were looked at; 0: never */
 };
 
 struct tuner_state {
@@ -143,10 +146,10 @@ double target_cached_ratio(const struct figures *f, double cache_bytes, double d
 
 /* ---- pressure.c ---- */
 
-/* Updates *p. Bytes that all caches together may take; INFINITY: no bound of this kind. `in_use`: bytes they
- * take, `want`: their knobs. */
+/* Updates *p. Bytes that all caches together may take; INFINITY: no bound of this kind. `held`: bytes of
+ * chunks that they hold. */
 double pressure_ceiling(struct pressure *p, const struct tuner_config *config, const struct stall_node *node,
-			double in_use, uint64_t now_ns);
+			double held, uint64_t now_ns);
 double pressure_reserve(const struct tuner_config *config, const struct stall_node *node);
 
 /* ---- share.c ---- */

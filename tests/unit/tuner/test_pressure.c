@@ -74,6 +74,32 @@ static void test_causes(void **state)
 	assert_true(pressure_ceiling(&p, &config, &node, 4 * GIB, SECOND_NS) == 2 * GIB);
 }
 
+/* Others take 100 MB a second: what will be gone before the next look is gone. */
+static void test_sees_it_coming(void **state)
+{
+	struct pressure p = {0};
+
+	(void)state;
+	config.reserve_bytes = 40000000;
+	assert_true(isinf(at(&p, 0, 0, 500e6, 128e6)));
+	assert_true(isinf(at(&p, 1, 0, 400e6, 128e6)));
+	assert_true(isinf(at(&p, 2, 0, 300e6, 128e6)));
+	assert_true(isinf(at(&p, 3, 0, 200e6, 128e6)));
+	assert_true(at(&p, 4, 0, 100e6, 128e6) == 64e6);
+	/* Dropping gave 64 MB, others took 100 MB: not enough yet. */
+	assert_true(at(&p, 5, 0, 64e6, 64e6) == 32e6);
+	/* A step is no trend, and what our own caches take is no danger. */
+	p = (struct pressure){0};
+	assert_true(isinf(at(&p, 0, 0, 500e6, 128e6)));
+	assert_true(isinf(at(&p, 1, 0, 200e6, 128e6)));
+	assert_true(isinf(at(&p, 2, 0, 190e6, 128e6)));
+	p = (struct pressure){0};
+	assert_true(isinf(at(&p, 0, 0, 500e6, 0)));
+	assert_true(isinf(at(&p, 1, 0, 300e6, 200e6)));
+	assert_true(isinf(at(&p, 2, 0, 100e6, 400e6)));
+	config.reserve_bytes = 0;
+}
+
 static void test_recovers_in_steps(void **state)
 {
 	struct pressure p = {0};
@@ -121,10 +147,12 @@ static int setup(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_calm_is_unbounded), cmocka_unit_test(test_halves_in_the_same_second),
-	    cmocka_unit_test(test_causes), cmocka_unit_test(test_recovers_in_steps),
-	    cmocka_unit_test(test_recovers_within_headroom)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_calm_is_unbounded),
+					   cmocka_unit_test(test_halves_in_the_same_second),
+					   cmocka_unit_test(test_causes),
+					   cmocka_unit_test(test_sees_it_coming),
+					   cmocka_unit_test(test_recovers_in_steps),
+					   cmocka_unit_test(test_recovers_within_headroom)};
 
 	return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -11,6 +11,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.abspath(os.path.join(HERE, "../.."))
 BIN = os.path.abspath(os.environ.get("DIESEL_BIN", "build/release/bin"))
+ANALYZE_VERBS = ("record", "report", "diff", "what-if", "check", "dump", "truth")
 PROGRAMS = ("diesel-analyze", "diesel-top", "dieselctl", "dieseld")
 MAN = os.path.join(ROOT, "docs/man")
 COMPLETIONS = os.path.join(ROOT, "packaging/completions")
@@ -80,7 +81,8 @@ class Manual(unittest.TestCase):
             self.assertIn("NAME", done.stdout)
 
     def test_pages_have_what_the_help_has(self):
-        for program, page in (("dieseld", "dieseld.8"), ("diesel-top", "diesel-top.1")):
+        for program, page in (("dieseld", "dieseld.8"), ("diesel-top", "diesel-top.1"),
+                              ("diesel-analyze", "diesel-analyze.1")):
             with open(os.path.join(MAN, page)) as file:
                 text = file.read().replace("\\-", "-")
             for option in options_of(program):
@@ -132,6 +134,21 @@ class Bash(unittest.TestCase):
             options = options_of(program)
             self.assertLessEqual(options, self.complete(program, "--"), program)
 
+    def test_every_option_of_diesel_analyze_is_offered_by_the_verbs_that_take_it(self):
+        offered = {verb: {word for word in self.complete("diesel-analyze", *verb, "--") if len(word) > 2}
+                   for verb in ((), *((verb,) for verb in ANALYZE_VERBS))}
+        self.assertLessEqual(options_of("diesel-analyze"), set().union(*offered.values()))
+        self.assertLessEqual(set(ANALYZE_VERBS), self.complete("diesel-analyze", ""))
+
+    def test_nothing_is_offered_that_is_not_in_the_manual(self):
+        lines = [("dieseld",), ("diesel-top",), *(("dieselctl", verb) for verb in verbs()),
+                 ("diesel-analyze",), *(("diesel-analyze", verb) for verb in ANALYZE_VERBS)]
+        for words in lines:
+            with open(glob.glob(os.path.join(MAN, words[0] + ".[18]"))[0]) as file:
+                text = file.read().replace("\\-", "-")
+            for option in self.complete(*words, "--") - {"--", "--help", "--version"}:
+                self.assertTrue(re.search(rf"{option}(?![a-z-])", text), f"{words}: {option}")
+
     def test_values(self):
         self.assertEqual(self.complete("dieselctl", "set", "--tune", "d"), {"dry-run"})
         self.assertIn("client-workers=", self.complete("dieselctl", "set", ""))
@@ -163,6 +180,11 @@ class Zsh(unittest.TestCase):
             said = self.complete(f"{program} --")
             for option in options_of(program):
                 self.assertIn(option, said, program)
+        for verb in ("what-if", "truth"):
+            said = self.complete(f"diesel-analyze {verb} --")
+            usage = re.search(rf"(?s)diesel-analyze {verb} .*?(?=\n\n|\n +diesel-analyze )", help_of("diesel-analyze"))
+            for option in re.findall(r"--[a-z-]+", usage[0]):
+                self.assertIn(option, said, verb)
         self.assertIn("client-workers=", self.complete("dieselctl set "))
         self.assertIn("perfetto", self.complete("diesel-analyze report --format "))
 

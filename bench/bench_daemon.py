@@ -109,7 +109,7 @@ def pressure(bed):
         job = stack.enter_context(bed.job("diesel", workers=0, device_ms=12, socket=daemon.socket, groups=group.paths))
         watch(daemon, group, rows, 25)
         before = rows[-1]["cache"]
-        wanted = group.limit_bytes - group.usage() + before * 6 // 10
+        wanted = (group.limit_bytes - group.usage() + before * 6 // 10) // MIB * MIB
         begin = time.monotonic()
         hog = subprocess.Popen(group.command([support.PYTHON, str(support.ROOT / "bench/jobs/hog.py"), wanted, HOG_PACE, big]),
                                stdout=subprocess.DEVNULL)

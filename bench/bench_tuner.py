@@ -6,10 +6,11 @@ rounds, the tuned daemon from a cold start through the scenario's timeline, and 
 the cheapest static settings found and of the default ones; then the peers through the same timeline
 (timeline.py). Jobs are real PyTorch processes on a really throttled disk; the device is simulated by waiting.
 
-    bench_tuner.py [--scenario NAME ...] [--only sweep|tuned|peers] [--minutes M] [--fresh]
+    bench_tuner.py [--scenario NAME ...] [--only sweep|tuned|peers] [--rounds N] [--peer-rounds N]
+                   [--minutes M] [--fresh]
 
 What was measured is kept in bench/results/tuner.json after each piece, and a further call goes on with what is missing:
-a whole run takes an hour, in pieces of a minute. --fresh forgets the named scenarios first.
+a whole run takes an hour, in pieces of a minute: half of it are the sweeps and the peers, which --rounds does not repeat. --fresh forgets the named scenarios first.
 """
 import argparse
 import json
@@ -24,7 +25,7 @@ import tensorflow_job
 import timeline
 from scenarios import SCENARIOS
 
-ROUNDS = 3
+ROUNDS, PEER_ROUNDS = 2, 1
 PEERS = ("torch", "climber", "tfdata", "tfpython")  # the last: only where there is Python work
 FINAL_S = 4.0
 NAME = "tuner"
@@ -60,7 +61,7 @@ class Run:
                 key = f"static-{number}"
                 if key not in raw and judge.swept(scenario, raw):
                     yield scenario, key, lambda b, s=scenario, r=raw: self.finals(b, s, r)
-            for number in range(self.options.rounds if self.wants("peers") else 0):
+            for number in range(self.options.peer_rounds if self.wants("peers") else 0):
                 for who in PEERS:
                     key = f"{who}-{number}"
                     if key in raw or who == "tfpython" and not scenario.transform:
@@ -112,7 +113,8 @@ def main():
     parser.add_argument("--scenario", nargs="+", choices=list(SCENARIOS), default=list(SCENARIOS), metavar="NAME",
                         help=", ".join(SCENARIOS))
     parser.add_argument("--only", choices=("sweep", "tuned", "peers"), help="this part only")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of the tuned daemon and the static settings; default: %(default)s")
+    parser.add_argument("--peer-rounds", type=int, default=PEER_ROUNDS, help="default: %(default)s")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing new after these")
     parser.add_argument("--fresh", action="store_true", help="measure the scenarios anew")
     options = parser.parse_args()

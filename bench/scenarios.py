@@ -10,7 +10,7 @@ from bed import DATASET_BYTES, MIB, Knobs
 
 # Segments for the windows of a session and its ready batches fit in this, nothing is kept beyond them.
 LEAST_CACHE = 48 * MIB
-CACHE_STEPS = 4  # of the grid, between the two
+CACHE_STEPS = 3  # of the grid, between the two
 FULL_CACHE = DATASET_BYTES + 96 * MIB  # all of the dataset, and batch slots
 
 
@@ -48,7 +48,7 @@ class Scenario:
         return Knobs(self.limit_bytes, prefetch=8, daemon_workers=2, client_workers=0)
 
 
-FIRST, STEADY = 25.0, 32.0
+FIRST, STEADY = 22.0, 26.0
 
 SCENARIOS = {s.name: s for s in (
     Scenario("fetch", (Phase(STEADY, 0, 20, 32),), transform=False),

@@ -149,15 +149,17 @@ def run(bed, scenario, name, options=(), tensorflow=None):
     """The whole timeline: steps, watched rows, and steady figures of each phase."""
     support.drop_caches()
     bed.slow.change()
-    first = scenario.phases[0]
-    bed.slow.change(bps=first.mbps * 1_000_000 if first.mbps else None)
+    mbps = scenario.phases[0].mbps
+    bed.slow.change(bps=mbps * 1_000_000 if mbps else None)
     phases = []
     with Neighbour(scenario.neighbour), support.Steal() as steal, \
             contender(bed, scenario, name, options, tensorflow) as (job, watch):
         begin = start_of(job)
         at = begin
         for phase in scenario.phases:
-            bed.slow.change(bps=phase.mbps * 1_000_000 if phase.mbps else None)
+            if phase.mbps != mbps:  # setting it again would be a second without a limit
+                mbps = phase.mbps
+                bed.slow.change(bps=mbps * 1_000_000 if mbps else None)
             job.dial(phase.passes, phase.device_ms)
             phases.append({"begin": at - begin})
             at += phase.seconds

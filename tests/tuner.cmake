@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(module clean share pressure target)
+foreach(module clean estimate share pressure target)
   diesel_unit_test(tuner/${module} USES diesel_tuner)
   target_include_directories(test_tuner_${module} PRIVATE ${CMAKE_SOURCE_DIR}/daemon/tuner)
 endforeach()

@@ -110,8 +110,7 @@ const struct job_sample *model_selected(const struct model *model)
 	return model->sample && model->selected[0] ? sample_job(model->sample, model->selected) : NULL;
 }
 
-/* Whose an item of the view is. */
-static const char *job_of(enum view view, const void *item)
+const char *model_item_job(enum view view, const void *item)
 {
 	switch (view) {
 	case VIEW_JOBS: return ((const struct job_sample *)item)->id;
@@ -226,14 +225,14 @@ static void place_cursor(struct model *model, struct table *table)
 	table->cursor = model->cursor[model->view];
 	if (model->view == VIEW_JOBS && model->is_chosen)
 		for (size_t i = 0; i < table->n; i++)
-			if (!strcmp(job_of(VIEW_JOBS, table->rows[i]), model->selected))
+			if (!strcmp(model_item_job(VIEW_JOBS, table->rows[i]), model->selected))
 				table->cursor = i;
 	if (table->cursor >= table->n)
 		table->cursor = table->n ? table->n - 1 : 0;
 	model->cursor[model->view] = table->cursor;
 	if (table->n)
 		snprintf(model->selected, sizeof(model->selected), "%s",
-			 job_of(model->view, table->rows[table->cursor]));
+			 model_item_job(model->view, table->rows[table->cursor]));
 }
 
 int model_table(struct model *model, struct table *ret_table)

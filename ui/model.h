@@ -116,5 +116,8 @@ int model_sort_by(struct model *model, enum view view, const char *key);
 int model_table(struct model *model, struct table *ret_table);
 void model_table_free(struct table *table);
 
+/* The id of the job that a row of the view is or belongs to; "" where rows belong to none. */
+const char *model_item_job(enum view view, const void *item);
+
 /* The job under the cursor, also when it is a worker or file of it; NULL: none. */
 const struct job_sample *model_selected(const struct model *model);

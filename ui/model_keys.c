@@ -12,26 +12,12 @@
 static const double intervals_s[] = {0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60};
 #define N_INTERVALS (sizeof(intervals_s) / sizeof(intervals_s[0]))
 
-static const char *job_of_row(const struct model *model, const struct table *table, size_t row)
-{
-	const void *item = table->rows[row];
-
-	switch (model->view) {
-	case VIEW_JOBS: return ((const struct job_sample *)item)->id;
-	case VIEW_WORKERS: return ((const struct worker_sample *)item)->job;
-	case VIEW_STORAGE: return ((const struct place_sample *)item)->job;
-	case VIEW_DAEMON: return ((const struct decision_sample *)item)->job;
-	case VIEW_SELF:
-	case VIEW_COUNT: break;
-	}
-	return "";
-}
-
 static void cursor_set(struct model *model, const struct table *table, size_t row)
 {
 	model->cursor[model->view] = row;
 	model->is_chosen = true;
-	snprintf(model->selected, sizeof(model->selected), "%s", job_of_row(model, table, row));
+	snprintf(model->selected, sizeof(model->selected), "%s",
+		 model_item_job(model->view, table->rows[row]));
 }
 
 /* By so many rows; the ends stop it. */

@@ -59,9 +59,16 @@ runuser -u mallory -- python3 /usr/local/bin/count /srv/out.diesel
 section reload
 printf '[dieseld]\nprefetch = 3\n# mine\n' >/etc/diesel/dieseld.conf
 systemctl reload "$unit"
-sleep 1
+for _ in $(seq 300); do # until it has said so
+	journalctl -u dieseld -o cat --no-pager | grep -q 'prefetch 3 chunks' && break
+	sleep 0.1
+done
 printf '[dieseld]\nprefetch = many\n# mine\n' >/etc/diesel/dieseld.conf
 systemctl reload "$unit"
+for _ in $(seq 300); do
+	journalctl -u dieseld -o cat --no-pager | grep -q 'dieseld.conf:2:12' && break
+	sleep 0.1
+done
 [ "$(property ActiveState)" = active ] && echo "still active"
 printf '[dieseld]\nprefetch = 3\n# mine\n' >/etc/diesel/dieseld.conf
 journalctl -u dieseld -o cat --no-pager | tail -8

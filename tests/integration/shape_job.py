@@ -7,6 +7,7 @@ in reads, in decoding and in the rest of the steps, from the first batch to the 
 import ctypes
 import json
 import os
+import resource
 import sys
 import time
 
@@ -155,19 +156,25 @@ class Samples(torch.utils.data.Dataset):
         return decode(self.reader.read(index))
 
 
+def voluntary_switches():
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+
+
 class Inline:
-    """Batches that the trainer reads itself, with a clock around each read."""
+    """Batches that the trainer reads itself, with a clock around each read, and a count of how often it slept in it."""
 
     def __init__(self, shape, source, order):
         self.reader, self.order, self.fetch_s = SHAPES[shape](source), order, 0.0
+        self.sleeps = 0
 
     def __iter__(self):
         for at in range(0, len(self.order), BATCH):
             samples = []
             for index in self.order[at:at + BATCH]:
-                begin = time.perf_counter()
+                sleeps, begin = voluntary_switches(), time.perf_counter()
                 data = self.reader.read(index)
                 self.fetch_s += time.perf_counter() - begin
+                self.sleeps += voluntary_switches() - sleeps
                 samples.append(decode(data))
             yield torch.stack(samples)
 
@@ -191,7 +198,8 @@ def main():
         model(batch).square().mean().backward()
         model.zero_grad()
     wall_s = time.perf_counter() - begin
-    print(json.dumps({"wait": wait_s / wall_s, "fetch": getattr(batches, "fetch_s", 0) / wall_s, "wall_s": wall_s}),
+    print(json.dumps({"wait": wait_s / wall_s, "fetch": getattr(batches, "fetch_s", 0) / wall_s, "wall_s": wall_s,
+                      "sleeps": getattr(batches, "sleeps", 0)}),
           flush=True)
 
 

@@ -2,6 +2,7 @@
 """The Debian package on a node that has nothing else: installed from the archive's dependencies, booted with
 systemd, used, upgraded, removed and purged there."""
 import glob
+import json
 import os
 import re
 import shutil
@@ -17,14 +18,20 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # In the root, before it boots: what an administrator does.
 INSTALL = r"""
 set -e
-cp "$1" root.deb; cp "$2" next.deb; cp "$3" check.sh
+cp "$1" tmp/diesel.deb; cp "$2" next.deb; cp "$3" check.sh
 mount --rbind /proc proc
 chroot . /bin/sh -e -c '
     export DEBIAN_FRONTEND=noninteractive
     apt-get update -qq
-    apt-get install -y -qq --no-install-recommends /root.deb python3-minimal libpython3-stdlib >/install.log 2>&1 ||
-        { cat /install.log; exit 1; }
-'
+    apt-get install -y -qq --no-install-recommends python3-minimal libpython3-stdlib >/install.log 2>&1 &&
+        sh -e -c "$1" >>/install.log 2>&1 || { cat /install.log; exit 1; }
+    echo "== container"
+    mkdir /run/diesel
+    $2 2>&1 & daemon=$!
+    for i in $(seq 300); do [ -S /run/diesel/dieseld.sock ] && break; sleep 0.1; done
+    dieselctl status
+    kill $daemon; wait $daemon && echo "ended well"
+' container "$4" "$5"
 umount -l proc
 cat >etc/systemd/system/check.service <<END
 [Unit]
@@ -48,6 +55,13 @@ cat check.out
 """
 
 
+def image(instruction):
+    """What follows it in the Dockerfile: a shell's line, or words from JSON."""
+    with open(os.path.join(HERE, "../../packaging/kubernetes/Dockerfile")) as file:
+        text = re.search(rf"(?m)^{instruction} ((?:.*\\\n)*.*)$", file.read())[1].replace("\\\n", " ")
+    return json.loads(text) if text.startswith("[") else text
+
+
 class CleanRoot(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -58,7 +72,8 @@ class CleanRoot(unittest.TestCase):
         root = os.path.join(cls.folder, "root")
         os.mkdir(root)
         done = clean_root.run(root, tar, ["/bin/sh", "-c", INSTALL, "install", *packages,
-                                          os.path.join(HERE, "package_clean.sh")], timeout=280)
+                                          os.path.join(HERE, "package_clean.sh"), image("RUN"),
+                                          " ".join(image("ENTRYPOINT") + image("CMD"))], timeout=280)
         assert done.returncode == 0, done.stdout + done.stderr
         print(done.stdout)
         cls.said = dict(re.findall(r"^== (\S+)\n(.*?)(?=^== |\Z)", done.stdout, re.M | re.S))
@@ -74,6 +89,15 @@ class CleanRoot(unittest.TestCase):
     def section(self, name):
         self.assertIn(name, self.said, "the check ended before")
         return self.said[name]
+
+    def test_the_steps_of_the_container_image(self):
+        """No builder of images is needed: its RUN installed this root, and its ENTRYPOINT and CMD ran in it."""
+        self.assertEqual(image("FROM"), f"debian:{clean_root.SUITE}-slim")
+        self.assertEqual(image("COPY"), "diesel.deb /tmp/diesel.deb")
+        said = self.section("container")
+        self.assertIn("ready on /run/diesel/dieseld.sock", said)
+        self.assertIn("0 jobs", said)
+        self.assertIn("ended well", said)
 
     def test_programs(self):
         said = self.section("programs")

@@ -136,7 +136,9 @@ with lmdb.open({str(folder)!r}, map_size=1 << 28) as environment:
         mapped = report["page_cache"]["mapped"]
         # Each sample is 8 pages and more, read one by one, in random order of the samples.
         self.assertGreater(mapped["major_faults"], 6 * COUNT)
-        self.assertGreater(mapped["context_switches"], 6 * COUNT * 0.9)
+        # Who was preempted meanwhile finds the page there, and does not sleep for it: the job knows how often it did.
+        self.assertGreater(clock["sleeps"], 0)
+        self.assertGreater(mapped["context_switches"], 0.7 * clock["sleeps"])
         self.assertGreater(mapped["fault_s"], 0.5 * clock["fetch"] * clock["wall_s"])
         self.assertGreater(mapped["random_ratio"], 0.05)
         self.assertLess(mapped["read_ahead_pages"] / mapped["major_faults"], 1)

@@ -126,7 +126,7 @@ void round_explain(const struct round *r, size_t index, enum tuner_knob knob, ui
 {
 	const struct tuner_job *job = &r->state->jobs[index];
 	const struct figures *f = &r->plans[index].now;
-	char one[24], two[24];
+	char one[24], two[24], handoff[64] = "";
 
 	switch (knob) {
 	case TUNER_CACHE_BYTES:
@@ -152,10 +152,11 @@ void round_explain(const struct round *r, size_t index, enum tuner_knob knob, ui
 			 1e6 * f->daemon_cpu_s, f->demand);
 		return;
 	case TUNER_CLIENT_WORKERS:
-		snprintf(
-		    text, size,
-		    "%.1f us of Python a sample, hand-over from a worker %.1f us, %.0f samples/s asked for",
-		    1e6 * f->client_cpu_s, 1e6 * f->handoff_s, f->demand);
+		if (isfinite(f->handoff_s)) /* unknown until a worker has handed something over */
+			snprintf(handoff, sizeof(handoff), "hand-over from a worker %.1f us, ",
+				 1e6 * f->handoff_s);
+		snprintf(text, size, "%.1f us of Python a sample, %s%.0f samples/s asked for",
+			 1e6 * f->client_cpu_s, handoff, f->demand);
 		return;
 	}
 }

@@ -77,9 +77,8 @@ class Group:
 
 
 def cached(daemon):
-    """Bytes of chunks that the daemon holds."""
-    cache = daemon.status()["cache"]
-    return cache["segments"] * cache["segment_bytes"] if cache["segment_bytes"] < 64 * MIB else cache["segment_bytes"]
+    """Bytes of chunks that the daemon holds, all together."""
+    return daemon.status()["cache"]["segment_bytes"]
 
 
 def watch(daemon, group, rows, seconds, until=lambda row: False):
@@ -120,7 +119,7 @@ def pressure(bed):
         hog.kill()
         hog.wait()
         freed = time.monotonic()
-        back = watch(daemon, group, rows, 60, lambda row: row["cache"] >= 0.9 * before)
+        back = watch(daemon, group, rows, 100, lambda row: row["cache"] >= 0.9 * before)
         stalled = next((row["at"] for row in rows if row["at"] >= begin and row["stalled_us"] > rows[0]["stalled_us"] + 1000), None)
         return {"before": before, "wanted": wanted, "rows": [{**row, "at": round(row["at"] - begin, 2)} for row in rows],
                 "halved_after_s": halved and max(0.0, halved["at"] - (stalled or halved["at"])),

@@ -55,7 +55,8 @@ static void change_phase(struct round *r, struct tuner_job *job)
 	memset(job->lessons, 0, sizeof(job->lessons)); /* another phase, other lessons */
 	job->full_bandwidth = 0;
 	job_envelope_clear(job);
-	start_jump(job, now_ns - DIFFERS_MIN * SECOND_NS - SECOND_NS / 2, now_ns);
+	/* The first second that differed is partly of the phase before. */
+	start_jump(job, now_ns - (DIFFERS_MIN - 1) * SECOND_NS - SECOND_NS / 2, now_ns);
 }
 
 static void watch(struct round *r, struct tuner_job *job)

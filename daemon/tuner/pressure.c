@@ -26,6 +26,7 @@
 #define SEEN_MAX_S 5
 #define CALM_NS    (15 * SECOND_NS)
 #define RAISE_NS   (10 * SECOND_NS)
+#define BACK_STEPS 6    /* at most, until they have what they had */
 #define RAISE      1.25 /* a step up: small enough to see its effect before the next one */
 
 #define RESERVE_SHARE 16.0
@@ -111,7 +112,7 @@ static void recover(struct pressure *p, double headroom, double reserve, uint64_
 		return;
 	p->tight = false;
 	p->raised_ns = now_ns;
-	raised = fmax(p->ceiling_bytes * RAISE, p->ceiling_bytes + p->before_bytes / 8);
+	raised = fmax(p->ceiling_bytes * RAISE, p->ceiling_bytes + p->before_bytes / BACK_STEPS);
 	if (headroom >= 0 && raised - p->ceiling_bytes > headroom - reserve)
 		raised = p->ceiling_bytes + fmax(headroom - reserve, 0);
 	p->ceiling_bytes = raised >= p->before_bytes ? 0 : raised;

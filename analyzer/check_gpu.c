@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "analyzer/nvml.h"
 #include "bpf/gpu.h"
 #include "lib/error.h"
-#include "nvml.h"
 
 #define DRIVER "libcuda.so.1"
 

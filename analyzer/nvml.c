@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "nvml.h"
+#include "analyzer/nvml.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "lib/error.h"
 #include "lib/proc.h"
 
 #define LIBRARY       "libnvidia-ml.so.1"
-#define PROCESSES_MAX 64 /* of a GPU; of more the first ones */
+#define PROCESSES_MAX NVML_PIDS_MAX
 #define ANCESTORS_MAX 64
 
 /* Of NVML's interface, which is stable by name: a changed struct gets a function of a new name. */
@@ -30,6 +31,11 @@ struct nvml_process {
 	unsigned int gpu_instance, compute_instance;
 };
 
+struct nvml_memory {
+	unsigned long long total, free, used;
+};
+
+_Static_assert(sizeof(struct nvml_memory) == 24, "NVML's");
 _Static_assert(sizeof(struct nvml_usage) == 8, "NVML's");
 _Static_assert(sizeof(struct nvml_process) == 24, "NVML's, from _v2 on");
 
@@ -43,6 +49,10 @@ struct nvml {
 	nvml_result (*usage)(nvml_device, struct nvml_usage *);
 	nvml_result (*processes)(nvml_device, unsigned int *,
 				 struct nvml_process *); /* NULL: an old driver */
+	/* NULL: not offered */
+	nvml_result (*name)(nvml_device, char *, unsigned int);
+	nvml_result (*memory)(nvml_device, struct nvml_memory *);
+	nvml_result (*power)(nvml_device, unsigned int *); /* mW */
 	bool ready;
 };
 
@@ -61,6 +71,9 @@ static bool symbols_find(struct nvml *nvml)
 	*(void **)&nvml->device = symbol(nvml, "nvmlDeviceGetHandleByIndex_v2");
 	*(void **)&nvml->usage = symbol(nvml, "nvmlDeviceGetUtilizationRates");
 	*(void **)&nvml->processes = symbol(nvml, "nvmlDeviceGetComputeRunningProcesses_v3");
+	*(void **)&nvml->name = symbol(nvml, "nvmlDeviceGetName");
+	*(void **)&nvml->memory = symbol(nvml, "nvmlDeviceGetMemoryInfo");
+	*(void **)&nvml->power = symbol(nvml, "nvmlDeviceGetPowerUsage");
 	return nvml->init && nvml->shutdown && nvml->device_count && nvml->device && nvml->usage;
 }
 
@@ -119,17 +132,70 @@ static bool is_of_job(pid_t pid, const pid_t *roots, size_t n_roots)
 	return false;
 }
 
-static bool runs_job(const struct nvml *nvml, nvml_device device, const pid_t *roots, size_t n_roots)
+static size_t pids_of(const struct nvml *nvml, nvml_device device, pid_t pids[PROCESSES_MAX])
 {
 	struct nvml_process processes[PROCESSES_MAX];
 	unsigned int n = PROCESSES_MAX;
 
 	if (!nvml->processes || nvml->processes(device, &n, processes) != NVML_SUCCESS)
-		return false;
-	for (unsigned int i = 0; i < n && i < PROCESSES_MAX; i++)
-		if (is_of_job((pid_t)processes[i].pid, roots, n_roots))
+		return 0;
+	if (n > PROCESSES_MAX)
+		n = PROCESSES_MAX;
+	for (unsigned int i = 0; i < n; i++)
+		pids[i] = (pid_t)processes[i].pid;
+	return n;
+}
+
+static bool runs_job(const struct nvml *nvml, nvml_device device, const pid_t *roots, size_t n_roots)
+{
+	pid_t pids[PROCESSES_MAX];
+	size_t n = pids_of(nvml, device, pids);
+
+	for (size_t i = 0; i < n; i++)
+		if (is_of_job(pids[i], roots, n_roots))
 			return true;
 	return false;
+}
+
+static void gpu_look(const struct nvml *nvml, nvml_device device, struct nvml_gpu *gpu)
+{
+	struct nvml_memory memory;
+	struct nvml_usage usage;
+	unsigned int mw;
+
+	if (!nvml->name || nvml->name(device, gpu->name, sizeof(gpu->name)) != NVML_SUCCESS)
+		snprintf(gpu->name, sizeof(gpu->name), "GPU");
+	gpu->name[sizeof(gpu->name) - 1] = '\0';
+	if (nvml->usage(device, &usage) == NVML_SUCCESS && usage.gpu <= 100)
+		gpu->busy_ratio = usage.gpu / 100.0;
+	if (nvml->memory && nvml->memory(device, &memory) == NVML_SUCCESS) {
+		gpu->memory_used_bytes = (double)memory.used;
+		gpu->memory_bytes = (double)memory.total;
+	}
+	if (nvml->power && nvml->power(device, &mw) == NVML_SUCCESS)
+		gpu->power_w = mw / 1e3;
+	gpu->n_pids = pids_of(nvml, device, gpu->pids);
+}
+
+size_t nvml_gpus(const struct nvml *nvml, struct nvml_gpu *ret_gpus, size_t n_max)
+{
+	unsigned int n = 0;
+	size_t n_found = 0;
+
+	if (nvml->device_count(&n) != NVML_SUCCESS)
+		return 0;
+	for (unsigned int i = 0; i < n && n_found < n_max; i++) {
+		struct nvml_gpu *gpu = &ret_gpus[n_found];
+		nvml_device device;
+
+		if (nvml->device(i, &device) != NVML_SUCCESS)
+			continue;
+		*gpu = (struct nvml_gpu){
+		    .busy_ratio = NAN, .memory_used_bytes = NAN, .memory_bytes = NAN, .power_w = NAN};
+		gpu_look(nvml, device, gpu);
+		n_found++;
+	}
+	return n_found;
 }
 
 double nvml_utilization(const struct nvml *nvml, const pid_t *roots, size_t n_roots)

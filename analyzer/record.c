@@ -9,9 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "analyzer/nvml.h"
 #include "analyzer/session.h"
 #include "bpf/gpu.h"
-#include "nvml.h"
 #include "record_roots.h"
 #include "session_gpu.h"
 #include "lib/cleanup.h"

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """An ordinary training script: a small CNN on class folders of photographs.
 
-    python3 train.py DATA [--diesel] [--epochs N] [--workers N]
+    python3 train.py DATA [--diesel] [--epochs N] [--workers N|auto]
 
 With --diesel, DATA is what `dieselctl pack` made, and the loader comes from diesel_loader: that one
-statement is the whole difference.
+statement is the whole difference. Only it knows auto workers.
 """
 import argparse
 import json
@@ -41,7 +41,7 @@ def main():
     parser.add_argument("data")
     parser.add_argument("--diesel", action="store_true")
     parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=lambda text: text if text == "auto" else int(text), default=2)
     parser.add_argument("--batch-size", type=int, default=32)
     args = parser.parse_args()
 

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "format.h"
+
 struct look {
 	char letter;
 	enum style style;
@@ -89,17 +91,29 @@ void bar_draw(struct screen *screen, int y, int x, int width, const double share
 			draw_cell(screen, y, x++, order[i]);
 }
 
-void bar_legend(struct screen *screen, int y, int x, int width)
+int bar_legend_cols(void)
+{
+	int cols = 0;
+
+	for (int i = 0; i < SAMPLE_SHARES; i++)
+		cols += (int)strlen(looks[i].name) + 4;
+	return cols - 2;
+}
+
+void bar_legend(struct screen *screen, int y, int x, const double *share)
 {
 	for (int i = 0; i < SAMPLE_SHARES; i++) {
 		const struct look *look = &looks[order[i]];
+		char percent[FORMAT_BYTES];
 
-		if ((int)strlen(look->name) + 2 > width)
-			return;
 		draw_cell(screen, y, x, order[i]);
-		screen_text(screen, y, x + 2, width - 2, STYLE_DIM, look->name);
-		x += (int)strlen(look->name) + 4;
-		width -= (int)strlen(look->name) + 4;
+		x += 2;
+		x +=
+		    screen_text(screen, y, x, screen->cols - x, share ? STYLE_NORMAL : STYLE_DIM, look->name);
+		if (share)
+			x += screen_print(screen, y, x, screen->cols - x, STYLE_BOLD, " %s",
+					  format_percent(percent, share[order[i]]));
+		x += 2;
 	}
 }
 

@@ -9,8 +9,9 @@
 /* Stacked from left to right, in `width` columns; shares that are not known leave it blank but for N/A. */
 void bar_draw(struct screen *screen, int y, int x, int width, const double share[SAMPLE_SHARES]);
 
-/* What the styles and letters mean, as far as they fit. */
-void bar_legend(struct screen *screen, int y, int x, int width);
+/* What the styles and letters mean, and how many columns that takes. With share: "fetch 12", ... */
+void bar_legend(struct screen *screen, int y, int x, const double *share);
+int bar_legend_cols(void);
 
 /* One column a sample, the newest on the right, stalls from the bottom up, so that what can be won stands
  * out; one line each sample `rows` high. series may be NULL. */

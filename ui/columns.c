@@ -50,6 +50,7 @@ static const struct column jobs[] = {
     PERCENT(COL("checkpoint", "CKPT", share[SAMPLE_CHECKPOINT], 4, 12, "% writing a checkpoint")),
     PERCENT(COL("starved", "STARV", share[SAMPLE_STARVED], 5, 12, "% ready to run without a core")),
     PERCENT(COL("device", "DEV", share[SAMPLE_DEVICE], 4, 9, "% computing, or waiting for the device")),
+    PERCENT(COL("gpu", "GPUW", gpu_wait, 4, 10, "% in calls of the GPU's driver that wait; part of DEV")),
     RATE(COL("steps", "STEP/S", steps_per_s, 6, 0, "training steps a second")),
     SECONDS(COL("p50", "P50", step_p50_s, 6, 0, "a step, median")),
     SECONDS(COL("p95", "P95", step_p95_s, 6, 1, "a step, 95th percentile")),
@@ -67,6 +68,35 @@ static const struct column jobs[] = {
     TEXT(COL("decision", "LAST DECISION", decision, 16, 14, "of dieseld's tuner"), .grows = true),
 };
 const struct columns columns_jobs = {jobs, N_OF(jobs), sizeof(struct job_sample)};
+
+static const struct column gpu_jobs[] = {
+    COUNT(COL("pid", "PID", pid, 7, 0, "process the job began with")),
+    TEXT(COL("job", "JOB", name, 12, 0, "what it runs"), .grows = true),
+    PERCENT(COL("device", "DEV", share[SAMPLE_DEVICE], 4, 0, "% computing, or waiting for the device")),
+    PERCENT(COL("gpu", "GPUW", gpu_wait, 4, 0, "% in calls of the driver that wait; part of DEV")),
+    PERCENT(COL("spin", "SPIN", gpu_spin, 4, 0, "% of these on a core: the driver polls")),
+    PERCENT(COL("idle", "IDLE>", gpu_starved, 5, 0,
+		"% at least, that nothing was queued on the GPU while data was waited for")),
+    RATE(COL("launches", "LAUNCH/S", launches_per_s, 8, 1, "kernels and graphs launched a second")),
+    RATE(COL("copies", "COPY/S", copies_per_s, 6, 2, "copies a second")),
+    TEXT(COL("call", "MOST TIME IN", gpu_call, 20, 1, "the driver's call")),
+    TEXT(COL("verdict", "VERDICT", verdict, 12, 3, "what bounds it")),
+};
+const struct columns columns_gpu_jobs = {gpu_jobs, N_OF(gpu_jobs), sizeof(struct job_sample)};
+#undef ITEM
+
+#define ITEM gpu_sample_row
+static const struct column gpus[] = {
+    COUNT(COL("index", "GPU", index, 3, 0, "")),
+    TEXT(COL("name", "NAME", name, 14, 0, ""), .grows = true),
+    PERCENT(COL("busy", "BUSY%", busy_ratio, 5, 0, "")),
+    BYTES(COL("used", "MEM", memory_used_bytes, 5, 0, "")),
+    BYTES(COL("memory", "OF", memory_bytes, 5, 0, "")),
+    RATE(COL("power", "WATT", power_w, 5, 1, "")),
+    COUNT(COL("processes", "PROC", n_processes, 4, 1, "")),
+    TEXT(COL("jobs", "JOBS", jobs, 16, 0, ""), .grows = true),
+};
+const struct columns columns_gpus = {gpus, N_OF(gpus), sizeof(struct gpu_sample_row)};
 #undef ITEM
 
 #define ITEM worker_sample

@@ -22,7 +22,8 @@ enum feed_want {
 	FEED_WANT_HOPS = 1 << 2,
 	FEED_WANT_DECISIONS = 1 << 3,
 	FEED_WANT_THREADS = 1 << 4, /* with FEED_WANT_WORKERS: threads, too */
-	FEED_WANT_ALL = 15,
+	FEED_WANT_GPUS = 1 << 5,
+	FEED_WANT_ALL = 15 | FEED_WANT_GPUS, /* but for threads */
 };
 
 enum feed_seek {

@@ -110,6 +110,8 @@ static int take_sample(struct feed *feed, unsigned int wanted, uint64_t now_ns, 
 		r = node_workers_sample(node, wanted, now_ns, sample);
 	if (!r && wanted & FEED_WANT_DEVICES)
 		r = devices_look(&node->devices, "/proc", now_ns, sample);
+	if (!r && wanted & FEED_WANT_GPUS)
+		r = node_gpus_sample(node, sample);
 	node_self_sample(node, now_ns, sample);
 	node->sampled_ns = now_ns;
 	if (r) {
@@ -129,6 +131,7 @@ static void node_close(struct feed *feed)
 	free(node->jobs);
 	free(node->tasks);
 	devices_free(&node->devices);
+	gpus_free(&node->gpus);
 	census_free(node->census);
 	live_free(node->live);
 	source_close(node->source);

@@ -5,13 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bar.h"
 #include "format.h"
 #include "views.h"
 
 static const char *const view_names[VIEW_COUNT] = {
-    [VIEW_JOBS] = "Jobs",     [VIEW_WORKERS] = "Workers", [VIEW_STORAGE] = "Storage",
-    [VIEW_DAEMON] = "Daemon", [VIEW_SELF] = "Self",
+    [VIEW_JOBS] = "Jobs", [VIEW_WORKERS] = "Workers", [VIEW_STORAGE] = "Storage",
+    [VIEW_GPU] = "GPU",   [VIEW_DAEMON] = "Daemon",   [VIEW_SELF] = "Self",
 };
 
 /* Puts a word at the right end of what is left of a line; the end that is left. */
@@ -94,8 +93,6 @@ static void draw_tabs(const struct model *model, struct screen *screen)
 		x += screen_print(screen, 2, x, screen->cols - x, open ? STYLE_SELECTED : STYLE_DIM,
 				  "%c%d %s%c", open ? '[' : ' ', i + 1, view_names[i], open ? ']' : ' ');
 	}
-	x += 2;
-	bar_legend(screen, 2, x, screen->cols - x);
 }
 
 static void draw_keys(const struct model *model, struct screen *screen)
@@ -139,6 +136,7 @@ static void draw_view(struct model *model, struct screen *screen, int y, int row
 	case VIEW_JOBS: view_jobs(model, screen, y, rows); break;
 	case VIEW_WORKERS: view_workers(model, screen, y, rows); break;
 	case VIEW_STORAGE: view_storage(model, screen, y, rows); break;
+	case VIEW_GPU: view_gpu(model, screen, y, rows); break;
 	case VIEW_DAEMON: view_daemon(model, screen, y, rows); break;
 	case VIEW_SELF: view_self(model, screen, y, rows); break;
 	case VIEW_COUNT: break;

@@ -45,6 +45,22 @@ static void fill_steps(const struct analysis *analysis, struct job_sample *job)
 	job->n_steps = analysis->n_steps;
 }
 
+static void fill_gpu(const struct analysis *analysis, double window_s, struct job_sample *job)
+{
+	const struct gpu_use *gpu = analysis->gpu;
+
+	if (!gpu || !analysis->observed_ns)
+		return;
+	job->gpu_spin = (double)gpu->spin_ns / (double)analysis->observed_ns;
+	if (gpu->n_calls)
+		snprintf(job->gpu_call, sizeof(job->gpu_call), "%s", gpu->calls[0].name);
+	if (!gpu->launches_known || window_s <= 0)
+		return;
+	job->gpu_starved = (double)gpu->starved_ns / (double)analysis->observed_ns;
+	job->launches_per_s = (double)gpu->n_launches / window_s;
+	job->copies_per_s = (double)gpu->n_copies / window_s;
+}
+
 static void fill_shares(const struct analysis *analysis, struct job_sample *job)
 {
 	job->share_error = 0;
@@ -73,6 +89,7 @@ void job_fill(const struct analysis *analysis, struct job_sample *job)
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
 		return;
 	fill_shares(analysis, job);
+	fill_gpu(analysis, window_s, job);
 	if (analysis->n_steps_estimated && window_s > 0) {
 		job->n_steps = analysis->n_steps_estimated;
 		job->steps_per_s = (double)analysis->n_steps_estimated / window_s;

@@ -19,6 +19,7 @@ void model_init(struct model *model, struct charset charset, double interval_s)
 	model_sort_by(model, VIEW_JOBS, "stall");
 	model_sort_by(model, VIEW_WORKERS, "cpu");
 	model_sort_by(model, VIEW_STORAGE, "cold");
+	model_sort_by(model, VIEW_GPU, "gpu");
 	model_sort_by(model, VIEW_DAEMON, "age");
 	model->invert[VIEW_DAEMON] = true; /* the newest first */
 }
@@ -74,6 +75,8 @@ unsigned int model_wants(const struct model *model)
 		wants |= FEED_WANT_WORKERS;
 	if (model->view == VIEW_STORAGE)
 		wants |= FEED_WANT_DEVICES;
+	if (model->view == VIEW_GPU)
+		wants |= FEED_WANT_GPUS;
 	if (model->view == VIEW_DAEMON)
 		wants |= FEED_WANT_DECISIONS;
 	if (model->threads)
@@ -87,6 +90,7 @@ static const struct columns *columns_of(enum view view)
 	case VIEW_JOBS: return &columns_jobs;
 	case VIEW_WORKERS: return &columns_workers;
 	case VIEW_STORAGE: return &columns_places;
+	case VIEW_GPU: return &columns_gpu_jobs;
 	case VIEW_DAEMON: return &columns_decisions;
 	case VIEW_SELF:
 	case VIEW_COUNT: break;
@@ -113,7 +117,8 @@ const struct job_sample *model_selected(const struct model *model)
 const char *model_item_job(enum view view, const void *item)
 {
 	switch (view) {
-	case VIEW_JOBS: return ((const struct job_sample *)item)->id;
+	case VIEW_JOBS:
+	case VIEW_GPU: return ((const struct job_sample *)item)->id;
 	case VIEW_WORKERS: return ((const struct worker_sample *)item)->job;
 	case VIEW_STORAGE: return ((const struct place_sample *)item)->job;
 	case VIEW_DAEMON: return ((const struct decision_sample *)item)->job;
@@ -209,7 +214,8 @@ static size_t list_of(const struct model *model, const char **ret_items)
 	const struct sample *sample = model->sample;
 
 	switch (model->view) {
-	case VIEW_JOBS: *ret_items = (const char *)sample->jobs; return sample->n_jobs;
+	case VIEW_JOBS:
+	case VIEW_GPU: *ret_items = (const char *)sample->jobs; return sample->n_jobs;
 	case VIEW_WORKERS: *ret_items = (const char *)sample->workers; return sample->n_workers;
 	case VIEW_STORAGE: *ret_items = (const char *)sample->places; return sample->n_places;
 	case VIEW_DAEMON: *ret_items = (const char *)sample->decisions; return sample->n_decisions;
@@ -219,11 +225,16 @@ static size_t list_of(const struct model *model, const char **ret_items)
 	return 0;
 }
 
+static bool shows_jobs(const struct model *model)
+{
+	return model->view == VIEW_JOBS || model->view == VIEW_GPU;
+}
+
 /* Jobs move as values change: the cursor goes with the job it is on. */
 static void place_cursor(struct model *model, struct table *table)
 {
 	table->cursor = model->cursor[model->view];
-	if (model->view == VIEW_JOBS && model->is_chosen)
+	if (shows_jobs(model) && model->is_chosen)
 		for (size_t i = 0; i < table->n; i++)
 			if (!strcmp(model_item_job(VIEW_JOBS, table->rows[i]), model->selected))
 				table->cursor = i;
@@ -259,7 +270,7 @@ int model_table(struct model *model, struct table *ret_table)
 	table.sort = model->sort[model->view];
 	table.invert = model->invert[model->view];
 	table.top = model->top[model->view];
-	table.is_dim = model->view == VIEW_JOBS ? is_exited : NULL;
+	table.is_dim = shows_jobs(model) ? is_exited : NULL;
 	table_sort(&table);
 	if (model->view == VIEW_WORKERS && model->tree && table.n <= TREE_MAX && make_tree(&table)) {
 		model_table_free(&table);

@@ -24,6 +24,7 @@ enum view {
 	VIEW_JOBS,
 	VIEW_WORKERS,
 	VIEW_STORAGE, /* files and devices */
+	VIEW_GPU,
 	VIEW_DAEMON,
 	VIEW_SELF,
 	VIEW_COUNT,

@@ -13,6 +13,7 @@
 #include "host.h"
 #include "census.h"
 #include "devices.h"
+#include "gpus.h"
 
 struct analysis;
 struct live;
@@ -40,6 +41,7 @@ struct node {
 	size_t n_jobs;
 	struct host host;
 	struct devices devices;
+	struct gpus gpus;
 	struct node_task *tasks,
 	    *tasks_new; /* by pid: the last look at the jobs' processes, and the one under way */
 	size_t n_tasks, n_tasks_new;
@@ -66,6 +68,9 @@ int node_jobs_sample(struct node *node, unsigned int wanted, uint64_t now_ns, st
 
 /* The jobs' processes, where they are wanted. -ENOMEM. */
 int node_workers_sample(struct node *node, unsigned int wanted, uint64_t now_ns, struct sample *sample);
+
+/* The GPUs, and which jobs compute on them. -ENOMEM. */
+int node_gpus_sample(struct node *node, struct sample *sample);
 
 /* Own cost. */
 void node_self_sample(struct node *node, uint64_t now_ns, struct sample *sample);

@@ -213,3 +213,19 @@ int node_jobs_sample(struct node *node, unsigned int wanted, uint64_t now_ns, st
 		r = job_sample(node, &node->jobs[i], wanted, now_ns, sample);
 	return r;
 }
+
+static const char *name_of(void *user, pid_t pid)
+{
+	const struct node *node = user;
+	const struct process *process = census_find(node->census, pid);
+
+	for (size_t i = 0; process && i < node->n_jobs; i++)
+		if (node->jobs[i].root == process->root)
+			return node->jobs[i].name;
+	return NULL;
+}
+
+int node_gpus_sample(struct node *node, struct sample *sample)
+{
+	return gpus_look(&node->gpus, name_of, node, sample);
+}

@@ -45,7 +45,11 @@ struct job_sample {
 	uint64_t n_steps, n_lost;
 	double share[SAMPLE_SHARES]; /* of the trainer's wall time; sum 1 */
 	double gpu_wait;             /* part of device */
-	double share_error;          /* each is right within +- this (95 %); 0: exact */
+	double gpu_spin;             /* part of gpu_wait: on a core, the driver polls */
+	double gpu_starved;          /* at least: nothing was queued on the GPU in data waits */
+	double launches_per_s, copies_per_s;
+	char gpu_call[48];  /* the driver's, with the most time in it */
+	double share_error; /* each is right within +- this (95 %); 0: exact */
 	double steps_per_s, step_p50_s, step_p95_s;
 	double wait_mean_s; /* data wait a step */
 	double samples_per_s;
@@ -76,12 +80,22 @@ struct worker_sample {
 
 struct device_sample {
 	char name[40];
-	char kind[8]; /* "disk", "gpu" */
+	char kind[8]; /* "disk" */
 	double read_bytes_per_s, write_bytes_per_s;
 	double reads_per_s;
 	double await_s; /* a read, from queueing to done */
 	double queue;   /* requests under way */
 	double busy_ratio;
+};
+
+/* As NVML has it. */
+struct gpu_sample_row {
+	char name[48];
+	char jobs[96]; /* whose processes compute on it */
+	uint64_t index, n_processes;
+	double busy_ratio; /* some kernel ran */
+	double memory_used_bytes, memory_bytes;
+	double power_w;
 };
 
 /* A file or folder a job reads. */
@@ -142,6 +156,7 @@ struct host_sample {
 	double load1;
 	double memory_bytes, available_bytes;
 	double psi_cpu, psi_io, psi_memory; /* some, of the last 10 s */
+	char gpus[160];                     /* why no GPU is shown; "": looked at, or not asked for */
 };
 
 struct self_sample {
@@ -169,7 +184,8 @@ struct sample {
 	struct dataset_sample *datasets;
 	struct decision_sample *decisions; /* the newest first */
 	struct hop_sample *hops;
-	size_t n_jobs, n_workers, n_devices, n_places, n_datasets, n_decisions, n_hops;
+	struct gpu_sample_row *gpus;
+	size_t n_jobs, n_workers, n_devices, n_places, n_datasets, n_decisions, n_hops, n_gpus;
 };
 
 enum sample_list {
@@ -180,6 +196,7 @@ enum sample_list {
 	SAMPLE_DATASETS,
 	SAMPLE_DECISIONS,
 	SAMPLE_HOPS,
+	SAMPLE_GPUS,
 	SAMPLE_LISTS,
 };
 

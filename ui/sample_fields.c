@@ -49,6 +49,11 @@ static const struct field job_fields[] = {
     REAL_AS(J, "cpu_starved", share[SAMPLE_STARVED]),
     REAL_AS(J, "other", share[SAMPLE_OTHER]),
     REAL(J, gpu_wait),
+    REAL(J, gpu_spin),
+    REAL(J, gpu_starved),
+    REAL(J, launches_per_s),
+    REAL(J, copies_per_s),
+    TEXT(J, gpu_call),
     REAL(J, share_error),
     REAL(J, steps_per_s),
     REAL(J, step_p50_s),
@@ -114,6 +119,13 @@ static const struct field hop_fields[] = {
     COUNT(H, tid), REAL(H, begin_s), REAL(H, length_s), FLAG(H, fetch),
 };
 
+#define G struct gpu_sample_row
+static const struct field gpu_fields[] = {
+    TEXT(G, name),         TEXT(G, jobs),       COUNT(G, index),
+    COUNT(G, n_processes), REAL(G, busy_ratio), REAL(G, memory_used_bytes),
+    REAL(G, memory_bytes), REAL(G, power_w),
+};
+
 #define A struct daemon_sample
 static const struct field daemon_fields[] = {
     TEXT(A, state),
@@ -144,6 +156,7 @@ static const struct field host_fields[] = {
     TEXT(O, name),    COUNT(O, n_cpus),      REAL(O, cpu_ratio),
     REAL(O, load1),   REAL(O, memory_bytes), REAL(O, available_bytes),
     REAL(O, psi_cpu), REAL(O, psi_io),       REAL(O, psi_memory),
+    TEXT(O, gpus),
 };
 
 #define X struct self_sample
@@ -169,6 +182,7 @@ const struct field_table sample_lists[SAMPLE_LISTS] = {
     [SAMPLE_DATASETS] = LIST(S, dataset_fields, datasets),
     [SAMPLE_DECISIONS] = LIST(C, decision_fields, decisions),
     [SAMPLE_HOPS] = LIST(H, hop_fields, hops),
+    [SAMPLE_GPUS] = LIST(G, gpu_fields, gpus),
 };
 
 const struct field_table sample_objects[SAMPLE_OBJECTS] = {

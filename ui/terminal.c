@@ -31,7 +31,11 @@ static struct {
 	size_t restore_bytes;
 } terminal;
 
-static const int fatal_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGTRAP};
+/* All that end a process by default; the program takes those that people send by a signalfd. SIGXFSZ and
+ * SIGPIPE are no deaths: a full recording or a pipe that closed is an error of write(). */
+static const int fatal_signals[] = {SIGSEGV, SIGBUS,    SIGFPE,  SIGILL,  SIGABRT, SIGSYS,
+				    SIGTRAP, SIGALRM,   SIGUSR1, SIGUSR2, SIGXCPU, SIGVTALRM,
+				    SIGPROF, SIGSTKFLT, SIGIO,   SIGPWR};
 #define N_FATAL (sizeof(fatal_signals) / sizeof(fatal_signals[0]))
 
 /* Only what is safe in a handler: write, tcsetattr, raise. */
@@ -64,6 +68,9 @@ static void catch_fatal(void)
 	struct sigaction action = {.sa_handler = on_fatal,
 				   .sa_flags = (int)(SA_RESETHAND | SA_ONSTACK | SA_NODEFER)};
 
+	sigemptyset(&action.sa_mask);
+	sigaddset(&action.sa_mask, SIGTTOU); /* in the background tcsetattr() would stop, not end it */
+
 	sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof(stack)}, NULL);
 	restore_add("sgr0");
 	restore_add("cnorm");
@@ -71,6 +78,8 @@ static void catch_fatal(void)
 	restore_add("rmcup");
 	for (size_t i = 0; i < N_FATAL; i++)
 		sigaction(fatal_signals[i], &action, NULL);
+	signal(SIGXFSZ, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN);
 }
 
 static void make_colours(void)

@@ -19,19 +19,18 @@ static int draw_head(const struct job_sample *job, struct screen *screen, int y)
 		     format_count(pid, job->pid), job->user[0] ? job->user : "N/A",
 		     job->verdict[0] ? job->verdict : job->state, job->method[0] ? ", by " : "", job->method);
 	bar_draw(screen, y++, 0, screen->cols, job->share);
-	for (int i = 0, x = 0; i < SAMPLE_SHARES; i++) {
-		char text[64];
-
-		snprintf(text, sizeof(text), "%s %s", sample_share_name((enum sample_share)i),
-			 format_percent(a, job->share[i]));
-		x += screen_text(screen, y, x, screen->cols - x, STYLE_NORMAL, text) + 2;
-	}
-	y++;
+	bar_legend(screen, y++, 0, job->share);
 	screen_print(screen, y++, 0, screen->cols, STYLE_NORMAL,
 		     "steps/s %s  p50 %s  p95 %s  wait/step %s  within +-%s %%",
 		     format_rate(a, job->steps_per_s), format_seconds(b, job->step_p50_s),
 		     format_seconds(c, job->step_p95_s), format_seconds(d, job->wait_mean_s),
 		     format_percent(pid, job->share_error));
+	if (isfinite(job->gpu_wait))
+		screen_print(
+		    screen, y++, 0, screen->cols, STYLE_NORMAL,
+		    "of device %s waits for the GPU (%s on a core)  GPU without work at least %s  %s",
+		    format_percent(a, job->gpu_wait), format_percent(b, job->gpu_spin),
+		    format_percent(c, job->gpu_starved), job->gpu_call);
 	screen_print(screen, y++, 0, screen->cols, STYLE_NORMAL,
 		     "loader %s  workers %s  processes %s  CPU %s %%  read %s/s",
 		     job->loader[0] ? job->loader : "N/A", format_count(a, job->n_workers),

@@ -13,7 +13,7 @@ struct help_line {
 static const struct help_line help[] = {
     {NULL, "Keys"},
     {"Up Down j k PgUp PgDn g G", "move the cursor"},
-    {"Tab, Shift-Tab, 1 to 5", "views: jobs, workers, files and devices, daemon, own cost"},
+    {"Tab, Shift-Tab, 1 to 6", "views: jobs, workers, files and devices, GPUs, daemon, own cost"},
     {"Enter", "a job's detail: shares, the last slow step's wait, the last decision"},
     {"F3 /, n", "search, and the next one"},
     {"F4 \\", "filter: only rows with this text; empty or Esc: all"},

@@ -48,9 +48,14 @@ static void draw_plot(const struct model *model, struct screen *screen, int y, i
 	const struct job_sample *job = model_selected(model);
 	const struct history_series *series = history_find(&model->history, model->selected);
 	char interval[FORMAT_BYTES];
+	int x = NAME_COLS + 1;
 
-	screen_print(screen, y, 0, screen->cols, STYLE_DIM,
-		     "%.60s: stalls from the bottom up, one column every %s", job ? job->name : "",
+	screen_text(screen, y, 0, NAME_COLS, STYLE_BOLD, job ? job->name : "");
+	if (x + bar_legend_cols() <= screen->cols) {
+		bar_legend(screen, y, x, NULL);
+		x += bar_legend_cols() + 2;
+	}
+	screen_print(screen, y, x, screen->cols - x, STYLE_DIM, "a column every %s",
 		     format_seconds(interval, model->interval_s));
 	screen_text(screen, y + 1, 0, 4, STYLE_DIM, "100%");
 	screen_text(screen, y + rows - 1, 0, 4, STYLE_DIM, "  0%");

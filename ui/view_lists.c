@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The views that are tables: workers, files and devices, the daemon. */
+/* The views that are tables: workers, files and devices, GPUs, the daemon. */
 #include "views.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,6 +28,36 @@ void view_storage(struct model *model, struct screen *screen, int y, int rows)
 	rows -= devices + 1;
 	view_table(model, screen, y, rows,
 		   "files are known where BPF looks at the jobs, and only one job is watched (-p PID)");
+}
+
+static bool gpu_waits_known(const struct sample *sample)
+{
+	for (size_t i = 0; i < sample->n_jobs; i++)
+		if (isfinite(sample->jobs[i].gpu_wait))
+			return true;
+	return false;
+}
+
+void view_gpu(struct model *model, struct screen *screen, int y, int rows)
+{
+	const struct sample *s = model->sample;
+	int gpus = (int)s->n_gpus + 1;
+
+	if (s->n_gpus) {
+		if (gpus > rows / 2)
+			gpus = rows / 2;
+		view_list(screen, y, gpus, &columns_gpus, s->gpus, s->n_gpus);
+	} else {
+		screen_print(screen, y, 0, screen->cols, STYLE_DIM, "no GPU is known%s%s",
+			     s->host.gpus[0] ? ": " : "", s->host.gpus);
+		gpus = 1;
+	}
+	y += gpus + 1;
+	rows -= gpus + 1;
+	view_table(model, screen, y, rows, "no training job");
+	if (rows > 6 && !gpu_waits_known(s) && s->n_jobs)
+		screen_text(screen, y + rows - 1, 0, screen->cols, STYLE_DIM,
+			    "what a job waits for its GPU takes BPF, and a job that opened libcuda.so.1");
 }
 
 static int draw_daemon(const struct daemon_sample *d, struct screen *screen, int y)

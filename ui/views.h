@@ -8,6 +8,7 @@
 void view_jobs(struct model *model, struct screen *screen, int y, int rows);
 void view_workers(struct model *model, struct screen *screen, int y, int rows);
 void view_storage(struct model *model, struct screen *screen, int y, int rows);
+void view_gpu(struct model *model, struct screen *screen, int y, int rows);
 void view_daemon(struct model *model, struct screen *screen, int y, int rows);
 void view_self(struct model *model, struct screen *screen, int y, int rows);
 

@@ -3,7 +3,8 @@
 /*
  * A stand-in for NVIDIA's libnvidia-ml.so.1, for tests on machines without a GPU. Never installed. Two
  * devices: on the first one a process computes (with DIESEL_STANDIN_PID=of-job: the caller's child), and it
- * is at DIESEL_STANDIN_UTILIZATION percent; the second one is another job's, at 100. With
+ * is at DIESEL_STANDIN_UTILIZATION percent; the second one is another job's, at 100, and tells nothing else.
+ * DIESEL_STANDIN_PID=NUMBER: that process computes on the first one. With
  * DIESEL_STANDIN_NVML=broken it does not start.
  */
 
@@ -25,6 +26,13 @@ struct process {
 	unsigned int gpu_instance, compute_instance;
 };
 
+struct memory {
+	unsigned long long total, free, used;
+};
+
+int nvmlDeviceGetName(void *device, char *name, unsigned int size);
+int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory);
+int nvmlDeviceGetPowerUsage(void *device, unsigned int *milliwatts);
 int nvmlInit_v2(void);
 int nvmlShutdown(void);
 const char *nvmlErrorString(int result);
@@ -95,6 +103,24 @@ EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *n
 		return 7;
 	*n = 1;
 	memset(processes, 0, sizeof(*processes));
-	processes[0].pid = (uintptr_t)device == 1 && pid ? child() : 1;
+	processes[0].pid = (uintptr_t)device != 1 || !pid ? 1 : atoi(pid) ? (unsigned int)atoi(pid) : child();
 	return 0;
+}
+
+EXPORT int nvmlDeviceGetName(void *device, char *name, unsigned int size)
+{
+	snprintf(name, size, "stand-in %d", (int)(uintptr_t)device);
+	return 0;
+}
+
+EXPORT int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory)
+{
+	*memory = (struct memory){64ULL << 30, 48ULL << 30, 16ULL << 30};
+	return (uintptr_t)device == 1 ? 0 : 3;
+}
+
+EXPORT int nvmlDeviceGetPowerUsage(void *device, unsigned int *milliwatts)
+{
+	*milliwatts = 250500;
+	return (uintptr_t)device == 1 ? 0 : 3;
 }

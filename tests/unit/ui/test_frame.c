@@ -185,8 +185,8 @@ static void test_exited_jobs(void **state)
 
 static void test_views_and_overlays(void **state)
 {
-	static const char *const seen[VIEW_COUNT] = {"STEP/S", "QUEUE", "FILE OR FOLDER", "KNOB",
-						     "BPF programs"};
+	static const char *const seen[VIEW_COUNT] = {"STEP/S",       "QUEUE", "FILE OR FOLDER",
+						     "MOST TIME IN", "KNOB",  "BPF programs"};
 
 	for (int i = 0; i < VIEW_COUNT; i++) {
 		assert_int_equal(model.view, i);
@@ -203,7 +203,7 @@ static void test_views_and_overlays(void **state)
 	assert_int_equal(model.overlay, OVERLAY_NONE);
 	assert_int_equal(model_key(&model, '\n'), MODEL_REFRESH);
 	assert_true(model_wants(&model) & FEED_WANT_HOPS);
-	assert_true(draw_and_find("fetch_stall 80", 0) > 0);
+	assert_true(draw_and_find("fetch 80", 0) > 0);
 	assert_int_equal(model_key(&model, ESCAPE), MODEL_REDRAW);
 	assert_int_equal(model_key(&model, ESCAPE), MODEL_QUIT);
 	assert_int_equal(model_key(&model, 'q'), MODEL_QUIT);
@@ -219,6 +219,8 @@ static void test_wants(void **state)
 	assert_int_equal(model_wants(&model), FEED_WANT_WORKERS | FEED_WANT_THREADS);
 	press("H3");
 	assert_int_equal(model_wants(&model), FEED_WANT_DEVICES);
+	press("4");
+	assert_int_equal(model_wants(&model), FEED_WANT_GPUS);
 }
 
 static void test_decision_and_problems_are_shown(void **state)
@@ -234,8 +236,33 @@ static void test_decision_and_problems_are_shown(void **state)
 	model_take(&model, next);
 	assert_true(draw_and_find("decision 12.0s ago: prefetch-chunks 4 -> 9: a chunk takes 80 ms", 0) > 0);
 	assert_int_equal(row_of("LOST 5", 0), 0);
-	press("4");
+	press("5");
 	assert_true(draw_and_find("dieseld went away", 3) > 0);
+}
+
+static void test_gpus(void **state)
+{
+	struct sample *next = three_jobs(1001);
+	struct gpu_sample_row *gpu;
+
+	strcpy(next->host.gpus, "there is no driver");
+	model_take(&model, next);
+	press("4");
+	assert_true(draw_and_find("no GPU is known: there is no driver", 3) > 0);
+	next = three_jobs(1002);
+	gpu = sample_add(next, SAMPLE_GPUS);
+	strcpy(gpu->name, "H200");
+	strcpy(gpu->jobs, "slow.py");
+	gpu->index = 0;
+	gpu->busy_ratio = 0.37;
+	next->jobs[0].gpu_wait = 0.12;
+	strcpy(next->jobs[0].gpu_call, "cuStreamSynchronize");
+	model_take(&model, next);
+	assert_true(draw_and_find("37", 3) == row_of("H200", 3));
+	assert_int_equal(row_of("cuStreamSynchronize", 3), row_of("slow.py", row_of("H200", 3) + 1));
+	assert_int_equal(row_of("no GPU is known", 3), -1);
+	/* What is not known is not 0. */
+	assert_int_equal(row_of("N/A", row_of("unknown.py", 3)), row_of("unknown.py", 3));
 }
 
 static void test_tree(void **state)
@@ -351,6 +378,7 @@ int main(void)
 	    TEST(test_views_and_overlays),
 	    TEST(test_wants),
 	    TEST(test_decision_and_problems_are_shown),
+	    TEST(test_gpus),
 	    TEST(test_tree),
 	    TEST(test_keys_of_a_replay),
 	    TEST(test_interval),

@@ -86,6 +86,8 @@ int main(int argc, char **argv)
 	int r, signal_number = 0;
 
 	setlocale(LC_CTYPE, "");
+	signal(SIGXFSZ,
+	       SIG_IGN); /* a recording that gets too large is an error of write(), and told as one */
 	log_init("diesel-top", LOG_LEVEL_INFO);
 	r = options_parse(argc, argv, &options);
 	if (r)

@@ -31,8 +31,8 @@ static struct {
 	size_t restore_bytes;
 } terminal;
 
-/* All that end a process by default; the program takes those that people send by a signalfd. SIGXFSZ and
- * SIGPIPE are no deaths: a full recording or a pipe that closed is an error of write(). */
+/* All that end a process by default; the program takes those that people send by a signalfd. SIGPIPE is
+ * no death: it is an error of write(). */
 static const int fatal_signals[] = {SIGSEGV, SIGBUS,    SIGFPE,  SIGILL,  SIGABRT, SIGSYS,
 				    SIGTRAP, SIGALRM,   SIGUSR1, SIGUSR2, SIGXCPU, SIGVTALRM,
 				    SIGPROF, SIGSTKFLT, SIGIO,   SIGPWR};
@@ -78,7 +78,6 @@ static void catch_fatal(void)
 	restore_add("rmcup");
 	for (size_t i = 0; i < N_FATAL; i++)
 		sigaction(fatal_signals[i], &action, NULL);
-	signal(SIGXFSZ, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
 }
 

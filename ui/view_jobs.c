@@ -11,7 +11,8 @@
 #define NAME_COLS     16
 #define FIGURES_COLS  30
 #define PLOT_ROWS_MIN 3
-#define PLOT_ROWS_MAX 12
+#define PLOT_ROWS_MAX 18
+#define TEXT_ROWS_MAX 3
 
 /* A line a job: name, stacked bar, steps a second and their times. */
 static void draw_meter(struct screen *screen, int y, const struct job_sample *job, bool selected)
@@ -62,50 +63,63 @@ static void draw_plot(const struct model *model, struct screen *screen, int y, i
 	bar_plot(screen, y + 1, 5, rows - 1, screen->cols - 5, series);
 }
 
-/* What the tuner did last for the selected job, and why; or why its shares are not known. */
-static void draw_decision(const struct model *model, struct screen *screen, int y)
+/* What the tuner did last for the selected job, and why; or why its shares are not known. Lines used. */
+static int draw_decision(const struct model *model, struct screen *screen, int y, int rows)
 {
 	const struct job_sample *job = model_selected(model);
-	char age[FORMAT_BYTES];
+	char age[FORMAT_BYTES], text[768];
+	enum style style = STYLE_NORMAL;
 
 	if (!job)
-		return;
-	if (isfinite(job->ended_s))
-		screen_print(screen, y, 0, screen->cols, STYLE_DIM, "%.60s: exited %s ago", job->name,
-			     format_seconds(age, job->ended_s));
-	else if (job->decision[0])
-		screen_print(screen, y, 0, screen->cols, STYLE_NORMAL, "decision %s ago: %s: %s",
-			     format_seconds(age, job->decision_age_s), job->decision, job->why);
-	else if (job->remark[0])
-		screen_print(screen, y, 0, screen->cols, STYLE_WARNING, "%.60s: %s", job->name, job->remark);
-	else
-		screen_print(screen, y, 0, screen->cols, STYLE_DIM, "%.60s: %s%sno decision of a tuner",
-			     job->name, job->verdict, job->verdict[0] ? ", " : "");
+		return 0;
+	if (isfinite(job->ended_s)) {
+		style = STYLE_DIM;
+		snprintf(text, sizeof(text), "%.60s: exited %s ago", job->name,
+			 format_seconds(age, job->ended_s));
+	} else if (job->decision[0]) {
+		snprintf(text, sizeof(text), "%.60s: decision %s ago: %s: %s", job->name,
+			 format_seconds(age, job->decision_age_s), job->decision, job->why);
+	} else if (job->remark[0]) {
+		style = STYLE_WARNING;
+		snprintf(text, sizeof(text), "%.60s: %s", job->name, job->remark);
+	} else {
+		style = STYLE_DIM;
+		snprintf(text, sizeof(text), "%.60s: %s%sno decision of a tuner", job->name, job->verdict,
+			 job->verdict[0] ? ", " : "");
+	}
+	return view_text(screen, y, 0, rows, screen->cols, style, text);
+}
+
+/* Rows that the table does not need are the plot's. */
+static int plot_rows(int rows, int n_jobs)
+{
+	int plot = rows - n_jobs - 1 - TEXT_ROWS_MAX;
+
+	if (plot < rows / 3)
+		plot = rows / 3;
+	if (plot > PLOT_ROWS_MAX)
+		plot = PLOT_ROWS_MAX;
+	return plot < PLOT_ROWS_MIN || rows - plot - 1 < 3 ? 0 : plot;
 }
 
 void view_jobs(struct model *model, struct screen *screen, int y, int rows)
 {
 	int n_jobs = (int)model->sample->n_jobs;
 	int meters = rows / 5 < 1 ? 1 : rows / 5;
-	int plot = rows / 3 > PLOT_ROWS_MAX ? PLOT_ROWS_MAX : rows / 3;
+	int plot, used = 0;
 
 	if (meters > n_jobs)
 		meters = n_jobs;
-	if (plot < PLOT_ROWS_MIN || !n_jobs)
-		plot = 0;
-	if (n_jobs && rows - meters - plot - 1 < 3)
-		plot = 0;
 	draw_meters(model, screen, y, meters);
 	y += meters;
 	rows -= meters;
+	plot = n_jobs ? plot_rows(rows, n_jobs) : 0;
 	if (plot)
 		draw_plot(model, screen, y, plot);
 	y += plot;
 	rows -= plot;
-	if (n_jobs && rows > 3) {
-		draw_decision(model, screen, y++);
-		rows--;
-	}
-	view_table(model, screen, y, rows,
+	if (n_jobs && rows > 3)
+		used = draw_decision(model, screen, y, rows > 7 ? TEXT_ROWS_MAX : 1);
+	view_table(model, screen, y + used, rows - used,
 		   "no training job: no process here has loaded PyTorch or libdiesel (-p PID names one)");
 }

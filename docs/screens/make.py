@@ -4,7 +4,7 @@
     python3 docs/screens/make.py [--keys KEY ...] [--size COLSxROWS] [--seconds S] [--text] [TARGET.svg]
 
 Two training jobs run beside it, on photographs as the demo makes them: one is PyTorch's own loader, one is served by a
-dieseld of its own, which tunes it. Nothing is drawn by hand: figures and decisions are what these jobs did. Takes some
+dieseld of its own, which tunes it. With root the storage of both is slow, and nothing stays in the page cache. Nothing is drawn by hand: figures and decisions are what these jobs did. Takes some
 minutes; with root diesel-top sees the jobs by BPF, without it samples. --keys presses keys first (tmux's names),
 --text prints the screen, too.
 """
@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -27,6 +28,7 @@ import photos  # noqa: E402
 import support  # noqa: E402
 
 N_PHOTOS = 600
+IOPS, BANDWIDTH = 60, 8_000_000  # of the slow storage
 CELL_W, CELL_H, FONT = 8.4, 18, 14
 PALETTE = ("#1e1e1e", "#e0524a", "#5fb760", "#d9a82e", "#4f87d9", "#b678c8", "#3fb3b3", "#d4d4d4")
 PLAIN, BACK = "#d4d4d4", "#1e1e1e"
@@ -91,9 +93,31 @@ def svg(screen, cols, rows):
                     out.append(f'<rect x="{at:.1f}" y="{top}" width="{n * CELL_W:.1f}" height="{CELL_H}" fill="{fg}"/>')
                 elif match.group().strip():
                     out.append(f'<text x="{at:.1f}" y="{top + 14}" textLength="{n * CELL_W:.1f}" xml:space="preserve" '
-                               f'fill="{fg}"{" font-weight=\"bold\"" if bold else ""}>{html.escape(match.group())}</text>')
+                               f'font-weight="{"bold" if bold else "normal"}" fill="{fg}">{html.escape(match.group())}</text>')
             x += len(text)
     return "\n".join([*out, "</svg>\n"])
+
+
+@contextlib.contextmanager
+def slow_storage():
+    """A function that makes a command one on slow storage, where that is possible."""
+    if support.Throttle.why_not(WORK):
+        yield lambda command: list(map(str, command))
+        return
+    stop = threading.Event()
+
+    def forget():
+        while not stop.wait(3):
+            support.evict(path for path in (WORK / "photos").rglob("*") if path.is_file())
+
+    thread = threading.Thread(target=forget)
+    thread.start()
+    try:
+        with support.Throttle(WORK, iops=IOPS, bps=BANDWIDTH) as disk:
+            yield disk.command
+    finally:
+        stop.set()
+        thread.join()
 
 
 @contextlib.contextmanager
@@ -104,10 +128,10 @@ def jobs():
         photos.make(source, N_PHOTOS, lambda done: None)
     if not dataset.exists():
         subprocess.run([support.program("dieselctl"), "pack", source, dataset], check=True, stdout=subprocess.DEVNULL)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, slow_storage() as slow:
         socket = os.path.join(folder, "dieseld.sock")
-        started = [subprocess.Popen([support.program("dieseld"), "--socket", socket, "--cache", "256M", "--metrics",
-                                     "off"], stderr=subprocess.DEVNULL)]
+        started = [subprocess.Popen(slow([support.program("dieseld"), "--socket", socket, "--cache", "256M",
+                                          "--metrics", "off"]), stderr=subprocess.DEVNULL)]
         try:
             while not os.path.exists(socket):
                 time.sleep(0.1)
@@ -117,7 +141,7 @@ def jobs():
                                     ("served.py", [dataset, "--diesel", "--workers", "auto"])):
                 script = pathlib.Path(folder) / name
                 script.symlink_to(ROOT / "demo" / "train.py")
-                started.append(subprocess.Popen(["nice", support.PYTHON, script, *arguments, "--epochs", "10000"],
+                started.append(subprocess.Popen(slow([support.PYTHON, script, *arguments, "--epochs", "10000"]),
                                                 stdout=subprocess.DEVNULL, env=environment))
             yield socket
         finally:

@@ -1,14 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""diesel-top on a real terminal (tmux) and real jobs: what is on the screen, and that the terminal comes back."""
+"""diesel-top on a real terminal (tmux, and a pty) and real jobs: what is on the screen, and that the terminal comes
+back."""
+import fcntl
 import importlib.util
 import json
 import os
+import pty
 import re
+import resource
+import select
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
+import threading
 import time
 import unittest
 
@@ -82,6 +91,48 @@ class Terminal:
 
     def close(self):
         self.tmux("kill-server")
+
+
+class Pty:
+    """diesel-top at the other end of a pseudoterminal: every byte that it sent, and how it ended."""
+
+    def __init__(self, *options):
+        self.sent = b""
+        self.master, slave = pty.openpty()
+        self.before = termios.tcgetattr(slave)
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.slave = slave  # its modes outlive the program while this is open
+        self.process = subprocess.Popen([TOP, *options], stdin=slave, stdout=slave, stderr=slave,
+                                        env={**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8"},
+                                        preexec_fn=self.own_terminal)
+
+    @staticmethod
+    def own_terminal():
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    def read(self, wanted=None):
+        """Until this was sent, or, without it, for as long as there is something."""
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end and (wanted is None or wanted not in self.sent):
+            if select.select([self.master], [], [], 0 if wanted is None else 1)[0]:
+                self.sent += os.read(self.master, 65536)
+            elif wanted is None:
+                return
+        if wanted and wanted not in self.sent:
+            raise AssertionError(f"{wanted!r} was not sent: {self.sent!r}")
+
+    def modes(self):
+        return termios.tcgetattr(self.slave)
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for fd in (self.master, self.slave):
+            if fd >= 0:
+                os.close(fd)
 
 
 class OnTerminal(unittest.TestCase):
@@ -225,6 +276,96 @@ class Top(OnTerminal):
         t.keys("q")
 
 
+class Death(OnTerminal):
+    """However it dies, the terminal is as it was: modes, the screen before, the cursor. (Nobody can see SIGKILL.)"""
+
+    ENTER, LEAVE, SHOW_CURSOR = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"  # smcup, rmcup, cnorm of xterm
+
+    def start(self):
+        top = Pty("--node", "--unprivileged", "-p", str(os.getpid()))
+        self.addCleanup(top.close)
+        top.read(b"STEP/S")
+        self.assertIn(self.ENTER, top.sent)
+        self.assertNotEqual(top.modes(), top.before)
+        return top
+
+    def check(self, top, status):
+        self.assertEqual(top.process.wait(PATIENCE_S), status)
+        top.read()
+        self.assertEqual(top.modes(), top.before)
+        after = top.sent[top.sent.rindex(self.ENTER):]
+        self.assertEqual(after.count(self.LEAVE), 1)
+        self.assertGreater(after.rindex(self.SHOW_CURSOR), after.rindex(b"\x1b[?25l"))
+        self.assertNotIn(b"STEP/S", after[after.index(self.LEAVE):])
+
+    def test_signals(self):
+        for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGUSR1",
+                     "SIGALRM", "SIGXCPU"):
+            with self.subTest(name):
+                top, number = self.start(), int(getattr(signal, name))
+                top.process.send_signal(number)
+                self.check(top, -number)
+
+    def test_key(self):
+        top = self.start()
+        os.write(top.master, b"q")
+        self.check(top, 0)
+
+    def test_interrupt_key(self):
+        top = self.start()
+        os.write(top.master, b"\x03")
+        self.check(top, -signal.SIGINT)
+
+    def test_closed_terminal(self):
+        top = self.start()
+        os.close(top.master)  # the window is closed: nobody is left to see anything, but it must not stay
+        top.master = -1
+        self.assertEqual(top.process.wait(PATIENCE_S), -signal.SIGHUP)
+
+    def test_on_a_real_terminal(self):
+        t = self.open("sh")
+        t.keys(f"echo bef''ore; {TOP} --node --unprivileged -p {os.getpid()}; echo aft''er $?", "Enter")
+        t.wait("STEP/S")
+        shell = t.tmux("display-message", "-p", "#{pane_pid}").strip()
+        with open(f"/proc/{shell}/task/{shell}/children", encoding="ascii") as children:
+            os.kill(int(children.read().split()[0]), signal.SIGSEGV)
+        shown = t.wait("after 139")
+        self.assertIn("before", shown)  # what was there is back
+        self.assertNotIn("STEP/S", shown)
+        self.assertEqual(t.tmux("display-message", "-p", "#{alternate_on} #{cursor_flag}").strip(), "0 1")
+
+
+class Gpus(OnTerminal):
+    """NVML's stand-in (tests/standin): there is no GPU here, and nothing below claims one."""
+
+    def setUp(self):
+        self.library = os.path.join(os.path.abspath(os.environ.get("DIESEL_STANDIN", "build/release/standin")), "nvml")
+        if not os.path.exists(self.library):
+            self.skipTest(f"there is no {self.library}")
+        if "libasan" in subprocess.run(["ldd", TOP], stdout=subprocess.PIPE, text=True, check=False).stdout:
+            self.skipTest("LD_LIBRARY_PATH and sanitizers")
+
+    def once(self, **environment):
+        done = subprocess.run([TOP, "--once", "--node", "--unprivileged", "-d", "0.2", "-p", str(os.getpid())],
+                              stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=True,
+                              env={**os.environ, "LD_LIBRARY_PATH": self.library, **environment})
+        return json.loads(done.stdout)
+
+    def test_figures_and_jobs(self):
+        sample = self.once(DIESEL_STANDIN_UTILIZATION="37", DIESEL_STANDIN_PID=str(os.getpid()))
+        first, second = sample["gpus"]
+        self.assertEqual((first["name"], first["busy_ratio"], first["power_w"]), ("stand-in 1", 0.37, 250.5))
+        self.assertEqual((first["memory_used_bytes"], first["memory_bytes"]), (16 << 30, 64 << 30))
+        self.assertEqual(first["jobs"], sample["jobs"][0]["name"])
+        self.assertEqual((second["busy_ratio"], second.get("jobs", "")), (1, ""))
+        self.assertNotIn("memory_bytes", second)  # not known, which is not 0
+
+    def test_driver_that_does_not_start(self):
+        sample = self.once(DIESEL_STANDIN_NVML="broken")
+        self.assertEqual(sample["gpus"], [])
+        self.assertIn("Driver Not Loaded", sample["host"]["gpus"])
+
+
 class BadInput(OnTerminal):
     def check(self, *options, status=1, says=""):
         done = subprocess.run([TOP, *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -253,6 +394,40 @@ class BadInput(OnTerminal):
             with open(path) as file:
                 self.assertEqual(file.read(), "no recording\n")
             self.check("-w", folder, "--once")
+
+    def test_damaged_recordings(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "reel")
+            subprocess.run([TOP, "--node", "--unprivileged", "-p", str(os.getpid()), "-b", "-n", "3", "-d", "0.1", "-w",
+                            path], stdout=subprocess.DEVNULL, check=True, timeout=PATIENCE_S)
+            with open(path, "rb") as file:
+                whole = file.read()
+            second = whole.index(b"DSLREEL\n", 8)
+            for what, data, n in (("a byte flipped", whole[:second - 9] + b"\xff\xfe" + whole[second - 7:], 2),
+                                  ("noise between", whole[:second] + os.urandom(999) + whole[second:], 3),
+                                  ("cut in the header", whole[:second + 11], 1)):
+                with self.subTest(what):
+                    with open(path, "wb") as file:
+                        file.write(data)
+                    done = subprocess.run([TOP, "-r", path, "--batch"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                          text=True, timeout=PATIENCE_S, check=True)
+                    self.assertEqual(done.stdout.count("STEP/S"), n)
+            with open(path, "wb") as file:
+                file.write(whole[:20])
+            self.check("-r", path, "--once", says=path)
+
+    def test_recording_that_hits_a_limit(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertIn("cannot write", self.limited(os.path.join(folder, "reel")))
+
+    @staticmethod
+    def limited(path):
+        done = subprocess.run([TOP, "--node", "--unprivileged", "-p", str(os.getpid()), "-b", "-n", "9", "-d", "0.1", "-w",
+                               path], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600)))
+        if done.returncode != 1 or done.stderr.count("\n") != 1:
+            raise AssertionError(f"{done.returncode}: {done.stderr}")
+        return done.stderr
 
     def test_no_terminal(self):
         self.check("--node", says="no terminal")
@@ -286,6 +461,33 @@ class Daemon(OnTerminal):
         daemon.start()
         t.wait("cache .* of 256M")
         t.keys("q")
+
+    def test_daemon_of_another_version(self):
+        """It answers the greeting in its own form: an error that names the versions, or something else altogether."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "s")
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.addCleanup(listener.close)
+            listener.bind(path)
+            listener.listen()
+
+            def answer():
+                while True:
+                    try:
+                        client, _ = listener.accept()
+                        client.recv(4096)
+                        client.send(b"\xee" * 64)
+                        client.close()
+                    except OSError:
+                        return
+            threading.Thread(target=answer, daemon=True).start()
+            sample = once("--daemon", "--socket", path, "-d", "0.2")
+            self.assertEqual(sample["daemon"]["state"], "none")
+            self.assertIn("of one version", sample["daemon"]["problem"])
+            t = self.open(f"{TOP} --daemon --socket {path} -d 0.2")
+            t.keys("5")
+            t.wait("of one version")
+            t.keys("q")
 
     def test_no_daemon(self):
         sample = once("--daemon", "--socket", "/nonexistent/socket", "-d", "0.1")

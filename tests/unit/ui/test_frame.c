@@ -234,7 +234,8 @@ static void test_decision_and_problems_are_shown(void **state)
 	strcpy(next->daemon.problem, "dieseld went away");
 	next->self.n_lost = 5;
 	model_take(&model, next);
-	assert_true(draw_and_find("decision 12.0s ago: prefetch-chunks 4 -> 9: a chunk takes 80 ms", 0) > 0);
+	assert_true(
+	    draw_and_find("slow.py: decision 12.0s ago: prefetch-chunks 4 -> 9: a chunk takes 80 ms", 0) > 0);
 	assert_int_equal(row_of("LOST 5", 0), 0);
 	press("5");
 	assert_true(draw_and_find("dieseld went away", 3) > 0);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "census.h"
 #include "lib/error.h"
 #include "sample.h"
 
@@ -85,6 +86,16 @@ static void fill_daemon(const json_t *root, struct daemon_sample *daemon)
 	get_count(cache, "quarantined", &daemon->n_bad);
 	daemon->n_sessions = json_array_size(json_object_get(root, "sessions"));
 	fill_sensing(json_object_get(root, "tune"), daemon);
+}
+
+/* The daemon has the command line: the same name for it as for the node's own jobs. */
+static void get_name(const json_t *object, const char *key, char *buffer, size_t size)
+{
+	char command[512] = "";
+
+	get_text(object, key, command, sizeof(command));
+	if (command[0])
+		process_name(command, buffer, size);
 }
 
 static int fill_dataset(const json_t *from, struct sample *sample)
@@ -187,7 +198,7 @@ static int fill_job(const json_t *from, double now_s, struct sample *sample)
 	if (!to)
 		return -ENOMEM;
 	get_id(from, "id", to->id, sizeof(to->id));
-	get_text(from, "name", to->name, sizeof(to->name));
+	get_name(from, "name", to->name, sizeof(to->name));
 	snprintf(to->state, sizeof(to->state), "running");
 	snprintf(to->loader, sizeof(to->loader), "diesel");
 	get_count(from, "pid", &to->pid);
@@ -268,7 +279,7 @@ static int fill_decision(const json_t *from, double now_s, struct sample *sample
 	if (!to)
 		return -ENOMEM;
 	get_id(from, "job", to->job, sizeof(to->job));
-	get_text(from, "job_name", to->job, sizeof(to->job));
+	get_name(from, "job_name", to->job, sizeof(to->job));
 	get_text(from, "knob", to->knob, sizeof(to->knob));
 	value_text(to->knob, json_object_get(from, "from"), to->from, sizeof(to->from));
 	value_text(to->knob, json_object_get(from, "to"), to->to, sizeof(to->to));

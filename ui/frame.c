@@ -55,13 +55,13 @@ static void draw_title(const struct model *model, struct screen *screen)
 	screen_text(screen, 0, 0, end + 1, STYLE_TITLE, text);
 }
 
-static void draw_daemon_word(const struct daemon_sample *d, char *text, size_t size)
+static void draw_daemon_word(const struct daemon_sample *d, bool brief, char *text, size_t size)
 {
 	char used[FORMAT_BYTES], budget[FORMAT_BYTES];
 
 	if (!strcmp(d->state, "up"))
-		snprintf(text, size, "dieseld %.20s cache %s/%s", d->version,
-			 format_bytes(used, d->cache_used_bytes),
+		snprintf(text, size, "dieseld%s%.20s%s %s/%s", brief ? "" : " ", brief ? "" : d->version,
+			 brief ? "" : " cache", format_bytes(used, d->cache_used_bytes),
 			 format_bytes(budget, d->cache_budget_bytes));
 	else
 		snprintf(text, size, "%s", !strcmp(d->state, "away") ? "dieseld went away" : "no dieseld");
@@ -74,9 +74,9 @@ static void draw_host(const struct model *model, struct screen *screen)
 	    all[FORMAT_BYTES];
 	char psi[3][FORMAT_BYTES], daemon[100];
 
-	draw_daemon_word(&model->sample->daemon, daemon, sizeof(daemon));
+	draw_daemon_word(&model->sample->daemon, screen->cols < 100, daemon, sizeof(daemon));
 	screen_print(screen, 1, 0, screen->cols, STYLE_NORMAL,
-		     "cores %s/%s  load %s  mem %s/%s  pressure cpu %s io %s mem %s %%  %s",
+		     "cores %s/%s  load %s  mem %s/%s  PSI cpu %s io %s mem %s %%  %s",
 		     format_rate(busy, h->cpu_ratio), format_count(cpus, h->n_cpus),
 		     format_rate(load, h->load1), format_bytes(used, h->memory_bytes - h->available_bytes),
 		     format_bytes(all, h->memory_bytes), format_percent(psi[0], h->psi_cpu),

@@ -10,9 +10,12 @@
 #include "columns.h"
 #include "format.h"
 
+#define SHORT_RATIO 0.01
+
 static int draw_head(const struct job_sample *job, struct screen *screen, int y)
 {
 	char pid[FORMAT_BYTES], a[FORMAT_BYTES], b[FORMAT_BYTES], c[FORMAT_BYTES], d[FORMAT_BYTES];
+	bool is_exact = job->share_error == 0;
 	int begin = y;
 
 	screen_print(screen, y++, 0, screen->cols, STYLE_BOLD, "%s  process %s of %s  %s%s%s", job->name,
@@ -21,10 +24,11 @@ static int draw_head(const struct job_sample *job, struct screen *screen, int y)
 	bar_draw(screen, y++, 0, screen->cols, job->share);
 	bar_legend(screen, y++, 0, job->share);
 	screen_print(screen, y++, 0, screen->cols, STYLE_NORMAL,
-		     "steps/s %s  p50 %s  p95 %s  wait/step %s  within +-%s %%",
+		     "steps/s %s  p50 %s  p95 %s  wait/step %s  shares %s%s%s",
 		     format_rate(a, job->steps_per_s), format_seconds(b, job->step_p50_s),
 		     format_seconds(c, job->step_p95_s), format_seconds(d, job->wait_mean_s),
-		     format_percent(pid, job->share_error));
+		     is_exact ? "exact" : "within +-", is_exact ? "" : format_percent(pid, job->share_error),
+		     is_exact ? "" : " %");
 	if (isfinite(job->gpu_wait))
 		screen_print(
 		    screen, y++, 0, screen->cols, STYLE_NORMAL,
@@ -56,24 +60,58 @@ static int draw_decision(const struct job_sample *job, struct screen *screen, in
 	return view_text(screen, y, 0, rows, screen->cols, STYLE_NORMAL, text);
 }
 
-/* The chain of the last slow step's wait, its end first. */
-static void draw_chain(const struct sample *sample, const char *job, struct screen *screen, int y, int rows)
+/* Pieces shorter than a hundredth of the wait, several in a row, become one: what held the step up is to be
+ * seen, not the hand-overs around it. Writes the job's hops to `to`; how many. */
+static size_t chain_collect(const struct sample *sample, const char *job, struct hop_sample *to)
 {
-	struct hop_sample *hops = calloc(sample->n_hops + 1, sizeof(*hops));
-	size_t n = 0;
+	double total_s = 0;
+	size_t n = 0, run = 0;
 
-	if (!hops || rows < 2) {
+	for (size_t i = 0; i < sample->n_hops; i++)
+		if (!strcmp(sample->hops[i].job, job))
+			total_s = fmax(total_s, sample->hops[i].begin_s + sample->hops[i].length_s);
+	for (size_t i = 0; i < sample->n_hops; i++) {
+		const struct hop_sample *hop = &sample->hops[i];
+		bool is_short = hop->length_s < SHORT_RATIO * total_s;
+
+		if (strcmp(hop->job, job))
+			continue;
+		run = is_short ? run + 1 : 0;
+		if (run < 2) {
+			to[n++] = *hop;
+			continue;
+		}
+		to[n - 1].begin_s = fmin(to[n - 1].begin_s, hop->begin_s);
+		to[n - 1].length_s += hop->length_s;
+		to[n - 1].tid = SAMPLE_UNKNOWN;
+		memcpy(to[n - 1].edge, hop->edge, sizeof(hop->edge));
+		snprintf(to[n - 1].role, sizeof(to[n - 1].role), "%zu short pieces", run);
+		snprintf(to[n - 1].what, sizeof(to[n - 1].what), "handing over, waiting for cores");
+	}
+	return n;
+}
+
+/* The chain of the last slow step's wait, its end first; keys scroll it. */
+static void draw_chain(struct model *model, const char *job, struct screen *screen, int y, int rows)
+{
+	struct hop_sample *hops = calloc(model->sample->n_hops + 1, sizeof(*hops));
+	size_t n, room;
+
+	if (!hops || rows < 3) {
 		free(hops);
 		return;
 	}
-	for (size_t i = 0; i < sample->n_hops; i++)
-		if (!strcmp(sample->hops[i].job, job))
-			hops[n++] = sample->hops[i];
+	n = chain_collect(model->sample, job, hops);
+	room = (size_t)rows - 2;
+	if (model->overlay_top + room > n)
+		model->overlay_top = n > room ? n - room : 0;
+	model->page = room;
 	screen_text(screen, y++, 0, screen->cols, STYLE_BOLD,
 		    n ? "the wait of the last slow step, from its end back to what held it up"
 		      : "no wait of a slow step is known: it takes BPF and a step that waited");
 	if (n)
-		view_list(screen, y, rows - 1, &columns_hops, hops, n);
+		view_list(screen, y, rows - 1, &columns_hops, hops + model->overlay_top,
+			  n - model->overlay_top);
 	free(hops);
 }
 
@@ -90,5 +128,5 @@ void view_detail(struct model *model, struct screen *screen, int y, int rows)
 		return;
 	used = draw_head(job, screen, y);
 	used += draw_decision(job, screen, y + used, 3) + 1;
-	draw_chain(model->sample, job->id, screen, y + used, rows - used);
+	draw_chain(model, job->id, screen, y + used, rows - used);
 }

@@ -13,12 +13,12 @@ struct help_line {
 static const struct help_line help[] = {
     {NULL, "Keys"},
     {"Up Down j k PgUp PgDn g G", "move the cursor"},
-    {"Tab, Shift-Tab, 1 to 6", "views: jobs, workers, files and devices, GPUs, daemon, own cost"},
-    {"Enter", "a job's detail: shares, the last slow step's wait, the last decision"},
+    {"Tab, Shift-Tab, 1 to 6", "jobs, workers, storage, GPUs, daemon, own cost"},
+    {"Enter", "a job's detail: shares, decision, last slow step"},
     {"F3 /, n", "search, and the next one"},
     {"F4 \\", "filter: only rows with this text; empty or Esc: all"},
     {"F5 t", "tree of processes: job, ranks, workers"},
-    {"F6 > <, I", "sort by the next or previous column; the other way round"},
+    {"F6 > <, I", "sort by next, previous column; the other way round"},
     {"H", "threads of the trainer, too, in the view of workers"},
     {"Space z", "pause, and go on"},
     {"+ -", "a longer or shorter time between samples"},
@@ -31,7 +31,7 @@ static const struct help_line help[] = {
     {NULL, "Shares of the trainer's wall time"},
     {"device (d)", "computing, launching work, waiting for the device"},
     {"fetch (F)", "waiting for data, because of storage or network"},
-    {"prep (P)", "waiting for data for another reason: decoding, hand-off, too few workers"},
+    {"prep (P)", "waiting for data for another reason: decoding, ..."},
     {"checkpoint (C)", "writing or syncing a checkpoint"},
     {"starved (S)", "ready to run, without a core"},
     {"other (o)", "none of these"},
@@ -52,13 +52,15 @@ static void draw_line(struct screen *screen, int y, const struct help_line *line
 
 void view_help(struct model *model, struct screen *screen, int y, int rows)
 {
-	size_t n = N_HELP + columns_jobs.n;
+	size_t n = N_HELP + columns_jobs.n, shown = (size_t)rows;
 
-	if (model->overlay_top + (size_t)rows > n)
-		model->overlay_top = n > (size_t)rows ? n - (size_t)rows : 0;
-	model->page = (size_t)rows;
-	for (int i = 0; i < rows && model->overlay_top + (size_t)i < n; i++) {
-		size_t at = model->overlay_top + (size_t)i;
+	if (shown < n && rows > 1)
+		shown--; /* the last line says that there is more */
+	if (model->overlay_top + shown > n)
+		model->overlay_top = n > shown ? n - shown : 0;
+	model->page = shown;
+	for (size_t i = 0; i < shown && model->overlay_top + i < n; i++) {
+		size_t at = model->overlay_top + i;
 		struct help_line line;
 
 		if (at < N_HELP)
@@ -66,10 +68,11 @@ void view_help(struct model *model, struct screen *screen, int y, int rows)
 		else
 			line = (struct help_line){columns_jobs.items[at - N_HELP].title,
 						  columns_jobs.items[at - N_HELP].meaning};
-		draw_line(screen, y + i, &line);
+		draw_line(screen, y + (int)i, &line);
 	}
-	if (model->overlay_top + (size_t)rows < n)
-		screen_text_right(screen, y + rows - 1, screen->cols - 12, 12, STYLE_SELECTED, "more: Down");
+	if (shown < n)
+		screen_text(screen, y + (int)shown, 0, screen->cols, STYLE_DIM,
+			    model->overlay_top + shown < n ? "more: Down, PgDn" : "the end; back: Up, PgUp");
 }
 
 void view_setup(struct model *model, struct screen *screen, int y, int rows)

@@ -13,6 +13,7 @@
 #define PLOT_ROWS_MIN 3
 #define PLOT_ROWS_MAX 18
 #define TEXT_ROWS_MAX 3
+#define INTERVAL_COLS 20
 
 /* A line a job: name, stacked bar, steps a second and their times. */
 static void draw_meter(struct screen *screen, int y, const struct job_sample *job, bool selected)
@@ -56,8 +57,9 @@ static void draw_plot(const struct model *model, struct screen *screen, int y, i
 		bar_legend(screen, y, x, NULL);
 		x += bar_legend_cols() + 2;
 	}
-	screen_print(screen, y, x, screen->cols - x, STYLE_DIM, "a column every %s",
-		     format_seconds(interval, model->interval_s));
+	if (screen->cols - x >= INTERVAL_COLS)
+		screen_print(screen, y, x, screen->cols - x, STYLE_DIM, "a column every %s",
+			     format_seconds(interval, model->interval_s));
 	screen_text(screen, y + 1, 0, 4, STYLE_DIM, "100%");
 	screen_text(screen, y + rows - 1, 0, 4, STYLE_DIM, "  0%");
 	bar_plot(screen, y + 1, 5, rows - 1, screen->cols - 5, series);
@@ -87,7 +89,10 @@ static int draw_decision(const struct model *model, struct screen *screen, int y
 		snprintf(text, sizeof(text), "%.60s: %s%sno decision of a tuner", job->name, job->verdict,
 			 job->verdict[0] ? ", " : "");
 	}
-	return view_text(screen, y, 0, rows, screen->cols, style, text);
+	if (rows > 1)
+		return view_text(screen, y, 0, rows, screen->cols, style, text);
+	screen_text(screen, y, 0, screen->cols, style, text);
+	return 1;
 }
 
 /* Rows that the table does not need are the plot's. */
@@ -119,7 +124,10 @@ void view_jobs(struct model *model, struct screen *screen, int y, int rows)
 	y += plot;
 	rows -= plot;
 	if (n_jobs && rows > 3)
-		used = draw_decision(model, screen, y, rows > 7 ? TEXT_ROWS_MAX : 1);
+		used = draw_decision(model, screen, y,
+				     rows - n_jobs - 1 > TEXT_ROWS_MAX ? TEXT_ROWS_MAX
+				     : rows - n_jobs - 1 > 1           ? rows - n_jobs - 1
+								       : 1);
 	view_table(model, screen, y + used, rows - used,
 		   "no training job: no process here has loaded PyTorch or libdiesel (-p PID names one)");
 }

@@ -9,6 +9,8 @@
 #include "columns.h"
 #include "format.h"
 
+#define WORDS_ROWS 4
+
 void view_workers(struct model *model, struct screen *screen, int y, int rows)
 {
 	view_table(model, screen, y, rows,
@@ -26,8 +28,7 @@ void view_storage(struct model *model, struct screen *screen, int y, int rows)
 	view_list(screen, y, devices, &columns_devices, s->devices, s->n_devices);
 	y += devices + 1;
 	rows -= devices + 1;
-	view_table(model, screen, y, rows,
-		   "files are known where BPF looks at the jobs, and only one job is watched (-p PID)");
+	view_table(model, screen, y, rows, "files are known by BPF, and with one job watched (-p PID)");
 }
 
 static bool gpu_waits_known(const struct sample *sample)
@@ -83,11 +84,30 @@ static int draw_daemon(const struct daemon_sample *d, struct screen *screen, int
 	return y - begin;
 }
 
+/* All of the decision under the cursor: columns cut it. */
+static void draw_words(struct model *model, struct screen *screen, int y, int rows)
+{
+	const struct decision_sample *d;
+	char text[640], age[FORMAT_BYTES];
+	struct table table;
+
+	if (model_table(model, &table))
+		return;
+	if (table.cursor < table.n) {
+		d = table.rows[table.cursor];
+		snprintf(text, sizeof(text), "%s ago, %s: %s %s -> %s: %s%s%s", format_seconds(age, d->age_s),
+			 d->job, d->knob, d->from, d->to, d->why, d->effect[0] ? "; effect: " : "",
+			 d->effect);
+		view_text(screen, y, 0, rows, screen->cols, STYLE_NORMAL, text);
+	}
+	model_table_free(&table);
+}
+
 void view_daemon(struct model *model, struct screen *screen, int y, int rows)
 {
 	const struct sample *s = model->sample;
 	const struct daemon_sample *d = &s->daemon;
-	int used, datasets = (int)s->n_datasets + 1;
+	int used, words, datasets = (int)s->n_datasets + 1;
 
 	if (strcmp(d->state, "up")) {
 		screen_text(screen, y, 0, screen->cols, STYLE_WARNING,
@@ -107,5 +127,8 @@ void view_daemon(struct model *model, struct screen *screen, int y, int rows)
 		y += datasets + 1;
 		rows -= datasets + 1;
 	}
-	view_table(model, screen, y, rows, "no decision yet");
+	words = rows > WORDS_ROWS + 5 && s->n_decisions ? WORDS_ROWS : 0;
+	view_table(model, screen, y, rows - words, "no decision yet");
+	if (words)
+		draw_words(model, screen, y + rows - words, words);
 }

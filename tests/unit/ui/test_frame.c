@@ -266,6 +266,29 @@ static void test_gpus(void **state)
 	assert_int_equal(row_of("N/A", row_of("unknown.py", 3)), row_of("unknown.py", 3));
 }
 
+/* Of a wait with many short pieces the long one is seen, whatever the screen's height. */
+static void test_chain(void **state)
+{
+	struct sample *next = three_jobs(1001);
+
+	for (int i = 0; i < 60; i++) {
+		struct hop_sample *hop = sample_add(next, SAMPLE_HOPS);
+
+		strcpy(hop->job, "id-slow.py");
+		strcpy(hop->role, "trainer");
+		strcpy(hop->what, i == 40 ? "reading photo.jpg" : "taking the batch over");
+		hop->tid = 100;
+		hop->begin_s = i < 40 ? 1.01 - i * 1e-4 : 0.003;
+		hop->length_s = i == 40 ? 1 : 1e-4;
+	}
+	model_take(&model, next);
+	frame_draw(&model, screen);
+	model_key(&model, '\n');
+	assert_true(draw_and_find("reading photo.jpg", 8) > 0);
+	assert_true(row_of("40 short pieces", 8) == row_of("reading photo.jpg", 8) - 1);
+	assert_true(row_of("19 short pieces", 8) == row_of("reading photo.jpg", 8) + 1);
+}
+
 static void test_tree(void **state)
 {
 	struct sample *next = three_jobs(1001);
@@ -380,6 +403,7 @@ int main(void)
 	    TEST(test_wants),
 	    TEST(test_decision_and_problems_are_shown),
 	    TEST(test_gpus),
+	    TEST(test_chain),
 	    TEST(test_tree),
 	    TEST(test_keys_of_a_replay),
 	    TEST(test_interval),

@@ -418,7 +418,7 @@ class BadInput(OnTerminal):
 
     def test_recording_that_hits_a_limit(self):
         with tempfile.TemporaryDirectory() as folder:
-            self.assertIn("cannot write", self.limited(os.path.join(folder, "reel")))
+            self.assertIn("File too large", self.limited(os.path.join(folder, "reel")))
 
     @staticmethod
     def limited(path):

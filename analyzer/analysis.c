@@ -200,7 +200,7 @@ static int analyse(struct run *run, struct error *err)
 	if (input->trainer_tid && !timeline_find(run->timeline, input->trainer_tid, run->timeline->end_ns))
 		return error_set(err, -ESRCH, "--trainer %u: no thread of the recording has this ID",
 				 input->trainer_tid);
-	r = ranks_measure(run->timeline, input->root_tgid, input->trainer_tid, input->n_cpus, &run->ranks);
+	r = ranks_measure(run->timeline, input, &run->ranks);
 	if (r == 0)
 		run->m = &run->ranks.items[run->ranks.shown];
 	if (r == 0 && run->m->roles.trainer)

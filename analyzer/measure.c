@@ -6,6 +6,7 @@
 
 #include "checkpoint.h"
 #include "collectives.h"
+#include "page_cache.h"
 
 static int times_find(struct measurement *m)
 {
@@ -81,14 +82,14 @@ static void shares_find(struct measurement *m)
 	}
 }
 
-int measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid, uint32_t n_cpus,
-	    bool several, struct measurement *ret_measurement)
+int measure(const struct timeline *timeline, const struct analysis_input *input, uint32_t trainer_tid,
+	    uint32_t n_cpus, bool several, struct measurement *ret_measurement)
 {
 	struct measurement *m = ret_measurement;
 	int r;
 
 	*m = (struct measurement){.timeline = timeline};
-	r = roles_find(timeline, root_tgid, trainer_tid, &m->roles);
+	r = roles_find(timeline, input->root_tgid, trainer_tid, &m->roles);
 	if (r < 0 || !m->roles.trainer)
 		return r;
 	r = times_find(m);
@@ -105,13 +106,15 @@ int measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t traine
 		r = rest_find(m, several);
 	m->run = window_longest_run(&m->window);
 	if (r == 0)
-		r = service_extract(&(struct service_input){.timeline = timeline,
-							    .roles = &m->roles,
-							    .waits = &m->waits,
-							    .window = &m->run,
-							    .partition = &m->partition,
-							    .n_cpus = n_cpus},
-				    &m->service);
+		r = service_extract(
+		    &(struct service_input){.timeline = timeline,
+					    .roles = &m->roles,
+					    .waits = &m->waits,
+					    .window = &m->run,
+					    .partition = &m->partition,
+					    .n_cpus = n_cpus,
+					    .cold_bytes = page_cache_cold_bytes(input, &m->run)},
+		    &m->service);
 	if (r == 0)
 		r = split_waits(timeline, &m->roles, &m->waits, &m->window, &m->run, &m->service, &m->split);
 	if (r == 0)

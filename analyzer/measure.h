@@ -38,6 +38,6 @@ struct measurement {
  * one rank of several. Without any trainer roles.trainer is NULL and nothing else is there. The timeline is
  * borrowed for the measurement's life. A measurement must stay where it is: its parts point into it. To be
  * freed also after -ENOMEM, the only failure. */
-int measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid, uint32_t n_cpus,
-	    bool several, struct measurement *ret_measurement);
+int measure(const struct timeline *timeline, const struct analysis_input *input, uint32_t trainer_tid,
+	    uint32_t n_cpus, bool several, struct measurement *ret_measurement);
 void measurement_free(struct measurement *measurement);

@@ -20,7 +20,7 @@ static bool missed(const struct model_segment *segment)
 
 static bool reads_something(const struct model_segment *segment)
 {
-	return missed(segment) || segment->fetch_cpu_ns > 0;
+	return missed(segment) || segment->size_bytes > 0;
 }
 
 double model_cached_ratio(const struct model_job *job)

@@ -117,6 +117,15 @@ static void faults_find(const struct study *study, struct page_cache *cache)
 	cache->mapped.random_ratio = sums.n_followed ? (double)sums.n_random / (double)sums.n_followed : NAN;
 }
 
+/* From the sums of all records. */
+static void bytes_find(const struct analysis_input *input, struct page_cache *cache)
+{
+	cache->page_bytes = input->page_bytes ? input->page_bytes : PAGE_BYTES_DEFAULT;
+	cache->cold_bytes =
+	    cache->missed_pages * cache->page_bytes + cache->direct_bytes + cache->network_bytes;
+	cache->used_bytes += cache->network_bytes;
+}
+
 int page_cache_find(const struct study *study, struct page_cache **ret_cache)
 {
 	_cleanup_(page_cache_freep) struct page_cache *cache = calloc(1, sizeof(*cache));
@@ -128,16 +137,24 @@ int page_cache_find(const struct study *study, struct page_cache **ret_cache)
 		*ret_cache = NULL;
 		return 0;
 	}
-	cache->page_bytes = study->input->page_bytes ? study->input->page_bytes : PAGE_BYTES_DEFAULT;
-	cache->cold_bytes =
-	    cache->missed_pages * cache->page_bytes + cache->direct_bytes + cache->network_bytes;
-	cache->used_bytes += cache->network_bytes;
+	bytes_find(study->input, cache);
 	faults_find(study, cache);
 	r = page_places_find(study, cache);
 	if (r < 0)
 		return r;
 	*ret_cache = steal_pointer(cache);
 	return 0;
+}
+
+double page_cache_cold_bytes(const struct analysis_input *input, const struct window *window)
+{
+	const struct study study = {.input = input, .window = window};
+	struct page_cache cache = {0};
+
+	if (!sums_find(&study, &cache))
+		return NAN;
+	bytes_find(input, &cache);
+	return (double)cache.cold_bytes;
 }
 
 double page_cache_hit_ratio(uint64_t accessed_pages, uint64_t missed_pages)

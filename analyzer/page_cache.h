@@ -11,3 +11,6 @@
 
 /* -ENOMEM. */
 int page_cache_find(const struct study *study, struct page_cache **ret_cache);
+
+/* Bytes of files, and from the network, that the job brought in in the window; NAN: not known. */
+double page_cache_cold_bytes(const struct analysis_input *input, const struct window *window);

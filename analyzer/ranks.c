@@ -65,10 +65,11 @@ static void shown_choose(struct ranks *ranks)
 		ranks->shown = straggler;
 }
 
-int ranks_measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid, uint32_t n_cpus,
+int ranks_measure(const struct timeline *timeline, const struct analysis_input *input,
 		  struct ranks *ret_ranks)
 {
 	struct ranks *ranks = ret_ranks;
+	uint32_t trainer_tid = input->trainer_tid, n_cpus = input->n_cpus;
 	const struct timeline_thread **trainers = calloc(timeline->n_threads + 1, sizeof(*trainers));
 	size_t n = trainers ? trainers_find(timeline, trainers) : 0;
 	int r = 0;
@@ -80,7 +81,7 @@ int ranks_measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t 
 		return -ENOMEM;
 	}
 	for (size_t i = 0; r == 0 && i < ranks->n; i++)
-		r = measure(timeline, root_tgid, n && !trainer_tid ? trainers[i]->tid : trainer_tid,
+		r = measure(timeline, input, n && !trainer_tid ? trainers[i]->tid : trainer_tid,
 			    n_cpus && n_cpus < ranks->n ? 1 : n_cpus / (uint32_t)ranks->n, n > 1,
 			    &ranks->items[i]);
 	free(trainers);

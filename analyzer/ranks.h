@@ -22,9 +22,9 @@ struct ranks {
 	double waits_ratio; /* of the others' time they wait for it, on average */
 };
 
-/* trainer_tid: 0: all ranks; else that thread alone. n_cpus: for all of them together; 0: not known. Without
- * any trainer items[0].roles.trainer is NULL. To be freed also after -ENOMEM, the only failure. */
-int ranks_measure(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid, uint32_t n_cpus,
+/* The input's trainer_tid: 0: all ranks; else that thread alone. Its n_cpus: for all of them together.
+ * Without any trainer items[0].roles.trainer is NULL. To be freed also after -ENOMEM, the only failure. */
+int ranks_measure(const struct timeline *timeline, const struct analysis_input *input,
 		  struct ranks *ret_ranks);
 void ranks_free(struct ranks *ranks);
 

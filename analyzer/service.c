@@ -239,7 +239,9 @@ static int job_assemble(const struct service_input *input, struct service *servi
 	job->gang = fmin(gang_measure(input, service), job->cores);
 	if (input->waits->loader != LOADER_INLINE)
 		service_sharing_measure(input, service);
-	r = cached_cost_measure(service);
+	r = service_misses_find(input, service);
+	if (r == 0)
+		r = cached_cost_measure(service);
 	if (r == 0)
 		r = samples_count(service);
 	if (r == 0)

@@ -37,7 +37,7 @@ struct service_worker {
 };
 
 struct service_request {
-	struct model_request request;
+	struct model_request request; /* wait_ns 0: it was not waited for */
 	size_t segment;
 };
 
@@ -52,7 +52,7 @@ struct service {
 	struct model_epoch *epochs;
 	struct service_worker *workers; /* by birth */
 	size_t n_workers;
-	struct service_request *requests; /* reads that were waited for */
+	struct service_request *requests; /* reads that storage served */
 	size_t n_requests, n_requests_allocated;
 	struct cores cores;
 	size_t n_matched;     /* steps that have a batch of their own */
@@ -68,6 +68,7 @@ struct service_input {
 	const struct window *window; /* with shares but for the split of waits */
 	const struct partition *partition;
 	uint32_t n_cpus;
+	double cold_bytes; /* that the job brought in in the window; NAN: not known */
 };
 
 /* -ENOMEM. A job that cannot be replayed is no error: `why_not` says why. */
@@ -88,6 +89,9 @@ int service_segments_add(const struct timeline_thread *thread, uint64_t begin_ns
 /* ns of [begin_ns, end_ns) in which the thread waited for a core that the job did not have. */
 uint64_t service_foreign_queue_ns(const struct service *service, const struct timeline_thread *thread,
 				  uint64_t begin_ns, uint64_t end_ns);
+/* Which of the reads that nobody waited for storage served all the same, and lets the others' requests go.
+ */
+int service_misses_find(const struct service_input *input, struct service *service);
 int service_storage_fit(struct service *service);
 /* Sets job.sharing_ratio, and takes what it made longer out of steps and segments. */
 void service_sharing_measure(const struct service_input *input, struct service *service);

@@ -142,11 +142,12 @@ static int segment_of(struct service *service, const struct timeline_thread *thr
 	    (double)service_foreign_queue_ns(service, thread, group->begin_ns, group->end_ns);
 	if (wait_ns < WAIT_MIN_NS) {
 		segment.delay_ns += (double)wait_ns;
-	} else {
-		segment.latency_ns += (double)wait_ns;
-		if (request_add(service, thread, group->begin_ns, wait_ns, group->bytes) < 0)
-			return -ENOMEM;
+		wait_ns = 0;
 	}
+	segment.latency_ns += (double)wait_ns;
+	if ((wait_ns > 0 || group->bytes > 0) &&
+	    request_add(service, thread, group->begin_ns, wait_ns, group->bytes) < 0)
+		return -ENOMEM;
 	service->compute_ns += before.exec_ns + compute_ns;
 	return segment_add(service, &segment);
 }

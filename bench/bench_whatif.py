@@ -11,6 +11,7 @@ usage: bench_whatif.py [CONFIG ...] [--keep FOLDER] [--lock FILE]
 """
 import argparse
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -61,13 +62,18 @@ def really(bench, config, cached):
 
 
 def recorded(bench, base, session):
-    """A recording of the base that is as fast as the base without: else it was disturbed."""
+    """The recording of the base that is most like the base without: others were disturbed, as this machine's cores
+    are a tenth quicker in one run than in the next."""
     alone = really(bench, base, 0.0)
+    best, best_apart, trial = None, math.inf, session.with_suffix(".trial.db")
     for _ in range(bench.attempts):
-        run = bench.run(base, session=session)
-        if abs(rate(run) / alone["steps_per_s"] - 1) <= 2 * AGREE_RATIO:
+        run = bench.run(base, session=trial)
+        if (run_apart := abs(rate(run) / alone["steps_per_s"] - 1)) < best_apart:
+            best, best_apart = run, run_apart
+            trial.replace(session)
+        if best_apart <= AGREE_RATIO / 2:
             break
-    return run | {"alone_steps_per_s": alone["steps_per_s"], "alone": alone}
+    return best | {"alone_steps_per_s": alone["steps_per_s"], "alone": alone}
 
 
 def predicted(session, options):

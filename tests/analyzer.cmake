@@ -9,11 +9,13 @@ foreach(module
     live
     model
     predict
+    resample
     sampled
     sampler
     shapes
     slices
-    timeline)
+    timeline
+    warmup)
   diesel_unit_test(analyzer/${module} USES diesel_analyzer diesel_base)
   target_include_directories(test_analyzer_${module} PRIVATE ${CMAKE_SOURCE_DIR}/analyzer)
 endforeach()

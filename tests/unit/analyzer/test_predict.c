@@ -4,15 +4,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "resample.h"
-#include "warmup.h"
-
 static struct script s; /* too large for the stack */
 
 #define WORKERS_MAX 4
 #define PREFETCH    2
 #define HANDOVER    30
 #define STEPS       60
+#define QUICK       20
+#define READ_BYTES  100000 /* of script_read_file() */
 
 /* A DataLoader, tick by tick: batch i is worker i % n's, asked for when batch i - 2 n was taken. */
 struct loader {
@@ -20,6 +19,7 @@ struct loader {
 	uint64_t read, compute, device; /* ticks */
 	uint64_t start;                 /* until the workers are there */
 	unsigned int epoch;             /* steps of one; the workers stay. 0: one epoch */
+	unsigned int quick;             /* every so manieth batch is read without a sleep; 0: none */
 };
 
 static uint64_t later(uint64_t a, uint64_t b)
@@ -27,7 +27,18 @@ static uint64_t later(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-static void worker_batch(const struct loader *loader, unsigned int w, uint64_t idle, uint64_t begin)
+static bool is_quick(const struct loader *loader, unsigned int i)
+{
+	return loader->quick && i % loader->quick == loader->quick - 1;
+}
+
+static uint64_t read_ticks(const struct loader *loader, unsigned int i)
+{
+	return is_quick(loader, i) ? QUICK : loader->read;
+}
+
+static void worker_batch(const struct loader *loader, unsigned int i, unsigned int w, uint64_t idle,
+			 uint64_t begin)
 {
 	uint32_t tid = WORKER + 10 * w;
 
@@ -37,7 +48,10 @@ static void worker_batch(const struct loader *loader, unsigned int w, uint64_t i
 	}
 	script_call(&s, tid, begin - 4, begin - 3, SYS_read, EVENT_FILE_FIFO, INDEX_PIPE + w, 4);
 	script_call(&s, tid, begin - 2, begin, SYS_read, EVENT_FILE_FIFO, INDEX_PIPE + w, 60);
-	if (loader->read)
+	if (is_quick(loader, i))
+		script_call(&s, tid, begin + 1, begin + 1 + QUICK, SYS_read, EVENT_FILE_REG, DATA_FILE,
+			    READ_BYTES);
+	else if (loader->read)
 		script_read_file(&s, tid, begin + 1, begin + 1 + loader->read);
 }
 
@@ -57,8 +71,8 @@ static uint64_t loader_run(const struct loader *loader)
 		uint64_t end, ready;
 
 		begin = later(free_at[w] + 10, sent[i]);
-		worker_batch(loader, w, free_at[w], begin);
-		end = begin + 1 + loader->read + loader->compute;
+		worker_batch(loader, i, w, free_at[w], begin);
+		end = begin + 1 + read_ticks(loader, i) + loader->compute;
 		free_at[w] = end;
 		script_give_result(&s, w, end + 1, end + 3);
 		ready = later(now + 1, end + 4);
@@ -227,6 +241,35 @@ static void test_least_that_removes_the_stall(void **state)
 	analysis_free(analysis);
 }
 
+/* The share of reads from memory, where the kernel counted that so many bytes came in. */
+static double cached_ratio(double read_batches)
+{
+	const struct loader loader = {
+	    .n_workers = 2, .n_steps = STEPS, .read = 1000, .compute = 100, .device = 100, .quick = 4};
+	struct analysis_input input = {.root_tgid = TRAINER, .n_cpus = 16};
+	uint64_t ticks = loader_run(&loader);
+	struct analysis *analysis;
+	double ratio;
+
+	if (!isnan(read_batches))
+		script_add(&s, TRAINER, EVENT_PAGES, 2, ticks)->pages.missed_pages =
+		    (uint32_t)(read_batches * READ_BYTES / 4096);
+	analysis = script_analyse(&s, &input);
+	assert_non_null(analysis->predictions);
+	ratio = analysis->predictions->curves[WHAT_IF_CACHE].here;
+	analysis_free(analysis);
+	return ratio;
+}
+
+static void test_a_quick_disk_is_no_cache(void **state)
+{
+	assert_true(fabs(cached_ratio(NAN) - 0.25) < 0.02);
+	assert_true(fabs(cached_ratio(0.75 * STEPS) - 0.25) < 0.02);
+	assert_true(cached_ratio(STEPS) < 0.02);
+	/* Not more than were read. */
+	assert_true(cached_ratio(3 * STEPS) < 0.02);
+}
+
 static void test_start_is_no_verdict(void **state)
 {
 	/* A loader that keeps up, but is long in coming. */
@@ -287,82 +330,6 @@ static void test_missing_batches_leave_the_walk(void **state)
 	analysis_free(analysis);
 }
 
-static void steps_fill(struct analysis_step *steps, size_t n, uint64_t ns)
-{
-	for (size_t k = 0; k < n; k++)
-		steps[k] = (struct analysis_step){.end_ns = ns + k % 3};
-}
-
-static void test_warmup(void **state)
-{
-	struct analysis_step steps[60];
-	size_t n;
-
-	steps_fill(steps, 60, 1000);
-	assert_int_equal(warmup_find(steps, 60, 0, &n), 0);
-	assert_int_equal(n, 0);
-	steps[0].end_ns = 50000;
-	steps[2].end_ns = 9000;
-	assert_int_equal(warmup_find(steps, 60, 0, &n), 0);
-	assert_int_equal(n, 3);
-	/* A checkpoint is no warm-up. */
-	steps_fill(steps, 60, 1000);
-	steps[0].end_ns = 50000;
-	steps[0].share_ns[SHARE_CHECKPOINT_STALL] = 49000;
-	assert_int_equal(warmup_find(steps, 60, 0, &n), 0);
-	assert_int_equal(n, 0);
-	/* The first epoch fills the cache. */
-	steps_fill(steps, 60, 1000);
-	for (size_t k = 0; k < 20; k++)
-		steps[k].end_ns = 2000;
-	assert_int_equal(warmup_find(steps, 60, 20, &n), 0);
-	assert_int_equal(n, 20);
-	/* It takes as long as the others. */
-	steps_fill(steps, 60, 1000);
-	assert_int_equal(warmup_find(steps, 60, 20, &n), 0);
-	assert_int_equal(n, 0);
-	/* Too few to tell. */
-	steps[0].end_ns = 50000;
-	assert_int_equal(warmup_find(steps, 14, 0, &n), 0);
-	assert_int_equal(n, 0);
-}
-
-static double mean(const uint32_t *weight, size_t n, const void *context)
-{
-	const double *values = context;
-	double sum = 0, count = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		sum += weight[i] * values[i];
-		count += weight[i];
-	}
-	return sum / count;
-}
-
-static void test_resampling(void **state)
-{
-	double values[400];
-	struct estimate estimate, again;
-	uint32_t seed = 5;
-
-	for (size_t i = 0; i < 400; i++) {
-		seed = seed * 1664525 + 1013904223;
-		values[i] = (seed >> 8) % 1000;
-	}
-	assert_int_equal(resample(400, mean, values, &estimate), 0);
-	/* A uniform variable's mean of 400: 500 and 2 x 14 either way. */
-	assert_true(estimate.low > 440 && estimate.low < estimate.value - 10);
-	assert_true(estimate.high < 560 && estimate.high > estimate.value + 10);
-	assert_int_equal(resample(400, mean, values, &again), 0);
-	assert_memory_equal(&estimate, &again, sizeof(again));
-	for (size_t i = 0; i < 400; i++)
-		values[i] = 7;
-	assert_int_equal(resample(400, mean, values, &estimate), 0);
-	assert_true(estimate.low == 7 && estimate.value == 7 && estimate.high == 7);
-	assert_int_equal(resample(0, mean, values, &estimate), 0);
-	assert_true(isnan(estimate.value));
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -370,11 +337,10 @@ int main(void)
 	    cmocka_unit_test(test_epochs_of_persistent_workers),
 	    cmocka_unit_test(test_what_if_meets_the_changed_job),
 	    cmocka_unit_test(test_least_that_removes_the_stall),
+	    cmocka_unit_test(test_a_quick_disk_is_no_cache),
 	    cmocka_unit_test(test_start_is_no_verdict),
 	    cmocka_unit_test(test_losses_forbid_predictions),
 	    cmocka_unit_test(test_missing_batches_leave_the_walk),
-	    cmocka_unit_test(test_warmup),
-	    cmocka_unit_test(test_resampling),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -136,8 +136,8 @@ static int resample(const struct sample *a, const struct sample *b, struct compa
 
 		for (size_t i = 0; i < SHARE_COUNT; i++)
 			draws[i * DRAWS + d] = of_b.share[i] - of_a.share[i];
-		draws[SHARE_COUNT * DRAWS + d] = of_b.stall - of_a.stall;
-		draws[(SHARE_COUNT + 1) * DRAWS + d] = of_b.steps_per_s / of_a.steps_per_s;
+		draws[(size_t)SHARE_COUNT * DRAWS + d] = of_b.stall - of_a.stall;
+		draws[(size_t)(SHARE_COUNT + 1) * DRAWS + d] = of_b.steps_per_s / of_a.steps_per_s;
 	}
 	for (size_t i = 0; i < SHARE_COUNT; i++)
 		interval(draws + i * DRAWS, &comparison->shares[i].change);

@@ -265,8 +265,8 @@ static int build(struct plan *plan, size_t n_segments_max)
 	if (r == 0)
 		r = lanes_wakes_find(plan->study, plan->of_thread, WAKES_MAX, lanes);
 	if (r == 0)
-		r = lanes_gpu_calls_find(plan->study, plan->of_thread, 5 * WAKES_MAX, lanes);
-	return r == 0 ? lanes_levels_find(plan->study->window, 2 * WAKES_MAX, lanes) : r;
+		r = lanes_gpu_calls_find(plan->study, plan->of_thread, (size_t)5 * WAKES_MAX, lanes);
+	return r == 0 ? lanes_levels_find(plan->study->window, (size_t)2 * WAKES_MAX, lanes) : r;
 }
 
 int lanes_find(const struct study *study, size_t n_segments_max, struct lanes **ret_lanes)

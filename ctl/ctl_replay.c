@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dieselctl replay: what this tuner makes of samples that a dieseld has recorded. The same file gives the
- * same decisions. Samples are as they were: knobs in them do not follow what the replay decides.
+ * dieselctl replay: what this tuner makes of samples that a dieseld has recorded, or of a job that
+ * diesel-analyze has. The same file gives the same decisions. Samples are as they were: knobs in them do not
+ * follow what the replay decides.
  */
 #include <errno.h>
 #include <math.h>
@@ -13,6 +14,7 @@
 #include "ctl_daemon.h"
 #include "history/history.h"
 #include "lib/cleanup.h"
+#include "recorded/recorded.h"
 
 struct replay {
 	struct tuner_state *state;
@@ -75,6 +77,43 @@ static int on_round(void *user, const struct history_round *round)
 	return 0;
 }
 
+static void print_end(const struct replay *p, uint64_t n_foreign)
+{
+	if (p->json)
+		return;
+	printf("%llu seconds of samples, %llu decisions, %llu samples refused",
+	       (unsigned long long)p->n_rounds, (unsigned long long)p->n_decisions,
+	       (unsigned long long)p->n_refused);
+	if (n_foreign)
+		printf(", %llu seconds of another version", (unsigned long long)n_foreign);
+	printf("\n");
+}
+
+/* A file that is no history: a session of diesel-analyze, or nothing that can be replayed. */
+static int replay_session(const struct ctl_verb *verb, const char *path, struct replay *p)
+{
+	struct recorded_info info = {0};
+	struct error err = ERROR_INIT;
+	int r = recorded_rounds(path, on_round, p, &info, &err);
+
+	if (r == -EBADMSG)
+		error_set(
+		    &err, r,
+		    "%s is neither a history (dieseld --history) nor a session (diesel-analyze record), "
+		    "or it is damaged",
+		    path);
+	if (r == 0 && (info.insufficient[0] || !p->n_rounds))
+		r = error_set(&err, -ENODATA, "%s%s has nothing to decide on: %s", path,
+			      info.cut_off ? " was cut off, and" : "",
+			      info.insufficient[0] ? info.insufficient : "less than a second of training");
+	if (r < 0)
+		return ctl_failed(verb, &err);
+	if (info.cut_off)
+		fprintf(stderr, "dieselctl replay: %s was cut off: what there is of it\n", path);
+	print_end(p, 0);
+	return ctl_finish(verb);
+}
+
 static int replay(const struct ctl_verb *verb, const char *path, struct replay *p)
 {
 	struct history *history = NULL;
@@ -82,12 +121,8 @@ static int replay(const struct ctl_verb *verb, const char *path, struct replay *
 	uint64_t n_foreign = 0;
 	int r = history_open_read(path, &history, &err);
 
-	if (r == -EEXIST)
-		error_set(
-		    &err, r,
-		    "%s is no history of dieseld: replay needs one (dieseld --history FILE); recordings of "
-		    "diesel-analyze have no samples of the daemon's",
-		    path);
+	if (r == -EEXIST || r == -EBADMSG)
+		return replay_session(verb, path, p);
 	if (r == 0)
 		r = history_load_rounds(history, on_round, p, &n_foreign, &err);
 	history_close(history);
@@ -97,11 +132,7 @@ static int replay(const struct ctl_verb *verb, const char *path, struct replay *
 		return ctl_warn(
 		    verb,
 		    "its samples were recorded by another version of dieseld: use that one's dieselctl");
-	if (!p->json)
-		printf("%llu seconds of samples, %llu decisions, %llu samples refused, %llu seconds of "
-		       "another version\n",
-		       (unsigned long long)p->n_rounds, (unsigned long long)p->n_decisions,
-		       (unsigned long long)p->n_refused, (unsigned long long)n_foreign);
+	print_end(p, n_foreign);
 	return ctl_finish(verb);
 }
 
@@ -117,7 +148,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 		p.json = true;
 	}
 	if (argc - optind != 1)
-		return ctl_usage(verb, "the file of a history is needed, and nothing else");
+		return ctl_usage(verb, "one file is needed, of a history or a session, and nothing else");
 	p.state = calloc(1, tuner_state_bytes());
 	p.result = calloc(1, sizeof(*p.result));
 	r = p.state && p.result ? replay(verb, argv[optind], &p) : ctl_warn(verb, "out of memory");
@@ -128,11 +159,14 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 
 const struct ctl_verb ctl_replay = {
     .name = "replay",
-    .arguments = "[--json] HISTORY",
-    .summary = "Decide again on samples that dieseld has recorded",
+    .arguments = "[--json] FILE",
+    .summary = "Decide again on samples that dieseld or diesel-analyze recorded",
     .help =
-	"Prints each decision that this version's tuner would have made, and why. HISTORY is the file of\n"
-	"dieseld --history. The samples stay as they were: knobs in them do not follow the replay.\n\n"
+	"Prints each decision that this version's tuner would have made, and why. FILE is that of\n"
+	"dieseld --history, or a session of diesel-analyze record: a sample a second of what it tells "
+	"(waits,\n"
+	"speed, workers), of which a number of client workers can follow. The samples stay as they were:\n"
+	"knobs in them do not follow the replay.\n\n"
 	"      --json  one JSON object a line\n",
     .run = run,
 };

@@ -6,6 +6,7 @@ foreach(module
     hostile
     inline
     lanes
+    seconds
     live
     model
     predict

@@ -7,6 +7,7 @@ foreach(module io job options metrics_totals policy pool segment sensor serve se
   target_include_directories(test_daemon_${module} PRIVATE ${CMAKE_SOURCE_DIR}/daemon)
 endforeach()
 diesel_unit_test(daemon/history USES diesel_history)
+diesel_unit_test(daemon/recorded USES diesel_recorded)
 diesel_fuzz_target(client/protocol USES diesel_client)
 
 # A client for the scripts below; also measures (--touch).

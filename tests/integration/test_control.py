@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop that tunes, steered and asked by dieselctl: jobs, why, set, replay; and what can go wrong with it."""
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import tempfile
 import time
@@ -226,6 +228,20 @@ class Control(Case):
             f.write("text " * 300)
         for path in (other, "/nowhere.db"):
             self.assertIn(path, ctl("/nowhere", "replay", path, status=1))
+        # SQLite files: somebody else's, a session of a newer version, one without anything in it, half of one.
+        for application, version, says in ((0, 0, "neither a history"), (0x444c5331, 99, "use a newer"),
+                                           (0x444c5331, 2, "nothing to decide on"), (0x444c5331, None, "neither a history")):
+            path = os.path.join(SCRATCH, f"session-{application}-{version}.db")
+            with contextlib.closing(sqlite3.connect(path)) as db:
+                db.executescript(f"""CREATE TABLE info(key TEXT PRIMARY KEY, value TEXT);
+                    CREATE TABLE events(id INTEGER PRIMARY KEY, slice, min_end_ns, max_end_ns, n, records BLOB);
+                    CREATE TABLE notes(kind TEXT, key INTEGER, value BLOB);
+                    PRAGMA application_id = {application}; PRAGMA user_version = {version or 2};""")
+            if version is None:
+                os.truncate(path, 70)
+            line = ctl("/nowhere", "replay", path, status=1)
+            self.assertIn(path, line)
+            self.assertIn(says, line)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analyzer/seconds.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "lib/clock.h"
+#include "times.h"
+
+/* More steps than this in one stretch: percentiles are of the first ones. */
+#define STEPS_MAX 4096
+
+static uint64_t overlap_ns(const struct lane_segment *segment, uint64_t begin_ns, uint64_t end_ns)
+{
+	uint64_t from_ns = max_ns(segment->begin_ns, begin_ns), to_ns = min_ns(segment->end_ns, end_ns);
+
+	return to_ns > from_ns ? to_ns - from_ns : 0;
+}
+
+/* The first segment that ends after a time. */
+static size_t segment_after(const struct lane *lane, uint64_t at_ns)
+{
+	size_t low = 0, high = lane->n_segments;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (lane->segments[middle].end_ns <= at_ns)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Time of a lane by state. */
+static void lane_times(const struct lane *lane, uint64_t begin_ns, uint64_t end_ns,
+		       uint64_t ret_ns[LANE_STATES])
+{
+	for (size_t i = 0; i < LANE_STATES; i++)
+		ret_ns[i] = 0;
+	for (size_t i = segment_after(lane, begin_ns);
+	     i < lane->n_segments && lane->segments[i].begin_ns < end_ns; i++)
+		ret_ns[lane->segments[i].state] += overlap_ns(&lane->segments[i], begin_ns, end_ns);
+}
+
+static void add_trainer(struct analysis_stretch *s, const uint64_t ns[LANE_STATES])
+{
+	static const enum analysis_share shares[] = {
+	    [LANE_DEVICE] = SHARE_DEVICE,         [LANE_FETCH_STALL] = SHARE_FETCH_STALL,
+	    [LANE_PREP_STALL] = SHARE_PREP_STALL, [LANE_CHECKPOINT] = SHARE_CHECKPOINT_STALL,
+	    [LANE_STARVED] = SHARE_CPU_STARVED,   [LANE_OTHER] = SHARE_OTHER,
+	};
+
+	for (size_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++) {
+		s->share_ns[shares[i]] += ns[i];
+		s->known_ns += ns[i];
+	}
+	s->share_ns[SHARE_DEVICE] += ns[LANE_GPU_WAIT];
+	s->gpu_wait_ns += ns[LANE_GPU_WAIT];
+	s->known_ns += ns[LANE_GPU_WAIT];
+	s->queue_ns += ns[LANE_STARVED];
+}
+
+/* Batches that ended by then: a worker prepares one after the other. */
+static size_t batches_until(const struct lane *lane, uint64_t at_ns)
+{
+	size_t low = 0, high = lane->n_batches;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (lane->batches[middle].end_ns <= at_ns)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static void add_worker(struct analysis_stretch *s, const struct lane *lane, const uint64_t ns[LANE_STATES],
+		       uint64_t begin_ns, uint64_t end_ns)
+{
+	uint64_t seen_ns = 0;
+
+	for (size_t i = 0; i < LANE_STATES; i++)
+		seen_ns += ns[i];
+	s->worker_cpu_ns += ns[LANE_CPU];
+	s->worker_fetch_ns += ns[LANE_FETCH];
+	s->n_workers += lane->role == LANE_WORKER && seen_ns > 0;
+	s->n_batches += batches_until(lane, end_ns) - batches_until(lane, begin_ns);
+}
+
+static void add_lanes(struct analysis_stretch *s, const struct analysis *analysis, uint64_t begin_ns,
+		      uint64_t end_ns)
+{
+	const struct lanes *lanes = analysis->lanes;
+	uint64_t ns[LANE_STATES];
+
+	for (size_t i = 0; i < lanes->n_items; i++) {
+		const struct lane *lane = &lanes->items[i];
+
+		lane_times(lane, begin_ns, end_ns, ns);
+		s->queue_ns += ns[LANE_QUEUE];
+		switch (lane->role) {
+		case LANE_TRAINER:
+			if (lane->tid == analysis->trainer_tid)
+				add_trainer(s, ns);
+			break;
+		case LANE_WORKER:
+		case LANE_HANDOFF: add_worker(s, lane, ns, begin_ns, end_ns); break;
+		case LANE_HELPER: break;
+		}
+	}
+}
+
+/* Steps that ended by then. */
+static size_t steps_until(const struct analysis *analysis, uint64_t at_ns)
+{
+	size_t low = 0, high = analysis->n_steps;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (analysis->steps[middle].end_ns <= at_ns)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static void add_steps(struct analysis_stretch *s, const struct analysis *analysis, uint64_t begin_ns,
+		      uint64_t end_ns)
+{
+	size_t first = steps_until(analysis, begin_ns), end = steps_until(analysis, end_ns), n = 0;
+	uint64_t ns[STEPS_MAX];
+
+	s->n_steps = (double)(end - first);
+	for (size_t i = first; i < end && n < STEPS_MAX; i++)
+		ns[n++] = analysis->steps[i].end_ns - analysis->steps[i].begin_ns;
+	if (n) {
+		qsort(ns, n, sizeof(*ns), time_compare);
+		s->step_p50_s = (double)ns[n / 2] / (double)NS_PER_S;
+		s->step_p95_s = (double)ns[n * 95 / 100] / (double)NS_PER_S;
+	}
+	if (analysis->approximate && analysis->window_end_ns > analysis->window_begin_ns)
+		s->n_steps = (double)analysis->n_steps_estimated * (double)(end_ns - begin_ns) /
+			     (double)(analysis->window_end_ns - analysis->window_begin_ns);
+}
+
+struct analysis_stretch analysis_stretch(const struct analysis *analysis, uint64_t begin_ns, uint64_t end_ns)
+{
+	struct analysis_stretch s = {.step_p50_s = NAN, .step_p95_s = NAN};
+
+	if (!analysis->lanes || end_ns <= begin_ns)
+		return s;
+	add_lanes(&s, analysis, begin_ns, end_ns);
+	add_steps(&s, analysis, begin_ns, end_ns);
+	return s;
+}

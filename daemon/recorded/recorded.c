@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "recorded/recorded.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "analyzer/analysis.h"
+#include "analyzer/seconds.h"
+#include "analyzer/session.h"
+#include "analyzer/session_analysis.h"
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/error.h"
+
+/* Less of a second known than this: shares that nobody should decide by. */
+#define KNOWN_MIN_RATIO 0.2
+
+/* 48 MiB; a longer recording's seconds are made of cells, which give each state its due. */
+#define LANE_SEGMENTS_MAX (UINT64_C(2) << 20)
+
+/* What holds for the whole recording. */
+struct source {
+	const struct analysis *analysis;
+	double batch_samples;
+};
+
+static double per(uint64_t ns, double whole)
+{
+	return whole > 0 ? (double)ns / (double)NS_PER_S / whole : NAN;
+}
+
+static void fill_shares(const struct source *source, const struct analysis_stretch *s,
+			struct stall_sample *sample)
+{
+	double share[SHARE_COUNT];
+
+	if ((double)s->known_ns < KNOWN_MIN_RATIO * sample->covered_s * (double)NS_PER_S)
+		return;
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		share[i] = (double)s->share_ns[i] / (double)s->known_ns;
+	sample->source = source->analysis->approximate ? STALL_SOURCE_PROCESS : STALL_SOURCE_BPF;
+	sample->shares = (struct stall_shares){
+	    .device = share[SHARE_DEVICE],
+	    .gpu_wait = source->analysis->gpu_wait_known ? (double)s->gpu_wait_ns / (double)s->known_ns : NAN,
+	    .fetch_stall = share[SHARE_FETCH_STALL],
+	    .prep_stall = share[SHARE_PREP_STALL],
+	    .checkpoint_stall = share[SHARE_CHECKPOINT_STALL],
+	    .cpu_starved = share[SHARE_CPU_STARVED],
+	    .other = share[SHARE_OTHER],
+	};
+	sample->run_queue_ratio = (double)s->queue_ns / (double)s->known_ns;
+}
+
+/* F, P: what the replay of the whole recording gives. G: of this second. */
+static void fill_rates(const struct source *source, struct stall_sample *sample)
+{
+	const struct predictions *p = source->analysis->predictions;
+	const struct page_cache *cache = source->analysis->page_cache;
+	double working = 1 - sample->shares.fetch_stall - sample->shares.prep_stall;
+
+	if (sample->samples_per_s > 0 && working > 0.01)
+		sample->device_rate = sample->samples_per_s / working;
+	if (p) {
+		sample->fetch_rate = p->fetch_rate.value;
+		sample->prep_rate = p->prep_rate.value;
+		sample->storage_bytes_per_s = p->storage_bytes_per_s.value;
+	}
+	if (cache)
+		sample->memory_hit_ratio = page_cache_hit_ratio(cache->accessed_pages, cache->missed_pages);
+}
+
+/* A worker of such a loader reads itself: what a sample takes of its time is both. */
+static void fill_work(const struct source *source, const struct analysis_stretch *s,
+		      struct stall_sample *sample)
+{
+	enum analysis_loader loader = source->analysis->loader;
+	double n_samples = (double)s->n_batches * source->batch_samples;
+	uint64_t worker_ns = s->worker_cpu_ns + s->worker_fetch_ns;
+
+	if (loader == LOADER_WORKERS || (loader == LOADER_DIESEL && s->n_workers)) {
+		sample->client_cpu_s_per_sample = per(worker_ns, n_samples);
+		sample->client_workers_busy = per(worker_ns, sample->covered_s);
+		sample->knobs.value[TUNER_CLIENT_WORKERS] = s->n_workers;
+		sample->tunable = 1u << TUNER_CLIENT_WORKERS;
+	} else if (loader == LOADER_INLINE) {
+		sample->client_cpu_s_per_sample =
+		    per(s->share_ns[SHARE_PREP_STALL] + s->share_ns[SHARE_FETCH_STALL],
+			s->n_steps * source->batch_samples);
+		sample->tunable = 1u << TUNER_CLIENT_WORKERS;
+	}
+}
+
+static struct stall_sample sample_of(const struct source *source, uint64_t begin_ns, uint64_t end_ns)
+{
+	struct analysis_stretch s = analysis_stretch(source->analysis, begin_ns, end_ns);
+	struct stall_sample sample = stall_sample_unknown();
+
+	sample.job = source->analysis->trainer_tgid ? source->analysis->trainer_tgid : 1;
+	sample.at_ns = end_ns;
+	sample.covered_s = (double)(end_ns - begin_ns) / (double)NS_PER_S;
+	sample.n_trainers = source->analysis->n_trainers ? source->analysis->n_trainers : 1;
+	sample.batch = source->batch_samples >= 1 ? (uint32_t)source->batch_samples : 0;
+	sample.steps_per_s = s.n_steps / sample.covered_s;
+	sample.samples_per_s = sample.steps_per_s * source->batch_samples;
+	sample.step_p50_s = s.step_p50_s;
+	sample.step_p95_s = s.step_p95_s;
+	fill_shares(source, &s, &sample);
+	fill_work(source, &s, &sample);
+	fill_rates(source, &sample);
+	return sample;
+}
+
+int recorded_analysis_rounds(const struct analysis *analysis, const struct recorded_clock *clock,
+			     int (*visit)(void *user, const struct history_round *round), void *user)
+{
+	const struct tuner_config config = tuner_config_default();
+	struct source source = {.analysis = analysis, .batch_samples = 1};
+	struct stall_node node = stall_node_unknown();
+	int r = 0;
+
+	if (analysis->predictions && analysis->predictions->batch_samples > 0)
+		source.batch_samples = analysis->predictions->batch_samples;
+	if (analysis->n_cpus)
+		node.cores = analysis->n_cpus;
+	for (uint64_t at_ns = analysis->window_begin_ns + NS_PER_S;
+	     r == 0 && at_ns <= analysis->window_end_ns; at_ns += NS_PER_S) {
+		struct stall_sample sample = sample_of(&source, at_ns - NS_PER_S, at_ns);
+		struct history_round round = {.now_ns = at_ns,
+					      .at_ms = (at_ns - clock->monotonic_ns + clock->realtime_ns) /
+						       NS_PER_MS,
+					      .config = &config,
+					      .node = &node,
+					      .samples = &sample,
+					      .n_samples = 1};
+
+		r = visit(user, &round);
+	}
+	return r;
+}
+
+static struct recorded_clock clock_of(struct session *session)
+{
+	_cleanup_(freep) char *text = NULL;
+	struct recorded_clock clock;
+
+	if (session_get_text(session, SESSION_START_CLOCKS, &text) < 0 ||
+	    sscanf(text, "%" SCNu64 " %*u %" SCNu64, &clock.monotonic_ns, &clock.realtime_ns) != 2)
+		return (struct recorded_clock){0};
+	return clock;
+}
+
+int recorded_rounds(const char *path, int (*visit)(void *user, const struct history_round *round), void *user,
+		    struct recorded_info *ret_info, struct error *err)
+{
+	const struct session_analysis_options options = {.n_lane_segments_max = LANE_SEGMENTS_MAX};
+	struct session *session = NULL;
+	struct analysis *analysis = NULL;
+	struct recorded_info info = {0};
+	struct recorded_clock clock;
+	int r = session_open(path, &session, err);
+
+	if (r < 0)
+		return r;
+	clock = clock_of(session);
+	r = session_analyze(session, &options, &analysis, err);
+	info.cut_off = !session_complete(session);
+	session_close(session);
+	if (r < 0)
+		return r;
+	info.sampled = analysis->approximate;
+	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
+		snprintf(info.insufficient, sizeof(info.insufficient), "%s", analysis->insufficient);
+	else
+		r = recorded_analysis_rounds(analysis, &clock, visit, user);
+	analysis_free(analysis);
+	*ret_info = info;
+	return r;
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../analyzer/script.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "analyzer/session.h"
+#include "recorded/recorded.h"
+
+#define STEP_TICKS 5000 /* 100 ms */
+#define N_STEPS    200
+
+static struct script s; /* too large for the stack */
+static char folder[64], path[96];
+
+static int make_folder(void **state)
+{
+	(void)state;
+	snprintf(folder, sizeof(folder), "/tmp/diesel-recorded-XXXXXX");
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(path, sizeof(path), "%s/s.db", folder);
+	return 0;
+}
+
+static int remove_folder(void **state)
+{
+	char command[128];
+
+	(void)state;
+	snprintf(command, sizeof(command), "rm -rf %s", folder);
+	return system(command);
+}
+
+/* One worker, of whose 100 ms a batch 8 are reading and the rest computing; the trainer computes for 10. */
+static void make_events(void)
+{
+	script_begin(&s);
+	for (uint64_t i = 0; i < N_STEPS; i++) {
+		uint64_t tick = STEP_TICKS * i;
+
+		script_take_index(&s, 0, tick);
+		script_read_file(&s, WORKER, tick + 25, tick + 425);
+		script_give_result(&s, 0, tick + 4425, tick + 4430);
+		script_next(&s, 0, tick, tick + 4430, tick + 4455);
+		script_step(&s, TRAINER, tick + 4750);
+		script_request(&s, 0, tick + 4500);
+	}
+	script_exit(&s, TRAINER, STEP_TICKS * N_STEPS + 25);
+}
+
+static void record(void)
+{
+	struct session *session;
+
+	make_events();
+	assert_int_equal(session_create(path, &session, NULL), 0);
+	for (size_t i = 0; i < s.n; i++)
+		assert_int_equal(session_append(session, &s.events[i], NULL), 0);
+	session_set_u64(session, SESSION_ROOT_TGID, TRAINER, NULL);
+	session_set_u64(session, SESSION_CPUS, 8, NULL);
+	session_set_text(session, SESSION_START_CLOCKS, "1000000000 5 1700000000000000000 20", NULL);
+	assert_int_equal(session_finish(session, NULL), 0);
+	session_close(session);
+}
+
+struct seen {
+	struct tuner_state *state;
+	struct tuner_result *result;
+	struct stall_sample first;
+	size_t n, n_refused, n_client_workers;
+	uint64_t last_ms, last_ns;
+};
+
+static int on_round(void *user, const struct history_round *round)
+{
+	struct seen *seen = user;
+
+	assert_int_equal(round->n_samples, 1);
+	if (seen->n++) {
+		assert_int_equal(round->now_ns - seen->last_ns, NS_PER_S);
+		assert_int_equal(round->at_ms - seen->last_ms, 1000);
+	} else {
+		seen->first = round->samples[0];
+	}
+	seen->last_ms = round->at_ms;
+	seen->last_ns = round->now_ns;
+	tuner_decide(round->config, seen->state, round->node, round->samples, round->n_samples, round->now_ns,
+		     seen->result);
+	seen->n_refused += seen->result->n_samples_refused;
+	for (size_t i = 0; i < seen->result->n_decisions; i++) {
+		assert_int_equal(seen->result->decisions[i].knob, TUNER_CLIENT_WORKERS);
+		assert_true(seen->result->decisions[i].new_value > 1);
+		seen->n_client_workers++;
+	}
+	return 0;
+}
+
+static int replay(const char *file, struct seen *seen, struct recorded_info *info, struct error *err)
+{
+	int r;
+
+	*seen = (struct seen){.state = calloc(1, tuner_state_bytes()),
+			      .result = calloc(1, sizeof(*seen->result))};
+	*info = (struct recorded_info){0};
+	r = recorded_rounds(file, on_round, seen, info, err);
+	free(seen->state);
+	free(seen->result);
+	return r;
+}
+
+static void test_a_job_that_its_worker_holds_up(void **state)
+{
+	const struct stall_sample *sample;
+	struct recorded_info info;
+	struct seen seen;
+
+	record();
+	assert_int_equal(replay(path, &seen, &info, NULL), 0);
+	assert_false(info.cut_off);
+	assert_in_range(seen.n, N_STEPS / 10 - 2, N_STEPS / 10);
+	assert_int_equal(seen.n_refused, 0);
+	assert_in_range(seen.last_ms, UINT64_C(1700000000000), UINT64_C(1700000000000) + 2 * 100 * N_STEPS);
+	/* More workers, as the model knows the cores and what a batch costs. */
+	assert_true(seen.n_client_workers > 0);
+	sample = &seen.first;
+	assert_int_equal(sample->source, STALL_SOURCE_BPF);
+	assert_float_equal(sample->samples_per_s, 10, 1.1);
+	assert_float_equal(sample->shares.fetch_stall + sample->shares.prep_stall, 0.887, 0.02);
+	assert_float_equal(sample->client_cpu_s_per_sample, 0.0995, 0.003);
+	assert_float_equal(sample->device_rate, sample->samples_per_s / 0.113, 20);
+	assert_int_equal(sample->knobs.value[TUNER_CLIENT_WORKERS], 1);
+	assert_int_equal(sample->tunable, 1u << TUNER_CLIENT_WORKERS);
+	/* What a recording cannot tell. */
+	assert_true(isnan(sample->chunk_latency_s) && isnan(sample->chunk_bytes) &&
+		    isnan(sample->need_bytes));
+	assert_int_equal(sample->dataset, 0);
+}
+
+/* Half a file: what there is of it, or one line, but no crash. */
+static void test_cut_off(void **state)
+{
+	struct recorded_info info;
+	struct seen seen;
+	struct stat stat_;
+
+	record();
+	assert_int_equal(stat(path, &stat_), 0);
+	for (off_t size = stat_.st_size; size >= 0; size -= stat_.st_size / 7) {
+		struct error err = ERROR_INIT;
+		int r;
+
+		assert_int_equal(truncate(path, size), 0);
+		r = replay(path, &seen, &info, &err);
+		if (r < 0)
+			assert_true(err.text[0] && !strchr(err.text, '\n'));
+		else if (size < stat_.st_size)
+			assert_true(info.cut_off);
+	}
+}
+
+/* A recording of nothing that trains says so. */
+static void test_nothing_to_see(void **state)
+{
+	struct recorded_info info;
+	struct session *session;
+	struct seen seen;
+
+	assert_int_equal(session_create(path, &session, NULL), -EEXIST); /* the cut one: not to be trusted */
+	unlink(path);
+	assert_int_equal(session_create(path, &session, NULL), 0);
+	assert_int_equal(session_finish(session, NULL), 0);
+	session_close(session);
+	assert_int_equal(replay(path, &seen, &info, NULL), 0);
+	assert_int_equal(seen.n, 0);
+	assert_true(info.insufficient[0]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_a_job_that_its_worker_holds_up),
+	    cmocka_unit_test(test_cut_off),
+	    cmocka_unit_test(test_nothing_to_see),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

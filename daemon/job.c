@@ -214,6 +214,7 @@ void job_read_end(struct job *j, uint64_t begin_ns, uint64_t now_ns, uint64_t by
 	j->counters.read_bytes += bytes;
 	j->counters.n_read++;
 	j->counters.read_ns += now_ns - begin_ns;
+	read_latency_add(&j->counters.latency, now_ns - begin_ns);
 	if (--j->n_reading == 0)
 		j->counters.reading_ns += now_ns - j->reading_since_ns;
 }

@@ -21,6 +21,7 @@
 #include <uv.h>
 
 #include "pool.h"
+#include "read_latency.h"
 
 #define JOB_LINGER_MS 300000
 
@@ -46,11 +47,12 @@ struct job_counters {
 	uint64_t batches, samples, bytes; /* made ready for the client */
 	uint64_t chunk_visits;            /* by its sessions, window by window */
 	uint64_t chunk_reads,
-	    read_bytes;      /* of them from storage, on behalf of this job: the others were hits */
-	uint64_t n_read;     /* of them that have ended */
-	uint64_t read_ns;    /* sum of what these took, each from begin to end */
-	uint64_t reading_ns; /* time in which at least one was under way */
-	uint64_t cpu_ns;     /* of CPU workers, for this job */
+	    read_bytes;              /* of them from storage, on behalf of this job: the others were hits */
+	uint64_t n_read;             /* of them that have ended */
+	uint64_t read_ns;            /* sum of what these took, each from begin to end */
+	struct read_latency latency; /* of each of them */
+	uint64_t reading_ns;         /* time in which at least one was under way */
+	uint64_t cpu_ns;             /* of CPU workers, for this job */
 	/* The clients' word: what they waited in libdiesel for a batch. */
 	uint64_t n_waits, wait_fetch_ns, wait_prep_ns;
 };

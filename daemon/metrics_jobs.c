@@ -106,6 +106,30 @@ static void write_counted(FILE *text, const struct server *s)
 	}
 }
 
+/* One bucket an octave. */
+static void read_latency(FILE *text, const struct server *s)
+{
+	static const char name[] = "diesel_chunk_read_seconds";
+
+	metrics_head(text, name, "histogram", "How long each chunk took that was read from storage.");
+	for (const struct job *j = s->jobs.first; j; j = j->next) {
+		const struct job_counters *n = &j->counters;
+		uint64_t below;
+		double end_s;
+
+		for (size_t octave = 0; octave + 1 < READ_LATENCY_OCTAVES; octave++) {
+			below = read_latency_below(&n->latency, octave, &end_s);
+			fprintf(text, "%s_bucket{" LABELS ",le=\"%.6g\"} %" PRIu64 "\n", name, j->id, j->rank,
+				end_s, below);
+		}
+		fprintf(text,
+			"%s_bucket{" LABELS ",le=\"+Inf\"} %" PRIu64 "\n%s_sum{" LABELS
+			"} %.9g\n%s_count{" LABELS "} %" PRIu64 "\n",
+			name, j->id, j->rank, n->n_read, name, j->id, j->rank, (double)n->read_ns / 1e9, name,
+			j->id, j->rank, n->n_read);
+	}
+}
+
 static const struct metrics_job *sampled(const struct metrics_sources *sources, const struct job *j)
 {
 	return sources->totals ? metrics_totals_find(sources->totals, j->id) : NULL;
@@ -197,6 +221,7 @@ void metrics_jobs_text(FILE *text, const struct metrics_sources *sources)
 {
 	infos(text, sources->server);
 	write_counted(text, sources->server);
+	read_latency(text, sources->server);
 	steps(text, sources);
 	stalls(text, sources);
 	knobs(text, sources->server);

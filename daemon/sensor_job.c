@@ -132,17 +132,17 @@ static void add_session_state(struct stall_sample *sample, const struct session 
 		sample->client_worker_bytes = (double)load(&work->worker_bytes);
 }
 
-/* The knobs in force: what nobody has set is what the daemon serves by. */
+/* The knobs in force. What a pin or the tuner asked for may be more than the operator allows by now, or less
+ * than the sessions need. */
 static void knobs_fill(struct stall_sample *sample, const struct server *server, const struct job *job)
 {
-	const struct serve_knobs *all = &server->options.knobs;
-	const struct job_knobs *own = &job->knobs;
 	uint64_t *value = sample->knobs.value;
+	struct job_knobs in_force;
 
-	value[TUNER_CACHE_BYTES] = own->cache_bytes == JOB_CACHE_FREE ? all->cache_bytes : own->cache_bytes;
-	value[TUNER_PREFETCH_CHUNKS] =
-	    own->prefetch_chunks == JOB_KNOB_FREE ? all->prefetch_chunks : own->prefetch_chunks;
-	value[TUNER_DAEMON_WORKERS] = own->workers == JOB_KNOB_FREE ? all->workers : own->workers;
+	serve_job_knobs(server, job, &in_force);
+	value[TUNER_CACHE_BYTES] = in_force.cache_bytes;
+	value[TUNER_PREFETCH_CHUNKS] = in_force.prefetch_chunks;
+	value[TUNER_DAEMON_WORKERS] = in_force.workers;
 	value[TUNER_CLIENT_WORKERS] = server_job_client_workers(server, job);
 }
 

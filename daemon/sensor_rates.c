@@ -7,7 +7,8 @@
 #include "analyzer/model.h"
 #include "lib/clock.h"
 
-#define READS_MIN 4 /* fewer say little about a disk */
+#define READS_MIN     4  /* fewer say little about a disk */
+#define READS_MIN_P95 20 /* of fewer it is one read */
 
 static double ratio(uint64_t part, uint64_t whole)
 {
@@ -38,14 +39,22 @@ static const struct sensed_reading *storage_base(const struct sensed_job *sensed
 	return base;
 }
 
+/* The oldest reading that is kept; NULL: there is but one. */
+static const struct sensed_reading *first_reading(const struct sensed_job *sensed)
+{
+	const struct sensed_reading *first = NULL, *r;
+
+	for (uint64_t age = 1; (r = sensed_reading_at(sensed, age)); age++)
+		first = r;
+	return first;
+}
+
 /* How many of the visited chunks were there without a read. Reads come ahead of visits, so over all readings.
  */
 static double hit_ratio(const struct sensed_job *sensed)
 {
-	const struct sensed_reading *now = sensed_reading_at(sensed, 0), *first = NULL, *r;
+	const struct sensed_reading *now = sensed_reading_at(sensed, 0), *first = first_reading(sensed);
 
-	for (uint64_t age = 1; (r = sensed_reading_at(sensed, age)); age++)
-		first = r;
 	if (!first || now->counters.chunk_visits == first->counters.chunk_visits)
 		return NAN;
 	return clamp01(1 - ratio(now->counters.chunk_reads - first->counters.chunk_reads,
@@ -69,6 +78,8 @@ void sensed_storage(const struct sensed_job *sensed, struct stall_sample *sample
 	uint64_t read_ns = now->counters.read_ns - base->counters.read_ns;
 
 	sample->chunk_latency_s = ratio(read_ns, n) / (double)NS_PER_S;
+	sample->chunk_latency_p95_s = read_latency_quantile_s(
+	    &now->counters.latency, &first_reading(sensed)->counters.latency, 0.95, READS_MIN_P95);
 	sample->storage_bytes_per_s =
 	    ratio(now->counters.read_bytes - base->counters.read_bytes, reading_ns) * (double)NS_PER_S;
 	sample->reads_in_flight = ratio(read_ns, reading_ns);

@@ -2,7 +2,7 @@
 foreach(module protocol ring share)
   diesel_unit_test(client/${module} USES diesel_client Threads::Threads)
 endforeach()
-foreach(module io job options metrics_totals policy pool segment sensor serve served settings)
+foreach(module io job options metrics_totals policy pool read_latency segment sensor serve served settings)
   diesel_unit_test(daemon/${module} USES diesel_daemon)
   target_include_directories(test_daemon_${module} PRIVATE ${CMAKE_SOURCE_DIR}/daemon)
 endforeach()

@@ -311,6 +311,12 @@ static void test_storage(void **state)
 	assert_float_equal(sample.fetch_rate, 2000, 1e-3);
 	assert_float_equal(sample.daemon_cpu_s_per_sample, 1e-5, 1e-12);
 	assert_float_equal(sample.prep_rate, 2e5, 1);
+	assert_true(isnan(sample.chunk_latency_p95_s)); /* four reads are no distribution */
+	/* One in ten is slow: all readings that are kept count. */
+	for (uint64_t i = 0; i < 40; i++)
+		read_latency_add(&sensed.readings[2].counters.latency, i % 10 ? S / 4 : 2 * S);
+	sample = sample_of(&sensed);
+	assert_true(sample.chunk_latency_p95_s > 1.6 && sample.chunk_latency_p95_s < 2.5);
 	/* Nothing read any more: no limit is seen, and the disk as it was. */
 	for (uint64_t i = 3; i < 7; i++) {
 		sensed.readings[i % SENSED_READINGS] = sensed.readings[(i - 1) % SENSED_READINGS];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "private.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -58,6 +59,18 @@ uint64_t cost_missed(struct bpf_object *object)
 	return sum;
 }
 
+/* Is the time counted although we may not switch that on (CAP_SYS_ADMIN)? */
+static bool always_counted(void)
+{
+	int fd = open("/proc/sys/kernel/bpf_stats_enabled", O_RDONLY | O_CLOEXEC);
+	char value = '0';
+	bool on = fd >= 0 && read(fd, &value, 1) == 1 && value == '1';
+
+	if (fd >= 0)
+		close(fd);
+	return on;
+}
+
 /* Ever rarer, up to a limit: an early sample matters little later. */
 static uint64_t pause_ns(const struct cost *cost, uint64_t now_ns)
 {
@@ -72,15 +85,21 @@ static uint64_t pause_ns(const struct cost *cost, uint64_t now_ns)
  * densely. */
 void cost_end(struct cost *cost, struct bpf_object *object, uint64_t now_ns)
 {
-	if (cost->stats_fd < 0 || now_ns <= cost->begin_ns)
+	if (!cost->begin_ns || now_ns <= cost->begin_ns)
 		return;
+	cost->next_ns = now_ns + pause_ns(cost, now_ns);
+	if (cost->stats_fd < 0 && !always_counted()) {
+		cost->begin_ns = 0; /* switched off meanwhile: nobody knows since when */
+		return;
+	}
 	cost->rate = (double)(run_ns(object) - cost->begin_run_ns) / (double)(now_ns - cost->begin_ns);
 	cost->estimate_ns += cost->rate * (double)(now_ns - cost->known_ns);
 	cost->known_ns = now_ns;
 	cost->sampled_ns += now_ns - cost->begin_ns;
-	close(cost->stats_fd);
+	cost->begin_ns = 0;
+	if (cost->stats_fd >= 0)
+		close(cost->stats_fd);
 	cost->stats_fd = -1;
-	cost->next_ns = now_ns + pause_ns(cost, now_ns);
 }
 
 void cost_step(struct cost *cost, struct bpf_object *object, uint64_t now_ns)
@@ -89,7 +108,7 @@ void cost_step(struct cost *cost, struct bpf_object *object, uint64_t now_ns)
 		cost->start_ns = cost->known_ns = now_ns;
 		cost->next_ns = now_ns + SAMPLE_MIN_NS;
 	}
-	if (cost->stats_fd >= 0) {
+	if (cost->begin_ns) {
 		if (now_ns - cost->begin_ns >= SAMPLE_NS)
 			cost_end(cost, object, now_ns);
 		return;
@@ -97,8 +116,8 @@ void cost_step(struct cost *cost, struct bpf_object *object, uint64_t now_ns)
 	if (now_ns < cost->next_ns)
 		return;
 	cost->stats_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
-	if (cost->stats_fd < 0) {
-		cost->next_ns = UINT64_MAX; /* not allowed here: the cost stays unknown */
+	if (cost->stats_fd < 0 && !always_counted()) {
+		cost->next_ns = now_ns + SAMPLE_MAX_NS; /* not allowed here: the cost is unknown for now */
 		return;
 	}
 	cost->begin_run_ns = run_ns(object);

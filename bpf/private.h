@@ -18,9 +18,9 @@ struct profiler;
 
 /* The programs' own CPU time, in samples: counting it always would cost the job 1 to 3 %. */
 struct cost {
-	int stats_fd; /* open while a sample runs; else -1 */
+	int stats_fd; /* open while a sample runs that we switched counting on for; else -1 */
 	uint64_t start_ns, next_ns;
-	uint64_t begin_ns, begin_run_ns;
+	uint64_t begin_ns, begin_run_ns; /* of the sample that runs; 0: none does */
 	uint64_t sampled_ns;
 	double rate;        /* CPU time over time, by the last sample */
 	double estimate_ns; /* CPU time until known_ns */

@@ -59,6 +59,35 @@ static void print_tune(const json_t *root)
 		       (unsigned long long)number(history, "dropped"));
 }
 
+static double cores(const json_t *sensing, const char *key)
+{
+	double active_s = json_number_value(json_object_get(sensing, "active_s"));
+
+	return active_s > 0 ? 100 * json_number_value(json_object_get(sensing, key)) / active_s : 0;
+}
+
+/* What measuring costs: the child's CPU time, and the programs' on the jobs' where the kernel counts it. */
+static void print_sensing(const json_t *root)
+{
+	const json_t *sensing = json_object_get(json_object_get(root, "tune"), "sensing");
+	char text[200], bytes[24];
+
+	if (!json_is_object(sensing))
+		return;
+	if (!json_is_true(json_object_get(sensing, "active"))) {
+		printf("sensing   off: %s\n", *string(sensing, "why", text) ? text : "no job");
+		return;
+	}
+	printf("sensing   by BPF: %.2f %% of a core and %s, ", cores(sensing, "cpu_s"),
+	       units_format_bytes(bytes, sizeof(bytes), number(sensing, "resident_bytes")));
+	if (json_is_real(json_object_get(sensing, "bpf_run_s")))
+		printf("programs %.2f %% of a core", cores(sensing, "bpf_run_s"));
+	else
+		printf("programs not counted (sysctl kernel.bpf_stats_enabled=1 would)");
+	printf("; %llu records lost, %llu restarts\n", (unsigned long long)number(sensing, "lost"),
+	       (unsigned long long)number(sensing, "restarts"));
+}
+
 static void print_dataset(const json_t *d)
 {
 	const json_t *damage = json_object_get(d, "quarantined");
@@ -107,6 +136,7 @@ static int print_text(const struct ctl_verb *verb, const char *status)
 	}
 	print_daemon(root);
 	print_tune(root);
+	print_sensing(root);
 	json_array_foreach(json_object_get(root, "datasets"), i, item) print_dataset(item);
 	json_array_foreach(json_object_get(root, "sessions"), i, item) print_session(item);
 	json_decref(root);

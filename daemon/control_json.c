@@ -236,11 +236,13 @@ static json_t *sensing_json(const struct control *c)
 	if (!c->sensor)
 		return json_null();
 	sensor_status_get(c->sensor, &s);
-	return json_pack("{s:s, s:b, s:o, s:o, s:o, s:o, s:o}", "source", source_name(s.source), "active",
-			 s.active, "why", s.why[0] ? json_text(s.why) : json_null(), "restarts",
+	/* cpu_s is the child's own; the programs run on the jobs' time, and how long is not always known. */
+	return json_pack("{s:s, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "source", source_name(s.source),
+			 "active", s.active, "why", s.why[0] ? json_text(s.why) : json_null(), "restarts",
 			 json_u64(s.n_restarts), "lost", json_u64(s.n_lost), "cpu_s",
-			 json_real((double)(s.cpu_ns + s.bpf_run_ns) / 1e9), "resident_bytes",
-			 json_u64(s.resident_bytes));
+			 json_real((double)s.cpu_ns / 1e9), "bpf_run_s",
+			 s.bpf_run_ns ? json_real((double)s.bpf_run_ns / 1e9) : json_null(), "active_s",
+			 json_real((double)s.active_ns / 1e9), "resident_bytes", json_u64(s.resident_bytes));
 }
 
 json_t *control_tune_json(struct control *c)

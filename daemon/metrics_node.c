@@ -39,7 +39,7 @@ static void sensing(FILE *text, const struct sensor *sensor)
 		     "CPU time of the process that measures.");
 	fprintf(text, "diesel_sensor_cpu_seconds_total %.9g\n", (double)status.cpu_ns / 1e9);
 	metrics_head(text, "diesel_bpf_run_seconds_total", "counter",
-		     "CPU time of the BPF programs, where it is known.");
+		     "CPU time of the BPF programs; absent where the kernel does not count it.");
 	if (status.bpf_run_ns)
 		fprintf(text, "diesel_bpf_run_seconds_total{program=\"all\"} %.9g\n",
 			(double)status.bpf_run_ns / 1e9);

@@ -83,7 +83,8 @@ struct sensor_status {
 	uint64_t active_ns;
 	uint64_t n_lost;         /* records of the programs that found no room */
 	uint64_t cpu_ns;         /* of the child */
-	uint64_t bpf_run_ns;     /* of the programs; 0: not known */
+	uint64_t bpf_run_ns;     /* of the programs; 0: not known (kernel.bpf_stats_enabled is 0, and
+				  * switching it on takes CAP_SYS_ADMIN, which the child lacks) */
 	uint64_t resident_bytes; /* of the child, now */
 };
 

@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <linux/capability.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -20,6 +22,11 @@
 
 #define NOBODY 65534
 
+/* Seconds without a sign of life until a watcher is killed: at work, and while it loads the programs. It is
+ * looked at that often, rather than a clock: after everything was frozen, the first look is but one. */
+#define HUNG_LOOKS    10
+#define LOADING_LOOKS 90
+
 uint64_t sensor_keeper_capabilities(void)
 {
 	return CAPABILITY(CAP_BPF) | CAPABILITY(CAP_PERFMON) | CAPABILITY(CAP_SYS_PTRACE) |
@@ -29,13 +36,15 @@ uint64_t sensor_keeper_capabilities(void)
 static void signals_set(void)
 {
 	static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT};
-	sigset_t none;
+	sigset_t blocked;
 
 	/* A terminal and a service manager signal all of us: the daemon decides, we end when it does. */
 	for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
 		signal(ignored[i], SIG_IGN);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
+	/* The watcher's end is waited for with a limit. */
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGCHLD);
+	sigprocmask(SIG_SETMASK, &blocked, NULL);
 }
 
 /* The next START. false: the daemon is gone. */
@@ -52,28 +61,57 @@ static bool wait_for_start(int fd)
 	}
 }
 
-/* The watcher's wait status. */
-static int watcher_run(int fd)
+/* Waits for its end, and kills it when it does not move any more: a stopped or looping watcher holds the
+ * programs, and nobody else may start another one. Its wait status. */
+static int watcher_wait(int fd, pid_t pid, const _Atomic uint32_t *beat)
 {
-	pid_t keeper = getpid(), pid = fork();
+	static const struct sensor_reply hung = {.type = SENSOR_HUNG};
+	const struct timespec second = {.tv_sec = 1};
+	uint32_t last = 0, now, looks = 0;
 	int status = 0;
+	sigset_t ended;
+	pid_t r;
 
+	sigemptyset(&ended);
+	sigaddset(&ended, SIGCHLD);
+	while ((r = waitpid(pid, &status, WNOHANG)) == 0 || (r < 0 && errno == EINTR)) {
+		if (sigtimedwait(&ended, NULL, &second) >= 0)
+			continue;
+		now = atomic_load_explicit(beat, memory_order_relaxed);
+		looks = now == last ? looks + 1 : 0;
+		last = now;
+		if (looks != (now ? HUNG_LOOKS : LOADING_LOOKS))
+			continue;
+		(void)send(fd, &hung, sizeof(hung), MSG_NOSIGNAL | MSG_DONTWAIT);
+		kill(pid, SIGKILL);
+	}
+	return status;
+}
+
+/* The watcher's wait status. */
+static int watcher_run(int fd, _Atomic uint32_t *beat)
+{
+	pid_t keeper = getpid(), pid;
+
+	atomic_store(beat, 0);
+	pid = fork();
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != keeper)
 			_exit(0);
-		_exit(sensor_watch_run(fd));
+		_exit(sensor_watch_run(fd, beat));
 	}
-	if (pid < 0)
-		return EXIT_FAILURE << 8;
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
-	return status;
+	return pid < 0 ? EXIT_FAILURE << 8 : watcher_wait(fd, pid, beat);
 }
 
 void sensor_keeper_run(int fd)
 {
+	_Atomic uint32_t *beat =
+	    mmap(NULL, sizeof(*beat), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int r;
+
+	if (beat == MAP_FAILED)
+		_exit(1);
 
 	signals_set();
 	prctl(PR_SET_NAME, "dieseld-keeper");
@@ -85,7 +123,7 @@ void sensor_keeper_run(int fd)
 	if (r < 0)
 		_exit(1);
 	while (wait_for_start(fd)) {
-		const struct sensor_reply gone = {.type = SENSOR_GONE, .code = watcher_run(fd)};
+		const struct sensor_reply gone = {.type = SENSOR_GONE, .code = watcher_run(fd, beat)};
 
 		if (send(fd, &gone, sizeof(gone), MSG_NOSIGNAL) < 0)
 			break;

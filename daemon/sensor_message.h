@@ -13,7 +13,7 @@
  *                               <-  REPORTS ..., TICKED
  *   REMOVE (job)                ->
  *   STOP                        ->  the watcher ends, the programs go
- *                               <-  (keeper) GONE (wait status)
+ *                               <-  (keeper) GONE (wait status); before it HUNG, if it had to be killed
  *
  * The keeper throws away what is not for it, so do watchers: after GONE nothing is under way.
  */
@@ -42,6 +42,7 @@ enum sensor_reply_type {
 	SENSOR_REPORTS,
 	SENSOR_TICKED,
 	SENSOR_GONE,
+	SENSOR_HUNG,
 };
 
 enum sensor_share { /* as struct stall_shares */

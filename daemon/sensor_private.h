@@ -28,6 +28,7 @@ struct sensor {
 	uint64_t retry_ns;         /* CHILD_IDLE after a death: not before */
 	uint64_t backoff_ns;       /* 0: the last one ended in peace */
 	uint32_t n_unanswered;     /* ticks */
+	bool hung;                 /* the keeper had to kill it */
 	struct sensor_status told; /* by the child, and about it */
 
 	uv_timer_t second, deadline;

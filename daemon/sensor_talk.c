@@ -18,7 +18,8 @@
 #define BACKOFF_MIN_NS (1 * NS_PER_S)
 #define BACKOFF_MAX_NS (60 * NS_PER_S)
 #define CALM_NS        (60 * NS_PER_S) /* lived so long: its death is no loop */
-#define UNANSWERED_MAX 10
+/* More than the keeper waits for one that hangs: this is for one that cannot be killed. */
+#define UNANSWERED_MAX 20
 
 /* A datagram that is whole or not there. */
 static bool send_request(struct sensor *s, const struct sensor_request *request)
@@ -135,11 +136,15 @@ static void on_gone(struct sensor *s, int status, uint64_t now_ns)
 	s->retry_ns = now_ns + s->backoff_ns;
 	s->told.n_restarts++;
 	s->told.source = STALL_SOURCE_CLIENT;
-	if (WIFSIGNALED(status))
+	if (s->hung)
+		snprintf(text, sizeof(text),
+			 "the sensing child did not move for seconds and was killed: another one is started");
+	else if (WIFSIGNALED(status))
 		snprintf(text, sizeof(text), "the sensing child was ended by signal %d (%s)",
 			 WTERMSIG(status), strsignal(WTERMSIG(status)));
 	else
 		snprintf(text, sizeof(text), "the sensing child ended with status %d", WEXITSTATUS(status));
+	s->hung = false;
 	lose(s, text);
 }
 
@@ -184,6 +189,7 @@ static void on_message(struct sensor *s, const struct sensor_reply *reply)
 	case SENSOR_REFUSED: on_refused(s, reply); break;
 	case SENSOR_REPORTS: on_reports(s, reply); break;
 	case SENSOR_TICKED: on_ticked(s, reply); break;
+	case SENSOR_HUNG: s->hung = true; break;
 	case SENSOR_GONE: on_gone(s, reply->code, clock_monotonic_ns()); break;
 	}
 }

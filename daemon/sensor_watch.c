@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -112,7 +113,7 @@ static int watch_open(struct watch *w)
 	return r;
 }
 
-int sensor_watch_run(int fd)
+int sensor_watch_run(int fd, _Atomic uint32_t *beat)
 {
 	struct watch w = {.fd = fd};
 
@@ -122,6 +123,7 @@ int sensor_watch_run(int fd)
 			struct pollfd fds[] = {{.fd = fd, .events = POLLIN},
 					       {.fd = collector_fd(w.collector), .events = POLLIN}};
 
+			atomic_fetch_add_explicit(beat, 1, memory_order_relaxed);
 			(void)poll(fds, 2, watch_analyse_next(&w) ? 0 : POLL_MS);
 			watch_take_events(&w);
 			take_requests(&w);

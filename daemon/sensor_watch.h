@@ -10,5 +10,8 @@
  * (sensor_detail.h), and in between held to be as in the last slice.
  */
 
-/* Talks until STOP or the daemon's end; the exit status of its process. */
-int sensor_watch_run(int fd);
+#include <stdint.h>
+
+/* Talks until STOP or the daemon's end; the exit status of its process. *beat changes each time around (every
+ * POLL_MS or so), and not before the programs are loaded. */
+int sensor_watch_run(int fd, _Atomic uint32_t *beat);

@@ -60,6 +60,7 @@ void round_verdict(struct round *r, struct tuner_job *job, enum tuner_knob knob,
 				    .wait_before = c->wait_before,
 				    .wait_after = after ? after->wait : NAN};
 	snprintf(v->text, sizeof(v->text), "%s", text);
+	words_mend(v->text);
 }
 
 /* From where on a value is not tried again: bytes of a cache are many small steps, of the other knobs the

@@ -93,6 +93,7 @@ void round_decide(struct round *r, size_t index, enum tuner_knob knob, enum tune
 							  : NAN};
 	va_start(args, format);
 	vsnprintf(d->reason, sizeof(d->reason), format, args);
+	words_mend(d->reason);
 	va_end(args);
 	job->wanted.value[knob] = value;
 	job->asked[knob] = true;
@@ -191,5 +192,6 @@ void round_views(struct round *r)
 			    f->rate, f->demand, 100 * f->wait, 100 * f->fetch_wait, 100 * f->prep_wait);
 			break;
 		}
+		words_mend(v->text);
 	}
 }

@@ -59,3 +59,5 @@ void round_decide(struct round *r, size_t index, enum tuner_knob knob, enum tune
 void round_explain(const struct round *r, size_t index, enum tuner_knob knob, uint64_t value, char *text,
 		   size_t size);
 void round_views(struct round *r);
+/* Of figures that are not known, "nan" and "inf" become "?". */
+void words_mend(char *text);

@@ -5,6 +5,7 @@
  */
 #include "../test.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,15 @@ static bool cleared(const struct tuner_result *r, uint64_t job)
 	return true;
 }
 
+/* A number that is none is no word either. */
+static void check_words(const char *text)
+{
+	for (const char *at = text; *at; at++)
+		if (!strncmp(at, "nan", 3) || !strncmp(at, "inf", 3))
+			assert_true(isalpha((unsigned char)at[3]) ||
+				    (at > text && isalpha((unsigned char)at[-1])));
+}
+
 /* What was decided in this second, as it must be. */
 static void check(const struct tuner_result *r, struct tuner_knobs *knobs)
 {
@@ -109,8 +119,7 @@ static void check(const struct tuner_result *r, struct tuner_knobs *knobs)
 		assert_true(d->knob < TUNER_N_KNOBS && d->new_value != d->old_value);
 		assert_non_null(memchr(d->reason, 0, sizeof(d->reason)));
 		assert_true(d->reason[0] != 0 && !strchr(d->reason, '\n'));
-		if (d->knob == TUNER_CLIENT_WORKERS) /* what is not known is left out */
-			assert_null(strstr(d->reason, "nan"));
+		check_words(d->reason);
 		if (grows && d->knob == TUNER_CACHE_BYTES)
 			assert_true(d->new_value <= CACHE);
 		if (grows && d->knob == TUNER_PREFETCH_CHUNKS)
@@ -124,8 +133,12 @@ static void check(const struct tuner_result *r, struct tuner_knobs *knobs)
 				    d->rule == TUNER_RULE_SHARE);
 		knobs[d->job - 1].value[d->knob] = d->new_value;
 	}
-	for (size_t i = 0; i < r->n_verdicts; i++)
+	for (size_t i = 0; i < r->n_verdicts; i++) {
 		assert_true(r->verdicts[i].decision > 0 && r->verdicts[i].text[0]);
+		check_words(r->verdicts[i].text);
+	}
+	for (size_t i = 0; i < r->n_views; i++)
+		check_words(r->views[i].text);
 	assert_true(r->n_views <= N_JOBS);
 }
 

@@ -133,6 +133,15 @@ class Bpf(Sensing):
         self.assertNotEqual(first, second)
         n = len(samples(daemon, "bpf"))
         wait_until("sensing again", lambda: len(samples(daemon, "bpf")) > n + 1)
+        # One that hangs holds the programs: its keeper kills it.
+        os.kill(second, signal.SIGSTOP)
+        wait_until("one that moves", lambda: children(daemon.process.pid).get("dieseld-sensor") not in (None, second))
+        self.assertEqual(daemon.output().count("did not move"), 1, daemon.output())
+        n = len(samples(daemon, "bpf"))
+        wait_until("sensing again", lambda: len(samples(daemon, "bpf")) > n + 1)
+        status = subprocess.run([support.CTL, "status", "--socket", daemon.socket], capture_output=True, text=True).stdout
+        self.assertIn("sensing   by BPF: ", status)
+        self.assertIn("2 restarts", status)
         # Without the keeper there is no other one; jobs go on all the same.
         os.kill(children(daemon.process.pid)["dieseld-keeper"], signal.SIGKILL)
         n = len(samples(daemon, "client"))

@@ -13,6 +13,7 @@
 #define SAMPLES_MIN 2
 /* A stall worth a change, and how long it has to last; less is noise or a checkpoint. */
 #define STALL      0.03
+#define FELT       0.01
 #define STALL_NS   (3 * SECOND_NS)
 #define SURPLUS_NS (6 * SECOND_NS)
 /* A change must promise this much more rate. */
@@ -149,6 +150,14 @@ static void jump(struct round *r, size_t index)
 				turn(r, index, (enum tuner_knob)k, TUNER_RULE_MODEL, to.value[k], expected);
 }
 
+/* Is there a wait that the knob could end? Storage's knobs end waits for storage, workers those for
+ * preparing. */
+static bool is_felt(const struct figures *f, enum tuner_knob knob)
+{
+	return !((knob == TUNER_CACHE_BYTES || knob == TUNER_PREFETCH_CHUNKS ? f->fetch_wait : f->prep_wait) <
+		 FELT);
+}
+
 /* The knob whose turn alone brings most; -1: none is worth it. */
 static int best_single(const struct round *r, size_t index, double *ret_rate)
 {
@@ -161,6 +170,8 @@ static int best_single(const struct round *r, size_t index, double *ret_rate)
 	for (int k = 0; k < TUNER_N_KNOBS; k++) {
 		struct tuner_knobs one = now;
 
+		if (!is_felt(&r->plans[index].now, (enum tuner_knob)k))
+			continue;
 		all.value[k] = one.value[k] = wanted_value(r, index, (enum tuner_knob)k);
 		if (one.value[k] != now.value[k] && rate_of(r, index, &one) > best) {
 			best = rate_of(r, index, &one);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics of jobs: what a real Prometheus makes of them, and that the Grafana dashboard asks for what there is."""
+import contextlib
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -86,8 +88,11 @@ class Jobs(Case):
 
     def query(self, expression):
         url = f"http://{self.api}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            said = json.load(answer)
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                said = json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise AssertionError(error.read().decode()) from error
         self.assertEqual(said["status"], "success")
         return said["data"]["result"]
 
@@ -100,6 +105,14 @@ class Jobs(Case):
                                    f"--web.listen-address={self.api}"], stderr=subprocess.DEVNULL)
         self.addCleanup(server.wait)
         self.addCleanup(server.terminate)
+        # It refuses a connection until it listens, and answers 503 until its storage is open.
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with contextlib.suppress(urllib.error.URLError):
+                urllib.request.urlopen(f"http://{self.api}/-/ready", timeout=10).close()
+                return
+            time.sleep(0.1)
+        self.fail("Prometheus is not ready after 60 s")
 
     def test_a_running_job(self):
         text = self.fetch_when(lambda t: re.search(r'^diesel_job_batches_total\{job="1",rank="0"\} [1-9]', t, re.M))
@@ -124,11 +137,7 @@ class Jobs(Case):
             waiting[expression] = title
         deadline = time.monotonic() + 60
         while waiting and time.monotonic() < deadline:
-            try:
-                waiting = {e: t for e, t in waiting.items() if not self.query(e)}
-            except urllib.error.URLError as error:
-                if isinstance(error, urllib.error.HTTPError):
-                    raise AssertionError(error.read().decode()) from error
+            waiting = {e: t for e, t in waiting.items() if not self.query(e)}
             if set(waiting.values()) <= self.may_be_empty():
                 break
             time.sleep(0.2)

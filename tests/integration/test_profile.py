@@ -50,7 +50,7 @@ parent()
 
 SPEND = """
 static volatile double sink;
-#define SPEND(name) void name(int n) { double x = 0; for (int i = 0; i < n * 200000; i++) { x += i * 0.5; sink = x; } }
+#define SPEND(name) void name(int n) { double x = 0; for (int i = 0; i < n * 1000; i++) { x += i * 0.5; sink = x; } }
 SPEND(spend_three)
 SPEND(spend_one)
 """

@@ -119,6 +119,27 @@ static void settle(struct round *r, size_t index)
 	job->stall_ns = job->surplus_ns = 0;
 }
 
+/* Is there a wait that the knob could end? Storage's knobs end waits for storage, workers those for
+ * preparing. */
+static bool is_felt(const struct figures *f, enum tuner_knob knob)
+{
+	return !((knob == TUNER_CACHE_BYTES || knob == TUNER_PREFETCH_CHUNKS ? f->fetch_wait : f->prep_wait) <
+		 FELT);
+}
+
+/* What a jump sets the knob to. Its first word is the whole of the model; after that it has been heard, and
+ * only a wait that is felt asks for more. A cache is cut by a jump before anything settled only: what is
+ * dropped takes an epoch to come back, and a new phase's first seconds are no reason to drop it. */
+static uint64_t jump_value(const struct round *r, size_t index, enum tuner_knob knob)
+{
+	const struct tuner_job *job = &r->state->jobs[index];
+	uint64_t now = round_value(job, knob), want = wanted_value(r, index, knob);
+
+	if (want > now)
+		return job->n_jumps && !is_felt(&r->plans[index].now, knob) ? now : want;
+	return knob == TUNER_CACHE_BYTES && job->settled.at_ns ? now : want;
+}
+
 static void jump(struct round *r, size_t index)
 {
 	struct tuner_job *job = &r->state->jobs[index];
@@ -127,7 +148,7 @@ static void jump(struct round *r, size_t index)
 	bool any = false;
 
 	for (int k = 0; k < TUNER_N_KNOBS; k++) {
-		uint64_t want = wanted_value(r, index, (enum tuner_knob)k);
+		uint64_t want = jump_value(r, index, (enum tuner_knob)k);
 
 		any = any || want != to.value[k];
 		to.value[k] = want;
@@ -148,14 +169,6 @@ static void jump(struct round *r, size_t index)
 		for (int k = 0; k < TUNER_N_KNOBS; k++)
 			if ((to.value[k] < round_value(job, (enum tuner_knob)k)) == !pass)
 				turn(r, index, (enum tuner_knob)k, TUNER_RULE_MODEL, to.value[k], expected);
-}
-
-/* Is there a wait that the knob could end? Storage's knobs end waits for storage, workers those for
- * preparing. */
-static bool is_felt(const struct figures *f, enum tuner_knob knob)
-{
-	return !((knob == TUNER_CACHE_BYTES || knob == TUNER_PREFETCH_CHUNKS ? f->fetch_wait : f->prep_wait) <
-		 FELT);
 }
 
 /* The knob whose turn alone brings most; -1: none is worth it. */
@@ -243,6 +256,7 @@ static void give_back(struct round *r, size_t index)
 	static const enum tuner_knob order[] = {TUNER_CLIENT_WORKERS, TUNER_DAEMON_WORKERS, TUNER_CACHE_BYTES,
 						TUNER_PREFETCH_CHUNKS};
 	struct tuner_job *job = &r->state->jobs[index];
+	const struct figures *figures = &r->plans[index].now;
 	const struct tuner_knobs now = current(job);
 	uint64_t since = job->surplus_ns;
 
@@ -253,6 +267,10 @@ static void give_back(struct round *r, size_t index)
 		less.value[order[i]] = wanted_value(r, index, order[i]);
 		if (less.value[order[i]] >= now.value[order[i]] ||
 		    rate_of(r, index, &less) < rate_of(r, index, &now) / WORTH)
+			continue;
+		/* Nor by a model that does not see what there is, of what is waited for. */
+		if (figures->wait > STALL && is_felt(figures, order[i]) &&
+		    rate_of(r, index, &less) < figures->rate * LESS)
 			continue;
 		job->surplus_ns = since ? since : r->now_ns;
 		if (r->now_ns < job->surplus_ns + SURPLUS_NS ||

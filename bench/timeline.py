@@ -20,7 +20,7 @@ from tensorflow_job import TensorflowJob
 STEADY_S = 12.0     # the end of each phase, in which steady throughput is measured
 SAMPLE_S = 0.5      # of knobs and CPU
 MEMORY_EVERY = 4    # samples: the kernel walks the page tables of every process for it
-WORKERS_MEMORY = 192 * MIB  # that processes of the peers need beside the cached files
+SLACK = 16 * MIB     # by which a peer's own memory may grow until its limit follows
 
 
 class Neighbour:
@@ -43,19 +43,29 @@ class Neighbour:
 
 
 class MemoryGroup:
-    """A memory limit that also holds what the page cache keeps for the processes of the group (cgroup v1)."""
+    """Limits what the page cache keeps for the processes of the group (cgroup v1): the limit of the group is `cache_bytes`
+    and what else they hold by now."""
 
     ROOT = pathlib.Path("/sys/fs/cgroup/memory")
 
-    def __init__(self, limit_bytes):
-        self.limit_bytes, self.path = limit_bytes, None
+    def __init__(self, cache_bytes):
+        self.cache_bytes, self.path = cache_bytes, None
 
     def __enter__(self):
         if (self.ROOT / "memory.limit_in_bytes").exists():
             self.path = self.ROOT / f"diesel-bench-{os.getpid()}-{time.monotonic_ns()}"
             self.path.mkdir()
-            (self.path / "memory.limit_in_bytes").write_text(str(self.limit_bytes))
+            self.follow()
         return self
+
+    def follow(self):
+        """Sets the limit anew."""
+        if not self.path:
+            return
+        held = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
+        limit = self.cache_bytes + int(held["rss"]) + int(held["shmem"]) + SLACK
+        with contextlib.suppress(OSError):  # more in use than can be reclaimed at once: then the next time
+            (self.path / "memory.limit_in_bytes").write_text(str(limit))
 
     def usage(self):
         return int((self.path / "memory.usage_in_bytes").read_text()) if self.path else 0
@@ -116,13 +126,13 @@ def contender(bed, scenario, name, options=(), tensorflow=None):
     """(job, watch) of the contender, started and not yet given its first phase."""
     with contextlib.ExitStack() as stack:
         if name in ("torch", "tfdata", "tfpython"):
-            group = stack.enter_context(MemoryGroup(scenario.limit_bytes + WORKERS_MEMORY))
+            group = stack.enter_context(MemoryGroup(scenario.limit_bytes))
             groups = [bed.slow.group, *([group.path] if group.path else [])]
             job = (bed.job("torch", workers=os.cpu_count(), transform=scenario.transform, groups=groups) if name == "torch"
                    else TensorflowJob(bed, scenario, groups, tensorflow, name == "tfpython"))
             _start_dial(job, scenario)
             job = stack.enter_context(job)
-            watch = Watch([job.pid], group.usage, lambda: None)
+            watch = Watch([job.pid], group.usage, group.follow)
         else:
             start = scenario.default()
             daemon = stack.enter_context(bed.serving(start, *options, tune="on" if name == "tuned" else "off",

@@ -86,10 +86,11 @@ static void add_figures(json_t *root, const struct stall_sample *s)
 
 static json_t *node_json(const struct stall_node *n)
 {
-	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "memory_some_avg10",
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory_some_avg10",
 			 json_known(n->memory_some_avg10), "cpu_some_avg10", json_known(n->cpu_some_avg10),
 			 "io_some_avg10", json_known(n->io_some_avg10), "memory_headroom_bytes",
-			 json_known(n->memory_headroom_bytes), "cores", json_known(n->cores), "cores_idle",
+			 json_known(n->memory_headroom_bytes), "memory_free_bytes",
+			 json_known(n->memory_free_bytes), "cores", json_known(n->cores), "cores_idle",
 			 json_known(n->cores_idle));
 }
 

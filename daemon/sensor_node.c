@@ -104,6 +104,7 @@ struct stall_node node_watch_look(struct node_watch *watch, uint64_t now_ns)
 	if (watch->limits.memory_limit_bytes) {
 		node.memory_limit_bytes = (double)watch->limits.memory_limit_bytes;
 		node.memory_headroom_bytes = (double)watch->limits.memory_headroom_bytes;
+		node.memory_free_bytes = (double)watch->limits.memory_free_bytes;
 	}
 	cores_fill(&was, watch, &node);
 	return node;

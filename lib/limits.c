@@ -89,6 +89,7 @@ static void take_memory(const char *folder, const struct memory_names *names, st
 		limits->memory_limit_bytes = limit;
 	if (!read_number(folder, names->usage, &used))
 		return;
+	limits->memory_free_bytes = min_u64(limits->memory_free_bytes, limit - min_u64(limit, used));
 	cache =
 	    read_key(folder, "memory.stat", names->inactive) + read_key(folder, "memory.stat", names->active);
 	used -= min_u64(used, cache);
@@ -243,6 +244,7 @@ void limits_read(const char *root, struct limits *ret_limits)
 	if (proc_meminfo_read(path, &memory) == 0) {
 		limits.memory_limit_bytes = memory.total_bytes;
 		limits.memory_headroom_bytes = memory.available_bytes;
+		limits.memory_free_bytes = memory.free_bytes;
 	}
 	each_group(root, "", visit_v2, &limits);
 	each_group(root, "memory", visit_memory_v1, &limits);

@@ -23,6 +23,7 @@ static struct stall_node clean_node(const struct stall_node *node)
 	n.memory_some_now = known(n.memory_some_now);
 	n.memory_limit_bytes = known(n.memory_limit_bytes);
 	n.memory_headroom_bytes = known(n.memory_headroom_bytes);
+	n.memory_free_bytes = known(n.memory_free_bytes);
 	n.cores = known(n.cores);
 	n.cores_idle = known(n.cores_idle);
 	if (!(n.oom_kills > 0 && n.oom_kills < INFINITY))

@@ -14,6 +14,8 @@
 #define SETTLED_MIN_NS (4 * SECOND_NS)
 /* Two changes of phase within this: it is not the job, something comes and goes (a neighbour's bursts). */
 #define UNSTEADY_NS (90 * SECOND_NS)
+/* Bandwidth that differs by less is that of the same storage. */
+#define SAME_STORAGE 1.3
 
 static const struct figures *newest(const struct tuner_job *job)
 {
@@ -36,6 +38,14 @@ static void start_jump(struct tuner_job *job, uint64_t from_ns, uint64_t now_ns)
 	job->stall_ns = job->surplus_ns = 0;
 }
 
+/* The job is another, storage need not be: then what was learnt of its depth still holds. */
+static bool is_same_storage(const struct tuner_job *job)
+{
+	double now = newest(job)->bandwidth, then = job->settled.bandwidth;
+
+	return now > then / SAME_STORAGE && now < then * SAME_STORAGE;
+}
+
 static void change_phase(struct round *r, struct tuner_job *job)
 {
 	uint64_t now_ns = r->now_ns;
@@ -53,7 +63,8 @@ static void change_phase(struct round *r, struct tuner_job *job)
 		return;
 	}
 	memset(job->lessons, 0, sizeof(job->lessons)); /* another phase, other lessons */
-	job->full_bandwidth = 0;
+	if (!is_same_storage(job))
+		job->full_bandwidth = 0;
 	job_envelope_clear(job);
 	/* The first second that differed is partly of the phase before. */
 	start_jump(job, now_ns - (DIFFERS_MIN - 1) * SECOND_NS - SECOND_NS / 2, now_ns);

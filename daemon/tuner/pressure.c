@@ -12,6 +12,9 @@
 #define SOME_TIGHT 10.0
 #define FULL_TIGHT 5.0
 #define SOME_CALM  3.0
+/* With this part of the memory free, used by nothing, nobody waits for ours: who waits, waits at a limit of
+ * its own. The machine's PSI counts that too. */
+#define FREE_SHARE 8.0
 /* Of the last second: avg10 needs two seconds and more to show what a second has seen. Only for the first
  * cut: single seconds stray, and later ones go by what the mean does. */
 #define NOW_TIGHT 15.0
@@ -67,18 +70,26 @@ static bool is_short(const struct pressure *p, const struct stall_node *node, do
 	       node->oom_kills > 0;
 }
 
+static bool is_waited_for(const struct stall_node *node)
+{
+	return !(figure(node->memory_free_bytes) > figure(node->memory_limit_bytes) / FREE_SHARE);
+}
+
 static bool is_tight(const struct pressure *p, const struct stall_node *node, double reserve)
 {
-	return figure(node->memory_some_avg10) >= SOME_TIGHT ||
-	       figure(node->memory_full_avg10) >= FULL_TIGHT || figure(node->memory_some_now) >= NOW_TIGHT ||
-	       is_short(p, node, reserve);
+	bool felt = figure(node->memory_some_avg10) >= SOME_TIGHT ||
+		    figure(node->memory_full_avg10) >= FULL_TIGHT ||
+		    figure(node->memory_some_now) >= NOW_TIGHT;
+
+	return (felt && is_waited_for(node)) || is_short(p, node, reserve);
 }
 
 static bool is_calm(const struct stall_node *node, double reserve)
 {
-	return !(figure(node->memory_some_avg10) > SOME_CALM) &&
-	       !(figure(node->memory_some_now) >= NOW_TIGHT) &&
-	       !(figure(node->memory_headroom_bytes) < reserve * 2) && !(node->oom_kills > 0);
+	bool felt = figure(node->memory_some_avg10) > SOME_CALM || figure(node->memory_some_now) >= NOW_TIGHT;
+
+	return !(felt && is_waited_for(node)) && !(figure(node->memory_headroom_bytes) < reserve * 2) &&
+	       !(node->oom_kills > 0);
 }
 
 static void cut(struct pressure *p, const struct stall_node *node, double held, uint64_t now_ns)

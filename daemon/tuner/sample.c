@@ -53,6 +53,7 @@ struct stall_node stall_node_unknown(void)
 	    .io_full_avg10 = NAN,
 	    .memory_limit_bytes = NAN,
 	    .memory_headroom_bytes = NAN,
+	    .memory_free_bytes = NAN,
 	    .cores = NAN,
 	    .cores_idle = NAN,
 	    .oom_kills = 0,

@@ -16,6 +16,7 @@ struct limits {
 	uint64_t memory_limit_bytes; /* 0: nothing could be read */
 	/* That can still be used before the limit is hit; page cache that can be dropped counts as usable. */
 	uint64_t memory_headroom_bytes;
+	uint64_t memory_free_bytes; /* of that, used by nothing, not even page cache */
 	/* Quota of CPU time, in cores; INFINITY: none. The affinity mask is the caller's to look at. */
 	double cpu_quota_cores;
 	uint64_t cpu_used_ns; /* CPU time so far of the group with that quota */

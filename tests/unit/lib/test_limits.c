@@ -65,6 +65,7 @@ static void test_machine_only(void **state)
 	limits_read(base, &limits);
 	assert_int_equal(limits.memory_limit_bytes, 8192 * MIB);
 	assert_int_equal(limits.memory_headroom_bytes, 4096 * MIB);
+	assert_int_equal(limits.memory_free_bytes, 1 * MIB);
 	assert_true(isinf(limits.cpu_quota_cores));
 	limits_read("/nonexistent", &limits);
 	assert_int_equal(limits.memory_limit_bytes, 0);
@@ -99,6 +100,10 @@ static void test_nested_v2(void **state)
 	put("sys/fs/cgroup/pod/memory.max", "max\n");
 	limits_read(base, &limits);
 	assert_int_equal(limits.memory_headroom_bytes, 536870912 - 200000000);
+	assert_int_equal(limits.memory_free_bytes, 1 * MIB);
+	put("proc/meminfo", "MemTotal: 8388608 kB\nMemFree: 4194304 kB\nMemAvailable: 4194304 kB\n");
+	limits_read(base, &limits);
+	assert_int_equal(limits.memory_free_bytes, 536870912 - 500000000);
 }
 
 /* A container sees the host's path but only its own group, as the mount point. */

@@ -50,6 +50,21 @@ static void test_halves_in_the_same_second(void **state)
 	assert_true(at(&p, 4, 20, 8 * GIB, 2 * GIB) == 1 * GIB);
 }
 
+/* Somebody thrashes within a limit of its own, while much of the machine is free: nothing of ours would help.
+ */
+static void test_waits_of_others(void **state)
+{
+	struct pressure p = {0};
+	struct stall_node node = node_with(40, 8 * GIB);
+
+	(void)state;
+	node.memory_some_now = node.memory_full_avg10 = 40;
+	node.memory_free_bytes = 4 * GIB;
+	assert_true(isinf(pressure_ceiling(&p, &config, &node, 4 * GIB, 100 * SECOND_NS)));
+	node.memory_free_bytes = 1 * GIB;
+	assert_true(pressure_ceiling(&p, &config, &node, 4 * GIB, 101 * SECOND_NS) == 2 * GIB);
+}
+
 static void test_causes(void **state)
 {
 	struct pressure p;
@@ -147,12 +162,11 @@ static int setup(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_calm_is_unbounded),
-					   cmocka_unit_test(test_halves_in_the_same_second),
-					   cmocka_unit_test(test_causes),
-					   cmocka_unit_test(test_sees_it_coming),
-					   cmocka_unit_test(test_recovers_in_steps),
-					   cmocka_unit_test(test_recovers_within_headroom)};
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_calm_is_unbounded),       cmocka_unit_test(test_halves_in_the_same_second),
+	    cmocka_unit_test(test_waits_of_others),         cmocka_unit_test(test_causes),
+	    cmocka_unit_test(test_sees_it_coming),          cmocka_unit_test(test_recovers_in_steps),
+	    cmocka_unit_test(test_recovers_within_headroom)};
 
 	return cmocka_run_group_tests(tests, setup, NULL);
 }

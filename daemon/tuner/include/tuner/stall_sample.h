@@ -94,6 +94,7 @@ struct stall_node {
 	double memory_limit_bytes;    /* the smaller of the cgroup's limit and the machine's memory */
 	double memory_headroom_bytes; /* that can still be used: the smaller of the cgroup's and the
 				       * machine's; page cache that can be dropped counts as usable */
+	double memory_free_bytes;     /* of that, used by nothing, not even page cache */
 	double cores;                 /* that may be used: affinity, cgroup quota, machine */
 	double cores_idle;            /* of those, not used by anybody: mean over the second */
 	double oom_kills;             /* in the cgroup since the last sample; 0 is 0 */

@@ -21,6 +21,9 @@
 /* 48 MiB; a longer recording's seconds are made of cells, which give each state its due. */
 #define LANE_SEGMENTS_MAX (UINT64_C(2) << 20)
 
+/* A month: no job is recorded for longer, so the times in such a file are wrong. */
+#define ROUNDS_MAX (UINT64_C(31) * 24 * 3600)
+
 /* What holds for the whole recording. */
 struct source {
 	const struct analysis *analysis;
@@ -119,14 +122,17 @@ int recorded_analysis_rounds(const struct analysis *analysis, const struct recor
 	const struct tuner_config config = tuner_config_default();
 	struct source source = {.analysis = analysis, .batch_samples = 1};
 	struct stall_node node = stall_node_unknown();
+	uint64_t n_rounds = (analysis->window_end_ns - analysis->window_begin_ns) / NS_PER_S;
 	int r = 0;
 
+	if (analysis->window_end_ns < analysis->window_begin_ns || n_rounds > ROUNDS_MAX)
+		return -E2BIG;
 	if (analysis->predictions && analysis->predictions->batch_samples > 0)
 		source.batch_samples = analysis->predictions->batch_samples;
 	if (analysis->n_cpus)
 		node.cores = analysis->n_cpus;
-	for (uint64_t at_ns = analysis->window_begin_ns + NS_PER_S;
-	     r == 0 && at_ns <= analysis->window_end_ns; at_ns += NS_PER_S) {
+	for (uint64_t i = 1; r == 0 && i <= n_rounds; i++) {
+		uint64_t at_ns = analysis->window_begin_ns + i * NS_PER_S;
 		struct stall_sample sample = sample_of(&source, at_ns - NS_PER_S, at_ns);
 		struct history_round round = {.now_ns = at_ns,
 					      .at_ms = (at_ns - clock->monotonic_ns + clock->realtime_ns) /
@@ -175,6 +181,8 @@ int recorded_rounds(const char *path, int (*visit)(void *user, const struct hist
 		snprintf(info.insufficient, sizeof(info.insufficient), "%s", analysis->insufficient);
 	else
 		r = recorded_analysis_rounds(analysis, &clock, visit, user);
+	if (r == -E2BIG)
+		error_set(err, r, "%s: its times span more than a month: it is damaged", path);
 	analysis_free(analysis);
 	*ret_info = info;
 	return r;

@@ -181,12 +181,33 @@ static void test_nothing_to_see(void **state)
 	assert_true(info.insufficient[0]);
 }
 
+static int no_round(void *user, const struct history_round *round)
+{
+	(void)user;
+	(void)round;
+	fail();
+	return 0;
+}
+
+/* Times as a damaged file may have them: no endless replay, and no wrap-around. */
+static void test_absurd_times(void **state)
+{
+	const struct recorded_clock clock = {0};
+	struct analysis analysis = {.window_begin_ns = 5 * NS_PER_S, .window_end_ns = UINT64_MAX};
+
+	(void)state;
+	assert_int_equal(recorded_analysis_rounds(&analysis, &clock, no_round, NULL), -E2BIG);
+	analysis.window_end_ns = 4 * NS_PER_S;
+	assert_int_equal(recorded_analysis_rounds(&analysis, &clock, no_round, NULL), -E2BIG);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_a_job_that_its_worker_holds_up),
 	    cmocka_unit_test(test_cut_off),
 	    cmocka_unit_test(test_nothing_to_see),
+	    cmocka_unit_test(test_absurd_times),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -325,6 +325,32 @@ static void test_worse_is_undone(void **unused)
 	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 4);
 }
 
+/* What a cache holds takes an epoch to come back: the first seconds of a new phase are no reason to drop it. */
+static void test_new_phase_keeps_the_cache(void **unused)
+{
+	uint64_t kept;
+
+	(void)unused;
+	samples[0].storage_bytes_per_s = 60e6;
+	samples[0].reading_ratio = 1;
+	samples[0].memory_hit_ratio = 0.45;
+	samples[0].cached_bytes = 4.5e9;
+	run(20);
+	kept = samples[0].knobs.value[TUNER_CACHE_BYTES];
+	assert_in_range(kept, 3500000000, 6000000000);
+	samples[0].client_cpu_s_per_sample = 1.3e-3;
+	samples[0].shares.prep_stall = 0.3;
+	samples[0].samples_per_s = 700;
+	samples[0].storage_bytes_per_s = 200e6;
+	run(5);
+	assert_true(samples[0].knobs.value[TUNER_CLIENT_WORKERS] > 0);
+	assert_int_equal(samples[0].knobs.value[TUNER_CACHE_BYTES], kept);
+	samples[0].shares.prep_stall = 0;
+	samples[0].samples_per_s = 1000;
+	run(40);
+	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] < kept / 2);
+}
+
 static void test_two_jobs_share(void **unused)
 {
 	(void)unused;
@@ -393,6 +419,7 @@ int main(void)
 	    TEST(test_without_trainer_times),
 	    TEST(test_clock_steps),
 	    TEST(test_worse_is_undone),
+	    TEST(test_new_phase_keeps_the_cache),
 	    TEST(test_two_jobs_share),
 	    TEST(test_same_input_same_result),
 	};

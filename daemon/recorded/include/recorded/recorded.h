@@ -24,7 +24,8 @@ struct recorded_clock {
 	uint64_t monotonic_ns, realtime_ns; /* 0: not known */
 };
 
-/* Calls visit for each second of the analysis (one with lanes), as long as it returns 0; else its result. */
+/* Calls visit for each second of the analysis (one with lanes), as long as it returns 0; else its result. -E2BIG:
+ * it spans more than a month, which no recording does. */
 int recorded_analysis_rounds(const struct analysis *analysis, const struct recorded_clock *clock,
 			     int (*visit)(void *user, const struct history_round *round), void *user);
 
@@ -34,6 +35,7 @@ struct recorded_info {
 	char insufficient[160]; /* why its steps cannot be judged; "" */
 };
 
-/* The same of a file. Errors as session_open() (-EBADMSG: it is no session), session_analyze(). */
+/* The same of a file. Errors as session_open() (-EBADMSG: it is no session), session_analyze(),
+ * recorded_analysis_rounds(). */
 int recorded_rounds(const char *path, int (*visit)(void *user, const struct history_round *round), void *user,
 		    struct recorded_info *ret_info, struct error *err);

@@ -325,7 +325,8 @@ static void test_worse_is_undone(void **unused)
 	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 4);
 }
 
-/* What a cache holds takes an epoch to come back: the first seconds of a new phase are no reason to drop it. */
+/* What a cache holds takes an epoch to come back: the first seconds of a new phase are no reason to drop it.
+ */
 static void test_new_phase_keeps_the_cache(void **unused)
 {
 	uint64_t kept;

@@ -24,8 +24,8 @@ struct recorded_clock {
 	uint64_t monotonic_ns, realtime_ns; /* 0: not known */
 };
 
-/* Calls visit for each second of the analysis (one with lanes), as long as it returns 0; else its result. -E2BIG:
- * it spans more than a month, which no recording does. */
+/* Calls visit for each second of the analysis (one with lanes), as long as it returns 0; else its result.
+ * -E2BIG: it spans more than a month, which no recording does. */
 int recorded_analysis_rounds(const struct analysis *analysis, const struct recorded_clock *clock,
 			     int (*visit)(void *user, const struct history_round *round), void *user);
 

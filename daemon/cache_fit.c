@@ -113,12 +113,11 @@ static void keep_less(struct cache *c, const struct entry *entries, size_t n)
 
 	for (size_t i = 0; i < n; i++) {
 		struct segment *s = entries[i].segment;
+		bool too_much = entries[i].look.kept && (c->kept_bytes > c->keep_limit_bytes ||
+							 s->dataset->kept_bytes > s->dataset->keep_bytes);
 
 		/* What nobody uses is given up first anyway, and must not take the quota of what is used. */
-		if (entries[i].look.idle && used)
-			cache_keep(c, s, false);
-		else if (entries[i].look.kept && (c->kept_bytes > c->keep_limit_bytes ||
-						  s->dataset->kept_bytes > s->dataset->keep_bytes))
+		if (too_much || (entries[i].look.idle && used))
 			cache_keep(c, s, false);
 	}
 }

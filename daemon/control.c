@@ -8,7 +8,7 @@
 #include "lib/log.h"
 #include "lib/proc.h"
 
-#define HISTORY_MAX_AGE_S (7 * 86400)
+#define HISTORY_MAX_AGE_S (UINT64_C(7) * 86400)
 
 struct control_job *control_find_job(const struct control *c, uint64_t id)
 {

@@ -13,7 +13,7 @@ static size_t bucket_of(uint64_t ns)
 	if (ns < UINT64_C(1) << READ_LATENCY_OCTAVE_MIN)
 		return 0;
 	octave = 63 - (unsigned)__builtin_clzll(ns);
-	bucket = 4 * (octave - READ_LATENCY_OCTAVE_MIN) + (ns >> (octave - 2) & 3);
+	bucket = (size_t)4 * (octave - READ_LATENCY_OCTAVE_MIN) + (ns >> (octave - 2) & 3);
 	return bucket < READ_LATENCY_BUCKETS ? bucket : READ_LATENCY_BUCKETS - 1;
 }
 

@@ -12,7 +12,7 @@
 
 #define READ_LATENCY_OCTAVE_MIN 14 /* 2^14 ns; what is shorter counts as that */
 #define READ_LATENCY_OCTAVES    22
-#define READ_LATENCY_BUCKETS    (4 * READ_LATENCY_OCTAVES)
+#define READ_LATENCY_BUCKETS    ((size_t)4 * READ_LATENCY_OCTAVES)
 
 struct read_latency {
 	uint32_t n[READ_LATENCY_BUCKETS];

@@ -36,7 +36,7 @@ struct sensed_job {
 };
 
 /* Adds what a session's client took and told since the last look: once a second, and before it closes. */
-void sensed_look(struct session *session, uint64_t now_ns);
+void sensed_look(struct session *q, uint64_t now_ns);
 
 /* Reads the job's counters. */
 void sensed_read(struct sensed_job *sensed, const struct server *server, struct job *job, uint64_t now_ns);

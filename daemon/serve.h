@@ -49,7 +49,7 @@ int serve_apply_knobs(struct server *server, const struct serve_knobs *knobs, st
  * need is raised to that: 1, and note says so. Giving a job less also gives up datasets that nobody uses.
  * -ENOENT: no such job.
  */
-int serve_set_job(struct server *server, uint64_t job, const struct job_knobs *knobs, struct error *note);
+int serve_set_job(struct server *s, uint64_t id, const struct job_knobs *knobs, struct error *note);
 
 /* What is in force for the job: nothing in it is JOB_KNOB_FREE but client_workers (no wish). */
 void serve_job_knobs(const struct server *server, const struct job *job, struct job_knobs *ret);

@@ -13,7 +13,7 @@
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 
-#define N_SLOTS     1024u
+#define N_SLOTS     UINT64_C(1024)
 #define MAX_THREADS 64
 /* Files a thread takes at a time: small ones are read faster than threads can be woken for each. */
 #define BATCH 8u

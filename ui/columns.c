@@ -37,8 +37,8 @@ static double stall_of(const void *item)
 
 #define ITEM job_sample
 #define COL(column_key, column_title, member, column_width, column_rank, text)                               \
-	.key = column_key, .title = column_title, .offset = AT(member), .width = column_width,               \
-	.rank = column_rank, .meaning = text
+	.key = (column_key), .title = (column_title), .offset = AT(member), .width = (column_width),         \
+	.rank = (column_rank), .meaning = text
 static const struct column jobs[] = {
     COUNT(COL("pid", "PID", pid, 7, 0, "process the job began with")),
     TEXT(COL("user", "USER", user, 8, 10, "whose it is")),

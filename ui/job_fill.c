@@ -29,6 +29,7 @@ static int compare_ns(const void *left, const void *right)
 static void fill_steps(const struct analysis *analysis, struct job_sample *job)
 {
 	_cleanup_(freep) uint64_t *ns = calloc(analysis->n_steps ? analysis->n_steps : 1, sizeof(*ns));
+	size_t middle, late;
 	uint64_t sum_ns = 0;
 
 	if (!analysis->n_steps || !ns)
@@ -38,8 +39,10 @@ static void fill_steps(const struct analysis *analysis, struct job_sample *job)
 		sum_ns += ns[i];
 	}
 	qsort(ns, analysis->n_steps, sizeof(*ns), compare_ns);
-	job->step_p50_s = (double)ns[analysis->n_steps / 2] * NS_TO_S;
-	job->step_p95_s = (double)ns[(analysis->n_steps * 95 - 1) / 100] * NS_TO_S;
+	middle = analysis->n_steps / 2;
+	late = (analysis->n_steps * 95 - 1) / 100;
+	job->step_p50_s = (double)ns[middle] * NS_TO_S;
+	job->step_p95_s = (double)ns[late] * NS_TO_S;
 	if (sum_ns)
 		job->steps_per_s = (double)analysis->n_steps / ((double)sum_ns * NS_TO_S);
 	job->n_steps = analysis->n_steps;

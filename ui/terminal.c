@@ -98,8 +98,8 @@ static void make_colours(void)
 
 	start_color();
 	use_default_colors();
-	for (short i = 1; i < STYLE_COUNT; i++)
-		init_pair(i, i == STYLE_DIM || i == STYLE_BOLD || i == STYLE_KEY ? -1 : foreground[i],
+	for (int i = 1; i < STYLE_COUNT; i++)
+		init_pair((short)i, i == STYLE_DIM || i == STYLE_BOLD || i == STYLE_KEY ? -1 : foreground[i],
 			  background[i] ? background[i] : -1);
 }
 

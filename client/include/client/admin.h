@@ -19,13 +19,13 @@ struct admin;
 
 /* socket NULL or "": the environment variable DIESEL_SOCKET, else the usual place. */
 int admin_open(const char *socket, struct admin **ret, struct error *err);
-void admin_close(struct admin *admin);
+void admin_close(struct admin *c);
 
 /* Each caller frees the text. */
-int admin_status(struct admin *admin, char **ret_json, struct error *err);
-int admin_jobs(struct admin *admin, char **ret_json, struct error *err);
+int admin_status(struct admin *c, char **ret_json, struct error *err);
+int admin_jobs(struct admin *c, char **ret_json, struct error *err);
 /* The newest `max` decisions (1 to WIRE_WHY_MAX) of a job, or with job 0 of all, newest first. */
-int admin_why(struct admin *admin, uint64_t job, uint32_t max, char **ret_json, struct error *err);
+int admin_why(struct admin *c, uint64_t job, uint32_t max, char **ret_json, struct error *err);
 /* All of the settings take effect, or none does. job 0: all jobs, also those to come. */
-int admin_set(struct admin *admin, uint64_t job, const struct wire_setting *settings, uint32_t n_settings,
+int admin_set(struct admin *c, uint64_t job, const struct wire_setting *settings, uint32_t n_settings,
 	      char **ret_json, struct error *err);

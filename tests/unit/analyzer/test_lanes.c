@@ -113,7 +113,8 @@ static void test_coarse(void **state)
 	assert_in_range(ns_in(trainer, LANE_DEVICE), 0.13 * 400000 * TICK_NS, 0.17 * 400000 * TICK_NS);
 	/* The first step is exact. */
 	assert_int_equal(trainer->segments[0].begin_ns, analysis->window_begin_ns);
-	assert_true((trainer->segments[0].end_ns - trainer->segments[0].begin_ns) % lanes->cell_ns != 0);
+	assert_true(lanes->cell_ns &&
+		    (trainer->segments[0].end_ns - trainer->segments[0].begin_ns) % lanes->cell_ns != 0);
 	analysis_free(analysis);
 }
 

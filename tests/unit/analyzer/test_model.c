@@ -89,7 +89,8 @@ static void test_formulas(void **state)
 	assert_int_equal(model_bound_of(3, 4, 5), MODEL_FETCH_BOUND);
 	assert_int_equal(model_bound_of(4, 3, 5), MODEL_PREP_BOUND);
 	/* What is said to be needed is enough, and a little less is not. */
-	for (double rate = 0.11; rate < 10; rate += 0.37) {
+	for (int i = 0; i < 27; i++) {
+		double rate = 0.11 + 0.37 * i;
 		double x = model_cache_needed(100, 1000, 10, rate);
 		double b = model_storage_needed(0.25, 100, 1000, rate);
 
@@ -265,7 +266,8 @@ static void test_more_is_not_slower(void **state)
 								    .latency_ns = seed / 7 % 11 * MS};
 		}
 		plant_step(plant, 5 * MS, 3 * MS);
-		for (double x = 0; x <= 1.0001; x += 0.1) {
+		for (int tenth = 0; tenth <= 10; tenth++) {
+			double x = tenth / 10.0;
 			struct model_scenario scenario = model_scenario_recorded();
 			double ns;
 

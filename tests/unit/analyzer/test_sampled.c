@@ -57,7 +57,8 @@ static struct event *stretch(struct tape *tape, uint32_t tgid, uint32_t tid, dou
 {
 	struct event *event = NULL;
 
-	for (double at = begin_ms; at < end_ms; at += LOOK_MS) {
+	for (int i = 0; begin_ms + i * LOOK_MS < end_ms; i++) {
+		double at = begin_ms + i * LOOK_MS;
 		double end = at + LOOK_MS < end_ms ? at + LOOK_MS : end_ms;
 
 		event = put(tape, tgid, tid, EVENT_SAMPLE, at, end);

@@ -27,6 +27,9 @@
 #define WAIT_LITTLE     0.03
 /* The job itself changed: then nothing can be said about the knob. */
 #define DEMAND_CHANGED 1.25
+/* Who waits more than this is not held up by itself, and what it asks for is measured in the little time
+ * between. */
+#define WAIT_HIDES 0.5
 /* Storage is full where bandwidth rises by less than this part of what depth did; a rise below the second is
  * none. */
 #define DEPTH_HELPED 0.7
@@ -118,6 +121,8 @@ static void accept(struct round *r, struct tuner_job *job, enum tuner_knob knob,
 
 static bool changed_itself(const struct change *c, const struct figures *after)
 {
+	if (c->wait_before > WAIT_HIDES && after->wait > WAIT_HIDES)
+		return false;
 	return c->demand_before > 0 && after->demand > 0 &&
 	       (after->demand > c->demand_before * DEMAND_CHANGED ||
 		after->demand < c->demand_before / DEMAND_CHANGED);

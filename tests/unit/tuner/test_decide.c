@@ -352,6 +352,27 @@ static void test_new_phase_keeps_the_cache(void **unused)
 	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] < kept / 2);
 }
 
+/* What a job that hardly computes asks for is measured badly: that it seems to change is no other job. */
+static void test_long_waits_are_judged(void **unused)
+{
+	(void)unused;
+	samples[0].client_cpu_s_per_sample = 4e-3;
+	samples[0].shares.prep_stall = 0.9;
+	samples[0].samples_per_s = 250;
+	samples[0].device_rate = 900;
+	for (int i = 0; i < 20 && !samples[0].knobs.value[TUNER_CLIENT_WORKERS]; i++)
+		tick(true);
+	assert_true(samples[0].knobs.value[TUNER_CLIENT_WORKERS] > 0);
+	samples[0].shares.prep_stall = 0.65;
+	samples[0].samples_per_s = 480;
+	samples[0].device_rate = 1400;
+	for (int i = 0; i < 10 && !result->n_verdicts; i++)
+		tick(true);
+	assert_true(result->n_verdicts > 0);
+	for (size_t i = 0; i < result->n_verdicts; i++)
+		assert_string_not_equal(result->verdicts[i].text, "the job itself changed");
+}
+
 static void test_two_jobs_share(void **unused)
 {
 	(void)unused;
@@ -421,6 +442,7 @@ int main(void)
 	    TEST(test_clock_steps),
 	    TEST(test_worse_is_undone),
 	    TEST(test_new_phase_keeps_the_cache),
+	    TEST(test_long_waits_are_judged),
 	    TEST(test_two_jobs_share),
 	    TEST(test_same_input_same_result),
 	};

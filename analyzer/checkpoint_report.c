@@ -10,6 +10,7 @@
 #include "checkpoint.h"
 #include "lib/cleanup.h"
 #include "partition.h"
+#include "times.h"
 #include "window.h"
 
 #define FDS_MAX 1024 /* descriptors that are followed: Linux gives the lowest free one */
@@ -47,17 +48,7 @@ static int spans_add(struct finder *finder, const struct interval_list *from)
 /* Backward passes up to at_ns. */
 static size_t steps_until(const struct window *window, uint64_t at_ns)
 {
-	size_t low = 0, high = window->n_steps;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (window->steps[middle].backward_ns <= at_ns)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return times_until(window->steps, window->n_steps, backward_ns, at_ns);
 }
 
 /* Spans without a backward pass in between are one checkpoint. */

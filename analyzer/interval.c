@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "times.h"
+
 void interval_list_free(struct interval_list *list)
 {
 	free(list->items);
@@ -82,17 +84,7 @@ no_memory:
 
 size_t interval_list_from(const struct interval_list *list, uint64_t at_ns)
 {
-	size_t low = 0, high = list->n;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (list->items[middle].end_ns <= at_ns)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return times_until(list->items, list->n, end_ns, at_ns);
 }
 
 uint64_t interval_list_cover(const struct interval_list *list, uint64_t begin_ns, uint64_t end_ns)

@@ -20,17 +20,7 @@ static uint64_t overlap_ns(const struct lane_segment *segment, uint64_t begin_ns
 /* The first segment that ends after a time. */
 static size_t segment_after(const struct lane *lane, uint64_t at_ns)
 {
-	size_t low = 0, high = lane->n_segments;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (lane->segments[middle].end_ns <= at_ns)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return times_until(lane->segments, lane->n_segments, end_ns, at_ns);
 }
 
 /* Time of a lane by state. */
@@ -65,17 +55,7 @@ static void add_trainer(struct analysis_stretch *s, const uint64_t ns[LANE_STATE
 /* Batches that ended by then: a worker prepares one after the other. */
 static size_t batches_until(const struct lane *lane, uint64_t at_ns)
 {
-	size_t low = 0, high = lane->n_batches;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (lane->batches[middle].end_ns <= at_ns)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return times_until(lane->batches, lane->n_batches, end_ns, at_ns);
 }
 
 static void add_worker(struct analysis_stretch *s, const struct lane *lane, const uint64_t ns[LANE_STATES],
@@ -117,17 +97,7 @@ static void add_lanes(struct analysis_stretch *s, const struct analysis *analysi
 /* Steps that ended by then. */
 static size_t steps_until(const struct analysis *analysis, uint64_t at_ns)
 {
-	size_t low = 0, high = analysis->n_steps;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (analysis->steps[middle].end_ns <= at_ns)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return times_until(analysis->steps, analysis->n_steps, end_ns, at_ns);
 }
 
 static void add_steps(struct analysis_stretch *s, const struct analysis *analysis, uint64_t begin_ns,

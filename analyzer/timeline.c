@@ -145,18 +145,8 @@ struct timeline_account timeline_account(const struct timeline_thread *thread, u
 
 size_t timeline_call_from(const struct timeline_thread *thread, uint64_t at_ns)
 {
-	size_t low = 0, high = thread->n_calls;
-
 	/* Calls do not overlap, so their ends are sorted too. */
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (thread->calls[middle].end_ns <= at_ns)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return times_until(thread->calls, thread->n_calls, end_ns, at_ns);
 }
 
 uint64_t timeline_call_busy(const struct timeline_call *call, uint64_t begin_ns, uint64_t end_ns)

@@ -6,6 +6,7 @@
 #include "analyzer/chain.h"
 
 #include "calls.h"
+#include "times.h"
 
 /* A walk visits each stretch once, and between two it can change threads a few times; hostile events could
  * send it in circles. */
@@ -57,18 +58,10 @@ static bool call_fetches(const struct timeline_thread *thread, const struct time
 /* libdiesel in a worker process: the chunks that a batch needs were not there. */
 static bool mark_fetches(const struct timeline_thread *thread, uint64_t at_ns)
 {
-	size_t low = 0, high = thread->n_marks;
+	size_t next = times_until(thread->marks, thread->n_marks, at_ns, at_ns);
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (thread->marks[middle].at_ns <= at_ns)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low && low < thread->n_marks && thread->marks[low - 1].kind == MARK_WAIT_BEGIN &&
-	       thread->marks[low].kind == MARK_WAIT_END && thread->marks[low].value == MARK_CAUSE_FETCH;
+	return next && next < thread->n_marks && thread->marks[next - 1].kind == MARK_WAIT_BEGIN &&
+	       thread->marks[next].kind == MARK_WAIT_END && thread->marks[next].value == MARK_CAUSE_FETCH;
 }
 
 const char *walk_fetching(const struct timeline_thread *thread, enum role role, uint64_t at_ns)

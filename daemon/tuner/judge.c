@@ -128,13 +128,12 @@ static bool changed_itself(const struct change *c, const struct figures *after)
 		after->demand < c->demand_before / DEMAND_CHANGED);
 }
 
-/* Of several changes in one second, the one whose kind of wait grew: storage's knobs make a job wait for
- * storage, workers for preparing. */
+/* Of several changes in one second, the one whose kind of wait grew. */
 static bool is_to_blame(const struct change *c, enum tuner_knob knob, const struct figures *after)
 {
 	double fetch = after->fetch_wait - c->fetch_before, prep = after->prep_wait - c->prep_before;
 
-	return knob == TUNER_CACHE_BYTES || knob == TUNER_PREFETCH_CHUNKS ? fetch >= prep : prep >= fetch;
+	return knob_is_of_storage(knob) ? fetch >= prep : prep >= fetch;
 }
 
 static bool is_worse(const struct change *c, const struct figures *after)

@@ -59,5 +59,11 @@ void round_decide(struct round *r, size_t index, enum tuner_knob knob, enum tune
 void round_explain(const struct round *r, size_t index, enum tuner_knob knob, uint64_t value, char *text,
 		   size_t size);
 void round_views(struct round *r);
+/* The kind of wait that the knob ends: storage's knobs those for storage, the others those for preparing. */
+static inline bool knob_is_of_storage(enum tuner_knob knob)
+{
+	return knob == TUNER_CACHE_BYTES || knob == TUNER_PREFETCH_CHUNKS;
+}
+
 /* Of figures that are not known, "nan" and "inf" become "?". */
 void words_mend(char *text);

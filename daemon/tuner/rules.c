@@ -13,9 +13,10 @@
 #define SAMPLES_MIN 2
 /* A stall worth a change, and how long it has to last; less is noise or a checkpoint. */
 #define STALL      0.03
-#define FELT       0.01
 #define STALL_NS   (3 * SECOND_NS)
 #define SURPLUS_NS (6 * SECOND_NS)
+/* Less waiting of one kind than this is none that a knob could end. */
+#define FELT 0.01
 /* A change must promise this much more rate. */
 #define WORTH 1.02
 /* Where the model sees no reason for a stall that is there, one knob is tried; only for one this large. */
@@ -119,12 +120,10 @@ static void settle(struct round *r, size_t index)
 	job->stall_ns = job->surplus_ns = 0;
 }
 
-/* Is there a wait that the knob could end? Storage's knobs end waits for storage, workers those for
- * preparing. */
+/* Is there a wait that the knob could end? */
 static bool is_felt(const struct figures *f, enum tuner_knob knob)
 {
-	return !((knob == TUNER_CACHE_BYTES || knob == TUNER_PREFETCH_CHUNKS ? f->fetch_wait : f->prep_wait) <
-		 FELT);
+	return !((knob_is_of_storage(knob) ? f->fetch_wait : f->prep_wait) < FELT);
 }
 
 /* What a jump sets the knob to. Its first word is the whole of the model; after that it has been heard, and

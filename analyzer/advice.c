@@ -5,73 +5,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define NOTABLE_SHARE 0.05 /* less is not worth an action of its own */
-#define NARROW        0.15 /* an interval, of its value: the prediction is sure */
-#define NEARLY        0.98 /* as good as the best */
-#define LARGE_OTHER   0.05 /* more unexplained time must be said */
+#define NARROW 0.15 /* an interval, of its value: the prediction is sure */
+#define NEARLY 0.98 /* as good as the best */
 
 static double wait_share(const struct analysis *analysis)
 {
 	return analysis_steady_ratio(analysis, SHARE_FETCH_STALL) +
 	       analysis_steady_ratio(analysis, SHARE_PREP_STALL);
-}
-
-/* Of the observed time: the trainer had no core, as processes that are not of the job had it. */
-static double neighbours_share(const struct analysis *analysis)
-{
-	return analysis->observed_ns ? (double)analysis->neighbours_ns / (double)analysis->observed_ns : 0;
-}
-
-void advice_verdict(struct analysis *analysis)
-{
-	double fetch = analysis_steady_ratio(analysis, SHARE_FETCH_STALL);
-	double prep = analysis_steady_ratio(analysis, SHARE_PREP_STALL);
-	double checkpoint = analysis_steady_ratio(analysis, SHARE_CHECKPOINT_STALL);
-	double starved = analysis_steady_ratio(analysis, SHARE_CPU_STARVED);
-	double neighbours = neighbours_share(analysis);
-	double other = analysis_steady_ratio(analysis, SHARE_OTHER);
-	double gil =
-	    analysis->observed_ns ? (double)analysis->gil_starved_ns / (double)analysis->observed_ns : 0;
-
-	if (fetch + prep + checkpoint < ANALYSIS_STALL_THRESHOLD)
-		analysis->verdict = ANALYSIS_DEVICE_BOUND;
-	else if (checkpoint > fetch && checkpoint > prep)
-		analysis->verdict = ANALYSIS_CHECKPOINT_BOUND;
-	else
-		analysis->verdict = fetch >= prep ? ANALYSIS_FETCH_BOUND : ANALYSIS_PREP_BOUND;
-	if (analysis->warmup_ns > analysis->steady_ns)
-		snprintf(
-		    analysis->note, sizeof(analysis->note),
-		    "the first %zu steps took longer than the other %zu together, and are left out: record "
-		    "longer, or mind the start",
-		    analysis->n_warmup_steps, analysis->n_steps - analysis->n_warmup_steps);
-	else if (analysis->loader == LOADER_WORKERS && analysis->method == METHOD_WALK &&
-		 fetch + prep > NOTABLE_SHARE)
-		snprintf(
-		    analysis->note, sizeof(analysis->note),
-		    "fetch and prep are told apart by the walk alone, which puts fetch low where workers "
-		    "overlap: %s",
-		    analysis->no_predictions[0] ? analysis->no_predictions : "no replay");
-	else if (other > LARGE_OTHER)
-		snprintf(analysis->note, sizeof(analysis->note),
-			 "%.0f %% of the time is unexplained: the trainer slept and nothing seen tells why",
-			 100 * other);
-	else if (gil > ANALYSIS_STALL_THRESHOLD / 2)
-		snprintf(
-		    analysis->note, sizeof(analysis->note),
-		    "for %.0f %% of the time the trainer waited for the interpreter lock (GIL) that other "
-		    "threads of its process held",
-		    100 * gil);
-	else if (starved > ANALYSIS_STALL_THRESHOLD && analysis->approximate)
-		snprintf(analysis->note, sizeof(analysis->note),
-			 "for %.0f %% of the time the trainer was ready to compute but had no core",
-			 100 * starved);
-	else if (starved > ANALYSIS_STALL_THRESHOLD)
-		snprintf(analysis->note, sizeof(analysis->note),
-			 "for %.0f %% of the time the trainer was ready to compute but had no core: %.0f %% "
-			 "the job's "
-			 "own threads had it, %.0f %% others",
-			 100 * starved, 100 * fmax(0, starved - neighbours), 100 * neighbours);
 }
 
 /* gain of removing this share of the time, as a factor */
@@ -138,7 +78,7 @@ static const struct what_if_point *best_workers(const struct analysis *analysis)
 	for (size_t i = 0; i < curve->n_points && !found; i++)
 		if (curve->points[i].speedup.value >= NEARLY * best)
 			found = &curve->points[i];
-	return found && found->x != curve->here && found->speedup.value > 1 + NOTABLE_SHARE &&
+	return found && found->x != curve->here && found->speedup.value > 1 + ADVICE_NOTABLE &&
 		       found->speedup.low > 1
 		   ? found
 		   : NULL;
@@ -152,7 +92,7 @@ static bool in_vain(const struct estimate *gain)
 
 static void act_on_workers(struct analysis *analysis, const struct what_if_point *point)
 {
-	uint32_t n = analysis->workers.n_at_once;
+	double here = analysis->predictions->curves[WHAT_IF_WORKERS].here;
 
 	if (analysis->loader == LOADER_INLINE)
 		action_add(analysis, point->speedup.high, CONFIDENCE_MEDIUM,
@@ -160,8 +100,25 @@ static void act_on_workers(struct analysis *analysis, const struct what_if_point
 			   point->x);
 	else
 		action_add(analysis, point->speedup.high, CONFIDENCE_MEDIUM,
-			   "Use %.0f worker%s instead of %u", point->x, point->x == 1 ? "" : "s", n);
+			   "Use %.0f worker%s instead of %.0f", point->x, point->x == 1 ? "" : "s", here);
 	action_predict(analysis, &point->speedup);
+}
+
+/* Starting workers is waited for in each epoch: Python starts, or what it forks is copied page by page. */
+static void act_on_fresh_workers(struct analysis *analysis)
+{
+	const struct estimate *gain;
+
+	if (!analysis->predictions)
+		return;
+	gain = &analysis->predictions->persistent_speedup;
+	if (!(gain->value > 1 + ADVICE_NOTABLE))
+		return;
+	action_add(
+	    analysis, gain->high, CONFIDENCE_MEDIUM,
+	    "Keep the workers from epoch to epoch: DataLoader(persistent_workers=True); now each epoch "
+	    "waits for new ones to start");
+	action_predict(analysis, gain);
 }
 
 static void act_on_storage(struct analysis *analysis)
@@ -169,19 +126,23 @@ static void act_on_storage(struct analysis *analysis)
 	const struct predictions *predictions = analysis->predictions;
 	double cache = predictions->cache_ratio_needed.value,
 	       storage = predictions->storage_factor_needed.value;
+	const struct estimate *gain = speedup_at(&predictions->curves[WHAT_IF_CACHE], 1);
+	double most = gain_of(analysis_steady_ratio(analysis, SHARE_FETCH_STALL));
 
+	if (in_vain(gain))
+		return;
 	if (!isnan(cache) && !isnan(storage))
 		action_add(
-		    analysis, 1, CONFIDENCE_MEDIUM,
+		    analysis, most, CONFIDENCE_MEDIUM,
 		    "Keep %.0f %% of the dataset in memory (dieseld does), or read %.1f times as fast: "
 		    "pack it (dieselctl pack), or faster storage",
 		    100 * cache, storage);
 	else
 		action_add(
-		    analysis, 1, CONFIDENCE_MEDIUM,
+		    analysis, most, CONFIDENCE_MEDIUM,
 		    "Make reading cheaper: pack the dataset (dieselctl pack) and serve it with dieseld, "
 		    "or move it to faster storage or into memory");
-	action_predict(analysis, speedup_at(&predictions->curves[WHAT_IF_CACHE], 1));
+	action_predict(analysis, gain);
 }
 
 #define READ_AHEAD_EXCESS 3 /* times as much brought in as used: less is the price of large reads */
@@ -191,32 +152,35 @@ static void act_on_read_ahead(struct analysis *analysis)
 {
 	double excess = analysis->page_cache ? page_cache_excess(analysis->page_cache) : 0;
 	const struct what_if_curve *curve;
+	const struct estimate *gain = NULL;
 
 	if (excess < READ_AHEAD_EXCESS)
+		return;
+	curve = analysis->predictions ? &analysis->predictions->curves[WHAT_IF_STORAGE] : NULL;
+	for (size_t i = curve ? curve->n_points : 0; i-- > 0 && !gain;)
+		if (curve->points[i].x <= excess && curve->points[i].x > 1)
+			gain = &curve->points[i].speedup;
+	if (gain && in_vain(gain))
 		return;
 	action_add(
 	    analysis, gain_of(analysis_steady_ratio(analysis, SHARE_FETCH_STALL)), CONFIDENCE_MEDIUM,
 	    "Turn read-ahead off where records are read at random (lmdb.open(readahead=False), MADV_RANDOM, "
 	    "POSIX_FADV_RANDOM): %.0f times as much came from storage as was used",
 	    excess);
-	if (!analysis->predictions)
-		return;
-	curve = &analysis->predictions->curves[WHAT_IF_STORAGE];
-	for (size_t i = curve->n_points; i-- > 0;)
-		if (curve->points[i].x <= excess && curve->points[i].x > 1) {
-			action_predict(analysis, &curve->points[i].speedup);
-			return;
-		}
+	if (gain)
+		action_predict(analysis, gain);
 }
 
-/* Cores that nobody needed, on average over the window: neither the trainer nor the workers had them, nor did
- * these wait for one that a neighbour had. */
+/* Cores that nobody needed, on average over the window: no process or rank of the job had them, nor waited
+ * for one that a neighbour had. */
 static double idle_cores(const struct analysis *analysis)
 {
-	double wall = (double)analysis->observed_ns;
-	double busy = (double)analysis->workers.cpu_ns + (double)analysis->workers.queue_ns +
-		      (double)analysis->share_ns[SHARE_DEVICE] +
-		      (double)analysis->share_ns[SHARE_CPU_STARVED];
+	double wall = (double)analysis->observed_ns, busy = (double)analysis->job_busy_ns;
+
+	if (!analysis->job_busy_ns) /* sampled: one trainer, and its workers */
+		busy = (double)analysis->workers.cpu_ns + (double)analysis->workers.queue_ns +
+		       (double)analysis->share_ns[SHARE_DEVICE] +
+		       (double)analysis->share_ns[SHARE_CPU_STARVED];
 
 	if (!analysis->n_cpus || wall <= 0)
 		return 0;
@@ -229,7 +193,7 @@ static void act_on_fetch(struct analysis *analysis)
 	bool diesel = analysis->loader == LOADER_DIESEL;
 	uint32_t n = analysis->workers.n_at_once;
 
-	if (fetch < NOTABLE_SHARE)
+	if (fetch < ADVICE_NOTABLE)
 		return;
 	act_on_read_ahead(analysis);
 	if (analysis->predictions && !diesel) {
@@ -256,11 +220,27 @@ static void act_on_inline(struct analysis *analysis)
 	double wait = wait_share(analysis), rest = 1 - wait;
 	double left = rest > wait ? rest : wait;
 
-	if (wait < NOTABLE_SHARE || analysis->predictions)
+	if (wait < ADVICE_NOTABLE || analysis->predictions)
 		return;
 	action_add(analysis, 1 / left, analysis->n_cpus > 1 ? CONFIDENCE_MEDIUM : CONFIDENCE_LOW,
 		   "Load in the background: num_workers=1 overlaps loading with the step%s",
 		   analysis->n_cpus == 1 ? " (but there is one core only)" : "; then measure again");
+}
+
+/* diesel_loader without worker processes: whatever they take over, the device's time is left, and so is what
+ * all cores together need for preparing. */
+static void act_on_own_prep(struct analysis *analysis)
+{
+	double prep = analysis_steady_ratio(analysis, SHARE_PREP_STALL);
+	double left = fmax(1 - prep, 1 / (double)analysis->n_cpus);
+
+	if (analysis->loader != LOADER_DIESEL || analysis->n_cpus < 2 ||
+	    2 * analysis->own_prep_ns < analysis->share_ns[SHARE_PREP_STALL])
+		return;
+	action_add(
+	    analysis, 1 / left, CONFIDENCE_MEDIUM,
+	    "Let worker processes prepare: num_workers=\"auto\", the default, takes it off the trainer, "
+	    "which does it all by itself now");
 }
 
 static void act_on_prep(struct analysis *analysis)
@@ -269,8 +249,9 @@ static void act_on_prep(struct analysis *analysis)
 	double idle = idle_cores(analysis);
 	uint32_t n = analysis->workers.n_at_once;
 
-	if (prep < NOTABLE_SHARE)
+	if (prep < ADVICE_NOTABLE)
 		return;
+	act_on_own_prep(analysis);
 	/* A fetch-bound job was told to use more workers already. */
 	if (analysis->loader == LOADER_WORKERS && analysis->verdict != ANALYSIS_FETCH_BOUND && n &&
 	    !analysis->predictions && idle >= 0.5) {
@@ -284,7 +265,8 @@ static void act_on_prep(struct analysis *analysis)
 	}
 	if (analysis->predictions && in_vain(&analysis->predictions->half_prep_speedup))
 		return;
-	action_add(analysis, gain_of(prep), CONFIDENCE_HIGH, "%s",
+	/* Half the work is half the time at the least, however long the wait for it. */
+	action_add(analysis, fmin(gain_of(prep), 2), CONFIDENCE_HIGH, "%s",
 		   analysis->loader == LOADER_WORKERS && idle < 0.5
 		       ? "Make preparing cheaper (fewer or faster transforms, smaller images, "
 			 "preprocess once), by half say: all cores are busy, more workers would not help"
@@ -320,17 +302,33 @@ static bool act_on_interval(struct analysis *analysis)
 	return true;
 }
 
+/* Most of them: by another thread or process than the trainer. */
+static bool in_background(const struct checkpoint_report *report)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; report && i < report->n_items; i++)
+		n += report->items[i].background;
+	return report && 2 * n > report->n_items;
+}
+
 static void act_on_checkpoint(struct analysis *analysis)
 {
 	double checkpoint = analysis_steady_ratio(analysis, SHARE_CHECKPOINT_STALL);
 
-	if (checkpoint < NOTABLE_SHARE)
+	if (checkpoint < ADVICE_NOTABLE)
 		return;
-	action_add(
-	    analysis, gain_of(checkpoint), CONFIDENCE_HIGH,
-	    "Write checkpoints in the background: copy the state, then let a thread or process write it; "
-	    "or write to faster storage");
-	if (!act_on_interval(analysis))
+	if (!in_background(analysis->checkpoints))
+		action_add(
+		    analysis, gain_of(checkpoint), CONFIDENCE_HIGH,
+		    "Write checkpoints in the background: copy the state, then let a thread or process "
+		    "write it; or write to faster storage");
+	else if (!act_on_interval(analysis))
+		action_add(
+		    analysis, gain_of(checkpoint), CONFIDENCE_MEDIUM,
+		    "Checkpoints are written in the background; what is left is copying the state, and "
+		    "waiting for the save before: save less often, or to faster storage");
+	if (!in_background(analysis->checkpoints) && !act_on_interval(analysis))
 		action_add(analysis, gain_of(checkpoint / 2), CONFIDENCE_HIGH,
 			   "Write checkpoints half as often");
 }
@@ -338,13 +336,25 @@ static void act_on_checkpoint(struct analysis *analysis)
 static void act_on_cores(struct analysis *analysis)
 {
 	double starved = analysis_steady_ratio(analysis, SHARE_CPU_STARVED);
-	double neighbours = neighbours_share(analysis);
+	double neighbours = advice_neighbours_share(analysis);
 
-	if (starved < NOTABLE_SHARE)
+	if (starved < ADVICE_NOTABLE)
 		return;
 	action_add(analysis, gain_of(starved), CONFIDENCE_MEDIUM, "Keep a core free for the trainer: %s",
-		   neighbours > starved / 2 ? "other processes of this machine had it most of the time"
-					    : "the job's own workers and threads had it most of the time");
+		   analysis->approximate      ? "who had it was not seen"
+		   : neighbours > starved / 2 ? "other processes of this machine had it most of the time"
+					      : "the job's own workers and threads had it most of the time");
+}
+
+/* Nobody is sure of what could not be seen. */
+static void confidence_limit(struct analysis *analysis)
+{
+	enum analysis_confidence most =
+	    analysis->verdict == ANALYSIS_DEVICE_BOUND ? CONFIDENCE_LOW : CONFIDENCE_MEDIUM;
+
+	for (size_t i = 0; analysis->blind && i < analysis->n_actions; i++)
+		if (analysis->actions[i].confidence > most)
+			analysis->actions[i].confidence = most;
 }
 
 void advice_actions(struct analysis *analysis)
@@ -359,6 +369,7 @@ void advice_actions(struct analysis *analysis)
 	case ANALYSIS_PREP_BOUND:
 	case ANALYSIS_DEVICE_BOUND: break;
 	}
+	act_on_fresh_workers(analysis);
 	if (workers)
 		act_on_workers(analysis, workers);
 	if (analysis->loader == LOADER_INLINE)
@@ -370,6 +381,11 @@ void advice_actions(struct analysis *analysis)
 		act_on_checkpoint(analysis);
 	act_on_cores(analysis);
 	if (!analysis->n_actions)
-		action_add(analysis, gain_of(wait_share(analysis)), CONFIDENCE_HIGH,
-			   "Nothing to gain at the input pipeline: look at the model or the device");
+		action_add(
+		    analysis, gain_of(wait_share(analysis)), CONFIDENCE_HIGH, "%s",
+		    analysis->blind
+			? "Nothing to gain where reading was seen; if the job prepares its data by itself, "
+			  "give it a DataLoader and measure again"
+			: "Nothing to gain at the input pipeline: look at the model or the device");
+	confidence_limit(analysis);
 }

@@ -2,11 +2,13 @@
 #include "analyzer/analysis.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "advice.h"
+#include "apart.h"
 #include "chain.h"
 #include "checkpoint_report.h"
 #include "gpu.h"
@@ -41,6 +43,28 @@ static void run_free(struct run *run)
 	timeline_free(run->timeline);
 }
 
+void analysis_cover_window(struct analysis *analysis)
+{
+	if (analysis->begin_ns > analysis->window_begin_ns)
+		analysis->begin_ns = analysis->window_begin_ns;
+	if (analysis->end_ns < analysis->window_end_ns)
+		analysis->end_ns = analysis->window_end_ns;
+}
+
+static bool blind(const struct measurement *m)
+{
+	bool steps_seen = m->roles.trainer->n_steps || m->roles.step_mark;
+
+	switch (m->waits.loader) {
+	case LOADER_NONE:
+	case LOADER_INLINE: return !m->waits.marked;
+	case LOADER_THREADS: return !steps_seen;
+	case LOADER_WORKERS:
+	case LOADER_DIESEL: break;
+	}
+	return false;
+}
+
 static int fill(struct run *run)
 {
 	struct analysis *analysis = run->analysis;
@@ -55,11 +79,14 @@ static int fill(struct run *run)
 	analysis->n_trainers = run->m->roles.n_trainers;
 	memcpy(analysis->share_ns, run->m->share_ns, sizeof(analysis->share_ns));
 	analysis->loader = run->m->waits.loader;
+	analysis->blind = blind(run->m);
 	analysis->gil_starved_ns = run->m->gil_starved_ns;
 	analysis->head_of_line_ns = head_of_line_ns(&run->m->roles, &run->m->waits, &run->m->window);
 	analysis->method = run->m->split.method;
 	analysis->window_begin_ns = run->m->window.begin_ns;
 	analysis->window_end_ns = run->m->window.end_ns;
+	if (run->m->window.n_steps)
+		analysis_cover_window(analysis);
 	analysis->steps = steal_pointer(run->m->window.steps);
 	analysis->n_steps = run->m->window.n_steps;
 	analysis->observed_ns = run->m->window.observed_ns;
@@ -84,6 +111,10 @@ static int steady_find(struct run *run)
 	size_t n_first = service->job.n_epochs > 1 && from_first ? service->job.epochs[1].first_step : 0;
 	int r = warmup_find(analysis->steps, analysis->n_steps, n_first, &analysis->n_warmup_steps);
 
+	for (size_t i = analysis->n_warmup_steps; i < analysis->n_steps; i++)
+		analysis->n_apart_steps += analysis->steps[i].apart;
+	if (analysis->n_steps < analysis->n_warmup_steps + analysis->n_apart_steps + ANALYSIS_STEPS_MIN)
+		analysis->n_apart_steps = 0; /* too few would be left */
 	for (size_t i = 0; r == 0 && i < analysis->n_steps; i++) {
 		const struct analysis_step *step = &analysis->steps[i];
 
@@ -91,6 +122,8 @@ static int steady_find(struct run *run)
 			analysis->warmup_ns += step->end_ns - step->begin_ns;
 			continue;
 		}
+		if (step->apart && analysis->n_apart_steps)
+			continue;
 		analysis->steady_ns += step->end_ns - step->begin_ns;
 		for (size_t k = 0; k < SHARE_COUNT; k++)
 			analysis->steady_share_ns[k] += step->share_ns[k];
@@ -162,7 +195,8 @@ static void judge(struct run *run)
 
 	if (!run->m->n_times)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
-			 "no training step was seen: no backward pass of PyTorch and no loader of DIESEL");
+			 "no training step was seen: no backward pass and no DataLoader of PyTorch, and no "
+			 "loader of DIESEL");
 	else if (analysis->n_steps < ANALYSIS_STEPS_MIN)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "only %zu whole step%s seen, at least %d are needed", analysis->n_steps,
@@ -196,7 +230,9 @@ static int analyse(struct run *run, struct error *err)
 	analysis->end_ns = input->end_ns ? input->end_ns : run->timeline->end_ns;
 	if (analysis->end_ns > analysis->begin_ns)
 		analysis->self_cost_ratio =
-		    (double)input->self_cpu_ns / (double)(analysis->end_ns - analysis->begin_ns);
+		    input->bpf_cost_unknown
+			? NAN
+			: (double)input->self_cpu_ns / (double)(analysis->end_ns - analysis->begin_ns);
 	if (input->trainer_tid && !timeline_find(run->timeline, input->trainer_tid, run->timeline->end_ns))
 		return error_set(err, -ESRCH, "--trainer %u: no thread of the recording has this ID",
 				 input->trainer_tid);
@@ -207,6 +243,8 @@ static int analyse(struct run *run, struct error *err)
 		r = fill(run);
 	if (r == 0)
 		r = ranks_fill(&run->ranks, analysis);
+	if (r == 0 && run->m->roles.trainer)
+		r = apart_find(run->m, analysis);
 	if (r == 0)
 		r = steady_find(run);
 	if (r == 0 && run->m->roles.trainer)
@@ -215,6 +253,24 @@ static int analyse(struct run *run, struct error *err)
 		return error_set(err, r, "not enough memory to analyse %zu events", input->n_events);
 	judge(run);
 	ranks_note(&run->ranks, analysis);
+	return 0;
+}
+
+/* What the recording lacks, in either kind of session. */
+static int unrecorded_find(const struct analysis_input *input, struct analysis *analysis)
+{
+	_cleanup_(interval_list_free) struct interval_list gaps = {0};
+
+	for (size_t i = 0; i < input->n_events; i++) {
+		const struct event *event = &input->events[i];
+
+		if (event->type == EVENT_GAP && event->start_ns < event->end_ns &&
+		    interval_list_add(&gaps, event->start_ns, event->end_ns) < 0)
+			return -ENOMEM;
+	}
+	interval_list_tidy(&gaps);
+	analysis->unrecorded_ns = interval_list_cover(&gaps, analysis->begin_ns, analysis->end_ns);
+	analysis->detail_bytes_per_minute = input->detail_bytes_per_minute;
 	return 0;
 }
 
@@ -238,6 +294,8 @@ int analysis_run(const struct analysis_input *input, struct analysis **ret_analy
 	run.analysis->n_cpus = input->n_cpus;
 	run.analysis->attached = input->attached;
 	r = analyse(&run, err);
+	if (r == 0 && unrecorded_find(input, run.analysis) < 0)
+		r = error_set(err, -ENOMEM, "not enough memory to analyse %zu events", input->n_events);
 	if (r == 0)
 		*ret_analysis = steal_pointer(run.analysis);
 	run_free(&run);

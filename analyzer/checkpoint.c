@@ -3,7 +3,10 @@
 
 #include <errno.h>
 
+#include "bpf/event.h"
 #include "calls.h"
+#include "lib/cleanup.h"
+#include "stack_work.h"
 
 #define FILES_MAX     16 /* open for writing at the same time and followed; more are forgotten */
 #define FOLLOW_CPU_NS UINT64_C(1500000) /* fsync, rename and so on come this soon after the close */
@@ -137,7 +140,8 @@ static int call_look(struct finder *finder, const struct timeline_call *call)
 	} else if (call_is_map(call)) {
 		struct open_file *file = file_of(finder, call->fd);
 
-		if (file && call->result > 0)
+		/* Shared memory, in which a state is copied for another process to write, is no file. */
+		if (file && call->result > 0 && call->source != SOURCE_MEMORY)
 			file->mapped_bytes += call->argument;
 	} else if (call_is_sync(call)) {
 		return sync_add(finder, call);
@@ -149,11 +153,14 @@ static int call_look(struct finder *finder, const struct timeline_call *call)
 	return 0;
 }
 
-int checkpoints_find(const struct timeline_thread *thread, bool beside, const uint64_t *steps, size_t n_steps,
-		     struct interval_list *checkpoints)
+static int calls_look(const struct checkpoint_input *input, const struct timeline_thread *thread, bool beside,
+		      struct interval_list *found)
 {
-	struct finder finder = {
-	    .thread = thread, .beside = beside, .steps = steps, .n_steps = n_steps, .found = checkpoints};
+	struct finder finder = {.thread = thread,
+				.beside = beside,
+				.steps = input->steps,
+				.n_steps = input->n_steps,
+				.found = found};
 
 	for (size_t i = 0; i < thread->n_calls; i++) {
 		int r = call_look(&finder, &thread->calls[i]);
@@ -161,7 +168,27 @@ int checkpoints_find(const struct timeline_thread *thread, bool beside, const ui
 		if (r < 0)
 			return r;
 	}
+	interval_list_tidy(found);
 	return 0;
+}
+
+int checkpoints_find(const struct checkpoint_input *input, const struct timeline_thread *thread, bool beside,
+		     struct interval_list *checkpoints)
+{
+	_cleanup_(interval_list_free) struct interval_list calls = {0}, spans = {0};
+	const struct stack_bounds bounds = {.times = beside ? NULL : input->steps,
+					    .n_times = beside ? 0 : input->n_steps,
+					    .known = &calls,
+					    .asleep_max_ns = beside ? STACK_BACKGROUND_SLEEP_NS : 0};
+	int r = calls_look(input, thread, beside, &calls);
+
+	if (r == 0)
+		r = stack_spans_find(input->looks, thread, STACK_SAVE, &bounds, &spans);
+	for (size_t i = 0; i < calls.n && r >= 0; i++)
+		r = interval_list_add(checkpoints, calls.items[i].begin_ns, calls.items[i].end_ns);
+	for (size_t i = 0; i < spans.n && r >= 0; i++)
+		r = interval_list_add(checkpoints, spans.items[i].begin_ns, spans.items[i].end_ns);
+	return r;
 }
 
 bool checkpoint_is_child(const struct roles *roles, const struct timeline_thread *thread)
@@ -169,8 +196,52 @@ bool checkpoint_is_child(const struct roles *roles, const struct timeline_thread
 	return thread->parent_tgid == roles->trainer->tgid && thread->tgid != roles->trainer->tgid;
 }
 
-int checkpoints_of_children(const struct timeline *timeline, const struct roles *roles, const uint64_t *steps,
-			    size_t n_steps, struct interval_list *checkpoints)
+bool checkpoint_ends(const struct timeline *timeline, const uint8_t *saves, const struct timeline_off *off)
+{
+	const struct timeline_thread *waker =
+	    off && off->waker_tid ? timeline_find(timeline, off->waker_tid, off->waking_ns) : NULL;
+
+	return waker && saves[waker - timeline->threads];
+}
+
+/* A child that saves may tell so by another thread than the one that writes. */
+static bool of_saving_child(const struct timeline *timeline, const struct roles *roles, const uint8_t *saves,
+			    const struct timeline_thread *thread)
+{
+	if (!checkpoint_is_child(roles, thread))
+		return false;
+	for (size_t i = 0; i < timeline->n_threads; i++)
+		if (saves[i] && timeline_same_process(&timeline->threads[i], thread))
+			return true;
+	return false;
+}
+
+void checkpoint_savers_add(const struct timeline *timeline, const struct roles *roles, uint8_t *saves)
+{
+	bool children = false;
+
+	for (size_t i = 0; i < timeline->n_threads; i++)
+		children |= saves[i] && checkpoint_is_child(roles, &timeline->threads[i]);
+	for (size_t i = 0; children && i < timeline->n_threads; i++)
+		if (!saves[i] && of_saving_child(timeline, roles, saves, &timeline->threads[i]))
+			saves[i] = 1;
+	for (size_t i = 0; children && i < timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &timeline->threads[i];
+
+		for (size_t k = 0; roles->of[i] == ROLE_HELPER && k < thread->n_offs && !saves[i]; k++) {
+			const struct timeline_thread *waker =
+			    thread->offs[k].waker_tid ? timeline_find(timeline, thread->offs[k].waker_tid,
+								      thread->offs[k].waking_ns)
+						      : NULL;
+
+			saves[i] =
+			    waker && checkpoint_is_child(roles, waker) && saves[waker - timeline->threads];
+		}
+	}
+}
+
+int checkpoints_of_children(const struct checkpoint_input *input, const struct timeline *timeline,
+			    const struct roles *roles, uint8_t *saves, struct interval_list *checkpoints)
 {
 	for (size_t i = 0; i < timeline->n_threads; i++) {
 		const struct timeline_thread *thread = &timeline->threads[i];
@@ -179,10 +250,11 @@ int checkpoints_of_children(const struct timeline *timeline, const struct roles 
 
 		if (roles->of[i] != ROLE_OTHER || !checkpoint_is_child(roles, thread))
 			continue;
-		r = checkpoints_find(thread, true, steps, n_steps, checkpoints);
+		r = checkpoints_find(input, thread, true, checkpoints);
 		if (r < 0)
 			return r;
-		if (checkpoints->n > first && thread->born_ns && thread->tid == thread->tgid &&
+		saves[i] = checkpoints->n > first;
+		if (saves[i] && thread->born_ns && thread->tid == thread->tgid &&
 		    thread->born_ns < checkpoints->items[first].begin_ns)
 			checkpoints->items[first].begin_ns = thread->born_ns;
 	}

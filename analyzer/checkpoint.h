@@ -13,20 +13,33 @@
 
 #include "interval.h"
 #include "roles.h"
+#include "stack_work.h"
 #include "timeline.h"
 
 #define CHECKPOINT_MIN_BYTES UINT64_C(65536)
 
-/* Appends; call interval_list_tidy() when all threads are in. steps: backward passes of the trainer. beside:
- * it writes while training goes on, so steps may begin while a file is open, if most of it goes there in
- * large writes. -ENOMEM. */
-int checkpoints_find(const struct timeline_thread *thread, bool beside, const uint64_t *steps, size_t n_steps,
+struct checkpoint_input {
+	const uint64_t *steps; /* backward passes of the trainer */
+	size_t n_steps;
+	const struct stack_looks *looks; /* copying and pickling are seen in samples only */
+};
+
+/* Appends; call interval_list_tidy() when all threads are in. beside: it writes while training goes on, so
+ * steps may begin while a file is open, if most of it goes there in large writes. -ENOMEM. */
+int checkpoints_find(const struct checkpoint_input *input, const struct timeline_thread *thread, bool beside,
 		     struct interval_list *checkpoints);
 
 /* Is this a process that the trainer's process made, other than its loader's workers? */
 bool checkpoint_is_child(const struct roles *roles, const struct timeline_thread *thread);
 
+/* Threads of the trainer's process that a saving child wakes wait for it: saves is set for them, too. */
+void checkpoint_savers_add(const struct timeline *timeline, const struct roles *roles, uint8_t *saves);
+
+/* Did a thread that saves end this sleep of the trainer? */
+bool checkpoint_ends(const struct timeline *timeline, const uint8_t *saves, const struct timeline_off *off);
+
 /* Written by such processes. The first one of a process that was forked in the recording begins with its
- * life: a child that is forked to write a checkpoint does nothing else. Tidy. -ENOMEM. */
-int checkpoints_of_children(const struct timeline *timeline, const struct roles *roles, const uint64_t *steps,
-			    size_t n_steps, struct interval_list *checkpoints);
+ * life: a child that is forked to write a checkpoint does nothing else. saves: of each thread, set for those
+ * that write. Tidy. -ENOMEM. */
+int checkpoints_of_children(const struct checkpoint_input *input, const struct timeline *timeline,
+			    const struct roles *roles, uint8_t *saves, struct interval_list *checkpoints);

@@ -13,7 +13,8 @@
 #include "times.h"
 #include "window.h"
 
-#define FDS_MAX 1024 /* descriptors that are followed: Linux gives the lowest free one */
+#define LOCK_WAIT_NS UINT64_C(6000000) /* CPython's switch interval, and a bit */
+#define FDS_MAX      1024              /* descriptors that are followed: Linux gives the lowest free one */
 
 struct finder {
 	const struct study *study;
@@ -51,17 +52,78 @@ static size_t steps_until(const struct window *window, uint64_t at_ns)
 	return times_until(window->steps, window->n_steps, backward_ns, at_ns);
 }
 
-/* Spans without a backward pass in between are one checkpoint. */
-static void spans_join(struct finder *finder)
+/* What the trainer saves after somebody else wrote is the next checkpoint. */
+static int turns_find(const struct partition *partition, struct interval_list *ends)
+{
+	uint64_t before_ns = 0;
+
+	for (size_t i = 0; i < partition->checkpoints.n; i++) {
+		uint64_t begin_ns = partition->checkpoints.items[i].begin_ns;
+
+		if ((interval_list_cover(&partition->helper_checkpoints, before_ns, begin_ns) ||
+		     interval_list_cover(&partition->child_checkpoints, before_ns, begin_ns)) &&
+		    interval_list_add(ends, begin_ns, begin_ns + 1) < 0)
+			return -ENOMEM;
+		before_ns = partition->checkpoints.items[i].end_ns;
+	}
+	return 0;
+}
+
+/* When one save is over: also when the trainer had waited for it. Waits for a lock that the two share are
+ * shorter. */
+static int ends_find(const struct study *study, struct interval_list *ends)
+{
+	const struct timeline_thread *trainer = study->roles->trainer;
+
+	for (size_t i = 0; i < trainer->n_offs; i++) {
+		const struct timeline_off *off = &trainer->offs[i];
+
+		if (off->waking_ns - off->begin_ns > LOCK_WAIT_NS &&
+		    checkpoint_ends(study->timeline, study->partition->saves, off) &&
+		    interval_list_add(ends, off->waking_ns, off->waking_ns + 1) < 0)
+			return -ENOMEM;
+	}
+	if (turns_find(study->partition, ends) < 0)
+		return -ENOMEM;
+	interval_list_tidy(ends);
+	return 0;
+}
+
+/* Cuts the spans, which are tidy, at each end. */
+static int spans_cut(struct interval_list *spans, const struct interval_list *ends)
+{
+	struct interval_list cut = {0};
+	int r = 0;
+
+	for (size_t i = 0; i < spans->n && r >= 0; i++) {
+		uint64_t begin_ns = spans->items[i].begin_ns, end_ns = spans->items[i].end_ns;
+
+		for (size_t k = interval_list_from(ends, begin_ns); k < ends->n && r >= 0; k++) {
+			if (ends->items[k].begin_ns >= end_ns)
+				break;
+			r = interval_list_add(&cut, begin_ns, ends->items[k].begin_ns);
+			begin_ns = ends->items[k].begin_ns;
+		}
+		if (r >= 0)
+			r = interval_list_add(&cut, begin_ns, end_ns);
+	}
+	interval_list_free(spans);
+	*spans = cut;
+	return r;
+}
+
+/* Spans without a backward pass in between are one checkpoint, unless one had ended there. */
+static void spans_join(struct finder *finder, const struct interval_list *ends)
 {
 	const struct window *window = finder->study->window;
 	struct interval_list *spans = &finder->spans;
 	size_t n = 0;
 
-	interval_list_tidy(spans);
 	for (size_t i = 1; i < spans->n; i++) {
-		if (steps_until(window, spans->items[n].end_ns) ==
-		    steps_until(window, spans->items[i].begin_ns))
+		uint64_t end_ns = spans->items[n].end_ns, begin_ns = spans->items[i].begin_ns;
+
+		if (steps_until(window, end_ns) == steps_until(window, begin_ns) &&
+		    !interval_list_cover(ends, end_ns, begin_ns + 1))
 			spans->items[n].end_ns = spans->items[i].end_ns;
 		else
 			spans->items[++n] = spans->items[i];
@@ -102,8 +164,8 @@ static void writable_note(struct writable *writable, const struct timeline_call 
 
 static bool maps_for_writing(const struct writable *writable, const struct timeline_call *call)
 {
-	return call_is_map(call) && call->result > 0 && call->fd >= 0 && call->fd < FDS_MAX &&
-	       writable->open[call->fd];
+	return call_is_map(call) && call->result > 0 && call->source != SOURCE_MEMORY && call->fd >= 0 &&
+	       call->fd < FDS_MAX && writable->open[call->fd];
 }
 
 static void call_add(struct finder *finder, const struct timeline_thread *thread,
@@ -140,11 +202,36 @@ static void thread_add(struct finder *finder, const struct timeline_thread *thre
 	}
 }
 
-static int items_make(struct finder *finder)
+/* The trainer copied the state, and somebody else writes the copy: is it written within `next`? */
+static bool is_copy(const struct finder *finder, const struct interval_list *ends,
+		    const struct checkpoint_item *item, const struct checkpoint_item *next)
+{
+	return next->background && next->bytes > CHECKPOINT_MIN_BYTES &&
+	       interval_list_cover(&finder->study->partition->checkpoints, item->begin_ns, item->end_ns) &&
+	       !interval_list_cover(ends, item->end_ns, next->begin_ns + 1);
+}
+
+/* What wrote next to nothing is a copy that is written later on, or syncs of logs and the like. */
+static void items_keep(struct finder *finder, const struct interval_list *ends)
+{
+	struct checkpoint_report *report = finder->report;
+	size_t n = 0;
+
+	for (size_t i = 0; i < report->n_items; i++) {
+		struct checkpoint_item *item = &report->items[i];
+
+		if (item->bytes > CHECKPOINT_MIN_BYTES)
+			report->items[n++] = *item;
+		else if (i + 1 < report->n_items && is_copy(finder, ends, item, item + 1))
+			item[1].begin_ns = item->begin_ns;
+	}
+	report->n_items = n;
+}
+
+static int items_make(struct finder *finder, const struct interval_list *ends)
 {
 	const struct study *study = finder->study;
 	struct checkpoint_report *report = finder->report;
-	size_t n = 0;
 
 	report->items = calloc(finder->spans.n + 1, sizeof(*report->items));
 	if (!report->items)
@@ -160,11 +247,7 @@ static int items_make(struct finder *finder)
 		    (role == ROLE_OTHER && checkpoint_is_child(study->roles, thread)))
 			thread_add(finder, thread);
 	}
-	/* The rest are syncs of logs and the like. */
-	for (size_t i = 0; i < report->n_items; i++)
-		if (report->items[i].bytes > CHECKPOINT_MIN_BYTES)
-			report->items[n++] = report->items[i];
-	report->n_items = n;
+	items_keep(finder, ends);
 	return 0;
 }
 
@@ -209,6 +292,7 @@ static void advise(struct finder *finder, uint64_t stall_ns)
 static int find(struct finder *finder, uint64_t stall_ns)
 {
 	const struct partition *partition = finder->study->partition;
+	struct interval_list ends = {0};
 	int r = spans_add(finder, &partition->checkpoints);
 
 	if (r == 0)
@@ -217,10 +301,18 @@ static int find(struct finder *finder, uint64_t stall_ns)
 		r = spans_add(finder, &partition->child_checkpoints);
 	if (r < 0)
 		return r;
-	spans_join(finder);
-	r = items_make(finder);
-	if (r == 0 && finder->report->n_items)
+	interval_list_tidy(&finder->spans);
+	r = ends_find(finder->study, &ends);
+	if (r == 0)
+		r = spans_cut(&finder->spans, &ends);
+	spans_join(finder, &ends);
+	if (r == 0)
+		r = items_make(finder, &ends);
+	interval_list_free(&ends);
+	if (r == 0 && finder->report->n_items) {
 		advise(finder, stall_ns);
+		r = checkpoint_tail_find(finder->study, finder->report);
+	}
 	return r;
 }
 
@@ -252,6 +344,7 @@ void checkpoint_report_free(struct checkpoint_report *report)
 {
 	if (!report)
 		return;
+	free(report->tail);
 	free(report->items);
 	free(report);
 }

@@ -90,3 +90,9 @@ bool downloads_has(const struct downloads *downloads, const struct timeline_call
 	return call_is_socket(call) && bsearch(&call->inode, downloads->inodes, downloads->n,
 					       sizeof(*downloads->inodes), inode_compare);
 }
+
+bool downloads_touches(const struct downloads *downloads, const struct timeline_call *call)
+{
+	return call_is_file_read(call) || (call_is_close(call) && call->file_type == EVENT_FILE_REG) ||
+	       downloads_has(downloads, call);
+}

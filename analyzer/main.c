@@ -45,13 +45,18 @@ static void block_signals(sigset_t *ret_before)
 	sigprocmask(SIG_BLOCK, &signals, ret_before);
 }
 
-static void say_result(const struct record_result *result, const char *path)
+static void say_result(const struct record_result *result, uint64_t detail_bytes, const char *path)
 {
-	char duration[24];
+	char duration[24], detail[16];
 
 	log_info("recorded %s, %llu events, %llu lost: %s",
 		 units_format_duration(duration, sizeof(duration), result->duration_ns),
 		 (unsigned long long)result->n_events, (unsigned long long)result->n_lost, path);
+	if (result->unrecorded_ns)
+		log_info("%s of it are without detail, as --detail allows %s a minute; --detail all records "
+			 "everything",
+			 units_format_duration(duration, sizeof(duration), result->unrecorded_ns),
+			 units_format_bytes(detail, sizeof(detail), detail_bytes));
 	if (result->n_lost)
 		log_warning(
 		    "%llu events were lost as the kernel buffer was full; a larger --ring loses fewer",
@@ -84,7 +89,7 @@ static int record(const struct options *options, const char *output, struct reco
 	if (r)
 		log_error("%s", err.text);
 	else
-		say_result(result, output);
+		say_result(result, options->detail_bytes_per_minute, output);
 	return r;
 }
 

@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "batches.h"
 #include "checkpoint.h"
 #include "collectives.h"
+#include "handovers.h"
 #include "page_cache.h"
 
 static int times_find(struct measurement *m)
@@ -14,32 +16,84 @@ static int times_find(struct measurement *m)
 
 	m->times = trainer->steps;
 	m->n_times = trainer->n_steps;
-	if (!m->roles.steps_are_marks)
+	if (!m->roles.step_mark)
 		return 0;
 	m->mark_times = calloc(trainer->n_marks + 1, sizeof(*m->mark_times));
 	if (!m->mark_times)
 		return -ENOMEM;
+	m->times = m->mark_times;
+	if (m->roles.step_mark == MARK_BATCH_END)
+		return batches_times(m->timeline, &m->roles, m->mark_times, &m->n_times);
 	m->n_times = 0;
 	for (size_t i = 0; i < trainer->n_marks; i++)
 		if (trainer->marks[i].kind == MARK_NEXT_END)
 			m->mark_times[m->n_times++] = trainer->marks[i].at_ns;
-	m->times = m->mark_times;
 	return 0;
 }
 
-static int checkpoints_collect(struct measurement *m)
+/* Nothing but its loading tells of steps: each wait is for a batch. */
+static int times_of_waits(struct measurement *m)
 {
-	for (size_t i = 0; i < m->timeline->n_threads; i++) {
-		const struct timeline_thread *thread = &m->timeline->threads[i];
-		enum role role = (enum role)m->roles.of[i];
-		int r = 0;
+	free(m->mark_times);
+	m->mark_times = calloc(m->waits.n + 1, sizeof(*m->mark_times));
+	if (!m->mark_times)
+		return -ENOMEM;
+	m->times = m->mark_times;
+	if (m->waits.loader == LOADER_THREADS) {
+		m->n_times = handovers_times(&m->waits, m->mark_times);
+		return 0;
+	}
+	for (size_t i = 0; i < m->waits.n; i++)
+		m->mark_times[i] = m->waits.items[i].end_ns;
+	m->n_times = m->waits.n;
+	return 0;
+}
 
-		if (role == ROLE_TRAINER)
-			r = checkpoints_find(thread, false, m->times, m->n_times, &m->checkpoints);
-		else if (role == ROLE_HELPER)
-			r = checkpoints_find(thread, true, m->times, m->n_times, &m->helper_checkpoints);
+/* Nothing but the device tells of steps: each burst of launches that the trainer then waits for is one. */
+static int times_of_launches(struct measurement *m)
+{
+	const struct timeline_thread *trainer = m->roles.trainer;
+	uint64_t n_launches = 0;
+
+	free(m->mark_times);
+	m->mark_times = calloc(trainer->n_gpu_waits + 1, sizeof(*m->mark_times));
+	if (!m->mark_times)
+		return -ENOMEM;
+	m->times = m->mark_times;
+	for (size_t i = 0; i < trainer->n_gpu_waits; i++) {
+		if (trainer->gpu_waits[i].n_launches <= n_launches)
+			continue;
+		n_launches = trainer->gpu_waits[i].n_launches;
+		m->mark_times[m->n_times++] = trainer->gpu_waits[i].end_ns;
+	}
+	return 0;
+}
+
+static struct checkpoint_input checkpoint_input(const struct measurement *m)
+{
+	return (struct checkpoint_input){.steps = m->times, .n_steps = m->n_times, .looks = &m->looks};
+}
+
+/* By calls that write, and by what samples of the stack say. */
+static int checkpoints_collect(struct measurement *m, const struct analysis_input *input)
+{
+	const struct checkpoint_input from = checkpoint_input(m);
+	int r = stack_looks_find(m->timeline, input, &m->looks);
+
+	m->saves = calloc(m->timeline->n_threads + 1, sizeof(*m->saves));
+	if (r < 0 || !m->saves)
+		return -ENOMEM;
+	for (size_t i = 0; i < m->timeline->n_threads; i++) {
+		bool trains = m->roles.of[i] == ROLE_TRAINER;
+		struct interval_list *list = trains ? &m->checkpoints : &m->helper_checkpoints;
+		size_t n_before = list->n;
+
+		if (!trains && m->roles.of[i] != ROLE_HELPER)
+			continue;
+		r = checkpoints_find(&from, &m->timeline->threads[i], !trains, list);
 		if (r < 0)
 			return r;
+		m->saves[i] = !trains && list->n > n_before;
 	}
 	interval_list_tidy(&m->checkpoints);
 	interval_list_tidy(&m->helper_checkpoints);
@@ -49,16 +103,19 @@ static int checkpoints_collect(struct measurement *m)
 /* With all waits as preparing: what the trainer did outside of them, which the replay needs. */
 static int rest_find(struct measurement *m, bool several)
 {
+	const struct checkpoint_input from = checkpoint_input(m);
 	int r = partition_init(&m->partition, m->timeline, &m->roles, &m->waits, &m->checkpoints,
 			       &m->helper_checkpoints);
 
 	if (r == 0 && several)
 		r = collectives_find(m->timeline, &m->roles, &m->partition.collectives);
 	if (r == 0)
-		r = checkpoints_of_children(m->timeline, &m->roles, m->times, m->n_times,
+		r = checkpoints_of_children(&from, m->timeline, &m->roles, m->saves,
 					    &m->partition.child_checkpoints);
 	if (r < 0)
 		return r;
+	checkpoint_savers_add(m->timeline, &m->roles, m->saves);
+	m->partition.saves = m->saves;
 	m->split.fetch_ns = calloc(m->waits.n + 1, sizeof(*m->split.fetch_ns));
 	if (!m->split.fetch_ns)
 		return -ENOMEM;
@@ -94,9 +151,13 @@ int measure(const struct timeline *timeline, const struct analysis_input *input,
 		return r;
 	r = times_find(m);
 	if (r == 0)
-		r = checkpoints_collect(m);
+		r = checkpoints_collect(m, input);
 	if (r == 0)
 		r = data_waits_find(timeline, &m->roles, &m->checkpoints, &m->waits);
+	if (r == 0 && !m->n_times)
+		r = times_of_waits(m);
+	if (r == 0 && !m->n_times)
+		r = times_of_launches(m);
 	data_waits_leave_gaps(&m->waits, &timeline->gaps);
 	if (r == 0)
 		r = window_find(m->times, m->n_times, &m->waits, &m->checkpoints, m->roles.trainer,
@@ -131,6 +192,8 @@ void measurement_free(struct measurement *m)
 	data_waits_free(&m->waits);
 	interval_list_free(&m->checkpoints);
 	interval_list_free(&m->helper_checkpoints);
+	stack_looks_free(&m->looks);
+	free(m->saves);
 	free(m->mark_times);
 	roles_free(&m->roles);
 	*m = (struct measurement){0};

@@ -12,6 +12,7 @@
 #include "roles.h"
 #include "service.h"
 #include "split.h"
+#include "stack_work.h"
 #include "timeline.h"
 #include "waits.h"
 #include "window.h"
@@ -19,10 +20,13 @@
 struct measurement {
 	const struct timeline *timeline;
 	struct roles roles;
-	const uint64_t *times; /* of the steps: backward passes, or returns of next() */
+	const uint64_t *times; /* of the steps: backward passes, returns of next(), or ends of waits */
 	size_t n_times;
 	uint64_t *mark_times;
+	struct stack_looks looks;
 	struct interval_list checkpoints, helper_checkpoints;
+	uint8_t *
+	    saves; /* of each thread: it writes checkpoints for the trainer, or waits for a child that does */
 	struct data_waits waits;
 	struct window window;
 	struct window run; /* the part of it that is replayed: without gaps; borrows its steps */

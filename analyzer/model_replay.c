@@ -102,6 +102,7 @@ static void epoch_begin(struct sim *sim)
 {
 	const struct model_job *job = sim->job;
 	const struct model_epoch *epoch = &job->epochs[sim->epoch];
+	bool there = sim->scenario->persistent && sim->epoch && epoch->fresh;
 
 	sim->epoch_begin = epoch->first_step;
 	sim->epoch_end =
@@ -114,7 +115,8 @@ static void epoch_begin(struct sim *sim)
 		if (sim->is_inline)
 			continue;
 		worker->phase = SIM_ABSENT;
-		worker->until_ns = sim->now_ns + epoch->start_ns + (double)w * epoch->spacing_ns;
+		worker->until_ns =
+		    sim->now_ns + (there ? 0 : epoch->start_ns + (double)w * epoch->spacing_ns);
 	}
 }
 

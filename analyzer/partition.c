@@ -100,63 +100,30 @@ static bool woken_by_helper(const struct partition *partition, const struct time
 	return waker && waker->tgid == partition->roles->trainer->tgid && waker != partition->roles->trainer;
 }
 
-/* A child that writes a checkpoint lets its parent go on when it is done: the parent waits for its end, or
- * for word of it. */
-static bool woken_by_child(const struct partition *partition, const struct timeline_off *off)
-{
-	const struct timeline_thread *waker;
-
-	if (!partition->child_checkpoints.n || !off || !off->waker_tid)
-		return false;
-	waker = timeline_find(partition->timeline, off->waker_tid, off->waking_ns);
-	return waker && checkpoint_is_child(partition->roles, waker);
-}
-
 static void partition_sleep(const struct partition *partition, struct timeline_piece piece,
 			    uint64_t share_ns[SHARE_COUNT])
 {
-	const struct interval_list *writes = &partition->helper_checkpoints;
-	bool helped = woken_by_helper(partition, piece.off);
-
-	if (!helped && woken_by_child(partition, piece.off)) {
-		helped = true;
-		writes = &partition->child_checkpoints;
-	}
+	uint64_t ns = piece.end_ns - piece.begin_ns;
 
 	if (interval_list_cover(&partition->collectives, piece.begin_ns, piece.end_ns)) {
-		share_ns[SHARE_DEVICE] += piece.end_ns - piece.begin_ns;
-		return;
-	}
-	if (interval_list_cover(&partition->gil_sleeps, piece.begin_ns, piece.end_ns)) {
-		share_ns[SHARE_CPU_STARVED] += piece.end_ns - piece.begin_ns;
-		return;
-	}
-
-	for (uint64_t at_ns = piece.begin_ns; at_ns < piece.end_ns;) {
-		uint64_t end_ns = piece.end_ns;
-		enum analysis_share share = SHARE_OTHER;
-		size_t i = interval_list_from(writes, at_ns);
-
-		if (!helped) {
-			share_ns[SHARE_OTHER] += end_ns - at_ns;
-			return;
-		}
-		if (i < writes->n && writes->items[i].begin_ns <= at_ns) {
-			end_ns = min_ns(end_ns, writes->items[i].end_ns);
-			share = SHARE_CHECKPOINT_STALL;
-		} else {
+		share_ns[SHARE_DEVICE] += ns;
+	} else if (interval_list_cover(&partition->gil_sleeps, piece.begin_ns, piece.end_ns)) {
+		share_ns[SHARE_CPU_STARVED] += ns;
+	} else if (checkpoint_ends(partition->timeline, partition->saves, piece.off)) {
+		/* Nobody else's word lets it go on, whatever that thread did meanwhile. */
+		share_ns[SHARE_CHECKPOINT_STALL] += ns;
+	} else if (!woken_by_helper(partition, piece.off)) {
+		share_ns[SHARE_OTHER] += ns;
+	} else {
+		for (uint64_t at_ns = piece.begin_ns, end_ns; at_ns < piece.end_ns; at_ns = end_ns) {
 			enum timeline_state state;
 
-			if (i < writes->n)
-				end_ns = min_ns(end_ns, writes->items[i].begin_ns);
+			end_ns = piece.end_ns;
 			state = helpers_at(partition, at_ns, &end_ns);
-			if (state == STATE_CPU)
-				share = SHARE_DEVICE;
-			else if (state == STATE_QUEUE)
-				share = SHARE_CPU_STARVED;
+			share_ns[state == STATE_CPU     ? SHARE_DEVICE
+				 : state == STATE_QUEUE ? SHARE_CPU_STARVED
+							: SHARE_OTHER] += end_ns - at_ns;
 		}
-		share_ns[share] += end_ns - at_ns;
-		at_ns = end_ns;
 	}
 }
 

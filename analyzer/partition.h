@@ -11,8 +11,9 @@
  *   without a core    cpu_starved
  *   in a collective  device: the ranks meet at the end of their steps
  *   at the interpreter lock (GIL)  cpu_starved: ready to go on, but another thread has it
+ *   asleep until a thread or child that saves ends it   checkpoint_stall
  *   asleep            what its own other threads did meanwhile, if one of them ended the sleep: computing is
- *                     device, writing a checkpoint is checkpoint_stall, waiting for a core is cpu_starved
+ *                     device, waiting for a core is cpu_starved
  *   the rest          other: nothing is called device that was not seen to compute
  */
 
@@ -32,6 +33,8 @@ struct partition {
 	struct interval_list gpu_waits;          /* of the trainer, without waits and checkpoints; tidy */
 	struct interval_list gil_sleeps;         /* of the trainer at the interpreter lock; tidy */
 	struct interval_list collectives;        /* of several ranks: asleep until others come along; tidy */
+	const uint8_t
+	    *saves; /* of each thread: it writes checkpoints, or waits for who does; set before use */
 	const struct timeline_thread **helpers;
 	size_t n_helpers;
 };

@@ -112,6 +112,8 @@ static int predict(struct forecast *forecast, const struct study *study, struct 
 		r = predict_curves(forecast, predictions);
 	if (r == 0)
 		r = predict_needed(forecast, predictions);
+	if (r == 0)
+		r = predict_persistent(forecast, predictions);
 	if (r == 0 && study->input->what_if)
 		r = predict_answer(forecast, study->input->what_if, predictions);
 	return r;

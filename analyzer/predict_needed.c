@@ -111,6 +111,31 @@ static void more_than_here(struct estimate *estimate, double here)
 		*estimate = (struct estimate){NAN, NAN, NAN};
 }
 
+/* Is there an epoch among the steady steps that waits for workers of its own? */
+static bool starts_anew(const struct forecast *forecast)
+{
+	const struct model_job *job = &forecast->job;
+
+	for (size_t i = 1; i < job->n_epochs; i++)
+		if (job->epochs[i].fresh && job->epochs[i].first_step >= forecast->first)
+			return true;
+	return false;
+}
+
+int predict_persistent(struct forecast *forecast, struct predictions *predictions)
+{
+	struct model_scenario scenario = model_scenario_recorded();
+	struct forecast_point point = {.speedup = {NAN, NAN, NAN}};
+	int r = 0;
+
+	scenario.persistent = true;
+	if (starts_anew(forecast))
+		r = forecast_run(forecast, &scenario, &point);
+	if (r == 0)
+		predictions->persistent_speedup = point.speedup;
+	return r;
+}
+
 int predict_needed(struct forecast *forecast, struct predictions *predictions)
 {
 	static const double ratios[] = {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1};

@@ -8,6 +8,7 @@
 
 #include "bpf/notes.h"
 #include "calls.h"
+#include "cxx_name.h"
 
 #define NO_CALL    0xffff
 #define HASH_MIN   8 /* digits that packagers of wheels put into file names */
@@ -91,13 +92,16 @@ static void library_of(const struct profile_frame *frame, char *name, size_t siz
 
 static void frame_text(const struct profile_frame *frame, char *text, size_t size)
 {
-	char library[64];
+	char library[64], function[200];
 
-	if (frame->kind == FRAME_PYTHON)
+	if (frame->kind == FRAME_PYTHON) {
 		snprintf(library, sizeof(library), "%s", frame->library);
-	else
+		snprintf(function, sizeof(function), "%s", frame->function);
+	} else {
 		library_of(frame, library, sizeof(library));
-	snprintf(text, size, frame->function[0] ? "%s:%s" : "%s", library, frame->function);
+		cxx_name(frame->function, function, sizeof(function));
+	}
+	snprintf(text, size, function[0] ? "%s:%s" : "%s", library, function);
 }
 
 struct appended {
@@ -143,7 +147,7 @@ static void charge(const struct profile_group *group, const struct profile_frame
 		snprintf(label->library, sizeof(label->library), "Python");
 	snprintf(label->file, sizeof(label->file), "%s", label->library);
 	if (native && (native->kind != FRAME_INTERPRETER || !python)) {
-		snprintf(label->function, sizeof(label->function), "%s", native->function);
+		cxx_name(native->function, label->function, sizeof(label->function));
 	} else if (python) {
 		snprintf(label->function, sizeof(label->function), "%s", python->function);
 		snprintf(label->file, sizeof(label->file), "%s", python->library);

@@ -27,12 +27,12 @@
 
 /* Detail beyond this would not fit a report's memory: 4 million events. */
 #define DETAIL_TOTAL_BYTES (UINT64_C(32) << 20)
-/* What can be spent at once is the budget of so many minutes: as long of a common job in detail, a second of
- * the busiest. With what it can be overdrawn by, and what SQLite adds, it is less than that of the first
- * minute. */
-#define DETAIL_BURST_MINUTES 0.4
-/* And before the first step. */
-#define DETAIL_STARTUP_MINUTES 2.0
+/* In minutes' worth of the budget. The first minute of steps: twice what 64 threads make, which is the
+ * busiest kind of job that is common. Before the first step: imports, workers, compiling. Later on: what can
+ * be saved up. */
+#define DETAIL_FIRST_MINUTES   16
+#define DETAIL_STARTUP_MINUTES 8
+#define DETAIL_BURST_MINUTES   0.4
 
 struct recording {
 	const struct record_options *options;
@@ -45,7 +45,7 @@ struct recording {
 	bool child_reaped;         /* status is valid */
 	bool stop_requested;       /* by a signal */
 	int status;
-	uint64_t start_ns, flushed_ns, start_steal_ns;
+	uint64_t start_ns, flushed_ns, start_steal_ns, unrecorded_ns;
 	struct slices slices;
 	bool has_steps; /* one was seen */
 	bool uses_gpu;  /* its process opened libcuda */
@@ -133,7 +133,10 @@ static int append_gap(struct recording *recording, uint64_t begin_ns, uint64_t e
 			    .tid = 1, /* nobody's */
 			    .tgid = 1};
 
-	return begin_ns < end_ns ? session_append(recording->session, &gap, err) : 0;
+	if (begin_ns >= end_ns)
+		return 0;
+	recording->unrecorded_ns += end_ns - begin_ns;
+	return session_append(recording->session, &gap, err);
 }
 
 /* Turns detail on and off as the budget has it, and forgets slices that there is no more room for. */
@@ -281,7 +284,7 @@ static int begin(struct recording *recording, struct record_result *result, stru
 							    .btf_path = options->btf_path,
 							    .no_children = options->no_children,
 							    .profile_hz = options->profile_hz};
-	double per_minute = (double)options->detail_bytes_per_minute;
+	uint64_t per_minute = options->detail_bytes_per_minute;
 	sigset_t signals;
 	int r = source_open(options->unprivileged ? SOURCE_SAMPLER : SOURCE_BEST, &collector_options,
 			    &recording->source, err);
@@ -306,10 +309,11 @@ static int begin(struct recording *recording, struct record_result *result, stru
 	recording->start_ns = recording->flushed_ns = clock_monotonic_ns();
 	r = slices_init(
 	    &recording->slices,
-	    (struct slices_config){.bytes_per_minute = options->detail_bytes_per_minute,
-				   .startup_bytes = (uint64_t)(DETAIL_STARTUP_MINUTES * per_minute),
-				   .burst_bytes = (uint64_t)(DETAIL_BURST_MINUTES * per_minute),
-				   .total_bytes = options->detail_bytes_per_minute ? DETAIL_TOTAL_BYTES : 0},
+	    (struct slices_config){.bytes_per_minute = per_minute,
+				   .startup_bytes = DETAIL_STARTUP_MINUTES * per_minute,
+				   .first_bytes = DETAIL_FIRST_MINUTES * per_minute,
+				   .burst_bytes = (uint64_t)(DETAIL_BURST_MINUTES * (double)per_minute),
+				   .total_bytes = per_minute ? DETAIL_TOTAL_BYTES : 0},
 	    recording->start_ns);
 	if (r)
 		return error_errno(err, r, "cannot keep account of the recording");
@@ -336,6 +340,7 @@ static int end(struct recording *recording, struct record_result *result, struct
 	}
 	if (!r)
 		r = end_slices(recording, err);
+	result->unrecorded_ns = recording->unrecorded_ns;
 	if (!r)
 		r = record_info_end(recording->session, &stats, record_steal_ns() - recording->start_steal_ns,
 				    err);

@@ -41,6 +41,7 @@ struct record_result {
 	int status;       /* of the command, as waitpid gives it; 0 without one */
 	int launch_error; /* -errno: the command could not be run at all */
 	uint64_t duration_ns, n_events, n_lost;
+	uint64_t unrecorded_ns; /* without detail */
 };
 
 /* A failure after the command started does not stop it: it is waited for, *ret_result has its status (this

@@ -120,6 +120,8 @@ int record_info_begin(struct session *session, const struct record_options *opti
 	if (!r)
 		r = session_set_u64(session, SESSION_PAGE_BYTES, (uint64_t)sysconf(_SC_PAGESIZE), err);
 	if (!r)
+		r = session_set_u64(session, SESSION_DETAIL_BYTES, options->detail_bytes_per_minute, err);
+	if (!r)
 		r = session_set_text(session, SESSION_DIESEL_VERSION, DIESEL_VERSION, err);
 	if (!r)
 		r = set_missing_hooks(session, options->btf_path, err);

@@ -25,24 +25,34 @@ struct pipe_table {
 	size_t n;
 };
 
-static size_t n_next_marks(const struct timeline_thread *thread)
+static size_t n_marks_of(const struct timeline_thread *thread, uint32_t kind)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < thread->n_marks; i++)
-		n += thread->marks[i].kind == MARK_NEXT_BEGIN;
+		n += thread->marks[i].kind == kind;
 	return n;
+}
+
+/* The mark that ends its steps; 0: none does. */
+static uint32_t step_mark_of(const struct timeline_thread *thread)
+{
+	if (thread->n_steps)
+		return 0;
+	if (n_marks_of(thread, MARK_NEXT_END))
+		return MARK_NEXT_END;
+	return n_marks_of(thread, MARK_BATCH_END) ? MARK_BATCH_END : 0;
 }
 
 static void trainer_find(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid,
 			 struct roles *roles)
 {
-	const struct timeline_thread *root = NULL, *marked = NULL, *forced = NULL;
+	const struct timeline_thread *root = NULL, *marked = NULL, *forced = NULL, *waits = NULL;
 	size_t n_marks_best = 0;
 
 	for (size_t i = 0; i < timeline->n_threads; i++) {
 		const struct timeline_thread *thread = &timeline->threads[i];
-		size_t n_marks = n_next_marks(thread);
+		size_t n_marks = n_marks_of(thread, MARK_NEXT_END) + n_marks_of(thread, MARK_BATCH_END);
 
 		if (thread->n_steps) {
 			roles->n_trainers++;
@@ -53,22 +63,20 @@ static void trainer_find(const struct timeline *timeline, uint32_t root_tgid, ui
 			marked = thread;
 			n_marks_best = n_marks;
 		}
+		if (thread->tid == thread->tgid && thread->n_gpu_waits > (waits ? waits->n_gpu_waits : 0))
+			waits = thread;
 		if (thread->tid == root_tgid && !root)
 			root = thread;
 		/* A reused tid: the life with steps, or else the last one. */
 		if (trainer_tid && thread->tid == trainer_tid && (!forced || !forced->n_steps))
 			forced = thread;
 	}
-	if (!roles->trainer && marked) {
-		roles->trainer = marked;
-		roles->steps_are_marks = true;
-	}
 	if (!roles->trainer)
-		roles->trainer = root;
-	if (!forced)
-		return;
-	roles->trainer = forced;
-	roles->steps_are_marks = !forced->n_steps && n_next_marks(forced);
+		roles->trainer = marked ? marked : root && root->n_gpu_waits ? root : waits ? waits : root;
+	if (forced)
+		roles->trainer = forced;
+	if (roles->trainer)
+		roles->step_mark = step_mark_of(roles->trainer);
 }
 
 static int pipe_compare(const void *left, const void *right)
@@ -195,6 +203,20 @@ static bool writes_result(const struct timeline_thread *thread, struct pipe_tabl
 	return any;
 }
 
+/* How many next() of the trainer make the batch themselves; 0: they do not lead. */
+static size_t own_batches_of(const struct timeline_thread *trainer)
+{
+	size_t n_inline = 0, n_workers = 0;
+
+	for (size_t i = 0; i < trainer->n_marks; i++) {
+		n_inline += trainer->marks[i].kind == MARK_BATCH_BEGIN &&
+			    trainer->marks[i].value == MARK_BATCH_INLINE;
+		n_workers += trainer->marks[i].kind == MARK_BATCH_BEGIN &&
+			     trainer->marks[i].value == MARK_BATCH_WORKERS;
+	}
+	return n_inline > n_workers && 2 * n_inline >= trainer->n_steps ? n_inline : 0;
+}
+
 /* A tid equals the tgid in the main thread alone; of a fork that no exec follows, at least. */
 static int workers_find(const struct timeline *timeline, struct pipe_table *table, struct roles *roles)
 {
@@ -260,9 +282,12 @@ static int loader_roles_find(const struct timeline *timeline, struct roles *role
 	r = pipes_collect(timeline, roles->trainer, &table);
 	if (r < 0)
 		return r;
-	r = workers_find(timeline, &table, roles);
+	if (!roles->n_own_batches)
+		r = workers_find(timeline, &table, roles);
 	if (r == 0)
 		r = results_collect(timeline, &table, roles);
+	if (r == 0)
+		r = roles_find_feeds(timeline, roles);
 	free(table.items);
 	if (r == 0)
 		r = gil_find(timeline, &roles->gil);
@@ -282,6 +307,7 @@ int roles_find(const struct timeline *timeline, uint32_t root_tgid, uint32_t tra
 			if (timeline_same_process(&timeline->threads[i], roles.trainer))
 				roles.of[i] = ROLE_HELPER;
 		roles.of[roles.trainer - timeline->threads] = ROLE_TRAINER;
+		roles.n_own_batches = own_batches_of(roles.trainer);
 		if (loader_roles_find(timeline, &roles) < 0) {
 			roles_free(&roles);
 			return -ENOMEM;
@@ -294,7 +320,9 @@ int roles_find(const struct timeline *timeline, uint32_t root_tgid, uint32_t tra
 void roles_free(struct roles *roles)
 {
 	free(roles->results);
+	free(roles->result_loaders);
 	free(roles->workers);
+	free(roles->worker_loaders);
 	free(roles->started_ns);
 	free(roles->loaders);
 	gil_free(&roles->gil);
@@ -302,7 +330,7 @@ void roles_free(struct roles *roles)
 	*roles = (struct roles){0};
 }
 
-bool roles_is_result(const struct roles *roles, uint64_t inode)
+size_t roles_result(const struct roles *roles, uint64_t inode)
 {
 	size_t low = 0, high = roles->n_results;
 
@@ -314,7 +342,12 @@ bool roles_is_result(const struct roles *roles, uint64_t inode)
 		else
 			high = middle;
 	}
-	return low < roles->n_results && roles->results[low] == inode;
+	return low < roles->n_results && roles->results[low] == inode ? low : roles->n_results;
+}
+
+bool roles_is_result(const struct roles *roles, uint64_t inode)
+{
+	return roles_result(roles, inode) < roles->n_results;
 }
 
 uint64_t roles_started_ns(const struct roles *roles, const struct timeline_thread *thread)

@@ -5,17 +5,23 @@
  * Who is who in a job, decided by behaviour, never by name: names are inherited, changed and differ between
  * versions.
  *
- *   trainer         most backward passes; without any, most calls of a loader's next(); else the root's
- *                   main thread. An override wins.
+ *   trainer         most backward passes; without any, most calls of a loader's next(), libdiesel's before
+ *                   PyTorch's; else the root's main thread, unless it never waits for a GPU: then the main
+ *                   thread that does so most often. An override wins.
  *   worker          main thread of another process of the job that reads a pipe which the trainer's process
- *                   writes (indices) and whose process writes a pipe which the trainer's process reads
+ *                   writes (indices) and whose process writes a pipe which the trainer's process reads;
+ *                   none where most next() of PyTorch's DataLoader make the batch themselves: such
+ *                   processes compile, say
  *   result pipe     the latter; a loader that is made anew each epoch has a new one each time (the kernel
  *                   does not use the inode numbers of pipes again)
+ *   loader          the result pipes whose messages the same steps were fed from, with the workers that write
+ *                   them: a DataLoader's iterator has one pipe, other loaders have one a worker
  *   reader          the thread that reads results: the trainer, or the pin-memory thread
  *   hand-off thread the worker's other threads: they write the result pipe or answer on a socket
  *   loader thread   without workers: another thread of the trainer's process that reads files while the job
  *                   trains and ends sleeps of the trainer, itself or through threads that it wakes; those
- *                   are loader threads, too
+ *                   are loader threads, too. Where next() makes the batch itself only sleeps within it
+ *                   count, and half as many as it is called
  */
 
 #include "gil.h"
@@ -32,13 +38,18 @@ enum role {
 
 struct roles {
 	const struct timeline_thread *trainer;
-	uint32_t n_trainers;                  /* threads with backward passes */
-	bool steps_are_marks;                 /* no backward pass was seen: a step is a next() of libdiesel */
-	uint64_t *results;                    /* inodes of result pipes, ascending */
-	size_t n_results;                     /* 0: no worker processes */
+	uint32_t n_trainers; /* threads with backward passes */
+	/* No backward pass was seen: a step is a next(), and this its end: MARK_NEXT_END or MARK_BATCH_END.
+	 * Else 0. */
+	uint32_t step_mark;
+	size_t n_own_batches;     /* next() of a DataLoader without workers, if most are of one; else 0 */
+	uint64_t *results;        /* inodes of result pipes, ascending */
+	uint32_t *result_loaders; /* of results: the loader's number, from 1 on; 0: it feeds no step */
+	size_t n_results;         /* 0: no worker processes */
 	const struct timeline_thread *reader; /* of the result pipes; NULL: none */
 	const struct timeline_thread **workers;
-	uint64_t *started_ns; /* of workers: when each first looked for an index; before, it starts up */
+	uint64_t *started_ns;     /* of workers: when each first looked for an index; before, it starts up */
+	uint32_t *worker_loaders; /* of workers, as result_loaders: those of a validation feed no step */
 	size_t n_workers;
 	const struct timeline_thread **loaders;
 	size_t n_loaders;
@@ -54,6 +65,11 @@ void roles_free(struct roles *roles);
 /* roles_loaders.c, for roles_find(): loader threads of the trainer's process. -ENOMEM. */
 int roles_find_loaders(const struct timeline *timeline, struct roles *roles);
 
+/* roles_feeds.c, for roles_find(): which loader feeds which step. -ENOMEM. */
+int roles_find_feeds(const struct timeline *timeline, struct roles *roles);
+
+/* Index in results; n_results: it is none. */
+size_t roles_result(const struct roles *roles, uint64_t inode);
 bool roles_is_result(const struct roles *roles, uint64_t inode);
 
 enum role role_of(const struct timeline *timeline, const struct roles *roles,

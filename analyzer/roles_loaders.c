@@ -5,12 +5,29 @@
 #include <stdlib.h>
 
 #include "calls.h"
+#include "handovers.h"
 
 #define STEPS_MIN 2 /* in which a loader thread reads, and sleeps of the trainer that it ends */
 
 static bool reads_data(const struct timeline_thread *thread, size_t call)
 {
 	return call_read_bytes(&thread->calls[call]) > 0;
+}
+
+/* Who writes more than it reads is no loader: it saves, and looks at what is there already. */
+static bool writes_more(const struct timeline_thread *thread)
+{
+	uint64_t read_bytes = 0, written_bytes = 0;
+
+	for (size_t i = 0; i < thread->n_calls; i++) {
+		const struct timeline_call *call = &thread->calls[i];
+
+		if (call_is_file_write(call) && call->result > 0)
+			written_bytes += (uint64_t)call->result;
+		else
+			read_bytes += call_read_bytes(call);
+	}
+	return written_bytes > read_bytes;
 }
 
 /* In how many steps does the thread read files? What comes before the first one is start-up. */
@@ -76,13 +93,41 @@ static bool stage_add(const struct timeline *timeline, struct roles *roles)
 	return found;
 }
 
+/* Sleeps of the trainer that loader threads ended; within next(), where that makes the batch itself. */
+static size_t n_ended_by_loaders(const struct timeline *timeline, const struct roles *roles)
+{
+	const struct timeline_thread *trainer = roles->trainer;
+	bool anywhere = !roles->n_own_batches, within = false;
+	size_t n = 0, mark = 0;
+
+	for (size_t i = 0; i < trainer->n_offs; i++) {
+		const struct timeline_off *off = &trainer->offs[i];
+
+		for (; mark < trainer->n_marks && trainer->marks[mark].at_ns <= off->begin_ns; mark++) {
+			within |= trainer->marks[mark].kind == MARK_BATCH_BEGIN;
+			within &= trainer->marks[mark].kind != MARK_BATCH_END;
+		}
+		n += (anywhere || within) && off->waker_tid && !gil_waits(&roles->gil, trainer, off) &&
+		     is_loader(timeline, roles, off->waker_tid, off->waking_ns);
+	}
+	return 2 * n < roles->n_own_batches ? 0 : n;
+}
+
+static bool loads(const struct timeline *timeline, const struct roles *roles,
+		  const struct timeline_thread *thread)
+{
+	if (!roles->trainer->n_steps && !roles->step_mark)
+		return handovers_go_on(timeline, roles, thread);
+	return n_reading_steps(thread, roles->trainer) >= STEPS_MIN;
+}
+
 int roles_find_loaders(const struct timeline *timeline, struct roles *roles)
 {
-	size_t n_ended = 0, n = 0, n_own;
+	size_t n_ended, n = 0, n_own;
 
 	for (size_t i = 0; i < timeline->n_threads; i++)
-		if (roles->of[i] == ROLE_HELPER &&
-		    n_reading_steps(&timeline->threads[i], roles->trainer) >= STEPS_MIN) {
+		if (roles->of[i] == ROLE_HELPER && !writes_more(&timeline->threads[i]) &&
+		    loads(timeline, roles, &timeline->threads[i])) {
 			roles->of[i] = ROLE_LOADER;
 			n++;
 		}
@@ -93,7 +138,7 @@ int roles_find_loaders(const struct timeline *timeline, struct roles *roles)
 	roles->loaders = calloc(timeline->n_threads + 1, sizeof(*roles->loaders));
 	if (!roles->loaders)
 		return -ENOMEM;
-	n_sleeps(timeline, roles, roles->trainer, &n_ended);
+	n_ended = n_ended_by_loaders(timeline, roles);
 	n_own = n_reading_steps(roles->trainer, roles->trainer);
 	for (size_t i = 0; i < timeline->n_threads; i++) {
 		if (roles->of[i] != ROLE_LOADER)

@@ -9,6 +9,7 @@
 #include "sampled_lanes.h"
 #include "sampled_split.h"
 #include "sampled_trainer.h"
+#include "study.h"
 
 bool sampled_is(const struct analysis_input *input)
 {
@@ -60,13 +61,17 @@ static void fill(const struct sampled_job *job, const struct sampled_trainer *tr
 	uint64_t workers_process_ns;
 
 	analysis->loader = trainer->loader;
+	analysis->blind =
+	    trainer->loader == LOADER_NONE || (trainer->loader == LOADER_INLINE && !trainer->placed);
 	analysis->method = METHOD_SAMPLED;
 	analysis->window_begin_ns = trainer->begin_ns;
 	analysis->window_end_ns = trainer->end_ns;
+	analysis_cover_window(analysis);
 	analysis->observed_ns = trainer->end_ns - trainer->begin_ns;
 	analysis->n_looks = trainer->n_looks;
 	analysis->n_steps_estimated = trainer->n_steps;
 	analysis->coverage_ratio = 1;
+	analysis->read_bytes_known = job->known & SAMPLE_KNOWN_IO;
 	analysis->read_bytes = trainer->read_bytes;
 	sampled_workers_find(job, trainer, analysis, &workers_process_ns);
 	sampled_split(job, trainer, workers_process_ns, analysis);
@@ -103,6 +108,11 @@ static void judge(const struct sampled_job *job, struct analysis *analysis)
 		snprintf(analysis->note, sizeof(analysis->note),
 			 "what the job's threads sleep in is hidden: every sleep of the trainer counts as "
 			 "data wait");
+	if (analysis->loader == LOADER_DIESEL && !analysis->note[0])
+		snprintf(analysis->note, sizeof(analysis->note),
+			 "whether dieseld waits for storage is not seen without privilege: all data wait is "
+			 "shown as "
+			 "preparing");
 	/* What is approximate is not to be sure of. */
 	for (size_t i = 0; i < analysis->n_actions; i++)
 		if (analysis->actions[i].confidence == CONFIDENCE_HIGH)

@@ -43,6 +43,8 @@ enum charge sampled_charge(const struct sampled_job *job, enum analysis_loader l
 {
 	bool workers = loader == LOADER_WORKERS;
 
+	if (!workers && sampled_inside(look) && look->sample.wait != PROC_WAIT_FILE_READ)
+		return CHARGE_DATA;
 	switch ((enum proc_wait)look->sample.wait) {
 	case PROC_WAIT_PIPE:
 	case PROC_WAIT_SOCKET: return workers ? CHARGE_DATA : CHARGE_OTHER;

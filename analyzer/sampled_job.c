@@ -283,6 +283,11 @@ const struct event *sampled_look_at(const struct sampled_thread *thread, uint64_
 	return low < thread->n && thread->looks[low]->start_ns <= at_ns ? thread->looks[low] : NULL;
 }
 
+bool sampled_inside(const struct event *look)
+{
+	return look->sample.place == SAMPLE_PLACE_NEXT || look->sample.place == SAMPLE_PLACE_DIESEL;
+}
+
 bool sampled_is_sure(const struct event *look)
 {
 	return look->sample.wait != PROC_WAIT_NONE && !look->sample.exec_ns && !look->sample.queue_ns;

@@ -58,6 +58,9 @@ void sampled_job_free(struct sampled_job *job);
 /* The look that covers this time; NULL: none. */
 const struct event *sampled_look_at(const struct sampled_thread *thread, uint64_t at_ns);
 
+/* At the end of the look it was within a loader's next(), as its Python stack told. */
+bool sampled_inside(const struct event *look);
+
 /* Asleep from start to end of the look, without a doubt. */
 bool sampled_is_sure(const struct event *look);
 

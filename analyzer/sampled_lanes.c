@@ -51,8 +51,7 @@ static enum lane_state state_of_trainer(const struct drawing *drawing, const str
 {
 	const struct sampled_trainer *trainer = drawing->trainer;
 	uint64_t middle_ns = look->start_ns + (look->end_ns - look->start_ns) / 2;
-	bool loads =
-	    trainer->loader == LOADER_INLINE && !within(trainer->computing, trainer->n_computing, middle_ns);
+	bool loads = trainer->computing && !within(trainer->computing, trainer->n_computing, middle_ns);
 
 	if (within(trainer->checkpoints, trainer->n_checkpoints, middle_ns))
 		return LANE_CHECKPOINT;

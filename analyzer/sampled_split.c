@@ -155,12 +155,16 @@ static void errors_find(const struct sampled_job *job, const struct sampled_trai
 	/* Of the uncertain part at worst one half is one thing and one half another. */
 	double sampled = 1.96 * uncertain * sqrt(0.25 / (n > 1 ? n : 1));
 	double missing = ERROR_SOURCE * n_sources_missing(job);
-	double wait = both(both(ERROR_FLOOR, sampled),
-			   both(missing, trainer->loader == LOADER_INLINE ? ERROR_INLINE : 0));
+	double edges = trainer->placed                    ? 1.96 * trainer->edge_error_ns / wall
+		       : trainer->loader == LOADER_INLINE ? ERROR_INLINE
+							  : 0;
+	double wait = both(both(ERROR_FLOOR, sampled), both(missing, edges));
 	double fetch = analysis_share_ratio(analysis, SHARE_FETCH_STALL);
 	double prep = analysis_share_ratio(analysis, SHARE_PREP_STALL);
-	double split =
-	    trainer->loader == LOADER_WORKERS ? ERROR_SPLIT * (fetch < prep ? fetch : prep) + ERROR_FLOOR : 0;
+	double split = trainer->loader == LOADER_WORKERS
+			   ? ERROR_SPLIT * (fetch < prep ? fetch : prep) + ERROR_FLOOR
+		       : trainer->loader == LOADER_DIESEL ? fetch + prep /* only dieseld knows */
+							  : 0;
 
 	analysis->share_error[SHARE_FETCH_STALL] = both(wait, split);
 	analysis->share_error[SHARE_PREP_STALL] = both(wait, split);

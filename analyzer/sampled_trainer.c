@@ -2,6 +2,7 @@
 #include "sampled_trainer.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "lib/clock.h"
@@ -148,14 +149,14 @@ static void shares_find(const struct sampled_job *job, struct sampled_trainer *t
 			continue;
 		}
 		account_add(&account, job, trainer->loader, before, look);
-		if (!is_queued(look))
-			before = look;
-		if (trainer->loader == LOADER_INLINE) {
+		if (trainer->computing) {
 			double loading = 1 - computing_ratio(trainer, look);
 
 			load_ns += loading * (double)(look->end_ns - look->start_ns);
 			load_queue_ns += loading * look->sample.queue_ns;
 		}
+		if (!is_queued(look))
+			before = look;
 	}
 	trainer->process_ns = account.process_ns;
 	trainer->read_bytes = account.read_bytes;
@@ -163,12 +164,13 @@ static void shares_find(const struct sampled_job *job, struct sampled_trainer *t
 	account_close(&account, sleep_ns, &uncertain_ns);
 	trainer->uncertain_ns = (uint64_t)uncertain_ns;
 	data_ns = sleep_ns[CHARGE_DATA] + sleep_ns[CHARGE_FETCH];
-	if (trainer->loader == LOADER_INLINE) {
+	if (trainer->computing) {
+		double computing = 1 - load_ns / (double)(account.wall_ns + !account.wall_ns);
+
 		trainer->fetch_ns = (uint64_t)sleep_ns[CHARGE_FETCH];
-		shares_fill(trainer, load_ns > sleep_ns[CHARGE_FETCH] ? load_ns : sleep_ns[CHARGE_FETCH],
+		shares_fill(trainer, fmax(load_ns, sleep_ns[CHARGE_FETCH]),
 			    (double)account.queue_ns - load_queue_ns,
-			    sleep_ns[CHARGE_OTHER] *
-				(1 - load_ns / (double)(account.wall_ns + !account.wall_ns)));
+			    sleep_ns[CHARGE_OTHER] * (trainer->placed ? 1 : computing));
 		return;
 	}
 	trainer->fetch_ns = trainer->loader == LOADER_WORKERS ? 0 : (uint64_t)sleep_ns[CHARGE_FETCH];

@@ -10,9 +10,10 @@
  *               computing. Inline: over the steps that read about as much as the others do: imports are left
  *               out. Else: all of the trainer's time.
  *   data wait   workers: asleep at a pipe or in the handshake over a socket; in a futex where another thread
- * of the process waits at the pipe or loads, and none computes. Inline: outside of computing, which is a
- * pause between reads that is long beside the others. checkpoint  looks in which more than 64 KiB were
- * written, or that found it writing or syncing a file, those between them included
+ * of the process waits at the pipe or loads, and none computes. Without workers: within a loader's
+ * next(), where its Python stack was read; else outside of computing, which is a pause between reads that is
+ * long beside the others. checkpoint  looks in which more than 64 KiB were written, or that found it writing
+ * or syncing a file, those between them included
  */
 
 #include "analyzer/analysis.h"
@@ -37,8 +38,10 @@ struct sampled_trainer {
 	uint64_t read_bytes;
 	size_t n_looks;                    /* in the window */
 	size_t n_steps;                    /* about; 0: not known */
-	struct sampled_stretch *computing; /* inline: between the loading of two steps */
+	struct sampled_stretch *computing; /* between the loading of two steps, where that is known */
 	size_t n_computing;
+	bool placed;          /* its Python stack told them */
+	double edge_error_ns; /* of all borders between loading and computing together: standard deviation */
 	struct sampled_stretch *checkpoints;
 	size_t n_checkpoints;
 };
@@ -54,6 +57,12 @@ int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *t
 /* sampled_checkpoint.c: sorted, without overlaps; they begin and end with looks. Caller frees. -ENOMEM. */
 int sampled_checkpoints_find(const struct sampled_thread *thread, struct sampled_stretch **ret_stretches,
 			     size_t *ret_n);
+
+/* sampled_places.c: where the thread was by its Python stack, mostly: of which loader's next() it was seen
+ * in; SAMPLE_PLACE_OUTSIDE: in none; SAMPLE_PLACE_UNKNOWN: its stack was not read. */
+enum sample_place sampled_place(const struct sampled_thread *thread);
+/* Computing stretches, window and n_steps of a trainer that was seen in a loader's next(). -ENOMEM. */
+int sampled_places_find(const struct sampled_thread *thread, struct sampled_trainer *trainer);
 
 /* sampled_inline.c: computing stretches, window and n_steps of a trainer that reads files itself; n_steps 0
  * where its reading has no rhythm. -ENOMEM. */

@@ -101,13 +101,23 @@ static bool reads_files(const struct sampled_thread *thread)
 
 int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *trainer)
 {
+	enum sample_place place;
 	int r;
 
 	if (!job->trainer->n)
 		return 0;
+	place = sampled_place(job->trainer);
+	if (place == SAMPLE_PLACE_DIESEL) {
+		trainer->loader = LOADER_DIESEL;
+		return sampled_places_find(job->trainer, trainer);
+	}
 	if (job->n_workers) {
 		trainer->loader = LOADER_WORKERS;
 		return window_of_workers(job, trainer);
+	}
+	if (place == SAMPLE_PLACE_NEXT) {
+		trainer->loader = job->loader ? LOADER_THREADS : LOADER_INLINE;
+		return sampled_places_find(job->trainer, trainer);
 	}
 	trainer->begin_ns = job->trainer->looks[0]->start_ns;
 	trainer->end_ns = job->trainer->looks[job->trainer->n - 1]->end_ns;

@@ -12,6 +12,7 @@
 #include "lib/clock.h"
 #include "lib/proc.h"
 #include "lib/proc_task.h"
+#include "sampler_place.h"
 #include "sampler_thread.h"
 
 #define THREADS_MAX    16  /* a process's looked-at threads */
@@ -35,6 +36,8 @@ struct sampler_process {
 	bool introduced;
 	unsigned int n_scans;
 	bool has_framework;
+	struct sampler_place *place; /* NULL: not to be read, or not yet */
+	bool place_denied;
 	struct sampler_thread *threads[THREADS_MAX]; /* the first is the main thread */
 	size_t n_threads;
 	struct candidate *candidates; /* by tid */
@@ -107,6 +110,7 @@ void sampler_process_free(struct sampler_process *process)
 		return;
 	for (size_t i = 0; i < process->n_threads; i++)
 		sampler_thread_close(process->threads[i]);
+	sampler_place_close(process->place);
 	free(process->candidates);
 	free(process);
 }
@@ -293,6 +297,17 @@ static void find_framework(struct sampler_process *process, uint64_t now_ns,
 		sink->event(sink->user, &event);
 }
 
+/* A program begins as a shell or a launcher, and becomes Python when it execs. */
+static void find_place(struct sampler_process *process)
+{
+	int r;
+
+	if (process->place || process->place_denied)
+		return;
+	r = sampler_place_open(process->root, process->pid, &process->place);
+	process->place_denied = r == -EPERM || r == -EACCES;
+}
+
 int sampler_process_scan(struct sampler_process *process, size_t room, uint64_t now_ns,
 			 const struct collector_sink *sink)
 {
@@ -312,8 +327,11 @@ int sampler_process_scan(struct sampler_process *process, size_t room, uint64_t 
 	if (is_worker(process))
 		return 0;
 	/* Ever more seldom: a list of mappings is long. */
-	if (!process->has_framework && (process->n_scans & (process->n_scans - 1)) == 0)
-		find_framework(process, now_ns, sink);
+	if ((process->n_scans & (process->n_scans - 1)) == 0) {
+		if (!process->has_framework)
+			find_framework(process, now_ns, sink);
+		find_place(process);
+	}
 	if (stat.n_threads <= 1)
 		return 0;
 	return scan_threads(process, room, now_ns, sink);
@@ -321,10 +339,10 @@ int sampler_process_scan(struct sampler_process *process, size_t room, uint64_t 
 
 int sampler_process_look(struct sampler_process *process, uint64_t now_ns, const struct collector_sink *sink)
 {
-	if (sampler_thread_look(process->threads[0], now_ns, sink))
+	if (sampler_thread_look(process->threads[0], process->place, now_ns, sink))
 		return -ESRCH;
 	for (size_t i = 1; i < process->n_threads;) {
-		if (!sampler_thread_look(process->threads[i], now_ns, sink)) {
+		if (!sampler_thread_look(process->threads[i], NULL, now_ns, sink)) {
 			i++;
 			continue;
 		}

@@ -129,8 +129,8 @@ int sampler_sources_find(const char *root, struct sampler_source sources[SAMPLER
 		    {"fd", "which pipes a process shares with its parent",
 		     "workers are told from helpers by their command line alone",
 		     !proc_pipes(root, pid, pipes, 4, &n_pipes)},
-		    {"memory", "which pipe a thread polls",
-		     "every poll of a trainer with workers counts as data wait", has_memory(pid)},
+		    {"memory", "whether the trainer is within a Python loader's next(); which pipe it polls",
+		     "without workers, loading that reads no files counts as computing", has_memory(pid)},
 		};
 
 		memcpy(sources, found, sizeof(found));

@@ -11,6 +11,7 @@
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/proc.h"
+#include "sampler_place.h"
 
 #define TEXT_BYTES 1024
 #define HOLD_NS    NS_PER_S /* a longer sleep becomes several events */
@@ -30,7 +31,8 @@ struct sampler_thread {
 	struct counters last;
 	uint64_t last_ns;
 	char state;
-	uint8_t wait; /* enum proc_wait */
+	uint8_t wait;  /* enum proc_wait */
+	uint8_t place; /* enum sample_place */
 	uint32_t inode;
 	uint16_t known;
 	/* looks at one and the same sleep, not handed on yet; other threads of the process may run meanwhile
@@ -187,6 +189,7 @@ static void hand_on(struct sampler_thread *thread, uint64_t end_ns, const struct
 	event.sample.state = (uint8_t)thread->state;
 	event.sample.wait = thread->wait;
 	event.sample.n = (uint8_t)n;
+	event.sample.place = thread->place;
 	sink->event(sink->user, &event);
 	thread->last = *now;
 	thread->last_ns = end_ns;
@@ -280,7 +283,8 @@ static int read_io(struct sampler_thread *thread, struct proc_io *io)
 	return 0;
 }
 
-int sampler_thread_look(struct sampler_thread *thread, uint64_t now_ns, const struct collector_sink *sink)
+int sampler_thread_look(struct sampler_thread *thread, struct sampler_place *place, uint64_t now_ns,
+			const struct collector_sink *sink)
 {
 	struct proc_stat stat;
 	struct counters now;
@@ -302,6 +306,7 @@ int sampler_thread_look(struct sampler_thread *thread, uint64_t now_ns, const st
 		return 0;
 	}
 	sampler_thread_flush(thread, sink);
+	thread->place = place ? (uint8_t)sampler_place_look(place, now_ns) : SAMPLE_PLACE_UNKNOWN;
 	r = read_state(thread, &stat);
 	if (!r)
 		r = read_io(thread, &now.io);

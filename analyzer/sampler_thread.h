@@ -14,14 +14,17 @@
 #include "bpf/collector.h"
 #include "lib/proc_task.h"
 
+struct sampler_place;
 struct sampler_thread;
 
 /* -ESRCH, -ENOENT: it has ended. -EACCES: nothing of it can be read. root is borrowed. */
 int sampler_thread_open(const char *root, pid_t tgid, pid_t tid, uint64_t now_ns,
 			struct sampler_thread **ret_thread);
 
-/* One look. -ESRCH: it has ended; what was held back is handed on. */
-int sampler_thread_look(struct sampler_thread *thread, uint64_t now_ns, const struct collector_sink *sink);
+/* One look. place: of its process, for the main thread; NULL: not known. -ESRCH: it has ended; what was held
+ * back is handed on. */
+int sampler_thread_look(struct sampler_thread *thread, struct sampler_place *place, uint64_t now_ns,
+			const struct collector_sink *sink);
 
 /* Hands on what is held back. */
 void sampler_thread_flush(struct sampler_thread *thread, const struct collector_sink *sink);

@@ -32,6 +32,7 @@ struct service_batch {
 
 struct service_worker {
 	const struct timeline_thread *thread;
+	uint32_t loader; /* as in roles */
 	struct service_batch *batches;
 	size_t n_batches, n_allocated;
 };
@@ -50,7 +51,7 @@ struct service {
 	struct model_batch *batches;
 	struct model_step *steps;
 	struct model_epoch *epochs;
-	struct service_worker *workers; /* by birth */
+	struct service_worker *workers; /* by birth; those that feed no step are left out */
 	size_t n_workers;
 	struct service_request *requests; /* reads that storage served */
 	size_t n_requests, n_requests_allocated;

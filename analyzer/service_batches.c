@@ -163,10 +163,11 @@ int service_batches_find(const struct service_input *input, struct service *serv
 	if (input->waits->loader == LOADER_INLINE)
 		return batches_of_trainer(input, service);
 	for (size_t i = 0; i < n; i++)
-		service->workers[i].thread = input->roles->workers[i];
-	service->n_workers = n;
-	qsort(service->workers, n, sizeof(*service->workers), birth_compare);
-	for (size_t i = 0; i < n; i++) {
+		if (input->roles->worker_loaders[i])
+			service->workers[service->n_workers++] = (struct service_worker){
+			    .thread = input->roles->workers[i], .loader = input->roles->worker_loaders[i]};
+	qsort(service->workers, service->n_workers, sizeof(*service->workers), birth_compare);
+	for (size_t i = 0; i < service->n_workers; i++) {
 		if (batches_of_worker(input->roles, &service->workers[i], service) < 0)
 			return -ENOMEM;
 		publications_find(input, &service->workers[i]);

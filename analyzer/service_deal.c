@@ -4,7 +4,7 @@
 
 #include "service.h"
 
-/* Workers [first, end) that live at the same time. */
+/* Workers [first, end) of one loader that live at the same time. */
 struct generation {
 	size_t first, end;
 	uint64_t begin_ns; /* its first batch */
@@ -26,7 +26,8 @@ static struct generation generation_at(const struct service *service, size_t fir
 		const struct service_worker *worker = &service->workers[generation.end];
 		uint64_t begin_ns = first_begin_ns(worker);
 
-		if (worker->n_batches && begin_ns > last_ns)
+		if (worker->loader != service->workers[first].loader ||
+		    (worker->n_batches && begin_ns > last_ns))
 			break;
 		if (worker->n_batches) {
 			uint64_t end_ns = worker->batches[worker->n_batches - 1].end_ns;
@@ -139,6 +140,9 @@ static void generation_deal(const struct service_input *input, struct service *s
 		size_t next = epoch_end(input, service, generation, first, step, end);
 
 		epoch_add(service, generation, step, input->window->steps[step].begin_ns);
+		/* Whoever was there when the recording began may have been there for long. */
+		service->epochs[service->job.n_epochs - 1].fresh =
+		    step == first && service->workers[generation->first].thread->born_ns;
 		batches_deal(service, generation, step, next);
 		step = next;
 	}

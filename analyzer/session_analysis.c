@@ -102,6 +102,8 @@ int session_analyze(struct session *session, const struct session_analysis_optio
 	    .what_if = options->what_if,
 	    .n_cpus = (uint32_t)number(session, SESSION_CPUS),
 	    .attached = number(session, SESSION_ATTACHED),
+	    .detail_bytes_per_minute = number(session, SESSION_DETAIL_BYTES),
+	    .bpf_cost_unknown = !number(session, SESSION_BPF_SAMPLED_NS),
 	    .self_cpu_ns = number(session, SESSION_BPF_RUN_NS) + number(session, SESSION_RECORDER_CPU_NS),
 	};
 	int r;

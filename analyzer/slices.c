@@ -24,26 +24,25 @@ static int slice_open(struct slices *slices, uint64_t now_ns)
 	return 0;
 }
 
-/* The budget fills again only after the time that what is in it is worth. */
-static uint64_t filled_again_ns(const struct slices *slices, uint64_t bytes, uint64_t now_ns)
+/* So much is there for a minute, in which nothing is added. */
+static void budget_give(struct slices *slices, uint64_t bytes, uint64_t now_ns)
 {
-	double per_ns = (double)slices->config.bytes_per_minute / MINUTE_NS;
-
-	return per_ns > 0 ? now_ns + (uint64_t)((double)bytes / per_ns) : now_ns;
+	slices->tokens = slices->tokens_max = (double)bytes;
+	slices->filled_ns = now_ns + (uint64_t)MINUTE_NS;
 }
 
 int slices_init(struct slices *slices, struct slices_config config, uint64_t now_ns)
 {
-	*slices = (struct slices){
-	    .config = config, .next_id = 1, .now_ns = now_ns, .tokens = (double)config.startup_bytes};
-	slices->filled_ns = filled_again_ns(slices, config.startup_bytes, now_ns);
+	*slices =
+	    (struct slices){.config = config, .next_id = 1, .now_ns = now_ns, .first_end_ns = UINT64_MAX};
+	budget_give(slices, config.startup_bytes, now_ns);
 	return slice_open(slices, now_ns);
 }
 
 void slices_steps_begin(struct slices *slices, uint64_t now_ns)
 {
-	slices->tokens = (double)slices->config.burst_bytes;
-	slices->filled_ns = filled_again_ns(slices, slices->config.burst_bytes, now_ns);
+	budget_give(slices, slices->config.first_bytes, now_ns);
+	slices->first_end_ns = slices->filled_ns;
 }
 
 void slices_free(struct slices *slices)
@@ -71,15 +70,19 @@ static double slice_price(const struct slices *slices)
 
 static void budget_step(struct slices *slices, uint64_t now_ns, uint64_t written_bytes)
 {
+	slices->tokens -= (double)(written_bytes - slices->seen_bytes);
+	slices->seen_bytes = written_bytes;
+	if (now_ns >= slices->first_end_ns) {
+		slices->tokens_max = (double)slices->config.burst_bytes;
+		slices->first_end_ns = UINT64_MAX;
+	}
 	if (now_ns > slices->filled_ns) {
 		slices->tokens += (double)slices->config.bytes_per_minute *
 				  ((double)(now_ns - slices->filled_ns) / MINUTE_NS);
-		if (slices->tokens > (double)slices->config.burst_bytes)
-			slices->tokens = (double)slices->config.burst_bytes;
 		slices->filled_ns = now_ns;
 	}
-	slices->tokens -= (double)(written_bytes - slices->seen_bytes);
-	slices->seen_bytes = written_bytes;
+	if (slices->tokens > slices->tokens_max)
+		slices->tokens = slices->tokens_max;
 }
 
 int slices_step(struct slices *slices, uint64_t now_ns, uint64_t written_bytes, uint64_t detail_bytes)

@@ -3,10 +3,10 @@
 
 /*
  * When to record in detail, so that a recording of any length stays small: all that is written is paid for
- * from a budget of bytes that fills at a steady rate. Starting up has one of its own: imports and new workers
- * make more events than steps do, and must not use up what the steps need. It starts full, so that the first
- * seconds are always whole, and fills again only after the time that this is worth; it can be overdrawn by as
- * much again. So no more is spent than the rate gives since the begin, or twice the budget. After that detail
+ * from a budget of bytes that fills at a steady rate. Starting up has one of its own: imports, compiling and
+ * new workers make more events than steps do, and must not use up what the steps need. So has the first
+ * minute of the steps, large enough for a common job to be recorded whole: many are not longer. From then on
+ * a short reserve is all that can be saved up. A slice can overdraw it by as much again. After that detail
  * comes in slices, as many as the rate pays for. All detail together has a limit too: above it the slice
  * whose absence leaves the shortest hole goes, which keeps what stays evenly spread. The first and the last
  * slice always stay.
@@ -25,7 +25,8 @@
 struct slices_config {
 	uint64_t bytes_per_minute; /* 0: all in detail */
 	uint64_t startup_bytes;    /* what there is before the first step */
-	uint64_t burst_bytes;      /* the budget's size, full at the first step */
+	uint64_t first_bytes;      /* at it, for a minute */
+	uint64_t burst_bytes;      /* what can be saved up later */
 	uint64_t total_bytes;      /* of all slices that are kept */
 };
 
@@ -41,7 +42,8 @@ struct slices {
 	size_t n, n_allocated;
 	uint64_t next_id, kept_bytes, seen_bytes, seen_detail_bytes;
 	uint64_t now_ns, filled_ns; /* the budget was filled up to this time */
-	double tokens;              /* bytes */
+	uint64_t first_end_ns; /* of the first minute of steps; UINT64_MAX: none was seen, or it is over */
+	double tokens, tokens_max; /* bytes */
 };
 
 /* Opens the first slice. -ENOMEM. */

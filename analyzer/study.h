@@ -13,6 +13,9 @@ struct split;
 struct partition;
 struct analysis;
 
+/* The last records may come after the recorder's clock was stopped: what they tell of was recorded, too. */
+void analysis_cover_window(struct analysis *analysis);
+
 struct study {
 	const struct analysis_input *input;
 	const struct timeline *timeline;

@@ -98,9 +98,16 @@ static void worker_add(const struct timeline_thread *worker, const struct roles 
 	}
 }
 
-/* The most lives that overlap; a handful of workers an epoch makes the square loop cheap enough. */
+/* The number of a thread's loader; 0: it feeds no step, as a validation's workers. */
+static uint32_t loader_of(const struct roles *roles, size_t i)
+{
+	return roles->n_workers ? roles->worker_loaders[i] : 1;
+}
+
+/* The most lives that overlap, of one loader: its next iterator's workers begin while the last one's end. A
+ * handful of workers an epoch makes the square loop cheap enough. */
 static uint32_t most_at_once(const struct timeline_thread *const *threads, size_t n_threads,
-			     const struct analysis *analysis)
+			     const struct roles *roles, const struct analysis *analysis)
 {
 	uint32_t most = 0;
 
@@ -108,10 +115,11 @@ static uint32_t most_at_once(const struct timeline_thread *const *threads, size_
 		struct life life = life_in_window(threads[i], analysis);
 		uint32_t n = 0;
 
-		for (size_t k = 0; k < n_threads; k++) {
+		for (size_t k = 0; loader_of(roles, i) && k < n_threads; k++) {
 			struct life other = life_in_window(threads[k], analysis);
 
-			n += other.begin_ns <= life.begin_ns && life.begin_ns < other.end_ns;
+			n += loader_of(roles, k) == loader_of(roles, i) && other.begin_ns <= life.begin_ns &&
+			     life.begin_ns < other.end_ns;
 		}
 		if (n > most)
 			most = n;
@@ -145,10 +153,17 @@ void summary_workers(const struct timeline *timeline, const struct roles *roles,
 		workers->n++;
 		worker_add(threads[i], roles, life, workers);
 	}
-	workers->n_at_once = most_at_once(threads, n_threads, analysis);
-	for (size_t i = 0; i < timeline->n_threads; i++)
+	workers->n_at_once = most_at_once(threads, n_threads, roles, analysis);
+	analysis->read_bytes_known = true;
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &timeline->threads[i];
+		struct timeline_account account =
+		    timeline_account(thread, analysis->window_begin_ns, analysis->window_end_ns);
+
+		analysis->job_busy_ns += account.cpu_ns + account.queue_ns;
 		analysis->read_bytes +=
-		    bytes_read(&timeline->threads[i], analysis->window_begin_ns, analysis->window_end_ns);
+		    bytes_read(thread, analysis->window_begin_ns, analysis->window_end_ns);
+	}
 }
 
 static int item_compare(const void *left, const void *right)
@@ -163,9 +178,12 @@ void summary_evidence(const struct tally *tally, struct analysis *analysis)
 	struct tally sorted = *tally;
 
 	qsort(sorted.items, sorted.n, sizeof(sorted.items[0]), item_compare);
-	for (size_t i = 0; i < sorted.n; i++)
+	for (size_t i = 0; i < sorted.n; i++) {
 		if (sorted.items[i].what == walk_gil_text)
 			analysis->gil_ns += sorted.items[i].ns;
+		else if (sorted.items[i].role == ROLE_TRAINER && !sorted.items[i].fetch)
+			analysis->own_prep_ns += sorted.items[i].ns;
+	}
 	for (size_t i = 0; i < sorted.n && i < ANALYSIS_EVIDENCE_MAX; i++) {
 		struct analysis_evidence *evidence = &analysis->evidence[analysis->n_evidence++];
 

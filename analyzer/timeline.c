@@ -172,3 +172,27 @@ const struct timeline_call *timeline_call_at(const struct timeline_thread *threa
 		i++;
 	return max_ns(thread->calls[i].end_ns, at_ns) == thread->calls[i].end_ns ? &thread->calls[i] : NULL;
 }
+
+bool timeline_off_is_fault(const struct timeline_thread *thread, const struct timeline_off *off)
+{
+	const struct timeline_call *call = timeline_call_at(thread, off->begin_ns);
+
+	return (off->flags & EVENT_FLAG_MAJOR_FAULT) && !(call && call->fault);
+}
+
+uint64_t timeline_after_cpu(const struct timeline_thread *thread, uint64_t at_ns, uint64_t cpu_ns,
+			    uint64_t limit_ns)
+{
+	while (at_ns < limit_ns) {
+		struct timeline_piece piece = timeline_piece_at(thread, at_ns, limit_ns);
+		uint64_t ns = piece.end_ns - at_ns;
+
+		if (piece.state == STATE_CPU || piece.state == STATE_UNKNOWN) {
+			if (ns >= cpu_ns)
+				return at_ns + cpu_ns;
+			cpu_ns -= ns;
+		}
+		at_ns = piece.end_ns;
+	}
+	return at_ns;
+}

@@ -56,7 +56,8 @@ struct timeline_call {
 /* A synchronising call into the GPU driver. */
 struct timeline_gpu_wait {
 	uint64_t begin_ns, end_ns;
-	uint16_t function; /* of bpf/gpu.h */
+	uint64_t n_launches; /* of its process, until then */
+	uint16_t function;   /* of bpf/gpu.h */
 };
 
 struct timeline_mark {
@@ -138,6 +139,11 @@ struct timeline_piece timeline_piece_at(const struct timeline_thread *thread, ui
 struct timeline_account timeline_account(const struct timeline_thread *thread, uint64_t begin_ns,
 					 uint64_t end_ns);
 
+/* When the thread has computed for so long after at_ns, at limit_ns at the latest: later, if it has to wait
+ * for a core. */
+uint64_t timeline_after_cpu(const struct timeline_thread *thread, uint64_t at_ns, uint64_t cpu_ns,
+			    uint64_t limit_ns);
+
 /* Index of the first call that ends after at_ns; n_calls: none. */
 size_t timeline_call_from(const struct timeline_thread *thread, uint64_t at_ns);
 
@@ -146,6 +152,9 @@ uint64_t timeline_call_busy(const struct timeline_call *call, uint64_t begin_ns,
 
 /* The call the thread was in at that time (both ends count); NULL: none. */
 const struct timeline_call *timeline_call_at(const struct timeline_thread *thread, uint64_t at_ns);
+
+/* It slept in a page fault of a mapped file that has no record of its own. */
+bool timeline_off_is_fault(const struct timeline_thread *thread, const struct timeline_off *off);
 
 /* The last stretch off the CPU that begins before at_ns; NULL: none. */
 const struct timeline_off *timeline_off_before(const struct timeline_thread *thread, uint64_t at_ns);

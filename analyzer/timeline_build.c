@@ -225,8 +225,8 @@ static void thread_add(struct timeline_thread *thread, const struct event *event
 		break;
 	case EVENT_STEP: thread->steps[thread->n_steps++] = event->end_ns; break;
 	case EVENT_GPU_WAIT:
-		thread->gpu_waits[thread->n_gpu_waits++] =
-		    (struct timeline_gpu_wait){event->start_ns, event->end_ns, event->gpu.function};
+		thread->gpu_waits[thread->n_gpu_waits++] = (struct timeline_gpu_wait){
+		    event->start_ns, event->end_ns, event->gpu.n_launches, event->gpu.function};
 		break;
 	default: break;
 	}

@@ -189,7 +189,7 @@ int truth_run(const struct truth_options *options)
 	}
 	truth.report.rounds = truth.rounds;
 	truth.report.n_rounds = options->n_rounds;
-	truth_result_compute(truth.rounds, options->n_rounds, &truth.report.result);
+	truth_result_compute(truth.rounds, options->n_rounds, truth.report.n_files > 0, &truth.report.result);
 	truth_print(stdout, &truth.report, options->json);
 	return 0;
 }

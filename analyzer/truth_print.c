@@ -2,12 +2,13 @@
 #include "truth_print.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #include "lib/units.h"
 
 static double ratio(uint64_t part, uint64_t whole)
 {
-	return whole ? (double)part / (double)whole : 0;
+	return whole ? (double)part / (double)whole : NAN;
 }
 
 static void print_run(FILE *out, const char *name, const char *what, double seconds)
@@ -15,32 +16,61 @@ static void print_run(FILE *out, const char *name, const char *what, double seco
 	fprintf(out, "  T_%-10s %9.3f s   %s\n", name, seconds, what);
 }
 
+static void print_headline(FILE *out, const struct truth_report *report)
+{
+	const struct truth_result *result = &report->result;
+	const char *means = report->n_rounds > 1 ? ", means" : "";
+
+	if (report->n_files)
+		fprintf(out,
+			"%.1f %% of the cold run is fetching, %.1f %% preparing, %.1f %% the device (%" PRIu64
+			" steps%s)\n\n",
+			100 * result->fetch, 100 * result->prep, 100 * result->device, result->n_steps,
+			means);
+	else
+		fprintf(out,
+			"%.1f %% of the run is loading, %.1f %% the device (%" PRIu64
+			" steps%s); without files nothing tells fetching from preparing\n\n",
+			100 * fmax(0, result->wait), 100 * result->device, result->n_steps, means);
+}
+
 static void print_text(FILE *out, const struct truth_report *report)
 {
 	const struct truth_result *result = &report->result;
 	char bytes[16];
 
-	fprintf(out,
-		"%.1f %% of the cold run is fetching, %.1f %% preparing, %.1f %% the device (%" PRIu64
-		" steps%s)\n\n",
-		100 * result->fetch, 100 * result->prep, 100 * result->device, result->n_steps,
-		report->n_rounds > 1 ? ", means" : "");
+	print_headline(out, report);
 	print_run(out, "synthetic", "batches from memory, no loading", result->seconds[TRUTH_SYNTHETIC]);
-	print_run(out, "cached", "files in the page cache", result->seconds[TRUTH_CACHED]);
-	print_run(out, "cold", "files on storage", result->seconds[TRUTH_COLD]);
-	fprintf(out, "\n  prep  = (T_cached - T_synthetic) / T_cold = %.3f\n", result->prep);
-	fprintf(out, "  fetch = (T_cold - T_cached) / T_cold      = %.3f\n", result->fetch);
+	print_run(out, "cached", report->n_files ? "files in the page cache" : "as it is",
+		  result->seconds[TRUTH_CACHED]);
+	print_run(out, "cold", report->n_files ? "files on storage" : "as it is, once more",
+		  result->seconds[TRUTH_COLD]);
+	if (report->n_files) {
+		fprintf(out, "\n  prep  = (T_cached - T_synthetic) / T_cold = %.3f\n", result->prep);
+		fprintf(out, "  fetch = (T_cold - T_cached) / T_cold      = %.3f\n", result->fetch);
+	}
 	if (report->n_rounds > 1)
 		fprintf(out, "  %zu rounds differ by up to %.1f points\n", report->n_rounds,
 			100 * result->spread);
-	fprintf(out,
-		"\n  %zu files, %s; in the page cache before the cached run %.0f %%, before the cold run "
-		"%.0f %%\n",
-		report->n_files, units_format_bytes(bytes, sizeof(bytes), report->cold.bytes),
-		100 * ratio(report->warm.cached_bytes, report->warm.bytes),
-		100 * ratio(report->cold.cached_bytes, report->cold.bytes));
+	if (report->n_files)
+		fprintf(
+		    out,
+		    "\n  %zu files, %s; in the page cache before the cached run %.0f %%, before the cold run "
+		    "%.0f %%\n",
+		    report->n_files, units_format_bytes(bytes, sizeof(bytes), report->cold.bytes),
+		    100 * ratio(report->warm.cached_bytes, report->warm.bytes),
+		    100 * ratio(report->cold.cached_bytes, report->cold.bytes));
 	for (size_t i = 0; i < report->n_notes; i++)
 		fprintf(out, "  not controlled: %s\n", report->notes[i]);
+}
+
+/* A share or ratio; null: not known. */
+static void print_number(FILE *out, const char *name, double value, const char *after)
+{
+	if (isfinite(value))
+		fprintf(out, "\"%s\": %.6f%s", name, value, after);
+	else
+		fprintf(out, "\"%s\": null%s", name, after);
 }
 
 /* Notes are our own words, without quotes or backslashes. */
@@ -51,14 +81,18 @@ static void print_json(FILE *out, const struct truth_report *report)
 	fprintf(out, "{\n  \"schema\": \"diesel.truth/1\",\n  \"steps\": %" PRIu64 ",\n", result->n_steps);
 	fprintf(out, "  \"seconds\": {\"synthetic\": %.6f, \"cached\": %.6f, \"cold\": %.6f},\n",
 		result->seconds[TRUTH_SYNTHETIC], result->seconds[TRUTH_CACHED], result->seconds[TRUTH_COLD]);
-	fprintf(out, "  \"shares\": {\"device\": %.6f, \"fetch_stall\": %.6f, \"prep_stall\": %.6f},\n",
-		result->device, result->fetch, result->prep);
+	fprintf(out, "  \"shares\": {");
+	print_number(out, "device", result->device, ", ");
+	print_number(out, "fetch_stall", result->fetch, ", ");
+	print_number(out, "prep_stall", result->prep, ", ");
+	print_number(out, "wait", result->wait, "},\n");
 	if (report->n_rounds > 1)
 		fprintf(out, "  \"spread\": %.6f,\n", result->spread);
-	fprintf(out, "  \"files\": %zu,\n  \"bytes\": %" PRIu64 ",\n", report->n_files, report->cold.bytes);
-	fprintf(out, "  \"cached_before_cached\": %.4f,\n  \"cached_before_cold\": %.4f,\n  \"runs\": [",
-		ratio(report->warm.cached_bytes, report->warm.bytes),
-		ratio(report->cold.cached_bytes, report->cold.bytes));
+	fprintf(out, "  \"files\": %zu,\n  \"bytes\": %" PRIu64 ",\n  ", report->n_files, report->cold.bytes);
+	print_number(out, "cached_before_cached", ratio(report->warm.cached_bytes, report->warm.bytes),
+		     ",\n  ");
+	print_number(out, "cached_before_cold", ratio(report->cold.cached_bytes, report->cold.bytes),
+		     ",\n  \"runs\": [");
 	for (size_t i = 0; i < report->n_rounds; i++)
 		for (size_t kind = 0; kind < TRUTH_KINDS; kind++) {
 			const struct truth_clock *run = &report->rounds[i].runs[kind];

@@ -55,18 +55,25 @@ static uint64_t fewest_steps(const struct truth_round *rounds, size_t n)
 	return fewest;
 }
 
-static void take_shares(struct truth_result *result)
+static void take_shares(struct truth_result *result, bool has_files)
 {
 	double cold = result->seconds[TRUTH_COLD];
 
+	if (!has_files) {
+		cold = (cold + result->seconds[TRUTH_CACHED]) / 2;
+		result->fetch = result->prep = NAN;
+	}
 	if (cold <= 0)
 		return;
 	result->device = result->seconds[TRUTH_SYNTHETIC] / cold;
+	result->wait = 1 - result->device;
+	if (!has_files)
+		return;
 	result->prep = (result->seconds[TRUTH_CACHED] - result->seconds[TRUTH_SYNTHETIC]) / cold;
 	result->fetch = (cold - result->seconds[TRUTH_CACHED]) / cold;
 }
 
-static void result_of(const struct truth_round *rounds, size_t n, uint64_t n_steps,
+static void result_of(const struct truth_round *rounds, size_t n, uint64_t n_steps, bool has_files,
 		      struct truth_result *ret_result)
 {
 	struct truth_result result = {.n_steps = n_steps};
@@ -79,7 +86,7 @@ static void result_of(const struct truth_round *rounds, size_t n, uint64_t n_ste
 				result.seconds[kind] +=
 				    run->seconds * (double)n_steps / (double)run->n_steps / (double)n;
 		}
-	take_shares(&result);
+	take_shares(&result, has_files);
 	*ret_result = result;
 }
 
@@ -96,14 +103,15 @@ static double spread_of(const struct truth_result *results, size_t n)
 	return spread;
 }
 
-void truth_result_compute(const struct truth_round *rounds, size_t n, struct truth_result *ret_result)
+void truth_result_compute(const struct truth_round *rounds, size_t n, bool has_files,
+			  struct truth_result *ret_result)
 {
 	struct truth_result single[TRUTH_ROUNDS_MAX], result;
 	uint64_t n_steps = fewest_steps(rounds, n);
 
-	result_of(rounds, n, n_steps, &result);
+	result_of(rounds, n, n_steps, has_files, &result);
 	for (size_t i = 0; i < n; i++)
-		result_of(&rounds[i], 1, n_steps, &single[i]);
+		result_of(&rounds[i], 1, n_steps, has_files, &single[i]);
 	result.spread = spread_of(single, n);
 	*ret_result = result;
 }

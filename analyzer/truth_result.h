@@ -36,12 +36,16 @@ struct truth_round {
 struct truth_result {
 	double seconds[TRUTH_KINDS]; /* of as many steps as the shortest run had; means over the rounds */
 	uint64_t n_steps;
-	double prep, fetch,
-	    device;    /* shares of the cold run; they sum to 1, and noise can make one negative */
+	/* Shares of the cold run; they sum to 1, and noise can make one negative. Without files the cold run
+	 * is a cached one, and so nothing tells fetching from preparing: NAN, and the others are shares of
+	 * both. */
+	double prep, fetch, device;
+	double wait;   /* 1 - device */
 	double spread; /* largest difference of a share between rounds; 0 with one round */
 };
 
-/* n >= 1 rounds, each run with TRUTH_STEPS_MIN steps or more. */
-void truth_result_compute(const struct truth_round *rounds, size_t n, struct truth_result *ret_result);
+/* n >= 1 rounds, each run with TRUTH_STEPS_MIN steps or more. has_files: some could be cold or cached. */
+void truth_result_compute(const struct truth_round *rounds, size_t n, bool has_files,
+			  struct truth_result *ret_result);
 
 const char *truth_kind_name(enum truth_kind kind);

@@ -48,16 +48,17 @@ size_t data_waits_from(const struct data_waits *waits, uint64_t at_ns)
 	return low;
 }
 
-int data_waits_find_marks(const struct timeline_thread *trainer, struct data_waits *waits)
+int data_waits_find_marks(const struct timeline_thread *trainer, uint32_t begin_kind, uint32_t end_kind,
+			  struct data_waits *waits)
 {
 	uint64_t begin_ns = 0;
 
 	for (size_t i = 0; i < trainer->n_marks; i++) {
 		const struct timeline_mark *mark = &trainer->marks[i];
 
-		if (mark->kind == MARK_NEXT_BEGIN) {
+		if (mark->kind == begin_kind) {
 			begin_ns = mark->at_ns;
-		} else if (mark->kind == MARK_NEXT_END && begin_ns) {
+		} else if (mark->kind == end_kind && begin_ns) {
 			if (data_waits_add(waits, (struct data_wait){.begin_ns = begin_ns,
 								     .end_ns = mark->at_ns,
 								     .ready_ns = mark->at_ns}) < 0)
@@ -68,13 +69,13 @@ int data_waits_find_marks(const struct timeline_thread *trainer, struct data_wai
 	return 0;
 }
 
-/* Marks of a job that uses libdiesel for something else than its training data are few. */
-static bool marks_lead(const struct timeline_thread *trainer)
+/* Marks of a loader that the job uses for something else than its training data are few. */
+static bool marks_lead(const struct timeline_thread *trainer, uint32_t kind)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < trainer->n_marks; i++)
-		n += trainer->marks[i].kind == MARK_NEXT_END;
+		n += trainer->marks[i].kind == kind;
 	return n && 2 * n >= trainer->n_steps;
 }
 
@@ -84,15 +85,23 @@ int data_waits_find(const struct timeline *timeline, const struct roles *roles,
 	struct data_waits waits = {0};
 	int r;
 
-	if (marks_lead(roles->trainer)) {
+	if (marks_lead(roles->trainer, MARK_NEXT_END)) {
 		waits.loader = LOADER_DIESEL;
-		r = data_waits_find_marks(roles->trainer, &waits);
+		waits.marked = true;
+		r = data_waits_find_marks(roles->trainer, MARK_NEXT_BEGIN, MARK_NEXT_END, &waits);
 	} else if (roles->n_workers) {
 		waits.loader = LOADER_WORKERS;
 		r = data_waits_find_workers(timeline, roles, &waits);
 	} else if (roles->n_loaders) {
 		waits.loader = LOADER_THREADS;
 		r = data_waits_find_threads(timeline, roles, &waits);
+	} else if (marks_lead(roles->trainer, MARK_BATCH_END)) {
+		waits.loader = LOADER_INLINE;
+		waits.marked = true;
+		r = data_waits_find_batches(roles->trainer, &waits);
+	} else if (!roles->trainer->n_steps) {
+		waits.loader = LOADER_INLINE;
+		r = data_waits_find_rhythm(roles->trainer, &waits);
 	} else {
 		waits.loader = LOADER_INLINE;
 		r = data_waits_find_inline(roles->trainer, checkpoints, &waits);

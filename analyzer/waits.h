@@ -8,8 +8,10 @@
  *   libdiesel  MARK_NEXT_BEGIN to MARK_NEXT_END on the trainer is the wait, exactly
  *   workers    from the trainer's first poll or read of a result pipe to the end of the handshake that
  *              follows (the tensors' descriptors come over a Unix socket) and of asking for one more batch
- *   inline     from the first file call after a step to the last one before the next, and on to the end of
- *              the last sample, whose decoding no call ends: one median gap between two samples
+ *   inline     PyTorch's DataLoader without workers: MARK_BATCH_BEGIN to MARK_BATCH_END, exactly. A loader of
+ *              the job's own: from the first file call after a step to the last one before the next, and on
+ *              to the end of the last sample, whose decoding no call ends: one median gap between two
+ * samples. Without steps the rhythm of its reads tells which of them are a batch
  *
  *   threads    a loader thread of the trainer's process ends the trainer's sleep, which is the wait
  *
@@ -22,6 +24,8 @@
 #include "roles.h"
 #include "timeline.h"
 
+struct downloads;
+
 struct data_wait {
 	uint64_t begin_ns, end_ns;
 	uint64_t ready_ns; /* workers: when the batch's message was read; else end_ns */
@@ -30,6 +34,7 @@ struct data_wait {
 
 struct data_waits {
 	enum analysis_loader loader;
+	bool marked;             /* the loader itself said when: libdiesel, or PyTorch's DataLoader */
 	struct data_wait *items; /* sorted, without overlaps */
 	size_t n, n_allocated;
 	struct interval_list file_calls; /* inline: the trainer's file calls within waits; tidy */
@@ -49,7 +54,16 @@ int data_waits_intervals(const struct data_waits *waits, struct interval_list *r
 /* Appends for the three finders; an empty wait is left out. -ENOMEM. */
 int data_waits_add(struct data_waits *waits, struct data_wait wait);
 
-int data_waits_find_marks(const struct timeline_thread *trainer, struct data_waits *waits);
+/* From each mark of the first kind to the next of the second. */
+int data_waits_find_marks(const struct timeline_thread *trainer, uint32_t begin_kind, uint32_t end_kind,
+			  struct data_waits *waits);
+/* waits_batches.c: of a DataLoader without workers. */
+int data_waits_find_batches(const struct timeline_thread *trainer, struct data_waits *waits);
+/* Sets file_calls: all reading of the trainer, within waits or not, as the split looks within waits only. */
+int data_waits_find_reads(const struct timeline_thread *trainer, const struct downloads *downloads,
+			  struct data_waits *waits);
+/* Of a trainer that no steps are known of. */
+int data_waits_find_rhythm(const struct timeline_thread *trainer, struct data_waits *waits);
 int data_waits_find_workers(const struct timeline *timeline, const struct roles *roles,
 			    struct data_waits *waits);
 /* Sleeps that the thread which reads results, or a loader thread, ends. */

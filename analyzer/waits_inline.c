@@ -39,12 +39,6 @@ struct touches {
 	uint64_t gap_ns; /* CPU time between two samples, median */
 };
 
-static bool is_touch(const struct timeline_call *call, const struct downloads *downloads)
-{
-	return call_is_file_read(call) || (call_is_close(call) && call->file_type == EVENT_FILE_REG) ||
-	       downloads_has(downloads, call);
-}
-
 static int touch_compare(const void *left, const void *right)
 {
 	const struct touch *a = left, *b = right;
@@ -75,14 +69,6 @@ static uint64_t gaps_median(struct gap *gaps, size_t n_gaps)
 	return 0;
 }
 
-/* A sleep in a fault that was recorded as a whole. */
-static bool in_fault(const struct timeline_thread *trainer, const struct timeline_off *off)
-{
-	const struct timeline_call *call = timeline_call_at(trainer, off->begin_ns);
-
-	return call && call->fault;
-}
-
 static int touches_collect(const struct timeline_thread *trainer, const struct interval_list *checkpoints,
 			   const struct downloads *downloads, struct touches *touches)
 {
@@ -95,7 +81,7 @@ static int touches_collect(const struct timeline_thread *trainer, const struct i
 		const struct timeline_call *call = &trainer->calls[i];
 
 		/* What began before the recording says nothing about where the batch began. */
-		if (is_touch(call, downloads) &&
+		if (downloads_touches(downloads, call) &&
 		    !interval_list_cover(checkpoints, call->begin_ns, call->begin_ns + 1) &&
 		    !(call->flags & EVENT_FLAG_CLIPPED))
 			touches->items[touches->n++] = (struct touch){.begin_ns = call->begin_ns,
@@ -106,7 +92,7 @@ static int touches_collect(const struct timeline_thread *trainer, const struct i
 	for (size_t i = 0; i < trainer->n_offs; i++) {
 		const struct timeline_off *off = &trainer->offs[i];
 
-		if ((off->flags & EVENT_FLAG_MAJOR_FAULT) && !in_fault(trainer, off))
+		if (timeline_off_is_fault(trainer, off))
 			touches->items[touches->n++] = (struct touch){.begin_ns = off->begin_ns,
 								      .end_ns = off->end_ns,
 								      .busy_ns = off->end_ns - off->begin_ns};
@@ -173,24 +159,6 @@ static size_t n_samples(const struct touches *touches, size_t begin, size_t end)
 	return n;
 }
 
-/* When the trainer has computed for so long after at_ns: later, if it has to wait for a core. */
-static uint64_t after_cpu(const struct timeline_thread *trainer, uint64_t at_ns, uint64_t cpu_ns,
-			  uint64_t limit_ns)
-{
-	while (at_ns < limit_ns) {
-		struct timeline_piece piece = timeline_piece_at(trainer, at_ns, limit_ns);
-		uint64_t ns = piece.end_ns - at_ns;
-
-		if (piece.state == STATE_CPU || piece.state == STATE_UNKNOWN) {
-			if (ns >= cpu_ns)
-				return at_ns + cpu_ns;
-			cpu_ns -= ns;
-		}
-		at_ns = piece.end_ns;
-	}
-	return at_ns;
-}
-
 /* One batch: touches [begin, end). Its wait lasts until the last sample is decoded, but never into the step.
  */
 static int batch_add(const struct timeline_thread *trainer, const struct touches *touches, size_t begin,
@@ -203,7 +171,7 @@ static int batch_add(const struct timeline_thread *trainer, const struct touches
 
 	/* With one sample a batch there is no gap to learn the decoding from. */
 	if (n_samples(touches, begin, end) > 1)
-		end_ns = after_cpu(trainer, end_ns, touches->gap_ns, limit_ns);
+		end_ns = timeline_after_cpu(trainer, end_ns, touches->gap_ns, limit_ns);
 	if (end < touches->n && touches->items[end].begin_ns < limit_ns)
 		limit_ns = touches->items[end].begin_ns;
 	wait.end_ns = end_ns < limit_ns ? end_ns : limit_ns;

@@ -89,10 +89,13 @@ uint64_t walk_fetch_calls(const struct timeline_thread *thread, enum role role, 
 	return sum_ns;
 }
 
-static const char *computing(enum role role)
+static const char *computing(const struct walk *walk, enum role role)
 {
 	switch (role) {
-	case ROLE_TRAINER: return "taking the batch over";
+	case ROLE_TRAINER:
+		/* Without workers, or with those of diesel_loader, who share no pipe with it. */
+		return walk->roles->n_workers || walk->roles->n_loaders ? "taking the batch over"
+									: "preparing or taking a batch over";
 	case ROLE_HANDOFF: return "handing batches over";
 	case ROLE_LOADER:
 	case ROLE_WORKER: return "decoding and transforming";
@@ -154,7 +157,7 @@ static void charge_run(struct walk *walk, const struct timeline_thread *thread, 
 	fetch_ns = walk_fetch_calls(thread, role, from_ns, to_ns);
 
 	charge(walk, role, "in file calls, on the CPU", true, fetch_ns);
-	charge(walk, role, computing(role), false, to_ns - from_ns - fetch_ns);
+	charge(walk, role, computing(walk, role), false, to_ns - from_ns - fetch_ns);
 }
 
 static const char *asleep(const struct timeline_thread *thread, uint64_t at_ns)

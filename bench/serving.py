@@ -4,7 +4,6 @@ import os
 import pathlib
 import subprocess
 import threading
-import time
 
 import support
 
@@ -29,13 +28,12 @@ class Daemon:
         self.peak_rss_bytes = 0
 
     def __enter__(self):
-        self.process = subprocess.Popen(self.argv)
-        for _ in range(200):
-            if self.socket.exists() or self.process.poll() is not None:
-                break
-            time.sleep(0.02)
-        if self.process.poll() is not None:
-            raise RuntimeError(f"dieseld ended at once with exit status {self.process.returncode}")
+        read, write = os.pipe()
+        self.process = subprocess.Popen([*self.argv, "--ready-fd", str(write)], pass_fds=[write])
+        os.close(write)
+        with open(read, "rb") as ready:
+            if ready.read(6) != b"ready\n":
+                raise RuntimeError(f"dieseld ended at once with exit status {self.process.wait()}")
         self._previous = os.environ.get("DIESEL_SOCKET")
         os.environ["DIESEL_SOCKET"] = str(self.socket)
         self._stop = threading.Event()

@@ -20,7 +20,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "bench" / "results"
+RESULTS = pathlib.Path(os.environ.get("DIESEL_BENCH_RESULTS", ROOT / "bench" / "results"))
 PYTHON = "/usr/bin/python3"  # the distribution's: it has torch
 EXIT_SKIPPED = 77
 
@@ -265,7 +265,7 @@ def result_write(name, raw, quiet=False, **figures):
     document = {
         "name": name,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": _commit(),
+        "commit": commit(),
         "machine": {"kernel": platform.release(), "cpus": os.cpu_count(), "python": platform.python_version()},
         "figures": figures,
         "raw": raw,
@@ -280,7 +280,7 @@ def _short(value):
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _commit():
+def commit():
     answer = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"],
                             capture_output=True, text=True, check=False)
     return answer.stdout.strip() or "unknown"

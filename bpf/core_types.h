@@ -151,6 +151,12 @@ struct task_struct {
 
 /* x86-64. */
 struct pt_regs {
+	unsigned long r15;
+	unsigned long r14;
+	unsigned long r13;
+	unsigned long r12;
+	unsigned long bp;
+	unsigned long bx;
 	unsigned long r8;
 	unsigned long r9;
 	unsigned long r10;

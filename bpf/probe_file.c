@@ -51,6 +51,10 @@ static const struct target {
 	bool frequent; /* may come by the thousand */
 } targets[] = {
     {LIBRARY_TORCH, "_ZN5torch8autograd6Engine7execute", false, "engine_execute", 0, false},
+    /* Ends first: the other way round a next() in between would look like one that never ends. */
+    {LIBRARY_TORCH, "_ZN2at14RecordFunction3endEv", true, "batch_end", 0, false},
+    {LIBRARY_TORCH, "_ZN2at14RecordFunctionC1ENS_11RecordScopeE", true, "batch_begin", 0, false},
+    {LIBRARY_TORCH, "_ZN5torch8autograd8profiler25record_function_enter_new", false, "batch_named", 0, false},
     {LIBRARY_DIESEL, "diesel_mark", true, "diesel_mark", 0, false},
     {LIBRARY_NVTX, "nvtxRangePushA", true, "nvtx_push", 0, true},
     {LIBRARY_NVTX, "nvtxRangePushEx", true, "nvtx_push_attributes", 0, true},

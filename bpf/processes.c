@@ -162,6 +162,12 @@ static void look(struct processes *processes, struct process *process, uint64_t 
 		inherit(processes, process);
 }
 
+bool process_python(struct processes *processes, struct process *process, uint64_t now_ns)
+{
+	look(processes, process, now_ns);
+	return process->has_python;
+}
+
 const struct code_mapping *process_code(struct processes *processes, struct process *process,
 					uint64_t address, uint64_t now_ns)
 {

@@ -47,6 +47,9 @@ struct process *processes_find(const struct processes *processes, uint32_t tgid)
 /* A new process, or a new program in it. parent 0: exec. */
 void processes_renew(struct processes *processes, uint32_t tgid, uint32_t parent);
 
+/* Looks at the process now. Is it a Python of a known version? Then process->python says where things are. */
+bool process_python(struct processes *processes, struct process *process, uint64_t now_ns);
+
 /* The code at an address that was executed; looks at the process again if none is known there, now and then.
  * NULL: no code. */
 const struct code_mapping *process_code(struct processes *processes, struct process *process,

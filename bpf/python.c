@@ -183,20 +183,26 @@ static int text_read(const struct python *python, uint64_t object, python_read *
 	return 0;
 }
 
-int python_code_name(const struct python *python, uint64_t code, python_read *read, void *user, char *file,
-		     size_t file_size, char *function, size_t function_size)
+int python_code_path(const struct python *python, uint64_t code, python_read *read, void *user, char *path,
+		     size_t path_size, char *function, size_t function_size)
 {
 	uint64_t filename, qualname;
-	char path[256];
-	const char *base;
 	int r = read(user, code + python->code_filename, &filename, sizeof(filename));
 
 	if (r == 0)
 		r = read(user, code + python->code_qualname, &qualname, sizeof(qualname));
 	if (r == 0)
-		r = text_read(python, filename, read, user, path, sizeof(path));
-	if (r == 0)
-		r = text_read(python, qualname, read, user, function, function_size);
+		r = text_read(python, filename, read, user, path, path_size);
+	return r ? r : text_read(python, qualname, read, user, function, function_size);
+}
+
+int python_code_name(const struct python *python, uint64_t code, python_read *read, void *user, char *file,
+		     size_t file_size, char *function, size_t function_size)
+{
+	char path[256];
+	const char *base;
+	int r = python_code_path(python, code, read, user, path, sizeof(path), function, function_size);
+
 	if (r)
 		return r;
 	base = strrchr(path, '/');

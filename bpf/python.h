@@ -35,7 +35,11 @@ int python_describe(uint32_t version, uint64_t runtime, python_read *read, void 
 /* "libpython3.9.so.1.0", "python3.9" -> 0x0309; 0: no such name. */
 uint32_t python_version_of_name(const char *name);
 
-/* The file's name without folders, and the function: qualified from 3.11 on. -EFAULT and the like: not there
- * (any more); -EBADMSG: no code object. */
+/* The file, its last characters if it is long, and the function: qualified from 3.11 on. -EFAULT and the
+ * like: not there (any more); -EBADMSG: no code object. */
+int python_code_path(const struct python *python, uint64_t code, python_read *read, void *user, char *path,
+		     size_t path_size, char *function, size_t function_size);
+
+/* The same with the file's name without folders. */
 int python_code_name(const struct python *python, uint64_t code, python_read *read, void *user, char *file,
 		     size_t file_size, char *function, size_t function_size);

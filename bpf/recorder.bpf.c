@@ -17,6 +17,7 @@
 #include "stacks.h"
 #include "tasks.h"
 #include "user_probes.h"
+#include "batch_probes.h"
 #include "gpu_probes.h"
 #include "phase_probes.h"
 

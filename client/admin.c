@@ -13,7 +13,7 @@
 #define TEXT_MAX_BYTES (64u << 20)
 
 struct admin {
-	int fd;
+	struct transport transport;
 };
 
 static int read_text(int fd, uint64_t bytes, char **ret_text, struct error *err)
@@ -43,11 +43,11 @@ static int read_text(int fd, uint64_t bytes, char **ret_text, struct error *err)
 	return 0;
 }
 
-static int ask(struct admin *c, const union wire_message *request, char **ret_json, struct error *err)
+static int ask(struct admin *c, union wire_message *request, char **ret_json, struct error *err)
 {
 	union wire_message reply;
 	struct wire_fds fds;
-	int r = transport_call(c->fd, request, NULL, 0, WIRE_STATUS_REPLY, &reply, &fds, err);
+	int r = transport_call(&c->transport, request, NULL, 0, WIRE_STATUS_REPLY, &reply, &fds, err);
 
 	if (r < 0)
 		return r;
@@ -58,21 +58,16 @@ static int ask(struct admin *c, const union wire_message *request, char **ret_js
 
 int admin_open(const char *socket, struct admin **ret, struct error *err)
 {
-	union wire_message request, reply;
 	const char *path = socket && *socket ? socket : getenv("DIESEL_SOCKET");
 	struct admin *c = calloc(1, sizeof(*c));
 	int r;
 
 	if (!c)
 		return error_errno(err, -ENOMEM, "cannot ask dieseld");
-	c->fd = -EBADF;
-	r = transport_connect(path && *path ? path : DIESEL_DEFAULT_SOCKET, &c->fd, err);
-	if (r == 0) {
-		protocol_init(&request, WIRE_HELLO);
-		request.hello.magic = WIRE_MAGIC;
-		request.hello.version = WIRE_VERSION;
-		r = transport_call(c->fd, &request, NULL, 0, WIRE_HELLO_REPLY, &reply, NULL, err);
-	}
+	c->transport = (struct transport)TRANSPORT_INIT;
+	r = transport_connect(path && *path ? path : DIESEL_DEFAULT_SOCKET, &c->transport, err);
+	if (r == 0)
+		r = transport_hello(&c->transport, err);
 	if (r < 0) {
 		admin_close(c);
 		return r;
@@ -85,7 +80,7 @@ void admin_close(struct admin *c)
 {
 	if (!c)
 		return;
-	closep(&c->fd);
+	transport_close(&c->transport);
 	free(c);
 }
 

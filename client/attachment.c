@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/diesel.h"
@@ -18,30 +19,41 @@ _Static_assert(sizeof(struct diesel_item) == sizeof(struct ring_item), "packed b
 _Static_assert(offsetof(struct diesel_item, sample) == offsetof(struct ring_item, sample), "as is");
 _Static_assert(offsetof(struct diesel_item, label) == offsetof(struct ring_item, label), "as is");
 
-int attachment_connect(const char *socket_path, int dir_fd, int snapshot_fd, uint64_t version,
-		       int *ret_socket, int *ret_snapshot_fd, struct error *err)
+/* The size is sealed; less than the reply says would be a crash when it is read. */
+static bool has_bytes(int fd, uint64_t bytes)
 {
-	_cleanup_(closep) int socket = -EBADF;
-	union wire_message request, reply;
-	struct wire_fds fds;
-	int r = transport_connect(socket_path, &socket, err);
+	struct stat st;
 
-	if (r < 0)
+	return fstat(fd, &st) == 0 && (uint64_t)st.st_size >= bytes;
+}
+
+int attachment_connect(const char *socket_path, int dir_fd, int snapshot_fd, uint64_t version,
+		       struct transport *ret, int *ret_snapshot_fd, struct error *err)
+{
+	struct transport t = TRANSPORT_INIT;
+	union wire_message request, reply;
+	struct wire_fds fds = {.n = 0};
+	int r = transport_connect(socket_path, &t, err);
+
+	if (r == 0)
+		r = transport_hello(&t, err);
+	if (r == 0) {
+		protocol_init(&request, WIRE_OPEN_DATASET);
+		request.open_dataset.version = version;
+		r = transport_call(&t, &request, (int[]){dir_fd, snapshot_fd}, 2, WIRE_DATASET_REPLY, &reply,
+				   &fds, err);
+	}
+	if (r == 0 && version && reply.dataset_reply.version != version)
+		r = transport_refuse(&t, err, "the dataset is of another version");
+	if (r == 0 && !has_bytes(fds.fd[0], reply.dataset_reply.snapshot_bytes))
+		r = transport_refuse(&t, err, "the snapshot is shorter than it says");
+	if (r < 0) {
+		wire_fds_close(&fds);
+		transport_close(&t);
 		return r;
-	protocol_init(&request, WIRE_HELLO);
-	request.hello.magic = WIRE_MAGIC;
-	request.hello.version = WIRE_VERSION;
-	r = transport_call(socket, &request, NULL, 0, WIRE_HELLO_REPLY, &reply, NULL, err);
-	if (r < 0)
-		return r;
-	protocol_init(&request, WIRE_OPEN_DATASET);
-	request.open_dataset.version = version;
-	r = transport_call(socket, &request, (int[]){dir_fd, snapshot_fd}, 2, WIRE_DATASET_REPLY, &reply,
-			   &fds, err);
-	if (r < 0)
-		return r;
+	}
 	*ret_snapshot_fd = fds.fd[0];
-	*ret_socket = steal_fd(&socket);
+	*ret = t;
 	return 0;
 }
 
@@ -49,8 +61,11 @@ static int map_shared(struct attachment *a, const union wire_message *reply, con
 		      struct error *err)
 {
 	unsigned long long bytes = a->n_slots * a->layout.slot_bytes;
-	void *p = mmap(NULL, sizeof(*a->control), PROT_READ | PROT_WRITE, MAP_SHARED, fds->fd[0], 0);
+	void *p;
 
+	if (!has_bytes(fds->fd[0], sizeof(*a->control)) || !has_bytes(fds->fd[1], bytes))
+		return error_set(err, -EPROTO, "dieseld gave less memory for batches than it said");
+	p = mmap(NULL, sizeof(*a->control), PROT_READ | PROT_WRITE, MAP_SHARED, fds->fd[0], 0);
 	if (p == MAP_FAILED)
 		return error_errno(err, -errno, "cannot map the session's control memory");
 	a->control = p;
@@ -108,12 +123,13 @@ int attachment_open(const char *socket_path, int dir_fd, int snapshot_fd, uint64
 		return error_errno(err, -ENOMEM, "cannot open the session");
 	a->refs = 1;
 	a->owner = getpid();
-	a->socket = a->slots_fd = -EBADF;
-	r = attachment_connect(socket_path, dir_fd, snapshot_fd, version, &a->socket, &copy_fd, err);
+	a->slots_fd = -EBADF;
+	a->transport = (struct transport)TRANSPORT_INIT;
+	r = attachment_connect(socket_path, dir_fd, snapshot_fd, version, &a->transport, &copy_fd, err);
 	closep(&copy_fd); /* the dataset object has its own */
 	if (r == 0) {
 		message.open_session = *request;
-		r = transport_call(a->socket, &message, NULL, 0, WIRE_SESSION_REPLY, &reply, &fds, err);
+		r = transport_call(&a->transport, &message, NULL, 0, WIRE_SESSION_REPLY, &reply, &fds, err);
 	}
 	if (r == 0) {
 		r = adopt_reply(a, &reply, &fds, err);
@@ -143,11 +159,11 @@ void attachment_unref(struct attachment *a)
 	if (!a || atomic_fetch_sub(&a->refs, 1) > 1)
 		return;
 	/* A process that was forked meanwhile has the socket, too: the daemon is to see the end of it now. */
-	if (a->socket >= 0 && a->owner == getpid())
-		shutdown(a->socket, SHUT_RDWR);
+	if (a->transport.fd >= 0 && a->owner == getpid())
+		shutdown(a->transport.fd, SHUT_RDWR);
 	unmap_all(a);
 	closep(&a->slots_fd);
-	closep(&a->socket);
+	transport_close(&a->transport);
 	free(a->items);
 	free(a);
 }
@@ -155,18 +171,43 @@ void attachment_unref(struct attachment *a)
 void attachment_forget(struct attachment *a)
 {
 	closep(&a->slots_fd);
-	closep(&a->socket);
-	a->slots_fd = a->socket = -EBADF;
+	a->slots_fd = -EBADF;
+	transport_close(&a->transport);
 	if (atomic_load(&a->n_held) == 0)
 		unmap_all(a);
 }
 
+int attachment_seek(struct attachment *a, uint64_t epoch, uint64_t batch, struct error *err)
+{
+	union wire_message request, reply;
+	int r;
+
+	protocol_init(&request, WIRE_SEEK);
+	request.seek.epoch = epoch;
+	request.seek.batch = batch;
+	r = transport_call(&a->transport, &request, NULL, 0, WIRE_SEEK_REPLY, &reply, NULL, err);
+	if (r < 0)
+		return r;
+	if (reply.seek_reply.generation != a->generation + 1)
+		return transport_refuse(&a->transport, err, "it is about another seek");
+	a->generation = reply.seek_reply.generation;
+	return 0;
+}
+
+void attachment_stop(struct attachment *a)
+{
+	union wire_message request, reply;
+
+	protocol_init(&request, WIRE_STOP);
+	(void)transport_call(&a->transport, &request, NULL, 0, WIRE_STOP_REPLY, &reply, NULL, NULL);
+}
+
 bool attachment_is_lost(const struct attachment *a)
 {
-	struct pollfd p = {.fd = a->socket, .events = POLLIN | POLLRDHUP};
+	struct pollfd p = {.fd = a->transport.fd, .events = POLLIN | POLLRDHUP};
 
 	/* Nothing comes unasked on this socket, so that anything readable is its end. */
-	return poll(&p, 1, 0) > 0 && p.revents != 0;
+	return a->transport.broken || (poll(&p, 1, 0) > 0 && p.revents != 0);
 }
 
 int attachment_segment_fd(struct attachment *a, uint32_t segment, int *ret_fd, uint64_t *ret_bytes,
@@ -178,9 +219,13 @@ int attachment_segment_fd(struct attachment *a, uint32_t segment, int *ret_fd, u
 
 	protocol_init(&request, WIRE_SEGMENT);
 	request.segment.segment = segment;
-	r = transport_call(a->socket, &request, NULL, 0, WIRE_SEGMENT_REPLY, &reply, &fds, err);
+	r = transport_call(&a->transport, &request, NULL, 0, WIRE_SEGMENT_REPLY, &reply, &fds, err);
 	if (r < 0)
 		return r;
+	if (reply.segment.segment != segment || !has_bytes(fds.fd[0], reply.segment.bytes)) {
+		wire_fds_close(&fds);
+		return transport_refuse(&a->transport, err, "it is about another chunk segment");
+	}
 	*ret_fd = fds.fd[0];
 	*ret_bytes = reply.segment.bytes;
 	return 0;
@@ -211,7 +256,7 @@ void attachment_kick(struct attachment *a, uint32_t ready)
 		return;
 	protocol_init(&message, WIRE_KICK);
 	/* Fails when the daemon is gone, which the next wait finds out. */
-	(void)transport_send(a->socket, &message, NULL, 0);
+	(void)transport_send(a->transport.fd, &message, NULL, 0);
 }
 
 struct lease *attachment_lend(struct attachment *a, uint32_t slot)

@@ -28,7 +28,7 @@ struct lease {
 struct attachment {
 	_Atomic uint32_t refs;
 	_Atomic uint32_t n_held;
-	int socket;
+	struct transport transport;
 	pid_t owner; /* the process that opened it */
 	struct ring_control *control;
 	uint8_t *slots; /* n_slots * slot_bytes, private copy-on-write */
@@ -51,7 +51,7 @@ struct attachment {
 /* Connects, says hello and opens the dataset. *ret_snapshot_fd: the daemon's copy of the snapshot.
  * version: what the dataset must have, 0 for any. */
 int attachment_connect(const char *socket_path, int dir_fd, int snapshot_fd, uint64_t version,
-		       int *ret_socket, int *ret_snapshot_fd, struct error *err);
+		       struct transport *ret, int *ret_snapshot_fd, struct error *err);
 
 /* Opens the session that `request` describes on a fresh connection. */
 int attachment_open(const char *socket_path, int dir_fd, int snapshot_fd, uint64_t version,
@@ -60,7 +60,13 @@ void attachment_unref(struct attachment *a);
 /* After fork(), in the child: drops what it inherited, but for memory that held batches lie in. */
 void attachment_forget(struct attachment *a);
 
-/* Whether the daemon has closed the connection. */
+/* Continues elsewhere: *a's generation is that of the batches from now on. */
+int attachment_seek(struct attachment *a, uint64_t epoch, uint64_t batch, struct error *err);
+
+/* Asks the daemon to produce nothing more; what is held stays. */
+void attachment_stop(struct attachment *a);
+
+/* Whether the connection is over. */
 bool attachment_is_lost(const struct attachment *a);
 
 /* The mapped segment; asks the daemon for it the first time. */

@@ -59,7 +59,8 @@ int diesel_dataset_open(const char *path, const char *socket, struct diesel_data
 
 	if (!d)
 		return report_error(&err, -ENOMEM, error, error_size);
-	d->dir_fd = d->snapshot_fd = d->connection = -EBADF;
+	d->dir_fd = d->snapshot_fd = -EBADF;
+	d->connection = (struct transport)TRANSPORT_INIT;
 	d->path = strdup(path);
 	d->socket_path = strdup(socket_or_default(socket));
 	r = d->path && d->socket_path ? open_files(d, &err) : -ENOMEM;
@@ -81,7 +82,7 @@ void diesel_dataset_close(struct diesel_dataset *d)
 	if (!d)
 		return;
 	snapshot_close(d->snapshot);
-	closep(&d->connection);
+	transport_close(&d->connection);
 	closep(&d->snapshot_fd);
 	closep(&d->dir_fd);
 	free(d->socket_path);

@@ -3,15 +3,16 @@
 
 /* The dataset object: what a session needs of it to be opened, and opened again. */
 
+#include "client/transport.h"
 #include "dataset/snapshot.h"
 
 struct diesel_dataset {
 	char *path;
 	char *socket_path;
 	int dir_fd;
-	int snapshot_fd;           /* opened by the caller's own rights: the proof that it may read */
-	int connection;            /* keeps the dataset open in the daemon between sessions */
-	struct snapshot *snapshot; /* the daemon's verified copy, shared by every process of the node */
+	int snapshot_fd;             /* opened by the caller's own rights: the proof that it may read */
+	struct transport connection; /* keeps the dataset open in the daemon between sessions */
+	struct snapshot *snapshot;   /* the daemon's verified copy, shared by every process of the node */
 };
 
 /* Copies the error's line into the caller's buffer and returns its code. */

@@ -39,7 +39,14 @@ void protocol_init(union wire_message *message, enum wire_type type)
 {
 	memset(message, 0, sizeof(*message));
 	message->header.type = (uint32_t)type;
-	message->header.bytes = (uint32_t)protocol_bytes(type);
+	message->header.bytes = (uint16_t)protocol_bytes(type);
+}
+
+static bool sequence_ok(const struct wire_header *h)
+{
+	bool is_numbered = h->type != WIRE_HELLO && h->type != WIRE_HELLO_REPLY && h->type != WIRE_KICK;
+
+	return h->type == WIRE_ERROR || is_numbered == (h->sequence != 0);
 }
 
 static bool text_ok(const char *text, size_t size)
@@ -119,5 +126,5 @@ int protocol_check(const union wire_message *message, size_t bytes, size_t n_fds
 		return -EPROTO;
 	if (bytes != shapes[message->header.type].bytes || n_fds != shapes[message->header.type].n_fds)
 		return -EPROTO;
-	return fields_ok(message) ? 0 : -EPROTO;
+	return sequence_ok(&message->header) && fields_ok(message) ? 0 : -EPROTO;
 }

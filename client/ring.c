@@ -63,6 +63,21 @@ int ring_wait(struct ring_control *control, uint32_t counter, uint32_t timeout_m
 	return r;
 }
 
+static bool change(struct ring_control *control, uint32_t slot, uint32_t from, uint32_t to)
+{
+	return atomic_compare_exchange_strong(&control->slot_state[slot], &from, to);
+}
+
+bool ring_take(struct ring_control *control, uint32_t slot)
+{
+	return change(control, slot, RING_SLOT_LENT, RING_SLOT_TAKEN);
+}
+
+void ring_revoke(struct ring_control *control, uint32_t slot)
+{
+	(void)change(control, slot, RING_SLOT_LENT, RING_SLOT_FREE);
+}
+
 void ring_release(struct ring_control *control, uint32_t slot)
 {
 	atomic_store(&control->slot_state[slot], RING_SLOT_FREE);

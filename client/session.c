@@ -46,6 +46,17 @@ uint64_t session_align(const struct diesel_session *s, uint64_t batch)
 	return offset + (batch - offset + stride - 1) / stride * stride;
 }
 
+/* What the daemon opened is what was asked for: n_batches follows from the dataset, and a window, once known,
+ * stays.
+ */
+static bool is_as_asked(const struct diesel_session *s, const struct attachment *a)
+{
+	uint32_t asked = s->request.window_chunks;
+
+	return a->n_batches == s->n_batches &&
+	       (asked == 0 || a->window_chunks == (asked < s->n_chunks ? asked : s->n_chunks));
+}
+
 static int session_attach(struct diesel_session *s, struct error *err)
 {
 	struct attachment *a = NULL;
@@ -56,10 +67,16 @@ static int session_attach(struct diesel_session *s, struct error *err)
 	r = attachment_open(s->socket_path, s->dir_fd, s->snapshot_fd, s->version, &s->request, &a, err);
 	if (r < 0)
 		return r;
+	if (!is_as_asked(s, a)) {
+		attachment_unref(a);
+		return error_set(
+		    err, -EPROTO,
+		    "dieseld opened another session than was asked for (other batches, or another "
+		    "window)");
+	}
 	s->attachment = a;
 	a->life = ++s->lives;
 	s->request.window_chunks = a->window_chunks;
-	s->n_batches = a->n_batches;
 	diesel_session_report(s, &s->work);
 	if (a->notice[0])
 		session_notice(s, "%s", a->notice);
@@ -83,6 +100,7 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 	s->request.window_chunks = o->window_chunks;
 	s->request.slots = o->slots < WIRE_SLOTS_MAX ? o->slots : WIRE_SLOTS_MAX;
 	message.open_session = s->request;
+	message.header.sequence = 1;
 	if (protocol_check(&message, sizeof(s->request), 0) < 0)
 		return error_set(err, -EINVAL,
 				 "session options out of range: world >= 1, rank < world, 1 <= batch <= %u, "
@@ -92,6 +110,9 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 	s->index = o->first_batch;
 	s->reconnect_ms = o->reconnect_ms;
 	s->version = snapshot_info(dataset->snapshot)->version;
+	s->n_chunks = snapshot_info(dataset->snapshot)->n_chunks;
+	s->n_batches =
+	    diesel_n_batches(snapshot_info(dataset->snapshot)->n_samples, o->world, o->batch, o->flags);
 	s->socket_path = strdup(dataset->socket_path);
 	s->dir_fd = fcntl(dataset->dir_fd, F_DUPFD_CLOEXEC, 3);
 	s->snapshot_fd = fcntl(dataset->snapshot_fd, F_DUPFD_CLOEXEC, 3);
@@ -124,16 +145,11 @@ int diesel_session_open(struct diesel_dataset *dataset, const struct diesel_sess
 
 void diesel_session_close(struct diesel_session *s)
 {
-	union wire_message request, reply;
-
 	if (!s)
 		return;
-	if (s->attachment && atomic_load(&s->attachment->n_held) > 0) {
-		/* The leases keep the connection: the daemon should not work ahead for nobody. */
-		protocol_init(&request, WIRE_STOP);
-		(void)transport_call(s->attachment->socket, &request, NULL, 0, WIRE_STOP_REPLY, &reply, NULL,
-				     NULL);
-	}
+	/* The leases keep the connection: the daemon should not work ahead for nobody. */
+	if (s->attachment && atomic_load(&s->attachment->n_held) > 0)
+		attachment_stop(s->attachment);
 	attachment_unref(s->attachment);
 	closep(&s->snapshot_fd);
 	closep(&s->dir_fd);
@@ -141,13 +157,19 @@ void diesel_session_close(struct diesel_session *s)
 	free(s);
 }
 
-static void session_lose(struct diesel_session *s)
+/* The next call opens the session again. */
+static void session_drop(struct diesel_session *s)
 {
 	attachment_unref(s->attachment);
 	s->attachment = NULL;
 	s->lost_ns = clock_monotonic_ns();
-	session_notice(s, "dieseld at %s went away; waiting up to %.1f s for it to come back", s->socket_path,
-		       s->reconnect_ms / 1000.0);
+}
+
+static void session_lose(struct diesel_session *s, int r)
+{
+	session_drop(s);
+	session_notice(s, "dieseld at %s %s; waiting up to %.1f s for it to come back", s->socket_path,
+		       r == -ETIMEDOUT ? "does not answer" : "went away", s->reconnect_ms / 1000.0);
 }
 
 /* Whether waiting can help: the daemon is starting, or just died while answering. */
@@ -263,8 +285,23 @@ static int fill_views(struct diesel_session *s, struct diesel_item *items, const
 	return 0;
 }
 
-/* Takes the ring's next descriptor. 0; -EAGAIN: one from before a seek, already given back. */
-static int session_take(struct diesel_session *s, struct diesel_batch *ret)
+/* Whether it is the batch that comes next; if not, nothing after it can be trusted either. */
+static bool is_expected(struct diesel_session *s, const struct ring_descriptor *d)
+{
+	if (d->epoch == s->epoch && d->index == s->index)
+		return true;
+	snprintf(s->error, sizeof(s->error),
+		 "dieseld published batch %llu of epoch %llu where batch %llu of epoch %llu comes next",
+		 (unsigned long long)d->index, (unsigned long long)d->epoch, (unsigned long long)s->index,
+		 (unsigned long long)s->epoch);
+	return false;
+}
+
+/*
+ * Takes the ring's next descriptor. 0; 1: it is taken, and *ret_status says what is wrong with its samples;
+ * -EAGAIN: one from before a seek, already given back. Any other failure: the batch was not delivered.
+ */
+static int session_take(struct diesel_session *s, struct diesel_batch *ret, int *ret_status)
 {
 	struct attachment *a = s->attachment;
 	struct ring_descriptor d = a->control->descriptors[a->consumed & (RING_MAX_SLOTS - 1)];
@@ -272,10 +309,12 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret)
 	uint8_t *slot;
 	int r = 0;
 
-	if (d.slot >= a->n_slots || d.n_items > a->batch) {
+	if (d.slot >= a->n_slots || d.n_items > a->batch || d.item_bytes != a->item_bytes) {
 		snprintf(s->error, sizeof(s->error), "dieseld published a batch that is none");
 		return -EPROTO;
 	}
+	if (!ring_take(a->control, d.slot))
+		return -ECONNRESET;
 	atomic_store_explicit(&a->control->consumed, ++a->consumed, memory_order_relaxed);
 	lease = attachment_lend(a, d.slot);
 	slot = a->slots + d.slot * a->layout.slot_bytes;
@@ -289,9 +328,12 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret)
 				     .item_bytes = d.item_bytes,
 				     .labels = (const int64_t *)(slot + a->layout.labels_offset),
 				     .lease = lease};
-	if (d.status < 0) {
+	if (!is_expected(s, &d)) {
+		r = -EPROTO;
+	} else if (d.status < 0) {
 		snprintf(s->error, sizeof(s->error), "%.*s", (int)sizeof(s->error) - 1, (const char *)slot);
-		r = d.status;
+		*ret_status = d.status;
+		r = 1;
 	} else if (d.item_bytes) {
 		ret->packed = slot + a->layout.payload_offset;
 		ret->items = (const struct diesel_item *)slot;
@@ -301,13 +343,23 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret)
 		ret->items = items;
 		r = fill_views(s, items, (const struct ring_item *)slot, d.n_items);
 	}
-	if (r < 0)
+	if (r != 0)
 		lease_release(lease);
-	if (r == 0 || r == d.status) {
-		s->epoch = d.epoch;
+	if (r >= 0)
 		s->index = d.index + s->request.stride;
-	}
 	return r;
+}
+
+/* The daemon is gone or does not answer: the caller is told before the wait for it. What else goes wrong with
+ * a batch is told at once, and the batch is asked for anew, over another connection. */
+static int session_failed(struct diesel_session *s, int r)
+{
+	if (r != -ECONNRESET && r != -ETIMEDOUT) {
+		session_drop(s);
+		return r;
+	}
+	session_lose(s, r);
+	return -EINTR;
 }
 
 int diesel_session_next(struct diesel_session *s, struct diesel_batch *ret)
@@ -318,47 +370,42 @@ int diesel_session_next(struct diesel_session *s, struct diesel_batch *ret)
 		return 1;
 	}
 	for (;;) {
-		uint32_t ready;
-		int r;
+		int status = 0, r;
 
 		if (!s->attachment) {
 			r = session_reattach(s);
 			if (r < 0)
 				return r;
 		}
-		ready = ring_ready(s->attachment->control, s->attachment->consumed);
-		r = ready > 0 ? session_take(s, ret) : session_sleep(s);
-		if (r == -ECONNRESET) {
-			session_lose(s);
-			return -EINTR; /* so that the caller can tell before the wait */
+		if (ring_ready(s->attachment->control, s->attachment->consumed) == 0) {
+			r = session_sleep(s);
+			if (r == -EINTR)
+				return r;
+			if (r < 0)
+				return session_failed(s, r);
+			continue;
 		}
-		if (ready > 0 && r != -EAGAIN)
-			return r;
-		if (r == -EINTR)
-			return r;
+		r = session_take(s, ret, &status);
+		if (r == -EAGAIN)
+			continue;
+		if (r < 0)
+			return session_failed(s, r);
+		return r > 0 ? status : 0;
 	}
 }
 
 int diesel_session_seek(struct diesel_session *s, uint64_t epoch, uint64_t batch)
 {
 	struct error err = ERROR_INIT;
-	union wire_message request, reply;
 	int r;
 
 	s->epoch = epoch;
 	s->index = session_align(s, batch);
 	if (!s->attachment)
 		return 0; /* the position is told when the daemon is back */
-	protocol_init(&request, WIRE_SEEK);
-	request.seek.epoch = epoch;
-	request.seek.batch = s->index;
-	r = transport_call(s->attachment->socket, &request, NULL, 0, WIRE_SEEK_REPLY, &reply, NULL, &err);
-	if (r == -ECONNRESET) {
-		session_lose(s);
+	r = attachment_seek(s->attachment, epoch, s->index, &err);
+	if (r == 0)
 		return 0;
-	}
-	if (r < 0)
-		return session_fail(s, &err, r);
-	s->attachment->generation = reply.seek_reply.generation;
-	return 0;
+	(void)session_fail(s, &err, r);
+	return session_failed(s, r) == -EINTR ? 0 : r;
 }

@@ -11,6 +11,7 @@ struct diesel_session {
 	uint32_t reconnect_ms;
 	struct wire_open_session request; /* with the window in force */
 	uint64_t n_batches;
+	uint64_t n_chunks;             /* of the dataset */
 	uint64_t epoch, index;         /* of the next batch to deliver */
 	struct attachment *attachment; /* NULL while the daemon is lost */
 	uint64_t lives;                /* attachments so far */

@@ -2,9 +2,21 @@
 /* Small questions about a session. */
 #include "session.h"
 
+#include "dataset/shuffle.h"
+
 uint64_t diesel_session_n_batches(const struct diesel_session *session)
 {
 	return session->n_batches;
+}
+
+uint64_t diesel_n_batches(uint64_t n_samples, uint32_t world, uint32_t batch, uint32_t flags)
+{
+	uint64_t n_batches;
+	uint32_t max_batch;
+
+	if (shuffle_count(n_samples, world, batch, flags & DIESEL_DROP_LAST, &n_batches, &max_batch) < 0)
+		return 0;
+	return n_batches;
 }
 
 uint32_t diesel_session_window_chunks(const struct diesel_session *session)

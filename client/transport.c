@@ -9,6 +9,9 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/fd_message.h"
+
+_Static_assert(WIRE_MAX_FDS == FD_MESSAGE_MAX_FDS, "one limit");
 
 /* A daemon that is stopped must not hang its clients for ever; verifying a snapshot of tens of millions of
  * files takes seconds. */
@@ -21,7 +24,7 @@ void wire_fds_close(struct wire_fds *fds)
 	fds->n = 0;
 }
 
-int transport_connect(const char *path, int *ret_socket, struct error *err)
+int transport_connect(const char *path, struct transport *ret, struct error *err)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	struct timeval timeout = {.tv_sec = REPLY_TIMEOUT_S};
@@ -42,83 +45,30 @@ int transport_connect(const char *path, int *ret_socket, struct error *err)
 				 path, strerror(errno));
 	}
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-	*ret_socket = steal_fd(&fd);
+	*ret = (struct transport){.fd = steal_fd(&fd)};
 	return 0;
+}
+
+void transport_close(struct transport *t)
+{
+	closep(&t->fd);
+	*t = (struct transport)TRANSPORT_INIT;
 }
 
 int transport_send(int socket, const union wire_message *message, const int *fds, size_t n_fds)
 {
-	union {
-		char buffer[CMSG_SPACE(sizeof(int) * WIRE_MAX_FDS)];
-		struct cmsghdr align;
-	} control = {0};
-	struct iovec iov = {.iov_base = (void *)message, .iov_len = message->header.bytes};
-	struct msghdr header = {.msg_iov = &iov, .msg_iovlen = 1};
-
-	if (n_fds > 0) {
-		struct cmsghdr *c;
-
-		header.msg_control = control.buffer;
-		header.msg_controllen = CMSG_SPACE(sizeof(int) * n_fds);
-		c = CMSG_FIRSTHDR(&header);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int) * n_fds);
-		memcpy(CMSG_DATA(c), fds, sizeof(int) * n_fds);
-	}
-	while (sendmsg(socket, &header, MSG_NOSIGNAL) < 0) {
-		if (errno != EINTR)
-			return -errno;
-	}
-	return 0;
-}
-
-static void collect_fds(struct msghdr *header, struct wire_fds *fds)
-{
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c; c = CMSG_NXTHDR(header, c)) {
-		size_t n;
-
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (size_t i = 0; i < n; i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-			if (fds->n < WIRE_MAX_FDS)
-				fds->fd[fds->n++] = fd;
-			else
-				close(fd);
-		}
-	}
+	return fd_message_send(socket, message, message->header.bytes, fds, n_fds, 0);
 }
 
 int transport_receive(int socket, union wire_message *ret_message, struct wire_fds *ret_fds)
 {
-	union {
-		char buffer[CMSG_SPACE(sizeof(int) * WIRE_MAX_FDS)];
-		struct cmsghdr align;
-	} control;
 	union wire_message message = {0};
 	struct wire_fds fds = {.n = 0};
-	struct iovec iov = {.iov_base = &message, .iov_len = sizeof(message)};
-	struct msghdr header = {.msg_iov = &iov,
-				.msg_iovlen = 1,
-				.msg_control = control.buffer,
-				.msg_controllen = sizeof(control.buffer)};
-	ssize_t n;
-	int r;
+	int n = fd_message_receive(socket, &message, sizeof(message), 0, fds.fd, &fds.n), r;
 
-	do {
-		n = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
-	} while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return -errno;
-	if (n == 0)
-		return -ECONNRESET;
-	collect_fds(&header, &fds);
-	r = header.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? -EPROTO
-							: protocol_check(&message, (size_t)n, fds.n);
+	if (n <= 0)
+		return n < 0 ? n : -ECONNRESET;
+	r = protocol_check(&message, (size_t)n, fds.n);
 	if (r < 0) {
 		wire_fds_close(&fds);
 		return r;
@@ -128,26 +78,39 @@ int transport_receive(int socket, union wire_message *ret_message, struct wire_f
 	return 0;
 }
 
+int transport_take(int socket, bool peek, union wire_message *ret_message)
+{
+	union wire_message message = {0};
+	struct iovec iov = {.iov_base = &message, .iov_len = sizeof(message)};
+	struct msghdr header = {.msg_iov = &iov, .msg_iovlen = 1};
+	ssize_t n;
+	int r;
+
+	do {
+		n = recvmsg(socket, &header, peek ? MSG_PEEK : 0);
+	} while (n < 0 && errno == EINTR);
+	if (n <= 0)
+		return n < 0 ? -errno : -ECONNRESET;
+	/* Whether there are descriptors is known, their number is not: the only request that has any has as
+	 * many as a message can. */
+	r = header.msg_flags & MSG_TRUNC
+		? -EPROTO
+		: protocol_check(&message, (size_t)n, header.msg_flags & MSG_CTRUNC ? WIRE_MAX_FDS : 0);
+	if (r == 0)
+		*ret_message = message;
+	return r;
+}
+
 static bool is_gone(int r)
 {
 	return r == -EPIPE || r == -ECONNRESET || r == -ENOTCONN;
 }
 
-int transport_call(int socket, const union wire_message *request, const int *fds, size_t n_fds,
-		   enum wire_type expected, union wire_message *ret_reply, struct wire_fds *ret_fds,
-		   struct error *err)
+/* Ends the connection; the daemon sees that at once. */
+static int fail(struct transport *t, struct error *err, int r)
 {
-	struct wire_fds received = {.n = 0};
-	union wire_message reply = {0};
-	int r = transport_send(socket, request, fds, n_fds);
-
-	/* A daemon that refuses may have answered and closed before the request went out. */
-	if (r == 0 || is_gone(r)) {
-		int received_r = transport_receive(socket, &reply, &received);
-
-		if (r == 0 || received_r == 0)
-			r = received_r;
-	}
+	t->broken = true;
+	shutdown(t->fd, SHUT_RDWR);
 	if (is_gone(r))
 		return error_set(err, -ECONNRESET, "dieseld went away");
 	if (r == -EAGAIN)
@@ -156,16 +119,55 @@ int transport_call(int socket, const union wire_message *request, const int *fds
 		return error_set(
 		    err, -EPROTO,
 		    "dieseld answered in an unknown form: client and daemon must be of one version");
+	return error_errno(err, r, "cannot talk to dieseld");
+}
+
+int transport_refuse(struct transport *t, struct error *err, const char *what)
+{
+	(void)fail(t, err, -EPROTO);
+	return error_set(err, -EPROTO, "dieseld answered another question: %s", what);
+}
+
+static uint16_t next_sequence(struct transport *t, enum wire_type type)
+{
+	if (type == WIRE_HELLO)
+		return 0;
+	t->sequence = t->sequence == UINT16_MAX ? 1 : t->sequence + 1;
+	return t->sequence;
+}
+
+int transport_call(struct transport *t, union wire_message *request, const int *fds, size_t n_fds,
+		   enum wire_type expected, union wire_message *ret_reply, struct wire_fds *ret_fds,
+		   struct error *err)
+{
+	struct wire_fds received = {.n = 0};
+	union wire_message reply = {0};
+	int r;
+
+	if (t->broken)
+		return error_set(err, -ECONNRESET, "dieseld went away");
+	request->header.sequence = next_sequence(t, (enum wire_type)request->header.type);
+	r = transport_send(t->fd, request, fds, n_fds);
+	/* A daemon that refuses may have answered and closed before the request went out. */
+	if (r == 0 || is_gone(r)) {
+		int received_r = transport_receive(t->fd, &reply, &received);
+
+		if (r == 0 || received_r == 0)
+			r = received_r;
+	}
 	if (r < 0)
-		return error_errno(err, r, "cannot talk to dieseld");
+		return fail(t, err, r);
+	if (reply.header.sequence != request->header.sequence) {
+		wire_fds_close(&received);
+		return transport_refuse(t, err, "its number is not the request's");
+	}
 	if (reply.header.type == WIRE_ERROR) {
 		wire_fds_close(&received);
 		return error_set(err, reply.error.code, "%s", reply.error.text);
 	}
 	if (reply.header.type != (uint32_t)expected) {
 		wire_fds_close(&received);
-		return error_set(err, -EPROTO, "dieseld answered with message %u instead of %u",
-				 reply.header.type, (unsigned)expected);
+		return transport_refuse(t, err, "the reply is of another kind");
 	}
 	*ret_reply = reply;
 	if (ret_fds)
@@ -173,4 +175,14 @@ int transport_call(int socket, const union wire_message *request, const int *fds
 	else
 		wire_fds_close(&received);
 	return 0;
+}
+
+int transport_hello(struct transport *t, struct error *err)
+{
+	union wire_message request, reply;
+
+	protocol_init(&request, WIRE_HELLO);
+	request.hello.magic = WIRE_MAGIC;
+	request.hello.version = WIRE_VERSION;
+	return transport_call(t, &request, NULL, 0, WIRE_HELLO_REPLY, &reply, NULL, err);
 }

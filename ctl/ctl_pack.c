@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "dataset/chunk.h"
+#include "dataset/digest.h"
 #include "dataset/pack.h"
 #include "lib/clock.h"
 #include "lib/progress.h"
@@ -64,6 +65,7 @@ static const struct option long_options[] = {
     {"jobs", required_argument, NULL, 'j'},
     {"append", no_argument, NULL, 'a'},
     {"skip-unreadable", no_argument, NULL, 'u'},
+    {"digest", required_argument, NULL, 'd'},
     CTL_OPTION_HELP,
     {0},
 };
@@ -96,6 +98,11 @@ static int parse_option(const struct ctl_verb *verb, int option, struct pack_opt
 		return CTL_OK;
 	case 'a': o->append = true; return CTL_OK;
 	case 'u': o->skip_unreadable = true; return CTL_OK;
+	case 'd':
+		if (strcmp(optarg, DIGEST_NAME) != 0)
+			return ctl_usage(verb, "--digest %s: it is " DIGEST_NAME, optarg);
+		o->keep_digests = true;
+		return CTL_OK;
 	}
 	return CTL_USAGE;
 }
@@ -172,6 +179,7 @@ const struct ctl_verb ctl_pack = {
 	    "  -j, --jobs N            files read at once (default 8)\n"
 	    "      --append            add to a dataset; changed files replace, unchanged ones are left out\n"
 	    "      --skip-unreadable   leave out files that cannot be read, with a line for each\n"
+	    "      --digest sha256     keep a SHA-256 of each chunk, for datasets that users share\n"
 	    "\n"
 	    "Links are followed. The dataset changes at the end or not at all; when a run was interrupted,\n"
 	    "the same command goes on where it stopped.\n",

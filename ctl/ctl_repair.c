@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "dataset/digest.h"
 #include "dataset/meta.h"
 #include "dataset/writer.h"
 #include "lib/cleanup.h"
@@ -67,18 +68,28 @@ static void show_lost(const struct chunk_id *id, const char *text, void *context
 
 static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 {
+	static const struct option long_options[] = {
+	    {"digest", required_argument, NULL, 'd'}, CTL_OPTION_HELP, {0}};
 	_cleanup_(writer_freep) struct writer *w = NULL;
 	struct writer_result result;
 	struct error err = ERROR_INIT;
-	int exit_status;
+	bool keep_digests = false;
+	int option;
 
-	if (only_help(verb, argc, argv, &exit_status))
-		return exit_status;
+	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
+		if (ctl_common_option(verb, option, argv))
+			return option == 'h' ? CTL_OK : CTL_USAGE;
+		if (strcmp(optarg, DIGEST_NAME) != 0)
+			return ctl_usage(verb, "--digest %s: it is " DIGEST_NAME, optarg);
+		keep_digests = true;
+	}
 	if (argc - optind != 1)
 		return ctl_usage(verb, "one dataset is needed");
 	int r = writer_open(argv[optind], WRITER_REBUILD, CHUNK_DEFAULT_BYTES, &w, &err);
 	uint64_t n_lost = 0;
 
+	if (r == 0 && keep_digests)
+		r = writer_keep_digests(w, &err);
 	if (r == 0)
 		r = writer_rebuild(w, show_lost, (void *)verb, &n_lost, &err);
 	if (r == 0)
@@ -96,9 +107,12 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 
 const struct ctl_verb ctl_rebuild = {
     .name = "rebuild",
-    .arguments = "DATASET",
+    .arguments = "[--digest sha256] DATASET",
     .summary = "Make metadata and snapshot anew from the chunks",
-    .help = "Replays all chunks in the order of their making. Damaged chunks are left out, with a line for\n"
+    .help = "      --digest sha256  keep a SHA-256 of each chunk as it is now; without it, if the dataset "
+	    "has them\n"
+	    "\n"
+	    "Replays all chunks in the order of their making. Damaged chunks are left out, with a line for\n"
 	    "each and exit status 1. Metadata that cannot be read is kept as meta.db.damaged.\n",
     .run = run_rebuild,
 };

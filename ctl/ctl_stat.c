@@ -9,6 +9,7 @@
 #include "ctl_json.h"
 #include "dataset/chunk_id.h"
 #include "dataset/dataset.h"
+#include "dataset/digest.h"
 #include "dataset/meta.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
@@ -50,11 +51,13 @@ static void print_dataset_json(const char *path, const struct snapshot *s, const
 	ctl_json_string(path, strlen(path));
 	printf(", \"version\": %llu, \"samples\": %llu, \"bytes\": %llu, \"chunks\": %llu, \"stored_bytes\": "
 	       "%llu, "
-	       "\"max_bytes\": %u, \"equal_bytes\": %u, \"max_chunk_bytes\": %llu, \"created_ns\": %llu, ",
+	       "\"max_bytes\": %u, \"equal_bytes\": %u, \"max_chunk_bytes\": %llu, \"created_ns\": %llu, "
+	       "\"digest\": %s, ",
 	       (unsigned long long)info->version, (unsigned long long)info->n_samples,
 	       (unsigned long long)info->total_bytes, (unsigned long long)info->n_chunks,
 	       (unsigned long long)f->stored_bytes, info->max_bytes, info->equal_bytes,
-	       (unsigned long long)info->max_chunk_file_bytes, (unsigned long long)info->created_ns);
+	       (unsigned long long)info->max_chunk_file_bytes, (unsigned long long)info->created_ns,
+	       info->has_digests ? "\"" DIGEST_NAME "\"" : "null");
 	if (f->has_meta)
 		printf("\"meta_version\": %llu, \"pending\": %s, ", (unsigned long long)f->meta.version,
 		       f->meta.has_pending ? "true" : "false");
@@ -101,6 +104,7 @@ static void print_dataset(const char *path, const struct snapshot *s, const stru
 		printf(", the longest %s\n", units_format_bytes(longest, sizeof(longest), info->max_bytes));
 	printf("chunks    %llu, %s on disk\n", (unsigned long long)info->n_chunks,
 	       units_format_bytes(stored, sizeof(stored), f->stored_bytes));
+	printf("digest    %s\n", info->has_digests ? DIGEST_NAME : "none");
 	print_classes(s);
 	if (!f->has_meta)
 		puts("metadata  missing or unreadable: run `dieselctl rebuild` before changing the dataset");

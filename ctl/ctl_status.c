@@ -31,16 +31,18 @@ static const char *string(const json_t *object, const char *key, char text[200])
 static void print_daemon(const json_t *root)
 {
 	const json_t *cache = json_object_get(root, "cache");
-	char text[200], up[24], kept[24], budget[24], read[24];
+	uint64_t claimed = number(cache, "claimed_bytes"), borrowed = number(cache, "borrowed_bytes");
+	char text[200], up[24], held[24], budget[24], of[2][24], read[24];
 
 	printf("dieseld   pid %llu, up %s, %s\n", (unsigned long long)number(root, "pid"),
 	       units_format_duration(up, sizeof(up),
 				     (uint64_t)(json_number_value(json_object_get(root, "uptime_s")) * 1e9)),
 	       string(root, "socket", text));
-	printf("cache     %s of %s; %llu reads, %s; %llu given up, %llu damaged\n",
-	       units_format_bytes(kept, sizeof(kept), number(cache, "kept_bytes")),
+	printf("cache     %s of %s: %s claimed, %s borrowed; %llu reads, %s; %llu given up, %llu damaged\n",
+	       units_format_bytes(held, sizeof(held), claimed + borrowed),
 	       units_format_bytes(budget, sizeof(budget), number(cache, "budget_bytes")),
-	       (unsigned long long)number(cache, "reads"),
+	       units_format_bytes(of[0], sizeof(of[0]), claimed),
+	       units_format_bytes(of[1], sizeof(of[1]), borrowed), (unsigned long long)number(cache, "reads"),
 	       units_format_bytes(read, sizeof(read), number(cache, "read_bytes")),
 	       (unsigned long long)number(cache, "evictions"),
 	       (unsigned long long)number(cache, "quarantined"));

@@ -100,7 +100,8 @@ static void print_decision(const json_t *d, bool with_job)
 static void print_job(const json_t *job)
 {
 	const json_t *tuner = json_object_get(job, "tuner"), *view = json_object_get(tuner, "text");
-	char name[200], phase[200], text[400];
+	const json_t *memory = json_object_get(job, "memory");
+	char name[200], phase[200], text[400], claimed[24], borrowed[24];
 
 	printf("job %llu (%s)", (unsigned long long)ctl_number(job, "id"), ctl_string(job, "name", name));
 	if (*ctl_string(tuner, "phase", phase))
@@ -108,6 +109,10 @@ static void print_job(const json_t *job)
 	if (json_is_string(view) && json_string_length(view))
 		printf(": %s",
 		       text_printable(text, sizeof(text), json_string_value(view), json_string_length(view)));
+	if (json_is_object(memory))
+		printf("\n          memory: %s claimed, %s borrowed",
+		       units_format_bytes(claimed, sizeof(claimed), ctl_number(memory, "claimed_bytes")),
+		       units_format_bytes(borrowed, sizeof(borrowed), ctl_number(memory, "borrowed_bytes")));
 	putchar('\n');
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ctl.h"
+#include "lib/bus_error.h"
 #include "lib/log.h"
 
 static const struct ctl_verb *const verbs[] = {
@@ -78,7 +79,8 @@ static void print_usage(FILE *out)
 int main(int argc, char **argv)
 {
 	log_init("dieselctl", LOG_LEVEL_INFO);
-	signal(SIGXFSZ, SIG_IGN); /* over the file size limit: an error that can be told, not a death */
+	bus_error_init("dieselctl"); /* snapshots are mapped, and may be others' */
+	signal(SIGXFSZ, SIG_IGN);    /* over the file size limit: an error that can be told, not a death */
 	if (argc < 2) {
 		print_usage(stderr);
 		return CTL_USAGE;

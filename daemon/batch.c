@@ -30,12 +30,20 @@ void batch_free(struct batch *b)
 	free(b->chunks);
 }
 
-static void batch_fail(struct batch *b, const char *error, const struct snapshot_sample *s)
+void batch_fail(struct batch *b, int status, const char *why)
 {
-	b->status = -EBADMSG;
-	snprintf(b->error, sizeof(b->error), "%s; batch %llu of epoch %llu needs its sample %.*s", error,
-		 (unsigned long long)b->index, (unsigned long long)b->epoch, s ? (int)s->path_length : 1,
-		 s ? s->path : "?");
+	b->status = status;
+	snprintf(b->error, sizeof(b->error), "%s; batch %llu of epoch %llu", why,
+		 (unsigned long long)b->index, (unsigned long long)b->epoch);
+}
+
+static void fail_by_sample(struct batch *b, const char *why, const struct snapshot_sample *s)
+{
+	size_t n;
+
+	batch_fail(b, -EBADMSG, why);
+	n = strlen(b->error);
+	snprintf(b->error + n, sizeof(b->error) - n, " needs its sample %.*s", (int)s->path_length, s->path);
 }
 
 void batch_set_samples(struct batch *b, const struct served_dataset *d, const uint64_t *samples, uint32_t n,
@@ -49,12 +57,12 @@ void batch_set_samples(struct batch *b, const struct served_dataset *d, const ui
 		struct snapshot_sample s;
 
 		if (snapshot_sample_get(d->snapshot, samples[i], &s) < 0 || s.chunk >= d->info.n_chunks) {
-			batch_fail(b, "the snapshot has no such sample", NULL);
+			batch_fail(b, -EBADMSG, "the snapshot has no such sample");
 			return;
 		}
 		if (s.encoding != CHUNK_ENCODING_RAW || s.bytes != s.stored_bytes ||
 		    s.offset + s.bytes > d->chunks[s.chunk].bytes) {
-			batch_fail(b, "a sample is encoded in a way that this dieseld does not know", &s);
+			fail_by_sample(b, "a sample is encoded in a way that this dieseld does not know", &s);
 			return;
 		}
 		b->items[i] = (struct batch_item){.sample = samples[i],
@@ -78,8 +86,8 @@ static void fail_by_chunk(struct batch *b, const struct served_dataset *d, uint3
 		if (b->items[i].chunk != chunk)
 			continue;
 		(void)snapshot_sample_get(d->snapshot, b->items[i].sample, &s);
-		batch_fail(b, d->chunks[chunk].error ? d->chunks[chunk].error : "a chunk cannot be served",
-			   &s);
+		fail_by_sample(
+		    b, d->chunks[chunk].error ? d->chunks[chunk].error : "a chunk cannot be served", &s);
 		return;
 	}
 }

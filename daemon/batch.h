@@ -26,9 +26,12 @@ struct batch {
 	uint32_t n_chunks;
 	uint64_t bytes; /* of the samples */
 	bool pinned;
-	int status; /* -EBADMSG: `error` goes to the client instead of samples */
+	int status; /* negative: `error` goes to the client instead of samples */
 	char error[768];
 };
+
+/* Makes it an error: why, and which batch. */
+void batch_fail(struct batch *b, int status, const char *why);
 
 /* Room for `batch` items out of n_chunks chunks. */
 int batch_init(struct batch *b, uint32_t batch, uint64_t n_chunks);

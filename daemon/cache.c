@@ -17,34 +17,56 @@ static void drop_dataset(struct cache *c, struct served_dataset *d)
 	while (*link != d)
 		link = &(*link)->next;
 	*link = d->next;
+	reader_let_go(&d->reader);
 	c->snapshot_bytes -= d->copy_bytes;
 	c->needs_changed = true;
 	served_free(d);
 }
 
-/* Nobody uses it and nothing of it is under way. */
+const struct served_chunk *cache_chunk_of(const struct segment *s)
+{
+	const struct served_chunk *k = &s->dataset->chunks[s->chunk];
+
+	return k->segment == s ? k : NULL;
+}
+
+/* Nobody uses it, not even its snapshot's copy, and nothing of it is under way. */
 static bool is_droppable(const struct cache *c, const struct served_dataset *d)
 {
-	if (d->refs > 0)
+	if (d->refs > 0 || d->copy_held)
 		return false;
 	for (uint32_t i = 0; i < c->size_segments; i++) {
 		const struct segment *s = c->segments[i];
+		const struct served_chunk *k = s && s->dataset == d ? cache_chunk_of(s) : NULL;
 
-		if (s && s->dataset == d && d->chunks[s->chunk].state != CHUNK_READY)
+		if (k && k->state != CHUNK_READY)
 			return false;
 	}
 	return true;
 }
 
+void cache_find_holders(struct cache *c)
+{
+	c->n_held = 0;
+	for (struct served_dataset *d = c->datasets; d; d = d->next) {
+		d->copy_held = d->refs == 0 && d->copy_lent && shared_memory_copy_is_held(d->copy_fd);
+		d->copy_lent = d->copy_lent && (d->refs > 0 || d->copy_held);
+		c->n_held += d->copy_held;
+	}
+}
+
 void cache_init(struct cache *c, uint64_t bytes)
 {
-	c->limit_bytes = c->wanted_bytes = c->budget_bytes = bytes;
+	c->limit_bytes = c->budget_bytes = bytes;
+	c->lend_bytes = UINT64_MAX;
+	c->max_segments = SEGMENT_MAX;
 	pool_lane_init(&c->release_lane);
 }
 
 void cache_free(struct cache *c)
 {
 	c->closing = true;
+	cache_abandon_loads(c);
 	while (c->datasets)
 		drop_dataset(c, c->datasets);
 	free(c->segments);
@@ -71,8 +93,11 @@ void cache_keep(struct cache *c, struct segment *s, bool kept)
 
 struct policy_segment cache_look_at(const struct cache *c, const struct segment *s)
 {
-	const struct served_chunk *k = &s->dataset->chunks[s->chunk];
+	const struct served_chunk *k = cache_chunk_of(s);
 
+	if (!k)
+		return (struct policy_segment){
+		    .distance = POLICY_NEVER, .busy = s->filling, .idle = s->dataset->n_sessions == 0};
 	return (struct policy_segment){.distance = k->round == c->round ? k->distance : POLICY_NEVER,
 				       .busy = k->state != CHUNK_READY || k->pins > 0,
 				       .kept = k->kept,
@@ -118,7 +143,7 @@ static struct segment *evict_one(struct cache *c, const struct served_dataset *o
 		return NULL;
 	c->counters.evictions++;
 	victim = c->segments[choice];
-	if (victim->dataset == d && victim->memory.bytes == bytes) {
+	if (victim->dataset == d && victim->memory.bytes == bytes && !victim->lent) {
 		forget_chunk(c, victim);
 		return victim;
 	}
@@ -155,7 +180,7 @@ static int add_segment(struct cache *c, struct served_dataset *d, uint64_t bytes
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
-	r = shared_memory_new("diesel-chunk", bytes, SHARED_CHUNK, &s->memory);
+	r = shared_memory_new("diesel-chunk", bytes, SHARED_LENT, &s->memory);
 	if (r < 0) {
 		free(s);
 		return r;
@@ -187,17 +212,18 @@ static void release_work(struct pool_job *job)
 static void release_done(struct pool_job *job)
 {
 	struct release *r = (struct release *)job;
+	struct cache *c = r->cache;
 
-	r->cache->releasing_bytes -= r->bytes;
+	c->releasing_bytes -= r->bytes;
 	free(r);
+	c->on_change(c->user);
 }
 
-static void release(struct cache *c, struct shared_memory *memory)
+void cache_release(struct cache *c, struct shared_memory *memory)
 {
 	struct release *r = c->closing ? NULL : calloc(1, sizeof(*r));
 
 	if (!r) {
-		/* At the end a client may still read what it holds: no discarding. */
 		if (c->closing)
 			shared_memory_free(memory);
 		else
@@ -219,8 +245,51 @@ void cache_drop_segment(struct cache *c, struct segment *s)
 	c->n_segments--;
 	c->segment_bytes -= s->memory.bytes;
 	s->dataset->held_bytes -= s->memory.bytes;
-	release(c, &s->memory);
+	cache_release(c, &s->memory);
 	free(s);
+}
+
+/* Gives up a dataset that nobody uses and of which nothing is in memory. */
+static bool drop_empty(struct cache *c)
+{
+	for (struct served_dataset *d = c->datasets; d; d = d->next) {
+		if (d->held_bytes > 0 || !is_droppable(c, d))
+			continue;
+		drop_dataset(c, d);
+		return true;
+	}
+	return false;
+}
+
+uint64_t cache_borrowed_bytes(const struct cache *c)
+{
+	uint64_t bytes = 0;
+
+	for (const struct served_dataset *d = c->datasets; d; d = d->next) {
+		uint64_t claimed = d->n_sessions > 0 ? d->claim_bytes : 0;
+
+		bytes += d->held_bytes > claimed ? d->held_bytes - claimed : 0;
+	}
+	return bytes;
+}
+
+uint64_t cache_claimed_bytes(const struct cache *c)
+{
+	uint64_t bytes = c->slot_bytes + c->segment_bytes - cache_borrowed_bytes(c);
+
+	for (const struct served_dataset *d = c->datasets; d; d = d->next)
+		bytes += d->refs > 0 || d->copy_held ? d->copy_bytes : 0;
+	return bytes;
+}
+
+/* Is there room for so many bytes more of the dataset, claimed or borrowed? */
+static bool may_add(const struct cache *c, const struct served_dataset *d, uint64_t bytes)
+{
+	if (c->segment_bytes + bytes > cache_segment_limit(c, c->budget_bytes) ||
+	    c->n_segments + c->n_held * CACHE_HELD_FILES >= c->max_segments)
+		return false;
+	return d->held_bytes + bytes <= d->claim_bytes || c->lend_bytes == UINT64_MAX ||
+	       cache_borrowed_bytes(c) + bytes <= c->lend_bytes;
 }
 
 struct segment *cache_take_segment(struct cache *c, struct served_dataset *d, uint64_t chunk,
@@ -232,11 +301,11 @@ struct segment *cache_take_segment(struct cache *c, struct served_dataset *d, ui
 	*ret_error = -ENOSPC;
 	for (;;) {
 		uint64_t limit = cache_segment_limit(c, c->budget_bytes);
-		bool over_own = d->held_bytes + bytes > d->cap_bytes;
+		bool over_own = d->held_bytes + bytes > d->room_bytes;
 		uint32_t before = c->n_segments;
 		int r = -ENOSPC;
 
-		if (!over_own && c->segment_bytes + bytes <= limit) {
+		if (may_add(c, d, bytes)) {
 			r = add_segment(c, d, bytes, &s);
 			if (r == 0)
 				break;
@@ -246,28 +315,65 @@ struct segment *cache_take_segment(struct cache *c, struct served_dataset *d, ui
 		s = evict_one(c, over_own ? d : NULL, c->segment_bytes <= limit ? d : NULL, bytes, distance);
 		if (s)
 			break;
-		if (c->n_segments == before)
+		if (c->n_segments == before && !drop_empty(c))
 			return NULL;
 	}
 	s->chunk = chunk;
 	return s;
 }
 
+struct segment *cache_take_lent(struct cache *c, const struct segment *from, uint32_t distance)
+{
+	struct policy_segment *list;
+	struct segment *victim;
+	long choice;
+
+	if (from->lent || may_add(c, from->dataset, from->memory.bytes))
+		return NULL;
+	list = calloc(c->size_segments, sizeof(*list));
+	if (!list)
+		return NULL;
+	for (uint32_t i = 0; i < c->size_segments; i++) {
+		const struct segment *s = c->segments[i];
+		bool fits = s && s != from && s->lent && s->dataset == from->dataset &&
+			    s->memory.bytes == from->memory.bytes;
+
+		list[i] = fits ? cache_look_at(c, s) : (struct policy_segment){.busy = true};
+	}
+	choice = policy_pick_victim(list, c->size_segments, distance);
+	free(list);
+	if (choice < 0)
+		return NULL;
+	victim = c->segments[choice];
+	c->counters.evictions += cache_chunk_of(victim) != NULL;
+	forget_chunk(c, victim);
+	victim->filling = true;
+	return victim;
+}
+
+void cache_fill_done(struct segment *from, struct segment *to, bool filled)
+{
+	to->filling = false;
+	if (!filled)
+		return;
+	to->chunk = from->chunk;
+	to->dataset->chunks[to->chunk].segment = to;
+}
+
+void cache_drop_empty(struct cache *c)
+{
+	while (c->segment_bytes + c->slot_bytes + c->snapshot_bytes > c->budget_bytes && drop_empty(c))
+		continue;
+}
+
 bool cache_make_room(struct cache *c, uint64_t bytes)
 {
-	uint64_t limit = c->limit_bytes;
-	struct served_dataset *d = c->datasets;
-
-	while (d && c->segment_bytes + c->slot_bytes + c->snapshot_bytes + bytes > limit) {
-		struct served_dataset *next = d->next;
-
-		if (is_droppable(c, d))
-			drop_dataset(c, d);
-		d = next;
-	}
-	while (c->segment_bytes + c->slot_bytes + c->snapshot_bytes + bytes > limit) {
+	cache_find_holders(c);
+	while (c->segment_bytes + c->slot_bytes + c->snapshot_bytes + bytes > c->limit_bytes) {
 		uint32_t before = c->n_segments;
 
+		if (drop_empty(c))
+			continue;
 		evict_one(c, NULL, NULL, 0, 0);
 		if (c->n_segments == before)
 			return false;
@@ -275,31 +381,17 @@ bool cache_make_room(struct cache *c, uint64_t bytes)
 	return true;
 }
 
-uint64_t cache_drop_idle(struct cache *c, uint64_t since_ns)
-{
-	uint64_t oldest_ns = 0;
-
-	for (struct served_dataset *d = c->datasets, *next; d; d = next) {
-		next = d->next;
-		if (!is_droppable(c, d))
-			continue;
-		if (d->idle_since_ns <= since_ns)
-			drop_dataset(c, d);
-		else if (!oldest_ns || d->idle_since_ns < oldest_ns)
-			oldest_ns = d->idle_since_ns;
-	}
-	return oldest_ns;
-}
-
 void cache_pin(struct cache *c, struct served_dataset *d, uint64_t chunk)
 {
-	d->chunks[chunk].pins++;
+	if (d->chunks[chunk].pins++ == 0)
+		d->pinned_bytes += d->chunks[chunk].bytes;
 	d->chunks[chunk].last_use = ++c->clock;
 }
 
 void cache_unpin(struct served_dataset *d, uint64_t chunk)
 {
-	d->chunks[chunk].pins--;
+	if (--d->chunks[chunk].pins == 0)
+		d->pinned_bytes -= d->chunks[chunk].bytes;
 }
 
 void cache_mark(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32_t distance)
@@ -318,9 +410,11 @@ void cache_note_ready(struct cache *c, struct served_dataset *d, uint64_t chunk)
 	k->state = CHUNK_READY;
 	k->last_use = ++c->clock;
 	d->n_cached++;
+	/* Some descriptors, too, are for what passes through. */
 	cache_keep(c, k->segment,
 		   c->kept_bytes + k->bytes <= c->keep_limit_bytes &&
-		       d->kept_bytes + k->bytes <= d->keep_bytes);
+		       d->kept_bytes + k->bytes <= d->keep_bytes &&
+		       c->n_segments <= c->max_segments - c->max_segments / 8);
 }
 
 struct segment *cache_find_segment(const struct cache *c, uint32_t id)
@@ -332,8 +426,37 @@ struct segment *cache_find_segment(const struct cache *c, uint32_t id)
 	return c->segments[index];
 }
 
+bool cache_is_ready(const struct segment *s)
+{
+	const struct served_chunk *k = cache_chunk_of(s);
+
+	return k && k->state == CHUNK_READY;
+}
+
+/* Gives up those that were used longest ago until there are few that nobody uses. */
+static void drop_many_idle(struct cache *c)
+{
+	cache_find_holders(c);
+	for (;;) {
+		struct served_dataset *oldest = NULL;
+		uint32_t n = 0;
+
+		for (struct served_dataset *d = c->datasets; d; d = d->next) {
+			if (!is_droppable(c, d))
+				continue;
+			n++;
+			if (!oldest || d->idle_since_ns < oldest->idle_since_ns)
+				oldest = d;
+		}
+		if (n <= CACHE_MAX_IDLE_DATASETS)
+			return;
+		drop_dataset(c, oldest);
+	}
+}
+
 void cache_add_dataset(struct cache *c, struct served_dataset *d)
 {
+	drop_many_idle(c);
 	/* An older version that nobody uses any more will not be asked for again. */
 	for (struct served_dataset *o = c->datasets, *next; o; o = next) {
 		next = o->next;

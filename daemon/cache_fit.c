@@ -12,9 +12,12 @@ struct entry {
 	uint32_t rank;
 };
 
-static uint64_t need_bytes(const struct served_dataset *d, uint64_t more_chunks)
+/* What its sessions need, and what is read ahead for them. */
+static uint64_t ahead_bytes(const struct served_dataset *d)
 {
-	return served_largest_bytes(d, policy_join_need(d->info.n_chunks, d->need_chunks, more_chunks));
+	uint64_t bytes = d->need_bytes + served_largest_bytes(d, d->prefetch_chunks);
+
+	return bytes < d->all_bytes ? bytes : d->all_bytes;
 }
 
 uint64_t cache_floor_bytes(const struct cache *c)
@@ -22,12 +25,37 @@ uint64_t cache_floor_bytes(const struct cache *c)
 	uint64_t bytes = c->slot_bytes;
 
 	for (const struct served_dataset *d = c->datasets; d; d = d->next) {
-		if (d->refs > 0)
+		if (d->refs > 0 || d->copy_held)
 			bytes += d->copy_bytes;
 		if (d->n_sessions > 0)
-			bytes += need_bytes(d, 0);
+			bytes += served_need_bytes(d);
 	}
 	return bytes;
+}
+
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint64_t taken_by(const struct served_dataset *d, uint64_t more_bytes)
+{
+	return max_u64(d->n_sessions > 0 ? served_need_bytes(d) : 0,
+		       d->pinned_bytes + d->loading_bytes + more_bytes);
+}
+
+uint64_t cache_taken_bytes(const struct cache *c)
+{
+	uint64_t bytes = c->slot_bytes;
+
+	for (const struct served_dataset *d = c->datasets; d; d = d->next)
+		bytes += taken_by(d, 0) + (d->refs > 0 || d->copy_held ? d->copy_bytes : 0);
+	return bytes;
+}
+
+uint64_t cache_take_more(const struct served_dataset *d, uint64_t bytes)
+{
+	return taken_by(d, bytes) - taken_by(d, 0);
 }
 
 static uint64_t total_bytes(const struct cache *c)
@@ -39,7 +67,7 @@ static void set_budget(struct cache *c)
 {
 	uint64_t floor = cache_floor_bytes(c);
 
-	c->budget_bytes = c->wanted_bytes < c->limit_bytes ? c->wanted_bytes : c->limit_bytes;
+	c->budget_bytes = c->limit_bytes;
 	if (c->budget_bytes < floor)
 		c->budget_bytes = floor;
 }
@@ -48,6 +76,7 @@ static void set_budget(struct cache *c)
 static void share_out(struct cache *c)
 {
 	_cleanup_(freep) struct policy_share *shares = NULL;
+	uint64_t limit, claimed = 0;
 	size_t n = 0, i = 0;
 
 	for (const struct served_dataset *d = c->datasets; d; d = d->next)
@@ -58,22 +87,26 @@ static void share_out(struct cache *c)
 	for (const struct served_dataset *d = c->datasets; d; d = d->next) {
 		if (d->n_sessions > 0)
 			shares[i++] = (struct policy_share){.all = d->all_bytes,
-							    .need = need_bytes(d, 0),
-							    .ahead = need_bytes(d, d->prefetch_chunks),
+							    .need = served_need_bytes(d),
+							    .ahead = ahead_bytes(d),
 							    .asked = d->asked_bytes};
 	}
-	c->keep_limit_bytes = policy_share_out(shares, n, cache_segment_limit(c, c->budget_bytes));
+	limit = cache_segment_limit(c, c->budget_bytes);
+	(void)policy_share_out(shares, n, limit);
 	i = 0;
 	for (struct served_dataset *d = c->datasets; d; d = d->next) {
-		const struct policy_share *s = &shares[i];
-
+		if (d->n_sessions > 0)
+			claimed += d->claim_bytes = shares[i++].cap;
+	}
+	c->unclaimed_bytes = limit > claimed ? limit - claimed : 0;
+	policy_lend(shares, n, c->unclaimed_bytes < c->lend_bytes ? c->unclaimed_bytes : c->lend_bytes);
+	c->keep_limit_bytes = policy_share_out(shares, n, limit);
+	i = 0;
+	for (struct served_dataset *d = c->datasets; d; d = d->next) {
 		if (d->n_sessions == 0)
 			continue;
-		d->cap_bytes = s->cap;
-		d->keep_bytes = s->keep;
-		/* What passes through beside what is kept; all that moves when nothing is. */
-		d->ahead_bytes = s->keep == s->all && c->keep_limit_bytes >= s->all ? 0 : s->ahead;
-		i++;
+		d->room_bytes = shares[i].cap;
+		d->keep_bytes = shares[i++].keep;
 	}
 }
 
@@ -128,7 +161,7 @@ static void keep_more(struct cache *c, const struct entry *entries, size_t n)
 		struct segment *s = entries[i].segment;
 		const struct served_dataset *d;
 
-		if (entries[i].look.idle || s->dataset->chunks[s->chunk].state != CHUNK_READY)
+		if (entries[i].look.idle || !cache_is_ready(s))
 			continue;
 		d = s->dataset;
 		if (c->kept_bytes + s->memory.bytes <= c->keep_limit_bytes &&
@@ -137,6 +170,7 @@ static void keep_more(struct cache *c, const struct entry *entries, size_t n)
 	}
 }
 
+/* Beyond the budget anything goes that may; what is borrowed also where it may not be any more. */
 static bool must_go(const struct cache *c, const struct entry *e)
 {
 	const struct served_dataset *d = e->segment->dataset;
@@ -145,12 +179,7 @@ static bool must_go(const struct cache *c, const struct entry *e)
 		return false;
 	if (total_bytes(c) > c->budget_bytes)
 		return true;
-	if (e->look.idle)
-		return false;
-	if (d->held_bytes > d->cap_bytes)
-		return true;
-	/* Buffers of read-ahead that is not done any more. */
-	return e->rank == POLICY_RANK_UNWANTED && d->held_bytes - d->kept_bytes > d->ahead_bytes;
+	return (e->look.idle || d->held_bytes > d->claim_bytes) && cache_borrowed_bytes(c) > c->lend_bytes;
 }
 
 static void give_up(struct cache *c, struct entry *entries, size_t n)
@@ -166,13 +195,7 @@ static void give_up(struct cache *c, struct entry *entries, size_t n)
 
 static bool is_fit(const struct cache *c)
 {
-	if (total_bytes(c) > c->budget_bytes)
-		return false;
-	for (const struct served_dataset *d = c->datasets; d; d = d->next) {
-		if (d->n_sessions > 0 && d->held_bytes > d->cap_bytes)
-			return false;
-	}
-	return true;
+	return total_bytes(c) <= c->budget_bytes && cache_borrowed_bytes(c) <= c->lend_bytes;
 }
 
 void cache_fit(struct cache *c)
@@ -181,9 +204,8 @@ void cache_fit(struct cache *c)
 	size_t n = 0;
 
 	c->needs_changed = false;
+	cache_find_holders(c);
 	set_budget(c);
-	if (total_bytes(c) > c->budget_bytes)
-		(void)cache_drop_idle(c, UINT64_MAX);
 	share_out(c);
 	entries = calloc(c->n_segments + 1, sizeof(*entries));
 	if (!entries) {
@@ -199,6 +221,17 @@ void cache_fit(struct cache *c)
 	keep_more(c, entries, n);
 	rank_all(c, entries, n);
 	give_up(c, entries, n);
+	cache_drop_empty(c);
 	c->unfit = !is_fit(c);
 	c->needs_changed = false;
+}
+
+void cache_lend(struct cache *c, uint64_t bytes)
+{
+	uint64_t before = c->lend_bytes;
+
+	c->lend_bytes = bytes;
+	/* More room that nobody can use is no reason to go through all segments. */
+	if (cache_borrowed_bytes(c) > bytes || (before < bytes && before < c->unclaimed_bytes))
+		cache_fit(c);
 }

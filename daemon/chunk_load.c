@@ -1,55 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One chunk's way into memory: open, large reads in flight together, verification by a worker; one repeat
- * when anything was wrong, then quarantine.
+ * One chunk's way into memory: read by the dataset's reader, verified by a worker; one repeat when anything
+ * was wrong, then quarantine.
  */
 #include "cache.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "dataset/chunk.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 
-/* Large enough for full bandwidth, small enough that a few of one chunk run side by side. */
-#define PIECE_BYTES (2u << 20)
-#define MAX_PIECES  64
-#define RETRY_NS    (10 * NS_PER_S) /* a read that failed is not damage: storage may come back */
-
-struct load;
-
-struct piece {
-	struct io_op op;
-	struct load *load;
-};
+#define STUCK_NS (10 * NS_PER_S)
+#define RETRY_NS (10 * NS_PER_S) /* a read that failed is not damage: storage may come back */
 
 struct load {
+	struct reader_job read;
+	struct load *next;
 	struct cache *cache;
 	struct served_dataset *dataset;
 	uint64_t chunk;
 	struct snapshot_chunk meta;
-	struct segment *segment;
+	struct segment *segment; /* read into, and verified there */
+	struct segment *lent;    /* where it goes then; NULL: it stays */
+	uint32_t distance;
 	struct job *job;
+	struct place *own, *place; /* of who it is for; where it is tried now */
+	uint64_t n_places;         /* when the search through them began */
 	uint64_t begin_ns;
-	bool repeated, buffered;
-	int fd;
-	uint32_t n_pending;
+	bool repeated;
 	int result;
 	struct error error;
 	struct pool_job verify;
-	struct piece open;
-	struct piece pieces[MAX_PIECES];
-	char name[CHUNK_ID_TEXT + 8];
-	char origin[4096];
+	const char *origin; /* for texts */
 };
 
-static void load_open(struct load *l);
+static int load_read(struct load *l);
+
+static void load_free(struct load *l)
+{
+	struct cache *c = l->cache;
+	struct load **link = &c->loads;
+
+	while (*link != l)
+		link = &(*link)->next;
+	*link = l->next;
+	l->dataset->n_loading--;
+	l->dataset->loading_bytes -= l->dataset->chunks[l->chunk].bytes;
+	c->n_loading--;
+	job_unref(l->job);
+	place_unref(l->own);
+	place_unref(l->place);
+	free(l);
+}
 
 static void load_finish(struct load *l)
 {
@@ -57,8 +63,6 @@ static void load_finish(struct load *l)
 	struct served_dataset *d = l->dataset;
 	struct served_chunk *k = &d->chunks[l->chunk];
 
-	if (l->fd >= 0)
-		close(l->fd);
 	if (l->result == 0) {
 		cache_note_ready(c, d, l->chunk);
 	} else {
@@ -71,12 +75,22 @@ static void load_finish(struct load *l)
 		d->n_bad++;
 		c->counters.damaged++;
 		cache_drop_segment(c, l->segment);
-		log_error("%s (not served)", l->error.text);
+		log_limited(c->lines_of(c->user, l->job->uid), LOG_LEVEL_ERROR, "%s (not served)",
+			    l->error.text);
 	}
-	c->n_loading--;
-	job_unref(l->job);
-	free(l);
+	load_free(l);
 	c->on_change(c->user);
+}
+
+/* What keeps the reader from being asked ends the load. */
+static void load_again(struct load *l)
+{
+	int r = load_read(l);
+
+	if (r == 0)
+		return;
+	l->result = error_errno(&l->error, r, "%s: cannot be read", l->origin);
+	load_finish(l);
 }
 
 /* Anything wrong is read once more: a flipped bit on the way is cured by that, damage is not. */
@@ -86,13 +100,18 @@ static void load_fail(struct load *l)
 		load_finish(l);
 		return;
 	}
-	log_warning("%s; reading it again", l->error.text);
+	log_limited(l->cache->lines_of(l->cache->user, l->job->uid), LOG_LEVEL_WARNING,
+		    "%s; reading it again", l->error.text);
 	l->repeated = true;
-	if (l->fd >= 0)
-		close(l->fd);
-	l->fd = -EBADF;
 	l->dataset->chunks[l->chunk].state = CHUNK_READING;
-	load_open(l);
+	load_again(l);
+}
+
+/* What is verified may be seen. */
+static void hand_over(const struct load *l, uint64_t offset, uint64_t bytes)
+{
+	if (l->lent)
+		memcpy(l->lent->memory.data + offset, l->segment->memory.data + offset, bytes);
 }
 
 static int verify_samples(struct load *l, const struct chunk_view *view)
@@ -115,7 +134,25 @@ static int verify_samples(struct load *l, const struct chunk_view *view)
 					&l->error);
 		if (r < 0)
 			return r;
+		hand_over(l, s.offset, s.stored_bytes);
 	}
+	return 0;
+}
+
+/* Before anything is handed over: the checksums below are against accidents only. */
+static int verify_digest(struct load *l)
+{
+	const struct iovec file = {l->segment->memory.data, l->meta.file_bytes};
+	struct digest found;
+	int r = l->meta.has_sha256 ? digest_of(&file, 1, &found) : 0;
+
+	if (r < 0)
+		return error_errno(&l->error, r, "%s: cannot compute its SHA-256", l->origin);
+	if (l->meta.has_sha256 && !digest_equal(&found, &l->meta.sha256))
+		return error_set(&l->error, -EBADMSG,
+				 "%s: is not the file that was packed (its SHA-256 is not the snapshot's): "
+				 "restore it",
+				 l->origin);
 	return 0;
 }
 
@@ -134,6 +171,10 @@ static void verify_work(struct pool_job *job)
 		r = error_set(&l->error, -EBADMSG,
 			      "%s: is not the chunk that the snapshot describes: run dieselctl verify",
 			      l->origin);
+	if (r == 0)
+		r = verify_digest(l);
+	if (r == 0)
+		hand_over(l, 0, view.header->payload_offset);
 	l->result = r < 0 ? r : verify_samples(l, &view);
 }
 
@@ -141,6 +182,9 @@ static void verify_done(struct pool_job *job)
 {
 	struct load *l = (struct load *)((char *)job - offsetof(struct load, verify));
 
+	if (l->lent)
+		cache_fill_done(l->segment, l->lent, l->result == 0);
+	l->lent = NULL;
 	if (l->result < 0)
 		load_fail(l);
 	else
@@ -150,6 +194,7 @@ static void verify_done(struct pool_job *job)
 static void load_verify(struct load *l)
 {
 	l->dataset->chunks[l->chunk].state = CHUNK_VERIFYING;
+	l->lent = cache_take_lent(l->cache, l->segment, l->distance);
 	l->verify.work = verify_work;
 	l->verify.done = verify_done;
 	pool_submit(l->cache->pool, &l->job->lane, &l->verify);
@@ -157,119 +202,121 @@ static void load_verify(struct load *l)
 	l->cache->on_change(l->cache->user);
 }
 
-static void on_piece(struct io_op *op)
+/* Whether there is another place to try: in this one somebody has mounted a file over the chunk. Whoever came
+ * with a place while this went on must not find the chunk missing. */
+static bool next_place(struct load *l)
 {
-	struct load *l = ((struct piece *)op)->load;
+	struct place *first = l->dataset->places.first;
+	struct place *next = l->place == l->own ? first : l->place->next;
 
-	if (op->result > 0 && (uint32_t)op->result < op->bytes && l->result == 0) {
-		/* A short read: go on behind it. */
-		op->buffer = (uint8_t *)op->buffer + op->result;
-		op->offset += (uint32_t)op->result;
-		op->bytes -= (uint32_t)op->result;
-		io_submit(l->cache->io, op);
-		return;
+	if (next == l->own)
+		next = next->next;
+	if (!next && l->dataset->places.n_added != l->n_places) {
+		next = first;
+		l->n_places = l->dataset->places.n_added;
 	}
-	if (op->result == 0 && l->result == 0)
-		l->result = error_set(&l->error, -EBADMSG, "%s: truncated at %llu bytes", l->origin,
-				      (unsigned long long)op->offset);
-	if (op->result < 0 && l->result == 0)
-		l->result = error_errno(&l->error, op->result, "%s: cannot read at %llu", l->origin,
-					(unsigned long long)op->offset);
-	if (--l->n_pending > 0)
-		return;
-	job_read_end(l->job, l->begin_ns, clock_monotonic_ns(), l->meta.file_bytes);
-	if (l->result < 0)
+	if (!next)
+		return false;
+	place_ref(next);
+	place_unref(l->place);
+	l->place = next;
+	return true;
+}
+
+static void on_read(struct reader_job *job)
+{
+	struct load *l = (struct load *)job;
+	struct cache *c = l->cache;
+
+	l->result = job->result;
+	l->error = job->error;
+	c->counters.buffered += job->buffered;
+	job_read_end(l->job, l->begin_ns, clock_monotonic_ns(), l->result == 0 ? l->meta.file_bytes : 0);
+	if (l->result == -EXDEV && next_place(l))
+		load_again(l);
+	else if (l->result < 0)
 		load_fail(l);
 	else
 		load_verify(l);
 }
 
-static void load_read(struct load *l)
+static int load_read(struct load *l)
 {
-	uint64_t piece = PIECE_BYTES;
-	uint32_t n;
+	struct cache *c = l->cache;
+	int r;
 
-	while ((l->meta.file_bytes + piece - 1) / piece > MAX_PIECES)
-		piece *= 2;
-	n = (uint32_t)((l->meta.file_bytes + piece - 1) / piece);
-	l->n_pending = n;
+	l->result = 0;
+	l->read.error = ERROR_INIT;
+	r = readers_submit(&c->readers, &l->dataset->reader, l->job->uid, &l->read, l->place->fd,
+			   l->segment->memory.fd);
+	if (r < 0)
+		return r;
+	c->counters.reads++;
+	c->counters.read_bytes += l->meta.file_bytes;
 	l->begin_ns = clock_monotonic_ns();
 	job_read_begin(l->job, l->begin_ns);
-	for (uint32_t i = 0; i < n; i++) {
-		uint64_t offset = i * piece, left = l->meta.file_bytes - offset;
-
-		l->pieces[i].load = l;
-		l->pieces[i].op = (struct io_op){.kind = IO_READ,
-						 .fd = l->fd,
-						 .buffer = l->segment->memory.data + offset,
-						 .bytes = (uint32_t)(left < piece ? left : piece),
-						 .offset = offset,
-						 .done = on_piece};
-		io_submit(l->cache->io, &l->pieces[i].op);
-	}
-	l->cache->counters.read_bytes += l->meta.file_bytes;
-}
-
-static int check_opened(struct load *l)
-{
-	struct stat st;
-
-	if (fstat(l->fd, &st) < 0)
-		return error_errno(&l->error, -errno, "%s: cannot look at it", l->origin);
-	if (!S_ISREG(st.st_mode))
-		return error_set(&l->error, -EBADMSG, "%s: is not a regular file", l->origin);
-	if ((uint64_t)st.st_size != l->meta.file_bytes)
-		return error_set(&l->error, -EBADMSG,
-				 "%s: has %lld bytes instead of %llu: truncated or replaced", l->origin,
-				 (long long)st.st_size, (unsigned long long)l->meta.file_bytes);
 	return 0;
 }
 
-static void on_open(struct io_op *op)
+static void order_fill(struct load *l)
 {
-	struct load *l = ((struct piece *)op)->load;
+	struct reader_order *o = &l->read.order;
+	char id[CHUNK_ID_TEXT];
 
-	/* Some file systems know no O_DIRECT: their page cache is used then. */
-	if (op->result == -EINVAL && !l->buffered) {
-		l->buffered = true;
-		l->cache->counters.buffered++;
-		load_open(l);
-		return;
-	}
-	if (op->result < 0) {
-		l->result = op->result;
-		error_errno(&l->error, op->result, "%s: cannot open the chunk", l->origin);
-	} else {
-		l->fd = op->result;
-		l->result = check_opened(l);
-	}
-	if (l->result < 0)
-		load_fail(l);
-	else
-		load_read(l);
+	chunk_id_format(&l->meta.id, id);
+	o->bytes = l->meta.file_bytes;
+	o->rights = l->dataset->identity.rights;
+	snprintf(o->name, sizeof(o->name), "%s.chunk", id);
+	snprintf(o->origin, sizeof(o->origin), "%s/chunks/%s", l->dataset->path, o->name);
+	l->origin = o->origin;
+	l->read.done = on_read;
 }
 
-static void load_open(struct load *l)
+void cache_abandon_loads(struct cache *c)
 {
-	l->result = 0;
-	l->cache->counters.reads += !l->buffered;
-	l->open.load = l;
-	l->open.op = (struct io_op){
-	    .kind = IO_OPEN,
-	    .fd = l->dataset->chunks_fd,
-	    .path = l->name,
-	    /* O_NONBLOCK: a pipe in the chunk's place must not hold us up. */
-	    .how = {.flags = (uint64_t)(O_RDONLY | O_CLOEXEC | O_NONBLOCK | (l->buffered ? 0 : O_DIRECT)),
-		    .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS},
-	    .done = on_open};
-	io_submit(l->cache->io, &l->open.op);
+	while (c->loads)
+		load_free(c->loads);
 }
 
-int cache_load(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32_t distance, struct job *job)
+/* Of one dataset; uid: CACHE_ANYBODY or whose. */
+static uint64_t stuck_of(const struct cache *c, const struct served_dataset *d, uint32_t uid, uint64_t now_ns)
+{
+	uint64_t bytes = 0;
+
+	for (const struct load *l = c->loads; l; l = l->next)
+		if (l->dataset == d && l->begin_ns + STUCK_NS < now_ns &&
+		    (uid == CACHE_ANYBODY || l->job->uid == uid))
+			bytes += d->chunks[l->chunk].bytes;
+	return bytes;
+}
+
+uint64_t cache_stuck_bytes(const struct cache *c, uint32_t uid)
+{
+	uint64_t now_ns = clock_monotonic_ns(), bytes = 0;
+
+	for (const struct served_dataset *d = c->datasets; d && c->loads; d = d->next) {
+		uint64_t stuck = d->n_loading > 0 ? stuck_of(c, d, uid, now_ns) : 0;
+		uint64_t need = d->n_sessions > 0 ? served_need_bytes(d) : 0;
+
+		bytes += stuck > need ? stuck - need : 0;
+	}
+	return bytes;
+}
+
+uint64_t cache_loading_bytes(const struct cache *c, uint32_t uid)
+{
+	uint64_t bytes = 0;
+
+	for (const struct load *l = c->loads; l; l = l->next)
+		bytes += l->job->uid == uid ? l->dataset->chunks[l->chunk].bytes : 0;
+	return bytes;
+}
+
+int cache_load(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32_t distance, struct job *job,
+	       struct place *place)
 {
 	struct served_chunk *k = &d->chunks[chunk];
 	struct load *l;
-	char id[CHUNK_ID_TEXT];
 	int r;
 
 	l = calloc(1, sizeof(*l));
@@ -287,17 +334,27 @@ int cache_load(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32
 	}
 	l->cache = c;
 	l->job = job_ref(job);
+	l->own = place_ref(place);
+	l->place = place_ref(place);
+	l->n_places = d->places.n_added;
 	l->dataset = d;
 	l->chunk = chunk;
-	l->fd = -EBADF;
-	chunk_id_format(&l->meta.id, id);
-	snprintf(l->name, sizeof(l->name), "%s.chunk", id);
-	snprintf(l->origin, sizeof(l->origin), "%s/chunks/%s", d->path, l->name);
+	l->distance = distance;
+	l->next = c->loads;
+	c->loads = l;
+	c->n_loading++;
+	d->n_loading++;
+	d->loading_bytes += k->bytes;
+	order_fill(l);
+	r = load_read(l);
+	if (r < 0) {
+		cache_drop_segment(c, l->segment);
+		load_free(l);
+		return r;
+	}
 	if (k->state == CHUNK_BAD)
 		d->n_bad--;
 	k->state = CHUNK_READING;
 	k->segment = l->segment;
-	c->n_loading++;
-	load_open(l);
 	return 0;
 }

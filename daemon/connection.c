@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One client. Messages are answered in order; opening a dataset goes to a worker (it touches the dataset's
- * storage), and nothing more is read from the client until that is done. A client that breaks the protocol
+ * One client. Messages are answered in order; opening a dataset goes to a process of its own (opener.h), and
+ * nothing more is read from the client until that is done. A client that breaks the protocol
  * or does not read its replies is cut off: it loses only what is its own.
  */
 #include "server.h"
@@ -17,11 +17,19 @@
 #include "connection.h"
 #include "lib/cleanup.h"
 #include "lib/log.h"
+#include "peer.h"
 
-/* 0: go on; negative: cut the connection. */
-static int reply(struct connection *c, const union wire_message *message, const int *fds, size_t n_fds)
+/* Of replies that a client has not read, with what the kernel needs for each: a dozen or two. */
+#define UNREAD_BYTES 8192
+
+int connection_reply(struct connection *c, union wire_message *message, const int *fds, size_t n_fds)
 {
-	return transport_send(c->fd, message, fds, n_fds);
+	int r;
+
+	message->header.sequence = c->sequence;
+	r = transport_send(c->fd, message, fds, n_fds);
+	/* The kernel holds the few replies that UNREAD_BYTES allows; libdiesel never leaves more than one. */
+	return r == -EAGAIN ? -ENOBUFS : r;
 }
 
 int connection_reply_error(struct connection *c, const struct error *err, int code)
@@ -31,7 +39,7 @@ int connection_reply_error(struct connection *c, const struct error *err, int co
 	protocol_init(&m, WIRE_ERROR);
 	m.error.code = code;
 	snprintf(m.error.text, sizeof(m.error.text), "%s", err->text[0] ? err->text : strerror(-code));
-	return reply(c, &m, NULL, 0);
+	return connection_reply(c, &m, NULL, 0);
 }
 
 static int refuse(struct connection *c, int code, const char *text)
@@ -59,7 +67,52 @@ static int on_hello(struct connection *c, const union wire_message *m)
 	protocol_init(&answer, WIRE_HELLO_REPLY);
 	answer.hello.magic = WIRE_MAGIC;
 	answer.hello.version = WIRE_VERSION;
-	return reply(c, &answer, NULL, 0);
+	return connection_reply(c, &answer, NULL, 0);
+}
+
+static int refuse_session(struct connection *c, const struct error *err, int code)
+{
+	log_limited(server_lines_of(c->server, c->uid), LOG_LEVEL_WARNING, "pid %lld: %s", (long long)c->pid,
+		    err->text);
+	return connection_reply_error(c, err, code);
+}
+
+static void end_session(struct connection *c)
+{
+	struct session **link = &c->server->sessions;
+
+	if (!c->session)
+		return;
+	while (*link != c->session)
+		link = &(*link)->next;
+	*link = c->session->next;
+	session_close(c->session);
+	c->session = NULL;
+}
+
+static void on_owner_dead(uv_poll_t *poll, int status, int events)
+{
+	connection_close(poll->data);
+}
+
+/* The session ends with the process that asked for it, whoever else has the socket. */
+static int watch_owner(struct connection *c)
+{
+	int fd = peer_process(c->fd);
+
+	if (fd == -ESRCH)
+		return fd;
+	if (fd < 0) /* then it ends with its socket, and so does what it holds */
+		return 0;
+	if (uv_poll_init(c->server->loop, &c->owner, fd) < 0) {
+		close(fd);
+		return -ENOMEM;
+	}
+	c->owner_fd = fd;
+	c->owner.data = c;
+	c->n_handles++;
+	uv_poll_start(&c->owner, UV_READABLE, on_owner_dead);
+	return 0;
 }
 
 static int on_open_session(struct connection *c, const union wire_message *m)
@@ -67,6 +120,7 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 	struct server *s = c->server;
 	struct error err = ERROR_INIT;
 	union wire_message answer;
+	_cleanup_(closep) int slots_fd = -EBADF;
 	struct session *q;
 	int r;
 
@@ -77,45 +131,60 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 	protocol_init(&answer, WIRE_SESSION_REPLY);
 	r = session_new(&s->cache, &s->options, c->dataset, &m->open_session, &q, &answer.session_reply,
 			&err);
-	if (r < 0) {
-		log_warning("pid %lld: %s", (long long)c->pid, err.text);
-		return connection_reply_error(c, &err, r);
-	}
+	if (r < 0)
+		return refuse_session(c, &err, r);
+	q->place = place_ref(c->place);
 	q->pid = c->pid;
 	q->uid = c->uid;
+	/* First of all: who looks at sessions looks at their jobs. */
 	q->job = jobs_join(&s->jobs, &(struct job_member){.pid = c->pid,
 							  .uid = c->uid,
 							  .rank = q->request.rank,
 							  .world = q->request.world,
 							  .stride = q->request.stride});
-	if (!q->job) {
-		session_close(q);
-		return refuse(c, -ENOMEM, "no memory for another job");
-	}
 	q->next = s->sessions;
 	s->sessions = q;
 	c->session = q;
+	if (!q->job) {
+		end_session(c);
+		return refuse(c, -ENOMEM, "no memory for another job");
+	}
+	r = c->owner_fd < 0 ? watch_owner(c) : 0;
+	if (r == 0)
+		r = shared_memory_reader(&q->slot_memory, &slots_fd);
+	if (r < 0) {
+		end_session(c);
+		return refuse(c, r,
+			      "dieseld cannot look at the client's process, or at memory: is /proc mounted?");
+	}
+	r = server_check_usage(s, c->uid, &err);
+	if (r < 0) {
+		end_session(c);
+		return refuse_session(c, &err, r);
+	}
 	server_touch(s);
-	return reply(c, &answer, (int[]){q->control_memory.fd, q->slot_memory.fd}, 2);
+	return connection_reply(c, &answer, (int[]){q->control_memory.fd, slots_fd}, 2);
 }
 
 static int on_segment(struct connection *c, const union wire_message *m)
 {
-	const struct segment *segment = cache_find_segment(&c->server->cache, m->segment.segment);
+	struct segment *segment = cache_find_segment(&c->server->cache, m->segment.segment);
 	union wire_message answer;
 	_cleanup_(closep) int fd = -EBADF;
 	int r;
 
-	/* Only segments of the dataset that this client has shown it may read. */
-	if (!segment || segment->dataset != c->dataset)
+	/* Only chunks of the dataset that this client has shown it may read, and no byte of one before it is
+	 * known to be that chunk's. */
+	if (!segment || segment->dataset != c->dataset || !cache_is_ready(segment))
 		return refuse(c, -ENOENT, "no such chunk segment");
 	r = shared_memory_reader(&segment->memory, &fd);
 	if (r < 0)
 		return refuse(c, r, "dieseld cannot open a chunk in memory for a client: is /proc mounted?");
+	segment->lent = true;
 	protocol_init(&answer, WIRE_SEGMENT_REPLY);
 	answer.segment.segment = segment->id;
 	answer.segment.bytes = segment->memory.bytes;
-	return reply(c, &answer, &fd, 1);
+	return connection_reply(c, &answer, &fd, 1);
 }
 
 static int on_seek(struct connection *c, const union wire_message *m)
@@ -125,7 +194,7 @@ static int on_seek(struct connection *c, const union wire_message *m)
 	protocol_init(&answer, WIRE_SEEK_REPLY);
 	answer.seek_reply.generation = session_seek(c->session, m->seek.epoch, m->seek.batch);
 	server_touch(c->server);
-	return reply(c, &answer, NULL, 0);
+	return connection_reply(c, &answer, NULL, 0);
 }
 
 static int on_stop(struct connection *c)
@@ -134,13 +203,14 @@ static int on_stop(struct connection *c)
 
 	c->session->stopped = true;
 	protocol_init(&answer, WIRE_STOP_REPLY);
-	return reply(c, &answer, NULL, 0);
+	return connection_reply(c, &answer, NULL, 0);
 }
 
-static int on_message(struct connection *c, const union wire_message *m, struct wire_fds *fds)
+static int on_message(struct connection *c, const union wire_message *m)
 {
 	enum wire_type type = (enum wire_type)m->header.type;
 
+	c->sequence = m->header.sequence;
 	if (!c->greeted && type != WIRE_HELLO)
 		return -EPROTO;
 	if ((type == WIRE_OPEN_SESSION || type == WIRE_SEGMENT) && !c->dataset)
@@ -152,7 +222,7 @@ static int on_message(struct connection *c, const union wire_message *m, struct 
 	case WIRE_OPEN_DATASET:
 		if (c->dataset)
 			return refuse(c, -EBUSY, "this connection has a dataset already");
-		return connection_open_dataset(c, m->open_dataset.version, fds);
+		return connection_open_dataset(c, m->open_dataset.version);
 	case WIRE_OPEN_SESSION: return on_open_session(c, m);
 	case WIRE_SEEK: return on_seek(c, m);
 	case WIRE_SEGMENT: return on_segment(c, m);
@@ -175,6 +245,73 @@ static int on_message(struct connection *c, const union wire_message *m, struct 
 	return -EPROTO;
 }
 
+/* Nobody can talk on the socket any more; what ends the connection is the process, or its giving back of the
+ * last batch. */
+static void orphan(struct connection *c)
+{
+	c->orphaned = true;
+	uv_poll_stop(&c->poll);
+	shutdown(c->fd, SHUT_RDWR);
+	server_watch_orphans(c->server);
+}
+
+/* Not at once: a process that is ending closes its sockets first. */
+static void tell_orphan(struct connection *c)
+{
+	if (!c->orphan_told)
+		log_limited(server_lines_of(c->server, c->uid), LOG_LEVEL_INFO,
+			    "pid %lld: its connection ended, and it has batches: they stay as they are until "
+			    "it gives "
+			    "them back",
+			    (long long)c->pid);
+	c->orphan_told = true;
+}
+
+bool connection_close_orphans(struct server *s)
+{
+	bool any = false;
+
+	for (struct connection *c = s->connections, *next; c; c = next) {
+		next = c->next;
+		if (!c->orphaned)
+			continue;
+		if (session_orphan(c->session) == 0) {
+			connection_close(c);
+			continue;
+		}
+		any = true;
+		tell_orphan(c);
+	}
+	return any;
+}
+
+void connection_cut(struct connection *c, int r)
+{
+	if (r != -ECONNRESET && r != -EPIPE)
+		log_limited(server_lines_of(c->server, c->uid), LOG_LEVEL_WARNING, "pid %lld: cut off: %s",
+			    (long long)c->pid,
+			    r == -EPROTO    ? "it broke the protocol"
+			    : r == -ENOBUFS ? "it does not read its replies"
+					    : strerror(-r));
+	if (c->session && c->owner_fd >= 0 && !c->server->stopping && session_orphan(c->session) > 0)
+		orphan(c);
+	else
+		connection_close(c);
+}
+
+/* No descriptor of a client's comes into this process: the message that has some stays where it is, and the
+ * process that opens the dataset takes it from there. */
+static int next_message(struct connection *c, union wire_message *m)
+{
+	int r = transport_take(c->fd, true, m);
+
+	if (r == -EPROTO) /* not left unread: the end of the connection would be an error to its client */
+		(void)transport_take(c->fd, false, m);
+	if (r < 0 || (m->header.type == WIRE_OPEN_DATASET && c->greeted && !c->dataset))
+		return r;
+	return transport_take(c->fd, false, m);
+}
+
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
 	struct connection *c = poll->data;
@@ -182,44 +319,46 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 
 	/* A bounded number, so that one busy client does not keep the others waiting. */
 	for (int i = 0; i < 16 && r == 0 && !c->opening; i++) {
-		struct wire_fds fds = {.n = 0};
 		union wire_message m;
 
-		r = transport_receive(c->fd, &m, &fds);
-		if (r == 0) {
-			r = on_message(c, &m, &fds);
-			wire_fds_close(&fds);
-		}
+		r = next_message(c, &m);
+		if (r == 0)
+			r = on_message(c, &m);
 	}
 	if (r == 0 || r == -EAGAIN)
 		return;
-	if (r != -ECONNRESET && r != -EPIPE)
-		log_warning("pid %lld: cut off: %s", (long long)c->pid,
-			    r == -EPROTO ? "it broke the protocol" : strerror(-r));
-	connection_close(c);
+	connection_cut(c, r);
 }
 
-void connection_listen(struct connection *c, bool on)
+void connection_listen(struct connection *c)
 {
-	if (on)
-		uv_poll_start(&c->poll, UV_READABLE, on_readable);
-	else
-		uv_poll_stop(&c->poll);
+	uv_poll_start(&c->poll, UV_READABLE, on_readable);
 }
 
-int connection_new(struct server *server, int fd)
+static void on_end(uv_poll_t *poll, int status, int events)
+{
+	connection_close(poll->data);
+}
+
+void connection_watch_end(struct connection *c)
+{
+	uv_poll_start(&c->poll, UV_DISCONNECT, on_end);
+}
+
+int connection_new(struct server *server, int fd, const struct ucred *peer)
 {
 	struct connection *c = calloc(1, sizeof(*c));
-	struct ucred peer = {.pid = -1};
-	socklen_t size = sizeof(peer);
 
 	if (!c)
 		return -ENOMEM;
-	(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &(int){UNREAD_BYTES}, sizeof(int));
 	c->server = server;
+	c->text = SHARED_MEMORY_INIT;
 	c->fd = fd;
-	c->pid = peer.pid;
-	c->uid = peer.uid;
+	c->owner_fd = -EBADF;
+	c->n_handles = 1;
+	c->pid = peer->pid;
+	c->uid = peer->uid;
 	if (uv_poll_init(server->loop, &c->poll, fd) < 0) {
 		free(c);
 		return -ENOMEM;
@@ -228,12 +367,17 @@ int connection_new(struct server *server, int fd)
 	c->next = server->connections;
 	server->connections = c;
 	server->n_connections++;
-	connection_listen(c, true);
+	connection_listen(c);
 	return 0;
 }
 
 static void connection_free(struct connection *c)
 {
+	/* At the daemon's end a client may still read what it was sent. */
+	if (c->server->stopping)
+		shared_memory_free(&c->text);
+	else
+		shared_memory_discard(&c->text);
 	c->server->n_connections--;
 	free(c);
 }
@@ -242,20 +386,20 @@ static void on_closed(uv_handle_t *handle)
 {
 	struct connection *c = handle->data;
 
-	close(c->fd);
-	c->fd = -EBADF;
-	c->handle_closed = true;
-	if (!c->opening)
+	if (handle == (uv_handle_t *)&c->poll)
+		closep(&c->fd);
+	else
+		closep(&c->owner_fd);
+	if (--c->n_handles == 0 && !c->opening)
 		connection_free(c);
 }
 
 void connection_opened(struct connection *c)
 {
-	c->opening = false;
-	if (c->handle_closed)
+	if (c->n_handles == 0)
 		connection_free(c);
 	else if (!c->closed)
-		connection_listen(c, true);
+		connection_listen(c);
 }
 
 void connection_close(struct connection *c)
@@ -269,16 +413,13 @@ void connection_close(struct connection *c)
 	while (*link != c)
 		link = &(*link)->next;
 	*link = c->next;
-	if (c->session) {
-		struct session **q = &s->sessions;
-
-		while (*q != c->session)
-			q = &(*q)->next;
-		*q = c->session->next;
-		session_close(c->session);
-	}
+	end_session(c);
+	connection_open_cancel(c);
+	c->place = place_unref(c->place);
 	if (c->dataset)
 		c->dataset->refs--;
 	uv_close((uv_handle_t *)&c->poll, on_closed);
+	if (c->owner_fd >= 0)
+		uv_close((uv_handle_t *)&c->owner, on_closed);
 	server_touch(s);
 }

@@ -11,19 +11,39 @@ struct connection {
 	struct server *server;
 	int fd;
 	uv_poll_t poll;
+	int owner_fd; /* of the process that opened the session (peer.h); -1: none is known */
+	uv_poll_t owner;
+	uint32_t n_handles;
 	int64_t pid;
 	uint32_t uid;
 	bool greeted;
-	bool opening; /* a worker has this connection's request */
-	bool closed, handle_closed;
+	uint16_t sequence;            /* of the request that is being answered */
+	struct open_request *opening; /* under way: nothing more is read from the client */
+	bool orphaned;                /* the socket is over; its process has batches of the session */
+	bool orphan_told;
+	bool closed;
 	struct served_dataset *dataset;
+	struct place *place; /* of the dataset's chunks, as this client sees them */
 	struct session *session;
+	struct shared_memory text; /* of its last STATUS, JOBS, WHY or SET */
 };
 
+/* Answers the request that came last. 0, or negative: connection_cut(); -ENOBUFS: the client does not read.
+ */
+int connection_reply(struct connection *c, union wire_message *message, const int *fds, size_t n_fds);
+/* Ends the connection, and says why in the log where that is worth a line. What the client's process holds of
+ * its session stays until it gives it back or is dead. */
+void connection_cut(struct connection *c, int r);
 int connection_reply_error(struct connection *c, const struct error *err, int code);
-void connection_listen(struct connection *c, bool on);
-/* Starts to open a dataset; takes the descriptors. connection_opened() follows, on the loop's thread. */
-int connection_open_dataset(struct connection *c, uint64_t version, struct wire_fds *fds);
+void connection_listen(struct connection *c);
+/* Reads nothing more, but sees that the client has left. */
+void connection_watch_end(struct connection *c);
+/* Starts to open the dataset of a request that was looked at and is still in the socket. connection_opened()
+ * follows, unless it is cancelled. */
+int connection_open_dataset(struct connection *c, uint64_t version);
+void connection_open_cancel(struct connection *c);
 void connection_opened(struct connection *c);
+/* Of the cache, for the copy of a snapshot that it opens. */
+uint64_t connection_reserved_bytes(const struct connection *c);
 /* connection_control.c: STATUS, JOBS, WHY and SET. */
 int connection_answer(struct connection *c, const union wire_message *m);

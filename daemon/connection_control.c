@@ -1,29 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests that are answered with JSON text. The text goes as a sealed memory file: it may be long. */
+/* Requests that are answered with JSON text. The text goes as a memory file: it may be long. It is lent until
+ * the connection's next such request, so that nobody can have the daemon's memory by keeping descriptors. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "connection.h"
 #include "control.h"
+#include "lib/cleanup.h"
+
+/* Of texts that one user's connections have, each until its next request. Root's are what they are. */
+#define USER_TEXT_BYTES (8u << 20)
+
+static uint64_t text_bytes_of(const struct server *s, uint32_t uid)
+{
+	uint64_t bytes = 0;
+
+	for (const struct connection *c = s->connections; c; c = c->next)
+		bytes += c->uid == uid ? c->text.bytes : 0;
+	return bytes;
+}
+
+static int text_new(struct connection *c, const char *text, struct error *err)
+{
+	const struct quota quota = server_quota(c->server);
+	size_t bytes = strlen(text);
+	int r;
+
+	shared_memory_discard(&c->text); /* of the last request, also where its descriptor was kept */
+	if (!quota_is_owner(&quota, c->uid) && text_bytes_of(c->server, c->uid) + bytes > USER_TEXT_BYTES)
+		return error_set(err, -EDQUOT,
+				 "user %u has %u MiB of this dieseld's answers open: close connections, or "
+				 "read with fewer",
+				 c->uid, USER_TEXT_BYTES >> 20);
+	r = shared_memory_new("diesel-text", bytes ? bytes : 1, SHARED_LENT, &c->text);
+	if (r < 0)
+		return error_errno(err, r, "no memory for dieseld's answer");
+	memcpy(c->text.data, text, bytes);
+	return 0;
+}
 
 static int reply_text(struct connection *c, const char *text)
 {
-	struct shared_memory memory = SHARED_MEMORY_INIT;
+	_cleanup_(closep) int fd = -EBADF;
 	struct error err = ERROR_INIT;
 	union wire_message answer;
-	size_t bytes = text ? strlen(text) : 0;
-	int r =
-	    text ? shared_memory_new("diesel-status", bytes ? bytes : 1, SHARED_SEALED, &memory) : -ENOMEM;
+	int r = text ? text_new(c, text, &err) : error_set(&err, -ENOMEM, "no memory for dieseld's answer");
 
+	if (r == 0)
+		r = shared_memory_reader(&c->text, &fd);
 	if (r < 0)
 		return connection_reply_error(c, &err, r);
-	memcpy(memory.data, text, bytes);
 	protocol_init(&answer, WIRE_STATUS_REPLY);
-	answer.status_reply.bytes = bytes;
-	r = transport_send(c->fd, &answer, &memory.fd, 1);
-	shared_memory_free(&memory);
-	return r;
+	answer.status_reply.bytes = strlen(text);
+	return connection_reply(c, &answer, &fd, 1);
 }
 
 int connection_answer(struct connection *c, const union wire_message *m)

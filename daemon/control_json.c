@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "control_private.h"
+#include "json_text.h"
 #include "lib/clock.h"
 
 static json_t *json_u64(uint64_t value)
@@ -15,23 +16,6 @@ static json_t *json_u64(uint64_t value)
 static json_t *json_known(double value)
 {
 	return isfinite(value) ? json_real(value) : json_null();
-}
-
-/* Names and reasons may hold bytes from outside: what is no UTF-8 becomes '?'. */
-static json_t *json_text(const char *text)
-{
-	json_t *string = json_string(text);
-	char *copy;
-
-	if (string)
-		return string;
-	copy = strdup(text);
-	for (char *p = copy; p && *p; p++)
-		if ((unsigned char)*p >= 0x80)
-			*p = '?';
-	string = json_string(copy ? copy : "");
-	free(copy);
-	return string;
 }
 
 static json_t *shares_json(const struct stall_shares *s)
@@ -176,6 +160,16 @@ static json_t *last_decision(const struct control *c, uint64_t job)
 	return json_null();
 }
 
+/* What is in memory for the job. */
+static json_t *memory_json(const struct control *c, const struct job *job)
+{
+	struct serve_job_memory m;
+
+	serve_job_memory(c->server, job, &m);
+	return json_pack("{s:o, s:o}", "claimed_bytes", json_u64(m.other + m.cached - m.borrowed),
+			 "borrowed_bytes", json_u64(m.borrowed));
+}
+
 static json_t *job_json(const struct control *c, const struct job *job)
 {
 	const struct control_job *known = control_find_job(c, job->id);
@@ -190,6 +184,7 @@ static json_t *job_json(const struct control *c, const struct job *job)
 			 (double)(clock_monotonic_ns() - job->begin_ns) / 1e9, "batches", json_u64(n.batches),
 			 "samples", json_u64(n.samples), "read_bytes", json_u64(n.read_bytes), "knobs",
 			 knobs_json(c, job, known));
+	json_object_set_new(root, "memory", memory_json(c, job));
 	json_object_set_new(root, "now",
 			    known && known->has_sample ? control_sample_json(&known->sample, NULL)
 						       : json_null());

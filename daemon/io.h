@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Opens and reads of chunk files that do not block the loop: by io_uring where the kernel permits it
- * (io_uring.c), else by a few threads that open and pread (io_threads.c). Both keep `depth` operations going.
+ * Opens and reads of chunk files, `depth` of them at a time: by io_uring where the kernel permits it
+ * (io_uring.c), else by a few threads that open and pread (io_threads.c).
  *
  * An operation is the caller's memory and must live until done(), which runs on the loop's thread, never
  * from within io_submit().
@@ -52,6 +52,8 @@ int io_threads_new(uv_loop_t *loop, unsigned depth, struct io **ret);
 
 /* io_uring if wanted and possible, else threads; *ret_why (may be NULL) is the errno that ruled it out. */
 int io_new(uv_loop_t *loop, bool want_uring, unsigned depth, struct io **ret, int *ret_why);
+/* 0, or the errno that rules io_uring out. */
+int io_uring_check(void);
 void io_submit(struct io *io, struct io_op *op);
 const char *io_name(const struct io *io);
 /* Nothing may be in flight. The loop must run once more. */

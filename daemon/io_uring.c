@@ -145,3 +145,15 @@ int io_uring_new(uv_loop_t *loop, unsigned depth, struct io **ret)
 	*ret = &u->io;
 	return 0;
 }
+
+int io_uring_check(void)
+{
+	struct io_uring ring;
+	int r = io_uring_queue_init(1, &ring, 0);
+
+	if (r < 0)
+		return r;
+	r = has_operations(&ring) ? 0 : -ENOSYS;
+	io_uring_queue_exit(&ring);
+	return r;
+}

@@ -159,14 +159,33 @@ struct job *jobs_join(struct jobs *jobs, const struct job_member *m)
 	return j;
 }
 
+/* The oldest of a user's that have no session goes when there are many: one process can be many, in turn. */
+static void end_many_lingering(const struct jobs *jobs, uint32_t uid)
+{
+	struct job *oldest = NULL;
+	uint32_t n = 0;
+
+	for (struct job *j = jobs->first; j; j = j->next) {
+		if (j->uid != uid || j->n_sessions > 0)
+			continue;
+		oldest = j;
+		n++;
+	}
+	if (n > JOB_MAX_LINGERING)
+		job_end(oldest);
+}
+
 void jobs_leave(struct job *j)
 {
+	struct jobs *jobs = j->owner;
+
 	j->n_sessions--;
 	if (j->n_sessions == 0 && !j->ended) {
 		if (j->process_ended || j->unwatched)
 			job_end(j);
 		else
 			uv_timer_start(&j->linger, on_linger, JOB_LINGER_MS, 0);
+		end_many_lingering(jobs, j->uid);
 	}
 	job_unref(j);
 }

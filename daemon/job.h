@@ -11,7 +11,8 @@
  * each.
  *
  * A job outlives its sessions, because workers come and go with the epochs: it ends with the trainer's
- * process, or JOB_LINGER_MS after its last session. Its number is never used again while the daemon lives.
+ * process, JOB_LINGER_MS after its last session, or when its user has JOB_MAX_LINGERING others that wait like
+ * it. Its number is never used again while the daemon lives.
  *
  * Loop thread only.
  */
@@ -23,7 +24,8 @@
 #include "pool.h"
 #include "read_latency.h"
 
-#define JOB_LINGER_MS 300000
+#define JOB_LINGER_MS     300000
+#define JOB_MAX_LINGERING 64 /* each is a descriptor, and a line of STATUS */
 
 /* What a knob holds that nobody has set. */
 #define JOB_KNOB_FREE  UINT32_MAX

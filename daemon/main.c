@@ -50,7 +50,8 @@ static void announce(const struct service *service)
 		log_warning("io_uring is not available (%s): reading by threads", strerror(-s->io_why));
 	log_info("cache %s, prefetch %u chunks, %u workers, reads by %s",
 		 units_format_bytes(cache, sizeof(cache), o->serve.knobs.cache_bytes),
-		 o->serve.knobs.prefetch_chunks, o->serve.knobs.workers, io_name(s->cache.io));
+		 o->serve.knobs.prefetch_chunks, o->serve.knobs.workers,
+		 s->cache.readers.use_uring ? "io_uring" : "threads");
 	log_info("ready on %s", s->socket_path);
 	if (o->ready_fd >= 0) {
 		n = write(o->ready_fd, "ready\n", 6);
@@ -86,7 +87,7 @@ static int serve(struct service *service)
 		log_error("cannot make an event loop: %s", strerror(-r));
 		return 1;
 	}
-	r = server_start(&server, &loop, o->socket_path, &o->serve, &err);
+	r = server_start(&server, &loop, o->socket_path, &o->serve, &service->nursery, &err);
 	if (r < 0) {
 		log_error("%s", err.text);
 		server_free(&server);
@@ -104,7 +105,7 @@ static int serve(struct service *service)
 	uv_loop_close(&loop);
 	sensor_free(service->sensor);
 	server_free(&server);
-	return 0;
+	return server.failed;
 }
 
 /* Before the first thread: the child must be one of a single thread, and privileges are a thread's own. */
@@ -126,6 +127,7 @@ static void fork_sensing(struct service *service)
 
 static int tune_and_serve(struct service *service)
 {
+	struct error err = ERROR_INIT;
 	const struct options *o = service->options;
 	const struct control_options control = {.settings = o->settings,
 						.knobs = o->serve.knobs,
@@ -134,6 +136,11 @@ static int tune_and_serve(struct service *service)
 	int r;
 
 	fork_sensing(service);
+	r = nursery_fork(&service->nursery, &err);
+	if (r < 0) {
+		log_error("%s", err.text);
+		return 1;
+	}
 	r = control_new(&control, &service->control);
 
 	if (r < 0) {
@@ -142,6 +149,7 @@ static int tune_and_serve(struct service *service)
 	}
 	r = serve(service);
 	control_free(service->control);
+	nursery_end(&service->nursery);
 	return r;
 }
 
@@ -153,6 +161,7 @@ int main(int argc, char **argv)
 	int r;
 
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGIO, SIG_IGN); /* of leases: shared_memory_copy_is_held() */
 	log_init("dieseld", LOG_LEVEL_INFO);
 	if (options_init(&options, memory, count_cpus()) < 0)
 		return 1;

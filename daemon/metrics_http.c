@@ -6,15 +6,27 @@
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#define TIMEOUT_S       10 /* for a client that says nothing */
+#include "lib/clock.h"
+
+/* Each connection is for one request, and for so long: who asks by the byte does not keep others out. Who
+ * comes when there are many takes the place of the oldest. */
+#define TIMEOUT_S       5
 #define MAX_CLIENTS     16
 #define CONTENT_TYPE    "text/plain; version=0.0.4; charset=utf-8"
 #define ADDRESS_MAX     64
 #define IDLE_TIMEOUT_MS 1000
 
+struct client {
+	struct client *next;
+	struct MHD_Connection *connection;
+	uint64_t begin_ns;
+};
+
 struct metrics {
+	struct client *clients; /* the newest first */
 	struct metrics_sources sources;
 	struct MHD_Daemon *http;
 	uv_poll_t poll;
@@ -34,6 +46,7 @@ static enum MHD_Result reply(struct MHD_Connection *client, unsigned status, cha
 		return MHD_NO;
 	}
 	MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, CONTENT_TYPE);
+	MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
 	result = MHD_queue_response(client, status, response);
 	MHD_destroy_response(response);
 	return result;
@@ -58,6 +71,50 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *client, con
 	return text ? reply(client, MHD_HTTP_OK, text, length, MHD_RESPMEM_MUST_FREE) : MHD_NO;
 }
 
+/* MHD sees the end and forgets it. */
+static void hang_up(const struct client *c)
+{
+	const union MHD_ConnectionInfo *info =
+	    MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+	if (info)
+		shutdown(info->connect_fd, SHUT_RDWR);
+}
+
+static void hang_up_old(const struct metrics *metrics)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+	uint32_t n = 0;
+
+	for (const struct client *c = metrics->clients; c; c = c->next)
+		if (++n > MAX_CLIENTS || now_ns - c->begin_ns > TIMEOUT_S * NS_PER_S)
+			hang_up(c);
+}
+
+static void on_connection(void *user, struct MHD_Connection *connection, void **context,
+			  enum MHD_ConnectionNotificationCode what)
+{
+	struct metrics *metrics = user;
+	struct client **link = &metrics->clients, *c;
+
+	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+		c = calloc(1, sizeof(*c));
+		if (!c)
+			return; /* its timeout is the library's alone */
+		*c = (struct client){
+		    .next = metrics->clients, .connection = connection, .begin_ns = clock_monotonic_ns()};
+		metrics->clients = *context = c;
+		return;
+	}
+	c = *context;
+	if (!c)
+		return;
+	while (*link != c)
+		link = &(*link)->next;
+	*link = c->next;
+	free(c);
+}
+
 static void on_timer(uv_timer_t *timer);
 
 static void run(struct metrics *metrics)
@@ -65,6 +122,7 @@ static void run(struct metrics *metrics)
 	MHD_UNSIGNED_LONG_LONG wait_ms;
 
 	MHD_run(metrics->http);
+	hang_up_old(metrics);
 	if (MHD_get_timeout(metrics->http, &wait_ms) == MHD_YES)
 		uv_timer_start(&metrics->timer, on_timer,
 			       wait_ms < IDLE_TIMEOUT_MS ? wait_ms + 1 : IDLE_TIMEOUT_MS, 0);
@@ -128,9 +186,10 @@ static int start_http(struct metrics *metrics, const char *address, struct error
 	if (info->ai_family == AF_INET6)
 		flags |= MHD_USE_IPv6;
 	errno = 0;
-	metrics->http = MHD_start_daemon(flags, 0, NULL, NULL, on_request, metrics, MHD_OPTION_SOCK_ADDR,
-					 info->ai_addr, MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CLIENTS,
-					 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S, MHD_OPTION_END);
+	metrics->http = MHD_start_daemon(
+	    flags, 0, NULL, NULL, on_request, metrics, MHD_OPTION_SOCK_ADDR, info->ai_addr,
+	    MHD_OPTION_CONNECTION_LIMIT, 4u * MAX_CLIENTS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
+	    MHD_OPTION_NOTIFY_CONNECTION, on_connection, metrics, MHD_OPTION_END);
 	r = errno ? -errno : -EIO;
 	freeaddrinfo(info);
 	if (metrics->http)

@@ -14,6 +14,7 @@
 #include "lib/units.h"
 #include "metrics.h"
 #include "pool.h"
+#include "quota.h"
 
 #define MIN_CACHE_BYTES (16ull << 20) /* a few of the smallest chunks */
 
@@ -35,6 +36,9 @@ const char options_help[] =
     "  --history-max BYTES  its size (64M)\n"
     "  --window N       chunks that are shuffled together when the client does not say (8)\n"
     "  --batches N      batches that are kept ready per session, 3 to 64 (8)\n"
+    "  --user-share N   percent of connections, cache and chunks in memory that one user may take (75)\n"
+    "  --require-digest WHEN  refuse datasets without SHA-256: never (default), shared (opened by\n"
+    "                   another user than the owner) or always\n"
     "  --no-io-uring    read by threads instead\n"
     "  --metrics ADDR   where Prometheus may ask, ADDRESS:PORT, or off (" OPTIONS_METRICS ")\n"
     "  --config FILE    INI file with a section [dieseld] and the names above without dashes\n"
@@ -50,6 +54,8 @@ enum option_key {
 	KEY_WORKERS,
 	KEY_WINDOW,
 	KEY_BATCHES,
+	KEY_USER_SHARE,
+	KEY_REQUIRE_DIGEST,
 	KEY_NO_IO_URING,
 	KEY_METRICS,
 	KEY_CLIENT_WORKERS,
@@ -75,6 +81,8 @@ static const struct option table[] = {
     {"workers", required_argument, NULL, KEY_WORKERS},
     {"window", required_argument, NULL, KEY_WINDOW},
     {"batches", required_argument, NULL, KEY_BATCHES},
+    {"user-share", required_argument, NULL, KEY_USER_SHARE},
+    {"require-digest", required_argument, NULL, KEY_REQUIRE_DIGEST},
     {"no-io-uring", no_argument, NULL, KEY_NO_IO_URING},
     {"metrics", required_argument, NULL, KEY_METRICS},
     {"client-workers", required_argument, NULL, KEY_CLIENT_WORKERS},
@@ -114,7 +122,8 @@ int options_init(struct options *o, uint64_t memory_bytes, uint32_t n_cpus)
 				.workers = n_cpus < 4 ? (n_cpus ? n_cpus : 1) : 4},
 		      .window_chunks = 8,
 		      .n_slots = 8,
-		      .use_io_uring = true},
+		      .use_io_uring = true,
+		      .user_share = QUOTA_DEFAULT_PERCENT},
 	    .socket_path = strdup(DIESEL_DEFAULT_SOCKET),
 	    .metrics = strdup(OPTIONS_METRICS),
 	    .settings = {.room = {.memory_bytes = memory_bytes, .n_cpus = n_cpus}},
@@ -189,6 +198,23 @@ static int set_tune(struct options *o, const char *name, const char *value, stru
 	return error_set(err, -EINVAL, "%s: \"%s\" is none of on, off, dry-run", name, value);
 }
 
+static int set_require_digest(struct options *o, const char *name, const char *value, struct error *err)
+{
+	static const char *const names[] = {
+	    [SERVE_DIGEST_NEVER] = "never",
+	    [SERVE_DIGEST_SHARED] = "shared",
+	    [SERVE_DIGEST_ALWAYS] = "always",
+	};
+
+	for (enum serve_digest when = SERVE_DIGEST_NEVER; when <= SERVE_DIGEST_ALWAYS; when++) {
+		if (strcmp(value, names[when]) != 0)
+			continue;
+		o->serve.require_digest = when;
+		return 0;
+	}
+	return error_set(err, -EINVAL, "%s: \"%s\" is none of never, shared, always", name, value);
+}
+
 static int set_history_max(struct options *o, const char *name, const char *value, struct error *err)
 {
 	uint64_t bytes;
@@ -240,6 +266,8 @@ static int set_option(struct options *o, int key, const char *name, const char *
 	case KEY_HISTORY_MAX: return set_history_max(o, name, value, err);
 	case KEY_WINDOW: return set_number(name, value, 1, WIRE_WINDOW_MAX, &s->window_chunks, err);
 	case KEY_BATCHES: return set_number(name, value, RING_MIN_SLOTS, RING_MAX_SLOTS, &s->n_slots, err);
+	case KEY_USER_SHARE: return set_number(name, value, 1, 100, &s->user_share, err);
+	case KEY_REQUIRE_DIGEST: return set_require_digest(o, name, value, err);
 	case KEY_NO_IO_URING: s->use_io_uring = false; return 0;
 	case KEY_READY_FD:
 		r = set_number(name, value, 0, 65535, &fd, err);

@@ -6,28 +6,6 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* Chunks that `positions` consecutive positions touch: whole windows, and one more at the edge. */
-static uint64_t span_chunks(const struct policy_shape *s, uint64_t positions)
-{
-	uint64_t per_chunk = s->n_samples / s->n_chunks;
-	uint64_t per_window = (per_chunk ? per_chunk : 1) * s->window_chunks;
-	uint64_t windows = (positions + per_window - 1) / per_window + 1;
-
-	return min_u64(windows * s->window_chunks, s->n_chunks);
-}
-
-uint64_t policy_need_chunks(const struct policy_shape *s)
-{
-	uint64_t one = min_u64(span_chunks(s, s->batch), s->batch);
-	uint64_t held, span;
-
-	if (!s->views)
-		return one;
-	held = s->n_slots + 1;
-	span = span_chunks(s, (held - 1) * s->batch_step + s->batch);
-	return min_u64(min_u64(held * one, span), s->n_chunks);
-}
-
 uint32_t policy_default_window(uint64_t cache_bytes, uint64_t segment_bytes, uint64_t n_chunks,
 			       uint32_t wanted)
 {
@@ -41,10 +19,11 @@ uint32_t policy_default_window(uint64_t cache_bytes, uint64_t segment_bytes, uin
 	return window > 0 ? (uint32_t)window : 1;
 }
 
-void policy_fit_slots(struct policy_shape *s, uint64_t available_bytes, uint32_t min_slots)
+uint32_t policy_fit_slots(uint32_t wanted, uint32_t least, uint64_t slot_bytes, uint64_t available_bytes)
 {
-	while (s->n_slots > min_slots && s->n_slots * s->slot_bytes > available_bytes / 4)
-		s->n_slots--;
+	while (wanted > least && wanted * slot_bytes > available_bytes / 4)
+		wanted--;
+	return wanted;
 }
 
 uint64_t policy_join_need(uint64_t n_chunks, uint64_t reserved, uint64_t need)
@@ -73,6 +52,28 @@ uint64_t policy_share_out(struct policy_share *shares, size_t n, uint64_t limit)
 	if (wanted <= limit)
 		return limit;
 	return limit > transient ? limit - transient : 0;
+}
+
+void policy_lend(struct policy_share *shares, size_t n, uint64_t bytes)
+{
+	size_t left = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		shares[i].asked = shares[i].cap;
+		left += shares[i].asked < shares[i].all;
+	}
+	while (left > 0 && bytes >= left) {
+		uint64_t part = bytes / left;
+
+		left = 0;
+		for (size_t i = 0; i < n; i++) {
+			uint64_t more = min_u64(part, shares[i].all - shares[i].asked);
+
+			shares[i].asked += more;
+			bytes -= more;
+			left += shares[i].asked < shares[i].all;
+		}
+	}
 }
 
 uint64_t policy_dataset_part(uint64_t job_bytes, uint64_t dataset_bytes, uint64_t all_bytes)

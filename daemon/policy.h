@@ -10,7 +10,7 @@
  * least-recently-used does far worse.
  *
  * No deadlock: a session is admitted only if the chunks that it can pin or wait for at one time fit beside
- * those of all others (policy_need_chunks). What lies beyond that is read-ahead, which anybody who waits
+ * those of all others (session_need.h). What lies beyond that is read-ahead, which anybody who waits
  * may take away.
  */
 
@@ -20,35 +20,20 @@
 
 #define POLICY_NEVER UINT32_MAX /* distance of a chunk that no session is going to need */
 
-struct policy_shape {
-	uint64_t n_samples;
-	uint64_t n_chunks;
-	uint64_t segment_bytes;
-	uint64_t slot_bytes;
-	uint64_t batch_step; /* positions from the start of one batch of this session to its next */
-	uint32_t batch;
-	uint32_t window_chunks;
-	uint32_t n_slots;
-	bool views; /* ready and held batches pin their chunks */
-};
-
-/* The most chunks that the session's next batch and its unreleased batches touch. */
-uint64_t policy_need_chunks(const struct policy_shape *shape);
-
 /* The window when the client leaves it to us: a function of budget and dataset only, not of who else is
  * served, so that all ranks of a job get the same order. At least 1, at most `wanted`. */
 uint32_t policy_default_window(uint64_t cache_bytes, uint64_t segment_bytes, uint64_t n_chunks,
 			       uint32_t wanted);
 
-/* Lowers shape->n_slots (never below `min_slots`) until the slots take at most a quarter of
+/* As many slots as wanted, but never below `least`, of which all take at most a quarter of
  * available_bytes. */
-void policy_fit_slots(struct policy_shape *shape, uint64_t available_bytes, uint32_t min_slots);
+uint32_t policy_fit_slots(uint32_t wanted, uint32_t least, uint64_t slot_bytes, uint64_t available_bytes);
 
 /* Chunks that a dataset's sessions need together, when one that needs `need` joins those that need
  * `reserved`: they can share no more than all chunks. */
 uint64_t policy_join_need(uint64_t n_chunks, uint64_t reserved, uint64_t need);
 
-/* A dataset's share of the cache, in bytes of chunks. */
+/* A dataset's share of the cache, in bytes of chunks. `asked` is what is claimed; policy_lend() raises it. */
 struct policy_share {
 	uint64_t all;   /* the whole dataset */
 	uint64_t need;  /* what its sessions can pin or wait for at one time: never less than this */
@@ -62,6 +47,10 @@ struct policy_share {
 /* Fills in cap and keep of the datasets that have sessions; the result is how much may be kept of all of
  * them together in a cache with room for `limit` bytes of chunks. */
 uint64_t policy_share_out(struct policy_share *shares, size_t n, uint64_t limit);
+
+/* Raises what is asked by what may be borrowed: parts of `bytes`, equal as far as they are of use, up to the
+ * whole dataset. What cap says stays as it is. */
+void policy_lend(struct policy_share *shares, size_t n, uint64_t bytes);
 
 /* The part of a job's bytes that one of its datasets gets: by size. all_bytes: of its datasets together. */
 uint64_t policy_dataset_part(uint64_t job_bytes, uint64_t dataset_bytes, uint64_t all_bytes);

@@ -15,14 +15,15 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
+#define PAGE_BYTES 4096 /* a part of one would be zeroed and stay */
 #define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-/* Seals for all; and for chunks: not to be opened by name (/proc/PID/fd) for writing. */
+/* Seals for all; and what is lent is not to be opened by name (/proc/PID/fd) for writing. */
 static int restrict_access(int fd, enum shared_kind kind)
 {
 	if (fcntl(fd, F_ADD_SEALS, SIZE_SEALS | (kind == SHARED_SEALED ? F_SEAL_FUTURE_WRITE : 0)) < 0)
 		return -errno;
-	return kind == SHARED_CHUNK && fchmod(fd, 0400) < 0 ? -errno : 0;
+	return kind == SHARED_LENT && fchmod(fd, 0400) < 0 ? -errno : 0;
 }
 
 int shared_memory_new(const char *name, uint64_t bytes, enum shared_kind kind, struct shared_memory *ret)
@@ -55,24 +56,30 @@ void shared_memory_free(struct shared_memory *m)
 	*m = SHARED_MEMORY_INIT;
 }
 
-int shared_memory_reader(const struct shared_memory *m, int *ret_fd)
+static int open_again(int fd, int *ret_fd)
 {
 	char path[32];
-	int fd;
+	int again;
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", m->fd);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	again = open(path, O_RDONLY | O_CLOEXEC);
+	if (again < 0)
 		return -errno;
-	*ret_fd = fd;
+	*ret_fd = again;
 	return 0;
+}
+
+int shared_memory_reader(const struct shared_memory *m, int *ret_fd)
+{
+	return open_again(m->fd, ret_fd);
 }
 
 void shared_memory_discard(struct shared_memory *m)
 {
-	/* Fails for no kind of chunk; if it did, the pages would go with the last mapping. */
+	/* Fails for nothing that is lent; if it did, the pages would go with the last mapping. */
 	if (m->fd >= 0)
-		(void)fallocate(m->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)m->bytes);
+		(void)fallocate(m->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+				(off_t)(m->bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES);
 	shared_memory_free(m);
 }
 
@@ -95,6 +102,26 @@ int shared_memory_copy_file(const char *name, int fd, uint64_t bytes, int *ret_f
 	}
 	if (fcntl(copy, F_ADD_SEALS, SIZE_SEALS | F_SEAL_WRITE) < 0)
 		return -errno;
-	*ret_fd = steal_fd(&copy);
-	return 0;
+	return open_again(copy, ret_fd);
+}
+
+bool shared_memory_is_sealed(int fd)
+{
+	int seals = fcntl(fd, F_GET_SEALS), all = SIZE_SEALS | F_SEAL_WRITE;
+
+	return seals >= 0 && (seals & all) == all;
+}
+
+int shared_memory_copy_reader(int fd, int *ret_fd)
+{
+	return open_again(fd, ret_fd);
+}
+
+/* The kernel grants a lease for writing only where no other open file of it is left, mapped ones included. */
+bool shared_memory_copy_is_held(int fd)
+{
+	if (fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
+		return errno == EAGAIN;
+	(void)fcntl(fd, F_SETLEASE, F_UNLCK);
+	return false;
 }

@@ -5,13 +5,14 @@
  * Shared memory that the daemon alone writes: memfds that are mapped here, and that whoever gets a descriptor
  * can map read-only (or privately) and can neither write, shrink nor grow.
  *
- * For good (SHARED_SEALED) that is a seal against all future writers. Chunks come and go, and their memory
- * must come back to the system even while clients still map it: the seal would forbid that too (a hole is a
- * write). So chunks (SHARED_CHUNK) are handed out as descriptors that were opened for reading only, of a file
- * that nobody but its owner may open; whoever could open it for writing, root and the daemon's own user,
- * could write into the daemon anyway.
+ * For good (SHARED_SEALED) that is a seal against all future writers. Chunks and batches come and go, and
+ * their memory must come back to the system even while clients still map it: the seal would forbid that too
+ * (a hole is a write). So these (SHARED_LENT) are handed out as descriptors that were opened for reading
+ * only, of a file that nobody but its owner may open; whoever could open it for writing, root and the
+ * daemon's own user, could write into the daemon anyway.
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct shared_memory {
@@ -25,7 +26,7 @@ struct shared_memory {
 enum shared_kind {
 	SHARED_CONTROL, /* of a session: the client writes too, it cannot change the size */
 	SHARED_SEALED,
-	SHARED_CHUNK, /* lent by shared_memory_reader(), given back by shared_memory_discard() */
+	SHARED_LENT, /* by shared_memory_reader(), and taken back by shared_memory_discard() */
 };
 
 int shared_memory_new(const char *name, uint64_t bytes, enum shared_kind kind, struct shared_memory *ret);
@@ -33,10 +34,16 @@ void shared_memory_free(struct shared_memory *m);
 
 /* A descriptor for a client, to read only; the caller closes it. */
 int shared_memory_reader(const struct shared_memory *m, int *ret_fd);
-/* Gives a chunk's pages back to the system, also those that a client maps (it would read zeros), and frees.
- * Takes about a millisecond for some MiB; any thread. */
+/* Gives the pages of what was lent back to the system, also those that a client maps (it would read zeros),
+ * and frees. Takes about a millisecond for some MiB; any thread. */
 void shared_memory_discard(struct shared_memory *m);
 
 /* A sealed, immutable copy of a file: what is served cannot be changed or truncated under our feet. The
- * result is a descriptor with nothing mapped. */
+ * result is a descriptor for reading, the only one there is, with nothing mapped. */
 int shared_memory_copy_file(const char *name, int fd, uint64_t bytes, int *ret_fd);
+/* Whether it is such a copy. */
+bool shared_memory_is_sealed(int fd);
+/* A descriptor of the copy for a client; the caller closes it. */
+int shared_memory_copy_reader(int fd, int *ret_fd);
+/* Whether a client still has such a descriptor, or maps what it got. */
+bool shared_memory_copy_is_held(int fd);

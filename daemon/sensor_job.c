@@ -103,12 +103,12 @@ static void add_dataset(struct stall_sample *sample, const struct served_dataset
 	if (sample->dataset == key)
 		return;
 	/* A job of two datasets (training, validation): the figures of the one that is larger. */
-	if (sample->dataset && sample->dataset_bytes >= (double)d->info.n_chunks * (double)d->segment_bytes)
+	if (sample->dataset && sample->dataset_bytes >= (double)d->all_bytes)
 		return;
 	sample->dataset = key;
-	sample->dataset_bytes = (double)d->info.n_chunks * (double)d->segment_bytes;
-	sample->cached_bytes = (double)d->n_cached * (double)d->segment_bytes;
-	sample->chunk_bytes = (double)d->segment_bytes;
+	sample->dataset_bytes = (double)d->all_bytes;
+	sample->cached_bytes = (double)d->held_bytes;
+	sample->chunk_bytes = (double)d->all_bytes / (double)d->info.n_chunks;
 	sample->samples_per_chunk = (double)d->info.n_samples / (double)d->info.n_chunks;
 }
 
@@ -119,8 +119,7 @@ static void add_session_state(struct stall_sample *sample, const struct session 
 	uint32_t policy = atomic_load_explicit(&work->policy, memory_order_relaxed);
 
 	add_dataset(sample, d);
-	sample->need_bytes +=
-	    (double)q->cost_bytes + (double)q->need_chunks * (double)d->segment_bytes + (double)d->copy_bytes;
+	sample->need_bytes += (double)q->cost_bytes + (double)q->need_bytes + (double)d->copy_bytes;
 	sample->ready_samples += (double)q->n_slots * q->batch;
 	if (q->batch > sample->batch)
 		sample->batch = q->batch;

@@ -21,13 +21,13 @@ static bool is_first_of_dataset(const struct server *s, const struct session *se
 
 static uint64_t need_of_job(const struct server *s, const struct job *job, const struct served_dataset *d)
 {
-	uint64_t chunks = 0;
+	uint64_t bytes = 0;
 
 	for (const struct session *q = s->sessions; q; q = q->next) {
 		if (q->job == job && q->dataset == d)
-			chunks += q->need_chunks;
+			bytes += q->need_bytes;
 	}
-	return served_largest_bytes(d, chunks);
+	return bytes < d->all_bytes ? bytes : d->all_bytes;
 }
 
 void serve_job_memory(const struct server *s, const struct job *job, struct serve_job_memory *ret)
@@ -44,6 +44,7 @@ void serve_job_memory(const struct server *s, const struct job *job, struct serv
 		ret->other += d->copy_bytes;
 		ret->need += need_of_job(s, job, d);
 		ret->cached += d->held_bytes;
+		ret->borrowed += d->held_bytes > d->claim_bytes ? d->held_bytes - d->claim_bytes : 0;
 		ret->dataset += d->all_bytes;
 		ret->chunks += d->info.n_chunks;
 	}
@@ -144,7 +145,7 @@ static void tell_clamped(struct error *note, const char *who, uint64_t asked, ui
 int serve_apply_knobs(struct server *s, const struct serve_knobs *knobs, struct error *note)
 {
 	s->options.knobs = *knobs;
-	s->cache.limit_bytes = s->cache.wanted_bytes = knobs->cache_bytes;
+	s->cache.limit_bytes = knobs->cache_bytes;
 	pool_set_workers(s->cache.pool, knobs->workers);
 	serve_refresh(s);
 	server_touch(s);
@@ -162,8 +163,6 @@ int serve_set_job(struct server *s, uint64_t id, const struct job_knobs *knobs, 
 
 	if (!job)
 		return error_set(note, -ENOENT, "no job has the number %llu", (unsigned long long)id);
-	if (knobs->cache_bytes < job->knobs.cache_bytes)
-		(void)cache_drop_idle(&s->cache, UINT64_MAX);
 	job->knobs = *knobs;
 	pool_lane_limit(s->cache.pool, &job->lane, knobs->workers);
 	serve_refresh(s);

@@ -17,6 +17,12 @@ struct serve_knobs {
 	uint32_t workers;         /* CPU threads that verify and gather */
 };
 
+enum serve_digest { /* of which datasets chunks must have a SHA-256 (--require-digest) */
+		    SERVE_DIGEST_NEVER,
+		    SERVE_DIGEST_SHARED, /* those that another uid opens than owns the snapshot */
+		    SERVE_DIGEST_ALWAYS,
+};
+
 struct serve_options {
 	struct serve_knobs knobs;
 	uint32_t window_chunks; /* default for sessions that do not ask for one */
@@ -25,6 +31,8 @@ struct serve_options {
 	uint64_t window_cache_bytes;
 	uint32_t n_slots; /* batches that are kept ready, per session */
 	bool use_io_uring;
+	uint32_t user_share;              /* percent that one user may take (quota.h) */
+	enum serve_digest require_digest; /* of what is opened from now on */
 };
 
 struct server;
@@ -44,10 +52,10 @@ struct job_knobs;
 int serve_apply_knobs(struct server *server, const struct serve_knobs *knobs, struct error *note);
 
 /*
- * One job's knobs, within the operator's limits. Cache: all the memory that is spent on the job; datasets
- * that it shares with another job count for both and are kept for whoever has more. Less than its sessions
- * need is raised to that: 1, and note says so. Giving a job less also gives up datasets that nobody uses.
- * -ENOENT: no such job.
+ * One job's knobs, within the operator's limits. Cache: all the memory that the job claims; datasets that it
+ * shares with another job count for both and are kept for whoever has more. What is in memory beyond that is
+ * borrowed and stays until somebody wants the room. Less than its sessions need is raised to that: 1, and
+ * note says so. -ENOENT: no such job.
  */
 int serve_set_job(struct server *s, uint64_t id, const struct job_knobs *knobs, struct error *note);
 
@@ -56,11 +64,12 @@ void serve_job_knobs(const struct server *server, const struct job *job, struct 
 
 /* Bytes. */
 struct serve_job_memory {
-	uint64_t need;    /* the least that its sessions can run with: chunks, batches, snapshots */
-	uint64_t other;   /* of it, batches and snapshots */
-	uint64_t cached;  /* chunks of its datasets in memory */
-	uint64_t dataset; /* all chunks of its datasets */
-	uint64_t chunks;  /* how many these are */
+	uint64_t need;     /* the least that its sessions can run with: chunks, batches, snapshots */
+	uint64_t other;    /* of it, batches and snapshots */
+	uint64_t cached;   /* chunks of its datasets in memory */
+	uint64_t borrowed; /* of them, beyond what all jobs of these datasets claim */
+	uint64_t dataset;  /* all chunks of its datasets */
+	uint64_t chunks;   /* how many these are */
 };
 
 void serve_job_memory(const struct server *server, const struct job *job, struct serve_job_memory *ret);

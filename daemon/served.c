@@ -4,26 +4,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "lib/cleanup.h"
 #include "segment.h"
 
 #define CHUNKS_DIRECTORY "chunks"
-
-static int open_beneath(int dir_fd, const char *name, uint64_t flags)
-{
-	struct open_how how = {.flags = flags | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
-	long fd = syscall(SYS_openat2, dir_fd, name, &how, sizeof(how));
-
-	return fd < 0 ? -errno : (int)fd;
-}
 
 static void describe_fd(int fd, char *path, size_t size)
 {
@@ -45,60 +35,113 @@ static bool is_readable(int fd)
 	return flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) != O_WRONLY;
 }
 
-int served_identify(int dir_fd, int snapshot_fd, struct served_identity *ret_identity, bool *ret_replaced,
-		    struct error *err)
+static int open_child(int dir_fd, const char *name, uint64_t flags, const char *path, struct stat *ret_stat,
+		      int *ret_fd, struct error *err)
 {
-	struct stat directory, theirs, ours;
-	_cleanup_(closep) int fd = -EBADF;
-	char path[PATH_MAX];
+	_cleanup_(closep) int fd = access_open_beneath(dir_fd, name, flags);
+	char what[PATH_MAX + 16];
 
-	describe_fd(dir_fd, path, sizeof(path));
+	snprintf(what, sizeof(what), "%s/%s", path, name);
+	if (fd < 0)
+		return access_open_error(err, fd, what);
+	if (fstat(fd, ret_stat) < 0)
+		return error_errno(err, -errno, "cannot look at %s", what);
+	*ret_fd = steal_fd(&fd);
+	return 0;
+}
+
+static int mount_of(int fd, uint64_t *ret)
+{
+	struct statx stx;
+
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &stx) < 0)
+		return -errno;
+	*ret = stx.stx_mask & STATX_MNT_ID ? stx.stx_mnt_id : PLACE_MOUNT_UNKNOWN;
+	return 0;
+}
+
+int served_identify(int dir_fd, int snapshot_fd, struct served_proof *ret, struct error *err)
+{
+	_cleanup_(closep) int ours_fd = -EBADF, chunks_fd = -EBADF;
+	struct stat directory, theirs, ours, chunks;
+	struct served_proof proof = SERVED_PROOF_INIT;
+	char *path = proof.path;
+	uint64_t mount_id = PLACE_MOUNT_UNKNOWN;
+	int r;
+
+	describe_fd(dir_fd, path, sizeof(proof.path));
 	if (fstat(dir_fd, &directory) < 0 || fstat(snapshot_fd, &theirs) < 0)
 		return error_errno(err, -errno, "cannot look at %s", path);
 	if (!S_ISDIR(directory.st_mode) || !S_ISREG(theirs.st_mode) || !is_readable(snapshot_fd))
 		return error_set(err, -EACCES, "%s: the client shows no readable snapshot", path);
-	fd = open_beneath(dir_fd, SNAPSHOT_FILE, O_PATH);
-	if (fd < 0)
-		return error_errno(err, fd, "dieseld cannot open %s/" SNAPSHOT_FILE, path);
-	if (fstat(fd, &ours) < 0)
-		return error_errno(err, -errno, "cannot look at %s/" SNAPSHOT_FILE, path);
-	*ret_replaced = ours.st_dev != theirs.st_dev || ours.st_ino != theirs.st_ino;
-	*ret_identity = (struct served_identity){.directory_dev = directory.st_dev,
-						 .directory_ino = directory.st_ino,
-						 .snapshot_dev = theirs.st_dev,
-						 .snapshot_ino = theirs.st_ino};
+	r = open_child(dir_fd, SNAPSHOT_FILE, O_PATH, path, &ours, &ours_fd, err);
+	if (r == 0)
+		r = open_child(dir_fd, CHUNKS_DIRECTORY, O_PATH | O_DIRECTORY, path, &chunks, &chunks_fd,
+			       err);
+	if (r < 0)
+		return r;
+	r = mount_of(chunks_fd, &mount_id);
+	if (r < 0)
+		return error_errno(err, r, "cannot look at %s/" CHUNKS_DIRECTORY, path);
+	proof.identity = (struct served_identity){
+	    .directory_dev = directory.st_dev,
+	    .directory_ino = directory.st_ino,
+	    .snapshot_dev = theirs.st_dev,
+	    .snapshot_ino = theirs.st_ino,
+	    .chunks_dev = chunks.st_dev,
+	    .chunks_ino = chunks.st_ino,
+	    .rights = {.uid = theirs.st_uid, .gid = theirs.st_gid, .mode = theirs.st_mode}};
+	proof.replaced = ours.st_dev != theirs.st_dev || ours.st_ino != theirs.st_ino;
+	proof.mount_id = mount_id;
+	proof.snapshot_bytes = (uint64_t)theirs.st_size;
+	proof.chunks_fd = steal_fd(&chunks_fd);
+	proof.snapshot_fd = steal_fd(&ours_fd);
+	*ret = proof;
 	return 0;
+}
+
+void served_proof_close(struct served_proof *proof)
+{
+	closep(&proof->chunks_fd);
+	closep(&proof->snapshot_fd);
+	proof->chunks_fd = proof->snapshot_fd = -EBADF;
 }
 
 bool served_identity_equal(const struct served_identity *a, const struct served_identity *b)
 {
 	return a->directory_dev == b->directory_dev && a->directory_ino == b->directory_ino &&
-	       a->snapshot_dev == b->snapshot_dev && a->snapshot_ino == b->snapshot_ino;
+	       a->snapshot_dev == b->snapshot_dev && a->snapshot_ino == b->snapshot_ino &&
+	       a->chunks_dev == b->chunks_dev && a->chunks_ino == b->chunks_ino &&
+	       a->rights.uid == b->rights.uid && a->rights.gid == b->rights.gid &&
+	       a->rights.mode == b->rights.mode;
 }
 
-static int load_snapshot(struct served_dataset *d, int snapshot_fd, uint64_t max_bytes, struct error *err)
+static void origin_of(const struct served_proof *proof, char *text, size_t size)
 {
-	struct stat st;
+	snprintf(text, size, "%s/" SNAPSHOT_FILE, proof->path);
+}
+
+int served_copy(const struct served_proof *proof, int snapshot_fd, int *ret_copy_fd, struct error *err)
+{
 	char origin[PATH_MAX + sizeof(SNAPSHOT_FILE) + 1];
+	int r = shared_memory_copy_file("diesel-snapshot", snapshot_fd, proof->snapshot_bytes, ret_copy_fd);
+
+	origin_of(proof, origin, sizeof(origin));
+	return r < 0 ? error_errno(err, r, "cannot read %s", origin) : 0;
+}
+
+int served_verify(const struct served_proof *proof, int copy_fd, struct error *err)
+{
+	char origin[PATH_MAX + sizeof(SNAPSHOT_FILE) + 1];
+	struct snapshot *s = NULL;
 	int r;
 
-	snprintf(origin, sizeof(origin), "%s/" SNAPSHOT_FILE, d->path);
-	if (fstat(snapshot_fd, &st) < 0)
-		return error_errno(err, -errno, "cannot look at %s", origin);
-	d->copy_bytes = (uint64_t)st.st_size;
-	if (d->copy_bytes > max_bytes)
-		return error_set(
-		    err, -ENOSPC,
-		    "%s takes %llu MiB of memory and the cache has room for %llu MiB: start dieseld "
-		    "with a larger --cache",
-		    origin, (unsigned long long)(d->copy_bytes >> 20), (unsigned long long)(max_bytes >> 20));
-	r = shared_memory_copy_file("diesel-snapshot", snapshot_fd, d->copy_bytes, &d->copy_fd);
-	if (r < 0)
-		return error_errno(err, r, "cannot read %s", origin);
-	r = snapshot_open_fd(d->copy_fd, origin, &d->snapshot, err);
-	if (r < 0)
-		return r;
-	return snapshot_verify(d->snapshot, err);
+	origin_of(proof, origin, sizeof(origin));
+	r = snapshot_open_fd(copy_fd, origin, &s, err);
+	if (r == 0)
+		r = snapshot_verify(s, err);
+	snapshot_close(s);
+	return r;
 }
 
 static int descending(const void *a, const void *b)
@@ -146,6 +189,11 @@ uint64_t served_largest_bytes(const struct served_dataset *d, uint64_t n)
 	return d->giant_bytes[d->n_giants] + (n - d->n_giants) * d->segment_bytes;
 }
 
+uint64_t served_need_bytes(const struct served_dataset *d)
+{
+	return d->need_bytes < d->all_bytes ? d->need_bytes : d->all_bytes;
+}
+
 static int load_chunk_table(struct served_dataset *d, struct error *err)
 {
 	int r;
@@ -172,29 +220,29 @@ static int load_chunk_table(struct served_dataset *d, struct error *err)
 	return r < 0 ? error_errno(err, r, "cannot serve %s", d->path) : 0;
 }
 
-int served_load(int dir_fd, int snapshot_fd, const struct served_identity *identity, uint64_t max_bytes,
-		struct served_dataset **ret, struct error *err)
+int served_new(struct served_proof *proof, int copy_fd, struct served_dataset **ret, struct error *err)
 {
 	struct served_dataset *d = calloc(1, sizeof(*d));
-	char path[PATH_MAX];
+	char origin[PATH_MAX + sizeof(SNAPSHOT_FILE) + 1];
 	int r;
 
-	if (!d)
+	if (!d) {
+		close(copy_fd);
 		return error_errno(err, -ENOMEM, "cannot open the dataset");
-	describe_fd(dir_fd, path, sizeof(path));
-	d->identity = *identity;
-	d->copy_fd = d->chunks_fd = -EBADF;
-	d->asked_bytes = UINT64_MAX;
-	d->path = strdup(path);
-	d->original_fd = fcntl(snapshot_fd, F_DUPFD_CLOEXEC, 3);
-	r = d->path && d->original_fd >= 0 ? 0 : error_errno(err, -ENOMEM, "cannot open %s", path);
-	if (r == 0)
-		r = load_snapshot(d, snapshot_fd, max_bytes, err);
-	if (r == 0) {
-		d->chunks_fd = open_beneath(dir_fd, CHUNKS_DIRECTORY, O_PATH | O_DIRECTORY);
-		if (d->chunks_fd < 0)
-			r = error_errno(err, d->chunks_fd, "dieseld cannot open %s/" CHUNKS_DIRECTORY, path);
 	}
+	origin_of(proof, origin, sizeof(origin));
+	d->identity = proof->identity;
+	d->copy_fd = copy_fd;
+	d->copy_bytes = proof->snapshot_bytes;
+	d->original_fd = proof->snapshot_fd;
+	proof->snapshot_fd = -EBADF;
+	d->asked_bytes = UINT64_MAX;
+	d->path = strdup(proof->path);
+	r = d->path ? 0 : error_errno(err, -ENOMEM, "cannot open %s", origin);
+	if (r == 0 && !shared_memory_is_sealed(copy_fd))
+		r = error_set(err, -EPERM, "%s: its copy could still change", origin);
+	if (r == 0)
+		r = snapshot_open_fd(copy_fd, origin, &d->snapshot, err);
 	if (r == 0)
 		r = load_chunk_table(d, err);
 	if (r < 0) {
@@ -214,11 +262,20 @@ void served_free(struct served_dataset *d)
 	free(d->chunks);
 	free(d->giant_bytes);
 	snapshot_close(d->snapshot);
-	closep(&d->chunks_fd);
 	closep(&d->copy_fd);
 	closep(&d->original_fd);
 	free(d->path);
 	free(d);
+}
+
+struct place *served_add_place(struct served_dataset *d, struct served_proof *proof)
+{
+	bool is_new;
+	struct place *p = place_add(&d->places, proof->mount_id, steal_fd(&proof->chunks_fd), &is_new);
+
+	if (p && is_new)
+		served_forget_errors(d);
+	return p;
 }
 
 void served_forget_errors(struct served_dataset *d)

@@ -6,17 +6,22 @@
  * its chunks in memory. Shared by all connections that opened it; kept while idle as long as there is room.
  *
  * Permission is by descriptor: a client passes the dataset's directory and a readable descriptor of the
- * snapshot that it opened itself. The daemon opens "snapshot" under that directory (no symbolic links, not
- * outside it) and compares the two: who can read the snapshot may read the dataset.
+ * snapshot that it opened itself. The daemon opens "snapshot" under that directory (access.h) and compares
+ * the two: who can read the snapshot may read those chunks that are no stricter than it.
  */
 
+#include "access.h"
 #include "dataset/snapshot.h"
 #include "lib/error.h"
+#include "place.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
+struct reader;
 struct segment;
 
 enum chunk_state {
@@ -40,18 +45,36 @@ struct served_chunk {
 	uint64_t round;
 };
 
+/* All that decides which bytes are served and to whom: with anything of it different it is another dataset,
+ * whose chunks are read anew. */
 struct served_identity {
-	dev_t directory_dev, snapshot_dev;
-	ino_t directory_ino, snapshot_ino;
+	dev_t directory_dev, snapshot_dev, chunks_dev;
+	ino_t directory_ino, snapshot_ino, chunks_ino;
+	struct access_rights rights; /* of the snapshot */
 };
+
+/* What a client showed. */
+struct served_proof {
+	struct served_identity identity;
+	bool replaced; /* the directory has another snapshot by now: no harm if this one is served already */
+	uint64_t mount_id, snapshot_bytes;
+	int chunks_fd, snapshot_fd; /* the daemon's own, O_PATH */
+	char path[PATH_MAX];
+};
+
+#define SERVED_PROOF_INIT ((struct served_proof){.chunks_fd = -EBADF, .snapshot_fd = -EBADF})
 
 struct served_dataset {
 	struct served_dataset *next;
 	struct served_identity identity;
 	char *path;      /* for texts only */
-	int original_fd; /* the snapshot file: keeps its inode number from being used again */
-	int copy_fd;     /* sealed memory copy, handed to clients */
-	int chunks_fd;
+	int original_fd; /* the snapshot file, O_PATH: keeps its inode number from being used again */
+	int copy_fd;     /* sealed memory copy; clients get descriptors of their own */
+	/* A client got one; the latest one's user. Held: somebody has one still, though no client is
+	 * connected. */
+	bool copy_lent, copy_held;
+	uint32_t copy_uid;
+	struct place_list places; /* of those who have it open */
 	uint64_t copy_bytes;
 	struct snapshot *snapshot;
 	struct snapshot_info info;
@@ -63,34 +86,50 @@ struct served_dataset {
 	uint32_t refs;                   /* connections and sessions */
 	uint32_t n_sessions;
 	uint64_t need_chunks;     /* sum over its sessions */
+	uint64_t need_bytes;      /* sum over its sessions: served_need_bytes() */
 	uint64_t prefetch_chunks; /* sum over its jobs */
 	uint64_t asked_bytes;     /* its jobs' cache; UINT64_MAX: no limit */
 	/* The cache's: */
 	uint64_t held_bytes, kept_bytes; /* of its segments */
-	uint64_t cap_bytes, keep_bytes;  /* the most of each, struct policy_share */
-	uint64_t ahead_bytes;
-	uint64_t idle_since_ns; /* valid while n_sessions is 0 */
+	uint64_t claim_bytes;            /* what its jobs may insist on */
+	uint64_t room_bytes, keep_bytes; /* with what it may borrow: to hold, and of it to keep */
+	uint64_t idle_since_ns;          /* valid while n_sessions is 0 */
+	uint64_t loading_bytes, pinned_bytes;
+	uint32_t n_loading;
+	struct reader *reader; /* while there is something to read */
 	uint64_t n_cached, n_bad;
 	struct served_chunk *chunks;
 };
 
-/* Worker thread. Checks that the descriptors are what they should be and who they are. -ESTALE is
- * reported through *ret_replaced: the snapshot in the directory is another one by now, which is no harm if
- * the older one is served already. */
-int served_identify(int dir_fd, int snapshot_fd, struct served_identity *ret_identity, bool *ret_replaced,
-		    struct error *err);
+/*
+ * The first three touch what a client brought, which may block for ever or be made to crash a parser: they
+ * run in a process of their own (opener.h).
+ *
+ * Checks that the descriptors are what they should be, and whose dataset they are.
+ */
+int served_identify(int dir_fd, int snapshot_fd, struct served_proof *ret, struct error *err);
+/* A sealed copy of the snapshot in memory. */
+int served_copy(const struct served_proof *proof, int snapshot_fd, int *ret_copy_fd, struct error *err);
+int served_verify(const struct served_proof *proof, int copy_fd, struct error *err);
 
-/* Worker thread. Copies and verifies the snapshot. Takes nothing over: descriptors are duplicated. */
-int served_load(int dir_fd, int snapshot_fd, const struct served_identity *identity, uint64_t max_bytes,
-		struct served_dataset **ret, struct error *err);
+/* Worker thread. Of a verified copy; takes it and the proof's snapshot over. */
+int served_new(struct served_proof *proof, int copy_fd, struct served_dataset **ret, struct error *err);
+void served_proof_close(struct served_proof *proof);
 
 /* Bytes of the largest n segments: n chunks of any choice never take more. */
 uint64_t served_largest_bytes(const struct served_dataset *d, uint64_t n);
+
+/* What its sessions need together: no more than all chunks. */
+uint64_t served_need_bytes(const struct served_dataset *d);
 
 /* No chunk may have a segment. */
 void served_free(struct served_dataset *d);
 
 bool served_identity_equal(const struct served_identity *a, const struct served_identity *b);
+
+/* The place that a client of this dataset brought; takes the proof's descriptor. Chunks that could not be had
+ * until now are tried again. */
+struct place *served_add_place(struct served_dataset *d, struct served_proof *proof);
 
 /* Lets damaged chunks be tried again: somebody may have repaired them. */
 void served_forget_errors(struct served_dataset *d);

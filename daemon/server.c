@@ -2,18 +2,18 @@
 #include "server.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "io.h"
 #include "lib/clock.h"
 #include "lib/log.h"
+#include "opener.h"
 #include "policy.h"
-
-#define IO_DEPTH        32
-#define MAX_CONNECTIONS 1024
 
 void server_touch(struct server *s)
 {
@@ -33,6 +33,7 @@ struct candidate {
 /* The nearest missing chunk of each session that may still get memory in this pass. */
 static size_t collect_fetches(struct server *s, struct candidate *candidates, struct policy_fetch *fetches)
 {
+	uint64_t taken = cache_taken_bytes(&s->cache);
 	size_t n = 0;
 
 	s->cache.round++;
@@ -40,7 +41,8 @@ static size_t collect_fetches(struct server *s, struct candidate *candidates, st
 		uint64_t chunk;
 		uint32_t distance;
 
-		if (!session_mark(q, &chunk, &distance) || q->starved)
+		if (!session_mark(q, &chunk, &distance) || q->starved ||
+		    !server_may_load(s, q, chunk, distance, taken))
 			continue;
 		candidates[n] = (struct candidate){.session = q, .chunk = chunk};
 		fetches[n++] = (struct policy_fetch){.distance = distance, .last_served = q->last_served};
@@ -51,12 +53,12 @@ static size_t collect_fetches(struct server *s, struct candidate *candidates, st
 /* Starts reads until enough are under way or nobody can use another one. */
 static void server_schedule(struct server *s)
 {
-	struct candidate candidates[MAX_CONNECTIONS];
-	struct policy_fetch fetches[MAX_CONNECTIONS];
+	struct candidate candidates[SERVER_MAX_CONNECTIONS];
+	struct policy_fetch fetches[SERVER_MAX_CONNECTIONS];
 
 	for (struct session *q = s->sessions; q; q = q->next)
-		q->starved = false;
-	while (s->cache.n_loading < CACHE_MAX_LOADING) {
+		q->starved = 0;
+	for (;;) {
 		size_t n = collect_fetches(s, candidates, fetches);
 		long pick = policy_pick_fetch(fetches, n);
 		struct session *q;
@@ -64,31 +66,62 @@ static void server_schedule(struct server *s)
 		if (pick < 0)
 			return;
 		q = candidates[pick].session;
-		if (cache_load(&s->cache, q->dataset, candidates[pick].chunk, fetches[pick].distance,
-			       q->job) < 0)
-			q->starved = true;
-		else
+		q->starved = cache_load(&s->cache, q->dataset, candidates[pick].chunk, fetches[pick].distance,
+					q->job, q->place);
+		if (q->starved == 0)
 			q->last_served = ++s->served_clock;
 	}
 }
 
-static void watch_idle(struct server *s);
-
-static void on_idle(uv_timer_t *timer)
+/* Nothing is under way and nobody holds anything that could be given back: then nothing will change. */
+static bool is_still(const struct server *s)
 {
-	watch_idle(timer->data);
+	const struct cache *c = &s->cache;
+
+	if (c->n_loading > 0 || c->releasing_bytes > 0)
+		return false;
+	for (const struct session *q = s->sessions; q; q = q->next) {
+		if (q->n_filling > 0)
+			return false;
+	}
+	for (uint32_t i = 0; i < c->size_segments; i++) {
+		const struct segment *segment = c->segments[i];
+
+		if (segment && cache_chunk_of(segment) && cache_chunk_of(segment)->pins > 0)
+			return false;
+	}
+	return true;
 }
 
-/* Gives up datasets that nobody has used for long, and looks again when the next one is due. */
-static void watch_idle(struct server *s)
+/* A session that got no memory asks its client for what it holds; where nobody holds anything, that is an
+ * error rather than a wait for ever. */
+static void serve_starved(struct server *s)
 {
-	uint64_t now_ns = clock_monotonic_ns(), keep_ns = SERVER_KEEP_IDLE_MS * NS_PER_MS;
-	uint64_t oldest_ns = cache_drop_idle(&s->cache, now_ns > keep_ns ? now_ns - keep_ns : 0);
+	for (struct session *q = s->sessions; q; q = q->next) {
+		uint64_t chunk;
+		uint32_t distance;
 
-	if (oldest_ns == 0)
-		uv_timer_stop(&s->idle);
-	else
-		uv_timer_start(&s->idle, on_idle, (oldest_ns + keep_ns - now_ns) / NS_PER_MS + 1, 0);
+		if (!q->starved)
+			continue;
+		if (session_mark(q, &chunk, &distance) && distance == 0 && is_still(s)) {
+			session_give_up(q, q->starved, 0);
+			session_pump(q);
+			server_touch(s); /* the others' turn, with what it leaves */
+			return;
+		}
+		session_pump(q);
+	}
+}
+
+static void on_orphans(uv_timer_t *timer)
+{
+	if (!connection_close_orphans(timer->data))
+		uv_timer_stop(timer);
+}
+
+void server_watch_orphans(struct server *s)
+{
+	uv_timer_start(&s->orphans, on_orphans, SERVER_ORPHAN_MS, SERVER_ORPHAN_MS);
 }
 
 static void on_settle(uv_check_t *check)
@@ -99,7 +132,6 @@ static void on_settle(uv_check_t *check)
 		s->dirty = false;
 		if (s->cache.needs_changed && !s->stopping) {
 			serve_refresh(s);
-			watch_idle(s);
 		}
 		for (struct session *q = s->sessions; q; q = q->next)
 			session_pump(q);
@@ -107,75 +139,91 @@ static void on_settle(uv_check_t *check)
 			cache_fit(&s->cache);
 		if (!s->stopping)
 			server_schedule(s);
-		/* A session that got no memory asks its client for what it holds. */
-		for (struct session *q = s->sessions; q; q = q->next) {
-			if (q->starved)
-				session_pump(q);
-		}
+		serve_starved(s);
 	}
+	if (!s->stopping)
+		lend_watch_update(&s->lend);
 }
 
-static void on_listen(uv_poll_t *poll, int status, int events)
+struct log_limit *server_lines_of(struct server *s, uint32_t uid)
 {
-	struct server *s = poll->data;
-	int fd = accept4(s->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	return &s->lines[uid % SERVER_LINE_PLACES];
+}
 
-	if (fd < 0) {
-		if (errno == EMFILE || errno == ENFILE)
-			log_warning(
-			    "a client was not let in: no file descriptors left (raise the limit of open "
-			    "files, now used up)");
-		return;
-	}
-	s->n_accepted++;
-	if (s->n_connections >= MAX_CONNECTIONS || connection_new(s, fd) < 0) {
-		log_warning("a client was not let in: %u are connected", s->n_connections);
-		close(fd);
-	}
+static struct log_limit *lines_of(void *user, uint32_t uid)
+{
+	return server_lines_of(user, uid);
 }
 
 static int start_engines(struct server *s, struct error *err)
 {
-	int r = io_new(s->loop, s->options.use_io_uring, IO_DEPTH, &s->cache.io, &s->io_why);
+	struct readers *readers = &s->cache.readers;
+	int r;
 
+	if (s->options.use_io_uring)
+		s->io_why = io_uring_check();
+	readers->loop = s->loop;
+	readers->nursery = s->nursery;
+	readers->use_uring = s->options.use_io_uring && s->io_why == 0;
+	readers->on_end = on_cache_change;
+	readers->user = s;
+	r = opener_new(s->loop, s->nursery, &s->opener);
 	if (r < 0)
-		return error_errno(err, r, "cannot start reading threads");
+		return error_errno(err, r, "cannot open datasets");
 	r = pool_new(s->loop, s->options.knobs.workers, &s->cache.pool);
-	if (r < 0) {
-		io_free(s->cache.io);
-		return error_errno(err, r, "cannot start worker threads");
-	}
-	return 0;
+	return r < 0 ? error_errno(err, r, "cannot start worker threads") : 0;
+}
+
+/* It says nothing but that it has ended. */
+static void on_nursery(uv_poll_t *poll, int status, int events)
+{
+	struct server *s = poll->data;
+
+	(void)status;
+	(void)events;
+	uv_poll_stop(poll);
+	if (s->stopping)
+		return;
+	log_error("the process that starts readers has ended, so nothing can be read any more: ending");
+	s->failed = true;
+	raise(SIGTERM);
 }
 
 static void start_handles(struct server *s)
 {
-	uv_poll_init(s->loop, &s->listen_poll, s->listen_fd);
-	s->listen_poll.data = s;
-	uv_poll_start(&s->listen_poll, UV_READABLE, on_listen);
+	accept_init(s);
+	uv_poll_init(s->loop, &s->nursery_poll, s->nursery->fd);
+	s->nursery_poll.data = s;
+	uv_poll_start(&s->nursery_poll, UV_READABLE, on_nursery);
+	uv_unref((uv_handle_t *)&s->nursery_poll);
 	uv_check_init(s->loop, &s->settle);
 	s->settle.data = s;
 	uv_check_start(&s->settle, on_settle);
 	uv_unref((uv_handle_t *)&s->settle);
-	uv_timer_init(s->loop, &s->idle);
-	s->idle.data = s;
-	uv_unref((uv_handle_t *)&s->idle);
+	uv_timer_init(s->loop, &s->orphans);
+	s->orphans.data = s;
+	uv_unref((uv_handle_t *)&s->orphans);
+	lend_watch_start(&s->lend, s->loop, "", &s->cache);
 }
 
 int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
-		 const struct serve_options *options, struct error *err)
+		 const struct serve_options *options, const struct nursery *nursery, struct error *err)
 {
 	int r;
 
 	*s = (struct server){.loop = loop,
 			     .socket_path = socket_path,
 			     .options = *options,
+			     .nursery = nursery,
 			     .listen_fd = -EBADF,
 			     .lock_fd = -EBADF,
+			     .spare_fd = -EBADF,
 			     .start_ns = clock_monotonic_ns()};
 	s->options.window_cache_bytes = options->knobs.cache_bytes;
 	cache_init(&s->cache, options->knobs.cache_bytes);
+	server_size_by_files(s);
 	s->cache.on_change = on_cache_change;
+	s->cache.lines_of = lines_of;
 	s->cache.user = s;
 	r = listen_open(socket_path, &s->listen_fd, &s->lock_fd, err);
 	if (r < 0)
@@ -202,10 +250,13 @@ static void finish(struct server *s)
 {
 	uv_close((uv_handle_t *)&s->drain, NULL);
 	uv_close((uv_handle_t *)&s->settle, NULL);
-	uv_close((uv_handle_t *)&s->idle, NULL);
-	jobs_close(&s->jobs);
+	uv_close((uv_handle_t *)&s->orphans, NULL);
+	opener_free(s->opener);
+	lend_watch_stop(&s->lend);
+	uv_close((uv_handle_t *)&s->nursery_poll, NULL);
+	readers_close(&s->cache.readers);
 	cache_free(&s->cache);
-	io_free(s->cache.io);
+	jobs_close(&s->jobs);
 	pool_free(s->cache.pool);
 }
 
@@ -218,12 +269,12 @@ static void on_drain(uv_timer_t *timer)
 		return;
 	while (s->connections)
 		connection_close(s->connections);
-	/* Buffers may not be freed under a running read or worker. */
-	if (s->cache.io->in_flight == 0 && pool_in_flight(s->cache.pool) == 0 && s->n_connections == 0) {
+	/* Buffers may not be freed under a running worker. */
+	if (pool_in_flight(s->cache.pool) == 0 && s->n_connections == 0) {
 		finish(s);
 	} else if (late) {
-		log_warning("%llu reads from storage do not return: ending without them",
-			    (unsigned long long)s->cache.io->in_flight);
+		log_warning("%llu tasks of workers do not end: ending without them",
+			    (unsigned long long)pool_in_flight(s->cache.pool));
 		uv_stop(s->loop);
 	}
 }
@@ -232,9 +283,9 @@ void server_stop(struct server *s)
 {
 	if (s->stopping)
 		return;
-	s->stopping = true;
+	s->stopping = s->cache.closing = true;
 	unlink(s->socket_path);
-	uv_close((uv_handle_t *)&s->listen_poll, NULL);
+	accept_stop(s);
 	for (struct session *q = s->sessions; q; q = q->next)
 		q->stopped = true;
 	s->drain_until_ns = clock_monotonic_ns() + SERVER_DRAIN_MS * NS_PER_MS;

@@ -61,12 +61,16 @@ static void apply(struct service *s, struct options *new)
 	warn_fixed(s->options, new);
 	s->server->options.window_chunks = new->serve.window_chunks;
 	s->server->options.n_slots = new->serve.n_slots;
+	s->server->options.user_share = new->serve.user_share;
+	s->server->options.require_digest = new->serve.require_digest;
 	s->server->options.knobs.prefetch_chunks = new->serve.knobs.prefetch_chunks;
 	control_reconfigure(s->control, &new->settings, &new->serve.knobs);
 	s->options->settings = new->settings;
 	s->options->serve.knobs = new->serve.knobs;
 	s->options->serve.window_chunks = new->serve.window_chunks;
 	s->options->serve.n_slots = new->serve.n_slots;
+	s->options->serve.user_share = new->serve.user_share;
+	s->options->serve.require_digest = new->serve.require_digest;
 	log_info("configuration read again: cache %s, prefetch %u chunks, %u workers",
 		 units_format_bytes(cache, sizeof(cache), new->serve.knobs.cache_bytes),
 		 new->serve.knobs.prefetch_chunks, new->serve.knobs.workers);

@@ -18,6 +18,7 @@ struct service {
 	struct sensor *sensor; /* NULL: none */
 	struct sensor_handler tuning;
 	struct sensor_child child;
+	struct nursery nursery;
 	char child_problem[240]; /* why there is no child; "" */
 	struct options *options; /* in force; replaced by a reload */
 	int argc;

@@ -76,7 +76,7 @@ static void publish_filled(struct session *s)
 		if (slot->state != SLOT_FILLED)
 			return;
 		s->order_first++;
-		if (slot->generation == s->generation && !s->closing) {
+		if (slot->generation == s->generation && !s->orphaned && !s->closing) {
 			slot_publish(s, slot);
 		} else {
 			batch_unpin(&slot->batch, s->dataset);
@@ -99,11 +99,11 @@ static void session_free(struct session *s)
 	batch_free(&s->head);
 	session_plan_free(s);
 	shared_memory_free(&s->control_memory);
-	shared_memory_free(&s->slot_memory);
-	if (s->need_chunks > 0) {
-		d->n_sessions--;
-		d->need_chunks -= s->need_chunks;
-	}
+	cache_release(s->cache, &s->slot_memory);
+	d->n_sessions--;
+	d->need_bytes -= s->need_bytes;
+	d->need_chunks -= s->need_chunks;
+	place_unref(s->place);
 	d->refs--;
 	if (d->n_sessions == 0)
 		d->idle_since_ns = clock_monotonic_ns();
@@ -244,6 +244,22 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 	return missing;
 }
 
+uint32_t session_orphan(struct session *s)
+{
+	uint32_t n_held = 0;
+
+	s->stopped = s->orphaned = true;
+	for (uint32_t i = 0; i < s->n_slots; i++) {
+		if (s->slots[i].state == SLOT_PUBLISHED)
+			ring_revoke(s->control, i);
+	}
+	session_reap(s);
+	for (uint32_t i = 0; i < s->n_slots; i++)
+		n_held += s->slots[i].state == SLOT_PUBLISHED;
+	session_reserve_pinned(s);
+	return n_held;
+}
+
 void session_close(struct session *s)
 {
 	if (s->job)
@@ -261,7 +277,7 @@ void session_close(struct session *s)
 
 void session_usage(const struct session *s, struct session_usage *ret)
 {
-	uint32_t consumed = atomic_load(&s->control->consumed);
+	uint32_t consumed = s->orphaned ? s->published : atomic_load(&s->control->consumed);
 
 	*ret = (struct session_usage){.ready = s->published - consumed, .waits_for = ""};
 	for (uint32_t i = 0; i < s->n_slots; i++) {

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/diesel.h"
+#include "lib/cleanup.h"
 #include "lib/units.h"
 #include "policy.h"
 
@@ -15,15 +17,15 @@ static uint64_t page_up(uint64_t bytes)
 	return (bytes + 4095) & ~UINT64_C(4095);
 }
 
-/* Bytes of the cache's budget that are neither snapshots, nor slots, nor needed by other datasets. */
-static uint64_t available_bytes(const struct cache *c, const struct served_dataset *mine)
+uint64_t session_available_bytes(const struct session *s)
 {
-	uint64_t available = cache_segment_limit(c, c->limit_bytes), used = 0;
+	const struct cache *c = s->cache;
+	uint64_t available = cache_segment_limit(c, c->limit_bytes);
+	uint64_t used = cache_stuck_bytes(c, CACHE_ANYBODY);
 
 	for (const struct served_dataset *d = c->datasets; d; d = d->next) {
-		if (d != mine && d->n_sessions > 0)
-			used +=
-			    served_largest_bytes(d, policy_join_need(d->info.n_chunks, d->need_chunks, 0));
+		if (d != s->dataset && d->n_sessions > 0)
+			used += served_need_bytes(d);
 	}
 	return available > used ? available - used : 0;
 }
@@ -35,59 +37,76 @@ static uint64_t slot_cost(const struct session *s, uint32_t n_slots)
 	       (uint64_t)s->batch * sizeof(uint64_t) + s->dataset->info.n_chunks * 2 * sizeof(uint32_t);
 }
 
-static void session_shape(const struct session *s, struct policy_shape *shape)
+static int refuse(const struct session *s, uint64_t bytes, struct error *err)
 {
-	const struct wire_open_session *q = &s->request;
+	char text[16], budget[16];
 
-	*shape =
-	    (struct policy_shape){.n_samples = s->dataset->info.n_samples,
-				  .n_chunks = s->dataset->info.n_chunks,
-				  .segment_bytes = s->dataset->segment_bytes,
-				  .slot_bytes = s->layout.slot_bytes,
-				  .batch_step = (uint64_t)q->world * q->stride * s->batch,
-				  .batch = s->batch,
-				  .window_chunks = q->window_chunks,
-				  .n_slots = q->slots > s->options->n_slots ? q->slots : s->options->n_slots,
-				  .views = s->item_bytes == 0};
+	return error_set(err, -ENOSPC,
+			 "a session on %s with batch %u and a window of %u chunks needs %s beside what is in "
+			 "use, the cache of %s cannot hold that: start dieseld with a larger --cache, or use "
+			 "a smaller window or batch",
+			 s->dataset->path, s->request.batch, s->request.window_chunks,
+			 units_format_bytes(text, sizeof(text), bytes),
+			 units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes));
+}
+
+static int ascending(const void *a, const void *b)
+{
+	const uint32_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+/* With so many slots: what any order needs, or (exact) what the first epoch's does. */
+static int find_need(struct session *s, const uint32_t *samples, uint32_t n_slots)
+{
+	struct epoch_plan *first = &s->plans[s->request.epoch & 1];
+	struct session_shape shape;
+	int r = 0;
+
+	s->n_slots = n_slots;
+	s->cost_bytes = slot_cost(s, n_slots);
+	session_shape(s, &shape);
+	s->need_chunks = session_need_at_most(s->dataset, &shape, samples);
+	s->need_bytes = served_largest_bytes(s->dataset, s->need_chunks);
+	if (s->exact) {
+		r = session_need_bytes(s->dataset, &shape, first->plan, NULL, &first->need_bytes);
+		s->need_bytes = first->need_bytes;
+	}
+	return r;
+}
+
+/* Beside what the dataset's other sessions need. */
+static uint64_t bytes_together(const struct session *s)
+{
+	const struct served_dataset *d = s->dataset;
+	uint64_t bytes = d->need_bytes + s->need_bytes;
+
+	return (bytes < d->all_bytes ? bytes : d->all_bytes) + s->cost_bytes;
 }
 
 /* Picks the number of slots and checks the room. */
 static int session_admit(struct session *s, struct error *err)
 {
-	struct served_dataset *d = s->dataset;
-	struct cache *c = s->cache;
-	uint64_t available, together;
-	struct policy_shape shape;
-	char text[16], budget[16];
+	uint32_t wanted = s->request.slots > s->options->n_slots ? s->request.slots : s->options->n_slots;
+	uint64_t n_chunks = s->dataset->info.n_chunks, available = session_available_bytes(s);
+	_cleanup_(freep) uint32_t *samples = reallocarray(NULL, n_chunks, sizeof(*samples));
+	int r = samples ? 0 : -ENOMEM;
 
-	session_shape(s, &shape);
-	available = available_bytes(c, d);
-	policy_fit_slots(&shape, available, RING_MIN_SLOTS);
-	s->n_slots = shape.n_slots;
-	s->cost_bytes = slot_cost(s, s->n_slots);
-	for (;;) {
-		uint64_t need = policy_need_chunks(&shape);
-
-		together = served_largest_bytes(d, policy_join_need(d->info.n_chunks, d->need_chunks, need)) +
-			   s->cost_bytes;
-		if (together <= available) {
-			s->need_chunks = need;
-			break;
-		}
-		if (shape.n_slots <= RING_MIN_SLOTS)
-			return error_set(err, -ENOSPC,
-					 "a session on %s with batch %u and a window of %u chunks needs %s "
-					 "beside what is in use, "
-					 "the cache of %s cannot hold that: start dieseld with a larger "
-					 "--cache, or use a smaller "
-					 "window or batch",
-					 d->path, s->request.batch, s->request.window_chunks,
-					 units_format_bytes(text, sizeof(text), together),
-					 units_format_bytes(budget, sizeof(budget), c->limit_bytes));
-		s->n_slots = --shape.n_slots;
-		s->cost_bytes = slot_cost(s, s->n_slots);
+	if (r == 0) {
+		memcpy(samples, s->chunk_samples, n_chunks * sizeof(*samples));
+		qsort(samples, n_chunks, sizeof(*samples), ascending);
 	}
-	return 0;
+	wanted = policy_fit_slots(wanted, RING_MIN_SLOTS, s->layout.slot_bytes, available);
+	for (int exact = 0; exact < 2; exact++) {
+		s->exact = exact;
+		for (uint32_t n = wanted; n >= RING_MIN_SLOTS && r == 0; n--) {
+			r = find_need(s, samples, n);
+			if (r == 0 && bytes_together(s) <= available)
+				return 0;
+		}
+	}
+	return r < 0 ? error_errno(err, r, "cannot open the session") : refuse(s, bytes_together(s), err);
 }
 
 static int session_memory(struct session *s, struct error *err)
@@ -100,7 +119,7 @@ static int session_memory(struct session *s, struct error *err)
 	r = shared_memory_new("diesel-control", page_up(sizeof(struct ring_control)), SHARED_CONTROL,
 			      &s->control_memory);
 	if (r == 0)
-		r = shared_memory_new("diesel-batches", s->n_slots * s->layout.slot_bytes, SHARED_SEALED,
+		r = shared_memory_new("diesel-batches", s->n_slots * s->layout.slot_bytes, SHARED_LENT,
 				      &s->slot_memory);
 	for (uint32_t i = 0; i < s->n_slots && r == 0; i++)
 		r = batch_init(&s->slots[i].batch, s->batch, s->dataset->info.n_chunks);
@@ -150,6 +169,21 @@ static void choose_window(struct session *s, char *notice, size_t size)
 			 s->request.window_chunks, wanted);
 }
 
+/* The items that a slot has room for: the longest batch of any rank, which is no longer than the dataset. */
+static int choose_batch(struct session *s, struct error *err)
+{
+	const struct wire_open_session *q = &s->request;
+	uint64_t n_samples = s->dataset->info.n_samples;
+	uint32_t max_batch;
+
+	if (shuffle_count(n_samples, q->world, q->batch, q->flags & DIESEL_DROP_LAST, &s->n_batches,
+			  &max_batch) < 0)
+		return error_set(err, -EINVAL, "%s has %llu samples, too few for %u ranks", s->dataset->path,
+				 (unsigned long long)n_samples, q->world);
+	s->batch = max_batch < n_samples ? max_batch : (uint32_t)n_samples;
+	return 0;
+}
+
 int session_new(struct cache *cache, const struct serve_options *options, struct served_dataset *dataset,
 		const struct wire_open_session *request, struct session **ret,
 		struct wire_session_reply *ret_reply, struct error *err)
@@ -165,14 +199,14 @@ int session_new(struct cache *cache, const struct serve_options *options, struct
 	s->request = *request;
 	s->control_memory = s->slot_memory = SHARED_MEMORY_INIT;
 	s->item_bytes = dataset->info.equal_bytes;
-	/* No batch has more samples than there are. */
-	s->batch =
-	    request->batch < dataset->info.n_samples ? request->batch : (uint32_t)dataset->info.n_samples;
-	s->layout = ring_layout(s->batch, s->item_bytes);
-	choose_window(s, ret_reply->notice, sizeof(ret_reply->notice));
-	r = session_admit(s, err);
+	r = choose_batch(s, err);
+	if (r == 0) {
+		s->layout = ring_layout(s->batch, s->item_bytes);
+		choose_window(s, ret_reply->notice, sizeof(ret_reply->notice));
+		r = session_plan_init(s, err);
+	}
 	if (r == 0)
-		r = session_plan_init(s, s->request.window_chunks, err);
+		r = session_admit(s, err);
 	if (r == 0)
 		r = session_memory(s, err);
 	if (r < 0) {
@@ -182,6 +216,7 @@ int session_new(struct cache *cache, const struct serve_options *options, struct
 	cache->slot_bytes += s->cost_bytes;
 	dataset->refs++;
 	dataset->n_sessions++;
+	dataset->need_bytes += s->need_bytes;
 	dataset->need_chunks += s->need_chunks;
 	cache->needs_changed = true;
 	s->epoch = request->epoch;

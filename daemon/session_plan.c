@@ -2,6 +2,7 @@
 /* What a session delivers next, and which chunks that takes: a walk along dataset/shuffle.h. */
 #include "session.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,19 +38,18 @@ static struct shuffle_plan *plan_of(struct session *s, uint64_t epoch)
 		return NULL;
 	shuffle_plan_free(p->plan);
 	*p = (struct epoch_plan){.epoch = epoch, .plan = plan};
-	return plan;
+	return s->exact && session_note_plan(s, p) < 0 ? NULL : plan;
 }
 
-int session_plan_init(struct session *s, uint64_t window_chunks, struct error *err)
+int session_plan_init(struct session *s, struct error *err)
 {
 	uint64_t n_chunks = s->dataset->info.n_chunks;
 	struct shuffle_plan *plan;
 	int r;
 
-	s->request.window_chunks = (uint32_t)window_chunks;
 	s->chunk_samples = calloc(n_chunks, sizeof(*s->chunk_samples));
 	s->stamps = calloc(n_chunks, sizeof(*s->stamps));
-	s->samples = calloc(s->request.batch, sizeof(*s->samples));
+	s->samples = calloc(s->batch, sizeof(*s->samples));
 	if (!s->chunk_samples || !s->stamps || !s->samples)
 		return error_errno(err, -ENOMEM, "cannot open the session");
 	for (uint64_t i = 0; i < n_chunks; i++) {
@@ -61,13 +61,9 @@ int session_plan_init(struct session *s, uint64_t window_chunks, struct error *e
 		s->chunk_samples[i] = chunk.n_samples;
 	}
 	r = plan_new(s, s->request.epoch, &plan);
-	if (r == -EINVAL)
-		return error_set(err, r, "%s has %llu samples, too few for %u ranks", s->dataset->path,
-				 (unsigned long long)s->dataset->info.n_samples, s->request.world);
 	if (r < 0)
 		return error_errno(err, r, "cannot plan the order of %s", s->dataset->path);
 	s->plans[s->request.epoch & 1] = (struct epoch_plan){.epoch = s->request.epoch, .plan = plan};
-	s->n_batches = shuffle_n_batches(plan);
 	return 0;
 }
 
@@ -104,8 +100,9 @@ bool session_prepare_head(struct session *s)
 		s->index = s->request.offset;
 	}
 	plan = plan_of(s, s->epoch);
-	if (!plan || shuffle_batch(plan, s->index, s->samples, &n) < 0 || n > s->batch)
+	if (!plan || shuffle_batch(plan, s->index, s->samples, &n) < 0)
 		return false;
+	assert(n <= s->batch);
 	if (++s->stamp == 0) {
 		memset(s->stamps, 0, s->dataset->info.n_chunks * sizeof(*s->stamps));
 		s->stamp = 1;
@@ -114,6 +111,8 @@ bool session_prepare_head(struct session *s)
 	s->head.index = s->index;
 	batch_set_samples(&s->head, s->dataset, s->samples, n, s->stamps, s->stamp);
 	s->has_head = true;
+	if (s->exact)
+		session_check_head(s);
 	s->index += s->request.stride;
 	session_update_ahead(s);
 	return true;

@@ -32,6 +32,16 @@ int meta_add_chunk(struct meta *m, const struct chunk_view *view, struct error *
 	return m->ops->add_chunk(m, view, err);
 }
 
+int meta_keep_digests(struct meta *m, struct error *err)
+{
+	return m->ops->keep_digests(m, err);
+}
+
+int meta_put_digest(struct meta *m, const struct chunk_id *id, const struct digest *sha256, struct error *err)
+{
+	return m->ops->put_digest(m, id, sha256, err);
+}
+
 int meta_commit(struct meta *m, uint64_t version, struct error *err)
 {
 	return m->ops->commit(m, version, err);

@@ -9,7 +9,8 @@
 
 #include "lib/cleanup.h"
 
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2 /* the newest that is known */
+#define SCHEMA_PLAIN   1
 #define APPLICATION_ID 0x44534c4d /* "DSLM" */
 #define TEXT_(x)       #x
 #define TEXT(x)        TEXT_(x)
@@ -41,6 +42,9 @@ static const char schema_sql[] =
 	"  xxh3 INTEGER NOT NULL,"
 	"  mtime_ns INTEGER NOT NULL,"
 	"  mode INTEGER NOT NULL) WITHOUT ROWID;"
+	"PRAGMA user_version = " TEXT(SCHEMA_PLAIN) ";";
+static const char digests_sql[] =
+	"ALTER TABLE chunk ADD COLUMN sha256 BLOB;"
 	"PRAGMA user_version = " TEXT(SCHEMA_VERSION) ";";
 /* clang-format on */
 
@@ -80,6 +84,21 @@ static int check_schema(struct sqlite_db *db, bool create, struct error *err)
 				 "%s has metadata version %lld, this program knows up to %d; update it",
 				 sqlite_db_path(db), (long long)version, SCHEMA_VERSION);
 	return 0;
+}
+
+int meta_schema_has_digests(struct sqlite_db *db, bool *ret, struct error *err)
+{
+	int64_t version = 0;
+	int r = sqlite_db_integer(db, "PRAGMA user_version", &version, err);
+
+	if (r == 0)
+		*ret = version > SCHEMA_PLAIN;
+	return r;
+}
+
+int meta_schema_add_digests(struct sqlite_db *db, struct error *err)
+{
+	return sqlite_db_execute(db, digests_sql, err);
 }
 
 /* Pages deep in the file may be damaged though it opens. */

@@ -5,7 +5,7 @@
  * The tables of meta.db.
  *
  *   state  one row: version, and the pending floor (NULL when no writer is at work)
- *   chunk  one row a chunk, key id
+ *   chunk  one row a chunk, key id; in version 2 with the SHA-256 of its file
  *   path   one row a live path, key path: where its newest record lies
  */
 
@@ -15,3 +15,8 @@
 /* Opens the file, checks that it is ours and of a version we know, and makes or replaces it as the mode says.
  * -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT. */
 int meta_schema_open(const char *path, enum meta_mode mode, struct sqlite_db **ret, struct error *err);
+
+/* A dataset without digests stays of version 1, which older programs know. */
+int meta_schema_has_digests(struct sqlite_db *db, bool *ret, struct error *err);
+/* Within a transaction: to version 2. */
+int meta_schema_add_digests(struct sqlite_db *db, struct error *err);

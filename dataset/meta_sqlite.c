@@ -21,28 +21,32 @@ enum statement {
 	SQL_INFO,
 	SQL_SET_PENDING,
 	SQL_ADD_CHUNK,
+	SQL_PUT_DIGEST,
 	SQL_PUT_PATH,
 	SQL_DELETE_PATH,
 	SQL_COMMIT_STATE,
 	SQL_FIND,
 	SQL_EACH_CHUNK,
+	SQL_EACH_CHUNK_DIGEST,
 	SQL_EACH_PATH,
 	N_STATEMENTS
 };
 
-#define PATH_COLUMNS "chunk, record, offset, bytes, stored_bytes, encoding, xxh3, mtime_ns, mode"
+#define CHUNK_COLUMNS "id, file_bytes, created_ns, head_xxh3, n_records, payload_offset, flags"
+#define PATH_COLUMNS  "chunk, record, offset, bytes, stored_bytes, encoding, xxh3, mtime_ns, mode"
 
 static const char *const statement_sql[N_STATEMENTS] = {
     [SQL_INFO] = "SELECT version, pending, (SELECT count(*) FROM chunk), (SELECT count(*) FROM path),"
 		 " (SELECT max(id) FROM chunk) FROM state",
     [SQL_SET_PENDING] = "UPDATE state SET pending = ?1",
-    [SQL_ADD_CHUNK] = "INSERT INTO chunk VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [SQL_ADD_CHUNK] = "INSERT INTO chunk (" CHUNK_COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [SQL_PUT_DIGEST] = "UPDATE chunk SET sha256 = ?2 WHERE id = ?1",
     [SQL_PUT_PATH] = "INSERT OR REPLACE INTO path VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     [SQL_DELETE_PATH] = "DELETE FROM path WHERE path = ?1",
     [SQL_COMMIT_STATE] = "UPDATE state SET version = ?1, pending = NULL",
     [SQL_FIND] = "SELECT " PATH_COLUMNS ", path FROM path WHERE path = ?1",
-    [SQL_EACH_CHUNK] = "SELECT id, file_bytes, created_ns, head_xxh3, n_records, payload_offset, flags FROM "
-		       "chunk ORDER BY id",
+    [SQL_EACH_CHUNK] = "SELECT " CHUNK_COLUMNS " FROM chunk ORDER BY id",
+    [SQL_EACH_CHUNK_DIGEST] = "SELECT " CHUNK_COLUMNS ", sha256 FROM chunk ORDER BY id",
     [SQL_EACH_PATH] = "SELECT " PATH_COLUMNS ", path FROM path",
 };
 
@@ -84,6 +88,17 @@ static bool column_id(struct sqlite_statement *st, int column, struct chunk_id *
 	return true;
 }
 
+static bool column_digest(struct sqlite_statement *st, int column, struct digest *ret)
+{
+	size_t bytes;
+	const void *blob = sqlite_get_bytes(st, column, &bytes);
+
+	if (!blob || bytes != sizeof(*ret))
+		return false;
+	memcpy(ret, blob, sizeof(*ret));
+	return true;
+}
+
 static void bind_id(struct sqlite_statement *st, int index, const struct chunk_id *id)
 {
 	sqlite_bind_bytes(st, index, id->bytes, sizeof(id->bytes));
@@ -99,8 +114,11 @@ static int sqlite_info(struct meta *m, struct meta_info *ret, struct error *err)
 {
 	struct meta_sqlite *s = sqlite_of(m);
 	struct sqlite_statement *st = NULL;
-	int r = prepare(s, SQL_INFO, &st, err);
+	bool has_digests = false;
+	int r = meta_schema_has_digests(s->db, &has_digests, err);
 
+	if (r == 0)
+		r = prepare(s, SQL_INFO, &st, err);
 	if (r < 0)
 		return r;
 	r = sqlite_step(st, err);
@@ -109,6 +127,7 @@ static int sqlite_info(struct meta *m, struct meta_info *ret, struct error *err)
 		    .version = (uint64_t)sqlite_get_integer(st, 0),
 		    .n_chunks = (uint64_t)sqlite_get_integer(st, 2),
 		    .n_paths = (uint64_t)sqlite_get_integer(st, 3),
+		    .has_digests = has_digests,
 		};
 		ret->has_pending = column_id(st, 1, &ret->pending);
 		ret->has_newest = column_id(st, 4, &ret->newest);
@@ -246,6 +265,29 @@ static int sqlite_add_chunk(struct meta *m, const struct chunk_view *view, struc
 	return r;
 }
 
+static int sqlite_keep_digests(struct meta *m, struct error *err)
+{
+	struct meta_sqlite *s = sqlite_of(m);
+	bool has = false;
+	int r = meta_schema_has_digests(s->db, &has, err);
+
+	return r < 0 || has ? r : meta_schema_add_digests(s->db, err);
+}
+
+static int sqlite_put_digest(struct meta *m, const struct chunk_id *id, const struct digest *sha256,
+			     struct error *err)
+{
+	struct meta_sqlite *s = sqlite_of(m);
+	struct sqlite_statement *st = NULL;
+	int r = prepare(s, SQL_PUT_DIGEST, &st, err);
+
+	if (r < 0)
+		return r;
+	bind_id(st, 1, id);
+	sqlite_bind_bytes(st, 2, sha256->bytes, sizeof(sha256->bytes));
+	return sqlite_run(st, err);
+}
+
 static int sqlite_commit(struct meta *m, uint64_t version, struct error *err)
 {
 	struct meta_sqlite *s = sqlite_of(m);
@@ -310,8 +352,11 @@ static int sqlite_each_chunk(struct meta *m, meta_chunk_callback *callback, void
 {
 	struct meta_sqlite *s = sqlite_of(m);
 	struct sqlite_statement *st = NULL;
-	int r = prepare(s, SQL_EACH_CHUNK, &st, err);
+	bool has_digests = false;
+	int r = meta_schema_has_digests(s->db, &has_digests, err);
 
+	if (r == 0)
+		r = prepare(s, has_digests ? SQL_EACH_CHUNK_DIGEST : SQL_EACH_CHUNK, &st, err);
 	if (r < 0)
 		return r;
 	while ((r = sqlite_step(st, err)) == SQLITE_STEP_ROW) {
@@ -322,10 +367,15 @@ static int sqlite_each_chunk(struct meta *m, meta_chunk_callback *callback, void
 		    .n_records = (uint32_t)sqlite_get_integer(st, 4),
 		    .payload_offset = (uint32_t)sqlite_get_integer(st, 5),
 		    .flags = (uint32_t)sqlite_get_integer(st, 6),
+		    .has_sha256 = has_digests,
 		};
 
-		r = column_id(st, 0, &chunk.id) ? callback(&chunk, context)
-						: damaged(s, "chunk without id", err);
+		if (!column_id(st, 0, &chunk.id))
+			r = damaged(s, "chunk without id", err);
+		else if (has_digests && !column_digest(st, 7, &chunk.sha256))
+			r = damaged(s, "chunk without digest", err);
+		else
+			r = callback(&chunk, context);
 		if (r != 0)
 			break;
 	}
@@ -369,6 +419,8 @@ static const struct meta_ops sqlite_ops = {
     .begin = sqlite_begin,
     .clear = sqlite_clear,
     .add_chunk = sqlite_add_chunk,
+    .keep_digests = sqlite_keep_digests,
+    .put_digest = sqlite_put_digest,
     .commit = sqlite_commit,
     .rollback = sqlite_rollback,
     .find = sqlite_find,

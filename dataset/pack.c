@@ -203,6 +203,8 @@ static int pack_all(struct pack *p, struct error *err)
 {
 	int r = check_dataset(p, err);
 
+	if (r == 0 && p->options->keep_digests)
+		r = writer_keep_digests(p->writer, err);
 	if (r == 0)
 		r = scan_source(p, err);
 	if (r == 0)

@@ -6,10 +6,18 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "buffer.h"
+#include "dataset/chunk_id.h"
+
 struct put_item {
 	struct chunk_builder *builder;
 	struct chunk_id id;
 	uint64_t created_ns;
+};
+
+struct put_digest {
+	struct chunk_id id; /* first: find_digest() is given one */
+	struct digest sha256;
 };
 
 struct put_queue {
@@ -26,14 +34,30 @@ struct put_queue {
 	bool writing;
 	bool stop;
 	struct error failure; /* of the first put that failed */
+	bool keep_digests;
+	struct buffer digests; /* struct put_digest, ids ascending */
 };
+
+static int make_digest(const struct put_item *item, const struct iovec *parts, struct put_digest *ret,
+		       struct error *err)
+{
+	char text[CHUNK_ID_TEXT];
+	int r = digest_of(parts, 2, &ret->sha256);
+
+	ret->id = item->id;
+	return r < 0 ? error_errno(err, r, "cannot compute the SHA-256 of chunk %s",
+				   chunk_id_format(&item->id, text))
+		     : 0;
+}
 
 /* Called locked; unlocks while it writes. */
 static void write_next(struct put_queue *q)
 {
 	struct put_item item = q->waiting[0];
 	struct iovec parts[2];
+	struct put_digest digest;
 	struct error err = ERROR_INIT;
+	bool keep_digest = q->keep_digests;
 
 	q->n_waiting--;
 	for (int i = 0; i < q->n_waiting; i++)
@@ -42,9 +66,13 @@ static void write_next(struct put_queue *q)
 	pthread_mutex_unlock(&q->lock);
 	int r = chunk_builder_finish(item.builder, &item.id, item.created_ns, parts, &err);
 
+	if (r == 0 && keep_digest)
+		r = make_digest(&item, parts, &digest, &err);
 	if (r == 0)
 		r = store_put(q->store, &item.id, parts, 2, &err);
 	pthread_mutex_lock(&q->lock);
+	if (r == 0 && keep_digest && buffer_append(&q->digests, &digest, sizeof(digest)) < 0)
+		r = error_errno(&err, -ENOMEM, "cannot keep digests");
 	q->writing = false;
 	q->free[q->n_free++] = item.builder;
 	if (r < 0)
@@ -123,6 +151,7 @@ void put_queue_free(struct put_queue *q)
 		chunk_builder_free(q->builders[i]);
 	pthread_cond_destroy(&q->changed);
 	pthread_mutex_destroy(&q->lock);
+	buffer_free(&q->digests);
 	free(q);
 }
 
@@ -131,6 +160,30 @@ static int failure_of(const struct put_queue *q, struct error *err)
 	if (q->failure.code && err)
 		*err = q->failure;
 	return q->failure.code;
+}
+
+void put_queue_keep_digests(struct put_queue *q)
+{
+	pthread_mutex_lock(&q->lock);
+	q->keep_digests = true;
+	pthread_mutex_unlock(&q->lock);
+}
+
+static int find_digest(const void *id, const void *digest)
+{
+	return chunk_id_compare(id, digest);
+}
+
+bool put_queue_digest(const struct put_queue *q, const struct chunk_id *id, struct digest *ret)
+{
+	const struct put_digest *found =
+	    q->digests.bytes
+		? bsearch(id, q->digests.data, q->digests.bytes / sizeof(*found), sizeof(*found), find_digest)
+		: NULL;
+
+	if (found)
+		*ret = found->sha256;
+	return found;
 }
 
 int put_queue_take(struct put_queue *q, struct chunk_builder **ret, struct error *err)

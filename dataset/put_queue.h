@@ -21,6 +21,11 @@ int put_queue_new(struct store *store, uint64_t chunk_bytes, struct put_queue **
 /* Drops what is not written yet. */
 void put_queue_free(struct put_queue *q);
 
+/* From now on: the digest of each chunk, computed of what is written and before it is. */
+void put_queue_keep_digests(struct put_queue *q);
+/* After put_queue_flush(). false: that chunk was not put with a digest. */
+bool put_queue_digest(const struct put_queue *q, const struct chunk_id *id, struct digest *ret);
+
 /* An empty builder (not reset); waits until one is free. */
 int put_queue_take(struct put_queue *q, struct chunk_builder **ret, struct error *err);
 

@@ -111,6 +111,19 @@ uint32_t shuffle_max_batch(const struct shuffle_plan *plan)
 	return plan->cut.max_batch;
 }
 
+int shuffle_count(uint64_t n_samples, uint32_t world, uint32_t batch, bool drop_last, uint64_t *ret_n_batches,
+		  uint32_t *ret_max_batch)
+{
+	struct shuffle_cut cut;
+	int r = shuffle_cut_init(&cut, n_samples, 0, world, batch, drop_last);
+
+	if (r < 0)
+		return r;
+	*ret_n_batches = cut.n_steps;
+	*ret_max_batch = cut.max_batch;
+	return 0;
+}
+
 int shuffle_batch_range(const struct shuffle_plan *plan, uint64_t batch, uint64_t *ret_first,
 			uint32_t *ret_count)
 {
@@ -120,6 +133,17 @@ int shuffle_batch_range(const struct shuffle_plan *plan, uint64_t batch, uint64_
 uint64_t shuffle_n_windows(const struct shuffle_plan *plan)
 {
 	return plan->n_windows;
+}
+
+uint64_t shuffle_window_chunks(const struct shuffle_plan *plan)
+{
+	return plan->window_chunks;
+}
+
+uint64_t shuffle_window_first(const struct shuffle_plan *plan, uint64_t w)
+{
+	assert(w <= plan->n_windows);
+	return plan->first_position[w];
 }
 
 uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i)

@@ -32,7 +32,7 @@ static int check_header(const struct snapshot_header *h, uint64_t file_bytes, co
 		return error_set(err, -EBADMSG, "%s %s: %llu bytes, its header says %llu; " SNAPSHOT_DAMAGED,
 				 origin, file_bytes < h->file_bytes ? "is truncated" : "is too long",
 				 (unsigned long long)file_bytes, (unsigned long long)h->file_bytes);
-	if (h->format != SNAPSHOT_VERSION || h->n_sections != SNAPSHOT_N_SECTIONS ||
+	if (h->format < SNAPSHOT_VERSION_PLAIN || h->n_sections != SNAPSHOT_N_SECTIONS ||
 	    h->n_samples > SNAPSHOT_MAX_SAMPLES || h->n_chunks > UINT32_MAX)
 		return error_set(err, -EBADMSG, "%s: header contradicts itself; " SNAPSHOT_DAMAGED, origin);
 	return 0;
@@ -60,7 +60,12 @@ static int check_sections(const struct snapshot_header *h, const char *origin, s
 					 "%s: section %d lies outside the file; " SNAPSHOT_DAMAGED, origin,
 					 i);
 	}
-	if (n_slots == 0 || (n_slots & (n_slots - 1)) ||
+	if (h->format == SNAPSHOT_VERSION_DIGESTS &&
+	    (h->digests_offset % SNAPSHOT_ALIGN || h->digests_offset > h->file_bytes ||
+	     h->n_chunks * sizeof(struct digest) > h->file_bytes - h->digests_offset))
+		return error_set(err, -EBADMSG, "%s: digests lie outside the file; " SNAPSHOT_DAMAGED,
+				 origin);
+	if (n_slots == 0 || (n_slots & (n_slots - 1)) || h->n_samples > n_slots / 4 * 3 ||
 	    h->sections[SNAPSHOT_HASH].bytes % sizeof(struct snapshot_slot))
 		return error_set(err, -EBADMSG, "%s: hash index has a wrong size; " SNAPSHOT_DAMAGED, origin);
 	return 0;
@@ -83,6 +88,8 @@ static void bind_sections(struct snapshot *s)
 	s->paths = section_start(s, SNAPSHOT_PATHS);
 	s->paths_bytes = h->sections[SNAPSHOT_PATHS].bytes;
 	s->classes = section_start(s, SNAPSHOT_CLASSES);
+	if (h->format == SNAPSHOT_VERSION_DIGESTS)
+		s->digests = (const struct digest *)(s->map + h->digests_offset);
 	s->info = (struct snapshot_info){
 	    .version = h->version,
 	    .n_samples = h->n_samples,
@@ -93,6 +100,7 @@ static void bind_sections(struct snapshot *s)
 	    .total_bytes = h->total_bytes,
 	    .max_chunk_file_bytes = h->max_chunk_file_bytes,
 	    .created_ns = h->created_ns,
+	    .has_digests = s->digests != NULL,
 	};
 }
 
@@ -193,7 +201,10 @@ int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot
 	    .n_samples = e->n_samples,
 	    .payload_offset = e->payload_offset,
 	    .head_xxh3 = e->head_xxh3,
+	    .has_sha256 = s->digests != NULL,
 	};
+	if (s->digests)
+		ret->sha256 = s->digests[chunk];
 	return 0;
 }
 
@@ -242,8 +253,8 @@ int snapshot_find(const struct snapshot *s, const char *path, size_t path_length
 	uint64_t hash = checksum_xxh3(path, path_length);
 	uint32_t tag = (uint32_t)(hash >> 32);
 
-	/* Bounded, so that a damaged index without a free slot ends too. */
-	for (uint64_t i = 0; i < s->n_slots; i++) {
+	/* Bounded whatever the index says: it may have been made to be slow. */
+	for (uint64_t i = 0; i < s->n_slots && i < SNAPSHOT_PROBE_MAX; i++) {
 		const struct snapshot_slot *slot = &s->slots[(hash + i) & (s->n_slots - 1)];
 
 		if (slot->sample_plus_1 == 0)

@@ -17,6 +17,7 @@
 /* While building, a record's path_offset counts in `paths`, in order of arrival. */
 struct snapshot_builder {
 	struct buffer chunks;  /* struct snapshot_chunk_entry */
+	struct buffer digests; /* struct digest: of each chunk, or empty */
 	struct buffer records; /* struct snapshot_record */
 	struct buffer paths;
 	struct buffer classes; /* struct snapshot_class */
@@ -30,6 +31,11 @@ static struct snapshot_chunk_entry *chunks_of(const struct snapshot_builder *b)
 static size_t n_chunks_of(const struct snapshot_builder *b)
 {
 	return b->chunks.bytes / sizeof(struct snapshot_chunk_entry);
+}
+
+static bool has_digests(const struct snapshot_builder *b)
+{
+	return b->digests.bytes > 0;
 }
 
 static struct snapshot_record *records_of(const struct snapshot_builder *b)
@@ -57,6 +63,7 @@ void snapshot_builder_free(struct snapshot_builder *b)
 	if (!b)
 		return;
 	buffer_free(&b->chunks);
+	buffer_free(&b->digests);
 	buffer_free(&b->records);
 	buffer_free(&b->paths);
 	buffer_free(&b->classes);
@@ -74,9 +81,12 @@ int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chu
 	};
 
 	if ((n && chunk_id_compare(&chunks_of(b)[n - 1].id, &chunk->id) >= 0) || n_records_of(b) ||
-	    n >= UINT32_MAX)
+	    n >= UINT32_MAX || (n && chunk->has_sha256 != has_digests(b)))
 		return -EINVAL;
-	return buffer_append(&b->chunks, &entry, sizeof(entry));
+	int r = buffer_append(&b->chunks, &entry, sizeof(entry));
+
+	return r == 0 && chunk->has_sha256 ? buffer_append(&b->digests, &chunk->sha256, sizeof(chunk->sha256))
+					   : r;
 }
 
 static int find_chunk(const struct snapshot_builder *b, const struct chunk_id *id, uint32_t *ret)
@@ -158,6 +168,7 @@ static void order_storage(struct snapshot_builder *b)
 {
 	struct snapshot_chunk_entry *chunks = chunks_of(b);
 	struct snapshot_record *records = records_of(b);
+	struct digest *digests = (struct digest *)b->digests.data;
 	size_t n_kept = 0;
 	uint64_t first = 0;
 
@@ -167,6 +178,8 @@ static void order_storage(struct snapshot_builder *b)
 		if (chunks[i].n_samples == 0)
 			continue;
 		chunks[n_kept] = chunks[i];
+		if (has_digests(b))
+			digests[n_kept] = digests[i];
 		chunks[n_kept].first_sample = first;
 		for (uint64_t s = first; s < first + chunks[n_kept].n_samples; s++)
 			records[s].chunk = (uint32_t)n_kept;
@@ -174,6 +187,8 @@ static void order_storage(struct snapshot_builder *b)
 		n_kept++;
 	}
 	b->chunks.bytes = n_kept * sizeof(*chunks);
+	if (has_digests(b))
+		b->digests.bytes = n_kept * sizeof(*digests);
 }
 
 /* In tree order, so classes come out sorted. Copies the paths in that order. */
@@ -219,16 +234,21 @@ static uint64_t slots_for(uint64_t n_samples)
 	return n;
 }
 
-static void fill_hash(const struct snapshot_builder *b, struct snapshot_slot *slots, uint64_t n_slots)
+/* false: a search would take more than SNAPSHOT_PROBE_MAX slots. */
+static bool fill_hash(const struct snapshot_builder *b, struct snapshot_slot *slots, uint64_t n_slots)
 {
 	for (uint32_t i = 0; i < n_records_of(b); i++) {
 		struct path_text path = record_path(b, &records_of(b)[i]);
-		uint64_t hash = checksum_xxh3(path.text, path.length), at = hash & (n_slots - 1);
+		uint64_t hash = checksum_xxh3(path.text, path.length), probe = 0;
 
-		while (slots[at].sample_plus_1)
-			at = (at + 1) & (n_slots - 1);
-		slots[at] = (struct snapshot_slot){.sample_plus_1 = i + 1, .tag = (uint32_t)(hash >> 32)};
+		while (slots[(hash + probe) & (n_slots - 1)].sample_plus_1)
+			probe++;
+		if (probe >= SNAPSHOT_PROBE_MAX)
+			return false;
+		slots[(hash + probe) & (n_slots - 1)] =
+		    (struct snapshot_slot){.sample_plus_1 = i + 1, .tag = (uint32_t)(hash >> 32)};
 	}
+	return true;
 }
 
 /* A name that is a file and a directory: no file system could show it. In tree order the file of a
@@ -288,6 +308,11 @@ static void summarize(const struct snapshot_builder *b, struct snapshot_header *
 			h->max_chunk_file_bytes = chunks_of(b)[i].file_bytes;
 }
 
+static uint64_t round_up(uint64_t offset)
+{
+	return (offset + SNAPSHOT_ALIGN - 1) / SNAPSHOT_ALIGN * SNAPSHOT_ALIGN;
+}
+
 /* Lays the sections out behind the header and copies them. */
 static int assemble(const struct snapshot_builder *b, const struct snapshot_header *summary,
 		    const struct iovec sections[SNAPSHOT_N_SECTIONS], void **ret_image, size_t *ret_bytes)
@@ -296,13 +321,19 @@ static int assemble(const struct snapshot_builder *b, const struct snapshot_head
 	uint64_t offset = sizeof(h);
 
 	for (int i = 0; i < SNAPSHOT_N_SECTIONS; i++) {
-		offset = (offset + SNAPSHOT_ALIGN - 1) / SNAPSHOT_ALIGN * SNAPSHOT_ALIGN;
+		offset = round_up(offset);
 		h.sections[i] = (struct snapshot_extent){
 		    .offset = offset,
 		    .bytes = sections[i].iov_len,
 		    .xxh3 = checksum_xxh3(sections[i].iov_base, sections[i].iov_len),
 		};
 		offset += sections[i].iov_len;
+	}
+	if (h.format == SNAPSHOT_VERSION_DIGESTS) {
+		offset = round_up(offset);
+		h.digests_offset = offset;
+		h.digests_xxh3 = checksum_xxh3(b->digests.data, b->digests.bytes);
+		offset += b->digests.bytes;
 	}
 	h.file_bytes = offset;
 	h.header_xxh3 = checksum_xxh3_gap(&h, sizeof(h), offsetof(struct snapshot_header, header_xxh3));
@@ -314,6 +345,8 @@ static int assemble(const struct snapshot_builder *b, const struct snapshot_head
 	for (int i = 0; i < SNAPSHOT_N_SECTIONS; i++)
 		if (sections[i].iov_len)
 			memcpy(image + h.sections[i].offset, sections[i].iov_base, sections[i].iov_len);
+	if (b->digests.bytes)
+		memcpy(image + h.digests_offset, b->digests.data, b->digests.bytes);
 	*ret_image = image;
 	*ret_bytes = offset;
 	return 0;
@@ -330,6 +363,8 @@ int snapshot_builder_finish(struct snapshot_builder *b, uint64_t version, uint64
 
 	if (!tree || !slots || buffer_reserve(&paths, b->paths.bytes) < 0)
 		return error_errno(err, -ENOMEM, "snapshot of %zu samples", n);
+	bool digests = has_digests(b); /* also when no chunk is left */
+
 	order_storage(b);
 	for (size_t i = 0; i < n; i++)
 		tree[i] = (uint32_t)i;
@@ -341,14 +376,19 @@ int snapshot_builder_finish(struct snapshot_builder *b, uint64_t version, uint64
 
 	b->paths = paths;
 	paths = unordered;
-	fill_hash(b, slots, n_slots);
+	if (!fill_hash(b, slots, n_slots))
+		return error_set(
+		    err, -E2BIG,
+		    "the names of more than %u samples have one checksum, which no accident does: "
+		    "rename them",
+		    SNAPSHOT_PROBE_MAX);
 	int r = check_conflicts(b, slots, n_slots, err);
 
 	if (r < 0)
 		return r;
 	struct snapshot_header h = {
 	    .magic = SNAPSHOT_MAGIC,
-	    .format = SNAPSHOT_VERSION,
+	    .format = digests ? SNAPSHOT_VERSION_DIGESTS : SNAPSHOT_VERSION_PLAIN,
 	    .n_sections = SNAPSHOT_N_SECTIONS,
 	    .version = version,
 	    .created_ns = created_ns,

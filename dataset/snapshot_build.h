@@ -14,7 +14,8 @@ struct snapshot_builder;
 int snapshot_builder_new(struct snapshot_builder **ret);
 void snapshot_builder_free(struct snapshot_builder *b);
 
-/* Chunks that turn out to hold no live sample are left out of the snapshot. -EINVAL: not in id order. */
+/* Chunks that turn out to hold no live sample are left out of the snapshot. -EINVAL: not in id order,
+ * or it alone has a digest, or has none. */
 int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chunk *chunk);
 
 /* -EINVAL: its chunk is unknown; -EOVERFLOW: too many samples for one snapshot. */

@@ -3,14 +3,18 @@
 
 /*
  * The bytes of a snapshot file (docs/formats.md): header, then the sections, each 64-byte aligned, in the
- * order of enum snapshot_section. Little endian.
+ * order of enum snapshot_section, then in format 2 n_chunks x struct digest: the SHA-256 of each chunk's
+ * file, in the chunk table's order. A snapshot without digests is of format 1, which older programs read.
+ * Little endian.
  */
 
 #include "dataset/snapshot.h"
 
-#define SNAPSHOT_MAGIC   "DSLSNAP"
-#define SNAPSHOT_VERSION 1
-#define SNAPSHOT_ALIGN   64u
+#define SNAPSHOT_MAGIC           "DSLSNAP"
+#define SNAPSHOT_VERSION         2 /* the newest that is known */
+#define SNAPSHOT_VERSION_PLAIN   1
+#define SNAPSHOT_VERSION_DIGESTS 2
+#define SNAPSHOT_ALIGN           64u
 
 enum snapshot_section {
 	SNAPSHOT_CHUNKS,  /* n_chunks x struct snapshot_chunk_entry, ids ascending */
@@ -45,7 +49,8 @@ struct snapshot_header {
 	uint64_t created_ns;
 	uint64_t header_xxh3; /* of the header with this field taken as 0 */
 	struct snapshot_extent sections[SNAPSHOT_N_SECTIONS];
-	uint8_t reserved[16];
+	uint64_t digests_offset; /* 0 in format 1 */
+	uint64_t digests_xxh3;
 };
 
 struct snapshot_chunk_entry {
@@ -93,6 +98,11 @@ _Static_assert(sizeof(struct snapshot_chunk_entry) == 64, "stored");
 _Static_assert(sizeof(struct snapshot_record) == 64, "stored");
 _Static_assert(sizeof(struct snapshot_slot) == 8, "stored");
 _Static_assert(sizeof(struct snapshot_class) == 16, "stored");
+_Static_assert(sizeof(struct digest) == 32, "stored");
+
+/* No search in the hash index goes on for longer. At three quarters the longest run of taken slots grows with
+ * the logarithm of their number: even of four thousand million samples none comes near. */
+#define SNAPSHOT_PROBE_MAX 1024u
 
 /* Sample numbers are stored in 32 bits, one value is taken for "free". */
 #define SNAPSHOT_MAX_SAMPLES (UINT32_MAX - 1)

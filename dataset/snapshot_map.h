@@ -20,6 +20,7 @@ struct snapshot {
 	const char *paths;
 	uint64_t paths_bytes;
 	const struct snapshot_class *classes;
+	const struct digest *digests; /* NULL: none */
 };
 
 /* The path of a sample; NULL when the number or the record is out of bounds. */

@@ -104,29 +104,36 @@ static void check_samples(struct verify *v, const struct chunk_view *view, const
 	}
 }
 
+/* false: no live sample is in it. */
+static bool find_snapshot_chunk(const struct verify *v, const struct chunk_id *id, struct snapshot_chunk *ret)
+{
+	uint64_t low = 0, high = v->snapshot ? snapshot_info(v->snapshot)->n_chunks : 0;
+
+	while (low < high) {
+		uint64_t middle = low + (high - low) / 2;
+
+		snapshot_chunk_get(v->snapshot, middle, ret);
+		int order = chunk_id_compare(&ret->id, id);
+
+		if (order == 0)
+			return true;
+		if (order < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return false;
+}
+
 /* The snapshot's samples of this chunk against its records. */
 static void check_snapshot_chunk(struct verify *v, const struct chunk_view *view, const char *name)
 {
 	struct snapshot_chunk chunk;
 	struct snapshot_sample s;
 	char text[512];
-	uint64_t low = 0, high = v->snapshot ? snapshot_info(v->snapshot)->n_chunks : 0;
 
-	while (low < high) {
-		uint64_t middle = low + (high - low) / 2;
-
-		snapshot_chunk_get(v->snapshot, middle, &chunk);
-		int order = chunk_id_compare(&chunk.id, &view->header->id);
-
-		if (order == 0)
-			break;
-		if (order < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	if (low >= high)
-		return; /* no live sample in it */
+	if (!find_snapshot_chunk(v, &view->header->id, &chunk))
+		return;
 	if (chunk.head_xxh3 != view->header->head_xxh3 || chunk.file_bytes != view->header->file_bytes) {
 		snprintf(text, sizeof(text),
 			 "%s is another file than the snapshot describes; restore it, or run "
@@ -152,6 +159,34 @@ static void check_snapshot_chunk(struct verify *v, const struct chunk_view *view
 	}
 }
 
+/* The whole file against what metadata and snapshot have of it. */
+static void check_digest(struct verify *v, const struct store_object *object, const struct meta_chunk *known,
+			 const char *name)
+{
+	struct snapshot_chunk chunk;
+	struct digest found;
+	struct error err = ERROR_INIT;
+	char text[STORE_NAME_MAX + 128];
+	bool in_meta = known && known->has_sha256;
+	bool in_snapshot = find_snapshot_chunk(v, &object->id, &chunk) && chunk.has_sha256;
+
+	if (!in_meta && !in_snapshot)
+		return;
+	if (store_digest(v->store, &object->id, &found, &err) < 0) {
+		damage_text(v, &object->id, err.text);
+		return;
+	}
+	v->result.bytes += object->bytes;
+	bool meta_differs = in_meta && !digest_equal(&found, &known->sha256);
+
+	if (!meta_differs && !(in_snapshot && !digest_equal(&found, &chunk.sha256)))
+		return;
+	snprintf(text, sizeof(text),
+		 "%s is not the file that was packed (its SHA-256 is not the one in the %s)", name,
+		 meta_differs ? "metadata" : "snapshot");
+	damage_text(v, &object->id, text);
+}
+
 static void check_chunk(struct verify *v, const struct store_object *object, const struct meta_chunk *known)
 {
 	_cleanup_(freep) void *head = NULL;
@@ -161,6 +196,7 @@ static void check_chunk(struct verify *v, const struct store_object *object, con
 
 	store_describe(v->store, &object->id, name);
 	v->result.n_chunks++;
+	check_digest(v, object, known, name);
 	if (store_read_head(v->store, &object->id, &head, &view, &err) < 0) {
 		damage_text(v, &object->id, err.text);
 		return;
@@ -272,6 +308,12 @@ static void check_agreement(struct verify *v)
 			 (unsigned long long)info->version, (unsigned long long)v->info.version);
 		v->callbacks->note(text, v->callbacks->context);
 		return;
+	}
+	if (v->info.n_chunks && info->has_digests != v->info.has_digests) {
+		snprintf(text, sizeof(text), "the %s has digests, the %s has none: run `dieselctl rebuild`",
+			 info->has_digests ? "snapshot" : "metadata",
+			 info->has_digests ? "metadata" : "snapshot");
+		damage_text(v, NULL, text);
 	}
 	if (info->n_samples != v->info.n_paths) {
 		snprintf(text, sizeof(text),

@@ -25,6 +25,22 @@ struct store *writer_store(const struct writer *w)
 	return w->store;
 }
 
+int writer_keep_digests(struct writer *w, struct error *err)
+{
+	if (w->info.n_chunks && !w->info.has_digests && w->purpose != WRITER_REBUILD)
+		return error_set(err, -EEXIST,
+				 "%s has chunks without digests: run `dieselctl rebuild --digest " DIGEST_NAME
+				 " %s` first",
+				 w->path, w->path);
+	int r = meta_keep_digests(w->meta, err);
+
+	if (r == 0) {
+		w->keeps_digests = true;
+		put_queue_keep_digests(w->queue);
+	}
+	return r;
+}
+
 static size_t n_chunks_of(const struct writer *w)
 {
 	return w->chunks.bytes / sizeof(struct chunk_id);
@@ -93,13 +109,29 @@ int writer_delete(struct writer *w, const char *path, size_t path_length, struct
 	return add_record(w, &sample, CHUNK_FLAG_TOMBSTONE, err);
 }
 
+/* Of what was written, or, of a chunk that was there, of what is found. */
+static int add_digest(struct writer *w, const struct chunk_id *id, struct error *err)
+{
+	struct digest sha256;
+	int r = put_queue_digest(w->queue, id, &sha256) ? 0 : store_digest(w->store, id, &sha256, err);
+
+	return r < 0 ? r : meta_put_digest(w->meta, id, &sha256, err);
+}
+
+static int add_chunk(struct writer *w, const struct chunk_view *view, struct error *err)
+{
+	int r = meta_add_chunk(w->meta, view, err);
+
+	return r == 0 && w->keeps_digests ? add_digest(w, &view->header->id, err) : r;
+}
+
 static int replay(struct writer *w, const struct chunk_id *id, struct error *err)
 {
 	_cleanup_(freep) void *head = NULL;
 	struct chunk_view view;
 	int r = store_read_head(w->store, id, &head, &view, err);
 
-	return r < 0 ? r : meta_add_chunk(w->meta, &view, err);
+	return r < 0 ? r : add_chunk(w, &view, err);
 }
 
 /* 0: there is none that can be read. */
@@ -233,7 +265,7 @@ int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, 
 		if (r < 0 && err)
 			*err = head_err;
 		if (r == 0)
-			r = meta_add_chunk(w->meta, &view, err);
+			r = add_chunk(w, &view, err);
 	}
 	if (r == 0)
 		*ret_n_lost = n_lost;

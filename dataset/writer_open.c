@@ -125,6 +125,19 @@ static int begin(struct writer *w, enum writer_purpose purpose, struct error *er
 	return r;
 }
 
+/* Where the metadata is lost, the snapshot says whether the dataset had them. */
+static bool snapshot_has_digests(const struct writer *w)
+{
+	struct snapshot *snapshot;
+	bool has = false;
+
+	if (snapshot_open(w->path, &snapshot, NULL) == 0) {
+		has = snapshot_info(snapshot)->has_digests;
+		snapshot_close(snapshot);
+	}
+	return has;
+}
+
 static int open_parts(struct writer *w, enum writer_purpose purpose, struct error *err)
 {
 	int r = open_directory(w, purpose, err);
@@ -137,6 +150,8 @@ static int open_parts(struct writer *w, enum writer_purpose purpose, struct erro
 		r = begin(w, purpose, err);
 	if (r == 0)
 		r = put_queue_new(w->store, w->chunk_bytes, &w->queue, err);
+	if (r == 0 && (w->info.has_digests || (purpose == WRITER_REBUILD && snapshot_has_digests(w))))
+		r = writer_keep_digests(w, err);
 	return r;
 }
 
@@ -151,6 +166,7 @@ int writer_open(const char *dataset_path, enum writer_purpose purpose, uint64_t 
 	}
 	w->dir_fd = -EBADF;
 	w->chunk_bytes = chunk_bytes;
+	w->purpose = purpose;
 	int r = open_parts(w, purpose, err);
 
 	if (r < 0) {

@@ -13,6 +13,8 @@ struct writer {
 	int dir_fd;
 	bool made_directory; /* by this writer: to be removed again when nothing comes of it */
 	uint64_t chunk_bytes;
+	enum writer_purpose purpose;
+	bool keeps_digests;
 	struct store *store;
 	struct meta *meta;
 	bool begun; /* the metadata transaction */

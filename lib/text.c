@@ -43,3 +43,56 @@ char *text_printable(char *buffer, size_t size, const char *text, size_t length)
 	memcpy(buffer + used, cut ? ELLIPSIS : "", cut ? sizeof(ELLIPSIS) : 1);
 	return buffer;
 }
+
+/* Bytes of the UTF-8 character that begins here, as Unicode 15, table 3-7, has them; 0: none does. */
+static size_t character_length(const unsigned char *c)
+{
+	unsigned char low = 0x80, high = 0xbf;
+	size_t length = c[0] < 0x80   ? 1
+			: c[0] < 0xc2 ? 0
+			: c[0] < 0xe0 ? 2
+			: c[0] < 0xf0 ? 3
+			: c[0] < 0xf5 ? 4
+				      : 0;
+
+	switch (c[0]) {
+	case 0xe0: low = 0xa0; break;
+	case 0xed: high = 0x9f; break;
+	case 0xf0: low = 0x90; break;
+	case 0xf4: high = 0x8f; break;
+	}
+	for (size_t i = 1; i < length; i++) {
+		if (c[i] < (i == 1 ? low : 0x80) || c[i] > (i == 1 ? high : 0xbf))
+			return 0;
+	}
+	return length;
+}
+
+static bool is_control(const unsigned char *c)
+{
+	return c[0] < 0x20 || c[0] == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0);
+}
+
+char *text_line(char *buffer, size_t size, const char *text)
+{
+	const unsigned char *c = (const unsigned char *)text;
+	size_t used = 0;
+
+	assert(size >= 8);
+	while (*c) {
+		size_t length = character_length(c);
+		bool plain = length > 0 && !is_control(c);
+		size_t needed = plain ? length : 4;
+
+		if (used + needed >= size)
+			break;
+		if (plain)
+			memcpy(buffer + used, c, length);
+		else
+			snprintf(buffer + used, 5, "\\x%02x", *c);
+		used += needed;
+		c += plain ? length : 1;
+	}
+	buffer[used] = '\0';
+	return buffer;
+}

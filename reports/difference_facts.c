@@ -49,11 +49,12 @@ static void add_bytes(struct facts *facts, const char *name, uint64_t a, uint64_
 			 units_format_bytes(of_b, sizeof(of_b), b));
 }
 
-static uint64_t bytes_per_step(const struct analysis *analysis)
+static void add_read(struct facts *facts, const struct analysis *a, const struct analysis *b)
 {
-	size_t n = report_n_steps(analysis);
+	size_t of_a = report_n_steps(a), of_b = report_n_steps(b);
 
-	return n ? analysis->read_bytes / n : 0;
+	if (of_a && of_b && a->read_bytes_known && b->read_bytes_known)
+		add_bytes(facts, "read a step", a->read_bytes / of_a, b->read_bytes / of_b);
 }
 
 static void add_cache(struct facts *facts, const struct analysis *a, const struct analysis *b)
@@ -81,7 +82,7 @@ size_t difference_facts(const struct report_difference *difference,
 	add_text(&facts, "loader", analysis_loader_name(a->loader), analysis_loader_name(b->loader));
 	add_count(&facts, "workers", a->workers.n_at_once, b->workers.n_at_once);
 	add_count(&facts, "trainers", a->n_trainers, b->n_trainers);
-	add_bytes(&facts, "read a step", bytes_per_step(a), bytes_per_step(b));
+	add_read(&facts, a, b);
 	add_cache(&facts, a, b);
 	if (a->checkpoints && b->checkpoints)
 		add_count(&facts, "checkpoints", a->checkpoints->n_items, b->checkpoints->n_items);

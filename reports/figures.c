@@ -10,11 +10,22 @@ size_t report_n_steps(const struct analysis *analysis)
 	return analysis->approximate ? analysis->n_steps_estimated : analysis->n_steps;
 }
 
+bool report_steps_known(const struct analysis *analysis)
+{
+	return !analysis->approximate || analysis->n_steps_estimated;
+}
+
+bool report_wait_known(const struct analysis *analysis)
+{
+	return analysis->verdict != ANALYSIS_INSUFFICIENT && analysis->loader != LOADER_NONE &&
+	       report_steps_known(analysis);
+}
+
 double report_steps_per_s(const struct analysis *analysis)
 {
 	uint64_t wall_ns = analysis->observed_ns;
 
-	if (analysis->approximate && !analysis->n_steps_estimated)
+	if (!report_steps_known(analysis))
 		return NAN;
 	return wall_ns ? (double)report_n_steps(analysis) * (double)NS_PER_S / (double)wall_ns : NAN;
 }
@@ -24,7 +35,8 @@ struct report_shares report_shares(const struct analysis *analysis)
 	bool steady = analysis->steady_ns > 0;
 	struct report_shares shares = {
 	    .wall_ns = steady ? analysis->steady_ns : analysis->observed_ns,
-	    .n_steps = report_n_steps(analysis) - (steady ? analysis->n_warmup_steps : 0),
+	    .n_steps =
+		report_n_steps(analysis) - (steady ? analysis->n_warmup_steps + analysis->n_apart_steps : 0),
 	};
 
 	for (size_t i = 0; i < SHARE_COUNT; i++)

@@ -147,6 +147,7 @@ static void checkpoint_row(const struct html *html, size_t i)
 void html_checkpoints(const struct html *html)
 {
 	const struct checkpoint_report *report = html->analysis->checkpoints;
+	char tail[320];
 
 	if (!report || !report->n_items)
 		return;
@@ -158,6 +159,7 @@ void html_checkpoints(const struct html *html)
 		fprintf(html->stream,
 			"To spend at most %.0f %% of the time on them: one every %u steps (%.1f %%).",
 			100 * report->overhead_max, report->advised_steps, 100 * report->advised_overhead);
+	fprintf(html->stream, " %s", words_tail(tail, sizeof(tail), html->analysis));
 	fputs("</p>\n<div class=\"scroll\"><table><thead><tr><th class=\"n\">at</th><th "
 	      "class=\"n\">stall</th><th "
 	      "class=\"n\">written</th><th class=\"n\">in write</th><th class=\"n\">in fsync</th><th "
@@ -237,6 +239,12 @@ void html_about(const struct html *html)
 		 units_format_duration(b, sizeof(b), analysis->startup_ns),
 		 units_format_duration(c, sizeof(c), analysis->teardown_ns));
 	about_row(html, "time", text);
+	snprintf(text, sizeof(text), "%s. ",
+		 units_format_duration(a, sizeof(a), analysis->end_ns - analysis->begin_ns));
+	words_unrecorded(text + strlen(text), sizeof(text) - strlen(text), analysis);
+	about_row(html, "recording", text);
+	if (words_apart(text, sizeof(text), analysis)[0])
+		about_row(html, "beside training", text);
 	if (analysis->n_warmup_steps) {
 		snprintf(text, sizeof(text), "%zu steps, %s", analysis->n_warmup_steps,
 			 units_format_duration(a, sizeof(a), analysis->warmup_ns));

@@ -280,12 +280,12 @@ void html_figures(const struct html *html)
 		tile(html, "steps a second", "%.3g",
 		     (double)shown.n_steps * (double)NS_PER_S / (double)shown.wall_ns);
 	step_tiles(html);
-	if (shown.n_steps)
+	if (shown.n_steps && report_wait_known(analysis))
 		tile(html, "data wait a step, mean", "%s",
 		     units_format_duration(text, sizeof(text),
 					   (shown.ns[SHARE_FETCH_STALL] + shown.ns[SHARE_PREP_STALL]) /
 					       shown.n_steps));
-	if (n_steps)
+	if (n_steps && (analysis->read_bytes_known || bytes))
 		tile(html, "read a step", "%s", units_format_bytes(text, sizeof(text), bytes / n_steps));
 	if (cache && cache->accessed_pages)
 		tile(html, "page cache hits", "%.0f %%",

@@ -66,7 +66,8 @@ static int set_steady(json_t *root, const struct analysis *analysis)
 			r |= json_object_set_new(shares, analysis_share_name(i),
 						 json_real(report_shares_ratio(&shown, i)));
 		r |= json_object_set_new(steady, "wall_s", json_seconds(shown.wall_ns));
-		r |= json_object_set_new(steady, "steps", json_count(shown.n_steps));
+		r |= json_object_set_new(
+		    steady, "steps", report_steps_known(analysis) ? json_count(shown.n_steps) : json_null());
 		r |= json_object_set_new(steady, "shares", shares);
 	}
 	return r | json_object_set_new(root, "steady", steady);
@@ -212,6 +213,21 @@ static json_t *judged_seconds(const struct analysis *analysis, uint64_t ns)
 	return judged(analysis) ? json_seconds(ns) : json_null();
 }
 
+static json_t *validation(const struct analysis_apart *from)
+{
+	json_t *object = from->known ? json_object() : json_null();
+
+	if (!from->known)
+		return object;
+	if (json_object_set_new(object, "passes", json_count(from->n_steps)) |
+	    json_object_set_new(object, "seconds", json_seconds(from->ns)) |
+	    json_object_set_new(object, "wait_s", json_seconds(from->wait_ns))) {
+		json_decref(object);
+		return NULL;
+	}
+	return object;
+}
+
 static int set_times(json_t *root, const struct analysis *analysis)
 {
 	bool workers = analysis->loader == LOADER_WORKERS;
@@ -221,12 +237,21 @@ static int set_times(json_t *root, const struct analysis *analysis)
 				 json_seconds(analysis->window_end_ns - analysis->window_begin_ns));
 	r |= json_object_set_new(root, "observed_s", json_seconds(analysis->observed_ns));
 	r |= json_object_set_new(root, "recorded_s", json_seconds(analysis->end_ns - analysis->begin_ns));
+	r |= json_object_set_new(root, "compiling_s",
+				 analysis->compiling.known ? json_seconds(analysis->compiling.ns)
+							   : json_null());
+	r |= json_object_set_new(root, "validation", validation(&analysis->validation));
+	r |= json_object_set_new(root, "apart_steps", json_count(analysis->n_apart_steps));
+	r |= json_object_set_new(root, "unrecorded_s", json_seconds(analysis->unrecorded_ns));
 	r |= json_object_set_new(root, "startup_s", json_seconds(analysis->startup_ns));
 	r |= json_object_set_new(root, "teardown_s", json_seconds(analysis->teardown_ns));
-	r |= json_object_set_new(root, "wait_mean_s", judged_seconds(analysis, analysis->wait_mean_ns));
+	r |= json_object_set_new(root, "wait_mean_s",
+				 report_wait_known(analysis) ? json_seconds(analysis->wait_mean_ns)
+							     : json_null());
 	r |= json_object_set_new(root, "wait_p95_s",
-				 analysis->approximate ? json_null()
-						       : judged_seconds(analysis, analysis->wait_p95_ns));
+				 report_wait_known(analysis) && !analysis->approximate
+				     ? json_seconds(analysis->wait_p95_ns)
+				     : json_null());
 	r |= json_object_set_new(root, "head_of_line_s",
 				 workers ? judged_seconds(analysis, analysis->head_of_line_ns) : json_null());
 	r |= json_object_set_new(root, "gil_s", judged_seconds(analysis, analysis->gil_ns));
@@ -246,7 +271,8 @@ static int set_figures(json_t *root, const struct analysis *analysis)
 	r |= json_object_set_new(root, "insufficient",
 				 judged(analysis) ? json_null() : json_bytes(analysis->insufficient));
 	r |= json_object_set_new(root, "note", analysis->note[0] ? json_bytes(analysis->note) : json_null());
-	r |= json_object_set_new(root, "steps", json_count(report_n_steps(analysis)));
+	r |= json_object_set_new(
+	    root, "steps", report_steps_known(analysis) ? json_count(report_n_steps(analysis)) : json_null());
 	r |= json_object_set_new(root, "incomplete_steps", json_count(analysis->n_incomplete));
 	r |= json_object_set_new(root, "loader", json_string(analysis_loader_name(analysis->loader)));
 	r |= json_object_set_new(root, "method", json_string(analysis_method_name(analysis->method)));
@@ -255,12 +281,13 @@ static int set_figures(json_t *root, const struct analysis *analysis)
 	r |= json_object_set_new(root, "no_predictions",
 				 analysis->no_predictions[0] ? json_string(analysis->no_predictions)
 							     : json_null());
-	r |= json_object_set_new(root, "read_bytes",
-				 judged(analysis) ? json_count(analysis->read_bytes) : json_null());
+	r |= json_object_set_new(
+	    root, "read_bytes",
+	    judged(analysis) && analysis->read_bytes_known ? json_count(analysis->read_bytes) : json_null());
 	r |= json_object_set_new(root, "lost_events", json_count(analysis->n_lost));
 	r |= json_object_set_new(root, "malformed_events", json_count(analysis->n_malformed));
 	r |= json_object_set_new(root, "coverage", json_real(analysis->coverage_ratio));
-	return r | json_object_set_new(root, "self_cost", json_real(analysis->self_cost_ratio));
+	return r | json_object_set_new(root, "self_cost", json_number(analysis->self_cost_ratio));
 }
 
 static int set_parts(json_t *root, const struct analysis *analysis)

@@ -79,6 +79,7 @@ int json_set_predictions(json_t *root, const struct analysis *analysis)
 	r |= json_object_set_new(predictions, "recorded_step_s", json_number(from->recorded_step_s));
 	r |= json_object_set_new(predictions, "replayed_step_s", json_number(from->replayed_step_s));
 	r |= json_object_set_new(predictions, "half_prep_speedup", json_estimate(&from->half_prep_speedup));
+	r |= json_object_set_new(predictions, "persistent_speedup", json_estimate(&from->persistent_speedup));
 	r |= set_rates(predictions, from);
 	for (size_t i = 0; i < WHAT_IF_AXES; i++)
 		r |= json_object_set_new(curves, axes[i],

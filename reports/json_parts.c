@@ -242,6 +242,31 @@ static json_t *checkpoint_items(const struct analysis *analysis)
 	return list;
 }
 
+static json_t *checkpoint_tail(const struct checkpoint_tail *tail)
+{
+	json_t *object, *shares;
+	int r = 0;
+
+	if (!tail)
+		return json_null();
+	object = json_object();
+	shares = json_object();
+	r |= json_object_set_new(object, "steps_beside", json_count(tail->n_beside));
+	r |= json_object_set_new(object, "seconds", json_number(tail->ns / (double)NS_PER_S));
+	r |= json_object_set_new(object, "error_s", json_number(tail->error_ns / (double)NS_PER_S));
+	r |= json_object_set_new(object, "gil_s", json_number(tail->gil_ns / (double)NS_PER_S));
+	for (size_t k = 0; k < SHARE_COUNT; k++)
+		if (k != SHARE_CHECKPOINT_STALL)
+			r |= json_object_set_new(shares, analysis_share_name((enum analysis_share)k),
+						 json_number(tail->share_ns[k] / (double)NS_PER_S));
+	r |= json_object_set_new(object, "shares_s", shares);
+	if (r) {
+		json_decref(object);
+		return NULL;
+	}
+	return object;
+}
+
 int json_set_checkpoints(json_t *root, const struct analysis *analysis)
 {
 	const struct checkpoint_report *from = analysis->checkpoints;
@@ -252,6 +277,7 @@ int json_set_checkpoints(json_t *root, const struct analysis *analysis)
 		return json_object_set_new(root, "checkpoints", json_null());
 	checkpoints = json_object();
 	r |= json_object_set_new(checkpoints, "items", checkpoint_items(analysis));
+	r |= json_object_set_new(checkpoints, "tail", checkpoint_tail(from->tail));
 	r |= json_object_set_new(checkpoints, "interval_steps", json_number(from->interval_steps));
 	r |= json_object_set_new(checkpoints, "overhead", json_number(from->overhead));
 	r |= json_object_set_new(checkpoints, "overhead_max", json_number(from->overhead_max));

@@ -85,6 +85,8 @@ static void steps(const struct metrics *metrics)
 	double sum_s = 0;
 	char bound[24];
 
+	if (!report_steps_known(analysis))
+		return;
 	family(metrics, "diesel_steps", "counter", NULL, "Training steps in the window.");
 	sample(metrics, "diesel_steps_total", 0, NULL, NULL, (double)report_n_steps(analysis));
 	if (analysis->approximate)
@@ -239,7 +241,9 @@ static void tool(const struct metrics *metrics, const struct report_source *sour
 
 	family(metrics, "diesel_events_lost", "counter", NULL, "Records that found their buffer full.");
 	sample(metrics, "diesel_events_lost_total", -1, NULL, NULL, (double)analysis->n_lost);
-	family(metrics, "diesel_self_cpu_seconds", "counter", "seconds", "CPU time that the recording took.");
+	if (isfinite(analysis->self_cost_ratio))
+		family(metrics, "diesel_self_cpu_seconds", "counter", "seconds",
+		       "CPU time that the recording took.");
 	sample(metrics, "diesel_self_cpu_seconds_total", -1, NULL, NULL,
 	       analysis->self_cost_ratio * s(analysis->end_ns - analysis->begin_ns));
 	family(metrics, "diesel_build", "info", NULL, "What made these figures.");

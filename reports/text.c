@@ -48,7 +48,7 @@ static void verdict_line(const struct layout *layout, const struct analysis *ana
 static void shares(const struct layout *layout, const struct analysis *analysis)
 {
 	struct layout_part parts[SHARE_COUNT];
-	char total[24], mean[24], warmup[200];
+	char total[24], mean[24], warmup[200], apart[240];
 	struct report_shares shown = report_shares(analysis);
 
 	for (size_t i = 0; i < SHARE_COUNT; i++)
@@ -80,6 +80,8 @@ static void shares(const struct layout *layout, const struct analysis *analysis)
 		layout_style(layout, STYLE_PLAIN);
 		fputc('\n', layout->stream);
 	}
+	if (words_apart(apart, sizeof(apart), analysis)[0])
+		layout_line(layout, "%s", apart);
 	if (words_warmup(warmup, sizeof(warmup), analysis)[0])
 		layout_line(layout, "%s", warmup);
 }
@@ -102,10 +104,34 @@ static void asides(const struct layout *layout, const struct analysis *analysis)
 		    units_format_duration(time, sizeof(time), analysis->gil_starved_ns));
 }
 
+static const char *wait_text(char *buffer, size_t size, const struct analysis *analysis)
+{
+	char mean[24], p95[24];
+
+	units_format_duration(mean, sizeof(mean), analysis->wait_mean_ns);
+	units_format_duration(p95, sizeof(p95), analysis->wait_p95_ns);
+	if (!report_wait_known(analysis))
+		return "unknown";
+	snprintf(buffer, size, analysis->approximate ? "mean %s" : "mean %s, 95th percentile %s", mean, p95);
+	return buffer;
+}
+
+static const char *read_text(char *buffer, size_t size, const struct analysis *analysis)
+{
+	double wall_s = (double)analysis->observed_ns / (double)NS_PER_S;
+	char bytes[16], rate[16];
+
+	if (!analysis->read_bytes_known || wall_s <= 0)
+		return "unknown";
+	snprintf(buffer, size, "%s (%s/s)", units_format_bytes(bytes, sizeof(bytes), analysis->read_bytes),
+		 units_format_bytes(rate, sizeof(rate), (uint64_t)((double)analysis->read_bytes / wall_s)));
+	return buffer;
+}
+
 static void evidence(const struct layout *layout, const struct analysis *analysis)
 {
 	double wall_s = (double)analysis->observed_ns / (double)NS_PER_S;
-	char mean[24], p95[24], bytes[16], rate[16], time[24];
+	char wait[80], read[48], time[24];
 
 	layout_heading(layout, analysis->n_warmup_steps ? "What held the trainer up (with warm-up)"
 							: "What held the trainer up");
@@ -119,13 +145,8 @@ static void evidence(const struct layout *layout, const struct analysis *analysi
 			units_format_duration(time, sizeof(time), item->ns), item->fetch ? "fetch" : "prep",
 			item->role, item->what);
 	}
-	units_format_duration(p95, sizeof(p95), analysis->wait_p95_ns);
-	layout_line(layout, "Data wait a step: mean %s%s%s. Files read: %s (%s/s).",
-		    units_format_duration(mean, sizeof(mean), analysis->wait_mean_ns),
-		    analysis->approximate ? "" : ", 95th percentile ", analysis->approximate ? "" : p95,
-		    units_format_bytes(bytes, sizeof(bytes), analysis->read_bytes),
-		    units_format_bytes(rate, sizeof(rate),
-				       wall_s > 0 ? (uint64_t)((double)analysis->read_bytes / wall_s) : 0));
+	layout_line(layout, "Data wait a step: %s. Files read: %s.", wait_text(wait, sizeof(wait), analysis),
+		    read_text(read, sizeof(read), analysis));
 	asides(layout, analysis);
 }
 
@@ -162,6 +183,7 @@ static void actions(const struct layout *layout, const struct analysis *analysis
 static void about(const struct layout *layout, const struct analysis *analysis)
 {
 	char window[24], recorded[24], startup[24], teardown[24], command[400], inside[64] = "";
+	char unrecorded[160];
 
 	layout_heading(layout, "What was measured");
 	if (analysis->command)
@@ -177,6 +199,8 @@ static void about(const struct layout *layout, const struct analysis *analysis)
 		    units_format_duration(recorded, sizeof(recorded), analysis->end_ns - analysis->begin_ns),
 		    units_format_duration(startup, sizeof(startup), analysis->startup_ns),
 		    units_format_duration(teardown, sizeof(teardown), analysis->teardown_ns));
+	if (words_unrecorded(unrecorded, sizeof(unrecorded), analysis)[0])
+		layout_line(layout, "%s", unrecorded);
 	if (analysis->n_incomplete)
 		layout_line(layout, "%zu of %zu steps may lack events (coverage %.0f %%).",
 			    analysis->n_incomplete, analysis->n_steps, 100 * analysis->coverage_ratio);

@@ -5,6 +5,7 @@
 
 #include "analyzer/analysis.h"
 #include "lib/units.h"
+#include "words.h"
 
 /* The other reports have more of each. */
 #define PLACES_SHOWN    3
@@ -105,7 +106,7 @@ static void libraries(const struct layout *layout, const struct profile *profile
 
 static void functions(const struct layout *layout, const struct profile *profile)
 {
-	char text[500] = "", name[100];
+	char text[700] = "", name[200];
 	size_t length = 0;
 
 	for (size_t i = 0; i < profile->n_functions && i < FUNCTIONS_SHOWN && length < sizeof(text); i++) {
@@ -177,7 +178,7 @@ void text_checkpoints(const struct layout *layout, const struct analysis *analys
 {
 	const struct checkpoint_report *report = analysis->checkpoints;
 	uint64_t stall_ns = 0, bytes = 0, fsync_ns = 0;
-	char stall[24], size[16], fsync[24], every[48] = "", advice[96] = "";
+	char stall[24], size[16], fsync[24], every[48] = "", advice[96] = "", tail[320];
 
 	if (!report || !report->n_items)
 		return;
@@ -196,6 +197,8 @@ void text_checkpoints(const struct layout *layout, const struct analysis *analys
 		    every, units_format_duration(stall, sizeof(stall), stall_ns / report->n_items),
 		    units_format_duration(fsync, sizeof(fsync), fsync_ns / report->n_items),
 		    units_format_bytes(size, sizeof(size), bytes / report->n_items), advice);
+	if (words_tail(tail, sizeof(tail), analysis)[0])
+		layout_line(layout, "%s", tail);
 }
 
 void text_ranks(const struct layout *layout, const struct analysis *analysis)

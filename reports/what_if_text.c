@@ -134,6 +134,10 @@ int report_what_if_text(FILE *stream, const struct report_what_if *what_if)
 			1 / predictions->recorded_step_s, 1 / predictions->replayed_step_s);
 		text_rates(stream, predictions);
 		text_needed(stream, predictions);
+		if (!isnan(predictions->persistent_speedup.value))
+			fprintf(stream, "Workers that stay from epoch to epoch: %.2fx (%.2f to %.2f)\n",
+				predictions->persistent_speedup.value, predictions->persistent_speedup.low,
+				predictions->persistent_speedup.high);
 		for (size_t i = 0; i < WHAT_IF_AXES; i++)
 			text_curve(stream, (enum what_if_axis)i, &predictions->curves[i]);
 	}

@@ -86,17 +86,80 @@ char *words_warmup(char *buffer, size_t size, const struct analysis *analysis)
 	return buffer;
 }
 
+char *words_tail(char *buffer, size_t size, const struct analysis *analysis)
+{
+	const struct checkpoint_tail *tail = analysis->checkpoints ? analysis->checkpoints->tail : NULL;
+	char time[24];
+	size_t n = 0;
+
+	buffer[0] = '\0';
+	if (!tail || tail->ns <= tail->error_ns)
+		return buffer;
+	snprintf(buffer, size, "Steps beside a save took %s longer in all, stalls apart:",
+		 units_format_duration(time, sizeof(time), (uint64_t)tail->ns));
+	for (size_t i = 0; i < SHARE_COUNT; i++) {
+		double ns = tail->share_ns[share_looks[i].share];
+
+		if (ns < tail->ns / 20)
+			continue;
+		append(buffer, size, "%s %s %s", n++ ? "," : "", share_looks[i].name,
+		       units_format_duration(time, sizeof(time), (uint64_t)ns));
+		if (share_looks[i].share == SHARE_CPU_STARVED && tail->gil_ns > ns / 20)
+			append(buffer, size, " (interpreter lock %s)",
+			       units_format_duration(time, sizeof(time), (uint64_t)tail->gil_ns));
+	}
+	append(buffer, size, ".");
+	return buffer;
+}
+
+char *words_unrecorded(char *buffer, size_t size, const struct analysis *analysis)
+{
+	char time[24], detail[16];
+
+	buffer[0] = '\0';
+	if (!analysis->unrecorded_ns)
+		return buffer;
+	snprintf(buffer, size, "%s of it are without detail",
+		 units_format_duration(time, sizeof(time), analysis->unrecorded_ns));
+	if (analysis->detail_bytes_per_minute)
+		append(buffer, size, ", as --detail allows %s a minute; --detail all records everything",
+		       units_format_bytes(detail, sizeof(detail), analysis->detail_bytes_per_minute));
+	append(buffer, size, ".");
+	return buffer;
+}
+
+char *words_apart(char *buffer, size_t size, const struct analysis *analysis)
+{
+	char time[24], wait[24];
+	size_t n = 0;
+
+	buffer[0] = '\0';
+	if (analysis->compiling.ns >= NS_PER_S / 10)
+		append(buffer, size, "%sCompiling took %s.", n++ ? " " : "",
+		       units_format_duration(time, sizeof(time), analysis->compiling.ns));
+	if (analysis->validation.n_steps)
+		append(buffer, size, "%sValidation: %zu pass%s, %s, of it %s data wait.", n++ ? " " : "",
+		       analysis->validation.n_steps, analysis->validation.n_steps == 1 ? "" : "es",
+		       units_format_duration(time, sizeof(time), analysis->validation.ns),
+		       units_format_duration(wait, sizeof(wait), analysis->validation.wait_ns));
+	if (n && analysis->n_apart_steps)
+		append(buffer, size, " %zu such step%s left out.", analysis->n_apart_steps,
+		       analysis->n_apart_steps == 1 ? " is" : "s are");
+	return buffer;
+}
+
 char *words_trust(char *buffer, size_t size, const struct analysis *analysis)
 {
-	if (analysis->approximate) {
-		buffer[0] = '\0';
-		if (analysis->n_steps_estimated)
-			append(buffer, size, "about %zu steps, ", analysis->n_steps_estimated);
+	buffer[0] = '\0';
+	if (!analysis->approximate)
+		append(buffer, size, "%zu steps, %llu lost events, ", analysis->n_steps,
+		       (unsigned long long)analysis->n_lost);
+	else if (analysis->n_steps_estimated)
+		append(buffer, size, "about %zu steps, ", analysis->n_steps_estimated);
+	if (isfinite(analysis->self_cost_ratio))
 		append(buffer, size, "tool cost %.1f %% of one CPU", 100 * analysis->self_cost_ratio);
-		return buffer;
-	}
-	snprintf(buffer, size, "%zu steps, %llu lost events, tool cost %.1f %% of one CPU", analysis->n_steps,
-		 (unsigned long long)analysis->n_lost, 100 * analysis->self_cost_ratio);
+	else
+		append(buffer, size, "tool cost unknown");
 	return buffer;
 }
 
@@ -122,10 +185,9 @@ char *words_gain(char *buffer, size_t size, const struct analysis_action *action
 		append(buffer, size, "Predicted %.2fx faster", gain->value);
 		if (isfinite(gain->low) && isfinite(gain->high))
 			append(buffer, size, " (%.2f to %.2f)", gain->low, gain->high);
-	}
-	if (action->gain_max > 0)
-		append(buffer, size, "%s %.2fx%s", buffer[0] ? ", at most" : "At most", action->gain_max,
-		       gain->value > 0 ? "" : " faster");
+	} else if (action->gain_max > 0)
+		append(buffer, size, action->gain_max < 10 ? "At most %.2fx faster" : "At most %.0fx faster",
+		       action->gain_max);
 	append(buffer, size, "%sconfidence: %s", buffer[0] ? "; " : "",
 	       analysis_confidence_name(action->confidence));
 	return buffer;

@@ -14,11 +14,22 @@ char *words_verdict(char *buffer, size_t size, const struct analysis *analysis);
 /* "Warm-up is left out: 3 steps, 12.2 s (fetch stall 92 %)."; "" where there was none. */
 char *words_warmup(char *buffer, size_t size, const struct analysis *analysis);
 
+/* "12.2 s of it are without detail, as --detail allows 1 MiB a minute; --detail all records everything."; ""
+ * where all was recorded. */
+char *words_unrecorded(char *buffer, size_t size, const struct analysis *analysis);
+
+/* "Compiling took 12.3 s. Validation: 2 passes, 3.1 s, of it 1.2 s data wait. 3 such steps are left out." */
+char *words_apart(char *buffer, size_t size, const struct analysis *analysis);
+
 /* "80 steps, 0 lost events, tool cost 1.0 % of one CPU": how far it can be trusted, and its price. */
 char *words_trust(char *buffer, size_t size, const struct analysis *analysis);
 
 /* "approximate: sampled at 75 Hz without privilege, +/- 4 points"; "" for an exact one. */
 char *words_approximate(char *buffer, size_t size, const struct analysis *analysis);
+
+/* "Steps beside a save took 1.2 s longer in all: cpu starved 0.9 s (interpreter lock 0.4 s), fetch stall 0.3
+ * s."; "" where nothing shows beyond the noise. */
+char *words_tail(char *buffer, size_t size, const struct analysis *analysis);
 
 /* "Predicted 1.6x faster (1.4 to 1.8), at most 2.4x; confidence: high" */
 char *words_gain(char *buffer, size_t size, const struct analysis_action *action);

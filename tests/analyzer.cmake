@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 foreach(module
+    apart
+    advice
     analysis
+    batches
     comparison
+    cxx_name
     gaps
     hostile
     inline
@@ -13,6 +17,7 @@ foreach(module
     resample
     sampled
     sampler
+    sampler_place
     shapes
     slices
     timeline

@@ -7,3 +7,5 @@ diesel_script_test(integration shapes_jobs /usr/bin/python3 ${CMAKE_CURRENT_SOUR
 # Dozens of jobs that each import PyTorch: two minutes on a free machine, more on a busy one.
 set_tests_properties(integration.shapes integration.shapes_jobs PROPERTIES TIMEOUT 900)
 diesel_clock_tests(integration.shapes integration.shapes_jobs)
+diesel_script_test(integration inline /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_inline.py)
+diesel_clock_tests(integration.inline)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(module protocol ring share)
+foreach(module protocol ring share transport)
   diesel_unit_test(client/${module} USES diesel_client Threads::Threads)
 endforeach()
-foreach(module io job options metrics_totals policy pool read_latency segment sensor serve served settings)
+foreach(module connection io job lend options metrics_totals orphans policy pool quota read_latency reader replies segment sensor serve served session_need session_plan settings)
   diesel_unit_test(daemon/${module} USES diesel_daemon)
   target_include_directories(test_daemon_${module} PRIVATE ${CMAKE_SOURCE_DIR}/daemon)
 endforeach()
@@ -15,9 +15,13 @@ add_executable(daemon_probe ${CMAKE_SOURCE_DIR}/tests/integration/daemon_probe.c
 target_compile_options(daemon_probe PRIVATE ${DIESEL_WARNINGS})
 target_link_libraries(daemon_probe PRIVATE diesel_client diesel_dataset diesel_base)
 diesel_script_test(integration control /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_control.py)
-foreach(subject serving lifecycle damage knobs service)
+foreach(subject borrowed serving lifecycle damage digest hangs limits knobs service)
   diesel_script_test(integration dieseld_${subject}
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_dieseld_${subject}.py)
+endforeach()
+foreach(subject access opening)
+  diesel_script_test(integration hostile_${subject}
+    /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_hostile_${subject}.py)
 endforeach()
 diesel_script_test(integration sensing /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_sensing.py)
 diesel_clock_tests(integration.sensing)

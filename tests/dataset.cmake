@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(module chunk pack shuffle snapshot store writer)
+foreach(module chunk pack shuffle snapshot snapshot_hash store writer)
   diesel_unit_test(dataset/${module} USES diesel_dataset)
   target_include_directories(test_dataset_${module} PRIVATE ${CMAKE_SOURCE_DIR}/dataset) # the private headers
 endforeach()

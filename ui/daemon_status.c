@@ -48,7 +48,7 @@ static void get_id(const json_t *object, const char *key, char *buffer, size_t s
 static void fill_sensing(const json_t *tune, struct daemon_sample *daemon)
 {
 	const json_t *sensing = json_object_get(tune, "sensing");
-	char source[16] = "", why[120] = "", mode[24] = "", problem[100] = "";
+	char source[16] = "", why[SAMPLE_TEXT_BYTES] = "", mode[24] = "", problem[SAMPLE_TEXT_BYTES] = "";
 
 	get_text(sensing, "source", source, sizeof(source));
 	get_text(sensing, "why", why, sizeof(why));
@@ -73,6 +73,7 @@ static void fill_daemon(const json_t *root, struct daemon_sample *daemon)
 	get_count(root, "pid", &daemon->pid);
 	get_real(root, "uptime_s", &daemon->uptime_s);
 	get_real(cache, "budget_bytes", &daemon->cache_budget_bytes);
+	get_real(cache, "borrowed_bytes", &daemon->cache_borrowed_bytes);
 	get_real(cache, "segment_bytes", &segments);
 	get_real(cache, "slot_bytes", &slots);
 	get_real(cache, "snapshot_bytes", &snapshots);
@@ -139,7 +140,7 @@ static void value_text(const char *knob, const json_t *value, char *buffer, size
 
 static void fill_last_decision(const json_t *decision, double now_s, struct job_sample *job)
 {
-	char knob[32] = "", from[24], to[24], reason[220] = "", effect[120] = "";
+	char knob[32] = "", from[24], to[24], reason[SAMPLE_TEXT_BYTES] = "", effect[SAMPLE_TEXT_BYTES] = "";
 	double time_s = NAN;
 
 	if (!json_is_object(decision))

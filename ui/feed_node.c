@@ -156,7 +156,7 @@ static int open_source(struct node *node, bool sampled, struct error *err)
 	if (sampled)
 		snprintf(node->how, sizeof(node->how), "sampling /proc: approximate");
 	else
-		snprintf(node->how, sizeof(node->how), "sampling /proc: approximate (%.100s)", refusal.text);
+		snprintf(node->how, sizeof(node->how), "sampling /proc: approximate (%s)", refusal.text);
 	r = source_open(SOURCE_SAMPLER, &(struct collector_options){0}, &node->source, err);
 	return r;
 }

@@ -27,7 +27,7 @@ static int put_left_of(struct screen *screen, int y, int end, enum style style, 
 static void draw_title(const struct model *model, struct screen *screen)
 {
 	const struct sample *s = model->sample;
-	char text[200], time[FORMAT_BYTES], age[FORMAT_BYTES];
+	char text[SAMPLE_ERROR_BYTES + 96], time[FORMAT_BYTES], age[FORMAT_BYTES];
 	int end = screen->cols;
 
 	screen_style(screen, 0, 0, screen->cols, STYLE_TITLE);
@@ -50,8 +50,7 @@ static void draw_title(const struct model *model, struct screen *screen)
 	}
 	snprintf(text, sizeof(text), "%s  every %s", time, format_seconds(age, model->interval_s));
 	end = put_left_of(screen, 0, end, STYLE_TITLE, text);
-	snprintf(text, sizeof(text), "diesel-top  %.60s  %.120s", s ? s->host.name : "",
-		 s ? s->self.source : "");
+	snprintf(text, sizeof(text), "diesel-top  %.60s  %s", s ? s->host.name : "", s ? s->self.source : "");
 	screen_text(screen, 0, 0, end + 1, STYLE_TITLE, text);
 }
 

@@ -97,13 +97,13 @@ void job_fill(const struct analysis *analysis, struct job_sample *job)
 		job->n_steps = analysis->n_steps_estimated;
 		job->steps_per_s = (double)analysis->n_steps_estimated / window_s;
 	}
-	if (analysis->loader != LOADER_NONE)
+	if (analysis->loader != LOADER_NONE && (!analysis->approximate || analysis->n_steps_estimated))
 		job->wait_mean_s = (double)analysis->wait_mean_ns * NS_TO_S;
 	if (analysis->loader == LOADER_WORKERS)
 		job->n_workers = analysis->workers.n_at_once;
 	else if (analysis->loader == LOADER_INLINE)
 		job->n_workers = 0;
-	if (window_s > 0)
+	if (window_s > 0 && analysis->read_bytes_known)
 		job->read_bytes_per_s = (double)analysis->read_bytes / window_s;
 	if (analysis->page_cache)
 		job->hit_ratio = page_cache_hit_ratio(analysis->page_cache->accessed_pages,

@@ -14,6 +14,7 @@
 #include "census.h"
 #include "devices.h"
 #include "gpus.h"
+#include "sample.h"
 
 struct analysis;
 struct live;
@@ -34,7 +35,7 @@ struct node {
 	struct feed feed;
 	struct source *source;
 	bool sampled;
-	char how[160]; /* for the header: how, and why not better */
+	char how[SAMPLE_ERROR_BYTES]; /* for the header: how, and why not better */
 	struct live *live;
 	struct census *census;
 	struct node_job *jobs;

@@ -19,6 +19,10 @@
 #define SAMPLE_UNKNOWN UINT64_MAX
 #define SAMPLE_SCHEMA  "diesel.top/1"
 
+/* No sentence is cut: of dieseld's, or of an analysis; of an error, with what it is about. */
+#define SAMPLE_TEXT_BYTES  256
+#define SAMPLE_ERROR_BYTES 576
+
 enum sample_share {
 	SAMPLE_DEVICE,
 	SAMPLE_FETCH,
@@ -37,9 +41,9 @@ struct job_sample {
 	char method[12];  /* how shares are known: "bpf", "sampled" (approximate), "client", "" */
 	char verdict[20]; /* "fetch-bound", ... */
 	char loader[12];
-	char remark[160];   /* why there are no shares, or what else the reader should know */
-	char decision[200]; /* the tuner's last */
-	char why[300];
+	char remark[SAMPLE_TEXT_BYTES]; /* why there are no shares, or what else the reader should know */
+	char decision[200];             /* the tuner's last */
+	char why[2 * SAMPLE_TEXT_BYTES];
 	uint64_t pid;
 	uint64_t n_processes, n_workers;
 	uint64_t n_steps, n_lost;
@@ -117,8 +121,8 @@ struct decision_sample {
 	char job[48];
 	char knob[32];
 	char from[24], to[24];
-	char why[300];
-	char effect[120];
+	char why[SAMPLE_TEXT_BYTES];
+	char effect[SAMPLE_TEXT_BYTES];
 	double age_s;
 };
 
@@ -137,11 +141,11 @@ struct hop_sample {
 struct daemon_sample {
 	char state[16]; /* "": not asked, "up", "away": it was up, "none" */
 	char version[24], socket[112], io[16];
-	char sensing[160], tuner[160]; /* how, and whether it may act */
-	char problem[200];             /* one line, when it does not answer */
+	char sensing[SAMPLE_TEXT_BYTES + 32], tuner[SAMPLE_TEXT_BYTES + 64]; /* how, and whether it may act */
+	char problem[SAMPLE_ERROR_BYTES]; /* one line, when it does not answer */
 	uint64_t pid;
 	double uptime_s;
-	double cache_budget_bytes, cache_used_bytes;
+	double cache_budget_bytes, cache_used_bytes, cache_borrowed_bytes;
 	uint64_t prefetch_chunks, workers, n_loading, n_sessions;
 	double read_bytes, reads, evictions; /* so far */
 	double read_bytes_per_s;
@@ -160,8 +164,8 @@ struct host_sample {
 };
 
 struct self_sample {
-	char source[160]; /* how jobs are looked at, and why not better */
-	double cpu_ratio; /* of one core */
+	char source[SAMPLE_ERROR_BYTES]; /* how jobs are looked at, and why not better */
+	double cpu_ratio;                /* of one core */
 	double memory_bytes;
 	double bpf_ratio; /* CPU time of the BPF programs, of one core */
 	double events_per_s;

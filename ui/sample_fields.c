@@ -139,6 +139,7 @@ static const struct field daemon_fields[] = {
     REAL(A, uptime_s),
     REAL(A, cache_budget_bytes),
     REAL(A, cache_used_bytes),
+    REAL(A, cache_borrowed_bytes),
     COUNT(A, prefetch_chunks),
     COUNT(A, workers),
     COUNT(A, n_loading),

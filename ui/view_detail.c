@@ -50,7 +50,7 @@ static int draw_head(const struct job_sample *job, struct screen *screen, int y)
 
 static int draw_decision(const struct job_sample *job, struct screen *screen, int y, int rows)
 {
-	char text[640], age[FORMAT_BYTES];
+	char text[sizeof(job->decision) + sizeof(job->why) + 64], age[FORMAT_BYTES];
 
 	if (!job->decision[0])
 		return view_text(screen, y, 0, rows, screen->cols, job->remark[0] ? STYLE_WARNING : STYLE_DIM,

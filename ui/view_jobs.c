@@ -69,7 +69,7 @@ static void draw_plot(const struct model *model, struct screen *screen, int y, i
 static int draw_decision(const struct model *model, struct screen *screen, int y, int rows)
 {
 	const struct job_sample *job = model_selected(model);
-	char age[FORMAT_BYTES], text[768];
+	char age[FORMAT_BYTES], text[sizeof(job->decision) + sizeof(job->why) + 128];
 	enum style style = STYLE_NORMAL;
 
 	if (!job)

@@ -63,24 +63,31 @@ void view_gpu(struct model *model, struct screen *screen, int y, int rows)
 
 static int draw_daemon(const struct daemon_sample *d, struct screen *screen, int y)
 {
-	char a[FORMAT_BYTES], b[FORMAT_BYTES], c[FORMAT_BYTES], e[FORMAT_BYTES], f[FORMAT_BYTES];
+	char a[FORMAT_BYTES], b[FORMAT_BYTES], c[FORMAT_BYTES], e[FORMAT_BYTES], f[FORMAT_BYTES],
+	    g[FORMAT_BYTES];
+	char text[sizeof(d->tuner) + 16];
 	int cols = screen->cols, begin = y;
 
 	screen_print(screen, y++, 0, cols, STYLE_BOLD, "dieseld %s  process %s  up %s  %s", d->version,
 		     format_count(a, d->pid), format_seconds(b, d->uptime_s), d->socket);
-	screen_print(screen, y++, 0, cols, STYLE_NORMAL,
-		     "cache %s of %s   prefetch %s chunks   %s workers   %s sessions   reads by %s",
-		     format_bytes(a, d->cache_used_bytes), format_bytes(b, d->cache_budget_bytes),
-		     format_count(c, d->prefetch_chunks), format_count(e, d->workers),
-		     format_count(f, d->n_sessions), d->io[0] ? d->io : "N/A");
+	screen_print(
+	    screen, y++, 0, cols, STYLE_NORMAL,
+	    "cache %s of %s, %s borrowed   prefetch %s chunks   %s workers   %s sessions   reads by %s",
+	    format_bytes(a, d->cache_used_bytes), format_bytes(b, d->cache_budget_bytes),
+	    format_bytes(g, d->cache_borrowed_bytes), format_count(c, d->prefetch_chunks),
+	    format_count(e, d->workers), format_count(f, d->n_sessions), d->io[0] ? d->io : "N/A");
 	screen_print(screen, y++, 0, cols, d->n_bad && d->n_bad != SAMPLE_UNKNOWN ? STYLE_BAD : STYLE_NORMAL,
 		     "read %s (%s/s) in %s reads   evictions %s   damaged chunks %s",
 		     format_bytes(a, d->read_bytes), format_bytes(b, d->read_bytes_per_s),
 		     format_rate(c, d->reads), format_rate(e, d->evictions), format_count(f, d->n_bad));
-	if (d->sensing[0])
-		screen_print(screen, y++, 0, cols, STYLE_NORMAL, "sensing: %s", d->sensing);
-	if (d->tuner[0])
-		screen_print(screen, y++, 0, cols, STYLE_NORMAL, "tuner: %s", d->tuner);
+	if (d->sensing[0]) {
+		snprintf(text, sizeof(text), "sensing: %s", d->sensing);
+		y += view_text(screen, y, 0, WORDS_ROWS, cols, STYLE_NORMAL, text);
+	}
+	if (d->tuner[0]) {
+		snprintf(text, sizeof(text), "tuner: %s", d->tuner);
+		y += view_text(screen, y, 0, WORDS_ROWS, cols, STYLE_NORMAL, text);
+	}
 	return y - begin;
 }
 
@@ -88,7 +95,7 @@ static int draw_daemon(const struct daemon_sample *d, struct screen *screen, int
 static void draw_words(struct model *model, struct screen *screen, int y, int rows)
 {
 	const struct decision_sample *d;
-	char text[640], age[FORMAT_BYTES];
+	char text[3 * SAMPLE_TEXT_BYTES], age[FORMAT_BYTES];
 	struct table table;
 
 	if (model_table(model, &table))
@@ -110,10 +117,10 @@ void view_daemon(struct model *model, struct screen *screen, int y, int rows)
 	int used, words, datasets = (int)s->n_datasets + 1;
 
 	if (strcmp(d->state, "up")) {
-		screen_text(screen, y, 0, screen->cols, STYLE_WARNING,
-			    d->problem[0] ? d->problem : "dieseld was not asked");
-		y += 2;
-		rows -= 2;
+		used = 1 + view_text(screen, y, 0, WORDS_ROWS, screen->cols, STYLE_WARNING,
+				     d->problem[0] ? d->problem : "dieseld was not asked");
+		y += used;
+		rows -= used;
 	}
 	if (d->version[0]) {
 		used = draw_daemon(d, screen, y) + 1;

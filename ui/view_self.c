@@ -7,6 +7,8 @@
 
 #include "format.h"
 
+#define SEEN_ROWS 6
+
 struct line {
 	const char *name;
 	double value;
@@ -38,11 +40,10 @@ void view_self(struct model *model, struct screen *screen, int y, int rows)
 	     "ago: analysing is put off where it would cost too much"},
 	    {"cells", s->cells_per_s, format_rate, "/s", "of the screen that changed"},
 	};
-	char text[FORMAT_BYTES];
+	char text[FORMAT_BYTES], seen[sizeof(s->source) + 24];
 
-	screen_print(screen, y++, 0, screen->cols, STYLE_BOLD, "jobs are seen by %s",
-		     s->source[0] ? s->source : "N/A");
-	y++;
+	snprintf(seen, sizeof(seen), "jobs are seen by %s", s->source[0] ? s->source : "N/A");
+	y += view_text(screen, y, 0, SEEN_ROWS, screen->cols, STYLE_BOLD, seen) + 1;
 	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]) && (int)i < rows - 4; i++, y++) {
 		screen_text(screen, y, 0, 16, STYLE_NORMAL, lines[i].name);
 		lines[i].format(text, lines[i].value);

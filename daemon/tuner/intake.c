@@ -23,11 +23,11 @@ static void shift(uint64_t *at_ns, uint64_t by_ns)
 
 static void shift_job(struct tuner_job *job, uint64_t by_ns)
 {
-	uint64_t *const times[] = {&job->first_ns,      &job->last_ns,        &job->phase_ns,
-				   &job->jump_ns,       &job->changed_ns,     &job->surplus_ns,
-				   &job->stall_ns,      &job->idle_ns,        &job->envelope_ns,
-				   &job->flips_ns[0],   &job->flips_ns[1],    &job->flips_ns[2],
-				   &job->settled.at_ns, &job->settled.from_ns};
+	uint64_t *const times[] = {&job->first_ns,      &job->last_ns,         &job->phase_ns,
+				   &job->jump_ns,       &job->changed_ns,      &job->surplus_ns,
+				   &job->stall_ns,      &job->idle_ns,         &job->envelope_ns,
+				   &job->flips_ns[0],   &job->flips_ns[1],     &job->flips_ns[2],
+				   &job->settled.at_ns, &job->settled.from_ns, &job->took_ns};
 
 	for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
 		shift(times[i], by_ns);
@@ -106,17 +106,27 @@ static void not_applied(struct round *r, struct tuner_job *job, enum tuner_knob 
 	round_verdict(r, job, knob, TUNER_NOT_APPLIED, NULL, text);
 }
 
-static void take_knobs(struct round *r, struct tuner_job *job, const struct tuner_knobs *knobs, bool first)
+/* Since when the knob could have been followed; 0: it cannot be yet. Clients follow at their next batch. */
+static uint64_t could_follow_ns(const struct tuner_job *job, enum tuner_knob knob)
 {
+	return knob == TUNER_CLIENT_WORKERS ? job->took_ns : job->asked_ns[knob];
+}
+
+static void take_knobs(struct round *r, struct tuner_job *job, const struct tuner_knobs *knobs, bool takes,
+		       bool first)
+{
+	if (takes && !job->took_ns)
+		job->took_ns = r->now_ns;
 	for (int k = 0; k < TUNER_N_KNOBS; k++) {
 		uint64_t was = job->in_force.value[k], is = knobs->value[k];
+		uint64_t since_ns = could_follow_ns(job, (enum tuner_knob)k);
 
 		job->in_force.value[k] = is;
 		if (job->asked[k]) {
 			if (is == job->wanted.value[k] || (is != was && !first)) {
 				job->asked[k] = false; /* done, or as far as it goes */
 				job->changed_ns = r->now_ns;
-			} else if (r->now_ns > job->asked_ns[k] + APPLY_NS) {
+			} else if (since_ns && r->now_ns > since_ns + APPLY_NS) {
 				not_applied(r, job, (enum tuner_knob)k);
 				job->asked[k] = false;
 			}
@@ -152,7 +162,7 @@ void round_take_samples(struct round *r, const struct stall_sample *samples, siz
 		job->dataset = samples[i].dataset;
 		job->tunable = samples[i].tunable;
 		job->n_trainers = samples[i].n_trainers;
-		take_knobs(r, job, &samples[i].knobs, first);
+		take_knobs(r, job, &samples[i].knobs, f.rate > 0, first);
 		job_see(job, &f);
 	}
 	for (uint32_t i = s->n_jobs; i-- > 0;)

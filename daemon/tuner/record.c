@@ -98,6 +98,8 @@ void round_decide(struct round *r, size_t index, enum tuner_knob knob, enum tune
 	job->wanted.value[knob] = value;
 	job->asked[knob] = true;
 	job->asked_ns[knob] = job->changed_ns = r->now_ns;
+	if (knob == TUNER_CLIENT_WORKERS)
+		job->took_ns = 0;
 	if (isnan(expected))
 		return;
 	(void)job_stray(job, since_ns, &stray);

@@ -36,6 +36,32 @@ static double or_zero(double x)
 	return x >= 0 && x < INFINITY ? x : 0;
 }
 
+/* Jobs on one dataset share its chunks: what one of them keeps, the others need not. */
+static double shared_part(const struct round *r, size_t index)
+{
+	const struct tuner_job *job = &r->state->jobs[index];
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; job->dataset && i < r->state->n_jobs; i++)
+		n += r->state->jobs[i].dataset == job->dataset;
+	return n > 1 ? 1.0 / n : 1;
+}
+
+/* Chunks in memory, and of them what is borrowed: beyond the job's claim. */
+static double cache_held(const struct round *r, size_t index, double *ret_borrowed)
+{
+	const struct figures *f = &r->plans[index].now;
+	double set = (double)r->state->jobs[index].in_force.value[TUNER_CACHE_BYTES], claimed;
+
+	*ret_borrowed = 0;
+	if (isnan(f->cached_bytes))
+		return set;
+	claimed = fmin(set, f->cached_bytes);
+	*ret_borrowed = (f->cached_bytes - claimed) * shared_part(r, index);
+	return claimed;
+}
+
+/* All that the job takes of the claims. */
 static double cache_in_use(const struct tuner_job *job, const struct figures *f)
 {
 	double set = (double)job->in_force.value[TUNER_CACHE_BYTES];
@@ -43,24 +69,17 @@ static double cache_in_use(const struct tuner_job *job, const struct figures *f)
 	return isnan(f->cached_bytes) ? set : fmin(set, f->cached_bytes + or_zero(f->need_bytes));
 }
 
-/* Chunks in memory: what can be dropped. */
-static double cache_held(const struct tuner_job *job, const struct figures *f)
-{
-	double set = (double)job->in_force.value[TUNER_CACHE_BYTES];
-
-	return isnan(f->cached_bytes) ? set : fmin(set, f->cached_bytes);
-}
-
 /* Sums over all jobs. */
 void round_make_totals(struct round *r)
 {
 	const struct tuner_config *c = r->config;
 	double limit = r->node.memory_limit_bytes, headroom = r->node.memory_headroom_bytes;
-	double in_use = 0, set = 0, held = 0, ceiling, physical = INFINITY;
+	double in_use = 0, set = 0, held = 0, borrowed, ceiling, physical = INFINITY;
 
 	for (uint32_t i = 0; i < r->state->n_jobs; i++) {
-		in_use += cache_in_use(&r->state->jobs[i], &r->plans[i].now);
-		held += cache_held(&r->state->jobs[i], &r->plans[i].now);
+		/* What is borrowed is there to be claimed, and the first to go under pressure. */
+		held += cache_held(r, i, &borrowed) + borrowed;
+		in_use += cache_in_use(&r->state->jobs[i], &r->plans[i].now) + borrowed;
 		set += (double)round_value(&r->state->jobs[i], TUNER_CACHE_BYTES);
 	}
 	r->cache_total = c->cache_bytes_max ? (double)c->cache_bytes_max
@@ -130,17 +149,6 @@ static struct claim claim_of(const struct round *r, size_t i, enum tuner_knob kn
 	else
 		c.gain = gain_of(r, i, &r->plans[i].room, knob, fair);
 	return c;
-}
-
-/* Jobs on one dataset share its chunks: what one of them keeps, the others need not. */
-static double shared_part(const struct round *r, size_t index)
-{
-	const struct tuner_job *job = &r->state->jobs[index];
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; job->dataset && i < r->state->n_jobs; i++)
-		n += r->state->jobs[i].dataset == job->dataset;
-	return n > 1 ? 1.0 / n : 1;
 }
 
 static void share_cache(struct round *r)

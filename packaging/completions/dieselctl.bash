@@ -12,6 +12,7 @@ _dieselctl()
 	fi
 	case $previous in
 	-o | --order) COMPREPLY=($(compgen -W 'random source' -- "$current")); return ;;
+	--digest) COMPREPLY=($(compgen -W 'sha256' -- "$current")); return ;;
 	--dry-run) COMPREPLY=($(compgen -W 'on off' -- "$current")); return ;;
 	--tune) COMPREPLY=($(compgen -W 'on off dry-run auto' -- "$current")); return ;;
 	--limit) compopt -o nospace 2>/dev/null
@@ -21,10 +22,11 @@ _dieselctl()
 	-c | --chunk-size | -s | --seed | -j | --jobs) [ "${COMP_WORDS[1]}" = pack ] && return ;;
 	esac
 	case ${COMP_WORDS[1]} in
-	pack) options='--chunk-size --order --seed --jobs --append --skip-unreadable' ;;
+	pack) options='--chunk-size --order --seed --jobs --append --skip-unreadable --digest' ;;
 	ls) options='-l -R --json' ;;
 	cat) options='--force' ;;
-	snapshot | rebuild) options= ;;
+	snapshot) options= ;;
+	rebuild) options=--digest ;;
 	rm) options='--recursive' ;;
 	status | jobs) options='--socket --json' ;;
 	replay) options='--json' ;;

@@ -5,6 +5,7 @@ next command goes on, and each failure is one clear line.
 
 usage: dataset_faults.py kth | crash | full | limit | refuse
 """
+import fcntl
 import json
 import os
 import pathlib
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 
 DIESELCTL = pathlib.Path(os.environ["DIESEL_BIN"]) / "dieselctl"
 SHIM = pathlib.Path(os.environ["DIESEL_LIB"]) / "libfailk.so"
@@ -75,12 +77,12 @@ def stray_files(dataset):
 class Scene:
     """A dataset of version 1, and a source that makes version 2 of it."""
 
-    def __init__(self, root):
+    def __init__(self, root, *options):
         self.root = root
         self.source = root / "src"
         make_source(self.source, 4, 1_500_000, 1)
         self.before = root / "before"
-        dieselctl("pack", "--chunk-size", "4M", self.source, self.before, check=0)
+        dieselctl("pack", "--chunk-size", "4M", *options, self.source, self.before, check=0)
         self.old = files_of(self.source)
         make_source(self.source / "added", 5, 1_500_000, 2)
         (self.source / "class0" / "0.bin").write_bytes(b"replaced")
@@ -150,7 +152,7 @@ def test_kth(root):
 
 
 def test_crash(root):
-    scene = Scene(root)
+    scene = Scene(root, "--digest", "sha256")  # verified by check_unharmed()
     for k in range(1, 1000):
         scene.reset()
         done, reached = run_to_call(scene, k, 0)
@@ -239,6 +241,7 @@ def test_refuse(root):
         one_line(dieselctl(verb, dataset, check=1), str(dataset))
     for args in ((), ("nosuch",), ("pack",), ("pack", source), ("ls",), ("ls", "-Q", dataset), ("verify", dataset, "x"),
                  ("pack", "--order", "odd", source, dataset), ("pack", "-j", "0", source, dataset),
+                 ("pack", "--digest", "md5", source, dataset), ("rebuild", "--digest", "md5", dataset),
                  ("pack", "--chunk-size", "1M", source, dataset), ("pack", "--seed", "x", source, dataset)):
         assert dieselctl(*args).returncode == 2, args
     for verb in ("pack", "ls", "cat", "stat", "verify", "snapshot", "rebuild", "rm", "status"):
@@ -252,6 +255,7 @@ def test_refuse(root):
     (root / "other" / "letter.txt").write_text("mine")
     one_line(dieselctl("pack", source, root / "other", check=1), "not empty")
     assert list((root / "other").iterdir()) == [root / "other" / "letter.txt"]
+    refuse_truncation_while_reading(root)
     refuse_damage(root, source, dataset)
     refuse_permissions(root, source)
 
@@ -260,6 +264,24 @@ def patched(path, offset, data):
     with open(path, "r+b") as file:
         file.seek(offset)
         file.write(data)
+
+
+def refuse_truncation_while_reading(root):
+    """A snapshot that somebody cuts while it is mapped: a line, not a bus error."""
+    source, dataset = root / "many", root / "many.diesel"
+    make_source(source, 2000, 1, 5)
+    dieselctl("pack", source, dataset, check=0)
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+    lister = subprocess.Popen([DIESELCTL, "ls", "-R", dataset], stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    with open(read, "rb", buffering=0) as pipe:
+        assert pipe.read(1)  # the rest is more than fits in between: it waits for us
+        os.truncate(dataset / "snapshot", 4096)
+        while pipe.read(4096):
+            pass
+    one_line(types.SimpleNamespace(stderr=lister.communicate()[1]), str(dataset / "snapshot"), "truncated")
+    assert lister.returncode == 1, lister.returncode
 
 
 def refuse_damage(root, source, dataset):
@@ -272,8 +294,8 @@ def refuse_damage(root, source, dataset):
         return next((broken / "chunks").iterdir())
 
     fresh()
-    patched(broken / "snapshot", 8, struct.pack("<I", 2))
-    one_line(dieselctl("ls", broken, check=1), "version 2", "update")
+    patched(broken / "snapshot", 8, struct.pack("<I", 3))
+    one_line(dieselctl("ls", broken, check=1), "version 3", "update")
     fresh()
     patched(broken / "snapshot", 300, b"\xff")
     one_line(dieselctl("ls", broken, check=1), "damaged", "dieselctl snapshot")

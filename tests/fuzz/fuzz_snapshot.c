@@ -27,6 +27,9 @@ static void sign(unsigned char *file, size_t bytes)
 		if (e->offset <= bytes && e->bytes <= bytes - e->offset)
 			e->xxh3 = checksum_xxh3(file + e->offset, e->bytes);
 	}
+	if (h->digests_offset <= bytes && h->n_chunks <= (bytes - h->digests_offset) / sizeof(struct digest))
+		h->digests_xxh3 =
+		    checksum_xxh3(file + h->digests_offset, h->n_chunks * sizeof(struct digest));
 	h->header_xxh3 = checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
 }
 

@@ -4,8 +4,11 @@ standard output).
 
 checkpoint_job.py KIND FOLDER STEPS EVERY MEGABYTES
 """
+import concurrent.futures
+import io
 import json
 import mmap
+import multiprocessing
 import os
 import sys
 import threading
@@ -76,6 +79,73 @@ def forked(state, folder, n):
     os.waitpid(pid, 0)
 
 
+def in_pieces(data, path):
+    """Slowly: each piece is on the disk before the next one."""
+    with open(path, "wb") as f:
+        for at in range(0, len(data), 4 << 20):
+            f.write(data[at : at + (4 << 20)])
+            f.flush()
+            os.fsync(f.fileno())
+
+
+class Async:
+    """As PyTorch 2's distributed.checkpoint.async_save: the trainer copies the state and goes on; a thread writes the
+    copy, or has a process write it that gets it through shared memory. A save waits for the one before."""
+
+    def __init__(self):
+        self.pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.before = None
+        self.child = None
+
+    def wait(self):
+        if self.before:
+            self.before.result()
+
+    def save(self, work, *arguments):
+        self.before = self.pool.submit(work, *arguments)
+
+    def end(self):
+        self.wait()
+        self.pool.shutdown()
+        if self.child:
+            self.pipe.send(None)
+            self.child.join()
+
+    def start_child(self, size):
+        self.memory = mmap.mmap(-1, size)
+        self.pipe, theirs = multiprocessing.Pipe()
+        self.child = multiprocessing.get_context("fork").Process(target=self.serve, args=(theirs,))
+        self.child.start()
+
+    def serve(self, pipe):
+        while (path := pipe.recv()) is not None:
+            in_pieces(memoryview(self.memory), path)
+            pipe.send("written")
+
+    def ask(self, path):
+        self.pipe.send(path)
+        self.pipe.recv()
+
+
+background = Async()
+
+
+def async_thread(state, folder, n):
+    background.wait()
+    copy = io.BytesIO()
+    torch.save(state, copy)
+    background.save(in_pieces, copy.getbuffer(), os.path.join(folder, "async-%d.pt" % (n % 2)))
+
+
+def async_process(state, folder, n):
+    background.wait()
+    copy = io.BytesIO()
+    torch.save(state, copy)
+    data = copy.getbuffer()
+    background.memory[: len(data)] = data
+    background.save(background.ask, os.path.join(folder, "async-%d.pt" % (n % 2)))
+
+
 def main():
     kind, folder, steps, every, megabytes = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
     state = {"layer%d" % i: torch.randn(megabytes * 1024 * 1024 // 4 // 8) for i in range(8)}
@@ -83,6 +153,9 @@ def main():
     log = open(os.path.join(folder, "events.log"), "ab", buffering=0)
     clock = {"stall": [], "pid": os.getpid(), "bytes": sum(t.numel() * 4 for t in state.values())}
     running = []
+    if kind == "async_process":
+        background.start_child(clock["bytes"] + (1 << 20))
+    clock["begin"] = time.monotonic()
     for step in range(steps):
         (weight @ weight).sum().backward()
         log.write(b"step %06d loss 0.123456\n" % step * 20)  # as event writers do: some 100 bytes a step
@@ -96,8 +169,12 @@ def main():
         thread = globals()[kind](state, folder, step)
         running = [thread] if thread else []
         clock["stall"].append(time.monotonic() - begin)
+    clock["wall"] = time.monotonic() - clock["begin"]
     for thread in running:
         thread.join()
+    clock["last"] = time.monotonic()
+    background.end()
+    clock["last"] = time.monotonic() - clock["last"]
     print(json.dumps(clock), flush=True)
 
 

@@ -96,7 +96,6 @@ static void prepare_reference(struct probe *p)
 	if (snapshot_open(p->dataset, &p->snapshot, &err) < 0)
 		die("%s", err.text);
 	p->chunk_samples = calloc(snapshot_info(p->snapshot)->n_chunks, sizeof(uint32_t));
-	p->expected = calloc(p->o.batch, sizeof(uint64_t));
 	for (uint64_t i = 0; i < snapshot_info(p->snapshot)->n_chunks; i++) {
 		struct snapshot_chunk chunk;
 
@@ -104,6 +103,7 @@ static void prepare_reference(struct probe *p)
 			die("no chunk");
 		p->chunk_samples[i] = chunk.n_samples;
 	}
+	p->expected = calloc(shuffle_max_batch(plan_for(p, p->o.epoch)), sizeof(uint64_t));
 }
 
 static void check_bytes(struct probe *p, const struct snapshot_sample *s, const uint8_t *data)

@@ -37,10 +37,10 @@ def make_source(name, n, sizes, seed=1):
     return root
 
 
-def pack(source, name, chunk="4M"):
+def pack(source, name, *options, chunk="4M", order="random"):
     dataset = os.path.join(SCRATCH, name)
-    subprocess.run([CTL, "pack", source, dataset, "--chunk-size", chunk], check=True, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL)
+    subprocess.run([CTL, "pack", source, dataset, "--chunk-size", chunk, "--order", order, *options], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return dataset
 
 
@@ -116,7 +116,8 @@ def probe_command(daemon, path, *options, program=None):
 
 
 def start_probe(daemon, path, *options, **more):
-    return subprocess.Popen(probe_command(daemon, path, *options), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    program = more.pop("program", None)
+    return subprocess.Popen(probe_command(daemon, path, *options, program=program), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True, **more)
 
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A read-only file system in user space that shows another folder: fuse_mirror SOURCE MOUNTPOINT. Its files
- * are not cached, so that every read asks this process. Runs in the foreground until it is unmounted. */
+/* A read-only file system in user space that shows another folder: fuse_mirror SOURCE MOUNTPOINT [CONTROL].
+ * Its files are not cached, so that every read asks this process. Runs in the foreground until it is
+ * unmounted. While there is a file CONTROL/open, CONTROL/read or CONTROL/flush, such requests for what is in
+ * a folder (a dataset's chunks) get no answer, and CONTROL/hangs comes to be. Every user may look. */
 
 #define FUSE_USE_VERSION 31
 
@@ -14,12 +16,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int source_fd;
+static int source_fd, control_fd = -1;
 
 /* "/a/b" -> "a/b", relative to the source. */
 static const char *inner(const char *path)
 {
 	return path[1] ? path + 1 : ".";
+}
+
+static void hang(const char *request, const char *path)
+{
+	if (control_fd < 0 || !strchr(path + 1, '/'))
+		return;
+	while (faccessat(control_fd, request, F_OK, 0) == 0) {
+		int fd = openat(control_fd, "hangs", O_CREAT | O_WRONLY, 0644);
+
+		if (fd >= 0)
+			close(fd);
+		usleep(10000);
+	}
 }
 
 static int mirror_getattr(const char *path, struct stat *st, struct fuse_file_info *info)
@@ -50,6 +65,7 @@ static int mirror_open(const char *path, struct fuse_file_info *info)
 {
 	int fd = openat(source_fd, inner(path), O_RDONLY);
 
+	hang("open", path);
 	if (fd < 0)
 		return -errno;
 	info->fh = (uint64_t)fd;
@@ -60,8 +76,15 @@ static int mirror_read(const char *path, char *buffer, size_t size, off_t offset
 {
 	ssize_t n = pread((int)info->fh, buffer, size, offset);
 
-	(void)path;
+	hang("read", path);
 	return n < 0 ? -errno : (int)n;
+}
+
+static int mirror_flush(const char *path, struct fuse_file_info *info)
+{
+	(void)info;
+	hang("flush", path);
+	return 0;
 }
 
 static int mirror_release(const char *path, struct fuse_file_info *info)
@@ -76,15 +99,19 @@ int main(int argc, char **argv)
 							  .readdir = mirror_readdir,
 							  .open = mirror_open,
 							  .read = mirror_read,
+							  .flush = mirror_flush,
 							  .release = mirror_release};
-	char *arguments[] = {argv[0], (char *)"-f", argc > 2 ? argv[2] : NULL};
+	char *arguments[] = {argv[0], (char *)"-f", (char *)"-oallow_other,max_threads=100",
+			     argc > 2 ? argv[2] : NULL};
 
-	if (argc != 3)
+	if (argc != 3 && argc != 4)
 		return 2;
+	if (argc == 4)
+		control_fd = open(argv[3], O_RDONLY | O_DIRECTORY);
 	source_fd = open(argv[1], O_RDONLY | O_DIRECTORY);
 	if (source_fd < 0) {
 		perror(argv[1]);
 		return 1;
 	}
-	return fuse_main(3, arguments, &operations, NULL);
+	return fuse_main(4, arguments, &operations, NULL);
 }

@@ -65,7 +65,7 @@ class Matrix(Files):
 
     def many_cosines(self, content):
         values = numpy.frombuffer(content, dtype="uint8").astype("float64")
-        for _ in range(20):
+        for _ in range(100):
             values = numpy.cos(values)
         return torch.from_numpy(values[:1000].astype("float32"))
 

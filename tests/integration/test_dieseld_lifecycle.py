@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import struct
 import subprocess
 import time
 
@@ -37,31 +38,34 @@ class Clients(Case):
             with open(f"/proc/{daemon.process.pid}/status") as f:
                 return next(int(line.split()[1]) for line in f if line.startswith("voluntary_ctxt"))
 
-        before = wake_ups()
-        time.sleep(1)
-        self.assertLessEqual(wake_ups() - before, 10)  # one that polls has hundreds
+        for _ in range(5):  # what the opening left to do ends in the first of these seconds
+            before = wake_ups()
+            time.sleep(1)
+            woken = wake_ups() - before
+            if woken <= 10:
+                break
+        self.assertLessEqual(woken, 10)  # one that polls has hundreds
         p.communicate()
 
     def test_a_client_that_talks_nonsense_is_cut_off(self):
         daemon = self.daemon()
         path, source = dataset("views")
         p = start_probe(daemon, path, "--source", source, "--pause-us", 2000)
-        for message in (b"", b"x", b"\0" * 8, os.urandom(64), os.urandom(4000),
-                        (3).to_bytes(4, "little") + (16).to_bytes(4, "little") + bytes(8)):
+        for message in (b"", b"x", b"\0" * 8, os.urandom(64), os.urandom(4000), struct.pack("<IHHQ", 3, 16, 1, 0)):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
                 s.connect(daemon.socket)
                 s.settimeout(10)
                 s.send(message)
                 if message:
                     self.assertEqual(s.recv(1000), b"")
-        hello = b"".join(v.to_bytes(4, "little") for v in (1, 24, 0x4c534944, 2, 0, 0))
+        hello = b"".join(v.to_bytes(4, "little") for v in (1, 24, 0x4c534944, 3, 0, 0))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
             s.connect(daemon.socket)
             s.send(hello)
             s.recv(1000)
             # Descriptors that are no dataset: a pipe and the daemon's own socket path.
             read, write = os.pipe()
-            request = (3).to_bytes(4, "little") + (16).to_bytes(4, "little") + bytes(8)
+            request = struct.pack("<IHHQ", 3, 16, 1, 0)
             socket.send_fds(s, [request], [read, write])
             self.assertEqual(s.recv(1000)[:4], bytes(4))  # an ERROR message
             os.close(read)
@@ -73,7 +77,7 @@ class Clients(Case):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
             s.connect(daemon.socket)
             s.send(b"".join(v.to_bytes(4, "little") for v in (1, 24, 0x4c534944, 99, 0, 0)))
-            self.assertIn(b"protocol 2 and the client 99", s.recv(1000))
+            self.assertIn(b"protocol 3 and the client 99", s.recv(1000))
 
 
 class Restart(Case):

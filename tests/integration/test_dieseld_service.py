@@ -53,6 +53,7 @@ class Metrics(Case):
         self.assertEqual(self.value(text, "diesel_chunk_reads_total"), status["cache"]["reads"])
         self.assertEqual(self.value(text, 'diesel_cache_bytes{kind="chunks"}'), status["cache"]["segment_bytes"])
         self.assertEqual(self.value(text, "diesel_cache_limit_bytes"), 256 * MIB)
+        self.assertEqual(self.value(text, "diesel_cache_borrowed_bytes"), status["cache"]["borrowed_bytes"])
         self.assertGreater(self.value(text, "process_resident_memory_bytes"), MIB)
 
     def test_promtool_finds_nothing_to_say(self):

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What arrives is what was packed, in the order that the plan says, within the memory that was granted."""
 import os
+import resource
 import time
 
-from dieseld_support import MIB, Case, chunk_files, dataset, finish_probe, main, probe, start_probe
+from dieseld_support import MIB, Case, chunk_files, dataset, finish_probe, main, make_source, pack, probe, start_probe
 
 
 class Order(Case):
@@ -102,6 +103,52 @@ class Sharing(Case):
             if engine:
                 self.assertEqual(daemon.status()["io"], engine)
         self.assertEqual(len(digests), 1)
+
+
+class Uneven(Case):
+    """Few samples are nearly all of the bytes: what a batch takes at one time is far from the mean."""
+
+    @classmethod
+    def setUpClass(cls):
+        sizes = iter(4 << 20 if i % 7 == 0 and i < 280 else 16 for i in range(20040))
+        cls.source = make_source("uneven", 20040, lambda rng: next(sizes))
+        cls.path = pack(cls.source, "uneven", order="source")
+
+    def test_a_batch_that_cannot_fit_is_refused(self):
+        text = self.refused(self.daemon(cache="64M"), self.path, "--batch", 64)
+        self.assertIn("--cache", text)
+        self.assertIn("smaller window or batch", text)
+
+    def test_what_fits_is_served(self):
+        for cache, batch in (("64M", 1), ("256M", 64)):
+            result = probe(self.daemon(cache=cache), self.path, "--source", self.source, "--batch", batch)
+            self.assertEqual(result["samples"], 20040)
+
+    def test_an_epoch_that_does_not_fit_is_an_error(self):
+        """Every epoch has an order of its own, so one of them may bring together what no other does."""
+        sizes = iter(4 << 20 if i % 40 == 0 else 100000 for i in range(1200))
+        path = pack(make_source("sparse", 1200, lambda rng: next(sizes)), "sparse")
+        daemon = self.daemon("--window", "1", "--batches", "3", "--prefetch", "0", cache="64M")
+        ended = set()
+        for seed in range(8):
+            try:
+                finish_probe(start_probe(daemon, path, "--batch", 24, "--epochs", 4, "--seed", seed))
+                ended.add("served")
+            except AssertionError as refusal:
+                self.assertIn("--cache", str(refusal))
+                ended.add("an epoch" if "of epoch" in str(refusal) else "at once")
+        self.assertIn("served", ended)
+        self.assertGreater(len(ended), 1)
+
+    def test_no_memory_to_be_had_is_an_error(self):
+        """Where the system gives no more, and nobody holds what could be given back."""
+        daemon = self.daemon("--batches", "3")
+        probe(daemon, dataset("packed")[0])
+        with open(f"/proc/{daemon.process.pid}/statm") as f:
+            mapped = int(f.read().split()[0]) * 4096
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_AS, (mapped + 20 * MIB,) * 2)
+        text = self.refused(daemon, self.path, "--batch", 20000, "--window", 7)
+        self.assertIn("Cannot allocate memory", text)
 
 
 class SmallCache(Case):

@@ -98,6 +98,17 @@ class Waits(Gpu):
         self.assertEqual(call["name"], "cuStreamSynchronize")
         self.check_count(call["calls"], 30, 1)
 
+    def test_steps_that_only_the_device_tells_of(self):
+        """No backward pass and no loader is seen: a burst of launches that is waited for is a step."""
+        clock, report = self.job("unmarked", steps=40, DIESEL_STANDIN_WAIT="spin")
+        self.assertIsNone(report["insufficient"])
+        self.check_count(report["steps"], 40, 2)
+        self.assertEqual((report["loader"], report["verdict"]), ("none", "device-bound"))
+        starved_s = report["shares"]["cpu_starved"] * report["wall_s"]
+        self.assertLessEqual(report["gpu"]["wait_s"], clock["sync"] + 0.001)
+        self.assertGreaterEqual(report["gpu"]["wait_s"] + starved_s, 0.9 * clock["sync"])
+        self.assertEqual({action["confidence"] for action in report["actions"]}, {"low"})
+
     def test_blocking(self):
         clock, report = self.job(DIESEL_STANDIN_WAIT="block")
         self.check_sync(clock, report)

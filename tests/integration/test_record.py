@@ -40,6 +40,22 @@ for i in range(20):
     lib.diesel_mark(1 + i % 2, 1 << 40 | i)
 """
 
+# Steps of libdiesel, a step each 20 ms, beside 20,000 short sleeps: some 200 KB of records.
+BUSY_JOB = """
+import ctypes, sys, threading, time
+lib = ctypes.CDLL(sys.argv[1])
+lib.diesel_mark.argtypes = [ctypes.c_uint32, ctypes.c_uint64]
+def doze():
+    for _ in range(20000):
+        time.sleep(0.00005)
+thread = threading.Thread(target=doze)
+thread.start()
+while thread.is_alive():
+    for kind in 1, 3, 4, 2:
+        lib.diesel_mark(kind, 1)
+        time.sleep(0.005)
+"""
+
 
 def run(*args, **kwargs):
     return subprocess.run([str(a) for a in args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -311,6 +327,32 @@ class Reads(Recording):
         self.assertIn(path, paths)
         self.assertIn(os.path.join(self.folder, "deep er/x/f\\1"), paths)
         self.assertEqual(paths[self.folder][2], 1, "a folder")
+
+
+class Budget(Recording):
+    """--detail: what a recording is allowed to write. The tests take a small one instead of a long time."""
+
+    def report(self, detail):
+        path = os.path.join(LIB, "libdiesel.so")
+        if not os.path.exists(path):
+            self.skipTest("no libdiesel.so was built")
+        self.record(sys.executable, "-c", BUSY_JOB, path, options=["--detail", detail])
+        return [run(ANALYZE, "report", self.path, "--format", form) for form in ("json", "text", "html")]
+
+    def test_the_first_minute_is_recorded_whole(self):
+        figures, text, _ = self.report("32K")
+        report = json.loads(figures.stdout)
+        self.assertAlmostEqual(report["observed_s"], report["wall_s"], delta=1e-6)
+        self.assertEqual(report["unrecorded_s"], 0)
+        self.assertNotIn("--detail", text.stdout + self.done.stderr)
+
+    def test_what_is_missing_is_said_with_the_reason_and_the_option(self):
+        figures, text, page = self.report("1K")
+        report = json.loads(figures.stdout)
+        self.assertGreater(report["unrecorded_s"], 0.5)
+        self.assertLess(report["observed_s"], report["wall_s"])
+        for words in self.done.stderr, " ".join(text.stdout.split()), page.stdout:
+            self.assertRegex(words, r"without detail, as --detail allows 1.0 KiB a minute; --detail all records everything")
 
 
 class Attach(Recording):

@@ -10,7 +10,8 @@ import tempfile
 import unittest
 
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
-BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome", "chrome")
+BROWSER = next((path for name in ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome",
+                                                     "chrome")
                 if (path := shutil.which(name))), None)
 
 

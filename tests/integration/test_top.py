@@ -181,6 +181,18 @@ class Top(OnTerminal):
         self.assertIn("approximate", sample["self"]["source"])
         self.assertEqual([str(job["pid"]) for job in sample["jobs"]], [self.pid])
 
+    def test_why_it_samples_is_told_whole(self):
+        if os.geteuid() != 0:
+            self.skipTest("is without privilege already")
+        folder = tempfile.mkdtemp(prefix="diesel-top-")  # the build folder may be out of nobody's reach
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        os.chmod(folder, 0o755)
+        program = shutil.copy(TOP, folder)
+        done = subprocess.run([program, "--once", "--node", "-d", "1"], capture_output=True, text=True, timeout=120,
+                              user=65534, group=65534, extra_groups=[], cwd="/")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(json.loads(done.stdout)["self"]["source"], r"approximate \(.*CAP_SYS_PTRACE\)$")
+
     def test_screen_views_and_keys(self):
         t = self.open(f"{TOP} --node -d 0.5 -p {self.pid}")
         shown = t.wait(rf"(?m)^ *{self.pid} ")

@@ -171,9 +171,10 @@ class LoaderTest(unittest.TestCase):
             self.loader(seed=4).load_state_dict(state)
 
     def test_ranks_share_an_epoch_and_have_equally_many_batches(self):
-        for world in (2, 3, 7):
-            shares = [list(self.loader(rank=rank, world_size=world)) for rank in range(world)]
-            self.assertEqual({len(share) for share in shares}, {len(self.loader(rank=0, world_size=world))})
+        for world, batch in ((2, 32), (3, 32), (7, 32), (7, 1), (11, 1)):
+            options = {"world_size": world, "batch_size": batch}
+            shares = [list(self.loader(rank=rank, **options)) for rank in range(world)]
+            self.assertEqual({len(share) for share in shares}, {len(self.loader(rank=0, **options))})
             got = [sample for share in shares for sample in flat(share)]
             self.assertEqual(sorted(got), sorted(flat(self.loader())))
 

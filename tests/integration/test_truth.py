@@ -50,6 +50,21 @@ JOB = """
         log.write("end\\n")
 """
 
+# as slow, from memory
+MEMORY_JOB = """
+import time
+import torch
+from torch.utils.data import DataLoader, Dataset
+class Numbers(Dataset):
+    def __len__(self):
+        return 80
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return torch.ones(64)
+for batch in DataLoader(Numbers(), batch_size=4):
+    time.sleep(0.005)
+"""
+
 
 class Jobs(unittest.TestCase):
     def setUp(self):
@@ -79,7 +94,7 @@ class Truth(Jobs):
         # 4 x 10 ms of preparing and 5 ms of computing a step, by sleeping: no timing to speak of
         self.assertGreater(report["seconds"]["cached"], n_steps * 0.040)
         self.assertGreater(report["shares"]["prep_stall"], 0.4)
-        self.assertAlmostEqual(sum(report["shares"].values()), 1, places=4)
+        self.assertAlmostEqual(sum(share for name, share in report["shares"].items() if name != "wait"), 1, places=4)
         self.assertEqual([run["kind"] for run in report["runs"]], ["cached", "cold", "synthetic"])
 
     def test_without_workers(self):
@@ -115,6 +130,23 @@ class Truth(Jobs):
         report = self.truth("--json", "--max-steps", "6", "--data", str(self.data))
         self.assertEqual(report["files"], 80)
         self.assertEqual(report["cached_before_cold"], 0)
+
+    def test_a_job_without_files(self):
+        """There is nothing to be cold: what differs between the two runs is chance, no fetching."""
+        job = self.folder / "memory.py"
+        job.write_text(MEMORY_JOB)
+        command = [sys.executable, str(job)]
+        report = self.truth("--json", "--max-steps", "12", command=command)
+        self.assertEqual(report["files"], 0)
+        self.assertIsNone(report["shares"]["fetch_stall"])
+        self.assertIsNone(report["shares"]["prep_stall"])
+        self.assertIsNone(report["cached_before_cold"])
+        self.assertGreater(report["shares"]["wait"], 0.4)
+        self.assertAlmostEqual(report["shares"]["wait"] + report["shares"]["device"], 1, places=4)
+        text = self.truth("--max-steps", "6", command=command)
+        self.assertRegex(text.splitlines()[0], r"^[0-9.]+ % of the run is loading, [0-9.]+ % the device")
+        self.assertNotIn("fetch ", text)
+        self.assertIn("read no files", text)
 
     def test_rounds(self):
         report = self.truth("--json", "--max-steps", "6", "--rounds", "2")

@@ -97,13 +97,15 @@ struct analysis_input {
 	uint64_t begin_ns, end_ns;          /* of the recording; 0, 0: of the events */
 	const struct analysis_loss *losses; /* may be NULL */
 	size_t n_losses;
-	uint32_t root_tgid;   /* the job's first process; 0: not known */
-	uint32_t trainer_tid; /* 0: find it */
-	uint32_t n_cpus;      /* that the job may use; 0: not known */
-	uint64_t self_cpu_ns; /* CPU time of the tool: BPF programs and collector */
-	const char *command;  /* as typed, or of the process; NULL: not known */
-	bool attached;        /* the job ran already when the recording began */
-	bool shares_only;     /* neither predictions nor lanes: cheap enough for once a second */
+	uint32_t root_tgid;               /* the job's first process; 0: not known */
+	uint32_t trainer_tid;             /* 0: find it */
+	uint32_t n_cpus;                  /* that the job may use; 0: not known */
+	uint64_t self_cpu_ns;             /* CPU time of the tool: BPF programs and collector */
+	bool bpf_cost_unknown;            /* BPF programs had no clock: counting takes CAP_SYS_ADMIN */
+	uint64_t detail_bytes_per_minute; /* that the recorder was allowed; 0: all, or not known */
+	const char *command;              /* as typed, or of the process; NULL: not known */
+	bool attached;                    /* the job ran already when the recording began */
+	bool shares_only;                 /* neither predictions nor lanes: cheap enough for once a second */
 	const struct what_if_question *what_if; /* NULL: none */
 	size_t n_lane_segments_max;             /* 0: no lanes */
 	const char *gpu_library;                /* path of the libcuda that was probed; NULL: none */
@@ -124,6 +126,7 @@ struct analysis_step {
 	uint64_t backward_ns; /* when the backward pass was entered */
 	uint64_t share_ns[SHARE_COUNT];
 	bool complete; /* no record was lost while it ran */
+	bool apart;    /* it compiles, or comes behind a validation pass */
 };
 
 /* Time of the trainer's waits that the walk charges to one kind of call of one kind of thread. */
@@ -155,13 +158,21 @@ struct analysis_rank {
  */
 struct analysis_workers {
 	uint32_t n;          /* worker processes seen in the window */
-	uint32_t n_at_once;  /* at the same time */
+	uint32_t n_at_once;  /* at the same time, of one loader that feeds steps */
 	uint64_t fetch_ns;   /* in file or network calls */
 	uint64_t cpu_ns;     /* computing outside of them */
 	uint64_t queue_ns;   /* runnable without a core */
 	uint64_t idle_ns;    /* waiting for an index: ahead of the trainer */
 	uint64_t blocked_ns; /* anything else, e.g. handing a batch over */
 	uint64_t n_batches;
+};
+
+/* What a trainer does beside its steps; parts of the shares, never to be added to them. */
+struct analysis_apart {
+	bool known;
+	uint64_t ns;      /* compiling: in the whole recording; validation: in the window */
+	uint64_t wait_ns; /* validation: of it in its loader's next() */
+	size_t n_steps;   /* that it is in */
 };
 
 struct analysis {
@@ -175,8 +186,13 @@ struct analysis {
 	uint32_t n_trainers; /* threads that do backward passes: more than 1 are ranks of one job */
 	enum analysis_loader loader;
 	enum analysis_method method;
+	/* Nothing shows when the trainer loads data, or file reads alone, or a thread that wakes it and no
+	 * step: data that it makes by itself counts as computing. */
+	bool blind;
 
 	uint64_t begin_ns, end_ns;               /* the recording */
+	uint64_t unrecorded_ns;                  /* of it: without detail */
+	uint64_t detail_bytes_per_minute;        /* why; 0: not known */
 	uint64_t window_begin_ns, window_end_ns; /* what the shares are of */
 	uint64_t startup_ns, teardown_ns;        /* the trainer's life before and after, as far as recorded */
 	uint64_t observed_ns; /* of the window: without steps that reach into a gap of the recording */
@@ -198,20 +214,26 @@ struct analysis {
 	uint64_t n_lost;
 	uint64_t n_malformed;  /* records that contradict themselves or others: ignored */
 	double coverage_ratio; /* steps without a loss, of all */
-	double
-	    self_cost_ratio; /* the tool's CPU time over the recording's wall time: 0.01 is 1 % of one CPU */
+	/* the tool's CPU time over the recording's wall time: 0.01 is 1 % of one CPU; NAN: not known */
+	double self_cost_ratio;
 
-	uint64_t read_bytes; /* by the job's file reads in the window, page cache or not */
+	bool read_bytes_known; /* sampled, a job may hide it */
+	uint64_t read_bytes;   /* by the job's file reads in the window, page cache or not */
 	struct analysis_workers workers;
 	uint32_t n_cpus;
+	uint64_t job_busy_ns; /* threads of all its processes and ranks had a core or waited for one; 0: not
+				 known */
 	/* parts of prep_stall, for explanation: not shares of their own */
 	uint64_t head_of_line_ns; /* another batch was ready, but a slower worker's had to come first */
 	uint64_t neighbours_ns;   /* of cpu_starved: a thread that is not of the job had the core */
+	uint64_t own_prep_ns;     /* the trainer itself computed, or waited for a core to */
 	uint64_t gil_ns; /* a thread that the trainer waited for was waiting for the interpreter lock */
 	uint64_t gil_starved_ns; /* part of cpu_starved: the trainer itself waited for that lock */
 	/* steps at the begin of the window that are unlike the rest: workers start, caches fill */
 	size_t n_warmup_steps;
 	uint64_t warmup_ns;
+	struct analysis_apart compiling, validation;
+	size_t n_apart_steps; /* behind warm-up: left out of what is steady, for compiling or validation */
 	/* The shares without them, which verdict and actions are of. Sums to steady_ns exactly. */
 	uint64_t steady_share_ns[SHARE_COUNT];
 	uint64_t steady_ns;

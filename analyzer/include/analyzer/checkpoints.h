@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define CHECKPOINT_TAIL_SHARES  6    /* as many as enum analysis_share has */
 #define CHECKPOINT_OVERHEAD_MAX 0.05 /* CheckFreq's bound, where none is given */
 
 struct checkpoint_item {
@@ -27,7 +28,21 @@ struct checkpoint_item {
 	bool background;       /* by another thread or process than the trainer */
 };
 
+/* Steps while another thread or process writes a checkpoint, against those while none does: the price of a
+ * background save that is no stall, as the save computes, has the interpreter lock, and fills storage and
+ * page cache. By shares: cpu_starved and device for cores, lock and memory, fetch and prep for storage, page
+ * cache and workers. Sums, not of single steps. */
+struct checkpoint_tail {
+	size_t n_beside, n_others; /* steps of either kind */
+	double
+	    ns; /* that the steps beside were longer, in all; at most 0: they were not, as far as it shows */
+	double error_ns;                         /* twice the standard error of it */
+	double share_ns[CHECKPOINT_TAIL_SHARES]; /* by enum analysis_share: of ns; checkpoint_stall is 0 */
+	double gil_ns;                           /* part of cpu_starved: waiting for the interpreter lock */
+};
+
 struct checkpoint_report {
+	struct checkpoint_tail *tail; /* NULL: none in the background, or too few steps of either kind */
 	struct checkpoint_item *items;
 	size_t n_items;
 	double interval_steps;   /* mean number of steps between two; NAN: fewer than two */

@@ -112,6 +112,7 @@ struct model_epoch {
 	size_t first_step;
 	double start_ns;   /* from the first wait to when the first worker takes its first index */
 	double spacing_ns; /* from one worker's start to the next one's */
+	bool fresh;        /* its workers were started for it */
 };
 
 struct model_loader {
@@ -152,6 +153,7 @@ struct model_scenario {
 	double device_speed;  /* factor */
 	double sample_size;   /* factor on bytes, and on computing as far as it is per byte: all of it */
 	uint32_t n_workers;   /* UINT32_MAX: as recorded */
+	bool persistent;      /* workers stay from epoch to epoch: only the first one waits for their start */
 };
 
 struct model_outcome {

@@ -46,7 +46,9 @@ struct predictions {
 	 * nothing removes; NAN: none does. */
 	struct estimate cache_ratio_needed, workers_needed, storage_factor_needed;
 	struct estimate half_prep_speedup; /* with half the computing a batch */
-	struct what_if_answer *answer;     /* to analysis_input's question; NULL: none was asked */
+	/* With workers that stay from epoch to epoch; NAN: they do, or one epoch was seen. */
+	struct estimate persistent_speedup;
+	struct what_if_answer *answer; /* to analysis_input's question; NULL: none was asked */
 };
 
 /* What one scenario would do. */

@@ -52,6 +52,7 @@ struct session_cursor;
 #define SESSION_MISSED           "missed_runs"      /* program runs the kernel skipped */
 #define SESSION_STORAGE_FAILURES "storage_failures" /* threads missing from the job */
 #define SESSION_PROFILE_HZ       "profile_hz"       /* stack samples a second and CPU; 0: none */
+#define SESSION_DETAIL_BYTES     "detail_bytes"     /* that detail may take a minute; 0: all of it */
 #define SESSION_PROBES           "probes"           /* user-space functions probed */
 #define SESSION_HOOKS_MISSING    "hooks_missing"    /* names, separated by spaces */
 #define SESSION_BPF_RUN_NS       "bpf_run_ns"       /* CPU time of the BPF programs, extrapolated */

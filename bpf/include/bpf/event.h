@@ -25,7 +25,8 @@ enum event_type {
 	EVENT_SWITCH = 1,  /* a thread was off-CPU from start to end; written when it gets a CPU again */
 	EVENT_SYSCALL = 2, /* a system call of the watched set, from entry to exit */
 	EVENT_STEP = 3,    /* torch::autograd::Engine::execute was entered: one backward pass */
-	EVENT_MARK = 4,    /* libdiesel's diesel_mark(kind, value) was called */
+	EVENT_MARK =
+	    4, /* a loader's next() begins or ends: libdiesel's diesel_mark(kind, value), or PyTorch's */
 	EVENT_FORK = 5,    /* a thread or process of the job was created */
 	EVENT_EXEC = 6,    /* execve succeeded; start_ns == end_ns */
 	EVENT_EXIT = 7,    /* a thread of the job ended; carries its totals */
@@ -61,6 +62,14 @@ enum sample_known {
 	SAMPLE_KNOWN_IO = 1 << 3,        /* n_reads, read_bytes and written_bytes are exact */
 	SAMPLE_KNOWN_PROCESS = 1 << 4,   /* process_ns is there: a main thread */
 	SAMPLE_CUT = 1 << 5,             /* a counter moved by more than its field holds */
+};
+
+/* Where its Python stack was, at the end of EVENT_SAMPLE. */
+enum sample_place {
+	SAMPLE_PLACE_UNKNOWN = 0, /* not read: no Python, not ours to read, no main thread */
+	SAMPLE_PLACE_OUTSIDE = 1,
+	SAMPLE_PLACE_NEXT = 2,   /* within next() of PyTorch's DataLoader, or torchdata's */
+	SAMPLE_PLACE_DIESEL = 3, /* of DIESEL's */
 };
 
 enum sample_process {
@@ -116,12 +125,21 @@ enum event_source {
 	SOURCE_LOCAL = 5,   /* sockets within this machine */
 };
 
-/* Values of EVENT_MARK's kind; client/diesel.h documents when libdiesel makes each. */
+/* Values of EVENT_MARK's kind; client/diesel.h documents when libdiesel makes each of the first four. */
 enum mark_kind {
 	MARK_NEXT_BEGIN = 1, /* the loader's next() was entered */
 	MARK_NEXT_END = 2,   /* the loader's next() returned */
 	MARK_WAIT_BEGIN = 3, /* no batch is ready: about to sleep */
 	MARK_WAIT_END = 4,   /* value: enum mark_cause */
+	/* next() of PyTorch's DataLoader, which may end without a batch, at an epoch's end; value: enum
+	 * mark_batch */
+	MARK_BATCH_BEGIN = 5,
+	MARK_BATCH_END = 6,
+};
+
+enum mark_batch {
+	MARK_BATCH_INLINE = 1,  /* num_workers=0: the batch is made within next() */
+	MARK_BATCH_WORKERS = 2, /* any other */
 };
 
 enum mark_cause {
@@ -270,7 +288,7 @@ struct event {
 			uint8_t state;    /* at the end, as /proc has it: R S D Z ... */
 			uint8_t wait;     /* at the end: enum proc_wait of lib/proc_task.h */
 			uint8_t n;        /* looks from start (not counted) to end */
-			uint8_t reserved;
+			uint8_t place;    /* at the end: enum sample_place */
 		} sample;
 		struct {
 			uint64_t start_boottime_ns;

@@ -9,7 +9,8 @@
  *
  * Threads: one thread at a time per object. diesel_batch_release() may be called from any thread.
  * Fork: objects do not survive fork(); open new ones in the child. Nothing is left behind when a process
- * dies: the daemon owns all shared memory and takes back what the dead process held.
+ * dies: the daemon owns all shared memory and takes back what the dead process held, also where a child that
+ * it forked still has the socket and the mappings. While it lives, what it holds stays as it is.
  *
  * A lost daemon: diesel_session_next() waits for it to come back (reconnect_ms), opens the session again
  * at the first batch that was not delivered yet, and goes on: no sample is lost or doubled, because the
@@ -87,6 +88,9 @@ void diesel_session_close(struct diesel_session *session);
 
 /* Batches of this rank in an epoch (over all strides). */
 uint64_t diesel_session_n_batches(const struct diesel_session *session);
+/* The same before there is a session: every rank's batches in an epoch of n_samples. 0 also when there are
+ * fewer samples than ranks, which no session can be opened for. Asks nobody. */
+uint64_t diesel_n_batches(uint64_t n_samples, uint32_t world, uint32_t batch, uint32_t flags);
 
 /* One sample of a batch. */
 struct diesel_item {
@@ -119,7 +123,9 @@ struct diesel_batch {
  * 0: *ret is filled; 1: the epoch is over (the next call starts the following epoch);
  * -EBADMSG: a damaged chunk (diesel_session_error() names chunk and sample; the following call goes on with
  * the next batch); -ETIMEDOUT: the daemon did not come back within reconnect_ms; -EINTR: a signal came
- * while waiting, or the daemon went away and a notice says so (call again: that waits for it).
+ * while waiting, or the daemon went away, or did not answer, and a notice says so (call again: that waits for
+ * it); -EPROTO: the daemon answered another question, or published another batch than the one that comes
+ * next: nothing of it is delivered, and the next call opens the session again.
  */
 int diesel_session_next(struct diesel_session *session, struct diesel_batch *ret);
 /* Continue at (epoch, batch of this rank); what was prefetched for elsewhere is dropped. */

@@ -20,9 +20,11 @@
  *   SET (job, settings)                       ->  STATUS_REPLY + fd: JSON text; all settings or none
  *   any                                       ->  ERROR (code, one line)
  *
- * Requests are answered in order. A connection serves one dataset and at most one session; what it holds
- * ends with it. The header, HELLO and ERROR keep their layout in every version, so that two versions can
- * tell each other what is wrong.
+ * Requests are answered in order, and every reply repeats the sequence number of its request: a client takes
+ * no other for an answer. HELLO and KICK have number 0. A client that lets more than a few replies lie unread
+ * is cut off. A connection serves one dataset and at most one session; what it holds ends with it. HELLO, its
+ * reply and the ERROR to it keep their layout in every version, so that two versions can tell each other what
+ * is wrong: `sequence` was the upper half of `bytes`, and zero.
  *
  * protocol_check() decides whether bytes from outside are a message. Everything else may rely on it.
  */
@@ -33,7 +35,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are little endian");
 
 #define WIRE_MAGIC        0x4c534944u /* "DISL" */
-#define WIRE_VERSION      2u
+#define WIRE_VERSION      3u
 #define WIRE_MAX_FDS      2
 #define WIRE_TEXT_BYTES   448
 #define WIRE_BATCH_MAX    (1u << 20) /* samples a batch */
@@ -68,8 +70,9 @@ enum wire_type {
 };
 
 struct wire_header {
-	uint32_t type;  /* enum wire_type */
-	uint32_t bytes; /* of the whole message */
+	uint32_t type;     /* enum wire_type */
+	uint16_t bytes;    /* of the whole message */
+	uint16_t sequence; /* of the request, repeated in its reply: 1 to 65535, then 1 again */
 };
 
 struct wire_error {
@@ -228,7 +231,8 @@ size_t protocol_bytes(enum wire_type type);
 
 /*
  * Whether `bytes` bytes that came with n_fds descriptors are a well-formed message: known type, exact
- * length, the right number of descriptors, every field within its range, texts terminated, reserved zero.
+ * length, the right number of descriptors, every field within its range, texts terminated, reserved zero, a
+ * sequence number where one belongs (but for ERROR, which answers anything).
  * 0 or -EPROTO.
  */
 int protocol_check(const union wire_message *message, size_t bytes, size_t n_fds);

@@ -6,11 +6,15 @@
  * daemon writes.
  *
  * Control (memfd, MAP_SHARED on both sides): the daemon publishes descriptors of ready batches in a ring;
- * the client takes them in order and gives the slots back by storing RING_SLOT_FREE. In the steady state
- * neither side makes a system call: the client sleeps on the futex word `published` only when the ring is
- * empty and the daemon wakes it only then; the client sends a KICK only when the daemon said in
+ * the client takes them in order (LENT to TAKEN) and gives the slots back by storing RING_SLOT_FREE. In the
+ * steady state neither side makes a system call: the client sleeps on the futex word `published` only when
+ * the ring is empty and the daemon wakes it only then; the client sends a KICK only when the daemon said in
  * `daemon_waits` that it waits for a slot and no more than `wake_below` batches are ready, so that a full
  * ring is refilled in gulps.
+ *
+ * When the connection ends while the client lives, the daemon takes back what was not taken yet (LENT to
+ * FREE: one of the two exchanges fails), and leaves what was taken alone until it is given back or the
+ * process is dead.
  *
  * The daemon never trusts what it reads here: it keeps its own count, and the only thing a client can do
  * with slot_state is to give back slots of its own session.
@@ -38,7 +42,8 @@
 
 enum ring_slot_state {
 	RING_SLOT_FREE = 0,
-	RING_SLOT_LENT = 1,
+	RING_SLOT_LENT = 1,  /* published */
+	RING_SLOT_TAKEN = 2, /* by the client, whose batch it is until it frees it */
 };
 
 enum ring_cause { /* what the next batch waits for; the values of diesel_mark(4, ...) */
@@ -156,6 +161,12 @@ uint32_t ring_ready(const struct ring_control *control, uint32_t counter);
  * Client: sleeps until something is published, at most timeout_ms. 0: look again; -ETIMEDOUT; -EINTR.
  */
 int ring_wait(struct ring_control *control, uint32_t counter, uint32_t timeout_ms);
+
+/* Client: takes a published slot. false: the daemon took it back, as the connection is over. */
+bool ring_take(struct ring_control *control, uint32_t slot);
+
+/* Daemon: takes a published slot back, unless the client has taken it. */
+void ring_revoke(struct ring_control *control, uint32_t slot);
 
 /* Client: gives a slot back. Any thread. */
 void ring_release(struct ring_control *control, uint32_t slot);

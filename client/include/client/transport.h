@@ -10,6 +10,8 @@
 #include "client/protocol.h"
 #include "lib/error.h"
 
+#include <stdbool.h>
+
 struct wire_fds {
 	int fd[WIRE_MAX_FDS];
 	size_t n;
@@ -17,8 +19,26 @@ struct wire_fds {
 
 void wire_fds_close(struct wire_fds *fds);
 
+/*
+ * A client's end of a connection. Any failure but an ERROR reply (a reply that is late, is none, or answers
+ * another question) ends it for good: what might still come could not be told from an answer to the next
+ * request. All calls after that are -ECONNRESET. The descriptor stays open until transport_close(), so that
+ * another thread may transport_send() on it meanwhile, which then fails.
+ */
+struct transport {
+	int fd;
+	uint16_t sequence; /* of the request before */
+	bool broken;
+};
+
+#define TRANSPORT_INIT                                                                                       \
+	{                                                                                                    \
+		.fd = -1                                                                                     \
+	}
+
 /* -ECONNREFUSED: nobody listens at path, whatever the reason; the text says what to do. */
-int transport_connect(const char *path, int *ret_socket, struct error *err);
+int transport_connect(const char *path, struct transport *ret, struct error *err);
+void transport_close(struct transport *t);
 
 /* 0; -EAGAIN on a non-blocking socket whose peer does not read; -EPIPE, -ECONNRESET: it is gone. */
 int transport_send(int socket, const union wire_message *message, const int *fds, size_t n_fds);
@@ -27,9 +47,23 @@ int transport_send(int socket, const union wire_message *message, const int *fds
 int transport_receive(int socket, union wire_message *ret_message, struct wire_fds *ret_fds);
 
 /*
- * Client side: sends a request and waits for the reply of type `expected`. An ERROR reply becomes its code
- * with its text in err. -ECONNRESET: the daemon went away. ret_fds may be NULL when no descriptor comes.
+ * Daemon side: as transport_receive(), but no descriptor comes into this process; those that a message has
+ * are dropped. Closing a descriptor that somebody else made can block for ever. peek: the message stays where
+ * it is, for a process that takes it with them.
  */
-int transport_call(int socket, const union wire_message *request, const int *fds, size_t n_fds,
+int transport_take(int socket, bool peek, union wire_message *ret_message);
+
+/*
+ * Client side: numbers and sends a request, and waits for its reply of type `expected`. An ERROR reply
+ * becomes its code with its text in err. -ECONNRESET: the daemon went away, or the connection was ended
+ * before; -ETIMEDOUT: no reply; -EPROTO: one that is none. ret_fds may be NULL when no descriptor comes.
+ */
+int transport_call(struct transport *t, union wire_message *request, const int *fds, size_t n_fds,
 		   enum wire_type expected, union wire_message *ret_reply, struct wire_fds *ret_fds,
 		   struct error *err);
+
+/* The first message of a connection. */
+int transport_hello(struct transport *t, struct error *err);
+
+/* Ends the connection, because a reply contradicts its request: -EPROTO, which `what` says. */
+int transport_refuse(struct transport *t, struct error *err, const char *what);

@@ -12,6 +12,7 @@ from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
 
 SHUFFLE = 1 << 0
 DROP_LAST = 1 << 1
+BATCH_MAX = 1 << 20  # WIRE_BATCH_MAX
 
 NO_WISH = 0xffffffff  # RING_NO_WISH
 POLICY_NONE, POLICY_FIXED, POLICY_AUTO = 0, 1, 2  # enum ring_work_policy
@@ -85,6 +86,7 @@ def _load():
         "diesel_session_open": (c_int, [c_void_p, POINTER(SessionOptions), POINTER(c_void_p), c_char_p, c_size_t]),
         "diesel_session_close": (None, [c_void_p]),
         "diesel_session_n_batches": (c_uint64, [c_void_p]),
+        "diesel_n_batches": (c_uint64, [c_uint64, c_uint32, c_uint32, c_uint32]),
         "diesel_session_next": (c_int, [c_void_p, POINTER(Batch)]),
         "diesel_session_seek": (c_int, [c_void_p, c_uint64, c_uint64]),
         "diesel_session_window_chunks": (c_uint32, [c_void_p]),

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A PyTorch DataLoader over a dataset that dieseld serves."""
+import functools
 import os
 
 import torch
 import torch.utils.data
 
-from . import native, seeding
+from . import membership, native, seeding
 from .assembly import Assembly, pil_loader
 from .dataset import Dataset
 from .native import lib
@@ -47,8 +48,10 @@ class DataLoader:
         Generators that the functions own are theirs to seed.
     drop_last: leave out the last batch where it is not full.
     collate_fn: called with a list of (sample, label); default torch's default_collate.
-    rank, world_size: this process's share; default torch.distributed, else $RANK and $WORLD_SIZE, else
-        the whole. Every rank has the same number of batches, every sample is delivered once an epoch.
+    rank, world_size: this process's share. Default: torch.distributed, else the launcher's variables ($RANK and
+        $WORLD_SIZE, or $LOCAL_RANK and $NODE_RANK as Lightning sets them; see membership.py), else the whole; found
+        anew at every iter(), so that a loader may be made before its ranks exist. ValueError where they contradict
+        each other. Every rank has the same number of batches, every sample is delivered once an epoch.
     pin_memory: copy batches into page-locked memory.
     window_chunks: chunks whose samples are shuffled together; 0: the daemon's default.
     timeout: seconds to wait for a daemon that went away; then TimeoutError.
@@ -75,34 +78,61 @@ class DataLoader:
                  multiprocessing_context=None, prefetch_factor=2, persistent_workers=True,
                  worker_init_fn=None, random_state=seeding.BATCH):
         self.dataset = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
-        self.rank, self.world_size = _membership(rank, world_size)
+        if (rank is None) != (world_size is None):
+            raise ValueError("give both rank and world_size, or neither")
+        self._given = None if rank is None else (rank, world_size)
+        if self._given:
+            self._check_ranks(self._given)
         num_workers = None if num_workers == AUTO else num_workers
         _check("batch_size", batch_size, 1)
+        if batch_size > native.BATCH_MAX:
+            raise ValueError(f"batch_size must be at most {native.BATCH_MAX}, not {batch_size}")
         _check("prefetch_factor", prefetch_factor, 1)
         if num_workers is not None:
             _check("num_workers", num_workers, 0, f', or "{AUTO}"')
         if random_state not in (None, seeding.BATCH, seeding.SAMPLE):
             raise ValueError(f'random_state must be "{seeding.BATCH}", "{seeding.SAMPLE}" or None, not {random_state!r}')
-        if len(self.dataset) < self.world_size:
-            raise ValueError(f"{self.dataset.path} has {len(self.dataset)} samples, fewer than the "
-                             f"{self.world_size} ranks that share it")
         self.batch_size, self.shuffle, self.seed, self.drop_last = batch_size, shuffle, seed, drop_last
         self.pin_memory, self.window_chunks, self.timeout = pin_memory, window_chunks, timeout
-        how = seeding.Seeding(random_state, seed, self.rank, self.world_size, batch_size)
-        self._assembly = Assembly(self.dataset, loader, transform, target_transform, collate_fn, how)
-        self.num_workers = 0 if not self._assembly.has_work else AUTO if num_workers is None else num_workers
-        self._setup = Setup(self._assembly, worker_init_fn, seeding.derive(seed, self.rank, self.world_size))
+        self._functions, self._init_fn = (loader, transform, target_transform, collate_fn), worker_init_fn
+        self._random_state = random_state
+        self.num_workers = 0 if not any(self._functions) else AUTO if num_workers is None else num_workers
         self._worker_options = {"context": multiprocessing_context, "depth": prefetch_factor,
                                 "persistent": persistent_workers}
         self._next_epoch = 0      # what the next iter() starts with
         self._next_batch = 0
         self._position = (0, 0)   # epoch, batches delivered of it
         self._stream = None
+        self._ranks = None        # (rank, world size) of the stream
+
+    @property
+    def rank(self):
+        """This process's number among the ranks, as it is known now."""
+        return self._find_ranks()[0]
+
+    @property
+    def world_size(self):
+        """How many ranks share the dataset, as it is known now."""
+        return self._given[1] if self._given else membership.world_size(os.environ, _group())
+
+    def _find_ranks(self):
+        return self._given or membership.find(os.environ, _group())
+
+    def _check_ranks(self, ranks):
+        rank, world_size = ranks
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank {rank} is not within world size {world_size}")
+        if len(self.dataset) < world_size:
+            raise ValueError(f"{self.dataset.path} has {len(self.dataset)} samples, fewer than the "
+                             f"{world_size} ranks that share it")
 
     def __len__(self):
         """Batches an epoch of this rank: the same number on every rank."""
-        full, rest = divmod(len(self.dataset), self.batch_size * self.world_size)
-        return full + (1 if rest and not self.drop_last else 0)
+        return self._n_batches(self.world_size)
+
+    def _n_batches(self, world_size):
+        return lib.diesel_n_batches(len(self.dataset), world_size, self.batch_size,
+                                    native.DROP_LAST if self.drop_last else 0)
 
     def set_epoch(self, epoch):
         """The next iteration is this epoch's; without it every iteration is the following epoch's."""
@@ -139,7 +169,7 @@ class DataLoader:
         """The window in force, asked of the daemon once: its default may change, our order must not."""
         if not self.window_chunks and self.shuffle:
             ours = self._stream.session if self._stream and self._stream.pid == os.getpid() else None
-            self.window_chunks = (ours or self._open_session(0, 0)).window_chunks
+            self.window_chunks = (ours or self._open_session(self._find_ranks(), 0, 0)).window_chunks
         return self.window_chunks
 
     def _adopt_window(self, window_chunks):
@@ -151,12 +181,26 @@ class DataLoader:
 
     def __iter__(self):
         epoch, first = self._next_epoch, self._next_batch
-        self._next_epoch, self._next_batch = epoch + 1, 0
+        ranks = self._find_ranks()
+        self._check_ranks(ranks)
         self._position = (epoch, first)
-        if self._stream is None or self._stream.pid != os.getpid():
-            number = None if self.num_workers == AUTO else self.num_workers
-            self._stream = Stream(self._assembly, self._open_session, number, self._setup, **self._worker_options)
-        return _Iterator(self, self._stream, epoch, first)
+        if self._stream is not None and (self._stream.pid != os.getpid() or self._ranks != ranks):
+            self.close()
+        if self._stream is None:
+            self._stream, self._ranks = self._make_stream(ranks), ranks
+        return _Iterator(self, self._stream, epoch, first, self._n_batches(ranks[1]))
+
+    def _make_stream(self, ranks):
+        how = seeding.Seeding(self._random_state, self.seed, *ranks, self.batch_size)
+        assembly = Assembly(self.dataset, *self._functions, how)
+        setup = Setup(assembly, self._init_fn, seeding.derive(self.seed, *ranks))
+        number = None if self.num_workers == AUTO else self.num_workers
+        return Stream(assembly, functools.partial(self._open_session, ranks), number, setup, **self._worker_options)
+
+    def _begun(self, epoch, first):
+        """Something was asked of this epoch: the next iter() is the following one's, if nobody said otherwise."""
+        if (self._next_epoch, self._next_batch) == (epoch, first):
+            self._next_epoch, self._next_batch = epoch + 1, 0
 
     @property
     def workers(self):
@@ -170,10 +214,10 @@ class DataLoader:
             self._stream.close()
         self._stream = None
 
-    def _open_session(self, epoch, first):
+    def _open_session(self, ranks, epoch, first):
         flags = (native.SHUFFLE if self.shuffle else 0) | (native.DROP_LAST if self.drop_last else 0)
-        return Session(self.dataset, seed=self.seed, epoch=epoch, first_batch=first, flags=flags, rank=self.rank,
-                       world=self.world_size, batch=self.batch_size, stride=1, offset=0,
+        return Session(self.dataset, seed=self.seed, epoch=epoch, first_batch=first, flags=flags, rank=ranks[0],
+                       world=ranks[1], batch=self.batch_size, stride=1, offset=0,
                        window_chunks=self.window_chunks, slots=self._slots(), reconnect_ms=int(self.timeout * 1000))
 
     def _slots(self):
@@ -188,11 +232,11 @@ class DataLoader:
 class _Iterator:
     """One epoch. Marks where next() begins and ends, for diesel-analyze."""
 
-    def __init__(self, loader, stream, epoch, first):
-        self._loader, self._stream = loader, stream
+    def __init__(self, loader, stream, epoch, first, n_batches):
+        self._loader, self._stream, self._place = loader, stream, (epoch, first)
         self._token = stream.begin(epoch, first)
-        self._left = len(loader) - first
-        self._ended = False
+        self._left = n_batches - first
+        self._begun = self._ended = False
 
     def __iter__(self):
         return self
@@ -212,6 +256,9 @@ class _Iterator:
             raise StopIteration
         if self._stream.token is not self._token:
             raise RuntimeError("a later iter() of the same loader has taken over: for two at a time, make two loaders")
+        if not self._begun:  # an iterator that is never asked takes no epoch: frameworks make some to see whether they can
+            self._begun = True
+            self._loader._begun(*self._place)
         delivered = self._stream.next()
         if delivered is None:
             self._ended = True
@@ -229,15 +276,9 @@ def _check(name, value, least, more=""):
         raise ValueError(f"{name} must be an integer of at least {least}{more}, not {value!r}")
 
 
-def _membership(rank, world_size):
-    """(rank, world size): as given, from torch.distributed, from the environment, or (0, 1)."""
-    if (rank is None) != (world_size is None):
-        raise ValueError("give both rank and world_size, or neither")
-    if rank is None:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        else:
-            rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    if not 0 <= rank < world_size:
-        raise ValueError(f"rank {rank} is not within world size {world_size}")
-    return rank, world_size
+def _group():
+    """(rank, world size) of torch.distributed's default group; None while there is none."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return None

@@ -16,6 +16,7 @@
  */
 
 #include "dataset/chunk.h"
+#include "dataset/digest.h"
 #include "lib/error.h"
 
 struct meta;
@@ -24,7 +25,8 @@ struct meta_info {
 	uint64_t version; /* grows with every commit; 0: nothing was ever committed */
 	uint64_t n_chunks;
 	uint64_t n_paths;
-	bool has_newest; /* newest is set: the chunk with the highest id */
+	bool has_digests; /* each chunk has one: meta_keep_digests() */
+	bool has_newest;  /* newest is set: the chunk with the highest id */
 	struct chunk_id newest;
 	bool has_pending; /* pending is set: a writer is at work or was interrupted */
 	struct chunk_id pending;
@@ -37,7 +39,9 @@ struct meta_chunk {
 	uint64_t head_xxh3;
 	uint32_t n_records;
 	uint32_t payload_offset;
-	uint32_t flags; /* enum chunk_flag */
+	uint32_t flags;  /* enum chunk_flag */
+	bool has_sha256; /* of the whole file */
+	struct digest sha256;
 };
 
 struct meta_path {
@@ -57,6 +61,9 @@ struct meta_ops {
 	int (*begin)(struct meta *m, const struct chunk_id *floor, struct meta_info *ret, struct error *err);
 	int (*clear)(struct meta *m, struct error *err);
 	int (*add_chunk)(struct meta *m, const struct chunk_view *view, struct error *err);
+	int (*keep_digests)(struct meta *m, struct error *err);
+	int (*put_digest)(struct meta *m, const struct chunk_id *id, const struct digest *sha256,
+			  struct error *err);
 	int (*commit)(struct meta *m, uint64_t version, struct error *err);
 	void (*rollback)(struct meta *m, bool forget_pending);
 	int (*find)(struct meta *m, const char *path, size_t path_length, struct meta_path *ret,
@@ -96,6 +103,12 @@ int meta_clear(struct meta *m, struct error *err);
 
 /* Replays one chunk, within the transaction: ids must ascend (-EINVAL). */
 int meta_add_chunk(struct meta *m, const struct chunk_view *view, struct error *err);
+
+/* From this transaction on each chunk has a digest: meta_put_digest() for all of them, those that are known
+ * already too, and for each that is added. Raises the metadata's format, which older programs refuse. */
+int meta_keep_digests(struct meta *m, struct error *err);
+int meta_put_digest(struct meta *m, const struct chunk_id *id, const struct digest *sha256,
+		    struct error *err);
 
 /* version: above that of meta_begin(). No longer pending afterwards. A failure rolls back. */
 int meta_commit(struct meta *m, uint64_t version, struct error *err);

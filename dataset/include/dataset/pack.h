@@ -28,6 +28,7 @@ struct pack_options {
 	unsigned n_threads; /* that read the source, >= 1 */
 	bool append; /* add to a dataset that has samples; files it has already (size, mtime) are left out */
 	bool skip_unreadable;
+	bool keep_digests; /* writer_keep_digests() */
 
 	/* All may be NULL. */
 	void (*progress)(uint64_t done_files, uint64_t n_files, uint64_t done_bytes, void *context);

@@ -50,6 +50,13 @@ uint64_t shuffle_n_batches(const struct shuffle_plan *plan);
 /* The longest batch of any rank: spec->batch, or 2 in the one case above. */
 uint32_t shuffle_max_batch(const struct shuffle_plan *plan);
 
+/*
+ * The same two numbers without a plan, from the number of samples alone: for whoever needs to know how much
+ * room a batch takes before there is an order. -EINVAL: as shuffle_plan_new().
+ */
+int shuffle_count(uint64_t n_samples, uint32_t world, uint32_t batch, bool drop_last, uint64_t *ret_n_batches,
+		  uint32_t *ret_max_batch);
+
 /* The global positions [*ret_first, *ret_first + *ret_count) of this rank's batch. -ERANGE. */
 int shuffle_batch_range(const struct shuffle_plan *plan, uint64_t batch, uint64_t *ret_first,
 			uint32_t *ret_count);
@@ -60,6 +67,10 @@ int shuffle_batch(struct shuffle_plan *plan, uint64_t batch, uint64_t *samples, 
 
 /* Windows: the unit of reading. chunk i in visiting order, and the window of a global position. */
 uint64_t shuffle_n_windows(const struct shuffle_plan *plan);
+/* Chunks of each window but the last. */
+uint64_t shuffle_window_chunks(const struct shuffle_plan *plan);
+/* The global position of the window's first sample; of w = shuffle_n_windows(): n_samples. */
+uint64_t shuffle_window_first(const struct shuffle_plan *plan, uint64_t w);
 /* position < n_samples. Windows without samples (all of their chunks are empty) have no position. */
 uint64_t shuffle_window_of(const struct shuffle_plan *plan, uint64_t position);
 /* The chunk that is visited i-th (0 <= i < n_chunks); window w holds visits [w*g, (w+1)*g). */

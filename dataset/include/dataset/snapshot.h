@@ -17,6 +17,7 @@
  */
 
 #include "dataset/chunk.h"
+#include "dataset/digest.h"
 #include "lib/error.h"
 
 #include <stddef.h>
@@ -49,6 +50,8 @@ struct snapshot_chunk {
 	uint32_t n_samples;    /* live ones: deleted or superseded records are left out */
 	uint32_t payload_offset;
 	uint64_t head_xxh3; /* the chunk's own: a replaced file is noticed */
+	bool has_sha256;    /* of the whole file; all chunks of a snapshot or none */
+	struct digest sha256;
 };
 
 struct snapshot_info {
@@ -61,9 +64,11 @@ struct snapshot_info {
 	uint64_t total_bytes; /* of all samples */
 	uint64_t max_chunk_file_bytes;
 	uint64_t created_ns; /* CLOCK_REALTIME */
+	bool has_digests;
 };
 
-/* Maps the file; keeps no reference to fd. -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT. */
+/* Maps the file; keeps no reference to fd. A file that is truncated later is a SIGBUS for who reads it: map a
+ * sealed copy, or have bus_error_init() say it in a line. -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT. */
 int snapshot_open_fd(int fd, const char *origin, struct snapshot **ret, struct error *err);
 /* Opens DATASET/snapshot: -ENOENT, -ENOTDIR too. The error text says what to do when it is no dataset. */
 int snapshot_open(const char *dataset_path, struct snapshot **ret, struct error *err);

@@ -9,6 +9,7 @@
  */
 
 #include "dataset/chunk.h"
+#include "dataset/digest.h"
 #include "lib/error.h"
 
 #include <sys/uio.h>
@@ -73,6 +74,9 @@ int store_sweep(struct store *s, struct error *err);
 /* The object's name for an error text. Returns text. */
 #define STORE_NAME_MAX 512
 char *store_describe(const struct store *s, const struct chunk_id *id, char text[STORE_NAME_MAX]);
+
+/* Of the whole object. As store_size() and store_read(). */
+int store_digest(struct store *s, const struct chunk_id *id, struct digest *ret, struct error *err);
 
 /* Reads and checks the head of a chunk. *ret_head: free() it; the view lies in it. Also checks that the
  * chunk is the one its name says. */

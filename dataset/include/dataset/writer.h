@@ -31,6 +31,12 @@ int writer_open(const char *dataset_path, enum writer_purpose purpose, uint64_t 
 /* Drops what was not committed. A new dataset to which nothing was ever written disappears again. */
 void writer_free(struct writer *w);
 
+/* Each chunk has a SHA-256 of its file, in metadata and snapshot, from this commit on: against people who may
+ * write chunks but not the snapshot. Where the dataset has them already this is done without a call. Before
+ * the first writer_add(), or before writer_rebuild(), which alone can give them to chunks that exist.
+ * -EEXIST: chunks without them; err says what to run. */
+int writer_keep_digests(struct writer *w, struct error *err);
+
 /* The state before this writer; its metadata, for lookups. Borrowed. */
 const struct meta_info *writer_info(const struct writer *w);
 struct meta *writer_meta(const struct writer *w);

@@ -60,6 +60,10 @@ int report_openmetrics(FILE *stream, const struct analysis *analysis, const stru
 /* Steps of the window; of a sampled session about, 0: not known. */
 size_t report_n_steps(const struct analysis *analysis);
 
+/* What is not known is told so, never as 0: steps that nobody counted, and how long they waited for data. */
+bool report_steps_known(const struct analysis *analysis);
+bool report_wait_known(const struct analysis *analysis);
+
 /* What tables for people show: the steady steps, which the verdict is of, or the window without them. */
 struct report_shares {
 	uint64_t ns[SHARE_COUNT];

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "script.h"
 
+#include <math.h>
+
 static struct script s; /* too large for the stack */
 
 static void script_reset(void)
@@ -59,6 +61,27 @@ static void test_one_worker(void **state)
 	assert_string_equal(analysis->evidence[0].role, "worker");
 	assert_string_equal(analysis->evidence[0].what, "reading files");
 	assert_true(analysis->evidence[0].fetch);
+	analysis_free(analysis);
+}
+
+/* The recorder's clock was stopped before the last records came: no more was observed than recorded. */
+static void test_what_was_observed_was_recorded(void **state)
+{
+	struct analysis_input input = {
+	    .root_tgid = TRAINER, .n_cpus = 4, .begin_ns = at(100), .end_ns = at(1000 * STEPS - 150)};
+	struct analysis *analysis;
+
+	script_reset();
+	loader_steps(0, STEPS);
+	analysis = script_analyse(&s, &input);
+	check_invariants(analysis);
+	assert_true(analysis->observed_ns > input.end_ns - input.begin_ns);
+	assert_true(analysis->observed_ns <= analysis->end_ns - analysis->begin_ns);
+	assert_true(analysis->self_cost_ratio == 0);
+	analysis_free(analysis);
+	input.bpf_cost_unknown = true;
+	analysis = script_analyse(&s, &input);
+	assert_true(isnan(analysis->self_cost_ratio));
 	analysis_free(analysis);
 }
 
@@ -353,6 +376,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_one_worker),
+	    cmocka_unit_test(test_what_was_observed_was_recorded),
 	    cmocka_unit_test(test_interrupt_waker_is_not_followed),
 	    cmocka_unit_test(test_trainer_states_outside_waits),
 	    cmocka_unit_test(test_out_of_order_batches),

@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <math.h>
 
+#include "bpf/notes.h"
+
 static struct script s; /* too large for the stack */
 
 #define STEPS   12
@@ -204,6 +206,116 @@ static void test_child(void **state)
 	analysis_free(analysis);
 }
 
+/* The trainer waits until the thread says that all is done, also while that prepares what to write. */
+static void test_wait_for_a_thread_that_saves(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	write_file(REQUESTER, 3300, 5600, LARGE);
+	script_off(&s, REQUESTER, 5610, 5680, 5680, 0x1, TIMER_WOKE);
+	script_off(&s, TRAINER, 5300, 5690, 5690, 0x1, REQUESTER);
+	script_off(&s, TRAINER, 7300, 7400, 7400, 0x1, WRITER); /* by a child that saves nothing */
+	analysis = analyse(0);
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 390);
+	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 100);
+	analysis_free(analysis);
+}
+
+/* A save by a child that lives on: a thread of the trainer's process asks it and waits for its answer. */
+static void save_by_child(uint64_t begin_tick, uint64_t end_tick)
+{
+	script_off(&s, REQUESTER, begin_tick, end_tick + 10, end_tick + 10, 0x1, WRITER);
+	write_file(WRITER, begin_tick + 10, end_tick, LARGE);
+}
+
+static void test_child_that_answers_a_thread(void **state)
+{
+	const struct checkpoint_report *report;
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
+	/* Each save waits for the one before, for 400 ticks: no backward pass lies between them. */
+	save_by_child(2300, 4700);
+	script_off(&s, TRAINER, 4320, 4720, 4720, 0x1, REQUESTER);
+	save_by_child(4750, 7700);
+	script_off(&s, TRAINER, 7320, 7720, 7720, 0x1, REQUESTER);
+	save_by_child(7750, 9500);
+	analysis = analyse(0);
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 800);
+	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 0);
+	report = analysis->checkpoints;
+	assert_int_equal(report->n_items, 3);
+	for (size_t i = 0; i < report->n_items; i++)
+		assert_int_equal(report->items[i].bytes, LARGE);
+	for (size_t i = 0; i < analysis->n_actions; i++)
+		assert_null(strstr(analysis->actions[i].text, "Write checkpoints in the background"));
+	analysis_free(analysis);
+}
+
+static void sample(uint32_t tid, uint64_t tick, uint64_t python)
+{
+	struct event *event = script_add(&s, tid, EVENT_STACK, tick, tick);
+
+	event->stack.python = python;
+	event->stack.syscall_nr = 0xffff;
+}
+
+/* Copying the state makes no call: samples of the stack show it, to half a sampling interval (25 ticks). */
+static void test_copy_by_stack_samples(void **state)
+{
+	static const struct profile_frame frames[] = {
+	    {1, FRAME_PYTHON, "train.py", "main"},
+	    {2, FRAME_PYTHON, "state_dict_saver.py", "async_save"},
+	    {3, FRAME_PYTHON, "state_dict_saver.py", "<module>"},
+	};
+	static const uint64_t training[] = {1}, saving[] = {2, 1}, importing[] = {3, 1};
+	static const struct profile_trace traces[] = {{11, training, 1}, {12, saving, 2}, {13, importing, 2}};
+	const struct profile_notes notes = {
+	    .frames = frames, .n_frames = 3, .traces = traces, .n_traces = 3, .rate_hz = 1000};
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	for (uint64_t i = 0; i < STEPS; i++) {
+		sample(TRAINER, 1000 * i + 250, 11);
+		sample(TRAINER, 1000 * i + 850, i == 5 ? 13 : 11);
+	}
+	for (uint64_t tick = 3400; tick <= 3600; tick += 50)
+		sample(TRAINER, tick, 12);
+	script_off(&s, TRAINER, 3450, 3540, 3540, 0x1, TIMER_WOKE); /* asleep within */
+	sample(TRAINER, 7210, 12);                                  /* a backward pass at 7200 bounds it */
+	analysis = script_analyse(
+	    &s, &(struct analysis_input){.root_tgid = TRAINER, .n_cpus = 4, .profile = &notes});
+	check_invariants(analysis);
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 250 + 35);
+	analysis_free(analysis);
+}
+
+/* Steps beside a save are 200 longer: the trainer has no core for that long. */
+static void test_tail(void **state)
+{
+	const struct checkpoint_tail *tail;
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	write_file(REQUESTER, 3300, 8600, LARGE);
+	for (uint64_t i = 3; i <= 8; i++)
+		script_off(&s, TRAINER, 1000 * i + 400, 1000 * i + 400, 1000 * i + 600, 0, 0);
+	analysis = analyse(0);
+	tail = analysis->checkpoints->tail;
+	assert_non_null(tail);
+	assert_int_equal(tail->n_beside, 6);
+	assert_int_equal(tail->n_others, STEPS - 1 - 6);
+	assert_float_equal(tail->share_ns[SHARE_CPU_STARVED] / TICK_NS, 6 * 200, 1);
+	assert_float_equal(tail->share_ns[SHARE_CHECKPOINT_STALL], 0, 0.1);
+	analysis_free(analysis);
+}
+
 /* A log that stays open, one that is synced every step, and a small file. */
 static void test_logs_are_none(void **state)
 {
@@ -233,10 +345,18 @@ static void test_logs_are_none(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_formula),       cmocka_unit_test(test_one_by_one),
-	    cmocka_unit_test(test_several_files), cmocka_unit_test(test_fsync_and_rename),
-	    cmocka_unit_test(test_mapped),        cmocka_unit_test(test_thread),
-	    cmocka_unit_test(test_child),         cmocka_unit_test(test_logs_are_none),
+	    cmocka_unit_test(test_formula),
+	    cmocka_unit_test(test_one_by_one),
+	    cmocka_unit_test(test_several_files),
+	    cmocka_unit_test(test_fsync_and_rename),
+	    cmocka_unit_test(test_mapped),
+	    cmocka_unit_test(test_thread),
+	    cmocka_unit_test(test_wait_for_a_thread_that_saves),
+	    cmocka_unit_test(test_child_that_answers_a_thread),
+	    cmocka_unit_test(test_copy_by_stack_samples),
+	    cmocka_unit_test(test_tail),
+	    cmocka_unit_test(test_child),
+	    cmocka_unit_test(test_logs_are_none),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -235,6 +235,63 @@ static void test_hostile(void **state)
 	analysis_free(analysis);
 }
 
+/* No backward pass and no loader is seen: a burst of launches that the trainer then waits for is a step. */
+static void bursts(uint64_t n_launches)
+{
+	script_begin(&s);
+	for (uint64_t i = 0; i < 2 * STEPS; i++) {
+		wait_add(TRAINER, 1000 * i + 600, 1000 * i + 900)->gpu.n_launches = n_launches * (i + 1);
+		/* Nothing was launched since. */
+		wait_add(TRAINER, 1000 * i + 910, 1000 * i + 915)->gpu.n_launches = n_launches * (i + 1);
+	}
+	script_exit(&s, TRAINER, 2000 * STEPS);
+}
+
+static void test_bursts_of_launches_are_steps(void **state)
+{
+	struct analysis *analysis;
+
+	bursts(10);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_in_range(analysis->n_steps, 2 * STEPS - 1, 2 * STEPS);
+	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
+	assert_in_range(analysis->gpu_wait_ns / TICK_NS / analysis->n_steps, 300, 305);
+	/* Nobody knows how it loads its data. */
+	assert_true(analysis->blind);
+	for (size_t i = 0; i < analysis->n_actions; i++)
+		assert_int_equal(analysis->actions[i].confidence, CONFIDENCE_LOW);
+	analysis_free(analysis);
+}
+
+/* A thread that only looks whether the device is done makes no steps. */
+static void test_waits_without_launches_are_no_steps(void **state)
+{
+	struct analysis *analysis;
+
+	bursts(0);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
+	analysis_free(analysis);
+}
+
+/* What a wrapper starts is the trainer: the main thread that waits for the device most. */
+static void test_bursts_of_a_child(void **state)
+{
+	struct analysis *analysis;
+
+	bursts(10);
+	for (size_t i = 0; i < s.n; i++)
+		if (s.events[i].type == EVENT_GPU_WAIT)
+			s.events[i].tid = s.events[i].tgid = WORKER;
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->trainer_tid, WORKER);
+	assert_in_range(analysis->n_steps, 2 * STEPS - 1, 2 * STEPS);
+	analysis_free(analysis);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -248,6 +305,9 @@ int main(void)
 	    cmocka_unit_test(test_starved_within_data_waits_only),
 	    cmocka_unit_test(test_totals_of_the_process),
 	    cmocka_unit_test(test_utilization_of_the_window),
+	    cmocka_unit_test(test_bursts_of_launches_are_steps),
+	    cmocka_unit_test(test_waits_without_launches_are_no_steps),
+	    cmocka_unit_test(test_bursts_of_a_child),
 	    cmocka_unit_test(test_hostile),
 	};
 

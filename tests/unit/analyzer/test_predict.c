@@ -20,7 +20,33 @@ struct loader {
 	uint64_t start;                 /* until the workers are there */
 	unsigned int epoch;             /* steps of one; the workers stay. 0: one epoch */
 	unsigned int quick;             /* every so manieth batch is read without a sleep; 0: none */
+	bool fresh;                     /* each epoch has workers of its own, which are as long in coming */
 };
+
+/* The workers' number in the script. */
+static unsigned int worker_of(const struct loader *loader, unsigned int epoch, unsigned int w)
+{
+	return loader->fresh ? epoch * loader->n_workers + w : w;
+}
+
+/* Each loader has a result pipe of its own. */
+static void result_pipe_set(size_t first, unsigned int epoch)
+{
+	for (size_t i = first; i < s.n; i++)
+		if (s.events[i].type == EVENT_SYSCALL && s.events[i].call.inode == RESULT_PIPE)
+			s.events[i].call.inode = RESULT_PIPE + epoch;
+}
+
+static void workers_start(const struct loader *loader, unsigned int epoch, uint64_t now, uint64_t *free_at)
+{
+	for (unsigned int w = 0; w < loader->n_workers; w++) {
+		uint32_t n = worker_of(loader, epoch, w);
+
+		free_at[w] = now + loader->start;
+		script_fork(&s, TRAINER, WORKER + 10 * n, now);
+		script_fork(&s, WORKER + 10 * n, FEEDER + 10 * n, now + 1);
+	}
+}
 
 static uint64_t later(uint64_t a, uint64_t b)
 {
@@ -61,34 +87,38 @@ static uint64_t loader_run(const struct loader *loader)
 	uint64_t free_at[WORKERS_MAX], sent[STEPS + 2 * WORKERS_MAX + 1] = {0}, now = 0, begin;
 
 	script_begin(&s);
-	for (unsigned int w = 0; w < loader->n_workers; w++) {
-		free_at[w] = loader->start;
-		script_fork(&s, TRAINER, WORKER + 10 * w, 0);
-	}
 	for (unsigned int i = 0; i < loader->n_steps; i++) {
 		unsigned int epoch = loader->epoch ? loader->epoch : loader->n_steps;
 		unsigned int w = i % epoch % loader->n_workers, next = i + PREFETCH * loader->n_workers;
+		unsigned int n = worker_of(loader, i / epoch, w);
 		uint64_t end, ready;
+		size_t first = s.n;
 
+		if (!i || (loader->fresh && i % epoch == 0))
+			workers_start(loader, i / epoch, now, free_at);
 		begin = later(free_at[w] + 10, sent[i]);
-		worker_batch(loader, i, w, free_at[w], begin);
+		worker_batch(loader, i, n, free_at[w], begin);
 		end = begin + 1 + read_ticks(loader, i) + loader->compute;
 		free_at[w] = end;
-		script_give_result(&s, w, end + 1, end + 3);
+		script_give_result(&s, n, end + 1, end + 3);
 		ready = later(now + 1, end + 4);
-		script_next(&s, w, now, ready, ready + HANDOVER);
-		script_request(&s, w, ready + HANDOVER - 3);
+		script_next(&s, n, now, ready, ready + HANDOVER);
+		script_request(&s, n, ready + HANDOVER - 3);
+		if (loader->fresh)
+			result_pipe_set(first, i / epoch);
 		now = ready + HANDOVER + loader->device;
 		if (next / epoch == i / epoch)
 			sent[next] = ready + HANDOVER;
 		for (unsigned int k = 1; i % epoch == epoch - 1 && k <= PREFETCH * loader->n_workers; k++)
 			sent[i + k] = now;
 		script_step(&s, TRAINER, now - 1);
+		/* Every worker looks for one more index. */
+		for (unsigned int k = 0; k < loader->n_workers; k++)
+			if (i + 1 == loader->n_steps || (loader->fresh && i % epoch == epoch - 1))
+				script_call(&s, WORKER + 10 * worker_of(loader, i / epoch, k), free_at[k] + 1,
+					    now + 1000, SYS_poll, EVENT_FILE_FIFO,
+					    INDEX_PIPE + worker_of(loader, i / epoch, k), 0);
 	}
-	/* Every worker looks for one more index. */
-	for (unsigned int w = 0; w < loader->n_workers; w++)
-		script_call(&s, WORKER + 10 * w, free_at[w] + 1, now + 1000, SYS_poll, EVENT_FILE_FIFO,
-			    INDEX_PIPE + w, 0);
 	script_exit(&s, TRAINER, now + 2000);
 	return now;
 }
@@ -205,6 +235,55 @@ static void test_what_if_meets_the_changed_job(void **state)
 	check_speedup(predicted(&here, &question), ticks / (double)loader_run(&other));
 	question = nothing;
 	check_speedup(predicted(&here, &question), 1);
+}
+
+/* Workers that are started anew for each epoch, against the same job with workers that stay. */
+static void check_persistent(const struct loader *fresh, double found)
+{
+	struct loader stay = *fresh;
+	double ticks = (double)(loader_run(fresh) - fresh->start);
+
+	stay.fresh = false;
+	check_speedup(found, ticks / (double)(loader_run(&stay) - fresh->start));
+}
+
+static const struct analysis_action *action_with(const struct analysis *analysis, const char *words)
+{
+	for (size_t i = 0; i < analysis->n_actions; i++)
+		if (strstr(analysis->actions[i].text, words))
+			return &analysis->actions[i];
+	return NULL;
+}
+
+static void test_workers_that_start_anew_each_epoch(void **state)
+{
+	struct loader loader = {.n_workers = 2,
+				.n_steps = STEPS,
+				.epoch = 12,
+				.compute = 300,
+				.device = 400,
+				.start = 4000,
+				.fresh = true};
+	const struct analysis_action *action;
+	uint64_t ticks;
+	struct analysis *analysis = analyse(&loader, NULL, &ticks);
+
+	check_invariants(analysis);
+	assert_int_equal(analysis->workers.n, 10);
+	assert_int_equal(analysis->workers.n_at_once, 2);
+	assert_non_null(analysis->predictions);
+	check_persistent(&loader, analysis->predictions->persistent_speedup.value);
+	action = action_with(analysis, "persistent_workers=True");
+	assert_ptr_equal(action, &analysis->actions[0]);
+	assert_true(action->gain.value == analysis->predictions->persistent_speedup.value);
+	analysis_free(analysis);
+	/* Those that stay are not advised to. */
+	loader.fresh = false;
+	analysis = analyse(&loader, NULL, &ticks);
+	assert_non_null(analysis->predictions);
+	assert_true(isnan(analysis->predictions->persistent_speedup.value));
+	assert_null(action_with(analysis, "persistent_workers"));
+	analysis_free(analysis);
 }
 
 static void test_least_that_removes_the_stall(void **state)
@@ -336,6 +415,7 @@ int main(void)
 	    cmocka_unit_test(test_fetch_is_what_free_reading_saves),
 	    cmocka_unit_test(test_epochs_of_persistent_workers),
 	    cmocka_unit_test(test_what_if_meets_the_changed_job),
+	    cmocka_unit_test(test_workers_that_start_anew_each_epoch),
 	    cmocka_unit_test(test_least_that_removes_the_stall),
 	    cmocka_unit_test(test_a_quick_disk_is_no_cache),
 	    cmocka_unit_test(test_start_is_no_verdict),

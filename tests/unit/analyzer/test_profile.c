@@ -13,6 +13,7 @@ enum key {
 	IMAGING,
 	EVAL,
 	MEMMOVE,
+	TORCH_ADD,
 	PY_MAIN,
 	PY_LOAD,
 	PY_RESIZE,
@@ -24,6 +25,7 @@ static const struct profile_frame frames[] = {
     {IMAGING, FRAME_NATIVE, "_imaging.cpython-311-x86_64-linux-gnu.so", ""},
     {EVAL, FRAME_INTERPRETER, "python3.11", "_PyEval_EvalFrameDefault"},
     {MEMMOVE, FRAME_NATIVE, "libc.so.6", "memmove"},
+    {TORCH_ADD, FRAME_NATIVE, "libtorch_cpu.so", "_ZN2at6native3addIfEEvRKNS_6TensorE"},
     {PY_MAIN, FRAME_PYTHON, "job.py", "main"},
     {PY_LOAD, FRAME_PYTHON, "ImageFile.py", "ImageFile.load"},
     {PY_RESIZE, FRAME_PYTHON, "Image.py", "Image.resize"},
@@ -36,13 +38,10 @@ static const struct profile_frame frames[] = {
 
 /* Innermost first; of 15 one frame is not in the notes. */
 static const struct profile_trace traces[] = {
-    TRACE(10, JPEG_IDCT, JPEG_UNNAMED, EVAL, EVAL),
-    TRACE(11, JPEG_UNNAMED),
-    TRACE(12, IMAGING),
-    TRACE(13, EVAL, EVAL),
-    TRACE(14, MEMMOVE),
-    TRACE(15, 99, IMAGING),
-    TRACE(20, PY_LOAD, PY_MAIN),
+    TRACE(9, TORCH_ADD),           TRACE(10, JPEG_IDCT, JPEG_UNNAMED, EVAL, EVAL),
+    TRACE(11, JPEG_UNNAMED),       TRACE(12, IMAGING),
+    TRACE(13, EVAL, EVAL),         TRACE(14, MEMMOVE),
+    TRACE(15, 99, IMAGING),        TRACE(20, PY_LOAD, PY_MAIN),
     TRACE(21, PY_RESIZE, PY_MAIN),
 };
 
@@ -98,6 +97,15 @@ static void test_python_frames_come_before_what_they_call(void **state)
 	label = label_of(11, 20);
 	assert_string_equal(label.frames, "job.py:main;ImageFile.py:ImageFile.load;libjpeg");
 	assert_string_equal(label.function, "");
+}
+
+static void test_cxx_names_are_for_people(void **state)
+{
+	struct profile_label label = label_of(9, 0);
+
+	(void)state;
+	assert_string_equal(label.function, "at::native::add");
+	assert_string_equal(label.frames, "libtorch_cpu:at::native::add");
 }
 
 /* The interpreter's own time belongs to the Python function that it executes. */
@@ -210,6 +218,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_library_names),
 	    cmocka_unit_test(test_python_frames_come_before_what_they_call),
+	    cmocka_unit_test(test_cxx_names_are_for_people),
 	    cmocka_unit_test(test_interpreter),
 	    cmocka_unit_test(test_kernel),
 	    cmocka_unit_test(test_what_is_not_known),

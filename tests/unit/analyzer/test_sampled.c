@@ -421,6 +421,74 @@ static void test_lanes(void **state)
 	}
 }
 
+/* A trainer that works all the time: what its Python stack said at the end of each look is all there is. */
+static void placed_job(struct tape *tape, enum sample_place next)
+{
+	process(tape, TRAINER, 1, 0, 0);
+	for (unsigned int step = 0; step < 50; step++) {
+		size_t before = tape->n;
+
+		stretch(tape, TRAINER, TRAINER, 100 * step, 100 * step + 20, 1, PROC_WAIT_NONE);
+		stretch(tape, TRAINER, TRAINER, 100 * step + 20, 100 * step + 40, 0, PROC_WAIT_TIMER);
+		for (size_t i = before; i < tape->n; i++)
+			tape->events[i].sample.place = (uint8_t)next;
+		before = tape->n;
+		stretch(tape, TRAINER, TRAINER, 100 * step + 40, 100 * step + 100, 1, PROC_WAIT_NONE);
+		for (size_t i = before; i < tape->n; i++)
+			tape->events[i].sample.place = SAMPLE_PLACE_OUTSIDE;
+	}
+	put(tape, TRAINER, TRAINER, EVENT_LIBRARY, 0, 0);
+}
+
+/* Computing and sleeping within a next() is data wait, whatever the sleep is in. */
+static void test_places(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+
+	(void)state;
+	placed_job(&tape, SAMPLE_PLACE_NEXT);
+	analysis = analyse(&tape);
+	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_points(analysis, SHARE_PREP_STALL, 40, 1);
+	assert_points(analysis, SHARE_DEVICE, 60, 1);
+	assert_points(analysis, SHARE_OTHER, 0, 1);
+	assert_int_equal(analysis->n_steps_estimated, 50);
+	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
+	assert_false(analysis->blind);
+	assert_true(analysis->share_error[SHARE_PREP_STALL] < 0.1);
+	analysis_free(analysis);
+	tape = tape_make();
+	placed_job(&tape, SAMPLE_PLACE_DIESEL);
+	analysis = analyse(&tape);
+	assert_int_equal(analysis->loader, LOADER_DIESEL);
+	assert_points(analysis, SHARE_PREP_STALL, 40, 1);
+	/* Of it fetch may be nothing or all. */
+	assert_true(analysis->share_error[SHARE_FETCH_STALL] >= 0.4);
+	assert_non_null(strstr(analysis->note, "dieseld"));
+	analysis_free(analysis);
+}
+
+/* In no next(), or nobody knows where: its loading, if there is any, was not seen. */
+static void test_places_that_say_nothing(void **state)
+{
+	(void)state;
+	for (int place = SAMPLE_PLACE_UNKNOWN; place <= SAMPLE_PLACE_OUTSIDE; place++) {
+		struct tape tape = tape_make();
+		struct analysis *analysis;
+
+		placed_job(&tape, (enum sample_place)place);
+		analysis = analyse(&tape);
+		assert_int_equal(analysis->loader, LOADER_NONE);
+		assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
+		assert_true(analysis->blind);
+		assert_non_null(strstr(analysis->note, "not seen"));
+		for (size_t i = 0; i < analysis->n_actions; i++)
+			assert_int_equal(analysis->actions[i].confidence, CONFIDENCE_LOW);
+		analysis_free(analysis);
+	}
+}
+
 /* Workers of a fork server: it is their parent, shares pipes with both sides, and is no worker. */
 static void test_fork_server(void **state)
 {
@@ -456,6 +524,8 @@ int main(void)
 	    cmocka_unit_test(test_numbers_used_again),
 	    cmocka_unit_test(test_launcher_is_no_trainer),
 	    cmocka_unit_test(test_fork_server),
+	    cmocka_unit_test(test_places),
+	    cmocka_unit_test(test_places_that_say_nothing),
 	    cmocka_unit_test(test_lanes),
 	};
 

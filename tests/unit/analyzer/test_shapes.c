@@ -334,6 +334,74 @@ static void test_unknown_trainer(void **state)
 	assert_null(analysis);
 }
 
+#define VALIDATED_AT 10 /* the step behind which the validation is */
+#define VALIDATIONS  3
+
+/* Batch i of worker w, `compute` ticks long, asked for at `sent`. Returns when it is done. */
+static uint64_t worker_batch(unsigned int w, uint64_t sent, uint64_t compute)
+{
+	script_take_index(&s, w, sent);
+	script_give_result(&s, w, sent + compute, sent + compute + 2);
+	return sent + compute + 4;
+}
+
+/* A worker that is too slow for the trainer; in mid-epoch the trainer goes through another loader, whose
+ * worker stays until the end. */
+static void validated_steps(void)
+{
+	uint64_t now = 0, free = 0;
+
+	script_fork(&s, TRAINER, WORKER, 0);
+	for (unsigned int i = 0; i < 3 * VALIDATED_AT; i++) {
+		uint64_t done = worker_batch(0, free + 10, 800), ready = done > now ? done : now + 1;
+
+		free = done;
+		script_next(&s, 0, now, ready, ready + 30);
+		script_request(&s, 0, ready + 27);
+		now = ready + 30 + 200;
+		script_step(&s, TRAINER, now - 1);
+		if (i + 1 != VALIDATED_AT)
+			continue;
+		script_fork(&s, TRAINER, WORKER + 10, now);
+		script_fork(&s, WORKER + 10, FEEDER + 10, now + 1);
+		for (unsigned int k = 0; k < VALIDATIONS; k++) {
+			size_t first = s.n;
+
+			done = worker_batch(1, now + 10, 500);
+			script_request(&s, 1, now + 11);
+			script_next(&s, 1, now + 10, done, done + 30);
+			now = done + 60;
+			for (; first < s.n; first++)
+				if (s.events[first].type == EVENT_SYSCALL &&
+				    s.events[first].call.inode == RESULT_PIPE)
+					s.events[first].call.inode = RESULT_PIPE + 1;
+		}
+	}
+	script_call(&s, WORKER, now, now + 10, SYS_poll, EVENT_FILE_FIFO, INDEX_PIPE, 1);
+	script_call(&s, WORKER + 10, now, now + 10, SYS_poll, EVENT_FILE_FIFO, INDEX_PIPE + 1, 1);
+	script_exit(&s, TRAINER, now + 1000);
+}
+
+static void test_a_validation_s_workers_feed_no_step(void **state)
+{
+	struct analysis *analysis;
+
+	script_reset();
+	validated_steps();
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_WORKERS);
+	assert_int_equal(analysis->workers.n, 2);
+	assert_int_equal(analysis->workers.n_at_once, 1);
+	assert_string_equal(analysis->no_predictions, "");
+	assert_non_null(analysis->predictions);
+	assert_true(analysis->predictions->curves[WHAT_IF_WORKERS].here == 1);
+	assert_true(analysis->n_actions > 0);
+	assert_non_null(strstr(analysis->actions[0].text, "instead of 1"));
+	assert_int_equal(analysis->head_of_line_ns, 0);
+	analysis_free(analysis);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -347,6 +415,7 @@ int main(void)
 	    cmocka_unit_test(test_children_that_answer),
 	    cmocka_unit_test(test_first_next_in_pieces),
 	    cmocka_unit_test(test_unknown_trainer),
+	    cmocka_unit_test(test_a_validation_s_workers_feed_no_step),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,6 +19,7 @@ static struct outcome record(struct slices_config config, uint64_t bytes_per_s, 
 	struct slices slices;
 
 	assert_int_equal(slices_init(&slices, config, NS_PER_S), 0);
+	slices_steps_begin(&slices, NS_PER_S);
 	for (uint64_t tick = 10; tick < 10 * (seconds + 1); tick++) {
 		struct slice dropped;
 
@@ -42,8 +43,11 @@ static struct outcome record(struct slices_config config, uint64_t bytes_per_s, 
 	return outcome;
 }
 
-static const struct slices_config config = {
-    .bytes_per_minute = MIB, .startup_bytes = MIB / 2, .burst_bytes = MIB / 2, .total_bytes = 32 * MIB};
+static const struct slices_config config = {.bytes_per_minute = MIB,
+					    .startup_bytes = 2 * MIB,
+					    .first_bytes = 8 * MIB,
+					    .burst_bytes = MIB / 2,
+					    .total_bytes = 32 * MIB};
 
 static void test_quiet_job_is_recorded_whole(void **state)
 {
@@ -55,34 +59,70 @@ static void test_quiet_job_is_recorded_whole(void **state)
 
 static void test_busy_job_keeps_to_the_rate(void **state)
 {
-	struct outcome outcome = record(config, 100000, 600);
+	struct outcome minute = record(config, 100000, 60), outcome = record(config, 100000, 660);
 
 	(void)state;
-	assert_in_range(outcome.kept_bytes, 9 * MIB, 10 * MIB + 50000);
+	assert_int_equal(minute.n_slices, 1);
+	assert_in_range(outcome.kept_bytes - minute.kept_bytes, 9 * MIB, 11 * MIB);
 	assert_true(outcome.n_slices > 5);
-	/* At six times the rate about a sixth of the time is seen, besides the begin. */
-	assert_in_range(outcome.on_ns / NS_PER_S, 90, 110);
+	/* At six times the rate about a sixth of the time is seen, besides the first minute. */
+	assert_in_range((outcome.on_ns - minute.on_ns) / NS_PER_S, 90, 115);
 }
 
-static void test_first_minute_keeps_to_the_rate(void **state)
+static void test_first_minute_is_recorded_whole(void **state)
 {
 	(void)state;
-	for (uint64_t bytes_per_s = 50000; bytes_per_s < 3000000; bytes_per_s *= 2) {
+	for (uint64_t bytes_per_s = 10000; bytes_per_s < 8 * MIB / 62U; bytes_per_s += 5000)
+		assert_int_equal(record(config, bytes_per_s, 60).n_slices, 1);
+	assert_int_equal(record(config, 8 * MIB / 62, 60).on_ns, 60 * NS_PER_S);
+}
+
+static void test_first_minute_has_a_limit(void **state)
+{
+	(void)state;
+	for (uint64_t bytes_per_s = 50000; bytes_per_s < 10000000; bytes_per_s *= 2) {
 		struct outcome outcome = record(config, bytes_per_s, 60);
 
-		assert_in_range(outcome.kept_bytes, MIB / 2, MIB + bytes_per_s / 5);
+		assert_in_range(outcome.kept_bytes, MIB / 2, 8 * MIB + MIB / 2 + bytes_per_s / 5);
+	}
+}
+
+/* Whatever a job does, at any time: no more than the promise. */
+static void test_no_job_exceeds_its_budget(void **state)
+{
+	uint64_t seed = 1;
+
+	(void)state;
+	for (unsigned round = 0; round < 200; round++) {
+		uint64_t written = 0, bytes_per_tick = 0, first_step = round * 10;
+		struct slices slices;
+
+		assert_int_equal(slices_init(&slices, config, NS_PER_S), 0);
+		for (uint64_t tick = 1; tick < 3000; tick++) {
+			uint64_t now_ns = NS_PER_S + tick * (NS_PER_S / 10);
+			uint64_t promised = config.startup_bytes + config.first_bytes +
+					    2 * config.burst_bytes + tick * MIB / 600;
+
+			seed = seed * 6364136223846793005U + 1442695040888963407U;
+			if (seed >> 60 == 0)
+				bytes_per_tick = (seed >> 40) % 200000;
+			if (tick == first_step)
+				slices_steps_begin(&slices, now_ns);
+			written += slices_on(&slices) ? bytes_per_tick : 0;
+			assert_true(slices_step(&slices, now_ns, written, written) >= 0);
+			assert_in_range(written, 0, promised + 2 * 200000);
+		}
+		slices_free(&slices);
 	}
 }
 
 static void test_starting_up_leaves_the_steps_their_budget(void **state)
 {
-	struct slices_config own = config;
 	struct slices slices;
 	uint64_t written = 0;
 
 	(void)state;
-	own.startup_bytes = 2 * MIB;
-	assert_int_equal(slices_init(&slices, own, NS_PER_S), 0);
+	assert_int_equal(slices_init(&slices, config, NS_PER_S), 0);
 	/* Ten seconds of imports use up more than there is. */
 	for (uint64_t s = 2; s < 12; s++) {
 		written += slices_on(&slices) ? MIB / 2 : 0;
@@ -130,7 +170,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_quiet_job_is_recorded_whole),
 	    cmocka_unit_test(test_busy_job_keeps_to_the_rate),
-	    cmocka_unit_test(test_first_minute_keeps_to_the_rate),
+	    cmocka_unit_test(test_first_minute_is_recorded_whole),
+	    cmocka_unit_test(test_first_minute_has_a_limit),
+	    cmocka_unit_test(test_no_job_exceeds_its_budget),
 	    cmocka_unit_test(test_starting_up_leaves_the_steps_their_budget),
 	    cmocka_unit_test(test_hours_stay_within_the_limit),
 	    cmocka_unit_test(test_no_rate_keeps_everything),

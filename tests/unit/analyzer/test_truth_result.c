@@ -2,6 +2,7 @@
 #include "../test.h"
 
 #include <errno.h>
+#include <math.h>
 
 #include "truth_result.h"
 
@@ -58,7 +59,7 @@ static void test_shares(void **state)
 	struct truth_round round = round_of(2, 5, 10);
 	struct truth_result result;
 
-	truth_result_compute(&round, 1, &result);
+	truth_result_compute(&round, 1, true, &result);
 	assert_float_equal(result.device, 0.2, 1e-9);
 	assert_float_equal(result.prep, 0.3, 1e-9);
 	assert_float_equal(result.fetch, 0.5, 1e-9);
@@ -72,7 +73,7 @@ static void test_runs_of_different_length_are_compared_by_step(void **state)
 	struct truth_result result;
 
 	round.runs[TRUTH_COLD].n_steps = 100;
-	truth_result_compute(&round, 1, &result);
+	truth_result_compute(&round, 1, true, &result);
 	assert_int_equal(result.n_steps, 50);
 	assert_float_equal(result.seconds[TRUTH_COLD], 10, 1e-9);
 	assert_float_equal(result.fetch, 0.5, 1e-9);
@@ -83,7 +84,7 @@ static void test_rounds(void **state)
 	struct truth_round rounds[] = {round_of(2, 5, 10), round_of(2, 6, 10)};
 	struct truth_result result;
 
-	truth_result_compute(rounds, 2, &result);
+	truth_result_compute(rounds, 2, true, &result);
 	assert_float_equal(result.prep, 0.35, 1e-9);
 	assert_float_equal(result.fetch, 0.45, 1e-9);
 	assert_float_equal(result.spread, 0.1, 1e-9);
@@ -94,8 +95,21 @@ static void test_a_run_without_time_has_no_shares(void **state)
 	struct truth_round round = round_of(0, 0, 0);
 	struct truth_result result;
 
-	truth_result_compute(&round, 1, &result);
+	truth_result_compute(&round, 1, true, &result);
 	assert_true(result.device == 0 && result.prep == 0 && result.fetch == 0);
+}
+
+/* The cold and the cached run are the same: what differs is chance. */
+static void test_without_files_nothing_tells_fetching_from_preparing(void **state)
+{
+	struct truth_round rounds[] = {round_of(2, 3, 5), round_of(2, 5, 3)};
+	struct truth_result result;
+
+	truth_result_compute(rounds, 2, false, &result);
+	assert_float_equal(result.device, 0.5, 1e-9);
+	assert_float_equal(result.wait, 0.5, 1e-9);
+	assert_true(isnan(result.fetch) && isnan(result.prep));
+	assert_true(result.spread == 0);
 }
 
 int main(void)
@@ -108,6 +122,7 @@ int main(void)
 	    cmocka_unit_test(test_runs_of_different_length_are_compared_by_step),
 	    cmocka_unit_test(test_rounds),
 	    cmocka_unit_test(test_a_run_without_time_has_no_shares),
+	    cmocka_unit_test(test_without_files_nothing_tells_fetching_from_preparing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -104,6 +104,41 @@ static void test_workers_are_their_trainers(void **state)
 	fixture_end(&f);
 }
 
+static void test_few_wait_for_another_session(void **state)
+{
+	const int n = JOB_MAX_LINGERING + 3;
+	pid_t children[JOB_MAX_LINGERING + 3];
+	struct job *busy = NULL, *newest, *again;
+	struct fixture f;
+
+	fixture_start(&f, *state);
+	for (int i = 0; i < n; i++) {
+		children[i] = fork();
+		if (children[i] == 0) {
+			pause();
+			_exit(0);
+		}
+		/* The first one goes on, the others wait. */
+		if (i == 0)
+			busy = join(&f, children[i], 0, 1);
+		else
+			jobs_leave(join(&f, children[i], 0, 1));
+	}
+	assert_int_equal(f.n_ended, 2);
+	newest = join(&f, children[n - 1], 0, 1);
+	assert_int_equal(f.n_begun, n);
+	again = join(&f, children[1], 0, 1);
+	assert_int_equal(f.n_begun, n + 1);
+	for (int i = 0; i < n; i++) {
+		kill(children[i], SIGKILL);
+		waitpid(children[i], NULL, 0);
+	}
+	jobs_leave(busy);
+	jobs_leave(newest);
+	jobs_leave(again);
+	fixture_end(&f);
+}
+
 static void test_another_users_process_is_another_job(void **state)
 {
 	struct fixture f;
@@ -179,6 +214,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_workers_are_their_trainers, scratch_setup, scratch_teardown),
 	    cmocka_unit_test_setup_teardown(test_another_users_process_is_another_job, scratch_setup,
+					    scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_few_wait_for_another_session, scratch_setup,
 					    scratch_teardown),
 	    cmocka_unit_test_setup_teardown(test_a_job_lives_as_long_as_its_process, scratch_setup,
 					    scratch_teardown),

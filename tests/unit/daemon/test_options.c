@@ -48,7 +48,8 @@ static void test_all_options(void **state)
 	assert_int_equal(
 	    parse(&o, &err,
 		  (const char *const[]){"--socket", "/tmp/x", "--cache=3G", "--prefetch", "5", "--workers",
-					"3", "--window", "4", "--batches", "6", "--no-io-uring", "-v", NULL}),
+					"3", "--window", "4", "--batches", "6", "--no-io-uring",
+					"--require-digest", "shared", "-v", NULL}),
 	    0);
 	assert_string_equal(o.socket_path, "/tmp/x");
 	assert_int_equal(o.serve.knobs.cache_bytes, 3 * GIB);
@@ -56,6 +57,7 @@ static void test_all_options(void **state)
 	assert_int_equal(o.serve.knobs.workers, 3);
 	assert_int_equal(o.serve.window_chunks, 4);
 	assert_int_equal(o.serve.n_slots, 6);
+	assert_int_equal(o.serve.require_digest, SERVE_DIGEST_SHARED);
 	assert_false(o.serve.use_io_uring);
 	assert_true(o.verbose);
 	options_free(&o);
@@ -64,9 +66,12 @@ static void test_all_options(void **state)
 static void test_mistakes_are_named(void **state)
 {
 	static const char *const table[][3] = {
-	    {"--cache", "lots", "cache"},     {"--cache", "1M", "cache"},       {"--workers", "0", "workers"},
-	    {"--batches", "2", "batches"},    {"--batches", "65", "batches"},   {"--window", "-1", "window"},
-	    {"--nonsense", NULL, "nonsense"}, {"--prefetch", NULL, "prefetch"}, {"stray", NULL, "stray"},
+	    {"--cache", "lots", "cache"},          {"--cache", "1M", "cache"},
+	    {"--workers", "0", "workers"},         {"--user-share", "0", "user-share"},
+	    {"--user-share", "101", "user-share"}, {"--require-digest", "yes", "require-digest"},
+	    {"--batches", "2", "batches"},         {"--batches", "65", "batches"},
+	    {"--window", "-1", "window"},          {"--nonsense", NULL, "nonsense"},
+	    {"--prefetch", NULL, "prefetch"},      {"stray", NULL, "stray"},
 	};
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {

@@ -5,49 +5,6 @@
 
 #define MIB (1u << 20)
 
-static void test_need(void **state)
-{
-	static const struct {
-		struct policy_shape shape;
-		uint64_t need;
-	} table[] = {
-	    /* 10 chunks of 2,000; a batch at a window's edge touches two windows */
-	    {{.n_samples = 20000, .n_chunks = 10, .batch = 256, .window_chunks = 2, .n_slots = 8}, 4},
-	    /* a batch cannot touch more chunks than it has samples, or than there are */
-	    {{.n_samples = 20000, .n_chunks = 10, .batch = 3, .window_chunks = 4, .n_slots = 8}, 3},
-	    {{.n_samples = 20000, .n_chunks = 10, .batch = 256, .window_chunks = 8, .n_slots = 8}, 10},
-	    /* a batch over several windows */
-	    {{.n_samples = 20000, .n_chunks = 200, .batch = 250, .window_chunks = 1, .n_slots = 8}, 4},
-	    /* views: nine batches of 64 in a row span 576 of 150 a window: five windows and an edge */
-	    {{.n_samples = 75000,
-	      .n_chunks = 1000,
-	      .batch = 64,
-	      .batch_step = 64,
-	      .window_chunks = 2,
-	      .n_slots = 8,
-	      .views = true},
-	     10},
-	    /* views of one rank of many: each batch may lie in windows of its own */
-	    {{.n_samples = 75000,
-	      .n_chunks = 1000,
-	      .batch = 64,
-	      .batch_step = 64 * 1000,
-	      .window_chunks = 2,
-	      .n_slots = 3,
-	      .views = true},
-	     16},
-	    /* fewer samples than chunks (nearly empty chunks) must not divide by zero */
-	    {{.n_samples = 3, .n_chunks = 5, .batch = 2, .window_chunks = 1, .n_slots = 3}, 2},
-	};
-
-	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-		uint64_t need = policy_need_chunks(&table[i].shape);
-
-		if (need != table[i].need)
-			fail_msg("line %zu: %lu instead of %lu", i, need, table[i].need);
-	}
-}
-
 static void test_default_window(void **state)
 {
 	/* everything fits: as wanted, or all there is */
@@ -61,14 +18,9 @@ static void test_default_window(void **state)
 
 static void test_fit_slots(void **state)
 {
-	struct policy_shape shape = {.n_slots = 8, .slot_bytes = 10 * MIB};
-
-	policy_fit_slots(&shape, 1000u * MIB, 3);
-	assert_int_equal(shape.n_slots, 8);
-	policy_fit_slots(&shape, 200u * MIB, 3);
-	assert_int_equal(shape.n_slots, 5);
-	policy_fit_slots(&shape, 1 * MIB, 3);
-	assert_int_equal(shape.n_slots, 3);
+	assert_int_equal(policy_fit_slots(8, 3, 10 * MIB, 1000u * MIB), 8);
+	assert_int_equal(policy_fit_slots(8, 3, 10 * MIB, 200u * MIB), 5);
+	assert_int_equal(policy_fit_slots(8, 3, 10 * MIB, 1 * MIB), 3);
 }
 
 static void test_join_need(void **state)
@@ -151,6 +103,23 @@ static void test_share_out(void **state)
 	assert_int_equal(policy_share_out(NULL, 0, 7), 7);
 }
 
+static void test_lend(void **state)
+{
+	struct policy_share s[] = {{.all = 100, .cap = 10}, {.all = 30, .cap = 20}, {.all = 50, .cap = 50}};
+
+	/* equal parts of what is of use, up to the whole dataset; claims stay */
+	policy_lend(s, 3, 60);
+	assert_int_equal(s[0].asked, 60);
+	assert_int_equal(s[1].asked, 30);
+	assert_int_equal(s[2].asked, 50);
+	assert_int_equal(s[0].cap, 10);
+	policy_lend(s, 3, 0);
+	assert_int_equal(s[0].asked, 10);
+	policy_lend(s, 3, 1000);
+	assert_int_equal(s[0].asked, 100);
+	policy_lend(NULL, 0, 5);
+}
+
 static void test_dataset_part(void **state)
 {
 	assert_int_equal(policy_dataset_part(60, 100, 300), 20);
@@ -188,10 +157,10 @@ static void test_fetch(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_need),         cmocka_unit_test(test_default_window),
-	    cmocka_unit_test(test_fit_slots),    cmocka_unit_test(test_join_need),
-	    cmocka_unit_test(test_victim),       cmocka_unit_test(test_fetch),
-	    cmocka_unit_test(test_share_out),    cmocka_unit_test(test_dataset_part),
+	    cmocka_unit_test(test_default_window), cmocka_unit_test(test_fit_slots),
+	    cmocka_unit_test(test_join_need),      cmocka_unit_test(test_lend),
+	    cmocka_unit_test(test_victim),         cmocka_unit_test(test_fetch),
+	    cmocka_unit_test(test_share_out),      cmocka_unit_test(test_dataset_part),
 	    cmocka_unit_test(test_victim_order),
 	};
 

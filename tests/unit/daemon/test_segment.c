@@ -52,7 +52,7 @@ static void test_a_chunk_is_read_only_and_can_be_discarded(void **state)
 	int fd = -1, again;
 	char path[32];
 
-	assert_int_equal(shared_memory_new("test", 8192, SHARED_CHUNK, &m), 0);
+	assert_int_equal(shared_memory_new("test", 8192, SHARED_LENT, &m), 0);
 	memset(m.data, 1, 8192);
 	assert_int_equal(shared_memory_reader(&m, &fd), 0);
 	assert_ptr_equal(mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
@@ -129,6 +129,27 @@ static void test_copy_is_immutable(void **state)
 	close(file);
 }
 
+static void test_copy_that_somebody_holds(void **state)
+{
+	int file = memfd_create("file", MFD_CLOEXEC), copy, client;
+	void *ours, *theirs;
+
+	assert_int_equal(write(file, "hello", 5), 5);
+	assert_int_equal(shared_memory_copy_file("copy", file, 5, &copy), 0);
+	ours = mmap(NULL, 5, PROT_READ, MAP_SHARED, copy, 0);
+	assert_false(shared_memory_copy_is_held(copy));
+	assert_int_equal(shared_memory_copy_reader(copy, &client), 0);
+	assert_true(shared_memory_copy_is_held(copy));
+	theirs = mmap(NULL, 5, PROT_READ, MAP_SHARED, client, 0);
+	close(client);
+	assert_true(shared_memory_copy_is_held(copy));
+	munmap(theirs, 5);
+	assert_false(shared_memory_copy_is_held(copy));
+	munmap(ours, 5);
+	close(copy);
+	close(file);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -137,6 +158,7 @@ int main(void)
 	    cmocka_unit_test(test_private_writes_stay_private),
 	    cmocka_unit_test(test_control_memory_keeps_its_size),
 	    cmocka_unit_test(test_copy_is_immutable),
+	    cmocka_unit_test(test_copy_that_somebody_holds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

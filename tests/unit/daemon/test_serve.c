@@ -23,6 +23,7 @@
 struct node {
 	char *socket, *packed, *views;
 	struct server server;
+	struct nursery nursery;
 	uv_loop_t loop;
 	pthread_t thread;
 	uv_async_t stop;
@@ -235,8 +236,9 @@ static void node_start(struct node *n, bool turning)
 	    .use_io_uring = true};
 	struct error err = ERROR_INIT;
 
+	assert_int_equal(nursery_fork(&n->nursery, &err), 0);
 	assert_int_equal(uv_loop_init(&n->loop), 0);
-	if (server_start(&n->server, &n->loop, n->socket, &options, &err) < 0)
+	if (server_start(&n->server, &n->loop, n->socket, &options, &n->nursery, &err) < 0)
 		fail_msg("%s", err.text);
 	uv_async_init(&n->loop, &n->stop, on_stop);
 	uv_timer_init(&n->loop, &n->turn);
@@ -252,6 +254,7 @@ static void node_stop(struct node *n)
 	pthread_join(n->thread, NULL);
 	assert_int_equal(uv_loop_close(&n->loop), 0);
 	server_free(&n->server);
+	nursery_end(&n->nursery);
 }
 
 /* The digests of all clients, run at once. */

@@ -7,9 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "segment.h"
 #include "served.h"
 
 struct fixture {
@@ -33,6 +35,7 @@ static int setup(void **state)
 	strcpy(f->directory, "/tmp/diesel-served-XXXXXX");
 	assert_non_null(mkdtemp(f->directory));
 	f->dir_fd = open(f->directory, O_RDONLY | O_DIRECTORY);
+	assert_int_equal(mkdirat(f->dir_fd, "chunks", 0700), 0);
 	*state = f;
 	return 0;
 }
@@ -52,12 +55,16 @@ static int teardown(void **state)
 
 static int identify(struct fixture *f, int snapshot_fd, bool *ret_replaced)
 {
-	struct served_identity identity;
+	struct served_proof proof;
 	struct error err = ERROR_INIT;
-	int r = served_identify(f->dir_fd, snapshot_fd, &identity, ret_replaced, &err);
+	int r = served_identify(f->dir_fd, snapshot_fd, &proof, &err);
 
 	assert_int_equal(err.text[0] != '\0', r < 0);
-	return r;
+	if (r < 0)
+		return r;
+	*ret_replaced = proof.replaced;
+	served_proof_close(&proof);
+	return 0;
 }
 
 static void test_a_readable_snapshot_is_proof(void **state)
@@ -118,20 +125,101 @@ static void test_links_are_not_followed(void **state)
 static void test_damaged_snapshot_is_refused(void **state)
 {
 	struct fixture *f = *state;
-	int fd = make(f, "snapshot");
-	struct served_identity identity;
+	int fd = make(f, "snapshot"), readable = openat(f->dir_fd, "snapshot", O_RDONLY), copy, plain;
+	struct served_proof proof;
 	struct served_dataset *d;
 	struct error err = ERROR_INIT;
-	bool replaced;
 
-	assert_int_equal(mkdirat(f->dir_fd, "chunks", 0700), 0);
-	assert_int_equal(served_identify(f->dir_fd, fd, &identity, &replaced, &err), 0);
-	assert_int_equal(served_load(f->dir_fd, fd, &identity, 4, &d, &err), -ENOSPC);
-	assert_non_null(strstr(err.text, "--cache"));
-	assert_int_equal(served_load(f->dir_fd, fd, &identity, 1 << 20, &d, &err), -EBADMSG);
+	assert_int_equal(served_identify(f->dir_fd, readable, &proof, &err), 0);
+	assert_int_equal(proof.snapshot_bytes, 14);
+	assert_string_equal(proof.path, f->directory);
+	assert_int_equal(served_copy(&proof, readable, &copy, &err), 0);
+	assert_true(shared_memory_is_sealed(copy));
+	assert_int_equal(served_verify(&proof, copy, &err), -EBADMSG);
 	assert_non_null(strstr(err.text, f->directory));
+	assert_int_equal(served_new(&proof, copy, &d, &err), -EBADMSG);
+	/* Whoever says that it is verified: what could still change is not taken. */
+	plain = memfd_create("plain", MFD_CLOEXEC);
+	assert_false(shared_memory_is_sealed(plain));
+	assert_int_equal(served_new(&proof, plain, &d, &err), -EPERM);
 	served_free(NULL);
+	served_proof_close(&proof);
+	close(readable);
 	close(fd);
+}
+
+static void identify_whole(struct fixture *f, int fd, struct served_identity *ret)
+{
+	struct served_proof proof;
+	struct error err = ERROR_INIT;
+
+	assert_int_equal(served_identify(f->dir_fd, fd, &proof, &err), 0);
+	served_proof_close(&proof);
+	*ret = proof.identity;
+}
+
+static void test_other_chunks_or_rights_are_another_dataset(void **state)
+{
+	struct fixture *f = *state;
+	int fd = make(f, "snapshot");
+	struct served_identity before, after;
+
+	identify_whole(f, fd, &before);
+	identify_whole(f, fd, &after);
+	assert_true(served_identity_equal(&before, &after));
+	assert_int_equal(renameat(f->dir_fd, "chunks", f->dir_fd, "was"), 0);
+	assert_int_equal(mkdirat(f->dir_fd, "chunks", 0700), 0);
+	identify_whole(f, fd, &after);
+	assert_false(served_identity_equal(&before, &after));
+	before = after;
+	assert_int_equal(fchmod(fd, 0644), 0);
+	identify_whole(f, fd, &after);
+	assert_false(served_identity_equal(&before, &after));
+	assert_int_equal(unlinkat(f->dir_fd, "was", AT_REMOVEDIR), 0);
+	close(fd);
+}
+
+static void test_a_chunk_no_stricter_than_the_snapshot(void **state)
+{
+	static const struct {
+		struct access_rights chunk, snapshot;
+		bool ok;
+	} cases[] = {
+	    {{1000, 1000, 0644}, {1000, 1000, 0644}, true},  {{1000, 1000, 0640}, {1000, 1000, 0640}, true},
+	    {{1000, 1000, 0600}, {1000, 1000, 0600}, true},  {{1000, 1000, 0644}, {1000, 1000, 0600}, true},
+	    {{1000, 1000, 0640}, {1000, 1000, 0644}, false}, {{1000, 1000, 0604}, {1000, 1000, 0644}, false},
+	    {{1000, 1000, 0600}, {1000, 1000, 0640}, false}, {{0, 0, 0600}, {1000, 1000, 0600}, false},
+	    {{0, 1000, 0640}, {1000, 1000, 0640}, false},    {{0, 0, 0644}, {1000, 1000, 0600}, true},
+	    {{1000, 0, 0640}, {1000, 1000, 0640}, false},    {{0, 0, 0004}, {1000, 1000, 0600}, false},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		assert_int_equal(access_is_no_stricter(&cases[i].chunk, &cases[i].snapshot), cases[i].ok);
+}
+
+static void test_places_are_shared_by_mount(void **state)
+{
+	struct place_list list = {0};
+	struct place *a, *b, *c;
+	bool is_new;
+
+	a = place_add(&list, 7, dup(0), &is_new);
+	assert_true(is_new);
+	b = place_add(&list, 7, dup(0), &is_new);
+	assert_false(is_new);
+	assert_ptr_equal(a, b);
+	b = place_add(&list, PLACE_MOUNT_UNKNOWN, dup(0), &is_new);
+	c = place_add(&list, PLACE_MOUNT_UNKNOWN, dup(0), &is_new);
+	assert_true(is_new);
+	assert_ptr_not_equal(b, c);
+	assert_int_equal(list.n_added, 3);
+	place_unref(a);
+	place_unref(b);
+	place_unref(a);
+	assert_ptr_equal(list.first, c);
+	assert_null(place_unref(c));
+	assert_null(list.first);
+	assert_null(place_unref(NULL));
 }
 
 int main(void)
@@ -142,6 +230,9 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_another_file_is_not_this_dataset, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_links_are_not_followed, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_damaged_snapshot_is_refused, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_other_chunks_or_rights_are_another_dataset, setup, teardown),
+	    cmocka_unit_test(test_a_chunk_no_stricter_than_the_snapshot),
+	    cmocka_unit_test(test_places_are_shared_by_mount),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,7 +70,8 @@ static inline struct image make_chunk(uint32_t n, uint32_t flags)
 }
 
 /* A snapshot of these paths, n_a_chunk of them in each chunk, sample i of i % 7 + 1 bytes (equal: 8). */
-static inline struct image make_snapshot(const char *const *paths, size_t n, size_t n_a_chunk, bool equal)
+static inline struct image make_snapshot_with(const char *const *paths, size_t n, size_t n_a_chunk,
+					      bool equal, bool digests)
 {
 	struct snapshot_builder *b;
 	struct image image;
@@ -83,6 +84,8 @@ static inline struct image make_snapshot(const char *const *paths, size_t n, siz
 		    .file_bytes = 1 << 20,
 		    .payload_offset = 4096,
 		    .head_xxh3 = c,
+		    .has_sha256 = digests,
+		    .sha256.bytes = {0xd1, (uint8_t)c},
 		};
 
 		assert_int_equal(snapshot_builder_add_chunk(b, &chunk), 0);
@@ -106,6 +109,11 @@ static inline struct image make_snapshot(const char *const *paths, size_t n, siz
 		fail_msg("%s", err.text);
 	snapshot_builder_free(b);
 	return image;
+}
+
+static inline struct image make_snapshot(const char *const *paths, size_t n, size_t n_a_chunk, bool equal)
+{
+	return make_snapshot_with(paths, n, n_a_chunk, equal, false);
 }
 
 /* Opens bytes as a snapshot file. */

@@ -228,9 +228,9 @@ static bool in_a_gap(const struct snapshot_header *h, size_t at)
 }
 
 /* Every byte, flipped whole and by one bit: open or verify notices; the accessors stay inside anyway. */
-static void test_every_byte(void **state)
+static void flip_every_byte(bool digests)
 {
-	struct image image = make_snapshot(paths, N_PATHS, 5, false);
+	struct image image = make_snapshot_with(paths, N_PATHS, 5, false, digests);
 	struct snapshot_header header;
 	static const unsigned char flips[] = {0xff, 0x01, 0x80};
 
@@ -250,6 +250,12 @@ static void test_every_byte(void **state)
 		}
 	}
 	free(image.data);
+}
+
+static void test_every_byte(void **state)
+{
+	flip_every_byte(false);
+	flip_every_byte(true);
 }
 
 static void test_every_truncation(void **state)
@@ -300,6 +306,67 @@ static void test_signed_lies(void **state)
 		image.data[at] = original;
 	}
 	free(image.data);
+}
+
+/* Without them the file is as programs before digests wrote it, and as they read it. */
+static void test_digests(void **state)
+{
+	struct image image = make_snapshot_with(paths, N_PATHS, 5, false, true);
+	struct image plain = make_snapshot(paths, N_PATHS, 5, false);
+	struct snapshot *s = open_good(&image);
+	struct snapshot_chunk chunk;
+
+	assert_true(snapshot_info(s)->has_digests);
+	for (uint8_t i = 0; i < 3; i++) {
+		const struct digest expected = {{0xd1, i}};
+
+		assert_int_equal(snapshot_chunk_get(s, i, &chunk), 0);
+		assert_true(chunk.has_sha256);
+		assert_true(digest_equal(&chunk.sha256, &expected));
+	}
+	snapshot_close(s);
+	s = open_good(&plain);
+	assert_int_equal(((struct snapshot_header *)plain.data)->format, 1);
+	assert_int_equal(((struct snapshot_header *)image.data)->format, 2);
+	assert_false(snapshot_info(s)->has_digests);
+	assert_int_equal(snapshot_chunk_get(s, 0, &chunk), 0);
+	assert_false(chunk.has_sha256);
+	snapshot_close(s);
+	free(plain.data);
+	free(image.data);
+}
+
+/* Whoever can sign the header cannot make the digests lie elsewhere. */
+static void test_digests_outside(void **state)
+{
+	static const uint64_t offsets[] = {1, UINT64_MAX - 63, UINT64_C(1) << 40};
+	struct image image = make_snapshot_with(paths, N_PATHS, 5, false, true);
+	struct snapshot_header *h = (struct snapshot_header *)image.data;
+	uint64_t at = h->digests_offset;
+	struct snapshot *s;
+
+	for (size_t i = 0; i <= sizeof(offsets) / sizeof(offsets[0]); i++) {
+		struct error err = ERROR_INIT;
+
+		h->digests_offset =
+		    i < sizeof(offsets) / sizeof(offsets[0]) ? offsets[i] : at + SNAPSHOT_ALIGN;
+		h->header_xxh3 =
+		    checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
+		assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, &err), -EBADMSG);
+		assert_non_null(strstr(err.text, "digests"));
+	}
+	free(image.data);
+}
+
+static void test_some_digests(void **state)
+{
+	struct meta_chunk with = {.id.bytes = {1}, .has_sha256 = true}, without = {.id.bytes = {2}};
+	struct snapshot_builder *b;
+
+	assert_int_equal(snapshot_builder_new(&b), 0);
+	assert_int_equal(snapshot_builder_add_chunk(b, &with), 0);
+	assert_int_equal(snapshot_builder_add_chunk(b, &without), -EINVAL);
+	snapshot_builder_free(b);
 }
 
 static void test_newer_version(void **state)
@@ -363,12 +430,20 @@ static void test_missing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_classes_and_order),
-	    cmocka_unit_test(test_list),        cmocka_unit_test(test_path_order),
-	    cmocka_unit_test(test_every_byte),  cmocka_unit_test(test_every_truncation),
-	    cmocka_unit_test(test_signed_lies), cmocka_unit_test(test_newer_version),
-	    cmocka_unit_test(test_empty),       cmocka_unit_test(test_file_and_directory),
+	    cmocka_unit_test(test_round_trip),
+	    cmocka_unit_test(test_classes_and_order),
+	    cmocka_unit_test(test_list),
+	    cmocka_unit_test(test_path_order),
+	    cmocka_unit_test(test_every_byte),
+	    cmocka_unit_test(test_every_truncation),
+	    cmocka_unit_test(test_signed_lies),
+	    cmocka_unit_test(test_newer_version),
+	    cmocka_unit_test(test_empty),
+	    cmocka_unit_test(test_file_and_directory),
 	    cmocka_unit_test(test_missing),
+	    cmocka_unit_test(test_digests),
+	    cmocka_unit_test(test_digests_outside),
+	    cmocka_unit_test(test_some_digests),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

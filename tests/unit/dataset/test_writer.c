@@ -240,6 +240,134 @@ static void test_rebuild(void **state)
 	free(path);
 }
 
+static void test_digest_known_answer(void **state)
+{
+	static const struct digest abc = {{0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea, 0x41, 0x41, 0x40,
+					   0xde, 0x5d, 0xae, 0x22, 0x23, 0xb0, 0x03, 0x61, 0xa3, 0x96, 0x17,
+					   0x7a, 0x9c, 0xb4, 0x10, 0xff, 0x61, 0xf2, 0x00, 0x15, 0xad}};
+	const struct iovec parts[] = {{(void *)"a", 1}, {(void *)"bc", 2}};
+	struct digest found;
+
+	assert_int_equal(digest_of(parts, 2, &found), 0);
+	assert_true(digest_equal(&found, &abc));
+}
+
+/* How many chunks of the snapshot have the digest of their file; all of them must, or none. */
+static uint64_t n_digests(const char *path)
+{
+	struct dataset *d;
+	struct snapshot_chunk chunk;
+	struct digest found;
+	struct error err = ERROR_INIT;
+	uint64_t n = 0;
+
+	if (dataset_open(path, &d, &err) < 0)
+		fail_msg("%s", err.text);
+	for (uint64_t i = 0; snapshot_chunk_get(dataset_snapshot(d), i, &chunk) == 0; i++) {
+		if (!chunk.has_sha256)
+			continue;
+		assert_int_equal(store_digest(dataset_store(d), &chunk.id, &found, NULL), 0);
+		assert_true(digest_equal(&found, &chunk.sha256));
+		n++;
+	}
+	assert_true(n == 0 || n == snapshot_info(dataset_snapshot(d))->n_chunks);
+	dataset_close(d);
+	return n;
+}
+
+static void rebuild_with_digests(const char *path)
+{
+	struct writer *w;
+	uint64_t n_lost;
+	int n_told = 0;
+
+	assert_int_equal(writer_open(path, WRITER_REBUILD, CHUNK_MIN_BYTES, &w, NULL), 0);
+	assert_int_equal(writer_keep_digests(w, NULL), 0);
+	assert_int_equal(writer_rebuild(w, count_lost, &n_told, &n_lost, NULL), 0);
+	commit(w);
+}
+
+/* Once a dataset has them, every commit and every rebuild keeps them. */
+static void test_digests_are_kept(void **state)
+{
+	char *path = scratch_path(*state, "ds"), *meta = scratch_path(*state, "ds/meta.db");
+	struct writer *w = open_writer(path);
+
+	assert_int_equal(writer_keep_digests(w, NULL), 0);
+	add(w, "a", "1");
+	commit(w);
+	assert_int_equal(n_digests(path), 1);
+	w = open_writer(path);
+	add(w, "b", "2");
+	assert_int_equal(writer_delete(w, "nothing", 7, NULL), 0);
+	commit(w);
+	assert_int_equal(n_digests(path), 2);
+	rebuild(path, 0);
+	assert_int_equal(n_digests(path), 2);
+	assert_int_equal(verify(path), 0);
+	assert_int_equal(unlink(meta), 0); /* the snapshot tells */
+	rebuild(path, 0);
+	assert_int_equal(n_digests(path), 2);
+	assert_int_equal(verify(path), 0);
+	free(meta);
+	free(path);
+}
+
+static void test_digests_are_added(void **state)
+{
+	char *path = scratch_path(*state, "ds");
+	struct writer *w = open_writer(path);
+	struct error err = ERROR_INIT;
+
+	add(w, "a", "1");
+	commit(w);
+	w = open_writer(path);
+	assert_int_equal(writer_keep_digests(w, &err), -EEXIST);
+	assert_non_null(strstr(err.text, "dieselctl rebuild --digest sha256"));
+	writer_free(w);
+	assert_int_equal(n_digests(path), 0);
+	assert_int_equal(verify(path), 0);
+	rebuild_with_digests(path);
+	assert_int_equal(n_digests(path), 1);
+	assert_int_equal(verify(path), 0);
+	free(path);
+}
+
+static void expect_digest(const struct verify_damage *damage, void *context)
+{
+	assert_non_null(strstr(damage->text, "SHA-256"));
+}
+
+/* A gap is in no XXH3 checksum, but it is in the file. */
+static void test_digest_of_the_whole_file(void **state)
+{
+	char *path = scratch_path(*state, "ds"), id[CHUNK_ID_TEXT], name[200], *chunk;
+	struct writer *w = open_writer(path);
+	struct dataset *d;
+	struct snapshot_chunk entry;
+	int fd;
+
+	assert_int_equal(writer_keep_digests(w, NULL), 0);
+	add(w, "a", "1");
+	commit(w);
+	assert_int_equal(dataset_open(path, &d, NULL), 0);
+	assert_int_equal(snapshot_chunk_get(dataset_snapshot(d), 0, &entry), 0);
+	dataset_close(d);
+	snprintf(name, sizeof(name), "ds/chunks/%s.chunk", chunk_id_format(&entry.id, id));
+	chunk = scratch_path(*state, name);
+	fd = open(chunk, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(pwrite(fd, "!", 1, (off_t)entry.file_bytes - 1), 1);
+	close(fd);
+	struct verify_callbacks callbacks = {.damage = expect_digest, .note = count_note};
+	struct verify_result result;
+
+	assert_int_equal(verify_dataset(path, &callbacks, &result, NULL), 0);
+	assert_int_equal(result.n_damages, 1);
+	free(chunk);
+	free(path);
+}
+
 static void test_snapshot_again(void **state)
 {
 	char *path = scratch_path(*state, "ds"), *snapshot = scratch_path(*state, "ds/snapshot"), text[101];
@@ -326,6 +454,10 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_snapshot_again, scratch_setup, scratch_teardown),
 	    cmocka_unit_test_setup_teardown(test_not_a_dataset, scratch_setup, scratch_teardown),
 	    cmocka_unit_test_setup_teardown(test_damage_is_named, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_digest_known_answer, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_digests_are_kept, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_digests_are_added, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_digest_of_the_whole_file, scratch_setup, scratch_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

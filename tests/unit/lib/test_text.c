@@ -36,11 +36,45 @@ static void test_cut(void **state)
 	assert_string_equal(printable(buffer, sizeof(buffer), "1234\n"), "1234...");
 }
 
+static const char *line(char *buffer, size_t size, const char *text)
+{
+	memset(buffer, 'X', size);
+	return text_line(buffer, size, text);
+}
+
+static void test_line(void **state)
+{
+	char buffer[64];
+
+	assert_string_equal(line(buffer, sizeof(buffer), "a\nb\x1b[2J\x7f"), "a\\x0ab\\x1b[2J\\x7f");
+	assert_string_equal(line(buffer, sizeof(buffer), "\\x0a"), "\\x0a");
+	assert_string_equal(line(buffer, sizeof(buffer), "Gr\xc3\xbc\xc3\x9f"), "Gr\xc3\xbc\xc3\x9f");
+	assert_string_equal(line(buffer, sizeof(buffer), "\xf0\x9f\x98\x80"), "\xf0\x9f\x98\x80");
+	/* A control sequence introducer of C1; Latin 1; cut, overlong, surrogate, beyond Unicode. */
+	assert_string_equal(line(buffer, sizeof(buffer), "\xc2\x9b"), "\\xc2\\x9b");
+	assert_string_equal(line(buffer, sizeof(buffer), "\xfc!"), "\\xfc!");
+	assert_string_equal(line(buffer, sizeof(buffer), "\xe2\x82"), "\\xe2\\x82");
+	assert_string_equal(line(buffer, sizeof(buffer), "\xc0\x8a"), "\\xc0\\x8a");
+	assert_string_equal(line(buffer, sizeof(buffer), "\xed\xa0\x80"), "\\xed\\xa0\\x80");
+	assert_string_equal(line(buffer, sizeof(buffer), "\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
+}
+
+static void test_line_cut(void **state)
+{
+	char buffer[8];
+
+	assert_string_equal(line(buffer, sizeof(buffer), "12345678"), "1234567");
+	assert_string_equal(line(buffer, sizeof(buffer), "1234\n"), "1234");
+	assert_string_equal(line(buffer, sizeof(buffer), "123456\xc3\xbc"), "123456");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_escapes),
 	    cmocka_unit_test(test_cut),
+	    cmocka_unit_test(test_line),
+	    cmocka_unit_test(test_line_cut),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

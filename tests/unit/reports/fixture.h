@@ -96,6 +96,7 @@ static inline void fixture_steps(struct fixture *f)
 	for (size_t k = 0; k < SHARE_COUNT; k++)
 		a->steady_share_ns[k] = a->share_ns[k] - f->steps[0].share_ns[k] - f->steps[1].share_ns[k] -
 					f->steps[2].share_ns[k];
+	a->read_bytes_known = true;
 	a->read_bytes = UINT64_C(900) << 20;
 }
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,7 +146,7 @@ static double number(json_t *object, const char *key)
 static void test_json(void **state)
 {
 	struct analysis analysis = sample();
-	struct analysis_step step = {1002 * NS_PER_S, 1003 * NS_PER_S, 0, {0}, true};
+	struct analysis_step step = {1002 * NS_PER_S, 1003 * NS_PER_S, 0, {0}, true, false};
 	json_t *root = json_of(&analysis, false), *shares = json_object_get(root, "shares");
 
 	assert_string_equal(json_string_value(json_object_get(root, "schema")), "diesel.report/1");
@@ -188,6 +189,99 @@ static void test_json_insufficient_and_odd_bytes(void **state)
 	assert_string_equal(json_string_value(json_object_get(json_object_get(root, "job"), "command")),
 			    "caf? \"x\"\n");
 	json_decref(root);
+}
+
+static char *metrics_of(const struct analysis *analysis)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *stream = open_memstream(&text, &size);
+
+	assert_int_equal(report_openmetrics(stream, analysis, NULL), 0);
+	fclose(stream);
+	return text;
+}
+
+static char *html_of(const struct analysis *analysis)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *stream = open_memstream(&text, &size);
+
+	assert_int_equal(report_html(stream, analysis, NULL), 0);
+	fclose(stream);
+	return text;
+}
+
+/* Sampled from outside: how many steps there were, and what was read, is hidden. */
+static void test_unknown_is_not_zero(void **state)
+{
+	struct analysis analysis = sample();
+	char *text;
+	json_t *root;
+
+	analysis.approximate = true;
+	analysis.n_steps = 0;
+	text = text_of(&analysis, (struct report_text_options){.width = 200});
+	assert_non_null(strstr(text, "Data wait a step: unknown. Files read: unknown."));
+	free(text);
+	root = json_of(&analysis, false);
+	assert_true(json_is_null(json_object_get(root, "steps")));
+	assert_true(json_is_null(json_object_get(root, "steps_per_s")));
+	assert_true(json_is_null(json_object_get(root, "wait_mean_s")));
+	assert_true(json_is_null(json_object_get(root, "wait_p95_s")));
+	assert_true(json_is_null(json_object_get(root, "read_bytes")));
+	assert_true(json_is_null(json_object_get(json_object_get(root, "steady"), "steps")));
+	json_decref(root);
+	text = metrics_of(&analysis);
+	assert_null(strstr(text, "diesel_steps"));
+	assert_non_null(strstr(text, "diesel_self_cpu_seconds"));
+	free(text);
+	/* The programs' cost takes a capability of its own to count. */
+	analysis.self_cost_ratio = NAN;
+	text = metrics_of(&analysis);
+	assert_null(strstr(text, "diesel_self_cpu_seconds"));
+	free(text);
+	root = json_of(&analysis, false);
+	assert_true(json_is_null(json_object_get(root, "self_cost")));
+	json_decref(root);
+	text = text_of(&analysis, (struct report_text_options){.width = 200});
+	assert_non_null(strstr(text, "tool cost unknown)"));
+	free(text);
+	analysis.n_steps_estimated = 100;
+	text = html_of(&analysis);
+	assert_null(strstr(text, "read a step"));
+	assert_non_null(strstr(text, "data wait a step"));
+	free(text);
+	text = text_of(&analysis, (struct report_text_options){.width = 200});
+	assert_non_null(strstr(text, "Data wait a step: mean 0 us. Files read: unknown."));
+	free(text);
+	/* No data wait was seen: how long it is is not known. */
+	analysis.loader = LOADER_NONE;
+	root = json_of(&analysis, false);
+	assert_true(json_is_null(json_object_get(root, "wait_mean_s")));
+	json_decref(root);
+	text = html_of(&analysis);
+	assert_null(strstr(text, "data wait a step"));
+	free(text);
+}
+
+/* A prediction is worth more than a bound; a bound beyond all sense has no hundredths. */
+static void test_gains(void **state)
+{
+	struct analysis analysis = sample();
+	char *text;
+
+	analysis.actions[0].gain = (struct estimate){1.55, 1.41, 1.63};
+	text = text_of(&analysis, (struct report_text_options){.width = 200});
+	assert_non_null(strstr(text, "Predicted 1.55x faster (1.41 to 1.63); confidence: medium."));
+	assert_null(strstr(text, "t most"));
+	free(text);
+	analysis.actions[0].gain = (struct estimate){0};
+	analysis.actions[0].gain_max = 33.78;
+	text = text_of(&analysis, (struct report_text_options){.width = 200});
+	assert_non_null(strstr(text, "At most 34x faster; confidence: medium."));
+	free(text);
 }
 
 static void test_full_disk(void **state)
@@ -234,6 +328,8 @@ int main(void)
 	    cmocka_unit_test(test_text_insufficient),
 	    cmocka_unit_test(test_json),
 	    cmocka_unit_test(test_json_insufficient_and_odd_bytes),
+	    cmocka_unit_test(test_unknown_is_not_zero),
+	    cmocka_unit_test(test_gains),
 	    cmocka_unit_test(test_full_disk),
 	    cmocka_unit_test(test_bar_columns),
 	};

@@ -242,6 +242,34 @@ static void test_not_applied(void **unused)
 	assert_in_range(decisions, 3, 8); /* asked again, but not every second */
 }
 
+static size_t n_not_applied(int seconds)
+{
+	size_t n = 0;
+
+	for (int i = 0; i < seconds; i++) {
+		tick(false);
+		for (size_t k = 0; k < result->n_verdicts; k++)
+			n += result->verdicts[k].outcome == TUNER_NOT_APPLIED &&
+			     result->verdicts[k].knob == TUNER_CLIENT_WORKERS;
+	}
+	return n;
+}
+
+/* The client follows at its next batch: as long as storage lets it have none, nobody can have refused. */
+static void test_a_job_that_gets_no_batch_cannot_follow(void **unused)
+{
+	(void)unused;
+	samples[0].client_cpu_s_per_sample = 3e-3;
+	for (int i = 0; i < 10 && !decision_on(TUNER_CLIENT_WORKERS); i++)
+		tick(false);
+	assert_non_null(decision_on(TUNER_CLIENT_WORKERS));
+	samples[0].samples_per_s = 0;
+	assert_int_equal(n_not_applied(20), 0);
+	samples[0].samples_per_s = 1000;
+	assert_int_equal(n_not_applied(5), 0);
+	assert_int_equal(n_not_applied(10), 1);
+}
+
 static void test_idle_rests_and_wakes(void **unused)
 {
 	uint64_t workers;
@@ -436,6 +464,7 @@ int main(void)
 	    TEST(test_pressure_halves_and_recovers),
 	    TEST(test_pressure_stops_at_what_sessions_need),
 	    TEST(test_not_applied),
+	    TEST(test_a_job_that_gets_no_batch_cannot_follow),
 	    TEST(test_idle_rests_and_wakes),
 	    TEST(test_missing_samples),
 	    TEST(test_without_trainer_times),

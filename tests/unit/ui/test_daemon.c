@@ -14,7 +14,8 @@ static const char status[] =
     "{\"schema\": \"diesel.status/1\", \"version\": \"0.1.0\", \"pid\": 7, \"socket\": \"/run/s\", "
     "\"uptime_s\": 60,"
     "\"io\": \"io_uring\", \"knobs\": {\"cache_bytes\": 100, \"prefetch_chunks\": 4, \"workers\": 2},"
-    "\"cache\": {\"budget_bytes\": 1000, \"segment_bytes\": 300, \"slot_bytes\": 20, \"snapshot_bytes\": 3,"
+    "\"cache\": {\"budget_bytes\": 1000, \"borrowed_bytes\": 200, \"segment_bytes\": 300, \"slot_bytes\": "
+    "20, \"snapshot_bytes\": 3,"
     " \"reads\": 9, \"read_bytes\": 900, \"evictions\": 0, \"quarantined\": 1, \"loading\": 0},"
     "\"datasets\": [{\"path\": \"/d\", \"samples\": 10, \"chunks\": 4, \"cached_chunks\": 3, \"bytes\": 50,"
     " \"sessions\": 2, \"quarantined\": [\"bad\"]}],"
@@ -31,6 +32,37 @@ static const char status[] =
     " \"last_decision\": {\"knob\": \"cache-bytes\", \"from\": 1048576, \"to\": 1610612736, \"time\": 990,"
     "  \"reason\": \"fetch 50 %\", \"effect\": {\"text\": \"waits 10 % less\"}}}]}";
 
+/* 239 bytes, as long as any of dieseld's sentences. */
+#define LONG_TEXT                                                                                            \
+	"01234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567" \
+	"89"                                                                                                 \
+	"01234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567" \
+	"89"                                                                                                 \
+	"012345678901234567890123456789012345end"
+
+static void test_nothing_is_cut(void **state)
+{
+	static const char answer[] =
+	    "{\"schema\": \"diesel.status/1\", \"tune\": {\"mode\": \"auto\","
+	    " \"sensing\": {\"source\": \"client\", \"why\": \"" LONG_TEXT "\"},"
+	    " \"history\": {\"problem\": \"" LONG_TEXT "\"}},"
+	    "\"jobs\": [{\"id\": 3, \"tuner\": {\"text\": \"" LONG_TEXT "\"}, \"last_decision\": "
+	    "{\"knob\": \"k\", \"reason\": \"" LONG_TEXT "\", \"effect\": {\"text\": \"" LONG_TEXT "\"}}}]}";
+	static const char why[] = "{\"schema\": \"diesel.why/1\", \"decisions\": [{\"reason\": \"" LONG_TEXT
+				  "\", \"effect\": {\"text\": \"" LONG_TEXT "\"}}]}";
+	struct sample *sample = sample_new();
+
+	assert_int_equal(daemon_status_fill(answer, 1000, sample, NULL), 0);
+	assert_string_equal(sample->daemon.sensing, "client: " LONG_TEXT);
+	assert_string_equal(sample->daemon.tuner, "auto; history is not kept: " LONG_TEXT);
+	assert_string_equal(sample->jobs[0].remark, LONG_TEXT);
+	assert_string_equal(sample->jobs[0].why, LONG_TEXT "; " LONG_TEXT);
+	assert_int_equal(daemon_why_fill(why, 1000, sample, NULL), 0);
+	assert_string_equal(sample->decisions[0].why, LONG_TEXT);
+	assert_string_equal(sample->decisions[0].effect, LONG_TEXT);
+	sample_free(sample);
+}
+
 static void test_status(void **state)
 {
 	struct sample *sample = sample_new();
@@ -39,6 +71,7 @@ static void test_status(void **state)
 	assert_int_equal(daemon_status_fill(status, 1000, sample, NULL), 0);
 	assert_string_equal(sample->daemon.state, "up");
 	assert_float_equal(sample->daemon.cache_used_bytes, 323, 0);
+	assert_float_equal(sample->daemon.cache_borrowed_bytes, 200, 0);
 	assert_string_equal(sample->daemon.sensing, "client: no BPF");
 	assert_string_equal(sample->daemon.tuner, "auto");
 	assert_int_equal(sample->datasets[0].n_cached, 3);
@@ -150,11 +183,9 @@ static void test_merge_takes_shares(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_status),
-	    cmocka_unit_test(test_decisions),
-	    cmocka_unit_test(test_strange_answers),
-	    cmocka_unit_test(test_merge),
-	    cmocka_unit_test(test_merge_takes_shares),
+	    cmocka_unit_test(test_status),    cmocka_unit_test(test_nothing_is_cut),
+	    cmocka_unit_test(test_decisions), cmocka_unit_test(test_strange_answers),
+	    cmocka_unit_test(test_merge),     cmocka_unit_test(test_merge_takes_shares),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

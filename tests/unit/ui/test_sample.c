@@ -142,6 +142,30 @@ static void test_analysis_to_job(void **state)
 	sample_free(sample);
 }
 
+/* Sampled: neither steps nor what was read are to be seen. */
+static void test_what_is_hidden_is_unknown(void **state)
+{
+	struct analysis analysis = {.verdict = ANALYSIS_PREP_BOUND,
+				    .approximate = true,
+				    .loader = LOADER_WORKERS,
+				    .window_end_ns = 2000000000,
+				    .observed_ns = 2000000000,
+				    .share_ns = {1000000000, 600000000, 400000000}};
+	struct sample *sample = sample_new();
+	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
+
+	job_fill(&analysis, job);
+	assert_true(isnan(job->wait_mean_s));
+	assert_true(isnan(job->read_bytes_per_s));
+	assert_true(isnan(job->steps_per_s));
+	analysis.n_steps_estimated = 10;
+	analysis.read_bytes_known = true;
+	job_fill(&analysis, job);
+	assert_float_equal(job->wait_mean_s, 0, 0);
+	assert_float_equal(job->read_bytes_per_s, 0, 0);
+	sample_free(sample);
+}
+
 /* Too few steps: no shares, which is not shares of 0. */
 static void test_insufficient_analysis(void **state)
 {
@@ -200,6 +224,7 @@ int main(void)
 	    cmocka_unit_test(test_json_from_outside),
 	    cmocka_unit_test(test_copy),
 	    cmocka_unit_test(test_analysis_to_job),
+	    cmocka_unit_test(test_what_is_hidden_is_unknown),
 	    cmocka_unit_test(test_insufficient_analysis),
 	    cmocka_unit_test(test_names_of_jobs),
 	    cmocka_unit_test(test_lines_of_diskstats),

@@ -9,8 +9,9 @@
 #include <stdint.h>
 
 enum tuner_knob {
-	/* All memory the daemon spends on the job: what its sessions need at least (struct stall_sample:
-	 * need_bytes), read-ahead, and chunks that are kept. Bytes. */
+	/* The job's claim, all memory that the daemon sets aside for it: what its sessions need at least
+	 * (struct stall_sample: need_bytes), read-ahead, and chunks that are kept. More may be in memory,
+	 * borrowed until somebody wants the room. Bytes. */
 	TUNER_CACHE_BYTES,
 	/* Chunks read ahead of the windows that the sessions' next batches need, per session. */
 	TUNER_PREFETCH_CHUNKS,

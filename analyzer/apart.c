@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "apart.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "times.h"
+
+#define COMPILING_PART 10 /* a step is apart if it spends a tenth of its time or more on it */
+#define VALIDATION_MIN                                                                                       \
+	3 /* batches before one backward pass: an epoch's end, one of validation, the step's own */
+
+static int compiling_collect(const struct measurement *m, struct interval_list *spans)
+{
+	const struct stack_bounds bounds = {.times = m->times, .n_times = m->n_times};
+	int r = 0;
+
+	for (size_t i = 0; i < m->timeline->n_threads && r == 0; i++)
+		if (m->roles.of[i] == ROLE_TRAINER || m->roles.of[i] == ROLE_HELPER)
+			r = stack_spans_find(&m->looks, &m->timeline->threads[i], STACK_COMPILE, &bounds,
+					     spans);
+	interval_list_tidy(spans);
+	return r;
+}
+
+static int compiling_find(const struct measurement *m, struct analysis *analysis)
+{
+	struct interval_list spans = {0};
+	int r = compiling_collect(m, &spans);
+
+	analysis->compiling.known = m->looks.n > 0;
+	for (size_t i = 0; i < spans.n; i++)
+		analysis->compiling.ns += spans.items[i].end_ns - spans.items[i].begin_ns;
+	for (size_t i = 0; i < analysis->n_steps; i++) {
+		struct analysis_step *step = &analysis->steps[i];
+		uint64_t ns = interval_list_cover(&spans, step->begin_ns, step->end_ns);
+
+		if (COMPILING_PART * ns < step->end_ns - step->begin_ns || !ns)
+			continue;
+		step->apart = true;
+		analysis->compiling.n_steps++;
+	}
+	interval_list_free(&spans);
+	return r;
+}
+
+/* The calls of next() in a step. */
+struct batches {
+	size_t n;
+	uint64_t first_ns, last_ns; /* begin of the first and of the last next() */
+	uint64_t wait_ns;           /* in all but the last */
+};
+
+/* *mark: the first one that is not looked at yet. */
+static struct batches batches_of(const struct timeline_thread *trainer, const struct analysis_step *step,
+				 size_t *mark)
+{
+	struct batches batches = {0};
+	uint64_t begin_ns = 0, last_wait_ns = 0;
+
+	for (; *mark < trainer->n_marks && trainer->marks[*mark].at_ns < step->end_ns; (*mark)++) {
+		const struct timeline_mark *at = &trainer->marks[*mark];
+
+		if (at->at_ns < step->begin_ns)
+			continue;
+		if (at->kind == MARK_BATCH_BEGIN || at->kind == MARK_NEXT_BEGIN) {
+			begin_ns = at->at_ns;
+		} else if ((at->kind == MARK_BATCH_END || at->kind == MARK_NEXT_END) && begin_ns) {
+			batches.first_ns = batches.n ? batches.first_ns : begin_ns;
+			batches.last_ns = begin_ns;
+			batches.wait_ns += last_wait_ns;
+			last_wait_ns = at->at_ns - begin_ns;
+			batches.n++;
+			begin_ns = 0;
+		}
+	}
+	return batches;
+}
+
+static int count_compare(const void *left, const void *right)
+{
+	const size_t *a = left, *b = right;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+static int validation_find(const struct measurement *m, struct analysis *analysis)
+{
+	const struct timeline_thread *trainer = m->roles.trainer;
+	struct batches *batches = calloc(analysis->n_steps + 1, sizeof(*batches));
+	size_t *counts = calloc(analysis->n_steps + 1, sizeof(*counts));
+	size_t usual, mark = 0;
+
+	for (size_t i = 0; batches && counts && i < analysis->n_steps; i++) {
+		batches[i] = batches_of(trainer, &analysis->steps[i], &mark);
+		counts[i] = batches[i].n;
+	}
+	if (batches && counts && analysis->n_steps) {
+		qsort(counts, analysis->n_steps, sizeof(*counts), count_compare);
+		usual = counts[analysis->n_steps / 2];
+		analysis->validation.known = usual > 0;
+		for (size_t i = 0; usual && i < analysis->n_steps; i++) {
+			if (batches[i].n < VALIDATION_MIN || batches[i].n < 2 * usual)
+				continue;
+			analysis->validation.n_steps++;
+			analysis->validation.ns += batches[i].last_ns - batches[i].first_ns;
+			analysis->validation.wait_ns += batches[i].wait_ns;
+			analysis->steps[i].apart = true;
+		}
+	}
+	mark = batches && counts;
+	free(counts);
+	free(batches);
+	return mark ? 0 : -ENOMEM;
+}
+
+int apart_find(const struct measurement *m, struct analysis *analysis)
+{
+	int r = compiling_find(m, analysis);
+
+	return r < 0 ? r : validation_find(m, analysis);
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A trainer whose Python stack was read at each look: data wait is what lies within a loader's next(),
+ * whatever it does there. Where it went in or out lies between two looks, on average in the middle.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "sampled_trainer.h"
+#include "times.h"
+
+#define KNOWN_RATIO   0.5    /* of the looks at least: else the stack was mostly not to be read */
+#define RUN_LOOKS     3      /* a step's next() and computing of so many looks each are all seen */
+#define UNIFORM_SIGMA 0.2887 /* standard deviation of a uniform distribution of width 1 */
+
+/* Looks one after the other that found the trainer at the same place. */
+struct run {
+	uint64_t begin_ns, end_ns;
+	bool inside;
+};
+
+struct runs {
+	struct run *items;
+	size_t n;
+	size_t n_looks;
+	double edge_variance; /* in ns^2, of all borders between runs */
+};
+
+enum sample_place sampled_place(const struct sampled_thread *thread)
+{
+	size_t n_known = 0, n_inside = 0, n_diesel = 0;
+
+	for (size_t i = 0; i < thread->n; i++) {
+		n_known += thread->looks[i]->sample.place != SAMPLE_PLACE_UNKNOWN;
+		n_inside += sampled_inside(thread->looks[i]);
+		n_diesel += thread->looks[i]->sample.place == SAMPLE_PLACE_DIESEL;
+	}
+	if ((double)n_known < KNOWN_RATIO * (double)thread->n || !n_known)
+		return SAMPLE_PLACE_UNKNOWN;
+	if (!n_inside)
+		return SAMPLE_PLACE_OUTSIDE;
+	return 2 * n_diesel > n_inside ? SAMPLE_PLACE_DIESEL : SAMPLE_PLACE_NEXT;
+}
+
+static int runs_find(const struct sampled_thread *thread, struct runs *runs)
+{
+	uint64_t last_ns = 0; /* the end of the last look that knew */
+
+	runs->items = calloc(thread->n + 1, sizeof(*runs->items));
+	if (!runs->items)
+		return -ENOMEM;
+	for (size_t i = 0; i < thread->n; i++) {
+		const struct event *look = thread->looks[i];
+		struct run *last = runs->n ? &runs->items[runs->n - 1] : NULL;
+		uint64_t begin_ns = look->end_ns;
+
+		if (look->sample.place == SAMPLE_PLACE_UNKNOWN)
+			continue;
+		runs->n_looks += look->sample.n;
+		if (last && last->inside == sampled_inside(look)) {
+			last->end_ns = look->end_ns;
+		} else {
+			/* A look says where the trainer was at its end. */
+			if (last) {
+				double width = (double)(look->end_ns - last_ns);
+
+				begin_ns = last_ns + (look->end_ns - last_ns) / 2;
+				last->end_ns = begin_ns;
+				runs->edge_variance += width * width * UNIFORM_SIGMA * UNIFORM_SIGMA;
+			}
+			runs->items[runs->n++] = (struct run){begin_ns, look->end_ns, sampled_inside(look)};
+		}
+		last_ns = look->end_ns;
+	}
+	return 0;
+}
+
+static uint64_t median_length(const struct run *runs, size_t n, bool inside, uint64_t *scratch)
+{
+	size_t n_scratch = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (runs[i].inside == inside)
+			scratch[n_scratch++] = runs[i].end_ns - runs[i].begin_ns;
+	qsort(scratch, n_scratch, sizeof(*scratch), time_compare);
+	return n_scratch ? scratch[n_scratch / 2] : 0;
+}
+
+/* The window of runs [first, last]: the first and the last next(), and what is computed after it. */
+static int window_set(const struct runs *runs, size_t first, size_t last, struct sampled_trainer *trainer)
+{
+	const struct run *run = runs->items;
+	uint64_t *scratch = calloc(runs->n + 1, sizeof(*scratch));
+	uint64_t look_ns = (run[runs->n - 1].end_ns - run[0].begin_ns) / (runs->n_looks ? runs->n_looks : 1);
+	uint64_t inside_ns, outside_ns;
+
+	trainer->computing = calloc(runs->n + 1, sizeof(*trainer->computing));
+	if (!scratch || !trainer->computing) {
+		free(scratch);
+		return -ENOMEM;
+	}
+	inside_ns = median_length(run + first, last - first + 1, true, scratch);
+	outside_ns = median_length(run + first, last - first + 1, false, scratch);
+	free(scratch);
+	trainer->begin_ns = run[first].begin_ns;
+	trainer->end_ns = run[last].end_ns;
+	for (size_t i = first; i <= last; i++) {
+		if (!run[i].inside)
+			trainer->computing[trainer->n_computing++] =
+			    (struct sampled_stretch){run[i].begin_ns, run[i].end_ns};
+		else
+			trainer->n_steps++;
+	}
+	/* The end of the job is no part of the last step. */
+	if (last + 1 < runs->n) {
+		uint64_t rest_ns = run[last + 1].end_ns - run[last + 1].begin_ns;
+
+		trainer->end_ns += min_ns(rest_ns, outside_ns);
+		trainer->computing[trainer->n_computing++] =
+		    (struct sampled_stretch){run[last].end_ns, trainer->end_ns};
+	}
+	/* Some were too short to be seen: nobody knows how many. */
+	if (min_ns(inside_ns, outside_ns) < RUN_LOOKS * look_ns)
+		trainer->n_steps = 0;
+	trainer->placed = true;
+	trainer->edge_error_ns = sqrt(runs->edge_variance);
+	return 0;
+}
+
+int sampled_places_find(const struct sampled_thread *thread, struct sampled_trainer *trainer)
+{
+	struct runs runs = {0};
+	size_t first = 0, last;
+	int r = runs_find(thread, &runs);
+
+	while (first < runs.n && !runs.items[first].inside)
+		first++;
+	last = runs.n;
+	while (last > first && !runs.items[last - 1].inside)
+		last--;
+	if (r == 0 && last > first)
+		r = window_set(&runs, first, last - 1, trainer);
+	free(runs.items);
+	return r;
+}

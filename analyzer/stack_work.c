@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "stack_work.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyzer/analysis.h"
+#include "bpf/notes.h"
+#include "lib/clock.h"
+#include "times.h"
+
+/* Files by their last name, as the samples have them; NULL: any function of it. */
+static const struct {
+	const char *file, *function;
+	enum stack_work work;
+} functions[] = {
+    {"serialization.py", "save", STACK_SAVE},         /* torch.save */
+    {"state_dict_saver.py", NULL, STACK_SAVE},        /* torch.distributed.checkpoint */
+    {"_state_dict_stager.py", NULL, STACK_SAVE},      /* its copy of the state */
+    {"_async_thread_executor.py", NULL, STACK_SAVE},  /* async_save, by a thread */
+    {"_async_process_executor.py", NULL, STACK_SAVE}, /* and by a process */
+    {"convert_frame.py", NULL, STACK_COMPILE},        /* torch.compile: Dynamo */
+    {"symbolic_convert.py", NULL, STACK_COMPILE},
+    {"output_graph.py", NULL, STACK_COMPILE},
+    {"compile_fx.py", NULL, STACK_COMPILE}, /* and Inductor */
+    {"async_compile.py", NULL, STACK_COMPILE},
+    {"compiler.py", "compile_or_get_cached", STACK_COMPILE}, /* JAX */
+    {"torch.py", "save_file", STACK_SAVE},                   /* safetensors */
+};
+
+static int key_compare(const void *left, const void *right)
+{
+	const uint64_t *a = left, *b = right;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+/* Imported; or what the compiler made, which older versions call from its own file. */
+static bool is_none(const char *function)
+{
+	static const char run[] = "<locals>.run";
+	size_t length = strlen(function), end = sizeof(run) - 1;
+
+	return !strcmp(function, "<module>") || (length >= end && !strcmp(function + length - end, run));
+}
+
+static enum stack_work work_of_frame(const struct profile_notes *notes, uint64_t key)
+{
+	const struct profile_frame *frame =
+	    bsearch(&key, notes->frames, notes->n_frames, sizeof(*notes->frames), key_compare);
+
+	if (!frame || frame->kind != FRAME_PYTHON || is_none(frame->function))
+		return STACK_OTHER;
+	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
+		if (!strcmp(frame->library, functions[i].file) &&
+		    (!functions[i].function || !strcmp(frame->function, functions[i].function)))
+			return functions[i].work;
+	return STACK_OTHER;
+}
+
+/* Of each trace once: there are far fewer than samples. */
+static void works_find(const struct profile_notes *notes, uint8_t *works)
+{
+	for (size_t i = 0; i < notes->n_traces; i++)
+		for (size_t k = 0; k < notes->traces[i].n_frames && works[i] == STACK_OTHER; k++)
+			works[i] = (uint8_t)work_of_frame(notes, notes->traces[i].frames[k]);
+}
+
+static enum stack_work work_of(const struct profile_notes *notes, const uint8_t *works, uint64_t key)
+{
+	const struct profile_trace *trace =
+	    key ? bsearch(&key, notes->traces, notes->n_traces, sizeof(*notes->traces), key_compare) : NULL;
+
+	return trace ? (enum stack_work)works[trace - notes->traces] : STACK_OTHER;
+}
+
+static int look_compare(const void *left, const void *right)
+{
+	const struct stack_look *a = left, *b = right;
+
+	if (a->thread != b->thread)
+		return a->thread < b->thread ? -1 : 1;
+	return a->at_ns < b->at_ns ? -1 : a->at_ns > b->at_ns;
+}
+
+int stack_looks_find(const struct timeline *timeline, const struct analysis_input *input,
+		     struct stack_looks *ret_looks)
+{
+	const struct profile_notes *notes = input->profile;
+	struct stack_looks looks = {0};
+	size_t n_samples = 0;
+	uint8_t *works;
+
+	*ret_looks = looks;
+	if (!notes || !notes->n_frames || !notes->n_traces || !(notes->rate_hz > 0))
+		return 0;
+	for (size_t i = 0; i < input->n_events; i++)
+		n_samples += input->events[i].type == EVENT_STACK;
+	looks.items = calloc(n_samples + 1, sizeof(*looks.items));
+	works = calloc(notes->n_traces, 1);
+	if (!looks.items || !works) {
+		free(looks.items);
+		free(works);
+		return -ENOMEM;
+	}
+	works_find(notes, works);
+	looks.period_ns = (uint64_t)((double)NS_PER_S / notes->rate_hz);
+	for (size_t i = 0; i < input->n_events; i++) {
+		const struct event *event = &input->events[i];
+		const struct timeline_thread *thread =
+		    event->type == EVENT_STACK ? timeline_find(timeline, event->tid, event->end_ns) : NULL;
+
+		if (thread)
+			looks.items[looks.n++] =
+			    (struct stack_look){.thread = thread,
+						.at_ns = event->end_ns,
+						.work = work_of(notes, works, event->stack.python)};
+	}
+	qsort(looks.items, looks.n, sizeof(*looks.items), look_compare);
+	free(works);
+	*ret_looks = looks;
+	return 0;
+}
+
+void stack_looks_free(struct stack_looks *looks)
+{
+	free(looks->items);
+	*looks = (struct stack_looks){0};
+}
+
+static size_t first_of(const struct stack_looks *looks, const struct timeline_thread *thread)
+{
+	size_t low = 0, high = looks->n;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (looks->items[middle].thread < thread)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static size_t times_before(const struct stack_bounds *bounds, uint64_t at_ns)
+{
+	return times_until_at(bounds->times, bounds->n_times, sizeof(*bounds->times), 0, at_ns);
+}
+
+/* Are two looks of the same span? */
+static bool goes_on(const struct stack_bounds *bounds, uint64_t from_ns, uint64_t to_ns)
+{
+	if (bounds->asleep_max_ns && to_ns - from_ns > bounds->asleep_max_ns)
+		return false;
+	return times_before(bounds, from_ns) == times_before(bounds, to_ns);
+}
+
+static bool is_known(const struct stack_bounds *bounds, uint64_t at_ns)
+{
+	return bounds->known && interval_list_cover(bounds->known, at_ns, at_ns + 1);
+}
+
+static int span_add(const struct stack_looks *looks, const struct stack_bounds *bounds, struct interval span,
+		    struct interval_list *spans)
+{
+	uint64_t half_ns = looks->period_ns / 2;
+	size_t before = times_before(bounds, span.begin_ns), after = times_before(bounds, span.end_ns);
+
+	if (!is_known(bounds, span.begin_ns))
+		span.begin_ns = max_ns(span.begin_ns - min_ns(span.begin_ns, half_ns),
+				       before ? bounds->times[before - 1] : 0);
+	if (!is_known(bounds, span.end_ns))
+		span.end_ns = min_ns(span.end_ns + half_ns,
+				     after < bounds->n_times ? bounds->times[after] : UINT64_MAX);
+	return interval_list_add(spans, span.begin_ns, span.end_ns);
+}
+
+int stack_spans_find(const struct stack_looks *looks, const struct timeline_thread *thread,
+		     enum stack_work work, const struct stack_bounds *bounds, struct interval_list *spans)
+{
+	struct interval span = {0};
+	size_t i = first_of(looks, thread);
+
+	for (; i < looks->n && looks->items[i].thread == thread; i++) {
+		const struct stack_look *look = &looks->items[i];
+
+		if (span.end_ns && look->work == work && goes_on(bounds, span.end_ns, look->at_ns)) {
+			span.end_ns = look->at_ns;
+			continue;
+		}
+		if (span.end_ns && span_add(looks, bounds, span, spans) < 0)
+			return -ENOMEM;
+		span.begin_ns = span.end_ns = look->work == work ? look->at_ns : 0;
+	}
+	return span.end_ns ? span_add(looks, bounds, span, spans) : 0;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What a thread's stack samples say it works on, where no call shows it: copying and pickling a checkpoint
+ * before a file is opened, or compiling. Told by Python functions of PyTorch, safetensors and JAX, outermost
+ * or not.
+ *
+ * A span reaches from a thread's first sample with such a function to the last one before another sample, so
+ * what it sleeps in between is part of it, and half a sampling interval beyond on each side, where calls do
+ * not tell better: right on average, and to within a sampling interval each time.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "interval.h"
+#include "timeline.h"
+
+struct analysis_input;
+
+enum stack_work {
+	STACK_OTHER,
+	STACK_SAVE,    /* makes or writes a checkpoint */
+	STACK_COMPILE, /* torch.compile, jax.jit */
+};
+
+struct stack_look {
+	const struct timeline_thread *thread;
+	uint64_t at_ns;
+	enum stack_work work;
+};
+
+/* Samples of all threads, by thread and time. */
+struct stack_looks {
+	struct stack_look *items;
+	size_t n;
+	uint64_t period_ns;
+};
+
+/* Empty where no samples were taken. -ENOMEM. */
+int stack_looks_find(const struct timeline *timeline, const struct analysis_input *input,
+		     struct stack_looks *ret_looks);
+void stack_looks_free(struct stack_looks *looks);
+
+struct stack_bounds {
+	const uint64_t *times; /* ascending; a span ends at each: the thread works on something else there */
+	size_t n_times;
+	const struct interval_list *known; /* tidy; NULL: none; by calls: a sample within one is no edge */
+	uint64_t asleep_max_ns;            /* what it can sleep within a span; 0: as long as it wants */
+};
+
+#define STACK_BACKGROUND_SLEEP_NS UINT64_C(50000000) /* a thread that only saves sleeps between two saves */
+
+/* Appends the thread's spans. -ENOMEM. */
+int stack_spans_find(const struct stack_looks *looks, const struct timeline_thread *thread,
+		     enum stack_work work, const struct stack_bounds *bounds, struct interval_list *spans);

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pythons with stock packages from PyPI, for bench_stock.py: those that are named, or an environment that is made in build/."""
+import json
+import os
+import subprocess
+import sys
+
+import support
+
+ENVIRONMENT = support.ROOT / "build" / "peers" / "stock"
+PACKAGES = ("torch", "transformers", "accelerate", "datasets", "lightning", "scikit-learn", "jax")
+LOOK = """
+import importlib.metadata, importlib.util, json, sys
+names = {"sklearn": "scikit-learn"}
+found = {n: importlib.metadata.version(names.get(n, n)) for n in sys.argv[1:] if importlib.util.find_spec(n)}
+print(json.dumps({"python": "%d.%d" % sys.version_info[:2], "found": found}))
+"""
+MODULES = ("torch", "transformers", "accelerate", "datasets", "lightning", "sklearn", "jax", "numpy")
+
+
+class Pythons:
+    def __init__(self, named):
+        named = named or [path for path in os.environ.get("DIESEL_STOCK_PYTHON", "").split(":") if path]
+        self.known = [(path, look(path)) for path in named or [made()]]
+
+    def for_job(self, needs):
+        """(path, versions in words) of the first that has all these modules."""
+        for path, known in self.known:
+            if all(module in known["found"] for module in needs.split()):
+                main = "torch" if "torch" in known["found"] else needs.split()[0]
+                others = [f"{module} {known['found'][module]}" for module in needs.split() if module != main]
+                return path, ", ".join([f"Python {known['python']}", f"{main} {known['found'][main]}", *others])
+        sys.exit(f"no Python of {', '.join(path for path, _ in self.known)} has {needs}")
+
+
+def look(path):
+    try:
+        done = subprocess.run([path, "-c", LOOK, *MODULES], capture_output=True, text=True, check=False)
+    except OSError as error:
+        sys.exit(f"{path} does not run: {error.strerror}")
+    if done.returncode:
+        sys.exit(f"{path} does not run: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+    return json.loads(done.stdout)
+
+
+def made():
+    """An environment with the newest packages."""
+    python = ENVIRONMENT / "bin" / "python"
+    if not (ENVIRONMENT / "complete").exists():
+        for argv in ([support.PYTHON, "-m", "venv", str(ENVIRONMENT)],
+                     [str(python), "-m", "pip", "install", "--quiet", *PACKAGES]):
+            done = subprocess.run(argv, capture_output=True, text=True, check=False)
+            if done.returncode:
+                support.skip(f"cannot install {', '.join(PACKAGES)}: {(done.stderr.strip().splitlines() or ['?'])[-1]}; "
+                             "DIESEL_STOCK_PYTHON names a Python that has them")
+        (ENVIRONMENT / "complete").touch()
+    return str(python)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rank of how many this process is. Pure: what is known is an argument.
+
+environment: a mapping as os.environ. group: (rank, world size) of torch.distributed's default group, or None while it is
+not initialised. The first that knows decides: the group; RANK and WORLD_SIZE (torchrun); LOCAL_RANK and NODE_RANK or
+GROUP_RANK beside WORLD_SIZE (Lightning's ddp, which sets no RANK); SLURM_PROCID beside a WORLD_SIZE that is srun's number
+of tasks; else the process is alone. Sources that contradict each other, or that tell of several ranks without telling
+which one this is, raise ValueError: a guess would give samples twice, or not at all, without a word.
+"""
+
+REMEDY = "call torch.distributed.init_process_group() before iterating, or give rank and world_size"
+
+
+def find(environment, group):
+    """(rank, world size)."""
+    known = _Numbers(environment)
+    if group:
+        _agree("RANK", known.RANK, "rank", group[0])
+        _agree("WORLD_SIZE", known.WORLD_SIZE, "world size", group[1])
+        return group
+    if known.WORLD_SIZE is None:
+        return _alone(known)
+    if not known.WORLD_SIZE >= 1:
+        raise ValueError(f"WORLD_SIZE is {known.WORLD_SIZE}, not a number of ranks: {REMEDY}")
+    rank = known.RANK if known.RANK is not None else _rank(known)
+    if not 0 <= rank < known.WORLD_SIZE:
+        raise ValueError(f"rank {rank} is not within world size {known.WORLD_SIZE}: {REMEDY}")
+    if known.LOCAL_WORLD_SIZE == known.WORLD_SIZE and known.LOCAL_RANK not in (None, rank):
+        raise ValueError(f"LOCAL_RANK is {known.LOCAL_RANK}, but RANK is {rank}, and all ranks are of one node: {REMEDY}")
+    return rank, known.WORLD_SIZE
+
+
+def world_size(environment, group):
+    """The world size alone, which may be known before the rank is."""
+    return group[1] if group else _Numbers(environment).WORLD_SIZE or 1
+
+
+class _Numbers:
+    """The launchers' variables as attributes: integers, or None where they are not set."""
+
+    def __init__(self, environment):
+        self._environment = environment
+
+    def __getattr__(self, name):
+        text = self._environment.get(name)
+        try:
+            return int(text) if text else None
+        except ValueError:
+            raise ValueError(f"{name} must be a number, not {text!r}: {REMEDY}") from None
+
+
+def _agree(variable, value, name, truth):
+    if value not in (None, truth):
+        raise ValueError(f"{variable} is {value}, but torch.distributed's {name} is {truth}: set it right, or give rank "
+                         "and world_size")
+
+
+def _alone(known):
+    """Nothing tells of other ranks, or of them without their number."""
+    for name in ("RANK", "LOCAL_RANK"):
+        if getattr(known, name):
+            raise ValueError(f"{name} is {getattr(known, name)}, but WORLD_SIZE is not set: {REMEDY}")
+    tasks = known.SLURM_STEP_NUM_TASKS
+    if known.RANK is None and (tasks or 1) > 1:
+        raise ValueError(f"srun started {tasks} tasks, and nothing tells whether they are ranks of one job: {REMEDY} (0 and "
+                         "1 for a job of its own)")
+    return 0, 1
+
+
+def _rank(known):
+    """The rank among WORLD_SIZE without RANK."""
+    world = known.WORLD_SIZE
+    if world == 1:
+        return 0
+    if known.LOCAL_RANK is not None:
+        return _rank_on_node(known)
+    if known.SLURM_PROCID is not None and known.SLURM_STEP_NUM_TASKS == world:
+        return known.SLURM_PROCID
+    raise ValueError(f"WORLD_SIZE is {world}, but neither RANK nor LOCAL_RANK tells which of them this is: {REMEDY}")
+
+
+def _rank_on_node(known):
+    node = known.NODE_RANK if known.NODE_RANK is not None else known.GROUP_RANK
+    per_node = known.LOCAL_WORLD_SIZE
+    if node is None and per_node != known.WORLD_SIZE:
+        raise ValueError(f"WORLD_SIZE is {known.WORLD_SIZE} and LOCAL_RANK {known.LOCAL_RANK}, but neither RANK nor NODE_RANK "
+                         f"is set: {REMEDY}")
+    if node and per_node is None:
+        raise ValueError(f"NODE_RANK is {node}, but neither RANK nor LOCAL_WORLD_SIZE is set: {REMEDY}")
+    return (node or 0) * (per_node or 0) + known.LOCAL_RANK

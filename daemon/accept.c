@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who is let in. A client that is not let in is told why and closed at once, so that it does not stay in the
+ * queue of those who wait for accept(): the socket would stay readable, and the loop would never sleep.
+ */
+#include "server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client/transport.h"
+#include "connection.h"
+#include "lib/cleanup.h"
+#include "lib/log.h"
+#include "lib/text.h"
+
+/* When not even a descriptor that was kept for it helps (ENFILE, ENOMEM): not to be tried in a loop. */
+#define RETRY_MS 100
+
+/* What it has sent is read first: a socket that is closed with something unread takes our line along. */
+static void turn_away(int fd, const struct error *err)
+{
+	union wire_message m, sent;
+	uint16_t sequence = 0; /* a HELLO has none, and may still be on its way */
+
+	while (recv(fd, &sent, sizeof(sent), MSG_DONTWAIT) >= (ssize_t)sizeof(sent.header))
+		sequence = sent.header.sequence;
+	protocol_init(&m, WIRE_ERROR);
+	m.header.sequence = sequence;
+	m.error.code = err->code;
+	text_line(m.error.text, sizeof(m.error.text), err->text);
+	(void)transport_send(fd, &m, NULL, 0);
+	close(fd);
+}
+
+static void on_retry(uv_timer_t *timer)
+{
+	struct server *s = timer->data;
+
+	if (!s->stopping)
+		accept_start(s);
+}
+
+/* No descriptor is left, for a reason that is not the clients' number: that is limited. */
+static void turn_away_one(struct server *s, int code)
+{
+	struct error err = ERROR_INIT;
+	int fd = -EBADF;
+
+	error_errno(&err, code, "dieseld cannot let in another client");
+	if (s->spare_fd >= 0) {
+		closep(&s->spare_fd);
+		fd = accept4(s->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	}
+	if (fd >= 0)
+		turn_away(fd, &err);
+	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	log_limited(&s->accept_lines, LOG_LEVEL_WARNING, "%s; raise the limit of open files if it is that",
+		    err.text);
+	if (fd >= 0)
+		return;
+	uv_poll_stop(&s->listen_poll);
+	uv_timer_start(&s->accept_retry, on_retry, RETRY_MS, 0);
+}
+
+static int admit(struct server *s, uint32_t uid, struct error *err)
+{
+	const struct quota quota = server_quota(s);
+	struct usage mine = {0}, all = {0};
+
+	mine.of[QUOTA_CONNECTIONS] = 1;
+	for (const struct connection *c = s->connections; c; c = c->next)
+		mine.of[QUOTA_CONNECTIONS] += c->uid == uid;
+	all.of[QUOTA_CONNECTIONS] = s->n_connections + 1;
+	return quota_check(&quota, uid, QUOTA_CONNECTIONS, &mine, &all, s->max_connections, err);
+}
+
+static void on_listen(uv_poll_t *poll, int status, int events)
+{
+	struct server *s = poll->data;
+	struct ucred peer = {.pid = -1, .uid = UINT32_MAX};
+	struct error err = ERROR_INIT;
+	socklen_t size = sizeof(peer);
+	int fd = accept4(s->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	int r;
+
+	(void)status;
+	(void)events;
+	if (fd < 0) {
+		if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+			turn_away_one(s, -errno);
+		return;
+	}
+	s->n_accepted++;
+	(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+	r = admit(s, peer.uid, &err);
+	if (r == 0 && connection_new(s, fd, &peer) == 0)
+		return;
+	if (r == 0)
+		error_set(&err, -ENOMEM, "dieseld has no memory for another client");
+	log_limited(server_lines_of(s, peer.uid), LOG_LEVEL_WARNING, "pid %lld was not let in: %s",
+		    (long long)peer.pid, err.text);
+	turn_away(fd, &err);
+}
+
+void accept_init(struct server *s)
+{
+	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	uv_poll_init(s->loop, &s->listen_poll, s->listen_fd);
+	uv_timer_init(s->loop, &s->accept_retry);
+	s->listen_poll.data = s->accept_retry.data = s;
+	uv_unref((uv_handle_t *)&s->accept_retry);
+	accept_start(s);
+}
+
+void accept_start(struct server *s)
+{
+	uv_poll_start(&s->listen_poll, UV_READABLE, on_listen);
+}
+
+void accept_stop(struct server *s)
+{
+	uv_close((uv_handle_t *)&s->listen_poll, NULL);
+	uv_close((uv_handle_t *)&s->accept_retry, NULL);
+	closep(&s->spare_fd);
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lend_watch.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+
+#define LOOK_MS 1000
+/* Tasks waited 50 ms of a second. Without privilege windows are of two seconds. */
+#define TRIGGER       "some 50000 1000000"
+#define TRIGGER_PLAIN "some 100000 2000000"
+
+/* The number behind a name in one of the kernel's tables of names and numbers; NAN: it is not there. */
+static double table_number(const char *root, const char *table, const char *name)
+{
+	char path[512], line[128];
+	size_t length = strlen(name);
+	_cleanup_(fclosep) FILE *f = NULL;
+
+	snprintf(path, sizeof(path), "%s/proc/%s", root, table);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f)) {
+		if (strncmp(line, name, length) == 0 && (line[length] == ' ' || line[length] == ':'))
+			return strtod(line + length + 1, NULL);
+	}
+	return NAN;
+}
+
+/* Page cache that is in use counts as usable there, but is not: who reads it wants it. */
+static void leave_active_files(const char *root, struct stall_node *node)
+{
+	double available = table_number(root, "meminfo", "MemAvailable") * 1024;
+	double active = table_number(root, "meminfo", "Active(file)") * 1024;
+
+	if (available >= 0 && active >= 0)
+		node->memory_headroom_bytes = fmin(node->memory_headroom_bytes, fmax(available - active, 0));
+}
+
+static double refaulted(struct lend_watch *w)
+{
+	double pages = table_number(w->root, "vmstat", "workingset_activate_file"), since;
+	uint64_t bytes = pages >= 0 ? (uint64_t)pages * 4096 : 0;
+
+	since = w->refaulted && bytes > w->refaulted ? (double)(bytes - w->refaulted) : 0;
+	w->refaulted = bytes;
+	return since;
+}
+
+void lend_watch_look(struct lend_watch *w)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+	struct stall_node node = node_watch_look(&w->node, now_ns);
+
+	leave_active_files(w->root, &node);
+	/* What is on its way back is not missing. */
+	node.memory_headroom_bytes += (double)w->cache->releasing_bytes;
+	cache_lend(w->cache,
+		   lend_limit(&w->lend, &node, refaulted(w), cache_borrowed_bytes(w->cache), now_ns));
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	struct lend_watch *w = timer->data;
+
+	lend_watch_look(w);
+	lend_watch_update(w);
+}
+
+static void on_trigger(uv_poll_t *poll, int status, int events)
+{
+	struct lend_watch *w = poll->data;
+
+	if (status < 0)
+		uv_poll_stop(poll);
+	else
+		lend_watch_look(w);
+}
+
+static int set_trigger(const char *path, const char *trigger)
+{
+	int fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd >= 0 && write(fd, trigger, strlen(trigger) + 1) < 0) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+static void start_trigger(struct lend_watch *w, uv_loop_t *loop)
+{
+	const char *path = w->node.memory_pressure;
+
+	w->trigger_fd = path[0] ? set_trigger(path, TRIGGER) : -1;
+	if (w->trigger_fd < 0 && path[0])
+		w->trigger_fd = set_trigger(path, TRIGGER_PLAIN);
+	if (w->trigger_fd >= 0 && uv_poll_init(loop, &w->trigger, w->trigger_fd) < 0)
+		closep(&w->trigger_fd);
+	if (w->trigger_fd < 0) {
+		w->trigger_fd = -EBADF;
+		return;
+	}
+	w->trigger.data = w;
+	uv_unref((uv_handle_t *)&w->trigger);
+	uv_poll_start(&w->trigger, UV_PRIORITIZED, on_trigger);
+}
+
+void lend_watch_start(struct lend_watch *w, uv_loop_t *loop, const char *root, struct cache *cache)
+{
+	*w = (struct lend_watch){.cache = cache, .root = root};
+	node_watch_init(&w->node, root);
+	uv_timer_init(loop, &w->timer);
+	w->timer.data = w;
+	uv_unref((uv_handle_t *)&w->timer);
+	start_trigger(w, loop);
+}
+
+void lend_watch_update(struct lend_watch *w)
+{
+	if (w->cache->n_segments == 0) {
+		uv_timer_stop(&w->timer);
+	} else if (!uv_is_active((uv_handle_t *)&w->timer)) {
+		lend_watch_look(w);
+		uv_timer_start(&w->timer, on_timer, LOOK_MS, LOOK_MS);
+	}
+}
+
+static void on_trigger_closed(uv_handle_t *handle)
+{
+	struct lend_watch *w = handle->data;
+
+	closep(&w->trigger_fd);
+}
+
+void lend_watch_stop(struct lend_watch *w)
+{
+	uv_close((uv_handle_t *)&w->timer, NULL);
+	if (w->trigger_fd >= 0)
+		uv_close((uv_handle_t *)&w->trigger, on_trigger_closed);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Looks at the node's memory for what the cache borrows: once a second while anything is in memory, and at
+ * once when the kernel says that tasks wait for memory (a PSI trigger, where it may be set). Without segments
+ * it sleeps. Loop thread only.
+ */
+
+#include <uv.h>
+
+#include "cache.h"
+#include "lend.h"
+#include "sensor_node.h"
+
+struct lend_watch {
+	struct cache *cache;
+	const char *root; /* in front of /proc and /sys: "" on a real machine */
+	struct lend lend;
+	struct node_watch node;
+	uint64_t refaulted; /* the kernel's counter, bytes; 0: never seen */
+	int trigger_fd;     /* -EBADF: none */
+	uv_poll_t trigger;
+	uv_timer_t timer;
+};
+
+/* Borrows the cache and root. */
+void lend_watch_start(struct lend_watch *w, uv_loop_t *loop, const char *root, struct cache *cache);
+/* One look, and what follows of it. */
+void lend_watch_look(struct lend_watch *w);
+/* After sessions or segments came or went: sleeps or wakes up. */
+void lend_watch_update(struct lend_watch *w);
+/* The loop must run once more. */
+void lend_watch_stop(struct lend_watch *w);

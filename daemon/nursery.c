@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "nursery.h"
+
+#include <errno.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/capabilities.h"
+#include "lib/cleanup.h"
+#include "lib/fd_message.h"
+#include "opener.h"
+#include "reader.h"
+
+#define NURSERY_FD (STDERR_FILENO + 1)
+#define HELPER_FD  (STDERR_FILENO + 2)
+
+/* One descriptor and what for. */
+struct order {
+	uint32_t kind;
+};
+
+static void signals_set(void)
+{
+	static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT};
+	const struct sigaction no_children = {.sa_handler = SIG_IGN, .sa_flags = SA_NOCLDWAIT};
+
+	/* A terminal and a service manager signal all of us: the daemon decides. */
+	for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
+		signal(ignored[i], SIG_IGN);
+	sigaction(SIGCHLD, &no_children, NULL);
+}
+
+_Noreturn static void helper_run(enum nursery_kind kind)
+{
+	signal(SIGCHLD, SIG_DFL);
+	switch (kind) {
+	case NURSERY_READER_URING:
+	case NURSERY_READER_THREADS:
+		prctl(PR_SET_NAME, "dieseld-reader");
+		_exit(reader_run(HELPER_FD, kind == NURSERY_READER_URING));
+	case NURSERY_OPENER: prctl(PR_SET_NAME, "dieseld-opener"); _exit(opener_run(HELPER_FD));
+	case NURSERY_N_KINDS: break;
+	}
+	_exit(1);
+}
+
+/* The next order's descriptor; -errno: the daemon is gone. */
+static int receive_order(struct order *ret)
+{
+	int fds[FD_MESSAGE_MAX_FDS];
+	size_t n_fds;
+
+	if (fd_message_receive(NURSERY_FD, ret, sizeof(*ret), 0, fds, &n_fds) != sizeof(*ret) || n_fds != 1)
+		return -ECONNRESET;
+	return fds[0];
+}
+
+_Noreturn static void nursery_run(void)
+{
+	struct order order;
+	int fd;
+
+	prctl(PR_SET_NAME, "dieseld-nursery");
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	/* Of what the daemon may do, what reading datasets of any owner takes. */
+	(void)capabilities_keep(CAPABILITY(CAP_DAC_READ_SEARCH));
+	signals_set();
+	while ((fd = receive_order(&order)) >= 0) {
+		if (fork() == 0) {
+			if (fd != HELPER_FD && dup2(fd, HELPER_FD) < 0)
+				_exit(1);
+			close(NURSERY_FD);
+			close_range(HELPER_FD + 1, UINT32_MAX, 0);
+			helper_run((enum nursery_kind)order.kind);
+		}
+		close(fd);
+	}
+	_exit(0);
+}
+
+int nursery_fork(struct nursery *ret, struct error *err)
+{
+	int fds[2];
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
+		return error_errno(err, -errno, "cannot make a socket to the helper processes");
+	pid = fork();
+	if (pid < 0) {
+		int r = -errno;
+
+		close(fds[0]);
+		close(fds[1]);
+		return error_errno(err, r, "cannot fork helper processes");
+	}
+	if (pid == 0) {
+		if (dup2(fds[1], NURSERY_FD) < 0 || close_range(NURSERY_FD + 1, UINT32_MAX, 0) < 0)
+			_exit(1);
+		nursery_run();
+	}
+	close(fds[1]);
+	*ret = (struct nursery){.fd = fds[0], .pid = pid};
+	return 0;
+}
+
+int nursery_start(const struct nursery *n, enum nursery_kind kind, int *ret_fd)
+{
+	const struct order order = {.kind = kind};
+	int fds[2], r;
+
+	if (n->fd < 0)
+		return -EPIPE;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
+		return -errno;
+	r = fd_message_send(n->fd, &order, sizeof(order), &fds[1], 1, MSG_DONTWAIT);
+	close(fds[1]);
+	if (r < 0) {
+		close(fds[0]);
+		return r;
+	}
+	*ret_fd = fds[0];
+	return 0;
+}
+
+void nursery_end(struct nursery *n)
+{
+	closep(&n->fd);
+	/* Not waited for: it may be stopped. */
+	if (n->pid > 0)
+		(void)waitpid(n->pid, NULL, WNOHANG);
+	*n = NURSERY_NONE;
+}

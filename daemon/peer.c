@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "peer.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SO_PEERPIDFD /* Linux 6.5; older C libraries lack the name */
+#define SO_PEERPIDFD 77
+#endif
+
+/* The number could be another process's by now, if the peer died since it connected: then what is its lasts
+ * as long as that one. */
+static int by_number(int socket)
+{
+	struct ucred peer = {.pid = 0};
+	socklen_t size = sizeof(peer);
+	int fd;
+
+	if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+		return -errno;
+	if (peer.pid <= 0)
+		return -EOPNOTSUPP;
+	fd = (int)syscall(SYS_pidfd_open, peer.pid, 0);
+	return fd < 0 ? -errno : fd;
+}
+
+int peer_process(int socket)
+{
+	socklen_t size = sizeof(int);
+	int fd;
+
+	if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0)
+		return fd;
+	return errno == ENOPROTOOPT ? by_number(socket) : -errno;
+}

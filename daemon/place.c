@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "place.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+struct place *place_add(struct place_list *list, uint64_t mount_id, int fd, bool *ret_new)
+{
+	struct place *p = list->first;
+
+	while (p && (p->mount_id != mount_id || mount_id == PLACE_MOUNT_UNKNOWN))
+		p = p->next;
+	*ret_new = !p;
+	if (p) {
+		close(fd);
+		return place_ref(p);
+	}
+	p = calloc(1, sizeof(*p));
+	if (!p) {
+		close(fd);
+		return NULL;
+	}
+	*p = (struct place){.next = list->first, .list = list, .refs = 1, .mount_id = mount_id, .fd = fd};
+	list->first = p;
+	list->n_added++;
+	return p;
+}
+
+struct place *place_ref(struct place *place)
+{
+	place->refs++;
+	return place;
+}
+
+struct place *place_unref(struct place *place)
+{
+	struct place **link;
+
+	if (!place || --place->refs > 0)
+		return NULL;
+	link = &place->list->first;
+	while (*link != place)
+		link = &(*link)->next;
+	*link = place->next;
+	close(place->fd);
+	free(place);
+	return NULL;
+}

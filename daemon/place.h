@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Where a dataset's chunks are opened: the folder `chunks` as one mount of it shows it. All places of a
+ * dataset are one folder, but somebody else's mount namespace may have mounted something over a chunk of it.
+ * So each session opens chunks in the place that its client brought, and another place of the dataset is
+ * tried where that fails for such a mount.
+ *
+ * A place lives as long as connections, sessions and loads refer to it. Loop thread only.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct place_list {
+	struct place *first;
+	uint64_t n_added; /* ever: whether somebody came meanwhile */
+};
+
+struct place {
+	struct place *next;
+	struct place_list *list;
+	uint32_t refs;
+	uint64_t mount_id;
+	int fd; /* O_PATH */
+};
+
+#define PLACE_MOUNT_UNKNOWN UINT64_MAX /* before Linux 5.8 */
+
+/* The place of this mount in the list, with one more reference; takes the descriptor over. *ret_new: nobody
+ * of this mount was there before. NULL: no memory; the descriptor is closed. */
+struct place *place_add(struct place_list *list, uint64_t mount_id, int fd, bool *ret_new);
+struct place *place_ref(struct place *place);
+/* Accepts NULL; returns NULL. */
+struct place *place_unref(struct place *place);

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "quota.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "lib/units.h"
+
+static const char *format_amount(char *text, size_t size, enum quota_kind kind, uint64_t amount)
+{
+	static const char *const units[] = {"connections", "", "chunks in memory"};
+	char bytes[16];
+
+	if (kind == QUOTA_BYTES)
+		snprintf(text, size, "%s of cache", units_format_bytes(bytes, sizeof(bytes), amount));
+	else
+		snprintf(text, size, "%llu %s", (unsigned long long)amount, units[kind]);
+	return text;
+}
+
+bool quota_is_owner(const struct quota *q, uint32_t uid)
+{
+	return uid == 0 || uid == q->owner;
+}
+
+static uint64_t percent_of(uint64_t limit, uint32_t percent)
+{
+	return limit / 100 * percent + limit % 100 * percent / 100;
+}
+
+uint64_t quota_share(const struct quota *q, uint32_t uid, uint64_t limit)
+{
+	return quota_is_owner(q, uid) ? limit : percent_of(limit, q->share_percent);
+}
+
+int quota_check(const struct quota *q, uint32_t uid, enum quota_kind kind, const struct usage *mine,
+		const struct usage *all, uint64_t limit, struct error *err)
+{
+	bool owner = quota_is_owner(q, uid);
+	uint64_t share = quota_share(q, uid, limit);
+	uint64_t shared = owner ? limit : limit - limit / QUOTA_RESERVE_PARTS;
+	char wanted[48], allowed[48];
+
+	if (mine->of[kind] > share)
+		return error_set(
+		    err, -EDQUOT,
+		    "user %u would have %s, and a user may have %s of this dieseld: end what is not needed, "
+		    "or raise --user-share",
+		    uid, format_amount(wanted, sizeof(wanted), kind, mine->of[kind]),
+		    format_amount(allowed, sizeof(allowed), kind, share));
+	if (all->of[kind] > shared)
+		return error_set(err, -EUSERS,
+				 "all users together would have %s of this dieseld, which has %s%s: end what "
+				 "is not needed, or try later",
+				 format_amount(wanted, sizeof(wanted), kind, all->of[kind]),
+				 format_amount(allowed, sizeof(allowed), kind, shared),
+				 owner ? "" : " for users but root");
+	return 0;
+}

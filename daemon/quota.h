@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What one user may take, so that nobody can take everything from the others: at most a share (--user-share)
+ * of the connections, of the cache that open sessions need, and of the chunks that they need in memory at one
+ * time (each is a descriptor). A 32nd of each is kept for root and the daemon's own user, who have no share:
+ * they can always look, and serve themselves.
+ *
+ * Nothing is counted here: what a user has is looked up when he asks for more, from what there is (usage.c).
+ *
+ * Users are uids. Who may map subordinate ids (user_namespaces(7)) is several of them, and can fill what is
+ * not kept for root.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lib/error.h"
+
+#define QUOTA_DEFAULT_PERCENT 75
+#define QUOTA_RESERVE_PARTS   32
+
+enum quota_kind {
+	QUOTA_CONNECTIONS,
+	QUOTA_BYTES,  /* of the cache: snapshots, batches, chunks that sessions need */
+	QUOTA_CHUNKS, /* that sessions need at one time */
+	QUOTA_N_KINDS,
+};
+
+struct quota {
+	uint32_t share_percent; /* 1 to 100 */
+	uint32_t owner;         /* the daemon's own uid */
+};
+
+struct usage {
+	uint64_t of[QUOTA_N_KINDS];
+};
+
+/* Whether the user has no share. */
+bool quota_is_owner(const struct quota *q, uint32_t uid);
+
+/* What the user may have of a kind when everybody together has `limit`. */
+uint64_t quota_share(const struct quota *q, uint32_t uid, uint64_t limit);
+
+/* Whether the user's usage, and that of all, are within what is allowed; both count what is asked for.
+ * -EDQUOT: the user's share; -EUSERS: what is left is root's. The line says what to do. */
+int quota_check(const struct quota *q, uint32_t uid, enum quota_kind kind, const struct usage *mine,
+		const struct usage *all, uint64_t limit, struct error *err);

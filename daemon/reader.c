@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The daemon's side of reader.h. */
+#include "reader.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+#include "lib/fd_message.h"
+
+#define IDLE_MS 10000
+
+struct reader {
+	struct reader *next;
+	struct readers *readers;
+	struct reader **slot; /* NULL: let go */
+	struct reader_job *jobs;
+	uint64_t n_orders;
+	uint32_t uid;
+	int fd;
+	uv_poll_t poll;
+	uv_timer_t idle;
+	uint32_t n_handles;
+};
+
+static void on_closed(uv_handle_t *handle)
+{
+	struct reader *r = handle->data;
+
+	if (--r->n_handles > 0)
+		return;
+	closep(&r->fd);
+	free(r);
+}
+
+/* Out of the list; memory goes when the handles are closed. */
+static void reader_remove(struct reader *r)
+{
+	struct reader **link = &r->readers->first;
+
+	while (*link != r)
+		link = &(*link)->next;
+	*link = r->next;
+	r->readers->n--;
+	if (r->slot)
+		*r->slot = NULL;
+	uv_close((uv_handle_t *)&r->poll, on_closed);
+	uv_close((uv_handle_t *)&r->idle, on_closed);
+}
+
+/* It sees the end of its socket and ends; we see that by the end of ours. */
+static void ask_to_end(struct reader *r)
+{
+	if (r->slot)
+		*r->slot = NULL;
+	r->slot = NULL;
+	shutdown(r->fd, SHUT_WR);
+}
+
+static void on_idle(uv_timer_t *timer)
+{
+	ask_to_end(timer->data);
+}
+
+static void job_done(struct reader *r, struct reader_job *job)
+{
+	struct reader_job **link = &r->jobs;
+
+	while (*link != job)
+		link = &(*link)->next;
+	*link = job->next;
+	if (!r->jobs && r->slot)
+		uv_timer_start(&r->idle, on_idle, IDLE_MS, 0);
+	job->done(job);
+}
+
+/* What it had to do has failed. */
+static void reader_ended(struct reader *r)
+{
+	struct readers *readers = r->readers;
+
+	uv_poll_stop(&r->poll);
+	if (r->slot)
+		*r->slot = NULL; /* who tries again gets another one */
+	r->slot = NULL;
+	while (r->jobs) {
+		struct reader_job *job = r->jobs;
+
+		job->result = error_set(&job->error, -EIO, "%s: the process that reads it has ended",
+					job->order.origin);
+		job_done(r, job);
+	}
+	reader_remove(r);
+	readers->on_end(readers->user);
+}
+
+static void on_report(uv_poll_t *poll, int status, int events)
+{
+	struct reader *r = poll->data;
+	struct reader_report report;
+	struct reader_job *job;
+	ssize_t n = recv(r->fd, &report, sizeof(report), MSG_DONTWAIT);
+
+	(void)status;
+	(void)events;
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n != sizeof(report)) {
+		reader_ended(r);
+		return;
+	}
+	for (job = r->jobs; job && job->order.id != report.id;)
+		job = job->next;
+	if (!job)
+		return;
+	job->result = report.result;
+	job->buffered = report.buffered;
+	job->error = report.error;
+	job->error.text[sizeof(job->error.text) - 1] = '\0';
+	job_done(r, job);
+}
+
+static int reader_new(struct readers *rs, struct reader **slot, uint32_t uid)
+{
+	enum nursery_kind kind = rs->use_uring ? NURSERY_READER_URING : NURSERY_READER_THREADS;
+	struct reader *r;
+	int result;
+
+	if (rs->n >= rs->max)
+		return -EAGAIN;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	result = nursery_start(rs->nursery, kind, &r->fd);
+	if (result == 0) {
+		result = uv_poll_init(rs->loop, &r->poll, r->fd);
+		if (result < 0)
+			close(r->fd);
+	}
+	if (result < 0) {
+		free(r);
+		return result;
+	}
+	uv_timer_init(rs->loop, &r->idle);
+	uv_unref((uv_handle_t *)&r->idle);
+	r->poll.data = r->idle.data = r;
+	r->n_handles = 2;
+	r->readers = rs;
+	r->slot = slot;
+	r->uid = uid;
+	r->next = rs->first;
+	rs->first = r;
+	rs->n++;
+	uv_poll_start(&r->poll, UV_READABLE, on_report);
+	uv_unref((uv_handle_t *)&r->poll);
+	*slot = r;
+	return 0;
+}
+
+int readers_submit(struct readers *rs, struct reader **slot, uint32_t uid, struct reader_job *job,
+		   int folder_fd, int memory_fd)
+{
+	struct reader *r;
+	int result = *slot ? 0 : reader_new(rs, slot, uid);
+
+	if (result < 0)
+		return result;
+	r = *slot;
+	job->order.id = ++r->n_orders;
+	result = fd_message_send(r->fd, &job->order, sizeof(job->order), (int[]){folder_fd, memory_fd}, 2,
+				 MSG_DONTWAIT);
+	if (result < 0)
+		return result == -EPIPE ? -EAGAIN : result; /* its end is about to be seen */
+	uv_timer_stop(&r->idle);
+	job->next = r->jobs;
+	r->jobs = job;
+	return 0;
+}
+
+void reader_let_go(struct reader **slot)
+{
+	if (*slot)
+		ask_to_end(*slot);
+}
+
+uint32_t readers_of(const struct readers *rs, uint32_t uid)
+{
+	uint32_t n = 0;
+
+	for (const struct reader *r = rs->first; r; r = r->next)
+		n += r->uid == uid;
+	return n;
+}
+
+void readers_close(struct readers *rs)
+{
+	while (rs->first) {
+		rs->first->jobs = NULL;
+		reader_remove(rs->first);
+	}
+}

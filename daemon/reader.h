@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Reading chunk files, in a process for each dataset (nursery.h). Storage that hangs holds up that dataset's
+ * reader and nobody else: not the daemon's loop, its workers, its end, or another dataset. A reader is
+ * started with the first chunk and ends when there was nothing to read for some seconds.
+ *
+ * The daemon sends an order for a chunk with descriptors of the folder and of the segment's memory; the
+ * reader opens and checks the file, reads it into that memory with many reads in flight (io.h), and reports.
+ * Until it has, or has ended, the memory is its own: nothing can take it away from a read that hangs, so it
+ * stays counted for who asked.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "access.h"
+#include "lib/error.h"
+#include "nursery.h"
+
+#define READER_NAME_BYTES   48
+#define READER_ORIGIN_BYTES 4352 /* a path and the name below it */
+#define READER_MAX_ORDERS   4    /* of a reader at one time: large chunks keep a disk busy */
+
+/* What goes over the socket, with descriptors of the folder and the memory. */
+struct reader_order {
+	uint64_t id;
+	uint64_t bytes;              /* that the file must have */
+	struct access_rights rights; /* that the file must not be stricter than */
+	char name[READER_NAME_BYTES];
+	char origin[READER_ORIGIN_BYTES]; /* for texts */
+};
+
+struct reader_report {
+	uint64_t id;
+	int32_t result;    /* 0 or a negative errno; -EXDEV: something is mounted over the file */
+	uint32_t buffered; /* without O_DIRECT */
+	struct error error;
+};
+
+/* A chunk to be read. The caller's memory until done(), which runs on the loop's thread and never from within
+ * readers_submit(). */
+struct reader_job {
+	struct reader_order order; /* id is the module's */
+	void (*done)(struct reader_job *job);
+	int result;
+	bool buffered;
+	struct error error;
+	/* the module's */
+	struct reader_job *next;
+};
+
+struct reader;
+
+struct readers {
+	uv_loop_t *loop;
+	const struct nursery *nursery; /* borrowed */
+	bool use_uring;
+	uint32_t n, max; /* that live */
+	struct reader *first;
+	void (*on_end)(void *user); /* there may be one more now */
+	void *user;
+};
+
+/* Sends the order to the reader in *slot, which is started, and whose slot becomes NULL again when it has
+ * ended; uid is who asks for it. -EAGAIN: not now (on_end() tells when). */
+int readers_submit(struct readers *r, struct reader **slot, uint32_t uid, struct reader_job *job,
+		   int folder_fd, int memory_fd);
+/* Lets an idle reader of this slot end; the slot may go. */
+void reader_let_go(struct reader **slot);
+/* How many of the readers were started for this user. */
+uint32_t readers_of(const struct readers *r, uint32_t uid);
+/* Leaves all to themselves: no done() is called any more. The loop must run once more. */
+void readers_close(struct readers *r);
+
+/* The helper: serves orders until the end of the socket. Its exit status. */
+int reader_run(int fd, bool use_uring);

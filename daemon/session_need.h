@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What a session can pin or wait for at one time, in bytes of segments: its next batch, and with views all
+ * unreleased batches beside it. From the real sizes of the chunks: a mean says nothing where few samples are
+ * most of the bytes. Never more than all chunks.
+ */
+
+#include "served.h"
+
+#include "dataset/shuffle.h"
+
+struct session_shape {
+	uint64_t batch_step; /* positions from the start of one batch of this session to its next */
+	uint32_t batch;
+	uint32_t window_chunks;
+	uint32_t n_slots;
+	bool views; /* ready and held batches pin their chunks */
+};
+
+/* Chunks, in any order of them; samples: of each chunk, ascending. In bytes: served_largest_bytes(). */
+uint64_t session_need_at_most(const struct served_dataset *d, const struct session_shape *shape,
+			      const uint32_t *samples);
+
+/* In one epoch's order. next: the epoch behind it, whose first batches may be held together with the last of
+ * this one (NULL: not known yet). -ENOMEM. */
+int session_need_bytes(const struct served_dataset *d, const struct session_shape *shape,
+		       const struct shuffle_plan *plan, const struct shuffle_plan *next, uint64_t *ret_bytes);

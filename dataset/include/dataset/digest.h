@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * SHA-256 by libcrypto, which uses what the CPU has for it. The one user of its headers. Unlike XXH3 it holds
+ * against people: nobody makes other bytes that have the same one. Thread-safe; a stream belongs to one
+ * thread.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#define DIGEST_BYTES 32
+#define DIGEST_NAME  "sha256" /* for options and output */
+
+struct digest {
+	uint8_t bytes[DIGEST_BYTES];
+};
+
+struct digest_stream;
+
+/* -ENOMEM; -ENOTSUP: libcrypto is configured without SHA-256. */
+int digest_stream_new(struct digest_stream **ret);
+int digest_stream_add(struct digest_stream *s, const void *data, size_t bytes);
+int digest_stream_finish(struct digest_stream *s, struct digest *ret);
+void digest_stream_free(struct digest_stream *s); /* accepts NULL */
+
+/* Of the parts, one behind the other. As digest_stream_new(). */
+int digest_of(const struct iovec *parts, int n_parts, struct digest *ret);
+
+bool digest_equal(const struct digest *a, const struct digest *b);

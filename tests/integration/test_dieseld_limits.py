@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No user takes the daemon from the others: connections, cache, descriptors and the log have limits."""
+import contextlib
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.request
+
+from dieseld_support import (BIN, SCRATCH, Case, chunk_files, dataset, finish_probe, main, make_source, pack, probe,
+                             probe_command, start_probe)
+from hostile import VERSION, Client, Other, Refused, run_as
+
+HOSTILE, OTHER = 12345, 23456
+
+# Connects as often as it is let in, at most argv[3] times; says how often, and what it was told in the end.
+IDLE = """
+import os, resource, socket, struct, sys
+path, uid, n = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, n + 64), hard))
+os.setresuid(uid, uid, uid)
+held, told = [], ""
+for i in range(n):
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    s.settimeout(20)
+    s.connect(path)
+    try:
+        s.send(struct.pack("<IIIIII", 1, 24, 0x4c534944, int(sys.argv[4]), 0, 0))
+    except OSError:
+        pass
+    try:
+        reply = s.recv(1024)
+    except OSError:
+        reply = b""
+    if len(reply) == 24:
+        held.append(s)
+        continue
+    told = reply[16:].split(b"\\0")[0].decode()
+    s.close()
+print(len(held), told, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def idle_connections(daemon, uid, n):
+    """(how many were let in, what the last one was told that was not)."""
+    process = subprocess.Popen([sys.executable, "-c", IDLE, daemon.socket, str(uid), str(n), str(VERSION)],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        count, _, told = process.stdout.readline().strip().partition(" ")
+        yield int(count), told
+    finally:
+        process.communicate()
+
+
+def as_user(uid):
+    """For subprocess: who runs it."""
+    return {"user": uid, "group": uid, "extra_groups": []}
+
+
+def cpu_seconds(process):
+    with open(f"/proc/{process.pid}/stat") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def user_probe():
+    """The probe where another user can run it."""
+    program = os.path.join(SCRATCH, "probe")
+    if not os.path.exists(program):
+        shutil.copy(os.path.join(BIN, "daemon_probe"), program)
+        os.chmod(program, 0o755)
+    return program
+
+
+class Connections(Case):
+    def test_idle_connections_leave_room(self):
+        path, source = dataset("views")
+        daemon = self.daemon()
+        with idle_connections(daemon, HOSTILE, 1100) as (count, told):
+            self.assertGreater(count, 100, told)
+            self.assertIn("--user-share", told)
+            self.assertLess(count, 1024)
+            daemon.status()
+            self.assertEqual(probe(daemon, path, "--source", source)["samples"], 2000)
+            with idle_connections(daemon, OTHER, 10) as (others, _):
+                self.assertEqual(others, 10)
+            # Two of them together leave what is kept for root.
+            with idle_connections(daemon, OTHER, 1100):
+                daemon.status()
+        with idle_connections(daemon, HOSTILE, 10) as (count, _):
+            self.assertEqual(count, 10)
+
+    def test_no_descriptors_left(self):
+        daemon = self.daemon(prefix=lambda command: ["prlimit", "--nofile=300", *command])
+        with idle_connections(daemon, HOSTILE, 400):
+            before = cpu_seconds(daemon.process)
+            # As soon as it is let in: what is not is turned away, not left to wait.
+            for _ in range(20):
+                daemon.status()
+            self.assertLess(cpu_seconds(daemon.process) - before, 2)
+        self.assertLess(len(daemon.output()), 20000)
+
+    def test_what_a_user_causes_is_not_all_of_the_log(self):
+        daemon = self.daemon()
+        nonsense = ("import os, socket, sys\nos.setresuid(*3 * [int(sys.argv[2])])\nfor i in range(2000):\n"
+                    " s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n s.connect(sys.argv[1])\n"
+                    " try:\n  s.send(b'nonsense'); s.recv(10)\n except OSError: pass\n s.close()\n")
+        subprocess.run([sys.executable, "-c", nonsense, daemon.socket, str(HOSTILE)], check=True)
+        lines = [line for line in daemon.output().splitlines() if "cut off" in line]
+        self.assertLess(len(lines), 100)
+        self.assertGreater(len(lines), 0)
+        # Another user's lines are written.
+        subprocess.run([sys.executable, "-c", nonsense.replace("2000", "1"), daemon.socket, str(OTHER)], check=True)
+        daemon.status()
+        self.assertEqual(len([line for line in daemon.output().splitlines() if "cut off" in line]), len(lines) + 1)
+
+
+class Cache(Case):
+    def test_sessions_leave_room(self):
+        """Each with a window that it asked for: together more than there is."""
+        path, source = dataset("packed")
+        other = pack(make_source("others", 300, lambda rng: 4096, seed=5), "others")
+        os.chmod(SCRATCH, 0o755)
+        daemon = self.daemon(cache="40M")
+        sessions = []
+        for rank in range(12):
+            process = subprocess.Popen(
+                probe_command(daemon, path, "--batch", 512, "--window", 1, "--wait", "--hold", 1, "--max-batches", 1,
+                              "--rank", rank, "--world", 12, program=user_probe()),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **as_user(HOSTILE))
+            self.addCleanup(process.communicate)
+            sessions.append((process, process.stdout.readline().strip()))
+        held = sum(word == "holding" for _, word in sessions)
+        self.assertGreater(held, 0)
+        self.assertLess(held, 12)
+        refused = next(p for p, word in sessions if word != "holding")
+        self.assertIn("--user-share", refused.communicate()[1])
+        result = subprocess.run(probe_command(daemon, other, program=user_probe()), text=True, capture_output=True,
+                                **as_user(OTHER))
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+
+class Chunks(Case):
+    def test_more_chunks_than_descriptors(self):
+        source = make_source("many", 2, lambda rng: 500)
+        path = os.path.join(SCRATCH, "many")
+        pack(source, "many")
+        for i in range(130):
+            with open(os.path.join(source, "class0", f"more{i}.bin"), "wb") as f:
+                f.write(os.urandom(500 + i))
+            subprocess.run([os.path.join(BIN, "dieselctl"), "pack", "--append", source, path], check=True,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.assertGreater(len(chunk_files(path)), 120)
+        daemon = self.daemon(prefix=lambda command: ["prlimit", "--nofile=140", *command])
+        process = start_probe(daemon, path, "--source", source, "--batch", 2, "--epochs", 3, "--window", 4, "--wait",
+                              "--hold", 1)
+        self.assertEqual(process.stdout.readline().strip(), "holding")
+        self.assertLess(len(os.listdir(f"/proc/{daemon.process.pid}/fd")), 110)
+        daemon.status()
+        self.assertEqual(finish_probe(process)[0]["samples"], 3 * 132)
+
+
+class Memory(Case):
+    def test_answers_that_are_kept(self):
+        daemon, path = self.daemon(), dataset("views")[0]
+
+        def ask():
+            client, fds = Client(daemon.socket), []
+            for _ in range(200):
+                fds += client.call("STATUS")[2]
+            return sum(os.fstat(fd).st_blocks * 512 for fd in fds)
+
+        self.assertLess(run_as(ask, HOSTILE), 100000)
+
+        def ask_often():
+            clients, kept, told = [Client(daemon.socket) for _ in range(300)], [], ""
+            for client in clients[:100]:  # what there is to tell
+                client.open_dataset(path)
+                for fd in client.open_session(batch=1, window=1):
+                    os.close(fd)
+            try:
+                for client in clients[100:]:
+                    kept += client.call("STATUS")[2]
+            except Refused as e:
+                told = e.text
+            return [sum(os.fstat(fd).st_blocks * 512 for fd in kept), told]
+
+        used, told = run_as(ask_often, HOSTILE)
+        self.assertLess(used, 9 << 20)
+        self.assertIn("answers open", told)
+        daemon.status()
+
+
+    def test_snapshots_of_one_user(self):
+        daemon = self.daemon(cache="16M")
+        first = pack(make_source("names", 6000, lambda rng: 8), "names0")
+        size = os.path.getsize(os.path.join(first, "snapshot"))
+        paths = [first] + [shutil.copytree(first, first[:-1] + str(i)) for i in range(1, (12 << 20) // size + 3)]
+
+        def open_all():
+            clients = []
+            for path in paths:
+                clients.append(Client(daemon.socket))
+                try:
+                    clients[-1].open_dataset(path)
+                except Refused as e:
+                    return [len(clients) - 1, e.text]
+            return [len(clients), ""]
+
+        opened, told = run_as(open_all, HOSTILE)
+        self.assertIn("--user-share", told)
+        self.assertLessEqual(opened * size, 12 << 20)
+        self.assertGreater((opened + 2) * size, 8 << 20)
+        Client(daemon.socket).open_dataset(paths[-1])
+
+    def test_snapshots_that_are_kept(self):
+        """The descriptor of a snapshot's copy outlives the connection that it came over."""
+        daemon = self.daemon(cache="16M")
+        first = pack(make_source("kept", 6000, lambda rng: 8), "kept0")
+        size = os.path.getsize(os.path.join(first, "snapshot"))
+        paths = [first] + [shutil.copytree(first, first[:-1] + str(i)) for i in range(1, (16 << 20) // size + 3)]
+
+        def keep_all(channel):
+            kept, told = [], ""
+            for path in paths:
+                client = Client(daemon.socket)
+                try:
+                    client.send_open_dataset(path)
+                    kept += client.receive()[2]
+                except Refused as e:
+                    told = e.text
+                client.close()
+            channel.send([len(kept), told])
+            channel.receive()
+            for fd in kept:
+                os.close(fd)
+            client = Client(daemon.socket)
+            client.open_dataset(paths[-1])
+
+        hostile = Other(keep_all, HOSTILE)
+        kept, told = hostile.receive()
+        self.assertIn("--user-share", told)
+        self.assertLessEqual(kept * size, 12 << 20)
+        self.assertLessEqual(copied_bytes(daemon.process.pid), 13 << 20)
+        Client(daemon.socket).open_dataset(paths[-1])
+        hostile.send("give them back")
+        hostile.finish()
+
+    def test_snapshots_that_are_being_copied(self):
+        """Sparse: they cost who makes them nothing."""
+        daemon = self.daemon(cache="256M")
+        paths = [os.path.join(SCRATCH, f"sparse{i}") for i in range(16)]
+        for path in paths:
+            os.makedirs(os.path.join(path, "chunks"))
+            with open(os.path.join(path, "snapshot"), "wb") as f:
+                f.truncate(100 << 20)
+
+        def open_all(channel):
+            clients = [Client(daemon.socket) for _ in paths]
+            for client, path in zip(clients, paths):
+                client.send_open_dataset(path)
+            for client in clients:
+                with contextlib.suppress(Refused):
+                    client.receive()
+
+        hostile, most = Other(open_all, HOSTILE), 0
+        while not select.select([hostile.channel.end], [], [], 0.002)[0]:
+            most = max(most, copied_bytes(daemon.process.pid))
+        hostile.finish()
+        self.assertGreater(most, 0)
+        self.assertLessEqual(most, 192 << 20)
+
+
+def copied_bytes(daemon):
+    """Of memory that the daemon and its helpers have for snapshots."""
+    children = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as f:
+            children.setdefault(int(f.read().rsplit(")", 1)[1].split()[1]), []).append(int(pid))
+    family, files = [daemon], {}
+    for pid in family:
+        family += children.get(pid, [])
+        with contextlib.suppress(OSError):
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    if "memfd:diesel-snapshot" in os.readlink(f"/proc/{pid}/fd/{fd}"):
+                        st = os.stat(f"/proc/{pid}/fd/{fd}")
+                        files[st.st_ino] = st.st_blocks * 512
+    return sum(files.values())
+
+
+class Names(Case):
+    def make(self, folder):
+        """A dataset at a path of any bytes."""
+        path = os.path.join(os.fsencode(SCRATCH), folder)
+        shutil.copytree(os.fsencode(dataset("views")[0]), path)
+        self.addCleanup(shutil.rmtree, path)
+        return path
+
+    def session(self, daemon, path, uid=0):
+        process = start_probe(daemon, path, "--wait", "--hold", 1, "--max-batches", 1, program=user_probe(),
+                              **as_user(uid))
+        self.assertEqual(process.stdout.readline().strip(), "holding")
+        self.addCleanup(process.communicate)
+
+    def test_no_name_breaks_a_line_of_the_log(self):
+        path = self.make(b"a\ndieseld: error: forged\x1b[31m")
+        daemon = self.daemon()
+        os.unlink(chunk_files(os.fsdecode(path))[0])
+        subprocess.run(probe_command(daemon, os.fsdecode(path)), capture_output=True)
+        self.assertIn("\\x0adieseld: error: forged\\x1b[31m", daemon.output())
+        self.assertNotIn("\x1b", daemon.output())
+        self.assertFalse([line for line in daemon.output().splitlines() if line.startswith("dieseld: error: forged")])
+
+    def test_no_name_hides_a_session(self):
+        path = self.make(b"Gr\xfc\xdfe")
+        daemon = self.daemon()
+        self.session(daemon, os.fsdecode(path))
+        status = daemon.status()
+        self.assertEqual([s["dataset"][-11:] for s in status["sessions"]], ["Gr\\xfc\\xdfe"])
+        self.assertEqual(status["datasets"][0]["path"], status["sessions"][0]["dataset"])
+
+    def test_users_see_their_own(self):
+        daemon = self.daemon()
+        self.session(daemon, dataset("views")[0], HOSTILE)
+        command = [user_probe(), "--status", "--socket", daemon.socket]
+        for uid, n in ((OTHER, 0), (HOSTILE, 1), (0, 1)):
+            text = subprocess.run(command, check=True, capture_output=True, text=True, **as_user(uid)).stdout
+            status = json.loads(text)
+            self.assertEqual(len(status["datasets"]), n)
+            self.assertEqual(len(status["sessions"]), uid in (0, HOSTILE))
+            self.assertEqual("views" in text, uid in (0, HOSTILE))
+
+
+class Metrics(Case):
+    DRIP = """
+import os, socket, sys, time
+os.setresuid(*3 * [int(sys.argv[2])])
+clients = []
+for i in range(40):
+    try:
+        clients.append(socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=5))
+    except OSError:
+        pass
+print("dripping", flush=True)
+while True:
+    for c in clients:
+        try:
+            c.send(b"G")
+        except OSError:
+            pass
+    time.sleep(0.2)
+"""
+
+    def test_who_asks_by_the_byte_does_not_keep_prometheus_out(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        self.daemon("--metrics", f"127.0.0.1:{port}")
+        drip = subprocess.Popen([sys.executable, "-c", self.DRIP, str(port), str(HOSTILE)], stdout=subprocess.PIPE)
+        self.addCleanup(drip.communicate)
+        self.addCleanup(drip.kill)
+        drip.stdout.readline()
+        for _ in range(5):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+                self.assertIn(b"diesel_build_info", reply.read())
+
+
+if __name__ == "__main__":
+    if os.geteuid() != 0:
+        print("skipped: needs root to become other users")
+        sys.exit(77)
+    main()

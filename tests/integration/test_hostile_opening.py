@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening a dataset that hangs, crashes its process or is not waited for costs nobody but the client that brought
+it (docs/security.md)."""
+import os
+import shutil
+import signal
+import struct
+import threading
+import time
+
+import hostile
+from dieseld_support import BIN, SCRATCH, Case, dataset, main, probe
+from hostile import ALICE, Client, Mirror, Other, Refused, openers, run_as, wait_until
+
+PROGRAM = os.path.join(BIN, "fuse_mirror")
+A_USER = 4  # OPENER_MAX_A_USER
+
+
+class Hostile(Case):
+    def setUp(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root to become other users")
+
+    def works(self, daemon, uid=ALICE):
+        path, source = dataset("packed")
+        result = run_as(lambda: probe(daemon, path, "--source", source, "--max-batches", 20), uid=uid)
+        self.assertEqual((result["batches"], result["bad"]), (20, 0))
+
+    def nothing_opens(self, daemon):
+        wait_until("the end of all that opens", lambda: not openers(daemon.process.pid))
+
+
+class Hanging(Hostile):
+    def setUp(self):
+        super().setUp()
+        if Mirror.reason(PROGRAM):
+            self.skipTest(Mirror.reason(PROGRAM))
+        self.mirror = Mirror(PROGRAM, dataset("views")[0], os.path.join(SCRATCH, f"mirror-{self.id()[-20:]}"))
+        self.addCleanup(self.mirror.close)
+
+    def hang(self, daemon, n):
+        """n clients of one user that open what hangs."""
+        def attack(channel):
+            fds = os.open(self.mirror.mount, os.O_PATH), os.open(os.path.join(self.mirror.mount, "snapshot"),
+                                                                 os.O_RDONLY)
+            clients = [Client(daemon.socket) for _ in range(n)]
+            channel.send("ready")
+            channel.receive()
+            for client in clients:
+                client.send("OPEN_DATASET", struct.pack("<Q", 0), fds)
+            channel.send("sent")
+            if channel.receive() == "leave":
+                for client in clients:
+                    client.close()
+                channel.send("left")
+            else:
+                try:
+                    clients[0].receive()
+                except Refused as e:
+                    channel.send(e.text)
+                clients[0].open_dataset(dataset("views")[0])  # the same connection goes on
+                channel.send("opened")
+            # The descriptors are not closed: that hangs.
+            channel.receive()
+
+        other = Other(attack)
+        self.addCleanup(other.kill)
+        self.assertEqual(other.receive(), "ready")
+        # The kernel must not know the answers from before.
+        time.sleep(1.1)
+        self.mirror.hang()
+        self.addCleanup(self.mirror.go_on)
+        other.send("go")
+        self.assertEqual(other.receive(), "sent")
+        wait_until("openings that hang", lambda: len(openers(daemon.process.pid)) == min(n, A_USER))
+        return other
+
+    def test_others_do_not_notice(self):
+        daemon = self.daemon()
+        self.hang(daemon, 3)
+        self.works(daemon)
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_the_daemon_never_has_the_descriptors(self):
+        daemon = self.daemon()
+        self.hang(daemon, 2)
+        folder = f"/proc/{daemon.process.pid}/fd"
+        links = [os.readlink(os.path.join(folder, fd)) for fd in os.listdir(folder)
+                 if os.path.islink(os.path.join(folder, fd))]
+        self.assertFalse([link for link in links if self.mirror.mount in link])
+
+    def test_a_user_has_so_many_at_a_time(self):
+        daemon = self.daemon()
+        self.hang(daemon, 3 * A_USER)
+        self.works(daemon)
+        self.assertEqual(len(openers(daemon.process.pid)), A_USER)
+        self.mirror.go_on()
+        self.nothing_opens(daemon)
+
+    def test_who_leaves_takes_its_process_along(self):
+        daemon = self.daemon()
+        other = self.hang(daemon, 3)
+        other.send("leave")
+        self.assertEqual(other.receive(), "left")
+        # A killed process is gone when what it hangs in lets it go.
+        wait_until("their end", lambda: sum(hostile.is_killed(pid) for pid in openers(daemon.process.pid)) == 3)
+        self.works(daemon)
+        self.mirror.go_on()
+        self.nothing_opens(daemon)
+
+    def test_a_crash_at_work(self):
+        daemon = self.daemon()
+        dataset("views")
+        other = self.hang(daemon, 1)
+        os.kill(openers(daemon.process.pid)[0], signal.SIGSEGV)
+        self.works(daemon)
+        self.mirror.go_on()
+        other.send("result")
+        self.assertIn("died", other.receive())
+        self.assertEqual(other.receive(), "opened")
+
+
+class Loads(Hostile):
+    def test_many_ranks_load_once(self):
+        path, source = dataset("views")
+        daemon, results = self.daemon(), []
+        threads = [threading.Thread(target=lambda: results.append(probe(daemon, path, "--source", source)["samples"]))
+                   for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(results, [2000] * 12)
+        self.assertEqual(daemon.output().count("serving "), 1)
+        self.nothing_opens(daemon)
+
+    def test_damage_is_told_to_all(self):
+        path = os.path.join(SCRATCH, "spoiled")
+        shutil.copytree(dataset("views")[0], path)
+        with open(os.path.join(path, "snapshot"), "r+b") as f:
+            f.seek(os.path.getsize(os.path.join(path, "snapshot")) // 2)
+            f.write(b"\xff" * 64)
+        daemon = self.daemon()
+        clients = [Client(daemon.socket) for _ in range(6)]
+        for client in clients:
+            client.send_open_dataset(path)
+        for client in clients:
+            with self.assertRaisesRegex(Refused, "spoiled/snapshot"):
+                client.receive()
+            client.close()
+        self.nothing_opens(daemon)
+        self.works(daemon)
+
+
+if __name__ == "__main__":
+    main()

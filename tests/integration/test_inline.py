@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs whose loading shows in no file call, and jobs without backward passes: the report against the job's clock."""
+import json
+import os
+
+import dieseld_support
+import exact
+import shapes_support as shapes
+
+
+class Inline(shapes.Shapes):
+    def agrees(self, shape, *words, loader="inline"):
+        report, clock = self.measure("inline.py", shape, *words)
+        self.check(report, clock, loader)
+        return report
+
+    @shapes.repeated
+    def test_samples_that_are_computed(self):
+        report = self.agrees("memory")
+        self.assertEqual(report["verdict"], "prep-bound")
+        self.assertIn("num_workers", report["actions"][0]["text"])
+
+    @shapes.repeated
+    def test_samples_that_are_waited_for(self):
+        self.agrees("memory", "--prep-ms", 0, "--sleep-ms", 2)
+
+    @shapes.repeated
+    def test_samples_of_a_mapped_file(self):
+        self.agrees("mapped")
+
+    @shapes.repeated
+    def test_batches_that_are_asked_for_one_step_ahead(self):
+        self.agrees("shard")
+
+    @shapes.repeated
+    def test_inference(self):
+        self.agrees("infer")
+
+    @shapes.repeated
+    def test_inference_with_a_worker(self):
+        self.agrees("infer", "--workers", 1, loader="workers")
+
+    def test_validation_and_compiling_are_told_apart(self):
+        report, _ = self.measure("inline.py", "interrupted", "--epochs", 3)
+        self.assertAlmostEqual(report["compiling_s"], 0.6, delta=0.1)
+        validation = report["validation"]
+        self.assertEqual(validation["passes"], 1)
+        # Ten batches of four samples of 2 ms.
+        self.assertGreater(validation["wait_s"], 0.08)
+        self.assertGreater(validation["seconds"], validation["wait_s"])
+        self.assertEqual(report["apart_steps"], 2)
+        self.assertEqual(report["steady"]["steps"], report["steps"] - report["warmup_steps"] - 2)
+        self.assertEqual(report["verdict"], "prep-bound")
+
+    @shapes.repeated
+    def test_numpy_alone(self):
+        """No backward pass, no DataLoader: the rhythm of its reads tells of its steps."""
+        report, clock = self.measure("arrays.py", "--steps", 250)
+        shares = report["shares"]
+        self.assertIsNone(report["insufficient"])
+        self.assertEqual((report["loader"], report["verdict"]), ("inline", "prep-bound"))
+        # On a busy machine the rhythm may break once.
+        self.assertTrue(0.2 * clock["steps"] <= report["steps"] <= 1.1 * clock["steps"], report["steps"])
+        self.assertAlmostEqual(shares["fetch_stall"] + shares["prep_stall"], clock["wait"], delta=shapes.WAIT_POINTS)
+        self.assertNotIn("high", {action["confidence"] for action in report["actions"]})
+
+    @shapes.repeated
+    def test_numpy_fed_by_a_thread(self):
+        """Nor that: a thread that reads and wakes the trainer, again and again, hands batches over."""
+        report, clock = self.measure("arrays.py", "--thread", "--steps", 200, "--prep-ms", 6)
+        shares = report["shares"]
+        self.assertIsNone(report["insufficient"])
+        self.assertEqual((report["loader"], report["verdict"]), ("threads", "prep-bound"))
+        self.assertTrue(0.5 * clock["steps"] <= report["steps"] <= 1.1 * clock["steps"], report["steps"])
+        self.assertAlmostEqual(shares["fetch_stall"] + shares["prep_stall"], clock["wait"], delta=shapes.WAIT_POINTS)
+        self.assertNotIn("high", {action["confidence"] for action in report["actions"]})
+
+    def test_a_loop_of_its_own_is_not_judged_with_confidence(self):
+        report, _ = self.measure("inline.py", "own", "--steps", 30)
+        self.assertIsNone(report["insufficient"])
+        self.assertNotIn("high", {action["confidence"] for action in report["actions"]}, report["actions"])
+        self.assertIn("not seen", report["note"])
+
+
+class Unprivileged(shapes.Shapes):
+    """The same by looks at /proc and at the trainer's Python stack."""
+
+    # Two hundred looks a second at most, of jobs of some seconds.
+    POINTS = 0.15
+
+    def agrees(self, shape, *words):
+        report, clock = self.measure("inline.py", shape, "--steps", 150, *words, options=["--unprivileged"])
+        shares = report["shares"]
+        self.assertIsNone(report["insufficient"])
+        self.assertEqual(report["loader"], "inline")
+        self.assertAlmostEqual(shares["fetch_stall"] + shares["prep_stall"], clock["wait"], delta=self.POINTS)
+        self.assertLess(shares["other"], 0.1, shares)
+        return report
+
+    @shapes.repeated
+    def test_samples_that_are_computed(self):
+        self.assertEqual(self.agrees("memory")["verdict"], "prep-bound")
+
+    @shapes.repeated
+    def test_samples_that_are_waited_for(self):
+        self.agrees("memory", "--prep-ms", 0, "--sleep-ms", 2)
+
+    @shapes.repeated
+    def test_inference(self):
+        self.agrees("infer")
+
+    def test_a_loop_of_its_own_is_not_judged_with_confidence(self):
+        report, _ = self.measure("inline.py", "own", "--steps", 60, options=["--unprivileged"])
+        self.assertLessEqual({action["confidence"] for action in report["actions"]}, {"low"}, report["actions"])
+        self.assertIn("not seen", report["note"])
+
+    @shapes.repeated
+    def test_diesel_loader(self):
+        daemon = dieseld_support.Daemon()
+        try:
+            dataset, _ = dieseld_support.dataset("packed")
+            self.record([shapes.PYTHON, os.path.join(shapes.JOBS, "served.py"), dataset], options=["--unprivileged"],
+                        env=dict(os.environ, DIESEL_SOCKET=daemon.socket))
+            clock, report = json.loads(self.done.stdout.splitlines()[-1]), self.report()
+        finally:
+            daemon.stop()
+            daemon.log.close()
+        shares = report["shares"]
+        self.assertEqual(report["loader"], "diesel")
+        self.assertAlmostEqual(shares["fetch_stall"] + shares["prep_stall"], clock["wait"], delta=self.POINTS)
+        self.assertEqual(report["verdict"], "prep-bound")
+
+
+if __name__ == "__main__":
+    exact.main(needs_torch=True)

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which share of the samples a process gets: from its arguments, torch.distributed or the launcher's environment."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+import support  # noqa: E402
+from serving import Daemon, pack  # noqa: E402
+
+try:
+    import torch.distributed
+
+    import diesel_loader.torch as diesel
+    from diesel_loader import membership
+except ImportError as error:
+    support.skip(f"needs {error.name}")
+
+N_SAMPLES, BATCH = 61, 4
+LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID",
+             "SLURM_STEP_NUM_TASKS")
+
+# Argument: dataset, file of the rendezvous (or none). Prints len() before and after, and every sample it gets.
+JOB = f"""
+import json, sys, torch.distributed as dist, diesel_loader.torch as diesel
+loader = diesel.DataLoader(sys.argv[1], batch_size={BATCH}, shuffle=True, seed=3)
+before = len(loader)
+if len(sys.argv) > 2:
+    dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=int(sys.argv[3]), world_size=2)
+batches = [data for data, _ in loader]
+print(json.dumps([before, len(loader), len(batches), [bytes(item.tolist()).hex() for data in batches for item in data]]))
+"""
+
+
+def find(group=None, **environment):
+    return membership.find({name: str(value) for name, value in environment.items()}, group)
+
+
+class FindTest(unittest.TestCase):
+    """membership.find() alone: pure."""
+
+    def test_nothing_says_that_there_are_ranks(self):
+        self.assertEqual(find(), (0, 1))
+        self.assertEqual(find(LOCAL_RANK=0), (0, 1))
+        self.assertEqual(find(WORLD_SIZE=1), (0, 1))
+
+    def test_torchrun(self):
+        self.assertEqual(find(RANK=5, WORLD_SIZE=8, LOCAL_RANK=1, GROUP_RANK=1, LOCAL_WORLD_SIZE=4), (5, 8))
+
+    def test_lightning_sets_no_rank(self):
+        self.assertEqual(find(LOCAL_RANK=1, NODE_RANK=0, WORLD_SIZE=2), (1, 2))
+        self.assertEqual(find(LOCAL_RANK=0, NODE_RANK=0, WORLD_SIZE=2), (0, 2))
+
+    def test_a_rank_of_another_node_needs_the_ranks_of_a_node(self):
+        self.assertEqual(find(LOCAL_RANK=1, NODE_RANK=2, LOCAL_WORLD_SIZE=4, WORLD_SIZE=16), (9, 16))
+        self.assertEqual(find(LOCAL_RANK=1, GROUP_RANK=2, LOCAL_WORLD_SIZE=4, WORLD_SIZE=16), (9, 16))
+        self.assertEqual(find(LOCAL_RANK=1, LOCAL_WORLD_SIZE=4, WORLD_SIZE=4), (1, 4))
+        with self.assertRaisesRegex(ValueError, "LOCAL_WORLD_SIZE"):
+            find(LOCAL_RANK=1, NODE_RANK=2, WORLD_SIZE=16)
+
+    def test_a_local_rank_without_its_node_is_not_taken_for_a_rank(self):
+        with self.assertRaisesRegex(ValueError, "NODE_RANK"):
+            find(LOCAL_RANK=0, WORLD_SIZE=2)
+
+    def test_slurm(self):
+        self.assertEqual(find(WORLD_SIZE=4, SLURM_PROCID=3, SLURM_STEP_NUM_TASKS=4), (3, 4))
+        self.assertEqual(find(SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=1), (0, 1))
+        with self.assertRaisesRegex(ValueError, "srun started 4 tasks"):  # four ranks, or four jobs?
+            find(SLURM_PROCID=3, SLURM_STEP_NUM_TASKS=4)
+        self.assertEqual(find(RANK=0, WORLD_SIZE=2, SLURM_PROCID=3, SLURM_STEP_NUM_TASKS=4), (0, 2))
+
+    def test_torch_distributed_goes_first(self):
+        self.assertEqual(find((1, 2)), (1, 2))
+        self.assertEqual(find((1, 2), LOCAL_RANK=0, WORLD_SIZE=2), (1, 2))  # nothing is known against it
+        self.assertEqual(find((3, 4), SLURM_PROCID=3, SLURM_STEP_NUM_TASKS=4), (3, 4))
+
+    def test_contradictions_are_refused_in_one_line(self):
+        for group, environment, words in (
+                (None, {"WORLD_SIZE": 2}, "WORLD_SIZE is 2, but"),
+                (None, {"RANK": 1}, "RANK is 1, but WORLD_SIZE is not set"),
+                (None, {"LOCAL_RANK": 1}, "LOCAL_RANK is 1, but WORLD_SIZE is not set"),
+                (None, {"RANK": 2, "WORLD_SIZE": 2}, "rank 2 is not within world size 2"),
+                (None, {"RANK": "one", "WORLD_SIZE": 2}, "RANK must be a number, not 'one'"),
+                (None, {"RANK": 0, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2, "WORLD_SIZE": 2}, "LOCAL_RANK is 1"),
+                ((0, 2), {"RANK": 1, "WORLD_SIZE": 2}, "RANK is 1, but torch.distributed's rank is 0"),
+                ((0, 2), {"RANK": 0, "WORLD_SIZE": 4}, "WORLD_SIZE is 4, but torch.distributed's world size is 2")):
+            with self.assertRaisesRegex(ValueError, words) as caught:
+                find(group, **environment)
+            self.assertNotIn("\n", str(caught.exception))
+            self.assertIn("rank and world_size", str(caught.exception))  # what to do
+
+    def test_a_world_size_is_known_before_the_rank(self):
+        self.assertEqual(membership.world_size({"WORLD_SIZE": "8", "NODE_RANK": "1", "LOCAL_RANK": "0"}, None), 8)
+        self.assertEqual(membership.world_size({"WORLD_SIZE": "8"}, (1, 2)), 2)
+        self.assertEqual(membership.world_size({}, None), 1)
+
+
+class LoaderTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        (cls.folder / "raw" / "class").mkdir(parents=True)
+        for i in range(N_SAMPLES):
+            (cls.folder / "raw" / "class" / f"{i:02d}.bin").write_bytes(bytes([i]) * 16)
+        cls.dataset = pack(cls.folder / "raw", cls.folder / "packed")
+        cls.daemon = cls.enterClassContext(Daemon(cls.folder))
+
+    def setUp(self):
+        kept = {name: os.environ.pop(name) for name in LAUNCHERS if name in os.environ}
+        self.addCleanup(os.environ.update, kept)
+
+    def set(self, **environment):
+        os.environ.update({name: str(value) for name, value in environment.items()})
+        for name in environment:
+            self.addCleanup(os.environ.pop, name, None)
+
+    def two(self, *environments, distributed=False):
+        """What two processes with these variables of their own print."""
+        arguments = [str(self.dataset), *([str(self.folder / f"meet{self.id()}")] if distributed else [])]
+        jobs = [subprocess.Popen([sys.executable, "-c", JOB, *arguments, *([str(rank)] if distributed else [])],
+                                 env={**os.environ, **{name: str(value) for name, value in own.items()}},
+                                 stdout=subprocess.PIPE) for rank, own in enumerate(environments)]
+        outputs = [job.communicate()[0] for job in jobs]
+        self.assertEqual([job.returncode for job in jobs], [0, 0])
+        return [json.loads(output) for output in outputs]
+
+    def check(self, shares, before):
+        self.assertEqual([share[:3] for share in shares], [[before, 8, 8]] * 2)
+        every = [sample for share in shares for sample in share[3]]
+        self.assertEqual(sorted(every), sorted((bytes([i]) * 16).hex() for i in range(N_SAMPLES)))
+
+    def test_lightnings_ddp_sets_local_rank_and_world_size(self):
+        self.check(self.two({"LOCAL_RANK": 0, "NODE_RANK": 0, "WORLD_SIZE": 2},
+                            {"LOCAL_RANK": 1, "NODE_RANK": 0, "WORLD_SIZE": 2}), before=8)
+
+    def test_made_before_torch_distributed_and_the_variables(self):
+        """As in Lightning's main process, which sets the variables for its children when the loader exists."""
+        if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+            self.skipTest("needs torch.distributed with gloo")
+        self.check(self.two({}, {}, distributed=True), before=16)
+
+    def test_lightnings_main_process_and_its_child(self):
+        first, second = self.two({}, {"LOCAL_RANK": 1, "NODE_RANK": 0, "WORLD_SIZE": 2}, distributed=True)
+        self.assertEqual((first[0], second[0]), (16, 8))
+        self.check([[16, *first[1:]], [16, *second[1:]]], before=16)
+
+    def test_decided_when_iterated(self):
+        loader = diesel.DataLoader(self.dataset, batch_size=BATCH)
+        self.assertEqual((loader.rank, loader.world_size, len(loader), len(list(loader))), (0, 1, 16, 16))
+        self.set(RANK=1, WORLD_SIZE=2)
+        self.assertEqual((loader.rank, loader.world_size, len(loader), len(list(loader))), (1, 2, 8, 8))
+        self.assertEqual(loader.state_dict()["global_batch_size"], 2 * BATCH)
+        loader.close()
+
+    def test_an_iterator_keeps_its_ranks(self):
+        loader = diesel.DataLoader(self.dataset, batch_size=BATCH)
+        batches = iter(loader)
+        next(batches)
+        self.set(RANK=1, WORLD_SIZE=2)
+        self.assertEqual(len(batches), 15)
+        self.assertEqual(len(list(batches)), 15)
+
+    def test_arguments_go_before_everything(self):
+        self.set(RANK=1, WORLD_SIZE=2)
+        loader = diesel.DataLoader(self.dataset, batch_size=BATCH, rank=0, world_size=1)
+        self.assertEqual(len(list(loader)), 16)
+
+    def test_a_contradiction_is_refused_when_iterated(self):
+        self.set(WORLD_SIZE=2)
+        loader = diesel.DataLoader(self.dataset, batch_size=BATCH)
+        self.assertEqual(len(loader), 8)
+        with self.assertRaisesRegex(ValueError, "WORLD_SIZE is 2, but"):
+            iter(loader)
+
+    def test_fewer_samples_than_ranks(self):
+        with self.assertRaisesRegex(ValueError, "fewer than the 100 ranks"):
+            diesel.DataLoader(self.dataset, rank=0, world_size=100)
+        loader = diesel.DataLoader(self.dataset)
+        self.set(RANK=1, WORLD_SIZE=100)
+        with self.assertRaisesRegex(ValueError, "fewer than the 100 ranks"):
+            iter(loader)
+
+    def test_an_iterator_that_gave_nothing_took_no_epoch(self):
+        """Lightning asks iter() of a loader whether it can be iterated."""
+        loader = diesel.DataLoader(self.dataset, batch_size=BATCH, shuffle=True)
+        plain = [data.tolist() for data, _ in loader]
+        loader.set_epoch(0)
+        iter(loader)
+        self.assertEqual([data.tolist() for data, _ in loader], plain)
+        state = {**loader.state_dict(), "epoch": 0, "batch": 14}
+        loader.load_state_dict(state)
+        iter(loader)
+        self.assertEqual([data.tolist() for data, _ in loader], plain[14:])
+
+
+if __name__ == "__main__":
+    unittest.main()

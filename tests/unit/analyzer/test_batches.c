@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* PyTorch's DataLoader says when its next() begins and ends: jobs that read no file, and jobs without
+ * backward passes. */
+#include "script.h"
+
+#include <linux/futex.h>
+
+static struct script s; /* too large for the stack */
+
+#define STEPS 12
+
+/* A step of 1000: next() for the first 400 of it. */
+static void next_marks(uint64_t tick, uint64_t ticks, uint64_t kind)
+{
+	script_mark(&s, TRAINER, tick, MARK_BATCH_BEGIN, kind);
+	script_mark(&s, TRAINER, tick + ticks, MARK_BATCH_END, 0);
+}
+
+static void memory_steps(bool backward)
+{
+	script_begin(&s);
+	for (unsigned int i = 0; i < STEPS; i++) {
+		next_marks(1000 * i, 400, MARK_BATCH_INLINE);
+		/* Asleep for 100 of it, ended by the timer. */
+		script_off(&s, TRAINER, 1000 * i + 100, 1000 * i + 200, 1000 * i + 200, 0x1, TIMER_WOKE);
+		if (backward)
+			script_step(&s, TRAINER, 1000 * i + 900);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS);
+}
+
+static void test_without_file_reads(void **state)
+{
+	struct analysis *analysis;
+
+	memory_steps(true);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(analysis->n_steps, STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 0);
+	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 600 * STEPS);
+	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
+	assert_false(analysis->blind);
+	analysis_free(analysis);
+}
+
+/* Reading within next() is fetch, elsewhere it is not. */
+static void test_reads_within_are_fetch(void **state)
+{
+	struct analysis *analysis;
+
+	memory_steps(true);
+	for (unsigned int i = 0; i < STEPS; i++) {
+		script_read_file(&s, TRAINER, 1000 * i + 220, 1000 * i + 320);
+		script_read_file(&s, TRAINER, 1000 * i + 500, 1000 * i + 600);
+	}
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 100 * STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 300 * STEPS);
+	analysis_free(analysis);
+}
+
+/* torch.compile has processes that read pipes and answer over others, outside of next(). */
+static void test_compilers_are_no_workers(void **state)
+{
+	struct analysis *analysis;
+
+	memory_steps(true);
+	script_fork(&s, TRAINER, WORKER, 0);
+	for (unsigned int i = 0; i < STEPS; i++) {
+		script_request(&s, 0, 1000 * i + 450);
+		script_take_index(&s, 0, 1000 * i + 455);
+		script_call(&s, WORKER, 1000 * i + 590, 1000 * i + 600, SYS_write, EVENT_FILE_FIFO,
+			    RESULT_PIPE, 300);
+		script_next(&s, 0, 1000 * i + 500, 1000 * i + 600, 1000 * i + 650);
+	}
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
+	analysis_free(analysis);
+}
+
+/* A dataset that has threads read its samples: they end sleeps within next(), and tell fetch from prep. */
+static void test_threads_within_next(void **state)
+{
+	struct analysis *analysis;
+
+	script_begin(&s);
+	for (unsigned int i = 0; i < STEPS; i++) {
+		next_marks(1000 * i, 400, MARK_BATCH_INLINE);
+		script_off(&s, REQUESTER, 1000 * i - (i ? 620 : 0), 1000 * i + 10, 1000 * i + 10, 0x1,
+			   TRAINER);
+		script_read_file(&s, REQUESTER, 1000 * i + 20, 1000 * i + 370);
+		script_off(&s, TRAINER, 1000 * i + 20, 1000 * i + 380, 1000 * i + 380, 0x1, REQUESTER);
+		script_step(&s, TRAINER, 1000 * i + 900);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_THREADS);
+	assert_int_equal(analysis->verdict, ANALYSIS_FETCH_BOUND);
+	analysis_free(analysis);
+}
+
+/* A batch is a step where no backward pass is; the next() that ends an epoch gives no batch. */
+static void test_without_backward_passes(void **state)
+{
+	struct analysis *analysis;
+
+	memory_steps(false);
+	s.n--; /* not its end yet */
+	next_marks(1000 * STEPS, 2, MARK_BATCH_INLINE);
+	for (unsigned int i = 1; i <= STEPS; i++)
+		next_marks(1000 * (STEPS + i), 400, MARK_BATCH_INLINE);
+	next_marks(1000 * (2 * STEPS + 1), 2, MARK_BATCH_INLINE);
+	script_exit(&s, TRAINER, 1000 * (2 * STEPS + 1) + 10);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->n_steps, 2 * STEPS);
+	assert_in_range(share_ticks(analysis, SHARE_PREP_STALL), 400 * 2 * STEPS, 400 * 2 * STEPS + 4);
+	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
+	analysis_free(analysis);
+}
+
+/* Four samples, each read for 100 and decoded for 50, then a step of 400 that nothing tells of: the rhythm
+ * does. */
+static void test_rhythm_of_reads(void **state)
+{
+	struct analysis *analysis;
+
+	script_begin(&s);
+	for (unsigned int step = 0; step < 3 * STEPS; step++)
+		for (unsigned int i = 0; i < 4; i++)
+			script_read_file(&s, TRAINER, 1000 * step + 150 * i, 1000 * step + 150 * i + 100);
+	script_exit(&s, TRAINER, 3000 * STEPS);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_in_range(analysis->n_steps, 3 * STEPS - 1, 3 * STEPS);
+	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL) / analysis->n_steps, 395, 400);
+	assert_in_range(share_ticks(analysis, SHARE_PREP_STALL) / analysis->n_steps, 190, 215);
+	assert_int_equal(analysis->verdict, ANALYSIS_FETCH_BOUND);
+	for (size_t i = 0; i < analysis->n_actions; i++)
+		assert_true(analysis->actions[i].confidence < CONFIDENCE_HIGH);
+	analysis_free(analysis);
+}
+
+/* Another thread reads for 400, prepares for 300 and wakes the trainer, which computes for 300 before it
+ * sleeps again; now and then the thread ends a short sleep for a lock. */
+static void handover_steps(unsigned int n_steps, uint64_t end_tick)
+{
+	script_begin(&s);
+	for (unsigned int i = 0; i < n_steps; i++) {
+		uint64_t tick = 1000 * i;
+
+		script_read_file(&s, REQUESTER, tick + 1, tick + 401);
+		script_off(&s, TRAINER, tick, tick + 700, tick + 700, 0x1, REQUESTER);
+		script_off(&s, TRAINER, tick + 720, tick + 730, tick + 730, 0x1, REQUESTER);
+		script_off(&s, REQUESTER, tick + 750, tick + 1000, tick + 1000, 0x1, TRAINER);
+	}
+	script_exit(&s, TRAINER, end_tick);
+}
+
+static void test_handovers_of_a_thread(void **state)
+{
+	struct analysis *analysis;
+
+	handover_steps(3 * STEPS, 3000 * STEPS);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_THREADS);
+	assert_in_range(analysis->n_steps, 3 * STEPS - 1, 3 * STEPS);
+	assert_in_range((share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL)) /
+			    analysis->n_steps,
+			690, 720);
+	assert_true(analysis->blind);
+	for (size_t i = 0; i < analysis->n_actions; i++)
+		assert_true(analysis->actions[i].confidence < CONFIDENCE_HIGH);
+	analysis_free(analysis);
+}
+
+/* For a while only, as imports and compiling are: nothing says what the trainer does then. */
+static void test_handovers_that_end(void **state)
+{
+	struct analysis *analysis;
+
+	handover_steps(STEPS, 10000 * STEPS);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
+	analysis_free(analysis);
+}
+
+/* Nothing shows how data comes: then nobody can be sure that there is nothing to gain. */
+static void test_blind(void **state)
+{
+	struct analysis *analysis;
+
+	script_begin(&s);
+	for (unsigned int i = 0; i < STEPS; i++)
+		script_step(&s, TRAINER, 1000 * i);
+	script_exit(&s, TRAINER, 1000 * STEPS);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
+	assert_true(analysis->blind);
+	assert_int_equal(analysis->n_actions, 1);
+	assert_int_equal(analysis->actions[0].confidence, CONFIDENCE_LOW);
+	assert_non_null(strstr(analysis->note, "not seen"));
+	analysis_free(analysis);
+	/* With marks one is. */
+	script_begin(&s);
+	for (unsigned int i = 0; i < STEPS; i++) {
+		next_marks(1000 * i, 10, MARK_BATCH_INLINE);
+		script_step(&s, TRAINER, 1000 * i + 500);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS);
+	analysis = script_analyse(&s, NULL);
+	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
+	assert_int_equal(analysis->actions[0].confidence, CONFIDENCE_HIGH);
+	assert_string_equal(analysis->note, "");
+	analysis_free(analysis);
+}
+
+/* Threads that read files and wake the trainer in its steps, as compiling does, are no loader: next() tells.
+ */
+static void test_other_threads_that_read(void **state)
+{
+	struct analysis *analysis;
+	const uint32_t thread = TRAINER + 2;
+
+	script_begin(&s);
+	script_fork(&s, TRAINER, thread, 0);
+	for (unsigned int i = 0; i < STEPS; i++) {
+		uint64_t tick = 1000 * i;
+
+		next_marks(tick, 400, MARK_BATCH_INLINE);
+		script_read_file(&s, thread, tick + 500, tick + 600);
+		script_off(&s, TRAINER, tick + 500, tick + 700, tick + 700, 0x1, thread);
+		script_call(&s, TRAINER, tick + 500, tick + 700, SYS_futex, EVENT_FILE_NONE, 0x1000, 0)
+		    ->call.argument = FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG;
+		script_call(&s, thread, tick + 700, tick + 700, SYS_futex, EVENT_FILE_NONE, 0x1000, 1)
+		    ->call.argument = FUTEX_WAKE | FUTEX_PRIVATE_FLAG;
+		script_step(&s, TRAINER, tick + 900);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
+	analysis_free(analysis);
+}
+
+/* Marks that contradict each other: an end without a begin, two begins, an end that comes first. */
+static void test_marks_that_do_not_fit(void **state)
+{
+	struct analysis *analysis;
+
+	memory_steps(false);
+	for (unsigned int i = 0; i < STEPS; i++) {
+		script_mark(&s, TRAINER, 1000 * i + 700, MARK_BATCH_END, i);
+		script_mark(&s, TRAINER, 1000 * i + 800, MARK_BATCH_BEGIN, 77);
+	}
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
+	analysis_free(analysis);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_without_file_reads),       cmocka_unit_test(test_reads_within_are_fetch),
+	    cmocka_unit_test(test_compilers_are_no_workers), cmocka_unit_test(test_threads_within_next),
+	    cmocka_unit_test(test_without_backward_passes),  cmocka_unit_test(test_blind),
+	    cmocka_unit_test(test_rhythm_of_reads),          cmocka_unit_test(test_marks_that_do_not_fit),
+	    cmocka_unit_test(test_other_threads_that_read),  cmocka_unit_test(test_handovers_of_a_thread),
+	    cmocka_unit_test(test_handovers_that_end),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A client's end of a connection whose other end is the test: what fails once is over. */
+#include "../test.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "client/transport.h"
+
+struct pair {
+	struct transport transport;
+	int daemon;
+};
+
+static int pair_setup(void **state)
+{
+	static struct pair p;
+	struct timeval timeout = {.tv_usec = 20000};
+	int fds[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
+		return -1;
+	setsockopt(fds[0], SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+	p = (struct pair){.transport = {.fd = fds[0]}, .daemon = fds[1]};
+	*state = &p;
+	return 0;
+}
+
+static int pair_teardown(void **state)
+{
+	struct pair *p = *state;
+
+	transport_close(&p->transport);
+	close(p->daemon);
+	return 0;
+}
+
+/* A reply that the client finds when it has asked. */
+static void answer(struct pair *p, enum wire_type type, uint16_t sequence)
+{
+	union wire_message m;
+
+	protocol_init(&m, type);
+	m.header.sequence = sequence;
+	if (type == WIRE_ERROR) {
+		m.error.code = -ENOENT;
+		strcpy(m.error.text, "no such thing");
+	}
+	assert_int_equal(transport_send(p->daemon, &m, NULL, 0), 0);
+}
+
+static int seek(struct pair *p, struct error *err)
+{
+	union wire_message request, reply;
+
+	protocol_init(&request, WIRE_SEEK);
+	return transport_call(&p->transport, &request, NULL, 0, WIRE_SEEK_REPLY, &reply, NULL, err);
+}
+
+/* Also where the right reply lies there by now. */
+static void assert_over(struct pair *p)
+{
+	struct error err = ERROR_INIT;
+	char byte;
+
+	assert_int_equal(seek(p, &err), -ECONNRESET);
+	assert_string_equal(err.text, "dieseld went away");
+	/* The daemon was told, after what was sent before. */
+	while (recv(p->daemon, &byte, 1, MSG_DONTWAIT) > 0)
+		;
+	assert_int_equal(recv(p->daemon, &byte, 1, MSG_DONTWAIT), 0);
+}
+
+static void test_replies_are_of_their_requests(void **state)
+{
+	struct pair *p = *state;
+	struct error err = ERROR_INIT;
+
+	for (uint32_t i = 1; i <= UINT16_MAX + 3; i++) {
+		answer(p, WIRE_SEEK_REPLY, i > UINT16_MAX ? (uint16_t)(i - UINT16_MAX) : (uint16_t)i);
+		assert_int_equal(seek(p, &err), 0);
+		if (i % 100 == 0) {
+			union wire_message m;
+			struct wire_fds fds;
+
+			for (int k = 0; k < 100; k++)
+				assert_int_equal(transport_receive(p->daemon, &m, &fds), 0);
+		}
+	}
+}
+
+static void test_an_error_is_an_answer(void **state)
+{
+	struct pair *p = *state;
+	struct error err = ERROR_INIT;
+
+	answer(p, WIRE_ERROR, 1);
+	assert_int_equal(seek(p, &err), -ENOENT);
+	assert_string_equal(err.text, "no such thing");
+	answer(p, WIRE_SEEK_REPLY, 2);
+	assert_int_equal(seek(p, &err), 0);
+}
+
+static void test_a_late_reply_is_no_answer(void **state)
+{
+	struct pair *p = *state;
+	struct error err = ERROR_INIT;
+
+	union wire_message m;
+
+	assert_int_equal(seek(p, &err), -ETIMEDOUT);
+	assert_over(p);
+	protocol_init(&m, WIRE_SEEK_REPLY);
+	m.header.sequence = 1;
+	assert_int_equal(transport_send(p->daemon, &m, NULL, 0), -EPIPE);
+}
+
+static void test_a_reply_to_another_request_ends_it(void **state)
+{
+	struct pair *p = *state;
+	struct error err = ERROR_INIT;
+
+	answer(p, WIRE_SEEK_REPLY, 7);
+	answer(p, WIRE_SEEK_REPLY, 2);
+	assert_int_equal(seek(p, &err), -EPROTO);
+	assert_non_null(strstr(err.text, "another question"));
+	assert_over(p);
+}
+
+static void test_an_error_for_another_request_ends_it(void **state)
+{
+	struct pair *p = *state;
+	struct error err = ERROR_INIT;
+
+	answer(p, WIRE_ERROR, 0);
+	answer(p, WIRE_SEEK_REPLY, 2);
+	assert_int_equal(seek(p, &err), -EPROTO);
+	assert_over(p);
+}
+
+static void test_a_reply_of_another_kind_ends_it(void **state)
+{
+	struct pair *p = *state;
+	struct error err = ERROR_INIT;
+
+	answer(p, WIRE_STOP_REPLY, 1);
+	answer(p, WIRE_SEEK_REPLY, 2);
+	assert_int_equal(seek(p, &err), -EPROTO);
+	assert_over(p);
+}
+
+static void test_what_is_no_message_ends_it(void **state)
+{
+	struct pair *p = *state;
+	struct error err = ERROR_INIT;
+
+	assert_int_equal(send(p->daemon, "short", 5, 0), 5);
+	answer(p, WIRE_SEEK_REPLY, 2);
+	assert_int_equal(seek(p, &err), -EPROTO);
+	assert_over(p);
+}
+
+#define PAIR(test) cmocka_unit_test_setup_teardown(test, pair_setup, pair_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    PAIR(test_replies_are_of_their_requests),
+	    PAIR(test_an_error_is_an_answer),
+	    PAIR(test_a_late_reply_is_no_answer),
+	    PAIR(test_a_reply_to_another_request_ends_it),
+	    PAIR(test_an_error_for_another_request_ends_it),
+	    PAIR(test_a_reply_of_another_kind_ends_it),
+	    PAIR(test_what_is_no_message_ends_it),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* A server on a thread of this process, and small datasets to serve. Included by each test once. */
+
+#include "../test.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+
+#include "../dataset/scratch.h"
+#include "client/diesel.h"
+#include "dataset/writer.h"
+#include "server.h"
+
+#define NODE_MIB (UINT64_C(1) << 20)
+
+struct node {
+	uint64_t cache_bytes; /* 0: plenty */
+	char *socket;
+	struct server server;
+	struct nursery nursery;
+	uv_loop_t loop;
+	uv_async_t stop, ask;
+	pthread_t thread;
+	void (*look)(struct node *n, void *answer);
+	void *answer;
+	sem_t asked, answered;
+};
+
+static inline void node_on_stop(uv_async_t *async)
+{
+	struct node *n = async->data;
+
+	uv_close((uv_handle_t *)&n->stop, NULL);
+	uv_close((uv_handle_t *)&n->ask, NULL);
+	server_stop(&n->server);
+}
+
+static inline void node_on_ask(uv_async_t *async)
+{
+	struct node *n = async->data;
+
+	while (sem_wait(&n->asked) < 0)
+		continue;
+	n->look(n, n->answer);
+	sem_post(&n->answered);
+}
+
+/* Runs look() on the server's thread, whose data it is, and waits for it. */
+static inline void node_ask(struct node *n, void (*look)(struct node *n, void *answer), void *answer)
+{
+	n->look = look;
+	n->answer = answer;
+	sem_post(&n->asked);
+	uv_async_send(&n->ask);
+	while (sem_wait(&n->answered) < 0)
+		continue;
+}
+
+static inline void *node_run(void *argument)
+{
+	struct node *n = argument;
+
+	uv_run(&n->loop, UV_RUN_DEFAULT);
+	return NULL;
+}
+
+static inline void node_start(struct node *n, const char *root)
+{
+	const struct serve_options options = {
+	    .knobs = {.cache_bytes = n->cache_bytes ? n->cache_bytes : 256 * NODE_MIB,
+		      .prefetch_chunks = 4,
+		      .workers = 2},
+	    .window_chunks = 2,
+	    .n_slots = 4,
+	    .use_io_uring = true};
+	struct error err = ERROR_INIT;
+
+	n->socket = scratch_path(root, "s");
+	assert_int_equal(nursery_fork(&n->nursery, &err), 0);
+	assert_int_equal(uv_loop_init(&n->loop), 0);
+	if (server_start(&n->server, &n->loop, n->socket, &options, &n->nursery, &err) < 0)
+		fail_msg("%s", err.text);
+	uv_async_init(&n->loop, &n->stop, node_on_stop);
+	uv_async_init(&n->loop, &n->ask, node_on_ask);
+	n->stop.data = n->ask.data = n;
+	assert_int_equal(sem_init(&n->asked, 0, 0), 0);
+	assert_int_equal(sem_init(&n->answered, 0, 0), 0);
+	assert_int_equal(pthread_create(&n->thread, NULL, node_run, n), 0);
+}
+
+static inline void node_stop(struct node *n)
+{
+	uv_async_send(&n->stop);
+	pthread_join(n->thread, NULL);
+	assert_int_equal(uv_loop_close(&n->loop), 0);
+	server_free(&n->server);
+	nursery_end(&n->nursery);
+	free(n->socket);
+}
+
+/* n samples of their own number, over and over: of so many bytes (a multiple of 8), or (not equal) of at
+ * least so many. */
+static inline char *node_dataset(const char *root, const char *name, uint64_t n_samples, uint32_t bytes,
+				 bool equal)
+{
+	char *path = scratch_path(root, name);
+	uint64_t *data = malloc(bytes + 128);
+	struct error err = ERROR_INIT;
+	struct writer_result result;
+	struct writer *w;
+
+	assert_non_null(data);
+	if (writer_open(path, WRITER_PACK, CHUNK_MIN_BYTES, &w, &err) < 0)
+		fail_msg("%s", err.text);
+	for (uint64_t i = 0; i < n_samples; i++) {
+		char file[32];
+		struct chunk_sample sample = {
+		    .path = file, .data = data, .bytes = bytes + (equal ? 0 : i % 16 * 8), .mode = 0100644};
+
+		sample.path_length = (size_t)snprintf(file, sizeof(file), "c/%05u", (unsigned)i);
+		for (size_t k = 0; k < sample.bytes / 8; k++)
+			data[k] = i;
+		assert_int_equal(writer_add(w, &sample, NULL), 0);
+	}
+	assert_int_equal(writer_commit(w, &result, &err), 0);
+	writer_free(w);
+	free(data);
+	return path;
+}
+
+/* Whether an item is the sample that it says it is, to the last byte. */
+static inline bool node_item_is_right(const struct diesel_batch *b, uint32_t i)
+{
+	const uint8_t *data = b->packed ? b->packed + (size_t)i * b->item_bytes : b->items[i].data;
+
+	for (size_t k = 0; k < b->items[i].bytes; k += 8) {
+		uint64_t word;
+
+		memcpy(&word, data + k, sizeof(word));
+		if (word != b->items[i].sample)
+			return false;
+	}
+	return true;
+}

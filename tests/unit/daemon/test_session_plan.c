@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Over (samples, world, batch, drop_last, kind of dataset): what all ranks of a job are given together is
+ * every sample once, in as many batches on each as the session and diesel_n_batches() say, epoch after epoch.
+ */
+#include "node.h"
+
+#include <errno.h>
+
+#define MAX_SAMPLES 9
+#define MAX_BATCH   4
+#define EPOCHS      2
+
+struct share {
+	struct diesel_dataset *dataset;
+	uint32_t n, world, batch, flags;
+	uint32_t seen[EPOCHS][MAX_SAMPLES];
+};
+
+static void take(struct share *j, const struct diesel_batch *b)
+{
+	for (uint32_t i = 0; i < b->n_items; i++) {
+		uint64_t sample = b->items[i].sample;
+
+		assert_true(b->epoch < EPOCHS && sample < j->n);
+		assert_true(node_item_is_right(b, i));
+		j->seen[b->epoch][sample]++;
+	}
+}
+
+/* Batches of one epoch. */
+static uint64_t run_epoch(struct share *j, struct diesel_session *s)
+{
+	struct diesel_batch b;
+	uint64_t n = 0;
+	int r;
+
+	while ((r = diesel_session_next(s, &b)) == 0) {
+		assert_true(b.n_items > 0);
+		take(j, &b);
+		diesel_batch_release(b.lease);
+		n++;
+	}
+	if (r != 1)
+		fail_msg("%u samples, world %u, batch %u: %s", j->n, j->world, j->batch,
+			 diesel_session_error(s));
+	return n;
+}
+
+static void run_rank(struct share *j, uint32_t rank)
+{
+	const struct diesel_session_options o = {.seed = 3,
+						 .flags = DIESEL_SHUFFLE | j->flags,
+						 .rank = rank,
+						 .world = j->world,
+						 .batch = j->batch};
+	struct diesel_session *s;
+	char error[512];
+
+	if (diesel_session_open(j->dataset, &o, &s, error, sizeof(error)) < 0)
+		fail_msg("%s", error);
+	assert_int_equal(diesel_session_n_batches(s), diesel_n_batches(j->n, j->world, j->batch, j->flags));
+	for (int epoch = 0; epoch < EPOCHS; epoch++)
+		assert_int_equal(run_epoch(j, s), diesel_session_n_batches(s));
+	diesel_session_close(s);
+}
+
+static void run_job(struct share *j)
+{
+	memset(j->seen, 0, sizeof(j->seen));
+	for (uint32_t rank = 0; rank < j->world; rank++)
+		run_rank(j, rank);
+	for (int epoch = 0; epoch < EPOCHS; epoch++) {
+		uint32_t sum = 0;
+
+		for (uint32_t i = 0; i < j->n; i++) {
+			assert_true(j->seen[epoch][i] <= 1);
+			sum += j->seen[epoch][i];
+		}
+		assert_int_equal(sum, j->flags ? j->n / (j->world * j->batch) * (j->world * j->batch) : j->n);
+	}
+}
+
+static void run_all(const struct node *node, const char *path, uint32_t n)
+{
+	struct share j = {.n = n};
+	char error[512];
+
+	if (diesel_dataset_open(path, node->socket, &j.dataset, error, sizeof(error)) < 0)
+		fail_msg("%s", error);
+	for (j.world = 1; j.world <= n; j.world++) {
+		for (j.batch = 1; j.batch <= MAX_BATCH; j.batch++) {
+			for (j.flags = 0; j.flags <= DIESEL_DROP_LAST; j.flags += DIESEL_DROP_LAST)
+				run_job(&j);
+		}
+	}
+	diesel_dataset_close(j.dataset);
+}
+
+static void test_every_rank_gets_its_share(void **state)
+{
+	struct node node = {0};
+
+	node_start(&node, *state);
+	for (uint32_t n = 1; n <= MAX_SAMPLES; n++) {
+		for (int equal = 0; equal < 2; equal++) {
+			char name[16], *path;
+
+			snprintf(name, sizeof(name), "%u-%d", n, equal);
+			path = node_dataset(*state, name, n, 64, equal);
+			run_all(&node, path, n);
+			free(path);
+		}
+	}
+	node_stop(&node);
+}
+
+static void test_more_ranks_than_samples_are_refused(void **state)
+{
+	const struct diesel_session_options o = {
+	    .world = UINT32_MAX, .batch = 1u << 20, .stride = UINT32_MAX};
+	struct diesel_dataset *d;
+	struct diesel_session *s;
+	struct node node = {0};
+	char error[512], *path;
+
+	node_start(&node, *state);
+	path = node_dataset(*state, "three", 3, 64, true);
+	assert_int_equal(diesel_dataset_open(path, node.socket, &d, error, sizeof(error)), 0);
+	assert_int_equal(diesel_session_open(d, &o, &s, error, sizeof(error)), -EINVAL);
+	assert_non_null(strstr(error, "too few for 4294967295 ranks"));
+	diesel_dataset_close(d);
+	free(path);
+	node_stop(&node);
+	assert_int_equal(diesel_n_batches(3, UINT32_MAX, 1, 0), 0);
+	assert_int_equal(diesel_n_batches(3, 0, 1, 0), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(test_every_rank_gets_its_share, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_more_ranks_than_samples_are_refused, scratch_setup,
+					    scratch_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

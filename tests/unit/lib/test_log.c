@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/log.h"
+
+/* What was written to standard error since. */
+static void written(int read_fd, char *buffer, size_t size)
+{
+	ssize_t n = read(read_fd, buffer, size - 1);
+
+	assert_true(n >= 0);
+	buffer[n] = '\0';
+}
+
+static int catch_errors(int *ret_old)
+{
+	int fds[2];
+
+	*ret_old = dup(STDERR_FILENO);
+	assert_int_equal(pipe(fds), 0);
+	dup2(fds[1], STDERR_FILENO);
+	close(fds[1]);
+	return fds[0];
+}
+
+static void test_one_line(void **state)
+{
+	char text[2048], name[1200];
+	int old, fd = catch_errors(&old);
+
+	unsetenv("JOURNAL_STREAM");
+	log_init("test", LOG_LEVEL_INFO);
+	log_error("cannot read %s", "a\ntest: error: forged\x1b[2J");
+	written(fd, text, sizeof(text));
+	memset(name, 'n', sizeof(name) - 1);
+	name[sizeof(name) - 1] = '\0';
+	dup2(old, STDERR_FILENO);
+	assert_string_equal(text, "test: error: cannot read a\\x0atest: error: forged\\x1b[2J\n");
+	fd = catch_errors(&old);
+	log_warning("%s", name);
+	written(fd, text, sizeof(text));
+	dup2(old, STDERR_FILENO);
+	close(old);
+	close(fd);
+	assert_int_equal(strcspn(text, "\n"), strlen(text) - 1);
+	assert_true(strlen(text) > 1000);
+}
+
+static void test_limit(void **state)
+{
+	struct log_limit limit = {0};
+	uint64_t left_out = 0, now_ns = 12345;
+
+	for (int i = 0; i < LOG_BURST; i++)
+		assert_true(log_limit_take(&limit, now_ns, &left_out));
+	for (int i = 0; i < 1000; i++)
+		assert_false(log_limit_take(&limit, now_ns + LOG_REFILL_NS - 1, &left_out));
+	assert_int_equal(left_out, 0);
+	assert_true(log_limit_take(&limit, now_ns + LOG_REFILL_NS, &left_out));
+	assert_int_equal(left_out, 1000);
+	assert_false(log_limit_take(&limit, now_ns + LOG_REFILL_NS, &left_out));
+	/* Full again, and not more than full. */
+	now_ns += 1000 * LOG_REFILL_NS;
+	for (int i = 0; i < LOG_BURST; i++)
+		assert_true(log_limit_take(&limit, now_ns, &left_out));
+	assert_false(log_limit_take(&limit, now_ns, &left_out));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_one_line),
+	    cmocka_unit_test(test_limit),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

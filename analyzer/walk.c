@@ -160,10 +160,12 @@ static void charge_run(struct walk *walk, const struct timeline_thread *thread, 
 	charge(walk, role, computing(walk, role), false, to_ns - from_ns - fetch_ns);
 }
 
-static const char *asleep(const struct timeline_thread *thread, uint64_t at_ns)
+static const char *asleep(const struct timeline_thread *thread, const struct timeline_off *off)
 {
-	const struct timeline_call *call = timeline_call_at(thread, at_ns);
+	const struct timeline_call *call = timeline_call_at(thread, off->begin_ns);
 
+	if (off->flags & EVENT_FLAG_CODE)
+		return "loading programs and libraries";
 	return call ? call_describe(call) : "asleep";
 }
 
@@ -199,7 +201,7 @@ static const struct timeline_thread *step_off(struct walk *walk, const struct ti
 		if (waker && waker != thread)
 			return waker;
 	}
-	charge(walk, role, fetching ? fetching : asleep(thread, off->begin_ns), fetching, *at_ns - from_ns);
+	charge(walk, role, fetching ? fetching : asleep(thread, off), fetching, *at_ns - from_ns);
 	*at_ns = from_ns;
 	return thread;
 }

@@ -132,6 +132,10 @@ struct thread_struct {
 	unsigned long fsbase; /* the C library's thread pointer, which is what pthread_self() returns */
 };
 
+struct mm_struct {
+	struct file *exe_file; /* the program */
+};
+
 struct task_struct {
 	uint32_t __state;
 	int32_t on_cpu;
@@ -145,6 +149,7 @@ struct task_struct {
 	struct pid *thread_pid;
 	uint64_t start_boottime;
 	char comm[16];
+	struct mm_struct *mm;
 	struct files_struct *files;
 	struct thread_struct thread;
 };

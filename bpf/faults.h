@@ -9,10 +9,34 @@
 
 #include "pages.h"
 
+#define LIBRARY_NAME 64
+
+/* A shared library by its name, "libfoo.so" or "libfoo.so.1": its file need not be executable. */
+static __always_inline bool is_library(struct inode *inode)
+{
+	struct hlist_node *alias = BPF_CORE_READ(inode, i_dentry.first);
+	struct dentry *dentry = (void *)alias - bpf_core_field_offset(struct dentry, d_u.d_alias);
+	char name[LIBRARY_NAME + 4] = {0};
+
+	if (!alias)
+		return false;
+	bpf_probe_read_kernel_str(name, LIBRARY_NAME, BPF_CORE_READ(dentry, d_name.name));
+	for (int i = 0; i < LIBRARY_NAME; i++)
+		if (name[i] == '.' && name[i + 1] == 's' && name[i + 2] == 'o' && (!name[i + 3] || name[i + 3] == '.'))
+			return true;
+	return false;
+}
+
+static __always_inline bool is_code(struct task_struct *task, struct inode *inode)
+{
+	return BPF_CORE_READ(task, mm, exe_file, f_inode) == inode || is_library(inode);
+}
+
 SEC("?tp_btf/mm_filemap_fault")
 int BPF_PROG(mm_filemap_fault, struct address_space *mapping, unsigned long page)
 {
-	struct member *member = member_of(bpf_get_current_task_btf());
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct member *member = member_of(task);
 	struct file_fault *fault;
 	struct file_use *use;
 	struct inode *inode;
@@ -29,6 +53,7 @@ int BPF_PROG(mm_filemap_fault, struct address_space *mapping, unsigned long page
 	fault->inode = inode->i_ino;
 	fault->device = inode->i_sb->s_dev;
 	fault->page = page;
+	fault->code = is_code(task, inode);
 	use = use_of(member, inode, fault->inode, fault->device);
 	use->accessed_pages++;
 	use->used_bytes += 1 << PAGE_SHIFT;
@@ -92,8 +117,8 @@ int major_fault(void *ctx)
 		member->use.n_minor_faults--;
 	member->use.n_major_faults++;
 	member->use.fault_ns += now_ns - fault->start_ns;
-	/* In a call its time is the call's. */
-	if (!member->call_ns) {
+	/* In a call its time is the call's; of code it is no reading of data. */
+	if (!member->call_ns && !fault->code) {
 		group_close(task, member);
 		record_fault(task, fault, now_ns);
 	}

@@ -64,6 +64,7 @@ struct file_fault {
 	uint32_t added_pages;
 	uint32_t sleep_ns;
 	uint16_t n_sleeps, n_wakeups;
+	uint64_t code; /* 1: of the program itself or of a shared library, which nobody trains on */
 };
 
 /* A thread of the job. That the storage exists is what membership means: it is inherited at task_newtask,

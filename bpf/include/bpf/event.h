@@ -39,7 +39,7 @@ enum event_type {
 	EVENT_PAGES = 13,      /* what the page cache did for it */
 	EVENT_PLACE = 14,      /* the same of one file or folder, of those that were used most */
 	EVENT_READ_SIZES = 15, /* how many reads of which size */
-	EVENT_FAULT = 16,      /* a major page fault in a mapped file, outside of system calls */
+	EVENT_FAULT = 16,      /* a major page fault in a mapped file but code, outside of system calls */
 	EVENT_READS = 17,      /* bytes that reads returned; tid is 0, as of EVENT_PAGES */
 	EVENT_STACK = 18, /* a tick of the profile's clock found the thread on its CPU; start_ns == end_ns */
 	EVENT_GAP = 24,   /* by the recorder: from start to end nothing but lives and steps was recorded */
@@ -95,12 +95,14 @@ enum event_flag {
 	EVENT_FLAG_IOWAIT = 1 << 1,      /* EVENT_SWITCH: in_iowait was set */
 	EVENT_FLAG_IN_SYSCALL = 1 << 2,  /* EVENT_SWITCH: syscall_nr holds the call it slept in */
 	EVENT_FLAG_CLIPPED = 1 << 3,     /* start was before the recording began: start_ns is its begin */
-	EVENT_FLAG_MAJOR_FAULT = 1 << 4, /* EVENT_SWITCH: slept in a page fault outside any system call */
+	/* EVENT_SWITCH: slept in a page fault outside any system call, but not for code */
+	EVENT_FLAG_MAJOR_FAULT = 1 << 4,
 	/* EVENT_SWITCH: slept until written data is on storage, or some of it: in fsync, or in a write that
 	 * was held up as too much is waiting to be written. That is what writing back costs a checkpoint. */
 	EVENT_FLAG_WRITEBACK = 1 << 5,
 	EVENT_FLAG_FOLDER = 1 << 6,    /* EVENT_PLACE: all files directly in this folder */
 	EVENT_FLAG_NEIGHBOUR = 1 << 7, /* EVENT_SWITCH: the core it got had run a thread not of the job */
+	EVENT_FLAG_CODE = 1 << 8,      /* EVENT_SWITCH: slept in a page fault of its program or a library */
 };
 
 /* File types as in st_mode >> 12. */

@@ -70,7 +70,7 @@ static int turns_find(const struct partition *partition, struct interval_list *e
 }
 
 /* When one save is over: also when the trainer had waited for it. Waits for a lock that the two share are
- * shorter. */
+ * shorter, and those for a lock of the kernel (of the address space, of a page) cannot be interrupted. */
 static int ends_find(const struct study *study, struct interval_list *ends)
 {
 	const struct timeline_thread *trainer = study->roles->trainer;
@@ -78,7 +78,7 @@ static int ends_find(const struct study *study, struct interval_list *ends)
 	for (size_t i = 0; i < trainer->n_offs; i++) {
 		const struct timeline_off *off = &trainer->offs[i];
 
-		if (off->waking_ns - off->begin_ns > LOCK_WAIT_NS &&
+		if (!timeline_off_blocks(off) && off->waking_ns - off->begin_ns > LOCK_WAIT_NS &&
 		    checkpoint_ends(study->timeline, study->partition->saves, off) &&
 		    interval_list_add(ends, off->waking_ns, off->waking_ns + 1) < 0)
 			return -ENOMEM;

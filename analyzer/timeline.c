@@ -70,7 +70,7 @@ static struct timeline_piece piece_off(const struct timeline_off *off, uint64_t 
 		return piece;
 	}
 	if (at_ns < off->waking_ns) {
-		piece.state = off->state & 2 ? STATE_BLOCK : STATE_SLEEP;
+		piece.state = timeline_off_blocks(off) ? STATE_BLOCK : STATE_SLEEP;
 		piece.end_ns = min_ns(off->waking_ns, limit_ns);
 	} else {
 		piece.state = STATE_QUEUE;

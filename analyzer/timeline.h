@@ -153,6 +153,12 @@ uint64_t timeline_call_busy(const struct timeline_call *call, uint64_t begin_ns,
 /* The call the thread was in at that time (both ends count); NULL: none. */
 const struct timeline_call *timeline_call_at(const struct timeline_thread *thread, uint64_t at_ns);
 
+/* It slept uninterruptibly, as in disk I/O and for locks of the kernel. */
+static inline bool timeline_off_blocks(const struct timeline_off *off)
+{
+	return off->state & 2;
+}
+
 /* It slept in a page fault of a mapped file that has no record of its own. */
 bool timeline_off_is_fault(const struct timeline_thread *thread, const struct timeline_off *off);
 

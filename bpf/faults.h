@@ -22,7 +22,8 @@ static __always_inline bool is_library(struct inode *inode)
 		return false;
 	bpf_probe_read_kernel_str(name, LIBRARY_NAME, BPF_CORE_READ(dentry, d_name.name));
 	for (int i = 0; i < LIBRARY_NAME; i++)
-		if (name[i] == '.' && name[i + 1] == 's' && name[i + 2] == 'o' && (!name[i + 3] || name[i + 3] == '.'))
+		if (name[i] == '.' && name[i + 1] == 's' && name[i + 2] == 'o' &&
+		    (!name[i + 3] || name[i + 3] == '.'))
 			return true;
 	return false;
 }

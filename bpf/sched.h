@@ -57,7 +57,8 @@ static __always_inline void switch_out(struct task_struct *task, struct member *
 	if (member->off_call != NO_CALL)
 		flags |= EVENT_FLAG_IN_SYSCALL;
 	else if (state & TASK_BLOCK)
-		flags |= member->fault.start_ns && member->fault.code ? EVENT_FLAG_CODE : EVENT_FLAG_MAJOR_FAULT;
+		flags |=
+		    member->fault.start_ns && member->fault.code ? EVENT_FLAG_CODE : EVENT_FLAG_MAJOR_FAULT;
 	if (state && member->writeback)
 		flags |= EVENT_FLAG_WRITEBACK;
 	member->state = state;

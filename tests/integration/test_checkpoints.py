@@ -103,7 +103,7 @@ class Checkpoints(unittest.TestCase):
         clock, report = self.record(kind)
         found = report["checkpoints"]
         # Two are taken for one if no backward pass lies between them, no wait, and no sample of the copy.
-        self.assertIn(len(found["items"]), range(len(clock["stall"]) - 2, len(clock["stall"]) + 1))
+        self.assertIn(len(found["items"]), range(len(clock["stall"]) - 2, len(clock["stall"]) + 1), found["items"])
         self.assertTrue(all(item["background"] for item in found["items"]))
         self.assertTrue(EVERY - 0.5 <= found["interval_steps"] <= 1.5 * EVERY, found["interval_steps"])
         self.assertLessEqual(sum(item["bytes"] for item in found["items"]),

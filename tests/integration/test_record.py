@@ -128,8 +128,8 @@ class KnownJobs(Recording):
                 sums[bool(e.flags & s.NEIGHBOUR)] += e.end_ns - e.start_ns
         return sums
 
-    def cold_file(self, n):
-        path = os.path.join(self.folder, "data")
+    def cold_file(self, n, name="data"):
+        path = os.path.join(self.folder, name)
         with open(path, "wb") as f:
             f.write(os.urandom(n * 65536))
             f.flush()
@@ -162,6 +162,13 @@ class KnownJobs(Recording):
         for e in faults:
             self.assertTrue(e.state & 2, e)
             self.assertEqual(e.syscall_nr, 0xFFFF)
+
+    def test_page_faults_of_a_library_are_no_reading(self):
+        session = self.record(JOB, "faults", 64, self.cold_file(64, "libdata.so.1"))
+        slept = [e for e in session.of(s.SWITCH) if e.state & 2 and e.syscall_nr == 0xFFFF]
+        self.assertGreater(len([e for e in slept if e.flags & s.CODE]), 32)
+        inode = os.stat(os.path.join(self.folder, "libdata.so.1")).st_ino
+        self.assertFalse([e for e in session.of(s.FAULT) if e.inode == inode])
 
     def test_descendants_belong_to_the_job(self):
         session = self.record(JOB, "family", 4, status=5)

@@ -91,10 +91,10 @@ enum waker_context {
 };
 
 enum event_flag {
-	EVENT_FLAG_PREEMPTED = 1 << 0,   /* EVENT_SWITCH: left the CPU while runnable */
-	EVENT_FLAG_IOWAIT = 1 << 1,      /* EVENT_SWITCH: in_iowait was set */
-	EVENT_FLAG_IN_SYSCALL = 1 << 2,  /* EVENT_SWITCH: syscall_nr holds the call it slept in */
-	EVENT_FLAG_CLIPPED = 1 << 3,     /* start was before the recording began: start_ns is its begin */
+	EVENT_FLAG_PREEMPTED = 1 << 0,  /* EVENT_SWITCH: left the CPU while runnable */
+	EVENT_FLAG_IOWAIT = 1 << 1,     /* EVENT_SWITCH: in_iowait was set */
+	EVENT_FLAG_IN_SYSCALL = 1 << 2, /* EVENT_SWITCH: syscall_nr holds the call it slept in */
+	EVENT_FLAG_CLIPPED = 1 << 3,    /* start was before the recording began: start_ns is its begin */
 	/* EVENT_SWITCH: slept in a page fault outside any system call, but not for code */
 	EVENT_FLAG_MAJOR_FAULT = 1 << 4,
 	/* EVENT_SWITCH: slept until written data is on storage, or some of it: in fsync, or in a write that

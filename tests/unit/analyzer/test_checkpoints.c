@@ -223,6 +223,24 @@ static void test_wait_for_a_thread_that_saves(void **state)
 	analysis_free(analysis);
 }
 
+/* The trainer meets the saver at a lock of the kernel, the address space's say: no save is over by that. */
+static void test_kernel_lock_within_a_save(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	open_for_writing(REQUESTER, 2300);
+	script_call(&s, REQUESTER, 2302, 3000, SYS_write, EVENT_FILE_REG, 60, LARGE);
+	script_call(&s, REQUESTER, 4000, 4600, SYS_write, EVENT_FILE_REG, 60, LARGE);
+	script_call(&s, REQUESTER, 4699, 4700, SYS_close, EVENT_FILE_REG, 60, 0);
+	script_off(&s, TRAINER, 3320, 3720, 3720, 0x2, REQUESTER);
+	analysis = analyse(0);
+	assert_int_equal(analysis->checkpoints->n_items, 1);
+	assert_int_equal(analysis->checkpoints->items[0].bytes, 2 * LARGE);
+	analysis_free(analysis);
+}
+
 /* A save by a child that lives on: a thread of the trainer's process asks it and waits for its answer. */
 static void save_by_child(uint64_t begin_tick, uint64_t end_tick)
 {
@@ -351,6 +369,7 @@ int main(void)
 	    cmocka_unit_test(test_fsync_and_rename),
 	    cmocka_unit_test(test_mapped),
 	    cmocka_unit_test(test_thread),
+	    cmocka_unit_test(test_kernel_lock_within_a_save),
 	    cmocka_unit_test(test_wait_for_a_thread_that_saves),
 	    cmocka_unit_test(test_child_that_answers_a_thread),
 	    cmocka_unit_test(test_copy_by_stack_samples),

@@ -30,10 +30,10 @@ const struct served_chunk *cache_chunk_of(const struct segment *s)
 	return k->segment == s ? k : NULL;
 }
 
-/* Nobody uses it, not even its snapshot's copy, and nothing of it is under way. */
+/* Nobody uses it, and nothing of it is under way. */
 static bool is_droppable(const struct cache *c, const struct served_dataset *d)
 {
-	if (d->refs > 0 || d->copy_held)
+	if (served_is_used(d))
 		return false;
 	for (uint32_t i = 0; i < c->size_segments; i++) {
 		const struct segment *s = c->segments[i];
@@ -50,7 +50,7 @@ void cache_find_holders(struct cache *c)
 	c->n_held = 0;
 	for (struct served_dataset *d = c->datasets; d; d = d->next) {
 		d->copy_held = d->refs == 0 && d->copy_lent && shared_memory_copy_is_held(d->copy_fd);
-		d->copy_lent = d->copy_lent && (d->refs > 0 || d->copy_held);
+		d->copy_lent = d->copy_lent && served_is_used(d);
 		c->n_held += d->copy_held;
 	}
 }
@@ -278,7 +278,7 @@ uint64_t cache_claimed_bytes(const struct cache *c)
 	uint64_t bytes = c->slot_bytes + c->segment_bytes - cache_borrowed_bytes(c);
 
 	for (const struct served_dataset *d = c->datasets; d; d = d->next)
-		bytes += d->refs > 0 || d->copy_held ? d->copy_bytes : 0;
+		bytes += served_is_used(d) ? d->copy_bytes : 0;
 	return bytes;
 }
 

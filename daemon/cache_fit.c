@@ -25,7 +25,7 @@ uint64_t cache_floor_bytes(const struct cache *c)
 	uint64_t bytes = c->slot_bytes;
 
 	for (const struct served_dataset *d = c->datasets; d; d = d->next) {
-		if (d->refs > 0 || d->copy_held)
+		if (served_is_used(d))
 			bytes += d->copy_bytes;
 		if (d->n_sessions > 0)
 			bytes += served_need_bytes(d);
@@ -49,7 +49,7 @@ uint64_t cache_taken_bytes(const struct cache *c)
 	uint64_t bytes = c->slot_bytes;
 
 	for (const struct served_dataset *d = c->datasets; d; d = d->next)
-		bytes += taken_by(d, 0) + (d->refs > 0 || d->copy_held ? d->copy_bytes : 0);
+		bytes += taken_by(d, 0) + (served_is_used(d) ? d->copy_bytes : 0);
 	return bytes;
 }
 

@@ -116,6 +116,12 @@ int served_verify(const struct served_proof *proof, int copy_fd, struct error *e
 int served_new(struct served_proof *proof, int copy_fd, struct served_dataset **ret, struct error *err);
 void served_proof_close(struct served_proof *proof);
 
+/* Somebody has it open, or at least holds the copy of its snapshot still. */
+static inline bool served_is_used(const struct served_dataset *d)
+{
+	return d->refs > 0 || d->copy_held;
+}
+
 /* Bytes of the largest n segments: n chunks of any choice never take more. */
 uint64_t served_largest_bytes(const struct served_dataset *d, uint64_t n);
 

@@ -151,7 +151,7 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 	}
 	r = c->owner_fd < 0 ? watch_owner(c) : 0;
 	if (r == 0)
-		r = shared_memory_reader(&q->slot_memory, &slots_fd);
+		r = shared_memory_reader(q->slot_memory.fd, &slots_fd);
 	if (r < 0) {
 		end_session(c);
 		return refuse(c, r,
@@ -177,7 +177,7 @@ static int on_segment(struct connection *c, const union wire_message *m)
 	 * known to be that chunk's. */
 	if (!segment || segment->dataset != c->dataset || !cache_is_ready(segment))
 		return refuse(c, -ENOENT, "no such chunk segment");
-	r = shared_memory_reader(&segment->memory, &fd);
+	r = shared_memory_reader(segment->memory.fd, &fd);
 	if (r < 0)
 		return refuse(c, r, "dieseld cannot open a chunk in memory for a client: is /proc mounted?");
 	segment->lent = true;

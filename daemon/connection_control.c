@@ -48,7 +48,7 @@ static int reply_text(struct connection *c, const char *text)
 	int r = text ? text_new(c, text, &err) : error_set(&err, -ENOMEM, "no memory for dieseld's answer");
 
 	if (r == 0)
-		r = shared_memory_reader(&c->text, &fd);
+		r = shared_memory_reader(c->text.fd, &fd);
 	if (r < 0)
 		return connection_reply_error(c, &err, r);
 	protocol_init(&answer, WIRE_STATUS_REPLY);

@@ -46,7 +46,7 @@ static int answer(struct open_request *q, struct served_dataset *d)
 			  d->path, (unsigned long long)d->info.version, (unsigned long long)q->version);
 		return connection_reply_error(c, &q->error, -ESTALE);
 	}
-	r = shared_memory_copy_reader(d->copy_fd, &fd);
+	r = shared_memory_reader(d->copy_fd, &fd);
 	if (r < 0) {
 		error_errno(&q->error, r, "dieseld cannot open a snapshot in memory for a client");
 		return connection_reply_error(c, &q->error, r);

@@ -56,7 +56,7 @@ void shared_memory_free(struct shared_memory *m)
 	*m = SHARED_MEMORY_INIT;
 }
 
-static int open_again(int fd, int *ret_fd)
+int shared_memory_reader(int fd, int *ret_fd)
 {
 	char path[32];
 	int again;
@@ -67,11 +67,6 @@ static int open_again(int fd, int *ret_fd)
 		return -errno;
 	*ret_fd = again;
 	return 0;
-}
-
-int shared_memory_reader(const struct shared_memory *m, int *ret_fd)
-{
-	return open_again(m->fd, ret_fd);
 }
 
 void shared_memory_discard(struct shared_memory *m)
@@ -102,7 +97,7 @@ int shared_memory_copy_file(const char *name, int fd, uint64_t bytes, int *ret_f
 	}
 	if (fcntl(copy, F_ADD_SEALS, SIZE_SEALS | F_SEAL_WRITE) < 0)
 		return -errno;
-	return open_again(copy, ret_fd);
+	return shared_memory_reader(copy, ret_fd);
 }
 
 bool shared_memory_is_sealed(int fd)
@@ -110,11 +105,6 @@ bool shared_memory_is_sealed(int fd)
 	int seals = fcntl(fd, F_GET_SEALS), all = SIZE_SEALS | F_SEAL_WRITE;
 
 	return seals >= 0 && (seals & all) == all;
-}
-
-int shared_memory_copy_reader(int fd, int *ret_fd)
-{
-	return open_again(fd, ret_fd);
 }
 
 /* The kernel grants a lease for writing only where no other open file of it is left, mapped ones included. */

@@ -32,8 +32,8 @@ enum shared_kind {
 int shared_memory_new(const char *name, uint64_t bytes, enum shared_kind kind, struct shared_memory *ret);
 void shared_memory_free(struct shared_memory *m);
 
-/* A descriptor for a client, to read only; the caller closes it. */
-int shared_memory_reader(const struct shared_memory *m, int *ret_fd);
+/* A descriptor for a client, to read only, of such memory or of a copy (below); the caller closes it. */
+int shared_memory_reader(int fd, int *ret_fd);
 /* Gives the pages of what was lent back to the system, also those that a client maps (it would read zeros),
  * and frees. Takes about a millisecond for some MiB; any thread. */
 void shared_memory_discard(struct shared_memory *m);
@@ -43,7 +43,5 @@ void shared_memory_discard(struct shared_memory *m);
 int shared_memory_copy_file(const char *name, int fd, uint64_t bytes, int *ret_fd);
 /* Whether it is such a copy. */
 bool shared_memory_is_sealed(int fd);
-/* A descriptor of the copy for a client; the caller closes it. */
-int shared_memory_copy_reader(int fd, int *ret_fd);
-/* Whether a client still has such a descriptor, or maps what it got. */
+/* Whether a client still has a descriptor of it, or maps what it got. */
 bool shared_memory_copy_is_held(int fd);

@@ -76,26 +76,15 @@ static int prepare(struct meta_sqlite *s, enum statement which, struct sqlite_st
 	return r;
 }
 
-/* false: the column holds no id. */
-static bool column_id(struct sqlite_statement *st, int column, struct chunk_id *ret)
+/* false: the column holds no bytes of this size. */
+static bool column_blob(struct sqlite_statement *st, int column, void *ret, size_t size)
 {
 	size_t bytes;
 	const void *blob = sqlite_get_bytes(st, column, &bytes);
 
-	if (!blob || bytes != sizeof(*ret))
+	if (!blob || bytes != size)
 		return false;
-	memcpy(ret, blob, sizeof(*ret));
-	return true;
-}
-
-static bool column_digest(struct sqlite_statement *st, int column, struct digest *ret)
-{
-	size_t bytes;
-	const void *blob = sqlite_get_bytes(st, column, &bytes);
-
-	if (!blob || bytes != sizeof(*ret))
-		return false;
-	memcpy(ret, blob, sizeof(*ret));
+	memcpy(ret, blob, size);
 	return true;
 }
 
@@ -129,8 +118,8 @@ static int sqlite_info(struct meta *m, struct meta_info *ret, struct error *err)
 		    .n_paths = (uint64_t)sqlite_get_integer(st, 3),
 		    .has_digests = has_digests,
 		};
-		ret->has_pending = column_id(st, 1, &ret->pending);
-		ret->has_newest = column_id(st, 4, &ret->newest);
+		ret->has_pending = column_blob(st, 1, &ret->pending, sizeof(ret->pending));
+		ret->has_newest = column_blob(st, 4, &ret->newest, sizeof(ret->newest));
 		r = 0;
 	} else if (r == SQLITE_STEP_DONE) {
 		r = damaged(s, "no state", err);
@@ -308,7 +297,7 @@ static int sqlite_commit(struct meta *m, uint64_t version, struct error *err)
 static int read_path_row(const struct meta_sqlite *s, struct sqlite_statement *st, struct meta_path *ret,
 			 struct error *err)
 {
-	if (!column_id(st, 0, &ret->chunk))
+	if (!column_blob(st, 0, &ret->chunk, sizeof(ret->chunk)))
 		return damaged(s, "path without chunk", err);
 	ret->record_index = (uint32_t)sqlite_get_integer(st, 1);
 	ret->record = (struct chunk_record){
@@ -370,9 +359,9 @@ static int sqlite_each_chunk(struct meta *m, meta_chunk_callback *callback, void
 		    .has_sha256 = has_digests,
 		};
 
-		if (!column_id(st, 0, &chunk.id))
+		if (!column_blob(st, 0, &chunk.id, sizeof(chunk.id)))
 			r = damaged(s, "chunk without id", err);
-		else if (has_digests && !column_digest(st, 7, &chunk.sha256))
+		else if (has_digests && !column_blob(st, 7, &chunk.sha256, sizeof(chunk.sha256)))
 			r = damaged(s, "chunk without digest", err);
 		else
 			r = callback(&chunk, context);

@@ -54,7 +54,7 @@ static void test_a_chunk_is_read_only_and_can_be_discarded(void **state)
 
 	assert_int_equal(shared_memory_new("test", 8192, SHARED_LENT, &m), 0);
 	memset(m.data, 1, 8192);
-	assert_int_equal(shared_memory_reader(&m, &fd), 0);
+	assert_int_equal(shared_memory_reader(m.fd, &fd), 0);
 	assert_ptr_equal(mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
 	assert_int_equal(write(fd, "x", 1), -1);
 	assert_int_equal(ftruncate(fd, 0), -1);
@@ -138,7 +138,7 @@ static void test_copy_that_somebody_holds(void **state)
 	assert_int_equal(shared_memory_copy_file("copy", file, 5, &copy), 0);
 	ours = mmap(NULL, 5, PROT_READ, MAP_SHARED, copy, 0);
 	assert_false(shared_memory_copy_is_held(copy));
-	assert_int_equal(shared_memory_copy_reader(copy, &client), 0);
+	assert_int_equal(shared_memory_reader(copy, &client), 0);
 	assert_true(shared_memory_copy_is_held(copy));
 	theirs = mmap(NULL, 5, PROT_READ, MAP_SHARED, client, 0);
 	close(client);

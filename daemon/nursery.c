@@ -11,30 +11,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "child.h"
 #include "lib/capabilities.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
 #include "opener.h"
 #include "reader.h"
 
-#define NURSERY_FD (STDERR_FILENO + 1)
-#define HELPER_FD  (STDERR_FILENO + 2)
+#define HELPER_FD (CHILD_FD + 1)
 
 /* One descriptor and what for. */
 struct order {
 	uint32_t kind;
 };
-
-static void signals_set(void)
-{
-	static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT};
-	const struct sigaction no_children = {.sa_handler = SIG_IGN, .sa_flags = SA_NOCLDWAIT};
-
-	/* A terminal and a service manager signal all of us: the daemon decides. */
-	for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
-		signal(ignored[i], SIG_IGN);
-	sigaction(SIGCHLD, &no_children, NULL);
-}
 
 _Noreturn static void helper_run(enum nursery_kind kind)
 {
@@ -51,61 +40,48 @@ _Noreturn static void helper_run(enum nursery_kind kind)
 }
 
 /* The next order's descriptor; -errno: the daemon is gone. */
-static int receive_order(struct order *ret)
+static int receive_order(int fd, struct order *ret)
 {
 	int fds[FD_MESSAGE_MAX_FDS];
 	size_t n_fds;
 
-	if (fd_message_receive(NURSERY_FD, ret, sizeof(*ret), 0, fds, &n_fds) != sizeof(*ret) || n_fds != 1)
+	if (fd_message_receive(fd, ret, sizeof(*ret), 0, fds, &n_fds) != sizeof(*ret) || n_fds != 1)
 		return -ECONNRESET;
 	return fds[0];
 }
 
-_Noreturn static void nursery_run(void)
+static void nursery_run(int fd)
 {
+	const struct sigaction no_children = {.sa_handler = SIG_IGN, .sa_flags = SA_NOCLDWAIT};
 	struct order order;
-	int fd;
+	int theirs;
 
 	prctl(PR_SET_NAME, "dieseld-nursery");
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	/* Of what the daemon may do, what reading datasets of any owner takes. */
 	(void)capabilities_keep(CAPABILITY(CAP_DAC_READ_SEARCH));
-	signals_set();
-	while ((fd = receive_order(&order)) >= 0) {
+	sigaction(SIGCHLD, &no_children, NULL);
+	while ((theirs = receive_order(fd, &order)) >= 0) {
 		if (fork() == 0) {
-			if (fd != HELPER_FD && dup2(fd, HELPER_FD) < 0)
+			if (theirs != HELPER_FD && dup2(theirs, HELPER_FD) < 0)
 				_exit(1);
-			close(NURSERY_FD);
+			close(fd);
 			close_range(HELPER_FD + 1, UINT32_MAX, 0);
 			helper_run((enum nursery_kind)order.kind);
 		}
-		close(fd);
+		close(theirs);
 	}
 	_exit(0);
 }
 
 int nursery_fork(struct nursery *ret, struct error *err)
 {
-	int fds[2];
-	pid_t pid;
+	int fd;
+	pid_t pid = child_fork("the helper processes", nursery_run, &fd, err);
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
-		return error_errno(err, -errno, "cannot make a socket to the helper processes");
-	pid = fork();
-	if (pid < 0) {
-		int r = -errno;
-
-		close(fds[0]);
-		close(fds[1]);
-		return error_errno(err, r, "cannot fork helper processes");
-	}
-	if (pid == 0) {
-		if (dup2(fds[1], NURSERY_FD) < 0 || close_range(NURSERY_FD + 1, UINT32_MAX, 0) < 0)
-			_exit(1);
-		nursery_run();
-	}
-	close(fds[1]);
-	*ret = (struct nursery){.fd = fds[0], .pid = pid};
+	if (pid < 0)
+		return pid;
+	*ret = (struct nursery){.fd = fd, .pid = pid};
 	return 0;
 }
 

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "child.h"
 #include "lib/capabilities.h"
 #include "lib/error.h"
 #include "lib/log.h"
@@ -31,20 +32,6 @@ uint64_t sensor_keeper_capabilities(void)
 {
 	return CAPABILITY(CAP_BPF) | CAPABILITY(CAP_PERFMON) | CAPABILITY(CAP_SYS_PTRACE) |
 	       CAPABILITY(CAP_DAC_READ_SEARCH);
-}
-
-static void signals_set(void)
-{
-	static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT};
-	sigset_t blocked;
-
-	/* A terminal and a service manager signal all of us: the daemon decides, we end when it does. */
-	for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
-		signal(ignored[i], SIG_IGN);
-	/* The watcher's end is waited for with a limit. */
-	sigemptyset(&blocked);
-	sigaddset(&blocked, SIGCHLD);
-	sigprocmask(SIG_SETMASK, &blocked, NULL);
 }
 
 /* The next START. false: the daemon is gone. */
@@ -104,7 +91,17 @@ static int watcher_run(int fd, _Atomic uint32_t *beat)
 	return pid < 0 ? EXIT_FAILURE << 8 : watcher_wait(fd, pid, beat);
 }
 
-void sensor_keeper_run(int fd)
+/* The watcher's end is waited for with a limit. */
+static void block_sigchld(void)
+{
+	sigset_t blocked;
+
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGCHLD);
+	sigprocmask(SIG_SETMASK, &blocked, NULL);
+}
+
+static void keeper_run(int fd)
 {
 	_Atomic uint32_t *beat =
 	    mmap(NULL, sizeof(*beat), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -112,8 +109,7 @@ void sensor_keeper_run(int fd)
 
 	if (beat == MAP_FAILED)
 		_exit(1);
-
-	signals_set();
+	block_sigchld();
 	prctl(PR_SET_NAME, "dieseld-keeper");
 	r = geteuid() == 0 ? capabilities_keep_as(sensor_keeper_capabilities(), NOBODY, NOBODY)
 			   : capabilities_keep(sensor_keeper_capabilities());
@@ -133,27 +129,12 @@ void sensor_keeper_run(int fd)
 
 int sensor_fork(struct sensor_child *ret_child, struct error *err)
 {
-	int fds[2];
-	pid_t pid;
+	int fd;
+	pid_t pid = child_fork("the sensing child", keeper_run, &fd, err);
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
-		return error_errno(err, -errno, "cannot make a socket to the sensing child");
-	pid = fork();
-	if (pid < 0) {
-		int r = -errno;
-
-		close(fds[0]);
-		close(fds[1]);
-		return error_errno(err, r, "cannot fork the sensing child");
-	}
-	if (pid == 0) {
-		/* Nothing of the daemon's stays open: who waits for its end must not wait for ours. */
-		if (dup2(fds[1], STDERR_FILENO + 1) < 0 || close_range(STDERR_FILENO + 2, UINT32_MAX, 0) < 0)
-			_exit(1);
-		sensor_keeper_run(STDERR_FILENO + 1);
-	}
-	close(fds[1]);
-	*ret_child = (struct sensor_child){.fd = fds[0], .pid = pid};
+	if (pid < 0)
+		return pid;
+	*ret_child = (struct sensor_child){.fd = fd, .pid = pid};
 	return 0;
 }
 

@@ -18,6 +18,3 @@
 
 /* What the child needs, as a set of lib/capabilities.h. */
 uint64_t sensor_keeper_capabilities(void);
-
-/* Never returns. fd: to the daemon. */
-__attribute__((noreturn)) void sensor_keeper_run(int fd);

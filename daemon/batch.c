@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/text.h"
+
 static uint32_t max_chunks(uint32_t batch, uint64_t n_chunks)
 {
 	return n_chunks < batch ? (uint32_t)n_chunks : batch;
@@ -154,7 +156,7 @@ void batch_write(const struct batch *b, uint8_t *slot, const struct ring_layout 
 
 	if (b->status < 0) {
 		/* A slot is at least a page. */
-		snprintf((char *)slot, layout->slot_bytes, "%s", b->error);
+		text_line((char *)slot, layout->slot_bytes, b->error);
 		return;
 	}
 	for (uint32_t i = 0; i < b->n_items; i++) {

@@ -17,6 +17,7 @@
 #include "connection.h"
 #include "lib/cleanup.h"
 #include "lib/log.h"
+#include "lib/text.h"
 #include "peer.h"
 
 /* Of replies that a client has not read, with what the kernel needs for each: a dozen or two. */
@@ -38,7 +39,7 @@ int connection_reply_error(struct connection *c, const struct error *err, int co
 
 	protocol_init(&m, WIRE_ERROR);
 	m.error.code = code;
-	snprintf(m.error.text, sizeof(m.error.text), "%s", err->text[0] ? err->text : strerror(-code));
+	text_line(m.error.text, sizeof(m.error.text), err->text[0] ? err->text : strerror(-code));
 	return connection_reply(c, &m, NULL, 0);
 }
 

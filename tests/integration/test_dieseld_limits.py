@@ -318,6 +318,17 @@ class Names(Case):
         self.assertNotIn("\x1b", daemon.output())
         self.assertFalse([line for line in daemon.output().splitlines() if line.startswith("dieseld: error: forged")])
 
+    def test_no_name_breaks_a_line_of_a_client(self):
+        path = os.fsdecode(self.make(b"a\nforged\x1b[31m"))
+        daemon = self.daemon()
+        refused = self.refused(daemon, path, "--world", 100000)
+        os.unlink(chunk_files(path)[0])
+        failed = subprocess.run(probe_command(daemon, path), capture_output=True, text=True, timeout=60).stdout
+        for said in refused, failed:
+            with self.subTest(said=said):
+                self.assertIn("a\\x0aforged\\x1b[31m", said)
+                self.assertNotIn("\x1b", said)
+
     def test_no_name_hides_a_session(self):
         path = self.make(b"Gr\xfc\xdfe")
         daemon = self.daemon()

@@ -70,7 +70,8 @@ class Shape(unittest.TestCase):
         support.evict(evict)
         with contextlib.ExitStack() as stack:
             if iops:
-                argv = stack.enter_context(support.Throttle(self.folder, iops=iops)).command(argv)
+                slow = stack.enter_context(support.Throttle(self.folder, iops=iops))
+                environment["READING_GROUP"] = str(slow.group / "cgroup.procs")
             done = subprocess.run(argv, capture_output=True, text=True, env=environment, check=False, timeout=120,
                                   start_new_session=True)
         if done.returncode == 77:

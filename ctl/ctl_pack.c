@@ -112,9 +112,10 @@ static void print_summary(const struct pack_result *result, uint64_t elapsed_ns)
 	double elapsed_s = (double)elapsed_ns / NS_PER_S;
 	char bytes[24];
 
-	printf("packed %llu files, %s, into %llu chunks in %.1f s: %.1f MB/s, %.0f files/s",
-	       (unsigned long long)result->n_files, units_format_bytes(bytes, sizeof(bytes), result->bytes),
-	       (unsigned long long)result->n_chunks, elapsed_s, (double)result->bytes / 1e6 / elapsed_s,
+	printf("packed %llu file%s, %s, into %llu chunk%s in %.1f s: %.1f MB/s, %.0f files/s",
+	       (unsigned long long)result->n_files, units_plural(result->n_files),
+	       units_format_bytes(bytes, sizeof(bytes), result->bytes), (unsigned long long)result->n_chunks,
+	       units_plural(result->n_chunks), elapsed_s, (double)result->bytes / 1e6 / elapsed_s,
 	       (double)result->n_files / elapsed_s);
 	if (result->n_resumed)
 		printf("; %llu were packed before an interruption", (unsigned long long)result->n_resumed);

@@ -12,6 +12,7 @@
 #include "dataset/writer.h"
 #include "lib/cleanup.h"
 #include "lib/text.h"
+#include "lib/units.h"
 
 static void writer_freep(struct writer **w)
 {
@@ -34,6 +35,7 @@ static bool only_help(const struct ctl_verb *verb, int argc, char **argv, int *r
 static int run_snapshot(const struct ctl_verb *verb, int argc, char **argv)
 {
 	_cleanup_(writer_freep) struct writer *w = NULL;
+	const struct meta_info *info;
 	struct error err = ERROR_INIT;
 	int exit_status;
 
@@ -44,9 +46,10 @@ static int run_snapshot(const struct ctl_verb *verb, int argc, char **argv)
 	if (writer_open(argv[optind], WRITER_CHANGE, CHUNK_DEFAULT_BYTES, &w, &err) < 0 ||
 	    writer_snapshot(w, &err) < 0)
 		return ctl_failed(verb, &err);
-	printf("snapshot of version %llu: %llu samples in %llu chunks\n",
-	       (unsigned long long)writer_info(w)->version, (unsigned long long)writer_info(w)->n_paths,
-	       (unsigned long long)writer_info(w)->n_chunks);
+	info = writer_info(w);
+	printf("snapshot of version %llu: %llu sample%s in %llu chunk%s\n", (unsigned long long)info->version,
+	       (unsigned long long)info->n_paths, units_plural(info->n_paths),
+	       (unsigned long long)info->n_chunks, units_plural(info->n_chunks));
 	return ctl_finish(verb);
 }
 
@@ -96,10 +99,11 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 		r = writer_commit(w, &result, &err);
 	if (r < 0)
 		return ctl_failed(verb, &err);
-	printf("rebuilt version %llu: %llu samples in %llu chunks", (unsigned long long)result.version,
-	       (unsigned long long)result.n_paths, (unsigned long long)result.n_chunks);
+	printf("rebuilt version %llu: %llu sample%s in %llu chunk%s", (unsigned long long)result.version,
+	       (unsigned long long)result.n_paths, units_plural(result.n_paths),
+	       (unsigned long long)result.n_chunks, units_plural(result.n_chunks));
 	if (n_lost)
-		printf("; %llu damaged chunks left out", (unsigned long long)n_lost);
+		printf("; %llu damaged chunk%s left out", (unsigned long long)n_lost, units_plural(n_lost));
 	putchar('\n');
 	r = ctl_finish(verb);
 	return r == CTL_OK && n_lost ? CTL_FAILED : r;
@@ -190,8 +194,8 @@ static int run_rm(const struct ctl_verb *verb, int argc, char **argv)
 		r = writer_commit(w, &result, &err);
 	if (r < 0)
 		return ctl_failed(verb, &err);
-	printf("removed %llu samples; dataset version %llu\n", (unsigned long long)n_removed,
-	       (unsigned long long)result.version);
+	printf("removed %llu sample%s; dataset version %llu\n", (unsigned long long)n_removed,
+	       units_plural(n_removed), (unsigned long long)result.version);
 	return ctl_finish(verb);
 }
 

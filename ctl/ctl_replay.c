@@ -14,6 +14,7 @@
 #include "ctl_daemon.h"
 #include "history/history.h"
 #include "lib/cleanup.h"
+#include "lib/units.h"
 #include "recorded/recorded.h"
 
 struct replay {
@@ -81,11 +82,12 @@ static void print_end(const struct replay *p, uint64_t n_foreign)
 {
 	if (p->json)
 		return;
-	printf("%llu seconds of samples, %llu decisions, %llu samples refused",
-	       (unsigned long long)p->n_rounds, (unsigned long long)p->n_decisions,
-	       (unsigned long long)p->n_refused);
+	printf("%llu second%s of samples, %llu decision%s, %llu sample%s refused",
+	       (unsigned long long)p->n_rounds, units_plural(p->n_rounds), (unsigned long long)p->n_decisions,
+	       units_plural(p->n_decisions), (unsigned long long)p->n_refused, units_plural(p->n_refused));
 	if (n_foreign)
-		printf(", %llu seconds of another version", (unsigned long long)n_foreign);
+		printf(", %llu second%s of another version", (unsigned long long)n_foreign,
+		       units_plural(n_foreign));
 	printf("\n");
 }
 

@@ -99,7 +99,7 @@ static void print_dataset(const char *path, const struct snapshot *s, const stru
 	printf("samples   %llu, %s", (unsigned long long)info->n_samples,
 	       units_format_bytes(bytes, sizeof(bytes), info->total_bytes));
 	if (info->equal_bytes)
-		printf(", each of %u bytes\n", info->equal_bytes);
+		printf(", each of %u byte%s\n", info->equal_bytes, units_plural(info->equal_bytes));
 	else
 		printf(", the longest %s\n", units_format_bytes(longest, sizeof(longest), info->max_bytes));
 	printf("chunks    %llu, %s on disk\n", (unsigned long long)info->n_chunks,

@@ -38,11 +38,12 @@ static void print_daemon(const json_t *root)
 	       units_format_duration(up, sizeof(up),
 				     (uint64_t)(json_number_value(json_object_get(root, "uptime_s")) * 1e9)),
 	       string(root, "socket", text));
-	printf("cache     %s of %s: %s claimed, %s borrowed; %llu reads, %s; %llu given up, %llu damaged\n",
+	printf("cache     %s of %s: %s claimed, %s borrowed; %llu read%s, %s; %llu given up, %llu damaged\n",
 	       units_format_bytes(held, sizeof(held), claimed + borrowed),
 	       units_format_bytes(budget, sizeof(budget), number(cache, "budget_bytes")),
 	       units_format_bytes(of[0], sizeof(of[0]), claimed),
 	       units_format_bytes(of[1], sizeof(of[1]), borrowed), (unsigned long long)number(cache, "reads"),
+	       units_plural(number(cache, "reads")),
 	       units_format_bytes(read, sizeof(read), number(cache, "read_bytes")),
 	       (unsigned long long)number(cache, "evictions"),
 	       (unsigned long long)number(cache, "quarantined"));
@@ -51,14 +52,16 @@ static void print_daemon(const json_t *root)
 static void print_tune(const json_t *root)
 {
 	const json_t *tune = json_object_get(root, "tune"), *history = json_object_get(tune, "history");
+	size_t n_jobs = json_array_size(json_object_get(root, "jobs")),
+	       n_pins = json_array_size(json_object_get(tune, "pins"));
 	char text[200], mode[200];
 
-	printf("tuning    %s; %zu jobs (dieselctl jobs), %zu pins\n", string(tune, "mode", mode),
-	       json_array_size(json_object_get(root, "jobs")),
-	       json_array_size(json_object_get(tune, "pins")));
+	printf("tuning    %s; %zu job%s (dieselctl jobs), %zu pin%s\n", string(tune, "mode", mode), n_jobs,
+	       units_plural(n_jobs), n_pins, units_plural(n_pins));
 	if (*string(history, "problem", text))
-		printf("  history is not written: %s; %llu records lost\n", text,
-		       (unsigned long long)number(history, "dropped"));
+		printf("  history is not written: %s; %llu record%s lost\n", text,
+		       (unsigned long long)number(history, "dropped"),
+		       units_plural(number(history, "dropped")));
 }
 
 static double cores(const json_t *sensing, const char *key)
@@ -86,8 +89,9 @@ static void print_sensing(const json_t *root)
 		printf("programs %.2f %% of a core", cores(sensing, "bpf_run_s"));
 	else
 		printf("programs not counted (sysctl kernel.bpf_stats_enabled=1 would)");
-	printf("; %llu records lost, %llu restarts\n", (unsigned long long)number(sensing, "lost"),
-	       (unsigned long long)number(sensing, "restarts"));
+	printf("; %llu record%s lost, %llu restart%s\n", (unsigned long long)number(sensing, "lost"),
+	       units_plural(number(sensing, "lost")), (unsigned long long)number(sensing, "restarts"),
+	       units_plural(number(sensing, "restarts")));
 }
 
 static void print_dataset(const json_t *d)
@@ -95,12 +99,14 @@ static void print_dataset(const json_t *d)
 	const json_t *damage = json_object_get(d, "quarantined");
 	char text[200], bytes[24];
 
-	printf("dataset   %s: version %llu, %llu samples, %s, %llu of %llu chunks in memory, %llu sessions\n",
-	       string(d, "path", text), (unsigned long long)number(d, "version"),
-	       (unsigned long long)number(d, "samples"),
-	       units_format_bytes(bytes, sizeof(bytes), number(d, "bytes")),
-	       (unsigned long long)number(d, "cached_chunks"), (unsigned long long)number(d, "chunks"),
-	       (unsigned long long)number(d, "sessions"));
+	printf(
+	    "dataset   %s: version %llu, %llu sample%s, %s, %llu of %llu chunk%s in memory, %llu session%s\n",
+	    string(d, "path", text), (unsigned long long)number(d, "version"),
+	    (unsigned long long)number(d, "samples"), units_plural(number(d, "samples")),
+	    units_format_bytes(bytes, sizeof(bytes), number(d, "bytes")),
+	    (unsigned long long)number(d, "cached_chunks"), (unsigned long long)number(d, "chunks"),
+	    units_plural(number(d, "chunks")), (unsigned long long)number(d, "sessions"),
+	    units_plural(number(d, "sessions")));
 	for (size_t i = 0; i < json_array_size(damage); i++) {
 		const char *line = json_string_value(json_array_get(damage, i));
 

@@ -78,12 +78,14 @@ static void print_result(const struct verify_result *r, bool json)
 		       (unsigned long long)r->n_chunks, (unsigned long long)r->n_records,
 		       (unsigned long long)r->bytes, (unsigned long long)r->n_damages);
 	else if (r->n_damages)
-		printf("%llu damaged of %llu chunks, %llu samples, %s\n", (unsigned long long)r->n_damages,
-		       (unsigned long long)r->n_chunks, (unsigned long long)r->n_records,
+		printf("%llu damaged of %llu chunk%s, %llu sample%s, %s\n", (unsigned long long)r->n_damages,
+		       (unsigned long long)r->n_chunks, units_plural(r->n_chunks),
+		       (unsigned long long)r->n_records, units_plural(r->n_records),
 		       units_format_bytes(bytes, sizeof(bytes), r->bytes));
 	else
-		printf("sound: %llu chunks, %llu samples, %s\n", (unsigned long long)r->n_chunks,
-		       (unsigned long long)r->n_records, units_format_bytes(bytes, sizeof(bytes), r->bytes));
+		printf("sound: %llu chunk%s, %llu sample%s, %s\n", (unsigned long long)r->n_chunks,
+		       units_plural(r->n_chunks), (unsigned long long)r->n_records,
+		       units_plural(r->n_records), units_format_bytes(bytes, sizeof(bytes), r->bytes));
 }
 
 static int run(const struct ctl_verb *verb, int argc, char **argv)

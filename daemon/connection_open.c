@@ -10,6 +10,7 @@
 #include "connection.h"
 #include "lib/cleanup.h"
 #include "lib/log.h"
+#include "lib/units.h"
 #include "opener.h"
 
 enum open_stage {
@@ -230,9 +231,10 @@ static void adopt_done(struct pool_job *job)
 	} else if (q->result == 0) {
 		d = q->loaded;
 		cache_add_dataset(&s->cache, d);
-		log_info("serving %s, version %llu: %llu samples in %llu chunks", d->path,
+		log_info("serving %s, version %llu: %llu sample%s in %llu chunk%s", d->path,
 			 (unsigned long long)d->info.version, (unsigned long long)d->info.n_samples,
-			 (unsigned long long)d->info.n_chunks);
+			 units_plural(d->info.n_samples), (unsigned long long)d->info.n_chunks,
+			 units_plural(d->info.n_chunks));
 	}
 	finish(q, d);
 	wake_waiting(s, &identity);

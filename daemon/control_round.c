@@ -6,6 +6,7 @@
 #include "control_private.h"
 #include "lib/clock.h"
 #include "lib/log.h"
+#include "lib/units.h"
 
 #define SAVE_EVERY_ROUNDS 30
 
@@ -22,8 +23,8 @@ static void watch_history(struct control *c)
 	if (status.error[0])
 		log_warning("%s: decisions are not kept on disk until that is mended", status.error);
 	else
-		log_info("the history is written again; %llu records are missing",
-			 (unsigned long long)status.n_dropped);
+		log_info("the history is written again; %llu record%s lost",
+			 (unsigned long long)status.n_dropped, units_plural(status.n_dropped));
 	memcpy(c->history_problem, status.error, sizeof(c->history_problem));
 }
 

@@ -48,9 +48,10 @@ static void announce(const struct service *service)
 
 	if (s->io_why < 0)
 		log_warning("io_uring is not available (%s): reading by threads", strerror(-s->io_why));
-	log_info("cache %s, prefetch %u chunks, %u workers, reads by %s",
+	log_info("cache %s, prefetch %u chunk%s, %u worker%s, reads by %s",
 		 units_format_bytes(cache, sizeof(cache), o->serve.knobs.cache_bytes),
-		 o->serve.knobs.prefetch_chunks, o->serve.knobs.workers,
+		 o->serve.knobs.prefetch_chunks, units_plural(o->serve.knobs.prefetch_chunks),
+		 o->serve.knobs.workers, units_plural(o->serve.knobs.workers),
 		 s->cache.readers.use_uring ? "io_uring" : "threads");
 	log_info("ready on %s", s->socket_path);
 	if (o->ready_fd >= 0) {

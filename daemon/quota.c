@@ -8,13 +8,14 @@
 
 static const char *format_amount(char *text, size_t size, enum quota_kind kind, uint64_t amount)
 {
-	static const char *const units[] = {"connections", "", "chunks in memory"};
+	static const char *const units[] = {"connection", "", "chunk"};
 	char bytes[16];
 
 	if (kind == QUOTA_BYTES)
 		snprintf(text, size, "%s of cache", units_format_bytes(bytes, sizeof(bytes), amount));
 	else
-		snprintf(text, size, "%llu %s", (unsigned long long)amount, units[kind]);
+		snprintf(text, size, "%llu %s%s%s", (unsigned long long)amount, units[kind],
+			 units_plural(amount), kind == QUOTA_CHUNKS ? " in memory" : "");
 	return text;
 }
 

@@ -76,7 +76,7 @@ static void on_piece(struct io_op *op)
 		return;
 	}
 	if (op->result == 0 && report->result == 0)
-		report->result = error_set(&report->error, -EBADMSG, "%s: truncated at %llu bytes",
+		report->result = error_set(&report->error, -EBADMSG, "%s: truncated at byte %llu",
 					   c->order.origin, (unsigned long long)op->offset);
 	if (op->result < 0 && report->result == 0)
 		report->result = error_errno(&report->error, op->result, "%s: cannot read at %llu",

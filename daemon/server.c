@@ -273,7 +273,7 @@ static void on_drain(uv_timer_t *timer)
 	if (pool_in_flight(s->cache.pool) == 0 && s->n_connections == 0) {
 		finish(s);
 	} else if (late) {
-		log_warning("%llu tasks of workers do not end: ending without them",
+		log_warning("tasks of workers that do not end: %llu; ending without them",
 			    (unsigned long long)pool_in_flight(s->cache.pool));
 		uv_stop(s->loop);
 	}

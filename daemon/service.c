@@ -71,9 +71,10 @@ static void apply(struct service *s, struct options *new)
 	s->options->serve.n_slots = new->serve.n_slots;
 	s->options->serve.user_share = new->serve.user_share;
 	s->options->serve.require_digest = new->serve.require_digest;
-	log_info("configuration read again: cache %s, prefetch %u chunks, %u workers",
+	log_info("configuration read again: cache %s, prefetch %u chunk%s, %u worker%s",
 		 units_format_bytes(cache, sizeof(cache), new->serve.knobs.cache_bytes),
-		 new->serve.knobs.prefetch_chunks, new->serve.knobs.workers);
+		 new->serve.knobs.prefetch_chunks, units_plural(new->serve.knobs.prefetch_chunks),
+		 new->serve.knobs.workers, units_plural(new->serve.knobs.workers));
 }
 
 static void on_reload(uv_signal_t *handle, int number)

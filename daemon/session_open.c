@@ -41,13 +41,14 @@ static int refuse(const struct session *s, uint64_t bytes, struct error *err)
 {
 	char text[16], budget[16];
 
-	return error_set(err, -ENOSPC,
-			 "a session on %s with batch %u and a window of %u chunks needs %s beside what is in "
-			 "use, the cache of %s cannot hold that: start dieseld with a larger --cache, or use "
-			 "a smaller window or batch",
-			 s->dataset->path, s->request.batch, s->request.window_chunks,
-			 units_format_bytes(text, sizeof(text), bytes),
-			 units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes));
+	return error_set(
+	    err, -ENOSPC,
+	    "a session on %s with batch %u and a window of %u chunk%s needs %s beside what is in "
+	    "use, the cache of %s cannot hold that: start dieseld with a larger --cache, or use "
+	    "a smaller window or batch",
+	    s->dataset->path, s->request.batch, s->request.window_chunks,
+	    units_plural(s->request.window_chunks), units_format_bytes(text, sizeof(text), bytes),
+	    units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes));
 }
 
 static int ascending(const void *a, const void *b)
@@ -162,11 +163,12 @@ static void choose_window(struct session *s, char *notice, size_t size)
 	s->request.window_chunks =
 	    policy_default_window(s->options->window_cache_bytes, bytes, info->n_chunks, wanted);
 	if (s->request.window_chunks < wanted && s->request.window_chunks < info->n_chunks)
-		snprintf(notice, size,
-			 "the shuffle window is %u chunks instead of %u, because dieseld's cache is small: a "
-			 "larger "
-			 "--cache, or window_chunks, changes that (and with it the order)",
-			 s->request.window_chunks, wanted);
+		snprintf(
+		    notice, size,
+		    "the shuffle window is %u chunk%s instead of %u, because dieseld's cache is small: a "
+		    "larger "
+		    "--cache, or window_chunks, changes that (and with it the order)",
+		    s->request.window_chunks, units_plural(s->request.window_chunks), wanted);
 }
 
 /* The items that a slot has room for: the longest batch of any rank, which is no longer than the dataset. */
@@ -178,8 +180,8 @@ static int choose_batch(struct session *s, struct error *err)
 
 	if (shuffle_count(n_samples, q->world, q->batch, q->flags & DIESEL_DROP_LAST, &s->n_batches,
 			  &max_batch) < 0)
-		return error_set(err, -EINVAL, "%s has %llu samples, too few for %u ranks", s->dataset->path,
-				 (unsigned long long)n_samples, q->world);
+		return error_set(err, -EINVAL, "%s has %llu sample%s, too few for %u ranks", s->dataset->path,
+				 (unsigned long long)n_samples, units_plural(n_samples), q->world);
 	s->batch = max_batch < n_samples ? max_batch : (uint32_t)n_samples;
 	return 0;
 }

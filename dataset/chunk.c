@@ -48,7 +48,7 @@ static int check_frame(const struct chunk_header *header, uint64_t file_bytes, c
 		return error_set(err, -EBADMSG, "%s: the chunk's header is damaged; " DAMAGED, origin);
 	if (header->payload_offset > file_bytes)
 		return error_set(err, -EBADMSG,
-				 "%s is truncated: %llu bytes, its head alone has %u; " DAMAGED, origin,
+				 "%s is truncated at byte %llu, its head alone has %u; " DAMAGED, origin,
 				 (unsigned long long)file_bytes, header->payload_offset);
 	return 0;
 }
@@ -125,7 +125,7 @@ int chunk_parse_head(const void *head, size_t head_bytes, uint64_t file_bytes, c
 
 	assert((uintptr_t)head % _Alignof(struct chunk_header) == 0);
 	if (file_bytes < sizeof(*header))
-		return error_set(err, -EBADMSG, "%s is truncated: %llu bytes; " DAMAGED, origin,
+		return error_set(err, -EBADMSG, "%s is truncated at byte %llu; " DAMAGED, origin,
 				 (unsigned long long)file_bytes);
 	if (head_bytes < sizeof(*header)) {
 		*ret_needed = sizeof(*header);

@@ -63,9 +63,10 @@ static int check_dataset(const struct pack *p, struct error *err)
 		return 0;
 	return error_set(
 	    err, -EEXIST,
-	    "%s has %llu samples already (version %llu): add --append to add to it and to replace "
+	    "%s has %llu sample%s already (version %llu): add --append to add to it and to replace "
 	    "changed files, or choose a new directory",
-	    p->options->dataset, (unsigned long long)info->n_paths, (unsigned long long)info->version);
+	    p->options->dataset, (unsigned long long)info->n_paths, units_plural(info->n_paths),
+	    (unsigned long long)info->version);
 }
 
 static int scan_source(struct pack *p, struct error *err)

@@ -12,6 +12,7 @@
 #include "dataset/store.h"
 #include "lib/cleanup.h"
 #include "lib/text.h"
+#include "lib/units.h"
 
 /* Samples of larger payloads are read one by one. */
 #define MAX_READ_BYTES CHUNK_MAX_BYTES
@@ -251,8 +252,9 @@ static int check_known(const struct meta_chunk *chunk, void *context)
 		progress(v);
 		return 0;
 	}
-	snprintf(text, sizeof(text), "%s is missing (%u samples); restore it, or run `dieselctl rebuild`",
-		 store_describe(v->store, &chunk->id, name), chunk->n_records);
+	snprintf(text, sizeof(text), "%s is missing (%u sample%s); restore it, or run `dieselctl rebuild`",
+		 store_describe(v->store, &chunk->id, name), chunk->n_records,
+		 units_plural(chunk->n_records));
 	damage_text(v, &chunk->id, text);
 	return 0;
 }

@@ -11,6 +11,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/units.h"
 #include "snapshot_build.h"
 #include "writer_private.h"
 
@@ -110,8 +111,8 @@ static int begin(struct writer *w, enum writer_purpose purpose, struct error *er
 	/* Refused before anything is written, the pending floor too. */
 	if (purpose != WRITER_REBUILD && w->info.version == 0 && !w->info.has_pending && w->n_objects)
 		return error_set(err, -ESTALE,
-				 "%s has %zu chunks but lost its metadata: run `dieselctl rebuild %s`",
-				 w->path, w->n_objects, w->path);
+				 "%s has %zu chunk%s but lost its metadata: run `dieselctl rebuild %s`",
+				 w->path, w->n_objects, units_plural(w->n_objects), w->path);
 	floor = chunk_id_next(&w->ids, clock_realtime_ns() / NS_PER_US);
 	r = meta_begin(w->meta, &floor, &w->info, err);
 	if (r < 0)

@@ -19,6 +19,12 @@ int units_parse_duration(const char *text, uint64_t *ret_ns);
 /* A decimal integer within [min, max]. */
 int units_parse_integer(const char *text, int64_t min, int64_t max, int64_t *ret_value);
 
+/* "%llu chunk%s": "" for one, else "s". */
+static inline const char *units_plural(uint64_t n)
+{
+	return n == 1 ? "" : "s";
+}
+
 /* 113 KiB, 8.0 MiB, 1.2 GiB. size: 16 is enough. */
 char *units_format_bytes(char *buffer, size_t size, uint64_t bytes);
 

@@ -56,6 +56,11 @@ static void test_text(void **state)
 	all.of[QUOTA_BYTES] = UINT64_C(4) << 30;
 	assert_int_equal(quota_check(&q, 1000, QUOTA_BYTES, &mine, &all, UINT64_C(4) << 30, &err), -EUSERS);
 	assert_non_null(strstr(err.text, "for users but root"));
+	mine.of[QUOTA_CONNECTIONS] = mine.of[QUOTA_CHUNKS] = 2;
+	assert_int_equal(quota_check(&q, 1000, QUOTA_CONNECTIONS, &mine, &all, 2, &err), -EDQUOT);
+	assert_non_null(strstr(err.text, "would have 2 connections, and a user may have 1 connection of"));
+	assert_int_equal(quota_check(&q, 1000, QUOTA_CHUNKS, &mine, &all, 2, &err), -EDQUOT);
+	assert_non_null(strstr(err.text, "2 chunks in memory, and a user may have 1 chunk in memory of"));
 }
 
 int main(void)

@@ -73,6 +73,9 @@ static void test_format(void **state)
 	assert_string_equal(units_format_duration(buffer, sizeof(buffer), 4200000), "4.2 ms");
 	assert_string_equal(units_format_duration(buffer, sizeof(buffer), UINT64_C(200000000000)),
 			    "3 min 20 s");
+	assert_string_equal(units_plural(0), "s");
+	assert_string_equal(units_plural(1), "");
+	assert_string_equal(units_plural(2), "s");
 }
 
 int main(void)

@@ -14,6 +14,7 @@
 #include "check.h"
 #include "diff.h"
 #include "dump.h"
+#include "failed_run.h"
 #include "lib/error.h"
 #include "lib/log.h"
 #include "lib/units.h"
@@ -88,9 +89,16 @@ static int record(const struct options *options, const char *output, struct reco
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	if (r)
 		log_error("%s", err.text);
-	else
-		say_result(result, options->detail_bytes_per_minute, output);
 	return r;
+}
+
+/* Whether its command failed before there was anything to report; then that has been said. */
+static bool is_failed_run(const struct options *options, const struct record_result *result, const char *path)
+{
+	return options->command && failed_run_say(&(struct failed_run){.session = path,
+								       .status = result->status,
+								       .duration_ns = result->duration_ns,
+								       .trainer_tid = options->trainer_tid});
 }
 
 /* The command's own status, also when its recording failed in the middle. */
@@ -114,6 +122,10 @@ static int run_record(const struct options *options)
 		rename(DEFAULT_SESSION, DEFAULT_SESSION ".old"); /* mostly there is none */
 	}
 	r = record(options, output, &result);
+	if (!r) {
+		say_result(&result, options->detail_bytes_per_minute, output);
+		(void)is_failed_run(options, &result, output);
+	}
 	if (r && !options->output && access(DEFAULT_SESSION, F_OK))
 		rename(DEFAULT_SESSION ".old", DEFAULT_SESSION); /* nothing was recorded */
 	return exit_code_of_run(options, r, &result);
@@ -158,8 +170,15 @@ static int run_plain(const struct options *options)
 		snprintf(path, sizeof(path), "%s/session.db", temporary);
 	}
 	r = record(options, path, &result);
-	if (!r)
-		reported = report(path, options, stderr);
+	if (!r) {
+		/* Who asks for a format wants what is known in it. */
+		bool failed = !options->format && is_failed_run(options, &result, path);
+
+		if (!failed || options->output)
+			say_result(&result, options->detail_bytes_per_minute, path);
+		if (!failed)
+			reported = report(path, options, stderr);
+	}
 	if (!options->output) {
 		unlink(path);
 		rmdir(temporary);

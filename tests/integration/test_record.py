@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -462,6 +463,20 @@ class Ends(Recording):
     def test_status_is_the_commands(self):
         self.record("sh", "-c", "exit 7", status=7)
         self.record("sh", "-c", "kill -TERM $$", status=143)
+
+    def test_command_that_fails_before_it_trains(self):
+        """One line, not a report of nothing; who asks for JSON gets JSON."""
+        for script, end in (("exit 7", "ended with status 7"), ("kill -KILL $$", "was killed by signal 9 (Killed)")):
+            with self.subTest(script=script):
+                done = run(ANALYZE, "--", "sh", "-c", script)
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                self.assertRegex(done.stderr, re.escape(end) + r"; there is nothing to report, as no training step was "
+                                 r"seen in the [\d.]+ m?s that were")
+                self.record("sh", "-c", script, status=done.returncode)
+                self.assertEqual([end in line for line in self.done.stderr.splitlines()], [False, True])
+        done = run(ANALYZE, "--format", "json", "--", "sh", "-c", "exit 7")
+        self.assertEqual(done.returncode, 7)
+        self.assertEqual(json.loads(done.stderr.partition("\n")[2])["verdict"], "insufficient data")
 
     def test_command_that_cannot_run(self):
         for command, status in (("/nonexistent", 127), ("/etc/passwd", 126)):

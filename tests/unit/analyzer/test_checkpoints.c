@@ -282,8 +282,8 @@ static void sample(uint32_t tid, uint64_t tick, uint64_t python)
 	event->stack.syscall_nr = 0xffff;
 }
 
-/* Copying the state makes no call: samples of the stack show it, to half a sampling interval (25 ticks). */
-static void test_copy_by_stack_samples(void **state)
+/* Stacks for sample(): 11 trains, 12 saves, 13 imports what saves. */
+static struct analysis *analyse_sampled(void)
 {
 	static const struct profile_frame frames[] = {
 	    {1, FRAME_PYTHON, "train.py", "main"},
@@ -294,6 +294,16 @@ static void test_copy_by_stack_samples(void **state)
 	static const struct profile_trace traces[] = {{11, training, 1}, {12, saving, 2}, {13, importing, 2}};
 	const struct profile_notes notes = {
 	    .frames = frames, .n_frames = 3, .traces = traces, .n_traces = 3, .rate_hz = 1000};
+	struct analysis *analysis = script_analyse(
+	    &s, &(struct analysis_input){.root_tgid = TRAINER, .n_cpus = 4, .profile = &notes});
+
+	check_invariants(analysis);
+	return analysis;
+}
+
+/* Copying the state makes no call: samples of the stack show it, to half a sampling interval (25 ticks). */
+static void test_copy_by_stack_samples(void **state)
+{
 	struct analysis *analysis;
 
 	(void)state;
@@ -306,10 +316,30 @@ static void test_copy_by_stack_samples(void **state)
 		sample(TRAINER, tick, 12);
 	script_off(&s, TRAINER, 3450, 3540, 3540, 0x1, TIMER_WOKE); /* asleep within */
 	sample(TRAINER, 7210, 12);                                  /* a backward pass at 7200 bounds it */
-	analysis = script_analyse(
-	    &s, &(struct analysis_input){.root_tgid = TRAINER, .n_cpus = 4, .profile = &notes});
-	check_invariants(analysis);
+	analysis = analyse_sampled();
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 250 + 35);
+	analysis_free(analysis);
+}
+
+/* The copy begins when the save before it has ended; by the samples it seems to begin before its last write.
+ */
+static void test_copy_right_behind_a_save(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	open_for_writing(REQUESTER, 2300);
+	script_call(&s, REQUESTER, 2302, 2400, SYS_write, EVENT_FILE_REG, 60, LARGE);
+	script_call(&s, REQUESTER, 3380, 3393, SYS_write, EVENT_FILE_REG, 60, LARGE);
+	script_call(&s, REQUESTER, 3394, 3395, SYS_close, EVENT_FILE_REG, 60, 0);
+	for (uint64_t tick = 3400; tick <= 3600; tick += 50)
+		sample(TRAINER, tick, 12);
+	write_file(REQUESTER, 3610, 4700, LARGE);
+	analysis = analyse_sampled();
+	assert_int_equal(analysis->checkpoints->n_items, 2);
+	assert_int_equal(analysis->checkpoints->items[0].bytes, 2 * LARGE);
+	assert_int_equal(analysis->checkpoints->items[1].bytes, LARGE);
 	analysis_free(analysis);
 }
 
@@ -372,6 +402,7 @@ int main(void)
 	    cmocka_unit_test(test_kernel_lock_within_a_save),
 	    cmocka_unit_test(test_wait_for_a_thread_that_saves),
 	    cmocka_unit_test(test_child_that_answers_a_thread),
+	    cmocka_unit_test(test_copy_right_behind_a_save),
 	    cmocka_unit_test(test_copy_by_stack_samples),
 	    cmocka_unit_test(test_tail),
 	    cmocka_unit_test(test_child),

@@ -64,6 +64,24 @@ char *store_describe(const struct store *s, const struct chunk_id *id, char text
 /* Most heads are shorter than this, so that one read does it. */
 #define FIRST_READ_BYTES (64u << 10)
 
+int store_parse_head(struct store *s, const struct chunk_id *id, const void *head, size_t head_bytes,
+		     uint64_t file_bytes, struct chunk_view *ret_view, uint64_t *ret_needed,
+		     struct error *err)
+{
+	char name[STORE_NAME_MAX];
+	struct chunk_view view;
+	int r = chunk_parse_head(head, head_bytes, file_bytes, store_describe(s, id, name), &view, ret_needed,
+				 err);
+
+	if (r < 0)
+		return r;
+	if (chunk_id_compare(&view.header->id, id) != 0)
+		return error_set(err, -EBADMSG, "%s holds another chunk than its name says; restore the file",
+				 name);
+	*ret_view = view;
+	return 0;
+}
+
 int store_read_head(struct store *s, const struct chunk_id *id, void **ret_head, struct chunk_view *ret_view,
 		    struct error *err)
 {
@@ -88,15 +106,12 @@ int store_read_head(struct store *s, const struct chunk_id *id, void **ret_head,
 		if (r < 0)
 			return r;
 		head_bytes = n;
-		r = chunk_parse_head(head, head_bytes, file_bytes, name, &view, &needed, err);
+		r = store_parse_head(s, id, head, head_bytes, file_bytes, &view, &needed, err);
 		if (r != -EAGAIN)
 			break;
 	}
 	if (r < 0)
 		return r;
-	if (chunk_id_compare(&view.header->id, id) != 0)
-		return error_set(err, -EBADMSG, "%s holds another chunk than its name says; restore the file",
-				 name);
 	*ret_head = steal_pointer(head);
 	*ret_view = view;
 	return 0;

@@ -14,8 +14,9 @@
 #include "lib/text.h"
 #include "lib/units.h"
 
-/* Samples of larger payloads are read one by one. */
-#define MAX_READ_BYTES CHUNK_MAX_BYTES
+/* A chunk of several samples, or of the longest one. Of a file that is longer still, which no pack makes, the
+ * samples are read one by one. */
+#define WHOLE_MAX_BYTES ((uint64_t)CHUNK_SAMPLE_MAX_BYTES + CHUNK_MAX_BYTES)
 
 struct verify {
 	const struct verify_callbacks *callbacks;
@@ -29,6 +30,15 @@ struct verify {
 	size_t next_object; /* while the metadata's chunks are merged with the store's */
 	unsigned char *buffer;
 	size_t buffer_bytes;
+};
+
+/* A chunk's file under check. */
+struct chunk_file {
+	const struct store_object *object;
+	const char *name;
+	unsigned char *whole; /* all of it, in the buffer; NULL: too long for that */
+	void *head;           /* to be freed; NULL: it is in `whole` */
+	struct chunk_view view;
 };
 
 static void damage(struct verify *v, const struct verify_damage *d)
@@ -45,8 +55,8 @@ static void damage_text(struct verify *v, const struct chunk_id *chunk, const ch
 static void *read_part(struct verify *v, const struct chunk_id *id, uint64_t offset, uint64_t bytes,
 		       struct error *err)
 {
-	if (bytes > v->buffer_bytes) {
-		unsigned char *grown = realloc(v->buffer, bytes);
+	if (bytes > v->buffer_bytes || !v->buffer) {
+		unsigned char *grown = realloc(v->buffer, bytes ? bytes : 1);
 
 		if (!grown) {
 			error_errno(err, -ENOMEM, "chunk of %llu bytes", (unsigned long long)bytes);
@@ -77,29 +87,20 @@ static void check_record(struct verify *v, const struct chunk_view *view, uint32
 		  });
 }
 
-static void check_samples(struct verify *v, const struct chunk_view *view, const char *name)
+static void check_samples(struct verify *v, const struct chunk_file *f)
 {
-	const struct chunk_header *h = view->header;
-	uint64_t payload_bytes = h->file_bytes - h->payload_offset;
-	struct error err = ERROR_INIT;
-	unsigned char *payload = NULL;
+	const struct chunk_header *h = f->view.header;
 
 	if (h->flags & CHUNK_FLAG_TOMBSTONE)
 		return;
-	if (payload_bytes <= MAX_READ_BYTES) {
-		payload = read_part(v, &h->id, h->payload_offset, payload_bytes, &err);
-		if (!payload) {
-			damage_text(v, &h->id, err.text);
-			return;
-		}
-	}
 	for (uint32_t i = 0; i < h->n_records; i++) {
-		const struct chunk_record *r = &view->records[i];
-		const void *stored = payload ? payload + (r->offset - h->payload_offset)
-					     : read_part(v, &h->id, r->offset, r->stored_bytes, &err);
+		const struct chunk_record *r = &f->view.records[i];
+		struct error err = ERROR_INIT;
+		const void *stored =
+		    f->whole ? f->whole + r->offset : read_part(v, &h->id, r->offset, r->stored_bytes, &err);
 
 		if (stored)
-			check_record(v, view, i, stored, name);
+			check_record(v, &f->view, i, stored, f->name);
 		else
 			damage_text(v, &h->id, err.text);
 	}
@@ -160,58 +161,99 @@ static void check_snapshot_chunk(struct verify *v, const struct chunk_view *view
 	}
 }
 
-/* The whole file against what metadata and snapshot have of it. */
-static void check_digest(struct verify *v, const struct store_object *object, const struct meta_chunk *known,
-			 const char *name)
+static int find_digest(struct verify *v, const struct chunk_file *f, struct digest *ret, struct error *err)
 {
+	const struct iovec whole = {f->whole, f->object->bytes};
+	int r;
+
+	if (!f->whole) {
+		v->result.bytes += f->object->bytes;
+		return store_digest(v->store, &f->object->id, ret, err);
+	}
+	r = digest_of(&whole, 1, ret);
+	return r < 0 ? error_errno(err, r, "cannot compute the SHA-256 of %s", f->name) : 0;
+}
+
+/* The whole file against what metadata and snapshot have of it. */
+static void check_digest(struct verify *v, const struct chunk_file *f, const struct meta_chunk *known)
+{
+	const struct chunk_id *id = &f->object->id;
 	struct snapshot_chunk chunk;
 	struct digest found;
 	struct error err = ERROR_INIT;
 	char text[STORE_NAME_MAX + 128];
 	bool in_meta = known && known->has_sha256;
-	bool in_snapshot = find_snapshot_chunk(v, &object->id, &chunk) && chunk.has_sha256;
+	bool in_snapshot = find_snapshot_chunk(v, id, &chunk) && chunk.has_sha256;
 
 	if (!in_meta && !in_snapshot)
 		return;
-	if (store_digest(v->store, &object->id, &found, &err) < 0) {
-		damage_text(v, &object->id, err.text);
+	if (find_digest(v, f, &found, &err) < 0) {
+		damage_text(v, id, err.text);
 		return;
 	}
-	v->result.bytes += object->bytes;
 	bool meta_differs = in_meta && !digest_equal(&found, &known->sha256);
 
 	if (!meta_differs && !(in_snapshot && !digest_equal(&found, &chunk.sha256)))
 		return;
 	snprintf(text, sizeof(text),
-		 "%s is not the file that was packed (its SHA-256 is not the one in the %s)", name,
+		 "%s is not the file that was packed (its SHA-256 is not the one in the %s)", f->name,
 		 meta_differs ? "metadata" : "snapshot");
-	damage_text(v, &object->id, text);
+	damage_text(v, id, text);
+}
+
+static int read_head(struct verify *v, struct chunk_file *f, struct error *err)
+{
+	const struct store_object *object = f->object;
+	uint64_t needed;
+	int r;
+
+	if (f->whole)
+		return store_parse_head(v->store, &object->id, f->whole, object->bytes, object->bytes,
+					&f->view, &needed, err);
+	r = store_read_head(v->store, &object->id, &f->head, &f->view, err);
+	if (r == 0)
+		v->result.bytes += f->view.header->payload_offset;
+	return r;
+}
+
+/* Everything about a file, from one read of it. */
+static void check_file(struct verify *v, struct chunk_file *f, const struct meta_chunk *known)
+{
+	const struct chunk_id *id = &f->object->id;
+	char text[STORE_NAME_MAX + 128];
+	struct error err = ERROR_INIT;
+
+	if (f->object->bytes <= WHOLE_MAX_BYTES) {
+		f->whole = read_part(v, id, 0, f->object->bytes, &err);
+		if (!f->whole) {
+			damage_text(v, id, err.text);
+			return;
+		}
+	}
+	check_digest(v, f, known);
+	if (read_head(v, f, &err) < 0) {
+		damage_text(v, id, err.text);
+		return;
+	}
+	if (known && known->head_xxh3 != f->view.header->head_xxh3) {
+		snprintf(text, sizeof(text),
+			 "%s is another file than the metadata describes; restore it, or run "
+			 "`dieselctl rebuild`",
+			 f->name);
+		damage_text(v, id, text);
+	}
+	check_snapshot_chunk(v, &f->view, f->name);
+	check_samples(v, f);
 }
 
 static void check_chunk(struct verify *v, const struct store_object *object, const struct meta_chunk *known)
 {
-	_cleanup_(freep) void *head = NULL;
-	char name[STORE_NAME_MAX], text[STORE_NAME_MAX + 128];
-	struct error err = ERROR_INIT;
-	struct chunk_view view;
+	char name[STORE_NAME_MAX];
+	struct chunk_file f = {.object = object, .name = store_describe(v->store, &object->id, name)};
 
-	store_describe(v->store, &object->id, name);
 	v->result.n_chunks++;
-	check_digest(v, object, known, name);
-	if (store_read_head(v->store, &object->id, &head, &view, &err) < 0) {
-		damage_text(v, &object->id, err.text);
-		return;
-	}
-	v->result.bytes += view.header->payload_offset;
-	if (known && known->head_xxh3 != view.header->head_xxh3) {
-		snprintf(text, sizeof(text),
-			 "%s is another file than the metadata describes; restore it, or run "
-			 "`dieselctl rebuild`",
-			 name);
-		damage_text(v, &object->id, text);
-	}
-	check_snapshot_chunk(v, &view, name);
-	check_samples(v, &view, name);
+	check_file(v, &f, known);
+	free(f.head);
 }
 
 static void progress(const struct verify *v)

@@ -78,7 +78,12 @@ char *store_describe(const struct store *s, const struct chunk_id *id, char text
 /* Of the whole object. As store_size() and store_read(). */
 int store_digest(struct store *s, const struct chunk_id *id, struct digest *ret, struct error *err);
 
-/* Reads and checks the head of a chunk. *ret_head: free() it; the view lies in it. Also checks that the
- * chunk is the one its name says. */
+/* chunk_parse_head() of an object's first bytes; also checks that the chunk is the one its name says. */
+int store_parse_head(struct store *s, const struct chunk_id *id, const void *head, size_t head_bytes,
+		     uint64_t file_bytes, struct chunk_view *ret_view, uint64_t *ret_needed,
+		     struct error *err);
+
+/* Reads the head of a chunk, and checks it like store_parse_head(). *ret_head: free() it; the view lies in
+ * it. */
 int store_read_head(struct store *s, const struct chunk_id *id, void **ret_head, struct chunk_view *ret_view,
 		    struct error *err);

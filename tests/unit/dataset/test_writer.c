@@ -443,6 +443,48 @@ static void test_damage_is_named(void **state)
 	free(path);
 }
 
+/* What this process has read by calls, as the kernel counts it; 0: it does not. */
+static uint64_t bytes_read(void)
+{
+	FILE *f = fopen("/proc/self/io", "r");
+	unsigned long long bytes = 0;
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "rchar: %llu", &bytes) != 1)
+		bytes = 0;
+	fclose(f);
+	return bytes;
+}
+
+/* Digest, head and samples are checked from one read of each file; of metadata and snapshot there is little.
+ */
+static void test_verify_reads_once(void **state)
+{
+	enum { SAMPLE = 3 << 20, N = 6, REST = 1 << 20 };
+	char *path = scratch_path(*state, "ds"), *data = malloc(SAMPLE + 1), name[2] = "a";
+	const struct verify_callbacks callbacks = {.damage = fail_on_damage, .note = count_note};
+	struct writer *w = open_writer(path);
+	struct verify_result result;
+	uint64_t before;
+
+	memset(data, 'x', SAMPLE);
+	data[SAMPLE] = '\0';
+	assert_int_equal(writer_keep_digests(w, NULL), 0);
+	for (int i = 0; i < N; i++, name[0]++)
+		add(w, name, data);
+	commit(w);
+	assert_int_equal(n_digests(path), N);
+	before = bytes_read();
+	assert_int_equal(verify_dataset(path, &callbacks, &result, NULL), 0);
+	assert_int_equal(result.n_records, N);
+	assert_in_range(result.bytes, N * SAMPLE, N * SAMPLE + REST);
+	if (before)
+		assert_in_range(bytes_read() - before, N * SAMPLE, N * SAMPLE + REST);
+	free(data);
+	free(path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -458,6 +500,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_digests_are_kept, scratch_setup, scratch_teardown),
 	    cmocka_unit_test_setup_teardown(test_digests_are_added, scratch_setup, scratch_teardown),
 	    cmocka_unit_test_setup_teardown(test_digest_of_the_whole_file, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_verify_reads_once, scratch_setup, scratch_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -108,11 +108,12 @@ static void judge(const struct sampled_job *job, struct analysis *analysis)
 		snprintf(analysis->note, sizeof(analysis->note),
 			 "what the job's threads sleep in is hidden: every sleep of the trainer counts as "
 			 "data wait");
-	if (analysis->loader == LOADER_DIESEL && !analysis->note[0])
+	/* What the trainer prepares itself is no waiting for dieseld. */
+	if (analysis->loader == LOADER_DIESEL && !analysis->note[0] &&
+	    2 * analysis->own_prep_ns < analysis->share_ns[SHARE_PREP_STALL])
 		snprintf(analysis->note, sizeof(analysis->note),
 			 "whether dieseld waits for storage is not seen without privilege: all data wait is "
-			 "shown as "
-			 "preparing");
+			 "shown as preparing");
 	/* What is approximate is not to be sure of. */
 	for (size_t i = 0; i < analysis->n_actions; i++)
 		if (analysis->actions[i].confidence == CONFIDENCE_HIGH)

@@ -161,9 +161,10 @@ static void errors_find(const struct sampled_job *job, const struct sampled_trai
 	double wait = both(both(ERROR_FLOOR, sampled), both(missing, edges));
 	double fetch = analysis_share_ratio(analysis, SHARE_FETCH_STALL);
 	double prep = analysis_share_ratio(analysis, SHARE_PREP_STALL);
+	double own = (double)trainer->own_prep_ns / wall;
 	double split = trainer->loader == LOADER_WORKERS
 			   ? ERROR_SPLIT * (fetch < prep ? fetch : prep) + ERROR_FLOOR
-		       : trainer->loader == LOADER_DIESEL ? fetch + prep /* only dieseld knows */
+		       : trainer->loader == LOADER_DIESEL ? fetch + prep - own /* only dieseld knows */
 							  : 0;
 
 	analysis->share_error[SHARE_FETCH_STALL] = both(wait, split);
@@ -187,6 +188,7 @@ void sampled_split(const struct sampled_job *job, const struct sampled_trainer *
 		fetch_ns = trainer->wait_ns;
 	analysis->share_ns[SHARE_FETCH_STALL] = fetch_ns;
 	analysis->share_ns[SHARE_PREP_STALL] = trainer->wait_ns - fetch_ns;
+	analysis->own_prep_ns = trainer->own_prep_ns;
 	analysis->share_ns[SHARE_CHECKPOINT_STALL] = trainer->checkpoint_ns;
 	analysis->share_ns[SHARE_CPU_STARVED] = trainer->starved_ns;
 	analysis->share_ns[SHARE_OTHER] = trainer->other_ns;

@@ -128,7 +128,7 @@ static void shares_find(const struct sampled_job *job, struct sampled_trainer *t
 {
 	const struct sampled_thread *thread = job->trainer;
 	struct account account = {0};
-	double sleep_ns[CHARGE_COUNT], load_ns = 0, load_queue_ns = 0;
+	double sleep_ns[CHARGE_COUNT], load_ns = 0, load_exec_ns = 0, load_queue_ns = 0;
 	double data_ns, uncertain_ns;
 	const struct event *before = NULL;
 	size_t checkpoint = 0;
@@ -153,6 +153,7 @@ static void shares_find(const struct sampled_job *job, struct sampled_trainer *t
 			double loading = 1 - computing_ratio(trainer, look);
 
 			load_ns += loading * (double)(look->end_ns - look->start_ns);
+			load_exec_ns += loading * look->sample.exec_ns;
 			load_queue_ns += loading * look->sample.queue_ns;
 		}
 		if (!is_queued(look))
@@ -171,6 +172,8 @@ static void shares_find(const struct sampled_job *job, struct sampled_trainer *t
 		shares_fill(trainer, fmax(load_ns, sleep_ns[CHARGE_FETCH]),
 			    (double)account.queue_ns - load_queue_ns,
 			    sleep_ns[CHARGE_OTHER] * (trainer->placed ? 1 : computing));
+		trainer->own_prep_ns = (uint64_t)fmin(load_exec_ns + load_queue_ns,
+						      (double)(trainer->wait_ns - trainer->fetch_ns));
 		return;
 	}
 	trainer->fetch_ns = trainer->loader == LOADER_WORKERS ? 0 : (uint64_t)sleep_ns[CHARGE_FETCH];

@@ -33,6 +33,7 @@ struct sampled_trainer {
 	uint64_t other_ns;
 	uint64_t device_ns;
 	uint64_t fetch_ns;     /* inline: part of wait_ns, blocked in file calls; else 0 */
+	uint64_t own_prep_ns;  /* part of wait_ns: it computed itself, or lacked a core; 0 where not known */
 	uint64_t process_ns;   /* CPU time of all threads of its process in the window */
 	uint64_t uncertain_ns; /* sleep whose charge is estimated: what the interval is made of */
 	uint64_t read_bytes;

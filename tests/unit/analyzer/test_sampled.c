@@ -421,15 +421,16 @@ static void test_lanes(void **state)
 	}
 }
 
-/* A trainer that works all the time: what its Python stack said at the end of each look is all there is. */
-static void placed_job(struct tape *tape, enum sample_place next)
+/* Steps of 100 ms with 40 ms in next(), busy for the first busy_ms of them: what the trainer's Python stack
+ * said at the end of each look is all there is. */
+static void placed_job(struct tape *tape, enum sample_place next, uint64_t busy_ms)
 {
 	process(tape, TRAINER, 1, 0, 0);
 	for (unsigned int step = 0; step < 50; step++) {
 		size_t before = tape->n;
 
-		stretch(tape, TRAINER, TRAINER, 100 * step, 100 * step + 20, 1, PROC_WAIT_NONE);
-		stretch(tape, TRAINER, TRAINER, 100 * step + 20, 100 * step + 40, 0, PROC_WAIT_TIMER);
+		stretch(tape, TRAINER, TRAINER, 100 * step, 100 * step + busy_ms, 1, PROC_WAIT_NONE);
+		stretch(tape, TRAINER, TRAINER, 100 * step + busy_ms, 100 * step + 40, 0, PROC_WAIT_TIMER);
 		for (size_t i = before; i < tape->n; i++)
 			tape->events[i].sample.place = (uint8_t)next;
 		before = tape->n;
@@ -447,7 +448,7 @@ static void test_places(void **state)
 	struct analysis *analysis;
 
 	(void)state;
-	placed_job(&tape, SAMPLE_PLACE_NEXT);
+	placed_job(&tape, SAMPLE_PLACE_NEXT, 20);
 	analysis = analyse(&tape);
 	assert_int_equal(analysis->loader, LOADER_INLINE);
 	assert_points(analysis, SHARE_PREP_STALL, 40, 1);
@@ -459,13 +460,32 @@ static void test_places(void **state)
 	assert_true(analysis->share_error[SHARE_PREP_STALL] < 0.1);
 	analysis_free(analysis);
 	tape = tape_make();
-	placed_job(&tape, SAMPLE_PLACE_DIESEL);
+	placed_job(&tape, SAMPLE_PLACE_DIESEL, 10);
 	analysis = analyse(&tape);
 	assert_int_equal(analysis->loader, LOADER_DIESEL);
 	assert_points(analysis, SHARE_PREP_STALL, 40, 1);
-	/* Of it fetch may be nothing or all. */
-	assert_true(analysis->share_error[SHARE_FETCH_STALL] >= 0.4);
+	/* Of what it slept, fetch may be nothing or all. */
+	assert_true(analysis->share_error[SHARE_FETCH_STALL] >= 0.29);
 	assert_non_null(strstr(analysis->note, "dieseld"));
+	assert_null(strstr(analysis->actions[0].text, "\"auto\""));
+	analysis_free(analysis);
+}
+
+/* Preparing that the trainer was seen to do itself is no waiting for dieseld, and workers can take it over.
+ */
+static void test_places_of_own_preparing(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+
+	(void)state;
+	placed_job(&tape, SAMPLE_PLACE_DIESEL, 30);
+	analysis = analyse(&tape);
+	assert_int_equal(analysis->loader, LOADER_DIESEL);
+	assert_points(analysis, SHARE_PREP_STALL, 40, 1);
+	assert_true(analysis->share_error[SHARE_FETCH_STALL] < 0.15);
+	assert_string_equal(analysis->note, "");
+	assert_non_null(strstr(analysis->actions[0].text, "\"auto\""));
 	analysis_free(analysis);
 }
 
@@ -477,7 +497,7 @@ static void test_places_that_say_nothing(void **state)
 		struct tape tape = tape_make();
 		struct analysis *analysis;
 
-		placed_job(&tape, (enum sample_place)place);
+		placed_job(&tape, (enum sample_place)place, 20);
 		analysis = analyse(&tape);
 		assert_int_equal(analysis->loader, LOADER_NONE);
 		assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
@@ -525,6 +545,7 @@ int main(void)
 	    cmocka_unit_test(test_launcher_is_no_trainer),
 	    cmocka_unit_test(test_fork_server),
 	    cmocka_unit_test(test_places),
+	    cmocka_unit_test(test_places_of_own_preparing),
 	    cmocka_unit_test(test_places_that_say_nothing),
 	    cmocka_unit_test(test_lanes),
 	};

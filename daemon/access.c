@@ -1,13 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "access.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/stat.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
-#define READ_BITS (S_IRUSR | S_IRGRP | S_IROTH)
+#define READ_BITS        (S_IRUSR | S_IRGRP | S_IROTH)
+#define EVERYBODY        0111u
+#define ACL_ATTRIBUTE    "system.posix_acl_access"
+#define ACL_HEADER_BYTES 4
+
+/* Little-endian. */
+struct acl_entry {
+	uint16_t tag, permissions;
+	uint32_t id;
+};
 
 struct open_how access_how(uint64_t flags)
 {
@@ -35,11 +47,79 @@ int access_open_error(struct error *err, int code, const char *what)
 	return error_errno(err, code, "dieseld cannot open %s", what);
 }
 
-bool access_is_no_stricter(const struct access_rights *chunk, const struct access_rights *snapshot)
+int access_rights_get(int fd, const struct stat *st, const char *what, struct access_rights *ret,
+		      struct error *err)
 {
-	mode_t needed = snapshot->mode & READ_BITS;
+	struct access_rights rights = {.uid = st->st_uid, .gid = st->st_gid, .mode = st->st_mode};
+	char path[32];
+	ssize_t n;
 
-	if (chunk->uid != snapshot->uid || chunk->gid != snapshot->gid)
-		needed = READ_BITS;
-	return (chunk->mode & needed) == needed;
+	/* By name: there are no attributes to be had through a descriptor of O_PATH. */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	n = getxattr(path, ACL_ATTRIBUTE, rights.acl, sizeof(rights.acl));
+	if (n < 0 && errno == ERANGE)
+		return error_set(err, -EACCES, "%s: its access control list has more than %d entries", what,
+				 ACCESS_ACL_ENTRIES);
+	if (n < 0 && errno != ENODATA && errno != EOPNOTSUPP)
+		return error_errno(err, -errno, "%s: cannot look at its access control list", what);
+	rights.acl_bytes = n > 0 ? (uint32_t)n : 0;
+	*ret = rights;
+	return 0;
+}
+
+bool access_rights_equal(const struct access_rights *a, const struct access_rights *b)
+{
+	return a->uid == b->uid && a->gid == b->gid && a->mode == b->mode && a->acl_bytes == b->acl_bytes &&
+	       memcmp(a->acl, b->acl, sizeof(a->acl)) == 0;
+}
+
+/* Entry by entry: as they are sorted, and who is named in both is the same, nobody finds another one. */
+static bool acl_is_no_stricter(const struct access_rights *file, enum access_need need,
+			       const struct access_rights *snapshot)
+{
+	if (file->acl_bytes != snapshot->acl_bytes || file->acl_bytes > sizeof(file->acl) ||
+	    memcmp(file->acl, snapshot->acl, ACL_HEADER_BYTES) != 0)
+		return false;
+	for (uint32_t i = ACL_HEADER_BYTES; i + sizeof(struct acl_entry) <= file->acl_bytes;
+	     i += sizeof(struct acl_entry)) {
+		struct acl_entry mine, theirs;
+
+		memcpy(&mine, file->acl + i, sizeof(mine));
+		memcpy(&theirs, snapshot->acl + i, sizeof(theirs));
+		if (mine.tag != theirs.tag || mine.id != theirs.id)
+			return false;
+		if ((le16toh(theirs.permissions) & ACCESS_READ) && !(le16toh(mine.permissions) & need))
+			return false;
+	}
+	return true;
+}
+
+bool access_is_no_stricter(const struct access_rights *file, enum access_need need,
+			   const struct access_rights *snapshot)
+{
+	mode_t all = need * EVERYBODY, needed = (snapshot->mode & READ_BITS) / ACCESS_READ * need;
+
+	if (!file->acl_bytes && (file->mode & all) == all)
+		return true;
+	if (file->uid != snapshot->uid || file->gid != snapshot->gid || (file->mode & needed) != needed)
+		return false;
+	return (!file->acl_bytes && !snapshot->acl_bytes) || acl_is_no_stricter(file, need, snapshot);
+}
+
+int access_stricter_error(struct error *err, const char *what, const struct access_rights *file,
+			  enum access_need need, const struct access_rights *snapshot)
+{
+	const char *may = need == ACCESS_READ ? "read" : "entered", *bit = need == ACCESS_READ ? "r" : "x";
+
+	if (file->acl_bytes || snapshot->acl_bytes)
+		return error_set(err, -EACCES,
+				 "%s: may be %s by fewer than the snapshot may be read by, or its access "
+				 "control list is another one than the snapshot's: give both the same "
+				 "owner, group and list, or run setfacl -b and chmod a+%s on it",
+				 what, may, bit);
+	return error_set(
+	    err, -EACCES,
+	    "%s: may be %s by fewer than the snapshot may be read by: give it the snapshot's owner "
+	    "and group and at least its bits, or run chmod a+%s on it",
+	    what, may, bit);
 }

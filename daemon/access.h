@@ -11,6 +11,7 @@
 #include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "lib/error.h"
@@ -22,12 +23,40 @@ int access_open_beneath(int dir_fd, const char *name, uint64_t flags);
 /* Fills *err for an open below a client's directory that failed. Returns code. */
 int access_open_error(struct error *err, int code, const char *what);
 
+/* An access control list in the kernel's form (acl(5), system.posix_acl_access): a version, and entries of
+ * tag, permissions and id, sorted. */
+#define ACCESS_ACL_ENTRIES 32
+#define ACCESS_ACL_BYTES   (4 + 8 * ACCESS_ACL_ENTRIES)
+
 struct access_rights {
 	uid_t uid;
 	gid_t gid;
 	mode_t mode;
+	uint32_t acl_bytes; /* 0: the mode says all */
+	uint8_t acl[ACCESS_ACL_BYTES];
 };
 
-/* Whether whoever may read the snapshot may read the chunk: everybody may, or both have one owner and one
- * group and the chunk every read bit of the snapshot. */
-bool access_is_no_stricter(const struct access_rights *chunk, const struct access_rights *snapshot);
+/* What clients need of a file below their directory. */
+enum access_need {
+	ACCESS_READ = 4,
+	ACCESS_SEARCH = 1,
+};
+
+/* Of an open file, also one opened with O_PATH. A negative errno. May block, as storage does. */
+int access_rights_get(int fd, const struct stat *st, const char *what, struct access_rights *ret,
+		      struct error *err);
+
+bool access_rights_equal(const struct access_rights *a, const struct access_rights *b);
+
+/*
+ * Whether whoever may read the snapshot has what is needed of the file: it has no list and everybody may, or
+ * both have one owner and one group, the file each bit of the snapshot's, and both no list or lists of the
+ * same entries, likewise. With a list the mode alone lies: its bits for the group are the list's mask then,
+ * and those for others do not tell who is left out.
+ */
+bool access_is_no_stricter(const struct access_rights *file, enum access_need need,
+			   const struct access_rights *snapshot);
+
+/* Fills *err for a file that is stricter. Returns -EACCES. */
+int access_stricter_error(struct error *err, const char *what, const struct access_rights *file,
+			  enum access_need need, const struct access_rights *snapshot);

@@ -110,19 +110,19 @@ static int check_opened(struct chunk *c)
 {
 	struct error *err = &c->report.error;
 	const char *origin = c->order.origin;
+	struct access_rights rights;
 	struct stat st;
+	int r;
 
 	if (fstat(c->fd, &st) < 0)
 		return error_errno(err, -errno, "%s: cannot look at it", origin);
 	if (!S_ISREG(st.st_mode))
 		return error_set(err, -EBADMSG, "%s: is not a regular file", origin);
-	if (!access_is_no_stricter(&(struct access_rights){st.st_uid, st.st_gid, st.st_mode},
-				   &c->order.rights))
-		return error_set(
-		    err, -EACCES,
-		    "%s: may be read by fewer than the snapshot: give it the snapshot's owner and "
-		    "group and run chmod a+r, or chmod --reference=SNAPSHOT, on it",
-		    origin);
+	r = access_rights_get(c->fd, &st, origin, &rights, err);
+	if (r < 0)
+		return r;
+	if (!access_is_no_stricter(&rights, ACCESS_READ, &c->order.rights))
+		return access_stricter_error(err, origin, &rights, ACCESS_READ, &c->order.rights);
 	if ((uint64_t)st.st_size != c->order.bytes)
 		return error_set(err, -EBADMSG, "%s: has %lld bytes instead of %llu: truncated or replaced",
 				 origin, (long long)st.st_size, (unsigned long long)c->order.bytes);

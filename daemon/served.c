@@ -60,11 +60,30 @@ static int mount_of(int fd, uint64_t *ret)
 	return 0;
 }
 
+/* Who may read the snapshot, which must be nobody who cannot enter `chunks`. */
+static int find_rights(int snapshot_fd, const struct stat *snapshot, int chunks_fd, const struct stat *chunks,
+		       const char *path, struct access_rights *ret, struct error *err)
+{
+	struct access_rights rights;
+	char what[PATH_MAX + 16];
+	int r;
+
+	snprintf(what, sizeof(what), "%s/" SNAPSHOT_FILE, path);
+	r = access_rights_get(snapshot_fd, snapshot, what, ret, err);
+	snprintf(what, sizeof(what), "%s/" CHUNKS_DIRECTORY, path);
+	if (r == 0)
+		r = access_rights_get(chunks_fd, chunks, what, &rights, err);
+	if (r < 0 || access_is_no_stricter(&rights, ACCESS_SEARCH, ret))
+		return r;
+	return access_stricter_error(err, what, &rights, ACCESS_SEARCH, ret);
+}
+
 int served_identify(int dir_fd, int snapshot_fd, struct served_proof *ret, struct error *err)
 {
 	_cleanup_(closep) int ours_fd = -EBADF, chunks_fd = -EBADF;
 	struct stat directory, theirs, ours, chunks;
 	struct served_proof proof = SERVED_PROOF_INIT;
+	struct access_rights rights;
 	char *path = proof.path;
 	uint64_t mount_id = PLACE_MOUNT_UNKNOWN;
 	int r;
@@ -80,17 +99,19 @@ int served_identify(int dir_fd, int snapshot_fd, struct served_proof *ret, struc
 			       err);
 	if (r < 0)
 		return r;
+	r = find_rights(snapshot_fd, &theirs, chunks_fd, &chunks, path, &rights, err);
+	if (r < 0)
+		return r;
 	r = mount_of(chunks_fd, &mount_id);
 	if (r < 0)
 		return error_errno(err, r, "cannot look at %s/" CHUNKS_DIRECTORY, path);
-	proof.identity = (struct served_identity){
-	    .directory_dev = directory.st_dev,
-	    .directory_ino = directory.st_ino,
-	    .snapshot_dev = theirs.st_dev,
-	    .snapshot_ino = theirs.st_ino,
-	    .chunks_dev = chunks.st_dev,
-	    .chunks_ino = chunks.st_ino,
-	    .rights = {.uid = theirs.st_uid, .gid = theirs.st_gid, .mode = theirs.st_mode}};
+	proof.identity = (struct served_identity){.directory_dev = directory.st_dev,
+						  .directory_ino = directory.st_ino,
+						  .snapshot_dev = theirs.st_dev,
+						  .snapshot_ino = theirs.st_ino,
+						  .chunks_dev = chunks.st_dev,
+						  .chunks_ino = chunks.st_ino,
+						  .rights = rights};
 	proof.replaced = ours.st_dev != theirs.st_dev || ours.st_ino != theirs.st_ino;
 	proof.mount_id = mount_id;
 	proof.snapshot_bytes = (uint64_t)theirs.st_size;
@@ -112,8 +133,7 @@ bool served_identity_equal(const struct served_identity *a, const struct served_
 	return a->directory_dev == b->directory_dev && a->directory_ino == b->directory_ino &&
 	       a->snapshot_dev == b->snapshot_dev && a->snapshot_ino == b->snapshot_ino &&
 	       a->chunks_dev == b->chunks_dev && a->chunks_ino == b->chunks_ino &&
-	       a->rights.uid == b->rights.uid && a->rights.gid == b->rights.gid &&
-	       a->rights.mode == b->rights.mode;
+	       access_rights_equal(&a->rights, &b->rights);
 }
 
 static void origin_of(const struct served_proof *proof, char *text, size_t size)

@@ -56,6 +56,17 @@ def bind(source, target):
     _check(_libc.mount(os.fsencode(source), os.fsencode(target), None, MS_BIND, None), f"bind {source}")
 
 
+ACL = "system.posix_acl_access"
+
+
+def set_acl(path, users, group=4, mask=4, others=4):
+    """An access control list, in the form of acl(5): the owner may read and write, and a user what `users` says."""
+    anybody = 0xffffffff
+    entries = [(0x01, 7 if os.path.isdir(path) else 6, anybody), *((0x02, bits, uid) for uid, bits in users.items()),
+               (0x04, group, anybody), (0x10, mask, anybody), (0x20, others, anybody)]
+    os.setxattr(path, ACL, struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries))
+
+
 class Other:
     """A process of another uid that runs function(channel); what it returns, or raises, is in finish()."""
 

@@ -121,6 +121,90 @@ class Leaks(Hostile):
         self.assertEqual(probe(daemon, path)["samples"], 2000)
 
 
+class Lists(Hostile):
+    """Access control lists: with one the mode's bits for the group are its mask, and those for others do not tell who
+    is left out."""
+
+    def setUp(self):
+        super().setUp()
+        self.path, _ = private_copy("views", "listed", uid=0)
+        os.chmod(self.path, 0o755)
+        self.chunks = os.path.join(self.path, "chunks")
+        try:
+            hostile.set_acl(os.path.join(self.path, "meta.db"), {ALICE: 4})
+        except OSError as error:
+            self.skipTest(f"no access control lists here: {error}")
+
+    def refused_to_mallory(self, daemon, *words):
+        def attack():
+            client = Client(daemon.socket)
+            client.open_dataset(self.path)
+            client.open_session()
+            self.assertEqual(len(list(batch_segments(client, 20, seconds=0.5))), 0)
+
+        try:
+            run_as(attack)
+        except AssertionError as error:
+            said = str(error)
+        else:
+            said = daemon.output()
+        for word in words:
+            self.assertIn(word, said)
+
+    def unreadable_to_mallory(self, path):
+        def read():
+            with self.assertRaises(PermissionError):
+                os.close(os.open(path, os.O_RDONLY))
+
+        run_as(read)
+
+    def test_a_chunk_that_leaves_one_out(self):
+        for chunk in chunk_files(self.path):
+            hostile.set_acl(chunk, {MALLORY: 0})
+            self.assertEqual(os.stat(chunk).st_mode & 0o777, 0o644)
+        self.unreadable_to_mallory(chunk)
+        daemon = self.daemon("--user-share", "100")
+        self.refused_to_mallory(daemon, "access control list", "setfacl")
+        # The same one on both is as good as none.
+        hostile.set_acl(os.path.join(self.path, "snapshot"), {MALLORY: 0})
+        self.assertEqual(probe(daemon, self.path)["samples"], 2000)
+
+    def test_a_mask_that_looks_like_the_group(self):
+        """Mallory's group may read the snapshot; of the chunk it is the mask that has that bit."""
+        snapshot = os.path.join(self.path, "snapshot")
+        os.chown(snapshot, 0, MALLORY)
+        os.chmod(snapshot, 0o640)
+        for chunk in chunk_files(self.path):
+            os.chown(chunk, 0, MALLORY)
+            os.chmod(chunk, 0o640)
+            hostile.set_acl(chunk, {ALICE: 4}, group=0, mask=4, others=0)
+            self.assertEqual(os.stat(chunk).st_mode & 0o777, 0o640)
+        self.unreadable_to_mallory(chunk)
+        self.refused_to_mallory(self.daemon("--user-share", "100"), "access control list")
+
+    def test_a_snapshot_that_lets_one_in(self):
+        hostile.set_acl(os.path.join(self.path, "snapshot"), {MALLORY: 4}, others=0)
+        for chunk in chunk_files(self.path):
+            os.chmod(chunk, 0o640)
+        self.unreadable_to_mallory(chunk)
+        daemon = self.daemon("--user-share", "100")
+        self.refused_to_mallory(daemon, "access control list")
+        for chunk in chunk_files(self.path):
+            os.chmod(chunk, 0o644)
+        self.assertEqual(probe(daemon, self.path)["samples"], 2000)
+
+    def test_chunks_that_not_all_may_enter(self):
+        daemon = self.daemon("--user-share", "100")
+        hostile.set_acl(self.chunks, {MALLORY: 0}, group=5, mask=5, others=5)
+        self.unreadable_to_mallory(chunk_files(self.path)[0])
+        self.refused_to_mallory(daemon, "chunks", "access control list")
+        os.removexattr(self.chunks, hostile.ACL)
+        os.chmod(self.chunks, 0o700)
+        self.refused_to_mallory(daemon, "chunks", "chmod")
+        os.chmod(self.chunks, 0o755)
+        self.assertEqual(probe(daemon, self.path)["samples"], 2000)
+
+
 class Segments(Hostile):
     def test_not_before_it_is_verified(self):
         program = os.path.join(BIN, "fuse_mirror")

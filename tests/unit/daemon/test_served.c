@@ -35,7 +35,7 @@ static int setup(void **state)
 	strcpy(f->directory, "/tmp/diesel-served-XXXXXX");
 	assert_non_null(mkdtemp(f->directory));
 	f->dir_fd = open(f->directory, O_RDONLY | O_DIRECTORY);
-	assert_int_equal(mkdirat(f->dir_fd, "chunks", 0700), 0);
+	assert_int_equal(mkdirat(f->dir_fd, "chunks", 0755), 0);
 	*state = f;
 	return 0;
 }
@@ -168,7 +168,7 @@ static void test_other_chunks_or_rights_are_another_dataset(void **state)
 	identify_whole(f, fd, &after);
 	assert_true(served_identity_equal(&before, &after));
 	assert_int_equal(renameat(f->dir_fd, "chunks", f->dir_fd, "was"), 0);
-	assert_int_equal(mkdirat(f->dir_fd, "chunks", 0700), 0);
+	assert_int_equal(mkdirat(f->dir_fd, "chunks", 0755), 0);
 	identify_whole(f, fd, &after);
 	assert_false(served_identity_equal(&before, &after));
 	before = after;
@@ -179,22 +179,78 @@ static void test_other_chunks_or_rights_are_another_dataset(void **state)
 	close(fd);
 }
 
+#define RIGHTS(owner, group, bits)                                                                           \
+	{                                                                                                    \
+		.uid = (owner), .gid = (group), .mode = (bits)                                               \
+	}
+
 static void test_a_chunk_no_stricter_than_the_snapshot(void **state)
 {
 	static const struct {
 		struct access_rights chunk, snapshot;
 		bool ok;
 	} cases[] = {
-	    {{1000, 1000, 0644}, {1000, 1000, 0644}, true},  {{1000, 1000, 0640}, {1000, 1000, 0640}, true},
-	    {{1000, 1000, 0600}, {1000, 1000, 0600}, true},  {{1000, 1000, 0644}, {1000, 1000, 0600}, true},
-	    {{1000, 1000, 0640}, {1000, 1000, 0644}, false}, {{1000, 1000, 0604}, {1000, 1000, 0644}, false},
-	    {{1000, 1000, 0600}, {1000, 1000, 0640}, false}, {{0, 0, 0600}, {1000, 1000, 0600}, false},
-	    {{0, 1000, 0640}, {1000, 1000, 0640}, false},    {{0, 0, 0644}, {1000, 1000, 0600}, true},
-	    {{1000, 0, 0640}, {1000, 1000, 0640}, false},    {{0, 0, 0004}, {1000, 1000, 0600}, false},
+	    {RIGHTS(1000, 1000, 0644), RIGHTS(1000, 1000, 0644), true},
+	    {RIGHTS(1000, 1000, 0640), RIGHTS(1000, 1000, 0640), true},
+	    {RIGHTS(1000, 1000, 0600), RIGHTS(1000, 1000, 0600), true},
+	    {RIGHTS(1000, 1000, 0644), RIGHTS(1000, 1000, 0600), true},
+	    {RIGHTS(1000, 1000, 0640), RIGHTS(1000, 1000, 0644), false},
+	    {RIGHTS(1000, 1000, 0604), RIGHTS(1000, 1000, 0644), false},
+	    {RIGHTS(1000, 1000, 0600), RIGHTS(1000, 1000, 0640), false},
+	    {RIGHTS(0, 0, 0600), RIGHTS(1000, 1000, 0600), false},
+	    {RIGHTS(0, 1000, 0640), RIGHTS(1000, 1000, 0640), false},
+	    {RIGHTS(0, 0, 0644), RIGHTS(1000, 1000, 0600), true},
+	    {RIGHTS(1000, 0, 0640), RIGHTS(1000, 1000, 0640), false},
+	    {RIGHTS(0, 0, 0004), RIGHTS(1000, 1000, 0600), false},
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-		assert_int_equal(access_is_no_stricter(&cases[i].chunk, &cases[i].snapshot), cases[i].ok);
+		assert_int_equal(access_is_no_stricter(&cases[i].chunk, ACCESS_READ, &cases[i].snapshot),
+				 cases[i].ok);
+}
+
+/* Of user::, user:65534:, group::, mask:: and other::. */
+static struct access_rights listed(mode_t mode, const uint16_t permissions[5])
+{
+	static const uint16_t tags[] = {0x01, 0x02, 0x04, 0x10, 0x20};
+	struct access_rights rights = {.uid = 1000, .gid = 1000, .mode = mode, .acl_bytes = 4 + 5 * 8};
+
+	rights.acl[0] = 2;
+	for (size_t i = 0; i < 5; i++) {
+		const uint32_t id = i == 1 ? 65534 : UINT32_MAX;
+
+		memcpy(rights.acl + 4 + 8 * i, &tags[i], sizeof(tags[i]));
+		memcpy(rights.acl + 6 + 8 * i, &permissions[i], sizeof(permissions[i]));
+		memcpy(rights.acl + 8 + 8 * i, &id, sizeof(id));
+	}
+	return rights;
+}
+
+static void test_lists_are_compared_entry_by_entry(void **state)
+{
+	const struct access_rights open = {.uid = 1000, .gid = 1000, .mode = 0644},
+				   closed = {.uid = 1000, .gid = 1000, .mode = 0640},
+				   denied = listed(0644, (const uint16_t[]){6, 0, 4, 4, 4}),
+				   granted = listed(0640, (const uint16_t[]){6, 4, 4, 4, 0}),
+				   unmasked = listed(0640, (const uint16_t[]){6, 4, 0, 4, 0}),
+				   folder = listed(0750, (const uint16_t[]){7, 5, 5, 5, 0});
+	struct access_rights other = granted;
+
+	assert_false(access_is_no_stricter(&denied, ACCESS_READ, &open));
+	assert_true(access_is_no_stricter(&denied, ACCESS_READ, &denied));
+	assert_true(access_is_no_stricter(&open, ACCESS_READ, &denied));
+	assert_false(access_is_no_stricter(&closed, ACCESS_READ, &granted));
+	assert_false(access_is_no_stricter(&granted, ACCESS_READ, &closed));
+	assert_true(access_is_no_stricter(&granted, ACCESS_READ, &unmasked));
+	assert_false(access_is_no_stricter(&unmasked, ACCESS_READ, &granted));
+	assert_true(access_is_no_stricter(&folder, ACCESS_SEARCH, &granted));
+	assert_false(access_is_no_stricter(&granted, ACCESS_SEARCH, &folder));
+	other.acl[4 + 8 + 4] ^= 1; /* another user's */
+	assert_false(access_is_no_stricter(&other, ACCESS_READ, &granted));
+	assert_false(access_rights_equal(&other, &granted));
+	other = granted;
+	other.uid = 0;
+	assert_false(access_is_no_stricter(&other, ACCESS_READ, &granted));
 }
 
 static void test_places_are_shared_by_mount(void **state)
@@ -232,6 +288,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_damaged_snapshot_is_refused, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_other_chunks_or_rights_are_another_dataset, setup, teardown),
 	    cmocka_unit_test(test_a_chunk_no_stricter_than_the_snapshot),
+	    cmocka_unit_test(test_lists_are_compared_entry_by_entry),
 	    cmocka_unit_test(test_places_are_shared_by_mount),
 	};
 

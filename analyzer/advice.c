@@ -346,13 +346,28 @@ static void act_on_cores(struct analysis *analysis)
 					      : "the job's own workers and threads had it most of the time");
 }
 
-/* Nobody is sure of what could not be seen. */
+/* It does not come back in a longer run: a cache of what was compiled saves it in the next one. */
+static void act_on_compiling(struct analysis *analysis)
+{
+	double compiling = analysis_share_ratio(analysis, SHARE_COMPILING);
+
+	if (compiling < ANALYSIS_STALL_THRESHOLD)
+		return;
+	action_add(
+	    analysis, gain_of(compiling), CONFIDENCE_MEDIUM,
+	    "Compiling took %.0f %% of this run, once: a longer run hides it, and runs that share its cache "
+	    "save it (TORCHINDUCTOR_CACHE_DIR; JAX: jax_compilation_cache_dir)",
+	    100 * compiling);
+}
+
+/* Nobody is sure of what could not be seen, nor of a job that trained for less time than it compiled. */
 static void confidence_limit(struct analysis *analysis)
 {
 	enum analysis_confidence most =
 	    analysis->verdict == ANALYSIS_DEVICE_BOUND ? CONFIDENCE_LOW : CONFIDENCE_MEDIUM;
+	bool unsure = analysis->blind || analysis_share_ratio(analysis, SHARE_COMPILING) > 0.5;
 
-	for (size_t i = 0; analysis->blind && i < analysis->n_actions; i++)
+	for (size_t i = 0; unsure && i < analysis->n_actions; i++)
 		if (analysis->actions[i].confidence > most)
 			analysis->actions[i].confidence = most;
 }
@@ -380,6 +395,7 @@ void advice_actions(struct analysis *analysis)
 	if (analysis->verdict != ANALYSIS_CHECKPOINT_BOUND)
 		act_on_checkpoint(analysis);
 	act_on_cores(analysis);
+	act_on_compiling(analysis);
 	if (!analysis->n_actions)
 		action_add(
 		    analysis, gain_of(wait_share(analysis)), CONFIDENCE_HIGH, "%s",

@@ -11,6 +11,16 @@ double advice_neighbours_share(const struct analysis *analysis)
 	return analysis->observed_ns ? (double)analysis->neighbours_ns / (double)analysis->observed_ns : 0;
 }
 
+/* Not said by the steady steps, that are without it. */
+static void note_compiling(struct analysis *analysis)
+{
+	snprintf(analysis->note, sizeof(analysis->note),
+		 "%.0f %% of the time was compiling, which is paid once: verdict and advice are of the other "
+		 "%.0f %%, as in a longer run",
+		 100 * analysis_share_ratio(analysis, SHARE_COMPILING),
+		 100 * (1 - analysis_share_ratio(analysis, SHARE_COMPILING)));
+}
+
 void advice_verdict(struct analysis *analysis)
 {
 	double fetch = analysis_steady_ratio(analysis, SHARE_FETCH_STALL);
@@ -28,7 +38,9 @@ void advice_verdict(struct analysis *analysis)
 		analysis->verdict = ANALYSIS_CHECKPOINT_BOUND;
 	else
 		analysis->verdict = fetch >= prep ? ANALYSIS_FETCH_BOUND : ANALYSIS_PREP_BOUND;
-	if (analysis->warmup_ns > analysis->steady_ns)
+	if (analysis_share_ratio(analysis, SHARE_COMPILING) > ANALYSIS_STALL_THRESHOLD)
+		note_compiling(analysis);
+	else if (analysis->warmup_ns > analysis->steady_ns)
 		snprintf(
 		    analysis->note, sizeof(analysis->note),
 		    "the first %zu steps took longer than the other %zu together, and are left out: record "

@@ -65,7 +65,7 @@ static bool blind(const struct measurement *m)
 	return false;
 }
 
-static int fill(struct run *run)
+static void fill(struct run *run)
 {
 	struct analysis *analysis = run->analysis;
 	const struct timeline_thread *trainer = run->m->roles.trainer, *leader;
@@ -99,7 +99,13 @@ static int fill(struct run *run)
 	summary_workers(run->timeline, &run->m->roles, analysis);
 	summary_evidence(&run->m->split.tally, analysis);
 	summary_losses(run->input, analysis);
-	return summary_waits(analysis);
+}
+
+static void apart_forget(struct analysis *analysis)
+{
+	for (size_t i = 0; i < analysis->n_steps; i++)
+		analysis->steps[i].apart = false;
+	analysis->n_apart_steps = 0;
 }
 
 /* The steady steps, and their shares. */
@@ -114,7 +120,7 @@ static int steady_find(struct run *run)
 	for (size_t i = analysis->n_warmup_steps; i < analysis->n_steps; i++)
 		analysis->n_apart_steps += analysis->steps[i].apart;
 	if (analysis->n_steps < analysis->n_warmup_steps + analysis->n_apart_steps + ANALYSIS_STEPS_MIN)
-		analysis->n_apart_steps = 0; /* too few would be left */
+		apart_forget(analysis); /* too few would be left */
 	for (size_t i = 0; r == 0 && i < analysis->n_steps; i++) {
 		const struct analysis_step *step = &analysis->steps[i];
 
@@ -122,11 +128,12 @@ static int steady_find(struct run *run)
 			analysis->warmup_ns += step->end_ns - step->begin_ns;
 			continue;
 		}
-		if (step->apart && analysis->n_apart_steps)
+		if (step->apart)
 			continue;
-		analysis->steady_ns += step->end_ns - step->begin_ns;
+		analysis->steady_ns += step->end_ns - step->begin_ns - step->share_ns[SHARE_COMPILING];
 		for (size_t k = 0; k < SHARE_COUNT; k++)
-			analysis->steady_share_ns[k] += step->share_ns[k];
+			if (k != SHARE_COMPILING)
+				analysis->steady_share_ns[k] += step->share_ns[k];
 	}
 	return r;
 }
@@ -240,13 +247,15 @@ static int analyse(struct run *run, struct error *err)
 	if (r == 0)
 		run->m = &run->ranks.items[run->ranks.shown];
 	if (r == 0 && run->m->roles.trainer)
-		r = fill(run);
+		fill(run);
 	if (r == 0)
 		r = ranks_fill(&run->ranks, analysis);
 	if (r == 0 && run->m->roles.trainer)
 		r = apart_find(run->m, analysis);
 	if (r == 0)
 		r = steady_find(run);
+	if (r == 0)
+		r = summary_waits(analysis);
 	if (r == 0 && run->m->roles.trainer)
 		r = parts_find(run);
 	if (r < 0)
@@ -318,6 +327,11 @@ void analysis_free(struct analysis *analysis)
 	page_cache_free(analysis->page_cache);
 	profile_free(analysis->profile);
 	free(analysis);
+}
+
+bool analysis_share_known(const struct analysis *analysis, enum analysis_share share)
+{
+	return share != SHARE_COMPILING || analysis->compiling.known;
 }
 
 double analysis_share_ratio(const struct analysis *analysis, enum analysis_share share)

@@ -10,38 +10,22 @@
 #define VALIDATION_MIN                                                                                       \
 	3 /* batches before one backward pass: an epoch's end, one of validation, the step's own */
 
-static int compiling_collect(const struct measurement *m, struct interval_list *spans)
+static void compiling_fill(const struct measurement *m, struct analysis *analysis)
 {
-	const struct stack_bounds bounds = {.times = m->times, .n_times = m->n_times};
-	int r = 0;
+	const struct interval_list *spans = &m->compiling.process;
 
-	for (size_t i = 0; i < m->timeline->n_threads && r == 0; i++)
-		if (m->roles.of[i] == ROLE_TRAINER || m->roles.of[i] == ROLE_HELPER)
-			r = stack_spans_find(&m->looks, &m->timeline->threads[i], STACK_COMPILE, &bounds,
-					     spans);
-	interval_list_tidy(spans);
-	return r;
-}
-
-static int compiling_find(const struct measurement *m, struct analysis *analysis)
-{
-	struct interval_list spans = {0};
-	int r = compiling_collect(m, &spans);
-
-	analysis->compiling.known = m->looks.n > 0;
-	for (size_t i = 0; i < spans.n; i++)
-		analysis->compiling.ns += spans.items[i].end_ns - spans.items[i].begin_ns;
+	analysis->compiling.known = m->compiling.known;
+	for (size_t i = 0; i < spans->n; i++)
+		analysis->compiling.ns += spans->items[i].end_ns - spans->items[i].begin_ns;
 	for (size_t i = 0; i < analysis->n_steps; i++) {
 		struct analysis_step *step = &analysis->steps[i];
-		uint64_t ns = interval_list_cover(&spans, step->begin_ns, step->end_ns);
+		uint64_t ns = step->share_ns[SHARE_COMPILING];
 
 		if (COMPILING_PART * ns < step->end_ns - step->begin_ns || !ns)
 			continue;
 		step->apart = true;
 		analysis->compiling.n_steps++;
 	}
-	interval_list_free(&spans);
-	return r;
 }
 
 /* The calls of next() in a step. */
@@ -116,7 +100,6 @@ static int validation_find(const struct measurement *m, struct analysis *analysi
 
 int apart_find(const struct measurement *m, struct analysis *analysis)
 {
-	int r = compiling_find(m, analysis);
-
-	return r < 0 ? r : validation_find(m, analysis);
+	compiling_fill(m, analysis);
+	return validation_find(m, analysis);
 }

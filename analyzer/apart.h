@@ -2,13 +2,12 @@
 #pragma once
 
 /*
- * Steps that are not only training: torch.compile compiles in them, or a validation pass over another loader
- * lies before them. The verdict is of the others.
+ * Steps that are not only training: torch.compile compiles in them (compiling.h), or a validation pass over
+ * another loader lies before them. The verdict is of the others.
  *
- *   compiling    the trainer's stack samples show PyTorch's compiler (stack_work.h), or those of a thread of
- * its process; asleep in between it waits for its own compiling processes validation   before one backward
- * pass the trainer takes several batches, three at least and twice as many as usual: from the first next() to
- * the one that feeds the step. Only loaders that say when next() begins and ends show it
+ * Validation: before one backward pass the trainer takes several batches, three at least and twice as many as
+ * usual: from the first next() to the one that feeds the step. Only loaders that say when next() begins and
+ * ends show it.
  */
 
 #include "measure.h"

@@ -172,6 +172,26 @@ static int calls_look(const struct checkpoint_input *input, const struct timelin
 	return 0;
 }
 
+/* Takes out what a compiler wrote. */
+static int drop_compiled(const struct checkpoint_input *input, const struct timeline_thread *thread,
+			 struct interval_list *calls)
+{
+	const struct stack_bounds bounds = {.times = input->steps, .n_times = input->n_steps};
+	_cleanup_(interval_list_free) struct interval_list spans = {0};
+	int r = calls->n ? stack_spans_find(input->looks, thread, STACK_COMPILE, &bounds, &spans) : 0;
+	size_t n = 0;
+
+	interval_list_tidy(&spans);
+	for (size_t i = 0; i < calls->n; i++) {
+		const struct interval call = calls->items[i];
+
+		if (2 * interval_list_cover(&spans, call.begin_ns, call.end_ns) < call.end_ns - call.begin_ns)
+			calls->items[n++] = call;
+	}
+	calls->n = n;
+	return r;
+}
+
 int checkpoints_find(const struct checkpoint_input *input, const struct timeline_thread *thread, bool beside,
 		     struct interval_list *checkpoints)
 {
@@ -183,12 +203,12 @@ int checkpoints_find(const struct checkpoint_input *input, const struct timeline
 	int r = calls_look(input, thread, beside, &calls);
 
 	if (r == 0)
+		r = drop_compiled(input, thread, &calls);
+	if (r == 0)
 		r = stack_spans_find(input->looks, thread, STACK_SAVE, &bounds, &spans);
-	for (size_t i = 0; i < calls.n && r >= 0; i++)
-		r = interval_list_add(checkpoints, calls.items[i].begin_ns, calls.items[i].end_ns);
-	for (size_t i = 0; i < spans.n && r >= 0; i++)
-		r = interval_list_add(checkpoints, spans.items[i].begin_ns, spans.items[i].end_ns);
-	return r;
+	if (r == 0)
+		r = interval_list_append(checkpoints, &calls);
+	return r == 0 ? interval_list_append(checkpoints, &spans) : r;
 }
 
 bool checkpoint_is_child(const struct roles *roles, const struct timeline_thread *thread)
@@ -248,7 +268,8 @@ int checkpoints_of_children(const struct checkpoint_input *input, const struct t
 		size_t first = checkpoints->n;
 		int r;
 
-		if (roles->of[i] != ROLE_OTHER || !checkpoint_is_child(roles, thread))
+		if (roles->of[i] != ROLE_OTHER || !checkpoint_is_child(roles, thread) ||
+		    compiling_made(input->compiling, timeline, thread))
 			continue;
 		r = checkpoints_find(input, thread, true, checkpoints);
 		if (r < 0)

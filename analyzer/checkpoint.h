@@ -9,8 +9,12 @@
  *
  * A file that is mapped into memory while it is open for writing counts with the mapping's length, and, when
  * its descriptor is closed before it is written (as numpy.memmap does), until the msync that follows.
+ *
+ * What a compiler writes, as torch.compile's does, is no checkpoint: what lies mostly in a stretch in which
+ * the thread compiles, and all of processes that were made in one.
  */
 
+#include "compiling.h"
 #include "interval.h"
 #include "roles.h"
 #include "stack_work.h"
@@ -22,6 +26,7 @@ struct checkpoint_input {
 	const uint64_t *steps; /* backward passes of the trainer */
 	size_t n_steps;
 	const struct stack_looks *looks; /* copying and pickling are seen in samples only */
+	const struct compiling *compiling;
 };
 
 /* Appends; call interval_list_tidy() when all threads are in. beside: it writes while training goes on, so

@@ -285,9 +285,11 @@ static void advise(struct finder *finder, uint64_t stall_ns)
 	struct checkpoint_report *report = finder->report;
 	const struct window *window = finder->study->window;
 	double n = (double)report->n_items, rest_ns = (double)(window->observed_ns - stall_ns);
-	double step_ns = window->n_steps ? rest_ns / (double)window->n_steps : 0;
-	double sum_ns = 0, full_ns = 0;
+	double sum_ns = 0, full_ns = 0, step_ns;
 
+	for (size_t i = 0; i < window->n_steps; i++)
+		rest_ns -= (double)window->steps[i].share_ns[SHARE_COMPILING];
+	step_ns = window->n_steps ? rest_ns / (double)window->n_steps : 0;
 	for (size_t i = 0; i < report->n_items; i++) {
 		stall_fill(finder, &report->items[i]);
 		sum_ns += (double)report->items[i].stall_ns;

@@ -14,7 +14,8 @@
 
 _Static_assert(CHECKPOINT_TAIL_SHARES == SHARE_COUNT, "a share each");
 
-/* Sums over steps of one kind. What a checkpoint holds up is in its stall already. */
+/* Sums over steps of one kind. What a checkpoint holds up is in its stall already, and compiling has nothing
+ * to do with it. */
 struct kind {
 	size_t n;
 	double ns, squares, gil_ns;
@@ -32,14 +33,15 @@ static bool is_beside(const struct checkpoint_report *report, const struct analy
 
 static void step_add(const struct study *study, const struct analysis_step *step, struct kind *kind)
 {
-	double ns = (double)(step->end_ns - step->begin_ns - step->share_ns[SHARE_CHECKPOINT_STALL]);
+	double ns = (double)(step->end_ns - step->begin_ns - step->share_ns[SHARE_CHECKPOINT_STALL] -
+			     step->share_ns[SHARE_COMPILING]);
 
 	kind->n++;
 	kind->ns += ns;
 	kind->squares += ns * ns;
 	kind->gil_ns += (double)partition_gil_ns(study->partition, step->begin_ns, step->end_ns);
 	for (size_t k = 0; k < SHARE_COUNT; k++)
-		if (k != SHARE_CHECKPOINT_STALL)
+		if (k != SHARE_CHECKPOINT_STALL && k != SHARE_COMPILING)
 			kind->share_ns[k] += (double)step->share_ns[k];
 }
 

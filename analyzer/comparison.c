@@ -13,9 +13,9 @@
 #define BLOCK_MIN  4    /* steps that stay together: a round of a few workers */
 #define NOTABLE    0.01 /* a smaller change is of no interest, however certain */
 
-/* The steps that count. */
+/* The steps that count: behind warm-up, and none apart. */
 struct sample {
-	const struct analysis_step *steps;
+	struct analysis_step *steps;
 	size_t n, block;
 };
 
@@ -33,28 +33,36 @@ static uint64_t random_next(uint64_t *state)
 	return *state * UINT64_C(2685821657736338717);
 }
 
-static struct sample sample_of(const struct analysis *analysis)
+static void sample_freep(struct sample *sample)
+{
+	free(sample->steps);
+}
+
+static int sample_of(const struct analysis *analysis, struct sample *ret_sample)
 {
 	size_t skip = analysis->n_warmup_steps;
-	struct sample sample = {0};
+	struct sample sample = {.steps = calloc(analysis->n_steps + 1, sizeof(*sample.steps))};
 
-	if (!analysis->steps)
-		return sample;
+	if (!sample.steps)
+		return -ENOMEM;
 	/* A job that is nearly all warm-up is compared by what there is. */
 	if (analysis->n_steps < skip + ANALYSIS_STEPS_MIN)
 		skip = 0;
-	sample.steps = analysis->steps + skip;
-	sample.n = analysis->n_steps - skip;
+	for (size_t i = skip; analysis->steps && i < analysis->n_steps; i++)
+		if (!analysis->steps[i].apart)
+			sample.steps[sample.n++] = analysis->steps[i];
 	sample.block = (size_t)cbrt((double)sample.n);
 	if (sample.block < BLOCK_MIN)
 		sample.block = BLOCK_MIN;
-	return sample;
+	*ret_sample = sample;
+	return 0;
 }
 
-static void add_step(struct figures *sums, const struct analysis_step *step)
+static void add_share_ns(struct figures *sums, const uint64_t share_ns[SHARE_COUNT])
 {
 	for (size_t i = 0; i < SHARE_COUNT; i++)
-		sums->share[i] += (double)step->share_ns[i];
+		if (i != SHARE_COMPILING)
+			sums->share[i] += (double)share_ns[i];
 }
 
 static struct figures figures_of_sums(struct figures sums, size_t n)
@@ -76,12 +84,11 @@ static struct figures figures_of(const struct analysis *analysis, const struct s
 	struct figures figures = {0};
 
 	if (analysis->approximate || !sample->n) {
-		for (size_t i = 0; i < SHARE_COUNT; i++)
-			figures.share[i] = (double)analysis->share_ns[i];
+		add_share_ns(&figures, analysis->share_ns);
 		return figures_of_sums(figures, analysis->n_steps_estimated);
 	}
 	for (size_t i = 0; i < sample->n; i++)
-		add_step(&figures, &sample->steps[i]);
+		add_share_ns(&figures, sample->steps[i].share_ns);
 	return figures_of_sums(figures, sample->n);
 }
 
@@ -93,7 +100,7 @@ static struct figures draw(const struct sample *sample, uint64_t *random)
 		size_t at = (size_t)(random_next(random) % sample->n);
 
 		for (size_t k = 0; k < sample->block && n < sample->n; k++, n++)
-			add_step(&sums, &sample->steps[(at + k) % sample->n]);
+			add_share_ns(&sums, sample->steps[(at + k) % sample->n].share_ns);
 	}
 	return figures_of_sums(sums, sample->n);
 }
@@ -158,15 +165,26 @@ static void widen(const struct analysis *a, const struct analysis *b, struct com
 	}
 }
 
+/* Paid once, in steps that are no sample of anything: what it was of all the time there is. */
+static struct comparison_share compiling_of(const struct analysis *a, const struct analysis *b)
+{
+	double of_a = a->compiling.known ? analysis_share_ratio(a, SHARE_COMPILING) : NAN;
+	double of_b = b->compiling.known ? analysis_share_ratio(b, SHARE_COMPILING) : NAN;
+
+	return (struct comparison_share){of_a, of_b, {of_b - of_a, NAN, NAN}, false};
+}
+
 int comparison_make(const struct analysis *a, const struct analysis *b, struct comparison *ret_comparison)
 {
-	struct sample sample_a = sample_of(a), sample_b = sample_of(b);
+	_cleanup_(sample_freep) struct sample sample_a = {0}, sample_b = {0};
 	struct figures figures_a, figures_b;
 	struct comparison made = {.verdict_changed = a->verdict != b->verdict};
 	int r = 0;
 
 	if (a->verdict == ANALYSIS_INSUFFICIENT || b->verdict == ANALYSIS_INSUFFICIENT)
 		return -ENODATA;
+	if (sample_of(a, &sample_a) < 0 || sample_of(b, &sample_b) < 0)
+		return -ENOMEM;
 	figures_a = figures_of(a, &sample_a);
 	figures_b = figures_of(b, &sample_b);
 	for (size_t i = 0; i < SHARE_COUNT; i++)
@@ -188,6 +206,7 @@ int comparison_make(const struct analysis *a, const struct analysis *b, struct c
 		return r;
 	for (size_t i = 0; i < SHARE_COUNT; i++)
 		judge_share(&made.shares[i]);
+	made.shares[SHARE_COMPILING] = compiling_of(a, b);
 	judge_share(&made.stall);
 	made.faster = made.speed.low > 1 && made.speed.value >= 1 + NOTABLE;
 	made.slower = made.speed.high < 1 && made.speed.value <= 1 - NOTABLE;

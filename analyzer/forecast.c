@@ -43,10 +43,24 @@ static int replay_recorded(struct forecast *forecast, const struct analysis_step
 	forecast->replayed_ns = sum(forecast->step_ns + forecast->first, forecast->n);
 	forecast->recorded_ns = 0;
 	for (size_t k = forecast->first; k < forecast->first + forecast->n; k++)
-		forecast->recorded_ns += (double)(steps[k].end_ns - steps[k].begin_ns);
+		forecast->recorded_ns +=
+		    (double)(steps[k].end_ns - steps[k].begin_ns - steps[k].share_ns[SHARE_COMPILING]);
 	if (!(forecast->recorded_ns > 0) || !(forecast->replayed_ns > 0))
 		return -EINVAL;
 	forecast->error_ratio = fmin(fabs(forecast->replayed_ns / forecast->recorded_ns - 1), ERROR_MAX);
+	return 0;
+}
+
+static int steps_copy(struct forecast *forecast, const struct analysis_step *steps)
+{
+	forecast->steps = calloc(forecast->job.n_steps + 1, sizeof(*forecast->steps));
+	if (!forecast->steps)
+		return -ENOMEM;
+	for (size_t k = 0; k < forecast->job.n_steps; k++) {
+		forecast->steps[k] = forecast->job.steps[k];
+		forecast->steps[k].fixed_ns -= (double)steps[k].share_ns[SHARE_COMPILING];
+	}
+	forecast->job.steps = forecast->steps;
 	return 0;
 }
 
@@ -72,6 +86,8 @@ int forecast_init(struct forecast *forecast, const struct service *service, cons
 	r = forecast->step_ns && forecast->other_ns && forecast->other_wait_ns && forecast->free_ns ? 0
 												    : -ENOMEM;
 	if (r == 0)
+		r = steps_copy(forecast, steps);
+	if (r == 0)
 		r = service_serve(service, &forecast->job, &forecast->segments);
 	/* What the volume saved up before the job began is no part of its steady speed, where the steady
 	 * steps can be told without it. */
@@ -96,6 +112,7 @@ int forecast_init(struct forecast *forecast, const struct service *service, cons
 void forecast_free(struct forecast *forecast)
 {
 	free(forecast->segments);
+	free(forecast->steps);
 	free(forecast->step_ns);
 	free(forecast->other_ns);
 	free(forecast->other_wait_ns);

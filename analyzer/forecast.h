@@ -2,7 +2,7 @@
 #pragma once
 
 /* Replays of a recording with something changed, compared with its replay unchanged, on steady steps: an
- * error that both share cancels out. */
+ * error that both share cancels out. Both are without what steps compile, which the next ones will not. */
 
 #include "analyzer/predictions.h"
 #include "service.h"
@@ -13,10 +13,11 @@
 struct forecast {
 	struct model_job job; /* cut to what is replayed, with the storage as a server */
 	struct model_segment *segments;
-	size_t first, n; /* steady steps: [first, first + n) of the job's */
-	double *step_ns; /* of the job's n_steps, unchanged */
+	struct model_step *steps; /* of the job */
+	size_t first, n;          /* steady steps: [first, first + n) of the job's */
+	double *step_ns;          /* of the job's n_steps, unchanged */
 	double *other_ns, *other_wait_ns, *free_ns;
-	double recorded_ns; /* of the steady steps, as recorded */
+	double recorded_ns; /* of the steady steps, as recorded but for compiling */
 	double replayed_ns; /* the same, replayed */
 	double error_ratio; /* how far these are apart: what a prediction may be off anyway */
 };

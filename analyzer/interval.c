@@ -29,6 +29,14 @@ int interval_list_add(struct interval_list *list, uint64_t begin_ns, uint64_t en
 	return 0;
 }
 
+int interval_list_append(struct interval_list *list, const struct interval_list *more)
+{
+	for (size_t i = 0; i < more->n; i++)
+		if (interval_list_add(list, more->items[i].begin_ns, more->items[i].end_ns) < 0)
+			return -ENOMEM;
+	return 0;
+}
+
 static int interval_compare(const void *left, const void *right)
 {
 	const struct interval *a = left, *b = right;

@@ -22,6 +22,9 @@ void interval_list_free(struct interval_list *list);
 /* Appends; an empty interval is left out. -ENOMEM. */
 int interval_list_add(struct interval_list *list, uint64_t begin_ns, uint64_t end_ns);
 
+/* Appends all of `more`. -ENOMEM. */
+int interval_list_append(struct interval_list *list, const struct interval_list *more);
+
 /* Sorts and merges what overlaps or touches. */
 void interval_list_tidy(struct interval_list *list);
 

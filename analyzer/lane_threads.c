@@ -21,6 +21,7 @@ static enum lane_state state_of_share(enum analysis_share share)
 	case SHARE_PREP_STALL: return LANE_PREP_STALL;
 	case SHARE_CHECKPOINT_STALL: return LANE_CHECKPOINT;
 	case SHARE_CPU_STARVED: return LANE_STARVED;
+	case SHARE_COMPILING: return LANE_COMPILING;
 	case SHARE_OTHER:
 	case SHARE_COUNT: break;
 	}
@@ -28,14 +29,15 @@ static enum lane_state state_of_share(enum analysis_share share)
 }
 
 /* Outside of data waits. To the end of what begins at begin_ns: a stretch on or off the CPU, cut where a
- * checkpoint or a call that waits for the GPU begins or ends. */
+ * checkpoint, compiling or a call that waits for the GPU begins or ends. */
 static uint64_t working_end(const struct study *study, uint64_t begin_ns, uint64_t end_ns, bool *ret_gpu)
 {
-	const struct interval_list *cuts[] = {&study->partition->checkpoints, &study->partition->gpu_waits};
-	bool within[2] = {false, false};
+	const struct interval_list *cuts[] = {&study->partition->checkpoints, &study->partition->compiling,
+					      &study->partition->gpu_waits};
+	bool within[3] = {false, false, false};
 
 	end_ns = timeline_piece_at(study->roles->trainer, begin_ns, end_ns).end_ns;
-	for (size_t i = 0; i < 2; i++) {
+	for (size_t i = 0; i < 3; i++) {
 		size_t next = interval_list_from(cuts[i], begin_ns);
 
 		if (next == cuts[i]->n)
@@ -44,7 +46,7 @@ static uint64_t working_end(const struct study *study, uint64_t begin_ns, uint64
 		end_ns =
 		    min_ns(end_ns, within[i] ? cuts[i]->items[next].end_ns : cuts[i]->items[next].begin_ns);
 	}
-	*ret_gpu = within[1];
+	*ret_gpu = within[2];
 	return end_ns;
 }
 

@@ -71,17 +71,18 @@ static int times_of_launches(struct measurement *m)
 
 static struct checkpoint_input checkpoint_input(const struct measurement *m)
 {
-	return (struct checkpoint_input){.steps = m->times, .n_steps = m->n_times, .looks = &m->looks};
+	return (struct checkpoint_input){
+	    .steps = m->times, .n_steps = m->n_times, .looks = &m->looks, .compiling = &m->compiling};
 }
 
 /* By calls that write, and by what samples of the stack say. */
-static int checkpoints_collect(struct measurement *m, const struct analysis_input *input)
+static int checkpoints_collect(struct measurement *m)
 {
 	const struct checkpoint_input from = checkpoint_input(m);
-	int r = stack_looks_find(m->timeline, input, &m->looks);
+	int r = 0;
 
 	m->saves = calloc(m->timeline->n_threads + 1, sizeof(*m->saves));
-	if (r < 0 || !m->saves)
+	if (!m->saves)
 		return -ENOMEM;
 	for (size_t i = 0; i < m->timeline->n_threads; i++) {
 		bool trains = m->roles.of[i] == ROLE_TRAINER;
@@ -100,15 +101,42 @@ static int checkpoints_collect(struct measurement *m, const struct analysis_inpu
 	return 0;
 }
 
+/* What samples of stacks say, and the checkpoints. */
+static int works_find(struct measurement *m, const struct analysis_input *input)
+{
+	int r = stack_looks_find(m->timeline, input, &m->looks);
+
+	if (r == 0)
+		r = compiling_find(m->timeline, &m->roles, &m->looks, m->times, m->n_times, &m->compiling);
+	return r == 0 ? checkpoints_collect(m) : r;
+}
+
+/* Files that the trainer reads while it compiles, or writes a checkpoint, are no data. */
+static int waits_find(struct measurement *m)
+{
+	struct interval_list busy = {0};
+	int r = interval_list_append(&busy, &m->checkpoints);
+
+	if (r == 0)
+		r = interval_list_append(&busy, &m->compiling.trainer);
+	interval_list_tidy(&busy);
+	if (r == 0)
+		r = data_waits_find(m->timeline, &m->roles, &busy, &m->waits);
+	interval_list_free(&busy);
+	return r;
+}
+
 /* With all waits as preparing: what the trainer did outside of them, which the replay needs. */
 static int rest_find(struct measurement *m, bool several)
 {
 	const struct checkpoint_input from = checkpoint_input(m);
-	int r = partition_init(&m->partition, m->timeline, &m->roles, &m->waits, &m->checkpoints,
-			       &m->helper_checkpoints);
+	int r = partition_init(&m->partition, m->timeline, &m->roles, &m->waits, &m->compiling,
+			       &m->checkpoints, &m->helper_checkpoints);
 
 	if (r == 0 && several)
 		r = collectives_find(m->timeline, &m->roles, &m->partition.collectives);
+	if (r == 0 && several)
+		r = interval_list_subtract(&m->partition.collectives, &m->partition.compiling);
 	if (r == 0)
 		r = checkpoints_of_children(&from, m->timeline, &m->roles, m->saves,
 					    &m->partition.child_checkpoints);
@@ -151,9 +179,9 @@ int measure(const struct timeline *timeline, const struct analysis_input *input,
 		return r;
 	r = times_find(m);
 	if (r == 0)
-		r = checkpoints_collect(m, input);
+		r = works_find(m, input);
 	if (r == 0)
-		r = data_waits_find(timeline, &m->roles, &m->checkpoints, &m->waits);
+		r = waits_find(m);
 	if (r == 0 && !m->n_times)
 		r = times_of_waits(m);
 	if (r == 0 && !m->n_times)
@@ -193,6 +221,7 @@ void measurement_free(struct measurement *m)
 	interval_list_free(&m->checkpoints);
 	interval_list_free(&m->helper_checkpoints);
 	stack_looks_free(&m->looks);
+	compiling_free(&m->compiling);
 	free(m->saves);
 	free(m->mark_times);
 	roles_free(&m->roles);

@@ -7,6 +7,7 @@
  */
 
 #include "analyzer/analysis.h"
+#include "compiling.h"
 #include "interval.h"
 #include "partition.h"
 #include "roles.h"
@@ -24,6 +25,7 @@ struct measurement {
 	size_t n_times;
 	uint64_t *mark_times;
 	struct stack_looks looks;
+	struct compiling compiling;
 	struct interval_list checkpoints, helper_checkpoints;
 	uint8_t *
 	    saves; /* of each thread: it writes checkpoints for the trainer, or waits for a child that does */

@@ -11,6 +11,7 @@ const char *analysis_share_name(enum analysis_share share)
 	case SHARE_CHECKPOINT_STALL: return "checkpoint_stall";
 	case SHARE_CPU_STARVED: return "cpu_starved";
 	case SHARE_OTHER: return "other";
+	case SHARE_COMPILING: return "compiling";
 	case SHARE_COUNT: break;
 	}
 	return "";
@@ -77,6 +78,7 @@ const char *lane_state_name(enum lane_state state)
 	case LANE_IDLE: return "idle";
 	case LANE_BLOCKED: return "blocked";
 	case LANE_GPU_WAIT: return "gpu_wait";
+	case LANE_COMPILING: return "compiling";
 	case LANE_STATES: break;
 	}
 	return "";

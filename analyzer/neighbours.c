@@ -36,6 +36,8 @@ int neighbours_find(const struct study *study, uint64_t *ret_ns)
 		r = interval_list_subtract(&queues, &waits);
 	if (r == 0)
 		r = interval_list_subtract(&queues, &study->partition->checkpoints);
+	if (r == 0)
+		r = interval_list_subtract(&queues, &study->partition->compiling);
 	for (size_t i = 0; r == 0 && i < study->window->n_steps; i++)
 		ns += interval_list_cover(&queues, study->window->steps[i].begin_ns,
 					  study->window->steps[i].end_ns);

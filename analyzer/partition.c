@@ -7,8 +7,21 @@
 #include "checkpoint.h"
 #include "times.h"
 
+static int compiling_take(const struct compiling *compiling, const struct interval_list *waits,
+			  const struct interval_list *checkpoints, struct partition *partition)
+{
+	int r = interval_list_append(&partition->compiling, &compiling->trainer);
+
+	if (r == 0)
+		r = interval_list_subtract(&partition->compiling, waits);
+	if (r == 0)
+		r = interval_list_subtract(&partition->compiling, checkpoints);
+	return r == 0 ? interval_list_append(&partition->helper_compiling, &compiling->helpers) : r;
+}
+
 static int gpu_waits_find(const struct timeline_thread *trainer, const struct interval_list *waits,
-			  const struct interval_list *checkpoints, struct interval_list *gpu_waits)
+			  const struct interval_list *checkpoints, const struct interval_list *compiling,
+			  struct interval_list *gpu_waits)
 {
 	int r = 0;
 
@@ -18,10 +31,13 @@ static int gpu_waits_find(const struct timeline_thread *trainer, const struct in
 	interval_list_tidy(gpu_waits);
 	if (r == 0)
 		r = interval_list_subtract(gpu_waits, waits);
-	return r < 0 ? r : interval_list_subtract(gpu_waits, checkpoints);
+	if (r == 0)
+		r = interval_list_subtract(gpu_waits, checkpoints);
+	return r < 0 ? r : interval_list_subtract(gpu_waits, compiling);
 }
 
-static int gil_sleeps_find(const struct roles *roles, struct interval_list *sleeps)
+static int gil_sleeps_find(const struct roles *roles, const struct interval_list *compiling,
+			   struct interval_list *sleeps)
 {
 	for (size_t i = 0; roles->gil.n && i < roles->trainer->n_offs; i++) {
 		const struct timeline_off *off = &roles->trainer->offs[i];
@@ -31,12 +47,12 @@ static int gil_sleeps_find(const struct roles *roles, struct interval_list *slee
 			return -ENOMEM;
 	}
 	interval_list_tidy(sleeps);
-	return 0;
+	return interval_list_subtract(sleeps, compiling);
 }
 
 int partition_init(struct partition *partition, const struct timeline *timeline, const struct roles *roles,
-		   const struct data_waits *waits, struct interval_list *own_checkpoints,
-		   struct interval_list *helper_checkpoints)
+		   const struct data_waits *waits, const struct compiling *compiling,
+		   struct interval_list *own_checkpoints, struct interval_list *helper_checkpoints)
 {
 	struct interval_list holes;
 	int r;
@@ -46,7 +62,10 @@ int partition_init(struct partition *partition, const struct timeline *timeline,
 	if (r == 0)
 		r = interval_list_subtract(own_checkpoints, &holes);
 	if (r == 0)
-		r = gpu_waits_find(roles->trainer, &holes, own_checkpoints, &partition->gpu_waits);
+		r = compiling_take(compiling, &holes, own_checkpoints, partition);
+	if (r == 0)
+		r = gpu_waits_find(roles->trainer, &holes, own_checkpoints, &partition->compiling,
+				   &partition->gpu_waits);
 	interval_list_free(&holes);
 	if (r < 0)
 		return r;
@@ -59,7 +78,7 @@ int partition_init(struct partition *partition, const struct timeline *timeline,
 	partition->checkpoints = *own_checkpoints;
 	partition->helper_checkpoints = *helper_checkpoints;
 	*own_checkpoints = *helper_checkpoints = (struct interval_list){0};
-	return gil_sleeps_find(roles, &partition->gil_sleeps);
+	return gil_sleeps_find(roles, &partition->compiling, &partition->gil_sleeps);
 }
 
 void partition_free(struct partition *partition)
@@ -68,6 +87,8 @@ void partition_free(struct partition *partition)
 	interval_list_free(&partition->helper_checkpoints);
 	interval_list_free(&partition->child_checkpoints);
 	interval_list_free(&partition->collectives);
+	interval_list_free(&partition->compiling);
+	interval_list_free(&partition->helper_compiling);
 	interval_list_free(&partition->gil_sleeps);
 	interval_list_free(&partition->gpu_waits);
 	free(partition->helpers);
@@ -100,6 +121,51 @@ static bool woken_by_helper(const struct partition *partition, const struct time
 	return waker && waker->tgid == partition->roles->trainer->tgid && waker != partition->roles->trainer;
 }
 
+typedef void partition_part(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+			    uint64_t share_ns[SHARE_COUNT]);
+
+/* Each piece of the interval goes to `inside` where the list covers it, else to `outside`. */
+static void partition_by(const struct partition *partition, const struct interval_list *list,
+			 uint64_t begin_ns, uint64_t end_ns, partition_part *inside, partition_part *outside,
+			 uint64_t share_ns[SHARE_COUNT])
+{
+	uint64_t at_ns = begin_ns;
+
+	for (size_t i = interval_list_from(list, begin_ns); at_ns < end_ns; i++) {
+		uint64_t from_ns = i < list->n ? min_ns(list->items[i].begin_ns, end_ns) : end_ns;
+		uint64_t to_ns = i < list->n ? min_ns(list->items[i].end_ns, end_ns) : end_ns;
+
+		if (from_ns > at_ns) {
+			outside(partition, at_ns, from_ns, share_ns);
+			at_ns = from_ns;
+		}
+		if (to_ns > at_ns)
+			inside(partition, at_ns, to_ns, share_ns);
+		at_ns = to_ns;
+	}
+}
+
+static void partition_compiling(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+				uint64_t share_ns[SHARE_COUNT])
+{
+	share_ns[SHARE_COMPILING] += end_ns - begin_ns;
+}
+
+/* Asleep until another of its threads is done. */
+static void partition_helped(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+			     uint64_t share_ns[SHARE_COUNT])
+{
+	for (uint64_t at_ns = begin_ns, until_ns; at_ns < end_ns; at_ns = until_ns) {
+		enum timeline_state state;
+
+		until_ns = end_ns;
+		state = helpers_at(partition, at_ns, &until_ns);
+		share_ns[state == STATE_CPU     ? SHARE_DEVICE
+			 : state == STATE_QUEUE ? SHARE_CPU_STARVED
+						: SHARE_OTHER] += until_ns - at_ns;
+	}
+}
+
 static void partition_sleep(const struct partition *partition, struct timeline_piece piece,
 			    uint64_t share_ns[SHARE_COUNT])
 {
@@ -115,15 +181,8 @@ static void partition_sleep(const struct partition *partition, struct timeline_p
 	} else if (!woken_by_helper(partition, piece.off)) {
 		share_ns[SHARE_OTHER] += ns;
 	} else {
-		for (uint64_t at_ns = piece.begin_ns, end_ns; at_ns < piece.end_ns; at_ns = end_ns) {
-			enum timeline_state state;
-
-			end_ns = piece.end_ns;
-			state = helpers_at(partition, at_ns, &end_ns);
-			share_ns[state == STATE_CPU     ? SHARE_DEVICE
-				 : state == STATE_QUEUE ? SHARE_CPU_STARVED
-							: SHARE_OTHER] += end_ns - at_ns;
-		}
+		partition_by(partition, &partition->helper_compiling, piece.begin_ns, piece.end_ns,
+			     partition_compiling, partition_helped, share_ns);
 	}
 }
 
@@ -178,30 +237,6 @@ static void partition_rest(const struct partition *partition, uint64_t begin_ns,
 	}
 }
 
-typedef void partition_part(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
-			    uint64_t share_ns[SHARE_COUNT]);
-
-/* Each piece of the interval goes to `inside` where the list covers it, else to `outside`. */
-static void partition_by(const struct partition *partition, const struct interval_list *list,
-			 uint64_t begin_ns, uint64_t end_ns, partition_part *inside, partition_part *outside,
-			 uint64_t share_ns[SHARE_COUNT])
-{
-	uint64_t at_ns = begin_ns;
-
-	for (size_t i = interval_list_from(list, begin_ns); at_ns < end_ns; i++) {
-		uint64_t from_ns = i < list->n ? min_ns(list->items[i].begin_ns, end_ns) : end_ns;
-		uint64_t to_ns = i < list->n ? min_ns(list->items[i].end_ns, end_ns) : end_ns;
-
-		if (from_ns > at_ns) {
-			outside(partition, at_ns, from_ns, share_ns);
-			at_ns = from_ns;
-		}
-		if (to_ns > at_ns)
-			inside(partition, at_ns, to_ns, share_ns);
-		at_ns = to_ns;
-	}
-}
-
 static void partition_checkpoint(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
 				 uint64_t share_ns[SHARE_COUNT])
 {
@@ -215,11 +250,18 @@ static void partition_driver(const struct partition *partition, uint64_t begin_n
 		     share_ns);
 }
 
+static void partition_unsaved(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+			      uint64_t share_ns[SHARE_COUNT])
+{
+	partition_by(partition, &partition->compiling, begin_ns, end_ns, partition_compiling,
+		     partition_driver, share_ns);
+}
+
 static void partition_busy(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
 			   uint64_t share_ns[SHARE_COUNT])
 {
 	partition_by(partition, &partition->checkpoints, begin_ns, end_ns, partition_checkpoint,
-		     partition_driver, share_ns);
+		     partition_unsaved, share_ns);
 }
 
 static uint64_t outside_waits(const struct partition *partition, const struct interval_list *list,

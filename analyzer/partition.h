@@ -6,18 +6,20 @@
  *
  *   data waits        fetch_stall and prep_stall, as the split says
  *   checkpoints       checkpoint_stall
+ *   compiling         compiling, on a CPU or not
  *   GPU driver        device (and gpu_wait), whether the trainer spins or sleeps in a synchronising call
  *   on a CPU          device
  *   without a core    cpu_starved
  *   in a collective  device: the ranks meet at the end of their steps
  *   at the interpreter lock (GIL)  cpu_starved: ready to go on, but another thread has it
  *   asleep until a thread or child that saves ends it   checkpoint_stall
- *   asleep            what its own other threads did meanwhile, if one of them ended the sleep: computing is
- *                     device, waiting for a core is cpu_starved
+ *   asleep            what its own other threads did meanwhile, if one of them ended the sleep: compiling is
+ *                     compiling, computing is device, waiting for a core is cpu_starved
  *   the rest          other: nothing is called device that was not seen to compute
  */
 
 #include "analyzer/analysis.h"
+#include "compiling.h"
 #include "interval.h"
 #include "roles.h"
 #include "waits.h"
@@ -30,7 +32,9 @@ struct partition {
 	struct interval_list checkpoints;        /* of the trainer, without waits; tidy */
 	struct interval_list helper_checkpoints; /* of the other threads of its process; tidy */
 	struct interval_list child_checkpoints;  /* of processes it made to write them; tidy */
-	struct interval_list gpu_waits;          /* of the trainer, without waits and checkpoints; tidy */
+	struct interval_list compiling;          /* of the trainer, without waits and checkpoints; tidy */
+	struct interval_list helper_compiling;   /* of the other threads of its process; tidy */
+	struct interval_list gpu_waits;          /* of the trainer, without all these; tidy */
 	struct interval_list gil_sleeps;         /* of the trainer at the interpreter lock; tidy */
 	struct interval_list collectives;        /* of several ranks: asleep until others come along; tidy */
 	const uint8_t
@@ -39,10 +43,11 @@ struct partition {
 	size_t n_helpers;
 };
 
-/* Takes the waits out of own_checkpoints, and takes both lists over (they are empty then). -ENOMEM. */
+/* Takes the waits out of own_checkpoints, and takes both lists of checkpoints over (they are empty then).
+ * -ENOMEM. */
 int partition_init(struct partition *partition, const struct timeline *timeline, const struct roles *roles,
-		   const struct data_waits *waits, struct interval_list *own_checkpoints,
-		   struct interval_list *helper_checkpoints);
+		   const struct data_waits *waits, const struct compiling *compiling,
+		   struct interval_list *own_checkpoints, struct interval_list *helper_checkpoints);
 void partition_free(struct partition *partition);
 
 /* ns of [begin_ns, end_ns) in which the trainer waited for the GPU: part of device. *ret_spin_ns: of it, on a

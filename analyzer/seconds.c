@@ -42,6 +42,8 @@ static void add_trainer(struct analysis_stretch *s, const uint64_t ns[LANE_STATE
 	    [LANE_STARVED] = SHARE_CPU_STARVED,   [LANE_OTHER] = SHARE_OTHER,
 	};
 
+	s->share_ns[SHARE_COMPILING] += ns[LANE_COMPILING];
+	s->known_ns += ns[LANE_COMPILING];
 	for (size_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++) {
 		s->share_ns[shares[i]] += ns[i];
 		s->known_ns += ns[i];

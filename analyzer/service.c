@@ -70,6 +70,7 @@ static struct model_step step_measure(const struct service_input *input, const s
 	uint64_t spin_ns = 0,
 		 sleep_ns = partition_gpu_wait(input->partition, step->begin_ns, step->end_ns, &spin_ns);
 	uint64_t fixed_ns = share_ns[SHARE_CHECKPOINT_STALL] + share_ns[SHARE_OTHER] +
+			    share_ns[SHARE_COMPILING] +
 			    partition_gil_ns(input->partition, step->begin_ns, step->end_ns) +
 			    foreign_queue_of_step(input, service, step);
 

@@ -115,7 +115,8 @@ int stack_looks_find(const struct timeline *timeline, const struct analysis_inpu
 			looks.items[looks.n++] =
 			    (struct stack_look){.thread = thread,
 						.at_ns = event->end_ns,
-						.work = work_of(notes, works, event->stack.python)};
+						.work = work_of(notes, works, event->stack.python),
+						.python = event->stack.python != 0};
 	}
 	qsort(looks.items, looks.n, sizeof(*looks.items), look_compare);
 	free(works);

@@ -11,6 +11,7 @@
  * not tell better: right on average, and to within a sampling interval each time.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,7 @@ struct stack_look {
 	const struct timeline_thread *thread;
 	uint64_t at_ns;
 	enum stack_work work;
+	bool python; /* it has a Python stack */
 };
 
 /* Samples of all threads, by thread and time. */

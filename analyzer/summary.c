@@ -12,20 +12,23 @@ int summary_waits(struct analysis *analysis)
 {
 	uint64_t *waits = calloc(analysis->n_steps + 1, sizeof(*waits));
 	uint64_t sum_ns = 0;
+	size_t n = 0;
 
 	if (!waits)
 		return -ENOMEM;
 	for (size_t i = 0; i < analysis->n_steps; i++) {
 		const uint64_t *share_ns = analysis->steps[i].share_ns;
 
-		waits[i] = share_ns[SHARE_FETCH_STALL] + share_ns[SHARE_PREP_STALL];
-		sum_ns += waits[i];
+		if (analysis->steps[i].apart)
+			continue;
+		waits[n] = share_ns[SHARE_FETCH_STALL] + share_ns[SHARE_PREP_STALL];
+		sum_ns += waits[n++];
 	}
-	qsort(waits, analysis->n_steps, sizeof(*waits), time_compare);
-	if (analysis->n_steps) {
-		analysis->wait_mean_ns = sum_ns / analysis->n_steps;
+	qsort(waits, n, sizeof(*waits), time_compare);
+	if (n) {
+		analysis->wait_mean_ns = sum_ns / n;
 		/* Nearest rank: the smallest value that 95 % of the steps do not exceed. */
-		analysis->wait_p95_ns = waits[(analysis->n_steps * 95 + 99) / 100 - 1];
+		analysis->wait_p95_ns = waits[(n * 95 + 99) / 100 - 1];
 	}
 	free(waits);
 	return 0;

@@ -24,10 +24,11 @@ static double median(double *values, size_t n)
 	return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-/* A checkpoint in one step makes it no other step. */
+/* A checkpoint in one step, or compiling, makes it no other step. */
 static double step_ns(const struct analysis_step *step)
 {
-	return (double)(step->end_ns - step->begin_ns - step->share_ns[SHARE_CHECKPOINT_STALL]);
+	return (double)(step->end_ns - step->begin_ns - step->share_ns[SHARE_CHECKPOINT_STALL] -
+			step->share_ns[SHARE_COMPILING]);
 }
 
 static double median_of(const struct analysis_step *steps, size_t n, double *scratch)

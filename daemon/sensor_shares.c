@@ -12,12 +12,15 @@ bool shares_of(const struct analysis *a, double ret_share[SENSOR_SHARES])
 	    [SHARE_DEVICE] = SENSOR_DEVICE,       [SHARE_FETCH_STALL] = SENSOR_FETCH,
 	    [SHARE_PREP_STALL] = SENSOR_PREP,     [SHARE_CHECKPOINT_STALL] = SENSOR_CHECKPOINT,
 	    [SHARE_CPU_STARVED] = SENSOR_STARVED, [SHARE_OTHER] = SENSOR_OTHER,
+	    [SHARE_COMPILING] = SENSOR_OTHER, /* nothing that tuning could change */
 	};
 
 	if (a->n_steps < ANALYSIS_STEPS_MIN || !a->observed_ns)
 		return false;
+	for (size_t i = 0; i < SENSOR_SHARES; i++)
+		ret_share[i] = 0;
 	for (size_t i = 0; i < SHARE_COUNT; i++)
-		ret_share[places[i]] = analysis_share_ratio(a, (enum analysis_share)i);
+		ret_share[places[i]] += analysis_share_ratio(a, (enum analysis_share)i);
 	ret_share[SENSOR_GPU_WAIT] =
 	    a->gpu_wait_known ? (double)a->gpu_wait_ns / (double)a->observed_ns : NAN;
 	return true;

@@ -24,7 +24,7 @@ IOPS = 120                # reads per second, as of a loaded disk array or a sha
 BANDWIDTH = 200_000_000   # bytes/s
 SHARES = (("device", "computing"), ("fetch_stall", "waiting for storage"),
           ("prep_stall", "waiting for decode and transform"), ("checkpoint_stall", "writing checkpoints"),
-          ("cpu_starved", "runnable without a core"), ("other", "none of these"))
+          ("cpu_starved", "runnable without a core"), ("compiling", "compiling, once"), ("other", "none of these"))
 BAR = 20
 
 

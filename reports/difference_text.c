@@ -62,6 +62,25 @@ static void share_row(const struct layout *layout, const char *name, const struc
 	fputc('\n', layout->stream);
 }
 
+/* Not of the steps that are compared. */
+static void compiling_row(const struct layout *layout, const struct comparison_share *share)
+{
+	char a[16], b[16];
+
+	if (!(share->a > 0) && !(share->b > 0))
+		return;
+	snprintf(a, sizeof(a), isfinite(share->a) ? "%.1f %%" : "?", 100 * share->a);
+	snprintf(b, sizeof(b), isfinite(share->b) ? "%.1f %%" : "?", 100 * share->b);
+	fprintf(layout->stream, "%*s%-12s%9s%9s", MARGIN, "", "compiling", a, b);
+	if (isfinite(share->change.value))
+		fprintf(layout->stream, "%+8.1f", 100 * share->change.value);
+	else
+		fprintf(layout->stream, "%8s", "");
+	layout_style(layout, STYLE_DIM);
+	fputs("   of all time, paid once\n", layout->stream);
+	layout_style(layout, STYLE_PLAIN);
+}
+
 static void shares(const struct layout *layout, const struct comparison *made)
 {
 	fputc('\n', layout->stream);
@@ -71,7 +90,9 @@ static void shares(const struct layout *layout, const struct comparison *made)
 	layout_style(layout, STYLE_PLAIN);
 	share_row(layout, "all stall", &made->stall, true);
 	for (size_t i = 0; i < SHARE_COUNT; i++)
-		if (made->shares[share_looks[i].share].a > 0 || made->shares[share_looks[i].share].b > 0)
+		if (share_looks[i].share == SHARE_COMPILING)
+			compiling_row(layout, &made->shares[SHARE_COMPILING]);
+		else if (made->shares[share_looks[i].share].a > 0 || made->shares[share_looks[i].share].b > 0)
 			share_row(layout, share_looks[i].name, &made->shares[share_looks[i].share],
 				  share_looks[i].share != SHARE_DEVICE);
 }
@@ -115,11 +136,11 @@ int report_difference_text(FILE *stream, const struct report_difference *differe
 	facts(&layout, difference);
 	fputc('\n', stream);
 	layout_style(&layout, STYLE_DIM);
-	layout_wrap(
-	    &layout,
-	    "Intervals are of the noise within each recording, warm-up left out. How a machine drifts "
-	    "between two is not in them: record each version twice to see that.",
-	    0, 0);
+	layout_wrap(&layout,
+		    "Intervals are of the noise within each recording, without warm-up, validation and "
+		    "compiling. How a machine drifts "
+		    "between two is not in them: record each version twice to see that.",
+		    0, 0);
 	layout_style(&layout, STYLE_PLAIN);
 	if (fflush(stream) || ferror(stream))
 		return errno ? -errno : -EIO;

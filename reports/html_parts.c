@@ -243,8 +243,6 @@ void html_about(const struct html *html)
 		 units_format_duration(a, sizeof(a), analysis->end_ns - analysis->begin_ns));
 	words_unrecorded(text + strlen(text), sizeof(text) - strlen(text), analysis);
 	about_row(html, "recording", text);
-	if (words_apart(text, sizeof(text), analysis)[0])
-		about_row(html, "beside training", text);
 	if (analysis->n_warmup_steps) {
 		snprintf(text, sizeof(text), "%zu steps, %s", analysis->n_warmup_steps,
 			 units_format_duration(a, sizeof(a), analysis->warmup_ns));

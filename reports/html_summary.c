@@ -107,6 +107,7 @@ static void part_rows(const struct html *html, enum analysis_share share)
 		break;
 	case SHARE_FETCH_STALL:
 	case SHARE_CHECKPOINT_STALL:
+	case SHARE_COMPILING:
 	case SHARE_OTHER:
 	case SHARE_COUNT: break;
 	}
@@ -115,7 +116,7 @@ static void part_rows(const struct html *html, enum analysis_share share)
 static void shares(const struct html *html)
 {
 	struct report_shares shown = report_shares(html->analysis);
-	char warmup[200];
+	char text[320];
 
 	bar(html, &shown);
 	fputs(
@@ -127,6 +128,9 @@ static void shares(const struct html *html)
 	for (size_t i = 0; i < SHARE_COUNT; i++) {
 		const struct share_look *look = &share_looks[i];
 
+		/* Left out of these, or not known: the words below tell. */
+		if (look->share == SHARE_COMPILING && !shown.ns[SHARE_COMPILING])
+			continue;
 		share_row(html,
 			  &(struct share_row){
 			      look->class_name, look->name, look->meaning, shown.ns[look->share],
@@ -135,8 +139,15 @@ static void shares(const struct html *html)
 		part_rows(html, look->share);
 	}
 	fputs("</tbody></table></div>\n", html->stream);
-	if (words_warmup(warmup, sizeof(warmup), html->analysis)[0])
-		fprintf(html->stream, "<p class=\"quiet\">%s</p>\n", warmup);
+	if (!analysis_share_known(html->analysis, SHARE_COMPILING))
+		fputs("<p class=\"quiet\">Whether it compiled was not seen: no Python stacks.</p>\n",
+		      html->stream);
+	if (words_whole(text, sizeof(text), html->analysis)[0])
+		fprintf(html->stream, "<p class=\"quiet\">%s</p>\n", text);
+	if (words_apart(text, sizeof(text), html->analysis)[0])
+		fprintf(html->stream, "<p class=\"quiet\">%s</p>\n", text);
+	if (words_warmup(text, sizeof(text), html->analysis)[0])
+		fprintf(html->stream, "<p class=\"quiet\">%s</p>\n", text);
 }
 
 void html_summary(const struct html *html)
@@ -246,15 +257,16 @@ static void step_tiles(const struct html *html)
 {
 	const struct analysis *analysis = html->analysis;
 	uint64_t *walls = calloc(analysis->n_steps + 1, sizeof(*walls));
-	size_t n = analysis->steps ? analysis->n_steps : 0;
+	size_t n = 0;
 	char text[24];
 
-	if (!walls || !n) {
+	for (size_t i = 0; walls && analysis->steps && i < analysis->n_steps; i++)
+		if (!analysis->steps[i].apart)
+			walls[n++] = analysis->steps[i].end_ns - analysis->steps[i].begin_ns;
+	if (!n) {
 		free(walls);
 		return;
 	}
-	for (size_t i = 0; i < n; i++)
-		walls[i] = analysis->steps[i].end_ns - analysis->steps[i].begin_ns;
 	qsort(walls, n, sizeof(*walls), ns_compare);
 	tile(html, "a step, median", "%s", units_format_duration(text, sizeof(text), walls[n / 2]));
 	tile(html, "a step, 95th percentile", "%s",

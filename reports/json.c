@@ -15,6 +15,11 @@ static bool judged(const struct analysis *analysis)
 	return analysis->verdict != ANALYSIS_INSUFFICIENT;
 }
 
+static bool known(const struct analysis *analysis, enum analysis_share share)
+{
+	return judged(analysis) && analysis_share_known(analysis, share);
+}
+
 static int set_shares(json_t *root, const struct analysis *analysis)
 {
 	json_t *shares = json_object();
@@ -24,8 +29,9 @@ static int set_shares(json_t *root, const struct analysis *analysis)
 	for (size_t i = 0; i < SHARE_COUNT; i++)
 		r |= json_object_set_new(
 		    shares, analysis_share_name((enum analysis_share)i),
-		    judged(analysis) ? json_real(analysis_share_ratio(analysis, (enum analysis_share)i))
-				     : json_null());
+		    known(analysis, (enum analysis_share)i)
+			? json_real(analysis_share_ratio(analysis, (enum analysis_share)i))
+			: json_null());
 	r |= json_object_set_new(shares, "gpu_wait",
 				 judged(analysis) && analysis->gpu_wait_known && wall_ns
 				     ? json_real((double)analysis->gpu_wait_ns / (double)wall_ns)
@@ -42,8 +48,11 @@ static int set_share_intervals(json_t *root, const struct analysis *analysis)
 	for (size_t i = 0; json_is_object(intervals) && i < SHARE_COUNT; i++) {
 		double ratio = analysis_share_ratio(analysis, (enum analysis_share)i);
 		double low = ratio - analysis->share_error[i], high = ratio + analysis->share_error[i];
-		json_t *pair = json_array();
+		json_t *pair;
 
+		if (!known(analysis, (enum analysis_share)i))
+			continue;
+		pair = json_array();
 		r |= json_array_append_new(pair, json_real(low > 0 ? low : 0));
 		r |= json_array_append_new(pair, json_real(high < 1 ? high : 1));
 		r |= json_object_set_new(intervals, analysis_share_name((enum analysis_share)i), pair);
@@ -63,8 +72,9 @@ static int set_steady(json_t *root, const struct analysis *analysis)
 		json_t *shares = json_object();
 
 		for (enum analysis_share i = 0; i < SHARE_COUNT; i++)
-			r |= json_object_set_new(shares, analysis_share_name(i),
-						 json_real(report_shares_ratio(&shown, i)));
+			r |= json_object_set_new(
+			    shares, analysis_share_name(i),
+			    known(analysis, i) ? json_real(report_shares_ratio(&shown, i)) : json_null());
 		r |= json_object_set_new(steady, "wall_s", json_seconds(shown.wall_ns));
 		r |= json_object_set_new(
 		    steady, "steps", report_steps_known(analysis) ? json_count(shown.n_steps) : json_null());
@@ -199,9 +209,13 @@ static int set_steps(json_t *root, const struct analysis *analysis)
 			char key[32];
 
 			snprintf(key, sizeof(key), "%s_s", analysis_share_name((enum analysis_share)k));
-			r |= json_object_set_new(item, key, json_seconds(from->share_ns[k]));
+			r |= json_object_set_new(item, key,
+						 analysis_share_known(analysis, (enum analysis_share)k)
+						     ? json_seconds(from->share_ns[k])
+						     : json_null());
 		}
 		r |= json_object_set_new(item, "complete", json_boolean(from->complete));
+		r |= json_object_set_new(item, "apart", json_boolean(from->apart));
 		r |= json_array_append_new(list, item);
 	}
 	return r | json_object_set_new(root, "step_table", list);

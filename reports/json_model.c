@@ -89,14 +89,15 @@ int json_set_predictions(json_t *root, const struct analysis *analysis)
 	return r | json_object_set_new(root, "predictions", predictions);
 }
 
-static json_t *rank(const struct analysis_rank *from)
+static json_t *rank(const struct analysis *analysis, const struct analysis_rank *from)
 {
 	json_t *object = json_object(), *shares = json_object();
 	int r = 0;
 
 	for (size_t i = 0; i < SHARE_COUNT; i++)
 		r |= json_object_set_new(shares, analysis_share_name((enum analysis_share)i),
-					 from->window_ns
+					 from->window_ns &&
+						 analysis_share_known(analysis, (enum analysis_share)i)
 					     ? json_real((double)from->share_ns[i] / (double)from->window_ns)
 					     : json_null());
 	r |= json_object_set_new(object, "tgid", json_count(from->tgid));
@@ -119,6 +120,6 @@ int json_set_ranks(json_t *root, const struct analysis *analysis)
 	int r = 0;
 
 	for (size_t i = 0; i < analysis->n_ranks; i++)
-		r |= json_array_append_new(list, rank(&analysis->ranks[i]));
+		r |= json_array_append_new(list, rank(analysis, &analysis->ranks[i]));
 	return r | json_object_set_new(root, "ranks", list);
 }

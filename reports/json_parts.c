@@ -256,7 +256,7 @@ static json_t *checkpoint_tail(const struct checkpoint_tail *tail)
 	r |= json_object_set_new(object, "error_s", json_number(tail->error_ns / (double)NS_PER_S));
 	r |= json_object_set_new(object, "gil_s", json_number(tail->gil_ns / (double)NS_PER_S));
 	for (size_t k = 0; k < SHARE_COUNT; k++)
-		if (k != SHARE_CHECKPOINT_STALL)
+		if (k != SHARE_CHECKPOINT_STALL && k != SHARE_COMPILING)
 			r |= json_object_set_new(shares, analysis_share_name((enum analysis_share)k),
 						 json_number(tail->share_ns[k] / (double)NS_PER_S));
 	r |= json_object_set_new(object, "shares_s", shares);

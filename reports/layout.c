@@ -9,8 +9,9 @@
 void layout_style(const struct layout *layout, enum layout_style style)
 {
 	static const char *const codes[] = {
-	    [STYLE_PLAIN] = "0",   [STYLE_BOLD] = "1",   [STYLE_DIM] = "2",      [STYLE_RED] = "31",
-	    [STYLE_YELLOW] = "33", [STYLE_GREEN] = "32", [STYLE_MAGENTA] = "35", [STYLE_CYAN] = "36",
+	    [STYLE_PLAIN] = "0",    [STYLE_BOLD] = "1",    [STYLE_DIM] = "2",
+	    [STYLE_RED] = "31",     [STYLE_YELLOW] = "33", [STYLE_GREEN] = "32",
+	    [STYLE_MAGENTA] = "35", [STYLE_CYAN] = "36",   [STYLE_BLUE] = "34",
 	};
 
 	if (layout->options.colour)

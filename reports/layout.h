@@ -18,6 +18,7 @@ enum layout_style {
 	STYLE_GREEN,
 	STYLE_MAGENTA,
 	STYLE_CYAN,
+	STYLE_BLUE,
 };
 
 struct layout {

@@ -76,40 +76,55 @@ static double s(uint64_t ns)
 	return (double)ns / (double)NS_PER_S;
 }
 
-static void steps(const struct metrics *metrics)
+/* Steps of at most so long; those apart are no samples of a step. */
+static size_t count_steps(const struct analysis *analysis, double most_s, double *ret_sum_s)
+{
+	size_t n = 0;
+
+	*ret_sum_s = 0;
+	for (size_t k = 0; k < analysis->n_steps; k++) {
+		double step_s = s(analysis->steps[k].end_ns - analysis->steps[k].begin_ns);
+
+		if (analysis->steps[k].apart || step_s > most_s)
+			continue;
+		*ret_sum_s += step_s;
+		n++;
+	}
+	return n;
+}
+
+static void step_durations(const struct metrics *metrics)
 {
 	static const double bounds_s[] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2,
 					  0.5,   1,     2,     5,    10,   20,   50,  100};
-	const struct analysis *analysis = metrics->analysis;
-	size_t n_bounds = sizeof(bounds_s) / sizeof(bounds_s[0]), n = analysis->steps ? analysis->n_steps : 0;
-	double sum_s = 0;
+	size_t n;
+	double sum_s;
 	char bound[24];
+
+	family(metrics, "diesel_step_duration_seconds", "histogram", "seconds",
+	       "Wall time of a step that neither compiles nor comes behind a validation pass.");
+	for (size_t i = 0; i < sizeof(bounds_s) / sizeof(bounds_s[0]); i++) {
+		snprintf(bound, sizeof(bound), "%g", bounds_s[i]);
+		n = count_steps(metrics->analysis, bounds_s[i], &sum_s);
+		sample(metrics, "diesel_step_duration_seconds_bucket", 0, "le", bound, (double)n);
+	}
+	n = count_steps(metrics->analysis, INFINITY, &sum_s);
+	sample(metrics, "diesel_step_duration_seconds_bucket", 0, "le", "+Inf", (double)n);
+	sample(metrics, "diesel_step_duration_seconds_count", 0, NULL, NULL, (double)n);
+	sample(metrics, "diesel_step_duration_seconds_sum", 0, NULL, NULL, sum_s);
+}
+
+static void steps(const struct metrics *metrics)
+{
+	const struct analysis *analysis = metrics->analysis;
 
 	if (!report_steps_known(analysis))
 		return;
 	family(metrics, "diesel_steps", "counter", NULL, "Training steps in the window.");
 	sample(metrics, "diesel_steps_total", 0, NULL, NULL, (double)report_n_steps(analysis));
-	if (analysis->approximate)
-		return; /* steps were counted, not seen */
-	if (!n)
-		return; /* sampled: no step is known by itself */
-	family(metrics, "diesel_step_duration_seconds", "histogram", "seconds", "Wall time of a step.");
-	for (size_t i = 0; i <= n_bounds; i++) {
-		size_t count = 0;
-
-		for (size_t k = 0; k < n; k++)
-			count += i == n_bounds ||
-				 s(analysis->steps[k].end_ns - analysis->steps[k].begin_ns) <= bounds_s[i];
-		if (i < n_bounds)
-			snprintf(bound, sizeof(bound), "%g", bounds_s[i]);
-		else
-			snprintf(bound, sizeof(bound), "+Inf");
-		sample(metrics, "diesel_step_duration_seconds_bucket", 0, "le", bound, (double)count);
-	}
-	for (size_t k = 0; k < n; k++)
-		sum_s += s(analysis->steps[k].end_ns - analysis->steps[k].begin_ns);
-	sample(metrics, "diesel_step_duration_seconds_count", 0, NULL, NULL, (double)n);
-	sample(metrics, "diesel_step_duration_seconds_sum", 0, NULL, NULL, sum_s);
+	/* Sampled, steps were counted, and none is known by itself. */
+	if (!analysis->approximate && analysis->n_steps)
+		step_durations(metrics);
 }
 
 static void stall(const struct metrics *metrics, int rank, const uint64_t share_ns[SHARE_COUNT],
@@ -127,6 +142,9 @@ static void stall(const struct metrics *metrics, int rank, const uint64_t share_
 	       s(share_ns[SHARE_CHECKPOINT_STALL]));
 	sample(metrics, "diesel_stall_seconds_total", rank, "stall", "cpu_queue",
 	       s(share_ns[SHARE_CPU_STARVED]));
+	if (analysis_share_known(metrics->analysis, SHARE_COMPILING))
+		sample(metrics, "diesel_stall_seconds_total", rank, "stall", "compiling",
+		       s(share_ns[SHARE_COMPILING]));
 	sample(metrics, "diesel_stall_seconds_total", rank, "stall", "other", s(share_ns[SHARE_OTHER]));
 }
 
@@ -160,6 +178,17 @@ static void stalls(const struct metrics *metrics)
 	    metrics, "diesel_gpu_starved_seconds", "counter", "seconds",
 	    "Lower bound of the time in which the GPU had nothing queued while the trainer waited for data.");
 	sample(metrics, "diesel_gpu_starved_seconds_total", 0, NULL, NULL, s(analysis->gpu->starved_ns));
+}
+
+static void validation(const struct metrics *metrics)
+{
+	const struct analysis_apart *from = &metrics->analysis->validation;
+
+	if (!from->known)
+		return;
+	family(metrics, "diesel_validation_seconds", "counter", "seconds",
+	       "Wall time of the trainer in validation passes: part of computing and stalls.");
+	sample(metrics, "diesel_validation_seconds_total", 0, NULL, NULL, s(from->ns));
 }
 
 static void workers(const struct metrics *metrics)
@@ -262,6 +291,7 @@ int report_openmetrics(FILE *stream, const struct analysis *analysis, const stru
 	if (analysis->verdict != ANALYSIS_INSUFFICIENT) {
 		steps(&metrics);
 		stalls(&metrics);
+		validation(&metrics);
 		workers(&metrics);
 		reads(&metrics);
 		what_if(&metrics);

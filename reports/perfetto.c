@@ -87,6 +87,7 @@ static void write_steps(const struct perfetto *perfetto)
 		    {"prep_stall_ms", ms(step->share_ns[SHARE_PREP_STALL])},
 		    {"checkpoint_ms", ms(step->share_ns[SHARE_CHECKPOINT_STALL])},
 		    {"cpu_starved_ms", ms(step->share_ns[SHARE_CPU_STARVED])},
+		    {"compiling_ms", ms(step->share_ns[SHARE_COMPILING])},
 		    {"device_ms", ms(step->share_ns[SHARE_DEVICE])},
 		    {0},
 		};

@@ -17,7 +17,7 @@ static const struct {
 	const char *glyph, *glyph_ascii;
 	enum layout_style style;
 } glyphs[SHARE_COUNT] = {
-    {"█", "#", STYLE_RED},  {"▓", "%", STYLE_YELLOW}, {"▒", "+", STYLE_MAGENTA},
+    {"█", "#", STYLE_RED},  {"▓", "%", STYLE_YELLOW}, {"▒", "+", STYLE_MAGENTA}, {"▚", "@", STYLE_BLUE},
     {"░", ":", STYLE_CYAN}, {"·", ".", STYLE_DIM},    {"━", "=", STYLE_GREEN},
 };
 
@@ -45,10 +45,37 @@ static void verdict_line(const struct layout *layout, const struct analysis *ana
 			    0);
 }
 
+static void share_row(const struct layout *layout, const struct analysis *analysis, size_t i,
+		      const struct report_shares *shown)
+{
+	const struct share_look *look = &share_looks[i];
+	char total[24], mean[24], percent[16];
+	uint64_t ns = shown->ns[look->share];
+	bool known = analysis_share_known(analysis, look->share);
+
+	/* What is left out is no row of these: a line says how long it was. */
+	if (look->share == SHARE_COMPILING && known && !ns)
+		return;
+	snprintf(percent, sizeof(percent), analysis->approximate ? "%.0f %%" : "%.1f %%",
+		 100 * report_shares_ratio(shown, look->share));
+	fprintf(layout->stream, "%*s", MARGIN, "");
+	layout_style(layout, glyphs[i].style);
+	fputs(layout->options.ascii ? glyphs[i].glyph_ascii : glyphs[i].glyph, layout->stream);
+	layout_style(layout, STYLE_PLAIN);
+	fprintf(layout->stream, " %-12s%7s%10s%11s   ", look->name, known ? percent : "?",
+		known ? units_format_duration(total, sizeof(total), ns) : "-",
+		known && shown->n_steps ? units_format_duration(mean, sizeof(mean), ns / shown->n_steps)
+					: "-");
+	layout_style(layout, STYLE_DIM);
+	fputs(known ? look->meaning : "not seen: no Python stacks", layout->stream);
+	layout_style(layout, STYLE_PLAIN);
+	fputc('\n', layout->stream);
+}
+
 static void shares(const struct layout *layout, const struct analysis *analysis)
 {
 	struct layout_part parts[SHARE_COUNT];
-	char total[24], mean[24], warmup[200], apart[240];
+	char text[320];
 	struct report_shares shown = report_shares(analysis);
 
 	for (size_t i = 0; i < SHARE_COUNT; i++)
@@ -63,27 +90,14 @@ static void shares(const struct layout *layout, const struct analysis *analysis)
 	layout_style(layout, STYLE_DIM);
 	fprintf(layout->stream, "  %-12s%7s%10s%11s\n", "", "share", "time", "a step");
 	layout_style(layout, STYLE_PLAIN);
-	for (size_t i = 0; i < SHARE_COUNT; i++) {
-		uint64_t ns = shown.ns[share_looks[i].share];
-
-		fprintf(layout->stream, "%*s", MARGIN, "");
-		layout_style(layout, glyphs[i].style);
-		fputs(parts[i].glyph, layout->stream);
-		layout_style(layout, STYLE_PLAIN);
-		fprintf(layout->stream,
-			analysis->approximate ? " %-12s%5.0f %%%10s%11s   " : " %-12s%5.1f %%%10s%11s   ",
-			share_looks[i].name, 100 * parts[i].ratio,
-			units_format_duration(total, sizeof(total), ns),
-			shown.n_steps ? units_format_duration(mean, sizeof(mean), ns / shown.n_steps) : "-");
-		layout_style(layout, STYLE_DIM);
-		fputs(share_looks[i].meaning, layout->stream);
-		layout_style(layout, STYLE_PLAIN);
-		fputc('\n', layout->stream);
-	}
-	if (words_apart(apart, sizeof(apart), analysis)[0])
-		layout_line(layout, "%s", apart);
-	if (words_warmup(warmup, sizeof(warmup), analysis)[0])
-		layout_line(layout, "%s", warmup);
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		share_row(layout, analysis, i, &shown);
+	if (words_whole(text, sizeof(text), analysis)[0])
+		layout_line(layout, "%s", text);
+	if (words_apart(text, sizeof(text), analysis)[0])
+		layout_line(layout, "%s", text);
+	if (words_warmup(text, sizeof(text), analysis)[0])
+		layout_line(layout, "%s", text);
 }
 
 /* What the shares and the lines above do not say: parts of them. */

@@ -42,6 +42,7 @@ char *words_verdict(char *buffer, size_t size, const struct analysis *analysis)
 	double fetch = percent(analysis, SHARE_FETCH_STALL), prep = percent(analysis, SHARE_PREP_STALL);
 	double checkpoint = percent(analysis, SHARE_CHECKPOINT_STALL);
 	double starved = percent(analysis, SHARE_CPU_STARVED);
+	double compiling = 100 * analysis_share_ratio(analysis, SHARE_COMPILING);
 	double stall = fetch + prep + checkpoint;
 
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT) {
@@ -59,30 +60,53 @@ char *words_verdict(char *buffer, size_t size, const struct analysis *analysis)
 		append(buffer, size, "; %.0f %% is computing", percent(analysis, SHARE_DEVICE));
 	if (starved >= 5)
 		append(buffer, size, "; %.0f %% without a core", starved);
+	if (analysis->steady_ns && compiling >= 5)
+		append(buffer, size, "; compiling, %.0f %% of all time, is left out", compiling);
 	return buffer;
 }
 
-char *words_warmup(char *buffer, size_t size, const struct analysis *analysis)
+/* "compiling 66 %, device 30 %": those that are no small part. */
+static void append_shares(char *buffer, size_t size, const uint64_t share_ns[SHARE_COUNT], uint64_t wall_ns)
 {
-	double wall_ns = (double)analysis->warmup_ns;
-	char time[24];
-
-	buffer[0] = '\0';
-	if (!analysis->n_warmup_steps || !analysis->steady_ns || wall_ns <= 0)
-		return buffer;
-	snprintf(buffer, size, "Warm-up is left out: %zu step%s, %s (", analysis->n_warmup_steps,
-		 analysis->n_warmup_steps == 1 ? "" : "s",
-		 units_format_duration(time, sizeof(time), analysis->warmup_ns));
 	for (size_t i = 0, n = 0; i < SHARE_COUNT; i++) {
-		enum analysis_share share = share_looks[i].share;
-		double ratio =
-		    (double)(analysis->share_ns[share] - analysis->steady_share_ns[share]) / wall_ns;
+		double ratio = (double)share_ns[share_looks[i].share] / (double)wall_ns;
 
 		if (ratio >= 0.05)
 			append(buffer, size, "%s%s %.0f %%", n++ ? ", " : "", share_looks[i].name,
 			       100 * ratio);
 	}
+}
+
+char *words_warmup(char *buffer, size_t size, const struct analysis *analysis)
+{
+	uint64_t share_ns[SHARE_COUNT] = {0};
+	char time[24];
+
+	buffer[0] = '\0';
+	if (!analysis->n_warmup_steps || !analysis->steady_ns || !analysis->warmup_ns)
+		return buffer;
+	for (size_t i = 0; i < analysis->n_warmup_steps && i < analysis->n_steps; i++)
+		for (size_t k = 0; k < SHARE_COUNT; k++)
+			share_ns[k] += analysis->steps[i].share_ns[k];
+	snprintf(buffer, size, "Warm-up is left out: %zu step%s, %s (", analysis->n_warmup_steps,
+		 analysis->n_warmup_steps == 1 ? "" : "s",
+		 units_format_duration(time, sizeof(time), analysis->warmup_ns));
+	append_shares(buffer, size, share_ns, analysis->warmup_ns);
 	append(buffer, size, ").");
+	return buffer;
+}
+
+char *words_whole(char *buffer, size_t size, const struct analysis *analysis)
+{
+	char time[24];
+
+	buffer[0] = '\0';
+	if (!analysis->steady_ns || 100 * analysis_share_ratio(analysis, SHARE_COMPILING) < NOTABLE_PERCENT)
+		return buffer;
+	snprintf(buffer, size,
+		 "All of it, %s: ", units_format_duration(time, sizeof(time), analysis->observed_ns));
+	append_shares(buffer, size, analysis->share_ns, analysis->observed_ns);
+	append(buffer, size, ".");
 	return buffer;
 }
 
@@ -135,7 +159,7 @@ char *words_apart(char *buffer, size_t size, const struct analysis *analysis)
 
 	buffer[0] = '\0';
 	if (analysis->compiling.ns >= NS_PER_S / 10)
-		append(buffer, size, "%sCompiling took %s.", n++ ? " " : "",
+		append(buffer, size, "%sCompiling took %s, once.", n++ ? " " : "",
 		       units_format_duration(time, sizeof(time), analysis->compiling.ns));
 	if (analysis->validation.n_steps)
 		append(buffer, size, "%sValidation: %zu pass%s, %s, of it %s data wait.", n++ ? " " : "",

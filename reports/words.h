@@ -18,7 +18,12 @@ char *words_warmup(char *buffer, size_t size, const struct analysis *analysis);
  * where all was recorded. */
 char *words_unrecorded(char *buffer, size_t size, const struct analysis *analysis);
 
-/* "Compiling took 12.3 s. Validation: 2 passes, 3.1 s, of it 1.2 s data wait. 3 such steps are left out." */
+/* "All of it, 70.2 s: compiling 66 %, device 30 %." With compiling in it that the shares shown are without;
+ * else "". */
+char *words_whole(char *buffer, size_t size, const struct analysis *analysis);
+
+/* "Compiling took 12.3 s, once. Validation: 2 passes, 3.1 s, of it 1.2 s data wait. 3 such steps are left
+ * out." */
 char *words_apart(char *buffer, size_t size, const struct analysis *analysis);
 
 /* "80 steps, 0 lost events, tool cost 1.0 % of one CPU": how far it can be trusted, and its price. */

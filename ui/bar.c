@@ -19,11 +19,13 @@ static const struct look looks[SAMPLE_SHARES] = {
     [SAMPLE_CHECKPOINT] = {'C', STYLE_CHECKPOINT, "checkpoint"},
     [SAMPLE_STARVED] = {'S', STYLE_STARVED, "starved"},
     [SAMPLE_OTHER] = {'o', STYLE_OTHER, "other"},
+    [SAMPLE_COMPILING] = {'K', STYLE_COMPILING, "compiling"},
 };
 
 /* From the left, and from the bottom: stalls first. */
-static const enum sample_share order[SAMPLE_SHARES] = {SAMPLE_FETCH,   SAMPLE_PREP,  SAMPLE_CHECKPOINT,
-						       SAMPLE_STARVED, SAMPLE_OTHER, SAMPLE_DEVICE};
+static const enum sample_share order[SAMPLE_SHARES] = {SAMPLE_FETCH,     SAMPLE_PREP,    SAMPLE_CHECKPOINT,
+						       SAMPLE_COMPILING, SAMPLE_STARVED, SAMPLE_OTHER,
+						       SAMPLE_DEVICE};
 
 static double positive(double value)
 {

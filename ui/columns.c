@@ -48,6 +48,8 @@ static const struct column jobs[] = {
     PERCENT(COL("fetch", "FETCH", share[SAMPLE_FETCH], 5, 2, "% waiting for storage or network")),
     PERCENT(COL("prep", "PREP", share[SAMPLE_PREP], 5, 2, "% waiting for data for another reason")),
     PERCENT(COL("checkpoint", "CKPT", share[SAMPLE_CHECKPOINT], 4, 12, "% writing a checkpoint")),
+    PERCENT(
+	COL("compiling", "COMP", share[SAMPLE_COMPILING], 4, 12, "% compiling (torch.compile, JAX), once")),
     PERCENT(COL("starved", "STARV", share[SAMPLE_STARVED], 5, 12, "% ready to run without a core")),
     PERCENT(COL("device", "DEV", share[SAMPLE_DEVICE], 4, 9, "% computing, or waiting for the device")),
     PERCENT(COL("gpu", "GPUW", gpu_wait, 4, 10, "% in calls of the GPU's driver that wait; part of DEV")),

@@ -15,7 +15,8 @@
 _Static_assert(SAMPLE_SHARES == (int)SHARE_COUNT && SAMPLE_DEVICE == (int)SHARE_DEVICE &&
 		   SAMPLE_OTHER == (int)SHARE_OTHER && SAMPLE_FETCH == (int)SHARE_FETCH_STALL &&
 		   SAMPLE_PREP == (int)SHARE_PREP_STALL && SAMPLE_STARVED == (int)SHARE_CPU_STARVED &&
-		   SAMPLE_CHECKPOINT == (int)SHARE_CHECKPOINT_STALL,
+		   SAMPLE_CHECKPOINT == (int)SHARE_CHECKPOINT_STALL &&
+		   SAMPLE_COMPILING == (int)SHARE_COMPILING,
 	       "shares are in the same order");
 
 static int compare_ns(const void *left, const void *right)
@@ -25,26 +26,26 @@ static int compare_ns(const void *left, const void *right)
 	return (a > b) - (a < b);
 }
 
-/* Quantiles of whole steps. */
+/* Quantiles of whole steps that are not apart. */
 static void fill_steps(const struct analysis *analysis, struct job_sample *job)
 {
 	_cleanup_(freep) uint64_t *ns = calloc(analysis->n_steps ? analysis->n_steps : 1, sizeof(*ns));
-	size_t middle, late;
+	size_t n = 0;
 	uint64_t sum_ns = 0;
 
-	if (!analysis->n_steps || !ns)
-		return;
-	for (size_t i = 0; i < analysis->n_steps; i++) {
-		ns[i] = analysis->steps[i].end_ns - analysis->steps[i].begin_ns;
-		sum_ns += ns[i];
+	for (size_t i = 0; ns && i < analysis->n_steps; i++) {
+		if (analysis->steps[i].apart)
+			continue;
+		ns[n] = analysis->steps[i].end_ns - analysis->steps[i].begin_ns;
+		sum_ns += ns[n++];
 	}
-	qsort(ns, analysis->n_steps, sizeof(*ns), compare_ns);
-	middle = analysis->n_steps / 2;
-	late = (analysis->n_steps * 95 - 1) / 100;
-	job->step_p50_s = (double)ns[middle] * NS_TO_S;
-	job->step_p95_s = (double)ns[late] * NS_TO_S;
+	if (!n)
+		return;
+	qsort(ns, n, sizeof(*ns), compare_ns);
+	job->step_p50_s = (double)ns[n / 2] * NS_TO_S;
+	job->step_p95_s = (double)ns[(n * 95 - 1) / 100] * NS_TO_S;
 	if (sum_ns)
-		job->steps_per_s = (double)analysis->n_steps / ((double)sum_ns * NS_TO_S);
+		job->steps_per_s = (double)n / ((double)sum_ns * NS_TO_S);
 	job->n_steps = analysis->n_steps;
 }
 
@@ -68,7 +69,8 @@ static void fill_shares(const struct analysis *analysis, struct job_sample *job)
 {
 	job->share_error = 0;
 	for (int i = 0; i < SAMPLE_SHARES; i++) {
-		job->share[i] = analysis_share_ratio(analysis, (enum analysis_share)i);
+		if (analysis_share_known(analysis, (enum analysis_share)i))
+			job->share[i] = analysis_share_ratio(analysis, (enum analysis_share)i);
 		if (analysis->approximate && analysis->share_error[i] > job->share_error)
 			job->share_error = analysis->share_error[i];
 	}

@@ -93,6 +93,7 @@ const char *sample_share_name(enum sample_share share)
 	    [SAMPLE_DEVICE] = "device",       [SAMPLE_FETCH] = "fetch_stall",
 	    [SAMPLE_PREP] = "prep_stall",     [SAMPLE_CHECKPOINT] = "checkpoint_stall",
 	    [SAMPLE_STARVED] = "cpu_starved", [SAMPLE_OTHER] = "other",
+	    [SAMPLE_COMPILING] = "compiling",
 	};
 
 	return names[share];

@@ -30,6 +30,7 @@ enum sample_share {
 	SAMPLE_CHECKPOINT,
 	SAMPLE_STARVED,
 	SAMPLE_OTHER,
+	SAMPLE_COMPILING, /* unknown where no Python stack is seen */
 	SAMPLE_SHARES,
 };
 
@@ -47,7 +48,7 @@ struct job_sample {
 	uint64_t pid;
 	uint64_t n_processes, n_workers;
 	uint64_t n_steps, n_lost;
-	double share[SAMPLE_SHARES]; /* of the trainer's wall time; sum 1 */
+	double share[SAMPLE_SHARES]; /* of the trainer's wall time; those known sum to 1 */
 	double gpu_wait;             /* part of device */
 	double gpu_spin;             /* part of gpu_wait: on a core, the driver polls */
 	double gpu_starved;          /* at least: nothing was queued on the GPU in data waits */

@@ -47,6 +47,7 @@ static const struct field job_fields[] = {
     REAL_AS(J, "prep_stall", share[SAMPLE_PREP]),
     REAL_AS(J, "checkpoint_stall", share[SAMPLE_CHECKPOINT]),
     REAL_AS(J, "cpu_starved", share[SAMPLE_STARVED]),
+    REAL_AS(J, "compiling", share[SAMPLE_COMPILING]),
     REAL_AS(J, "other", share[SAMPLE_OTHER]),
     REAL(J, gpu_wait),
     REAL(J, gpu_spin),

@@ -88,7 +88,7 @@ static void make_colours(void)
 	    [STYLE_LABEL] = COLOR_BLACK, [STYLE_GOOD] = COLOR_GREEN,         [STYLE_WARNING] = COLOR_YELLOW,
 	    [STYLE_BAD] = COLOR_RED,     [STYLE_DEVICE] = COLOR_GREEN,       [STYLE_FETCH] = COLOR_RED,
 	    [STYLE_PREP] = COLOR_YELLOW, [STYLE_CHECKPOINT] = COLOR_MAGENTA, [STYLE_STARVED] = COLOR_CYAN,
-	    [STYLE_OTHER] = COLOR_BLUE,
+	    [STYLE_OTHER] = COLOR_BLUE,  [STYLE_COMPILING] = COLOR_WHITE,
 	};
 	static const short background[STYLE_COUNT] = {
 	    [STYLE_HEADING] = COLOR_GREEN,
@@ -123,6 +123,7 @@ static attr_t attributes(enum style style, bool colour)
 	case STYLE_CHECKPOINT:
 	case STYLE_STARVED:
 	case STYLE_OTHER:
+	case STYLE_COMPILING:
 	case STYLE_COUNT: break;
 	}
 	return A_NORMAL;

@@ -52,7 +52,7 @@ static void fill_shares(const struct source *source, const struct analysis_stret
 	    .prep_stall = share[SHARE_PREP_STALL],
 	    .checkpoint_stall = share[SHARE_CHECKPOINT_STALL],
 	    .cpu_starved = share[SHARE_CPU_STARVED],
-	    .other = share[SHARE_OTHER],
+	    .other = share[SHARE_OTHER] + share[SHARE_COMPILING], /* nothing that tuning could change */
 	};
 	sample->run_queue_ratio = (double)s->queue_ns / (double)s->known_ns;
 }

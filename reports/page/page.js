@@ -9,8 +9,9 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const SHARES = [
 	{ name: "device", css: "device" }, { name: "fetch stall", css: "fetch" }, { name: "prep stall", css: "prep" },
 	{ name: "checkpoint", css: "checkpoint" }, { name: "cpu starved", css: "starved" }, { name: "other", css: "other" },
+	{ name: "compiling", css: "compiling" },
 ];
-const STACK = [1, 2, 3, 4, 5, 0]; /* from the bottom: what hurts stands on the base line */
+const STACK = [1, 2, 3, 6, 4, 5, 0]; /* from the bottom: what hurts stands on the base line */
 
 /* In the order of enum lane_state. */
 const STATES = [
@@ -19,7 +20,7 @@ const STATES = [
 	{ name: "without a core", css: "starved" }, { name: "other", css: "other" }, { name: "computing", css: "prep" },
 	{ name: "fetching", css: "fetch" }, { name: "without a core", css: "starved" },
 	{ name: "idle, nothing to do", css: "idle" }, { name: "blocked", css: "blocked" },
-	{ name: "waits for the GPU", css: "gpu" },
+	{ name: "waits for the GPU", css: "gpu" }, { name: "compiles", css: "compiling" },
 ];
 
 function cssColour(name) {

@@ -366,7 +366,7 @@
 			for (const state of lane.state)
 				seen.add(STATES[state].css);
 		SHARES.forEach((share, s) => steps.share[s].some((us) => us > 0) && seen.add(share.css));
-		for (const css of ["device", "gpu", "fetch", "prep", "checkpoint", "starved", "other", "idle", "blocked"])
+		for (const css of ["device", "gpu", "fetch", "prep", "checkpoint", "compiling", "starved", "other", "idle", "blocked"])
 			if (seen.has(css))
 				box.append(element("span", {}, element("span", { class: "swatch " + css }), names[css] || css));
 		if (data.cell)

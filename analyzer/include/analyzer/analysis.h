@@ -43,6 +43,7 @@ enum analysis_share {
 	SHARE_CHECKPOINT_STALL,
 	SHARE_CPU_STARVED,
 	SHARE_OTHER,
+	SHARE_COMPILING, /* is in no step that is steady: it is paid once */
 	SHARE_COUNT,
 };
 
@@ -126,7 +127,7 @@ struct analysis_step {
 	uint64_t backward_ns; /* when the backward pass was entered */
 	uint64_t share_ns[SHARE_COUNT];
 	bool complete; /* no record was lost while it ran */
-	bool apart;    /* it compiles, or comes behind a validation pass */
+	bool apart;    /* left out of figures of steps: it compiles, or comes behind a validation pass */
 };
 
 /* Time of the trainer's waits that the walk charges to one kind of call of one kind of thread. */
@@ -170,7 +171,8 @@ struct analysis_workers {
 /* What a trainer does beside its steps; parts of the shares, never to be added to them. */
 struct analysis_apart {
 	bool known;
-	uint64_t ns;      /* compiling: in the whole recording; validation: in the window */
+	uint64_t ns;      /* compiling: in the whole recording, by any thread of the trainer's process;
+			   * validation: in the window */
 	uint64_t wait_ns; /* validation: of it in its loader's next() */
 	size_t n_steps;   /* that it is in */
 };
@@ -209,7 +211,7 @@ struct analysis {
 
 	struct analysis_step *steps;
 	size_t n_steps, n_incomplete;
-	uint64_t wait_mean_ns, wait_p95_ns; /* data wait a step */
+	uint64_t wait_mean_ns, wait_p95_ns; /* data wait a step, without those apart */
 
 	uint64_t n_lost;
 	uint64_t n_malformed;  /* records that contradict themselves or others: ignored */
@@ -234,7 +236,8 @@ struct analysis {
 	uint64_t warmup_ns;
 	struct analysis_apart compiling, validation;
 	size_t n_apart_steps; /* behind warm-up: left out of what is steady, for compiling or validation */
-	/* The shares without them, which verdict and actions are of. Sums to steady_ns exactly. */
+	/* The shares without them, and without what other steps compile: verdict and actions are of these.
+	 * Sums to steady_ns exactly. */
 	uint64_t steady_share_ns[SHARE_COUNT];
 	uint64_t steady_ns;
 	struct analysis_rank *ranks; /* NULL: one trainer */
@@ -260,6 +263,10 @@ struct analysis {
 int analysis_run(const struct analysis_input *input, struct analysis **ret_analysis, struct error *err);
 
 void analysis_free(struct analysis *analysis);
+
+/* Is this share of the analysis known? Not of compiling, where no Python stack was sampled: then it is 0, and
+ * its time in other shares. */
+bool analysis_share_known(const struct analysis *analysis, enum analysis_share share);
 
 /* Share of what was observed of the window, 0 if nothing was. */
 double analysis_share_ratio(const struct analysis *analysis, enum analysis_share share);

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CHECKPOINT_TAIL_SHARES  6    /* as many as enum analysis_share has */
+#define CHECKPOINT_TAIL_SHARES  7    /* as many as enum analysis_share has */
 #define CHECKPOINT_OVERHEAD_MAX 0.05 /* CheckFreq's bound, where none is given */
 
 struct checkpoint_item {
@@ -37,7 +37,8 @@ struct checkpoint_tail {
 	double
 	    ns; /* that the steps beside were longer, in all; at most 0: they were not, as far as it shows */
 	double error_ns;                         /* twice the standard error of it */
-	double share_ns[CHECKPOINT_TAIL_SHARES]; /* by enum analysis_share: of ns; checkpoint_stall is 0 */
+	double share_ns[CHECKPOINT_TAIL_SHARES]; /* by enum analysis_share: of ns; checkpoint_stall and
+						    compiling are 0 */
 	double gil_ns;                           /* part of cpu_starved: waiting for the interpreter lock */
 };
 

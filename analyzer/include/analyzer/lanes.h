@@ -22,7 +22,7 @@ enum lane_role {
 	LANE_HELPER,  /* another thread of the trainer's process */
 };
 
-/* Values are part of the HTML report's data; the first six are the trainer's alone, and its shares. */
+/* Values are part of the HTML report's data; the first six are the trainer's alone, and shares. */
 enum lane_state {
 	LANE_DEVICE,
 	LANE_FETCH_STALL,
@@ -30,12 +30,13 @@ enum lane_state {
 	LANE_CHECKPOINT,
 	LANE_STARVED,
 	LANE_OTHER,
-	LANE_CPU,      /* computing: decoding, transforming, handing over */
-	LANE_FETCH,    /* in calls that read files or sockets, or in page faults on files */
-	LANE_QUEUE,    /* ready to run, without a core */
-	LANE_IDLE,     /* a worker waiting to be given work: it is ahead of the trainer */
-	LANE_BLOCKED,  /* asleep for another reason */
-	LANE_GPU_WAIT, /* the trainer's: part of device */
+	LANE_CPU,       /* computing: decoding, transforming, handing over */
+	LANE_FETCH,     /* in calls that read files or sockets, or in page faults on files */
+	LANE_QUEUE,     /* ready to run, without a core */
+	LANE_IDLE,      /* a worker waiting to be given work: it is ahead of the trainer */
+	LANE_BLOCKED,   /* asleep for another reason */
+	LANE_GPU_WAIT,  /* the trainer's: part of device */
+	LANE_COMPILING, /* the trainer's, and a share of its own */
 	LANE_STATES,
 };
 

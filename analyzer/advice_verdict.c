@@ -15,10 +15,9 @@ double advice_neighbours_share(const struct analysis *analysis)
 static void note_compiling(struct analysis *analysis)
 {
 	snprintf(analysis->note, sizeof(analysis->note),
-		 "%.0f %% of the time was compiling, which is paid once: verdict and advice are of the other "
-		 "%.0f %%, as in a longer run",
-		 100 * analysis_share_ratio(analysis, SHARE_COMPILING),
-		 100 * (1 - analysis_share_ratio(analysis, SHARE_COMPILING)));
+		 "%.0f %% of the time was compiling, which is paid once: verdict and advice are of the rest, as in "
+		 "a longer run",
+		 100 * analysis_share_ratio(analysis, SHARE_COMPILING));
 }
 
 void advice_verdict(struct analysis *analysis)

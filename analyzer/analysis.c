@@ -145,6 +145,9 @@ static int predictions_add(const struct study *study, struct analysis *analysis)
 	const char *why = NULL;
 	int r = 0;
 
+	/* What compiles first is a warm-up, too. */
+	while (n_warmup < study->run->n_steps && study->run->steps[n_warmup].apart)
+		n_warmup++;
 	if (analysis->n_steps >= ANALYSIS_STEPS_MIN && !study->input->shares_only)
 		r = predictions_find(study, n_warmup, &analysis->predictions, &why);
 	if (why)

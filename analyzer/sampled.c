@@ -55,6 +55,24 @@ static void life_find(const struct sampled_job *job, struct analysis *analysis)
 		analysis->teardown_ns = last_ns - analysis->window_end_ns;
 }
 
+/* Without steps all but compiling is steady. */
+static void compiling_fill(const struct sampled_job *job, const struct sampled_trainer *trainer,
+			   struct analysis *analysis)
+{
+	analysis->compiling.known = trainer->compiling_known;
+	for (size_t i = 0; i < job->trainer->n; i++) {
+		const struct event *look = job->trainer->looks[i];
+
+		if (look->sample.place == SAMPLE_PLACE_COMPILING)
+			analysis->compiling.ns += look->end_ns - look->start_ns;
+	}
+	if (!trainer->compiling_ns)
+		return;
+	analysis->steady_ns = analysis->observed_ns - trainer->compiling_ns;
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		analysis->steady_share_ns[i] = i == SHARE_COMPILING ? 0 : analysis->share_ns[i];
+}
+
 static void fill(const struct sampled_job *job, const struct sampled_trainer *trainer,
 		 struct analysis *analysis)
 {
@@ -75,6 +93,7 @@ static void fill(const struct sampled_job *job, const struct sampled_trainer *tr
 	analysis->read_bytes = trainer->read_bytes;
 	sampled_workers_find(job, trainer, analysis, &workers_process_ns);
 	sampled_split(job, trainer, workers_process_ns, analysis);
+	compiling_fill(job, trainer, analysis);
 	if (trainer->n_steps)
 		analysis->wait_mean_ns = trainer->wait_ns / trainer->n_steps;
 	life_find(job, analysis);

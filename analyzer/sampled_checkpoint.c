@@ -20,6 +20,8 @@
 
 static bool writes(const struct event *look)
 {
+	if (look->sample.place == SAMPLE_PLACE_COMPILING)
+		return false; /* a compiler's files */
 	return look->sample.written_bytes >= CHECKPOINT_BYTES || look->sample.wait == PROC_WAIT_FILE_WRITE;
 }
 

@@ -55,6 +55,8 @@ static enum lane_state state_of_trainer(const struct drawing *drawing, const str
 
 	if (within(trainer->checkpoints, trainer->n_checkpoints, middle_ns))
 		return LANE_CHECKPOINT;
+	if (look->sample.place == SAMPLE_PLACE_COMPILING)
+		return LANE_COMPILING;
 	if (!sampled_asleep(look)) {
 		if (loads)
 			return LANE_PREP_STALL;

@@ -116,7 +116,8 @@ static double fetch_saved(const struct sampled_trainer *trainer, const struct an
 			  double workers_process_ns)
 {
 	const struct analysis_workers *from = &analysis->workers;
-	double wall = (double)(trainer->end_ns - trainer->begin_ns) - (double)trainer->checkpoint_ns;
+	double wall = (double)(trainer->end_ns - trainer->begin_ns) - (double)trainer->checkpoint_ns -
+		      (double)trainer->compiling_ns;
 	double n = from->n_at_once, wait = (double)trainer->wait_ns, alone = wall - wait;
 	/* Without a core they would wait as now: whoever has the cores is still there. */
 	double serial = (double)from->cpu_ns + (double)from->blocked_ns + (double)from->queue_ns;
@@ -175,6 +176,8 @@ static void errors_find(const struct sampled_job *job, const struct sampled_trai
 	    both(both(ERROR_FLOOR, ERROR_QUEUE * analysis_share_ratio(analysis, SHARE_CPU_STARVED)), missing);
 	analysis->share_error[SHARE_OTHER] = both(both(ERROR_FLOOR, sampled), missing);
 	analysis->share_error[SHARE_DEVICE] = wait;
+	analysis->share_error[SHARE_COMPILING] =
+	    trainer->compiling_ns ? both(both(ERROR_FLOOR, sampled), missing) : missing;
 }
 
 void sampled_split(const struct sampled_job *job, const struct sampled_trainer *trainer,
@@ -193,5 +196,6 @@ void sampled_split(const struct sampled_job *job, const struct sampled_trainer *
 	analysis->share_ns[SHARE_CPU_STARVED] = trainer->starved_ns;
 	analysis->share_ns[SHARE_OTHER] = trainer->other_ns;
 	analysis->share_ns[SHARE_DEVICE] = trainer->device_ns;
+	analysis->share_ns[SHARE_COMPILING] = trainer->compiling_ns;
 	errors_find(job, trainer, analysis);
 }

@@ -114,7 +114,8 @@ static uint64_t take(double ns, uint64_t *left_ns)
 /* Puts the sums in; device has what is left, so that they make up the window. */
 static void shares_fill(struct sampled_trainer *trainer, double wait_ns, double starved_ns, double other_ns)
 {
-	uint64_t left_ns = trainer->end_ns - trainer->begin_ns - trainer->checkpoint_ns;
+	uint64_t left_ns =
+	    trainer->end_ns - trainer->begin_ns - trainer->checkpoint_ns - trainer->compiling_ns;
 
 	trainer->wait_ns = take(wait_ns, &left_ns);
 	trainer->starved_ns = take(starved_ns, &left_ns);
@@ -133,7 +134,8 @@ static void shares_find(const struct sampled_job *job, struct sampled_trainer *t
 	const struct event *before = NULL;
 	size_t checkpoint = 0;
 
-	trainer->checkpoint_ns = 0;
+	trainer->checkpoint_ns = trainer->compiling_ns = 0;
+	trainer->compiling_known = sampled_place(thread) != SAMPLE_PLACE_UNKNOWN;
 	for (size_t i = 0; i < thread->n; i++) {
 		const struct event *look = thread->looks[i];
 
@@ -146,6 +148,11 @@ static void shares_find(const struct sampled_job *job, struct sampled_trainer *t
 		    trainer->checkpoints[checkpoint].begin_ns <= look->start_ns) {
 			before = NULL;
 			trainer->checkpoint_ns += look->end_ns - look->start_ns;
+			continue;
+		}
+		if (look->sample.place == SAMPLE_PLACE_COMPILING) {
+			before = NULL;
+			trainer->compiling_ns += look->end_ns - look->start_ns;
 			continue;
 		}
 		account_add(&account, job, trainer->loader, before, look);

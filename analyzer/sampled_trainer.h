@@ -29,6 +29,7 @@ struct sampled_trainer {
 	/* sum to the window */
 	uint64_t wait_ns;
 	uint64_t checkpoint_ns;
+	uint64_t compiling_ns;
 	uint64_t starved_ns;
 	uint64_t other_ns;
 	uint64_t device_ns;
@@ -39,6 +40,7 @@ struct sampled_trainer {
 	uint64_t read_bytes;
 	size_t n_looks;                    /* in the window */
 	size_t n_steps;                    /* about; 0: not known */
+	bool compiling_known;              /* its Python stack was read */
 	struct sampled_stretch *computing; /* between the loading of two steps, where that is known */
 	size_t n_computing;
 	bool placed;          /* its Python stack told them */

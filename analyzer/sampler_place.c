@@ -7,6 +7,7 @@
 
 #include "bpf/python_stack.h"
 #include "lib/clock.h"
+#include "stack_work.h"
 
 #define CODES_MAX 1024 /* a power of two, some times the functions of a training loop */
 /* Code objects come and go, and an address means another one then. */
@@ -38,8 +39,11 @@ static const struct loader {
 enum sample_place sampler_place_of(const char *path, const char *function)
 {
 	static const char next[] = "__next__";
+	const char *slash = strrchr(path, '/');
 	size_t length = strlen(function);
 
+	if (stack_work_of(slash ? slash + 1 : path, function) == STACK_COMPILE)
+		return SAMPLE_PLACE_COMPILING;
 	if (length < strlen(next) || strcmp(function + length - strlen(next), next) != 0)
 		return SAMPLE_PLACE_OUTSIDE;
 	for (size_t i = 0; i < sizeof(loaders) / sizeof(loaders[0]); i++)
@@ -94,6 +98,7 @@ static enum sample_place place_of_code(struct sampler_place *place, uint64_t cod
 
 enum sample_place sampler_place_look(struct sampler_place *place, uint64_t now_ns)
 {
+	enum sample_place found = SAMPLE_PLACE_OUTSIDE;
 	uint64_t codes[PYTHON_STACK_FRAMES_MAX];
 	ssize_t n;
 
@@ -111,6 +116,8 @@ enum sample_place sampler_place_look(struct sampler_place *place, uint64_t now_n
 		/* A frame that is just being made or left is no frame: what is around it counts. */
 		if (at == SAMPLE_PLACE_NEXT || at == SAMPLE_PLACE_DIESEL)
 			return at;
+		if (at == SAMPLE_PLACE_COMPILING)
+			found = at;
 	}
-	return SAMPLE_PLACE_OUTSIDE;
+	return found;
 }

@@ -20,5 +20,6 @@ void sampler_place_close(struct sampler_place *place); /* NULL is fine */
 /* Now. SAMPLE_PLACE_UNKNOWN: its stack changed meanwhile, or cannot be read any more. */
 enum sample_place sampler_place_look(struct sampler_place *place, uint64_t now_ns);
 
-/* What a function is by its file and name: SAMPLE_PLACE_OUTSIDE, or of which loader it is the next(). */
+/* What a function is by its file and name: SAMPLE_PLACE_OUTSIDE, of which loader it is the next(), or
+ * SAMPLE_PLACE_COMPILING. */
 enum sample_place sampler_place_of(const char *path, const char *function);

@@ -10,6 +10,10 @@
 #include "lib/clock.h"
 #include "times.h"
 
+/* A stack of so many frames is not whole: what is around them was not recorded. Frames that are no function's
+ * are in the limit, but not in the stack. */
+#define FRAMES_CUT (NOTE_STACK_FRAMES_MAX - 8)
+
 /* Files by their last name, as the samples have them; NULL: any function of it. */
 static const struct {
 	const char *file, *function;
@@ -25,6 +29,10 @@ static const struct {
     {"output_graph.py", NULL, STACK_COMPILE},
     {"compile_fx.py", NULL, STACK_COMPILE}, /* and Inductor */
     {"async_compile.py", NULL, STACK_COMPILE},
+    {"cpp_builder.py", NULL, STACK_COMPILE},
+    {"cpu_vec_isa.py", NULL, STACK_COMPILE},
+    {"graph_compile.py", NULL, STACK_COMPILE}, /* AOTAutograd */
+    {"autograd_cache.py", NULL, STACK_COMPILE},
     {"compiler.py", "compile_or_get_cached", STACK_COMPILE}, /* JAX */
     {"torch.py", "save_file", STACK_SAVE},                   /* safetensors */
 };
@@ -36,13 +44,26 @@ static int key_compare(const void *left, const void *right)
 	return *a < *b ? -1 : *a > *b;
 }
 
-/* Imported; or what the compiler made, which older versions call from its own file. */
+/* Imported; or what the compiler made, which older versions call from its own file. Python before 3.11 has no
+ * qualified names. */
 static bool is_none(const char *function)
 {
 	static const char run[] = "<locals>.run";
 	size_t length = strlen(function), end = sizeof(run) - 1;
 
-	return !strcmp(function, "<module>") || (length >= end && !strcmp(function + length - end, run));
+	return !strcmp(function, "<module>") || !strcmp(function, "run") ||
+	       (length >= end && !strcmp(function + length - end, run));
+}
+
+enum stack_work stack_work_of(const char *file, const char *function)
+{
+	if (is_none(function))
+		return STACK_OTHER;
+	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
+		if (!strcmp(file, functions[i].file) &&
+		    (!functions[i].function || !strcmp(function, functions[i].function)))
+			return functions[i].work;
+	return STACK_OTHER;
 }
 
 static enum stack_work work_of_frame(const struct profile_notes *notes, uint64_t key)
@@ -50,21 +71,19 @@ static enum stack_work work_of_frame(const struct profile_notes *notes, uint64_t
 	const struct profile_frame *frame =
 	    bsearch(&key, notes->frames, notes->n_frames, sizeof(*notes->frames), key_compare);
 
-	if (!frame || frame->kind != FRAME_PYTHON || is_none(frame->function))
-		return STACK_OTHER;
-	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
-		if (!strcmp(frame->library, functions[i].file) &&
-		    (!functions[i].function || !strcmp(frame->function, functions[i].function)))
-			return functions[i].work;
-	return STACK_OTHER;
+	return frame && frame->kind == FRAME_PYTHON ? stack_work_of(frame->library, frame->function)
+						    : STACK_OTHER;
 }
 
 /* Of each trace once: there are far fewer than samples. */
 static void works_find(const struct profile_notes *notes, uint8_t *works)
 {
-	for (size_t i = 0; i < notes->n_traces; i++)
+	for (size_t i = 0; i < notes->n_traces; i++) {
 		for (size_t k = 0; k < notes->traces[i].n_frames && works[i] == STACK_OTHER; k++)
 			works[i] = (uint8_t)work_of_frame(notes, notes->traces[i].frames[k]);
+		if (works[i] == STACK_OTHER && notes->traces[i].n_frames >= FRAMES_CUT)
+			works[i] = STACK_CUT;
+	}
 }
 
 static enum stack_work work_of(const struct profile_notes *notes, const uint8_t *works, uint64_t key)
@@ -187,6 +206,8 @@ int stack_spans_find(const struct stack_looks *looks, const struct timeline_thre
 	for (; i < looks->n && looks->items[i].thread == thread; i++) {
 		const struct stack_look *look = &looks->items[i];
 
+		if (look->work == STACK_CUT)
+			continue;
 		if (span.end_ns && look->work == work && goes_on(bounds, span.end_ns, look->at_ns)) {
 			span.end_ns = look->at_ns;
 			continue;

@@ -6,9 +6,9 @@
  * before a file is opened, or compiling. Told by Python functions of PyTorch, safetensors and JAX, outermost
  * or not.
  *
- * A span reaches from a thread's first sample with such a function to the last one before another sample, so
- * what it sleeps in between is part of it, and half a sampling interval beyond on each side, where calls do
- * not tell better: right on average, and to within a sampling interval each time.
+ * A span reaches from a thread's first sample with such a function to the last one before another sample that
+ * says something else, so what it sleeps in between is part of it, and half a sampling interval beyond on
+ * each side, where calls do not tell better: right on average, and to within a sampling interval each time.
  */
 
 #include <stdbool.h>
@@ -24,6 +24,7 @@ enum stack_work {
 	STACK_OTHER,
 	STACK_SAVE,    /* makes or writes a checkpoint */
 	STACK_COMPILE, /* torch.compile, jax.jit */
+	STACK_CUT,     /* too deep to be seen whole, and nothing known in what was */
 };
 
 struct stack_look {
@@ -39,6 +40,9 @@ struct stack_looks {
 	size_t n;
 	uint64_t period_ns;
 };
+
+/* What a Python function works on, by the last name of its file: STACK_OTHER, _SAVE or _COMPILE. */
+enum stack_work stack_work_of(const char *file, const char *function);
 
 /* Empty where no samples were taken. -ENOMEM. */
 int stack_looks_find(const struct timeline *timeline, const struct analysis_input *input,

@@ -42,7 +42,6 @@ char *words_verdict(char *buffer, size_t size, const struct analysis *analysis)
 	double fetch = percent(analysis, SHARE_FETCH_STALL), prep = percent(analysis, SHARE_PREP_STALL);
 	double checkpoint = percent(analysis, SHARE_CHECKPOINT_STALL);
 	double starved = percent(analysis, SHARE_CPU_STARVED);
-	double compiling = 100 * analysis_share_ratio(analysis, SHARE_COMPILING);
 	double stall = fetch + prep + checkpoint;
 
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT) {
@@ -60,8 +59,6 @@ char *words_verdict(char *buffer, size_t size, const struct analysis *analysis)
 		append(buffer, size, "; %.0f %% is computing", percent(analysis, SHARE_DEVICE));
 	if (starved >= 5)
 		append(buffer, size, "; %.0f %% without a core", starved);
-	if (analysis->steady_ns && compiling >= 5)
-		append(buffer, size, "; compiling, %.0f %% of all time, is left out", compiling);
 	return buffer;
 }
 
@@ -104,7 +101,7 @@ char *words_whole(char *buffer, size_t size, const struct analysis *analysis)
 	if (!analysis->steady_ns || 100 * analysis_share_ratio(analysis, SHARE_COMPILING) < NOTABLE_PERCENT)
 		return buffer;
 	snprintf(buffer, size,
-		 "All of it, %s: ", units_format_duration(time, sizeof(time), analysis->observed_ns));
+		 "Of all %s: ", units_format_duration(time, sizeof(time), analysis->observed_ns));
 	append_shares(buffer, size, analysis->share_ns, analysis->observed_ns);
 	append(buffer, size, ".");
 	return buffer;

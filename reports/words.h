@@ -18,7 +18,7 @@ char *words_warmup(char *buffer, size_t size, const struct analysis *analysis);
  * where all was recorded. */
 char *words_unrecorded(char *buffer, size_t size, const struct analysis *analysis);
 
-/* "All of it, 70.2 s: compiling 66 %, device 30 %." With compiling in it that the shares shown are without;
+/* "Of all 70.2 s: compiling 66 %, device 30 %." With compiling in it that the shares shown are without;
  * else "". */
 char *words_whole(char *buffer, size_t size, const struct analysis *analysis);
 

@@ -68,8 +68,9 @@ enum sample_known {
 enum sample_place {
 	SAMPLE_PLACE_UNKNOWN = 0, /* not read: no Python, not ours to read, no main thread */
 	SAMPLE_PLACE_OUTSIDE = 1,
-	SAMPLE_PLACE_NEXT = 2,   /* within next() of PyTorch's DataLoader, or torchdata's */
-	SAMPLE_PLACE_DIESEL = 3, /* of DIESEL's */
+	SAMPLE_PLACE_NEXT = 2,      /* within next() of PyTorch's DataLoader, or torchdata's */
+	SAMPLE_PLACE_DIESEL = 3,    /* of DIESEL's */
+	SAMPLE_PLACE_COMPILING = 4, /* torch.compile or jax.jit compiles */
 };
 
 enum sample_process {

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "script.h"
 
+#include <fcntl.h>
+
+#include "bpf/notes.h"
+
 #include "bpf/notes.h"
 
 /* What lies between steps and is no training: validation, and compiling. */
@@ -57,6 +61,9 @@ static void test_validation(void **state)
 	assert_int_equal(analysis->validation.n_steps, 1);
 	assert_int_equal(analysis->validation.ns / TICK_NS, 4000);
 	assert_int_equal(analysis->validation.wait_ns / TICK_NS, 10 + 9 * 300);
+	/* Its waits are not those of a step. */
+	assert_int_equal(analysis->wait_mean_ns / TICK_NS, 100);
+	assert_int_equal(analysis->wait_p95_ns / TICK_NS, 100);
 	analysis_free(analysis);
 }
 
@@ -76,40 +83,254 @@ static void test_no_validation(void **state)
 	analysis_free(analysis);
 }
 
-static void sample(uint64_t tick, uint64_t python)
+/* What the samples of the stack say: the frames are innermost first. */
+enum {
+	TRAINING = 11,
+	COMPILING,
+	COMPILED, /* what was compiled runs */
+	DEEP,     /* the outer frames were not recorded */
+};
+
+static const struct profile_frame frames[] = {
+    {1, FRAME_PYTHON, "train.py", "main"},
+    {2, FRAME_PYTHON, "convert_frame.py", "_compile"},
+    {3, FRAME_PYTHON, "compile_fx.py", "align_inputs.<locals>.run"},
+};
+static uint64_t deep[NOTE_STACK_FRAMES_MAX]; /* filled by main() */
+static const uint64_t training[] = {1}, compiling[] = {2, 1}, compiled[] = {3, 1};
+static const struct profile_trace traces[] = {{TRAINING, training, 1},
+					      {COMPILING, compiling, 2},
+					      {COMPILED, compiled, 2},
+					      {DEEP, deep, NOTE_STACK_FRAMES_MAX}};
+static const struct profile_notes notes = {
+    .frames = frames, .n_frames = 3, .traces = traces, .n_traces = 4, .rate_hz = 1000};
+
+#define HALF_PERIOD 25 /* ticks */
+
+static void sample(uint32_t tid, uint64_t tick, uint64_t python)
 {
-	struct event *event = script_add(&s, TRAINER, EVENT_STACK, tick, tick);
+	struct event *event = script_add(&s, tid, EVENT_STACK, tick, tick);
 
 	event->stack.python = python;
 	event->stack.syscall_nr = 0xffff;
 }
 
+static void sample_steps(uint64_t slow, uint64_t python)
+{
+	for (uint64_t i = 0; i < STEPS; i++)
+		sample(TRAINER, (i < slow ? 0 : 4000) + 1000 * i + 500, python);
+}
+
+static struct analysis *analyse(void)
+{
+	return script_analyse(&s,
+			      &(struct analysis_input){.root_tgid = TRAINER, .n_cpus = 4, .profile = &notes});
+}
+
 static void test_compiling(void **state)
 {
-	static const struct profile_frame frames[] = {
-	    {1, FRAME_PYTHON, "train.py", "main"},
-	    {2, FRAME_PYTHON, "convert_frame.py", "_compile"},
-	    {3, FRAME_PYTHON, "compile_fx.py", "align_inputs.<locals>.run"},
-	};
-	static const uint64_t training[] = {1}, compiling[] = {2, 1}, compiled[] = {3, 1};
-	static const struct profile_trace traces[] = {
-	    {11, training, 1}, {12, compiling, 2}, {13, compiled, 2}};
-	const struct profile_notes notes = {
-	    .frames = frames, .n_frames = 3, .traces = traces, .n_traces = 3, .rate_hz = 1000};
 	uint64_t tick = steps(10);
 	struct analysis *analysis;
 
 	(void)state;
-	for (uint64_t i = 0; i < STEPS; i++) /* what was compiled runs: that is training */
-		sample((i < 10 ? 0 : 4000) + 1000 * i + 500, 13);
-	sample(tick + 500, 12);
-	sample(tick + 3500, 12); /* asleep in between, as its processes compile */
-	analysis = script_analyse(
-	    &s, &(struct analysis_input){.root_tgid = TRAINER, .n_cpus = 4, .profile = &notes});
+	sample_steps(10, COMPILED);
+	sample(TRAINER, tick + 500, COMPILING);
+	sample(TRAINER, tick + 3500, COMPILING); /* asleep in between, as its processes compile */
+	analysis = analyse();
 	check_apart(analysis, 1);
 	assert_int_equal(analysis->compiling.n_steps, 1);
-	assert_int_equal(analysis->compiling.ns / TICK_NS, 3050);
+	assert_int_equal(analysis->compiling.ns / TICK_NS, 3000 + 2 * HALF_PERIOD);
+	assert_int_equal(share_ticks(analysis, SHARE_COMPILING), 3000 + 2 * HALF_PERIOD);
+	assert_true(analysis_share_known(analysis, SHARE_COMPILING));
+	assert_int_equal(analysis->steady_share_ns[SHARE_COMPILING], 0);
+	assert_int_equal(analysis->n_warmup_steps, 0);
 	assert_int_equal(analysis->validation.n_steps, 0);
+	analysis_free(analysis);
+}
+
+/* Whether on a CPU, without one or asleep: it is no computing and no lack of cores that would come again. */
+static void test_compiling_is_one_share(void **state)
+{
+	uint64_t tick = 0;
+	struct analysis *analysis;
+
+	(void)state;
+	script_begin(&s);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		batch(tick, tick + 100);
+		if (i == 10) {
+			sample(TRAINER, tick + 200, COMPILING);
+			script_off(&s, TRAINER, tick + 300, tick + 300, tick + 700, 0, 0);
+			script_off(&s, TRAINER, tick + 1000, tick + 3000, tick + 3000, 0x1, TIMER_WOKE);
+			sample(TRAINER, tick + 3500, COMPILING);
+			tick += 4000;
+		}
+		script_step(&s, TRAINER, tick + 200);
+		tick += 1000;
+		sample(TRAINER, tick - 100, TRAINING);
+	}
+	script_exit(&s, TRAINER, tick + 500);
+	analysis = analyse();
+	check_invariants(analysis);
+	assert_int_equal(share_ticks(analysis, SHARE_COMPILING), 3300 + 2 * HALF_PERIOD);
+	assert_int_equal(share_ticks(analysis, SHARE_CPU_STARVED), 0);
+	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 0);
+	analysis_free(analysis);
+}
+
+/* By another thread of its process, while the trainer waits for it, or goes on. */
+static void test_a_thread_compiles(void **state)
+{
+	enum { HELPER = TRAINER + 2 };
+	uint64_t tick = steps(10);
+	struct analysis *analysis;
+
+	(void)state;
+	sample_steps(10, TRAINING);
+	script_fork(&s, TRAINER, HELPER, 1);
+	script_off(&s, HELPER, 2, tick + 990, tick + 990, 0x1, TRAINER);
+	sample(HELPER, tick + 1000, COMPILING);
+	script_off(&s, TRAINER, tick + 2000, tick + 3000, tick + 3000, 0x1, HELPER);
+	sample(HELPER, tick + 2900, COMPILING);
+	script_off(&s, HELPER, tick + 3010, tick + 30000, tick + 30000, 0x1, TIMER_WOKE);
+	analysis = analyse();
+	check_invariants(analysis);
+	assert_int_equal(share_ticks(analysis, SHARE_COMPILING), 900 + HALF_PERIOD);
+	assert_int_equal(analysis->compiling.ns / TICK_NS, 1900 + 2 * HALF_PERIOD);
+	analysis_free(analysis);
+}
+
+/* A compiler recurses: what is around the frames that were recorded is not known, and ends nothing. */
+static void test_deep_stacks_end_nothing(void **state)
+{
+	uint64_t tick = steps(10);
+	struct analysis *analysis;
+
+	(void)state;
+	sample_steps(10, TRAINING);
+	sample(TRAINER, tick + 500, COMPILING);
+	sample(TRAINER, tick + 600, DEEP);
+	sample(TRAINER, tick + 3500, COMPILING);
+	analysis = analyse();
+	assert_int_equal(share_ticks(analysis, SHARE_COMPILING), 3000 + 2 * HALF_PERIOD);
+	analysis_free(analysis);
+}
+
+/* What cannot be seen is not 0: its time is in other shares. */
+static void test_no_python_stacks(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps(10);
+	sample_steps(10, 0);
+	analysis = analyse();
+	assert_false(analysis_share_known(analysis, SHARE_COMPILING));
+	assert_true(analysis_share_known(analysis, SHARE_DEVICE));
+	analysis_free(analysis);
+}
+
+static void write_file(uint32_t tid, uint64_t begin_tick, uint64_t end_tick)
+{
+	struct event *event =
+	    script_call(&s, tid, begin_tick, begin_tick + 1, SYS_openat, EVENT_FILE_REG, 4000, 30);
+
+	event->call.argument = O_WRONLY | O_CREAT;
+	script_call(&s, tid, begin_tick + 10, begin_tick + 20, SYS_write, EVENT_FILE_REG, 4000, 200000)
+	    ->call.fd = 30;
+	script_call(&s, tid, end_tick - 1, end_tick, SYS_close, EVENT_FILE_REG, 4000, 0)->call.fd = 30;
+}
+
+/* What a compiler writes is no checkpoint, by itself or by processes that it makes; what is written after it
+ * is one. */
+static void test_a_compiler_s_files(void **state)
+{
+	enum { CHILD = 300 };
+	uint64_t tick = steps(10);
+	struct analysis *analysis;
+
+	(void)state;
+	sample_steps(10, TRAINING);
+	sample(TRAINER, tick + 500, COMPILING);
+	write_file(TRAINER, tick + 600, tick + 1500);
+	script_fork(&s, TRAINER, CHILD, tick + 1600);
+	write_file(CHILD, tick + 1700, tick + 2500);
+	script_exit(&s, CHILD, tick + 2600);
+	sample(TRAINER, tick + 3500, COMPILING);
+	analysis = analyse();
+	assert_null(analysis->checkpoints);
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 0);
+	assert_int_equal(share_ticks(analysis, SHARE_COMPILING), 3000 + 2 * HALF_PERIOD);
+	analysis_free(analysis);
+
+	write_file(TRAINER, tick + 5300, tick + 5600);
+	analysis = analyse();
+	assert_non_null(analysis->checkpoints);
+	assert_int_equal(analysis->checkpoints->n_items, 1);
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 300);
+	analysis_free(analysis);
+}
+
+/* 20 s of training behind 40 s of compiling: not sure to be bound by the device, and told so. */
+static void test_mostly_compiling(void **state)
+{
+	enum { COMPILE_TICKS = 40000, STEP_TICKS = 1000 };
+	uint64_t tick = 0;
+	struct analysis *analysis;
+
+	(void)state;
+	script_begin(&s);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		batch(tick, tick + 10);
+		if (!i) {
+			sample(TRAINER, tick + 100, COMPILING);
+			sample(TRAINER, tick + COMPILE_TICKS, COMPILING);
+			tick += COMPILE_TICKS;
+		}
+		sample(TRAINER, tick + 150, TRAINING);
+		script_step(&s, TRAINER, tick + 200);
+		tick += STEP_TICKS;
+	}
+	script_exit(&s, TRAINER, tick + 500);
+	analysis = analyse();
+	check_invariants(analysis);
+	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
+	assert_non_null(strstr(analysis->note, "paid once"));
+	assert_true(analysis->n_actions > 0);
+	for (size_t i = 0; i < analysis->n_actions; i++)
+		assert_int_equal(analysis->actions[i].confidence, CONFIDENCE_LOW);
+	assert_non_null(strstr(analysis->actions[0].text, "Compiling"));
+	assert_float_equal(analysis_steady_ratio(analysis, SHARE_DEVICE), 0.99, 0.001);
+	analysis_free(analysis);
+}
+
+/* Neither is a prediction of what comes again: not where a step compiles for so little that it is like
+ * others, nor where so few steps do not that none is left out. */
+static void test_predictions_are_without_compiling(void **state)
+{
+	uint64_t tick = steps(STEPS);
+	struct analysis *before = analyse(), *analysis;
+
+	(void)state;
+	(void)tick;
+	sample_steps(STEPS, TRAINING);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		sample(TRAINER, 1000 * i + 600, COMPILING);
+		sample(TRAINER, 1000 * i + 900, COMPILING);
+		sample(TRAINER, 1000 * i + 950, TRAINING);
+	}
+	analysis = analyse();
+	check_invariants(analysis);
+	assert_int_equal(analysis->n_apart_steps, 0);
+	assert_non_null(before->predictions);
+	assert_non_null(analysis->predictions);
+	assert_float_equal(before->predictions->recorded_step_s * NS_PER_S / TICK_NS, 1000, 30);
+	assert_float_equal(analysis->predictions->recorded_step_s * NS_PER_S / TICK_NS,
+			   1000 - 300 - 2 * HALF_PERIOD, 30);
+	assert_float_equal(analysis->predictions->replayed_step_s, analysis->predictions->recorded_step_s,
+			   0.001);
+	assert_true(analysis->predictions->device_rate.value > 1.4 * before->predictions->device_rate.value);
+	analysis_free(before);
 	analysis_free(analysis);
 }
 
@@ -119,7 +340,16 @@ int main(void)
 	    cmocka_unit_test(test_validation),
 	    cmocka_unit_test(test_no_validation),
 	    cmocka_unit_test(test_compiling),
+	    cmocka_unit_test(test_compiling_is_one_share),
+	    cmocka_unit_test(test_a_thread_compiles),
+	    cmocka_unit_test(test_deep_stacks_end_nothing),
+	    cmocka_unit_test(test_no_python_stacks),
+	    cmocka_unit_test(test_a_compiler_s_files),
+	    cmocka_unit_test(test_mostly_compiling),
+	    cmocka_unit_test(test_predictions_are_without_compiling),
 	};
 
+	for (size_t i = 0; i < NOTE_STACK_FRAMES_MAX; i++)
+		deep[i] = training[0];
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

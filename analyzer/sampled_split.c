@@ -176,8 +176,9 @@ static void errors_find(const struct sampled_job *job, const struct sampled_trai
 	    both(both(ERROR_FLOOR, ERROR_QUEUE * analysis_share_ratio(analysis, SHARE_CPU_STARVED)), missing);
 	analysis->share_error[SHARE_OTHER] = both(both(ERROR_FLOOR, sampled), missing);
 	analysis->share_error[SHARE_DEVICE] = wait;
-	analysis->share_error[SHARE_COMPILING] =
-	    trainer->compiling_ns ? both(both(ERROR_FLOOR, sampled), missing) : missing;
+	if (trainer->compiling_known)
+		analysis->share_error[SHARE_COMPILING] =
+		    trainer->compiling_ns ? both(both(ERROR_FLOOR, sampled), missing) : missing;
 }
 
 void sampled_split(const struct sampled_job *job, const struct sampled_trainer *trainer,

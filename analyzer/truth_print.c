@@ -34,6 +34,19 @@ static void print_headline(FILE *out, const struct truth_report *report)
 			100 * fmax(0, result->wait), 100 * result->device, result->n_steps, means);
 }
 
+/* It is paid once, however many steps there are: the times are without it. */
+static void print_compiling(FILE *out, const struct truth_result *result)
+{
+	if (isnan(result->compiling))
+		fprintf(out,
+			"\n  What torch.compile took is not known (PyTorch before 2.4), and in all three.\n");
+	else if (result->compiling > 0)
+		fprintf(out,
+			"\n  Without torch.compile, once: %.3f, %.3f and %.3f s; %.1f %% of the cold run.\n",
+			result->compiling_s[TRUTH_SYNTHETIC], result->compiling_s[TRUTH_CACHED],
+			result->compiling_s[TRUTH_COLD], 100 * result->compiling);
+}
+
 static void print_text(FILE *out, const struct truth_report *report)
 {
 	const struct truth_result *result = &report->result;
@@ -45,6 +58,7 @@ static void print_text(FILE *out, const struct truth_report *report)
 		  result->seconds[TRUTH_CACHED]);
 	print_run(out, "cold", report->n_files ? "files on storage" : "as it is, once more",
 		  result->seconds[TRUTH_COLD]);
+	print_compiling(out, result);
 	if (report->n_files) {
 		fprintf(out, "\n  prep  = (T_cached - T_synthetic) / T_cold = %.3f\n", result->prep);
 		fprintf(out, "  fetch = (T_cold - T_cached) / T_cold      = %.3f\n", result->fetch);
@@ -83,6 +97,7 @@ static void print_json(FILE *out, const struct truth_report *report)
 		result->seconds[TRUTH_SYNTHETIC], result->seconds[TRUTH_CACHED], result->seconds[TRUTH_COLD]);
 	fprintf(out, "  \"shares\": {");
 	print_number(out, "device", result->device, ", ");
+	print_number(out, "compiling", result->compiling, ", ");
 	print_number(out, "fetch_stall", result->fetch, ", ");
 	print_number(out, "prep_stall", result->prep, ", ");
 	print_number(out, "wait", result->wait, "},\n");
@@ -99,9 +114,11 @@ static void print_json(FILE *out, const struct truth_report *report)
 
 			fprintf(out,
 				"%s\n    {\"kind\": \"%s\", \"steps\": %" PRIu64
-				", \"seconds\": %.6f, \"wait_s\": %.6f, \"processes\": %" PRIu64 "}",
+				", \"seconds\": %.6f, \"wait_s\": %.6f, ",
 				i || kind ? "," : "", truth_kind_name((enum truth_kind)kind), run->n_steps,
-				run->seconds, run->wait, run->n_processes);
+				run->seconds, run->wait);
+			print_number(out, "compiling_s", run->compiling, ", ");
+			fprintf(out, "\"processes\": %" PRIu64 "}", run->n_processes);
 		}
 	fprintf(out, "\n  ],\n  \"not_controlled\": [");
 	for (size_t i = 0; i < report->n_notes; i++)

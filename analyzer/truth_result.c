@@ -7,16 +7,18 @@
 #include <stdio.h>
 #include <string.h>
 
-/* "steps N seconds S wait S loaders N mode M truncated 0|1 pid P" */
+/* "steps N seconds S wait S loaders N mode M truncated 0|1 compiling S|nan pid P" */
 static int parse_line(const char *line, struct truth_clock *ret_clock)
 {
 	struct truth_clock clock = {.n_processes = 1};
 	int truncated;
 
-	if (sscanf(line, "steps %" SCNu64 " seconds %lf wait %lf loaders %*u mode %*15s truncated %d",
-		   &clock.n_steps, &clock.seconds, &clock.wait, &truncated) != 4)
+	if (sscanf(line,
+		   "steps %" SCNu64 " seconds %lf wait %lf loaders %*u mode %*15s truncated %d compiling %lf",
+		   &clock.n_steps, &clock.seconds, &clock.wait, &truncated, &clock.compiling) != 5)
 		return -EBADMSG;
-	if (!isfinite(clock.seconds) || !isfinite(clock.wait) || clock.seconds < 0 || clock.wait < 0)
+	if (!isfinite(clock.seconds) || !isfinite(clock.wait) || clock.seconds < 0 || clock.wait < 0 ||
+	    clock.compiling < 0 || clock.compiling > clock.seconds)
 		return -EBADMSG;
 	clock.truncated = truncated != 0;
 	*ret_clock = clock;
@@ -55,22 +57,30 @@ static uint64_t fewest_steps(const struct truth_round *rounds, size_t n)
 	return fewest;
 }
 
+static double known(double seconds)
+{
+	return isnan(seconds) ? 0 : seconds;
+}
+
 static void take_shares(struct truth_result *result, bool has_files)
 {
-	double cold = result->seconds[TRUTH_COLD];
+	double cold = result->seconds[TRUTH_COLD], compiling = result->compiling_s[TRUTH_COLD], whole;
 
 	if (!has_files) {
 		cold = (cold + result->seconds[TRUTH_CACHED]) / 2;
+		compiling = (compiling + result->compiling_s[TRUTH_CACHED]) / 2;
 		result->fetch = result->prep = NAN;
 	}
-	if (cold <= 0)
+	whole = cold + known(compiling);
+	if (whole <= 0)
 		return;
-	result->device = result->seconds[TRUTH_SYNTHETIC] / cold;
-	result->wait = 1 - result->device;
+	result->compiling = compiling / whole;
+	result->device = result->seconds[TRUTH_SYNTHETIC] / whole;
+	result->wait = 1 - result->device - known(result->compiling);
 	if (!has_files)
 		return;
-	result->prep = (result->seconds[TRUTH_CACHED] - result->seconds[TRUTH_SYNTHETIC]) / cold;
-	result->fetch = (cold - result->seconds[TRUTH_CACHED]) / cold;
+	result->prep = (result->seconds[TRUTH_CACHED] - result->seconds[TRUTH_SYNTHETIC]) / whole;
+	result->fetch = (cold - result->seconds[TRUTH_CACHED]) / whole;
 }
 
 static void result_of(const struct truth_round *rounds, size_t n, uint64_t n_steps, bool has_files,
@@ -83,8 +93,9 @@ static void result_of(const struct truth_round *rounds, size_t n, uint64_t n_ste
 			const struct truth_clock *run = &rounds[i].runs[kind];
 
 			if (run->n_steps)
-				result.seconds[kind] +=
-				    run->seconds * (double)n_steps / (double)run->n_steps / (double)n;
+				result.seconds[kind] += (run->seconds - known(run->compiling)) *
+							(double)n_steps / (double)run->n_steps / (double)n;
+			result.compiling_s[kind] += run->compiling / (double)n;
 		}
 	take_shares(&result, has_files);
 	*ret_result = result;

@@ -20,8 +20,9 @@ enum truth_kind {
 /* One run: a line of the clock. With several processes (ranks) the slowest speaks for all. */
 struct truth_clock {
 	uint64_t n_steps;
-	double seconds; /* from the first request for a batch to the end of the last step */
-	double wait;    /* of them in requests */
+	double seconds;   /* from the first request for a batch to the end of the last step */
+	double wait;      /* of them in requests */
+	double compiling; /* and in torch.compile; NAN: PyTorch does not tell */
 	uint64_t n_processes;
 	bool truncated; /* it was ended after the steps asked for */
 };
@@ -34,14 +35,17 @@ struct truth_round {
 };
 
 struct truth_result {
-	double seconds[TRUTH_KINDS]; /* of as many steps as the shortest run had; means over the rounds */
+	double seconds[TRUTH_KINDS];     /* of as many steps as the shortest run had, without compiling; means
+					  * over     the rounds */
+	double compiling_s[TRUTH_KINDS]; /* once a run; NAN: not known, and in seconds */
 	uint64_t n_steps;
 	/* Shares of the cold run; they sum to 1, and noise can make one negative. Without files the cold run
 	 * is a cached one, and so nothing tells fetching from preparing: NAN, and the others are shares of
 	 * both. */
 	double prep, fetch, device;
-	double wait;   /* 1 - device */
-	double spread; /* largest difference of a share between rounds; 0 with one round */
+	double compiling; /* NAN: not known, and in device */
+	double wait;      /* what is left of 1 without device and compiling */
+	double spread;    /* largest difference of a share between rounds; 0 with one round */
 };
 
 /* n >= 1 rounds, each run with TRUTH_STEPS_MIN steps or more. has_files: some could be cold or cached. */

@@ -11,9 +11,10 @@ imported as well. The environment says what to do:
                         files that the job reads to DIESEL_TRUTH_FILES, one path a line
     DIESEL_TRUTH_STEPS  the job ends (SystemExit 0) when it asks for a batch after so many
 
-The line: `steps N seconds S wait S loaders N mode M truncated 0|1 pid P`. `seconds` runs from the first request
-for a batch to the end of the last step; `wait` is the part of it spent in requests. Making batches to hand out
-again is in neither.
+The line: `steps N seconds S wait S loaders N mode M truncated 0|1 compiling S pid P`. `seconds` runs from the first
+request for a batch to the end of the last step; `wait` is the part of it spent in requests, `compiling` in
+torch.compile, as PyTorch's own callbacks tell (since 2.4; nan: it has none). Making batches to hand out again is in
+none of them.
 
 Without these variables nothing is changed. torch is not imported here: the hook waits until the job does it.
 """
@@ -21,12 +22,14 @@ import atexit
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import math
 import os
 import sys
 import threading
 import time
 
-TARGET = "torch.utils.data.dataloader"
+LOADER = "torch.utils.data.dataloader"
+COMPILER = "torch._dynamo.callback"
 VARIANTS = 4  # batches made of a first one: with a single one everything would stay in the CPU's caches
 SEED = 20260
 
@@ -48,7 +51,9 @@ class Clock:
         self.pid = os.getpid()
         self.steps = self.loaders = 0
         self.wait = self.excluded = 0.0
-        self.begin = self.end = None
+        self.begin = self.end = self.compiles_since = None
+        self.compiling = 0.0
+        self.compiling_known = False
         self.truncated = self.written = False
         atexit.register(self.write)
 
@@ -73,13 +78,26 @@ class Clock:
     def exclude(self, since):
         self.excluded += time.monotonic() - since
 
+    def compile_begin(self, *_):
+        if os.getpid() == self.pid:
+            self.compiles_since = time.monotonic()
+
+    def compile_end(self, *_):
+        if os.getpid() == self.pid and self.compiles_since and self.begin:
+            self.compiling += time.monotonic() - self.compiles_since
+        self.compiles_since = None
+
+    def compiled(self):
+        """Seconds; nan: PyTorch could compile, and does not tell when."""
+        return self.compiling if self.compiling_known or "torch._dynamo.convert_frame" not in sys.modules else math.nan
+
     def write(self):
         if self.written or os.getpid() != self.pid or not self.loaders:
             return
         self.written = True
         seconds = self.end - self.begin if self.end else 0.0
         line = (f"steps {self.steps} seconds {seconds:.6f} wait {self.wait:.6f} loaders {self.loaders} "
-                f"mode {self.mode} truncated {int(self.truncated)} pid {self.pid}\n")
+                f"mode {self.mode} truncated {int(self.truncated)} compiling {self.compiled():.6f} pid {self.pid}\n")
         with open(self.out, "a", encoding="ascii") as file:
             file.write(line)
 
@@ -329,14 +347,23 @@ def patch(module, clock, learner):
     module.DataLoader.__iter__ = __iter__
 
 
-class Finder(importlib.abc.MetaPathFinder):
-    """Finds the loader's module by the others' means and changes it when it is ready."""
+def watch_compiler(module, clock):
+    try:
+        module.callback_handler.register_start_callback(clock.compile_begin)
+        module.callback_handler.register_end_callback(clock.compile_end)
+        clock.compiling_known = True
+    except AttributeError:
+        pass  # an older one, which does not tell
 
-    def __init__(self, ready):
-        self.ready = ready
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds a module by the others' means and changes it when it is ready."""
+
+    def __init__(self, target, ready):
+        self.target, self.ready = target, ready
 
     def find_spec(self, name, path, target=None):
-        if name != TARGET:
+        if name != self.target:
             return None
         sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
@@ -358,7 +385,8 @@ def install():
     clock = Clock(environment.get("DIESEL_TRUTH_MODE", "clock"), int(environment.get("DIESEL_TRUTH_STEPS", "0")),
                   environment["DIESEL_TRUTH_OUT"])
     learner = Learner(environment["DIESEL_TRUTH_FILES"]) if clock.mode == "learn" else None
-    sys.meta_path.insert(0, Finder(lambda module: patch(module, clock, learner)))
+    sys.meta_path.insert(0, Finder(LOADER, lambda module: patch(module, clock, learner)))
+    sys.meta_path.insert(0, Finder(COMPILER, lambda module: watch_compiler(module, clock)))
 
 
 install()

@@ -329,7 +329,8 @@ static void test_few_sources(void **state)
 	assert_points(rough, SHARE_DEVICE, 40, 5);
 	assert_int_equal(rough->n_steps_estimated, 0);
 	for (size_t i = 0; i < SHARE_COUNT; i++)
-		assert_true(rough->share_error[i] > exact->share_error[i]);
+		if (analysis_share_known(rough, (enum analysis_share)i))
+			assert_true(rough->share_error[i] > exact->share_error[i]);
 	analysis_free(exact);
 	analysis_free(rough);
 }
@@ -489,6 +490,37 @@ static void test_places_of_own_preparing(void **state)
 	analysis_free(analysis);
 }
 
+/* Half of its time outside of next(): that is no computing, and what is written then no checkpoint. */
+static void test_compiling_places(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+	uint64_t begin_ns;
+
+	(void)state;
+	placed_job(&tape, SAMPLE_PLACE_NEXT);
+	begin_ns = tape.events[0].end_ns;
+	for (size_t i = 0; i < tape.n; i++) {
+		struct event *look = &tape.events[i];
+
+		if (look->type != EVENT_SAMPLE || look->sample.place != SAMPLE_PLACE_OUTSIDE ||
+		    look->end_ns > begin_ns + 2500 * NS_PER_MS)
+			continue;
+		look->sample.place = SAMPLE_PLACE_COMPILING;
+		look->sample.written_bytes = 1000000;
+	}
+	analysis = analyse(&tape);
+	assert_true(analysis_share_known(analysis, SHARE_COMPILING));
+	assert_points(analysis, SHARE_COMPILING, 30, 2);
+	assert_points(analysis, SHARE_DEVICE, 30, 2);
+	assert_points(analysis, SHARE_PREP_STALL, 40, 2);
+	assert_points(analysis, SHARE_CHECKPOINT_STALL, 0, 0.1);
+	assert_float_equal(analysis_steady_ratio(analysis, SHARE_PREP_STALL), 0.4 / 0.7, 0.03);
+	assert_float_equal(analysis_steady_ratio(analysis, SHARE_COMPILING), 0, 0);
+	assert_non_null(strstr(analysis->note, "paid once"));
+	analysis_free(analysis);
+}
+
 /* In no next(), or nobody knows where: its loading, if there is any, was not seen. */
 static void test_places_that_say_nothing(void **state)
 {
@@ -546,6 +578,7 @@ int main(void)
 	    cmocka_unit_test(test_fork_server),
 	    cmocka_unit_test(test_places),
 	    cmocka_unit_test(test_places_of_own_preparing),
+	    cmocka_unit_test(test_compiling_places),
 	    cmocka_unit_test(test_places_that_say_nothing),
 	    cmocka_unit_test(test_lanes),
 	};

@@ -6,8 +6,10 @@
 
 #include "truth_result.h"
 
-#define LINE(steps, seconds)                                                                                 \
-	"steps " steps " seconds " seconds " wait 0.5 loaders 1 mode clock truncated 1 pid 7\n"
+#define LINE(steps, seconds) COMPILING_LINE(steps, seconds, "0.000000")
+#define COMPILING_LINE(steps, seconds, compiling)                                                            \
+	"steps " steps " seconds " seconds " wait 0.5 loaders 1 mode clock truncated 1 compiling " compiling \
+	" pid 7\n"
 
 static void test_parse(void **state)
 {
@@ -17,6 +19,10 @@ static void test_parse(void **state)
 	assert_int_equal(clock.n_steps, 60);
 	assert_true(clock.seconds == 4.25 && clock.wait == 0.5 && clock.truncated);
 	assert_int_equal(clock.n_processes, 1);
+	assert_int_equal(truth_clock_parse(COMPILING_LINE("60", "4.25", "1.5"), &clock), 0);
+	assert_true(clock.compiling == 1.5);
+	assert_int_equal(truth_clock_parse(COMPILING_LINE("60", "4.25", "nan"), &clock), 0);
+	assert_true(isnan(clock.compiling));
 }
 
 static void test_the_slowest_rank_counts(void **state)
@@ -33,7 +39,10 @@ static void test_bad_lines(void **state)
 	static const char *const lines[] = {
 	    "steps\n",
 	    "\n",
-	    "steps x seconds 1 wait 1 loaders 1 mode clock truncated 0 pid 1\n",
+	    "steps x seconds 1 wait 1 loaders 1 mode clock truncated 0 compiling 0 pid 1\n",
+	    "steps 9 seconds 1 wait 1 loaders 1 mode clock truncated 0 pid 1\n",
+	    COMPILING_LINE("60", "4", "-1"),
+	    COMPILING_LINE("60", "4", "5"),
 	    LINE("60", "nan"),
 	    LINE("60", "inf"),
 	    LINE("60", "-1"),
@@ -65,6 +74,25 @@ static void test_shares(void **state)
 	assert_float_equal(result.fetch, 0.5, 1e-9);
 	assert_true(result.spread == 0);
 	assert_int_equal(result.n_steps, 50);
+}
+
+/* It is no device's, however long the runs are: paid once. */
+static void test_compiling(void **state)
+{
+	struct truth_round round = round_of(42, 45, 60);
+	struct truth_result result;
+
+	for (size_t kind = 0; kind < TRUTH_KINDS; kind++)
+		round.runs[kind].compiling = 40;
+	round.runs[TRUTH_COLD].n_steps = 100; /* 20 s of them */
+	truth_result_compute(&round, 1, true, &result);
+	assert_float_equal(result.compiling, 0.8, 1e-9);
+	assert_float_equal(result.device, 0.04, 1e-9);
+	assert_float_equal(result.prep, 0.06, 1e-9);
+	assert_float_equal(result.fetch, 0.1, 1e-9);
+	round.runs[TRUTH_COLD].compiling = NAN;
+	truth_result_compute(&round, 1, true, &result);
+	assert_true(isnan(result.compiling) && isfinite(result.device) && isfinite(result.fetch));
 }
 
 static void test_runs_of_different_length_are_compared_by_step(void **state)
@@ -116,6 +144,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_parse),
+	    cmocka_unit_test(test_compiling),
 	    cmocka_unit_test(test_the_slowest_rank_counts),
 	    cmocka_unit_test(test_bad_lines),
 	    cmocka_unit_test(test_shares),

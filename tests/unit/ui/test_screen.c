@@ -135,13 +135,16 @@ static void test_shares_fill_the_bar(void **state)
 static void test_bar_without_colour_is_letters(void **state)
 {
 	const double share[SAMPLE_SHARES] = {0.5, 0.3, 0.2},
-		     unknown[SAMPLE_SHARES] = {NAN, NAN, NAN, NAN, NAN, NAN};
+		     unknown[SAMPLE_SHARES] = {NAN, NAN, NAN, NAN, NAN, NAN, NAN},
+		     compiling[SAMPLE_SHARES] = {[SAMPLE_DEVICE] = 0.5, [SAMPLE_COMPILING] = 0.5};
 	struct screen *screen = screen_new(3, 12, plain);
 
 	bar_draw(screen, 0, 0, 12, share);
 	check_line(screen, 0, "[FFFPPddddd]");
 	bar_draw(screen, 1, 0, 12, unknown);
 	check_line(screen, 1, "[N/A       ]");
+	bar_draw(screen, 1, 0, 12, compiling);
+	check_line(screen, 1, "[KKKKKddddd]");
 	screen->charset = full;
 	bar_draw(screen, 2, 0, 12, share);
 	check_line(screen, 2, "[██████████]");

@@ -86,7 +86,7 @@ class Shapes(unittest.TestCase):
         self.assertEqual(report["loader"], loader, said)
         self.assertAlmostEqual(shares["fetch_stall"] + shares["prep_stall"], clock["wait"], delta=points, msg=said)
         self.assertLess(shares["other"], 0.05, said)
-        self.assertAlmostEqual(sum(v for k, v in shares.items() if k != "gpu_wait"), 1, places=6)
+        self.assertAlmostEqual(sum(v or 0 for k, v in shares.items() if k != "gpu_wait"), 1, places=6)
         self.assertEqual(report["steps"], clock["steps"], said)
         self.assertAlmostEqual(report["wall_s"], clock["wall_s"], delta=0.15 * clock["wall_s"], msg=said)
         self.assertEqual(report["job"]["trainer_tgid"], clock["pid"])

@@ -43,14 +43,26 @@ class Inline(shapes.Shapes):
     def test_validation_and_compiling_are_told_apart(self):
         report, _ = self.measure("inline.py", "interrupted", "--epochs", 3)
         self.assertAlmostEqual(report["compiling_s"], 0.6, delta=0.1)
+        self.assertAlmostEqual(report["shares"]["compiling"] * report["observed_s"], 0.6, delta=0.1)
+        self.assertAlmostEqual(sum(v or 0 for k, v in report["shares"].items() if k != "gpu_wait"), 1, places=6)
+        self.assertEqual(report["steady"]["shares"]["compiling"], 0)
+        # The compiler writes files, which are no checkpoints.
+        self.assertIsNone(report["checkpoints"])
         validation = report["validation"]
         self.assertEqual(validation["passes"], 1)
         # Ten batches of four samples of 2 ms.
         self.assertGreater(validation["wait_s"], 0.08)
         self.assertGreater(validation["seconds"], validation["wait_s"])
+        # A step waits for one batch of four samples, the pass for ten.
+        self.assertLess(report["wait_p95_s"], validation["wait_s"] / 2)
         self.assertEqual(report["apart_steps"], 2)
         self.assertEqual(report["steady"]["steps"], report["steps"] - report["warmup_steps"] - 2)
         self.assertEqual(report["verdict"], "prep-bound")
+
+    def test_compiling_that_nobody_saw_is_not_zero(self):
+        report, _ = self.measure("inline.py", "interrupted", "--epochs", 3, options=["--no-profile"])
+        self.assertIsNone(report["shares"]["compiling"])
+        self.assertIsNone(report["compiling_s"])
 
     @shapes.repeated
     def test_numpy_alone(self):
@@ -113,6 +125,14 @@ class Unprivileged(shapes.Shapes):
         report, _ = self.measure("inline.py", "own", "--steps", 60, options=["--unprivileged"])
         self.assertLessEqual({action["confidence"] for action in report["actions"]}, {"low"}, report["actions"])
         self.assertIn("not seen", report["note"])
+
+    @shapes.repeated
+    def test_compiling(self):
+        report = self.agrees("interrupted", "--epochs", 3)
+        self.assertAlmostEqual(report["compiling_s"], 0.6, delta=0.2)
+        self.assertAlmostEqual(report["shares"]["compiling"] * report["observed_s"], 0.6, delta=0.2)
+        self.assertIsNone(report["checkpoints"])
+        self.assertLess(report["shares"]["checkpoint_stall"], 0.02)
 
     @shapes.repeated
     def test_diesel_loader(self):

@@ -82,7 +82,7 @@ class Json(unittest.TestCase):
         self.assertIsNone(full["actions"][2]["gain"])
         self.assertEqual(full["actions"][0]["gain"], {"value": 1.55, "low": 1.41, "high": 1.63})
         shares = full["shares"]
-        self.assertAlmostEqual(sum(value for key, value in shares.items() if key != "gpu_wait"), 1)
+        self.assertAlmostEqual(sum(value or 0 for key, value in shares.items() if key != "gpu_wait"), 1)
 
     def test_insufficient_has_no_figures(self):
         report = json.loads(sample("json", "insufficient"))

@@ -94,7 +94,7 @@ class Truth(Jobs):
         # 4 x 10 ms of preparing and 5 ms of computing a step, by sleeping: no timing to speak of
         self.assertGreater(report["seconds"]["cached"], n_steps * 0.040)
         self.assertGreater(report["shares"]["prep_stall"], 0.4)
-        self.assertAlmostEqual(sum(share for name, share in report["shares"].items() if name != "wait"), 1, places=4)
+        self.assertAlmostEqual(sum(share or 0 for name, share in report["shares"].items() if name != "wait"), 1, places=4)
         self.assertEqual([run["kind"] for run in report["runs"]], ["cached", "cold", "synthetic"])
 
     def test_without_workers(self):

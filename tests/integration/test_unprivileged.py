@@ -61,7 +61,7 @@ class Jobs(Unprivileged):
         shares = report["shares"]
         self.assertIsNone(report["insufficient"], report["insufficient"])
         self.assertTrue(report["approximate"])
-        self.assertAlmostEqual(sum(shares[name] for name in shares if name != "gpu_wait"), 1, places=6)
+        self.assertAlmostEqual(sum(shares[name] or 0 for name in shares if name != "gpu_wait"), 1, places=6)
         self.assertAlmostEqual(shares["fetch_stall"] + shares["prep_stall"], clock["wait"], delta=POINTS)
         self.assertAlmostEqual(shares["checkpoint_stall"], clock["checkpoint"], delta=POINTS)
         for name, (low, high) in report["share_intervals"].items():

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes under the name that PyTorch's compiler has on a stack."""
+"""Computes and writes under the name that PyTorch's compiler has on a stack."""
+import tempfile
 import time
 
 
@@ -7,3 +8,5 @@ def compile_frame(seconds):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         sum(range(1000))
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(bytes(1 << 20))

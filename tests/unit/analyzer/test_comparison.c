@@ -48,6 +48,35 @@ static void test_same_job_is_no_difference(void **state)
 		assert_false(made.shares[i].significant);
 }
 
+/* Compiling and a validation pass are no slower steps: what is paid once is compared of all time, by itself.
+ */
+static void test_what_is_apart_makes_no_difference(void **state)
+{
+	struct analysis a = job(steps_a, 200, 40, 1), b = job(steps_b, 200, 40, 2);
+	struct comparison made;
+
+	(void)state;
+	for (size_t i = 20; i < 30; i++) {
+		steps_b[i].apart = true;
+		steps_b[i].share_ns[i < 25 ? SHARE_COMPILING : SHARE_PREP_STALL] = 4 * NS_PER_S;
+		steps_b[i].end_ns += 4 * NS_PER_S;
+	}
+	b.share_ns[SHARE_COMPILING] = b.share_ns[SHARE_PREP_STALL] = 20 * NS_PER_S;
+	b.observed_ns += 40 * NS_PER_S;
+	a.compiling.known = b.compiling.known = true;
+	assert_int_equal(comparison_make(&a, &b, &made), 0);
+	assert_false(made.faster || made.slower);
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		assert_false(made.shares[i].significant);
+	assert_float_equal(made.shares[SHARE_COMPILING].a, 0, 0);
+	assert_float_equal(made.shares[SHARE_COMPILING].b, 20.0 / 60, 0.01);
+	assert_true(isnan(made.shares[SHARE_COMPILING].change.low));
+	b.compiling.known = false;
+	assert_int_equal(comparison_make(&a, &b, &made), 0);
+	assert_true(isnan(made.shares[SHARE_COMPILING].b) &&
+		    isnan(made.shares[SHARE_COMPILING].change.value));
+}
+
 static void test_faster(void **state)
 {
 	struct analysis a = job(steps_a, 200, 40, 1), b = job(steps_b, 200, 0, 2);
@@ -117,6 +146,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_same_job_is_no_difference),
 	    cmocka_unit_test(test_faster),
+	    cmocka_unit_test(test_what_is_apart_makes_no_difference),
 	    cmocka_unit_test(test_same_answer_every_time),
 	    cmocka_unit_test(test_warmup_is_left_out),
 	    cmocka_unit_test(test_sampled),

@@ -50,6 +50,9 @@ struct fixture {
 	char command[256], path[256], name[256], frames[256];
 };
 
+#define FIXTURE_COMPILES    4 /* this step, for so many seconds */
+#define FIXTURE_COMPILING_S 2
+
 /* 100 ms each: 40 fetch, 20 prep, 5 starved, the rest device; every 50th writes a checkpoint of 300 ms. */
 static inline void fixture_steps(struct fixture *f)
 {
@@ -66,6 +69,8 @@ static inline void fixture_steps(struct fixture *f)
 		step->share_ns[SHARE_CPU_STARVED] = 5 * NS_PER_MS;
 		step->share_ns[SHARE_DEVICE] = 35 * NS_PER_MS;
 		step->share_ns[SHARE_CHECKPOINT_STALL] = i % 50 == 49 ? 300 * NS_PER_MS : 0;
+		step->apart = i == FIXTURE_COMPILES;
+		step->share_ns[SHARE_COMPILING] = step->apart ? FIXTURE_COMPILING_S * NS_PER_S : 0;
 		for (size_t k = 0; k < SHARE_COUNT; k++) {
 			at_ns += step->share_ns[k];
 			a->share_ns[k] += step->share_ns[k];
@@ -92,10 +97,14 @@ static inline void fixture_steps(struct fixture *f)
 	a->gil_ns = 2 * FIXTURE_STEPS * NS_PER_MS;
 	a->n_warmup_steps = 3;
 	a->warmup_ns = f->steps[2].end_ns - FIXTURE_BEGIN;
+	a->compiling =
+	    (struct analysis_apart){.known = true, .ns = FIXTURE_COMPILING_S * NS_PER_S, .n_steps = 1};
+	a->n_apart_steps = 1;
 	a->steady_ns = a->observed_ns - a->warmup_ns;
 	for (size_t k = 0; k < SHARE_COUNT; k++)
 		a->steady_share_ns[k] = a->share_ns[k] - f->steps[0].share_ns[k] - f->steps[1].share_ns[k] -
-					f->steps[2].share_ns[k];
+					f->steps[2].share_ns[k] - f->steps[FIXTURE_COMPILES].share_ns[k];
+	a->steady_ns -= f->steps[FIXTURE_COMPILES].end_ns - f->steps[FIXTURE_COMPILES].begin_ns;
 	a->read_bytes_known = true;
 	a->read_bytes = UINT64_C(900) << 20;
 }
@@ -339,7 +348,9 @@ static inline void fixture_lanes(struct fixture *f)
 			size_t share = k % SHARE_COUNT; /* device comes last */
 
 			if (step->share_ns[share])
-				fixture_segment(f, 0, at_ns, step->share_ns[share], (enum lane_state)share);
+				fixture_segment(f, 0, at_ns, step->share_ns[share],
+						share == SHARE_COMPILING ? LANE_COMPILING
+									 : (enum lane_state)share);
 			at_ns += step->share_ns[share];
 		}
 		fixture_segment(f, worker, step->begin_ns, wait_ns * 2 / 3, LANE_FETCH);

@@ -267,6 +267,101 @@ static void test_unknown_is_not_zero(void **state)
 }
 
 /* A prediction is worth more than a bound; a bound beyond all sense has no hundredths. */
+/* 30 s, of which one step compiles for 20. */
+static struct analysis compiling_sample(struct analysis_step steps[2])
+{
+	struct analysis analysis = sample();
+
+	memset(steps, 0, 2 * sizeof(*steps));
+	steps[0] = (struct analysis_step){.begin_ns = analysis.window_begin_ns,
+					  .end_ns = analysis.window_begin_ns + 20 * NS_PER_S,
+					  .apart = true};
+	steps[0].share_ns[SHARE_COMPILING] = 20 * NS_PER_S;
+	steps[1] =
+	    (struct analysis_step){.begin_ns = steps[0].end_ns, .end_ns = steps[0].end_ns + 10 * NS_PER_S};
+	memcpy(steps[1].share_ns, analysis.share_ns, sizeof(analysis.share_ns));
+	memcpy(analysis.steady_share_ns, analysis.share_ns, sizeof(analysis.share_ns));
+	analysis.steps = steps;
+	analysis.n_steps = 2;
+	analysis.n_apart_steps = 1;
+	analysis.steady_ns = 10 * NS_PER_S;
+	analysis.share_ns[SHARE_COMPILING] = 20 * NS_PER_S;
+	analysis.compiling = (struct analysis_apart){.known = true, .ns = 21 * NS_PER_S, .n_steps = 1};
+	analysis.validation = (struct analysis_apart){.known = true, .ns = NS_PER_S, .n_steps = 1};
+	analysis.window_end_ns = analysis.window_begin_ns + 30 * NS_PER_S;
+	analysis.observed_ns = 30 * NS_PER_S;
+	return analysis;
+}
+
+/* A share of all time, none of the steps that come again. */
+static void test_compiling(void **state)
+{
+	struct analysis_step steps[2];
+	struct analysis analysis = compiling_sample(steps);
+	char *text = text_of(&analysis, (struct report_text_options){.width = 80});
+	char *metrics = metrics_of(&analysis), *html = html_of(&analysis);
+	json_t *root = json_of(&analysis, true);
+	json_t *shares = json_object_get(root, "shares"), *rows = json_object_get(root, "step_table");
+	double sum = 0;
+	const char *key;
+	json_t *value;
+
+	(void)state;
+	assert_non_null(strstr(text, "Of all 30.0 s: fetch stall 18 %, compiling 67 %, device 13 %."));
+	assert_non_null(strstr(text, "Compiling took 21.0 s, once. Validation: 1 pass, 1.0 s"));
+	assert_null(strstr(text, "▚ compiling"));
+	assert_non_null(strstr(text, "fetch stall  55.0 %"));
+	assert_non_null(strstr(metrics, "stall=\"compiling\"} 20\n"));
+	assert_non_null(strstr(metrics, "diesel_validation_seconds_total{job=\"train.py\",rank=\"0\"} 1\n"));
+	assert_non_null(
+	    strstr(metrics, "diesel_step_duration_seconds_count{job=\"train.py\",rank=\"0\"} 1\n"));
+	assert_non_null(strstr(html, "Of all 30.0 s: fetch stall 18 %, compiling 67 %"));
+	assert_non_null(strstr(html, "Validation: 1 pass"));
+	assert_float_equal(number(shares, "compiling"), 2.0 / 3, 1e-6);
+	json_object_foreach(shares, key, value) sum += json_number_value(value);
+	assert_float_equal(sum, 1, 1e-6);
+	assert_float_equal(number(json_object_get(json_object_get(root, "steady"), "shares"), "compiling"), 0,
+			   0);
+	assert_float_equal(number(json_array_get(rows, 0), "compiling_s"), 20, 0);
+	assert_true(json_is_true(json_object_get(json_array_get(rows, 0), "apart")));
+	assert_true(json_is_false(json_object_get(json_array_get(rows, 1), "apart")));
+	json_decref(root);
+	free(text);
+	free(metrics);
+	free(html);
+}
+
+/* Without Python stacks nobody saw whether it compiled: that is no 0. */
+static void test_compiling_unknown(void **state)
+{
+	struct analysis analysis = sample();
+	struct analysis_rank rank = {.tgid = 42, .window_ns = NS_PER_S};
+	char *text, *metrics, *html;
+	json_t *root;
+
+	(void)state;
+	analysis.ranks = &rank;
+	analysis.n_ranks = 1;
+	analysis.approximate = true;
+	text = text_of(&analysis, (struct report_text_options){.width = 80});
+	metrics = metrics_of(&analysis);
+	html = html_of(&analysis);
+	root = json_of(&analysis, false);
+	assert_non_null(strstr(text, "compiling         ?"));
+	assert_non_null(strstr(html, "not seen: no Python stacks"));
+	assert_null(strstr(metrics, "stall=\"compiling\""));
+	assert_true(json_is_null(json_object_get(json_object_get(root, "shares"), "compiling")));
+	assert_true(json_is_null(
+	    json_object_get(json_object_get(json_object_get(root, "steady"), "shares"), "compiling")));
+	assert_null(json_object_get(json_object_get(root, "share_intervals"), "compiling"));
+	assert_true(json_is_null(json_object_get(
+	    json_object_get(json_array_get(json_object_get(root, "ranks"), 0), "shares"), "compiling")));
+	json_decref(root);
+	free(text);
+	free(metrics);
+	free(html);
+}
+
 static void test_gains(void **state)
 {
 	struct analysis analysis = sample();
@@ -329,6 +424,8 @@ int main(void)
 	    cmocka_unit_test(test_json),
 	    cmocka_unit_test(test_json_insufficient_and_odd_bytes),
 	    cmocka_unit_test(test_unknown_is_not_zero),
+	    cmocka_unit_test(test_compiling),
+	    cmocka_unit_test(test_compiling_unknown),
 	    cmocka_unit_test(test_gains),
 	    cmocka_unit_test(test_full_disk),
 	    cmocka_unit_test(test_bar_columns),

@@ -10,6 +10,7 @@
 #include "census.h"
 #include "devices.h"
 #include "job_fill.h"
+#include "lib/clock.h"
 #include "lib/error.h"
 #include "sample.h"
 #include "sample_json.h"
@@ -181,6 +182,31 @@ static void test_insufficient_analysis(void **state)
 	sample_free(sample);
 }
 
+/* A step that compiles is none of which a speed is made; unknown is not 0. */
+static void test_compiling_analysis(void **state)
+{
+	struct analysis_step steps[] = {{.end_ns = 10 * NS_PER_S, .apart = true},
+					{.begin_ns = 10 * NS_PER_S, .end_ns = 11 * NS_PER_S}};
+	struct analysis analysis = {.verdict = ANALYSIS_DEVICE_BOUND,
+				    .steps = steps,
+				    .n_steps = 2,
+				    .observed_ns = 11 * NS_PER_S,
+				    .window_end_ns = 11 * NS_PER_S};
+	struct sample *sample = sample_new();
+	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
+
+	(void)state;
+	analysis.share_ns[SHARE_COMPILING] = 11 * NS_PER_S / 2;
+	job_fill(&analysis, job);
+	assert_true(isnan(job->share[SAMPLE_COMPILING]));
+	analysis.compiling.known = true;
+	job_fill(&analysis, job);
+	assert_float_equal(job->share[SAMPLE_COMPILING], 0.5, 1e-9);
+	assert_float_equal(job->step_p95_s, 1, 1e-9);
+	assert_float_equal(job->steps_per_s, 1, 1e-9);
+	sample_free(sample);
+}
+
 static void test_names_of_jobs(void **state)
 {
 	static const char *const cases[][2] = {
@@ -226,6 +252,7 @@ int main(void)
 	    cmocka_unit_test(test_analysis_to_job),
 	    cmocka_unit_test(test_what_is_hidden_is_unknown),
 	    cmocka_unit_test(test_insufficient_analysis),
+	    cmocka_unit_test(test_compiling_analysis),
 	    cmocka_unit_test(test_names_of_jobs),
 	    cmocka_unit_test(test_lines_of_diskstats),
 	};

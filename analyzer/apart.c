@@ -6,7 +6,8 @@
 
 #include "times.h"
 
-#define COMPILING_PART 10 /* a step is apart if it spends a tenth of its time or more on it */
+/* A step is apart if it spends a tenth of its time or more on it, and more than the blur of a span's edge. */
+#define COMPILING_PART 10
 #define VALIDATION_MIN                                                                                       \
 	3 /* batches before one backward pass: an epoch's end, one of validation, the step's own */
 
@@ -21,7 +22,7 @@ static void compiling_fill(const struct measurement *m, struct analysis *analysi
 		struct analysis_step *step = &analysis->steps[i];
 		uint64_t ns = step->share_ns[SHARE_COMPILING];
 
-		if (COMPILING_PART * ns < step->end_ns - step->begin_ns || !ns)
+		if (COMPILING_PART * ns < step->end_ns - step->begin_ns || ns <= m->looks.period_ns / 2)
 			continue;
 		step->apart = true;
 		analysis->compiling.n_steps++;

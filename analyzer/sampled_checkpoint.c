@@ -18,11 +18,19 @@
 #define SLEEP_NS         (20 * NS_PER_MS) /* a longer sync counts without bytes */
 #define BACK_NS          (UINT64_C(30) * NS_PER_S)
 
-static bool writes(const struct event *look)
+/* The bytes of a look may be of what it did before: of compiling, whose files are no checkpoint. */
+static bool of_compiler(const struct sampled_thread *thread, size_t i)
 {
-	if (look->sample.place == SAMPLE_PLACE_COMPILING)
-		return false; /* a compiler's files */
-	return look->sample.written_bytes >= CHECKPOINT_BYTES || look->sample.wait == PROC_WAIT_FILE_WRITE;
+	return thread->looks[i]->sample.place == SAMPLE_PLACE_COMPILING ||
+	       (i && thread->looks[i - 1]->sample.place == SAMPLE_PLACE_COMPILING);
+}
+
+static bool writes(const struct sampled_thread *thread, size_t i)
+{
+	const struct event *look = thread->looks[i];
+
+	return !of_compiler(thread, i) &&
+	       (look->sample.written_bytes >= CHECKPOINT_BYTES || look->sample.wait == PROC_WAIT_FILE_WRITE);
 }
 
 static uint64_t first_write_ns(const struct sampled_thread *thread, size_t i)
@@ -32,7 +40,7 @@ static uint64_t first_write_ns(const struct sampled_thread *thread, size_t i)
 	while (i-- > 0) {
 		const struct event *look = thread->looks[i];
 
-		if (look->sample.n_reads || end_ns - look->start_ns > BACK_NS)
+		if (look->sample.n_reads || end_ns - look->start_ns > BACK_NS || of_compiler(thread, i))
 			break;
 		if (look->sample.written_bytes >= FIRST_BYTES)
 			begin_ns = look->start_ns;
@@ -49,7 +57,7 @@ static size_t writes_end(const struct sampled_thread *thread, size_t i)
 	for (size_t k = i; k < thread->n; k++) {
 		const struct event *look = thread->looks[k];
 
-		if (writes(look)) {
+		if (writes(thread, k)) {
 			last = k;
 			bytes += look->sample.written_bytes;
 			sleep_ns += look->sample.wait == PROC_WAIT_FILE_WRITE ? sampled_sleep_ns(look) : 0;
@@ -67,7 +75,7 @@ int sampled_checkpoints_find(const struct sampled_thread *thread, struct sampled
 	size_t n = 0, n_allocated = 0;
 
 	for (size_t i = 0; i < thread->n;) {
-		size_t end = writes(thread->looks[i]) ? writes_end(thread, i) : i;
+		size_t end = writes(thread, i) ? writes_end(thread, i) : i;
 
 		if (end == i) {
 			i++;

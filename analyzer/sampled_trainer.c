@@ -141,6 +141,11 @@ static void shares_find(const struct sampled_job *job, struct sampled_trainer *t
 
 		if (look->start_ns < trainer->begin_ns || look->end_ns > trainer->end_ns)
 			continue;
+		if (look->sample.place == SAMPLE_PLACE_COMPILING) {
+			before = NULL;
+			trainer->compiling_ns += look->end_ns - look->start_ns;
+			continue;
+		}
 		while (checkpoint < trainer->n_checkpoints &&
 		       trainer->checkpoints[checkpoint].end_ns <= look->start_ns)
 			checkpoint++;
@@ -148,11 +153,6 @@ static void shares_find(const struct sampled_job *job, struct sampled_trainer *t
 		    trainer->checkpoints[checkpoint].begin_ns <= look->start_ns) {
 			before = NULL;
 			trainer->checkpoint_ns += look->end_ns - look->start_ns;
-			continue;
-		}
-		if (look->sample.place == SAMPLE_PLACE_COMPILING) {
-			before = NULL;
-			trainer->compiling_ns += look->end_ns - look->start_ns;
 			continue;
 		}
 		account_add(&account, job, trainer->loader, before, look);

@@ -33,6 +33,7 @@ static const struct help_line help[] = {
     {"fetch (F)", "waiting for data, because of storage or network"},
     {"prep (P)", "waiting for data for another reason: decoding, ..."},
     {"checkpoint (C)", "writing or syncing a checkpoint"},
+    {"compiling (K)", "torch.compile or JAX, once; N/A with BPF"},
     {"starved (S)", "ready to run, without a core"},
     {"other (o)", "none of these"},
     {NULL, "N/A is not known, which is not 0. Sampled shares (BY sampled) are approximate."},

@@ -20,31 +20,37 @@ static void print_headline(FILE *out, const struct truth_report *report)
 {
 	const struct truth_result *result = &report->result;
 	const char *means = report->n_rounds > 1 ? ", means" : "";
+	char compiling[32] = "";
 
+	if (result->compiling > 0)
+		snprintf(compiling, sizeof(compiling), ", %.1f %% compiling", 100 * result->compiling);
 	if (report->n_files)
-		fprintf(out,
-			"%.1f %% of the cold run is fetching, %.1f %% preparing, %.1f %% the device (%" PRIu64
-			" steps%s)\n\n",
-			100 * result->fetch, 100 * result->prep, 100 * result->device, result->n_steps,
-			means);
+		fprintf(
+		    out,
+		    "%.1f %% of the cold run is fetching, %.1f %% preparing, %.1f %% the device%s (%" PRIu64
+		    " steps%s)\n\n",
+		    100 * result->fetch, 100 * result->prep, 100 * result->device, compiling, result->n_steps,
+		    means);
 	else
 		fprintf(out,
-			"%.1f %% of the run is loading, %.1f %% the device (%" PRIu64
+			"%.1f %% of the run is loading, %.1f %% the device%s (%" PRIu64
 			" steps%s); without files nothing tells fetching from preparing\n\n",
-			100 * fmax(0, result->wait), 100 * result->device, result->n_steps, means);
+			100 * fmax(0, result->wait), 100 * result->device, compiling, result->n_steps, means);
 }
 
 /* It is paid once, however many steps there are: the times are without it. */
 static void print_compiling(FILE *out, const struct truth_result *result)
 {
 	if (isnan(result->compiling))
-		fprintf(out,
-			"\n  What torch.compile took is not known (PyTorch before 2.4), and in all three.\n");
+		fprintf(
+		    out,
+		    "\n  What torch.compile took is not known (PyTorch before 2.4): it is in all three\n");
 	else if (result->compiling > 0)
 		fprintf(out,
-			"\n  Without torch.compile, once: %.3f, %.3f and %.3f s; %.1f %% of the cold run.\n",
+			"\n  without compiling, which is paid once: %.3f, %.3f and %.3f s. T_cold below is "
+			"with it\n",
 			result->compiling_s[TRUTH_SYNTHETIC], result->compiling_s[TRUTH_CACHED],
-			result->compiling_s[TRUTH_COLD], 100 * result->compiling);
+			result->compiling_s[TRUTH_COLD]);
 }
 
 static void print_text(FILE *out, const struct truth_report *report)

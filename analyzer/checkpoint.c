@@ -172,11 +172,11 @@ static int calls_look(const struct checkpoint_input *input, const struct timelin
 	return 0;
 }
 
-/* Takes out what a compiler wrote. */
+/* Takes out what a compiler wrote: also before its first sample, where none says otherwise. */
 static int drop_compiled(const struct checkpoint_input *input, const struct timeline_thread *thread,
 			 struct interval_list *calls)
 {
-	const struct stack_bounds bounds = {.times = input->steps, .n_times = input->n_steps};
+	const struct stack_bounds bounds = {.times = input->steps, .n_times = input->n_steps, .wide = true};
 	_cleanup_(interval_list_free) struct interval_list spans = {0};
 	int r = calls->n ? stack_spans_find(input->looks, thread, STACK_COMPILE, &bounds, &spans) : 0;
 	size_t n = 0;

@@ -182,39 +182,51 @@ static bool is_known(const struct stack_bounds *bounds, uint64_t at_ns)
 	return bounds->known && interval_list_cover(bounds->known, at_ns, at_ns + 1);
 }
 
+/* gap: the samples around the span that say something else; 0, UINT64_MAX: there is none. */
 static int span_add(const struct stack_looks *looks, const struct stack_bounds *bounds, struct interval span,
-		    struct interval_list *spans)
+		    struct interval gap, struct interval_list *spans)
 {
 	uint64_t half_ns = looks->period_ns / 2;
 	size_t before = times_before(bounds, span.begin_ns), after = times_before(bounds, span.end_ns);
+	uint64_t first_ns = before ? bounds->times[before - 1] : 0;
+	uint64_t last_ns = after < bounds->n_times ? bounds->times[after] : UINT64_MAX;
 
-	if (!is_known(bounds, span.begin_ns))
-		span.begin_ns = max_ns(span.begin_ns - min_ns(span.begin_ns, half_ns),
-				       before ? bounds->times[before - 1] : 0);
-	if (!is_known(bounds, span.end_ns))
-		span.end_ns = min_ns(span.end_ns + half_ns,
-				     after < bounds->n_times ? bounds->times[after] : UINT64_MAX);
+	if (bounds->wide && gap.begin_ns)
+		span.begin_ns = max_ns(gap.begin_ns, first_ns);
+	else if (!is_known(bounds, span.begin_ns))
+		span.begin_ns = max_ns(span.begin_ns - min_ns(span.begin_ns, half_ns), first_ns);
+	if (bounds->wide && gap.end_ns < UINT64_MAX)
+		span.end_ns = min_ns(gap.end_ns, last_ns);
+	else if (!is_known(bounds, span.end_ns))
+		span.end_ns = min_ns(span.end_ns + half_ns, last_ns);
 	return interval_list_add(spans, span.begin_ns, span.end_ns);
 }
 
 int stack_spans_find(const struct stack_looks *looks, const struct timeline_thread *thread,
 		     enum stack_work work, const struct stack_bounds *bounds, struct interval_list *spans)
 {
-	struct interval span = {0};
+	struct interval span = {0}, gap = {0, UINT64_MAX};
 	size_t i = first_of(looks, thread);
 
 	for (; i < looks->n && looks->items[i].thread == thread; i++) {
 		const struct stack_look *look = &looks->items[i];
 
-		if (look->work == STACK_CUT)
+		if (look->work == STACK_CUT || !look->python)
 			continue;
 		if (span.end_ns && look->work == work && goes_on(bounds, span.end_ns, look->at_ns)) {
 			span.end_ns = look->at_ns;
 			continue;
 		}
-		if (span.end_ns && span_add(looks, bounds, span, spans) < 0)
+		gap.end_ns = look->at_ns;
+		if (span.end_ns && span_add(looks, bounds, span, gap, spans) < 0)
 			return -ENOMEM;
-		span.begin_ns = span.end_ns = look->work == work ? look->at_ns : 0;
+		if (look->work == work) {
+			span = (struct interval){look->at_ns, look->at_ns};
+		} else {
+			span = (struct interval){0};
+			gap.begin_ns = look->at_ns;
+		}
 	}
-	return span.end_ns ? span_add(looks, bounds, span, spans) : 0;
+	gap.end_ns = UINT64_MAX;
+	return span.end_ns ? span_add(looks, bounds, span, gap, spans) : 0;
 }

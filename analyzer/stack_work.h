@@ -31,7 +31,7 @@ struct stack_look {
 	const struct timeline_thread *thread;
 	uint64_t at_ns;
 	enum stack_work work;
-	bool python; /* it has a Python stack */
+	bool python; /* it has a Python stack; without, in a thread of Python's, it could not be read */
 };
 
 /* Samples of all threads, by thread and time. */
@@ -53,7 +53,8 @@ struct stack_bounds {
 	const uint64_t *times; /* ascending; a span ends at each: the thread works on something else there */
 	size_t n_times;
 	const struct interval_list *known; /* tidy; NULL: none; by calls: a sample within one is no edge */
-	uint64_t asleep_max_ns;            /* what it can sleep within a span; 0: as long as it wants */
+	bool wide; /* a span reaches to the samples around it that say something else: what may be in it */
+	uint64_t asleep_max_ns; /* what it can sleep within a span; 0: as long as it wants */
 };
 
 #define STACK_BACKGROUND_SLEEP_NS UINT64_C(50000000) /* a thread that only saves sleeps between two saves */

@@ -200,7 +200,8 @@ static void test_a_thread_compiles(void **state)
 	analysis_free(analysis);
 }
 
-/* A compiler recurses: what is around the frames that were recorded is not known, and ends nothing. */
+/* A compiler recurses: what is around the frames that were recorded is not known, and ends nothing. Nor does
+ * a stack that could not be read. */
 static void test_deep_stacks_end_nothing(void **state)
 {
 	uint64_t tick = steps(10);
@@ -210,6 +211,7 @@ static void test_deep_stacks_end_nothing(void **state)
 	sample_steps(10, TRAINING);
 	sample(TRAINER, tick + 500, COMPILING);
 	sample(TRAINER, tick + 600, DEEP);
+	sample(TRAINER, tick + 700, 0);
 	sample(TRAINER, tick + 3500, COMPILING);
 	analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_COMPILING), 3000 + 2 * HALF_PERIOD);
@@ -251,6 +253,8 @@ static void test_a_compiler_s_files(void **state)
 
 	(void)state;
 	sample_steps(10, TRAINING);
+	sample(TRAINER, tick + 100, TRAINING);
+	write_file(TRAINER, tick + 200, tick + 400); /* no sample yet */
 	sample(TRAINER, tick + 500, COMPILING);
 	write_file(TRAINER, tick + 600, tick + 1500);
 	script_fork(&s, TRAINER, CHILD, tick + 1600);

@@ -15,7 +15,8 @@ double advice_neighbours_share(const struct analysis *analysis)
 static void note_compiling(struct analysis *analysis)
 {
 	snprintf(analysis->note, sizeof(analysis->note),
-		 "%.0f %% of the time was compiling, which is paid once: verdict and advice are of the rest, as in "
+		 "%.0f %% of the time was compiling, which is paid once: verdict and advice are of the rest, "
+		 "as in "
 		 "a longer run",
 		 100 * analysis_share_ratio(analysis, SHARE_COMPILING));
 }

@@ -498,7 +498,7 @@ static void test_compiling_places(void **state)
 	uint64_t begin_ns;
 
 	(void)state;
-	placed_job(&tape, SAMPLE_PLACE_NEXT);
+	placed_job(&tape, SAMPLE_PLACE_NEXT, 20);
 	begin_ns = tape.events[0].end_ns;
 	for (size_t i = 0; i < tape.n; i++) {
 		struct event *look = &tape.events[i];

@@ -47,6 +47,24 @@ int access_open_error(struct error *err, int code, const char *what)
 	return error_errno(err, code, "dieseld cannot open %s", what);
 }
 
+struct access_stamp access_stamp(const struct stat *st)
+{
+	return (struct access_stamp){.dev = st->st_dev,
+				     .ino = st->st_ino,
+				     .bytes = (uint64_t)st->st_size,
+				     .changed_s = st->st_ctim.tv_sec,
+				     .written_s = st->st_mtim.tv_sec,
+				     .changed_ns = (uint64_t)st->st_ctim.tv_nsec,
+				     .written_ns = (uint64_t)st->st_mtim.tv_nsec};
+}
+
+bool access_stamp_equal(const struct access_stamp *a, const struct access_stamp *b)
+{
+	return a->dev == b->dev && a->ino == b->ino && a->bytes == b->bytes && a->changed_s == b->changed_s &&
+	       a->written_s == b->written_s && a->changed_ns == b->changed_ns &&
+	       a->written_ns == b->written_ns;
+}
+
 int access_rights_get(int fd, const struct stat *st, const char *what, struct access_rights *ret,
 		      struct error *err)
 {

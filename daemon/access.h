@@ -60,3 +60,14 @@ bool access_is_no_stricter(const struct access_rights *file, enum access_need ne
 /* Fills *err for a file that is stricter. Returns -EACCES. */
 int access_stricter_error(struct error *err, const char *what, const struct access_rights *file,
 			  enum access_need need, const struct access_rights *snapshot);
+
+/* What tells that a file is the one that was read, unchanged: nobody but who sets the clock makes another one
+ * with the same. */
+struct access_stamp {
+	uint64_t dev, ino, bytes;
+	int64_t changed_s, written_s; /* ctime, mtime */
+	uint64_t changed_ns, written_ns;
+};
+
+struct access_stamp access_stamp(const struct stat *st);
+bool access_stamp_equal(const struct access_stamp *a, const struct access_stamp *b);

@@ -105,6 +105,7 @@ enum batch_wait batch_check(struct batch *b, struct served_dataset *d, uint64_t 
 
 		switch (k->state) {
 		case CHUNK_ABSENT:
+		case CHUNK_CARRIED:
 		case CHUNK_READING: wait = BATCH_FETCH; break;
 		case CHUNK_VERIFYING:
 			if (wait == BATCH_READY)

@@ -6,7 +6,7 @@
 
 #include "lib/clock.h"
 
-static void drop_dataset(struct cache *c, struct served_dataset *d)
+void cache_drop_dataset(struct cache *c, struct served_dataset *d)
 {
 	struct served_dataset **link = &c->datasets;
 
@@ -20,6 +20,7 @@ static void drop_dataset(struct cache *c, struct served_dataset *d)
 	reader_let_go(&d->reader);
 	c->snapshot_bytes -= d->copy_bytes;
 	c->needs_changed = true;
+	carry_drop_dataset(c->carry, d);
 	served_free(d);
 }
 
@@ -39,7 +40,7 @@ static bool is_droppable(const struct cache *c, const struct served_dataset *d)
 		const struct segment *s = c->segments[i];
 		const struct served_chunk *k = s && s->dataset == d ? cache_chunk_of(s) : NULL;
 
-		if (k && k->state != CHUNK_READY)
+		if (k && k->state != CHUNK_READY && k->state != CHUNK_CARRIED)
 			return false;
 	}
 	return true;
@@ -68,7 +69,7 @@ void cache_free(struct cache *c)
 	c->closing = true;
 	cache_abandon_loads(c);
 	while (c->datasets)
-		drop_dataset(c, c->datasets);
+		cache_drop_dataset(c, c->datasets);
 	free(c->segments);
 	free(c->generations);
 }
@@ -99,7 +100,7 @@ struct policy_segment cache_look_at(const struct cache *c, const struct segment 
 		return (struct policy_segment){
 		    .distance = POLICY_NEVER, .busy = s->filling, .idle = s->dataset->n_sessions == 0};
 	return (struct policy_segment){.distance = k->round == c->round ? k->distance : POLICY_NEVER,
-				       .busy = k->state != CHUNK_READY || k->pins > 0,
+				       .busy = (k->state != CHUNK_READY && !s->carried) || k->pins > 0,
 				       .kept = k->kept,
 				       .idle = s->dataset->n_sessions == 0,
 				       .last_use = k->last_use};
@@ -112,6 +113,7 @@ static void forget_chunk(struct cache *c, struct segment *s)
 
 	if (k->segment != s)
 		return;
+	carry_forget(c->carry, s);
 	cache_keep(c, s, false);
 	if (k->state == CHUNK_READY)
 		s->dataset->n_cached--;
@@ -143,7 +145,7 @@ static struct segment *evict_one(struct cache *c, const struct served_dataset *o
 		return NULL;
 	c->counters.evictions++;
 	victim = c->segments[choice];
-	if (victim->dataset == d && victim->memory.bytes == bytes && !victim->lent) {
+	if (victim->dataset == d && victim->memory.bytes == bytes && !victim->lent && !victim->carried) {
 		forget_chunk(c, victim);
 		return victim;
 	}
@@ -151,11 +153,11 @@ static struct segment *evict_one(struct cache *c, const struct served_dataset *o
 	return NULL;
 }
 
-static int add_segment(struct cache *c, struct served_dataset *d, uint64_t bytes, struct segment **ret)
+int cache_add_segment(struct cache *c, struct served_dataset *d, const struct shared_memory *memory,
+		      struct segment **ret)
 {
 	struct segment *s;
 	uint32_t index = 0;
-	int r;
 
 	while (index < c->size_segments && c->segments[index])
 		index++;
@@ -180,20 +182,29 @@ static int add_segment(struct cache *c, struct served_dataset *d, uint64_t bytes
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
-	r = shared_memory_new("diesel-chunk", bytes, SHARED_LENT, &s->memory);
-	if (r < 0) {
-		free(s);
-		return r;
-	}
+	s->memory = *memory;
 	s->dataset = d;
 	s->id = index | (uint32_t)c->generations[index] << SEGMENT_INDEX_BITS;
 	c->generations[index] = (c->generations[index] + 1) & ((1u << (32 - SEGMENT_INDEX_BITS)) - 1);
 	c->segments[index] = s;
 	c->n_segments++;
-	c->segment_bytes += bytes;
-	d->held_bytes += bytes;
+	c->segment_bytes += memory->bytes;
+	d->held_bytes += memory->bytes;
 	*ret = s;
 	return 0;
+}
+
+static int add_new_segment(struct cache *c, struct served_dataset *d, uint64_t bytes, struct segment **ret)
+{
+	struct shared_memory memory;
+	int r = shared_memory_new("diesel-chunk", bytes, SHARED_LENT, &memory);
+
+	if (r == 0) {
+		r = cache_add_segment(c, d, &memory, ret);
+		if (r < 0)
+			shared_memory_free(&memory);
+	}
+	return r;
 }
 
 /* Memory on its way back to the system: zapping and freeing pages takes too long for the loop's thread. */
@@ -245,7 +256,12 @@ void cache_drop_segment(struct cache *c, struct segment *s)
 	c->n_segments--;
 	c->segment_bytes -= s->memory.bytes;
 	s->dataset->held_bytes -= s->memory.bytes;
-	cache_release(c, &s->memory);
+	carry_drop(c->carry, s);
+	/* Clients of the daemon that was may still use what was carried over: theirs stays as it is. */
+	if (s->carried)
+		shared_memory_free(&s->memory);
+	else
+		cache_release(c, &s->memory);
 	free(s);
 }
 
@@ -255,7 +271,7 @@ static bool drop_empty(struct cache *c)
 	for (struct served_dataset *d = c->datasets; d; d = d->next) {
 		if (d->held_bytes > 0 || !is_droppable(c, d))
 			continue;
-		drop_dataset(c, d);
+		cache_drop_dataset(c, d);
 		return true;
 	}
 	return false;
@@ -306,7 +322,7 @@ struct segment *cache_take_segment(struct cache *c, struct served_dataset *d, ui
 		int r = -ENOSPC;
 
 		if (may_add(c, d, bytes)) {
-			r = add_segment(c, d, bytes, &s);
+			r = add_new_segment(c, d, bytes, &s);
 			if (r == 0)
 				break;
 			*ret_error = r;
@@ -410,6 +426,7 @@ void cache_note_ready(struct cache *c, struct served_dataset *d, uint64_t chunk)
 	k->state = CHUNK_READY;
 	k->last_use = ++c->clock;
 	d->n_cached++;
+	carry_put(c->carry, k->segment);
 	/* Some descriptors, too, are for what passes through. */
 	cache_keep(c, k->segment,
 		   c->kept_bytes + k->bytes <= c->keep_limit_bytes &&
@@ -450,7 +467,7 @@ static void drop_many_idle(struct cache *c)
 		}
 		if (n <= CACHE_MAX_IDLE_DATASETS)
 			return;
-		drop_dataset(c, oldest);
+		cache_drop_dataset(c, oldest);
 	}
 }
 
@@ -462,7 +479,7 @@ void cache_add_dataset(struct cache *c, struct served_dataset *d)
 		next = o->next;
 		if (o->identity.directory_dev == d->identity.directory_dev &&
 		    o->identity.directory_ino == d->identity.directory_ino && is_droppable(c, o))
-			drop_dataset(c, o);
+			cache_drop_dataset(c, o);
 	}
 	d->idle_since_ns = clock_monotonic_ns();
 	d->next = c->datasets;

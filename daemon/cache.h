@@ -12,6 +12,7 @@
  * go.
  */
 
+#include "carry.h"
 #include "job.h"
 #include "policy.h"
 #include "pool.h"
@@ -25,8 +26,11 @@ struct segment {
 	uint32_t id; /* index in cache.segments | generation << 20 */
 	struct served_dataset *dataset;
 	uint64_t chunk;
-	bool lent;    /* a client may map it: only what is verified is ever written into it */
-	bool filling; /* with a verified chunk, by a worker */
+	bool lent;           /* a client may map it: only what is verified is ever written into it */
+	bool filling;        /* with a verified chunk, by a worker */
+	bool carried;        /* of before a restart: not mapped, never given to anybody, never written to */
+	uint32_t carry_slot; /* carry.h's */
+	struct access_stamp stamp; /* of the chunk's file, from before it was read */
 };
 
 #define SEGMENT_INDEX_BITS 20
@@ -35,6 +39,7 @@ struct segment {
 struct cache_counters {
 	uint64_t reads; /* chunk fills started, repeated ones included */
 	uint64_t read_bytes;
+	uint64_t carried; /* chunks of before a restart that took the place of a read */
 	uint64_t evictions;
 	uint64_t damaged;  /* chunks quarantined */
 	uint64_t buffered; /* opened without O_DIRECT */
@@ -45,6 +50,7 @@ struct cache {
 	struct readers readers;
 	struct load *loads; /* under way: chunk_load.c */
 	struct pool *pool;
+	struct carry *carry;   /* NULL: chunks end with the daemon */
 	uint64_t limit_bytes;  /* the operator's: what sessions may need together */
 	uint64_t budget_bytes; /* what it may take: that, but never less than the open sessions need */
 	uint64_t unclaimed_bytes;
@@ -148,6 +154,19 @@ void cache_abandon_loads(struct cache *c);
 uint64_t cache_taken_bytes(const struct cache *c);
 /* How much of it a chunk of this dataset would take when it is read. */
 uint64_t cache_take_more(const struct served_dataset *d, uint64_t bytes);
+
+/* What came back of before a restart: cache_carried.c. Idle until somebody wants it, and given up like it. */
+void cache_restore(struct cache *c);
+/* The chunk's memory leaves the cache, on its way back to the system, to be copied. Afterwards it is given
+ * back, or, as if nothing had been, attached again. */
+struct segment *cache_detach_carried(struct cache *c, struct served_dataset *d, uint64_t chunk);
+void cache_attach_carried(struct cache *c, struct segment *s);
+void cache_free_carried(struct cache *c, struct segment *s);
+/* Makes a segment of this memory, which it takes over. 0 or -ENOMEM. */
+int cache_add_segment(struct cache *c, struct served_dataset *d, const struct shared_memory *memory,
+		      struct segment **ret);
+/* Whatever is in memory of it goes. Nobody may use it. */
+void cache_drop_dataset(struct cache *c, struct served_dataset *d);
 
 /* Used by chunk_load.c and cache_fit.c. */
 struct segment *cache_take_segment(struct cache *c, struct served_dataset *d, uint64_t chunk,

@@ -161,7 +161,7 @@ static void keep_more(struct cache *c, const struct entry *entries, size_t n)
 		struct segment *s = entries[i].segment;
 		const struct served_dataset *d;
 
-		if (entries[i].look.idle || !cache_is_ready(s))
+		if (entries[i].look.idle || !(cache_is_ready(s) || s->carried))
 			continue;
 		d = s->dataset;
 		if (c->kept_bytes + s->memory.bytes <= c->keep_limit_bytes &&

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "dataset/chunk.h"
 #include "lib/clock.h"
@@ -26,6 +27,8 @@ struct load {
 	struct snapshot_chunk meta;
 	struct segment *segment; /* read into, and verified there */
 	struct segment *lent;    /* where it goes then; NULL: it stays */
+	struct segment *carried; /* of before a restart: read from there if the file is still the same */
+	bool copies;             /* it is */
 	uint32_t distance;
 	struct job *job;
 	struct place *own, *place; /* of who it is for; where it is tried now */
@@ -40,6 +43,15 @@ struct load {
 
 static int load_read(struct load *l);
 
+/* It was read, or is to be read from storage. */
+static void drop_carried(struct load *l)
+{
+	if (l->carried)
+		cache_free_carried(l->cache, l->carried);
+	l->carried = NULL;
+	l->copies = false;
+}
+
 static void load_free(struct load *l)
 {
 	struct cache *c = l->cache;
@@ -51,6 +63,7 @@ static void load_free(struct load *l)
 	l->dataset->n_loading--;
 	l->dataset->loading_bytes -= l->dataset->chunks[l->chunk].bytes;
 	c->n_loading--;
+	drop_carried(l);
 	job_unref(l->job);
 	place_unref(l->own);
 	place_unref(l->place);
@@ -64,6 +77,9 @@ static void load_finish(struct load *l)
 	struct served_chunk *k = &d->chunks[l->chunk];
 
 	if (l->result == 0) {
+		c->counters.carried += l->copies;
+		drop_carried(l);
+		k->segment->stamp = l->read.stamp;
 		cache_note_ready(c, d, l->chunk);
 	} else {
 		bool damage = l->result == -EBADMSG || l->result == -EPROTONOSUPPORT || l->result == -ENOENT;
@@ -93,16 +109,20 @@ static void load_again(struct load *l)
 	load_finish(l);
 }
 
-/* Anything wrong is read once more: a flipped bit on the way is cured by that, damage is not. */
+/* Anything wrong is read once more: a flipped bit on the way is cured by that, damage is not. What was
+ * carried over a restart says nothing of storage. */
 static void load_fail(struct load *l)
 {
-	if (l->repeated) {
+	if (l->repeated && !l->carried) {
 		load_finish(l);
 		return;
 	}
 	log_limited(l->cache->lines_of(l->cache->user, l->job->uid), LOG_LEVEL_WARNING,
-		    "%s; reading it again", l->error.text);
-	l->repeated = true;
+		    l->carried ? "%s (carried over the restart); reading it from storage"
+			       : "%s; reading it again",
+		    l->error.text);
+	l->repeated = !l->carried;
+	drop_carried(l);
 	l->dataset->chunks[l->chunk].state = CHUNK_READING;
 	load_again(l);
 }
@@ -156,14 +176,34 @@ static int verify_digest(struct load *l)
 	return 0;
 }
 
+/* Like a file's: whatever becomes of that memory meanwhile, what is verified is ours. */
+static int copy_carried(struct load *l)
+{
+	uint64_t done = 0;
+
+	while (l->copies && done < l->meta.file_bytes) {
+		ssize_t n = pread(l->carried->memory.fd, l->segment->memory.data + done,
+				  l->meta.file_bytes - done, (off_t)done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return error_set(&l->error, -EBADMSG, "%s: its memory cannot be read", l->origin);
+		done += (uint64_t)n;
+	}
+	return 0;
+}
+
 static void verify_work(struct pool_job *job)
 {
 	struct load *l = (struct load *)((char *)job - offsetof(struct load, verify));
 	struct chunk_view view;
 	uint64_t needed;
-	int r = chunk_parse_head(l->segment->memory.data, l->meta.file_bytes, l->meta.file_bytes, l->origin,
-				 &view, &needed, &l->error);
+	int r = copy_carried(l);
 
+	if (r == 0)
+		r = chunk_parse_head(l->segment->memory.data, l->meta.file_bytes, l->meta.file_bytes,
+				     l->origin, &view, &needed, &l->error);
 	if (r == -EAGAIN)
 		r = error_set(&l->error, -EBADMSG, "%s: its head is longer than the file", l->origin);
 	if (r == 0 && (memcmp(&view.header->id, &l->meta.id, sizeof(l->meta.id)) != 0 ||
@@ -223,6 +263,13 @@ static bool next_place(struct load *l)
 	return true;
 }
 
+static void count_read(struct load *l)
+{
+	l->cache->counters.reads++;
+	l->cache->counters.read_bytes += l->meta.file_bytes;
+	job_read_begin(l->job, l->begin_ns);
+}
+
 static void on_read(struct reader_job *job)
 {
 	struct load *l = (struct load *)job;
@@ -230,8 +277,16 @@ static void on_read(struct reader_job *job)
 
 	l->result = job->result;
 	l->error = job->error;
-	c->counters.buffered += job->buffered;
-	job_read_end(l->job, l->begin_ns, clock_monotonic_ns(), l->result == 0 ? l->meta.file_bytes : 0);
+	l->copies = l->carried && l->result == 0 && job->unchanged;
+	c->counters.buffered += job->buffered && !l->copies;
+	/* It is another file by now, and was read. */
+	if (l->carried && l->result == 0 && !l->copies) {
+		drop_carried(l);
+		count_read(l);
+	}
+	if (!l->carried)
+		job_read_end(l->job, l->begin_ns, clock_monotonic_ns(),
+			     l->result == 0 ? l->meta.file_bytes : 0);
 	if (l->result == -EXDEV && next_place(l))
 		load_again(l);
 	else if (l->result < 0)
@@ -247,14 +302,16 @@ static int load_read(struct load *l)
 
 	l->result = 0;
 	l->read.error = ERROR_INIT;
+	l->read.order.is_known = l->carried;
+	if (l->carried)
+		l->read.order.known = l->carried->stamp;
 	r = readers_submit(&c->readers, &l->dataset->reader, l->job->uid, &l->read, l->place->fd,
 			   l->segment->memory.fd);
 	if (r < 0)
 		return r;
-	c->counters.reads++;
-	c->counters.read_bytes += l->meta.file_bytes;
 	l->begin_ns = clock_monotonic_ns();
-	job_read_begin(l->job, l->begin_ns);
+	if (!l->carried)
+		count_read(l);
 	return 0;
 }
 
@@ -327,8 +384,12 @@ int cache_load(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32
 		free(l);
 		return r < 0 ? r : -EBADMSG;
 	}
+	if (k->state == CHUNK_CARRIED)
+		l->carried = cache_detach_carried(c, d, chunk);
 	l->segment = cache_take_segment(c, d, chunk, distance, &r);
 	if (!l->segment) {
+		if (l->carried)
+			cache_attach_carried(c, l->carried);
 		free(l);
 		return r;
 	}
@@ -349,6 +410,9 @@ int cache_load(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32
 	r = load_read(l);
 	if (r < 0) {
 		cache_drop_segment(c, l->segment);
+		if (l->carried)
+			cache_attach_carried(c, l->carried);
+		l->carried = NULL;
 		load_free(l);
 		return r;
 	}

@@ -66,6 +66,7 @@ static int answer(struct open_request *q, struct served_dataset *d)
 	m.dataset_reply.snapshot_bytes = d->copy_bytes;
 	d->copy_lent = true;
 	d->copy_uid = c->uid;
+	carry_note_user(c->server->cache.carry, d);
 	return connection_reply(c, &m, &fd, 1);
 }
 
@@ -179,6 +180,12 @@ static void decide(struct open_request *q)
 	struct server *s = q->connection->server;
 	struct served_dataset *d = cache_find_dataset(&s->cache, &q->proof.identity);
 
+	if (d && !served_is_still(d, &q->proof)) {
+		/* Carried over a restart; its file is another one by now. */
+		if (!q->proof.replaced)
+			cache_drop_dataset(&s->cache, d);
+		d = NULL;
+	}
 	if (d) {
 		finish(q, d);
 		return;

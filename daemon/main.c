@@ -88,7 +88,8 @@ static int serve(struct service *service)
 		log_error("cannot make an event loop: %s", strerror(-r));
 		return 1;
 	}
-	r = server_start(&server, &loop, o->socket_path, &o->serve, &service->nursery, &err);
+	r = server_start(&server, &loop, o->socket_path, &o->serve, &service->nursery, &service->items, &err);
+	fd_store_items_free(&service->items);
 	if (r < 0) {
 		log_error("%s", err.text);
 		server_free(&server);
@@ -190,6 +191,9 @@ int main(int argc, char **argv)
 			log_warning("--cache is larger than the memory this process may use (%llu MiB)",
 				    (unsigned long long)(memory >> 20));
 		raise_file_limit(options.serve.knobs.cache_bytes);
+		/* Before anything is forked: a child that has them keeps their memory. */
+		if (fd_store_take(&service.items) < 0)
+			log_warning("no memory: nothing is carried over the restart");
 		r = tune_and_serve(&service);
 	}
 	options_free(&options);

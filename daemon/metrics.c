@@ -57,6 +57,8 @@ static void cache_figures(FILE *text, const struct cache *c)
 		       "Reads of chunks from storage that were begun.", n->reads);
 	metrics_number(text, "diesel_chunk_read_bytes_total", "counter", "Bytes of chunks read from storage.",
 		       n->read_bytes);
+	metrics_number(text, "diesel_chunks_carried_total", "counter",
+		       "Chunks of before a restart that took the place of a read.", n->carried);
 	metrics_number(text, "diesel_chunk_reads_in_flight", "gauge", "Reads of chunks under way.",
 		       c->n_loading);
 	metrics_number(text, "diesel_chunk_evictions_total", "counter", "Chunks given up to make room.",

@@ -118,6 +118,8 @@ static void on_report(uv_poll_t *poll, int status, int events)
 		return;
 	job->result = report.result;
 	job->buffered = report.buffered;
+	job->unchanged = report.unchanged;
+	job->stamp = report.stamp;
 	job->error = report.error;
 	job->error.text[sizeof(job->error.text) - 1] = '\0';
 	job_done(r, job);

@@ -10,6 +10,9 @@
  * reader opens and checks the file, reads it into that memory with many reads in flight (io.h), and reports.
  * Until it has, or has ended, the memory is its own: nothing can take it away from a read that hangs, so it
  * stays counted for who asked.
+ *
+ * Who has a chunk already, of before a restart (carry.h), sends the stamp that its file had: a file that
+ * still has it, and may still be read, is not read again.
  */
 
 #include <stdbool.h>
@@ -29,14 +32,18 @@ struct reader_order {
 	uint64_t id;
 	uint64_t bytes;              /* that the file must have */
 	struct access_rights rights; /* that the file must not be stricter than */
+	bool is_known;               /* by `known`: what it holds is had already */
+	struct access_stamp known;
 	char name[READER_NAME_BYTES];
 	char origin[READER_ORIGIN_BYTES]; /* for texts */
 };
 
 struct reader_report {
 	uint64_t id;
-	int32_t result;    /* 0 or a negative errno; -EXDEV: something is mounted over the file */
-	uint32_t buffered; /* without O_DIRECT */
+	int32_t result; /* 0 or a negative errno; -EXDEV: something is mounted over the file */
+	bool buffered;  /* without O_DIRECT */
+	bool unchanged; /* it is the known one, and was not read */
+	struct access_stamp stamp;
 	struct error error;
 };
 
@@ -46,7 +53,8 @@ struct reader_job {
 	struct reader_order order; /* id is the module's */
 	void (*done)(struct reader_job *job);
 	int result;
-	bool buffered;
+	bool buffered, unchanged;
+	struct access_stamp stamp; /* of the file, from before it was read */
 	struct error error;
 	/* the module's */
 	struct reader_job *next;

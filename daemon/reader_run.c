@@ -126,6 +126,8 @@ static int check_opened(struct chunk *c)
 	if ((uint64_t)st.st_size != c->order.bytes)
 		return error_set(err, -EBADMSG, "%s: has %lld bytes instead of %llu: truncated or replaced",
 				 origin, (long long)st.st_size, (unsigned long long)c->order.bytes);
+	c->report.stamp = access_stamp(&st);
+	c->report.unchanged = c->order.is_known && access_stamp_equal(&c->report.stamp, &c->order.known);
 	return 0;
 }
 
@@ -158,9 +160,9 @@ static void on_open(struct io_op *op)
 		c->fd = op->result;
 		report->result = check_opened(c);
 	}
-	if (report->result == 0)
+	if (report->result == 0 && !report->unchanged)
 		report->result = map_memory(c);
-	if (report->result < 0)
+	if (report->result < 0 || report->unchanged)
 		chunk_report(c);
 	else
 		chunk_read(c);

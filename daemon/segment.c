@@ -48,6 +48,33 @@ int shared_memory_new(const char *name, uint64_t bytes, enum shared_kind kind, s
 	return 0;
 }
 
+int shared_memory_check(int fd, uint64_t bytes)
+{
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	if (seals < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	return (seals & SIZE_SEALS) == SIZE_SEALS && st.st_uid == geteuid() &&
+		       (st.st_mode & ALLPERMS) == 0400 && (uint64_t)st.st_size == bytes
+		   ? 0
+		   : -EPERM;
+}
+
+int shared_memory_take(int fd, uint64_t bytes, struct shared_memory *ret)
+{
+	int r = shared_memory_check(fd, bytes);
+	void *data;
+
+	if (r < 0)
+		return r;
+	data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (data == MAP_FAILED)
+		return -errno;
+	*ret = (struct shared_memory){.fd = fd, .data = data, .bytes = bytes};
+	return 0;
+}
+
 void shared_memory_free(struct shared_memory *m)
 {
 	if (m->data)

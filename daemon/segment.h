@@ -29,6 +29,12 @@ enum shared_kind {
 	SHARED_LENT, /* by shared_memory_reader(), and taken back by shared_memory_discard() */
 };
 
+/* Whether memory that came from outside is what an earlier process of ours made with SHARED_LENT: of this
+ * user, that nobody else may open, of this size and kept from changing it. 0, -EPERM or another errno. */
+int shared_memory_check(int fd, uint64_t bytes);
+/* Maps it, if it is: takes the descriptor over then. */
+int shared_memory_take(int fd, uint64_t bytes, struct shared_memory *ret);
+
 int shared_memory_new(const char *name, uint64_t bytes, enum shared_kind kind, struct shared_memory *ret);
 void shared_memory_free(struct shared_memory *m);
 

@@ -113,6 +113,7 @@ int served_identify(int dir_fd, int snapshot_fd, struct served_proof *ret, struc
 						  .chunks_ino = chunks.st_ino,
 						  .rights = rights};
 	proof.replaced = ours.st_dev != theirs.st_dev || ours.st_ino != theirs.st_ino;
+	proof.snapshot = access_stamp(&theirs);
 	proof.mount_id = mount_id;
 	proof.snapshot_bytes = (uint64_t)theirs.st_size;
 	proof.chunks_fd = steal_fd(&chunks_fd);
@@ -200,6 +201,21 @@ static int choose_sizes(struct served_dataset *d)
 	return 0;
 }
 
+bool served_is_still(struct served_dataset *d, struct served_proof *proof)
+{
+	if (d->original_fd >= 0)
+		return true;
+	if (proof->replaced || !access_stamp_equal(&d->original, &proof->snapshot))
+		return false;
+	d->original_fd = steal_fd(&proof->snapshot_fd);
+	return true;
+}
+
+bool served_is_missing(const struct served_chunk *chunk)
+{
+	return chunk->state == CHUNK_ABSENT || chunk->state == CHUNK_CARRIED;
+}
+
 uint64_t served_largest_bytes(const struct served_dataset *d, uint64_t n)
 {
 	if (n > d->info.n_chunks)
@@ -254,6 +270,7 @@ int served_new(struct served_proof *proof, int copy_fd, struct served_dataset **
 	d->identity = proof->identity;
 	d->copy_fd = copy_fd;
 	d->copy_bytes = proof->snapshot_bytes;
+	d->original = proof->snapshot;
 	d->original_fd = proof->snapshot_fd;
 	proof->snapshot_fd = -EBADF;
 	d->asked_bytes = UINT64_MAX;

@@ -26,6 +26,8 @@ struct segment;
 
 enum chunk_state {
 	CHUNK_ABSENT,
+	CHUNK_CARRIED, /* absent, but in memory of before a restart (carry.h), which takes the place of a read
+			*/
 	CHUNK_READING,
 	CHUNK_VERIFYING,
 	CHUNK_READY,
@@ -36,7 +38,7 @@ struct served_chunk {
 	enum chunk_state state;
 	bool kept;
 	uint32_t pins;
-	struct segment *segment; /* from READING to READY */
+	struct segment *segment; /* from READING to READY; where it is CARRIED */
 	uint64_t bytes;          /* of a segment for it */
 	uint64_t last_use;
 	uint64_t retry_ns; /* BAD by a failing read, not by damage: when to try again; 0: never */
@@ -58,7 +60,8 @@ struct served_proof {
 	struct served_identity identity;
 	bool replaced; /* the directory has another snapshot by now: no harm if this one is served already */
 	uint64_t mount_id, snapshot_bytes;
-	int chunks_fd, snapshot_fd; /* the daemon's own, O_PATH */
+	struct access_stamp snapshot; /* of the one that the client opened */
+	int chunks_fd, snapshot_fd;   /* the daemon's own, O_PATH */
 	char path[PATH_MAX];
 };
 
@@ -67,9 +70,12 @@ struct served_proof {
 struct served_dataset {
 	struct served_dataset *next;
 	struct served_identity identity;
-	char *path;      /* for texts only */
-	int original_fd; /* the snapshot file, O_PATH: keeps its inode number from being used again */
-	int copy_fd;     /* sealed memory copy; clients get descriptors of their own */
+	char *path; /* for texts only */
+	/* The snapshot file, O_PATH: keeps its inode number from being used again. Negative: it was carried
+	 * over a restart, and nobody has shown it since. */
+	int original_fd;
+	struct access_stamp original; /* of that file */
+	int copy_fd;                  /* sealed memory copy; clients get descriptors of their own */
 	/* A client got one; the latest one's user. Held: somebody has one still, though no client is
 	 * connected. */
 	bool copy_lent, copy_held;
@@ -96,6 +102,7 @@ struct served_dataset {
 	uint64_t idle_since_ns;          /* valid while n_sessions is 0 */
 	uint64_t loading_bytes, pinned_bytes;
 	uint32_t n_loading;
+	uint32_t carry_slot;   /* carry.h's */
 	struct reader *reader; /* while there is something to read */
 	uint64_t n_cached, n_bad;
 	struct served_chunk *chunks;
@@ -121,6 +128,13 @@ static inline bool served_is_used(const struct served_dataset *d)
 {
 	return d->refs > 0 || d->copy_held;
 }
+
+/* Whether it is the dataset that the proof of the same identity is of: where nothing keeps its inode number,
+ * another one may have that by now. One that it is keeps it from then on. */
+bool served_is_still(struct served_dataset *d, struct served_proof *proof);
+
+/* Not in memory yet: it can be loaded. */
+bool served_is_missing(const struct served_chunk *chunk);
 
 /* Bytes of the largest n segments: n chunks of any choice never take more. */
 uint64_t served_largest_bytes(const struct served_dataset *d, uint64_t n);

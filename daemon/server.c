@@ -206,8 +206,20 @@ static void start_handles(struct server *s)
 	lend_watch_start(&s->lend, s->loop, "", &s->cache);
 }
 
+/* Without it the cache begins empty. */
+static void restore(struct server *s, struct fd_store_items *items)
+{
+	int r = carry_new(s->loop, items, &s->cache.carry);
+
+	if (r < 0)
+		log_warning("chunks do not outlive dieseld: %s", strerror(-r));
+	if (s->cache.carry)
+		cache_restore(&s->cache);
+}
+
 int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
-		 const struct serve_options *options, const struct nursery *nursery, struct error *err)
+		 const struct serve_options *options, const struct nursery *nursery,
+		 struct fd_store_items *items, struct error *err)
 {
 	int r;
 
@@ -233,6 +245,7 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 		return r;
 	s->jobs = (struct jobs){.loop = loop, .proc_root = "/proc"};
 	start_handles(s);
+	restore(s, items);
 	return 0;
 }
 
@@ -255,6 +268,7 @@ static void finish(struct server *s)
 	lend_watch_stop(&s->lend);
 	uv_close((uv_handle_t *)&s->nursery_poll, NULL);
 	readers_close(&s->cache.readers);
+	s->cache.carry = carry_free(s->cache.carry);
 	cache_free(&s->cache);
 	jobs_close(&s->jobs);
 	pool_free(s->cache.pool);

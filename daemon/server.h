@@ -57,9 +57,11 @@ struct server {
 	uint64_t n_accepted;
 };
 
-/* Makes everything and listens. The line in err says what to do. The nursery is borrowed. */
+/* Makes everything and listens. The line in err says what to do. The nursery is borrowed; of what an earlier
+ * daemon left in the service manager's store, what is of use is taken. */
 int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
-		 const struct serve_options *options, const struct nursery *nursery, struct error *err);
+		 const struct serve_options *options, const struct nursery *nursery,
+		 struct fd_store_items *items, struct error *err);
 /*
  * Drains: nobody new is let in, batches that workers fill are finished and published, then connections end:
  * libdiesel hands out what is published, and asks the next daemon for the rest. The loop runs out when the

@@ -19,8 +19,9 @@ struct service {
 	struct sensor_handler tuning;
 	struct sensor_child child;
 	struct nursery nursery;
-	char child_problem[240]; /* why there is no child; "" */
-	struct options *options; /* in force; replaced by a reload */
+	struct fd_store_items items; /* that the service manager passed */
+	char child_problem[240];     /* why there is no child; "" */
+	struct options *options;     /* in force; replaced by a reload */
 	int argc;
 	char **argv;
 	uint64_t memory_bytes; /* for defaults */

@@ -225,7 +225,7 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 		uint32_t chunk = s->head.chunks[i];
 
 		cache_mark(s->cache, d, chunk, 0);
-		if (!missing && d->chunks[chunk].state == CHUNK_ABSENT) {
+		if (!missing && served_is_missing(&d->chunks[chunk])) {
 			*ret_chunk = chunk;
 			*ret_distance = 0;
 			missing = true;
@@ -235,7 +235,7 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 		uint32_t chunk = s->ahead[i];
 
 		cache_mark(s->cache, d, chunk, i + 1);
-		if (!missing && d->chunks[chunk].state == CHUNK_ABSENT) {
+		if (!missing && served_is_missing(&d->chunks[chunk])) {
 			*ret_chunk = chunk;
 			*ret_distance = i + 1;
 			missing = true;

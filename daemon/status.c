@@ -45,16 +45,17 @@ static json_t *session_status(const struct session *s)
 
 static json_t *cache_status(const struct cache *c)
 {
-	uint64_t pinned = 0, claimed;
+	uint64_t pinned = 0, carried = 0, claimed;
 
 	for (uint32_t i = 0; i < c->size_segments; i++) {
 		const struct segment *s = c->segments[i];
 
 		pinned += s && cache_chunk_of(s) && cache_chunk_of(s)->pins > 0;
+		carried += s && s->carried ? s->memory.bytes : 0;
 	}
 	claimed = cache_claimed_bytes(c);
 	return json_pack(
-	    "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o}",
+	    "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
 	    "budget_bytes", json_u64(c->budget_bytes), "claimed_bytes", json_u64(claimed), "borrowed_bytes",
 	    json_u64(c->segment_bytes + c->slot_bytes + c->snapshot_bytes - claimed), "releasing_bytes",
 	    json_u64(c->releasing_bytes), "segment_bytes", json_u64(c->segment_bytes), "slot_bytes",
@@ -62,7 +63,8 @@ static json_t *cache_status(const struct cache *c)
 	    (int)c->n_segments, "kept_bytes", json_u64(c->kept_bytes), "pinned_chunks", json_u64(pinned),
 	    "loading", (int)c->n_loading, "reads", json_u64(c->counters.reads), "read_bytes",
 	    json_u64(c->counters.read_bytes), "evictions", json_u64(c->counters.evictions), "quarantined",
-	    json_u64(c->counters.damaged), "buffered", json_u64(c->counters.buffered));
+	    json_u64(c->counters.damaged), "buffered", json_u64(c->counters.buffered), "carried",
+	    json_u64(c->counters.carried), "carried_bytes", json_u64(carried));
 }
 
 /* Others' datasets have names, and say who trains on what. */

@@ -10,15 +10,16 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/fd_message.h"
 #include "lib/units.h"
 
-int notify_send(const char *state)
+/* A socket connected to the manager's; 0: there is no manager. */
+static int connect_manager(int *ret_fd)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	const char *path = getenv("NOTIFY_SOCKET");
 	_cleanup_(closep) int fd = -EBADF;
 	size_t length;
-	ssize_t n;
 
 	if (!path || !*path)
 		return 0;
@@ -31,9 +32,30 @@ int notify_send(const char *state)
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	n = sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address,
-		   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
-	return n < 0 ? -errno : 0;
+	if (connect(fd, (struct sockaddr *)&address,
+		    (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length)) < 0)
+		return -errno;
+	*ret_fd = steal_fd(&fd);
+	return 1;
+}
+
+int notify_send(const char *state)
+{
+	_cleanup_(closep) int manager = -EBADF;
+	int r = connect_manager(&manager);
+
+	return r > 0 ? fd_message_send(manager, state, strlen(state), NULL, 0, 0) : r;
+}
+
+int notify_send_fd(const char *state, int fd)
+{
+	_cleanup_(closep) int manager = -EBADF;
+	int r = connect_manager(&manager);
+
+	if (r > 0)
+		r = fd_message_send(manager, state, strlen(state), &fd, fd >= 0, MSG_DONTWAIT);
+	/* Too much under way, of this user's or of all: it passes. */
+	return r == -ENOBUFS || r == -ETOOMANYREFS ? -EAGAIN : r;
 }
 
 uint64_t notify_watchdog_us(void)

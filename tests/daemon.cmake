@@ -15,7 +15,7 @@ add_executable(daemon_probe ${CMAKE_SOURCE_DIR}/tests/integration/daemon_probe.c
 target_compile_options(daemon_probe PRIVATE ${DIESEL_WARNINGS})
 target_link_libraries(daemon_probe PRIVATE diesel_client diesel_dataset diesel_base)
 diesel_script_test(integration control /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_control.py)
-foreach(subject borrowed serving lifecycle damage digest hangs limits knobs service)
+foreach(subject borrowed carried serving lifecycle damage digest hangs limits knobs service)
   diesel_script_test(integration dieseld_${subject}
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_dieseld_${subject}.py)
 endforeach()

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* One message with descriptors (SCM_RIGHTS, unix(7)) over a SOCK_SEQPACKET Unix socket. */
+/* One message with descriptors (SCM_RIGHTS, unix(7)) over a Unix socket that keeps messages apart:
+ * SOCK_SEQPACKET, or a connected SOCK_DGRAM. */
 
 #include <stddef.h>
 

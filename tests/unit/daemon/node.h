@@ -75,12 +75,13 @@ static inline void node_start(struct node *n, const char *root)
 	    .window_chunks = 2,
 	    .n_slots = 4,
 	    .use_io_uring = true};
+	struct fd_store_items items = {0};
 	struct error err = ERROR_INIT;
 
 	n->socket = scratch_path(root, "s");
 	assert_int_equal(nursery_fork(&n->nursery, &err), 0);
 	assert_int_equal(uv_loop_init(&n->loop), 0);
-	if (server_start(&n->server, &n->loop, n->socket, &options, &n->nursery, &err) < 0)
+	if (server_start(&n->server, &n->loop, n->socket, &options, &n->nursery, &items, &err) < 0)
 		fail_msg("%s", err.text);
 	uv_async_init(&n->loop, &n->stop, node_on_stop);
 	uv_async_init(&n->loop, &n->ask, node_on_ask);

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "carry.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cache.h"
+#include "lib/cleanup.h"
+#include "lib/log.h"
+#include "lib/units.h"
+
+#define INDEX_NAME "index"
+#define FORMAT     1
+#define RETRY_MS   100
+/* A store of fewer is not worth its index. */
+#define MIN_CHUNKS 4
+
+struct header {
+	char magic[8];
+	uint32_t format, dataset_bytes, chunk_bytes, n_datasets, n_chunks, reserved;
+};
+
+enum slot_state {
+	SLOT_FREE,
+	SLOT_ADDS, /* as soon as the manager listens */
+	SLOT_STORED,
+	SLOT_REMOVES,
+	SLOT_CAME_BACK, /* stored, and nobody has taken it over yet */
+};
+
+struct slot {
+	enum slot_state state;
+	int fd; /* ADDS: borrowed; CAME_BACK: owned */
+};
+
+/* Datasets, chunks, and last the index itself. What is outside knows them by number + 1. */
+struct carry {
+	struct shared_memory index;
+	struct header *header;
+	struct carry_dataset *datasets;
+	struct carry_chunk *chunks;
+	struct slot *slots;
+	uint32_t n_slots, next_chunk;
+	uint32_t n_due; /* that add or remove */
+	bool broken;
+	uv_timer_t retry;
+};
+
+static void name_of(const struct carry *c, uint32_t i, char name[FD_STORE_NAME_BYTES])
+{
+	if (i == c->n_slots - 1)
+		snprintf(name, FD_STORE_NAME_BYTES, INDEX_NAME);
+	else if (i < c->header->n_datasets)
+		snprintf(name, FD_STORE_NAME_BYTES, "d%u", i);
+	else
+		snprintf(name, FD_STORE_NAME_BYTES, "c%u", i - c->header->n_datasets);
+}
+
+/* The slot of that name; negative: none. */
+static long slot_named(const struct carry *c, const char *name)
+{
+	uint32_t n = name[0] == 'd' ? c->header->n_datasets : c->header->n_chunks;
+	int64_t i;
+
+	if (strcmp(name, INDEX_NAME) == 0)
+		return c->n_slots - 1;
+	if ((name[0] != 'd' && name[0] != 'c') || units_parse_integer(name + 1, 0, (int64_t)n - 1, &i) < 0)
+		return -1;
+	return (long)(name[0] == 'd' ? i : c->header->n_datasets + i);
+}
+
+static bool is_due(const struct slot *s)
+{
+	return s->state == SLOT_ADDS || s->state == SLOT_REMOVES;
+}
+
+static void give_up(struct carry *c, int why)
+{
+	log_warning("the service manager stores nothing any more (%s): chunks do not outlive dieseld",
+		    strerror(-why));
+	c->broken = true;
+	c->n_due = 0;
+}
+
+/* 0: done. */
+static int slot_send(struct carry *c, uint32_t i)
+{
+	struct slot *s = &c->slots[i];
+	char name[FD_STORE_NAME_BYTES];
+	int r;
+
+	name_of(c, i, name);
+	r = s->state == SLOT_ADDS ? fd_store_add(name, s->fd) : fd_store_remove(name);
+	if (r < 0)
+		return r;
+	s->state = s->state == SLOT_ADDS ? SLOT_STORED : SLOT_FREE;
+	s->fd = -EBADF;
+	c->n_due--;
+	return 0;
+}
+
+static void on_retry(uv_timer_t *timer)
+{
+	struct carry *c = timer->data;
+
+	for (uint32_t i = 0; i < c->n_slots && c->n_due > 0; i++) {
+		int r = is_due(&c->slots[i]) ? slot_send(c, i) : 0;
+
+		if (r == -EAGAIN)
+			return;
+		if (r < 0)
+			give_up(c, r);
+	}
+	if (c->n_due == 0)
+		uv_timer_stop(timer);
+}
+
+static void slot_begin(struct carry *c, uint32_t i, enum slot_state state, int fd)
+{
+	int r;
+
+	if (c->broken)
+		return;
+	c->slots[i] = (struct slot){.state = state, .fd = fd};
+	c->n_due++;
+	r = slot_send(c, i);
+	if (r == -EAGAIN && !uv_is_active((uv_handle_t *)&c->retry))
+		uv_timer_start(&c->retry, on_retry, RETRY_MS, RETRY_MS);
+	else if (r < 0 && r != -EAGAIN)
+		give_up(c, r);
+}
+
+static void slot_end(struct carry *c, uint32_t i)
+{
+	struct slot *s = &c->slots[i];
+
+	if (s->state == SLOT_ADDS) {
+		s->state = SLOT_FREE;
+		c->n_due -= !c->broken;
+	} else if (s->state == SLOT_STORED) {
+		slot_begin(c, i, SLOT_REMOVES, -EBADF);
+	}
+}
+
+/* A free slot among n from first on, beginning behind the one that was found last; n: none. */
+static uint32_t find_free(const struct carry *c, uint32_t first, uint32_t n, uint32_t start)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t k = (start + i) % n;
+
+		if (c->slots[first + k].state == SLOT_FREE)
+			return k;
+	}
+	return n;
+}
+
+static struct carry_chunk *chunk_at(struct carry *c, uint32_t slot)
+{
+	return &c->chunks[slot - 1 - c->header->n_datasets];
+}
+
+static void put_dataset(struct carry *c, struct served_dataset *d)
+{
+	uint32_t i = find_free(c, 0, c->header->n_datasets, 0);
+	struct carry_dataset *e = &c->datasets[i];
+
+	if (i == c->header->n_datasets || strlen(d->path) >= sizeof(e->path))
+		return;
+	*e = (struct carry_dataset){.identity = d->identity,
+				    .original = d->original,
+				    .copy_bytes = d->copy_bytes,
+				    .copy_uid = d->copy_uid};
+	strcpy(e->path, d->path);
+	__atomic_store_n(&e->is_used, 1, __ATOMIC_SEQ_CST);
+	slot_begin(c, i, SLOT_ADDS, d->copy_fd);
+	d->carry_slot = i + 1;
+}
+
+static void put_memory(struct carry *c, struct segment *s)
+{
+	uint32_t first = c->header->n_datasets, n = c->header->n_chunks;
+	uint32_t i = find_free(c, first, n, c->next_chunk);
+
+	if (i == n)
+		return;
+	c->next_chunk = i + 1;
+	slot_begin(c, first + i, SLOT_ADDS, s->memory.fd);
+	s->carry_slot = first + i + 1;
+}
+
+void carry_put(struct carry *c, struct segment *s)
+{
+	struct served_dataset *d = s->dataset;
+	struct carry_chunk *e;
+
+	if (!c || c->broken)
+		return;
+	if (!d->carry_slot)
+		put_dataset(c, d);
+	if (d->carry_slot && !s->carry_slot)
+		put_memory(c, s);
+	if (!d->carry_slot || !s->carry_slot)
+		return;
+	e = chunk_at(c, s->carry_slot);
+	e->dataset = d->carry_slot - 1;
+	e->chunk = s->chunk;
+	e->bytes = s->memory.bytes;
+	e->stamp = s->stamp;
+	__atomic_store_n(&e->is_valid, 1, __ATOMIC_SEQ_CST);
+}
+
+void carry_forget(struct carry *c, const struct segment *s)
+{
+	if (c && s->carry_slot)
+		__atomic_store_n(&chunk_at(c, s->carry_slot)->is_valid, 0, __ATOMIC_SEQ_CST);
+}
+
+void carry_drop(struct carry *c, struct segment *s)
+{
+	carry_forget(c, s);
+	if (c && s->carry_slot)
+		slot_end(c, s->carry_slot - 1);
+	s->carry_slot = 0;
+}
+
+void carry_drop_dataset(struct carry *c, struct served_dataset *d)
+{
+	if (c && d->carry_slot) {
+		__atomic_store_n(&c->datasets[d->carry_slot - 1].is_used, 0, __ATOMIC_SEQ_CST);
+		slot_end(c, d->carry_slot - 1);
+	}
+	d->carry_slot = 0;
+}
+
+void carry_note_user(struct carry *c, const struct served_dataset *d)
+{
+	if (c && d->carry_slot)
+		c->datasets[d->carry_slot - 1].copy_uid = d->copy_uid;
+}
+
+/* The next one behind `slot` and before `end` that came back. */
+static uint32_t next_back(struct carry *c, uint32_t slot, uint32_t end, int *ret_fd)
+{
+	for (uint32_t i = slot; i < end; i++) {
+		if (c->slots[i].state != SLOT_CAME_BACK)
+			continue;
+		c->slots[i].state = SLOT_STORED;
+		*ret_fd = steal_fd(&c->slots[i].fd);
+		return i + 1;
+	}
+	return 0;
+}
+
+uint32_t carry_next_dataset(struct carry *c, uint32_t slot, struct carry_dataset *ret, int *ret_fd)
+{
+	slot = next_back(c, slot, c->header->n_datasets, ret_fd);
+	if (slot) {
+		*ret = c->datasets[slot - 1];
+		ret->path[sizeof(ret->path) - 1] = '\0';
+	}
+	return slot;
+}
+
+uint32_t carry_next_chunk(struct carry *c, uint32_t slot, struct carry_chunk *ret, int *ret_fd)
+{
+	slot = next_back(c, slot ? slot : c->header->n_datasets, c->n_slots - 1, ret_fd);
+	if (slot)
+		*ret = *chunk_at(c, slot);
+	return slot;
+}
+
+void carry_refuse(struct carry *c, uint32_t slot)
+{
+	if (slot <= c->header->n_datasets)
+		c->datasets[slot - 1].is_used = 0;
+	else
+		chunk_at(c, slot)->is_valid = 0;
+	slot_end(c, slot - 1);
+}
+
+/* At the start, where the manager may be waited for a little: what the store has and nobody knows. */
+static void remove_now(const char *name)
+{
+	const struct timespec pause = {.tv_nsec = 1000000};
+
+	for (int i = 0; i < 1000 && fd_store_remove(name) == -EAGAIN; i++)
+		nanosleep(&pause, NULL);
+}
+
+static struct header header_for(uint32_t n)
+{
+	struct header h = {.magic = "DSLCARRY",
+			   .format = FORMAT,
+			   .dataset_bytes = sizeof(struct carry_dataset),
+			   .chunk_bytes = sizeof(struct carry_chunk)};
+
+	h.n_datasets = n / 4 < CARRY_MAX_DATASETS ? n / 4 : CARRY_MAX_DATASETS;
+	n -= h.n_datasets + 1;
+	h.n_chunks = n < CARRY_MAX_CHUNKS ? n : CARRY_MAX_CHUNKS;
+	return h;
+}
+
+static uint64_t index_bytes(const struct header *h)
+{
+	return sizeof(*h) + h->n_datasets * (uint64_t)sizeof(struct carry_dataset) +
+	       h->n_chunks * (uint64_t)sizeof(struct carry_chunk);
+}
+
+/* The index that came back, if it is one of this layout. */
+static bool take_index(struct carry *c, const struct header *h, struct fd_store_items *items)
+{
+	for (size_t i = 0; i < items->n; i++) {
+		struct fd_store_item *item = &items->items[i];
+
+		if (strcmp(item->name, INDEX_NAME) != 0 || item->fd < 0 ||
+		    shared_memory_take(item->fd, index_bytes(h), &c->index) < 0)
+			continue;
+		item->fd = -EBADF;
+		if (memcmp(c->index.data, h, sizeof(*h)) == 0)
+			return true;
+		shared_memory_free(&c->index);
+	}
+	return false;
+}
+
+static int make_index(struct carry *c, const struct header *h)
+{
+	int r = shared_memory_new("diesel-carried", index_bytes(h), SHARED_LENT, &c->index);
+
+	if (r == 0)
+		memcpy(c->index.data, h, sizeof(*h));
+	return r;
+}
+
+/* Of two of one name, which the store may have, the first one: removing takes both. */
+static void take_items(struct carry *c, struct fd_store_items *items)
+{
+	for (size_t i = 0; i < items->n; i++) {
+		struct fd_store_item *item = &items->items[i];
+		long slot = slot_named(c, item->name);
+
+		if (item->fd < 0 || slot < 0 || slot == c->n_slots - 1 || c->slots[slot].state != SLOT_FREE)
+			continue;
+		c->slots[slot] = (struct slot){.state = SLOT_CAME_BACK, .fd = steal_fd(&item->fd)};
+	}
+	/* What was verified and never stored, or is stored no more. */
+	for (uint32_t i = 0; i < c->n_slots - 1; i++) {
+		if (c->slots[i].state == SLOT_CAME_BACK)
+			continue;
+		if (i < c->header->n_datasets)
+			c->datasets[i].is_used = 0;
+		else
+			chunk_at(c, i + 1)->is_valid = 0;
+	}
+}
+
+static int carry_init(struct carry *c, uint32_t max, struct fd_store_items *items)
+{
+	struct header h = header_for(max);
+	bool came_back = take_index(c, &h, items);
+	int r = came_back ? 0 : make_index(c, &h);
+
+	if (r < 0)
+		return r;
+	c->header = (struct header *)c->index.data;
+	c->datasets = (struct carry_dataset *)(c->header + 1);
+	c->chunks = (struct carry_chunk *)(c->datasets + h.n_datasets);
+	c->n_slots = h.n_datasets + h.n_chunks + 1;
+	c->slots = calloc(c->n_slots, sizeof(*c->slots));
+	if (!c->slots)
+		return -ENOMEM;
+	if (came_back) {
+		c->slots[c->n_slots - 1].state = SLOT_STORED;
+		take_items(c, items);
+		return 0;
+	}
+	for (size_t i = 0; i < items->n; i++)
+		if (items->items[i].name[0])
+			remove_now(items->items[i].name);
+	slot_begin(c, c->n_slots - 1, SLOT_ADDS, c->index.fd);
+	return 0;
+}
+
+int carry_new(uv_loop_t *loop, struct fd_store_items *items, struct carry **ret)
+{
+	uint32_t max = fd_store_max();
+	struct carry *c;
+	int r;
+
+	*ret = NULL;
+	if (max < 2 * MIN_CHUNKS)
+		return 0;
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	c->index = SHARED_MEMORY_INIT;
+	uv_timer_init(loop, &c->retry);
+	uv_unref((uv_handle_t *)&c->retry);
+	c->retry.data = c;
+	r = carry_init(c, max, items);
+	if (r < 0)
+		carry_free(c);
+	else
+		*ret = c;
+	return r;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	free(handle->data);
+}
+
+struct carry *carry_free(struct carry *c)
+{
+	if (!c)
+		return NULL;
+	for (uint32_t i = 0; c->slots && i < c->n_slots; i++)
+		if (c->slots[i].state == SLOT_CAME_BACK)
+			closep(&c->slots[i].fd);
+	free(c->slots);
+	shared_memory_free(&c->index);
+	uv_close((uv_handle_t *)&c->retry, on_closed);
+	return NULL;
+}

@@ -59,7 +59,7 @@ static int restore_dataset(struct cache *c, uint32_t slot, const struct carry_da
 	r = open_copy(&proof, fd, &d, err);
 	if (r < 0)
 		return r;
-	d->carry_slot = slot;
+	carry_adopt_dataset(c->carry, slot, d);
 	/* Clients of the daemon that was may have it still. */
 	d->copy_lent = true;
 	d->copy_uid = (uint32_t)e->copy_uid;
@@ -87,7 +87,7 @@ static int restore_chunk(struct cache *c, uint32_t slot, const struct carry_chun
 	if (r < 0)
 		return r;
 	s->carried = true;
-	s->carry_slot = slot;
+	carry_adopt_chunk(slot, s);
 	s->stamp = e->stamp;
 	s->chunk = e->chunk;
 	d->chunks[e->chunk].segment = s;
@@ -138,10 +138,11 @@ void cache_restore(struct cache *c)
 	restore_datasets(c);
 	n_refused = restore_chunks(c);
 	if (n_refused)
-		log_warning("%u chunks that the service manager kept are not as dieseld made them: not used",
-			    n_refused);
+		log_warning("%u chunk%s not used: what the service manager kept is not as dieseld made it",
+			    n_refused, units_plural(n_refused));
 	if (c->n_segments)
-		log_info("%u chunks, %s, carried over the restart", c->n_segments,
+		log_info("%u chunk%s, %s, carried over the restart", c->n_segments,
+			 units_plural(c->n_segments),
 			 units_format_bytes(bytes, sizeof(bytes), c->segment_bytes));
 	cache_fit(c);
 }

@@ -43,6 +43,8 @@ struct carry {
 	struct header *header;
 	struct carry_dataset *datasets;
 	struct carry_chunk *chunks;
+	struct served_dataset **served; /* of the datasets */
+	struct quota quota;
 	struct slot *slots;
 	uint32_t n_slots, next_chunk;
 	uint32_t n_due; /* that add or remove */
@@ -163,12 +165,27 @@ static struct carry_chunk *chunk_at(struct carry *c, uint32_t slot)
 	return &c->chunks[slot - 1 - c->header->n_datasets];
 }
 
+/* Whether the owner of this dataset may have another one, or another chunk, in the store. */
+static bool has_share(const struct carry *c, const struct served_dataset *d, bool chunk)
+{
+	uint32_t uid = d->identity.rights.uid;
+	uint64_t n = 0, max = chunk ? c->header->n_chunks : c->header->n_datasets;
+
+	for (uint32_t i = 0; i < c->header->n_datasets; i++) {
+		const struct served_dataset *o = c->served[i];
+
+		if (o && o->identity.rights.uid == uid)
+			n += chunk ? o->n_carry_chunks : 1;
+	}
+	return n < quota_share(&c->quota, uid, max);
+}
+
 static void put_dataset(struct carry *c, struct served_dataset *d)
 {
 	uint32_t i = find_free(c, 0, c->header->n_datasets, 0);
 	struct carry_dataset *e = &c->datasets[i];
 
-	if (i == c->header->n_datasets || strlen(d->path) >= sizeof(e->path))
+	if (i == c->header->n_datasets || strlen(d->path) >= sizeof(e->path) || !has_share(c, d, false))
 		return;
 	*e = (struct carry_dataset){.identity = d->identity,
 				    .original = d->original,
@@ -177,7 +194,7 @@ static void put_dataset(struct carry *c, struct served_dataset *d)
 	strcpy(e->path, d->path);
 	__atomic_store_n(&e->is_used, 1, __ATOMIC_SEQ_CST);
 	slot_begin(c, i, SLOT_ADDS, d->copy_fd);
-	d->carry_slot = i + 1;
+	carry_adopt_dataset(c, i + 1, d);
 }
 
 static void put_memory(struct carry *c, struct segment *s)
@@ -185,11 +202,23 @@ static void put_memory(struct carry *c, struct segment *s)
 	uint32_t first = c->header->n_datasets, n = c->header->n_chunks;
 	uint32_t i = find_free(c, first, n, c->next_chunk);
 
-	if (i == n)
+	if (i == n || !has_share(c, s->dataset, true))
 		return;
 	c->next_chunk = i + 1;
 	slot_begin(c, first + i, SLOT_ADDS, s->memory.fd);
-	s->carry_slot = first + i + 1;
+	carry_adopt_chunk(first + i + 1, s);
+}
+
+void carry_adopt_dataset(struct carry *c, uint32_t slot, struct served_dataset *d)
+{
+	d->carry_slot = slot;
+	c->served[slot - 1] = d;
+}
+
+void carry_adopt_chunk(uint32_t slot, struct segment *s)
+{
+	s->carry_slot = slot;
+	s->dataset->n_carry_chunks++;
 }
 
 void carry_put(struct carry *c, struct segment *s)
@@ -222,17 +251,20 @@ void carry_forget(struct carry *c, const struct segment *s)
 void carry_drop(struct carry *c, struct segment *s)
 {
 	carry_forget(c, s);
-	if (c && s->carry_slot)
-		slot_end(c, s->carry_slot - 1);
+	if (!c || !s->carry_slot)
+		return;
+	slot_end(c, s->carry_slot - 1);
 	s->carry_slot = 0;
+	s->dataset->n_carry_chunks--;
 }
 
 void carry_drop_dataset(struct carry *c, struct served_dataset *d)
 {
-	if (c && d->carry_slot) {
-		__atomic_store_n(&c->datasets[d->carry_slot - 1].is_used, 0, __ATOMIC_SEQ_CST);
-		slot_end(c, d->carry_slot - 1);
-	}
+	if (!c || !d->carry_slot)
+		return;
+	__atomic_store_n(&c->datasets[d->carry_slot - 1].is_used, 0, __ATOMIC_SEQ_CST);
+	c->served[d->carry_slot - 1] = NULL;
+	slot_end(c, d->carry_slot - 1);
 	d->carry_slot = 0;
 }
 
@@ -371,7 +403,8 @@ static int carry_init(struct carry *c, uint32_t max, struct fd_store_items *item
 	c->chunks = (struct carry_chunk *)(c->datasets + h.n_datasets);
 	c->n_slots = h.n_datasets + h.n_chunks + 1;
 	c->slots = calloc(c->n_slots, sizeof(*c->slots));
-	if (!c->slots)
+	c->served = calloc(h.n_datasets, sizeof(struct served_dataset *));
+	if (!c->slots || !c->served)
 		return -ENOMEM;
 	if (came_back) {
 		c->slots[c->n_slots - 1].state = SLOT_STORED;
@@ -385,7 +418,7 @@ static int carry_init(struct carry *c, uint32_t max, struct fd_store_items *item
 	return 0;
 }
 
-int carry_new(uv_loop_t *loop, struct fd_store_items *items, struct carry **ret)
+int carry_new(uv_loop_t *loop, const struct quota *quota, struct fd_store_items *items, struct carry **ret)
 {
 	uint32_t max = fd_store_max();
 	struct carry *c;
@@ -398,6 +431,7 @@ int carry_new(uv_loop_t *loop, struct fd_store_items *items, struct carry **ret)
 	if (!c)
 		return -ENOMEM;
 	c->index = SHARED_MEMORY_INIT;
+	c->quota = *quota;
 	uv_timer_init(loop, &c->retry);
 	uv_unref((uv_handle_t *)&c->retry);
 	c->retry.data = c;
@@ -422,6 +456,7 @@ struct carry *carry_free(struct carry *c)
 		if (c->slots[i].state == SLOT_CAME_BACK)
 			closep(&c->slots[i].fd);
 	free(c->slots);
+	free(c->served);
 	shared_memory_free(&c->index);
 	uv_close((uv_handle_t *)&c->retry, on_closed);
 	return NULL;

@@ -10,6 +10,8 @@
  *   header, then N datasets, then N chunks; names in the store: "index", "d0" ..., "c0" ...
  * A chunk is in it from when it was verified until its memory is about to hold something else, or goes.
  *
+ * Datasets of one owner take no more of the store than a user's share (quota.h), in datasets and in chunks.
+ *
  * What comes back is believed in as little as storage: its memory must be one that this user made, and its
  * bytes are copied and verified like those of a file. See docs/security.md.
  *
@@ -20,6 +22,7 @@
 #include <uv.h>
 
 #include "lib/fd_store.h"
+#include "quota.h"
 #include "segment.h"
 #include "served.h"
 
@@ -48,7 +51,7 @@ struct carry_chunk {
 };
 
 /* Takes what came back out of items. *ret is NULL where there is no store. 0 or -errno. */
-int carry_new(uv_loop_t *loop, struct fd_store_items *items, struct carry **ret);
+int carry_new(uv_loop_t *loop, const struct quota *quota, struct fd_store_items *items, struct carry **ret);
 /* Leaves all in the store to the next daemon. The loop must run once more. Returns NULL. */
 struct carry *carry_free(struct carry *c);
 
@@ -64,9 +67,11 @@ void carry_drop_dataset(struct carry *c, struct served_dataset *d);
 void carry_note_user(struct carry *c, const struct served_dataset *d);
 
 /*
- * What came back, by number + 1: the next one behind `slot` (0: the first), or 0. The descriptor is taken
- * over from *ret_fd; of what is not wanted it is removed from the store by carry_refuse().
+ * What came back, by number + 1: the next one behind `slot` (0: the first), or 0. The descriptor is the
+ * caller's from then on. Each is either adopted, or removed from the store by carry_refuse().
  */
 uint32_t carry_next_dataset(struct carry *c, uint32_t slot, struct carry_dataset *ret, int *ret_fd);
 uint32_t carry_next_chunk(struct carry *c, uint32_t slot, struct carry_chunk *ret, int *ret_fd);
+void carry_adopt_dataset(struct carry *c, uint32_t slot, struct served_dataset *d);
+void carry_adopt_chunk(uint32_t slot, struct segment *s);
 void carry_refuse(struct carry *c, uint32_t slot);

@@ -102,8 +102,8 @@ struct served_dataset {
 	uint64_t idle_since_ns;          /* valid while n_sessions is 0 */
 	uint64_t loading_bytes, pinned_bytes;
 	uint32_t n_loading;
-	uint32_t carry_slot;   /* carry.h's */
-	struct reader *reader; /* while there is something to read */
+	uint32_t carry_slot, n_carry_chunks; /* carry.h's */
+	struct reader *reader;               /* while there is something to read */
 	uint64_t n_cached, n_bad;
 	struct served_chunk *chunks;
 };

@@ -209,7 +209,8 @@ static void start_handles(struct server *s)
 /* Without it the cache begins empty. */
 static void restore(struct server *s, struct fd_store_items *items)
 {
-	int r = carry_new(s->loop, items, &s->cache.carry);
+	const struct quota quota = server_quota(s);
+	int r = carry_new(s->loop, &quota, items, &s->cache.carry);
 
 	if (r < 0)
 		log_warning("chunks do not outlive dieseld: %s", strerror(-r));

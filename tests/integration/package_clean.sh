@@ -79,6 +79,32 @@ kill -KILL "$pid"
 another "$pid"
 runuser -u ada -- python3 /usr/local/bin/count /srv/out.diesel
 
+section carried
+cat >/usr/local/bin/read_all <<'END'
+import sys, diesel_loader, diesel_loader.session
+session = diesel_loader.session.Session(diesel_loader.Dataset(sys.argv[1]), world=1, batch=2)
+while session.next_batch():
+    pass
+cache = diesel_loader.status()["cache"]
+print(sys.argv[2], "reads", cache["reads"], "carried", cache["carried"])
+END
+read_all() { runuser -u ada -- python3 /usr/local/bin/read_all /srv/out.diesel "$1"; }
+read_all first:
+echo "stored: $(property NFileDescriptorStore)" # an index, a snapshot, a chunk
+pid=$(property MainPID)
+kill -KILL "$pid"
+another "$pid"
+read_all killed:
+pid=$(property MainPID)
+systemctl restart "$unit"
+another "$pid"
+read_all restarted:
+systemctl stop "$unit"
+echo "stored when stopped: $(property NFileDescriptorStore)"
+systemctl start "$unit"
+read_all stopped:
+journalctl -u dieseld -o cat --no-pager | grep 'carried over'
+
 section slurm
 systemctl stop "$unit"
 SLURM_JOB_ID=7 bash /usr/share/diesel/slurm/prolog.sh

@@ -195,7 +195,7 @@ class Corrupted(Carried):
 
         self.restart(daemon, replace)
         self.assertEqual(self.read_all(daemon, path, source), (3, n - 3))
-        self.assertIn("3 chunks that the service manager kept are not as dieseld made them", daemon.output())
+        self.assertIn("3 chunks not used: what the service manager kept is not as dieseld made it", daemon.output())
         self.store.wait_for("good ones", lambda chunks: len(chunks) == n)
 
     def test_without_the_index_nothing_is_used(self):
@@ -242,6 +242,17 @@ class Bounds(Carried):
         self.assertEqual(self.store.refused, 0)
         self.restart(daemon)
         self.assertEqual(self.read_all(daemon, path, source), (len(chunk_files(path)) - 5, 5))
+
+    def test_a_user_takes_its_share_of_the_store(self):
+        daemon, (path, source) = self.start("--user-share", "50", maximum=12), self.own("share")
+        for folder, _, files in os.walk(path):
+            for name in (folder, *(os.path.join(folder, file) for file in files)):
+                os.chown(name, 12345, 12345)
+        n = len(chunk_files(path))
+        self.read_all(daemon, path, source)
+        self.restart(daemon)
+        # Of an index, three datasets and eight chunks.
+        self.assertEqual(self.read_all(daemon, path, source), (n - 4, 4))
 
     def test_without_a_store_nothing_is_sent(self):
         daemon, (path, source) = self.start(maximum=0), self.own("storeless")

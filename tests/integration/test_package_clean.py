@@ -132,6 +132,12 @@ class CleanRoot(unittest.TestCase):
     def test_it_is_back_after_a_crash(self):
         self.assertIn("another process, active", self.section("crash"))
 
+    def test_chunks_outlive_a_crash_and_a_restart_and_not_a_stop(self):
+        said = self.section("carried")
+        for line in ("first: reads 1 carried 0", "stored: 3", "killed: reads 0 carried 1",
+                     "restarted: reads 0 carried 1", "stored when stopped: 0", "stopped: reads 1 carried 0"):
+            self.assertIn(line + "\n", said)
+
     def test_upgrade_keeps_configuration_and_history(self):
         said = self.section("upgrade")
         self.assertIn("0.1.1", said)

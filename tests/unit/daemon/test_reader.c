@@ -151,6 +151,43 @@ static void test_reads(void **state)
 	check_reads(*state, false);
 }
 
+/* What is had already is not read again, as long as it is the same file. */
+static void test_a_known_file(void **state)
+{
+	struct reader_job first, again;
+	struct node n;
+
+	start(&n, *state, true);
+	write_file(&n, FILE_BYTES);
+	prepare(&first, "a.chunk");
+	assert_int_equal(submit(&n, &first), 0);
+	wait_for(&n, &n.n_done, 1);
+	assert_false(first.unchanged);
+	memset(n.memory.data, 0, FILE_BYTES);
+	prepare(&again, "a.chunk");
+	again.order.is_known = true;
+	again.order.known = first.stamp;
+	assert_int_equal(submit(&n, &again), 0);
+	wait_for(&n, &n.n_done, 2);
+	assert_int_equal(again.result, 0);
+	assert_true(again.unchanged);
+	assert_int_equal(n.memory.data[5000], 0);
+	/* It may not be read any more by whom it was read for. */
+	assert_int_equal(chmod(n.path, 0), 0);
+	assert_int_equal(submit(&n, &again), 0);
+	wait_for(&n, &n.n_done, 3);
+	assert_int_equal(again.result, -EACCES);
+	/* The same bytes, in another file. */
+	assert_int_equal(unlink(n.path), 0);
+	write_file(&n, FILE_BYTES);
+	assert_int_equal(submit(&n, &again), 0);
+	wait_for(&n, &n.n_done, 4);
+	assert_int_equal(again.result, 0);
+	assert_false(again.unchanged);
+	assert_int_equal(n.memory.data[5000], (uint8_t)(5000 * 7 + 5));
+	stop(&n);
+}
+
 /* A process of this name whose parent is the nursery. */
 static pid_t find_reader(const struct node *n)
 {
@@ -221,6 +258,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_reads, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_a_known_file, scratch_setup, scratch_teardown),
 	    cmocka_unit_test_setup_teardown(test_its_end_ends_what_it_had, scratch_setup, scratch_teardown),
 	};
 

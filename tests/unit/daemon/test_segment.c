@@ -150,6 +150,47 @@ static void test_copy_that_somebody_holds(void **state)
 	close(file);
 }
 
+static int made_with(unsigned int seals, mode_t mode, off_t bytes)
+{
+	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_int_equal(ftruncate(fd, bytes), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+	assert_int_equal(fchmod(fd, mode), 0);
+	return fd;
+}
+
+/* What comes back from the service manager. */
+static void test_memory_from_outside(void **state)
+{
+	const unsigned int size = F_SEAL_SHRINK | F_SEAL_GROW;
+	struct shared_memory m, again;
+	int fd;
+
+	assert_int_equal(shared_memory_new("test", 8192, SHARED_LENT, &m), 0);
+	m.data[5] = 7;
+	assert_int_equal(shared_memory_check(m.fd, 8192), 0);
+	assert_int_equal(shared_memory_check(m.fd, 4096), -EPERM);
+	assert_int_equal(shared_memory_take(dup(m.fd), 8192, &again), 0);
+	assert_int_equal(again.data[5], 7);
+	shared_memory_free(&again);
+	assert_int_equal(fchown(m.fd, 12345, -1) < 0 ? -EPERM : shared_memory_check(m.fd, 8192), -EPERM);
+	shared_memory_free(&m);
+
+	fd = made_with(size | F_SEAL_SEAL, 0400, 8192);
+	assert_int_equal(shared_memory_check(fd, 8192), 0);
+	close(fd);
+	fd = made_with(size, 0400, 8192); /* somebody may add one that keeps us from writing */
+	assert_int_equal(shared_memory_check(fd, 8192), -EPERM);
+	close(fd);
+	fd = made_with(size | F_SEAL_SEAL, 0644, 8192);
+	assert_int_equal(shared_memory_check(fd, 8192), -EPERM);
+	close(fd);
+	fd = open("/dev/null", O_RDONLY);
+	assert_int_equal(shared_memory_check(fd, 0), -EINVAL);
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -159,6 +200,7 @@ int main(void)
 	    cmocka_unit_test(test_control_memory_keeps_its_size),
 	    cmocka_unit_test(test_copy_is_immutable),
 	    cmocka_unit_test(test_copy_that_somebody_holds),
+	    cmocka_unit_test(test_memory_from_outside),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,7 @@
 #define INDEX_NAME "index"
 #define FORMAT     1
 #define RETRY_MS   100
+#define MAX_PAUSES 2000 /* of a millisecond, together */
 /* A store of fewer is not worth its index. */
 #define MIN_CHUNKS 4
 
@@ -315,12 +316,17 @@ void carry_refuse(struct carry *c, uint32_t slot)
 }
 
 /* At the start, where the manager may be waited for a little: what the store has and nobody knows. */
-static void remove_now(const char *name)
+static void remove_all(const struct fd_store_items *items)
 {
 	const struct timespec pause = {.tv_nsec = 1000000};
+	int n_pauses = 0;
 
-	for (int i = 0; i < 1000 && fd_store_remove(name) == -EAGAIN; i++)
-		nanosleep(&pause, NULL);
+	for (size_t i = 0; i < items->n; i++) {
+		const char *name = items->items[i].name;
+
+		while (name[0] && fd_store_remove(name) == -EAGAIN && n_pauses++ < MAX_PAUSES)
+			nanosleep(&pause, NULL);
+	}
 }
 
 static struct header header_for(uint32_t n)
@@ -411,9 +417,7 @@ static int carry_init(struct carry *c, uint32_t max, struct fd_store_items *item
 		take_items(c, items);
 		return 0;
 	}
-	for (size_t i = 0; i < items->n; i++)
-		if (items->items[i].name[0])
-			remove_now(items->items[i].name);
+	remove_all(items);
 	slot_begin(c, c->n_slots - 1, SLOT_ADDS, c->index.fd);
 	return 0;
 }

@@ -150,6 +150,21 @@ class Changed(Carried):
         self.restart(daemon, pack_again)
         self.assertEqual(self.read_all(daemon, path, source), (len(chunk_files(path)), 0))
 
+    def test_an_older_version_goes(self):
+        daemon, (path, source) = self.start(), self.own("older")
+        self.fill(daemon, path, source)
+
+        def append():
+            with open(os.path.join(source, "class0", "more.bin"), "wb") as f:
+                f.write(os.urandom(5000))
+            pack(source, "older", "--append", chunk="4M")
+
+        self.restart(daemon, append)
+        n = len(chunk_files(path))
+        self.assertEqual(self.read_all(daemon, path, source), (n, 0))
+        self.store.wait_for("the new ones alone", lambda chunks: len(chunks) == n)
+        self.assertEqual(sum(name[0] == "d" for name, _ in self.store.stored), 1)
+
     def test_a_snapshot_that_was_written_to_is_another_one(self):
         """Its inode is the same: nothing kept that while no daemon ran."""
         daemon, (path, source) = self.start(), self.own("written")

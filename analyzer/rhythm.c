@@ -99,20 +99,37 @@ static double pause_spread_of(const uint64_t *pauses, size_t n, uint64_t pause_n
 	return sqrt(fmax(0, squares / (double)(n - first) - mean * mean)) / mean;
 }
 
-static uint64_t shorter(const uint64_t *pauses, size_t n, uint64_t pause_ns)
+/* Amid the two neighbours of pauses[first..last] that are farthest apart, as a ratio; 0: all are alike. */
+static uint64_t widest_gap(const uint64_t *pauses, size_t first, size_t last)
 {
-	uint64_t best_ns = 0;
+	uint64_t amid_ns = 0;
+	double widest = 1;
 
-	for (size_t i = 0; i < n && pauses[i] < pause_ns; i++)
-		best_ns = pauses[i];
-	return best_ns;
+	for (size_t i = first + 1; i <= last; i++) {
+		double ratio = (double)pauses[i] / (double)pauses[i - 1];
+
+		if (ratio > widest) {
+			widest = ratio;
+			amid_ns = pauses[i - 1] + (pauses[i] - pauses[i - 1] + 1) / 2;
+		}
+	}
+	return amid_ns;
+}
+
+/* The length of pause to try: first one that parts all beats, then in each part of the pauses its widest gap.
+ */
+static uint64_t candidate(const uint64_t *pauses, size_t n, size_t i)
+{
+	size_t last = i * n / CANDIDATES;
+
+	return i ? widest_gap(pauses, (i - 1) * n / CANDIDATES, last < n ? last : n - 1) : pauses[0];
 }
 
 /* Parts the beats into steps. false: no length of pause makes them alike. */
 static bool steps_part(struct finder *finder)
 {
 	size_t half = finder->n / 2, n = 0;
-	uint64_t best_ns = 0, last_ns = 0;
+	uint64_t best_ns = 0;
 	double best = SPREAD_MAX + CLEARLY;
 
 	for (size_t i = half + 1; i < finder->n; i++)
@@ -120,25 +137,24 @@ static bool steps_part(struct finder *finder)
 			finder->values[n++] = pause_before(finder, i);
 	if (n)
 		qsort(finder->values, n, sizeof(*finder->values), time_compare);
-	for (size_t i = 0; n && i < CANDIDATES; i++) {
-		uint64_t pause_ns = finder->values[i * n / CANDIDATES];
+	for (size_t i = 0; n && i <= CANDIDATES; i++) {
+		uint64_t pause_ns = candidate(finder->values, n, i);
 		double spread;
 
-		if (pause_ns == last_ns)
+		if (!pause_ns)
 			continue;
-		last_ns = pause_ns;
 		steps_find(finder, pause_ns);
 		spread =
 		    spread_of(finder) + finder->pause_weight * pause_spread_of(finder->values, n, pause_ns);
 		if (spread < best - CLEARLY) {
 			best = spread;
-			/* Half way to the next shorter one: the first half has its own. */
-			best_ns = pause_ns - (pause_ns - (i ? shorter(finder->values, n, pause_ns) : 0)) / 2;
+			best_ns = pause_ns;
 		}
 	}
 	if (!best_ns)
 		return false;
-	steps_find(finder, best_ns);
+	/* The first half has its own shortest ones. */
+	steps_find(finder, best_ns > finder->values[0] ? best_ns : best_ns / 2);
 	return true;
 }
 

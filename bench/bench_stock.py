@@ -32,7 +32,7 @@ JOB_PROGRAM = support.ROOT / "bench" / "jobs" / "stock" / "run.py"
 CLIENT = support.ROOT / "client" / "python"
 # One thread a process: what the machine's other programs do then changes how long a step takes, and no more.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-SLOW_IOPS, N_FILES, FILE_BYTES = 200, 1500, 110_000
+SLOW_IOPS, N_FILES, FILE_BYTES = 100, 1500, 110_000
 
 
 class Job:

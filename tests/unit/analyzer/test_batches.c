@@ -149,6 +149,34 @@ static void test_rhythm_of_reads(void **state)
 	analysis_free(analysis);
 }
 
+/* Eight samples a step, each read for 20 and decoded for about 50, some of them read in two goes, and then a
+ * step of 400: the pauses that part steps are hardly an eighth of all. */
+static void test_rhythm_with_reads_in_two_goes(void **state)
+{
+	struct analysis *analysis;
+	uint64_t tick = 0;
+
+	(void)state;
+	script_begin(&s);
+	for (unsigned int step = 0; step < 6 * STEPS; step++) {
+		for (unsigned int i = 0; i < 8; i++) {
+			if (i == 5 && step % 3 == 0) {
+				script_read_file(&s, TRAINER, tick, tick + 2);
+				tick += 2 + 16;
+			}
+			script_read_file(&s, TRAINER, tick, tick + 20);
+			tick += 20 + 50 + (8 * step + i) * 7 % 5;
+		}
+		tick += 350 + step * 11 % 80;
+	}
+	script_exit(&s, TRAINER, tick);
+	analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_in_range(analysis->n_steps, 6 * STEPS - 1, 6 * STEPS);
+	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL) / analysis->n_steps, 155, 170);
+	analysis_free(analysis);
+}
+
 /* Another thread reads for 400, prepares for 300 and wakes the trainer, which computes for 300 before it
  * sleeps again; now and then the thread ends a short sleep for a lock. */
 static void handover_steps(unsigned int n_steps, uint64_t end_tick)
@@ -274,11 +302,17 @@ static void test_marks_that_do_not_fit(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_without_file_reads),       cmocka_unit_test(test_reads_within_are_fetch),
-	    cmocka_unit_test(test_compilers_are_no_workers), cmocka_unit_test(test_threads_within_next),
-	    cmocka_unit_test(test_without_backward_passes),  cmocka_unit_test(test_blind),
-	    cmocka_unit_test(test_rhythm_of_reads),          cmocka_unit_test(test_marks_that_do_not_fit),
-	    cmocka_unit_test(test_other_threads_that_read),  cmocka_unit_test(test_handovers_of_a_thread),
+	    cmocka_unit_test(test_without_file_reads),
+	    cmocka_unit_test(test_reads_within_are_fetch),
+	    cmocka_unit_test(test_compilers_are_no_workers),
+	    cmocka_unit_test(test_threads_within_next),
+	    cmocka_unit_test(test_without_backward_passes),
+	    cmocka_unit_test(test_blind),
+	    cmocka_unit_test(test_rhythm_of_reads),
+	    cmocka_unit_test(test_rhythm_with_reads_in_two_goes),
+	    cmocka_unit_test(test_marks_that_do_not_fit),
+	    cmocka_unit_test(test_other_threads_that_read),
+	    cmocka_unit_test(test_handovers_of_a_thread),
 	    cmocka_unit_test(test_handovers_that_end),
 	};
 

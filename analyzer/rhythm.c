@@ -158,15 +158,25 @@ static bool steps_part(struct finder *finder)
 	return true;
 }
 
-static bool is_regular(const struct finder *finder, size_t step, double usual)
+static bool is_usual(double reads, double usual)
 {
-	double reads = reads_of(finder, step);
-
 	return reads * STEP_READS_RATIO >= usual && reads <= usual * STEP_READS_RATIO;
 }
 
+static bool is_regular(const struct finder *finder, size_t step, double usual)
+{
+	return is_usual(reads_of(finder, step), usual);
+}
+
+/* The first of two neighbours does not read as much as the others: is that no more than an accident? */
+static bool goes_on(const struct finder *finder, size_t step, size_t next, double usual)
+{
+	return is_regular(finder, next, usual) ||
+	       is_usual(reads_of(finder, step) + reads_of(finder, next), usual);
+}
+
 /* The run of steps from the second half on, and back, that read about the same. One that does not is a look
- * that came late; two are something else. */
+ * that came late, two may be halves of one in which the core was away; else they are something else. */
 static bool regular_steps(struct finder *finder, size_t *ret_first, size_t *ret_end)
 {
 	size_t half = finder->n_steps / 2, first = half, end = half;
@@ -175,11 +185,11 @@ static bool regular_steps(struct finder *finder, size_t *ret_first, size_t *ret_
 	for (size_t i = half; i < finder->n_steps; i++)
 		finder->values[i - half] = (uint64_t)reads_of(finder, i);
 	usual = (double)median(finder->values, finder->n_steps - half);
-	while (first > 0 &&
-	       (is_regular(finder, first - 1, usual) || (first > 1 && is_regular(finder, first - 2, usual))))
+	while (first > 0 && (is_regular(finder, first - 1, usual) ||
+			     (first > 1 && goes_on(finder, first - 1, first - 2, usual))))
 		first--;
 	while (end < finder->n_steps && (is_regular(finder, end, usual) ||
-					 (end + 1 < finder->n_steps && is_regular(finder, end + 1, usual))))
+					 (end + 1 < finder->n_steps && goes_on(finder, end, end + 1, usual))))
 		end++;
 	*ret_first = first;
 	*ret_end = end;

@@ -150,7 +150,8 @@ static void test_rhythm_of_reads(void **state)
 }
 
 /* Eight samples a step, each read for 20 and decoded for about 50, some of them read in two goes, and then a
- * step of 400: the pauses that part steps are hardly an eighth of all. */
+ * step of 400: the pauses that part steps are hardly an eighth of all. One sample takes longer than a
+ * step, as when the hypervisor had the core: that makes two of a step, and is not the end of the job. */
 static void test_rhythm_with_reads_in_two_goes(void **state)
 {
 	struct analysis *analysis;
@@ -165,14 +166,14 @@ static void test_rhythm_with_reads_in_two_goes(void **state)
 				tick += 2 + 16;
 			}
 			script_read_file(&s, TRAINER, tick, tick + 20);
-			tick += 20 + 50 + (8 * step + i) * 7 % 5;
+			tick += 20 + 50 + (8 * step + i) * 7 % 5 + (step == 20 && i == 3 ? 500 : 0);
 		}
 		tick += 350 + step * 11 % 80;
 	}
 	script_exit(&s, TRAINER, tick);
 	analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	assert_in_range(analysis->n_steps, 6 * STEPS - 1, 6 * STEPS);
+	assert_in_range(analysis->n_steps, 6 * STEPS, 6 * STEPS + 1);
 	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL) / analysis->n_steps, 155, 170);
 	analysis_free(analysis);
 }

@@ -75,8 +75,10 @@ static void prepare(struct reader_job *job, const char *name)
 {
 	struct stat st = {.st_uid = getuid(), .st_gid = getgid(), .st_mode = S_IFREG | 0600};
 
-	*job = (struct reader_job){
-	    .order = {.bytes = FILE_BYTES, .rights = {st.st_uid, st.st_gid, st.st_mode}}, .done = on_done};
+	*job =
+	    (struct reader_job){.order = {.bytes = FILE_BYTES,
+					  .rights = {.uid = st.st_uid, .gid = st.st_gid, .mode = st.st_mode}},
+				.done = on_done};
 	snprintf(job->order.name, sizeof(job->order.name), "%s", name);
 	snprintf(job->order.origin, sizeof(job->order.origin), "here/%s", name);
 }

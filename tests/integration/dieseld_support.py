@@ -81,8 +81,9 @@ class Daemon:
             raise RuntimeError("dieseld did not start: " + self.output())
 
     def output(self):
-        self.log.seek(0)
-        return self.log.read()
+        # Not by seeking: the daemon writes at the position that this descriptor shares with it.
+        fd = self.log.fileno()
+        return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
 
     def status(self):
         command = [os.path.join(BIN, "daemon_probe"), "--status", "--socket", self.socket]

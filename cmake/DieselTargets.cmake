@@ -29,6 +29,13 @@ function(diesel_library name)
   target_link_libraries(${name} PUBLIC ${arg_USES} PRIVATE ${arg_PRIVATE_USES})
 endfunction()
 
+# diesel_room(NAME SOURCES... [USES libs...] [PRIVATE_USES libs...]): a folder within a folder. Its headers are seen by the
+# rooms that use it, and by no others: so arrows between rooms go one way.
+function(diesel_room name)
+  diesel_library(${name} ${ARGN})
+  target_include_directories(${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
+endfunction()
+
 function(diesel_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;USES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})

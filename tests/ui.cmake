@@ -1,13 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 foreach(module daemon frame reel sample screen)
   diesel_unit_test(ui/${module} USES diesel_ui diesel_base m)
-  target_include_directories(test_ui_${module} PRIVATE ${CMAKE_SOURCE_DIR}/ui)
 endforeach()
 diesel_fuzz_target(ui/reel USES diesel_ui)
-target_include_directories(fuzz_corpus_reel PRIVATE ${CMAKE_SOURCE_DIR}/ui)
-if(TARGET fuzz_reel)
-  target_include_directories(fuzz_reel PRIVATE ${CMAKE_SOURCE_DIR}/ui)
-endif()
 diesel_script_test(integration top /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_top.py)
 diesel_long_tests(integration.top)
 set_property(TEST integration.top APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${CMAKE_BINARY_DIR}/standin")

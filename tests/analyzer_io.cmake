@@ -17,6 +17,5 @@ diesel_script_test(integration shapes_io /usr/bin/python3 ${CMAKE_CURRENT_SOURCE
 diesel_unit_test(analyzer/page_cache USES diesel_analyzer diesel_base)
 target_include_directories(test_analyzer_page_cache PRIVATE ${CMAKE_SOURCE_DIR}/analyzer)
 target_link_libraries(test_analyzer_page_cache PRIVATE m)
-diesel_unit_test(bpf/mounts USES diesel_bpf diesel_base)
-target_include_directories(test_bpf_mounts PRIVATE ${CMAKE_SOURCE_DIR}/bpf)
+diesel_unit_test(bpf/mounts USES diesel_bpf_collect)
 diesel_clock_tests(integration.shapes_io)

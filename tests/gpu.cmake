@@ -34,8 +34,7 @@ foreach(module checkpoints gpu phases)
   target_include_directories(test_analyzer_${module} PRIVATE ${CMAKE_SOURCE_DIR}/analyzer)
 endforeach()
 
-diesel_unit_test(bpf/usdt USES diesel_bpf diesel_base)
-target_include_directories(test_bpf_usdt PRIVATE ${CMAKE_SOURCE_DIR}/bpf)
+diesel_unit_test(bpf/usdt USES diesel_bpf_symbols)
 set_property(TEST unit.bpf.usdt PROPERTY ENVIRONMENT
   "USDT_PLAIN=$<TARGET_FILE:standin_usdt>;USDT_COUNTED=$<TARGET_FILE:standin_usdt_counted>")
 

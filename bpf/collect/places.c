@@ -13,6 +13,7 @@
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "mounts.h"
+#include "place_shared.h"
 
 /* Often in the beginning, as windows of short recordings are cut from it; a day must not fill a disk. */
 #define TOTALS_EVERY_NS (200 * NS_PER_MS)
@@ -25,35 +26,12 @@
 #define BATCH           2048
 #define FOLDERS_MAX     65536 /* names that are kept */
 #define FOLDERS_DEEP    32
-#define NAME_BYTES      56
-#define SIZES           24
 #define SIZES_EACH      7 /* in a record */
-
-/* As places.h of the kernel side has them. */
-struct place_key {
-	uint64_t inode;
-	uint32_t device;
-	uint32_t folder;
-};
-
-struct place {
-	uint64_t accessed_pages, missed_pages;
-	uint64_t n_reads, used_bytes, direct_bytes;
-	uint64_t parent;
-	char name[NAME_BYTES];
-};
-
-struct totals {
-	uint64_t accessed_pages, missed_pages;
-	uint64_t n_minor_faults, n_major_faults, fault_ns;
-	uint64_t n_reads, used_bytes, direct_bytes, network_bytes;
-	uint64_t read_sizes[SIZES];
-};
 
 struct folder {
 	struct place_key key;
 	uint64_t parent;
-	char name[NAME_BYTES];
+	char name[PLACE_NAME];
 	UT_hash_handle hh;
 };
 
@@ -73,11 +51,11 @@ struct places {
 	places_emit emit;
 	places_note note;
 	void *user;
-	struct totals before;
+	struct job_totals before;
 	uint64_t begin_ns;
 	uint64_t totals_ns, places_ns; /* when they were taken last */
 	uint64_t places_pause_ns;
-	struct totals *per_cpu;
+	struct job_totals *per_cpu;
 	struct folder *folders;
 	struct noted *noted;
 	struct mounts *mounts, *job_mounts;
@@ -138,9 +116,9 @@ void places_free(struct places *places)
 }
 
 /* The sums so far; false: they cannot be read. */
-static bool totals_read(struct places *places, struct totals *ret_totals)
+static bool totals_read(struct places *places, struct job_totals *ret_totals)
 {
-	struct totals sum = {0};
+	struct job_totals sum = {0};
 	uint64_t *to = (uint64_t *)&sum;
 	uint32_t key = 0;
 
@@ -161,15 +139,15 @@ static uint32_t cut32(uint64_t value)
 	return value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
 }
 
-static void sizes_emit(struct places *places, const uint64_t delta[SIZES], uint64_t now_ns)
+static void sizes_emit(struct places *places, const uint64_t delta[READ_CLASSES], uint64_t now_ns)
 {
-	for (uint32_t first = 0; first < SIZES; first += SIZES_EACH) {
+	for (uint32_t first = 0; first < READ_CLASSES; first += SIZES_EACH) {
 		struct event event = {
 		    .type = EVENT_READ_SIZES, .start_ns = places->totals_ns, .end_ns = now_ns};
 		bool any = false;
 
 		event.sizes.first = first;
-		for (uint32_t k = 0; k < SIZES_EACH && first + k < SIZES; k++) {
+		for (uint32_t k = 0; k < SIZES_EACH && first + k < READ_CLASSES; k++) {
 			event.sizes.n[k] = cut32(delta[first + k]);
 			any |= delta[first + k] > 0;
 		}
@@ -181,7 +159,7 @@ static void sizes_emit(struct places *places, const uint64_t delta[SIZES], uint6
 static void totals_emit(struct places *places, uint64_t now_ns)
 {
 	struct event event = {.type = EVENT_PAGES, .start_ns = places->totals_ns, .end_ns = now_ns};
-	struct totals now, delta;
+	struct job_totals now, delta;
 	uint64_t *difference = (uint64_t *)&delta;
 
 	if (!totals_read(places, &now))
@@ -287,7 +265,7 @@ static const char *inner_path(struct places *places, const struct entry *entry, 
 
 	buffer[at] = '\0';
 	for (int i = 0; !root && i < FOLDERS_DEEP; i++) {
-		size_t length = strnlen(name, NAME_BYTES);
+		size_t length = strnlen(name, PLACE_NAME);
 		struct folder *folder;
 
 		if (length + 1 > at)

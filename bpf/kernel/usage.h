@@ -12,32 +12,11 @@
  * later it may be closed or gone, and its process too.
  */
 
+#include "place_shared.h"
 #include "recorder.h"
 
 #define USE_MAX_NS   100000000
-#define PLACE_NAME   56
 #define FOLDERS_DEEP 16
-
-struct place_key {
-	uint64_t inode;
-	uint32_t device;
-	uint32_t folder; /* 1: the inode is a folder's */
-};
-
-/* As the collector reads it: the collector's places.c has the same. */
-struct place {
-	uint64_t accessed_pages, missed_pages;
-	uint64_t n_reads, used_bytes, direct_bytes;
-	uint64_t parent; /* inode of the folder; its own: the root of the file system */
-	char name[PLACE_NAME];
-};
-
-struct job_totals {
-	uint64_t accessed_pages, missed_pages;
-	uint64_t n_minor_faults, n_major_faults, fault_ns;
-	uint64_t n_reads, used_bytes, direct_bytes, network_bytes;
-	uint64_t read_sizes[24];
-};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -129,7 +108,7 @@ static __always_inline void sizes_sum(struct file_use *use)
 {
 	struct job_totals *sums = this_totals();
 
-	if (sums && use->n_of_size && use->size_class < 24)
+	if (sums && use->n_of_size && use->size_class < READ_CLASSES)
 		__sync_fetch_and_add(&sums->read_sizes[use->size_class], use->n_of_size);
 	use->n_of_size = 0;
 }

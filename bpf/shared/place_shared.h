@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+#pragma once
+
+/* What the job reads, summed in the kernel (usage.h) and taken out by the collector (places.c). */
+
+#include "bpf/event.h"
+
+#define PLACE_NAME   56
+#define READ_CLASSES 24 /* of sizes of reads: powers of two */
+
+struct place_key {
+	uint64_t inode;
+	uint32_t device;
+	uint32_t folder; /* 1: the inode is a folder's */
+};
+
+struct place {
+	uint64_t accessed_pages, missed_pages;
+	uint64_t n_reads, used_bytes, direct_bytes;
+	uint64_t parent; /* inode of the folder; its own: the root of the file system */
+	char name[PLACE_NAME];
+};
+
+struct job_totals {
+	uint64_t accessed_pages, missed_pages;
+	uint64_t n_minor_faults, n_major_faults, fault_ns;
+	uint64_t n_reads, used_bytes, direct_bytes, network_bytes;
+	uint64_t read_sizes[READ_CLASSES];
+};
+
+#ifndef __BPF__
+_Static_assert(sizeof(struct place_key) == 16 && sizeof(struct place) == 104 &&
+		   sizeof(struct job_totals) == 264,
+	       "shared with the kernel side");
+#endif

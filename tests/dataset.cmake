@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 foreach(module chunk pack shuffle snapshot snapshot_hash store writer)
-  diesel_unit_test(dataset/${module} USES diesel_dataset)
-  target_include_directories(test_dataset_${module} PRIVATE ${CMAKE_SOURCE_DIR}/dataset) # the private headers
+  diesel_unit_test(dataset/${module} USES diesel_dataset_write diesel_dataset_read diesel_dataset_order)
 endforeach()
 
 foreach(case full limit refuse)
@@ -22,9 +21,5 @@ if(NOT DIESEL_SANITIZE)
 endif()
 
 foreach(parser chunk_head snapshot)
-  diesel_fuzz_target(dataset/${parser} USES diesel_dataset)
-  target_include_directories(fuzz_corpus_${parser} PRIVATE ${CMAKE_SOURCE_DIR}/dataset)
-  if(TARGET fuzz_${parser})
-    target_include_directories(fuzz_${parser} PRIVATE ${CMAKE_SOURCE_DIR}/dataset)
-  endif()
+  diesel_fuzz_target(dataset/${parser} USES diesel_dataset_write)
 endforeach()

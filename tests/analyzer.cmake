@@ -22,7 +22,6 @@ foreach(module
     slices
     timeline
     warmup)
-  diesel_unit_test(analyzer/${module} USES diesel_analyzer diesel_base)
-  target_include_directories(test_analyzer_${module} PRIVATE ${CMAKE_SOURCE_DIR}/analyzer)
+  diesel_unit_test(analyzer/${module} USES diesel_analyzer_whole diesel_analyzer_collect)
 endforeach()
 diesel_fuzz_target(analyzer/events USES diesel_analyzer)

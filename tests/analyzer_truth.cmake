@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 foreach(module truth_files truth_result)
-  diesel_unit_test(analyzer/${module} USES diesel_analyzer diesel_base)
-  target_include_directories(test_analyzer_${module} PRIVATE ${CMAKE_SOURCE_DIR}/analyzer)
+  diesel_unit_test(analyzer/${module} USES diesel_analyzer_truth)
 endforeach()
 diesel_script_test(integration truth /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_truth.py)
 diesel_clock_tests(integration.truth)

@@ -15,17 +15,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "frame_work.h"
 #include "interval.h"
 #include "timeline.h"
 
 struct analysis_input;
-
-enum stack_work {
-	STACK_OTHER,
-	STACK_SAVE,    /* makes or writes a checkpoint */
-	STACK_COMPILE, /* torch.compile, jax.jit */
-	STACK_CUT,     /* too deep to be seen whole, and nothing known in what was */
-};
 
 struct stack_look {
 	const struct timeline_thread *thread;
@@ -40,9 +34,6 @@ struct stack_looks {
 	size_t n;
 	uint64_t period_ns;
 };
-
-/* What a Python function works on, by the last name of its file: STACK_OTHER, _SAVE or _COMPILE. */
-enum stack_work stack_work_of(const char *file, const char *function);
 
 /* Empty where no samples were taken. -ENOMEM. */
 int stack_looks_find(const struct timeline *timeline, const struct analysis_input *input,

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "analyzer/analysis.h"
 #include "bpf/notes.h"
@@ -14,29 +13,6 @@
  * are in the limit, but not in the stack. */
 #define FRAMES_CUT (NOTE_STACK_FRAMES_MAX - 8)
 
-/* Files by their last name, as the samples have them; NULL: any function of it. */
-static const struct {
-	const char *file, *function;
-	enum stack_work work;
-} functions[] = {
-    {"serialization.py", "save", STACK_SAVE},         /* torch.save */
-    {"state_dict_saver.py", NULL, STACK_SAVE},        /* torch.distributed.checkpoint */
-    {"_state_dict_stager.py", NULL, STACK_SAVE},      /* its copy of the state */
-    {"_async_thread_executor.py", NULL, STACK_SAVE},  /* async_save, by a thread */
-    {"_async_process_executor.py", NULL, STACK_SAVE}, /* and by a process */
-    {"convert_frame.py", NULL, STACK_COMPILE},        /* torch.compile: Dynamo */
-    {"symbolic_convert.py", NULL, STACK_COMPILE},
-    {"output_graph.py", NULL, STACK_COMPILE},
-    {"compile_fx.py", NULL, STACK_COMPILE}, /* and Inductor */
-    {"async_compile.py", NULL, STACK_COMPILE},
-    {"cpp_builder.py", NULL, STACK_COMPILE},
-    {"cpu_vec_isa.py", NULL, STACK_COMPILE},
-    {"graph_compile.py", NULL, STACK_COMPILE}, /* AOTAutograd */
-    {"autograd_cache.py", NULL, STACK_COMPILE},
-    {"compiler.py", "compile_or_get_cached", STACK_COMPILE}, /* JAX */
-    {"torch.py", "save_file", STACK_SAVE},                   /* safetensors */
-};
-
 static int key_compare(const void *left, const void *right)
 {
 	const uint64_t *a = left, *b = right;
@@ -44,34 +20,12 @@ static int key_compare(const void *left, const void *right)
 	return *a < *b ? -1 : *a > *b;
 }
 
-/* Imported; or what the compiler made, which older versions call from its own file. Python before 3.11 has no
- * qualified names. */
-static bool is_none(const char *function)
-{
-	static const char run[] = "<locals>.run";
-	size_t length = strlen(function), end = sizeof(run) - 1;
-
-	return !strcmp(function, "<module>") || !strcmp(function, "run") ||
-	       (length >= end && !strcmp(function + length - end, run));
-}
-
-enum stack_work stack_work_of(const char *file, const char *function)
-{
-	if (is_none(function))
-		return STACK_OTHER;
-	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
-		if (!strcmp(file, functions[i].file) &&
-		    (!functions[i].function || !strcmp(function, functions[i].function)))
-			return functions[i].work;
-	return STACK_OTHER;
-}
-
 static enum stack_work work_of_frame(const struct profile_notes *notes, uint64_t key)
 {
 	const struct profile_frame *frame =
 	    bsearch(&key, notes->frames, notes->n_frames, sizeof(*notes->frames), key_compare);
 
-	return frame && frame->kind == FRAME_PYTHON ? stack_work_of(frame->library, frame->function)
+	return frame && frame->kind == FRAME_PYTHON ? frame_work_of(frame->library, frame->function)
 						    : STACK_OTHER;
 }
 

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "handovers.h"
 
-#include <stdlib.h>
-
 #include "calls.h"
-#include "times.h"
 
-#define PARTS       16 /* of the time from the first hand-over to the trainer's end, ... */
-#define PARTS_MIN   12 /* ... in so many of which there is one */
-#define SHORT_RATIO 8
+#define PARTS     16 /* of the time from the first hand-over to the trainer's end, ... */
+#define PARTS_MIN 12 /* ... in so many of which there is one */
 
 static bool reads_in(const struct timeline_thread *thread, size_t *call, uint64_t begin_ns, uint64_t end_ns)
 {
@@ -45,31 +41,4 @@ bool handovers_go_on(const struct timeline *timeline, const struct roles *roles,
 			next_part = part + 1;
 	}
 	return n_parts >= PARTS_MIN;
-}
-
-/* Half of all time waited is in waits at least as long. */
-static uint64_t usual_wait(const struct data_waits *waits, uint64_t *scratch)
-{
-	uint64_t sum_ns = 0, so_far_ns = 0;
-	size_t i = 0;
-
-	for (size_t k = 0; k < waits->n; k++) {
-		scratch[k] = waits->items[k].end_ns - waits->items[k].begin_ns;
-		sum_ns += scratch[k];
-	}
-	qsort(scratch, waits->n, sizeof(*scratch), time_compare);
-	for (; i < waits->n && 2 * (so_far_ns + scratch[i]) < sum_ns; i++)
-		so_far_ns += scratch[i];
-	return i < waits->n ? scratch[i] : 0;
-}
-
-size_t handovers_times(const struct data_waits *waits, uint64_t *ret_times)
-{
-	uint64_t usual_ns = usual_wait(waits, ret_times);
-	size_t n = 0;
-
-	for (size_t i = 0; i < waits->n; i++)
-		if (SHORT_RATIO * (waits->items[i].end_ns - waits->items[i].begin_ns) >= usual_ns)
-			ret_times[n++] = waits->items[i].end_ns;
-	return n;
 }

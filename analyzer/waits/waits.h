@@ -77,3 +77,7 @@ int data_waits_find_inline(const struct timeline_thread *trainer, const struct i
 
 /* Index of the first wait that ends after at_ns; n: none. */
 size_t data_waits_from(const struct data_waits *waits, uint64_t at_ns);
+
+/* When a batch was handed over, ascending, by the waits of a job that another thread feeds (handovers.h);
+ * ret_times has room for one each. The short ones among them are for a lock. */
+size_t data_waits_handovers(const struct data_waits *waits, uint64_t *ret_times);

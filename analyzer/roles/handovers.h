@@ -10,12 +10,7 @@
 
 #include "roles.h"
 #include "timeline.h"
-#include "waits.h"
 
 /* Does the thread feed the trainer? roles has trainer and gil. */
 bool handovers_go_on(const struct timeline *timeline, const struct roles *roles,
 		     const struct timeline_thread *thread);
-
-/* When a batch was handed over, ascending, by the waits of such a job; ret_times has room for one each. The
- * short ones among them are for a lock. */
-size_t handovers_times(const struct data_waits *waits, uint64_t *ret_times);

@@ -7,7 +7,6 @@
 #include "batches.h"
 #include "checkpoint.h"
 #include "collectives.h"
-#include "handovers.h"
 #include "page_cache.h"
 
 static int times_find(struct measurement *m)
@@ -40,7 +39,7 @@ static int times_of_waits(struct measurement *m)
 		return -ENOMEM;
 	m->times = m->mark_times;
 	if (m->waits.loader == LOADER_THREADS) {
-		m->n_times = handovers_times(&m->waits, m->mark_times);
+		m->n_times = data_waits_handovers(&m->waits, m->mark_times);
 		return 0;
 	}
 	for (size_t i = 0; i < m->waits.n; i++)

@@ -7,7 +7,7 @@
 
 #include "bpf/python_stack.h"
 #include "lib/clock.h"
-#include "stack_work.h"
+#include "frame_work.h"
 
 #define CODES_MAX 1024 /* a power of two, some times the functions of a training loop */
 /* Code objects come and go, and an address means another one then. */
@@ -42,7 +42,7 @@ enum sample_place sampler_place_of(const char *path, const char *function)
 	const char *slash = strrchr(path, '/');
 	size_t length = strlen(function);
 
-	if (stack_work_of(slash ? slash + 1 : path, function) == STACK_COMPILE)
+	if (frame_work_of(slash ? slash + 1 : path, function) == STACK_COMPILE)
 		return SAMPLE_PLACE_COMPILING;
 	if (length < strlen(next) || strcmp(function + length - strlen(next), next) != 0)
 		return SAMPLE_PLACE_OUTSIDE;

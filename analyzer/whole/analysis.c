@@ -43,14 +43,6 @@ static void run_free(struct run *run)
 	timeline_free(run->timeline);
 }
 
-void analysis_cover_window(struct analysis *analysis)
-{
-	if (analysis->begin_ns > analysis->window_begin_ns)
-		analysis->begin_ns = analysis->window_begin_ns;
-	if (analysis->end_ns < analysis->window_end_ns)
-		analysis->end_ns = analysis->window_end_ns;
-}
-
 static bool blind(const struct measurement *m)
 {
 	bool steps_seen = m->roles.trainer->n_steps || m->roles.step_mark;
@@ -330,30 +322,4 @@ void analysis_free(struct analysis *analysis)
 	page_cache_free(analysis->page_cache);
 	profile_free(analysis->profile);
 	free(analysis);
-}
-
-bool analysis_share_known(const struct analysis *analysis, enum analysis_share share)
-{
-	return share != SHARE_COMPILING || analysis->compiling.known;
-}
-
-double analysis_share_ratio(const struct analysis *analysis, enum analysis_share share)
-{
-	uint64_t wall_ns = analysis->observed_ns;
-
-	return wall_ns ? (double)analysis->share_ns[share] / (double)wall_ns : 0;
-}
-
-double analysis_steady_ratio(const struct analysis *analysis, enum analysis_share share)
-{
-	/* Sampled sessions have no steps, and all of them is steady. */
-	if (!analysis->steady_ns)
-		return analysis_share_ratio(analysis, share);
-	return (double)analysis->steady_share_ns[share] / (double)analysis->steady_ns;
-}
-
-double analysis_wait_ratio(const struct analysis *analysis)
-{
-	return analysis_share_ratio(analysis, SHARE_FETCH_STALL) +
-	       analysis_share_ratio(analysis, SHARE_PREP_STALL);
 }

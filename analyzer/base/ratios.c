@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analyzer/analysis.h"
+
+bool analysis_share_known(const struct analysis *analysis, enum analysis_share share)
+{
+	return share != SHARE_COMPILING || analysis->compiling.known;
+}
+
+double analysis_share_ratio(const struct analysis *analysis, enum analysis_share share)
+{
+	uint64_t wall_ns = analysis->observed_ns;
+
+	return wall_ns ? (double)analysis->share_ns[share] / (double)wall_ns : 0;
+}
+
+double analysis_steady_ratio(const struct analysis *analysis, enum analysis_share share)
+{
+	/* Sampled sessions have no steps, and all of them is steady. */
+	if (!analysis->steady_ns)
+		return analysis_share_ratio(analysis, share);
+	return (double)analysis->steady_share_ns[share] / (double)analysis->steady_ns;
+}
+
+double analysis_wait_ratio(const struct analysis *analysis)
+{
+	return analysis_share_ratio(analysis, SHARE_FETCH_STALL) +
+	       analysis_share_ratio(analysis, SHARE_PREP_STALL);
+}

@@ -52,7 +52,7 @@ static void announce(const struct service *service)
 		 units_format_bytes(cache, sizeof(cache), o->serve.knobs.cache_bytes),
 		 o->serve.knobs.prefetch_chunks, units_plural(o->serve.knobs.prefetch_chunks),
 		 o->serve.knobs.workers, units_plural(o->serve.knobs.workers),
-		 s->cache.readers.use_uring ? "io_uring" : "threads");
+		 s->serving.cache.readers.use_uring ? "io_uring" : "threads");
 	log_info("ready on %s", s->socket_path);
 	if (o->ready_fd >= 0) {
 		n = write(o->ready_fd, "ready\n", 6);
@@ -70,7 +70,7 @@ static void start_sensing(struct service *service, uv_loop_t *loop)
 					       .no_child =
 						   service->child_problem[0] ? service->child_problem : NULL,
 					       .handler = service_handler(service)};
-	int r = sensor_new(loop, service->server, &service->child, &options, &service->sensor);
+	int r = sensor_new(loop, &service->server->serving, &service->child, &options, &service->sensor);
 
 	if (r < 0)
 		log_warning("jobs are not measured, so nothing is tuned: %s", strerror(-r));
@@ -100,7 +100,7 @@ static int serve(struct service *service)
 	server.control = service->control;
 	service->server = &server;
 	start_sensing(service, &loop);
-	control_start(service->control, &server, service->sensor);
+	control_start(service->control, &server.serving, service->sensor);
 	service_start(service, &loop);
 	announce(service);
 	uv_run(&loop, UV_RUN_DEFAULT);

@@ -41,7 +41,7 @@ struct look {
 
 static void look(struct node *n, void *answer)
 {
-	const struct session *q = n->server.sessions;
+	const struct session *q = n->server.serving.sessions;
 
 	*(struct look *)answer = (struct look){.n_connections = n->server.n_connections,
 					       .any_session = q != NULL,
@@ -177,7 +177,7 @@ static void hold_across_a_cut(void **state, bool equal)
 	diesel_dataset_close(d);
 	wait_for_connections(&n, 0);
 	node_stop(&n); /* the last worker is done */
-	assert_int_equal(n.server.cache.slot_bytes, 0);
+	assert_int_equal(n.server.serving.cache.slot_bytes, 0);
 	free(path);
 }
 

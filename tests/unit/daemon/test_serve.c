@@ -138,19 +138,19 @@ static void *client_run(void *argument)
 
 static bool is_any_session_open(const struct node *n)
 {
-	return n->server.sessions;
+	return n->server.serving.sessions;
 }
 
 static void turn_all(struct node *n)
 {
-	struct serve_knobs knobs = n->server.options.knobs;
+	struct serve_knobs knobs = n->server.serving.options.knobs;
 	struct error note = ERROR_INIT;
 
 	knobs.cache_bytes =
 	    (is_any_session_open(n) && !next_random(n, 5) ? 1 : 40 + next_random(n, 60)) * MIB;
 	knobs.workers = 1 + next_random(n, 4);
 	knobs.prefetch_chunks = next_random(n, 5);
-	if (serve_apply_knobs(&n->server, &knobs, &note) > 0) {
+	if (serve_apply_knobs(&n->server.serving, &knobs, &note) > 0) {
 		assert_true(note.text[0]);
 		atomic_fetch_add(&n->n_clamped, 1);
 	}
@@ -158,7 +158,7 @@ static void turn_all(struct node *n)
 
 static void turn_jobs(struct node *n)
 {
-	for (const struct job *j = n->server.jobs.first; j; j = j->next) {
+	for (const struct job *j = n->server.serving.jobs.first; j; j = j->next) {
 		struct job_knobs knobs = {.cache_bytes =
 					      next_random(n, 3) ? next_random(n, 60) * MIB : JOB_CACHE_FREE,
 					  .prefetch_chunks = next_random(n, 8),
@@ -167,16 +167,17 @@ static void turn_jobs(struct node *n)
 		struct job_knobs now;
 		struct serve_job_memory memory;
 
-		assert_true(serve_set_job(&n->server, j->id, &knobs, &(struct error){.code = 0}) >= 0);
-		serve_job_knobs(&n->server, j, &now);
-		serve_job_memory(&n->server, j, &memory);
+		assert_true(serve_set_job(&n->server.serving, j->id, &knobs, &(struct error){.code = 0}) >=
+			    0);
+		serve_job_knobs(&n->server.serving, j, &now);
+		serve_job_memory(&n->server.serving, j, &memory);
 		assert_true(now.cache_bytes >= memory.need);
 		assert_int_equal(now.prefetch_chunks, knobs.prefetch_chunks);
 		assert_in_range(now.workers, 1, 4);
-		for (const struct session *q = n->server.sessions; q; q = q->next)
+		for (const struct session *q = n->server.serving.sessions; q; q = q->next)
 			assert_int_equal(atomic_load(&q->control->wanted_workers), knobs.client_workers);
 	}
-	assert_int_equal(serve_set_job(&n->server, 99999, &JOB_KNOBS_INIT, NULL), -ENOENT);
+	assert_int_equal(serve_set_job(&n->server.serving, 99999, &JOB_KNOBS_INIT, NULL), -ENOENT);
 }
 
 static void on_turn(uv_timer_t *timer)
@@ -209,7 +210,7 @@ static uint64_t sum_segments(const struct cache *c, uint64_t *ret_kept)
 static void on_stop(uv_async_t *async)
 {
 	struct node *n = async->data;
-	struct cache *c = &n->server.cache;
+	struct cache *c = &n->server.serving.cache;
 	uint64_t kept;
 
 	/* The accounts are right. */

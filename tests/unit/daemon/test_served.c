@@ -55,15 +55,15 @@ static int teardown(void **state)
 
 static int identify(struct fixture *f, int snapshot_fd, bool *ret_replaced)
 {
-	struct served_proof proof;
+	struct proof proof;
 	struct error err = ERROR_INIT;
-	int r = served_identify(f->dir_fd, snapshot_fd, &proof, &err);
+	int r = proof_identify(f->dir_fd, snapshot_fd, &proof, &err);
 
 	assert_int_equal(err.text[0] != '\0', r < 0);
 	if (r < 0)
 		return r;
 	*ret_replaced = proof.replaced;
-	served_proof_close(&proof);
+	proof_close(&proof);
 	return 0;
 }
 
@@ -126,16 +126,16 @@ static void test_damaged_snapshot_is_refused(void **state)
 {
 	struct fixture *f = *state;
 	int fd = make(f, "snapshot"), readable = openat(f->dir_fd, "snapshot", O_RDONLY), copy, plain;
-	struct served_proof proof;
+	struct proof proof;
 	struct served_dataset *d;
 	struct error err = ERROR_INIT;
 
-	assert_int_equal(served_identify(f->dir_fd, readable, &proof, &err), 0);
+	assert_int_equal(proof_identify(f->dir_fd, readable, &proof, &err), 0);
 	assert_int_equal(proof.snapshot_bytes, 14);
 	assert_string_equal(proof.path, f->directory);
-	assert_int_equal(served_copy(&proof, readable, &copy, &err), 0);
+	assert_int_equal(proof_copy(&proof, readable, &copy, &err), 0);
 	assert_true(shared_memory_is_sealed(copy));
-	assert_int_equal(served_verify(&proof, copy, &err), -EBADMSG);
+	assert_int_equal(proof_verify(&proof, copy, &err), -EBADMSG);
 	assert_non_null(strstr(err.text, f->directory));
 	assert_int_equal(served_new(&proof, copy, &d, &err), -EBADMSG);
 	/* Whoever says that it is verified: what could still change is not taken. */
@@ -143,18 +143,18 @@ static void test_damaged_snapshot_is_refused(void **state)
 	assert_false(shared_memory_is_sealed(plain));
 	assert_int_equal(served_new(&proof, plain, &d, &err), -EPERM);
 	served_free(NULL);
-	served_proof_close(&proof);
+	proof_close(&proof);
 	close(readable);
 	close(fd);
 }
 
-static void identify_whole(struct fixture *f, int fd, struct served_identity *ret)
+static void identify_whole(struct fixture *f, int fd, struct proof_identity *ret)
 {
-	struct served_proof proof;
+	struct proof proof;
 	struct error err = ERROR_INIT;
 
-	assert_int_equal(served_identify(f->dir_fd, fd, &proof, &err), 0);
-	served_proof_close(&proof);
+	assert_int_equal(proof_identify(f->dir_fd, fd, &proof, &err), 0);
+	proof_close(&proof);
 	*ret = proof.identity;
 }
 
@@ -162,19 +162,19 @@ static void test_other_chunks_or_rights_are_another_dataset(void **state)
 {
 	struct fixture *f = *state;
 	int fd = make(f, "snapshot");
-	struct served_identity before, after;
+	struct proof_identity before, after;
 
 	identify_whole(f, fd, &before);
 	identify_whole(f, fd, &after);
-	assert_true(served_identity_equal(&before, &after));
+	assert_true(proof_identity_equal(&before, &after));
 	assert_int_equal(renameat(f->dir_fd, "chunks", f->dir_fd, "was"), 0);
 	assert_int_equal(mkdirat(f->dir_fd, "chunks", 0755), 0);
 	identify_whole(f, fd, &after);
-	assert_false(served_identity_equal(&before, &after));
+	assert_false(proof_identity_equal(&before, &after));
 	before = after;
 	assert_int_equal(fchmod(fd, 0644), 0);
 	identify_whole(f, fd, &after);
-	assert_false(served_identity_equal(&before, &after));
+	assert_false(proof_identity_equal(&before, &after));
 	assert_int_equal(unlinkat(f->dir_fd, "was", AT_REMOVEDIR), 0);
 	close(fd);
 }

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Opens datasets, each in a process of its own (nursery.h). What a client brings may be made to hang whoever
+ * looks at it (FUSE, NFS, a descriptor that blocks when it is closed), to crash a parser, or to take long:
+ * here that costs the client that brought it, and nobody else. The daemon never has such a descriptor, and
+ * never reads such bytes before they have been verified.
+ *
+ * A process opens one dataset and ends: identifies it (and waits: a dataset that is served is not read
+ * again), copies the snapshot into sealed memory, enters a sandbox (lib/sandbox.h) and verifies the copy
+ * there.
+ *
+ * A user has at most OPENER_MAX_A_USER of them at a time, all users but root OPENER_MAX less
+ * OPENER_ROOT_RESERVE; root has no limit of its own. What is beyond waits, each user's in order. One that
+ * cannot be killed, because storage holds it, counts until it is gone.
+ *
+ * Loop thread only. No callback comes from within a call.
+ */
+
+#include <stdint.h>
+#include <uv.h>
+
+#include "lib/error.h"
+#include "nursery.h"
+#include "proof.h"
+
+#define OPENER_MAX          48
+#define OPENER_ROOT_RESERVE 4
+#define OPENER_MAX_A_USER   4
+
+struct opener;
+struct opening;
+
+/* The nursery is borrowed. */
+int opener_new(uv_loop_t *loop, const struct nursery *nursery, struct opener **ret);
+/* Kills all that runs; no more callbacks. Accepts NULL. The loop must run once more. */
+void opener_free(struct opener *o);
+
+struct opening_handler {
+	/* It is that dataset. Then opening_go_on() or opening_end(). */
+	void (*identified)(void *user, struct proof *proof);
+	/* Verified: the descriptor is the callee's. The opening is over. */
+	void (*verified)(void *user, int copy_fd);
+	/* The opening is over. */
+	void (*failed)(void *user, const struct error *err);
+};
+
+/* The process takes OPEN_DATASET, which must be the next message there, from the connection's socket. */
+int opening_start(struct opener *o, uint32_t uid, int connection, const struct opening_handler *handler,
+		  void *user, struct opening **ret);
+void opening_go_on(struct opening *q);
+/* No more callbacks; the process is killed if it is not over. */
+void opening_end(struct opening *q);
+
+/* The helper: opens one dataset. Its exit status. */
+int opener_run(int socket);

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "opener.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "client/transport.h"
+#include "lib/cleanup.h"
+#include "lib/fd_message.h"
+#include "lib/sandbox.h"
+#include "opener_message.h"
+
+/* Verifying takes a second for some ten million files. What it allocates does not grow with them. */
+#define VERIFY_CPU_S        120
+#define VERIFY_MEMORY_BYTES (64u << 20)
+
+static int say(int socket, const struct opener_reply *reply, const int *fds, size_t n_fds)
+{
+	return fd_message_send(socket, reply, sizeof(*reply), fds, n_fds, 0);
+}
+
+static void say_failed(int socket, const struct error *err, int code)
+{
+	struct opener_reply reply = {.type = OPENER_FAILED, .code = code, .error = *err};
+
+	(void)say(socket, &reply, NULL, 0);
+}
+
+static int say_started(int socket)
+{
+	struct opener_reply reply = {.type = OPENER_STARTED};
+	int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+
+	return pidfd < 0 ? -errno : say(socket, &reply, &pidfd, 1);
+}
+
+static bool may_go_on(int socket)
+{
+	char go;
+	int fds[FD_MESSAGE_MAX_FDS];
+	size_t n_fds;
+
+	return fd_message_receive(socket, &go, sizeof(go), 0, fds, &n_fds) == 1;
+}
+
+static int verify(int socket, const struct proof *proof, int copy_fd, struct error *err)
+{
+	const struct sandbox_limits limits = {.memory_bytes = VERIFY_MEMORY_BYTES, .cpu_s = VERIFY_CPU_S};
+	struct opener_reply reply = {.type = OPENER_VERIFIED};
+	int r;
+
+	reply.sandbox = sandbox_enter(&limits);
+	r = proof_verify(proof, copy_fd, err);
+	return r < 0 ? r : say(socket, &reply, NULL, 0);
+}
+
+static int open_dataset(int socket, int dir_fd, int snapshot_fd, struct error *err)
+{
+	struct opener_reply reply = {.type = OPENER_IDENTIFIED}, copied = {.type = OPENER_COPIED};
+	int copy_fd = -EBADF, r;
+
+	r = proof_identify(dir_fd, snapshot_fd, &reply.proof, err);
+	if (r == 0)
+		r = say(socket, &reply, (int[]){reply.proof.chunks_fd, reply.proof.snapshot_fd}, 2);
+	if (r < 0 || !may_go_on(socket))
+		return r;
+	r = proof_copy(&reply.proof, snapshot_fd, &copy_fd, err);
+	if (r == 0)
+		r = say(socket, &copied, &copy_fd, 1);
+	return r < 0 ? r : verify(socket, &reply.proof, copy_fd, err);
+}
+
+static int take_and_open(int socket, int connection, struct error *err)
+{
+	struct wire_fds fds = {.n = 0};
+	union wire_message request;
+	int r = say_started(socket);
+
+	if (r == 0)
+		r = transport_receive(connection, &request, &fds);
+	/* The client must not wait for us to see the end of its connection. */
+	close(connection);
+	if (r == 0 && request.header.type != WIRE_OPEN_DATASET)
+		r = -EPROTO;
+	return r < 0 ? error_errno(err, r, "cannot take the dataset's descriptors from the client")
+		     : open_dataset(socket, fds.fd[0], fds.fd[1], err);
+}
+
+int opener_run(int socket)
+{
+	struct error err = ERROR_INIT;
+	int fds[FD_MESSAGE_MAX_FDS], r;
+	size_t n_fds;
+	char work;
+
+	/* The nursery ends with the daemon. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (fd_message_receive(socket, &work, sizeof(work), 0, fds, &n_fds) != 1 || n_fds != 1)
+		return 1;
+	r = take_and_open(socket, fds[0], &err);
+	if (r < 0)
+		say_failed(socket, &err, r);
+	return r < 0;
+}

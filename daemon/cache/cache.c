@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cache.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "lib/clock.h"
+
+void cache_drop_dataset(struct cache *c, struct served_dataset *d)
+{
+	struct served_dataset **link = &c->datasets;
+
+	for (uint32_t i = 0; i < c->size_segments; i++) {
+		if (c->segments[i] && c->segments[i]->dataset == d)
+			cache_drop_segment(c, c->segments[i]);
+	}
+	while (*link != d)
+		link = &(*link)->next;
+	*link = d->next;
+	reader_let_go(&d->reader);
+	c->snapshot_bytes -= d->copy_bytes;
+	c->needs_changed = true;
+	carry_drop_dataset(c->carry, d);
+	served_free(d);
+}
+
+const struct served_chunk *cache_chunk_of(const struct segment *s)
+{
+	const struct served_chunk *k = &s->dataset->chunks[s->chunk];
+
+	return k->segment == s ? k : NULL;
+}
+
+/* Nobody uses it, and nothing of it is under way. */
+static bool is_droppable(const struct cache *c, const struct served_dataset *d)
+{
+	if (served_is_used(d))
+		return false;
+	for (uint32_t i = 0; i < c->size_segments; i++) {
+		const struct segment *s = c->segments[i];
+		const struct served_chunk *k = s && s->dataset == d ? cache_chunk_of(s) : NULL;
+
+		if (k && k->state != CHUNK_READY && k->state != CHUNK_CARRIED)
+			return false;
+	}
+	return true;
+}
+
+void cache_find_holders(struct cache *c)
+{
+	c->n_held = 0;
+	for (struct served_dataset *d = c->datasets; d; d = d->next) {
+		d->copy_held = d->refs == 0 && d->copy_lent && shared_memory_copy_is_held(d->copy_fd);
+		d->copy_lent = d->copy_lent && served_is_used(d);
+		c->n_held += d->copy_held;
+	}
+}
+
+void cache_init(struct cache *c, uint64_t bytes)
+{
+	c->limit_bytes = c->budget_bytes = bytes;
+	c->lend_bytes = UINT64_MAX;
+	c->max_segments = SEGMENT_MAX;
+	pool_lane_init(&c->release_lane);
+}
+
+void cache_free(struct cache *c)
+{
+	c->closing = true;
+	cache_abandon_loads(c);
+	while (c->datasets)
+		cache_drop_dataset(c, c->datasets);
+	free(c->segments);
+	free(c->generations);
+}
+
+uint64_t cache_segment_limit(const struct cache *c, uint64_t budget_bytes)
+{
+	uint64_t other = c->slot_bytes + c->snapshot_bytes;
+
+	return budget_bytes > other ? budget_bytes - other : 0;
+}
+
+void cache_keep(struct cache *c, struct segment *s, bool kept)
+{
+	struct served_chunk *k = &s->dataset->chunks[s->chunk];
+
+	if (k->kept == kept)
+		return;
+	k->kept = kept;
+	c->kept_bytes += kept ? s->memory.bytes : -s->memory.bytes;
+	s->dataset->kept_bytes += kept ? s->memory.bytes : -s->memory.bytes;
+}
+
+struct policy_segment cache_look_at(const struct cache *c, const struct segment *s)
+{
+	const struct served_chunk *k = cache_chunk_of(s);
+
+	if (!k)
+		return (struct policy_segment){
+		    .distance = POLICY_NEVER, .busy = s->filling, .idle = s->dataset->n_sessions == 0};
+	return (struct policy_segment){.distance = k->round == c->round ? k->distance : POLICY_NEVER,
+				       .busy = (k->state != CHUNK_READY && !s->carried) || k->pins > 0,
+				       .kept = k->kept,
+				       .idle = s->dataset->n_sessions == 0,
+				       .last_use = k->last_use};
+}
+
+/* The chunk is in memory no more; its segment is free for another one. */
+static void forget_chunk(struct cache *c, struct segment *s)
+{
+	struct served_chunk *k = &s->dataset->chunks[s->chunk];
+
+	if (k->segment != s)
+		return;
+	carry_forget(c->carry, s);
+	cache_keep(c, s, false);
+	if (k->state == CHUNK_READY)
+		s->dataset->n_cached--;
+	if (k->state != CHUNK_BAD)
+		k->state = CHUNK_ABSENT;
+	k->segment = NULL;
+}
+
+/* Gives up one segment for a chunk at this distance, of `only` or (NULL) of any dataset. The segment itself
+ * if it can be used again for a chunk of d that takes so many bytes. */
+static struct segment *evict_one(struct cache *c, const struct served_dataset *only,
+				 const struct served_dataset *d, uint64_t bytes, uint32_t distance)
+{
+	struct policy_segment *list = calloc(c->size_segments ? c->size_segments : 1, sizeof(*list));
+	struct segment *victim;
+	long choice;
+
+	if (!list)
+		return NULL;
+	for (uint32_t i = 0; i < c->size_segments; i++) {
+		const struct segment *s = c->segments[i];
+
+		list[i] = s && (!only || s->dataset == only) ? cache_look_at(c, s)
+							     : (struct policy_segment){.busy = true};
+	}
+	choice = policy_pick_victim(list, c->size_segments, distance);
+	free(list);
+	if (choice < 0)
+		return NULL;
+	c->counters.evictions++;
+	victim = c->segments[choice];
+	if (victim->dataset == d && victim->memory.bytes == bytes && !victim->lent && !victim->carried) {
+		forget_chunk(c, victim);
+		return victim;
+	}
+	cache_drop_segment(c, victim);
+	return NULL;
+}
+
+int cache_add_segment(struct cache *c, struct served_dataset *d, const struct shared_memory *memory,
+		      struct segment **ret)
+{
+	struct segment *s;
+	uint32_t index = 0;
+
+	while (index < c->size_segments && c->segments[index])
+		index++;
+	if (index == c->size_segments) {
+		uint32_t size = c->size_segments ? c->size_segments * 2 : 64;
+		struct segment **segments = reallocarray(c->segments, size, sizeof(struct segment *));
+		uint16_t *generations;
+
+		if (!segments || size > SEGMENT_MAX)
+			return -ENOMEM;
+		c->segments = segments;
+		generations = reallocarray(c->generations, size, sizeof(*generations));
+		if (!generations)
+			return -ENOMEM;
+		c->generations = generations;
+		for (uint32_t i = c->size_segments; i < size; i++) {
+			c->segments[i] = NULL;
+			c->generations[i] = 0;
+		}
+		c->size_segments = size;
+	}
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->memory = *memory;
+	s->dataset = d;
+	s->id = index | (uint32_t)c->generations[index] << SEGMENT_INDEX_BITS;
+	c->generations[index] = (c->generations[index] + 1) & ((1u << (32 - SEGMENT_INDEX_BITS)) - 1);
+	c->segments[index] = s;
+	c->n_segments++;
+	c->segment_bytes += memory->bytes;
+	d->held_bytes += memory->bytes;
+	*ret = s;
+	return 0;
+}
+
+static int add_new_segment(struct cache *c, struct served_dataset *d, uint64_t bytes, struct segment **ret)
+{
+	struct shared_memory memory;
+	int r = shared_memory_new("diesel-chunk", bytes, SHARED_LENT, &memory);
+
+	if (r == 0) {
+		r = cache_add_segment(c, d, &memory, ret);
+		if (r < 0)
+			shared_memory_free(&memory);
+	}
+	return r;
+}
+
+/* Memory on its way back to the system: zapping and freeing pages takes too long for the loop's thread. */
+struct release {
+	struct pool_job job;
+	struct cache *cache;
+	struct shared_memory memory;
+	uint64_t bytes;
+};
+
+static void release_work(struct pool_job *job)
+{
+	shared_memory_discard(&((struct release *)job)->memory);
+}
+
+static void release_done(struct pool_job *job)
+{
+	struct release *r = (struct release *)job;
+	struct cache *c = r->cache;
+
+	c->releasing_bytes -= r->bytes;
+	free(r);
+	c->on_change(c->user);
+}
+
+void cache_release(struct cache *c, struct shared_memory *memory)
+{
+	struct release *r = c->closing ? NULL : calloc(1, sizeof(*r));
+
+	if (!r) {
+		if (c->closing)
+			shared_memory_free(memory);
+		else
+			shared_memory_discard(memory);
+		return;
+	}
+	*r = (struct release){.job = {.work = release_work, .done = release_done},
+			      .cache = c,
+			      .memory = *memory,
+			      .bytes = memory->bytes};
+	c->releasing_bytes += memory->bytes;
+	pool_submit(c->pool, &c->release_lane, &r->job);
+}
+
+void cache_drop_segment(struct cache *c, struct segment *s)
+{
+	forget_chunk(c, s);
+	c->segments[s->id & (SEGMENT_MAX - 1)] = NULL;
+	c->n_segments--;
+	c->segment_bytes -= s->memory.bytes;
+	s->dataset->held_bytes -= s->memory.bytes;
+	carry_drop(c->carry, s);
+	/* Clients of the daemon that was may still use what was carried over: theirs stays as it is. */
+	if (s->carried)
+		shared_memory_free(&s->memory);
+	else
+		cache_release(c, &s->memory);
+	free(s);
+}
+
+/* Gives up a dataset that nobody uses and of which nothing is in memory. */
+static bool drop_empty(struct cache *c)
+{
+	for (struct served_dataset *d = c->datasets; d; d = d->next) {
+		if (d->held_bytes > 0 || !is_droppable(c, d))
+			continue;
+		cache_drop_dataset(c, d);
+		return true;
+	}
+	return false;
+}
+
+uint64_t cache_borrowed_bytes(const struct cache *c)
+{
+	uint64_t bytes = 0;
+
+	for (const struct served_dataset *d = c->datasets; d; d = d->next) {
+		uint64_t claimed = d->n_sessions > 0 ? d->claim_bytes : 0;
+
+		bytes += d->held_bytes > claimed ? d->held_bytes - claimed : 0;
+	}
+	return bytes;
+}
+
+uint64_t cache_claimed_bytes(const struct cache *c)
+{
+	uint64_t bytes = c->slot_bytes + c->segment_bytes - cache_borrowed_bytes(c);
+
+	for (const struct served_dataset *d = c->datasets; d; d = d->next)
+		bytes += served_is_used(d) ? d->copy_bytes : 0;
+	return bytes;
+}
+
+/* Is there room for so many bytes more of the dataset, claimed or borrowed? */
+static bool may_add(const struct cache *c, const struct served_dataset *d, uint64_t bytes)
+{
+	if (c->segment_bytes + bytes > cache_segment_limit(c, c->budget_bytes) ||
+	    c->n_segments + c->n_held * CACHE_HELD_FILES >= c->max_segments)
+		return false;
+	return d->held_bytes + bytes <= d->claim_bytes || c->lend_bytes == UINT64_MAX ||
+	       cache_borrowed_bytes(c) + bytes <= c->lend_bytes;
+}
+
+struct segment *cache_take_segment(struct cache *c, struct served_dataset *d, uint64_t chunk,
+				   uint32_t distance, int *ret_error)
+{
+	uint64_t bytes = d->chunks[chunk].bytes;
+	struct segment *s = NULL;
+
+	*ret_error = -ENOSPC;
+	for (;;) {
+		uint64_t limit = cache_segment_limit(c, c->budget_bytes);
+		bool over_own = d->held_bytes + bytes > d->room_bytes;
+		uint32_t before = c->n_segments;
+		int r = -ENOSPC;
+
+		if (may_add(c, d, bytes)) {
+			r = add_new_segment(c, d, bytes, &s);
+			if (r == 0)
+				break;
+			*ret_error = r;
+		}
+		/* Out of descriptors or memory counts as out of budget: go on with what there is. */
+		s = evict_one(c, over_own ? d : NULL, c->segment_bytes <= limit ? d : NULL, bytes, distance);
+		if (s)
+			break;
+		if (c->n_segments == before && !drop_empty(c))
+			return NULL;
+	}
+	s->chunk = chunk;
+	return s;
+}
+
+struct segment *cache_take_lent(struct cache *c, const struct segment *from, uint32_t distance)
+{
+	struct policy_segment *list;
+	struct segment *victim;
+	long choice;
+
+	if (from->lent || may_add(c, from->dataset, from->memory.bytes))
+		return NULL;
+	list = calloc(c->size_segments, sizeof(*list));
+	if (!list)
+		return NULL;
+	for (uint32_t i = 0; i < c->size_segments; i++) {
+		const struct segment *s = c->segments[i];
+		bool fits = s && s != from && s->lent && s->dataset == from->dataset &&
+			    s->memory.bytes == from->memory.bytes;
+
+		list[i] = fits ? cache_look_at(c, s) : (struct policy_segment){.busy = true};
+	}
+	choice = policy_pick_victim(list, c->size_segments, distance);
+	free(list);
+	if (choice < 0)
+		return NULL;
+	victim = c->segments[choice];
+	c->counters.evictions += cache_chunk_of(victim) != NULL;
+	forget_chunk(c, victim);
+	victim->filling = true;
+	return victim;
+}
+
+void cache_fill_done(struct segment *from, struct segment *to, bool filled)
+{
+	to->filling = false;
+	if (!filled)
+		return;
+	to->chunk = from->chunk;
+	to->dataset->chunks[to->chunk].segment = to;
+}
+
+void cache_drop_empty(struct cache *c)
+{
+	while (c->segment_bytes + c->slot_bytes + c->snapshot_bytes > c->budget_bytes && drop_empty(c))
+		continue;
+}
+
+bool cache_make_room(struct cache *c, uint64_t bytes)
+{
+	cache_find_holders(c);
+	while (c->segment_bytes + c->slot_bytes + c->snapshot_bytes + bytes > c->limit_bytes) {
+		uint32_t before = c->n_segments;
+
+		if (drop_empty(c))
+			continue;
+		evict_one(c, NULL, NULL, 0, 0);
+		if (c->n_segments == before)
+			return false;
+	}
+	return true;
+}
+
+void cache_pin(struct cache *c, struct served_dataset *d, uint64_t chunk)
+{
+	if (d->chunks[chunk].pins++ == 0)
+		d->pinned_bytes += d->chunks[chunk].bytes;
+	d->chunks[chunk].last_use = ++c->clock;
+}
+
+void cache_unpin(struct served_dataset *d, uint64_t chunk)
+{
+	if (--d->chunks[chunk].pins == 0)
+		d->pinned_bytes -= d->chunks[chunk].bytes;
+}
+
+void cache_mark(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32_t distance)
+{
+	struct served_chunk *k = &d->chunks[chunk];
+
+	if (k->round != c->round || distance < k->distance)
+		k->distance = distance;
+	k->round = c->round;
+}
+
+void cache_note_ready(struct cache *c, struct served_dataset *d, uint64_t chunk)
+{
+	struct served_chunk *k = &d->chunks[chunk];
+
+	k->state = CHUNK_READY;
+	k->last_use = ++c->clock;
+	d->n_cached++;
+	carry_put(c->carry, k->segment);
+	/* Some descriptors, too, are for what passes through. */
+	cache_keep(c, k->segment,
+		   c->kept_bytes + k->bytes <= c->keep_limit_bytes &&
+		       d->kept_bytes + k->bytes <= d->keep_bytes &&
+		       c->n_segments <= c->max_segments - c->max_segments / 8);
+}
+
+struct segment *cache_find_segment(const struct cache *c, uint32_t id)
+{
+	uint32_t index = id & (SEGMENT_MAX - 1);
+
+	if (index >= c->size_segments || !c->segments[index] || c->segments[index]->id != id)
+		return NULL;
+	return c->segments[index];
+}
+
+bool cache_is_ready(const struct segment *s)
+{
+	const struct served_chunk *k = cache_chunk_of(s);
+
+	return k && k->state == CHUNK_READY;
+}
+
+/* Gives up those that were used longest ago until there are few that nobody uses. */
+static void drop_many_idle(struct cache *c)
+{
+	cache_find_holders(c);
+	for (;;) {
+		struct served_dataset *oldest = NULL;
+		uint32_t n = 0;
+
+		for (struct served_dataset *d = c->datasets; d; d = d->next) {
+			if (!is_droppable(c, d))
+				continue;
+			n++;
+			if (!oldest || d->idle_since_ns < oldest->idle_since_ns)
+				oldest = d;
+		}
+		if (n <= CACHE_MAX_IDLE_DATASETS)
+			return;
+		cache_drop_dataset(c, oldest);
+	}
+}
+
+void cache_add_dataset(struct cache *c, struct served_dataset *d)
+{
+	drop_many_idle(c);
+	/* An older version that nobody uses any more will not be asked for again. */
+	for (struct served_dataset *o = c->datasets, *next; o; o = next) {
+		next = o->next;
+		if (o->identity.directory_dev == d->identity.directory_dev &&
+		    o->identity.directory_ino == d->identity.directory_ino && is_droppable(c, o))
+			cache_drop_dataset(c, o);
+	}
+	d->idle_since_ns = clock_monotonic_ns();
+	d->next = c->datasets;
+	c->datasets = d;
+	c->snapshot_bytes += d->copy_bytes;
+}
+
+struct served_dataset *cache_find_dataset(struct cache *c, const struct proof_identity *identity)
+{
+	struct served_dataset *d = c->datasets;
+
+	while (d && !proof_identity_equal(&d->identity, identity))
+		d = d->next;
+	return d;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control_private.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/proc.h"
+
+#define HISTORY_MAX_AGE_S (UINT64_C(7) * 86400)
+
+struct control_job *control_find_job(const struct control *c, uint64_t id)
+{
+	struct control_job *j = c->jobs;
+
+	while (j && j->id != id)
+		j = j->next;
+	return j;
+}
+
+static void on_begin(void *user, struct job *job)
+{
+	struct control *c = user;
+	struct control_job *known = calloc(1, sizeof(*known));
+	struct proc_stat stat;
+
+	if (job->id > c->last_job)
+		c->last_job = job->id;
+	if (known) {
+		if (job->pid > 0 && proc_stat_read("/proc", (pid_t)job->pid, &stat) == 0)
+			known->start_ticks = stat.start_ticks;
+		control_restore_job(c, job, known);
+		known->id = job->id;
+		known->uid = job->uid;
+		known->pid = job->pid;
+		known->rank = job->rank;
+		known->world = job->world;
+		known->knobs = job->knobs;
+		known->next = c->jobs;
+		c->jobs = known;
+	}
+	if (c->sensor)
+		sensor_wake(c->sensor);
+}
+
+static void on_end(void *user, struct job *job)
+{
+	struct control *c = user;
+	struct control_job **link = &c->jobs, *gone;
+
+	if (c->serving->jobs.closing) /* they go on, and come back when dieseld is started again */
+		return;
+	if (c->state)
+		tuner_forget(c->state, job->id);
+	settings_forget_job(&c->settings, job->id);
+	while (*link && (*link)->id != job->id)
+		link = &(*link)->next;
+	gone = *link;
+	if (!gone)
+		return;
+	*link = gone->next;
+	free(gone);
+	control_save_settings(c);
+}
+
+static void open_history(struct control *c, const struct control_options *o)
+{
+	const struct history_options options = {
+	    .path = o->history, .max_bytes = o->history_max_bytes, .max_age_s = HISTORY_MAX_AGE_S};
+	struct error err = ERROR_INIT;
+	char notice[256];
+	int r = history_open(&options, &c->history, notice, &err);
+
+	if (notice[0])
+		log_warning("%s", notice);
+	if (r == 0) {
+		control_restore(c);
+		r = history_start(c->history, &err);
+	}
+	if (r == 0)
+		return;
+	log_warning("%s: decisions are kept in memory alone", err.text);
+	snprintf(c->history_problem, sizeof(c->history_problem), "%s", err.text);
+	history_close(c->history);
+	c->history = NULL;
+}
+
+int control_new(const struct control_options *o, struct control **ret)
+{
+	struct control *c = calloc(1, sizeof(*c));
+
+	if (!c || (o->history && !(c->history_path = strdup(o->history)))) {
+		free(c);
+		return -ENOMEM;
+	}
+	c->settings = o->settings;
+	c->knobs = o->knobs;
+	c->config = tuner_config_default();
+	c->node = stall_node_unknown();
+	if (o->history)
+		open_history(c, o);
+	*ret = c;
+	return 0;
+}
+
+void control_start(struct control *c, struct serving *serving, struct sensor *sensor)
+{
+	c->serving = serving;
+	c->sensor = sensor;
+	serving->jobs.n_begun = c->last_job;
+	serving->jobs.handler = (struct job_handler){.begin = on_begin, .end = on_end, .user = c};
+	control_apply_limits(c);
+}
+
+void control_reconfigure(struct control *c, const struct settings *configured,
+			 const struct serve_knobs *knobs)
+{
+	c->knobs = *knobs;
+	c->settings.room = configured->room;
+	memcpy(c->settings.configured, configured->configured, sizeof(configured->configured));
+	memcpy(c->settings.is_configured, configured->is_configured, sizeof(configured->is_configured));
+	control_apply_limits(c);
+}
+
+void control_free(struct control *c)
+{
+	if (!c)
+		return;
+	if (c->history) {
+		control_save_state(c);
+		control_save_settings(c);
+	}
+	history_close(c->history);
+	while (c->jobs) {
+		struct control_job *next = c->jobs->next;
+
+		free(c->jobs);
+		c->jobs = next;
+	}
+	control_log_free(&c->log);
+	json_decref(c->remembered);
+	free(c->history_path);
+	free(c->state);
+	free(c->result);
+	free(c);
+}

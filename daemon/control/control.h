@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The loop that ties it together: once a second samples come from the sensor, tuner_decide() says what each
+ * job's knobs should be, the jobs get them, and all of it is remembered (control_log.h, history.h). It has no
+ * timer of its own: without jobs the sensor is silent, and so is this.
+ *
+ *   control_new() -> server_start() with server.control -> control_start() -> ... -> control_free()
+ *
+ * The mode is the operator's: on; dry-run (decisions are recorded, and only what the operator pins or limits
+ * is done); off (nothing is decided but that). Loop thread only.
+ */
+
+#include <jansson.h>
+
+#include "history/history.h"
+#include "serve.h"
+#include "settings.h"
+
+struct control;
+struct sensor_handler;
+struct sensor;
+struct serving;
+
+struct control_options {
+	struct settings settings; /* what is configured; nothing is set */
+	struct serve_knobs knobs; /* what holds without tuning */
+	const char *history;      /* a file, or NULL: in memory alone */
+	uint64_t history_max_bytes;
+};
+
+/*
+ * Opens the history and takes from it what was set, pinned and learnt before a restart. A history that cannot
+ * be had is one warning; only -ENOMEM fails.
+ */
+int control_new(const struct control_options *options, struct control **ret);
+/* Borrows the serving, whose jobs' handler it takes, and the sensor (NULL: no samples will come). */
+void control_start(struct control *c, struct serving *serving, struct sensor *sensor);
+/* The sensor's callback. */
+struct sensor_handler control_handler(struct control *c);
+/* The configuration was read again. What was set while running stays set. */
+void control_reconfigure(struct control *c, const struct settings *configured,
+			 const struct serve_knobs *knobs);
+/* Saves what a restart wants, and writes what is queued. NULL is fine. */
+void control_free(struct control *c);
+
+/* Decisions that were carried out since the daemon started. */
+#define CONTROL_N_RULES (TUNER_RULE_IDLE + 1)
+uint64_t control_n_carried_out(const struct control *c, enum tuner_rule rule);
+
+/* Who asks: root and the daemon's own user see everything and may change it, others see their own jobs. */
+struct control_viewer {
+	uint32_t uid;
+	bool all;
+};
+
+struct control_viewer control_viewer_of(uint32_t uid);
+
+/* SET. The text, malloc'ed, says what is in force now. -EPERM, -ENOENT, -EINVAL, -EOPNOTSUPP... */
+int control_set(struct control *c, const struct control_viewer *viewer, const struct wire_set *message,
+		char **ret_text, struct error *err);
+/* WHY. -ENOENT: no such job. */
+int control_why(struct control *c, const struct control_viewer *viewer, const struct wire_why *message,
+		char **ret_text, struct error *err);
+/* JOBS; NULL: no memory. */
+char *control_jobs(struct control *c, const struct control_viewer *viewer);
+/* The members "tune" and "jobs" of STATUS. */
+json_t *control_tune_json(struct control *c);
+json_t *control_jobs_json(struct control *c, const struct control_viewer *viewer);

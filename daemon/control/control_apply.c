@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "control_private.h"
+#include "lib/log.h"
+
+/* What all other jobs' caches are together. */
+static uint64_t others_cache_bytes(const struct control *c, uint64_t job)
+{
+	uint64_t sum = 0;
+
+	for (const struct job *j = c->serving->jobs.first; j; j = j->next) {
+		struct job_knobs knobs;
+
+		if (j->id == job)
+			continue;
+		serve_job_knobs(c->serving, j, &knobs);
+		sum += knobs.cache_bytes;
+	}
+	return sum;
+}
+
+/* The operator's least for all caches together holds, also under pressure. */
+static uint64_t hold_cache(const struct control *c, const struct job *job, uint64_t value)
+{
+	uint64_t least = settings_get(&c->settings, WIRE_SET_CACHE_MIN),
+		 others = others_cache_bytes(c, job->id);
+
+	return others < least && value < least - others ? least - others : value;
+}
+
+static uint32_t narrow(uint64_t value)
+{
+	return value < UINT32_MAX - 1 ? (uint32_t)value : UINT32_MAX - 1;
+}
+
+uint64_t control_apply(struct control *c, struct job *job, enum tuner_knob knob, uint64_t value)
+{
+	struct control_job *known = control_find_job(c, job->id);
+	struct job_knobs knobs = job->knobs, got;
+	struct error note = ERROR_INIT;
+
+	switch (knob) {
+	case TUNER_CACHE_BYTES:
+		value = hold_cache(c, job, value);
+		knobs.cache_bytes = value;
+		break;
+	case TUNER_PREFETCH_CHUNKS: knobs.prefetch_chunks = narrow(value); break;
+	case TUNER_DAEMON_WORKERS: knobs.workers = narrow(value); break;
+	case TUNER_CLIENT_WORKERS: knobs.client_workers = narrow(value); break;
+	}
+	(void)serve_set_job(c->serving, job->id, &knobs, &note);
+	if (known)
+		known->knobs = knobs;
+	serve_job_knobs(c->serving, job, &got);
+	return knob == TUNER_CACHE_BYTES ? got.cache_bytes : value;
+}
+
+void control_apply_limits(struct control *c)
+{
+	bool tuned = settings_get(&c->settings, WIRE_SET_TUNE) == WIRE_TUNE_ON;
+	uint32_t workers_max = (uint32_t)settings_get(&c->settings, WIRE_SET_WORKERS_MAX);
+	struct serve_knobs knobs = c->knobs;
+	struct error note = ERROR_INIT;
+
+	knobs.cache_bytes = settings_get(&c->settings, WIRE_SET_CACHE_MAX);
+	/* Threads that no job may use yet only sleep: the jobs' own numbers are what is tuned. */
+	if (tuned || knobs.workers > workers_max)
+		knobs.workers = workers_max;
+	if (serve_apply_knobs(c->serving, &knobs, &note) > 0)
+		log_warning("%s", note.text);
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The JSON of jobs, decisions and the tuner. A figure that is not known is null. Times are Unix seconds. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control_private.h"
+#include "json_text.h"
+#include "lib/clock.h"
+
+static json_t *json_u64(uint64_t value)
+{
+	return json_integer((json_int_t)value);
+}
+
+static json_t *json_known(double value)
+{
+	return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *shares_json(const struct stall_shares *s)
+{
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "device", json_known(s->device), "gpu_wait",
+			 json_known(s->gpu_wait), "fetch_stall", json_known(s->fetch_stall), "prep_stall",
+			 json_known(s->prep_stall), "checkpoint_stall", json_known(s->checkpoint_stall),
+			 "cpu_starved", json_known(s->cpu_starved), "other", json_known(s->other));
+}
+
+static const char *source_name(enum stall_source source)
+{
+	switch (source) {
+	case STALL_SOURCE_NONE: return "none";
+	case STALL_SOURCE_BPF: return "bpf";
+	case STALL_SOURCE_CLIENT: return "client";
+	case STALL_SOURCE_PROCESS: return "process";
+	}
+	return "none";
+}
+
+static void add_figures(json_t *root, const struct stall_sample *s)
+{
+	const struct {
+		const char *name;
+		double value;
+	} figures[] = {
+	    {"steps_per_s", s->steps_per_s},
+	    {"samples_per_s", s->samples_per_s},
+	    {"step_p50_s", s->step_p50_s},
+	    {"step_p95_s", s->step_p95_s},
+	    {"fetch_rate", s->fetch_rate},
+	    {"prep_rate", s->prep_rate},
+	    {"device_rate", s->device_rate},
+	    {"chunk_latency_s", s->chunk_latency_s},
+	    {"chunk_latency_p95_s", s->chunk_latency_p95_s},
+	    {"storage_bytes_per_s", s->storage_bytes_per_s},
+	    {"memory_hit_ratio", s->memory_hit_ratio},
+	    {"daemon_cpu_s_per_sample", s->daemon_cpu_s_per_sample},
+	    {"client_cpu_s_per_sample", s->client_cpu_s_per_sample},
+	    {"daemon_workers_busy", s->daemon_workers_busy},
+	    {"client_workers_busy", s->client_workers_busy},
+	    {"run_queue_ratio", s->run_queue_ratio},
+	    {"dataset_bytes", s->dataset_bytes},
+	    {"cached_bytes", s->cached_bytes},
+	    {"need_bytes", s->need_bytes},
+	};
+
+	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
+		json_object_set_new(root, figures[i].name, json_known(figures[i].value));
+}
+
+static json_t *node_json(const struct stall_node *n)
+{
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory_some_avg10",
+			 json_known(n->memory_some_avg10), "cpu_some_avg10", json_known(n->cpu_some_avg10),
+			 "io_some_avg10", json_known(n->io_some_avg10), "memory_headroom_bytes",
+			 json_known(n->memory_headroom_bytes), "memory_free_bytes",
+			 json_known(n->memory_free_bytes), "cores", json_known(n->cores), "cores_idle",
+			 json_known(n->cores_idle));
+}
+
+json_t *control_sample_json(const struct stall_sample *s, const struct stall_node *node)
+{
+	json_t *root = json_pack("{s:s, s:o, s:o}", "source", source_name(s->source), "covered_s",
+				 json_known(s->covered_s), "shares", shares_json(&s->shares));
+
+	add_figures(root, s);
+	if (node)
+		json_object_set_new(root, "node", node_json(node));
+	return root;
+}
+
+json_t *control_entry_json(const struct history_entry *e)
+{
+	const struct tuner_decision *d = &e->decision;
+	const struct tuner_verdict *v = &e->verdict;
+	json_t *root = json_pack("{s:o, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o}",
+				 "id", json_u64(d->id), "time", json_real((double)e->at_ms / 1e3), "job",
+				 json_u64(d->job), "job_name", json_text(e->job_name), "knob",
+				 tuner_knob_name(d->knob), "rule", tuner_rule_name(d->rule), "from",
+				 json_u64(d->old_value), "to", json_u64(d->new_value), "applied", e->applied,
+				 "reason", json_text(d->reason), "rate_before", json_known(d->rate_before),
+				 "rate_expected", json_known(d->rate_expected), "wait_before",
+				 json_known(d->wait_before), "wait_expected", json_known(d->wait_expected));
+	json_t *effect = json_null(), *sample = e->sample ? json_loads(e->sample, 0, NULL) : NULL;
+
+	if (e->has_verdict)
+		effect =
+		    json_pack("{s:s, s:o, s:o, s:o, s:o}", "outcome", tuner_outcome_name(v->outcome), "time",
+			      json_real((double)e->verdict_ms / 1e3), "rate_after", json_known(v->rate_after),
+			      "wait_after", json_known(v->wait_after), "text", json_text(v->text));
+	json_object_set_new(root, "effect", effect);
+	json_object_set_new(root, "sample", sample ? sample : json_null());
+	return root;
+}
+
+/* null: nobody has set it, and there is no sample that says what it is. */
+static json_t *knob_json(const struct control *c, const struct job *job, const struct control_job *known,
+			 enum wire_setting_key key)
+{
+	static const uint64_t knob_free[] = {JOB_CACHE_FREE, JOB_KNOB_FREE, JOB_KNOB_FREE, JOB_KNOB_FREE};
+	enum tuner_knob knob = settings_knob(key);
+	const uint64_t values[] = {job->knobs.cache_bytes, job->knobs.prefetch_chunks, job->knobs.workers,
+				   job->knobs.client_workers};
+	json_t *value = json_null(), *wanted = json_null();
+	uint64_t pin = 0;
+	bool pinned = settings_find_pin(&c->settings, job->id, key, &pin);
+
+	if (values[knob] != knob_free[knob])
+		value = json_u64(values[knob]);
+	else if (known && known->has_sample)
+		value = json_u64(known->sample.knobs.value[knob]);
+	if (known && known->has_view)
+		wanted = json_u64(known->view.wanted.value[knob]);
+	return json_pack("{s:o, s:o, s:b, s:b}", "value", value, "wanted", wanted, "pinned", pinned,
+			 "tunable",
+			 !known || !known->has_sample || (known->sample.tunable & 1u << knob) != 0);
+}
+
+static json_t *knobs_json(const struct control *c, const struct job *job, const struct control_job *known)
+{
+	json_t *root = json_object();
+
+	for (enum wire_setting_key key = WIRE_SET_CACHE; settings_is_knob(key); key++)
+		json_object_set_new(root, tuner_knob_name(settings_knob(key)), knob_json(c, job, known, key));
+	return root;
+}
+
+static json_t *last_decision(const struct control *c, uint64_t job)
+{
+	const struct history_entry *entry;
+
+	for (uint64_t i = 0; (entry = control_log_newest(&c->log, i)); i++) {
+		if (entry->decision.job == job) {
+			json_t *root = control_entry_json(entry);
+
+			json_object_del(root, "sample");
+			return root;
+		}
+	}
+	return json_null();
+}
+
+/* What is in memory for the job. */
+static json_t *memory_json(const struct control *c, const struct job *job)
+{
+	struct serve_job_memory m;
+
+	serve_job_memory(c->serving, job, &m);
+	return json_pack("{s:o, s:o}", "claimed_bytes", json_u64(m.other + m.cached - m.borrowed),
+			 "borrowed_bytes", json_u64(m.borrowed));
+}
+
+static json_t *job_json(const struct control *c, const struct job *job)
+{
+	const struct control_job *known = control_find_job(c, job->id);
+	struct job_counters n;
+	json_t *root;
+
+	serving_job_counters(c->serving, job, &n);
+	root = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o}", "id",
+			 json_u64(job->id), "pid", json_u64((uint64_t)job->pid), "uid", json_u64(job->uid),
+			 "rank", json_u64(job->rank), "world", json_u64(job->world), "name",
+			 json_text(job->name), "sessions", json_u64(job->n_sessions), "age_s",
+			 (double)(clock_monotonic_ns() - job->begin_ns) / 1e9, "batches", json_u64(n.batches),
+			 "samples", json_u64(n.samples), "read_bytes", json_u64(n.read_bytes), "knobs",
+			 knobs_json(c, job, known));
+	json_object_set_new(root, "memory", memory_json(c, job));
+	json_object_set_new(root, "now",
+			    known && known->has_sample ? control_sample_json(&known->sample, NULL)
+						       : json_null());
+	if (known && known->has_view)
+		json_object_set_new(
+		    root, "tuner",
+		    json_pack("{s:s, s:o, s:o, s:o, s:o}", "phase", tuner_phase_name(known->view.phase),
+			      "text", json_text(known->view.text), "rate", json_known(known->view.rate),
+			      "demand", json_known(known->view.demand), "wait",
+			      json_known(known->view.wait)));
+	else
+		json_object_set_new(root, "tuner", json_null());
+	json_object_set_new(root, "last_decision", last_decision(c, job->id));
+	return root;
+}
+
+json_t *control_jobs_json(struct control *c, const struct control_viewer *viewer)
+{
+	json_t *jobs = json_array();
+
+	for (const struct job *j = c->serving->jobs.first; j; j = j->next)
+		if (viewer->all || j->uid == viewer->uid)
+			json_array_append_new(jobs, job_json(c, j));
+	return jobs;
+}
+
+static json_t *history_json(const struct control *c)
+{
+	struct history_status status = {0};
+
+	if (c->history)
+		history_status_get(c->history, &status);
+	else
+		snprintf(status.error, sizeof(status.error), "%s", c->history_problem);
+	return json_pack(
+	    "{s:o, s:o, s:o, s:o, s:o}", "path", c->history_path ? json_text(c->history_path) : json_null(),
+	    "bytes", json_u64(status.bytes), "written", json_u64(status.n_written), "dropped",
+	    json_u64(status.n_dropped), "problem", status.error[0] ? json_text(status.error) : json_null());
+}
+
+static json_t *sensing_json(const struct control *c)
+{
+	struct sensor_status s;
+
+	if (!c->sensor)
+		return json_null();
+	sensor_status_get(c->sensor, &s);
+	/* cpu_s is the child's own; the programs run on the jobs' time, and how long is not always known. */
+	return json_pack("{s:s, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "source", source_name(s.source),
+			 "active", s.active, "why", s.why[0] ? json_text(s.why) : json_null(), "restarts",
+			 json_u64(s.n_restarts), "lost", json_u64(s.n_lost), "cpu_s",
+			 json_real((double)s.cpu_ns / 1e9), "bpf_run_s",
+			 s.bpf_run_ns ? json_real((double)s.bpf_run_ns / 1e9) : json_null(), "active_s",
+			 json_real((double)s.active_ns / 1e9), "resident_bytes", json_u64(s.resident_bytes));
+}
+
+json_t *control_tune_json(struct control *c)
+{
+	json_t *limits = json_object(), *pins = json_array();
+	struct settings *s = &c->settings;
+
+	for (enum wire_setting_key key = WIRE_SET_CACHE_MAX; key < WIRE_N_SETTINGS; key++)
+		json_object_set_new(limits, settings_name(key), json_u64(settings_get(s, key)));
+	settings_fill(s, &c->config);
+	for (uint32_t i = 0; i < c->config.n_pins; i++)
+		json_array_append_new(pins,
+				      json_pack("{s:o, s:s, s:o}", "job", json_u64(c->config.pins[i].job),
+						"knob", tuner_knob_name(c->config.pins[i].knob), "value",
+						json_u64(c->config.pins[i].value)));
+	return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "mode",
+			 settings_tune_name((enum wire_tune)settings_get(s, WIRE_SET_TUNE)), "limits", limits,
+			 "pins", pins, "sensing", sensing_json(c), "history", history_json(c), "rounds",
+			 json_u64(c->n_rounds), "samples_refused", json_u64(c->n_refused));
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a restart wants back, under three keys of the history's state:
+ *   settings  JSON: what was set while running, and pins
+ *   jobs      JSON: numbers of jobs by pid and start time of the trainer, and the knobs they had
+ *   tuner     struct saved_tuner, and struct tuner_state as it lies in memory
+ * All of it is checked: a part that is not as it should be is left out.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control_private.h"
+#include "lib/cleanup.h"
+#include "lib/log.h"
+
+#define BOOT_ID_BYTES 36
+
+struct saved_tuner {
+	char boot_id[BOOT_ID_BYTES + 4];
+	uint64_t state_bytes, sample_bytes;
+};
+
+static json_t *json_u64(uint64_t value)
+{
+	return json_integer((json_int_t)value);
+}
+
+static uint64_t get_u64(const json_t *object, const char *key)
+{
+	json_int_t value = json_integer_value(json_object_get(object, key));
+
+	return value > 0 ? (uint64_t)value : 0;
+}
+
+static void save_json(struct control *c, const char *key, json_t *value)
+{
+	_cleanup_(freep) char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+
+	json_decref(value);
+	if (text)
+		history_set_state(c->history, key, text, strlen(text));
+}
+
+void control_save_settings(struct control *c)
+{
+	const struct settings *s = &c->settings;
+	json_t *set = json_object(), *pins = json_array();
+
+	if (!c->history) {
+		json_decref(set);
+		json_decref(pins);
+		return;
+	}
+	for (enum wire_setting_key key = WIRE_SET_TUNE; key < WIRE_N_SETTINGS; key++)
+		if (s->is_set[key])
+			json_object_set_new(set, settings_name(key), json_u64(s->set[key]));
+	for (uint32_t i = 0; i < s->n_pins; i++)
+		json_array_append_new(pins, json_pack("{s:o, s:s, s:o}", "job", json_u64(s->pins[i].job),
+						      "knob", tuner_knob_name(s->pins[i].knob), "value",
+						      json_u64(s->pins[i].value)));
+	save_json(c, "settings", json_pack("{s:o, s:o}", "set", set, "pins", pins));
+}
+
+static void read_boot_id(char id[BOOT_ID_BYTES + 4])
+{
+	_cleanup_(fclosep) FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+	memset(id, 0, BOOT_ID_BYTES + 4);
+	if (!f || fread(id, 1, BOOT_ID_BYTES, f) != BOOT_ID_BYTES)
+		memset(id, 0, BOOT_ID_BYTES + 4);
+}
+
+static void save_jobs(struct control *c)
+{
+	json_t *jobs = json_array();
+
+	for (const struct control_job *j = c->jobs; j; j = j->next) {
+		if (!j->start_ticks)
+			continue;
+		json_array_append_new(jobs, json_pack("{s:o, s:o, s:o, s:i, s:i, s:o, s:o, s:o, s:o}", "id",
+						      json_u64(j->id), "pid", json_u64((uint64_t)j->pid),
+						      "start", json_u64(j->start_ticks), "rank", (int)j->rank,
+						      "world", (int)j->world, "cache",
+						      json_integer(j->knobs.cache_bytes == JOB_CACHE_FREE
+								       ? -1
+								       : (json_int_t)j->knobs.cache_bytes),
+						      "prefetch", json_u64(j->knobs.prefetch_chunks),
+						      "workers", json_u64(j->knobs.workers), "client_workers",
+						      json_u64(j->knobs.client_workers)));
+	}
+	save_json(c, "jobs", json_pack("{s:o, s:o}", "last", json_u64(c->last_job), "jobs", jobs));
+}
+
+static void save_tuner(struct control *c)
+{
+	size_t size = sizeof(struct saved_tuner) + tuner_state_bytes();
+	struct saved_tuner *saved = calloc(1, size);
+
+	if (!saved)
+		return;
+	read_boot_id(saved->boot_id);
+	saved->state_bytes = tuner_state_bytes();
+	saved->sample_bytes = sizeof(struct stall_sample);
+	memcpy(saved + 1, c->state, tuner_state_bytes());
+	history_set_state(c->history, "tuner", saved, size);
+	free(saved);
+}
+
+void control_save_state(struct control *c)
+{
+	c->saved_round = c->n_rounds;
+	if (!c->history)
+		return;
+	save_jobs(c);
+	if (c->state)
+		save_tuner(c);
+}
+
+static json_t *load_json(struct control *c, const char *key)
+{
+	_cleanup_(freep) void *text = NULL;
+	struct error err = ERROR_INIT;
+	size_t size;
+	int r = history_load_state(c->history, key, &text, &size, &err);
+
+	if (r < 0 && r != -ENOENT)
+		log_warning("%s", err.text);
+	return r < 0 ? NULL : json_loadb(text, size, 0, NULL);
+}
+
+/* Through the same door as a client's request, so that nothing gets in that could not be set. */
+static void restore_one(struct control *c, uint64_t job, enum wire_setting_key key, uint64_t value)
+{
+	struct wire_set message = {.job = job, .n_settings = 1};
+	struct error err = ERROR_INIT;
+
+	message.settings[0] = (struct wire_setting){.key = key, .value = value};
+	if (settings_apply(&c->settings, &message, &err) < 0)
+		log_warning("what was set before the restart does not hold any more: %s", err.text);
+}
+
+static void restore_settings(struct control *c)
+{
+	json_t *root = load_json(c, "settings"), *value, *pin;
+	const char *name;
+	size_t i;
+
+	json_object_foreach(json_object_get(root, "set"), name,
+			    value) for (enum wire_setting_key key = WIRE_SET_TUNE; key < WIRE_N_SETTINGS;
+					key++) if (!strcmp(name, settings_name(key)) &&
+						   json_integer_value(value) >= 0)
+	    restore_one(c, 0, key, (uint64_t)json_integer_value(value));
+	json_array_foreach(json_object_get(root, "pins"), i, pin)
+	{
+		const char *knob = json_string_value(json_object_get(pin, "knob"));
+
+		for (enum wire_setting_key key = WIRE_SET_CACHE; settings_is_knob(key); key++)
+			if (knob && !strcmp(knob, tuner_knob_name(settings_knob(key))))
+				restore_one(c, get_u64(pin, "job"), key, get_u64(pin, "value"));
+	}
+	json_decref(root);
+}
+
+static void restore_tuner(struct control *c)
+{
+	_cleanup_(freep) struct saved_tuner *saved = NULL;
+	char boot_id[BOOT_ID_BYTES + 4];
+	size_t size;
+
+	if (history_load_state(c->history, "tuner", (void **)&saved, &size, NULL) < 0)
+		return;
+	read_boot_id(boot_id);
+	/* After a reboot the clock has begun anew, and all jobs are gone. */
+	if (size != sizeof(*saved) + tuner_state_bytes() || saved->state_bytes != tuner_state_bytes() ||
+	    saved->sample_bytes != sizeof(struct stall_sample) ||
+	    memcmp(saved->boot_id, boot_id, sizeof(boot_id)))
+		return;
+	c->state = malloc(tuner_state_bytes());
+	if (c->state)
+		memcpy(c->state, saved + 1, tuner_state_bytes());
+}
+
+static void on_entry(void *user, struct history_entry *entry)
+{
+	struct control *c = user;
+
+	(void)control_log_add(&c->log, entry);
+}
+
+/* Pins of jobs that cannot come back. */
+static void forget_strangers(struct control *c)
+{
+	const json_t *jobs = json_object_get(c->remembered, "jobs");
+
+	for (uint32_t i = 0; i < c->settings.n_pins;) {
+		uint64_t job = c->settings.pins[i].job;
+		bool found = job == 0;
+
+		for (size_t k = 0; k < json_array_size(jobs); k++)
+			found |= get_u64(json_array_get(jobs, k), "id") == job;
+		if (found)
+			i++;
+		else
+			settings_forget_job(&c->settings, job);
+	}
+}
+
+void control_restore(struct control *c)
+{
+	struct error err = ERROR_INIT;
+
+	restore_settings(c);
+	restore_tuner(c);
+	c->remembered = load_json(c, "jobs");
+	c->last_job = get_u64(c->remembered, "last");
+	forget_strangers(c);
+	if (history_load_entries(c->history, WIRE_WHY_MAX, on_entry, c, &err) < 0)
+		log_warning("%s", err.text);
+}
+
+void control_restore_job(struct control *c, struct job *job, struct control_job *known)
+{
+	json_t *jobs = json_object_get(c->remembered, "jobs"), *saved;
+	size_t i;
+
+	json_array_foreach(jobs, i, saved)
+	{
+		json_int_t cache = json_integer_value(json_object_get(saved, "cache"));
+		struct job_knobs knobs = {.cache_bytes = cache < 0 ? JOB_CACHE_FREE : (uint64_t)cache,
+					  .prefetch_chunks = (uint32_t)get_u64(saved, "prefetch"),
+					  .workers = (uint32_t)get_u64(saved, "workers"),
+					  .client_workers = (uint32_t)get_u64(saved, "client_workers")};
+
+		if (!known->start_ticks || get_u64(saved, "pid") != (uint64_t)job->pid ||
+		    get_u64(saved, "start") != known->start_ticks || get_u64(saved, "rank") != job->rank ||
+		    get_u64(saved, "world") != job->world)
+			continue;
+		if (get_u64(saved, "id") && !jobs_find(job->owner, get_u64(saved, "id")))
+			job->id = get_u64(saved, "id");
+		(void)serve_set_job(c->serving, job->id, &knobs, NULL);
+		log_info("job %llu (%s) is back", (unsigned long long)job->id, job->name);
+		json_array_remove(jobs, i);
+		return;
+	}
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One second: samples in, decisions out, both remembered. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "control_private.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/units.h"
+
+#define SAVE_EVERY_ROUNDS 30
+
+/* One line when writing begins to fail, and one when it works again. */
+static void watch_history(struct control *c)
+{
+	struct history_status status;
+
+	if (!c->history)
+		return;
+	history_status_get(c->history, &status);
+	if (strcmp(status.error, c->history_problem) == 0)
+		return;
+	if (status.error[0])
+		log_warning("%s: decisions are not kept on disk until that is mended", status.error);
+	else
+		log_info("the history is written again; %llu record%s lost",
+			 (unsigned long long)status.n_dropped, units_plural(status.n_dropped));
+	memcpy(c->history_problem, status.error, sizeof(c->history_problem));
+}
+
+/* Whether a decision is carried out: without tuning, only what the operator says is. */
+static bool obeyed(const struct control *c, enum tuner_rule rule)
+{
+	return settings_get(&c->settings, WIRE_SET_TUNE) == WIRE_TUNE_ON || rule == TUNER_RULE_PIN ||
+	       rule == TUNER_RULE_LIMIT;
+}
+
+static void record_decision(struct control *c, const struct tuner_decision *d, const struct job *job,
+			    bool applied, uint64_t at_ms)
+{
+	const struct control_job *known = control_find_job(c, d->job);
+	struct history_entry entry = {.at_ms = at_ms, .applied = applied, .decision = *d};
+
+	if (job) {
+		snprintf(entry.job_name, sizeof(entry.job_name), "%s", job->name);
+		entry.uid = job->uid;
+	}
+	if (known && known->has_sample) {
+		json_t *sample = control_sample_json(&known->sample, &c->node);
+
+		entry.sample = json_dumps(sample, JSON_COMPACT);
+		json_decref(sample);
+	}
+	if (c->history)
+		history_add_entry(c->history, &entry);
+	(void)control_log_add(&c->log, &entry);
+	log_debug("job %llu: %s %llu -> %llu (%s)%s: %s", (unsigned long long)d->job,
+		  tuner_knob_name(d->knob), (unsigned long long)d->old_value,
+		  (unsigned long long)d->new_value, tuner_rule_name(d->rule), applied ? "" : ", not done",
+		  d->reason);
+}
+
+static void carry_out(struct control *c, uint64_t at_ms)
+{
+	bool off = settings_get(&c->settings, WIRE_SET_TUNE) == WIRE_TUNE_OFF;
+
+	for (size_t i = 0; i < c->result->n_decisions; i++) {
+		struct tuner_decision *d = &c->result->decisions[i];
+		struct job *job = jobs_find(&c->serving->jobs, d->job);
+		bool applied = job && obeyed(c, d->rule);
+
+		if (off && !applied)
+			continue;
+		if (applied) {
+			uint64_t got = control_apply(c, job, d->knob, d->new_value);
+
+			if (got != d->new_value) {
+				size_t n = strlen(d->reason);
+
+				snprintf(d->reason + n, sizeof(d->reason) - n, "; held at %llu",
+					 (unsigned long long)got);
+				d->new_value = got;
+			}
+		}
+		if (applied && (unsigned)d->rule < CONTROL_N_RULES)
+			c->n_carried_out[d->rule]++;
+		record_decision(c, d, job, applied, at_ms);
+	}
+	for (size_t i = 0; i < c->result->n_verdicts; i++) {
+		const struct tuner_verdict *v = &c->result->verdicts[i];
+		struct history_entry *entry = control_log_find(&c->log, v->decision);
+
+		if (!entry)
+			continue;
+		entry->has_verdict = true;
+		entry->verdict_ms = at_ms;
+		entry->verdict = *v;
+		if (c->history)
+			history_add_verdict(c->history, at_ms, v);
+	}
+	for (size_t i = 0; i < c->result->n_views; i++) {
+		struct control_job *known = control_find_job(c, c->result->views[i].job);
+
+		if (!known)
+			continue;
+		known->view = c->result->views[i];
+		known->has_view = true;
+	}
+}
+
+uint64_t control_n_carried_out(const struct control *c, enum tuner_rule rule)
+{
+	return c->n_carried_out[rule];
+}
+
+static double add(double sum, double value)
+{
+	return value == value ? sum + value : sum; /* not known counts as nothing */
+}
+
+/* Means over HISTORY_GRAIN_S for plots. */
+static void sum_up(struct control *c, struct control_job *known, uint64_t at_ms)
+{
+	const struct stall_sample *s = &known->sample;
+	struct history_point *p = &known->sum;
+
+	p->seconds = add(p->seconds, s->covered_s);
+	p->rate = add(p->rate, s->samples_per_s);
+	p->fetch_stall = add(p->fetch_stall, s->shares.fetch_stall);
+	p->prep_stall = add(p->prep_stall, s->shares.prep_stall);
+	p->device = add(p->device, s->shares.device);
+	if (++known->n_summed < HISTORY_GRAIN_S)
+		return;
+	p->at_ms = at_ms;
+	p->job = known->id;
+	p->rate /= known->n_summed;
+	p->fetch_stall /= known->n_summed;
+	p->prep_stall /= known->n_summed;
+	p->device /= known->n_summed;
+	p->wait = p->fetch_stall + p->prep_stall;
+	p->knobs = s->knobs;
+	history_add_point(c->history, p);
+	known->sum = (struct history_point){0};
+	known->n_summed = 0;
+}
+
+static void keep_samples(struct control *c, const struct stall_node *node, const struct stall_sample *samples,
+			 size_t n, uint64_t now_ns, uint64_t at_ms)
+{
+	const struct history_round round = {.at_ms = at_ms,
+					    .now_ns = now_ns,
+					    .config = &c->config,
+					    .node = node,
+					    .samples = samples,
+					    .n_samples = n < TUNER_MAX_JOBS ? n : TUNER_MAX_JOBS};
+
+	c->node = *node;
+	for (size_t i = 0; i < n; i++) {
+		struct control_job *known = control_find_job(c, samples[i].job);
+
+		if (!known)
+			continue;
+		known->sample = samples[i];
+		known->has_sample = true;
+		if (c->history)
+			sum_up(c, known, at_ms);
+	}
+	if (c->history && n > 0)
+		history_add_round(c->history, &round);
+}
+
+static bool have_memory(struct control *c)
+{
+	if (!c->state)
+		c->state = calloc(1, tuner_state_bytes());
+	if (!c->result)
+		c->result = calloc(1, sizeof(*c->result));
+	return c->state && c->result;
+}
+
+static void on_second(void *user, const struct stall_node *node, const struct stall_sample *samples, size_t n,
+		      uint64_t now_ns)
+{
+	struct control *c = user;
+	uint64_t at_ms = clock_realtime_ns() / NS_PER_MS;
+
+	if (!c->serving || !have_memory(c))
+		return;
+	settings_fill(&c->settings, &c->config);
+	keep_samples(c, node, samples, n, now_ns, at_ms);
+	tuner_decide(&c->config, c->state, node, samples, n, now_ns, c->result);
+	c->n_rounds++;
+	c->n_refused += c->result->n_samples_refused;
+	carry_out(c, at_ms);
+	if (c->result->n_decisions > 0 || c->n_rounds - c->saved_round >= SAVE_EVERY_ROUNDS)
+		control_save_state(c);
+	watch_history(c);
+}
+
+struct sensor_handler control_handler(struct control *c)
+{
+	return (struct sensor_handler){.second = on_second, .user = c};
+}

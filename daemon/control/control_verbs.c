@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* JOBS, WHY and SET. */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "control_private.h"
+#include "lib/log.h"
+
+struct control_viewer control_viewer_of(uint32_t uid)
+{
+	return (struct control_viewer){.uid = uid, .all = uid == 0 || uid == geteuid()};
+}
+
+static char *dump(json_t *root)
+{
+	char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+
+	json_decref(root);
+	return text;
+}
+
+char *control_jobs(struct control *c, const struct control_viewer *viewer)
+{
+	return dump(json_pack("{s:s, s:o, s:o}", "schema", "diesel.jobs/1", "tune", control_tune_json(c),
+			      "jobs", control_jobs_json(c, viewer)));
+}
+
+static bool may_see(const struct control_viewer *viewer, uint32_t uid)
+{
+	return viewer->all || viewer->uid == uid;
+}
+
+static int no_job(uint64_t id, struct error *err)
+{
+	return error_set(err, -ENOENT, "there is no job %llu: dieselctl jobs lists them",
+			 (unsigned long long)id);
+}
+
+int control_why(struct control *c, const struct control_viewer *viewer, const struct wire_why *m,
+		char **ret_text, struct error *err)
+{
+	const struct job *job = m->job ? jobs_find(&c->serving->jobs, m->job) : NULL;
+	json_t *decisions = json_array();
+	const struct history_entry *entry;
+	bool found = !m->job || (job && may_see(viewer, job->uid));
+
+	/* A job that has ended is known as long as its decisions are. */
+	for (uint64_t i = 0; (entry = control_log_newest(&c->log, i)); i++) {
+		if ((m->job && entry->decision.job != m->job) || !may_see(viewer, entry->uid))
+			continue;
+		found = true;
+		if (json_array_size(decisions) < m->max)
+			json_array_append_new(decisions, control_entry_json(entry));
+	}
+	if (!found) {
+		json_decref(decisions);
+		return no_job(m->job, err);
+	}
+	*ret_text = dump(json_pack("{s:s, s:I, s:o, s:o, s:o}", "schema", "diesel.why/1", "job",
+				   (json_int_t)m->job, "tune", control_tune_json(c), "jobs",
+				   control_jobs_json(c, viewer), "decisions", decisions));
+	return *ret_text ? 0 : error_errno(err, -ENOMEM, "cannot make the answer");
+}
+
+/* A knob that the client does not let go of cannot be had by wishing. */
+static int check_tunable(const struct control *c, const struct wire_set *m, struct error *err)
+{
+	const struct control_job *known = control_find_job(c, m->job);
+
+	for (uint32_t i = 0; i < m->n_settings; i++) {
+		enum wire_setting_key key = (enum wire_setting_key)m->settings[i].key;
+
+		if (!settings_is_knob(key) || m->settings[i].flags || !known || !known->has_sample ||
+		    known->sample.tunable & 1u << settings_knob(key))
+			continue;
+		return error_set(err, -EOPNOTSUPP, "job %llu decides %s itself: its program names a number",
+				 (unsigned long long)m->job, settings_name(key));
+	}
+	return 0;
+}
+
+static void forget_all(struct control *c)
+{
+	for (const struct control_job *j = c->jobs; j && c->state; j = j->next)
+		tuner_forget(c->state, j->id);
+}
+
+static void log_settings(const struct control_viewer *viewer, const struct wire_set *m)
+{
+	for (uint32_t i = 0; i < m->n_settings; i++) {
+		const struct wire_setting *w = &m->settings[i];
+		char value[24] = "auto", job[32] = "";
+
+		if (!(w->flags & WIRE_SETTING_AUTO))
+			snprintf(value, sizeof(value), "%llu", (unsigned long long)w->value);
+		if (m->job)
+			snprintf(job, sizeof(job), " of job %llu", (unsigned long long)m->job);
+		log_info("uid %u set %s%s to %s", viewer->uid, settings_name((enum wire_setting_key)w->key),
+			 job, value);
+	}
+}
+
+int control_set(struct control *c, const struct control_viewer *viewer, const struct wire_set *m,
+		char **ret_text, struct error *err)
+{
+	uint64_t mode = settings_get(&c->settings, WIRE_SET_TUNE);
+	int r;
+
+	if (!viewer->all)
+		return error_set(err, -EPERM, "only root and the user of dieseld (uid %u) may set anything",
+				 (unsigned)geteuid());
+	if (m->job && !jobs_find(&c->serving->jobs, m->job))
+		return no_job(m->job, err);
+	r = check_tunable(c, m, err);
+	if (r == 0)
+		r = settings_apply(&c->settings, m, err);
+	if (r < 0)
+		return r;
+	/* What was learnt while nothing was carried out is of no use, and the other way round. */
+	if (settings_get(&c->settings, WIRE_SET_TUNE) != mode)
+		forget_all(c);
+	control_apply_limits(c);
+	control_save_settings(c);
+	log_settings(viewer, m);
+	*ret_text = dump(json_pack("{s:s, s:o, s:o}", "schema", "diesel.set/1", "tune", control_tune_json(c),
+				   "jobs", control_jobs_json(c, viewer)));
+	return *ret_text ? 0 : error_errno(err, -ENOMEM, "cannot make the answer");
+}

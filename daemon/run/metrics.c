@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "metrics_private.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lib/clock.h"
+#include "server.h"
+
+void metrics_head(FILE *text, const char *name, const char *type, const char *help)
+{
+	fprintf(text, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+void metrics_number(FILE *text, const char *name, const char *type, const char *help, uint64_t value)
+{
+	metrics_head(text, name, type, help);
+	fprintf(text, "%s %" PRIu64 "\n", name, value);
+}
+
+static void build_info(FILE *text)
+{
+	struct utsname system;
+
+	uname(&system);
+	metrics_head(text, "diesel_build_info", "gauge",
+		     "Version of the daemon and of the kernel it runs on; always 1.");
+	fprintf(text, "diesel_build_info{version=\"%s\",kernel=\"%s\"} 1\n", DIESEL_VERSION, system.release);
+}
+
+static void cache_figures(FILE *text, const struct cache *c)
+{
+	const struct cache_counters *n = &c->counters;
+	uint64_t claimed = cache_claimed_bytes(c);
+
+	metrics_number(text, "diesel_cache_limit_bytes", "gauge",
+		       "Memory that chunks, batches and snapshots may take.", c->budget_bytes);
+	metrics_head(text, "diesel_cache_bytes", "gauge", "Memory taken, by what for.");
+	fprintf(text, "diesel_cache_bytes{kind=\"chunks\"} %" PRIu64 "\n", c->segment_bytes);
+	fprintf(text, "diesel_cache_bytes{kind=\"batches\"} %" PRIu64 "\n", c->slot_bytes);
+	fprintf(text, "diesel_cache_bytes{kind=\"snapshots\"} %" PRIu64 "\n", c->snapshot_bytes);
+	metrics_number(text, "diesel_cache_claimed_bytes", "gauge",
+		       "Of the memory taken, what jobs insist on.", claimed);
+	metrics_number(text, "diesel_cache_borrowed_bytes", "gauge",
+		       "Of the memory taken, what is given back as soon as anybody wants it.",
+		       c->segment_bytes + c->slot_bytes + c->snapshot_bytes - claimed);
+	metrics_number(text, "diesel_cache_kept_bytes", "gauge",
+		       "Chunks that stay until somebody else needs the room.", c->kept_bytes);
+	metrics_number(text, "diesel_chunk_reads_total", "counter",
+		       "Reads of chunks from storage that were begun.", n->reads);
+	metrics_number(text, "diesel_chunk_read_bytes_total", "counter", "Bytes of chunks read from storage.",
+		       n->read_bytes);
+	metrics_number(text, "diesel_chunks_carried_total", "counter",
+		       "Chunks of before a restart that took the place of a read.", n->carried);
+	metrics_number(text, "diesel_chunk_reads_in_flight", "gauge", "Reads of chunks under way.",
+		       c->n_loading);
+	metrics_number(text, "diesel_chunk_evictions_total", "counter", "Chunks given up to make room.",
+		       n->evictions);
+	metrics_number(text, "diesel_chunks_quarantined_total", "counter", "Chunks found damaged.",
+		       n->damaged);
+}
+
+static void session_figures(FILE *text, const struct server *s)
+{
+	static const char *const kinds[] = {"", "fetch", "prep", "client"};
+	uint64_t n_sessions = 0, n_waiting[4] = {0};
+
+	for (const struct session *q = s->serving.sessions; q; q = q->next) {
+		struct session_usage usage;
+
+		session_usage(q, &usage);
+		n_sessions++;
+		for (size_t i = 1; i < 4; i++)
+			n_waiting[i] += !strcmp(usage.waits_for, kinds[i]);
+	}
+	metrics_number(text, "diesel_sessions", "gauge", "Sequences of batches being served.", n_sessions);
+	metrics_head(
+	    text, "diesel_sessions_waiting", "gauge",
+	    "Sessions whose next batch waits: for storage, for CPU work, or for the client to take one.");
+	for (size_t i = 1; i < 4; i++)
+		fprintf(text, "diesel_sessions_waiting{stall=\"%s\"} %" PRIu64 "\n", kinds[i], n_waiting[i]);
+	metrics_number(text, "diesel_batches_total", "counter", "Batches made ready for clients.",
+		       s->serving.cache.counters.batches);
+	metrics_number(text, "diesel_connections_total", "counter", "Clients that connected.", s->n_accepted);
+	metrics_number(text, "diesel_workers", "gauge", "CPU threads that verify and gather.",
+		       pool_workers(s->serving.cache.pool));
+	metrics_number(text, "diesel_prefetch_chunks", "gauge", "Chunks read ahead of a session's window.",
+		       s->serving.options.knobs.prefetch_chunks);
+}
+
+static uint64_t open_files(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	uint64_t n = 0;
+
+	if (!folder)
+		return 0;
+	for (struct dirent *entry; (entry = readdir(folder));)
+		n += entry->d_name[0] != '.';
+	closedir(folder);
+	return n - 1; /* without the one that counts */
+}
+
+/* By the names that Prometheus' own client libraries use. */
+static void process_figures(FILE *text, const struct server *s)
+{
+	uint64_t pages = 0, age_ns = clock_monotonic_ns() - s->start_ns;
+	struct rusage usage;
+	FILE *statm = fopen("/proc/self/statm", "re");
+
+	if (statm) {
+		if (fscanf(statm, "%*u %" SCNu64, &pages) != 1)
+			pages = 0;
+		fclose(statm);
+	}
+	getrusage(RUSAGE_SELF, &usage);
+	metrics_head(text, "process_cpu_seconds_total", "counter", "CPU time of the daemon.");
+	fprintf(text, "process_cpu_seconds_total %.6f\n",
+		(double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+		    (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6);
+	metrics_number(text, "process_resident_memory_bytes", "gauge", "Memory in RAM.",
+		       pages * (uint64_t)sysconf(_SC_PAGESIZE));
+	metrics_number(text, "process_open_fds", "gauge", "Open files.", open_files());
+	metrics_head(text, "process_start_time_seconds", "gauge", "When the daemon started, Unix time.");
+	fprintf(text, "process_start_time_seconds %.3f\n",
+		(double)time(NULL) - (double)age_ns / (double)NS_PER_S);
+}
+
+char *metrics_text(const struct metrics_sources *sources, size_t *ret_length)
+{
+	char *buffer = NULL;
+	FILE *text = open_memstream(&buffer, ret_length);
+
+	if (!text)
+		return NULL;
+	build_info(text);
+	cache_figures(text, &sources->server->serving.cache);
+	session_figures(text, sources->server);
+	metrics_jobs_text(text, sources);
+	metrics_node_text(text, sources);
+	process_figures(text, sources->server);
+	if (fclose(text)) {
+		free(buffer);
+		return NULL;
+	}
+	return buffer;
+}

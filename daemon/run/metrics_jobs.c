@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Figures of each job. Labels: its number, which the history and dieselctl use too, and its rank. What only
+ * samples tell is left out until there are some: absent is not zero. */
+#include "metrics_private.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "server.h"
+
+#define LABELS "job=\"%" PRIu64 "\",rank=\"%" PRIu32 "\""
+
+/* Script or program, without folders and arguments: a command line may hold what is nobody's business. */
+static void program_of(const struct job *job, char *text, size_t size)
+{
+	const char *at = job->name, *best = NULL;
+	size_t length = 0;
+
+	while (*at) {
+		size_t word = strcspn(at, " ");
+		bool script = word > 3 && !strncmp(at + word - 3, ".py", 3);
+
+		if (!best || script) {
+			best = at;
+			length = word;
+		}
+		if (script)
+			break;
+		at += word + strspn(at + word, " ");
+	}
+	for (size_t i = length; i > 0; i--) {
+		if (best[i - 1] == '/') {
+			best += i;
+			length -= i;
+			break;
+		}
+	}
+	snprintf(text, size, "%.*s", (int)length, best ? best : "");
+	for (char *c = text; *c; c++)
+		if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ' || (unsigned char)*c > '~')
+			*c = '?';
+}
+
+static void infos(FILE *text, const struct server *s)
+{
+	char program[64];
+
+	metrics_head(text, "diesel_job_info", "gauge", "Whose job it is, and which program; always 1.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
+		program_of(j, program, sizeof(program));
+		fprintf(text,
+			"diesel_job_info{" LABELS ",world=\"%" PRIu32 "\",uid=\"%" PRIu32
+			"\",program=\"%s\"} 1\n",
+			j->id, j->rank, j->world, j->uid, program);
+	}
+}
+
+struct family {
+	const char *name, *type, *help, *label; /* label: one more, with its comma, or "" */
+	size_t offset;                          /* of a uint64_t in struct job_counters */
+	double scale;
+};
+
+#define COUNTER(member) offsetof(struct job_counters, member)
+
+static const struct family counted[] = {
+    {"diesel_job_batches_total", "counter", "Batches made ready for the job.", "", COUNTER(batches), 1},
+    {"diesel_job_samples_total", "counter", "Samples made ready for the job.", "", COUNTER(samples), 1},
+    {"diesel_job_bytes_total", "counter", "Bytes made ready for the job.", "", COUNTER(bytes), 1},
+    {"diesel_chunk_visits_total", "counter", "Chunks that the job needed, one by one.", "",
+     COUNTER(chunk_visits), 1},
+    {"diesel_job_chunk_reads_total", "counter", "Of them, those read from storage for it: misses.", "",
+     COUNTER(chunk_reads), 1},
+    {"diesel_read_bytes_total", "counter", "Bytes read from storage for the job.", ",source=\"device\"",
+     COUNTER(read_bytes), 1},
+    {"diesel_read_seconds_total", "counter", "Time in which reads for the job were under way.", "",
+     COUNTER(reading_ns), 1e-9},
+    {"diesel_worker_seconds_total", "counter",
+     "Thread time spent for the job: reads, and CPU of the daemon's workers.", ",state=\"io\"",
+     COUNTER(read_ns), 1e-9},
+    {"diesel_worker_seconds_total", NULL, NULL, ",state=\"cpu\"", COUNTER(cpu_ns), 1e-9},
+    {"diesel_client_wait_seconds_total", "counter",
+     "Time the job's loader slept for a batch, by its own word.", ",stall=\"fetch\"", COUNTER(wait_fetch_ns),
+     1e-9},
+    {"diesel_client_wait_seconds_total", NULL, NULL, ",stall=\"preprocess\"", COUNTER(wait_prep_ns), 1e-9},
+};
+
+static void write_counted(FILE *text, const struct server *s)
+{
+	for (size_t i = 0; i < sizeof(counted) / sizeof(counted[0]); i++) {
+		const struct family *f = &counted[i];
+
+		if (f->type)
+			metrics_head(text, f->name, f->type, f->help);
+		for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
+			struct job_counters now;
+			uint64_t value;
+
+			serving_job_counters(&s->serving, j, &now);
+			memcpy(&value, (const char *)&now + f->offset, sizeof(value));
+			fprintf(text, "%s{" LABELS "%s} %.9g\n", f->name, j->id, j->rank, f->label,
+				(double)value * f->scale);
+		}
+	}
+}
+
+/* One bucket an octave. */
+static void read_latency(FILE *text, const struct server *s)
+{
+	static const char name[] = "diesel_chunk_read_seconds";
+
+	metrics_head(text, name, "histogram", "How long each chunk took that was read from storage.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
+		const struct job_counters *n = &j->counters;
+		uint64_t below;
+		double end_s;
+
+		for (size_t octave = 0; octave + 1 < READ_LATENCY_OCTAVES; octave++) {
+			below = read_latency_below(&n->latency, octave, &end_s);
+			fprintf(text, "%s_bucket{" LABELS ",le=\"%.6g\"} %" PRIu64 "\n", name, j->id, j->rank,
+				end_s, below);
+		}
+		fprintf(text,
+			"%s_bucket{" LABELS ",le=\"+Inf\"} %" PRIu64 "\n%s_sum{" LABELS
+			"} %.9g\n%s_count{" LABELS "} %" PRIu64 "\n",
+			name, j->id, j->rank, n->n_read, name, j->id, j->rank, (double)n->read_ns / 1e9, name,
+			j->id, j->rank, n->n_read);
+	}
+}
+
+static const struct metrics_job *sampled(const struct metrics_sources *sources, const struct job *j)
+{
+	return sources->totals ? metrics_totals_find(sources->totals, j->id) : NULL;
+}
+
+static void steps(FILE *text, const struct metrics_sources *sources)
+{
+	const struct job *first = sources->server->serving.jobs.first;
+	const struct metrics_job *m;
+
+	metrics_head(text, "diesel_steps_total", "counter", "Steps of the trainer.");
+	for (const struct job *j = first; j; j = j->next)
+		if ((m = sampled(sources, j)))
+			fprintf(text, "diesel_steps_total{" LABELS "} %.9g\n", j->id, j->rank, m->steps);
+	metrics_head(text, "diesel_step_duration_seconds", "summary",
+		     "Time of a step; quantiles of the last second.");
+	for (const struct job *j = first; j; j = j->next) {
+		if (!(m = sampled(sources, j)))
+			continue;
+		if (!isnan(m->step_p50_s))
+			fprintf(text, "diesel_step_duration_seconds{" LABELS ",quantile=\"0.5\"} %.9g\n",
+				j->id, j->rank, m->step_p50_s);
+		if (!isnan(m->step_p95_s))
+			fprintf(text, "diesel_step_duration_seconds{" LABELS ",quantile=\"0.95\"} %.9g\n",
+				j->id, j->rank, m->step_p95_s);
+		fprintf(text, "diesel_step_duration_seconds_sum{" LABELS "} %.9g\n", j->id, j->rank,
+			m->trainer_s);
+		fprintf(text, "diesel_step_duration_seconds_count{" LABELS "} %.9g\n", j->id, j->rank,
+			m->steps);
+	}
+}
+
+static void stalls(FILE *text, const struct metrics_sources *sources)
+{
+	static const char *const source_names[] = {"none", "bpf", "client", "process"};
+	const struct job *first = sources->server->serving.jobs.first;
+	const struct metrics_job *m;
+
+	metrics_head(text, "diesel_trainer_seconds_total", "counter",
+		     "Wall time of the trainer that was looked at: what stall seconds are a part of.");
+	for (const struct job *j = first; j; j = j->next)
+		if ((m = sampled(sources, j)))
+			fprintf(text, "diesel_trainer_seconds_total{" LABELS "} %.9g\n", j->id, j->rank,
+				m->trainer_s);
+	metrics_head(text, "diesel_stall_seconds_total", "counter",
+		     "Wall time in which the trainer waited, by what for; of gpu_wait: for its device.");
+	for (const struct job *j = first; j; j = j->next) {
+		if (!(m = sampled(sources, j)))
+			continue;
+		for (size_t i = 0; i < METRICS_N_STALLS; i++)
+			if (m->stall_known[i])
+				fprintf(text, "diesel_stall_seconds_total{" LABELS ",stall=\"%s\"} %.9g\n",
+					j->id, j->rank, metrics_stall_name((enum metrics_stall)i),
+					m->stall_s[i]);
+	}
+	metrics_head(text, "diesel_job_sensing", "gauge", "By what the job's stalls are known; always 1.");
+	for (const struct job *j = first; j; j = j->next)
+		if ((m = sampled(sources, j)) && m->source <= STALL_SOURCE_PROCESS)
+			fprintf(text, "diesel_job_sensing{" LABELS ",source=\"%s\"} 1\n", j->id, j->rank,
+				source_names[m->source]);
+}
+
+/* What is in force; a knob that nobody has set is absent. */
+static void knobs(FILE *text, const struct server *s)
+{
+	metrics_head(text, "diesel_job_cache_limit_bytes", "gauge", "Memory that the job's chunks may take.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
+		if (j->knobs.cache_bytes != JOB_CACHE_FREE)
+			fprintf(text, "diesel_job_cache_limit_bytes{" LABELS "} %" PRIu64 "\n", j->id,
+				j->rank, j->knobs.cache_bytes);
+	metrics_head(text, "diesel_job_prefetch_chunks", "gauge", "Chunks read ahead for the job.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
+		fprintf(text, "diesel_job_prefetch_chunks{" LABELS "} %" PRIu32 "\n", j->id, j->rank,
+			j->knobs.prefetch_chunks != JOB_KNOB_FREE ? j->knobs.prefetch_chunks
+								  : s->serving.options.knobs.prefetch_chunks);
+	metrics_head(text, "diesel_job_workers", "gauge",
+		     "Workers of the daemon that may work for the job at one time.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
+		fprintf(text, "diesel_job_workers{" LABELS "} %" PRIu32 "\n", j->id, j->rank,
+			j->knobs.workers != JOB_KNOB_FREE ? j->knobs.workers
+							  : pool_workers(s->serving.cache.pool));
+	metrics_head(text, "diesel_job_client_workers", "gauge",
+		     "Worker processes that the job runs for its transforms.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
+		fprintf(text, "diesel_job_client_workers{" LABELS "} %" PRIu32 "\n", j->id, j->rank,
+			serving_job_client_workers(&s->serving, j));
+}
+
+void metrics_jobs_text(FILE *text, const struct metrics_sources *sources)
+{
+	infos(text, sources->server);
+	write_counted(text, sources->server);
+	read_latency(text, sources->server);
+	steps(text, sources);
+	stalls(text, sources);
+	knobs(text, sources->server);
+}

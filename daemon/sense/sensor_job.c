@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sensor_job.h"
+
+#include <math.h>
+
+#include "lib/clock.h"
+
+const struct sensed_reading *sensed_reading_at(const struct sensed_job *sensed, uint64_t age)
+{
+	if (age >= sensed->n_readings || age >= SENSED_READINGS)
+		return NULL;
+	return &sensed->readings[(sensed->n_readings - 1 - age) % SENSED_READINGS];
+}
+
+void sensed_read(struct sensed_job *sensed, const struct serving *serving, struct job *job, uint64_t now_ns)
+{
+	struct sensed_reading reading = {.at_ns = now_ns};
+
+	serving_job_counters(serving, job, &reading.counters);
+	for (struct session *q = serving->sessions; q; q = q->next) {
+		if (q->job == job)
+			session_count_taken(q, now_ns);
+	}
+	reading.taken = job->taken;
+	sensed->readings[sensed->n_readings++ % SENSED_READINGS] = reading;
+}
+
+/* ---- what is, rather than what happened ---------------------------------------------------------------- */
+
+static uint64_t dataset_key(const struct served_dataset *d)
+{
+	uint64_t key = d->identity.directory_ino * UINT64_C(0x9e3779b97f4a7c15);
+
+	key = (key ^ d->identity.directory_dev) * UINT64_C(0x9e3779b97f4a7c15);
+	return (key ^ d->info.version) | 1;
+}
+
+static void add_dataset(struct stall_sample *sample, const struct served_dataset *d)
+{
+	uint64_t key = dataset_key(d);
+
+	if (sample->dataset == key)
+		return;
+	/* A job of two datasets (training, validation): the figures of the one that is larger. */
+	if (sample->dataset && sample->dataset_bytes >= (double)d->all_bytes)
+		return;
+	sample->dataset = key;
+	sample->dataset_bytes = (double)d->all_bytes;
+	sample->cached_bytes = (double)d->held_bytes;
+	sample->chunk_bytes = (double)d->all_bytes / (double)d->info.n_chunks;
+	sample->samples_per_chunk = (double)d->info.n_samples / (double)d->info.n_chunks;
+}
+
+static void add_session_state(struct stall_sample *sample, const struct session *q)
+{
+	const struct served_dataset *d = q->dataset;
+	const struct ring_work *work = &q->control->work;
+	uint32_t policy = atomic_load_explicit(&work->policy, memory_order_relaxed);
+
+	add_dataset(sample, d);
+	sample->need_bytes += (double)q->cost_bytes + (double)q->need_bytes + (double)d->copy_bytes;
+	sample->ready_samples += (double)q->n_slots * q->batch;
+	if (q->batch > sample->batch)
+		sample->batch = q->batch;
+	if (q->request.window_chunks > sample->window_chunks)
+		sample->window_chunks = q->request.window_chunks;
+	if (policy == RING_WORK_AUTO)
+		sample->tunable |= 1u << TUNER_CLIENT_WORKERS;
+	if (atomic_load_explicit(&work->worker_bytes, memory_order_relaxed) > 0)
+		sample->client_worker_bytes =
+		    (double)atomic_load_explicit(&work->worker_bytes, memory_order_relaxed);
+}
+
+/* The knobs in force. What a pin or the tuner asked for may be more than the operator allows by now, or less
+ * than the sessions need. */
+static void knobs_fill(struct stall_sample *sample, const struct serving *serving, const struct job *job)
+{
+	uint64_t *value = sample->knobs.value;
+	struct job_knobs in_force;
+
+	serve_job_knobs(serving, job, &in_force);
+	value[TUNER_CACHE_BYTES] = in_force.cache_bytes;
+	value[TUNER_PREFETCH_CHUNKS] = in_force.prefetch_chunks;
+	value[TUNER_DAEMON_WORKERS] = in_force.workers;
+	value[TUNER_CLIENT_WORKERS] = serving_job_client_workers(serving, job);
+}
+
+static void state_fill(struct stall_sample *sample, const struct serving *serving, const struct job *job)
+{
+	sample->tunable = 1u << TUNER_CACHE_BYTES | 1u << TUNER_PREFETCH_CHUNKS | 1u << TUNER_DAEMON_WORKERS;
+	knobs_fill(sample, serving, job);
+	if (!job->n_sessions)
+		return;
+	sample->need_bytes = 0;
+	sample->ready_samples = 0;
+	for (const struct session *q = serving->sessions; q; q = q->next) {
+		if (q->job == job)
+			add_session_state(sample, q);
+	}
+}
+
+struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct serving *serving,
+				  const struct job *job)
+{
+	const struct sensed_reading *now = sensed_reading_at(sensed, 0);
+	const struct sensed_reading *before = sensed_reading_at(sensed, 1);
+	struct stall_sample sample = stall_sample_unknown();
+
+	sample.job = job->id;
+	state_fill(&sample, serving, job);
+	if (!now || !before || now->at_ns <= before->at_ns)
+		return sample;
+	sample.at_ns = now->at_ns;
+	sample.covered_s = (double)(now->at_ns - before->at_ns) / (double)NS_PER_S;
+	sample.run_queue_ratio = sensed->queue_ratio;
+	sample.samples_per_s = (double)(now->taken.samples - before->taken.samples) / sample.covered_s;
+	sample.n_trainers = job->n_sessions > 0;
+	sensed_storage(sensed, &sample);
+	sensed_work(before, now, &sample);
+	sensed_shares(sensed, before, now, &sample);
+	sensed_rates(&sample, (double)pool_workers(serving->cache.pool));
+	return sample;
+}

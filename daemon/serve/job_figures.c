@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job's figures, put together from what its sessions and the pool know. */
+#include "serving.h"
+
+#include "lib/clock.h"
+
+void serving_job_counters(const struct serving *s, const struct job *job, struct job_counters *ret)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+
+	*ret = job->counters;
+	ret->cpu_ns = pool_lane_cpu_ns(&job->lane);
+	if (job->n_reading > 0)
+		ret->reading_ns += now_ns - job->reading_since_ns;
+	for (const struct session *q = s->sessions; q; q = q->next) {
+		if (q->job == job)
+			session_add_waits(q, now_ns, ret);
+	}
+}
+
+uint32_t serving_job_client_workers(const struct serving *s, const struct job *job)
+{
+	uint32_t most = 0;
+
+	/* Each session of it tells all of them. */
+	for (const struct session *q = s->sessions; q; q = q->next) {
+		uint32_t said = q->job == job ? atomic_load(&q->control->work.n_workers) : 0;
+
+		if (said > most)
+			most = said;
+	}
+	return most;
+}

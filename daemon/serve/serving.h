@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What is served to whom: the sessions, the jobs they belong to, and the cache they read from. Clients come
+ * to it by server.h; sensing and control look at it and turn its knobs. Loop thread only.
+ */
+
+#include "cache.h"
+#include "job.h"
+#include "serve.h"
+#include "session.h"
+
+struct serving {
+	struct serve_options options;
+	struct cache cache;
+	struct session *sessions;
+	struct jobs jobs;
+	bool
+	    dirty; /* something may have become possible: all sessions are looked at before the loop sleeps */
+};
+
+static inline void serving_touch(struct serving *s)
+{
+	s->dirty = true;
+}
+
+/* job_figures.c */
+
+/* What the job did until now, live sessions included. */
+void serving_job_counters(const struct serving *s, const struct job *job, struct job_counters *ret);
+/* Python worker processes that the job says it runs. */
+uint32_t serving_job_client_workers(const struct serving *s, const struct job *job);

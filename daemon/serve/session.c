@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "lib/clock.h"
+
+/* Takes back what the client released. */
+static void session_reap(struct session *s)
+{
+	for (uint32_t i = 0; i < s->n_slots; i++) {
+		struct slot *slot = &s->slots[i];
+
+		if (slot->state != SLOT_PUBLISHED ||
+		    atomic_load(&s->control->slot_state[i]) != RING_SLOT_FREE)
+			continue;
+		batch_unpin(&slot->batch, s->dataset);
+		slot->state = SLOT_FREE;
+	}
+}
+
+static struct slot *find_free_slot(struct session *s)
+{
+	for (uint32_t i = 0; i < s->n_slots; i++) {
+		if (s->slots[i].state == SLOT_FREE)
+			return &s->slots[i];
+	}
+	return NULL;
+}
+
+/* A free slot; without one the client is asked to say when it releases one. */
+static struct slot *take_slot(struct session *s)
+{
+	struct slot *slot = find_free_slot(s);
+
+	if (slot)
+		return slot;
+	ring_daemon_waits(s->control);
+	session_reap(s);
+	return find_free_slot(s);
+}
+
+static void slot_publish(struct session *s, struct slot *slot)
+{
+	uint32_t number = (uint32_t)(slot - s->slots);
+	const struct ring_descriptor descriptor = {.epoch = slot->batch.epoch,
+						   .index = slot->batch.index,
+						   .generation = slot->generation,
+						   .slot = number,
+						   .n_items =
+						       slot->batch.status < 0 ? 0 : slot->batch.n_items,
+						   .item_bytes = s->item_bytes,
+						   .status = slot->batch.status};
+
+	/* Packed batches are copies: their chunks may go. */
+	if (s->item_bytes)
+		batch_unpin(&slot->batch, s->dataset);
+	slot->state = SLOT_PUBLISHED;
+	atomic_store_explicit(&s->control->slot_state[number], RING_SLOT_LENT, memory_order_relaxed);
+	ring_publish(s->control, &s->published, &descriptor);
+	s->n_delivered++;
+	s->cache->counters.batches++;
+	s->job->counters.batches++;
+	s->job->counters.samples += descriptor.n_items;
+	s->job->counters.bytes += descriptor.status < 0 ? 0 : slot->batch.bytes;
+}
+
+/* Publishes what is filled, in order; what was made before a seek is dropped. */
+static void publish_filled(struct session *s)
+{
+	while (s->order_first != s->order_last) {
+		struct slot *slot = &s->slots[s->order[s->order_first % RING_MAX_SLOTS]];
+
+		if (slot->state != SLOT_FILLED)
+			return;
+		s->order_first++;
+		if (slot->generation == s->generation && !s->orphaned && !s->closing) {
+			slot_publish(s, slot);
+		} else {
+			batch_unpin(&slot->batch, s->dataset);
+			slot->state = SLOT_FREE;
+		}
+	}
+}
+
+static void session_free(struct session *s)
+{
+	struct served_dataset *d = s->dataset;
+
+	if (s->job) {
+		session_add_waits(s, clock_monotonic_ns(), &s->job->counters);
+		jobs_leave(s->job);
+	}
+	s->cache->slot_bytes -= s->cost_bytes;
+	for (uint32_t i = 0; i < s->n_slots; i++)
+		batch_free(&s->slots[i].batch);
+	batch_free(&s->head);
+	session_plan_free(s);
+	shared_memory_free(&s->control_memory);
+	cache_release(s->cache, &s->slot_memory);
+	d->n_sessions--;
+	d->need_bytes -= s->need_bytes;
+	d->need_chunks -= s->need_chunks;
+	place_unref(s->place);
+	d->refs--;
+	if (d->n_sessions == 0)
+		d->idle_since_ns = clock_monotonic_ns();
+	s->cache->needs_changed = true;
+	free(s);
+}
+
+void session_add_waits(const struct session *s, uint64_t now_ns, struct job_counters *counters)
+{
+	struct ring_control *control = s->control;
+	uint64_t since_ns = atomic_load(&control->wait_since_ns);
+	uint64_t open_ns = since_ns && since_ns < now_ns && !s->closing ? now_ns - since_ns : 0;
+
+	counters->n_waits += atomic_load(&control->n_waits);
+	counters->wait_fetch_ns += atomic_load(&control->wait_fetch_ns);
+	counters->wait_prep_ns += atomic_load(&control->wait_prep_ns);
+	if (atomic_load(&control->cause) == RING_CAUSE_FETCH)
+		counters->wait_fetch_ns += open_ns;
+	else
+		counters->wait_prep_ns += open_ns;
+}
+
+static void fill_work(struct pool_job *job)
+{
+	struct slot *slot = (struct slot *)job;
+	struct session *s = slot->session;
+
+	batch_write(&slot->batch, s->slot_memory.data + (size_t)(slot - s->slots) * s->layout.slot_bytes,
+		    &s->layout, s->item_bytes);
+}
+
+static void fill_done(struct pool_job *job)
+{
+	struct slot *slot = (struct slot *)job;
+	struct session *s = slot->session;
+	struct cache *c = s->cache;
+
+	slot->state = SLOT_FILLED;
+	s->n_filling--;
+	publish_filled(s);
+	if (s->closing && s->n_filling == 0)
+		session_free(s);
+	c->on_change(c->user);
+}
+
+static void dispatch(struct session *s, struct slot *slot)
+{
+	struct batch empty = slot->batch;
+
+	slot->batch = s->head;
+	s->head = empty;
+	s->has_head = false;
+	if (slot->batch.status == 0)
+		batch_pin(&slot->batch, s->cache, s->dataset);
+	slot->state = SLOT_FILLING;
+	slot->generation = s->generation;
+	slot->session = s;
+	slot->job = (struct pool_job){.work = fill_work, .done = fill_done};
+	s->order[s->order_last++ % RING_MAX_SLOTS] = (uint32_t)(slot - s->slots);
+	s->n_filling++;
+	pool_submit(s->cache->pool, &s->job->lane, &slot->job);
+}
+
+static void set_cause(struct session *s, enum ring_cause cause)
+{
+	if (atomic_load_explicit(&s->control->cause, memory_order_relaxed) != (uint32_t)cause)
+		atomic_store_explicit(&s->control->cause, (uint32_t)cause, memory_order_relaxed);
+}
+
+void session_pump(struct session *s)
+{
+	if (s->closing)
+		return;
+	session_reap(s);
+	while (!s->stopped) {
+		enum batch_wait wait;
+		struct slot *slot;
+
+		if (!s->has_head && !session_prepare_head(s))
+			return;
+		wait = batch_check(&s->head, s->dataset, clock_monotonic_ns());
+		/* What the client would wait for now: the batch being filled comes first. */
+		if (s->order_first != s->order_last || wait == BATCH_VERIFY)
+			set_cause(s, RING_CAUSE_PREP);
+		else
+			set_cause(s, wait == BATCH_FETCH ? RING_CAUSE_FETCH : RING_CAUSE_PREP);
+		if (wait != BATCH_READY) {
+			/* Held views may be what keeps its chunks out. */
+			if (s->starved && s->item_bytes == 0)
+				ring_daemon_waits(s->control);
+			return;
+		}
+		slot = take_slot(s);
+		if (!slot)
+			return;
+		dispatch(s, slot);
+	}
+}
+
+uint32_t session_seek(struct session *s, uint64_t epoch, uint64_t batch)
+{
+	s->generation++;
+	s->epoch = epoch;
+	s->index = session_first_index(s, batch);
+	s->has_head = false;
+	s->n_ahead = 0;
+	publish_filled(s);
+	return s->generation;
+}
+
+bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance)
+{
+	struct served_dataset *d = s->dataset;
+	bool missing = false;
+
+	if (!s->has_head || s->closing || s->stopped)
+		return false;
+	for (uint32_t i = 0; i < s->head.n_chunks && s->head.status == 0; i++) {
+		uint32_t chunk = s->head.chunks[i];
+
+		cache_mark(s->cache, d, chunk, 0);
+		if (!missing && served_is_missing(&d->chunks[chunk])) {
+			*ret_chunk = chunk;
+			*ret_distance = 0;
+			missing = true;
+		}
+	}
+	for (uint32_t i = 0; i < s->n_ahead; i++) {
+		uint32_t chunk = s->ahead[i];
+
+		cache_mark(s->cache, d, chunk, i + 1);
+		if (!missing && served_is_missing(&d->chunks[chunk])) {
+			*ret_chunk = chunk;
+			*ret_distance = i + 1;
+			missing = true;
+		}
+	}
+	return missing;
+}
+
+uint32_t session_orphan(struct session *s)
+{
+	uint32_t n_held = 0;
+
+	s->stopped = s->orphaned = true;
+	for (uint32_t i = 0; i < s->n_slots; i++) {
+		if (s->slots[i].state == SLOT_PUBLISHED)
+			ring_revoke(s->control, i);
+	}
+	session_reap(s);
+	for (uint32_t i = 0; i < s->n_slots; i++)
+		n_held += s->slots[i].state == SLOT_PUBLISHED;
+	session_reserve_pinned(s);
+	return n_held;
+}
+
+void session_close(struct session *s)
+{
+	if (s->job)
+		session_count_taken(s, clock_monotonic_ns());
+	s->closing = true;
+	for (uint32_t i = 0; i < s->n_slots; i++) {
+		if (s->slots[i].state != SLOT_PUBLISHED)
+			continue;
+		batch_unpin(&s->slots[i].batch, s->dataset);
+		s->slots[i].state = SLOT_FREE;
+	}
+	if (s->n_filling == 0)
+		session_free(s);
+}
+
+void session_usage(const struct session *s, struct session_usage *ret)
+{
+	uint32_t consumed = s->orphaned ? s->published : atomic_load(&s->control->consumed);
+
+	*ret = (struct session_usage){.ready = s->published - consumed, .waits_for = ""};
+	for (uint32_t i = 0; i < s->n_slots; i++) {
+		const struct slot *slot = &s->slots[i];
+
+		if (slot->batch.pinned)
+			ret->pinned_chunks += slot->batch.n_chunks;
+		if (slot->state == SLOT_PUBLISHED &&
+		    atomic_load(&s->control->slot_state[i]) != RING_SLOT_FREE)
+			ret->held++;
+	}
+	/* `consumed` is the client's word. */
+	if (ret->ready > ret->held)
+		ret->ready = ret->held;
+	ret->held -= ret->ready;
+	if (s->has_head)
+		ret->waits_for = ret->ready == s->n_slots || atomic_load(&s->control->daemon_waits) ? "client"
+				 : atomic_load(&s->control->cause) == RING_CAUSE_FETCH              ? "fetch"
+												    : "prep";
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proof.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "dataset/snapshot.h"
+#include "lib/cleanup.h"
+#include "place.h"
+#include "segment.h"
+
+#define CHUNKS_DIRECTORY "chunks"
+
+static void describe_fd(int fd, char *path, size_t size)
+{
+	char link[32];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, size - 1);
+	if (n < 0)
+		n = snprintf(path, size, "the dataset");
+	path[n] = '\0';
+}
+
+/* A descriptor opened with O_PATH, or for writing only, proves no right to read. */
+static bool is_readable(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) != O_WRONLY;
+}
+
+static int open_child(int dir_fd, const char *name, uint64_t flags, const char *path, struct stat *ret_stat,
+		      int *ret_fd, struct error *err)
+{
+	_cleanup_(closep) int fd = access_open_beneath(dir_fd, name, flags);
+	char what[PATH_MAX + 16];
+
+	snprintf(what, sizeof(what), "%s/%s", path, name);
+	if (fd < 0)
+		return access_open_error(err, fd, what);
+	if (fstat(fd, ret_stat) < 0)
+		return error_errno(err, -errno, "cannot look at %s", what);
+	*ret_fd = steal_fd(&fd);
+	return 0;
+}
+
+static int mount_of(int fd, uint64_t *ret)
+{
+	struct statx stx;
+
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &stx) < 0)
+		return -errno;
+	*ret = stx.stx_mask & STATX_MNT_ID ? stx.stx_mnt_id : PLACE_MOUNT_UNKNOWN;
+	return 0;
+}
+
+/* Who may read the snapshot, which must be nobody who cannot enter `chunks`. */
+static int find_rights(int snapshot_fd, const struct stat *snapshot, int chunks_fd, const struct stat *chunks,
+		       const char *path, struct access_rights *ret, struct error *err)
+{
+	struct access_rights rights;
+	char what[PATH_MAX + 16];
+	int r;
+
+	snprintf(what, sizeof(what), "%s/" SNAPSHOT_FILE, path);
+	r = access_rights_get(snapshot_fd, snapshot, what, ret, err);
+	snprintf(what, sizeof(what), "%s/" CHUNKS_DIRECTORY, path);
+	if (r == 0)
+		r = access_rights_get(chunks_fd, chunks, what, &rights, err);
+	if (r < 0 || access_is_no_stricter(&rights, ACCESS_SEARCH, ret))
+		return r;
+	return access_stricter_error(err, what, &rights, ACCESS_SEARCH, ret);
+}
+
+int proof_identify(int dir_fd, int snapshot_fd, struct proof *ret, struct error *err)
+{
+	_cleanup_(closep) int ours_fd = -EBADF, chunks_fd = -EBADF;
+	struct stat directory, theirs, ours, chunks;
+	struct proof proof = PROOF_INIT;
+	struct access_rights rights;
+	char *path = proof.path;
+	uint64_t mount_id = PLACE_MOUNT_UNKNOWN;
+	int r;
+
+	describe_fd(dir_fd, path, sizeof(proof.path));
+	if (fstat(dir_fd, &directory) < 0 || fstat(snapshot_fd, &theirs) < 0)
+		return error_errno(err, -errno, "cannot look at %s", path);
+	if (!S_ISDIR(directory.st_mode) || !S_ISREG(theirs.st_mode) || !is_readable(snapshot_fd))
+		return error_set(err, -EACCES, "%s: the client shows no readable snapshot", path);
+	r = open_child(dir_fd, SNAPSHOT_FILE, O_PATH, path, &ours, &ours_fd, err);
+	if (r == 0)
+		r = open_child(dir_fd, CHUNKS_DIRECTORY, O_PATH | O_DIRECTORY, path, &chunks, &chunks_fd,
+			       err);
+	if (r < 0)
+		return r;
+	r = find_rights(snapshot_fd, &theirs, chunks_fd, &chunks, path, &rights, err);
+	if (r < 0)
+		return r;
+	r = mount_of(chunks_fd, &mount_id);
+	if (r < 0)
+		return error_errno(err, r, "cannot look at %s/" CHUNKS_DIRECTORY, path);
+	proof.identity = (struct proof_identity){.directory_dev = directory.st_dev,
+						 .directory_ino = directory.st_ino,
+						 .snapshot_dev = theirs.st_dev,
+						 .snapshot_ino = theirs.st_ino,
+						 .chunks_dev = chunks.st_dev,
+						 .chunks_ino = chunks.st_ino,
+						 .rights = rights};
+	proof.replaced = ours.st_dev != theirs.st_dev || ours.st_ino != theirs.st_ino;
+	proof.snapshot = access_stamp(&theirs);
+	proof.mount_id = mount_id;
+	proof.snapshot_bytes = (uint64_t)theirs.st_size;
+	proof.chunks_fd = steal_fd(&chunks_fd);
+	proof.snapshot_fd = steal_fd(&ours_fd);
+	*ret = proof;
+	return 0;
+}
+
+void proof_close(struct proof *proof)
+{
+	closep(&proof->chunks_fd);
+	closep(&proof->snapshot_fd);
+	proof->chunks_fd = proof->snapshot_fd = -EBADF;
+}
+
+bool proof_identity_equal(const struct proof_identity *a, const struct proof_identity *b)
+{
+	return a->directory_dev == b->directory_dev && a->directory_ino == b->directory_ino &&
+	       a->snapshot_dev == b->snapshot_dev && a->snapshot_ino == b->snapshot_ino &&
+	       a->chunks_dev == b->chunks_dev && a->chunks_ino == b->chunks_ino &&
+	       access_rights_equal(&a->rights, &b->rights);
+}
+
+void proof_origin(const struct proof *proof, char *text, size_t size)
+{
+	snprintf(text, size, "%s/" SNAPSHOT_FILE, proof->path);
+}
+
+int proof_copy(const struct proof *proof, int snapshot_fd, int *ret_copy_fd, struct error *err)
+{
+	char origin[PATH_MAX + sizeof(SNAPSHOT_FILE) + 1];
+	int r = shared_memory_copy_file("diesel-snapshot", snapshot_fd, proof->snapshot_bytes, ret_copy_fd);
+
+	proof_origin(proof, origin, sizeof(origin));
+	return r < 0 ? error_errno(err, r, "cannot read %s", origin) : 0;
+}
+
+int proof_verify(const struct proof *proof, int copy_fd, struct error *err)
+{
+	char origin[PATH_MAX + sizeof(SNAPSHOT_FILE) + 1];
+	struct snapshot *s = NULL;
+	int r;
+
+	proof_origin(proof, origin, sizeof(origin));
+	r = snapshot_open_fd(copy_fd, origin, &s, err);
+	if (r == 0)
+		r = snapshot_verify(s, err);
+	snapshot_close(s);
+	return r;
+}

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One client. Messages are answered in order; opening a dataset goes to a process of its own (opener.h), and
+ * nothing more is read from the client until that is done. A client that breaks the protocol
+ * or does not read its replies is cut off: it loses only what is its own.
+ */
+#include "server.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client/transport.h"
+#include "connection.h"
+#include "lib/cleanup.h"
+#include "lib/log.h"
+#include "lib/text.h"
+#include "peer.h"
+
+/* Of replies that a client has not read, with what the kernel needs for each: a dozen or two. */
+#define UNREAD_BYTES 8192
+
+int connection_reply(struct connection *c, union wire_message *message, const int *fds, size_t n_fds)
+{
+	int r;
+
+	message->header.sequence = c->sequence;
+	r = transport_send(c->fd, message, fds, n_fds);
+	/* The kernel holds the few replies that UNREAD_BYTES allows; libdiesel never leaves more than one. */
+	return r == -EAGAIN ? -ENOBUFS : r;
+}
+
+int connection_reply_error(struct connection *c, const struct error *err, int code)
+{
+	union wire_message m;
+
+	protocol_init(&m, WIRE_ERROR);
+	m.error.code = code;
+	text_line(m.error.text, sizeof(m.error.text), err->text[0] ? err->text : strerror(-code));
+	return connection_reply(c, &m, NULL, 0);
+}
+
+static int refuse(struct connection *c, int code, const char *text)
+{
+	struct error err = ERROR_INIT;
+
+	error_set(&err, code, "%s", text);
+	return connection_reply_error(c, &err, code);
+}
+
+static int on_hello(struct connection *c, const union wire_message *m)
+{
+	struct error err = ERROR_INIT;
+	union wire_message answer;
+
+	if (m->hello.version != WIRE_VERSION) {
+		error_set(&err, -EPROTO,
+			  "dieseld " DIESEL_VERSION
+			  " speaks protocol %u and the client %u: install one version "
+			  "of both",
+			  WIRE_VERSION, m->hello.version);
+		return connection_reply_error(c, &err, -EPROTO);
+	}
+	c->greeted = true;
+	protocol_init(&answer, WIRE_HELLO_REPLY);
+	answer.hello.magic = WIRE_MAGIC;
+	answer.hello.version = WIRE_VERSION;
+	return connection_reply(c, &answer, NULL, 0);
+}
+
+static int refuse_session(struct connection *c, const struct error *err, int code)
+{
+	log_limited(server_lines_of(c->server, c->uid), LOG_LEVEL_WARNING, "pid %lld: %s", (long long)c->pid,
+		    err->text);
+	return connection_reply_error(c, err, code);
+}
+
+static void end_session(struct connection *c)
+{
+	struct session **link = &c->server->serving.sessions;
+
+	if (!c->session)
+		return;
+	while (*link != c->session)
+		link = &(*link)->next;
+	*link = c->session->next;
+	session_close(c->session);
+	c->session = NULL;
+}
+
+static void on_owner_dead(uv_poll_t *poll, int status, int events)
+{
+	connection_close(poll->data);
+}
+
+/* The session ends with the process that asked for it, whoever else has the socket. */
+static int watch_owner(struct connection *c)
+{
+	int fd = peer_process(c->fd);
+
+	if (fd == -ESRCH)
+		return fd;
+	if (fd < 0) /* then it ends with its socket, and so does what it holds */
+		return 0;
+	if (uv_poll_init(c->server->loop, &c->owner, fd) < 0) {
+		close(fd);
+		return -ENOMEM;
+	}
+	c->owner_fd = fd;
+	c->owner.data = c;
+	c->n_handles++;
+	uv_poll_start(&c->owner, UV_READABLE, on_owner_dead);
+	return 0;
+}
+
+static int on_open_session(struct connection *c, const union wire_message *m)
+{
+	struct server *s = c->server;
+	struct error err = ERROR_INIT;
+	union wire_message answer;
+	_cleanup_(closep) int slots_fd = -EBADF;
+	struct session *q;
+	int r;
+
+	if (c->session)
+		return refuse(c, -EBUSY, "this connection has a session already");
+	if (s->stopping) /* libdiesel waits for the next daemon */
+		return refuse(c, -ECONNREFUSED, "this dieseld is stopping");
+	protocol_init(&answer, WIRE_SESSION_REPLY);
+	r = session_new(&s->serving.cache, &s->serving.options, c->dataset, &m->open_session, &q,
+			&answer.session_reply, &err);
+	if (r < 0)
+		return refuse_session(c, &err, r);
+	q->place = place_ref(c->place);
+	q->pid = c->pid;
+	q->uid = c->uid;
+	/* First of all: who looks at sessions looks at their jobs. */
+	q->job = jobs_join(&s->serving.jobs, &(struct job_member){.pid = c->pid,
+								  .uid = c->uid,
+								  .rank = q->request.rank,
+								  .world = q->request.world,
+								  .stride = q->request.stride});
+	q->next = s->serving.sessions;
+	s->serving.sessions = q;
+	c->session = q;
+	if (!q->job) {
+		end_session(c);
+		return refuse(c, -ENOMEM, "no memory for another job");
+	}
+	r = c->owner_fd < 0 ? watch_owner(c) : 0;
+	if (r == 0)
+		r = shared_memory_reader(q->slot_memory.fd, &slots_fd);
+	if (r < 0) {
+		end_session(c);
+		return refuse(c, r,
+			      "dieseld cannot look at the client's process, or at memory: is /proc mounted?");
+	}
+	r = server_check_usage(s, c->uid, &err);
+	if (r < 0) {
+		end_session(c);
+		return refuse_session(c, &err, r);
+	}
+	serving_touch(&s->serving);
+	return connection_reply(c, &answer, (int[]){q->control_memory.fd, slots_fd}, 2);
+}
+
+static int on_segment(struct connection *c, const union wire_message *m)
+{
+	struct segment *segment = cache_find_segment(&c->server->serving.cache, m->segment.segment);
+	union wire_message answer;
+	_cleanup_(closep) int fd = -EBADF;
+	int r;
+
+	/* Only chunks of the dataset that this client has shown it may read, and no byte of one before it is
+	 * known to be that chunk's. */
+	if (!segment || segment->dataset != c->dataset || !cache_is_ready(segment))
+		return refuse(c, -ENOENT, "no such chunk segment");
+	r = shared_memory_reader(segment->memory.fd, &fd);
+	if (r < 0)
+		return refuse(c, r, "dieseld cannot open a chunk in memory for a client: is /proc mounted?");
+	segment->lent = true;
+	protocol_init(&answer, WIRE_SEGMENT_REPLY);
+	answer.segment.segment = segment->id;
+	answer.segment.bytes = segment->memory.bytes;
+	return connection_reply(c, &answer, &fd, 1);
+}
+
+static int on_seek(struct connection *c, const union wire_message *m)
+{
+	union wire_message answer;
+
+	protocol_init(&answer, WIRE_SEEK_REPLY);
+	answer.seek_reply.generation = session_seek(c->session, m->seek.epoch, m->seek.batch);
+	serving_touch(&c->server->serving);
+	return connection_reply(c, &answer, NULL, 0);
+}
+
+static int on_stop(struct connection *c)
+{
+	union wire_message answer;
+
+	c->session->stopped = true;
+	protocol_init(&answer, WIRE_STOP_REPLY);
+	return connection_reply(c, &answer, NULL, 0);
+}
+
+static int on_message(struct connection *c, const union wire_message *m)
+{
+	enum wire_type type = (enum wire_type)m->header.type;
+
+	c->sequence = m->header.sequence;
+	if (!c->greeted && type != WIRE_HELLO)
+		return -EPROTO;
+	if ((type == WIRE_OPEN_SESSION || type == WIRE_SEGMENT) && !c->dataset)
+		return refuse(c, -EPROTO, "no dataset is open");
+	if ((type == WIRE_SEEK || type == WIRE_STOP) && !c->session)
+		return refuse(c, -EPROTO, "no session is open");
+	switch (type) {
+	case WIRE_HELLO: return on_hello(c, m);
+	case WIRE_OPEN_DATASET:
+		if (c->dataset)
+			return refuse(c, -EBUSY, "this connection has a dataset already");
+		return connection_open_dataset(c, m->open_dataset.version);
+	case WIRE_OPEN_SESSION: return on_open_session(c, m);
+	case WIRE_SEEK: return on_seek(c, m);
+	case WIRE_SEGMENT: return on_segment(c, m);
+	case WIRE_STOP: return on_stop(c);
+	case WIRE_KICK: serving_touch(&c->server->serving); return 0;
+	case WIRE_STATUS:
+	case WIRE_JOBS:
+	case WIRE_WHY:
+	case WIRE_SET: return connection_answer(c, m);
+	case WIRE_ERROR:
+	case WIRE_HELLO_REPLY:
+	case WIRE_DATASET_REPLY:
+	case WIRE_SESSION_REPLY:
+	case WIRE_SEEK_REPLY:
+	case WIRE_SEGMENT_REPLY:
+	case WIRE_STOP_REPLY:
+	case WIRE_STATUS_REPLY:
+	case WIRE_N_TYPES: break;
+	}
+	return -EPROTO;
+}
+
+/* Nobody can talk on the socket any more; what ends the connection is the process, or its giving back of the
+ * last batch. */
+static void orphan(struct connection *c)
+{
+	c->orphaned = true;
+	uv_poll_stop(&c->poll);
+	shutdown(c->fd, SHUT_RDWR);
+	server_watch_orphans(c->server);
+}
+
+/* Not at once: a process that is ending closes its sockets first. */
+static void tell_orphan(struct connection *c)
+{
+	if (!c->orphan_told)
+		log_limited(server_lines_of(c->server, c->uid), LOG_LEVEL_INFO,
+			    "pid %lld: its connection ended, and it has batches: they stay as they are until "
+			    "it gives "
+			    "them back",
+			    (long long)c->pid);
+	c->orphan_told = true;
+}
+
+bool connection_close_orphans(struct server *s)
+{
+	bool any = false;
+
+	for (struct connection *c = s->connections, *next; c; c = next) {
+		next = c->next;
+		if (!c->orphaned)
+			continue;
+		if (session_orphan(c->session) == 0) {
+			connection_close(c);
+			continue;
+		}
+		any = true;
+		tell_orphan(c);
+	}
+	return any;
+}
+
+void connection_cut(struct connection *c, int r)
+{
+	if (r != -ECONNRESET && r != -EPIPE)
+		log_limited(server_lines_of(c->server, c->uid), LOG_LEVEL_WARNING, "pid %lld: cut off: %s",
+			    (long long)c->pid,
+			    r == -EPROTO    ? "it broke the protocol"
+			    : r == -ENOBUFS ? "it does not read its replies"
+					    : strerror(-r));
+	if (c->session && c->owner_fd >= 0 && !c->server->stopping && session_orphan(c->session) > 0)
+		orphan(c);
+	else
+		connection_close(c);
+}
+
+/* No descriptor of a client's comes into this process: the message that has some stays where it is, and the
+ * process that opens the dataset takes it from there. */
+static int next_message(struct connection *c, union wire_message *m)
+{
+	int r = transport_take(c->fd, true, m);
+
+	if (r == -EPROTO) /* not left unread: the end of the connection would be an error to its client */
+		(void)transport_take(c->fd, false, m);
+	if (r < 0 || (m->header.type == WIRE_OPEN_DATASET && c->greeted && !c->dataset))
+		return r;
+	return transport_take(c->fd, false, m);
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+	struct connection *c = poll->data;
+	int r = 0;
+
+	/* A bounded number, so that one busy client does not keep the others waiting. */
+	for (int i = 0; i < 16 && r == 0 && !c->opening; i++) {
+		union wire_message m;
+
+		r = next_message(c, &m);
+		if (r == 0)
+			r = on_message(c, &m);
+	}
+	if (r == 0 || r == -EAGAIN)
+		return;
+	connection_cut(c, r);
+}
+
+void connection_listen(struct connection *c)
+{
+	uv_poll_start(&c->poll, UV_READABLE, on_readable);
+}
+
+static void on_end(uv_poll_t *poll, int status, int events)
+{
+	connection_close(poll->data);
+}
+
+void connection_watch_end(struct connection *c)
+{
+	uv_poll_start(&c->poll, UV_DISCONNECT, on_end);
+}
+
+int connection_new(struct server *server, int fd, const struct ucred *peer)
+{
+	struct connection *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return -ENOMEM;
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &(int){UNREAD_BYTES}, sizeof(int));
+	c->server = server;
+	c->text = SHARED_MEMORY_INIT;
+	c->fd = fd;
+	c->owner_fd = -EBADF;
+	c->n_handles = 1;
+	c->pid = peer->pid;
+	c->uid = peer->uid;
+	if (uv_poll_init(server->loop, &c->poll, fd) < 0) {
+		free(c);
+		return -ENOMEM;
+	}
+	c->poll.data = c;
+	c->next = server->connections;
+	server->connections = c;
+	server->n_connections++;
+	connection_listen(c);
+	return 0;
+}
+
+static void connection_free(struct connection *c)
+{
+	/* At the daemon's end a client may still read what it was sent. */
+	if (c->server->stopping)
+		shared_memory_free(&c->text);
+	else
+		shared_memory_discard(&c->text);
+	c->server->n_connections--;
+	free(c);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	struct connection *c = handle->data;
+
+	if (handle == (uv_handle_t *)&c->poll)
+		closep(&c->fd);
+	else
+		closep(&c->owner_fd);
+	if (--c->n_handles == 0 && !c->opening)
+		connection_free(c);
+}
+
+void connection_opened(struct connection *c)
+{
+	if (c->n_handles == 0)
+		connection_free(c);
+	else if (!c->closed)
+		connection_listen(c);
+}
+
+void connection_close(struct connection *c)
+{
+	struct server *s = c->server;
+	struct connection **link = &s->connections;
+
+	if (c->closed)
+		return;
+	c->closed = true;
+	while (*link != c)
+		link = &(*link)->next;
+	*link = c->next;
+	end_session(c);
+	connection_open_cancel(c);
+	c->place = place_unref(c->place);
+	if (c->dataset)
+		c->dataset->refs--;
+	uv_close((uv_handle_t *)&c->poll, on_closed);
+	if (c->owner_fd >= 0)
+		uv_close((uv_handle_t *)&c->owner, on_closed);
+	serving_touch(&s->serving);
+}

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening a dataset. A process of its own (opener.h) says which one it is; if it is not served yet, and
+ * nobody is loading it, that process copies and verifies its snapshot, and a worker makes the tables for it.
+ * A client that leaves takes its process along.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "connection.h"
+#include "lib/cleanup.h"
+#include "lib/log.h"
+#include "lib/units.h"
+#include "opener.h"
+
+enum open_stage {
+	OPEN_ASKS,  /* which dataset it is */
+	OPEN_WAITS, /* for another client's load of the same one */
+	OPEN_LOADS,
+	OPEN_ADOPTS, /* a worker has it */
+};
+
+struct open_request {
+	struct pool_job job;
+	struct connection *connection;
+	struct opening *opening; /* NULL: over */
+	enum open_stage stage;
+	uint64_t version;
+	struct proof proof;
+	uint64_t reserved_bytes; /* of the cache, for the copy */
+	int copy_fd;
+	struct served_dataset *loaded;
+	int result;
+	struct error error;
+};
+
+static int answer(struct open_request *q, struct served_dataset *d)
+{
+	struct connection *c = q->connection;
+	_cleanup_(closep) int fd = -EBADF;
+	union wire_message m;
+	int r;
+
+	if (q->version && q->version != d->info.version) {
+		error_set(&q->error, -ESTALE,
+			  "%s is at version %llu now, the session was opened at %llu: open the dataset again",
+			  d->path, (unsigned long long)d->info.version, (unsigned long long)q->version);
+		return connection_reply_error(c, &q->error, -ESTALE);
+	}
+	r = shared_memory_reader(d->copy_fd, &fd);
+	if (r < 0) {
+		error_errno(&q->error, r, "dieseld cannot open a snapshot in memory for a client");
+		return connection_reply_error(c, &q->error, r);
+	}
+	c->place = served_add_place(d, &q->proof);
+	if (!c->place) {
+		error_errno(&q->error, -ENOMEM, "cannot open %s", d->path);
+		return connection_reply_error(c, &q->error, -ENOMEM);
+	}
+	if (d->refs == 0)
+		served_forget_errors(d);
+	d->refs++;
+	c->dataset = d;
+	protocol_init(&m, WIRE_DATASET_REPLY);
+	m.dataset_reply.version = d->info.version;
+	m.dataset_reply.snapshot_bytes = d->copy_bytes;
+	d->copy_lent = true;
+	d->copy_uid = c->uid;
+	carry_note_user(c->server->serving.cache.carry, d);
+	return connection_reply(c, &m, &fd, 1);
+}
+
+uint64_t connection_reserved_bytes(const struct connection *c)
+{
+	return c->opening ? c->opening->reserved_bytes : 0;
+}
+
+static void unreserve(struct open_request *q)
+{
+	q->connection->server->serving.cache.snapshot_bytes -= q->reserved_bytes;
+	q->reserved_bytes = 0;
+}
+
+static void request_free(struct open_request *q)
+{
+	if (q->opening)
+		opening_end(q->opening);
+	unreserve(q);
+	proof_close(&q->proof);
+	closep(&q->copy_fd);
+	free(q);
+}
+
+/* A process that died may have left the request where it was. */
+static void drop_untaken(const struct connection *c)
+{
+	union wire_message m;
+
+	if (transport_take(c->fd, true, &m) == 0 && m.header.type == WIRE_OPEN_DATASET &&
+	    m.header.sequence == c->sequence)
+		(void)transport_take(c->fd, false, &m);
+}
+
+/* Whether this user may have a dataset that has no digests. */
+static int check_digest(struct open_request *q, const struct served_dataset *d)
+{
+	const struct connection *c = q->connection;
+	enum serve_digest when = c->server->serving.options.require_digest;
+
+	if (d->info.has_digests || when == SERVE_DIGEST_NEVER ||
+	    (when == SERVE_DIGEST_SHARED && c->uid == d->identity.rights.uid))
+		return 0;
+	return error_set(&q->error, -EPERM,
+			 "%s has no SHA-256 of its chunks, and dieseld demands it%s (--require-digest): its "
+			 "owner can run `dieselctl rebuild --digest " DIGEST_NAME " %s`",
+			 d->path, when == SERVE_DIGEST_SHARED ? " for all but the owner" : "", d->path);
+}
+
+static void finish(struct open_request *q, struct served_dataset *d)
+{
+	struct connection *c = q->connection;
+	int r = 0;
+
+	if (d && (q->result = check_digest(q, d)) < 0)
+		d = NULL;
+	if (!c->closed && q->stage == OPEN_ASKS && !d)
+		drop_untaken(c);
+	if (!c->closed)
+		r = d ? answer(q, d) : connection_reply_error(c, &q->error, q->result);
+	if (!d && q->error.text[0])
+		log_limited(server_lines_of(c->server, c->uid), LOG_LEVEL_WARNING, "pid %lld: %s",
+			    (long long)c->pid, q->error.text);
+	c->opening = NULL;
+	request_free(q);
+	if (r < 0)
+		connection_cut(c, r);
+	connection_opened(c);
+}
+
+static struct open_request *find_stage(const struct server *s, const struct proof_identity *identity,
+				       bool waiting)
+{
+	for (const struct connection *c = s->connections; c; c = c->next) {
+		struct open_request *q = c->opening;
+
+		if (q &&
+		    (waiting ? q->stage == OPEN_WAITS : q->stage == OPEN_LOADS || q->stage == OPEN_ADOPTS) &&
+		    proof_identity_equal(&q->proof.identity, identity))
+			return q;
+	}
+	return NULL;
+}
+
+/* Room for the copy, before it is made. */
+static int reserve(struct open_request *q)
+{
+	struct cache *cache = &q->connection->server->serving.cache;
+	uint64_t bytes = q->proof.snapshot_bytes, most = cache->limit_bytes / 2;
+
+	if (bytes > most)
+		return error_set(
+		    &q->error, -ENOSPC,
+		    "%s/" SNAPSHOT_FILE " takes %llu MiB of memory and the cache has room for %llu "
+		    "MiB: start dieseld with a larger --cache",
+		    q->proof.path, (unsigned long long)(bytes >> 20), (unsigned long long)(most >> 20));
+	if (!cache_make_room(cache, bytes))
+		return error_set(&q->error, -ENOSPC,
+				 "%s: its snapshot does not fit in the cache beside what is in use: start "
+				 "dieseld with a larger --cache",
+				 q->proof.path);
+	cache->snapshot_bytes += bytes;
+	q->reserved_bytes = bytes;
+	/* Given back with the request. */
+	return server_check_usage(q->connection->server, q->connection->uid, &q->error);
+}
+
+/* Known datasets are answered, one that is being loaded is waited for, another one is loaded. */
+static void decide(struct open_request *q)
+{
+	struct server *s = q->connection->server;
+	struct served_dataset *d = cache_find_dataset(&s->serving.cache, &q->proof.identity);
+
+	if (d && !served_is_still(d, &q->proof)) {
+		/* Carried over a restart; its file is another one by now. */
+		if (!q->proof.replaced)
+			cache_drop_dataset(&s->serving.cache, d);
+		d = NULL;
+	}
+	if (d) {
+		finish(q, d);
+		return;
+	}
+	if (q->proof.replaced) {
+		q->result = error_set(&q->error, -ESTALE,
+				      "the dataset's snapshot was replaced by a newer one: open it again");
+		finish(q, NULL);
+		return;
+	}
+	q->stage = OPEN_WAITS;
+	if (find_stage(s, &q->proof.identity, false))
+		return;
+	q->result = reserve(q);
+	if (q->result < 0) {
+		finish(q, NULL);
+		return;
+	}
+	q->stage = OPEN_LOADS;
+	opening_go_on(q->opening);
+}
+
+/* A load is over, whatever came of it: those who waited for it look again. */
+static void wake_waiting(struct server *s, const struct proof_identity *identity)
+{
+	struct open_request *q;
+
+	while (!find_stage(s, identity, false) && (q = find_stage(s, identity, true)))
+		decide(q);
+}
+
+static void adopt_work(struct pool_job *job)
+{
+	struct open_request *q = (struct open_request *)job;
+
+	q->result = served_new(&q->proof, q->copy_fd, &q->loaded, &q->error);
+	q->copy_fd = -EBADF;
+}
+
+static void adopt_done(struct pool_job *job)
+{
+	struct open_request *q = (struct open_request *)job;
+	struct server *s = q->connection->server;
+	struct proof_identity identity = q->proof.identity;
+	struct served_dataset *d = cache_find_dataset(&s->serving.cache, &identity);
+
+	unreserve(q);
+	if (d) { /* the client of this one had left, and another one loaded it too */
+		served_free(q->loaded);
+	} else if (q->result == 0) {
+		d = q->loaded;
+		cache_add_dataset(&s->serving.cache, d);
+		log_info("serving %s, version %llu: %llu sample%s in %llu chunk%s", d->path,
+			 (unsigned long long)d->info.version, (unsigned long long)d->info.n_samples,
+			 units_plural(d->info.n_samples), (unsigned long long)d->info.n_chunks,
+			 units_plural(d->info.n_chunks));
+	}
+	finish(q, d);
+	wake_waiting(s, &identity);
+}
+
+static void on_identified(void *user, struct proof *proof)
+{
+	struct open_request *q = user;
+
+	q->proof = *proof;
+	proof->chunks_fd = proof->snapshot_fd = -EBADF;
+	decide(q);
+}
+
+static void on_verified(void *user, int copy_fd)
+{
+	struct open_request *q = user;
+
+	q->opening = NULL;
+	q->copy_fd = copy_fd;
+	q->stage = OPEN_ADOPTS;
+	q->job = (struct pool_job){.work = adopt_work, .done = adopt_done};
+	pool_submit(q->connection->server->serving.cache.pool, NULL, &q->job);
+}
+
+static void on_failed(void *user, const struct error *err)
+{
+	struct open_request *q = user;
+	struct server *s = q->connection->server;
+	struct proof_identity identity = q->proof.identity;
+
+	q->opening = NULL;
+	q->error = *err;
+	q->result = err->code;
+	finish(q, NULL);
+	wake_waiting(s, &identity);
+}
+
+void connection_open_cancel(struct connection *c)
+{
+	struct open_request *q = c->opening;
+	struct proof_identity identity;
+
+	if (!q || q->stage == OPEN_ADOPTS) /* the worker's result is thrown away, or for others */
+		return;
+	identity = q->proof.identity;
+	c->opening = NULL;
+	request_free(q);
+	wake_waiting(c->server, &identity);
+}
+
+int connection_open_dataset(struct connection *c, uint64_t version)
+{
+	static const struct opening_handler handler = {
+	    .identified = on_identified, .verified = on_verified, .failed = on_failed};
+	struct open_request *q = calloc(1, sizeof(*q));
+	int r;
+
+	if (!q)
+		return -ENOMEM;
+	q->connection = c;
+	q->version = version;
+	q->proof = PROOF_INIT;
+	q->copy_fd = -EBADF;
+	r = opening_start(c->server->opener, c->uid, c->fd, &handler, q, &q->opening);
+	if (r < 0) {
+		free(q);
+		return r;
+	}
+	c->opening = q;
+	connection_watch_end(c);
+	return 0;
+}

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+#include "io.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "opener.h"
+#include "policy.h"
+
+static void on_cache_change(void *user)
+{
+	struct server *s = user;
+
+	serving_touch(&s->serving);
+}
+
+struct candidate {
+	struct session *session;
+	uint64_t chunk;
+};
+
+/* The nearest missing chunk of each session that may still get memory in this pass. */
+static size_t collect_fetches(struct server *s, struct candidate *candidates, struct policy_fetch *fetches)
+{
+	uint64_t taken = cache_taken_bytes(&s->serving.cache);
+	size_t n = 0;
+
+	s->serving.cache.round++;
+	for (struct session *q = s->serving.sessions; q; q = q->next) {
+		uint64_t chunk;
+		uint32_t distance;
+
+		if (!session_mark(q, &chunk, &distance) || q->starved ||
+		    !server_may_load(s, q, chunk, distance, taken))
+			continue;
+		candidates[n] = (struct candidate){.session = q, .chunk = chunk};
+		fetches[n++] = (struct policy_fetch){.distance = distance, .last_served = q->last_served};
+	}
+	return n;
+}
+
+/* Starts reads until enough are under way or nobody can use another one. */
+static void server_schedule(struct server *s)
+{
+	struct candidate candidates[SERVER_MAX_CONNECTIONS];
+	struct policy_fetch fetches[SERVER_MAX_CONNECTIONS];
+
+	for (struct session *q = s->serving.sessions; q; q = q->next)
+		q->starved = 0;
+	for (;;) {
+		size_t n = collect_fetches(s, candidates, fetches);
+		long pick = policy_pick_fetch(fetches, n);
+		struct session *q;
+
+		if (pick < 0)
+			return;
+		q = candidates[pick].session;
+		q->starved = cache_load(&s->serving.cache, q->dataset, candidates[pick].chunk,
+					fetches[pick].distance, q->job, q->place);
+		if (q->starved == 0)
+			q->last_served = ++s->served_clock;
+	}
+}
+
+/* Nothing is under way and nobody holds anything that could be given back: then nothing will change. */
+static bool is_still(const struct server *s)
+{
+	const struct cache *c = &s->serving.cache;
+
+	if (c->n_loading > 0 || c->releasing_bytes > 0)
+		return false;
+	for (const struct session *q = s->serving.sessions; q; q = q->next) {
+		if (q->n_filling > 0)
+			return false;
+	}
+	for (uint32_t i = 0; i < c->size_segments; i++) {
+		const struct segment *segment = c->segments[i];
+
+		if (segment && cache_chunk_of(segment) && cache_chunk_of(segment)->pins > 0)
+			return false;
+	}
+	return true;
+}
+
+/* A session that got no memory asks its client for what it holds; where nobody holds anything, that is an
+ * error rather than a wait for ever. */
+static void serve_starved(struct server *s)
+{
+	for (struct session *q = s->serving.sessions; q; q = q->next) {
+		uint64_t chunk;
+		uint32_t distance;
+
+		if (!q->starved)
+			continue;
+		if (session_mark(q, &chunk, &distance) && distance == 0 && is_still(s)) {
+			session_give_up(q, q->starved, 0);
+			session_pump(q);
+			serving_touch(&s->serving); /* the others' turn, with what it leaves */
+			return;
+		}
+		session_pump(q);
+	}
+}
+
+static void on_orphans(uv_timer_t *timer)
+{
+	if (!connection_close_orphans(timer->data))
+		uv_timer_stop(timer);
+}
+
+void server_watch_orphans(struct server *s)
+{
+	uv_timer_start(&s->orphans, on_orphans, SERVER_ORPHAN_MS, SERVER_ORPHAN_MS);
+}
+
+static void on_settle(uv_check_t *check)
+{
+	struct server *s = check->data;
+
+	while (s->serving.dirty) {
+		s->serving.dirty = false;
+		if (s->serving.cache.needs_changed && !s->stopping) {
+			serve_refresh(&s->serving);
+		}
+		for (struct session *q = s->serving.sessions; q; q = q->next)
+			session_pump(q);
+		if (s->serving.cache.unfit)
+			cache_fit(&s->serving.cache);
+		if (!s->stopping)
+			server_schedule(s);
+		serve_starved(s);
+	}
+	if (!s->stopping)
+		lend_watch_update(&s->lend);
+}
+
+struct log_limit *server_lines_of(struct server *s, uint32_t uid)
+{
+	return &s->lines[uid % SERVER_LINE_PLACES];
+}
+
+static struct log_limit *lines_of(void *user, uint32_t uid)
+{
+	return server_lines_of(user, uid);
+}
+
+static int start_engines(struct server *s, struct error *err)
+{
+	struct readers *readers = &s->serving.cache.readers;
+	int r;
+
+	if (s->serving.options.use_io_uring)
+		s->io_why = io_uring_check();
+	readers->loop = s->loop;
+	readers->nursery = s->nursery;
+	readers->use_uring = s->serving.options.use_io_uring && s->io_why == 0;
+	readers->on_end = on_cache_change;
+	readers->user = s;
+	r = opener_new(s->loop, s->nursery, &s->opener);
+	if (r < 0)
+		return error_errno(err, r, "cannot open datasets");
+	r = pool_new(s->loop, s->serving.options.knobs.workers, &s->serving.cache.pool);
+	return r < 0 ? error_errno(err, r, "cannot start worker threads") : 0;
+}
+
+/* It says nothing but that it has ended. */
+static void on_nursery(uv_poll_t *poll, int status, int events)
+{
+	struct server *s = poll->data;
+
+	(void)status;
+	(void)events;
+	uv_poll_stop(poll);
+	if (s->stopping)
+		return;
+	log_error("the process that starts readers has ended, so nothing can be read any more: ending");
+	s->failed = true;
+	raise(SIGTERM);
+}
+
+static void start_handles(struct server *s)
+{
+	accept_init(s);
+	uv_poll_init(s->loop, &s->nursery_poll, s->nursery->fd);
+	s->nursery_poll.data = s;
+	uv_poll_start(&s->nursery_poll, UV_READABLE, on_nursery);
+	uv_unref((uv_handle_t *)&s->nursery_poll);
+	uv_check_init(s->loop, &s->settle);
+	s->settle.data = s;
+	uv_check_start(&s->settle, on_settle);
+	uv_unref((uv_handle_t *)&s->settle);
+	uv_timer_init(s->loop, &s->orphans);
+	s->orphans.data = s;
+	uv_unref((uv_handle_t *)&s->orphans);
+	lend_watch_start(&s->lend, s->loop, "", &s->serving.cache);
+}
+
+/* Without it the cache begins empty. */
+static void restore(struct server *s, struct fd_store_items *items)
+{
+	const struct quota quota = server_quota(s);
+	int r = carry_new(s->loop, &quota, items, &s->serving.cache.carry);
+
+	if (r < 0)
+		log_warning("chunks do not outlive dieseld: %s", strerror(-r));
+	if (s->serving.cache.carry)
+		cache_restore(&s->serving.cache);
+}
+
+int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
+		 const struct serve_options *options, const struct nursery *nursery,
+		 struct fd_store_items *items, struct error *err)
+{
+	int r;
+
+	*s = (struct server){.loop = loop,
+			     .socket_path = socket_path,
+			     .serving = {.options = *options},
+			     .nursery = nursery,
+			     .listen_fd = -EBADF,
+			     .lock_fd = -EBADF,
+			     .spare_fd = -EBADF,
+			     .start_ns = clock_monotonic_ns()};
+	s->serving.options.window_cache_bytes = options->knobs.cache_bytes;
+	cache_init(&s->serving.cache, options->knobs.cache_bytes);
+	server_size_by_files(s);
+	s->serving.cache.on_change = on_cache_change;
+	s->serving.cache.lines_of = lines_of;
+	s->serving.cache.user = s;
+	r = listen_open(socket_path, &s->listen_fd, &s->lock_fd, err);
+	if (r < 0)
+		return r;
+	r = start_engines(s, err);
+	if (r < 0)
+		return r;
+	s->serving.jobs = (struct jobs){.loop = loop, .proc_root = "/proc"};
+	start_handles(s);
+	restore(s, items);
+	return 0;
+}
+
+/* Batches that a worker fills. */
+static bool is_anything_running(const struct server *s)
+{
+	for (const struct session *q = s->serving.sessions; q; q = q->next) {
+		if (q->n_filling > 0)
+			return true;
+	}
+	return false;
+}
+
+static void finish(struct server *s)
+{
+	uv_close((uv_handle_t *)&s->drain, NULL);
+	uv_close((uv_handle_t *)&s->settle, NULL);
+	uv_close((uv_handle_t *)&s->orphans, NULL);
+	opener_free(s->opener);
+	lend_watch_stop(&s->lend);
+	uv_close((uv_handle_t *)&s->nursery_poll, NULL);
+	readers_close(&s->serving.cache.readers);
+	s->serving.cache.carry = carry_free(s->serving.cache.carry);
+	cache_free(&s->serving.cache);
+	jobs_close(&s->serving.jobs);
+	pool_free(s->serving.cache.pool);
+}
+
+static void on_drain(uv_timer_t *timer)
+{
+	struct server *s = timer->data;
+	bool late = clock_monotonic_ns() >= s->drain_until_ns;
+
+	if (is_anything_running(s) && !late)
+		return;
+	while (s->connections)
+		connection_close(s->connections);
+	/* Buffers may not be freed under a running worker. */
+	if (pool_in_flight(s->serving.cache.pool) == 0 && s->n_connections == 0) {
+		finish(s);
+	} else if (late) {
+		log_warning("tasks of workers that do not end: %llu; ending without them",
+			    (unsigned long long)pool_in_flight(s->serving.cache.pool));
+		uv_stop(s->loop);
+	}
+}
+
+void server_stop(struct server *s)
+{
+	if (s->stopping)
+		return;
+	s->stopping = s->serving.cache.closing = true;
+	unlink(s->socket_path);
+	accept_stop(s);
+	for (struct session *q = s->serving.sessions; q; q = q->next)
+		q->stopped = true;
+	s->drain_until_ns = clock_monotonic_ns() + SERVER_DRAIN_MS * NS_PER_MS;
+	uv_timer_init(s->loop, &s->drain);
+	s->drain.data = s;
+	/* Looks again and again: what it waits for ends in several places, and soon. */
+	uv_timer_start(&s->drain, on_drain, 0, 2);
+}
+
+void server_free(struct server *s)
+{
+	closep(&s->listen_fd);
+	closep(&s->lock_fd);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server.h"
+
+#include <jansson.h>
+#include <unistd.h>
+
+#include "connection.h"
+#include "control.h"
+#include "json_text.h"
+#include "lib/clock.h"
+
+static json_t *json_u64(uint64_t value)
+{
+	return json_integer((json_int_t)value);
+}
+
+static json_t *dataset_status(const struct served_dataset *d)
+{
+	json_t *bad = json_array();
+
+	for (uint64_t i = 0; i < d->info.n_chunks && json_array_size(bad) < d->n_bad; i++) {
+		if (d->chunks[i].state == CHUNK_BAD)
+			json_array_append_new(bad, json_text(d->chunks[i].error ? d->chunks[i].error : "?"));
+	}
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o}", "path", json_text(d->path), "version",
+			 json_u64(d->info.version), "samples", json_u64(d->info.n_samples), "chunks",
+			 json_u64(d->info.n_chunks), "cached_chunks", json_u64(d->n_cached), "bytes",
+			 json_u64(d->info.total_bytes), "sessions", (int)d->n_sessions, "quarantined", bad);
+}
+
+static json_t *session_status(const struct session *s)
+{
+	struct session_usage usage;
+
+	session_usage(s, &usage);
+	return json_pack(
+	    "{s:I, s:I, s:i, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:s}", "job",
+	    (json_int_t)s->job->id, "pid", (json_int_t)s->pid, "uid", (int)s->uid, "dataset",
+	    json_text(s->dataset->path), "epoch", json_u64(s->epoch), "next_batch", json_u64(s->index),
+	    "batches", json_u64(s->n_batches), "batch", (int)s->request.batch, "rank", (int)s->request.rank,
+	    "world", (int)s->request.world, "window_chunks", (int)s->request.window_chunks, "slots",
+	    (int)s->n_slots, "ready", (int)usage.ready, "held", (int)usage.held, "pinned_chunks",
+	    (int)usage.pinned_chunks, "delivered", json_u64(s->n_delivered), "waits_for", usage.waits_for);
+}
+
+static json_t *cache_status(const struct cache *c)
+{
+	uint64_t pinned = 0, carried = 0, claimed;
+
+	for (uint32_t i = 0; i < c->size_segments; i++) {
+		const struct segment *s = c->segments[i];
+
+		pinned += s && cache_chunk_of(s) && cache_chunk_of(s)->pins > 0;
+		carried += s && s->carried ? s->memory.bytes : 0;
+	}
+	claimed = cache_claimed_bytes(c);
+	return json_pack(
+	    "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+	    "budget_bytes", json_u64(c->budget_bytes), "claimed_bytes", json_u64(claimed), "borrowed_bytes",
+	    json_u64(c->segment_bytes + c->slot_bytes + c->snapshot_bytes - claimed), "releasing_bytes",
+	    json_u64(c->releasing_bytes), "segment_bytes", json_u64(c->segment_bytes), "slot_bytes",
+	    json_u64(c->slot_bytes), "snapshot_bytes", json_u64(c->snapshot_bytes), "segments",
+	    (int)c->n_segments, "kept_bytes", json_u64(c->kept_bytes), "pinned_chunks", json_u64(pinned),
+	    "loading", (int)c->n_loading, "reads", json_u64(c->counters.reads), "read_bytes",
+	    json_u64(c->counters.read_bytes), "evictions", json_u64(c->counters.evictions), "quarantined",
+	    json_u64(c->counters.damaged), "buffered", json_u64(c->counters.buffered), "carried",
+	    json_u64(c->counters.carried), "carried_bytes", json_u64(carried));
+}
+
+/* Others' datasets have names, and say who trains on what. */
+static bool may_see(const struct server *s, const struct served_dataset *d,
+		    const struct control_viewer *viewer)
+{
+	const struct connection *c = s->connections;
+
+	while (c && !(c->uid == viewer->uid && c->dataset == d))
+		c = c->next;
+	return viewer->all || c;
+}
+
+char *server_status(const struct server *s, const struct control_viewer *viewer)
+{
+	json_t *datasets = json_array(), *sessions = json_array();
+	json_t *root;
+	char *text;
+
+	for (const struct served_dataset *d = s->serving.cache.datasets; d; d = d->next)
+		if (may_see(s, d, viewer))
+			json_array_append_new(datasets, dataset_status(d));
+	for (const struct session *q = s->serving.sessions; q; q = q->next)
+		if (viewer->all || q->uid == viewer->uid)
+			json_array_append_new(sessions, session_status(q));
+	root =
+	    json_pack("{s:s, s:s, s:i, s:s, s:f, s:s, s:{s:o, s:i, s:i}, s:o, s:o, s:o, s:o, s:o}", "schema",
+		      "diesel.status/1", "version", DIESEL_VERSION, "pid", (int)getpid(), "socket",
+		      s->socket_path, "uptime_s", (double)(clock_monotonic_ns() - s->start_ns) / 1e9, "io",
+		      s->serving.cache.readers.use_uring ? "io_uring" : "threads", "knobs", "cache_bytes",
+		      json_u64(s->serving.options.knobs.cache_bytes), "prefetch_chunks",
+		      (int)s->serving.options.knobs.prefetch_chunks, "workers",
+		      (int)pool_workers(s->serving.cache.pool), "cache", cache_status(&s->serving.cache),
+		      "datasets", datasets, "sessions", sessions, "tune", control_tune_json(s->control),
+		      "jobs", control_jobs_json(s->control, viewer));
+	if (!root)
+		return NULL;
+	text = json_dumps(root, JSON_INDENT(2));
+	json_decref(root);
+	return text;
+}

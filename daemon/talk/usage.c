@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What users have of the daemon now: looked up, so that no count can be wrong (quota.h). */
+#include "server.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "connection.h"
+#include "policy.h"
+
+/* Descriptors of a client at most: its socket; while it opens a dataset two that it sent; three of a dataset,
+ * and the place of its chunks; two of a session, one of its trainer's process and one of the client's; a
+ * text. */
+#define CONNECTION_FILES 11
+/* The daemon's own, and datasets that nobody uses. */
+#define MIN_FILES   96
+#define MAX_READERS 128
+#define OWN_FILES   (64 + 3 * CACHE_MAX_IDLE_DATASETS)
+
+void server_size_by_files(struct server *s)
+{
+	struct rlimit limit = {.rlim_cur = 1024};
+	uint64_t files;
+
+	(void)getrlimit(RLIMIT_NOFILE, &limit);
+	/* With fewer it can do little, and says so at the start. */
+	files = limit.rlim_cur > OWN_FILES + MIN_FILES ? limit.rlim_cur - OWN_FILES : MIN_FILES;
+	s->serving.cache.readers.max = files / 16 < MAX_READERS ? (uint32_t)(files / 16) : MAX_READERS;
+	files -= s->serving.cache.readers.max;
+	s->max_connections = files / 2 / CONNECTION_FILES < SERVER_MAX_CONNECTIONS
+				 ? (uint32_t)(files / 2 / CONNECTION_FILES)
+				 : SERVER_MAX_CONNECTIONS;
+	files -= (uint64_t)s->max_connections * CONNECTION_FILES;
+	/* What was closed may come back to be read, and reads need a descriptor too. */
+	s->serving.cache.max_segments = files > SEGMENT_MAX ? SEGMENT_MAX : (uint32_t)files;
+}
+
+struct quota server_quota(const struct server *s)
+{
+	return (struct quota){.share_percent = s->serving.options.user_share, .owner = geteuid()};
+}
+
+/* Read ahead for one user, in parts of the cache: storage that hangs keeps it. */
+#define AHEAD_PARTS 8
+
+static bool has_reader(const struct server *s, const struct session *q)
+{
+	const struct readers *r = &s->serving.cache.readers;
+	const struct quota quota = server_quota(s);
+
+	if (q->dataset->reader)
+		return true;
+	return r->n < r->max && readers_of(r, q->uid) < quota_share(&quota, q->uid, r->max);
+}
+
+bool server_may_load(const struct server *s, const struct session *q, uint64_t chunk, uint32_t distance,
+		     uint64_t taken_bytes)
+{
+	const struct cache *c = &s->serving.cache;
+	const struct served_dataset *d = q->dataset;
+	const struct quota quota = server_quota(s);
+	uint64_t bytes = d->chunks[chunk].bytes;
+
+	if (d->n_loading >= CACHE_MAX_LOADING || !has_reader(s, q))
+		return false;
+	if (distance == 0)
+		return true;
+	if (taken_bytes + cache_take_more(d, bytes) > c->budget_bytes)
+		return false;
+	return quota_is_owner(&quota, q->uid) ||
+	       cache_loading_bytes(c, q->uid) + bytes <= c->limit_bytes / AHEAD_PARTS;
+}
+
+/* The user's connections and sessions with the dataset. */
+static void add_dataset(const struct server *s, const struct served_dataset *d, uint32_t uid, struct usage *u)
+{
+	uint64_t chunks = 0, bytes = 0;
+	bool opened = false;
+
+	for (const struct connection *c = s->connections; c; c = c->next)
+		opened = opened || (c->uid == uid && c->dataset == d);
+	if (d->copy_held && d->copy_uid == uid) {
+		u->of[QUOTA_BYTES] += d->copy_bytes;
+		u->of[QUOTA_CHUNKS] += CACHE_HELD_FILES;
+	}
+	if (!opened)
+		return;
+	for (const struct session *q = s->serving.sessions; q; q = q->next) {
+		if (q->uid != uid || q->dataset != d)
+			continue;
+		chunks = policy_join_need(d->info.n_chunks, chunks, q->need_chunks);
+		bytes += q->need_bytes;
+	}
+	u->of[QUOTA_BYTES] += d->copy_bytes + (bytes < d->all_bytes ? bytes : d->all_bytes);
+	u->of[QUOTA_CHUNKS] += chunks;
+}
+
+static void look(const struct server *s, uint32_t uid, struct usage *ret_mine, struct usage *ret_all)
+{
+	*ret_mine = *ret_all = (struct usage){0};
+	for (const struct served_dataset *d = s->serving.cache.datasets; d; d = d->next) {
+		add_dataset(s, d, uid, ret_mine);
+		ret_all->of[QUOTA_CHUNKS] += policy_join_need(d->info.n_chunks, d->need_chunks, 0) +
+					     (d->copy_held ? CACHE_HELD_FILES : 0);
+	}
+	for (const struct session *q = s->serving.sessions; q; q = q->next)
+		ret_mine->of[QUOTA_BYTES] += q->uid == uid ? q->cost_bytes : 0;
+	ret_all->of[QUOTA_BYTES] =
+	    cache_floor_bytes(&s->serving.cache) + cache_stuck_bytes(&s->serving.cache, CACHE_ANYBODY);
+	ret_mine->of[QUOTA_BYTES] += cache_stuck_bytes(&s->serving.cache, uid);
+	for (const struct connection *c = s->connections; c; c = c->next) {
+		ret_all->of[QUOTA_BYTES] += connection_reserved_bytes(c);
+		ret_mine->of[QUOTA_BYTES] += c->uid == uid ? connection_reserved_bytes(c) : 0;
+	}
+}
+
+int server_check_usage(const struct server *s, uint32_t uid, struct error *err)
+{
+	const struct quota quota = server_quota(s);
+	struct usage mine, all;
+	int r;
+
+	look(s, uid, &mine, &all);
+	r = quota_check(&quota, uid, QUOTA_BYTES, &mine, &all, s->serving.cache.limit_bytes, err);
+	return r < 0
+		   ? r
+		   : quota_check(&quota, uid, QUOTA_CHUNKS, &mine, &all, s->serving.cache.max_segments, err);
+}

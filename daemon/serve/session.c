@@ -259,7 +259,7 @@ uint32_t session_orphan(struct session *s)
 	return n_held;
 }
 
-void session_close(struct session *s)
+void session_end(struct session *s)
 {
 	if (s->job)
 		session_count_taken(s, clock_monotonic_ns());

@@ -113,7 +113,7 @@ int session_new(struct cache *cache, const struct serve_options *options, struct
  */
 uint32_t session_orphan(struct session *s);
 /* Its pins are dropped at once; memory goes when the last worker is done with it. */
-void session_close(struct session *s);
+void session_end(struct session *s);
 
 /* Returns given-back slots, starts what can be started. */
 void session_pump(struct session *s);

@@ -87,7 +87,7 @@ static void end_session(struct connection *c)
 	while (*link != c->session)
 		link = &(*link)->next;
 	*link = c->session->next;
-	session_close(c->session);
+	session_end(c->session);
 	c->session = NULL;
 }
 

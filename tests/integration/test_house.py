@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The layout that docs/architecture.md draws is the one that the code has."""
+import collections
+import os
+import pathlib
+import re
+import subprocess
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BIN = pathlib.Path(os.environ.get("DIESEL_BIN", ROOT / "build" / "release" / "bin"))
+INCLUDE = re.compile(r'^#include "([a-z_]+)/[a-z_0-9]+\.h"', re.MULTILINE)
+ROW = re.compile(r"^\| `([a-z]+)/` \| .* \| ([a-z, ]+) \|$", re.MULTILINE)
+# Parts of the daemon with an include directory of their own.
+PARTS = {"tuner": "daemon", "history": "daemon", "recorded": "ctl"}
+PROGRAMS = ("diesel-analyze", "diesel-top", "dieselctl", "dieseld")
+ROOM_MAX = 32  # files of code; a folder with more holds more than one idea
+
+
+def sources(folder):
+    return [path for suffix in ("*.c", "*.h") for path in (ROOT / folder).rglob(suffix)]
+
+
+class House(unittest.TestCase):
+    def setUp(self):
+        self.allowed = {row[0]: set(row[1].replace(",", " ").split())
+                        for row in ROW.findall((ROOT / "docs" / "architecture.md").read_text())}
+        self.assertGreater(len(self.allowed), 8)
+
+    def test_folders_use_what_the_table_allows(self):
+        wrong = []
+        for folder, allowed in self.allowed.items():
+            for path in sources(folder):
+                for used in INCLUDE.findall(path.read_text()):
+                    used = PARTS.get(used, used)
+                    if used in self.allowed and used != folder and used not in allowed:
+                        wrong.append(f"{path.relative_to(ROOT)} uses {used}")
+        self.assertEqual(wrong, [])
+
+    def test_rooms_are_small(self):
+        n = collections.Counter(path.parent for folder in self.allowed for path in sources(folder)
+                                if "include" not in path.parts)
+        self.assertEqual([f"{path.relative_to(ROOT)}: {files}" for path, files in n.items()
+                          if files > ROOM_MAX], [])
+
+    def test_a_symbol_has_one_definition_in_a_program(self):
+        for program in PROGRAMS:
+            inputs = subprocess.run(["ninja", "-C", BIN.parent, "-t", "inputs", f"bin/{program}"], capture_output=True,
+                                    text=True, check=False)
+            if inputs.returncode:
+                self.skipTest("not built by ninja: " + inputs.stderr.strip())
+            archives = sorted({line for line in inputs.stdout.split() if line.endswith(".a")})
+            self.assertGreater(len(archives), 2)
+            symbols = subprocess.run(["nm", "-g", "--defined-only", "--print-file-name", *archives], cwd=BIN.parent,
+                                     capture_output=True, text=True, check=True).stdout
+            n = collections.Counter(line.split()[-1] for line in symbols.splitlines() if len(line.split()) >= 3)
+            self.assertGreater(len(n), 100)
+            self.assertEqual([name for name, times in n.items() if times > 1], [], program)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

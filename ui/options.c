@@ -15,7 +15,6 @@
 
 enum {
 	OPTION_ONCE = 256,
-	OPTION_BATCH,
 	OPTION_BEGIN,
 	OPTION_DAEMON,
 	OPTION_NODE,
@@ -33,7 +32,7 @@ static const struct option long_options[] = {
     {"no-colour", no_argument, NULL, 'C'},
     {"no-unicode", no_argument, NULL, 'U'},
     {"tree", no_argument, NULL, 't'},
-    {"batch", no_argument, NULL, OPTION_BATCH},
+    {"batch", no_argument, NULL, 'b'},
     {"samples", required_argument, NULL, 'n'},
     {"once", no_argument, NULL, OPTION_ONCE},
     {"write", required_argument, NULL, 'w'},
@@ -62,8 +61,8 @@ static void usage(void)
 	      "  -b, --batch           print tables instead of a screen; -n, --samples N: so many\n"
 	      "      --once            print one sample as JSON; it looks for the time of -d (default 3)\n"
 	      "  -w, --write FILE      record every sample; goes with every way of showing\n"
-	      "  -r, --read FILE       show a recording; -b, --begin TIME and -e, --end TIME: part of it\n"
-	      "                        (HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS]; batch is --batch then)\n"
+	      "  -r, --read FILE       show a recording; --begin TIME and -e, --end TIME: part of it\n"
+	      "                        (HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS])\n"
 	      "      --daemon, --node  ask only dieseld, or look only at this machine's processes\n"
 	      "      --socket PATH     where dieseld listens\n"
 	      "      --unprivileged    sample /proc even where BPF is permitted\n"
@@ -126,13 +125,7 @@ static int parse_one(int letter, struct options *options)
 	case 'C': options->no_colour = true; return 0;
 	case 'U': options->ascii = true; return 0;
 	case 't': options->tree = true; return 0;
-	case 'b':
-	case OPTION_BATCH:
-		if (letter == 'b' && optarg)
-			options->begin = optarg;
-		else
-			options->batch = true;
-		return 0;
+	case 'b': options->batch = true; return 0;
 	case OPTION_BEGIN: options->begin = optarg; return 0;
 	case 'e': options->end = optarg; return 0;
 	case 'n': return parse_samples(optarg, options);
@@ -176,23 +169,12 @@ static int check(const struct options *options)
 	return USAGE;
 }
 
-/* -b is a time with -r, as in atop, and batch mode without, as in top. */
-static bool reads_recording(int argc, char **argv)
-{
-	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
-		if (!strncmp(argv[i], "-r", 2) || !strncmp(argv[i], "--read", 6))
-			return true;
-	return false;
-}
-
 int options_parse(int argc, char **argv, struct options *ret_options)
 {
 	struct options options = {.interval_s = 1};
-	const char *letters =
-	    reads_recording(argc, argv) ? "d:p:s:F:CUtb:e:n:w:r:h" : "d:p:s:F:CUtbe:n:w:r:h";
 	int letter, r;
 
-	while ((letter = getopt_long(argc, argv, letters, long_options, NULL)) != -1) {
+	while ((letter = getopt_long(argc, argv, "d:p:s:F:CUtbe:n:w:r:h", long_options, NULL)) != -1) {
 		r = parse_one(letter, &options);
 		if (r)
 			return r;

@@ -12,19 +12,6 @@
 
 #define LOSS_MAX 0.02 /* of all records; with more, times that were not seen would be taken for none */
 
-const char *what_if_axis_name(enum what_if_axis axis)
-{
-	switch (axis) {
-	case WHAT_IF_CACHE: return "cache";
-	case WHAT_IF_WORKERS: return "workers";
-	case WHAT_IF_STORAGE: return "storage";
-	case WHAT_IF_DEVICE: return "device";
-	case WHAT_IF_SAMPLE_SIZE: return "sample_size";
-	case WHAT_IF_AXES: break;
-	}
-	return "";
-}
-
 const char *what_if_bound(double fetch_stall, double prep_stall)
 {
 	if (fetch_stall + prep_stall < ANALYSIS_STALL_THRESHOLD)

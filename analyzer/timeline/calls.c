@@ -276,11 +276,6 @@ bool call_is_lock_wake(const struct timeline_call *call)
 	       (call->argument & FUTEX_CMD_MASK) == FUTEX_WAKE;
 }
 
-bool call_is_child_wait(const struct timeline_call *call)
-{
-	return kind_of(call) == KIND_CHILD;
-}
-
 uint64_t call_read_bytes(const struct timeline_call *call)
 {
 	if (call->group)

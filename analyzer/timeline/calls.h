@@ -51,8 +51,6 @@ bool call_is_lock_wait(const struct timeline_call *call);
 bool call_is_lock_timed_wait(const struct timeline_call *call);
 /* futex: wakes sleepers; result: how many. */
 bool call_is_lock_wake(const struct timeline_call *call);
-/* wait4, waitid. */
-bool call_is_child_wait(const struct timeline_call *call);
 
 /* Files that the call or the group opened for reading. */
 size_t call_opens(const struct timeline_call *call);

@@ -213,13 +213,6 @@ uint32_t live_root_of(struct live *live, uint32_t tgid)
 	return process ? process->root_tgid : 0;
 }
 
-uint32_t live_processes(struct live *live, uint32_t root_tgid)
-{
-	const struct job *job = job_of(live, root_tgid);
-
-	return job ? job->n_processes : 0;
-}
-
 int live_analyze(struct live *live, uint32_t root_tgid, uint64_t now_ns, struct analysis **ret_analysis,
 		 struct error *err)
 {

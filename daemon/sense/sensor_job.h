@@ -29,7 +29,7 @@ struct sensed_job {
 	bool present;                                    /* it is in server.jobs */
 	struct sensed_reading readings[SENSED_READINGS]; /* a ring */
 	uint64_t n_readings;
-	uint64_t queue_ns, queue_at_ns; /* run-queue delay of its threads so far, see sensor_queue.h */
+	uint64_t queue_ns, queue_at_ns; /* run-queue delay of its threads so far */
 	double queue_ratio;
 	bool has_report; /* for this second */
 	struct sensor_report report;

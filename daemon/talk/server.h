@@ -3,7 +3,7 @@
 
 /*
  * The daemon: listens, keeps connections and sessions, and hands out reads. One event loop; a pass of
- * server_settle() after each round of events starts whatever the events made possible.
+ * on_settle() (server.c) after each round of events starts whatever the events made possible.
  */
 
 #include "lend_watch.h"

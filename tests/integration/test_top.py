@@ -389,6 +389,7 @@ class BadInput(OnTerminal):
 
     def test_command_lines(self):
         for options, says in ((("-d", "0"), "0.1 to 60"), (("-p", "x"), "process numbers"), (("-n", "0", "-b"), "-n 0"),
+                              (("-F", "-resnet", "-b", "-n", "0"), "-n 0"),
                               (("-s", "speed"), "no such column"), (("-e", "10:00"), "-r FILE"),
                               (("-r", "a", "-w", "b"), "choose one"), (("now",), "no arguments"),
                               (("--once", "--batch"), "choose one"), (("--nonsense",), "")):

@@ -52,9 +52,6 @@ uint32_t live_root(const struct live *live, size_t job);
 /* The job that a process belongs to, by its root; 0: none. */
 uint32_t live_root_of(struct live *live, uint32_t tgid);
 
-/* Processes of a job that are alive; 0: it ended, or there is no such job. */
-uint32_t live_processes(struct live *live, uint32_t root_tgid);
-
 /* What the job did in the window before now_ns; caller frees. Too few steps are no error:
  * ANALYSIS_INSUFFICIENT. -ENOENT: no such job; -ENOMEM. */
 int live_analyze(struct live *live, uint32_t root_tgid, uint64_t now_ns, struct analysis **ret_analysis,

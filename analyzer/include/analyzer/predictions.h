@@ -72,6 +72,4 @@ struct what_if_question {
 /* "fetch-bound", "prep-bound" or "device-bound", as a verdict of such shares would be. */
 const char *what_if_bound(double fetch_stall, double prep_stall);
 
-const char *what_if_axis_name(enum what_if_axis axis); /* "cache", "workers", "storage", ... */
-
 void predictions_free(struct predictions *predictions);

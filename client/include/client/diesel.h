@@ -5,7 +5,8 @@
  * libdiesel: batches of a dataset from dieseld, the node's data daemon, by shared memory.
  *
  * Results: 0 or a positive value that the call documents; a negative errno on failure. After a failure
- * diesel_error() of the object gives one line that says what happened, where, and what to do.
+ * diesel_session_error() of the object, and the like, give one line that says what happened, where, and what
+ * to do.
  *
  * Threads: one thread at a time per object. diesel_batch_release() may be called from any thread.
  * Fork: objects do not survive fork(); open new ones in the child. Nothing is left behind when a process

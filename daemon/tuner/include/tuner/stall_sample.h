@@ -6,7 +6,7 @@
  * (struct stall_node). Plain data, written by the daemon's sensors, read by the tuner, stored as it is.
  *
  * Not known is NAN for a double and 0 for an integer, unless the field says otherwise. Nothing has to be
- * known: whoever reads samples checks every figure (tuner_sample_clean() in the tuner does), so that a
+ * known: whoever reads samples checks every figure (clean.c in the tuner does), so that a
  * sensor may pass on what it sees. Rates are samples/s, sizes bytes, times seconds unless the name says ns;
  * shares are of the covered time and lie in 0 .. 1. Clocks are CLOCK_MONOTONIC.
  */

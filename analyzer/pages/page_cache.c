@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "analyzer/analysis.h"
+#include "analyzer/input.h"
 #include "lib/cleanup.h"
 #include "page_places.h"
 #include "stretch.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analyzer/analysis.h"
+#include "analyzer/input.h"
 #include "stretch.h"
 
 struct sum {

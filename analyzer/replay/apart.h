@@ -10,6 +10,7 @@
  * ends show it.
  */
 
+#include "analyzer/analysis.h"
 #include "measure.h"
 
 /* Fills compiling, validation, and `apart` of each step; the analysis has its steps. -ENOMEM. */

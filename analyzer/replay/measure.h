@@ -6,7 +6,8 @@
  * job on several ranks is measured once a rank, over the same timeline.
  */
 
-#include "analyzer/analysis.h"
+#include "analyzer/input.h"
+#include "analyzer/share.h"
 #include "compiling.h"
 #include "interval.h"
 #include "partition.h"

@@ -13,7 +13,8 @@
  * Batches go to steps as a DataLoader hands them out: in the order of the workers' birth, round and round.
  */
 
-#include "analyzer/analysis.h"
+#include "analyzer/input.h"
+#include "analyzer/loader.h"
 #include "analyzer/model.h"
 #include "cores.h"
 #include "partition.h"

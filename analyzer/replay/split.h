@@ -9,7 +9,8 @@
  *   workers    the replay's ratio where it reproduces the recording, else the walk
  */
 
-#include "analyzer/analysis.h"
+#include "analyzer/loader.h"
+#include "analyzer/share.h"
 #include "service.h"
 #include "walk.h"
 #include "waits.h"

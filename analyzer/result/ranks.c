@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ranks.h"
+#include "analyzer/analysis.h"
 
 #include <errno.h>
 #include <stdio.h>

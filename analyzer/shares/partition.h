@@ -18,7 +18,7 @@
  *   the rest          other: nothing is called device that was not seen to compute
  */
 
-#include "analyzer/analysis.h"
+#include "analyzer/share.h"
 #include "compiling.h"
 #include "interval.h"
 #include "roles.h"

@@ -14,7 +14,7 @@
 
 #include <stddef.h>
 
-#include "analyzer/analysis.h"
+#include "analyzer/step.h"
 
 /* n_first_epoch: steps of the first epoch; 0: not known, or the only one. ret_n: 0 where too few steps would
  * be left. -ENOMEM. */

@@ -4,7 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "analyzer/analysis.h"
+#include "analyzer/input.h"
+#include "analyzer/profile.h"
 #include "bpf/notes.h"
 #include "lib/clock.h"
 #include "times.h"

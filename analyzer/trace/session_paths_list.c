@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analyzer/analysis.h"
+#include "analyzer/input.h"
 #include "bpf/event.h"
 
 int session_paths_add(struct session_paths *paths, const void *data, size_t size)

@@ -19,7 +19,7 @@
  * that this thread ends, too.
  */
 
-#include "analyzer/analysis.h"
+#include "analyzer/loader.h"
 #include "interval.h"
 #include "roles.h"
 #include "timeline.h"

@@ -10,7 +10,7 @@
  * checkpoint that it ends with. Without any data wait steps are what lies between two backward passes.
  */
 
-#include "analyzer/analysis.h"
+#include "analyzer/step.h"
 #include "interval.h"
 #include "waits.h"
 

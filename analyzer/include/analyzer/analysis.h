@@ -22,30 +22,22 @@
 #include "analyzer/chain.h"
 #include "analyzer/checkpoints.h"
 #include "analyzer/gpu.h"
+#include "analyzer/input.h"
 #include "analyzer/lanes.h"
+#include "analyzer/loader.h"
 #include "analyzer/page_cache.h"
 #include "analyzer/phases.h"
 #include "analyzer/predictions.h"
 #include "analyzer/profile.h"
+#include "analyzer/share.h"
+#include "analyzer/step.h"
 #include "bpf/event.h"
 #include "bpf/gpu.h"
 #include "lib/error.h"
 
-#define ANALYSIS_STEPS_MIN       5 /* fewer say nothing about the job */
 #define ANALYSIS_ACTIONS_MAX     3
 #define ANALYSIS_EVIDENCE_MAX    8
 #define ANALYSIS_STALL_THRESHOLD 0.15 /* less data wait and checkpoint than this: device-bound */
-
-enum analysis_share {
-	SHARE_DEVICE,
-	SHARE_FETCH_STALL,
-	SHARE_PREP_STALL,
-	SHARE_CHECKPOINT_STALL,
-	SHARE_CPU_STARVED,
-	SHARE_OTHER,
-	SHARE_COMPILING, /* is in no step that is steady: it is paid once */
-	SHARE_COUNT,
-};
 
 enum analysis_verdict {
 	ANALYSIS_INSUFFICIENT,
@@ -55,79 +47,10 @@ enum analysis_verdict {
 	ANALYSIS_CHECKPOINT_BOUND,
 };
 
-/* How the job loads its data, decided by what it was seen to do. */
-enum analysis_loader {
-	LOADER_NONE,    /* no data wait was seen */
-	LOADER_WORKERS, /* worker processes hand batches over a pipe */
-	LOADER_INLINE,  /* the trainer reads files itself */
-	LOADER_DIESEL,  /* libdiesel tells when the trainer waits */
-	LOADER_THREADS, /* threads of the trainer's process hand batches over */
-};
-
-enum analysis_method {
-	METHOD_NONE,
-	METHOD_WALK,    /* back from the end of each wait through who woke whom */
-	METHOD_REPLAY,  /* the recorded batches again, with fetch at zero */
-	METHOD_MARKS,   /* libdiesel said what held the batch up */
-	METHOD_SAMPLED, /* sampled without privilege: the stall model's quick answer on sums */
-};
-
 enum analysis_confidence {
 	CONFIDENCE_LOW,
 	CONFIDENCE_MEDIUM,
 	CONFIDENCE_HIGH,
-};
-
-/* A stretch of time in which records were lost; the whole recording where it is not known better. */
-struct analysis_loss {
-	uint64_t begin_ns, end_ns;
-	uint64_t n_events;
-};
-
-/* Where a file or folder is that EVENT_PLACE names. */
-struct analysis_path {
-	uint64_t inode;
-	uint32_t device; /* kernel dev_t */
-	bool folder;
-	const char *path;
-};
-
-struct analysis_input {
-	const struct event *events; /* any order */
-	size_t n_events;
-	uint64_t begin_ns, end_ns;          /* of the recording; 0, 0: of the events */
-	const struct analysis_loss *losses; /* may be NULL */
-	size_t n_losses;
-	uint32_t root_tgid;               /* the job's first process; 0: not known */
-	uint32_t trainer_tid;             /* 0: find it */
-	uint32_t n_cpus;                  /* that the job may use; 0: not known */
-	uint64_t self_cpu_ns;             /* CPU time of the tool: BPF programs and collector */
-	bool bpf_cost_unknown;            /* BPF programs had no clock: counting takes CAP_SYS_ADMIN */
-	uint64_t detail_bytes_per_minute; /* that the recorder was allowed; 0: all, or not known */
-	const char *command;              /* as typed, or of the process; NULL: not known */
-	bool attached;                    /* the job ran already when the recording began */
-	bool shares_only;                 /* neither predictions nor lanes: cheap enough for once a second */
-	const struct what_if_question *what_if; /* NULL: none */
-	size_t n_lane_segments_max;             /* 0: no lanes */
-	const char *gpu_library;                /* path of the libcuda that was probed; NULL: none */
-	const struct gpu_probes *gpu_probes;    /* in it; NULL: not known */
-	double checkpoint_overhead_max;         /* that is allowed; 0: CHECKPOINT_OVERHEAD_MAX */
-	const struct gpu_sample *gpu_samples;
-	size_t n_gpu_samples;
-	const struct phase_label *phase_labels;
-	size_t n_phase_labels;
-	uint32_t page_bytes; /* 0: 4096 */
-	const struct analysis_path *paths;
-	size_t n_paths;
-	const struct profile_notes *profile; /* what stack samples point at; NULL: none */
-};
-
-struct analysis_step {
-	uint64_t begin_ns, end_ns;
-	uint64_t backward_ns; /* when the backward pass was entered */
-	uint64_t share_ns[SHARE_COUNT];
-	bool complete; /* no record was lost while it ran */
-	bool apart;    /* left out of figures of steps: it compiles, or comes behind a validation pass */
 };
 
 /* Time of the trainer's waits that the walk charges to one kind of call of one kind of thread. */

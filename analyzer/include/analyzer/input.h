@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What an analysis is made of: the events of one recording, and what else is known of it. All of it is
+ * borrowed. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bpf/event.h"
+
+struct gpu_probes;
+struct gpu_sample;
+struct phase_label;
+struct profile_notes;
+struct what_if_question;
+
+/* A stretch of time in which records were lost; the whole recording where it is not known better. */
+struct analysis_loss {
+	uint64_t begin_ns, end_ns;
+	uint64_t n_events;
+};
+
+/* Where a file or folder is that EVENT_PLACE names. */
+struct analysis_path {
+	uint64_t inode;
+	uint32_t device; /* kernel dev_t */
+	bool folder;
+	const char *path;
+};
+
+struct analysis_input {
+	const struct event *events; /* any order */
+	size_t n_events;
+	uint64_t begin_ns, end_ns;          /* of the recording; 0, 0: of the events */
+	const struct analysis_loss *losses; /* may be NULL */
+	size_t n_losses;
+	uint32_t root_tgid;               /* the job's first process; 0: not known */
+	uint32_t trainer_tid;             /* 0: find it */
+	uint32_t n_cpus;                  /* that the job may use; 0: not known */
+	uint64_t self_cpu_ns;             /* CPU time of the tool: BPF programs and collector */
+	bool bpf_cost_unknown;            /* BPF programs had no clock: counting takes CAP_SYS_ADMIN */
+	uint64_t detail_bytes_per_minute; /* that the recorder was allowed; 0: all, or not known */
+	const char *command;              /* as typed, or of the process; NULL: not known */
+	bool attached;                    /* the job ran already when the recording began */
+	bool shares_only;                 /* neither predictions nor lanes: cheap enough for once a second */
+	const struct what_if_question *what_if; /* NULL: none */
+	size_t n_lane_segments_max;             /* 0: no lanes */
+	const char *gpu_library;                /* path of the libcuda that was probed; NULL: none */
+	const struct gpu_probes *gpu_probes;    /* in it; NULL: not known */
+	double checkpoint_overhead_max;         /* that is allowed; 0: CHECKPOINT_OVERHEAD_MAX */
+	const struct gpu_sample *gpu_samples;
+	size_t n_gpu_samples;
+	const struct phase_label *phase_labels;
+	size_t n_phase_labels;
+	uint32_t page_bytes; /* 0: 4096 */
+	const struct analysis_path *paths;
+	size_t n_paths;
+	const struct profile_notes *profile; /* what stack samples point at; NULL: none */
+};

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* How the job loads its data, decided by what it was seen to do. */
+enum analysis_loader {
+	LOADER_NONE,    /* no data wait was seen */
+	LOADER_WORKERS, /* worker processes hand batches over a pipe */
+	LOADER_INLINE,  /* the trainer reads files itself */
+	LOADER_DIESEL,  /* libdiesel tells when the trainer waits */
+	LOADER_THREADS, /* threads of the trainer's process hand batches over */
+};
+
+/* How data waits were divided into fetch and prep. */
+enum analysis_method {
+	METHOD_NONE,
+	METHOD_WALK,    /* back from the end of each wait through who woke whom */
+	METHOD_REPLAY,  /* the recorded batches again, with fetch at zero */
+	METHOD_MARKS,   /* libdiesel said what held the batch up */
+	METHOD_SAMPLED, /* sampled without privilege: the stall model's quick answer on sums */
+};

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "analyzer/share.h"
+
+#define ANALYSIS_STEPS_MIN 5 /* fewer say nothing about the job */
+
+struct analysis_step {
+	uint64_t begin_ns, end_ns;
+	uint64_t backward_ns; /* when the backward pass was entered */
+	uint64_t share_ns[SHARE_COUNT];
+	bool complete; /* no record was lost while it ran */
+	bool apart;    /* left out of figures of steps: it compiles, or comes behind a validation pass */
+};

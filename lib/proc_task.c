@@ -134,7 +134,7 @@ struct proc_link proc_link_parse(const char *text)
 
 int proc_link_read(const char *root, pid_t pid, int fd, struct proc_link *ret_link)
 {
-	char path[4200], text[64]; /* what counts is at the begin */
+	char path[4200], text[64]; /* what counts is at the start */
 	ssize_t length;
 
 	snprintf(path, sizeof(path), "%s/%d/fd/%d", root, (int)pid, fd);

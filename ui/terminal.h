@@ -26,7 +26,7 @@ void terminal_close(void);
 /* What it can do; within the options. */
 struct charset terminal_charset(void);
 
-/* After SIGWINCH, and at the begin. */
+/* After SIGWINCH, and at the start. */
 void terminal_size(int *ret_rows, int *ret_cols);
 
 /* Brings the picture there: only cells that changed since the last one. How many these were. */

@@ -52,7 +52,7 @@ static int open_file(const char *root, pid_t tgid, pid_t tid, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
-/* The text from its begin: the kernel makes it anew. */
+/* The text from its start: the kernel makes it anew. */
 static int read_text(int fd, char text[TEXT_BYTES])
 {
 	ssize_t n;

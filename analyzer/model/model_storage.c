@@ -45,7 +45,7 @@ double model_storage_wait(const struct model_storage *storage, double *state, do
 struct fit {
 	const struct model_request *requests;
 	size_t n;
-	double *gap_ns;   /* from the reader's last one's end; the first: from the begin */
+	double *gap_ns;   /* from the reader's last one's end; the first: from the start */
 	size_t *next;     /* the reader's next request; n: none */
 	size_t *heads;    /* each reader's first request */
 	double *ready_ns; /* of each reader, in a run */

@@ -130,7 +130,7 @@ static void check_load(struct report *report, const char *btf_path)
 	}
 	if (collector && collector_times_faults(collector))
 		add(report, FINDING_OK, "page faults", "",
-		    "reads of mapped files are timed from begin to end");
+		    "reads of mapped files are timed from start to end");
 	else if (collector)
 		add(report, FINDING_LIMITED, "page faults", "use a kernel with CONFIG_PERF_EVENTS=y",
 		    "of reads of mapped files only the time asleep is known");

@@ -8,7 +8,7 @@
 #include "study.h"
 
 /* *ret_why: static text, why there are none (*ret_predictions is NULL then), else NULL. n_warmup: steps at
- * the begin that are left out. -ENOMEM. */
+ * the start that are left out. -ENOMEM. */
 int predictions_find(const struct study *study, size_t n_warmup, struct predictions **ret_predictions,
 		     const char **ret_why);
 

@@ -105,7 +105,7 @@ static const char *computing(const struct walk *walk, enum role role)
 	return "computing";
 }
 
-/* Charges come from the end of the wait to its begin without a gap: that is when each of them was. */
+/* Charges come from the end of the wait to its start without a gap: that is when each of them was. */
 static void chain_add(struct walk *walk, enum role role, const char *what, bool fetch, uint64_t ns)
 {
 	struct wait_chain *chain = walk->chain;

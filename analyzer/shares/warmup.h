@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Steps at the begin of the window that are unlike the rest: workers start, the first window of batches is
+ * Steps at the start of the window that are unlike the rest: workers start, the first window of batches is
  * read, caches fill, code is compiled. They count in the shares, as they do on the job's own clock, but say
  * nothing about how the job goes on: verdict, predictions and what-if are of the steps behind them.
  *

@@ -59,7 +59,7 @@ enum slices_change {
 	SLICES_OFF, /* the last item has ended */
 };
 
-/* Written since the begin: all, and the detail in it. -ENOMEM, or an enum slices_change. */
+/* Written since the start: all, and the detail in it. -ENOMEM, or an enum slices_change. */
 int slices_step(struct slices *slices, uint64_t now_ns, uint64_t written_bytes, uint64_t detail_bytes);
 
 bool slices_on(const struct slices *slices);

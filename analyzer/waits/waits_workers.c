@@ -155,7 +155,7 @@ static int find_by_reads(const struct roles *roles, struct data_waits *waits)
 		} else if (result) {
 			if (wait.end_ns && data_waits_add(waits, wait) < 0)
 				return -ENOMEM;
-			/* In the middle of its first seen microseconds: the begin was before. */
+			/* In the middle of its first seen microseconds: the start was before. */
 			wait = (struct data_wait){
 			    .begin_ns = call->begin_ns,
 			    .end_ns = call->end_ns,

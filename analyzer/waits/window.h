@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Steps, and the window they make up: the begin of the data wait of the first step that was seen whole, to
+ * Steps, and the window they make up: the start of the data wait of the first step that was seen whole, to
  * the end of the last step. Steps tile the window without gaps.
  *
  * A step begins with its first data wait; where there is none, one median time after the backward pass of

@@ -21,7 +21,7 @@ static const struct version {
     {0x030c, {{0, 40, 72, 8, 136, 56, 0, 8, 0, 70, 1, 3, {0}}, 112, 128, 40, 56}},
 };
 
-/* _Py_DebugOffsets of 3.13, at the begin of _PyRuntime, as far as it is used: one uint64_t each. */
+/* _Py_DebugOffsets of 3.13, at the start of _PyRuntime, as far as it is used: one uint64_t each. */
 enum debug_offset {
 	DEBUG_COOKIE,
 	DEBUG_VERSION,

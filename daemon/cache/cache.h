@@ -113,7 +113,7 @@ uint64_t cache_claimed_bytes(const struct cache *c);
 void cache_lend(struct cache *c, uint64_t bytes);
 
 /* Gives up idle datasets (and, over budget, whatever is not needed) until `bytes` more fit into the
- * operator's limit. Whether they do. */
+ * operator's limit. Returns true if they do. */
 bool cache_make_room(struct cache *c, uint64_t bytes);
 
 /* Starts to fill an absent chunk on behalf of a job. -ENOSPC: no segment to be had at this distance

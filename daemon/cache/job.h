@@ -51,7 +51,7 @@ struct job_counters {
 	uint64_t chunk_reads,
 	    read_bytes;              /* of them from storage, on behalf of this job: the others were hits */
 	uint64_t n_read;             /* of them that have ended */
-	uint64_t read_ns;            /* sum of what these took, each from begin to end */
+	uint64_t read_ns;            /* sum of what these took, each from start to end */
 	struct read_latency latency; /* of each of them */
 	uint64_t reading_ns;         /* time in which at least one was under way */
 	uint64_t cpu_ns;             /* of CPU workers, for this job */

@@ -63,7 +63,7 @@ const char *settings_tune_name(enum wire_tune tune)
 	return names[tune];
 }
 
-/* A knob that is configured beyond a limit that is not, raises it. */
+/* A configured knob raises an unconfigured limit. */
 static uint64_t at_least(const struct settings *s, enum wire_setting_key knob, uint64_t value)
 {
 	return s->is_configured[knob] && s->configured[knob] > value ? s->configured[knob] : value;

@@ -79,7 +79,7 @@ static void watch(struct round *r, struct tuner_job *job)
 		return;
 	if (newest(job)->wait < job->settled.wait)
 		job->settled.wait += (newest(job)->wait - job->settled.wait) / 4;
-	/* What a knob did is no other job: from then on it is held against what it became. */
+	/* A change we made is not a new phase: it becomes the baseline. */
 	if (job->settled.at_ns < job->changed_ns) {
 		if (job_estimate(job, job->changed_ns, &now) < 2)
 			return;

@@ -267,7 +267,7 @@ static void give_back(struct round *r, size_t index)
 		if (less.value[order[i]] >= now.value[order[i]] ||
 		    rate_of(r, index, &less) < rate_of(r, index, &now) / WORTH)
 			continue;
-		/* Nor by a model that does not see what there is, of what is waited for. */
+		/* Nor if the model underestimates what we see. */
 		if (figures->wait > STALL && is_felt(figures, order[i]) &&
 		    rate_of(r, index, &less) < figures->rate * LESS)
 			continue;

@@ -7,10 +7,10 @@
 #include "escape.h"
 
 /*
- * What the charts are drawn from. Times are microseconds since the begin of the window, as small integers.
+ * What the charts are drawn from. Times are microseconds since the start of the window, as small integers.
  *
  *   wall   length of the window
- *   warmup length of what is left out of the verdict, at its begin
+ *   warmup length of what is left out of the verdict, at its start
  *   merged steps that one entry of `steps` stands for
  *   steps  [begin, end, then the shares in the order of enum analysis_share], flat
  *   cell   of the lanes, 0: exact

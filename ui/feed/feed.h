@@ -37,7 +37,7 @@ enum feed_seek {
 struct feed_ops {
 	/* Work that is due between two samples; *ret_next_ns: call again then at the latest. */
 	void (*work)(struct feed *feed, uint64_t now_ns, uint64_t *ret_next_ns);
-	/* The present; what is not there is said in it. Caller frees. -ENOMEM and the like only. A recording
+	/* Current state; unavailable parts say so. Caller frees. -ENOMEM and the like only. A recording
 	 * gives the next record, and -ENODATA at its end. */
 	int (*sample)(struct feed *feed, unsigned int wanted, uint64_t now_ns, struct sample **ret_sample,
 		      struct error *err);

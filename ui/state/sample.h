@@ -135,7 +135,7 @@ struct hop_sample {
 	char what[48];
 	char edge[40]; /* where the story goes on: "woken by 123" */
 	uint64_t tid;
-	double begin_s, length_s; /* from the begin of the wait */
+	double begin_s, length_s; /* from the start of the wait */
 	bool fetch;
 };
 

@@ -171,7 +171,7 @@ const struct columns columns_decisions = {decisions, N_OF(decisions), sizeof(str
 
 #define ITEM hop_sample
 static const struct column hops[] = {
-    SECONDS(COL("at", "AT", begin_s, 6, 0, "from the begin of the wait")),
+    SECONDS(COL("at", "AT", begin_s, 6, 0, "from the start of the wait")),
     SECONDS(COL("for", "FOR", length_s, 6, 0, "")),
     TEXT(COL("role", "THREAD", role, 16, 0, ""), .grows = true),
     COUNT(COL("tid", "TID", tid, 7, 1, "")),

@@ -5,7 +5,7 @@
  * From the events of one recorded job to what they mean: where the trainer's wall time went, why it waited,
  * and what to do about it. Pure: no clock, no I/O, no global state; the same events give the same answer.
  *
- * The trainer thread's wall time from the begin of the first observed data wait that leads to a step to the
+ * The trainer thread's wall time from the start of the first observed data wait that leads to a step to the
  * end of the last step ("the window") is partitioned into shares; in integer ns they sum to the window
  * exactly, or, where the recording has gaps, to those of its steps that were recorded whole.
  * docs/measuring.md says what each share means and how it is measured.
@@ -154,7 +154,7 @@ struct analysis {
 	uint64_t own_prep_ns;     /* the trainer itself computed, or waited for a core to */
 	uint64_t gil_ns; /* a thread that the trainer waited for was waiting for the interpreter lock */
 	uint64_t gil_starved_ns; /* part of cpu_starved: the trainer itself waited for that lock */
-	/* steps at the begin of the window that are unlike the rest: workers start, caches fill */
+	/* steps at the start of the window that are unlike the rest: workers start, caches fill */
 	size_t n_warmup_steps;
 	uint64_t warmup_ns;
 	struct analysis_apart compiling, validation;

@@ -54,7 +54,7 @@ struct checkpoint_report {
 };
 
 /* CheckFreq (FAST 2021): the least number of steps between two checkpoints such that each is complete before
- * the next begins, and their visible part costs at most overhead_max. full_ns: from begin to end; stall_ns:
+ * the next begins, and their visible part costs at most overhead_max. full_ns: from start to end; stall_ns:
  * of it visible to training; step_ns: without checkpoints. At least 1; 0 without a step's length or a bound.
  */
 uint32_t checkpoint_interval(double full_ns, double stall_ns, double step_ns, double overhead_max);

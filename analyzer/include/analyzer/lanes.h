@@ -65,7 +65,7 @@ struct lane_wake {
 	uint32_t from, to;          /* lanes */
 };
 
-/* The trainer waits for data from begin to end; of it fetch_ns is fetch_stall. */
+/* The trainer waits for data from start to end; of it fetch_ns is fetch_stall. */
 struct lane_wait {
 	uint64_t begin_ns, end_ns, fetch_ns;
 };

@@ -51,7 +51,7 @@ struct session_cursor;
 #define SESSION_LOST_TYPE        "lost_type_%u"     /* by enum event_type; only those above 0 */
 #define SESSION_MISSED           "missed_runs"      /* program runs the kernel skipped */
 #define SESSION_STORAGE_FAILURES "storage_failures" /* threads missing from the job */
-#define SESSION_PROFILE_HZ       "profile_hz"       /* stack samples a second and CPU; 0: none */
+#define SESSION_PROFILE_HZ       "profile_hz"       /* stack samples per second per CPU; 0: none */
 #define SESSION_DETAIL_BYTES     "detail_bytes"     /* that detail may take a minute; 0: all of it */
 #define SESSION_PROBES           "probes"           /* user-space functions probed */
 #define SESSION_HOOKS_MISSING    "hooks_missing"    /* names, separated by spaces */

@@ -30,7 +30,7 @@ struct collector_options {
 	uint64_t ring_bytes;  /* kernel buffer; rounded up to a power of two; 0: 8 MiB */
 	const char *btf_path; /* NULL: /sys/kernel/btf/vmlinux */
 	bool no_children;     /* a process that the job makes is not part of it; threads are */
-	uint32_t profile_hz;  /* stack samples a second and CPU, see bpf/notes.h; 0: none */
+	uint32_t profile_hz;  /* stack samples per second per CPU, see bpf/notes.h; 0: none */
 };
 
 /* Loads and attaches the recorder: from here on the machine's system calls and switches are looked at, but

@@ -95,7 +95,7 @@ enum event_flag {
 	EVENT_FLAG_PREEMPTED = 1 << 0,  /* EVENT_SWITCH: left the CPU while runnable */
 	EVENT_FLAG_IOWAIT = 1 << 1,     /* EVENT_SWITCH: in_iowait was set */
 	EVENT_FLAG_IN_SYSCALL = 1 << 2, /* EVENT_SWITCH: syscall_nr holds the call it slept in */
-	EVENT_FLAG_CLIPPED = 1 << 3,    /* start was before the recording began: start_ns is its begin */
+	EVENT_FLAG_CLIPPED = 1 << 3,    /* start was before the recording began: start_ns is its start */
 	/* EVENT_SWITCH: slept in a page fault outside any system call, but not for code */
 	EVENT_FLAG_MAJOR_FAULT = 1 << 4,
 	/* EVENT_SWITCH: slept until written data is on storage, or some of it: in fsync, or in a write that
@@ -190,7 +190,7 @@ struct event {
 			uint8_t source;    /* enum event_source */
 		} call;
 		/*
-		 * From the begin of the first call to the end of the last. The thread had its CPU all the
+		 * From the start of the first call to the end of the last. The thread had its CPU all the
 		 * time: no call in here slept, none took long, and between two it computed for a tenth of a
 		 * ms at most. busy_ns is the time in the calls, the rest of the stretch is the thread's own.
 		 * Only reads, opens, look-ups and closes of files that cannot be written through that

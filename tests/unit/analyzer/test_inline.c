@@ -80,7 +80,7 @@ static void test_imports_are_no_data(void **state)
 	analysis_free(analysis);
 }
 
-/* A log line or a look into /proc in the middle of computing is not the begin of a batch. */
+/* A log line or a look into /proc in the middle of computing is not the start of a batch. */
 static void test_other_files_are_no_data(void **state)
 {
 	struct analysis *analysis;

@@ -66,7 +66,7 @@ static struct model_outcome replay(const struct plant *plant, const struct model
 	return outcome;
 }
 
-/* The pipeline fills at its begin: a few steps' time of 400. */
+/* The pipeline fills at its start: a few steps' time of 400. */
 static void check_step(const struct plant *plant, const struct model_scenario *scenario, double step_ns)
 {
 	double found_ns = replay(plant, scenario).wall_ns / N_STEPS;

@@ -8,7 +8,7 @@ static struct script s; /* too large for the stack */
 
 #define STEPS 10
 
-/* A job whose window is [0, 1000 * STEPS): every step opens a file at its begin. */
+/* A job whose window is [0, 1000 * STEPS): every step opens a file at its start. */
 static void steps(void)
 {
 	script_begin(&s);
@@ -60,7 +60,7 @@ static void test_sums_are_of_the_window(void **state)
 	uint64_t half;
 
 	steps();
-	/* All in the window; around its begin, half of it; before it. */
+	/* All in the window; around its start, half of it; before it. */
 	for (unsigned int i = 0; i < 3; i++) {
 		uint64_t begin = i == 0 ? 1000 : 0;
 

@@ -50,7 +50,7 @@ static void process(struct tape *tape, uint32_t tgid, uint32_t parent, uint32_t 
 	event->process.flags = flags;
 }
 
-/* Looks every LOOK_MS from begin to end, all of the same kind: on a CPU for run of their time, else asleep.
+/* Looks every LOOK_MS from start to end, all of the same kind: on a CPU for run of their time, else asleep.
  */
 static struct event *stretch(struct tape *tape, uint32_t tgid, uint32_t tid, double begin_ms, double end_ms,
 			     double run, enum proc_wait wait)

@@ -23,7 +23,7 @@ static void script_reset(void)
 	script_begin(&s);
 }
 
-/* A call of futex that sleeps from begin to end, where waker ends it. */
+/* A call of futex that sleeps from start to end, where waker ends it. */
 static void sleep_on(uint32_t tid, uint64_t begin_tick, uint64_t end_tick, uint64_t word, uint64_t operation,
 		     int64_t result, uint32_t waker_tid)
 {

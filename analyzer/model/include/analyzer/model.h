@@ -63,7 +63,7 @@ struct model_storage {
 	double bytes_per_s; /* INFINITY: no shared server, only latencies */
 	double burst_ns;
 	double latency_ns; /* of any request */
-	bool drained;      /* nothing is saved up at the begin: a job that has run for long */
+	bool drained;      /* nothing is saved up at the start: a job that has run for long */
 };
 
 struct model_request {
@@ -119,7 +119,7 @@ struct model_loader {
 	uint32_t n_workers; /* 0: the trainer reads and prepares itself */
 	uint32_t prefetch;  /* batches a worker is asked for ahead */
 	/* From the end of a batch to its message, and from the message to the trainer's going on: while the
-	 * worker's interpreter is idle or in a call, and while it computes. Not 0 < idle > busy. */
+	 * worker's interpreter is idle or in a call, and while it computes. idle <= busy. */
 	double publish_idle_ns, publish_busy_ns;
 	double handover_idle_ns, handover_busy_ns;
 };

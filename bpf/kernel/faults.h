@@ -14,11 +14,10 @@
 /* A shared library by its name, "libfoo.so" or "libfoo.so.1": its file need not be executable. */
 static __always_inline bool is_library(struct inode *inode)
 {
-	struct hlist_node *alias = BPF_CORE_READ(inode, i_dentry.first);
-	struct dentry *dentry = (void *)alias - bpf_core_field_offset(struct dentry, d_u.d_alias);
+	struct dentry *dentry = dentry_of(inode);
 	char name[LIBRARY_NAME + 4] = {0};
 
-	if (!alias)
+	if (!dentry)
 		return false;
 	bpf_probe_read_kernel_str(name, LIBRARY_NAME, BPF_CORE_READ(dentry, d_name.name));
 	for (int i = 0; i < LIBRARY_NAME; i++)
@@ -41,6 +40,7 @@ int BPF_PROG(mm_filemap_fault, struct address_space *mapping, unsigned long page
 	struct file_fault *fault;
 	struct file_use *use;
 	struct inode *inode;
+	bool code;
 
 	if (!member)
 		return 0;
@@ -49,12 +49,15 @@ int BPF_PROG(mm_filemap_fault, struct address_space *mapping, unsigned long page
 	/* A fault that had to let go of the address space is tried again. */
 	if (fault->start_ns && fault->inode == inode->i_ino && fault->page == page)
 		return 0;
+	/* Faults come in rows: a file's name is looked at once for a row. */
+	code = fault->inode == inode->i_ino && fault->device == inode->i_sb->s_dev ? fault->code
+										   : is_code(task, inode);
 	__builtin_memset(fault, 0, sizeof(*fault));
 	fault->start_ns = bpf_ktime_get_ns();
 	fault->inode = inode->i_ino;
 	fault->device = inode->i_sb->s_dev;
 	fault->page = page;
-	fault->code = is_code(task, inode);
+	fault->code = code;
 	use = use_of(member, inode, fault->inode, fault->device);
 	use->accessed_pages++;
 	use->used_bytes += 1 << PAGE_SHIFT;

@@ -47,6 +47,14 @@ static __always_inline struct job_totals *this_totals(void)
 	return bpf_map_lookup_elem(&totals, &key);
 }
 
+/* A name that the file has; NULL: none is in memory. */
+static __always_inline struct dentry *dentry_of(struct inode *inode)
+{
+	struct hlist_node *alias = BPF_CORE_READ(inode, i_dentry.first);
+
+	return alias ? (void *)alias - bpf_core_field_offset(struct dentry, d_u.d_alias) : NULL;
+}
+
 static __always_inline void place_name(struct place *place, struct dentry *dentry)
 {
 	__builtin_memset(place, 0, sizeof(*place));
@@ -75,18 +83,16 @@ static __always_inline void folders_add(struct place *scratch, struct place_key 
 static __always_inline void place_add(struct inode *inode, uint64_t number, uint32_t device)
 {
 	struct place_key key = {.inode = number, .device = device};
-	struct hlist_node *alias;
 	struct dentry *dentry, *parent;
 	struct place *scratch;
 	uint32_t zero = 0;
 
 	if (bpf_map_lookup_elem(&places, &key))
 		return;
-	alias = BPF_CORE_READ(inode, i_dentry.first);
+	dentry = dentry_of(inode);
 	scratch = bpf_map_lookup_elem(&place_scratch, &zero);
-	if (!alias || !scratch)
+	if (!dentry || !scratch)
 		return;
-	dentry = (void *)alias - bpf_core_field_offset(struct dentry, d_u.d_alias);
 	parent = BPF_CORE_READ(dentry, d_parent);
 	place_name(scratch, dentry);
 	scratch->parent = BPF_CORE_READ(parent, d_inode, i_ino);

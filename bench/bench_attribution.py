@@ -92,13 +92,13 @@ def cold_wait(rounds):
     return sum(waits) / len(waits)
 
 
-def recorded(bench, config, truth, session, options=()):
+def recorded(bench, config, truth, recording, options=()):
     """A cold run under the recorder, like the cold runs of the truth."""
     for _ in range(bench.attempts):
-        run = bench.run(config, session=session, options=options)
+        run = bench.run(config, recording=recording, options=options)
         if 100 * abs(run["clock"]["wait"] - truth["cold_wait"]) <= ALIKE_POINTS:
             break
-    return run | {"report": trials.report_of(session)}
+    return run | {"report": trials.report_of(recording)}
 
 
 def judge(name, truth, run, unprivileged=None):
@@ -146,9 +146,9 @@ def spread(bench, name, keep):
     """The same job recorded several times: how far is each share from itself?"""
     runs = []
     for i in range(SPREAD_RUNS):
-        session = keep / f"spread-{i}.db"
-        run = bench.run(CONFIGS[name], session=session)
-        runs.append({**run, "shares": trials.report_of(session)["shares"]})
+        recording = keep / f"spread-{i}.db"
+        run = bench.run(CONFIGS[name], recording=recording)
+        runs.append({**run, "shares": trials.report_of(recording)["shares"]})
     points = {share: 100 * (max(run["shares"][share] for run in runs) - min(run["shares"][share] for run in runs))
               for share in ("device", "fetch_stall", "prep_stall", "checkpoint_stall", "cpu_starved", "other")}
     print(f"{name} recorded {SPREAD_RUNS} times, spread of each share in points: "
@@ -157,7 +157,7 @@ def spread(bench, name, keep):
 
 
 def keep_write(keep, entry):
-    """What is needed to work on the analyzer without measuring again: the truth beside the sessions."""
+    """What is needed to work on the analyzer without measuring again: the truth beside the recordings."""
     path = keep / "truth.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     truth, run = entry["truth"], entry["recorded"]
@@ -172,7 +172,7 @@ def keep_write(keep, entry):
 
 
 def judge_again(folder, names):
-    """Kept sessions, by the analyzer as it is now."""
+    """Kept recordings, by the analyzer as it is now."""
     entries = []
     for name, kept in json.loads((folder / "truth.json").read_text()).items():
         if name in names:
@@ -229,7 +229,7 @@ def measure(bench, name, keep, unprivileged):
 def arguments():
     parser = argparse.ArgumentParser(description="one recording against the three-run truth")
     parser.add_argument("configs", nargs="*", metavar="CONFIG", help=f"of: {', '.join(CONFIGS)}, spread")
-    parser.add_argument("--keep", metavar="FOLDER", help="keep sessions, traces and truth.json there")
+    parser.add_argument("--keep", metavar="FOLDER", help="keep recordings, traces and truth.json there")
     parser.add_argument("--again", metavar="FOLDER", help="measure nothing: judge what was kept there")
     parser.add_argument("--no-unprivileged", action="store_true", help="leave that mode out")
     trials.add_arguments(parser)

@@ -9,7 +9,7 @@ differ by 20 % among themselves on a virtual machine, which hides what is looked
   jpeg         photographs, decoded by PIL in two workers, files in the page cache      at least 0.98
   small_reads  one trainer, one worker: 100,000 or more records of 4 KiB a second, pread   at least 0.95
   threads      63 loader threads and the trainer: recorded for three minutes; the recorder's peak resident memory
-               under 64 MiB, the session file under 16 MiB after the first minute, and then under 1.4 MiB a minute: 1 MiB,
+               under 64 MiB, the recording file under 16 MiB after the first minute, and then under 1.4 MiB a minute: 1 MiB,
                and what could be saved up
 
 Needs root, BPF, PIL and the photographs of mate-backgrounds.
@@ -66,9 +66,9 @@ def peak_mib(pid, so_far):
         return so_far
 
 
-def record(pid, session, seconds):
+def record(pid, recording, seconds):
     """Returns the recorder's peak memory (MiB) and resource usage: it has no children, as the job is not its own."""
-    recorder = subprocess.Popen([support.program("diesel-analyze"), "record", "-o", str(session), "-d", f"{seconds}s",
+    recorder = subprocess.Popen([support.program("diesel-analyze"), "record", "-o", str(recording), "-d", f"{seconds}s",
                                  "-p", str(pid)], stderr=subprocess.DEVNULL)
     peak, ended, usage, status = 0.0, 0, None, 0
     while not ended:
@@ -78,7 +78,7 @@ def record(pid, session, seconds):
     recorder.returncode = os.waitstatus_to_exitcode(status)
     if recorder.returncode:
         sys.exit(f"diesel-analyze record failed with {recorder.returncode}")
-    with contextlib.closing(sqlite3.connect(session)) as database:
+    with contextlib.closing(sqlite3.connect(recording)) as database:
         return peak, usage, dict(database.execute("SELECT key, value FROM info"))
 
 
@@ -89,10 +89,10 @@ def quiet_slice():
     return begin, time.monotonic()
 
 
-def recorded_slice(pid, session):
+def recorded_slice(pid, recording):
     """From the moment the job is tagged to the end of the recording; loading and unloading are not in it."""
-    _, _, info = record(pid, session, SLICE_S)
-    session.unlink()
+    _, _, info = record(pid, recording, SLICE_S)
+    recording.unlink()
     return int(info["start_ns"]) / 1e9, int(info["stop_ns"]) / 1e9, int(info["lost_events"])
 
 
@@ -131,14 +131,14 @@ def measure(name, folder, n_slices):
 
 def measure_recorder(folder):
     """The recorder of a job of 64 threads, over some minutes."""
-    session = folder / "minutes.db"
+    recording = folder / "minutes.db"
     job = start("threads", folder, START_S + N_MINUTES * MINUTE_S + 5)
     time.sleep(START_S)
     threads = len(os.listdir(f"/proc/{job.pid}/task"))
-    peak, usage, info = record(job.pid, session, N_MINUTES * MINUTE_S)
+    peak, usage, info = record(job.pid, recording, N_MINUTES * MINUTE_S)
     finish(job)
     size = sum(path.stat().st_size for path in folder.glob("minutes.db*"))
-    with contextlib.closing(sqlite3.connect(session)) as database:
+    with contextlib.closing(sqlite3.connect(recording)) as database:
         first = database.execute("SELECT sum(length(records)) FROM events WHERE min_end_ns < ?",
                                  [int(info["start_ns"]) + MINUTE_S * 10 ** 9]).fetchone()[0]
     minutes = (int(info["stop_ns"]) - int(info["start_ns"])) / 60e9 - 1
@@ -146,7 +146,7 @@ def measure_recorder(folder):
               "first_minute_mib": first / (1 << 20),
               "disk_mib_per_min": (size - first) / (1 << 20) / minutes, "recorder_cpu_s": usage.ru_utime + usage.ru_stime,
               "lost_events": int(info["lost_events"])}
-    print(f"{'threads':12} {threads} threads: recorder {result['rss_mib']:.1f} MiB resident at most, session "
+    print(f"{'threads':12} {threads} threads: recorder {result['rss_mib']:.1f} MiB resident at most, recording "
           f"{result['first_minute_mib']:.2f} MiB in the first minute, then {result['disk_mib_per_min']:.2f} a minute, recorder's CPU {result['recorder_cpu_s']:.1f} s, "
           f"{result['lost_events']} events lost", flush=True)
     return result

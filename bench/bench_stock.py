@@ -124,16 +124,16 @@ def run_once(ground, name, python, unprivileged, keep):
     ground.prepare(name, python)
     for old in folder.glob("clock*"):
         old.unlink()
-    session = folder / "stock.db"
-    session.unlink(missing_ok=True)
-    argv = [support.program("diesel-analyze"), "record", *(["--unprivileged"] if unprivileged else []), "-o", str(session),
+    recording = folder / "stock.db"
+    recording.unlink(missing_ok=True)
+    argv = [support.program("diesel-analyze"), "record", *(["--unprivileged"] if unprivileged else []), "-o", str(recording),
             "--", python, str(JOB_PROGRAM), name, str(folder), str(folder / "clock"), str(job.seconds)]
     with support.Steal() as steal, ground.served(name), ground.storage(name) as storage:
         failed = run_limited([*support.PREFERRED, *argv], ground.environment(name) | storage)
-    if keep and session.exists():
-        (keep / f"{name}{'-unprivileged' if unprivileged else ''}.db").write_bytes(session.read_bytes())
+    if keep and recording.exists():
+        (keep / f"{name}{'-unprivileged' if unprivileged else ''}.db").write_bytes(recording.read_bytes())
     clocks = [json.loads(path.read_text()) for path in sorted(folder.glob("clock*"))]
-    report = subprocess.run([support.program("diesel-analyze"), "report", "--format", "json", str(session)],
+    report = subprocess.run([support.program("diesel-analyze"), "report", "--format", "json", str(recording)],
                             capture_output=True, text=True, check=False)
     run = {"steal": steal.ratio, "failed": failed, "clocks": clocks, "ranks_right": ranks_right(clocks)}
     for clock in clocks:
@@ -265,7 +265,7 @@ def main():
     parser.add_argument("--privileged-only", action="store_true", help="leave out the runs without privilege")
     parser.add_argument("--unprivileged-only", action="store_true", help="leave out the others")
     parser.add_argument("--table", action="store_true", help="only show what was measured before")
-    parser.add_argument("--keep", metavar="FOLDER", type=pathlib.Path, help="keep the last session of each job there")
+    parser.add_argument("--keep", metavar="FOLDER", type=pathlib.Path, help="keep the last recording of each job there")
     options = parser.parse_args()
     if unknown := set(options.jobs) - set(JOBS):
         parser.error(f"no job {', '.join(sorted(unknown))}; known: {', '.join(JOBS)}")

@@ -41,12 +41,12 @@ JOBS = {
 
 def run_once(name, folder, files):
     arguments, iops, verdicts = JOBS[name]
-    session = folder / f"{name}.db"
+    recording = folder / f"{name}.db"
     argv = [support.PYTHON, str(support.ROOT / "bench/jobs/train.py"), *arguments.split(),
             "--trace", str(folder / f"{name}.trace")]
     if "--checkpoint-every" in arguments:
         argv += ["--checkpoint", str(folder / "checkpoint.pt")]
-    record = [support.program("diesel-analyze"), "record", "-o", str(session), "--"]
+    record = [support.program("diesel-analyze"), "record", "-o", str(recording), "--"]
     with support.Steal() as steal:
         if iops is not None:
             argv += ["--data", str(folder / "files")]
@@ -57,7 +57,7 @@ def run_once(name, folder, files):
         else:
             output = subprocess.run(record + argv, stdout=subprocess.PIPE, check=True)
     report = json.loads(subprocess.run(
-        [support.program("diesel-analyze"), "report", "--format", "json", str(session)],
+        [support.program("diesel-analyze"), "report", "--format", "json", str(recording)],
         stdout=subprocess.PIPE, check=True).stdout)
     clock = json.loads(output.stdout.splitlines()[-1])
     shares = report["shares"]
@@ -113,7 +113,7 @@ def measure(name, folder, files):
 def main():
     parser = argparse.ArgumentParser(description="analyzer against the job's own clock")
     parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"of: {', '.join(JOBS)}")
-    parser.add_argument("--keep", metavar="FOLDER", help="keep the sessions there")
+    parser.add_argument("--keep", metavar="FOLDER", help="keep the recordings there")
     options = parser.parse_args()
     names = options.jobs or list(JOBS)
     if unknown := set(names) - set(JOBS):
@@ -127,8 +127,8 @@ def main():
         runs = [run for name in names for run in measure(name, folder, files)]
         if options.keep:
             kept = pathlib.Path(options.keep)
-            for session in folder.glob("*.[dt]*"):
-                session.rename(kept / session.name)
+            for recording in folder.glob("*.[dt]*"):
+                recording.rename(kept / recording.name)
     last = {run["job"]: run for run in runs}.values()
     wrong = sum(bool(failures(run)) for run in last)
     support.result_write(

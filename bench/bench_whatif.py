@@ -61,35 +61,35 @@ def really(bench, config, cached):
     return {"steps_per_s": sum(map(rate, best)) / 2, "repeat_percent": 100 * apart(*best), "runs": runs}
 
 
-def recorded(bench, base, session):
+def recorded(bench, base, recording):
     """The recording of the base that is most like the base without: others were disturbed, as this machine's cores
     are a tenth quicker in one run than in the next."""
     alone = really(bench, base, 0.0)
-    best, best_apart, trial = None, math.inf, session.with_suffix(".trial.db")
+    best, best_apart, trial = None, math.inf, recording.with_suffix(".trial.db")
     for _ in range(bench.attempts):
-        run = bench.run(base, session=trial)
+        run = bench.run(base, recording=trial)
         if (run_apart := abs(rate(run) / alone["steps_per_s"] - 1)) < best_apart:
             best, best_apart = run, run_apart
-            trial.replace(session)
+            trial.replace(recording)
         if best_apart <= AGREE_RATIO / 2:
             break
     return best | {"alone_steps_per_s": alone["steps_per_s"], "alone": alone}
 
 
-def predicted(session, options):
+def predicted(recording, options):
     answer = json.loads(subprocess.run(
-        [support.program("diesel-analyze"), "what-if", str(session), "--json", *options],
+        [support.program("diesel-analyze"), "what-if", str(recording), "--json", *options],
         stdout=subprocess.PIPE, check=True).stdout)
     return answer["answer"]
 
 
 def measure(bench, name, keep):
-    base, session, results = BASES[name], keep / f"whatif-{name}.db", []
+    base, recording, results = BASES[name], keep / f"whatif-{name}.db", []
     with bench.turn():
-        run = recorded(bench, base, session)
+        run = recorded(bench, base, recording)
     print(f"{name}: {rate(run):.2f} steps/s recorded, {run['alone_steps_per_s']:.2f} without", flush=True)
     for scenario, (options, config, cached) in scenarios_of(base).items():
-        answer = predicted(session, options)
+        answer = predicted(recording, options)
         with bench.turn():
             real = really(bench, config, cached)
         steps_per_s = answer["speedup"]["value"] * rate(run)
@@ -105,7 +105,7 @@ def measure(bench, name, keep):
 def main():
     parser = argparse.ArgumentParser(description="what-if against real runs")
     parser.add_argument("configs", nargs="*", metavar="CONFIG", help=f"of: {', '.join(BASES)}")
-    parser.add_argument("--keep", metavar="FOLDER", help="keep the sessions and what really happened there")
+    parser.add_argument("--keep", metavar="FOLDER", help="keep the recordings and what really happened there")
     trials.add_arguments(parser)
     options = parser.parse_args()
     names = trials.names_of(parser, options, list(BASES))

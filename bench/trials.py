@@ -76,12 +76,12 @@ class Trials:
             path.read_bytes()
         return (len(used) - len(warm)) * FILE_BYTES
 
-    def run_once(self, config, cached, synthetic, session, options):
+    def run_once(self, config, cached, synthetic, recording, options):
         argv, out = self.argv(config), self.folder / "clock"
         environment = os.environ | MALLOC
-        if session:
-            argv = [support.program("diesel-analyze"), "record", *options, "-o", str(session), "--",
-                    *argv, "--trace", str(session.with_suffix(".trace"))]
+        if recording:
+            argv = [support.program("diesel-analyze"), "record", *options, "-o", str(recording), "--",
+                    *argv, "--trace", str(recording.with_suffix(".trace"))]
         else:
             environment |= support.shim("synthetic" if synthetic else "clock", out)
         expected = self.make_resident(config, cached)
@@ -93,19 +93,19 @@ class Trials:
             sys.exit(f"{config}: the job failed: {done.stderr.decode()[-500:]}")
         clock = json.loads(done.stdout.splitlines()[-1])
         wrong_reads = read is not None and abs(read - expected) > 0.03 * N_FILES * FILE_BYTES
-        return {"seconds": clock["wall_s"] if session else support.shim_seconds(out), "clock": clock,
+        return {"seconds": clock["wall_s"] if recording else support.shim_seconds(out), "clock": clock,
                 "read_bytes": read, "steal": steal.ratio, "neighbours": steal.neighbours,
                 "disturbed": steal.disturbed or wrong_reads}
 
-    def run(self, config, cached=0.0, synthetic=False, session=None, options=()):
-        """The least disturbed of a few runs. cached: share of the files in the page cache. session: record to it."""
+    def run(self, config, cached=0.0, synthetic=False, recording=None, options=()):
+        """The least disturbed of a few runs. cached: share of the files in the page cache. recording: record to it."""
         runs = []
         for _ in range(self.attempts):
-            runs.append(self.run_once(config, 1.0 if synthetic else cached, synthetic, session, options))
+            runs.append(self.run_once(config, 1.0 if synthetic else cached, synthetic, recording, options))
             if not runs[-1]["disturbed"]:
                 break
         best = min(runs, key=lambda run: (run["disturbed"], run["steal"] + run["neighbours"]))
-        return best if session is None else runs[-1]  # the session is the last run's
+        return best if recording is None else runs[-1]  # the recording is the last run's
 
 
 def closest_pair(values, distance):
@@ -134,6 +134,6 @@ def names_of(parser, options, known):
     return options.configs or list(known)
 
 
-def report_of(session):
-    return json.loads(subprocess.run([support.program("diesel-analyze"), "report", "--format", "json", str(session)],
+def report_of(recording):
+    return json.loads(subprocess.run([support.program("diesel-analyze"), "report", "--format", "json", str(recording)],
                                      stdout=subprocess.PIPE, check=True).stdout)

@@ -91,8 +91,8 @@ static void print_end(const struct replay *p, uint64_t n_foreign)
 	printf("\n");
 }
 
-/* A file that is no history: a session of diesel-analyze, or nothing that can be replayed. */
-static int replay_session(const struct ctl_verb *verb, const char *path, struct replay *p)
+/* A file that is no history: a recording of diesel-analyze, or nothing that can be replayed. */
+static int replay_recording(const struct ctl_verb *verb, const char *path, struct replay *p)
 {
 	struct recorded_info info = {0};
 	struct error err = ERROR_INIT;
@@ -101,7 +101,7 @@ static int replay_session(const struct ctl_verb *verb, const char *path, struct 
 	if (r == -EBADMSG)
 		error_set(
 		    &err, r,
-		    "%s is neither a history (dieseld --history) nor a session (diesel-analyze record), "
+		    "%s is neither a history (dieseld --history) nor a recording (diesel-analyze record), "
 		    "or it is damaged",
 		    path);
 	if (r == 0 && (info.insufficient[0] || !p->n_rounds))
@@ -124,7 +124,7 @@ static int replay(const struct ctl_verb *verb, const char *path, struct replay *
 	int r = history_open_read(path, &history, &err);
 
 	if (r == -EEXIST || r == -EBADMSG)
-		return replay_session(verb, path, p);
+		return replay_recording(verb, path, p);
 	if (r == 0)
 		r = history_load_rounds(history, on_round, p, &n_foreign, &err);
 	history_close(history);
@@ -150,7 +150,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 		p.json = true;
 	}
 	if (argc - optind != 1)
-		return ctl_usage(verb, "one file is needed, of a history or a session, and nothing else");
+		return ctl_usage(verb, "one file is needed, of a history or a recording, and nothing else");
 	p.state = calloc(1, tuner_state_bytes());
 	p.result = calloc(1, sizeof(*p.result));
 	r = p.state && p.result ? replay(verb, argv[optind], &p) : ctl_warn(verb, "out of memory");
@@ -165,7 +165,7 @@ const struct ctl_verb ctl_replay = {
     .summary = "Decide again on samples that dieseld or diesel-analyze recorded",
     .help =
 	"Prints each decision that this version's tuner would have made, and why. FILE is that of\n"
-	"dieseld --history, or a session of diesel-analyze record: a sample a second of what it tells "
+	"dieseld --history, or a recording of diesel-analyze record: a sample a second of what it tells "
 	"(waits,\n"
 	"speed, workers), of which a number of client workers can follow. The samples stay as they were:\n"
 	"knobs in them do not follow the replay.\n\n"

@@ -13,7 +13,7 @@
 #include "options.h"
 #include "sensor.h"
 #include "server.h"
-#include "service.h"
+#include "daemon.h"
 
 static uint32_t count_cpus(void)
 {
@@ -39,10 +39,10 @@ static void raise_file_limit(uint64_t cache_bytes)
 		    (unsigned long long)limit.rlim_cur, (unsigned long long)wanted);
 }
 
-static void announce(const struct service *service)
+static void announce(const struct daemon *daemon)
 {
-	const struct options *o = service->options;
-	const struct server *s = service->server;
+	const struct options *o = daemon->options;
+	const struct server *s = daemon->server;
 	char cache[16];
 	ssize_t n = 0;
 
@@ -60,25 +60,25 @@ static void announce(const struct service *service)
 	}
 	if (n < 0)
 		log_warning("nobody reads --ready-fd %d", o->ready_fd);
-	service_ready(service);
+	daemon_ready(daemon);
 }
 
 /* Without it, or without its child, there is less to decide on; serving does not depend on it. */
-static void start_sensing(struct service *service, uv_loop_t *loop)
+static void start_sensing(struct daemon *daemon, uv_loop_t *loop)
 {
 	const struct sensor_options options = {.root = "",
 					       .no_child =
-						   service->child_problem[0] ? service->child_problem : NULL,
-					       .handler = service_handler(service)};
-	int r = sensor_new(loop, &service->server->serving, &service->child, &options, &service->sensor);
+						   daemon->child_problem[0] ? daemon->child_problem : NULL,
+					       .handler = daemon_handler(daemon)};
+	int r = sensor_new(loop, &daemon->server->serving, &daemon->child, &options, &daemon->sensor);
 
 	if (r < 0)
 		log_warning("jobs are not measured, so nothing is tuned: %s", strerror(-r));
 }
 
-static int serve(struct service *service)
+static int serve(struct daemon *daemon)
 {
-	const struct options *o = service->options;
+	const struct options *o = daemon->options;
 	struct error err = ERROR_INIT;
 	struct server server;
 	uv_loop_t loop;
@@ -88,8 +88,8 @@ static int serve(struct service *service)
 		log_error("cannot make an event loop: %s", strerror(-r));
 		return 1;
 	}
-	r = server_start(&server, &loop, o->socket_path, &o->serve, &service->nursery, &service->items, &err);
-	fd_store_items_free(&service->items);
+	r = server_start(&server, &loop, o->socket_path, &o->serve, &daemon->nursery, &daemon->items, &err);
+	fd_store_items_free(&daemon->items);
 	if (r < 0) {
 		log_error("%s", err.text);
 		server_free(&server);
@@ -97,61 +97,61 @@ static int serve(struct service *service)
 		uv_loop_close(&loop);
 		return 1;
 	}
-	server.control = service->control;
-	service->server = &server;
-	start_sensing(service, &loop);
-	control_start(service->control, &server.serving, service->sensor);
-	service_start(service, &loop);
-	announce(service);
+	server.control = daemon->control;
+	daemon->server = &server;
+	start_sensing(daemon, &loop);
+	control_start(daemon->control, &server.serving, daemon->sensor);
+	daemon_start(daemon, &loop);
+	announce(daemon);
 	uv_run(&loop, UV_RUN_DEFAULT);
 	uv_loop_close(&loop);
-	sensor_free(service->sensor);
+	sensor_free(daemon->sensor);
 	server_free(&server);
 	return server.failed;
 }
 
 /* Before the first thread: the child must be one of a single thread, and privileges are a thread's own. */
-static void fork_sensing(struct service *service)
+static void fork_sensing(struct daemon *daemon)
 {
 	struct error err = ERROR_INIT;
 
-	service->child = SENSOR_CHILD_NONE;
-	if (settings_get(&service->options->settings, WIRE_SET_TUNE) == WIRE_TUNE_OFF) {
-		snprintf(service->child_problem, sizeof(service->child_problem),
+	daemon->child = SENSOR_CHILD_NONE;
+	if (settings_get(&daemon->options->settings, WIRE_SET_TUNE) == WIRE_TUNE_OFF) {
+		snprintf(daemon->child_problem, sizeof(daemon->child_problem),
 			 "tuning was off when dieseld started");
-	} else if (sensor_fork(&service->child, &err) < 0) {
-		snprintf(service->child_problem, sizeof(service->child_problem), "%s", err.text);
+	} else if (sensor_fork(&daemon->child, &err) < 0) {
+		snprintf(daemon->child_problem, sizeof(daemon->child_problem), "%s", err.text);
 		log_warning("%s", err.text);
 	}
 	if (sensor_drop_privileges(&err) < 0)
 		log_warning("%s", err.text);
 }
 
-static int tune_and_serve(struct service *service)
+static int tune_and_serve(struct daemon *daemon)
 {
 	struct error err = ERROR_INIT;
-	const struct options *o = service->options;
+	const struct options *o = daemon->options;
 	const struct control_options control = {.settings = o->settings,
 						.knobs = o->serve.knobs,
 						.history = strcmp(o->history, "off") ? o->history : NULL,
 						.history_max_bytes = o->history_max_bytes};
 	int r;
 
-	fork_sensing(service);
-	r = nursery_fork(&service->nursery, &err);
+	fork_sensing(daemon);
+	r = nursery_fork(&daemon->nursery, &err);
 	if (r < 0) {
 		log_error("%s", err.text);
 		return 1;
 	}
-	r = control_new(&control, &service->control);
+	r = control_new(&control, &daemon->control);
 
 	if (r < 0) {
 		log_error("cannot tune: %s", strerror(-r));
 		return 1;
 	}
-	r = serve(service);
-	control_free(service->control);
-	nursery_end(&service->nursery);
+	r = serve(daemon);
+	control_free(daemon->control);
+	nursery_end(&daemon->nursery);
 	return r;
 }
 
@@ -181,20 +181,20 @@ int main(int argc, char **argv)
 	} else if (options.check_only) {
 		puts("the configuration is right");
 	} else {
-		struct service service = {.options = &options,
-					  .argc = argc,
-					  .argv = argv,
-					  .memory_bytes = memory,
-					  .n_cpus = count_cpus()};
+		struct daemon daemon = {.options = &options,
+					.argc = argc,
+					.argv = argv,
+					.memory_bytes = memory,
+					.n_cpus = count_cpus()};
 
 		if (memory && options.serve.knobs.cache_bytes > memory)
 			log_warning("--cache is larger than the memory this process may use (%llu MiB)",
 				    (unsigned long long)(memory >> 20));
 		raise_file_limit(options.serve.knobs.cache_bytes);
 		/* Before anything is forked: a child that has them keeps their memory. */
-		if (fd_store_take(&service.items) < 0)
+		if (fd_store_take(&daemon.items) < 0)
 			log_warning("no memory: nothing is carried over the restart");
-		r = tune_and_serve(&service);
+		r = tune_and_serve(&daemon);
 	}
 	options_free(&options);
 	return r;

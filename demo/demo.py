@@ -98,20 +98,20 @@ class Daemon:
 
 def why_no_measuring():
     """None when this kernel lets us measure, else diesel-analyze's own line."""
-    session = WORK / "probe.db"
-    run = subprocess.run([support.program("diesel-analyze"), "record", "-o", session, "--", "true"],
+    recording = WORK / "probe.db"
+    run = subprocess.run([support.program("diesel-analyze"), "record", "-o", recording, "--", "true"],
                          capture_output=True, text=True, check=False)
-    session.unlink(missing_ok=True)
+    recording.unlink(missing_ok=True)
     return None if run.returncode == 0 else (run.stderr.strip().splitlines() or ["no reason given"])[-1]
 
 
 def train(slow, name, measured, arguments, environment=None):
     """Runs the job cold; returns what it printed and the report, None without measuring."""
-    session = WORK / f"{name}.db"
-    session.unlink(missing_ok=True)
+    recording = WORK / f"{name}.db"
+    recording.unlink(missing_ok=True)
     command = slow.command([support.PYTHON, ROOT / "demo" / "train.py", *arguments])
     if measured:
-        command = [support.program("diesel-analyze"), "record", "-o", session, "--", *command]
+        command = [support.program("diesel-analyze"), "record", "-o", recording, "--", *command]
     print("  $", " ".join(map(str, ["diesel-analyze", "--"] * measured + ["python3", "train.py"]
                               + [pathlib.Path(a).name if os.sep in str(a) else a for a in arguments])), flush=True)
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False,
@@ -121,7 +121,7 @@ def train(slow, name, measured, arguments, environment=None):
     job = json.loads(run.stdout.splitlines()[-1])
     report = None
     if measured:
-        text = subprocess.run([support.program("diesel-analyze"), "report", session, "--format", "json"],
+        text = subprocess.run([support.program("diesel-analyze"), "report", recording, "--format", "json"],
                               stdout=subprocess.PIPE, text=True, check=True).stdout
         report = json.loads(text)
     print(f"  {job['samples']} samples in {job['seconds']:.1f} s: {job['samples_per_s']:.0f} samples/s\n")

@@ -36,7 +36,8 @@ int sampler_poll(struct sampler *sampler, const struct collector_sink *sink);
 int sampler_fd(const struct sampler *sampler);
 
 uint64_t sampler_alive(const struct sampler *sampler); /* processes */
-/* Off: looks five times a second only, to save room in the session. Returns CLOCK_MONOTONIC ns of the change.
+/* Off: looks five times a second only, to save room in the recording. Returns CLOCK_MONOTONIC ns of the
+ * change.
  */
 uint64_t sampler_detail(struct sampler *sampler, bool on);
 bool sampler_has(const struct sampler *sampler, pid_t tgid);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "lanes.h"
+#include "lanes_find.h"
 
 #include <errno.h>
 #include <stdlib.h>

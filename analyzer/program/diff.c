@@ -5,8 +5,8 @@
 
 #include "analyzer/analysis.h"
 #include "analyzer/comparison.h"
-#include "analyzer/session.h"
-#include "analyzer/session_analysis.h"
+#include "analyzer/recording.h"
+#include "analyzer/recording_analysis.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
 #include "output.h"
@@ -14,7 +14,7 @@
 #include "reports/difference.h"
 
 struct side {
-	struct session *session;
+	struct recording *recording;
 	struct analysis *analysis;
 	struct render_source source;
 };
@@ -23,19 +23,19 @@ static void side_close(struct side *side)
 {
 	render_source_free(&side->source);
 	analysis_free(side->analysis);
-	session_close(side->session);
+	recording_close(side->recording);
 }
 
 static int side_open(const char *path, struct side *side, struct error *err)
 {
-	int r = session_open(path, &side->session, err);
+	int r = recording_open(path, &side->recording, err);
 
 	if (r == 0)
-		r = session_analyze(side->session, &(struct session_analysis_options){0}, &side->analysis,
-				    err);
+		r = recording_analyze(side->recording, &(struct recording_analysis_options){0},
+				      &side->analysis, err);
 	if (r < 0)
 		return r;
-	render_source_load(side->session, path, &side->source);
+	render_source_load(side->recording, path, &side->source);
 	if (side->analysis->verdict == ANALYSIS_INSUFFICIENT)
 		return error_set(err, -ENODATA, "%s: %s", path, side->analysis->insufficient);
 	return 0;
@@ -53,22 +53,22 @@ static int write_json(FILE *stream, const void *user)
 	return report_difference_json(stream, user);
 }
 
-int diff_sessions(const struct diff_options *options, struct error *err)
+int diff_recordings(const struct diff_options *options, struct error *err)
 {
 	_cleanup_(side_close) struct side a = {0};
 	_cleanup_(side_close) struct side b = {0};
 	struct report_difference difference;
 	struct comparison comparison;
-	int r = side_open(options->session_a, &a, err);
+	int r = side_open(options->recording_a, &a, err);
 
 	if (r == 0)
-		r = side_open(options->session_b, &b, err);
+		r = side_open(options->recording_b, &b, err);
 	if (r < 0)
 		return r;
 	r = comparison_make(a.analysis, b.analysis, &comparison);
 	if (r < 0)
-		return error_errno(err, r, "cannot compare %s and %s", options->session_a,
-				   options->session_b);
+		return error_errno(err, r, "cannot compare %s and %s", options->recording_a,
+				   options->recording_b);
 	difference = (struct report_difference){.a = a.analysis,
 						.b = b.analysis,
 						.source_a = &a.source.report,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* From two session files to what changed between them. */
+/* From two recordings to what changed between them. */
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,11 +9,11 @@
 struct error;
 
 struct diff_options {
-	const char *session_a, *session_b;
+	const char *recording_a, *recording_b;
 	const char *output; /* NULL: the stream */
 	FILE *stream;
 	bool json;
 };
 
-/* -ENODATA: one of them says too little; err names it. Else as session_analyze(), or of the output. */
-int diff_sessions(const struct diff_options *options, struct error *err);
+/* -ENODATA: one of them says too little; err names it. Else as recording_analyze(), or of the output. */
+int diff_recordings(const struct diff_options *options, struct error *err);

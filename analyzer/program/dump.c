@@ -3,29 +3,29 @@
 
 #include <errno.h>
 
-#include "analyzer/session.h"
+#include "analyzer/recording.h"
 #include "lib/error.h"
 #include "lib/log.h"
 
-int dump_session(const char *path, FILE *stream, struct error *err)
+int dump_recording(const char *path, FILE *stream, struct error *err)
 {
-	struct session_cursor *cursor = NULL;
-	struct session *session = NULL;
+	struct recording_cursor *cursor = NULL;
+	struct recording *recording = NULL;
 	const struct event *event;
-	int r = session_open(path, &session, err);
+	int r = recording_open(path, &recording, err);
 
 	if (r)
 		return r;
-	r = session_cursor_open(session, NULL, &cursor, err);
-	while (!r && (r = session_cursor_next(cursor, &event)) > 0)
+	r = recording_cursor_open(recording, NULL, &cursor, err);
+	while (!r && (r = recording_cursor_next(cursor, &event)) > 0)
 		r = fwrite(event, sizeof(*event), 1, stream) == 1 ? 0 : -errno;
 	if (!r && fflush(stream))
 		r = -errno;
 	if (r)
 		error_errno(err, r, "cannot dump %s", path);
-	else if (!session_complete(session))
+	else if (!recording_complete(recording))
 		log_warning("%s was cut off: these are the events that are there", path);
-	session_cursor_close(cursor);
-	session_close(session);
+	recording_cursor_close(cursor);
+	recording_close(recording);
 	return r;
 }

@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 
 #include "analyzer/analysis.h"
-#include "analyzer/session.h"
-#include "analyzer/session_analysis.h"
+#include "analyzer/recording.h"
+#include "analyzer/recording_analysis.h"
 #include "lib/log.h"
 #include "lib/units.h"
 
@@ -24,18 +24,18 @@ static bool was_stopped(int status)
 /* How many steps a report would be of; false: enough for one, or it cannot be said. */
 static bool has_few_steps(const struct failed_run *run, size_t *ret_steps)
 {
-	const struct session_analysis_options how = {.trainer_tid = run->trainer_tid};
-	struct session *session = NULL;
+	const struct recording_analysis_options how = {.trainer_tid = run->trainer_tid};
+	struct recording *recording = NULL;
 	struct analysis *analysis = NULL;
-	bool few = session_open(run->session, &session, NULL) == 0 &&
-		   session_analyze(session, &how, &analysis, NULL) == 0 &&
+	bool few = recording_open(run->recording, &recording, NULL) == 0 &&
+		   recording_analyze(recording, &how, &analysis, NULL) == 0 &&
 		   analysis->verdict == ANALYSIS_INSUFFICIENT && analysis->n_steps < ANALYSIS_STEPS_MIN &&
 		   analysis->n_steps_estimated < ANALYSIS_STEPS_MIN;
 
 	if (few)
 		*ret_steps = analysis->n_steps;
 	analysis_free(analysis);
-	session_close(session);
+	recording_close(recording);
 	return few;
 }
 

@@ -24,7 +24,7 @@
 #include "truth.h"
 #include "what_if.h"
 
-#define DEFAULT_SESSION "diesel.db"
+#define DEFAULT_RECORDING "diesel.db"
 
 static int exit_code_of(int status)
 {
@@ -95,7 +95,7 @@ static int record(const struct options *options, const char *output, struct reco
 /* Whether its command failed before there was anything to report; then that has been said. */
 static bool is_failed_run(const struct options *options, const struct record_result *result, const char *path)
 {
-	return options->command && failed_run_say(&(struct failed_run){.session = path,
+	return options->command && failed_run_say(&(struct failed_run){.recording = path,
 								       .status = result->status,
 								       .duration_ns = result->duration_ns,
 								       .trainer_tid = options->trainer_tid});
@@ -118,22 +118,22 @@ static int run_record(const struct options *options)
 	int r;
 
 	if (!output) {
-		output = DEFAULT_SESSION;
-		rename(DEFAULT_SESSION, DEFAULT_SESSION ".old"); /* mostly there is none */
+		output = DEFAULT_RECORDING;
+		rename(DEFAULT_RECORDING, DEFAULT_RECORDING ".old"); /* mostly there is none */
 	}
 	r = record(options, output, &result);
 	if (!r) {
 		say_result(&result, options->detail_bytes_per_minute, output);
 		(void)is_failed_run(options, &result, output);
 	}
-	if (r && !options->output && access(DEFAULT_SESSION, F_OK))
-		rename(DEFAULT_SESSION ".old", DEFAULT_SESSION); /* nothing was recorded */
+	if (r && !options->output && access(DEFAULT_RECORDING, F_OK))
+		rename(DEFAULT_RECORDING ".old", DEFAULT_RECORDING); /* nothing was recorded */
 	return exit_code_of_run(options, r, &result);
 }
 
-static int report(const char *session, const struct options *options, FILE *stream)
+static int report(const char *recording, const struct options *options, FILE *stream)
 {
-	const struct render_options render = {.session = session,
+	const struct render_options render = {.recording = recording,
 					      .output = options->verb == VERB_REPORT ? options->output : NULL,
 					      .format = options->format,
 					      .steps = options->steps,
@@ -143,7 +143,7 @@ static int report(const char *session, const struct options *options, FILE *stre
 	struct error err = ERROR_INIT;
 	bool sufficient;
 
-	if (render_session(&render, &sufficient, &err)) {
+	if (render_recording(&render, &sufficient, &err)) {
 		log_error("%s", err.text);
 		return EXIT_FAILED;
 	}
@@ -164,7 +164,8 @@ static int run_plain(const struct options *options)
 		snprintf(temporary, sizeof(temporary), "%s/diesel-XXXXXX",
 			 folder && *folder ? folder : "/tmp");
 		if (!mkdtemp(temporary)) {
-			log_error("cannot make a folder %s for the session: %s", temporary, strerror(errno));
+			log_error("cannot make a folder %s for the recording: %s", temporary,
+				  strerror(errno));
 			return EXIT_FAILED;
 		}
 		snprintf(path, sizeof(path), "%s/session.db", temporary);
@@ -188,7 +189,7 @@ static int run_plain(const struct options *options)
 	return r ? EXIT_FAILED : reported;
 }
 
-static int dump(const char *session)
+static int dump(const char *recording)
 {
 	struct error err = ERROR_INIT;
 
@@ -196,7 +197,7 @@ static int dump(const char *session)
 		log_error("raw records are not for a terminal; redirect them to a file or a program");
 		return EXIT_USAGE;
 	}
-	if (dump_session(session, stdout, &err)) {
+	if (dump_recording(recording, stdout, &err)) {
 		log_error("%s", err.text);
 		return EXIT_FAILED;
 	}
@@ -206,14 +207,14 @@ static int dump(const char *session)
 static int diff(const struct options *options)
 {
 	struct error err = ERROR_INIT;
-	int r =
-	    diff_sessions(&(struct diff_options){.session_a = options->sessions[0],
-						 .session_b = options->sessions[1],
-						 .output = options->output,
-						 .stream = stdout,
-						 .json = options->json || (options->format &&
-									   !strcmp(options->format, "json"))},
-			  &err);
+	int r = diff_recordings(
+	    &(struct diff_options){.recording_a = options->recordings[0],
+				   .recording_b = options->recordings[1],
+				   .output = options->output,
+				   .stream = stdout,
+				   .json = options->json ||
+					   (options->format && !strcmp(options->format, "json"))},
+	    &err);
 
 	if (r)
 		log_error("%s", err.text);
@@ -233,7 +234,7 @@ static int truth(const struct options *options)
 static int what_if(const struct options *options)
 {
 	struct error err = ERROR_INIT;
-	int r = what_if_run(&(struct what_if_options){.session = options->sessions[0],
+	int r = what_if_run(&(struct what_if_options){.recording = options->recordings[0],
 						      .question = options->what_if,
 						      .asked = options->what_if_asked,
 						      .json = options->json,
@@ -260,9 +261,9 @@ int main(int argc, char **argv)
 	switch (options.verb) {
 	case VERB_CHECK: return check_run(options.btf_path, options.json, stdout);
 	case VERB_RECORD: return run_record(&options);
-	case VERB_REPORT: return report(options.sessions[0], &options, stdout);
+	case VERB_REPORT: return report(options.recordings[0], &options, stdout);
 	case VERB_RUN: return run_plain(&options);
-	case VERB_DUMP: return dump(options.sessions[0]);
+	case VERB_DUMP: return dump(options.recordings[0]);
 	case VERB_DIFF: return diff(&options);
 	case VERB_TRUTH: return truth(&options);
 	case VERB_WHAT_IF: return what_if(&options);

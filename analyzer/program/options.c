@@ -18,32 +18,32 @@
 #include "what_if.h"
 
 static const char usage_text[] =
-    "Usage: diesel-analyze [-o SESSION] [-d TIME] (-- COMMAND [ARG ...] | -p PID[,PID ...] |\n"
+    "Usage: diesel-analyze [-o RECORDING] [-d TIME] (-- COMMAND [ARG ...] | -p PID[,PID ...] |\n"
     "           --cgroup PATH)\n"
-    "       diesel-analyze record [-o SESSION] [-d TIME] (-- COMMAND [ARG ...] | -p PID[,PID ...] |\n"
+    "       diesel-analyze record [-o RECORDING] [-d TIME] (-- COMMAND [ARG ...] | -p PID[,PID ...] |\n"
     "           --cgroup PATH)\n"
-    "       diesel-analyze report SESSION [--format FORMAT] [-o FILE]\n"
-    "       diesel-analyze diff SESSION SESSION [--json]\n"
-    "       diesel-analyze what-if SESSION [--cache SHARE] [--workers N] [--storage-mbps X]\n"
+    "       diesel-analyze report RECORDING [--format FORMAT] [-o FILE]\n"
+    "       diesel-analyze diff RECORDING RECORDING [--json]\n"
+    "       diesel-analyze what-if RECORDING [--cache SHARE] [--workers N] [--storage-mbps X]\n"
     "           [--storage-speed Y] [--device-speed Y] [--sample-size Z] [--json]\n"
     "       diesel-analyze check [--json]\n"
-    "       diesel-analyze dump SESSION\n"
+    "       diesel-analyze dump RECORDING\n"
     "       diesel-analyze truth [--max-steps N] [--rounds N] [--data DIR] [--json] -- COMMAND [ARG ...]\n"
     "\n"
     "Shows where a training job waits: for storage, for preprocessing, for checkpoints or for a core.\n"
     "The job is not changed and needs no preparation.\n"
     "\n"
-    "  (no verb)  record, then print a report on standard error; with -o the session is kept\n"
-    "  record     run COMMAND, or watch process PID and its descendants, and write a session file\n"
-    "  report     say what a session file shows\n"
-    "  diff       say what changed from one session to another, and whether it is more than noise\n"
+    "  (no verb)  record, then print a report on standard error; with -o the recording is kept\n"
+    "  record     run COMMAND, or watch process PID and its descendants, and write a recording\n"
+    "  report     say what a recording shows\n"
+    "  diff       say what changed from one recording to another, and whether it is more than noise\n"
     "  what-if    predict the job's speed with something changed; without options, of each at many values\n"
     "  check      say what this kernel lets us measure, and what to do about the rest\n"
-    "  dump       write a session's events as raw records of 64 bytes (bpf/event.h)\n"
+    "  dump       write a recording's events as raw records of 64 bytes (bpf/event.h)\n"
     "  truth      run a PyTorch job with its files cached, evicted, and replaced by batches from memory:\n"
     "             the differential that the report is held against\n"
     "\n"
-    "  -o FILE        session to write (record: diesel.db; an older one becomes diesel.db.old),\n"
+    "  -o FILE        recording to write (record: diesel.db; an older one becomes diesel.db.old),\n"
     "                 or file for the report (standard output)\n"
     "  -d TIME        stop recording after TIME: 30s, 5m, 1h (until the job ends); the job goes on\n"
     "  -p PID         process to watch, until it ends, Ctrl-C or -d; several of one job: -p 12,34\n"
@@ -254,8 +254,8 @@ static int set_option(struct options *options, int option, const char *text)
 
 static const struct {
 	const char *name;
-	size_t n_sessions; /* that it needs */
-	bool job;          /* -p or a command */
+	size_t n_recordings; /* that it needs */
+	bool job;            /* -p or a command */
 } verbs[VERB_COUNT] = {
     [VERB_RUN] = {"", 0, true},           [VERB_RECORD] = {"record", 0, true},
     [VERB_REPORT] = {"report", 1, false}, [VERB_CHECK] = {"check", 0, false},
@@ -263,11 +263,11 @@ static const struct {
     [VERB_TRUTH] = {"truth", 0, true},    [VERB_WHAT_IF] = {"what-if", 1, false},
 };
 
-/* A word among the options: the verb, or a session. false: neither. */
+/* A word among the options: the verb, or a recording. false: neither. */
 static bool take_word(struct options *options, const char *word)
 {
-	if (options->n_sessions < verbs[options->verb].n_sessions) {
-		options->sessions[options->n_sessions++] = word;
+	if (options->n_recordings < verbs[options->verb].n_recordings) {
+		options->recordings[options->n_recordings++] = word;
 		return true;
 	}
 	for (size_t i = VERB_RUN + 1; options->verb == VERB_RUN && i < VERB_COUNT; i++) {
@@ -298,13 +298,13 @@ static int take_job(struct options *options, int n, char **words)
 /* What is left behind the options, and whether all that the verb needs is there. */
 static int take_rest(struct options *options, int n, char **words, bool is_command)
 {
-	size_t n_needed = verbs[options->verb].n_sessions;
+	size_t n_needed = verbs[options->verb].n_recordings;
 
 	if (n > 0 && !(is_command && verbs[options->verb].job))
 		return usage_error("unknown word %s (a command comes after --)", words[0]);
-	if (options->n_sessions < n_needed)
+	if (options->n_recordings < n_needed)
 		return usage_error("%s needs %s", verbs[options->verb].name,
-				   n_needed == 1 ? "a session file" : "two session files");
+				   n_needed == 1 ? "a recording" : "two recordings");
 	if (options->format && !render_format_by_name(options->format))
 		return usage_error("--format %s: " RENDER_FORMAT_NAMES, options->format);
 	if (!isnan(options->what_if.storage_bytes_per_s) && !isnan(options->what_if.storage_factor))

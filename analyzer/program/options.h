@@ -23,23 +23,23 @@ enum verb {
 	VERB_COUNT,
 };
 
-#define OPTIONS_SESSIONS_MAX 2
+#define OPTIONS_RECORDINGS_MAX 2
 
 /* Exit codes of the program itself; `record -- CMD` and `-- CMD` end with the command's. */
 enum exit_code {
 	EXIT_FAILED = 1,
 	EXIT_USAGE = 2,
-	EXIT_INSUFFICIENT = 3, /* report, diff, what-if: a session does not say enough to judge the job */
+	EXIT_INSUFFICIENT = 3, /* report, diff, what-if: a recording does not say enough to judge the job */
 };
 
 #define OPTIONS_PIDS_MAX 64 /* ranks of a node, and then some */
 
 struct options {
 	enum verb verb;
-	const char *output;                         /* -o; NULL: not given */
-	const char *format;                         /* report */
-	const char *sessions[OPTIONS_SESSIONS_MAX]; /* as many as the verb needs */
-	size_t n_sessions;
+	const char *output;                             /* -o; NULL: not given */
+	const char *format;                             /* report */
+	const char *recordings[OPTIONS_RECORDINGS_MAX]; /* as many as the verb needs */
+	size_t n_recordings;
 	const char *btf_path;          /* NULL: the kernel's own */
 	char **command;                /* after --; NULL with -p, --cgroup */
 	pid_t tgids[OPTIONS_PIDS_MAX]; /* -p */

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "analyzer/analysis.h"
-#include "analyzer/session.h"
-#include "analyzer/session_analysis.h"
+#include "analyzer/recording.h"
+#include "analyzer/recording_analysis.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
 #include "lib/log.h"
@@ -14,9 +14,9 @@
 #include "render_formats.h"
 #include "render_source.h"
 
-static void session_closep(struct session **session)
+static void recording_closep(struct recording **recording)
 {
-	session_close(*session);
+	recording_close(*recording);
 }
 
 static void analysis_freep(struct analysis **analysis)
@@ -50,33 +50,33 @@ static int write_report(FILE *stream, const void *user)
 	return job->format->write(stream, job->analysis, job->source);
 }
 
-int render_session(const struct render_options *options, bool *ret_sufficient, struct error *err)
+int render_recording(const struct render_options *options, bool *ret_sufficient, struct error *err)
 {
-	_cleanup_(session_closep) struct session *session = NULL;
+	_cleanup_(recording_closep) struct recording *recording = NULL;
 	_cleanup_(analysis_freep) struct analysis *analysis = NULL;
 	_cleanup_(render_source_free) struct render_source source = {0};
 	struct job job = {.format = format_of(options)};
-	struct session_analysis_options how = {.trainer_tid = options->trainer_tid,
-					       .checkpoint_overhead_max = options->checkpoint_overhead_max,
-					       .n_lane_segments_max = job.format->n_lane_segments_max};
+	struct recording_analysis_options how = {.trainer_tid = options->trainer_tid,
+						 .checkpoint_overhead_max = options->checkpoint_overhead_max,
+						 .n_lane_segments_max = job.format->n_lane_segments_max};
 	int r;
 
 	if (job.format->binary && !options->output && isatty(fileno(options->stream)))
 		return error_set(err, -EINVAL, "%s is a binary format: give a file with -o",
 				 job.format->name);
-	r = session_open(options->session, &session, err);
+	r = recording_open(options->recording, &recording, err);
 	if (!r)
-		r = session_analyze(session, &how, &analysis, err);
+		r = recording_analyze(recording, &how, &analysis, err);
 	if (r)
 		return r;
-	render_source_load(session, options->session, &source);
+	render_source_load(recording, options->recording, &source);
 	job.analysis = analysis;
 	job.source = &source.report;
 	if (source.report.cut_off)
 		log_warning(
 		    "%s was cut off: the recorder was killed or the file damaged; the report is of what "
 		    "is there",
-		    options->session);
+		    options->recording);
 	r = output_write(options->output, options->stream, write_report, &job, err);
 	if (!r)
 		*ret_sufficient = analysis->verdict != ANALYSIS_INSUFFICIENT;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* From a session file to a report, as `report` and the plain run do. */
+/* From a recording to a report, as `report` and the plain run do. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,7 +10,7 @@
 struct error;
 
 struct render_options {
-	const char *session;
+	const char *recording;
 	const char *output; /* NULL: the stream */
 	const char *format; /* a name of render_formats.h; NULL: by the extension of output, else text */
 	FILE *stream;
@@ -19,6 +19,6 @@ struct render_options {
 	double checkpoint_overhead_max; /* 0: CHECKPOINT_OVERHEAD_MAX */
 };
 
-/* *ret_sufficient: the session says enough to judge the job; written in every case but an error. The report
+/* *ret_sufficient: the recording says enough to judge the job; written in every case but an error. The report
  * says what is missing otherwise. An output file appears whole or not at all. */
-int render_session(const struct render_options *options, bool *ret_sufficient, struct error *err);
+int render_recording(const struct render_options *options, bool *ret_sufficient, struct error *err);

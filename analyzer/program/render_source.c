@@ -4,23 +4,23 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "analyzer/session.h"
+#include "analyzer/recording.h"
 
-static char *text(struct session *session, const char *key)
+static char *text(struct recording *recording, const char *key)
 {
 	char *value;
 
-	return session_get_text(session, key, &value) == 0 ? value : NULL;
+	return recording_get_text(recording, key, &value) == 0 ? value : NULL;
 }
 
-void render_source_load(struct session *session, const char *path, struct render_source *ret_source)
+void render_source_load(struct recording *recording, const char *path, struct render_source *ret_source)
 {
-	char *clocks = text(session, SESSION_START_CLOCKS);
+	char *clocks = text(recording, RECORDING_START_CLOCKS);
 	struct render_source source = {
-	    .host = text(session, SESSION_HOST),
-	    .kernel = text(session, SESSION_KERNEL),
-	    .machine = text(session, SESSION_MACHINE),
-	    .version = text(session, SESSION_DIESEL_VERSION),
+	    .host = text(recording, RECORDING_HOST),
+	    .kernel = text(recording, RECORDING_KERNEL),
+	    .machine = text(recording, RECORDING_MACHINE),
+	    .version = text(recording, RECORDING_DIESEL_VERSION),
 	};
 	struct clock_snapshot *snapshot = &source.report.clocks;
 
@@ -28,12 +28,12 @@ void render_source_load(struct session *session, const char *path, struct render
 			     &snapshot->boottime_ns, &snapshot->realtime_ns, &snapshot->uncertainty_ns) != 4)
 		*snapshot = (struct clock_snapshot){0};
 	free(clocks);
-	source.report.session = path;
+	source.report.recording = path;
 	source.report.host = source.host;
 	source.report.kernel = source.kernel;
 	source.report.machine = source.machine;
 	source.report.version = source.version;
-	source.report.cut_off = !session_complete(session);
+	source.report.cut_off = !recording_complete(recording);
 	*ret_source = source;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What a session file says about itself, for reports. What it does not say is left out. */
+/* What a recording says about itself, for reports. What it does not say is left out. */
 
 #include "reports/report.h"
 
-struct session;
+struct recording;
 
 struct render_source {
 	struct report_source report; /* borrows from here */
@@ -13,5 +13,5 @@ struct render_source {
 };
 
 /* path is borrowed too. */
-void render_source_load(struct session *session, const char *path, struct render_source *ret_source);
+void render_source_load(struct recording *recording, const char *path, struct render_source *ret_source);
 void render_source_free(struct render_source *source);

@@ -9,8 +9,8 @@
 
 #include "analyzer/analysis.h"
 #include "analyzer/model.h"
-#include "analyzer/session.h"
-#include "analyzer/session_analysis.h"
+#include "analyzer/recording.h"
+#include "analyzer/recording_analysis.h"
 #include "lib/cleanup.h"
 #include "lib/units.h"
 #include "output.h"
@@ -96,9 +96,9 @@ const char *what_if_set(struct what_if_question *question, enum what_if_option o
 	return "unknown";
 }
 
-static void session_closep(struct session **session)
+static void recording_closep(struct recording **recording)
 {
-	session_close(*session);
+	recording_close(*recording);
 }
 
 static void analysis_freep(struct analysis **analysis)
@@ -118,23 +118,23 @@ static int write_json(FILE *stream, const void *user)
 
 int what_if_run(const struct what_if_options *options, struct error *err)
 {
-	_cleanup_(session_closep) struct session *session = NULL;
+	_cleanup_(recording_closep) struct recording *recording = NULL;
 	_cleanup_(analysis_freep) struct analysis *analysis = NULL;
 	struct report_what_if report;
-	int r = session_open(options->session, &session, err);
+	int r = recording_open(options->recording, &recording, err);
 
 	if (r == 0)
-		r = session_analyze(
-		    session,
-		    &(struct session_analysis_options){.what_if = options->asked ? &options->question : NULL},
-		    &analysis, err);
+		r = recording_analyze(recording,
+				      &(struct recording_analysis_options){
+					  .what_if = options->asked ? &options->question : NULL},
+				      &analysis, err);
 	if (r < 0)
 		return r;
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
-		return error_set(err, -ENODATA, "%s: %s", options->session, analysis->insufficient);
+		return error_set(err, -ENODATA, "%s: %s", options->recording, analysis->insufficient);
 	if (!analysis->predictions)
 		return error_set(err, -ENODATA, "%s: no prediction: %s; record again, longer or undisturbed",
-				 options->session,
+				 options->recording,
 				 analysis->no_predictions[0] ? analysis->no_predictions
 							     : "sampled without privilege");
 	if (!isnan(options->question.storage_bytes_per_s) &&
@@ -143,8 +143,8 @@ int what_if_run(const struct what_if_options *options, struct error *err)
 		    err, -ENODATA,
 		    "%s: the job read nothing from storage while it was recorded, so its bandwidth "
 		    "is not known; evict its files and record again",
-		    options->session);
+		    options->recording);
 	report = (struct report_what_if){
-	    .session = options->session, .analysis = analysis, .question = options->question};
+	    .recording = options->recording, .analysis = analysis, .question = options->question};
 	return output_write(NULL, options->stream, options->json ? write_json : write_text, &report, err);
 }

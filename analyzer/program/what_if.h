@@ -19,7 +19,7 @@ enum what_if_option {
 };
 
 struct what_if_options {
-	const char *session;
+	const char *recording;
 	struct what_if_question question;
 	bool asked; /* something is changed; else the curves and the least values needed are shown */
 	bool json;
@@ -32,5 +32,5 @@ struct what_if_question what_if_question_none(void);
 /* Static text, what the value must look like, or NULL: it is set. */
 const char *what_if_set(struct what_if_question *question, enum what_if_option option, const char *text);
 
-/* -ENODATA: the session does not say enough. */
+/* -ENODATA: the recording does not say enough. */
 int what_if_run(const struct what_if_options *options, struct error *err);

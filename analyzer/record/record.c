@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "analyzer/nvml.h"
-#include "analyzer/session.h"
+#include "analyzer/recording.h"
 #include "bpf/gpu.h"
 #include "record_roots.h"
-#include "session_gpu.h"
+#include "recording_gpu.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/error.h"
@@ -34,11 +34,11 @@
 #define DETAIL_STARTUP_MINUTES 8
 #define DETAIL_BURST_MINUTES   0.4
 
-struct recording {
+struct recorder {
 	const struct record_options *options;
 	struct source *source;
 	struct collector_sink sink;
-	struct session *session;
+	struct recording *recording;
 	struct error write_error; /* the first one; nothing is written after it */
 	int signal_fd;
 	struct record_roots roots; /* a command is the only one */
@@ -55,54 +55,54 @@ struct recording {
 
 static void on_event(void *user, const struct event *event)
 {
-	struct recording *recording = user;
+	struct recorder *recorder = user;
 
 	if (event->type == EVENT_EXIT)
-		record_roots_exit(&recording->roots, (pid_t)event->tid);
-	if (!recording->has_steps && (event->type == EVENT_STEP || event->type == EVENT_MARK)) {
-		recording->has_steps = true;
-		slices_steps_begin(&recording->slices, clock_monotonic_ns());
+		record_roots_exit(&recorder->roots, (pid_t)event->tid);
+	if (!recorder->has_steps && (event->type == EVENT_STEP || event->type == EVENT_MARK)) {
+		recorder->has_steps = true;
+		slices_steps_begin(&recorder->slices, clock_monotonic_ns());
 	}
-	if (!recording->write_error.code)
-		session_append(recording->session, event, &recording->write_error);
+	if (!recorder->write_error.code)
+		recording_append(recorder->recording, event, &recorder->write_error);
 }
 
 static void on_note(void *user, const char *kind, uint64_t key, const void *data, size_t size)
 {
-	struct recording *recording = user;
+	struct recorder *recorder = user;
 
-	recording->uses_gpu |= !strcmp(kind, GPU_NOTE_LIBRARY);
-	if (!recording->write_error.code)
-		session_put(recording->session, kind, key, data, size, &recording->write_error);
+	recorder->uses_gpu |= !strcmp(kind, GPU_NOTE_LIBRARY);
+	if (!recorder->write_error.code)
+		recording_put(recorder->recording, kind, key, data, size, &recorder->write_error);
 }
 
 /* A signal that the terminal sent went to the command as well, which is in the same process group. */
-static void take_signal(struct recording *recording)
+static void take_signal(struct recorder *recorder)
 {
 	struct signalfd_siginfo info;
 
-	if (read(recording->signal_fd, &info, sizeof(info)) != sizeof(info))
+	if (read(recorder->signal_fd, &info, sizeof(info)) != sizeof(info))
 		return;
-	if (!recording->options->command)
-		recording->stop_requested = true;
-	else if (info.ssi_code != SI_KERNEL && !recording->child_reaped)
-		kill(recording->roots.tgids[0], (int)info.ssi_signo);
+	if (!recorder->options->command)
+		recorder->stop_requested = true;
+	else if (info.ssi_code != SI_KERNEL && !recorder->child_reaped)
+		kill(recorder->roots.tgids[0], (int)info.ssi_signo);
 }
 
-static void reap(struct recording *recording)
+static void reap(struct recorder *recorder)
 {
-	if (recording->options->command && !recording->child_reaped &&
-	    waitpid(recording->roots.tgids[0], &recording->status, WNOHANG) == recording->roots.tgids[0])
-		recording->child_reaped = true;
+	if (recorder->options->command && !recorder->child_reaped &&
+	    waitpid(recorder->roots.tgids[0], &recorder->status, WNOHANG) == recorder->roots.tgids[0])
+		recorder->child_reaped = true;
 }
 
 /* Waits for something to do. true: all processes that the recording is of have ended. */
-static bool wait_step(struct recording *recording, int timeout_ms)
+static bool wait_step(struct recorder *recorder, int timeout_ms)
 {
-	struct record_roots *roots = &recording->roots;
+	struct record_roots *roots = &recorder->roots;
 	struct pollfd fds[2 + RECORD_ROOTS_MAX] = {
-	    {.fd = recording->signal_fd, .events = POLLIN},
-	    {.fd = recording->source ? source_fd(recording->source) : -1, .events = POLLIN},
+	    {.fd = recorder->signal_fd, .events = POLLIN},
+	    {.fd = recorder->source ? source_fd(recorder->source) : -1, .events = POLLIN},
 	};
 	size_t n_ended = 0;
 
@@ -111,7 +111,7 @@ static bool wait_step(struct recording *recording, int timeout_ms)
 	if (poll(fds, 2 + roots->n, timeout_ms) < 0)
 		return false;
 	if (fds[0].revents)
-		take_signal(recording);
+		take_signal(recorder);
 	for (size_t i = 0; i < roots->n; i++) {
 		if (fds[2 + i].revents & POLLIN) {
 			close(roots->fds[i]);
@@ -121,11 +121,11 @@ static bool wait_step(struct recording *recording, int timeout_ms)
 	}
 	if (!roots->n || n_ended < roots->n)
 		return false;
-	reap(recording);
+	reap(recorder);
 	return true;
 }
 
-static int append_gap(struct recording *recording, uint64_t begin_ns, uint64_t end_ns, struct error *err)
+static int append_gap(struct recorder *recorder, uint64_t begin_ns, uint64_t end_ns, struct error *err)
 {
 	struct event gap = {.type = EVENT_GAP,
 			    .start_ns = begin_ns,
@@ -135,113 +135,113 @@ static int append_gap(struct recording *recording, uint64_t begin_ns, uint64_t e
 
 	if (begin_ns >= end_ns)
 		return 0;
-	recording->unrecorded_ns += end_ns - begin_ns;
-	return session_append(recording->session, &gap, err);
+	recorder->unrecorded_ns += end_ns - begin_ns;
+	return recording_append(recorder->recording, &gap, err);
 }
 
 /* Turns detail on and off as the budget has it, and forgets slices that there is no more room for. */
-static int step_slices(struct recording *recording, struct error *err)
+static int step_slices(struct recorder *recorder, struct error *err)
 {
-	struct slices *slices = &recording->slices;
-	uint64_t detail_bytes, written_bytes = session_written_bytes(recording->session, &detail_bytes);
+	struct slices *slices = &recorder->slices;
+	uint64_t detail_bytes, written_bytes = recording_written_bytes(recorder->recording, &detail_bytes);
 	int r = slices_step(slices, clock_monotonic_ns(), written_bytes, detail_bytes);
 	struct slice dropped;
 
 	if (r < 0)
 		return error_errno(err, r, "cannot keep account of the recording");
 	if (r == SLICES_OFF) {
-		slices->items[slices->n - 1].end_ns = source_detail(recording->source, false);
+		slices->items[slices->n - 1].end_ns = source_detail(recorder->source, false);
 		r = 0;
 	} else if (r == SLICES_ON) {
 		struct slice *slice = &slices->items[slices->n - 1];
 
-		slice->begin_ns = source_detail(recording->source, true);
-		r = append_gap(recording, slice[-1].end_ns, slice->begin_ns, err);
+		slice->begin_ns = source_detail(recorder->source, true);
+		r = append_gap(recorder, slice[-1].end_ns, slice->begin_ns, err);
 		if (!r)
-			r = session_slice_begin(recording->session, slice->id, err);
+			r = recording_slice_begin(recorder->recording, slice->id, err);
 	}
 	while (!r && slices_drop(slices, &dropped)) {
-		r = append_gap(recording, dropped.begin_ns, dropped.end_ns, err);
+		r = append_gap(recorder, dropped.begin_ns, dropped.end_ns, err);
 		if (!r)
-			r = session_slice_drop(recording->session, dropped.id, err);
+			r = recording_slice_drop(recorder->recording, dropped.id, err);
 	}
 	return r;
 }
 
 /* A recording that ends in a gap says so. */
-static int end_slices(struct recording *recording, struct error *err)
+static int end_slices(struct recorder *recorder, struct error *err)
 {
-	const struct slices *slices = &recording->slices;
+	const struct slices *slices = &recorder->slices;
 
 	if (slices_on(slices))
 		return 0;
-	return append_gap(recording, slices->items[slices->n - 1].end_ns, clock_monotonic_ns(), err);
+	return append_gap(recorder, slices->items[slices->n - 1].end_ns, clock_monotonic_ns(), err);
 }
 
 /* Once a second, of jobs that use a GPU. */
-static void sample_gpu(struct recording *recording, uint64_t now_ns)
+static void sample_gpu(struct recorder *recorder, uint64_t now_ns)
 {
 	struct error why = ERROR_INIT;
 	double utilization;
 
-	if (recording->uses_gpu && !recording->nvml_tried) {
-		recording->nvml_tried = true;
-		if (nvml_open(&recording->nvml, &why))
+	if (recorder->uses_gpu && !recorder->nvml_tried) {
+		recorder->nvml_tried = true;
+		if (nvml_open(&recorder->nvml, &why))
 			log_debug("no GPU utilization: %s", why.text);
 	}
-	if (!recording->nvml)
+	if (!recorder->nvml)
 		return;
-	utilization = nvml_utilization(recording->nvml, recording->roots.tgids, recording->roots.n);
+	utilization = nvml_utilization(recorder->nvml, recorder->roots.tgids, recorder->roots.n);
 	if (isfinite(utilization))
-		session_put(recording->session, SESSION_NOTE_GPU_SAMPLE, now_ns, &utilization,
-			    sizeof(utilization), &recording->write_error);
+		recording_put(recorder->recording, RECORDING_NOTE_GPU_SAMPLE, now_ns, &utilization,
+			      sizeof(utilization), &recorder->write_error);
 }
 
-static int poll_collector(struct recording *recording, struct error *err)
+static int poll_collector(struct recorder *recorder, struct error *err)
 {
 	uint64_t now_ns = clock_monotonic_ns();
-	int r = source_poll(recording->source, 0, &recording->sink);
+	int r = source_poll(recorder->source, 0, &recorder->sink);
 
 	if (r < 0 && r != -EINTR)
 		return error_errno(err, r, "cannot read events");
-	if (now_ns - recording->flushed_ns >= FLUSH_EVERY_NS && !recording->write_error.code) {
-		recording->flushed_ns = now_ns;
-		sample_gpu(recording, now_ns);
-		session_flush(recording->session, &recording->write_error);
+	if (now_ns - recorder->flushed_ns >= FLUSH_EVERY_NS && !recorder->write_error.code) {
+		recorder->flushed_ns = now_ns;
+		sample_gpu(recorder, now_ns);
+		recording_flush(recorder->recording, &recorder->write_error);
 	}
 	/* Each time: a job of many threads makes a megabyte a second. */
-	if (!recording->write_error.code)
-		step_slices(recording, &recording->write_error);
-	if (recording->write_error.code) {
-		*err = recording->write_error;
+	if (!recorder->write_error.code)
+		step_slices(recorder, &recorder->write_error);
+	if (recorder->write_error.code) {
+		*err = recorder->write_error;
 		return err->code;
 	}
 	return 0;
 }
 
 /* Until the job ends, a signal, the end of -d or an error. */
-static int record_loop(struct recording *recording, struct error *err)
+static int record_loop(struct recorder *recorder, struct error *err)
 {
-	uint64_t duration_ns = recording->options->duration_ns;
+	uint64_t duration_ns = recorder->options->duration_ns;
 
 	for (;;) {
-		bool ended = wait_step(recording, POLL_MS);
+		bool ended = wait_step(recorder, POLL_MS);
 		bool emptied;
-		int r = poll_collector(recording, err);
+		int r = poll_collector(recorder, err);
 
 		if (!r)
-			r = record_roots_join(&recording->roots, recording->source, &emptied, err);
+			r = record_roots_join(&recorder->roots, recorder->source, &emptied, err);
 		if (r)
 			return r;
-		if (ended || emptied || recording->stop_requested)
+		if (ended || emptied || recorder->stop_requested)
 			break;
-		if (duration_ns && clock_monotonic_ns() - recording->start_ns >= duration_ns)
+		if (duration_ns && clock_monotonic_ns() - recorder->start_ns >= duration_ns)
 			return 0;
 	}
 	for (int ms = 0;
-	     ms < LAST_EXIT_MS && !record_roots_all_gone(&recording->roots) && !recording->stop_requested;
+	     ms < LAST_EXIT_MS && !record_roots_all_gone(&recorder->roots) && !recorder->stop_requested;
 	     ms += 5) {
-		int r = poll_collector(recording, err);
+		int r = poll_collector(recorder, err);
 
 		if (r)
 			return r;
@@ -251,10 +251,10 @@ static int record_loop(struct recording *recording, struct error *err)
 }
 
 /* Starts the command, or finds the processes that run already. */
-static int job_begin(struct recording *recording, struct record_result *result, struct error *err)
+static int job_begin(struct recorder *recorder, struct record_result *result, struct error *err)
 {
-	const struct record_options *options = recording->options;
-	struct source *source = recording->source;
+	const struct record_options *options = recorder->options;
+	struct source *source = recorder->source;
 	bool emptied;
 	pid_t tgid;
 	int r;
@@ -262,24 +262,24 @@ static int job_begin(struct recording *recording, struct record_result *result, 
 	if (options->command) {
 		result->launch_error = r =
 		    source_launch(source, options->command, options->command_signals, &tgid, err);
-		return r ? r : record_roots_add(&recording->roots, tgid, err);
+		return r ? r : record_roots_add(&recorder->roots, tgid, err);
 	}
 	for (size_t i = 0; i < options->n_tgids; i++) {
 		r = source_attach(source, options->tgids[i], err);
 		if (!r)
-			r = record_roots_add(&recording->roots, options->tgids[i], err);
+			r = record_roots_add(&recorder->roots, options->tgids[i], err);
 		if (r)
 			return r;
 	}
 	if (!options->cgroup)
 		return 0;
-	r = record_roots_set_cgroup(&recording->roots, options->cgroup, err);
-	return r ? r : record_roots_join(&recording->roots, source, &emptied, err);
+	r = record_roots_set_cgroup(&recorder->roots, options->cgroup, err);
+	return r ? r : record_roots_join(&recorder->roots, source, &emptied, err);
 }
 
-static int begin(struct recording *recording, struct record_result *result, struct error *err)
+static int begin(struct recorder *recorder, struct record_result *result, struct error *err)
 {
-	const struct record_options *options = recording->options;
+	const struct record_options *options = recorder->options;
 	const struct collector_options collector_options = {.ring_bytes = options->ring_bytes,
 							    .btf_path = options->btf_path,
 							    .no_children = options->no_children,
@@ -287,11 +287,11 @@ static int begin(struct recording *recording, struct record_result *result, stru
 	uint64_t per_minute = options->detail_bytes_per_minute;
 	sigset_t signals;
 	int r = source_open(options->unprivileged ? SOURCE_SAMPLER : SOURCE_BEST, &collector_options,
-			    &recording->source, err);
+			    &recorder->source, err);
 
 	if (r)
 		return r;
-	r = session_create(options->output, &recording->session, err);
+	r = recording_create(options->output, &recorder->recording, err);
 	if (r)
 		return r;
 	sigemptyset(&signals);
@@ -299,97 +299,97 @@ static int begin(struct recording *recording, struct record_result *result, stru
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGHUP);
 	sigaddset(&signals, SIGQUIT);
-	recording->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (recording->signal_fd < 0)
+	recorder->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (recorder->signal_fd < 0)
 		return error_errno(err, -errno, "cannot take signals");
-	recording->start_steal_ns = record_steal_ns();
-	r = job_begin(recording, result, err);
+	recorder->start_steal_ns = record_steal_ns();
+	r = job_begin(recorder, result, err);
 	if (r)
 		return r;
-	recording->start_ns = recording->flushed_ns = clock_monotonic_ns();
+	recorder->start_ns = recorder->flushed_ns = clock_monotonic_ns();
 	r = slices_init(
-	    &recording->slices,
+	    &recorder->slices,
 	    (struct slices_config){.bytes_per_minute = per_minute,
 				   .startup_bytes = DETAIL_STARTUP_MINUTES * per_minute,
 				   .first_bytes = DETAIL_FIRST_MINUTES * per_minute,
 				   .burst_bytes = (uint64_t)(DETAIL_BURST_MINUTES * (double)per_minute),
 				   .total_bytes = per_minute ? DETAIL_TOTAL_BYTES : 0},
-	    recording->start_ns);
+	    recorder->start_ns);
 	if (r)
 		return error_errno(err, r, "cannot keep account of the recording");
-	if (source_is_sampled(recording->source))
-		r = session_set_u64(recording->session, SESSION_SAMPLED, 1, err);
-	return r ? r : record_info_begin(recording->session, options, &recording->roots, err);
+	if (source_is_sampled(recorder->source))
+		r = recording_set_u64(recorder->recording, RECORDING_SAMPLED, 1, err);
+	return r ? r : record_info_begin(recorder->recording, options, &recorder->roots, err);
 }
 
-/* The collector's end and the session's: also after a failure, as far as it goes. */
-static int end(struct recording *recording, struct record_result *result, struct error *err)
+/* The collector's end and the recording's: also after a failure, as far as it goes. */
+static int end(struct recorder *recorder, struct record_result *result, struct error *err)
 {
 	struct collector_stats stats;
-	int r = source_stop(recording->source, &recording->sink, err);
+	int r = source_stop(recorder->source, &recorder->sink, err);
 
-	source_stats_get(recording->source, &stats);
-	result->duration_ns = clock_monotonic_ns() - recording->start_ns;
+	source_stats_get(recorder->source, &stats);
+	result->duration_ns = clock_monotonic_ns() - recorder->start_ns;
 	for (size_t i = 0; i < COLLECTOR_EVENT_TYPES; i++) {
 		result->n_events += stats.events[i];
 		result->n_lost += stats.lost[i];
 	}
-	if (!r && recording->write_error.code) {
-		*err = recording->write_error;
+	if (!r && recorder->write_error.code) {
+		*err = recorder->write_error;
 		r = err->code;
 	}
 	if (!r)
-		r = end_slices(recording, err);
-	result->unrecorded_ns = recording->unrecorded_ns;
+		r = end_slices(recorder, err);
+	result->unrecorded_ns = recorder->unrecorded_ns;
 	if (!r)
-		r = record_info_end(recording->session, &stats, record_steal_ns() - recording->start_steal_ns,
+		r = record_info_end(recorder->recording, &stats, record_steal_ns() - recorder->start_steal_ns,
 				    err);
-	if (!r && recording->child_reaped)
-		r = session_set_u64(recording->session, SESSION_EXIT_STATUS, (uint64_t)recording->status,
-				    err);
-	return r ? r : session_finish(recording->session, err);
+	if (!r && recorder->child_reaped)
+		r = recording_set_u64(recorder->recording, RECORDING_EXIT_STATUS, (uint64_t)recorder->status,
+				      err);
+	return r ? r : recording_finish(recorder->recording, err);
 }
 
 /* The job outlives its recording: with -d, or when recording failed. */
-static void await_command(struct recording *recording)
+static void await_command(struct recorder *recorder)
 {
-	while (recording->options->command && !recording->child_reaped) {
-		if (wait_step(recording, -1))
-			reap(recording);
+	while (recorder->options->command && !recorder->child_reaped) {
+		if (wait_step(recorder, -1))
+			reap(recorder);
 	}
 }
 
 int record_run(const struct record_options *options, struct record_result *ret_result, struct error *err)
 {
-	struct recording recording = {.options = options, .signal_fd = -1};
+	struct recorder recorder = {.options = options, .signal_fd = -1};
 	struct record_result result = {.status = options->command ? -1 : 0};
 	bool begun;
 	int r;
 
-	recording.sink = (struct collector_sink){on_event, on_note, &recording};
-	r = begin(&recording, &result, err);
+	recorder.sink = (struct collector_sink){on_event, on_note, &recorder};
+	r = begin(&recorder, &result, err);
 
-	begun = r == 0 || (options->command && recording.roots.n);
+	begun = r == 0 || (options->command && recorder.roots.n);
 	if (!r)
-		r = record_loop(&recording, err);
+		r = record_loop(&recorder, err);
 	if (!r)
-		r = end(&recording, &result, err);
+		r = end(&recorder, &result, err);
 	if (begun)
-		session_close(recording.session);
+		recording_close(recorder.recording);
 	else
-		session_discard(recording.session);
-	source_close(recording.source);
-	recording.source = NULL;
-	slices_free(&recording.slices);
-	nvml_close(recording.nvml);
-	if (options->command && recording.roots.n) {
-		if (r && !recording.child_reaped)
+		recording_discard(recorder.recording);
+	source_close(recorder.source);
+	recorder.source = NULL;
+	slices_free(&recorder.slices);
+	nvml_close(recorder.nvml);
+	if (options->command && recorder.roots.n) {
+		if (r && !recorder.child_reaped)
 			log_error("%s; the command goes on without being recorded", err->text);
-		await_command(&recording);
-		result.status = recording.status;
+		await_command(&recorder);
+		result.status = recorder.status;
 	}
-	closep(&recording.signal_fd);
-	record_roots_free(&recording.roots);
+	closep(&recorder.signal_fd);
+	record_roots_free(&recorder.roots);
 	*ret_result = result;
 	return r;
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Records one job into a session file. SIGINT, SIGTERM, SIGHUP and SIGQUIT must be blocked by the caller:
+ * Records one job. SIGINT, SIGTERM, SIGHUP and SIGQUIT must be blocked by the caller:
  * they are taken from a signalfd. A launched command gets them as it would from a shell; recording goes on
  * until it ends. Without a command they end the recording.
  */
@@ -16,7 +16,7 @@
 
 struct collector_stats;
 struct error;
-struct session;
+struct recording;
 
 struct record_options {
 	const char *output;
@@ -46,12 +46,12 @@ struct record_result {
 
 /* A failure after the command started does not stop it: it is waited for, *ret_result has its status (this
  * one out-parameter is written then too), and the error is returned. status is -1 when it never ran; the
- * session file is removed then. */
+ * recording is removed then. */
 int record_run(const struct record_options *options, struct record_result *ret_result, struct error *err);
 
-/* record_info.c: facts about the recording -> the session's info. */
-int record_info_begin(struct session *session, const struct record_options *options,
+/* record_info.c: facts about the job and the machine -> the recording's info. */
+int record_info_begin(struct recording *recording, const struct record_options *options,
 		      const struct record_roots *roots, struct error *err);
-int record_info_end(struct session *session, const struct collector_stats *stats, uint64_t steal_ns,
+int record_info_end(struct recording *recording, const struct collector_stats *stats, uint64_t steal_ns,
 		    struct error *err);
 uint64_t record_steal_ns(void);

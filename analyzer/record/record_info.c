@@ -7,7 +7,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "analyzer/session.h"
+#include "analyzer/recording.h"
 #include "bpf/collector.h"
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -23,7 +23,7 @@ uint64_t record_steal_ns(void)
 	return ticks.steal * (NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK));
 }
 
-static int set_clocks(struct session *session, const char *key, const char *key_ns, struct error *err)
+static int set_clocks(struct recording *recording, const char *key, const char *key_ns, struct error *err)
 {
 	struct clock_snapshot now = clock_snapshot_take();
 	char text[96];
@@ -31,8 +31,8 @@ static int set_clocks(struct session *session, const char *key, const char *key_
 
 	snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, now.monotonic_ns,
 		 now.boottime_ns, now.realtime_ns, now.uncertainty_ns);
-	r = session_set_text(session, key, text, err);
-	return r ? r : session_set_u64(session, key_ns, now.monotonic_ns, err);
+	r = recording_set_text(recording, key, text, err);
+	return r ? r : recording_set_u64(recording, key_ns, now.monotonic_ns, err);
 }
 
 static void join_words(char *const words[], char *text, size_t size)
@@ -47,7 +47,7 @@ static void join_words(char *const words[], char *text, size_t size)
 	}
 }
 
-static int set_roots(struct session *session, const struct record_options *options,
+static int set_roots(struct recording *recording, const struct record_options *options,
 		     const struct record_roots *roots, struct error *err)
 {
 	char text[RECORD_ROOTS_MAX * 12] = "";
@@ -57,17 +57,17 @@ static int set_roots(struct session *session, const struct record_options *optio
 	for (size_t i = 0; i < roots->n && at < sizeof(text); i++)
 		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%d", i ? "," : "",
 				       (int)roots->tgids[i]);
-	r = session_set_text(session, SESSION_ROOTS, text, err);
+	r = recording_set_text(recording, RECORDING_ROOTS, text, err);
 	if (!r && roots->n)
-		r = session_set_u64(session, SESSION_ROOT_TGID, (uint64_t)roots->tgids[0], err);
+		r = recording_set_u64(recording, RECORDING_ROOT_TGID, (uint64_t)roots->tgids[0], err);
 	if (!r && roots->cgroup)
-		r = session_set_text(session, SESSION_CGROUP, roots->cgroup, err);
+		r = recording_set_text(recording, RECORDING_CGROUP, roots->cgroup, err);
 	if (!r && options->trainer_tid)
-		r = session_set_u64(session, SESSION_TRAINER_TID, options->trainer_tid, err);
+		r = recording_set_u64(recording, RECORDING_TRAINER_TID, options->trainer_tid, err);
 	return r;
 }
 
-static int set_command(struct session *session, const struct record_options *options,
+static int set_command(struct recording *recording, const struct record_options *options,
 		       const struct record_roots *roots, struct error *err)
 {
 	char text[4096];
@@ -76,10 +76,10 @@ static int set_command(struct session *session, const struct record_options *opt
 		join_words(options->command, text, sizeof(text));
 	else if (!roots->n || proc_cmdline_read("/proc", roots->tgids[0], text, sizeof(text)))
 		text[0] = '\0';
-	return session_set_text(session, SESSION_COMMAND, text, err);
+	return recording_set_text(recording, RECORDING_COMMAND, text, err);
 }
 
-static int set_missing_hooks(struct session *session, const char *btf_path, struct error *err)
+static int set_missing_hooks(struct recording *recording, const char *btf_path, struct error *err)
 {
 	struct collector_hook hooks[COLLECTOR_HOOKS_MAX];
 	char names[1024] = "";
@@ -94,41 +94,43 @@ static int set_missing_hooks(struct session *session, const char *btf_path, stru
 			    hooks[i].lost_without);
 		at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", at ? " " : "", hooks[i].name);
 	}
-	return session_set_text(session, SESSION_HOOKS_MISSING, names, err);
+	return recording_set_text(recording, RECORDING_HOOKS_MISSING, names, err);
 }
 
-int record_info_begin(struct session *session, const struct record_options *options,
+int record_info_begin(struct recording *recording, const struct record_options *options,
 		      const struct record_roots *roots, struct error *err)
 {
 	struct utsname system;
 	int r;
 
 	uname(&system);
-	r = set_command(session, options, roots, err);
+	r = set_command(recording, options, roots, err);
 	if (!r)
-		r = set_roots(session, options, roots, err);
+		r = set_roots(recording, options, roots, err);
 	if (!r)
-		r = session_set_u64(session, SESSION_ATTACHED, !options->command, err);
+		r = recording_set_u64(recording, RECORDING_ATTACHED, !options->command, err);
 	if (!r)
-		r = session_set_text(session, SESSION_HOST, system.nodename, err);
+		r = recording_set_text(recording, RECORDING_HOST, system.nodename, err);
 	if (!r)
-		r = session_set_text(session, SESSION_KERNEL, system.release, err);
+		r = recording_set_text(recording, RECORDING_KERNEL, system.release, err);
 	if (!r)
-		r = session_set_text(session, SESSION_MACHINE, system.machine, err);
+		r = recording_set_text(recording, RECORDING_MACHINE, system.machine, err);
 	if (!r)
-		r = session_set_u64(session, SESSION_CPUS, (uint64_t)sysconf(_SC_NPROCESSORS_ONLN), err);
+		r = recording_set_u64(recording, RECORDING_CPUS, (uint64_t)sysconf(_SC_NPROCESSORS_ONLN),
+				      err);
 	if (!r)
-		r = session_set_u64(session, SESSION_PAGE_BYTES, (uint64_t)sysconf(_SC_PAGESIZE), err);
+		r = recording_set_u64(recording, RECORDING_PAGE_BYTES, (uint64_t)sysconf(_SC_PAGESIZE), err);
 	if (!r)
-		r = session_set_u64(session, SESSION_DETAIL_BYTES, options->detail_bytes_per_minute, err);
+		r = recording_set_u64(recording, RECORDING_DETAIL_BYTES, options->detail_bytes_per_minute,
+				      err);
 	if (!r)
-		r = session_set_text(session, SESSION_DIESEL_VERSION, DIESEL_VERSION, err);
+		r = recording_set_text(recording, RECORDING_DIESEL_VERSION, DIESEL_VERSION, err);
 	if (!r)
-		r = set_missing_hooks(session, options->btf_path, err);
-	return r ? r : set_clocks(session, SESSION_START_CLOCKS, SESSION_START_NS, err);
+		r = set_missing_hooks(recording, options->btf_path, err);
+	return r ? r : set_clocks(recording, RECORDING_START_CLOCKS, RECORDING_START_NS, err);
 }
 
-static int set_losses(struct session *session, const struct collector_stats *stats, struct error *err)
+static int set_losses(struct recording *recording, const struct collector_stats *stats, struct error *err)
 {
 	uint64_t sum = 0;
 	char key[32];
@@ -136,38 +138,38 @@ static int set_losses(struct session *session, const struct collector_stats *sta
 
 	for (unsigned i = 0; i < COLLECTOR_EVENT_TYPES && !r; i++) {
 		sum += stats->lost[i];
-		snprintf(key, sizeof(key), SESSION_LOST_TYPE, i);
+		snprintf(key, sizeof(key), RECORDING_LOST_TYPE, i);
 		if (stats->lost[i])
-			r = session_set_u64(session, key, stats->lost[i], err);
+			r = recording_set_u64(recording, key, stats->lost[i], err);
 	}
-	return r ? r : session_set_u64(session, SESSION_LOST_EVENTS, sum, err);
+	return r ? r : recording_set_u64(recording, RECORDING_LOST_EVENTS, sum, err);
 }
 
-int record_info_end(struct session *session, const struct collector_stats *stats, uint64_t steal_ns,
+int record_info_end(struct recording *recording, const struct collector_stats *stats, uint64_t steal_ns,
 		    struct error *err)
 {
 	uint64_t sum = 0;
-	int r = set_clocks(session, SESSION_STOP_CLOCKS, SESSION_STOP_NS, err);
+	int r = set_clocks(recording, RECORDING_STOP_CLOCKS, RECORDING_STOP_NS, err);
 
 	for (size_t i = 0; i < COLLECTOR_EVENT_TYPES; i++)
 		sum += stats->events[i];
 	if (!r)
-		r = session_set_u64(session, SESSION_EVENTS, sum, err);
+		r = recording_set_u64(recording, RECORDING_EVENTS, sum, err);
 	if (!r)
-		r = set_losses(session, stats, err);
+		r = set_losses(recording, stats, err);
 	if (!r)
-		r = session_set_u64(session, SESSION_MISSED, stats->missed, err);
+		r = recording_set_u64(recording, RECORDING_MISSED, stats->missed, err);
 	if (!r)
-		r = session_set_u64(session, SESSION_STORAGE_FAILURES, stats->storage_failures, err);
+		r = recording_set_u64(recording, RECORDING_STORAGE_FAILURES, stats->storage_failures, err);
 	if (!r)
-		r = session_set_u64(session, SESSION_PROBES, stats->n_probes, err);
+		r = recording_set_u64(recording, RECORDING_PROBES, stats->n_probes, err);
 	if (!r)
-		r = session_set_u64(session, SESSION_PROFILE_HZ, stats->profile_hz, err);
+		r = recording_set_u64(recording, RECORDING_PROFILE_HZ, stats->profile_hz, err);
 	if (!r)
-		r = session_set_u64(session, SESSION_BPF_RUN_NS, stats->bpf_run_ns, err);
+		r = recording_set_u64(recording, RECORDING_BPF_RUN_NS, stats->bpf_run_ns, err);
 	if (!r)
-		r = session_set_u64(session, SESSION_BPF_SAMPLED_NS, stats->sampled_ns, err);
+		r = recording_set_u64(recording, RECORDING_BPF_SAMPLED_NS, stats->sampled_ns, err);
 	if (!r)
-		r = session_set_u64(session, SESSION_RECORDER_CPU_NS, stats->own_cpu_ns, err);
-	return r ? r : session_set_u64(session, SESSION_STEAL_NS, steal_ns, err);
+		r = recording_set_u64(recording, RECORDING_RECORDER_CPU_NS, stats->own_cpu_ns, err);
+	return r ? r : recording_set_u64(recording, RECORDING_STEAL_NS, steal_ns, err);
 }

@@ -7,7 +7,7 @@
 #include "batches.h"
 #include "checkpoint.h"
 #include "collectives.h"
-#include "page_cache.h"
+#include "page_cache_find.h"
 
 static int times_find(struct measurement *m)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The analysis of a session that was sampled without privilege: the same result, approximate, with intervals.
+/* The analysis of a recording that was sampled without privilege: the same result, approximate, with
+ * intervals.
  */
 
 #include <stdbool.h>
@@ -12,5 +13,5 @@
 
 bool sampled_is(const struct analysis_input *input);
 
-/* Fills what analysis_run() fills of an exact session; verdict and actions included. -ENOMEM. */
+/* Fills what analysis_run() fills of an exact recording; verdict and actions included. -ENOMEM. */
 int sampled_analyze(const struct analysis_input *input, struct analysis *analysis);

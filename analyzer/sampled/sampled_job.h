@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * The looks of a sampled session (EVENT_SAMPLE), by process and thread, and who is who:
+ * The looks of a sampled recording (EVENT_SAMPLE), by process and thread, and who is who:
  *
  *   worker   a process that is its parent's copy (or was spawned by Python's multiprocessing) and shares
  * pipes with it, beyond the standard three trainer  the main thread of the process whose children are

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "lanes.h"
+#include "lanes_find.h"
 #include "lib/clock.h"
 #include "lib/proc_task.h"
 #include "sampled_charge.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the trainer and the workers of a sampled session did, for drawing: one state a look, the one it had
+/* What the trainer and the workers of a sampled recording did, for drawing: one state a look, the one it had
  * most of. Waits are fetch where a worker was found reading at the time, else prep. */
 
 #include "analyzer/lanes.h"

@@ -15,13 +15,13 @@
 #define UNIFORM_SIGMA 0.2887 /* standard deviation of a uniform distribution of width 1 */
 
 /* Looks one after the other that found the trainer at the same place. */
-struct run {
+struct look_run {
 	uint64_t begin_ns, end_ns;
 	bool inside;
 };
 
 struct runs {
-	struct run *items;
+	struct look_run *items;
 	size_t n;
 	size_t n_looks;
 	double edge_variance; /* in ns^2, of all borders between runs */
@@ -52,7 +52,7 @@ static int runs_find(const struct sampled_thread *thread, struct runs *runs)
 		return -ENOMEM;
 	for (size_t i = 0; i < thread->n; i++) {
 		const struct event *look = thread->looks[i];
-		struct run *last = runs->n ? &runs->items[runs->n - 1] : NULL;
+		struct look_run *last = runs->n ? &runs->items[runs->n - 1] : NULL;
 		uint64_t begin_ns = look->end_ns;
 
 		if (look->sample.place == SAMPLE_PLACE_UNKNOWN)
@@ -69,14 +69,15 @@ static int runs_find(const struct sampled_thread *thread, struct runs *runs)
 				last->end_ns = begin_ns;
 				runs->edge_variance += width * width * UNIFORM_SIGMA * UNIFORM_SIGMA;
 			}
-			runs->items[runs->n++] = (struct run){begin_ns, look->end_ns, sampled_inside(look)};
+			runs->items[runs->n++] =
+			    (struct look_run){begin_ns, look->end_ns, sampled_inside(look)};
 		}
 		last_ns = look->end_ns;
 	}
 	return 0;
 }
 
-static uint64_t median_length(const struct run *runs, size_t n, bool inside, uint64_t *scratch)
+static uint64_t median_length(const struct look_run *runs, size_t n, bool inside, uint64_t *scratch)
 {
 	size_t n_scratch = 0;
 
@@ -90,7 +91,7 @@ static uint64_t median_length(const struct run *runs, size_t n, bool inside, uin
 /* The window of runs [first, last]: the first and the last next(), and what is computed after it. */
 static int window_set(const struct runs *runs, size_t first, size_t last, struct sampled_trainer *trainer)
 {
-	const struct run *run = runs->items;
+	const struct look_run *run = runs->items;
 	uint64_t *scratch = calloc(runs->n + 1, sizeof(*scratch));
 	uint64_t look_ns = (run[runs->n - 1].end_ns - run[0].begin_ns) / (runs->n_looks ? runs->n_looks : 1);
 	uint64_t inside_ns, outside_ns;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What a system call means for a training job. Numbers are those of the machine the session was recorded
+/* What a system call means for a training job. Numbers are those of the machine the job was recorded
  * on, which is the machine's that analyses it. */
 
 #include <stdbool.h>

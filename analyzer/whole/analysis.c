@@ -9,17 +9,17 @@
 
 #include "advice.h"
 #include "apart.h"
-#include "chain.h"
+#include "chain_find.h"
 #include "checkpoint_report.h"
-#include "gpu.h"
+#include "gpu_find.h"
 #include "head_of_line.h"
-#include "lanes.h"
+#include "lanes_find.h"
 #include "lib/cleanup.h"
 #include "neighbours.h"
-#include "phases.h"
-#include "page_cache.h"
+#include "phases_find.h"
+#include "page_cache_find.h"
 #include "predict.h"
-#include "profile.h"
+#include "profile_find.h"
 #include "ranks.h"
 #include "sampled.h"
 #include "study.h"
@@ -260,7 +260,7 @@ static int analyse(struct run *run, struct error *err)
 	return 0;
 }
 
-/* What the recording lacks, in either kind of session. */
+/* What the recording lacks, of either kind. */
 static int unrecorded_find(const struct analysis_input *input, struct analysis *analysis)
 {
 	_cleanup_(interval_list_free) struct interval_list gaps = {0};

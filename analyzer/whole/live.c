@@ -9,7 +9,7 @@
 #include "lib/cleanup.h"
 #include "lib/error.h"
 #include "live_events.h"
-#include "session_paths.h"
+#include "recording_paths.h"
 
 #define LIVE_PATHS_MAX                                                                                       \
 	4096 /* files and folders come by the dozen; a job that makes them up is not believed */
@@ -31,7 +31,7 @@ struct live {
 	size_t n_jobs;
 	struct process *processes; /* by tgid */
 	size_t n_processes, n_processes_allocated;
-	struct session_paths paths;
+	struct recording_paths paths;
 };
 
 struct live *live_new(const struct live_config *config)
@@ -56,7 +56,7 @@ struct live *live_free(struct live *live)
 		live_events_free(&live->jobs[i].events);
 	free(live->jobs);
 	free(live->processes);
-	session_paths_free(&live->paths);
+	recording_paths_free(&live->paths);
 	free(live);
 	return NULL;
 }
@@ -193,7 +193,7 @@ int live_note(struct live *live, const char *kind, const void *data, size_t size
 {
 	if (strcmp(kind, PLACES_NOTE) != 0 || live->paths.n >= LIVE_PATHS_MAX)
 		return 0;
-	return session_paths_add(&live->paths, data, size);
+	return recording_paths_add(&live->paths, data, size);
 }
 
 size_t live_n_jobs(const struct live *live)

@@ -18,7 +18,7 @@ void phase_names_free(struct phase_names *names);
 uint64_t phase_key(const char *name, size_t length);
 
 /* Keeps a name for the next phase_names_note(). Beyond some thousand names new ones are left out: programs
- * that number their ranges would fill the session. */
+ * that number their ranges would fill the recording. */
 void phase_names_add(struct phase_names *names, const char *name, size_t length);
 
 /* The record's event with its name's key; keeps the name. */

@@ -9,8 +9,8 @@
 
 #include "analyzer/analysis.h"
 #include "analyzer/seconds.h"
-#include "analyzer/session.h"
-#include "analyzer/session_analysis.h"
+#include "analyzer/recording.h"
+#include "analyzer/recording_analysis.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/error.h"
@@ -147,12 +147,12 @@ int recorded_analysis_rounds(const struct analysis *analysis, const struct recor
 	return r;
 }
 
-static struct recorded_clock clock_of(struct session *session)
+static struct recorded_clock clock_of(struct recording *recording)
 {
 	_cleanup_(freep) char *text = NULL;
 	struct recorded_clock clock;
 
-	if (session_get_text(session, SESSION_START_CLOCKS, &text) < 0 ||
+	if (recording_get_text(recording, RECORDING_START_CLOCKS, &text) < 0 ||
 	    sscanf(text, "%" SCNu64 " %*u %" SCNu64, &clock.monotonic_ns, &clock.realtime_ns) != 2)
 		return (struct recorded_clock){0};
 	return clock;
@@ -161,19 +161,19 @@ static struct recorded_clock clock_of(struct session *session)
 int recorded_rounds(const char *path, int (*visit)(void *user, const struct history_round *round), void *user,
 		    struct recorded_info *ret_info, struct error *err)
 {
-	const struct session_analysis_options options = {.n_lane_segments_max = LANE_SEGMENTS_MAX};
-	struct session *session = NULL;
+	const struct recording_analysis_options options = {.n_lane_segments_max = LANE_SEGMENTS_MAX};
+	struct recording *recording = NULL;
 	struct analysis *analysis = NULL;
 	struct recorded_info info = {0};
 	struct recorded_clock clock;
-	int r = session_open(path, &session, err);
+	int r = recording_open(path, &recording, err);
 
 	if (r < 0)
 		return r;
-	clock = clock_of(session);
-	r = session_analyze(session, &options, &analysis, err);
-	info.cut_off = !session_complete(session);
-	session_close(session);
+	clock = clock_of(recording);
+	r = recording_analyze(recording, &options, &analysis, err);
+	info.cut_off = !recording_complete(recording);
+	recording_close(recording);
 	if (r < 0)
 		return r;
 	info.sampled = analysis->approximate;

@@ -89,7 +89,7 @@ static void opening_kill(const struct opening *q)
 		(void)syscall(SYS_pidfd_send_signal, q->pidfd, SIGKILL, NULL, 0);
 }
 
-static void serve_waiting(struct opener *o);
+static void answer_waiting(struct opener *o);
 
 static void opening_fail(struct opening *q, const struct error *err)
 {
@@ -189,7 +189,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 		opening_fail(q, &err);
 	}
 	opening_remove(q);
-	serve_waiting(o);
+	answer_waiting(o);
 }
 
 static int opening_run(struct opening *q)
@@ -225,7 +225,7 @@ static bool may_run(const struct opener *o, uint32_t uid)
 	return n_users < limit && n_own < OPENER_MAX_A_USER;
 }
 
-static void serve_waiting(struct opener *o)
+static void answer_waiting(struct opener *o)
 {
 	for (struct opening *q = o->first, *next; q; q = next) {
 		struct error err = ERROR_INIT;

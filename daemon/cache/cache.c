@@ -6,9 +6,9 @@
 
 #include "lib/clock.h"
 
-void cache_drop_dataset(struct cache *c, struct served_dataset *d)
+void cache_drop_dataset(struct cache *c, struct cached_dataset *d)
 {
-	struct served_dataset **link = &c->datasets;
+	struct cached_dataset **link = &c->datasets;
 
 	for (uint32_t i = 0; i < c->size_segments; i++) {
 		if (c->segments[i] && c->segments[i]->dataset == d)
@@ -21,24 +21,24 @@ void cache_drop_dataset(struct cache *c, struct served_dataset *d)
 	c->snapshot_bytes -= d->copy_bytes;
 	c->needs_changed = true;
 	carry_drop_dataset(c->carry, d);
-	served_free(d);
+	cached_free(d);
 }
 
-const struct served_chunk *cache_chunk_of(const struct segment *s)
+const struct cached_chunk *cache_chunk_of(const struct segment *s)
 {
-	const struct served_chunk *k = &s->dataset->chunks[s->chunk];
+	const struct cached_chunk *k = &s->dataset->chunks[s->chunk];
 
 	return k->segment == s ? k : NULL;
 }
 
 /* Nobody uses it, and nothing of it is under way. */
-static bool is_droppable(const struct cache *c, const struct served_dataset *d)
+static bool is_droppable(const struct cache *c, const struct cached_dataset *d)
 {
-	if (served_is_used(d))
+	if (cached_is_used(d))
 		return false;
 	for (uint32_t i = 0; i < c->size_segments; i++) {
 		const struct segment *s = c->segments[i];
-		const struct served_chunk *k = s && s->dataset == d ? cache_chunk_of(s) : NULL;
+		const struct cached_chunk *k = s && s->dataset == d ? cache_chunk_of(s) : NULL;
 
 		if (k && k->state != CHUNK_READY && k->state != CHUNK_CARRIED)
 			return false;
@@ -49,9 +49,9 @@ static bool is_droppable(const struct cache *c, const struct served_dataset *d)
 void cache_find_holders(struct cache *c)
 {
 	c->n_held = 0;
-	for (struct served_dataset *d = c->datasets; d; d = d->next) {
+	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
 		d->copy_held = d->refs == 0 && d->copy_lent && shared_memory_copy_is_held(d->copy_fd);
-		d->copy_lent = d->copy_lent && served_is_used(d);
+		d->copy_lent = d->copy_lent && cached_is_used(d);
 		c->n_held += d->copy_held;
 	}
 }
@@ -83,7 +83,7 @@ uint64_t cache_segment_limit(const struct cache *c, uint64_t budget_bytes)
 
 void cache_keep(struct cache *c, struct segment *s, bool kept)
 {
-	struct served_chunk *k = &s->dataset->chunks[s->chunk];
+	struct cached_chunk *k = &s->dataset->chunks[s->chunk];
 
 	if (k->kept == kept)
 		return;
@@ -94,7 +94,7 @@ void cache_keep(struct cache *c, struct segment *s, bool kept)
 
 struct policy_segment cache_look_at(const struct cache *c, const struct segment *s)
 {
-	const struct served_chunk *k = cache_chunk_of(s);
+	const struct cached_chunk *k = cache_chunk_of(s);
 
 	if (!k)
 		return (struct policy_segment){
@@ -109,7 +109,7 @@ struct policy_segment cache_look_at(const struct cache *c, const struct segment 
 /* The chunk is in memory no more; its segment is free for another one. */
 static void forget_chunk(struct cache *c, struct segment *s)
 {
-	struct served_chunk *k = &s->dataset->chunks[s->chunk];
+	struct cached_chunk *k = &s->dataset->chunks[s->chunk];
 
 	if (k->segment != s)
 		return;
@@ -124,8 +124,8 @@ static void forget_chunk(struct cache *c, struct segment *s)
 
 /* Gives up one segment for a chunk at this distance, of `only` or (NULL) of any dataset. The segment itself
  * if it can be used again for a chunk of d that takes so many bytes. */
-static struct segment *evict_one(struct cache *c, const struct served_dataset *only,
-				 const struct served_dataset *d, uint64_t bytes, uint32_t distance)
+static struct segment *evict_one(struct cache *c, const struct cached_dataset *only,
+				 const struct cached_dataset *d, uint64_t bytes, uint32_t distance)
 {
 	struct policy_segment *list = calloc(c->size_segments ? c->size_segments : 1, sizeof(*list));
 	struct segment *victim;
@@ -153,7 +153,7 @@ static struct segment *evict_one(struct cache *c, const struct served_dataset *o
 	return NULL;
 }
 
-int cache_add_segment(struct cache *c, struct served_dataset *d, const struct shared_memory *memory,
+int cache_add_segment(struct cache *c, struct cached_dataset *d, const struct shared_memory *memory,
 		      struct segment **ret)
 {
 	struct segment *s;
@@ -194,7 +194,7 @@ int cache_add_segment(struct cache *c, struct served_dataset *d, const struct sh
 	return 0;
 }
 
-static int add_new_segment(struct cache *c, struct served_dataset *d, uint64_t bytes, struct segment **ret)
+static int add_new_segment(struct cache *c, struct cached_dataset *d, uint64_t bytes, struct segment **ret)
 {
 	struct shared_memory memory;
 	int r = shared_memory_new("diesel-chunk", bytes, SHARED_LENT, &memory);
@@ -209,20 +209,20 @@ static int add_new_segment(struct cache *c, struct served_dataset *d, uint64_t b
 
 /* Memory on its way back to the system: zapping and freeing pages takes too long for the loop's thread. */
 struct release {
-	struct pool_job job;
+	struct pool_task task;
 	struct cache *cache;
 	struct shared_memory memory;
 	uint64_t bytes;
 };
 
-static void release_work(struct pool_job *job)
+static void release_work(struct pool_task *task)
 {
-	shared_memory_discard(&((struct release *)job)->memory);
+	shared_memory_discard(&((struct release *)task)->memory);
 }
 
-static void release_done(struct pool_job *job)
+static void release_done(struct pool_task *task)
 {
-	struct release *r = (struct release *)job;
+	struct release *r = (struct release *)task;
 	struct cache *c = r->cache;
 
 	c->releasing_bytes -= r->bytes;
@@ -241,12 +241,12 @@ void cache_release(struct cache *c, struct shared_memory *memory)
 			shared_memory_discard(memory);
 		return;
 	}
-	*r = (struct release){.job = {.work = release_work, .done = release_done},
+	*r = (struct release){.task = {.work = release_work, .done = release_done},
 			      .cache = c,
 			      .memory = *memory,
 			      .bytes = memory->bytes};
 	c->releasing_bytes += memory->bytes;
-	pool_submit(c->pool, &c->release_lane, &r->job);
+	pool_submit(c->pool, &c->release_lane, &r->task);
 }
 
 void cache_drop_segment(struct cache *c, struct segment *s)
@@ -268,7 +268,7 @@ void cache_drop_segment(struct cache *c, struct segment *s)
 /* Gives up a dataset that nobody uses and of which nothing is in memory. */
 static bool drop_empty(struct cache *c)
 {
-	for (struct served_dataset *d = c->datasets; d; d = d->next) {
+	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
 		if (d->held_bytes > 0 || !is_droppable(c, d))
 			continue;
 		cache_drop_dataset(c, d);
@@ -281,7 +281,7 @@ uint64_t cache_borrowed_bytes(const struct cache *c)
 {
 	uint64_t bytes = 0;
 
-	for (const struct served_dataset *d = c->datasets; d; d = d->next) {
+	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
 		uint64_t claimed = d->n_sessions > 0 ? d->claim_bytes : 0;
 
 		bytes += d->held_bytes > claimed ? d->held_bytes - claimed : 0;
@@ -293,13 +293,13 @@ uint64_t cache_claimed_bytes(const struct cache *c)
 {
 	uint64_t bytes = c->slot_bytes + c->segment_bytes - cache_borrowed_bytes(c);
 
-	for (const struct served_dataset *d = c->datasets; d; d = d->next)
-		bytes += served_is_used(d) ? d->copy_bytes : 0;
+	for (const struct cached_dataset *d = c->datasets; d; d = d->next)
+		bytes += cached_is_used(d) ? d->copy_bytes : 0;
 	return bytes;
 }
 
 /* Is there room for so many bytes more of the dataset, claimed or borrowed? */
-static bool may_add(const struct cache *c, const struct served_dataset *d, uint64_t bytes)
+static bool may_add(const struct cache *c, const struct cached_dataset *d, uint64_t bytes)
 {
 	if (c->segment_bytes + bytes > cache_segment_limit(c, c->budget_bytes) ||
 	    c->n_segments + c->n_held * CACHE_HELD_FILES >= c->max_segments)
@@ -308,7 +308,7 @@ static bool may_add(const struct cache *c, const struct served_dataset *d, uint6
 	       cache_borrowed_bytes(c) + bytes <= c->lend_bytes;
 }
 
-struct segment *cache_take_segment(struct cache *c, struct served_dataset *d, uint64_t chunk,
+struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, uint64_t chunk,
 				   uint32_t distance, int *ret_error)
 {
 	uint64_t bytes = d->chunks[chunk].bytes;
@@ -397,31 +397,31 @@ bool cache_make_room(struct cache *c, uint64_t bytes)
 	return true;
 }
 
-void cache_pin(struct cache *c, struct served_dataset *d, uint64_t chunk)
+void cache_pin(struct cache *c, struct cached_dataset *d, uint64_t chunk)
 {
 	if (d->chunks[chunk].pins++ == 0)
 		d->pinned_bytes += d->chunks[chunk].bytes;
 	d->chunks[chunk].last_use = ++c->clock;
 }
 
-void cache_unpin(struct served_dataset *d, uint64_t chunk)
+void cache_unpin(struct cached_dataset *d, uint64_t chunk)
 {
 	if (--d->chunks[chunk].pins == 0)
 		d->pinned_bytes -= d->chunks[chunk].bytes;
 }
 
-void cache_mark(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32_t distance)
+void cache_mark(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance)
 {
-	struct served_chunk *k = &d->chunks[chunk];
+	struct cached_chunk *k = &d->chunks[chunk];
 
 	if (k->round != c->round || distance < k->distance)
 		k->distance = distance;
 	k->round = c->round;
 }
 
-void cache_note_ready(struct cache *c, struct served_dataset *d, uint64_t chunk)
+void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk)
 {
-	struct served_chunk *k = &d->chunks[chunk];
+	struct cached_chunk *k = &d->chunks[chunk];
 
 	k->state = CHUNK_READY;
 	k->last_use = ++c->clock;
@@ -445,7 +445,7 @@ struct segment *cache_find_segment(const struct cache *c, uint32_t id)
 
 bool cache_is_ready(const struct segment *s)
 {
-	const struct served_chunk *k = cache_chunk_of(s);
+	const struct cached_chunk *k = cache_chunk_of(s);
 
 	return k && k->state == CHUNK_READY;
 }
@@ -455,10 +455,10 @@ static void drop_many_idle(struct cache *c)
 {
 	cache_find_holders(c);
 	for (;;) {
-		struct served_dataset *oldest = NULL;
+		struct cached_dataset *oldest = NULL;
 		uint32_t n = 0;
 
-		for (struct served_dataset *d = c->datasets; d; d = d->next) {
+		for (struct cached_dataset *d = c->datasets; d; d = d->next) {
 			if (!is_droppable(c, d))
 				continue;
 			n++;
@@ -471,11 +471,11 @@ static void drop_many_idle(struct cache *c)
 	}
 }
 
-void cache_add_dataset(struct cache *c, struct served_dataset *d)
+void cache_add_dataset(struct cache *c, struct cached_dataset *d)
 {
 	drop_many_idle(c);
 	/* An older version that nobody uses any more will not be asked for again. */
-	for (struct served_dataset *o = c->datasets, *next; o; o = next) {
+	for (struct cached_dataset *o = c->datasets, *next; o; o = next) {
 		next = o->next;
 		if (o->identity.directory_dev == d->identity.directory_dev &&
 		    o->identity.directory_ino == d->identity.directory_ino && is_droppable(c, o))
@@ -487,9 +487,9 @@ void cache_add_dataset(struct cache *c, struct served_dataset *d)
 	c->snapshot_bytes += d->copy_bytes;
 }
 
-struct served_dataset *cache_find_dataset(struct cache *c, const struct proof_identity *identity)
+struct cached_dataset *cache_find_dataset(struct cache *c, const struct proof_identity *identity)
 {
-	struct served_dataset *d = c->datasets;
+	struct cached_dataset *d = c->datasets;
 
 	while (d && !proof_identity_equal(&d->identity, identity))
 		d = d->next;

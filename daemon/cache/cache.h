@@ -17,14 +17,14 @@
 #include "policy.h"
 #include "pool.h"
 #include "reader.h"
-#include "segment.h"
-#include "served.h"
+#include "shared_memory.h"
+#include "cached_dataset.h"
 
 /* A segment belongs to one dataset for life: a client that still maps it must never see another's data. */
 struct segment {
 	struct shared_memory memory;
 	uint32_t id; /* index in cache.segments | generation << 20 */
-	struct served_dataset *dataset;
+	struct cached_dataset *dataset;
 	uint64_t chunk;
 	bool lent;           /* a client may map it: only what is verified is ever written into it */
 	bool filling;        /* with a verified chunk, by a worker */
@@ -62,7 +62,7 @@ struct cache {
 	uint16_t *generations;
 	uint32_t n_segments, size_segments;
 	uint32_t max_segments; /* each is a descriptor */
-	struct served_dataset *datasets;
+	struct cached_dataset *datasets;
 	uint32_t n_held; /* of these, whose snapshot somebody holds who is not connected any more */
 	uint64_t round;  /* of distance marks */
 	uint64_t clock;  /* for last_use */
@@ -118,28 +118,28 @@ bool cache_make_room(struct cache *c, uint64_t bytes);
 
 /* Starts to fill an absent chunk on behalf of a job. -ENOSPC: no segment to be had at this distance
  * (policy.h). The place (it is referred to until then) is where the chunk is opened first. */
-int cache_load(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32_t distance, struct job *job,
+int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance, struct job *job,
 	       struct place *place);
 
-void cache_pin(struct cache *c, struct served_dataset *d, uint64_t chunk);
-void cache_unpin(struct served_dataset *d, uint64_t chunk);
+void cache_pin(struct cache *c, struct cached_dataset *d, uint64_t chunk);
+void cache_unpin(struct cached_dataset *d, uint64_t chunk);
 
 /* Marks how soon a session needs the chunk, in this round (++cache.round starts one). */
-void cache_mark(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32_t distance);
+void cache_mark(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance);
 
 /* The segment with this id, or NULL. */
 struct segment *cache_find_segment(const struct cache *c, uint32_t id);
 /* Its chunk is in memory and verified. */
 bool cache_is_ready(const struct segment *segment);
 /* The chunk that it holds, or will; NULL: it waits for one. */
-const struct served_chunk *cache_chunk_of(const struct segment *segment);
+const struct cached_chunk *cache_chunk_of(const struct segment *segment);
 
 /* Finds out which snapshots are still held by somebody who is not connected any more: that memory cannot be
  * given up. */
 void cache_find_holders(struct cache *c);
 
-void cache_add_dataset(struct cache *c, struct served_dataset *d);
-struct served_dataset *cache_find_dataset(struct cache *c, const struct proof_identity *identity);
+void cache_add_dataset(struct cache *c, struct cached_dataset *d);
+struct cached_dataset *cache_find_dataset(struct cache *c, const struct proof_identity *identity);
 
 /* Bytes of chunks under way that were begun for this user's jobs: no storage gives them back before it
  * answers. */
@@ -153,23 +153,23 @@ void cache_abandon_loads(struct cache *c);
  * is for reading ahead. */
 uint64_t cache_taken_bytes(const struct cache *c);
 /* How much of it a chunk of this dataset would take when it is read. */
-uint64_t cache_take_more(const struct served_dataset *d, uint64_t bytes);
+uint64_t cache_take_more(const struct cached_dataset *d, uint64_t bytes);
 
 /* What came back of before a restart: cache_carried.c. Idle until somebody wants it, and given up like it. */
 void cache_restore(struct cache *c);
 /* The chunk's memory leaves the cache, on its way back to the system, to be copied. Afterwards it is given
  * back, or, as if nothing had been, attached again. */
-struct segment *cache_detach_carried(struct cache *c, struct served_dataset *d, uint64_t chunk);
+struct segment *cache_detach_carried(struct cache *c, struct cached_dataset *d, uint64_t chunk);
 void cache_attach_carried(struct cache *c, struct segment *s);
 void cache_free_carried(struct cache *c, struct segment *s);
 /* Makes a segment of this memory, which it takes over. 0 or -ENOMEM. */
-int cache_add_segment(struct cache *c, struct served_dataset *d, const struct shared_memory *memory,
+int cache_add_segment(struct cache *c, struct cached_dataset *d, const struct shared_memory *memory,
 		      struct segment **ret);
 /* Whatever is in memory of it goes. Nobody may use it. */
-void cache_drop_dataset(struct cache *c, struct served_dataset *d);
+void cache_drop_dataset(struct cache *c, struct cached_dataset *d);
 
 /* Used by chunk_load.c and cache_fit.c. */
-struct segment *cache_take_segment(struct cache *c, struct served_dataset *d, uint64_t chunk,
+struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, uint64_t chunk,
 				   uint32_t distance, int *ret_error);
 void cache_drop_segment(struct cache *c, struct segment *segment);
 /*
@@ -188,4 +188,4 @@ void cache_drop_empty(struct cache *c);
 void cache_keep(struct cache *c, struct segment *segment, bool kept);
 /* As the choice of a victim sees it. */
 struct policy_segment cache_look_at(const struct cache *c, const struct segment *segment);
-void cache_note_ready(struct cache *c, struct served_dataset *d, uint64_t chunk);
+void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk);

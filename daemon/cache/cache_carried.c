@@ -12,9 +12,9 @@
 #include "lib/log.h"
 #include "lib/units.h"
 
-static struct served_dataset *find_dataset(const struct cache *c, uint32_t slot)
+static struct cached_dataset *find_dataset(const struct cache *c, uint32_t slot)
 {
-	struct served_dataset *d = c->datasets;
+	struct cached_dataset *d = c->datasets;
 
 	while (d && d->carry_slot != slot)
 		d = d->next;
@@ -22,7 +22,7 @@ static struct served_dataset *find_dataset(const struct cache *c, uint32_t slot)
 }
 
 /* The copy was verified before it was stored, and is sealed since: this is against what is not our copy. */
-static int open_copy(struct proof *proof, int fd, struct served_dataset **ret, struct error *err)
+static int open_copy(struct proof *proof, int fd, struct cached_dataset **ret, struct error *err)
 {
 	struct stat st;
 	int r;
@@ -38,14 +38,14 @@ static int open_copy(struct proof *proof, int fd, struct served_dataset **ret, s
 		close(fd);
 		return r;
 	}
-	return served_new(proof, fd, ret, err);
+	return cached_new(proof, fd, ret, err);
 }
 
 static int restore_dataset(struct cache *c, uint32_t slot, const struct carry_dataset *e, int fd,
 			   struct error *err)
 {
 	struct proof proof = PROOF_INIT;
-	struct served_dataset *d;
+	struct cached_dataset *d;
 	int r;
 
 	if (!e->is_used || cache_find_dataset(c, &e->identity)) {
@@ -70,7 +70,7 @@ static int restore_dataset(struct cache *c, uint32_t slot, const struct carry_da
 /* What is damaged is found when it is wanted; here is what would be found nowhere else. */
 static int restore_chunk(struct cache *c, uint32_t slot, const struct carry_chunk *e, int fd)
 {
-	struct served_dataset *d = e->is_valid ? find_dataset(c, e->dataset + 1) : NULL;
+	struct cached_dataset *d = e->is_valid ? find_dataset(c, e->dataset + 1) : NULL;
 	struct shared_memory memory = {.fd = fd, .bytes = e->bytes};
 	struct segment *s;
 	int r;
@@ -147,9 +147,9 @@ void cache_restore(struct cache *c)
 	cache_fit(c);
 }
 
-struct segment *cache_detach_carried(struct cache *c, struct served_dataset *d, uint64_t chunk)
+struct segment *cache_detach_carried(struct cache *c, struct cached_dataset *d, uint64_t chunk)
 {
-	struct served_chunk *k = &d->chunks[chunk];
+	struct cached_chunk *k = &d->chunks[chunk];
 	struct segment *s = k->segment;
 
 	cache_keep(c, s, false);
@@ -165,7 +165,7 @@ struct segment *cache_detach_carried(struct cache *c, struct served_dataset *d, 
 
 void cache_attach_carried(struct cache *c, struct segment *s)
 {
-	struct served_chunk *k = &s->dataset->chunks[s->chunk];
+	struct cached_chunk *k = &s->dataset->chunks[s->chunk];
 
 	c->segments[s->id & (SEGMENT_MAX - 1)] = s;
 	c->n_segments++;

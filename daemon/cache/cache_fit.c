@@ -13,9 +13,9 @@ struct entry {
 };
 
 /* What its sessions need, and what is read ahead for them. */
-static uint64_t ahead_bytes(const struct served_dataset *d)
+static uint64_t ahead_bytes(const struct cached_dataset *d)
 {
-	uint64_t bytes = d->need_bytes + served_largest_bytes(d, d->prefetch_chunks);
+	uint64_t bytes = d->need_bytes + cached_largest_bytes(d, d->prefetch_chunks);
 
 	return bytes < d->all_bytes ? bytes : d->all_bytes;
 }
@@ -24,11 +24,11 @@ uint64_t cache_floor_bytes(const struct cache *c)
 {
 	uint64_t bytes = c->slot_bytes;
 
-	for (const struct served_dataset *d = c->datasets; d; d = d->next) {
-		if (served_is_used(d))
+	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
+		if (cached_is_used(d))
 			bytes += d->copy_bytes;
 		if (d->n_sessions > 0)
-			bytes += served_need_bytes(d);
+			bytes += cached_need_bytes(d);
 	}
 	return bytes;
 }
@@ -38,9 +38,9 @@ static uint64_t max_u64(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-static uint64_t taken_by(const struct served_dataset *d, uint64_t more_bytes)
+static uint64_t taken_by(const struct cached_dataset *d, uint64_t more_bytes)
 {
-	return max_u64(d->n_sessions > 0 ? served_need_bytes(d) : 0,
+	return max_u64(d->n_sessions > 0 ? cached_need_bytes(d) : 0,
 		       d->pinned_bytes + d->loading_bytes + more_bytes);
 }
 
@@ -48,12 +48,12 @@ uint64_t cache_taken_bytes(const struct cache *c)
 {
 	uint64_t bytes = c->slot_bytes;
 
-	for (const struct served_dataset *d = c->datasets; d; d = d->next)
-		bytes += taken_by(d, 0) + (served_is_used(d) ? d->copy_bytes : 0);
+	for (const struct cached_dataset *d = c->datasets; d; d = d->next)
+		bytes += taken_by(d, 0) + (cached_is_used(d) ? d->copy_bytes : 0);
 	return bytes;
 }
 
-uint64_t cache_take_more(const struct served_dataset *d, uint64_t bytes)
+uint64_t cache_take_more(const struct cached_dataset *d, uint64_t bytes)
 {
 	return taken_by(d, bytes) - taken_by(d, 0);
 }
@@ -79,22 +79,22 @@ static void share_out(struct cache *c)
 	uint64_t limit, claimed = 0;
 	size_t n = 0, i = 0;
 
-	for (const struct served_dataset *d = c->datasets; d; d = d->next)
+	for (const struct cached_dataset *d = c->datasets; d; d = d->next)
 		n += d->n_sessions > 0;
 	shares = calloc(n + 1, sizeof(*shares));
 	if (!shares)
 		return;
-	for (const struct served_dataset *d = c->datasets; d; d = d->next) {
+	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
 		if (d->n_sessions > 0)
 			shares[i++] = (struct policy_share){.all = d->all_bytes,
-							    .need = served_need_bytes(d),
+							    .need = cached_need_bytes(d),
 							    .ahead = ahead_bytes(d),
 							    .asked = d->asked_bytes};
 	}
 	limit = cache_segment_limit(c, c->budget_bytes);
 	(void)policy_share_out(shares, n, limit);
 	i = 0;
-	for (struct served_dataset *d = c->datasets; d; d = d->next) {
+	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
 		if (d->n_sessions > 0)
 			claimed += d->claim_bytes = shares[i++].cap;
 	}
@@ -102,7 +102,7 @@ static void share_out(struct cache *c)
 	policy_lend(shares, n, c->unclaimed_bytes < c->lend_bytes ? c->unclaimed_bytes : c->lend_bytes);
 	c->keep_limit_bytes = policy_share_out(shares, n, limit);
 	i = 0;
-	for (struct served_dataset *d = c->datasets; d; d = d->next) {
+	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
 		if (d->n_sessions == 0)
 			continue;
 		d->room_bytes = shares[i].cap;
@@ -133,7 +133,7 @@ static void rank_all(const struct cache *c, struct entry *entries, size_t n)
 
 static bool is_anything_used(const struct cache *c)
 {
-	const struct served_dataset *d = c->datasets;
+	const struct cached_dataset *d = c->datasets;
 
 	while (d && d->n_sessions == 0)
 		d = d->next;
@@ -159,7 +159,7 @@ static void keep_more(struct cache *c, const struct entry *entries, size_t n)
 {
 	for (size_t i = n; i-- > 0;) {
 		struct segment *s = entries[i].segment;
-		const struct served_dataset *d;
+		const struct cached_dataset *d;
 
 		if (entries[i].look.idle || !(cache_is_ready(s) || s->carried))
 			continue;
@@ -173,7 +173,7 @@ static void keep_more(struct cache *c, const struct entry *entries, size_t n)
 /* Beyond the budget anything goes that may; what is borrowed also where it may not be any more. */
 static bool must_go(const struct cache *c, const struct entry *e)
 {
-	const struct served_dataset *d = e->segment->dataset;
+	const struct cached_dataset *d = e->segment->dataset;
 
 	if (e->rank == 0)
 		return false;

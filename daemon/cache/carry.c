@@ -44,7 +44,7 @@ struct carry {
 	struct header *header;
 	struct carry_dataset *datasets;
 	struct carry_chunk *chunks;
-	struct served_dataset **served; /* of the datasets */
+	struct cached_dataset **served; /* of the datasets */
 	struct quota quota;
 	struct slot *slots;
 	uint32_t n_slots, next_chunk;
@@ -167,13 +167,13 @@ static struct carry_chunk *chunk_at(struct carry *c, uint32_t slot)
 }
 
 /* Whether the owner of this dataset may have another one, or another chunk, in the store. */
-static bool has_share(const struct carry *c, const struct served_dataset *d, bool chunk)
+static bool has_share(const struct carry *c, const struct cached_dataset *d, bool chunk)
 {
 	uint32_t uid = d->identity.rights.uid;
 	uint64_t n = 0, max = chunk ? c->header->n_chunks : c->header->n_datasets;
 
 	for (uint32_t i = 0; i < c->header->n_datasets; i++) {
-		const struct served_dataset *o = c->served[i];
+		const struct cached_dataset *o = c->served[i];
 
 		if (o && o->identity.rights.uid == uid)
 			n += chunk ? o->n_carry_chunks : 1;
@@ -181,7 +181,7 @@ static bool has_share(const struct carry *c, const struct served_dataset *d, boo
 	return n < quota_share(&c->quota, uid, max);
 }
 
-static void put_dataset(struct carry *c, struct served_dataset *d)
+static void put_dataset(struct carry *c, struct cached_dataset *d)
 {
 	uint32_t i = find_free(c, 0, c->header->n_datasets, 0);
 	struct carry_dataset *e = &c->datasets[i];
@@ -210,7 +210,7 @@ static void put_memory(struct carry *c, struct segment *s)
 	carry_adopt_chunk(first + i + 1, s);
 }
 
-void carry_adopt_dataset(struct carry *c, uint32_t slot, struct served_dataset *d)
+void carry_adopt_dataset(struct carry *c, uint32_t slot, struct cached_dataset *d)
 {
 	d->carry_slot = slot;
 	c->served[slot - 1] = d;
@@ -224,7 +224,7 @@ void carry_adopt_chunk(uint32_t slot, struct segment *s)
 
 void carry_put(struct carry *c, struct segment *s)
 {
-	struct served_dataset *d = s->dataset;
+	struct cached_dataset *d = s->dataset;
 	struct carry_chunk *e;
 
 	if (!c || c->broken)
@@ -259,7 +259,7 @@ void carry_drop(struct carry *c, struct segment *s)
 	s->dataset->n_carry_chunks--;
 }
 
-void carry_drop_dataset(struct carry *c, struct served_dataset *d)
+void carry_drop_dataset(struct carry *c, struct cached_dataset *d)
 {
 	if (!c || !d->carry_slot)
 		return;
@@ -269,7 +269,7 @@ void carry_drop_dataset(struct carry *c, struct served_dataset *d)
 	d->carry_slot = 0;
 }
 
-void carry_note_user(struct carry *c, const struct served_dataset *d)
+void carry_note_user(struct carry *c, const struct cached_dataset *d)
 {
 	if (c && d->carry_slot)
 		c->datasets[d->carry_slot - 1].copy_uid = d->copy_uid;
@@ -409,7 +409,7 @@ static int carry_init(struct carry *c, uint32_t max, struct fd_store_items *item
 	c->chunks = (struct carry_chunk *)(c->datasets + h.n_datasets);
 	c->n_slots = h.n_datasets + h.n_chunks + 1;
 	c->slots = calloc(c->n_slots, sizeof(*c->slots));
-	c->served = calloc(h.n_datasets, sizeof(struct served_dataset *));
+	c->served = calloc(h.n_datasets, sizeof(struct cached_dataset *));
 	if (!c->slots || !c->served)
 		return -ENOMEM;
 	if (came_back) {

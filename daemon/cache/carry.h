@@ -23,8 +23,8 @@
 
 #include "lib/fd_store.h"
 #include "quota.h"
-#include "segment.h"
-#include "served.h"
+#include "shared_memory.h"
+#include "cached_dataset.h"
 
 #define CARRY_MAX_DATASETS 64
 /* So that all names, of 6 letters and a colon, fit in one environment string of 128 KiB. */
@@ -62,9 +62,9 @@ void carry_forget(struct carry *c, const struct segment *s);
 /* The segment goes. */
 void carry_drop(struct carry *c, struct segment *s);
 /* So does the dataset. */
-void carry_drop_dataset(struct carry *c, struct served_dataset *d);
+void carry_drop_dataset(struct carry *c, struct cached_dataset *d);
 /* Somebody got its copy. */
-void carry_note_user(struct carry *c, const struct served_dataset *d);
+void carry_note_user(struct carry *c, const struct cached_dataset *d);
 
 /*
  * What came back, by number + 1: the next one behind `slot` (0: the first), or 0. The descriptor is the
@@ -72,6 +72,6 @@ void carry_note_user(struct carry *c, const struct served_dataset *d);
  */
 uint32_t carry_next_dataset(struct carry *c, uint32_t slot, struct carry_dataset *ret, int *ret_fd);
 uint32_t carry_next_chunk(struct carry *c, uint32_t slot, struct carry_chunk *ret, int *ret_fd);
-void carry_adopt_dataset(struct carry *c, uint32_t slot, struct served_dataset *d);
+void carry_adopt_dataset(struct carry *c, uint32_t slot, struct cached_dataset *d);
 void carry_adopt_chunk(uint32_t slot, struct segment *s);
 void carry_refuse(struct carry *c, uint32_t slot);

@@ -22,7 +22,7 @@ struct load {
 	struct reader_job read;
 	struct load *next;
 	struct cache *cache;
-	struct served_dataset *dataset;
+	struct cached_dataset *dataset;
 	uint64_t chunk;
 	struct snapshot_chunk meta;
 	struct segment *segment; /* read into, and verified there */
@@ -37,7 +37,7 @@ struct load {
 	bool repeated;
 	int result;
 	struct error error;
-	struct pool_job verify;
+	struct pool_task verify;
 	const char *origin; /* for texts */
 };
 
@@ -73,8 +73,8 @@ static void load_free(struct load *l)
 static void load_finish(struct load *l)
 {
 	struct cache *c = l->cache;
-	struct served_dataset *d = l->dataset;
-	struct served_chunk *k = &d->chunks[l->chunk];
+	struct cached_dataset *d = l->dataset;
+	struct cached_chunk *k = &d->chunks[l->chunk];
 
 	if (l->result == 0) {
 		c->counters.carried += l->copies;
@@ -194,9 +194,9 @@ static int copy_carried(struct load *l)
 	return 0;
 }
 
-static void verify_work(struct pool_job *job)
+static void verify_work(struct pool_task *task)
 {
-	struct load *l = (struct load *)((char *)job - offsetof(struct load, verify));
+	struct load *l = (struct load *)((char *)task - offsetof(struct load, verify));
 	struct chunk_view view;
 	uint64_t needed;
 	int r = copy_carried(l);
@@ -218,9 +218,9 @@ static void verify_work(struct pool_job *job)
 	l->result = r < 0 ? r : verify_samples(l, &view);
 }
 
-static void verify_done(struct pool_job *job)
+static void verify_done(struct pool_task *task)
 {
-	struct load *l = (struct load *)((char *)job - offsetof(struct load, verify));
+	struct load *l = (struct load *)((char *)task - offsetof(struct load, verify));
 
 	if (l->lent)
 		cache_fill_done(l->segment, l->lent, l->result == 0);
@@ -336,7 +336,7 @@ void cache_abandon_loads(struct cache *c)
 }
 
 /* Of one dataset; uid: CACHE_ANYBODY or whose. */
-static uint64_t stuck_of(const struct cache *c, const struct served_dataset *d, uint32_t uid, uint64_t now_ns)
+static uint64_t stuck_of(const struct cache *c, const struct cached_dataset *d, uint32_t uid, uint64_t now_ns)
 {
 	uint64_t bytes = 0;
 
@@ -351,9 +351,9 @@ uint64_t cache_stuck_bytes(const struct cache *c, uint32_t uid)
 {
 	uint64_t now_ns = clock_monotonic_ns(), bytes = 0;
 
-	for (const struct served_dataset *d = c->datasets; d && c->loads; d = d->next) {
+	for (const struct cached_dataset *d = c->datasets; d && c->loads; d = d->next) {
 		uint64_t stuck = d->n_loading > 0 ? stuck_of(c, d, uid, now_ns) : 0;
-		uint64_t need = d->n_sessions > 0 ? served_need_bytes(d) : 0;
+		uint64_t need = d->n_sessions > 0 ? cached_need_bytes(d) : 0;
 
 		bytes += stuck > need ? stuck - need : 0;
 	}
@@ -369,10 +369,10 @@ uint64_t cache_loading_bytes(const struct cache *c, uint32_t uid)
 	return bytes;
 }
 
-int cache_load(struct cache *c, struct served_dataset *d, uint64_t chunk, uint32_t distance, struct job *job,
+int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32_t distance, struct job *job,
 	       struct place *place)
 {
-	struct served_chunk *k = &d->chunks[chunk];
+	struct cached_chunk *k = &d->chunks[chunk];
 	struct load *l;
 	int r;
 

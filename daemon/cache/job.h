@@ -33,7 +33,7 @@
 
 struct job_knobs {
 	uint64_t cache_bytes;     /* of chunks of its datasets; JOB_CACHE_FREE: whatever there is room for */
-	uint32_t prefetch_chunks; /* JOB_KNOB_FREE: as struct serve_knobs says */
+	uint32_t prefetch_chunks; /* JOB_KNOB_FREE: as struct serving_knobs says */
 	uint32_t workers;         /* CPU workers that may work for it at one time; JOB_KNOB_FREE: all */
 	uint32_t client_workers;  /* Python worker processes it is asked to run; JOB_KNOB_FREE: no wish */
 };

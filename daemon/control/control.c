@@ -114,7 +114,7 @@ void control_start(struct control *c, struct serving *serving, struct sensor *se
 }
 
 void control_reconfigure(struct control *c, const struct settings *configured,
-			 const struct serve_knobs *knobs)
+			 const struct serving_knobs *knobs)
 {
 	c->knobs = *knobs;
 	c->settings.room = configured->room;

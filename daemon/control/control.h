@@ -15,7 +15,7 @@
 #include <jansson.h>
 
 #include "history/history.h"
-#include "serve.h"
+#include "serving_knobs.h"
 #include "settings.h"
 
 struct control;
@@ -24,9 +24,9 @@ struct sensor;
 struct serving;
 
 struct control_options {
-	struct settings settings; /* what is configured; nothing is set */
-	struct serve_knobs knobs; /* what holds without tuning */
-	const char *history;      /* a file, or NULL: in memory alone */
+	struct settings settings;   /* what is configured; nothing is set */
+	struct serving_knobs knobs; /* what holds without tuning */
+	const char *history;        /* a file, or NULL: in memory alone */
 	uint64_t history_max_bytes;
 };
 
@@ -41,7 +41,7 @@ void control_start(struct control *c, struct serving *serving, struct sensor *se
 struct sensor_handler control_handler(struct control *c);
 /* The configuration was read again. What was set while running stays set. */
 void control_reconfigure(struct control *c, const struct settings *configured,
-			 const struct serve_knobs *knobs);
+			 const struct serving_knobs *knobs);
 /* Saves what a restart wants, and writes what is queued. NULL is fine. */
 void control_free(struct control *c);
 

@@ -12,7 +12,7 @@ static uint64_t others_cache_bytes(const struct control *c, uint64_t job)
 
 		if (j->id == job)
 			continue;
-		serve_job_knobs(c->serving, j, &knobs);
+		serving_job_knobs(c->serving, j, &knobs);
 		sum += knobs.cache_bytes;
 	}
 	return sum;
@@ -47,10 +47,10 @@ uint64_t control_apply(struct control *c, struct job *job, enum tuner_knob knob,
 	case TUNER_DAEMON_WORKERS: knobs.workers = narrow(value); break;
 	case TUNER_CLIENT_WORKERS: knobs.client_workers = narrow(value); break;
 	}
-	(void)serve_set_job(c->serving, job->id, &knobs, &note);
+	(void)serving_set_job(c->serving, job->id, &knobs, &note);
 	if (known)
 		known->knobs = knobs;
-	serve_job_knobs(c->serving, job, &got);
+	serving_job_knobs(c->serving, job, &got);
 	return knob == TUNER_CACHE_BYTES ? got.cache_bytes : value;
 }
 
@@ -58,13 +58,13 @@ void control_apply_limits(struct control *c)
 {
 	bool tuned = settings_get(&c->settings, WIRE_SET_TUNE) == WIRE_TUNE_ON;
 	uint32_t workers_max = (uint32_t)settings_get(&c->settings, WIRE_SET_WORKERS_MAX);
-	struct serve_knobs knobs = c->knobs;
+	struct serving_knobs knobs = c->knobs;
 	struct error note = ERROR_INIT;
 
 	knobs.cache_bytes = settings_get(&c->settings, WIRE_SET_CACHE_MAX);
 	/* Threads that no job may use yet only sleep: the jobs' own numbers are what is tuned. */
 	if (tuned || knobs.workers > workers_max)
 		knobs.workers = workers_max;
-	if (serve_apply_knobs(c->serving, &knobs, &note) > 0)
+	if (serving_apply_knobs(c->serving, &knobs, &note) > 0)
 		log_warning("%s", note.text);
 }

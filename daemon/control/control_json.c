@@ -163,9 +163,9 @@ static json_t *last_decision(const struct control *c, uint64_t job)
 /* What is in memory for the job. */
 static json_t *memory_json(const struct control *c, const struct job *job)
 {
-	struct serve_job_memory m;
+	struct serving_job_memory m;
 
-	serve_job_memory(c->serving, job, &m);
+	serving_job_memory(c->serving, job, &m);
 	return json_pack("{s:o, s:o}", "claimed_bytes", json_u64(m.other + m.cached - m.borrowed),
 			 "borrowed_bytes", json_u64(m.borrowed));
 }

@@ -31,7 +31,7 @@ struct control {
 	struct serving *serving;
 	struct sensor *sensor;
 	struct settings settings;
-	struct serve_knobs knobs; /* configured */
+	struct serving_knobs knobs; /* configured */
 	struct control_job *jobs;
 	uint64_t last_job; /* the highest number so far: a number means one job in all of the history */
 	struct control_log log;

@@ -239,7 +239,7 @@ void control_restore_job(struct control *c, struct job *job, struct control_job 
 			continue;
 		if (get_u64(saved, "id") && !jobs_find(job->owner, get_u64(saved, "id")))
 			job->id = get_u64(saved, "id");
-		(void)serve_set_job(c->serving, job->id, &knobs, NULL);
+		(void)serving_set_job(c->serving, job->id, &knobs, NULL);
 		log_info("job %llu (%s) is back", (unsigned long long)job->id, job->name);
 		json_array_remove(jobs, i);
 		return;

@@ -23,7 +23,7 @@ struct worker {
 struct pool {
 	pthread_mutex_t lock; /* guards all but what is the loop thread's */
 	pthread_cond_t wake;
-	struct pool_lane *lanes; /* with jobs waiting */
+	struct pool_lane *lanes; /* with tasks waiting */
 	struct pool_lane own;
 	struct pool_queue out;
 	uint64_t turn_ns;    /* of the lane that was served last */
@@ -31,30 +31,30 @@ struct pool {
 	uint32_t n_threads;  /* that live */
 	uint32_t n_sleeping; /* of them; woken ones are until they run */
 	uint32_t n_starting;
-	uint32_t n_waiting; /* jobs in lanes */
+	uint32_t n_waiting; /* tasks in lanes */
 	struct worker workers[POOL_MAX_WORKERS];
 	/* loop thread only */
 	uint64_t in_flight;
 	uv_async_t async;
 };
 
-static void queue_push(struct pool_queue *q, struct pool_job *job)
+static void queue_push(struct pool_queue *q, struct pool_task *task)
 {
-	job->next = NULL;
-	*q->tail = job;
-	q->tail = &job->next;
+	task->next = NULL;
+	*q->tail = task;
+	q->tail = &task->next;
 }
 
-static struct pool_job *queue_pop(struct pool_queue *q)
+static struct pool_task *queue_pop(struct pool_queue *q)
 {
-	struct pool_job *job = q->head;
+	struct pool_task *task = q->head;
 
-	if (job) {
-		q->head = job->next;
+	if (task) {
+		q->head = task->next;
 		if (!q->head)
 			q->tail = &q->head;
 	}
-	return job;
+	return task;
 }
 
 static void lane_add(struct pool *p, struct pool_lane *lane)
@@ -88,21 +88,21 @@ static struct pool_lane *pick_lane(const struct pool *p)
 }
 
 /* What it is going to take is charged at once, so that a second worker does not take the same lane. */
-static struct pool_job *take_job(struct pool *p)
+static struct pool_task *take_task(struct pool *p)
 {
 	struct pool_lane *lane = pick_lane(p);
-	struct pool_job *job;
+	struct pool_task *task;
 
 	if (!lane)
 		return NULL;
 	p->turn_ns = lane->turn_ns;
-	job = queue_pop(&lane->waiting);
+	task = queue_pop(&lane->waiting);
 	if (!lane->waiting.head)
 		lane_remove(p, lane);
 	p->n_waiting--;
 	lane->running++;
 	lane->turn_ns += lane->mean_ns;
-	return job;
+	return task;
 }
 
 static void charge(struct pool_lane *lane, uint64_t charged_ns, uint64_t used_ns)
@@ -138,20 +138,20 @@ static bool wait_for_work(struct pool *p)
 	return r != ETIMEDOUT;
 }
 
-static void run_job(struct pool *p, struct pool_job *job)
+static void run_task(struct pool *p, struct pool_task *task)
 {
-	struct pool_lane *lane = job->lane;
+	struct pool_lane *lane = task->lane;
 	uint64_t charged_ns = lane->mean_ns, begin_ns, used_ns;
 	bool first;
 
 	pthread_mutex_unlock(&p->lock);
 	begin_ns = thread_cpu_ns();
-	job->work(job);
+	task->work(task);
 	used_ns = thread_cpu_ns() - begin_ns;
 	pthread_mutex_lock(&p->lock);
 	charge(lane, charged_ns, used_ns);
 	first = !p->out.head;
-	queue_push(&p->out, job);
+	queue_push(&p->out, task);
 	if (first)
 		uv_async_send(&p->async);
 	/* The lane was at its limit: what waits in it may be another's work now. */
@@ -169,10 +169,10 @@ static void *worker_run(void *argument)
 	pthread_mutex_lock(&p->lock);
 	p->n_starting--;
 	while (p->n_threads <= p->target) {
-		struct pool_job *job = take_job(p);
+		struct pool_task *task = take_task(p);
 
-		if (job) {
-			run_job(p, job);
+		if (task) {
+			run_task(p, task);
 			in_time = true;
 		} else if (in_time || p->n_threads == 1)
 			in_time = wait_for_work(p);
@@ -188,19 +188,19 @@ static void *worker_run(void *argument)
 static void on_done(uv_async_t *async)
 {
 	struct pool *p = async->data;
-	struct pool_job *job;
+	struct pool_task *task;
 
 	pthread_mutex_lock(&p->lock);
-	job = p->out.head;
+	task = p->out.head;
 	p->out.head = NULL;
 	p->out.tail = &p->out.head;
 	pthread_mutex_unlock(&p->lock);
-	while (job) {
-		struct pool_job *next = job->next;
+	while (task) {
+		struct pool_task *next = task->next;
 
 		p->in_flight--;
-		job->done(job);
-		job = next;
+		task->done(task);
+		task = next;
 	}
 }
 
@@ -229,7 +229,7 @@ static int start_worker(struct pool *p)
 
 /* With the lock held: as many threads as there is work for. Where no more are to be had, those that run do
  * it, later. */
-static void serve_waiting(struct pool *p)
+static void start_workers(struct pool *p)
 {
 	while (p->n_threads < p->target && p->n_waiting > p->n_sleeping + p->n_starting) {
 		if (start_worker(p) < 0)
@@ -245,7 +245,7 @@ void pool_set_workers(struct pool *p, uint32_t workers)
 		workers = POOL_MAX_WORKERS;
 	pthread_mutex_lock(&p->lock);
 	p->target = workers;
-	serve_waiting(p);
+	start_workers(p);
 	pthread_cond_broadcast(&p->wake);
 	pthread_mutex_unlock(&p->lock);
 }
@@ -288,19 +288,19 @@ int pool_new(uv_loop_t *loop, uint32_t workers, struct pool **ret)
 	return 0;
 }
 
-void pool_submit(struct pool *p, struct pool_lane *lane, struct pool_job *job)
+void pool_submit(struct pool *p, struct pool_lane *lane, struct pool_task *task)
 {
 	p->in_flight++;
 	pthread_mutex_lock(&p->lock);
-	job->lane = lane ? lane : &p->own;
-	if (!job->lane->waiting.head)
-		lane_add(p, job->lane);
-	queue_push(&job->lane->waiting, job);
+	task->lane = lane ? lane : &p->own;
+	if (!task->lane->waiting.head)
+		lane_add(p, task->lane);
+	queue_push(&task->lane->waiting, task);
 	p->n_waiting++;
 	if (p->n_sleeping > 0)
 		pthread_cond_signal(&p->wake);
-	if (job->lane->running < job->lane->limit)
-		serve_waiting(p);
+	if (task->lane->running < task->lane->limit)
+		start_workers(p);
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -356,7 +356,7 @@ void pool_lane_limit(struct pool *p, struct pool_lane *lane, uint32_t limit)
 	pthread_mutex_lock(&p->lock);
 	lane->limit = limit < 1 ? 1 : limit;
 	if (lane->waiting.head) {
-		serve_waiting(p);
+		start_workers(p);
 		pthread_cond_broadcast(&p->wake);
 	}
 	pthread_mutex_unlock(&p->lock);

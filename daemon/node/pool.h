@@ -3,10 +3,10 @@
 
 /*
  * CPU workers: threads behind a queue in and a queue out. work() runs on a worker, done() on the loop's
- * thread afterwards. A job is the caller's memory and must live until its done().
+ * thread afterwards. A task is the caller's memory and must live until its done().
  *
- * Jobs queue in lanes, first in, first out. Lanes take turns by the CPU time that they have used, so that
- * one with much work cannot starve the others; a lane's limit is how many of its jobs run at one time.
+ * Tasks queue in lanes, first in, first out. Lanes take turns by the CPU time that they have used, so that
+ * one with much work cannot starve the others; a lane's limit is how many of its tasks run at one time.
  * Threads are started when there is work for them, and all but one end when there was none for some seconds.
  */
 
@@ -16,25 +16,25 @@
 struct pool;
 struct pool_lane;
 
-struct pool_job {
-	void (*work)(struct pool_job *job);
-	void (*done)(struct pool_job *job);
+struct pool_task {
+	void (*work)(struct pool_task *task);
+	void (*done)(struct pool_task *task);
 	/* the pool's */
-	struct pool_job *next;
+	struct pool_task *next;
 	struct pool_lane *lane;
 };
 
 struct pool_queue {
-	struct pool_job *head, **tail;
+	struct pool_task *head, **tail;
 };
 
-/* The caller's memory; must live until its last job's done(). What is in it is the pool's. */
+/* The caller's memory; must live until its last task's done(). What is in it is the pool's. */
 struct pool_lane {
-	struct pool_lane *next; /* of those with jobs waiting */
+	struct pool_lane *next; /* of those with tasks waiting */
 	struct pool_queue waiting;
 	uint32_t limit, running;
 	uint64_t turn_ns; /* used, as turns are counted: a lane that comes back has no credit */
-	uint64_t mean_ns; /* of a job */
+	uint64_t mean_ns; /* of a task */
 	_Atomic uint64_t cpu_ns;
 };
 
@@ -42,8 +42,8 @@ struct pool_lane {
 
 int pool_new(uv_loop_t *loop, uint32_t workers, struct pool **ret);
 /* lane NULL: the pool's own, without a limit. */
-void pool_submit(struct pool *pool, struct pool_lane *lane, struct pool_job *job);
-/* The most that work at one time, from now on: who works on goes when its job is done. Clamped to
+void pool_submit(struct pool *pool, struct pool_lane *lane, struct pool_task *task);
+/* The most that work at one time, from now on: who works on goes when its task is done. Clamped to
  * 1 .. POOL_MAX_WORKERS. */
 void pool_set_workers(struct pool *pool, uint32_t workers);
 uint32_t pool_workers(const struct pool *pool);

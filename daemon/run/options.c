@@ -201,12 +201,12 @@ static int set_tune(struct options *o, const char *name, const char *value, stru
 static int set_require_digest(struct options *o, const char *name, const char *value, struct error *err)
 {
 	static const char *const names[] = {
-	    [SERVE_DIGEST_NEVER] = "never",
-	    [SERVE_DIGEST_SHARED] = "shared",
-	    [SERVE_DIGEST_ALWAYS] = "always",
+	    [SERVING_DIGEST_NEVER] = "never",
+	    [SERVING_DIGEST_SHARED] = "shared",
+	    [SERVING_DIGEST_ALWAYS] = "always",
 	};
 
-	for (enum serve_digest when = SERVE_DIGEST_NEVER; when <= SERVE_DIGEST_ALWAYS; when++) {
+	for (enum serving_digest when = SERVING_DIGEST_NEVER; when <= SERVING_DIGEST_ALWAYS; when++) {
 		if (strcmp(value, names[when]) != 0)
 			continue;
 		o->serve.require_digest = when;
@@ -238,7 +238,7 @@ static int set_text(char **text, const char *value)
 
 static int set_option(struct options *o, int key, const char *name, const char *value, struct error *err)
 {
-	struct serve_options *s = &o->serve;
+	struct serving_options *s = &o->serve;
 	uint32_t fd = 0;
 	int r;
 

@@ -4,13 +4,13 @@
 /* dieseld's command line and configuration file (INI, section [dieseld], the same names without dashes). */
 
 #include "lib/error.h"
-#include "serve.h"
+#include "serving_knobs.h"
 #include "settings.h"
 
 #define OPTIONS_METRICS "127.0.0.1:9467"
 
 struct options {
-	struct serve_options serve;
+	struct serving_options serve;
 	struct settings settings; /* of the tuner; nothing is set */
 	char *history;            /* a file, or "off" */
 	uint64_t history_max_bytes;

@@ -27,7 +27,7 @@ void sensed_read(struct sensed_job *sensed, const struct serving *serving, struc
 
 /* ---- what is, rather than what happened ---------------------------------------------------------------- */
 
-static uint64_t dataset_key(const struct served_dataset *d)
+static uint64_t dataset_key(const struct cached_dataset *d)
 {
 	uint64_t key = d->identity.directory_ino * UINT64_C(0x9e3779b97f4a7c15);
 
@@ -35,7 +35,7 @@ static uint64_t dataset_key(const struct served_dataset *d)
 	return (key ^ d->info.version) | 1;
 }
 
-static void add_dataset(struct stall_sample *sample, const struct served_dataset *d)
+static void add_dataset(struct stall_sample *sample, const struct cached_dataset *d)
 {
 	uint64_t key = dataset_key(d);
 
@@ -53,7 +53,7 @@ static void add_dataset(struct stall_sample *sample, const struct served_dataset
 
 static void add_session_state(struct stall_sample *sample, const struct session *q)
 {
-	const struct served_dataset *d = q->dataset;
+	const struct cached_dataset *d = q->dataset;
 	const struct ring_work *work = &q->control->work;
 	uint32_t policy = atomic_load_explicit(&work->policy, memory_order_relaxed);
 
@@ -78,7 +78,7 @@ static void knobs_fill(struct stall_sample *sample, const struct serving *servin
 	uint64_t *value = sample->knobs.value;
 	struct job_knobs in_force;
 
-	serve_job_knobs(serving, job, &in_force);
+	serving_job_knobs(serving, job, &in_force);
 	value[TUNER_CACHE_BYTES] = in_force.cache_bytes;
 	value[TUNER_PREFETCH_CHUNKS] = in_force.prefetch_chunks;
 	value[TUNER_DAEMON_WORKERS] = in_force.workers;

@@ -48,7 +48,7 @@ static void fail_by_sample(struct batch *b, const char *why, const struct snapsh
 	snprintf(b->error + n, sizeof(b->error) - n, " needs its sample %.*s", (int)s->path_length, s->path);
 }
 
-void batch_set_samples(struct batch *b, const struct served_dataset *d, const uint64_t *samples, uint32_t n,
+void batch_set_samples(struct batch *b, const struct cached_dataset *d, const uint64_t *samples, uint32_t n,
 		       uint32_t *stamps, uint32_t stamp)
 {
 	b->n_items = n;
@@ -80,7 +80,7 @@ void batch_set_samples(struct batch *b, const struct served_dataset *d, const ui
 	}
 }
 
-static void fail_by_chunk(struct batch *b, const struct served_dataset *d, uint32_t chunk)
+static void fail_by_chunk(struct batch *b, const struct cached_dataset *d, uint32_t chunk)
 {
 	for (uint32_t i = 0; i < b->n_items; i++) {
 		struct snapshot_sample s;
@@ -94,14 +94,14 @@ static void fail_by_chunk(struct batch *b, const struct served_dataset *d, uint3
 	}
 }
 
-enum batch_wait batch_check(struct batch *b, struct served_dataset *d, uint64_t now_ns)
+enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, uint64_t now_ns)
 {
 	enum batch_wait wait = BATCH_READY;
 
 	if (b->status < 0)
 		return BATCH_READY;
 	for (uint32_t i = 0; i < b->n_chunks; i++) {
-		struct served_chunk *k = &d->chunks[b->chunks[i]];
+		struct cached_chunk *k = &d->chunks[b->chunks[i]];
 
 		switch (k->state) {
 		case CHUNK_ABSENT:
@@ -126,7 +126,7 @@ enum batch_wait batch_check(struct batch *b, struct served_dataset *d, uint64_t 
 	return wait;
 }
 
-void batch_pin(struct batch *b, struct cache *c, struct served_dataset *d)
+void batch_pin(struct batch *b, struct cache *c, struct cached_dataset *d)
 {
 	for (uint32_t i = 0; i < b->n_chunks; i++)
 		cache_pin(c, d, b->chunks[i]);
@@ -140,7 +140,7 @@ void batch_pin(struct batch *b, struct cache *c, struct served_dataset *d)
 	}
 }
 
-void batch_unpin(struct batch *b, struct served_dataset *d)
+void batch_unpin(struct batch *b, struct cached_dataset *d)
 {
 	if (!b->pinned)
 		return;

@@ -43,7 +43,7 @@ uint64_t batch_bytes(uint32_t batch, uint64_t n_chunks);
  * Fills the batch with these samples. stamps has a word for each chunk, stamp is a value that it does not
  * hold. A sample that cannot be served (unknown encoding, outside its chunk) makes status negative.
  */
-void batch_set_samples(struct batch *b, const struct served_dataset *d, const uint64_t *samples, uint32_t n,
+void batch_set_samples(struct batch *b, const struct cached_dataset *d, const uint64_t *samples, uint32_t n,
 		       uint32_t *stamps, uint32_t stamp);
 
 enum batch_wait {
@@ -53,11 +53,11 @@ enum batch_wait {
 };
 
 /* Also turns the batch into an error when one of its chunks is quarantined. now_ns: for what is retried. */
-enum batch_wait batch_check(struct batch *b, struct served_dataset *d, uint64_t now_ns);
+enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, uint64_t now_ns);
 
 /* All chunks are ready: pins them and resolves the items' places. */
-void batch_pin(struct batch *b, struct cache *c, struct served_dataset *d);
-void batch_unpin(struct batch *b, struct served_dataset *d);
+void batch_pin(struct batch *b, struct cache *c, struct cached_dataset *d);
+void batch_unpin(struct batch *b, struct cached_dataset *d);
 
 /* Worker: writes the slot. item_bytes 0: views. */
 void batch_write(const struct batch *b, uint8_t *slot, const struct ring_layout *layout, uint32_t item_bytes);

@@ -8,11 +8,11 @@
 
 #include "cache.h"
 #include "job.h"
-#include "serve.h"
+#include "serving_knobs.h"
 #include "session.h"
 
 struct serving {
-	struct serve_options options;
+	struct serving_options options;
 	struct cache cache;
 	struct session *sessions;
 	struct jobs jobs;

@@ -86,7 +86,7 @@ static void publish_filled(struct session *s)
 
 static void session_free(struct session *s)
 {
-	struct served_dataset *d = s->dataset;
+	struct cached_dataset *d = s->dataset;
 
 	if (s->job) {
 		session_add_waits(s, clock_monotonic_ns(), &s->job->counters);
@@ -125,18 +125,18 @@ void session_add_waits(const struct session *s, uint64_t now_ns, struct job_coun
 		counters->wait_prep_ns += open_ns;
 }
 
-static void fill_work(struct pool_job *job)
+static void fill_work(struct pool_task *task)
 {
-	struct slot *slot = (struct slot *)job;
+	struct slot *slot = (struct slot *)task;
 	struct session *s = slot->session;
 
 	batch_write(&slot->batch, s->slot_memory.data + (size_t)(slot - s->slots) * s->layout.slot_bytes,
 		    &s->layout, s->item_bytes);
 }
 
-static void fill_done(struct pool_job *job)
+static void fill_done(struct pool_task *task)
 {
-	struct slot *slot = (struct slot *)job;
+	struct slot *slot = (struct slot *)task;
 	struct session *s = slot->session;
 	struct cache *c = s->cache;
 
@@ -160,10 +160,10 @@ static void dispatch(struct session *s, struct slot *slot)
 	slot->state = SLOT_FILLING;
 	slot->generation = s->generation;
 	slot->session = s;
-	slot->job = (struct pool_job){.work = fill_work, .done = fill_done};
+	slot->task = (struct pool_task){.work = fill_work, .done = fill_done};
 	s->order[s->order_last++ % RING_MAX_SLOTS] = (uint32_t)(slot - s->slots);
 	s->n_filling++;
-	pool_submit(s->cache->pool, &s->job->lane, &slot->job);
+	pool_submit(s->cache->pool, &s->job->lane, &slot->task);
 }
 
 static void set_cause(struct session *s, enum ring_cause cause)
@@ -215,7 +215,7 @@ uint32_t session_seek(struct session *s, uint64_t epoch, uint64_t batch)
 
 bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance)
 {
-	struct served_dataset *d = s->dataset;
+	struct cached_dataset *d = s->dataset;
 	bool missing = false;
 
 	if (!s->has_head || s->closing || s->stopped)
@@ -224,7 +224,7 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 		uint32_t chunk = s->head.chunks[i];
 
 		cache_mark(s->cache, d, chunk, 0);
-		if (!missing && served_is_missing(&d->chunks[chunk])) {
+		if (!missing && cached_is_missing(&d->chunks[chunk])) {
 			*ret_chunk = chunk;
 			*ret_distance = 0;
 			missing = true;
@@ -234,7 +234,7 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 		uint32_t chunk = s->ahead[i];
 
 		cache_mark(s->cache, d, chunk, i + 1);
-		if (!missing && served_is_missing(&d->chunks[chunk])) {
+		if (!missing && cached_is_missing(&d->chunks[chunk])) {
 			*ret_chunk = chunk;
 			*ret_distance = i + 1;
 			missing = true;

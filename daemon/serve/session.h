@@ -14,7 +14,7 @@
 #include "batch.h"
 #include "client/protocol.h"
 #include "job.h"
-#include "serve.h"
+#include "serving_knobs.h"
 #include "session_need.h"
 
 enum slot_state {
@@ -27,7 +27,7 @@ enum slot_state {
 struct session;
 
 struct slot {
-	struct pool_job job;
+	struct pool_task task;
 	struct session *session;
 	enum slot_state state;
 	uint32_t generation;
@@ -51,8 +51,8 @@ struct session_sensed {
 struct session {
 	struct session *next;
 	struct cache *cache;
-	const struct serve_options *options;
-	struct served_dataset *dataset;
+	const struct serving_options *options;
+	struct cached_dataset *dataset;
 	struct place *place; /* where it opens chunks; set by who opens it, before anything is pumped */
 	struct job *job;     /* set by who opens it, before anything is pumped */
 	int64_t pid;
@@ -103,7 +103,7 @@ struct session {
  * Admits and opens a session. On success the reply is filled and the two descriptors of control and slot
  * memory are lent. -ENOSPC: too little cache, the text says how much it takes; -EINVAL.
  */
-int session_new(struct cache *cache, const struct serve_options *options, struct served_dataset *dataset,
+int session_new(struct cache *cache, const struct serving_options *options, struct cached_dataset *dataset,
 		const struct wire_open_session *request, struct session **ret,
 		struct wire_session_reply *ret_reply, struct error *err);
 /*

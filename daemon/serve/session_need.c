@@ -12,7 +12,7 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
 }
 
 /* [w]: bytes of the chunks of all windows before w. */
-static uint64_t *sum_windows(const struct served_dataset *d, const struct shuffle_plan *plan)
+static uint64_t *sum_windows(const struct cached_dataset *d, const struct shuffle_plan *plan)
 {
 	uint64_t n_windows = shuffle_n_windows(plan), g = shuffle_window_chunks(plan), sum = 0;
 	uint64_t *sums = calloc(n_windows + 1, sizeof(*sums));
@@ -56,7 +56,7 @@ static uint64_t span_bytes(const struct shuffle_plan *plan, const uint64_t *sums
 }
 
 /* Whole windows between, and one at each end, of the chunks with the fewest samples. */
-static uint64_t most_chunks(const struct served_dataset *d, const struct session_shape *shape,
+static uint64_t most_chunks(const struct cached_dataset *d, const struct session_shape *shape,
 			    const uint32_t *samples, uint64_t positions)
 {
 	uint64_t between = 0, sum = 0, g = shape->window_chunks;
@@ -71,7 +71,7 @@ static uint64_t held_batches(const struct session_shape *shape)
 	return shape->views ? (uint64_t)shape->n_slots + 1 : 1;
 }
 
-uint64_t session_need_at_most(const struct served_dataset *d, const struct session_shape *shape,
+uint64_t session_need_at_most(const struct cached_dataset *d, const struct session_shape *shape,
 			      const uint32_t *samples)
 {
 	uint64_t held = held_batches(shape), one = most_chunks(d, shape, samples, shape->batch);
@@ -80,7 +80,7 @@ uint64_t session_need_at_most(const struct served_dataset *d, const struct sessi
 	return min_u64(min_u64(held * one, span), d->info.n_chunks);
 }
 
-int session_need_bytes(const struct served_dataset *d, const struct session_shape *shape,
+int session_need_bytes(const struct cached_dataset *d, const struct session_shape *shape,
 		       const struct shuffle_plan *plan, const struct shuffle_plan *next, uint64_t *ret_bytes)
 {
 	_cleanup_(freep) uint64_t *sums = sum_windows(d, plan);
@@ -91,7 +91,7 @@ int session_need_bytes(const struct served_dataset *d, const struct session_shap
 		return -ENOMEM;
 	/* A batch is of one epoch, and of no more chunks than it has samples. */
 	one =
-	    min_u64(span_bytes(plan, sums, NULL, NULL, shape->batch), served_largest_bytes(d, shape->batch));
+	    min_u64(span_bytes(plan, sums, NULL, NULL, shape->batch), cached_largest_bytes(d, shape->batch));
 	span = span_bytes(plan, sums, next, next_sums, (held - 1) * shape->batch_step + shape->batch);
 	*ret_bytes = min_u64(min_u64(held * one, span), d->all_bytes);
 	return 0;

@@ -7,7 +7,7 @@
  * most of the bytes. Never more than all chunks.
  */
 
-#include "served.h"
+#include "cached_dataset.h"
 
 #include "dataset/shuffle.h"
 
@@ -19,11 +19,11 @@ struct session_shape {
 	bool views; /* ready and held batches pin their chunks */
 };
 
-/* Chunks, in any order of them; samples: of each chunk, ascending. In bytes: served_largest_bytes(). */
-uint64_t session_need_at_most(const struct served_dataset *d, const struct session_shape *shape,
+/* Chunks, in any order of them; samples: of each chunk, ascending. In bytes: cached_largest_bytes(). */
+uint64_t session_need_at_most(const struct cached_dataset *d, const struct session_shape *shape,
 			      const uint32_t *samples);
 
 /* In one epoch's order. next: the epoch behind it, whose first batches may be held together with the last of
  * this one (NULL: not known yet). -ENOMEM. */
-int session_need_bytes(const struct served_dataset *d, const struct session_shape *shape,
+int session_need_bytes(const struct cached_dataset *d, const struct session_shape *shape,
 		       const struct shuffle_plan *plan, const struct shuffle_plan *next, uint64_t *ret_bytes);

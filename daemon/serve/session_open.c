@@ -23,9 +23,9 @@ uint64_t session_available_bytes(const struct session *s)
 	uint64_t available = cache_segment_limit(c, c->limit_bytes);
 	uint64_t used = cache_stuck_bytes(c, CACHE_ANYBODY);
 
-	for (const struct served_dataset *d = c->datasets; d; d = d->next) {
+	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
 		if (d != s->dataset && d->n_sessions > 0)
-			used += served_need_bytes(d);
+			used += cached_need_bytes(d);
 	}
 	return available > used ? available - used : 0;
 }
@@ -69,7 +69,7 @@ static int find_need(struct session *s, const uint32_t *samples, uint32_t n_slot
 	s->cost_bytes = slot_cost(s, n_slots);
 	session_shape(s, &shape);
 	s->need_chunks = session_need_at_most(s->dataset, &shape, samples);
-	s->need_bytes = served_largest_bytes(s->dataset, s->need_chunks);
+	s->need_bytes = cached_largest_bytes(s->dataset, s->need_chunks);
 	if (s->exact) {
 		r = session_need_bytes(s->dataset, &shape, first->plan, NULL, &first->need_bytes);
 		s->need_bytes = first->need_bytes;
@@ -80,7 +80,7 @@ static int find_need(struct session *s, const uint32_t *samples, uint32_t n_slot
 /* Beside what the dataset's other sessions need. */
 static uint64_t bytes_together(const struct session *s)
 {
-	const struct served_dataset *d = s->dataset;
+	const struct cached_dataset *d = s->dataset;
 	uint64_t bytes = d->need_bytes + s->need_bytes;
 
 	return (bytes < d->all_bytes ? bytes : d->all_bytes) + s->cost_bytes;
@@ -158,7 +158,7 @@ static void choose_window(struct session *s, char *notice, size_t size)
 		return;
 	}
 	/* Two windows' chunks, on average; where a few are giants these count. */
-	bytes = served_largest_bytes(s->dataset, 2 * (uint64_t)wanted) /
+	bytes = cached_largest_bytes(s->dataset, 2 * (uint64_t)wanted) /
 		(2 * (uint64_t)wanted < info->n_chunks ? 2 * (uint64_t)wanted : info->n_chunks);
 	s->request.window_chunks =
 	    policy_default_window(s->options->window_cache_bytes, bytes, info->n_chunks, wanted);
@@ -186,7 +186,7 @@ static int choose_batch(struct session *s, struct error *err)
 	return 0;
 }
 
-int session_new(struct cache *cache, const struct serve_options *options, struct served_dataset *dataset,
+int session_new(struct cache *cache, const struct serving_options *options, struct cached_dataset *dataset,
 		const struct wire_open_session *request, struct session **ret,
 		struct wire_session_reply *ret_reply, struct error *err)
 {

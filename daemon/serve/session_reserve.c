@@ -29,7 +29,7 @@ void session_shape(const struct session *s, struct session_shape *ret)
 /* Grows only as far as others leave room. */
 static void reserve(struct session *s, uint64_t need)
 {
-	struct served_dataset *d = s->dataset;
+	struct cached_dataset *d = s->dataset;
 	uint64_t others = d->need_bytes - s->need_bytes, together = others + need;
 
 	if (together > d->all_bytes)

@@ -13,24 +13,24 @@
 
 struct threads;
 
-struct thread_job {
-	struct pool_job job;
+struct thread_task {
+	struct pool_task task;
 	struct threads *owner;
 	struct io_op *op;
-	struct thread_job *next_free;
+	struct thread_task *next_free;
 };
 
 struct threads {
 	struct io io;
 	struct pool *pool;
-	struct thread_job *free_jobs;
+	struct thread_task *free_tasks;
 	struct io_op *waiting, **waiting_tail;
-	struct thread_job jobs[];
+	struct thread_task tasks[];
 };
 
-static void job_work(struct pool_job *job)
+static void task_work(struct pool_task *task)
 {
-	struct io_op *op = ((struct thread_job *)job)->op;
+	struct io_op *op = ((struct thread_task *)task)->op;
 	long r = 0;
 
 	do {
@@ -44,26 +44,26 @@ static void job_work(struct pool_job *job)
 
 static void threads_pump(struct threads *t)
 {
-	while (t->waiting && t->free_jobs) {
-		struct thread_job *job = t->free_jobs;
+	while (t->waiting && t->free_tasks) {
+		struct thread_task *task = t->free_tasks;
 
-		t->free_jobs = job->next_free;
-		job->op = t->waiting;
-		t->waiting = job->op->next;
+		t->free_tasks = task->next_free;
+		task->op = t->waiting;
+		t->waiting = task->op->next;
 		if (!t->waiting)
 			t->waiting_tail = &t->waiting;
-		pool_submit(t->pool, NULL, &job->job);
+		pool_submit(t->pool, NULL, &task->task);
 	}
 }
 
-static void job_done(struct pool_job *job)
+static void task_done(struct pool_task *task)
 {
-	struct thread_job *j = (struct thread_job *)job;
+	struct thread_task *j = (struct thread_task *)task;
 	struct threads *t = j->owner;
 	struct io_op *op = j->op;
 
-	j->next_free = t->free_jobs;
-	t->free_jobs = j;
+	j->next_free = t->free_tasks;
+	t->free_tasks = j;
 	t->io.in_flight--;
 	op->done(op);
 	threads_pump(t);
@@ -92,7 +92,7 @@ static const struct io_engine threads_engine = {
 
 int io_threads_new(uv_loop_t *loop, unsigned depth, struct io **ret)
 {
-	struct threads *t = calloc(1, sizeof(*t) + depth * sizeof(t->jobs[0]));
+	struct threads *t = calloc(1, sizeof(*t) + depth * sizeof(t->tasks[0]));
 	int r;
 
 	if (!t)
@@ -100,9 +100,9 @@ int io_threads_new(uv_loop_t *loop, unsigned depth, struct io **ret)
 	t->io.engine = &threads_engine;
 	t->waiting_tail = &t->waiting;
 	for (unsigned i = 0; i < depth; i++) {
-		t->jobs[i] = (struct thread_job){
-		    .job = {.work = job_work, .done = job_done}, .owner = t, .next_free = t->free_jobs};
-		t->free_jobs = &t->jobs[i];
+		t->tasks[i] = (struct thread_task){
+		    .task = {.work = task_work, .done = task_done}, .owner = t, .next_free = t->free_tasks};
+		t->free_tasks = &t->tasks[i];
 	}
 	r = pool_new(loop, depth < MAX_THREADS ? depth : MAX_THREADS, &t->pool);
 	if (r < 0) {

@@ -13,7 +13,7 @@
 #include "dataset/snapshot.h"
 #include "lib/cleanup.h"
 #include "place.h"
-#include "segment.h"
+#include "shared_memory.h"
 
 #define CHUNKS_DIRECTORY "chunks"
 

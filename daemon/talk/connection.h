@@ -22,7 +22,7 @@ struct connection {
 	bool orphaned;                /* the socket is over; its process has batches of the session */
 	bool orphan_told;
 	bool closed;
-	struct served_dataset *dataset;
+	struct cached_dataset *dataset;
 	struct place *place; /* of the dataset's chunks, as this client sees them */
 	struct session *session;
 	struct shared_memory text; /* of its last STATUS, JOBS, WHY or SET */

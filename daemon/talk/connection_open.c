@@ -21,7 +21,7 @@ enum open_stage {
 };
 
 struct open_request {
-	struct pool_job job;
+	struct pool_task task;
 	struct connection *connection;
 	struct opening *opening; /* NULL: over */
 	enum open_stage stage;
@@ -29,12 +29,12 @@ struct open_request {
 	struct proof proof;
 	uint64_t reserved_bytes; /* of the cache, for the copy */
 	int copy_fd;
-	struct served_dataset *loaded;
+	struct cached_dataset *loaded;
 	int result;
 	struct error error;
 };
 
-static int answer(struct open_request *q, struct served_dataset *d)
+static int answer(struct open_request *q, struct cached_dataset *d)
 {
 	struct connection *c = q->connection;
 	_cleanup_(closep) int fd = -EBADF;
@@ -52,13 +52,13 @@ static int answer(struct open_request *q, struct served_dataset *d)
 		error_errno(&q->error, r, "dieseld cannot open a snapshot in memory for a client");
 		return connection_reply_error(c, &q->error, r);
 	}
-	c->place = served_add_place(d, &q->proof);
+	c->place = cached_add_place(d, &q->proof);
 	if (!c->place) {
 		error_errno(&q->error, -ENOMEM, "cannot open %s", d->path);
 		return connection_reply_error(c, &q->error, -ENOMEM);
 	}
 	if (d->refs == 0)
-		served_forget_errors(d);
+		cached_forget_errors(d);
 	d->refs++;
 	c->dataset = d;
 	protocol_init(&m, WIRE_DATASET_REPLY);
@@ -102,21 +102,21 @@ static void drop_untaken(const struct connection *c)
 }
 
 /* Whether this user may have a dataset that has no digests. */
-static int check_digest(struct open_request *q, const struct served_dataset *d)
+static int check_digest(struct open_request *q, const struct cached_dataset *d)
 {
 	const struct connection *c = q->connection;
-	enum serve_digest when = c->server->serving.options.require_digest;
+	enum serving_digest when = c->server->serving.options.require_digest;
 
-	if (d->info.has_digests || when == SERVE_DIGEST_NEVER ||
-	    (when == SERVE_DIGEST_SHARED && c->uid == d->identity.rights.uid))
+	if (d->info.has_digests || when == SERVING_DIGEST_NEVER ||
+	    (when == SERVING_DIGEST_SHARED && c->uid == d->identity.rights.uid))
 		return 0;
 	return error_set(&q->error, -EPERM,
 			 "%s has no SHA-256 of its chunks, and dieseld demands it%s (--require-digest): its "
 			 "owner can run `dieselctl rebuild --digest " DIGEST_NAME " %s`",
-			 d->path, when == SERVE_DIGEST_SHARED ? " for all but the owner" : "", d->path);
+			 d->path, when == SERVING_DIGEST_SHARED ? " for all but the owner" : "", d->path);
 }
 
-static void finish(struct open_request *q, struct served_dataset *d)
+static void finish(struct open_request *q, struct cached_dataset *d)
 {
 	struct connection *c = q->connection;
 	int r = 0;
@@ -178,9 +178,9 @@ static int reserve(struct open_request *q)
 static void decide(struct open_request *q)
 {
 	struct server *s = q->connection->server;
-	struct served_dataset *d = cache_find_dataset(&s->serving.cache, &q->proof.identity);
+	struct cached_dataset *d = cache_find_dataset(&s->serving.cache, &q->proof.identity);
 
-	if (d && !served_is_still(d, &q->proof)) {
+	if (d && !cached_is_still(d, &q->proof)) {
 		/* Carried over a restart; its file is another one by now. */
 		if (!q->proof.replaced)
 			cache_drop_dataset(&s->serving.cache, d);
@@ -217,24 +217,24 @@ static void wake_waiting(struct server *s, const struct proof_identity *identity
 		decide(q);
 }
 
-static void adopt_work(struct pool_job *job)
+static void adopt_work(struct pool_task *task)
 {
-	struct open_request *q = (struct open_request *)job;
+	struct open_request *q = (struct open_request *)task;
 
-	q->result = served_new(&q->proof, q->copy_fd, &q->loaded, &q->error);
+	q->result = cached_new(&q->proof, q->copy_fd, &q->loaded, &q->error);
 	q->copy_fd = -EBADF;
 }
 
-static void adopt_done(struct pool_job *job)
+static void adopt_done(struct pool_task *task)
 {
-	struct open_request *q = (struct open_request *)job;
+	struct open_request *q = (struct open_request *)task;
 	struct server *s = q->connection->server;
 	struct proof_identity identity = q->proof.identity;
-	struct served_dataset *d = cache_find_dataset(&s->serving.cache, &identity);
+	struct cached_dataset *d = cache_find_dataset(&s->serving.cache, &identity);
 
 	unreserve(q);
 	if (d) { /* the client of this one had left, and another one loaded it too */
-		served_free(q->loaded);
+		cached_free(q->loaded);
 	} else if (q->result == 0) {
 		d = q->loaded;
 		cache_add_dataset(&s->serving.cache, d);
@@ -263,8 +263,8 @@ static void on_verified(void *user, int copy_fd)
 	q->opening = NULL;
 	q->copy_fd = copy_fd;
 	q->stage = OPEN_ADOPTS;
-	q->job = (struct pool_job){.work = adopt_work, .done = adopt_done};
-	pool_submit(q->connection->server->serving.cache.pool, NULL, &q->job);
+	q->task = (struct pool_task){.work = adopt_work, .done = adopt_done};
+	pool_submit(q->connection->server->serving.cache.pool, NULL, &q->task);
 }
 
 static void on_failed(void *user, const struct error *err)

@@ -66,7 +66,7 @@ static void server_schedule(struct server *s)
 		q->starved = cache_load(&s->serving.cache, q->dataset, candidates[pick].chunk,
 					fetches[pick].distance, q->job, q->place);
 		if (q->starved == 0)
-			q->last_served = ++s->served_clock;
+			q->last_served = ++s->cached_clock;
 	}
 }
 
@@ -128,7 +128,7 @@ static void on_settle(uv_check_t *check)
 	while (s->serving.dirty) {
 		s->serving.dirty = false;
 		if (s->serving.cache.needs_changed && !s->stopping) {
-			serve_refresh(&s->serving);
+			serving_refresh(&s->serving);
 		}
 		for (struct session *q = s->serving.sessions; q; q = q->next)
 			session_pump(q);
@@ -216,7 +216,7 @@ static void restore(struct server *s, struct fd_store_items *items)
 }
 
 int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
-		 const struct serve_options *options, const struct nursery *nursery,
+		 const struct serving_options *options, const struct nursery *nursery,
 		 struct fd_store_items *items, struct error *err)
 {
 	int r;

@@ -46,7 +46,7 @@ struct server {
 	uint64_t drain_until_ns;
 	bool stopping;
 	int io_why; /* the errno that ruled out io_uring */
-	uint64_t served_clock;
+	uint64_t cached_clock;
 	uint64_t start_ns;
 	uint64_t n_accepted;
 };
@@ -54,7 +54,7 @@ struct server {
 /* Makes everything and listens. The line in err says what to do. The nursery is borrowed; of what an earlier
  * daemon left in the service manager's store, what is of use is taken. */
 int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
-		 const struct serve_options *options, const struct nursery *nursery,
+		 const struct serving_options *options, const struct nursery *nursery,
 		 struct fd_store_items *items, struct error *err);
 /*
  * Drains: nobody new is let in, batches that workers fill are finished and published, then connections end:

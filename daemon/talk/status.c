@@ -14,7 +14,7 @@ static json_t *json_u64(uint64_t value)
 	return json_integer((json_int_t)value);
 }
 
-static json_t *dataset_status(const struct served_dataset *d)
+static json_t *dataset_status(const struct cached_dataset *d)
 {
 	json_t *bad = json_array();
 
@@ -68,7 +68,7 @@ static json_t *cache_status(const struct cache *c)
 }
 
 /* Others' datasets have names, and say who trains on what. */
-static bool may_see(const struct server *s, const struct served_dataset *d,
+static bool may_see(const struct server *s, const struct cached_dataset *d,
 		    const struct control_viewer *viewer)
 {
 	const struct connection *c = s->connections;
@@ -84,7 +84,7 @@ char *server_status(const struct server *s, const struct control_viewer *viewer)
 	json_t *root;
 	char *text;
 
-	for (const struct served_dataset *d = s->serving.cache.datasets; d; d = d->next)
+	for (const struct cached_dataset *d = s->serving.cache.datasets; d; d = d->next)
 		if (may_see(s, d, viewer))
 			json_array_append_new(datasets, dataset_status(d));
 	for (const struct session *q = s->serving.sessions; q; q = q->next)

@@ -57,7 +57,7 @@ bool server_may_load(const struct server *s, const struct session *q, uint64_t c
 		     uint64_t taken_bytes)
 {
 	const struct cache *c = &s->serving.cache;
-	const struct served_dataset *d = q->dataset;
+	const struct cached_dataset *d = q->dataset;
 	const struct quota quota = server_quota(s);
 	uint64_t bytes = d->chunks[chunk].bytes;
 
@@ -72,7 +72,7 @@ bool server_may_load(const struct server *s, const struct session *q, uint64_t c
 }
 
 /* The user's connections and sessions with the dataset. */
-static void add_dataset(const struct server *s, const struct served_dataset *d, uint32_t uid, struct usage *u)
+static void add_dataset(const struct server *s, const struct cached_dataset *d, uint32_t uid, struct usage *u)
 {
 	uint64_t chunks = 0, bytes = 0;
 	bool opened = false;
@@ -98,7 +98,7 @@ static void add_dataset(const struct server *s, const struct served_dataset *d, 
 static void look(const struct server *s, uint32_t uid, struct usage *ret_mine, struct usage *ret_all)
 {
 	*ret_mine = *ret_all = (struct usage){0};
-	for (const struct served_dataset *d = s->serving.cache.datasets; d; d = d->next) {
+	for (const struct cached_dataset *d = s->serving.cache.datasets; d; d = d->next) {
 		add_dataset(s, d, uid, ret_mine);
 		ret_all->of[QUOTA_CHUNKS] += policy_join_need(d->info.n_chunks, d->need_chunks, 0) +
 					     (d->copy_held ? CACHE_HELD_FILES : 0);

@@ -4,7 +4,7 @@ report asks for. Needs root (the disk is throttled), Chromium for the pictures, 
 
     python3 docs/tour/make.py [JOB ...]
 
-Reports as text and pictures go to docs/tour/, sessions to build/tour/.
+Reports as text and pictures go to docs/tour/, recordings to build/tour/.
 """
 import pathlib
 import shutil
@@ -73,9 +73,9 @@ def evict(path):
 
 
 def run(name, path, arguments, slow, label):
-    session = WORK / f"{name}-{label}.db"
-    session.unlink(missing_ok=True)
-    command = [ANALYZE, "record", "-o", session, "--", support.PYTHON, HERE / f"{name}.py", path, *arguments]
+    recording = WORK / f"{name}-{label}.db"
+    recording.unlink(missing_ok=True)
+    command = [ANALYZE, "record", "-o", recording, "--", support.PYTHON, HERE / f"{name}.py", path, *arguments]
     if slow:
         evict(path)
         with ReadAhead(), support.Throttle(WORK, bps=BANDWIDTH) as disk:
@@ -83,18 +83,18 @@ def run(name, path, arguments, slow, label):
     else:
         output = subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True).stdout
     rate = float(output.split()[0])
-    text = subprocess.run([ANALYZE, "report", session], check=True, stdout=subprocess.PIPE, text=True).stdout
+    text = subprocess.run([ANALYZE, "report", recording], check=True, stdout=subprocess.PIPE, text=True).stdout
     text = text.replace(f"{ROOT}/", "")
     (HERE / f"{name}-{label}.txt").write_text(text)
     print(f"--- {name}, {label}: {rate:.0f} samples/s\n{text}", flush=True)
     if label == "before":
-        picture(session, HERE / f"{name}.png")
+        picture(recording, HERE / f"{name}.png")
     return rate
 
 
-def picture(session, target):
-    page = session.with_suffix(".html")
-    subprocess.run([ANALYZE, "report", session, "-o", page], check=True)
+def picture(recording, target):
+    page = recording.with_suffix(".html")
+    subprocess.run([ANALYZE, "report", recording, "-o", page], check=True)
     page.write_text(page.read_text().replace(f"{ROOT}/", ""))  # whose machine it was is nobody's business
     if chromium := shutil.which("chromium"):
         subprocess.run([chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",

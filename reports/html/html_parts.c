@@ -256,8 +256,8 @@ void html_about(const struct html *html)
 		snprintf(text, sizeof(text), "%.100s, %u CPUs", html->source.kernel, analysis->n_cpus);
 		about_row(html, "kernel", text);
 	}
-	if (html->source.session)
-		about_row(html, "session", html->source.session);
+	if (html->source.recording)
+		about_row(html, "recording", html->source.recording);
 	if (words_missing(text, sizeof(text), analysis)[0])
 		about_row(html, "not known", text);
 	fputs("</tbody></table></div></section>\n", html->stream);

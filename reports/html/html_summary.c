@@ -49,7 +49,7 @@ struct share_row {
 	uint64_t ns, wall_ns;
 	size_t n_steps;
 	bool sub;
-	double error; /* of a sampled session's share; 0: exact */
+	double error; /* of a sampled recording's share; 0: exact */
 };
 
 static double row_percent(const struct share_row *row)
@@ -174,7 +174,7 @@ void html_summary(const struct html *html)
 		    "little.</p>\n",
 		    html->stream);
 	if (html->source.cut_off)
-		fputs("<p class=\"note\">The session was cut off: the recorder was killed or the file is "
+		fputs("<p class=\"note\">The recording was cut off: the recorder was killed or the file is "
 		      "damaged. "
 		      "The report is of what is there.</p>\n",
 		      html->stream);

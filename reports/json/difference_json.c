@@ -28,7 +28,7 @@ static json_t *side(const struct analysis *analysis, const struct report_source 
 	json_t *object = json_object();
 	int r = 0;
 
-	r |= json_object_set_new(object, "session", json_bytes(source ? source->session : NULL));
+	r |= json_object_set_new(object, "session", json_bytes(source ? source->recording : NULL));
 	r |= json_object_set_new(object, "verdict", json_string(analysis_verdict_name(analysis->verdict)));
 	r |= json_object_set_new(object, "steps", json_count(report_n_steps(analysis)));
 	r |= json_object_set_new(object, "steps_per_s", json_number(steps_per_s));

@@ -116,22 +116,22 @@ static json_t *moment(uint64_t realtime_ns)
 	return json_string(text);
 }
 
-static int set_session(json_t *root, const struct report_source *source)
+static int set_recording(json_t *root, const struct report_source *source)
 {
 	static const struct report_source nothing;
-	json_t *session = json_object();
+	json_t *recording = json_object();
 	int r = 0;
 
 	if (!source)
 		source = &nothing;
-	r |= json_object_set_new(session, "file", json_bytes(source->session));
-	r |= json_object_set_new(session, "host", json_bytes(source->host));
-	r |= json_object_set_new(session, "kernel", json_bytes(source->kernel));
-	r |= json_object_set_new(session, "machine", json_bytes(source->machine));
-	r |= json_object_set_new(session, "diesel_version", json_bytes(source->version));
-	r |= json_object_set_new(session, "recorded_at", moment(source->clocks.realtime_ns));
-	r |= json_object_set_new(session, "cut_off", json_boolean(source->cut_off));
-	return r | json_object_set_new(root, "session", session);
+	r |= json_object_set_new(recording, "file", json_bytes(source->recording));
+	r |= json_object_set_new(recording, "host", json_bytes(source->host));
+	r |= json_object_set_new(recording, "kernel", json_bytes(source->kernel));
+	r |= json_object_set_new(recording, "machine", json_bytes(source->machine));
+	r |= json_object_set_new(recording, "diesel_version", json_bytes(source->version));
+	r |= json_object_set_new(recording, "recorded_at", moment(source->clocks.realtime_ns));
+	r |= json_object_set_new(recording, "cut_off", json_boolean(source->cut_off));
+	return r | json_object_set_new(root, "session", recording);
 }
 
 static int set_workers(json_t *root, const struct analysis *analysis)
@@ -324,7 +324,7 @@ int report_json(FILE *stream, const struct analysis *analysis, const struct repo
 	int r = 0;
 
 	r |= json_object_set_new(root, "schema", json_string("diesel.report/1"));
-	r |= set_session(root, source);
+	r |= set_recording(root, source);
 	r |= set_job(root, analysis);
 	r |= set_figures(root, analysis);
 	r |= set_shares(root, analysis);

@@ -66,7 +66,7 @@ int report_what_if_json(FILE *stream, const struct report_what_if *what_if)
 	int r = 0;
 
 	r |= json_object_set_new(root, "schema", json_string("diesel.what-if/1"));
-	r |= json_object_set_new(root, "session", json_bytes(what_if->session));
+	r |= json_object_set_new(root, "session", json_bytes(what_if->recording));
 	r |= json_object_set_new(root, "recorded_steps_per_s", json_number(1 / predictions->recorded_step_s));
 	r |= json_object_set_new(root, "question",
 				 predictions->answer ? question(&what_if->question) : json_null());

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes as the events of a session: whatever they are, the analysis ends and its shares sum to what was
+/* Bytes as the events of a recording: whatever they are, the analysis ends and its shares sum to what was
  * observed. */
 #include <stdint.h>
 #include <stdlib.h>

@@ -56,19 +56,19 @@ class Shapes(unittest.TestCase):
                 file.write(os.urandom(20000))
 
     def setUp(self):
-        self.session = os.path.join(self.folder, "s.db")
+        self.recording = os.path.join(self.folder, "s.db")
 
     def job(self, name, *words, first=()):
         return [PYTHON, os.path.join(JOBS, name), *first, "--data", self.data, *(str(w) for w in words)]
 
     def record(self, command, options=(), env=None, status=0):
-        done = run(ANALYZE, "record", "-o", self.session, *options, "--", *command, env=env)
+        done = run(ANALYZE, "record", "-o", self.recording, *options, "--", *command, env=env)
         self.assertEqual(done.returncode, status, done.stderr)
         self.done = done
         return done
 
     def report(self, *options):
-        done = run(ANALYZE, "report", "--format", "json", self.session, *options)
+        done = run(ANALYZE, "report", "--format", "json", self.recording, *options)
         self.assertIn(done.returncode, (0, 3), done.stderr)
         return json.loads(done.stdout)
 

@@ -25,16 +25,16 @@ class Checkpoints(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="diesel-checkpoints-")
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        self.session = os.path.join(self.folder, "s.db")
+        self.recording = os.path.join(self.folder, "s.db")
 
     def record(self, kind):
-        done = run(ANALYZE, "record", "-o", self.session, "--", sys.executable, JOB, kind, self.folder, STEPS, EVERY,
+        done = run(ANALYZE, "record", "-o", self.recording, "--", sys.executable, JOB, kind, self.folder, STEPS, EVERY,
                    MEGABYTES)
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout), self.report()
 
     def report(self, *options):
-        done = run(ANALYZE, "report", self.session, "--format", "json", *options)
+        done = run(ANALYZE, "report", self.recording, "--format", "json", *options)
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)
 
@@ -127,7 +127,7 @@ class Checkpoints(unittest.TestCase):
         for kind in ("none", "synced_log"):
             _, report = self.record(kind)
             self.assertIsNone(report["checkpoints"])
-            os.unlink(self.session)
+            os.unlink(self.recording)
 
     def test_advice_on_the_interval(self):
         _, report = self.record("direct")
@@ -144,7 +144,7 @@ class Checkpoints(unittest.TestCase):
 
     def test_bad_bound(self):
         for text in ("0", "-1%", "200%", "5%%", "much", ""):
-            done = run(ANALYZE, "report", self.session, "--checkpoint-overhead", text)
+            done = run(ANALYZE, "report", self.recording, "--checkpoint-overhead", text)
             self.assertEqual(done.returncode, 2, text)
             self.assertEqual(len(done.stderr.splitlines()), 1)
 

@@ -13,7 +13,7 @@ import tempfile
 import unittest
 
 import exact
-import session_file as s
+import recording_file as s
 
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
 LIB = os.environ.get("DIESEL_LIB", "build/release/lib")
@@ -76,9 +76,9 @@ class Gpu(unittest.TestCase):
 
     def check_starved(self, report):
         """Never above what the stand-in knows that it was idle for."""
-        session = s.Session(self.path)
+        recording = s.Recording(self.path)
         inside = 0
-        marks = [e for e in session.of(s.MARK) if e.kind in (1, 2)]
+        marks = [e for e in recording.of(s.MARK) if e.kind in (1, 2)]
         waits = [(a.end_ns, b.end_ns) for a, b in zip(marks, marks[1:]) if (a.kind, b.kind) == (1, 2)]
         for _, _, _, begin, end in self.log("idle"):
             inside += sum(max(0, min(int(end), b) - max(int(begin), a)) for a, b in waits)
@@ -223,7 +223,7 @@ class Processes(Gpu):
         done = self.record(sys.executable, JOB, standin(), DIESEL, 20, 5, 10, "fork", 2, DIESEL_STANDIN_WAIT="block")
         clocks = {c["pid"]: c for c in map(json.loads, done.stdout.splitlines())}
         self.assertEqual(len(clocks), 2)
-        totals = {e.tgid: e for e in s.Session(self.path).of(s.GPU_TOTALS)}
+        totals = {e.tgid: e for e in s.Recording(self.path).of(s.GPU_TOTALS)}
         self.assertEqual(set(totals), set(clocks))
         for pid, clock in clocks.items():
             self.assertEqual((totals[pid].n_launches, totals[pid].n_waits), (200, 20))
@@ -237,7 +237,7 @@ class Processes(Gpu):
         other.wait()
         self.check_sync(clock, report)
         self.check_count(report["gpu"]["launches"], 300, 10)
-        self.assertEqual([e.tgid for e in s.Session(self.path).of(s.GPU_TOTALS)], [clock["pid"]])
+        self.assertEqual([e.tgid for e in s.Recording(self.path).of(s.GPU_TOTALS)], [clock["pid"]])
 
 
 class Cost(Gpu):

@@ -11,7 +11,7 @@ import tempfile
 import unittest
 from collections import Counter
 
-import session_file as s
+import recording_file as s
 import exact
 
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
@@ -108,7 +108,7 @@ class Profile(unittest.TestCase):
         stacks = {key: [frames[k] for k in struct.unpack("<%dq" % (len(value) // 8), value)]
                   for key, value in self.notes("stack").items()}
         return [(e.tgid, stacks.get(e.native, []), stacks.get(e.python, []))
-                for e in s.Session(self.path).of(s.STACK)]
+                for e in s.Recording(self.path).of(s.STACK)]
 
 
 class RealJobs(Profile):
@@ -213,7 +213,7 @@ class Stacks(Profile):
     def test_processes_that_end_at_once(self):
         self.record(PYTHON, "-c", SHORT_LIVES, options=["--profile-hz", "499"])
         stacks = self.stacks()
-        root = s.Session(self.path).number("root_tgid")
+        root = s.Recording(self.path).number("root_tgid")
         children = [(native, python) for tgid, native, python in stacks if tgid != root]
         self.assertGreater(len(children), 50)
         named = [1 for native, _ in children if native]
@@ -225,12 +225,12 @@ class Stacks(Profile):
     def test_no_profile(self):
         self.record(PYTHON, "-c", BURN, 0.5, options=["--no-profile"])
         self.assertEqual(self.stacks(), [])
-        self.assertEqual(s.Session(self.path).number("profile_hz"), 0)
+        self.assertEqual(s.Recording(self.path).number("profile_hz"), 0)
 
     def test_rate(self):
         self.record(PYTHON, "-c", BURN, 1, options=["--profile-hz", "10"])
         self.assertTrue(0 < len(self.stacks()) <= 30)
-        self.assertEqual(s.Session(self.path).number("profile_hz"), 10)
+        self.assertEqual(s.Recording(self.path).number("profile_hz"), 10)
 
     def test_bad_rate(self):
         for rate in ("0", "-1", "100000", "often"):

@@ -15,7 +15,7 @@ import time
 import unittest
 
 import exact
-import session_file as s
+import recording_file as s
 
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
 LIB = os.environ.get("DIESEL_LIB", "build/release/lib")
@@ -73,21 +73,21 @@ class Recording(unittest.TestCase):
         done = run(ANALYZE, "record", "-o", self.path, *options, "--", *command, **kwargs)
         self.assertEqual(done.returncode, status, done.stderr)
         self.done = done
-        session = s.Session(self.path)
-        self.assertEqual(session.info["complete"], "1")
-        return session
+        recording = s.Recording(self.path)
+        self.assertEqual(recording.info["complete"], "1")
+        return recording
 
-    def root_sleeps(self, session, nr):
-        root = session.number("root_tgid")
-        return [e for e in session.of(s.SWITCH, root) if e.state & 1 and e.syscall_nr == nr]
+    def root_sleeps(self, recording, nr):
+        root = recording.number("root_tgid")
+        return [e for e in recording.of(s.SWITCH, root) if e.state & 1 and e.syscall_nr == nr]
 
 
 class KnownJobs(Recording):
     def test_sleeps_are_woken_by_the_timer(self):
-        session = self.record(JOB, "sleep", 50)
-        calls = [e for e in session.of(s.SYSCALL) if e.nr == 230]
+        recording = self.record(JOB, "sleep", 50)
+        calls = [e for e in recording.of(s.SYSCALL) if e.nr == 230]
         self.assertEqual(len(calls), 50)
-        sleeps = self.root_sleeps(session, 230)
+        sleeps = self.root_sleeps(recording, 230)
         # A preempted thread can find its time over before it came to sleep.
         self.assertGreaterEqual(len(sleeps), 40)
         for e in sleeps:
@@ -95,12 +95,12 @@ class KnownJobs(Recording):
             self.assertTrue(e.start_ns <= e.waking_ns <= e.end_ns, e)
 
     def test_pingpong_is_woken_by_the_other_thread(self):
-        session = self.record(JOB, "pingpong", 2000)
+        recording = self.record(JOB, "pingpong", 2000)
         threads = [int(line.split()[1]) for line in self.done.stdout.splitlines()]
         self.assertEqual(len(threads), 2)
         n = 0
         for me, other in (threads, threads[::-1]):
-            for e in session.of(s.SWITCH, me):
+            for e in recording.of(s.SWITCH, me):
                 if e.state & 1 and e.syscall_nr == 202:
                     self.assertEqual(e.waker_context, s.WAKER_TASK, e)
                     self.assertEqual(e.waker_tid, other, e)
@@ -121,10 +121,10 @@ class KnownJobs(Recording):
         self.assertGreater(shared[True], 10 * shared[False])
 
     @staticmethod
-    def queued(session):
+    def queued(recording):
         """ns in which threads were preempted, by whether a neighbour had the core."""
         sums = {False: 0, True: 0}
-        for e in session.of(s.SWITCH):
+        for e in recording.of(s.SWITCH):
             if e.flags & s.PREEMPTED:
                 sums[bool(e.flags & s.NEIGHBOUR)] += e.end_ns - e.start_ns
         return sums
@@ -143,60 +143,60 @@ class KnownJobs(Recording):
         done = run(JOB, "direct", 1, path)
         if done.returncode == 77:
             self.skipTest("no O_DIRECT on " + self.folder)
-        session = self.record(JOB, "direct", 64, path)
+        recording = self.record(JOB, "direct", 64, path)
         inode = os.stat(path).st_ino
-        reads = [e for e in session.of(s.SYSCALL) if e.nr == 17 and e.inode == inode]
+        reads = [e for e in recording.of(s.SYSCALL) if e.nr == 17 and e.inode == inode]
         self.assertEqual(len(reads), 64)
         for e in reads:
             self.assertEqual((e.file_type, e.result, e.argument), (8, 65536, 65536))
-        blocked = [e for e in session.of(s.SWITCH) if e.state & 2 and e.syscall_nr == 17]
+        blocked = [e for e in recording.of(s.SWITCH) if e.state & 2 and e.syscall_nr == 17]
         self.assertGreater(len(blocked), 32)
         by_task = [e for e in blocked if e.waker_context == s.WAKER_TASK]
         self.assertLess(len(by_task), len(blocked) / 10)
-        opened = [e for e in session.of(s.SYSCALL) if e.nr == 257 and e.inode == inode]
+        opened = [e for e in recording.of(s.SYSCALL) if e.nr == 257 and e.inode == inode]
         self.assertEqual(len(opened), 1)
 
     def test_major_faults_are_seen_outside_of_calls(self):
-        session = self.record(JOB, "faults", 64, self.cold_file(64))
-        faults = [e for e in session.of(s.SWITCH) if e.flags & s.MAJOR_FAULT]
+        recording = self.record(JOB, "faults", 64, self.cold_file(64))
+        faults = [e for e in recording.of(s.SWITCH) if e.flags & s.MAJOR_FAULT]
         self.assertGreater(len(faults), 32)
         for e in faults:
             self.assertTrue(e.state & 2, e)
             self.assertEqual(e.syscall_nr, 0xFFFF)
 
     def test_page_faults_of_a_library_are_no_reading(self):
-        session = self.record(JOB, "faults", 64, self.cold_file(64, "libdata.so.1"))
-        slept = [e for e in session.of(s.SWITCH) if e.state & 2 and e.syscall_nr == 0xFFFF]
+        recording = self.record(JOB, "faults", 64, self.cold_file(64, "libdata.so.1"))
+        slept = [e for e in recording.of(s.SWITCH) if e.state & 2 and e.syscall_nr == 0xFFFF]
         self.assertGreater(len([e for e in slept if e.flags & s.CODE]), 32)
         inode = os.stat(os.path.join(self.folder, "libdata.so.1")).st_ino
-        self.assertFalse([e for e in session.of(s.FAULT) if e.inode == inode])
+        self.assertFalse([e for e in recording.of(s.FAULT) if e.inode == inode])
 
     def test_descendants_belong_to_the_job(self):
-        session = self.record(JOB, "family", 4, status=5)
-        root = session.number("root_tgid")
-        forks = [e for e in session.of(s.FORK, root) if e.child_tgid != root]
+        recording = self.record(JOB, "family", 4, status=5)
+        root = recording.number("root_tgid")
+        forks = [e for e in recording.of(s.FORK, root) if e.child_tgid != root]
         self.assertEqual(len(forks), 4)
         for fork in forks:
-            self.assertEqual(len(session.of(s.EXEC, fork.child_tid)), 2)
-            self.assertEqual(len(session.of(s.EXIT, fork.child_tid)), 1)
-            names = [e.comm.rstrip(b"\0") for e in session.of(s.NAME, fork.child_tid)]
+            self.assertEqual(len(recording.of(s.EXEC, fork.child_tid)), 2)
+            self.assertEqual(len(recording.of(s.EXIT, fork.child_tid)), 1)
+            names = [e.comm.rstrip(b"\0") for e in recording.of(s.NAME, fork.child_tid)]
             self.assertEqual(names[1:], [b"sh", b"true"])
-        self.assertEqual(session.info["exit_status"], str(5 << 8))
-        self.assertEqual(len(session.of(s.EXIT, root)), 1)
+        self.assertEqual(recording.info["exit_status"], str(5 << 8))
+        self.assertEqual(len(recording.of(s.EXIT, root)), 1)
 
     def test_totals_of_a_thread_that_ended(self):
-        session = self.record(JOB, "thread")
+        recording = self.record(JOB, "thread")
         said_ns = int(self.done.stdout.split()[1])
-        root = session.number("root_tgid")
-        (fork,) = [e for e in session.of(s.FORK, root) if e.child_tgid == root]
-        (end,) = session.of(s.EXIT, fork.child_tid)
+        root = recording.number("root_tgid")
+        (fork,) = [e for e in recording.of(s.FORK, root) if e.child_tgid == root]
+        (end,) = recording.of(s.EXIT, fork.child_tid)
         self.assertGreaterEqual(end.exec_ns, said_ns)
         life_ns = end.end_ns - fork.end_ns
         total_ns = end.exec_ns + end.queue_ns + end.sleep_ns + end.block_ns
         self.assertLessEqual(total_ns, life_ns + 1000000)
         self.assertGreaterEqual(end.sleep_ns, 5000000)
         # The records add up to the totals.
-        stretches = session.of(s.SWITCH, fork.child_tid)
+        stretches = recording.of(s.SWITCH, fork.child_tid)
         # A waking that nobody saw (0) counts as the end.
         slept_ns = sum((e.waking_ns or e.end_ns) - e.start_ns for e in stretches if e.state & 1)
         queued_ns = sum(e.end_ns - ((e.waking_ns or e.end_ns) if e.state else e.start_ns) for e in stretches)
@@ -204,49 +204,49 @@ class KnownJobs(Recording):
         self.assertEqual(queued_ns, end.queue_ns)
 
     def test_threads_records_come_in_order(self):
-        session = self.record(JOB, "pingpong", 500)
-        for tid in {e.tid for e in session.events}:
-            stretches = session.of(s.SWITCH, tid)
+        recording = self.record(JOB, "pingpong", 500)
+        for tid in {e.tid for e in recording.events}:
+            stretches = recording.of(s.SWITCH, tid)
             for a, b in zip(stretches, stretches[1:]):
                 self.assertLessEqual(a.end_ns, b.start_ns)
                 self.assertLessEqual(a.exec_ns, b.exec_ns)
 
     def test_quick_calls_become_groups(self):
         n = 50000
-        session = self.record(JOB, "calls", n)
-        root = session.number("root_tgid")
+        recording = self.record(JOB, "calls", n)
+        root = recording.number("root_tgid")
         inode = os.stat(JOB).st_ino
-        groups = [e for e in session.of(s.CALLS, root) if e.inode == inode]
-        single = [e for e in session.of(s.SYSCALL, root) if e.nr == 17 and e.inode == inode]
+        groups = [e for e in recording.of(s.CALLS, root) if e.inode == inode]
+        single = [e for e in recording.of(s.SYSCALL, root) if e.nr == 17 and e.inode == inode]
         self.assertLess(len(groups) + len(single), n / 50)
         # A group can hold calls on other files too, those of the dynamic linker at most.
         n_reads = sum(e.n_reads for e in groups) + len(single)
         self.assertTrue(n <= n_reads <= n + 20, n_reads)
         self.assertGreaterEqual(sum(e.bytes for e in groups) + sum(e.result for e in single), 64 * n)
-        stretches = session.of(s.SWITCH, root)
+        stretches = recording.of(s.SWITCH, root)
         for e in groups:
             self.assertLessEqual(e.busy_ns, e.end_ns - e.start_ns)
             self.assertGreaterEqual(e.n_calls, 2)
             self.assertEqual((e.file_type, e.source), (8, 1))
             for stretch in stretches:
                 self.assertTrue(stretch.end_ns <= e.start_ns or stretch.start_ns >= e.end_ns, "no switch within")
-        calls = sorted(groups + session.of(s.SYSCALL, root), key=lambda e: e.start_ns)
+        calls = sorted(groups + recording.of(s.SYSCALL, root), key=lambda e: e.start_ns)
         for a, b in zip(calls, calls[1:]):
             self.assertLessEqual(a.end_ns, b.start_ns)
 
     def test_full_ring_loses_records_but_no_totals(self):
         n = 200000
-        session = self.record(JOB, "writes", n, options=["--ring", "4k"])
-        root = session.number("root_tgid")
-        writes = [e for e in session.of(s.SYSCALL) if e.nr == 1]
-        lost = session.number("lost_type_%d" % s.SYSCALL)
+        recording = self.record(JOB, "writes", n, options=["--ring", "4k"])
+        root = recording.number("root_tgid")
+        writes = [e for e in recording.of(s.SYSCALL) if e.nr == 1]
+        lost = recording.number("lost_type_%d" % s.SYSCALL)
         self.assertGreater(lost, 0)
         self.assertLess(len(writes), n)
         self.assertGreaterEqual(len(writes) + lost, n)
         self.assertLess(len(writes) + lost, n + 1000)
-        self.assertEqual(session.number("lost_events"),
-                         sum(int(v) for k, v in session.info.items() if k.startswith("lost_type_")))
-        (end,) = session.of(s.EXIT, root)
+        self.assertEqual(recording.number("lost_events"),
+                         sum(int(v) for k, v in recording.info.items() if k.startswith("lost_type_")))
+        (end,) = recording.of(s.EXIT, root)
         self.assertGreaterEqual(end.exec_ns, int(self.done.stdout.split()[1]))
         self.assertIn("lost", self.done.stderr)
 
@@ -257,9 +257,9 @@ class Reads(Recording):
     def cold_file(self, n):
         return KnownJobs.cold_file(self, n)
 
-    def place(self, session, path):
+    def place(self, recording, path):
         inode = os.stat(path).st_ino
-        places = [e for e in session.of(s.PLACE) if e.inode == inode and not e.flags & s.FOLDER]
+        places = [e for e in recording.of(s.PLACE) if e.inode == inode and not e.flags & s.FOLDER]
         self.assertTrue(places, path)
         return {name: sum(getattr(e, name) for e in places)
                 for name in ("accessed", "missed", "n_reads", "used_kib", "direct_kib")}
@@ -270,28 +270,28 @@ class Reads(Recording):
         db.close()
         return {note[16:].decode(): struct.unpack("<QII", note[:16]) for note in notes}
 
-    def total(self, session, kind, name):
-        return sum(getattr(e, name) for e in session.of(kind))
+    def total(self, recording, kind, name):
+        return sum(getattr(e, name) for e in recording.of(kind))
 
     def test_sums_are_exact_when_the_ring_is_full(self):
         n = 100000
-        session = self.record(JOB, "mixed", n, options=["--ring", "4k"])
-        self.assertGreater(session.number("lost_events"), 0)
-        n_reads = self.total(session, s.READS, "n_reads")
+        recording = self.record(JOB, "mixed", n, options=["--ring", "4k"])
+        self.assertGreater(recording.number("lost_events"), 0)
+        n_reads = self.total(recording, s.READS, "n_reads")
         self.assertTrue(n <= n_reads <= n + 20, n_reads)  # the dynamic linker reads a little
-        in_sizes = sum(getattr(e, "n%d" % k) for e in session.of(s.READ_SIZES) for k in range(7))
+        in_sizes = sum(getattr(e, "n%d" % k) for e in recording.of(s.READ_SIZES) for k in range(7))
         self.assertEqual(in_sizes, n_reads)
-        small = [e.n6 for e in session.of(s.READ_SIZES) if e.first == 0]  # 64 to 127 bytes
+        small = [e.n6 for e in recording.of(s.READ_SIZES) if e.first == 0]  # 64 to 127 bytes
         self.assertTrue(n <= sum(small) <= n + 20)
-        self.assertGreaterEqual(self.total(session, s.READS, "used_bytes"), 64 * n)
+        self.assertGreaterEqual(self.total(recording, s.READS, "used_bytes"), 64 * n)
 
     def test_direct_reads(self):
         path = self.cold_file(64)
         if run(JOB, "direct", 1, path).returncode == 77:
             self.skipTest("no O_DIRECT on " + self.folder)
-        session = self.record(JOB, "direct", 64, path)
-        self.assertEqual(self.total(session, s.READS, "direct_bytes"), 64 * 65536)
-        self.assertEqual(self.place(session, path), {"accessed": 0, "missed": 0, "n_reads": 64, "used_kib": 4096,
+        recording = self.record(JOB, "direct", 64, path)
+        self.assertEqual(self.total(recording, s.READS, "direct_bytes"), 64 * 65536)
+        self.assertEqual(self.place(recording, path), {"accessed": 0, "missed": 0, "n_reads": 64, "used_kib": 4096,
                                                      "direct_kib": 4096})
 
     def hold_in_memory(self, path):
@@ -311,35 +311,35 @@ class Reads(Recording):
         for missed in (1024, 0):
             if not missed:
                 self.hold_in_memory(path)
-            session = self.record("dd", "if=" + path, "of=/dev/null", "bs=100k")
-            place = self.place(session, path)
+            recording = self.record("dd", "if=" + path, "of=/dev/null", "bs=100k")
+            place = self.place(recording, path)
             self.assertEqual((place["accessed"], place["missed"], place["used_kib"]), (1024, missed, 4096))
             os.unlink(self.path)
 
     def test_what_is_written_is_not_missed(self):
         path = os.path.join(self.folder, "out")
-        session = self.record("dd", "if=/dev/zero", "of=" + path, "bs=1M", "count=8", "conv=fsync")
+        recording = self.record("dd", "if=/dev/zero", "of=" + path, "bs=1M", "count=8", "conv=fsync")
         inode = os.stat(path).st_ino
-        self.assertFalse([e for e in session.of(s.PLACE) if e.inode == inode])
-        syncs = [e for e in session.of(s.SWITCH) if e.syscall_nr == 74 and e.state]
+        self.assertFalse([e for e in recording.of(s.PLACE) if e.inode == inode])
+        syncs = [e for e in recording.of(s.SWITCH) if e.syscall_nr == 74 and e.state]
         self.assertTrue(syncs)
         for e in syncs:
             self.assertTrue(e.flags & s.WRITEBACK, e)
 
     def test_page_faults_one_by_one(self):
         path = self.cold_file(64)
-        session = self.record(JOB, "faults", 64, path)
+        recording = self.record(JOB, "faults", 64, path)
         inode = os.stat(path).st_ino
-        faults = [e for e in session.of(s.FAULT) if e.inode == inode]
+        faults = [e for e in recording.of(s.FAULT) if e.inode == inode]
         self.assertEqual([e.page for e in faults], [16 * i for i in range(64)])
-        sleeps = [e for e in session.of(s.SWITCH, faults[0].tid) if e.flags & s.MAJOR_FAULT]
+        sleeps = [e for e in recording.of(s.SWITCH, faults[0].tid) if e.flags & s.MAJOR_FAULT]
         for e in faults:
             self.assertEqual(e.added_pages, 1, "MADV_RANDOM")
             within = [w for w in sleeps if e.start_ns <= w.start_ns and w.end_ns <= e.end_ns]
             self.assertEqual(len(within), e.n_sleeps)
             self.assertEqual(sum(w.end_ns - w.start_ns for w in within), e.sleep_ns)
             self.assertLessEqual(e.sleep_ns, e.end_ns - e.start_ns)
-        self.assertGreaterEqual(self.total(session, s.PAGES, "n_major"), 64)
+        self.assertGreaterEqual(self.total(recording, s.PAGES, "n_major"), 64)
 
     def test_paths_of_files_that_are_gone(self):
         path = self.cold_file(1)
@@ -397,19 +397,19 @@ class Attach(Recording):
         threads = {int(t) for t in os.listdir("/proc/%d/task" % job.pid)}
         done = run(ANALYZE, "record", "-o", self.path, "-d", "300ms", "-p", job.pid)
         self.assertEqual(done.returncode, 0, done.stderr)
-        session = s.Session(self.path)
-        self.assertEqual(session.info["attached"], "1")
-        self.assertIn("idle 5", session.info["command"])
-        alive = {e.tid for e in session.of(s.ALIVE)}
+        recording = s.Recording(self.path)
+        self.assertEqual(recording.info["attached"], "1")
+        self.assertIn("idle 5", recording.info["command"])
+        alive = {e.tid for e in recording.of(s.ALIVE)}
         self.assertTrue(threads <= alive)
         self.assertEqual(len(alive), 6)  # five threads and the child
-        self.assertEqual({e.tid for e in session.of(s.TOTALS)}, alive)
+        self.assertEqual({e.tid for e in recording.of(s.TOTALS)}, alive)
         for tid in alive:
-            (stretch,) = session.of(s.SWITCH, tid)
+            (stretch,) = recording.of(s.SWITCH, tid)
             self.assertTrue(stretch.flags & s.CLIPPED)
             self.assertTrue(stretch.flags & s.IN_SYSCALL)
             self.assertEqual(stretch.syscall_nr, 0)
-            (total,) = session.of(s.TOTALS, tid)
+            (total,) = recording.of(s.TOTALS, tid)
             self.assertEqual(total.sleep_ns, stretch.end_ns - stretch.start_ns)
         self.assertIsNone(job.poll(), "the job goes on")
 
@@ -423,10 +423,10 @@ class Attach(Recording):
         job.stdin.close()
         _, text = recorder.communicate(timeout=30)
         self.assertEqual(recorder.returncode, 0, text)
-        session = s.Session(self.path)
-        self.assertEqual(len(session.of(s.EXIT, job.pid)), 1)
+        recording = s.Recording(self.path)
+        self.assertEqual(len(recording.of(s.EXIT, job.pid)), 1)
         # The read that it was in when it was tagged.
-        calls = [e for e in session.of(s.SYSCALL, job.pid) if e.nr == 0]
+        calls = [e for e in recording.of(s.SYSCALL, job.pid) if e.nr == 0]
         self.assertTrue(calls and calls[0].flags & s.CLIPPED)
         self.assertEqual((calls[0].file_type, calls[0].result), (1, 0))
 
@@ -450,7 +450,7 @@ class Attach(Recording):
         job.stdin.write("go\n")
         job.stdin.flush()
         recorder.communicate(timeout=60)
-        self.assertEqual(len(s.Session(self.path).of(s.STEP)), 25)
+        self.assertEqual(len(s.Recording(self.path).of(s.STEP)), 25)
 
 
 class Probes(Recording):
@@ -459,17 +459,17 @@ class Probes(Recording):
             import torch  # noqa: F401
         except ImportError:
             self.skipTest("no torch")
-        session = self.record(sys.executable, "-c", TORCH_JOB, 40)
-        self.assertEqual(len(session.of(s.STEP)), 40)
-        self.assertEqual({e.tgid for e in session.of(s.STEP)}, {session.number("root_tgid")})
+        recording = self.record(sys.executable, "-c", TORCH_JOB, 40)
+        self.assertEqual(len(recording.of(s.STEP)), 40)
+        self.assertEqual({e.tgid for e in recording.of(s.STEP)}, {recording.number("root_tgid")})
 
     def test_marks(self):
         path = os.path.join(LIB, "libdiesel.so")
         if not os.path.exists(path):
             self.skipTest("no libdiesel.so was built")
         ctypes.CDLL(path).diesel_mark
-        session = self.record(sys.executable, "-c", MARK_JOB, path)
-        marks = session.of(s.MARK)
+        recording = self.record(sys.executable, "-c", MARK_JOB, path)
+        marks = recording.of(s.MARK)
         self.assertEqual([(e.kind, e.value) for e in marks], [(1 + i % 2, 1 << 40 | i) for i in range(20)])
 
 
@@ -502,12 +502,12 @@ class Ends(Recording):
 
     def test_duration_ends_the_recording_not_the_command(self):
         marker = os.path.join(self.folder, "done")
-        session = self.record("sh", "-c", "sleep 0.6; touch %s; exit 4" % marker, options=["-d", "200ms"], status=4)
+        recording = self.record("sh", "-c", "sleep 0.6; touch %s; exit 4" % marker, options=["-d", "200ms"], status=4)
         self.assertTrue(os.path.exists(marker))
-        self.assertNotIn("exit_status", session.info)
-        self.assertEqual(session.of(s.EXIT, session.number("root_tgid")), [])
+        self.assertNotIn("exit_status", recording.info)
+        self.assertEqual(recording.of(s.EXIT, recording.number("root_tgid")), [])
 
-    def test_signals_reach_the_command_and_the_session_is_closed(self):
+    def test_signals_reach_the_command_and_the_recording_is_closed(self):
         for number in (signal.SIGTERM, signal.SIGINT):
             recorder = subprocess.Popen([ANALYZE, "record", "-o", self.path, "--", "sleep", "30"],
                                         stderr=subprocess.PIPE, text=True)
@@ -516,8 +516,8 @@ class Ends(Recording):
             recorder.send_signal(number)
             _, text = recorder.communicate(timeout=20)
             self.assertEqual(recorder.returncode, 128 + number, text)
-            session = s.Session(self.path)
-            self.assertEqual(session.info["complete"], "1")
+            recording = s.Recording(self.path)
+            self.assertEqual(recording.info["complete"], "1")
             os.unlink(self.path)
 
     def wait_for_exec(self):
@@ -525,7 +525,7 @@ class Ends(Recording):
         for _ in range(500):
             time.sleep(0.02)
             try:
-                if s.Session(self.path).events:
+                if s.Recording(self.path).events:
                     return
             except sqlite3.Error:  # being created or written
                 pass
@@ -553,7 +553,7 @@ class Ends(Recording):
             f.write("my thesis")
         done = run(ANALYZE, "record", "-o", self.path, "--", "true")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("not a recorded session", done.stderr)
+        self.assertIn("not a recording", done.stderr)
         with open(self.path) as f:
             self.assertEqual(f.read(), "my thesis")
 
@@ -581,7 +581,7 @@ class BadSurroundings(Recording):
             self.assertIn("no privilege", done.stderr.splitlines()[0])
             self.assertIn("sudo", done.stderr.splitlines()[0])
             self.assertIn("approximate", done.stderr.splitlines()[0])
-            self.assertEqual(s.Session(path).info["sampled"], "1")
+            self.assertEqual(s.Recording(path).info["sampled"], "1")
         done = self.unprivileged("check", "--json")
         self.assertEqual(done.returncode, 0)
         report = json.loads(done.stdout)
@@ -620,7 +620,7 @@ class BadSurroundings(Recording):
         self.assertEqual(run(ANALYZE, "--help").returncode, 0)
         self.assertEqual(run(ANALYZE, "--version").returncode, 0)
 
-    def test_report_of_no_session(self):
+    def test_report_of_no_recording(self):
         for path in ("/nonexistent.db", "/etc/passwd", self.folder):
             done = run(ANALYZE, "report", path)
             self.assertEqual(done.returncode, 1)

@@ -332,23 +332,23 @@ class CommandLine(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp(prefix="diesel-reports-")
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        cls.session = os.path.join(cls.folder, "s.db")
+        cls.recording = os.path.join(cls.folder, "s.db")
         data = os.path.join(cls.folder, "data")
         os.mkdir(data)
         for i in range(64):
             with open(os.path.join(data, f"<b>{i}&.bin"), "wb") as file:
                 file.write(os.urandom(64 * 1024))
-        done = analyze("record", "-o", cls.session, "--", "/usr/bin/python3", TRAIN, "--data", data, "--steps", "24",
+        done = analyze("record", "-o", cls.recording, "--", "/usr/bin/python3", TRAIN, "--data", data, "--steps", "24",
                        "--batch", "8", "--workers", "1", "--checkpoint", os.path.join(cls.folder, "model.pt"),
                        "--checkpoint-every", "10", "--checkpoint-mb", "4")
-        if not os.path.exists(cls.session):
+        if not os.path.exists(cls.recording):
             raise unittest.SkipTest("recording is not permitted here: " + done.stderr.decode()[-300:].strip())
 
     def path(self, name):
         return os.path.join(self.folder, name)
 
     def report(self, name, *options, code=0):
-        done = analyze("report", self.session, "-o", self.path(name), *options)
+        done = analyze("report", self.recording, "-o", self.path(name), *options)
         self.assertEqual(done.returncode, code, done.stderr)
         with open(self.path(name), "rb") as file:
             return file.read()
@@ -359,7 +359,7 @@ class CommandLine(unittest.TestCase):
         report = json.loads(self.report("r.json", "--steps"))
         validator = jsonschema.Draft202012Validator(forbid_unknown_keys(schema))
         self.assertEqual([f"{e.json_path}: {e.message[:200]}" for e in validator.iter_errors(report)], [])
-        self.assertEqual(report["session"]["file"], self.session)
+        self.assertEqual(report["session"]["file"], self.recording)
         self.assertEqual(len(report["step_table"]), report["steps"])
         self.assertEqual(report["checkpoints"] and len(report["checkpoints"]["items"]), 2)
 
@@ -387,10 +387,10 @@ class CommandLine(unittest.TestCase):
         self.assertGreater(len(packets), 200)
 
     def test_diff(self):
-        done = analyze("diff", self.session, self.session)
+        done = analyze("diff", self.recording, self.recording)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(b"no clear difference in speed", done.stdout)
-        done = analyze("diff", self.session, self.session, "--json")
+        done = analyze("diff", self.recording, self.recording, "--json")
         self.assertEqual(json.loads(done.stdout)["differences"], [])
 
     def test_output_appears_whole_or_not_at_all(self):
@@ -399,7 +399,7 @@ class CommandLine(unittest.TestCase):
         def no_room():
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing fails instead, as on a full disk
             resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-        done = analyze("report", self.session, "-o", self.path("old.html"), "--format", "html", preexec_fn=no_room)
+        done = analyze("report", self.recording, "-o", self.path("old.html"), "--format", "html", preexec_fn=no_room)
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"old.html", done.stderr)
         with open(self.path("old.html"), "rb") as file:
@@ -408,12 +408,12 @@ class CommandLine(unittest.TestCase):
 
     def test_bad_input(self):
         for arguments, code, words in (
-                (("report", self.session, "--format", "pdf"), 2, b"pdf"),
-                (("report", self.session, "-o", "/nowhere/r.html"), 1, b"/nowhere/r.html"),
+                (("report", self.recording, "--format", "pdf"), 2, b"pdf"),
+                (("report", self.recording, "-o", "/nowhere/r.html"), 1, b"/nowhere/r.html"),
                 (("report", self.path("missing.db")), 1, b"missing.db"),
                 (("report", TRAIN), 1, b"train.py"),
-                (("diff", self.session), 2, b"two session files"),
-                (("diff", self.session, self.path("missing.db")), 1, b"missing.db")):
+                (("diff", self.recording), 2, b"two recordings"),
+                (("diff", self.recording, self.path("missing.db")), 1, b"missing.db")):
             done = analyze(*arguments)
             self.assertEqual(done.returncode, code, arguments)
             self.assertIn(words, done.stderr)
@@ -421,7 +421,7 @@ class CommandLine(unittest.TestCase):
 
     def test_binary_is_not_for_a_terminal(self):
         ours, theirs = pty.openpty()
-        done = subprocess.run([ANALYZE, "report", self.session, "--format", "perfetto"], stdout=theirs,
+        done = subprocess.run([ANALYZE, "report", self.recording, "--format", "perfetto"], stdout=theirs,
                               stderr=subprocess.PIPE, timeout=60)
         os.close(ours)
         os.close(theirs)

@@ -63,8 +63,8 @@ class Shape(unittest.TestCase):
         return clock, report
 
     def record_once(self, shape, source, arguments, iops, evict):
-        session = self.folder / "session.db"
-        argv = [*support.PREFERRED, ANALYZE, "record", "-o", str(session), "--", support.PYTHON, str(HERE / "shape_job.py"), shape,
+        recording = self.folder / "session.db"
+        argv = [*support.PREFERRED, ANALYZE, "record", "-o", str(recording), "--", support.PYTHON, str(HERE / "shape_job.py"), shape,
                 str(source), *map(str, arguments)]
         environment = dict(os.environ, RING_READER=str(LIB / "ring_reader.so"))
         support.evict(evict)
@@ -77,7 +77,7 @@ class Shape(unittest.TestCase):
         if done.returncode == 77:
             self.skipTest("this machine does not allow it: " + done.stderr.strip())
         self.assertEqual(done.returncode, 0, done.stderr)
-        report = subprocess.run([ANALYZE, "report", "--format", "json", str(session)], stdout=subprocess.PIPE,
+        report = subprocess.run([ANALYZE, "report", "--format", "json", str(recording)], stdout=subprocess.PIPE,
                                 check=True)
         return json.loads(done.stdout.splitlines()[-1]), json.loads(report.stdout)
 

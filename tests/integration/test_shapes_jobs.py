@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 
-import session_file as s
+import recording_file as s
 import exact
 import shapes_support as shapes
 
@@ -46,9 +46,9 @@ class Attached(shapes.Shapes):
 
     def attach(self, *options):
         """A recorder of running processes; it is ready when this returns."""
-        if os.path.exists(self.session):
-            os.unlink(self.session)
-        recorder = subprocess.Popen([shapes.ANALYZE, "record", "-o", self.session, *(str(o) for o in options)],
+        if os.path.exists(self.recording):
+            os.unlink(self.recording)
+        recorder = subprocess.Popen([shapes.ANALYZE, "record", "-o", self.recording, *(str(o) for o in options)],
                                     stderr=subprocess.PIPE, text=True)
         self.addCleanup(recorder.stderr.close)
         self.addCleanup(recorder.kill)
@@ -56,7 +56,7 @@ class Attached(shapes.Shapes):
             if recorder.poll() is not None:
                 break
             try:
-                with sqlite3.connect("file:%s?mode=ro" % self.session, uri=True) as db:
+                with sqlite3.connect("file:%s?mode=ro" % self.recording, uri=True) as db:
                     if db.execute("SELECT count(*) FROM info WHERE key = 'start_ns'").fetchone()[0]:
                         return recorder
             except sqlite3.Error:  # being created
@@ -112,7 +112,7 @@ class Ranks(Attached):
     def test_two_ranks(self):
         report, clocks = self.ranks(2, 1, "--workers", 1, "--steps", 30, "--step-ms", 5)
         self.check_ranks(report, clocks, 1)
-        text = shapes.run(shapes.ANALYZE, "report", self.session).stdout
+        text = shapes.run(shapes.ANALYZE, "report", self.recording).stdout
         self.assertEqual(text.count("  straggler"), 1, text)
         for rank in report["ranks"]:
             self.assertIn(str(rank["tgid"]), text)
@@ -124,7 +124,7 @@ class Ranks(Attached):
 
     @shapes.repeated
     def test_ranks_that_were_started_apart(self):
-        """-p A,B: one session, one report. They do not wait for each other: there is no straggler."""
+        """-p A,B: one recording, one report. They do not wait for each other: there is no straggler."""
         jobs = [self.start(*self.job("train.py", "--wait", "--workers", workers)) for workers in (0, 1)]
         recorder = self.attach("-p", ",".join(str(job.pid) for job in jobs))
         for job in jobs:
@@ -148,15 +148,15 @@ class Several(Attached):
         report, clock = self.measure("train.py", "--workers", 1, "--prep-ms", 4)
         self.check(report, clock, "workers")
         self.assertIsNone(other.poll(), "the other one ran all the time")
-        session = s.Session(self.session)
-        tgids = {e.tgid for e in session.events}
+        recording = s.Recording(self.recording)
+        tgids = {e.tgid for e in recording.events}
         self.assertNotIn(other.pid, tgids)
         self.assertEqual(len(report["ranks"]), 0)
         for tgid in tgids:
-            self.assertNotEqual(self.parent_of(session, tgid), other.pid)
+            self.assertNotEqual(self.parent_of(recording, tgid), other.pid)
 
-    def parent_of(self, session, tgid):
-        return next((e.parent_tgid for e in session.events if e.type == s.NAME and e.tid == tgid), None)
+    def parent_of(self, recording, tgid):
+        return next((e.parent_tgid for e in recording.events if e.type == s.NAME and e.tid == tgid), None)
 
     def test_no_children(self):
         job = self.start(*self.job("train.py", "--wait", "--workers", 2, "--steps", 20))
@@ -164,28 +164,28 @@ class Several(Attached):
         self.go(job)
         self.clock_of(job)
         self.end(recorder)
-        session = s.Session(self.session)
-        self.assertEqual({e.tgid for e in session.events if e.tid}, {job.pid})
-        self.assertGreater(len({e.tid for e in session.events}), 1, "threads are in")
-        self.assertEqual(len(session.of(s.STEP)), 20)
+        recording = s.Recording(self.recording)
+        self.assertEqual({e.tgid for e in recording.events if e.tid}, {job.pid})
+        self.assertGreater(len({e.tid for e in recording.events}), 1, "threads are in")
+        self.assertEqual(len(recording.of(s.STEP)), 20)
 
     def test_gone_process_among_several(self):
         job = self.start(*self.job("train.py", "--wait"))
         gone = subprocess.Popen(["true"])
         gone.wait()
         for pids in ("%d,%d" % (job.pid, gone.pid), "%d,%d" % (gone.pid, job.pid)):
-            done = shapes.run(shapes.ANALYZE, "record", "-o", self.session + ".gone", "-p", pids)
+            done = shapes.run(shapes.ANALYZE, "record", "-o", self.recording + ".gone", "-p", pids)
             self.assertEqual(done.returncode, 1)
             self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
             self.assertIn("no process %d" % gone.pid, done.stderr)
-            self.assertFalse(os.path.exists(self.session + ".gone"))
+            self.assertFalse(os.path.exists(self.recording + ".gone"))
 
     def test_trainer_override(self):
         report, clock = self.measure("threads.py", "--workers", 1, first=["python"])
         self.assertEqual(report["job"]["trainer_tid"], clock["tid"])
-        other = next(e.tid for e in s.Session(self.session).of(s.NAME) if e.tid != clock["tid"])
+        other = next(e.tid for e in s.Recording(self.recording).of(s.NAME) if e.tid != clock["tid"])
         self.assertEqual(self.report("--trainer", str(other))["job"]["trainer_tid"], other)
-        done = shapes.run(shapes.ANALYZE, "report", self.session, "--trainer", "4194303")
+        done = shapes.run(shapes.ANALYZE, "report", self.recording, "--trainer", "4194303")
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
         self.assertIn("4194303", done.stderr)
@@ -230,11 +230,11 @@ class Groups(Attached):
             self.go(job)
             self.clock_of(job)
         self.end(recorder)  # by itself: the group is empty
-        session = s.Session(self.session)
-        self.assertEqual({e.tgid for e in session.of(s.STEP)}, {job.pid for job in jobs})
+        recording = s.Recording(self.recording)
+        self.assertEqual({e.tgid for e in recording.of(s.STEP)}, {job.pid for job in jobs})
         for job in jobs:
-            self.assertEqual(len([e for e in session.of(s.STEP) if e.tgid == job.pid]), 20)
-            self.assertTrue([e for e in session.of(s.FORK) if e.tgid == job.pid and e.child_tgid != job.pid])
+            self.assertEqual(len([e for e in recording.of(s.STEP) if e.tgid == job.pid]), 20)
+            self.assertTrue([e for e in recording.of(s.FORK) if e.tgid == job.pid and e.child_tgid != job.pid])
         self.assertEqual(len(self.report()["ranks"]), 2)
 
     def test_version_1(self):
@@ -248,7 +248,7 @@ class Groups(Attached):
         self.record_group(root)
 
     def test_no_such_group(self):
-        done = shapes.run(shapes.ANALYZE, "record", "-o", self.session + ".none", "--cgroup", "/no/such/group")
+        done = shapes.run(shapes.ANALYZE, "record", "-o", self.recording + ".none", "--cgroup", "/no/such/group")
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
         self.assertIn("/no/such/group", done.stderr)
@@ -273,7 +273,7 @@ class Namespaces(Attached):
         self.assertNotEqual(job["trainer_tgid"], clock["pid"])
         clock["pid"], clock["tid"] = job["trainer_tgid"], job["trainer_tid"]
         self.check(report, clock, "workers")
-        self.assertIn("in its container", shapes.run(shapes.ANALYZE, "report", self.session).stdout)
+        self.assertIn("in its container", shapes.run(shapes.ANALYZE, "report", self.recording).stdout)
 
     @shapes.repeated
     def test_time(self):
@@ -285,10 +285,10 @@ class Namespaces(Attached):
 
 class Clock(shapes.Shapes):
     def test_steps_of_the_wall_clock_change_nothing(self):
-        """A session keeps the wall clock to date it, not to measure with it."""
+        """A recording keeps the wall clock to date it, not to measure with it."""
         self.measure("train.py", "--workers", 1)
         before = self.report()
-        with sqlite3.connect(self.session) as db:
+        with sqlite3.connect(self.recording) as db:
             for key, hours in (("start_clocks", 5), ("stop_clocks", -20)):
                 (text,) = db.execute("SELECT value FROM info WHERE key = ?", (key,)).fetchone()
                 words = text.split()
@@ -330,9 +330,9 @@ class Crowd(shapes.Shapes):
         self.assertEqual(report["workers"]["processes"], 1)
         self.assertEqual(report["steps"], 50)
         self.assertEqual(report["lost_events"], 0)
-        session = s.Session(self.session)
-        self.assertGreaterEqual(len({e.child_tgid for e in session.of(s.FORK)}), 10000)
-        for command in ([shapes.ANALYZE, "report", self.session],):
+        recording = s.Recording(self.recording)
+        self.assertGreaterEqual(len({e.child_tgid for e in recording.of(s.FORK)}), 10000)
+        for command in ([shapes.ANALYZE, "report", self.recording],):
             peak = shapes.run("/usr/bin/python3", "-c", "import resource, subprocess, sys; "
                               "subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True); "
                               "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)", *command)

@@ -11,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-import session_file as s
+import recording_file as s
 
 BIN = pathlib.Path(os.environ.get("DIESEL_BIN", "build/release/bin"))
 JOB = pathlib.Path(__file__).resolve().parents[2] / "bench/jobs/train.py"
@@ -34,19 +34,19 @@ class Unprivileged(unittest.TestCase):
         shutil.copy(JOB, self.job)
         os.chmod(self.program, 0o755)
         os.chmod(self.job, 0o644)
-        self.session = self.folder / "s.db"
+        self.recording = self.folder / "s.db"
 
     def run_as_nobody(self, *args, **kwargs):
         return subprocess.run([*AS_NOBODY, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True, timeout=200, cwd="/", check=False, **kwargs)
 
     def report(self):
-        done = self.run_as_nobody(self.program, "report", "--format", "json", self.session)
+        done = self.run_as_nobody(self.program, "report", "--format", "json", self.recording)
         self.assertIn(done.returncode, (0, 3), done.stderr)
         return json.loads(done.stdout)
 
     def record(self, *job):
-        done = self.run_as_nobody(self.program, "record", "-o", self.session, "--", *job)
+        done = self.run_as_nobody(self.program, "record", "-o", self.recording, "--", *job)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done
 
@@ -98,7 +98,7 @@ class Jobs(Unprivileged):
                               stdout=subprocess.DEVNULL, cwd="/") as job:
             try:
                 time.sleep(4)  # imports
-                done = self.run_as_nobody(self.program, "record", "-o", self.session, "-d", "5s", "-p", job.pid)
+                done = self.run_as_nobody(self.program, "record", "-o", self.recording, "-d", "5s", "-p", job.pid)
                 self.assertEqual(done.returncode, 0, done.stderr)
             finally:
                 job.send_signal(signal.SIGTERM)
@@ -124,7 +124,7 @@ class Jobs(Unprivileged):
         inside = [*AS_NOBODY, "unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
         if subprocess.run([*inside, "true"], stderr=subprocess.DEVNULL, cwd="/", check=False).returncode:
             self.skipTest("no user namespaces here")
-        done = subprocess.run([*inside, self.program, "record", "-o", self.session, "--", PYTHON, self.job, "--width",
+        done = subprocess.run([*inside, self.program, "record", "-o", self.recording, "--", PYTHON, self.job, "--width",
                                "16", "--workers", "2", "--steps", "120", "--prep", "100", "--repeat", "4"],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=200, cwd="/",
                               check=False)
@@ -139,28 +139,28 @@ class Recorder(Unprivileged):
         self.assertEqual(sum("will be approximate" in line for line in done.stderr.splitlines()), 1, done.stderr)
 
     def test_can_be_asked_for(self):
-        done = self.run_as_nobody(self.program, "record", "--unprivileged", "-o", self.session, "--", "sleep", "0.2")
+        done = self.run_as_nobody(self.program, "record", "--unprivileged", "-o", self.recording, "--", "sleep", "0.2")
         self.assertEqual(done.returncode, 0)
         self.assertNotIn("warning", done.stderr)
-        session = s.Session(str(self.session))
-        self.assertEqual((session.info["sampled"], session.info["complete"]), ("1", "1"))
+        recording = s.Recording(str(self.recording))
+        self.assertEqual((recording.info["sampled"], recording.info["complete"]), ("1", "1"))
 
     def test_command_that_does_not_exist(self):
-        done = self.run_as_nobody(self.program, "record", "-o", self.session, "--", "/nonexistent/command")
+        done = self.run_as_nobody(self.program, "record", "-o", self.recording, "--", "/nonexistent/command")
         self.assertEqual(done.returncode, 127)
-        self.assertFalse(self.session.exists())
+        self.assertFalse(self.recording.exists())
 
     def test_process_that_does_not_exist(self):
         with subprocess.Popen(["true"]) as gone:
             gone.wait()
-        done = self.run_as_nobody(self.program, "record", "--unprivileged", "-o", self.session, "-p", gone.pid)
+        done = self.run_as_nobody(self.program, "record", "--unprivileged", "-o", self.recording, "-p", gone.pid)
         self.assertEqual(done.returncode, 1)
         self.assertIn(f"no process {gone.pid}", done.stderr)
 
-    def test_ten_thousand_processes_leave_a_small_session(self):
+    def test_ten_thousand_processes_leave_a_small_recording(self):
         script = "import os\nfor i in range(10000):\n  p = os.fork()\n  if p == 0: os._exit(0)\n  os.waitpid(p, 0)\n"
         self.record(PYTHON, "-c", script)
-        self.assertLess(self.session.stat().st_size, 4 << 20)
+        self.assertLess(self.recording.stat().st_size, 4 << 20)
         self.assertEqual(self.report()["verdict"], "insufficient data")
 
     def test_check_says_what_is_there_and_what_privilege_adds(self):

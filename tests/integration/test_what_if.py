@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""what-if on a recording of a real DataLoader, and what it says to bad values and poor sessions."""
+"""what-if on a recording of a real DataLoader, and what it says to bad values and poor recordings."""
 import json
 import os
 import shutil
@@ -44,15 +44,15 @@ class WhatIf(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp(prefix="diesel-what-if-")
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        cls.session = os.path.join(cls.folder, "s.db")
+        cls.recording = os.path.join(cls.folder, "s.db")
         for _ in range(4):  # a recording that others disturbed too much is refused, and rightly
-            done = run("record", "-o", cls.session, "--", sys.executable, "-c", JOB)
+            done = run("record", "-o", cls.recording, "--", sys.executable, "-c", JOB)
             assert done.returncode == 0, done.stderr
-            if run("what-if", cls.session).returncode == 0:
+            if run("what-if", cls.recording).returncode == 0:
                 break
 
     def ask(self, *options):
-        done = run("what-if", self.session, "--json", *options)
+        done = run("what-if", self.recording, "--json", *options)
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)
 
@@ -67,7 +67,7 @@ class WhatIf(unittest.TestCase):
             nearest = min(points, key=lambda x, here=curve["here"]: abs(x - here))
             self.assertAlmostEqual(nearest, curve["here"], delta=0.05, msg=name)
             self.assertAlmostEqual(points[nearest], 1, delta=0.01 if nearest == curve["here"] else 0.2, msg=name)
-        text = run("what-if", self.session)
+        text = run("what-if", self.recording)
         self.assertEqual(text.returncode, 0)
         self.assertIn("The least that removes the data stall", text.stdout)
 
@@ -89,16 +89,16 @@ class WhatIf(unittest.TestCase):
         for option, value in (("--cache", "150%"), ("--cache", "-1"), ("--cache", "half"), ("--workers", "300"),
                               ("--workers", "1.5"), ("--storage-mbps", "0"), ("--device-speed", "nan"), ("--storage-speed", "-2"),
                               ("--sample-size", "0"), ("--sample-size", "2y"), ("--device-speed", "inf")):
-            done = run("what-if", self.session, option, value)
+            done = run("what-if", self.recording, option, value)
             self.assertEqual(done.returncode, 2, (option, value))
             self.assertEqual(len(done.stderr.splitlines()), 1)
             self.assertIn(f"{option} {value}", done.stderr)
-        done = run("what-if", self.session, "--storage-mbps", 100, "--storage-speed", 2)
+        done = run("what-if", self.recording, "--storage-mbps", 100, "--storage-speed", 2)
         self.assertEqual(done.returncode, 2)
         self.assertIn("--storage-mbps and --storage-speed", done.stderr)
         self.assertEqual(run("what-if").returncode, 2)
 
-    def test_sessions_that_do_not_say_enough(self):
+    def test_recordings_that_do_not_say_enough(self):
         poor = os.path.join(self.folder, "poor.db")
         self.assertEqual(run("record", "-o", poor, "--", "/bin/true").returncode, 0)
         done = run("what-if", poor, "--workers", 4)

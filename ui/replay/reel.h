@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * A recording of samples: records one after the other, each whole in itself, so that a file that was cut, or
+ * A reel of samples: records one after the other, each whole in itself, so that a file that was cut, or
  * damaged in the middle, loses only what is damaged. Format, little endian:
  *
  *   struct reel_header (40 bytes, checked by its last field), then stored_bytes of the sample's JSON

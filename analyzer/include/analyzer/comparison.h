@@ -5,10 +5,10 @@
  * Two analyses of (versions of) one job: what changed, and whether it is more than the noise within each.
  *
  * Intervals are 99 % by resampling runs of neighbouring steps (a circular block bootstrap: steps come in
- * rhythms, e.g. one slow batch a worker), warm-up left out, with a fixed seed: the same sessions give the
+ * rhythms, e.g. one slow batch a worker), warm-up left out, with a fixed seed: the same recordings give the
  * same answer. They know nothing of how the machine drifts between two recordings; record each version twice
- * to see that. Sampled sessions have no steps: their shares come with the intervals they were found with, and
- * steps/s without.
+ * to see that. Sampled recordings have no steps: their shares come with the intervals they were found with,
+ * and steps/s without.
  */
 
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 
 /*
  * The records that the BPF programs write and the collector hands on: the one definition that kernel and
- * user side share. It is also what a session file stores, so values are never renumbered and a field is
+ * user side share. It is also what a recording stores, so values are never renumbered and a field is
  * only added in reserved space.
  *
  * All times are CLOCK_MONOTONIC ns. tid and tgid are host PIDs. One record is 64 bytes. Records of one

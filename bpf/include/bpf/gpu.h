@@ -5,7 +5,7 @@
  * The functions of libcuda.so.1 that are probed. Every way to the GPU ends in the driver library, also that
  * of a statically linked runtime, and there is one such file for each driver on a machine.
  *
- * `function` of an event is an index here: stored in sessions, so never renumbered.
+ * `function` of an event is an index here: stored in recordings, so never renumbered.
  */
 
 #include <stddef.h>

@@ -8,7 +8,7 @@
  *   "frame"  key: of a frame; data: one byte enum frame_kind, the library (Python: the file's name) and a
  * NUL, the function (empty: not known) and a NUL. Printable UTF-8 without ';'.
  *
- * Keys are hashes of the data: the same in every session. A stack's or frame's note comes before the first
+ * Keys are hashes of the data: the same in every recording. A stack's or frame's note comes before the first
  * event that needs it.
  */
 

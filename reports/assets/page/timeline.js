@@ -33,7 +33,7 @@
 			rows.push({ kind, y, height, ...extra });
 			y += height;
 		}
-		if (steps.n) { /* a sampled session has none */
+		if (steps.n) { /* a sampled recording has none */
 			row("overview", OVERVIEW);
 			y += GAP + 6;
 			rows.top = y;

@@ -14,10 +14,10 @@
 
 /* Where an analysis comes from. All borrowed; NULL or 0 where not known. */
 struct report_source {
-	const char *session; /* file name */
+	const char *recording; /* file name */
 	const char *host, *kernel, *machine, *version;
 	struct clock_snapshot clocks; /* when the recording began */
-	bool cut_off;                 /* the session was not closed in order, or is damaged */
+	bool cut_off;                 /* the recording was not closed in order, or is damaged */
 };
 
 struct report_text_options {
@@ -57,7 +57,7 @@ int report_perfetto(FILE *stream, const struct analysis *analysis, const struct 
 /* For monitoring: OpenMetrics text of the whole recording. source: may be NULL. */
 int report_openmetrics(FILE *stream, const struct analysis *analysis, const struct report_source *source);
 
-/* Steps of the window; of a sampled session about, 0: not known. */
+/* Steps of the window; of a sampled recording about, 0: not known. */
 size_t report_n_steps(const struct analysis *analysis);
 
 /* What is not known is told so, never as 0: steps that nobody counted, and how long they waited for data. */

@@ -8,7 +8,7 @@
 #include "reports/report.h"
 
 struct report_what_if {
-	const char *session;
+	const char *recording;
 	const struct analysis *analysis;
 	struct what_if_question question; /* what analysis->predictions->answer is to */
 };

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "bpf/notes.h"
-#include "profile.h"
+#include "profile_find.h"
 
 enum key {
 	JPEG_IDCT = 1,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The analysis of sampled sessions, on made-up looks whose truth is known. */
+/* The analysis of sampled recordings, on made-up looks whose truth is known. */
 #include "../test.h"
 
 #include <stdlib.h>

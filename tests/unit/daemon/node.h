@@ -68,7 +68,7 @@ static inline void *node_run(void *argument)
 
 static inline void node_start(struct node *n, const char *root)
 {
-	const struct serve_options options = {
+	const struct serving_options options = {
 	    .knobs = {.cache_bytes = n->cache_bytes ? n->cache_bytes : 256 * NODE_MIB,
 		      .prefetch_chunks = 4,
 		      .workers = 2},

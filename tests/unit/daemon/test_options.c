@@ -57,7 +57,7 @@ static void test_all_options(void **state)
 	assert_int_equal(o.serve.knobs.workers, 3);
 	assert_int_equal(o.serve.window_chunks, 4);
 	assert_int_equal(o.serve.n_slots, 6);
-	assert_int_equal(o.serve.require_digest, SERVE_DIGEST_SHARED);
+	assert_int_equal(o.serve.require_digest, SERVING_DIGEST_SHARED);
 	assert_false(o.serve.use_io_uring);
 	assert_true(o.verbose);
 	options_free(&o);

@@ -9,28 +9,28 @@
 #include "pool.h"
 
 struct number {
-	struct pool_job job;
+	struct pool_task task;
 	uint32_t value;
 	uint64_t square;
 	uint32_t *finished; /* counts done() calls: loop thread only */
 	uint32_t order;
 };
 
-static void work(struct pool_job *job)
+static void work(struct pool_task *task)
 {
-	struct number *n = (struct number *)job;
+	struct number *n = (struct number *)task;
 
 	n->square = (uint64_t)n->value * n->value;
 }
 
-static void done(struct pool_job *job)
+static void done(struct pool_task *task)
 {
-	struct number *n = (struct number *)job;
+	struct number *n = (struct number *)task;
 
 	n->order = (*n->finished)++;
 }
 
-static void run(uint32_t workers, uint32_t later, uint32_t n_jobs, struct number *numbers)
+static void run(uint32_t workers, uint32_t later, uint32_t n_tasks, struct number *numbers)
 {
 	struct pool *pool;
 	uint32_t finished = 0;
@@ -39,25 +39,25 @@ static void run(uint32_t workers, uint32_t later, uint32_t n_jobs, struct number
 	assert_int_equal(uv_loop_init(&loop), 0);
 	assert_int_equal(pool_new(&loop, workers, &pool), 0);
 	assert_int_equal(pool_workers(pool), workers);
-	for (uint32_t i = 0; i < n_jobs; i++) {
+	for (uint32_t i = 0; i < n_tasks; i++) {
 		numbers[i] =
-		    (struct number){.job = {.work = work, .done = done}, .value = i, .finished = &finished};
-		pool_submit(pool, NULL, &numbers[i].job);
-		if (i == n_jobs / 2)
+		    (struct number){.task = {.work = work, .done = done}, .value = i, .finished = &finished};
+		pool_submit(pool, NULL, &numbers[i].task);
+		if (i == n_tasks / 2)
 			pool_set_workers(pool, later);
 	}
 	while (pool_in_flight(pool) > 0)
 		uv_run(&loop, UV_RUN_ONCE);
-	assert_int_equal(finished, n_jobs);
+	assert_int_equal(finished, n_tasks);
 	assert_int_equal(pool_workers(pool), later);
-	for (uint32_t i = 0; i < n_jobs; i++)
+	for (uint32_t i = 0; i < n_tasks; i++)
 		assert_int_equal(numbers[i].square, (uint64_t)i * i);
 	pool_free(pool);
 	uv_run(&loop, UV_RUN_DEFAULT);
 	assert_int_equal(uv_loop_close(&loop), 0);
 }
 
-static void test_all_jobs_are_done_once(void **state)
+static void test_all_tasks_are_done_once(void **state)
 {
 	static struct number numbers[5000];
 
@@ -92,14 +92,14 @@ static void test_number_of_workers_is_clamped(void **state)
 }
 
 struct slow {
-	struct pool_job job;
+	struct pool_task task;
 	_Atomic uint32_t *running, *most;
 	uint32_t *finished, order;
 };
 
-static void slow_work(struct pool_job *job)
+static void slow_work(struct pool_task *task)
 {
-	struct slow *s = (struct slow *)job;
+	struct slow *s = (struct slow *)task;
 	uint32_t now = atomic_fetch_add(s->running, 1) + 1, most = atomic_load(s->most);
 	volatile uint64_t sum = 0;
 
@@ -111,9 +111,9 @@ static void slow_work(struct pool_job *job)
 	atomic_fetch_sub(s->running, 1);
 }
 
-static void slow_done(struct pool_job *job)
+static void slow_done(struct pool_task *task)
 {
-	struct slow *s = (struct slow *)job;
+	struct slow *s = (struct slow *)task;
 
 	s->order = (*s->finished)++;
 }
@@ -122,7 +122,7 @@ struct lanes {
 	uv_loop_t loop;
 	struct pool *pool;
 	struct pool_lane lane[2];
-	struct slow jobs[2][200];
+	struct slow tasks[2][200];
 	_Atomic uint32_t running[2], most[2];
 	uint32_t finished;
 };
@@ -139,11 +139,11 @@ static void lanes_start(struct lanes *l, uint32_t workers)
 static void lanes_submit(struct lanes *l, int k, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		l->jobs[k][i] = (struct slow){.job = {.work = slow_work, .done = slow_done},
-					      .running = &l->running[k],
-					      .most = &l->most[k],
-					      .finished = &l->finished};
-		pool_submit(l->pool, &l->lane[k], &l->jobs[k][i].job);
+		l->tasks[k][i] = (struct slow){.task = {.work = slow_work, .done = slow_done},
+					       .running = &l->running[k],
+					       .most = &l->most[k],
+					       .finished = &l->finished};
+		pool_submit(l->pool, &l->lane[k], &l->tasks[k][i].task);
 	}
 }
 
@@ -166,7 +166,7 @@ static void test_a_lane_cannot_starve_another(void **state)
 	lanes_submit(&l, 1, 20);
 	lanes_end(&l);
 	for (int i = 0; i < 20; i++)
-		assert_true(l.jobs[1][i].order < 150);
+		assert_true(l.tasks[1][i].order < 150);
 	assert_true(pool_lane_cpu_ns(&l.lane[0]) > pool_lane_cpu_ns(&l.lane[1]));
 	assert_true(pool_lane_cpu_ns(&l.lane[1]) > 0);
 }
@@ -208,7 +208,7 @@ static void test_threads_come_with_work(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_all_jobs_are_done_once),
+	    cmocka_unit_test(test_all_tasks_are_done_once),
 	    cmocka_unit_test(test_one_worker_keeps_the_order),
 	    cmocka_unit_test(test_number_of_workers_is_clamped),
 	    cmocka_unit_test(test_a_lane_cannot_starve_another),

@@ -14,7 +14,7 @@
 
 #include "../dataset/scratch.h"
 #include "reader.h"
-#include "segment.h"
+#include "shared_memory.h"
 
 #define FILE_BYTES ((5u << 20) + 4096)
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "analyzer/session.h"
+#include "analyzer/recording.h"
 #include "recorded/recorded.h"
 
 #define STEP_TICKS 5000 /* 100 ms */
@@ -56,17 +56,17 @@ static void make_events(void)
 
 static void record(void)
 {
-	struct session *session;
+	struct recording *recording;
 
 	make_events();
-	assert_int_equal(session_create(path, &session, NULL), 0);
+	assert_int_equal(recording_create(path, &recording, NULL), 0);
 	for (size_t i = 0; i < s.n; i++)
-		assert_int_equal(session_append(session, &s.events[i], NULL), 0);
-	session_set_u64(session, SESSION_ROOT_TGID, TRAINER, NULL);
-	session_set_u64(session, SESSION_CPUS, 8, NULL);
-	session_set_text(session, SESSION_START_CLOCKS, "1000000000 5 1700000000000000000 20", NULL);
-	assert_int_equal(session_finish(session, NULL), 0);
-	session_close(session);
+		assert_int_equal(recording_append(recording, &s.events[i], NULL), 0);
+	recording_set_u64(recording, RECORDING_ROOT_TGID, TRAINER, NULL);
+	recording_set_u64(recording, RECORDING_CPUS, 8, NULL);
+	recording_set_text(recording, RECORDING_START_CLOCKS, "1000000000 5 1700000000000000000 20", NULL);
+	assert_int_equal(recording_finish(recording, NULL), 0);
+	recording_close(recording);
 }
 
 struct seen {
@@ -168,14 +168,15 @@ static void test_cut_off(void **state)
 static void test_nothing_to_see(void **state)
 {
 	struct recorded_info info;
-	struct session *session;
+	struct recording *recording;
 	struct seen seen;
 
-	assert_int_equal(session_create(path, &session, NULL), -EEXIST); /* the cut one: not to be trusted */
+	assert_int_equal(recording_create(path, &recording, NULL),
+			 -EEXIST); /* the cut one: not to be trusted */
 	unlink(path);
-	assert_int_equal(session_create(path, &session, NULL), 0);
-	assert_int_equal(session_finish(session, NULL), 0);
-	session_close(session);
+	assert_int_equal(recording_create(path, &recording, NULL), 0);
+	assert_int_equal(recording_finish(recording, NULL), 0);
+	recording_close(recording);
 	assert_int_equal(replay(path, &seen, &info, NULL), 0);
 	assert_int_equal(seen.n, 0);
 	assert_true(info.insufficient[0]);

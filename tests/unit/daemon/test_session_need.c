@@ -10,11 +10,11 @@
 #define N_MAX 40
 
 struct world {
-	struct served_chunk chunks[N_MAX];
+	struct cached_chunk chunks[N_MAX];
 	uint32_t samples[N_MAX], ascending[N_MAX];
 	uint64_t largest[N_MAX + 1];
 	uint64_t first_sample[N_MAX + 1];
-	struct served_dataset dataset;
+	struct cached_dataset dataset;
 };
 
 static int ascending(const void *a, const void *b)
@@ -36,7 +36,7 @@ static void world_init(struct world *w, uint64_t n)
 {
 	uint64_t sizes[N_MAX];
 
-	w->dataset = (struct served_dataset){.chunks = w->chunks, .n_giants = n, .giant_bytes = w->largest};
+	w->dataset = (struct cached_dataset){.chunks = w->chunks, .n_giants = n, .giant_bytes = w->largest};
 	w->dataset.info.n_chunks = n;
 	memcpy(w->ascending, w->samples, sizeof(w->ascending));
 	qsort(w->ascending, n, sizeof(*w->ascending), ascending);
@@ -181,7 +181,7 @@ static void check_one(uint32_t seed)
 	assert_int_equal(shuffle_plan_new(&spec, &run.plans[1]), 0);
 	shape.batch = shuffle_max_batch(run.plans[0]);
 	shape.batch_step = (uint64_t)spec.world * run.stride * shape.batch;
-	at_most = served_largest_bytes(&w.dataset, session_need_at_most(&w.dataset, &shape, w.ascending));
+	at_most = cached_largest_bytes(&w.dataset, session_need_at_most(&w.dataset, &shape, w.ascending));
 	assert_int_equal(session_need_bytes(&w.dataset, &shape, run.plans[0], run.plans[1], &in_order), 0);
 	assert_true(at_most <= w.dataset.all_bytes && in_order <= w.dataset.all_bytes);
 	for (uint64_t i = 0; i * run.stride < shuffle_n_batches(run.plans[0]); i++) {

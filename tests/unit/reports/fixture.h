@@ -390,7 +390,7 @@ static inline void fixture_make(struct fixture *f, const char *text)
 
 static inline struct report_source fixture_source(const char *text)
 {
-	return (struct report_source){.session = text,
+	return (struct report_source){.recording = text,
 				      .host = text,
 				      .kernel = "6.18.44",
 				      .machine = "x86_64",

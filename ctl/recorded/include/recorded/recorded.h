@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * A session that `diesel-analyze record` has made, as the rounds that a tuner would have been given: one
+ * A recording that `diesel-analyze record` has made, as the rounds that a tuner would have been given: one
  * struct stall_sample a second, of one job. What the recording does not tell is not known (NAN): it has seen
  * the trainer and its workers, but neither chunks nor caches nor memory pressure.
  *
@@ -35,7 +35,7 @@ struct recorded_info {
 	char insufficient[160]; /* why its steps cannot be judged; "" */
 };
 
-/* The same of a file. Errors as session_open() (-EBADMSG: it is no session), session_analyze(),
+/* The same of a file. Errors as recording_open() (-EBADMSG: it is no recording), recording_analyze(),
  * recorded_analysis_rounds(). */
 int recorded_rounds(const char *path, int (*visit)(void *user, const struct history_round *round), void *user,
 		    struct recorded_info *ret_info, struct error *err);

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A recording: one SQLite file with the events of bpf/event.h and facts about how they were recorded. It is a
+ * single file once closed; one that was cut off in the middle is still readable as far as it got.
+ *
+ * Format: application_id 0x444c5331 ("DLS1"), user_version
+ * RECORDING_VERSION;
+ *   info(key TEXT PRIMARY KEY, value TEXT)
+ *   events(id INTEGER PRIMARY KEY, slice, min_end_ns, max_end_ns, n, records BLOB): n events, sorted by
+ *   end_ns and packed (recording_codec.h); blocks overlap in time only a little, as they are written while
+ * the events come. slice 0: events of the whole recording (lives of threads, steps, gaps); slice 1, 2, ...:
+ *   detail, which a long recording has only now and then (EVENT_GAP says when it has none).
+ *   notes(kind TEXT, key INTEGER, value BLOB): what does not fit an event: names, paths, stacks. From
+ * version 2.
+ *
+ * A recording belongs to one thread.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bpf/event.h"
+
+struct error;
+struct recording;
+struct recording_cursor;
+
+#define RECORDING_VERSION 2
+
+/* Keys of info. Times are ns, sizes bytes, both decimal. */
+#define RECORDING_COMMAND          "command"      /* what was run, or the command line of the process */
+#define RECORDING_ROOT_TGID        "root_tgid"    /* the job's first process */
+#define RECORDING_ROOTS            "roots"        /* all of them, separated by commas */
+#define RECORDING_CGROUP           "cgroup"       /* its folder; only with --cgroup */
+#define RECORDING_TRAINER_TID      "trainer_tid"  /* as the user named it; 0: find it */
+#define RECORDING_ATTACHED         "attached"     /* 1: it ran already when the recording began */
+#define RECORDING_START_NS         "start_ns"     /* CLOCK_MONOTONIC when the job was tagged */
+#define RECORDING_STOP_NS          "stop_ns"      /* and when the recording ended */
+#define RECORDING_START_CLOCKS     "start_clocks" /* "monotonic boottime realtime uncertainty" */
+#define RECORDING_STOP_CLOCKS      "stop_clocks"
+#define RECORDING_HOST             "host"
+#define RECORDING_KERNEL           "kernel"  /* uname release */
+#define RECORDING_MACHINE          "machine" /* x86_64: what syscall numbers mean */
+#define RECORDING_CPUS             "cpus"    /* online */
+#define RECORDING_PAGE_BYTES       "page_bytes"
+#define RECORDING_EVENTS           "events"           /* n written */
+#define RECORDING_LOST_EVENTS      "lost_events"      /* sum over types */
+#define RECORDING_LOST_TYPE        "lost_type_%u"     /* by enum event_type; only those above 0 */
+#define RECORDING_MISSED           "missed_runs"      /* program runs the kernel skipped */
+#define RECORDING_STORAGE_FAILURES "storage_failures" /* threads missing from the job */
+#define RECORDING_PROFILE_HZ       "profile_hz"       /* stack samples per second per CPU; 0: none */
+#define RECORDING_DETAIL_BYTES     "detail_bytes"     /* that detail may take a minute; 0: all of it */
+#define RECORDING_PROBES           "probes"           /* user-space functions probed */
+#define RECORDING_HOOKS_MISSING    "hooks_missing"    /* names, separated by spaces */
+#define RECORDING_BPF_RUN_NS       "bpf_run_ns"       /* CPU time of the BPF programs, extrapolated */
+#define RECORDING_BPF_SAMPLED_NS   "bpf_sampled_ns"   /* 0: the former is unknown */
+#define RECORDING_RECORDER_CPU_NS  "recorder_cpu_ns"  /* CPU time of the recording program */
+#define RECORDING_STEAL_NS         "steal_ns"         /* taken by the hypervisor from all CPUs meanwhile */
+#define RECORDING_EXIT_STATUS      "exit_status"      /* as waitpid gives it; only for launched commands */
+#define RECORDING_SAMPLED          "sampled"          /* 1: /proc was sampled, without privilege */
+#define RECORDING_COMPLETE         "complete"         /* 1: closed in order */
+#define RECORDING_DIESEL_VERSION   "diesel_version"
+
+/* A new file for writing; an existing recording is replaced, any other file is left alone (-EEXIST). */
+int recording_create(const char *path, struct recording **ret_recording, struct error *err);
+
+/* An existing file for reading. -ENOENT, -EACCES; -EBADMSG: no recording; -EPROTONOSUPPORT: written by a
+ * newer version. A cut file opens as far as it can be read: recording_complete() is false then. */
+int recording_open(const char *path, struct recording **ret_recording, struct error *err);
+
+/* Events in the order they come; kept in memory until RECORDING_BLOB_EVENTS are there or recording_flush.
+ * After a failure (-ENOSPC, -EIO) the recording stays usable for reading what was written. */
+#define RECORDING_BLOB_EVENTS 8192
+int recording_append(struct recording *recording, const struct event *event, struct error *err);
+int recording_flush(struct recording *recording, struct error *err);
+
+/* Detail that follows belongs to this slice; it starts with 1. */
+int recording_slice_begin(struct recording *recording, uint64_t slice, struct error *err);
+/* Forgets a slice's detail; its room in the file is used again. */
+int recording_slice_drop(struct recording *recording, uint64_t slice, struct error *err);
+/* What was written so far, notes and dropped slices included; and the detail in it. */
+uint64_t recording_written_bytes(const struct recording *recording, uint64_t *ret_detail_bytes);
+
+int recording_set_text(struct recording *recording, const char *key, const char *value, struct error *err);
+int recording_set_u64(struct recording *recording, const char *key, uint64_t value, struct error *err);
+
+/* -ENOENT: no such key. Caller frees the text. */
+int recording_get_text(struct recording *recording, const char *key, char **ret_value);
+int recording_get_u64(struct recording *recording, const char *key, uint64_t *ret_value);
+
+/* A note: see collector_sink. Kind and key are unique together: a later note replaces an earlier one. */
+int recording_put(struct recording *recording, const char *kind, uint64_t key, const void *data, size_t size,
+		  struct error *err);
+
+/* All notes of a kind by key, as long as visit returns 0; else its result. data is valid during the call. */
+int recording_each(struct recording *recording, const char *kind,
+		   int (*visit)(void *user, uint64_t key, const void *data, size_t size), void *user);
+
+/* The recording was closed in order, and the file is whole as far as it was read by now. */
+bool recording_complete(const struct recording *recording);
+
+/* Writes RECORDING_COMPLETE and makes it a single file. */
+int recording_finish(struct recording *recording, struct error *err);
+
+/* NULL is fine. Without recording_finish a written recording stays incomplete. */
+void recording_close(struct recording *recording);
+
+/* As recording_close, and removes the file. */
+void recording_discard(struct recording *recording);
+
+/* Which events to iterate over; zeros: all. */
+struct recording_filter {
+	uint32_t tid;       /* one thread */
+	uint32_t type_mask; /* 1 << enum event_type, or-ed */
+};
+
+/* All events by end_ns, exactly sorted, over the whole file, in bounded memory. filter may be NULL. */
+int recording_cursor_open(struct recording *recording, const struct recording_filter *filter,
+			  struct recording_cursor **ret_cursor, struct error *err);
+
+/* 1: *ret_event is valid until the next call; 0: there are no more; negative: -EIO and the like. A damaged
+ * part ends the iteration as if it were the end, and makes recording_complete() false. */
+int recording_cursor_next(struct recording_cursor *cursor, const struct event **ret_event);
+
+void recording_cursor_close(struct recording_cursor *cursor);

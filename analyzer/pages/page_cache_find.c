@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "page_cache_find.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "analyzer/input.h"
+#include "lib/cleanup.h"
+#include "page_places.h"
+#include "stretch.h"
+#include "timeline.h"
+#include "window.h"
+
+#define PAGE_BYTES_DEFAULT 4096
+
+static void page_cache_freep(struct page_cache **cache)
+{
+	page_cache_free(*cache);
+}
+
+static void pages_add(struct page_cache *cache, const struct event *event, double part)
+{
+	cache->accessed_pages += stretch_count(event->pages.accessed_pages, part);
+	cache->missed_pages += stretch_count(event->pages.missed_pages, part);
+	cache->mapped.n_minor_faults += stretch_count(event->pages.n_minor_faults, part);
+	cache->mapped.n_major_faults += stretch_count(event->pages.n_major_faults, part);
+	cache->mapped.fault_ns += stretch_count(event->pages.fault_ns, part);
+}
+
+static void reads_add(struct page_cache *cache, const struct event *event, double part)
+{
+	cache->used_bytes += stretch_count(event->reads.used_bytes, part);
+	cache->direct_bytes += stretch_count(event->reads.direct_bytes, part);
+	cache->network_bytes += stretch_count(event->reads.network_bytes, part);
+	cache->n_reads += stretch_count(event->reads.n_reads, part);
+}
+
+static void sizes_add(struct page_cache *cache, const struct event *event, double part)
+{
+	const size_t n = sizeof(event->sizes.n) / sizeof(event->sizes.n[0]);
+
+	for (size_t k = 0; k < n && event->sizes.first < PAGE_CACHE_SIZES - k; k++)
+		cache->read_sizes[event->sizes.first + k] += stretch_count(event->sizes.n[k], part);
+}
+
+/* false: no record of the kind is there at all. */
+static bool sums_find(const struct study *study, struct page_cache *cache)
+{
+	const struct analysis_input *input = study->input;
+	bool any = false;
+
+	for (size_t i = 0; i < input->n_events; i++) {
+		const struct event *event = &input->events[i];
+		double part;
+
+		if (event->type != EVENT_PAGES && event->type != EVENT_READS &&
+		    event->type != EVENT_READ_SIZES)
+			continue;
+		any = true;
+		part = stretch_part(event, study->window);
+		if (event->type == EVENT_PAGES)
+			pages_add(cache, event, part);
+		else if (event->type == EVENT_READS)
+			reads_add(cache, event, part);
+		else
+			sizes_add(cache, event, part);
+	}
+	return any;
+}
+
+struct fault_sums {
+	size_t n_followed, n_random;
+};
+
+/* A fault follows the one before it when it is for a page right behind what that one had read. */
+static bool follows(const struct timeline_call *before, const struct timeline_call *fault)
+{
+	uint64_t read_pages = before->result > 1 ? (uint64_t)before->result : 1;
+
+	return before->inode == fault->inode && fault->argument > before->argument &&
+	       fault->argument - before->argument <= read_pages;
+}
+
+static void faults_of_thread(const struct timeline_thread *thread, const struct window *window,
+			     struct page_cache *cache, struct fault_sums *sums)
+{
+	const struct timeline_call *before = NULL;
+
+	for (size_t i = timeline_call_from(thread, window->begin_ns); i < thread->n_calls; i++) {
+		const struct timeline_call *call = &thread->calls[i];
+
+		if (call->begin_ns >= window->end_ns)
+			break;
+		if (!call->fault)
+			continue;
+		if (call->result > 1) {
+			cache->mapped.n_read_aheads++;
+			cache->mapped.read_ahead_pages += (uint64_t)call->result - 1;
+		}
+		cache->mapped.n_wakeups += call->n_wakeups;
+		cache->mapped.n_context_switches += call->n_sleeps;
+		if (before) {
+			sums->n_followed++;
+			sums->n_random += !follows(before, call);
+		}
+		before = call;
+	}
+}
+
+static void faults_find(const struct study *study, struct page_cache *cache)
+{
+	struct fault_sums sums = {0};
+
+	for (size_t i = 0; i < study->timeline->n_threads; i++)
+		faults_of_thread(&study->timeline->threads[i], study->window, cache, &sums);
+	cache->mapped.random_ratio = sums.n_followed ? (double)sums.n_random / (double)sums.n_followed : NAN;
+}
+
+/* From the sums of all records. */
+static void bytes_find(const struct analysis_input *input, struct page_cache *cache)
+{
+	cache->page_bytes = input->page_bytes ? input->page_bytes : PAGE_BYTES_DEFAULT;
+	cache->cold_bytes =
+	    cache->missed_pages * cache->page_bytes + cache->direct_bytes + cache->network_bytes;
+	cache->used_bytes += cache->network_bytes;
+}
+
+int page_cache_find(const struct study *study, struct page_cache **ret_cache)
+{
+	_cleanup_(page_cache_freep) struct page_cache *cache = calloc(1, sizeof(*cache));
+	int r;
+
+	if (!cache)
+		return -ENOMEM;
+	if (!sums_find(study, cache)) {
+		*ret_cache = NULL;
+		return 0;
+	}
+	bytes_find(study->input, cache);
+	faults_find(study, cache);
+	r = page_places_find(study, cache);
+	if (r < 0)
+		return r;
+	*ret_cache = steal_pointer(cache);
+	return 0;
+}
+
+double page_cache_cold_bytes(const struct analysis_input *input, const struct window *window)
+{
+	const struct study study = {.input = input, .window = window};
+	struct page_cache cache = {0};
+
+	if (!sums_find(&study, &cache))
+		return NAN;
+	bytes_find(input, &cache);
+	return (double)cache.cold_bytes;
+}
+
+double page_cache_hit_ratio(uint64_t accessed_pages, uint64_t missed_pages)
+{
+	if (!accessed_pages)
+		return NAN;
+	/* Read-ahead that nobody used makes more misses than accesses. */
+	if (missed_pages >= accessed_pages)
+		return 0;
+	return 1 - (double)missed_pages / (double)accessed_pages;
+}
+
+static void places_free(struct page_cache_place *places, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		free(places[i].path);
+	free(places);
+}
+
+void page_cache_free(struct page_cache *cache)
+{
+	if (!cache)
+		return;
+	places_free(cache->files, cache->n_files);
+	places_free(cache->folders, cache->n_folders);
+	free(cache);
+}
+
+#define EXCESS_RATIO 1.5
+#define EXCESS_BYTES (UINT64_C(16) << 20)
+
+double page_cache_excess(const struct page_cache *cache)
+{
+	if (cache->cold_bytes < cache->used_bytes + EXCESS_BYTES || !cache->used_bytes ||
+	    (double)cache->cold_bytes < EXCESS_RATIO * (double)cache->used_bytes)
+		return 0;
+	return (double)cache->cold_bytes / (double)cache->used_bytes;
+}

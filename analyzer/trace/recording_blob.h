@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The recording as the cursor sees it: blobs of sorted events. Only recording.c knows the database. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "analyzer/recording.h"
+
+struct recording_blob {
+	int64_t id;
+	uint64_t min_end_ns;
+};
+
+/* All blobs, in the order of writing. Caller frees. */
+int recording_blobs(struct recording *recording, struct recording_blob **ret_blobs, size_t *ret_n);
+
+/* -EBADMSG: this blob is damaged. Caller frees. */
+int recording_blob_read(struct recording *recording, int64_t id, struct event **ret_events, size_t *ret_n);
+
+/* Something could not be read: recording_complete() is false from now on. */
+void recording_set_damaged(struct recording *recording);

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Events on disk: a tenth of their size, without loss. A block holds events sorted by end_ns as columns of
+ * small differences (to the event before, or to the last one of the same thread and type), each a varint,
+ * and all of it as one zstd frame with a checksum, so that a flipped bit is noticed.
+ *
+ *   0  magic "DLE1"   4  number of events, little-endian   8  zstd frame: length of each column (u32),
+ * columns
+ *
+ * Nothing here touches a file.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bpf/event.h"
+
+#define RECORDING_CODEC_EVENTS_MAX 65536 /* in one block */
+
+/* Appends nothing, owns nothing between calls but its buffers. One thread. */
+struct recording_codec;
+
+struct recording_codec *recording_codec_new(void); /* NULL: no memory */
+struct recording_codec *recording_codec_free(struct recording_codec *codec);
+
+/* events: sorted by end_ns. *ret_block is the codec's, valid until its next call. -ENOMEM, -EINVAL (more than
+ * RECORDING_CODEC_EVENTS_MAX). */
+int recording_codec_encode(struct recording_codec *codec, const struct event *events, size_t n_events,
+			   const void **ret_block, size_t *ret_size);
+
+/* Caller frees the events. -EBADMSG: this is no undamaged block; -ENOMEM. */
+int recording_codec_decode(struct recording_codec *codec, const void *block, size_t size,
+			   struct event **ret_events, size_t *ret_n);

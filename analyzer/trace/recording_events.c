@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The recording's events: buffered, packed into blocks, read back. */
+#include "recording_private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "lib/cleanup.h"
+#include "lib/error.h"
+#include "recording_blob.h"
+
+static int compare_end(const void *a, const void *b)
+{
+	const struct event *left = a, *right = b;
+
+	if (left->end_ns != right->end_ns)
+		return left->end_ns < right->end_ns ? -1 : 1;
+	return (left->start_ns > right->start_ns) - (left->start_ns < right->start_ns);
+}
+
+static int insert_prepare(struct recording *recording)
+{
+	static const char sql[] =
+	    "INSERT INTO events(slice, min_end_ns, max_end_ns, n, records) VALUES(?, ?, ?, ?, ?)";
+
+	return recording->insert ? SQLITE_OK
+				 : sqlite3_prepare_v2(recording->db, sql, -1, &recording->insert, NULL);
+}
+
+/* Writes a buffer's events as one block. */
+static int buffer_flush(struct recording *recording, struct recording_buffer *buffer, uint64_t slice,
+			size_t *ret_bytes, struct error *err)
+{
+	size_t n = buffer->n, size = 0;
+	const void *block = NULL;
+	int code, r;
+
+	*ret_bytes = 0;
+	if (!n)
+		return 0;
+	qsort(buffer->events, n, sizeof(*buffer->events), compare_end);
+	r = recording_codec_encode(recording->codec, buffer->events, n, &block, &size);
+	buffer->n = 0;
+	if (r)
+		return error_errno(err, r, "cannot pack %zu events", n);
+	code = insert_prepare(recording);
+	if (code != SQLITE_OK)
+		return recording_fail(recording, code, err);
+	sqlite3_bind_int64(recording->insert, 1, (int64_t)slice);
+	sqlite3_bind_int64(recording->insert, 2, (int64_t)buffer->events[0].end_ns);
+	sqlite3_bind_int64(recording->insert, 3, (int64_t)buffer->events[n - 1].end_ns);
+	sqlite3_bind_int64(recording->insert, 4, (int64_t)n);
+	sqlite3_bind_blob64(recording->insert, 5, block, size, SQLITE_STATIC);
+	code = sqlite3_step(recording->insert);
+	if (code != SQLITE_DONE)
+		r = recording_fail(recording, code, err);
+	sqlite3_reset(recording->insert);
+	*ret_bytes = size;
+	return r;
+}
+
+int recording_write_begin(struct recording *recording, struct error *err)
+{
+	int r = recording->writing ? 0 : recording_run_sql(recording, "BEGIN;", err);
+
+	if (!r)
+		recording->writing = true;
+	return r;
+}
+
+int recording_flush(struct recording *recording, struct error *err)
+{
+	size_t life_bytes = 0, detail_bytes = 0;
+	int r = 0, commit;
+
+	if (recording->life.n || recording->detail.n)
+		r = recording_write_begin(recording, err);
+	if (!r)
+		r = buffer_flush(recording, &recording->life, 0, &life_bytes, err);
+	if (!r)
+		r = buffer_flush(recording, &recording->detail, recording->slice, &detail_bytes, err);
+	recording->detail_bytes += detail_bytes;
+	recording->written_bytes += life_bytes + detail_bytes;
+	if (!recording->writing)
+		return r;
+	recording->writing = false;
+	/* What fits of a full disk is kept: the rest is not worth a rollback. */
+	commit = recording_run_sql(recording, "COMMIT;", r ? NULL : err);
+	return r ? r : commit;
+}
+
+/* Events that only a slice of the recording has. */
+static bool is_detail(const struct event *event)
+{
+	switch ((enum event_type)event->type) {
+	case EVENT_STEP:
+	case EVENT_MARK:
+	case EVENT_FORK:
+	case EVENT_EXEC:
+	case EVENT_EXIT:
+	case EVENT_NAME:
+	case EVENT_LIBRARY:
+	case EVENT_ALIVE:
+	case EVENT_TOTALS:
+	case EVENT_GPU_TOTALS:
+	case EVENT_GAP:
+	case EVENT_LOSS: return false;
+	default: return true;
+	}
+}
+
+int recording_append(struct recording *recording, const struct event *event, struct error *err)
+{
+	struct recording_buffer *buffer = is_detail(event) ? &recording->detail : &recording->life;
+
+	buffer->events[buffer->n++] = *event;
+	return buffer->n == RECORDING_BLOB_EVENTS ? recording_flush(recording, err) : 0;
+}
+
+uint64_t recording_written_bytes(const struct recording *recording, uint64_t *ret_detail_bytes)
+{
+	*ret_detail_bytes = recording->detail_bytes;
+	return recording->written_bytes;
+}
+
+int recording_slice_begin(struct recording *recording, uint64_t slice, struct error *err)
+{
+	int r = recording_flush(recording, err);
+
+	recording->slice = slice;
+	return r;
+}
+
+int recording_slice_drop(struct recording *recording, uint64_t slice, struct error *err)
+{
+	char sql[64];
+
+	snprintf(sql, sizeof(sql), "DELETE FROM events WHERE slice=%" PRIu64, slice);
+	return recording_run_sql(recording, sql, err);
+}
+
+/* What there is, in the order of min_end_ns. The blobs themselves are not touched. */
+int recording_blobs(struct recording *recording, struct recording_blob **ret_blobs, size_t *ret_n)
+{
+	_cleanup_(recording_statement_finalizep) sqlite3_stmt *rows = NULL;
+	_cleanup_(freep) struct recording_blob *blobs = NULL;
+	size_t n = 0, capacity = 0;
+	int code = sqlite3_prepare_v2(recording->db, "SELECT id, min_end_ns FROM events", -1, &rows, NULL);
+
+	while (code == SQLITE_OK && (code = sqlite3_step(rows)) == SQLITE_ROW) {
+		if (n == capacity) {
+			struct recording_blob *more;
+
+			capacity = capacity ? capacity * 2 : 256;
+			more = reallocarray(blobs, capacity, sizeof(*blobs));
+			if (!more)
+				return -ENOMEM;
+			blobs = more;
+		}
+		blobs[n++] = (struct recording_blob){sqlite3_column_int64(rows, 0),
+						     (uint64_t)sqlite3_column_int64(rows, 1)};
+		code = SQLITE_OK;
+	}
+	if (code != SQLITE_DONE)
+		recording->complete = false; /* cut here: what was found so far counts */
+	*ret_blobs = steal_pointer(blobs);
+	*ret_n = n;
+	return 0;
+}
+
+int recording_blob_read(struct recording *recording, int64_t id, struct event **ret_events, size_t *ret_n)
+{
+	_cleanup_(recording_statement_finalizep) sqlite3_stmt *row = NULL;
+	int code = sqlite3_prepare_v2(recording->db, "SELECT records FROM events WHERE id=?", -1, &row, NULL);
+
+	if (code == SQLITE_OK) {
+		sqlite3_bind_int64(row, 1, id);
+		code = sqlite3_step(row);
+	}
+	if (code != SQLITE_ROW)
+		return code == SQLITE_DONE ? -EBADMSG : recording_errno_of(code);
+	return recording_codec_decode(recording->codec, sqlite3_column_blob(row, 0),
+				      (size_t)sqlite3_column_bytes(row, 0), ret_events, ret_n);
+}

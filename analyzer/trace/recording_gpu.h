@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* A recording's notes about the GPU driver and about named ranges, for an analysis. */
+
+#include <stddef.h>
+
+#include "analyzer/gpu.h"
+#include "analyzer/phases.h"
+#include "bpf/gpu.h"
+
+struct recording;
+
+/* One utilization by NVML; key: CLOCK_MONOTONIC ns, value: a double, 0 to 1. */
+#define RECORDING_NOTE_GPU_SAMPLE "gpu.utilization"
+
+struct recording_gpu {
+	char library[256];        /* paths of what was probed, ", " between; "": none */
+	struct gpu_probes probes; /* sums over them */
+	struct gpu_sample *samples;
+	size_t n_samples, n_allocated;
+	struct phase_label *labels;
+	size_t n_labels, n_labels_allocated;
+};
+
+/* -ENOMEM. Notes that are damaged are left out. */
+int recording_gpu_load(struct recording *recording, struct recording_gpu *ret_gpu);
+void recording_gpu_free(struct recording_gpu *gpu);

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The paths of files and folders that a recording's notes tell. */
+
+#include <stddef.h>
+
+struct analysis_path;
+struct recording;
+
+struct recording_paths {
+	struct analysis_path *items;
+	size_t n, n_allocated;
+};
+
+/* One more, from a note of kind PLACES_NOTE; a damaged one is ignored. -ENOMEM. */
+int recording_paths_add(struct recording_paths *paths, const void *data, size_t size);
+
+/* -ENOMEM. Free in any case. */
+int recording_paths_load(struct recording *recording, struct recording_paths *paths);
+void recording_paths_free(struct recording_paths *paths);

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "recording_profile.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyzer/recording.h"
+#include "bpf/notes.h"
+
+/* Doubles an array when it is full. */
+static int grow(void **items, size_t n, size_t *n_allocated, size_t size)
+{
+	size_t wanted = *n_allocated ? 2 * *n_allocated : 256;
+	void *grown;
+
+	if (n < *n_allocated)
+		return 0;
+	grown = reallocarray(*items, wanted, size);
+	if (!grown)
+		return -ENOMEM;
+	*items = grown;
+	*n_allocated = wanted;
+	return 0;
+}
+
+/* A byte and two texts with their NULs. The copy belongs to the frame: its library points behind the byte. */
+static int visit_frame(void *user, uint64_t key, const void *data, size_t size)
+{
+	struct recording_profile *profile = user;
+	size_t n = profile->notes.n_frames, library;
+	const char *bytes = data;
+	char *copy;
+
+	if (size < 3 || size > NOTE_FRAME_BYTES_MAX || bytes[size - 1] ||
+	    (unsigned char)bytes[0] > FRAME_PYTHON)
+		return 0;
+	library = strlen(bytes + 1);
+	if (2 + library >= size)
+		return 0;
+	if (grow((void **)&profile->frames, n, &profile->n_frames_allocated, sizeof(*profile->frames)) < 0)
+		return -ENOMEM;
+	copy = malloc(size);
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, data, size);
+	profile->frames[n] = (struct profile_frame){
+	    .key = key, .kind = (uint8_t)copy[0], .library = copy + 1, .function = copy + 2 + library};
+	profile->notes.n_frames++;
+	return 0;
+}
+
+static int visit_trace(void *user, uint64_t key, const void *data, size_t size)
+{
+	struct recording_profile *profile = user;
+	size_t n = profile->notes.n_traces;
+	uint64_t *frames;
+
+	if (!size || size % sizeof(*frames) || size / sizeof(*frames) > NOTE_STACK_FRAMES_MAX)
+		return 0;
+	if (grow((void **)&profile->traces, n, &profile->n_traces_allocated, sizeof(*profile->traces)) < 0)
+		return -ENOMEM;
+	frames = malloc(size);
+	if (!frames)
+		return -ENOMEM;
+	memcpy(frames, data, size);
+	profile->traces[n] = (struct profile_trace){key, frames, size / sizeof(*frames)};
+	profile->notes.n_traces++;
+	return 0;
+}
+
+/* SQLite sorts keys as signed numbers. */
+static int frame_compare(const void *left, const void *right)
+{
+	const struct profile_frame *a = left, *b = right;
+
+	return a->key < b->key ? -1 : a->key > b->key;
+}
+
+static int trace_compare(const void *left, const void *right)
+{
+	const struct profile_trace *a = left, *b = right;
+
+	return a->key < b->key ? -1 : a->key > b->key;
+}
+
+int recording_profile_load(struct recording *recording, struct recording_profile *profile)
+{
+	struct profile_notes *notes = &profile->notes;
+	uint64_t rate_hz;
+	int r = recording_each(recording, NOTE_FRAME, visit_frame, profile);
+
+	if (r == 0)
+		r = recording_each(recording, NOTE_STACK, visit_trace, profile);
+	if (r < 0)
+		return r;
+	if (notes->n_frames)
+		qsort(profile->frames, notes->n_frames, sizeof(*profile->frames), frame_compare);
+	if (notes->n_traces)
+		qsort(profile->traces, notes->n_traces, sizeof(*profile->traces), trace_compare);
+	notes->frames = profile->frames;
+	notes->traces = profile->traces;
+	if (recording_get_u64(recording, RECORDING_PROFILE_HZ, &rate_hz) == 0)
+		notes->rate_hz = (double)rate_hz;
+	return 0;
+}
+
+void recording_profile_free(struct recording_profile *profile)
+{
+	/* A frame's texts are one piece of memory that begins a byte before its library. */
+	for (size_t i = 0; i < profile->notes.n_frames; i++)
+		free((char *)(uintptr_t)profile->frames[i].library - 1);
+	for (size_t i = 0; i < profile->notes.n_traces; i++)
+		free((uint64_t *)(uintptr_t)profile->traces[i].frames);
+	free(profile->frames);
+	free(profile->traces);
+	*profile = (struct recording_profile){0};
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* A recording's notes about stacks, for an analysis. */
+
+#include <stddef.h>
+
+#include "analyzer/profile.h"
+
+struct recording;
+
+struct recording_profile {
+	struct profile_notes notes;
+	struct profile_frame *frames;
+	struct profile_trace *traces;
+	size_t n_frames_allocated, n_traces_allocated;
+};
+
+/* -ENOMEM. Notes that are damaged are left out. Free in any case. */
+int recording_profile_load(struct recording *recording, struct recording_profile *profile);
+void recording_profile_free(struct recording_profile *profile);

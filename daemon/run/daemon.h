@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The daemon as a service: signals, the service manager (sd_notify(3), its watchdog), the metrics endpoint
+ * and the configuration, which SIGHUP reads again. A configuration with a mistake changes nothing.
+ */
+
+#include "control.h"
+#include "metrics.h"
+#include "options.h"
+#include "sensor.h"
+#include "server.h"
+
+struct daemon {
+	struct server *server;
+	struct control *control;
+	struct sensor *sensor; /* NULL: none */
+	struct sensor_handler tuning;
+	struct sensor_child child;
+	struct nursery nursery;
+	struct fd_store_items items; /* that the service manager passed */
+	char child_problem[240];     /* why there is no child; "" */
+	struct options *options;     /* in force; replaced by a reload */
+	int argc;
+	char **argv;
+	uint64_t memory_bytes; /* for defaults */
+	uint32_t n_cpus;
+	struct metrics *metrics;
+	struct metrics_totals totals; /* of the sensor's samples */
+	uv_signal_t sigterm, sigint, sighup;
+	uv_timer_t watchdog;
+};
+
+/* For sensor_new(): samples go to the metrics and to the control. */
+struct sensor_handler daemon_handler(struct daemon *daemon);
+
+/* After server_start(). Metrics that cannot be had are a warning: a port that is taken must not stop serving.
+ * What the service is to borrow is filled in already. */
+void daemon_start(struct daemon *daemon, uv_loop_t *loop);
+
+/* Says that the daemon serves. */
+void daemon_ready(const struct daemon *daemon);

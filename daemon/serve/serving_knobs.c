@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Knobs carried out: per job and for all, while sessions run. */
+#include "serving_knobs.h"
+
+#include <errno.h>
+
+#include "lib/units.h"
+#include "serving.h"
+
+_Static_assert(JOB_KNOB_FREE == RING_NO_WISH, "handed on as it is");
+
+/* Calls for the datasets that the job's sessions use, each once; walks sessions, which are few. */
+static bool is_first_of_dataset(const struct serving *s, const struct session *session)
+{
+	for (const struct session *q = s->sessions; q != session; q = q->next) {
+		if (q->job == session->job && q->dataset == session->dataset)
+			return false;
+	}
+	return true;
+}
+
+static uint64_t need_of_job(const struct serving *s, const struct job *job, const struct cached_dataset *d)
+{
+	uint64_t bytes = 0;
+
+	for (const struct session *q = s->sessions; q; q = q->next) {
+		if (q->job == job && q->dataset == d)
+			bytes += q->need_bytes;
+	}
+	return bytes < d->all_bytes ? bytes : d->all_bytes;
+}
+
+void serving_job_memory(const struct serving *s, const struct job *job, struct serving_job_memory *ret)
+{
+	*ret = (struct serving_job_memory){0};
+	for (const struct session *q = s->sessions; q; q = q->next) {
+		const struct cached_dataset *d = q->dataset;
+
+		if (q->job != job)
+			continue;
+		ret->other += q->cost_bytes;
+		if (!is_first_of_dataset(s, q))
+			continue;
+		ret->other += d->copy_bytes;
+		ret->need += need_of_job(s, job, d);
+		ret->cached += d->held_bytes;
+		ret->borrowed += d->held_bytes > d->claim_bytes ? d->held_bytes - d->claim_bytes : 0;
+		ret->dataset += d->all_bytes;
+		ret->chunks += d->info.n_chunks;
+	}
+	ret->need += ret->other;
+}
+
+void serving_job_knobs(const struct serving *s, const struct job *job, struct job_knobs *ret)
+{
+	const struct serving_knobs *all = &s->options.knobs;
+	struct serving_job_memory memory;
+
+	*ret = job->knobs;
+	serving_job_memory(s, job, &memory);
+	if (ret->cache_bytes > s->cache.budget_bytes)
+		ret->cache_bytes = s->cache.budget_bytes;
+	if (ret->cache_bytes < memory.need)
+		ret->cache_bytes = memory.need;
+	if (ret->prefetch_chunks == JOB_KNOB_FREE)
+		ret->prefetch_chunks = all->prefetch_chunks;
+	if (ret->workers > pool_workers(s->cache.pool))
+		ret->workers = pool_workers(s->cache.pool);
+	if (ret->workers < 1)
+		ret->workers = 1;
+}
+
+/* What the job's cache leaves for one of its datasets; UINT64_MAX: no limit. */
+static uint64_t asked_for(const struct job *job, const struct serving_job_memory *memory,
+			  const struct cached_dataset *d)
+{
+	uint64_t chunks = job->knobs.cache_bytes;
+
+	if (chunks == JOB_CACHE_FREE)
+		return UINT64_MAX;
+	chunks = chunks > memory->other ? chunks - memory->other : 0;
+	return policy_dataset_part(chunks, d->all_bytes, memory->dataset);
+}
+
+/* A job's part in the needs of its datasets; the first session of each dataset speaks for it. */
+static void add_needs(struct serving *s, struct session *q, const struct serving_job_memory *memory)
+{
+	struct cached_dataset *d = q->dataset;
+	uint64_t asked = asked_for(q->job, memory, d);
+
+	if (asked > d->asked_bytes)
+		d->asked_bytes = asked;
+	d->prefetch_chunks += q->prefetch_chunks;
+}
+
+static void mark_all(struct serving *s)
+{
+	uint64_t chunk;
+	uint32_t distance;
+
+	s->cache.round++;
+	for (struct session *q = s->sessions; q; q = q->next)
+		(void)session_mark(q, &chunk, &distance);
+}
+
+void serving_refresh(struct serving *s)
+{
+	for (struct cached_dataset *d = s->cache.datasets; d; d = d->next) {
+		if (d->n_sessions > 0)
+			d->asked_bytes = d->prefetch_chunks = 0;
+	}
+	for (struct session *q = s->sessions; q; q = q->next) {
+		uint32_t own = q->job->knobs.prefetch_chunks;
+		uint32_t wanted = q->job->knobs.client_workers;
+
+		q->prefetch_chunks = own == JOB_KNOB_FREE ? s->options.knobs.prefetch_chunks : own;
+		if (atomic_load(&q->control->wanted_workers) != wanted)
+			atomic_store(&q->control->wanted_workers, wanted);
+		if (q->has_head)
+			session_update_ahead(q);
+	}
+	for (struct session *q = s->sessions; q; q = q->next) {
+		struct serving_job_memory memory;
+
+		if (!is_first_of_dataset(s, q))
+			continue;
+		serving_job_memory(s, q->job, &memory);
+		add_needs(s, q, &memory);
+	}
+	mark_all(s);
+	cache_fit(&s->cache);
+}
+
+static void tell_clamped(struct error *note, const char *who, uint64_t asked, uint64_t need)
+{
+	char wanted[16], needed[16];
+
+	error_set(note, 0,
+		  "cache of %s: %s is less than the %s that its open sessions need: it stays at that until "
+		  "they close",
+		  who, units_format_bytes(wanted, sizeof(wanted), asked),
+		  units_format_bytes(needed, sizeof(needed), need));
+}
+
+int serving_apply_knobs(struct serving *s, const struct serving_knobs *knobs, struct error *note)
+{
+	s->options.knobs = *knobs;
+	s->cache.limit_bytes = knobs->cache_bytes;
+	pool_set_workers(s->cache.pool, knobs->workers);
+	serving_refresh(s);
+	serving_touch(s);
+	if (s->cache.budget_bytes <= knobs->cache_bytes)
+		return 0;
+	tell_clamped(note, "the daemon", knobs->cache_bytes, s->cache.budget_bytes);
+	return 1;
+}
+
+int serving_set_job(struct serving *s, uint64_t id, const struct job_knobs *knobs, struct error *note)
+{
+	struct job *job = jobs_find(&s->jobs, id);
+	struct serving_job_memory memory;
+	char who[32];
+
+	if (!job)
+		return error_set(note, -ENOENT, "no job has the number %llu", (unsigned long long)id);
+	job->knobs = *knobs;
+	pool_lane_limit(s->cache.pool, &job->lane, knobs->workers);
+	serving_refresh(s);
+	serving_touch(s);
+	serving_job_memory(s, job, &memory);
+	if (knobs->cache_bytes >= memory.need)
+		return 0;
+	snprintf(who, sizeof(who), "job %llu", (unsigned long long)id);
+	tell_clamped(note, who, knobs->cache_bytes, memory.need);
+	return 1;
+}

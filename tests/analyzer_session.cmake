@@ -1,7 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-foreach(module
-    session
-    session_codec)
-  diesel_unit_test(analyzer/${module} USES diesel_analyzer_trace)
-endforeach()
-diesel_fuzz_target(analyzer/session_block USES diesel_analyzer_trace PkgConfig::zstd)

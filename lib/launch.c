@@ -75,7 +75,7 @@ int launch_go(struct launch *launch, struct error *err)
 
 	close(launch->go_fd);
 	close(launch->status_fd);
-	if (!r)
+	if (r == 0)
 		return 0;
 	reap(launch->pid);
 	return error_errno(err, r, "cannot run %s", launch->name);
@@ -95,15 +95,15 @@ int launch_watched(char *const argv[], const sigset_t *signals,
 	struct launch launch;
 	int r = launch_prepare(argv, signals, &launch, err);
 
-	if (r)
+	if (r < 0)
 		return r;
 	r = watch(user, launch.pid, err);
-	if (r) {
+	if (r < 0) {
 		launch_abandon(&launch);
 		return r;
 	}
 	r = launch_go(&launch, err);
-	if (!r)
+	if (r == 0)
 		*ret_pid = launch.pid;
 	return r;
 }

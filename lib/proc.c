@@ -162,7 +162,7 @@ int proc_comm_read(const char *root, pid_t pid, char *buffer, size_t size)
 	size_t length;
 	int r = read_of(root, pid, "comm", &text, &length);
 
-	if (r)
+	if (r < 0)
 		return r;
 	if (length > 0 && text[length - 1] == '\n')
 		text[length - 1] = '\0';
@@ -176,7 +176,7 @@ int proc_cmdline_read(const char *root, pid_t pid, char *buffer, size_t size)
 	size_t length;
 	int r = read_of(root, pid, "cmdline", &text, &length);
 
-	if (r)
+	if (r < 0)
 		return r;
 	while (length > 0 && !text[length - 1])
 		length--;

@@ -190,7 +190,7 @@ int proc_cpu_ns(pid_t pid, uint64_t *ret_ns)
 	clockid_t clock;
 	int r = clock_getcpuclockid(pid, &clock);
 
-	if (r)
+	if (r != 0)
 		return -r;
 	if (clock_gettime(clock, &time))
 		return errno == EINVAL ? -ESRCH : -errno; /* the kernel says EINVAL of a process that ended */

@@ -42,7 +42,7 @@ static int compare_pids(const void *a, const void *b)
 
 static int pid_list_end(struct pid_list *list, int r, pid_t **ret_pids, size_t *ret_n)
 {
-	if (r) {
+	if (r != 0) {
 		free(list->pids);
 		return r;
 	}
@@ -63,7 +63,7 @@ static int list_numbers(const char *path, pid_t **ret_pids, size_t *ret_n)
 
 	if (!directory)
 		return -errno;
-	while (!r && (entry = readdir(directory))) {
+	while (r == 0 && (entry = readdir(directory))) {
 		char *end;
 		long pid = strtol(entry->d_name, &end, 10);
 
@@ -97,9 +97,9 @@ static int add_children(struct pid_list *list, const char *root, pid_t pid, pid_
 	r = proc_read_file(path, CHILDREN_MAX_BYTES, &text, NULL);
 	if (r == -ENOENT || r == -ESRCH)
 		return 0; /* this thread ended */
-	if (r)
+	if (r != 0)
 		return r;
-	for (at = text; !r; at = end) {
+	for (at = text; r == 0; at = end) {
 		long child = strtol(at, &end, 10);
 
 		if (end == at)
@@ -116,9 +116,9 @@ int proc_children(const char *root, pid_t pid, pid_t **ret_pids, size_t *ret_n)
 	size_t n = 0;
 	int r = proc_threads(root, pid, &tids, &n);
 
-	if (r)
+	if (r != 0)
 		return r;
-	for (size_t i = 0; i < n && !r; i++)
+	for (size_t i = 0; i < n && r == 0; i++)
 		r = add_children(&list, root, pid, tids[i]);
 	return pid_list_end(&list, r, ret_pids, ret_n);
 }
@@ -162,9 +162,9 @@ int proc_mappings(const char *root, pid_t pid, int (*handle)(void *user, const s
 		struct proc_mapping mapping;
 		int r = proc_mapping_parse(line, &mapping);
 
-		if (!r)
+		if (r == 0)
 			r = handle(user, &mapping);
-		if (r)
+		if (r != 0)
 			return r;
 	}
 	return ferror(file) ? -EIO : 0;

@@ -37,7 +37,7 @@ int psi_parse(const char *text, struct psi *ret_psi)
 	struct psi psi = {0};
 	int r = parse_line(text, "some", &psi.some);
 
-	if (r)
+	if (r < 0)
 		return -EBADMSG;
 	r = parse_line(text, "full", &psi.full);
 	if (r == -EBADMSG)

@@ -63,7 +63,7 @@ static int take_sample(struct app *app, uint64_t now_ns, struct error *err)
 		app->model.paused = true;
 		return 0;
 	}
-	if (r)
+	if (r < 0)
 		return r;
 	take_own_cost(app, sample);
 	if (app->recording && reel_write(app->recording, sample, &why)) {
@@ -124,7 +124,7 @@ static int take_keys(struct app *app, struct error *err)
 	unsigned int key;
 	int r = 0;
 
-	while (!r && !app->quits && (key = terminal_key()))
+	while (r == 0 && !app->quits && (key = terminal_key()))
 		r = act(app, model_key(&app->model, key), err);
 	return r;
 }
@@ -182,7 +182,7 @@ static int loop(struct app *app, struct error *err)
 			       {.fd = app->signal_fd, .events = POLLIN}};
 	int r = 0;
 
-	while (!r && !app->quits && !app->signal_number) {
+	while (r == 0 && !app->quits && !app->signal_number) {
 		uint64_t now_ns = clock_monotonic_ns(), work_ns = now_ns + 60 * NS_PER_S;
 
 		app->feed->ops->work(app->feed, now_ns, &work_ns);
@@ -190,9 +190,9 @@ static int loop(struct app *app, struct error *err)
 			r = take_sample(app, now_ns, err);
 			app->next_sample_ns = now_ns + (uint64_t)(app->model.interval_s * 1e9);
 		}
-		if (!r && app->is_dirty)
+		if (r == 0 && app->is_dirty)
 			r = draw(app, err);
-		if (r)
+		if (r < 0)
 			break;
 		if (poll(fds, 2, wait_ms(app, clock_monotonic_ns(), work_ns)) < 0 && errno != EINTR)
 			return error_errno(err, -errno, "cannot wait for keys");
@@ -240,9 +240,9 @@ int app_run(struct feed *feed, const struct options *options, struct reel_writer
 	struct app app = {.feed = feed, .recording = recording, .signal_fd = -1, .is_dirty = true};
 	int r = take_signals_by_fd(&app, err);
 
-	if (!r)
+	if (r == 0)
 		r = terminal_open(&(struct terminal_options){options->no_colour, options->ascii}, err);
-	if (!r) {
+	if (r == 0) {
 		set_up_model(&app, options);
 		r = loop(&app, err);
 		terminal_close();

@@ -44,9 +44,9 @@ static int take(struct feed *feed, struct reel_writer *recording, unsigned int w
 	struct sample *sample;
 	int r = feed->ops->sample(feed, wanted, clock_monotonic_ns(), &sample, err);
 
-	if (!r && recording)
+	if (r == 0 && recording)
 		r = reel_write(recording, sample, err);
-	if (!r)
+	if (r == 0)
 		*ret_sample = sample;
 	return r;
 }
@@ -67,13 +67,13 @@ int batch_once(struct feed *feed, const struct options *options, struct reel_wri
 	_cleanup_(freep) char *json = NULL;
 	int r = feed->ops->sample(feed, FEED_WANT_ALL, clock_monotonic_ns(), &sample, err);
 
-	if (r)
+	if (r < 0)
 		return r;
 	if (!feed->ops->seek) {
 		sample_free(sample);
 		wait_until(feed, clock_monotonic_ns() + (uint64_t)(s * 1e9));
 		r = take(feed, recording, FEED_WANT_ALL, &sample, err);
-		if (r)
+		if (r < 0)
 			return r;
 	}
 	json = sample_to_json(sample, true);
@@ -129,16 +129,16 @@ int batch_run(struct feed *feed, const struct options *options, struct reel_writ
 	if (options->filter)
 		snprintf(model.filter, sizeof(model.filter), "%s", options->filter);
 	model.is_replay = feed->ops->seek != NULL;
-	for (long n = 0; !r && (!options->n_samples || n < options->n_samples); n++) {
+	for (long n = 0; r == 0 && (!options->n_samples || n < options->n_samples); n++) {
 		struct sample *sample;
 
 		next_ns += (uint64_t)(options->interval_s * 1e9);
 		if (!model.is_replay)
 			wait_until(feed, next_ns);
 		r = take(feed, recording, recording ? FEED_WANT_ALL : 0, &sample, err);
-		if (!r)
+		if (r == 0)
 			r = model_take(&model, sample);
-		if (!r)
+		if (r == 0)
 			r = print_table(&model, cols, err);
 	}
 	model_destroy(&model);

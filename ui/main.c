@@ -28,9 +28,9 @@ static int open_feed(const struct options *options, struct feed **ret_feed, stru
 	if (options->source == OPTIONS_NODE)
 		return feed_node_open(&look, ret_feed, err);
 	r = feed_node_open(&look, &node, err);
-	if (!r)
+	if (r == 0)
 		r = feed_daemon_open(options->socket, &daemon, err);
-	if (!r)
+	if (r == 0)
 		return feed_both_open(node, daemon, ret_feed, err);
 	feed_close(node);
 	return r;
@@ -42,13 +42,13 @@ static int run(const struct options *options, int *ret_signal, struct error *err
 	struct reel_writer *recording = NULL;
 	int r = open_feed(options, &feed, err);
 
-	if (!r && options->write_path)
+	if (r == 0 && options->write_path)
 		r = reel_create(options->write_path, &recording, err);
-	if (!r && options->once)
+	if (r == 0 && options->once)
 		r = batch_once(feed, options, recording, err);
-	else if (!r && options->batch)
+	else if (r == 0 && options->batch)
 		r = batch_run(feed, options, recording, err);
-	else if (!r)
+	else if (r == 0)
 		r = app_run(feed, options, recording, ret_signal, err);
 	feed_close(feed);
 	reel_writer_close(recording);
@@ -90,13 +90,13 @@ int main(int argc, char **argv)
 	       SIG_IGN); /* a recording that gets too large is an error of write(), and told as one */
 	log_init("diesel-top", LOG_LEVEL_INFO);
 	r = options_parse(argc, argv, &options);
-	if (r)
+	if (r != 0)
 		return r - 1;
 	r = check_sort(&options);
-	if (r)
+	if (r != 0)
 		return r;
 	r = run(&options, &signal_number, &err);
-	if (r)
+	if (r != 0)
 		log_error("%s", err.text);
 	else if (signal_number)
 		die_by(signal_number);

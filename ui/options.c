@@ -176,7 +176,7 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 
 	while ((letter = getopt_long(argc, argv, "d:p:s:F:CUtbe:n:w:r:h", long_options, NULL)) != -1) {
 		r = parse_one(letter, &options);
-		if (r)
+		if (r != 0)
 			return r;
 	}
 	if (optind < argc) {
@@ -184,7 +184,7 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 		return USAGE;
 	}
 	r = check(&options);
-	if (!r)
+	if (r == 0)
 		*ret_options = options;
 	return r;
 }

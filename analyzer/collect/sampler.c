@@ -76,7 +76,7 @@ int sampler_open(const char *root, bool no_children, struct sampler **ret_sample
 	sampler->root = root;
 	sampler->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	r = sampler->timer_fd < 0 ? -errno : sampler_job_new(root, no_children, &sampler->job);
-	if (r) {
+	if (r < 0) {
 		sampler_close(sampler);
 		return error_errno(err, r, "cannot begin to look at /proc");
 	}
@@ -117,7 +117,7 @@ int sampler_attach(struct sampler *sampler, pid_t tgid, struct error *err)
 	r = sampler_job_add(sampler->job, tgid);
 	if (r == -ESRCH || r == -ENOENT)
 		return error_set(err, -ESRCH, "there is no process %d that this user can see", (int)tgid);
-	if (r)
+	if (r < 0)
 		return error_errno(err, r, "cannot look at process %d", (int)tgid);
 	arm(sampler);
 	return 0;

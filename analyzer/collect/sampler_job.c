@@ -70,7 +70,7 @@ static int add(struct sampler_job *job, pid_t pid, const struct sampler_process 
 	r = sampler_process_new(job->root, pid, parent, &process);
 	if (r == -ENOMEM)
 		return r;
-	if (r)
+	if (r < 0)
 		return parent ? 0 : r;
 	job->processes[job->n++] = process;
 	job->n_threads++;
@@ -90,7 +90,7 @@ static int add_by_parent(struct sampler_job *job, pid_t own)
 	size_t n = 0;
 	int r = proc_processes(job->root, &pids, &n);
 
-	for (size_t i = 0; !r && i < n; i++) {
+	for (size_t i = 0; r == 0 && i < n; i++) {
 		const struct sampler_process *parent;
 		struct proc_stat stat;
 
@@ -113,7 +113,7 @@ static int add_children(struct sampler_job *job, pid_t own)
 
 		if (r == -ENOMEM)
 			return r;
-		for (size_t k = 0; !r && k < n; k++)
+		for (size_t k = 0; r == 0 && k < n; k++)
 			if (pids[k] != own && (r = add(job, pids[k], job->processes[i])))
 				return r;
 	}
@@ -142,7 +142,7 @@ int sampler_job_scan(struct sampler_job *job, pid_t own, uint64_t now_ns, const 
 		job->n_threads += sampler_process_n_threads(job->processes[i]) - before;
 		if (r == -ENOMEM)
 			return r;
-		if (r)
+		if (r < 0)
 			drop(job, i, now_ns, sink);
 		else
 			i++;
@@ -160,7 +160,7 @@ void sampler_job_look(struct sampler_job *job, uint64_t now_ns, const struct col
 		int r = sampler_process_look(job->processes[i], now_ns, sink);
 
 		job->n_threads -= before - sampler_process_n_threads(job->processes[i]);
-		if (r)
+		if (r < 0)
 			drop(job, i, now_ns, sink);
 		else
 			i++;

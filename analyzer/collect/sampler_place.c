@@ -60,7 +60,7 @@ int sampler_place_open(const char *root, pid_t pid, struct sampler_place **ret_p
 	if (!place)
 		return -ENOMEM;
 	r = python_stack_open(root, pid, &place->stack);
-	if (r) {
+	if (r < 0) {
 		free(place);
 		return r;
 	}

@@ -80,7 +80,7 @@ int sampler_process_new(const char *root, pid_t pid, const struct sampler_proces
 	struct proc_stat stat;
 	int r = proc_stat_read(root, pid, &stat);
 
-	if (r)
+	if (r < 0)
 		return r;
 	if (stat.state == 'Z' || stat.state == 'X')
 		return -ESRCH;
@@ -92,7 +92,7 @@ int sampler_process_new(const char *root, pid_t pid, const struct sampler_proces
 					    .parent = parent ? parent->pid : stat.parent,
 					    .start_ticks = stat.start_ticks};
 	r = sampler_thread_open(root, pid, pid, clock_monotonic_ns(), &process->threads[0]);
-	if (r) {
+	if (r < 0) {
 		free(process);
 		return r;
 	}
@@ -231,7 +231,7 @@ static int scan_threads(struct sampler_process *process, size_t room, uint64_t n
 	size_t n = 0, n_candidates = 0;
 	int r = proc_threads(process->root, process->pid, &tids, &n);
 
-	if (r)
+	if (r < 0)
 		return r == -ENOMEM ? r : -ESRCH;
 	candidates = calloc(CANDIDATES_MAX, sizeof(*candidates));
 	if (!candidates)

@@ -48,7 +48,7 @@ static int read_of_task(const char *root, pid_t pid, const char *name, char *tex
 
 	snprintf(path, sizeof(path), "%s/%d/task/%d/%s", root, (int)pid, (int)pid, name);
 	r = proc_read_file(path, TEXT_BYTES, &whole, NULL);
-	if (!r)
+	if (r == 0)
 		snprintf(text, size, "%s", whole);
 	return r;
 }
@@ -113,7 +113,7 @@ int sampler_sources_find(const char *root, struct sampler_source sources[SAMPLER
 	if (pid < 0)
 		return pid;
 	r = proc_stat_read(root, pid, &stat);
-	if (!r) {
+	if (r == 0) {
 		const struct sampler_source found[] = {
 		    {"cpu-clock", "CPU time of each process, exact",
 		     "whether other threads of the trainer compute", !proc_cpu_ns(pid, &cpu_ns)},

@@ -137,18 +137,18 @@ static int read_counters(struct sampler_thread *thread, struct counters *counter
 	}
 	if (thread->stat_fd >= 0) {
 		r = read_text(thread->stat_fd, text);
-		if (!r)
+		if (r == 0)
 			r = proc_stat_parse(text, stat);
-		if (r)
+		if (r < 0)
 			return r;
 		if (!(thread->known & SAMPLE_KNOWN_SCHEDSTAT))
 			counters->exec_ns = ticks_ns(stat->user_ticks + stat->system_ticks);
 	}
 	if (thread->known & SAMPLE_KNOWN_SCHEDSTAT) {
 		r = read_text(thread->schedstat_fd, text);
-		if (!r)
+		if (r == 0)
 			r = proc_schedstat_parse(text, &schedstat);
-		if (r)
+		if (r < 0)
 			return r;
 		counters->exec_ns = schedstat.exec_ns;
 		counters->queue_ns = schedstat.queue_ns;
@@ -226,7 +226,7 @@ static int read_state(struct sampler_thread *thread, const struct proc_stat *sta
 	thread->inode = 0;
 	if (thread->known & SAMPLE_KNOWN_SYSCALL) {
 		r = read_text(thread->syscall_fd, text);
-		if (!r)
+		if (r == 0)
 			r = proc_syscall_parse(text, &call);
 		if (r == -EPERM || r == -EACCES || r == -EBADMSG) {
 			lose_syscall(thread); /* from the next look on */
@@ -275,7 +275,7 @@ static int read_io(struct sampler_thread *thread, struct proc_io *io)
 	if (!(thread->known & SAMPLE_KNOWN_IO))
 		return 0;
 	r = read_text(thread->io_fd, text);
-	if (!r)
+	if (r == 0)
 		r = proc_io_parse(text, io);
 	if (r != -EACCES && r != -EPERM)
 		return r;
@@ -308,9 +308,9 @@ int sampler_thread_look(struct sampler_thread *thread, struct sampler_place *pla
 	sampler_thread_flush(thread, sink);
 	thread->place = place ? (uint8_t)sampler_place_look(place, now_ns) : SAMPLE_PLACE_UNKNOWN;
 	r = read_state(thread, &stat);
-	if (!r)
+	if (r == 0)
 		r = read_io(thread, &now.io);
-	if (r)
+	if (r < 0)
 		goto ended;
 	if (thread->looked) {
 		hand_on(thread, now_ns, &now, 1, sink);

@@ -35,7 +35,7 @@ static int open_one(enum source_choice choice, const struct collector_options *o
 
 	if (choice == SOURCE_BEST) {
 		r = collector_open(options, &source->collector, &refusal);
-		if (!r) {
+		if (r == 0) {
 			say_profile(source->collector);
 			return 0;
 		}
@@ -60,7 +60,7 @@ int source_open(enum source_choice choice, const struct collector_options *optio
 	if (!source)
 		return error_set(err, -ENOMEM, "not enough memory to begin");
 	r = open_one(choice, options, source, err);
-	if (r)
+	if (r < 0)
 		free(source);
 	else
 		*ret_source = source;

@@ -31,7 +31,7 @@ static int row_compare(const void *left, const void *right)
 	const struct row *a = left, *b = right;
 	int r = text_compare(a->name, b->name);
 
-	if (!r)
+	if (r == 0)
 		r = text_compare(a->library, b->library);
 	return r ? r : text_compare(a->caller, b->caller);
 }

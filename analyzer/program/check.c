@@ -142,7 +142,7 @@ static int read_line(const char *path, char *line, size_t size)
 	_cleanup_(freep) char *text = NULL;
 	int r = proc_read_file(path, 256, &text, NULL);
 
-	if (r)
+	if (r < 0)
 		return r;
 	text[strcspn(text, "\n")] = '\0';
 	snprintf(line, size, "%s", text);
@@ -178,7 +178,7 @@ static void check_psi(struct report *report)
 	struct psi psi;
 	int r = psi_read("/proc/pressure/io", &psi);
 
-	if (r)
+	if (r < 0)
 		add(report, FINDING_LIMITED, "psi", "boot with psi=1 on a kernel built with CONFIG_PSI=y",
 		    "no pressure figures: %s", strerror(-r));
 	else
@@ -203,7 +203,7 @@ static void check_sampler(struct report *report)
 	int r = sampler_sources_find("/proc", sources, &n);
 
 	report->sampled = r == 0;
-	if (r)
+	if (r < 0)
 		add(report, FINDING_LIMITED, "sampler", "mount /proc without hidepid",
 		    "without privilege nothing can be seen: %s", strerror(-r));
 	for (size_t i = 0; i < n; i++) {

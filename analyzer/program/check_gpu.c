@@ -56,7 +56,7 @@ static void look_at_driver(struct check_gpu *gpu)
 		return;
 	}
 	r = gpu_probes_look(path, &probes);
-	if (r) {
+	if (r < 0) {
 		snprintf(gpu->driver_detail, sizeof(gpu->driver_detail), "%s: %s", path, strerror(-r));
 		return;
 	}

@@ -14,14 +14,14 @@ int dump_recording(const char *path, FILE *stream, struct error *err)
 	const struct event *event;
 	int r = recording_open(path, &recording, err);
 
-	if (r)
+	if (r < 0)
 		return r;
 	r = recording_cursor_open(recording, NULL, &cursor, err);
-	while (!r && (r = recording_cursor_next(cursor, &event)) > 0)
+	while (r == 0 && (r = recording_cursor_next(cursor, &event)) > 0)
 		r = fwrite(event, sizeof(*event), 1, stream) == 1 ? 0 : -errno;
-	if (!r && fflush(stream))
+	if (r == 0 && fflush(stream))
 		r = -errno;
-	if (r)
+	if (r < 0)
 		error_errno(err, r, "cannot dump %s", path);
 	else if (!recording_complete(recording))
 		log_warning("%s was cut off: these are the events that are there", path);

@@ -87,7 +87,7 @@ static int record(const struct options *options, const char *output, struct reco
 						.command_signals = &before},
 		       result, &err);
 	sigprocmask(SIG_SETMASK, &before, NULL);
-	if (r)
+	if (r != 0)
 		log_error("%s", err.text);
 	return r;
 }
@@ -122,7 +122,7 @@ static int run_record(const struct options *options)
 		rename(DEFAULT_RECORDING, DEFAULT_RECORDING ".old"); /* mostly there is none */
 	}
 	r = record(options, output, &result);
-	if (!r) {
+	if (r == 0) {
 		say_result(&result, options->detail_bytes_per_minute, output);
 		(void)is_failed_run(options, &result, output);
 	}
@@ -171,7 +171,7 @@ static int run_plain(const struct options *options)
 		snprintf(path, sizeof(path), "%s/session.db", temporary);
 	}
 	r = record(options, path, &result);
-	if (!r) {
+	if (r == 0) {
 		/* Who asks for a format wants what is known in it. */
 		bool failed = !options->format && is_failed_run(options, &result, path);
 
@@ -216,7 +216,7 @@ static int diff(const struct options *options)
 					   (options->format && !strcmp(options->format, "json"))},
 	    &err);
 
-	if (r)
+	if (r != 0)
 		log_error("%s", err.text);
 	return r == -ENODATA ? EXIT_INSUFFICIENT : r ? EXIT_FAILED : 0;
 }
@@ -241,7 +241,7 @@ static int what_if(const struct options *options)
 						      .stream = stdout},
 			    &err);
 
-	if (r)
+	if (r != 0)
 		log_error("%s", err.text);
 	return r == -ENODATA ? EXIT_INSUFFICIENT : r ? EXIT_FAILED : 0;
 }
@@ -254,7 +254,7 @@ int main(int argc, char **argv)
 	setlocale(LC_CTYPE, "");
 	log_init("diesel-analyze", LOG_LEVEL_INFO);
 	r = options_parse(argc, argv, &options);
-	if (r)
+	if (r != 0)
 		return r - 1;
 	if (options.verbose)
 		log_init("diesel-analyze", LOG_LEVEL_DEBUG);

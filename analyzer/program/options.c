@@ -362,13 +362,13 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 			if (option == '?')
 				return usage_error("unknown option %s", argv[optind - 1]);
 			r = set_option(&options, option, optarg);
-			if (r)
+			if (r != 0)
 				return r;
 		}
 		is_command = optind > 1 && !strcmp(argv[optind - 1], "--");
 	} while (!is_command && optind < argc && take_word(&options, argv[optind]) && ++optind);
 	r = take_rest(&options, argc - optind, argv + optind, is_command);
-	if (!r)
+	if (r == 0)
 		*ret_options = options;
 	return r;
 }

@@ -10,7 +10,7 @@ static int write_all(FILE *stream, output_fn write, const void *user)
 {
 	int r = write(stream, user);
 
-	if (!r && fflush(stream))
+	if (r == 0 && fflush(stream))
 		r = -errno;
 	return r;
 }
@@ -30,11 +30,11 @@ int output_write(const char *path, FILE *stream, output_fn write, const void *us
 	if (!file)
 		return error_errno(err, -errno, "cannot write %s", path);
 	r = write_all(file, write, user);
-	if (fclose(file) && !r)
+	if (fclose(file) && r == 0)
 		r = -errno;
-	if (!r && rename(temporary, path))
+	if (r == 0 && rename(temporary, path))
 		r = -errno;
-	if (r) {
+	if (r < 0) {
 		unlink(temporary);
 		return error_errno(err, r, "cannot write %s", path);
 	}

@@ -65,9 +65,9 @@ int render_recording(const struct render_options *options, bool *ret_sufficient,
 		return error_set(err, -EINVAL, "%s is a binary format: give a file with -o",
 				 job.format->name);
 	r = recording_open(options->recording, &recording, err);
-	if (!r)
+	if (r == 0)
 		r = recording_analyze(recording, &how, &analysis, err);
-	if (r)
+	if (r < 0)
 		return r;
 	render_source_load(recording, options->recording, &source);
 	job.analysis = analysis;
@@ -78,7 +78,7 @@ int render_recording(const struct render_options *options, bool *ret_sufficient,
 		    "is there",
 		    options->recording);
 	r = output_write(options->output, options->stream, write_report, &job, err);
-	if (!r)
+	if (r == 0)
 		*ret_sufficient = analysis->verdict != ANALYSIS_INSUFFICIENT;
 	return r;
 }

@@ -55,7 +55,7 @@ static int run(struct truth *truth, const char *what, const char *mode, struct t
 	log_info("run %" PRIu64 " of %" PRIu64 ": %s", ++truth->n_done, truth->n_runs, what);
 	r = truth_shim_run(&truth->shim, truth->options->command, mode, truth->options->n_steps, ret_clock,
 			   ret_files, err);
-	if (r)
+	if (r < 0)
 		error_prefix(err, "run %" PRIu64 " (%s)", truth->n_done, what);
 	return r;
 }
@@ -67,13 +67,13 @@ static int learn(struct truth *truth, struct error *err)
 	struct truth_clock clock;
 	int r = run(truth, "fills the page cache and shows what the job reads", "learn", &clock, &text, err);
 
-	if (r)
+	if (r < 0)
 		return r;
 	if (truth->options->data)
 		r = truth_files_below(truth->options->data, &truth->files, err);
 	else if ((r = truth_files_parse(text, &truth->files)))
 		r = error_errno(err, r, "cannot list the files of the job");
-	if (r)
+	if (r < 0)
 		return r;
 	if (!truth->files.n)
 		add_note(&truth->report,
@@ -133,11 +133,11 @@ static int run_round(struct truth *truth, struct truth_round *round, struct erro
 
 	warm(truth);
 	r = run(truth, "cached", "clock", &round->runs[TRUTH_CACHED], NULL, err);
-	if (r)
+	if (r < 0)
 		return r;
 	evict(truth);
 	r = run(truth, "cold", "clock", &round->runs[TRUTH_COLD], NULL, err);
-	if (r)
+	if (r < 0)
 		return r;
 	return run(truth, "synthetic: batches from memory", "synthetic", &round->runs[TRUTH_SYNTHETIC], NULL,
 		   err);
@@ -149,9 +149,9 @@ static int run_all(struct truth *truth, struct error *err)
 	int r = truth_shim_open(&truth->shim, err);
 
 	truth->n_runs = 1 + TRUTH_KINDS * n_rounds;
-	if (!r)
+	if (r == 0)
 		r = learn(truth, err);
-	for (uint64_t i = 0; !r && i < n_rounds; i++)
+	for (uint64_t i = 0; r == 0 && i < n_rounds; i++)
 		r = run_round(truth, &truth->rounds[i], err);
 	truth_shim_close(&truth->shim);
 	truth_files_free(&truth->files);
@@ -183,7 +183,7 @@ int truth_run(const struct truth_options *options)
 	r = run_all(&truth, &err);
 	dup2(output, STDOUT_FILENO);
 	close(output);
-	if (r) {
+	if (r < 0) {
 		log_error("%s", err.text);
 		return r == TRUTH_RUN_INSUFFICIENT ? EXIT_INSUFFICIENT : EXIT_FAILED;
 	}

@@ -44,7 +44,7 @@ int truth_shim_open(struct truth_shim *shim, struct error *err)
 
 	*shim = (struct truth_shim){0};
 	r = find_code(shim->code, sizeof(shim->code), err);
-	if (r)
+	if (r < 0)
 		return r;
 	snprintf(shim->folder, sizeof(shim->folder), "%.4000s/diesel-truth-XXXXXX",
 		 temporary && *temporary ? temporary : "/tmp");
@@ -116,12 +116,12 @@ static int run_command(char **command, int *ret_status, struct error *err)
 	struct launch launch;
 	int r = launch_prepare(command, NULL, &launch, err);
 
-	if (r)
+	if (r < 0)
 		return r;
 	sigaction(SIGINT, &ignore, &interrupt);
 	sigaction(SIGQUIT, &ignore, &quit);
 	r = launch_go(&launch, err);
-	if (!r)
+	if (r == 0)
 		while (waitpid(launch.pid, ret_status, 0) < 0 && errno == EINTR)
 			;
 	sigaction(SIGINT, &interrupt, NULL);
@@ -141,9 +141,9 @@ static int read_clock(const struct truth_shim *shim, struct truth_clock *ret_clo
 		return error_set(err, TRUTH_RUN_INSUFFICIENT,
 				 "the command iterated over no torch.utils.data.DataLoader, or its Python "
 				 "does not take PYTHONPATH (-E, -I, -S)");
-	if (!r)
+	if (r == 0)
 		r = truth_clock_parse(text, ret_clock);
-	if (r)
+	if (r < 0)
 		return error_errno(err, r, "cannot read what the clock in the job wrote (%s)", path);
 	if (ret_clock->n_steps < TRUTH_STEPS_MIN)
 		return error_set(err, TRUTH_RUN_INSUFFICIENT,
@@ -159,7 +159,7 @@ static int read_files(const struct truth_shim *shim, char **ret_files, struct er
 
 	path_of(shim, "files", path, sizeof(path));
 	r = proc_read_file(path, FILES_BYTES_MAX, ret_files, NULL);
-	if (r)
+	if (r < 0)
 		return error_errno(err, r, "cannot read the list of files (%s)", path);
 	return 0;
 }
@@ -186,10 +186,10 @@ int truth_shim_run(const struct truth_shim *shim, char **command, const char *mo
 	set_environment(shim, mode, n_steps);
 	r = run_command(command, &status, err);
 	restore_environment(python_path);
-	if (r)
+	if (r < 0)
 		return r;
 	if (status)
 		return failed(status, err);
 	r = read_clock(shim, ret_clock, err);
-	return !r && ret_files ? read_files(shim, ret_files, err) : r;
+	return r == 0 && ret_files ? read_files(shim, ret_files, err) : r;
 }

@@ -157,12 +157,12 @@ static int step_slices(struct recorder *recorder, struct error *err)
 
 		slice->begin_ns = source_detail(recorder->source, true);
 		r = append_gap(recorder, slice[-1].end_ns, slice->begin_ns, err);
-		if (!r)
+		if (r == 0)
 			r = recording_slice_begin(recorder->recording, slice->id, err);
 	}
-	while (!r && slices_drop(slices, &dropped)) {
+	while (r == 0 && slices_drop(slices, &dropped)) {
 		r = append_gap(recorder, dropped.begin_ns, dropped.end_ns, err);
-		if (!r)
+		if (r == 0)
 			r = recording_slice_drop(recorder->recording, dropped.id, err);
 	}
 	return r;
@@ -229,9 +229,9 @@ static int record_loop(struct recorder *recorder, struct error *err)
 		bool emptied;
 		int r = poll_collector(recorder, err);
 
-		if (!r)
+		if (r == 0)
 			r = record_roots_join(&recorder->roots, recorder->source, &emptied, err);
-		if (r)
+		if (r < 0)
 			return r;
 		if (ended || emptied || recorder->stop_requested)
 			break;
@@ -243,7 +243,7 @@ static int record_loop(struct recorder *recorder, struct error *err)
 	     ms += 5) {
 		int r = poll_collector(recorder, err);
 
-		if (r)
+		if (r < 0)
 			return r;
 		usleep(5000);
 	}
@@ -266,9 +266,9 @@ static int job_begin(struct recorder *recorder, struct record_result *result, st
 	}
 	for (size_t i = 0; i < options->n_tgids; i++) {
 		r = source_attach(source, options->tgids[i], err);
-		if (!r)
+		if (r == 0)
 			r = record_roots_add(&recorder->roots, options->tgids[i], err);
-		if (r)
+		if (r < 0)
 			return r;
 	}
 	if (!options->cgroup)
@@ -289,10 +289,10 @@ static int begin(struct recorder *recorder, struct record_result *result, struct
 	int r = source_open(options->unprivileged ? SOURCE_SAMPLER : SOURCE_BEST, &collector_options,
 			    &recorder->source, err);
 
-	if (r)
+	if (r < 0)
 		return r;
 	r = recording_create(options->output, &recorder->recording, err);
-	if (r)
+	if (r < 0)
 		return r;
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGINT);
@@ -304,7 +304,7 @@ static int begin(struct recorder *recorder, struct record_result *result, struct
 		return error_errno(err, -errno, "cannot take signals");
 	recorder->start_steal_ns = record_steal_ns();
 	r = job_begin(recorder, result, err);
-	if (r)
+	if (r < 0)
 		return r;
 	recorder->start_ns = recorder->flushed_ns = clock_monotonic_ns();
 	r = slices_init(
@@ -315,7 +315,7 @@ static int begin(struct recorder *recorder, struct record_result *result, struct
 				   .burst_bytes = (uint64_t)(DETAIL_BURST_MINUTES * (double)per_minute),
 				   .total_bytes = per_minute ? DETAIL_TOTAL_BYTES : 0},
 	    recorder->start_ns);
-	if (r)
+	if (r < 0)
 		return error_errno(err, r, "cannot keep account of the recording");
 	if (source_is_sampled(recorder->source))
 		r = recording_set_u64(recorder->recording, RECORDING_SAMPLED, 1, err);
@@ -334,17 +334,17 @@ static int end(struct recorder *recorder, struct record_result *result, struct e
 		result->n_events += stats.events[i];
 		result->n_lost += stats.lost[i];
 	}
-	if (!r && recorder->write_error.code) {
+	if (r == 0 && recorder->write_error.code) {
 		*err = recorder->write_error;
 		r = err->code;
 	}
-	if (!r)
+	if (r == 0)
 		r = end_slices(recorder, err);
 	result->unrecorded_ns = recorder->unrecorded_ns;
-	if (!r)
+	if (r == 0)
 		r = record_info_end(recorder->recording, &stats, record_steal_ns() - recorder->start_steal_ns,
 				    err);
-	if (!r && recorder->child_reaped)
+	if (r == 0 && recorder->child_reaped)
 		r = recording_set_u64(recorder->recording, RECORDING_EXIT_STATUS, (uint64_t)recorder->status,
 				      err);
 	return r ? r : recording_finish(recorder->recording, err);
@@ -370,9 +370,9 @@ int record_run(const struct record_options *options, struct record_result *ret_r
 	r = begin(&recorder, &result, err);
 
 	begun = r == 0 || (options->command && recorder.roots.n);
-	if (!r)
+	if (r == 0)
 		r = record_loop(&recorder, err);
-	if (!r)
+	if (r == 0)
 		r = end(&recorder, &result, err);
 	if (begun)
 		recording_close(recorder.recording);

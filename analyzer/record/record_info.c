@@ -58,11 +58,11 @@ static int set_roots(struct recording *recording, const struct record_options *o
 		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%d", i ? "," : "",
 				       (int)roots->tgids[i]);
 	r = recording_set_text(recording, RECORDING_ROOTS, text, err);
-	if (!r && roots->n)
+	if (r == 0 && roots->n)
 		r = recording_set_u64(recording, RECORDING_ROOT_TGID, (uint64_t)roots->tgids[0], err);
-	if (!r && roots->cgroup)
+	if (r == 0 && roots->cgroup)
 		r = recording_set_text(recording, RECORDING_CGROUP, roots->cgroup, err);
-	if (!r && options->trainer_tid)
+	if (r == 0 && options->trainer_tid)
 		r = recording_set_u64(recording, RECORDING_TRAINER_TID, options->trainer_tid, err);
 	return r;
 }
@@ -105,27 +105,27 @@ int record_info_begin(struct recording *recording, const struct record_options *
 
 	uname(&system);
 	r = set_command(recording, options, roots, err);
-	if (!r)
+	if (r == 0)
 		r = set_roots(recording, options, roots, err);
-	if (!r)
+	if (r == 0)
 		r = recording_set_u64(recording, RECORDING_ATTACHED, !options->command, err);
-	if (!r)
+	if (r == 0)
 		r = recording_set_text(recording, RECORDING_HOST, system.nodename, err);
-	if (!r)
+	if (r == 0)
 		r = recording_set_text(recording, RECORDING_KERNEL, system.release, err);
-	if (!r)
+	if (r == 0)
 		r = recording_set_text(recording, RECORDING_MACHINE, system.machine, err);
-	if (!r)
+	if (r == 0)
 		r = recording_set_u64(recording, RECORDING_CPUS, (uint64_t)sysconf(_SC_NPROCESSORS_ONLN),
 				      err);
-	if (!r)
+	if (r == 0)
 		r = recording_set_u64(recording, RECORDING_PAGE_BYTES, (uint64_t)sysconf(_SC_PAGESIZE), err);
-	if (!r)
+	if (r == 0)
 		r = recording_set_u64(recording, RECORDING_DETAIL_BYTES, options->detail_bytes_per_minute,
 				      err);
-	if (!r)
+	if (r == 0)
 		r = recording_set_text(recording, RECORDING_DIESEL_VERSION, DIESEL_VERSION, err);
-	if (!r)
+	if (r == 0)
 		r = set_missing_hooks(recording, options->btf_path, err);
 	return r ? r : set_clocks(recording, RECORDING_START_CLOCKS, RECORDING_START_NS, err);
 }
@@ -136,7 +136,7 @@ static int set_losses(struct recording *recording, const struct collector_stats 
 	char key[32];
 	int r = 0;
 
-	for (unsigned i = 0; i < COLLECTOR_EVENT_TYPES && !r; i++) {
+	for (unsigned i = 0; i < COLLECTOR_EVENT_TYPES && r == 0; i++) {
 		sum += stats->lost[i];
 		snprintf(key, sizeof(key), RECORDING_LOST_TYPE, i);
 		if (stats->lost[i])
@@ -153,23 +153,23 @@ int record_info_end(struct recording *recording, const struct collector_stats *s
 
 	for (size_t i = 0; i < COLLECTOR_EVENT_TYPES; i++)
 		sum += stats->events[i];
-	if (!r)
+	if (r == 0)
 		r = recording_set_u64(recording, RECORDING_EVENTS, sum, err);
-	if (!r)
+	if (r == 0)
 		r = set_losses(recording, stats, err);
-	if (!r)
+	if (r == 0)
 		r = recording_set_u64(recording, RECORDING_MISSED, stats->missed, err);
-	if (!r)
+	if (r == 0)
 		r = recording_set_u64(recording, RECORDING_STORAGE_FAILURES, stats->storage_failures, err);
-	if (!r)
+	if (r == 0)
 		r = recording_set_u64(recording, RECORDING_PROBES, stats->n_probes, err);
-	if (!r)
+	if (r == 0)
 		r = recording_set_u64(recording, RECORDING_PROFILE_HZ, stats->profile_hz, err);
-	if (!r)
+	if (r == 0)
 		r = recording_set_u64(recording, RECORDING_BPF_RUN_NS, stats->bpf_run_ns, err);
-	if (!r)
+	if (r == 0)
 		r = recording_set_u64(recording, RECORDING_BPF_SAMPLED_NS, stats->sampled_ns, err);
-	if (!r)
+	if (r == 0)
 		r = recording_set_u64(recording, RECORDING_RECORDER_CPU_NS, stats->own_cpu_ns, err);
 	return r ? r : recording_set_u64(recording, RECORDING_STEAL_NS, steal_ns, err);
 }

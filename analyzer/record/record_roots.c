@@ -40,7 +40,7 @@ int record_roots_set_cgroup(struct record_roots *roots, const char *path, struct
 				 "%s: no such control group; give its folder below /sys/fs/cgroup, or what "
 				 "/proc/PID/cgroup says",
 				 path);
-	if (r)
+	if (r < 0)
 		return error_errno(err, r, "%s: cannot find the control group", path);
 	roots->cgroup = strdup(folder);
 	return roots->cgroup ? 0 : error_set(err, -ENOMEM, "no memory for the job's processes");

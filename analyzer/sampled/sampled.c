@@ -146,20 +146,20 @@ int sampled_analyze(const struct analysis_input *input, struct analysis *analysi
 	int r = sampled_job_find(input->events, input->n_events, input->trainer_tid, &job);
 
 	analysis->approximate = true;
-	if (!r) {
+	if (r == 0) {
 		analysis->begin_ns = input->end_ns ? input->begin_ns : job.begin_ns;
 		analysis->end_ns = input->end_ns ? input->end_ns : job.end_ns;
 		if (analysis->end_ns > analysis->begin_ns)
 			analysis->self_cost_ratio =
 			    (double)input->self_cpu_ns / (double)(analysis->end_ns - analysis->begin_ns);
 	}
-	if (!r && job.trainer)
+	if (r == 0 && job.trainer)
 		r = sampled_trainer_find(&job, &trainer);
-	if (!r && trainer.end_ns > trainer.begin_ns)
+	if (r == 0 && trainer.end_ns > trainer.begin_ns)
 		fill(&job, &trainer, analysis);
-	if (!r && trainer.end_ns > trainer.begin_ns && input->n_lane_segments_max)
+	if (r == 0 && trainer.end_ns > trainer.begin_ns && input->n_lane_segments_max)
 		r = sampled_lanes_find(&job, &trainer, input->n_lane_segments_max, &analysis->lanes);
-	if (!r)
+	if (r == 0)
 		judge(&job, analysis);
 	sampled_trainer_free(&trainer);
 	sampled_job_free(&job);

@@ -250,7 +250,7 @@ int sampled_job_find(const struct event *events, size_t n_events, uint32_t train
 	if (n)
 		qsort(job->events, n, sizeof(*job->events), compare_processes);
 	r = processes_find(job, n);
-	if (r)
+	if (r < 0)
 		return r;
 	trainer_find(job);
 	if (trainer_tid)

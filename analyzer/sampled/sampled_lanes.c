@@ -99,7 +99,7 @@ static int draw(struct drawing *drawing, const struct sampled_thread *thread, ui
 		snprintf(lane->name, sizeof(lane->name), "trainer");
 	else
 		snprintf(lane->name, sizeof(lane->name), "worker %zu", drawing->lanes->n_items - 1);
-	for (size_t i = 0; !r && i < thread->n; i++) {
+	for (size_t i = 0; r == 0 && i < thread->n; i++) {
 		const struct event *look = thread->looks[i];
 
 		if (look->start_ns < drawing->trainer->begin_ns || look->end_ns > drawing->trainer->end_ns)
@@ -129,10 +129,10 @@ int sampled_lanes_find(const struct sampled_job *job, const struct sampled_train
 		drawing.lanes->cell_ns = drawing.cell_ns;
 		r = draw(&drawing, job->trainer, job->trainer_process->tgid, LANE_TRAINER);
 	}
-	for (size_t i = 0; !r && i < job->n_processes; i++)
+	for (size_t i = 0; r == 0 && i < job->n_processes; i++)
 		if (job->processes[i].is_worker)
 			r = draw(&drawing, job->processes[i].main, job->processes[i].tgid, LANE_WORKER);
-	if (r)
+	if (r < 0)
 		lanes_free(drawing.lanes);
 	else
 		*ret_lanes = drawing.lanes;

@@ -207,9 +207,9 @@ int sampled_trainer_find(const struct sampled_job *job, struct sampled_trainer *
 	struct sampled_trainer trainer = {.loader = LOADER_NONE};
 	int r = sampled_window_find(job, &trainer);
 
-	if (!r && job->trainer->n)
+	if (r == 0 && job->trainer->n)
 		r = sampled_checkpoints_find(job->trainer, &trainer.checkpoints, &trainer.n_checkpoints);
-	if (r) {
+	if (r < 0) {
 		sampled_trainer_free(&trainer);
 		return r;
 	}

@@ -132,7 +132,7 @@ int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *t
 	if (!reads_files(job->trainer))
 		return 0;
 	r = sampled_inline_find(job->trainer, trainer);
-	if (!r && trainer->n_steps)
+	if (r == 0 && trainer->n_steps)
 		trainer->loader = LOADER_INLINE;
 	return r;
 }

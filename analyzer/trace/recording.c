@@ -130,7 +130,7 @@ int recording_create(const char *path, struct recording **ret_recording, struct 
 	char sql[96];
 	int r = recording_file_make_room(path, err);
 
-	if (r)
+	if (r < 0)
 		return r;
 	recording = recording_new(path);
 	if (!recording)
@@ -145,17 +145,17 @@ int recording_create(const char *path, struct recording **ret_recording, struct 
 		 RECORDING_VERSION);
 	r = recording_run_sql(
 	    recording, "PRAGMA page_size=4096; PRAGMA journal_mode=TRUNCATE; PRAGMA synchronous=OFF;", err);
-	if (!r)
+	if (r == 0)
 		r = recording_run_sql(recording, "BEGIN;", err);
-	if (!r)
+	if (r == 0)
 		r = recording_run_sql(recording, sql, err);
-	if (!r)
+	if (r == 0)
 		r = recording_run_sql(recording, schema, err);
-	if (!r)
+	if (r == 0)
 		r = recording_run_sql(recording, "COMMIT;", err);
-	if (!r)
+	if (r == 0)
 		r = recording_set_u64(recording, RECORDING_COMPLETE, 0, err);
-	if (r)
+	if (r < 0)
 		return r;
 	*ret_recording = steal_pointer(recording);
 	return 0;
@@ -271,11 +271,11 @@ int recording_finish(struct recording *recording, struct error *err)
 {
 	int r = recording_flush(recording, err);
 
-	if (!r)
+	if (r == 0)
 		r = recording_set_u64(recording, RECORDING_COMPLETE, 1, err);
-	if (!r)
+	if (r == 0)
 		r = recording_run_sql(recording, "PRAGMA journal_mode=DELETE;", err);
-	if (!r)
+	if (r == 0)
 		recording->complete = true;
 	return r;
 }

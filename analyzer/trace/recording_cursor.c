@@ -37,7 +37,7 @@ int recording_cursor_open(struct recording *recording, const struct recording_fi
 	struct recording_cursor *cursor;
 	int r = recording_flush(recording, err);
 
-	if (r)
+	if (r < 0)
 		return r;
 	cursor = calloc(1, sizeof(*cursor));
 	if (!cursor)
@@ -46,7 +46,7 @@ int recording_cursor_open(struct recording *recording, const struct recording_fi
 	if (filter)
 		cursor->filter = *filter;
 	r = recording_blobs(recording, &cursor->blobs, &cursor->n_blobs);
-	if (r) {
+	if (r < 0) {
 		recording_cursor_close(cursor);
 		return error_errno(err, r, "cannot read the recording");
 	}
@@ -83,7 +83,7 @@ static int open_next(struct recording_cursor *cursor)
 		recording_set_damaged(cursor->recording);
 		return 0;
 	}
-	if (r)
+	if (r < 0)
 		return r;
 	while (sorted < run.n && run.events[sorted].end_ns >= run.events[sorted - 1].end_ns)
 		sorted++;
@@ -92,7 +92,7 @@ static int open_next(struct recording_cursor *cursor)
 		run.n = sorted;
 	}
 	r = add_run(cursor, run);
-	if (r)
+	if (r < 0)
 		free(run.events);
 	return r;
 }
@@ -145,7 +145,7 @@ int recording_cursor_next(struct recording_cursor *cursor, const struct event **
 		    (!run || cursor->blobs[cursor->next_blob].min_end_ns <= run->events[run->at].end_ns)) {
 			int r = open_next(cursor);
 
-			if (r)
+			if (r < 0)
 				return r;
 			continue;
 		}

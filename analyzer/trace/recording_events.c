@@ -43,7 +43,7 @@ static int buffer_flush(struct recording *recording, struct recording_buffer *bu
 	qsort(buffer->events, n, sizeof(*buffer->events), compare_end);
 	r = recording_codec_encode(recording->codec, buffer->events, n, &block, &size);
 	buffer->n = 0;
-	if (r)
+	if (r < 0)
 		return error_errno(err, r, "cannot pack %zu events", n);
 	code = insert_prepare(recording);
 	if (code != SQLITE_OK)
@@ -65,7 +65,7 @@ int recording_write_begin(struct recording *recording, struct error *err)
 {
 	int r = recording->writing ? 0 : recording_run_sql(recording, "BEGIN;", err);
 
-	if (!r)
+	if (r == 0)
 		recording->writing = true;
 	return r;
 }
@@ -77,9 +77,9 @@ int recording_flush(struct recording *recording, struct error *err)
 
 	if (recording->life.n || recording->detail.n)
 		r = recording_write_begin(recording, err);
-	if (!r)
+	if (r == 0)
 		r = buffer_flush(recording, &recording->life, 0, &life_bytes, err);
-	if (!r)
+	if (r == 0)
 		r = buffer_flush(recording, &recording->detail, recording->slice, &detail_bytes, err);
 	recording->detail_bytes += detail_bytes;
 	recording->written_bytes += life_bytes + detail_bytes;

@@ -14,7 +14,7 @@ int recording_put(struct recording *recording, const char *kind, uint64_t key, c
 	sqlite3_stmt *statement = recording->insert_note;
 	int code = SQLITE_OK, r = recording_write_begin(recording, err);
 
-	if (r)
+	if (r < 0)
 		return r;
 	if (!statement)
 		code = sqlite3_prepare_v2(recording->db, "INSERT OR REPLACE INTO notes VALUES(?, ?, ?)", -1,
@@ -44,10 +44,10 @@ int recording_each(struct recording *recording, const char *kind,
 	if (code != SQLITE_OK) /* written before there were notes */
 		return 0;
 	sqlite3_bind_text(rows, 1, kind, -1, SQLITE_STATIC);
-	while (!r && (code = sqlite3_step(rows)) == SQLITE_ROW)
+	while (r == 0 && (code = sqlite3_step(rows)) == SQLITE_ROW)
 		r = visit(user, (uint64_t)sqlite3_column_int64(rows, 0), sqlite3_column_blob(rows, 1),
 			  (size_t)sqlite3_column_bytes(rows, 1));
-	if (!r && code != SQLITE_DONE)
+	if (r == 0 && code != SQLITE_DONE)
 		recording_set_damaged(recording);
 	return r;
 }

@@ -25,7 +25,7 @@ int recording_get_u64(struct recording *recording, const char *key, uint64_t *re
 	char *end;
 	int r = recording_get_text(recording, key, &text);
 
-	if (r)
+	if (r < 0)
 		return r;
 	errno = 0;
 	value = strtoull(text, &end, 10);

@@ -184,7 +184,7 @@ static int64_t cached_bytes(int fd, uint64_t bytes)
 	if (mincore(map, bytes, pages))
 		r = -errno;
 	munmap(map, bytes);
-	for (uint64_t i = 0; !r && i < n_pages; i++)
+	for (uint64_t i = 0; r == 0 && i < n_pages; i++)
 		n_cached += pages[i] & 1;
 	return r ? r : (int64_t)(n_cached * page_bytes < bytes ? n_cached * page_bytes : bytes);
 }

@@ -34,7 +34,7 @@ int truth_clock_parse(const char *text, struct truth_clock *ret_clock)
 		struct truth_clock clock;
 		int r = parse_line(line, &clock);
 
-		if (r)
+		if (r < 0)
 			return r;
 		if (!n_processes++ || clock.seconds > slowest.seconds)
 			slowest = clock;

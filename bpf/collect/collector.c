@@ -114,18 +114,18 @@ static int load(struct collector *collector, const struct collector_options *opt
 	if (!collector->profile_error)
 		collector->profile_hz = options->profile_hz;
 	r = hooks_select(recorder->obj, options->btf_path, collector->profile_hz > 0, err);
-	if (r)
+	if (r < 0)
 		return r;
 	recorder->rodata->recorder_tgid = (uint32_t)getpid();
 	recorder->rodata->wakeup_bytes = ring_bytes / 8;
 	recorder->rodata->no_children = options->no_children;
 	recorder->rodata->recording_start_boottime_ns = clock_snapshot_take().boottime_ns;
 	r = bpf_map__set_max_entries(recorder->maps.data_ring, (uint32_t)ring_bytes);
-	if (r)
+	if (r < 0)
 		return error_errno(err, r, "cannot size the ring");
 	r = bpf_map__set_max_entries(recorder->maps.stack_ring,
 				     (uint32_t)stack_ring_size(collector->profile_hz));
-	if (r)
+	if (r < 0)
 		return error_errno(err, r, "cannot size the ring of samples");
 	r = recorder__load(recorder);
 	return r ? load_error(r, err) : 0;
@@ -156,7 +156,7 @@ static int start_profile(struct collector *collector, struct error *err)
 		return error_set(err, -ENOMEM, "no memory for the collector");
 	r = ring_buffer__add(collector->rings, bpf_map__fd(collector->recorder->maps.stack_ring), on_sample,
 			     collector);
-	if (r)
+	if (r < 0)
 		return error_errno(err, r, "cannot map the ring of samples");
 	collector->profile_error = profiler_start(collector->profiler, collector->profile_hz);
 	if (collector->profile_error)
@@ -176,7 +176,7 @@ static int start(struct collector *collector, struct error *err)
 		return error_set(err, -ENOMEM, "no memory for the collector");
 	r = ring_buffer__add(collector->rings, bpf_map__fd(recorder->maps.data_ring), collector_record,
 			     collector);
-	if (r)
+	if (r < 0)
 		return error_errno(err, r, "cannot map the ring");
 	collector->places = places_new(bpf_map__fd(recorder->maps.totals), bpf_map__fd(recorder->maps.places),
 				       emit, take_note, collector, clock_monotonic_ns());
@@ -184,7 +184,7 @@ static int start(struct collector *collector, struct error *err)
 		return error_set(err, -ENOMEM, "no memory for the collector");
 	collector->majors = majors_open(recorder->progs.major_fault);
 	r = hooks_attach(collector, recorder->obj, err);
-	if (!r && collector->profile_hz)
+	if (r == 0 && collector->profile_hz)
 		r = start_profile(collector, err);
 	return r;
 }
@@ -201,9 +201,9 @@ int collector_open(const struct collector_options *options, struct collector **r
 	libbpf_set_print(libbpf_log);
 	collector->cost.stats_fd = -1;
 	r = load(collector, options ? options : &defaults, err);
-	if (!r)
+	if (r == 0)
 		r = start(collector, err);
-	if (r) {
+	if (r < 0) {
 		collector_close(collector);
 		return r;
 	}
@@ -334,7 +334,7 @@ int collector_stop(struct collector *collector, const struct collector_sink *sin
 	gpu_totals(collector);
 	places_step(collector->places, (pid_t)collector->recorder->bss->tag_tgid, clock_monotonic_ns(), true);
 	collector->sink = NULL;
-	if (r)
+	if (r < 0)
 		return error_errno(err, r, "cannot read the last totals of the job's threads");
 	return n < 0 ? error_errno(err, n, "cannot read the ring") : 0;
 }

@@ -24,7 +24,7 @@ int collector_walk(struct collector *collector, struct bpf_program *program)
 	fd = bpf_iter_create(bpf_link__fd(link));
 	if (fd < 0)
 		r = -errno;
-	while (!r) {
+	while (r == 0) {
 		char *pending = realloc(collector->pending, collector->pending_bytes + 65536);
 		ssize_t n;
 
@@ -62,7 +62,7 @@ int collector_tag(struct collector *collector, pid_t tgid, struct error *err)
 	/* Twice: a thread that was not tagged yet may have made one behind the walk's back. */
 	for (int i = 0; i < 2; i++) {
 		r = collector_walk(collector, collector->recorder->progs.tag_tasks);
-		if (r)
+		if (r < 0)
 			return error_errno(err, r, "cannot walk the threads of process %d", (int)tgid);
 	}
 	if (!collector_has(collector, tgid))
@@ -91,7 +91,7 @@ int collector_attach(struct collector *collector, pid_t tgid, struct error *err)
 	size_t from = collector->pending_bytes;
 	int r = collector_tag(collector, tgid, err);
 
-	if (!r)
+	if (r == 0)
 		scan_tagged(collector, from);
 	return r;
 }

@@ -62,7 +62,7 @@ static int load_btf(const char *path, struct btf **ret_btf, struct error *err)
 				 "%s: the kernel has no BTF type information; use a kernel built with "
 				 "CONFIG_DEBUG_INFO_BTF=y (Debian 11, Ubuntu 20.10, RHEL 8.2 or newer)",
 				 path);
-	if (r)
+	if (r < 0)
 		return error_errno(err, r, "%s: cannot read the kernel's BTF type information", path);
 	*ret_btf = btf;
 	return 0;
@@ -109,7 +109,7 @@ int collector_hooks(const char *btf_path, struct collector_hook hooks[COLLECTOR_
 	_cleanup_(btf_freep) struct btf *btf = NULL;
 	int r = load_btf(btf_path, &btf, err);
 
-	if (r)
+	if (r < 0)
 		return r;
 	memcpy(hooks, known_hooks, sizeof(known_hooks));
 	for (size_t i = 0; i < N_HOOKS; i++)
@@ -161,7 +161,7 @@ int hooks_select(struct bpf_object *object, const char *btf_path, bool profile, 
 	struct bpf_program *program;
 	int r = load_btf(btf_path, &btf, err);
 
-	if (r)
+	if (r < 0)
 		return r;
 	bpf_object__for_each_program(program, object)
 	{

@@ -227,7 +227,7 @@ static void places_take(struct places *places)
 	bool first = true;
 
 	places->n_entries = 0;
-	for (int r = 0; !r; first = false) {
+	for (int r = 0; r == 0; first = false) {
 		uint32_t n = BATCH;
 
 		r = bpf_map_lookup_and_delete_batch(places->places_fd, first ? NULL : &at, &at, places->keys,

@@ -224,7 +224,7 @@ static uint64_t python_frame(struct profiler *profiler, struct process *process,
 		r = python_code_name(&process->python, code, python_read_process, &pid, file, sizeof(file),
 				     function, sizeof(function));
 	}
-	if (r)
+	if (r < 0)
 		return 0;
 	frame = names_frame(profiler->names, FRAME_PYTHON, file, function, sink);
 	*cached = (struct cached){code, frame, process->serial};

@@ -102,7 +102,7 @@ int gpu_probes_look(const char *path, struct gpu_probes *ret_probes)
 	if (fd < 0)
 		return -errno;
 	r = symbol_file_open(fd, &file);
-	if (r)
+	if (r < 0)
 		return r;
 	for (uint32_t i = 0; i < n_gpu_functions; i++) {
 		uint64_t offset;

@@ -104,7 +104,7 @@ static size_t attach_targets(struct probing *probing, enum library library)
 			continue;
 		r = symbol_file_find(probing->symbols, targets[i].symbol, targets[i].exact, &point.offset,
 				     NULL);
-		if (!r)
+		if (r == 0)
 			r = uprobe_attach(links, program_of(probing, targets[i].program), false,
 					  probing->path, &point, 1, &n_attached);
 		log_debug("%s: probe on %s: %s", probing->path, targets[i].symbol, strerror(-r));

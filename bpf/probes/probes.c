@@ -121,7 +121,7 @@ void probes_scan(struct probe_set *probes, pid_t tgid)
 	struct scan scan = {probes, tgid};
 	int r = proc_mappings("/proc", tgid, scan_mapping, &scan);
 
-	if (r)
+	if (r < 0)
 		log_debug("/proc/%d/maps: %s", (int)tgid, strerror(-r));
 }
 

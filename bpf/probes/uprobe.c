@@ -76,7 +76,7 @@ static int attach_multi(struct uprobe_links *links, struct bpf_program *program,
 	fd = (int)syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr));
 	r = fd < 0 ? -errno : 0;
 	free(offsets);
-	if (!r)
+	if (r == 0)
 		r = link_add(links, (struct uprobe_link){.fd = fd});
 	if (r == -ENOMEM && fd >= 0)
 		close(fd);
@@ -97,7 +97,7 @@ static int attach_single(struct uprobe_links *links, struct bpf_program *program
 	if (!link)
 		return -errno;
 	r = link_add(links, (struct uprobe_link){.link = link});
-	if (r)
+	if (r < 0)
 		bpf_link__destroy(link);
 	return r;
 }
@@ -117,8 +117,8 @@ int uprobe_attach(struct uprobe_links *links, struct bpf_program *program, bool 
 	for (size_t i = 0; i < n_points; i++) {
 		int r = attach_single(links, program, at_return, path, &points[i]);
 
-		n += !r;
-		if (r) {
+		n += r == 0;
+		if (r < 0) {
 			last = r;
 			log_debug("%s: no probe at offset %#llx: %s", path,
 				  (unsigned long long)points[i].offset, strerror(-r));

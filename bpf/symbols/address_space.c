@@ -149,7 +149,7 @@ static int query_mappings(const char *root, pid_t pid, struct reading *reading)
 		mapping.device = (uint64_t)query.device_major << 20 | query.device_minor;
 		mapping.inode = query.inode;
 		r = take_mapping(reading, &mapping);
-		if (r)
+		if (r < 0)
 			return r;
 	}
 }
@@ -165,7 +165,7 @@ int address_space_read(const char *root, pid_t pid, struct code_files *files, st
 	/* A process that just ended has maps that can be read, and are empty. */
 	if (r == 0 && !reading.space.n)
 		r = -ESRCH;
-	if (r) {
+	if (r < 0) {
 		address_space_free(&reading.space);
 		return r;
 	}
@@ -255,7 +255,7 @@ struct elf_symbols *code_file_open(struct code_files *files, const char *root, p
 	}
 	file->opened = true;
 	r = elf_symbols_open(fd, DEBUG_ROOT, &file->symbols);
-	if (r)
+	if (r < 0)
 		log_debug("%s: no symbols: %s", file->name, strerror(-r));
 	else
 		files->n_open++;

@@ -340,7 +340,7 @@ static int variable_find(const struct elf_symbols *symbols, const char *variable
 	GElf_Sym symbol;
 	int r = open_elf(symbols->fd, &file_bytes, &elf);
 
-	if (r)
+	if (r < 0)
 		return r;
 	if (!section_find(elf, SHT_DYNSYM, file_bytes, &section, &header) &&
 	    !section_find(elf, SHT_SYMTAB, file_bytes, &section, &header))
@@ -369,7 +369,7 @@ int elf_symbols_distance(struct elf_symbols *symbols, const char *variable, uint
 	if (!address_of(symbols, file_offset, &from))
 		return -ENOENT;
 	r = variable_find(symbols, variable, &address);
-	if (r)
+	if (r < 0)
 		return r;
 	*ret_distance = (int64_t)(address - from);
 	return 0;

@@ -58,7 +58,7 @@ static int describe_by_itself(uint64_t runtime, python_read *read, void *user, s
 	uint64_t offsets[DEBUG_COUNT];
 	int r = read(user, runtime, offsets, sizeof(offsets));
 
-	if (r)
+	if (r < 0)
 		return r;
 	if (memcmp(&offsets[DEBUG_COOKIE], "xdebugpy", 8) || offsets[DEBUG_VERSION] >> 16 != 0x030d ||
 	    offsets[DEBUG_FREE_THREADED])
@@ -161,7 +161,7 @@ static int text_read(const struct python *python, uint64_t object, python_read *
 	size_t n_written = 0, most = sizeof(data) / 4;
 	int r = read(user, object, header, sizeof(header));
 
-	if (r)
+	if (r < 0)
 		return r;
 	memcpy(&length, header + 16, sizeof(length));
 	memcpy(&state, header + 32, sizeof(state));
@@ -174,7 +174,7 @@ static int text_read(const struct python *python, uint64_t object, python_read *
 	at = object + (state >> 6 & 1 ? python->ascii_bytes : python->compact_bytes) + from * width;
 	if (length > from) {
 		r = read(user, at, data, (size_t)(length - from) * width);
-		if (r)
+		if (r < 0)
 			return r;
 	}
 	for (size_t i = 0; i < length - from; i++)
@@ -203,7 +203,7 @@ int python_code_name(const struct python *python, uint64_t code, python_read *re
 	const char *base;
 	int r = python_code_path(python, code, read, user, path, sizeof(path), function, function_size);
 
-	if (r)
+	if (r < 0)
 		return r;
 	base = strrchr(path, '/');
 	snprintf(file, file_size, "%s", base ? base + 1 : path);

@@ -75,7 +75,7 @@ int python_stack_open(const char *root, pid_t pid, struct python_stack **ret_sta
 		return -ENOMEM;
 	stack->pid = pid;
 	r = processes_init(&stack->processes, root);
-	if (r) {
+	if (r < 0) {
 		free(stack);
 		return r;
 	}
@@ -91,7 +91,7 @@ int python_stack_open(const char *root, pid_t pid, struct python_stack **ret_sta
 	if (process)
 		address_space_free(&process->space);
 	code_files_free(&stack->processes.files);
-	if (r) {
+	if (r < 0) {
 		python_stack_close(stack);
 		return r;
 	}
@@ -122,14 +122,14 @@ static int thread_find(struct python_stack *stack)
 	uint64_t at, next;
 	int r = stack_read(stack, layout->runtime + layout->interpreters_head, &at, sizeof(at));
 
-	if (!r)
+	if (r == 0)
 		r = stack_read(stack, at + layout->threads_head, &next, sizeof(next));
-	for (size_t i = 0; !r && next; i++) {
+	for (size_t i = 0; r == 0 && next; i++) {
 		if (i == THREADS_MAX)
 			return -ELOOP;
 		at = next;
 		r = stack_read(stack, at + layout->thread_next, &next, sizeof(next));
-		if (!r && !next)
+		if (r == 0 && !next)
 			stack->thread = at;
 	}
 	return r ? r : stack->thread ? 0 : -EFAULT;
@@ -148,12 +148,12 @@ static int frame_find(struct python_stack *stack, uint64_t *ret_frame)
 	if (r || u64_at(data, layout->thread_next)) {
 		stack->thread = 0;
 		r = thread_find(stack);
-		if (!r)
+		if (r == 0)
 			r = stack_read(stack, stack->thread, data, last + 8);
 	}
-	if (!r)
+	if (r == 0)
 		*ret_frame = u64_at(data, layout->thread_frame);
-	if (!r && layout->has_holder && *ret_frame)
+	if (r == 0 && layout->has_holder && *ret_frame)
 		r = stack_read(stack, *ret_frame + layout->holder_frame, ret_frame, sizeof(*ret_frame));
 	return r;
 }
@@ -172,9 +172,9 @@ ssize_t python_stack_walk(struct python_stack *stack, uint64_t codes[PYTHON_STAC
 	stack->view_begin = stack->view_end = 0;
 	if (owned && layout->frame_owner > last)
 		last = layout->frame_owner;
-	for (size_t i = 0; !r && at && i < PYTHON_STACK_FRAMES_MAX; i++) {
+	for (size_t i = 0; r == 0 && at && i < PYTHON_STACK_FRAMES_MAX; i++) {
 		r = frame_read(stack, at, data, last + 8);
-		if (r)
+		if (r < 0)
 			break;
 		if (!owned || data[layout->frame_owner] != layout->owner_skipped)
 			codes[n++] = u64_at(data, layout->frame_code);

@@ -167,10 +167,10 @@ int symbol_file_find(const struct symbol_file *file, const char *prefix, bool ex
 	int r;
 
 	r = find_address(file->elf, prefix, exact, &address);
-	if (r)
+	if (r < 0)
 		return r;
 	r = symbol_file_offset(file, address, true, &offset);
-	if (r)
+	if (r < 0)
 		return r;
 	*ret_offset = skip_endbr(file->fd, offset, &cheap);
 	if (ret_cheap)
@@ -183,7 +183,7 @@ int symbol_find(int fd, const char *prefix, bool exact, uint64_t *ret_offset)
 	struct symbol_file *file;
 	int r = symbol_file_open(fd, &file);
 
-	if (r)
+	if (r < 0)
 		return r;
 	r = symbol_file_find(file, prefix, exact, ret_offset, NULL);
 	symbol_file_close(file);

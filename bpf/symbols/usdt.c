@@ -93,7 +93,7 @@ int usdt_each(const struct symbol_file *file, int (*visit)(void *user, const str
 		    !memcmp(bytes + name_at, NOTE_NAME, sizeof(NOTE_NAME))) {
 			int r = take_note(&reader, bytes + data_at, note.n_descsz);
 
-			if (r)
+			if (r < 0)
 				return r;
 		}
 		at = next;

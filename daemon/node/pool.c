@@ -217,7 +217,7 @@ static int start_worker(struct pool *p)
 			pthread_join(w->thread, NULL); /* it has given up the lock for good */
 		*w = (struct worker){.pool = p};
 		r = pthread_create(&w->thread, NULL, worker_run, w);
-		if (r)
+		if (r != 0)
 			return -r;
 		w->state = WORKER_RUNNING;
 		p->n_threads++;

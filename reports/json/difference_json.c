@@ -16,7 +16,7 @@ static json_t *share(const struct comparison_share *from)
 	r |= json_object_set_new(object, "b", json_number(from->b));
 	r |= json_object_set_new(object, "change", json_estimate(&from->change));
 	r |= json_object_set_new(object, "significant", json_boolean(from->significant));
-	if (r) {
+	if (r < 0) {
 		json_decref(object);
 		return NULL;
 	}
@@ -32,7 +32,7 @@ static json_t *side(const struct analysis *analysis, const struct report_source 
 	r |= json_object_set_new(object, "verdict", json_string(analysis_verdict_name(analysis->verdict)));
 	r |= json_object_set_new(object, "steps", json_count(report_n_steps(analysis)));
 	r |= json_object_set_new(object, "steps_per_s", json_number(steps_per_s));
-	if (r) {
+	if (r < 0) {
 		json_decref(object);
 		return NULL;
 	}
@@ -54,7 +54,7 @@ static json_t *facts(const struct report_difference *difference)
 		r |= json_object_set_new(item, "b", json_bytes(items[i].b));
 		r |= json_array_append_new(list, item);
 	}
-	if (r) {
+	if (r < 0) {
 		json_decref(list);
 		return NULL;
 	}
@@ -81,7 +81,7 @@ int report_difference_json(FILE *stream, const struct report_difference *differe
 	r |= json_object_set_new(root, "shares", shares);
 	r |= json_object_set_new(root, "confidence", json_real(0.99));
 	r |= json_object_set_new(root, "differences", facts(difference));
-	if (r) {
+	if (r < 0) {
 		json_decref(root);
 		return -ENOMEM;
 	}

@@ -336,7 +336,7 @@ int report_json(FILE *stream, const struct analysis *analysis, const struct repo
 	r |= set_parts(root, analysis);
 	if (with_steps)
 		r |= set_steps(root, analysis);
-	if (r) {
+	if (r < 0) {
 		json_decref(root);
 		return -ENOMEM;
 	}

@@ -53,7 +53,7 @@ json_t *json_estimate(const struct estimate *estimate)
 	r |= json_object_set_new(object, "value", json_real(estimate->value));
 	r |= json_object_set_new(object, "low", json_number(estimate->low));
 	r |= json_object_set_new(object, "high", json_number(estimate->high));
-	if (r) {
+	if (r < 0) {
 		json_decref(object);
 		return NULL;
 	}

@@ -13,7 +13,7 @@ static json_t *point(const struct what_if_point *from)
 	r |= json_object_set_new(object, "fetch_stall", json_number(from->fetch_stall));
 	r |= json_object_set_new(object, "prep_stall", json_number(from->prep_stall));
 	r |= json_object_set_new(object, "device", json_number(from->device));
-	if (r) {
+	if (r < 0) {
 		json_decref(object);
 		return NULL;
 	}
@@ -29,7 +29,7 @@ static json_t *curve(const struct what_if_curve *from)
 		r |= json_array_append_new(points, point(&from->points[i]));
 	r |= json_object_set_new(object, "here", json_number(from->here));
 	r |= json_object_set_new(object, "points", points);
-	if (r) {
+	if (r < 0) {
 		json_decref(object);
 		return NULL;
 	}
@@ -107,7 +107,7 @@ static json_t *rank(const struct analysis *analysis, const struct analysis_rank 
 	r |= json_object_set_new(object, "collective_wait_s", json_seconds(from->collective_ns));
 	r |= json_object_set_new(object, "straggler", json_boolean(from->straggler));
 	r |= json_object_set_new(object, "shares", shares);
-	if (r) {
+	if (r < 0) {
 		json_decref(object);
 		return NULL;
 	}

@@ -20,7 +20,7 @@ static json_t *places(const struct page_cache_place *items, size_t n)
 		r |= json_object_set_new(item, "reads", json_count(items[i].n_reads));
 		r |= json_array_append_new(list, item);
 	}
-	if (r) {
+	if (r < 0) {
 		json_decref(list);
 		return NULL;
 	}
@@ -42,7 +42,7 @@ static json_t *read_sizes(const struct page_cache *cache)
 		r |= json_object_set_new(item, "reads", json_count(cache->read_sizes[i]));
 		r |= json_array_append_new(list, item);
 	}
-	if (r) {
+	if (r < 0) {
 		json_decref(list);
 		return NULL;
 	}
@@ -62,7 +62,7 @@ static json_t *mapped(const struct page_cache_mapped *from)
 	r |= json_object_set_new(object, "random_ratio", json_number(from->random_ratio));
 	r |= json_object_set_new(object, "wakeups", json_count(from->n_wakeups));
 	r |= json_object_set_new(object, "context_switches", json_count(from->n_context_switches));
-	if (r) {
+	if (r < 0) {
 		json_decref(object);
 		return NULL;
 	}
@@ -111,7 +111,7 @@ static json_t *profile_items(const struct profile_item *items, size_t n)
 		r |= json_object_set_new(item, "samples", json_count(items[i].n_samples));
 		r |= json_array_append_new(list, item);
 	}
-	if (r) {
+	if (r < 0) {
 		json_decref(list);
 		return NULL;
 	}
@@ -130,7 +130,7 @@ static json_t *stacks(const struct profile *from)
 		r |= json_object_set_new(item, "samples", json_count(from->stacks[i].n_samples));
 		r |= json_array_append_new(list, item);
 	}
-	if (r) {
+	if (r < 0) {
 		json_decref(list);
 		return NULL;
 	}
@@ -235,7 +235,7 @@ static json_t *checkpoint_items(const struct analysis *analysis)
 		r |= json_object_set_new(object, "background", json_boolean(item->background));
 		r |= json_array_append_new(list, object);
 	}
-	if (r) {
+	if (r < 0) {
 		json_decref(list);
 		return NULL;
 	}
@@ -260,7 +260,7 @@ static json_t *checkpoint_tail(const struct checkpoint_tail *tail)
 			r |= json_object_set_new(shares, analysis_share_name((enum analysis_share)k),
 						 json_number(tail->share_ns[k] / (double)NS_PER_S));
 	r |= json_object_set_new(object, "shares_s", shares);
-	if (r) {
+	if (r < 0) {
 		json_decref(object);
 		return NULL;
 	}

@@ -14,7 +14,7 @@ static json_t *shares(double device, double fetch_stall, double prep_stall)
 	r |= json_object_set_new(object, "device", json_number(device));
 	r |= json_object_set_new(object, "fetch_stall", json_number(fetch_stall));
 	r |= json_object_set_new(object, "prep_stall", json_number(prep_stall));
-	if (r) {
+	if (r < 0) {
 		json_decref(object);
 		return NULL;
 	}
@@ -32,7 +32,7 @@ static json_t *question(const struct what_if_question *from)
 	r |= json_object_set_new(object, "storage_speed", json_number(from->storage_factor));
 	r |= json_object_set_new(object, "device_speed", json_number(from->device_factor));
 	r |= json_object_set_new(object, "sample_size", json_number(from->sample_factor));
-	if (r) {
+	if (r < 0) {
 		json_decref(object);
 		return NULL;
 	}
@@ -52,7 +52,7 @@ static json_t *answer(const struct what_if_answer *from)
 	r |= json_object_set_new(
 	    object, "recorded_shares",
 	    shares(from->recorded_device, from->recorded_fetch_stall, from->recorded_prep_stall));
-	if (r) {
+	if (r < 0) {
 		json_decref(object);
 		return NULL;
 	}
@@ -73,7 +73,7 @@ int report_what_if_json(FILE *stream, const struct report_what_if *what_if)
 	r |= json_object_set_new(root, "answer",
 				 predictions->answer ? answer(predictions->answer) : json_null());
 	r |= json_set_predictions(root, what_if->analysis);
-	if (!r && json_dumpf(root, stream, JSON_INDENT(1)) == 0)
+	if (r == 0 && json_dumpf(root, stream, JSON_INDENT(1)) == 0)
 		fputc('\n', stream);
 	else
 		r = 1;

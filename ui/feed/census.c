@@ -164,7 +164,7 @@ int census_scan(struct census *census, uint64_t now_ns)
 	bool changed;
 	int r = proc_processes(census->root, &pids, &n);
 
-	if (r)
+	if (r < 0)
 		return r;
 	if (census->n + n > census->n_allocated) {
 		struct process *grown = reallocarray(census->items, 2 * (census->n + n), sizeof(*grown));

@@ -258,14 +258,14 @@ int daemon_status_fill(const char *json, double now_s, struct sample *sample, st
 	json_t *root;
 	int r = open_answer(json, "diesel.status/1", &root, err);
 
-	if (r)
+	if (r < 0)
 		return r;
 	fill_daemon(root, &sample->daemon);
 	list = json_object_get(root, "datasets");
-	for (size_t i = 0; !r && i < json_array_size(list) && i < ITEMS_MAX; i++)
+	for (size_t i = 0; r == 0 && i < json_array_size(list) && i < ITEMS_MAX; i++)
 		r = fill_dataset(json_array_get(list, i), sample);
 	list = json_object_get(root, "jobs");
-	for (size_t i = 0; !r && i < json_array_size(list) && i < ITEMS_MAX; i++)
+	for (size_t i = 0; r == 0 && i < json_array_size(list) && i < ITEMS_MAX; i++)
 		r = fill_job(json_array_get(list, i), now_s, sample);
 	fill_ready(json_object_get(root, "sessions"), sample);
 	json_decref(root);
@@ -299,10 +299,10 @@ int daemon_why_fill(const char *json, double now_s, struct sample *sample, struc
 	json_t *root;
 	int r = open_answer(json, "diesel.why/1", &root, err);
 
-	if (r)
+	if (r < 0)
 		return r;
 	list = json_object_get(root, "decisions");
-	for (size_t i = 0; !r && i < json_array_size(list) && i < ITEMS_MAX; i++)
+	for (size_t i = 0; r == 0 && i < json_array_size(list) && i < ITEMS_MAX; i++)
 		r = fill_decision(json_array_get(list, i), now_s, sample);
 	json_decref(root);
 	return r ? error_set(err, r, "no memory for dieseld's answer") : 0;

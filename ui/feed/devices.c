@@ -78,7 +78,7 @@ int devices_look(struct devices *devices, const char *root, uint64_t now_ns, str
 	if (!disks)
 		return -ENOMEM;
 	rest = text;
-	for (const char *line; !r && n < DISKS_MAX && (line = strsep(&rest, "\n"));)
+	for (const char *line; r == 0 && n < DISKS_MAX && (line = strsep(&rest, "\n"));)
 		if (devices_parse(line, &disks[n])) {
 			r = add(&disks[n], find(devices, disks[n].name), s, sample);
 			n++;

@@ -32,12 +32,12 @@ static int take_sample(struct feed *feed, unsigned int wanted, uint64_t now_ns, 
 	struct sample *node = NULL, *daemon = NULL;
 	int r = both->node->ops->sample(both->node, wanted, now_ns, &node, err);
 
-	if (!r)
+	if (r == 0)
 		r = both->daemon->ops->sample(both->daemon, wanted, now_ns, &daemon, err);
-	if (!r && merge_daemon(node, daemon, job_of, both->node))
+	if (r == 0 && merge_daemon(node, daemon, job_of, both->node))
 		r = error_set(err, -ENOMEM, "no memory for a sample");
 	sample_free(daemon);
-	if (r)
+	if (r < 0)
 		sample_free(node);
 	else
 		*ret_sample = node;

@@ -57,11 +57,12 @@ static void ask(struct admin **admin, const char *socket, bool wants_why, struct
 	for (int tries = 0; tries < 2 && r == -ECONNRESET; tries++) {
 		answer->err = ERROR_INIT;
 		r = *admin ? 0 : admin_open(socket, admin, &answer->err);
-		if (!r)
+		if (r == 0)
 			r = admin_status(*admin, &answer->status, &answer->err);
-		if (!r && wants_why && admin_why(*admin, 0, DECISIONS_MAX, &answer->why, &(struct error){0}))
+		if (r == 0 && wants_why &&
+		    admin_why(*admin, 0, DECISIONS_MAX, &answer->why, &(struct error){0}))
 			answer->why = NULL; /* one without a tuner has no decisions */
-		if (r) {
+		if (r < 0) {
 			admin_close(*admin);
 			*admin = NULL;
 		}
@@ -115,7 +116,7 @@ static void take_answer(struct daemon_feed *feed, bool wants_why, uint64_t now_n
 	feed->is_asked = true;
 	feed->wants_why = wants_why;
 	pthread_cond_broadcast(&feed->changed);
-	while (!r && feed->answer.at_ns < now_ns)
+	while (r == 0 && feed->answer.at_ns < now_ns)
 		r = pthread_cond_timedwait(&feed->changed, &feed->lock, &until);
 	feed->is_slow = r != 0;
 	*ret = feed->answer;
@@ -145,10 +146,10 @@ static int fill(struct daemon_feed *feed, const struct answer *answer, uint64_t 
 		double at_s = sample->time_s - fmax(age_s, 0);
 
 		r = daemon_status_fill(answer->status, at_s, sample, &err);
-		if (!r && answer->why)
+		if (r == 0 && answer->why)
 			r = daemon_why_fill(answer->why, at_s, sample, &err);
 		daemon->age_s = fmax(age_s, 0);
-		feed->was_up |= !r;
+		feed->was_up |= r == 0;
 		fill_rate(feed, daemon, at_s);
 		for (size_t i = 0; i < sample->n_jobs; i++)
 			sample->jobs[i].age_s = daemon->age_s;
@@ -178,7 +179,7 @@ static int take_sample(struct feed *base, unsigned int wanted, uint64_t now_ns, 
 	take_answer(feed, wanted & FEED_WANT_DECISIONS, now_ns, &answer);
 	r = fill(feed, &answer, clock_monotonic_ns(), sample);
 	answer_free(&answer);
-	if (r) {
+	if (r < 0) {
 		sample_free(sample);
 		return error_set(err, r, "no memory for a sample");
 	}
@@ -226,7 +227,7 @@ int feed_daemon_open(const char *socket, struct feed **ret_feed, struct error *e
 	pthread_cond_init(&feed->changed, &attributes);
 	pthread_condattr_destroy(&attributes);
 	r = -pthread_create(&feed->thread, NULL, serve, feed);
-	if (r) {
+	if (r < 0) {
 		free(feed->socket);
 		free(feed);
 		return error_errno(err, r, "cannot begin to ask dieseld");

@@ -106,15 +106,15 @@ static int take_sample(struct feed *feed, unsigned int wanted, uint64_t now_ns, 
 		sample->interval_s = (double)(now_ns - node->sampled_ns) / 1e9;
 	host_look(&node->host, "/proc", now_ns, &sample->host);
 	r = node_jobs_sample(node, wanted, now_ns, sample);
-	if (!r)
+	if (r == 0)
 		r = node_workers_sample(node, wanted, now_ns, sample);
-	if (!r && wanted & FEED_WANT_DEVICES)
+	if (r == 0 && wanted & FEED_WANT_DEVICES)
 		r = devices_look(&node->devices, "/proc", now_ns, sample);
-	if (!r && wanted & FEED_WANT_GPUS)
+	if (r == 0 && wanted & FEED_WANT_GPUS)
 		r = node_gpus_sample(node, sample);
 	node_self_sample(node, now_ns, sample);
 	node->sampled_ns = now_ns;
-	if (r) {
+	if (r < 0) {
 		sample_free(sample);
 		return error_set(err, r, "no memory for a sample");
 	}
@@ -149,7 +149,7 @@ static int open_source(struct node *node, bool sampled, struct error *err)
 	int r = sampled ? -EPERM : source_open(SOURCE_BEST, &options, &node->source, &refusal);
 
 	node->sampled = r != 0;
-	if (!r) {
+	if (r == 0) {
 		snprintf(node->how, sizeof(node->how), "BPF");
 		return 0;
 	}
@@ -174,7 +174,7 @@ int feed_node_open(const struct node_options *options, struct feed **ret_feed, s
 	node->poll_budget = (struct budget){.interval_ns = POLL_NS, .ratio = POLL_RATIO};
 	node->scan_budget = (struct budget){.interval_ns = SCAN_NS, .ratio = SCAN_RATIO};
 	r = census_new("/proc", options->pids, options->n_pids, &node->census);
-	if (r)
+	if (r < 0)
 		error_set(err, r, "no memory to begin");
 	else
 		r = open_source(node, options->sampled, err);
@@ -182,11 +182,11 @@ int feed_node_open(const struct node_options *options, struct feed **ret_feed, s
 		node->poll_budget.ratio = POLL_SAMPLED_RATIO;
 	config.window_ns = node->sampled ? WINDOW_SAMPLED_NS : WINDOW_NS;
 	node->live = live_new(&config);
-	if (!r && !node->live)
+	if (r == 0 && !node->live)
 		r = error_set(err, -ENOMEM, "no memory to begin");
-	if (!r && scan(node, clock_monotonic_ns()) < 0)
+	if (r == 0 && scan(node, clock_monotonic_ns()) < 0)
 		r = error_set(err, -EIO, "cannot read /proc: is it mounted?");
-	if (r) {
+	if (r < 0) {
 		node_close(&node->feed);
 		return r;
 	}

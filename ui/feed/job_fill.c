@@ -138,9 +138,9 @@ int job_fill_places(const struct analysis *analysis, const char *job, struct sam
 
 	if (!cache || window_s <= 0)
 		return 0;
-	for (size_t i = 0; !r && i < cache->n_folders; i++)
+	for (size_t i = 0; r == 0 && i < cache->n_folders; i++)
 		r = add_place(&cache->folders[i], job, window_s, sample);
-	for (size_t i = 0; !r && i < cache->n_files; i++)
+	for (size_t i = 0; r == 0 && i < cache->n_files; i++)
 		r = add_place(&cache->files[i], job, window_s, sample);
 	return r;
 }

@@ -64,10 +64,10 @@ static int job_add(struct node *node, const struct process *process)
 		return r;
 	if (r == -EEXIST)
 		snprintf(job->problem, sizeof(job->problem), "its processes are another job's");
-	if (!r && source_attach(node->source, job->root, &err))
+	if (r == 0 && source_attach(node->source, job->root, &err))
 		snprintf(job->problem, sizeof(job->problem), "cannot be looked at: %.120s", err.text);
 	/* Threads that are there already belong to the job that was added last: take them in now. */
-	if (!r)
+	if (r == 0)
 		node_poll(node, clock_monotonic_ns());
 	node->n_jobs++;
 	return 0;
@@ -209,7 +209,7 @@ int node_jobs_sample(struct node *node, unsigned int wanted, uint64_t now_ns, st
 	int r = 0;
 
 	analyse_due(node, now_ns);
-	for (size_t i = 0; !r && i < node->n_jobs; i++)
+	for (size_t i = 0; r == 0 && i < node->n_jobs; i++)
 		r = job_sample(node, &node->jobs[i], wanted, now_ns, sample);
 	return r;
 }

@@ -127,7 +127,7 @@ static int add_process(struct node *node, const struct node_job *job, const stru
 
 	if (r || !threads || proc_threads("/proc", process->pid, &tids, &n))
 		return r;
-	for (size_t i = 0; !r && i < n; i++)
+	for (size_t i = 0; r == 0 && i < n; i++)
 		if (tids[i] != process->pid)
 			r = add_task(node, job, process, tids[i], s, sample);
 	return r;
@@ -156,7 +156,7 @@ int node_workers_sample(struct node *node, unsigned int wanted, uint64_t now_ns,
 		return -ENOMEM;
 	node->n_tasks_new = 0;
 	list = census_list(node->census, &n);
-	for (size_t i = 0; !r && i < n; i++) {
+	for (size_t i = 0; r == 0 && i < n; i++) {
 		const struct node_job *job = job_of(node, &list[i]);
 
 		if (job)

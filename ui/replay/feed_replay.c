@@ -60,7 +60,7 @@ static int seek(struct feed *feed, enum feed_seek where, const char *time, struc
 	case FEED_SEEK_BACK: to = replay->next >= replay->first + 2 ? replay->next - 2 : replay->first; break;
 	case FEED_SEEK_TIME:
 		r = find(replay, time, &to, err);
-		if (r)
+		if (r < 0)
 			return r;
 		break;
 	case FEED_SEEK_REWIND:
@@ -100,7 +100,7 @@ static int cut(struct replay *replay, const struct replay_options *options, stru
 
 	if (options->end) {
 		r = find(replay, options->end, &at, err);
-		if (r)
+		if (r < 0)
 			return error_set(err, r, "-e %.40s: no time (HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS])",
 					 options->end);
 		replay->end = at + 1;
@@ -108,7 +108,7 @@ static int cut(struct replay *replay, const struct replay_options *options, stru
 	if (!options->begin)
 		return 0;
 	r = find(replay, options->begin, &at, err);
-	if (r)
+	if (r < 0)
 		return error_set(err, r, "-b %.40s: no time (HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS])",
 				 options->begin);
 	if (at >= replay->end)
@@ -127,11 +127,11 @@ int feed_replay_open(const struct replay_options *options, struct feed **ret_fee
 		return error_set(err, -ENOMEM, "no memory to begin");
 	replay->feed.ops = &replay_ops;
 	r = reel_open(options->path, &replay->reader, err);
-	if (!r) {
+	if (r == 0) {
 		replay->end = reel_n(replay->reader);
 		r = cut(replay, options, err);
 	}
-	if (r) {
+	if (r < 0) {
 		replay_close(&replay->feed);
 		return r;
 	}

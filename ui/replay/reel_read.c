@@ -165,11 +165,11 @@ int reel_open_fd(int fd, const char *name, struct reel_reader **ret_reader, stru
 		r = error_set(err, -EINVAL, "%s: not a file", name);
 	else
 		reader->size = (uint64_t)st.st_size;
-	if (!r && (!reader->name || index_all(reader)))
+	if (r == 0 && (!reader->name || index_all(reader)))
 		r = error_set(err, -ENOMEM, "no memory for a recording");
-	if (!r)
+	if (r == 0)
 		r = judge(reader, err);
-	if (r)
+	if (r < 0)
 		reel_reader_close(reader);
 	else
 		*ret_reader = reader;
@@ -245,7 +245,7 @@ int reel_read(struct reel_reader *reader, size_t i, struct sample **ret_sample, 
 	struct entry *entry = &reader->entries[i];
 	int r = unpack(reader, entry, ret_sample, err);
 
-	if (r == -ENOMEM || !r)
+	if (r == -ENOMEM || r == 0)
 		return r;
 	reader->n_skipped += !entry->is_bad;
 	entry->is_bad = true;

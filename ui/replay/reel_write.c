@@ -70,10 +70,10 @@ int reel_create(const char *path, struct reel_writer **ret_writer, struct error 
 		r = check_existing(writer->fd, path, &writer->size, err);
 		writer->path = strdup(path);
 		writer->zstd = ZSTD_createCCtx();
-		if (!r && (!writer->path || !writer->zstd))
+		if (r == 0 && (!writer->path || !writer->zstd))
 			r = error_set(err, -ENOMEM, "no memory for a recording");
 	}
-	if (r) {
+	if (r < 0) {
 		reel_writer_close(writer);
 		return r;
 	}
@@ -104,7 +104,7 @@ static int append(struct reel_writer *writer, const char *bytes, size_t n, struc
 
 		if (r == -EINTR)
 			continue;
-		if (r) {
+		if (r < 0) {
 			if (ftruncate(writer->fd, writer->size)) {
 				/* The reader skips what is no whole record. */
 			}

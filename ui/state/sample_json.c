@@ -172,23 +172,23 @@ int sample_from_json(const char *text, size_t length, struct sample **ret_sample
 		return error_set(err, -EBADMSG, "damaged JSON at byte %d: %s", problem.position,
 				 problem.text);
 	r = schema_check(root, err);
-	if (!r && !(sample = sample_new()))
+	if (r == 0 && !(sample = sample_new()))
 		r = error_set(err, -ENOMEM, "no memory for a sample");
-	if (!r) {
+	if (r == 0) {
 		const json_t *time = json_object_get(root, "time_s");
 		const json_t *interval = json_object_get(root, "interval_s");
 
 		sample->time_s = json_is_number(time) ? json_number_value(time) : NAN;
 		sample->interval_s = json_is_number(interval) ? json_number_value(interval) : NAN;
 	}
-	for (size_t i = 0; !r && i < SAMPLE_OBJECTS; i++)
+	for (size_t i = 0; r == 0 && i < SAMPLE_OBJECTS; i++)
 		item_from_json(&sample_objects[i], (char *)sample + sample_objects[i].items_offset,
 			       json_object_get(root, sample_objects[i].name));
-	for (enum sample_list i = 0; !r && i < SAMPLE_LISTS; i++)
+	for (enum sample_list i = 0; r == 0 && i < SAMPLE_LISTS; i++)
 		if (list_from_json(i, sample, json_object_get(root, sample_lists[i].name)))
 			r = error_set(err, -ENOMEM, "no memory for a sample");
 	json_decref(root);
-	if (r)
+	if (r < 0)
 		sample_free(sample);
 	else
 		*ret_sample = sample;

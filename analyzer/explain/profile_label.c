@@ -122,7 +122,7 @@ static void append(struct appended *to, const char *frame)
 /* What the kernel did for the thread. */
 static void kernel_label(const struct profile_group *group, char *function, size_t size)
 {
-	const struct timeline_call call = {.nr = group->syscall_nr};
+	const struct timeline_call call = {.kind = call_kind_of(group->syscall_nr), .nr = group->syscall_nr};
 
 	if (group->syscall_nr == NO_CALL)
 		snprintf(function, size, "page faults");

@@ -92,7 +92,7 @@ static void faults_of_thread(const struct timeline_thread *thread, const struct 
 
 		if (call->begin_ns >= window->end_ns)
 			break;
-		if (!call->fault)
+		if (call->kind != CALL_FAULT)
 			continue;
 		if (call->result > 1) {
 			cache->mapped.n_read_aheads++;

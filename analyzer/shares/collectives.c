@@ -20,7 +20,7 @@ static bool in_socket_call(const struct timeline_thread *thread, const struct ti
 {
 	const struct timeline_call *call = timeline_call_at(thread, off->begin_ns);
 
-	return call && (call_is_socket(call) || call_is_multi_poll(call));
+	return call && (call_is_socket(call) || call_is_poll(call));
 }
 
 /* Was it other ranks that the sleep lasted for? */

@@ -8,6 +8,9 @@
 
 #include "timeline.h"
 
+/* Of a system call by its number. */
+enum call_kind call_kind_of(uint16_t nr);
+
 /* Reads data or looks for it: read, pread, open for reading, stat and the like of regular files and
  * folders, groups of these, io_uring. */
 bool call_is_file_read(const struct timeline_call *call);
@@ -15,8 +18,8 @@ bool call_is_file_read(const struct timeline_call *call);
 /* Sends or receives on a socket, or waits for one. */
 bool call_is_socket(const struct timeline_call *call);
 
-/* select, epoll: waits for several descriptors, which ones is not known. */
-bool call_is_multi_poll(const struct timeline_call *call);
+/* poll, select, epoll. */
+bool call_is_poll(const struct timeline_call *call);
 
 /* Bytes that went through a socket; 0 for other calls and failed ones. */
 uint64_t call_received_bytes(const struct timeline_call *call);

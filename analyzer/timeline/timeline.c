@@ -177,7 +177,7 @@ bool timeline_off_is_fault(const struct timeline_thread *thread, const struct ti
 {
 	const struct timeline_call *call = timeline_call_at(thread, off->begin_ns);
 
-	return (off->flags & EVENT_FLAG_MAJOR_FAULT) && !(call && call->fault);
+	return (off->flags & EVENT_FLAG_MAJOR_FAULT) && !(call && call->kind == CALL_FAULT);
 }
 
 uint64_t timeline_after_cpu(const struct timeline_thread *thread, uint64_t at_ns, uint64_t cpu_ns,

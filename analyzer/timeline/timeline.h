@@ -33,24 +33,45 @@ struct timeline_off {
 	uint16_t syscall_nr;
 };
 
+enum call_kind {
+	CALL_OTHER,
+	CALL_READ,
+	CALL_WRITE,
+	CALL_OPEN,
+	CALL_CLOSE,
+	CALL_MAP,
+	CALL_STAT,
+	CALL_LIST,
+	CALL_POLL,
+	CALL_WAIT_ANY,
+	CALL_SOCKET,
+	CALL_SYNC,
+	CALL_RENAME,
+	CALL_CHILD,
+	CALL_RING,
+	CALL_FUTEX,
+	CALL_NAP,
+	CALL_GROUP,
+	CALL_FAULT, /* no call: a major page fault in a mapped file */
+};
+
 /* One system call, or a group of quick ones on files (EVENT_CALLS). In a group the thread had its CPU from
  * begin to end, and was in calls for busy_ns of that; the rest it computed. */
 struct timeline_call {
 	uint64_t begin_ns, end_ns;
-	uint64_t busy_ns; /* of a single call all of it */
-	int64_t result;   /* group: bytes that reads returned */
-	uint64_t inode;   /* group: of the last call */
-	uint64_t argument;
+	uint64_t busy_ns;  /* of a single call all of it */
+	int64_t result;    /* group: bytes that reads returned; fault: pages read */
+	uint64_t inode;    /* group: of the last call */
+	uint64_t argument; /* fault: index of the page */
+	enum call_kind kind;
 	int32_t fd;
 	uint16_t nr;
 	uint16_t flags;   /* enum event_flag */
 	uint16_t n_opens; /* group: files opened */
 	uint16_t n_reads; /* group: reads completed */
 	uint8_t file_type;
-	uint8_t source; /* enum event_source */
-	bool group;
+	uint8_t source;               /* enum event_source */
 	uint16_t n_sleeps, n_wakeups; /* fault */
-	bool fault; /* a major page fault in a mapped file: argument: index of the page, result: pages read */
 };
 
 /* A synchronising call into the GPU driver. */

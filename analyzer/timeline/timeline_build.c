@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "calls.h"
 #include "lib/cleanup.h"
 #include "timeline_births.h"
 #include "times.h"
@@ -158,6 +159,7 @@ static struct timeline_call call_from(const struct event *event)
 	    .result = event->call.result,
 	    .inode = event->call.inode,
 	    .argument = event->call.argument,
+	    .kind = call_kind_of(event->call.nr),
 	    .fd = event->call.fd,
 	    .nr = event->call.nr,
 	    .flags = event->flags,
@@ -174,6 +176,7 @@ static struct timeline_call group_from(const struct event *event)
 	    .busy_ns = event->calls.busy_ns,
 	    .result = event->calls.bytes,
 	    .inode = event->calls.inode,
+	    .kind = CALL_GROUP,
 	    .fd = -1,
 	    .nr = UINT16_MAX,
 	    .flags = event->flags,
@@ -181,7 +184,6 @@ static struct timeline_call group_from(const struct event *event)
 	    .n_reads = event->calls.n_reads,
 	    .file_type = event->calls.file_type,
 	    .source = event->calls.source,
-	    .group = true,
 	};
 
 	if (call.busy_ns > call.end_ns - call.begin_ns)
@@ -198,13 +200,13 @@ static struct timeline_call fault_from(const struct event *event)
 	    .result = event->fault.added_pages,
 	    .inode = event->fault.inode,
 	    .argument = event->fault.page,
+	    .kind = CALL_FAULT,
 	    .fd = -1,
 	    .nr = UINT16_MAX,
 	    .flags = event->flags,
 	    .file_type = EVENT_FILE_REG,
 	    .n_sleeps = event->fault.n_sleeps,
 	    .n_wakeups = event->fault.n_wakeups,
-	    .fault = true,
 	};
 }
 

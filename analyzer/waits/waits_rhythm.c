@@ -15,7 +15,7 @@
 
 static uint32_t n_reads_of(const struct timeline_call *call)
 {
-	return call->group ? call->n_reads : call_read_bytes(call) > 0;
+	return call->kind == CALL_GROUP ? call->n_reads : call_read_bytes(call) > 0;
 }
 
 /* All calls for one sample are a beat. */

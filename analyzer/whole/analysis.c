@@ -28,7 +28,7 @@
 #include "warmup.h"
 
 /* Everything that is made on the way, freed in one place. */
-struct run {
+struct draft {
 	const struct analysis_input *input;
 	struct analysis *analysis;
 	struct timeline *timeline;
@@ -36,11 +36,11 @@ struct run {
 	struct measurement *m; /* of the rank that is shown */
 };
 
-static void run_free(struct run *run)
+static void draft_free(struct draft *draft)
 {
-	analysis_free(run->analysis);
-	ranks_free(&run->ranks);
-	timeline_free(run->timeline);
+	analysis_free(draft->analysis);
+	ranks_free(&draft->ranks);
+	timeline_free(draft->timeline);
 }
 
 static bool blind(const struct measurement *m)
@@ -57,40 +57,40 @@ static bool blind(const struct measurement *m)
 	return false;
 }
 
-static void fill(struct run *run)
+static void fill(struct draft *draft)
 {
-	struct analysis *analysis = run->analysis;
-	const struct timeline_thread *trainer = run->m->roles.trainer, *leader;
+	struct analysis *analysis = draft->analysis;
+	const struct timeline_thread *trainer = draft->m->roles.trainer, *leader;
 	struct timeline_account account;
 
 	analysis->trainer_tid = trainer->tid;
 	analysis->trainer_tgid = trainer->tgid;
 	analysis->trainer_ns_tid = trainer->ns_tid;
-	leader = timeline_find(run->timeline, trainer->tgid, trainer->first_ns);
+	leader = timeline_find(draft->timeline, trainer->tgid, trainer->first_ns);
 	analysis->trainer_ns_tgid = leader ? leader->ns_tid : 0;
-	analysis->n_trainers = run->m->roles.n_trainers;
-	memcpy(analysis->share_ns, run->m->share_ns, sizeof(analysis->share_ns));
-	analysis->loader = run->m->waits.loader;
-	analysis->blind = blind(run->m);
-	analysis->gil_starved_ns = run->m->gil_starved_ns;
-	analysis->head_of_line_ns = head_of_line_ns(&run->m->roles, &run->m->waits, &run->m->window);
-	analysis->method = run->m->split.method;
-	analysis->window_begin_ns = run->m->window.begin_ns;
-	analysis->window_end_ns = run->m->window.end_ns;
-	if (run->m->window.n_steps)
+	analysis->n_trainers = draft->m->roles.n_trainers;
+	memcpy(analysis->share_ns, draft->m->share_ns, sizeof(analysis->share_ns));
+	analysis->loader = draft->m->waits.loader;
+	analysis->blind = blind(draft->m);
+	analysis->gil_starved_ns = draft->m->gil_starved_ns;
+	analysis->head_of_line_ns = head_of_line_ns(&draft->m->roles, &draft->m->waits, &draft->m->window);
+	analysis->method = draft->m->split.method;
+	analysis->window_begin_ns = draft->m->window.begin_ns;
+	analysis->window_end_ns = draft->m->window.end_ns;
+	if (draft->m->window.n_steps)
 		analysis_cover_window(analysis);
-	analysis->steps = steal_pointer(run->m->window.steps);
-	analysis->n_steps = run->m->window.n_steps;
-	analysis->observed_ns = run->m->window.observed_ns;
+	analysis->steps = steal_pointer(draft->m->window.steps);
+	analysis->n_steps = draft->m->window.n_steps;
+	analysis->observed_ns = draft->m->window.observed_ns;
 	if (analysis->window_begin_ns > trainer->first_ns)
 		analysis->startup_ns = analysis->window_begin_ns - trainer->first_ns;
 	if (analysis->n_steps && analysis->window_end_ns < trainer->last_ns)
 		analysis->teardown_ns = trainer->last_ns - analysis->window_end_ns;
-	account = timeline_account(trainer, run->m->window.begin_ns, run->m->window.end_ns);
+	account = timeline_account(trainer, draft->m->window.begin_ns, draft->m->window.end_ns);
 	analysis->steal_ns = account.cpu_ns - account.exec_ns;
-	summary_workers(run->timeline, &run->m->roles, analysis);
-	summary_evidence(&run->m->split.tally, analysis);
-	summary_losses(run->input, analysis);
+	summary_workers(draft->timeline, &draft->m->roles, analysis);
+	summary_evidence(&draft->m->split.tally, analysis);
+	summary_losses(draft->input, analysis);
 }
 
 static void apart_forget(struct analysis *analysis)
@@ -101,11 +101,11 @@ static void apart_forget(struct analysis *analysis)
 }
 
 /* The steady steps, and their shares. */
-static int steady_find(struct run *run)
+static int steady_find(struct draft *draft)
 {
-	struct analysis *analysis = run->analysis;
-	const struct service *service = &run->m->service;
-	bool from_first = run->m->run.steps == analysis->steps;
+	struct analysis *analysis = draft->analysis;
+	const struct service *service = &draft->m->service;
+	bool from_first = draft->m->run.steps == analysis->steps;
 	size_t n_first = service->job.n_epochs > 1 && from_first ? service->job.epochs[1].first_step : 0;
 	int r = warmup_find(analysis->steps, analysis->n_steps, n_first, &analysis->n_warmup_steps);
 
@@ -148,19 +148,19 @@ static int predictions_add(const struct study *study, struct analysis *analysis)
 }
 
 /* What the shares are explained by. The steps are the analysis' own by now. */
-static int parts_find(struct run *run)
+static int parts_find(struct draft *draft)
 {
-	struct window window = run->m->window;
-	const struct study study = {.input = run->input,
-				    .timeline = run->timeline,
-				    .roles = &run->m->roles,
-				    .waits = &run->m->waits,
+	struct window window = draft->m->window;
+	const struct study study = {.input = draft->input,
+				    .timeline = draft->timeline,
+				    .roles = &draft->m->roles,
+				    .waits = &draft->m->waits,
 				    .window = &window,
-				    .run = &run->m->run,
-				    .service = &run->m->service,
-				    .split = &run->m->split,
-				    .partition = &run->m->partition};
-	struct analysis *analysis = run->analysis;
+				    .run = &draft->m->run,
+				    .service = &draft->m->service,
+				    .split = &draft->m->split,
+				    .partition = &draft->m->partition};
+	struct analysis *analysis = draft->analysis;
 	int r;
 
 	window.steps = analysis->steps;
@@ -186,16 +186,16 @@ static int parts_find(struct run *run)
 		r = page_cache_find(&study, &analysis->page_cache);
 	if (r == 0)
 		r = profile_find(&study, &analysis->profile);
-	if (r == 0 && run->input->n_lane_segments_max)
-		r = lanes_find(&study, run->input->n_lane_segments_max, &analysis->lanes);
+	if (r == 0 && draft->input->n_lane_segments_max)
+		r = lanes_find(&study, draft->input->n_lane_segments_max, &analysis->lanes);
 	return r;
 }
 
-static void judge(struct run *run)
+static void judge(struct draft *draft)
 {
-	struct analysis *analysis = run->analysis;
+	struct analysis *analysis = draft->analysis;
 
-	if (!run->m->n_times)
+	if (!draft->m->n_times)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "no training step was seen: no backward pass and no DataLoader of PyTorch, and no "
 			 "loader of DIESEL");
@@ -214,49 +214,50 @@ static void judge(struct run *run)
 	advice_actions(analysis);
 }
 
-static int analyse(struct run *run, struct error *err)
+static int analyse(struct draft *draft, struct error *err)
 {
-	const struct analysis_input *input = run->input;
-	struct analysis *analysis = run->analysis;
+	const struct analysis_input *input = draft->input;
+	struct analysis *analysis = draft->analysis;
 	int r;
 
 	if (sampled_is(input)) {
 		r = sampled_analyze(input, analysis);
 		return r ? error_set(err, r, "not enough memory to analyse %zu events", input->n_events) : 0;
 	}
-	r = timeline_build(input->events, input->n_events, &run->timeline, err);
+	r = timeline_build(input->events, input->n_events, &draft->timeline, err);
 	if (r < 0)
 		return r;
-	analysis->n_malformed = run->timeline->n_malformed;
-	analysis->begin_ns = input->end_ns ? input->begin_ns : run->timeline->begin_ns;
-	analysis->end_ns = input->end_ns ? input->end_ns : run->timeline->end_ns;
+	analysis->n_malformed = draft->timeline->n_malformed;
+	analysis->begin_ns = input->end_ns ? input->begin_ns : draft->timeline->begin_ns;
+	analysis->end_ns = input->end_ns ? input->end_ns : draft->timeline->end_ns;
 	if (analysis->end_ns > analysis->begin_ns)
 		analysis->self_cost_ratio =
 		    input->bpf_cost_unknown
 			? NAN
 			: (double)input->self_cpu_ns / (double)(analysis->end_ns - analysis->begin_ns);
-	if (input->trainer_tid && !timeline_find(run->timeline, input->trainer_tid, run->timeline->end_ns))
+	if (input->trainer_tid &&
+	    !timeline_find(draft->timeline, input->trainer_tid, draft->timeline->end_ns))
 		return error_set(err, -ESRCH, "--trainer %u: no thread of the recording has this ID",
 				 input->trainer_tid);
-	r = ranks_measure(run->timeline, input, &run->ranks);
+	r = ranks_measure(draft->timeline, input, &draft->ranks);
 	if (r == 0)
-		run->m = &run->ranks.items[run->ranks.shown];
-	if (r == 0 && run->m->roles.trainer)
-		fill(run);
+		draft->m = &draft->ranks.items[draft->ranks.shown];
+	if (r == 0 && draft->m->roles.trainer)
+		fill(draft);
 	if (r == 0)
-		r = ranks_fill(&run->ranks, analysis);
-	if (r == 0 && run->m->roles.trainer)
-		r = apart_find(run->m, analysis);
+		r = ranks_fill(&draft->ranks, analysis);
+	if (r == 0 && draft->m->roles.trainer)
+		r = apart_find(draft->m, analysis);
 	if (r == 0)
-		r = steady_find(run);
+		r = steady_find(draft);
 	if (r == 0)
 		r = summary_waits(analysis);
-	if (r == 0 && run->m->roles.trainer)
-		r = parts_find(run);
+	if (r == 0 && draft->m->roles.trainer)
+		r = parts_find(draft);
 	if (r < 0)
 		return error_set(err, r, "not enough memory to analyse %zu events", input->n_events);
-	judge(run);
-	ranks_note(&run->ranks, analysis);
+	judge(draft);
+	ranks_note(&draft->ranks, analysis);
 	return 0;
 }
 
@@ -280,29 +281,29 @@ static int unrecorded_find(const struct analysis_input *input, struct analysis *
 
 int analysis_run(const struct analysis_input *input, struct analysis **ret_analysis, struct error *err)
 {
-	struct run run = {.input = input};
+	struct draft draft = {.input = input};
 	int r;
 
 	if ((input->n_events && !input->events) || input->end_ns < input->begin_ns)
 		return error_set(err, -EINVAL, "%s",
 				 input->end_ns < input->begin_ns ? "the recording ends before it begins"
 								 : "a number of events without events");
-	run.analysis = calloc(1, sizeof(*run.analysis));
-	if (run.analysis && input->command)
-		run.analysis->command = strdup(input->command);
-	if (!run.analysis || (input->command && !run.analysis->command)) {
-		run_free(&run);
+	draft.analysis = calloc(1, sizeof(*draft.analysis));
+	if (draft.analysis && input->command)
+		draft.analysis->command = strdup(input->command);
+	if (!draft.analysis || (input->command && !draft.analysis->command)) {
+		draft_free(&draft);
 		return error_set(err, -ENOMEM, "not enough memory to analyse %zu events", input->n_events);
 	}
-	run.analysis->root_tgid = input->root_tgid;
-	run.analysis->n_cpus = input->n_cpus;
-	run.analysis->attached = input->attached;
-	r = analyse(&run, err);
-	if (r == 0 && unrecorded_find(input, run.analysis) < 0)
+	draft.analysis->root_tgid = input->root_tgid;
+	draft.analysis->n_cpus = input->n_cpus;
+	draft.analysis->attached = input->attached;
+	r = analyse(&draft, err);
+	if (r == 0 && unrecorded_find(input, draft.analysis) < 0)
 		r = error_set(err, -ENOMEM, "not enough memory to analyse %zu events", input->n_events);
 	if (r == 0)
-		*ret_analysis = steal_pointer(run.analysis);
-	run_free(&run);
+		*ret_analysis = steal_pointer(draft.analysis);
+	draft_free(&draft);
 	return r;
 }
 

@@ -82,7 +82,7 @@ static int record(const struct options *options, const char *output, struct reco
 						.duration_ns = options->duration_ns,
 						.ring_bytes = options->ring_bytes,
 						.detail_bytes_per_minute = options->detail_bytes_per_minute,
-						.profile_hz = options->profile_hz,
+						.profile_hz = (uint32_t)options->profile_hz,
 						.btf_path = options->btf_path,
 						.command_signals = &before},
 		       result, &err);

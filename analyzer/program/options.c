@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,37 +76,11 @@ static const char usage_text[] =
     "\n"
     "Exit status: that of COMMAND; else 0, 1 failure, 2 usage, 3 too little data for a report.\n";
 
-enum long_option {
-	OPTION_HELP = 256,
-	OPTION_VERSION,
-	OPTION_FORMAT,
-	OPTION_JSON,
-	OPTION_RING,
-	OPTION_DETAIL,
-	OPTION_PROFILE_HZ,
-	OPTION_NO_PROFILE,
-	OPTION_BTF,
-	OPTION_CGROUP,
-	OPTION_NO_CHILDREN,
-	OPTION_UNPRIVILEGED,
-	OPTION_TRAINER,
-	OPTION_STEPS,
-	OPTION_JSON_SCHEMA,
-	OPTION_MAX_STEPS,
-	OPTION_ROUNDS,
-	OPTION_DATA,
-	OPTION_CHECKPOINT_OVERHEAD,
-	OPTION_CACHE,
-	OPTION_WORKERS,
-	OPTION_STORAGE_MBPS,
-	OPTION_STORAGE_SPEED,
-	OPTION_DEVICE_SPEED,
-	OPTION_SAMPLE_SIZE,
-};
-
 /* Not a divisor of usual periods, so that samples do not march in step with the job. */
 #define PROFILE_HZ     99
 #define PROFILE_HZ_MAX 1000
+
+#define PID_MAX (1 << 22) /* Linux's own limit */
 
 #define DONE        1
 #define USAGE_ERROR (EXIT_USAGE + 1)
@@ -122,8 +97,40 @@ __attribute__((format(printf, 1, 2))) static int usage_error(const char *format,
 	return USAGE_ERROR;
 }
 
+struct option_row {
+	const char *name;
+	int letter; /* 0: it has none */
+	bool has_value;
+	int (*set)(struct options *options, const struct option_row *row, const char *text);
+	size_t field;                 /* set_text, set_flag, set_count: where in struct options */
+	int64_t max;                  /* set_count */
+	enum what_if_option question; /* set_what_if */
+};
+
+static int set_text(struct options *options, const struct option_row *row, const char *text)
+{
+	*(const char **)((char *)options + row->field) = text;
+	return 0;
+}
+
+static int set_flag(struct options *options, const struct option_row *row, const char *text)
+{
+	*(bool *)((char *)options + row->field) = true;
+	return 0;
+}
+
+static int set_count(struct options *options, const struct option_row *row, const char *text)
+{
+	int64_t value;
+
+	if (units_parse_integer(text, 1, row->max, &value))
+		return usage_error("--%s %s: not a number from 1 to %" PRId64, row->name, text, row->max);
+	*(uint64_t *)((char *)options + row->field) = (uint64_t)value;
+	return 0;
+}
+
 /* PID[,PID ...]; may be given more than once. */
-static int set_pids(struct options *options, const char *text)
+static int set_pids(struct options *options, const struct option_row *row, const char *text)
 {
 	while (true) {
 		size_t length = strcspn(text, ",");
@@ -131,7 +138,7 @@ static int set_pids(struct options *options, const char *text)
 		int64_t value;
 
 		snprintf(word, sizeof(word), "%.*s", length < sizeof(word) ? (int)length : 0, text);
-		if (units_parse_integer(word, 1, 1 << 22, &value))
+		if (units_parse_integer(word, 1, PID_MAX, &value))
 			return usage_error("-p %.*s: not a process ID", (int)length, text);
 		if (options->n_tgids == OPTIONS_PIDS_MAX)
 			return usage_error("-p: more than %d processes", OPTIONS_PIDS_MAX);
@@ -142,38 +149,48 @@ static int set_pids(struct options *options, const char *text)
 	}
 }
 
-static int set_trainer(struct options *options, const char *text)
+static int set_trainer(struct options *options, const struct option_row *row, const char *text)
 {
 	int64_t value;
 
-	if (units_parse_integer(text, 1, 1 << 22, &value))
+	if (units_parse_integer(text, 1, PID_MAX, &value))
 		return usage_error("--trainer %s: not a thread ID", text);
 	options->trainer_tid = (uint32_t)value;
 	return 0;
 }
 
-static int set_profile_hz(struct options *options, const char *text)
+static int set_duration(struct options *options, const struct option_row *row, const char *text)
 {
-	int64_t value;
-
-	if (units_parse_integer(text, 1, PROFILE_HZ_MAX, &value))
-		return usage_error("--profile-hz %s: not a number from 1 to %d", text, PROFILE_HZ_MAX);
-	options->profile_hz = (uint32_t)value;
+	if (units_parse_duration(text, &options->duration_ns) || !options->duration_ns)
+		return usage_error("-d %s: not a time like 30s, 5m or 1h", text);
 	return 0;
 }
 
-static int set_count(const char *name, const char *text, int64_t max, uint64_t *ret_count)
+static int set_ring(struct options *options, const struct option_row *row, const char *text)
 {
-	int64_t value;
+	if (units_parse_bytes(text, &options->ring_bytes) || !options->ring_bytes)
+		return usage_error("--ring %s: not a size like 64M", text);
+	return 0;
+}
 
-	if (units_parse_integer(text, 1, max, &value))
-		return usage_error("%s %s: not a number from 1 to %" PRId64, name, text, max);
-	*ret_count = (uint64_t)value;
+static int set_detail(struct options *options, const struct option_row *row, const char *text)
+{
+	uint64_t bytes = 0;
+
+	if (strcmp(text, "all") && (units_parse_bytes(text, &bytes) || !bytes))
+		return usage_error("--detail %s: neither a size like 4M nor all", text);
+	options->detail_bytes_per_minute = bytes;
+	return 0;
+}
+
+static int set_no_profile(struct options *options, const struct option_row *row, const char *text)
+{
+	options->profile_hz = 0;
 	return 0;
 }
 
 /* "5%" or "0.05". */
-static int set_checkpoint_overhead(struct options *options, const char *text)
+static int set_checkpoint_overhead(struct options *options, const struct option_row *row, const char *text)
 {
 	char *end;
 	double value = strtod(text, &end);
@@ -188,67 +205,76 @@ static int set_checkpoint_overhead(struct options *options, const char *text)
 	return 0;
 }
 
-static int set_what_if(struct options *options, enum what_if_option option, const char *name,
-		       const char *text)
+static int set_what_if(struct options *options, const struct option_row *row, const char *text)
 {
-	const char *wrong = what_if_set(&options->what_if, option, text);
+	const char *wrong = what_if_set(&options->what_if, row->question, text);
 
 	if (wrong)
-		return usage_error("%s %s: %s", name, text, wrong);
+		return usage_error("--%s %s: %s", row->name, text, wrong);
 	options->what_if_asked = true;
 	return 0;
 }
 
-static int set_option(struct options *options, int option, const char *text)
+static int print_schema(struct options *options, const struct option_row *row, const char *text)
 {
-	switch (option) {
-	case 'o': options->output = text; return 0;
-	case 'p': return set_pids(options, text);
-	case 'v': options->verbose = true; return 0;
-	case 'd':
-		if (units_parse_duration(text, &options->duration_ns) || !options->duration_ns)
-			return usage_error("-d %s: not a time like 30s, 5m or 1h", text);
-		return 0;
-	case OPTION_RING:
-		if (units_parse_bytes(text, &options->ring_bytes) || !options->ring_bytes)
-			return usage_error("--ring %s: not a size like 64M", text);
-		return 0;
-	case OPTION_DETAIL:
-		options->detail_bytes_per_minute = 0;
-		if (strcmp(text, "all") && (units_parse_bytes(text, &options->detail_bytes_per_minute) ||
-					    !options->detail_bytes_per_minute))
-			return usage_error("--detail %s: neither a size like 4M nor all", text);
-		return 0;
-	case OPTION_PROFILE_HZ: return set_profile_hz(options, text);
-	case OPTION_NO_PROFILE: options->profile_hz = 0; return 0;
-	case OPTION_FORMAT: options->format = text; return 0;
-	case OPTION_JSON: options->json = true; return 0;
-	case OPTION_BTF: options->btf_path = text; return 0;
-	case OPTION_CGROUP: options->cgroup = text; return 0;
-	case OPTION_UNPRIVILEGED: options->unprivileged = true; return 0;
-	case OPTION_NO_CHILDREN: options->no_children = true; return 0;
-	case OPTION_STEPS: options->steps = true; return 0;
-	case OPTION_JSON_SCHEMA: report_json_schema(stdout); return DONE;
-	case OPTION_TRAINER: return set_trainer(options, text);
-	case OPTION_MAX_STEPS: return set_count("--max-steps", text, INT32_MAX, &options->n_steps);
-	case OPTION_ROUNDS: return set_count("--rounds", text, TRUTH_ROUNDS_MAX, &options->n_rounds);
-	case OPTION_DATA: options->data = text; return 0;
-	case OPTION_CHECKPOINT_OVERHEAD: return set_checkpoint_overhead(options, text);
-	case OPTION_CACHE: return set_what_if(options, WHAT_IF_OPTION_CACHE, "--cache", text);
-	case OPTION_WORKERS: return set_what_if(options, WHAT_IF_OPTION_WORKERS, "--workers", text);
-	case OPTION_STORAGE_MBPS:
-		return set_what_if(options, WHAT_IF_OPTION_STORAGE_MBPS, "--storage-mbps", text);
-	case OPTION_STORAGE_SPEED:
-		return set_what_if(options, WHAT_IF_OPTION_STORAGE_SPEED, "--storage-speed", text);
-	case OPTION_DEVICE_SPEED:
-		return set_what_if(options, WHAT_IF_OPTION_DEVICE_SPEED, "--device-speed", text);
-	case OPTION_SAMPLE_SIZE:
-		return set_what_if(options, WHAT_IF_OPTION_SAMPLE_SIZE, "--sample-size", text);
-	case OPTION_HELP: fputs(usage_text, stdout); return DONE;
-	case OPTION_VERSION: puts("diesel-analyze " DIESEL_VERSION); return DONE;
-	case 'h': fputs(usage_text, stdout); return DONE;
-	case ':': return usage_error("an option lacks its value");
-	}
+	report_json_schema(stdout);
+	return DONE;
+}
+
+static int print_help(struct options *options, const struct option_row *row, const char *text)
+{
+	fputs(usage_text, stdout);
+	return DONE;
+}
+
+static int print_version(struct options *options, const struct option_row *row, const char *text)
+{
+	puts("diesel-analyze " DIESEL_VERSION);
+	return DONE;
+}
+
+#define FIELD(name) .field = offsetof(struct options, name)
+
+static const struct option_row rows[] = {
+    {"btf", 0, true, .set = set_text, FIELD(btf_path)},
+    {"cache", 0, true, .set = set_what_if, .question = WHAT_IF_OPTION_CACHE},
+    {"cgroup", 0, true, .set = set_text, FIELD(cgroup)},
+    {"checkpoint-overhead", 0, true, .set = set_checkpoint_overhead},
+    {"data", 0, true, .set = set_text, FIELD(data)},
+    {"detail", 0, true, .set = set_detail},
+    {"device-speed", 0, true, .set = set_what_if, .question = WHAT_IF_OPTION_DEVICE_SPEED},
+    {"duration", 'd', true, .set = set_duration},
+    {"format", 0, true, .set = set_text, FIELD(format)},
+    {"help", 'h', false, .set = print_help},
+    {"json", 0, false, .set = set_flag, FIELD(json)},
+    {"json-schema", 0, false, .set = print_schema},
+    {"max-steps", 0, true, .set = set_count, FIELD(n_steps), .max = INT32_MAX},
+    {"no-children", 0, false, .set = set_flag, FIELD(no_children)},
+    {"no-profile", 0, false, .set = set_no_profile},
+    {"output", 'o', true, .set = set_text, FIELD(output)},
+    {"pid", 'p', true, .set = set_pids},
+    {"profile-hz", 0, true, .set = set_count, FIELD(profile_hz), .max = PROFILE_HZ_MAX},
+    {"ring", 0, true, .set = set_ring},
+    {"rounds", 0, true, .set = set_count, FIELD(n_rounds), .max = TRUTH_ROUNDS_MAX},
+    {"sample-size", 0, true, .set = set_what_if, .question = WHAT_IF_OPTION_SAMPLE_SIZE},
+    {"steps", 0, false, .set = set_flag, FIELD(steps)},
+    {"storage-mbps", 0, true, .set = set_what_if, .question = WHAT_IF_OPTION_STORAGE_MBPS},
+    {"storage-speed", 0, true, .set = set_what_if, .question = WHAT_IF_OPTION_STORAGE_SPEED},
+    {"trainer", 0, true, .set = set_trainer},
+    {"unprivileged", 0, false, .set = set_flag, FIELD(unprivileged)},
+    {"verbose", 'v', false, .set = set_flag, FIELD(verbose)},
+    {"version", 0, false, .set = print_version},
+    {"workers", 0, true, .set = set_what_if, .question = WHAT_IF_OPTION_WORKERS},
+};
+
+#define N_ROWS     (sizeof(rows) / sizeof(rows[0]))
+#define FIRST_LONG 256 /* what getopt gives for an option without a letter: this and its row */
+
+static int set_option(struct options *options, int found, const char *text)
+{
+	for (size_t i = 0; i < N_ROWS; i++)
+		if (found == rows[i].letter || found == FIRST_LONG + (int)i)
+			return rows[i].set(options, &rows[i], text);
 	return usage_error("unknown option");
 }
 
@@ -314,38 +340,7 @@ static int take_rest(struct options *options, int n, char **words, bool is_comma
 
 int options_parse(int argc, char **argv, struct options *ret_options)
 {
-	static const struct option long_options[] = {
-	    {"help", no_argument, NULL, OPTION_HELP},
-	    {"version", no_argument, NULL, OPTION_VERSION},
-	    {"format", required_argument, NULL, OPTION_FORMAT},
-	    {"json", no_argument, NULL, OPTION_JSON},
-	    {"detail", required_argument, NULL, OPTION_DETAIL},
-	    {"ring", required_argument, NULL, OPTION_RING},
-	    {"profile-hz", required_argument, NULL, OPTION_PROFILE_HZ},
-	    {"no-profile", no_argument, NULL, OPTION_NO_PROFILE},
-	    {"btf", required_argument, NULL, OPTION_BTF},
-	    {"output", required_argument, NULL, 'o'},
-	    {"duration", required_argument, NULL, 'd'},
-	    {"pid", required_argument, NULL, 'p'},
-	    {"verbose", no_argument, NULL, 'v'},
-	    {"cgroup", required_argument, NULL, OPTION_CGROUP},
-	    {"unprivileged", no_argument, NULL, OPTION_UNPRIVILEGED},
-	    {"no-children", no_argument, NULL, OPTION_NO_CHILDREN},
-	    {"steps", no_argument, NULL, OPTION_STEPS},
-	    {"json-schema", no_argument, NULL, OPTION_JSON_SCHEMA},
-	    {"trainer", required_argument, NULL, OPTION_TRAINER},
-	    {"max-steps", required_argument, NULL, OPTION_MAX_STEPS},
-	    {"rounds", required_argument, NULL, OPTION_ROUNDS},
-	    {"data", required_argument, NULL, OPTION_DATA},
-	    {"checkpoint-overhead", required_argument, NULL, OPTION_CHECKPOINT_OVERHEAD},
-	    {"cache", required_argument, NULL, OPTION_CACHE},
-	    {"workers", required_argument, NULL, OPTION_WORKERS},
-	    {"storage-mbps", required_argument, NULL, OPTION_STORAGE_MBPS},
-	    {"storage-speed", required_argument, NULL, OPTION_STORAGE_SPEED},
-	    {"device-speed", required_argument, NULL, OPTION_DEVICE_SPEED},
-	    {"sample-size", required_argument, NULL, OPTION_SAMPLE_SIZE},
-	    {0},
-	};
+	struct option long_options[N_ROWS + 1] = {0};
 	struct options options = {.verb = VERB_RUN,
 				  .detail_bytes_per_minute = RECORD_DETAIL_DEFAULT,
 				  .profile_hz = PROFILE_HZ,
@@ -355,12 +350,17 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 	bool is_command;
 	int option, r;
 
+	for (size_t i = 0; i < N_ROWS; i++)
+		long_options[i] = (struct option){rows[i].name, rows[i].has_value, NULL,
+						  rows[i].letter ? rows[i].letter : FIRST_LONG + (int)i};
 	opterr = 0;
 	/* '+': getopt stops at the first word, as a command's options are its own. */
 	do {
 		while ((option = getopt_long(argc, argv, "+:o:p:d:vh", long_options, NULL)) != -1) {
 			if (option == '?')
 				return usage_error("unknown option %s", argv[optind - 1]);
+			if (option == ':')
+				return usage_error("%s: its value is missing", argv[optind - 1]);
 			r = set_option(&options, option, optarg);
 			if (r != 0)
 				return r;

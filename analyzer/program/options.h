@@ -52,7 +52,7 @@ struct options {
 	uint64_t duration_ns;             /* 0: until the job ends */
 	uint64_t ring_bytes;              /* 0: the collector's default */
 	uint64_t detail_bytes_per_minute; /* 0: all in detail */
-	uint32_t profile_hz;              /* stack samples per second per CPU; 0: none */
+	uint64_t profile_hz;              /* stack samples per second per CPU; 0: none */
 	bool steps;                       /* report */
 	bool json;                        /* diff, check, truth */
 	const char *data;                 /* truth; NULL: learn it */

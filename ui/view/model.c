@@ -10,8 +10,7 @@
 #include "columns.h"
 #include "feed.h"
 #include "lib/cleanup.h"
-
-#define TREE_MAX 2000 /* only a hostile recording has more */
+#include "tree.h"
 
 void model_init(struct model *model, struct charset charset, double interval_s)
 {
@@ -153,62 +152,6 @@ static bool is_exited(const void *item)
 	return !strcmp(((const struct job_sample *)item)->state, "exited");
 }
 
-/* Rows in the order of the tree: each below its parent. n is small: a node's training processes. */
-static int make_tree(struct table *table)
-{
-	const void **sorted = table->rows;
-	_cleanup_(freep) bool *used = calloc(table->n + 1, sizeof(*used));
-	const void **rows = calloc(table->n + 1, sizeof(*rows));
-	size_t n = 0;
-
-	table->depths = calloc(table->n + 1, sizeof(*table->depths));
-	if (!rows || !table->depths || !used) {
-		free(rows);
-		return -ENOMEM;
-	}
-	for (size_t round = 0; n < table->n; round++) {
-		/* The next one whose parent is not among those left is a root; its subtree follows. */
-		size_t i = 0;
-
-		for (; i < table->n; i++) {
-			const struct worker_sample *w = sorted[i];
-			bool has_parent = false;
-
-			for (size_t k = 0; !used[i] && k < table->n && !has_parent; k++)
-				has_parent = !used[k] && k != i &&
-					     ((const struct worker_sample *)sorted[k])->pid == w->parent_pid;
-			if (!used[i] && !has_parent)
-				break;
-		}
-		if (i == table->n) /* a circle: a recording can hold anything */
-			for (i = 0; used[i];)
-				i++;
-		used[i] = true;
-		rows[n++] = sorted[i];
-		for (size_t at = n - 1; at < n; at++) {
-			size_t inserted = at + 1;
-
-			for (size_t k = 0; k < table->n; k++) {
-				const struct worker_sample *w = sorted[k], *parent = rows[at];
-
-				if (used[k] || w->parent_pid != parent->pid)
-					continue;
-				used[k] = true;
-				memmove(&rows[inserted + 1], &rows[inserted], (n - inserted) * sizeof(*rows));
-				memmove(&table->depths[inserted + 1], &table->depths[inserted],
-					(n - inserted) * sizeof(*table->depths));
-				rows[inserted] = w;
-				table->depths[inserted] = table->depths[at] + 1;
-				inserted++;
-				n++;
-			}
-		}
-	}
-	free(table->rows);
-	table->rows = rows;
-	return 0;
-}
-
 static size_t list_of(const struct model *model, const char **ret_items)
 {
 	const struct sample *sample = model->sample;
@@ -272,7 +215,7 @@ int model_table(struct model *model, struct table *ret_table)
 	table.top = model->top[model->view];
 	table.is_dim = shows_jobs(model) ? is_exited : NULL;
 	table_sort(&table);
-	if (model->view == VIEW_WORKERS && model->tree && table.n <= TREE_MAX && make_tree(&table)) {
+	if (model->view == VIEW_WORKERS && model->tree && tree_make(&table) < 0) {
 		model_table_free(&table);
 		return -ENOMEM;
 	}

@@ -4,11 +4,12 @@
 /*
  * The looks of a sampled recording (EVENT_SAMPLE), by process and thread, and who is who:
  *
- *   worker   a process that is its parent's copy (or was spawned by Python's multiprocessing) and shares
- * pipes with it, beyond the standard three trainer  the main thread of the process whose children are
- * workers; without workers, of the process that used most CPU time. An override wins. reader   another thread
- * of the trainer's process that waits at pipes: the pin-memory thread loaders  other threads of the trainer's
- * process that read files, where there are no worker processes
+ * - Worker: a process that is its parent's copy (or was spawned by Python's multiprocessing) and shares pipes
+ *   with it, beyond the standard three.
+ * - Trainer: the main thread of the process whose children are workers; without workers, of the process that
+ *   used most CPU time. An override wins.
+ * - Reader: another thread of the trainer's process that waits at pipes: the pin-memory thread.
+ * - Loaders: other threads of the trainer's process that read files, where there are no worker processes.
  *
  * A number that is used again is another process: EVENT_EXIT is between them.
  */

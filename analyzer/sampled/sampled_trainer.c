@@ -125,67 +125,86 @@ static void shares_fill(struct sampled_trainer *trainer, double wait_ns, double 
 		trainer->fetch_ns = trainer->wait_ns;
 }
 
-static void shares_find(const struct sampled_job *job, struct sampled_trainer *trainer)
+/* Looks at compiling and at checkpoints have shares of their own. *at: the first checkpoint that may not be
+ * over. */
+static bool is_apart(struct sampled_trainer *trainer, const struct event *look, size_t *at)
+{
+	uint64_t length_ns = look->end_ns - look->start_ns;
+
+	if (look->sample.place == SAMPLE_PLACE_COMPILING) {
+		trainer->compiling_ns += length_ns;
+		return true;
+	}
+	while (*at < trainer->n_checkpoints && trainer->checkpoints[*at].end_ns <= look->start_ns)
+		++*at;
+	if (*at == trainer->n_checkpoints || trainer->checkpoints[*at].begin_ns > look->start_ns)
+		return false;
+	trainer->checkpoint_ns += length_ns;
+	return true;
+}
+
+/* Of looks while the trainer loaded by itself. */
+struct loading {
+	double wall_ns, exec_ns, queue_ns;
+};
+
+static struct account looks_add(const struct sampled_job *job, struct sampled_trainer *trainer,
+				struct loading *loading)
 {
 	const struct sampled_thread *thread = job->trainer;
 	struct account account = {0};
-	double sleep_ns[CHARGE_COUNT], load_ns = 0, load_exec_ns = 0, load_queue_ns = 0;
-	double data_ns, uncertain_ns;
 	const struct event *before = NULL;
 	size_t checkpoint = 0;
 
-	trainer->checkpoint_ns = trainer->compiling_ns = 0;
-	trainer->compiling_known = sampled_place(thread) != SAMPLE_PLACE_UNKNOWN;
 	for (size_t i = 0; i < thread->n; i++) {
 		const struct event *look = thread->looks[i];
+		double share;
 
 		if (look->start_ns < trainer->begin_ns || look->end_ns > trainer->end_ns)
 			continue;
-		if (look->sample.place == SAMPLE_PLACE_COMPILING) {
+		if (is_apart(trainer, look, &checkpoint)) {
 			before = NULL;
-			trainer->compiling_ns += look->end_ns - look->start_ns;
-			continue;
-		}
-		while (checkpoint < trainer->n_checkpoints &&
-		       trainer->checkpoints[checkpoint].end_ns <= look->start_ns)
-			checkpoint++;
-		if (checkpoint < trainer->n_checkpoints &&
-		    trainer->checkpoints[checkpoint].begin_ns <= look->start_ns) {
-			before = NULL;
-			trainer->checkpoint_ns += look->end_ns - look->start_ns;
 			continue;
 		}
 		account_add(&account, job, trainer->loader, before, look);
-		if (trainer->computing) {
-			double loading = 1 - computing_ratio(trainer, look);
-
-			load_ns += loading * (double)(look->end_ns - look->start_ns);
-			load_exec_ns += loading * look->sample.exec_ns;
-			load_queue_ns += loading * look->sample.queue_ns;
-		}
+		share = trainer->computing ? 1 - computing_ratio(trainer, look) : 0;
+		loading->wall_ns += share * (double)(look->end_ns - look->start_ns);
+		loading->exec_ns += share * look->sample.exec_ns;
+		loading->queue_ns += share * look->sample.queue_ns;
 		if (!is_queued(look))
 			before = look;
 	}
+	return account;
+}
+
+static void shares_find(const struct sampled_job *job, struct sampled_trainer *trainer)
+{
+	struct loading loading = {0};
+	struct account account;
+	double sleep_ns[CHARGE_COUNT], uncertain_ns, computing;
+
+	trainer->checkpoint_ns = trainer->compiling_ns = 0;
+	trainer->compiling_known = sampled_place(job->trainer) != SAMPLE_PLACE_UNKNOWN;
+	account = looks_add(job, trainer, &loading);
 	trainer->process_ns = account.process_ns;
 	trainer->read_bytes = account.read_bytes;
 	trainer->n_looks = account.n_looks;
 	account_close(&account, sleep_ns, &uncertain_ns);
 	trainer->uncertain_ns = (uint64_t)uncertain_ns;
-	data_ns = sleep_ns[CHARGE_DATA] + sleep_ns[CHARGE_FETCH];
-	if (trainer->computing) {
-		double computing = 1 - load_ns / (double)(account.wall_ns + !account.wall_ns);
-
-		trainer->fetch_ns = (uint64_t)sleep_ns[CHARGE_FETCH];
-		shares_fill(trainer, fmax(load_ns, sleep_ns[CHARGE_FETCH]),
-			    (double)account.queue_ns - load_queue_ns,
-			    sleep_ns[CHARGE_OTHER] * (trainer->placed ? 1 : computing));
-		trainer->own_prep_ns = (uint64_t)fmin(load_exec_ns + load_queue_ns,
-						      (double)(trainer->wait_ns - trainer->fetch_ns));
+	trainer->fetch_ns = trainer->loader == LOADER_WORKERS ? 0 : (uint64_t)sleep_ns[CHARGE_FETCH];
+	if (!trainer->computing) {
+		shares_fill(trainer,
+			    sleep_ns[CHARGE_DATA] + sleep_ns[CHARGE_FETCH] + (double)account.queue_data_ns,
+			    (double)account.queue_ns - (double)account.queue_data_ns, sleep_ns[CHARGE_OTHER]);
 		return;
 	}
-	trainer->fetch_ns = trainer->loader == LOADER_WORKERS ? 0 : (uint64_t)sleep_ns[CHARGE_FETCH];
-	shares_fill(trainer, data_ns + (double)account.queue_data_ns,
-		    (double)account.queue_ns - (double)account.queue_data_ns, sleep_ns[CHARGE_OTHER]);
+	computing = 1 - loading.wall_ns / (double)(account.wall_ns + !account.wall_ns);
+	trainer->fetch_ns = (uint64_t)sleep_ns[CHARGE_FETCH];
+	shares_fill(trainer, fmax(loading.wall_ns, sleep_ns[CHARGE_FETCH]),
+		    (double)account.queue_ns - loading.queue_ns,
+		    sleep_ns[CHARGE_OTHER] * (trainer->placed ? 1 : computing));
+	trainer->own_prep_ns = (uint64_t)fmin(loading.exec_ns + loading.queue_ns,
+					      (double)(trainer->wait_ns - trainer->fetch_ns));
 }
 
 /* The step after the last batch lasts as long as the others do, if the trainer lives that long. */

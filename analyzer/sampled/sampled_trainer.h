@@ -6,14 +6,15 @@
  * its sleep is too; a sleep that spans two looks is known from the first to the last of them, and what is
  * left of the sleep is charged in the proportions that the looks show.
  *
- *   window      workers: from the first wait at the result pipe to the last batch that came, and one step's
- *               computing. Inline: over the steps that read about as much as the others do: imports are left
- *               out. Else: all of the trainer's time.
- *   data wait   workers: asleep at a pipe or in the handshake over a socket; in a futex where another thread
- * of the process waits at the pipe or loads, and none computes. Without workers: within a loader's
- * next(), where its Python stack was read; else outside of computing, which is a pause between reads that is
- * long beside the others. checkpoint  looks in which more than 64 KiB were written, or that found it writing
- * or syncing a file, those between them included
+ * - Window. With workers: from the first wait at the result pipe to the last batch that came, and one step's
+ *   computing. Inline: over the steps that read about as much as the others do, so that imports are left out.
+ *   Else: all of the trainer's time.
+ * - Data wait. With workers: asleep at a pipe or in the handshake over a socket; or in a futex where another
+ *   thread of the process waits at the pipe or loads, and none computes. Without workers: within a loader's
+ *   next(), where its Python stack was read; else outside of computing. Computing is a pause between reads
+ *   that is long beside the others.
+ * - Checkpoint: looks in which more than 64 KiB were written, or that found it writing or syncing a file, and
+ *   those between them.
  */
 
 #include "analyzer/analysis.h"

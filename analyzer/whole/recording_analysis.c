@@ -83,15 +83,29 @@ static int losses_find(struct recording *recording, const struct event *events, 
 	return 0;
 }
 
-int recording_analyze(struct recording *recording, const struct recording_analysis_options *options,
-		      struct analysis **ret_analysis, struct error *err)
+/* What an analysis is made of beside its input's numbers. */
+struct material {
+	struct event *events;
+	struct analysis_loss *losses;
+	char *command;
+	struct recording_gpu gpu;
+	struct recording_paths paths;
+	struct recording_profile profile;
+};
+
+static void material_free(struct material *material)
 {
-	_cleanup_(freep) struct event *events = NULL;
-	_cleanup_(freep) struct analysis_loss *losses = NULL;
-	_cleanup_(freep) char *command = NULL;
-	_cleanup_(recording_gpu_free) struct recording_gpu gpu = {0};
-	_cleanup_(recording_paths_free) struct recording_paths paths = {0};
-	_cleanup_(recording_profile_free) struct recording_profile profile = {0};
+	free(material->events);
+	free(material->losses);
+	free(material->command);
+	recording_gpu_free(&material->gpu);
+	recording_paths_free(&material->paths);
+	recording_profile_free(&material->profile);
+}
+
+static struct analysis_input facts(struct recording *recording,
+				   const struct recording_analysis_options *options)
+{
 	struct analysis_input input = {
 	    .begin_ns = number(recording, RECORDING_START_NS),
 	    .end_ns = number(recording, RECORDING_STOP_NS),
@@ -107,40 +121,56 @@ int recording_analyze(struct recording *recording, const struct recording_analys
 	    .bpf_cost_unknown = !number(recording, RECORDING_BPF_SAMPLED_NS),
 	    .self_cpu_ns =
 		number(recording, RECORDING_BPF_RUN_NS) + number(recording, RECORDING_RECORDER_CPU_NS),
+	    .page_bytes = (uint32_t)number(recording, RECORDING_PAGE_BYTES),
 	};
-	int r;
 
-	r = events_load(recording, &events, &input.n_events, err);
-	if (r < 0)
-		return r;
-	r = recording_gpu_load(recording, &gpu);
-	if (r < 0)
-		return error_errno(err, r, "cannot read the recording's notes");
-	input.gpu_library = gpu.library[0] ? gpu.library : NULL;
-	input.gpu_probes = input.gpu_library ? &gpu.probes : NULL;
-	input.gpu_samples = gpu.samples;
-	input.n_gpu_samples = gpu.n_samples;
-	input.phase_labels = gpu.labels;
-	input.n_phase_labels = gpu.n_labels;
-	r = recording_profile_load(recording, &profile);
-	if (r == 0)
-		r = recording_paths_load(recording, &paths);
-	if (r < 0)
-		return error_errno(err, r, "cannot read the recording's notes");
-	input.paths = paths.items;
-	input.n_paths = paths.n;
-	input.page_bytes = (uint32_t)number(recording, RECORDING_PAGE_BYTES);
 	/* A recording that was cut off has no end: the events have. */
 	if (input.end_ns < input.begin_ns)
 		input.begin_ns = input.end_ns = 0;
-	input.events = events;
-	input.profile = &profile.notes;
-	r = losses_find(recording, events, input.n_events, &losses, &input.n_losses);
+	return input;
+}
+
+static int notes_load(struct recording *recording, struct material *material, struct analysis_input *input)
+{
+	struct recording_gpu *gpu = &material->gpu;
+	int r = recording_gpu_load(recording, gpu);
+
+	if (r == 0)
+		r = recording_profile_load(recording, &material->profile);
+	if (r == 0)
+		r = recording_paths_load(recording, &material->paths);
+	if (r < 0)
+		return r;
+	input->gpu_library = gpu->library[0] ? gpu->library : NULL;
+	input->gpu_probes = input->gpu_library ? &gpu->probes : NULL;
+	input->gpu_samples = gpu->samples;
+	input->n_gpu_samples = gpu->n_samples;
+	input->phase_labels = gpu->labels;
+	input->n_phase_labels = gpu->n_labels;
+	input->paths = material->paths.items;
+	input->n_paths = material->paths.n;
+	input->profile = &material->profile.notes;
+	return 0;
+}
+
+int recording_analyze(struct recording *recording, const struct recording_analysis_options *options,
+		      struct analysis **ret_analysis, struct error *err)
+{
+	_cleanup_(material_free) struct material material = {0};
+	struct analysis_input input = facts(recording, options);
+	int r = events_load(recording, &material.events, &input.n_events, err);
+
+	if (r < 0)
+		return r;
+	input.events = material.events;
+	r = notes_load(recording, &material, &input);
+	if (r < 0)
+		return error_errno(err, r, "cannot read the recording's notes");
+	r = losses_find(recording, material.events, input.n_events, &material.losses, &input.n_losses);
 	if (r < 0)
 		return error_set(err, r, "not enough memory for the recording's losses");
-	input.losses = losses;
-	if (!number(recording, RECORDING_ATTACHED) &&
-	    recording_get_text(recording, RECORDING_COMMAND, &command) == 0)
-		input.command = command;
+	input.losses = material.losses;
+	if (!input.attached && recording_get_text(recording, RECORDING_COMMAND, &material.command) == 0)
+		input.command = material.command;
 	return analysis_run(&input, ret_analysis, err);
 }

@@ -66,7 +66,7 @@ int attachment_seek(struct attachment *a, uint64_t epoch, uint64_t batch, struct
 /* Asks the daemon to produce nothing more; what is held stays. */
 void attachment_stop(struct attachment *a);
 
-/* Whether the connection is over. */
+/* Returns true if the connection is over. */
 bool attachment_is_lost(const struct attachment *a);
 
 /* The mapped segment; asks the daemon for it the first time. */

@@ -184,7 +184,7 @@ void cache_fill_done(struct segment *from, struct segment *to, bool filled);
 void cache_release(struct cache *c, struct shared_memory *memory);
 /* Over budget, snapshots of datasets that nobody uses and of which nothing is in memory go too. */
 void cache_drop_empty(struct cache *c);
-/* Whether the chunk counts as one that is kept for ever. */
+/* Returns true if the chunk counts as one that is kept for ever. */
 void cache_keep(struct cache *c, struct segment *segment, bool kept);
 /* As the choice of a victim sees it. */
 struct policy_segment cache_look_at(const struct cache *c, const struct segment *segment);

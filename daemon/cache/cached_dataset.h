@@ -98,8 +98,8 @@ static inline bool cached_is_used(const struct cached_dataset *d)
 	return d->refs > 0 || d->copy_held;
 }
 
-/* Whether it is the dataset that the proof of the same identity is of: where nothing keeps its inode number,
- * another one may have that by now. One that it is keeps it from then on. */
+/* Returns true if it is the dataset that the proof of the same identity is of: where nothing keeps its inode
+ * number, another one may have that by now. One that it is keeps it from then on. */
 bool cached_is_still(struct cached_dataset *d, struct proof *proof);
 
 /* Not in memory yet: it can be loaded. */

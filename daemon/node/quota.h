@@ -37,13 +37,13 @@ struct usage {
 	uint64_t of[QUOTA_N_KINDS];
 };
 
-/* Whether the user has no share. */
+/* Returns true if the user has no share. */
 bool quota_is_owner(const struct quota *q, uint32_t uid);
 
 /* What the user may have of a kind when everybody together has `limit`. */
 uint64_t quota_share(const struct quota *q, uint32_t uid, uint64_t limit);
 
-/* Whether the user's usage, and that of all, are within what is allowed; both count what is asked for.
- * -EDQUOT: the user's share; -EUSERS: what is left is root's. The line says what to do. */
+/* Returns true if the user's usage, and that of all, are within what is allowed; both count what is asked
+ * for. -EDQUOT: the user's share; -EUSERS: what is left is root's. The line says what to do. */
 int quota_check(const struct quota *q, uint32_t uid, enum quota_kind kind, const struct usage *mine,
 		const struct usage *all, uint64_t limit, struct error *err);

@@ -39,7 +39,8 @@ struct sensor {
 
 /* ---- sensor_talk.c ------------------------------------------------------------------------------------- */
 
-/* Starts the child, tells it of jobs it does not know, and asks for reports. Whether some will come. */
+/* Starts the child, tells it of jobs it does not know, and asks for reports. Returns true if some will come.
+ */
 bool talk_tick(struct sensor *s, uint64_t now_ns);
 void talk_remove(struct sensor *s, const struct sensed_job *job);
 /* Lets go of the programs. */

@@ -53,7 +53,8 @@ void watch_remove_all(struct watch *w);
 
 /* Begins and ends slices. */
 void watch_plan(struct watch *w);
-/* Analyses one job that was in the last slice: so ticks are answered in between. Whether there was one. */
+/* Analyses one job that was in the last slice: so ticks are answered in between. Returns true if there was
+ * one. */
 bool watch_analyse_next(struct watch *w);
 
 /* What came of the job since its last report. */

@@ -49,10 +49,10 @@ int access_rights_get(int fd, const struct stat *st, const char *what, struct ac
 bool access_rights_equal(const struct access_rights *a, const struct access_rights *b);
 
 /*
- * Whether whoever may read the snapshot has what is needed of the file: it has no list and everybody may, or
- * both have one owner and one group, the file each bit of the snapshot's, and both no list or lists of the
- * same entries, likewise. With a list the mode alone lies: its bits for the group are the list's mask then,
- * and those for others do not tell who is left out.
+ * Returns true if whoever may read the snapshot has what is needed of the file: it has no list and everybody
+ * may, or both have one owner and one group, the file each bit of the snapshot's, and both no list or lists
+ * of the same entries, likewise. With a list the mode alone lies: its bits for the group are the list's mask
+ * then, and those for others do not tell who is left out.
  */
 bool access_is_no_stricter(const struct access_rights *file, enum access_need need,
 			   const struct access_rights *snapshot);

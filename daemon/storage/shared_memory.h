@@ -29,7 +29,7 @@ enum shared_kind {
 	SHARED_LENT, /* by shared_memory_reader(), and taken back by shared_memory_discard() */
 };
 
-/* Whether memory that came from outside is what an earlier process of ours made with SHARED_LENT: of this
+/* Checks that memory that came from outside is what an earlier process of ours made with SHARED_LENT: of this
  * user, that nobody else may open, of this size and kept from changing it. 0, -EPERM or another errno. */
 int shared_memory_check(int fd, uint64_t bytes);
 /* Maps it, if it is: takes the descriptor over then. */
@@ -47,7 +47,7 @@ void shared_memory_discard(struct shared_memory *m);
 /* A sealed, immutable copy of a file: what is served cannot be changed or truncated under our feet. The
  * result is a descriptor for reading, the only one there is, with nothing mapped. */
 int shared_memory_copy_file(const char *name, int fd, uint64_t bytes, int *ret_fd);
-/* Whether it is such a copy. */
+/* Returns true if it is such a copy. */
 bool shared_memory_is_sealed(int fd);
-/* Whether a client still has a descriptor of it, or maps what it got. */
+/* Returns true if a client still has a descriptor of it, or maps what it got. */
 bool shared_memory_copy_is_held(int fd);

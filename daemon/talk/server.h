@@ -78,12 +78,12 @@ void accept_stop(struct server *s);
 
 /* usage.c: how many clients and chunks there may be at one time, from the limit of open files. */
 void server_size_by_files(struct server *s);
-/* Whether this chunk may be read for the session now: there is a reader for it, and what is read ahead leaves
- * what others need. taken_bytes: cache_taken_bytes() */
+/* Returns true if this chunk may be read for the session now: there is a reader for it, and what is read
+ * ahead leaves what others need. taken_bytes: cache_taken_bytes() */
 bool server_may_load(const struct server *s, const struct session *q, uint64_t chunk, uint32_t distance,
 		     uint64_t taken_bytes);
 struct quota server_quota(const struct server *s);
-/* Whether what the user has, and everybody, is within their limits (quota_check()). */
+/* Returns true if what the user has, and everybody, is within their limits (quota_check()). */
 int server_check_usage(const struct server *s, uint32_t uid, struct error *err);
 
 /* The limit of log lines that this user may cause. */

@@ -44,7 +44,7 @@ void round_update_phase(struct round *r, size_t index);
 
 /* ---- bounds.c ---- */
 void round_apply_bounds(struct round *r, size_t index);
-/* Whether it turned the cache up again. */
+/* Returns true if it turned the cache up again. */
 bool round_recover(struct round *r, size_t index);
 
 /* ---- rules.c ---- */

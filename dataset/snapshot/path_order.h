@@ -20,7 +20,7 @@ struct path_text {
 /* <0, 0, >0. */
 int path_order_compare(struct path_text a, struct path_text b);
 
-/* Whether the path lies below the directory ("" is the root). */
+/* Returns true if the path lies below the directory ("" is the root). */
 bool path_is_below(struct path_text path, struct path_text directory);
 
 /* Compares the path with the directory as a whole: 0 when it lies below it, else as path_order_compare()

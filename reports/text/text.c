@@ -9,7 +9,7 @@
 #include "lib/clock.h"
 #include "lib/units.h"
 #include "share_look.h"
-#include "text_parts.h"
+#include "text_explain.h"
 #include "words.h"
 
 /* In the order of share_looks. */

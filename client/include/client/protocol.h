@@ -230,7 +230,7 @@ void protocol_init(union wire_message *message, enum wire_type type);
 size_t protocol_bytes(enum wire_type type);
 
 /*
- * Whether `bytes` bytes that came with n_fds descriptors are a well-formed message: known type, exact
+ * Returns true if `bytes` bytes that came with n_fds descriptors are a well-formed message: known type, exact
  * length, the right number of descriptors, every field within its range, texts terminated, reserved zero, a
  * sequence number where one belongs (but for ERROR, which answers anything).
  * 0 or -EPROTO.

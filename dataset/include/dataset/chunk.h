@@ -102,7 +102,7 @@ struct chunk_view {
 	const char *names;
 };
 
-/* Whether a name may stand in a record (see above). */
+/* Returns true if a name may stand in a record (see above). */
 bool chunk_name_is_valid(const char *name, size_t length);
 
 /*

@@ -44,7 +44,7 @@ struct log_limit {
 	uint64_t n_left_out;
 };
 
-/* Whether a line may be written now; if so, *ret_left_out were not since the last one. */
+/* Returns true if a line may be written now; if so, *ret_left_out were not since the last one. */
 bool log_limit_take(struct log_limit *limit, uint64_t now_ns, uint64_t *ret_left_out);
 
 void log_limited(struct log_limit *limit, enum log_level level, const char *format, ...)

@@ -131,7 +131,7 @@ static inline char *node_dataset(const char *root, const char *name, uint64_t n_
 	return path;
 }
 
-/* Whether an item is the sample that it says it is, to the last byte. */
+/* Returns true if an item is the sample that it says it is, to the last byte. */
 static inline bool node_item_is_right(const struct diesel_batch *b, uint32_t i)
 {
 	const uint8_t *data = b->packed ? b->packed + (size_t)i * b->item_bytes : b->items[i].data;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "text_parts.h"
+#include "text_explain.h"
 
 #include <math.h>
 

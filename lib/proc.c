@@ -83,7 +83,7 @@ int proc_stat_read(const char *root, pid_t pid, struct proc_stat *ret_stat)
 	_cleanup_(freep) char *text = NULL;
 	int r = read_of(root, pid, "stat", &text, NULL);
 
-	return r ? r : proc_stat_parse(text, ret_stat);
+	return r < 0 ? r : proc_stat_parse(text, ret_stat);
 }
 
 /* The text behind "key:" at the start of a line; NULL: not there. */
@@ -153,7 +153,7 @@ int proc_status_read(const char *root, pid_t pid, struct proc_status *ret_status
 	_cleanup_(freep) char *text = NULL;
 	int r = read_of(root, pid, "status", &text, NULL);
 
-	return r ? r : proc_status_parse(text, ret_status);
+	return r < 0 ? r : proc_status_parse(text, ret_status);
 }
 
 int proc_comm_read(const char *root, pid_t pid, char *buffer, size_t size)
@@ -213,7 +213,7 @@ int proc_cpu_ticks_read(const char *root, struct proc_cpu_ticks *ret_ticks)
 
 	snprintf(path, sizeof(path), "%s/stat", root);
 	r = proc_read_file(path, STAT_CPU_LINE, &text, NULL);
-	return r ? r : proc_cpu_ticks_parse(text, ret_ticks);
+	return r < 0 ? r : proc_cpu_ticks_parse(text, ret_ticks);
 }
 
 int proc_meminfo_parse(const char *text, struct proc_meminfo *ret_meminfo)
@@ -237,5 +237,5 @@ int proc_meminfo_read(const char *root, struct proc_meminfo *ret_meminfo)
 
 	snprintf(path, sizeof(path), "%s/meminfo", root);
 	r = proc_read_file(path, SMALL_BYTES, &text, NULL);
-	return r ? r : proc_meminfo_parse(text, ret_meminfo);
+	return r < 0 ? r : proc_meminfo_parse(text, ret_meminfo);
 }

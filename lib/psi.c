@@ -52,5 +52,5 @@ int psi_read(const char *path, struct psi *ret_psi)
 	_cleanup_(freep) char *text = NULL;
 	int r = proc_read_file(path, PSI_MAX_BYTES, &text, NULL);
 
-	return r ? r : psi_parse(text, ret_psi);
+	return r < 0 ? r : psi_parse(text, ret_psi);
 }

@@ -100,5 +100,5 @@ int main(int argc, char **argv)
 		log_error("%s", err.text);
 	else if (signal_number)
 		die_by(signal_number);
-	return r ? TOP_FAILED : 0;
+	return r != 0 ? TOP_FAILED : 0;
 }

@@ -133,7 +133,7 @@ static int read_counters(struct sampler_thread *thread, struct counters *counter
 		r = proc_cpu_ns(thread->tgid, &counters->process_ns);
 		if (r == -ESRCH)
 			return r;
-		thread->known |= r ? 0 : SAMPLE_KNOWN_PROCESS;
+		thread->known |= r < 0 ? 0 : SAMPLE_KNOWN_PROCESS;
 	}
 	if (thread->stat_fd >= 0) {
 		r = read_text(thread->stat_fd, text);
@@ -234,8 +234,8 @@ static int read_state(struct sampler_thread *thread, const struct proc_stat *sta
 			thread->state = stat->state ? stat->state : 'S';
 			return 0;
 		}
-		if (r || call.ended)
-			return r ? r : -ESRCH;
+		if (r < 0 || call.ended)
+			return r < 0 ? r : -ESRCH;
 		if (call.running)
 			return 0;
 		if (!stat->state)

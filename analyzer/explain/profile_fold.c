@@ -33,7 +33,7 @@ static int row_compare(const void *left, const void *right)
 
 	if (r == 0)
 		r = text_compare(a->library, b->library);
-	return r ? r : text_compare(a->caller, b->caller);
+	return r != 0 ? r : text_compare(a->caller, b->caller);
 }
 
 static int count_compare(const void *left, const void *right)

@@ -108,7 +108,7 @@ static int exit_code_of_run(const struct options *options, int r, const struct r
 		return exit_code_of(result->status);
 	if (result->launch_error) /* as a shell says it */
 		return result->launch_error == -ENOENT ? 127 : 126;
-	return r ? EXIT_FAILED : 0;
+	return r != 0 ? EXIT_FAILED : 0;
 }
 
 static int run_record(const struct options *options)
@@ -126,7 +126,7 @@ static int run_record(const struct options *options)
 		say_result(&result, options->detail_bytes_per_minute, output);
 		(void)is_failed_run(options, &result, output);
 	}
-	if (r && !options->output && access(DEFAULT_RECORDING, F_OK))
+	if (r != 0 && !options->output && access(DEFAULT_RECORDING, F_OK))
 		rename(DEFAULT_RECORDING ".old", DEFAULT_RECORDING); /* nothing was recorded */
 	return exit_code_of_run(options, r, &result);
 }
@@ -186,7 +186,7 @@ static int run_plain(const struct options *options)
 	}
 	if (options->command)
 		return exit_code_of_run(options, r, &result);
-	return r ? EXIT_FAILED : reported;
+	return r != 0 ? EXIT_FAILED : reported;
 }
 
 static int dump(const char *recording)
@@ -218,7 +218,7 @@ static int diff(const struct options *options)
 
 	if (r != 0)
 		log_error("%s", err.text);
-	return r == -ENODATA ? EXIT_INSUFFICIENT : r ? EXIT_FAILED : 0;
+	return r == -ENODATA ? EXIT_INSUFFICIENT : r != 0 ? EXIT_FAILED : 0;
 }
 
 static int truth(const struct options *options)
@@ -243,7 +243,7 @@ static int what_if(const struct options *options)
 
 	if (r != 0)
 		log_error("%s", err.text);
-	return r == -ENODATA ? EXIT_INSUFFICIENT : r ? EXIT_FAILED : 0;
+	return r == -ENODATA ? EXIT_INSUFFICIENT : r != 0 ? EXIT_FAILED : 0;
 }
 
 int main(int argc, char **argv)

@@ -23,7 +23,7 @@ int output_write(const char *path, FILE *stream, output_fn write, const void *us
 
 	if (!path) {
 		r = write_all(stream, write, user);
-		return r ? error_errno(err, r, "cannot write the report") : 0;
+		return r < 0 ? error_errno(err, r, "cannot write the report") : 0;
 	}
 	snprintf(temporary, sizeof(temporary), "%s.tmp-%d", path, (int)getpid());
 	file = fopen(temporary, "wxe");

@@ -262,7 +262,7 @@ static int job_begin(struct recorder *recorder, struct record_result *result, st
 	if (options->command) {
 		result->launch_error = r =
 		    source_launch(source, options->command, options->command_signals, &tgid, err);
-		return r ? r : record_roots_add(&recorder->roots, tgid, err);
+		return r < 0 ? r : record_roots_add(&recorder->roots, tgid, err);
 	}
 	for (size_t i = 0; i < options->n_tgids; i++) {
 		r = source_attach(source, options->tgids[i], err);
@@ -274,7 +274,7 @@ static int job_begin(struct recorder *recorder, struct record_result *result, st
 	if (!options->cgroup)
 		return 0;
 	r = record_roots_set_cgroup(&recorder->roots, options->cgroup, err);
-	return r ? r : record_roots_join(&recorder->roots, source, &emptied, err);
+	return r < 0 ? r : record_roots_join(&recorder->roots, source, &emptied, err);
 }
 
 static int begin(struct recorder *recorder, struct record_result *result, struct error *err)
@@ -319,7 +319,7 @@ static int begin(struct recorder *recorder, struct record_result *result, struct
 		return error_errno(err, r, "cannot keep account of the recording");
 	if (source_is_sampled(recorder->source))
 		r = recording_set_u64(recorder->recording, RECORDING_SAMPLED, 1, err);
-	return r ? r : record_info_begin(recorder->recording, options, &recorder->roots, err);
+	return r < 0 ? r : record_info_begin(recorder->recording, options, &recorder->roots, err);
 }
 
 /* The collector's end and the recording's: also after a failure, as far as it goes. */
@@ -347,7 +347,7 @@ static int end(struct recorder *recorder, struct record_result *result, struct e
 	if (r == 0 && recorder->child_reaped)
 		r = recording_set_u64(recorder->recording, RECORDING_EXIT_STATUS, (uint64_t)recorder->status,
 				      err);
-	return r ? r : recording_finish(recorder->recording, err);
+	return r < 0 ? r : recording_finish(recorder->recording, err);
 }
 
 /* The job outlives its recording: with -d, or when recording failed. */
@@ -383,7 +383,7 @@ int record_run(const struct record_options *options, struct record_result *ret_r
 	slices_free(&recorder.slices);
 	nvml_close(recorder.nvml);
 	if (options->command && recorder.roots.n) {
-		if (r && !recorder.child_reaped)
+		if (r < 0 && !recorder.child_reaped)
 			log_error("%s; the command goes on without being recorded", err->text);
 		await_command(&recorder);
 		result.status = recorder.status;

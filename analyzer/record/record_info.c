@@ -32,7 +32,7 @@ static int set_clocks(struct recording *recording, const char *key, const char *
 	snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, now.monotonic_ns,
 		 now.boottime_ns, now.realtime_ns, now.uncertainty_ns);
 	r = recording_set_text(recording, key, text, err);
-	return r ? r : recording_set_u64(recording, key_ns, now.monotonic_ns, err);
+	return r < 0 ? r : recording_set_u64(recording, key_ns, now.monotonic_ns, err);
 }
 
 static void join_words(char *const words[], char *text, size_t size)
@@ -127,7 +127,7 @@ int record_info_begin(struct recording *recording, const struct record_options *
 		r = recording_set_text(recording, RECORDING_DIESEL_VERSION, DIESEL_VERSION, err);
 	if (r == 0)
 		r = set_missing_hooks(recording, options->btf_path, err);
-	return r ? r : set_clocks(recording, RECORDING_START_CLOCKS, RECORDING_START_NS, err);
+	return r < 0 ? r : set_clocks(recording, RECORDING_START_CLOCKS, RECORDING_START_NS, err);
 }
 
 static int set_losses(struct recording *recording, const struct collector_stats *stats, struct error *err)
@@ -142,7 +142,7 @@ static int set_losses(struct recording *recording, const struct collector_stats 
 		if (stats->lost[i])
 			r = recording_set_u64(recording, key, stats->lost[i], err);
 	}
-	return r ? r : recording_set_u64(recording, RECORDING_LOST_EVENTS, sum, err);
+	return r < 0 ? r : recording_set_u64(recording, RECORDING_LOST_EVENTS, sum, err);
 }
 
 int record_info_end(struct recording *recording, const struct collector_stats *stats, uint64_t steal_ns,
@@ -171,5 +171,5 @@ int record_info_end(struct recording *recording, const struct collector_stats *s
 		r = recording_set_u64(recording, RECORDING_BPF_SAMPLED_NS, stats->sampled_ns, err);
 	if (r == 0)
 		r = recording_set_u64(recording, RECORDING_RECORDER_CPU_NS, stats->own_cpu_ns, err);
-	return r ? r : recording_set_u64(recording, RECORDING_STEAL_NS, steal_ns, err);
+	return r < 0 ? r : recording_set_u64(recording, RECORDING_STEAL_NS, steal_ns, err);
 }

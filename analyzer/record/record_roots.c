@@ -98,7 +98,7 @@ int record_roots_join(struct record_roots *roots, struct source *source, bool *r
 		if (known || source_has(source, pids[i]))
 			continue;
 		r = source_attach(source, pids[i], err);
-		if (r && r != -ESRCH) /* it may have come and gone */
+		if (r < 0 && r != -ESRCH) /* it may have come and gone */
 			return r;
 	}
 	free(roots->members);

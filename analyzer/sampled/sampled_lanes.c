@@ -108,7 +108,7 @@ static int draw(struct drawing *drawing, const struct sampled_thread *thread, ui
 				     role == LANE_TRAINER ? state_of_trainer(drawing, look)
 							  : state_of_worker(look));
 	}
-	return r ? r : lane_builder_finish(&builder);
+	return r < 0 ? r : lane_builder_finish(&builder);
 }
 
 int sampled_lanes_find(const struct sampled_job *job, const struct sampled_trainer *trainer,

@@ -87,8 +87,8 @@ int recording_flush(struct recording *recording, struct error *err)
 		return r;
 	recording->writing = false;
 	/* What fits of a full disk is kept: the rest is not worth a rollback. */
-	commit = recording_run_sql(recording, "COMMIT;", r ? NULL : err);
-	return r ? r : commit;
+	commit = recording_run_sql(recording, "COMMIT;", r < 0 ? NULL : err);
+	return r < 0 ? r : commit;
 }
 
 /* Events that only a slice of the recording has. */

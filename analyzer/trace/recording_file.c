@@ -45,7 +45,7 @@ int recording_file_make_room(const char *path, struct error *err)
 		return 0;
 	r = recording_open(path, &old, &why);
 	recording_close(old);
-	if (r && r != -EPROTONOSUPPORT)
+	if (r < 0 && r != -EPROTONOSUPPORT)
 		return error_set(err, -EEXIST,
 				 "%s exists and is not a recording; choose another -o or remove it", path);
 	if (access(path, W_OK))

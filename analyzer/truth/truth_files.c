@@ -186,7 +186,7 @@ static int64_t cached_bytes(int fd, uint64_t bytes)
 	munmap(map, bytes);
 	for (uint64_t i = 0; r == 0 && i < n_pages; i++)
 		n_cached += pages[i] & 1;
-	return r ? r : (int64_t)(n_cached * page_bytes < bytes ? n_cached * page_bytes : bytes);
+	return r < 0 ? r : (int64_t)(n_cached * page_bytes < bytes ? n_cached * page_bytes : bytes);
 }
 
 /* mincore answers "all of it" for files of others: what it says then means nothing. */

@@ -222,7 +222,8 @@ static int analyse(struct draft *draft, struct error *err)
 
 	if (sampled_is(input)) {
 		r = sampled_analyze(input, analysis);
-		return r ? error_set(err, r, "not enough memory to analyse %zu events", input->n_events) : 0;
+		return r < 0 ? error_set(err, r, "not enough memory to analyse %zu events", input->n_events)
+			     : 0;
 	}
 	r = timeline_build(input->events, input->n_events, &draft->timeline, err);
 	if (r < 0)

@@ -128,7 +128,7 @@ static int load(struct collector *collector, const struct collector_options *opt
 	if (r < 0)
 		return error_errno(err, r, "cannot size the ring of samples");
 	r = recorder__load(recorder);
-	return r ? load_error(r, err) : 0;
+	return r < 0 ? load_error(r, err) : 0;
 }
 
 static void emit(void *user, const struct event *event)

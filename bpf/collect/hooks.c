@@ -194,7 +194,7 @@ int hooks_can_profile(void)
 		int r = libbpf_probe_bpf_helper(BPF_PROG_TYPE_PERF_EVENT, needed[i], NULL);
 
 		if (r <= 0)
-			return r ? r : -EOPNOTSUPP;
+			return r < 0 ? r : -EOPNOTSUPP;
 	}
 	return 0;
 }

@@ -232,7 +232,7 @@ static void places_take(struct places *places)
 
 		r = bpf_map_lookup_and_delete_batch(places->places_fd, first ? NULL : &at, &at, places->keys,
 						    places->values, &n, NULL);
-		if (r && errno != ENOENT) {
+		if (r < 0 && errno != ENOENT) {
 			log_debug("cannot read which files were used: %s", strerror(errno));
 			return;
 		}

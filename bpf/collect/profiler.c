@@ -117,7 +117,7 @@ int profiler_start(struct profiler *profiler, uint32_t rate_hz)
 	for (int cpu = 0; cpu < n; cpu++) {
 		int r = start_clock(profiler, cpu, rate_hz);
 
-		if (r && r != -ENODEV) { /* ENODEV: the CPU is offline */
+		if (r < 0 && r != -ENODEV) { /* ENODEV: the CPU is offline */
 			profiler_stop(profiler);
 			return r;
 		}

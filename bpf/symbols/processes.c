@@ -133,7 +133,7 @@ static void find_python(struct processes *processes, struct process *process)
 		process->has_python = r == 0;
 		process->python_refused = r == -ENOTSUP;
 		log_debug("process %u: %s, Python %u.%u: %s", process->tgid, mapping->file->name,
-			  version >> 8, version & 0xff, r ? strerror(-r) : "its frames are read");
+			  version >> 8, version & 0xff, r < 0 ? strerror(-r) : "its frames are read");
 	}
 }
 
@@ -158,7 +158,7 @@ static void look(struct processes *processes, struct process *process, uint64_t 
 	process->read_ns = now_ns;
 	if (r == 0 && !process->has_python)
 		find_python(processes, process);
-	else if (r && !process->space.n)
+	else if (r < 0 && !process->space.n)
 		inherit(processes, process);
 }
 

@@ -193,7 +193,7 @@ int python_code_path(const struct python *python, uint64_t code, python_read *re
 		r = read(user, code + python->code_qualname, &qualname, sizeof(qualname));
 	if (r == 0)
 		r = text_read(python, filename, read, user, path, path_size);
-	return r ? r : text_read(python, qualname, read, user, function, function_size);
+	return r < 0 ? r : text_read(python, qualname, read, user, function, function_size);
 }
 
 int python_code_name(const struct python *python, uint64_t code, python_read *read, void *user, char *file,

@@ -132,7 +132,7 @@ static int thread_find(struct python_stack *stack)
 		if (r == 0 && !next)
 			stack->thread = at;
 	}
-	return r ? r : stack->thread ? 0 : -EFAULT;
+	return r < 0 ? r : stack->thread ? 0 : -EFAULT;
 }
 
 /* The innermost frame, or its holder. */
@@ -145,7 +145,7 @@ static int frame_find(struct python_stack *stack, uint64_t *ret_frame)
 	int r = stack->thread ? stack_read(stack, stack->thread, data, last + 8) : -EFAULT;
 
 	/* It is not the last any more: another program, or another interpreter. */
-	if (r || u64_at(data, layout->thread_next)) {
+	if (r < 0 || u64_at(data, layout->thread_next)) {
 		stack->thread = 0;
 		r = thread_find(stack);
 		if (r == 0)
@@ -180,7 +180,7 @@ ssize_t python_stack_walk(struct python_stack *stack, uint64_t codes[PYTHON_STAC
 			codes[n++] = u64_at(data, layout->frame_code);
 		at = u64_at(data, layout->frame_previous);
 	}
-	return r ? r : (ssize_t)n;
+	return r < 0 ? r : (ssize_t)n;
 }
 
 int python_stack_name(struct python_stack *stack, uint64_t code, char *path, size_t path_size, char *function,

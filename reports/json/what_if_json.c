@@ -80,5 +80,5 @@ int report_what_if_json(FILE *stream, const struct report_what_if *what_if)
 	json_decref(root);
 	if (ferror(stream))
 		return errno ? -errno : -EIO;
-	return r ? -ENOMEM : 0;
+	return r != 0 ? -ENOMEM : 0;
 }

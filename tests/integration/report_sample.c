@@ -85,7 +85,7 @@ int main(int argc, char **argv)
 		r = report_openmetrics(stdout, &fixture.analysis, &source);
 	else if (strcmp(argv[1], "schema") == 0)
 		r = report_json_schema(stdout);
-	if (r)
+	if (r != 0)
 		fprintf(stderr, "report_sample: %s\n", strerror(-r));
 	return r != 0;
 }

@@ -269,7 +269,7 @@ int daemon_status_fill(const char *json, double now_s, struct sample *sample, st
 		r = fill_job(json_array_get(list, i), now_s, sample);
 	fill_ready(json_object_get(root, "sessions"), sample);
 	json_decref(root);
-	return r ? error_set(err, r, "no memory for dieseld's answer") : 0;
+	return r < 0 ? error_set(err, r, "no memory for dieseld's answer") : 0;
 }
 
 static int fill_decision(const json_t *from, double now_s, struct sample *sample)
@@ -305,5 +305,5 @@ int daemon_why_fill(const char *json, double now_s, struct sample *sample, struc
 	for (size_t i = 0; r == 0 && i < json_array_size(list) && i < ITEMS_MAX; i++)
 		r = fill_decision(json_array_get(list, i), now_s, sample);
 	json_decref(root);
-	return r ? error_set(err, r, "no memory for dieseld's answer") : 0;
+	return r < 0 ? error_set(err, r, "no memory for dieseld's answer") : 0;
 }

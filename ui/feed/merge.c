@@ -91,7 +91,7 @@ int merge_daemon(struct sample *node, const struct sample *daemon,
 		*to = *from;
 	}
 	r = copy_list(node, SAMPLE_DATASETS, daemon->datasets, daemon->n_datasets, sizeof(*daemon->datasets));
-	return r ? r
-		 : copy_list(node, SAMPLE_DECISIONS, daemon->decisions, daemon->n_decisions,
-			     sizeof(*daemon->decisions));
+	return r < 0 ? r
+		     : copy_list(node, SAMPLE_DECISIONS, daemon->decisions, daemon->n_decisions,
+				 sizeof(*daemon->decisions));
 }

@@ -125,7 +125,7 @@ static int add_process(struct node *node, const struct node_job *job, const stru
 	size_t n = 0;
 	int r = add_task(node, job, process, process->pid, s, sample);
 
-	if (r || !threads || proc_threads("/proc", process->pid, &tids, &n))
+	if (r < 0 || !threads || proc_threads("/proc", process->pid, &tids, &n))
 		return r;
 	for (size_t i = 0; r == 0 && i < n; i++)
 		if (tids[i] != process->pid)

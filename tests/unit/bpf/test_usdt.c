@@ -38,7 +38,7 @@ static int look(int fd, struct seen *seen)
 	struct symbol_file *file;
 	int r = symbol_file_open(fd, &file);
 
-	if (r)
+	if (r < 0)
 		return r;
 	r = usdt_each(file, visit, seen);
 	symbol_file_close(file);

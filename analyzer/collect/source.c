@@ -3,10 +3,8 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "lib/error.h"
-#include "lib/log.h"
 #include "sampler.h"
 
 /* One of the two. */
@@ -14,42 +12,6 @@ struct source {
 	struct collector *collector;
 	struct sampler *sampler;
 };
-
-/* The rest is measured without it. */
-static void say_profile(struct collector *collector)
-{
-	struct collector_stats stats;
-
-	collector_stats_get(collector, &stats);
-	if (stats.profile_error)
-		log_warning("no stack samples can be taken here (%s): what preparing spends its time on will "
-			    "not be shown",
-			    strerror(-stats.profile_error));
-}
-
-static int open_one(enum source_choice choice, const struct collector_options *options, struct source *source,
-		    struct error *err)
-{
-	struct error refusal = ERROR_INIT;
-	int r;
-
-	if (choice == SOURCE_BEST) {
-		r = collector_open(options, &source->collector, &refusal);
-		if (r == 0) {
-			say_profile(source->collector);
-			return 0;
-		}
-		if (options->btf_path || r == -ENOMEM || r == -EINTR) {
-			if (err)
-				*err = refusal;
-			return r;
-		}
-		log_warning(
-		    "%s. Sampling /proc instead, which needs no privilege: the report will be approximate",
-		    refusal.text);
-	}
-	return sampler_open("/proc", options->no_children, &source->sampler, err);
-}
 
 int source_open(enum source_choice choice, const struct collector_options *options,
 		struct source **ret_source, struct error *err)
@@ -59,7 +21,10 @@ int source_open(enum source_choice choice, const struct collector_options *optio
 
 	if (!source)
 		return error_set(err, -ENOMEM, "not enough memory to begin");
-	r = open_one(choice, options, source, err);
+	if (choice == SOURCE_COLLECTOR)
+		r = collector_open(options, &source->collector, err);
+	else
+		r = sampler_open("/proc", options->no_children, &source->sampler, err);
 	if (r < 0)
 		free(source);
 	else

@@ -277,17 +277,54 @@ static int job_begin(struct recorder *recorder, struct record_result *result, st
 	return r < 0 ? r : record_roots_join(&recorder->roots, source, &emptied, err);
 }
 
-static int begin(struct recorder *recorder, struct record_result *result, struct error *err)
+/* The rest is measured without it. */
+static void say_profile(struct source *source)
 {
-	const struct record_options *options = recorder->options;
+	struct collector_stats stats;
+
+	source_stats_get(source, &stats);
+	if (stats.profile_error)
+		log_warning("no stack samples can be taken here (%s): what preparing spends its time on will "
+			    "not be shown",
+			    strerror(-stats.profile_error));
+}
+
+/* The collector, or where it is refused the sampler. Not where an explicit BTF path says that somebody wants
+ * it. */
+static int open_source(const struct record_options *options, struct source **ret_source, struct error *err)
+{
 	const struct collector_options collector_options = {.ring_bytes = options->ring_bytes,
 							    .btf_path = options->btf_path,
 							    .no_children = options->no_children,
 							    .profile_hz = options->profile_hz};
+	int r;
+
+	if (!options->unprivileged) {
+		struct error refusal = ERROR_INIT;
+
+		r = source_open(SOURCE_COLLECTOR, &collector_options, ret_source, &refusal);
+		if (r == 0) {
+			say_profile(*ret_source);
+			return 0;
+		}
+		if (options->btf_path || r == -ENOMEM || r == -EINTR) {
+			if (err)
+				*err = refusal;
+			return r;
+		}
+		log_warning(
+		    "%s. Sampling /proc instead, which needs no privilege: the report will be approximate",
+		    refusal.text);
+	}
+	return source_open(SOURCE_SAMPLER, &collector_options, ret_source, err);
+}
+
+static int begin(struct recorder *recorder, struct record_result *result, struct error *err)
+{
+	const struct record_options *options = recorder->options;
 	uint64_t per_minute = options->detail_bytes_per_minute;
 	sigset_t signals;
-	int r = source_open(options->unprivileged ? SOURCE_SAMPLER : SOURCE_BEST, &collector_options,
-			    &recorder->source, err);
+	int r = open_source(options, &recorder->source, err);
 
 	if (r < 0)
 		return r;

@@ -30,8 +30,6 @@
 #define POLL_SAMPLED_RATIO 0.006
 #define N_EVENTS_MAX       (1 << 16) /* of one job: analysing more would cost too much to do it often */
 
-#define BTF_PATH "/sys/kernel/btf/vmlinux"
-
 static void on_event(void *user, const struct event *event)
 {
 	struct node *node = user;
@@ -143,10 +141,9 @@ static const struct feed_ops node_ops = {.work = work, .sample = take_sample, .c
 /* BPF, or where it is refused /proc; node->how says which. */
 static int open_source(struct node *node, bool sampled, struct error *err)
 {
-	/* An explicit path: a refusal is an error then and not a log line on the screen. */
-	const struct collector_options options = {.btf_path = BTF_PATH};
+	const struct collector_options options = {0};
 	struct error refusal = ERROR_INIT;
-	int r = sampled ? -EPERM : source_open(SOURCE_BEST, &options, &node->source, &refusal);
+	int r = sampled ? -EPERM : source_open(SOURCE_COLLECTOR, &options, &node->source, &refusal);
 
 	node->sampled = r != 0;
 	if (r == 0) {
@@ -157,7 +154,7 @@ static int open_source(struct node *node, bool sampled, struct error *err)
 		snprintf(node->how, sizeof(node->how), "sampling /proc: approximate");
 	else
 		snprintf(node->how, sizeof(node->how), "sampling /proc: approximate (%s)", refusal.text);
-	r = source_open(SOURCE_SAMPLER, &(struct collector_options){0}, &node->source, err);
+	r = source_open(SOURCE_SAMPLER, &options, &node->source, err);
 	return r;
 }
 

@@ -17,11 +17,12 @@ struct error;
 struct source;
 
 enum source_choice {
-	SOURCE_BEST,    /* the collector, or where it is refused the sampler; a log line says why */
-	SOURCE_SAMPLER, /* --unprivileged */
+	SOURCE_COLLECTOR,
+	SOURCE_SAMPLER,
 };
 
-/* With an explicit options->btf_path a collector that fails is an error: somebody wants it. */
+/* The sampler looks at options->no_children alone. That the collector is refused is an error: the caller
+ * decides whether the sampler will do, and says so. */
 int source_open(enum source_choice choice, const struct collector_options *options,
 		struct source **ret_source, struct error *err);
 

@@ -234,13 +234,15 @@ int attachment_segment_fd(struct attachment *a, uint32_t segment, int *ret_fd, u
 int attachment_segment(struct attachment *a, uint32_t segment, const struct segment_map **ret,
 		       struct error *err)
 {
+	const struct segment_map *known = segment_table_find(&a->segments, segment);
 	_cleanup_(closep) int fd = -EBADF;
 	uint64_t bytes = 0;
 	int r;
 
-	*ret = segment_table_find(&a->segments, segment);
-	if (*ret)
+	if (known) {
+		*ret = known;
 		return 0;
+	}
 	r = attachment_segment_fd(a, segment, &fd, &bytes, err);
 	if (r < 0)
 		return r;

@@ -72,7 +72,6 @@ int fd_message_receive(int socket, void *data, size_t bytes, int flags, int ret_
 	ssize_t n;
 	size_t n_fds;
 
-	*ret_n_fds = 0;
 	do {
 		n = recvmsg(socket, &header, flags | MSG_CMSG_CLOEXEC);
 	} while (n < 0 && errno == EINTR);
@@ -82,7 +81,9 @@ int fd_message_receive(int socket, void *data, size_t bytes, int flags, int ret_
 	if (n == 0 || header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
 		for (size_t i = 0; i < n_fds; i++)
 			close(fds[i]);
-		return n == 0 ? 0 : -EPROTO;
+		if (n > 0)
+			return -EPROTO;
+		n_fds = 0;
 	}
 	memcpy(ret_fds, fds, n_fds * sizeof(int));
 	*ret_n_fds = n_fds;

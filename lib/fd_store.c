@@ -41,10 +41,11 @@ static int take_all(struct fd_store_items *ret)
 {
 	const char *names = getenv("LISTEN_FDNAMES");
 	uint32_t n = number_of("LISTEN_PID") == (uint32_t)getpid() ? number_of("LISTEN_FDS") : 0;
+	struct fd_store_item *items = calloc((size_t)n + 1, sizeof(*items));
 
-	ret->items = calloc((size_t)n + 1, sizeof(*ret->items));
-	if (!ret->items)
+	if (!items)
 		return -ENOMEM;
+	ret->items = items;
 	for (uint32_t i = 0; i < n; i++) {
 		struct fd_store_item *item = &ret->items[ret->n];
 

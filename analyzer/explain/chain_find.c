@@ -59,15 +59,12 @@ static const struct data_wait *longest(const struct data_waits *waits, const str
 int wait_chain_find(const struct study *study, struct wait_chain **ret_chain)
 {
 	const struct window *window = study->window;
-	struct wait_chain *chain;
-	uint64_t limit_ns;
+	struct wait_chain *chain = NULL;
+	uint64_t limit_ns = 0;
 
-	*ret_chain = NULL;
-	if (!window->n_steps)
-		return 0;
-	if (slow_ns(window, &limit_ns))
+	if (window->n_steps && slow_ns(window, &limit_ns))
 		return -ENOMEM;
-	for (size_t i = window->n_steps; i > 0; i--) {
+	for (size_t i = window->n_steps; i > 0 && !chain; i--) {
 		const struct analysis_step *step = &window->steps[i - 1];
 		const struct data_wait *wait =
 		    length_ns(step) >= limit_ns ? longest(study->waits, step) : NULL;
@@ -82,8 +79,7 @@ int wait_chain_find(const struct study *study, struct wait_chain **ret_chain)
 		chain->wait_begin_ns = wait->begin_ns;
 		chain->wait_end_ns = wait->end_ns;
 		walk_chain(study->timeline, study->roles, chain);
-		*ret_chain = chain;
-		return 0;
 	}
+	*ret_chain = chain;
 	return 0;
 }

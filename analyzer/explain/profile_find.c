@@ -110,14 +110,14 @@ int profile_find(const struct study *study, struct profile **ret_profile)
 	_cleanup_(freep) struct profile_group *groups = NULL;
 	struct profile *profile;
 	size_t n_groups = 0;
-	int r;
+	int r = study->input->profile ? groups_collect(study, &groups, &n_groups) : 0;
 
-	*ret_profile = NULL;
-	if (!study->input->profile)
-		return 0;
-	r = groups_collect(study, &groups, &n_groups);
-	if (r < 0 || !n_groups)
+	if (r < 0)
 		return r;
+	if (!n_groups) {
+		*ret_profile = NULL;
+		return 0;
+	}
 	profile = calloc(1, sizeof(*profile));
 	if (!profile)
 		return -ENOMEM;

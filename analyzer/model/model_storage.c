@@ -275,16 +275,18 @@ int model_storage_fit(const struct model_request *requests, size_t n_requests,
 	struct model_storage best = {.bytes_per_s = INFINITY};
 	size_t n = n_requests < FIT_REQUESTS_MAX ? n_requests : FIT_REQUESTS_MAX;
 	double wait_ns, guess = busy_rate(requests, n, &wait_ns), best_distance = INFINITY;
-	bool shared;
+	bool shared = false;
 	struct fit fit;
 	int r = 0;
 
-	*ret_storage = best;
-	if (n < FIT_REQUESTS_MIN || !(guess > 0))
-		return 0;
-	r = is_shared(requests, n, &shared);
-	if (r < 0 || !shared)
+	if (n >= FIT_REQUESTS_MIN && guess > 0)
+		r = is_shared(requests, n, &shared);
+	if (r < 0)
 		return r;
+	if (!shared) {
+		*ret_storage = best;
+		return 0;
+	}
 	r = fit_init(&fit, requests, n);
 	for (size_t b = 0; r == 0 && b < N_BURSTS; b++) {
 		struct model_storage storage = fit_rate(&fit, bursts_ns[b], guess, wait_ns);

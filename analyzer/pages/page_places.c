@@ -113,16 +113,17 @@ static char *path_of(const struct analysis_input *input, const struct sum *sum)
 	return asprintf(&text, "%s/", path) < 0 ? NULL : text;
 }
 
+/* What there is of them belongs to the page cache, also after -ENOMEM. */
 static int places_make(const struct study *study, const struct sum *sums, size_t n,
-		       struct page_cache_place **ret_places, size_t *ret_n)
+		       struct page_cache_place **places, size_t *n_places)
 {
 	if (n > PAGE_CACHE_TOP_FILES)
 		n = PAGE_CACHE_TOP_FILES;
-	*ret_places = calloc(n + 1, sizeof(**ret_places));
-	if (!*ret_places)
+	*places = calloc(n + 1, sizeof(**places));
+	if (!*places)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++) {
-		struct page_cache_place *place = &(*ret_places)[*ret_n];
+		struct page_cache_place *place = &(*places)[*n_places];
 
 		if (!sums[i].cold_bytes && !sums[i].used_bytes)
 			break;
@@ -134,7 +135,7 @@ static int places_make(const struct study *study, const struct sum *sums, size_t
 		place->n_reads = sums[i].n_reads;
 		place->used_bytes = sums[i].used_bytes;
 		place->cold_bytes = sums[i].cold_bytes;
-		++*ret_n;
+		++*n_places;
 	}
 	return 0;
 }

@@ -79,16 +79,18 @@ int record_roots_join(struct record_roots *roots, struct source *source, bool *r
 {
 	_cleanup_(freep) pid_t *pids = NULL;
 	size_t n = 0;
+	bool ended;
 	int r;
 
-	*ret_ended = false;
-	if (!roots->cgroup)
+	if (!roots->cgroup) {
+		*ret_ended = false;
 		return 0;
+	}
 	r = cgroup_processes(roots->cgroup, &pids, &n);
 	if (r == -ENOMEM)
 		return error_set(err, r, "no memory for the processes of %s", roots->cgroup);
 	/* A group that is removed is as good as empty. */
-	*ret_ended = roots->any && !n && !source_alive(source);
+	ended = roots->any && !n && !source_alive(source);
 	for (size_t i = 0; i < n; i++) {
 		bool known = roots->n_members &&
 			     bsearch(&pids[i], roots->members, roots->n_members, sizeof(*pids), pid_compare);
@@ -104,5 +106,6 @@ int record_roots_join(struct record_roots *roots, struct source *source, bool *r
 	free(roots->members);
 	roots->members = steal_pointer(pids);
 	roots->n_members = n;
+	*ret_ended = ended;
 	return 0;
 }

@@ -167,9 +167,8 @@ static void shares_find(struct measurement *m)
 }
 
 int measure(const struct timeline *timeline, const struct analysis_input *input, uint32_t trainer_tid,
-	    uint32_t n_cpus, bool several, struct measurement *ret_measurement)
+	    uint32_t n_cpus, bool several, struct measurement *m)
 {
-	struct measurement *m = ret_measurement;
 	int r;
 
 	*m = (struct measurement){.timeline = timeline};

@@ -46,5 +46,5 @@ struct measurement {
  * borrowed for the measurement's life. A measurement must stay where it is: its parts point into it. To be
  * freed also after -ENOMEM, the only failure. */
 int measure(const struct timeline *timeline, const struct analysis_input *input, uint32_t trainer_tid,
-	    uint32_t n_cpus, bool several, struct measurement *ret_measurement);
+	    uint32_t n_cpus, bool several, struct measurement *measurement);
 void measurement_free(struct measurement *measurement);

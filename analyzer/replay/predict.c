@@ -109,33 +109,39 @@ static int predict(struct forecast *forecast, const struct study *study, struct 
 int predictions_find(const struct study *study, size_t n_warmup, struct predictions **ret_predictions,
 		     const char **ret_why)
 {
+	const char *why = study->service->why_not;
 	struct predictions *predictions;
 	struct forecast forecast;
 	int r;
 
-	*ret_predictions = NULL;
-	*ret_why = study->service->why_not;
-	if (!*ret_why && study->run->n_steps < n_warmup + ANALYSIS_STEPS_MIN)
-		*ret_why = "too few steps";
-	if (!*ret_why && lost_ratio(study->input) > LOSS_MAX)
-		*ret_why = "too many records were lost";
-	if (*ret_why)
+	if (!why && study->run->n_steps < n_warmup + ANALYSIS_STEPS_MIN)
+		why = "too few steps";
+	if (!why && lost_ratio(study->input) > LOSS_MAX)
+		why = "too many records were lost";
+	if (why) {
+		*ret_predictions = NULL;
+		*ret_why = why;
 		return 0;
+	}
 	predictions = calloc(1, sizeof(*predictions));
 	if (!predictions)
 		return -ENOMEM;
 	r = forecast_init(&forecast, study->service, study->run->steps, n_warmup);
 	if (r == 0) {
 		if (forecast.error_ratio > SPLIT_TOLERANCE)
-			*ret_why = "the replay does not reproduce the recording";
+			why = "the replay does not reproduce the recording";
 		else
 			r = predict(&forecast, study, predictions);
 		forecast_free(&forecast);
 	}
 	if (r == -EINVAL)
-		*ret_why = "records contradict each other";
-	if (r == 0 && !*ret_why)
-		*ret_predictions = steal_pointer(predictions);
+		why = "records contradict each other";
+	if (r == -ENOMEM) {
+		predictions_free(predictions);
+		return r;
+	}
+	*ret_predictions = r == 0 && !why ? steal_pointer(predictions) : NULL;
+	*ret_why = why;
 	predictions_free(predictions);
-	return r == -ENOMEM ? r : 0;
+	return 0;
 }

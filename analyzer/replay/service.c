@@ -298,9 +298,10 @@ int service_serve(const struct service *service, struct model_job *job, struct m
 {
 	struct model_segment *segments;
 
-	*ret_segments = NULL;
-	if (!(service->storage.bytes_per_s < INFINITY))
+	if (!(service->storage.bytes_per_s < INFINITY)) {
+		*ret_segments = NULL;
 		return 0;
+	}
 	segments = calloc(job->n_segments + 1, sizeof(*segments));
 	if (!segments)
 		return -ENOMEM;

@@ -141,21 +141,26 @@ int split_by_replay(const struct data_waits *waits, const struct window *run, co
 {
 	struct leveller leveller;
 	double observed_ns = (double)run->observed_ns;
+	bool replayed;
 	int r;
 
-	*ret_split = false;
-	if (service->why_not || !run->observed_ns)
+	if (service->why_not || !run->observed_ns) {
+		*ret_split = false;
 		return 0;
+	}
 	split->recorded_ns = observed_ns;
 	r = leveller_init(&leveller, run->n_steps);
 	if (r == 0)
 		r = replay_believably(service, split, leveller.weight);
-	*ret_split = r == 0 && believable(split);
-	if (*ret_split) {
+	replayed = r == 0 && believable(split);
+	if (replayed) {
 		limits_find(waits, run, &leveller);
 		leveller_give(&leveller, observed_ns * fmax(0, 1 - split->unfetched_ns / split->replayed_ns));
 		waits_fill(waits, run, &leveller, split->fetch_ns);
 	}
 	leveller_free(&leveller);
-	return r == -EINVAL ? 0 : r; /* damaged records: nothing to replay */
+	if (r < 0 && r != -EINVAL) /* damaged records: nothing to replay */
+		return r;
+	*ret_split = replayed;
+	return 0;
 }

@@ -66,10 +66,8 @@ static void shown_choose(struct ranks *ranks)
 		ranks->shown = straggler;
 }
 
-int ranks_measure(const struct timeline *timeline, const struct analysis_input *input,
-		  struct ranks *ret_ranks)
+int ranks_measure(const struct timeline *timeline, const struct analysis_input *input, struct ranks *ranks)
 {
-	struct ranks *ranks = ret_ranks;
 	uint32_t trainer_tid = input->trainer_tid, n_cpus = input->n_cpus;
 	const struct timeline_thread **trainers = calloc(timeline->n_threads + 1, sizeof(*trainers));
 	size_t n = trainers ? trainers_find(timeline, trainers) : 0;

@@ -24,8 +24,7 @@ struct ranks {
 
 /* The input's trainer_tid: 0: all ranks; else that thread alone. Its n_cpus: for all of them together.
  * Without any trainer items[0].roles.trainer is NULL. To be freed also after -ENOMEM, the only failure. */
-int ranks_measure(const struct timeline *timeline, const struct analysis_input *input,
-		  struct ranks *ret_ranks);
+int ranks_measure(const struct timeline *timeline, const struct analysis_input *input, struct ranks *ranks);
 void ranks_free(struct ranks *ranks);
 
 /* analysis->ranks, where there are several. -ENOMEM. */

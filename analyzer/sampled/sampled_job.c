@@ -228,9 +228,8 @@ static void roles_set(struct sampled_job *job)
 }
 
 int sampled_job_find(const struct event *events, size_t n_events, uint32_t trainer_tid,
-		     struct sampled_job *ret_job)
+		     struct sampled_job *job)
 {
-	struct sampled_job *job = ret_job;
 	size_t n = 0;
 	int r;
 

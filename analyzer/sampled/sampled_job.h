@@ -53,7 +53,7 @@ struct sampled_job {
 
 /* To be freed in every case. -ENOMEM. */
 int sampled_job_find(const struct event *events, size_t n_events, uint32_t trainer_tid,
-		     struct sampled_job *ret_job);
+		     struct sampled_job *job);
 void sampled_job_free(struct sampled_job *job);
 
 /* The look that covers this time; NULL: none. */

@@ -17,10 +17,9 @@ static bool python_seen(const struct timeline *timeline, const struct roles *rol
 
 int compiling_find(const struct timeline *timeline, const struct roles *roles,
 		   const struct stack_looks *looks, const uint64_t *times, size_t n_times,
-		   struct compiling *ret_compiling)
+		   struct compiling *compiling)
 {
 	const struct stack_bounds bounds = {.times = times, .n_times = n_times};
-	struct compiling *compiling = ret_compiling;
 	int r = 0;
 
 	*compiling = (struct compiling){.known = python_seen(timeline, roles, looks)};

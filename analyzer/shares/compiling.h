@@ -22,7 +22,7 @@ struct compiling {
 /* times: of the steps, ascending. To be freed also after -ENOMEM. */
 int compiling_find(const struct timeline *timeline, const struct roles *roles,
 		   const struct stack_looks *looks, const uint64_t *times, size_t n_times,
-		   struct compiling *ret_compiling);
+		   struct compiling *compiling);
 void compiling_free(struct compiling *compiling);
 
 /* Is this a thread of a process that was made while the trainer's process compiled? It compiles, too. */

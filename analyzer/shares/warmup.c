@@ -66,9 +66,10 @@ int warmup_find(const struct analysis_step *steps, size_t n_steps, size_t n_firs
 	double *scratch;
 	size_t n;
 
-	*ret_n = 0;
-	if (n_steps < (size_t)3 * ROW)
+	if (n_steps < (size_t)3 * ROW) {
+		*ret_n = 0;
 		return 0;
+	}
 	scratch = calloc(n_steps, sizeof(*scratch));
 	if (!scratch)
 		return -ENOMEM;

@@ -66,9 +66,10 @@ int stack_looks_find(const struct timeline *timeline, const struct analysis_inpu
 	size_t n_samples = 0;
 	uint8_t *works;
 
-	*ret_looks = looks;
-	if (!notes || !notes->n_frames || !notes->n_traces || !(notes->rate_hz > 0))
+	if (!notes || !notes->n_frames || !notes->n_traces || !(notes->rate_hz > 0)) {
+		*ret_looks = looks;
 		return 0;
+	}
 	for (size_t i = 0; i < input->n_events; i++)
 		n_samples += input->events[i].type == EVENT_STACK;
 	looks.items = calloc(n_samples + 1, sizeof(*looks.items));

@@ -245,7 +245,7 @@ static int decode_event(struct recording_codec *codec, struct reader readers[N_C
 	return 0;
 }
 
-static int columns_open(const uint8_t *plain, size_t size, struct reader ret_readers[N_COLUMNS])
+static int columns_open(const uint8_t *plain, size_t size, struct reader readers[N_COLUMNS])
 {
 	size_t at = 4 * N_COLUMNS;
 
@@ -256,7 +256,7 @@ static int columns_open(const uint8_t *plain, size_t size, struct reader ret_rea
 
 		if (length > size - at)
 			return -EBADMSG;
-		ret_readers[i] = (struct reader){plain + at, plain + at + length};
+		readers[i] = (struct reader){plain + at, plain + at + length};
 		at += length;
 	}
 	return at == size ? 0 : -EBADMSG;

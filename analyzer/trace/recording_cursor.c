@@ -137,6 +137,7 @@ static bool matches(const struct recording_filter *filter, const struct event *e
 int recording_cursor_next(struct recording_cursor *cursor, const struct event **ret_event)
 {
 	for (;;) {
+		const struct event *event;
 		struct blob_run *run;
 
 		close_ended(cursor);
@@ -151,9 +152,11 @@ int recording_cursor_next(struct recording_cursor *cursor, const struct event **
 		}
 		if (!run)
 			return 0;
-		*ret_event = &run->events[run->at++];
-		if (matches(&cursor->filter, *ret_event))
+		event = &run->events[run->at++];
+		if (matches(&cursor->filter, event)) {
+			*ret_event = event;
 			return 1;
+		}
 	}
 }
 

@@ -37,9 +37,10 @@ static int buffer_flush(struct recording *recording, struct recording_buffer *bu
 	const void *block = NULL;
 	int code, r;
 
-	*ret_bytes = 0;
-	if (!n)
+	if (!n) {
+		*ret_bytes = 0;
 		return 0;
+	}
 	qsort(buffer->events, n, sizeof(*buffer->events), compare_end);
 	r = recording_codec_encode(recording->codec, buffer->events, n, &block, &size);
 	buffer->n = 0;
@@ -57,7 +58,8 @@ static int buffer_flush(struct recording *recording, struct recording_buffer *bu
 	if (code != SQLITE_DONE)
 		r = recording_fail(recording, code, err);
 	sqlite3_reset(recording->insert);
-	*ret_bytes = size;
+	if (r == 0)
+		*ret_bytes = size;
 	return r;
 }
 

@@ -130,12 +130,12 @@ void data_waits_leave_gaps(struct data_waits *waits, const struct interval_list 
 	waits->n = n;
 }
 
-int data_waits_intervals(const struct data_waits *waits, struct interval_list *ret_list)
+int data_waits_intervals(const struct data_waits *waits, struct interval_list *list)
 {
-	*ret_list = (struct interval_list){0};
+	*list = (struct interval_list){0};
 	for (size_t i = 0; i < waits->n; i++)
-		if (interval_list_add(ret_list, waits->items[i].begin_ns, waits->items[i].end_ns) < 0)
+		if (interval_list_add(list, waits->items[i].begin_ns, waits->items[i].end_ns) < 0)
 			return -ENOMEM;
-	interval_list_tidy(ret_list);
+	interval_list_tidy(list);
 	return 0;
 }

@@ -48,8 +48,8 @@ void data_waits_free(struct data_waits *waits);
 /* Takes out waits that reach into a gap of the recording. gaps: tidy. */
 void data_waits_leave_gaps(struct data_waits *waits, const struct interval_list *gaps);
 
-/* All waits as a tidy list, which the caller frees, also after -ENOMEM. */
-int data_waits_intervals(const struct data_waits *waits, struct interval_list *ret_list);
+/* Makes *list a tidy one of all waits, which the caller frees, also after -ENOMEM. */
+int data_waits_intervals(const struct data_waits *waits, struct interval_list *list);
 
 /* Appends for the three finders; an empty wait is left out. -ENOMEM. */
 int data_waits_add(struct data_waits *waits, struct data_wait wait);

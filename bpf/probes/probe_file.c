@@ -31,7 +31,7 @@ enum library {
 	LIBRARY_NVTX,
 };
 
-/* The begin of the file's name, and of the name that it was linked as. */
+/* The start of the file's name, and of the name that it was linked as. */
 static const struct known_library {
 	enum library library;
 	const char *name;

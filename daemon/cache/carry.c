@@ -428,9 +428,10 @@ int carry_new(uv_loop_t *loop, const struct quota *quota, struct fd_store_items 
 	struct carry *c;
 	int r;
 
-	*ret = NULL;
-	if (max < 2 * MIN_CHUNKS)
+	if (max < 2 * MIN_CHUNKS) {
+		*ret = NULL;
 		return 0;
+	}
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return -ENOMEM;

@@ -44,6 +44,7 @@ int control_why(struct control *c, const struct control_viewer *viewer, const st
 	json_t *decisions = json_array();
 	const struct history_entry *entry;
 	bool found = !m->job || (job && may_see(viewer, job->uid));
+	char *text;
 
 	/* A job that has ended is known as long as its decisions are. */
 	for (uint64_t i = 0; (entry = control_log_newest(&c->log, i)); i++) {
@@ -57,10 +58,13 @@ int control_why(struct control *c, const struct control_viewer *viewer, const st
 		json_decref(decisions);
 		return no_job(m->job, err);
 	}
-	*ret_text = dump(json_pack("{s:s, s:I, s:o, s:o, s:o}", "schema", "diesel.why/1", "job",
-				   (json_int_t)m->job, "tune", control_tune_json(c), "jobs",
-				   control_jobs_json(c, viewer), "decisions", decisions));
-	return *ret_text ? 0 : error_errno(err, -ENOMEM, "cannot make the answer");
+	text = dump(json_pack("{s:s, s:I, s:o, s:o, s:o}", "schema", "diesel.why/1", "job",
+			      (json_int_t)m->job, "tune", control_tune_json(c), "jobs",
+			      control_jobs_json(c, viewer), "decisions", decisions));
+	if (!text)
+		return error_errno(err, -ENOMEM, "cannot make the answer");
+	*ret_text = text;
+	return 0;
 }
 
 /* A knob that the client does not let go of cannot be had by wishing. */
@@ -105,6 +109,7 @@ int control_set(struct control *c, const struct control_viewer *viewer, const st
 		char **ret_text, struct error *err)
 {
 	uint64_t mode = settings_get(&c->settings, WIRE_SET_TUNE);
+	char *text;
 	int r;
 
 	if (!viewer->all)
@@ -123,7 +128,10 @@ int control_set(struct control *c, const struct control_viewer *viewer, const st
 	control_apply_limits(c);
 	control_save_settings(c);
 	log_settings(viewer, m);
-	*ret_text = dump(json_pack("{s:s, s:o, s:o}", "schema", "diesel.set/1", "tune", control_tune_json(c),
-				   "jobs", control_jobs_json(c, viewer)));
-	return *ret_text ? 0 : error_errno(err, -ENOMEM, "cannot make the answer");
+	text = dump(json_pack("{s:s, s:o, s:o}", "schema", "diesel.set/1", "tune", control_tune_json(c),
+			      "jobs", control_jobs_json(c, viewer)));
+	if (!text)
+		return error_errno(err, -ENOMEM, "cannot make the answer");
+	*ret_text = text;
+	return 0;
 }

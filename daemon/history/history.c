@@ -98,20 +98,20 @@ static struct history *new_history(const struct history_options *options)
 	return h;
 }
 
-int history_open(const struct history_options *options, struct history **ret, char ret_notice[256],
+int history_open(const struct history_options *options, struct history **ret, char notice[256],
 		 struct error *err)
 {
 	struct history *h = new_history(options);
 	int r;
 
-	ret_notice[0] = '\0';
+	notice[0] = '\0';
 	if (!h)
 		return error_errno(err, -ENOMEM, "%s", options->path);
 	r = lock_history(h, err);
 	if (r == 0)
 		r = history_file_open(h->path, options->max_bytes, &h->file, err);
 	if (r == -EBADMSG) {
-		r = set_aside(h->path, ret_notice, err);
+		r = set_aside(h->path, notice, err);
 		if (r == 0)
 			r = history_file_open(h->path, options->max_bytes, &h->file, err);
 	}

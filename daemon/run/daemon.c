@@ -21,17 +21,17 @@ static void say(const char *state)
 
 static void on_stop(uv_signal_t *handle, int number)
 {
-	struct daemon *s = handle->data;
+	struct daemon *d = handle->data;
 
 	log_info("%s: stopping", strsignal(number));
 	say("STOPPING=1");
-	uv_close((uv_handle_t *)&s->sigterm, NULL);
-	uv_close((uv_handle_t *)&s->sigint, NULL);
-	uv_close((uv_handle_t *)&s->sighup, NULL);
-	uv_close((uv_handle_t *)&s->watchdog, NULL);
-	metrics_stop(s->metrics);
-	sensor_stop(s->sensor);
-	server_stop(s->server);
+	uv_close((uv_handle_t *)&d->sigterm, NULL);
+	uv_close((uv_handle_t *)&d->sigint, NULL);
+	uv_close((uv_handle_t *)&d->sighup, NULL);
+	uv_close((uv_handle_t *)&d->watchdog, NULL);
+	metrics_stop(d->metrics);
+	sensor_stop(d->sensor);
+	server_stop(d->server);
 }
 
 static void warn_fixed(const struct options *old, const struct options *new)
@@ -54,23 +54,23 @@ static void warn_fixed(const struct options *old, const struct options *new)
 
 /* Everything that has effect while serving. Sessions that are open keep their window and batches: their order
  * and their memory depend on them. */
-static void apply(struct daemon *s, struct options *new)
+static void apply(struct daemon *d, struct options *new)
 {
 	char cache[16];
 
-	warn_fixed(s->options, new);
-	s->server->serving.options.window_chunks = new->serve.window_chunks;
-	s->server->serving.options.n_slots = new->serve.n_slots;
-	s->server->serving.options.user_share = new->serve.user_share;
-	s->server->serving.options.require_digest = new->serve.require_digest;
-	s->server->serving.options.knobs.prefetch_chunks = new->serve.knobs.prefetch_chunks;
-	control_reconfigure(s->control, &new->settings, &new->serve.knobs);
-	s->options->settings = new->settings;
-	s->options->serve.knobs = new->serve.knobs;
-	s->options->serve.window_chunks = new->serve.window_chunks;
-	s->options->serve.n_slots = new->serve.n_slots;
-	s->options->serve.user_share = new->serve.user_share;
-	s->options->serve.require_digest = new->serve.require_digest;
+	warn_fixed(d->options, new);
+	d->server->serving.options.window_chunks = new->serve.window_chunks;
+	d->server->serving.options.n_slots = new->serve.n_slots;
+	d->server->serving.options.user_share = new->serve.user_share;
+	d->server->serving.options.require_digest = new->serve.require_digest;
+	d->server->serving.options.knobs.prefetch_chunks = new->serve.knobs.prefetch_chunks;
+	control_reconfigure(d->control, &new->settings, &new->serve.knobs);
+	d->options->settings = new->settings;
+	d->options->serve.knobs = new->serve.knobs;
+	d->options->serve.window_chunks = new->serve.window_chunks;
+	d->options->serve.n_slots = new->serve.n_slots;
+	d->options->serve.user_share = new->serve.user_share;
+	d->options->serve.require_digest = new->serve.require_digest;
 	log_info("configuration read again: cache %s, prefetch %u chunk%s, %u worker%s",
 		 units_format_bytes(cache, sizeof(cache), new->serve.knobs.cache_bytes),
 		 new->serve.knobs.prefetch_chunks, units_plural(new->serve.knobs.prefetch_chunks),
@@ -79,7 +79,7 @@ static void apply(struct daemon *s, struct options *new)
 
 static void on_reload(uv_signal_t *handle, int number)
 {
-	struct daemon *s = handle->data;
+	struct daemon *d = handle->data;
 	struct error err = ERROR_INIT;
 	struct options new;
 	char state[80];
@@ -88,9 +88,9 @@ static void on_reload(uv_signal_t *handle, int number)
 	snprintf(state, sizeof(state), "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
 		 clock_monotonic_ns() / NS_PER_US);
 	say(state);
-	if (options_init(&new, s->memory_bytes, s->n_cpus) == 0 &&
-	    options_parse(&new, s->argc, s->argv, &err) == 0)
-		apply(s, &new);
+	if (options_init(&new, d->memory_bytes, d->n_cpus) == 0 &&
+	    options_parse(&new, d->argc, d->argv, &err) == 0)
+		apply(d, &new);
 	else
 		log_error("%s; the configuration stays as it was", err.text);
 	options_free(&new);
@@ -103,20 +103,20 @@ static void on_watchdog(uv_timer_t *timer)
 }
 
 static void start_signal(uv_loop_t *loop, uv_signal_t *handle, int number, uv_signal_cb callback,
-			 struct daemon *s)
+			 struct daemon *d)
 {
 	uv_signal_init(loop, handle);
-	handle->data = s;
+	handle->data = d;
 	uv_signal_start(handle, callback, number);
 }
 
 static void on_second(void *user, const struct stall_node *node, const struct stall_sample *samples, size_t n,
 		      uint64_t now_ns)
 {
-	struct daemon *s = user;
+	struct daemon *d = user;
 
-	metrics_totals_add(&s->totals, node, samples, n);
-	s->tuning.second(s->tuning.user, node, samples, n, now_ns);
+	metrics_totals_add(&d->totals, node, samples, n);
+	d->tuning.second(d->tuning.user, node, samples, n, now_ns);
 }
 
 struct sensor_handler daemon_handler(struct daemon *daemon)
@@ -125,28 +125,28 @@ struct sensor_handler daemon_handler(struct daemon *daemon)
 	return (struct sensor_handler){.second = on_second, .user = daemon};
 }
 
-void daemon_start(struct daemon *s, uv_loop_t *loop)
+void daemon_start(struct daemon *d, uv_loop_t *loop)
 {
 	struct error err = ERROR_INIT;
 	const struct metrics_sources sources = {
-	    .server = s->server, .totals = &s->totals, .control = s->control, .sensor = s->sensor};
+	    .server = d->server, .totals = &d->totals, .control = d->control, .sensor = d->sensor};
 	uint64_t period_ms = notify_watchdog_us() / 2000;
 
-	start_signal(loop, &s->sigterm, SIGTERM, on_stop, s);
-	start_signal(loop, &s->sigint, SIGINT, on_stop, s);
-	start_signal(loop, &s->sighup, SIGHUP, on_reload, s);
-	uv_timer_init(loop, &s->watchdog);
+	start_signal(loop, &d->sigterm, SIGTERM, on_stop, d);
+	start_signal(loop, &d->sigint, SIGINT, on_stop, d);
+	start_signal(loop, &d->sighup, SIGHUP, on_reload, d);
+	uv_timer_init(loop, &d->watchdog);
 	if (period_ms)
-		uv_timer_start(&s->watchdog, on_watchdog, period_ms, period_ms);
-	if (strcmp(s->options->metrics, "off") != 0 &&
-	    metrics_start(loop, s->options->metrics, &sources, &s->metrics, &err) < 0)
+		uv_timer_start(&d->watchdog, on_watchdog, period_ms, period_ms);
+	if (strcmp(d->options->metrics, "off") != 0 &&
+	    metrics_start(loop, d->options->metrics, &sources, &d->metrics, &err) < 0)
 		log_warning("%s: no metrics; choose another --metrics, or off", err.text);
 }
 
-void daemon_ready(const struct daemon *s)
+void daemon_ready(const struct daemon *d)
 {
 	char state[160];
 
-	snprintf(state, sizeof(state), "READY=1\nSTATUS=serving on %s", s->options->socket_path);
+	snprintf(state, sizeof(state), "READY=1\nSTATUS=serving on %s", d->options->socket_path);
 	say(state);
 }

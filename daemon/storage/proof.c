@@ -66,18 +66,21 @@ static int mount_of(int fd, uint64_t *ret)
 static int find_rights(int snapshot_fd, const struct stat *snapshot, int chunks_fd, const struct stat *chunks,
 		       const char *path, struct access_rights *ret, struct error *err)
 {
-	struct access_rights rights;
+	struct access_rights own, rights;
 	char what[PATH_MAX + 16];
 	int r;
 
 	snprintf(what, sizeof(what), "%s/" SNAPSHOT_FILE, path);
-	r = access_rights_get(snapshot_fd, snapshot, what, ret, err);
+	r = access_rights_get(snapshot_fd, snapshot, what, &own, err);
 	snprintf(what, sizeof(what), "%s/" CHUNKS_DIRECTORY, path);
 	if (r == 0)
 		r = access_rights_get(chunks_fd, chunks, what, &rights, err);
-	if (r < 0 || access_is_no_stricter(&rights, ACCESS_SEARCH, ret))
+	if (r < 0)
 		return r;
-	return access_stricter_error(err, what, &rights, ACCESS_SEARCH, ret);
+	if (!access_is_no_stricter(&rights, ACCESS_SEARCH, &own))
+		return access_stricter_error(err, what, &rights, ACCESS_SEARCH, &own);
+	*ret = own;
+	return 0;
 }
 
 int proof_identify(int dir_fd, int snapshot_fd, struct proof *ret, struct error *err)

@@ -118,7 +118,7 @@ static int check_records(const struct chunk_view *view, const char *origin, stru
 }
 
 int chunk_parse_head(const void *head, size_t head_bytes, uint64_t file_bytes, const char *origin,
-		     struct chunk_view *ret_view, uint64_t *ret_needed, struct error *err)
+		     struct chunk_view *ret_view, uint64_t *needed, struct error *err)
 {
 	const struct chunk_header *header = head;
 	int r;
@@ -128,14 +128,14 @@ int chunk_parse_head(const void *head, size_t head_bytes, uint64_t file_bytes, c
 		return error_set(err, -EBADMSG, "%s is truncated at byte %llu; " DAMAGED, origin,
 				 (unsigned long long)file_bytes);
 	if (head_bytes < sizeof(*header)) {
-		*ret_needed = sizeof(*header);
+		*needed = sizeof(*header);
 		return -EAGAIN;
 	}
 	r = check_frame(header, file_bytes, origin, err);
 	if (r < 0)
 		return r;
 	if (head_bytes < header->payload_offset) {
-		*ret_needed = header->payload_offset;
+		*needed = header->payload_offset;
 		return -EAGAIN;
 	}
 	if (checksum_xxh3_gap(head, header->payload_offset, offsetof(struct chunk_header, head_xxh3)) !=

@@ -65,13 +65,12 @@ char *store_describe(const struct store *s, const struct chunk_id *id, char text
 #define FIRST_READ_BYTES (64u << 10)
 
 int store_parse_head(struct store *s, const struct chunk_id *id, const void *head, size_t head_bytes,
-		     uint64_t file_bytes, struct chunk_view *ret_view, uint64_t *ret_needed,
-		     struct error *err)
+		     uint64_t file_bytes, struct chunk_view *ret_view, uint64_t *needed, struct error *err)
 {
 	char name[STORE_NAME_MAX];
 	struct chunk_view view;
-	int r = chunk_parse_head(head, head_bytes, file_bytes, store_describe(s, id, name), &view, ret_needed,
-				 err);
+	int r =
+	    chunk_parse_head(head, head_bytes, file_bytes, store_describe(s, id, name), &view, needed, err);
 
 	if (r < 0)
 		return r;

@@ -44,10 +44,11 @@ static int make_digest(const struct put_item *item, const struct iovec *parts, s
 	char text[CHUNK_ID_TEXT];
 	int r = digest_of(parts, 2, &ret->sha256);
 
+	if (r < 0)
+		return error_errno(err, r, "cannot compute the SHA-256 of chunk %s",
+				   chunk_id_format(&item->id, text));
 	ret->id = item->id;
-	return r < 0 ? error_errno(err, r, "cannot compute the SHA-256 of chunk %s",
-				   chunk_id_format(&item->id, text))
-		     : 0;
+	return 0;
 }
 
 /* Called locked; unlocks while it writes. */

@@ -31,7 +31,7 @@ static void fill_steps(const struct analysis *analysis, struct job_sample *job)
 {
 	_cleanup_(freep) uint64_t *ns = calloc(analysis->n_steps ? analysis->n_steps : 1, sizeof(*ns));
 	size_t n = 0;
-	uint64_t sum_ns = 0;
+	uint64_t sum_ns = 0, p50_ns, p95_ns;
 
 	for (size_t i = 0; ns && i < analysis->n_steps; i++) {
 		if (analysis->steps[i].apart)
@@ -42,8 +42,10 @@ static void fill_steps(const struct analysis *analysis, struct job_sample *job)
 	if (!n)
 		return;
 	qsort(ns, n, sizeof(*ns), compare_ns);
-	job->step_p50_s = (double)ns[n / 2] * NS_TO_S;
-	job->step_p95_s = (double)ns[(n * 95 - 1) / 100] * NS_TO_S;
+	p50_ns = ns[n / 2];
+	p95_ns = ns[(n * 95 - 1) / 100];
+	job->step_p50_s = (double)p50_ns * NS_TO_S;
+	job->step_p95_s = (double)p95_ns * NS_TO_S;
 	if (sum_ns)
 		job->steps_per_s = (double)n / ((double)sum_ns * NS_TO_S);
 	job->n_steps = analysis->n_steps;

@@ -84,6 +84,7 @@ int recording_slice_drop(struct recording *recording, uint64_t slice, struct err
 /* What was written so far, notes and dropped slices included; and the detail in it. */
 uint64_t recording_written_bytes(const struct recording *recording, uint64_t *ret_detail_bytes);
 
+/* A fact about the recording, in place of what the key said before. -errno of writing. */
 int recording_set_text(struct recording *recording, const char *key, const char *value, struct error *err);
 int recording_set_u64(struct recording *recording, const char *key, uint64_t value, struct error *err);
 

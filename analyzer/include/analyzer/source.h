@@ -29,6 +29,7 @@ int source_open(enum source_choice choice, const struct collector_options *optio
 /* What it gives is sampled: approximate. */
 bool source_is_sampled(const struct source *source);
 
+/* As collector_*(): contracts and results are theirs. */
 int source_launch(struct source *source, char *const argv[], const sigset_t *signals, pid_t *ret_pid,
 		  struct error *err);
 int source_attach(struct source *source, pid_t tgid, struct error *err);

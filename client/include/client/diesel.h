@@ -54,6 +54,7 @@ struct diesel_dataset_info {
 	uint32_t reserved;
 };
 
+/* As the snapshot has it: asks nobody. 0. */
 int diesel_dataset_info(const struct diesel_dataset *dataset, struct diesel_dataset_info *ret);
 /* Borrowed until close, not terminated; -ERANGE. Class order is ImageFolder's: sorted names. */
 int diesel_dataset_class(const struct diesel_dataset *dataset, uint32_t class_index, const char **ret_name,
@@ -82,6 +83,8 @@ struct diesel_session_options {
 	uint32_t reserved[3];
 };
 
+/* -EINVAL: options that no session can have; what diesel_dataset_open() says of the daemon; else what the
+ * daemon answered. error receives the line. */
 int diesel_session_open(struct diesel_dataset *dataset, const struct diesel_session_options *options,
 			struct diesel_session **ret, char *error, size_t error_size);
 /* Batches that are held stay readable until each is released. */

@@ -92,6 +92,7 @@ _Static_assert(sizeof(struct chunk_record) == 64, "stored");
 
 #define CHUNK_ID_TEXT 33 /* 32 digits and a terminator */
 
+/* As 32 hexadecimal digits, and back: -EINVAL. */
 char *chunk_id_format(const struct chunk_id *id, char text[CHUNK_ID_TEXT]);
 int chunk_id_parse(const char *text, struct chunk_id *ret_id);
 
@@ -109,11 +110,11 @@ bool chunk_name_is_valid(const char *name, size_t length);
  * Checks everything about the head: magic, version, checksum, and that every offset, length and name lies
  * inside the file. head is 8-byte aligned; head_bytes may be more than the head; file_bytes is the size
  * of the whole file. `origin` names the file in error texts.
- * -EAGAIN: head_bytes is shorter than the head; *ret_needed says how much to read.
+ * -EAGAIN: head_bytes is shorter than the head; *needed says how much to read.
  * -EBADMSG: damaged, hostile or truncated; -EPROTONOSUPPORT: a newer version.
  */
 int chunk_parse_head(const void *head, size_t head_bytes, uint64_t file_bytes, const char *origin,
-		     struct chunk_view *ret_view, uint64_t *ret_needed, struct error *err);
+		     struct chunk_view *ret_view, uint64_t *needed, struct error *err);
 
 /* Compares a record's checksum with its stored bytes. -EBADMSG names origin and path. */
 int chunk_verify_record(const struct chunk_view *view, uint32_t record, const void *stored,

@@ -92,6 +92,7 @@ int meta_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, 
 int meta_sqlite_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err);
 void meta_free(struct meta *m);
 
+/* What it holds now. -errno of reading. */
 int meta_info(struct meta *m, struct meta_info *ret, struct error *err);
 
 /* floor: an id below all that this writer will make. ret tells the state found, with the pending floor of

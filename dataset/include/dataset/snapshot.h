@@ -103,5 +103,6 @@ struct snapshot_entry {
 	uint64_t sample; /* of a file */
 };
 
+/* The directory's next entry; *cursor is 0 before the first. -ENOENT: there are no more. */
 int snapshot_list(const struct snapshot *s, const char *directory, size_t directory_length, uint64_t *cursor,
 		  struct snapshot_entry *ret);

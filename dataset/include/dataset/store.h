@@ -80,8 +80,7 @@ int store_digest(struct store *s, const struct chunk_id *id, struct digest *ret,
 
 /* chunk_parse_head() of an object's first bytes; also checks that the chunk is the one its name says. */
 int store_parse_head(struct store *s, const struct chunk_id *id, const void *head, size_t head_bytes,
-		     uint64_t file_bytes, struct chunk_view *ret_view, uint64_t *ret_needed,
-		     struct error *err);
+		     uint64_t file_bytes, struct chunk_view *ret_view, uint64_t *needed, struct error *err);
 
 /* Reads the head of a chunk, and checks it like store_parse_head(). *ret_head: free() it; the view lies in
  * it. */

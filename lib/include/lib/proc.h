@@ -28,6 +28,7 @@ struct proc_stat {
 	uint64_t resident_pages;
 };
 
+/* -EBADMSG; reading also -ENOENT, -ESRCH. */
 int proc_stat_parse(const char *text, struct proc_stat *ret_stat);
 int proc_stat_read(const char *root, pid_t pid, struct proc_stat *ret_stat);
 
@@ -41,6 +42,7 @@ struct proc_status {
 	uint64_t voluntary_switches, forced_switches;
 };
 
+/* -EBADMSG; reading also -ENOENT, -ESRCH. */
 int proc_status_parse(const char *text, struct proc_status *ret_status);
 int proc_status_read(const char *root, pid_t pid, struct proc_status *ret_status);
 
@@ -78,6 +80,7 @@ struct proc_cpu_ticks {
 	uint64_t user, nice, system, idle, iowait, irq, softirq, steal;
 };
 
+/* -EBADMSG; reading also -ENOENT. */
 int proc_cpu_ticks_parse(const char *text, struct proc_cpu_ticks *ret_ticks);
 int proc_cpu_ticks_read(const char *root, struct proc_cpu_ticks *ret_ticks);
 
@@ -85,5 +88,6 @@ struct proc_meminfo {
 	uint64_t total_bytes, free_bytes, available_bytes, cached_bytes, dirty_bytes, writeback_bytes;
 };
 
+/* -EBADMSG; reading also -ENOENT. */
 int proc_meminfo_parse(const char *text, struct proc_meminfo *ret_meminfo);
 int proc_meminfo_read(const char *root, struct proc_meminfo *ret_meminfo);

@@ -18,6 +18,7 @@ struct proc_schedstat {
 	uint64_t n_slices; /* times it got a CPU */
 };
 
+/* -EBADMSG. */
 int proc_schedstat_parse(const char *text, struct proc_schedstat *ret_schedstat);
 
 /* syscall: what a sleeping thread sleeps in. */
@@ -29,6 +30,7 @@ struct proc_syscall {
 	uint64_t args[6]; /* with in_call */
 };
 
+/* -EBADMSG. */
 int proc_syscall_parse(const char *text, struct proc_syscall *ret_syscall);
 
 /* io of one thread. */
@@ -38,6 +40,7 @@ struct proc_io {
 	uint64_t read_bytes, write_bytes;   /* from and to storage */
 };
 
+/* -EBADMSG. */
 int proc_io_parse(const char *text, struct proc_io *ret_io);
 
 enum proc_wait {

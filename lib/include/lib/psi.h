@@ -17,6 +17,7 @@ struct psi {
 	bool has_full;
 };
 
+/* -EBADMSG. */
 int psi_parse(const char *text, struct psi *ret_psi);
 
 /* path: the whole name, "/proc/pressure/io". -ENOENT: no PSI here; -EOPNOTSUPP: compiled in but switched off.

@@ -13,6 +13,7 @@ struct report_what_if {
 	struct what_if_question question; /* what analysis->predictions->answer is to */
 };
 
+/* For people: the answer, or without a question rates and curves. Both: -errno of the stream. */
 int report_what_if_text(FILE *stream, const struct report_what_if *what_if);
 
 /* One JSON object, "schema": "diesel.what-if/1". */

@@ -70,10 +70,11 @@ struct history_point {
 
 /*
  * Opens or makes the file. A damaged one is set aside as PATH.damaged (once: a second time it is -EBADMSG)
- * and a new one begun; *ret_notice says so then, else it is "". -EACCES, -ENOENT (its folder), -ENOSPC,
- * -EBUSY: another process keeps its history there; -EPROTONOSUPPORT: written by a newer version.
+ * and a new one begun; notice says so then, else it is "", also after a failure. -EACCES, -ENOENT (its
+ * folder), -ENOSPC, -EBUSY: another process keeps its history there; -EPROTONOSUPPORT: written by a newer
+ * version.
  */
-int history_open(const struct history_options *options, struct history **ret, char ret_notice[256],
+int history_open(const struct history_options *options, struct history **ret, char notice[256],
 		 struct error *err);
 
 /* For reading alone: the file stays as it is. */

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of CONTRIBUTING.md that the text of a file shows. Rules about statements are ast-grep's, in rules/.
+
+    text_rules.py FILE ...    from the root of the tree; one line for each that a rule refuses, and status 1
+"""
+import pathlib
+import re
+import sys
+
+# What must not be in comments, documents and messages, and what to write instead.
+WORDS = [
+    (r"\b(TODO|FIXME|XXX)\b", "do it, or say in plain words what is missing"),
+    (r"(?i)\b(hack|hacks|hacky|kludge)\b", "say what it does and why"),
+    (r"(?i)\bthe begin\b", "the start"),
+    (r"(?i)\b(session|trace|record) (file|database)s?\b", "recording (docs/glossary.md)"),
+    (r"(?i)\b(assistant|claude|chatgpt|copilot)s?\b", "nobody needs to know who typed it"),
+    (r"(?<![\w&/#])#\d+\b(?!\s*[;}\"'])", "what the issue said, instead of its number"),
+    (r"(?<![\w.~}])/(work|root)/", "a path of one machine"),
+]
+NO_WORDS = (".svg", ".css", ".json", "LICENSE", "LICENSES/", "packaging/debian/copyright", "tests/fuzz/corpus/", "tests/lint/")
+
+# Third-party headers, and the rooms that may include them. tests/ and bench/ may include any of these.
+OWNERS = {
+    "bpf/": ("bpf",),
+    "cmocka.h": (),
+    "curses.h": ("ui",),
+    "fuse.h": (),
+    "gelf.h": ("bpf/symbols",),
+    "ini.h": ("daemon/run",),
+    "jansson.h": ("ctl", "daemon/control", "daemon/talk", "reports/json", "ui"),
+    "libelf.h": ("bpf/symbols",),
+    "liburing.h": ("daemon/storage",),
+    "microhttpd.h": ("daemon/run",),
+    "openssl/": ("dataset/chunk",),
+    "sqlite3.h": ("analyzer/trace", "daemon/history", "dataset/meta"),
+    "sys/sdt.h": ("client",),
+    "term.h": ("ui",),
+    "uthash.h": ("bpf/collect",),
+    "uv.h": ("daemon",),
+    "xxhash.h": ("dataset/chunk",),
+    "zlib.h": ("reports/trace",),
+    "zstd.h": ("analyzer/trace", "ui/replay"),
+}
+ANY_OWNER = ("tests", "bench")
+# libc and the kernel. A header that is neither here nor above has to be given an owner.
+SYSTEM = re.compile(r"(sys|linux|net|netinet|arpa)/\w+\.h|"
+                    r"(assert|ctype|dirent|dlfcn|endian|errno|fcntl|fts|ftw|getopt|grp|inttypes|langinfo|limits|link|locale|math|"
+                    r"netdb|poll|pthread|pwd|sched|semaphore|setjmp|signal|spawn|stdalign|stdarg|stdatomic|stdbool|stddef|stdint|"
+                    r"stdio|stdlib|string|strings|termios|time|unistd|wchar|wctype)\.h")
+
+CODE = (".c", ".h", ".py", ".sh", ".cmake", ".js", ".css", ".map", "CMakeLists.txt")
+
+
+def words(path, text):
+    if any(path.startswith(part) or path.endswith(part) for part in NO_WORDS):
+        return
+    for pattern, instead in WORDS:
+        for found in re.finditer(pattern, text):
+            yield text.count("\n", 0, found.start()) + 1, f"'{found[0].strip()}': {instead}"
+
+
+def owner_of(header):
+    return next((rooms for prefix, rooms in OWNERS.items() if header == prefix or prefix[-1] == "/" and header.startswith(prefix)),
+                None)
+
+
+def owners(path, text):
+    if not path.endswith((".c", ".h")):
+        return
+    for found in re.finditer(r"^#include <([^>]+)>", text, re.MULTILINE):
+        rooms = owner_of(found[1])
+        line = text.count("\n", 0, found.start()) + 1
+        if rooms is None and not SYSTEM.fullmatch(found[1]):
+            yield line, f"<{found[1]}> has no owner in tests/lint/text_rules.py"
+        elif rooms is not None and not any(path.startswith(room + "/") for room in rooms + ANY_OWNER):
+            yield line, f"<{found[1]}> belongs to {', '.join(rooms) or 'tests'} alone"
+
+
+def first_lines(path, text):
+    if not path.endswith(CODE):
+        return
+    lines = text.split("\n")
+    first = 1 if lines[0].startswith("#!") else 0
+    if "SPDX-License-Identifier:" not in (lines + [""])[first]:
+        yield first + 1, "the first line is the SPDX line"
+    if path.endswith(".h") and not re.match(r"[^\n]*\n(/\*.*?\*/\n)?\s*#pragma once\n", text, re.DOTALL):
+        yield 2, "a header starts with #pragma once"
+
+
+def contracts(path, text):
+    """A function of a public header that can fail has a comment in its paragraph, above it or beside it."""
+    if not re.search(r"/include/\w+/\w+\.h$", "/" + path):
+        return
+    covered = in_comment = False
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip() and not in_comment:
+            covered = False
+        if "/*" in line and "SPDX" not in line:
+            covered = True
+        in_comment = line.rfind("/*") > line.rfind("*/") or in_comment and "*/" not in line
+        name = re.match(r"int (\w+)\(", line)
+        if name and not covered:
+            yield number, f"{name[1]}() returns int and has no comment that says which"
+
+
+RULES = (words, owners, first_lines, contracts)
+
+
+def check(path, text):
+    return [f"{path}:{line}: {rule.__name__}: {message}" for rule in RULES for line, message in rule(path, text)]
+
+
+def main():
+    refused = []
+    for path in sys.argv[1:]:
+        try:
+            refused += check(path, pathlib.Path(path).read_text(encoding="utf-8"))
+        except UnicodeDecodeError:
+            continue  # a picture, a fuzzer's corpus
+    print("\n".join(refused), end="\n" if refused else "")
+    return 1 if refused else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

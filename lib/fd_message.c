@@ -59,8 +59,8 @@ static size_t collect(struct msghdr *header, int *fds)
 	return n_fds;
 }
 
-int fd_message_receive(int socket, void *data, size_t bytes, int flags, int ret_fds[FD_MESSAGE_MAX_FDS],
-		       size_t *ret_n_fds)
+int fd_message_receive(int socket, void *data, size_t bytes, int flags, int fds[FD_MESSAGE_MAX_FDS],
+		       size_t *n_fds)
 {
 	union control control;
 	struct iovec iov = {.iov_base = data, .iov_len = bytes};
@@ -68,24 +68,23 @@ int fd_message_receive(int socket, void *data, size_t bytes, int flags, int ret_
 				.msg_iovlen = 1,
 				.msg_control = control.buffer,
 				.msg_controllen = sizeof(control.buffer)};
-	int fds[FD_MESSAGE_MAX_FDS];
+	int received[FD_MESSAGE_MAX_FDS];
 	ssize_t n;
-	size_t n_fds;
+	size_t n_received;
 
+	*n_fds = 0;
 	do {
 		n = recvmsg(socket, &header, flags | MSG_CMSG_CLOEXEC);
 	} while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return -errno;
-	n_fds = collect(&header, fds);
+	n_received = collect(&header, received);
 	if (n == 0 || header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
-		for (size_t i = 0; i < n_fds; i++)
-			close(fds[i]);
-		if (n > 0)
-			return -EPROTO;
-		n_fds = 0;
+		for (size_t i = 0; i < n_received; i++)
+			close(received[i]);
+		return n == 0 ? 0 : -EPROTO;
 	}
-	memcpy(ret_fds, fds, n_fds * sizeof(int));
-	*ret_n_fds = n_fds;
+	memcpy(fds, received, n_received * sizeof(int));
+	*n_fds = n_received;
 	return (int)n;
 }

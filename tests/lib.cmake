@@ -4,3 +4,4 @@ foreach(module bus_error capabilities cgroup error fd_message fd_store launch li
 endforeach()
 diesel_fuzz_target(lib/proc USES diesel_base)
 diesel_script_test(integration house /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_house.py)
+diesel_script_test(unit lint /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/lint/test_rules.py)

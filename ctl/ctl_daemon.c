@@ -59,11 +59,20 @@ const char *ctl_rate(char text[24], double rate)
 	return text;
 }
 
+static bool is_bytes(const char *name)
+{
+	enum tuner_knob knob;
+
+	if (tuner_knob_parse(name, &knob) == 0)
+		return tuner_knob_table[knob].bytes;
+	return strncmp(name, "cache", 5) == 0; /* a limit */
+}
+
 const char *ctl_knob(char text[24], const char *knob, double value)
 {
 	if (!isfinite(value) || value < 0)
 		snprintf(text, 24, "-");
-	else if (strstr(knob, "bytes") || !strncmp(knob, "cache", 5))
+	else if (is_bytes(knob))
 		units_format_bytes(text, 24, (uint64_t)value);
 	else
 		snprintf(text, 24, "%.0f", value);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "client/admin.h"
+#include "client/knob.h"
 #include "ctl.h"
 
 /* The options --json and --socket of such a verb, and those of its own. */

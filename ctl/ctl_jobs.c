@@ -9,7 +9,15 @@
 
 #include "lib/cleanup.h"
 
-static const char *const knobs[] = {"cache-bytes", "prefetch-chunks", "daemon-workers", "client-workers"};
+static const struct {
+	const char *head;
+	int width;
+} knob_columns[TUNER_N_KNOBS] = {
+    [TUNER_CACHE_BYTES] = {"CACHE", 10},
+    [TUNER_PREFETCH_CHUNKS] = {"PREFETCH", 8},
+    [TUNER_DAEMON_WORKERS] = {"WORKERS", 7},
+    [TUNER_CLIENT_WORKERS] = {"CLIENT", 6},
+};
 
 /* With a star when the operator has pinned it, and a dash when the program decides itself. */
 static void print_knob(const json_t *job, const char *knob, int width)
@@ -34,10 +42,8 @@ static void print_job(const json_t *job)
 	printf(" %5s", ctl_percent(percent, ctl_real(shares, "device")));
 	printf(" %5s", ctl_percent(percent, fetch));
 	printf(" %5s", ctl_percent(percent, prep));
-	print_knob(job, knobs[0], 10);
-	print_knob(job, knobs[1], 8);
-	print_knob(job, knobs[2], 7);
-	print_knob(job, knobs[3], 6);
+	for (int i = 0; i < TUNER_N_KNOBS; i++)
+		print_knob(job, tuner_knob_table[i].name, knob_columns[i].width);
 	printf("  %-8s", *ctl_string(tuner, "phase", text) ? text : "-");
 	printf(" %s\n", ctl_string(job, "name", text));
 }
@@ -59,6 +65,14 @@ static void print_tune(const json_t *tune)
 	putchar('\n');
 }
 
+static void print_head(void)
+{
+	printf("%4s %7s %9s %5s %5s %5s", "JOB", "PID", "SAMPLES/S", "DEV", "FETCH", "PREP");
+	for (int i = 0; i < TUNER_N_KNOBS; i++)
+		printf(" %*s", knob_columns[i].width, knob_columns[i].head);
+	printf("  %-8s %s\n", "PHASE", "NAME");
+}
+
 static int print_jobs(const struct ctl_verb *verb, const char *text)
 {
 	json_t *root = ctl_parse(verb, text, "diesel.jobs/1"), *jobs = json_object_get(root, "jobs"), *job;
@@ -70,8 +84,7 @@ static int print_jobs(const struct ctl_verb *verb, const char *text)
 	if (json_array_size(jobs) == 0)
 		puts("no jobs");
 	else
-		printf("%4s %7s %9s %5s %5s %5s %10s %8s %7s %6s  %-8s %s\n", "JOB", "PID", "SAMPLES/S",
-		       "DEV", "FETCH", "PREP", "CACHE", "PREFETCH", "WORKERS", "CLIENT", "PHASE", "NAME");
+		print_head();
 	json_array_foreach(jobs, i, job) print_job(job);
 	json_decref(root);
 	return ctl_finish(verb);

@@ -11,22 +11,25 @@
 #include "lib/units.h"
 
 static const struct {
-	const char *name, *other; /* as the tuner calls it */
+	const char *name;
 	enum wire_setting_key key;
-	bool limit, bytes;
-} names[] = {
-    {"cache", "cache-bytes", WIRE_SET_CACHE, false, true},
-    {"prefetch", "prefetch-chunks", WIRE_SET_PREFETCH, false, false},
-    {"workers", "daemon-workers", WIRE_SET_WORKERS, false, false},
-    {"client-workers", NULL, WIRE_SET_CLIENT_WORKERS, false, false},
-    {"cache-max", NULL, WIRE_SET_CACHE_MAX, true, true},
-    {"cache-min", NULL, WIRE_SET_CACHE_MIN, true, true},
-    {"workers-max", NULL, WIRE_SET_WORKERS_MAX, true, false},
-    {"client-workers-max", NULL, WIRE_SET_CLIENT_WORKERS_MAX, true, false},
-    {"prefetch-max", NULL, WIRE_SET_PREFETCH_MAX, true, false},
+	bool bytes;
+} limits[] = {
+    {"cache-max", WIRE_SET_CACHE_MAX, true},
+    {"cache-min", WIRE_SET_CACHE_MIN, true},
+    {"workers-max", WIRE_SET_WORKERS_MAX, false},
+    {"client-workers-max", WIRE_SET_CLIENT_WORKERS_MAX, false},
+    {"prefetch-max", WIRE_SET_PREFETCH_MAX, false},
 };
 
-#define N_NAMES (sizeof(names) / sizeof(names[0]))
+#define N_LIMITS (sizeof(limits) / sizeof(limits[0]))
+
+/* What the left side of an assignment names. */
+struct name {
+	const char *name;
+	enum wire_setting_key key;
+	bool limit, bytes;
+};
 
 struct request {
 	struct ctl_daemon_options daemon;
@@ -63,37 +66,53 @@ static int parse_value(const struct ctl_verb *verb, const char *value, bool byte
 	return CTL_OK;
 }
 
+static bool is_called(const char *text, size_t length, const char *name)
+{
+	return strlen(name) == length && strncmp(name, text, length) == 0;
+}
+
+static bool find_name(const char *text, size_t length, struct name *ret)
+{
+	for (int i = 0; i < TUNER_N_KNOBS; i++) {
+		const struct tuner_knob_info *knob = &tuner_knob_table[i];
+
+		if (is_called(text, length, knob->setting) || is_called(text, length, knob->name)) {
+			*ret = (struct name){.name = knob->setting, .key = knob->key, .bytes = knob->bytes};
+			return true;
+		}
+	}
+	for (size_t i = 0; i < N_LIMITS; i++) {
+		if (is_called(text, length, limits[i].name)) {
+			*ret = (struct name){limits[i].name, limits[i].key, true, limits[i].bytes};
+			return true;
+		}
+	}
+	return false;
+}
+
 /* knob=value of an argument, limit=value of --limit. */
 static int add_assignment(const struct ctl_verb *verb, struct request *q, const char *argument, bool limit)
 {
 	const char *equals = strchr(argument, '=');
-	size_t length = equals ? (size_t)(equals - argument) : 0;
+	struct wire_setting setting = {0};
+	struct name name;
+	int r;
 
-	for (size_t i = 0; equals && i < N_NAMES; i++) {
-		struct wire_setting s = {.key = names[i].key};
-		bool same = (strlen(names[i].name) == length && !strncmp(names[i].name, argument, length)) ||
-			    (names[i].other && strlen(names[i].other) == length &&
-			     !strncmp(names[i].other, argument, length));
-		int r;
-
-		if (!same)
-			continue;
-		if (names[i].limit != limit)
-			return limit
-				   ? ctl_usage(verb, "%s is a knob: write it without --limit", names[i].name)
-				   : ctl_usage(verb, "%s is a limit: write --limit %s", names[i].name,
-					       argument);
-		r = parse_value(verb, equals + 1, names[i].bytes, &s, argument);
-		return r == CTL_OK ? add(verb, q, names[i].name, s) : r;
-	}
-	return limit ? ctl_usage(
-			   verb,
-			   "--limit %s: it must be cache-max, cache-min, workers-max, client-workers-max or "
-			   "prefetch-max, with =VALUE",
-			   argument)
-		     : ctl_usage(verb,
-				 "'%s': it must be cache, prefetch, workers or client-workers, with =VALUE",
-				 argument);
+	if (!equals || !find_name(argument, (size_t)(equals - argument), &name))
+		return limit ? ctl_usage(verb,
+					 "--limit %s: it must be cache-max, cache-min, workers-max, "
+					 "client-workers-max or prefetch-max, with =VALUE",
+					 argument)
+			     : ctl_usage(verb,
+					 "'%s': it must be cache, prefetch, workers or client-workers, with "
+					 "=VALUE",
+					 argument);
+	if (name.limit != limit)
+		return limit ? ctl_usage(verb, "%s is a knob: write it without --limit", name.name)
+			     : ctl_usage(verb, "%s is a limit: write --limit %s", name.name, argument);
+	setting.key = name.key;
+	r = parse_value(verb, equals + 1, name.bytes, &setting, argument);
+	return r == CTL_OK ? add(verb, q, name.name, setting) : r;
 }
 
 static int add_mode(const struct ctl_verb *verb, struct request *q, const char *option, const char *value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(module protocol ring share transport)
+foreach(module knob protocol ring share transport)
   diesel_unit_test(client/${module} USES diesel_client Threads::Threads)
 endforeach()
 foreach(module cached_dataset connection io job lend options metrics_totals orphans policy pool quota read_latency reader replies sensor serving_knobs session_need session_plan settings shared_memory)

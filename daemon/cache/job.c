@@ -126,7 +126,7 @@ static struct job *job_begin(struct jobs *jobs, int64_t root, const struct job_m
 			  .rank = m->rank,
 			  .world = m->world,
 			  .begin_ns = clock_monotonic_ns(),
-			  .knobs = JOB_KNOBS_INIT,
+			  .knobs = tuner_knobs_free(),
 			  .refs = 2, /* the list, the timer */
 			  .pidfd = -1,
 			  .n_handles = 1};

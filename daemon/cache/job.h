@@ -23,26 +23,10 @@
 
 #include "pool.h"
 #include "read_latency.h"
+#include "tuner/knob.h"
 
 #define JOB_LINGER_MS     300000
 #define JOB_MAX_LINGERING 64 /* each is a descriptor, and a line of STATUS */
-
-/* What a knob holds that nobody has set. */
-#define JOB_KNOB_FREE  UINT32_MAX
-#define JOB_CACHE_FREE UINT64_MAX
-
-struct job_knobs {
-	uint64_t cache_bytes;     /* of chunks of its datasets; JOB_CACHE_FREE: whatever there is room for */
-	uint32_t prefetch_chunks; /* JOB_KNOB_FREE: as struct serving_knobs says */
-	uint32_t workers;         /* CPU workers that may work for it at one time; JOB_KNOB_FREE: all */
-	uint32_t client_workers;  /* Python worker processes it is asked to run; JOB_KNOB_FREE: no wish */
-};
-
-#define JOB_KNOBS_INIT                                                                                       \
-	((struct job_knobs){.cache_bytes = JOB_CACHE_FREE,                                                   \
-			    .prefetch_chunks = JOB_KNOB_FREE,                                                \
-			    .workers = JOB_KNOB_FREE,                                                        \
-			    .client_workers = JOB_KNOB_FREE})
 
 /* All count up from the job's begin. */
 struct job_counters {
@@ -79,7 +63,9 @@ struct job {
 	uint32_t uid, rank, world;
 	char name[128]; /* its command line, cut */
 	uint64_t begin_ns;
-	struct job_knobs knobs;
+	/* As set. Free (tuner_knob_table) means for the cache whatever there is room for, for read-ahead what
+	 * struct serving_knobs says, for the daemon's workers all of them, and for client workers no wish. */
+	struct tuner_knobs knobs;
 	struct job_counters counters; /* cpu_ns and live sessions apart: server_job_counters() has all */
 	struct job_taken taken;
 	struct pool_lane lane;

@@ -8,12 +8,12 @@ static uint64_t others_cache_bytes(const struct control *c, uint64_t job)
 	uint64_t sum = 0;
 
 	for (const struct job *j = c->serving->jobs.first; j; j = j->next) {
-		struct job_knobs knobs;
+		struct tuner_knobs knobs;
 
 		if (j->id == job)
 			continue;
 		serving_job_knobs(c->serving, j, &knobs);
-		sum += knobs.cache_bytes;
+		sum += knobs.value[TUNER_CACHE_BYTES];
 	}
 	return sum;
 }
@@ -27,31 +27,21 @@ static uint64_t hold_cache(const struct control *c, const struct job *job, uint6
 	return others < least && value < least - others ? least - others : value;
 }
 
-static uint32_t narrow(uint64_t value)
-{
-	return value < UINT32_MAX - 1 ? (uint32_t)value : UINT32_MAX - 1;
-}
-
 uint64_t control_apply(struct control *c, struct job *job, enum tuner_knob knob, uint64_t value)
 {
 	struct control_job *known = control_find_job(c, job->id);
-	struct job_knobs knobs = job->knobs, got;
+	struct tuner_knobs knobs = job->knobs, got;
+	uint64_t most = tuner_knob_table[knob].free - 1;
 	struct error note = ERROR_INIT;
 
-	switch (knob) {
-	case TUNER_CACHE_BYTES:
+	if (knob == TUNER_CACHE_BYTES)
 		value = hold_cache(c, job, value);
-		knobs.cache_bytes = value;
-		break;
-	case TUNER_PREFETCH_CHUNKS: knobs.prefetch_chunks = narrow(value); break;
-	case TUNER_DAEMON_WORKERS: knobs.workers = narrow(value); break;
-	case TUNER_CLIENT_WORKERS: knobs.client_workers = narrow(value); break;
-	}
+	knobs.value[knob] = value < most ? value : most;
 	(void)serving_set_job(c->serving, job->id, &knobs, &note);
 	if (known)
 		known->knobs = knobs;
 	serving_job_knobs(c->serving, job, &got);
-	return knob == TUNER_CACHE_BYTES ? got.cache_bytes : value;
+	return knob == TUNER_CACHE_BYTES ? got.value[knob] : value;
 }
 
 void control_apply_limits(struct control *c)

@@ -115,18 +115,15 @@ json_t *control_entry_json(const struct history_entry *e)
 
 /* null: nobody has set it, and there is no sample that says what it is. */
 static json_t *knob_json(const struct control *c, const struct job *job, const struct control_job *known,
-			 enum wire_setting_key key)
+			 enum tuner_knob knob)
 {
-	static const uint64_t knob_free[] = {JOB_CACHE_FREE, JOB_KNOB_FREE, JOB_KNOB_FREE, JOB_KNOB_FREE};
-	enum tuner_knob knob = settings_knob(key);
-	const uint64_t values[] = {job->knobs.cache_bytes, job->knobs.prefetch_chunks, job->knobs.workers,
-				   job->knobs.client_workers};
+	uint64_t set = job->knobs.value[knob];
 	json_t *value = json_null(), *wanted = json_null();
 	uint64_t pin = 0;
-	bool pinned = settings_find_pin(&c->settings, job->id, key, &pin);
+	bool pinned = settings_find_pin(&c->settings, job->id, knob, &pin);
 
-	if (values[knob] != knob_free[knob])
-		value = json_u64(values[knob]);
+	if (set != tuner_knob_table[knob].free)
+		value = json_u64(set);
 	else if (known && known->has_sample)
 		value = json_u64(known->sample.knobs.value[knob]);
 	if (known && known->has_view)
@@ -140,8 +137,9 @@ static json_t *knobs_json(const struct control *c, const struct job *job, const 
 {
 	json_t *root = json_object();
 
-	for (enum wire_setting_key key = WIRE_SET_CACHE; settings_is_knob(key); key++)
-		json_object_set_new(root, tuner_knob_name(settings_knob(key)), knob_json(c, job, known, key));
+	for (int i = 0; i < TUNER_N_KNOBS; i++)
+		json_object_set_new(root, tuner_knob_table[i].name,
+				    knob_json(c, job, known, (enum tuner_knob)i));
 	return root;
 }
 
@@ -247,7 +245,8 @@ json_t *control_tune_json(struct control *c)
 	struct settings *s = &c->settings;
 
 	for (enum wire_setting_key key = WIRE_SET_CACHE_MAX; key < WIRE_N_SETTINGS; key++)
-		json_object_set_new(limits, settings_name(key), json_u64(settings_get(s, key)));
+		if (!settings_is_knob(key))
+			json_object_set_new(limits, settings_name(key), json_u64(settings_get(s, key)));
 	settings_fill(s, &c->config);
 	for (uint32_t i = 0; i < c->config.n_pins; i++)
 		json_array_append_new(pins,

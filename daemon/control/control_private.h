@@ -21,7 +21,7 @@ struct control_job {
 	int64_t pid;
 	uint64_t start_ticks;
 	uint32_t rank, world;
-	struct job_knobs knobs; /* as they were set last */
+	struct tuner_knobs knobs; /* as they were set last */
 	/* Sums over the seconds since the last point of the history. */
 	struct history_point sum;
 	uint32_t n_summed;

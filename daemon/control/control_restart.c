@@ -54,7 +54,7 @@ void control_save_settings(struct control *c)
 		return;
 	}
 	for (enum wire_setting_key key = WIRE_SET_TUNE; key < WIRE_N_SETTINGS; key++)
-		if (s->is_set[key])
+		if (!settings_is_knob(key) && s->is_set[key])
 			json_object_set_new(set, settings_name(key), json_u64(s->set[key]));
 	for (uint32_t i = 0; i < s->n_pins; i++)
 		json_array_append_new(pins, json_pack("{s:o, s:s, s:o}", "job", json_u64(s->pins[i].job),
@@ -77,18 +77,16 @@ static void save_jobs(struct control *c)
 	json_t *jobs = json_array();
 
 	for (const struct control_job *j = c->jobs; j; j = j->next) {
+		json_t *job;
+
 		if (!j->start_ticks)
 			continue;
-		json_array_append_new(jobs, json_pack("{s:o, s:o, s:o, s:i, s:i, s:o, s:o, s:o, s:o}", "id",
-						      json_u64(j->id), "pid", json_u64((uint64_t)j->pid),
-						      "start", json_u64(j->start_ticks), "rank", (int)j->rank,
-						      "world", (int)j->world, "cache",
-						      json_integer(j->knobs.cache_bytes == JOB_CACHE_FREE
-								       ? -1
-								       : (json_int_t)j->knobs.cache_bytes),
-						      "prefetch", json_u64(j->knobs.prefetch_chunks),
-						      "workers", json_u64(j->knobs.workers), "client_workers",
-						      json_u64(j->knobs.client_workers)));
+		job = json_pack("{s:o, s:o, s:o, s:i, s:i}", "id", json_u64(j->id), "pid",
+				json_u64((uint64_t)j->pid), "start", json_u64(j->start_ticks), "rank",
+				(int)j->rank, "world", (int)j->world);
+		for (int i = 0; i < TUNER_N_KNOBS; i++) /* a cache that is free: -1 */
+			json_object_set_new(job, tuner_knob_table[i].saved, json_u64(j->knobs.value[i]));
+		json_array_append_new(jobs, job);
 	}
 	save_json(c, "jobs", json_pack("{s:o, s:o}", "last", json_u64(c->last_job), "jobs", jobs));
 }
@@ -154,11 +152,12 @@ static void restore_settings(struct control *c)
 	    restore_one(c, 0, key, (uint64_t)json_integer_value(value));
 	json_array_foreach(json_object_get(root, "pins"), i, pin)
 	{
-		const char *knob = json_string_value(json_object_get(pin, "knob"));
+		const char *name_of_knob = json_string_value(json_object_get(pin, "knob"));
+		enum tuner_knob knob;
 
-		for (enum wire_setting_key key = WIRE_SET_CACHE; settings_is_knob(key); key++)
-			if (knob && !strcmp(knob, tuner_knob_name(settings_knob(key))))
-				restore_one(c, get_u64(pin, "job"), key, get_u64(pin, "value"));
+		if (name_of_knob && tuner_knob_parse(name_of_knob, &knob) == 0)
+			restore_one(c, get_u64(pin, "job"), tuner_knob_table[knob].key,
+				    get_u64(pin, "value"));
 	}
 	json_decref(root);
 }
@@ -220,6 +219,21 @@ void control_restore(struct control *c)
 		log_warning("%s", err.text);
 }
 
+/* What was not saved, as the knob is newer than the file, is free. */
+static struct tuner_knobs saved_knobs(const json_t *saved)
+{
+	struct tuner_knobs knobs = tuner_knobs_free();
+
+	for (int i = 0; i < TUNER_N_KNOBS; i++) {
+		const json_t *value = json_object_get(saved, tuner_knob_table[i].saved);
+
+		if (value && json_integer_value(value) >= 0 &&
+		    (uint64_t)json_integer_value(value) < knobs.value[i])
+			knobs.value[i] = (uint64_t)json_integer_value(value);
+	}
+	return knobs;
+}
+
 void control_restore_job(struct control *c, struct job *job, struct control_job *known)
 {
 	json_t *jobs = json_object_get(c->remembered, "jobs"), *saved;
@@ -227,11 +241,7 @@ void control_restore_job(struct control *c, struct job *job, struct control_job 
 
 	json_array_foreach(jobs, i, saved)
 	{
-		json_int_t cache = json_integer_value(json_object_get(saved, "cache"));
-		struct job_knobs knobs = {.cache_bytes = cache < 0 ? JOB_CACHE_FREE : (uint64_t)cache,
-					  .prefetch_chunks = (uint32_t)get_u64(saved, "prefetch"),
-					  .workers = (uint32_t)get_u64(saved, "workers"),
-					  .client_workers = (uint32_t)get_u64(saved, "client_workers")};
+		struct tuner_knobs knobs = saved_knobs(saved);
 
 		if (!known->start_ticks || get_u64(saved, "pid") != (uint64_t)job->pid ||
 		    get_u64(saved, "start") != known->start_ticks || get_u64(saved, "rank") != job->rank ||

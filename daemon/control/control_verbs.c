@@ -74,9 +74,10 @@ static int check_tunable(const struct control *c, const struct wire_set *m, stru
 
 	for (uint32_t i = 0; i < m->n_settings; i++) {
 		enum wire_setting_key key = (enum wire_setting_key)m->settings[i].key;
+		enum tuner_knob knob;
 
-		if (!settings_is_knob(key) || m->settings[i].flags || !known || !known->has_sample ||
-		    known->sample.tunable & 1u << settings_knob(key))
+		if (tuner_knob_of_key(key, &knob) < 0 || m->settings[i].flags || !known ||
+		    !known->has_sample || known->sample.tunable & 1u << knob)
 			continue;
 		return error_set(err, -EOPNOTSUPP, "job %llu decides %s itself: its program names a number",
 				 (unsigned long long)m->job, settings_name(key));

@@ -13,47 +13,51 @@
 #define CLIENT_WORKERS_MOST 256u
 #define DEFAULT_PREFETCH    64u
 
-static const struct {
+/* Of what is no knob: those are in tuner_knob_table, and what they may be is what their limit may be. */
+static const struct row {
 	const char *name;
 	bool bytes;
 	uint64_t least, most;
-	enum wire_setting_key limit; /* of a knob: what it may not exceed */
-	enum tuner_knob knob;
 } table[WIRE_N_SETTINGS] = {
-    [WIRE_SET_CACHE] = {"cache", true, CACHE_LEAST, WIRE_CACHE_MAX, WIRE_SET_CACHE_MAX, TUNER_CACHE_BYTES},
-    [WIRE_SET_PREFETCH] = {"prefetch", false, 0, PREFETCH_MOST, WIRE_SET_PREFETCH_MAX, TUNER_PREFETCH_CHUNKS},
-    [WIRE_SET_WORKERS] = {"workers", false, 1, POOL_MAX_WORKERS, WIRE_SET_WORKERS_MAX, TUNER_DAEMON_WORKERS},
-    [WIRE_SET_CLIENT_WORKERS] = {"client-workers", false, 0, CLIENT_WORKERS_MOST, WIRE_SET_CLIENT_WORKERS_MAX,
-				 TUNER_CLIENT_WORKERS},
     [WIRE_SET_TUNE] = {.name = "tune", .most = WIRE_N_TUNES - 1},
     [WIRE_SET_CACHE_MAX] = {.name = "cache-max", .bytes = true, .least = CACHE_LEAST, .most = WIRE_CACHE_MAX},
     [WIRE_SET_CACHE_MIN] = {.name = "cache-min", .bytes = true, .least = 0, .most = WIRE_CACHE_MAX},
-    [WIRE_SET_WORKERS_MAX] = {.name = "workers-max", .bytes = false, .least = 1, .most = POOL_MAX_WORKERS},
-    [WIRE_SET_CLIENT_WORKERS_MAX] = {.name = "client-workers-max",
-				     .bytes = false,
-				     .least = 0,
-				     .most = CLIENT_WORKERS_MOST},
-    [WIRE_SET_PREFETCH_MAX] = {.name = "prefetch-max", .bytes = false, .least = 0, .most = PREFETCH_MOST},
+    [WIRE_SET_WORKERS_MAX] = {.name = "workers-max", .least = 1, .most = POOL_MAX_WORKERS},
+    [WIRE_SET_CLIENT_WORKERS_MAX] = {.name = "client-workers-max", .least = 0, .most = CLIENT_WORKERS_MOST},
+    [WIRE_SET_PREFETCH_MAX] = {.name = "prefetch-max", .least = 0, .most = PREFETCH_MOST},
 };
+
+/* NULL: it is no knob. */
+static const struct tuner_knob_info *knob_info(enum wire_setting_key key)
+{
+	enum tuner_knob knob;
+
+	return tuner_knob_of_key(key, &knob) < 0 ? NULL : &tuner_knob_table[knob];
+}
+
+static struct row row_of(enum wire_setting_key key)
+{
+	const struct tuner_knob_info *knob = knob_info(key);
+	struct row row = table[knob ? knob->limit : key];
+
+	if (knob)
+		row.name = knob->setting;
+	return row;
+}
 
 const char *settings_name(enum wire_setting_key key)
 {
-	return table[key].name;
+	return row_of(key).name;
 }
 
 bool settings_is_knob(enum wire_setting_key key)
 {
-	return key < WIRE_SET_TUNE;
-}
-
-enum tuner_knob settings_knob(enum wire_setting_key key)
-{
-	return table[key].knob;
+	return knob_info(key) != NULL;
 }
 
 bool settings_is_bytes(enum wire_setting_key key)
 {
-	return table[key].bytes;
+	return row_of(key).bytes;
 }
 
 const char *settings_tune_name(enum wire_tune tune)
@@ -100,7 +104,7 @@ uint64_t settings_get(const struct settings *s, enum wire_setting_key key)
 
 static const char *format(enum wire_setting_key key, uint64_t value, char text[32])
 {
-	if (table[key].bytes)
+	if (settings_is_bytes(key))
 		return units_format_bytes(text, 32, value);
 	snprintf(text, 32, "%llu", (unsigned long long)value);
 	return text;
@@ -109,21 +113,21 @@ static const char *format(enum wire_setting_key key, uint64_t value, char text[3
 /* A value by itself, and against its limit. */
 static int check_value(const struct settings *s, enum wire_setting_key key, uint64_t value, struct error *err)
 {
+	const struct tuner_knob_info *knob = knob_info(key);
+	const struct row row = row_of(key);
 	char text[32], least[32], most[32];
 
-	if (value < table[key].least || value > table[key].most)
-		return error_set(err, -EINVAL, "%s=%s: it must be from %s to %s", table[key].name,
-				 format(key, value, text), format(key, table[key].least, least),
-				 format(key, table[key].most, most));
-	if (table[key].bytes && s->room.memory_bytes && value > s->room.memory_bytes)
+	if (value < row.least || value > row.most)
+		return error_set(err, -EINVAL, "%s=%s: it must be from %s to %s", row.name,
+				 format(key, value, text), format(key, row.least, least),
+				 format(key, row.most, most));
+	if (row.bytes && s->room.memory_bytes && value > s->room.memory_bytes)
 		return error_set(err, -EINVAL, "%s=%s: dieseld may use no more than %s of memory here",
-				 table[key].name, format(key, value, text),
-				 format(key, s->room.memory_bytes, most));
-	if (settings_is_knob(key) && value > settings_get(s, table[key].limit))
-		return error_set(err, -EINVAL, "%s=%s: the limit is %s; raise %s first", table[key].name,
-				 format(key, value, text),
-				 format(key, settings_get(s, table[key].limit), most),
-				 table[table[key].limit].name);
+				 row.name, format(key, value, text), format(key, s->room.memory_bytes, most));
+	if (knob && value > settings_get(s, knob->limit))
+		return error_set(err, -EINVAL, "%s=%s: the limit is %s; raise %s first", row.name,
+				 format(key, value, text), format(key, settings_get(s, knob->limit), most),
+				 settings_name(knob->limit));
 	return 0;
 }
 
@@ -153,9 +157,9 @@ static struct tuner_pin *find_pin(struct settings *s, uint64_t job, enum tuner_k
 	return NULL;
 }
 
-static int apply_pin(struct settings *s, uint64_t job, const struct wire_setting *w, struct error *err)
+static int apply_pin(struct settings *s, uint64_t job, enum tuner_knob knob, const struct wire_setting *w,
+		     struct error *err)
 {
-	enum tuner_knob knob = table[w->key].knob;
 	struct tuner_pin *pin = find_pin(s, job, knob);
 
 	if (w->flags & WIRE_SETTING_AUTO) {
@@ -179,18 +183,20 @@ static int apply_pin(struct settings *s, uint64_t job, const struct wire_setting
 static int apply_one(struct settings *s, uint64_t job, const struct wire_setting *w, struct error *err)
 {
 	enum wire_setting_key key = (enum wire_setting_key)w->key;
+	enum tuner_knob knob;
+	bool pins = tuner_knob_of_key(key, &knob) == 0;
 
-	if (!settings_is_knob(key) && job)
+	if (!pins && job)
 		return error_set(err, -EINVAL, "%s is of the whole daemon: set it without a job",
-				 table[key].name);
+				 settings_name(key));
 	if (!(w->flags & WIRE_SETTING_AUTO)) {
 		int r = check_value(s, key, w->value, err);
 
 		if (r < 0)
 			return r;
 	}
-	if (settings_is_knob(key))
-		return apply_pin(s, job, w, err);
+	if (pins)
+		return apply_pin(s, job, knob, w, err);
 	s->is_set[key] = !(w->flags & WIRE_SETTING_AUTO);
 	s->set[key] = w->value;
 	return 0;
@@ -217,14 +223,15 @@ int settings_apply(struct settings *s, const struct wire_set *m, struct error *e
 	return r;
 }
 
-bool settings_find_pin(const struct settings *s, uint64_t job, enum wire_setting_key key, uint64_t *ret_value)
+bool settings_find_pin(const struct settings *s, uint64_t job, enum tuner_knob knob, uint64_t *ret_value)
 {
+	enum wire_setting_key key = tuner_knob_table[knob].key;
 	const struct tuner_pin *found = NULL;
 
 	for (uint32_t i = 0; i < s->n_pins; i++) {
 		const struct tuner_pin *pin = &s->pins[i];
 
-		if (pin->knob == table[key].knob && (pin->job == job || (pin->job == 0 && !found)))
+		if (pin->knob == knob && (pin->job == job || (pin->job == 0 && !found)))
 			found = pin;
 	}
 	if (!found && !s->is_configured[key])
@@ -254,14 +261,15 @@ void settings_fill(const struct settings *s, struct tuner_config *config)
 	memset(config->pins, 0, sizeof(config->pins));
 	memcpy(config->pins, s->pins, s->n_pins * sizeof(s->pins[0]));
 	config->n_pins = s->n_pins;
-	for (enum wire_setting_key key = WIRE_SET_CACHE; settings_is_knob(key); key++) {
+	for (int knob = 0; knob < TUNER_N_KNOBS; knob++) {
+		enum wire_setting_key key = tuner_knob_table[knob].key;
 		bool all = false;
 
 		for (uint32_t i = 0; i < s->n_pins; i++)
-			all |= s->pins[i].job == 0 && s->pins[i].knob == table[key].knob;
+			all |= s->pins[i].job == 0 && s->pins[i].knob == (enum tuner_knob)knob;
 		if (!s->is_configured[key] || all)
 			continue;
-		config->pins[config->n_pins].knob = table[key].knob;
+		config->pins[config->n_pins].knob = (enum tuner_knob)knob;
 		config->pins[config->n_pins++].value = s->configured[key];
 	}
 }

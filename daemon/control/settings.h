@@ -38,8 +38,6 @@ struct settings {
 /* "cache", "workers-max", ...: as in `dieselctl set` and the configuration. */
 const char *settings_name(enum wire_setting_key key);
 bool settings_is_knob(enum wire_setting_key key);
-/* Of a key that is a knob. */
-enum tuner_knob settings_knob(enum wire_setting_key key);
 bool settings_is_bytes(enum wire_setting_key key);
 const char *settings_tune_name(enum wire_tune tune);
 
@@ -53,8 +51,7 @@ int settings_check(const struct settings *s, struct error *err);
 int settings_apply(struct settings *s, const struct wire_set *message, struct error *err);
 
 /* The pin in force for a job's knob, clamped to nothing; false: it is free. */
-bool settings_find_pin(const struct settings *s, uint64_t job, enum wire_setting_key key,
-		       uint64_t *ret_value);
+bool settings_find_pin(const struct settings *s, uint64_t job, enum tuner_knob knob, uint64_t *ret_value);
 /* Its pins go with a job. */
 void settings_forget_job(struct settings *s, uint64_t job);
 

@@ -192,25 +192,30 @@ static void stalls(FILE *text, const struct metrics_sources *sources)
 				source_names[m->source]);
 }
 
+static uint64_t set_or(const struct job *job, enum tuner_knob knob, uint64_t otherwise)
+{
+	uint64_t value = job->knobs.value[knob];
+
+	return value != tuner_knob_table[knob].free ? value : otherwise;
+}
+
 /* What is in force; a knob that nobody has set is absent. */
 static void knobs(FILE *text, const struct server *s)
 {
 	metrics_head(text, "diesel_job_cache_limit_bytes", "gauge", "Memory that the job's chunks may take.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
-		if (j->knobs.cache_bytes != JOB_CACHE_FREE)
+		if (j->knobs.value[TUNER_CACHE_BYTES] != TUNER_FREE_BYTES)
 			fprintf(text, "diesel_job_cache_limit_bytes{" LABELS "} %" PRIu64 "\n", j->id,
-				j->rank, j->knobs.cache_bytes);
+				j->rank, j->knobs.value[TUNER_CACHE_BYTES]);
 	metrics_head(text, "diesel_job_prefetch_chunks", "gauge", "Chunks read ahead for the job.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
-		fprintf(text, "diesel_job_prefetch_chunks{" LABELS "} %" PRIu32 "\n", j->id, j->rank,
-			j->knobs.prefetch_chunks != JOB_KNOB_FREE ? j->knobs.prefetch_chunks
-								  : s->serving.options.knobs.prefetch_chunks);
+		fprintf(text, "diesel_job_prefetch_chunks{" LABELS "} %" PRIu64 "\n", j->id, j->rank,
+			set_or(j, TUNER_PREFETCH_CHUNKS, s->serving.options.knobs.prefetch_chunks));
 	metrics_head(text, "diesel_job_workers", "gauge",
 		     "Workers of the daemon that may work for the job at one time.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
-		fprintf(text, "diesel_job_workers{" LABELS "} %" PRIu32 "\n", j->id, j->rank,
-			j->knobs.workers != JOB_KNOB_FREE ? j->knobs.workers
-							  : pool_workers(s->serving.cache.pool));
+		fprintf(text, "diesel_job_workers{" LABELS "} %" PRIu64 "\n", j->id, j->rank,
+			set_or(j, TUNER_DAEMON_WORKERS, pool_workers(s->serving.cache.pool)));
 	metrics_head(text, "diesel_job_client_workers", "gauge",
 		     "Worker processes that the job runs for its transforms.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next)

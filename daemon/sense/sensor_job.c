@@ -75,14 +75,9 @@ static void add_session_state(struct stall_sample *sample, const struct session 
  * than the sessions need. */
 static void knobs_fill(struct stall_sample *sample, const struct serving *serving, const struct job *job)
 {
-	uint64_t *value = sample->knobs.value;
-	struct job_knobs in_force;
-
-	serving_job_knobs(serving, job, &in_force);
-	value[TUNER_CACHE_BYTES] = in_force.cache_bytes;
-	value[TUNER_PREFETCH_CHUNKS] = in_force.prefetch_chunks;
-	value[TUNER_DAEMON_WORKERS] = in_force.workers;
-	value[TUNER_CLIENT_WORKERS] = serving_job_client_workers(serving, job);
+	serving_job_knobs(serving, job, &sample->knobs);
+	/* Those that run, not those that it was asked to run. */
+	sample->knobs.value[TUNER_CLIENT_WORKERS] = serving_job_client_workers(serving, job);
 }
 
 static void state_fill(struct stall_sample *sample, const struct serving *serving, const struct job *job)

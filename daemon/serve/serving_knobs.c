@@ -7,7 +7,7 @@
 #include "lib/units.h"
 #include "serving.h"
 
-_Static_assert(JOB_KNOB_FREE == RING_NO_WISH, "handed on as it is");
+_Static_assert(TUNER_FREE_NUMBER == RING_NO_WISH, "handed on as it is");
 
 /* Calls for the datasets that the job's sessions use, each once; walks sessions, which are few. */
 static bool is_first_of_dataset(const struct serving *s, const struct session *session)
@@ -51,32 +51,33 @@ void serving_job_memory(const struct serving *s, const struct job *job, struct s
 	ret->need += ret->other;
 }
 
-void serving_job_knobs(const struct serving *s, const struct job *job, struct job_knobs *ret)
+void serving_job_knobs(const struct serving *s, const struct job *job, struct tuner_knobs *ret)
 {
-	const struct serving_knobs *all = &s->options.knobs;
+	uint64_t *cache = &ret->value[TUNER_CACHE_BYTES], *prefetch = &ret->value[TUNER_PREFETCH_CHUNKS];
+	uint64_t *workers = &ret->value[TUNER_DAEMON_WORKERS];
 	struct serving_job_memory memory;
 
 	*ret = job->knobs;
 	serving_job_memory(s, job, &memory);
-	if (ret->cache_bytes > s->cache.budget_bytes)
-		ret->cache_bytes = s->cache.budget_bytes;
-	if (ret->cache_bytes < memory.need)
-		ret->cache_bytes = memory.need;
-	if (ret->prefetch_chunks == JOB_KNOB_FREE)
-		ret->prefetch_chunks = all->prefetch_chunks;
-	if (ret->workers > pool_workers(s->cache.pool))
-		ret->workers = pool_workers(s->cache.pool);
-	if (ret->workers < 1)
-		ret->workers = 1;
+	if (*cache > s->cache.budget_bytes)
+		*cache = s->cache.budget_bytes;
+	if (*cache < memory.need)
+		*cache = memory.need;
+	if (*prefetch == TUNER_FREE_NUMBER)
+		*prefetch = s->options.knobs.prefetch_chunks;
+	if (*workers > pool_workers(s->cache.pool))
+		*workers = pool_workers(s->cache.pool);
+	if (*workers < 1)
+		*workers = 1;
 }
 
 /* What the job's cache leaves for one of its datasets; UINT64_MAX: no limit. */
 static uint64_t asked_for(const struct job *job, const struct serving_job_memory *memory,
 			  const struct cached_dataset *d)
 {
-	uint64_t chunks = job->knobs.cache_bytes;
+	uint64_t chunks = job->knobs.value[TUNER_CACHE_BYTES];
 
-	if (chunks == JOB_CACHE_FREE)
+	if (chunks == TUNER_FREE_BYTES)
 		return UINT64_MAX;
 	chunks = chunks > memory->other ? chunks - memory->other : 0;
 	return policy_dataset_part(chunks, d->all_bytes, memory->dataset);
@@ -110,10 +111,10 @@ void serving_refresh(struct serving *s)
 			d->asked_bytes = d->prefetch_chunks = 0;
 	}
 	for (struct session *q = s->sessions; q; q = q->next) {
-		uint32_t own = q->job->knobs.prefetch_chunks;
-		uint32_t wanted = q->job->knobs.client_workers;
+		uint32_t own = (uint32_t)q->job->knobs.value[TUNER_PREFETCH_CHUNKS];
+		uint32_t wanted = (uint32_t)q->job->knobs.value[TUNER_CLIENT_WORKERS];
 
-		q->prefetch_chunks = own == JOB_KNOB_FREE ? s->options.knobs.prefetch_chunks : own;
+		q->prefetch_chunks = own == TUNER_FREE_NUMBER ? s->options.knobs.prefetch_chunks : own;
 		if (atomic_load(&q->control->wanted_workers) != wanted)
 			atomic_store(&q->control->wanted_workers, wanted);
 		if (q->has_head)
@@ -155,7 +156,7 @@ int serving_apply_knobs(struct serving *s, const struct serving_knobs *knobs, st
 	return 1;
 }
 
-int serving_set_job(struct serving *s, uint64_t id, const struct job_knobs *knobs, struct error *note)
+int serving_set_job(struct serving *s, uint64_t id, const struct tuner_knobs *knobs, struct error *note)
 {
 	struct job *job = jobs_find(&s->jobs, id);
 	struct serving_job_memory memory;
@@ -164,13 +165,13 @@ int serving_set_job(struct serving *s, uint64_t id, const struct job_knobs *knob
 	if (!job)
 		return error_set(note, -ENOENT, "no job has the number %llu", (unsigned long long)id);
 	job->knobs = *knobs;
-	pool_lane_limit(s->cache.pool, &job->lane, knobs->workers);
+	pool_lane_limit(s->cache.pool, &job->lane, (uint32_t)knobs->value[TUNER_DAEMON_WORKERS]);
 	serving_refresh(s);
 	serving_touch(s);
 	serving_job_memory(s, job, &memory);
-	if (knobs->cache_bytes >= memory.need)
+	if (knobs->value[TUNER_CACHE_BYTES] >= memory.need)
 		return 0;
 	snprintf(who, sizeof(who), "job %llu", (unsigned long long)id);
-	tell_clamped(note, who, knobs->cache_bytes, memory.need);
+	tell_clamped(note, who, knobs->value[TUNER_CACHE_BYTES], memory.need);
 	return 1;
 }

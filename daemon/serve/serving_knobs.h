@@ -37,7 +37,7 @@ struct serving_options {
 
 struct serving;
 struct job;
-struct job_knobs;
+struct tuner_knobs;
 
 /*
  * All of these take effect at once: reads and workers under way finish, batches go on in the same order, what
@@ -57,10 +57,10 @@ int serving_apply_knobs(struct serving *s, const struct serving_knobs *knobs, st
  * borrowed and stays until somebody wants the room. Less than its sessions need is raised to that: 1, and
  * note says so. -ENOENT: no such job.
  */
-int serving_set_job(struct serving *s, uint64_t id, const struct job_knobs *knobs, struct error *note);
+int serving_set_job(struct serving *s, uint64_t id, const struct tuner_knobs *knobs, struct error *note);
 
-/* What is in force for the job: nothing in it is JOB_KNOB_FREE but client_workers (no wish). */
-void serving_job_knobs(const struct serving *s, const struct job *job, struct job_knobs *ret);
+/* What is in force for the job: nothing in it is free but client workers (no wish). */
+void serving_job_knobs(const struct serving *s, const struct job *job, struct tuner_knobs *ret);
 
 /* Bytes. */
 struct serving_job_memory {

@@ -2,32 +2,6 @@
 /* Values as words, for texts, protocol and database. */
 #include "tuner/tuner.h"
 
-#include <errno.h>
-#include <string.h>
-
-static const char *const knob_names[TUNER_N_KNOBS] = {
-    [TUNER_CACHE_BYTES] = "cache-bytes",
-    [TUNER_PREFETCH_CHUNKS] = "prefetch-chunks",
-    [TUNER_DAEMON_WORKERS] = "daemon-workers",
-    [TUNER_CLIENT_WORKERS] = "client-workers",
-};
-
-const char *tuner_knob_name(enum tuner_knob knob)
-{
-	return (unsigned int)knob < TUNER_N_KNOBS ? knob_names[knob] : "?";
-}
-
-int tuner_knob_parse(const char *name, enum tuner_knob *ret)
-{
-	for (int i = 0; i < TUNER_N_KNOBS; i++) {
-		if (strcmp(name, knob_names[i]) == 0) {
-			*ret = (enum tuner_knob)i;
-			return 0;
-		}
-	}
-	return -EINVAL;
-}
-
 const char *tuner_rule_name(enum tuner_rule rule)
 {
 	switch (rule) {

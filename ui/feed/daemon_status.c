@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "census.h"
+#include "client/knob.h"
 #include "lib/error.h"
 #include "sample.h"
 
@@ -116,10 +117,10 @@ static int fill_dataset(const json_t *from, struct sample *sample)
 	return 0;
 }
 
-/* "cache-bytes", "prefetch-chunks", ... with {"value": n}; null: nobody set it yet. */
-static void get_knob(const json_t *knobs, const char *knob, uint64_t *ret)
+/* By name, with {"value": n}; null: nobody set it yet. */
+static void get_knob(const json_t *knobs, enum tuner_knob knob, uint64_t *ret)
 {
-	get_count(json_object_get(knobs, knob), "value", ret);
+	get_count(json_object_get(knobs, tuner_knob_name(knob)), "value", ret);
 }
 
 /* 1.2G, 512M for a cache; else the number. */
@@ -127,13 +128,15 @@ static void value_text(const char *knob, const json_t *value, char *buffer, size
 {
 	double number = json_is_number(value) ? json_number_value(value) : NAN;
 	static const char units[] = "KMGT";
+	enum tuner_knob which;
+	bool bytes = tuner_knob_parse(knob, &which) == 0 && tuner_knob_table[which].bytes;
 	int unit = -1;
 
 	if (isnan(number)) {
 		snprintf(buffer, size, "?");
 		return;
 	}
-	for (; !strcmp(knob, "cache-bytes") && number >= 1024 && unit < 3; unit++)
+	for (; bytes && number >= 1024 && unit < 3; unit++)
 		number /= 1024;
 	snprintf(buffer, size, unit >= 0 ? "%.3g%c" : "%.0f", number, unit >= 0 ? units[unit] : 0);
 }
@@ -203,15 +206,15 @@ static int fill_job(const json_t *from, double now_s, struct sample *sample)
 	snprintf(to->state, sizeof(to->state), "running");
 	snprintf(to->loader, sizeof(to->loader), "diesel");
 	get_count(from, "pid", &to->pid);
-	get_knob(knobs, "cache-bytes", &cache);
+	get_knob(knobs, TUNER_CACHE_BYTES, &cache);
 	if (cache != SAMPLE_UNKNOWN)
 		to->cache_bytes = (double)cache;
 	get_real(json_object_get(from, "now"), "cached_bytes", &to->cache_bytes);
 	if (cache != SAMPLE_UNKNOWN)
 		to->cache_limit_bytes = (double)cache;
-	get_knob(knobs, "prefetch-chunks", &to->prefetch_chunks);
-	get_knob(knobs, "daemon-workers", &to->daemon_workers);
-	get_knob(knobs, "client-workers", &to->client_workers);
+	get_knob(knobs, TUNER_PREFETCH_CHUNKS, &to->prefetch_chunks);
+	get_knob(knobs, TUNER_DAEMON_WORKERS, &to->daemon_workers);
+	get_knob(knobs, TUNER_CLIENT_WORKERS, &to->client_workers);
 	to->n_workers = to->client_workers;
 	fill_now(json_object_get(from, "now"), to);
 	get_text(json_object_get(from, "tuner"), "text", to->remark, sizeof(to->remark));

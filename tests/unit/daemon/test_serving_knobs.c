@@ -158,26 +158,30 @@ static void turn_all(struct node *n)
 
 static void turn_jobs(struct node *n)
 {
+	struct tuner_knobs free_knobs;
+
 	for (const struct job *j = n->server.serving.jobs.first; j; j = j->next) {
-		struct job_knobs knobs = {.cache_bytes =
-					      next_random(n, 3) ? next_random(n, 60) * MIB : JOB_CACHE_FREE,
-					  .prefetch_chunks = next_random(n, 8),
-					  .workers = next_random(n, 4),
-					  .client_workers = next_random(n, 4)};
-		struct job_knobs now;
+		const uint64_t cache = next_random(n, 3) ? next_random(n, 60) * MIB : TUNER_FREE_BYTES;
+		const struct tuner_knobs knobs = {.value = {[TUNER_CACHE_BYTES] = cache,
+							    [TUNER_PREFETCH_CHUNKS] = next_random(n, 8),
+							    [TUNER_DAEMON_WORKERS] = next_random(n, 4),
+							    [TUNER_CLIENT_WORKERS] = next_random(n, 4)}};
+		struct tuner_knobs now;
 		struct serving_job_memory memory;
 
 		assert_true(serving_set_job(&n->server.serving, j->id, &knobs, &(struct error){.code = 0}) >=
 			    0);
 		serving_job_knobs(&n->server.serving, j, &now);
 		serving_job_memory(&n->server.serving, j, &memory);
-		assert_true(now.cache_bytes >= memory.need);
-		assert_int_equal(now.prefetch_chunks, knobs.prefetch_chunks);
-		assert_in_range(now.workers, 1, 4);
+		assert_true(now.value[TUNER_CACHE_BYTES] >= memory.need);
+		assert_int_equal(now.value[TUNER_PREFETCH_CHUNKS], knobs.value[TUNER_PREFETCH_CHUNKS]);
+		assert_in_range(now.value[TUNER_DAEMON_WORKERS], 1, 4);
 		for (const struct session *q = n->server.serving.sessions; q; q = q->next)
-			assert_int_equal(atomic_load(&q->control->wanted_workers), knobs.client_workers);
+			assert_int_equal(atomic_load(&q->control->wanted_workers),
+					 knobs.value[TUNER_CLIENT_WORKERS]);
 	}
-	assert_int_equal(serving_set_job(&n->server.serving, 99999, &JOB_KNOBS_INIT, NULL), -ENOENT);
+	free_knobs = tuner_knobs_free();
+	assert_int_equal(serving_set_job(&n->server.serving, 99999, &free_knobs, NULL), -ENOENT);
 }
 
 static void on_turn(uv_timer_t *timer)

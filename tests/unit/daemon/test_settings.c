@@ -90,19 +90,19 @@ static void test_own_pin_goes_first(void **state)
 	struct settings s = machine;
 	uint64_t value = 0;
 
-	assert_false(settings_find_pin(&s, 3, WIRE_SET_WORKERS, &value));
+	assert_false(settings_find_pin(&s, 3, TUNER_DAEMON_WORKERS, &value));
 	s.is_configured[WIRE_SET_WORKERS] = true;
 	s.configured[WIRE_SET_WORKERS] = 1;
-	assert_true(settings_find_pin(&s, 3, WIRE_SET_WORKERS, &value));
+	assert_true(settings_find_pin(&s, 3, TUNER_DAEMON_WORKERS, &value));
 	assert_int_equal(value, 1);
 	assert_int_equal(set(&s, 3, WIRE_SET_WORKERS, 3, NULL), 0);
 	assert_int_equal(set(&s, 0, WIRE_SET_WORKERS, 2, NULL), 0);
-	assert_true(settings_find_pin(&s, 3, WIRE_SET_WORKERS, &value));
+	assert_true(settings_find_pin(&s, 3, TUNER_DAEMON_WORKERS, &value));
 	assert_int_equal(value, 3);
-	assert_true(settings_find_pin(&s, 4, WIRE_SET_WORKERS, &value));
+	assert_true(settings_find_pin(&s, 4, TUNER_DAEMON_WORKERS, &value));
 	assert_int_equal(value, 2);
 	assert_int_equal(set_auto(&s, 3, WIRE_SET_WORKERS), 0);
-	assert_true(settings_find_pin(&s, 3, WIRE_SET_WORKERS, &value));
+	assert_true(settings_find_pin(&s, 3, TUNER_DAEMON_WORKERS, &value));
 	assert_int_equal(value, 2);
 	settings_forget_job(&s, 3);
 	assert_int_equal(s.n_pins, 1);

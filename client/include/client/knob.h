@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The knobs of a job: what dieseld's tuner turns, what an operator pins, and what `dieselctl` and diesel-top
+ * show. One row of tuner_knob_table says all that is to be said of a knob; whoever goes through the knobs
+ * loops over it.
+ *
+ * Values are integers: an integer that somebody set means exactly that. The numbers of the enum are stored
+ * (history database, recordings): a new knob goes to the end.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/protocol.h"
+
+enum tuner_knob {
+	/* The job's claim, all memory that the daemon sets aside for it: what its sessions need at least
+	 * (struct stall_sample: need_bytes), read-ahead, and chunks that are kept. More may be in memory,
+	 * borrowed until somebody wants the room. */
+	TUNER_CACHE_BYTES,
+	/* Chunks read ahead of the windows that the sessions' next batches need, per session. */
+	TUNER_PREFETCH_CHUNKS,
+	/* Threads of the daemon that may verify, decode and gather for the job at one time. At least 1. */
+	TUNER_DAEMON_WORKERS,
+	/* Processes that run the job's Python transforms; 0: the trainer does it itself. */
+	TUNER_CLIENT_WORKERS,
+};
+#define TUNER_N_KNOBS 4
+
+/* What a knob holds that nobody has set: of a number, and of bytes. */
+#define TUNER_FREE_NUMBER UINT32_MAX
+#define TUNER_FREE_BYTES  UINT64_MAX
+
+struct tuner_knob_info {
+	const char *name;            /* in JSON, texts and the history; `dieselctl set` takes it too */
+	const char *setting;         /* as `dieselctl set` and the configuration call it */
+	const char *saved;           /* in what a restart of the daemon wants back */
+	bool bytes;                  /* bytes, not a number */
+	uint64_t free;               /* nobody has set it; what can be set is less */
+	enum wire_setting_key key;   /* pins it */
+	enum wire_setting_key limit; /* what it may not exceed; has its range */
+};
+
+extern const struct tuner_knob_info tuner_knob_table[TUNER_N_KNOBS]; /* by enum tuner_knob */
+
+/* tuner_knob_table's name, or "?". */
+const char *tuner_knob_name(enum tuner_knob knob);
+/* By that name. -EINVAL: no knob has it. */
+int tuner_knob_parse(const char *name, enum tuner_knob *ret);
+/* The knob that a setting pins. -EINVAL: it pins none. */
+int tuner_knob_of_key(enum wire_setting_key key, enum tuner_knob *ret);

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include <errno.h>
+
+#include "client/knob.h"
+
+static void test_round_trips(void **state)
+{
+	(void)state;
+	for (int i = 0; i < TUNER_N_KNOBS; i++) {
+		enum tuner_knob knob = TUNER_N_KNOBS;
+
+		assert_int_equal(tuner_knob_parse(tuner_knob_name((enum tuner_knob)i), &knob), 0);
+		assert_int_equal(knob, i);
+		knob = TUNER_N_KNOBS;
+		assert_int_equal(tuner_knob_of_key(tuner_knob_table[i].key, &knob), 0);
+		assert_int_equal(knob, i);
+	}
+}
+
+static void test_unknown(void **state)
+{
+	enum tuner_knob knob = TUNER_CLIENT_WORKERS;
+
+	(void)state;
+	assert_int_equal(tuner_knob_parse("cache_bytes", &knob), -EINVAL);
+	assert_int_equal(tuner_knob_parse("", &knob), -EINVAL);
+	assert_int_equal(tuner_knob_of_key(WIRE_SET_TUNE, &knob), -EINVAL);
+	assert_int_equal(tuner_knob_of_key(WIRE_SET_CACHE_MAX, &knob), -EINVAL);
+	assert_int_equal(knob, TUNER_CLIENT_WORKERS);
+	assert_string_equal(tuner_knob_name((enum tuner_knob)TUNER_N_KNOBS), "?");
+}
+
+/* Databases, recordings and what a restart reads hold them: a new one goes to the end. */
+static void test_stored(void **state)
+{
+	static const struct {
+		const char *name, *saved;
+		enum wire_setting_key key;
+	} stored[] = {{"cache-bytes", "cache", 1},
+		      {"prefetch-chunks", "prefetch", 2},
+		      {"daemon-workers", "workers", 3},
+		      {"client-workers", "client_workers", 4}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(stored) / sizeof(stored[0]); i++) {
+		assert_string_equal(tuner_knob_table[i].name, stored[i].name);
+		assert_string_equal(tuner_knob_table[i].saved, stored[i].saved);
+		assert_int_equal(tuner_knob_table[i].key, stored[i].key);
+	}
+}
+
+/* A new row that is not filled in fails here. */
+static void test_rows_are_whole(void **state)
+{
+	(void)state;
+	for (int i = 0; i < TUNER_N_KNOBS; i++) {
+		const struct tuner_knob_info *knob = &tuner_knob_table[i];
+		enum tuner_knob other;
+
+		assert_true(knob->name && knob->setting && knob->saved);
+		assert_true(knob->free == (knob->bytes ? TUNER_FREE_BYTES : TUNER_FREE_NUMBER));
+		assert_in_range(knob->key, 1, WIRE_N_SETTINGS - 1);
+		assert_in_range(knob->limit, 1, WIRE_N_SETTINGS - 1);
+		assert_int_equal(tuner_knob_of_key(knob->limit, &other), -EINVAL);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trips), cmocka_unit_test(test_unknown),
+					   cmocka_unit_test(test_stored),
+					   cmocka_unit_test(test_rows_are_whole)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -4,17 +4,14 @@
 
 const char *analysis_share_name(enum analysis_share share)
 {
-	switch (share) {
-	case SHARE_DEVICE: return "device";
-	case SHARE_FETCH_STALL: return "fetch_stall";
-	case SHARE_PREP_STALL: return "prep_stall";
-	case SHARE_CHECKPOINT_STALL: return "checkpoint_stall";
-	case SHARE_CPU_STARVED: return "cpu_starved";
-	case SHARE_OTHER: return "other";
-	case SHARE_COMPILING: return "compiling";
-	case SHARE_COUNT: break;
-	}
-	return "";
+	static const char *const names[SHARE_COUNT] = {
+	    [SHARE_DEVICE] = "device",           [SHARE_FETCH_STALL] = "fetch_stall",
+	    [SHARE_PREP_STALL] = "prep_stall",   [SHARE_CHECKPOINT_STALL] = "checkpoint_stall",
+	    [SHARE_CPU_STARVED] = "cpu_starved", [SHARE_OTHER] = "other",
+	    [SHARE_COMPILING] = "compiling",
+	};
+
+	return (unsigned)share < SHARE_COUNT ? names[share] : "";
 }
 
 const char *analysis_verdict_name(enum analysis_verdict verdict)
@@ -63,22 +60,27 @@ const char *analysis_confidence_name(enum analysis_confidence confidence)
 	return "";
 }
 
+enum lane_state lane_state_of_share(enum analysis_share share)
+{
+	return share == SHARE_COMPILING ? LANE_COMPILING : (enum lane_state)share;
+}
+
 const char *lane_state_name(enum lane_state state)
 {
 	switch (state) {
-	case LANE_DEVICE: return "device";
-	case LANE_FETCH_STALL: return "fetch_stall";
-	case LANE_PREP_STALL: return "prep_stall";
-	case LANE_CHECKPOINT: return "checkpoint_stall";
-	case LANE_STARVED: return "cpu_starved";
-	case LANE_OTHER: return "other";
+	case LANE_DEVICE:
+	case LANE_FETCH_STALL:
+	case LANE_PREP_STALL:
+	case LANE_CHECKPOINT:
+	case LANE_STARVED:
+	case LANE_OTHER: return analysis_share_name((enum analysis_share)state);
+	case LANE_COMPILING: return analysis_share_name(SHARE_COMPILING);
 	case LANE_CPU: return "computing";
 	case LANE_FETCH: return "fetching";
 	case LANE_QUEUE: return "without a core";
 	case LANE_IDLE: return "idle";
 	case LANE_BLOCKED: return "blocked";
 	case LANE_GPU_WAIT: return "gpu_wait";
-	case LANE_COMPILING: return "compiling";
 	case LANE_STATES: break;
 	}
 	return "";

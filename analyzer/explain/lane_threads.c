@@ -13,21 +13,6 @@
 #include "walk.h"
 #include "times.h"
 
-static enum lane_state state_of_share(enum analysis_share share)
-{
-	switch (share) {
-	case SHARE_DEVICE: return LANE_DEVICE;
-	case SHARE_FETCH_STALL: return LANE_FETCH_STALL;
-	case SHARE_PREP_STALL: return LANE_PREP_STALL;
-	case SHARE_CHECKPOINT_STALL: return LANE_CHECKPOINT;
-	case SHARE_CPU_STARVED: return LANE_STARVED;
-	case SHARE_COMPILING: return LANE_COMPILING;
-	case SHARE_OTHER:
-	case SHARE_COUNT: break;
-	}
-	return LANE_OTHER;
-}
-
 /* Outside of data waits. To the end of what begins at begin_ns: a stretch on or off the CPU, cut where a
  * checkpoint, compiling or a call that waits for the GPU begins or ends. */
 static uint64_t working_end(const struct study *study, uint64_t begin_ns, uint64_t end_ns, bool *ret_gpu)
@@ -64,7 +49,8 @@ static int add_working(const struct study *study, uint64_t begin_ns, uint64_t en
 			if (share_ns[i] > share_ns[most])
 				most = i;
 		if (lane_builder_add(builder, begin_ns, to_ns,
-				     gpu && most == SHARE_DEVICE ? LANE_GPU_WAIT : state_of_share(most)) < 0)
+				     gpu && most == SHARE_DEVICE ? LANE_GPU_WAIT
+								 : lane_state_of_share(most)) < 0)
 			return -ENOMEM;
 		begin_ns = to_ns;
 	}

@@ -36,17 +36,9 @@ static void lane_times(const struct lane *lane, uint64_t begin_ns, uint64_t end_
 
 static void add_trainer(struct analysis_stretch *s, const uint64_t ns[LANE_STATES])
 {
-	static const enum analysis_share shares[] = {
-	    [LANE_DEVICE] = SHARE_DEVICE,         [LANE_FETCH_STALL] = SHARE_FETCH_STALL,
-	    [LANE_PREP_STALL] = SHARE_PREP_STALL, [LANE_CHECKPOINT] = SHARE_CHECKPOINT_STALL,
-	    [LANE_STARVED] = SHARE_CPU_STARVED,   [LANE_OTHER] = SHARE_OTHER,
-	};
-
-	s->share_ns[SHARE_COMPILING] += ns[LANE_COMPILING];
-	s->known_ns += ns[LANE_COMPILING];
-	for (size_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++) {
-		s->share_ns[shares[i]] += ns[i];
-		s->known_ns += ns[i];
+	for (enum analysis_share i = 0; i < SHARE_COUNT; i++) {
+		s->share_ns[i] += ns[lane_state_of_share(i)];
+		s->known_ns += ns[lane_state_of_share(i)];
 	}
 	s->share_ns[SHARE_DEVICE] += ns[LANE_GPU_WAIT];
 	s->gpu_wait_ns += ns[LANE_GPU_WAIT];

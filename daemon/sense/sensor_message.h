@@ -20,6 +20,8 @@
 
 #include <stdint.h>
 
+#include "tuner/stall_sample.h"
+
 enum sensor_request_type {
 	SENSOR_START = 1,
 	SENSOR_ADD,
@@ -45,24 +47,13 @@ enum sensor_reply_type {
 	SENSOR_HUNG,
 };
 
-enum sensor_share { /* as struct stall_shares */
-		    SENSOR_DEVICE,
-		    SENSOR_GPU_WAIT, /* part of the device's */
-		    SENSOR_FETCH,
-		    SENSOR_PREP,
-		    SENSOR_CHECKPOINT,
-		    SENSOR_STARVED,
-		    SENSOR_OTHER,
-		    SENSOR_SHARES,
-};
-
 /* One job, from the last tick to this one. */
 struct sensor_report {
 	uint64_t job;
 	uint64_t at_ns;
 	double covered_s;
 	double wait; /* share that the trainer waited for data, exact; NAN: it marks no waits */
-	double share[SENSOR_SHARES]; /* NAN: not known */
+	struct stall_shares shares;
 	double steps_per_s;
 	double step_p50_s, step_p95_s;
 	double detail_age_s; /* since the trainer was last watched in detail; NAN: never */

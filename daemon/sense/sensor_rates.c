@@ -125,7 +125,6 @@ void sensed_shares(const struct sensed_job *sensed, const struct sensed_reading 
 		   const struct sensed_reading *now, struct stall_sample *sample)
 {
 	const struct sensor_report *report = &sensed->report;
-	const double *share = report->share;
 	double wait, fetch;
 
 	if (!client_waits(before, now, &wait, &fetch))
@@ -146,13 +145,7 @@ void sensed_shares(const struct sensed_job *sensed, const struct sensed_reading 
 	sample->steps_per_s = report->steps_per_s;
 	sample->step_p50_s = report->step_p50_s;
 	sample->step_p95_s = report->step_p95_s;
-	sample->shares = (struct stall_shares){.device = share[SENSOR_DEVICE],
-					       .gpu_wait = share[SENSOR_GPU_WAIT],
-					       .fetch_stall = share[SENSOR_FETCH],
-					       .prep_stall = share[SENSOR_PREP],
-					       .checkpoint_stall = share[SENSOR_CHECKPOINT],
-					       .cpu_starved = share[SENSOR_STARVED],
-					       .other = share[SENSOR_OTHER]};
+	sample->shares = report->shares;
 	if (isfinite(report->wait)) {
 		/* What libdiesel slept for chunks it counts itself, second by second. */
 		sample->shares.fetch_stall = fmin(fetch, report->wait);

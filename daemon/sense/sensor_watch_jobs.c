@@ -174,13 +174,11 @@ static void analyse(struct watch *w, struct watched *job)
 	uint64_t begin_ns = watch_cpu_ns();
 	struct analysis *analysis = NULL;
 	struct error err = ERROR_INIT;
-	double share[SENSOR_SHARES];
 
 	job->to_analyse = false;
 	job->looked_at = true;
 	if (live_analyze(w->live, job->root, w->plan.end_ns, &analysis, &err) == 0) {
-		if (shares_of(analysis, share)) {
-			memcpy(job->slice, share, sizeof(share));
+		if (shares_of(analysis, &job->slice)) {
 			job->has_slice = true;
 			job->slice_ns = w->plan.end_ns;
 		}
@@ -253,7 +251,7 @@ void watch_report(struct watched *job, uint64_t now_ns, struct sensor_report *re
 		if (!sums.n_trainers) /* it loads its data by something else, but was seen to train */
 			ret->n_trainers = 1;
 	}
-	shares_combine(job->has_slice ? job->slice : NULL, wait, ret->share);
+	shares_combine(job->has_slice ? &job->slice : NULL, wait, &ret->shares);
 	ret->wait = wait;
 	job->wait = wait;
 	job->ticked = sums;

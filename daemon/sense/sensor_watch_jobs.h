@@ -26,7 +26,7 @@ struct watched {
 	uint64_t slice_steps;     /* n_steps when the slice began */
 	bool to_analyse, looked_at;
 	bool has_slice;
-	double slice[SENSOR_SHARES];
+	struct stall_shares slice;
 	double slice_wait; /* by the markers, while that slice ran */
 	uint64_t slice_ns; /* when it ended */
 	uint64_t slice_wait_ns, last_steps, last_step_ns;

@@ -161,14 +161,14 @@ static void fill_last_decision(const json_t *decision, double now_s, struct job_
 
 static void fill_verdict(struct job_sample *job)
 {
-	static const char *const names[SAMPLE_SHARES] = {[SAMPLE_FETCH] = "fetch-bound",
-							 [SAMPLE_PREP] = "prep-bound",
-							 [SAMPLE_CHECKPOINT] = "checkpoint-bound"};
-	int worst = SAMPLE_FETCH;
+	static const char *const names[SHARE_COUNT] = {[SHARE_FETCH_STALL] = "fetch-bound",
+						       [SHARE_PREP_STALL] = "prep-bound",
+						       [SHARE_CHECKPOINT_STALL] = "checkpoint-bound"};
+	int worst = SHARE_FETCH_STALL;
 
-	if (isnan(job->share[SAMPLE_FETCH]) || isnan(job->share[SAMPLE_PREP]))
+	if (isnan(job->share[SHARE_FETCH_STALL]) || isnan(job->share[SHARE_PREP_STALL]))
 		return;
-	for (int i = SAMPLE_PREP; i <= SAMPLE_CHECKPOINT; i++)
+	for (int i = SHARE_PREP_STALL; i <= SHARE_CHECKPOINT_STALL; i++)
 		if (job->share[i] > job->share[worst])
 			worst = i;
 	/* As the analyzer's verdict: ANALYSIS_STALL_THRESHOLD. */
@@ -180,8 +180,8 @@ static void fill_now(const json_t *now, struct job_sample *job)
 {
 	const json_t *shares = json_object_get(now, "shares");
 
-	for (int i = 0; i < SAMPLE_SHARES; i++)
-		get_real(shares, sample_share_name((enum sample_share)i), &job->share[i]);
+	for (int i = 0; i < SHARE_COUNT; i++)
+		get_real(shares, analysis_share_name((enum analysis_share)i), &job->share[i]);
 	get_real(shares, "gpu_wait", &job->gpu_wait);
 	get_text(now, "source", job->method, sizeof(job->method));
 	get_real(now, "steps_per_s", &job->steps_per_s);

@@ -12,13 +12,6 @@
 
 #define NS_TO_S 1e-9
 
-_Static_assert(SAMPLE_SHARES == (int)SHARE_COUNT && SAMPLE_DEVICE == (int)SHARE_DEVICE &&
-		   SAMPLE_OTHER == (int)SHARE_OTHER && SAMPLE_FETCH == (int)SHARE_FETCH_STALL &&
-		   SAMPLE_PREP == (int)SHARE_PREP_STALL && SAMPLE_STARVED == (int)SHARE_CPU_STARVED &&
-		   SAMPLE_CHECKPOINT == (int)SHARE_CHECKPOINT_STALL &&
-		   SAMPLE_COMPILING == (int)SHARE_COMPILING,
-	       "shares are in the same order");
-
 static int compare_ns(const void *left, const void *right)
 {
 	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
@@ -70,7 +63,7 @@ static void fill_gpu(const struct analysis *analysis, double window_s, struct jo
 static void fill_shares(const struct analysis *analysis, struct job_sample *job)
 {
 	job->share_error = 0;
-	for (int i = 0; i < SAMPLE_SHARES; i++) {
+	for (int i = 0; i < SHARE_COUNT; i++) {
 		if (analysis_share_known(analysis, (enum analysis_share)i))
 			job->share[i] = analysis_share_ratio(analysis, (enum analysis_share)i);
 		if (analysis->approximate && analysis->share_error[i] > job->share_error)

@@ -33,7 +33,7 @@ static void merge_job(struct job_sample *to, const struct job_sample *from)
 	to->client_workers = from->client_workers;
 	to->n_ready = from->n_ready;
 	to->samples_per_s = from->samples_per_s;
-	if (isnan(to->share[SAMPLE_DEVICE]) && !isnan(from->share[SAMPLE_DEVICE])) {
+	if (isnan(to->share[SHARE_DEVICE]) && !isnan(from->share[SHARE_DEVICE])) {
 		memcpy(to->share, from->share, sizeof(to->share));
 		memcpy(to->method, from->method, sizeof(to->method));
 		memcpy(to->verdict, from->verdict, sizeof(to->verdict));

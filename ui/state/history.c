@@ -63,7 +63,7 @@ int history_add(struct history *history, const struct sample *sample)
 			return -ENOMEM;
 		series->last_used = history->n_samples;
 		point = &series->points[series->n++ % HISTORY_POINTS];
-		for (size_t k = 0; k < SAMPLE_SHARES; k++)
+		for (size_t k = 0; k < SHARE_COUNT; k++)
 			point->share[k] = (float)job->share[k];
 		point->steps_per_s = (float)job->steps_per_s;
 	}

@@ -11,7 +11,7 @@
 #define HISTORY_POINTS 600
 
 struct history_point {
-	float share[SAMPLE_SHARES]; /* NAN: not known */
+	float share[SHARE_COUNT]; /* NAN: not known */
 	float steps_per_s;
 };
 

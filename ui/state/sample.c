@@ -87,22 +87,10 @@ struct sample *sample_copy(const struct sample *sample)
 	return copy;
 }
 
-const char *sample_share_name(enum sample_share share)
-{
-	static const char *const names[SAMPLE_SHARES] = {
-	    [SAMPLE_DEVICE] = "device",       [SAMPLE_FETCH] = "fetch_stall",
-	    [SAMPLE_PREP] = "prep_stall",     [SAMPLE_CHECKPOINT] = "checkpoint_stall",
-	    [SAMPLE_STARVED] = "cpu_starved", [SAMPLE_OTHER] = "other",
-	    [SAMPLE_COMPILING] = "compiling",
-	};
-
-	return names[share];
-}
-
 double sample_stall(const struct job_sample *job)
 {
-	return job->share[SAMPLE_FETCH] + job->share[SAMPLE_PREP] + job->share[SAMPLE_CHECKPOINT] +
-	       job->share[SAMPLE_STARVED];
+	return job->share[SHARE_FETCH_STALL] + job->share[SHARE_PREP_STALL] +
+	       job->share[SHARE_CHECKPOINT_STALL] + job->share[SHARE_CPU_STARVED];
 }
 
 const struct job_sample *sample_job(const struct sample *sample, const char *id)

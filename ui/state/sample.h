@@ -16,23 +16,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "analyzer/share.h"
+
 #define SAMPLE_UNKNOWN UINT64_MAX
 #define SAMPLE_SCHEMA  "diesel.top/1"
 
 /* No sentence is cut: of dieseld's, or of an analysis; of an error, with what it is about. */
 #define SAMPLE_TEXT_BYTES  256
 #define SAMPLE_ERROR_BYTES 576
-
-enum sample_share {
-	SAMPLE_DEVICE,
-	SAMPLE_FETCH,
-	SAMPLE_PREP,
-	SAMPLE_CHECKPOINT,
-	SAMPLE_STARVED,
-	SAMPLE_OTHER,
-	SAMPLE_COMPILING, /* unknown where no Python stack is seen */
-	SAMPLE_SHARES,
-};
 
 struct job_sample {
 	char id[48];    /* stays the same over the job's life; unique among the living and the dead */
@@ -48,10 +39,10 @@ struct job_sample {
 	uint64_t pid;
 	uint64_t n_processes, n_workers;
 	uint64_t n_steps, n_lost;
-	double share[SAMPLE_SHARES]; /* of the trainer's wall time; those known sum to 1 */
-	double gpu_wait;             /* part of device */
-	double gpu_spin;             /* part of gpu_wait: on a core, the driver polls */
-	double gpu_starved;          /* at least: nothing was queued on the GPU in data waits */
+	double share[SHARE_COUNT]; /* of the trainer's wall time; those known sum to 1 */
+	double gpu_wait;           /* part of device */
+	double gpu_spin;           /* part of gpu_wait: on a core, the driver polls */
+	double gpu_starved;        /* at least: nothing was queued on the GPU in data waits */
 	double launches_per_s, copies_per_s;
 	char gpu_call[48];  /* the driver's, with the most time in it */
 	double share_error; /* each is right within +- this (95 %); 0: exact */
@@ -214,8 +205,6 @@ void *sample_add(struct sample *sample, enum sample_list list);
 
 /* A copy of everything; NULL: no memory. */
 struct sample *sample_copy(const struct sample *sample);
-
-const char *sample_share_name(enum sample_share share); /* "fetch_stall" */
 
 /* Data wait, checkpoint and starving: what could be won. NAN where not known. */
 double sample_stall(const struct job_sample *job);

@@ -12,34 +12,34 @@ struct look {
 	const char *name;
 };
 
-static const struct look looks[SAMPLE_SHARES] = {
-    [SAMPLE_DEVICE] = {'d', STYLE_DEVICE, "device"},
-    [SAMPLE_FETCH] = {'F', STYLE_FETCH, "fetch"},
-    [SAMPLE_PREP] = {'P', STYLE_PREP, "prep"},
-    [SAMPLE_CHECKPOINT] = {'C', STYLE_CHECKPOINT, "checkpoint"},
-    [SAMPLE_STARVED] = {'S', STYLE_STARVED, "starved"},
-    [SAMPLE_OTHER] = {'o', STYLE_OTHER, "other"},
-    [SAMPLE_COMPILING] = {'K', STYLE_COMPILING, "compiling"},
+static const struct look looks[SHARE_COUNT] = {
+    [SHARE_DEVICE] = {'d', STYLE_DEVICE, "device"},
+    [SHARE_FETCH_STALL] = {'F', STYLE_FETCH, "fetch"},
+    [SHARE_PREP_STALL] = {'P', STYLE_PREP, "prep"},
+    [SHARE_CHECKPOINT_STALL] = {'C', STYLE_CHECKPOINT, "checkpoint"},
+    [SHARE_CPU_STARVED] = {'S', STYLE_STARVED, "starved"},
+    [SHARE_OTHER] = {'o', STYLE_OTHER, "other"},
+    [SHARE_COMPILING] = {'K', STYLE_COMPILING, "compiling"},
 };
 
 /* From the left, and from the bottom: stalls first. */
-static const enum sample_share order[SAMPLE_SHARES] = {SAMPLE_FETCH,     SAMPLE_PREP,    SAMPLE_CHECKPOINT,
-						       SAMPLE_COMPILING, SAMPLE_STARVED, SAMPLE_OTHER,
-						       SAMPLE_DEVICE};
+static const enum analysis_share order[SHARE_COUNT] = {
+    SHARE_FETCH_STALL, SHARE_PREP_STALL, SHARE_CHECKPOINT_STALL, SHARE_COMPILING, SHARE_CPU_STARVED,
+    SHARE_OTHER,       SHARE_DEVICE};
 
 static double positive(double value)
 {
 	return isfinite(value) && value > 0 ? fmin(value, 1e6) : 0;
 }
 
-void bar_deal(const double share[SAMPLE_SHARES], int total, int ret_cells[SAMPLE_SHARES])
+void bar_deal(const double share[SHARE_COUNT], int total, int ret_cells[SHARE_COUNT])
 {
-	double sum = 0, rest[SAMPLE_SHARES];
+	double sum = 0, rest[SHARE_COUNT];
 	int given = 0;
 
-	for (int i = 0; i < SAMPLE_SHARES; i++)
+	for (int i = 0; i < SHARE_COUNT; i++)
 		sum += positive(share[i]);
-	for (int i = 0; i < SAMPLE_SHARES; i++) {
+	for (int i = 0; i < SHARE_COUNT; i++) {
 		double exact = sum > 0 ? positive(share[i]) / sum * total : 0;
 
 		ret_cells[i] = (int)exact;
@@ -49,7 +49,7 @@ void bar_deal(const double share[SAMPLE_SHARES], int total, int ret_cells[SAMPLE
 	for (; sum > 0 && given < total; given++) {
 		int best = 0;
 
-		for (int i = 1; i < SAMPLE_SHARES; i++)
+		for (int i = 1; i < SHARE_COUNT; i++)
 			if (rest[i] > rest[best])
 				best = i;
 		ret_cells[best]++;
@@ -57,7 +57,7 @@ void bar_deal(const double share[SAMPLE_SHARES], int total, int ret_cells[SAMPLE
 	}
 }
 
-static void draw_cell(struct screen *screen, int y, int x, enum sample_share share)
+static void draw_cell(struct screen *screen, int y, int x, enum analysis_share share)
 {
 	wchar_t character = (wchar_t)looks[share].letter;
 
@@ -66,17 +66,17 @@ static void draw_cell(struct screen *screen, int y, int x, enum sample_share sha
 	screen_put(screen, y, x, looks[share].style, character);
 }
 
-static bool is_known(const double share[SAMPLE_SHARES])
+static bool is_known(const double share[SHARE_COUNT])
 {
-	for (int i = 0; i < SAMPLE_SHARES; i++)
+	for (int i = 0; i < SHARE_COUNT; i++)
 		if (isfinite(share[i]))
 			return true;
 	return false;
 }
 
-void bar_draw(struct screen *screen, int y, int x, int width, const double share[SAMPLE_SHARES])
+void bar_draw(struct screen *screen, int y, int x, int width, const double share[SHARE_COUNT])
 {
-	int cells[SAMPLE_SHARES];
+	int cells[SHARE_COUNT];
 
 	if (width < 3)
 		return;
@@ -88,7 +88,7 @@ void bar_draw(struct screen *screen, int y, int x, int width, const double share
 	}
 	bar_deal(share, width - 2, cells);
 	x++;
-	for (int i = 0; i < SAMPLE_SHARES; i++)
+	for (int i = 0; i < SHARE_COUNT; i++)
 		for (int k = 0; k < cells[order[i]]; k++)
 			draw_cell(screen, y, x++, order[i]);
 }
@@ -97,14 +97,14 @@ int bar_legend_cols(void)
 {
 	int cols = 0;
 
-	for (int i = 0; i < SAMPLE_SHARES; i++)
+	for (int i = 0; i < SHARE_COUNT; i++)
 		cols += (int)strlen(looks[i].name) + 4;
 	return cols - 2;
 }
 
 void bar_legend(struct screen *screen, int y, int x, const double *share)
 {
-	for (int i = 0; i < SAMPLE_SHARES; i++) {
+	for (int i = 0; i < SHARE_COUNT; i++) {
 		const struct look *look = &looks[order[i]];
 		char percent[FORMAT_BYTES];
 
@@ -123,19 +123,19 @@ void bar_plot(struct screen *screen, int y, int x, int rows, int width, const st
 {
 	for (int column = 0; series && column < width; column++) {
 		const struct history_point *point = history_point(series, (size_t)(width - 1 - column));
-		double share[SAMPLE_SHARES];
-		int cells[SAMPLE_SHARES], row = rows - 1;
+		double share[SHARE_COUNT];
+		int cells[SHARE_COUNT], row = rows - 1;
 
 		if (!point)
 			continue;
-		for (int i = 0; i < SAMPLE_SHARES; i++)
+		for (int i = 0; i < SHARE_COUNT; i++)
 			share[i] = (double)point->share[i];
 		if (!is_known(share)) {
 			screen_put(screen, y + rows - 1, x + column, STYLE_DIM, L'.');
 			continue;
 		}
 		bar_deal(share, rows, cells);
-		for (int i = 0; i < SAMPLE_SHARES; i++)
+		for (int i = 0; i < SHARE_COUNT; i++)
 			for (int k = 0; k < cells[order[i]]; k++)
 				draw_cell(screen, y + row--, x + column, order[i]);
 	}

@@ -7,7 +7,7 @@
 #include "screen.h"
 
 /* Stacked from left to right, in `width` columns; shares that are not known leave it blank but for N/A. */
-void bar_draw(struct screen *screen, int y, int x, int width, const double share[SAMPLE_SHARES]);
+void bar_draw(struct screen *screen, int y, int x, int width, const double share[SHARE_COUNT]);
 
 /* What the styles and letters mean, and how many columns that takes. With share: "fetch 12", ... */
 void bar_legend(struct screen *screen, int y, int x, const double *share);
@@ -18,4 +18,4 @@ int bar_legend_cols(void);
 void bar_plot(struct screen *screen, int y, int x, int rows, int width, const struct history_series *series);
 
 /* How many of `total` cells each share gets: sums to total, largest remainders first. */
-void bar_deal(const double share[SAMPLE_SHARES], int total, int ret_cells[SAMPLE_SHARES]);
+void bar_deal(const double share[SHARE_COUNT], int total, int ret_cells[SHARE_COUNT]);

@@ -27,7 +27,7 @@ enum style {
 	STYLE_GOOD,
 	STYLE_WARNING,
 	STYLE_BAD,
-	STYLE_DEVICE, /* the shares, in the order of enum sample_share */
+	STYLE_DEVICE, /* the shares, in the order of enum analysis_share */
 	STYLE_FETCH,
 	STYLE_PREP,
 	STYLE_CHECKPOINT,

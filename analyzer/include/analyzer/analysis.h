@@ -201,7 +201,6 @@ double analysis_steady_ratio(const struct analysis *analysis, enum analysis_shar
 double analysis_wait_ratio(const struct analysis *analysis);
 
 /* Names as in the JSON report: "fetch_stall", "fetch-bound", "workers", "replay", "high". */
-const char *analysis_share_name(enum analysis_share share);
 const char *analysis_verdict_name(enum analysis_verdict verdict);
 const char *analysis_loader_name(enum analysis_loader loader);
 const char *analysis_method_name(enum analysis_method method);

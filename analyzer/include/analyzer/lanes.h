@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "analyzer/share.h"
+
 enum lane_role {
 	LANE_TRAINER,
 	LANE_WORKER,
@@ -24,12 +26,12 @@ enum lane_role {
 
 /* Values are part of the HTML report's data; the first six are the trainer's alone, and shares. */
 enum lane_state {
-	LANE_DEVICE,
-	LANE_FETCH_STALL,
-	LANE_PREP_STALL,
-	LANE_CHECKPOINT,
-	LANE_STARVED,
-	LANE_OTHER,
+	LANE_DEVICE = SHARE_DEVICE,
+	LANE_FETCH_STALL = SHARE_FETCH_STALL,
+	LANE_PREP_STALL = SHARE_PREP_STALL,
+	LANE_CHECKPOINT = SHARE_CHECKPOINT_STALL,
+	LANE_STARVED = SHARE_CPU_STARVED,
+	LANE_OTHER = SHARE_OTHER,
 	LANE_CPU,       /* computing: decoding, transforming, handing over */
 	LANE_FETCH,     /* in calls that read files or sockets, or in page faults on files */
 	LANE_QUEUE,     /* ready to run, without a core */
@@ -95,5 +97,8 @@ struct lanes {
 
 /* "device", "fetch_stall", ..., "idle" */
 const char *lane_state_name(enum lane_state state);
+
+/* What the trainer's lane shows for a share. */
+enum lane_state lane_state_of_share(enum analysis_share share);
 
 void lanes_free(struct lanes *lanes);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The parts of the trainer's time. docs/measuring.md defines each. */
+/* The parts of the trainer's time. docs/measuring.md defines each. Everything that shows, stores or sums
+ * shares has them by this enum; struct stall_shares of the daemon's tuner is what it may know of them,
+ * without compiling. */
 
 enum analysis_share {
 	SHARE_DEVICE,
@@ -10,6 +12,9 @@ enum analysis_share {
 	SHARE_CHECKPOINT_STALL,
 	SHARE_CPU_STARVED,
 	SHARE_OTHER,
-	SHARE_COMPILING, /* is in no step that is steady: it is paid once */
+	SHARE_COMPILING, /* is in no step that is steady: it is paid once; not seen without a Python stack */
 	SHARE_COUNT,
 };
+
+/* As in JSON: "fetch_stall". */
+const char *analysis_share_name(enum analysis_share share);

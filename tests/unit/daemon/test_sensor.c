@@ -183,39 +183,43 @@ static void test_detail_is_rare(void **state)
 
 /* ---- shares -------------------------------------------------------------------------------------------- */
 
-static double sum(const double share[SENSOR_SHARES])
+static double sum(const struct stall_shares *s)
 {
-	return share[SENSOR_DEVICE] + share[SENSOR_FETCH] + share[SENSOR_PREP] + share[SENSOR_CHECKPOINT] +
-	       share[SENSOR_STARVED] + share[SENSOR_OTHER];
+	return s->device + s->fetch_stall + s->prep_stall + s->checkpoint_stall + s->cpu_starved + s->other;
 }
 
 static void test_shares(void **state)
 {
-	const double slice[SENSOR_SHARES] = {
-	    [SENSOR_DEVICE] = 0.4,     [SENSOR_GPU_WAIT] = 0.1, [SENSOR_FETCH] = 0.3, [SENSOR_PREP] = 0.1,
-	    [SENSOR_CHECKPOINT] = 0.1, [SENSOR_STARVED] = 0.05, [SENSOR_OTHER] = 0.05};
-	double share[SENSOR_SHARES];
+	const struct stall_shares slice = {.device = 0.4,
+					   .gpu_wait = 0.1,
+					   .fetch_stall = 0.3,
+					   .prep_stall = 0.1,
+					   .checkpoint_stall = 0.1,
+					   .cpu_starved = 0.05,
+					   .other = 0.05};
+	struct stall_shares got;
 
 	/* The wait is this second's, the rest divides as in the slice. */
-	shares_combine(slice, 0.7, share);
-	assert_float_equal(sum(share), 1, 1e-9);
-	assert_float_equal(share[SENSOR_FETCH] + share[SENSOR_PREP], 0.7, 1e-9);
-	assert_float_equal(share[SENSOR_FETCH] / share[SENSOR_PREP], 3, 1e-9);
-	assert_float_equal(share[SENSOR_DEVICE], 0.2, 1e-9);
-	assert_float_equal(share[SENSOR_GPU_WAIT], 0.05, 1e-9);
-	shares_combine(slice, 0, share);
-	assert_float_equal(sum(share), 1, 1e-9);
-	assert_float_equal(share[SENSOR_FETCH], 0, 1e-9);
+	shares_combine(&slice, 0.7, &got);
+	assert_float_equal(sum(&got), 1, 1e-9);
+	assert_float_equal(got.fetch_stall + got.prep_stall, 0.7, 1e-9);
+	assert_float_equal(got.fetch_stall / got.prep_stall, 3, 1e-9);
+	assert_float_equal(got.device, 0.2, 1e-9);
+	assert_float_equal(got.gpu_wait, 0.05, 1e-9);
+	shares_combine(&slice, 0, &got);
+	assert_float_equal(sum(&got), 1, 1e-9);
+	assert_float_equal(got.fetch_stall, 0, 1e-9);
 	/* Not known how long it waited: as in the slice. */
-	shares_combine(slice, NAN, share);
-	assert_memory_equal(share, slice, sizeof(share));
+	shares_combine(&slice, NAN, &got);
+	assert_memory_equal(&got, &slice, sizeof(got));
 	/* No slice yet: what is known is the wait. */
-	shares_combine(NULL, 0.25, share);
-	assert_float_equal(share[SENSOR_DEVICE], 0.75, 1e-9);
-	assert_true(isnan(share[SENSOR_FETCH]) && isnan(share[SENSOR_STARVED]));
-	shares_combine(NULL, NAN, share);
-	for (size_t i = 0; i < SENSOR_SHARES; i++)
-		assert_true(isnan(share[i]));
+	shares_combine(NULL, 0.25, &got);
+	assert_float_equal(got.device, 0.75, 1e-9);
+	assert_true(isnan(got.fetch_stall) && isnan(got.cpu_starved));
+	shares_combine(NULL, NAN, &got);
+	assert_true(isnan(got.device) && isnan(got.gpu_wait) && isnan(got.fetch_stall) &&
+		    isnan(got.prep_stall) && isnan(got.checkpoint_stall) && isnan(got.cpu_starved) &&
+		    isnan(got.other));
 }
 
 /* ---- rates --------------------------------------------------------------------------------------------- */
@@ -270,7 +274,7 @@ static void test_report_goes_first(void **state)
 				    .report = {.n_trainers = 1,
 					       .wait = 0.4,
 					       .steps_per_s = 5,
-					       .share = {[SENSOR_DEVICE] = 0.6, [SENSOR_PREP] = 0.4}}};
+					       .shares = {.device = 0.6, .prep_stall = 0.4}}};
 	struct stall_sample sample;
 
 	sensed.readings[1].taken = (struct job_taken){.wait_ns = S * 3 / 10, .fetch_ns = S / 4};

@@ -349,8 +349,7 @@ static inline void fixture_lanes(struct fixture *f)
 
 			if (step->share_ns[share])
 				fixture_segment(f, 0, at_ns, step->share_ns[share],
-						share == SHARE_COMPILING ? LANE_COMPILING
-									 : (enum lane_state)share);
+						lane_state_of_share((enum analysis_share)share));
 			at_ns += step->share_ns[share];
 		}
 		fixture_segment(f, worker, step->begin_ns, wait_ns * 2 / 3, LANE_FETCH);

@@ -82,7 +82,7 @@ static void test_status(void **state)
 	assert_int_equal(job->prefetch_chunks, 6);
 	assert_true(job->daemon_workers == SAMPLE_UNKNOWN);
 	assert_int_equal(job->client_workers, 0);
-	assert_float_equal(job->share[SAMPLE_FETCH], 0.5, 0);
+	assert_float_equal(job->share[SHARE_FETCH_STALL], 0.5, 0);
 	assert_true(isnan(job->step_p50_s));
 	assert_string_equal(job->verdict, "fetch-bound");
 	assert_string_equal(job->decision, "cache-bytes 1M -> 1.5G");
@@ -126,7 +126,7 @@ static void test_strange_answers(void **state)
 	    0);
 	assert_int_equal(sample->n_jobs, 2);
 	assert_true(isnan(sample->daemon.cache_used_bytes));
-	assert_true(isnan(sample->jobs[1].share[SAMPLE_FETCH]));
+	assert_true(isnan(sample->jobs[1].share[SHARE_FETCH_STALL]));
 	sample_free(sample);
 }
 
@@ -144,7 +144,7 @@ static void test_merge(void **state)
 	strcpy(job->id, "1000.5");
 	strcpy(job->method, "bpf");
 	job->pid = 1000;
-	job->share[SAMPLE_DEVICE] = 0.9;
+	job->share[SHARE_DEVICE] = 0.9;
 	job->steps_per_s = 13;
 	assert_int_equal(daemon_status_fill(status, 1000, daemon, NULL), 0);
 	((struct job_sample *)sample_add(daemon, SAMPLE_JOBS))->pid = 4;
@@ -153,7 +153,7 @@ static void test_merge(void **state)
 	job = &node->jobs[0];
 	assert_string_equal(job->id, "1000.5");
 	assert_string_equal(job->method, "bpf"); /* exact shares stay */
-	assert_float_equal(job->share[SAMPLE_DEVICE], 0.9, 0);
+	assert_float_equal(job->share[SHARE_DEVICE], 0.9, 0);
 	assert_float_equal(job->steps_per_s, 13, 0);
 	assert_int_equal(job->prefetch_chunks, 6);
 	assert_string_equal(job->decision, "cache-bytes 1M -> 1.5G");
@@ -173,7 +173,7 @@ static void test_merge_takes_shares(void **state)
 	strcpy(job->remark, "only 2 steps");
 	daemon_status_fill(status, 1000, daemon, NULL);
 	merge_daemon(node, daemon, job_of, NULL);
-	assert_float_equal(node->jobs[0].share[SAMPLE_FETCH], 0.5, 0);
+	assert_float_equal(node->jobs[0].share[SHARE_FETCH_STALL], 0.5, 0);
 	assert_string_equal(node->jobs[0].method, "client");
 	assert_string_equal(node->jobs[0].remark, "");
 	sample_free(node);

@@ -27,8 +27,8 @@ static struct job_sample *add_job(struct sample *sample, const char *name, doubl
 	job->pid = 100 + sample->n_jobs;
 	if (isfinite(fetch)) {
 		memset(job->share, 0, sizeof(job->share));
-		job->share[SAMPLE_FETCH] = fetch;
-		job->share[SAMPLE_DEVICE] = 1 - fetch;
+		job->share[SHARE_FETCH_STALL] = fetch;
+		job->share[SHARE_DEVICE] = 1 - fetch;
 	}
 	job->steps_per_s = steps_per_s;
 	return job;
@@ -126,7 +126,7 @@ static void test_cursor_goes_with_the_job(void **state)
 	frame_draw(&model, screen);
 	press("j");
 	assert_string_equal(model_selected(&model)->name, "fast.py");
-	next->jobs[2].share[SAMPLE_FETCH] = 0.95;
+	next->jobs[2].share[SHARE_FETCH_STALL] = 0.95;
 	model_take(&model, next);
 	frame_draw(&model, screen);
 	assert_string_equal(model_selected(&model)->name, "fast.py");

@@ -34,7 +34,7 @@ static void test_json_keeps_what_is_known_and_what_is_not(void **state)
 
 	strcpy(job->id, "1.2");
 	strcpy(job->name, "\"\\\n\t");
-	job->share[SAMPLE_FETCH] = 0.25;
+	job->share[SHARE_FETCH_STALL] = 0.25;
 	job->n_steps = 0;
 	hop = sample_add(sample, SAMPLE_HOPS);
 	hop->fetch = true;
@@ -44,8 +44,8 @@ static void test_json_keeps_what_is_known_and_what_is_not(void **state)
 	read = back(json, 0);
 	assert_int_equal(read->n_jobs, 1);
 	assert_string_equal(read->jobs[0].name, job->name);
-	assert_float_equal(read->jobs[0].share[SAMPLE_FETCH], 0.25, 0);
-	assert_true(isnan(read->jobs[0].share[SAMPLE_DEVICE]));
+	assert_float_equal(read->jobs[0].share[SHARE_FETCH_STALL], 0.25, 0);
+	assert_true(isnan(read->jobs[0].share[SHARE_DEVICE]));
 	assert_int_equal(read->jobs[0].n_steps, 0);
 	assert_true(read->jobs[0].n_workers == SAMPLE_UNKNOWN);
 	assert_true(read->hops[0].fetch);
@@ -133,7 +133,7 @@ static void test_analysis_to_job(void **state)
 	for (uint64_t i = 0; i < 20; i++)
 		steps[i] = (struct analysis_step){.begin_ns = i * 100000000, .end_ns = (i + 1) * 100000000};
 	job_fill(&analysis, job);
-	assert_float_equal(job->share[SAMPLE_FETCH], 0.3, 1e-9);
+	assert_float_equal(job->share[SHARE_FETCH_STALL], 0.3, 1e-9);
 	assert_float_equal(sample_stall(job), 0.5, 1e-9);
 	assert_float_equal(job->steps_per_s, 10, 1e-9);
 	assert_float_equal(job->step_p95_s, 0.1, 1e-9);
@@ -175,7 +175,7 @@ static void test_insufficient_analysis(void **state)
 	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
 
 	job_fill(&analysis, job);
-	assert_true(isnan(job->share[SAMPLE_DEVICE]));
+	assert_true(isnan(job->share[SHARE_DEVICE]));
 	assert_true(isnan(job->steps_per_s));
 	assert_string_equal(job->remark, "only 1 step");
 	assert_string_equal(job->verdict, "");
@@ -198,10 +198,10 @@ static void test_compiling_analysis(void **state)
 	(void)state;
 	analysis.share_ns[SHARE_COMPILING] = 11 * NS_PER_S / 2;
 	job_fill(&analysis, job);
-	assert_true(isnan(job->share[SAMPLE_COMPILING]));
+	assert_true(isnan(job->share[SHARE_COMPILING]));
 	analysis.compiling.known = true;
 	job_fill(&analysis, job);
-	assert_float_equal(job->share[SAMPLE_COMPILING], 0.5, 1e-9);
+	assert_float_equal(job->share[SHARE_COMPILING], 0.5, 1e-9);
 	assert_float_equal(job->step_p95_s, 1, 1e-9);
 	assert_float_equal(job->steps_per_s, 1, 1e-9);
 	sample_free(sample);

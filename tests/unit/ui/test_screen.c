@@ -111,20 +111,20 @@ static void test_not_known_is_not_zero(void **state)
 /* Each column is full, whatever the shares: rounding neither leaves a gap nor overflows. */
 static void test_shares_fill_the_bar(void **state)
 {
-	const double thirds[SAMPLE_SHARES] = {1.0 / 3, 1.0 / 3, 1.0 / 3}, none[SAMPLE_SHARES] = {0},
-		     odd[SAMPLE_SHARES] = {NAN, 0.5, -3, INFINITY, 0.5, 1e300};
-	int cells[SAMPLE_SHARES];
+	const double thirds[SHARE_COUNT] = {1.0 / 3, 1.0 / 3, 1.0 / 3}, none[SHARE_COUNT] = {0},
+		     odd[SHARE_COUNT] = {NAN, 0.5, -3, INFINITY, 0.5, 1e300};
+	int cells[SHARE_COUNT];
 
 	for (int total = 0; total < 100; total++) {
 		int sum = 0;
 
 		bar_deal(thirds, total, cells);
-		for (int i = 0; i < SAMPLE_SHARES; i++)
+		for (int i = 0; i < SHARE_COUNT; i++)
 			sum += cells[i];
 		assert_int_equal(sum, total);
 		sum = 0;
 		bar_deal(odd, total, cells);
-		for (int i = 0; i < SAMPLE_SHARES; i++)
+		for (int i = 0; i < SHARE_COUNT; i++)
 			sum += cells[i];
 		assert_int_equal(sum, total);
 	}
@@ -134,9 +134,9 @@ static void test_shares_fill_the_bar(void **state)
 
 static void test_bar_without_colour_is_letters(void **state)
 {
-	const double share[SAMPLE_SHARES] = {0.5, 0.3, 0.2},
-		     unknown[SAMPLE_SHARES] = {NAN, NAN, NAN, NAN, NAN, NAN, NAN},
-		     compiling[SAMPLE_SHARES] = {[SAMPLE_DEVICE] = 0.5, [SAMPLE_COMPILING] = 0.5};
+	const double share[SHARE_COUNT] = {0.5, 0.3, 0.2},
+		     unknown[SHARE_COUNT] = {NAN, NAN, NAN, NAN, NAN, NAN, NAN},
+		     compiling[SHARE_COUNT] = {[SHARE_DEVICE] = 0.5, [SHARE_COMPILING] = 0.5};
 	struct screen *screen = screen_new(3, 12, plain);
 
 	bar_draw(screen, 0, 0, 12, share);

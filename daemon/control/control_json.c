@@ -8,16 +8,6 @@
 #include "json_text.h"
 #include "lib/clock.h"
 
-static json_t *json_u64(uint64_t value)
-{
-	return json_integer((json_int_t)value);
-}
-
-static json_t *json_known(double value)
-{
-	return isfinite(value) ? json_real(value) : json_null();
-}
-
 static json_t *shares_json(const struct stall_shares *s)
 {
 	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "device", json_known(s->device), "gpu_wait",
@@ -89,7 +79,7 @@ json_t *control_sample_json(const struct stall_sample *s, const struct stall_nod
 	return root;
 }
 
-json_t *control_entry_json(const struct history_entry *e)
+static json_t *entry_json(const struct history_entry *e)
 {
 	const struct tuner_decision *d = &e->decision;
 	const struct tuner_verdict *v = &e->verdict;
@@ -101,7 +91,7 @@ json_t *control_entry_json(const struct history_entry *e)
 				 "reason", json_text(d->reason), "rate_before", json_known(d->rate_before),
 				 "rate_expected", json_known(d->rate_expected), "wait_before",
 				 json_known(d->wait_before), "wait_expected", json_known(d->wait_expected));
-	json_t *effect = json_null(), *sample = e->sample ? json_loads(e->sample, 0, NULL) : NULL;
+	json_t *effect = json_null();
 
 	if (e->has_verdict)
 		effect =
@@ -109,6 +99,17 @@ json_t *control_entry_json(const struct history_entry *e)
 			      json_real((double)e->verdict_ms / 1e3), "rate_after", json_known(v->rate_after),
 			      "wait_after", json_known(v->wait_after), "text", json_text(v->text));
 	json_object_set_new(root, "effect", effect);
+	return root;
+}
+
+json_t *control_entry_json(const struct control_log_entry *e)
+{
+	json_t *root = entry_json(&e->entry), *sample = NULL;
+
+	if (e->has_sample)
+		sample = control_sample_json(&e->sample, &e->node);
+	else if (e->entry.sample)
+		sample = json_loads(e->entry.sample, 0, NULL);
 	json_object_set_new(root, "sample", sample ? sample : json_null());
 	return root;
 }
@@ -145,16 +146,11 @@ static json_t *knobs_json(const struct control *c, const struct job *job, const 
 
 static json_t *last_decision(const struct control *c, uint64_t job)
 {
-	const struct history_entry *entry;
+	const struct control_log_entry *entry;
 
-	for (uint64_t i = 0; (entry = control_log_newest(&c->log, i)); i++) {
-		if (entry->decision.job == job) {
-			json_t *root = control_entry_json(entry);
-
-			json_object_del(root, "sample");
-			return root;
-		}
-	}
+	for (uint64_t i = 0; (entry = control_log_newest(&c->log, i)); i++)
+		if (entry->entry.decision.job == job)
+			return entry_json(&entry->entry);
 	return json_null();
 }
 

@@ -12,38 +12,38 @@ static uint64_t held(const struct control_log *log)
 void control_log_free(struct control_log *log)
 {
 	for (uint64_t i = 0; i < held(log); i++)
-		free(log->entries[i].sample);
+		free(log->entries[i].entry.sample);
 	free(log->entries);
 	*log = (struct control_log){0};
 }
 
-int control_log_add(struct control_log *log, const struct history_entry *entry)
+int control_log_add(struct control_log *log, const struct control_log_entry *entry)
 {
-	struct history_entry *place;
+	struct control_log_entry *place;
 
 	if (!log->entries)
 		log->entries = calloc(WIRE_WHY_MAX, sizeof(*log->entries));
 	if (!log->entries) {
-		free(entry->sample);
+		free(entry->entry.sample);
 		return -ENOMEM;
 	}
 	place = &log->entries[log->n_added++ % WIRE_WHY_MAX];
-	free(place->sample);
+	free(place->entry.sample);
 	*place = *entry;
 	return 0;
 }
 
-const struct history_entry *control_log_newest(const struct control_log *log, uint64_t i)
+const struct control_log_entry *control_log_newest(const struct control_log *log, uint64_t i)
 {
 	return i < held(log) ? &log->entries[(log->n_added - 1 - i) % WIRE_WHY_MAX] : NULL;
 }
 
-struct history_entry *control_log_find(struct control_log *log, uint64_t decision)
+struct control_log_entry *control_log_find(struct control_log *log, uint64_t decision)
 {
 	for (uint64_t i = 0; i < held(log); i++) {
-		struct history_entry *entry = &log->entries[(log->n_added - 1 - i) % WIRE_WHY_MAX];
+		struct control_log_entry *entry = &log->entries[(log->n_added - 1 - i) % WIRE_WHY_MAX];
 
-		if (entry->decision.id == decision)
+		if (entry->entry.decision.id == decision)
 			return entry;
 	}
 	return NULL;

@@ -8,18 +8,27 @@
 #include "client/protocol.h"
 #include "history/history.h"
 
+/* A decision, and what was measured when it was made: as figures, or, before a restart, as entry.sample's
+ * text. */
+struct control_log_entry {
+	struct history_entry entry;
+	bool has_sample;
+	struct stall_sample sample;
+	struct stall_node node;
+};
+
 struct control_log {
-	struct history_entry *entries; /* a ring of WIRE_WHY_MAX; NULL until the first one */
+	struct control_log_entry *entries; /* a ring of WIRE_WHY_MAX; NULL until the first one */
 	uint64_t n_added;
 };
 
 void control_log_free(struct control_log *log);
 
-/* Takes entry->sample over. -ENOMEM: it was freed. */
-int control_log_add(struct control_log *log, const struct history_entry *entry);
+/* Takes entry->entry.sample over. -ENOMEM: it was freed. */
+int control_log_add(struct control_log *log, const struct control_log_entry *entry);
 
 /* The entry with this decision, or NULL when it is forgotten. */
-struct history_entry *control_log_find(struct control_log *log, uint64_t decision);
+struct control_log_entry *control_log_find(struct control_log *log, uint64_t decision);
 
 /* The i-th newest, from 0; NULL: there are no more. */
-const struct history_entry *control_log_newest(const struct control_log *log, uint64_t i);
+const struct control_log_entry *control_log_newest(const struct control_log *log, uint64_t i);

@@ -55,7 +55,7 @@ void control_apply_limits(struct control *c);
 
 /* control_json.c */
 json_t *control_sample_json(const struct stall_sample *sample, const struct stall_node *node);
-json_t *control_entry_json(const struct history_entry *entry);
+json_t *control_entry_json(const struct control_log_entry *entry);
 
 /* control_restart.c: what is kept in the history for the next start. */
 void control_save_settings(struct control *c);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "control_private.h"
+#include "json_text.h"
 #include "lib/cleanup.h"
 #include "lib/log.h"
 
@@ -21,11 +22,6 @@ struct saved_tuner {
 	char boot_id[BOOT_ID_BYTES + 4];
 	uint64_t state_bytes, sample_bytes;
 };
-
-static json_t *json_u64(uint64_t value)
-{
-	return json_integer((json_int_t)value);
-}
 
 static uint64_t get_u64(const json_t *object, const char *key)
 {
@@ -184,8 +180,9 @@ static void restore_tuner(struct control *c)
 static void on_entry(void *user, struct history_entry *entry)
 {
 	struct control *c = user;
+	const struct control_log_entry restored = {.entry = *entry};
 
-	(void)control_log_add(&c->log, entry);
+	(void)control_log_add(&c->log, &restored);
 }
 
 /* Pins of jobs that cannot come back. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "control_private.h"
+#include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/units.h"
@@ -35,25 +36,35 @@ static bool obeyed(const struct control *c, enum tuner_rule rule)
 	       rule == TUNER_RULE_LIMIT;
 }
 
+static void store_decision(struct control *c, const struct control_log_entry *e)
+{
+	json_t *sample = e->has_sample ? control_sample_json(&e->sample, &e->node) : NULL;
+	_cleanup_(freep) char *text = sample ? json_dumps(sample, JSON_COMPACT) : NULL;
+	struct history_entry entry = e->entry;
+
+	json_decref(sample);
+	entry.sample = text; /* copied */
+	history_add_entry(c->history, &entry);
+}
+
 static void record_decision(struct control *c, const struct tuner_decision *d, const struct job *job,
 			    bool applied, uint64_t at_ms)
 {
 	const struct control_job *known = control_find_job(c, d->job);
-	struct history_entry entry = {.at_ms = at_ms, .applied = applied, .decision = *d};
+	struct control_log_entry e = {.entry = {.at_ms = at_ms, .applied = applied, .decision = *d}};
 
 	if (job) {
-		snprintf(entry.job_name, sizeof(entry.job_name), "%s", job->name);
-		entry.uid = job->uid;
+		snprintf(e.entry.job_name, sizeof(e.entry.job_name), "%s", job->name);
+		e.entry.uid = job->uid;
 	}
 	if (known && known->has_sample) {
-		json_t *sample = control_sample_json(&known->sample, &c->node);
-
-		entry.sample = json_dumps(sample, JSON_COMPACT);
-		json_decref(sample);
+		e.has_sample = true;
+		e.sample = known->sample;
+		e.node = c->node;
 	}
 	if (c->history)
-		history_add_entry(c->history, &entry);
-	(void)control_log_add(&c->log, &entry);
+		store_decision(c, &e);
+	(void)control_log_add(&c->log, &e);
 	log_debug("job %llu: %s %llu -> %llu (%s)%s: %s", (unsigned long long)d->job,
 		  tuner_knob_name(d->knob), (unsigned long long)d->old_value,
 		  (unsigned long long)d->new_value, tuner_rule_name(d->rule), applied ? "" : ", not done",
@@ -88,13 +99,13 @@ static void carry_out(struct control *c, uint64_t at_ms)
 	}
 	for (size_t i = 0; i < c->result->n_verdicts; i++) {
 		const struct tuner_verdict *v = &c->result->verdicts[i];
-		struct history_entry *entry = control_log_find(&c->log, v->decision);
+		struct control_log_entry *found = control_log_find(&c->log, v->decision);
 
-		if (!entry)
+		if (!found)
 			continue;
-		entry->has_verdict = true;
-		entry->verdict_ms = at_ms;
-		entry->verdict = *v;
+		found->entry.has_verdict = true;
+		found->entry.verdict_ms = at_ms;
+		found->entry.verdict = *v;
 		if (c->history)
 			history_add_verdict(c->history, at_ms, v);
 	}
@@ -178,8 +189,9 @@ static bool have_memory(struct control *c)
 	return c->state && c->result;
 }
 
-static void on_second(void *user, const struct stall_node *node, const struct stall_sample *samples, size_t n,
-		      uint64_t now_ns)
+/* A second has passed and was measured. */
+static void tune_second(void *user, const struct stall_node *node, const struct stall_sample *samples,
+			size_t n, uint64_t now_ns)
 {
 	struct control *c = user;
 	uint64_t at_ms = clock_realtime_ns() / NS_PER_MS;
@@ -199,5 +211,5 @@ static void on_second(void *user, const struct stall_node *node, const struct st
 
 struct sensor_handler control_handler(struct control *c)
 {
-	return (struct sensor_handler){.second = on_second, .user = c};
+	return (struct sensor_handler){.second = tune_second, .user = c};
 }

@@ -42,13 +42,13 @@ int control_why(struct control *c, const struct control_viewer *viewer, const st
 {
 	const struct job *job = m->job ? jobs_find(&c->serving->jobs, m->job) : NULL;
 	json_t *decisions = json_array();
-	const struct history_entry *entry;
+	const struct control_log_entry *entry;
 	bool found = !m->job || (job && may_see(viewer, job->uid));
 	char *text;
 
 	/* A job that has ended is known as long as its decisions are. */
 	for (uint64_t i = 0; (entry = control_log_newest(&c->log, i)); i++) {
-		if ((m->job && entry->decision.job != m->job) || !may_see(viewer, entry->uid))
+		if ((m->job && entry->entry.decision.job != m->job) || !may_see(viewer, entry->entry.uid))
 			continue;
 		found = true;
 		if (json_array_size(decisions) < m->max)

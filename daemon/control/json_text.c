@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "json_text.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,4 +14,14 @@ json_t *json_text(const char *text)
 	_cleanup_(freep) char *line = malloc(size);
 
 	return line ? json_string(text_line(line, size, text)) : NULL;
+}
+
+json_t *json_u64(uint64_t value)
+{
+	return json_integer((json_int_t)value);
+}
+
+json_t *json_known(double value)
+{
+	return isfinite(value) ? json_real(value) : json_null();
 }

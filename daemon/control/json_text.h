@@ -2,7 +2,12 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdint.h>
 
 /* A JSON string of any bytes: what jansson refuses (bytes that are no UTF-8), and control characters, are
  * written as text_line() writes them. So a name, however strange, hides nothing. NULL: no memory. */
 json_t *json_text(const char *text);
+
+json_t *json_u64(uint64_t value);
+/* null: NAN or infinite, not known. */
+json_t *json_known(double value);

@@ -110,8 +110,9 @@ static void start_signal(uv_loop_t *loop, uv_signal_t *handle, int number, uv_si
 	uv_signal_start(handle, callback, number);
 }
 
-static void on_second(void *user, const struct stall_node *node, const struct stall_sample *samples, size_t n,
-		      uint64_t now_ns)
+/* The totals for metrics first: what is measured is counted whatever tuning makes of it. */
+static void count_and_tune_second(void *user, const struct stall_node *node,
+				  const struct stall_sample *samples, size_t n, uint64_t now_ns)
 {
 	struct daemon *d = user;
 
@@ -122,7 +123,7 @@ static void on_second(void *user, const struct stall_node *node, const struct st
 struct sensor_handler daemon_handler(struct daemon *daemon)
 {
 	daemon->tuning = control_handler(daemon->control);
-	return (struct sensor_handler){.second = on_second, .user = daemon};
+	return (struct sensor_handler){.second = count_and_tune_second, .user = daemon};
 }
 
 void daemon_start(struct daemon *d, uv_loop_t *loop)

@@ -18,7 +18,7 @@
 /* Of all jobs together, a second: looking at threads is what costs here. */
 #define QUEUE_LOOKS_MAX 16
 
-static void on_second(uv_timer_t *timer);
+static void on_second_timer(uv_timer_t *timer);
 
 /* ---- jobs ---------------------------------------------------------------------------------------------- */
 
@@ -171,7 +171,7 @@ static void on_deadline(uv_timer_t *timer)
 		sensor_second_done(s);
 }
 
-static void on_second(uv_timer_t *timer)
+static void on_second_timer(uv_timer_t *timer)
 {
 	struct sensor *s = timer->data;
 	uint64_t now_ns = clock_monotonic_ns();
@@ -200,7 +200,7 @@ void sensor_wake(struct sensor *s)
 	s->running = true;
 	s->idle_since_ns = clock_monotonic_ns();
 	node_watch_look(&s->node, s->idle_since_ns);
-	uv_timer_start(&s->second, on_second, 0, SECOND_MS);
+	uv_timer_start(&s->second, on_second_timer, 0, SECOND_MS);
 }
 
 /* ---- life ---------------------------------------------------------------------------------------------- */

@@ -51,7 +51,8 @@ void sensed_work(const struct sensed_reading *before, const struct sensed_readin
 /* Shares: the child's where there is a report, the clients' else. */
 void sensed_shares(const struct sensed_job *sensed, const struct sensed_reading *before,
 		   const struct sensed_reading *now, struct stall_sample *sample);
-/* F, P, G of what is in the sample by now; docs/tuning.md has the formulas. */
-void sensed_rates(struct stall_sample *sample, double cores);
+/* F, P, G of what is in the sample by now; docs/tuning.md has the formulas. pool_threads: of the daemon's
+ * pool, more of which than there are no job can use. */
+void sensed_rates(struct stall_sample *sample, double pool_threads);
 
 const struct sensed_reading *sensed_reading_at(const struct sensed_job *sensed, uint64_t age);

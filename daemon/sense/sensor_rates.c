@@ -107,8 +107,9 @@ void sensed_work(const struct sensed_reading *before, const struct sensed_readin
 		    (double)NS_PER_S;
 }
 
-/* The waits that clients told: (share waited, share of it for chunks). false: they told nothing. */
-static bool client_waits(const struct sensed_reading *before, const struct sensed_reading *now,
+/* The waits that clients told: the share of the time that they waited, and the part of it for chunks. A
+ * client that tells nothing has not waited. */
+static void client_waits(const struct sensed_reading *before, const struct sensed_reading *now,
 			 double *ret_wait, double *ret_fetch)
 {
 	uint64_t covered_ns = now->at_ns - before->at_ns,
@@ -118,7 +119,6 @@ static bool client_waits(const struct sensed_reading *before, const struct sense
 	*ret_wait = clamp01(ratio(next_ns > slept_ns ? next_ns : slept_ns, covered_ns));
 	*ret_fetch =
 	    fmin(clamp01(ratio(now->taken.fetch_ns - before->taken.fetch_ns, covered_ns)), *ret_wait);
-	return true;
 }
 
 void sensed_shares(const struct sensed_job *sensed, const struct sensed_reading *before,
@@ -127,8 +127,7 @@ void sensed_shares(const struct sensed_job *sensed, const struct sensed_reading 
 	const struct sensor_report *report = &sensed->report;
 	double wait, fetch;
 
-	if (!client_waits(before, now, &wait, &fetch))
-		return;
+	client_waits(before, now, &wait, &fetch);
 	if (!sensed->has_report || !report->n_trainers) {
 		/* A job without a session has nobody to ask. */
 		if (!sample->n_trainers)
@@ -154,14 +153,14 @@ void sensed_shares(const struct sensed_job *sensed, const struct sensed_reading 
 }
 
 /* min of what the daemon's workers and the client's can do. */
-static double prep_rate(const struct stall_sample *s, double cores)
+static double prep_rate(const struct stall_sample *s, double pool_threads)
 {
 	uint64_t n_daemon = s->knobs.value[TUNER_DAEMON_WORKERS],
 		 n_client = s->knobs.value[TUNER_CLIENT_WORKERS];
 	double rate = INFINITY, client;
 
 	if (s->daemon_cpu_s_per_sample > 0)
-		rate = fmin((double)(n_daemon ? n_daemon : 1), cores) / s->daemon_cpu_s_per_sample;
+		rate = fmin((double)(n_daemon ? n_daemon : 1), pool_threads) / s->daemon_cpu_s_per_sample;
 	if (s->client_cpu_s_per_sample > 0) {
 		client = (double)(n_client ? n_client : 1) / s->client_cpu_s_per_sample;
 		rate = fmin(rate, client);
@@ -169,7 +168,7 @@ static double prep_rate(const struct stall_sample *s, double cores)
 	return isfinite(s->daemon_cpu_s_per_sample) || isfinite(s->client_cpu_s_per_sample) ? rate : NAN;
 }
 
-void sensed_rates(struct stall_sample *s, double cores)
+void sensed_rates(struct stall_sample *s, double pool_threads)
 {
 	double sample_bytes = s->chunk_bytes / s->samples_per_chunk;
 	double wait = s->shares.fetch_stall + s->shares.prep_stall, working = 1 - wait;
@@ -179,7 +178,7 @@ void sensed_rates(struct stall_sample *s, double cores)
 	else if (isfinite(s->memory_hit_ratio) && s->storage_bytes_per_s > 0)
 		s->fetch_rate =
 		    model_fetch_rate(s->memory_hit_ratio, sample_bytes, INFINITY, s->storage_bytes_per_s);
-	s->prep_rate = prep_rate(s, cores);
+	s->prep_rate = prep_rate(s, pool_threads);
 	/* The trainer's time outside of waits, a sample. A second of nothing but waiting says nothing. */
 	if (s->samples_per_s > 0 && working > 0.01)
 		s->device_rate = s->samples_per_s / working;

@@ -9,11 +9,6 @@
 #include "json_text.h"
 #include "lib/clock.h"
 
-static json_t *json_u64(uint64_t value)
-{
-	return json_integer((json_int_t)value);
-}
-
 static json_t *dataset_status(const struct cached_dataset *d)
 {
 	json_t *bad = json_array();

@@ -29,6 +29,8 @@ struct live {
 	struct live_config config;
 	struct job *jobs;
 	size_t n_jobs;
+	/* Root of the job that processes found alive become a part of; 0, or gone: they are nobody's. */
+	uint32_t adopter;
 	struct process *processes; /* by tgid */
 	size_t n_processes, n_processes_allocated;
 	struct recording_paths paths;
@@ -145,6 +147,7 @@ int live_add(struct live *live, uint32_t root_tgid)
 		live->n_jobs--;
 		return -ENOMEM;
 	}
+	live->adopter = root_tgid;
 	return 0;
 }
 
@@ -168,13 +171,13 @@ void live_remove(struct live *live, uint32_t root_tgid)
 int live_event(struct live *live, const struct event *event)
 {
 	struct process *process = process_find(live, event->tgid);
-	struct job *job;
+	struct job *adopter = job_of(live, live->adopter), *job;
 	int r = 0;
 
 	if (!event->tid && live->n_jobs == 1)
 		return live_events_add(&live->jobs[0].events, event, live->config.n_events_max);
-	if (!process && event->type == EVENT_ALIVE && live->n_jobs) {
-		r = process_add(live, event->tgid, &live->jobs[live->n_jobs - 1]);
+	if (!process && event->type == EVENT_ALIVE && adopter) {
+		r = process_add(live, event->tgid, adopter);
 		process = process_find(live, event->tgid);
 	}
 	if (!process)

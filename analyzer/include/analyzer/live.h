@@ -32,8 +32,12 @@ struct live_config {
 struct live *live_new(const struct live_config *config);
 struct live *live_free(struct live *live);
 
-/* Before the events of collector_attach(root) are given: threads that are there already (EVENT_ALIVE) of
- * processes not known yet belong to the job that was added last. -EEXIST: the process belongs to a job. */
+/*
+ * -EEXIST: the process belongs to a job. Until the next live_add(), processes that are there already
+ * (EVENT_ALIVE) and are nobody's yet become this job's, as an attached process's descendants tell no parent:
+ * so attach it now, and give the events of that before anything else is added. Once it is removed they are
+ * nobody's.
+ */
 int live_add(struct live *live, uint32_t root_tgid);
 /* Forgets a job. An unknown one is fine. */
 void live_remove(struct live *live, uint32_t root_tgid);

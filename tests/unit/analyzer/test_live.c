@@ -76,6 +76,34 @@ static void test_two_jobs(void **state)
 	live_free(live);
 }
 
+static struct event found_alive(uint32_t tgid)
+{
+	return (struct event){.type = EVENT_ALIVE, .tid = tgid, .tgid = tgid, .end_ns = 1};
+}
+
+/* Processes that attaching finds belong to the job that was attached, and to nobody once it is gone. */
+static void test_found_alive(void **state)
+{
+	struct live *live = live_make(1000000, 0);
+	struct event first = found_alive(5001), second = found_alive(5002), late = found_alive(5003);
+
+	(void)state;
+	assert_int_equal(live_event(live, &first), 0);
+	assert_int_equal(live_root_of(live, 5001), 0);
+	assert_int_equal(live_add(live, TRAINER), 0);
+	assert_int_equal(live_event(live, &first), 0);
+	assert_int_equal(live_root_of(live, 5001), TRAINER);
+	assert_int_equal(live_add(live, TRAINER + OTHER), 0);
+	assert_int_equal(live_event(live, &second), 0);
+	assert_int_equal(live_root_of(live, 5002), TRAINER + OTHER);
+	live_remove(live, TRAINER + OTHER);
+	assert_int_equal(live_event(live, &late), 0);
+	assert_int_equal(live_root_of(live, 5003), 0);
+	assert_int_equal(live_root_of(live, 5002), 0);
+	assert_int_equal(live_root_of(live, 5001), TRAINER);
+	live_free(live);
+}
+
 /* What was long ago does not count: a job that was slow and is fast now is fast. */
 static void test_window(void **state)
 {
@@ -143,6 +171,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_two_jobs),
+	    cmocka_unit_test(test_found_alive),
 	    cmocka_unit_test(test_window),
 	    cmocka_unit_test(test_children_belong_to_the_job_and_strangers_do_not),
 	    cmocka_unit_test(test_memory_is_bounded),

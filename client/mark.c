@@ -8,11 +8,11 @@ __attribute__((noinline, visibility("default"))) void diesel_mark(uint32_t kind,
 {
 	__asm__ volatile("" : : "r"(kind), "r"(value) : "memory");
 	/* The same for people with bpftrace or perf: each is one nop and a note in the file. */
-	switch (kind) {
-	case 1: DTRACE_PROBE1(diesel, next_begin, value); break;
-	case 2: DTRACE_PROBE1(diesel, next_end, value); break;
-	case 3: DTRACE_PROBE1(diesel, wait_begin, value); break;
-	case 4: DTRACE_PROBE1(diesel, wait_end, value); break;
+	switch ((enum diesel_mark_kind)kind) {
+	case DIESEL_MARK_NEXT_BEGIN: DTRACE_PROBE1(diesel, next_begin, value); break;
+	case DIESEL_MARK_NEXT_END: DTRACE_PROBE1(diesel, next_end, value); break;
+	case DIESEL_MARK_WAIT_BEGIN: DTRACE_PROBE1(diesel, wait_begin, value); break;
+	case DIESEL_MARK_WAIT_END: DTRACE_PROBE1(diesel, wait_end, value); break;
 	}
 }
 

@@ -227,6 +227,10 @@ static void tell_wait(struct ring_control *control, uint32_t cause, uint64_t beg
 	atomic_store_explicit(&control->wait_since_ns, 0, memory_order_relaxed);
 }
 
+_Static_assert((int)RING_CAUSE_FETCH == DIESEL_MARK_CAUSE_FETCH &&
+		   (int)RING_CAUSE_PREP == DIESEL_MARK_CAUSE_PREP,
+	       "handed on as it is");
+
 /* Sleeps until a batch is published or the daemon is lost. The marks tell diesel-analyze why. */
 static int session_sleep(struct diesel_session *s)
 {
@@ -237,7 +241,7 @@ static int session_sleep(struct diesel_session *s)
 
 	atomic_store_explicit(&a->control->wait_since_ns, begin_ns, memory_order_relaxed);
 	attachment_kick(a, 0);
-	diesel_mark(3, 0);
+	diesel_mark(DIESEL_MARK_WAIT_BEGIN, 0);
 	while (ring_ready(a->control, a->consumed) == 0) {
 		uint32_t now = atomic_load(&a->control->cause);
 
@@ -253,7 +257,7 @@ static int session_sleep(struct diesel_session *s)
 		}
 		r = 0;
 	}
-	diesel_mark(4, cause ? cause : RING_CAUSE_PREP);
+	diesel_mark(DIESEL_MARK_WAIT_END, cause ? cause : RING_CAUSE_PREP);
 	tell_wait(a->control, cause, begin_ns);
 	return r;
 }

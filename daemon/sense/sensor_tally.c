@@ -5,7 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/diesel.h"
 #include "lib/clock.h"
+
+_Static_assert((int)MARK_NEXT_BEGIN == DIESEL_MARK_NEXT_BEGIN && (int)MARK_NEXT_END == DIESEL_MARK_NEXT_END &&
+		   (int)MARK_WAIT_BEGIN == DIESEL_MARK_WAIT_BEGIN &&
+		   (int)MARK_WAIT_END == DIESEL_MARK_WAIT_END &&
+		   (int)MARK_CAUSE_FETCH == DIESEL_MARK_CAUSE_FETCH &&
+		   (int)MARK_CAUSE_PREP == DIESEL_MARK_CAUSE_PREP,
+	       "what libdiesel marks is what the recorder sees");
 
 static struct tally_trainer *trainer_of(struct tally *tally, uint32_t tid)
 {

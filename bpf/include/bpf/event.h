@@ -128,7 +128,8 @@ enum event_source {
 	SOURCE_LOCAL = 5,   /* sockets within this machine */
 };
 
-/* Values of EVENT_MARK's kind; client/diesel.h documents when libdiesel makes each of the first four. */
+/* Values of EVENT_MARK's kind. The first four are enum diesel_mark_kind of client/diesel.h, which this folder
+ * does not see: daemon/sense/sensor_tally.c holds them together. */
 enum mark_kind {
 	MARK_NEXT_BEGIN = 1, /* the loader's next() was entered */
 	MARK_NEXT_END = 2,   /* the loader's next() returned */
@@ -145,9 +146,9 @@ enum mark_batch {
 	MARK_BATCH_WORKERS = 2, /* any other */
 };
 
-enum mark_cause {
-	MARK_CAUSE_FETCH = 1, /* chunk reads held the batch up */
-	MARK_CAUSE_PREP = 2,  /* reads were done; verifying, copying or decoding held it up */
+enum mark_cause {                       /* enum diesel_mark_cause */
+		  MARK_CAUSE_FETCH = 1, /* chunk reads held the batch up */
+		  MARK_CAUSE_PREP = 2,  /* reads were done; verifying, copying or decoding held it up */
 };
 
 /* EVENT_GPU_*: see bpf/gpu.h for what is probed. */

@@ -171,12 +171,24 @@ void diesel_batch_release(void *lease);
 /* What the daemon at socket (NULL: as for diesel_dataset_open) is doing, as JSON; free() it. */
 int diesel_status(const char *socket, char **ret_json, char *error, size_t error_size);
 
+/* Recordings hold them (enum mark_kind of bpf/event.h): never renumbered. */
+enum diesel_mark_kind {
+	DIESEL_MARK_NEXT_BEGIN = 1,
+	DIESEL_MARK_NEXT_END = 2,
+	DIESEL_MARK_WAIT_BEGIN = 3, /* about to sleep for a batch */
+	DIESEL_MARK_WAIT_END = 4,   /* slept; value: enum diesel_mark_cause */
+};
+
+enum diesel_mark_cause {
+	DIESEL_MARK_CAUSE_FETCH = 1, /* chunk reads held the batch up */
+	DIESEL_MARK_CAUSE_PREP = 2,  /* what comes after them */
+};
+
 /*
  * A marker that does nothing by itself: diesel-analyze sets a probe on it and so knows exactly when a
- * loader's next() runs and what it waited for. kind: enum mark_kind of bpf/event.h
- * (1 next begins, 2 next ends, 3 about to sleep for a batch, 4 slept; value: 1 fetch, 2 preparation).
+ * loader's next() runs and what it waited for. kind: enum diesel_mark_kind.
  * These four are USDT probes too, diesel:next_begin, next_end, wait_begin and wait_end, for bpftrace and
- * perf. libdiesel calls it with 3 and 4, and only when no batch was ready; loaders call it with 1 and 2.
+ * perf. libdiesel marks waits, and only when no batch was ready; loaders mark next().
  */
 void diesel_mark(uint32_t kind, uint64_t value);
 

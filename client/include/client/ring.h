@@ -46,7 +46,7 @@ enum ring_slot_state {
 	RING_SLOT_TAKEN = 2, /* by the client, whose batch it is until it frees it */
 };
 
-enum ring_cause { /* what the next batch waits for; the values of diesel_mark(4, ...) */
+enum ring_cause { /* what the next batch waits for; enum diesel_mark_cause */
 		  RING_CAUSE_NONE = 0,
 		  RING_CAUSE_FETCH = 1,
 		  RING_CAUSE_PREP = 2,

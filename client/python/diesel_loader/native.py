@@ -17,6 +17,7 @@ BATCH_MAX = 1 << 20  # WIRE_BATCH_MAX
 NO_WISH = 0xffffffff  # RING_NO_WISH
 POLICY_NONE, POLICY_FIXED, POLICY_AUTO = 0, 1, 2  # enum ring_work_policy
 
+# enum diesel_mark_kind, enum diesel_mark_cause
 MARK_NEXT_BEGIN = 1
 MARK_NEXT_END = 2
 MARK_WAIT_BEGIN = 3

@@ -4,10 +4,11 @@
 
 #include <math.h>
 
-#define OLD_NS      (5 * SECOND_NS)
-#define FUTURE_NS   SECOND_NS
+#define OLD_NS    (5 * SECOND_NS) /* says nothing of now */
+#define FUTURE_NS SECOND_NS       /* a sensor's clock is ours: more is an error */
+/* More than any machine has: an error of a sensor. */
 #define BYTES_MAX   1e18
-#define RATE_MAX    1e12
+#define RATE_MAX    1e12 /* samples/s */
 #define SECONDS_MAX 3600.0
 #define COUNT_MAX   1e6
 /* Less of a second says nothing, more than half a minute is no second. */

@@ -2,9 +2,9 @@
 #include "tuner/tuner.h"
 
 /* Two seconds: the first second after a change still holds batches made before it, the second shows it. */
-#define DWELL_NS 2000000000ull
+#define DWELL_NS UINT64_C(2000000000)
 /* A settled job has at most one change in this time. */
-#define COOLDOWN_NS 10000000000ull
+#define COOLDOWN_NS UINT64_C(10000000000)
 
 struct tuner_config tuner_config_default(void)
 {

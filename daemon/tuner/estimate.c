@@ -6,17 +6,18 @@
 #include <stddef.h>
 #include <string.h>
 
-#define WINDOW 4 /* samples: the median of four ignores one outlier at either side */
 /* Below this share of time that is no wait, consumption over it is mostly noise. */
 #define BUSY_MIN 0.02
-/* Ratios beyond which a figure is another one. Wider for demand: behind a long wait it is noisy. */
-/* Storage is worse than now if it gave less than this part of it. */
-#define NOISE        0.75
-#define DIFFERS      1.35
+/* Storage was worse than now if it gave less than this part of it. */
+#define NOISE 0.75
+/* Ratio beyond which a figure is another one. Wider for demand: behind a long wait it is noisy. */
+#define DIFFERS 1.35
+/* Share of the time by which waiting is more than it was... */
 #define WAIT_DIFFERS 0.10
 /* ... or this many times what it strays anyway, where windows find much in memory or little. Below 3: a
  * change adds to what it is held against, and has to be seen all the same. */
-#define STRAYS            2.5
+#define STRAYS 2.5
+/* Ratio for bandwidth, which depends on what is read as well. */
 #define BANDWIDTH_DIFFERS 1.6
 #define READING_MIN       0.1 /* of the time: less says little about storage */
 
@@ -79,12 +80,12 @@ static double median(double *x, uint32_t n)
 	return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 
-/* Newest first, at most WINDOW of them. */
+/* Newest first, at most ESTIMATE_SAMPLES of them. */
 static uint32_t collect(const struct tuner_job *job, size_t field, uint64_t since_ns, double *x)
 {
 	uint32_t n = job->n_seen < SEEN_MAX ? job->n_seen : SEEN_MAX, found = 0;
 
-	for (uint32_t i = 0; i < n && found < WINDOW; i++) {
+	for (uint32_t i = 0; i < n && found < ESTIMATE_SAMPLES; i++) {
 		const struct figures *f = seen_at(job, i);
 		double v = *(const double *)((const char *)f + fields[field].offset);
 
@@ -100,7 +101,7 @@ static double demand_of(const struct tuner_job *job, double otherwise)
 	uint32_t n = job->n_seen < SEEN_MAX ? job->n_seen : SEEN_MAX, found = 0;
 	double samples = 0, seconds = 0;
 
-	for (uint32_t i = 0; i < n && found < WINDOW; i++) {
+	for (uint32_t i = 0; i < n && found < ESTIMATE_SAMPLES; i++) {
 		const struct figures *f = seen_at(job, i);
 		double covered = (double)(f->at_ns - f->from_ns) / 1e9;
 
@@ -116,7 +117,7 @@ static double demand_of(const struct tuner_job *job, double otherwise)
 uint32_t job_estimate(const struct tuner_job *job, uint64_t since_ns, struct figures *ret)
 {
 	struct figures f = {0};
-	double x[WINDOW];
+	double x[ESTIMATE_SAMPLES];
 	uint32_t n = 0;
 
 	if (since_ns < job->phase_ns)

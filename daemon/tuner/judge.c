@@ -9,26 +9,25 @@
 #include <math.h>
 #include <stdio.h>
 
-#define SAMPLES_MIN  2
-#define SAMPLES_SURE 4 /* asked for where the effect is as small as noise */
+#define SAMPLES_SURE 4 /* seconds, asked for where the effect is as small as noise */
 /* A loss within this many standard errors of the two rates is none yet; the most samples that are waited for
  * until it is one. */
 #define ERRORS       1.5
 #define SAMPLES_MOST SEEN_MAX
-/* An estimate is made from so many. */
-#define SAMPLES_USED 4.0
-/* Worse: this much less rate and this much more waiting; noise of a second's figures lies below both. */
+/* Worse: less than this part of the rate and more waiting by this share of the time; noise of a second's
+ * figures lies below both. */
 #define WORSE_RATE 0.97
 #define WORSE_WAIT 0.02
-#define MUCH_WORSE 0.85 /* undone at once, even where a settled job is left alone otherwise */
-/* Helped: a quarter of what was promised, or there is hardly anything left to help with. */
+#define MUCH_WORSE                                                                                           \
+	0.85 /* part of the rate: undone at once, even where a settled job is left alone otherwise */
+/* Helped: a quarter of the promised gain, or there is hardly anything left to help with. */
 #define PART_OF_PROMISE 0.25
-#define PROMISE_MIN     0.05
-#define WAIT_LITTLE     0.03
-/* The job itself changed: then nothing can be said about the knob. */
+#define PROMISE_MIN     0.05 /* gain, part of the rate: a smaller one would not be seen */
+#define WAIT_LITTLE     0.03 /* share of the time: no stall any more, as STALL of rules.c */
+/* The job itself changed, by this ratio: then nothing can be said about the knob. */
 #define DEMAND_CHANGED 1.25
-/* Who waits more than this is not held up by itself, and what it asks for is measured in the little time
- * between. */
+/* Who waits more than this share of the time is not held up by itself, and what it asks for is measured in
+ * the little time between. */
 #define WAIT_HIDES 0.5
 /* Storage is full where bandwidth rises by less than this part of what depth did; a rise below the second is
  * none. */
@@ -37,7 +36,8 @@
 /* Filling a cache takes an epoch. */
 #define FILL_NS (600 * SECOND_NS)
 /* What may be missing: of what is to be kept, and of what is not, where that is less. */
-#define FILL_LEFT     0.1
+#define FILL_LEFT 0.1
+/* How long an undone value is not tried again: doubled each time, up to an hour. */
 #define LESSON_NS     (60 * SECOND_NS)
 #define LESSON_MAX_NS (3600 * SECOND_NS)
 
@@ -145,7 +145,8 @@ static bool is_worse(const struct change *c, const struct figures *after)
 static bool is_certain(const struct change *c, double stray, uint32_t n, const struct figures *after)
 {
 	double spread = fmax(stray, n < SAMPLES_SURE ? c->stray_before : 0);
-	double error = hypot(spread / sqrt(fmin(n, SAMPLES_USED)), c->stray_before / sqrt(SAMPLES_USED));
+	double error =
+	    hypot(spread / sqrt(fmin(n, ESTIMATE_SAMPLES)), c->stray_before / sqrt(ESTIMATE_SAMPLES));
 
 	return c->rate_before - after->rate > ERRORS * error * c->rate_before;
 }

@@ -5,16 +5,19 @@
 #include <math.h>
 #include <string.h>
 
+/* No sample for so long is no hiccup of the sensor. */
 #define BLIND_NS (5 * SECOND_NS)
 /* A job that takes nothing for this long gives back what can be had again at once. */
 #define IDLE_NS (30 * SECOND_NS)
 /* Samples in a row that differ before it counts as another phase: one may be a hiccup, two a checkpoint. */
-#define DIFFERS_MIN    3
-#define STRAY_SAMPLES  8
+#define DIFFERS_MIN 3
+/* Seconds that the mean distance of waiting goes over: one of them moves it little. */
+#define STRAY_SAMPLES 8
+/* A jump is its own change of figures: another phase is not looked for this soon behind its start. */
 #define SETTLED_MIN_NS (4 * SECOND_NS)
 /* Two changes of phase within this: it is not the job, something comes and goes (a neighbour's bursts). */
 #define UNSTEADY_NS (90 * SECOND_NS)
-/* Bandwidth that differs by less is that of the same storage. */
+/* Bandwidth that differs by less than this ratio is that of the same storage. */
 #define SAME_STORAGE 1.3
 
 static const struct figures *newest(const struct tuner_job *job)

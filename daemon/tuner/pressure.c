@@ -19,19 +19,21 @@
  * cut: single seconds stray, and later ones go by what the mean does. */
 #define NOW_TIGHT 15.0
 /* avg10 keeps rising for seconds after the cause is gone: another cut only if it is still higher. */
-#define AGAIN_NS 2000000000ull
-#define RISE     1.0
+#define AGAIN_NS (2 * SECOND_NS)
+#define RISE     1.0 /* percent, as avg10 */
 /* Short headroom is no mean: what it says is true now. A little less than the second between two looks. */
-#define AGAIN_SHORT_NS 800000000ull
+#define AGAIN_SHORT_NS (SECOND_NS * 8 / 10)
 /* Where nothing can be dropped or swapped, nobody waits before somebody is killed. So headroom that others
  * will have used up by the next look, and until what is dropped is free, is gone already. */
 #define AHEAD_S    1.5
-#define SEEN_MAX_S 5
+#define SEEN_MAX_S 5 /* a fall between two looks further apart says nothing of a second */
+/* Calm for longer than avg10 remembers, then a step as often as one shows in it. */
 #define CALM_NS    (15 * SECOND_NS)
 #define RAISE_NS   (10 * SECOND_NS)
 #define BACK_STEPS 6    /* at most, until they have what they had */
 #define RAISE      1.25 /* a step up: small enough to see its effect before the next one */
 
+/* Headroom that is left free: this part of the limit, and no more than so many bytes. */
 #define RESERVE_SHARE 16.0
 #define RESERVE_MAX   (256.0 * 1024 * 1024)
 

@@ -8,22 +8,23 @@
 #include <math.h>
 #include <stdio.h>
 
-#define JUMPS_MAX   3
-#define JUMP_NS     (9 * SECOND_NS) /* settled by then, come what may */
-#define SAMPLES_MIN 2
-/* A stall worth a change, and how long it has to last; less is noise or a checkpoint. */
-#define STALL      0.03
-#define STALL_NS   (3 * SECOND_NS)
+#define JUMPS_MAX 3               /* the model's word, and two corrections of it */
+#define JUMP_NS   (9 * SECOND_NS) /* settled by then, come what may */
+/* A stall worth a change, as a share of the time, and how long it has to last; less is noise or a checkpoint.
+ */
+#define STALL    0.03
+#define STALL_NS (3 * SECOND_NS)
+/* What is too much has to be so for twice as long: giving back ends no wait. */
 #define SURPLUS_NS (6 * SECOND_NS)
-/* Less waiting of one kind than this is none that a knob could end. */
+/* Less waiting of one kind than this share of the time is none that a knob could end. */
 #define FELT 0.01
-/* A change must promise this much more rate. */
+/* A change must promise a rate this many times as high: the model aims at no more (AS_GOOD of target.c). */
 #define WORTH 1.02
 /* Where the model sees no reason for a stall that is there, one knob is tried; only for one this large. */
 #define STALL_TRY   0.06
-#define FILLED      0.9
-#define LESS        0.95
-#define UNEXPLAINED 1.10 /* the model expects this much more than is there */
+#define FILLED      0.9  /* part of what a cache is to keep: then it has shown what it does */
+#define LESS        0.95 /* part of the rate: a model that expects less has nothing to say of it */
+#define UNEXPLAINED 1.10 /* the model expects this many times the rate that is there */
 /* Differences that are not worth a change: 3 % of the cache, a fifth of it downwards (what is dropped
  * takes an epoch to come back), a fifth of the depth. */
 #define CACHE_SLACK      0.03

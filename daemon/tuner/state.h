@@ -20,6 +20,9 @@
 #define ENVELOPE_NS 8000000000ull /* ... of this length: a minute together */
 #define SECOND_NS   1000000000ull
 
+#define ESTIMATE_SAMPLES 4 /* seconds in an estimate: a median of four ignores one outlier at either side */
+#define SAMPLES_MIN      2 /* seconds behind a change before anything is said of it: one may be a hiccup */
+
 /* A cleaned sample, or an estimate from several. NAN: not known. Units as in struct stall_sample. */
 struct figures {
 	uint64_t at_ns, from_ns; /* covers from .. at */

@@ -12,16 +12,17 @@
 /* Head room on every stage that is not the slowest on purpose. Stages that vary are slower together than the
  * slowest of them: with 8 % the loss is below 2 %, and no more than 1/12 of a resource is spent for it. */
 #define MARGIN 1.08
-/* A knob is worth more only if the rate rises by more than this: best within 2 %. */
-#define WORTH 0.98
+/* What gives this part of the best rate for less is as good: best within 2 %. */
+#define AS_GOOD 0.98
 /* Trainer's time to take a sample from a worker process, until it was measured. A third of what PyTorch's
  * queues take: a worker that is not worth it is found out in seconds, one never tried never is. */
 #define HANDOFF_S          2e-6
 #define HANDOFF_S_PER_BYTE 0.5e-9
 /* How far a rise of bandwidth with depth is believed beforehand. */
 #define DEPTH_TRUST 16.0
-/* A slow read takes longer than the mean; where its p95 is not known. */
-#define TAIL  1.5
+/* A slow read takes this many times the mean, where its p95 is not known. */
+#define TAIL 1.5
+/* Storage that gives this many times what was taken for all it can give has changed: that is forgotten. */
 #define STALE 1.25
 /* Latency under load says little about a depth far beyond it: no more than this times the depth at once. */
 #define DEPTH_STEP 4
@@ -174,7 +175,7 @@ static uint64_t best_client_workers(const struct figures *f, const struct room *
 		double busy = n ? (double)n / (f->client_cpu_s * MARGIN) : INFINITY;
 		double rate = fmin(fmin(client_rate(f, room, (double)n), goal), busy);
 
-		if (rate > best_rate / WORTH || !n) {
+		if (rate > best_rate / AS_GOOD || !n) {
 			best_rate = fmax(rate, best_rate);
 			best = n;
 		}
@@ -228,7 +229,7 @@ static uint64_t depth_within(const struct tuner_job *job, const struct figures *
 		double x = target_cached_ratio(f, bytes, (double)depth);
 		double rate = fetch_rate(job, f, isnan(x) ? 0 : x, (double)depth, f->demand);
 
-		if (rate > best / WORTH) {
+		if (rate > best / AS_GOOD) {
 			best = rate;
 			found = depth;
 		}

@@ -185,7 +185,7 @@ int truth_run(const struct truth_options *options)
 	close(output);
 	if (r < 0) {
 		log_error("%s", err.text);
-		return r == TRUTH_RUN_INSUFFICIENT ? EXIT_INSUFFICIENT : EXIT_FAILED;
+		return r == -ENODATA ? EXIT_INSUFFICIENT : EXIT_FAILED;
 	}
 	truth.report.rounds = truth.rounds;
 	truth.report.n_rounds = options->n_rounds;

@@ -138,7 +138,7 @@ static int read_clock(const struct truth_shim *shim, struct truth_clock *ret_clo
 	path_of(shim, "clock", path, sizeof(path));
 	r = proc_read_file(path, OUT_BYTES_MAX, &text, NULL);
 	if (r == -ENOENT)
-		return error_set(err, TRUTH_RUN_INSUFFICIENT,
+		return error_set(err, -ENODATA,
 				 "the command iterated over no torch.utils.data.DataLoader, or its Python "
 				 "does not take PYTHONPATH (-E, -I, -S)");
 	if (r == 0)
@@ -146,7 +146,7 @@ static int read_clock(const struct truth_shim *shim, struct truth_clock *ret_clo
 	if (r < 0)
 		return error_errno(err, r, "cannot read what the clock in the job wrote (%s)", path);
 	if (ret_clock->n_steps < TRUTH_STEPS_MIN)
-		return error_set(err, TRUTH_RUN_INSUFFICIENT,
+		return error_set(err, -ENODATA,
 				 "only %" PRIu64 " steps, which say nothing; at least %d are needed",
 				 ret_clock->n_steps, TRUTH_STEPS_MIN);
 	return 0;

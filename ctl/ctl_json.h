@@ -5,6 +5,6 @@
 
 #include <stddef.h>
 
-/* A string with its quotes. Bytes that are no UTF-8 become lone surrogates U+DC80..U+DCFF, as Python's
- * os.fsdecode() makes them, so that every file name survives the trip. */
+/* A string with its quotes. Bytes that are no UTF-8 are written as lib/utf8.h says: lone surrogates, as
+ * Python's os.fsdecode() makes them, would be no JSON to most other parsers. */
 void ctl_json_string(const char *text, size_t length);

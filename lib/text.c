@@ -3,96 +3,91 @@
 
 #include <assert.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define ELLIPSIS "..."
+#include "lib/utf8.h"
 
-static bool is_escaped(unsigned char c)
+#define ELLIPSIS     "..."
+#define ESCAPE_BYTES 4
+
+/* What is escaped: each level what the one before it does, and more. */
+enum level { LEVEL_BYTES, LEVEL_CONTROLS, LEVEL_BACKSLASHES };
+
+/* Bytes of the character at text, if it can stay as it is; 0: its first byte is to be escaped. */
+static size_t plain_length(const char *text, size_t left, enum level level)
 {
-	return c < 0x20 || c == 0x7f || c == '\\';
+	uint32_t code;
+	size_t n = utf8_decode(text, left, &code);
+
+	if (n && level >= LEVEL_CONTROLS && (code < 0x20 || (code >= 0x7f && code < 0xa0)))
+		return 0;
+	return n && level == LEVEL_BACKSLASHES && code == '\\' ? 0 : n;
 }
 
-static size_t printed_length(const char *text, size_t length)
+/* Returns how many bytes of text were copied; less than length: no more fit in room. */
+static size_t copy(char *buffer, size_t room, const char *text, size_t length, enum level level,
+		   size_t *ret_used)
 {
-	size_t printed = 0;
+	size_t used = 0, i = 0;
 
-	for (size_t i = 0; i < length; i++)
-		printed += is_escaped((unsigned char)text[i]) ? 4 : 1;
-	return printed;
+	while (i < length) {
+		size_t n = plain_length(text + i, length - i, level);
+		size_t needed = n ? n : ESCAPE_BYTES;
+
+		if (used + needed > room)
+			break;
+		if (n)
+			memcpy(buffer + used, text + i, n);
+		else
+			snprintf(buffer + used, ESCAPE_BYTES + 1, TEXT_ESCAPE, (unsigned char)text[i]);
+		used += needed;
+		i += n ? n : 1;
+	}
+	buffer[used] = '\0';
+	*ret_used = used;
+	return i;
 }
 
 char *text_printable(char *buffer, size_t size, const char *text, size_t length)
 {
+	size_t used;
+
 	assert(size >= 8);
-	bool cut = printed_length(text, length) >= size;
-	size_t room = cut ? size - sizeof(ELLIPSIS) : size - 1, used = 0;
-
-	for (size_t i = 0; i < length; i++) {
-		unsigned char c = (unsigned char)text[i];
-		size_t needed = is_escaped(c) ? 4 : 1;
-
-		if (used + needed > room)
-			break;
-		if (needed == 4)
-			snprintf(buffer + used, 5, "\\x%02x", c);
-		else
-			buffer[used] = (char)c;
-		used += needed;
+	if (copy(buffer, size - 1, text, length, LEVEL_BACKSLASHES, &used) < length) {
+		copy(buffer, size - sizeof(ELLIPSIS), text, length, LEVEL_BACKSLASHES, &used);
+		memcpy(buffer + used, ELLIPSIS, sizeof(ELLIPSIS));
 	}
-	memcpy(buffer + used, cut ? ELLIPSIS : "", cut ? sizeof(ELLIPSIS) : 1);
 	return buffer;
-}
-
-/* Bytes of the UTF-8 character that begins here, as Unicode 15, table 3-7, has them; 0: none does. */
-static size_t character_length(const unsigned char *c)
-{
-	unsigned char low = 0x80, high = 0xbf;
-	size_t length = c[0] < 0x80   ? 1
-			: c[0] < 0xc2 ? 0
-			: c[0] < 0xe0 ? 2
-			: c[0] < 0xf0 ? 3
-			: c[0] < 0xf5 ? 4
-				      : 0;
-
-	switch (c[0]) {
-	case 0xe0: low = 0xa0; break;
-	case 0xed: high = 0x9f; break;
-	case 0xf0: low = 0x90; break;
-	case 0xf4: high = 0x8f; break;
-	}
-	for (size_t i = 1; i < length; i++) {
-		if (c[i] < (i == 1 ? low : 0x80) || c[i] > (i == 1 ? high : 0xbf))
-			return 0;
-	}
-	return length;
-}
-
-static bool is_control(const unsigned char *c)
-{
-	return c[0] < 0x20 || c[0] == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0);
 }
 
 char *text_line(char *buffer, size_t size, const char *text)
 {
-	const unsigned char *c = (const unsigned char *)text;
-	size_t used = 0;
+	size_t used;
 
 	assert(size >= 8);
-	while (*c) {
-		size_t length = character_length(c);
-		bool plain = length > 0 && !is_control(c);
-		size_t needed = plain ? length : 4;
-
-		if (used + needed >= size)
-			break;
-		if (plain)
-			memcpy(buffer + used, c, length);
-		else
-			snprintf(buffer + used, 5, "\\x%02x", *c);
-		used += needed;
-		c += plain ? length : 1;
-	}
-	buffer[used] = '\0';
+	copy(buffer, size - 1, text, strlen(text), LEVEL_CONTROLS, &used);
 	return buffer;
+}
+
+static char *copy_new(const char *text, enum level level)
+{
+	size_t length = strlen(text), room = length * ESCAPE_BYTES, used;
+	char *new = malloc(room + 1);
+
+	if (new)
+		copy(new, room, text, length, level, &used);
+	return new;
+}
+
+char *text_line_new(const char *text)
+{
+	return copy_new(text, LEVEL_CONTROLS);
+}
+
+char *text_utf8_new(const char *text)
+{
+	return copy_new(text, LEVEL_BYTES);
 }

@@ -2,18 +2,15 @@
 #include "json_text.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "lib/cleanup.h"
 #include "lib/text.h"
 
 json_t *json_text(const char *text)
 {
-	size_t size = strlen(text) * 4 + 8;
-	_cleanup_(freep) char *line = malloc(size);
+	_cleanup_(freep) char *line = text_line_new(text);
 
-	return line ? json_string(text_line(line, size, text)) : NULL;
+	return line ? json_string(line) : NULL;
 }
 
 json_t *json_u64(uint64_t value)

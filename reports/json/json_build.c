@@ -2,11 +2,11 @@
 #include "json_build.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "analyzer/analysis.h"
+#include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/text.h"
 
 json_t *json_seconds(uint64_t ns)
 {
@@ -25,21 +25,10 @@ json_t *json_number(double value)
 
 json_t *json_bytes(const char *bytes)
 {
-	json_t *string;
-	char *copy;
+	json_t *string = bytes ? json_string(bytes) : json_null();
+	_cleanup_(freep) char *utf8 = string ? NULL : text_utf8_new(bytes);
 
-	if (!bytes)
-		return json_null();
-	string = json_string(bytes);
-	if (string)
-		return string;
-	copy = strdup(bytes);
-	for (char *c = copy; c && *c; c++)
-		if ((unsigned char)*c >= 0x80)
-			*c = '?';
-	string = json_string(copy);
-	free(copy);
-	return string;
+	return utf8 ? json_string(utf8) : string;
 }
 
 json_t *json_estimate(const struct estimate *estimate)

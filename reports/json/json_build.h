@@ -17,7 +17,7 @@ json_t *json_seconds(uint64_t ns);
 json_t *json_count(uint64_t n);
 /* null for what is not a finite number. */
 json_t *json_number(double value);
-/* Bytes from outside: what is not UTF-8 is shown as '?'. NULL: null. */
+/* Bytes from outside: what is no UTF-8 is written as lib/utf8.h says. NULL: null. */
 json_t *json_bytes(const char *bytes);
 /* {"value", "low", "high"}, or null when the value is not known. */
 json_t *json_estimate(const struct estimate *estimate);

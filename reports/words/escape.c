@@ -1,63 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "escape.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
-#define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
+#include "lib/text.h"
+#include "lib/utf8.h"
 
-/* Bytes of the well-formed UTF-8 character at text; 0: there is none (RFC 3629). */
-static size_t character_length(const unsigned char *text)
+/* What one ASCII character is written as here; NULL: as itself. */
+typedef const char *(*replace_fn)(char c);
+
+static void write_ascii(FILE *stream, char c, replace_fn replace)
 {
-	static const struct {
-		unsigned char first_min, first_max, second_min, second_max;
-		size_t length;
-	} forms[] = {
-	    {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3}, {0xe1, 0xec, 0x80, 0xbf, 3},
-	    {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4},
-	    {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
-	};
+	const char *other = replace(c);
 
-	if (text[0] < 0x80)
-		return 1;
-	for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
-		if (text[0] < forms[i].first_min || text[0] > forms[i].first_max)
-			continue;
-		if (text[1] < forms[i].second_min || text[1] > forms[i].second_max)
-			return 0;
-		for (size_t k = 2; k < forms[i].length; k++)
-			if ((text[k] & 0xc0) != 0x80)
-				return 0;
-		return forms[i].length;
-	}
-	return 0;
+	if (other)
+		fputs(other, stream);
+	else
+		fputc(c, stream);
 }
 
-/* The harmless form of one ASCII character, or NULL where it is harmless itself. */
-typedef const char *(*replace_fn)(char c);
+static void write_byte(FILE *stream, char byte, replace_fn replace)
+{
+	char escape[8];
+
+	snprintf(escape, sizeof(escape), TEXT_ESCAPE, (unsigned char)byte);
+	for (const char *c = escape; *c; c++)
+		write_ascii(stream, *c, replace);
+}
+
+static bool is_control(char c)
+{
+	return (unsigned char)c < 0x20 || c == 0x7f;
+}
 
 static void escape(FILE *stream, const char *text, replace_fn replace)
 {
 	while (*text) {
-		size_t n = character_length((const unsigned char *)text);
-		const char *other = NULL;
+		size_t n = utf8_decode(text, SIZE_MAX, NULL);
 
-		if (n == 1)
-			other = replace(*text);
-		else if (!n)
-			other = REPLACEMENT;
-		if (other)
-			fputs(other, stream);
-		else
+		if (n > 1)
 			fwrite(text, 1, n, stream);
+		else if (n && (replace(*text) || !is_control(*text)))
+			write_ascii(stream, *text, replace);
+		else
+			write_byte(stream, *text, replace);
 		text += n ? n : 1;
 	}
-}
-
-static const char *replace_control(char c)
-{
-	return (unsigned char)c < 0x20 || c == 0x7f ? REPLACEMENT : NULL;
 }
 
 static const char *replace_html(char c)
@@ -71,7 +61,7 @@ static const char *replace_html(char c)
 	case '\n':
 	case '\t': return " ";
 	}
-	return replace_control(c);
+	return NULL;
 }
 
 static const char *replace_json(char c)
@@ -85,7 +75,7 @@ static const char *replace_json(char c)
 	case '\n': return "\\n";
 	case '\t': return "\\t";
 	}
-	return replace_control(c);
+	return NULL;
 }
 
 static const char *replace_label(char c)
@@ -95,7 +85,7 @@ static const char *replace_label(char c)
 	case '\\': return "\\\\";
 	case '\n': return "\\n";
 	}
-	return replace_control(c);
+	return NULL;
 }
 
 void escape_html(FILE *stream, const char *text)
@@ -115,6 +105,11 @@ void escape_label(FILE *stream, const char *text)
 	escape(stream, text, replace_label);
 }
 
+static const char *replace_nothing(char c)
+{
+	return NULL;
+}
+
 char *escape_utf8(const char *text)
 {
 	char *copy = NULL;
@@ -123,7 +118,7 @@ char *escape_utf8(const char *text)
 
 	if (!stream)
 		return NULL;
-	escape(stream, text, replace_control);
+	escape(stream, text, replace_nothing);
 	if (fclose(stream)) {
 		free(copy);
 		return NULL;

@@ -6,7 +6,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "lib/cleanup.h"
 #include "lib/error.h"
+#include "lib/text.h"
 #include "sample_fields.h"
 
 /* Real ones have hundreds; more can only be damage. */
@@ -16,15 +18,9 @@
 static json_t *text_to_json(const char *text)
 {
 	json_t *json = json_string(text);
-	char ascii[512];
-	size_t n = 0;
+	_cleanup_(freep) char *utf8 = json ? NULL : text_utf8_new(text);
 
-	if (json)
-		return json;
-	for (; text[n] && n < sizeof(ascii) - 1; n++)
-		ascii[n] = (unsigned char)text[n] < 0x80 ? text[n] : '?';
-	ascii[n] = '\0';
-	return json_string(ascii);
+	return utf8 ? json_string(utf8) : json;
 }
 
 static json_t *field_to_json(const struct field *field, const char *item)

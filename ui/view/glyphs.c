@@ -3,31 +3,9 @@
 
 #include <stdint.h>
 
+#include "lib/utf8.h"
+
 #define REPLACEMENT L'?'
-
-/* One character of well-formed UTF-8; bytes it has, 0: it is not. */
-static size_t decode(const unsigned char *text, uint32_t *ret_code)
-{
-	static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-	size_t n = text[0] < 0x80       ? 1
-		   : text[0] >> 5 == 6  ? 2
-		   : text[0] >> 4 == 14 ? 3
-		   : text[0] >> 3 == 30 ? 4
-					: 0;
-	uint32_t code = n == 1 ? text[0] : n ? text[0] & (0x7f >> n) : 0;
-
-	if (!n)
-		return 0;
-	for (size_t i = 1; i < n; i++) {
-		if ((text[i] & 0xc0) != 0x80) /* the end of the text, too */
-			return 0;
-		code = code << 6 | (text[i] & 0x3f);
-	}
-	if (n > 1 && (code < smallest[n] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)))
-		return 0;
-	*ret_code = code;
-	return n;
-}
 
 /* Characters that change how others are drawn, or are not drawn at all. */
 static bool is_hidden(uint32_t code)
@@ -46,7 +24,7 @@ bool glyph_next(const char **text, struct charset charset, struct glyph *ret_gly
 
 	if (!**text)
 		return false;
-	n = decode((const unsigned char *)*text, &code);
+	n = utf8_decode(*text, SIZE_MAX, &code);
 	*text += n ? n : 1;
 	*ret_glyph = (struct glyph){REPLACEMENT, 1};
 	if (!n || code < 0x20 || code == 0x7f || is_hidden(code))

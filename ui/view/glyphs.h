@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* From UTF-8 of unknown origin to characters that are safe to draw. */
+/* From UTF-8 of unknown origin to characters that are safe to draw. What cannot be drawn is one '?', so that
+ * it takes one cell: control characters, bytes that are no UTF-8, and what the terminal does not know. */
 
 #include <stdbool.h>
 #include <stddef.h>

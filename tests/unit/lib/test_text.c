@@ -3,6 +3,7 @@
 
 #include "lib/text.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const char *printable(char *buffer, size_t size, const char *text)
@@ -24,6 +25,10 @@ static void test_escapes(void **state)
 			    "Gr\xc3\xbc\xc3\x9f"
 			    "e");
 	assert_string_equal(printable(buffer, sizeof(buffer), ""), "");
+	/* Latin 1; a control character of C1; cut by the length, not by a NUL. */
+	assert_string_equal(printable(buffer, sizeof(buffer), "Gr\xfc!"), "Gr\\xfc!");
+	assert_string_equal(printable(buffer, sizeof(buffer), "\xc2\x9b"), "\\xc2\\x9b");
+	assert_string_equal(text_printable(buffer, sizeof(buffer), "\xc3\xbc", 1), "\\xc3");
 }
 
 static void test_cut(void **state)
@@ -34,6 +39,10 @@ static void test_cut(void **state)
 	assert_string_equal(printable(buffer, sizeof(buffer), "12345678"), "1234...");
 	assert_string_equal(printable(buffer, sizeof(buffer), "123\n"), "123\\x0a");
 	assert_string_equal(printable(buffer, sizeof(buffer), "1234\n"), "1234...");
+	assert_string_equal(printable(buffer, sizeof(buffer),
+				      "123\xc3\xbc"
+				      "456"),
+			    "123...");
 }
 
 static const char *line(char *buffer, size_t size, const char *text)
@@ -59,6 +68,17 @@ static void test_line(void **state)
 	assert_string_equal(line(buffer, sizeof(buffer), "\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
 }
 
+static void test_new(void **state)
+{
+	char *line = text_line_new("a\xff\n\\");
+
+	assert_string_equal(line, "a\\xff\\x0a\\");
+	free(line);
+	line = text_utf8_new("a\xff\n\\");
+	assert_string_equal(line, "a\\xff\n\\");
+	free(line);
+}
+
 static void test_line_cut(void **state)
 {
 	char buffer[8];
@@ -71,10 +91,8 @@ static void test_line_cut(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_escapes),
-	    cmocka_unit_test(test_cut),
-	    cmocka_unit_test(test_line),
-	    cmocka_unit_test(test_line_cut),
+	    cmocka_unit_test(test_escapes),  cmocka_unit_test(test_cut), cmocka_unit_test(test_line),
+	    cmocka_unit_test(test_line_cut), cmocka_unit_test(test_new),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

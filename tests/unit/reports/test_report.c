@@ -187,7 +187,7 @@ static void test_json_insufficient_and_odd_bytes(void **state)
 	assert_string_equal(json_string_value(json_object_get(root, "verdict")), "insufficient data");
 	assert_true(json_is_null(json_object_get(json_object_get(root, "shares"), "device")));
 	assert_string_equal(json_string_value(json_object_get(json_object_get(root, "job"), "command")),
-			    "caf? \"x\"\n");
+			    "caf\\xe9 \"x\"\n");
 	json_decref(root);
 }
 

@@ -29,10 +29,12 @@ static void test_escape(void **state)
 		     "&lt;a href=&quot;x&quot; id=&#39;y&#39;&gt;&amp;  ");
 	check_escape(escape_json, "</script>&\"\\\n", "\"\\u003c/script\\u003e\\u0026\\\"\\\\\\n\"");
 	check_escape(escape_label, "a\"b\\c\nd", "a\\\"b\\\\c\\nd");
+	check_escape(escape_json, "a\377b", "\"a\\\\xffb\"");
+	check_escape(escape_label, "a\377\033", "a\\\\xff\\\\x1b");
 	check_escape(escape_html, "caf\xc3\xa9 \xf0\x9f\x98\x80", "caf\xc3\xa9 \xf0\x9f\x98\x80");
 }
 
-/* What is no UTF-8 (RFC 3629) or a control character is replaced, byte by byte, and nothing is read past the
+/* What is no UTF-8 (RFC 3629) or a control character is escaped, byte by byte, and nothing is read past the
  * end. */
 static void test_escape_bytes(void **state)
 {
@@ -45,7 +47,7 @@ static void test_escape_bytes(void **state)
 		char *made = escape_utf8(broken[i]);
 
 		for (size_t k = 0; k < strlen(broken[i]); k++)
-			strcat(expected, "\xef\xbf\xbd");
+			sprintf(expected + 4 * k, "\\x%02x", (unsigned char)broken[i][k]);
 		assert_string_equal(made, expected);
 		free(made);
 	}

@@ -66,7 +66,7 @@ static void test_bytes_that_are_no_utf8(void **state)
 	strcpy(job->name, "a\377b");
 	json = sample_to_json(sample, true);
 	read = back(json, 0);
-	assert_string_equal(read->jobs[0].name, "a?b");
+	assert_string_equal(read->jobs[0].name, "a\\xffb");
 	sample_free(read);
 	free(json);
 	sample_free(sample);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/sorted.h"
 
 #define DEPTH_MAX 32 /* deeper groups are left out: nobody nests so deep */
 
@@ -151,13 +152,6 @@ static int group_read(const char *folder, int depth, struct members *members)
 	return 0;
 }
 
-static int pid_compare(const void *left, const void *right)
-{
-	pid_t a = *(const pid_t *)left, b = *(const pid_t *)right;
-
-	return (a > b) - (a < b);
-}
-
 int cgroup_processes(const char *folder, pid_t **ret_pids, size_t *ret_n)
 {
 	struct members members = {0};
@@ -168,7 +162,7 @@ int cgroup_processes(const char *folder, pid_t **ret_pids, size_t *ret_n)
 		return r;
 	}
 	if (members.n)
-		qsort(members.pids, members.n, sizeof(*members.pids), pid_compare);
+		qsort(members.pids, members.n, sizeof(*members.pids), compare_int);
 	*ret_pids = members.pids;
 	*ret_n = members.n;
 	return 0;

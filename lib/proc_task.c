@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "lib/clock.h"
+#include "lib/sorted.h"
 
 #define STANDARD_FDS 3
 
@@ -146,13 +147,6 @@ int proc_link_read(const char *root, pid_t pid, int fd, struct proc_link *ret_li
 	return 0;
 }
 
-static int compare_inodes(const void *a, const void *b)
-{
-	uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
-
-	return (left > right) - (left < right);
-}
-
 int proc_pipes(const char *root, pid_t pid, uint64_t *inodes, size_t max, size_t *ret_n)
 {
 	char path[4200];
@@ -176,7 +170,7 @@ int proc_pipes(const char *root, pid_t pid, uint64_t *inodes, size_t max, size_t
 	}
 	closedir(directory);
 	if (n)
-		qsort(inodes, n, sizeof(*inodes), compare_inodes);
+		qsort(inodes, n, sizeof(*inodes), compare_u64);
 	for (size_t i = 0; i < n; i++)
 		if (!i || inodes[i] != inodes[n_different - 1])
 			inodes[n_different++] = inodes[i];

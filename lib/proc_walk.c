@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "lib/cleanup.h"
+#include "lib/sorted.h"
 
 #define CHILDREN_MAX_BYTES (1 << 20)
 
@@ -33,13 +34,6 @@ static int pid_list_add(struct pid_list *list, pid_t pid)
 	return 0;
 }
 
-static int compare_pids(const void *a, const void *b)
-{
-	pid_t left = *(const pid_t *)a, right = *(const pid_t *)b;
-
-	return (left > right) - (left < right);
-}
-
 static int pid_list_end(struct pid_list *list, int r, pid_t **ret_pids, size_t *ret_n)
 {
 	if (r != 0) {
@@ -47,7 +41,7 @@ static int pid_list_end(struct pid_list *list, int r, pid_t **ret_pids, size_t *
 		return r;
 	}
 	if (list->n)
-		qsort(list->pids, list->n, sizeof(*list->pids), compare_pids);
+		qsort(list->pids, list->n, sizeof(*list->pids), compare_int);
 	*ret_pids = list->pids;
 	*ret_n = list->n;
 	return 0;

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "times.h"
+#include "lib/sorted.h"
 
 void interval_list_free(struct interval_list *list)
 {
@@ -92,7 +92,7 @@ no_memory:
 
 size_t interval_list_from(const struct interval_list *list, uint64_t at_ns)
 {
-	return times_until(list->items, list->n, end_ns, at_ns);
+	return sorted_count(list->n, i, list->items[i].end_ns <= at_ns);
 }
 
 uint64_t interval_list_cover(const struct interval_list *list, uint64_t begin_ns, uint64_t end_ns)

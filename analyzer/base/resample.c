@@ -5,15 +5,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "lib/sorted.h"
+
 #define LOW_RATIO  0.025
 #define HIGH_RATIO 0.975
-
-static int value_compare(const void *left, const void *right)
-{
-	const double *a = left, *b = right;
-
-	return *a < *b ? -1 : *a > *b;
-}
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -67,7 +62,7 @@ int resample(size_t n, resample_fn *fn, const void *context, struct estimate *re
 	free(weight);
 	if (2 * n_values < RESAMPLE_DRAWS)
 		return 0;
-	qsort(values, n_values, sizeof(*values), value_compare);
+	qsort(values, n_values, sizeof(*values), compare_double);
 	/* A draw of blocks can miss the value itself by a little. */
 	ret_estimate->low = fmin(quantile(values, n_values, LOW_RATIO), ret_estimate->value);
 	ret_estimate->high = fmax(quantile(values, n_values, HIGH_RATIO), ret_estimate->value);

@@ -12,6 +12,7 @@
 #include "lib/clock.h"
 #include "lib/proc.h"
 #include "lib/proc_task.h"
+#include "lib/sorted.h"
 #include "sampler_place.h"
 #include "sampler_thread.h"
 
@@ -186,19 +187,11 @@ static bool is_looked_at(const struct sampler_process *process, pid_t tid)
 
 static uint64_t *read_chars_of(struct sampler_process *process, pid_t tid)
 {
-	size_t low = 0, high = process->n_candidates;
+	size_t at = sorted_count(process->n_candidates, i, process->candidates[i].tid < tid);
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (process->candidates[middle].tid == tid)
-			return &process->candidates[middle].read_chars;
-		if (process->candidates[middle].tid < tid)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return NULL;
+	return at < process->n_candidates && process->candidates[at].tid == tid
+		   ? &process->candidates[at].read_chars
+		   : NULL;
 }
 
 /* It waits at a pipe, or has read a lot since the last scan. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "lib/cleanup.h"
+#include "lib/sorted.h"
 #include "study.h"
 #include "timeline.h"
 #include "waits.h"
@@ -13,13 +14,6 @@
 
 /* Slow: among the slowest tenth. */
 #define SLOW_QUANTILE 0.9
-
-static int compare_ns(const void *left, const void *right)
-{
-	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-
-	return (a > b) - (a < b);
-}
 
 static uint64_t length_ns(const struct analysis_step *step)
 {
@@ -34,7 +28,7 @@ static int slow_ns(const struct window *window, uint64_t *ret_ns)
 		return -ENOMEM;
 	for (size_t i = 0; i < window->n_steps; i++)
 		ns[i] = length_ns(&window->steps[i]);
-	qsort(ns, window->n_steps, sizeof(*ns), compare_ns);
+	qsort(ns, window->n_steps, sizeof(*ns), compare_u64);
 	*ret_ns = ns[(size_t)((double)(window->n_steps - 1) * SLOW_QUANTILE)];
 	return 0;
 }

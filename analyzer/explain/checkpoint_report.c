@@ -9,8 +9,8 @@
 #include "calls.h"
 #include "checkpoint.h"
 #include "lib/cleanup.h"
+#include "lib/sorted.h"
 #include "partition.h"
-#include "times.h"
 #include "window.h"
 
 #define LOCK_WAIT_NS UINT64_C(6000000) /* CPython's switch interval, and a bit */
@@ -49,7 +49,7 @@ static int spans_add(struct finder *finder, const struct interval_list *from)
 /* Backward passes up to at_ns. */
 static size_t steps_until(const struct window *window, uint64_t at_ns)
 {
-	return times_until(window->steps, window->n_steps, backward_ns, at_ns);
+	return sorted_count(window->n_steps, i, window->steps[i].backward_ns <= at_ns);
 }
 
 /* When the writing ends that is under way where the trainer's own save begins, if it ends within that. Known
@@ -150,19 +150,9 @@ static void spans_join(struct finder *finder, const struct interval_list *ends)
 
 static struct checkpoint_item *item_at(struct checkpoint_report *report, uint64_t at_ns)
 {
-	size_t low = 0, high = report->n_items;
+	size_t at = sorted_count(report->n_items, i, report->items[i].end_ns < at_ns);
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (report->items[middle].end_ns < at_ns)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	if (low == report->n_items || report->items[low].begin_ns > at_ns)
-		return NULL;
-	return &report->items[low];
+	return at < report->n_items && report->items[at].begin_ns <= at_ns ? &report->items[at] : NULL;
 }
 
 /* Which descriptors of a thread may be written to. */

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "analyzer/analysis.h"
+#include "lib/sorted.h"
 #include "partition.h"
-#include "times.h"
 #include "window.h"
 
 #define STEPS_MIN 5 /* of either kind */
@@ -24,7 +24,7 @@ struct kind {
 
 static bool is_beside(const struct checkpoint_report *report, const struct analysis_step *step)
 {
-	for (size_t i = times_until(report->items, report->n_items, end_ns, step->begin_ns);
+	for (size_t i = sorted_count(report->n_items, k, report->items[k].end_ns <= step->begin_ns);
 	     i < report->n_items && report->items[i].begin_ns < step->end_ns; i++)
 		if (report->items[i].background)
 			return true;

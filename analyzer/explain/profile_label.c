@@ -9,26 +9,16 @@
 #include "bpf/notes.h"
 #include "calls.h"
 #include "cxx_name.h"
+#include "lib/sorted.h"
 
 #define NO_CALL    0xffff
 #define HASH_MIN   8 /* digits that packagers of wheels put into file names */
 #define FRAMES_MAX NOTE_STACK_FRAMES_MAX
 
-static int key_compare(const void *left, const void *right)
-{
-	const uint64_t *a = left, *b = right;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
-/* Keys are the first member of both. */
-_Static_assert(offsetof(struct profile_frame, key) == 0 && offsetof(struct profile_trace, key) == 0,
-	       "bsearch compares them as keys");
-
 static const struct profile_frame *frame_of(const struct profile_notes *notes, uint64_t key)
 {
 	return notes->n_frames
-		   ? bsearch(&key, notes->frames, notes->n_frames, sizeof(*notes->frames), key_compare)
+		   ? bsearch(&key, notes->frames, notes->n_frames, sizeof(*notes->frames), compare_u64)
 		   : NULL;
 }
 
@@ -38,7 +28,7 @@ static size_t frames_of(const struct profile_notes *notes, uint64_t key,
 {
 	const struct profile_trace *trace =
 	    key && notes->n_traces
-		? bsearch(&key, notes->traces, notes->n_traces, sizeof(*notes->traces), key_compare)
+		? bsearch(&key, notes->traces, notes->n_traces, sizeof(*notes->traces), compare_u64)
 		: NULL;
 	size_t n = 0;
 

@@ -11,6 +11,7 @@
 #include "lib/cleanup.h"
 #include "lib/error.h"
 #include "analyzer/source.h"
+#include "lib/sorted.h"
 
 int record_roots_add(struct record_roots *roots, pid_t tgid, struct error *err)
 {
@@ -68,13 +69,6 @@ bool record_roots_all_gone(const struct record_roots *roots)
 	return roots->n_gone >= roots->n;
 }
 
-static int pid_compare(const void *left, const void *right)
-{
-	pid_t a = *(const pid_t *)left, b = *(const pid_t *)right;
-
-	return (a > b) - (a < b);
-}
-
 int record_roots_join(struct record_roots *roots, struct source *source, bool *ret_ended, struct error *err)
 {
 	_cleanup_(freep) pid_t *pids = NULL;
@@ -93,7 +87,7 @@ int record_roots_join(struct record_roots *roots, struct source *source, bool *r
 	ended = roots->any && !n && !source_alive(source);
 	for (size_t i = 0; i < n; i++) {
 		bool known = roots->n_members &&
-			     bsearch(&pids[i], roots->members, roots->n_members, sizeof(*pids), pid_compare);
+			     bsearch(&pids[i], roots->members, roots->n_members, sizeof(*pids), compare_int);
 
 		roots->any = true;
 		/* Most that are new were made by one that is in the job. */

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "times.h"
+#include "lib/sorted.h"
 
 /* A step is apart if it spends a tenth of its time or more on it, and more than the blur of a span's edge. */
 #define COMPILING_PART 10
@@ -62,13 +62,6 @@ static struct batches batches_of(const struct timeline_thread *trainer, const st
 	return batches;
 }
 
-static int count_compare(const void *left, const void *right)
-{
-	const size_t *a = left, *b = right;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
 static int validation_find(const struct measurement *m, struct analysis *analysis)
 {
 	const struct timeline_thread *trainer = m->roles.trainer;
@@ -81,7 +74,7 @@ static int validation_find(const struct measurement *m, struct analysis *analysi
 		counts[i] = batches[i].n;
 	}
 	if (batches && counts && analysis->n_steps) {
-		qsort(counts, analysis->n_steps, sizeof(*counts), count_compare);
+		qsort(counts, analysis->n_steps, sizeof(*counts), compare_u64);
 		usual = counts[analysis->n_steps / 2];
 		analysis->validation.known = usual > 0;
 		for (size_t i = 0; usual && i < analysis->n_steps; i++) {

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "lib/sorted.h"
+
 /* A read of a page-cache hit, where the recording has none to learn from: opening, reading and closing a
  * file, and copying from memory that no cache holds. */
 #define CACHED_CPU_NS      12000.0
@@ -105,20 +107,6 @@ static double gang_measure(const struct service_input *input, const struct servi
 	return trainer_ns > 0 ? 1 + helpers_ns / trainer_ns : 1;
 }
 
-static int number_compare(const void *left, const void *right)
-{
-	const double *a = left, *b = right;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
-static int count_compare(const void *left, const void *right)
-{
-	const uint32_t *a = left, *b = right;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
 static int samples_count(struct service *service)
 {
 	uint32_t *counts;
@@ -133,7 +121,7 @@ static int samples_count(struct service *service)
 	for (size_t w = 0; w < service->n_workers; w++)
 		for (size_t i = 0; i < service->workers[w].n_batches; i++)
 			counts[n++] = service->workers[w].batches[i].n_files;
-	qsort(counts, n, sizeof(*counts), count_compare);
+	qsort(counts, n, sizeof(*counts), compare_u32);
 	service->batch_samples = n ? counts[n / 2] : 0;
 	free(counts);
 	return 0;
@@ -156,7 +144,7 @@ static int turnaround_add(struct service *service)
 		for (size_t i = 1; i < service->workers[w].n_batches; i++)
 			gaps[n++] = (double)(service->workers[w].batches[i].begin_ns -
 					     service->workers[w].batches[i - 1].end_ns);
-	qsort(gaps, n, sizeof(*gaps), number_compare);
+	qsort(gaps, n, sizeof(*gaps), compare_double);
 	for (size_t w = 0; n && w < service->n_workers; w++)
 		for (size_t i = 0; i < service->workers[w].n_batches; i++)
 			if (service->workers[w].batches[i].n_segments)
@@ -182,7 +170,7 @@ static int cached_cost_measure(struct service *service)
 		if (!(segment->latency_ns > 0) && segment->size_bytes > 0)
 			costs[n++] = segment->fetch_cpu_ns / segment->size_bytes;
 	}
-	qsort(costs, n, sizeof(*costs), number_compare);
+	qsort(costs, n, sizeof(*costs), compare_double);
 	job->cached_cpu_ns = n >= HITS_MIN ? 0 : CACHED_CPU_NS;
 	job->cached_cpu_ns_per_byte = n >= HITS_MIN ? costs[n / 4] : CACHED_NS_PER_BYTE;
 	free(costs);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "calls.h"
+#include "lib/sorted.h"
 #include "service.h"
 
 #define HEADER_BYTES 4 /* multiprocessing sends a length before each message */
@@ -117,13 +118,6 @@ static double work_ns(const struct service *service, const struct service_batch 
 	return ns;
 }
 
-static int work_compare(const void *left, const void *right)
-{
-	const double *a = left, *b = right;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
 /* Messages that are no indices: a persistent worker is told of a new epoch, and answers at once. */
 static int batches_weed(struct service *service)
 {
@@ -139,7 +133,7 @@ static int batches_weed(struct service *service)
 	for (size_t w = 0; w < service->n_workers; w++)
 		for (size_t i = 0; i < service->workers[w].n_batches; i++)
 			work[n++] = work_ns(service, &service->workers[w].batches[i]);
-	qsort(work, n, sizeof(*work), work_compare);
+	qsort(work, n, sizeof(*work), compare_double);
 	for (size_t w = 0; w < service->n_workers; w++) {
 		struct service_worker *worker = &service->workers[w];
 		size_t n_kept = 0;

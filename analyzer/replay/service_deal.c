@@ -4,6 +4,8 @@
 
 #include "service.h"
 
+#include "lib/sorted.h"
+
 /* Workers [first, end) of one loader that live at the same time. */
 struct generation {
 	size_t first, end;
@@ -97,17 +99,8 @@ static size_t n_begun(const struct service *service, const struct generation *ge
 
 	for (size_t w = generation->first; w < generation->end; w++) {
 		const struct service_worker *worker = &service->workers[w];
-		size_t low = 0, high = worker->n_batches;
 
-		while (low < high) {
-			size_t middle = low + (high - low) / 2;
-
-			if (worker->batches[middle].begin_ns < at_ns)
-				low = middle + 1;
-			else
-				high = middle;
-		}
-		n += low;
+		n += sorted_count(worker->n_batches, i, worker->batches[i].begin_ns < at_ns);
 	}
 	return n;
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "calls.h"
-#include "times.h"
+#include "lib/sorted.h"
 
 int summary_waits(struct analysis *analysis)
 {
@@ -24,7 +24,7 @@ int summary_waits(struct analysis *analysis)
 		waits[n] = share_ns[SHARE_FETCH_STALL] + share_ns[SHARE_PREP_STALL];
 		sum_ns += waits[n++];
 	}
-	qsort(waits, n, sizeof(*waits), time_compare);
+	qsort(waits, n, sizeof(*waits), compare_u64);
 	if (n) {
 		analysis->wait_mean_ns = sum_ns / n;
 		/* Nearest rank: the smallest value that 95 % of the steps do not exceed. */

@@ -7,6 +7,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/sorted.h"
 
 #define DRAWS      2000
 #define CONFIDENCE 0.99
@@ -105,18 +106,11 @@ static struct figures draw(const struct sample *sample, uint64_t *random)
 	return figures_of_sums(sums, sample->n);
 }
 
-static int number_compare(const void *left, const void *right)
-{
-	const double *a = left, *b = right;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
 static void interval(double *draws, struct estimate *estimate)
 {
 	size_t tail = (size_t)((1 - CONFIDENCE) / 2 * DRAWS);
 
-	qsort(draws, DRAWS, sizeof(*draws), number_compare);
+	qsort(draws, DRAWS, sizeof(*draws), compare_double);
 	estimate->low = draws[tail];
 	estimate->high = draws[DRAWS - 1 - tail];
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "lib/clock.h"
+#include "lib/sorted.h"
 #include "times.h"
 
 /* More steps than this in one stretch: percentiles are of the first ones. */
@@ -20,7 +21,7 @@ static uint64_t overlap_ns(const struct lane_segment *segment, uint64_t begin_ns
 /* The first segment that ends after a time. */
 static size_t segment_after(const struct lane *lane, uint64_t at_ns)
 {
-	return times_until(lane->segments, lane->n_segments, end_ns, at_ns);
+	return sorted_count(lane->n_segments, i, lane->segments[i].end_ns <= at_ns);
 }
 
 /* Time of a lane by state. */
@@ -49,7 +50,7 @@ static void add_trainer(struct analysis_stretch *s, const uint64_t ns[LANE_STATE
 /* Batches that ended by then: a worker prepares one after the other. */
 static size_t batches_until(const struct lane *lane, uint64_t at_ns)
 {
-	return times_until(lane->batches, lane->n_batches, end_ns, at_ns);
+	return sorted_count(lane->n_batches, i, lane->batches[i].end_ns <= at_ns);
 }
 
 static void add_worker(struct analysis_stretch *s, const struct lane *lane, const uint64_t ns[LANE_STATES],
@@ -91,7 +92,7 @@ static void add_lanes(struct analysis_stretch *s, const struct analysis *analysi
 /* Steps that ended by then. */
 static size_t steps_until(const struct analysis *analysis, uint64_t at_ns)
 {
-	return times_until(analysis->steps, analysis->n_steps, end_ns, at_ns);
+	return sorted_count(analysis->n_steps, i, analysis->steps[i].end_ns <= at_ns);
 }
 
 static void add_steps(struct analysis_stretch *s, const struct analysis *analysis, uint64_t begin_ns,
@@ -106,7 +107,7 @@ static void add_steps(struct analysis_stretch *s, const struct analysis *analysi
 	if (n) {
 		size_t middle = n / 2, late = n * 95 / 100;
 
-		qsort(ns, n, sizeof(*ns), time_compare);
+		qsort(ns, n, sizeof(*ns), compare_u64);
 		s->step_p50_s = (double)ns[middle] / (double)NS_PER_S;
 		s->step_p95_s = (double)ns[late] / (double)NS_PER_S;
 	}

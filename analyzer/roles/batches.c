@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "lib/clock.h"
-#include "times.h"
+#include "lib/sorted.h"
 
 #define EMPTY_RATIO  8 /* times as quick as the others */
 #define EMPTY_MAX_NS (NS_PER_MS / 2)
@@ -69,7 +69,7 @@ int batches_times(const struct timeline *timeline, const struct roles *roles, ui
 	n = nexts_collect(trainer, nexts);
 	for (size_t i = 0; i < n; i++)
 		ret_times[i] = nexts[i].end_ns - nexts[i].begin_ns;
-	qsort(ret_times, n, sizeof(*ret_times), time_compare);
+	qsort(ret_times, n, sizeof(*ret_times), compare_u64);
 	usual_ns = n ? ret_times[n / 2] : 0;
 	for (size_t i = 0; i < n; i++)
 		if (!is_empty(&nexts[i], usual_ns) && !a_worker_ends(timeline, roles, &nexts[i]))

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "lib/sorted.h"
 
 /* A batch is two reads: its length, its message. Of a child that answers once or tells its exit status there
  * are one or two, too. */
@@ -332,17 +333,9 @@ void roles_free(struct roles *roles)
 
 size_t roles_result(const struct roles *roles, uint64_t inode)
 {
-	size_t low = 0, high = roles->n_results;
+	size_t at = sorted_count(roles->n_results, i, roles->results[i] < inode);
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (roles->results[middle] < inode)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < roles->n_results && roles->results[low] == inode ? low : roles->n_results;
+	return at < roles->n_results && roles->results[at] == inode ? at : roles->n_results;
 }
 
 bool roles_is_result(const struct roles *roles, uint64_t inode)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "lib/proc_task.h"
+#include "lib/sorted.h"
 
 #define LOADER_BYTES (256 << 10) /* a thread that reads less loads no data */
 
@@ -269,17 +270,9 @@ void sampled_job_free(struct sampled_job *job)
 
 const struct event *sampled_look_at(const struct sampled_thread *thread, uint64_t at_ns)
 {
-	size_t low = 0, high = thread->n;
+	size_t at = sorted_count(thread->n, i, thread->looks[i]->end_ns <= at_ns);
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (thread->looks[middle]->end_ns <= at_ns)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < thread->n && thread->looks[low]->start_ns <= at_ns ? thread->looks[low] : NULL;
+	return at < thread->n && thread->looks[at]->start_ns <= at_ns ? thread->looks[at] : NULL;
 }
 
 bool sampled_inside(const struct event *look)

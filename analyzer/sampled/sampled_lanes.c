@@ -8,6 +8,7 @@
 #include "lanes_find.h"
 #include "lib/clock.h"
 #include "lib/proc_task.h"
+#include "lib/sorted.h"
 #include "sampled_charge.h"
 
 struct drawing {
@@ -20,17 +21,9 @@ struct drawing {
 
 static bool within(const struct sampled_stretch *stretches, size_t n, uint64_t at_ns)
 {
-	size_t low = 0, high = n;
+	size_t at = sorted_count(n, i, stretches[i].end_ns <= at_ns);
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (stretches[middle].end_ns <= at_ns)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < n && stretches[low].begin_ns <= at_ns;
+	return at < n && stretches[at].begin_ns <= at_ns;
 }
 
 static bool a_worker_reads(const struct sampled_job *job, uint64_t at_ns)

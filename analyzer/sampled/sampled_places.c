@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "sampled_trainer.h"
+#include "lib/sorted.h"
 #include "times.h"
 
 #define KNOWN_RATIO   0.5    /* of the looks at least: else the stack was mostly not to be read */
@@ -84,7 +85,7 @@ static uint64_t median_length(const struct look_run *runs, size_t n, bool inside
 	for (size_t i = 0; i < n; i++)
 		if (runs[i].inside == inside)
 			scratch[n_scratch++] = runs[i].end_ns - runs[i].begin_ns;
-	qsort(scratch, n_scratch, sizeof(*scratch), time_compare);
+	qsort(scratch, n_scratch, sizeof(*scratch), compare_u64);
 	return n_scratch ? scratch[n_scratch / 2] : 0;
 }
 

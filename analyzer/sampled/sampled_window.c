@@ -4,15 +4,9 @@
 
 #include "lib/clock.h"
 #include "lib/proc_task.h"
+#include "lib/sorted.h"
 #include "sampled_charge.h"
 #include "sampled_trainer.h"
-
-static int compare_counts(const void *left, const void *right)
-{
-	uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
-
-	return (a > b) - (a < b);
-}
 
 /* Batches that came: reads come in bursts of about one size, one a batch. Returns the look of the last one.
  */
@@ -39,7 +33,7 @@ static int bursts_find(const struct sampled_thread *reader, uint64_t begin_ns,
 		total += look->sample.n_reads;
 	}
 	if (n) {
-		qsort(counts, n, sizeof(*counts), compare_counts);
+		qsort(counts, n, sizeof(*counts), compare_u32);
 		median = counts[n / 2];
 		trainer->n_steps = (total + median / 2) / median;
 	}

@@ -6,6 +6,7 @@
 #include "bpf/event.h"
 #include "calls.h"
 #include "lib/cleanup.h"
+#include "lib/sorted.h"
 #include "stack_work.h"
 
 #define FILES_MAX     16 /* open for writing at the same time and followed; more are forgotten */
@@ -33,17 +34,9 @@ struct finder {
 
 static bool step_within(const struct finder *finder, uint64_t begin_ns, uint64_t end_ns)
 {
-	size_t low = 0, high = finder->n_steps;
+	size_t at = sorted_count(finder->n_steps, i, finder->steps[i] < begin_ns);
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (finder->steps[middle] < begin_ns)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < finder->n_steps && finder->steps[low] < end_ns;
+	return at < finder->n_steps && finder->steps[at] < end_ns;
 }
 
 static struct open_file *file_of(struct finder *finder, int32_t fd)

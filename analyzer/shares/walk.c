@@ -6,7 +6,7 @@
 #include "analyzer/chain.h"
 
 #include "calls.h"
-#include "times.h"
+#include "lib/sorted.h"
 
 /* A walk visits each stretch once, and between two it can change threads a few times; hostile events could
  * send it in circles. */
@@ -58,7 +58,7 @@ static bool call_fetches(const struct timeline_thread *thread, const struct time
 /* libdiesel in a worker process: the chunks that a batch needs were not there. */
 static bool mark_fetches(const struct timeline_thread *thread, uint64_t at_ns)
 {
-	size_t next = times_until(thread->marks, thread->n_marks, at_ns, at_ns);
+	size_t next = sorted_count(thread->n_marks, i, thread->marks[i].at_ns <= at_ns);
 
 	return next && next < thread->n_marks && thread->marks[next - 1].kind == MARK_WAIT_BEGIN &&
 	       thread->marks[next].kind == MARK_WAIT_END && thread->marks[next].value == MARK_CAUSE_FETCH;

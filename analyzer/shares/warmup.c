@@ -5,22 +5,17 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "lib/sorted.h"
+
 #define ROW          5    /* steps in a row */
 #define SPREAD       5.0  /* times the spread of a normal distribution */
 #define NOTABLE      0.25 /* of the median; less is not worth telling apart */
 #define MAD_TO_SIGMA 1.4826
 
-static int value_compare(const void *left, const void *right)
-{
-	const double *a = left, *b = right;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
 /* Sorts. */
 static double median(double *values, size_t n)
 {
-	qsort(values, n, sizeof(*values), value_compare);
+	qsort(values, n, sizeof(*values), compare_double);
 	return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 

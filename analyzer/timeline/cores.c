@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "lib/sorted.h"
+
 /* A thread gets a CPU, or leaves it. */
 struct change {
 	uint64_t at_ns;
@@ -95,17 +97,9 @@ void cores_free(struct cores *cores)
 /* Index of the last moment at or before at_ns; n: before all of them. */
 static size_t moment(const struct cores *cores, uint64_t at_ns)
 {
-	size_t low = 0, high = cores->n;
+	size_t n = sorted_count(cores->n, i, cores->at_ns[i] <= at_ns);
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (cores->at_ns[middle] <= at_ns)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low ? low - 1 : cores->n;
+	return n ? n - 1 : cores->n;
 }
 
 static uint64_t busy_until(const struct cores *cores, uint64_t at_ns)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "calls.h"
+#include "lib/sorted.h"
 
 #define RECEIVED_MIN_BYTES 1024
 #define RECEIVED_FACTOR    4 /* times what was sent */
@@ -74,13 +75,6 @@ void downloads_free(struct downloads *downloads)
 	*downloads = (struct downloads){0};
 }
 
-static int inode_compare(const void *left, const void *right)
-{
-	const uint64_t *a = left, *b = right;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
 bool downloads_has(const struct downloads *downloads, const struct timeline_call *call)
 {
 	if (!downloads->n)
@@ -88,7 +82,7 @@ bool downloads_has(const struct downloads *downloads, const struct timeline_call
 	if (call_is_wait_any(call))
 		return true;
 	return call_is_socket(call) && bsearch(&call->inode, downloads->inodes, downloads->n,
-					       sizeof(*downloads->inodes), inode_compare);
+					       sizeof(*downloads->inodes), compare_u64);
 }
 
 bool downloads_touches(const struct downloads *downloads, const struct timeline_call *call)

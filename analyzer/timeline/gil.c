@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "calls.h"
+#include "lib/sorted.h"
 
 #define INTERVAL_MIN_NS UINT64_C(4900000) /* CPython's switch interval, 5 ms ... */
 #define INTERVAL_MAX_NS UINT64_C(8000000) /* ... and a timer that is late */
@@ -202,23 +203,15 @@ uint64_t gil_held_ns(const struct timeline *timeline, const struct timeline_thre
 bool gil_waits(const struct gil *gil, const struct timeline_thread *thread, const struct timeline_off *off)
 {
 	const struct timeline_call *call;
-	size_t low = 0, high = gil->n;
 
 	if (!gil->n || !off || !off->state)
 		return false;
 	call = timeline_call_at(thread, off->begin_ns);
 	if (!call || !call_is_lock_wait(call))
 		return false;
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (gil->locks[middle].process < thread->process)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	for (; low < gil->n && gil->locks[low].process == thread->process; low++)
-		if (call->inode - gil->locks[low].address + BEFORE_BYTES < AROUND_BYTES)
+	for (size_t i = sorted_count(gil->n, k, gil->locks[k].process < thread->process);
+	     i < gil->n && gil->locks[i].process == thread->process; i++)
+		if (call->inode - gil->locks[i].address + BEFORE_BYTES < AROUND_BYTES)
 			return true;
 	return false;
 }

@@ -8,23 +8,17 @@
 #include "analyzer/profile.h"
 #include "bpf/notes.h"
 #include "lib/clock.h"
+#include "lib/sorted.h"
 #include "times.h"
 
 /* A stack of so many frames is not whole: what is around them was not recorded. Frames that are no function's
  * are in the limit, but not in the stack. */
 #define FRAMES_CUT (NOTE_STACK_FRAMES_MAX - 8)
 
-static int key_compare(const void *left, const void *right)
-{
-	const uint64_t *a = left, *b = right;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
 static enum stack_work work_of_frame(const struct profile_notes *notes, uint64_t key)
 {
 	const struct profile_frame *frame =
-	    bsearch(&key, notes->frames, notes->n_frames, sizeof(*notes->frames), key_compare);
+	    bsearch(&key, notes->frames, notes->n_frames, sizeof(*notes->frames), compare_u64);
 
 	return frame && frame->kind == FRAME_PYTHON ? frame_work_of(frame->library, frame->function)
 						    : STACK_OTHER;
@@ -44,7 +38,7 @@ static void works_find(const struct profile_notes *notes, uint8_t *works)
 static enum stack_work work_of(const struct profile_notes *notes, const uint8_t *works, uint64_t key)
 {
 	const struct profile_trace *trace =
-	    key ? bsearch(&key, notes->traces, notes->n_traces, sizeof(*notes->traces), key_compare) : NULL;
+	    key ? bsearch(&key, notes->traces, notes->n_traces, sizeof(*notes->traces), compare_u64) : NULL;
 
 	return trace ? (enum stack_work)works[trace - notes->traces] : STACK_OTHER;
 }
@@ -107,22 +101,12 @@ void stack_looks_free(struct stack_looks *looks)
 
 static size_t first_of(const struct stack_looks *looks, const struct timeline_thread *thread)
 {
-	size_t low = 0, high = looks->n;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (looks->items[middle].thread < thread)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return sorted_count(looks->n, i, looks->items[i].thread < thread);
 }
 
 static size_t times_before(const struct stack_bounds *bounds, uint64_t at_ns)
 {
-	return times_until_at(bounds->times, bounds->n_times, sizeof(*bounds->times), 0, at_ns);
+	return sorted_count(bounds->n_times, i, bounds->times[i] <= at_ns);
 }
 
 /* Are two looks of the same span? */

@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "timeline.h"
 
+#include "lib/sorted.h"
 #include "times.h"
 
 /* Index of the first stretch that begins at or after at_ns. */
 static size_t off_lower(const struct timeline_thread *thread, uint64_t at_ns)
 {
-	size_t low = 0, high = thread->n_offs;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (thread->offs[middle].begin_ns < at_ns)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return sorted_count(thread->n_offs, i, thread->offs[i].begin_ns < at_ns);
 }
 
 const struct timeline_off *timeline_off_before(const struct timeline_thread *thread, uint64_t at_ns)
@@ -28,20 +19,12 @@ const struct timeline_off *timeline_off_before(const struct timeline_thread *thr
 
 const struct timeline_thread *timeline_find(const struct timeline *timeline, uint32_t tid, uint64_t at_ns)
 {
-	const struct timeline_thread *found = NULL;
-	size_t low = 0, high = timeline->n_threads;
+	const struct timeline_thread *threads = timeline->threads, *found = NULL;
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (timeline->threads[middle].tid < tid)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	for (; low < timeline->n_threads && timeline->threads[low].tid == tid; low++)
-		if (!found || timeline->threads[low].born_ns <= at_ns)
-			found = &timeline->threads[low];
+	for (size_t i = sorted_count(timeline->n_threads, k, threads[k].tid < tid);
+	     i < timeline->n_threads && threads[i].tid == tid; i++)
+		if (!found || threads[i].born_ns <= at_ns)
+			found = &threads[i];
 	return found;
 }
 
@@ -146,7 +129,7 @@ struct timeline_account timeline_account(const struct timeline_thread *thread, u
 size_t timeline_call_from(const struct timeline_thread *thread, uint64_t at_ns)
 {
 	/* Calls do not overlap, so their ends are sorted too. */
-	return times_until(thread->calls, thread->n_calls, end_ns, at_ns);
+	return sorted_count(thread->n_calls, i, thread->calls[i].end_ns <= at_ns);
 }
 
 uint64_t timeline_call_busy(const struct timeline_call *call, uint64_t begin_ns, uint64_t end_ns)

@@ -7,28 +7,21 @@
 
 #include "calls.h"
 #include "lib/cleanup.h"
+#include "lib/sorted.h"
 #include "timeline_births.h"
-#include "times.h"
 
 /* First all threads are found (timeline_births.h), then records are counted into them, then copied and
  * sorted. */
 
 static struct timeline_thread *thread_of(struct timeline *timeline, const struct event *event)
 {
-	size_t low = 0, high = timeline->n_threads;
+	const struct timeline_thread *threads = timeline->threads;
+	size_t n = sorted_count(timeline->n_threads, i,
+				threads[i].tid < event->tid ||
+				    (threads[i].tid == event->tid && threads[i].born_ns <= event->end_ns));
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-		const struct timeline_thread *thread = &timeline->threads[middle];
-
-		if (thread->tid < event->tid ||
-		    (thread->tid == event->tid && thread->born_ns <= event->end_ns))
-			low = middle + 1;
-		else
-			high = middle;
-	}
 	/* timeline_births() made one at time 0 for every tid that has records. */
-	return &timeline->threads[low - 1];
+	return &timeline->threads[n - 1];
 }
 
 static int threads_make(struct timeline *timeline, const struct event *events, size_t n_events)
@@ -310,7 +303,7 @@ static void timeline_finish(struct timeline *timeline)
 		sort(thread->offs, thread->n_offs, sizeof(*thread->offs), off_compare);
 		sort(thread->calls, thread->n_calls, sizeof(*thread->calls), call_compare);
 		sort(thread->marks, thread->n_marks, sizeof(*thread->marks), mark_compare);
-		sort(thread->steps, thread->n_steps, sizeof(*thread->steps), time_compare);
+		sort(thread->steps, thread->n_steps, sizeof(*thread->steps), compare_u64);
 		sort(thread->gpu_waits, thread->n_gpu_waits, sizeof(*thread->gpu_waits), gpu_wait_compare);
 		timeline->n_malformed += thread_disentangle(thread);
 		if (thread->first_ns > thread->last_ns)

@@ -8,6 +8,7 @@
 
 #include "analyzer/recording.h"
 #include "bpf/notes.h"
+#include "lib/sorted.h"
 
 /* Doubles an array when it is full. */
 static int grow(void **items, size_t n, size_t *n_allocated, size_t size)
@@ -71,20 +72,6 @@ static int visit_trace(void *user, uint64_t key, const void *data, size_t size)
 }
 
 /* SQLite sorts keys as signed numbers. */
-static int frame_compare(const void *left, const void *right)
-{
-	const struct profile_frame *a = left, *b = right;
-
-	return a->key < b->key ? -1 : a->key > b->key;
-}
-
-static int trace_compare(const void *left, const void *right)
-{
-	const struct profile_trace *a = left, *b = right;
-
-	return a->key < b->key ? -1 : a->key > b->key;
-}
-
 int recording_profile_load(struct recording *recording, struct recording_profile *profile)
 {
 	struct profile_notes *notes = &profile->notes;
@@ -96,9 +83,9 @@ int recording_profile_load(struct recording *recording, struct recording_profile
 	if (r < 0)
 		return r;
 	if (notes->n_frames)
-		qsort(profile->frames, notes->n_frames, sizeof(*profile->frames), frame_compare);
+		qsort(profile->frames, notes->n_frames, sizeof(*profile->frames), compare_u64);
 	if (notes->n_traces)
-		qsort(profile->traces, notes->n_traces, sizeof(*profile->traces), trace_compare);
+		qsort(profile->traces, notes->n_traces, sizeof(*profile->traces), compare_u64);
 	notes->frames = profile->frames;
 	notes->traces = profile->traces;
 	if (recording_get_u64(recording, RECORDING_PROFILE_HZ, &rate_hz) == 0)

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "times.h"
+#include "lib/sorted.h"
 
 #define CANDIDATES       24
 #define STEPS_MIN        3
@@ -27,7 +27,7 @@ static uint64_t median(uint64_t *values, size_t n)
 {
 	if (!n)
 		return 0;
-	qsort(values, n, sizeof(*values), time_compare);
+	qsort(values, n, sizeof(*values), compare_u64);
 	return values[n / 2];
 }
 
@@ -136,7 +136,7 @@ static bool steps_part(struct finder *finder)
 		if (pause_before(finder, i))
 			finder->values[n++] = pause_before(finder, i);
 	if (n)
-		qsort(finder->values, n, sizeof(*finder->values), time_compare);
+		qsort(finder->values, n, sizeof(*finder->values), compare_u64);
 	for (size_t i = 0; n && i <= CANDIDATES; i++) {
 		uint64_t pause_ns = candidate(finder->values, n, i);
 		double spread;

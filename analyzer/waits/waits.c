@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "calls.h"
+#include "lib/sorted.h"
 
 int data_waits_add(struct data_waits *waits, struct data_wait wait)
 {
@@ -35,17 +36,7 @@ void data_waits_free(struct data_waits *waits)
 
 size_t data_waits_from(const struct data_waits *waits, uint64_t at_ns)
 {
-	size_t low = 0, high = waits->n;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (waits->items[middle].end_ns <= at_ns)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return sorted_count(waits->n, i, waits->items[i].end_ns <= at_ns);
 }
 
 int data_waits_find_marks(const struct timeline_thread *trainer, uint32_t begin_kind, uint32_t end_kind,

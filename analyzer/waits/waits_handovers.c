@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
-#include "times.h"
+#include "lib/sorted.h"
 #include "waits.h"
 
 #define SHORT_RATIO 8
@@ -16,7 +16,7 @@ static uint64_t usual_wait(const struct data_waits *waits, uint64_t *scratch)
 		scratch[k] = waits->items[k].end_ns - waits->items[k].begin_ns;
 		sum_ns += scratch[k];
 	}
-	qsort(scratch, waits->n, sizeof(*scratch), time_compare);
+	qsort(scratch, waits->n, sizeof(*scratch), compare_u64);
 	for (; i < waits->n && 2 * (so_far_ns + scratch[i]) < sum_ns; i++)
 		so_far_ns += scratch[i];
 	return i < waits->n ? scratch[i] : 0;

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "times.h"
+#include "lib/sorted.h"
 
 #define FIRST_GAP_CPU_NS UINT64_C(20000000) /* less than any validation or warm-up computes */
 
@@ -67,7 +67,7 @@ static int tail_measure(struct finder *finder)
 		if (finder->first_wait[k] < finder->waits->n)
 			tails[n++] =
 			    finder->waits->items[finder->first_wait[k]].begin_ns - finder->times[k - 1];
-	qsort(tails, n, sizeof(*tails), time_compare);
+	qsort(tails, n, sizeof(*tails), compare_u64);
 	finder->tail_ns = n ? tails[n / 2] : 0;
 	free(tails);
 	return 0;

@@ -8,6 +8,7 @@
 #include "analyzer/analysis.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
+#include "lib/sorted.h"
 #include "live_events.h"
 #include "recording_paths.h"
 
@@ -74,17 +75,7 @@ static struct job *job_of(struct live *live, uint32_t root_tgid)
 /* Index of the first process whose tgid is at least this. */
 static size_t process_lower(const struct live *live, uint32_t tgid)
 {
-	size_t low = 0, high = live->n_processes;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (live->processes[middle].tgid < tgid)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return sorted_count(live->n_processes, i, live->processes[i].tgid < tgid);
 }
 
 static struct process *process_find(struct live *live, uint32_t tgid)

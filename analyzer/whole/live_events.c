@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/sorted.h"
+
 #define LIVES_MIN 1024 /* not worth tidying */
 
 void live_events_free(struct live_events *events)
@@ -77,17 +79,9 @@ static int exit_compare(const void *left, const void *right)
 /* The last exit of this tid that was long enough ago; 0: none. */
 static uint64_t exit_of(const struct exit_at *exits, size_t n, uint32_t tid)
 {
-	size_t low = 0, high = n;
+	size_t until = sorted_count(n, i, exits[i].tid <= tid);
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (exits[middle].tid <= tid)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low && exits[low - 1].tid == tid ? exits[low - 1].at_ns : 0;
+	return until && exits[until - 1].tid == tid ? exits[until - 1].at_ns : 0;
 }
 
 /* Lives of threads that ended before begin_ns say nothing any more. */

@@ -14,6 +14,7 @@
 #include "lib/cleanup.h"
 #include "lib/log.h"
 #include "lib/proc.h"
+#include "lib/sorted.h"
 
 #define FILES_MAX    4096
 #define OPEN_MAX     400  /* of 1024 descriptors that a process may have */
@@ -196,19 +197,9 @@ int address_space_copy(const struct address_space *from, struct address_space *r
 
 const struct code_mapping *address_space_find(const struct address_space *space, uint64_t address)
 {
-	size_t low = 0, high = space->n;
+	size_t at = sorted_count(space->n, i, space->mappings[i].end <= address);
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (space->mappings[middle].end <= address)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	if (low == space->n || address < space->mappings[low].begin)
-		return NULL;
-	return &space->mappings[low];
+	return at < space->n && space->mappings[at].begin <= address ? &space->mappings[at] : NULL;
 }
 
 /* Not blocking: what is there may have become a pipe. */

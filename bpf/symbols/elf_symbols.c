@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/sorted.h"
 
 #define SEGMENTS_MAX     16
 #define TABLE_MAX_BYTES  (UINT64_C(64) << 20) /* 2.7 million symbols; no library comes near it */
@@ -304,22 +305,15 @@ int elf_symbols_function(struct elf_symbols *symbols, uint64_t file_offset, char
 {
 	const struct table *table = &symbols->table;
 	const struct function *function;
-	size_t low = 0, high = table->n;
 	uint64_t address, bytes;
+	size_t n;
 
 	if (!address_of(symbols, file_offset, &address))
 		return -ENOENT;
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (table->items[middle].address <= address)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	if (!low)
+	n = sorted_count(table->n, i, table->items[i].address <= address);
+	if (!n)
 		return -ENOENT;
-	function = &table->items[low - 1];
+	function = &table->items[n - 1];
 	bytes = function->bytes;
 	/* Assembly often has no sizes; with only the exported names such a guess would be wrong. */
 	if (!bytes && table->full)

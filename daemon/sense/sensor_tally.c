@@ -7,6 +7,7 @@
 
 #include "client/diesel.h"
 #include "lib/clock.h"
+#include "lib/sorted.h"
 
 _Static_assert((int)MARK_NEXT_BEGIN == DIESEL_MARK_NEXT_BEGIN && (int)MARK_NEXT_END == DIESEL_MARK_NEXT_END &&
 		   (int)MARK_WAIT_BEGIN == DIESEL_MARK_WAIT_BEGIN &&
@@ -131,13 +132,6 @@ struct tally_sums tally_sums(const struct tally *tally, uint64_t now_ns)
 	return sums;
 }
 
-static int compare(const void *left, const void *right)
-{
-	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-
-	return (a > b) - (a < b);
-}
-
 double tally_step_s(const struct tally *tally, double quantile)
 {
 	uint64_t sorted[TALLY_DURATIONS];
@@ -146,6 +140,6 @@ double tally_step_s(const struct tally *tally, double quantile)
 	if (!n)
 		return NAN;
 	memcpy(sorted, tally->durations_ns, n * sizeof(*sorted));
-	qsort(sorted, n, sizeof(*sorted), compare);
+	qsort(sorted, n, sizeof(*sorted), compare_u64);
 	return (double)sorted[(size_t)(quantile * (double)(n - 1) + 0.5)] / (double)NS_PER_S;
 }

@@ -9,6 +9,7 @@
 
 #include "client/diesel.h"
 #include "lib/cleanup.h"
+#include "lib/sorted.h"
 #include "lib/units.h"
 #include "policy.h"
 
@@ -51,13 +52,6 @@ static int refuse(const struct session *s, uint64_t bytes, struct error *err)
 	    units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes));
 }
 
-static int ascending(const void *a, const void *b)
-{
-	const uint32_t *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
 /* With so many slots: what any order needs, or (exact) what the first epoch's does. */
 static int find_need(struct session *s, const uint32_t *samples, uint32_t n_slots)
 {
@@ -96,7 +90,7 @@ static int session_admit(struct session *s, struct error *err)
 
 	if (r == 0) {
 		memcpy(samples, s->chunk_samples, n_chunks * sizeof(*samples));
-		qsort(samples, n_chunks, sizeof(*samples), ascending);
+		qsort(samples, n_chunks, sizeof(*samples), compare_u32);
 	}
 	wanted = policy_fit_slots(wanted, RING_MIN_SLOTS, s->layout.slot_bytes, available);
 	for (int exact = 0; exact < 2; exact++) {

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "lib/sorted.h"
 #include "random.h"
 #include "shuffle_cut.h"
 
@@ -154,19 +155,10 @@ uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i)
 
 uint64_t shuffle_window_of(const struct shuffle_plan *plan, uint64_t position)
 {
-	uint64_t low = 0, high = plan->n_windows;
-
 	assert(position < plan->first_position[plan->n_windows]);
-	/* The last window that starts at or before the position: empty ones before it start there too. */
-	while (high - low > 1) {
-		uint64_t middle = low + (high - low) / 2;
-
-		if (plan->first_position[middle] <= position)
-			low = middle;
-		else
-			high = middle;
-	}
-	return low;
+	/* The last window that starts at or before the position: empty ones before it start there too. The
+	 * first one starts at 0. */
+	return sorted_count(plan->n_windows, i, plan->first_position[i] <= position) - 1;
 }
 
 /* Fills the cursor with window w. */

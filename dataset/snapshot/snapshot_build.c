@@ -10,6 +10,7 @@
 #include "checksum.h"
 #include "dataset/chunk_id.h"
 #include "lib/cleanup.h"
+#include "lib/sorted.h"
 #include "lib/text.h"
 #include "path_order.h"
 #include "snapshot_format.h"
@@ -91,22 +92,12 @@ int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chu
 
 static int find_chunk(const struct snapshot_builder *b, const struct chunk_id *id, uint32_t *ret)
 {
-	size_t low = 0, high = n_chunks_of(b);
+	size_t at = sorted_count(n_chunks_of(b), i, chunk_id_compare(&chunks_of(b)[i].id, id) < 0);
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-		int order = chunk_id_compare(&chunks_of(b)[middle].id, id);
-
-		if (order == 0) {
-			*ret = (uint32_t)middle;
-			return 0;
-		}
-		if (order < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return -EINVAL;
+	if (at == n_chunks_of(b) || chunk_id_compare(&chunks_of(b)[at].id, id) != 0)
+		return -EINVAL;
+	*ret = (uint32_t)at;
+	return 0;
 }
 
 int snapshot_builder_add_path(struct snapshot_builder *b, const struct meta_path *path)

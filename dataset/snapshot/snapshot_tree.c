@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "lib/sorted.h"
 #include "snapshot_map.h"
 
 int snapshot_by_path(const struct snapshot *s, uint64_t i, uint64_t *ret_sample)
@@ -16,23 +17,19 @@ int snapshot_by_path(const struct snapshot *s, uint64_t i, uint64_t *ret_sample)
 	return 0;
 }
 
-/* The first place in [low, n) whose path lies in the directory or behind it (past: behind it only). In a
- * damaged tree the place means nothing, but it is within [low, n]. */
-static uint64_t find_place(const struct snapshot *s, struct path_text directory, uint64_t low, bool past)
+static bool is_before(const struct snapshot *s, uint64_t place, struct path_text directory, bool past)
 {
-	uint64_t high = s->info.n_samples;
+	struct path_text path = snapshot_path(s, s->tree[place]);
+	int order = path.text ? path_order_compare_directory(path, directory) : 1;
 
-	while (low < high) {
-		uint64_t middle = low + (high - low) / 2;
-		struct path_text path = snapshot_path(s, s->tree[middle]);
-		int order = path.text ? path_order_compare_directory(path, directory) : 1;
+	return order < 0 || (past && order == 0);
+}
 
-		if (order < 0 || (past && order == 0))
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+/* The first place in [first, n) whose path lies in the directory or behind it (past: behind it only). In a
+ * damaged tree the place means nothing, but it is within [first, n]. */
+static uint64_t find_place(const struct snapshot *s, struct path_text directory, uint64_t first, bool past)
+{
+	return first + sorted_count(s->info.n_samples - first, i, is_before(s, first + i, directory, past));
 }
 
 int snapshot_list(const struct snapshot *s, const char *directory, size_t directory_length, uint64_t *cursor,

@@ -14,6 +14,7 @@
 #include "dataset/chunk.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/sorted.h"
 #include "lib/text.h"
 
 /* Each level holds a file descriptor; deeper trees are loops in all but name. */
@@ -195,18 +196,8 @@ void source_free(struct source *s)
 
 struct source_file *source_find(const struct source *s, struct path_text path)
 {
-	size_t low = 0, high = s->n_files;
+	size_t at = sorted_count(s->n_files, i, path_order_compare(source_path(s, &s->files[i]), path) < 0);
+	bool found = at < s->n_files && path_order_compare(source_path(s, &s->files[at]), path) == 0;
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-		int order = path_order_compare(source_path(s, &s->files[middle]), path);
-
-		if (order == 0)
-			return &s->files[middle];
-		if (order < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return NULL;
+	return found ? &s->files[at] : NULL;
 }

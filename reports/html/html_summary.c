@@ -6,6 +6,7 @@
 
 #include "analyzer/analysis.h"
 #include "escape.h"
+#include "lib/sorted.h"
 #include "lib/units.h"
 #include "share_look.h"
 #include "words.h"
@@ -245,13 +246,6 @@ __attribute__((format(printf, 3, 4))) static void tile(const struct html *html, 
 	fprintf(html->stream, "</b><span>%s</span></div>\n", name);
 }
 
-static int ns_compare(const void *left, const void *right)
-{
-	const uint64_t *a = left, *b = right;
-
-	return *a < *b ? -1 : *a > *b;
-}
-
 /* Median and 95th percentile of a step. */
 static void step_tiles(const struct html *html)
 {
@@ -267,7 +261,7 @@ static void step_tiles(const struct html *html)
 		free(walls);
 		return;
 	}
-	qsort(walls, n, sizeof(*walls), ns_compare);
+	qsort(walls, n, sizeof(*walls), compare_u64);
 	tile(html, "a step, median", "%s", units_format_duration(text, sizeof(text), walls[n / 2]));
 	tile(html, "a step, 95th percentile", "%s",
 	     units_format_duration(text, sizeof(text), walls[(n * 95 + 99) / 100 - 1]));

@@ -8,16 +8,10 @@
 
 #include "analyzer/analysis.h"
 #include "lib/cleanup.h"
+#include "lib/sorted.h"
 #include "sample.h"
 
 #define NS_TO_S 1e-9
-
-static int compare_ns(const void *left, const void *right)
-{
-	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-
-	return (a > b) - (a < b);
-}
 
 /* Quantiles of whole steps that are not apart. */
 static void fill_steps(const struct analysis *analysis, struct job_sample *job)
@@ -34,7 +28,7 @@ static void fill_steps(const struct analysis *analysis, struct job_sample *job)
 	}
 	if (!n)
 		return;
-	qsort(ns, n, sizeof(*ns), compare_ns);
+	qsort(ns, n, sizeof(*ns), compare_u64);
 	p50_ns = ns[n / 2];
 	p95_ns = ns[(n * 95 - 1) / 100];
 	job->step_p50_s = (double)p50_ns * NS_TO_S;

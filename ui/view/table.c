@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "format.h"
+#include "lib/sorted.h"
 #include "sample.h"
 
 #define COLUMNS_MAX 32
@@ -72,20 +73,13 @@ void table_sort(struct table *table)
 {
 	for (size_t i = 1; i < table->n; i++) {
 		const void *item = table->rows[i];
-		size_t low = 0, high = i;
+		size_t to;
 
 		if (compare_items(table, table->rows[i - 1], item) <= 0)
 			continue;
-		while (low < high) {
-			size_t middle = low + (high - low) / 2;
-
-			if (compare_items(table, table->rows[middle], item) <= 0)
-				low = middle + 1;
-			else
-				high = middle;
-		}
-		memmove(&table->rows[low + 1], &table->rows[low], (i - low) * sizeof(*table->rows));
-		table->rows[low] = item;
+		to = sorted_count(i, k, compare_items(table, table->rows[k], item) <= 0);
+		memmove(&table->rows[to + 1], &table->rows[to], (i - to) * sizeof(*table->rows));
+		table->rows[to] = item;
 	}
 }
 

@@ -23,6 +23,9 @@ struct profile_trace {
 	size_t n_frames;
 };
 
+_Static_assert(offsetof(struct profile_frame, key) == 0 && offsetof(struct profile_trace, key) == 0,
+	       "sorted and found by compare_u64()");
+
 struct profile_notes {
 	const struct profile_frame *frames; /* by key */
 	const struct profile_trace *traces; /* by key */

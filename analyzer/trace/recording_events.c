@@ -20,13 +20,12 @@ static int compare_end(const void *a, const void *b)
 	return (left->start_ns > right->start_ns) - (left->start_ns < right->start_ns);
 }
 
-static int insert_prepare(struct recording *recording)
+static int insert_prepare(struct recording *recording, struct error *err)
 {
 	static const char sql[] =
 	    "INSERT INTO events(slice, min_end_ns, max_end_ns, n, records) VALUES(?, ?, ?, ?, ?)";
 
-	return recording->insert ? SQLITE_OK
-				 : sqlite3_prepare_v2(recording->db, sql, -1, &recording->insert, NULL);
+	return recording->insert ? 0 : sql_prepare(recording->db, sql, &recording->insert, err);
 }
 
 /* Writes a buffer's events as one block. */
@@ -35,7 +34,7 @@ static int buffer_flush(struct recording *recording, struct recording_buffer *bu
 {
 	size_t n = buffer->n, size = 0;
 	const void *block = NULL;
-	int code, r;
+	int r;
 
 	if (!n) {
 		*ret_bytes = 0;
@@ -46,18 +45,15 @@ static int buffer_flush(struct recording *recording, struct recording_buffer *bu
 	buffer->n = 0;
 	if (r < 0)
 		return error_errno(err, r, "cannot pack %zu events", n);
-	code = insert_prepare(recording);
-	if (code != SQLITE_OK)
-		return recording_fail(recording, code, err);
-	sqlite3_bind_int64(recording->insert, 1, (int64_t)slice);
-	sqlite3_bind_int64(recording->insert, 2, (int64_t)buffer->events[0].end_ns);
-	sqlite3_bind_int64(recording->insert, 3, (int64_t)buffer->events[n - 1].end_ns);
-	sqlite3_bind_int64(recording->insert, 4, (int64_t)n);
-	sqlite3_bind_blob64(recording->insert, 5, block, size, SQLITE_STATIC);
-	code = sqlite3_step(recording->insert);
-	if (code != SQLITE_DONE)
-		r = recording_fail(recording, code, err);
-	sqlite3_reset(recording->insert);
+	r = insert_prepare(recording, err);
+	if (r < 0)
+		return r;
+	sql_bind_integer(recording->insert, 1, (int64_t)slice);
+	sql_bind_integer(recording->insert, 2, (int64_t)buffer->events[0].end_ns);
+	sql_bind_integer(recording->insert, 3, (int64_t)buffer->events[n - 1].end_ns);
+	sql_bind_integer(recording->insert, 4, (int64_t)n);
+	sql_bind_bytes(recording->insert, 5, block, size);
+	r = sql_run(recording->insert, err);
 	if (r == 0)
 		*ret_bytes = size;
 	return r;
@@ -65,7 +61,7 @@ static int buffer_flush(struct recording *recording, struct recording_buffer *bu
 
 int recording_write_begin(struct recording *recording, struct error *err)
 {
-	int r = recording->writing ? 0 : recording_run_sql(recording, "BEGIN;", err);
+	int r = recording->writing ? 0 : sql_execute(recording->db, "BEGIN;", err);
 
 	if (r == 0)
 		recording->writing = true;
@@ -89,7 +85,7 @@ int recording_flush(struct recording *recording, struct error *err)
 		return r;
 	recording->writing = false;
 	/* What fits of a full disk is kept: the rest is not worth a rollback. */
-	commit = recording_run_sql(recording, "COMMIT;", r < 0 ? NULL : err);
+	commit = sql_execute(recording->db, "COMMIT;", r < 0 ? NULL : err);
 	return r < 0 ? r : commit;
 }
 
@@ -140,18 +136,18 @@ int recording_slice_drop(struct recording *recording, uint64_t slice, struct err
 	char sql[64];
 
 	snprintf(sql, sizeof(sql), "DELETE FROM events WHERE slice=%" PRIu64, slice);
-	return recording_run_sql(recording, sql, err);
+	return sql_execute(recording->db, sql, err);
 }
 
 /* What there is, in the order of min_end_ns. The blobs themselves are not touched. */
 int recording_blobs(struct recording *recording, struct recording_blob **ret_blobs, size_t *ret_n)
 {
-	_cleanup_(recording_statement_finalizep) sqlite3_stmt *rows = NULL;
+	_cleanup_(sql_statement_freep) struct sql_statement *rows = NULL;
 	_cleanup_(freep) struct recording_blob *blobs = NULL;
 	size_t n = 0, capacity = 0;
-	int code = sqlite3_prepare_v2(recording->db, "SELECT id, min_end_ns FROM events", -1, &rows, NULL);
+	int r = sql_prepare(recording->db, "SELECT id, min_end_ns FROM events", &rows, NULL);
 
-	while (code == SQLITE_OK && (code = sqlite3_step(rows)) == SQLITE_ROW) {
+	while (r == 0 && (r = sql_step(rows, NULL)) == SQL_ROW) {
 		if (n == capacity) {
 			struct recording_blob *more;
 
@@ -161,11 +157,10 @@ int recording_blobs(struct recording *recording, struct recording_blob **ret_blo
 				return -ENOMEM;
 			blobs = more;
 		}
-		blobs[n++] = (struct recording_blob){sqlite3_column_int64(rows, 0),
-						     (uint64_t)sqlite3_column_int64(rows, 1)};
-		code = SQLITE_OK;
+		blobs[n++] = (struct recording_blob){sql_integer(rows, 0), (uint64_t)sql_integer(rows, 1)};
+		r = 0;
 	}
-	if (code != SQLITE_DONE)
+	if (r < 0)
 		recording->complete = false; /* cut here: what was found so far counts */
 	*ret_blobs = steal_pointer(blobs);
 	*ret_n = n;
@@ -174,15 +169,17 @@ int recording_blobs(struct recording *recording, struct recording_blob **ret_blo
 
 int recording_blob_read(struct recording *recording, int64_t id, struct event **ret_events, size_t *ret_n)
 {
-	_cleanup_(recording_statement_finalizep) sqlite3_stmt *row = NULL;
-	int code = sqlite3_prepare_v2(recording->db, "SELECT records FROM events WHERE id=?", -1, &row, NULL);
+	_cleanup_(sql_statement_freep) struct sql_statement *row = NULL;
+	int r = sql_prepare(recording->db, "SELECT records FROM events WHERE id=?", &row, NULL);
+	const void *block;
+	size_t size;
 
-	if (code == SQLITE_OK) {
-		sqlite3_bind_int64(row, 1, id);
-		code = sqlite3_step(row);
-	}
-	if (code != SQLITE_ROW)
-		return code == SQLITE_DONE ? -EBADMSG : recording_errno_of(code);
-	return recording_codec_decode(recording->codec, sqlite3_column_blob(row, 0),
-				      (size_t)sqlite3_column_bytes(row, 0), ret_events, ret_n);
+	if (r < 0)
+		return r;
+	sql_bind_integer(row, 1, id);
+	r = sql_step(row, NULL);
+	if (r != SQL_ROW)
+		return r == SQL_DONE ? -EBADMSG : r;
+	block = sql_bytes(row, 0, &size);
+	return recording_codec_decode(recording->codec, block, size, ret_events, ret_n);
 }

@@ -9,6 +9,8 @@
 
 #include "history_layout.h"
 
+#define BUSY_MS 2000
+
 static const char schema[] =
     "BEGIN IMMEDIATE;"
     "CREATE TABLE IF NOT EXISTS decisions(id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, job INTEGER NOT "
@@ -113,11 +115,13 @@ int history_file_open(const char *path, uint64_t max_bytes, struct history_file 
 		return error_errno(err, -ENOMEM, "%s", path);
 	}
 	f->max_bytes = max_bytes;
-	r = sql_open(path, max_bytes > 0, &f->sql, err);
+	r = sql_open(path,
+		     &(struct sql_options){.mode = max_bytes ? SQL_CREATE : SQL_READ, .busy_ms = BUSY_MS},
+		     &f->sql, err);
 	if (r == 0)
 		r = check_identity(f, err);
 	if (r == 0)
-		r = max_bytes ? prepare_writing(f, err) : sql_execute(f->sql, "PRAGMA query_only = 1", err);
+		r = max_bytes ? prepare_writing(f, err) : 0;
 	if (r < 0) {
 		history_file_close(f);
 		return r;
@@ -236,7 +240,7 @@ int history_file_put_round(struct history_file *f, uint64_t at_ms, const struct 
 		return r;
 	sql_bind_integer(st, 1, at_ms);
 	sql_bind_integer(st, 2, HISTORY_LAYOUT);
-	sql_bind_integer(st, 3, (uint64_t)f->config_id);
+	sql_bind_integer(st, 3, f->config_id);
 	sql_bind_bytes(st, 4, data, size);
 	return sql_run(st, err);
 }

@@ -4,7 +4,7 @@
 /* What history_file.c and history_read.c share. */
 
 #include "history_file.h"
-#include "history_sqlite.h"
+#include "sqlite/db.h"
 
 #define HISTORY_APPLICATION 0x444c4831 /* "DLH1" */
 

@@ -121,7 +121,7 @@ int history_file_each_entry(struct history_file *f, uint32_t max,
 	if (r < 0)
 		return r;
 	sql_bind_integer(st, 1, max);
-	while ((r = sql_step(st, err)) == 1)
+	while ((r = sql_step(st, err)) == SQL_ROW)
 		if (read_entry(st, &entry))
 			visit(user, &entry);
 	sql_statement_free(st);
@@ -178,7 +178,7 @@ int history_file_each_round(struct history_file *f,
 		free(reader);
 		return r;
 	}
-	while ((r = sql_step(st, err)) == 1) {
+	while ((r = sql_step(st, err)) == SQL_ROW) {
 		if (!read_round(st, reader)) {
 			n_foreign++;
 			continue;

@@ -12,6 +12,7 @@
 #define SCHEMA_VERSION 2 /* the newest that is known */
 #define SCHEMA_PLAIN   1
 #define APPLICATION_ID 0x44534c4d /* "DSLM" */
+#define BUSY_MS        5000
 #define TEXT_(x)       #x
 #define TEXT(x)        TEXT_(x)
 
@@ -49,97 +50,102 @@ static const char digests_sql[] =
 /* clang-format on */
 
 /* In a transaction: of two processes that come here at once, one finds the other's tables. */
-static int make_schema(struct sqlite_db *db, struct error *err)
+static int make_schema(struct sql *db, struct error *err)
 {
 	int64_t version = 0;
-	int r = sqlite_db_execute(db, "BEGIN IMMEDIATE", err);
+	int r = sql_execute(db, "BEGIN IMMEDIATE", err);
 
 	if (r == 0)
-		r = sqlite_db_integer(db, "PRAGMA user_version", &version, err);
+		r = sql_number(db, "PRAGMA user_version", &version, err);
 	if (r == 0 && version == 0)
-		r = sqlite_db_execute(db, schema_sql, err);
+		r = sql_execute(db, schema_sql, err);
 	if (r == 0)
-		r = sqlite_db_execute(db, "COMMIT", err);
-	sqlite_db_rollback(db);
+		r = sql_execute(db, "COMMIT", err);
+	sql_rollback(db);
 	return r;
 }
 
 /* With create, makes the tables of a new file. */
-static int check_schema(struct sqlite_db *db, bool create, struct error *err)
+static int check_schema(struct sql *db, bool create, struct error *err)
 {
 	int64_t version = 0, application = 0;
-	int r = sqlite_db_integer(db, "PRAGMA user_version", &version, err);
+	int r = sql_number(db, "PRAGMA user_version", &version, err);
 
 	if (r == 0)
-		r = sqlite_db_integer(db, "PRAGMA application_id", &application, err);
+		r = sql_number(db, "PRAGMA application_id", &application, err);
 	if (r < 0)
 		return r;
 	if (version == 0 && application == 0 && create)
 		return make_schema(db, err);
 	if (application != APPLICATION_ID || version < 1)
 		return error_set(err, -EBADMSG, "%s is no DIESEL metadata: run `dieselctl rebuild`",
-				 sqlite_db_path(db));
+				 sql_path(db));
 	if (version > SCHEMA_VERSION)
 		return error_set(err, -EPROTONOSUPPORT,
 				 "%s has metadata version %lld, this program knows up to %d; update it",
-				 sqlite_db_path(db), (long long)version, SCHEMA_VERSION);
+				 sql_path(db), (long long)version, SCHEMA_VERSION);
 	return 0;
 }
 
-int meta_schema_has_digests(struct sqlite_db *db, bool *ret, struct error *err)
+int meta_schema_has_digests(struct sql *db, bool *ret, struct error *err)
 {
 	int64_t version = 0;
-	int r = sqlite_db_integer(db, "PRAGMA user_version", &version, err);
+	int r = sql_number(db, "PRAGMA user_version", &version, err);
 
 	if (r == 0)
 		*ret = version > SCHEMA_PLAIN;
 	return r;
 }
 
-int meta_schema_add_digests(struct sqlite_db *db, struct error *err)
+int meta_schema_add_digests(struct sql *db, struct error *err)
 {
-	return sqlite_db_execute(db, digests_sql, err);
+	return sql_execute(db, digests_sql, err);
 }
 
 /* Pages deep in the file may be damaged though it opens. */
-static int check_pages(struct sqlite_db *db, struct error *err)
+static int check_pages(struct sql *db, struct error *err)
 {
-	struct sqlite_statement *st = NULL;
+	struct sql_statement *st = NULL;
 	const char *text;
 	size_t bytes = 0;
-	int r = sqlite_prepare(db, "PRAGMA quick_check(1)", &st, err);
+	int r = sql_prepare(db, "PRAGMA quick_check(1)", &st, err);
 
 	if (r < 0)
 		return r;
-	r = sqlite_step(st, err);
-	text = r == SQLITE_STEP_ROW ? sqlite_get_bytes(st, 0, &bytes) : NULL;
+	r = sql_step(st, err);
+	text = r == SQL_ROW ? sql_bytes(st, 0, &bytes) : NULL;
 	if (r >= 0)
 		r = text && bytes == 2 && !memcmp(text, "ok", 2)
 			? 0
-			: error_set(err, -EBADMSG, "%s is damaged: run `dieselctl rebuild`",
-				    sqlite_db_path(db));
-	sqlite_statement_free(st);
+			: error_set(err, -EBADMSG, "%s is damaged: run `dieselctl rebuild`", sql_path(db));
+	sql_statement_free(st);
 	return r;
 }
 
-static int open_checked(const char *path, enum meta_mode mode, struct sqlite_db **ret, struct error *err)
+static int open_checked(const char *path, enum meta_mode mode, struct sql **ret, struct error *err)
 {
-	static const enum sqlite_mode modes[] = {
-	    [META_READ] = SQLITE_MODE_READ,
-	    [META_WRITE] = SQLITE_MODE_WRITE,
-	    [META_CREATE] = SQLITE_MODE_CREATE,
-	    [META_REPLACE] = SQLITE_MODE_CREATE,
+	static const enum sql_mode modes[] = {
+	    [META_READ] = SQL_READ,
+	    [META_WRITE] = SQL_WRITE,
+	    [META_CREATE] = SQL_CREATE,
+	    [META_REPLACE] = SQL_CREATE,
 	};
-	struct sqlite_db *db = NULL;
-	int r = sqlite_db_open(path, modes[mode], &db, err);
+	const struct sql_options options = {
+	    .mode = modes[mode],
+	    .busy_ms = BUSY_MS,
+	    .if_damaged = "run `dieselctl rebuild`",
+	    .if_busy = "another dieselctl writes to this dataset; try again later",
+	};
+	struct sql *db = NULL;
+	int r = sql_open(path, &options, &db, err);
 
 	if (r < 0)
 		return r;
-	r = check_schema(db, modes[mode] == SQLITE_MODE_CREATE, err);
+	r = check_schema(db, modes[mode] == SQL_CREATE, err);
 	if (r == 0 && mode == META_REPLACE)
 		r = check_pages(db, err);
 	if (r < 0) {
-		sqlite_db_close(db);
+		sql_close(db);
 		return r;
 	}
 	*ret = db;
@@ -158,7 +164,7 @@ static int put_aside(const char *path, struct error *err)
 	return 0;
 }
 
-int meta_schema_open(const char *path, enum meta_mode mode, struct sqlite_db **ret, struct error *err)
+int meta_schema_open(const char *path, enum meta_mode mode, struct sql **ret, struct error *err)
 {
 	int r = open_checked(path, mode, ret, err);
 

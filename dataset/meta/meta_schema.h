@@ -10,13 +10,13 @@
  */
 
 #include "dataset/meta.h"
-#include "sqlite_db.h"
+#include "sqlite/db.h"
 
 /* Opens the file, checks that it is ours and of a version we know, and makes or replaces it as the mode says.
  * -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT. */
-int meta_schema_open(const char *path, enum meta_mode mode, struct sqlite_db **ret, struct error *err);
+int meta_schema_open(const char *path, enum meta_mode mode, struct sql **ret, struct error *err);
 
 /* A dataset without digests stays of version 1, which older programs know. */
-int meta_schema_has_digests(struct sqlite_db *db, bool *ret, struct error *err);
+int meta_schema_has_digests(struct sql *db, bool *ret, struct error *err);
 /* Within a transaction: to version 2. */
-int meta_schema_add_digests(struct sqlite_db *db, struct error *err);
+int meta_schema_add_digests(struct sql *db, struct error *err);

@@ -15,7 +15,7 @@
 #include "dataset/chunk_id.h"
 #include "lib/cleanup.h"
 #include "meta_schema.h"
-#include "sqlite_db.h"
+#include "sqlite/db.h"
 
 enum statement {
 	SQL_INFO,
@@ -52,8 +52,8 @@ static const char *const statement_sql[N_STATEMENTS] = {
 
 struct meta_sqlite {
 	struct meta meta;
-	struct sqlite_db *db;
-	struct sqlite_statement *statements[N_STATEMENTS];
+	struct sql *db;
+	struct sql_statement *statements[N_STATEMENTS];
 	bool has_last; /* last: the newest chunk added, ids must ascend */
 	struct chunk_id last;
 };
@@ -64,12 +64,10 @@ static struct meta_sqlite *sqlite_of(struct meta *m)
 }
 
 /* A statement ready to bind; prepared once. */
-static int prepare(struct meta_sqlite *s, enum statement which, struct sqlite_statement **ret,
-		   struct error *err)
+static int prepare(struct meta_sqlite *s, enum statement which, struct sql_statement **ret, struct error *err)
 {
-	int r = s->statements[which]
-		    ? 0
-		    : sqlite_prepare(s->db, statement_sql[which], &s->statements[which], err);
+	int r =
+	    s->statements[which] ? 0 : sql_prepare(s->db, statement_sql[which], &s->statements[which], err);
 
 	if (r == 0)
 		*ret = s->statements[which];
@@ -77,10 +75,10 @@ static int prepare(struct meta_sqlite *s, enum statement which, struct sqlite_st
 }
 
 /* false: the column holds no bytes of this size. */
-static bool column_blob(struct sqlite_statement *st, int column, void *ret, size_t size)
+static bool column_blob(struct sql_statement *st, int column, void *ret, size_t size)
 {
 	size_t bytes;
-	const void *blob = sqlite_get_bytes(st, column, &bytes);
+	const void *blob = sql_bytes(st, column, &bytes);
 
 	if (!blob || bytes != size)
 		return false;
@@ -88,21 +86,20 @@ static bool column_blob(struct sqlite_statement *st, int column, void *ret, size
 	return true;
 }
 
-static void bind_id(struct sqlite_statement *st, int index, const struct chunk_id *id)
+static void bind_id(struct sql_statement *st, int index, const struct chunk_id *id)
 {
-	sqlite_bind_bytes(st, index, id->bytes, sizeof(id->bytes));
+	sql_bind_bytes(st, index, id->bytes, sizeof(id->bytes));
 }
 
 static int damaged(const struct meta_sqlite *s, const char *what, struct error *err)
 {
-	return error_set(err, -EBADMSG, "%s is damaged (%s): run `dieselctl rebuild`", sqlite_db_path(s->db),
-			 what);
+	return error_set(err, -EBADMSG, "%s is damaged (%s): run `dieselctl rebuild`", sql_path(s->db), what);
 }
 
 static int sqlite_info(struct meta *m, struct meta_info *ret, struct error *err)
 {
 	struct meta_sqlite *s = sqlite_of(m);
-	struct sqlite_statement *st = NULL;
+	struct sql_statement *st = NULL;
 	bool has_digests = false;
 	int r = meta_schema_has_digests(s->db, &has_digests, err);
 
@@ -110,21 +107,21 @@ static int sqlite_info(struct meta *m, struct meta_info *ret, struct error *err)
 		r = prepare(s, SQL_INFO, &st, err);
 	if (r < 0)
 		return r;
-	r = sqlite_step(st, err);
-	if (r == SQLITE_STEP_ROW) {
+	r = sql_step(st, err);
+	if (r == SQL_ROW) {
 		*ret = (struct meta_info){
-		    .version = (uint64_t)sqlite_get_integer(st, 0),
-		    .n_chunks = (uint64_t)sqlite_get_integer(st, 2),
-		    .n_paths = (uint64_t)sqlite_get_integer(st, 3),
+		    .version = (uint64_t)sql_integer(st, 0),
+		    .n_chunks = (uint64_t)sql_integer(st, 2),
+		    .n_paths = (uint64_t)sql_integer(st, 3),
 		    .has_digests = has_digests,
 		};
 		ret->has_pending = column_blob(st, 1, &ret->pending, sizeof(ret->pending));
 		ret->has_newest = column_blob(st, 4, &ret->newest, sizeof(ret->newest));
 		r = 0;
-	} else if (r == SQLITE_STEP_DONE) {
+	} else if (r == SQL_DONE) {
 		r = damaged(s, "no state", err);
 	}
-	sqlite_reset_statement(st);
+	sql_reset(st);
 	return r;
 }
 
@@ -134,19 +131,19 @@ static void sqlite_rollback(struct meta *m, bool forget_pending)
 
 	/* In place of the transaction's content; a failure leaves the floor, which the next writer copes
 	 * with. */
-	if (sqlite_db_rollback(s->db) && forget_pending)
-		sqlite_db_execute(s->db, "UPDATE state SET pending = NULL", NULL);
+	if (sql_rollback(s->db) && forget_pending)
+		sql_execute(s->db, "UPDATE state SET pending = NULL", NULL);
 }
 
 static int set_pending(struct meta_sqlite *s, const struct chunk_id *floor, struct error *err)
 {
-	struct sqlite_statement *st = NULL;
+	struct sql_statement *st = NULL;
 	int r = prepare(s, SQL_SET_PENDING, &st, err);
 
 	if (r < 0)
 		return r;
 	bind_id(st, 1, floor);
-	return sqlite_run(st, err);
+	return sql_run(st, err);
 }
 
 /* Two transactions: the floor has to be durable before the first chunk is written. Between them another
@@ -157,7 +154,7 @@ static int sqlite_begin(struct meta *m, const struct chunk_id *floor, struct met
 {
 	struct meta_sqlite *s = sqlite_of(m);
 	struct meta_info info = {0}, now = {0};
-	int r = sqlite_db_execute(s->db, "BEGIN IMMEDIATE", err);
+	int r = sql_execute(s->db, "BEGIN IMMEDIATE", err);
 
 	if (r < 0)
 		return r;
@@ -165,16 +162,16 @@ static int sqlite_begin(struct meta *m, const struct chunk_id *floor, struct met
 	if (r == 0 && !info.has_pending)
 		r = set_pending(s, floor, err);
 	if (r == 0)
-		r = sqlite_db_execute(s->db, "COMMIT", err);
+		r = sql_execute(s->db, "COMMIT", err);
 	if (r == 0)
-		r = sqlite_db_execute(s->db, "BEGIN IMMEDIATE", err);
+		r = sql_execute(s->db, "BEGIN IMMEDIATE", err);
 	if (r == 0)
 		r = sqlite_info(m, &now, err);
 	if (r == 0 && now.version != info.version)
 		r = error_set(err, -EBUSY, "%s was changed by another dieselctl just now; try again",
-			      sqlite_db_path(s->db));
+			      sql_path(s->db));
 	if (r < 0) {
-		sqlite_db_rollback(s->db);
+		sql_rollback(s->db);
 		return r;
 	}
 	s->has_last = info.has_newest;
@@ -186,7 +183,7 @@ static int sqlite_begin(struct meta *m, const struct chunk_id *floor, struct met
 static int sqlite_clear(struct meta *m, struct error *err)
 {
 	struct meta_sqlite *s = sqlite_of(m);
-	int r = sqlite_db_execute(s->db, "DELETE FROM chunk; DELETE FROM path", err);
+	int r = sql_execute(s->db, "DELETE FROM chunk; DELETE FROM path", err);
 
 	if (r == 0)
 		s->has_last = false;
@@ -195,43 +192,43 @@ static int sqlite_clear(struct meta *m, struct error *err)
 
 static int add_chunk_row(struct meta_sqlite *s, const struct chunk_header *h, struct error *err)
 {
-	struct sqlite_statement *st = NULL;
+	struct sql_statement *st = NULL;
 	int r = prepare(s, SQL_ADD_CHUNK, &st, err);
 
 	if (r < 0)
 		return r;
 	bind_id(st, 1, &h->id);
-	sqlite_bind_integer(st, 2, (int64_t)h->file_bytes);
-	sqlite_bind_integer(st, 3, (int64_t)h->created_ns);
-	sqlite_bind_integer(st, 4, (int64_t)h->head_xxh3);
-	sqlite_bind_integer(st, 5, h->n_records);
-	sqlite_bind_integer(st, 6, h->payload_offset);
-	sqlite_bind_integer(st, 7, h->flags);
-	return sqlite_run(st, err);
+	sql_bind_integer(st, 2, (int64_t)h->file_bytes);
+	sql_bind_integer(st, 3, (int64_t)h->created_ns);
+	sql_bind_integer(st, 4, (int64_t)h->head_xxh3);
+	sql_bind_integer(st, 5, h->n_records);
+	sql_bind_integer(st, 6, h->payload_offset);
+	sql_bind_integer(st, 7, h->flags);
+	return sql_run(st, err);
 }
 
 static int put_path_row(struct meta_sqlite *s, const struct chunk_view *view, uint32_t i, struct error *err)
 {
 	const struct chunk_record *record = &view->records[i];
 	bool tombstone = view->header->flags & CHUNK_FLAG_TOMBSTONE;
-	struct sqlite_statement *st = NULL;
+	struct sql_statement *st = NULL;
 	int r = prepare(s, tombstone ? SQL_DELETE_PATH : SQL_PUT_PATH, &st, err);
 
 	if (r < 0)
 		return r;
-	sqlite_bind_string(st, 1, view->names + record->name_offset, record->name_length);
+	sql_bind_name(st, 1, view->names + record->name_offset, record->name_length);
 	if (!tombstone) {
 		bind_id(st, 2, &view->header->id);
-		sqlite_bind_integer(st, 3, i);
-		sqlite_bind_integer(st, 4, (int64_t)record->offset);
-		sqlite_bind_integer(st, 5, record->bytes);
-		sqlite_bind_integer(st, 6, record->stored_bytes);
-		sqlite_bind_integer(st, 7, record->encoding);
-		sqlite_bind_integer(st, 8, (int64_t)record->xxh3);
-		sqlite_bind_integer(st, 9, (int64_t)record->mtime_ns);
-		sqlite_bind_integer(st, 10, record->mode);
+		sql_bind_integer(st, 3, i);
+		sql_bind_integer(st, 4, (int64_t)record->offset);
+		sql_bind_integer(st, 5, record->bytes);
+		sql_bind_integer(st, 6, record->stored_bytes);
+		sql_bind_integer(st, 7, record->encoding);
+		sql_bind_integer(st, 8, (int64_t)record->xxh3);
+		sql_bind_integer(st, 9, (int64_t)record->mtime_ns);
+		sql_bind_integer(st, 10, record->mode);
 	}
-	return sqlite_run(st, err);
+	return sql_run(st, err);
 }
 
 static int sqlite_add_chunk(struct meta *m, const struct chunk_view *view, struct error *err)
@@ -242,7 +239,7 @@ static int sqlite_add_chunk(struct meta *m, const struct chunk_view *view, struc
 	if (s->has_last && chunk_id_compare(&view->header->id, &s->last) <= 0)
 		return error_set(err, -EINVAL,
 				 "chunk %s is older than what %s holds: run `dieselctl rebuild`",
-				 chunk_id_format(&view->header->id, text), sqlite_db_path(s->db));
+				 chunk_id_format(&view->header->id, text), sql_path(s->db));
 	int r = add_chunk_row(s, view->header, err);
 
 	for (uint32_t i = 0; i < view->header->n_records && r == 0; i++)
@@ -267,49 +264,49 @@ static int sqlite_put_digest(struct meta *m, const struct chunk_id *id, const st
 			     struct error *err)
 {
 	struct meta_sqlite *s = sqlite_of(m);
-	struct sqlite_statement *st = NULL;
+	struct sql_statement *st = NULL;
 	int r = prepare(s, SQL_PUT_DIGEST, &st, err);
 
 	if (r < 0)
 		return r;
 	bind_id(st, 1, id);
-	sqlite_bind_bytes(st, 2, sha256->bytes, sizeof(sha256->bytes));
-	return sqlite_run(st, err);
+	sql_bind_bytes(st, 2, sha256->bytes, sizeof(sha256->bytes));
+	return sql_run(st, err);
 }
 
 static int sqlite_commit(struct meta *m, uint64_t version, struct error *err)
 {
 	struct meta_sqlite *s = sqlite_of(m);
-	struct sqlite_statement *st = NULL;
+	struct sql_statement *st = NULL;
 	int r = prepare(s, SQL_COMMIT_STATE, &st, err);
 
 	if (r == 0) {
-		sqlite_bind_integer(st, 1, (int64_t)version);
-		r = sqlite_run(st, err);
+		sql_bind_integer(st, 1, (int64_t)version);
+		r = sql_run(st, err);
 	}
 	if (r == 0)
-		r = sqlite_db_execute(s->db, "COMMIT", err);
+		r = sql_execute(s->db, "COMMIT", err);
 	if (r < 0)
-		sqlite_db_rollback(s->db);
+		sql_rollback(s->db);
 	return r;
 }
 
-static int read_path_row(const struct meta_sqlite *s, struct sqlite_statement *st, struct meta_path *ret,
+static int read_path_row(const struct meta_sqlite *s, struct sql_statement *st, struct meta_path *ret,
 			 struct error *err)
 {
 	if (!column_blob(st, 0, &ret->chunk, sizeof(ret->chunk)))
 		return damaged(s, "path without chunk", err);
-	ret->record_index = (uint32_t)sqlite_get_integer(st, 1);
+	ret->record_index = (uint32_t)sql_integer(st, 1);
 	ret->record = (struct chunk_record){
-	    .offset = (uint64_t)sqlite_get_integer(st, 2),
-	    .bytes = (uint32_t)sqlite_get_integer(st, 3),
-	    .stored_bytes = (uint32_t)sqlite_get_integer(st, 4),
-	    .encoding = (uint16_t)sqlite_get_integer(st, 5),
-	    .xxh3 = (uint64_t)sqlite_get_integer(st, 6),
-	    .mtime_ns = (uint64_t)sqlite_get_integer(st, 7),
-	    .mode = (uint32_t)sqlite_get_integer(st, 8),
+	    .offset = (uint64_t)sql_integer(st, 2),
+	    .bytes = (uint32_t)sql_integer(st, 3),
+	    .stored_bytes = (uint32_t)sql_integer(st, 4),
+	    .encoding = (uint16_t)sql_integer(st, 5),
+	    .xxh3 = (uint64_t)sql_integer(st, 6),
+	    .mtime_ns = (uint64_t)sql_integer(st, 7),
+	    .mode = (uint32_t)sql_integer(st, 8),
 	};
-	ret->path = sqlite_get_bytes(st, 9, &ret->path_length);
+	ret->path = sql_bytes(st, 9, &ret->path_length);
 	return ret->path ? 0 : damaged(s, "path without name", err);
 }
 
@@ -318,18 +315,18 @@ static int sqlite_find(struct meta *m, const char *path, size_t path_length, str
 {
 	struct meta_sqlite *s = sqlite_of(m);
 	struct meta_path found = {0};
-	struct sqlite_statement *st = NULL;
+	struct sql_statement *st = NULL;
 	int r = prepare(s, SQL_FIND, &st, err);
 
 	if (r < 0)
 		return r;
-	sqlite_bind_string(st, 1, path, path_length);
-	r = sqlite_step(st, err);
-	if (r == SQLITE_STEP_ROW)
+	sql_bind_name(st, 1, path, path_length);
+	r = sql_step(st, err);
+	if (r == SQL_ROW)
 		r = read_path_row(s, st, &found, err);
-	else if (r == SQLITE_STEP_DONE)
+	else if (r == SQL_DONE)
 		r = -ENOENT;
-	sqlite_reset_statement(st);
+	sql_reset(st);
 	if (r == 0) {
 		found.path = path;
 		*ret = found;
@@ -340,7 +337,7 @@ static int sqlite_find(struct meta *m, const char *path, size_t path_length, str
 static int sqlite_each_chunk(struct meta *m, meta_chunk_callback *callback, void *context, struct error *err)
 {
 	struct meta_sqlite *s = sqlite_of(m);
-	struct sqlite_statement *st = NULL;
+	struct sql_statement *st = NULL;
 	bool has_digests = false;
 	int r = meta_schema_has_digests(s->db, &has_digests, err);
 
@@ -348,14 +345,14 @@ static int sqlite_each_chunk(struct meta *m, meta_chunk_callback *callback, void
 		r = prepare(s, has_digests ? SQL_EACH_CHUNK_DIGEST : SQL_EACH_CHUNK, &st, err);
 	if (r < 0)
 		return r;
-	while ((r = sqlite_step(st, err)) == SQLITE_STEP_ROW) {
+	while ((r = sql_step(st, err)) == SQL_ROW) {
 		struct meta_chunk chunk = {
-		    .file_bytes = (uint64_t)sqlite_get_integer(st, 1),
-		    .created_ns = (uint64_t)sqlite_get_integer(st, 2),
-		    .head_xxh3 = (uint64_t)sqlite_get_integer(st, 3),
-		    .n_records = (uint32_t)sqlite_get_integer(st, 4),
-		    .payload_offset = (uint32_t)sqlite_get_integer(st, 5),
-		    .flags = (uint32_t)sqlite_get_integer(st, 6),
+		    .file_bytes = (uint64_t)sql_integer(st, 1),
+		    .created_ns = (uint64_t)sql_integer(st, 2),
+		    .head_xxh3 = (uint64_t)sql_integer(st, 3),
+		    .n_records = (uint32_t)sql_integer(st, 4),
+		    .payload_offset = (uint32_t)sql_integer(st, 5),
+		    .flags = (uint32_t)sql_integer(st, 6),
 		    .has_sha256 = has_digests,
 		};
 
@@ -368,19 +365,19 @@ static int sqlite_each_chunk(struct meta *m, meta_chunk_callback *callback, void
 		if (r != 0)
 			break;
 	}
-	sqlite_reset_statement(st);
+	sql_reset(st);
 	return r;
 }
 
 static int sqlite_each_path(struct meta *m, meta_path_callback *callback, void *context, struct error *err)
 {
 	struct meta_sqlite *s = sqlite_of(m);
-	struct sqlite_statement *st = NULL;
+	struct sql_statement *st = NULL;
 	int r = prepare(s, SQL_EACH_PATH, &st, err);
 
 	if (r < 0)
 		return r;
-	while ((r = sqlite_step(st, err)) == SQLITE_STEP_ROW) {
+	while ((r = sql_step(st, err)) == SQL_ROW) {
 		struct meta_path path;
 
 		r = read_path_row(s, st, &path, err);
@@ -389,7 +386,7 @@ static int sqlite_each_path(struct meta *m, meta_path_callback *callback, void *
 		if (r != 0)
 			break;
 	}
-	sqlite_reset_statement(st);
+	sql_reset(st);
 	return r;
 }
 
@@ -398,8 +395,8 @@ static void sqlite_free(struct meta *m)
 	struct meta_sqlite *s = sqlite_of(m);
 
 	for (int i = 0; i < N_STATEMENTS; i++)
-		sqlite_statement_free(s->statements[i]);
-	sqlite_db_close(s->db);
+		sql_statement_free(s->statements[i]);
+	sql_close(s->db);
 	free(s);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "history_sqlite.h"
+#include "sqlite/db.h"
 
 #include <errno.h>
 #include <math.h>
@@ -8,11 +8,12 @@
 
 #include <sqlite3.h>
 
-#define BUSY_TIMEOUT_MS 2000
+#include "lib/cleanup.h"
 
 struct sql {
 	sqlite3 *handle;
 	char *path;
+	struct sql_options options;
 };
 
 struct sql_statement {
@@ -33,7 +34,8 @@ static int errno_of(const struct sql *sql, int code)
 	case SQLITE_PERM:
 	case SQLITE_AUTH: return -EACCES;
 	case SQLITE_CORRUPT:
-	case SQLITE_NOTADB: return -EBADMSG;
+	case SQLITE_NOTADB:
+	case SQLITE_FORMAT: return -EBADMSG;
 	case SQLITE_CANTOPEN: return system_errno ? -system_errno : -ENOENT;
 	case SQLITE_IOERR: return system_errno ? -system_errno : -EIO;
 	}
@@ -42,23 +44,38 @@ static int errno_of(const struct sql *sql, int code)
 
 static int failed(const struct sql *sql, int code, struct error *err)
 {
+	const char *message = sql->handle ? sqlite3_errmsg(sql->handle) : "no memory";
+	const char *if_damaged = sql->options.if_damaged, *if_busy = sql->options.if_busy;
 	int r = errno_of(sql, code);
 
+	if (r == -EBADMSG)
+		return error_set(err, r, "%s is damaged (%s)%s%s", sql->path, message, if_damaged ? ": " : "",
+				 if_damaged ? if_damaged : "");
+	if (code == SQLITE_READONLY_ROLLBACK)
+		return error_set(err, r,
+				 "%s was left by an interrupted command and has to be written to be read: "
+				 "run the command as its owner",
+				 sql->path);
+	if (r == -EBUSY)
+		return error_set(err, r, "%s is in use%s%s", sql->path, if_busy ? ": " : "",
+				 if_busy ? if_busy : "");
 	if (r == -ENOSPC)
-		return error_set(err, r, "%s cannot grow: the disk is full", sql->path);
-	return error_errno(err, r, "cannot use %s (%s)", sql->path,
-			   sql->handle ? sqlite3_errmsg(sql->handle) : "no memory");
+		return error_errno(err, r, "%s cannot grow", sql->path);
+	return error_errno(err, r, "cannot use %s (%s)", sql->path, message);
 }
 
-int sql_open(const char *path, bool create, struct sql **ret, struct error *err)
+int sql_open(const char *path, const struct sql_options *options, struct sql **ret, struct error *err)
 {
-	int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_READWRITE | (create ? SQLITE_OPEN_CREATE : 0), code;
+	int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_READWRITE |
+		    (options->mode == SQL_CREATE ? SQLITE_OPEN_CREATE : 0);
 	struct sql *sql = calloc(1, sizeof(*sql));
+	int code;
 
 	if (!sql || !(sql->path = strdup(path))) {
 		free(sql);
 		return error_errno(err, -ENOMEM, "%s", path);
 	}
+	sql->options = *options;
 	code = sqlite3_open_v2(path, &sql->handle, flags, NULL);
 	if (code != SQLITE_OK) {
 		int r = errno_of(sql, code);
@@ -67,7 +84,9 @@ int sql_open(const char *path, bool create, struct sql **ret, struct error *err)
 		return error_errno(err, r, "cannot open %s", path);
 	}
 	sqlite3_extended_result_codes(sql->handle, 1);
-	sqlite3_busy_timeout(sql->handle, BUSY_TIMEOUT_MS);
+	sqlite3_busy_timeout(sql->handle, options->busy_ms);
+	if (options->mode == SQL_READ)
+		sqlite3_exec(sql->handle, "PRAGMA query_only = 1", NULL, NULL, NULL);
 	*ret = sql;
 	return 0;
 }
@@ -81,6 +100,11 @@ void sql_close(struct sql *sql)
 	free(sql);
 }
 
+const char *sql_path(const struct sql *sql)
+{
+	return sql->path;
+}
+
 int sql_execute(struct sql *sql, const char *text, struct error *err)
 {
 	int code = sqlite3_exec(sql->handle, text, NULL, NULL, NULL);
@@ -90,24 +114,30 @@ int sql_execute(struct sql *sql, const char *text, struct error *err)
 
 int sql_number(struct sql *sql, const char *text, int64_t *ret, struct error *err)
 {
-	struct sql_statement *st;
+	_cleanup_(sql_statement_freep) struct sql_statement *st = NULL;
 	int r = sql_prepare(sql, text, &st, err);
 
 	if (r < 0)
 		return r;
 	r = sql_step(st, err);
-	if (r == 1)
-		*ret = sqlite3_column_int64(st->handle, 0);
-	else if (r == 0)
-		r = failed(sql, SQLITE_CORRUPT, err);
-	sql_statement_free(st);
+	if (r == SQL_DONE)
+		return failed(sql, SQLITE_CORRUPT, err);
+	if (r == SQL_ROW)
+		*ret = sql_integer(st, 0);
 	return r < 0 ? r : 0;
 }
 
-void sql_rollback(struct sql *sql)
+bool sql_rollback(struct sql *sql)
 {
-	if (!sqlite3_get_autocommit(sql->handle))
-		sqlite3_exec(sql->handle, "ROLLBACK", NULL, NULL, NULL);
+	if (sqlite3_get_autocommit(sql->handle))
+		return false;
+	sqlite3_exec(sql->handle, "ROLLBACK", NULL, NULL, NULL);
+	return true;
+}
+
+int64_t sql_last_id(const struct sql *sql)
+{
+	return sqlite3_last_insert_rowid(sql->handle);
 }
 
 int sql_prepare(struct sql *sql, const char *text, struct sql_statement **ret, struct error *err)
@@ -135,11 +165,16 @@ void sql_statement_free(struct sql_statement *st)
 	free(st);
 }
 
+void sql_statement_freep(struct sql_statement **st)
+{
+	sql_statement_free(*st);
+}
+
 /* Binding fails only for an index out of range, a defect of the caller, or for lack of memory, which the
  * step after it reports. */
-void sql_bind_integer(struct sql_statement *st, int index, uint64_t value)
+void sql_bind_integer(struct sql_statement *st, int index, int64_t value)
 {
-	sqlite3_bind_int64(st->handle, index, (int64_t)value);
+	sqlite3_bind_int64(st->handle, index, value);
 }
 
 void sql_bind_real(struct sql_statement *st, int index, double value)
@@ -152,6 +187,11 @@ void sql_bind_text(struct sql_statement *st, int index, const char *text)
 	sqlite3_bind_text(st->handle, index, text, -1, SQLITE_STATIC);
 }
 
+void sql_bind_name(struct sql_statement *st, int index, const char *text, size_t length)
+{
+	sqlite3_bind_text64(st->handle, index, text, length, SQLITE_STATIC, SQLITE_UTF8);
+}
+
 void sql_bind_bytes(struct sql_statement *st, int index, const void *data, size_t size)
 {
 	sqlite3_bind_blob64(st->handle, index, data, size, SQLITE_STATIC);
@@ -162,8 +202,8 @@ int sql_step(struct sql_statement *st, struct error *err)
 	int code = sqlite3_step(st->handle);
 
 	if (code == SQLITE_ROW)
-		return 1;
-	return code == SQLITE_DONE ? 0 : failed(st->sql, code, err);
+		return SQL_ROW;
+	return code == SQLITE_DONE ? SQL_DONE : failed(st->sql, code, err);
 }
 
 void sql_reset(struct sql_statement *st)
@@ -180,19 +220,14 @@ int sql_run(struct sql_statement *st, struct error *err)
 	return r;
 }
 
-int64_t sql_last_id(const struct sql *sql)
-{
-	return sqlite3_last_insert_rowid(sql->handle);
-}
-
 bool sql_is_null(struct sql_statement *st, int column)
 {
 	return sqlite3_column_type(st->handle, column) == SQLITE_NULL;
 }
 
-uint64_t sql_integer(struct sql_statement *st, int column)
+int64_t sql_integer(struct sql_statement *st, int column)
 {
-	return (uint64_t)sqlite3_column_int64(st->handle, column);
+	return sqlite3_column_int64(st->handle, column);
 }
 
 double sql_real(struct sql_statement *st, int column)

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
 
@@ -97,15 +98,8 @@ int cgroup_find(const char *proc_root, const char *path, char *buffer, size_t si
 
 static int member_add(struct members *members, pid_t pid)
 {
-	if (members->n == members->n_allocated) {
-		size_t n = members->n_allocated ? 2 * members->n_allocated : 64;
-		pid_t *pids = reallocarray(members->pids, n, sizeof(*pids));
-
-		if (!pids)
-			return -ENOMEM;
-		members->pids = pids;
-		members->n_allocated = n;
-	}
+	if (array_room(members->pids, members->n, members->n_allocated) < 0)
+		return -ENOMEM;
 	members->pids[members->n++] = pid;
 	return 0;
 }

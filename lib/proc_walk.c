@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
 
@@ -21,15 +22,8 @@ struct pid_list {
 
 static int pid_list_add(struct pid_list *list, pid_t pid)
 {
-	if (list->n == list->capacity) {
-		size_t capacity = list->capacity ? list->capacity * 2 : 64;
-		pid_t *pids = reallocarray(list->pids, capacity, sizeof(*pids));
-
-		if (!pids)
-			return -ENOMEM;
-		list->pids = pids;
-		list->capacity = capacity;
-	}
+	if (array_room(list->pids, list->n, list->capacity) < 0)
+		return -ENOMEM;
 	list->pids[list->n++] = pid;
 	return 0;
 }

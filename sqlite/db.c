@@ -60,7 +60,7 @@ static int failed(const struct sql *sql, int code, struct error *err)
 		return error_set(err, r, "%s is in use%s%s", sql->path, if_busy ? ": " : "",
 				 if_busy ? if_busy : "");
 	if (r == -ENOSPC)
-		return error_errno(err, r, "%s cannot grow", sql->path);
+		return error_errno(err, r, "%s cannot grow (%s)", sql->path, message);
 	return error_errno(err, r, "cannot use %s (%s)", sql->path, message);
 }
 

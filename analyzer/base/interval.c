@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "lib/array.h"
 #include "lib/sorted.h"
 
 void interval_list_free(struct interval_list *list)
@@ -16,15 +17,8 @@ int interval_list_add(struct interval_list *list, uint64_t begin_ns, uint64_t en
 {
 	if (begin_ns >= end_ns)
 		return 0;
-	if (list->n == list->n_allocated) {
-		size_t n = list->n_allocated ? 2 * list->n_allocated : 64;
-		struct interval *items = reallocarray(list->items, n, sizeof(*items));
-
-		if (!items)
-			return -ENOMEM;
-		list->items = items;
-		list->n_allocated = n;
-	}
+	if (array_room(list->items, list->n, list->n_allocated) < 0)
+		return -ENOMEM;
 	list->items[list->n++] = (struct interval){begin_ns, end_ns};
 	return 0;
 }

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "lib/array.h"
+
 static int append(struct lane_builder *builder, uint64_t begin_ns, uint64_t end_ns, enum lane_state state)
 {
 	struct lane *lane = builder->lane;
@@ -13,15 +15,8 @@ static int append(struct lane_builder *builder, uint64_t begin_ns, uint64_t end_
 		last->end_ns = end_ns;
 		return 0;
 	}
-	if (lane->n_segments == builder->n_allocated) {
-		size_t n = builder->n_allocated ? 2 * builder->n_allocated : 256;
-		struct lane_segment *grown = reallocarray(lane->segments, n, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		lane->segments = grown;
-		builder->n_allocated = n;
-	}
+	if (array_room(lane->segments, lane->n_segments, builder->n_allocated) < 0)
+		return -ENOMEM;
 	lane->segments[lane->n_segments++] = (struct lane_segment){begin_ns, end_ns, state};
 	return 0;
 }

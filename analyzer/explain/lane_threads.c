@@ -6,6 +6,7 @@
 
 #include "analyzer/analysis.h"
 #include "calls.h"
+#include "lib/array.h"
 #include "partition.h"
 #include "roles.h"
 #include "split.h"
@@ -174,15 +175,8 @@ static int batch_add(struct lane *lane, size_t *n_allocated, uint64_t begin_ns, 
 {
 	if (begin_ns >= end_ns)
 		return 0;
-	if (lane->n_batches >= *n_allocated) {
-		size_t n = *n_allocated ? 2 * *n_allocated : 64;
-		struct lane_batch *grown = reallocarray(lane->batches, n, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		lane->batches = grown;
-		*n_allocated = n;
-	}
+	if (array_room(lane->batches, lane->n_batches, *n_allocated) < 0)
+		return -ENOMEM;
 	lane->batches[lane->n_batches++] = (struct lane_batch){begin_ns, end_ns};
 	return 0;
 }

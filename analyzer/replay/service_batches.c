@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "calls.h"
+#include "lib/array.h"
 #include "lib/sorted.h"
 #include "service.h"
 
@@ -19,15 +20,8 @@ static int birth_compare(const void *left, const void *right)
 
 static int batch_add(struct service_worker *worker, const struct service_batch *batch)
 {
-	if (worker->n_batches == worker->n_allocated) {
-		size_t n = worker->n_allocated ? 2 * worker->n_allocated : 64;
-		struct service_batch *batches = reallocarray(worker->batches, n, sizeof(*batches));
-
-		if (!batches)
-			return -ENOMEM;
-		worker->batches = batches;
-		worker->n_allocated = n;
-	}
+	if (array_room(worker->batches, worker->n_batches, worker->n_allocated) < 0)
+		return -ENOMEM;
 	worker->batches[worker->n_batches++] = *batch;
 	return 0;
 }

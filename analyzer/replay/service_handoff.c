@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "calls.h"
+#include "lib/array.h"
 #include "service.h"
 
 /*
@@ -34,15 +35,8 @@ static int handoff_add(struct handoffs *handoffs, const struct timeline_thread *
 		busy_ns = (double)(account.cpu_ns + account.queue_ns);
 	}
 
-	if (handoffs->n == handoffs->n_allocated) {
-		size_t n = handoffs->n_allocated ? 2 * handoffs->n_allocated : 256;
-		struct handoff *items = reallocarray(handoffs->items, n, sizeof(*items));
-
-		if (!items)
-			return -ENOMEM;
-		handoffs->items = items;
-		handoffs->n_allocated = n;
-	}
+	if (array_room(handoffs->items, handoffs->n, handoffs->n_allocated) < 0)
+		return -ENOMEM;
 	handoffs->items[handoffs->n++] =
 	    (struct handoff){.busy_ns = busy_ns, .idle_ns = (double)(end_ns - begin_ns) - busy_ns};
 	return 0;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "calls.h"
+#include "lib/array.h"
 #include "service.h"
 #include "walk.h"
 
@@ -71,15 +72,8 @@ static bool next_reading(struct cursor *cursor, struct reading *reading)
 
 static int segment_add(struct service *service, const struct model_segment *segment)
 {
-	if (service->n_segments == service->n_segments_allocated) {
-		size_t n = service->n_segments_allocated ? 2 * service->n_segments_allocated : 1024;
-		struct model_segment *segments = reallocarray(service->segments, n, sizeof(*segments));
-
-		if (!segments)
-			return -ENOMEM;
-		service->segments = segments;
-		service->n_segments_allocated = n;
-	}
+	if (array_room(service->segments, service->n_segments, service->n_segments_allocated) < 0)
+		return -ENOMEM;
 	service->segments[service->n_segments++] = *segment;
 	return 0;
 }
@@ -87,15 +81,8 @@ static int segment_add(struct service *service, const struct model_segment *segm
 static int request_add(struct service *service, const struct timeline_thread *thread, uint64_t at_ns,
 		       uint64_t wait_ns, uint64_t bytes)
 {
-	if (service->n_requests == service->n_requests_allocated) {
-		size_t n = service->n_requests_allocated ? 2 * service->n_requests_allocated : 1024;
-		struct service_request *requests = reallocarray(service->requests, n, sizeof(*requests));
-
-		if (!requests)
-			return -ENOMEM;
-		service->requests = requests;
-		service->n_requests_allocated = n;
-	}
+	if (array_room(service->requests, service->n_requests, service->n_requests_allocated) < 0)
+		return -ENOMEM;
 	service->requests[service->n_requests++] =
 	    (struct service_request){.request = {.at_ns = (double)at_ns,
 						 .wait_ns = (double)wait_ns,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "lib/clock.h"
+#include "lib/array.h"
 #include "lib/proc_task.h"
 #include "sampled_trainer.h"
 
@@ -81,16 +82,9 @@ int sampled_checkpoints_find(const struct sampled_thread *thread, struct sampled
 			i++;
 			continue;
 		}
-		if (n == n_allocated) {
-			struct sampled_stretch *grown;
-
-			n_allocated = n_allocated ? 2 * n_allocated : 64;
-			grown = reallocarray(stretches, n_allocated, sizeof(*stretches));
-			if (!grown) {
-				free(stretches);
-				return -ENOMEM;
-			}
-			stretches = grown;
+		if (array_room(stretches, n, n_allocated) < 0) {
+			free(stretches);
+			return -ENOMEM;
 		}
 		stretches[n] =
 		    (struct sampled_stretch){first_write_ns(thread, i), thread->looks[end - 1]->end_ns};

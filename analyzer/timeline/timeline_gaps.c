@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "lib/array.h"
+
 /*
  * In a gap of the recording a thread's records are missing, and "no stretch off the CPU" would read as
  * computing. So each thread gets stretches of unknown state for what the gaps leave open: those parts of a
@@ -17,15 +19,8 @@ struct builder {
 
 static int add_off(struct builder *builder, struct timeline_off off)
 {
-	if (builder->n == builder->n_allocated) {
-		size_t n = builder->n_allocated ? 2 * builder->n_allocated : 1 << 12;
-		struct timeline_off *grown = reallocarray(builder->offs, n, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		builder->offs = grown;
-		builder->n_allocated = n;
-	}
+	if (array_room(builder->offs, builder->n, builder->n_allocated) < 0)
+		return -ENOMEM;
 	builder->offs[builder->n++] = off;
 	return 0;
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "lib/array.h"
 #include "lib/error.h"
 #include "recording_blob.h"
 
@@ -58,15 +59,8 @@ int recording_cursor_open(struct recording *recording, const struct recording_fi
 
 static int add_run(struct recording_cursor *cursor, struct blob_run run)
 {
-	if (cursor->n_runs == cursor->capacity) {
-		size_t capacity = cursor->capacity ? cursor->capacity * 2 : 8;
-		struct blob_run *runs = reallocarray(cursor->runs, capacity, sizeof(*runs));
-
-		if (!runs)
-			return -ENOMEM;
-		cursor->runs = runs;
-		cursor->capacity = capacity;
-	}
+	if (array_room(cursor->runs, cursor->n_runs, cursor->capacity) < 0)
+		return -ENOMEM;
 	cursor->runs[cursor->n_runs++] = run;
 	return 0;
 }

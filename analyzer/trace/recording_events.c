@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
 #include "recording_blob.h"
@@ -148,15 +149,8 @@ int recording_blobs(struct recording *recording, struct recording_blob **ret_blo
 	int r = sql_prepare(recording->db, "SELECT id, min_end_ns FROM events", &rows, NULL);
 
 	while (r == 0 && (r = sql_step(rows, NULL)) == SQL_ROW) {
-		if (n == capacity) {
-			struct recording_blob *more;
-
-			capacity = capacity ? capacity * 2 : 256;
-			more = reallocarray(blobs, capacity, sizeof(*blobs));
-			if (!more)
-				return -ENOMEM;
-			blobs = more;
-		}
+		if (array_room(blobs, n, capacity) < 0)
+			return -ENOMEM;
 		blobs[n++] = (struct recording_blob){sql_integer(rows, 0), (uint64_t)sql_integer(rows, 1)};
 		r = 0;
 	}

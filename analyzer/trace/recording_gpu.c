@@ -10,6 +10,7 @@
 #include "analyzer/recording.h"
 #include "bpf/gpu.h"
 #include "bpf/phase.h"
+#include "lib/array.h"
 
 static int visit_library(void *user, uint64_t key, const void *data, size_t size)
 {
@@ -47,15 +48,8 @@ static int visit_sample(void *user, uint64_t key, const void *data, size_t size)
 	memcpy(&sample.utilization, data, size);
 	if (!(sample.utilization >= 0 && sample.utilization <= 1))
 		return 0;
-	if (gpu->n_samples == gpu->n_allocated) {
-		size_t n = gpu->n_allocated ? 2 * gpu->n_allocated : 64;
-		struct gpu_sample *samples = reallocarray(gpu->samples, n, sizeof(*samples));
-
-		if (!samples)
-			return -ENOMEM;
-		gpu->samples = samples;
-		gpu->n_allocated = n;
-	}
+	if (array_room(gpu->samples, gpu->n_samples, gpu->n_allocated) < 0)
+		return -ENOMEM;
 	gpu->samples[gpu->n_samples++] = sample;
 	return 0;
 }
@@ -68,15 +62,8 @@ static int visit_label(void *user, uint64_t key, const void *data, size_t size)
 	if (!size || size >= sizeof(label.name))
 		return 0;
 	memcpy(label.name, data, size);
-	if (gpu->n_labels == gpu->n_labels_allocated) {
-		size_t n = gpu->n_labels_allocated ? 2 * gpu->n_labels_allocated : 64;
-		struct phase_label *labels = reallocarray(gpu->labels, n, sizeof(*labels));
-
-		if (!labels)
-			return -ENOMEM;
-		gpu->labels = labels;
-		gpu->n_labels_allocated = n;
-	}
+	if (array_room(gpu->labels, gpu->n_labels, gpu->n_labels_allocated) < 0)
+		return -ENOMEM;
 	gpu->labels[gpu->n_labels++] = label;
 	return 0;
 }

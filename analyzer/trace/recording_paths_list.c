@@ -8,6 +8,7 @@
 
 #include "analyzer/input.h"
 #include "bpf/event.h"
+#include "lib/array.h"
 
 int recording_paths_add(struct recording_paths *paths, const void *data, size_t size)
 {
@@ -16,15 +17,8 @@ int recording_paths_add(struct recording_paths *paths, const void *data, size_t 
 
 	if (size < sizeof(head)) /* damaged */
 		return 0;
-	if (paths->n == paths->n_allocated) {
-		size_t n = paths->n_allocated ? 2 * paths->n_allocated : 256;
-		struct analysis_path *items = reallocarray(paths->items, n, sizeof(*items));
-
-		if (!items)
-			return -ENOMEM;
-		paths->items = items;
-		paths->n_allocated = n;
-	}
+	if (array_room(paths->items, paths->n, paths->n_allocated) < 0)
+		return -ENOMEM;
 	memcpy(&head, data, sizeof(head));
 	path = strndup((const char *)data + sizeof(head), size - sizeof(head));
 	if (!path)

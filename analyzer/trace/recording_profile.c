@@ -8,23 +8,8 @@
 
 #include "analyzer/recording.h"
 #include "bpf/notes.h"
+#include "lib/array.h"
 #include "lib/sorted.h"
-
-/* Doubles an array when it is full. */
-static int grow(void **items, size_t n, size_t *n_allocated, size_t size)
-{
-	size_t wanted = *n_allocated ? 2 * *n_allocated : 256;
-	void *grown;
-
-	if (n < *n_allocated)
-		return 0;
-	grown = reallocarray(*items, wanted, size);
-	if (!grown)
-		return -ENOMEM;
-	*items = grown;
-	*n_allocated = wanted;
-	return 0;
-}
 
 /* A byte and two texts with their NULs. The copy belongs to the frame: its library points behind the byte. */
 static int visit_frame(void *user, uint64_t key, const void *data, size_t size)
@@ -40,7 +25,7 @@ static int visit_frame(void *user, uint64_t key, const void *data, size_t size)
 	library = strlen(bytes + 1);
 	if (2 + library >= size)
 		return 0;
-	if (grow((void **)&profile->frames, n, &profile->n_frames_allocated, sizeof(*profile->frames)) < 0)
+	if (array_room(profile->frames, n, profile->n_frames_allocated) < 0)
 		return -ENOMEM;
 	copy = malloc(size);
 	if (!copy)
@@ -60,7 +45,7 @@ static int visit_trace(void *user, uint64_t key, const void *data, size_t size)
 
 	if (!size || size % sizeof(*frames) || size / sizeof(*frames) > NOTE_STACK_FRAMES_MAX)
 		return 0;
-	if (grow((void **)&profile->traces, n, &profile->n_traces_allocated, sizeof(*profile->traces)) < 0)
+	if (array_room(profile->traces, n, profile->n_traces_allocated) < 0)
 		return -ENOMEM;
 	frames = malloc(size);
 	if (!frames)

@@ -5,21 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/clock.h"
 
 #define MINUTE_NS 60e9
 
 static int slice_open(struct slices *slices, uint64_t now_ns)
 {
-	if (slices->n == slices->n_allocated) {
-		size_t n = slices->n_allocated ? 2 * slices->n_allocated : 16;
-		struct slice *grown = reallocarray(slices->items, n, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		slices->items = grown;
-		slices->n_allocated = n;
-	}
+	if (array_room(slices->items, slices->n, slices->n_allocated) < 0)
+		return -ENOMEM;
 	slices->items[slices->n++] = (struct slice){.id = slices->next_id++, .begin_ns = now_ns};
 	return 0;
 }

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
 
@@ -29,15 +30,8 @@ struct path_list {
 
 static int path_add(struct path_list *list, const char *path, size_t length)
 {
-	if (list->n == list->capacity) {
-		size_t capacity = list->capacity ? 2 * list->capacity : 256;
-		char **paths = reallocarray(list->paths, capacity, sizeof(*paths));
-
-		if (!paths)
-			return -ENOMEM;
-		list->paths = paths;
-		list->capacity = capacity;
-	}
+	if (array_room(list->paths, list->n, list->capacity) < 0)
+		return -ENOMEM;
 	list->paths[list->n] = strndup(path, length);
 	if (!list->paths[list->n])
 		return -ENOMEM;

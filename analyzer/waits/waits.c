@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "calls.h"
+#include "lib/array.h"
 #include "lib/sorted.h"
 
 int data_waits_add(struct data_waits *waits, struct data_wait wait)
@@ -14,15 +15,8 @@ int data_waits_add(struct data_waits *waits, struct data_wait wait)
 		wait.begin_ns = waits->items[waits->n - 1].end_ns;
 	if (wait.begin_ns >= wait.end_ns)
 		return 0;
-	if (waits->n == waits->n_allocated) {
-		size_t n = waits->n_allocated ? 2 * waits->n_allocated : 256;
-		struct data_wait *items = reallocarray(waits->items, n, sizeof(*items));
-
-		if (!items)
-			return -ENOMEM;
-		waits->items = items;
-		waits->n_allocated = n;
-	}
+	if (array_room(waits->items, waits->n, waits->n_allocated) < 0)
+		return -ENOMEM;
 	waits->items[waits->n++] = wait;
 	return 0;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "analyzer/analysis.h"
+#include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
 #include "lib/sorted.h"
@@ -91,15 +92,8 @@ static int process_add(struct live *live, uint32_t tgid, struct job *job)
 
 	if (at < live->n_processes && live->processes[at].tgid == tgid)
 		return 0;
-	if (live->n_processes == live->n_processes_allocated) {
-		size_t n = live->n_processes_allocated ? 2 * live->n_processes_allocated : 64;
-		struct process *grown = reallocarray(live->processes, n, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		live->processes = grown;
-		live->n_processes_allocated = n;
-	}
+	if (array_room(live->processes, live->n_processes, live->n_processes_allocated) < 0)
+		return -ENOMEM;
 	memmove(&live->processes[at + 1], &live->processes[at],
 		(live->n_processes - at) * sizeof(*live->processes));
 	live->processes[at] = (struct process){tgid, job->root_tgid};

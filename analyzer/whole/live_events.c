@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/sorted.h"
 
 #define LIVES_MIN 1024 /* not worth tidying */
@@ -19,15 +20,8 @@ void live_events_free(struct live_events *events)
 
 static int list_add(struct live_list *list, const struct event *event)
 {
-	if (list->n == list->n_allocated) {
-		size_t n = list->n_allocated ? 2 * list->n_allocated : 256;
-		struct event *grown = reallocarray(list->items, n, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		list->items = grown;
-		list->n_allocated = n;
-	}
+	if (array_room(list->items, list->n, list->n_allocated) < 0)
+		return -ENOMEM;
 	list->items[list->n++] = *event;
 	return 0;
 }

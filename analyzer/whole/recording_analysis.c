@@ -6,6 +6,7 @@
 
 #include "analyzer/analysis.h"
 #include "analyzer/recording.h"
+#include "lib/array.h"
 #include "lib/cleanup.h"
 #include "recording_gpu.h"
 #include "recording_paths.h"
@@ -36,16 +37,8 @@ static int events_load(struct recording *recording, struct event **ret_events, s
 	if (r < 0)
 		return r;
 	while ((r = recording_cursor_next(cursor, &event)) > 0) {
-		if (n == n_allocated) {
-			struct event *grown;
-
-			n_allocated = n_allocated ? 2 * n_allocated : 1 << 16;
-			grown = reallocarray(events, n_allocated, sizeof(*events));
-			if (!grown)
-				return error_set(err, -ENOMEM, "not enough memory for more than %zu events",
-						 n);
-			events = grown;
-		}
+		if (array_room(events, n, n_allocated) < 0)
+			return error_set(err, -ENOMEM, "not enough memory for more than %zu events", n);
 		events[n++] = *event;
 	}
 	if (r < 0)

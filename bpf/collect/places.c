@@ -10,6 +10,7 @@
 #include <uthash.h>
 
 #include "bpf/collector.h"
+#include "lib/array.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "mounts.h"
@@ -208,15 +209,8 @@ static void entry_add(struct places *places, const struct place_key *key, const 
 		folder_learn(places, key, place);
 	if (!place->accessed_pages && !place->missed_pages && !place->n_reads)
 		return;
-	if (places->n_entries == places->n_allocated) {
-		size_t n = places->n_allocated ? 2 * places->n_allocated : BATCH;
-		struct entry *entries = reallocarray(places->entries, n, sizeof(*entries));
-
-		if (!entries)
-			return;
-		places->entries = entries;
-		places->n_allocated = n;
-	}
+	if (array_room(places->entries, places->n_entries, places->n_allocated) < 0)
+		return;
 	places->entries[places->n_entries++] = (struct entry){*key, *place};
 }
 

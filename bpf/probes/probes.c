@@ -9,6 +9,7 @@
 
 #include "bpf/collector.h"
 #include "bpf/event.h"
+#include "lib/array.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/proc.h"
@@ -81,15 +82,8 @@ static struct probe_file *file_add(struct probe_set *probes)
 {
 	if (probes->n_files == FILES_MAX)
 		return NULL;
-	if (probes->n_files == probes->n_allocated) {
-		size_t n = probes->n_allocated ? 2 * probes->n_allocated : 512;
-		struct probe_file *files = reallocarray(probes->files, n, sizeof(*files));
-
-		if (!files)
-			return NULL;
-		probes->files = files;
-		probes->n_allocated = n;
-	}
+	if (array_room(probes->files, probes->n_files, probes->n_allocated) < 0)
+		return NULL;
 	return memset(&probes->files[probes->n_files++], 0, sizeof(*probes->files));
 }
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "elf_symbols.h"
+#include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/log.h"
 #include "lib/proc.h"
@@ -76,15 +77,8 @@ static int take_mapping(void *user, const struct proc_mapping *mapping)
 
 	if (!mapping->executable || mapping->end <= mapping->start || space->n == MAPPINGS_MAX)
 		return 0;
-	if (space->n == reading->n_allocated) {
-		size_t n = reading->n_allocated ? 2 * reading->n_allocated : 128;
-		struct code_mapping *grown = reallocarray(space->mappings, n, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		space->mappings = grown;
-		reading->n_allocated = n;
-	}
+	if (array_room(space->mappings, space->n, reading->n_allocated) < 0)
+		return -ENOMEM;
 	space->mappings[space->n++] = (struct code_mapping){
 	    .begin = mapping->start,
 	    .end = mapping->end,

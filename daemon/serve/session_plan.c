@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "client/diesel.h"
+#include "lib/array.h"
 
 static int plan_new(const struct session *s, uint64_t epoch, struct shuffle_plan **ret)
 {
@@ -120,15 +121,8 @@ bool session_prepare_head(struct session *s)
 
 static bool ahead_push(struct session *s, uint64_t chunk)
 {
-	if (s->n_ahead == s->size_ahead) {
-		uint32_t size = s->size_ahead ? s->size_ahead * 2 : 64;
-		uint32_t *grown = reallocarray(s->ahead, size, sizeof(*grown));
-
-		if (!grown)
-			return false;
-		s->ahead = grown;
-		s->size_ahead = size;
-	}
+	if (array_room(s->ahead, s->n_ahead, s->size_ahead) < 0)
+		return false;
 	s->ahead[s->n_ahead++] = (uint32_t)chunk;
 	return true;
 }

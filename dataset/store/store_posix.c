@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "dataset/chunk_id.h"
+#include "lib/array.h"
 #include "lib/cleanup.h"
 
 #define SUFFIX     ".chunk"
@@ -239,14 +240,8 @@ static int posix_list(struct store *s, const struct chunk_id *after, struct stor
 		if (fstatat(p->dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			return object_error(s, &object.id, -errno, "find", err);
 		object.bytes = (uint64_t)st.st_size;
-		if (n == capacity) {
-			capacity = capacity ? 2 * capacity : 64;
-			struct store_object *grown = reallocarray(objects, capacity, sizeof(*objects));
-
-			if (!grown)
-				return error_errno(err, -ENOMEM, "cannot list %s", p->path);
-			objects = grown;
-		}
+		if (array_room(objects, n, capacity) < 0)
+			return error_errno(err, -ENOMEM, "cannot list %s", p->path);
 		objects[n++] = object;
 	}
 	if (errno)

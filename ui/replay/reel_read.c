@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
+#include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
 #include "reel_format.h"
@@ -77,15 +78,8 @@ static uint64_t search(const struct reel_reader *reader, uint64_t offset)
 
 static int add(struct reel_reader *reader, uint64_t offset, const struct reel_header *header)
 {
-	if (reader->n == reader->n_allocated) {
-		size_t n = reader->n_allocated ? 2 * reader->n_allocated : 256;
-		struct entry *grown = reallocarray(reader->entries, n, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		reader->entries = grown;
-		reader->n_allocated = n;
-	}
+	if (array_room(reader->entries, reader->n, reader->n_allocated) < 0)
+		return -ENOMEM;
 	reader->entries[reader->n++] = (struct entry){.offset = offset + sizeof(*header),
 						      .time_us = header->time_us,
 						      .stored_bytes = header->stored_bytes,

@@ -188,7 +188,7 @@ static void test_full(void **state)
 
 	assert_int_equal(sql_execute(sql, "PRAGMA max_page_count = 3", &err), 0);
 	r = sql_execute(sql, "INSERT INTO t VALUES(zeroblob(100000))", &err);
-	expect(r, -ENOSPC, &err, "%s cannot grow: No space left on device");
+	expect(r, -ENOSPC, &err, "%s cannot grow (database or disk is full): No space left on device");
 	sql_close(sql);
 }
 

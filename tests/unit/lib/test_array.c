@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "../test.h"
+
+#include "lib/array.h"
+
+struct list {
+	uint64_t *items;
+	size_t n, n_allocated;
+};
+
+static void test_grows(void **state)
+{
+	struct list list = {0};
+
+	for (uint64_t i = 0; i < 1000; i++) {
+		assert_int_equal(array_room(list.items, list.n, list.n_allocated), 0);
+		assert_true(list.n < list.n_allocated);
+		list.items[list.n++] = i;
+	}
+	for (uint64_t i = 0; i < 1000; i++)
+		assert_int_equal(list.items[i], i);
+	assert_int_equal(list.n_allocated, 1024); /* doubled: few allocations */
+	free(list.items);
+}
+
+static void test_no_memory(void **state)
+{
+	volatile size_t huge = SIZE_MAX / 4; /* the compiler would notice */
+	struct list list = {malloc(1), huge, huge};
+	uint64_t *items = list.items;
+
+	assert_int_equal(array_room(list.items, list.n, list.n_allocated), -ENOMEM);
+	assert_ptr_equal(list.items, items);
+	assert_int_equal(list.n_allocated, huge);
+	free(items);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_grows),
+	    cmocka_unit_test(test_no_memory),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -9,6 +9,7 @@
 #include "client/diesel.h"
 #include "client/transport.h"
 #include "lib/cleanup.h"
+#include "lib/fd_io.h"
 
 #define TEXT_MAX_BYTES (64u << 20)
 
@@ -19,7 +20,8 @@ struct admin {
 static int read_text(int fd, uint64_t bytes, char **ret_text, struct error *err)
 {
 	char *text;
-	uint64_t done = 0;
+	size_t done;
+	int r;
 
 	if (bytes > TEXT_MAX_BYTES)
 		return error_set(err, -EPROTO, "dieseld's answer is %llu bytes long",
@@ -27,16 +29,12 @@ static int read_text(int fd, uint64_t bytes, char **ret_text, struct error *err)
 	text = malloc(bytes + 1);
 	if (!text)
 		return error_errno(err, -ENOMEM, "cannot read dieseld's answer");
-	while (done < bytes) {
-		ssize_t n = pread(fd, text + done, bytes - done, (off_t)done);
-
-		if (n <= 0) {
-			int r = n < 0 ? -errno : -EPROTO;
-
-			free(text);
-			return error_errno(err, r, "cannot read dieseld's answer");
-		}
-		done += (uint64_t)n;
+	r = fd_read_at(fd, text, bytes, 0, &done);
+	if (r == 0 && done < bytes)
+		r = -EPROTO;
+	if (r < 0) {
+		free(text);
+		return error_errno(err, r, "cannot read dieseld's answer");
 	}
 	text[bytes] = '\0';
 	*ret_text = text;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/fd_io.h"
 
 #define SMALL_BYTES   16384 /* stat, status, comm, cmdline, meminfo: a few KiB at most */
 #define STAT_CPU_LINE 512   /* only the first line of /proc/stat is wanted */
@@ -19,24 +20,17 @@ int proc_read_file(const char *path, size_t max_bytes, char **ret_text, size_t *
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
 	_cleanup_(freep) char *text = NULL;
-	size_t length = 0;
+	size_t length;
+	int r;
 
 	if (fd < 0)
 		return -errno;
 	text = malloc(max_bytes + 1);
 	if (!text)
 		return -ENOMEM;
-	while (length < max_bytes) {
-		ssize_t n = read(fd, text + length, max_bytes - length);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (n == 0)
-			break;
-		length += (size_t)n;
-	}
+	r = fd_read(fd, text, max_bytes, &length);
+	if (r < 0)
+		return r;
 	text[length] = '\0';
 	if (ret_length)
 		*ret_length = length;

@@ -2,6 +2,7 @@
 foreach(module array bus_error capabilities cgroup error fd_message fd_store launch limits log proc proc_task psi sandbox sorted text units utf8)
   diesel_unit_test(lib/${module} USES diesel_base)
 endforeach()
+diesel_unit_test(lib/fd_io USES diesel_base Threads::Threads)
 diesel_fuzz_target(lib/proc USES diesel_base)
 diesel_script_test(integration house /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_house.py)
 diesel_script_test(unit lint /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/lint/test_rules.py)

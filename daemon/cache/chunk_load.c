@@ -13,6 +13,7 @@
 
 #include "dataset/chunk.h"
 #include "lib/clock.h"
+#include "lib/fd_io.h"
 #include "lib/log.h"
 
 #define STUCK_NS (10 * NS_PER_S)
@@ -179,18 +180,13 @@ static int verify_digest(struct load *l)
 /* Like a file's: whatever becomes of that memory meanwhile, what is verified is ours. */
 static int copy_carried(struct load *l)
 {
-	uint64_t done = 0;
+	size_t done;
 
-	while (l->copies && done < l->meta.file_bytes) {
-		ssize_t n = pread(l->carried->memory.fd, l->segment->memory.data + done,
-				  l->meta.file_bytes - done, (off_t)done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return error_set(&l->error, -EBADMSG, "%s: its memory cannot be read", l->origin);
-		done += (uint64_t)n;
-	}
+	if (!l->copies)
+		return 0;
+	if (fd_read_at(l->carried->memory.fd, l->segment->memory.data, l->meta.file_bytes, 0, &done) < 0 ||
+	    done < l->meta.file_bytes)
+		return error_set(&l->error, -EBADMSG, "%s: its memory cannot be read", l->origin);
 	return 0;
 }
 

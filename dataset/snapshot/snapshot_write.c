@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/fd_io.h"
 #include "lib/text.h"
 
 #define TMP_FILE ".snapshot.tmp"
@@ -55,21 +56,6 @@ int snapshot_build(struct meta *meta, uint64_t version, uint64_t created_ns, voi
 	return r;
 }
 
-static int write_all(int fd, const char *data, size_t bytes)
-{
-	while (bytes) {
-		ssize_t n = write(fd, data, bytes);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		data += n;
-		bytes -= (size_t)n;
-	}
-	return 0;
-}
-
 int snapshot_stage(int dataset_fd, const char *dataset_path, const void *image, size_t bytes,
 		   struct error *err)
 {
@@ -79,7 +65,7 @@ int snapshot_stage(int dataset_fd, const char *dataset_path, const void *image, 
 
 	if (fd < 0)
 		return error_errno(err, -errno, "cannot create %s/" TMP_FILE, dataset_path);
-	int r = write_all(fd, image, bytes);
+	int r = fd_write(fd, image, bytes);
 
 	if (r == 0 && fsync(fd) < 0)
 		r = -errno;

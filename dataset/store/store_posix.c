@@ -20,6 +20,7 @@
 #include "dataset/chunk_id.h"
 #include "lib/array.h"
 #include "lib/cleanup.h"
+#include "lib/fd_io.h"
 
 #define SUFFIX     ".chunk"
 #define TMP_SUFFIX ".tmp"
@@ -58,24 +59,13 @@ static int object_error(const struct store *s, const struct chunk_id *id, int co
 	return error_errno(err, code, "cannot %s %s", doing, store_describe(s, id, text));
 }
 
-static int write_all(int fd, const struct iovec *parts, int n_parts)
+static int write_parts(int fd, const struct iovec *parts, int n_parts)
 {
-	for (int i = 0; i < n_parts; i++) {
-		const char *data = parts[i].iov_base;
-		size_t left = parts[i].iov_len;
+	int r = 0;
 
-		while (left) {
-			ssize_t n = write(fd, data, left);
-
-			if (n < 0 && errno == EINTR)
-				continue;
-			if (n < 0)
-				return -errno;
-			data += n;
-			left -= (size_t)n;
-		}
-	}
-	return 0;
+	for (int i = 0; i < n_parts && r == 0; i++)
+		r = fd_write(fd, parts[i].iov_base, parts[i].iov_len);
+	return r;
 }
 
 /* rename that does not replace, also where the file system lacks RENAME_NOREPLACE (NFS). */
@@ -103,7 +93,7 @@ static int posix_put(struct store *s, const struct chunk_id *id, const struct io
 	fd = openat(dir_fd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return object_error(s, id, -errno, "create", err);
-	r = write_all(fd, parts, n_parts);
+	r = write_parts(fd, parts, n_parts);
 	if (r == 0 && fsync(fd) < 0)
 		r = -errno;
 	/* Some network file systems report a failed write only here. */
@@ -154,27 +144,21 @@ static int posix_read(struct store *s, const struct chunk_id *id, uint64_t offse
 		      struct error *err)
 {
 	_cleanup_(closep) int fd = -EBADF;
-	char *data = buffer, name[STORE_NAME_MAX];
+	char name[STORE_NAME_MAX];
+	size_t done;
 	int r = posix_open_fd(s, id, 0, &fd, err);
 
 	if (r < 0)
 		return r;
 	if (offset > INT64_MAX - bytes)
 		return object_error(s, id, -EINVAL, "read", err);
-	for (size_t done = 0; done < bytes;) {
-		ssize_t n = pread(fd, data + done, bytes - done, (off_t)(offset + done));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return object_error(s, id, -errno, "read", err);
-		if (n == 0)
-			return error_set(err, -EBADMSG,
-					 "%s is truncated: it ends at byte %llu, needed are %llu",
-					 store_describe(s, id, name), (unsigned long long)(offset + done),
-					 (unsigned long long)(offset + bytes));
-		done += (size_t)n;
-	}
+	r = fd_read_at(fd, buffer, bytes, offset, &done);
+	if (r < 0)
+		return object_error(s, id, r, "read", err);
+	if (done < bytes)
+		return error_set(err, -EBADMSG, "%s is truncated: it ends at byte %llu, needed are %llu",
+				 store_describe(s, id, name), (unsigned long long)(offset + done),
+				 (unsigned long long)(offset + bytes));
 	return 0;
 }
 

@@ -12,6 +12,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/fd_io.h"
 
 #define N_SLOTS     UINT64_C(1024)
 #define MAX_THREADS 64
@@ -45,25 +46,6 @@ struct read_ahead {
 	unsigned n_threads;
 };
 
-static int read_all(int fd, unsigned char *data, size_t bytes, size_t *ret_done)
-{
-	size_t done = 0;
-
-	while (done < bytes) {
-		ssize_t n = read(fd, data + done, bytes - done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (n == 0)
-			break;
-		done += (size_t)n;
-	}
-	*ret_done = done;
-	return 0;
-}
-
 static int read_file(const struct read_ahead *ra, const struct source_file *file, struct read_item *item)
 {
 	/* O_NONBLOCK: what was a regular file in the walk may have become a FIFO. */
@@ -85,7 +67,7 @@ static int read_file(const struct read_ahead *ra, const struct source_file *file
 	item->data = malloc((size_t)st.st_size + 1);
 	if (!item->data)
 		return -ENOMEM;
-	int r = read_all(fd, item->data, (size_t)st.st_size + 1, &done);
+	int r = fd_read(fd, item->data, (size_t)st.st_size + 1, &done);
 
 	if (r == 0 && done != (size_t)st.st_size)
 		r = -ESTALE;

@@ -12,6 +12,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/error.h"
+#include "lib/fd_io.h"
 #include "reel_format.h"
 #include "sample.h"
 #include "sample_json.h"
@@ -96,21 +97,13 @@ void reel_writer_close(struct reel_writer *writer)
 /* All of it, or the file is as it was. */
 static int append(struct reel_writer *writer, const char *bytes, size_t n, struct error *err)
 {
-	size_t done = 0;
+	int r = fd_write_at(writer->fd, bytes, n, (uint64_t)writer->size);
 
-	while (done < n) {
-		ssize_t wrote = pwrite(writer->fd, bytes + done, n - done, writer->size + (off_t)done);
-		int r = wrote < 0 ? -errno : wrote ? 0 : -ENOSPC;
-
-		if (r == -EINTR)
-			continue;
-		if (r < 0) {
-			if (ftruncate(writer->fd, writer->size)) {
-				/* The reader skips what is no whole record. */
-			}
-			return error_errno(err, r, "the recording %s ends here", writer->path);
+	if (r < 0) {
+		if (ftruncate(writer->fd, writer->size)) {
+			/* The reader skips what is no whole record. */
 		}
-		done += (size_t)wrote;
+		return error_errno(err, r, "the recording %s ends here", writer->path);
 	}
 	writer->size += (off_t)n;
 	return 0;

@@ -2,7 +2,6 @@
 #include "lanes_find.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #include "analyzer/analysis.h"
 #include "calls.h"

@@ -67,6 +67,7 @@ static void *feed(void *argument)
 	struct feed *f = argument;
 
 	for (size_t at = 0; at < PIPE_BYTES; at += PIPE_BYTES / 64) {
+		usleep(1000); /* so that it waits for us, most of the time */
 		pthread_kill(f->reader, SIGUSR1);
 		if (fd_write(f->fd, f->data + at, PIPE_BYTES / 64) < 0)
 			return NULL;

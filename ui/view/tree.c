@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "lib/cleanup.h"
+#include "lib/sorted.h"
 #include "sample.h"
 
 #define NO_ROW SIZE_MAX
@@ -45,17 +46,9 @@ static int tree_pid_compare(const void *left, const void *right)
 /* The first row of this process. */
 static size_t row_of(const struct tree *tree, uint64_t pid)
 {
-	size_t low = 0, high = tree->n;
+	size_t at = sorted_count(tree->n, i, tree->pids[i].pid < pid);
 
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (tree->pids[middle].pid < pid)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < tree->n && tree->pids[low].pid == pid ? tree->pids[low].row : NO_ROW;
+	return at < tree->n && tree->pids[at].pid == pid ? tree->pids[at].row : NO_ROW;
 }
 
 static int tree_init(struct tree *tree, const void *const *workers, size_t n)

@@ -31,7 +31,7 @@ OWNERS = {
     "liburing.h": ("daemon/storage",),
     "microhttpd.h": ("daemon/run",),
     "openssl/": ("dataset/chunk",),
-    "sqlite3.h": ("analyzer/trace", "daemon/history", "dataset/meta"),
+    "sqlite3.h": ("sqlite",),
     "sys/sdt.h": ("client",),
     "term.h": ("ui",),
     "uthash.h": ("bpf/collect",),

@@ -46,6 +46,7 @@ bool sql_rollback(struct sql *sql);
 /* Of the row that was inserted last. */
 int64_t sql_last_id(const struct sql *sql);
 
+/* 0, or as sql_execute(). */
 int sql_prepare(struct sql *sql, const char *text, struct sql_statement **ret, struct error *err);
 void sql_statement_free(struct sql_statement *st);
 /* For _cleanup_(). */
@@ -63,6 +64,7 @@ enum sql_step_result {
 	SQL_ROW = 1, /* read its columns, then step on or reset */
 };
 
+/* SQL_ROW, SQL_DONE, or an error as sql_execute() has. */
 int sql_step(struct sql_statement *st, struct error *err);
 void sql_reset(struct sql_statement *st);
 /* For a statement without rows: step and reset. */

@@ -24,4 +24,7 @@ foreach(module
     warmup)
   diesel_unit_test(analyzer/${module} USES diesel_analyzer_whole diesel_analyzer_collect)
 endforeach()
+# One room each: what is not in it, or below it, is not seen.
+diesel_unit_test(analyzer/roles USES diesel_analyzer_roles)
+diesel_unit_test(analyzer/roles_loaders USES diesel_analyzer_roles)
 diesel_fuzz_target(analyzer/events USES diesel_analyzer)

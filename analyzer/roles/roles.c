@@ -15,10 +15,10 @@
 /* A pipe that the trainer's process uses. */
 struct pipe_use {
 	uint64_t inode;
-	bool read, written; /* by the trainer's process */
-	bool result;        /* a worker process writes it */
-	bool ended;         /* the trainer's process read its end: a child's output, no result pipe */
-	uint32_t n_reads;   /* by the trainer's process */
+	bool written;     /* by the trainer's process */
+	bool result;      /* a worker process writes it */
+	bool ended;       /* the trainer's process read its end: a child's output, no result pipe */
+	uint32_t n_reads; /* by the trainer's process */
 };
 
 struct pipe_table {
@@ -116,7 +116,6 @@ static size_t pipes_of_thread(const struct timeline_thread *thread, struct pipe_
 		}
 		if (items)
 			items[n] = (struct pipe_use){.inode = call->inode,
-						     .read = reads,
 						     .written = !reads,
 						     .ended = reads && !call->result,
 						     .n_reads = reads && call->result > 0};
@@ -147,7 +146,6 @@ static int pipes_collect(const struct timeline *timeline, const struct timeline_
 	for (size_t i = 0; i < n; i++) {
 		if (!n_unique || table.items[n_unique - 1].inode != table.items[i].inode)
 			table.items[n_unique++] = table.items[i];
-		table.items[n_unique - 1].read |= table.items[i].read;
 		table.items[n_unique - 1].written |= table.items[i].written;
 		table.items[n_unique - 1].ended |= table.items[i].ended;
 		if (&table.items[n_unique - 1] != &table.items[i])
@@ -196,7 +194,7 @@ static bool writes_result(const struct timeline_thread *thread, struct pipe_tabl
 		if (!call_is_pipe_write(&thread->calls[i]))
 			continue;
 		use = pipe_find(table, thread->calls[i].inode);
-		if (!use || !use->read || use->ended || use->n_reads < RESULT_READS_MIN)
+		if (!use || use->ended || use->n_reads < RESULT_READS_MIN)
 			continue;
 		use->result = true;
 		any = true;

@@ -5,9 +5,10 @@
  * Who is who in a job, decided by behaviour, never by name: names are inherited, changed and differ between
  * versions.
  *
- *   trainer         most backward passes; without any, most calls of a loader's next(), libdiesel's before
- *                   PyTorch's; else the root's main thread, unless it never waits for a GPU: then the main
- *                   thread that does so most often. An override wins.
+ *   trainer         most backward passes; without any, most calls of a loader's next(), libdiesel's and
+ *                   PyTorch's counted alike; else the root's main thread, unless it never waits for a GPU:
+ *                   then the main thread that does so most often. Of equals the one with the lowest tid. An
+ *                   override wins.
  *   worker          main thread of another process of the job that reads a pipe which the trainer's process
  *                   writes (indices) and whose process writes a pipe which the trainer's process reads;
  *                   none where most next() of PyTorch's DataLoader make the batch themselves: such
@@ -39,8 +40,8 @@ enum role {
 struct roles {
 	const struct timeline_thread *trainer;
 	uint32_t n_trainers; /* threads with backward passes */
-	/* No backward pass was seen: a step is a next(), and this its end: MARK_NEXT_END or MARK_BATCH_END.
-	 * Else 0. */
+	/* No backward pass was seen: a step is a next(), and this its end: MARK_NEXT_END where there is any,
+	 * else MARK_BATCH_END. 0: there are backward passes, or no marks. */
 	uint32_t step_mark;
 	size_t n_own_batches;     /* next() of a DataLoader without workers, if most are of one; else 0 */
 	uint64_t *results;        /* inodes of result pipes, ascending */

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* For tests of a room by itself: the timeline of a script, and who is who in it. */
+
+#include "script.h"
+
+#include "roles.h"
+#include "timeline.h"
+
+struct scene {
+	struct timeline *timeline;
+	struct roles roles;
+};
+
+static inline struct scene scene_of(const struct script *s)
+{
+	struct scene scene = {0};
+
+	assert_int_equal(timeline_build(s->events, s->n, &scene.timeline, NULL), 0);
+	assert_int_equal(roles_find(scene.timeline, TRAINER, 0, &scene.roles), 0);
+	return scene;
+}
+
+static inline void scene_free(struct scene *scene)
+{
+	roles_free(&scene->roles);
+	scene->timeline = timeline_free(scene->timeline);
+}
+
+/* The thread that has this tid then. */
+static inline const struct timeline_thread *scene_thread(const struct scene *scene, uint32_t tid,
+							 uint64_t tick)
+{
+	const struct timeline_thread *thread = timeline_find(scene->timeline, tid, at(tick));
+
+	assert_non_null(thread);
+	return thread;
+}
+
+static inline enum role scene_role(const struct scene *scene, uint32_t tid, uint64_t tick)
+{
+	return role_of(scene->timeline, &scene->roles, scene_thread(scene, tid, tick));
+}
+
+/* A batch of worker n from tick on: asked for, read from a file until tick + 300, decoded until 500; the
+ * trainer waits from 400 to 550. */
+static inline void scene_batch(struct script *s, uint32_t n, uint64_t tick)
+{
+	script_request(s, n, tick + 10);
+	script_take_index(s, n, tick + 20);
+	script_read_file(s, WORKER + 10 * n, tick + 30, tick + 300);
+	script_give_result(s, n, tick + 500, tick + 505);
+	script_next(s, n, tick + 400, tick + 510, tick + 550);
+}

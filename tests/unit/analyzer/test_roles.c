@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who trains and who works for it, by the timeline alone. */
+#include "scene.h"
+
+static struct script s; /* too large for the stack */
+
+#define STEPS 8
+
+enum {
+	LOADER = 102, /* a thread of the trainer's process */
+	OTHER = 300,  /* a process that is neither trainer nor worker */
+};
+
+static struct scene roles_for(uint32_t root_tgid, uint32_t trainer_tid)
+{
+	struct scene scene = {0};
+
+	assert_int_equal(timeline_build(s.events, s.n, &scene.timeline, NULL), 0);
+	assert_int_equal(roles_find(scene.timeline, root_tgid, trainer_tid, &scene.roles), 0);
+	return scene;
+}
+
+static uint32_t trainer_for(uint32_t root_tgid, uint32_t trainer_tid)
+{
+	struct scene scene = roles_for(root_tgid, trainer_tid);
+	uint32_t tid = scene.roles.trainer ? scene.roles.trainer->tid : 0;
+
+	scene_free(&scene);
+	return tid;
+}
+
+static void check_no_loader(const struct roles *roles)
+{
+	assert_int_equal(roles->n_results, 0);
+	assert_int_equal(roles->n_workers, 0);
+	assert_int_equal(roles->n_loaders, 0);
+	assert_null(roles->reader);
+}
+
+static void test_nobody(void **state)
+{
+	struct scene scene;
+
+	memset(&s, 0, sizeof(s));
+	scene = roles_for(TRAINER, 0);
+	assert_null(scene.roles.trainer);
+	check_no_loader(&scene.roles);
+	assert_int_equal(role_of(scene.timeline, &scene.roles, NULL), ROLE_OTHER);
+	scene_free(&scene);
+}
+
+static void test_alone(void **state)
+{
+	struct scene scene;
+
+	script_begin(&s);
+	scene = roles_for(TRAINER, 0);
+	assert_int_equal(scene.roles.trainer->tid, TRAINER);
+	assert_int_equal(scene_role(&scene, TRAINER, 0), ROLE_TRAINER);
+	assert_int_equal(scene.roles.n_trainers, 0);
+	assert_int_equal(scene.roles.step_mark, 0);
+	assert_int_equal(scene.roles.n_own_batches, 0);
+	assert_int_equal(roles_started_ns(&scene.roles, scene.roles.trainer), 0);
+	check_no_loader(&scene.roles);
+	scene_free(&scene);
+	/* Neither a root, nor anything that tells of training. */
+	assert_int_equal(trainer_for(0, 0), 0);
+	assert_int_equal(trainer_for(OTHER, 0), 0);
+}
+
+static void gpu_wait(uint32_t tid, uint64_t tick)
+{
+	script_add(&s, tid, EVENT_GPU_WAIT, tick, tick + 1);
+}
+
+/* What leads: an override, backward passes, marks, waits for a GPU, the root; each beats all behind it. */
+static void test_who_trains(void **state)
+{
+	script_begin(&s);
+	script_add(&s, OTHER, EVENT_NAME, 0, 0);
+	script_add(&s, OTHER + 1, EVENT_NAME, 0, 0);
+	script_add(&s, 400, EVENT_NAME, 0, 0);
+	assert_int_equal(trainer_for(TRAINER, 0), TRAINER);
+	for (uint64_t i = 0; i < 9; i++)
+		gpu_wait(OTHER + 1, i); /* no main thread */
+	assert_int_equal(trainer_for(TRAINER, 0), TRAINER);
+	gpu_wait(OTHER, 1);
+	gpu_wait(400, 1);
+	assert_int_equal(trainer_for(TRAINER, 0), OTHER); /* the first of equals */
+	gpu_wait(400, 2);
+	assert_int_equal(trainer_for(TRAINER, 0), 400);
+	gpu_wait(TRAINER, 1); /* once is enough for the root */
+	assert_int_equal(trainer_for(TRAINER, 0), TRAINER);
+	script_mark(&s, 400, 1, MARK_NEXT_BEGIN, 0); /* not a call until it ends */
+	assert_int_equal(trainer_for(TRAINER, 0), TRAINER);
+	script_mark(&s, 400, 2, MARK_NEXT_END, 0);
+	assert_int_equal(trainer_for(TRAINER, 0), 400);
+	script_mark(&s, OTHER, 1, MARK_BATCH_END, 0);
+	assert_int_equal(trainer_for(TRAINER, 0), OTHER); /* the first of equals, whose loader it is */
+	script_mark(&s, 400, 3, MARK_BATCH_END, 0);
+	assert_int_equal(trainer_for(TRAINER, 0), 400);
+	script_step(&s, 400, 5);
+	assert_int_equal(trainer_for(TRAINER, 0), 400);
+	script_step(&s, OTHER, 6);
+	assert_int_equal(trainer_for(TRAINER, 0), OTHER);
+	script_step(&s, 400, 7);
+	assert_int_equal(trainer_for(TRAINER, 0), 400);
+	assert_int_equal(trainer_for(TRAINER, TRAINER), TRAINER);
+	assert_int_equal(trainer_for(TRAINER, 999), 400); /* nobody has that tid */
+}
+
+static void test_what_ends_its_steps(void **state)
+{
+	struct scene scene;
+
+	script_begin(&s);
+	script_mark(&s, TRAINER, 10, MARK_BATCH_END, 0);
+	scene = scene_of(&s);
+	assert_int_equal(scene.roles.step_mark, MARK_BATCH_END);
+	scene_free(&scene);
+	script_mark(&s, TRAINER, 5, MARK_NEXT_END, 0);
+	scene = scene_of(&s);
+	assert_int_equal(scene.roles.step_mark, MARK_NEXT_END);
+	scene_free(&scene);
+	script_step(&s, TRAINER, 20);
+	script_step(&s, OTHER, 20);
+	scene = scene_of(&s);
+	assert_int_equal(scene.roles.step_mark, 0);
+	assert_int_equal(scene.roles.n_trainers, 2);
+	scene_free(&scene);
+}
+
+/* A tid that is used again: the life that trains is meant, or else the last one. */
+static void test_trainer_with_a_tid_used_again(void **state)
+{
+	struct scene scene;
+
+	script_begin(&s);
+	script_fork(&s, TRAINER, OTHER, 10);
+	script_exit(&s, OTHER, 20);
+	script_fork(&s, TRAINER, OTHER, 30);
+	script_exit(&s, OTHER, 40);
+	scene = roles_for(TRAINER, OTHER);
+	assert_int_equal(scene.roles.trainer->born_ns, at(30));
+	scene_free(&scene);
+	script_step(&s, OTHER, 15);
+	scene = roles_for(TRAINER, OTHER);
+	assert_int_equal(scene.roles.trainer->born_ns, at(10));
+	assert_int_equal(scene_role(&scene, OTHER, 35), ROLE_OTHER);
+	scene_free(&scene);
+}
+
+/* Steps of 1000 whose batches n_workers workers make in turn. */
+static void worker_steps(uint32_t n_workers)
+{
+	script_begin(&s);
+	for (uint32_t n = 0; n < n_workers; n++) {
+		script_fork(&s, TRAINER, WORKER + 10 * n, 0);
+		script_fork(&s, WORKER + 10 * n, FEEDER + 10 * n, 1);
+	}
+	for (uint32_t i = 0; i < STEPS; i++) {
+		scene_batch(&s, i % n_workers, 1000 * i);
+		script_step(&s, TRAINER, 1000 * i + 900);
+	}
+}
+
+static void check_two_workers(const struct scene *scene)
+{
+	const struct roles *roles = &scene->roles;
+
+	assert_int_equal(roles->n_workers, 2);
+	for (uint32_t n = 0; n < 2; n++) {
+		assert_int_equal(roles->workers[n]->tid, WORKER + 10 * n);
+		assert_int_equal(roles->started_ns[n], at(1000 * n + 20));
+		assert_int_equal(roles->worker_loaders[n], 1);
+		assert_int_equal(scene_role(scene, WORKER + 10 * n, 100), ROLE_WORKER);
+		assert_int_equal(scene_role(scene, FEEDER + 10 * n, 100), ROLE_HANDOFF);
+		assert_int_equal(roles_started_ns(roles, scene_thread(scene, FEEDER + 10 * n, 100)),
+				 at(1000 * n + 20));
+	}
+	assert_int_equal(scene_role(scene, TRAINER, 100), ROLE_TRAINER);
+	assert_int_equal(scene_role(scene, REQUESTER, 100), ROLE_HELPER);
+	assert_int_equal(roles->n_results, 1);
+	assert_true(roles_is_result(roles, RESULT_PIPE));
+	assert_false(roles_is_result(roles, INDEX_PIPE));
+	assert_int_equal(roles->result_loaders[0], 1);
+	assert_ptr_equal(roles->reader, roles->trainer);
+	assert_int_equal(roles->n_loaders, 0);
+	assert_int_equal(roles_started_ns(roles, roles->trainer), 0);
+}
+
+static void test_workers(void **state)
+{
+	struct scene scene;
+
+	worker_steps(2);
+	scene = scene_of(&s);
+	check_two_workers(&scene);
+	scene_free(&scene);
+	/* Records come in any order. */
+	for (size_t i = 0; i < s.n / 2; i++) {
+		struct event swapped = s.events[i];
+
+		s.events[i] = s.events[s.n - 1 - i];
+		s.events[s.n - 1 - i] = swapped;
+	}
+	scene = scene_of(&s);
+	check_two_workers(&scene);
+	scene_free(&scene);
+}
+
+/* What else is read of pipes, or by threads that wake the trainer, makes no difference to them. */
+static void test_workers_beside_other_things(void **state)
+{
+	struct scene scene;
+
+	worker_steps(2);
+	for (uint32_t i = 0; i < STEPS; i++) {
+		script_call(&s, TRAINER, 1000 * i + 700, 1000 * i + 701, SYS_read, EVENT_FILE_FIFO, 9000, 8);
+		script_read_file(&s, LOADER, 1000 * i + 560, 1000 * i + 600);
+		script_off(&s, TRAINER, 1000 * i + 560, 1000 * i + 610, 1000 * i + 610, 0x1, LOADER);
+	}
+	scene = scene_of(&s);
+	check_two_workers(&scene);
+	assert_int_equal(scene_role(&scene, LOADER, 100), ROLE_HELPER);
+	scene_free(&scene);
+}
+
+/* Without backward passes nothing tells the loaders apart: all feed. */
+static void test_workers_without_steps(void **state)
+{
+	struct scene scene;
+
+	worker_steps(1);
+	for (size_t i = 0; i < s.n; i++)
+		if (s.events[i].type == EVENT_STEP)
+			s.events[i].type = EVENT_NAME;
+	scene = scene_of(&s);
+	assert_int_equal(scene.roles.n_workers, 1);
+	assert_int_equal(scene.roles.result_loaders[0], 1);
+	assert_int_equal(scene.roles.worker_loaders[0], 1);
+	scene_free(&scene);
+}
+
+/* The pin-memory thread reads the results. */
+static void test_reader(void **state)
+{
+	struct scene scene;
+
+	worker_steps(1);
+	for (size_t i = 0; i < s.n; i++)
+		if (s.events[i].type == EVENT_SYSCALL && s.events[i].call.inode == RESULT_PIPE &&
+		    s.events[i].tid == TRAINER)
+			s.events[i].tid = LOADER;
+	scene = scene_of(&s);
+	assert_int_equal(scene.roles.n_workers, 1);
+	assert_int_equal(scene.roles.reader->tid, LOADER);
+	assert_int_equal(scene_role(&scene, LOADER, 100), ROLE_HELPER);
+	scene_free(&scene);
+}
+
+/* A process that reads from one pipe and answers over another. Its answers are n_answers reads, then the
+ * end. */
+static struct scene helper_process(uint32_t n_answers, bool ends, uint32_t reader_tid, uint32_t writer_tid)
+{
+	script_begin(&s);
+	script_fork(&s, TRAINER, WORKER, 0);
+	script_call(&s, TRAINER, 8, 9, SYS_read, EVENT_FILE_FIFO, INDEX_PIPE, -EAGAIN);
+	script_call(&s, writer_tid, 10, 11, SYS_write, EVENT_FILE_FIFO, INDEX_PIPE, 60);
+	script_call(&s, reader_tid, 12, 13, SYS_read, EVENT_FILE_FIFO, INDEX_PIPE, 60);
+	for (uint32_t i = 0; i < n_answers; i++) {
+		script_call(&s, WORKER, 20 + 10 * i, 21 + 10 * i, SYS_write, EVENT_FILE_FIFO, RESULT_PIPE, 9);
+		script_call(&s, TRAINER, 22 + 10 * i, 23 + 10 * i, SYS_read, EVENT_FILE_FIFO, RESULT_PIPE, 9);
+	}
+	if (ends)
+		script_call(&s, TRAINER, 900, 901, SYS_read, EVENT_FILE_FIFO, RESULT_PIPE, 0);
+	return scene_of(&s);
+}
+
+static void test_processes_that_are_no_workers(void **state)
+{
+	const struct {
+		uint32_t n_answers;
+		bool ends;
+		uint32_t reader_tid, writer_tid; /* of the index pipe */
+		size_t n_workers;
+	} rows[] = {
+	    {3, false, WORKER, TRAINER, 1}, {3, false, WORKER, REQUESTER, 1},
+	    {2, false, WORKER, TRAINER, 0}, /* answers once, or tells its exit status */
+	    {9, true, WORKER, TRAINER, 0},  /* a command and its output */
+	    {9, false, FEEDER, TRAINER, 0}, /* its main thread does not look for an index */
+	    {9, false, WORKER, OTHER, 0},   /* it is somebody else's worker */
+	    {0, false, WORKER, TRAINER, 0},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct scene scene =
+		    helper_process(rows[i].n_answers, rows[i].ends, rows[i].reader_tid, rows[i].writer_tid);
+
+		assert_int_equal(scene.roles.n_workers, rows[i].n_workers);
+		assert_int_equal(scene.roles.n_results, rows[i].n_workers);
+		assert_int_equal(scene_role(&scene, WORKER, 10),
+				 rows[i].n_workers ? ROLE_WORKER : ROLE_OTHER);
+		scene_free(&scene);
+	}
+}
+
+/* A spawned process is told over another pipe what it needs to start; that is no index. */
+static void test_start_of_a_spawned_worker(void **state)
+{
+	struct scene scene;
+
+	worker_steps(1);
+	script_call(&s, REQUESTER, 2, 3, SYS_write, EVENT_FILE_FIFO, INDEX_PIPE + 50, 400);
+	script_call(&s, WORKER, 4, 5, SYS_read, EVENT_FILE_FIFO, INDEX_PIPE + 50, 400);
+	scene = scene_of(&s);
+	assert_int_equal(scene.roles.n_workers, 1);
+	assert_int_equal(scene.roles.started_ns[0], at(20));
+	scene_free(&scene);
+}
+
+/* The second epoch's worker has the tid of the first one's, and after it a shell has it. */
+static void test_tids_used_again(void **state)
+{
+	struct scene scene;
+	const struct timeline_thread *feeder;
+
+	worker_steps(1);
+	script_exit(&s, FEEDER, 7990);
+	script_exit(&s, WORKER, 7991);
+	script_fork(&s, TRAINER, WORKER, 8000);
+	script_fork(&s, WORKER, FEEDER, 8001);
+	for (uint32_t i = STEPS; i < 2 * STEPS; i++) {
+		scene_batch(&s, 0, 1000 * i);
+		script_step(&s, TRAINER, 1000 * i + 900);
+	}
+	script_exit(&s, FEEDER, 15990);
+	script_exit(&s, WORKER, 15991);
+	script_fork(&s, TRAINER, WORKER, 16000);
+	script_fork(&s, WORKER, FEEDER, 16001);
+	script_exit(&s, WORKER, 17000);
+	scene = scene_of(&s);
+	assert_int_equal(scene.roles.n_workers, 2);
+	assert_int_equal(scene.roles.started_ns[0], at(20));
+	assert_int_equal(scene.roles.started_ns[1], at(8020));
+	feeder = scene_thread(&scene, FEEDER, 9000);
+	assert_int_equal(roles_started_ns(&scene.roles, feeder), at(8020));
+	assert_int_equal(scene_role(&scene, FEEDER, 9000), ROLE_HANDOFF);
+	assert_int_equal(scene_role(&scene, WORKER, 16500), ROLE_OTHER);
+	assert_int_equal(scene_role(&scene, FEEDER, 16500), ROLE_OTHER);
+	assert_int_equal(roles_started_ns(&scene.roles, scene_thread(&scene, FEEDER, 16500)), 0);
+	scene_free(&scene);
+}
+
+/* Of the last batches that scene_batch() added: their messages go through another pipe. */
+static void move_results(size_t first, uint64_t inode)
+{
+	for (size_t i = first; i < s.n; i++)
+		if (s.events[i].type == EVENT_SYSCALL && s.events[i].call.inode == RESULT_PIPE)
+			s.events[i].call.inode = inode;
+}
+
+/* Worker 0 feeds the first steps, worker 1 those of the next epoch, and worker 2 none: it validates. */
+static void test_loaders_by_epoch(void **state)
+{
+	struct scene scene;
+	size_t first;
+
+	script_begin(&s);
+	for (uint32_t n = 0; n < 3; n++) {
+		script_fork(&s, TRAINER, WORKER + 10 * n, 0);
+		script_fork(&s, WORKER + 10 * n, FEEDER + 10 * n, 1);
+	}
+	for (uint32_t i = 0; i < 12; i++) {
+		first = s.n;
+		scene_batch(&s, i / 4, 1000 * i);
+		move_results(first, RESULT_PIPE + 2 - i / 4);
+		script_call(&s, TRAINER, 1000 * i + 700, 1000 * i + 701, SYS_read, EVENT_FILE_FIFO, 9000, 8);
+		if (i < 8)
+			script_step(&s, TRAINER, 1000 * i + 900);
+	}
+	scene = scene_of(&s);
+	assert_int_equal(scene.roles.n_results, 3);
+	assert_int_equal(scene.roles.result_loaders[2], 1); /* inodes ascend */
+	assert_int_equal(scene.roles.result_loaders[1], 2);
+	assert_int_equal(scene.roles.result_loaders[0], 0);
+	for (uint32_t n = 0; n < 3; n++)
+		assert_int_equal(scene.roles.worker_loaders[n], (n + 1) % 3);
+	scene_free(&scene);
+}
+
+/* A loader that has a pipe for each worker: their steps alternate. */
+static void test_loader_with_a_pipe_for_each_worker(void **state)
+{
+	struct scene scene;
+	size_t first;
+
+	script_begin(&s);
+	for (uint32_t n = 0; n < 2; n++)
+		script_fork(&s, TRAINER, WORKER + 10 * n, 0);
+	for (uint32_t i = 0; i < STEPS; i++) {
+		first = s.n;
+		scene_batch(&s, i % 2, 1000 * i);
+		move_results(first, RESULT_PIPE + i % 2);
+		script_step(&s, TRAINER, 1000 * i + 900);
+	}
+	scene = scene_of(&s);
+	assert_int_equal(scene.roles.n_results, 2);
+	for (uint32_t n = 0; n < 2; n++) {
+		assert_int_equal(scene.roles.result_loaders[n], 1);
+		assert_int_equal(scene.roles.worker_loaders[n], 1);
+	}
+	scene_free(&scene);
+}
+
+/* next() that makes the batch itself: other processes are not its workers. */
+static void test_own_batches(void **state)
+{
+	struct scene scene;
+
+	worker_steps(1);
+	for (uint32_t i = 0; i < STEPS / 2 - 1; i++)
+		script_mark(&s, TRAINER, 1000 * i + 390, MARK_BATCH_BEGIN, MARK_BATCH_INLINE);
+	scene = scene_of(&s);
+	assert_int_equal(scene.roles.n_own_batches, 0); /* fewer than half the steps */
+	assert_int_equal(scene.roles.n_workers, 1);
+	scene_free(&scene);
+	script_mark(&s, TRAINER, 5390, MARK_BATCH_BEGIN, MARK_BATCH_INLINE);
+	scene = scene_of(&s);
+	assert_int_equal(scene.roles.n_own_batches, STEPS / 2);
+	check_no_loader(&scene.roles);
+	assert_int_equal(scene_role(&scene, WORKER, 100), ROLE_OTHER);
+	scene_free(&scene);
+	for (uint32_t i = 0; i < STEPS / 2; i++)
+		script_mark(&s, TRAINER, 1000 * i + 395, MARK_BATCH_BEGIN, MARK_BATCH_WORKERS);
+	scene = scene_of(&s);
+	assert_int_equal(scene.roles.n_own_batches, 0); /* no more than the others */
+	scene_free(&scene);
+}
+
+static void test_results_are_looked_up(void **state)
+{
+	uint64_t inodes[] = {5, 7, UINT64_MAX};
+	struct roles roles = {.results = inodes, .n_results = 3};
+
+	for (size_t i = 0; i < 3; i++)
+		assert_int_equal(roles_result(&roles, inodes[i]), i);
+	assert_int_equal(roles_result(&roles, 0), 3);
+	assert_int_equal(roles_result(&roles, 6), 3);
+	assert_int_equal(roles_result(&roles, UINT64_MAX - 1), 3);
+	roles.n_results = 0;
+	assert_false(roles_is_result(&roles, 5));
+}
+
+static void test_names_differ(void **state)
+{
+	for (int a = ROLE_OTHER; a <= ROLE_LOADER; a++)
+		for (int b = ROLE_OTHER; b < a; b++)
+			assert_string_not_equal(role_name((enum role)a), role_name((enum role)b));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_nobody),
+	    cmocka_unit_test(test_alone),
+	    cmocka_unit_test(test_who_trains),
+	    cmocka_unit_test(test_what_ends_its_steps),
+	    cmocka_unit_test(test_trainer_with_a_tid_used_again),
+	    cmocka_unit_test(test_workers),
+	    cmocka_unit_test(test_workers_beside_other_things),
+	    cmocka_unit_test(test_workers_without_steps),
+	    cmocka_unit_test(test_reader),
+	    cmocka_unit_test(test_processes_that_are_no_workers),
+	    cmocka_unit_test(test_start_of_a_spawned_worker),
+	    cmocka_unit_test(test_tids_used_again),
+	    cmocka_unit_test(test_loaders_by_epoch),
+	    cmocka_unit_test(test_loader_with_a_pipe_for_each_worker),
+	    cmocka_unit_test(test_own_batches),
+	    cmocka_unit_test(test_results_are_looked_up),
+	    cmocka_unit_test(test_names_differ),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which threads of the trainer's process load its data. */
+#include "scene.h"
+
+static struct script s; /* too large for the stack */
+
+#define STEPS 8
+
+enum {
+	LOADER = 102, /* threads of the trainer's process */
+	STAGE = 103,
+};
+
+/* A thread reads a file in each step and wakes the trainer, or the stage that does. */
+static void thread_steps(uint32_t n, bool wakes)
+{
+	script_begin(&s);
+	script_fork(&s, TRAINER, LOADER, 0);
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t tick = 1000 * (i + 1);
+
+		script_read_file(&s, LOADER, tick + 10, tick + 300);
+		script_off(&s, TRAINER, tick, tick + 310, tick + 310, 0x1, wakes ? LOADER : TIMER_WOKE);
+		script_step(&s, TRAINER, tick + 900);
+	}
+}
+
+static enum role role_found(uint32_t tid)
+{
+	struct scene scene = scene_of(&s);
+	enum role role = scene_role(&scene, tid, 5000);
+
+	assert_int_equal(scene.roles.n_loaders > 0, scene_role(&scene, LOADER, 5000) == ROLE_LOADER);
+	scene_free(&scene);
+	return role;
+}
+
+static void test_loader_thread(void **state)
+{
+	struct scene scene;
+
+	thread_steps(STEPS, true);
+	scene = scene_of(&s);
+	assert_int_equal(scene.roles.n_loaders, 1);
+	assert_int_equal(scene.roles.loaders[0]->tid, LOADER);
+	assert_int_equal(scene_role(&scene, LOADER, 100), ROLE_LOADER);
+	scene_free(&scene);
+	/* Two steps between three backward passes are the least. */
+	thread_steps(3, true);
+	assert_int_equal(role_found(LOADER), ROLE_LOADER);
+	thread_steps(2, true);
+	assert_int_equal(role_found(LOADER), ROLE_HELPER);
+}
+
+static void test_threads_that_load_nothing(void **state)
+{
+	/* It ends no sleep of the trainer: a monitor. */
+	thread_steps(STEPS, false);
+	assert_int_equal(role_found(LOADER), ROLE_HELPER);
+	/* It writes more than it reads. */
+	thread_steps(STEPS, true);
+	script_call(&s, LOADER, 9000, 9001, SYS_write, EVENT_FILE_REG, 60, 100000 * STEPS + 1);
+	assert_int_equal(role_found(LOADER), ROLE_HELPER);
+	s.events[s.n - 1].call.result--;
+	assert_int_equal(role_found(LOADER), ROLE_LOADER);
+	/* Nor does a write that failed make it a writer. */
+	s.events[s.n - 1].call.result = -ENOSPC;
+	assert_int_equal(role_found(LOADER), ROLE_LOADER);
+}
+
+/* The trainer reads by itself in most steps: what wakes it now and then is no loader. */
+static void test_trainer_that_reads_itself(void **state)
+{
+	thread_steps(20, true);
+	for (size_t i = 0; i < s.n; i++)
+		if (s.events[i].type == EVENT_SWITCH && s.events[i].tid == TRAINER &&
+		    s.events[i].start_ns >= at(6000))
+			s.events[i].sw.waker_context = WAKER_TIMER;
+	assert_int_equal(role_found(LOADER), ROLE_LOADER); /* five sleeps of 20 */
+	for (uint64_t i = 1; i <= 20; i++)
+		script_call(&s, TRAINER, 1000 * i + 400, 1000 * i + 410, SYS_read, EVENT_FILE_REG, DATA_FILE,
+			    1000);
+	assert_int_equal(role_found(LOADER), ROLE_LOADER); /* 19 whole steps: four times five is more */
+	for (size_t i = 0; i < s.n; i++)
+		if (s.events[i].type == EVENT_SWITCH && s.events[i].tid == TRAINER &&
+		    s.events[i].start_ns >= at(5000))
+			s.events[i].sw.waker_context = WAKER_TIMER;
+	assert_int_equal(role_found(LOADER), ROLE_HELPER); /* four times four is less */
+}
+
+/* Reader, then a stage that it wakes, which wakes the trainer. */
+static void test_stages(void **state)
+{
+	script_begin(&s);
+	script_fork(&s, TRAINER, LOADER, 0);
+	script_fork(&s, TRAINER, STAGE, 0);
+	for (uint32_t i = 0; i < STEPS; i++) {
+		uint64_t tick = 1000 * (i + 1);
+
+		script_read_file(&s, LOADER, tick + 10, tick + 200);
+		script_off(&s, STAGE, tick - 600, tick + 210, tick + 210, 0x1, LOADER);
+		script_off(&s, TRAINER, tick, tick + 310, tick + 310, 0x1, STAGE);
+		script_step(&s, TRAINER, tick + 900);
+	}
+	assert_int_equal(role_found(STAGE), ROLE_LOADER);
+	assert_int_equal(role_found(LOADER), ROLE_LOADER);
+	/* Woken by others as often, it is no stage, and nobody loads. */
+	for (uint32_t i = 0; i < STEPS; i++)
+		script_off(&s, STAGE, 1000 * (i + 1) + 250, 1000 * (i + 1) + 260, 1000 * (i + 1) + 260, 0x1,
+			   TRAINER);
+	assert_int_equal(role_found(STAGE), ROLE_HELPER);
+	assert_int_equal(role_found(LOADER), ROLE_HELPER);
+}
+
+/* Where next() makes the batch itself, threads count only for the sleeps within it. */
+static void test_threads_within_next(void **state)
+{
+	thread_steps(STEPS, true);
+	for (uint32_t i = 0; i < STEPS; i++) {
+		script_mark(&s, TRAINER, 1000 * (i + 1) + 400, MARK_BATCH_BEGIN, MARK_BATCH_INLINE);
+		script_mark(&s, TRAINER, 1000 * (i + 1) + 500, MARK_BATCH_END, 0);
+	}
+	assert_int_equal(role_found(LOADER), ROLE_HELPER);
+	for (size_t i = 0; i < s.n; i++)
+		if (s.events[i].type == EVENT_MARK && s.events[i].mark.kind == MARK_BATCH_BEGIN)
+			s.events[i].start_ns = s.events[i].end_ns -= 400 * TICK_NS; /* as it falls asleep */
+	assert_int_equal(role_found(LOADER), ROLE_LOADER);
+	/* In half of them, that is. */
+	for (uint32_t i = 0; i < STEPS; i++)
+		script_mark(&s, TRAINER, 1000 * (i + 1) + 600, MARK_BATCH_BEGIN, MARK_BATCH_INLINE);
+	assert_int_equal(role_found(LOADER), ROLE_LOADER);
+	script_mark(&s, TRAINER, 9700, MARK_BATCH_BEGIN, MARK_BATCH_INLINE);
+	assert_int_equal(role_found(LOADER), ROLE_HELPER);
+}
+
+/* No steps at all: a thread reads and wakes the trainer, again and again. */
+static void handovers(uint64_t n, uint64_t every_ticks, uint64_t life_ticks, bool reads)
+{
+	script_begin(&s);
+	script_fork(&s, TRAINER, LOADER, 0);
+	for (uint64_t i = 0; i < n; i++) {
+		uint64_t tick = every_ticks * (i + 1);
+
+		if (reads || !i)
+			script_read_file(&s, LOADER, tick + 10, tick + 300);
+		script_off(&s, TRAINER, tick, tick + 310, tick + 310, 0x1, LOADER);
+	}
+	script_exit(&s, TRAINER, life_ticks);
+}
+
+static void test_handovers_without_steps(void **state)
+{
+	const uint64_t hour_ticks = 3600 * NS_PER_S / TICK_NS;
+
+	handovers(40, 1000, 41000, true);
+	assert_int_equal(role_found(LOADER), ROLE_LOADER);
+	/* For a while only: it compiled, say. */
+	handovers(40, 1000, 61000, true);
+	assert_int_equal(role_found(LOADER), ROLE_HELPER);
+	/* Without reading in between they are no hand-overs. */
+	handovers(40, 1000, 41000, false);
+	assert_int_equal(role_found(LOADER), ROLE_HELPER);
+	/* Twelve in sixteen parts are enough, eleven are not; over three hours. */
+	handovers(12, hour_ticks / 4, 17 * hour_ticks / 4 - hour_ticks / 8, true);
+	assert_int_equal(role_found(LOADER), ROLE_LOADER);
+	handovers(11, hour_ticks / 4, 17 * hour_ticks / 4 - hour_ticks / 8, true);
+	assert_int_equal(role_found(LOADER), ROLE_HELPER);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_loader_thread),
+	    cmocka_unit_test(test_threads_that_load_nothing),
+	    cmocka_unit_test(test_trainer_that_reads_itself),
+	    cmocka_unit_test(test_stages),
+	    cmocka_unit_test(test_threads_within_next),
+	    cmocka_unit_test(test_handovers_without_steps),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -27,4 +27,8 @@ endforeach()
 # One room each: what is not in it, or below it, is not seen.
 diesel_unit_test(analyzer/roles USES diesel_analyzer_roles)
 diesel_unit_test(analyzer/roles_loaders USES diesel_analyzer_roles)
+diesel_unit_test(analyzer/waits USES diesel_analyzer_waits)
+diesel_unit_test(analyzer/waits_threads USES diesel_analyzer_waits)
+diesel_unit_test(analyzer/waits_workers USES diesel_analyzer_waits)
+diesel_unit_test(analyzer/window USES diesel_analyzer_waits)
 diesel_fuzz_target(analyzer/events USES diesel_analyzer)

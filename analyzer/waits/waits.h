@@ -11,8 +11,7 @@
  *   inline     PyTorch's DataLoader without workers: MARK_BATCH_BEGIN to MARK_BATCH_END, exactly. A loader of
  *              the job's own: from the first file call after a step to the last one before the next, and on
  *              to the end of the last sample, whose decoding no call ends: one median gap between two
- * samples. Without steps the rhythm of its reads tells which of them are a batch
- *
+ *              samples. Without steps the rhythm of its reads tells which of them are a batch
  *   threads    a loader thread of the trainer's process ends the trainer's sleep, which is the wait
  *
  * A pin-memory thread that reads the result pipe in the trainer's stead makes the trainer's wait the sleep
@@ -69,8 +68,16 @@ int data_waits_find_workers(const struct timeline *timeline, const struct roles 
 /* Sleeps that the thread which reads results, or a loader thread, ends. */
 int data_waits_find_threads(const struct timeline *timeline, const struct roles *roles,
 			    struct data_waits *waits);
-/* When the trainer, who woke a thread of its process or was woken by one at at_ns, is done with handing over:
- * with the interpreter lock that the other one takes. helper_tid: as it, sleeps that this thread ends. */
+/* At at_ns the trainer woke another thread of its process, or was woken by one. Then both want the
+ * interpreter lock, or the core, and the trainer may be held up once more. Returns when that is over: the
+ * end of the last stretch off the CPU that belongs to it; at_ns: none does. To it belong
+ *
+ * - sleeps at the interpreter lock,
+ * - preemptions within futex(), the call that wakes,
+ * - sleeps that helper_tid ends; 0: nobody's
+ *
+ * for as long as the trainer has computed for no more than 0.3 ms since at_ns, all in all, and nothing else
+ * and nothing unknown came between. */
 uint64_t data_waits_handover_end(const struct roles *roles, uint64_t at_ns, uint32_t helper_tid);
 int data_waits_find_inline(const struct timeline_thread *trainer, const struct interval_list *checkpoints,
 			   struct data_waits *waits);

@@ -6,8 +6,7 @@
 
 #include "calls.h"
 
-/* A thread that wakes another runs into the lock that this one takes, or is put off its core for it, within
- * so much CPU time. */
+/* Longer ago than that, in CPU time of the trainer, what it waits for is something else. */
 #define HANDOVER_CPU_NS UINT64_C(300000)
 
 /* Does this stretch off the CPU belong to handing over? `helper_tid`: who may end it; 0: nobody. */

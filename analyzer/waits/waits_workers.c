@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "calls.h"
+#include "times.h"
 
 /*
  * After the message is read, the trainer fetches each tensor's descriptor over a Unix socket and maps it; in
@@ -106,37 +107,47 @@ static int requests_collect(const struct timeline *timeline, const struct roles 
 	return 0;
 }
 
+/* Is the request the end of the wait before it? It may lie within, or directly follow. */
+static bool ends_with(const struct roles *roles, const struct data_wait *wait, const struct request *request,
+		      size_t *step_cursor)
+{
+	if (request->begin_ns <= wait->end_ns)
+		return true;
+	return !step_between(roles->trainer, step_cursor, wait->begin_ns, request->begin_ns) &&
+	       cpu_between(roles->trainer, wait->end_ns, request->begin_ns) < GAP_CPU_NS;
+}
+
+static int add_request(const struct roles *roles, const struct request *request, struct data_waits *waits,
+		       size_t *step_cursor)
+{
+	struct data_wait *last = waits->n ? &waits->items[waits->n - 1] : NULL;
+
+	if (last && ends_with(roles, last, request, step_cursor)) {
+		last->end_ns = max_ns(last->end_ns, request->end_ns);
+		return 0;
+	}
+	return data_waits_add(waits, (struct data_wait){.begin_ns = request->begin_ns,
+							.end_ns = request->end_ns,
+							.ready_ns = request->begin_ns});
+}
+
 /* Waits that reads showed, in `reads`, and requests become the waits: a request right behind a wait ends it.
  */
 static int merge_requests(const struct roles *roles, const struct data_waits *reads,
 			  const struct requests *requests, struct data_waits *waits)
 {
-	size_t i = 0, k = 0, step_cursor = 0;
+	size_t i = 0, step_cursor = 0;
+	int r = 0;
 
-	while (i < reads->n || k < requests->n) {
-		struct data_wait *last = waits->n ? &waits->items[waits->n - 1] : NULL;
-		const struct request *request = &requests->items[k];
-
-		if (k == requests->n || (i < reads->n && reads->items[i].begin_ns <= request->begin_ns)) {
-			if (data_waits_add(waits, reads->items[i++]) < 0)
-				return -ENOMEM;
-			continue;
-		}
-		k++;
-		if (last && request->begin_ns <= last->end_ns) {
-			if (request->end_ns > last->end_ns)
-				last->end_ns = request->end_ns;
-		} else if (last &&
-			   !step_between(roles->trainer, &step_cursor, last->begin_ns, request->begin_ns) &&
-			   cpu_between(roles->trainer, last->end_ns, request->begin_ns) < GAP_CPU_NS) {
-			last->end_ns = request->end_ns;
-		} else if (data_waits_add(waits, (struct data_wait){.begin_ns = request->begin_ns,
-								    .end_ns = request->end_ns,
-								    .ready_ns = request->begin_ns}) < 0) {
-			return -ENOMEM;
-		}
+	for (size_t k = 0; k < requests->n && r == 0; k++) {
+		while (i < reads->n && reads->items[i].begin_ns <= requests->items[k].begin_ns && r == 0)
+			r = data_waits_add(waits, reads->items[i++]);
+		if (r == 0)
+			r = add_request(roles, &requests->items[k], waits, &step_cursor);
 	}
-	return 0;
+	while (i < reads->n && r == 0)
+		r = data_waits_add(waits, reads->items[i++]);
+	return r;
 }
 
 static int find_by_reads(const struct roles *roles, struct data_waits *waits)

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* When the trainer waited for data: what holds of all waits, those that marks tell of, and those of a trainer
+ * that reads by itself. */
+#include "scene_waits.h"
+
+static struct script s; /* too large for the stack */
+
+#define STEPS 8
+
+static void test_waits_do_not_overlap(void **state)
+{
+	struct data_waits waits = {0};
+	struct interval_list list;
+
+	assert_int_equal(data_waits_add(&waits, (struct data_wait){.begin_ns = 10, .end_ns = 20}), 0);
+	assert_int_equal(data_waits_add(&waits, (struct data_wait){.begin_ns = 15, .end_ns = 30}), 0);
+	assert_int_equal(data_waits_add(&waits, (struct data_wait){.begin_ns = 12, .end_ns = 30}), 0);
+	assert_int_equal(data_waits_add(&waits, (struct data_wait){.begin_ns = 40, .end_ns = 40}), 0);
+	assert_int_equal(data_waits_add(&waits, (struct data_wait){.begin_ns = 50, .end_ns = 45}), 0);
+	assert_int_equal(data_waits_add(&waits, (struct data_wait){.begin_ns = 60, .end_ns = 61}), 0);
+	assert_int_equal(waits.n, 3);
+	assert_int_equal(waits.items[1].begin_ns, 20);
+	assert_int_equal(waits.items[1].end_ns, 30);
+	assert_int_equal(data_waits_intervals(&waits, &list), 0);
+	assert_int_equal(list.n, 2); /* those that touch are one */
+	assert_int_equal(list.items[0].begin_ns, 10);
+	assert_int_equal(list.items[0].end_ns, 30);
+	interval_list_free(&list);
+	/* A wait that ends at a time is over then. */
+	assert_int_equal(data_waits_from(&waits, 0), 0);
+	assert_int_equal(data_waits_from(&waits, 19), 0);
+	assert_int_equal(data_waits_from(&waits, 20), 1);
+	assert_int_equal(data_waits_from(&waits, 30), 2);
+	assert_int_equal(data_waits_from(&waits, 60), 2);
+	assert_int_equal(data_waits_from(&waits, 61), 3);
+	data_waits_free(&waits);
+	assert_int_equal(data_waits_from(&waits, 0), 0);
+	assert_int_equal(data_waits_intervals(&waits, &list), 0);
+	assert_int_equal(list.n, 0);
+	interval_list_free(&list);
+}
+
+static void test_gaps_take_whole_waits(void **state)
+{
+	struct data_wait items[] = {
+	    {.begin_ns = 10, .end_ns = 20}, /* ends as the first gap begins */
+	    {.begin_ns = 29, .end_ns = 40}, /* reaches in from behind */
+	    {.begin_ns = 50, .end_ns = 60}, /* begins as it ends */
+	    {.begin_ns = 60, .end_ns = 71}, /* reaches in from before */
+	    {.begin_ns = 71, .end_ns = 90}, /* around the last */
+	};
+	struct interval gaps[] = {{20, 30}, {45, 50}, {70, 71}, {80, 81}};
+	struct data_waits waits = {.items = items, .n = 5};
+	const struct interval_list list = {.items = gaps, .n = 4};
+
+	data_waits_leave_gaps(&waits, &none);
+	assert_int_equal(waits.n, 5);
+	data_waits_leave_gaps(&waits, &list);
+	assert_int_equal(waits.n, 2);
+	assert_int_equal(waits.items[0].begin_ns, 10);
+	assert_int_equal(waits.items[1].begin_ns, 50);
+	waits.n = 0;
+	data_waits_leave_gaps(&waits, &list);
+	assert_int_equal(waits.n, 0);
+}
+
+/* No call, no mark, no sleep; then with steps. */
+static void test_trainer_alone(void **state)
+{
+	for (uint64_t n = 0; n <= STEPS; n += STEPS) {
+		struct scene scene;
+		struct data_waits waits;
+
+		script_begin(&s);
+		for (uint64_t i = 0; i < n; i++)
+			script_step(&s, TRAINER, 1000 * i + 900);
+		scene = scene_of(&s);
+		waits = waits_of(&scene);
+		assert_int_equal(waits.n, 0);
+		assert_int_equal(waits.loader, LOADER_NONE);
+		assert_int_equal(waits.file_calls.n, 0);
+		data_waits_free(&waits);
+		scene_free(&scene);
+	}
+}
+
+static void test_marks(void **state)
+{
+	struct scene scene;
+	struct data_waits waits;
+
+	script_begin(&s);
+	script_mark(&s, TRAINER, 5, MARK_NEXT_END, 0); /* began before the recording */
+	script_mark(&s, TRAINER, 100, MARK_NEXT_BEGIN, 0);
+	script_mark(&s, TRAINER, 110, MARK_NEXT_BEGIN, 0); /* the first one raised */
+	script_mark(&s, TRAINER, 150, MARK_NEXT_END, 0);
+	script_mark(&s, TRAINER, 160, MARK_NEXT_END, 0);
+	script_mark(&s, TRAINER, 300, MARK_NEXT_BEGIN, 0);
+	script_mark(&s, TRAINER, 350, MARK_NEXT_END, 0);
+	script_mark(&s, TRAINER, 400, MARK_NEXT_BEGIN, 0); /* still waits */
+	for (uint64_t i = 0; i < 8; i++)
+		script_step(&s, TRAINER, 1000 * i + 900);
+	scene = scene_of(&s);
+	waits = waits_of(&scene);
+	assert_int_equal(waits.loader, LOADER_DIESEL); /* four ends, half as many as steps */
+	assert_true(waits.marked);
+	assert_int_equal(waits.n, 2);
+	check_wait(&waits, 0, 110, 150);
+	check_wait(&waits, 1, 300, 350);
+	assert_int_equal(waits.items[0].ready_ns, at(150));
+	data_waits_free(&waits);
+	scene_free(&scene);
+	/* Fewer marks than that are of something else than its training data. */
+	script_step(&s, TRAINER, 9000);
+	scene = scene_of(&s);
+	waits = waits_of(&scene);
+	assert_int_equal(waits.loader, LOADER_NONE);
+	assert_false(waits.marked);
+	data_waits_free(&waits);
+	scene_free(&scene);
+}
+
+/* next() that makes its batch: marks are the wait, and the reading is told apart. */
+static void test_batch_marks(void **state)
+{
+	struct scene scene;
+	struct data_waits waits;
+
+	script_begin(&s);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		script_mark(&s, TRAINER, 1000 * i + 100, MARK_BATCH_BEGIN, MARK_BATCH_INLINE);
+		script_read_file(&s, TRAINER, 1000 * i + 150, 1000 * i + 250);
+		script_mark(&s, TRAINER, 1000 * i + 400, MARK_BATCH_END, 0);
+		script_step(&s, TRAINER, 1000 * i + 900);
+	}
+	/* In a group of calls only a part of the time is reading; a page fault may lie between two calls. */
+	script_add(&s, TRAINER, EVENT_CALLS, 7260, 7300)->calls.busy_ns = 10 * TICK_NS;
+	script_off(&s, TRAINER, 7110, 7120, 7120, 0x2, TIMER_WOKE)->flags = EVENT_FLAG_MAJOR_FAULT;
+	scene = scene_of(&s);
+	waits = waits_of(&scene);
+	assert_int_equal(waits.loader, LOADER_INLINE);
+	assert_true(waits.marked);
+	assert_int_equal(waits.n, STEPS);
+	for (uint64_t i = 0; i < STEPS; i++)
+		check_wait(&waits, i, 1000 * i + 100, 1000 * i + 400);
+	assert_int_equal(waits.file_calls.n, STEPS + 2);
+	assert_int_equal(waits.file_calls.items[STEPS - 1].begin_ns, at(7110));
+	assert_int_equal(interval_list_cover(&waits.file_calls, 0, UINT64_MAX), (100 * STEPS + 20) * TICK_NS);
+	data_waits_free(&waits);
+	scene_free(&scene);
+}
+
+static struct event *first_call(uint32_t tid, uint16_t nr)
+{
+	for (size_t i = 0; i < s.n; i++)
+		if (s.events[i].tid == tid && s.events[i].type == EVENT_SYSCALL && s.events[i].call.nr == nr)
+			return &s.events[i];
+	fail();
+	return NULL;
+}
+
+/* A loader of the job's own: from the first file call behind a step to the last, and on for the time that a
+ * sample is decoded. */
+static void test_inline(void **state)
+{
+	struct scene scene;
+	struct data_waits waits;
+	struct interval saved = {at(7000), at(8000)};
+	const struct interval_list checkpoints = {.items = &saved, .n = 1};
+
+	script_begin(&s);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		for (uint64_t k = 0; k < 4; k++) {
+			uint64_t tick = 1000 * i + 100 * k;
+
+			script_call(&s, TRAINER, tick, tick + 1, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
+			script_read_file(&s, TRAINER, tick + 1, tick + 60);
+		}
+		script_step(&s, TRAINER, 1000 * i + 900);
+	}
+	script_call(&s, TRAINER, 8000, 8001, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9); /* no batch of four */
+	first_call(TRAINER, SYS_openat)->flags = EVENT_FLAG_CLIPPED; /* who knows since when */
+	scene = scene_of(&s);
+	waits = waits_of(&scene);
+	assert_int_equal(waits.loader, LOADER_INLINE);
+	assert_false(waits.marked);
+	assert_int_equal(waits.n, STEPS);
+	for (uint64_t i = 0; i < STEPS; i++)
+		check_wait(&waits, i, 1000 * i + (i == 0), 1000 * i + 400);
+	assert_int_equal(interval_list_cover(&waits.file_calls, 0, UINT64_MAX),
+			 (4 * 60 * STEPS - 1) * TICK_NS);
+	data_waits_free(&waits);
+	/* Reading in a checkpoint is no batch. */
+	assert_int_equal(data_waits_find(scene.timeline, &scene.roles, &checkpoints, &waits), 0);
+	assert_int_equal(waits.n, STEPS - 1);
+	data_waits_free(&waits);
+	scene_free(&scene);
+}
+
+/* What touches files is no batch: before the first step all but as many samples as a batch has, and
+ * behind a long time of computing fewer than half a batch. */
+static void test_inline_beside_other_reads(void **state)
+{
+	struct scene scene;
+	struct data_waits waits;
+
+	script_begin(&s);
+	for (uint64_t i = 1; i <= STEPS; i++) {
+		for (uint64_t k = 0; k < 4 + 4 * (i == 1); k++) {
+			uint64_t tick = 2000 * i + 100 * k;
+
+			script_call(&s, TRAINER, tick, tick + 1, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
+			script_read_file(&s, TRAINER, tick + 1, tick + 60);
+		}
+		script_step(&s, TRAINER, 2000 * i + 1900);
+	}
+	/* Of four: one is none, two may be the last ones of an epoch. */
+	script_call(&s, TRAINER, 5500, 5501, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
+	script_call(&s, TRAINER, 7500, 7501, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
+	script_call(&s, TRAINER, 7600, 7601, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
+	scene = scene_of(&s);
+	waits = waits_of(&scene);
+	assert_int_equal(waits.n, STEPS + 1);
+	check_wait(&waits, 0, 2400, 2800);
+	check_wait(&waits, 1, 4000, 4400);
+	check_wait(&waits, 2, 6000, 6400);
+	assert_int_equal(waits.items[3].begin_ns, at(7500));
+	check_wait(&waits, 4, 8000, 8400);
+	data_waits_free(&waits);
+	scene_free(&scene);
+}
+
+/* No steps are known: the rhythm of its reads makes them. */
+static void test_inline_without_steps(void **state)
+{
+	struct scene scene;
+	struct data_waits waits;
+
+	script_begin(&s);
+	for (uint64_t i = 0; i < 20; i++)
+		for (uint64_t k = 0; k < 4; k++) {
+			uint64_t tick = 1000 * i + 100 * k;
+
+			/* Two calls for one sample. */
+			script_call(&s, TRAINER, tick, tick + 1, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
+			script_read_file(&s, TRAINER, tick + 2, tick + 60);
+		}
+	script_exit(&s, TRAINER, 20000);
+	first_call(TRAINER, SYS_openat)->flags = EVENT_FLAG_CLIPPED;
+	scene = scene_of(&s);
+	waits = waits_of(&scene);
+	assert_int_equal(waits.loader, LOADER_INLINE);
+	assert_int_equal(waits.n, 20);
+	for (uint64_t i = 0; i < 20; i++) {
+		assert_int_equal(waits.items[i].begin_ns, at(1000 * i + (i ? 0 : 2)));
+		/* 22 ticks in calls and, between four samples, 40 three times: 52 a sample. */
+		assert_in_range(waits.items[i].end_ns, at(1000 * i + 411), at(1000 * i + 413));
+	}
+	data_waits_free(&waits);
+	scene_free(&scene);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_waits_do_not_overlap),
+	    cmocka_unit_test(test_gaps_take_whole_waits),
+	    cmocka_unit_test(test_trainer_alone),
+	    cmocka_unit_test(test_marks),
+	    cmocka_unit_test(test_batch_marks),
+	    cmocka_unit_test(test_inline),
+	    cmocka_unit_test(test_inline_beside_other_reads),
+	    cmocka_unit_test(test_inline_without_steps),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "calls.h"
 #include "lib/sorted.h"
@@ -182,7 +183,7 @@ void summary_evidence(const struct tally *tally, struct analysis *analysis)
 
 	qsort(sorted.items, sorted.n, sizeof(sorted.items[0]), item_compare);
 	for (size_t i = 0; i < sorted.n; i++) {
-		if (sorted.items[i].what == walk_gil_text)
+		if (strcmp(sorted.items[i].what, walk_gil_text) == 0)
 			analysis->gil_ns += sorted.items[i].ns;
 		else if (sorted.items[i].role == ROLE_TRAINER && !sorted.items[i].fetch)
 			analysis->own_prep_ns += sorted.items[i].ns;

@@ -2,6 +2,7 @@
 #include "walk.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "analyzer/chain.h"
 
@@ -13,6 +14,8 @@
 #define HOPS_MAX 64
 
 static const char no_core_text[] = "waiting for a core";
+static const char rest_text[] = "anything else";
+static const char unknown_text[] = "not attributed";
 const char walk_gil_text[] = "waiting for the interpreter lock (GIL)";
 
 struct walk {
@@ -26,22 +29,40 @@ struct walk {
 	uint64_t charged_ns; /* from here on, all is in the chain */
 };
 
+/* The same constant has an address in each file that uses it, unless the linker merged them. */
+static bool same_text(const char *a, const char *b)
+{
+	return a == b || strcmp(a, b) == 0;
+}
+
+static struct tally_item *item_find(struct tally *tally, enum role role, const char *what, bool fetch)
+{
+	for (size_t i = 0; i < tally->n; i++) {
+		struct tally_item *item = &tally->items[i];
+
+		if (item->role == role && item->fetch == fetch && same_text(item->what, what))
+			return item;
+	}
+	return NULL;
+}
+
 void tally_add(struct tally *tally, enum role role, const char *what, bool fetch, uint64_t ns)
 {
-	size_t i = 0;
+	struct tally_item *item = item_find(tally, role, what, fetch);
 
 	if (!ns)
 		return;
-	/* Texts are compared by address: the same text at two addresses gives two lines, no wrong sum. */
-	while (i < tally->n && !(tally->items[i].role == role && tally->items[i].what == what &&
-				 tally->items[i].fetch == fetch))
-		i++;
-	if (i == tally->n) {
-		if (tally->n == TALLY_MAX)
-			return;
-		tally->items[tally->n++] = (struct tally_item){.role = role, .what = what, .fetch = fetch};
+	/* The last two places are for the rest that fetches and the rest that does not. */
+	if (!item && tally->n >= TALLY_MAX - 2) {
+		role = ROLE_OTHER;
+		what = rest_text;
+		item = item_find(tally, role, what, fetch);
 	}
-	tally->items[i].ns += ns;
+	if (!item) {
+		item = &tally->items[tally->n++];
+		*item = (struct tally_item){.role = role, .what = what, .fetch = fetch};
+	}
+	item->ns += ns;
 }
 
 static bool call_fetches(const struct timeline_thread *thread, const struct timeline_call *call,
@@ -113,7 +134,8 @@ static void chain_add(struct walk *walk, enum role role, const char *what, bool 
 	uint64_t end_ns = walk->charged_ns;
 
 	walk->charged_ns -= ns;
-	if (last && last->tid == walk->thread->tid && last->what == what && last->fetch == fetch) {
+	if (last && last->begin_ns == end_ns && last->tid == walk->thread->tid && last->fetch == fetch &&
+	    same_text(last->what, what)) {
 		last->begin_ns = walk->charged_ns;
 		return;
 	}
@@ -144,20 +166,23 @@ static bool starts_up(const struct walk *walk, const struct timeline_thread *thr
 	return at_ns <= roles_started_ns(walk->roles, thread);
 }
 
+static void charge_unknown(struct walk *walk, uint64_t ns)
+{
+	charge(walk, ROLE_OTHER, unknown_text, false, ns);
+}
+
+/* Of a thread that was seen to run at to_ns, and was not off its CPU since from_ns. That holds behind its
+ * last record and before its first one, too: a sleep leaves a record when it ends. */
 static void charge_run(struct walk *walk, const struct timeline_thread *thread, uint64_t from_ns,
 		       uint64_t to_ns)
 {
 	enum role role = role_of(walk->timeline, walk->roles, thread);
-	uint64_t fetch_ns;
-
-	if (starts_up(walk, thread, to_ns)) {
-		charge(walk, role, "starting up", false, to_ns - from_ns);
-		return;
-	}
-	fetch_ns = walk_fetch_calls(thread, role, from_ns, to_ns);
+	uint64_t started_ns = min_ns(max_ns(roles_started_ns(walk->roles, thread), from_ns), to_ns);
+	uint64_t fetch_ns = walk_fetch_calls(thread, role, started_ns, to_ns);
 
 	charge(walk, role, "in file calls, on the CPU", true, fetch_ns);
-	charge(walk, role, computing(walk, role), false, to_ns - from_ns - fetch_ns);
+	charge(walk, role, computing(walk, role), false, to_ns - started_ns - fetch_ns);
+	charge(walk, role, "starting up", false, started_ns - from_ns);
 }
 
 static const char *asleep(const struct timeline_thread *thread, const struct timeline_off *off)
@@ -185,6 +210,11 @@ static const struct timeline_thread *step_off(struct walk *walk, const struct ti
 	if (*at_ns <= walk->begin_ns || *at_ns <= off->begin_ns)
 		return thread;
 	from_ns = off->begin_ns > walk->begin_ns ? off->begin_ns : walk->begin_ns;
+	if (off->state == TIMELINE_UNKNOWN) {
+		charge_unknown(walk, *at_ns - from_ns);
+		*at_ns = from_ns;
+		return thread;
+	}
 	if (gil_waits(&walk->roles->gil, thread, off)) {
 		held_ns = gil_held_ns(walk->timeline, thread, from_ns, *at_ns);
 		charge(walk, role, walk_gil_text, false, held_ns);
@@ -215,7 +245,7 @@ static const struct timeline_thread *step_birth(struct walk *walk, const struct 
 
 	if (creator && creator != thread && creator->born_ns < *at_ns)
 		return creator;
-	charge(walk, ROLE_OTHER, "not attributed", false, *at_ns - walk->begin_ns);
+	charge_unknown(walk, *at_ns - walk->begin_ns);
 	*at_ns = walk->begin_ns;
 	return thread;
 }
@@ -244,7 +274,7 @@ static void walk_back(struct walk *walk, uint64_t end_ns)
 		hops = at_ns < moved_ns ? 0 : hops + 1;
 		moved_ns = at_ns;
 		if (hops > HOPS_MAX) {
-			charge(walk, ROLE_OTHER, "not attributed", false, at_ns - begin_ns);
+			charge_unknown(walk, at_ns - begin_ns);
 			break;
 		}
 	}

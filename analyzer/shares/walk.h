@@ -5,8 +5,8 @@
  * Why a wait lasted: back from its end, through whoever ended each sleep, to the thread and call that held
  * the trainer up. Only a task of the job that really made the other one runnable is followed; a sleep that an
  * interrupt ended stays with the sleeper (its disk, its network, its timer). Every ns of the wait is charged
- * once. This explains a wait; how much of it goes away with faster storage is the replay's to say, because
- * the walk does not see that fetching overlaps.
+ * once; what is not known of a thread is "not attributed". This explains a wait; how much of it goes away
+ * with faster storage is the replay's to say, because the walk does not see that fetching overlaps.
  */
 
 #include "roles.h"
@@ -26,9 +26,11 @@ struct tally {
 	size_t n;
 };
 
-/* What a thread is charged that waits for the interpreter lock: compared by address. */
+/* What a thread is charged with while it waits for the interpreter lock. */
 extern const char walk_gil_text[];
 
+/* One item for each role, text and kind, however often it is added; none for 0 ns. When the tally is nearly
+ * full, what is new to it is summed up as "anything else", fetching and not: no ns is lost. */
 void tally_add(struct tally *tally, enum role role, const char *what, bool fetch, uint64_t ns);
 
 /* Returns the ns of [begin_ns, end_ns) that are charged to fetching; adds all of it to the tally. */

@@ -7,6 +7,7 @@
 #include "batches.h"
 #include "checkpoint.h"
 #include "collectives.h"
+#include "lib/cleanup.h"
 #include "page_cache_find.h"
 
 static int times_find(struct measurement *m)
@@ -125,6 +126,14 @@ static int waits_find(struct measurement *m)
 	return r;
 }
 
+static int collectives_take(struct measurement *m)
+{
+	_cleanup_(interval_list_free) struct interval_list collectives = {0};
+	int r = collectives_find(m->timeline, &m->roles, &collectives);
+
+	return r == 0 ? partition_collectives_take(&m->partition, &collectives) : r;
+}
+
 /* With all waits as preparing: what the trainer did outside of them, which the replay needs. */
 static int rest_find(struct measurement *m, bool several)
 {
@@ -133,9 +142,7 @@ static int rest_find(struct measurement *m, bool several)
 			       &m->checkpoints, &m->helper_checkpoints);
 
 	if (r == 0 && several)
-		r = collectives_find(m->timeline, &m->roles, &m->partition.collectives);
-	if (r == 0 && several)
-		r = interval_list_subtract(&m->partition.collectives, &m->partition.compiling);
+		r = collectives_take(m);
 	if (r == 0)
 		r = checkpoints_of_children(&from, m->timeline, &m->roles, m->saves,
 					    &m->partition.child_checkpoints);

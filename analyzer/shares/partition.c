@@ -5,23 +5,20 @@
 #include <stdlib.h>
 
 #include "checkpoint.h"
+#include "lib/cleanup.h"
 #include "times.h"
 
-static int compiling_take(const struct compiling *compiling, const struct interval_list *waits,
-			  const struct interval_list *checkpoints, struct partition *partition)
+/* What comes first in the order of the shares is taken out of what comes behind it. */
+static int leave_out(struct interval_list *list, const struct interval_list *const *before, size_t n)
 {
-	int r = interval_list_append(&partition->compiling, &compiling->trainer);
+	int r = 0;
 
-	if (r == 0)
-		r = interval_list_subtract(&partition->compiling, waits);
-	if (r == 0)
-		r = interval_list_subtract(&partition->compiling, checkpoints);
-	return r == 0 ? interval_list_append(&partition->helper_compiling, &compiling->helpers) : r;
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = interval_list_subtract(list, before[i]);
+	return r;
 }
 
-static int gpu_waits_find(const struct timeline_thread *trainer, const struct interval_list *waits,
-			  const struct interval_list *checkpoints, const struct interval_list *compiling,
-			  struct interval_list *gpu_waits)
+static int gpu_waits_find(const struct timeline_thread *trainer, struct interval_list *gpu_waits)
 {
 	int r = 0;
 
@@ -29,15 +26,10 @@ static int gpu_waits_find(const struct timeline_thread *trainer, const struct in
 		r = interval_list_add(gpu_waits, trainer->gpu_waits[i].begin_ns,
 				      trainer->gpu_waits[i].end_ns);
 	interval_list_tidy(gpu_waits);
-	if (r == 0)
-		r = interval_list_subtract(gpu_waits, waits);
-	if (r == 0)
-		r = interval_list_subtract(gpu_waits, checkpoints);
-	return r < 0 ? r : interval_list_subtract(gpu_waits, compiling);
+	return r;
 }
 
-static int gil_sleeps_find(const struct roles *roles, const struct interval_list *compiling,
-			   struct interval_list *sleeps)
+static int gil_sleeps_find(const struct roles *roles, struct interval_list *sleeps)
 {
 	for (size_t i = 0; roles->gil.n && i < roles->trainer->n_offs; i++) {
 		const struct timeline_off *off = &roles->trainer->offs[i];
@@ -47,38 +39,77 @@ static int gil_sleeps_find(const struct roles *roles, const struct interval_list
 			return -ENOMEM;
 	}
 	interval_list_tidy(sleeps);
-	return interval_list_subtract(sleeps, compiling);
+	return 0;
 }
 
-int partition_init(struct partition *partition, const struct timeline *timeline, const struct roles *roles,
-		   const struct data_waits *waits, const struct compiling *compiling,
-		   struct interval_list *own_checkpoints, struct interval_list *helper_checkpoints)
+/* All lists of the trainer; its checkpoints are there. */
+static int trainer_lists_find(struct partition *partition, const struct compiling *compiling,
+			      const struct interval_list *waits)
 {
-	struct interval_list holes;
-	int r;
+	const struct interval_list *const before[] = {waits, &partition->checkpoints, &partition->compiling,
+						      &partition->gpu_waits};
+	int r = leave_out(&partition->checkpoints, before, 1);
 
-	*partition = (struct partition){.timeline = timeline, .roles = roles, .waits = waits};
-	r = data_waits_intervals(waits, &holes);
 	if (r == 0)
-		r = interval_list_subtract(own_checkpoints, &holes);
+		r = interval_list_append(&partition->compiling, &compiling->trainer);
 	if (r == 0)
-		r = compiling_take(compiling, &holes, own_checkpoints, partition);
+		r = leave_out(&partition->compiling, before, 2);
 	if (r == 0)
-		r = gpu_waits_find(roles->trainer, &holes, own_checkpoints, &partition->compiling,
-				   &partition->gpu_waits);
-	interval_list_free(&holes);
-	if (r < 0)
-		return r;
+		r = gpu_waits_find(partition->roles->trainer, &partition->gpu_waits);
+	if (r == 0)
+		r = leave_out(&partition->gpu_waits, before, 3);
+	if (r == 0)
+		r = gil_sleeps_find(partition->roles, &partition->gil_sleeps);
+	return r == 0 ? leave_out(&partition->gil_sleeps, before, 4) : r;
+}
+
+static int helpers_find(struct partition *partition, const struct compiling *compiling)
+{
+	const struct timeline *timeline = partition->timeline;
+	const struct roles *roles = partition->roles;
+
 	partition->helpers = calloc(timeline->n_threads + 1, sizeof(*partition->helpers));
 	if (!partition->helpers)
 		return -ENOMEM;
 	for (size_t i = 0; i < timeline->n_threads; i++)
 		if (roles->of[i] == ROLE_HELPER && &timeline->threads[i] != roles->reader)
 			partition->helpers[partition->n_helpers++] = &timeline->threads[i];
-	partition->checkpoints = *own_checkpoints;
-	partition->helper_checkpoints = *helper_checkpoints;
+	return interval_list_append(&partition->helper_compiling, &compiling->helpers);
+}
+
+int partition_init(struct partition *partition, const struct timeline *timeline, const struct roles *roles,
+		   const struct data_waits *waits, const struct compiling *compiling,
+		   struct interval_list *own_checkpoints, struct interval_list *helper_checkpoints)
+{
+	_cleanup_(interval_list_free) struct interval_list holes = {0};
+	int r;
+
+	*partition = (struct partition){.timeline = timeline,
+					.roles = roles,
+					.waits = waits,
+					.checkpoints = *own_checkpoints,
+					.helper_checkpoints = *helper_checkpoints};
 	*own_checkpoints = *helper_checkpoints = (struct interval_list){0};
-	return gil_sleeps_find(roles, &partition->compiling, &partition->gil_sleeps);
+	r = data_waits_intervals(waits, &holes);
+	if (r == 0)
+		r = trainer_lists_find(partition, compiling, &holes);
+	return r == 0 ? helpers_find(partition, compiling) : r;
+}
+
+int partition_collectives_take(struct partition *partition, struct interval_list *collectives)
+{
+	const struct interval_list *const before[] = {&partition->checkpoints, &partition->compiling};
+	_cleanup_(interval_list_free) struct interval_list holes = {0};
+	int r = data_waits_intervals(partition->waits, &holes);
+
+	interval_list_free(&partition->collectives);
+	partition->collectives = *collectives;
+	*collectives = (struct interval_list){0};
+	if (r == 0)
+		r = interval_list_subtract(&partition->collectives, &holes);
+	if (r == 0)
+		r = leave_out(&partition->collectives, before, 2);
+	return r == 0 ? interval_list_subtract(&partition->gil_sleeps, &partition->collectives) : r;
 }
 
 void partition_free(struct partition *partition)
@@ -118,7 +149,8 @@ static bool woken_by_helper(const struct partition *partition, const struct time
 	if (!off || !off->waker_tid)
 		return false;
 	waker = timeline_find(partition->timeline, off->waker_tid, off->waking_ns);
-	return waker && waker->tgid == partition->roles->trainer->tgid && waker != partition->roles->trainer;
+	return waker && waker != partition->roles->trainer &&
+	       timeline_same_process(waker, partition->roles->trainer);
 }
 
 typedef void partition_part(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
@@ -166,24 +198,47 @@ static void partition_helped(const struct partition *partition, uint64_t begin_n
 	}
 }
 
-static void partition_sleep(const struct partition *partition, struct timeline_piece piece,
+/* A piece of one sleep, at neither the ranks' meeting nor the interpreter lock. */
+static void partition_awaited(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+			      uint64_t share_ns[SHARE_COUNT])
+{
+	const struct timeline_off *off = timeline_piece_at(partition->roles->trainer, begin_ns, end_ns).off;
+
+	/* Nobody else's word lets it go on, whatever that thread did meanwhile. */
+	if (checkpoint_ends(partition->timeline, partition->saves, off))
+		share_ns[SHARE_CHECKPOINT_STALL] += end_ns - begin_ns;
+	else if (woken_by_helper(partition, off))
+		partition_by(partition, &partition->helper_compiling, begin_ns, end_ns, partition_compiling,
+			     partition_helped, share_ns);
+	else
+		share_ns[SHARE_OTHER] += end_ns - begin_ns;
+}
+
+static void partition_locked(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+			     uint64_t share_ns[SHARE_COUNT])
+{
+	share_ns[SHARE_CPU_STARVED] += end_ns - begin_ns;
+}
+
+static void partition_unmet(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
 			    uint64_t share_ns[SHARE_COUNT])
 {
-	uint64_t ns = piece.end_ns - piece.begin_ns;
+	partition_by(partition, &partition->gil_sleeps, begin_ns, end_ns, partition_locked, partition_awaited,
+		     share_ns);
+}
 
-	if (interval_list_cover(&partition->collectives, piece.begin_ns, piece.end_ns)) {
-		share_ns[SHARE_DEVICE] += ns;
-	} else if (interval_list_cover(&partition->gil_sleeps, piece.begin_ns, piece.end_ns)) {
-		share_ns[SHARE_CPU_STARVED] += ns;
-	} else if (checkpoint_ends(partition->timeline, partition->saves, piece.off)) {
-		/* Nobody else's word lets it go on, whatever that thread did meanwhile. */
-		share_ns[SHARE_CHECKPOINT_STALL] += ns;
-	} else if (!woken_by_helper(partition, piece.off)) {
-		share_ns[SHARE_OTHER] += ns;
-	} else {
-		partition_by(partition, &partition->helper_compiling, piece.begin_ns, piece.end_ns,
-			     partition_compiling, partition_helped, share_ns);
-	}
+static void partition_collective(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+				 uint64_t share_ns[SHARE_COUNT])
+{
+	share_ns[SHARE_DEVICE] += end_ns - begin_ns;
+}
+
+/* A piece of one sleep. */
+static void partition_sleep(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
+			    uint64_t share_ns[SHARE_COUNT])
+{
+	partition_by(partition, &partition->collectives, begin_ns, end_ns, partition_collective,
+		     partition_unmet, share_ns);
 }
 
 /* Waiting for the GPU, by spinning or asleep; without a core it is the core that is waited for. */
@@ -230,7 +285,7 @@ static void partition_rest(const struct partition *partition, uint64_t begin_ns,
 		case STATE_CPU: share_ns[SHARE_DEVICE] += ns; break;
 		case STATE_QUEUE: share_ns[SHARE_CPU_STARVED] += ns; break;
 		case STATE_SLEEP:
-		case STATE_BLOCK: partition_sleep(partition, piece, share_ns); break;
+		case STATE_BLOCK: partition_sleep(partition, piece.begin_ns, piece.end_ns, share_ns); break;
 		case STATE_UNKNOWN: share_ns[SHARE_OTHER] += ns; break;
 		}
 		at_ns = piece.end_ns;
@@ -264,28 +319,14 @@ static void partition_busy(const struct partition *partition, uint64_t begin_ns,
 		     partition_unsaved, share_ns);
 }
 
-static uint64_t outside_waits(const struct partition *partition, const struct interval_list *list,
-			      uint64_t begin_ns, uint64_t end_ns)
-{
-	const struct data_waits *waits = partition->waits;
-	uint64_t sum_ns = interval_list_cover(list, begin_ns, end_ns);
-
-	for (size_t i = data_waits_from(waits, begin_ns); i < waits->n && waits->items[i].begin_ns < end_ns;
-	     i++)
-		sum_ns -= interval_list_cover(
-		    list, waits->items[i].begin_ns > begin_ns ? waits->items[i].begin_ns : begin_ns,
-		    min_ns(waits->items[i].end_ns, end_ns));
-	return sum_ns;
-}
-
 uint64_t partition_collective_ns(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns)
 {
-	return outside_waits(partition, &partition->collectives, begin_ns, end_ns);
+	return interval_list_cover(&partition->collectives, begin_ns, end_ns);
 }
 
 uint64_t partition_gil_ns(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns)
 {
-	return outside_waits(partition, &partition->gil_sleeps, begin_ns, end_ns);
+	return interval_list_cover(&partition->gil_sleeps, begin_ns, end_ns);
 }
 
 static void partition_wait(const struct partition *partition, size_t wait, uint64_t ns,

@@ -10,7 +10,7 @@
  *   GPU driver        device (and gpu_wait), whether the trainer spins or sleeps in a synchronising call
  *   on a CPU          device
  *   without a core    cpu_starved
- *   in a collective  device: the ranks meet at the end of their steps
+ *   in a collective   device: the ranks meet at the end of their steps
  *   at the interpreter lock (GIL)  cpu_starved: ready to go on, but another thread has it
  *   asleep until a thread or child that saves ends it   checkpoint_stall
  *   asleep            what its own other threads did meanwhile, if one of them ended the sleep: compiling is
@@ -35,8 +35,8 @@ struct partition {
 	struct interval_list compiling;          /* of the trainer, without waits and checkpoints; tidy */
 	struct interval_list helper_compiling;   /* of the other threads of its process; tidy */
 	struct interval_list gpu_waits;          /* of the trainer, without all these; tidy */
-	struct interval_list gil_sleeps;         /* of the trainer at the interpreter lock; tidy */
 	struct interval_list collectives;        /* of several ranks: asleep until others come along; tidy */
+	struct interval_list gil_sleeps;         /* of the trainer at the interpreter lock; tidy */
 	const uint8_t
 	    *saves; /* of each thread: it writes checkpoints, or waits for who does; set before use */
 	const struct timeline_thread **helpers;
@@ -50,15 +50,19 @@ int partition_init(struct partition *partition, const struct timeline *timeline,
 		   struct interval_list *own_checkpoints, struct interval_list *helper_checkpoints);
 void partition_free(struct partition *partition);
 
+/* Of a job of several ranks: takes the list over (it is empty then), tidy, of sleeps of the trainer. -ENOMEM.
+ */
+int partition_collectives_take(struct partition *partition, struct interval_list *collectives);
+
 /* ns of [begin_ns, end_ns) in which the trainer waited for the GPU: part of device. *ret_spin_ns: of it, on a
  * CPU. */
 uint64_t partition_gpu_wait(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
 			    uint64_t *ret_spin_ns);
 
-/* Asleep in collectives outside of data waits: part of device. */
+/* Asleep in collectives, outside of data waits, checkpoints and compiling: part of device. */
 uint64_t partition_collective_ns(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns);
 
-/* Asleep at the interpreter lock outside of data waits and checkpoints: part of cpu_starved. */
+/* Asleep at the interpreter lock, outside of all that comes before it: part of cpu_starved. */
 uint64_t partition_gil_ns(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns);
 
 /* Adds to share_ns[]. */

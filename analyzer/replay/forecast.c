@@ -64,36 +64,27 @@ static int steps_copy(struct forecast *forecast, const struct analysis_step *ste
 	return 0;
 }
 
-int forecast_init(struct forecast *forecast, const struct service *service, const struct analysis_step *steps,
-		  size_t n_warmup)
+static int arrays_make(struct forecast *forecast, size_t n)
 {
-	size_t n;
-	int r;
-
-	/* The first batch is waited for whole, whatever the loader: that is once in a job's life. */
-	if (!n_warmup && service->job.n_steps > ANALYSIS_STEPS_MIN)
-		n_warmup = 1;
-	n = steps_to_replay(&service->job, n_warmup);
-
-	*forecast = (struct forecast){.job = service->job, .first = n_warmup, .n = n - n_warmup};
-	forecast->job.n_steps = n;
-	while (forecast->job.n_epochs && forecast->job.epochs[forecast->job.n_epochs - 1].first_step >= n)
-		forecast->job.n_epochs--;
 	forecast->step_ns = calloc(n + 1, sizeof(double));
 	forecast->other_ns = calloc(n + 1, sizeof(double));
 	forecast->other_wait_ns = calloc(n + 1, sizeof(double));
 	forecast->free_ns = calloc(n + 1, sizeof(double));
-	r = forecast->step_ns && forecast->other_ns && forecast->other_wait_ns && forecast->free_ns ? 0
-												    : -ENOMEM;
-	if (r == 0)
-		r = steps_copy(forecast, steps);
-	if (r == 0)
-		r = service_serve(service, &forecast->job, &forecast->segments);
+	return forecast->step_ns && forecast->other_ns && forecast->other_wait_ns && forecast->free_ns
+		   ? 0
+		   : -ENOMEM;
+}
+
+/* With the storage that explains the recording best. */
+static int storage_choose(struct forecast *forecast, const struct service *service,
+			  const struct analysis_step *steps)
+{
+	int r;
+
 	/* What the volume saved up before the job began is no part of its steady speed, where the steady
 	 * steps can be told without it. */
 	forecast->job.storage.drained = true;
-	if (r == 0)
-		r = replay_recorded(forecast, steps);
+	r = replay_recorded(forecast, steps);
 	if (r == 0 && forecast->error_ratio > DRAINED_TOLERANCE) {
 		forecast->job.storage.drained = false;
 		r = replay_recorded(forecast, steps);
@@ -104,6 +95,34 @@ int forecast_init(struct forecast *forecast, const struct service *service, cons
 		forecast->job.storage = service->job.storage;
 		r = replay_recorded(forecast, steps);
 	}
+	return r;
+}
+
+int forecast_init(struct forecast *forecast, const struct service *service, const struct analysis_step *steps,
+		  size_t n_warmup)
+{
+	size_t n;
+	int r;
+
+	/* The first batch is waited for whole, whatever the loader: that is once in a job's life. */
+	if (!n_warmup && service->job.n_steps > ANALYSIS_STEPS_MIN)
+		n_warmup = 1;
+	*forecast = (struct forecast){.job = service->job};
+	n = steps_to_replay(&service->job, n_warmup);
+	if (n <= n_warmup)
+		return -EINVAL;
+	forecast->first = n_warmup;
+	forecast->n = n - n_warmup;
+	forecast->job.n_steps = n;
+	while (forecast->job.n_epochs && forecast->job.epochs[forecast->job.n_epochs - 1].first_step >= n)
+		forecast->job.n_epochs--;
+	r = arrays_make(forecast, n);
+	if (r == 0)
+		r = steps_copy(forecast, steps);
+	if (r == 0)
+		r = service_serve(service, &forecast->job, &forecast->segments);
+	if (r == 0)
+		r = storage_choose(forecast, service, steps);
 	if (r < 0)
 		forecast_free(forecast);
 	return r;

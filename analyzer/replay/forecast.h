@@ -29,7 +29,9 @@ struct forecast_point {
 	double fetch_ratio, prep_ratio, device_ratio, wait_ratio;
 };
 
-/* service borrowed; its why_not is NULL. n_warmup: steps that are left out. -ENOMEM, -EINVAL (damaged). */
+/* service borrowed; its why_not is NULL. steps: the job's, as recorded. n_warmup: steps that are left out;
+ * the first one always is where there are enough. -ENOMEM, -EINVAL (damaged, or no step is left); nothing to
+ * free then. */
 int forecast_init(struct forecast *forecast, const struct service *service, const struct analysis_step *steps,
 		  size_t n_warmup);
 void forecast_free(struct forecast *forecast);

@@ -173,6 +173,51 @@ static void shares_find(struct measurement *m)
 	}
 }
 
+/* Where nothing else tells of steps, waits do, or launches; then the window that they make up. */
+static int window_make(struct measurement *m)
+{
+	int r = 0;
+
+	if (!m->n_times)
+		r = times_of_waits(m);
+	if (r == 0 && !m->n_times)
+		r = times_of_launches(m);
+	if (r < 0)
+		return r;
+	data_waits_leave_gaps(&m->waits, &m->timeline->gaps);
+	r = window_find(m->times, m->n_times, &m->waits, &m->checkpoints, m->roles.trainer, &m->window);
+	if (r < 0)
+		return r;
+	window_leave_gaps(&m->window, &m->timeline->gaps);
+	m->run = window_longest_run(&m->window);
+	return 0;
+}
+
+static int service_find(struct measurement *m, const struct analysis_input *input, uint32_t n_cpus)
+{
+	const struct service_input from = {.timeline = m->timeline,
+					   .roles = &m->roles,
+					   .waits = &m->waits,
+					   .window = &m->run,
+					   .partition = &m->partition,
+					   .n_cpus = n_cpus,
+					   .cold_bytes = page_cache_cold_bytes(input, &m->run)};
+
+	return service_extract(&from, &m->service);
+}
+
+static int split_find(struct measurement *m)
+{
+	const struct split_input from = {.timeline = m->timeline,
+					 .roles = &m->roles,
+					 .waits = &m->waits,
+					 .window = &m->window,
+					 .run = &m->run,
+					 .service = &m->service};
+
+	return split_waits(&from, &m->split);
+}
+
 int measure(const struct timeline *timeline, const struct analysis_input *input, uint32_t trainer_tid,
 	    uint32_t n_cpus, bool several, struct measurement *m)
 {
@@ -187,30 +232,14 @@ int measure(const struct timeline *timeline, const struct analysis_input *input,
 		r = works_find(m, input);
 	if (r == 0)
 		r = waits_find(m);
-	if (r == 0 && !m->n_times)
-		r = times_of_waits(m);
-	if (r == 0 && !m->n_times)
-		r = times_of_launches(m);
-	data_waits_leave_gaps(&m->waits, &timeline->gaps);
 	if (r == 0)
-		r = window_find(m->times, m->n_times, &m->waits, &m->checkpoints, m->roles.trainer,
-				&m->window);
-	window_leave_gaps(&m->window, &timeline->gaps);
+		r = window_make(m);
 	if (r == 0)
 		r = rest_find(m, several);
-	m->run = window_longest_run(&m->window);
 	if (r == 0)
-		r = service_extract(
-		    &(struct service_input){.timeline = timeline,
-					    .roles = &m->roles,
-					    .waits = &m->waits,
-					    .window = &m->run,
-					    .partition = &m->partition,
-					    .n_cpus = n_cpus,
-					    .cold_bytes = page_cache_cold_bytes(input, &m->run)},
-		    &m->service);
+		r = service_find(m, input, n_cpus);
 	if (r == 0)
-		r = split_waits(timeline, &m->roles, &m->waits, &m->window, &m->run, &m->service, &m->split);
+		r = split_find(m);
 	if (r == 0)
 		shares_find(m);
 	return r;

@@ -43,8 +43,8 @@ struct measurement {
 
 /* trainer_tid 0: the one that roles_find() finds. n_cpus: that the job may use; 0: not known. several: it is
  * one rank of several. Without any trainer roles.trainer is NULL and nothing else is there. The timeline is
- * borrowed for the measurement's life. A measurement must stay where it is: its parts point into it. To be
- * freed also after -ENOMEM, the only failure. */
+ * borrowed for the measurement's life. A measurement must stay where it is: its parts point into it. It is
+ * set up, and to be freed, also after -ENOMEM, the only failure. */
 int measure(const struct timeline *timeline, const struct analysis_input *input, uint32_t trainer_tid,
 	    uint32_t n_cpus, bool several, struct measurement *measurement);
 void measurement_free(struct measurement *measurement);

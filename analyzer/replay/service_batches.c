@@ -62,7 +62,7 @@ static void publications_find(const struct service_input *input, struct service_
 		const struct timeline_thread *thread = &input->timeline->threads[i];
 		size_t k = 0;
 
-		if (thread->tgid != worker->thread->tgid || thread == worker->thread)
+		if (!timeline_same_process(thread, worker->thread) || thread == worker->thread)
 			continue;
 		for (size_t c = 0; c < thread->n_calls && k < worker->n_batches; c++) {
 			const struct timeline_call *call = &thread->calls[c];

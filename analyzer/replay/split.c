@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "lib/cleanup.h"
+
 /* Stretches in which the trainer slept in libdiesel for chunks. */
 static int mark_stretches(const struct timeline_thread *trainer, struct interval_list *ret_list)
 {
@@ -38,9 +40,10 @@ static void split_by_cover(const struct data_waits *waits, const struct interval
 }
 
 /* Waits of the window outside of the run: in the run's proportion. */
-static void split_extend(const struct data_waits *waits, const struct window *window,
-			 const struct window *run, struct split *split)
+static void split_extend(const struct split_input *input, struct split *split)
 {
+	const struct data_waits *waits = input->waits;
+	const struct window *window = input->window, *run = input->run;
 	double wait_ns = 0, fetch_ns = 0, ratio;
 
 	for (size_t i = data_waits_from(waits, run->begin_ns);
@@ -58,45 +61,53 @@ static void split_extend(const struct data_waits *waits, const struct window *wi
 	}
 }
 
-int split_waits(const struct timeline *timeline, const struct roles *roles, const struct data_waits *waits,
-		const struct window *window, const struct window *run, const struct service *service,
-		struct split *split)
+static void split_by_walk(const struct split_input *input, struct split *split)
 {
-	struct interval_list marks = {0};
-	bool replayed;
-	int r;
+	const struct data_waits *waits = input->waits;
 
-	for (size_t i = data_waits_from(waits, window->begin_ns); i < waits->n; i++) {
-		if (waits->items[i].begin_ns >= window->end_ns)
-			break;
-		split->fetch_ns[i] = walk_wait(timeline, roles, waits->items[i].begin_ns,
+	for (size_t i = data_waits_from(waits, input->window->begin_ns);
+	     i < waits->n && waits->items[i].begin_ns < input->window->end_ns; i++)
+		split->fetch_ns[i] = walk_wait(input->timeline, input->roles, waits->items[i].begin_ns,
 					       waits->items[i].end_ns, &split->tally);
-	}
-	switch (waits->loader) {
+}
+
+static int split_of_workers(const struct split_input *input, struct split *split)
+{
+	bool replayed;
+	int r = split_by_replay(input, split, &replayed);
+
+	if (r < 0)
+		return r;
+	split->method = replayed ? METHOD_REPLAY : METHOD_WALK;
+	if (replayed)
+		split_extend(input, split);
+	return 0;
+}
+
+static int split_by_marks(const struct split_input *input, struct split *split)
+{
+	_cleanup_(interval_list_free) struct interval_list marks = {0};
+	int r = mark_stretches(input->roles->trainer, &marks);
+
+	if (r < 0)
+		return r;
+	split->method = METHOD_MARKS;
+	split_by_cover(input->waits, &marks, split);
+	return 0;
+}
+
+int split_waits(const struct split_input *input, struct split *split)
+{
+	split_by_walk(input, split);
+	switch (input->waits->loader) {
 	case LOADER_NONE: break;
 	case LOADER_THREADS: split->method = METHOD_WALK; break;
-	case LOADER_WORKERS:
-		split->method = METHOD_WALK;
-		r = split_by_replay(waits, run, service, split, &replayed);
-		if (r < 0)
-			return r;
-		if (replayed) {
-			split->method = METHOD_REPLAY;
-			split_extend(waits, window, run, split);
-		}
-		break;
+	case LOADER_WORKERS: return split_of_workers(input, split);
 	case LOADER_INLINE:
 		split->method = METHOD_WALK;
-		split_by_cover(waits, &waits->file_calls, split);
+		split_by_cover(input->waits, &input->waits->file_calls, split);
 		break;
-	case LOADER_DIESEL:
-		split->method = METHOD_MARKS;
-		r = mark_stretches(roles->trainer, &marks);
-		if (r < 0)
-			return r;
-		split_by_cover(waits, &marks, split);
-		interval_list_free(&marks);
-		break;
+	case LOADER_DIESEL: return split_by_marks(input, split);
 	}
 	return 0;
 }

@@ -28,13 +28,21 @@ struct split {
 /* How far the replay of a recording may be off before it says nothing about a changed one. */
 #define SPLIT_TOLERANCE 0.10
 
-/* split: with fetch_ns allocated, one a wait, all 0. run: the part of the window that service is of; waits
- * outside of it are split in the same proportion. -ENOMEM. */
-int split_waits(const struct timeline *timeline, const struct roles *roles, const struct data_waits *waits,
-		const struct window *window, const struct window *run, const struct service *service,
-		struct split *split);
+struct split_input {
+	const struct timeline *timeline;
+	const struct roles *roles;
+	const struct data_waits *waits;
+	const struct window *window;
+	const struct window *run;      /* the part of it that is replayed */
+	const struct service *service; /* of run */
+};
+
+/* split: with fetch_ns allocated, one a wait, all 0. Waits outside of the window stay 0, but for those of a
+ * loader whose reading is seen (inline) or told (libdiesel). What the replay says of the run holds for all of
+ * the window, in proportion. -ENOMEM. */
+int split_waits(const struct split_input *input, struct split *split);
 void split_free(struct split *split);
 
-/* split_replay.c: true where the replay is good enough to take its word. -ENOMEM. */
-int split_by_replay(const struct data_waits *waits, const struct window *run, const struct service *service,
-		    struct split *split, bool *ret_split);
+/* split_replay.c: true where the replay is good enough to take its word; else fetch_ns is as it was. -ENOMEM.
+ */
+int split_by_replay(const struct split_input *input, struct split *split, bool *ret_split);

@@ -136,27 +136,27 @@ static int replay_believably(const struct service *service, struct split *split,
 	return r;
 }
 
-int split_by_replay(const struct data_waits *waits, const struct window *run, const struct service *service,
-		    struct split *split, bool *ret_split)
+int split_by_replay(const struct split_input *input, struct split *split, bool *ret_split)
 {
+	const struct window *run = input->run;
 	struct leveller leveller;
 	double observed_ns = (double)run->observed_ns;
 	bool replayed;
 	int r;
 
-	if (service->why_not || !run->observed_ns) {
+	if (input->service->why_not || !run->observed_ns) {
 		*ret_split = false;
 		return 0;
 	}
 	split->recorded_ns = observed_ns;
 	r = leveller_init(&leveller, run->n_steps);
 	if (r == 0)
-		r = replay_believably(service, split, leveller.weight);
+		r = replay_believably(input->service, split, leveller.weight);
 	replayed = r == 0 && believable(split);
 	if (replayed) {
-		limits_find(waits, run, &leveller);
+		limits_find(input->waits, run, &leveller);
 		leveller_give(&leveller, observed_ns * fmax(0, 1 - split->unfetched_ns / split->replayed_ns));
-		waits_fill(waits, run, &leveller, split->fetch_ns);
+		waits_fill(input->waits, run, &leveller, split->fetch_ns);
 	}
 	leveller_free(&leveller);
 	if (r < 0 && r != -EINVAL) /* damaged records: nothing to replay */

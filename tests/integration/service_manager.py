@@ -73,6 +73,10 @@ class Store:
             assert len({name for name, _ in self.stored}) == len(self.stored), self.stored
             return {name: fd for name, fd in self.stored if name[0] == "c"}
 
+    def descriptor(self, name):
+        with self.lock:
+            return next(fd for stored, fd in self.stored if stored == name)
+
     def replace(self, name, new):
         with self.lock:
             for i, (old_name, old) in enumerate(self.stored):

@@ -2,13 +2,56 @@
 """Chunks outlive the daemon in the service manager's store, and nothing but what storage would give comes back. The
 manager is a stand-in for systemd (service_manager.py)."""
 import ctypes
+import fcntl
 import os
 import shutil
+import struct
 import subprocess
 
 from dieseld_support import BIN, MIB, SCRATCH, Case, chunk_files, dataset, finish_probe, main, make_source, pack, probe, \
     start_probe
+from hostile import Client
 from service_manager import KeptDaemon, Store
+
+SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+def memory(data, size=None, seals=SIZE_SEALS, mode=0o400, uid=None):
+    """As dieseld makes it for a chunk, but for what is said otherwise."""
+    fd = os.memfd_create("diesel-chunk", os.MFD_ALLOW_SEALING)
+    os.write(fd, data)
+    os.ftruncate(fd, size or len(data))
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    os.fchmod(fd, mode)
+    if uid is not None:
+        os.fchown(fd, uid, uid)
+    return fd
+
+
+def content(fd):
+    return os.pread(fd, os.fstat(fd).st_size, 0)
+
+
+class Index:
+    """The index in the store, as carry.h says."""
+
+    def __init__(self, store):
+        self.fd = store.descriptor("index")
+        _, _, self.dataset_bytes, self.chunk_bytes, self.n_datasets, self.n_chunks = \
+            struct.unpack("<8sIIIII", os.pread(self.fd, 28, 0))
+
+    def dataset_at(self, i):
+        return 32 + i * self.dataset_bytes
+
+    def chunk_at(self, name):
+        """is_valid and dataset (4 bytes each), chunk, bytes (8), stamp."""
+        return self.dataset_at(self.n_datasets) + int(name[1:]) * self.chunk_bytes
+
+    def get(self, name):
+        return os.pread(self.fd, self.chunk_bytes, self.chunk_at(name))
+
+    def put(self, name, offset, data):
+        os.pwrite(self.fd, data, self.chunk_at(name) + offset)
 
 
 class Carried(Case):
@@ -40,6 +83,9 @@ class Carried(Case):
         self.assertEqual(self.read_all(daemon, path, source), (n, 0))
         self.store.wait_for("all in the store", lambda chunks: len(chunks) == n)
         return n
+
+    def n_datasets(self):
+        return sum(name[0] == "d" for name, _ in self.store.stored)
 
     def restart(self, daemon, change=lambda: None):
         daemon.kill()
@@ -120,11 +166,14 @@ class Changed(Carried):
         self.fill(daemon, path, source)
 
         def damage():
+            before = os.stat(chunk_files(path)[0])
             with open(chunk_files(path)[0], "r+b") as f:
                 f.seek(2 * MIB)
                 byte = f.read(1)
                 f.seek(-1, os.SEEK_CUR)
                 f.write(bytes([byte[0] ^ 1]))
+            # Who may write it may also set when it was written last, but not when it was changed.
+            os.utime(f.name, ns=(before.st_atime_ns, before.st_mtime_ns))
 
         self.restart(daemon, damage)
         self.assertIn(os.path.basename(chunk_files(path)[0]), probe(daemon, path, "--source", source)["error"])
@@ -142,10 +191,16 @@ class Changed(Carried):
         self.fill(daemon, path, source)
 
         def pack_again():
-            shutil.rmtree(path)
+            """In the same directory."""
             shutil.rmtree(source)
             make_source("packed-again", 120, lambda rng: rng.randint(0, 400000), seed=99)
-            pack(source, "packed-again", chunk="4M")
+            new = pack(source, "packed-new", chunk="4M")
+            for name in os.listdir(path):
+                old = os.path.join(path, name)
+                shutil.rmtree(old) if os.path.isdir(old) else os.unlink(old)
+            for name in os.listdir(new):
+                os.rename(os.path.join(new, name), os.path.join(path, name))
+            os.rmdir(new)
 
         self.restart(daemon, pack_again)
         self.assertEqual(self.read_all(daemon, path, source), (len(chunk_files(path)), 0))
@@ -163,7 +218,30 @@ class Changed(Carried):
         n = len(chunk_files(path))
         self.assertEqual(self.read_all(daemon, path, source), (n, 0))
         self.store.wait_for("the new ones alone", lambda chunks: len(chunks) == n)
-        self.assertEqual(sum(name[0] == "d" for name, _ in self.store.stored), 1)
+        self.assertEqual(self.n_datasets(), 1)
+
+    def test_an_older_version_that_somebody_holds_stays(self):
+        """The copy of its snapshot takes memory: the next daemon knows of that, too."""
+        daemon, (path, source) = self.start(), self.own("held")
+        self.fill(daemon, path, source)
+        client = Client(daemon.socket)
+        client.send_open_dataset(path)
+        copies = client.receive()[2]
+        client.close()
+
+        def append():
+            with open(os.path.join(source, "class0", f"more{os.urandom(4).hex()}.bin"), "wb") as f:
+                f.write(os.urandom(5000))
+            pack(source, "held", "--append", chunk="4M")
+
+        self.restart(daemon, append)
+        self.read_all(daemon, path, source)
+        self.store.wait_for("both versions", lambda _: self.n_datasets() == 2)
+        for fd in copies:
+            os.close(fd)
+        append()
+        self.read_all(daemon, path, source)
+        self.store.wait_for("the new version alone", lambda _: self.n_datasets() == 1)
 
     def test_a_snapshot_that_was_written_to_is_another_one(self):
         """Its inode is the same: nothing kept that while no daemon ran."""
@@ -196,35 +274,67 @@ class Corrupted(Carried):
         self.assertIn("(carried over the restart); reading it from storage", daemon.output())
 
     def test_other_memory_is_refused(self):
-        daemon, (path, source) = self.start(), self.own("memory")
+        daemon, (path, source) = self.start(), self.own("memory-of-another-kind")
         n = self.fill(daemon, path, source)
+        # The right bytes, in memory whose size may change, that others may write, or that is another user's; too
+        # short; no memory at all.
+        others = [{"seals": 0}, {"seals": fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL}, {"mode": 0o600}, {"size": 4096}]
+        if os.geteuid() == 0:
+            others.append({"uid": 12345})
+        self.assertGreater(n, len(others) + 1)
 
         def replace():
-            (first, fd), (second, _), (third, _) = sorted(self.store.chunks().items())[:3]
-            # The right bytes, and nothing that keeps somebody from changing them; too short; no memory at all.
-            for name, size in ((first, os.fstat(fd).st_size), (second, 4096)):
-                new = os.memfd_create("diesel-chunk", os.MFD_ALLOW_SEALING)
-                os.write(new, os.pread(fd, size, 0))
-                os.fchmod(new, 0o400)
-                self.store.replace(name, new)
-            self.store.replace(third, os.open("/dev/null", os.O_RDONLY))
+            (first, _), *chunks = sorted(self.store.chunks().items())
+            self.store.replace(first, os.open("/dev/null", os.O_RDONLY))
+            for other, (name, fd) in zip(others, chunks):
+                data = content(fd)
+                self.store.replace(name, memory(data[:other.get("size")], **other))
 
         self.restart(daemon, replace)
-        self.assertEqual(self.read_all(daemon, path, source), (3, n - 3))
-        self.assertIn("3 chunks not used: what the service manager kept is not as dieseld made it", daemon.output())
+        bad = len(others) + 1
+        self.assertEqual(self.read_all(daemon, path, source), (bad, n - bad))
+        self.assertIn(f"{bad} chunks not used: what the service manager kept is not as dieseld made it",
+                      daemon.output())
         self.store.wait_for("good ones", lambda chunks: len(chunks) == n)
 
-    def test_without_the_index_nothing_is_used(self):
-        for change in ("another", "none"):
+    def test_another_copy_of_the_snapshot_is_not_used(self):
+        for change in ("writable", "damaged", "another user's"):
             with self.subTest(change):
-                daemon, (path, source) = self.start(), self.own("index" + change)
+                if change == "another user's" and os.geteuid() != 0:
+                    self.skipTest("needs root to give memory away")
+                daemon, (path, source) = self.start(), self.own("copy-" + change[:4])
                 n = self.fill(daemon, path, source)
-                new = os.memfd_create("diesel-carried")
-                os.write(new, os.urandom(70000))
-                if change == "none":
-                    os.lseek(new, 0, os.SEEK_SET)
-                    os.truncate(new, 0)
-                self.restart(daemon, lambda: self.store.replace("index", new))
+                data = bytearray(content(self.store.descriptor("d0")))
+                if change == "damaged":
+                    data[len(data) // 2] ^= 1
+                new = memory(bytes(data), seals=SIZE_SEALS | (0 if change == "writable" else fcntl.F_SEAL_WRITE),
+                             uid=12345 if change == "another user's" else None)
+                self.restart(daemon, lambda: self.store.replace("d0", new))
+                self.assertEqual(daemon.status()["cache"]["carried_bytes"], 0)
+                self.assertEqual(self.read_all(daemon, path, source), (n, 0))
+                self.assertIn("not carried over the restart", daemon.output())
+
+    def test_without_the_index_nothing_is_used(self):
+        def another(_):
+            self.store.replace("index", memory(os.urandom(70000)))
+
+        def none(_):
+            self.store.replace("index", os.memfd_create("diesel-carried"))
+
+        def of_an_older_version(index):
+            os.pwrite(index, struct.pack("<I", 0), 8)
+
+        def writable(index):
+            self.store.replace("index", memory(content(index), seals=0))
+
+        def of_a_larger_store(_):
+            self.store.maximum //= 2
+
+        for change in (another, none, of_an_older_version, writable, of_a_larger_store):
+            with self.subTest(change.__name__):
+                daemon, (path, source) = self.start(), self.own("index-" + change.__name__)
+                n = self.fill(daemon, path, source)
+                self.restart(daemon, lambda: change(self.store.descriptor("index")))
                 self.store.wait_for("an empty store", lambda chunks: not chunks)
                 self.assertEqual(self.read_all(daemon, path, source), (n, 0))
                 self.restart(daemon)
@@ -233,7 +343,7 @@ class Corrupted(Carried):
     def test_an_index_that_says_nonsense(self):
         daemon, (path, source) = self.start(), self.own("nonsense")
         n = self.fill(daemon, path, source)
-        index = next(fd for name, fd in self.store.stored if name == "index")
+        index = self.store.descriptor("index")
         size = os.fstat(index).st_size
 
         def scribble():
@@ -241,6 +351,74 @@ class Corrupted(Carried):
 
         self.restart(daemon, scribble)
         self.assertEqual(self.read_all(daemon, path, source), (n, 0))
+
+    def test_a_chunk_that_the_index_has_wrong(self):
+        def no_such_chunk(index, first, _):
+            index.put(first, 8, struct.pack("<Q", 1 << 40))
+
+        def no_such_dataset(index, first, _):
+            index.put(first, 4, struct.pack("<I", 0xffffffff))
+
+        def never_verified(index, first, _):
+            index.put(first, 0, struct.pack("<I", 0))
+
+        def of_another_size(index, first, _):
+            size = struct.unpack_from("<Q", index.get(first), 16)[0]
+            index.put(first, 16, struct.pack("<Q", 16 * size))
+            self.store.replace(first, memory(content(self.store.descriptor(first)), size=16 * size))
+
+        def the_same_twice(index, first, second):
+            index.put(second, 0, index.get(first))
+
+        def exchanged(index, first, second):
+            a, b = index.get(first), index.get(second)
+            index.put(first, 0, b)
+            index.put(second, 0, a)
+
+        daemon, (path, source) = self.start(), self.own("wrong")
+        n, one = self.fill(daemon, path, source), 0
+        for change, n_read, n_here in ((no_such_chunk, 1, n - 1), (no_such_dataset, 1, n - 1),
+                                       (never_verified, 1, n - 1), (of_another_size, 1, n - 1),
+                                       (the_same_twice, 1, n - 1), (exchanged, 2, n)):
+            with self.subTest(change.__name__):
+                names = sorted(self.store.chunks())
+                one = struct.unpack_from("<Q", Index(self.store).get(names[0]), 16)[0]
+                self.restart(daemon, lambda: change(Index(self.store), *names[:2]))
+                self.assertEqual(daemon.status()["cache"]["carried_bytes"], n_here * one)
+                self.assertEqual(self.read_all(daemon, path, source), (n_read, n - n_read))
+                self.store.wait_for("good ones", lambda chunks: len(chunks) == n)
+
+    def test_a_dataset_that_the_index_has_wrong(self):
+        def never_used(index, at):
+            os.pwrite(index.fd, struct.pack("<Q", 0), at)
+
+        def of_another_length(index, at):
+            path = index.dataset_bytes - 4096  # the last field; copy_uid and copy_bytes lie before it
+            os.pwrite(index.fd, struct.pack("<Q", os.fstat(self.store.descriptor("d0")).st_size - 8), at + path - 16)
+
+        for change in (never_used, of_another_length):
+            with self.subTest(change.__name__):
+                daemon, (path, source) = self.start(), self.own("dataset-" + change.__name__)
+                n = self.fill(daemon, path, source)
+                index = Index(self.store)
+                self.restart(daemon, lambda: change(index, index.dataset_at(0)))
+                self.assertEqual(self.read_all(daemon, path, source), (n, 0))
+
+    def test_twice_in_the_store(self):
+        """The first one counts, of two of one name as of two names of one dataset."""
+        daemon, (path, source) = self.start(), self.own("twice")
+        n = self.fill(daemon, path, source)
+        index, first = Index(self.store), sorted(self.store.chunks())[0]
+
+        def add():
+            entry = os.pread(index.fd, index.dataset_bytes, index.dataset_at(0))
+            os.pwrite(index.fd, entry, index.dataset_at(1))
+            self.store.stored += [("d1", os.dup(self.store.descriptor("d0"))),
+                                  (first, os.open("/dev/null", os.O_RDONLY))]
+
+        self.restart(daemon, add)
+        self.assertEqual(self.read_all(daemon, path, source), (0, n))
+        self.assertEqual(self.n_datasets(), 1)
 
     def test_what_is_passed_to_another_process_is_not_ours(self):
         daemon, (path, source) = self.start(), self.own("stranger")
@@ -269,12 +447,36 @@ class Bounds(Carried):
         self.restart(daemon)
         # Of an index, three datasets and eight chunks.
         self.assertEqual(self.read_all(daemon, path, source), (n - 4, 4))
+        self.assertEqual(self.n_datasets(), 1)
+        # A second dataset of the same owner would be more than its half of three; root's are not its.
+        second = pack(make_source("second", 10, lambda rng: 1000), "second")
+        self.addCleanup(shutil.rmtree, second)
+        for owner, n_stored in ((12345, 1), (0, 2)):
+            for name in ("", "snapshot"):
+                os.chown(os.path.join(second, name), owner, owner)
+            probe(daemon, second)
+            self.store.wait_for("a dataset in the store", lambda _: self.n_datasets() >= n_stored)
+            self.assertEqual(self.n_datasets(), n_stored)
 
     def test_without_a_store_nothing_is_sent(self):
-        daemon, (path, source) = self.start(maximum=0), self.own("storeless")
-        self.read_all(daemon, path, source)
-        daemon.stop()
-        self.assertEqual((self.store.stored, self.store.refused), ([], 0))
+        for maximum in (0, 7):  # none; too small to be worth an index
+            daemon, (path, source) = self.start(maximum=maximum), self.own(f"storeless{maximum}")
+            self.read_all(daemon, path, source)
+            daemon.stop()
+            self.assertEqual((self.store.stored, self.store.refused), ([], 0))
+
+    def test_a_manager_that_is_busy_gets_all_later(self):
+        with open("/proc/sys/net/unix/max_dgram_qlen") as f:
+            if int(f.read()) > 20:
+                self.skipTest("its socket takes more at once than there is")
+        daemon, n = self.start(), 0
+        with self.store.lock:
+            for path, source in (dataset("packed"), dataset("views")):
+                self.assertGreater(self.read_all(daemon, path, source)[0], 9)
+                n += len(chunk_files(path))
+        self.store.wait_for("all in the store", lambda chunks: len(chunks) == n)
+        self.restart(daemon)
+        self.assertEqual(self.read_all(daemon, *dataset("views"))[0], 0)
 
     def test_what_is_given_up_leaves_the_store(self):
         daemon, (path, source) = self.start(), dataset("packed")

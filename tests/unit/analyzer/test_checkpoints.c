@@ -2,6 +2,7 @@
 #include "script.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <math.h>
 
 #include "bpf/notes.h"
@@ -10,7 +11,9 @@ static struct script s; /* too large for the stack */
 
 #define STEPS   12
 #define EVERY   4
+#define HELPER  102 /* of the trainer's process, as REQUESTER is */
 #define WRITER  150 /* a child of the trainer's process */
+#define SPEAKER 151 /* a thread of that child */
 #define LARGE   1000000
 #define FILE_FD 9
 
@@ -107,6 +110,53 @@ static void test_one_by_one(void **state)
 	analysis_free(analysis);
 }
 
+static void small_writes(uint32_t tid, uint64_t begin_tick, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		script_call(&s, tid, begin_tick + 2 * i, begin_tick + 2 * i + 1, SYS_write, EVENT_FILE_REG,
+			    60, 30000);
+}
+
+/* Of many small writes, too; and of large ones into a file that stays open. */
+static void test_how_it_is_written(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	open_for_writing(TRAINER, 3300);
+	small_writes(TRAINER, 3310, 10);
+	script_call(&s, TRAINER, 3399, 3400, SYS_close, EVENT_FILE_REG, 60, 0);
+	open_for_writing(TRAINER, 4300);
+	script_call(&s, TRAINER, 5500, 5600, SYS_write, EVENT_FILE_REG, 60, LARGE);
+	script_call(&s, TRAINER, 9500, 9600, SYS_write, EVENT_FILE_REG, 60, LARGE);
+	script_call(&s, TRAINER, 10500, 10501, SYS_close, EVENT_FILE_REG, 60, 0);
+	analysis = analyse(0);
+	assert_int_equal(analysis->checkpoints->n_items, 3);
+	assert_int_equal(analysis->checkpoints->items[0].bytes, 300000);
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 300);
+	analysis_free(analysis);
+}
+
+/* What follows a save closes the gap to it, unless the trainer computed in between or began a step. */
+static void test_what_follows_no_save(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	write_file(TRAINER, 3300, 3400, LARGE);
+	script_off(&s, TRAINER, 3401, 3401, 3401, 0, 0);
+	script_off(&s, TRAINER, 3598, 3598, 3598, 0, 0); /* a record of how long it computed */
+	script_call(&s, TRAINER, 3600, 3610, SYS_fsync, EVENT_FILE_REG, 60, 0);
+	write_file(TRAINER, 6150, 6190, LARGE);
+	script_call(&s, TRAINER, 6210, 6220, SYS_fsync, EVENT_FILE_REG, 60, 0);
+	script_call(&s, TRAINER, 8500, 8600, SYS_rename, 0, 0, 0);
+	analysis = analyse(0);
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 100 + 10 + 40 + 10);
+	analysis_free(analysis);
+}
+
 /* Shards, and a pause to compute checksums in between. */
 static void test_several_files(void **state)
 {
@@ -147,38 +197,52 @@ static void test_fsync_and_rename(void **state)
 static void test_mapped(void **state)
 {
 	struct analysis *analysis;
+	struct event *event;
 
 	steps();
 	open_for_writing(TRAINER, 3300);
 	script_call(&s, TRAINER, 3302, 3303, SYS_mmap, EVENT_FILE_REG, 60, 0x7f0000000000)->call.argument =
 	    LARGE;
 	script_call(&s, TRAINER, 3304, 3305, SYS_close, EVENT_FILE_REG, 60, 0);
+	script_call(&s, TRAINER, 3310, 3311, SYS_openat, EVENT_FILE_REG, 61, 11);
+	event = script_call(&s, TRAINER, 3312, 3313, SYS_mmap, EVENT_FILE_REG, 61, 0x7f1000000000);
+	event->call.fd = 11; /* only to be read */
+	event->call.argument = 7 * LARGE;
 	script_call(&s, TRAINER, 3600, 3700, SYS_msync, 0, 0, 0);
+	/* Here steps are between the mapping and what is synced. */
+	open_for_writing(TRAINER, 6300);
+	script_call(&s, TRAINER, 6302, 6303, SYS_mmap, EVENT_FILE_REG, 60, 0x7f0000000000)->call.argument =
+	    LARGE;
+	script_call(&s, TRAINER, 6304, 6305, SYS_close, EVENT_FILE_REG, 60, 0);
+	script_call(&s, TRAINER, 9600, 9700, SYS_msync, 0, 0, 0);
 	analysis = analyse(0);
-	assert_int_equal(analysis->checkpoints->n_items, 1);
+	assert_in_range(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 500, 510);
+	assert_in_range(analysis->checkpoints->n_items, 1, 2);
 	assert_int_equal(analysis->checkpoints->items[0].bytes, LARGE);
 	assert_int_equal(analysis->checkpoints->items[0].stall_ns / TICK_NS, 400);
 	assert_int_equal(analysis->checkpoints->items[0].fsync_ns / TICK_NS, 100);
 	analysis_free(analysis);
 }
 
-/* A thread writes over two steps; at the end the trainer waits for it for 100 ticks. */
+/* A thread writes over five steps, throttled for 500 ticks; at the end the trainer waits for it for 100. */
 static void test_thread(void **state)
 {
 	const struct checkpoint_item *item;
 	struct analysis *analysis;
 
 	steps();
-	write_file(REQUESTER, 3300, 5600, LARGE);
-	script_off(&s, TRAINER, 5500, 5600, 5600, 0x1, REQUESTER);
+	write_file(REQUESTER, 3300, 8600, LARGE);
+	script_off(&s, REQUESTER, 3400, 3900, 3900, 0x2, TIMER_WOKE);
+	script_off(&s, TRAINER, 8500, 8600, 8600, 0x1, REQUESTER);
 	analysis = analyse(0);
 	assert_int_equal(analysis->checkpoints->n_items, 1);
 	item = &analysis->checkpoints->items[0];
 	assert_true(item->background);
 	assert_int_equal(item->bytes, LARGE);
 	assert_int_equal(item->stall_ns / TICK_NS, 100);
-	/* 2200 in the background, steps of nearly 1000: the next one must not begin before it ends. */
-	assert_int_equal(analysis->checkpoints->advised_steps, 3);
+	assert_int_equal(item->writeback_ns / TICK_NS, 500);
+	/* 5200 in the background, steps of nearly 1000: the next one must not begin before it ends. */
+	assert_int_equal(analysis->checkpoints->advised_steps, 6);
 	analysis_free(analysis);
 }
 
@@ -216,6 +280,7 @@ static void test_wait_for_a_thread_that_saves(void **state)
 	write_file(REQUESTER, 3300, 5600, LARGE);
 	script_off(&s, REQUESTER, 5610, 5680, 5680, 0x1, TIMER_WOKE);
 	script_off(&s, TRAINER, 5300, 5690, 5690, 0x1, REQUESTER);
+	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
 	script_off(&s, TRAINER, 7300, 7400, 7400, 0x1, WRITER); /* by a child that saves nothing */
 	analysis = analyse(0);
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 390);
@@ -223,18 +288,22 @@ static void test_wait_for_a_thread_that_saves(void **state)
 	analysis_free(analysis);
 }
 
-/* The trainer meets the saver at a lock of the kernel, the address space's say: no save is over by that. */
-static void test_kernel_lock_within_a_save(void **state)
+/* No save is over when the trainer meets the saver at a lock of the kernel, the address space's say, or for a
+ * moment at one that they share, or when it waited for somebody else. */
+static void test_waits_within_a_save(void **state)
 {
 	struct analysis *analysis;
 
 	(void)state;
 	steps();
 	open_for_writing(REQUESTER, 2300);
-	script_call(&s, REQUESTER, 2302, 3000, SYS_write, EVENT_FILE_REG, 60, LARGE);
-	script_call(&s, REQUESTER, 4000, 4600, SYS_write, EVENT_FILE_REG, 60, LARGE);
+	script_call(&s, REQUESTER, 2302, 2900, SYS_write, EVENT_FILE_REG, 60, LARGE);
+	script_call(&s, REQUESTER, 4400, 4600, SYS_write, EVENT_FILE_REG, 60, LARGE);
 	script_call(&s, REQUESTER, 4699, 4700, SYS_close, EVENT_FILE_REG, 60, 0);
-	script_off(&s, TRAINER, 3320, 3720, 3720, 0x2, REQUESTER);
+	script_off(&s, TRAINER, 3020, 3340, 3340, 0x2, REQUESTER);
+	script_off(&s, TRAINER, 3400, 3500, 3500, 0x1, REQUESTER);
+	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
+	script_off(&s, TRAINER, 3600, 3950, 3950, 0x1, WRITER);
 	analysis = analyse(0);
 	assert_int_equal(analysis->checkpoints->n_items, 1);
 	assert_int_equal(analysis->checkpoints->items[0].bytes, 2 * LARGE);
@@ -271,6 +340,45 @@ static void test_child_that_answers_a_thread(void **state)
 		assert_int_equal(report->items[i].bytes, LARGE);
 	for (size_t i = 0; i < analysis->n_actions; i++)
 		assert_null(strstr(analysis->actions[i].text, "Write checkpoints in the background"));
+	analysis_free(analysis);
+}
+
+/* Another thread of the child than the one that writes says that it is done. */
+static void test_child_that_answers_by_another_thread(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
+	script_add(&s, SPEAKER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
+	write_file(WRITER, 3400, 4700, LARGE);
+	script_off(&s, TRAINER, 4320, 4720, 4720, 0x1, SPEAKER);
+	analysis = analyse(0);
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 400);
+	analysis_free(analysis);
+}
+
+/* Neither a thread that a child wakes which saves nothing, nor one that a saving thread of its own process
+ * wakes, waits for a save itself; and what others' children write is no checkpoint. */
+static void test_who_saves_nothing(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
+	script_add(&s, 160, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
+	script_add(&s, 170, EVENT_NAME, 10, 10)->name.parent_tgid = 160;
+	write_file(WRITER, 1300, 1700, LARGE);
+	write_file(REQUESTER, 2300, 2700, LARGE);
+	write_file(170, 3300, 5700, LARGE);
+	script_off(&s, HELPER, 6300, 6400, 6400, 0x1, REQUESTER);
+	script_off(&s, HELPER, 6500, 6700, 6700, 0x1, 160);
+	script_off(&s, TRAINER, 6300, 6710, 6710, 0x1, HELPER);
+	analysis = analyse(0);
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 0);
+	assert_int_equal(analysis->checkpoints->n_items, 2);
 	analysis_free(analysis);
 }
 
@@ -343,24 +451,242 @@ static void test_copy_right_behind_a_save(void **state)
 	analysis_free(analysis);
 }
 
-/* Steps beside a save are 200 longer: the trainer has no core for that long. */
-static void test_tail(void **state)
+/* By a child that was there before. */
+static void test_copy_right_behind_a_save_of_a_child(void **state)
 {
-	const struct checkpoint_tail *tail;
 	struct analysis *analysis;
 
 	(void)state;
 	steps();
-	write_file(REQUESTER, 3300, 8600, LARGE);
-	for (uint64_t i = 3; i <= 8; i++)
-		script_off(&s, TRAINER, 1000 * i + 400, 1000 * i + 400, 1000 * i + 600, 0, 0);
+	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
+	write_file(WRITER, 2300, 3395, LARGE);
+	for (uint64_t tick = 3400; tick <= 3600; tick += 50)
+		sample(TRAINER, tick, 12);
+	write_file(WRITER, 3610, 4700, LARGE);
+	analysis = analyse_sampled();
+	assert_int_equal(analysis->checkpoints->n_items, 2);
+	assert_int_equal(analysis->checkpoints->items[1].bytes, LARGE);
+	analysis_free(analysis);
+}
+
+/* A thread that pickles over several steps and then writes; between two saves it is asleep. */
+static void test_thread_by_stack_samples(void **state)
+{
+	const struct checkpoint_item *item;
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	for (uint64_t begin = 2300; begin <= 8300; begin += 6000) {
+		for (uint64_t tick = begin; tick <= begin + 2300; tick += 50)
+			sample(REQUESTER, tick, 12);
+		write_file(REQUESTER, begin + 2310, begin + 2400, LARGE);
+	}
+	analysis = analyse_sampled();
+	assert_int_equal(analysis->checkpoints->n_items, 2);
+	item = &analysis->checkpoints->items[0];
+	assert_int_equal((item->begin_ns - at(0)) / TICK_NS, 2275);
+	assert_int_equal((item->end_ns - at(0)) / TICK_NS, 4700);
+	analysis_free(analysis);
+}
+
+/* Where calls tell when a save begins or ends, samples within them do not make it longer. */
+static void test_samples_within_calls(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	write_file(TRAINER, 3300, 3400, LARGE);
+	for (uint64_t tick = 3305; tick <= 3405; tick += 50)
+		sample(TRAINER, tick, 12);
+	write_file(TRAINER, 3420, 3500, LARGE);
+	sample(TRAINER, 3455, 12);
+	sample(TRAINER, 3495, 12);
+	analysis = analyse_sampled();
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 200);
+	analysis_free(analysis);
+}
+
+/* The trainer copies the state, and a thread writes it steps later: one checkpoint. What is no copy, or what
+ * the trainer writes itself later on, is no part of another one. */
+static void test_copy_and_what_writes_it(void **state)
+{
+	const struct checkpoint_report *report;
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	for (uint64_t tick = 1400; tick <= 1600; tick += 50)
+		sample(TRAINER, tick, 12);
+	write_file(REQUESTER, 3300, 3700, LARGE);
+	for (uint64_t tick = 5400; tick <= 5600; tick += 50)
+		sample(TRAINER, tick, 12);
+	write_file(TRAINER, 6300, 6700, LARGE);
+	script_call(&s, REQUESTER, 8300, 8310, SYS_fsync, EVENT_FILE_REG, 70, 0); /* a log's */
+	write_file(REQUESTER, 9300, 9700, LARGE);
+	analysis = analyse_sampled();
+	report = analysis->checkpoints;
+	assert_int_equal(report->n_items, 3);
+	assert_int_equal((report->items[0].begin_ns - at(0)) / TICK_NS, 1375);
+	assert_int_equal((report->items[1].begin_ns - at(0)) / TICK_NS, 6300);
+	assert_int_equal((report->items[2].begin_ns - at(0)) / TICK_NS, 9300);
+	analysis_free(analysis);
+}
+
+#define GIL_WORD  0x7000
+#define GIL_TIMED (FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG)
+
+static void sleep_on_lock(uint32_t tid, uint64_t begin_tick, uint64_t end_tick, uint64_t word, int64_t result,
+			  uint32_t waker_tid)
+{
+	script_off(&s, tid, begin_tick, end_tick, end_tick, 0x1, waker_tid);
+	script_call(&s, tid, begin_tick, end_tick, SYS_futex, EVENT_FILE_NONE, word, result)->call.argument =
+	    GIL_TIMED;
+}
+
+static void wake_at_lock(uint32_t tid, uint64_t tick, uint64_t word)
+{
+	script_call(&s, tid, tick, tick, SYS_futex, EVENT_FILE_NONE, word, 1)->call.argument =
+	    FUTEX_WAKE | FUTEX_PRIVATE_FLAG;
+}
+
+/* The trainer waits for the interpreter lock for 255 ticks; then the other thread does, for 30. */
+static void lock_step(uint64_t i, uint64_t tick)
+{
+	uint64_t word = GIL_WORD + 4 * (i % 2);
+
+	sleep_on_lock(TRAINER, tick + 350, tick + 600, word, -ETIMEDOUT, TIMER_WOKE);
+	wake_at_lock(HELPER, tick + 606, word);
+	sleep_on_lock(TRAINER, tick + 601, tick + 606, word, 0, HELPER);
+	sleep_on_lock(HELPER, tick + 620, tick + 650, word, 0, TRAINER);
+	wake_at_lock(TRAINER, tick + 650, word);
+}
+
+/* Steps 3 to 8 are beside a save; one of them waits for it for 100, which is a stall and none of the tail. */
+#define IS_BESIDE(i) ((i) >= 3 && (i) <= 8)
+
+static void long_steps(const int *longer)
+{
+	uint64_t tick = 0;
+
+	script_begin(&s);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		script_mark(&s, TRAINER, tick, MARK_NEXT_BEGIN, 0);
+		script_mark(&s, TRAINER, tick + 100, MARK_NEXT_END, 0);
+		script_step(&s, TRAINER, tick + 200);
+		if (IS_BESIDE(i) || i == 10)
+			lock_step(i, tick);
+		tick += (uint64_t)(1000 + longer[i]);
+	}
+	script_exit(&s, TRAINER, tick + 500);
+}
+
+/* The trainer waited for a save in between: what is written then is another state. */
+static void test_copy_and_a_later_save(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	for (uint64_t tick = 1400; tick <= 1600; tick += 50)
+		sample(TRAINER, tick, 12);
+	script_off(&s, TRAINER, 2300, 2700, 2700, 0x1, REQUESTER);
+	write_file(REQUESTER, 3300, 3700, LARGE);
+	analysis = analyse_sampled();
+	assert_int_equal(analysis->checkpoints->n_items, 1);
+	assert_int_equal((analysis->checkpoints->items[0].begin_ns - at(0)) / TICK_NS, 3300);
+	analysis_free(analysis);
+}
+
+static void map_memory(uint64_t tick)
+{
+	struct event *event =
+	    script_call(&s, TRAINER, tick, tick + 1, SYS_mmap, EVENT_FILE_REG, 60, 0x7f0000000000);
+
+	event->call.argument = 3 * LARGE;
+	event->call.source = SOURCE_MEMORY;
+}
+
+/* The state is copied into it for another process to write: neither a checkpoint nor bytes of one. */
+static void test_shared_memory_is_no_file(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	open_for_writing(TRAINER, 3300);
+	map_memory(3302);
+	script_call(&s, TRAINER, 3304, 3305, SYS_close, EVENT_FILE_REG, 60, 0);
+	open_for_writing(TRAINER, 6300);
+	map_memory(6302);
+	script_call(&s, TRAINER, 6304, 6398, SYS_write, EVENT_FILE_REG, 60, LARGE);
+	script_call(&s, TRAINER, 6399, 6400, SYS_close, EVENT_FILE_REG, 60, 0);
 	analysis = analyse(0);
+	assert_int_equal(analysis->checkpoints->n_items, 1);
+	assert_int_equal(analysis->checkpoints->items[0].bytes, LARGE);
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 100);
+	analysis_free(analysis);
+}
+
+/* An event writer's: much, but in small pieces, while training goes on. */
+static void test_log_of_a_thread_is_none(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	open_for_writing(REQUESTER, 50);
+	for (uint64_t i = 0; i < STEPS; i++)
+		small_writes(REQUESTER, 1000 * i + 600, 3);
+	script_call(&s, REQUESTER, 1000 * STEPS - 100, 1000 * STEPS - 99, SYS_close, EVENT_FILE_REG, 60, 0);
+	analysis = analyse(0);
+	assert_null(analysis->checkpoints);
+	analysis_free(analysis);
+}
+
+/* Steps beside a save are 200 longer. */
+static void test_tail(void **state)
+{
+	/* The first one does not count. */
+	static const int longer[STEPS] = {0, 20, -20, 200, 200, 200, 200, 300, 200, 20, -20, 0};
+	const struct checkpoint_tail *tail;
+	struct analysis *analysis;
+
+	(void)state;
+	long_steps(longer);
+	write_file(REQUESTER, 3300, 9200, LARGE);
+	/* Step 7 begins at 7800. A save by the trainer itself, in step 1, is beside nothing. */
+	script_off(&s, TRAINER, 8500, 8600, 8600, 0x1, REQUESTER);
+	write_file(TRAINER, 1400, 1420, LARGE);
+	analysis = analyse(0);
+	assert_int_equal(analysis->checkpoints->n_items, 2);
 	tail = analysis->checkpoints->tail;
 	assert_non_null(tail);
 	assert_int_equal(tail->n_beside, 6);
 	assert_int_equal(tail->n_others, STEPS - 1 - 6);
-	assert_float_equal(tail->share_ns[SHARE_CPU_STARVED] / TICK_NS, 6 * 200, 1);
+	/* Steps beside are 6 of 1200 without the stall. The others are of 1000 without the trainer's own
+	 * save, of 980, 1020 and 980, and the last one, which is taken to be as long as the median, of 1200.
+	 */
+	assert_float_equal(tail->ns / TICK_NS, 6 * 1200 - 6.0 / 5 * 5180, 0.1);
+	assert_float_equal(tail->error_ns / TICK_NS, 2 * 6 * sqrt(34720.0 / 5 / 4), 0.1);
+	assert_float_equal(tail->gil_ns / TICK_NS, 6 * 255 - 6.0 / 5 * 255, 0.1);
+	assert_float_equal(tail->share_ns[SHARE_CPU_STARVED], tail->gil_ns, 1);
+	assert_float_equal(tail->share_ns[SHARE_DEVICE], tail->ns - tail->gil_ns, 1);
 	assert_float_equal(tail->share_ns[SHARE_CHECKPOINT_STALL], 0, 0.1);
+	analysis_free(analysis);
+}
+
+/* What is beside too few steps shows nothing. */
+static void test_no_tail_of_few_steps(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	write_file(REQUESTER, 3300, 6600, LARGE);
+	analysis = analyse(0);
+	assert_null(analysis->checkpoints->tail);
 	analysis_free(analysis);
 }
 
@@ -380,7 +706,7 @@ static void test_logs_are_none(void **state)
 	/* An event writer's thread: much, but in small pieces. */
 	open_for_writing(REQUESTER, 50);
 	for (uint64_t i = 0; i < STEPS; i++)
-		script_call(&s, REQUESTER, 1000 * i + 600, 1000 * i + 610, SYS_write, EVENT_FILE_REG, 61,
+		script_call(&s, REQUESTER, 1000 * i + 330, 1000 * i + 335, SYS_write, EVENT_FILE_REG, 61,
 			    30000);
 	script_call(&s, REQUESTER, 1000 * STEPS + 100, 1000 * STEPS + 101, SYS_close, EVENT_FILE_REG, 61, 0);
 	analysis = analyse(0);
@@ -399,12 +725,24 @@ int main(void)
 	    cmocka_unit_test(test_fsync_and_rename),
 	    cmocka_unit_test(test_mapped),
 	    cmocka_unit_test(test_thread),
-	    cmocka_unit_test(test_kernel_lock_within_a_save),
+	    cmocka_unit_test(test_waits_within_a_save),
 	    cmocka_unit_test(test_wait_for_a_thread_that_saves),
 	    cmocka_unit_test(test_child_that_answers_a_thread),
 	    cmocka_unit_test(test_copy_right_behind_a_save),
 	    cmocka_unit_test(test_copy_by_stack_samples),
 	    cmocka_unit_test(test_tail),
+	    cmocka_unit_test(test_no_tail_of_few_steps),
+	    cmocka_unit_test(test_copy_and_a_later_save),
+	    cmocka_unit_test(test_shared_memory_is_no_file),
+	    cmocka_unit_test(test_log_of_a_thread_is_none),
+	    cmocka_unit_test(test_copy_right_behind_a_save_of_a_child),
+	    cmocka_unit_test(test_thread_by_stack_samples),
+	    cmocka_unit_test(test_samples_within_calls),
+	    cmocka_unit_test(test_copy_and_what_writes_it),
+	    cmocka_unit_test(test_child_that_answers_by_another_thread),
+	    cmocka_unit_test(test_who_saves_nothing),
+	    cmocka_unit_test(test_how_it_is_written),
+	    cmocka_unit_test(test_what_follows_no_save),
 	    cmocka_unit_test(test_child),
 	    cmocka_unit_test(test_logs_are_none),
 	};

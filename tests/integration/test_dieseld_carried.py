@@ -128,7 +128,12 @@ class Restart(Carried):
         self.assertEqual(cache["reads"] + cache["carried"], len(chunk_files(path)))
 
     def test_a_live_batch_stays_as_it_is(self):
-        """A client of the daemon that was looks at its chunks; the next one has other use for the room."""
+        """A client of the daemon that was looks at its chunks; the next one copies it, or wants its room."""
+        for end, others in (("given up", (dataset("packed"), self.own("another"))), ("copied", (dataset("views"),))):
+            with self.subTest(end):
+                self.live_batch(others)
+
+    def live_batch(self, others):
         import diesel_loader.session as client
         from diesel_loader import Dataset
         daemon, (path, _) = self.start(cache="64M"), dataset("views")
@@ -139,7 +144,7 @@ class Restart(Carried):
         daemon.wait_for("it all", lambda s: s["cache"]["loading"] == 0)
         self.restart(daemon)
         self.assertGreater(daemon.status()["cache"]["carried_bytes"], 30 * MIB)
-        for path, source in (dataset("packed"), self.own("another")):
+        for path, source in others:
             probe(daemon, path, "--source", source, "--epochs", 2)
         self.assertEqual(daemon.status()["cache"]["carried_bytes"], 0)
         changed = [i for i, item in enumerate(items) if ctypes.string_at(item.data, item.bytes) != seen[i]]
@@ -500,6 +505,8 @@ class Bounds(Carried):
         cache = daemon.status()["cache"]
         self.assertLessEqual(cache["segment_bytes"] + cache["snapshot_bytes"], 24 * MIB)
         self.store.wait_for("a smaller store", lambda chunks: 0 < len(chunks) <= 6)
+        # Others of its chunks come in their place, and not into their memory.
+        probe(daemon, path, "--source", source, "--epochs", 2)
 
     def test_no_other_process_keeps_the_memory(self):
         daemon, (path, source) = self.start(), self.own("children")

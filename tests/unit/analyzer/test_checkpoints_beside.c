@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint_script.h"
+
+#include <linux/futex.h>
+#include <math.h>
+
+#include "bpf/notes.h"
+
+/* Checkpoints that threads and children write while training goes on, and what they cost. */
+
+/* A thread writes over five steps, throttled for 500 ticks; at the end the trainer waits for it for 100. */
+static void test_thread(void **state)
+{
+	const struct checkpoint_item *item;
+	struct analysis *analysis;
+
+	steps();
+	write_file(REQUESTER, 3300, 8600, LARGE);
+	script_off(&s, REQUESTER, 3400, 3900, 3900, 0x2, TIMER_WOKE);
+	script_off(&s, TRAINER, 8500, 8600, 8600, 0x1, REQUESTER);
+	analysis = analyse(0);
+	assert_int_equal(analysis->checkpoints->n_items, 1);
+	item = &analysis->checkpoints->items[0];
+	assert_true(item->background);
+	assert_int_equal(item->bytes, LARGE);
+	assert_int_equal(item->stall_ns / TICK_NS, 100);
+	assert_int_equal(item->writeback_ns / TICK_NS, 500);
+	/* 5200 in the background, steps of nearly 1000: the next one must not begin before it ends. */
+	assert_int_equal(analysis->checkpoints->advised_steps, 6);
+	analysis_free(analysis);
+}
+
+/* A forked child writes, the trainer sleeps until it ends. */
+static void test_child(void **state)
+{
+	const struct checkpoint_item *item;
+	struct analysis *analysis;
+	struct event *event;
+
+	steps();
+	script_fork(&s, TRAINER, WRITER, 3300);
+	event = script_add(&s, WRITER, EVENT_NAME, 3300, 3300);
+	event->name.parent_tgid = TRAINER;
+	write_file(WRITER, 3400, 3700, LARGE);
+	script_exit(&s, WRITER, 3710);
+	script_off(&s, TRAINER, 3310, 3700, 3700, 0x1, WRITER);
+	analysis = analyse(0);
+	assert_int_equal(analysis->checkpoints->n_items, 1);
+	item = &analysis->checkpoints->items[0];
+	assert_true(item->background);
+	assert_int_equal(item->bytes, LARGE);
+	assert_int_equal(item->stall_ns / TICK_NS, 390);
+	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 0);
+	analysis_free(analysis);
+}
+
+/* The trainer waits until the thread says that all is done, also while that prepares what to write. */
+static void test_wait_for_a_thread_that_saves(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	write_file(REQUESTER, 3300, 5600, LARGE);
+	script_off(&s, REQUESTER, 5610, 5680, 5680, 0x1, TIMER_WOKE);
+	script_off(&s, TRAINER, 5300, 5690, 5690, 0x1, REQUESTER);
+	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
+	script_off(&s, TRAINER, 7300, 7400, 7400, 0x1, WRITER); /* by a child that saves nothing */
+	analysis = analyse(0);
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 390);
+	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 100);
+	analysis_free(analysis);
+}
+
+/* No save is over when the trainer meets the saver at a lock of the kernel, the address space's say, or for a
+ * moment at one that they share, or when it waited for somebody else. */
+static void test_waits_within_a_save(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	open_for_writing(REQUESTER, 2300);
+	script_call(&s, REQUESTER, 2302, 2900, SYS_write, EVENT_FILE_REG, 60, LARGE);
+	script_call(&s, REQUESTER, 4400, 4600, SYS_write, EVENT_FILE_REG, 60, LARGE);
+	script_call(&s, REQUESTER, 4699, 4700, SYS_close, EVENT_FILE_REG, 60, 0);
+	script_off(&s, TRAINER, 3020, 3340, 3340, 0x2, REQUESTER);
+	script_off(&s, TRAINER, 3400, 3500, 3500, 0x1, REQUESTER);
+	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
+	script_off(&s, TRAINER, 3600, 3950, 3950, 0x1, WRITER);
+	analysis = analyse(0);
+	assert_int_equal(analysis->checkpoints->n_items, 1);
+	assert_int_equal(analysis->checkpoints->items[0].bytes, 2 * LARGE);
+	analysis_free(analysis);
+}
+
+/* A save by a child that lives on: a thread of the trainer's process asks it and waits for its answer. */
+static void save_by_child(uint64_t begin_tick, uint64_t end_tick)
+{
+	script_off(&s, REQUESTER, begin_tick, end_tick + 10, end_tick + 10, 0x1, WRITER);
+	write_file(WRITER, begin_tick + 10, end_tick, LARGE);
+}
+
+static void test_child_that_answers_a_thread(void **state)
+{
+	const struct checkpoint_report *report;
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
+	/* Each save waits for the one before, for 400 ticks: no backward pass lies between them. */
+	save_by_child(2300, 4700);
+	script_off(&s, TRAINER, 4320, 4720, 4720, 0x1, REQUESTER);
+	save_by_child(4750, 7700);
+	script_off(&s, TRAINER, 7320, 7720, 7720, 0x1, REQUESTER);
+	save_by_child(7750, 9500);
+	analysis = analyse(0);
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 800);
+	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 0);
+	report = analysis->checkpoints;
+	assert_int_equal(report->n_items, 3);
+	for (size_t i = 0; i < report->n_items; i++)
+		assert_int_equal(report->items[i].bytes, LARGE);
+	for (size_t i = 0; i < analysis->n_actions; i++)
+		assert_null(strstr(analysis->actions[i].text, "Write checkpoints in the background"));
+	analysis_free(analysis);
+}
+
+/* Another thread of the child than the one that writes says that it is done. */
+static void test_child_that_answers_by_another_thread(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
+	script_add(&s, SPEAKER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
+	write_file(WRITER, 3400, 4700, LARGE);
+	script_off(&s, TRAINER, 4320, 4720, 4720, 0x1, SPEAKER);
+	analysis = analyse(0);
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 400);
+	analysis_free(analysis);
+}
+
+/* Neither a thread that a child wakes which saves nothing, nor one that a saving thread of its own process
+ * wakes, waits for a save itself; and what others' children write is no checkpoint. */
+static void test_who_saves_nothing(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
+	script_add(&s, 160, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
+	script_add(&s, 170, EVENT_NAME, 10, 10)->name.parent_tgid = 160;
+	write_file(WRITER, 1300, 1700, LARGE);
+	write_file(REQUESTER, 2300, 2700, LARGE);
+	write_file(170, 3300, 5700, LARGE);
+	script_off(&s, HELPER, 6300, 6400, 6400, 0x1, REQUESTER);
+	script_off(&s, HELPER, 6500, 6700, 6700, 0x1, 160);
+	script_off(&s, TRAINER, 6300, 6710, 6710, 0x1, HELPER);
+	analysis = analyse(0);
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 0);
+	assert_int_equal(analysis->checkpoints->n_items, 2);
+	analysis_free(analysis);
+}
+
+static void sample(uint32_t tid, uint64_t tick, uint64_t python)
+{
+	struct event *event = script_add(&s, tid, EVENT_STACK, tick, tick);
+
+	event->stack.python = python;
+	event->stack.syscall_nr = 0xffff;
+}
+
+/* Stacks for sample(): 11 trains, 12 saves, 13 imports what saves. */
+static struct analysis *analyse_sampled(void)
+{
+	static const struct profile_frame frames[] = {
+	    {1, FRAME_PYTHON, "train.py", "main"},
+	    {2, FRAME_PYTHON, "state_dict_saver.py", "async_save"},
+	    {3, FRAME_PYTHON, "state_dict_saver.py", "<module>"},
+	};
+	static const uint64_t training[] = {1}, saving[] = {2, 1}, importing[] = {3, 1};
+	static const struct profile_trace traces[] = {{11, training, 1}, {12, saving, 2}, {13, importing, 2}};
+	const struct profile_notes notes = {
+	    .frames = frames, .n_frames = 3, .traces = traces, .n_traces = 3, .rate_hz = 1000};
+	struct analysis *analysis = script_analyse(
+	    &s, &(struct analysis_input){.root_tgid = TRAINER, .n_cpus = 4, .profile = &notes});
+
+	check_invariants(analysis);
+	return analysis;
+}
+
+/* Copying the state makes no call: samples of the stack show it, to half a sampling interval (25 ticks). */
+static void test_copy_by_stack_samples(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	for (uint64_t i = 0; i < STEPS; i++) {
+		sample(TRAINER, 1000 * i + 250, 11);
+		sample(TRAINER, 1000 * i + 850, i == 5 ? 13 : 11);
+	}
+	for (uint64_t tick = 3400; tick <= 3600; tick += 50)
+		sample(TRAINER, tick, 12);
+	script_off(&s, TRAINER, 3450, 3540, 3540, 0x1, TIMER_WOKE); /* asleep within */
+	sample(TRAINER, 7210, 12);                                  /* a backward pass at 7200 bounds it */
+	analysis = analyse_sampled();
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 250 + 35);
+	analysis_free(analysis);
+}
+
+/* The copy begins when the save before it has ended; by the samples it seems to begin before its last write.
+ */
+static void test_copy_right_behind_a_save(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	open_for_writing(REQUESTER, 2300);
+	script_call(&s, REQUESTER, 2302, 2400, SYS_write, EVENT_FILE_REG, 60, LARGE);
+	script_call(&s, REQUESTER, 3380, 3393, SYS_write, EVENT_FILE_REG, 60, LARGE);
+	script_call(&s, REQUESTER, 3394, 3395, SYS_close, EVENT_FILE_REG, 60, 0);
+	for (uint64_t tick = 3400; tick <= 3600; tick += 50)
+		sample(TRAINER, tick, 12);
+	write_file(REQUESTER, 3610, 4700, LARGE);
+	analysis = analyse_sampled();
+	assert_int_equal(analysis->checkpoints->n_items, 2);
+	assert_int_equal(analysis->checkpoints->items[0].bytes, 2 * LARGE);
+	assert_int_equal(analysis->checkpoints->items[1].bytes, LARGE);
+	analysis_free(analysis);
+}
+
+/* By a child that was there before. */
+static void test_copy_right_behind_a_save_of_a_child(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
+	write_file(WRITER, 2300, 3395, LARGE);
+	for (uint64_t tick = 3400; tick <= 3600; tick += 50)
+		sample(TRAINER, tick, 12);
+	write_file(WRITER, 3610, 4700, LARGE);
+	analysis = analyse_sampled();
+	assert_int_equal(analysis->checkpoints->n_items, 2);
+	assert_int_equal(analysis->checkpoints->items[1].bytes, LARGE);
+	analysis_free(analysis);
+}
+
+/* A thread that pickles over several steps and then writes; between two saves it is asleep. */
+static void test_thread_by_stack_samples(void **state)
+{
+	const struct checkpoint_item *item;
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	for (uint64_t begin = 2300; begin <= 8300; begin += 6000) {
+		for (uint64_t tick = begin; tick <= begin + 2300; tick += 50)
+			sample(REQUESTER, tick, 12);
+		write_file(REQUESTER, begin + 2310, begin + 2400, LARGE);
+	}
+	analysis = analyse_sampled();
+	assert_int_equal(analysis->checkpoints->n_items, 2);
+	item = &analysis->checkpoints->items[0];
+	assert_int_equal((item->begin_ns - at(0)) / TICK_NS, 2275);
+	assert_int_equal((item->end_ns - at(0)) / TICK_NS, 4700);
+	analysis_free(analysis);
+}
+
+/* Where calls tell when a save begins or ends, samples within them do not make it longer. */
+static void test_samples_within_calls(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	write_file(TRAINER, 3300, 3400, LARGE);
+	for (uint64_t tick = 3305; tick <= 3405; tick += 50)
+		sample(TRAINER, tick, 12);
+	write_file(TRAINER, 3420, 3500, LARGE);
+	sample(TRAINER, 3455, 12);
+	sample(TRAINER, 3495, 12);
+	analysis = analyse_sampled();
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 200);
+	analysis_free(analysis);
+}
+
+/* The trainer copies the state, and a thread writes it steps later: one checkpoint. What is no copy, or what
+ * the trainer writes itself later on, is no part of another one. */
+static void test_copy_and_what_writes_it(void **state)
+{
+	const struct checkpoint_report *report;
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	for (uint64_t tick = 1400; tick <= 1600; tick += 50)
+		sample(TRAINER, tick, 12);
+	write_file(REQUESTER, 3300, 3700, LARGE);
+	for (uint64_t tick = 5400; tick <= 5600; tick += 50)
+		sample(TRAINER, tick, 12);
+	write_file(TRAINER, 6300, 6700, LARGE);
+	script_call(&s, REQUESTER, 8300, 8310, SYS_fsync, EVENT_FILE_REG, 70, 0); /* a log's */
+	write_file(REQUESTER, 9300, 9700, LARGE);
+	analysis = analyse_sampled();
+	report = analysis->checkpoints;
+	assert_int_equal(report->n_items, 3);
+	assert_int_equal((report->items[0].begin_ns - at(0)) / TICK_NS, 1375);
+	assert_int_equal((report->items[1].begin_ns - at(0)) / TICK_NS, 6300);
+	assert_int_equal((report->items[2].begin_ns - at(0)) / TICK_NS, 9300);
+	analysis_free(analysis);
+}
+
+/* The trainer waited for a save in between: what is written then is another state. */
+static void test_copy_and_a_later_save(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	for (uint64_t tick = 1400; tick <= 1600; tick += 50)
+		sample(TRAINER, tick, 12);
+	script_off(&s, TRAINER, 2300, 2700, 2700, 0x1, REQUESTER);
+	write_file(REQUESTER, 3300, 3700, LARGE);
+	analysis = analyse_sampled();
+	assert_int_equal(analysis->checkpoints->n_items, 1);
+	assert_int_equal((analysis->checkpoints->items[0].begin_ns - at(0)) / TICK_NS, 3300);
+	analysis_free(analysis);
+}
+
+/* An event writer's: much, but in small pieces, while training goes on. */
+static void test_log_of_a_thread_is_none(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	open_for_writing(REQUESTER, 50);
+	for (uint64_t i = 0; i < STEPS; i++)
+		small_writes(REQUESTER, 1000 * i + 600, 3);
+	script_call(&s, REQUESTER, 1000 * STEPS - 100, 1000 * STEPS - 99, SYS_close, EVENT_FILE_REG, 60, 0);
+	analysis = analyse(0);
+	assert_null(analysis->checkpoints);
+	analysis_free(analysis);
+}
+
+#define GIL_WORD  0x7000
+#define GIL_TIMED (FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG)
+
+static void sleep_on_lock(uint32_t tid, uint64_t begin_tick, uint64_t end_tick, uint64_t word, int64_t result,
+			  uint32_t waker_tid)
+{
+	script_off(&s, tid, begin_tick, end_tick, end_tick, 0x1, waker_tid);
+	script_call(&s, tid, begin_tick, end_tick, SYS_futex, EVENT_FILE_NONE, word, result)->call.argument =
+	    GIL_TIMED;
+}
+
+static void wake_at_lock(uint32_t tid, uint64_t tick, uint64_t word)
+{
+	script_call(&s, tid, tick, tick, SYS_futex, EVENT_FILE_NONE, word, 1)->call.argument =
+	    FUTEX_WAKE | FUTEX_PRIVATE_FLAG;
+}
+
+/* The trainer waits for the interpreter lock for 255 ticks; then the other thread does, for 30. */
+static void lock_step(uint64_t i, uint64_t tick)
+{
+	uint64_t word = GIL_WORD + 4 * (i % 2);
+
+	sleep_on_lock(TRAINER, tick + 350, tick + 600, word, -ETIMEDOUT, TIMER_WOKE);
+	wake_at_lock(HELPER, tick + 606, word);
+	sleep_on_lock(TRAINER, tick + 601, tick + 606, word, 0, HELPER);
+	sleep_on_lock(HELPER, tick + 620, tick + 650, word, 0, TRAINER);
+	wake_at_lock(TRAINER, tick + 650, word);
+}
+
+/* Steps 3 to 8 are beside a save; one of them waits for it for 100, which is a stall and none of the tail. */
+#define IS_BESIDE(i) ((i) >= 3 && (i) <= 8)
+
+static void long_steps(const int *longer)
+{
+	uint64_t tick = 0;
+
+	script_begin(&s);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		script_mark(&s, TRAINER, tick, MARK_NEXT_BEGIN, 0);
+		script_mark(&s, TRAINER, tick + 100, MARK_NEXT_END, 0);
+		script_step(&s, TRAINER, tick + 200);
+		if (IS_BESIDE(i) || i == 10)
+			lock_step(i, tick);
+		tick += (uint64_t)(1000 + longer[i]);
+	}
+	script_exit(&s, TRAINER, tick + 500);
+}
+
+/* Steps beside a save are 200 longer. */
+static void test_tail(void **state)
+{
+	/* The first one does not count. */
+	static const int longer[STEPS] = {0, 20, -20, 200, 200, 200, 200, 300, 200, 20, -20, 0};
+	const struct checkpoint_tail *tail;
+	struct analysis *analysis;
+
+	(void)state;
+	long_steps(longer);
+	write_file(REQUESTER, 3300, 9200, LARGE);
+	/* Step 7 begins at 7800. A save by the trainer itself, in step 1, is beside nothing. */
+	script_off(&s, TRAINER, 8500, 8600, 8600, 0x1, REQUESTER);
+	write_file(TRAINER, 1400, 1420, LARGE);
+	analysis = analyse(0);
+	assert_int_equal(analysis->checkpoints->n_items, 2);
+	tail = analysis->checkpoints->tail;
+	assert_non_null(tail);
+	assert_int_equal(tail->n_beside, 6);
+	assert_int_equal(tail->n_others, STEPS - 1 - 6);
+	/* Steps beside are 6 of 1200 without the stall. The others are of 1000 without the trainer's own
+	 * save, of 980, 1020 and 980, and the last one, which is taken to be as long as the median, of 1200.
+	 */
+	assert_float_equal(tail->ns / TICK_NS, 6 * 1200 - 6.0 / 5 * 5180, 0.1);
+	assert_float_equal(tail->error_ns / TICK_NS, 2 * 6 * sqrt(34720.0 / 5 / 4), 0.1);
+	assert_float_equal(tail->gil_ns / TICK_NS, 6 * 255 - 6.0 / 5 * 255, 0.1);
+	assert_float_equal(tail->share_ns[SHARE_CPU_STARVED], tail->gil_ns, 1);
+	assert_float_equal(tail->share_ns[SHARE_DEVICE], tail->ns - tail->gil_ns, 1);
+	assert_float_equal(tail->share_ns[SHARE_CHECKPOINT_STALL], 0, 0.1);
+	analysis_free(analysis);
+}
+
+/* What is beside too few steps shows nothing. */
+static void test_no_tail_of_few_steps(void **state)
+{
+	struct analysis *analysis;
+
+	(void)state;
+	steps();
+	write_file(REQUESTER, 3300, 6600, LARGE);
+	analysis = analyse(0);
+	assert_null(analysis->checkpoints->tail);
+	analysis_free(analysis);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_thread),
+	    cmocka_unit_test(test_child),
+	    cmocka_unit_test(test_wait_for_a_thread_that_saves),
+	    cmocka_unit_test(test_waits_within_a_save),
+	    cmocka_unit_test(test_child_that_answers_a_thread),
+	    cmocka_unit_test(test_child_that_answers_by_another_thread),
+	    cmocka_unit_test(test_who_saves_nothing),
+	    cmocka_unit_test(test_copy_by_stack_samples),
+	    cmocka_unit_test(test_copy_right_behind_a_save),
+	    cmocka_unit_test(test_copy_right_behind_a_save_of_a_child),
+	    cmocka_unit_test(test_thread_by_stack_samples),
+	    cmocka_unit_test(test_samples_within_calls),
+	    cmocka_unit_test(test_copy_and_what_writes_it),
+	    cmocka_unit_test(test_copy_and_a_later_save),
+	    cmocka_unit_test(test_log_of_a_thread_is_none),
+	    cmocka_unit_test(test_tail),
+	    cmocka_unit_test(test_no_tail_of_few_steps),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -38,16 +38,21 @@ static void wait_until(struct feed *feed, uint64_t until_ns)
 	}
 }
 
+static void sample_freep(struct sample **sample)
+{
+	sample_free(*sample);
+}
+
 static int take(struct feed *feed, struct reel_writer *recording, unsigned int wanted,
 		struct sample **ret_sample, struct error *err)
 {
-	struct sample *sample;
+	_cleanup_(sample_freep) struct sample *sample = NULL;
 	int r = feed->ops->sample(feed, wanted, clock_monotonic_ns(), &sample, err);
 
 	if (r == 0 && recording)
 		r = reel_write(recording, sample, err);
 	if (r == 0)
-		*ret_sample = sample;
+		*ret_sample = steal_pointer(sample);
 	return r;
 }
 

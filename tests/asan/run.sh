@@ -1,0 +1,15 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# run.sh COMMAND...: runs a test, which fails also when a process that it started is reported by a sanitizer: many have
+# an end that nobody looks at, or one that the test expects to be a failure.
+reports=$(mktemp -d)
+chmod 1777 "$reports" # programs run as other users, too
+ASAN_OPTIONS=exitcode=99:log_path=$reports/report "$@"
+status=$?
+for report in "$reports"/*; do
+	[ -f "$report" ] || continue
+	cat "$report"
+	status=1
+done
+rm -r "$reports"
+exit $status

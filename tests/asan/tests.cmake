@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+# Which integration and fault tests ./dev test runs with AddressSanitizer and UBSan: they get the label "asan" in builds
+# that have those. Of the ones with the label "clock", it is these: a sanitizer slows one side of what the others compare, or
+# adds processes to what they count.
+set(clock_with_asan
+  integration.what_if) # records, reports and predicts, and is short
+# Of the others, it is all but these:
+set(not_with_asan
+  integration.house                 # reads sources and symbols, and runs nothing
+  integration.package               # the release is packed
+  integration.package_clean         # the same
+  integration.operator_files        # man pages, completions, units: texts
+  integration.reports_page          # what runs is a browser; integration.reports writes the page
+  integration.dieseld_knobs         # long; unit.daemon.serving_knobs turns all knobs at random
+  integration.torch_membership      # long, in Python and Gloo; to C it is integration.torch_loader
+  integration.torch_workers_number  # long, in Python; to C it is integration.torch_workers_faults
+  integration.torch_workers_order)  # the same
+# Their Python loads libdiesel.so; see sitecustomize.py.
+set(python_with_libdiesel
+  integration.dieseld_carried
+  integration.torch_loader integration.torch_membership
+  integration.torch_workers_end integration.torch_workers_faults integration.torch_workers_number
+  integration.torch_workers_order integration.torch_workers_results)
+
+if(CMAKE_C_COMPILER_ID STREQUAL GNU)
+  set(names libasan.so)
+else()
+  set(names libclang_rt.asan-${CMAKE_SYSTEM_PROCESSOR}.so libclang_rt.asan.so)
+endif()
+set(asan_runtime "")
+foreach(name ${names})
+  execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=${name} OUTPUT_VARIABLE path
+    OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(IS_ABSOLUTE "${path}" AND NOT asan_runtime)
+    set(asan_runtime ${path})
+  endif()
+endforeach()
+if(NOT asan_runtime)
+  message(WARNING "no shared runtime of AddressSanitizer: tests whose Python loads libdiesel.so do not run with it")
+  list(APPEND not_with_asan ${python_with_libdiesel})
+endif()
+
+get_property(tests DIRECTORY PROPERTY TESTS)
+foreach(test ${clock_with_asan} ${not_with_asan} ${python_with_libdiesel})
+  if(NOT test IN_LIST tests)
+    message(FATAL_ERROR "tests/asan/tests.cmake: there is no test ${test}")
+  endif()
+endforeach()
+foreach(test ${tests})
+  get_property(labels TEST ${test} PROPERTY LABELS)
+  if(test IN_LIST clock_with_asan OR (labels MATCHES "^(integration|fault)$" AND NOT test IN_LIST not_with_asan))
+    set_property(TEST ${test} APPEND PROPERTY LABELS asan)
+  endif()
+  if(test IN_LIST python_with_libdiesel)
+    get_property(environment TEST ${test} PROPERTY ENVIRONMENT)
+    list(TRANSFORM environment REPLACE "^PYTHONPATH=" "PYTHONPATH=${CMAKE_CURRENT_SOURCE_DIR}/asan:")
+    set_property(TEST ${test} PROPERTY ENVIRONMENT "${environment};DIESEL_ASAN_PRELOAD=${asan_runtime}")
+  endif()
+endforeach()

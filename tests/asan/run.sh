@@ -4,7 +4,8 @@
 # an end that nobody looks at, or one that the test expects to be a failure.
 reports=$(mktemp -d)
 chmod 1777 "$reports" # programs run as other users, too
-ASAN_OPTIONS=exitcode=99:log_path=$reports/report "$@"
+ASAN_OPTIONS=exitcode=99:log_path=$reports/report \
+	LSAN_OPTIONS=suppressions=$(dirname "$(realpath "$0")")/leaks.txt:print_suppressions=0 "$@"
 status=$?
 for report in "$reports"/*; do
 	[ -f "$report" ] || continue

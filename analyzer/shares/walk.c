@@ -8,6 +8,7 @@
 
 #include "calls.h"
 #include "lib/sorted.h"
+#include "times.h"
 
 /* A walk visits each stretch once, and between two it can change threads a few times; hostile events could
  * send it in circles. */

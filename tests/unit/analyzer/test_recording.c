@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../test.h"
+#include "../../support.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,25 +14,14 @@
 
 #define N_EVENTS 50000
 
-static char folder[64], path[96];
+static char path[256];
 
-static int make_folder(void **state)
+static int setup(void **state)
 {
-	(void)state;
-	snprintf(folder, sizeof(folder), "/tmp/diesel-recording-XXXXXX");
-	if (!mkdtemp(folder))
+	if (make_folder(state) < 0)
 		return -1;
-	snprintf(path, sizeof(path), "%s/s.db", folder);
+	snprintf(path, sizeof(path), "%s/s.db", (const char *)*state);
 	return 0;
-}
-
-static int remove_folder(void **state)
-{
-	char command[128];
-
-	(void)state;
-	snprintf(command, sizeof(command), "rm -rf %s", folder);
-	return system(command);
 }
 
 /* Like a real stream: four threads, nearly in order, with stragglers across blobs. */
@@ -294,5 +283,5 @@ int main(void)
 	    cmocka_unit_test(test_unwritable),
 	};
 
-	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+	return cmocka_run_group_tests(tests, setup, remove_folder);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sampler on real processes, and on a tree that looks like /proc. */
-#include "../test.h"
+#include "../../support.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -249,21 +249,14 @@ static void test_no_such_process(void **state)
 }
 
 /* The tree. */
-static char root[] = "/tmp/diesel-sampler-XXXXXX";
+static const char *root;
 
-static int make_root(void **state)
+static int setup(void **state)
 {
-	(void)state;
-	return mkdtemp(root) ? 0 : -1;
-}
+	int r = make_folder(state);
 
-static int remove_root(void **state)
-{
-	char command[64];
-
-	(void)state;
-	snprintf(command, sizeof(command), "rm -rf %s", root);
-	return system(command);
+	root = *state;
+	return r;
 }
 
 __attribute__((format(printf, 3, 4))) static void write_task(pid_t pid, const char *name, const char *format,
@@ -271,24 +264,12 @@ __attribute__((format(printf, 3, 4))) static void write_task(pid_t pid, const ch
 {
 	char path[128], text[512];
 	va_list args;
-	FILE *file;
 
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	for (int deep = 0; deep < 3; deep++) {
-		snprintf(path, sizeof(path),
-			 deep == 0   ? "%s/%d"
-			 : deep == 1 ? "%s/%d/task"
-				     : "%s/%d/task/%d",
-			 root, (int)pid, (int)pid);
-		mkdir(path, 0700);
-	}
-	snprintf(path, sizeof(path), "%s/%d/%s", root, (int)pid, name);
-	file = fopen(path, "w");
-	assert_non_null(file);
-	assert_true(fputs(text, file) >= 0);
-	assert_int_equal(fclose(file), 0);
+	snprintf(path, sizeof(path), "%d/%s", (int)pid, name);
+	write_text(root, path, text);
 }
 
 static void write_stat(pid_t pid, char state, unsigned int ticks, unsigned int start_ticks)
@@ -360,5 +341,5 @@ int main(void)
 	    cmocka_unit_test(test_a_number_that_is_used_again),
 	};
 
-	return cmocka_run_group_tests(tests, make_root, remove_root);
+	return cmocka_run_group_tests(tests, setup, remove_folder);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where a real Python process is, seen from outside. */
-#include "../test.h"
+#include "../../support.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -16,61 +16,34 @@
 
 #define PYTHON "/usr/bin/python3"
 
-static char root[64];
-
-static void write_file(const char *name, const char *text)
-{
-	char path[256];
-	FILE *file;
-
-	snprintf(path, sizeof(path), "%s/%s", root, name);
-	file = fopen(path, "we");
-	assert_non_null(file);
-	fputs(text, file);
-	fclose(file);
-}
+static const char *root;
 
 static int setup(void **state)
 {
-	static const char *const folders[] = {"", "/torch", "/torch/utils", "/torch/utils/data"};
-	char path[128];
-
-	(void)state;
-	snprintf(root, sizeof(root), "/tmp/diesel-place-XXXXXX");
-	if (!mkdtemp(root))
+	if (make_folder(state) < 0)
 		return -1;
-	for (size_t i = 1; i < sizeof(folders) / sizeof(folders[0]); i++) {
-		snprintf(path, sizeof(path), "%s%s", root, folders[i]);
-		mkdir(path, 0700);
-	}
+	root = *state;
 	/* Each line it reads says where to go: into a next(), or elsewhere, and waits there for another line.
 	 */
-	write_file("torch/utils/data/dataloader.py", "class Iterator:\n"
-						     "    def __next__(self):\n"
-						     "        return deep(20)\n"
-						     "def deep(n):\n"
-						     "    if n: return deep(n - 1)\n"
-						     "    print('there', flush=True)\n"
-						     "    return input()\n");
-	write_file("job.py", "import sys, threading\n"
-			     "sys.path.insert(0, sys.argv[1] + '/torch/utils/data')\n"
-			     "import dataloader\n"
-			     "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-			     "def elsewhere():\n"
-			     "    return dataloader.deep(30)\n"
-			     "word = 'elsewhere'\n"
-			     "while True:\n"
-			     "    word = next(dataloader.Iterator()) if word == 'next' else elsewhere()\n");
+	write_text(root, "torch/utils/data/dataloader.py",
+		   "class Iterator:\n"
+		   "    def __next__(self):\n"
+		   "        return deep(20)\n"
+		   "def deep(n):\n"
+		   "    if n: return deep(n - 1)\n"
+		   "    print('there', flush=True)\n"
+		   "    return input()\n");
+	write_text(root, "job.py",
+		   "import sys, threading\n"
+		   "sys.path.insert(0, sys.argv[1] + '/torch/utils/data')\n"
+		   "import dataloader\n"
+		   "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+		   "def elsewhere():\n"
+		   "    return dataloader.deep(30)\n"
+		   "word = 'elsewhere'\n"
+		   "while True:\n"
+		   "    word = next(dataloader.Iterator()) if word == 'next' else elsewhere()\n");
 	return 0;
-}
-
-static int teardown(void **state)
-{
-	char command[96];
-
-	(void)state;
-	snprintf(command, sizeof(command), "rm -r %s", root);
-	return system(command);
 }
 
 /* A Python program between two pipes. */
@@ -90,7 +63,7 @@ static void await_there(struct program *program)
 static void program_start(struct program *program)
 {
 	int to[2], from[2];
-	char path[128];
+	char path[256];
 
 	assert_int_equal(pipe(to) | pipe(from), 0);
 	snprintf(path, sizeof(path), "%s/job.py", root);
@@ -199,5 +172,5 @@ int main(void)
 	    cmocka_unit_test(test_no_python),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, setup, remove_folder);
 }

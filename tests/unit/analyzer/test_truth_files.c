@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../test.h"
+#include "../../support.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #define FILE_BYTES  (1 << 20)
 #define TMPFS_MAGIC 0x01021994
 
-static char folder[64];
+static const char *folder;
 
 static char *path_of(const char *name)
 {
@@ -39,22 +39,14 @@ static void make_file(const char *name)
 
 static int set_up(void **state)
 {
-	snprintf(folder, sizeof(folder), "/var/tmp/diesel-truth-XXXXXX");
-	assert_non_null(mkdtemp(folder));
-	assert_int_equal(mkdir(path_of("class"), 0700), 0);
+	if (make_folder_below("/var/tmp", state) < 0)
+		return -1;
+	folder = *state;
+	make_folders(folder, "class");
 	make_file("b");
 	make_file("class/a");
 	assert_int_equal(symlink("b", path_of("link")), 0);
 	return 0;
-}
-
-static int tear_down(void **state)
-{
-	unlink(path_of("b"));
-	unlink(path_of("class/a"));
-	unlink(path_of("link"));
-	rmdir(path_of("class"));
-	return rmdir(folder);
 }
 
 static void test_below(void **state)
@@ -132,5 +124,5 @@ int main(void)
 	    cmocka_unit_test(test_evict_and_warm),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, set_up, remove_folder);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../test.h"
+#include "../../support.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -119,25 +119,14 @@ static void test_exported_names_reach_no_further_than_their_size(void **state)
 		assert_string_not_equal(name, "_cmocka_run_group_tests");
 }
 
-static int temporary_file(const void *data, size_t length)
-{
-	char path[] = "/tmp/diesel-elf-XXXXXX";
-	int fd = mkstemp(path);
-
-	assert_true(fd >= 0);
-	unlink(path);
-	assert_int_equal(write(fd, data, length), length);
-	return fd;
-}
-
 static void test_no_elf_file(void **state)
 {
 	struct elf_symbols *symbols = NULL;
 	int pipes[2];
 
 	(void)state;
-	assert_int_equal(elf_symbols_open(temporary_file("#!/bin/sh\n", 10), NULL, &symbols), -ENOEXEC);
-	assert_int_equal(elf_symbols_open(temporary_file("", 0), NULL, &symbols), -ENOEXEC);
+	assert_int_equal(elf_symbols_open(nameless_file("#!/bin/sh\n", 10), NULL, &symbols), -ENOEXEC);
+	assert_int_equal(elf_symbols_open(nameless_file("", 0), NULL, &symbols), -ENOEXEC);
 	assert_int_equal(elf_symbols_open(open("/dev/null", O_RDONLY), NULL, &symbols), -ENOEXEC);
 	assert_int_equal(pipe(pipes), 0);
 	assert_int_equal(elf_symbols_open(pipes[0], NULL, &symbols), -ENOEXEC);
@@ -173,7 +162,7 @@ static void test_damaged_files(void **state)
 		char name[40];
 
 		image[at] = (uint8_t)random();
-		if (elf_symbols_open(temporary_file(image, length), NULL, &symbols) == 0) {
+		if (elf_symbols_open(nameless_file(image, length), NULL, &symbols) == 0) {
 			for (uint64_t k = 0; k < 20; k++)
 				if (elf_symbols_function(symbols, offset + k * 4096, name, sizeof(name)) == 0)
 					assert_in_range(strlen(name), 1, sizeof(name) - 1);

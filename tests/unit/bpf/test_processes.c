@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../test.h"
+#include "../../support.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,20 +13,14 @@
 #include "processes.h"
 
 /* A folder that looks like /proc. */
-static char root[64];
+static const char *root;
 
 static void write_maps(int pid, const char *text)
 {
-	char path[128];
-	FILE *file;
+	char name[32];
 
-	snprintf(path, sizeof(path), "%s/%d", root, pid);
-	mkdir(path, 0700);
-	snprintf(path, sizeof(path), "%s/%d/maps", root, pid);
-	file = fopen(path, "we");
-	assert_non_null(file);
-	fputs(text, file);
-	fclose(file);
+	snprintf(name, sizeof(name), "%d/maps", pid);
+	write_text(root, name, text);
 }
 
 static void remove_maps(int pid)
@@ -41,17 +35,10 @@ static void remove_maps(int pid)
 
 static int setup(void **state)
 {
-	(void)state;
-	snprintf(root, sizeof(root), "/tmp/diesel-processes-XXXXXX");
-	return mkdtemp(root) ? 0 : -1;
-}
+	int r = make_folder(state);
 
-static int teardown(void **state)
-{
-	(void)state;
-	for (int pid = 1; pid < 10; pid++)
-		remove_maps(pid);
-	return rmdir(root);
+	root = *state;
+	return r;
 }
 
 static const char maps[] = "1000-2000 r--p 00000000 08:01 5 /lib/liba.so.1\n"
@@ -169,5 +156,5 @@ int main(void)
 	    cmocka_unit_test(test_many_processes),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, setup, remove_folder);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../test.h"
+#include "../../support.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -55,21 +55,10 @@ static void test_prefix_and_missing(void **state)
 	assert_int_equal(symbol_find(fd, "no_such_function", false, &offset), -ENOENT);
 }
 
-static int temporary_file(const void *data, size_t length)
-{
-	char path[] = "/tmp/diesel-symbol-XXXXXX";
-	int fd = mkstemp(path);
-
-	assert_true(fd >= 0);
-	unlink(path);
-	assert_int_equal(write(fd, data, length), length);
-	return fd;
-}
-
 static void test_no_elf_file(void **state)
 {
-	_cleanup_(closep) int text = temporary_file("#!/bin/sh\n", 10);
-	_cleanup_(closep) int empty = temporary_file("", 0);
+	_cleanup_(closep) int text = nameless_file("#!/bin/sh\n", 10);
+	_cleanup_(closep) int empty = nameless_file("", 0);
 	uint64_t offset;
 
 	(void)state;
@@ -97,7 +86,7 @@ static void test_damaged_library(void **state)
 		uint64_t offset;
 
 		image[at] = (uint8_t)random();
-		_cleanup_(closep) int fd = temporary_file(image, length);
+		_cleanup_(closep) int fd = nameless_file(image, length);
 		int r = symbol_find(fd, "_assert_true", true, &offset);
 
 		assert_true(r == 0 || r == -ENOENT || r == -ENOEXEC);

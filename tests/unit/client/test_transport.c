@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A client's end of a connection whose other end is the test: what fails once is over. */
-#include "../test.h"
+#include "../../support.h"
 
 #include <errno.h>
 #include <string.h>
@@ -21,8 +21,7 @@ static int pair_setup(void **state)
 	struct timeval timeout = {.tv_usec = 20000};
 	int fds[2];
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
-		return -1;
+	socket_pair(fds);
 	setsockopt(fds[0], SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
 	p = (struct pair){.transport = {.fd = fds[0]}, .daemon = fds[1]};
 	*state = &p;

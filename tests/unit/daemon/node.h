@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A server on a thread of this process, and small datasets to serve. Included by each test once. */
+/* A server on a thread of this process. Included by each test once. */
 
-#include "../test.h"
+#include "../../support_dataset.h"
 
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdlib.h>
+#include <string.h>
 
-#include "../dataset/scratch.h"
 #include "client/diesel.h"
-#include "dataset/writer.h"
 #include "server.h"
 
 #define NODE_MIB (UINT64_C(1) << 20)
@@ -78,7 +78,7 @@ static inline void node_start(struct node *n, const char *root)
 	struct fd_store_items items = {0};
 	struct error err = ERROR_INIT;
 
-	n->socket = scratch_path(root, "s");
+	n->socket = path_in(root, "s");
 	assert_int_equal(nursery_fork(&n->nursery, &err), 0);
 	assert_int_equal(uv_loop_init(&n->loop), 0);
 	if (server_start(&n->server, &n->loop, n->socket, &options, &n->nursery, &items, &err) < 0)
@@ -101,47 +101,10 @@ static inline void node_stop(struct node *n)
 	free(n->socket);
 }
 
-/* n samples of their own number, over and over: of so many bytes (a multiple of 8), or (not equal) of at
- * least so many. */
-static inline char *node_dataset(const char *root, const char *name, uint64_t n_samples, uint32_t bytes,
-				 bool equal)
-{
-	char *path = scratch_path(root, name);
-	uint64_t *data = malloc(bytes + 128);
-	struct error err = ERROR_INIT;
-	struct writer_result result;
-	struct writer *w;
-
-	assert_non_null(data);
-	if (writer_open(path, WRITER_PACK, CHUNK_MIN_BYTES, &w, &err) < 0)
-		fail_msg("%s", err.text);
-	for (uint64_t i = 0; i < n_samples; i++) {
-		char file[32];
-		struct chunk_sample sample = {
-		    .path = file, .data = data, .bytes = bytes + (equal ? 0 : i % 16 * 8), .mode = 0100644};
-
-		sample.path_length = (size_t)snprintf(file, sizeof(file), "c/%05u", (unsigned)i);
-		for (size_t k = 0; k < sample.bytes / 8; k++)
-			data[k] = i;
-		assert_int_equal(writer_add(w, &sample, NULL), 0);
-	}
-	assert_int_equal(writer_commit(w, &result, &err), 0);
-	writer_free(w);
-	free(data);
-	return path;
-}
-
 /* Returns true if an item is the sample that it says it is, to the last byte. */
 static inline bool node_item_is_right(const struct diesel_batch *b, uint32_t i)
 {
 	const uint8_t *data = b->packed ? b->packed + (size_t)i * b->item_bytes : b->items[i].data;
 
-	for (size_t k = 0; k < b->items[i].bytes; k += 8) {
-		uint64_t word;
-
-		memcpy(&word, data + k, sizeof(word));
-		if (word != b->items[i].sample)
-			return false;
-	}
-	return true;
+	return is_sample(data, b->items[i].bytes, b->items[i].sample);
 }

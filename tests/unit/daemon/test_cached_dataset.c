@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The proof of permission: what a client may and may not pass. */
-#include "../test.h"
+#include "../../support.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include "cached_dataset.h"
 
 struct fixture {
-	char directory[64];
+	char *directory;
 	int dir_fd;
 };
 
@@ -32,10 +32,10 @@ static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 
-	strcpy(f->directory, "/tmp/diesel-served-XXXXXX");
-	assert_non_null(mkdtemp(f->directory));
+	if (!f || make_folder((void **)&f->directory) < 0)
+		return -1;
+	make_folders(f->directory, "chunks");
 	f->dir_fd = open(f->directory, O_RDONLY | O_DIRECTORY);
-	assert_int_equal(mkdirat(f->dir_fd, "chunks", 0755), 0);
 	*state = f;
 	return 0;
 }
@@ -43,14 +43,11 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	struct fixture *f = *state;
+	int r = remove_folder((void **)&f->directory);
 
-	(void)unlinkat(f->dir_fd, "snapshot", 0);
-	(void)unlinkat(f->dir_fd, "other", 0);
-	(void)unlinkat(f->dir_fd, "chunks", AT_REMOVEDIR);
-	rmdir(f->directory);
 	close(f->dir_fd);
 	free(f);
-	return 0;
+	return r;
 }
 
 static int identify(struct fixture *f, int snapshot_fd, bool *ret_replaced)

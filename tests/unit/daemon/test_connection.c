@@ -6,18 +6,16 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "client/transport.h"
 
 static int greet(const struct node *node)
 {
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	union wire_message m;
 	struct wire_fds fds;
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	int fd = connect_to(node->socket);
 
-	strncpy(address.sun_path, node->socket, sizeof(address.sun_path) - 1);
-	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
 	protocol_init(&m, WIRE_HELLO);
 	m.hello.magic = WIRE_MAGIC;
 	m.hello.version = WIRE_VERSION;
@@ -61,8 +59,8 @@ static void test_a_client_that_reads_no_replies_is_cut_off(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_a_client_that_reads_no_replies_is_cut_off, scratch_setup,
-					    scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_a_client_that_reads_no_replies_is_cut_off, make_folder,
+					    remove_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

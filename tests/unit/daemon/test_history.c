@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../test.h"
+#include "../../support.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,25 +11,15 @@
 
 #include "history/history.h"
 
-static char path[64], damaged[80];
+static char path[256], damaged[272];
 
 static int begin(void **state)
 {
-	char directory[] = "/tmp/diesel-history-XXXXXX";
-
-	assert_non_null(mkdtemp(directory));
-	snprintf(path, sizeof(path), "%s/h.db", directory);
+	if (make_folder(state) < 0)
+		return -1;
+	snprintf(path, sizeof(path), "%s/h.db", (const char *)*state);
 	snprintf(damaged, sizeof(damaged), "%s.damaged", path);
 	return 0;
-}
-
-static int end(void **state)
-{
-	char command[128];
-
-	*strrchr(path, '/') = '\0';
-	snprintf(command, sizeof(command), "rm -rf %s", path);
-	return system(command);
 }
 
 static struct history *open_history(char notice[256])
@@ -265,11 +255,11 @@ static void test_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_round_trip, begin, end),
-	    cmocka_unit_test_setup_teardown(test_rounds, begin, end),
-	    cmocka_unit_test_setup_teardown(test_bounded, begin, end),
-	    cmocka_unit_test_setup_teardown(test_damaged, begin, end),
-	    cmocka_unit_test_setup_teardown(test_refused, begin, end),
+	    cmocka_unit_test_setup_teardown(test_round_trip, begin, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_rounds, begin, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_bounded, begin, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_damaged, begin, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_refused, begin, remove_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Both engines, through the same calls. */
-#include "../test.h"
+#include "../../support_loop.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,8 +30,7 @@ static void finish(uv_loop_t *loop, struct io *io, struct io_op *ops, uint32_t n
 		io_submit(io, &ops[i]);
 	}
 	assert_int_equal(n_done, 0); /* never from within the submission */
-	while (n_done < n)
-		uv_run(loop, UV_RUN_ONCE);
+	loop_until_count(loop, &n_done, n);
 	assert_int_equal(io->in_flight, 0);
 }
 
@@ -92,8 +91,7 @@ static void test_engine(bool uring)
 	close(open_op.result);
 	unlink(path);
 	io_free(io);
-	uv_run(&loop, UV_RUN_DEFAULT);
-	assert_int_equal(uv_loop_close(&loop), 0);
+	loop_end(&loop);
 }
 
 static void test_uring(void **state)
@@ -117,8 +115,7 @@ static void test_choice(void **state)
 	assert_string_equal(io_name(io), "threads");
 	assert_int_equal(why, 0); /* not wanted is no reason to complain */
 	io_free(io);
-	uv_run(&loop, UV_RUN_DEFAULT);
-	assert_int_equal(uv_loop_close(&loop), 0);
+	loop_end(&loop);
 }
 
 int main(void)

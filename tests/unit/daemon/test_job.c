@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which sessions are one job, in a /proc of our making; and how long a job lives, with a real process. */
-#include "../test.h"
+#include "../../support_loop.h"
 
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
-#include "../dataset/scratch.h"
 #include "job.h"
 
 struct fixture {
@@ -28,7 +30,7 @@ static void on_end(void *user, struct job *job)
 
 static void fixture_start(struct fixture *f, const char *root)
 {
-	*f = (struct fixture){.root = scratch_path(root, "proc")};
+	*f = (struct fixture){.root = path_in(root, "proc")};
 	assert_int_equal(uv_loop_init(&f->loop), 0);
 	f->jobs = (struct jobs){
 	    .loop = &f->loop, .proc_root = f->root, .handler = {.begin = on_begin, .end = on_end, .user = f}};
@@ -37,8 +39,7 @@ static void fixture_start(struct fixture *f, const char *root)
 static void fixture_end(struct fixture *f)
 {
 	jobs_close(&f->jobs);
-	uv_run(&f->loop, UV_RUN_DEFAULT);
-	assert_int_equal(uv_loop_close(&f->loop), 0);
+	loop_end(&f->loop);
 	free(f->root);
 }
 
@@ -48,12 +49,11 @@ static void fixture_end(struct fixture *f)
 
 static void process(struct fixture *f, const char *scratch, int pid, int parent)
 {
-	char name[64], text[256];
+	char name[64];
 
 	snprintf(name, sizeof(name), "proc/%d/stat", pid);
-	snprintf(text, sizeof(text), "%d (py (th) on) S %d 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5 0 0 0 0\n",
-		 pid, parent);
-	scratch_write(scratch, name, text);
+	write_format(scratch, name, "%d (py (th) on) S %d 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5 0 0 0 0\n",
+		     pid, parent);
 }
 
 static struct job *join(struct fixture *f, int pid, uint32_t rank, uint32_t stride)
@@ -212,13 +212,12 @@ static void test_time_of_reads_that_overlap_counts_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_workers_are_their_trainers, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_another_users_process_is_another_job, scratch_setup,
-					    scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_few_wait_for_another_session, scratch_setup,
-					    scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_a_job_lives_as_long_as_its_process, scratch_setup,
-					    scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_workers_are_their_trainers, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_another_users_process_is_another_job, make_folder,
+					    remove_folder),
+	    cmocka_unit_test_setup_teardown(test_few_wait_for_another_session, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_a_job_lives_as_long_as_its_process, make_folder,
+					    remove_folder),
 	    cmocka_unit_test(test_time_of_reads_that_overlap_counts_once),
 	};
 

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What may be borrowed: as long as nobody wants the memory, and not a second longer. */
-#include "../test.h"
+#include "../../support_loop.h"
 
 #include <math.h>
 
 #include "lend.h"
 #include "lend_watch.h"
-
-#include "../dataset/scratch.h"
 
 #define GIB (1024.0 * 1024 * 1024)
 #define MIB (1024.0 * 1024)
@@ -92,12 +90,9 @@ struct machine {
 
 static void memory(const struct machine *m, unsigned available_mib, unsigned active_mib)
 {
-	char text[256];
-
-	snprintf(text, sizeof(text),
-		 "MemTotal: 16777216 kB\nMemFree: 524288 kB\nMemAvailable: %u kB\nActive(file): %u kB\n",
-		 available_mib * 1024, active_mib * 1024);
-	scratch_write(m->root, "proc/meminfo", text);
+	write_format(m->root, "proc/meminfo",
+		     "MemTotal: 16777216 kB\nMemFree: 524288 kB\nMemAvailable: %u kB\nActive(file): %u kB\n",
+		     available_mib * 1024, active_mib * 1024);
 }
 
 static uint64_t look(struct machine *m)
@@ -111,7 +106,7 @@ static void test_the_watch_sees_the_machine(void **state)
 	struct machine m = {.root = *state};
 
 	memory(&m, 4096, 1024);
-	scratch_write(m.root, "proc/vmstat", "workingset_activate_file 1000\n");
+	write_text(m.root, "proc/vmstat", "workingset_activate_file 1000\n");
 	assert_int_equal(uv_loop_init(&m.loop), 0);
 	cache_init(&m.cache, (uint64_t)GIB);
 	lend_watch_start(&m.watch, &m.loop, m.root, &m.cache);
@@ -120,8 +115,7 @@ static void test_the_watch_sees_the_machine(void **state)
 	memory(&m, 4096, 3800);
 	assert_int_equal(look(&m), 0);
 	lend_watch_stop(&m.watch);
-	uv_run(&m.loop, UV_RUN_DEFAULT);
-	assert_int_equal(uv_loop_close(&m.loop), 0);
+	loop_end(&m.loop);
 	cache_free(&m.cache);
 }
 
@@ -132,7 +126,7 @@ int main(void)
 	    cmocka_unit_test(test_who_waits_gets_all_at_once),
 	    cmocka_unit_test(test_what_is_missing_is_given_back),
 	    cmocka_unit_test(test_page_cache_in_use_comes_first),
-	    cmocka_unit_test_setup_teardown(test_the_watch_sees_the_machine, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_the_watch_sees_the_machine, make_folder, remove_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

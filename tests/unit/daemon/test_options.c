@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../test.h"
+#include "../../support.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -86,91 +86,66 @@ static void test_mistakes_are_named(void **state)
 	}
 }
 
-static void write_file(const char *path, const char *text)
-{
-	FILE *f = fopen(path, "we");
-
-	assert_non_null(f);
-	fputs(text, f);
-	fclose(f);
-}
-
 static void test_file(void **state)
 {
-	char path[] = "/tmp/diesel-options-XXXXXX";
+	char *path = path_in(*state, "dieseld.conf");
 	struct options o;
 	struct error err;
 
-	close(mkstemp(path));
-	write_file(path, "; for tests\n[other]\nx = y\n[dieseld]\ncache = 4G\nprefetch = 3\n");
+	write_text(*state, "dieseld.conf",
+		   "; for tests\n[other]\nx = y\n[dieseld]\ncache = 4G\nprefetch = 3\n");
 	/* The command line wins, wherever the file is named. */
 	assert_int_equal(parse(&o, &err, (const char *const[]){"--prefetch", "9", "--config", path, NULL}),
 			 0);
 	assert_int_equal(o.serve.knobs.cache_bytes, 4 * GIB);
 	assert_int_equal(o.serve.knobs.prefetch_chunks, 9);
 	options_free(&o);
-	write_file(path, "[dieseld]\ncahce = 4G\n");
+	write_text(*state, "dieseld.conf", "[dieseld]\ncahce = 4G\n");
 	assert_int_equal(parse(&o, &err, (const char *const[]){"--config", path, NULL}), -EINVAL);
 	assert_non_null(strstr(err.text, "cahce"));
 	assert_non_null(strstr(err.text, path));
 	options_free(&o);
-	write_file(path, "[dieseld]\nno equals sign\n");
+	write_text(*state, "dieseld.conf", "[dieseld]\nno equals sign\n");
 	assert_int_equal(parse(&o, &err, (const char *const[]){"--config", path, NULL}), -EINVAL);
 	options_free(&o);
 	unlink(path);
 	assert_int_equal(parse(&o, &err, (const char *const[]){"--config", path, NULL}), -ENOENT);
 	options_free(&o);
-}
-
-static void make_tree(const char *root, const char *directory)
-{
-	char command[512];
-
-	snprintf(command, sizeof(command), "mkdir -p %s%s", root, directory);
-	assert_int_equal(system(command), 0);
-}
-
-static void put(const char *root, const char *path, const char *text)
-{
-	char full[512];
-
-	snprintf(full, sizeof(full), "%s%s", root, path);
-	write_file(full, text);
+	free(path);
 }
 
 static void test_memory_limit(void **state)
 {
-	char root[] = "/tmp/diesel-memory-XXXXXX", command[128];
+	const char *root = *state;
 
-	assert_non_null(mkdtemp(root));
 	assert_int_equal(memory_limit_bytes(root), 0);
-	make_tree(root, "/proc/self");
-	put(root, "/proc/meminfo", "MemTotal:       4194304 kB\nMemFree: 1 kB\n");
+	make_folders(root, "proc/self");
+	write_text(root, "proc/meminfo", "MemTotal:       4194304 kB\nMemFree: 1 kB\n");
 	assert_int_equal(memory_limit_bytes(root), 4 * GIB);
 	/* Version 2: the parent's limit counts too. */
-	make_tree(root, "/sys/fs/cgroup/a/b");
-	put(root, "/proc/self/cgroup", "0::/a/b\n");
-	put(root, "/sys/fs/cgroup/a/b/memory.max", "max\n");
-	put(root, "/sys/fs/cgroup/a/memory.max", "1073741824\n");
+	make_folders(root, "sys/fs/cgroup/a/b");
+	write_text(root, "proc/self/cgroup", "0::/a/b\n");
+	write_text(root, "sys/fs/cgroup/a/b/memory.max", "max\n");
+	write_text(root, "sys/fs/cgroup/a/memory.max", "1073741824\n");
 	assert_int_equal(memory_limit_bytes(root), 1 * GIB);
-	put(root, "/sys/fs/cgroup/a/b/memory.max", "536870912\n");
+	write_text(root, "sys/fs/cgroup/a/b/memory.max", "536870912\n");
 	assert_int_equal(memory_limit_bytes(root), GIB / 2);
 	/* Version 1 beside it. */
-	make_tree(root, "/sys/fs/cgroup/memory/c");
-	put(root, "/proc/self/cgroup", "5:memory:/c\n1:name=systemd:/\n");
-	put(root, "/sys/fs/cgroup/memory/c/memory.limit_in_bytes", "268435456\n");
-	put(root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+	make_folders(root, "sys/fs/cgroup/memory/c");
+	write_text(root, "proc/self/cgroup", "5:memory:/c\n1:name=systemd:/\n");
+	write_text(root, "sys/fs/cgroup/memory/c/memory.limit_in_bytes", "268435456\n");
+	write_text(root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
 	assert_int_equal(memory_limit_bytes(root), GIB / 4);
-	snprintf(command, sizeof(command), "rm -r %s", root);
-	assert_int_equal(system(command), 0);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_defaults),           cmocka_unit_test(test_all_options),
-	    cmocka_unit_test(test_mistakes_are_named), cmocka_unit_test(test_file),
-	    cmocka_unit_test(test_memory_limit),
+	    cmocka_unit_test(test_defaults),
+	    cmocka_unit_test(test_all_options),
+	    cmocka_unit_test(test_mistakes_are_named),
+	    cmocka_unit_test_setup_teardown(test_file, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_memory_limit, make_folder, remove_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

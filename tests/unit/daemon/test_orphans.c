@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define N_SAMPLES 60
 #define N_HELD    2
@@ -57,40 +58,47 @@ static struct look look_at(struct node *n)
 	return now;
 }
 
+struct wanted {
+	struct node *node;
+	uint32_t n_connections;
+	uint64_t need_bytes;
+};
+
+static bool has_connections(void *user)
+{
+	const struct wanted *w = user;
+
+	return look_at(w->node).n_connections == w->n_connections;
+}
+
 static void wait_for_connections(struct node *n, uint32_t wanted)
 {
-	uint32_t now = 0;
+	wait_until(has_connections, &(struct wanted){.node = n, .n_connections = wanted});
+}
 
-	for (int i = 0; i < 1000; i++) {
-		now = look_at(n).n_connections;
-		if (now == wanted)
-			return;
-		usleep(10000);
-	}
-	fail_msg("%u connections instead of %u", now, wanted);
+static bool has_orphan(void *user)
+{
+	return look_at(user).orphaned;
 }
 
 /* Until the server knows that the only session's connection is over. */
 static void wait_for_orphan(struct node *n)
 {
 	wait_for_connections(n, 1);
-	for (int i = 0; i < 1000; i++) {
-		if (look_at(n).orphaned)
-			return;
-		usleep(10000);
-	}
-	fail_msg("the end of a connection went unnoticed");
+	wait_until(has_orphan, n);
+}
+
+static bool needs_less(void *user)
+{
+	const struct wanted *w = user;
+
+	return look_at(w->node).need_bytes < w->need_bytes;
 }
 
 /* Until it keeps room for what is held only. */
 static void wait_for_need_below(struct node *n, uint64_t bytes)
 {
-	for (int i = 0; i < 1000; i++) {
-		if (look_at(n).need_bytes < bytes)
-			return;
-		usleep(10000);
-	}
-	fail_msg("still %llu bytes reserved", (unsigned long long)bytes);
+	wait_until(needs_less, &(struct wanted){.node = n, .need_bytes = bytes});
 }
 
 static void open_both(const struct node *n, const char *path, struct diesel_dataset **d,
@@ -136,7 +144,9 @@ static void read_epoch(struct diesel_session *s, uint32_t *seen)
 static void hold_across_a_cut(void **state, bool equal)
 {
 	struct node n = {.cache_bytes = 48 * NODE_MIB};
-	char *path = node_dataset(*state, "data", N_SAMPLES, 1 << 20, equal);
+	char *path = make_dataset(
+	    *state, "data",
+	    &(struct dataset_plan){.n_samples = N_SAMPLES, .bytes = 1 << 20, .spread = equal ? 0 : 128});
 	struct diesel_dataset *d, *other_d;
 	struct diesel_session *s, *other;
 	struct diesel_batch held[N_HELD];
@@ -237,7 +247,8 @@ static void trainer_end(struct trainer *t)
 static void end_with_the_trainer(void **state, bool cut)
 {
 	struct node n = {0};
-	char *path = node_dataset(*state, "views", N_SAMPLES, 1 << 10, false);
+	char *path = make_dataset(
+	    *state, "views", &(struct dataset_plan){.n_samples = N_SAMPLES, .bytes = 1 << 10, .spread = 128});
 	struct trainer t;
 
 	node_start(&n, *state);
@@ -266,7 +277,7 @@ static void test_what_is_held_without_a_socket_ends_with_the_process(void **stat
 	end_with_the_trainer(state, true);
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+#define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
 int main(void)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../test.h"
+#include "../../support_loop.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -30,6 +30,11 @@ static void done(struct pool_task *task)
 	n->order = (*n->finished)++;
 }
 
+static bool has_finished(void *pool)
+{
+	return pool_in_flight(pool) == 0;
+}
+
 static void run(uint32_t workers, uint32_t later, uint32_t n_tasks, struct number *numbers)
 {
 	struct pool *pool;
@@ -46,15 +51,13 @@ static void run(uint32_t workers, uint32_t later, uint32_t n_tasks, struct numbe
 		if (i == n_tasks / 2)
 			pool_set_workers(pool, later);
 	}
-	while (pool_in_flight(pool) > 0)
-		uv_run(&loop, UV_RUN_ONCE);
+	loop_until(&loop, has_finished, pool);
 	assert_int_equal(finished, n_tasks);
 	assert_int_equal(pool_workers(pool), later);
 	for (uint32_t i = 0; i < n_tasks; i++)
 		assert_int_equal(numbers[i].square, (uint64_t)i * i);
 	pool_free(pool);
-	uv_run(&loop, UV_RUN_DEFAULT);
-	assert_int_equal(uv_loop_close(&loop), 0);
+	loop_end(&loop);
 }
 
 static void test_all_tasks_are_done_once(void **state)
@@ -87,8 +90,7 @@ static void test_number_of_workers_is_clamped(void **state)
 	assert_int_equal(pool_workers(pool), POOL_MAX_WORKERS);
 	pool_free(pool);
 	pool_free(NULL);
-	uv_run(&loop, UV_RUN_DEFAULT);
-	assert_int_equal(uv_loop_close(&loop), 0);
+	loop_end(&loop);
 }
 
 struct slow {
@@ -149,11 +151,9 @@ static void lanes_submit(struct lanes *l, int k, uint32_t n)
 
 static void lanes_end(struct lanes *l)
 {
-	while (pool_in_flight(l->pool) > 0)
-		uv_run(&l->loop, UV_RUN_ONCE);
+	loop_until(&l->loop, has_finished, l->pool);
 	pool_free(l->pool);
-	uv_run(&l->loop, UV_RUN_DEFAULT);
-	assert_int_equal(uv_loop_close(&l->loop), 0);
+	loop_end(&l->loop);
 }
 
 /* One lane has ten times the other's work before it: the other one's is done in its turns. */
@@ -197,8 +197,7 @@ static void test_threads_come_with_work(void **state)
 	lanes_submit(&l, 0, 200);
 	assert_in_range(pool_threads(l.pool), 2, 8);
 	pool_set_workers(l.pool, 2);
-	while (pool_in_flight(l.pool) > 0)
-		uv_run(&l.loop, UV_RUN_ONCE);
+	loop_until(&l.loop, has_finished, l.pool);
 	for (int i = 0; i < 1000 && pool_threads(l.pool) > 2; i++)
 		usleep(1000);
 	assert_in_range(pool_threads(l.pool), 1, 2);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chunks read by a helper process, into memory that is shared with it. */
-#include "../test.h"
+#include "../../support_loop.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../dataset/scratch.h"
 #include "reader.h"
 #include "shared_memory.h"
 
@@ -45,7 +44,7 @@ static void start(struct node *n, const char *root, bool use_uring)
 {
 	struct error err = ERROR_INIT;
 
-	*n = (struct node){.path = scratch_path(root, "a.chunk")};
+	*n = (struct node){.path = path_in(root, "a.chunk")};
 	current = n;
 	n->folder_fd = open(root, O_PATH | O_DIRECTORY);
 	assert_true(n->folder_fd >= 0);
@@ -63,8 +62,7 @@ static void start(struct node *n, const char *root, bool use_uring)
 static void stop(struct node *n)
 {
 	readers_close(&n->readers);
-	uv_run(&n->loop, UV_RUN_DEFAULT);
-	assert_int_equal(uv_loop_close(&n->loop), 0);
+	loop_end(&n->loop);
 	nursery_end(&n->nursery);
 	shared_memory_free(&n->memory);
 	close(n->folder_fd);
@@ -86,23 +84,6 @@ static void prepare(struct reader_job *job, const char *name)
 static int submit(struct node *n, struct reader_job *job)
 {
 	return readers_submit(&n->readers, &n->slot, 1000, job, n->folder_fd, n->memory.fd);
-}
-
-static void on_late(uv_timer_t *timer)
-{
-}
-
-static void wait_for(struct node *n, const uint32_t *count, uint32_t wanted)
-{
-	uv_timer_t keep; /* readers do not keep a loop running */
-
-	uv_timer_init(&n->loop, &keep);
-	uv_timer_start(&keep, on_late, 60000, 0);
-	while (*count < wanted && uv_is_active((uv_handle_t *)&keep))
-		uv_run(&n->loop, UV_RUN_ONCE);
-	uv_close((uv_handle_t *)&keep, NULL);
-	uv_run(&n->loop, UV_RUN_NOWAIT);
-	assert_int_equal(*count, wanted);
 }
 
 static void write_file(const struct node *n, uint32_t bytes)
@@ -128,20 +109,20 @@ static void check_reads(const char *root, bool use_uring)
 		assert_int_equal(submit(&n, &jobs[i]), 0);
 	}
 	assert_int_equal(n.n_done, 0);
-	wait_for(&n, &n.n_done, 4);
+	loop_until_count(&n.loop, &n.n_done, 4);
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(jobs[i].result, 0);
 	for (uint32_t i = 0; i < FILE_BYTES; i += 997)
 		assert_int_equal(n.memory.data[i], (uint8_t)(i * 7 + i / 1000));
 	prepare(&missing, "b.chunk");
 	assert_int_equal(submit(&n, &missing), 0);
-	wait_for(&n, &n.n_done, 5);
+	loop_until_count(&n.loop, &n.n_done, 5);
 	assert_int_equal(missing.result, -ENOENT);
 	assert_non_null(strstr(missing.error.text, "here/b.chunk"));
 	write_file(&n, FILE_BYTES - 4096);
 	prepare(&missing, "a.chunk");
 	assert_int_equal(submit(&n, &missing), 0);
-	wait_for(&n, &n.n_done, 6);
+	loop_until_count(&n.loop, &n.n_done, 6);
 	assert_int_equal(missing.result, -EBADMSG);
 	assert_non_null(strstr(missing.error.text, "truncated"));
 	stop(&n);
@@ -163,27 +144,27 @@ static void test_a_known_file(void **state)
 	write_file(&n, FILE_BYTES);
 	prepare(&first, "a.chunk");
 	assert_int_equal(submit(&n, &first), 0);
-	wait_for(&n, &n.n_done, 1);
+	loop_until_count(&n.loop, &n.n_done, 1);
 	assert_false(first.unchanged);
 	memset(n.memory.data, 0, FILE_BYTES);
 	prepare(&again, "a.chunk");
 	again.order.is_known = true;
 	again.order.known = first.stamp;
 	assert_int_equal(submit(&n, &again), 0);
-	wait_for(&n, &n.n_done, 2);
+	loop_until_count(&n.loop, &n.n_done, 2);
 	assert_int_equal(again.result, 0);
 	assert_true(again.unchanged);
 	assert_int_equal(n.memory.data[5000], 0);
 	/* It may not be read any more by whom it was read for. */
 	assert_int_equal(chmod(n.path, 0), 0);
 	assert_int_equal(submit(&n, &again), 0);
-	wait_for(&n, &n.n_done, 3);
+	loop_until_count(&n.loop, &n.n_done, 3);
 	assert_int_equal(again.result, -EACCES);
 	/* The same bytes, in another file. */
 	assert_int_equal(unlink(n.path), 0);
 	write_file(&n, FILE_BYTES);
 	assert_int_equal(submit(&n, &again), 0);
-	wait_for(&n, &n.n_done, 4);
+	loop_until_count(&n.loop, &n.n_done, 4);
 	assert_int_equal(again.result, 0);
 	assert_false(again.unchanged);
 	assert_int_equal(n.memory.data[5000], (uint8_t)(5000 * 7 + 5));
@@ -226,7 +207,7 @@ static void test_its_end_ends_what_it_had(void **state)
 	write_file(&n, FILE_BYTES);
 	prepare(&job, "a.chunk");
 	assert_int_equal(submit(&n, &job), 0);
-	wait_for(&n, &n.n_done, 1);
+	loop_until_count(&n.loop, &n.n_done, 1);
 	/* No more of them than there may be, for another dataset. */
 	prepare(&other, "a.chunk");
 	assert_int_equal(readers_submit(&n.readers, &second, 1000, &other, n.folder_fd, n.memory.fd),
@@ -239,19 +220,19 @@ static void test_its_end_ends_what_it_had(void **state)
 	prepare(&job, "a.chunk");
 	assert_int_equal(submit(&n, &job), 0);
 	kill(pid, SIGKILL);
-	wait_for(&n, &n.n_done, 2);
+	loop_until_count(&n.loop, &n.n_done, 2);
 	assert_int_equal(job.result, -EIO);
 	assert_int_equal(n.n_ended, 1);
 	assert_null(n.slot);
 	/* Another one does it. */
 	prepare(&job, "a.chunk");
 	assert_int_equal(submit(&n, &job), 0);
-	wait_for(&n, &n.n_done, 3);
+	loop_until_count(&n.loop, &n.n_done, 3);
 	assert_int_equal(job.result, 0);
 	/* One that is let go ends by itself. */
 	reader_let_go(&n.slot);
 	assert_null(n.slot);
-	wait_for(&n, &n.n_ended, 2);
+	loop_until_count(&n.loop, &n.n_ended, 2);
 	assert_int_equal(n.readers.n, 0);
 	stop(&n);
 }
@@ -259,9 +240,9 @@ static void test_its_end_ends_what_it_had(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_reads, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_a_known_file, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_its_end_ends_what_it_had, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_reads, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_a_known_file, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_its_end_ends_what_it_had, make_folder, remove_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "../../support.h"
 #include "../analyzer/script.h"
 
 #include <errno.h>
@@ -16,25 +17,14 @@
 #define N_STEPS    200
 
 static struct script s; /* too large for the stack */
-static char folder[64], path[96];
+static char path[256];
 
-static int make_folder(void **state)
+static int setup(void **state)
 {
-	(void)state;
-	snprintf(folder, sizeof(folder), "/tmp/diesel-recorded-XXXXXX");
-	if (!mkdtemp(folder))
+	if (make_folder(state) < 0)
 		return -1;
-	snprintf(path, sizeof(path), "%s/s.db", folder);
+	snprintf(path, sizeof(path), "%s/s.db", (const char *)*state);
 	return 0;
-}
-
-static int remove_folder(void **state)
-{
-	char command[128];
-
-	(void)state;
-	snprintf(command, sizeof(command), "rm -rf %s", folder);
-	return system(command);
 }
 
 /* One worker, of whose 100 ms a batch 8 are reading and the rest computing; the trainer computes for 10. */
@@ -211,5 +201,5 @@ int main(void)
 	    cmocka_unit_test(test_absurd_times),
 	};
 
-	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+	return cmocka_run_group_tests(tests, setup, remove_folder);
 }

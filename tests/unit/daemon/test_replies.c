@@ -10,10 +10,14 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "client/transport.h"
 
 #define N_SAMPLES 30
+
+static const struct dataset_plan views = {.n_samples = N_SAMPLES, .bytes = 1 << 20, .spread = 128},
+				 packed = {.n_samples = N_SAMPLES, .bytes = 64};
 
 /* Between libdiesel and the node. On its first session it sends the first SEGMENT_REPLY again instead of the
  * second, the second instead of the third, and so on. */
@@ -28,16 +32,6 @@ struct proxy {
 	_Atomic uint32_t n_late;
 	_Atomic bool stop;
 };
-
-static int connect_to(const char *path)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-
-	strncpy(address.sun_path, path, sizeof(address.sun_path) - 1);
-	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-	return fd;
-}
 
 static void answer_late(struct proxy *p, union wire_message *m, struct wire_fds *fds)
 {
@@ -170,11 +164,11 @@ static void test_a_late_reply_is_never_taken_for_another(void **state)
 	struct diesel_dataset *d;
 	struct diesel_session *s = NULL;
 	uint32_t seen[N_SAMPLES] = {0}, n_errors;
-	char error[512], *path = node_dataset(*state, "views", N_SAMPLES, 1 << 20, false);
+	char error[512], *path = make_dataset(*state, "views", &views);
 
 	node_start(&node, *state);
 	proxy.node_socket = node.socket;
-	proxy.socket = scratch_path(*state, "p");
+	proxy.socket = path_in(*state, "p");
 	proxy_start(&proxy);
 	if (diesel_dataset_open(path, proxy.socket, &d, error, sizeof(error)) < 0 ||
 	    diesel_session_open(d, &o, &s, error, sizeof(error)) < 0)
@@ -204,7 +198,7 @@ static void test_a_batch_that_does_not_come_next_is_not_delivered(void **state)
 	struct diesel_session *s = NULL;
 	struct diesel_batch b;
 	uint32_t seen[N_SAMPLES] = {0}, n_errors;
-	char error[512], *path = node_dataset(*state, "packed", N_SAMPLES, 64, true);
+	char error[512], *path = make_dataset(*state, "packed", &packed);
 
 	node_start(&node, *state);
 	if (diesel_dataset_open(path, node.socket, &d, error, sizeof(error)) < 0 ||
@@ -234,9 +228,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_a_batch_that_does_not_come_next_is_not_delivered,
-					    scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_a_late_reply_is_never_taken_for_another, scratch_setup,
-					    scratch_teardown),
+					    make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_a_late_reply_is_never_taken_for_another, make_folder,
+					    remove_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

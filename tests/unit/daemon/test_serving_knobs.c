@@ -3,15 +3,15 @@
  * Knobs turned at random on a server in this process while libdiesel's clients read: every batch comes once,
  * in the same order and with the same bytes as without.
  */
-#include "../test.h"
+#include "../../support_dataset.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
 
-#include "../dataset/scratch.h"
 #include "client/diesel.h"
-#include "dataset/writer.h"
 #include "server.h"
 
 #define MIB       (UINT64_C(1) << 20)
@@ -38,34 +38,6 @@ static uint32_t next_random(struct node *n, uint32_t below)
 {
 	n->random = n->random * 1664525u + 1013904223u;
 	return (n->random >> 8) % below;
-}
-
-/* Every sample is one number over and over, of 12 KiB, or (views) of any multiple of 8 up to 24 KiB. */
-static char *make_dataset(const char *root, const char *name, bool equal)
-{
-	char *path = scratch_path(root, name);
-	static uint64_t data[3072];
-	struct error err = ERROR_INIT;
-	struct writer_result result;
-	struct writer *w;
-
-	if (writer_open(path, WRITER_PACK, CHUNK_MIN_BYTES, &w, &err) < 0)
-		fail_msg("%s", err.text);
-	for (uint64_t i = 0; i < N_SAMPLES; i++) {
-		char file[32];
-		struct chunk_sample sample = {.path = file,
-					      .data = data,
-					      .bytes = equal ? 12288 : 8 + i * 7919 % 24568 / 8 * 8,
-					      .mode = 0100644};
-
-		sample.path_length = (size_t)snprintf(file, sizeof(file), "c/%05u", (unsigned)i);
-		for (size_t k = 0; k < sample.bytes / 8; k++)
-			data[k] = i * 1000003;
-		assert_int_equal(writer_add(w, &sample, NULL), 0);
-	}
-	assert_int_equal(writer_commit(w, &result, &err), 0);
-	writer_free(w);
-	return path;
 }
 
 struct client {
@@ -295,9 +267,11 @@ static void test_batches_are_the_same_whatever_is_turned(void **state)
 	struct node n = {.random = 7};
 	uint64_t digests[N_CLIENTS] = {0};
 
-	n.socket = scratch_path(*state, "s");
-	n.packed = make_dataset(*state, "packed", true);
-	n.views = make_dataset(*state, "views", false);
+	n.socket = path_in(*state, "s");
+	n.packed =
+	    make_dataset(*state, "packed", &(struct dataset_plan){.n_samples = N_SAMPLES, .bytes = 12288});
+	n.views = make_dataset(*state, "views",
+			       &(struct dataset_plan){.n_samples = N_SAMPLES, .bytes = 8, .spread = 24568});
 	serve(&n, false, digests);
 	serve(&n, true, digests);
 	assert_true(atomic_load(&n.n_turns) >= ROUNDS);
@@ -310,8 +284,8 @@ static void test_batches_are_the_same_whatever_is_turned(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_batches_are_the_same_whatever_is_turned, scratch_setup,
-					    scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_batches_are_the_same_whatever_is_turned, make_folder,
+					    remove_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
 #include "node.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 #define MAX_SAMPLES 9
 #define MAX_BATCH   4
@@ -107,7 +108,9 @@ static void test_every_rank_gets_its_share(void **state)
 			char name[16], *path;
 
 			snprintf(name, sizeof(name), "%u-%d", n, equal);
-			path = node_dataset(*state, name, n, 64, equal);
+			path = make_dataset(
+			    *state, name,
+			    &(struct dataset_plan){.n_samples = n, .bytes = 64, .spread = equal ? 0 : 128});
 			run_all(&node, path, n);
 			free(path);
 		}
@@ -125,7 +128,7 @@ static void test_more_ranks_than_samples_are_refused(void **state)
 	char error[512], *path;
 
 	node_start(&node, *state);
-	path = node_dataset(*state, "three", 3, 64, true);
+	path = make_dataset(*state, "three", &(struct dataset_plan){.n_samples = 3, .bytes = 64});
 	assert_int_equal(diesel_dataset_open(path, node.socket, &d, error, sizeof(error)), 0);
 	assert_int_equal(diesel_session_open(d, &o, &s, error, sizeof(error)), -EINVAL);
 	assert_non_null(strstr(error, "too few for 4294967295 ranks"));
@@ -139,9 +142,9 @@ static void test_more_ranks_than_samples_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_every_rank_gets_its_share, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_more_ranks_than_samples_are_refused, scratch_setup,
-					    scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_every_rank_gets_its_share, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_more_ranks_than_samples_are_refused, make_folder,
+					    remove_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

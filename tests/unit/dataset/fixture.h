@@ -3,7 +3,7 @@
 
 /* Chunks and snapshots made from lists of paths, for tests. Included by each test once. */
 
-#include "../test.h"
+#include "../../support.h"
 
 #include "dataset/chunk.h"
 #include "dataset/chunk_builder.h"
@@ -120,10 +120,7 @@ static inline struct image make_snapshot(const char *const *paths, size_t n, siz
 static inline int open_snapshot_bytes(const void *data, size_t bytes, struct snapshot **ret,
 				      struct error *err)
 {
-	int fd = memfd_create("snapshot", MFD_CLOEXEC);
-
-	assert_true(fd >= 0);
-	assert_int_equal(write(fd, data, bytes), bytes);
+	int fd = nameless_file(data, bytes);
 	int r = snapshot_open_fd(fd, "SNAPSHOT", ret, err);
 
 	close(fd);

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Source, read-ahead and packer. */
-#include "../test.h"
+#include "../../support.h"
 
 #include "dataset/dataset.h"
 #include "dataset/pack.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "read_ahead.h"
-#include "scratch.h"
 #include "source.h"
 
 static int refuse(int code, const char *text, void *context)
@@ -26,7 +30,7 @@ static int accept_all(int code, const char *text, void *context)
 
 static void link_path(const char *root, const char *target, const char *name)
 {
-	char *path = scratch_path(root, name);
+	char *path = path_in(root, name);
 
 	assert_int_equal(symlink(target, path), 0);
 	free(path);
@@ -37,16 +41,16 @@ static void test_source_order_and_links(void **state)
 	static const char *const expected[] = {"top", "a/1", "a-b/1", "b/linked", "b/dir/1", "b/dir/2"};
 	struct source *s;
 
-	scratch_write(*state, "src/a/1", "x");
-	scratch_write(*state, "src/a-b/1", "x");
-	scratch_write(*state, "src/top", "x");
-	scratch_write(*state, "src/b/x", "x");
-	char *x = scratch_path(*state, "src/b/x"), *fifo = scratch_path(*state, "src/b/fifo"),
-	     *root = scratch_path(*state, "src");
+	write_text(*state, "src/a/1", "x");
+	write_text(*state, "src/a-b/1", "x");
+	write_text(*state, "src/top", "x");
+	write_text(*state, "src/b/x", "x");
+	char *x = path_in(*state, "src/b/x"), *fifo = path_in(*state, "src/b/fifo"),
+	     *root = path_in(*state, "src");
 
 	unlink(x);
-	scratch_write(*state, "elsewhere/1", "x");
-	scratch_write(*state, "elsewhere/2", "xyz");
+	write_text(*state, "elsewhere/1", "x");
+	write_text(*state, "elsewhere/2", "xyz");
 	link_path(*state, "../top", "src/b/linked");
 	link_path(*state, "../../elsewhere", "src/b/dir");
 	assert_int_equal(mkfifo(fifo, 0600), 0);
@@ -71,7 +75,7 @@ static void test_source_troubles(void **state)
 	struct source *s;
 	int n_told = 0;
 
-	scratch_write(*state, "a/1", "x");
+	write_text(*state, "a/1", "x");
 	link_path(*state, "..", "a/loop");
 	assert_int_equal(source_scan(*state, 0, 0, refuse, NULL, &s, &err), -ELOOP);
 	assert_non_null(strstr(err.text, "a/loop"));
@@ -98,7 +102,7 @@ static void test_read_ahead(void **state)
 
 		snprintf(name, sizeof(name), "d/%05d", i);
 		snprintf(text, sizeof(text), "%0*d", i % 20 + 1, i);
-		scratch_write(*state, name, text);
+		write_text(*state, name, text);
 		order[i] = (uint64_t)(N - 1 - i);
 	}
 	assert_int_equal(source_scan(*state, 0, 0, refuse, NULL, &s, NULL), 0);
@@ -134,14 +138,14 @@ static void test_changed_files(void **state)
 	struct read_ahead *ra;
 
 	for (const char *const *name = (const char *const[]){"a", "b", "c", "d", NULL}; *name; name++)
-		scratch_write(*state, *name, "1234");
+		write_text(*state, *name, "1234");
 	assert_int_equal(source_scan(*state, 0, 0, refuse, NULL, &s, NULL), 0);
-	char *a = scratch_path(*state, "a"), *b = scratch_path(*state, "b");
+	char *a = path_in(*state, "a"), *b = path_in(*state, "b");
 
 	unlink(a);
 	unlink(b);
 	assert_int_equal(mkfifo(b, 0600), 0);
-	scratch_write(*state, "c", "123456789");
+	write_text(*state, "c", "123456789");
 	assert_int_equal(read_ahead_new(s, order, 4, 1, 100, 1000, &ra), 0);
 	assert_int_equal(read_ahead_next(ra).result, -ENOENT);
 	assert_int_equal(read_ahead_next(ra).result, -ESTALE);
@@ -196,14 +200,14 @@ static void make_big_source(const char *root)
 		memset(text, 'a' + i % 26, 100000);
 		text[100000] = '\0';
 		snprintf(name, sizeof(name), "src/c%d/%d", i % 4, i);
-		scratch_write(root, name, text);
+		write_text(root, name, text);
 	}
 	free(text);
 }
 
 static void test_interrupt_and_resume(void **state)
 {
-	char *source = scratch_path(*state, "src"), *dataset = scratch_path(*state, "ds");
+	char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
 	struct stopper stopper = {.countdown = 150};
 	struct pack_options o = options_of(source, dataset, &stopper);
 	struct pack_result result;
@@ -215,7 +219,7 @@ static void test_interrupt_and_resume(void **state)
 	assert_non_null(strstr(err.text, "goes on"));
 	assert_int_equal(dataset_open(dataset, &d, NULL), -ENOENT);
 	/* One of its files changes meanwhile: its chunk is packed again, the others are not. */
-	scratch_write(*state, "src/c0/0", "changed");
+	write_text(*state, "src/c0/0", "changed");
 	stopper.countdown = 0;
 	o = options_of(source, dataset, &stopper);
 	assert_int_equal(pack_run(&o, &result, &err), 0);
@@ -241,28 +245,28 @@ static void test_interrupt_and_resume(void **state)
 
 static void test_append(void **state)
 {
-	char *source = scratch_path(*state, "src"), *dataset = scratch_path(*state, "ds");
+	char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
 	struct stopper stopper = {0};
 	struct pack_options o = options_of(source, dataset, &stopper);
 	struct pack_result result;
 	struct error err = ERROR_INIT;
 
-	scratch_write(*state, "src/a/1", "one");
-	scratch_write(*state, "src/a/2", "two");
+	write_text(*state, "src/a/1", "one");
+	write_text(*state, "src/a/2", "two");
 	assert_int_equal(pack_run(&o, &result, &err), 0);
 	assert_int_equal(pack_run(&o, &result, &err), -EEXIST);
 	assert_non_null(strstr(err.text, "--append"));
 	o.append = true;
-	scratch_write(*state, "src/a/2", "three");
-	scratch_write(*state, "src/b/3", "new");
+	write_text(*state, "src/a/2", "three");
+	write_text(*state, "src/b/3", "new");
 	assert_int_equal(pack_run(&o, &result, &err), 0);
 	assert_int_equal(result.n_files, 2);
 	assert_int_equal(result.n_unchanged, 1);
 	assert_int_equal(result.version, 2);
 	/* A file where the dataset has a folder: refused whole. */
-	char *folder = scratch_path(*state, "other");
+	char *folder = path_in(*state, "other");
 
-	scratch_write(*state, "other/b", "file");
+	write_text(*state, "other/b", "file");
 	o.source = folder;
 	assert_int_equal(pack_run(&o, &result, &err), -EEXIST);
 	assert_non_null(strstr(err.text, "'b'"));
@@ -273,7 +277,7 @@ static void test_append(void **state)
 
 static void test_refusals(void **state)
 {
-	char *source = scratch_path(*state, "src"), *dataset = scratch_path(*state, "ds");
+	char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
 	struct stopper stopper = {0};
 	struct pack_options o = options_of(source, dataset, &stopper);
 	struct pack_result result;
@@ -281,21 +285,21 @@ static void test_refusals(void **state)
 
 	assert_int_equal(pack_run(&o, &result, &err), -ENOENT);
 	assert_non_null(strstr(err.text, source));
-	assert_false(scratch_exists(*state, "ds"));
+	assert_false(exists_in(*state, "ds"));
 	mkdir(source, 0777);
 	assert_int_equal(pack_run(&o, &result, &err), -ENODATA);
-	assert_false(scratch_exists(*state, "ds"));
-	scratch_write(*state, "src/a/1", "x");
+	assert_false(exists_in(*state, "ds"));
+	write_text(*state, "src/a/1", "x");
 	link_path(*state, "nowhere", "src/a/2");
 	assert_int_equal(pack_run(&o, &result, &err), -ENOENT);
 	assert_non_null(strstr(err.text, "a/2"));
-	assert_false(scratch_exists(*state, "ds"));
+	assert_false(exists_in(*state, "ds"));
 	o.skip_unreadable = true;
 	assert_int_equal(pack_run(&o, &result, &err), 0);
 	assert_int_equal(stopper.n_skipped, 1);
 	assert_int_equal(result.n_skipped, 1);
 	/* The source within the dataset, and the dataset within the source. */
-	char *inside = scratch_path(*state, "ds/chunks"), *within = scratch_path(*state, "src/ds");
+	char *inside = path_in(*state, "ds/chunks"), *within = path_in(*state, "src/ds");
 
 	o.source = inside;
 	o.append = true;
@@ -315,13 +319,13 @@ static void test_refusals(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_source_order_and_links, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_source_troubles, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_read_ahead, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_changed_files, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_interrupt_and_resume, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_append, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_refusals, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_source_order_and_links, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_source_troubles, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_read_ahead, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_changed_files, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_interrupt_and_resume, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_append, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_refusals, make_folder, remove_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../test.h"
+#include "../../support.h"
 
 #include "dataset/chunk_builder.h"
 #include "dataset/chunk_id.h"
@@ -12,8 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "scratch.h"
 
 static struct chunk_id id_of(uint64_t n)
 {
@@ -76,10 +74,10 @@ static void test_list(void **state)
 	for (uint64_t i = 1000; i > 0; i -= 100)
 		assert_int_equal(put(s, i, "x", ""), 0);
 	/* What is no chunk's name is not seen. */
-	scratch_write(*state, "chunks/README", "x");
-	scratch_write(*state, "chunks/00000000000000000000000000000zzz.chunk", "x");
-	scratch_write(*state, "chunks/000000000000000000000000000000AB.chunk", "x");
-	scratch_write(*state, "chunks/.00000000000000000000000000000005.tmp", "x");
+	write_text(*state, "chunks/README", "x");
+	write_text(*state, "chunks/00000000000000000000000000000zzz.chunk", "x");
+	write_text(*state, "chunks/000000000000000000000000000000AB.chunk", "x");
+	write_text(*state, "chunks/.00000000000000000000000000000005.tmp", "x");
 	assert_int_equal(store_list(s, NULL, &objects, &n, NULL), 0);
 	assert_int_equal(n, 10);
 	for (size_t i = 0; i < n; i++) {
@@ -93,8 +91,8 @@ static void test_list(void **state)
 	assert_int_equal(n, 7);
 	free(objects);
 	assert_int_equal(store_sweep(s, NULL), 0);
-	assert_false(scratch_exists(*state, "chunks/.00000000000000000000000000000005.tmp"));
-	assert_true(scratch_exists(*state, "chunks/README"));
+	assert_false(exists_in(*state, "chunks/.00000000000000000000000000000005.tmp"));
+	assert_true(exists_in(*state, "chunks/README"));
 	store_free(s);
 }
 
@@ -106,7 +104,7 @@ static void test_no_links(void **state)
 	char target[300], name[400], text[4];
 	int fd;
 
-	scratch_write(*state, "secret", "secret");
+	write_text(*state, "secret", "secret");
 	snprintf(target, sizeof(target), "%s/secret", (char *)*state);
 	snprintf(name, sizeof(name), "%s/chunks/00000000000000000000000000000007.chunk", (char *)*state);
 	assert_int_equal(symlink(target, name), 0);
@@ -170,11 +168,11 @@ static void test_read_head(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_put_read, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_list, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_no_links, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_put_read, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_list, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_no_links, make_folder, remove_folder),
 	    cmocka_unit_test(test_missing),
-	    cmocka_unit_test_setup_teardown(test_read_head, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_read_head, make_folder, remove_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writer, metadata and dataset together: what is visible when. */
-#include "../test.h"
+#include "../../support.h"
 
 #include "dataset/dataset.h"
 #include "dataset/verify.h"
@@ -8,8 +8,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-
-#include "scratch.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 static struct writer *open_writer(const char *path)
 {
@@ -85,7 +87,7 @@ static int verify(const char *dataset)
 
 static void test_add_replace_delete(void **state)
 {
-	char *path = scratch_path(*state, "ds"), text[101];
+	char *path = path_in(*state, "ds"), text[101];
 	struct writer *w = open_writer(path);
 	struct writer_result result;
 
@@ -116,7 +118,7 @@ static void test_add_replace_delete(void **state)
 
 static void test_nothing_to_commit(void **state)
 {
-	char *path = scratch_path(*state, "ds");
+	char *path = path_in(*state, "ds");
 	struct writer *w = open_writer(path);
 
 	add(w, "a", "x");
@@ -124,17 +126,17 @@ static void test_nothing_to_commit(void **state)
 	assert_int_equal(commit(open_writer(path)).version, 1);
 	assert_int_equal(verify(path), 0);
 	/* A dataset that never got anything goes again. */
-	char *other = scratch_path(*state, "other");
+	char *other = path_in(*state, "other");
 
 	writer_free(open_writer(other));
-	assert_false(scratch_exists(*state, "other"));
+	assert_false(exists_in(*state, "other"));
 	free(other);
 	free(path);
 }
 
 static void test_abandoned(void **state)
 {
-	char *path = scratch_path(*state, "ds"), text[101];
+	char *path = path_in(*state, "ds"), text[101];
 	struct writer *w = open_writer(path);
 	const struct store_object *leftovers;
 	size_t n;
@@ -170,7 +172,7 @@ static void test_abandoned(void **state)
 
 static void test_one_writer(void **state)
 {
-	char *path = scratch_path(*state, "ds");
+	char *path = path_in(*state, "ds");
 	struct writer *w = open_writer(path), *other;
 	struct error err = ERROR_INIT;
 
@@ -204,7 +206,7 @@ static uint64_t rebuild(const char *path, int n_lost_expected)
 
 static void test_rebuild(void **state)
 {
-	char *path = scratch_path(*state, "ds"), text[101];
+	char *path = path_in(*state, "ds"), text[101];
 	struct writer *w = open_writer(path);
 	struct error err = ERROR_INIT;
 
@@ -217,7 +219,7 @@ static void test_rebuild(void **state)
 	commit(w);
 
 	/* Without its metadata a dataset is not changed; the version goes on from the snapshot's. */
-	char *meta = scratch_path(*state, "ds/meta.db");
+	char *meta = path_in(*state, "ds/meta.db");
 
 	assert_int_equal(unlink(meta), 0);
 	assert_int_equal(writer_open(path, WRITER_PACK, CHUNK_MIN_BYTES, &w, &err), -ESTALE);
@@ -228,13 +230,13 @@ static void test_rebuild(void **state)
 	assert_int_equal(verify(path), 0);
 
 	/* Damaged metadata is put aside. */
-	scratch_write(*state, "ds/meta.db",
-		      "this is not a database, and long enough to be looked at as one "
-		      "........................................................");
+	write_text(*state, "ds/meta.db",
+		   "this is not a database, and long enough to be looked at as one "
+		   "........................................................");
 	assert_int_equal(writer_open(path, WRITER_PACK, CHUNK_MIN_BYTES, &w, &err), -EBADMSG);
 	assert_non_null(strstr(err.text, "rebuild"));
 	assert_int_equal(rebuild(path, 0), 4);
-	assert_true(scratch_exists(*state, "ds/meta.db.damaged"));
+	assert_true(exists_in(*state, "ds/meta.db.damaged"));
 	assert_string_equal(get(path, "a", text), "3");
 	free(meta);
 	free(path);
@@ -290,7 +292,7 @@ static void rebuild_with_digests(const char *path)
 /* Once a dataset has them, every commit and every rebuild keeps them. */
 static void test_digests_are_kept(void **state)
 {
-	char *path = scratch_path(*state, "ds"), *meta = scratch_path(*state, "ds/meta.db");
+	char *path = path_in(*state, "ds"), *meta = path_in(*state, "ds/meta.db");
 	struct writer *w = open_writer(path);
 
 	assert_int_equal(writer_keep_digests(w, NULL), 0);
@@ -315,7 +317,7 @@ static void test_digests_are_kept(void **state)
 
 static void test_digests_are_added(void **state)
 {
-	char *path = scratch_path(*state, "ds");
+	char *path = path_in(*state, "ds");
 	struct writer *w = open_writer(path);
 	struct error err = ERROR_INIT;
 
@@ -341,7 +343,7 @@ static void expect_digest(const struct verify_damage *damage, void *context)
 /* A gap is in no XXH3 checksum, but it is in the file. */
 static void test_digest_of_the_whole_file(void **state)
 {
-	char *path = scratch_path(*state, "ds"), id[CHUNK_ID_TEXT], name[200], *chunk;
+	char *path = path_in(*state, "ds"), id[CHUNK_ID_TEXT], name[200], *chunk;
 	struct writer *w = open_writer(path);
 	struct dataset *d;
 	struct snapshot_chunk entry;
@@ -354,7 +356,7 @@ static void test_digest_of_the_whole_file(void **state)
 	assert_int_equal(snapshot_chunk_get(dataset_snapshot(d), 0, &entry), 0);
 	dataset_close(d);
 	snprintf(name, sizeof(name), "ds/chunks/%s.chunk", chunk_id_format(&entry.id, id));
-	chunk = scratch_path(*state, name);
+	chunk = path_in(*state, name);
 	fd = open(chunk, O_RDWR | O_CLOEXEC);
 	assert_true(fd >= 0);
 	assert_int_equal(pwrite(fd, "!", 1, (off_t)entry.file_bytes - 1), 1);
@@ -370,7 +372,7 @@ static void test_digest_of_the_whole_file(void **state)
 
 static void test_snapshot_again(void **state)
 {
-	char *path = scratch_path(*state, "ds"), *snapshot = scratch_path(*state, "ds/snapshot"), text[101];
+	char *path = path_in(*state, "ds"), *snapshot = path_in(*state, "ds/snapshot"), text[101];
 	struct writer *w = open_writer(path);
 
 	add(w, "a", "1");
@@ -389,20 +391,20 @@ static void test_not_a_dataset(void **state)
 {
 	struct writer *w;
 	struct error err = ERROR_INIT;
-	char *missing = scratch_path(*state, "missing");
+	char *missing = path_in(*state, "missing");
 
-	scratch_write(*state, "holiday/photo.jpg", "x");
-	char *holiday = scratch_path(*state, "holiday"), *photo = scratch_path(*state, "holiday/photo.jpg");
+	write_text(*state, "holiday/photo.jpg", "x");
+	char *holiday = path_in(*state, "holiday"), *photo = path_in(*state, "holiday/photo.jpg");
 
 	assert_int_equal(writer_open(holiday, WRITER_PACK, CHUNK_MIN_BYTES, &w, &err), -ENOTEMPTY);
 	assert_non_null(strstr(err.text, "no dataset"));
-	assert_false(scratch_exists(*state, "holiday/meta.db"));
+	assert_false(exists_in(*state, "holiday/meta.db"));
 	assert_int_equal(writer_open(photo, WRITER_PACK, CHUNK_MIN_BYTES, &w, &err), -ENOTDIR);
 	assert_int_equal(writer_open(missing, WRITER_CHANGE, CHUNK_MIN_BYTES, &w, &err), -ENOENT);
 	assert_int_equal(writer_open(missing, WRITER_REBUILD, CHUNK_MIN_BYTES, &w, &err), -ENOENT);
-	assert_false(scratch_exists(*state, "missing"));
+	assert_false(exists_in(*state, "missing"));
 	assert_int_equal(writer_open(missing, WRITER_PACK, 17, &w, &err), -EINVAL);
-	assert_false(scratch_exists(*state, "missing"));
+	assert_false(exists_in(*state, "missing"));
 	writer_free(NULL);
 	free(photo);
 	free(holiday);
@@ -412,7 +414,7 @@ static void test_not_a_dataset(void **state)
 /* A chunk whose payload is changed: named by path; a head: by chunk; the dataset's other samples are read. */
 static void test_damage_is_named(void **state)
 {
-	char *path = scratch_path(*state, "ds"), text[101];
+	char *path = path_in(*state, "ds"), text[101];
 	struct writer *w = open_writer(path);
 	struct dataset *d;
 	struct snapshot_sample sample;
@@ -462,7 +464,7 @@ static uint64_t bytes_read(void)
 static void test_verify_reads_once(void **state)
 {
 	enum { SAMPLE = 3 << 20, N = 6, REST = 1 << 20 };
-	char *path = scratch_path(*state, "ds"), *data = malloc(SAMPLE + 1), name[2] = "a";
+	char *path = path_in(*state, "ds"), *data = malloc(SAMPLE + 1), name[2] = "a";
 	const struct verify_callbacks callbacks = {.damage = fail_on_damage, .note = count_note};
 	struct writer *w = open_writer(path);
 	struct verify_result result;
@@ -488,19 +490,19 @@ static void test_verify_reads_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_add_replace_delete, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_nothing_to_commit, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_abandoned, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_one_writer, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_rebuild, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_snapshot_again, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_not_a_dataset, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_damage_is_named, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_digest_known_answer, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_digests_are_kept, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_digests_are_added, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_digest_of_the_whole_file, scratch_setup, scratch_teardown),
-	    cmocka_unit_test_setup_teardown(test_verify_reads_once, scratch_setup, scratch_teardown),
+	    cmocka_unit_test_setup_teardown(test_add_replace_delete, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_nothing_to_commit, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_abandoned, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_one_writer, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_rebuild, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_snapshot_again, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_not_a_dataset, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_damage_is_named, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_digest_known_answer, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_digests_are_kept, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_digests_are_added, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_digest_of_the_whole_file, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_verify_reads_once, make_folder, remove_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

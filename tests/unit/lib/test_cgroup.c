@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../test.h"
+#include "../../support.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "lib/cgroup.h"
 
 /* A tree that looks like /proc and two hierarchies, version 1 and 2. */
-static char base[] = "/tmp/diesel-cgroup-XXXXXX";
+static const char *base;
 
 static const char *at(const char *path)
 {
@@ -23,49 +23,26 @@ static const char *at(const char *path)
 	return text[next];
 }
 
-static void write_text(const char *path, const char *text)
-{
-	FILE *file = fopen(at(path), "w");
-
-	assert_non_null(file);
-	fputs(text, file);
-	fclose(file);
-}
-
 static int tree_make(void **state)
 {
-	static const char *const folders[] = {
-	    "proc",       "proc/self",        "one",     "one/docker", "two",
-	    "two/docker", "two/docker/inner", "one/old", "two/gone"};
 	char mounts[2048];
 
-	(void)state;
-	if (!mkdtemp(base))
+	if (make_folder(state) < 0)
 		return -1;
-	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
-		if (mkdir(at(folders[i]), 0755))
-			return -1;
+	base = *state;
+	make_folders(base, "two/gone");
 	snprintf(mounts, sizeof(mounts),
 		 "22 1 0:5 / /dev rw - devtmpfs dev rw\n"
 		 "30 1 0:20 / %s/one rw,relatime shared:3 - cgroup cgroup rw,memory\n"
 		 "31 1 0:21 / %s/two rw,relatime - cgroup2 cgroup2 rw\n"
 		 "32 1 0:22 / - cgroup\n",
 		 base, base);
-	write_text("proc/self/mountinfo", mounts);
-	write_text("one/docker/cgroup.procs", "7\n");
-	write_text("one/old/cgroup.procs", "");
-	write_text("two/docker/cgroup.procs", "30\n0\n9\n");
-	write_text("two/docker/inner/cgroup.procs", "100\n4\nrubbish\n");
+	write_text(base, "proc/self/mountinfo", mounts);
+	write_text(base, "one/docker/cgroup.procs", "7\n");
+	write_text(base, "one/old/cgroup.procs", "");
+	write_text(base, "two/docker/cgroup.procs", "30\n0\n9\n");
+	write_text(base, "two/docker/inner/cgroup.procs", "100\n4\nrubbish\n");
 	return 0;
-}
-
-static int tree_remove(void **state)
-{
-	char command[128];
-
-	(void)state;
-	snprintf(command, sizeof(command), "rm -rf '%s'", base);
-	return system(command);
 }
 
 static void test_find(void **state)
@@ -121,5 +98,5 @@ int main(void)
 	    cmocka_unit_test(test_processes),
 	};
 
-	return cmocka_run_group_tests(tests, tree_make, tree_remove);
+	return cmocka_run_group_tests(tests, tree_make, remove_folder);
 }

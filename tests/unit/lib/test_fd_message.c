@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../test.h"
+#include "../../support.h"
 
 static int n_open(void)
 {
@@ -18,18 +18,13 @@ static int n_open(void)
 	return n;
 }
 
-static void make_pair(int pair[2])
-{
-	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-}
-
 static void test_descriptors_travel(void **state)
 {
 	int pair[2], pipe_fds[2], fds[FD_MESSAGE_MAX_FDS];
 	char text[8];
 	size_t n_fds;
 
-	make_pair(pair);
+	socket_pair(pair);
 	assert_int_equal(pipe(pipe_fds), 0);
 	assert_int_equal(fd_message_send(pair[0], "hello", 6, pipe_fds, 2, 0), 0);
 	assert_int_equal(fd_message_send(pair[0], "alone", 6, NULL, 0, 0), 0);
@@ -65,7 +60,7 @@ static void test_what_is_too_much_is_closed(void **state)
 	char text[8];
 	size_t n_fds;
 
-	make_pair(pair);
+	socket_pair(pair);
 	before = n_open();
 	assert_int_equal(fd_message_send(pair[0], "much too long", 14, pair, 2, 0), 0);
 	assert_int_equal(fd_message_receive(pair[1], text, sizeof(text), 0, fds, &n_fds), -EPROTO);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../test.h"
+#include "../../support.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -14,22 +14,14 @@
 #include "lib/launch.h"
 
 static char touch[] = "touch", missing[] = "/nonexistent/command";
-static char folder[] = "/tmp/diesel-launch-XXXXXX", path[64];
+static char path[256];
 
-static int make_folder(void **state)
+static int setup(void **state)
 {
-	(void)state;
-	if (!mkdtemp(folder))
+	if (make_folder(state) < 0)
 		return -1;
-	snprintf(path, sizeof(path), "%s/made", folder);
+	snprintf(path, sizeof(path), "%s/made", (const char *)*state);
 	return 0;
-}
-
-static int remove_folder(void **state)
-{
-	(void)state;
-	unlink(path);
-	return rmdir(folder);
 }
 
 static void test_runs_only_when_told(void **state)
@@ -83,5 +75,5 @@ int main(void)
 	    cmocka_unit_test(test_no_such_command),
 	};
 
-	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+	return cmocka_run_group_tests(tests, setup, remove_folder);
 }

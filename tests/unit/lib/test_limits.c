@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../test.h"
+#include "../../support.h"
 
 #include <errno.h>
 #include <math.h>
@@ -12,50 +12,21 @@
 #define MIB (UINT64_C(1) << 20)
 
 /* Looks like /: proc and sys below. */
-static char base[] = "/tmp/diesel-limits-XXXXXX";
-
-static void shell(const char *command)
-{
-	char line[1024];
-
-	snprintf(line, sizeof(line), "cd '%s' && { %s; }", base, command);
-	assert_int_equal(system(line), 0);
-}
+static const char *base;
 
 static void put(const char *path, const char *text)
 {
-	char name[512];
-	FILE *file;
-
-	snprintf(name, sizeof(name), "mkdir -p \"$(dirname '%s')\"", path);
-	shell(name);
-	snprintf(name, sizeof(name), "%s/%s", base, path);
-	file = fopen(name, "w");
-	assert_non_null(file);
-	fputs(text, file);
-	fclose(file);
+	write_text(base, path, text);
 }
 
 static int tree_make(void **state)
 {
-	(void)state;
+	if (make_folder(state) < 0)
+		return -1;
+	base = *state;
 	put("proc/meminfo",
 	    "MemTotal: 8388608 kB\nMemFree: 1024 kB\nMemAvailable: 4194304 kB\nCached: 0 kB\n");
 	return 0;
-}
-
-static int tree_clear(void **state)
-{
-	shell("rm -rf proc sys");
-	return 0;
-}
-
-static int tree_remove(void **state)
-{
-	char command[128];
-
-	snprintf(command, sizeof(command), "rm -rf '%s'", base);
-	return system(command);
 }
 
 static void test_machine_only(void **state)
@@ -185,15 +156,13 @@ static void test_pressure(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_machine_only, tree_make, tree_clear),
-	    cmocka_unit_test_setup_teardown(test_nested_v2, tree_make, tree_clear),
-	    cmocka_unit_test_setup_teardown(test_container_without_namespace, tree_make, tree_clear),
-	    cmocka_unit_test_setup_teardown(test_v1, tree_make, tree_clear),
-	    cmocka_unit_test_setup_teardown(test_rubbish, tree_make, tree_clear),
-	    cmocka_unit_test_setup_teardown(test_pressure, tree_make, tree_clear),
+	    cmocka_unit_test_setup_teardown(test_machine_only, tree_make, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_nested_v2, tree_make, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_container_without_namespace, tree_make, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_v1, tree_make, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_rubbish, tree_make, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_pressure, tree_make, remove_folder),
 	};
 
-	if (!mkdtemp(base))
-		return 1;
-	return cmocka_run_group_tests(tests, NULL, tree_remove);
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }

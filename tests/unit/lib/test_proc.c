@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../test.h"
+#include "../../support.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,44 +11,14 @@
 #include "lib/cleanup.h"
 #include "lib/proc.h"
 
-static char root[64];
+static const char *root;
 
-static void write_file(const char *name, const void *data, size_t length)
+static int setup(void **state)
 {
-	char path[256];
-	FILE *file;
+	int r = make_folder(state);
 
-	snprintf(path, sizeof(path), "%s/%s", root, name);
-	for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
-		*slash = '\0';
-		mkdir(path, 0700);
-		*slash = '/';
-	}
-	file = fopen(path, "w");
-	assert_non_null(file);
-	assert_int_equal(fwrite(data, 1, length, file), length);
-	assert_int_equal(fclose(file), 0);
-}
-
-static void write_text(const char *name, const char *text)
-{
-	write_file(name, text, strlen(text));
-}
-
-static int make_root(void **state)
-{
-	(void)state;
-	snprintf(root, sizeof(root), "/tmp/diesel-proc-XXXXXX");
-	return mkdtemp(root) ? 0 : -1;
-}
-
-static int remove_root(void **state)
-{
-	char command[128];
-
-	(void)state;
-	snprintf(command, sizeof(command), "rm -rf %s", root);
-	return system(command);
+	root = *state;
+	return r;
 }
 
 #define STAT_REST                                                                                            \
@@ -59,7 +29,7 @@ static void test_stat_hostile_name(void **state)
 	struct proc_stat stat;
 
 	(void)state;
-	write_text("42/stat", "42 (a) R 9 (b c)" STAT_REST "\n");
+	write_text(root, "42/stat", "42 (a) R 9 (b c)" STAT_REST "\n");
 	assert_int_equal(proc_stat_read(root, 42, &stat), 0);
 	assert_string_equal(stat.comm, "a) R 9 (b c");
 	assert_int_equal(stat.pid, 42);
@@ -101,7 +71,7 @@ static void test_status(void **state)
 	struct proc_status status;
 
 	(void)state;
-	write_text("42/status", text);
+	write_text(root, "42/status", text);
 	assert_int_equal(proc_status_read(root, 42, &status), 0);
 	assert_int_equal(status.tgid, 41);
 	assert_int_equal(status.ns_pid, 3);
@@ -119,15 +89,15 @@ static void test_cmdline_and_comm(void **state)
 	char text[32];
 
 	(void)state;
-	write_file("42/cmdline", "python3\0-c\0a\nb\0", 15);
+	write_bytes(root, "42/cmdline", "python3\0-c\0a\nb\0", 15);
 	assert_int_equal(proc_cmdline_read(root, 42, text, sizeof(text)), 0);
 	assert_string_equal(text, "python3 -c a?b");
 	assert_int_equal(proc_cmdline_read(root, 42, text, 4), 0);
 	assert_string_equal(text, "pyt");
-	write_text("42/cmdline", "");
+	write_text(root, "42/cmdline", "");
 	assert_int_equal(proc_cmdline_read(root, 42, text, sizeof(text)), 0);
 	assert_string_equal(text, "");
-	write_text("42/comm", "a b)c\n");
+	write_text(root, "42/comm", "a b)c\n");
 	assert_int_equal(proc_comm_read(root, 42, text, sizeof(text)), 0);
 	assert_string_equal(text, "a b)c");
 }
@@ -153,8 +123,9 @@ static void test_mappings(void **state)
 	struct seen seen = {0};
 
 	(void)state;
-	write_text("42/maps", "7f00-7f10 rw-p 00000000 00:00 0 \n"
-			      "7fb0-7fc0 r-xs 00001000 fe:12 5595748    /a dir/libtorch_cpu.so (deleted)\n");
+	write_text(root, "42/maps",
+		   "7f00-7f10 rw-p 00000000 00:00 0 \n"
+		   "7fb0-7fc0 r-xs 00001000 fe:12 5595748    /a dir/libtorch_cpu.so (deleted)\n");
 	assert_int_equal(proc_mappings(root, 42, see, &seen), 0);
 	assert_int_equal(seen.n, 2);
 	assert_int_equal(seen.last.start, 0x7fb0);
@@ -164,9 +135,9 @@ static void test_mappings(void **state)
 	assert_int_equal(seen.last.inode, 5595748);
 	assert_true(seen.last.executable && seen.last.shared && seen.last.readable && !seen.last.writable);
 	assert_string_equal(seen.path, "/a dir/libtorch_cpu.so (deleted)");
-	write_text("42/maps", "7f00-7f10 rw-p 00000000 00:00 0 \nrubbish\n");
+	write_text(root, "42/maps", "7f00-7f10 rw-p 00000000 00:00 0 \nrubbish\n");
 	assert_int_equal(proc_mappings(root, 42, see, &seen), -EBADMSG);
-	write_text("42/maps", "7f00-7f10 rw");
+	write_text(root, "42/maps", "7f00-7f10 rw");
 	assert_int_equal(proc_mappings(root, 42, see, &seen), -EBADMSG);
 }
 
@@ -176,11 +147,11 @@ static void test_lists(void **state)
 	size_t n;
 
 	(void)state;
-	write_text("77/task/100/children", "9 8 ");
-	write_text("77/task/77/children", "");
-	write_text("77/task/78/children", "123\n");
-	write_text("77/task/self/children", "5");
-	write_text("8x/stat", "");
+	write_text(root, "77/task/100/children", "9 8 ");
+	write_text(root, "77/task/77/children", "");
+	write_text(root, "77/task/78/children", "123\n");
+	write_text(root, "77/task/self/children", "5");
+	write_text(root, "8x/stat", "");
 	assert_int_equal(proc_threads(root, 77, &tids, &n), 0);
 	assert_int_equal(n, 3);
 	assert_int_equal(tids[0], 77);
@@ -201,14 +172,15 @@ static void test_machine(void **state)
 	struct proc_meminfo memory;
 
 	(void)state;
-	write_text("stat", "cpu  1 2 3 4 5 6 7 8 0 0\ncpu0 9 9 9 9 9 9 9 9\n");
+	write_text(root, "stat", "cpu  1 2 3 4 5 6 7 8 0 0\ncpu0 9 9 9 9 9 9 9 9\n");
 	assert_int_equal(proc_cpu_ticks_read(root, &ticks), 0);
 	assert_int_equal(ticks.user, 1);
 	assert_int_equal(ticks.iowait, 5);
 	assert_int_equal(ticks.steal, 8);
 	assert_int_equal(proc_cpu_ticks_parse("cpu  1 2 3", &ticks), -EBADMSG);
-	write_text("meminfo", "MemTotal:  100 kB\nMemFree: 50 kB\nMemAvailable: 60 kB\nSwapCached: 1 kB\n"
-			      "Cached: 7 kB\nDirty: 3 kB\nWriteback: 2 kB\n");
+	write_text(root, "meminfo",
+		   "MemTotal:  100 kB\nMemFree: 50 kB\nMemAvailable: 60 kB\nSwapCached: 1 kB\n"
+		   "Cached: 7 kB\nDirty: 3 kB\nWriteback: 2 kB\n");
 	assert_int_equal(proc_meminfo_read(root, &memory), 0);
 	assert_int_equal(memory.total_bytes, 100 * 1024);
 	assert_int_equal(memory.available_bytes, 60 * 1024);
@@ -245,5 +217,5 @@ int main(void)
 	    cmocka_unit_test(test_real),
 	};
 
-	return cmocka_run_group_tests(tests, make_root, remove_root);
+	return cmocka_run_group_tests(tests, setup, remove_folder);
 }

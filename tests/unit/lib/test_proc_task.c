@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../test.h"
+#include "../../support.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -138,7 +138,8 @@ static void test_link(void **state)
 /* A tree like /proc. Pipes above standard error, each once, in order. */
 static void test_pipes_of_a_fixture(void **state)
 {
-	char root[] = "/tmp/diesel-proc-XXXXXX", path[128], command[64];
+	const char *root = *state;
+	char path[256];
 	static const struct {
 		const char *fd, *link;
 	} links[] = {{"0", "pipe:[1]"},           {"3", "pipe:[900]"}, {"4", "pipe:[700]"},
@@ -148,12 +149,7 @@ static void test_pipes_of_a_fixture(void **state)
 	uint64_t inodes[8];
 	size_t n;
 
-	(void)state;
-	assert_non_null(mkdtemp(root));
-	snprintf(path, sizeof(path), "%s/77", root);
-	assert_int_equal(mkdir(path, 0700), 0);
-	snprintf(path, sizeof(path), "%s/77/fd", root);
-	assert_int_equal(mkdir(path, 0700), 0);
+	make_folders(root, "77/fd");
 	for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
 		snprintf(path, sizeof(path), "%s/77/fd/%s", root, links[i].fd);
 		assert_int_equal(symlink(links[i].link, path), 0);
@@ -166,8 +162,6 @@ static void test_pipes_of_a_fixture(void **state)
 	assert_int_equal(link.file, PROC_FILE_SOCKET);
 	assert_int_equal(proc_link_read(root, 77, 60, &link), -ENOENT);
 	assert_int_equal(proc_pipes(root, 78, inodes, 8, &n), -ENOENT);
-	snprintf(command, sizeof(command), "rm -rf %s", root);
-	assert_int_equal(system(command), 0);
 }
 
 static void test_cpu_clock(void **state)
@@ -198,7 +192,7 @@ int main(void)
 	    cmocka_unit_test(test_io),
 	    cmocka_unit_test(test_wchan),
 	    cmocka_unit_test(test_link),
-	    cmocka_unit_test(test_pipes_of_a_fixture),
+	    cmocka_unit_test_setup_teardown(test_pipes_of_a_fixture, make_folder, remove_folder),
 	    cmocka_unit_test(test_cpu_clock),
 	};
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../test.h"
+#include "../../support.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -90,7 +90,7 @@ static void test_what_it_allows(void **state)
 {
 	char text[8];
 
-	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+	socket_pair(ends);
 	assert_int_equal(run(compute), 0);
 	assert_int_equal(recv(ends[0], text, sizeof(text), 0), 4);
 	close(ends[0]);

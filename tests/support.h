@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What unit tests need again and again: a folder, small files in it, sockets, waiting. A helper that cannot
+ * do its work fails the test that called it. support_dataset.h has datasets, support_loop.h event loops.
+ */
+
+#include "unit/test.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A folder of the test's own, below $TMPDIR: *state is its path. For cmocka's setup and teardown, of a test
+ * or of a group. What is below it is removed too. */
+int make_folder(void **state);
+int remove_folder(void **state);
+/* The same below another folder, where the kind of file system matters. */
+int make_folder_below(const char *parent, void **state);
+
+/* "folder/name", to be freed. */
+char *path_in(const char *folder, const char *name);
+bool exists_in(const char *folder, const char *name);
+
+/* Makes the folder of this name, and those above it. */
+void make_folders(const char *folder, const char *name);
+/* Writes a whole file, in place of the one of that name; folders above it are made. */
+void write_bytes(const char *folder, const char *name, const void *data, size_t bytes);
+void write_text(const char *folder, const char *name, const char *text);
+void write_format(const char *folder, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* All of a small file, terminated, to be freed. */
+char *read_text(const char *folder, const char *name);
+
+/* A descriptor of a file that has no name and holds these bytes; it stands at its end. */
+int nameless_file(const void *data, size_t bytes);
+
+/* Both ends of a SOCK_SEQPACKET connection, as libdiesel and dieseld have one. */
+void socket_pair(int ends[2]);
+int connect_to(const char *socket_path);
+
+/* Looks until it holds what another thread or process is about to do. The test fails after some seconds: a
+ * bound, not an expectation. */
+void wait_until(bool (*holds)(void *user), void *user);

@@ -25,6 +25,13 @@ static void add_sample(struct writer *w, uint64_t i, uint32_t bytes)
 	free(data);
 }
 
+static uint32_t bytes_of(const struct dataset_plan *plan, uint64_t i)
+{
+	if (plan->giant && i == plan->n_samples - 1)
+		return plan->giant;
+	return plan->bytes + (plan->spread ? (uint32_t)(i * 7919 % plan->spread) / 8 * 8 : 0);
+}
+
 char *make_dataset(const char *folder, const char *name, const struct dataset_plan *plan)
 {
 	char *path = path_in(folder, name);
@@ -36,8 +43,7 @@ char *make_dataset(const char *folder, const char *name, const struct dataset_pl
 	    (plan->digests && writer_keep_digests(w, &err) < 0))
 		fail_msg("%s", err.text);
 	for (uint64_t i = 0; i < plan->n_samples; i++) {
-		add_sample(w, i,
-			   plan->bytes + (plan->spread ? (uint32_t)(i * 7919 % plan->spread) / 8 * 8 : 0));
+		add_sample(w, i, bytes_of(plan, i));
 		if (plan->n_a_chunk && (i + 1) % plan->n_a_chunk == 0)
 			assert_int_equal(writer_flush(w, NULL), 0);
 	}

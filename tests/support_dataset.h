@@ -12,6 +12,7 @@ struct dataset_plan {
 	uint64_t n_samples;
 	uint32_t bytes;     /* of each: a multiple of 8, and not 0 */
 	uint32_t spread;    /* up to so many more, different ones; 0: all are equal */
+	uint32_t giant;     /* bytes of the last one, where it is another size */
 	uint64_t n_a_chunk; /* samples; 0: as many as fit */
 	bool digests;       /* of the chunks' files */
 };

@@ -211,35 +211,24 @@ static void test_flipped_bytes(void **state)
 	}
 }
 
-static void write_foreign(const char *text)
-{
-	FILE *file = fopen(path, "w");
-
-	fputs(text, file);
-	fclose(file);
-}
-
 static void test_foreign_file(void **state)
 {
 	struct error err = ERROR_INIT;
 	struct recording *recording;
-	char text[16] = "";
-	FILE *file;
+	char *text;
 
-	(void)state;
 	unlink(path);
 	assert_int_equal(recording_open(path, &recording, &err), -ENOENT);
 	assert_non_null(strstr(err.text, "s.db"));
-	write_foreign("my thesis");
+	write_text(*state, "s.db", "my thesis");
 	assert_int_equal(recording_open(path, &recording, &err), -EBADMSG);
 	assert_non_null(strstr(err.text, "not a recording"));
 	/* and it is not overwritten either */
 	assert_int_equal(recording_create(path, &recording, &err), -EEXIST);
-	file = fopen(path, "r");
-	assert_non_null(fgets(text, sizeof(text), file));
-	fclose(file);
+	text = read_text(*state, "s.db");
 	assert_string_equal(text, "my thesis");
-	write_foreign("");
+	free(text);
+	write_text(*state, "s.db", "");
 	assert_int_equal(recording_open(path, &recording, &err), -EBADMSG);
 	unlink(path);
 }

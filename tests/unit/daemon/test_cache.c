@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whose memory a chunk gets, and which chunk goes for it. Memory and datasets are real; that a chunk was read
+ * and verified is said by the test.
+ */
+#include "real_cache.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define N_CHUNKS 20
+
+/* One sample a chunk, all segments of one size; or with a chunk at the end that is much larger. */
+static const struct dataset_plan even = {.n_samples = N_CHUNKS, .bytes = 60000, .n_a_chunk = 1},
+				 uneven = {.n_samples = N_CHUNKS,
+					   .bytes = 40000,
+					   .spread = 20000,
+					   .giant = 300000,
+					   .n_a_chunk = 1};
+
+struct fixture {
+	struct real_cache f;
+	struct cache *cache;
+	struct cached_dataset *d;
+	uint64_t unit; /* bytes of a segment */
+};
+
+static struct cached_dataset *open_dataset(struct real_cache *f, const char *root, const char *name,
+					   const struct dataset_plan *plan)
+{
+	char *path = make_dataset(root, name, plan);
+	struct cached_dataset *d = real_cache_open(f, path, NULL);
+
+	assert_int_equal(d->info.n_chunks, plan->n_samples);
+	free(path);
+	return d;
+}
+
+/* A cache that has room for so many chunks of the dataset, of which one session needs one at a time. */
+static void start(struct fixture *f, const char *root, const struct dataset_plan *plan, uint64_t n_chunks)
+{
+	real_cache_start(&f->f);
+	f->cache = &f->f.cache;
+	f->d = open_dataset(&f->f, root, "data", plan);
+	f->unit = f->d->segment_bytes;
+	f->d->refs = f->d->n_sessions = 1;
+	f->d->need_bytes = f->unit;
+	f->cache->limit_bytes = f->d->copy_bytes + n_chunks * f->unit;
+	cache_fit(f->cache);
+	f->cache->round++;
+}
+
+static void stop(struct fixture *f)
+{
+	f->d->refs = f->d->n_sessions = 0;
+	real_cache_stop(&f->f);
+}
+
+/* Reads the chunk, as far as the cache can see. 0 or what cache_take_segment() says. */
+static int fill(struct fixture *f, struct cached_dataset *d, uint64_t chunk, uint32_t distance)
+{
+	int r;
+	struct segment *s = cache_take_segment(f->cache, d, chunk, distance, &r);
+
+	if (!s)
+		return r;
+	d->chunks[chunk].segment = s;
+	d->chunks[chunk].state = CHUNK_VERIFYING;
+	cache_note_ready(f->cache, d, chunk);
+	real_cache_check(f->cache);
+	assert_true(f->cache->segment_bytes <= cache_segment_limit(f->cache, f->cache->budget_bytes));
+	return 0;
+}
+
+/* Which chunks are in memory: bit i is chunk i. */
+static uint32_t in_memory(const struct cached_dataset *d)
+{
+	uint32_t bits = 0;
+
+	for (uint64_t i = 0; i < d->info.n_chunks; i++) {
+		assert_int_equal(d->chunks[i].state == CHUNK_READY, d->chunks[i].segment != NULL);
+		bits |= (uint32_t)(d->chunks[i].state == CHUNK_READY) << i;
+	}
+	return bits;
+}
+
+static void test_what_is_kept_and_what_passes_through(void **state)
+{
+	struct fixture f;
+	uint32_t id;
+
+	start(&f, *state, &even, 4);
+	for (uint64_t i = 0; i < 4; i++)
+		assert_int_equal(fill(&f, f.d, i, 1), 0);
+	assert_int_equal(f.cache->segment_bytes, 4 * f.unit);
+	/* One chunk moves through memory: all but one may be kept. */
+	assert_int_equal(f.d->kept_bytes, 3 * f.unit);
+	assert_false(f.d->chunks[3].kept);
+	id = f.d->chunks[3].segment->id;
+	assert_int_equal(fill(&f, f.d, 4, 1), 0);
+	assert_int_equal(in_memory(f.d), 0x17);
+	/* In the memory that is there. */
+	assert_int_equal(f.d->chunks[4].segment->id, id);
+	assert_int_equal(f.cache->counters.evictions, 1);
+	/* What a client may map is never written to. */
+	f.d->chunks[4].segment->lent = true;
+	assert_int_equal(fill(&f, f.d, 5, 1), 0);
+	assert_int_not_equal(f.d->chunks[5].segment->id, id);
+	assert_null(cache_find_segment(f.cache, id));
+	assert_int_equal(in_memory(f.d), 0x27);
+	stop(&f);
+}
+
+/* Who waits may take what is kept, and what is read ahead: the farthest first. Nobody takes what is used. */
+static void test_who_goes_first(void **state)
+{
+	struct cached_dataset *idle;
+	struct fixture f;
+
+	start(&f, *state, &even, 6);
+	for (uint64_t i = 0; i < 6; i++)
+		assert_int_equal(fill(&f, f.d, i, 1), 0);
+	cache_pin(f.cache, f.d, 0);
+	cache_mark(f.cache, f.d, 1, 7);
+	cache_mark(f.cache, f.d, 2, 9);
+	cache_mark(f.cache, f.d, 2, 4);
+	cache_mark(f.cache, f.d, 3, 0);
+	cache_mark(f.cache, f.d, 5, 2);
+	/* Nothing is there that nobody misses: whoever reads ahead gets nothing. */
+	assert_int_equal(fill(&f, f.d, 6, 1), -ENOSPC);
+	assert_int_equal(in_memory(f.d), 0x3f);
+	assert_int_equal(fill(&f, f.d, 6, 0), 0); /* 4 was wanted by nobody */
+	assert_int_equal(in_memory(f.d), 0x6f);
+	cache_mark(f.cache, f.d, 6, 0);
+	assert_int_equal(fill(&f, f.d, 7, 0), 0); /* 1 */
+	assert_int_equal(in_memory(f.d), 0xed);
+	cache_mark(f.cache, f.d, 7, 0);
+	assert_int_equal(fill(&f, f.d, 8, 0), 0); /* 2 */
+	assert_int_equal(in_memory(f.d), 0x1e9);
+	cache_mark(f.cache, f.d, 8, 0);
+	assert_int_equal(fill(&f, f.d, 9, 0), 0); /* 5 */
+	assert_int_equal(in_memory(f.d), 0x3c9);
+	cache_mark(f.cache, f.d, 9, 0);
+	assert_int_equal(fill(&f, f.d, 10, 0), -ENOSPC);
+	/* Marks are of one round. */
+	f.cache->round++;
+	assert_int_equal(fill(&f, f.d, 10, 0), 0);
+	assert_int_equal(in_memory(f.d) & 1, 1);
+	cache_unpin(f.d, 0);
+	assert_int_equal(f.d->pinned_bytes, 0);
+	/* What nobody uses goes before all others, also where no more than one chunk is in the way. */
+	cache_drop_segment(f.cache, f.d->chunks[10].segment);
+	idle = open_dataset(&f.f, *state, "idle", &even);
+	f.cache->limit_bytes += idle->copy_bytes;
+	cache_fit(f.cache);
+	idle->room_bytes = UINT64_MAX;
+	assert_int_equal(fill(&f, idle, 0, 1), 0);
+	f.cache->round++;
+	assert_int_equal(fill(&f, f.d, 11, 1), 0);
+	assert_null(idle->chunks[0].segment);
+	stop(&f);
+}
+
+/* Of two that nobody wants the one that was used longest ago. */
+static void test_the_oldest_goes_first(void **state)
+{
+	struct fixture f;
+
+	start(&f, *state, &even, 3);
+	f.d->need_bytes = 3 * f.unit; /* nothing is kept */
+	cache_fit(f.cache);
+	for (uint64_t i = 0; i < 3; i++)
+		assert_int_equal(fill(&f, f.d, i, 1), 0);
+	assert_int_equal(f.d->kept_bytes, 0);
+	cache_pin(f.cache, f.d, 0);
+	cache_unpin(f.d, 0);
+	assert_int_equal(fill(&f, f.d, 3, 1), 0);
+	assert_int_equal(in_memory(f.d), 0xd);
+	stop(&f);
+}
+
+/* Segments are as large as their chunks: a giant takes the place of several, and its place is not given to
+ * one of another size. */
+static void test_uneven_chunks(void **state)
+{
+	struct fixture f;
+	uint64_t giant;
+
+	start(&f, *state, &uneven, 10);
+	giant = f.d->chunks[N_CHUNKS - 1].bytes;
+	assert_int_equal(f.d->n_giants, 1);
+	assert_true(giant > 4 * f.unit);
+	f.d->need_bytes = giant + 3 * f.unit;
+	cache_fit(f.cache);
+	for (uint64_t i = 0; i < 10; i++)
+		assert_int_equal(fill(&f, f.d, i, 1), 0);
+	assert_int_equal(fill(&f, f.d, N_CHUNKS - 1, 0), 0);
+	assert_int_equal(f.d->chunks[N_CHUNKS - 1].segment->memory.bytes, giant);
+	assert_int_equal(f.cache->segment_bytes, giant + (10 - (giant + f.unit - 1) / f.unit) * f.unit);
+	cache_drop_segment(f.cache, f.d->chunks[N_CHUNKS - 1].segment);
+	assert_int_equal(fill(&f, f.d, N_CHUNKS - 1, 0), 0);
+	f.cache->round++;
+	for (uint64_t i = 0; i < 10; i++) {
+		if (f.d->chunks[i].state == CHUNK_READY)
+			cache_mark(f.cache, f.d, i, 0);
+	}
+	for (uint64_t i = 0; i < 10; i++) {
+		if (f.d->chunks[i].state == CHUNK_READY)
+			continue;
+		assert_int_equal(fill(&f, f.d, i, 0), 0);
+		assert_int_equal(f.d->chunks[i].segment->memory.bytes, f.unit);
+		break;
+	}
+	assert_null(f.d->chunks[N_CHUNKS - 1].segment);
+	stop(&f);
+}
+
+/* A number of a segment that is gone is nobody's, also where its place was given to another. */
+static void test_numbers_of_segments(void **state)
+{
+	struct fixture f;
+	uint32_t first, second;
+
+	start(&f, *state, &even, 4);
+	assert_int_equal(fill(&f, f.d, 0, 1), 0);
+	first = f.d->chunks[0].segment->id;
+	assert_true(cache_is_ready(cache_find_segment(f.cache, first)));
+	cache_drop_segment(f.cache, f.d->chunks[0].segment);
+	assert_int_equal(f.d->chunks[0].state, CHUNK_ABSENT);
+	assert_null(cache_find_segment(f.cache, first));
+	assert_int_equal(fill(&f, f.d, 1, 1), 0);
+	second = f.d->chunks[1].segment->id;
+	assert_int_equal(first % SEGMENT_MAX, second % SEGMENT_MAX);
+	assert_int_not_equal(first, second);
+	assert_null(cache_find_segment(f.cache, first));
+	assert_null(cache_find_segment(f.cache, SEGMENT_MAX - 1));
+	stop(&f);
+}
+
+/* Each segment is a descriptor, and so is each snapshot that somebody holds; some are for what passes
+ * through. */
+static void test_descriptors_are_bounded(void **state)
+{
+	struct cached_dataset *held;
+	struct fixture f;
+	int fd;
+
+	start(&f, *state, &even, N_CHUNKS);
+	f.cache->max_segments = 8;
+	for (uint64_t i = 0; i < 8; i++)
+		assert_int_equal(fill(&f, f.d, i, 1), 0);
+	assert_int_equal(f.d->kept_bytes, 7 * f.unit);
+	assert_int_equal(fill(&f, f.d, 8, 1), 0);
+	assert_int_equal(f.cache->n_segments, 8);
+	assert_int_equal(in_memory(f.d), 0x17f);
+	for (uint64_t i = 0; i < 9; i++) {
+		if (f.d->chunks[i].segment && i != 8)
+			cache_drop_segment(f.cache, f.d->chunks[i].segment);
+	}
+	held = open_dataset(&f.f, *state, "held", &even);
+	assert_int_equal(shared_memory_reader(held->copy_fd, &fd), 0);
+	held->copy_lent = true;
+	cache_find_holders(f.cache);
+	assert_int_equal(f.cache->n_held, 1);
+	assert_true(cached_is_used(held));
+	f.cache->limit_bytes += held->copy_bytes;
+	cache_fit(f.cache);
+	for (uint64_t i = 0; i < 4; i++)
+		assert_int_equal(fill(&f, f.d, i, 1), 0);
+	assert_int_equal(f.cache->n_segments, 8 - CACHE_HELD_FILES);
+	assert_int_equal(fill(&f, f.d, 5, 0), 0);
+	assert_int_equal(f.cache->n_segments, 8 - CACHE_HELD_FILES);
+	close(fd);
+	cache_find_holders(f.cache);
+	assert_int_equal(f.cache->n_held, 0);
+	assert_false(cached_is_used(held));
+	stop(&f);
+}
+
+static void test_what_is_verified_goes_where_clients_look(void **state)
+{
+	struct segment *from, *to;
+	struct fixture f;
+	int r;
+
+	start(&f, *state, &even, 3);
+	for (uint64_t i = 0; i < 2; i++) {
+		assert_int_equal(fill(&f, f.d, i, 1), 0);
+		f.d->chunks[i].segment->lent = true;
+	}
+	from = cache_take_segment(f.cache, f.d, 2, 0, &r);
+	assert_non_null(from);
+	f.d->chunks[2].segment = from;
+	f.d->chunks[2].state = CHUNK_VERIFYING;
+	cache_mark(f.cache, f.d, 0, 0); /* a batch waits for it */
+	assert_null(cache_take_lent(f.cache, from, 1));
+	to = cache_take_lent(f.cache, from, 0);
+	assert_non_null(to);
+	assert_true(to->lent && to->filling);
+	assert_int_equal(f.d->chunks[1].state, CHUNK_ABSENT);
+	assert_null(cache_chunk_of(to));
+	assert_false(cache_is_ready(to));
+	assert_true(cache_look_at(f.cache, to).busy);
+	assert_int_equal(f.cache->counters.evictions, 1);
+	/* It was damaged: nobody has seen anything of it. */
+	cache_fill_done(from, to, false);
+	assert_ptr_equal(f.d->chunks[2].segment, from);
+	assert_null(cache_chunk_of(to));
+	assert_false(cache_look_at(f.cache, to).busy);
+	/* Memory that holds nothing is taken at once, and that is no eviction. */
+	assert_ptr_equal(cache_take_lent(f.cache, from, 1), to);
+	assert_int_equal(f.cache->counters.evictions, 1);
+	cache_fill_done(from, to, true);
+	assert_ptr_equal(f.d->chunks[2].segment, to);
+	cache_note_ready(f.cache, f.d, 2);
+	assert_true(cache_is_ready(to));
+	assert_null(cache_chunk_of(from));
+	real_cache_check(f.cache);
+	/* What it was read into is the next one's. */
+	assert_ptr_equal(cache_take_segment(f.cache, f.d, 3, 1, &r), from);
+	stop(&f);
+}
+
+static void test_where_what_is_verified_stays(void **state)
+{
+	struct cached_dataset *other;
+	struct segment *from, *to;
+	struct fixture f;
+	int r;
+
+	start(&f, *state, &uneven, 10);
+	from = cache_take_segment(f.cache, f.d, 0, 0, &r);
+	assert_int_equal(fill(&f, f.d, N_CHUNKS - 1, 1), 0);
+	f.d->chunks[N_CHUNKS - 1].segment->lent = true;
+	assert_null(cache_take_lent(f.cache, from, 0)); /* there is room */
+	f.cache->limit_bytes = f.cache->budget_bytes = f.d->copy_bytes + f.cache->segment_bytes;
+	assert_null(cache_take_lent(f.cache, from, 0)); /* of another size */
+	other = open_dataset(&f.f, *state, "other", &uneven);
+	f.cache->budget_bytes = UINT64_MAX / 2;
+	assert_int_equal(fill(&f, other, 0, 0), 0);
+	other->chunks[0].segment->lent = true;
+	f.cache->budget_bytes = f.cache->snapshot_bytes + f.cache->segment_bytes;
+	assert_null(cache_take_lent(f.cache, from, 0)); /* of another dataset */
+	f.cache->budget_bytes = UINT64_MAX / 2;
+	assert_int_equal(fill(&f, f.d, 1, 0), 0);
+	f.cache->budget_bytes = f.cache->snapshot_bytes + f.cache->segment_bytes;
+	assert_null(cache_take_lent(f.cache, from, 0)); /* no client has it */
+	f.d->chunks[1].segment->lent = from->lent = true;
+	assert_null(cache_take_lent(f.cache, from, 0)); /* what it is in, a client has already */
+	from->lent = false;
+	to = f.d->chunks[1].segment;
+	assert_ptr_equal(cache_take_lent(f.cache, from, 0), to);
+	stop(&f);
+}
+
+static bool is_released(void *cache)
+{
+	return ((struct cache *)cache)->releasing_bytes == 0;
+}
+
+/* Pages go back to the system by a worker, also those that a client maps; but not those of before a restart.
+ */
+static void test_memory_goes_back(void **state)
+{
+	struct fixture f;
+	uint32_t before;
+	uint8_t *maps[2];
+
+	start(&f, *state, &even, 4);
+	for (uint64_t i = 0; i < 2; i++) {
+		const struct shared_memory *memory;
+
+		assert_int_equal(fill(&f, f.d, i, 1), 0);
+		memory = &f.d->chunks[i].segment->memory;
+		memset(memory->data, 7, memory->bytes);
+		maps[i] = mmap(NULL, f.unit, PROT_READ, MAP_SHARED, memory->fd, 0);
+		assert_ptr_not_equal(maps[i], MAP_FAILED);
+	}
+	f.d->chunks[1].segment->carried = true;
+	before = f.f.n_changes;
+	cache_drop_segment(f.cache, f.d->chunks[0].segment);
+	cache_drop_segment(f.cache, f.d->chunks[1].segment);
+	assert_int_equal(f.cache->releasing_bytes, f.unit);
+	assert_int_equal(f.cache->segment_bytes, 0);
+	loop_until(&f.f.loop, is_released, f.cache);
+	assert_int_equal(f.f.n_changes, before + 1);
+	assert_int_equal(maps[0][100], 0);
+	assert_int_equal(maps[1][100], 7);
+	munmap(maps[0], f.unit);
+	munmap(maps[1], f.unit);
+	stop(&f);
+}
+
+/* Datasets that nobody uses stay for the next job, as long as there are few of them and there is room. */
+static void test_idle_datasets(void **state)
+{
+	struct cached_dataset *first, *d = NULL;
+	struct fixture f;
+	uint64_t bytes;
+
+	start(&f, *state, &even, N_CHUNKS);
+	first = open_dataset(&f.f, *state, "many", &even);
+	for (uint64_t i = 1; i <= CACHE_MAX_IDLE_DATASETS; i++) {
+		char *path = path_in(*state, "many");
+
+		d = real_cache_open(&f.f, path, NULL);
+		free(path);
+		/* An older version of the same folder went for this one. */
+		assert_ptr_equal(f.cache->datasets, d);
+		assert_ptr_equal(d->next, i == 1 ? f.d : d->next);
+		d->identity.directory_ino += i << 32;
+		d->idle_since_ns = i;
+		assert_ptr_equal(cache_find_dataset(f.cache, &d->identity), d);
+	}
+	first = d;
+	while (first->next != f.d)
+		first = first->next;
+	assert_int_equal(first->idle_since_ns, 1);
+	d = open_dataset(&f.f, *state, "more", &even);
+	assert_ptr_equal(f.cache->datasets, d);
+	while (d && d != first)
+		d = d->next;
+	assert_ptr_equal(d, first); /* that was the last that there may be */
+	(void)open_dataset(&f.f, *state, "much", &even);
+	for (d = f.cache->datasets; d; d = d->next)
+		assert_int_not_equal(d->idle_since_ns, 1);
+	/* Room for one more goes at their cost, but not at that of who is served. */
+	cache_fit(f.cache);
+	assert_int_equal(fill(&f, f.d, 0, 1), 0);
+	cache_pin(f.cache, f.d, 0);
+	bytes = f.cache->limit_bytes - f.unit - f.d->copy_bytes;
+	assert_false(cache_make_room(f.cache, bytes + 1));
+	assert_ptr_equal(f.cache->datasets, f.d);
+	assert_null(f.d->next);
+	assert_int_equal(f.d->chunks[0].state, CHUNK_READY);
+	assert_true(cache_make_room(f.cache, bytes));
+	cache_unpin(f.d, 0);
+	f.cache->round++;
+	assert_true(cache_make_room(f.cache, bytes + 1));
+	assert_int_equal(f.cache->segment_bytes, 0);
+	stop(&f);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    CASE(test_what_is_kept_and_what_passes_through),
+	    CASE(test_who_goes_first),
+	    CASE(test_the_oldest_goes_first),
+	    CASE(test_uneven_chunks),
+	    CASE(test_numbers_of_segments),
+	    CASE(test_descriptors_are_bounded),
+	    CASE(test_what_is_verified_goes_where_clients_look),
+	    CASE(test_where_what_is_verified_stays),
+	    CASE(test_memory_goes_back),
+	    CASE(test_idle_datasets),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "support_loop.h"
 
+#include <stdlib.h>
+
 #define LOOP_MAX_MS 60000
 
 static void on_late(uv_timer_t *timer)
@@ -8,17 +10,22 @@ static void on_late(uv_timer_t *timer)
 	(void)timer;
 }
 
+static void on_closed(uv_handle_t *handle)
+{
+	free(handle);
+}
+
 void loop_until(uv_loop_t *loop, bool (*holds)(void *user), void *user)
 {
-	uv_timer_t late;
+	uv_timer_t *late = malloc(sizeof(*late));
 
-	assert_int_equal(uv_timer_init(loop, &late), 0);
-	uv_timer_start(&late, on_late, LOOP_MAX_MS, 0);
-	while (!holds(user) && uv_is_active((uv_handle_t *)&late))
+	assert_non_null(late);
+	assert_int_equal(uv_timer_init(loop, late), 0);
+	uv_timer_start(late, on_late, LOOP_MAX_MS, 0);
+	while (!holds(user) && uv_is_active((uv_handle_t *)late))
 		uv_run(loop, UV_RUN_ONCE);
-	uv_close((uv_handle_t *)&late, NULL);
-	uv_run(loop, UV_RUN_NOWAIT);
 	assert_true(holds(user));
+	uv_close((uv_handle_t *)late, on_closed);
 }
 
 struct counting {

@@ -3,87 +3,11 @@
  * Whose memory a chunk gets, and which chunk goes for it. Memory and datasets are real; that a chunk was read
  * and verified is said by the test.
  */
-#include "real_cache.h"
+#include "filled_cache.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#define N_CHUNKS 20
-
-/* One sample a chunk, all segments of one size; or with a chunk at the end that is much larger. */
-static const struct dataset_plan even = {.n_samples = N_CHUNKS, .bytes = 60000, .n_a_chunk = 1},
-				 uneven = {.n_samples = N_CHUNKS,
-					   .bytes = 40000,
-					   .spread = 20000,
-					   .giant = 300000,
-					   .n_a_chunk = 1};
-
-struct fixture {
-	struct real_cache f;
-	struct cache *cache;
-	struct cached_dataset *d;
-	uint64_t unit; /* bytes of a segment */
-};
-
-static struct cached_dataset *open_dataset(struct real_cache *f, const char *root, const char *name,
-					   const struct dataset_plan *plan)
-{
-	char *path = make_dataset(root, name, plan);
-	struct cached_dataset *d = real_cache_open(f, path, NULL);
-
-	assert_int_equal(d->info.n_chunks, plan->n_samples);
-	free(path);
-	return d;
-}
-
-/* A cache that has room for so many chunks of the dataset, of which one session needs one at a time. */
-static void start(struct fixture *f, const char *root, const struct dataset_plan *plan, uint64_t n_chunks)
-{
-	real_cache_start(&f->f);
-	f->cache = &f->f.cache;
-	f->d = open_dataset(&f->f, root, "data", plan);
-	f->unit = f->d->segment_bytes;
-	f->d->refs = f->d->n_sessions = 1;
-	f->d->need_bytes = f->unit;
-	f->cache->limit_bytes = f->d->copy_bytes + n_chunks * f->unit;
-	cache_fit(f->cache);
-	f->cache->round++;
-}
-
-static void stop(struct fixture *f)
-{
-	f->d->refs = f->d->n_sessions = 0;
-	real_cache_stop(&f->f);
-}
-
-/* Reads the chunk, as far as the cache can see. 0 or what cache_take_segment() says. */
-static int fill(struct fixture *f, struct cached_dataset *d, uint64_t chunk, uint32_t distance)
-{
-	int r;
-	struct segment *s = cache_take_segment(f->cache, d, chunk, distance, &r);
-
-	if (!s)
-		return r;
-	d->chunks[chunk].segment = s;
-	d->chunks[chunk].state = CHUNK_VERIFYING;
-	cache_note_ready(f->cache, d, chunk);
-	real_cache_check(f->cache);
-	assert_true(f->cache->segment_bytes <= cache_segment_limit(f->cache, f->cache->budget_bytes));
-	return 0;
-}
-
-/* Which chunks are in memory: bit i is chunk i. */
-static uint32_t in_memory(const struct cached_dataset *d)
-{
-	uint32_t bits = 0;
-
-	for (uint64_t i = 0; i < d->info.n_chunks; i++) {
-		assert_int_equal(d->chunks[i].state == CHUNK_READY, d->chunks[i].segment != NULL);
-		bits |= (uint32_t)(d->chunks[i].state == CHUNK_READY) << i;
-	}
-	return bits;
-}
 
 static void test_what_is_kept_and_what_passes_through(void **state)
 {
@@ -123,8 +47,8 @@ static void test_who_goes_first(void **state)
 		assert_int_equal(fill(&f, f.d, i, 1), 0);
 	cache_pin(f.cache, f.d, 0);
 	cache_mark(f.cache, f.d, 1, 7);
-	cache_mark(f.cache, f.d, 2, 9);
 	cache_mark(f.cache, f.d, 2, 4);
+	cache_mark(f.cache, f.d, 2, 9);
 	cache_mark(f.cache, f.d, 3, 0);
 	cache_mark(f.cache, f.d, 5, 2);
 	/* Nothing is there that nobody misses: whoever reads ahead gets nothing. */
@@ -156,9 +80,32 @@ static void test_who_goes_first(void **state)
 	cache_fit(f.cache);
 	idle->room_bytes = UINT64_MAX;
 	assert_int_equal(fill(&f, idle, 0, 1), 0);
+	cache_keep(f.cache, f.d->chunks[0].segment, false); /* nobody wants it, and it is older */
 	f.cache->round++;
 	assert_int_equal(fill(&f, f.d, 11, 1), 0);
 	assert_null(idle->chunks[0].segment);
+	stop(&f);
+}
+
+/* What is being read or verified is nobody else's, whoever waits. */
+static void test_what_is_under_way_stays(void **state)
+{
+	struct segment *s;
+	struct fixture f;
+	int r;
+
+	start(&f, *state, &even, 1);
+	s = cache_take_segment(f.cache, f.d, 0, 0, &r);
+	assert_non_null(s);
+	f.d->chunks[0].segment = s;
+	for (enum chunk_state now = CHUNK_READING; now <= CHUNK_VERIFYING; now++) {
+		f.d->chunks[0].state = now;
+		assert_null(cache_take_segment(f.cache, f.d, 1, 0, &r));
+		assert_int_equal(r, -ENOSPC);
+		assert_false(cache_is_ready(s));
+	}
+	cache_note_ready(f.cache, f.d, 0);
+	assert_ptr_equal(cache_take_segment(f.cache, f.d, 1, 0, &r), s);
 	stop(&f);
 }
 
@@ -170,13 +117,15 @@ static void test_the_oldest_goes_first(void **state)
 	start(&f, *state, &even, 3);
 	f.d->need_bytes = 3 * f.unit; /* nothing is kept */
 	cache_fit(f.cache);
-	for (uint64_t i = 0; i < 3; i++)
+	for (uint64_t i = 3; i-- > 0;)
 		assert_int_equal(fill(&f, f.d, i, 1), 0);
 	assert_int_equal(f.d->kept_bytes, 0);
-	cache_pin(f.cache, f.d, 0);
-	cache_unpin(f.d, 0);
 	assert_int_equal(fill(&f, f.d, 3, 1), 0);
-	assert_int_equal(in_memory(f.d), 0xd);
+	assert_int_equal(in_memory(f.d), 0xb);
+	cache_pin(f.cache, f.d, 1);
+	cache_unpin(f.d, 1);
+	assert_int_equal(fill(&f, f.d, 4, 1), 0);
+	assert_int_equal(in_memory(f.d), 0x1a);
 	stop(&f);
 }
 
@@ -350,6 +299,12 @@ static void test_where_what_is_verified_stays(void **state)
 	assert_null(cache_take_lent(f.cache, from, 0)); /* what it is in, a client has already */
 	from->lent = false;
 	to = f.d->chunks[1].segment;
+	f.cache->budget_bytes++;
+	assert_ptr_equal(cache_take_lent(f.cache, from, 0), to);
+	cache_fill_done(from, to, false);
+	f.cache->budget_bytes = UINT64_MAX / 2;
+	assert_null(cache_take_lent(f.cache, from, 0)); /* there is room again */
+	f.cache->budget_bytes = f.cache->snapshot_bytes + f.cache->segment_bytes;
 	assert_ptr_equal(cache_take_lent(f.cache, from, 0), to);
 	stop(&f);
 }
@@ -439,6 +394,13 @@ static void test_idle_datasets(void **state)
 	f.cache->round++;
 	assert_true(cache_make_room(f.cache, bytes + 1));
 	assert_int_equal(f.cache->segment_bytes, 0);
+	/* No more of what is idle goes than has to. */
+	for (uint64_t i = 0; i < 2; i++)
+		assert_int_equal(fill(&f, f.d, i, 1), 0);
+	f.d->refs = f.d->n_sessions = 0;
+	assert_true(cache_make_room(f.cache, bytes));
+	assert_ptr_equal(f.cache->datasets, f.d);
+	assert_int_equal(in_memory(f.d), 0x2);
 	stop(&f);
 }
 
@@ -449,6 +411,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    CASE(test_what_is_kept_and_what_passes_through),
 	    CASE(test_who_goes_first),
+	    CASE(test_what_is_under_way_stays),
 	    CASE(test_the_oldest_goes_first),
 	    CASE(test_uneven_chunks),
 	    CASE(test_numbers_of_segments),

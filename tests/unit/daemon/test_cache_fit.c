@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cache after its sessions or limits changed: who may have how much, and what goes for that. */
+#include "filled_cache.h"
+
+static uint32_t count(const struct cached_dataset *d)
+{
+	return (uint32_t)__builtin_popcount(in_memory(d));
+}
+
+static void fit(struct fixture *f)
+{
+	cache_fit(f->cache);
+	real_cache_check(f->cache);
+	assert_false(f->cache->needs_changed);
+}
+
+static void fill_all(struct fixture *f, struct cached_dataset *d, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++)
+		assert_int_equal(fill(f, d, i, 1), 0);
+}
+
+/* A job may insist on its claim; what is beyond goes as soon as somebody else wants the memory. */
+static void test_claimed_and_borrowed(void **state)
+{
+	struct fixture f;
+
+	start(&f, *state, &even, 10);
+	f.d->asked_bytes = 3 * f.unit;
+	fit(&f);
+	assert_int_equal(f.d->claim_bytes, 3 * f.unit);
+	assert_int_equal(f.cache->unclaimed_bytes, 7 * f.unit);
+	assert_int_equal(f.d->room_bytes, 10 * f.unit);
+	assert_int_equal(cache_borrowed_bytes(f.cache), 0);
+	fill_all(&f, f.d, 10);
+	assert_int_equal(f.d->keep_bytes, 9 * f.unit);
+	assert_int_equal(f.d->kept_bytes, 9 * f.unit);
+	f.cache->slot_bytes = 1000;
+	assert_int_equal(cache_borrowed_bytes(f.cache), 7 * f.unit);
+	assert_int_equal(cache_claimed_bytes(f.cache), 3 * f.unit + f.d->copy_bytes + 1000);
+	f.cache->slot_bytes = 0;
+	f.cache->round++;
+	for (uint32_t i = 4; i < 10; i++)
+		cache_mark(f.cache, f.d, i, i);
+	cache_lend(f.cache, 3 * f.unit);
+	real_cache_check(f.cache);
+	assert_int_equal(in_memory(f.d), 0x3f0); /* those that nobody wants soon went */
+	assert_int_equal(f.cache->counters.evictions, 4);
+	assert_int_equal(f.d->room_bytes, 6 * f.unit);
+	cache_lend(f.cache, f.unit);
+	assert_int_equal(in_memory(f.d), 0x0f0); /* then the farthest */
+	/* No more of it than that, also for who waits. */
+	f.cache->round++;
+	assert_int_equal(fill(&f, f.d, 11, 0), 0);
+	assert_int_equal(f.d->held_bytes, 4 * f.unit);
+	/* More room that nobody can use changes nothing; more that somebody can use does. */
+	cache_lend(f.cache, 2 * f.unit);
+	assert_int_equal(f.d->room_bytes, 5 * f.unit);
+	assert_int_equal(fill(&f, f.d, 12, 1), 0);
+	assert_int_equal(f.d->held_bytes, 5 * f.unit);
+	cache_lend(f.cache, UINT64_MAX);
+	assert_int_equal(f.d->room_bytes, 10 * f.unit);
+	stop(&f);
+}
+
+static void test_what_is_in_use_goes_later(void **state)
+{
+	struct fixture f;
+
+	start(&f, *state, &even, 6);
+	f.d->asked_bytes = 2 * f.unit;
+	fit(&f);
+	fill_all(&f, f.d, 6);
+	for (uint64_t i = 0; i < 4; i++)
+		cache_pin(f.cache, f.d, i);
+	cache_lend(f.cache, 0);
+	assert_int_equal(in_memory(f.d), 0xf);
+	assert_true(f.cache->unfit);
+	assert_int_equal(f.d->pinned_bytes, 4 * f.unit);
+	cache_unpin(f.d, 0);
+	cache_unpin(f.d, 1);
+	fit(&f);
+	assert_int_equal(in_memory(f.d), 0xc);
+	assert_false(f.cache->unfit);
+	cache_unpin(f.d, 2);
+	cache_unpin(f.d, 3);
+	f.cache->limit_bytes = 1;
+	cache_pin(f.cache, f.d, 2);
+	cache_pin(f.cache, f.d, 3);
+	fit(&f); /* it needs one, and two are in use */
+	assert_true(f.cache->unfit);
+	cache_unpin(f.d, 3);
+	fit(&f);
+	assert_int_equal(in_memory(f.d), 0x4);
+	assert_false(f.cache->unfit);
+	cache_unpin(f.d, 2);
+	stop(&f);
+}
+
+/* Whatever the limit: what the open sessions need there is. */
+static void test_the_least_that_sessions_need(void **state)
+{
+	struct fixture f;
+
+	start(&f, *state, &uneven, 1);
+	f.cache->slot_bytes = 5000;
+	f.d->need_bytes = 3 * f.unit;
+	f.d->asked_bytes = 0;
+	f.cache->limit_bytes = 100;
+	fit(&f);
+	assert_int_equal(cache_floor_bytes(f.cache), 5000 + f.d->copy_bytes + 3 * f.unit);
+	assert_int_equal(f.cache->budget_bytes, cache_floor_bytes(f.cache));
+	assert_int_equal(cache_segment_limit(f.cache, f.cache->budget_bytes), 3 * f.unit);
+	assert_int_equal(cache_segment_limit(f.cache, 100), 0);
+	assert_int_equal(f.d->claim_bytes, 3 * f.unit);
+	for (uint64_t i = 0; i < 4; i++)
+		assert_int_equal(fill(&f, f.d, i, 0), 0);
+	assert_int_equal(count(f.d), 3);
+	/* No more than all of it, by the real sizes. */
+	f.d->need_bytes = UINT64_MAX / 4;
+	f.cache->limit_bytes = 2 * f.d->all_bytes;
+	fit(&f);
+	assert_int_equal(f.d->all_bytes, f.d->giant_bytes[1] + (N_CHUNKS - 1) * f.unit);
+	assert_int_equal(f.d->claim_bytes, f.d->all_bytes);
+	assert_int_equal(cache_floor_bytes(f.cache), 5000 + f.d->copy_bytes + f.d->all_bytes);
+	assert_int_equal(f.cache->budget_bytes, f.cache->limit_bytes);
+	/* Nobody's need is none, and neither is its snapshot's memory. */
+	f.d->n_sessions = f.d->refs = 0;
+	assert_int_equal(cache_floor_bytes(f.cache), 5000);
+	f.cache->slot_bytes = 0;
+	stop(&f);
+}
+
+static void test_what_is_taken(void **state)
+{
+	struct fixture f;
+	uint64_t before;
+
+	start(&f, *state, &even, 10);
+	f.d->need_bytes = 3 * f.unit;
+	f.cache->slot_bytes = 5000;
+	before = cache_taken_bytes(f.cache);
+	assert_int_equal(before, 5000 + f.d->copy_bytes + 3 * f.unit);
+	/* What is used of what is needed is not taken twice. */
+	fill_all(&f, f.d, 2);
+	cache_pin(f.cache, f.d, 0);
+	cache_pin(f.cache, f.d, 0);
+	f.d->loading_bytes = f.unit;
+	assert_int_equal(cache_taken_bytes(f.cache), before);
+	assert_int_equal(cache_take_more(f.d, f.unit), 0);
+	assert_int_equal(cache_take_more(f.d, 2 * f.unit), f.unit);
+	cache_pin(f.cache, f.d, 1);
+	assert_int_equal(cache_take_more(f.d, f.unit), f.unit);
+	f.d->loading_bytes = 2 * f.unit;
+	assert_int_equal(cache_taken_bytes(f.cache), before + f.unit);
+	f.d->loading_bytes = 0;
+	cache_unpin(f.d, 0);
+	cache_unpin(f.d, 0);
+	cache_unpin(f.d, 1);
+	f.cache->slot_bytes = 0;
+	stop(&f);
+}
+
+/* Each takes from its own what is beyond its own room, and what is lent is shared out. */
+static void test_two_datasets(void **state)
+{
+	struct cached_dataset *e;
+	struct fixture f;
+
+	start(&f, *state, &even, 10);
+	e = open_dataset(&f.f, *state, "other", &uneven);
+	e->refs = e->n_sessions = 1;
+	e->need_bytes = e->segment_bytes;
+	e->asked_bytes = 4 * e->segment_bytes;
+	f.d->asked_bytes = 2 * f.unit;
+	f.cache->limit_bytes = f.d->copy_bytes + e->copy_bytes + 4 * f.unit + 4 * e->segment_bytes;
+	fit(&f);
+	assert_int_equal(f.d->claim_bytes, 2 * f.unit);
+	assert_int_equal(e->claim_bytes, 4 * e->segment_bytes);
+	assert_int_equal(f.cache->unclaimed_bytes, 2 * f.unit);
+	assert_int_equal(f.d->room_bytes, 3 * f.unit); /* half of it is either's */
+	assert_int_equal(e->room_bytes, 4 * e->segment_bytes + f.unit);
+	fill_all(&f, f.d, 3);
+	fill_all(&f, e, 4);
+	assert_int_equal(f.d->kept_bytes, 2 * f.unit); /* each keeps of its own room */
+	assert_true(f.cache->keep_limit_bytes > 3 * f.unit);
+	f.cache->limit_bytes -= f.unit;
+	fit(&f);
+	f.cache->round++;
+	assert_int_equal(f.d->room_bytes, 2 * f.unit + f.unit / 2);
+	assert_int_equal(fill(&f, f.d, 3, 0), 0);
+	assert_int_equal(count(f.d), 3);
+	assert_int_equal(count(e), 4);
+	stop(&f);
+}
+
+/* What nobody uses goes first, then what passes through, then what is kept and nobody wants soon. */
+static void test_who_goes_first(void **state)
+{
+	struct cached_dataset *idle;
+	struct fixture f;
+	uint64_t least;
+
+	start(&f, *state, &even, 10);
+	idle = open_dataset(&f.f, *state, "idle", &even);
+	f.cache->limit_bytes += idle->copy_bytes;
+	fit(&f);
+	fill_all(&f, f.d, 6);
+	idle->room_bytes = UINT64_MAX;
+	fill_all(&f, idle, 4);
+	least = f.cache->snapshot_bytes;
+	f.cache->round++;
+	for (uint32_t i = 0; i < 4; i++)
+		cache_mark(f.cache, f.d, i, i + 1);
+	cache_mark(f.cache, idle, 3, 1);
+	f.cache->limit_bytes = least + 7 * f.unit;
+	fit(&f);
+	assert_int_equal(in_memory(f.d), 0x3f);
+	assert_int_equal(in_memory(idle), 0x8);
+	f.cache->limit_bytes = least + 5 * f.unit;
+	fit(&f);
+	assert_int_equal(in_memory(f.d), 0x2f);
+	assert_int_equal(count(idle), 0);
+	assert_int_equal(f.cache->snapshot_bytes, least);
+	/* Where no chunk may go, the snapshot of what is empty does. */
+	for (uint64_t i = 0; i < 4; i++)
+		cache_pin(f.cache, f.d, i);
+	cache_pin(f.cache, f.d, 5);
+	f.cache->limit_bytes--;
+	fit(&f);
+	assert_ptr_equal(f.cache->datasets, f.d);
+	assert_null(f.d->next);
+	assert_int_equal(f.cache->snapshot_bytes, f.d->copy_bytes);
+	assert_int_equal(in_memory(f.d), 0x2f);
+	for (uint64_t i = 0; i < 4; i++)
+		cache_unpin(f.d, i);
+	cache_unpin(f.d, 5);
+	f.cache->limit_bytes = f.cache->snapshot_bytes + 3 * f.unit;
+	fit(&f);
+	assert_int_equal(in_memory(f.d), 0x7);
+	stop(&f);
+}
+
+/* As many are kept as are sure to stay, whoever came first; more when there is more room. */
+static void test_what_is_kept(void **state)
+{
+	struct cached_dataset *idle;
+	struct fixture f;
+
+	start(&f, *state, &even, 6);
+	f.d->prefetch_chunks = 1;
+	fit(&f);
+	assert_int_equal(f.cache->keep_limit_bytes, 4 * f.unit); /* one is needed, one is read ahead */
+	fill_all(&f, f.d, 6);
+	assert_int_equal(f.d->kept_bytes, 4 * f.unit);
+	f.d->prefetch_chunks = 3;
+	fit(&f);
+	assert_int_equal(f.d->kept_bytes, 2 * f.unit);
+	f.d->prefetch_chunks = 0;
+	f.cache->limit_bytes += f.unit;
+	fit(&f);
+	assert_int_equal(f.d->kept_bytes, 6 * f.unit);
+	/* All that there is needs no room to pass through. */
+	f.cache->limit_bytes = f.d->copy_bytes + f.d->all_bytes;
+	fit(&f);
+	assert_int_equal(f.d->keep_bytes, f.d->all_bytes);
+	/* Nobody uses it any more: it is kept until somebody uses another. */
+	f.d->refs = f.d->n_sessions = 0;
+	fit(&f);
+	assert_int_equal(f.d->kept_bytes, 6 * f.unit);
+	idle = f.d;
+	f.d = open_dataset(&f.f, *state, "other", &even);
+	f.d->refs = f.d->n_sessions = 1;
+	fit(&f);
+	assert_int_equal(idle->kept_bytes, 0);
+	assert_int_equal(count(idle), 6);
+	assert_int_equal(cache_borrowed_bytes(f.cache), 6 * f.unit);
+	cache_lend(f.cache, 2 * f.unit);
+	assert_int_equal(count(idle), 2);
+	stop(&f);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    CASE(test_claimed_and_borrowed),
+	    CASE(test_what_is_in_use_goes_later),
+	    CASE(test_the_least_that_sessions_need),
+	    CASE(test_what_is_taken),
+	    CASE(test_two_datasets),
+	    CASE(test_who_goes_first),
+	    CASE(test_what_is_kept),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One chunk's way into memory: from a real file, by a real reader, through real workers. */
+#include "real_cache.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "dataset/chunk.h"
+
+#define N_CHUNKS 4
+#define WITHIN   (2 * CHUNK_ALIGN) /* an offset among the samples' bytes */
+
+static const struct dataset_plan plain = {.n_samples = N_CHUNKS * 3,
+					  .bytes = 40000,
+					  .spread = 4000,
+					  .n_a_chunk = 3},
+				 digested = {
+				     .n_samples = N_CHUNKS, .bytes = 40000, .n_a_chunk = 1, .digests = true};
+
+struct fixture {
+	struct real_cache f;
+	struct cache *cache;
+	struct cached_dataset *d;
+	struct place *place;
+	char *path;
+};
+
+static void start(struct fixture *f, const char *root, const struct dataset_plan *plan)
+{
+	real_cache_start(&f->f);
+	f->cache = &f->f.cache;
+	f->path = make_dataset(root, "data", plan);
+	f->d = real_cache_open(&f->f, f->path, &f->place);
+	f->d->refs = f->d->n_sessions = 1;
+	f->d->need_bytes = f->d->segment_bytes;
+	cache_fit(f->cache);
+	f->cache->round++;
+}
+
+static void stop(struct fixture *f)
+{
+	f->place = place_unref(f->place);
+	f->d->refs = f->d->n_sessions = 0;
+	free(f->path);
+	real_cache_stop(&f->f);
+}
+
+static int load(struct fixture *f, uint64_t chunk)
+{
+	return cache_load(f->cache, f->d, chunk, 0, f->f.job, f->place);
+}
+
+static bool is_over(void *cache)
+{
+	return ((struct cache *)cache)->n_loading == 0;
+}
+
+static enum chunk_state finish(struct fixture *f, uint64_t chunk)
+{
+	loop_until(&f->f.loop, is_over, f->cache);
+	real_cache_check(f->cache);
+	assert_int_equal(f->d->n_loading, 0);
+	assert_int_equal(f->d->loading_bytes, 0);
+	assert_int_equal(f->f.job->n_reading, 0);
+	return f->d->chunks[chunk].state;
+}
+
+/* All samples of the chunk are in its segment, where the snapshot says. */
+static void check_samples(const struct fixture *f, uint64_t chunk)
+{
+	struct snapshot_chunk meta;
+
+	assert_int_equal(snapshot_chunk_get(f->d->snapshot, chunk, &meta), 0);
+	assert_true(meta.n_samples > 0);
+	for (uint64_t i = 0; i < meta.n_samples; i++) {
+		struct snapshot_sample s;
+
+		assert_int_equal(snapshot_sample_get(f->d->snapshot, meta.first_sample + i, &s), 0);
+		assert_true(is_sample(f->d->chunks[chunk].segment->memory.data + s.offset, s.bytes,
+				      strtoull(s.path + 2, NULL, 10)));
+	}
+}
+
+static char *file_of(const struct fixture *f, uint64_t chunk)
+{
+	char id[CHUNK_ID_TEXT], *path;
+	struct snapshot_chunk meta;
+
+	assert_int_equal(snapshot_chunk_get(f->d->snapshot, chunk, &meta), 0);
+	chunk_id_format(&meta.id, id);
+	assert_true(asprintf(&path, "%s/chunks/%s.chunk", f->path, id) > 0);
+	return path;
+}
+
+/* Flips a bit of the chunk's file; twice: it is as it was. */
+static void flip(const struct fixture *f, uint64_t chunk, off_t offset)
+{
+	char *path = file_of(f, chunk);
+	uint8_t byte;
+	int fd;
+
+	assert_int_equal(chmod(path, 0644), 0);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_int_equal(pread(fd, &byte, 1, offset), 1);
+	byte ^= 4;
+	assert_int_equal(pwrite(fd, &byte, 1, offset), 1);
+	close(fd);
+	free(path);
+}
+
+static void test_read_and_verified(void **state)
+{
+	const struct job_counters *counters;
+	struct fixture f;
+	uint64_t bytes = 0;
+
+	start(&f, *state, &plain);
+	counters = &f.f.job->counters;
+	for (uint64_t i = 0; i < N_CHUNKS; i++) {
+		struct snapshot_chunk meta;
+
+		assert_int_equal(snapshot_chunk_get(f.d->snapshot, i, &meta), 0);
+		bytes += meta.file_bytes;
+		assert_true(cached_is_missing(&f.d->chunks[i]));
+		assert_int_equal(load(&f, i), 0);
+		assert_int_equal(f.d->chunks[i].state, CHUNK_READING);
+		assert_false(cached_is_missing(&f.d->chunks[i]));
+		assert_false(cache_is_ready(f.d->chunks[i].segment));
+	}
+	assert_int_equal(f.cache->n_loading, N_CHUNKS);
+	assert_int_equal(f.d->loading_bytes, N_CHUNKS * f.d->segment_bytes);
+	assert_int_equal(cache_loading_bytes(f.cache, getuid()), f.d->loading_bytes);
+	assert_int_equal(cache_loading_bytes(f.cache, getuid() + 1), 0);
+	assert_int_equal(cache_stuck_bytes(f.cache, CACHE_ANYBODY), 0);
+	assert_int_equal(finish(&f, 0), CHUNK_READY);
+	for (uint64_t i = 0; i < N_CHUNKS; i++) {
+		assert_int_equal(f.d->chunks[i].state, CHUNK_READY);
+		check_samples(&f, i);
+		assert_true(f.d->chunks[i].segment->stamp.bytes > 0);
+	}
+	assert_int_equal(f.cache->counters.reads, N_CHUNKS);
+	assert_int_equal(f.cache->counters.read_bytes, bytes);
+	assert_int_equal(counters->chunk_reads, N_CHUNKS);
+	assert_int_equal(counters->read_bytes, bytes);
+	assert_int_equal(counters->n_read, N_CHUNKS);
+	assert_true(f.f.n_changes >= 2 * N_CHUNKS);
+	stop(&f);
+}
+
+struct seen {
+	struct fixture *f;
+	enum chunk_state state;
+};
+
+static bool has_state(void *user)
+{
+	const struct seen *s = user;
+
+	return s->f->d->chunks[0].state == s->state;
+}
+
+/* A damaged chunk is read once more, and then quarantined with the reason. It is not tried again by itself;
+ * once somebody may have mended it, it is. */
+static void test_damage(void **state)
+{
+	struct fixture f;
+
+	start(&f, *state, &plain);
+	flip(&f, 0, WITHIN);
+	assert_int_equal(load(&f, 0), 0);
+	loop_until(&f.f.loop, has_state, &(struct seen){&f, CHUNK_VERIFYING});
+	assert_non_null(f.d->chunks[0].segment);
+	assert_int_equal(finish(&f, 0), CHUNK_BAD);
+	assert_null(f.d->chunks[0].segment);
+	assert_int_equal(f.cache->segment_bytes, 0);
+	assert_int_equal(f.cache->counters.reads, 2);
+	assert_int_equal(f.cache->counters.damaged, 1);
+	assert_int_equal(f.d->n_bad, 1);
+	assert_int_equal(f.d->chunks[0].retry_ns, 0);
+	assert_non_null(strstr(f.d->chunks[0].error, "checksum"));
+	/* The others are as good as ever. */
+	assert_int_equal(load(&f, 1), 0);
+	assert_int_equal(finish(&f, 1), CHUNK_READY);
+	cached_forget_errors(f.d);
+	assert_int_equal(f.d->n_bad, 0);
+	assert_true(cached_is_missing(&f.d->chunks[0]));
+	flip(&f, 0, WITHIN);
+	assert_int_equal(load(&f, 0), 0);
+	assert_int_equal(finish(&f, 0), CHUNK_READY);
+	check_samples(&f, 0);
+	stop(&f);
+}
+
+/* Mended between the first look and the second: nobody notices. */
+static void test_damage_on_the_way(void **state)
+{
+	struct fixture f;
+
+	start(&f, *state, &plain);
+	flip(&f, 0, WITHIN);
+	assert_int_equal(load(&f, 0), 0);
+	loop_until(&f.f.loop, has_state, &(struct seen){&f, CHUNK_VERIFYING});
+	flip(&f, 0, WITHIN);
+	assert_int_equal(finish(&f, 0), CHUNK_READY);
+	assert_int_equal(f.cache->counters.reads, 2);
+	assert_int_equal(f.cache->counters.damaged, 0);
+	check_samples(&f, 0);
+	stop(&f);
+}
+
+static void fail_with(struct fixture *f, uint64_t chunk, const char *says)
+{
+	assert_int_equal(load(f, chunk), 0);
+	assert_int_equal(finish(f, chunk), CHUNK_BAD);
+	if (!strstr(f->d->chunks[chunk].error, says))
+		fail_msg("\"%s\" does not say: %s", f->d->chunks[chunk].error, says);
+	assert_non_null(strstr(f->d->chunks[chunk].error, f->path));
+}
+
+/* What else can be wrong with a file, and what is said of it. */
+static void test_other_files(void **state)
+{
+	char *first, *second, *third;
+	struct fixture f;
+
+	start(&f, *state, &plain);
+	first = file_of(&f, 0);
+	second = file_of(&f, 1);
+	third = file_of(&f, 2);
+	assert_int_equal(unlink(first), 0);
+	fail_with(&f, 0, "No such file");
+	assert_int_equal(f.d->chunks[0].retry_ns, 0);
+	/* A chunk that is whole, under another one's name and as long as it. */
+	assert_int_equal(link(third, first), 0);
+	cached_forget_errors(f.d);
+	assert_int_equal(load(&f, 0), 0);
+	assert_int_equal(finish(&f, 0), CHUNK_BAD);
+	assert_int_equal(unlink(first), 0);
+	assert_int_equal(truncate(second, 4096), 0);
+	fail_with(&f, 1, "truncated");
+	flip(&f, 2, 0); /* its magic */
+	fail_with(&f, 2, "chunk");
+	assert_int_equal(f.d->n_bad, 3);
+	free(first);
+	free(second);
+	free(third);
+	stop(&f);
+}
+
+/* Whole by its checksums, but another file than was packed: its digest tells. */
+static void test_another_file_with_right_checksums(void **state)
+{
+	struct fixture f;
+	struct snapshot_chunk meta;
+
+	start(&f, *state, &digested);
+	assert_int_equal(load(&f, 1), 0);
+	assert_int_equal(finish(&f, 1), CHUNK_READY);
+	/* No checksum covers what is behind the last sample. */
+	assert_int_equal(snapshot_chunk_get(f.d->snapshot, 0, &meta), 0);
+	flip(&f, 0, (off_t)meta.file_bytes - 1);
+	fail_with(&f, 0, "is not the file that was packed");
+	stop(&f);
+}
+
+static void test_the_same_without_digests(void **state)
+{
+	struct snapshot_chunk meta;
+	struct fixture f;
+
+	start(&f, *state, &plain);
+	assert_int_equal(snapshot_chunk_get(f.d->snapshot, 0, &meta), 0);
+	flip(&f, 0, (off_t)meta.file_bytes - 1);
+	assert_int_equal(load(&f, 0), 0);
+	assert_int_equal(finish(&f, 0), CHUNK_READY);
+	check_samples(&f, 0);
+	stop(&f);
+}
+
+/* Storage that fails may come back: it is tried again in a while, unlike damage. */
+static void test_a_read_that_fails(void **state)
+{
+	struct fixture f;
+	char *path;
+
+	start(&f, *state, &plain);
+	path = file_of(&f, 0);
+	assert_int_equal(chmod(path, 0), 0); /* stricter than the snapshot is */
+	assert_int_equal(load(&f, 0), 0);
+	assert_int_equal(finish(&f, 0), CHUNK_BAD);
+	assert_true(f.d->chunks[0].retry_ns > 0);
+	assert_int_equal(f.cache->counters.reads, 2);
+	assert_int_equal(f.f.job->counters.read_bytes, 0);
+	assert_int_equal(chmod(path, 0644), 0);
+	/* Whoever looks after that time loads it. */
+	assert_int_equal(load(&f, 0), 0);
+	assert_int_equal(f.d->n_bad, 0);
+	assert_int_equal(finish(&f, 0), CHUNK_READY);
+	free(path);
+	stop(&f);
+}
+
+/* No reader can be had: as if nothing had been asked for. */
+static void test_not_now(void **state)
+{
+	struct fixture f;
+
+	start(&f, *state, &plain);
+	f.cache->readers.max = 0;
+	assert_int_equal(load(&f, 0), -EAGAIN);
+	assert_int_equal(f.d->chunks[0].state, CHUNK_ABSENT);
+	assert_null(f.d->chunks[0].segment);
+	assert_int_equal(finish(&f, 0), CHUNK_ABSENT);
+	assert_int_equal(f.cache->segment_bytes, 0);
+	assert_int_equal(f.place->refs, 1);
+	f.cache->readers.max = 1;
+	/* Nor is there room for another one beside what is being read. */
+	f.cache->limit_bytes = f.d->copy_bytes + f.d->segment_bytes;
+	cache_fit(f.cache);
+	assert_int_equal(load(&f, 0), 0);
+	assert_int_equal(load(&f, 1), -ENOSPC);
+	assert_int_equal(f.d->chunks[1].state, CHUNK_ABSENT);
+	assert_int_equal(f.cache->n_loading, 1);
+	assert_int_equal(finish(&f, 0), CHUNK_READY);
+	stop(&f);
+}
+
+/* A full cache that clients map: the chunk is verified apart, and only then where they look. */
+static void test_verified_before_it_is_lent(void **state)
+{
+	struct segment *lent;
+	struct fixture f;
+	uint8_t before[64];
+
+	start(&f, *state, &plain);
+	f.cache->limit_bytes = f.d->copy_bytes + 2 * f.d->segment_bytes;
+	cache_fit(f.cache);
+	assert_int_equal(load(&f, 0), 0);
+	assert_int_equal(finish(&f, 0), CHUNK_READY);
+	lent = f.d->chunks[0].segment;
+	lent->lent = true;
+	memcpy(before, lent->memory.data + WITHIN, sizeof(before));
+	/* Damaged at its end: nothing of it has been seen. */
+	flip(&f, 1, 0);
+	assert_int_equal(load(&f, 1), 0);
+	assert_int_equal(finish(&f, 1), CHUNK_BAD);
+	assert_memory_equal(lent->memory.data + WITHIN, before, sizeof(before));
+	assert_false(lent->filling);
+	assert_int_equal(load(&f, 2), 0);
+	assert_int_equal(finish(&f, 2), CHUNK_READY);
+	assert_ptr_equal(f.d->chunks[2].segment, lent);
+	assert_int_equal(f.d->chunks[0].state, CHUNK_ABSENT);
+	check_samples(&f, 2);
+	stop(&f);
+}
+
+/* The daemon stops while chunks are being read: nothing is left behind, and nobody calls back. */
+static void test_abandoned(void **state)
+{
+	struct fixture f;
+	uint32_t refs;
+
+	start(&f, *state, &plain);
+	refs = f.f.job->refs;
+	for (uint64_t i = 0; i < N_CHUNKS; i++)
+		assert_int_equal(load(&f, i), 0);
+	assert_int_equal(f.f.job->refs, refs + N_CHUNKS);
+	assert_int_equal(f.place->refs, 1 + 2 * N_CHUNKS);
+	readers_close(&f.cache->readers);
+	cache_abandon_loads(f.cache);
+	assert_null(f.cache->loads);
+	assert_int_equal(f.cache->n_loading, 0);
+	assert_int_equal(f.d->loading_bytes, 0);
+	assert_int_equal(f.f.job->refs, refs);
+	assert_int_equal(f.place->refs, 1);
+	stop(&f);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    CASE(test_read_and_verified),
+	    CASE(test_damage),
+	    CASE(test_damage_on_the_way),
+	    CASE(test_other_files),
+	    CASE(test_another_file_with_right_checksums),
+	    CASE(test_the_same_without_digests),
+	    CASE(test_a_read_that_fails),
+	    CASE(test_not_now),
+	    CASE(test_verified_before_it_is_lent),
+	    CASE(test_abandoned),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -33,6 +33,10 @@ static void test_what_is_kept_and_what_passes_through(void **state)
 	assert_int_not_equal(f.d->chunks[5].segment->id, id);
 	assert_null(cache_find_segment(f.cache, id));
 	assert_int_equal(in_memory(f.d), 0x27);
+	/* Beyond the budget, what is given up is not used again. */
+	f.cache->budget_bytes -= f.unit;
+	assert_int_equal(fill(&f, f.d, 6, 0), 0);
+	assert_int_equal(f.d->held_bytes, 3 * f.unit);
 	stop(&f);
 }
 

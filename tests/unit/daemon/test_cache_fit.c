@@ -180,14 +180,15 @@ static void test_two_datasets(void **state)
 	assert_int_equal(f.cache->unclaimed_bytes, 2 * f.unit);
 	assert_int_equal(f.d->room_bytes, 3 * f.unit); /* half of it is either's */
 	assert_int_equal(e->room_bytes, 4 * e->segment_bytes + f.unit);
+	fill_all(&f, e, 4); /* first, so that its are older */
 	fill_all(&f, f.d, 3);
-	fill_all(&f, e, 4);
 	assert_int_equal(f.d->kept_bytes, 2 * f.unit); /* each keeps of its own room */
 	assert_true(f.cache->keep_limit_bytes > 3 * f.unit);
 	f.cache->limit_bytes -= f.unit;
 	fit(&f);
 	f.cache->round++;
 	assert_int_equal(f.d->room_bytes, 2 * f.unit + f.unit / 2);
+	assert_int_equal(f.d->kept_bytes, f.unit);
 	assert_int_equal(fill(&f, f.d, 3, 0), 0);
 	assert_int_equal(count(f.d), 3);
 	assert_int_equal(count(e), 4);

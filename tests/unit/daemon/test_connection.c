@@ -3,7 +3,7 @@
 #include "node.h"
 
 #include <errno.h>
-#include <poll.h>
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -56,11 +56,344 @@ static void test_a_client_that_reads_no_replies_is_cut_off(void **state)
 	node_stop(&node);
 }
 
+/* Sends a request and takes what comes back. */
+static int ask(int fd, union wire_message *m, const int *fds, size_t n_fds, struct wire_fds *ret_fds)
+{
+	static uint16_t sequence;
+	int r;
+
+	m->header.sequence = ++sequence;
+	r = transport_send(fd, m, fds, n_fds);
+	if (r == 0)
+		r = transport_receive(fd, m, ret_fds);
+	if (r == 0)
+		assert_int_equal(m->header.sequence, sequence);
+	return r;
+}
+
+static void ask_plain(int fd, enum wire_type type, union wire_message *ret)
+{
+	struct wire_fds fds;
+
+	protocol_init(ret, type);
+	assert_int_equal(ask(fd, ret, NULL, 0, &fds), 0);
+	wire_fds_close(&fds);
+}
+
+static void refused(const union wire_message *m, int code, const char *says)
+{
+	assert_int_equal(m->header.type, WIRE_ERROR);
+	assert_int_equal(m->error.code, code);
+	if (!strstr(m->error.text, says))
+		fail_msg("\"%s\" does not say: %s", m->error.text, says);
+}
+
+/* The connection is over, without another word. */
+static void is_cut(int fd)
+{
+	union wire_message m;
+	struct wire_fds fds;
+	int r = transport_receive(fd, &m, &fds);
+
+	assert_true(r == -ECONNRESET || r == -EPIPE);
+	close(fd);
+}
+
+static void open_dataset(int fd, const char *path, union wire_message *ret)
+{
+	int fds[2] = {open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+	struct wire_fds got;
+
+	fds[1] = openat(fds[0], SNAPSHOT_FILE, O_RDONLY | O_CLOEXEC);
+	protocol_init(ret, WIRE_OPEN_DATASET);
+	assert_int_equal(ask(fd, ret, fds, 2, &got), 0);
+	wire_fds_close(&got);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+/* Returns a descriptor of the session's control area, or -1. */
+static int open_session(int fd, union wire_message *ret)
+{
+	struct wire_fds got;
+	int control;
+
+	protocol_init(ret, WIRE_OPEN_SESSION);
+	ret->open_session.world = ret->open_session.stride = 1;
+	ret->open_session.batch = 2;
+	assert_int_equal(ask(fd, ret, NULL, 0, &got), 0);
+	control = got.n > 0 ? dup(got.fd[0]) : -1;
+	wire_fds_close(&got);
+	return control;
+}
+
+static void test_who_does_not_greet_is_cut_off(void **state)
+{
+	struct node node = {0};
+	union wire_message m;
+	struct wire_fds fds;
+	int fd;
+
+	node_start(&node, *state);
+	fd = connect_to(node.socket);
+	protocol_init(&m, WIRE_STATUS);
+	m.header.sequence = 1;
+	assert_int_equal(transport_send(fd, &m, NULL, 0), 0);
+	is_cut(fd);
+	/* Another version is told what is wrong, and may try again. */
+	fd = connect_to(node.socket);
+	protocol_init(&m, WIRE_HELLO);
+	m.hello.magic = WIRE_MAGIC;
+	m.hello.version = WIRE_VERSION + 1;
+	assert_int_equal(transport_send(fd, &m, NULL, 0), 0);
+	assert_int_equal(transport_receive(fd, &m, &fds), 0);
+	refused(&m, -EPROTO, "install one version of both");
+	protocol_init(&m, WIRE_KICK);
+	assert_int_equal(transport_send(fd, &m, NULL, 0), 0);
+	is_cut(fd);
+	node_stop(&node);
+}
+
+static void test_what_breaks_the_protocol_ends_the_connection(void **state)
+{
+	static const enum wire_type replies[] = {WIRE_ERROR, WIRE_HELLO_REPLY, WIRE_DATASET_REPLY,
+						 WIRE_SEGMENT_REPLY, WIRE_STATUS_REPLY};
+	struct node node = {0};
+	int fd, kept;
+
+	node_start(&node, *state);
+	kept = greet(&node);
+	for (size_t i = 0; i < sizeof(replies) / sizeof(replies[0]); i++) {
+		union wire_message m;
+
+		fd = greet(&node);
+		protocol_init(&m, replies[i]);
+		m.header.sequence = 1;
+		if (replies[i] == WIRE_HELLO_REPLY) {
+			m.hello.magic = WIRE_MAGIC;
+			m.hello.version = WIRE_VERSION;
+			m.header.sequence = 0;
+		}
+		assert_int_equal(transport_send(fd, &m, NULL, 0), 0);
+		is_cut(fd);
+	}
+	fd = greet(&node);
+	assert_int_equal(send(fd, "nonsense", 8, 0), 8);
+	is_cut(fd);
+	/* Others do not notice. */
+	{
+		union wire_message m;
+
+		ask_plain(kept, WIRE_STOP, &m);
+		refused(&m, -EPROTO, "no session is open");
+	}
+	close(kept);
+	node_stop(&node);
+}
+
+static void test_requests_out_of_order(void **state)
+{
+	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
+	char *path = make_dataset(*state, "data", &plan);
+	struct node node = {0};
+	union wire_message m;
+	int fd, control;
+
+	node_start(&node, *state);
+	fd = greet(&node);
+	control = open_session(fd, &m);
+	assert_int_equal(control, -1);
+	refused(&m, -EPROTO, "no dataset is open");
+	ask_plain(fd, WIRE_SEGMENT, &m);
+	refused(&m, -EPROTO, "no dataset is open");
+	ask_plain(fd, WIRE_SEEK, &m);
+	refused(&m, -EPROTO, "no session is open");
+	open_dataset(fd, path, &m);
+	assert_int_equal(m.header.type, WIRE_DATASET_REPLY);
+	open_dataset(fd, path, &m);
+	refused(&m, -EBUSY, "has a dataset already");
+	ask_plain(fd, WIRE_STOP, &m);
+	refused(&m, -EPROTO, "no session is open");
+	control = open_session(fd, &m);
+	assert_int_equal(m.header.type, WIRE_SESSION_REPLY);
+	assert_int_equal(m.session_reply.n_batches, 4);
+	assert_true(control >= 0);
+	close(control);
+	assert_int_equal(open_session(fd, &m), -1);
+	refused(&m, -EBUSY, "has a session already");
+	ask_plain(fd, WIRE_SEEK, &m);
+	assert_int_equal(m.header.type, WIRE_SEEK_REPLY);
+	control = (int)m.seek_reply.generation;
+	ask_plain(fd, WIRE_SEEK, &m);
+	assert_int_equal(m.seek_reply.generation, control + 1);
+	/* No answer comes to this one: the next one's is the next. */
+	protocol_init(&m, WIRE_KICK);
+	assert_int_equal(transport_send(fd, &m, NULL, 0), 0);
+	ask_plain(fd, WIRE_STOP, &m);
+	assert_int_equal(m.header.type, WIRE_STOP_REPLY);
+	close(fd);
+	node_stop(&node);
+	free(path);
+}
+
+/* The number of a segment that is ready, of the dataset in use that has so many samples. */
+struct ready {
+	uint64_t n_samples;
+	uint32_t id;
+	bool found;
+};
+
+static void find_ready(struct node *n, void *answer)
+{
+	const struct cache *c = &n->server.serving.cache;
+	struct ready *ready = answer;
+
+	for (uint32_t i = 0; i < c->size_segments; i++) {
+		const struct segment *s = c->segments[i];
+
+		if (!s || s->dataset->info.n_samples != ready->n_samples || !cache_is_ready(s))
+			continue;
+		ready->id = s->id;
+		ready->found = true;
+	}
+}
+
+struct ready_of {
+	struct node *node;
+	struct ready ready;
+};
+
+static bool is_ready(void *user)
+{
+	struct ready_of *r = user;
+
+	node_ask(r->node, find_ready, &r->ready);
+	return r->ready.found;
+}
+
+/* A client gets chunks of the dataset that it has shown, to read and not to write; and no other's. */
+static void test_segments_are_of_ones_own_dataset(void **state)
+{
+	static const struct dataset_plan plans[2] = {
+	    {.n_samples = 8, .bytes = 4096, .spread = 1024, .n_a_chunk = 2},
+	    {.n_samples = 6, .bytes = 4096, .spread = 1024, .n_a_chunk = 2}};
+	struct node node = {0};
+	struct ready_of ready[2];
+	union wire_message m;
+	struct wire_fds fds;
+	int fd[2], control[2];
+
+	node_start(&node, *state);
+	for (int i = 0; i < 2; i++) {
+		char *path = make_dataset(*state, i ? "one" : "two", &plans[i]);
+
+		fd[i] = greet(&node);
+		open_dataset(fd[i], path, &m);
+		control[i] = open_session(fd[i], &m);
+		assert_true(control[i] >= 0);
+		ready[i] = (struct ready_of){.node = &node, .ready.n_samples = plans[i].n_samples};
+		wait_until(is_ready, &ready[i]);
+		free(path);
+	}
+	protocol_init(&m, WIRE_SEGMENT);
+	m.segment.segment = ready[0].ready.id;
+	assert_int_equal(ask(fd[0], &m, NULL, 0, &fds), 0);
+	assert_int_equal(m.header.type, WIRE_SEGMENT_REPLY);
+	assert_int_equal(m.segment.segment, ready[0].ready.id);
+	assert_int_equal(fds.n, 1);
+	assert_int_equal(fcntl(fds.fd[0], F_GETFL) & O_ACCMODE, O_RDONLY);
+	wire_fds_close(&fds);
+	protocol_init(&m, WIRE_SEGMENT);
+	m.segment.segment = ready[1].ready.id;
+	assert_int_equal(ask(fd[0], &m, NULL, 0, &fds), 0);
+	refused(&m, -ENOENT, "no such chunk segment");
+	assert_int_equal(fds.n, 0);
+	protocol_init(&m, WIRE_SEGMENT);
+	m.segment.segment = SEGMENT_MAX - 1;
+	assert_int_equal(ask(fd[0], &m, NULL, 0, &fds), 0);
+	refused(&m, -ENOENT, "no such chunk segment");
+	for (int i = 0; i < 2; i++) {
+		close(control[i]);
+		close(fd[i]);
+	}
+	node_stop(&node);
+}
+
+struct left {
+	struct node *node;
+	uint32_t n_connections, n_sessions, refs;
+};
+
+static void count_left(struct node *n, void *answer)
+{
+	struct left *l = answer;
+
+	l->n_connections = n->server.n_connections;
+	l->n_sessions = l->refs = 0;
+	for (const struct session *q = n->server.serving.sessions; q; q = q->next)
+		l->n_sessions++;
+	for (const struct cached_dataset *d = n->server.serving.cache.datasets; d; d = d->next)
+		l->refs += d->refs + d->n_sessions;
+}
+
+static bool is_nobody_left(void *user)
+{
+	struct left *l = user;
+
+	node_ask(l->node, count_left, l);
+	return l->n_connections == 0;
+}
+
+/* Whenever a client leaves, nothing of it stays behind. */
+static void test_who_leaves_takes_all_along(void **state)
+{
+	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
+	char *path = make_dataset(*state, "data", &plan);
+	struct node node = {0};
+	struct left left = {.node = &node};
+
+	node_start(&node, *state);
+	for (int when = 0; when < 4; when++) {
+		union wire_message m;
+		int fd = when == 0 ? connect_to(node.socket) : greet(&node);
+
+		if (when == 2) { /* while its dataset is being opened */
+			int fds[2] = {open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+
+			fds[1] = openat(fds[0], SNAPSHOT_FILE, O_RDONLY | O_CLOEXEC);
+			protocol_init(&m, WIRE_OPEN_DATASET);
+			m.header.sequence = 1;
+			assert_int_equal(transport_send(fd, &m, fds, 2), 0);
+			close(fds[0]);
+			close(fds[1]);
+		} else if (when == 3) {
+			open_dataset(fd, path, &m);
+			close(open_session(fd, &m));
+			node_ask(&node, count_left, &left);
+			assert_int_equal(left.n_connections, 1);
+			assert_int_equal(left.n_sessions, 1);
+			assert_int_equal(left.refs, 3);
+		}
+		close(fd);
+		wait_until(is_nobody_left, &left);
+		assert_int_equal(left.n_sessions, 0);
+		assert_int_equal(left.refs, 0);
+	}
+	node_stop(&node);
+	free(path);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_a_client_that_reads_no_replies_is_cut_off, make_folder,
-					    remove_folder),
+	    CASE(test_a_client_that_reads_no_replies_is_cut_off),
+	    CASE(test_who_does_not_greet_is_cut_off),
+	    CASE(test_what_breaks_the_protocol_ends_the_connection),
+	    CASE(test_requests_out_of_order),
+	    CASE(test_segments_are_of_ones_own_dataset),
+	    CASE(test_who_leaves_takes_all_along),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,103 +6,106 @@
 
 #define RECOVER_MIN 0.05 /* a step of less than this part is not worth one */
 
-static uint64_t bound_of(const struct round *r, const struct plan *p, enum tuner_knob knob, uint64_t value)
+static uint64_t bound_of(const struct round *round, const struct plan *p, enum tuner_knob knob,
+			 uint64_t value)
 {
 	double need = p->now.need_bytes, max = INFINITY;
 
 	switch (knob) {
 	case TUNER_CACHE_BYTES:
-		max = fmin(p->room.cache_bytes, r->cache_total);
+		max = fmin(p->room.cache_bytes, round->cache_total);
 		/* Pressure stops at what sessions need; a limit of the operator's does not. */
-		if (!r->cache_hard && need > 0)
+		if (!round->cache_hard && need > 0)
 			max = fmax(max, need);
 		break;
-	case TUNER_PREFETCH_CHUNKS: max = r->config->prefetch_chunks_max; break;
+	case TUNER_PREFETCH_CHUNKS: max = round->config->prefetch_chunks_max; break;
 	case TUNER_DAEMON_WORKERS: max = fmax((double)p->room.daemon_workers, 1); break;
 	case TUNER_CLIENT_WORKERS: max = (double)p->room.client_workers; break;
 	}
 	return (double)value > max ? (uint64_t)max : value;
 }
 
-static void apply_pin(struct round *r, size_t index, enum tuner_knob knob, const struct tuner_pin *pin)
+static void apply_pin(struct round *round, size_t index, enum tuner_knob knob, const struct tuner_pin *pin)
 {
-	const struct tuner_job *job = &r->state->jobs[index];
-	uint64_t value = bound_of(r, &r->plans[index], knob, pin->value);
+	const struct tuner_job *job = &round->state->jobs[index];
+	uint64_t value = bound_of(round, &round->plans[index], knob, pin->value);
 
-	if (value == round_value(job, knob) || r->now_ns < job->refused_until_ns[knob])
+	if (value == round_value(job, knob) || round->now_ns < job->refused_until_ns[knob])
 		return;
 	if (value == pin->value)
-		round_decide(r, index, knob, TUNER_RULE_PIN, value, NAN, "pinned to %llu",
+		round_decide(round, index, &(struct wish){knob, TUNER_RULE_PIN, value, NAN}, "pinned to %llu",
 			     (unsigned long long)value);
 	else
-		round_decide(r, index, knob, TUNER_RULE_PIN, value, NAN,
+		round_decide(round, index, &(struct wish){knob, TUNER_RULE_PIN, value, NAN},
 			     "pinned to %llu, of which limits leave %llu", (unsigned long long)pin->value,
 			     (unsigned long long)value);
 }
 
-static void shrink(struct round *r, size_t index, enum tuner_knob knob, uint64_t value)
+static void shrink(struct round *round, size_t index, enum tuner_knob knob, uint64_t value)
 {
-	struct tuner_job *job = &r->state->jobs[index];
+	struct tuner_job *job = &round->state->jobs[index];
 	uint64_t now = round_value(job, knob);
 
-	if (knob == TUNER_CACHE_BYTES && !r->cache_hard) {
+	if (knob == TUNER_CACHE_BYTES && !round->cache_hard) {
 		if (job->cache_before_pressure < now)
 			job->cache_before_pressure = now;
-		round_decide(r, index, knob, TUNER_RULE_PRESSURE, value, NAN,
+		round_decide(round, index, &(struct wish){knob, TUNER_RULE_PRESSURE, value, NAN},
 			     "memory is tight (tasks waited %.1f%% of the last 10 s, %.1f%% of the last "
 			     "second, %.0f MiB "
 			     "left): all caches together at most %.0f MiB",
-			     fmax(r->node.memory_some_avg10, 0), fmax(r->node.memory_some_now, 0),
-			     r->node.memory_headroom_bytes / 0x1p20,
-			     r->state->pressure.ceiling_bytes / 0x1p20);
-	} else if (r->state->n_jobs > 1) {
-		round_decide(r, index, knob, TUNER_RULE_SHARE, value, NAN,
+			     fmax(round->node.memory_some_avg10, 0), fmax(round->node.memory_some_now, 0),
+			     round->node.memory_headroom_bytes / 0x1p20,
+			     round->state->pressure.ceiling_bytes / 0x1p20);
+	} else if (round->state->n_jobs > 1) {
+		round_decide(round, index, &(struct wish){knob, TUNER_RULE_SHARE, value, NAN},
 			     "%u jobs share the node: this one's part of %s is %llu, not %llu",
-			     r->state->n_jobs, tuner_knob_name(knob), (unsigned long long)value,
+			     round->state->n_jobs, tuner_knob_name(knob), (unsigned long long)value,
 			     (unsigned long long)now);
 	} else {
-		round_decide(r, index, knob, TUNER_RULE_LIMIT, value, NAN, "the limit leaves %llu, not %llu",
-			     (unsigned long long)value, (unsigned long long)now);
+		round_decide(round, index, &(struct wish){knob, TUNER_RULE_LIMIT, value, NAN},
+			     "the limit leaves %llu, not %llu", (unsigned long long)value,
+			     (unsigned long long)now);
 	}
 }
 
-void round_apply_bounds(struct round *r, size_t index)
+void round_apply_bounds(struct round *round, size_t index)
 {
-	struct tuner_job *job = &r->state->jobs[index];
+	struct tuner_job *job = &round->state->jobs[index];
 
 	for (int k = 0; k < TUNER_N_KNOBS; k++) {
 		enum tuner_knob knob = (enum tuner_knob)k;
-		const struct tuner_pin *pin = round_pin(r->config, job->job, knob);
-		uint64_t now = round_value(job, knob), bound = bound_of(r, &r->plans[index], knob, now);
+		const struct tuner_pin *pin = round_pin(round->config, job->job, knob);
+		uint64_t now = round_value(job, knob),
+			 bound = bound_of(round, &round->plans[index], knob, now);
 
-		if (bound < now && (!job->asked[knob] || r->now_ns > job->asked_ns[knob] + SECOND_NS))
-			shrink(r, index, knob, bound);
+		if (bound < now && (!job->asked[knob] || round->now_ns > job->asked_ns[knob] + SECOND_NS))
+			shrink(round, index, knob, bound);
 		else if (pin)
-			apply_pin(r, index, knob, pin);
+			apply_pin(round, index, knob, pin);
 	}
 }
 
 /* What pressure took comes back as the ceiling rises, as far as it is still wanted. */
-bool round_recover(struct round *r, size_t index)
+bool round_recover(struct round *round, size_t index)
 {
-	struct tuner_job *job = &r->state->jobs[index];
+	struct tuner_job *job = &round->state->jobs[index];
 	uint64_t now = round_value(job, TUNER_CACHE_BYTES), before = job->cache_before_pressure;
-	double to = fmin((double)before, fmin(r->plans[index].room.cache_bytes, r->cache_growth));
+	double to = fmin((double)before, fmin(round->plans[index].room.cache_bytes, round->cache_growth));
 
 	if (!before)
 		return false;
 	if (now >= before || job->model.value[TUNER_CACHE_BYTES] < now) {
-		if (!(r->state->pressure.ceiling_bytes > 0))
+		if (!(round->state->pressure.ceiling_bytes > 0))
 			job->cache_before_pressure = 0; /* it has all that it wants */
 		return false;
 	}
 	if (to < (double)now + RECOVER_MIN * (double)before ||
-	    r->now_ns < job->changed_ns + r->config->cooldown_ns)
+	    round->now_ns < job->changed_ns + round->config->cooldown_ns)
 		return false;
 	round_decide(
-	    r, index, TUNER_CACHE_BYTES, TUNER_RULE_RECOVER, (uint64_t)to, NAN,
+	    round, index, &(struct wish){TUNER_CACHE_BYTES, TUNER_RULE_RECOVER, (uint64_t)to, NAN},
 	    "memory is not tight any more (tasks waited %.1f%% of the last 10 s): towards the %.0f MiB it "
 	    "had",
-	    r->node.memory_some_avg10, (double)before / 0x1p20);
+	    round->node.memory_some_avg10, (double)before / 0x1p20);
 	return true;
 }

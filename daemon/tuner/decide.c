@@ -35,24 +35,25 @@ void tuner_decide(const struct tuner_config *config, struct tuner_state *state, 
 		  const struct stall_sample *samples, size_t n_samples, uint64_t now_ns,
 		  struct tuner_result *ret)
 {
-	struct round r = {
+	struct round round = {
 	    .config = config, .state = state, .node = clean_node(node), .now_ns = now_ns, .ret = ret};
 
 	ret->n_decisions = ret->n_verdicts = ret->n_views = 0;
 	ret->n_samples_refused = 0;
-	round_take_samples(&r, samples, n_samples);
+	round_take_samples(&round, samples, n_samples);
 	for (uint32_t i = 0; i < state->n_jobs; i++) {
-		round_update_phase(&r, i);
-		r.plans[i].n = job_estimate(&state->jobs[i], state->jobs[i].changed_ns, &r.plans[i].now);
+		round_update_phase(&round, i);
+		round.plans[i].n =
+		    job_estimate(&state->jobs[i], state->jobs[i].changed_ns, &round.plans[i].now);
 	}
-	round_make_totals(&r);
+	round_make_totals(&round);
 	/* Storage that is known better by a verdict makes other targets: judge, then ask the model. */
 	for (uint32_t i = 0; i < state->n_jobs; i++)
-		round_judge(&r, i);
-	round_make_rooms(&r);
+		round_judge(&round, i);
+	round_make_rooms(&round);
 	for (uint32_t i = 0; i < state->n_jobs; i++)
-		round_apply_bounds(&r, i);
+		round_apply_bounds(&round, i);
 	for (uint32_t i = 0; i < state->n_jobs; i++)
-		round_apply_rules(&r, i);
-	round_views(&r);
+		round_apply_rules(&round, i);
+	round_views(&round);
 }

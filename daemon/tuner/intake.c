@@ -45,12 +45,12 @@ static void shift_job(struct tuner_job *job, uint64_t by_ns)
 }
 
 /* A clock that goes back takes all that is remembered along, so that no deadline is an hour away. */
-static void follow_clock(struct round *r)
+static void follow_clock(struct round *round)
 {
-	struct tuner_state *s = r->state;
+	struct tuner_state *s = round->state;
 
-	if (s->last_now_ns && r->now_ns < s->last_now_ns) {
-		uint64_t by_ns = s->last_now_ns - r->now_ns;
+	if (s->last_now_ns && round->now_ns < s->last_now_ns) {
+		uint64_t by_ns = s->last_now_ns - round->now_ns;
 
 		for (uint32_t i = 0; i < s->n_jobs; i++)
 			shift_job(&s->jobs[i], by_ns);
@@ -58,12 +58,12 @@ static void follow_clock(struct round *r)
 		shift(&s->pressure.clear_ns, by_ns);
 		shift(&s->pressure.raised_ns, by_ns);
 	}
-	for (uint32_t i = 0; i < s->n_jobs && r->now_ns > s->last_now_ns + PAUSE_NS; i++) {
-		s->jobs[i].phase_ns = r->now_ns;
-		s->jobs[i].last_ns = r->now_ns;
+	for (uint32_t i = 0; i < s->n_jobs && round->now_ns > s->last_now_ns + PAUSE_NS; i++) {
+		s->jobs[i].phase_ns = round->now_ns;
+		s->jobs[i].last_ns = round->now_ns;
 		s->jobs[i].stall_ns = s->jobs[i].surplus_ns = 0;
 	}
-	s->last_now_ns = r->now_ns;
+	s->last_now_ns = round->now_ns;
 }
 
 void tuner_forget(struct tuner_state *state, uint64_t job)
@@ -96,14 +96,14 @@ static struct tuner_job *find_or_add(struct tuner_state *s, uint64_t id, uint64_
 	return job;
 }
 
-static void not_applied(struct round *r, struct tuner_job *job, enum tuner_knob knob)
+static void not_applied(struct round *round, struct tuner_job *job, enum tuner_knob knob)
 {
 	char text[TUNER_REASON_BYTES];
 
-	job->refused_until_ns[knob] = r->now_ns + REFUSED_NS;
+	job->refused_until_ns[knob] = round->now_ns + REFUSED_NS;
 	snprintf(text, sizeof(text), "%s is still %llu, not %llu: nobody applied it", tuner_knob_name(knob),
 		 (unsigned long long)job->in_force.value[knob], (unsigned long long)job->wanted.value[knob]);
-	round_verdict(r, job, knob, TUNER_NOT_APPLIED, NULL, text);
+	round_verdict(round, job, knob, TUNER_NOT_APPLIED, NULL, text);
 }
 
 /* Since when the knob could have been followed; 0: it cannot be yet. Clients follow at their next batch. */
@@ -112,11 +112,11 @@ static uint64_t could_follow_ns(const struct tuner_job *job, enum tuner_knob kno
 	return knob == TUNER_CLIENT_WORKERS ? job->took_ns : job->asked_ns[knob];
 }
 
-static void take_knobs(struct round *r, struct tuner_job *job, const struct tuner_knobs *knobs, bool takes,
-		       bool first)
+static void take_knobs(struct round *round, struct tuner_job *job, const struct tuner_knobs *knobs,
+		       bool takes, bool first)
 {
 	if (takes && !job->took_ns)
-		job->took_ns = r->now_ns;
+		job->took_ns = round->now_ns;
 	for (int k = 0; k < TUNER_N_KNOBS; k++) {
 		uint64_t was = job->in_force.value[k], is = knobs->value[k];
 		uint64_t since_ns = could_follow_ns(job, (enum tuner_knob)k);
@@ -125,15 +125,15 @@ static void take_knobs(struct round *r, struct tuner_job *job, const struct tune
 		if (job->asked[k]) {
 			if (is == job->wanted.value[k] || (is != was && !first)) {
 				job->asked[k] = false; /* done, or as far as it goes */
-				job->changed_ns = r->now_ns;
-			} else if (since_ns && r->now_ns > since_ns + APPLY_NS) {
-				not_applied(r, job, (enum tuner_knob)k);
+				job->changed_ns = round->now_ns;
+			} else if (since_ns && round->now_ns > since_ns + APPLY_NS) {
+				not_applied(round, job, (enum tuner_knob)k);
 				job->asked[k] = false;
 			}
 		} else if (is != was && !first) {
-			job->changed_ns = r->now_ns; /* somebody else turned it */
+			job->changed_ns = round->now_ns; /* somebody else turned it */
 			if (job->changes[k].open)
-				round_verdict(r, job, (enum tuner_knob)k, TUNER_UNCLEAR, NULL,
+				round_verdict(round, job, (enum tuner_knob)k, TUNER_UNCLEAR, NULL,
 					      "somebody else turned the knob meanwhile");
 		}
 		if (!job->asked[k])
@@ -141,31 +141,31 @@ static void take_knobs(struct round *r, struct tuner_job *job, const struct tune
 	}
 }
 
-void round_take_samples(struct round *r, const struct stall_sample *samples, size_t n)
+void round_take_samples(struct round *round, const struct stall_sample *samples, size_t n)
 {
-	struct tuner_state *s = r->state;
+	struct tuner_state *s = round->state;
 
-	follow_clock(r);
+	follow_clock(round);
 	for (size_t i = 0; i < n; i++) {
 		struct tuner_job *job = NULL;
 		struct figures f;
 		bool first;
 
-		if (figures_clean(&samples[i], r->now_ns, &f))
-			job = find_or_add(s, samples[i].job, r->now_ns);
+		if (figures_clean(&samples[i], round->now_ns, &f))
+			job = find_or_add(s, samples[i].job, round->now_ns);
 		if (!job || (job->n_seen && f.at_ns <= job->seen[(job->n_seen - 1) % SEEN_MAX].at_ns)) {
-			r->ret->n_samples_refused++;
+			round->ret->n_samples_refused++;
 			continue;
 		}
 		first = !job->last_ns;
-		job->last_ns = r->now_ns;
+		job->last_ns = round->now_ns;
 		job->dataset = samples[i].dataset;
 		job->tunable = samples[i].tunable;
 		job->n_trainers = samples[i].n_trainers;
-		take_knobs(r, job, &samples[i].knobs, f.rate > 0, first);
+		take_knobs(round, job, &samples[i].knobs, f.rate > 0, first);
 		job_see(job, &f);
 	}
 	for (uint32_t i = s->n_jobs; i-- > 0;)
-		if (r->now_ns > s->jobs[i].last_ns + FORGET_NS)
+		if (round->now_ns > s->jobs[i].last_ns + FORGET_NS)
 			tuner_forget(s, s->jobs[i].job);
 }

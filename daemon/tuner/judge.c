@@ -41,8 +41,8 @@
 #define LESSON_NS     (60 * SECOND_NS)
 #define LESSON_MAX_NS (3600 * SECOND_NS)
 
-void round_verdict(struct round *r, struct tuner_job *job, enum tuner_knob knob, enum tuner_outcome outcome,
-		   const struct figures *after, const char *text)
+void round_verdict(struct round *round, struct tuner_job *job, enum tuner_knob knob,
+		   enum tuner_outcome outcome, const struct figures *after, const char *text)
 {
 	struct change *c = &job->changes[knob];
 	struct tuner_verdict *v;
@@ -50,12 +50,12 @@ void round_verdict(struct round *r, struct tuner_job *job, enum tuner_knob knob,
 	if (!c->open)
 		return;
 	c->open = false;
-	if (r->ret->n_verdicts == sizeof(r->ret->verdicts) / sizeof(r->ret->verdicts[0]))
+	if (round->ret->n_verdicts == sizeof(round->ret->verdicts) / sizeof(round->ret->verdicts[0]))
 		return;
-	v = &r->ret->verdicts[r->ret->n_verdicts++];
+	v = &round->ret->verdicts[round->ret->n_verdicts++];
 	*v = (struct tuner_verdict){.decision = c->id,
 				    .job = job->job,
-				    .at_ns = r->now_ns,
+				    .at_ns = round->now_ns,
 				    .knob = knob,
 				    .outcome = outcome,
 				    .rate_before = c->rate_before,
@@ -93,22 +93,23 @@ static void learn(struct tuner_job *job, enum tuner_knob knob, const struct chan
 	}
 }
 
-static void undo(struct round *r, size_t index, enum tuner_knob knob, const struct figures *after,
+static void undo(struct round *round, size_t index, enum tuner_knob knob, const struct figures *after,
 		 const char *why)
 {
-	struct tuner_job *job = &r->state->jobs[index];
+	struct tuner_job *job = &round->state->jobs[index];
 	struct change c = job->changes[knob];
 	char text[TUNER_REASON_BYTES];
 
 	snprintf(text, sizeof(text), "%s: %.0f samples/s before, %.0f after; waited %.1f%%, %.1f%%", why,
 		 c.rate_before, after->rate, 100 * c.wait_before, 100 * after->wait);
-	round_verdict(r, job, knob, TUNER_UNDONE, after, text);
-	learn(job, knob, &c, r->now_ns);
-	round_decide(r, index, knob, TUNER_RULE_UNDO, c.old_value, NAN, "decision %llu %s",
-		     (unsigned long long)c.id, text);
+	round_verdict(round, job, knob, TUNER_UNDONE, after, text);
+	learn(job, knob, &c, round->now_ns);
+	round_decide(round, index, &(struct wish){knob, TUNER_RULE_UNDO, c.old_value, NAN},
+		     "decision %llu %s", (unsigned long long)c.id, text);
 }
 
-static void accept(struct round *r, struct tuner_job *job, enum tuner_knob knob, const struct figures *after)
+static void accept(struct round *round, struct tuner_job *job, enum tuner_knob knob,
+		   const struct figures *after)
 {
 	const struct change *c = &job->changes[knob];
 	char text[TUNER_REASON_BYTES];
@@ -116,7 +117,7 @@ static void accept(struct round *r, struct tuner_job *job, enum tuner_knob knob,
 	snprintf(text, sizeof(text),
 		 "%.0f samples/s before, %.0f after (%.0f expected); waited %.1f%%, %.1f%%", c->rate_before,
 		 after->rate, c->rate_expected, 100 * c->wait_before, 100 * after->wait);
-	round_verdict(r, job, knob, TUNER_VERIFIED, after, text);
+	round_verdict(round, job, knob, TUNER_VERIFIED, after, text);
 }
 
 static bool changed_itself(const struct change *c, const struct figures *after)
@@ -178,79 +179,112 @@ static bool learn_storage(struct tuner_job *job, const struct change *c, const s
 }
 
 /* A larger cache shows when it is filled. */
-static bool is_filling(const struct round *r, const struct tuner_job *job, const struct change *c,
+static bool is_filling(const struct round *round, const struct tuner_job *job, const struct change *c,
 		       const struct figures *f)
 {
 	double x =
 	    target_cached_ratio(f, (double)c->new_value, (double)job->in_force.value[TUNER_PREFETCH_CHUNKS]);
 
-	return c->new_value > c->old_value && r->now_ns < c->at_ns + FILL_NS &&
+	return c->new_value > c->old_value && round->now_ns < c->at_ns + FILL_NS &&
 	       !(f->hit >= x - FILL_LEFT * fmin(x, 1 - x) - 0.005);
 }
 
-static void judge_one(struct round *r, size_t index, enum tuner_knob knob, const struct figures *after,
-		      uint32_t n, double stray)
+/* A change, and what is known of its effect. */
+struct trial {
+	size_t index;
+	enum tuner_knob knob;
+	const struct change *change;
+	const struct figures *after;
+	uint32_t n; /* samples behind that */
+	double stray;
+	bool calm; /* a settled job is changed once in a cooldown, and taking back is a change */
+	bool last; /* nobody asks the model again after this */
+};
+
+/* A jump goes on with what it learnt, and sets the depth that is needed. */
+static void judge_useless_depth(struct round *round, const struct trial *t)
 {
-	struct tuner_job *job = &r->state->jobs[index];
-	const struct change *c = &job->changes[knob];
-	/* A settled job is changed once in a cooldown, and taking back is a change. */
-	bool calm = job->phase == TUNER_PHASE_JUMPING || r->now_ns >= c->at_ns + r->config->cooldown_ns;
-	bool up = c->new_value > c->old_value, last = job->phase != TUNER_PHASE_JUMPING || job->n_jumps >= 3;
+	static const char why[] = "storage gave no more for reading deeper";
 
-	if (isnan(after->wait) || isnan(c->wait_before) || changed_itself(c, after)) {
-		round_verdict(r, job, knob, TUNER_UNCLEAR, after,
-			      isnan(after->wait) ? "nothing is known of waiting" : "the job itself changed");
-		return;
-	}
-	if (knob == TUNER_PREFETCH_CHUNKS && !learn_storage(job, c, after)) {
-		/* A jump goes on with what it learnt, and sets the depth that is needed. */
-		if (last)
-			undo(r, index, knob, after, "storage gave no more for reading deeper");
-		else
-			round_verdict(r, job, knob, TUNER_UNDONE, after,
-				      "storage gave no more for reading deeper");
-		return;
-	}
-	if (is_worse(c, after) && is_to_blame(c, knob, after)) {
-		bool certain = is_certain(c, stray, n, after);
-
-		if (certain && ((calm && n >= SAMPLES_SURE) || after->rate < c->rate_before * MUCH_WORSE))
-			undo(r, index, knob, after, up ? "made it slower" : "it was needed");
-		if (certain || n < (last ? SAMPLES_MOST : SAMPLES_SURE))
-			return; /* or ask once more in a second */
-	}
-	if (!up || has_helped(c, after))
-		accept(r, job, knob, after);
-	else if (last && calm && n >= SAMPLES_SURE) {
-		if (knob == TUNER_PREFETCH_CHUNKS && after->bandwidth > 0) {
-			job->full_bandwidth = after->bandwidth;
-			job->full_depth = c->old_value ? c->old_value : 1;
-		}
-		undo(r, index, knob, after, "did not help");
-	} else if (!last)
-		round_verdict(r, job, knob, TUNER_UNCLEAR, after,
-			      "helped less than expected; the model is asked again");
+	if (t->last)
+		undo(round, t->index, t->knob, t->after, why);
+	else
+		round_verdict(round, &round->state->jobs[t->index], t->knob, TUNER_UNDONE, t->after, why);
 }
 
-void round_judge(struct round *r, size_t index)
+/* Returns true if that is all for this round: it was undone, or one more second may tell. */
+static bool judge_loss(struct round *round, const struct trial *t)
 {
-	struct tuner_job *job = &r->state->jobs[index];
+	const struct change *c = t->change;
+	bool up = c->new_value > c->old_value, certain;
+
+	if (!is_worse(c, t->after) || !is_to_blame(c, t->knob, t->after))
+		return false;
+	certain = is_certain(c, t->stray, t->n, t->after);
+	if (certain && ((t->calm && t->n >= SAMPLES_SURE) || t->after->rate < c->rate_before * MUCH_WORSE))
+		undo(round, t->index, t->knob, t->after, up ? "made it slower" : "it was needed");
+	return certain || t->n < (t->last ? SAMPLES_MOST : SAMPLES_SURE);
+}
+
+/* More was given, and hardly anything came of it. */
+static void judge_no_gain(struct round *round, const struct trial *t)
+{
+	struct tuner_job *job = &round->state->jobs[t->index];
+
+	if (!t->last) {
+		round_verdict(round, job, t->knob, TUNER_UNCLEAR, t->after,
+			      "helped less than expected; the model is asked again");
+		return;
+	}
+	if (!t->calm || t->n < SAMPLES_SURE)
+		return;
+	if (t->knob == TUNER_PREFETCH_CHUNKS && t->after->bandwidth > 0) {
+		job->full_bandwidth = t->after->bandwidth;
+		job->full_depth = t->change->old_value ? t->change->old_value : 1;
+	}
+	undo(round, t->index, t->knob, t->after, "did not help");
+}
+
+static void judge_one(struct round *round, const struct trial *t)
+{
+	struct tuner_job *job = &round->state->jobs[t->index];
+	const struct change *c = t->change;
+	const struct figures *after = t->after;
+
+	if (isnan(after->wait) || isnan(c->wait_before) || changed_itself(c, after))
+		round_verdict(round, job, t->knob, TUNER_UNCLEAR, after,
+			      isnan(after->wait) ? "nothing is known of waiting" : "the job itself changed");
+	else if (t->knob == TUNER_PREFETCH_CHUNKS && !learn_storage(job, c, after))
+		judge_useless_depth(round, t);
+	else if (judge_loss(round, t))
+		return;
+	else if (c->new_value <= c->old_value || has_helped(c, after))
+		accept(round, job, t->knob, after);
+	else
+		judge_no_gain(round, t);
+}
+
+void round_judge(struct round *round, size_t index)
+{
+	struct tuner_job *job = &round->state->jobs[index];
+	bool jumping = job->phase == TUNER_PHASE_JUMPING;
 
 	for (int k = 0; k < TUNER_N_KNOBS; k++) {
-		struct change *c = &job->changes[k];
+		const struct change *c = &job->changes[k];
 		struct figures after;
-		double stray;
+		struct trial t = {.index = index, .knob = (enum tuner_knob)k, .change = c, .after = &after};
 		uint64_t since = job->changed_ns > c->at_ns ? job->changed_ns : c->at_ns;
-		uint32_t n;
 
-		if (!c->open || job->asked[k] || r->now_ns < since + r->config->dwell_ns)
+		if (!c->open || job->asked[k] || round->now_ns < since + round->config->dwell_ns)
 			continue;
 		(void)job_estimate(job, since, &after);
-		n = job_stray(job, since, &stray);
-		if (n < SAMPLES_MIN)
+		t.n = job_stray(job, since, &t.stray);
+		if (t.n < SAMPLES_MIN)
 			continue;
-		if (k == TUNER_CACHE_BYTES && is_filling(r, job, c, &after))
+		if (k == TUNER_CACHE_BYTES && is_filling(round, job, c, &after))
 			continue;
-		judge_one(r, index, (enum tuner_knob)k, &after, n, stray);
+		t.calm = jumping || round->now_ns >= c->at_ns + round->config->cooldown_ns;
+		t.last = !jumping || job->n_jumps >= 3;
+		judge_one(round, &t);
 	}
 }

@@ -49,9 +49,9 @@ static bool is_same_storage(const struct tuner_job *job)
 	return now > then / SAME_STORAGE && now < then * SAME_STORAGE;
 }
 
-static void change_phase(struct round *r, struct tuner_job *job)
+static void change_phase(struct round *round, struct tuner_job *job)
 {
-	uint64_t now_ns = r->now_ns;
+	uint64_t now_ns = round->now_ns;
 	bool steady = !is_unsteady(job, now_ns);
 
 	job->flips_ns[2] = job->flips_ns[1];
@@ -59,7 +59,7 @@ static void change_phase(struct round *r, struct tuner_job *job)
 	job->flips_ns[0] = now_ns;
 	job->n_differs = 0;
 	for (int k = 0; k < TUNER_N_KNOBS; k++)
-		round_verdict(r, job, (enum tuner_knob)k, TUNER_UNCLEAR, NULL, "the job itself changed");
+		round_verdict(round, job, (enum tuner_knob)k, TUNER_UNCLEAR, NULL, "the job itself changed");
 	if (!steady) {
 		/* It comes and goes: sized for the worst of it (job_envelope), one knob at a time. */
 		job->settled = *newest(job);
@@ -73,7 +73,7 @@ static void change_phase(struct round *r, struct tuner_job *job)
 	start_jump(job, now_ns - (DIFFERS_MIN - 1) * SECOND_NS - SECOND_NS / 2, now_ns);
 }
 
-static void watch(struct round *r, struct tuner_job *job)
+static void watch(struct round *round, struct tuner_job *job)
 {
 	struct figures now;
 	double away;
@@ -94,40 +94,40 @@ static void watch(struct round *r, struct tuner_job *job)
 	away = fabs(newest(job)->wait - job->settled.wait);
 	if (away >= 0)
 		job->wait_stray += (away - job->wait_stray) / STRAY_SAMPLES;
-	if (job->n_differs >= DIFFERS_MIN && r->now_ns > job->jump_ns + SETTLED_MIN_NS)
-		change_phase(r, job);
+	if (job->n_differs >= DIFFERS_MIN && round->now_ns > job->jump_ns + SETTLED_MIN_NS)
+		change_phase(round, job);
 }
 
-static void watch_idle(struct round *r, struct tuner_job *job)
+static void watch_idle(struct round *round, struct tuner_job *job)
 {
 	if (newest(job)->rate > 0) {
 		job->idle_ns = 0;
 		if (job->phase == TUNER_PHASE_IDLE)
-			start_jump(job, newest(job)->from_ns, r->now_ns);
+			start_jump(job, newest(job)->from_ns, round->now_ns);
 		return;
 	}
 	if (!job->idle_ns)
-		job->idle_ns = r->now_ns;
-	if (r->now_ns >= job->idle_ns + IDLE_NS)
+		job->idle_ns = round->now_ns;
+	if (round->now_ns >= job->idle_ns + IDLE_NS)
 		job->phase = TUNER_PHASE_IDLE;
 }
 
-void round_update_phase(struct round *r, size_t index)
+void round_update_phase(struct round *round, size_t index)
 {
-	struct tuner_job *job = &r->state->jobs[index];
+	struct tuner_job *job = &round->state->jobs[index];
 
-	if (!job->n_seen || r->now_ns > newest(job)->at_ns + BLIND_NS) {
+	if (!job->n_seen || round->now_ns > newest(job)->at_ns + BLIND_NS) {
 		if (job->phase != TUNER_PHASE_NEW)
 			job->phase = TUNER_PHASE_BLIND;
 		return;
 	}
 	if (job->phase == TUNER_PHASE_BLIND)
-		start_jump(job, newest(job)->from_ns, r->now_ns);
-	watch_idle(r, job);
+		start_jump(job, newest(job)->from_ns, round->now_ns);
+	watch_idle(round, job);
 	if (job->phase == TUNER_PHASE_IDLE)
 		return;
 	if (job->phase == TUNER_PHASE_NEW && newest(job)->rate > 0)
-		start_jump(job, newest(job)->from_ns, r->now_ns);
-	if (job->phase == TUNER_PHASE_SETTLED && newest(job)->at_ns + SECOND_NS / 2 > r->now_ns)
-		watch(r, job);
+		start_jump(job, newest(job)->from_ns, round->now_ns);
+	if (job->phase == TUNER_PHASE_SETTLED && newest(job)->at_ns + SECOND_NS / 2 > round->now_ns)
+		watch(round, job);
 }

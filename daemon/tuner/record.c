@@ -9,78 +9,80 @@
 
 #include "lib/units.h"
 
-static double others_cache(const struct round *r, size_t index)
+static double others_cache(const struct round *round, size_t index)
 {
 	double sum = 0;
 
-	for (uint32_t i = 0; i < r->state->n_jobs; i++)
+	for (uint32_t i = 0; i < round->state->n_jobs; i++)
 		if (i != index)
-			sum += (double)round_value(&r->state->jobs[i], TUNER_CACHE_BYTES);
+			sum += (double)round_value(&round->state->jobs[i], TUNER_CACHE_BYTES);
 	return sum;
 }
 
-static double others_workers(const struct round *r, size_t index, enum tuner_knob knob)
+static double others_workers(const struct round *round, size_t index, enum tuner_knob knob)
 {
 	double sum = 0;
 
-	for (uint32_t i = 0; i < r->state->n_jobs; i++)
+	for (uint32_t i = 0; i < round->state->n_jobs; i++)
 		for (int k = TUNER_DAEMON_WORKERS; k <= TUNER_CLIENT_WORKERS; k++)
 			if (i != index || k != (int)knob)
-				sum += (double)round_value(&r->state->jobs[i], (enum tuner_knob)k);
+				sum += (double)round_value(&round->state->jobs[i], (enum tuner_knob)k);
 	return sum;
 }
 
 /* How high the knob may go. */
-static double most_of(const struct round *r, size_t index, enum tuner_knob knob)
+static double most_of(const struct round *round, size_t index, enum tuner_knob knob)
 {
-	double workers = r->workers_total - others_workers(r, index, knob);
+	double workers = round->workers_total - others_workers(round, index, knob);
 
 	switch (knob) {
-	case TUNER_CACHE_BYTES: return r->cache_growth - others_cache(r, index);
-	case TUNER_PREFETCH_CHUNKS: return r->config->prefetch_chunks_max;
-	case TUNER_DAEMON_WORKERS: return fmin(r->config->daemon_workers_max, workers);
-	case TUNER_CLIENT_WORKERS: return fmin(r->config->client_workers_max, workers);
+	case TUNER_CACHE_BYTES: return round->cache_growth - others_cache(round, index);
+	case TUNER_PREFETCH_CHUNKS: return round->config->prefetch_chunks_max;
+	case TUNER_DAEMON_WORKERS: return fmin(round->config->daemon_workers_max, workers);
+	case TUNER_CLIENT_WORKERS: return fmin(round->config->client_workers_max, workers);
 	}
 	return 0;
 }
 
 /* Whatever a rule wants: nothing grows beyond a sum. What shrinks is not held up. */
-static uint64_t clamp(const struct round *r, size_t index, enum tuner_knob knob, uint64_t value)
+static uint64_t clamp(const struct round *round, size_t index, enum tuner_knob knob, uint64_t value)
 {
-	uint64_t old = round_value(&r->state->jobs[index], knob);
+	uint64_t old = round_value(&round->state->jobs[index], knob);
 	double most;
 
 	if (knob == TUNER_DAEMON_WORKERS && !value)
 		value = 1;
 	if (value <= old)
 		return value;
-	most = most_of(r, index, knob);
+	most = most_of(round, index, knob);
 	if ((double)value <= most)
 		return value;
 	return most <= (double)old ? old : (uint64_t)most;
 }
 
-void round_decide(struct round *r, size_t index, enum tuner_knob knob, enum tuner_rule rule, uint64_t value,
-		  double expected, const char *format, ...)
+void round_decide(struct round *round, size_t index, const struct wish *wish, const char *format, ...)
 {
-	struct tuner_job *job = &r->state->jobs[index];
-	const struct plan *plan = &r->plans[index];
+	enum tuner_knob knob = wish->knob;
+	enum tuner_rule rule = wish->rule;
+	double expected = wish->expected;
+	struct tuner_job *job = &round->state->jobs[index];
+	const struct plan *plan = &round->plans[index];
 	uint64_t old = round_value(job, knob), since_ns = job->changed_ns;
+	uint64_t value = clamp(round, index, knob, wish->value);
 	struct tuner_decision *d;
 	double stray;
 	va_list args;
 
-	value = clamp(r, index, knob, value);
 	if (value == old || !(job->tunable & 1u << knob) ||
-	    r->ret->n_decisions == sizeof(r->ret->decisions) / sizeof(r->ret->decisions[0]))
+	    round->ret->n_decisions == sizeof(round->ret->decisions) / sizeof(round->ret->decisions[0]))
 		return;
 	if (job->changes[knob].open && rule != TUNER_RULE_UNDO)
-		round_verdict(r, job, knob, TUNER_UNCLEAR, NULL,
+		round_verdict(round, job, knob, TUNER_UNCLEAR, NULL,
 			      "turned again before its effect could be seen");
-	d = &r->ret->decisions[r->ret->n_decisions++];
-	*d = (struct tuner_decision){.id = ++r->state->next_id,
+	d = &round->ret->decisions[round->ret->n_decisions++];
+	*d = (struct tuner_decision){.id = ++round->state->next_id,
 				     .job = job->job,
-				     .at_ns = r->now_ns,
+				     .at_ns = round->now_ns,
 				     .knob = knob,
 				     .rule = rule,
 				     .old_value = old,
@@ -97,7 +99,7 @@ void round_decide(struct round *r, size_t index, enum tuner_knob knob, enum tune
 	va_end(args);
 	job->wanted.value[knob] = value;
 	job->asked[knob] = true;
-	job->asked_ns[knob] = job->changed_ns = r->now_ns;
+	job->asked_ns[knob] = job->changed_ns = round->now_ns;
 	if (knob == TUNER_CLIENT_WORKERS)
 		job->took_ns = 0;
 	if (isnan(expected))
@@ -105,7 +107,7 @@ void round_decide(struct round *r, size_t index, enum tuner_knob knob, enum tune
 	(void)job_stray(job, since_ns, &stray);
 	job->changes[knob] = (struct change){.open = true,
 					     .id = d->id,
-					     .at_ns = r->now_ns,
+					     .at_ns = round->now_ns,
 					     .rule = rule,
 					     .old_value = old,
 					     .new_value = value,
@@ -124,11 +126,11 @@ static const char *bytes_text(char buffer[24], double bytes)
 	return isnan(bytes) ? "?" : units_format_bytes(buffer, 24, (uint64_t)fmin(fmax(bytes, 0), 1e18));
 }
 
-void round_explain(const struct round *r, size_t index, enum tuner_knob knob, uint64_t value, char *text,
+void round_explain(const struct round *round, size_t index, enum tuner_knob knob, uint64_t value, char *text,
 		   size_t size)
 {
-	const struct tuner_job *job = &r->state->jobs[index];
-	const struct figures *f = &r->plans[index].now;
+	const struct tuner_job *job = &round->state->jobs[index];
+	const struct figures *f = &round->plans[index].now;
 	char one[24], two[24], handoff[64] = "";
 
 	switch (knob) {
@@ -164,13 +166,13 @@ void round_explain(const struct round *r, size_t index, enum tuner_knob knob, ui
 	}
 }
 
-void round_views(struct round *r)
+void round_views(struct round *round)
 {
-	r->ret->n_views = r->state->n_jobs;
-	for (uint32_t i = 0; i < r->state->n_jobs; i++) {
-		const struct tuner_job *job = &r->state->jobs[i];
-		const struct figures *f = &r->plans[i].now;
-		struct tuner_view *v = &r->ret->views[i];
+	round->ret->n_views = round->state->n_jobs;
+	for (uint32_t i = 0; i < round->state->n_jobs; i++) {
+		const struct tuner_job *job = &round->state->jobs[i];
+		const struct figures *f = &round->plans[i].now;
+		struct tuner_view *v = &round->ret->views[i];
 
 		*v = (struct tuner_view){.job = job->job,
 					 .phase = job->phase,

@@ -37,27 +37,27 @@ static double or_zero(double x)
 }
 
 /* Jobs on one dataset share its chunks: what one of them keeps, the others need not. */
-static double shared_part(const struct round *r, size_t index)
+static double shared_part(const struct round *round, size_t index)
 {
-	const struct tuner_job *job = &r->state->jobs[index];
+	const struct tuner_job *job = &round->state->jobs[index];
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; job->dataset && i < r->state->n_jobs; i++)
-		n += r->state->jobs[i].dataset == job->dataset;
+	for (uint32_t i = 0; job->dataset && i < round->state->n_jobs; i++)
+		n += round->state->jobs[i].dataset == job->dataset;
 	return n > 1 ? 1.0 / n : 1;
 }
 
 /* Chunks in memory, and of them what is borrowed: beyond the job's claim. */
-static double cache_held(const struct round *r, size_t index, double *ret_borrowed)
+static double cache_held(const struct round *round, size_t index, double *ret_borrowed)
 {
-	const struct figures *f = &r->plans[index].now;
-	double set = (double)r->state->jobs[index].in_force.value[TUNER_CACHE_BYTES], claimed;
+	const struct figures *f = &round->plans[index].now;
+	double set = (double)round->state->jobs[index].in_force.value[TUNER_CACHE_BYTES], claimed;
 
 	*ret_borrowed = 0;
 	if (isnan(f->cached_bytes))
 		return set;
 	claimed = fmin(set, f->cached_bytes);
-	*ret_borrowed = (f->cached_bytes - claimed) * shared_part(r, index);
+	*ret_borrowed = (f->cached_bytes - claimed) * shared_part(round, index);
 	return claimed;
 }
 
@@ -70,74 +70,76 @@ static double cache_in_use(const struct tuner_job *job, const struct figures *f)
 }
 
 /* Sums over all jobs. */
-void round_make_totals(struct round *r)
+void round_make_totals(struct round *round)
 {
-	const struct tuner_config *c = r->config;
-	double limit = r->node.memory_limit_bytes, headroom = r->node.memory_headroom_bytes;
+	const struct tuner_config *c = round->config;
+	double limit = round->node.memory_limit_bytes, headroom = round->node.memory_headroom_bytes;
 	double in_use = 0, set = 0, held = 0, borrowed, ceiling, physical = INFINITY;
 
-	for (uint32_t i = 0; i < r->state->n_jobs; i++) {
+	for (uint32_t i = 0; i < round->state->n_jobs; i++) {
 		/* What is borrowed is there to be claimed, and the first to go under pressure. */
-		held += cache_held(r, i, &borrowed) + borrowed;
-		in_use += cache_in_use(&r->state->jobs[i], &r->plans[i].now) + borrowed;
-		set += (double)round_value(&r->state->jobs[i], TUNER_CACHE_BYTES);
+		held += cache_held(round, i, &borrowed) + borrowed;
+		in_use += cache_in_use(&round->state->jobs[i], &round->plans[i].now) + borrowed;
+		set += (double)round_value(&round->state->jobs[i], TUNER_CACHE_BYTES);
 	}
-	r->cache_total = c->cache_bytes_max ? (double)c->cache_bytes_max
-			 : limit > 0        ? limit * CACHE_SHARE
-					    : INFINITY;
-	ceiling = pressure_ceiling(&r->state->pressure, c, &r->node, held, r->now_ns);
-	r->cache_hard = r->cache_total <= ceiling;
-	r->cache_total = fmin(r->cache_total, ceiling);
-	if (headroom >= 0)
-		physical = fmax(in_use + headroom - pressure_reserve(c, &r->node), 0);
-	r->cache_growth = fmin(r->cache_total, fmax(physical, set));
-	r->workers_total = c->workers_max       ? c->workers_max
-			   : r->node.cores >= 1 ? ceil(r->node.cores * WORKERS_PER_CORE)
+	round->cache_total = c->cache_bytes_max ? (double)c->cache_bytes_max
+			     : limit > 0        ? limit * CACHE_SHARE
 						: INFINITY;
-	if (r->workers_total < r->state->n_jobs)
-		r->workers_total = r->state->n_jobs; /* nobody can do without one */
+	ceiling = pressure_ceiling(&round->state->pressure, c, &round->node, held, round->now_ns);
+	round->cache_hard = round->cache_total <= ceiling;
+	round->cache_total = fmin(round->cache_total, ceiling);
+	if (headroom >= 0)
+		physical = fmax(in_use + headroom - pressure_reserve(c, &round->node), 0);
+	round->cache_growth = fmin(round->cache_total, fmax(physical, set));
+	round->workers_total = c->workers_max           ? c->workers_max
+			       : round->node.cores >= 1 ? ceil(round->node.cores * WORKERS_PER_CORE)
+							: INFINITY;
+	if (round->workers_total < round->state->n_jobs)
+		round->workers_total = round->state->n_jobs; /* nobody can do without one */
 }
 
 /* What a job could use if it were alone. */
-static struct room room_alone(const struct round *r, size_t index)
+static struct room room_alone(const struct round *round, size_t index)
 {
-	const struct tuner_config *c = r->config;
-	const struct figures *f = &r->plans[index].now;
+	const struct tuner_config *c = round->config;
+	const struct figures *f = &round->plans[index].now;
 	double own = or_zero(f->daemon_busy) +
 		     fmax(or_zero(f->client_busy), or_zero(f->rate) * or_zero(f->client_cpu_s));
-	double cores = r->node.cores_idle >= 0 ? r->node.cores_idle + own : r->node.cores;
+	double cores = round->node.cores_idle >= 0 ? round->node.cores_idle + own : round->node.cores;
 
 	/* The scheduler is fair: what others use beyond an equal part is to be had. */
-	if (r->node.cores > 0)
-		cores = fmin(fmax(cores, r->node.cores / r->state->n_jobs), r->node.cores);
+	if (round->node.cores > 0)
+		cores = fmin(fmax(cores, round->node.cores / round->state->n_jobs), round->node.cores);
 	/* Pressure stops at what sessions need; a limit of the operator's does not. */
-	return (struct room){.cache_bytes = r->cache_hard ? r->cache_growth
-							  : fmax(r->cache_growth, or_zero(f->need_bytes)),
-			     .prefetch = c->prefetch_chunks_max,
-			     .daemon_workers = (uint64_t)fmin(c->daemon_workers_max, r->workers_total),
-			     .client_workers = (uint64_t)fmin(c->client_workers_max, r->workers_total - 1),
-			     .cores = cores > 0 ? fmax(cores, 1) : NAN};
+	return (struct room){
+	    .cache_bytes =
+		round->cache_hard ? round->cache_growth : fmax(round->cache_growth, or_zero(f->need_bytes)),
+	    .prefetch = c->prefetch_chunks_max,
+	    .daemon_workers = (uint64_t)fmin(c->daemon_workers_max, round->workers_total),
+	    .client_workers = (uint64_t)fmin(c->client_workers_max, round->workers_total - 1),
+	    .cores = cores > 0 ? fmax(cores, 1) : NAN};
 }
 
-static double gain_of(const struct round *r, size_t i, const struct room *room, enum tuner_knob knob,
+static double gain_of(const struct round *round, size_t i, const struct room *room, enum tuner_knob knob,
 		      double fair)
 {
-	const struct tuner_job *job = &r->state->jobs[i];
+	const struct tuner_job *job = &round->state->jobs[i];
 	struct tuner_knobs with = job->model, without = with;
 	double a, b;
 
 	if ((double)with.value[knob] <= fair)
 		return 0;
 	without.value[knob] = (uint64_t)fair;
-	a = target_rate(job, &r->plans[i].now, room, &with);
-	b = target_rate(job, &r->plans[i].now, room, &without);
+	a = target_rate(job, &round->plans[i].now, room, &with);
+	b = target_rate(job, &round->plans[i].now, room, &without);
 	return a > b && b > 0 ? a / b - 1 : 0;
 }
 
-static struct claim claim_of(const struct round *r, size_t i, enum tuner_knob knob, double floor, double fair)
+static struct claim claim_of(const struct round *round, size_t i, enum tuner_knob knob, double floor,
+			     double fair)
 {
-	const struct tuner_job *job = &r->state->jobs[i];
-	const struct tuner_pin *pin = round_pin(r->config, job->job, knob);
+	const struct tuner_job *job = &round->state->jobs[i];
+	const struct tuner_pin *pin = round_pin(round->config, job->job, knob);
 	struct claim c = {.floor = floor, .want = (double)job->model.value[knob]};
 
 	if (pin)
@@ -147,64 +149,64 @@ static struct claim claim_of(const struct round *r, size_t i, enum tuner_knob kn
 	if (pin || !(job->tunable & 1u << knob))
 		c.floor = fmax(floor, c.want);
 	else
-		c.gain = gain_of(r, i, &r->plans[i].room, knob, fair);
+		c.gain = gain_of(round, i, &round->plans[i].room, knob, fair);
 	return c;
 }
 
-static void share_cache(struct round *r)
+static void share_cache(struct round *round)
 {
-	uint32_t n = r->state->n_jobs;
+	uint32_t n = round->state->n_jobs;
 	struct claim claims[TUNER_MAX_JOBS];
 	double sum = 0;
 
-	if (n < 2 || isinf(r->cache_total))
+	if (n < 2 || isinf(round->cache_total))
 		return;
 	for (uint32_t i = 0; i < n; i++) {
-		double need = or_zero(r->plans[i].now.need_bytes), part = shared_part(r, i);
+		double need = or_zero(round->plans[i].now.need_bytes), part = shared_part(round, i);
 
-		claims[i] = claim_of(r, i, TUNER_CACHE_BYTES, need, r->cache_total / n);
+		claims[i] = claim_of(round, i, TUNER_CACHE_BYTES, need, round->cache_total / n);
 		if (part < 1)
 			claims[i].want = fmax(need, need + (claims[i].want - need) * part);
 	}
-	share_out(claims, n, r->cache_total);
+	share_out(claims, n, round->cache_total);
 	for (uint32_t i = 0; i < n; i++)
-		sum += fmax(claims[i].given, (double)round_value(&r->state->jobs[i], TUNER_CACHE_BYTES));
+		sum += fmax(claims[i].given, (double)round_value(&round->state->jobs[i], TUNER_CACHE_BYTES));
 	for (uint32_t i = 0; i < n; i++) {
-		double now = (double)round_value(&r->state->jobs[i], TUNER_CACHE_BYTES);
+		double now = (double)round_value(&round->state->jobs[i], TUNER_CACHE_BYTES);
 
-		r->plans[i].room.cache_bytes =
-		    floor(sum <= r->cache_total ? fmax(claims[i].given, now) : claims[i].given);
+		round->plans[i].room.cache_bytes =
+		    floor(sum <= round->cache_total ? fmax(claims[i].given, now) : claims[i].given);
 	}
 }
 
-static void share_workers(struct round *r)
+static void share_workers(struct round *round)
 {
-	size_t n = r->state->n_jobs;
+	size_t n = round->state->n_jobs;
 	struct claim claims[2 * TUNER_MAX_JOBS];
 	double sum = 0;
 
-	if (n < 2 || isinf(r->workers_total))
+	if (n < 2 || isinf(round->workers_total))
 		return;
 	for (size_t i = 0; i < n; i++) {
-		double fair = floor(r->workers_total / (2.0 * (double)n));
+		double fair = floor(round->workers_total / (2.0 * (double)n));
 
-		claims[2 * i] = claim_of(r, i, TUNER_DAEMON_WORKERS, 1, fmax(fair, 1));
-		claims[2 * i + 1] = claim_of(r, i, TUNER_CLIENT_WORKERS, 0, fair);
+		claims[2 * i] = claim_of(round, i, TUNER_DAEMON_WORKERS, 1, fmax(fair, 1));
+		claims[2 * i + 1] = claim_of(round, i, TUNER_CLIENT_WORKERS, 0, fair);
 	}
-	share_out(claims, 2 * n, r->workers_total);
+	share_out(claims, 2 * n, round->workers_total);
 	for (size_t i = 0; i < 2 * n; i++) {
 		claims[i].given = floor(claims[i].given + 1e-6);
 		sum += claims[i].given;
 	}
 	/* What rounding left over, one each. */
-	for (size_t i = 0; i < 2 * n && sum + 1 <= r->workers_total; i++) {
+	for (size_t i = 0; i < 2 * n && sum + 1 <= round->workers_total; i++) {
 		if (claims[i].given + 1 > claims[i].want)
 			continue;
 		claims[i].given++;
 		sum++;
 	}
 	for (size_t i = 0; i < n; i++) {
-		struct room *room = &r->plans[i].room;
+		struct room *room = &round->plans[i].room;
 
 		room->daemon_workers = (uint64_t)fmin((double)room->daemon_workers, claims[2 * i].given);
 		room->client_workers = (uint64_t)fmin((double)room->client_workers, claims[2 * i + 1].given);
@@ -220,14 +222,14 @@ static void ask_model(struct tuner_job *job, const struct plan *p)
 	target_knobs(job, &f, &p->room, &job->model);
 }
 
-void round_make_rooms(struct round *r)
+void round_make_rooms(struct round *round)
 {
-	struct tuner_state *s = r->state;
+	struct tuner_state *s = round->state;
 
 	for (uint32_t i = 0; i < s->n_jobs; i++) {
-		struct plan *p = &r->plans[i];
+		struct plan *p = &round->plans[i];
 
-		p->room = room_alone(r, i);
+		p->room = room_alone(round, i);
 		if (p->n && s->jobs[i].phase != TUNER_PHASE_IDLE) {
 			if (p->n > 1)
 				job_envelope_add(&s->jobs[i], &p->now);
@@ -236,10 +238,10 @@ void round_make_rooms(struct round *r)
 			s->jobs[i].model = s->jobs[i].in_force;
 		}
 	}
-	share_cache(r);
-	share_workers(r);
+	share_cache(round);
+	share_workers(round);
 	/* Once more, within the room that the others leave: less cache may ask for more depth. */
 	for (uint32_t i = 0; i < s->n_jobs && s->n_jobs > 1; i++)
-		if (r->plans[i].n && s->jobs[i].phase != TUNER_PHASE_IDLE)
-			ask_model(&s->jobs[i], &r->plans[i]);
+		if (round->plans[i].n && s->jobs[i].phase != TUNER_PHASE_IDLE)
+			ask_model(&s->jobs[i], &round->plans[i]);
 }

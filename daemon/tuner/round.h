@@ -25,40 +25,48 @@ struct round {
 };
 
 /* ---- intake.c: samples and clocks into jobs ---- */
-void round_take_samples(struct round *r, const struct stall_sample *samples, size_t n);
+void round_take_samples(struct round *round, const struct stall_sample *samples, size_t n);
 
 /* ---- rooms.c: limits, pressure and other jobs make each job's room ---- */
-void round_make_totals(struct round *r);
-void round_make_rooms(struct round *r);
+void round_make_totals(struct round *round);
+void round_make_rooms(struct round *round);
 /* The pin for a knob of a job, or NULL. */
 const struct tuner_pin *round_pin(const struct tuner_config *config, uint64_t job, enum tuner_knob knob);
 uint64_t round_value(const struct tuner_job *job, enum tuner_knob knob); /* in force, or on its way */
 
 /* ---- judge.c ---- */
-void round_judge(struct round *r, size_t index);
-void round_verdict(struct round *r, struct tuner_job *job, enum tuner_knob knob, enum tuner_outcome outcome,
-		   const struct figures *after, const char *text);
+void round_judge(struct round *round, size_t index);
+void round_verdict(struct round *round, struct tuner_job *job, enum tuner_knob knob,
+		   enum tuner_outcome outcome, const struct figures *after, const char *text);
 
 /* ---- phases.c: where does the job stand? ---- */
-void round_update_phase(struct round *r, size_t index);
+void round_update_phase(struct round *round, size_t index);
 
 /* ---- bounds.c ---- */
-void round_apply_bounds(struct round *r, size_t index);
+void round_apply_bounds(struct round *round, size_t index);
 /* Returns true if it turned the cache up again. */
-bool round_recover(struct round *r, size_t index);
+bool round_recover(struct round *round, size_t index);
 
 /* ---- rules.c ---- */
-void round_apply_rules(struct round *r, size_t index);
+void round_apply_rules(struct round *round, size_t index);
 
 /* ---- record.c ---- */
-/* Turns the knob; value is clamped to the room. What changes nothing is not recorded. `expected`: rate, or
- * NAN; a change with one is judged later. */
-void round_decide(struct round *r, size_t index, enum tuner_knob knob, enum tuner_rule rule, uint64_t value,
-		  double expected, const char *format, ...) __attribute__((format(printf, 7, 8)));
+/* What a rule wants of a knob. */
+struct wish {
+	enum tuner_knob knob;
+	enum tuner_rule rule;
+	uint64_t value;
+	double expected; /* rate; NAN: none, and the change is not judged */
+};
+
+/* Turns the knob; the value is clamped to the room. What changes nothing is not recorded.
+ */
+void round_decide(struct round *round, size_t index, const struct wish *wish, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 /* Why the model wants this value of the knob. */
-void round_explain(const struct round *r, size_t index, enum tuner_knob knob, uint64_t value, char *text,
+void round_explain(const struct round *round, size_t index, enum tuner_knob knob, uint64_t value, char *text,
 		   size_t size);
-void round_views(struct round *r);
+void round_views(struct round *round);
 /* The kind of wait that the knob ends: storage's knobs those for storage, the others those for preparing. */
 static inline bool knob_is_of_storage(enum tuner_knob knob)
 {

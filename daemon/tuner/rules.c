@@ -47,36 +47,37 @@ static bool differs(enum tuner_knob knob, uint64_t now, uint64_t want, double un
 }
 
 /* May the knob be turned to `want` by choice? */
-static bool may_turn(const struct round *r, const struct tuner_job *job, enum tuner_knob knob, uint64_t want)
+static bool may_turn(const struct round *round, const struct tuner_job *job, enum tuner_knob knob,
+		     uint64_t want)
 {
 	const struct lesson *l = &job->lessons[knob];
 	uint64_t now = round_value(job, knob);
 
-	if (!(job->tunable & 1u << knob) || job->asked[knob] || r->now_ns < job->refused_until_ns[knob] ||
-	    round_pin(r->config, job->job, knob))
+	if (!(job->tunable & 1u << knob) || job->asked[knob] || round->now_ns < job->refused_until_ns[knob] ||
+	    round_pin(round->config, job->job, knob))
 		return false;
 	if (want > now)
-		return !(want >= l->up_value && r->now_ns < l->up_until_ns);
-	return !(want <= l->down_value && r->now_ns < l->down_until_ns);
+		return !(want >= l->up_value && round->now_ns < l->up_until_ns);
+	return !(want <= l->down_value && round->now_ns < l->down_until_ns);
 }
 
 /* The model's value of a knob, if it is worth turning and may be; otherwise what it has. */
-static uint64_t wanted_value(const struct round *r, size_t index, enum tuner_knob knob)
+static uint64_t wanted_value(const struct round *round, size_t index, enum tuner_knob knob)
 {
-	const struct tuner_job *job = &r->state->jobs[index];
+	const struct tuner_job *job = &round->state->jobs[index];
 	uint64_t now = round_value(job, knob), want = job->model.value[knob];
-	double unit = r->plans[index].now.chunk_bytes;
+	double unit = round->plans[index].now.chunk_bytes;
 
-	if (!differs(knob, now, want, isnan(unit) ? 0 : unit) || !may_turn(r, job, knob, want))
+	if (!differs(knob, now, want, isnan(unit) ? 0 : unit) || !may_turn(round, job, knob, want))
 		return now;
 	return want;
 }
 
-static double rate_of(const struct round *r, size_t index, const struct tuner_knobs *knobs)
+static double rate_of(const struct round *round, size_t index, const struct tuner_knobs *knobs)
 {
-	const struct plan *p = &r->plans[index];
+	const struct plan *p = &round->plans[index];
 
-	return target_rate(&r->state->jobs[index], &p->now, &p->room, knobs);
+	return target_rate(&round->state->jobs[index], &p->now, &p->room, knobs);
 }
 
 static struct tuner_knobs current(const struct tuner_job *job)
@@ -88,14 +89,15 @@ static struct tuner_knobs current(const struct tuner_job *job)
 	return knobs;
 }
 
-static void turn(struct round *r, size_t index, enum tuner_knob knob, enum tuner_rule rule, uint64_t value,
-		 double expected)
+static void turn(struct round *round, size_t index, enum tuner_knob knob, enum tuner_rule rule,
+		 uint64_t value, double expected)
 {
 	char why[160];
 
-	round_explain(r, index, knob, value, why, sizeof(why));
-	round_decide(r, index, knob, rule, value, expected, "%s; expected %.0f samples/s instead of %.0f",
-		     why, expected, r->plans[index].now.rate);
+	round_explain(round, index, knob, value, why, sizeof(why));
+	round_decide(round, index, &(struct wish){knob, rule, value, expected},
+		     "%s; expected %.0f samples/s instead of %.0f", why, expected,
+		     round->plans[index].now.rate);
 }
 
 /* ---- by choice ---- */
@@ -111,12 +113,12 @@ static bool awaits_verdict(const struct tuner_job *job)
 	return false;
 }
 
-static void settle(struct round *r, size_t index)
+static void settle(struct round *round, size_t index)
 {
-	struct tuner_job *job = &r->state->jobs[index];
+	struct tuner_job *job = &round->state->jobs[index];
 
 	job->phase = TUNER_PHASE_SETTLED;
-	job->settled = r->plans[index].now;
+	job->settled = round->plans[index].now;
 	job->n_differs = 0;
 	job->stall_ns = job->surplus_ns = 0;
 }
@@ -130,37 +132,37 @@ static bool is_felt(const struct figures *f, enum tuner_knob knob)
 /* What a jump sets the knob to. Its first word is the whole of the model; after that it has been heard, and
  * only a wait that is felt asks for more. A cache is cut by a jump before anything settled only: what is
  * dropped takes an epoch to come back, and a new phase's first seconds are no reason to drop it. */
-static uint64_t jump_value(const struct round *r, size_t index, enum tuner_knob knob)
+static uint64_t jump_value(const struct round *round, size_t index, enum tuner_knob knob)
 {
-	const struct tuner_job *job = &r->state->jobs[index];
-	uint64_t now = round_value(job, knob), want = wanted_value(r, index, knob);
+	const struct tuner_job *job = &round->state->jobs[index];
+	uint64_t now = round_value(job, knob), want = wanted_value(round, index, knob);
 
 	if (want > now)
-		return job->n_jumps && !is_felt(&r->plans[index].now, knob) ? now : want;
+		return job->n_jumps && !is_felt(&round->plans[index].now, knob) ? now : want;
 	return knob == TUNER_CACHE_BYTES && job->settled.at_ns ? now : want;
 }
 
-static void jump(struct round *r, size_t index)
+static void jump(struct round *round, size_t index)
 {
-	struct tuner_job *job = &r->state->jobs[index];
+	struct tuner_job *job = &round->state->jobs[index];
 	struct tuner_knobs to = current(job);
 	double expected;
 	bool any = false;
 
 	for (int k = 0; k < TUNER_N_KNOBS; k++) {
-		uint64_t want = jump_value(r, index, (enum tuner_knob)k);
+		uint64_t want = jump_value(round, index, (enum tuner_knob)k);
 
 		any = any || want != to.value[k];
 		to.value[k] = want;
 	}
-	if (!any || job->n_jumps >= JUMPS_MAX || r->now_ns > job->jump_ns + JUMP_NS) {
-		settle(r, index);
+	if (!any || job->n_jumps >= JUMPS_MAX || round->now_ns > job->jump_ns + JUMP_NS) {
+		settle(round, index);
 		return;
 	}
-	expected = rate_of(r, index, &to);
+	expected = rate_of(round, index, &to);
 	/* A model that expects less than there is has nothing more to say. */
-	if (job->n_jumps && expected < r->plans[index].now.rate * LESS) {
-		settle(r, index);
+	if (job->n_jumps && expected < round->plans[index].now.rate * LESS) {
+		settle(round, index);
 		return;
 	}
 	job->n_jumps++;
@@ -168,26 +170,27 @@ static void jump(struct round *r, size_t index)
 	for (int pass = 0; pass < 2; pass++)
 		for (int k = 0; k < TUNER_N_KNOBS; k++)
 			if ((to.value[k] < round_value(job, (enum tuner_knob)k)) == !pass)
-				turn(r, index, (enum tuner_knob)k, TUNER_RULE_MODEL, to.value[k], expected);
+				turn(round, index, (enum tuner_knob)k, TUNER_RULE_MODEL, to.value[k],
+				     expected);
 }
 
 /* The knob whose turn alone brings most; -1: none is worth it. */
-static int best_single(const struct round *r, size_t index, double *ret_rate)
+static int best_single(const struct round *round, size_t index, double *ret_rate)
 {
-	const struct tuner_job *job = &r->state->jobs[index];
+	const struct tuner_job *job = &round->state->jobs[index];
 	const struct tuner_knobs now = current(job);
-	double base = rate_of(r, index, &now), best = base * WORTH, all_rate;
+	double base = rate_of(round, index, &now), best = base * WORTH, all_rate;
 	struct tuner_knobs all = now;
 	int found = -1;
 
 	for (int k = 0; k < TUNER_N_KNOBS; k++) {
 		struct tuner_knobs one = now;
 
-		if (!is_felt(&r->plans[index].now, (enum tuner_knob)k))
+		if (!is_felt(&round->plans[index].now, (enum tuner_knob)k))
 			continue;
-		all.value[k] = one.value[k] = wanted_value(r, index, (enum tuner_knob)k);
-		if (one.value[k] != now.value[k] && rate_of(r, index, &one) > best) {
-			best = rate_of(r, index, &one);
+		all.value[k] = one.value[k] = wanted_value(round, index, (enum tuner_knob)k);
+		if (one.value[k] != now.value[k] && rate_of(round, index, &one) > best) {
+			best = rate_of(round, index, &one);
 			found = k;
 		}
 	}
@@ -195,7 +198,7 @@ static int best_single(const struct round *r, size_t index, double *ret_rate)
 	if (found >= 0)
 		return found;
 	/* Two stages that are equally slow: neither helps alone. The first goes now, the other later. */
-	all_rate = rate_of(r, index, &all);
+	all_rate = rate_of(round, index, &all);
 	for (int k = 0; k < TUNER_N_KNOBS && all_rate > base * WORTH; k++) {
 		if (all.value[k] > now.value[k]) {
 			*ret_rate = base;
@@ -205,11 +208,23 @@ static int best_single(const struct round *r, size_t index, double *ret_rate)
 	return -1;
 }
 
-/* A stall that the model cannot explain: a small step where it is felt. */
-static void try_step(struct round *r, size_t index)
+/* May the job have so much? Deeper reading is of no use where storage is known to give all that it has. */
+static bool has_room(const struct tuner_job *job, const struct plan *p, enum tuner_knob knob, uint64_t want)
 {
-	const struct tuner_job *job = &r->state->jobs[index];
-	const struct plan *p = &r->plans[index];
+	switch (knob) {
+	case TUNER_PREFETCH_CHUNKS: return want <= p->room.prefetch && !(job->full_bandwidth > 0);
+	case TUNER_DAEMON_WORKERS: return want <= p->room.daemon_workers;
+	case TUNER_CLIENT_WORKERS: return want <= p->room.client_workers;
+	case TUNER_CACHE_BYTES: return (double)want <= p->room.cache_bytes;
+	}
+	return false;
+}
+
+/* A stall that the model cannot explain: a small step where it is felt. */
+static void try_step(struct round *round, size_t index)
+{
+	const struct tuner_job *job = &round->state->jobs[index];
+	const struct plan *p = &round->plans[index];
 	const struct tuner_knobs knobs = current(job);
 	double x = target_cached_ratio(&p->now, (double)knobs.value[TUNER_CACHE_BYTES],
 				       (double)knobs.value[TUNER_PREFETCH_CHUNKS]);
@@ -222,41 +237,40 @@ static void try_step(struct round *r, size_t index)
 		knob = TUNER_CLIENT_WORKERS;
 		want = round_value(job, knob) + 1;
 	}
-	if (knob == TUNER_PREFETCH_CHUNKS  ? want > p->room.prefetch || job->full_bandwidth > 0
-	    : knob == TUNER_DAEMON_WORKERS ? want > p->room.daemon_workers
-					   : want > p->room.client_workers)
+	if (!has_room(job, p, knob, want))
 		return;
 	if (p->now.hit < x * FILLED) /* explained: the cache fills */
 		return;
-	if (!(p->now.wait > STALL_TRY) || !(rate_of(r, index, &knobs) > p->now.rate * UNEXPLAINED) ||
-	    !may_turn(r, job, knob, want))
+	if (!(p->now.wait > STALL_TRY) || !(rate_of(round, index, &knobs) > p->now.rate * UNEXPLAINED) ||
+	    !may_turn(round, job, knob, want))
 		return;
 	round_decide(
-	    r, index, knob, TUNER_RULE_STALL, want, fmin(p->now.rate * 1.25, p->now.demand),
+	    round, index,
+	    &(struct wish){knob, TUNER_RULE_STALL, want, fmin(p->now.rate * 1.25, p->now.demand)},
 	    "waits %.1f%% for data (%.1f%% storage, %.1f%% preparing), which the model does not explain: "
 	    "tried",
 	    100 * p->now.wait, 100 * p->now.fetch_wait, 100 * p->now.prep_wait);
 }
 
-static void relieve(struct round *r, size_t index)
+static void relieve(struct round *round, size_t index)
 {
 	double expected;
-	int k = best_single(r, index, &expected);
+	int k = best_single(round, index, &expected);
 
 	if (k < 0)
-		try_step(r, index);
+		try_step(round, index);
 	else
-		turn(r, index, (enum tuner_knob)k, TUNER_RULE_STALL,
-		     wanted_value(r, index, (enum tuner_knob)k), expected);
+		turn(round, index, (enum tuner_knob)k, TUNER_RULE_STALL,
+		     wanted_value(round, index, (enum tuner_knob)k), expected);
 }
 
 /* The first knob that is higher than the model wants, dearest first. */
-static void give_back(struct round *r, size_t index)
+static void give_back(struct round *round, size_t index)
 {
 	static const enum tuner_knob order[] = {TUNER_CLIENT_WORKERS, TUNER_DAEMON_WORKERS, TUNER_CACHE_BYTES,
 						TUNER_PREFETCH_CHUNKS};
-	struct tuner_job *job = &r->state->jobs[index];
-	const struct figures *figures = &r->plans[index].now;
+	struct tuner_job *job = &round->state->jobs[index];
+	const struct figures *figures = &round->plans[index].now;
 	const struct tuner_knobs now = current(job);
 	uint64_t since = job->surplus_ns;
 
@@ -264,54 +278,54 @@ static void give_back(struct round *r, size_t index)
 	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
 		struct tuner_knobs less = now;
 
-		less.value[order[i]] = wanted_value(r, index, order[i]);
+		less.value[order[i]] = wanted_value(round, index, order[i]);
 		if (less.value[order[i]] >= now.value[order[i]] ||
-		    rate_of(r, index, &less) < rate_of(r, index, &now) / WORTH)
+		    rate_of(round, index, &less) < rate_of(round, index, &now) / WORTH)
 			continue;
 		/* Nor if the model underestimates what we see. */
 		if (figures->wait > STALL && is_felt(figures, order[i]) &&
-		    rate_of(r, index, &less) < figures->rate * LESS)
+		    rate_of(round, index, &less) < figures->rate * LESS)
 			continue;
-		job->surplus_ns = since ? since : r->now_ns;
-		if (r->now_ns < job->surplus_ns + SURPLUS_NS ||
-		    r->now_ns < job->changed_ns + r->config->cooldown_ns)
+		job->surplus_ns = since ? since : round->now_ns;
+		if (round->now_ns < job->surplus_ns + SURPLUS_NS ||
+		    round->now_ns < job->changed_ns + round->config->cooldown_ns)
 			return;
 		job->surplus_ns = 0;
-		turn(r, index, order[i], TUNER_RULE_GIVE_BACK, less.value[order[i]],
-		     rate_of(r, index, &less));
+		turn(round, index, order[i], TUNER_RULE_GIVE_BACK, less.value[order[i]],
+		     rate_of(round, index, &less));
 		return;
 	}
 }
 
-static void apply_settled(struct round *r, size_t index)
+static void apply_settled(struct round *round, size_t index)
 {
-	struct tuner_job *job = &r->state->jobs[index];
-	const struct plan *p = &r->plans[index];
+	struct tuner_job *job = &round->state->jobs[index];
+	const struct plan *p = &round->plans[index];
 
 	if (!(p->now.wait > STALL)) {
 		job->stall_ns = 0;
-		give_back(r, index);
+		give_back(round, index);
 		return;
 	}
 	if (!job->stall_ns)
-		job->stall_ns = r->now_ns;
-	if (!job->n_differs && r->now_ns >= job->stall_ns + STALL_NS &&
-	    r->now_ns >= job->changed_ns + r->config->cooldown_ns) {
-		size_t before = r->ret->n_decisions;
+		job->stall_ns = round->now_ns;
+	if (!job->n_differs && round->now_ns >= job->stall_ns + STALL_NS &&
+	    round->now_ns >= job->changed_ns + round->config->cooldown_ns) {
+		size_t before = round->ret->n_decisions;
 
-		relieve(r, index);
-		if (r->ret->n_decisions != before)
+		relieve(round, index);
+		if (round->ret->n_decisions != before)
 			return;
 	}
-	give_back(r, index);
+	give_back(round, index);
 }
 
 /* What can be had back at once is given back; what took an epoch to fill stays as long as nobody wants it. */
-static void rest(struct round *r, size_t index)
+static void rest(struct round *round, size_t index)
 {
 	static const uint64_t least[TUNER_N_KNOBS] = {
 	    [TUNER_PREFETCH_CHUNKS] = 1, [TUNER_DAEMON_WORKERS] = 1, [TUNER_CLIENT_WORKERS] = 0};
-	struct tuner_job *job = &r->state->jobs[index];
+	struct tuner_job *job = &round->state->jobs[index];
 
 	if (job->rested)
 		return;
@@ -319,42 +333,45 @@ static void rest(struct round *r, size_t index)
 	job->rested = true;
 	for (int k = TUNER_PREFETCH_CHUNKS; k < TUNER_N_KNOBS; k++)
 		if (least[k] < round_value(job, (enum tuner_knob)k) &&
-		    may_turn(r, job, (enum tuner_knob)k, least[k]))
-			round_decide(r, index, (enum tuner_knob)k, TUNER_RULE_IDLE, least[k], NAN,
-				     "took no data for %.0f s", (double)(r->now_ns - job->idle_ns) / 1e9);
+		    may_turn(round, job, (enum tuner_knob)k, least[k]))
+			round_decide(round, index,
+				     &(struct wish){(enum tuner_knob)k, TUNER_RULE_IDLE, least[k], NAN},
+				     "took no data for %.0f s", (double)(round->now_ns - job->idle_ns) / 1e9);
 }
 
-static void wake(struct round *r, size_t index)
+static void wake(struct round *round, size_t index)
 {
-	struct tuner_job *job = &r->state->jobs[index];
+	struct tuner_job *job = &round->state->jobs[index];
 
 	job->rested = false;
 	for (int k = TUNER_PREFETCH_CHUNKS; k < TUNER_N_KNOBS; k++)
 		if (job->before_idle.value[k] > round_value(job, (enum tuner_knob)k) &&
-		    may_turn(r, job, (enum tuner_knob)k, job->before_idle.value[k]))
-			round_decide(r, index, (enum tuner_knob)k, TUNER_RULE_IDLE, job->before_idle.value[k],
-				     NAN, "takes data again: what it had before");
+		    may_turn(round, job, (enum tuner_knob)k, job->before_idle.value[k]))
+			round_decide(round, index,
+				     &(struct wish){(enum tuner_knob)k, TUNER_RULE_IDLE,
+						    job->before_idle.value[k], NAN},
+				     "takes data again: what it had before");
 }
 
-void round_apply_rules(struct round *r, size_t index)
+void round_apply_rules(struct round *round, size_t index)
 {
-	struct tuner_job *job = &r->state->jobs[index];
+	struct tuner_job *job = &round->state->jobs[index];
 
 	switch (job->phase) {
 	case TUNER_PHASE_NEW:
 	case TUNER_PHASE_BLIND: return;
-	case TUNER_PHASE_IDLE: rest(r, index); return;
+	case TUNER_PHASE_IDLE: rest(round, index); return;
 	case TUNER_PHASE_JUMPING:
 	case TUNER_PHASE_SETTLED: break;
 	}
 	if (job->rested)
-		wake(r, index);
-	if (awaits_verdict(job) || r->plans[index].n < SAMPLES_MIN)
+		wake(round, index);
+	if (awaits_verdict(job) || round->plans[index].n < SAMPLES_MIN)
 		return;
-	if (round_recover(r, index))
+	if (round_recover(round, index))
 		return;
 	if (job->phase == TUNER_PHASE_JUMPING)
-		jump(r, index);
+		jump(round, index);
 	else
-		apply_settled(r, index);
+		apply_settled(round, index);
 }

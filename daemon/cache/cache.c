@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "lib/cleanup.h"
 #include "lib/clock.h"
 
 void cache_drop_dataset(struct cache *c, struct cached_dataset *d)
@@ -122,13 +123,27 @@ static void forget_chunk(struct cache *c, struct segment *s)
 	k->segment = NULL;
 }
 
-/* Gives up one segment for a chunk at this distance, of `only` or (NULL) of any dataset. The segment itself
- * if it can be used again for a chunk of d that takes so many bytes. */
-static struct segment *evict_one(struct cache *c, const struct cached_dataset *only,
-				 const struct cached_dataset *d, uint64_t bytes, uint32_t distance)
+/* Which segments may go; NULL: all the same. */
+struct candidates {
+	const struct cached_dataset *only; /* of this dataset */
+	const struct segment *lent_like;   /* memory like this one's, that clients were given */
+};
+
+static bool is_candidate(const struct candidates *which, const struct segment *s)
 {
-	struct policy_segment *list = calloc(c->size_segments ? c->size_segments : 1, sizeof(*list));
-	struct segment *victim;
+	const struct segment *like = which->lent_like;
+
+	if (which->only && s->dataset != which->only)
+		return false;
+	return !like ||
+	       (s != like && s->lent && s->dataset == like->dataset && s->memory.bytes == like->memory.bytes);
+}
+
+/* The segment that goes first for a chunk at this distance; NULL: none may. */
+static struct segment *pick_victim(const struct cache *c, const struct candidates *which, uint32_t distance)
+{
+	_cleanup_(freep) struct policy_segment *list =
+	    calloc(c->size_segments ? c->size_segments : 1, sizeof(*list));
 	long choice;
 
 	if (!list)
@@ -136,21 +151,23 @@ static struct segment *evict_one(struct cache *c, const struct cached_dataset *o
 	for (uint32_t i = 0; i < c->size_segments; i++) {
 		const struct segment *s = c->segments[i];
 
-		list[i] = s && (!only || s->dataset == only) ? cache_look_at(c, s)
-							     : (struct policy_segment){.busy = true};
+		list[i] =
+		    s && is_candidate(which, s) ? cache_look_at(c, s) : (struct policy_segment){.busy = true};
 	}
 	choice = policy_pick_victim(list, c->size_segments, distance);
-	free(list);
-	if (choice < 0)
-		return NULL;
+	return choice < 0 ? NULL : c->segments[choice];
+}
+
+/* Can it be used again for a chunk of the dataset that takes so many bytes? */
+static bool is_reusable(const struct segment *s, const struct cached_dataset *d, uint64_t bytes)
+{
+	return s->dataset == d && s->memory.bytes == bytes && !s->lent && !s->carried;
+}
+
+static void evict(struct cache *c, struct segment *victim)
+{
 	c->counters.evictions++;
-	victim = c->segments[choice];
-	if (victim->dataset == d && victim->memory.bytes == bytes && !victim->lent && !victim->carried) {
-		forget_chunk(c, victim);
-		return victim;
-	}
 	cache_drop_segment(c, victim);
-	return NULL;
 }
 
 int cache_add_segment(struct cache *c, struct cached_dataset *d, const struct shared_memory *memory,
@@ -315,24 +332,30 @@ struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, ui
 	struct segment *s = NULL;
 
 	*ret_error = -ENOSPC;
-	for (;;) {
-		uint64_t limit = cache_segment_limit(c, c->budget_bytes);
+	while (!s) {
 		bool over_own = d->held_bytes + bytes > d->room_bytes;
-		uint32_t before = c->n_segments;
-		int r = -ENOSPC;
+		struct segment *victim;
 
 		if (may_add(c, d, bytes)) {
-			r = add_new_segment(c, d, bytes, &s);
+			int r = add_new_segment(c, d, bytes, &s);
+
 			if (r == 0)
 				break;
 			*ret_error = r;
 		}
 		/* Out of descriptors or memory counts as out of budget: go on with what there is. */
-		s = evict_one(c, over_own ? d : NULL, c->segment_bytes <= limit ? d : NULL, bytes, distance);
-		if (s)
-			break;
-		if (c->n_segments == before && !drop_empty(c))
-			return NULL;
+		victim = pick_victim(c, &(struct candidates){.only = over_own ? d : NULL}, distance);
+		if (!victim) {
+			if (!drop_empty(c))
+				return NULL;
+		} else if (c->segment_bytes <= cache_segment_limit(c, c->budget_bytes) &&
+			   is_reusable(victim, d, bytes)) {
+			c->counters.evictions++;
+			forget_chunk(c, victim);
+			s = victim;
+		} else {
+			evict(c, victim);
+		}
 	}
 	s->chunk = chunk;
 	return s;
@@ -340,27 +363,13 @@ struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, ui
 
 struct segment *cache_take_lent(struct cache *c, const struct segment *from, uint32_t distance)
 {
-	struct policy_segment *list;
 	struct segment *victim;
-	long choice;
 
 	if (from->lent || may_add(c, from->dataset, from->memory.bytes))
 		return NULL;
-	list = calloc(c->size_segments, sizeof(*list));
-	if (!list)
+	victim = pick_victim(c, &(struct candidates){.lent_like = from}, distance);
+	if (!victim)
 		return NULL;
-	for (uint32_t i = 0; i < c->size_segments; i++) {
-		const struct segment *s = c->segments[i];
-		bool fits = s && s != from && s->lent && s->dataset == from->dataset &&
-			    s->memory.bytes == from->memory.bytes;
-
-		list[i] = fits ? cache_look_at(c, s) : (struct policy_segment){.busy = true};
-	}
-	choice = policy_pick_victim(list, c->size_segments, distance);
-	free(list);
-	if (choice < 0)
-		return NULL;
-	victim = c->segments[choice];
 	c->counters.evictions += cache_chunk_of(victim) != NULL;
 	forget_chunk(c, victim);
 	victim->filling = true;
@@ -386,13 +395,14 @@ bool cache_make_room(struct cache *c, uint64_t bytes)
 {
 	cache_find_holders(c);
 	while (c->segment_bytes + c->slot_bytes + c->snapshot_bytes + bytes > c->limit_bytes) {
-		uint32_t before = c->n_segments;
+		struct segment *victim;
 
 		if (drop_empty(c))
 			continue;
-		evict_one(c, NULL, NULL, 0, 0);
-		if (c->n_segments == before)
+		victim = pick_victim(c, &(struct candidates){.only = NULL}, 0);
+		if (!victim)
 			return false;
+		evict(c, victim);
 	}
 	return true;
 }

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What history.c (opening, the thread) and history_queue.c (what others may call meanwhile) share. */
+/*
+ * What history.c (opening, the thread) and history_queue.c (what others may call meanwhile) share.
+ *
+ * Locks: one, of the queue and the status. Nobody writes to the disk or takes another lock with it, so the
+ * loop waits for it for as long as a few fields take to be copied.
+ */
 
 #include <pthread.h>
 

@@ -8,6 +8,9 @@
  * Tasks queue in lanes, first in, first out. Lanes take turns by the CPU time that they have used, so that
  * one with much work cannot starve the others; a lane's limit is how many of its tasks run at one time.
  * Threads are started when there is work for them, and all but one end when there was none for some seconds.
+ *
+ * Locks: one, inside. Neither work() nor done() is called with it, so both may take any other, and submit
+ * tasks.
  */
 
 #include <stdint.h>

@@ -4,6 +4,9 @@
 /*
  * The daemon: listens, keeps connections and sessions, and hands out reads. One event loop; a pass of
  * on_settle() (server.c) after each round of events starts whatever the events made possible.
+ *
+ * Locks: none here, nor in sensing and metrics, which are the loop's too. The process has two: the pool's
+ * (pool.h) and that of the history's queue. Nobody holds both, so they have no order.
  */
 
 #include "lend_watch.h"

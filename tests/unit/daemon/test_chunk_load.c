@@ -204,6 +204,7 @@ static void test_damage_on_the_way(void **state)
 	assert_int_equal(load(&f, 0), 0);
 	loop_until(&f.f.loop, has_state, &(struct seen){&f, CHUNK_VERIFYING});
 	flip(&f, 0, WITHIN);
+	loop_until(&f.f.loop, has_state, &(struct seen){&f, CHUNK_READING});
 	assert_int_equal(finish(&f, 0), CHUNK_READY);
 	assert_int_equal(f.cache->counters.reads, 2);
 	assert_int_equal(f.cache->counters.damaged, 0);

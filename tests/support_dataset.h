@@ -20,5 +20,5 @@ struct dataset_plan {
 /* Makes the dataset "folder/name", in chunks of the least size. Returns its path, to be freed. */
 char *make_dataset(const char *folder, const char *name, const struct dataset_plan *plan);
 
-/* Whether these bytes are sample i, to the last one. */
+/* Returns true if these bytes are sample i, to the last one. */
 bool is_sample(const void *data, uint64_t bytes, uint64_t i);

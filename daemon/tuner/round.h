@@ -59,8 +59,7 @@ struct wish {
 	double expected; /* rate; NAN: none, and the change is not judged */
 };
 
-/* Turns the knob; the value is clamped to the room. What changes nothing is not recorded.
- */
+/* Turns the knob; the value is clamped to the room. What changes nothing is not recorded. */
 void round_decide(struct round *round, size_t index, const struct wish *wish, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Why the model wants this value of the knob. */

@@ -23,6 +23,7 @@ struct fixture {
 	struct control *control;
 	uint64_t now_ns;
 	struct stall_node node;
+	uint64_t stranger; /* a job that is seen and not served; 0: there is none */
 };
 
 static const struct control_viewer root = {.uid = 0, .all = true};
@@ -119,6 +120,10 @@ static void one_second(struct fixture *f)
 		for (int k = 0; k < TUNER_N_KNOBS; k++)
 			s->knobs.value[k] = knob_of(f, j, (enum tuner_knob)k);
 		s->tunable = (1u << TUNER_N_KNOBS) - 1 - (1u << TUNER_CLIENT_WORKERS);
+	}
+	if (f->stranger) {
+		samples[n] = samples[0];
+		samples[n++].job = f->stranger;
 	}
 	handler.second(handler.user, &f->node, samples, n, f->now_ns);
 }
@@ -296,6 +301,8 @@ static void test_the_least_cache(void **state)
 			 0);
 	assert_int_equal(control_apply(f.control, job, TUNER_CACHE_BYTES, 100 * MIB), 300 * MIB);
 	assert_int_equal(control_apply(f.control, job, TUNER_CACHE_BYTES, 500 * MIB), 500 * MIB);
+	assert_int_equal(control_apply(f.control, other, TUNER_CACHE_BYTES, 800 * MIB), 800 * MIB);
+	assert_int_equal(control_apply(f.control, job, TUNER_CACHE_BYTES, 100 * MIB), 100 * MIB);
 	assert_int_equal(control_apply(f.control, job, TUNER_DAEMON_WORKERS, UINT64_MAX), UINT64_MAX);
 	assert_int_equal(knob_of(&f, job, TUNER_DAEMON_WORKERS), pool_workers(f.serving.cache.pool));
 	jobs_leave(job);
@@ -320,6 +327,7 @@ static void test_whole_or_not_at_all(void **state)
 	    {77, {.key = WIRE_SET_WORKERS, .value = 2}, -ENOENT, "no job 77"},
 	};
 	struct settings before;
+	char *text = NULL;
 	struct fixture f;
 	struct job *job;
 
@@ -333,7 +341,6 @@ static void test_whole_or_not_at_all(void **state)
 				     .n_settings = 2,
 				     .settings = {{.key = WIRE_SET_PREFETCH, .value = 8}, cases[i].bad}};
 		struct error err = ERROR_INIT;
-		char *text = NULL;
 
 		assert_int_equal(control_set(f.control, &root, &m, &text, &err), cases[i].code);
 		assert_null(text);
@@ -349,8 +356,9 @@ static void test_whole_or_not_at_all(void **state)
 							.n_settings = 1,
 							.settings = {{.key = WIRE_SET_CLIENT_WORKERS,
 								      .flags = WIRE_SETTING_AUTO}}},
-				     &(char *){NULL}, NULL),
+				     &text, NULL),
 			 0);
+	free(text);
 	jobs_leave(job);
 	stop(&f);
 }
@@ -361,7 +369,7 @@ static void test_who_may_do_what(void **state)
 	struct wire_why why = {.max = 10};
 	struct error err = ERROR_INIT;
 	struct fixture f;
-	struct job *job;
+	struct job *job, *other;
 	char *text;
 
 	assert_true(control_viewer_of(0).all);
@@ -372,10 +380,13 @@ static void test_who_may_do_what(void **state)
 	assert_int_equal(set(&f, &owner, job->id, WIRE_SET_PREFETCH, 7, &err), -EPERM);
 	assert_int_equal(f.control->settings.n_pins, 0);
 	assert_int_equal(set(&f, &root, job->id, WIRE_SET_PREFETCH, 7, NULL), 0);
+	other = join(&f, 1000, 0);
+	assert_int_equal(set(&f, &root, other->id, WIRE_SET_PREFETCH, 8, NULL), 0);
 	one_second(&f);
 	why.job = job->id;
 	assert_int_equal(control_why(f.control, &owner, &why, &text, &err), 0);
-	assert_non_null(strstr(text, "pinned to 7"));
+	assert_non_null(strstr(text, "\"pinned to 7\""));
+	assert_null(strstr(strstr(text, "\"decisions\""), "\"pinned to 8\""));
 	free(text);
 	assert_int_equal(control_why(f.control, &stranger, &why, &text, &err), -ENOENT);
 	why.job = 0;
@@ -394,6 +405,7 @@ static void test_who_may_do_what(void **state)
 	assert_non_null(strstr(text, "\"uid\": 1000"));
 	free(text);
 	jobs_leave(job);
+	jobs_leave(other);
 	stop(&f);
 }
 
@@ -403,6 +415,7 @@ static void test_limits(void **state)
 {
 	struct control_options other = options_of(NULL);
 	struct fixture f;
+	char *text = NULL;
 
 	start(&f, NULL);
 	assert_int_equal(pool_workers(f.serving.cache.pool), 4);
@@ -429,10 +442,11 @@ static void test_limits(void **state)
 		&(struct wire_set){.n_settings = 2,
 				   .settings = {{.key = WIRE_SET_CACHE_MAX, .flags = WIRE_SETTING_AUTO},
 						{.key = WIRE_SET_WORKERS_MAX, .flags = WIRE_SETTING_AUTO}}},
-		&(char *){NULL}, NULL),
+		&text, NULL),
 	    0);
 	assert_int_equal(f.serving.cache.limit_bytes, 500 * MIB);
 	assert_int_equal(settings_get(&f.control->settings, WIRE_SET_WORKERS_MAX), 8);
+	free(text);
 	stop(&f);
 }
 
@@ -458,7 +472,31 @@ static void test_a_job_ends(void **state)
 	assert_int_equal(f.control->result->n_views, 1);
 	/* Its decisions are remembered for whom they are of. */
 	assert_non_null(decision_of(&f, TUNER_RULE_PIN));
+	/* What is seen of a job that is not served is told, and nothing is done for it. */
+	f.stranger = id;
+	assert_int_equal(set(&f, &root, 0, WIRE_SET_PREFETCH, 6, NULL), 0);
+	one_second(&f);
+	assert_int_equal(decision_of(&f, TUNER_RULE_PIN)->decision.job, id);
+	assert_false(decision_of(&f, TUNER_RULE_PIN)->applied);
 	jobs_leave(other);
+	stop(&f);
+}
+
+/* A knob that the configuration pins needs no word of anybody's. */
+static void test_a_configured_knob(void **state)
+{
+	struct control_options other = options_of(NULL);
+	struct fixture f;
+	struct job *job;
+
+	start(&f, NULL);
+	job = join(&f, 1000, 0);
+	other.settings.is_configured[WIRE_SET_PREFETCH] = true;
+	other.settings.configured[WIRE_SET_PREFETCH] = 11;
+	control_reconfigure(f.control, &other.settings, &other.knobs);
+	one_second(&f);
+	assert_int_equal(knob_of(&f, job, TUNER_PREFETCH_CHUNKS), 11);
+	jobs_leave(job);
 	stop(&f);
 }
 
@@ -467,6 +505,7 @@ static void test_a_job_ends(void **state)
 static void test_a_restart(void **state)
 {
 	char *path = path_in(*state, "history.db");
+	void *before = malloc(tuner_state_bytes());
 	struct fixture f;
 	struct job *job, *gone;
 	uint64_t id, n_decisions;
@@ -481,6 +520,11 @@ static void test_a_restart(void **state)
 	one_second(&f);
 	n_decisions = f.control->log.n_added;
 	assert_true(n_decisions >= 2);
+	memcpy(before, f.control->state, tuner_state_bytes());
+	/* Their connections end with the daemon, they do not. */
+	f.serving.jobs.closing = true;
+	jobs_leave(job);
+	jobs_leave(gone);
 	stop(&f);
 
 	start(&f, path);
@@ -489,6 +533,7 @@ static void test_a_restart(void **state)
 	assert_int_equal(f.control->settings.pins[0].job, id);
 	assert_int_equal(f.control->log.n_added, n_decisions);
 	assert_non_null(f.control->state);
+	assert_memory_equal(f.control->state, before, tuner_state_bytes());
 	/* A stranger has a number of its own, the one that is back has its own. */
 	gone = join(&f, 1001, 0);
 	assert_true(gone->id > id);
@@ -496,8 +541,12 @@ static void test_a_restart(void **state)
 	job = join(&f, getuid(), getpid());
 	assert_int_equal(job->id, id);
 	assert_int_equal(knob_of(&f, job, TUNER_PREFETCH_CHUNKS), 7);
+	f.serving.jobs.closing = true;
+	jobs_leave(job);
+	jobs_leave(gone);
 	stop(&f);
 	free(path);
+	free(before);
 }
 
 int main(void)
@@ -513,6 +562,7 @@ int main(void)
 	    cmocka_unit_test(test_who_may_do_what),
 	    cmocka_unit_test(test_limits),
 	    cmocka_unit_test(test_a_job_ends),
+	    cmocka_unit_test(test_a_configured_knob),
 	    cmocka_unit_test_setup_teardown(test_a_restart, make_folder, remove_folder),
 	};
 

@@ -73,16 +73,10 @@ static struct job *join(struct fixture *f, uint32_t uid, int64_t pid)
 /* In force, as the sensor would see it. */
 static uint64_t knob_of(const struct fixture *f, const struct job *job, enum tuner_knob knob)
 {
-	struct job_knobs now;
+	struct tuner_knobs now;
 
 	serving_job_knobs(&f->serving, job, &now);
-	switch (knob) {
-	case TUNER_CACHE_BYTES: return now.cache_bytes;
-	case TUNER_PREFETCH_CHUNKS: return now.prefetch_chunks;
-	case TUNER_DAEMON_WORKERS: return now.workers;
-	case TUNER_CLIENT_WORKERS: return now.client_workers == JOB_KNOB_FREE ? 0 : now.client_workers;
-	}
-	return 0;
+	return knob == TUNER_CLIENT_WORKERS && now.value[knob] == TUNER_FREE_NUMBER ? 0 : now.value[knob];
 }
 
 /* A second of all jobs: each trains at its own pace, and has what it needs. */
@@ -143,11 +137,11 @@ static int set(struct fixture *f, const struct control_viewer *viewer, uint64_t 
 /* The newest decision of this rule, or NULL. */
 static const struct history_entry *decision_of(const struct fixture *f, enum tuner_rule rule)
 {
-	const struct history_entry *e;
+	const struct control_log_entry *e;
 
 	for (uint64_t i = 0; (e = control_log_newest(&f->control->log, i)); i++) {
-		if (e->decision.rule == rule)
-			return e;
+		if (e->entry.decision.rule == rule)
+			return &e->entry;
 	}
 	return NULL;
 }
@@ -171,7 +165,8 @@ static void test_a_pin_is_carried_out_in_the_next_round(void **state)
 	assert_int_equal(e->uid, 1000);
 	assert_int_equal(e->decision.old_value, 4);
 	assert_int_equal(e->decision.new_value, 7);
-	assert_non_null(strstr(e->sample, "\"samples_per_s\":1000"));
+	assert_true(control_log_newest(&f.control->log, 0)->has_sample);
+	assert_int_equal(control_log_newest(&f.control->log, 0)->sample.samples_per_s, 1000);
 	assert_true(control_find_job(f.control, job->id)->has_view);
 	one_second(&f);
 	assert_int_equal(control_n_carried_out(f.control, TUNER_RULE_PIN), 1);
@@ -239,11 +234,11 @@ static void test_off(void **state)
 
 static const struct history_entry *judged(const struct fixture *f)
 {
-	const struct history_entry *e;
+	const struct control_log_entry *e;
 
 	for (uint64_t i = 0; (e = control_log_newest(&f->control->log, i)); i++) {
-		if (e->has_verdict)
-			return e;
+		if (e->entry.has_verdict)
+			return &e->entry;
 	}
 	return NULL;
 }
@@ -293,10 +288,8 @@ static void test_the_least_cache(void **state)
 	/* What others have counts. */
 	other = join(&f, 1001, 0);
 	assert_int_equal(serving_set_job(&f.serving, other->id,
-					 &(struct job_knobs){.cache_bytes = 400 * MIB,
-							     .prefetch_chunks = JOB_KNOB_FREE,
-							     .workers = JOB_KNOB_FREE,
-							     .client_workers = JOB_KNOB_FREE},
+					 &(struct tuner_knobs){{400 * MIB, TUNER_FREE_NUMBER,
+								TUNER_FREE_NUMBER, TUNER_FREE_NUMBER}},
 					 NULL),
 			 0);
 	assert_int_equal(control_apply(f.control, job, TUNER_CACHE_BYTES, 100 * MIB), 300 * MIB);

@@ -223,12 +223,18 @@ static int diff(const struct options *options)
 
 static int truth(const struct options *options)
 {
-	return truth_run(&(struct truth_options){.command = options->command,
-						 .data = options->data,
-						 .n_steps = options->n_steps,
-						 .n_rounds = options->n_rounds,
-						 .json = options->json,
-						 .verbose = options->verbose});
+	struct error err = ERROR_INIT;
+	int r = truth_run(&(struct truth_options){.command = options->command,
+						  .data = options->data,
+						  .n_steps = options->n_steps,
+						  .n_rounds = options->n_rounds,
+						  .json = options->json,
+						  .verbose = options->verbose},
+			  &err);
+
+	if (r < 0)
+		log_error("%s", err.text);
+	return r == -ENODATA ? EXIT_INSUFFICIENT : r < 0 ? EXIT_FAILED : 0;
 }
 
 static int what_if(const struct options *options)

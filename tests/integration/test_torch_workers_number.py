@@ -109,7 +109,8 @@ class NumberTest(WorkersCase):
             work = loader._stream.work
             self.assertEqual((work.n_batches, work.n_samples, work.n_worked), (len(loader), N, N))
             self.assertEqual(work.n_handoffs, len(loader) if workers else 0)
-            self.assertEqual((work.n_workers, work.policy), (workers, 1))
+            self.assertEqual(work.policy, 1)
+            self.assertTrue(min(workers, 1) <= work.n_workers <= workers)  # one may do it all before the other has started
             self.assertEqual(work.inline_ns > 0, not workers)
             self.assertEqual(work.handoff_ns > 0 and work.result_bytes > N * EQUAL, workers > 0)
             self.assertGreater(work.cpu_ns, 0)

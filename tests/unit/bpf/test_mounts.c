@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a device and a path within its file system to a path of this machine. */
-#include "../test.h"
+#include "test.h"
 
 #include <errno.h>
 #include <stdlib.h>

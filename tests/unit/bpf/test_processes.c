@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../../support.h"
+#include "support.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What worker processes map: segments, the slots of a session, and results. */
-#include "../test.h"
+#include "test.h"
 
 #include <errno.h>
 #include <string.h>

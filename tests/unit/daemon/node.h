@@ -3,7 +3,7 @@
 
 /* A server on a thread of this process. Included by each test once. */
 
-#include "../../support_dataset.h"
+#include "support_dataset.h"
 
 #include <pthread.h>
 #include <semaphore.h>

@@ -3,7 +3,7 @@
 
 /* Chunks and snapshots made from lists of paths, for tests. Included by each test once. */
 
-#include "../../support.h"
+#include "support.h"
 
 #include "dataset/chunk.h"
 #include "dataset/chunk_builder.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Source, read-ahead and packer. */
-#include "../../support.h"
+#include "support.h"
 
 #include "dataset/dataset.h"
 #include "dataset/pack.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rules of the whole, second by second, on jobs of the simulator. */
-#include "../test.h"
+#include "test.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What strays by itself is told from what changed. */
-#include "../test.h"
+#include "test.h"
 
 #include <math.h>
 

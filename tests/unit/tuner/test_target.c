@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The model's answer, rule by rule. */
-#include "../test.h"
+#include "test.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "test.h"
+
+#include <math.h>
+
+#include "resample.h"
+
+static double mean(const uint32_t *weight, size_t n, const void *context)
+{
+	const double *values = context;
+	double sum = 0, count = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		sum += weight[i] * values[i];
+		count += weight[i];
+	}
+	return sum / count;
+}
+
+static void test_resampling(void **state)
+{
+	double values[400];
+	struct estimate estimate, again;
+	uint32_t seed = 5;
+
+	for (size_t i = 0; i < 400; i++) {
+		seed = seed * 1664525 + 1013904223;
+		values[i] = (seed >> 8) % 1000;
+	}
+	assert_int_equal(resample(400, mean, values, &estimate), 0);
+	/* A uniform variable's mean of 400: 500 and 2 x 14 either way. */
+	assert_true(estimate.low > 440 && estimate.low < estimate.value - 10);
+	assert_true(estimate.high < 560 && estimate.high > estimate.value + 10);
+	assert_int_equal(resample(400, mean, values, &again), 0);
+	assert_memory_equal(&estimate, &again, sizeof(again));
+	for (size_t i = 0; i < 400; i++)
+		values[i] = 7;
+	assert_int_equal(resample(400, mean, values, &estimate), 0);
+	assert_true(estimate.low == 7 && estimate.value == 7 && estimate.high == 7);
+	assert_int_equal(resample(0, mean, values, &estimate), 0);
+	assert_true(isnan(estimate.value));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_resampling),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sampler on real processes, and on a tree that looks like /proc. */
+#include "support.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/clock.h"
+#include "lib/error.h"
+#include "lib/proc.h"
+#include "sampler.h"
+#include "sampler_process.h"
+#include "sampler_thread.h"
+
+#define EVENTS_MAX 20000
+#define POLLS_MAX  4000 /* far more than a loaded machine needs: a bound, not an expectation */
+
+struct seen {
+	struct event events[EVENTS_MAX];
+	size_t n;
+};
+
+static struct seen seen;
+
+static void on_event(void *user, const struct event *event)
+{
+	(void)user;
+	assert_true(seen.n < EVENTS_MAX);
+	seen.events[seen.n++] = *event;
+}
+
+static const struct collector_sink sink = {.event = on_event};
+
+static const struct event *find(uint16_t type, pid_t tid, int wait)
+{
+	for (size_t i = 0; i < seen.n; i++)
+		if (seen.events[i].type == type && seen.events[i].tid == (uint32_t)tid &&
+		    (wait < 0 || seen.events[i].sample.wait == wait))
+			return &seen.events[i];
+	return NULL;
+}
+
+/* Polls until there is such an event. */
+static const struct event *await(struct sampler *sampler, uint16_t type, pid_t tid, int wait)
+{
+	for (int i = 0; i < POLLS_MAX; i++) {
+		struct pollfd fd = {.fd = sampler_fd(sampler), .events = POLLIN};
+
+		assert_true(poll(&fd, 1, 1000) >= 0);
+		assert_true(sampler_poll(sampler, &sink) >= 0);
+		if (find(type, tid, wait))
+			return find(type, tid, wait);
+	}
+	fail_msg("no event of type %d of %d", type, (int)tid);
+	return NULL;
+}
+
+static struct sampler *sampler_make(void)
+{
+	struct sampler *sampler;
+
+	seen.n = 0;
+	assert_int_equal(sampler_open("/proc", false, &sampler, NULL), 0);
+	return sampler;
+}
+
+/* A child that waits at the pipe until its other end is closed. */
+static pid_t waiting_child(int ends[2], bool with_child)
+{
+	pid_t pid;
+	char byte;
+
+	assert_int_equal(pipe(ends), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid)
+		return pid;
+	close(ends[1]);
+	if (with_child && fork() == 0)
+		_exit(read(ends[0], &byte, 1) == 1);
+	if (read(ends[0], &byte, 1) < 0)
+		_exit(1);
+	while (wait(NULL) > 0)
+		;
+	_exit(0);
+}
+
+static void test_what_a_process_sleeps_in(void **state)
+{
+	struct sampler *sampler = sampler_make();
+	const struct event *look;
+	struct stat st;
+	int ends[2], status;
+	pid_t pid = waiting_child(ends, false);
+
+	(void)state;
+	assert_int_equal(sampler_attach(sampler, pid, NULL), 0);
+	look = await(sampler, EVENT_SAMPLE, pid, PROC_WAIT_PIPE);
+	assert_int_equal(fstat(ends[0], &st), 0);
+	assert_int_equal(look->sample.inode, st.st_ino);
+	assert_true(look->start_ns < look->end_ns);
+	assert_true(look->sample.known & SAMPLE_KNOWN_PROCESS);
+	assert_non_null(find(EVENT_ALIVE, pid, -1));
+	close(ends[1]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	await(sampler, EVENT_EXIT, pid, -1);
+	assert_int_equal(sampler_alive(sampler), 0);
+	sampler_close(sampler);
+	close(ends[0]);
+}
+
+/* A zombie is no sleeping process. */
+static void test_a_zombie_has_ended(void **state)
+{
+	struct sampler *sampler = sampler_make();
+	int ends[2];
+	pid_t pid = waiting_child(ends, false);
+
+	(void)state;
+	assert_int_equal(sampler_attach(sampler, pid, NULL), 0);
+	await(sampler, EVENT_SAMPLE, pid, -1);
+	close(ends[1]);
+	await(sampler, EVENT_EXIT, pid, -1); /* not waited for */
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	sampler_close(sampler);
+	close(ends[0]);
+}
+
+static void test_children_and_what_they_are(void **state)
+{
+	struct sampler *sampler = sampler_make();
+	const struct event *event = NULL;
+	int ends[2];
+	pid_t pid = waiting_child(ends, true);
+
+	(void)state;
+	assert_int_equal(sampler_attach(sampler, pid, NULL), 0);
+	for (int i = 0; i < POLLS_MAX && !event; i++) {
+		poll(&(struct pollfd){.fd = sampler_fd(sampler), .events = POLLIN}, 1, 1000);
+		assert_true(sampler_poll(sampler, &sink) >= 0);
+		for (size_t k = 0; k < seen.n; k++)
+			if (seen.events[k].type == EVENT_SAMPLE_PROCESS &&
+			    seen.events[k].tid != (uint32_t)pid)
+				event = &seen.events[k];
+	}
+	assert_non_null(event);
+	assert_int_equal(event->process.parent_tgid, pid);
+	assert_int_equal(event->process.flags, SAMPLE_PROCESS_SHARES_PIPE | SAMPLE_PROCESS_COPY);
+	assert_int_equal(sampler_alive(sampler), 2);
+	assert_true(sampler_has(sampler, (pid_t)event->tid));
+	/* The first one's parent is this test, which is not part of the job. */
+	assert_int_equal(find(EVENT_SAMPLE_PROCESS, pid, -1)->process.flags, 0);
+	close(ends[1]);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	sampler_close(sampler);
+	close(ends[0]);
+}
+
+static void test_without_children(void **state)
+{
+	struct sampler *sampler;
+	int ends[2];
+	pid_t pid = waiting_child(ends, true);
+
+	(void)state;
+	seen.n = 0;
+	assert_int_equal(sampler_open("/proc", true, &sampler, NULL), 0);
+	assert_int_equal(sampler_attach(sampler, pid, NULL), 0);
+	await(sampler, EVENT_SAMPLE, pid, PROC_WAIT_PIPE);
+	for (int i = 0; i < 50; i++) {
+		poll(&(struct pollfd){.fd = sampler_fd(sampler), .events = POLLIN}, 1, 1000);
+		assert_true(sampler_poll(sampler, &sink) >= 0);
+	}
+	assert_int_equal(sampler_alive(sampler), 1);
+	close(ends[1]);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	sampler_close(sampler);
+	close(ends[0]);
+}
+
+static size_t n_open_files(void)
+{
+	DIR *directory = opendir("/proc/self/fd");
+	size_t n = 0;
+
+	assert_non_null(directory);
+	while (readdir(directory))
+		n++;
+	closedir(directory);
+	return n;
+}
+
+/* Processes that come and go leave nothing behind. */
+static void test_many_short_processes(void **state)
+{
+	size_t before = n_open_files();
+	struct sampler *sampler = sampler_make();
+	struct collector_stats stats;
+	pid_t pid = fork();
+
+	(void)state;
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		for (int i = 0; i < 1000; i++) {
+			pid_t child = fork();
+
+			if (child == 0)
+				_exit(0);
+			waitpid(child, NULL, 0);
+		}
+		_exit(0);
+	}
+	assert_int_equal(sampler_attach(sampler, pid, NULL), 0);
+	await(sampler, EVENT_EXIT, pid, -1);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	for (int i = 0; i < POLLS_MAX && sampler_alive(sampler); i++) {
+		poll(&(struct pollfd){.fd = sampler_fd(sampler), .events = POLLIN}, 1, 1000);
+		assert_true(sampler_poll(sampler, &sink) >= 0);
+	}
+	assert_int_equal(sampler_alive(sampler), 0);
+	sampler_stats_get(sampler, &stats);
+	assert_int_equal(stats.storage_failures, 0);
+	sampler_close(sampler);
+	assert_int_equal(n_open_files(), before);
+}
+
+static void test_no_such_process(void **state)
+{
+	struct sampler *sampler = sampler_make();
+	struct error err = ERROR_INIT;
+	pid_t pid = fork();
+
+	(void)state;
+	if (pid == 0)
+		_exit(0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_int_equal(sampler_attach(sampler, pid, &err), -ESRCH);
+	assert_non_null(strstr(err.text, "no process"));
+	sampler_close(sampler);
+	assert_int_equal(sampler_open("/nonexistent", false, &sampler, &err), -ENOENT);
+}
+
+/* The tree. */
+static const char *root;
+
+static int setup(void **state)
+{
+	int r = make_folder(state);
+
+	root = *state;
+	return r;
+}
+
+__attribute__((format(printf, 3, 4))) static void write_task(pid_t pid, const char *name, const char *format,
+							     ...)
+{
+	char path[128], text[512];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	snprintf(path, sizeof(path), "%d/%s", (int)pid, name);
+	write_text(root, path, text);
+}
+
+static void write_stat(pid_t pid, char state, unsigned int ticks, unsigned int start_ticks)
+{
+	char name[64];
+
+	for (int i = 0; i < 2; i++) {
+		snprintf(name, sizeof(name), i ? "task/%d/stat" : "stat", (int)pid);
+		write_task(
+		    pid, name,
+		    "%d (python3) %c 1 40 40 0 -1 4194560 11 0 22 0 %u 0 0 0 20 0 1 0 %u 1000 77 18 0 0\n",
+		    (int)pid, state, ticks, start_ticks);
+	}
+}
+
+/* Where schedstat and syscall are hidden, the thread's state, its ticks and wchan are left. */
+static void test_a_kernel_that_shows_little(void **state)
+{
+	struct sampler_thread *thread;
+	char name[64];
+	pid_t pid = getpid(); /* its CPU clock is asked for, too */
+
+	(void)state;
+	seen.n = 0;
+	write_stat(pid, 'R', 100, 5);
+	snprintf(name, sizeof(name), "task/%d/wchan", (int)pid);
+	write_task(pid, name, "folio_wait_bit_common");
+	assert_int_equal(sampler_thread_open(root, pid, pid, 1000, &thread), 0);
+	assert_int_equal(sampler_thread_look(thread, NULL, 2000, &sink), 0);
+	assert_int_equal(seen.n, 0); /* the first look is where counting begins */
+	write_stat(pid, 'D', 103, 5);
+	assert_int_equal(sampler_thread_look(thread, NULL, 3000, &sink), 0);
+	assert_int_equal(seen.n, 1);
+	assert_int_equal(seen.events[0].start_ns, 2000);
+	assert_int_equal(seen.events[0].sample.state, 'D');
+	assert_int_equal(seen.events[0].sample.wait, PROC_WAIT_FILE_READ);
+	assert_int_equal(seen.events[0].sample.known, SAMPLE_KNOWN_WCHAN | SAMPLE_KNOWN_PROCESS);
+	assert_int_equal(seen.events[0].sample.exec_ns, 3 * (NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK)));
+	write_stat(pid, 'Z', 103, 5);
+	assert_int_equal(sampler_thread_look(thread, NULL, 4000, &sink), -ESRCH);
+	sampler_thread_close(thread);
+}
+
+static void test_a_number_that_is_used_again(void **state)
+{
+	struct sampler_process *process;
+	pid_t pid = getpid();
+
+	(void)state;
+	seen.n = 0;
+	write_stat(pid, 'R', 100, 5);
+	assert_int_equal(sampler_process_new(root, pid, NULL, &process), 0);
+	assert_int_equal(sampler_process_scan(process, 10, 1000, &sink), 0);
+	write_stat(pid, 'R', 0, 900);
+	assert_int_equal(sampler_process_scan(process, 10, 2000, &sink), -ESRCH);
+	sampler_process_free(process);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_what_a_process_sleeps_in),
+	    cmocka_unit_test(test_a_zombie_has_ended),
+	    cmocka_unit_test(test_children_and_what_they_are),
+	    cmocka_unit_test(test_without_children),
+	    cmocka_unit_test(test_many_short_processes),
+	    cmocka_unit_test(test_no_such_process),
+	    cmocka_unit_test(test_a_kernel_that_shows_little),
+	    cmocka_unit_test(test_a_number_that_is_used_again),
+	};
+
+	return cmocka_run_group_tests(tests, setup, remove_folder);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where a real Python process is, seen from outside. */
+#include "support.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/clock.h"
+#include "sampler_place.h"
+
+#define PYTHON "/usr/bin/python3"
+
+static const char *root;
+
+static int setup(void **state)
+{
+	if (make_folder(state) < 0)
+		return -1;
+	root = *state;
+	/* Each line it reads says where to go: into a next(), or elsewhere, and waits there for another line.
+	 */
+	write_text(root, "torch/utils/data/dataloader.py",
+		   "class Iterator:\n"
+		   "    def __next__(self):\n"
+		   "        return deep(20)\n"
+		   "def deep(n):\n"
+		   "    if n: return deep(n - 1)\n"
+		   "    print('there', flush=True)\n"
+		   "    return input()\n");
+	write_text(root, "job.py",
+		   "import sys, threading\n"
+		   "sys.path.insert(0, sys.argv[1] + '/torch/utils/data')\n"
+		   "import dataloader\n"
+		   "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+		   "def elsewhere():\n"
+		   "    return dataloader.deep(30)\n"
+		   "word = 'elsewhere'\n"
+		   "while True:\n"
+		   "    word = next(dataloader.Iterator()) if word == 'next' else elsewhere()\n");
+	return 0;
+}
+
+/* A Python program between two pipes. */
+struct program {
+	pid_t pid;
+	FILE *to, *from;
+};
+
+static void await_there(struct program *program)
+{
+	char line[64];
+
+	assert_non_null(fgets(line, sizeof(line), program->from));
+	assert_string_equal(line, "there\n");
+}
+
+static void program_start(struct program *program)
+{
+	int to[2], from[2];
+	char path[256];
+
+	assert_int_equal(pipe(to) | pipe(from), 0);
+	snprintf(path, sizeof(path), "%s/job.py", root);
+	program->pid = fork();
+	if (program->pid == 0) {
+		dup2(to[0], 0);
+		dup2(from[1], 1);
+		close(to[1]);
+		close(from[0]);
+		execl(PYTHON, PYTHON, "-B", path, root, (char *)NULL);
+		_exit(127);
+	}
+	close(to[0]);
+	close(from[1]);
+	program->to = fdopen(to[1], "w");
+	program->from = fdopen(from[0], "r");
+	await_there(program);
+}
+
+static void program_go(struct program *program, const char *where)
+{
+	fprintf(program->to, "%s\n", where);
+	fflush(program->to);
+	await_there(program);
+}
+
+static void program_end(struct program *program)
+{
+	kill(program->pid, SIGKILL);
+	waitpid(program->pid, NULL, 0);
+	fclose(program->to);
+	fclose(program->from);
+}
+
+static void test_a_real_process(void **state)
+{
+	struct sampler_place *place;
+	struct program program;
+
+	(void)state;
+	if (access(PYTHON, X_OK))
+		skip();
+	program_start(&program);
+	assert_int_equal(sampler_place_open("/proc", program.pid, &place), 0);
+	for (uint64_t i = 0; i < 3; i++) {
+		/* What is known of code is forgotten now and then. */
+		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_OUTSIDE);
+		program_go(&program, "next");
+		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_NEXT);
+		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_NEXT);
+		program_go(&program, "elsewhere");
+	}
+	program_end(&program);
+	assert_int_equal(sampler_place_look(place, 0), SAMPLE_PLACE_UNKNOWN);
+	sampler_place_close(place);
+}
+
+static void test_no_python(void **state)
+{
+	struct sampler_place *place;
+	pid_t pid = fork();
+
+	(void)state;
+	if (pid == 0) {
+		pause();
+		_exit(0);
+	}
+	assert_int_equal(sampler_place_open("/proc", pid, &place), -ENOENT);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	assert_int_equal(sampler_place_open("/proc", pid, &place), -ENOENT);
+	sampler_place_close(NULL);
+}
+
+static void test_names(void **state)
+{
+	static const char site[] = "/usr/lib/python3/dist-packages/";
+	static const struct {
+		const char *path, *function;
+		enum sample_place place;
+	} cases[] = {
+	    {"torch/utils/data/dataloader.py", "_BaseDataLoaderIter.__next__", SAMPLE_PLACE_NEXT},
+	    {"torch/utils/data/dataloader.py", "__next__", SAMPLE_PLACE_NEXT}, /* until Python 3.10 */
+	    {"torch/utils/data/dataloader.py", "DataLoader.__iter__", SAMPLE_PLACE_OUTSIDE},
+	    {"torchdata/stateful_dataloader/stateful_dataloader.py", "_Iter.__next__", SAMPLE_PLACE_NEXT},
+	    {"diesel_loader/torch.py", "_Iterator.__next__", SAMPLE_PLACE_DIESEL},
+	    {"diesel_loader/torch.py", "DataLoader.__len__", SAMPLE_PLACE_OUTSIDE},
+	    {"tqdm/std.py", "tqdm.__next__", SAMPLE_PLACE_OUTSIDE},
+	    {"torch/nn/modules/module.py", "Module.__next__", SAMPLE_PLACE_OUTSIDE},
+	    {"", "", SAMPLE_PLACE_OUTSIDE},
+	};
+	char path[256];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		snprintf(path, sizeof(path), "%s%s", site, cases[i].path);
+		assert_int_equal(sampler_place_of(path, cases[i].function), cases[i].place);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_names),
+	    cmocka_unit_test(test_a_real_process),
+	    cmocka_unit_test(test_no_python),
+	};
+
+	return cmocka_run_group_tests(tests, setup, remove_folder);
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "bpf/notes.h"
+#include "profile_find.h"
+
+enum key {
+	JPEG_IDCT = 1,
+	JPEG_UNNAMED,
+	IMAGING,
+	EVAL,
+	MEMMOVE,
+	TORCH_ADD,
+	PY_MAIN,
+	PY_LOAD,
+	PY_RESIZE,
+};
+
+static const struct profile_frame frames[] = {
+    {JPEG_IDCT, FRAME_NATIVE, "libjpeg-0e09f8ba.so.62.4.0", "jpeg_idct_islow"},
+    {JPEG_UNNAMED, FRAME_NATIVE, "libjpeg-0e09f8ba.so.62.4.0", ""},
+    {IMAGING, FRAME_NATIVE, "_imaging.cpython-311-x86_64-linux-gnu.so", ""},
+    {EVAL, FRAME_INTERPRETER, "python3.11", "_PyEval_EvalFrameDefault"},
+    {MEMMOVE, FRAME_NATIVE, "libc.so.6", "memmove"},
+    {TORCH_ADD, FRAME_NATIVE, "libtorch_cpu.so", "_ZN2at6native3addIfEEvRKNS_6TensorE"},
+    {PY_MAIN, FRAME_PYTHON, "job.py", "main"},
+    {PY_LOAD, FRAME_PYTHON, "ImageFile.py", "ImageFile.load"},
+    {PY_RESIZE, FRAME_PYTHON, "Image.py", "Image.resize"},
+};
+
+#define TRACE(key, ...)                                                                                      \
+	{                                                                                                    \
+		key, (const uint64_t[]){__VA_ARGS__}, sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t)   \
+	}
+
+/* Innermost first; of 15 one frame is not in the notes. */
+static const struct profile_trace traces[] = {
+    TRACE(9, TORCH_ADD),           TRACE(10, JPEG_IDCT, JPEG_UNNAMED, EVAL, EVAL),
+    TRACE(11, JPEG_UNNAMED),       TRACE(12, IMAGING),
+    TRACE(13, EVAL, EVAL),         TRACE(14, MEMMOVE),
+    TRACE(15, 99, IMAGING),        TRACE(20, PY_LOAD, PY_MAIN),
+    TRACE(21, PY_RESIZE, PY_MAIN),
+};
+
+static const struct profile_notes notes = {frames, traces, sizeof(frames) / sizeof(frames[0]),
+					   sizeof(traces) / sizeof(traces[0]), 99};
+
+static struct profile_label label_of(uint64_t native, uint64_t python)
+{
+	const struct profile_group group = {.native = native, .python = python, .syscall_nr = 0xffff};
+	struct profile_label label;
+
+	profile_label(&notes, &group, &label);
+	return label;
+}
+
+static void test_library_names(void **state)
+{
+	static const char *const names[][2] = {
+	    {"libjpeg.so.62.3.0", "libjpeg"},
+	    {"libjpeg-0e09f8ba.so.62.4.0", "libjpeg"},
+	    {"_imaging.cpython-311-x86_64-linux-gnu.so", "_imaging"},
+	    {"_rust.abi3.so", "_rust"},
+	    {"libtorch_cpu.so", "libtorch_cpu"},
+	    {"ld-linux-x86-64.so.2", "ld-linux-x86-64"},
+	    {"libm-2.31.so", "libm-2.31"},
+	    {"job", "job"},
+	    {".so", ".so"},
+	    {"", ""},
+	    {"lib-deadbeef-more.so", "lib-deadbeef-more"},
+	};
+	char name[64];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		profile_library_name(names[i][0], name, sizeof(name));
+		assert_string_equal(name, names[i][1]);
+	}
+	profile_library_name("libjpeg.so", name, 4);
+	assert_string_equal(name, "lib");
+}
+
+static void test_python_frames_come_before_what_they_call(void **state)
+{
+	struct profile_label label = label_of(10, 20);
+
+	(void)state;
+	assert_string_equal(label.frames,
+			    "job.py:main;ImageFile.py:ImageFile.load;libjpeg;libjpeg:jpeg_idct_islow");
+	assert_string_equal(label.library, "libjpeg");
+	assert_string_equal(label.function, "jpeg_idct_islow");
+	assert_string_equal(label.file, "libjpeg");
+	assert_string_equal(label.caller, "ImageFile.py:ImageFile.load");
+	label = label_of(11, 20);
+	assert_string_equal(label.frames, "job.py:main;ImageFile.py:ImageFile.load;libjpeg");
+	assert_string_equal(label.function, "");
+}
+
+static void test_cxx_names_are_for_people(void **state)
+{
+	struct profile_label label = label_of(9, 0);
+
+	(void)state;
+	assert_string_equal(label.function, "at::native::add");
+	assert_string_equal(label.frames, "libtorch_cpu:at::native::add");
+}
+
+/* The interpreter's own time belongs to the Python function that it executes. */
+static void test_interpreter(void **state)
+{
+	struct profile_label label = label_of(13, 21);
+
+	(void)state;
+	assert_string_equal(label.frames, "job.py:main;Image.py:Image.resize");
+	assert_string_equal(label.library, "Python");
+	assert_string_equal(label.function, "Image.resize");
+	assert_string_equal(label.file, "Image.py");
+	label = label_of(13, 0);
+	assert_string_equal(label.library, "Python");
+	assert_string_equal(label.function, "_PyEval_EvalFrameDefault");
+	assert_string_equal(label.frames, "Python:_PyEval_EvalFrameDefault;Python:_PyEval_EvalFrameDefault");
+	assert_string_equal(label.caller, "");
+}
+
+static void test_kernel(void **state)
+{
+	struct profile_group group = {.native = 12, .python = 21, .syscall_nr = 0xffff, .in_kernel = true};
+	struct profile_label label;
+
+	(void)state;
+	profile_label(&notes, &group, &label);
+	assert_string_equal(label.library, "Linux");
+	assert_string_equal(label.function, "page faults");
+	assert_string_equal(label.frames, "job.py:main;Image.py:Image.resize;_imaging;Linux:page faults");
+	group.syscall_nr = 1;
+	profile_label(&notes, &group, &label);
+	assert_string_equal(label.function, "writing");
+}
+
+static void test_what_is_not_known(void **state)
+{
+	struct profile_label label = label_of(0, 0);
+
+	(void)state;
+	assert_string_equal(label.library, "");
+	assert_string_equal(label.frames, "not known");
+	label = label_of(15, 4711);
+	assert_string_equal(label.library, "_imaging");
+	assert_string_equal(label.frames, "_imaging");
+	label = label_of(0, 20);
+	assert_string_equal(label.library, "Python");
+}
+
+static void test_fold(void **state)
+{
+	const struct profile_group groups[] = {
+	    {.native = 10, .python = 20, .n_samples = 50, .syscall_nr = 0xffff},
+	    {.native = 11, .python = 20, .n_samples = 11, .syscall_nr = 0xffff},
+	    {.native = 12, .python = 21, .n_samples = 15, .syscall_nr = 0xffff},
+	    {.native = 12, .python = 20, .n_samples = 5, .syscall_nr = 0xffff},
+	    {.native = 15, .python = 21, .n_samples = 2, .syscall_nr = 0xffff},
+	    {.native = 13, .python = 20, .n_samples = 8, .syscall_nr = 0xffff},
+	    {.n_samples = 9, .syscall_nr = 0xffff},
+	};
+	struct profile *profile = calloc(1, sizeof(*profile));
+	uint64_t sum = 0;
+
+	(void)state;
+	assert_int_equal(profile_fold(&notes, groups, 7, profile), 0);
+	assert_int_equal(profile->n_samples, 100);
+	assert_int_equal(profile->n_unknown, 9);
+	assert_int_equal(profile->n_libraries, 3);
+	assert_string_equal(profile->libraries[0].name, "libjpeg");
+	assert_int_equal(profile->libraries[0].n_samples, 61);
+	assert_string_equal(profile->libraries[0].caller, "ImageFile.py:ImageFile.load");
+	assert_string_equal(profile->libraries[1].name, "_imaging");
+	assert_int_equal(profile->libraries[1].n_samples, 22);
+	assert_string_equal(profile->libraries[1].caller, "Image.py:Image.resize");
+	assert_string_equal(profile->libraries[2].name, "Python");
+	assert_int_equal(profile->n_functions, 2);
+	assert_string_equal(profile->functions[0].name, "jpeg_idct_islow");
+	assert_int_equal(profile->functions[0].n_samples, 50);
+	assert_string_equal(profile->functions[1].name, "ImageFile.load");
+	assert_string_equal(profile->functions[1].library, "ImageFile.py");
+	/* Two traces of the same text are one stack. */
+	assert_int_equal(profile->n_stacks, 6);
+	for (size_t i = 0; i < profile->n_stacks; i++) {
+		sum += profile->stacks[i].n_samples;
+		if (i)
+			assert_true(profile->stacks[i].n_samples <= profile->stacks[i - 1].n_samples);
+	}
+	assert_int_equal(sum, 100);
+	profile_free(profile);
+}
+
+static void test_nothing_to_fold(void **state)
+{
+	static const struct profile_notes none = {0};
+	const struct profile_group group = {.native = 1, .python = 2, .n_samples = 3};
+	struct profile *profile = calloc(1, sizeof(*profile));
+
+	(void)state;
+	assert_int_equal(profile_fold(&none, NULL, 0, profile), 0);
+	assert_int_equal(profile->n_stacks, 0);
+	profile_free(profile);
+	profile = calloc(1, sizeof(*profile));
+	assert_int_equal(profile_fold(&none, &group, 1, profile), 0);
+	assert_int_equal(profile->n_unknown, 3);
+	profile_free(profile);
+	profile_free(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_library_names),
+	    cmocka_unit_test(test_python_frames_come_before_what_they_call),
+	    cmocka_unit_test(test_cxx_names_are_for_people),
+	    cmocka_unit_test(test_interpreter),
+	    cmocka_unit_test(test_kernel),
+	    cmocka_unit_test(test_what_is_not_known),
+	    cmocka_unit_test(test_fold),
+	    cmocka_unit_test(test_nothing_to_fold),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Replays of a recording, compared with its replay unchanged. */
+#include "test.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "forecast.h"
+
+#define STEPS 40
+#define MS    1e6
+
+/* The trainer prepares each batch itself, in 3 ms of reading and 5 ms of computing, and then computes for 5
+ * ms. */
+struct plant {
+	struct model_segment segments[STEPS];
+	struct model_batch batches[STEPS];
+	struct model_step model_steps[STEPS];
+	struct model_epoch epochs[2];
+	struct analysis_step steps[STEPS];
+	struct service service;
+};
+
+static struct plant *plant_new(size_t n_steps)
+{
+	static struct plant plant;
+
+	memset(&plant, 0, sizeof(plant));
+	for (uint64_t k = 0; k < STEPS; k++) {
+		plant.segments[k] =
+		    (struct model_segment){.compute_ns = 5 * MS, .latency_ns = 3 * MS, .size_bytes = 1e6};
+		plant.batches[k] = (struct model_batch){k, 1};
+		plant.model_steps[k] = (struct model_step){.cpu_ns = 5 * MS};
+		plant.steps[k] =
+		    (struct analysis_step){.begin_ns = k * 13000000, .end_ns = (k + 1) * 13000000};
+	}
+	plant.epochs[1].first_step = n_steps / 2;
+	plant.service.job = (struct model_job){.segments = plant.segments,
+					       .n_segments = STEPS,
+					       .batches = plant.batches,
+					       .steps = plant.model_steps,
+					       .n_steps = n_steps,
+					       .epochs = plant.epochs,
+					       .n_epochs = n_steps > 1 ? 2 : 1,
+					       .storage = {.bytes_per_s = INFINITY},
+					       .cores = 8,
+					       .gang = 1};
+	plant.service.storage.bytes_per_s = INFINITY;
+	return &plant;
+}
+
+static void test_steady_steps(void **state)
+{
+	const size_t n_warmups[] = {0, 1, 7, STEPS - 1};
+
+	for (size_t i = 0; i < 4; i++) {
+		size_t n_warmup = n_warmups[i] ? n_warmups[i] : 1; /* the first one never counts */
+		struct plant *plant = plant_new(STEPS);
+		struct forecast forecast;
+
+		assert_int_equal(forecast_init(&forecast, &plant->service, plant->steps, n_warmups[i]), 0);
+		assert_int_equal(forecast.first, n_warmup);
+		assert_int_equal(forecast.n, STEPS - n_warmup);
+		assert_float_equal(forecast.recorded_ns, (double)(STEPS - n_warmup) * 13 * MS, 1);
+		assert_float_equal(forecast.replayed_ns, forecast.recorded_ns, 1000);
+		assert_float_equal(forecast.error_ratio, 0, 1e-6);
+		forecast_free(&forecast);
+	}
+}
+
+/* Where all steps are warm-up there is nothing to compare; so in a job without any. */
+static void test_no_steady_step(void **state)
+{
+	const size_t n_steps[] = {0, 1, 5, STEPS};
+
+	for (size_t i = 0; i < 4; i++)
+		for (size_t more = 0; more < 3; more++) {
+			struct plant *plant = plant_new(n_steps[i]);
+			struct forecast forecast;
+
+			if (n_steps[i] + more == 0)
+				continue;
+			assert_int_equal(
+			    forecast_init(&forecast, &plant->service, plant->steps, n_steps[i] + more),
+			    -EINVAL);
+			forecast_free(&forecast);
+		}
+}
+
+/* A job too short to leave its first step out. */
+static void test_few_steps(void **state)
+{
+	struct plant *plant = plant_new(5);
+	struct forecast forecast;
+
+	assert_int_equal(forecast_init(&forecast, &plant->service, plant->steps, 0), 0);
+	assert_int_equal(forecast.first, 0);
+	assert_int_equal(forecast.n, 5);
+	assert_int_equal(forecast.job.n_epochs, 2);
+	forecast_free(&forecast);
+}
+
+/* What steps compiled, the next ones will not. */
+static void test_compiling_is_left_out(void **state)
+{
+	struct plant *plant = plant_new(STEPS);
+	struct forecast forecast;
+
+	for (size_t k = 20; k < STEPS; k++) {
+		plant->steps[k].begin_ns += (k - 20) * 100000000;
+		plant->steps[k].end_ns += (k - 19) * 100000000;
+		plant->steps[k].share_ns[SHARE_COMPILING] = 100000000;
+		plant->model_steps[k].fixed_ns = 100 * MS;
+	}
+	assert_int_equal(forecast_init(&forecast, &plant->service, plant->steps, 0), 0);
+	assert_float_equal(forecast.recorded_ns, (STEPS - 1) * 13 * MS, 1);
+	assert_float_equal(forecast.error_ratio, 0, 1e-6);
+	forecast_free(&forecast);
+}
+
+/* A server that explains the recording is kept, with what is saved up if need be; any other is none. */
+static void test_server(void **state)
+{
+	struct plant *plant = plant_new(STEPS);
+	struct forecast forecast;
+
+	plant->service.storage = (struct model_storage){.bytes_per_s = 1e9 / 3};
+	assert_int_equal(forecast_init(&forecast, &plant->service, plant->steps, 0), 0);
+	assert_ptr_equal(forecast.job.segments, forecast.segments);
+	assert_true(forecast.job.storage.drained);
+	assert_true(forecast.error_ratio < 0.01);
+	forecast_free(&forecast);
+	plant->service.storage.bytes_per_s = 1e9 / 9;
+	assert_int_equal(forecast_init(&forecast, &plant->service, plant->steps, 0), 0);
+	assert_ptr_equal(forecast.job.segments, plant->segments);
+	assert_float_equal(forecast.error_ratio, 0, 1e-6);
+	forecast_free(&forecast);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_steady_steps), cmocka_unit_test(test_no_steady_step),
+	    cmocka_unit_test(test_few_steps),    cmocka_unit_test(test_compiling_is_left_out),
+	    cmocka_unit_test(test_server),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,587 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The analysis of sampled recordings, on made-up looks whose truth is known. */
+#include "test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyzer/analysis.h"
+#include "lib/clock.h"
+#include "lib/proc_task.h"
+
+#define EVENTS_MAX 40000
+#define BASE_NS    UINT64_C(7000000000)
+#define LOOK_MS    5
+#define ALL_KNOWN  (SAMPLE_KNOWN_SCHEDSTAT | SAMPLE_KNOWN_SYSCALL | SAMPLE_KNOWN_IO | SAMPLE_KNOWN_PROCESS)
+
+enum {
+	TRAINER = 100,
+	PIN_THREAD = 101,
+	WORKER = 200,
+	RESULT_PIPE = 7000,
+	INDEX_PIPE = 7001,
+};
+
+struct tape {
+	struct event *events;
+	size_t n;
+	uint16_t known;
+};
+
+static struct event *put(struct tape *tape, uint32_t tgid, uint32_t tid, uint16_t type, double begin_ms,
+			 double end_ms)
+{
+	struct event *event = &tape->events[tape->n++];
+
+	assert_true(tape->n < EVENTS_MAX);
+	*event = (struct event){.start_ns = BASE_NS + (uint64_t)(begin_ms * 1e6),
+				.end_ns = BASE_NS + (uint64_t)(end_ms * 1e6),
+				.tid = tid,
+				.tgid = tgid,
+				.type = type};
+	return event;
+}
+
+static void process(struct tape *tape, uint32_t tgid, uint32_t parent, uint32_t flags, double at_ms)
+{
+	struct event *event = put(tape, tgid, tgid, EVENT_SAMPLE_PROCESS, at_ms, at_ms);
+
+	event->process.parent_tgid = parent;
+	event->process.flags = flags;
+}
+
+/* Looks every LOOK_MS from start to end, all of the same kind: on a CPU for run of their time, else asleep.
+ */
+static struct event *stretch(struct tape *tape, uint32_t tgid, uint32_t tid, double begin_ms, double end_ms,
+			     double run, enum proc_wait wait)
+{
+	struct event *event = NULL;
+
+	for (int i = 0; begin_ms + i * LOOK_MS < end_ms; i++) {
+		double at = begin_ms + i * LOOK_MS;
+		double end = at + LOOK_MS < end_ms ? at + LOOK_MS : end_ms;
+
+		event = put(tape, tgid, tid, EVENT_SAMPLE, at, end);
+		event->sample.exec_ns = (uint32_t)((end - at) * 1e6 * run);
+		event->sample.process_ns = tid == tgid ? event->sample.exec_ns : 0;
+		event->sample.wait = wait;
+		event->sample.state = wait == PROC_WAIT_NONE ? 'R' : 'S';
+		event->sample.inode =
+		    wait == PROC_WAIT_PIPE ? (tgid == TRAINER ? RESULT_PIPE : INDEX_PIPE) : 0;
+		event->sample.known = tape->known;
+		event->sample.n = 1;
+	}
+	return event;
+}
+
+static struct tape tape_make(void)
+{
+	struct tape tape = {.events = calloc(EVENTS_MAX, sizeof(*tape.events)), .known = ALL_KNOWN};
+
+	assert_non_null(tape.events);
+	return tape;
+}
+
+/* The shares make up the window, whatever the events are. */
+static struct analysis *analyse(struct tape *tape)
+{
+	const struct analysis_input input = {
+	    .events = tape->events, .n_events = tape->n, .root_tgid = TRAINER, .n_cpus = 4};
+	struct analysis *analysis;
+	uint64_t sum_ns = 0;
+
+	assert_int_equal(analysis_run(&input, &analysis, NULL), 0);
+	assert_true(analysis->approximate);
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		sum_ns += analysis->share_ns[i];
+	assert_int_equal(sum_ns, analysis->observed_ns);
+	free(tape->events);
+	return analysis;
+}
+
+static double points(const struct analysis *analysis, enum analysis_share share)
+{
+	return 100 * analysis_share_ratio(analysis, share);
+}
+
+#define assert_points(analysis, share, expected, tolerance)                                                  \
+	do {                                                                                                 \
+		double points_ = points(analysis, share);                                                    \
+		if (points_ < (expected) - (tolerance) || points_ > (expected) + (tolerance))                \
+			fail_msg("%s is %.1f, not %.1f", #share, points_, (double)(expected));               \
+	} while (0)
+
+/* 50 steps of 100 ms: the trainer waits 60 and computes 40; the worker reads 70 and prepares 30. */
+static void workers_job(struct tape *tape, enum proc_wait trainer_waits, uint32_t flags)
+{
+	process(tape, TRAINER, 1, 0, 0);
+	stretch(tape, TRAINER, TRAINER, 0, 900, 1, PROC_WAIT_NONE); /* imports */
+	process(tape, WORKER, TRAINER, flags, 900);
+	for (int i = 0; i < 50; i++) {
+		double at = 900 + 100 * i;
+
+		stretch(tape, TRAINER, TRAINER, at, at + 60, 0, trainer_waits);
+		stretch(tape, TRAINER, TRAINER, at + 60, at + 65, 1, PROC_WAIT_NONE)->sample.n_reads = 6;
+		stretch(tape, TRAINER, TRAINER, at + 65, at + 100, 1, PROC_WAIT_NONE);
+		stretch(tape, WORKER, WORKER, at, at + 70, 0, PROC_WAIT_FILE_READ)->sample.read_bytes = 1000;
+		stretch(tape, WORKER, WORKER, at + 70, at + 100, 1, PROC_WAIT_NONE);
+	}
+	put(tape, WORKER, WORKER, EVENT_EXIT, 5900, 5900);
+	stretch(tape, TRAINER, TRAINER, 5900, 6100, 1, PROC_WAIT_NONE); /* tear-down */
+}
+
+static const uint32_t worker_flags = SAMPLE_PROCESS_SHARES_PIPE | SAMPLE_PROCESS_COPY;
+
+static void test_workers(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+
+	(void)state;
+	workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
+	analysis = analyse(&tape);
+	assert_int_equal(analysis->verdict, ANALYSIS_FETCH_BOUND);
+	assert_int_equal(analysis->loader, LOADER_WORKERS);
+	assert_int_equal(analysis->method, METHOD_SAMPLED);
+	assert_int_equal(analysis->trainer_tid, TRAINER);
+	assert_int_equal(analysis->n_steps_estimated, 50);
+	assert_int_equal(analysis->workers.n_at_once, 1);
+	assert_true(analysis->workers.fetch_ns == 3500 * NS_PER_MS);
+	assert_true(analysis->workers.cpu_ns == 1500 * NS_PER_MS);
+	assert_int_equal(analysis->read_bytes, 50 * 1000);
+	/* Without reading the trainer's 40 ms are the longer. */
+	assert_points(analysis, SHARE_FETCH_STALL, 60, 1);
+	assert_points(analysis, SHARE_PREP_STALL, 0, 1);
+	assert_points(analysis, SHARE_DEVICE, 40, 1);
+	assert_true(analysis->startup_ns >= 890 * NS_PER_MS && analysis->startup_ns <= 910 * NS_PER_MS);
+	analysis_free(analysis);
+}
+
+/* Reading is a third, but preparing alone takes longer than the trainer's step: only a part is fetch. */
+static void test_workers_that_prepare_longer(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+
+	(void)state;
+	process(&tape, TRAINER, 1, 0, 0);
+	process(&tape, WORKER, TRAINER, worker_flags, 0);
+	for (int i = 0; i < 50; i++) {
+		double at = 100 * i;
+
+		stretch(&tape, TRAINER, TRAINER, at, at + 80, 0, PROC_WAIT_PIPE);
+		stretch(&tape, TRAINER, TRAINER, at + 80, at + 100, 1, PROC_WAIT_NONE)->sample.n_reads = 6;
+		stretch(&tape, WORKER, WORKER, at, at + 30, 0, PROC_WAIT_FILE_READ);
+		stretch(&tape, WORKER, WORKER, at + 30, at + 100, 1, PROC_WAIT_NONE);
+	}
+	analysis = analyse(&tape);
+	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
+	assert_points(analysis, SHARE_FETCH_STALL, 30, 2);
+	assert_points(analysis, SHARE_PREP_STALL, 50, 2);
+	analysis_free(analysis);
+}
+
+/* The pin-memory thread waits at the pipe, the trainer in a futex for it. */
+static void test_pin_memory_thread(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+
+	(void)state;
+	workers_job(&tape, PROC_WAIT_FUTEX, worker_flags);
+	for (int i = 0; i < 50; i++) {
+		double at = 900 + 100 * i;
+
+		stretch(&tape, TRAINER, PIN_THREAD, at, at + 60, 0, PROC_WAIT_PIPE);
+		stretch(&tape, TRAINER, PIN_THREAD, at + 60, at + 65, 0.5, PROC_WAIT_NONE)->sample.n_reads =
+		    6;
+		stretch(&tape, TRAINER, PIN_THREAD, at + 65, at + 100, 0, PROC_WAIT_PIPE);
+	}
+	analysis = analyse(&tape);
+	assert_points(analysis, SHARE_FETCH_STALL, 60, 2);
+	assert_int_equal(analysis->n_steps_estimated, 50);
+	analysis_free(analysis);
+}
+
+/* In a futex while its own threads compute: that is the device. */
+static void test_helpers_are_the_device(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+
+	(void)state;
+	workers_job(&tape, PROC_WAIT_FUTEX, worker_flags);
+	for (size_t i = 0; i < tape.n; i++)
+		if (tape.events[i].type == EVENT_SAMPLE && tape.events[i].sample.wait == PROC_WAIT_FUTEX)
+			tape.events[i].sample.process_ns = LOOK_MS * 1000000;
+	analysis = analyse(&tape);
+	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
+	assert_points(analysis, SHARE_DEVICE, 100, 1);
+	analysis_free(analysis);
+}
+
+/* 50 steps without workers: 8 samples of 2 reads, 5 ms asleep in the file and 5 ms of decoding each, then 40
+ * ms of computing; before them imports, which read as well. */
+static void inline_job(struct tape *tape)
+{
+	double at = 0;
+
+	process(tape, TRAINER, 1, 0, 0);
+	for (int i = 0; i < 150; i++, at += 5)
+		stretch(tape, TRAINER, TRAINER, at, at + 5, 1, PROC_WAIT_NONE)->sample.n_reads =
+		    i % 7 ? 9 : 0;
+	for (int step = 0; step < 50; step++) {
+		for (int i = 0; i < 8; i++, at += 10) {
+			stretch(tape, TRAINER, TRAINER, at, at + 5, 0, PROC_WAIT_FILE_READ)->sample.n_reads =
+			    2;
+			stretch(tape, TRAINER, TRAINER, at + 5, at + 10, 1, PROC_WAIT_NONE);
+		}
+		stretch(tape, TRAINER, TRAINER, at, at + 40, 1, PROC_WAIT_NONE);
+		at += 40;
+	}
+	stretch(tape, TRAINER, TRAINER, at, at + 300, 1, PROC_WAIT_NONE); /* tear-down */
+}
+
+static void test_inline(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+
+	(void)state;
+	inline_job(&tape);
+	analysis = analyse(&tape);
+	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_true(analysis->n_steps_estimated >= 49 && analysis->n_steps_estimated <= 51);
+	assert_points(analysis, SHARE_FETCH_STALL, 33, 3);
+	assert_points(analysis, SHARE_PREP_STALL, 33, 6);
+	assert_points(analysis, SHARE_DEVICE, 33, 6);
+	assert_true(analysis->startup_ns > 700 * NS_PER_MS && analysis->startup_ns < 800 * NS_PER_MS);
+	analysis_free(analysis);
+}
+
+/* Every fifth step writes for 100 ms, serialising between two writes, and syncs. */
+static void test_checkpoints(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+	double at = 0;
+
+	(void)state;
+	process(&tape, TRAINER, 1, 0, 0);
+	process(&tape, WORKER, TRAINER, worker_flags, 0);
+	for (int i = 0; i < 50; i++) {
+		stretch(&tape, TRAINER, TRAINER, at, at + 10, 0, PROC_WAIT_PIPE);
+		stretch(&tape, TRAINER, TRAINER, at + 10, at + 80, 1, PROC_WAIT_NONE)->sample.n_reads = 6;
+		at += 80;
+		if (i % 5)
+			continue;
+		/* Bytes of a large write count when it returns: they are seen 60 ms after the first. */
+		stretch(&tape, TRAINER, TRAINER, at, at + 5, 1, PROC_WAIT_NONE)->sample.written_bytes = 8192;
+		stretch(&tape, TRAINER, TRAINER, at + 5, at + 65, 1, PROC_WAIT_NONE);
+		stretch(&tape, TRAINER, TRAINER, at + 65, at + 70, 1, PROC_WAIT_NONE)->sample.written_bytes =
+		    1 << 20;
+		stretch(&tape, TRAINER, TRAINER, at + 70, at + 100, 0, PROC_WAIT_FILE_WRITE);
+		at += 100;
+	}
+	stretch(&tape, WORKER, WORKER, 0, at, 0, PROC_WAIT_PIPE);
+	analysis = analyse(&tape);
+	assert_int_equal(analysis->verdict, ANALYSIS_CHECKPOINT_BOUND);
+	assert_points(analysis, SHARE_CHECKPOINT_STALL, 20, 1);
+	assert_points(analysis, SHARE_PREP_STALL, 10, 1);
+	analysis_free(analysis);
+}
+
+/* Runnable without a core, outside of waits. */
+static void test_starved(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+
+	(void)state;
+	workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
+	for (size_t i = 0; i < tape.n; i++)
+		if (tape.events[i].type == EVENT_SAMPLE && tape.events[i].tid == TRAINER &&
+		    !tape.events[i].sample.n_reads && tape.events[i].sample.wait == PROC_WAIT_NONE) {
+			tape.events[i].sample.exec_ns /= 2;
+			tape.events[i].sample.queue_ns = tape.events[i].sample.exec_ns;
+		}
+	analysis = analyse(&tape);
+	assert_points(analysis, SHARE_CPU_STARVED, 17.5, 1.5);
+	assert_points(analysis, SHARE_FETCH_STALL, 60, 1.5);
+	analysis_free(analysis);
+}
+
+/* Nothing but thread states: the wait is still found, and the interval says how much less is known. */
+static void test_few_sources(void **state)
+{
+	struct tape rich = tape_make(), poor = tape_make();
+	struct analysis *exact, *rough;
+
+	(void)state;
+	workers_job(&rich, PROC_WAIT_PIPE, worker_flags);
+	poor.known = SAMPLE_KNOWN_PROCESS;
+	workers_job(&poor, PROC_WAIT_UNKNOWN, SAMPLE_PROCESS_HIDDEN | SAMPLE_PROCESS_COPY);
+	for (size_t i = 0; i < poor.n; i++)
+		if (poor.events[i].type == EVENT_SAMPLE)
+			poor.events[i].sample.n_reads = 0;
+	exact = analyse(&rich);
+	rough = analyse(&poor);
+	assert_points(rough, SHARE_DEVICE, 40, 5);
+	assert_int_equal(rough->n_steps_estimated, 0);
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		if (analysis_share_known(rough, (enum analysis_share)i))
+			assert_true(rough->share_error[i] > exact->share_error[i]);
+	analysis_free(exact);
+	analysis_free(rough);
+}
+
+static void test_too_few_looks(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+
+	(void)state;
+	process(&tape, TRAINER, 1, 0, 0);
+	stretch(&tape, TRAINER, TRAINER, 0, 200, 1, PROC_WAIT_NONE);
+	analysis = analyse(&tape);
+	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
+	assert_non_null(strstr(analysis->insufficient, "40 times"));
+	analysis_free(analysis);
+}
+
+/* The worker's number was a helper's of the same job before, which is no worker. */
+static void test_numbers_used_again(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+
+	(void)state;
+	process(&tape, WORKER, TRAINER, 0, 0);
+	stretch(&tape, WORKER, WORKER, 0, 500, 1, PROC_WAIT_NONE);
+	put(&tape, WORKER, WORKER, EVENT_EXIT, 500, 500);
+	workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
+	analysis = analyse(&tape);
+	assert_int_equal(analysis->loader, LOADER_WORKERS);
+	assert_int_equal(analysis->workers.n, 1);
+	assert_true(analysis->workers.cpu_ns == 1500 * NS_PER_MS);
+	analysis_free(analysis);
+}
+
+/* A launcher that waits, and ranks that are spawned and have workers of their own. */
+static void test_launcher_is_no_trainer(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+
+	(void)state;
+	process(&tape, 50, 1, 0, 0);
+	stretch(&tape, 50, 50, 0, 6100, 0, PROC_WAIT_CHILD);
+	workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
+	for (size_t i = 0; i < tape.n; i++)
+		if (tape.events[i].type == EVENT_SAMPLE_PROCESS && tape.events[i].tid == TRAINER) {
+			tape.events[i].process.parent_tgid = 50;
+			tape.events[i].process.flags = SAMPLE_PROCESS_SPAWNED | SAMPLE_PROCESS_SHARES_PIPE;
+		}
+	analysis = analyse(&tape);
+	assert_int_equal(analysis->trainer_tid, TRAINER);
+	assert_points(analysis, SHARE_FETCH_STALL, 60, 1);
+	analysis_free(analysis);
+}
+
+/* Drawn states have the lengths of the shares, and stay within what was asked for. */
+static void test_lanes(void **state)
+{
+	(void)state;
+	for (size_t max = 100; max <= 100000; max *= 1000) {
+		struct tape tape = tape_make();
+		const struct analysis_input input = {
+		    .events = tape.events, .root_tgid = TRAINER, .n_cpus = 4, .n_lane_segments_max = max};
+		struct analysis_input whole = input;
+		struct analysis *analysis;
+		uint64_t of_ns[LANE_STATES] = {0};
+
+		workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
+		whole.n_events = tape.n;
+		assert_int_equal(analysis_run(&whole, &analysis, NULL), 0);
+		assert_non_null(analysis->lanes);
+		assert_int_equal(analysis->lanes->n_items, 2);
+		assert_int_equal(analysis->lanes->items[0].role, LANE_TRAINER);
+		assert_true(analysis->lanes->items[0].n_segments + analysis->lanes->items[1].n_segments <=
+			    max + 4);
+		for (size_t i = 0; i < analysis->lanes->items[0].n_segments; i++) {
+			const struct lane_segment *segment = &analysis->lanes->items[0].segments[i];
+
+			of_ns[segment->state] += segment->end_ns - segment->begin_ns;
+		}
+		/* 60 of 100 ms in each of 50 steps. */
+		assert_true(of_ns[LANE_FETCH_STALL] + of_ns[LANE_PREP_STALL] > 2800 * NS_PER_MS);
+		assert_true(of_ns[LANE_FETCH_STALL] + of_ns[LANE_PREP_STALL] < 3200 * NS_PER_MS);
+		assert_true(of_ns[LANE_DEVICE] > 1800 * NS_PER_MS);
+		analysis_free(analysis);
+		free(tape.events);
+	}
+}
+
+/* Steps of 100 ms with 40 ms in next(), busy for the first busy_ms of them: what the trainer's Python stack
+ * said at the end of each look is all there is. */
+static void placed_job(struct tape *tape, enum sample_place next, uint64_t busy_ms)
+{
+	process(tape, TRAINER, 1, 0, 0);
+	for (unsigned int step = 0; step < 50; step++) {
+		size_t before = tape->n;
+
+		stretch(tape, TRAINER, TRAINER, 100 * step, 100 * step + busy_ms, 1, PROC_WAIT_NONE);
+		stretch(tape, TRAINER, TRAINER, 100 * step + busy_ms, 100 * step + 40, 0, PROC_WAIT_TIMER);
+		for (size_t i = before; i < tape->n; i++)
+			tape->events[i].sample.place = (uint8_t)next;
+		before = tape->n;
+		stretch(tape, TRAINER, TRAINER, 100 * step + 40, 100 * step + 100, 1, PROC_WAIT_NONE);
+		for (size_t i = before; i < tape->n; i++)
+			tape->events[i].sample.place = SAMPLE_PLACE_OUTSIDE;
+	}
+	put(tape, TRAINER, TRAINER, EVENT_LIBRARY, 0, 0);
+}
+
+/* Computing and sleeping within a next() is data wait, whatever the sleep is in. */
+static void test_places(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+
+	(void)state;
+	placed_job(&tape, SAMPLE_PLACE_NEXT, 20);
+	analysis = analyse(&tape);
+	assert_int_equal(analysis->loader, LOADER_INLINE);
+	assert_points(analysis, SHARE_PREP_STALL, 40, 1);
+	assert_points(analysis, SHARE_DEVICE, 60, 1);
+	assert_points(analysis, SHARE_OTHER, 0, 1);
+	assert_int_equal(analysis->n_steps_estimated, 50);
+	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
+	assert_false(analysis->blind);
+	assert_true(analysis->share_error[SHARE_PREP_STALL] < 0.1);
+	analysis_free(analysis);
+	tape = tape_make();
+	placed_job(&tape, SAMPLE_PLACE_DIESEL, 10);
+	analysis = analyse(&tape);
+	assert_int_equal(analysis->loader, LOADER_DIESEL);
+	assert_points(analysis, SHARE_PREP_STALL, 40, 1);
+	/* Of what it slept, fetch may be nothing or all. */
+	assert_true(analysis->share_error[SHARE_FETCH_STALL] >= 0.29);
+	assert_non_null(strstr(analysis->note, "dieseld"));
+	assert_null(strstr(analysis->actions[0].text, "\"auto\""));
+	analysis_free(analysis);
+}
+
+/* Preparing that the trainer was seen to do itself is no waiting for dieseld, and workers can take it over.
+ */
+static void test_places_of_own_preparing(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+
+	(void)state;
+	placed_job(&tape, SAMPLE_PLACE_DIESEL, 30);
+	analysis = analyse(&tape);
+	assert_int_equal(analysis->loader, LOADER_DIESEL);
+	assert_points(analysis, SHARE_PREP_STALL, 40, 1);
+	assert_true(analysis->share_error[SHARE_FETCH_STALL] < 0.15);
+	assert_string_equal(analysis->note, "");
+	assert_non_null(strstr(analysis->actions[0].text, "\"auto\""));
+	analysis_free(analysis);
+}
+
+/* Half of its time outside of next(): that is no computing, and what is written then no checkpoint. */
+static void test_compiling_places(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+	uint64_t begin_ns;
+
+	(void)state;
+	placed_job(&tape, SAMPLE_PLACE_NEXT, 20);
+	begin_ns = tape.events[0].end_ns;
+	for (size_t i = 0; i < tape.n; i++) {
+		struct event *look = &tape.events[i];
+
+		if (look->type != EVENT_SAMPLE || look->sample.place != SAMPLE_PLACE_OUTSIDE ||
+		    look->end_ns > begin_ns + 2500 * NS_PER_MS)
+			continue;
+		look->sample.place = SAMPLE_PLACE_COMPILING;
+		look->sample.written_bytes = 1000000;
+	}
+	analysis = analyse(&tape);
+	assert_true(analysis_share_known(analysis, SHARE_COMPILING));
+	assert_points(analysis, SHARE_COMPILING, 30, 2);
+	assert_points(analysis, SHARE_DEVICE, 30, 2);
+	assert_points(analysis, SHARE_PREP_STALL, 40, 2);
+	assert_points(analysis, SHARE_CHECKPOINT_STALL, 0, 0.1);
+	assert_float_equal(analysis_steady_ratio(analysis, SHARE_PREP_STALL), 0.4 / 0.7, 0.03);
+	assert_float_equal(analysis_steady_ratio(analysis, SHARE_COMPILING), 0, 0);
+	assert_non_null(strstr(analysis->note, "paid once"));
+	analysis_free(analysis);
+}
+
+/* In no next(), or nobody knows where: its loading, if there is any, was not seen. */
+static void test_places_that_say_nothing(void **state)
+{
+	(void)state;
+	for (int place = SAMPLE_PLACE_UNKNOWN; place <= SAMPLE_PLACE_OUTSIDE; place++) {
+		struct tape tape = tape_make();
+		struct analysis *analysis;
+
+		placed_job(&tape, (enum sample_place)place, 20);
+		analysis = analyse(&tape);
+		assert_int_equal(analysis->loader, LOADER_NONE);
+		assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
+		assert_true(analysis->blind);
+		assert_non_null(strstr(analysis->note, "not seen"));
+		for (size_t i = 0; i < analysis->n_actions; i++)
+			assert_int_equal(analysis->actions[i].confidence, CONFIDENCE_LOW);
+		analysis_free(analysis);
+	}
+}
+
+/* Workers of a fork server: it is their parent, shares pipes with both sides, and is no worker. */
+static void test_fork_server(void **state)
+{
+	struct tape tape = tape_make();
+	struct analysis *analysis;
+
+	(void)state;
+	process(&tape, 150, TRAINER, SAMPLE_PROCESS_SPAWNED | SAMPLE_PROCESS_SHARES_PIPE, 100);
+	stretch(&tape, 150, 150, 100, 6100, 0, PROC_WAIT_POLL);
+	workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
+	for (size_t i = 0; i < tape.n; i++)
+		if (tape.events[i].type == EVENT_SAMPLE_PROCESS && tape.events[i].tid == WORKER)
+			tape.events[i].process.parent_tgid = 150;
+	analysis = analyse(&tape);
+	assert_int_equal(analysis->trainer_tid, TRAINER);
+	assert_int_equal(analysis->workers.n, 1);
+	assert_points(analysis, SHARE_FETCH_STALL, 60, 1);
+	analysis_free(analysis);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_workers),
+	    cmocka_unit_test(test_workers_that_prepare_longer),
+	    cmocka_unit_test(test_pin_memory_thread),
+	    cmocka_unit_test(test_helpers_are_the_device),
+	    cmocka_unit_test(test_inline),
+	    cmocka_unit_test(test_checkpoints),
+	    cmocka_unit_test(test_starved),
+	    cmocka_unit_test(test_few_sources),
+	    cmocka_unit_test(test_too_few_looks),
+	    cmocka_unit_test(test_numbers_used_again),
+	    cmocka_unit_test(test_launcher_is_no_trainer),
+	    cmocka_unit_test(test_fork_server),
+	    cmocka_unit_test(test_places),
+	    cmocka_unit_test(test_places_of_own_preparing),
+	    cmocka_unit_test(test_compiling_places),
+	    cmocka_unit_test(test_places_that_say_nothing),
+	    cmocka_unit_test(test_lanes),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

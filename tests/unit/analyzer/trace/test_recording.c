@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "analyzer/recording.h"
+#include "lib/cleanup.h"
+#include "lib/error.h"
+
+#define N_EVENTS 50000
+
+static char path[256];
+
+static int setup(void **state)
+{
+	if (make_folder(state) < 0)
+		return -1;
+	snprintf(path, sizeof(path), "%s/s.db", (const char *)*state);
+	return 0;
+}
+
+/* Like a real stream: four threads, nearly in order, with stragglers across blobs. */
+static struct event event_at(uint64_t i)
+{
+	uint64_t shuffled = i ^ (i % 97 == 0 ? 0xfff : 0x7);
+
+	return (struct event){.start_ns = shuffled,
+			      .end_ns = shuffled * 10,
+			      .tid = 100 + (uint32_t)(shuffled % 4),
+			      .type = shuffled % 2 ? EVENT_SWITCH : EVENT_SYSCALL};
+}
+
+static void record(bool finish)
+{
+	struct error err = ERROR_INIT;
+	struct recording *recording;
+
+	assert_int_equal(recording_create(path, &recording, &err), 0);
+	for (uint64_t i = 0; i < N_EVENTS; i++) {
+		struct event event = event_at(i);
+
+		assert_int_equal(recording_append(recording, &event, &err), 0);
+	}
+	assert_int_equal(recording_set_text(recording, RECORDING_COMMAND, "python3 train.py 'x'", &err), 0);
+	assert_int_equal(recording_set_u64(recording, RECORDING_START_NS, UINT64_MAX, &err), 0);
+	if (finish)
+		assert_int_equal(recording_finish(recording, &err), 0);
+	recording_close(recording);
+}
+
+/* How many events come, checked to be sorted. */
+static size_t count(struct recording *recording, const struct recording_filter *filter, uint64_t *ret_sum)
+{
+	struct recording_cursor *cursor;
+	const struct event *event;
+	uint64_t last_ns = 0, sum = 0;
+	size_t n = 0;
+	int r;
+
+	assert_int_equal(recording_cursor_open(recording, filter, &cursor, NULL), 0);
+	while ((r = recording_cursor_next(cursor, &event)) > 0) {
+		assert_true(event->end_ns >= last_ns);
+		last_ns = event->end_ns;
+		sum += event->start_ns;
+		n++;
+	}
+	assert_int_equal(r, 0);
+	recording_cursor_close(cursor);
+	if (ret_sum)
+		*ret_sum = sum;
+	return n;
+}
+
+static void test_round_trip(void **state)
+{
+	_cleanup_(freep) char *command = NULL;
+	struct error err = ERROR_INIT;
+	uint64_t value, sum, expected = 0;
+	struct recording *recording;
+
+	(void)state;
+	record(true);
+	for (uint64_t i = 0; i < N_EVENTS; i++)
+		expected += event_at(i).start_ns;
+	assert_int_equal(recording_open(path, &recording, &err), 0);
+	assert_true(recording_complete(recording));
+	assert_int_equal(count(recording, NULL, &sum), N_EVENTS);
+	assert_int_equal(sum, expected);
+	assert_int_equal(recording_get_text(recording, RECORDING_COMMAND, &command), 0);
+	assert_string_equal(command, "python3 train.py 'x'");
+	assert_int_equal(recording_get_u64(recording, RECORDING_START_NS, &value), 0);
+	assert_true(value == UINT64_MAX);
+	assert_int_equal(recording_get_u64(recording, RECORDING_COMMAND, &value), -EBADMSG);
+	assert_int_equal(recording_get_u64(recording, "nothing", &value), -ENOENT);
+	assert_true(recording_complete(recording));
+	recording_close(recording);
+}
+
+static void test_filters(void **state)
+{
+	const struct recording_filter thread = {.tid = 102};
+	const struct recording_filter switches = {.type_mask = 1 << EVENT_SWITCH};
+	const struct recording_filter neither = {.tid = 102, .type_mask = 1 << EVENT_STEP};
+	struct recording *recording;
+	size_t n = 0;
+
+	(void)state;
+	record(true);
+	for (uint64_t i = 0; i < N_EVENTS; i++)
+		n += event_at(i).tid == 102;
+	assert_int_equal(recording_open(path, &recording, NULL), 0);
+	assert_int_equal(count(recording, &thread, NULL), n);
+	assert_int_equal(
+	    count(recording, &switches, NULL) +
+		count(recording, &(struct recording_filter){.type_mask = 1 << EVENT_SYSCALL}, NULL),
+	    N_EVENTS);
+	assert_int_equal(count(recording, &neither, NULL), 0);
+	recording_close(recording);
+}
+
+static void test_unfinished_is_incomplete(void **state)
+{
+	struct recording *recording;
+
+	(void)state;
+	record(false);
+	assert_int_equal(recording_open(path, &recording, NULL), 0);
+	assert_false(recording_complete(recording));
+	/* The last blob was not full: it was still in memory. */
+	assert_int_equal(count(recording, NULL, NULL),
+			 N_EVENTS / RECORDING_BLOB_EVENTS * RECORDING_BLOB_EVENTS);
+	recording_close(recording);
+}
+
+/* Cut anywhere, the file opens with what is there and says so, or is refused; nothing crashes. */
+static void test_truncated(void **state)
+{
+	struct stat whole;
+	size_t most = 0;
+
+	(void)state;
+	record(true);
+	assert_int_equal(stat(path, &whole), 0);
+	for (off_t length = whole.st_size - 1; length > 0; length = length * 4 / 5) {
+		struct error err = ERROR_INIT;
+		struct recording *recording;
+		size_t n;
+		int r;
+
+		assert_int_equal(truncate(path, length), 0);
+		r = recording_open(path, &recording, &err);
+		if (r < 0) {
+			assert_non_null(strstr(err.text, path));
+			continue;
+		}
+		n = count(recording, NULL, NULL);
+		if (length < whole.st_size * 9 / 10 && n > most)
+			most = n;
+		assert_false(recording_complete(recording));
+		recording_close(recording);
+	}
+	assert_true(most >= N_EVENTS / 2);
+	unlink(path);
+}
+
+static void flip(long at, int mask)
+{
+	FILE *file = fopen(path, "r+");
+	int byte;
+
+	fseek(file, at, SEEK_SET);
+	byte = fgetc(file);
+	fseek(file, at, SEEK_SET);
+	fputc(byte ^ mask, file);
+	fclose(file);
+}
+
+static void test_flipped_bytes(void **state)
+{
+	struct stat whole;
+
+	(void)state;
+	record(true);
+	assert_int_equal(stat(path, &whole), 0);
+	srandom(7);
+	for (int i = 0; i < 200; i++) {
+		long at = random() % whole.st_size;
+		struct recording_cursor *cursor;
+		const struct event *event;
+		struct recording *recording;
+
+		flip(at, 0xff);
+		if (!recording_open(path, &recording, NULL)) {
+			if (!recording_cursor_open(recording, NULL, &cursor, NULL)) {
+				uint64_t last_ns = 0;
+
+				while (recording_cursor_next(cursor, &event) > 0) {
+					assert_true(event->end_ns >= last_ns);
+					last_ns = event->end_ns;
+				}
+				recording_cursor_close(cursor);
+			}
+			recording_close(recording);
+		}
+		flip(at, 0xff);
+	}
+}
+
+static void test_foreign_file(void **state)
+{
+	struct error err = ERROR_INIT;
+	struct recording *recording;
+	char *text;
+
+	unlink(path);
+	assert_int_equal(recording_open(path, &recording, &err), -ENOENT);
+	assert_non_null(strstr(err.text, "s.db"));
+	write_text(*state, "s.db", "my thesis");
+	assert_int_equal(recording_open(path, &recording, &err), -EBADMSG);
+	assert_non_null(strstr(err.text, "not a recording"));
+	/* and it is not overwritten either */
+	assert_int_equal(recording_create(path, &recording, &err), -EEXIST);
+	text = read_text(*state, "s.db");
+	assert_string_equal(text, "my thesis");
+	free(text);
+	write_text(*state, "s.db", "");
+	assert_int_equal(recording_open(path, &recording, &err), -EBADMSG);
+	unlink(path);
+}
+
+/* user_version is the big-endian number at offset 60 of the header. */
+static void test_newer_version(void **state)
+{
+	struct error err = ERROR_INIT;
+	struct recording *recording;
+
+	(void)state;
+	record(true);
+	flip(63, 0x40);
+	assert_int_equal(recording_open(path, &recording, &err), -EPROTONOSUPPORT);
+	assert_non_null(strstr(err.text, "newer"));
+	assert_int_equal(recording_create(path, &recording, &err), 0);
+	recording_close(recording);
+}
+
+static void test_unwritable(void **state)
+{
+	struct error err = ERROR_INIT;
+	struct recording *recording;
+
+	(void)state;
+	assert_int_equal(recording_create("/dev/full", &recording, &err), -EEXIST);
+	assert_int_equal(recording_create("/nonexistent/s.db", &recording, &err), -ENOENT);
+	assert_non_null(strstr(err.text, "/nonexistent/s.db"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_round_trip),
+	    cmocka_unit_test(test_filters),
+	    cmocka_unit_test(test_unfinished_is_incomplete),
+	    cmocka_unit_test(test_truncated),
+	    cmocka_unit_test(test_flipped_bytes),
+	    cmocka_unit_test(test_foreign_file),
+	    cmocka_unit_test(test_newer_version),
+	    cmocka_unit_test(test_unwritable),
+	};
+
+	return cmocka_run_group_tests(tests, setup, remove_folder);
+}

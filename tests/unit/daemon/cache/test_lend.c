@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What may be borrowed: as long as nobody wants the memory, and not a second longer. */
+#include "support_loop.h"
+
+#include <math.h>
+
+#include "lend.h"
+#include "lend_watch.h"
+
+#define GIB (1024.0 * 1024 * 1024)
+#define MIB (1024.0 * 1024)
+#define S   UINT64_C(1000000000)
+
+/* 16 GiB, 8 of them left, 1 of them free: page cache has taken the rest. Reserve: twice 256 MiB. */
+static struct stall_node calm(void)
+{
+	struct stall_node node = stall_node_unknown();
+
+	node.memory_limit_bytes = 16 * GIB;
+	node.memory_headroom_bytes = 8 * GIB;
+	node.memory_free_bytes = 1 * GIB;
+	node.memory_some_avg10 = node.memory_some_now = 0;
+	node.oom_kills = 0;
+	return node;
+}
+
+static void test_what_nobody_wants_may_be_borrowed(void **state)
+{
+	struct stall_node node = calm(), unknown = stall_node_unknown();
+	struct lend l = {0};
+
+	assert_int_equal(lend_limit(&l, &node, 0, 0, 100 * S), (uint64_t)(7.5 * GIB));
+	assert_int_equal(lend_limit(&l, &node, 0, (uint64_t)GIB, 101 * S), (uint64_t)(8.5 * GIB));
+	assert_true(lend_limit(&l, &unknown, 0, 5, 102 * S) == LEND_ALL);
+}
+
+static void test_who_waits_gets_all_at_once(void **state)
+{
+	struct stall_node node = calm();
+	struct lend l = {0};
+
+	node.memory_some_now = 6;
+	assert_int_equal(lend_limit(&l, &node, 0, (uint64_t)GIB, 100 * S), 0);
+	/* not those who wait at a limit of their own, while an eighth of the memory is used by nothing */
+	node.memory_free_bytes = 3 * GIB;
+	assert_true(lend_limit(&l, &node, 0, (uint64_t)GIB, 200 * S) > 0);
+	node.memory_some_now = NAN;
+	node.oom_kills = 1;
+	assert_int_equal(lend_limit(&l, &node, 0, (uint64_t)GIB, 300 * S), 0);
+}
+
+static void test_what_is_missing_is_given_back(void **state)
+{
+	struct stall_node node = calm();
+	struct lend l = {0};
+
+	node.memory_headroom_bytes = 412 * MIB;
+	assert_int_equal(lend_limit(&l, &node, 0, (uint64_t)GIB, 100 * S), (uint64_t)(924 * MIB));
+	node.memory_headroom_bytes = 0;
+	assert_int_equal(lend_limit(&l, &node, 0, (uint64_t)(100 * MIB), 101 * S), 0);
+}
+
+static void test_page_cache_in_use_comes_first(void **state)
+{
+	struct stall_node node = calm();
+	struct lend l = {0};
+
+	assert_int_equal(lend_limit(&l, &node, 50 * MIB, 1000, 100 * S), 500);
+	assert_int_equal(lend_limit(&l, &node, 50 * MIB, 500, 101 * S), 250);
+	/* nothing more for a while, then as before */
+	assert_int_equal(lend_limit(&l, &node, 0, 250, 102 * S), 250);
+	assert_int_equal(lend_limit(&l, &node, 0, 250, 110 * S), 250);
+	assert_true(lend_limit(&l, &node, 0, 250, 111 * S) > 250);
+	/* what comes again soon is waited for twice as long */
+	assert_int_equal(lend_limit(&l, &node, 50 * MIB, 1000, 113 * S), 500);
+	assert_int_equal(lend_limit(&l, &node, 0, 500, 132 * S), 500);
+	assert_true(lend_limit(&l, &node, 0, 500, 133 * S) > 500);
+	/* a few pages are nobody's */
+	assert_true(lend_limit(&l, &node, 1 * MIB, 1000, 134 * S) > 1000);
+}
+
+/* ---- the watch, on a machine of files ---- */
+
+struct machine {
+	const char *root;
+	uv_loop_t loop;
+	struct cache cache;
+	struct lend_watch watch;
+};
+
+static void memory(const struct machine *m, unsigned available_mib, unsigned active_mib)
+{
+	write_format(m->root, "proc/meminfo",
+		     "MemTotal: 16777216 kB\nMemFree: 524288 kB\nMemAvailable: %u kB\nActive(file): %u kB\n",
+		     available_mib * 1024, active_mib * 1024);
+}
+
+static uint64_t look(struct machine *m)
+{
+	lend_watch_look(&m->watch);
+	return m->cache.lend_bytes;
+}
+
+static void test_the_watch_sees_the_machine(void **state)
+{
+	struct machine m = {.root = *state};
+
+	memory(&m, 4096, 1024);
+	write_text(m.root, "proc/vmstat", "workingset_activate_file 1000\n");
+	assert_int_equal(uv_loop_init(&m.loop), 0);
+	cache_init(&m.cache, (uint64_t)GIB);
+	lend_watch_start(&m.watch, &m.loop, m.root, &m.cache);
+	/* Page cache in use is not there to be borrowed. */
+	assert_int_equal(look(&m), (uint64_t)((4096 - 1024 - 512) * MIB));
+	memory(&m, 4096, 3800);
+	assert_int_equal(look(&m), 0);
+	lend_watch_stop(&m.watch);
+	loop_end(&m.loop);
+	cache_free(&m.cache);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_what_nobody_wants_may_be_borrowed),
+	    cmocka_unit_test(test_who_waits_gets_all_at_once),
+	    cmocka_unit_test(test_what_is_missing_is_given_back),
+	    cmocka_unit_test(test_page_cache_in_use_comes_first),
+	    cmocka_unit_test_setup_teardown(test_the_watch_sees_the_machine, make_folder, remove_folder),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "test.h"
+
+#include "policy.h"
+
+#define MIB (1u << 20)
+
+static void test_default_window(void **state)
+{
+	/* everything fits: as wanted, or all there is */
+	assert_int_equal(policy_default_window(1024 * MIB, 8 * MIB, 10, 8), 8);
+	assert_int_equal(policy_default_window(1024 * MIB, 8 * MIB, 5, 8), 5);
+	/* larger than the cache: twice the window within a quarter of it */
+	assert_int_equal(policy_default_window(1024 * MIB, 8 * MIB, 1000, 8), 8);
+	assert_int_equal(policy_default_window(256 * MIB, 8 * MIB, 1000, 8), 4);
+	assert_int_equal(policy_default_window(32 * MIB, 8 * MIB, 1000, 8), 1);
+}
+
+static void test_fit_slots(void **state)
+{
+	assert_int_equal(policy_fit_slots(8, 3, 10 * MIB, 1000u * MIB), 8);
+	assert_int_equal(policy_fit_slots(8, 3, 10 * MIB, 200u * MIB), 5);
+	assert_int_equal(policy_fit_slots(8, 3, 10 * MIB, 1 * MIB), 3);
+}
+
+static void test_join_need(void **state)
+{
+	assert_int_equal(policy_join_need(100, 10, 5), 15);
+	assert_int_equal(policy_join_need(100, 90, 50), 100);
+}
+
+#define BUSY(...)                                                                                            \
+	{                                                                                                    \
+		.busy = true, __VA_ARGS__                                                                    \
+	}
+#define CHUNK(d, ...)                                                                                        \
+	{                                                                                                    \
+		.distance = (d), __VA_ARGS__                                                                 \
+	}
+
+static void test_victim(void **state)
+{
+	static const struct {
+		struct policy_segment segments[4];
+		uint32_t distance;
+		long victim;
+	} table[] = {
+	    {{BUSY(), BUSY(), BUSY(), BUSY()}, 0, -1},
+	    /* an idle dataset first, kept or not; the one used longest ago */
+	    {{CHUNK(POLICY_NEVER), CHUNK(POLICY_NEVER, .idle = true, .kept = true, .last_use = 9),
+	      CHUNK(POLICY_NEVER, .idle = true, .last_use = 3), BUSY()},
+	     5,
+	     2},
+	    /* then a transient one that nobody wants; never a kept one for read-ahead */
+	    {{CHUNK(3), CHUNK(POLICY_NEVER, .last_use = 5), CHUNK(POLICY_NEVER, .kept = true, .last_use = 1),
+	      BUSY()},
+	     5,
+	     1},
+	    {{CHUNK(3), CHUNK(POLICY_NEVER, .kept = true), BUSY(), BUSY()}, 5, -1},
+	    /* who waits may take kept ones, then read-ahead, the farthest; never what another one waits for
+	     */
+	    {{CHUNK(3), CHUNK(POLICY_NEVER, .kept = true), CHUNK(9), BUSY()}, 0, 1},
+	    {{CHUNK(3), CHUNK(0), CHUNK(9), CHUNK(9, .kept = true, .last_use = 4)}, 0, 2},
+	    {{CHUNK(0), CHUNK(0), CHUNK(0), BUSY()}, 0, -1},
+	};
+
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		long victim = policy_pick_victim(table[i].segments, 4, table[i].distance);
+
+		if (victim != table[i].victim)
+			fail_msg("line %zu: %ld instead of %ld", i, victim, table[i].victim);
+	}
+}
+
+static void test_share_out(void **state)
+{
+	enum { A, B, N };
+	struct policy_share s[N];
+
+	/* both fit: everything is kept */
+	s[A] = (struct policy_share){.all = 100, .need = 10, .ahead = 20, .asked = UINT64_MAX};
+	s[B] = (struct policy_share){.all = 50, .need = 5, .ahead = 10, .asked = UINT64_MAX};
+	assert_int_equal(policy_share_out(s, N, 200), 200);
+	assert_int_equal(s[A].cap, 100);
+	assert_int_equal(s[A].keep, 100);
+	/* they do not: what passes through comes off what is kept */
+	assert_int_equal(policy_share_out(s, N, 120), 120 - 30);
+	assert_int_equal(policy_share_out(s, N, 20), 0);
+	/* a job was given less than its dataset */
+	s[A].asked = 60;
+	assert_int_equal(policy_share_out(s, N, 120), 120);
+	assert_int_equal(s[A].cap, 60);
+	assert_int_equal(s[A].keep, 40);
+	assert_int_equal(s[B].keep, 50);
+	/* less than it reads ahead: nothing is kept; less than it needs: it gets that */
+	s[A].asked = 15;
+	policy_share_out(s, N, 120);
+	assert_int_equal(s[A].cap, 15);
+	assert_int_equal(s[A].keep, 0);
+	s[A].asked = 0;
+	policy_share_out(s, N, 120);
+	assert_int_equal(s[A].cap, 10);
+	assert_int_equal(policy_share_out(NULL, 0, 7), 7);
+}
+
+static void test_lend(void **state)
+{
+	struct policy_share s[] = {{.all = 100, .cap = 10}, {.all = 30, .cap = 20}, {.all = 50, .cap = 50}};
+
+	/* equal parts of what is of use, up to the whole dataset; claims stay */
+	policy_lend(s, 3, 60);
+	assert_int_equal(s[0].asked, 60);
+	assert_int_equal(s[1].asked, 30);
+	assert_int_equal(s[2].asked, 50);
+	assert_int_equal(s[0].cap, 10);
+	policy_lend(s, 3, 0);
+	assert_int_equal(s[0].asked, 10);
+	policy_lend(s, 3, 1000);
+	assert_int_equal(s[0].asked, 100);
+	policy_lend(NULL, 0, 5);
+}
+
+static void test_dataset_part(void **state)
+{
+	assert_int_equal(policy_dataset_part(60, 100, 300), 20);
+	assert_int_equal(policy_dataset_part(500, 100, 300), 500); /* room for all of them */
+	assert_int_equal(policy_dataset_part(UINT64_MAX, 100, 300), UINT64_MAX);
+	assert_int_equal(policy_dataset_part(0, 100, 300), 0);
+	assert_int_equal(policy_dataset_part(5, 0, 0), 5);
+}
+
+static void test_victim_order(void **state)
+{
+	const struct policy_segment idle = CHUNK(POLICY_NEVER, .idle = true, .kept = true),
+				    transient = CHUNK(POLICY_NEVER), kept = CHUNK(POLICY_NEVER, .kept = true),
+				    near = CHUNK(4), now = CHUNK(0), pinned = BUSY();
+
+	assert_true(policy_victim_rank(&idle, 0) > policy_victim_rank(&transient, 0));
+	assert_true(policy_victim_rank(&transient, 0) >= POLICY_RANK_UNWANTED);
+	assert_true(policy_victim_rank(&transient, 0) > policy_victim_rank(&kept, 0));
+	assert_true(policy_victim_rank(&kept, 0) > policy_victim_rank(&near, 0));
+	assert_true(policy_victim_rank(&near, 0) > 0);
+	assert_int_equal(policy_victim_rank(&near, 1), 0);
+	assert_int_equal(policy_victim_rank(&now, 0), 0);
+	assert_int_equal(policy_victim_rank(&pinned, 0), 0);
+}
+
+static void test_fetch(void **state)
+{
+	const struct policy_fetch fetches[] = {{7, 1}, {2, 9}, {2, 4}, {3, 0}}, waiting[] = {{1, 0}, {0, 8}};
+
+	assert_int_equal(policy_pick_fetch(fetches, 0), -1);
+	assert_int_equal(policy_pick_fetch(fetches, 4), 2); /* nearest, and served longest ago */
+	assert_int_equal(policy_pick_fetch(waiting, 2), 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_default_window), cmocka_unit_test(test_fit_slots),
+	    cmocka_unit_test(test_join_need),      cmocka_unit_test(test_lend),
+	    cmocka_unit_test(test_victim),         cmocka_unit_test(test_fetch),
+	    cmocka_unit_test(test_share_out),      cmocka_unit_test(test_dataset_part),
+	    cmocka_unit_test(test_victim_order),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

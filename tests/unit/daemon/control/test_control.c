@@ -1,0 +1,563 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rounds and settings on a real serving, pool and cache: what is decided, what of it is done, and what is
+ * told of it. The samples are the test's.
+ */
+#include "support_loop.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "control_private.h"
+
+#define MIB    UINT64_C(1048576)
+#define GIB    (1024 * MIB)
+#define SECOND UINT64_C(1000000000)
+
+struct fixture {
+	struct serving serving;
+	uv_loop_t loop;
+	struct control *control;
+	uint64_t now_ns;
+	struct stall_node node;
+	uint64_t stranger; /* a job that is seen and not served; 0: there is none */
+};
+
+static const struct control_viewer root = {.uid = 0, .all = true};
+
+static struct control_options options_of(const char *history)
+{
+	return (struct control_options){
+	    .settings = {.room = {.memory_bytes = 16 * GIB, .cache_bytes = GIB, .n_cpus = 4}},
+	    .knobs = {.cache_bytes = GIB, .prefetch_chunks = 4, .workers = 2},
+	    .history = history,
+	    .history_max_bytes = HISTORY_MIN_BYTES};
+}
+
+static void start(struct fixture *f, const char *history)
+{
+	const struct control_options options = options_of(history);
+	struct cache *cache = &f->serving.cache;
+
+	*f = (struct fixture){.now_ns = 1000 * SECOND, .node = stall_node_unknown()};
+	assert_int_equal(uv_loop_init(&f->loop), 0);
+	cache_init(cache, GIB);
+	assert_int_equal(pool_new(&f->loop, 2, &cache->pool), 0);
+	f->serving.jobs = (struct jobs){.loop = &f->loop, .proc_root = "/proc"};
+	assert_int_equal(control_new(&options, &f->control), 0);
+	control_start(f->control, &f->serving, NULL);
+}
+
+static void stop(struct fixture *f)
+{
+	f->serving.cache.closing = f->serving.jobs.closing = true;
+	cache_free(&f->serving.cache);
+	jobs_close(&f->serving.jobs);
+	pool_free(f->serving.cache.pool);
+	loop_end(&f->loop);
+	control_free(f->control);
+}
+
+static struct job *join(struct fixture *f, uint32_t uid, int64_t pid)
+{
+	struct job *j = jobs_join(&f->serving.jobs,
+				  &(struct job_member){.pid = pid, .uid = uid, .world = 1, .stride = 1});
+
+	assert_non_null(j);
+	return j;
+}
+
+/* In force, as the sensor would see it. */
+static uint64_t knob_of(const struct fixture *f, const struct job *job, enum tuner_knob knob)
+{
+	struct tuner_knobs now;
+
+	serving_job_knobs(&f->serving, job, &now);
+	return knob == TUNER_CLIENT_WORKERS && now.value[knob] == TUNER_FREE_NUMBER ? 0 : now.value[knob];
+}
+
+/* A second of all jobs: each trains at its own pace, and has what it needs. */
+static void one_second(struct fixture *f)
+{
+	const struct sensor_handler handler = control_handler(f->control);
+	struct stall_sample samples[8];
+	size_t n = 0;
+
+	f->now_ns += SECOND;
+	for (const struct job *j = f->serving.jobs.first; j; j = j->next) {
+		struct stall_sample *s = &samples[n++];
+
+		*s = stall_sample_unknown();
+		s->job = j->id;
+		s->at_ns = f->now_ns;
+		s->covered_s = 1;
+		s->source = STALL_SOURCE_BPF;
+		s->samples_per_s = 1000;
+		s->shares = (struct stall_shares){.device = 1};
+		s->fetch_rate = s->prep_rate = INFINITY;
+		s->device_rate = 1000;
+		s->chunk_latency_s = 0.001;
+		s->reads_in_flight = s->reading_ratio = 0.1;
+		s->memory_hit_ratio = 0.5;
+		s->storage_bytes_per_s = 1e9;
+		s->chunk_bytes = 4e6;
+		s->samples_per_chunk = 100;
+		s->window_chunks = 2;
+		s->batch = 10;
+		s->daemon_cpu_s_per_sample = 1e-5;
+		s->client_cpu_s_per_sample = 0;
+		s->dataset_bytes = 1e10;
+		s->need_bytes = 2e7;
+		for (int k = 0; k < TUNER_N_KNOBS; k++)
+			s->knobs.value[k] = knob_of(f, j, (enum tuner_knob)k);
+		s->tunable = (1u << TUNER_N_KNOBS) - 1 - (1u << TUNER_CLIENT_WORKERS);
+	}
+	if (f->stranger) {
+		samples[n] = samples[0];
+		samples[n++].job = f->stranger;
+	}
+	handler.second(handler.user, &f->node, samples, n, f->now_ns);
+}
+
+static int set(struct fixture *f, const struct control_viewer *viewer, uint64_t job,
+	       enum wire_setting_key key, uint64_t value, struct error *err)
+{
+	const struct wire_set m = {.job = job, .n_settings = 1, .settings = {{.key = key, .value = value}}};
+	char *text = NULL;
+	int r = control_set(f->control, viewer, &m, &text, err);
+
+	assert_int_equal(text != NULL, r == 0);
+	free(text);
+	return r;
+}
+
+/* The newest decision of this rule, or NULL. */
+static const struct history_entry *decision_of(const struct fixture *f, enum tuner_rule rule)
+{
+	const struct control_log_entry *e;
+
+	for (uint64_t i = 0; (e = control_log_newest(&f->control->log, i)); i++) {
+		if (e->entry.decision.rule == rule)
+			return &e->entry;
+	}
+	return NULL;
+}
+
+static void test_a_pin_is_carried_out_in_the_next_round(void **state)
+{
+	const struct history_entry *e;
+	struct fixture f;
+	struct job *job;
+
+	start(&f, NULL);
+	job = join(&f, 1000, 0);
+	assert_int_equal(set(&f, &root, job->id, WIRE_SET_PREFETCH, 7, NULL), 0);
+	assert_int_equal(knob_of(&f, job, TUNER_PREFETCH_CHUNKS), 4);
+	one_second(&f);
+	assert_int_equal(knob_of(&f, job, TUNER_PREFETCH_CHUNKS), 7);
+	assert_int_equal(control_n_carried_out(f.control, TUNER_RULE_PIN), 1);
+	e = decision_of(&f, TUNER_RULE_PIN);
+	assert_non_null(e);
+	assert_true(e->applied);
+	assert_int_equal(e->uid, 1000);
+	assert_int_equal(e->decision.old_value, 4);
+	assert_int_equal(e->decision.new_value, 7);
+	assert_true(control_log_newest(&f.control->log, 0)->has_sample);
+	assert_int_equal(control_log_newest(&f.control->log, 0)->sample.samples_per_s, 1000);
+	assert_true(control_find_job(f.control, job->id)->has_view);
+	one_second(&f);
+	assert_int_equal(control_n_carried_out(f.control, TUNER_RULE_PIN), 1);
+	assert_int_equal(f.control->n_rounds, 2);
+	jobs_leave(job);
+	stop(&f);
+}
+
+static void tighten(struct fixture *f)
+{
+	f->node.memory_limit_bytes = 2 * (double)GIB;
+	f->node.memory_headroom_bytes = 0;
+	f->node.memory_some_avg10 = f->node.memory_some_now = 60;
+}
+
+/* What the mode allows is done; what it does not is recorded in a dry run, and not even that when it is off.
+ * What the operator says is done always. */
+static void check_mode(enum wire_tune mode, bool is_done, bool is_told)
+{
+	const struct history_entry *e;
+	struct fixture f;
+	struct job *job;
+
+	start(&f, NULL);
+	job = join(&f, 1000, 0);
+	assert_int_equal(set(&f, &root, 0, WIRE_SET_TUNE, mode, NULL), 0);
+	assert_int_equal(set(&f, &root, job->id, WIRE_SET_PREFETCH, 9, NULL), 0);
+	one_second(&f);
+	assert_int_equal(knob_of(&f, job, TUNER_CACHE_BYTES), GIB);
+	tighten(&f);
+	for (int i = 0; i < 3; i++)
+		one_second(&f);
+	e = decision_of(&f, TUNER_RULE_PRESSURE);
+	assert_int_equal(e != NULL, is_told);
+	if (e)
+		assert_int_equal(e->applied, is_done);
+	assert_int_equal(knob_of(&f, job, TUNER_CACHE_BYTES) < GIB, is_done);
+	assert_int_equal(control_n_carried_out(f.control, TUNER_RULE_PRESSURE) > 0, is_done);
+	assert_int_equal(knob_of(&f, job, TUNER_PREFETCH_CHUNKS), 9);
+	assert_true(decision_of(&f, TUNER_RULE_PIN)->applied);
+	f.node = stall_node_unknown();
+	assert_int_equal(set(&f, &root, 0, WIRE_SET_PREFETCH_MAX, 5, NULL), 0);
+	for (int i = 0; i < 3; i++)
+		one_second(&f);
+	assert_int_equal(knob_of(&f, job, TUNER_PREFETCH_CHUNKS), 5);
+	assert_true(decision_of(&f, TUNER_RULE_LIMIT)->applied);
+	jobs_leave(job);
+	stop(&f);
+}
+
+static void test_on(void **state)
+{
+	check_mode(WIRE_TUNE_ON, true, true);
+}
+
+static void test_dry_run(void **state)
+{
+	check_mode(WIRE_TUNE_DRY_RUN, false, true);
+}
+
+static void test_off(void **state)
+{
+	check_mode(WIRE_TUNE_OFF, false, false);
+}
+
+static const struct history_entry *judged(const struct fixture *f)
+{
+	const struct control_log_entry *e;
+
+	for (uint64_t i = 0; (e = control_log_newest(&f->control->log, i)); i++) {
+		if (e->entry.has_verdict)
+			return &e->entry;
+	}
+	return NULL;
+}
+
+/* A verdict is told with its decision; of one that was not carried out, that it was not. */
+static void test_verdicts(void **state)
+{
+	const struct history_entry *e;
+	struct fixture f;
+	struct job *job;
+
+	start(&f, NULL);
+	job = join(&f, 1000, 0);
+	assert_int_equal(set(&f, &root, 0, WIRE_SET_TUNE, WIRE_TUNE_DRY_RUN, NULL), 0);
+	f.node.cores = 4;
+	f.node.cores_idle = 3;
+	for (int i = 0; i < 100 && !judged(&f); i++)
+		one_second(&f);
+	e = judged(&f);
+	assert_non_null(e);
+	assert_int_equal(e->verdict.decision, e->decision.id);
+	assert_int_equal(e->verdict.knob, e->decision.knob);
+	assert_int_equal(e->verdict.outcome, TUNER_NOT_APPLIED);
+	assert_false(e->applied);
+	assert_true(e->verdict_ms >= e->at_ms);
+	assert_null(control_log_find(&f.control->log, e->decision.id + 1000));
+	jobs_leave(job);
+	stop(&f);
+}
+
+/* The operator's least for all caches holds, also under pressure, and the reason says what it came to. */
+static void test_the_least_cache(void **state)
+{
+	const struct history_entry *e;
+	struct job *job, *other;
+	struct fixture f;
+
+	start(&f, NULL);
+	job = join(&f, 1000, 0);
+	assert_int_equal(set(&f, &root, 0, WIRE_SET_CACHE_MIN, 700 * MIB, NULL), 0);
+	assert_int_equal(set(&f, &root, job->id, WIRE_SET_CACHE, 100 * MIB, NULL), 0);
+	one_second(&f);
+	assert_int_equal(knob_of(&f, job, TUNER_CACHE_BYTES), 700 * MIB);
+	e = decision_of(&f, TUNER_RULE_PIN);
+	assert_int_equal(e->decision.new_value, 700 * MIB);
+	assert_non_null(strstr(e->decision.reason, "held at 734003200"));
+	/* What others have counts. */
+	other = join(&f, 1001, 0);
+	assert_int_equal(serving_set_job(&f.serving, other->id,
+					 &(struct tuner_knobs){{400 * MIB, TUNER_FREE_NUMBER,
+								TUNER_FREE_NUMBER, TUNER_FREE_NUMBER}},
+					 NULL),
+			 0);
+	assert_int_equal(control_apply(f.control, job, TUNER_CACHE_BYTES, 100 * MIB), 300 * MIB);
+	assert_int_equal(control_apply(f.control, job, TUNER_CACHE_BYTES, 500 * MIB), 500 * MIB);
+	assert_int_equal(control_apply(f.control, other, TUNER_CACHE_BYTES, 800 * MIB), 800 * MIB);
+	assert_int_equal(control_apply(f.control, job, TUNER_CACHE_BYTES, 100 * MIB), 100 * MIB);
+	assert_int_equal(control_apply(f.control, job, TUNER_DAEMON_WORKERS, UINT64_MAX), UINT64_MAX);
+	assert_int_equal(knob_of(&f, job, TUNER_DAEMON_WORKERS), pool_workers(f.serving.cache.pool));
+	jobs_leave(job);
+	jobs_leave(other);
+	stop(&f);
+}
+
+/* One mistake in a message, and nothing of it holds; the mistake is named. */
+static void test_whole_or_not_at_all(void **state)
+{
+	static const struct {
+		uint64_t job; /* 1: the one that there is */
+		struct wire_setting bad;
+		int code;
+		const char *says;
+	} cases[] = {
+	    {1, {.key = WIRE_SET_WORKERS, .value = 5}, -EINVAL, "raise workers-max first"},
+	    {1, {.key = WIRE_SET_CACHE, .value = 2 * GIB}, -EINVAL, "raise cache-max first"},
+	    {1, {.key = WIRE_SET_WORKERS_MAX, .value = 2}, -EINVAL, "workers-max is of the whole daemon"},
+	    {1, {.key = WIRE_SET_CLIENT_WORKERS, .value = 2}, -EOPNOTSUPP, "decides client-workers itself"},
+	    {0, {.key = WIRE_SET_CACHE_MIN, .value = 2 * GIB}, -EINVAL, "more than cache-max"},
+	    {77, {.key = WIRE_SET_WORKERS, .value = 2}, -ENOENT, "no job 77"},
+	};
+	struct settings before;
+	char *text = NULL;
+	struct fixture f;
+	struct job *job;
+
+	start(&f, NULL);
+	job = join(&f, 1000, 0);
+	assert_int_equal(job->id, 1);
+	one_second(&f);
+	before = f.control->settings;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct wire_set m = {.job = cases[i].job,
+				     .n_settings = 2,
+				     .settings = {{.key = WIRE_SET_PREFETCH, .value = 8}, cases[i].bad}};
+		struct error err = ERROR_INIT;
+
+		assert_int_equal(control_set(f.control, &root, &m, &text, &err), cases[i].code);
+		assert_null(text);
+		if (!strstr(err.text, cases[i].says))
+			fail_msg("%zu: %s", i, err.text);
+		assert_memory_equal(&f.control->settings, &before, sizeof(before));
+		one_second(&f);
+		assert_int_not_equal(knob_of(&f, job, TUNER_PREFETCH_CHUNKS), 8);
+	}
+	/* Letting go of what a client decides is no wish. */
+	assert_int_equal(control_set(f.control, &root,
+				     &(struct wire_set){.job = 1,
+							.n_settings = 1,
+							.settings = {{.key = WIRE_SET_CLIENT_WORKERS,
+								      .flags = WIRE_SETTING_AUTO}}},
+				     &text, NULL),
+			 0);
+	free(text);
+	jobs_leave(job);
+	stop(&f);
+}
+
+static void test_who_may_do_what(void **state)
+{
+	const struct control_viewer owner = {.uid = 1000}, stranger = {.uid = 1001};
+	struct wire_why why = {.max = 10};
+	struct error err = ERROR_INIT;
+	struct fixture f;
+	struct job *job, *other;
+	char *text;
+
+	assert_true(control_viewer_of(0).all);
+	assert_true(control_viewer_of(geteuid()).all);
+	assert_false(control_viewer_of(geteuid() + 1).all);
+	start(&f, NULL);
+	job = join(&f, 1000, 0);
+	assert_int_equal(set(&f, &owner, job->id, WIRE_SET_PREFETCH, 7, &err), -EPERM);
+	assert_int_equal(f.control->settings.n_pins, 0);
+	assert_int_equal(set(&f, &root, job->id, WIRE_SET_PREFETCH, 7, NULL), 0);
+	other = join(&f, 1000, 0);
+	assert_int_equal(set(&f, &root, other->id, WIRE_SET_PREFETCH, 8, NULL), 0);
+	one_second(&f);
+	why.job = job->id;
+	assert_int_equal(control_why(f.control, &owner, &why, &text, &err), 0);
+	assert_non_null(strstr(text, "\"pinned to 7\""));
+	assert_null(strstr(strstr(text, "\"decisions\""), "\"pinned to 8\""));
+	free(text);
+	assert_int_equal(control_why(f.control, &stranger, &why, &text, &err), -ENOENT);
+	why.job = 0;
+	assert_int_equal(control_why(f.control, &stranger, &why, &text, &err), 0);
+	assert_null(strstr(text, "pinned to 7"));
+	assert_non_null(strstr(text, "\"decisions\": []"));
+	free(text);
+	why.max = 0;
+	assert_int_equal(control_why(f.control, &root, &why, &text, &err), 0);
+	assert_non_null(strstr(text, "\"decisions\": []"));
+	free(text);
+	text = control_jobs(f.control, &stranger);
+	assert_non_null(strstr(text, "\"jobs\": []"));
+	free(text);
+	text = control_jobs(f.control, &owner);
+	assert_non_null(strstr(text, "\"uid\": 1000"));
+	free(text);
+	jobs_leave(job);
+	jobs_leave(other);
+	stop(&f);
+}
+
+/* Limits of the whole daemon take effect at once; without tuning the threads are those of the configuration.
+ */
+static void test_limits(void **state)
+{
+	struct control_options other = options_of(NULL);
+	struct fixture f;
+	char *text = NULL;
+
+	start(&f, NULL);
+	assert_int_equal(pool_workers(f.serving.cache.pool), 4);
+	assert_int_equal(f.serving.cache.limit_bytes, GIB);
+	assert_int_equal(set(&f, &root, 0, WIRE_SET_CACHE_MAX, 300 * MIB, NULL), 0);
+	assert_int_equal(f.serving.cache.limit_bytes, 300 * MIB);
+	assert_int_equal(set(&f, &root, 0, WIRE_SET_WORKERS_MAX, 3, NULL), 0);
+	assert_int_equal(pool_workers(f.serving.cache.pool), 3);
+	assert_int_equal(set(&f, &root, 0, WIRE_SET_TUNE, WIRE_TUNE_OFF, NULL), 0);
+	assert_int_equal(pool_workers(f.serving.cache.pool), 2);
+	assert_int_equal(set(&f, &root, 0, WIRE_SET_WORKERS_MAX, 1, NULL), 0);
+	assert_int_equal(pool_workers(f.serving.cache.pool), 1);
+	/* What was set while running holds, whatever is configured now. */
+	other.settings.is_configured[WIRE_SET_CACHE_MAX] = true;
+	other.settings.configured[WIRE_SET_CACHE_MAX] = 500 * MIB;
+	other.settings.room.n_cpus = 8;
+	other.knobs.prefetch_chunks = 6;
+	control_reconfigure(f.control, &other.settings, &other.knobs);
+	assert_int_equal(f.serving.cache.limit_bytes, 300 * MIB);
+	assert_int_equal(f.serving.options.knobs.prefetch_chunks, 6);
+	assert_int_equal(
+	    control_set(
+		f.control, &root,
+		&(struct wire_set){.n_settings = 2,
+				   .settings = {{.key = WIRE_SET_CACHE_MAX, .flags = WIRE_SETTING_AUTO},
+						{.key = WIRE_SET_WORKERS_MAX, .flags = WIRE_SETTING_AUTO}}},
+		&text, NULL),
+	    0);
+	assert_int_equal(f.serving.cache.limit_bytes, 500 * MIB);
+	assert_int_equal(settings_get(&f.control->settings, WIRE_SET_WORKERS_MAX), 8);
+	free(text);
+	stop(&f);
+}
+
+static void test_a_job_ends(void **state)
+{
+	struct fixture f;
+	struct job *job, *other;
+	uint64_t id;
+
+	start(&f, NULL);
+	job = join(&f, 1000, 0);
+	other = join(&f, 1001, 0);
+	id = job->id;
+	assert_int_equal(set(&f, &root, id, WIRE_SET_PREFETCH, 7, NULL), 0);
+	assert_int_equal(set(&f, &root, other->id, WIRE_SET_PREFETCH, 8, NULL), 0);
+	one_second(&f);
+	jobs_leave(job);
+	assert_null(control_find_job(f.control, id));
+	assert_non_null(control_find_job(f.control, other->id));
+	assert_int_equal(f.control->settings.n_pins, 1);
+	assert_int_equal(f.control->settings.pins[0].job, other->id);
+	one_second(&f);
+	assert_int_equal(f.control->result->n_views, 1);
+	/* Its decisions are remembered for whom they are of. */
+	assert_non_null(decision_of(&f, TUNER_RULE_PIN));
+	/* What is seen of a job that is not served is told, and nothing is done for it. */
+	f.stranger = id;
+	assert_int_equal(set(&f, &root, 0, WIRE_SET_PREFETCH, 6, NULL), 0);
+	one_second(&f);
+	assert_int_equal(decision_of(&f, TUNER_RULE_PIN)->decision.job, id);
+	assert_false(decision_of(&f, TUNER_RULE_PIN)->applied);
+	jobs_leave(other);
+	stop(&f);
+}
+
+/* A knob that the configuration pins needs no word of anybody's. */
+static void test_a_configured_knob(void **state)
+{
+	struct control_options other = options_of(NULL);
+	struct fixture f;
+	struct job *job;
+
+	start(&f, NULL);
+	job = join(&f, 1000, 0);
+	other.settings.is_configured[WIRE_SET_PREFETCH] = true;
+	other.settings.configured[WIRE_SET_PREFETCH] = 11;
+	control_reconfigure(f.control, &other.settings, &other.knobs);
+	one_second(&f);
+	assert_int_equal(knob_of(&f, job, TUNER_PREFETCH_CHUNKS), 11);
+	jobs_leave(job);
+	stop(&f);
+}
+
+/* What was set, pinned, decided and given is there again after a restart; of jobs, only those that still
+ * live. */
+static void test_a_restart(void **state)
+{
+	char *path = path_in(*state, "history.db");
+	void *before = malloc(tuner_state_bytes());
+	struct fixture f;
+	struct job *job, *gone;
+	uint64_t id, n_decisions;
+
+	start(&f, path);
+	gone = join(&f, 1001, 0);
+	job = join(&f, getuid(), getpid());
+	id = job->id;
+	assert_int_equal(set(&f, &root, 0, WIRE_SET_CACHE_MAX, 300 * MIB, NULL), 0);
+	assert_int_equal(set(&f, &root, id, WIRE_SET_PREFETCH, 7, NULL), 0);
+	assert_int_equal(set(&f, &root, gone->id, WIRE_SET_PREFETCH, 8, NULL), 0);
+	one_second(&f);
+	n_decisions = f.control->log.n_added;
+	assert_true(n_decisions >= 2);
+	memcpy(before, f.control->state, tuner_state_bytes());
+	/* Their connections end with the daemon, they do not. */
+	f.serving.jobs.closing = true;
+	jobs_leave(job);
+	jobs_leave(gone);
+	stop(&f);
+
+	start(&f, path);
+	assert_int_equal(f.serving.cache.limit_bytes, 300 * MIB);
+	assert_int_equal(f.control->settings.n_pins, 1);
+	assert_int_equal(f.control->settings.pins[0].job, id);
+	assert_int_equal(f.control->log.n_added, n_decisions);
+	assert_non_null(f.control->state);
+	assert_memory_equal(f.control->state, before, tuner_state_bytes());
+	/* A stranger has a number of its own, the one that is back has its own. */
+	gone = join(&f, 1001, 0);
+	assert_true(gone->id > id);
+	assert_int_equal(knob_of(&f, gone, TUNER_PREFETCH_CHUNKS), 4);
+	job = join(&f, getuid(), getpid());
+	assert_int_equal(job->id, id);
+	assert_int_equal(knob_of(&f, job, TUNER_PREFETCH_CHUNKS), 7);
+	f.serving.jobs.closing = true;
+	jobs_leave(job);
+	jobs_leave(gone);
+	stop(&f);
+	free(path);
+	free(before);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_a_pin_is_carried_out_in_the_next_round),
+	    cmocka_unit_test(test_on),
+	    cmocka_unit_test(test_dry_run),
+	    cmocka_unit_test(test_off),
+	    cmocka_unit_test(test_verdicts),
+	    cmocka_unit_test(test_the_least_cache),
+	    cmocka_unit_test(test_whole_or_not_at_all),
+	    cmocka_unit_test(test_who_may_do_what),
+	    cmocka_unit_test(test_limits),
+	    cmocka_unit_test(test_a_job_ends),
+	    cmocka_unit_test(test_a_configured_knob),
+	    cmocka_unit_test_setup_teardown(test_a_restart, make_folder, remove_folder),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

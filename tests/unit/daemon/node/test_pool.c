@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support_loop.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pool.h"
+
+struct number {
+	struct pool_task task;
+	uint32_t value;
+	uint64_t square;
+	uint32_t *finished; /* counts done() calls: loop thread only */
+	uint32_t order;
+};
+
+static void work(struct pool_task *task)
+{
+	struct number *n = (struct number *)task;
+
+	n->square = (uint64_t)n->value * n->value;
+}
+
+static void done(struct pool_task *task)
+{
+	struct number *n = (struct number *)task;
+
+	n->order = (*n->finished)++;
+}
+
+static bool has_finished(void *pool)
+{
+	return pool_in_flight(pool) == 0;
+}
+
+static void run(uint32_t workers, uint32_t later, uint32_t n_tasks, struct number *numbers)
+{
+	struct pool *pool;
+	uint32_t finished = 0;
+	uv_loop_t loop;
+
+	assert_int_equal(uv_loop_init(&loop), 0);
+	assert_int_equal(pool_new(&loop, workers, &pool), 0);
+	assert_int_equal(pool_workers(pool), workers);
+	for (uint32_t i = 0; i < n_tasks; i++) {
+		numbers[i] =
+		    (struct number){.task = {.work = work, .done = done}, .value = i, .finished = &finished};
+		pool_submit(pool, NULL, &numbers[i].task);
+		if (i == n_tasks / 2)
+			pool_set_workers(pool, later);
+	}
+	loop_until(&loop, has_finished, pool);
+	assert_int_equal(finished, n_tasks);
+	assert_int_equal(pool_workers(pool), later);
+	for (uint32_t i = 0; i < n_tasks; i++)
+		assert_int_equal(numbers[i].square, (uint64_t)i * i);
+	pool_free(pool);
+	loop_end(&loop);
+}
+
+static void test_all_tasks_are_done_once(void **state)
+{
+	static struct number numbers[5000];
+
+	run(1, 4, 5000, numbers);
+	run(4, 1, 5000, numbers);
+	run(3, 3, 5000, numbers);
+}
+
+static void test_one_worker_keeps_the_order(void **state)
+{
+	static struct number numbers[500];
+
+	run(1, 1, 500, numbers);
+	for (uint32_t i = 0; i < 500; i++)
+		assert_int_equal(numbers[i].order, i);
+}
+
+static void test_number_of_workers_is_clamped(void **state)
+{
+	struct pool *pool;
+	uv_loop_t loop;
+
+	assert_int_equal(uv_loop_init(&loop), 0);
+	assert_int_equal(pool_new(&loop, 0, &pool), 0);
+	assert_int_equal(pool_workers(pool), 1);
+	pool_set_workers(pool, 1000);
+	assert_int_equal(pool_workers(pool), POOL_MAX_WORKERS);
+	pool_free(pool);
+	pool_free(NULL);
+	loop_end(&loop);
+}
+
+struct slow {
+	struct pool_task task;
+	_Atomic uint32_t *running, *most;
+	uint32_t *finished, order;
+};
+
+static void slow_work(struct pool_task *task)
+{
+	struct slow *s = (struct slow *)task;
+	uint32_t now = atomic_fetch_add(s->running, 1) + 1, most = atomic_load(s->most);
+	volatile uint64_t sum = 0;
+
+	while (now > most && !atomic_compare_exchange_weak(s->most, &most, now)) {
+	}
+	for (uint64_t i = 0; i < 200000; i++) /* turns are counted in CPU time */
+		sum += i;
+	(void)sum;
+	atomic_fetch_sub(s->running, 1);
+}
+
+static void slow_done(struct pool_task *task)
+{
+	struct slow *s = (struct slow *)task;
+
+	s->order = (*s->finished)++;
+}
+
+struct lanes {
+	uv_loop_t loop;
+	struct pool *pool;
+	struct pool_lane lane[2];
+	struct slow tasks[2][200];
+	_Atomic uint32_t running[2], most[2];
+	uint32_t finished;
+};
+
+static void lanes_start(struct lanes *l, uint32_t workers)
+{
+	memset(l, 0, sizeof(*l));
+	assert_int_equal(uv_loop_init(&l->loop), 0);
+	assert_int_equal(pool_new(&l->loop, workers, &l->pool), 0);
+	for (int k = 0; k < 2; k++)
+		pool_lane_init(&l->lane[k]);
+}
+
+static void lanes_submit(struct lanes *l, int k, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		l->tasks[k][i] = (struct slow){.task = {.work = slow_work, .done = slow_done},
+					       .running = &l->running[k],
+					       .most = &l->most[k],
+					       .finished = &l->finished};
+		pool_submit(l->pool, &l->lane[k], &l->tasks[k][i].task);
+	}
+}
+
+static void lanes_end(struct lanes *l)
+{
+	loop_until(&l->loop, has_finished, l->pool);
+	pool_free(l->pool);
+	loop_end(&l->loop);
+}
+
+/* One lane has ten times the other's work before it: the other one's is done in its turns. */
+static void test_a_lane_cannot_starve_another(void **state)
+{
+	static struct lanes l;
+
+	lanes_start(&l, 1);
+	lanes_submit(&l, 0, 200);
+	lanes_submit(&l, 1, 20);
+	lanes_end(&l);
+	for (int i = 0; i < 20; i++)
+		assert_true(l.tasks[1][i].order < 150);
+	assert_true(pool_lane_cpu_ns(&l.lane[0]) > pool_lane_cpu_ns(&l.lane[1]));
+	assert_true(pool_lane_cpu_ns(&l.lane[1]) > 0);
+}
+
+static void test_a_lanes_limit_holds(void **state)
+{
+	static struct lanes l;
+
+	lanes_start(&l, 8);
+	pool_lane_limit(l.pool, &l.lane[0], 2);
+	lanes_submit(&l, 0, 200);
+	lanes_submit(&l, 1, 200);
+	lanes_end(&l);
+	assert_in_range(l.most[0], 1, 2);
+	lanes_start(&l, 8);
+	pool_lane_limit(l.pool, &l.lane[0], 0); /* nobody is left without any */
+	lanes_submit(&l, 0, 50);
+	lanes_end(&l);
+	assert_int_equal(l.most[0], 1);
+}
+
+static void test_threads_come_with_work(void **state)
+{
+	static struct lanes l;
+
+	lanes_start(&l, 8);
+	assert_int_equal(pool_threads(l.pool), 1);
+	lanes_submit(&l, 0, 200);
+	assert_in_range(pool_threads(l.pool), 2, 8);
+	pool_set_workers(l.pool, 2);
+	loop_until(&l.loop, has_finished, l.pool);
+	for (int i = 0; i < 1000 && pool_threads(l.pool) > 2; i++)
+		usleep(1000);
+	assert_in_range(pool_threads(l.pool), 1, 2);
+	lanes_end(&l);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_all_tasks_are_done_once),
+	    cmocka_unit_test(test_one_worker_keeps_the_order),
+	    cmocka_unit_test(test_number_of_workers_is_clamped),
+	    cmocka_unit_test(test_a_lane_cannot_starve_another),
+	    cmocka_unit_test(test_a_lanes_limit_holds),
+	    cmocka_unit_test(test_threads_come_with_work),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "test.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "metrics_totals.h"
+
+static struct stall_sample sample(uint64_t job, uint64_t at_ns)
+{
+	struct stall_sample s = stall_sample_unknown();
+
+	s.job = job;
+	s.at_ns = at_ns;
+	s.covered_s = 1;
+	return s;
+}
+
+static void test_adds_up(void **state)
+{
+	struct metrics_totals *t = calloc(1, sizeof(*t));
+	const struct metrics_job *j;
+
+	assert_non_null(t);
+	assert_null(metrics_totals_find(t, 7));
+	assert_null(metrics_totals_find(t, 0));
+	for (uint64_t i = 1; i <= 10; i++) {
+		struct stall_sample s = sample(7, i);
+
+		s.covered_s = 2;
+		s.steps_per_s = 5;
+		s.samples_per_s = 320;
+		s.shares.fetch_stall = 0.25;
+		if (i > 5)
+			s.shares.checkpoint_stall = 0.5;
+		s.step_p50_s = 0.1 * (double)i;
+		metrics_totals_add(t, NULL, &s, 1);
+	}
+	j = metrics_totals_find(t, 7);
+	assert_non_null(j);
+	assert_true(fabs(j->trainer_s - 20) < 1e-9);
+	assert_true(fabs(j->steps - 100) < 1e-9);
+	assert_true(fabs(j->samples - 6400) < 1e-9);
+	assert_true(fabs(j->stall_s[METRICS_STALL_FETCH] - 5) < 1e-9);
+	assert_true(fabs(j->stall_s[METRICS_STALL_CHECKPOINT] - 5) < 1e-9);
+	assert_true(j->stall_known[METRICS_STALL_CHECKPOINT]);
+	assert_false(j->stall_known[METRICS_STALL_OTHER]);
+	assert_true(fabs(j->step_p50_s - 1) < 1e-9);
+	free(t);
+}
+
+static void test_absurd_samples_add_nothing(void **state)
+{
+	const double absurd[] = {-1, NAN, INFINITY, 1e300};
+	struct metrics_totals *t = calloc(1, sizeof(*t));
+	struct stall_sample s = sample(1, 1);
+
+	assert_non_null(t);
+	metrics_totals_add(t, NULL, &s, 1);
+	for (size_t i = 0; i < sizeof(absurd) / sizeof(absurd[0]); i++) {
+		s = sample(1, 2);
+		s.covered_s = absurd[i];
+		metrics_totals_add(t, NULL, &s, 1);
+		s.covered_s = 0;
+		s.steps_per_s = s.samples_per_s = s.shares.fetch_stall = s.shares.other = absurd[i];
+		metrics_totals_add(t, NULL, &s, 1);
+		s.covered_s = 0.5;
+		metrics_totals_add(t, NULL, &s, 1);
+	}
+	assert_true(metrics_totals_find(t, 1)->trainer_s == 1 + 0.5 * 4);
+	assert_true(metrics_totals_find(t, 1)->steps == 0);
+	assert_true(metrics_totals_find(t, 1)->stall_s[METRICS_STALL_FETCH] == 0);
+	s = sample(0, 3);
+	metrics_totals_add(t, NULL, &s, 1);
+	assert_null(metrics_totals_find(t, 0));
+	free(t);
+}
+
+static void test_the_oldest_makes_room(void **state)
+{
+	struct metrics_totals *t = calloc(1, sizeof(*t));
+	struct stall_sample s;
+
+	assert_non_null(t);
+	for (uint64_t i = 1; i <= METRICS_MAX_JOBS; i++) {
+		s = sample(i, i);
+		metrics_totals_add(t, NULL, &s, 1);
+	}
+	s = sample(1, 1000); /* heard of again: 2 is the oldest now */
+	metrics_totals_add(t, NULL, &s, 1);
+	s = sample(500, 1001);
+	metrics_totals_add(t, NULL, &s, 1);
+	assert_non_null(metrics_totals_find(t, 1));
+	assert_null(metrics_totals_find(t, 2));
+	assert_non_null(metrics_totals_find(t, 3));
+	assert_true(metrics_totals_find(t, 500)->trainer_s == 1);
+	free(t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_adds_up),
+	    cmocka_unit_test(test_absurd_samples_add_nothing),
+	    cmocka_unit_test(test_the_oldest_makes_room),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "memory_limit.h"
+#include "options.h"
+
+#define GIB (UINT64_C(1) << 30)
+
+static int parse(struct options *o, struct error *err, const char *const *arguments)
+{
+	char *argv[16] = {(char *)"dieseld"};
+	int argc = 1;
+
+	for (; arguments[argc - 1]; argc++)
+		argv[argc] = (char *)arguments[argc - 1];
+	assert_int_equal(options_init(o, 8 * GIB, 2), 0);
+	*err = ERROR_INIT;
+	return options_parse(o, argc, argv, err);
+}
+
+static void test_defaults(void **state)
+{
+	struct options o;
+
+	assert_int_equal(options_init(&o, 8 * GIB, 16), 0);
+	assert_int_equal(o.serve.knobs.cache_bytes, 2 * GIB);
+	assert_int_equal(o.serve.knobs.workers, 4);
+	assert_true(o.serve.use_io_uring);
+	options_free(&o);
+	assert_int_equal(options_init(&o, 0, 0), 0); /* nothing is known about the machine */
+	assert_true(o.serve.knobs.cache_bytes >= 16u << 20);
+	assert_int_equal(o.serve.knobs.workers, 1);
+	options_free(&o);
+}
+
+static void test_all_options(void **state)
+{
+	struct options o;
+	struct error err;
+
+	assert_int_equal(
+	    parse(&o, &err,
+		  (const char *const[]){"--socket", "/tmp/x", "--cache=3G", "--prefetch", "5", "--workers",
+					"3", "--window", "4", "--batches", "6", "--no-io-uring",
+					"--require-digest", "shared", "-v", NULL}),
+	    0);
+	assert_string_equal(o.socket_path, "/tmp/x");
+	assert_int_equal(o.serve.knobs.cache_bytes, 3 * GIB);
+	assert_int_equal(o.serve.knobs.prefetch_chunks, 5);
+	assert_int_equal(o.serve.knobs.workers, 3);
+	assert_int_equal(o.serve.window_chunks, 4);
+	assert_int_equal(o.serve.n_slots, 6);
+	assert_int_equal(o.serve.require_digest, SERVING_DIGEST_SHARED);
+	assert_false(o.serve.use_io_uring);
+	assert_true(o.verbose);
+	options_free(&o);
+}
+
+static void test_mistakes_are_named(void **state)
+{
+	static const char *const table[][3] = {
+	    {"--cache", "lots", "cache"},          {"--cache", "1M", "cache"},
+	    {"--workers", "0", "workers"},         {"--user-share", "0", "user-share"},
+	    {"--user-share", "101", "user-share"}, {"--require-digest", "yes", "require-digest"},
+	    {"--batches", "2", "batches"},         {"--batches", "65", "batches"},
+	    {"--window", "-1", "window"},          {"--nonsense", NULL, "nonsense"},
+	    {"--prefetch", NULL, "prefetch"},      {"stray", NULL, "stray"},
+	};
+
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		struct options o;
+		struct error err;
+
+		assert_int_equal(parse(&o, &err, (const char *const[]){table[i][0], table[i][1], NULL}),
+				 -EINVAL);
+		if (!strstr(err.text, table[i][2]))
+			fail_msg("\"%s\" does not name %s", err.text, table[i][2]);
+		options_free(&o);
+	}
+}
+
+static void test_file(void **state)
+{
+	char *path = path_in(*state, "dieseld.conf");
+	struct options o;
+	struct error err;
+
+	write_text(*state, "dieseld.conf",
+		   "; for tests\n[other]\nx = y\n[dieseld]\ncache = 4G\nprefetch = 3\n");
+	/* The command line wins, wherever the file is named. */
+	assert_int_equal(parse(&o, &err, (const char *const[]){"--prefetch", "9", "--config", path, NULL}),
+			 0);
+	assert_int_equal(o.serve.knobs.cache_bytes, 4 * GIB);
+	assert_int_equal(o.serve.knobs.prefetch_chunks, 9);
+	options_free(&o);
+	write_text(*state, "dieseld.conf", "[dieseld]\ncahce = 4G\n");
+	assert_int_equal(parse(&o, &err, (const char *const[]){"--config", path, NULL}), -EINVAL);
+	assert_non_null(strstr(err.text, "cahce"));
+	assert_non_null(strstr(err.text, path));
+	options_free(&o);
+	write_text(*state, "dieseld.conf", "[dieseld]\nno equals sign\n");
+	assert_int_equal(parse(&o, &err, (const char *const[]){"--config", path, NULL}), -EINVAL);
+	options_free(&o);
+	unlink(path);
+	assert_int_equal(parse(&o, &err, (const char *const[]){"--config", path, NULL}), -ENOENT);
+	options_free(&o);
+	free(path);
+}
+
+static void test_memory_limit(void **state)
+{
+	const char *root = *state;
+
+	assert_int_equal(memory_limit_bytes(root), 0);
+	make_folders(root, "proc/self");
+	write_text(root, "proc/meminfo", "MemTotal:       4194304 kB\nMemFree: 1 kB\n");
+	assert_int_equal(memory_limit_bytes(root), 4 * GIB);
+	/* Version 2: the parent's limit counts too. */
+	make_folders(root, "sys/fs/cgroup/a/b");
+	write_text(root, "proc/self/cgroup", "0::/a/b\n");
+	write_text(root, "sys/fs/cgroup/a/b/memory.max", "max\n");
+	write_text(root, "sys/fs/cgroup/a/memory.max", "1073741824\n");
+	assert_int_equal(memory_limit_bytes(root), 1 * GIB);
+	write_text(root, "sys/fs/cgroup/a/b/memory.max", "536870912\n");
+	assert_int_equal(memory_limit_bytes(root), GIB / 2);
+	/* Version 1 beside it. */
+	make_folders(root, "sys/fs/cgroup/memory/c");
+	write_text(root, "proc/self/cgroup", "5:memory:/c\n1:name=systemd:/\n");
+	write_text(root, "sys/fs/cgroup/memory/c/memory.limit_in_bytes", "268435456\n");
+	write_text(root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+	assert_int_equal(memory_limit_bytes(root), GIB / 4);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_defaults),
+	    cmocka_unit_test(test_all_options),
+	    cmocka_unit_test(test_mistakes_are_named),
+	    cmocka_unit_test_setup_teardown(test_file, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_memory_limit, make_folder, remove_folder),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sensor's pure parts: tally of markers, plan of slices, shares of a second, rates of a sample. */
+#include "test.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "lib/clock.h"
+#include "sensor_detail.h"
+#include "sensor_job.h"
+#include "sensor_shares.h"
+#include "sensor_tally.h"
+
+#define MS NS_PER_MS
+
+/* ---- tally --------------------------------------------------------------------------------------------- */
+
+static void mark(struct tally *tally, uint32_t tid, uint32_t kind, uint64_t at_ms)
+{
+	struct event event = {.type = EVENT_MARK, .tid = tid, .tgid = 1, .end_ns = at_ms * MS};
+
+	event.mark.kind = kind;
+	tally_event(tally, &event);
+}
+
+static void other(struct tally *tally, uint32_t tid, uint16_t type, uint64_t at_ms)
+{
+	tally_event(tally, &(struct event){.type = type, .tid = tid, .tgid = 1, .end_ns = at_ms * MS});
+}
+
+static void test_next_is_the_wait(void **state)
+{
+	struct tally tally = {0};
+
+	mark(&tally, 7, MARK_NEXT_BEGIN, 1000);
+	mark(&tally, 7, MARK_WAIT_BEGIN, 1010); /* inside: counted once */
+	mark(&tally, 7, MARK_WAIT_END, 1090);
+	mark(&tally, 7, MARK_NEXT_END, 1100);
+	mark(&tally, 7, MARK_NEXT_BEGIN, 1200);
+	assert_int_equal(tally_sums(&tally, 1200 * MS).wait_ns, 100 * MS);
+	/* One that goes on counts as far as it went. */
+	assert_int_equal(tally_sums(&tally, 1700 * MS).wait_ns, 600 * MS);
+	mark(&tally, 7, MARK_NEXT_END, 1800);
+	assert_int_equal(tally_sums(&tally, 1900 * MS).wait_ns, 700 * MS);
+	assert_int_equal(tally_sums(&tally, 1900 * MS).n_steps, 2);
+	assert_int_equal(tally_sums(&tally, 1900 * MS).n_trainers, 1);
+	/* An end without a begin was begun before we looked. */
+	mark(&tally, 7, MARK_NEXT_END, 2000);
+	assert_int_equal(tally_sums(&tally, 2000 * MS).wait_ns, 700 * MS);
+}
+
+/* A program that calls libdiesel itself marks no next(). */
+static void test_sleep_is_the_wait_without_next(void **state)
+{
+	struct tally tally = {0};
+
+	mark(&tally, 7, MARK_WAIT_BEGIN, 100);
+	assert_int_equal(tally_sums(&tally, 150 * MS).wait_ns, 50 * MS);
+	mark(&tally, 7, MARK_WAIT_END, 200);
+	assert_int_equal(tally_sums(&tally, 300 * MS).wait_ns, 100 * MS);
+}
+
+static void test_steps_are_backward_passes_where_there_are_any(void **state)
+{
+	struct tally tally = {0};
+
+	other(&tally, 9, EVENT_STEP, 50); /* of somebody who loads nothing */
+	assert_int_equal(tally_sums(&tally, 60 * MS).n_trainers, 0);
+	for (uint64_t i = 0; i < 10; i++) {
+		mark(&tally, 7, MARK_NEXT_BEGIN, 100 + 100 * i);
+		mark(&tally, 7, MARK_NEXT_END, 110 + 100 * i);
+		other(&tally, 7, EVENT_STEP, 150 + 100 * i + (i == 9 ? 40 : 0));
+	}
+	assert_true(tally.has_steps);
+	assert_int_equal(tally_sums(&tally, 2000 * MS).n_steps, 11); /* the first next() counted as one */
+	assert_float_equal(tally_step_s(&tally, 0.5), 0.1, 1e-9);
+	assert_float_equal(tally_step_s(&tally, 1), 0.14, 1e-9);
+	assert_true(isnan(tally_step_s(&(struct tally){0}, 0.5)));
+}
+
+static void test_trainers_come_and_go(void **state)
+{
+	struct tally tally = {0};
+
+	for (uint32_t tid = 1; tid <= 2 * TALLY_TRAINERS; tid++)
+		mark(&tally, tid, MARK_NEXT_BEGIN, 100);
+	assert_int_equal(tally_sums(&tally, 200 * MS).n_trainers, TALLY_TRAINERS);
+	assert_int_equal(tally_sums(&tally, 200 * MS).wait_ns, 100 * MS); /* a mean */
+	for (uint32_t tid = 1; tid <= 2 * TALLY_TRAINERS; tid++)
+		other(&tally, tid, EVENT_EXIT, 300);
+	assert_int_equal(tally_sums(&tally, 400 * MS).n_trainers, 0);
+	assert_int_equal(tally_sums(&tally, 400 * MS).wait_ns, 0);
+}
+
+/* Times that run backwards count as nothing. */
+static void test_hostile_times(void **state)
+{
+	struct tally tally = {0};
+
+	mark(&tally, 7, MARK_NEXT_BEGIN, 1000);
+	mark(&tally, 7, MARK_NEXT_END, 500);
+	mark(&tally, 7, MARK_NEXT_BEGIN, 2000);
+	assert_int_equal(tally_sums(&tally, 100 * MS).wait_ns, 0);
+	mark(&tally, 7, 77, 3000);
+	assert_int_equal(tally_sums(&tally, 2100 * MS).wait_ns, 100 * MS);
+}
+
+/* ---- slices -------------------------------------------------------------------------------------------- */
+
+#define S NS_PER_S
+
+static void test_slice_for_a_new_job(void **state)
+{
+	struct detail_plan plan = {0};
+	struct detail_job job = {.wait = 0.1, .last_step_age_ns = UINT64_MAX};
+
+	/* Nothing to see before its first step. */
+	assert_int_equal(detail_step(&plan, &job, 1, 0, 100 * S), DETAIL_AS_BEFORE);
+	job.last_step_age_ns = 0;
+	assert_int_equal(detail_step(&plan, &job, 1, 0, 101 * S), DETAIL_BEGIN);
+	job.slice_steps = 1000;
+	assert_int_equal(detail_step(&plan, &job, 1, 0, 102 * S), DETAIL_AS_BEFORE); /* DETAIL_MIN_NS */
+	assert_int_equal(detail_step(&plan, &job, 1, 0, 103 * S), DETAIL_END);
+	job.seen = true;
+	job.seen_wait = 0.1;
+	/* It rests, though the wait changes, and then looks again. */
+	job.wait = 0.5;
+	assert_int_equal(detail_step(&plan, &job, 1, 0, 110 * S), DETAIL_AS_BEFORE);
+	assert_int_equal(detail_step(&plan, &job, 1, 0, 112 * S), DETAIL_BEGIN);
+}
+
+static void test_slow_steps_get_a_longer_slice(void **state)
+{
+	struct detail_plan plan = {0};
+	struct detail_job jobs[2] = {{.wait = NAN, .last_step_age_ns = 1},
+				     {.wait = NAN, .last_step_age_ns = UINT64_MAX}};
+
+	assert_int_equal(detail_step(&plan, jobs, 2, 0, 100 * S), DETAIL_BEGIN);
+	jobs[0].slice_steps = DETAIL_STEPS - 1;
+	assert_int_equal(detail_step(&plan, jobs, 2, 0, 109 * S), DETAIL_AS_BEFORE);
+	/* The second one, which makes no steps, holds nobody up. */
+	jobs[0].slice_steps = DETAIL_STEPS;
+	assert_int_equal(detail_step(&plan, jobs, 2, 0, 109 * S), DETAIL_END);
+	plan = (struct detail_plan){.on = true, .begin_ns = 200 * S};
+	jobs[0].slice_steps = 1;
+	assert_int_equal(detail_step(&plan, jobs, 2, 0, 200 * S + DETAIL_MAX_NS), DETAIL_END);
+}
+
+/* A steady job is looked at once a minute, a job that stands still not at all, and never too dear. */
+static void test_detail_is_rare(void **state)
+{
+	struct detail_plan plan = {0};
+	struct detail_job job = {.seen = true, .seen_wait = 0.3, .wait = 0.3};
+	uint64_t on_ns = 0, n = 0;
+
+	for (uint64_t now = 100 * S; now < 1000 * S; now += S / 10) {
+		job.slice_steps = 100;
+		n += detail_step(&plan, &job, 1, 0, now) == DETAIL_BEGIN;
+		on_ns += plan.on ? S / 10 : 0;
+	}
+	assert_in_range(n, 13, 16);
+	assert_true(on_ns < 40 * S);
+	job.last_step_age_ns = 3600 * S;
+	assert_int_equal(detail_step(&plan, &job, 1, 0, 5000 * S), DETAIL_AS_BEFORE);
+	/* An analysis of a second has to be paid for. */
+	job = (struct detail_job){.seen = false};
+	plan = (struct detail_plan){.end_ns = 6000 * S};
+	assert_int_equal(detail_step(&plan, &job, 1, S, 6100 * S), DETAIL_AS_BEFORE);
+	assert_int_equal(detail_step(&plan, &job, 1, S, 6201 * S), DETAIL_BEGIN);
+	/* Even jobs that change all the time leave detail off four fifths of it. */
+	on_ns = 0;
+	plan = (struct detail_plan){0};
+	for (uint64_t now = 100 * S; now < 400 * S; now += S / 10) {
+		job.slice_steps = 100;
+		(void)detail_step(&plan, &job, 1, 0, now);
+		on_ns += plan.on ? S / 10 : 0;
+	}
+	assert_true(on_ns <= 66 * S);
+	/* The last job goes: so does the slice. */
+	plan = (struct detail_plan){.on = true, .begin_ns = 1};
+	assert_int_equal(detail_step(&plan, NULL, 0, 0, 2), DETAIL_END);
+}
+
+/* ---- shares -------------------------------------------------------------------------------------------- */
+
+static double sum(const struct stall_shares *s)
+{
+	return s->device + s->fetch_stall + s->prep_stall + s->checkpoint_stall + s->cpu_starved + s->other;
+}
+
+static void test_shares(void **state)
+{
+	const struct stall_shares slice = {.device = 0.4,
+					   .gpu_wait = 0.1,
+					   .fetch_stall = 0.3,
+					   .prep_stall = 0.1,
+					   .checkpoint_stall = 0.1,
+					   .cpu_starved = 0.05,
+					   .other = 0.05};
+	struct stall_shares got;
+
+	/* The wait is this second's, the rest divides as in the slice. */
+	shares_combine(&slice, 0.7, &got);
+	assert_float_equal(sum(&got), 1, 1e-9);
+	assert_float_equal(got.fetch_stall + got.prep_stall, 0.7, 1e-9);
+	assert_float_equal(got.fetch_stall / got.prep_stall, 3, 1e-9);
+	assert_float_equal(got.device, 0.2, 1e-9);
+	assert_float_equal(got.gpu_wait, 0.05, 1e-9);
+	shares_combine(&slice, 0, &got);
+	assert_float_equal(sum(&got), 1, 1e-9);
+	assert_float_equal(got.fetch_stall, 0, 1e-9);
+	/* Not known how long it waited: as in the slice. */
+	shares_combine(&slice, NAN, &got);
+	assert_memory_equal(&got, &slice, sizeof(got));
+	/* No slice yet: what is known is the wait. */
+	shares_combine(NULL, 0.25, &got);
+	assert_float_equal(got.device, 0.75, 1e-9);
+	assert_true(isnan(got.fetch_stall) && isnan(got.cpu_starved));
+	shares_combine(NULL, NAN, &got);
+	assert_true(isnan(got.device) && isnan(got.gpu_wait) && isnan(got.fetch_stall) &&
+		    isnan(got.prep_stall) && isnan(got.checkpoint_stall) && isnan(got.cpu_starved) &&
+		    isnan(got.other));
+}
+
+/* ---- rates --------------------------------------------------------------------------------------------- */
+
+static struct stall_sample sample_of(const struct sensed_job *sensed)
+{
+	struct stall_sample sample = stall_sample_unknown();
+
+	sample.covered_s = 1;
+	sample.n_trainers = 1;
+	sample.samples_per_s = 1000;
+	sample.chunk_bytes = 1000000;
+	sample.samples_per_chunk = 100; /* 10 kB each */
+	sample.knobs.value[TUNER_DAEMON_WORKERS] = 2;
+	sensed_storage(sensed, &sample);
+	sensed_work(sensed_reading_at(sensed, 1), sensed_reading_at(sensed, 0), &sample);
+	sensed_shares(sensed, sensed_reading_at(sensed, 1), sensed_reading_at(sensed, 0), &sample);
+	sensed_rates(&sample, 4);
+	return sample;
+}
+
+static void test_client_waits(void **state)
+{
+	struct sensed_job sensed = {.readings = {{.at_ns = 10 * S}, {.at_ns = 11 * S}}, .n_readings = 2};
+	struct sensed_reading *now = &sensed.readings[1];
+	struct stall_sample sample;
+
+	now->taken = (struct job_taken){.batches = 10, .samples = 1000, .wait_ns = S / 2, .fetch_ns = S / 5};
+	sample = sample_of(&sensed);
+	assert_int_equal(sample.source, STALL_SOURCE_CLIENT);
+	assert_float_equal(sample.shares.fetch_stall, 0.2, 1e-9);
+	assert_float_equal(sample.shares.prep_stall, 0.3, 1e-9);
+	assert_true(isnan(sample.shares.device));
+	assert_float_equal(sample.device_rate, 2000, 1e-6);
+	/* The loader's own next() is more than libdiesel's sleep in it. */
+	now->taken.next_ns = S * 8 / 10;
+	sample = sample_of(&sensed);
+	assert_float_equal(sample.shares.prep_stall, 0.6, 1e-9);
+	/* Whatever it says, a second has one second. */
+	now->taken.wait_ns = now->taken.fetch_ns = 50 * S;
+	sample = sample_of(&sensed);
+	assert_float_equal(sample.shares.fetch_stall, 1, 1e-9);
+	assert_float_equal(sample.shares.prep_stall, 0, 1e-9);
+	assert_true(isnan(sample.device_rate));
+}
+
+static void test_report_goes_first(void **state)
+{
+	struct sensed_job sensed = {.readings = {{.at_ns = 10 * S}, {.at_ns = 11 * S}},
+				    .n_readings = 2,
+				    .has_report = true,
+				    .report = {.n_trainers = 1,
+					       .wait = 0.4,
+					       .steps_per_s = 5,
+					       .shares = {.device = 0.6, .prep_stall = 0.4}}};
+	struct stall_sample sample;
+
+	sensed.readings[1].taken = (struct job_taken){.wait_ns = S * 3 / 10, .fetch_ns = S / 4};
+	sample = sample_of(&sensed);
+	assert_int_equal(sample.source, STALL_SOURCE_BPF);
+	assert_float_equal(sample.shares.device, 0.6, 1e-9);
+	assert_float_equal(sample.shares.fetch_stall, 0.25, 1e-9);
+	assert_float_equal(sample.shares.prep_stall, 0.15, 1e-9);
+	assert_float_equal(sample.steps_per_s, 5, 1e-9);
+	/* A report that knows nothing of the job is none. */
+	sensed.report.n_trainers = 0;
+	assert_int_equal(sample_of(&sensed).source, STALL_SOURCE_CLIENT);
+}
+
+static void test_storage(void **state)
+{
+	struct sensed_job sensed = {.n_readings = 3};
+	struct stall_sample sample;
+
+	/* Ten visits and two reads a second, one by one, 0.25 s and a megabyte each. */
+	for (uint64_t i = 0; i < 3; i++)
+		sensed.readings[i] = (struct sensed_reading){.at_ns = (10 + i) * S,
+							     .counters = {.samples = 1000 * i,
+									  .chunk_visits = 10 * i,
+									  .chunk_reads = 2 * i,
+									  .n_read = 2 * i,
+									  .read_bytes = 2000000 * i,
+									  .read_ns = S / 2 * i,
+									  .reading_ns = S / 2 * i,
+									  .cpu_ns = S / 100 * i}};
+	sample = sample_of(&sensed);
+	assert_float_equal(sample.chunk_latency_s, 0.25, 1e-9);
+	assert_float_equal(sample.storage_bytes_per_s, 4e6, 1);
+	assert_float_equal(sample.reads_in_flight, 1, 1e-9);
+	assert_float_equal(sample.reading_ratio, 0.5, 1e-9);
+	assert_float_equal(sample.memory_hit_ratio, 0.8, 1e-9);
+	/* 10 kB a sample, a fifth of them read at 4 MB/s. */
+	assert_float_equal(sample.fetch_rate, 2000, 1e-3);
+	assert_float_equal(sample.daemon_cpu_s_per_sample, 1e-5, 1e-12);
+	assert_float_equal(sample.prep_rate, 2e5, 1);
+	assert_true(isnan(sample.chunk_latency_p95_s)); /* four reads are no distribution */
+	/* One in ten is slow: all readings that are kept count. */
+	for (uint64_t i = 0; i < 40; i++)
+		read_latency_add(&sensed.readings[2].counters.latency, i % 10 ? S / 4 : 2 * S);
+	sample = sample_of(&sensed);
+	assert_true(sample.chunk_latency_p95_s > 1.6 && sample.chunk_latency_p95_s < 2.5);
+	/* Nothing read any more: no limit is seen, and the disk as it was. */
+	for (uint64_t i = 3; i < 7; i++) {
+		sensed.readings[i % SENSED_READINGS] = sensed.readings[(i - 1) % SENSED_READINGS];
+		sensed.readings[i % SENSED_READINGS].at_ns += S;
+		sensed.readings[i % SENSED_READINGS].counters.chunk_visits += 10;
+		sensed.n_readings++;
+	}
+	sample = sample_of(&sensed);
+	assert_float_equal(sample.reading_ratio, 0, 1e-9);
+	assert_true(sample.memory_hit_ratio > 0.95);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_next_is_the_wait),
+	    cmocka_unit_test(test_sleep_is_the_wait_without_next),
+	    cmocka_unit_test(test_steps_are_backward_passes_where_there_are_any),
+	    cmocka_unit_test(test_trainers_come_and_go),
+	    cmocka_unit_test(test_hostile_times),
+	    cmocka_unit_test(test_slice_for_a_new_job),
+	    cmocka_unit_test(test_slow_steps_get_a_longer_slice),
+	    cmocka_unit_test(test_detail_is_rare),
+	    cmocka_unit_test(test_shares),
+	    cmocka_unit_test(test_client_waits),
+	    cmocka_unit_test(test_report_goes_first),
+	    cmocka_unit_test(test_storage),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

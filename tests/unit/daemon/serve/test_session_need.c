@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is reserved for a session is never less than what its batches really touch. */
+#include "test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "session_need.h"
+
+#define N_MAX 40
+
+struct world {
+	struct cached_chunk chunks[N_MAX];
+	uint32_t samples[N_MAX], ascending[N_MAX];
+	uint64_t largest[N_MAX + 1];
+	uint64_t first_sample[N_MAX + 1];
+	struct cached_dataset dataset;
+};
+
+static int ascending(const void *a, const void *b)
+{
+	const uint32_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+static int descending(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return (*x < *y) - (*x > *y);
+}
+
+/* From samples[] and chunks[].bytes. Every chunk counts as one of the few large ones. */
+static void world_init(struct world *w, uint64_t n)
+{
+	uint64_t sizes[N_MAX];
+
+	w->dataset = (struct cached_dataset){.chunks = w->chunks, .n_giants = n, .giant_bytes = w->largest};
+	w->dataset.info.n_chunks = n;
+	memcpy(w->ascending, w->samples, sizeof(w->ascending));
+	qsort(w->ascending, n, sizeof(*w->ascending), ascending);
+	for (uint64_t i = 0; i < n; i++) {
+		sizes[i] = w->chunks[i].bytes;
+		w->dataset.all_bytes += sizes[i];
+		w->first_sample[i + 1] = w->first_sample[i] + w->samples[i];
+	}
+	w->dataset.info.n_samples = w->first_sample[n];
+	qsort(sizes, n, sizeof(*sizes), descending);
+	for (uint64_t i = 0; i < n; i++)
+		w->largest[i + 1] = w->largest[i] + sizes[i];
+}
+
+static void test_even_chunks(void **state)
+{
+	static const struct {
+		uint32_t n_chunks, samples;
+		struct session_shape shape;
+		uint64_t need;
+	} table[] = {
+	    /* a batch at a window's edge touches two windows */
+	    {10, 2000, {.batch = 256, .window_chunks = 2, .n_slots = 8}, 4},
+	    /* a batch cannot touch more chunks than it has samples, or than there are */
+	    {10, 2000, {.batch = 3, .window_chunks = 4, .n_slots = 8}, 3},
+	    {10, 2000, {.batch = 256, .window_chunks = 8, .n_slots = 8}, 10},
+	    {10, 2000, {.batch = 1, .window_chunks = 8, .n_slots = 8}, 1},
+	    /* a batch over several windows */
+	    {40, 100, {.batch = 250, .window_chunks = 1, .n_slots = 8}, 4},
+	    /* views: nine batches of 64 in a row span 576 of 150 a window: five windows and an edge */
+	    {40, 75, {.batch = 64, .batch_step = 64, .window_chunks = 2, .n_slots = 8, .views = true}, 10},
+	    /* views of one rank of many: each batch may lie in windows of its own */
+	    {40, 75, {.batch = 64, .batch_step = 64000, .window_chunks = 2, .n_slots = 3, .views = true}, 16},
+	    /* chunks without samples cost no division by zero */
+	    {5, 0, {.batch = 2, .window_chunks = 1, .n_slots = 3}, 2},
+	};
+	static struct world w;
+
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		uint64_t need;
+
+		w = (struct world){.samples = {0}};
+		for (uint32_t k = 0; k < table[i].n_chunks; k++) {
+			w.chunks[k].bytes = 1;
+			w.samples[k] = table[i].samples;
+		}
+		world_init(&w, table[i].n_chunks);
+		need = session_need_at_most(&w.dataset, &table[i].shape, w.ascending);
+		if (need != table[i].need)
+			fail_msg("line %zu: %lu instead of %lu", i, need, table[i].need);
+	}
+}
+
+static void test_few_samples_may_be_most_bytes(void **state)
+{
+	static struct world w;
+	const struct session_shape shape = {.batch = 30, .window_chunks = 1};
+
+	for (int i = 0; i < 30; i++) {
+		w.samples[i] = i < 20 ? 1 : 1000;
+		w.chunks[i].bytes = i < 20 ? 100 : 1;
+	}
+	world_init(&w, 30);
+	assert_int_equal(session_need_at_most(&w.dataset, &shape, w.ascending), 22);
+}
+
+static uint32_t next_random(uint32_t *state, uint32_t below)
+{
+	*state = *state * 1664525u + 1013904223u;
+	return (*state >> 8) % below;
+}
+
+static uint64_t chunk_of(const struct world *w, uint64_t sample)
+{
+	uint64_t i = 0;
+
+	while (w->first_sample[i + 1] <= sample)
+		i++;
+	return i;
+}
+
+struct run {
+	const struct world *world;
+	struct shuffle_plan *plans[2];
+	uint32_t stride;
+};
+
+/* Adds the chunks of the session's batch number n, counted on into the second epoch. false: there is none. */
+static bool touch(const struct run *run, uint64_t n, bool *touched)
+{
+	uint64_t samples[64], per_epoch = shuffle_n_batches(run->plans[0]);
+	uint32_t count, epoch = n * run->stride >= per_epoch;
+	uint64_t index = epoch ? n * run->stride - (per_epoch + run->stride - 1) / run->stride * run->stride
+			       : n * run->stride;
+
+	if (epoch && !run->plans[1])
+		return false;
+	if (shuffle_batch(run->plans[epoch], index, samples, &count) < 0)
+		return false;
+	for (uint32_t i = 0; i < count; i++)
+		touched[chunk_of(run->world, samples[i])] = true;
+	return true;
+}
+
+static uint64_t touched_bytes(const struct run *run, uint64_t first, uint64_t n)
+{
+	bool touched[N_MAX] = {false};
+	uint64_t bytes = 0;
+
+	for (uint64_t i = 0; i < n && touch(run, first + i, touched); i++)
+		continue;
+	for (uint64_t i = 0; i < run->world->dataset.info.n_chunks; i++)
+		bytes += touched[i] ? run->world->chunks[i].bytes : 0;
+	return bytes;
+}
+
+static void check_one(uint32_t seed)
+{
+	static struct world w;
+	uint32_t random = seed, n = 1 + next_random(&random, N_MAX);
+	struct session_shape shape = {.window_chunks = 1 + next_random(&random, 6),
+				      .n_slots = 3 + next_random(&random, 4),
+				      .views = next_random(&random, 2)};
+	struct shuffle_spec spec = {.n_chunks = n, .seed = seed, .shuffle = true};
+	struct run run = {.world = &w, .stride = 1 + next_random(&random, 3)};
+	uint64_t in_order, at_most, held = shape.views ? shape.n_slots + 1u : 1;
+
+	w = (struct world){.samples = {0}};
+	for (uint32_t i = 0; i < n; i++) {
+		w.samples[i] = next_random(&random, 3) ? 1 + next_random(&random, 40) : 1;
+		w.chunks[i].bytes = next_random(&random, 4) ? 10 : 1000;
+	}
+	world_init(&w, n);
+	spec.chunk_samples = w.samples;
+	spec.window_chunks = shape.window_chunks;
+	spec.world = 1 + next_random(&random, 3);
+	spec.rank = next_random(&random, spec.world);
+	spec.batch = next_random(&random, 4) ? 1 + next_random(&random, 60) : 1;
+	if (shuffle_plan_new(&spec, &run.plans[0]) < 0)
+		return; /* fewer samples than ranks */
+	spec.epoch = 1;
+	assert_int_equal(shuffle_plan_new(&spec, &run.plans[1]), 0);
+	shape.batch = shuffle_max_batch(run.plans[0]);
+	shape.batch_step = (uint64_t)spec.world * run.stride * shape.batch;
+	at_most = cached_largest_bytes(&w.dataset, session_need_at_most(&w.dataset, &shape, w.ascending));
+	assert_int_equal(session_need_bytes(&w.dataset, &shape, run.plans[0], run.plans[1], &in_order), 0);
+	assert_true(at_most <= w.dataset.all_bytes && in_order <= w.dataset.all_bytes);
+	for (uint64_t i = 0; i * run.stride < shuffle_n_batches(run.plans[0]); i++) {
+		uint64_t touched = touched_bytes(&run, i, held);
+
+		if (touched > in_order || touched > at_most)
+			fail_msg("seed %u, batch %lu: %lu touched, %lu reserved, %lu at most", seed, i,
+				 touched, in_order, at_most);
+	}
+	shuffle_plan_free(run.plans[0]);
+	shuffle_plan_free(run.plans[1]);
+}
+
+static void test_never_less_than_what_is_touched(void **state)
+{
+	for (uint32_t seed = 1; seed <= 3000; seed++)
+		check_one(seed);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_even_chunks),
+	    cmocka_unit_test(test_few_samples_may_be_most_bytes),
+	    cmocka_unit_test(test_never_less_than_what_is_touched),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shared_memory.h"
+
+static void test_only_we_may_write(void **state)
+{
+	struct shared_memory m;
+	uint8_t *theirs;
+
+	assert_int_equal(shared_memory_new("test", 8192, SHARED_SEALED, &m), 0);
+	m.data[0] = 1;
+	/* What a client with the descriptor can and cannot do. */
+	assert_ptr_equal(mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, m.fd, 0), MAP_FAILED);
+	assert_int_equal(write(m.fd, "x", 1), -1);
+	assert_int_equal(ftruncate(m.fd, 0), -1);
+	assert_int_equal(ftruncate(m.fd, 1 << 20), -1);
+	assert_int_equal(fallocate(m.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+	assert_int_equal(fcntl(m.fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+	theirs = mmap(NULL, 8192, PROT_READ, MAP_SHARED, m.fd, 0);
+	assert_ptr_not_equal(theirs, MAP_FAILED);
+	assert_int_equal(mprotect(theirs, 8192, PROT_READ | PROT_WRITE), -1);
+	/* We go on writing, and they see it. */
+	m.data[0] = 2;
+	assert_int_equal(theirs[0], 2);
+	munmap(theirs, 8192);
+	shared_memory_free(&m);
+	shared_memory_free(&m);
+}
+
+static uint64_t pages_of(int fd)
+{
+	struct stat st;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	return (uint64_t)st.st_blocks * 512 / 4096;
+}
+
+/* A chunk's memory comes back while a client still maps it. */
+static void test_a_chunk_is_read_only_and_can_be_discarded(void **state)
+{
+	struct shared_memory m;
+	uint8_t *theirs;
+	int fd = -1, again;
+	char path[32];
+
+	assert_int_equal(shared_memory_new("test", 8192, SHARED_LENT, &m), 0);
+	memset(m.data, 1, 8192);
+	assert_int_equal(shared_memory_reader(m.fd, &fd), 0);
+	assert_ptr_equal(mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+	assert_int_equal(write(fd, "x", 1), -1);
+	assert_int_equal(ftruncate(fd, 0), -1);
+	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+	theirs = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(theirs, MAP_FAILED);
+	assert_int_equal(mprotect(theirs, 8192, PROT_READ | PROT_WRITE), -1);
+	assert_int_equal(theirs[4096], 1);
+	/* Nobody else may open it for writing by its name. */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (geteuid() != 0) {
+		again = open(path, O_RDWR);
+		assert_int_equal(again, -1);
+	}
+	assert_int_equal(pages_of(fd), 2);
+	shared_memory_discard(&m);
+	assert_int_equal(pages_of(fd), 0);
+	assert_int_equal(theirs[4096], 0);
+	munmap(theirs, 8192);
+	close(fd);
+	shared_memory_discard(&m);
+}
+
+static void test_private_writes_stay_private(void **state)
+{
+	struct shared_memory m;
+	uint8_t *theirs;
+
+	assert_int_equal(shared_memory_new("test", 4096, SHARED_SEALED, &m), 0);
+	m.data[5] = 1;
+	theirs = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, m.fd, 0);
+	assert_ptr_not_equal(theirs, MAP_FAILED);
+	theirs[5] = 9;
+	assert_int_equal(m.data[5], 1);
+	m.data[5] = 3;
+	/* After the release the next batch shows, not the holder's own copy. */
+	assert_int_equal(madvise(theirs, 4096, MADV_DONTNEED), 0);
+	assert_int_equal(theirs[5], 3);
+	munmap(theirs, 4096);
+	shared_memory_free(&m);
+}
+
+static void test_control_memory_keeps_its_size(void **state)
+{
+	struct shared_memory m;
+	uint8_t *theirs;
+
+	assert_int_equal(shared_memory_new("test", 4096, SHARED_CONTROL, &m), 0);
+	theirs = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, m.fd, 0);
+	assert_ptr_not_equal(theirs, MAP_FAILED);
+	theirs[0] = 7;
+	assert_int_equal(m.data[0], 7);
+	assert_int_equal(ftruncate(m.fd, 0), -1); /* would be a bus error in the daemon */
+	munmap(theirs, 4096);
+	shared_memory_free(&m);
+}
+
+static void test_copy_is_immutable(void **state)
+{
+	int file = memfd_create("file", MFD_CLOEXEC), copy;
+	char text[6] = "";
+
+	assert_int_equal(write(file, "hello", 5), 5);
+	assert_int_equal(shared_memory_copy_file("copy", file, 9, &copy), -EBADMSG);
+	assert_int_equal(shared_memory_copy_file("copy", file, 5, &copy), 0);
+	assert_int_equal(pwrite(file, "HELLO", 5, 0), 5);
+	assert_int_equal(pread(copy, text, 5, 0), 5);
+	assert_string_equal(text, "hello");
+	assert_int_equal(pwrite(copy, "x", 1, 0), -1);
+	close(copy);
+	close(file);
+}
+
+static void test_copy_that_somebody_holds(void **state)
+{
+	int file = memfd_create("file", MFD_CLOEXEC), copy, client;
+	void *ours, *theirs;
+
+	assert_int_equal(write(file, "hello", 5), 5);
+	assert_int_equal(shared_memory_copy_file("copy", file, 5, &copy), 0);
+	ours = mmap(NULL, 5, PROT_READ, MAP_SHARED, copy, 0);
+	assert_false(shared_memory_copy_is_held(copy));
+	assert_int_equal(shared_memory_reader(copy, &client), 0);
+	assert_true(shared_memory_copy_is_held(copy));
+	theirs = mmap(NULL, 5, PROT_READ, MAP_SHARED, client, 0);
+	close(client);
+	assert_true(shared_memory_copy_is_held(copy));
+	munmap(theirs, 5);
+	assert_false(shared_memory_copy_is_held(copy));
+	munmap(ours, 5);
+	close(copy);
+	close(file);
+}
+
+static int made_with(unsigned int seals, mode_t mode, off_t bytes)
+{
+	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_int_equal(ftruncate(fd, bytes), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+	assert_int_equal(fchmod(fd, mode), 0);
+	return fd;
+}
+
+/* What comes back from the service manager. */
+static void test_memory_from_outside(void **state)
+{
+	const unsigned int size = F_SEAL_SHRINK | F_SEAL_GROW;
+	struct shared_memory m, again;
+	int fd;
+
+	assert_int_equal(shared_memory_new("test", 8192, SHARED_LENT, &m), 0);
+	m.data[5] = 7;
+	assert_int_equal(shared_memory_check(m.fd, 8192), 0);
+	assert_int_equal(shared_memory_check(m.fd, 4096), -EPERM);
+	assert_int_equal(shared_memory_take(dup(m.fd), 8192, &again), 0);
+	assert_int_equal(again.data[5], 7);
+	shared_memory_free(&again);
+	assert_int_equal(fchown(m.fd, 12345, -1) < 0 ? -EPERM : shared_memory_check(m.fd, 8192), -EPERM);
+	shared_memory_free(&m);
+
+	fd = made_with(size | F_SEAL_SEAL, 0400, 8192);
+	assert_int_equal(shared_memory_check(fd, 8192), 0);
+	close(fd);
+	fd = made_with(size, 0400, 8192); /* somebody may add one that keeps us from writing */
+	assert_int_equal(shared_memory_check(fd, 8192), -EPERM);
+	close(fd);
+	fd = made_with(size | F_SEAL_SEAL, 0644, 8192);
+	assert_int_equal(shared_memory_check(fd, 8192), -EPERM);
+	close(fd);
+	fd = open("/dev/null", O_RDONLY);
+	assert_int_equal(shared_memory_check(fd, 0), -EINVAL);
+	close(fd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_only_we_may_write),
+	    cmocka_unit_test(test_a_chunk_is_read_only_and_can_be_discarded),
+	    cmocka_unit_test(test_private_writes_stay_private),
+	    cmocka_unit_test(test_control_memory_keeps_its_size),
+	    cmocka_unit_test(test_copy_is_immutable),
+	    cmocka_unit_test(test_copy_that_somebody_holds),
+	    cmocka_unit_test(test_memory_from_outside),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -37,9 +37,9 @@ diesel_unit_test(bpf/usdt USES diesel_bpf_symbols)
 set_property(TEST unit.bpf.usdt PROPERTY ENVIRONMENT
   "USDT_PLAIN=$<TARGET_FILE:standin_usdt>;USDT_COUNTED=$<TARGET_FILE:standin_usdt_counted>")
 
-diesel_script_test(integration gpu /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_gpu.py)
+diesel_script_test(integration gpu /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/analyze/test_gpu.py)
 set_property(TEST integration.gpu APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${CMAKE_BINARY_DIR}/standin")
-diesel_script_test(integration checkpoints /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_checkpoints.py)
-diesel_script_test(integration phases /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_phases.py)
+diesel_script_test(integration checkpoints /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/analyze/test_checkpoints.py)
+diesel_script_test(integration phases /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/analyze/test_phases.py)
 set_property(TEST integration.phases APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${CMAKE_BINARY_DIR}/standin")
 diesel_clock_tests(integration.gpu integration.checkpoints integration.phases)

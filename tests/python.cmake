@@ -2,6 +2,6 @@
 if(TARGET dieseld)
   foreach(subject loader membership workers_order workers_number workers_faults workers_end workers_results)
     diesel_script_test(integration torch_${subject}
-      /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_torch_${subject}.py)
+      /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_torch_${subject}.py)
   endforeach()
 endif()

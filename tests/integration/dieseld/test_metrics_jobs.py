@@ -17,7 +17,7 @@ import urllib.request
 from dieseld_support import SCRATCH, Case, dataset, main, start_probe
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-DASHBOARD = os.path.join(HERE, "../../packaging/grafana/diesel.json")
+DASHBOARD = os.path.join(HERE, "../../../packaging/grafana/diesel.json")
 # Names of measuring: never by step, process or path.
 LABELS_ALLOWED = {"job", "rank", "world", "uid", "program", "stall", "state", "source", "quantile", "kind", "version",
                   "kernel", "resource", "rule", "outcome", "mode", "ring", "le"}

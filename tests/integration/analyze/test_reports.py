@@ -27,7 +27,7 @@ except ImportError:
 
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
 ANALYZE = os.path.join(BIN, "diesel-analyze")
-TRAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench/jobs/train.py")
+TRAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../bench/jobs/train.py")
 KINDS = ["full", "hostile", "bare", "insufficient"]
 
 

@@ -13,7 +13,7 @@ import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent.parent / "bench"))
+sys.path.insert(0, str(HERE.parents[2] / "bench"))
 import support  # noqa: E402
 
 import exact

@@ -14,7 +14,7 @@ import unittest
 import recording_file as s
 
 BIN = pathlib.Path(os.environ.get("DIESEL_BIN", "build/release/bin"))
-JOB = pathlib.Path(__file__).resolve().parents[2] / "bench/jobs/train.py"
+JOB = pathlib.Path(__file__).resolve().parents[3] / "bench/jobs/train.py"
 PYTHON = "/usr/bin/python3"
 NOBODY = 65534
 AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]

@@ -22,7 +22,7 @@ MALLORY, ALICE = 65534, 12345
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 _libc = ctypes.CDLL(None, use_errno=True)
-_HEADER = pathlib.Path(__file__).resolve().parents[2] / "client/include/client/protocol.h"
+_HEADER = pathlib.Path(__file__).resolve().parents[3] / "client/include/client/protocol.h"
 _TEXT = _HEADER.read_text()
 VERSION = int(re.search(r"#define WIRE_VERSION\s+(\d+)u", _TEXT).group(1))
 MAGIC = int(re.search(r"#define WIRE_MAGIC\s+(0x[0-9a-f]+)u", _TEXT).group(1), 16)

@@ -13,8 +13,8 @@ import time
 
 import dieseld_support as support
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-JOB = [sys.executable, str(ROOT / "tests/integration/sensed_job.py")]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+JOB = [sys.executable, str(ROOT / "tests/integration/dieseld/sensed_job.py")]
 SAMPLE = re.compile(r"job (\d+): by (\w+): device (\S+) fetch (\S+) prep (\S+) checkpoint (\S+) starved (\S+) "
                     r"other (\S+), (\S+) samples/s, (\S+) steps/s")
 

@@ -79,7 +79,7 @@ void sampler_place_close(struct sampler_place *place)
 static enum sample_place place_of_code(struct sampler_place *place, uint64_t code)
 {
 	size_t at = (size_t)(code >> 4) * 0x9e3779b1 % CODES_MAX;
-	char path[256], function[128];
+	char path[256], function[192];
 	struct known_code *known;
 
 	while (place->known[at].code && place->known[at].code != code)

@@ -210,23 +210,22 @@ static uint64_t python_frame(struct profiler *profiler, struct process *process,
 			     const struct collector_sink *sink)
 {
 	struct cached *cached = cache_slot(profiler, process, code);
-	char file[128], function[192];
+	struct python_code texts;
 	pid_t pid = (pid_t)process->tgid;
+	const struct python_memory memory = python_memory_of(&pid);
 	uint64_t frame;
 	int r;
 
 	if (cached->serial == process->serial && cached->address == code)
 		return cached->frame;
-	r = python_code_name(&process->python, code, python_read_process, &pid, file, sizeof(file), function,
-			     sizeof(function));
+	r = python_code_read(&process->python, &memory, code, &texts);
 	if (r == -ESRCH && process->parent) {
 		pid = (pid_t)process->parent;
-		r = python_code_name(&process->python, code, python_read_process, &pid, file, sizeof(file),
-				     function, sizeof(function));
+		r = python_code_read(&process->python, &memory, code, &texts);
 	}
 	if (r < 0)
 		return 0;
-	frame = names_frame(profiler->names, FRAME_PYTHON, file, function, sink);
+	frame = names_frame(profiler->names, FRAME_PYTHON, python_code_file(&texts), texts.function, sink);
 	*cached = (struct cached){code, frame, process->serial};
 	return frame;
 }

@@ -105,7 +105,7 @@ static uint32_t version_of(struct elf_symbols *symbols, const struct code_mappin
 
 	if (elf_symbols_distance(symbols, "Py_Version", mapping->offset_bytes, &distance))
 		return python_version_of_name(mapping->file->name);
-	if (python_read_process(&pid, mapping->begin + (uint64_t)distance, &number, sizeof(number)))
+	if (python_read_process(pid, mapping->begin + (uint64_t)distance, &number, sizeof(number)))
 		return 0;
 	return number >> 16;
 }
@@ -113,6 +113,7 @@ static uint32_t version_of(struct elf_symbols *symbols, const struct code_mappin
 static void find_python(struct processes *processes, struct process *process)
 {
 	pid_t pid = (pid_t)process->tgid;
+	const struct python_memory memory = python_memory_of(&pid);
 
 	for (size_t i = 0; i < process->space.n && !process->has_python && !process->python_refused; i++) {
 		const struct code_mapping *mapping = &process->space.mappings[i];
@@ -128,8 +129,7 @@ static void find_python(struct processes *processes, struct process *process)
 		if (!symbols || elf_symbols_distance(symbols, "_PyRuntime", mapping->offset_bytes, &distance))
 			continue;
 		version = version_of(symbols, mapping, pid);
-		r = python_describe(version, mapping->begin + (uint64_t)distance, python_read_process, &pid,
-				    &process->python);
+		r = python_describe(version, mapping->begin + (uint64_t)distance, &memory, &process->python);
 		process->has_python = r == 0;
 		process->python_refused = r == -ENOTSUP;
 		log_debug("process %u: %s, Python %u.%u: %s", process->tgid, mapping->file->name,

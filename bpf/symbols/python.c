@@ -41,22 +41,31 @@ enum debug_offset {
 
 #define OFFSET_MAX (1 << 20) /* larger than any of CPython's structures */
 
-int python_read_process(void *user, uint64_t address, void *data, size_t size)
+int python_read_process(pid_t pid, uint64_t address, void *data, size_t size)
 {
-	const pid_t *pid = user;
 	struct iovec here = {data, size};
 	struct iovec there = {(void *)(uintptr_t)address, size};
-	ssize_t n = process_vm_readv(*pid, &here, 1, &there, 1, 0);
+	ssize_t n = process_vm_readv(pid, &here, 1, &there, 1, 0);
 
 	if (n < 0)
 		return -errno;
 	return (size_t)n == size ? 0 : -EFAULT;
 }
 
-static int describe_by_itself(uint64_t runtime, python_read *read, void *user, struct python *ret_python)
+static int process_read(void *user, uint64_t address, void *data, size_t size)
+{
+	return python_read_process(*(const pid_t *)user, address, data, size);
+}
+
+struct python_memory python_memory_of(pid_t *pid)
+{
+	return (struct python_memory){process_read, pid};
+}
+
+static int describe_by_itself(uint64_t runtime, const struct python_memory *memory, struct python *ret_python)
 {
 	uint64_t offsets[DEBUG_COUNT];
-	int r = read(user, runtime, offsets, sizeof(offsets));
+	int r = memory->read(memory->user, runtime, offsets, sizeof(offsets));
 
 	if (r < 0)
 		return r;
@@ -88,11 +97,11 @@ static int describe_by_itself(uint64_t runtime, python_read *read, void *user, s
 	return 0;
 }
 
-int python_describe(uint32_t version, uint64_t runtime, python_read *read, void *user,
+int python_describe(uint32_t version, uint64_t runtime, const struct python_memory *memory,
 		    struct python *ret_python)
 {
 	if (version == 0x030d)
-		return describe_by_itself(runtime, read, user, ret_python);
+		return describe_by_itself(runtime, memory, ret_python);
 	for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
 		if (versions[i].version != version)
 			continue;
@@ -152,14 +161,14 @@ static uint32_t character_at(const uint8_t *data, size_t i, uint32_t width)
 }
 
 /* A str object's last characters, as many as fit. */
-static int text_read(const struct python *python, uint64_t object, python_read *read, void *user, char *text,
-		     size_t size)
+static int text_read(const struct python *python, const struct python_memory *memory, uint64_t object,
+		     char *text, size_t size)
 {
 	uint8_t header[40], data[4 * 256];
 	uint32_t state, width;
 	uint64_t length, from, at;
 	size_t n_written = 0, most = sizeof(data) / 4;
-	int r = read(user, object, header, sizeof(header));
+	int r = memory->read(memory->user, object, header, sizeof(header));
 
 	if (r < 0)
 		return r;
@@ -173,7 +182,7 @@ static int text_read(const struct python *python, uint64_t object, python_read *
 	from = length > most ? length - most : 0;
 	at = object + (state >> 6 & 1 ? python->ascii_bytes : python->compact_bytes) + from * width;
 	if (length > from) {
-		r = read(user, at, data, (size_t)(length - from) * width);
+		r = memory->read(memory->user, at, data, (size_t)(length - from) * width);
 		if (r < 0)
 			return r;
 	}
@@ -183,29 +192,27 @@ static int text_read(const struct python *python, uint64_t object, python_read *
 	return 0;
 }
 
-int python_code_path(const struct python *python, uint64_t code, python_read *read, void *user, char *path,
-		     size_t path_size, char *function, size_t function_size)
+int python_code_read(const struct python *python, const struct python_memory *memory, uint64_t address,
+		     struct python_code *ret_code)
 {
+	struct python_code code;
 	uint64_t filename, qualname;
-	int r = read(user, code + python->code_filename, &filename, sizeof(filename));
+	int r = memory->read(memory->user, address + python->code_filename, &filename, sizeof(filename));
 
 	if (r == 0)
-		r = read(user, code + python->code_qualname, &qualname, sizeof(qualname));
+		r = memory->read(memory->user, address + python->code_qualname, &qualname, sizeof(qualname));
 	if (r == 0)
-		r = text_read(python, filename, read, user, path, path_size);
-	return r < 0 ? r : text_read(python, qualname, read, user, function, function_size);
+		r = text_read(python, memory, filename, code.path, sizeof(code.path));
+	if (r == 0)
+		r = text_read(python, memory, qualname, code.function, sizeof(code.function));
+	if (r == 0)
+		*ret_code = code;
+	return r;
 }
 
-int python_code_name(const struct python *python, uint64_t code, python_read *read, void *user, char *file,
-		     size_t file_size, char *function, size_t function_size)
+const char *python_code_file(const struct python_code *code)
 {
-	char path[256];
-	const char *base;
-	int r = python_code_path(python, code, read, user, path, sizeof(path), function, function_size);
+	const char *slash = strrchr(code->path, '/');
 
-	if (r < 0)
-		return r;
-	base = strrchr(path, '/');
-	snprintf(file, file_size, "%s", base ? base + 1 : path);
-	return 0;
+	return slash ? slash + 1 : code->path;
 }

@@ -21,25 +21,34 @@ struct python {
 	uint32_t ascii_bytes, compact_bytes;   /* headers of str objects: pure ASCII, others */
 };
 
-/* Reads memory of a process: 0 or -errno; all or nothing. */
-typedef int python_read(void *user, uint64_t address, void *data, size_t size);
+/* A process's memory. read: 0 or -errno; all or nothing. */
+struct python_memory {
+	int (*read)(void *user, uint64_t address, void *data, size_t size);
+	void *user;
+};
 
-/* process_vm_readv. user: pid_t *. */
-int python_read_process(void *user, uint64_t address, void *data, size_t size);
+/* process_vm_readv: all or nothing. 0 or -errno. */
+int python_read_process(pid_t pid, uint64_t address, void *data, size_t size);
+/* The same of this process; *pid must live as long as this is used. */
+struct python_memory python_memory_of(pid_t *pid);
 
 /* What a version keeps where. runtime: address of _PyRuntime; version: 0x030b for 3.11.
- * -ENOTSUP: a version that is not known; else what read gave. */
-int python_describe(uint32_t version, uint64_t runtime, python_read *read, void *user,
+ * -ENOTSUP: a version that is not known; else what reading the memory gave. */
+int python_describe(uint32_t version, uint64_t runtime, const struct python_memory *memory,
 		    struct python *ret_python);
 
 /* "libpython3.9.so.1.0", "python3.9" -> 0x0309; 0: no such name. */
 uint32_t python_version_of_name(const char *name);
 
-/* The file, its last characters if it is long, and the function: qualified from 3.11 on. -EFAULT and the
- * like: not there (any more); -EBADMSG: no code object. */
-int python_code_path(const struct python *python, uint64_t code, python_read *read, void *user, char *path,
-		     size_t path_size, char *function, size_t function_size);
+/* Texts of a code object. A long one is cut: its last characters are kept, whole ones. */
+struct python_code {
+	char path[256];
+	char function[192]; /* qualified from 3.11 on */
+};
 
-/* The same with the file's name without folders. */
-int python_code_name(const struct python *python, uint64_t code, python_read *read, void *user, char *file,
-		     size_t file_size, char *function, size_t function_size);
+/* -EFAULT and the like: not there (any more); -EBADMSG: no code object. */
+int python_code_read(const struct python *python, const struct python_memory *memory, uint64_t address,
+		     struct python_code *ret_code);
+
+/* The file's name without folders. */
+const char *python_code_file(const struct python_code *code);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,9 +28,7 @@ struct python_stack {
 
 static int stack_read(const struct python_stack *stack, uint64_t address, void *data, size_t size)
 {
-	pid_t pid = stack->pid;
-
-	return python_read_process(&pid, address, data, size);
+	return python_read_process(stack->pid, address, data, size);
 }
 
 static bool frames_are_near(const struct python_layout *layout)
@@ -187,7 +186,13 @@ int python_stack_name(struct python_stack *stack, uint64_t code, char *path, siz
 		      size_t function_size)
 {
 	pid_t pid = stack->pid;
+	const struct python_memory memory = python_memory_of(&pid);
+	struct python_code texts;
+	int r = python_code_read(&stack->python, &memory, code, &texts);
 
-	return python_code_path(&stack->python, code, python_read_process, &pid, path, path_size, function,
-				function_size);
+	if (r < 0)
+		return r;
+	snprintf(path, path_size, "%s", texts.path);
+	snprintf(function, function_size, "%s", texts.function);
+	return 0;
 }

@@ -47,80 +47,84 @@ static void put_text(struct memory *memory, uint64_t address, const void *data, 
 	put(memory, address + (ascii ? 48 : 72), data, length * kind);
 }
 
-#define CODE     4096
-#define FILENAME 5000
-#define QUALNAME 6000
+#define CODE      4096
+#define FILENAME  5000
+#define QUALNAME  6000
+#define LONG_NAME 6500
 
 static struct python python_311(struct memory *memory)
 {
 	struct python python;
 
-	assert_int_equal(python_describe(0x030b, 77, memory_read, memory, &python), 0);
+	assert_int_equal(python_describe(0x030b, 77, &(struct python_memory){memory_read, memory}, &python),
+			 0);
 	assert_int_equal(python.layout.runtime, 77);
 	put_u64(memory, CODE + python.code_filename, FILENAME);
 	put_u64(memory, CODE + python.code_qualname, QUALNAME);
 	return python;
 }
 
+static int code_read(const struct python *python, struct memory *memory, uint64_t address,
+		     struct python_code *ret)
+{
+	return python_code_read(python, &(struct python_memory){memory_read, memory}, address, ret);
+}
+
 static void test_names_of_code(void **state)
 {
+	static uint16_t long_name[300];
 	static const uint16_t greek[] = {0x3b1, 0x3b2};
 	static const uint32_t wide[] = {0x1f600, 'x', 0x110000};
 	struct memory memory = {0};
 	struct python python = python_311(&memory);
-	char file[64], function[64];
+	struct python_code code;
 
 	(void)state;
 	put_text(&memory, FILENAME, "/srv/job/train.py", 17, 1, true);
 	put_text(&memory, QUALNAME, "Data.load", 9, 1, true);
-	assert_int_equal(
-	    python_code_name(&python, CODE, memory_read, &memory, file, sizeof(file), function, 64), 0);
-	assert_string_equal(file, "train.py");
-	assert_string_equal(function, "Data.load");
+	assert_int_equal(code_read(&python, &memory, CODE, &code), 0);
+	assert_string_equal(python_code_file(&code), "train.py");
+	assert_string_equal(code.function, "Data.load");
 	put_text(&memory, QUALNAME, "\xe9t\xe9", 3, 1, false);
-	assert_int_equal(
-	    python_code_name(&python, CODE, memory_read, &memory, file, sizeof(file), function, 64), 0);
-	assert_string_equal(function, "été");
+	assert_int_equal(code_read(&python, &memory, CODE, &code), 0);
+	assert_string_equal(code.function, "été");
 	put_text(&memory, QUALNAME, greek, 2, 2, false);
-	assert_int_equal(
-	    python_code_name(&python, CODE, memory_read, &memory, file, sizeof(file), function, 64), 0);
-	assert_string_equal(function, "αβ");
+	assert_int_equal(code_read(&python, &memory, CODE, &code), 0);
+	assert_string_equal(code.function, "αβ");
 	put_text(&memory, QUALNAME, wide, 3, 4, false);
-	assert_int_equal(
-	    python_code_name(&python, CODE, memory_read, &memory, file, sizeof(file), function, 64), 0);
-	assert_string_equal(function, "😀x?");
-	/* Cut at whole characters. */
-	assert_int_equal(python_code_name(&python, CODE, memory_read, &memory, file, 4, function, 4), 0);
-	assert_string_equal(file, "tra");
+	assert_int_equal(code_read(&python, &memory, CODE, &code), 0);
+	assert_string_equal(code.function, "😀x?");
+	/* The last characters that fit, whole ones. */
+	for (size_t i = 0; i < 300; i++)
+		long_name[i] = 0x3b1;
+	put_text(&memory, LONG_NAME, long_name, 300, 2, false);
+	put_u64(&memory, CODE + python.code_qualname, LONG_NAME);
+	assert_int_equal(code_read(&python, &memory, CODE, &code), 0);
+	assert_int_equal(strlen(code.function), 190);
+	assert_string_equal(code.function + 188, "α");
 }
 
 static void test_hostile_memory(void **state)
 {
 	struct memory memory = {0};
 	struct python python = python_311(&memory);
-	char file[64], function[64];
+	struct python_code code;
 
 	(void)state;
-	assert_int_equal(python_code_name(&python, 1, memory_read, &memory, file, sizeof(file), function, 64),
-			 -EFAULT);
-	assert_int_equal(
-	    python_code_name(&python, CODE, memory_read, &memory, file, sizeof(file), function, 64),
-	    -EBADMSG);
+	assert_int_equal(code_read(&python, &memory, 1, &code), -EFAULT);
+	assert_int_equal(code_read(&python, &memory, CODE, &code), -EBADMSG);
 	put_text(&memory, FILENAME, "a.py", 4, 1, true);
 	put_text(&memory, QUALNAME, "f", 1, 1, true);
 	put_u64(&memory, QUALNAME + 16, UINT64_MAX);
-	assert_int_equal(
-	    python_code_name(&python, CODE, memory_read, &memory, file, sizeof(file), function, 64),
-	    -EBADMSG);
+	assert_int_equal(code_read(&python, &memory, CODE, &code), -EBADMSG);
 	srandom(5);
 	for (int i = 0; i < 2000; i++) {
 		for (size_t k = 0; k < 400; k++)
 			memory.bytes[(size_t)random() % sizeof(memory.bytes)] = (uint8_t)random();
 		if (i % 2)
 			python_311(&memory);
-		if (python_code_name(&python, CODE, memory_read, &memory, file, sizeof(file), function, 64) ==
-		    0)
-			assert_in_range(strlen(function), 0, 63);
+		if (code_read(&python, &memory, CODE, &code) == 0)
+			assert_in_range(strlen(code.function), 0, sizeof(code.function) - 1);
 	}
 }
 
@@ -131,10 +135,14 @@ static void test_versions(void **state)
 
 	(void)state;
 	for (uint32_t version = 0x0308; version <= 0x030c; version++)
-		assert_int_equal(python_describe(version, 1, memory_read, &memory, &python), 0);
-	assert_int_equal(python_describe(0x0307, 1, memory_read, &memory, &python), -ENOTSUP);
-	assert_int_equal(python_describe(0x030e, 1, memory_read, &memory, &python), -ENOTSUP);
-	assert_int_equal(python_describe(0, 1, memory_read, &memory, &python), -ENOTSUP);
+		assert_int_equal(
+		    python_describe(version, 1, &(struct python_memory){memory_read, &memory}, &python), 0);
+	assert_int_equal(python_describe(0x0307, 1, &(struct python_memory){memory_read, &memory}, &python),
+			 -ENOTSUP);
+	assert_int_equal(python_describe(0x030e, 1, &(struct python_memory){memory_read, &memory}, &python),
+			 -ENOTSUP);
+	assert_int_equal(python_describe(0, 1, &(struct python_memory){memory_read, &memory}, &python),
+			 -ENOTSUP);
 }
 
 static void test_313_describes_itself(void **state)
@@ -143,8 +151,10 @@ static void test_313_describes_itself(void **state)
 	struct python python;
 
 	(void)state;
-	assert_int_equal(python_describe(0x030d, 0, memory_read, &memory, &python), -EFAULT);
-	assert_int_equal(python_describe(0x030d, BASE, memory_read, &memory, &python), -ENOTSUP);
+	assert_int_equal(python_describe(0x030d, 0, &(struct python_memory){memory_read, &memory}, &python),
+			 -EFAULT);
+	assert_int_equal(
+	    python_describe(0x030d, BASE, &(struct python_memory){memory_read, &memory}, &python), -ENOTSUP);
 	put(&memory, BASE, "xdebugpy", 8);
 	put_u64(&memory, BASE + 8, 0x030d00f0);
 	put_u64(&memory, BASE + 40, 632);  /* interpreters_head */
@@ -152,17 +162,20 @@ static void test_313_describes_itself(void **state)
 	put_u64(&memory, BASE + 184, 72);  /* current_frame */
 	put_u64(&memory, BASE + 192, 152); /* thread_id */
 	put_u64(&memory, BASE + 296, 128); /* co_qualname */
-	assert_int_equal(python_describe(0x030d, BASE, memory_read, &memory, &python), 0);
+	assert_int_equal(
+	    python_describe(0x030d, BASE, &(struct python_memory){memory_read, &memory}, &python), 0);
 	assert_int_equal(python.layout.interpreters_head, 632);
 	assert_int_equal(python.layout.threads_head, 7344);
 	assert_int_equal(python.layout.thread_frame, 72);
 	assert_int_equal(python.layout.thread_id, 152);
 	assert_int_equal(python.code_qualname, 128);
 	put_u64(&memory, BASE + 72, UINT64_C(1) << 40);
-	assert_int_equal(python_describe(0x030d, BASE, memory_read, &memory, &python), -ENOTSUP);
+	assert_int_equal(
+	    python_describe(0x030d, BASE, &(struct python_memory){memory_read, &memory}, &python), -ENOTSUP);
 	put_u64(&memory, BASE + 72, 7344);
 	put_u64(&memory, BASE + 16, 1); /* free-threaded */
-	assert_int_equal(python_describe(0x030d, BASE, memory_read, &memory, &python), -ENOTSUP);
+	assert_int_equal(
+	    python_describe(0x030d, BASE, &(struct python_memory){memory_read, &memory}, &python), -ENOTSUP);
 }
 
 static void test_version_in_a_name(void **state)

@@ -4,7 +4,7 @@
 
 #include "model_sim.h"
 
-#define EPSILON_NS 0.01 /* what is left of a time that is over, after rounding */
+#define EPSILON_NS 0.01 /* rounding can leave so much of a time that is over */
 #define NS_MAX                                                                                               \
 	1e15 /* of one service time: eleven days. Far more than that is damage, and sums stay finite         \
 	      */
@@ -21,7 +21,7 @@ struct sim {
 	const struct model_job *job;
 	const struct model_scenario *scenario;
 	struct sim_reads reads;
-	struct sim_worker *workers; /* with none: one, which is the trainer itself */
+	struct sim_worker *workers; /* without workers: one, which is the trainer itself */
 	size_t n_workers;
 	bool is_inline;
 	uint32_t prefetch;
@@ -240,7 +240,8 @@ static double thread_speed(const struct sim *sim)
 	return fmin(1, cores / busy) / slow;
 }
 
-/* 1 / ns of a hand-off that takes so long with the worker idle, and busy. INFINITY: none. */
+/* Speed of a hand-off, in 1 / ns, which takes idle_ns or busy_ns by what the worker does. INFINITY: it takes
+ * no time. */
 static double handoff_speed(const struct sim_worker *worker, double idle_ns, double busy_ns)
 {
 	double ns = worker->phase == SIM_COMPUTE ? busy_ns : idle_ns;
@@ -261,7 +262,7 @@ static double handover_speed(const struct sim *sim)
 			     sim->job->loader.handover_busy_ns);
 }
 
-/* How long nothing changes. INFINITY: nothing ever will. */
+/* How long until something changes. INFINITY: nothing ever will. */
 static double quiet_ns(const struct sim *sim, double speed)
 {
 	double ns = INFINITY;
@@ -330,7 +331,7 @@ static int sim_run(struct sim *sim)
 		ns = quiet_ns(sim, speed);
 		if (isinf(ns))
 			return -EINVAL;
-		/* Speeds are those of before: hand-offs first, while the phases are still the same. */
+		/* Hand-offs come first: their speeds are those of the phases before this step. */
 		if (sim->phase == TRAINER_HANDOVER)
 			sim->handover_left = progress(sim->handover_left, handover_speed(sim), ns);
 		else if (sim->phase == TRAINER_CPU)

@@ -23,13 +23,13 @@ struct sim_worker {
 	double publish_left;            /* of the next one to publish, 1 to 0 */
 };
 
-/* The storage and what of the scenario concerns reading. */
+/* The storage, and what else in the scenario concerns reading. */
 struct sim_reads {
 	const struct model_job *job;
 	const struct model_scenario *scenario;
 	struct model_storage storage; /* of the scenario */
 	double storage_state;
-	double hit_ratio;       /* recorded, of groups that read something */
+	double hit_ratio;       /* recorded, of the groups that read something */
 	double mean_latency_ns; /* of recorded misses */
 };
 
@@ -39,7 +39,8 @@ struct sim_reads sim_reads_init(const struct model_job *job, const struct model_
 void sim_worker_take(struct sim_worker *worker, struct sim_reads *reads, const struct model_batch *batch,
 		     double now_ns);
 
-/* What its phase needs is done: on to the next one. true: the batch is finished, the worker idle. */
+/* The current phase is over: goes on to the next one. Returns true if the batch is finished and the worker
+ * idle. */
 bool sim_worker_next(struct sim_worker *worker, struct sim_reads *reads, double now_ns);
 
 static inline bool sim_worker_runs(const struct sim_worker *worker)

@@ -6,7 +6,7 @@
 
 #define NS_PER_S 1e9
 
-/* Of these bursts the best is taken. Linux' throttle keeps one or two slices of 100 ms; what lasts for
+/* The burst that fits best is taken. Linux's throttle keeps one or two slices of 100 ms; what lasts for
  * seconds cannot be told from more bandwidth in a recording of a minute. */
 static const double bursts_ns[] = {0, 20e6, 50e6, 100e6, 150e6, 200e6, 300e6, 500e6};
 
@@ -21,10 +21,12 @@ static const double bursts_ns[] = {0, 20e6, 50e6, 100e6, 150e6, 200e6, 300e6, 50
 /* Latency that all requests have, whatever the load. */
 #define LATENCY_QUANTILE 0.1
 
-/* Where what all requests have in common is so much of their waits, there is no queue to speak of. */
+/* If the latency that all requests have makes up more than this part of their waits, there is no queue to
+ * speak of. */
 #define LATENCY_MAX 0.8
 
-/* One reader and several must each have been seen waiting for so much of the other's time to be compared. */
+/* The time in which one reader waited and the time in which several did can be compared only if each is more
+ * than this part of the other. */
 #define SEEN_MIN 0.05
 
 double model_storage_wait(const struct model_storage *storage, double *state, double at_ns, double bytes)
@@ -33,7 +35,8 @@ double model_storage_wait(const struct model_storage *storage, double *state, do
 
 	if (!(storage->bytes_per_s < INFINITY) || bytes <= 0)
 		return 0;
-	/* *state is when the bytes so far will have passed; tokens are time that it lies in the past. */
+	/* *state is when the bytes so far will have passed; how far it lies in the past is the bandwidth saved
+	 * up. */
 	if (*state < at_ns - storage->burst_ns)
 		*state = at_ns - storage->burst_ns;
 	done_ns = *state + bytes / storage->bytes_per_s * NS_PER_S;
@@ -41,7 +44,7 @@ double model_storage_wait(const struct model_storage *storage, double *state, do
 	return done_ns > at_ns ? done_ns - at_ns : 0;
 }
 
-/* Requests of each reader, in its order, that a fit runs once more: what lies between two is the reader's. */
+/* The requests that a fit runs again, each reader's in its order: the time between two is the reader's own. */
 struct fit {
 	const struct model_request *requests;
 	size_t n;
@@ -75,7 +78,7 @@ static int value_compare(const void *left, const void *right)
 	return *a < *b ? -1 : *a > *b;
 }
 
-/* Links each reader's requests; their readers' numbers may be any. */
+/* Links each reader's requests; readers may have any numbers. */
 static void fit_link(struct fit *fit)
 {
 	size_t *last = fit->turn;
@@ -125,7 +128,7 @@ static int fit_init(struct fit *fit, const struct model_request *requests, size_
 	return 0;
 }
 
-/* The readers once more, at this server. Returns the sum of all waits. */
+/* Runs the readers' requests again at this server. Returns the sum of all waits. */
 static double fit_run(struct fit *fit, const struct model_storage *storage)
 {
 	double state = -INFINITY, sum_ns = 0;
@@ -189,7 +192,7 @@ static struct model_storage fit_rate(struct fit *fit, double burst_ns, double gu
 	return storage;
 }
 
-/* A request begins to be waited for, or stops. */
+/* The wait for a request begins or ends. */
 struct edge {
 	double at_ns, bytes_per_ns;
 	int readers; /* +1, -1 */
@@ -227,8 +230,8 @@ static void load_measure(struct edge *edges, size_t n, struct load *load)
 	}
 }
 
-/* Do the readers share one server, rather than each waiting for its own requests only? With too little to
- * tell they do: then nobody is promised what more readers may not get. */
+/* Do the readers share one server, or does each wait for its own requests only? Where too little was seen to
+ * tell, they share one: then nobody is promised a speed that more readers may not get. */
 static int is_shared(const struct model_request *requests, size_t n, bool *ret_shared)
 {
 	struct edge *edges = calloc(2 * n, sizeof(*edges));
@@ -256,7 +259,7 @@ static int is_shared(const struct model_request *requests, size_t n, bool *ret_s
 	return 0;
 }
 
-/* What the readers got while they waited: a begin for the search. */
+/* What the readers got while they waited: a start for the search. */
 static double busy_rate(const struct model_request *requests, size_t n, double *ret_wait_ns)
 {
 	double bytes = 0, wait_ns = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model_sim.h"
 
-/* Uniform in [0, 1), the same for the same segment in every replay: a larger cache holds what a smaller one
- * did and more. */
+/* Uniform in [0, 1), the same for the same segment in every replay, so that a larger cache holds all that a
+ * smaller one does. */
 static double lot(size_t i)
 {
 	uint64_t x = (uint64_t)i + UINT64_C(0x9e3779b97f4a7c15);

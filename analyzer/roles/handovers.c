@@ -4,7 +4,7 @@
 #include "calls.h"
 
 #define PARTS     16 /* of the time from the first hand-over to the trainer's end, ... */
-#define PARTS_MIN 12 /* ... in so many of which there is one */
+#define PARTS_MIN 12 /* ... of which at least so many must have one */
 
 static bool reads_in(const struct timeline_thread *thread, size_t *call, uint64_t begin_ns, uint64_t end_ns)
 {

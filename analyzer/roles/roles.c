@@ -8,8 +8,8 @@
 #include "calls.h"
 #include "lib/sorted.h"
 
-/* A batch is two reads: its length, its message. Of a child that answers once or tells its exit status there
- * are one or two, too. */
+/* A batch is two reads: its length and its message. A child that answers once or tells its exit status causes
+ * one or two reads as well. */
 #define RESULT_READS_MIN 3
 
 /* A pipe that the trainer's process uses. */
@@ -17,7 +17,7 @@ struct pipe_use {
 	uint64_t inode;
 	bool written;     /* by the trainer's process */
 	bool result;      /* a worker process writes it */
-	bool ended;       /* the trainer's process read its end: a child's output, no result pipe */
+	bool ended;       /* the trainer's process read to its end: a child's output, no result pipe */
 	uint32_t n_reads; /* by the trainer's process */
 };
 
@@ -68,7 +68,7 @@ static void trainer_find(const struct timeline *timeline, uint32_t root_tgid, ui
 			waits = thread;
 		if (thread->tid == root_tgid && !root)
 			root = thread;
-		/* A reused tid: the life with steps, or else the last one. */
+		/* If the tid was reused: the life with steps, or else the last one. */
 		if (trainer_tid && thread->tid == trainer_tid && (!forced || !forced->n_steps))
 			forced = thread;
 	}
@@ -94,7 +94,7 @@ static struct pipe_use *pipe_find(const struct pipe_table *table, uint64_t inode
 	return table->n ? bsearch(&key, table->items, table->n, sizeof(key), pipe_compare) : NULL;
 }
 
-/* Adds the thread's pipes; with no table counts them only. */
+/* Adds the thread's pipes; without a table it only counts them. */
 static size_t pipes_of_thread(const struct timeline_thread *thread, struct pipe_use *items)
 {
 	uint64_t last_inode = 0;
@@ -166,8 +166,8 @@ static bool looks_for_index(const struct timeline_call *call, const struct pipe_
 	return use && use->written;
 }
 
-/* When the thread first looks for an index; 0: never. A spawned process gets what it needs to start over
- * another pipe before: the last one is meant. */
+/* When the thread first looks for an index; 0: never. A spawned process first gets what it needs to start
+ * through another pipe, so the last pipe is meant. */
 static uint64_t reads_index(const struct timeline_thread *thread, const struct pipe_table *table)
 {
 	uint64_t inode = 0, first_ns = 0;
@@ -183,7 +183,7 @@ static uint64_t reads_index(const struct timeline_thread *thread, const struct p
 	return first_ns;
 }
 
-/* Marks the result pipes that the thread writes. false: none. */
+/* Marks the result pipes that the thread writes. false: it writes none. */
 static bool writes_result(const struct timeline_thread *thread, struct pipe_table *table)
 {
 	bool any = false;
@@ -202,7 +202,7 @@ static bool writes_result(const struct timeline_thread *thread, struct pipe_tabl
 	return any;
 }
 
-/* How many next() of the trainer make the batch themselves; 0: they do not lead. */
+/* How many calls of next() make the batch themselves; 0: they are not the majority. */
 static size_t own_batches_of(const struct timeline_thread *trainer)
 {
 	size_t n_inline = 0, n_workers = 0;
@@ -216,7 +216,7 @@ static size_t own_batches_of(const struct timeline_thread *trainer)
 	return n_inline > n_workers && 2 * n_inline >= trainer->n_steps ? n_inline : 0;
 }
 
-/* A tid equals the tgid in the main thread alone; of a fork that no exec follows, at least. */
+/* Only in a main thread does the tid equal the tgid, at least after a fork that no exec follows. */
 static int workers_find(const struct timeline *timeline, struct pipe_table *table, struct roles *roles)
 {
 	roles->workers = calloc(timeline->n_threads + 1, sizeof(*roles->workers));

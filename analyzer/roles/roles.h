@@ -39,18 +39,18 @@ enum role {
 
 struct roles {
 	const struct timeline_thread *trainer;
-	uint32_t n_trainers; /* threads with backward passes */
+	uint32_t n_trainers; /* threads that do backward passes */
 	/* No backward pass was seen: a step is a next(), and this its end: MARK_NEXT_END where there is any,
 	 * else MARK_BATCH_END. 0: there are backward passes, or no marks. */
 	uint32_t step_mark;
-	size_t n_own_batches;     /* next() of a DataLoader without workers, if most are of one; else 0 */
+	size_t n_own_batches;     /* calls of next() of a DataLoader without workers, if most calls are; else 0 */
 	uint64_t *results;        /* inodes of result pipes, ascending */
-	uint32_t *result_loaders; /* of results: the loader's number, from 1 on; 0: it feeds no step */
+	uint32_t *result_loaders; /* of each result pipe: its loader's number, from 1 on; 0: it feeds no step */
 	size_t n_results;         /* 0: no worker processes */
 	const struct timeline_thread *reader; /* of the result pipes; NULL: none */
 	const struct timeline_thread **workers;
-	uint64_t *started_ns;     /* of workers: when each first looked for an index; before, it starts up */
-	uint32_t *worker_loaders; /* of workers, as result_loaders: those of a validation feed no step */
+	uint64_t *started_ns;     /* of each worker: when it first looked for an index; until then it starts up */
+	uint32_t *worker_loaders; /* of each worker, like result_loaders: those of a validation feed no step */
 	size_t n_workers;
 	const struct timeline_thread **loaders;
 	size_t n_loaders;
@@ -69,15 +69,15 @@ int roles_find_loaders(const struct timeline *timeline, struct roles *roles);
 /* roles_feeds.c, for roles_find(): which loader feeds which step. -ENOMEM. */
 int roles_find_feeds(const struct timeline *timeline, struct roles *roles);
 
-/* Index in results; n_results: it is none. */
+/* Index of the pipe in results; n_results: it is not a result pipe. */
 size_t roles_result(const struct roles *roles, uint64_t inode);
 bool roles_is_result(const struct roles *roles, uint64_t inode);
 
 enum role role_of(const struct timeline *timeline, const struct roles *roles,
 		  const struct timeline_thread *thread);
 
-/* The worker whose process the thread belongs to starts up until then; 0: it is no worker's. */
+/* Returns until when the worker whose process the thread belongs to starts up; 0: the thread is no worker's. */
 uint64_t roles_started_ns(const struct roles *roles, const struct timeline_thread *thread);
 
-/* For people: "worker", "hand-off thread", ... */
+/* In words: "worker", "hand-off thread", ... */
 const char *role_name(enum role role);

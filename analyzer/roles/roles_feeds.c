@@ -25,7 +25,7 @@ static int feed_compare(const void *left, const void *right)
 	return a->at_ns < b->at_ns ? -1 : a->at_ns > b->at_ns;
 }
 
-/* Adds messages and steps by time; with no array counts them only. */
+/* Adds messages and steps by time; without an array it only counts them. */
 static size_t feeds_collect(const struct timeline *timeline, const struct roles *roles, struct feed *feeds)
 {
 	size_t n = 0;
@@ -62,8 +62,8 @@ static int fed_compare(const void *left, const void *right)
 	return a->first < b->first ? -1 : a->first > b->first;
 }
 
-/* Pipes whose steps alternate are one loader's, which has a pipe for each worker. Steps of an epoch's own
- * loader are all behind those of the one before. */
+/* Pipes whose steps alternate are one loader's, which has a pipe for each worker. If each epoch has a loader
+ * of its own, its steps all come after those of the one before. */
 static void loaders_number(struct fed *fed, size_t n, struct roles *roles)
 {
 	uint32_t n_loaders = 0;

@@ -7,14 +7,14 @@
 #include "calls.h"
 #include "handovers.h"
 
-#define STEPS_MIN 2 /* in which a loader thread reads, and sleeps of the trainer that it ends */
+#define STEPS_MIN 2 /* at least so many steps in which a loader thread reads, and so many sleeps of the trainer that it ends */
 
 static bool reads_data(const struct timeline_thread *thread, size_t call)
 {
 	return call_read_bytes(&thread->calls[call]) > 0;
 }
 
-/* Who writes more than it reads is no loader: it saves, and looks at what is there already. */
+/* A thread that writes more than it reads is no loader: it saves, and looks at what is there already. */
 static bool writes_more(const struct timeline_thread *thread)
 {
 	uint64_t read_bytes = 0, written_bytes = 0;
@@ -55,7 +55,8 @@ static bool is_loader(const struct timeline *timeline, const struct roles *roles
 	return role_of(timeline, roles, timeline_find(timeline, tid, at_ns)) == ROLE_LOADER;
 }
 
-/* Sleeps of the thread that tasks ended, other than waits for the interpreter lock; and by loader threads. */
+/* Sleeps of the thread that tasks ended, other than waits for the interpreter lock; and those of them that
+ * loader threads ended. */
 static size_t n_sleeps(const struct timeline *timeline, const struct roles *roles,
 		       const struct timeline_thread *thread, size_t *ret_n_by_loaders)
 {
@@ -73,8 +74,9 @@ static size_t n_sleeps(const struct timeline *timeline, const struct roles *role
 	return n;
 }
 
-/* Threads that are mostly woken by loader threads are the next stage of the same pipeline. true: found one.
- */
+/* Threads that are mostly woken by loader threads are the next stage of the same pipeline. Returns true if it
+ * found one.
+ *  */
 static bool stage_add(const struct timeline *timeline, struct roles *roles)
 {
 	bool found = false;
@@ -93,7 +95,7 @@ static bool stage_add(const struct timeline *timeline, struct roles *roles)
 	return found;
 }
 
-/* Sleeps of the trainer that loader threads ended; within next(), where that makes the batch itself. */
+/* Sleeps of the trainer that loader threads ended; only those within next(), if that makes the batch itself. */
 static size_t n_ended_by_loaders(const struct timeline *timeline, const struct roles *roles)
 {
 	const struct timeline_thread *trainer = roles->trainer;
@@ -143,7 +145,7 @@ int roles_find_loaders(const struct timeline *timeline, struct roles *roles)
 	for (size_t i = 0; i < timeline->n_threads; i++) {
 		if (roles->of[i] != ROLE_LOADER)
 			continue;
-		/* They read for somebody else, a monitor or an index, if the trainer reads by itself. */
+		/* If the trainer reads by itself, they read for somebody else: a monitor or an index. */
 		if (!n_ended || 4 * n_ended < n_own)
 			roles->of[i] = ROLE_HELPER;
 		else

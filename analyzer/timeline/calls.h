@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What a system call means for a training job. Numbers are those of the machine the job was recorded
- * on, which is the machine's that analyses it. */
+/* What a system call means for a training job. Numbers are those of the machine that analyses, which is taken
+ * to be of the same architecture as the one that recorded. */
 
 #include <stdbool.h>
 
 #include "timeline.h"
 
-/* Of a system call by its number. */
+/* The kind of a system call, by its number. */
 enum call_kind call_kind_of(uint16_t nr);
 
 /* Reads data or looks for it: read, pread, open for reading, stat and the like of regular files and
@@ -50,7 +50,7 @@ bool call_is_sync(const struct timeline_call *call);
 bool call_is_rename(const struct timeline_call *call);
 /* futex: sleeps until the word is woken, or times out; inode is the word's address. */
 bool call_is_lock_wait(const struct timeline_call *call);
-/* As that, for a time on the monotonic clock; locks that wait for ever name the other clock. */
+/* The same with a timeout on the monotonic clock; locks that wait for ever name the other clock. */
 bool call_is_lock_timed_wait(const struct timeline_call *call);
 /* futex: wakes sleepers; result: how many. */
 bool call_is_lock_wake(const struct timeline_call *call);

@@ -6,7 +6,7 @@
 #include "timeline.h"
 
 struct cores {
-	/* Time on CPUs, summed over threads, up to each moment at which some thread's state changes. */
+	/* One entry for each moment at which a thread gets a CPU or leaves it. */
 	uint64_t *at_ns;
 	uint64_t *busy_ns; /* thread-ns since the start */
 	uint64_t *full_ns; /* ns since the start with at least n_cpus threads on CPUs */

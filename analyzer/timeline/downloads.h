@@ -2,8 +2,9 @@
 #pragma once
 
 /*
- * Sockets that a thread receives data from: an object store, a cache, a data service. Told by what goes
- * through them: far more comes in than goes out. Collectives between ranks send as much as they receive.
+ * Sockets that a thread receives data from: an object store, a cache, a data service. They are recognised by
+ * what goes through them: far more comes in than goes out. Collectives between ranks send as much as they
+ * receive.
  */
 
 #include <stdbool.h>
@@ -23,5 +24,5 @@ void downloads_free(struct downloads *downloads);
  * thread that has such sockets? */
 bool downloads_has(const struct downloads *downloads, const struct timeline_call *call);
 
-/* The thread reads a file, looks for one or closes it, or receives data. */
+/* Returns true if the call reads a file, looks for one or closes it, or receives data. */
 bool downloads_touches(const struct downloads *downloads, const struct timeline_call *call);

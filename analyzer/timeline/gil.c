@@ -8,12 +8,12 @@
 #include "lib/sorted.h"
 
 #define INTERVAL_MIN_NS UINT64_C(4900000) /* CPython's switch interval, 5 ms ... */
-#define INTERVAL_MAX_NS UINT64_C(8000000) /* ... and a timer that is late */
+#define INTERVAL_MAX_NS UINT64_C(8000000) /* ... and a late timer */
 #define OTHERS_FACTOR   4
-#define WAITS_MIN       8 /* fewer tell nothing, and cost nothing */
+#define WAITS_MIN       8 /* fewer prove nothing, and cost little */
 
-/* Around its two words glibc's condition variable has others that a waker waits on for a moment, and CPython
- * its mutex behind it: struct pthread_cond_t is 48 bytes, the words are at 40 and 44. */
+/* glibc's condition variable has other words around the two, which a waker waits on for a moment, and CPython
+ * has its mutex right behind it: struct pthread_cond_t is 48 bytes, the words are at 40 and 44. */
 #define BEFORE_BYTES 24
 #define AROUND_BYTES 48
 
@@ -56,7 +56,7 @@ static struct use use_of(const struct timeline_thread *thread, const struct time
 	if (call->result == -ETIMEDOUT) {
 		ns = timeout_ns(thread, call);
 		use.n_intervals = ns >= INTERVAL_MIN_NS && ns <= INTERVAL_MAX_NS;
-		use.n_others = ns && !use.n_intervals; /* 0: the time was over before it slept */
+		use.n_others = ns && !use.n_intervals; /* 0: it timed out before it slept */
 	}
 	return use;
 }
@@ -87,7 +87,7 @@ static int use_compare(const void *left, const void *right)
 	return a->tid < b->tid ? -1 : a->tid > b->tid;
 }
 
-/* One a process, pair of words and thread. */
+/* One for each process, pair of words and thread. */
 static int uses_collect(const struct timeline *timeline, struct uses *ret_uses)
 {
 	struct uses uses = {0};

@@ -11,8 +11,8 @@
 #include "lib/sorted.h"
 #include "times.h"
 
-/* A stack of so many frames is not whole: what is around them was not recorded. Frames that are no function's
- * are in the limit, but not in the stack. */
+/* A stack of so many frames was cut: its outer frames were not recorded. The limit also counts frames that
+ * belong to no function, which are not in the stack. */
 #define FRAMES_CUT (NOTE_STACK_FRAMES_MAX - 8)
 
 static enum stack_work work_of_frame(const struct profile_notes *notes, uint64_t key)
@@ -24,7 +24,7 @@ static enum stack_work work_of_frame(const struct profile_notes *notes, uint64_t
 						    : STACK_OTHER;
 }
 
-/* Of each trace once: there are far fewer than samples. */
+/* Once for each trace: there are far fewer traces than samples. */
 static void works_find(const struct profile_notes *notes, uint8_t *works)
 {
 	for (size_t i = 0; i < notes->n_traces; i++) {
@@ -122,7 +122,8 @@ static bool is_known(const struct stack_bounds *bounds, uint64_t at_ns)
 	return bounds->known && interval_list_cover(bounds->known, at_ns, at_ns + 1);
 }
 
-/* gap: the samples around the span that say something else; 0, UINT64_MAX: there is none. */
+/* gap: from the sample before the span to the one after it that say something else; 0 or UINT64_MAX: there is
+ * none. */
 static int span_add(const struct stack_looks *looks, const struct stack_bounds *bounds, struct interval span,
 		    struct interval gap, struct interval_list *spans)
 {

@@ -3,12 +3,12 @@
 
 /*
  * What a thread's stack samples say it works on, where no call shows it: copying and pickling a checkpoint
- * before a file is opened, or compiling. Told by Python functions of PyTorch, safetensors and JAX, outermost
- * or not.
+ * before a file is opened, or compiling. Recognised by Python functions of PyTorch, safetensors and JAX
+ * anywhere in the stack.
  *
- * A span reaches from a thread's first sample with such a function to the last one before another sample that
- * says something else, so what it sleeps in between is part of it, and half a sampling interval beyond on
- * each side, where calls do not tell better: right on average, and to within a sampling interval each time.
+ * A span reaches from a thread's first sample with such a function to the last one before a sample that says
+ * something else, so sleeps in between are part of it. Where calls do not tell better, it reaches half a
+ * sampling interval further on each side: this is right on average, and within a sampling interval each time.
  */
 
 #include <stdbool.h>
@@ -25,7 +25,7 @@ struct stack_look {
 	const struct timeline_thread *thread;
 	uint64_t at_ns;
 	enum stack_work work;
-	bool python; /* it has a Python stack; without, in a thread of Python's, it could not be read */
+	bool python; /* it has a Python stack; false for a Python thread: the stack could not be read */
 };
 
 /* Samples of all threads, by thread and time. */
@@ -43,9 +43,9 @@ void stack_looks_free(struct stack_looks *looks);
 struct stack_bounds {
 	const uint64_t *times; /* ascending; a span ends at each: the thread works on something else there */
 	size_t n_times;
-	const struct interval_list *known; /* tidy; NULL: none; by calls: a sample within one is no edge */
-	bool wide; /* a span reaches to the samples around it that say something else: what may be in it */
-	uint64_t asleep_max_ns; /* what it can sleep within a span; 0: as long as it wants */
+	const struct interval_list *known; /* spans known from calls, tidy: a sample within one does not extend the span; NULL: none */
+	bool wide; /* a span reaches to the samples around it that say something else: all that it may cover */
+	uint64_t asleep_max_ns; /* the longest sleep within a span; 0: any */
 };
 
 #define STACK_BACKGROUND_SLEEP_NS UINT64_C(50000000) /* a thread that only saves sleeps between two saves */

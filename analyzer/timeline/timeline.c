@@ -41,7 +41,7 @@ void timeline_find_processes(struct timeline *timeline)
 	}
 }
 
-/* Within off, which covers at_ns. */
+/* The piece from at_ns on within off, which covers at_ns. */
 static struct timeline_piece piece_off(const struct timeline_off *off, uint64_t at_ns, uint64_t limit_ns)
 {
 	struct timeline_piece piece = {.begin_ns = at_ns, .off = off};
@@ -84,8 +84,8 @@ struct timeline_piece timeline_piece_at(const struct timeline_thread *thread, ui
 	return piece;
 }
 
-/* Share of a piece on the CPU that was really run. The counter is read at the end of each stretch off it,
- * so two neighbours tell what ran in between. */
+/* The part of a piece on the CPU in which the thread really ran. The counter is read at the end of each
+ * stretch off the CPU, so two neighbours tell how long it ran between them. */
 static uint64_t exec_of(const struct timeline_thread *thread, struct timeline_piece piece)
 {
 	size_t next = off_lower(thread, piece.begin_ns + 1);
@@ -150,7 +150,7 @@ const struct timeline_call *timeline_call_at(const struct timeline_thread *threa
 
 	if (i == thread->n_calls || thread->calls[i].begin_ns > at_ns)
 		return NULL;
-	/* Of two calls that touch at at_ns the later one is meant. */
+	/* If two calls touch at at_ns, the later one counts. */
 	if (i + 1 < thread->n_calls && thread->calls[i + 1].begin_ns <= at_ns)
 		i++;
 	return max_ns(thread->calls[i].end_ns, at_ns) == thread->calls[i].end_ns ? &thread->calls[i] : NULL;

@@ -59,7 +59,7 @@ enum call_kind {
  * begin to end, and was in calls for busy_ns of that; the rest it computed. */
 struct timeline_call {
 	uint64_t begin_ns, end_ns;
-	uint64_t busy_ns;  /* of a single call all of it */
+	uint64_t busy_ns;  /* of a single call: all of its time */
 	int64_t result;    /* group: bytes that reads returned; fault: pages read */
 	uint64_t inode;    /* group: of the last call */
 	uint64_t argument; /* fault: index of the page */
@@ -77,7 +77,7 @@ struct timeline_call {
 /* A synchronising call into the GPU driver. */
 struct timeline_gpu_wait {
 	uint64_t begin_ns, end_ns;
-	uint64_t n_launches; /* of its process, until then */
+	uint64_t n_launches; /* of its process so far */
 	uint16_t function;   /* of bpf/gpu.h */
 };
 
@@ -88,7 +88,7 @@ struct timeline_mark {
 
 struct timeline_thread {
 	uint32_t tid, tgid, parent_tgid, creator_tid;
-	uint32_t ns_tid;            /* as its innermost PID namespace numbers it; 0: not known */
+	uint32_t ns_tid;            /* in its innermost PID namespace; 0: not known */
 	uint64_t process;           /* the same for all threads of a process: a tgid can be used again */
 	uint64_t born_ns;           /* its fork; 0: before the recording */
 	uint64_t exit_ns;           /* 0: not seen */
@@ -108,7 +108,7 @@ struct timeline {
 	size_t n_threads;
 	uint64_t begin_ns, end_ns; /* of all records */
 	size_t n_malformed;
-	struct interval_list gaps; /* of the recording: nothing but lives and steps is known; tidy */
+	struct interval_list gaps; /* gaps of the recording, in which only lives and steps are known; tidy */
 	/* backing arrays of all threads */
 	struct timeline_off *offs;
 	struct timeline_call *calls;
@@ -160,27 +160,27 @@ struct timeline_piece timeline_piece_at(const struct timeline_thread *thread, ui
 struct timeline_account timeline_account(const struct timeline_thread *thread, uint64_t begin_ns,
 					 uint64_t end_ns);
 
-/* When the thread has computed for so long after at_ns, at limit_ns at the latest: later, if it has to wait
- * for a core. */
+/* Returns when the thread has computed for cpu_ns after at_ns, which takes longer if it has to wait for a
+ * core; at most limit_ns. */
 uint64_t timeline_after_cpu(const struct timeline_thread *thread, uint64_t at_ns, uint64_t cpu_ns,
 			    uint64_t limit_ns);
 
 /* Index of the first call that ends after at_ns; n_calls: none. */
 size_t timeline_call_from(const struct timeline_thread *thread, uint64_t at_ns);
 
-/* ns of [begin_ns, end_ns) in the call; of a group its share of them. */
+/* ns of [begin_ns, end_ns) in the call; of a group, in proportion to its busy_ns. */
 uint64_t timeline_call_busy(const struct timeline_call *call, uint64_t begin_ns, uint64_t end_ns);
 
 /* The call the thread was in at that time (both ends count); NULL: none. */
 const struct timeline_call *timeline_call_at(const struct timeline_thread *thread, uint64_t at_ns);
 
-/* It slept uninterruptibly, as in disk I/O and for locks of the kernel. */
+/* Returns true if it slept uninterruptibly, as in disk I/O and for locks of the kernel. */
 static inline bool timeline_off_blocks(const struct timeline_off *off)
 {
 	return off->state & 2;
 }
 
-/* It slept in a page fault of a mapped file that has no record of its own. */
+/* Returns true if it slept in a page fault on a mapped file that has no record of its own. */
 bool timeline_off_is_fault(const struct timeline_thread *thread, const struct timeline_off *off);
 
 /* The last stretch off the CPU that begins before at_ns; NULL: none. */

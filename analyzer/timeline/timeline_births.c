@@ -6,7 +6,7 @@
 
 #define FIRST_CAPACITY 4096
 
-/* Far fewer than events: when it is full, it is tidied before it grows. */
+/* There are far fewer births than events: when the list is full, it is tidied before it grows. */
 struct birth_list {
 	struct birth *items;
 	size_t n, capacity;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Which threads a recording has: the key of one is (tid, time of the fork), as tids are used again. */
+/* Which threads a recording has: a thread's key is (tid, time of the fork), because tids are reused. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,13 +11,13 @@
 
 struct birth {
 	uint32_t tid, tgid, creator_tid;
-	uint64_t born_ns; /* 0: a tid that has records, whether its fork was seen or not */
+	uint64_t born_ns; /* 0: before the recording; every tid with records has such an entry too */
 };
 
 /* Sums of two times must not overflow; 2^62 ns are 146 years of uptime. */
 #define TIMELINE_TIME_MAX_NS (UINT64_C(1) << 62)
 
-/* A record of a thread that does not contradict itself. */
+/* Returns true for a record of a thread that does not contradict itself. */
 bool timeline_usable(const struct event *event);
 
 /* By tid, then birth. Caller frees. -ENOMEM. */

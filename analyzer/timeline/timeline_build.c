@@ -48,7 +48,7 @@ static int threads_make(struct timeline *timeline, const struct event *events, s
 	return timeline->threads ? 0 : -ENOMEM;
 }
 
-/* Life and names; counts what is copied later. */
+/* Notes lives and names, and counts what is copied later. */
 static void thread_note(struct timeline_thread *thread, const struct event *event)
 {
 	if (event->type == EVENT_GPU_TOTALS) /* of a process that may be long gone */
@@ -78,7 +78,7 @@ static void thread_note(struct timeline_thread *thread, const struct event *even
 	}
 }
 
-/* One backing array a kind, and each thread's part of it; the counts are set back for filling. */
+/* One backing array for each kind, and each thread's part of it; the counts go back to 0 for filling. */
 static int arrays_make(struct timeline *timeline)
 {
 	size_t n_offs = 0, n_calls = 0, n_marks = 0, n_steps = 0, n_gpu_waits = 0;

@@ -88,7 +88,7 @@ static void skip_literal(struct parser *p)
 	p->at += *p->at == 'E';
 }
 
-/* What opens a group that ends with 'E' was seen: goes behind that. */
+/* The start of a group was seen: goes past the 'E' that ends it. */
 static void skip_group(struct parser *p)
 {
 	size_t depth = 1, length;

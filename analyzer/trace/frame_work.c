@@ -28,8 +28,8 @@ static const struct {
     {"torch.py", "save_file", STACK_SAVE},                   /* safetensors */
 };
 
-/* Imported; or what the compiler made, which older versions call from its own file. Python before 3.11 has no
- * qualified names. */
+/* These do not compile: importing the file, and what the compiler made, which older versions call from the
+ * compiler's own file. Python before 3.11 has no qualified names. */
 static bool is_none(const char *function)
 {
 	static const char run[] = "<locals>.run";

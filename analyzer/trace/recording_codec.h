@@ -6,8 +6,9 @@
  * small differences (to the event before, or to the last one of the same thread and type), each a varint,
  * and all of it as one zstd frame with a checksum, so that a flipped bit is noticed.
  *
- *   0  magic "DLE1"   4  number of events, little-endian   8  zstd frame: length of each column (u32),
- * columns
+ *   0  magic "DLE1"
+ *   4  number of events, little-endian
+ *   8  zstd frame: length of each column (u32), columns
  *
  * Nothing here touches a file.
  */
@@ -19,7 +20,7 @@
 
 #define RECORDING_CODEC_EVENTS_MAX 65536 /* in one block */
 
-/* Appends nothing, owns nothing between calls but its buffers. One thread. */
+/* Keeps nothing between calls but its buffers. One thread. */
 struct recording_codec;
 
 struct recording_codec *recording_codec_new(void); /* NULL: no memory */
@@ -30,6 +31,6 @@ struct recording_codec *recording_codec_free(struct recording_codec *codec);
 int recording_codec_encode(struct recording_codec *codec, const struct event *events, size_t n_events,
 			   const void **ret_block, size_t *ret_size);
 
-/* Caller frees the events. -EBADMSG: this is no undamaged block; -ENOMEM. */
+/* Caller frees the events. -EBADMSG: not a block, or a damaged one; -ENOMEM. */
 int recording_codec_decode(struct recording_codec *codec, const void *block, size_t size,
 			   struct event **ret_events, size_t *ret_n);

@@ -140,7 +140,7 @@ int recording_slice_drop(struct recording *recording, uint64_t slice, struct err
 	return sql_execute(recording->db, sql, err);
 }
 
-/* What there is, in the order of min_end_ns. The blobs themselves are not touched. */
+/* Reads only the index: the blobs themselves are not touched. */
 int recording_blobs(struct recording *recording, struct recording_blob **ret_blobs, size_t *ret_n)
 {
 	_cleanup_(sql_statement_freep) struct sql_statement *rows = NULL;

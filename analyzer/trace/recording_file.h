@@ -10,7 +10,7 @@ struct error;
 /* Is the file shorter than its own header says? SQLite reads what is missing of a last page as zeros. */
 bool recording_file_is_cut(const char *path);
 
-/* With its journal. */
+/* Removes the file and its journal. */
 void recording_file_remove(const char *path);
 
 /* Removes an older recording. Only a recording: a mistyped -o must not cost anybody a file (-EEXIST). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The paths of files and folders that a recording's notes tell. */
+/* The paths of files and folders, from a recording's notes. */
 
 #include <stddef.h>
 
@@ -13,7 +13,7 @@ struct recording_paths {
 	size_t n, n_allocated;
 };
 
-/* One more, from a note of kind PLACES_NOTE; a damaged one is ignored. -ENOMEM. */
+/* Adds the path in a note of kind PLACES_NOTE; a damaged note is ignored. -ENOMEM. */
 int recording_paths_add(struct recording_paths *paths, const void *data, size_t size);
 
 /* -ENOMEM. Free in any case. */

@@ -15,12 +15,12 @@ struct recording_buffer {
 
 struct recording {
 	struct sql *db;
-	struct sql_statement *insert, *insert_note; /* prepared when they are needed first */
+	struct sql_statement *insert, *insert_note; /* prepared on first use */
 	struct recording_codec *codec;
 	char *path;
 	bool complete;                        /* reading: what the file says, until damage is met */
 	bool writing;                         /* a transaction is open, until the next flush */
-	uint64_t slice;                       /* that detail belongs to */
+	uint64_t slice;                       /* the slice that detail belongs to */
 	uint64_t written_bytes, detail_bytes; /* so far; the latter are part of the former */
 	struct recording_buffer life, detail;
 };

@@ -56,7 +56,7 @@ static int visit_trace(void *user, uint64_t key, const void *data, size_t size)
 	return 0;
 }
 
-/* SQLite sorts keys as signed numbers. */
+/* The notes come sorted by key, but SQLite takes keys for signed numbers: they are sorted again. */
 int recording_profile_load(struct recording *recording, struct recording_profile *profile)
 {
 	struct profile_notes *notes = &profile->notes;

@@ -18,7 +18,7 @@ static int slice_open(struct slices *slices, uint64_t now_ns)
 	return 0;
 }
 
-/* So much is there for a minute, in which nothing is added. */
+/* The budget has `bytes` for the next minute, in which nothing is added. */
 static void budget_give(struct slices *slices, uint64_t bytes, uint64_t now_ns)
 {
 	slices->tokens = slices->tokens_max = (double)bytes;
@@ -50,7 +50,7 @@ bool slices_on(const struct slices *slices)
 	return slices->n && !slices->items[slices->n - 1].end_ns;
 }
 
-/* What a slice of the least length is going to cost, from what was paid so far for detail. */
+/* What a slice of the least length will cost, judged by the slices so far. */
 static double slice_price(const struct slices *slices)
 {
 	uint64_t ns = 0, bytes = 0;

@@ -3,13 +3,13 @@
 
 /*
  * When to record in detail, so that a recording of any length stays small: all that is written is paid for
- * from a budget of bytes that fills at a steady rate. Starting up has one of its own: imports, compiling and
- * new workers make more events than steps do, and must not use up what the steps need. So has the first
- * minute of the steps, large enough for a common job to be recorded whole: many are not longer. From then on
- * a short reserve is all that can be saved up. A slice can overdraw it by as much again. After that detail
- * comes in slices, as many as the rate pays for. All detail together has a limit too: above it the slice
- * whose absence leaves the shortest hole goes, which keeps what stays evenly spread. The first and the last
- * slice always stay.
+ * from a budget of bytes that fills at a steady rate. Starting up has a budget of its own: imports, compiling
+ * and new workers make more events than steps do, and must not use up what the steps need. So has the first
+ * minute of the steps, large enough for a common job to be recorded whole: many are not longer. From then on a
+ * short reserve is all that can be saved up. A slice can overdraw it by as much again. After that detail comes
+ * in slices, as many as the rate pays for. All detail together has a limit too: above it the slice whose
+ * absence leaves the shortest hole goes, which keeps what stays evenly spread. The first and the last slice
+ * always stay.
  *
  * Pure: no clock, no I/O. docs/measuring.md says what a report with holes means.
  */
@@ -18,14 +18,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SLICE_MIN_NS                                                                                         \
-	UINT64_C(5000000000) /* a shorter one shows too few steps of a slow job; but see above               \
-			      */
+/* A shorter slice shows too few steps of a slow job. Only one that overdraws the budget too far ends sooner. */
+#define SLICE_MIN_NS UINT64_C(5000000000)
 
 struct slices_config {
 	uint64_t bytes_per_minute; /* 0: all in detail */
-	uint64_t startup_bytes;    /* what there is before the first step */
-	uint64_t first_bytes;      /* at it, for a minute */
+	uint64_t startup_bytes;    /* for the time before the first step */
+	uint64_t first_bytes;      /* for the minute from the first step on */
 	uint64_t burst_bytes;      /* what can be saved up later */
 	uint64_t total_bytes;      /* of all slices that are kept */
 };
@@ -59,10 +58,11 @@ enum slices_change {
 	SLICES_OFF, /* the last item has ended */
 };
 
-/* Written since the start: all, and the detail in it. -ENOMEM, or an enum slices_change. */
+/* Both counts are since the start; written_bytes includes detail. Returns an enum slices_change, or -ENOMEM. */
 int slices_step(struct slices *slices, uint64_t now_ns, uint64_t written_bytes, uint64_t detail_bytes);
 
 bool slices_on(const struct slices *slices);
 
-/* Takes the slice out that has to go; false: none has. Call until then after each slices_step(). */
+/* Removes the next slice that has to go; false: none has. Call it after each slices_step() until it returns
+ * false. */
 bool slices_drop(struct slices *slices, struct slice *ret_slice);

@@ -9,16 +9,16 @@
 
 #define CANDIDATES       24
 #define STEPS_MIN        3
-#define CLEARLY          0.01 /* better by less than that is as good, and a shorter pause finds more steps */
+#define CLEARLY          0.01 /* a smaller gain does not count: the shorter pause finds more steps */
 #define PAUSE_OUTLIER    4    /* times the median: a checkpoint, an evaluation */
-#define SPREAD_MAX       0.6  /* of the reads a step, over their mean: above there is no rhythm */
-#define STEP_READS_RATIO 1.6  /* a step that reads so much more or less than the others is none */
+#define SPREAD_MAX       0.6  /* of the reads per step, over their mean: above this there is no rhythm */
+#define STEP_READS_RATIO 1.6  /* what reads so many times more or less than the others is no step */
 
 struct finder {
 	const struct beat *beats;
 	double pause_weight;
 	size_t n;
-	size_t *steps; /* index of the first beat of each */
+	size_t *steps; /* index of each step's first beat */
 	size_t n_steps;
 	uint64_t *values; /* scratch: as many as there are beats */
 };
@@ -58,13 +58,14 @@ static double reads_of(const struct finder *finder, size_t step)
 	return (double)n;
 }
 
-/* How unlike the steps of the second half, where no imports are, are in their reads: deviation over mean. */
+/* How unlike each other the steps of the second half, which has no imports, are in their reads: deviation over
+ * mean. */
 static double spread_of(const struct finder *finder)
 {
 	size_t half = finder->n_steps / 2, n = 0;
 	double sum = 0, squares = 0, mean;
 
-	/* The last one may be cut off. */
+	/* The last step may be cut off. */
 	for (size_t i = half; i + 1 < finder->n_steps; i++, n++) {
 		double reads = reads_of(finder, i);
 
@@ -77,7 +78,7 @@ static double spread_of(const struct finder *finder)
 	return sqrt(fmax(0, squares / (double)n - mean * mean)) / mean;
 }
 
-/* The same of the pauses. pauses: of the second half, sorted; those below pause_ns part no steps. */
+/* The same for the pauses. pauses: of the second half, sorted; those below pause_ns do not part steps. */
 static double pause_spread_of(const uint64_t *pauses, size_t n, uint64_t pause_ns)
 {
 	double sum = 0, squares = 0, mean, limit;
@@ -99,7 +100,8 @@ static double pause_spread_of(const uint64_t *pauses, size_t n, uint64_t pause_n
 	return sqrt(fmax(0, squares / (double)(n - first) - mean * mean)) / mean;
 }
 
-/* Amid the two neighbours of pauses[first..last] that are farthest apart, as a ratio; 0: all are alike. */
+/* Returns the middle of the two neighbours in pauses[first..last] that are farthest apart, as a ratio; 0: all
+ * are alike. */
 static uint64_t widest_gap(const uint64_t *pauses, size_t first, size_t last)
 {
 	uint64_t amid_ns = 0;
@@ -116,8 +118,8 @@ static uint64_t widest_gap(const uint64_t *pauses, size_t first, size_t last)
 	return amid_ns;
 }
 
-/* The length of pause to try: first one that parts all beats, then in each part of the pauses its widest gap.
- */
+/* The length of pause to try: first one that parts all beats, then the widest gap in each part of the pauses.
+ *  */
 static uint64_t candidate(const uint64_t *pauses, size_t n, size_t i)
 {
 	size_t last = i * n / CANDIDATES;
@@ -153,7 +155,7 @@ static bool steps_part(struct finder *finder)
 	}
 	if (!best_ns)
 		return false;
-	/* The first half has its own shortest ones. */
+	/* The first half has shortest pauses of its own. */
 	steps_find(finder, best_ns > finder->values[0] ? best_ns : best_ns / 2);
 	return true;
 }
@@ -168,15 +170,16 @@ static bool is_regular(const struct finder *finder, size_t step, double usual)
 	return is_usual(reads_of(finder, step), usual);
 }
 
-/* The first of two neighbours does not read as much as the others: is that no more than an accident? */
+/* Step `step` does not read as much as the others: can that be an accident? */
 static bool goes_on(const struct finder *finder, size_t step, size_t next, double usual)
 {
 	return is_regular(finder, next, usual) ||
 	       is_usual(reads_of(finder, step) + reads_of(finder, next), usual);
 }
 
-/* The run of steps from the second half on, and back, that read about the same. One that does not is a look
- * that came late, two may be halves of one in which the core was away; else they are something else. */
+/* Finds the run of steps, from the middle in both directions, that read about the same. One step that does not
+ * comes from a late look, and two may be the halves of a step that lost its core for a while; anything else
+ * ends the run. */
 static bool regular_steps(struct finder *finder, size_t *ret_first, size_t *ret_end)
 {
 	size_t half = finder->n_steps / 2, first = half, end = half;
@@ -201,7 +204,7 @@ static uint64_t load_of(const struct finder *finder, size_t step)
 	return finder->beats[step_end(finder, step) - 1].end_ns - finder->beats[finder->steps[step]].begin_ns;
 }
 
-/* The CPU time of a sample: a beat is one, or several reads in a look are several. */
+/* The CPU time of a sample: a beat is one sample, or several if a look saw several reads. */
 static uint64_t sample_of(const struct finder *finder, size_t first, size_t end)
 {
 	double exec_ns = 0, samples = 0;
@@ -219,8 +222,8 @@ static uint64_t sample_of(const struct finder *finder, size_t first, size_t end)
 	return samples > 0 ? (uint64_t)(exec_ns / samples) : 0;
 }
 
-/* The end of what comes before the first regular step is a step's loading as well, if that much was read in
- * as much time: imports, and the first batch in the same breath. */
+/* What comes before the first regular step may end with a step's loading: imports, and right after them the
+ * first batch. It does if as much was read in as much time. */
 static bool ends_in_a_load(const struct finder *finder, size_t step, size_t regular, uint64_t load_ns)
 {
 	size_t end = step_end(finder, step), from = end - 1;
@@ -270,7 +273,7 @@ static int window_set(struct finder *finder, uint64_t life_end_ns, struct rhythm
 	load_ns = median(finder->values, end - first);
 	found->sample_ns = sample_ns;
 	found->begin_ns = finder->beats[finder->steps[first]].begin_ns;
-	/* The first batch is read in the same breath as imports: its end is known, and the usual length. */
+	/* The first batch is read right after imports: its end is known, and the usual length. */
 	from = first;
 	if (first > 0) {
 		uint64_t end_ns = finder->beats[step_end(finder, first - 1) - 1].end_ns;

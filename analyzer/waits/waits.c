@@ -10,7 +10,7 @@
 
 int data_waits_add(struct data_waits *waits, struct data_wait wait)
 {
-	/* A wait cannot begin before its predecessor ended; hostile marks may say so. */
+	/* Hostile marks may say that a wait begins before its predecessor ended. */
 	if (waits->n && wait.begin_ns < waits->items[waits->n - 1].end_ns)
 		wait.begin_ns = waits->items[waits->n - 1].end_ns;
 	if (wait.begin_ns >= wait.end_ns)
@@ -54,7 +54,7 @@ int data_waits_find_marks(const struct timeline_thread *trainer, uint32_t begin_
 	return 0;
 }
 
-/* Marks of a loader that the job uses for something else than its training data are few. */
+/* If the job uses a loader for something other than its training data, that loader's marks are few. */
 static bool marks_lead(const struct timeline_thread *trainer, uint32_t kind)
 {
 	size_t n = 0;

@@ -11,11 +11,11 @@
  *   inline     PyTorch's DataLoader without workers: MARK_BATCH_BEGIN to MARK_BATCH_END, exactly. A loader of
  *              the job's own: from the first file call after a step to the last one before the next, and on
  *              to the end of the last sample, whose decoding no call ends: one median gap between two
- *              samples. Without steps the rhythm of its reads tells which of them are a batch
+ *              samples. If no steps are seen, the rhythm of its reads tells which of them make a batch
  *   threads    a loader thread of the trainer's process ends the trainer's sleep, which is the wait
  *
- * A pin-memory thread that reads the result pipe in the trainer's stead makes the trainer's wait the sleep
- * that this thread ends, too.
+ * The same holds for a pin-memory thread that reads the result pipe in the trainer's stead: the wait is the
+ * sleep that it ends.
  */
 
 #include "analyzer/loader.h"
@@ -33,10 +33,10 @@ struct data_wait {
 
 struct data_waits {
 	enum analysis_loader loader;
-	bool marked;             /* the loader itself said when: libdiesel, or PyTorch's DataLoader */
+	bool marked;             /* the loader itself said when it waits: libdiesel, or PyTorch's DataLoader */
 	struct data_wait *items; /* sorted, without overlaps */
 	size_t n, n_allocated;
-	struct interval_list file_calls; /* inline: the trainer's file calls within waits; tidy */
+	struct interval_list file_calls; /* inline: the trainer's file calls, of which only those within waits matter; tidy */
 };
 
 /* checkpoints: stretches in which the trainer's file calls are no data reads; tidy. -ENOMEM. */
@@ -44,13 +44,13 @@ int data_waits_find(const struct timeline *timeline, const struct roles *roles,
 		    const struct interval_list *checkpoints, struct data_waits *ret_waits);
 void data_waits_free(struct data_waits *waits);
 
-/* Takes out waits that reach into a gap of the recording. gaps: tidy. */
+/* Removes waits that reach into a gap of the recording. gaps: tidy. */
 void data_waits_leave_gaps(struct data_waits *waits, const struct interval_list *gaps);
 
-/* Makes *list a tidy one of all waits, which the caller frees, also after -ENOMEM. */
+/* Makes *list the tidy list of all waits. The caller frees it, also after -ENOMEM. */
 int data_waits_intervals(const struct data_waits *waits, struct interval_list *list);
 
-/* Appends for the three finders; an empty wait is left out. -ENOMEM. */
+/* Appends a wait, for the finders below; an empty one is left out. -ENOMEM. */
 int data_waits_add(struct data_waits *waits, struct data_wait wait);
 
 /* From each mark of the first kind to the next of the second. */
@@ -58,19 +58,19 @@ int data_waits_find_marks(const struct timeline_thread *trainer, uint32_t begin_
 			  struct data_waits *waits);
 /* waits_batches.c: of a DataLoader without workers. */
 int data_waits_find_batches(const struct timeline_thread *trainer, struct data_waits *waits);
-/* Sets file_calls: all reading of the trainer, within waits or not, as the split looks within waits only. */
+/* Sets file_calls to all reading of the trainer, within waits or not: the split looks only within waits. */
 int data_waits_find_reads(const struct timeline_thread *trainer, const struct downloads *downloads,
 			  struct data_waits *waits);
-/* Of a trainer that no steps are known of. */
+/* Of a trainer whose steps are not known. */
 int data_waits_find_rhythm(const struct timeline_thread *trainer, struct data_waits *waits);
 int data_waits_find_workers(const struct timeline *timeline, const struct roles *roles,
 			    struct data_waits *waits);
-/* Sleeps that the thread which reads results, or a loader thread, ends. */
+/* Sleeps of the trainer that the reader of results, or a loader thread, ends. */
 int data_waits_find_threads(const struct timeline *timeline, const struct roles *roles,
 			    struct data_waits *waits);
-/* At at_ns the trainer woke another thread of its process, or was woken by one. Then both want the
- * interpreter lock, or the core, and the trainer may be held up once more. Returns when that is over: the
- * end of the last stretch off the CPU that belongs to it; at_ns: none does. To it belong
+/* At at_ns the trainer woke another thread of its process, or was woken by one. Then both want the interpreter
+ * lock, or the core, and the trainer may be held up once more. Returns when that is over: the end of the last
+ * stretch off the CPU that belongs to the hand-over; at_ns: none does. These belong to it:
  *
  * - sleeps at the interpreter lock,
  * - preemptions within futex(), the call that wakes,
@@ -85,6 +85,6 @@ int data_waits_find_inline(const struct timeline_thread *trainer, const struct i
 /* Index of the first wait that ends after at_ns; n: none. */
 size_t data_waits_from(const struct data_waits *waits, uint64_t at_ns);
 
-/* When a batch was handed over, ascending, by the waits of a job that another thread feeds (handovers.h);
- * ret_times has room for one each. The short ones among them are for a lock. */
+/* The times when a batch was handed over, ascending, from the waits of a job that another thread feeds
+ * (handovers.h). Short waits are for a lock, and are left out. ret_times has room for one time per wait. */
 size_t data_waits_handovers(const struct data_waits *waits, uint64_t *ret_times);

@@ -12,8 +12,9 @@ int data_waits_find_reads(const struct timeline_thread *trainer, const struct do
 	for (size_t i = 0; i < trainer->n_calls; i++) {
 		const struct timeline_call *call = &trainer->calls[i];
 
-		/* The computing in a group is put behind its calls: what counts is how much of each there is.
-		 */
+		/* A group's calls are put first and its computing after them: only how much of each there is
+		 * matters.
+		 *  */
 		if (downloads_touches(downloads, call) &&
 		    interval_list_add(reads, call->begin_ns, call->begin_ns + call->busy_ns) < 0)
 			return -ENOMEM;

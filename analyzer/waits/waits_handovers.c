@@ -6,7 +6,7 @@
 
 #define SHORT_RATIO 8
 
-/* Half of all time waited is in waits at least as long. */
+/* The length such that half of all time waited is in waits at least as long. */
 static uint64_t usual_wait(const struct data_waits *waits, uint64_t *scratch)
 {
 	uint64_t sum_ns = 0, so_far_ns = 0;

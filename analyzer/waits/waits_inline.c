@@ -14,19 +14,19 @@
  */
 #define OUTLIER_FACTOR 8
 #define OUTLIER_MIN_NS UINT64_C(5000000)
-#define SAMPLE_GAP_NS  UINT64_C(300000) /* of computing; less is between two calls for one sample */
+#define SAMPLE_GAP_NS  UINT64_C(300000) /* of computing; less lies between two calls for one sample */
 
 /* A file call, a group of them or a page fault of the trainer that may be the reading of samples. */
 struct touch {
 	uint64_t begin_ns, end_ns;
-	uint64_t busy_ns; /* in calls */
-	uint64_t gap_ns;  /* CPU time since the touch before it, where that was in the same step */
+	uint64_t busy_ns; /* time in calls */
+	uint64_t gap_ns;  /* CPU time since the touch before it, if that was in the same step */
 	size_t step;      /* number of backward passes before it */
 	size_t n_opens;
 	bool first; /* of its step */
 };
 
-/* CPU time between two samples, as often as it was seen. */
+/* A CPU time between two samples, and how often it was seen. */
 struct gap {
 	uint64_t ns;
 	size_t n;
@@ -35,7 +35,7 @@ struct gap {
 struct touches {
 	struct touch *items;
 	size_t n;
-	bool by_open;    /* samples begin with an open; else with a touch that SAMPLE_GAP_NS precede */
+	bool by_open;    /* samples begin with an open; else with a touch after at least SAMPLE_GAP_NS of computing */
 	uint64_t gap_ns; /* CPU time between two samples, median */
 };
 
@@ -121,7 +121,8 @@ static size_t touch_samples(const struct touches *touches, size_t i)
 	return touch->first || touch->gap_ns >= SAMPLE_GAP_NS;
 }
 
-/* How samples begin and how long one computes, from all steps but the first, which is full of imports. */
+/* Finds how samples begin and how long each computes, from all steps but the first, which is full of
+ * imports. */
 static int gaps_measure(struct touches *touches)
 {
 	struct gap *gaps = calloc(2 * touches->n + 1, sizeof(*gaps));
@@ -140,7 +141,7 @@ static int gaps_measure(struct touches *touches)
 			continue;
 		if (!touch->first)
 			gaps[n++] = (struct gap){touch->gap_ns, 1};
-		/* A group of calls does not say when each was, only how long was between them in all. */
+		/* A group of calls does not say when each was, only how much time lay between them in all. */
 		if (n_samples > 1)
 			gaps[n++] = (struct gap){
 			    (touch->end_ns - touch->begin_ns - touch->busy_ns) / n_samples, n_samples - 1};
@@ -169,14 +170,15 @@ static int batch_add(const struct timeline_thread *trainer, const struct touches
 	uint64_t end_ns = last->end_ns;
 	struct data_wait wait = {.begin_ns = touches->items[begin].begin_ns};
 
-	/* With one sample a batch there is no gap to learn the decoding from. */
+	/* With one sample per batch there is no gap that shows how long decoding takes. */
 	if (n_samples(touches, begin, end) > 1)
 		end_ns = timeline_after_cpu(trainer, end_ns, touches->gap_ns, limit_ns);
 	if (end < touches->n && touches->items[end].begin_ns < limit_ns)
 		limit_ns = touches->items[end].begin_ns;
 	wait.end_ns = end_ns < limit_ns ? end_ns : limit_ns;
 	wait.ready_ns = wait.end_ns;
-	/* The computing in a group is put behind its calls: what counts is how much of each there is. */
+	/* A group's calls are put first and its computing after them: only how much of each there is
+	 * matters. */
 	for (size_t i = begin; i < end; i++)
 		if (interval_list_add(&waits->file_calls, touches->items[i].begin_ns,
 				      touches->items[i].begin_ns + touches->items[i].busy_ns) < 0)
@@ -198,7 +200,7 @@ static size_t batch_end(const struct touches *touches, size_t begin)
 	return end;
 }
 
-/* Samples of a full batch: the most that a step after the first read in one go. */
+/* The number of samples in a full batch: the most that a step after the first read in one go. */
 static size_t batch_size(const struct touches *touches)
 {
 	size_t best = 0;

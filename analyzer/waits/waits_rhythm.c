@@ -8,10 +8,10 @@
 #include "waits.h"
 
 /*
- * No backward passes, no DataLoader, no workers: NumPy, scikit-learn, JAX, with a loader of the job's own.
- * What the trainer reads has a rhythm, and that makes its steps.
+ * No backward passes, no DataLoader, no workers: NumPy, scikit-learn, JAX, with a loader of the job's own. The
+ * rhythm of what the trainer reads tells its steps.
  */
-#define SAMPLE_GAP_NS UINT64_C(300000) /* of computing; less is between two calls for one sample */
+#define SAMPLE_GAP_NS UINT64_C(300000) /* of computing; less lies between two calls for one sample */
 
 static uint32_t n_reads_of(const struct timeline_call *call)
 {
@@ -50,7 +50,7 @@ static size_t beats_find(const struct timeline_thread *trainer, const struct dow
 	return n;
 }
 
-/* What is between two stretches of computing is loading. */
+/* What lies between two stretches of computing is loading. */
 static int waits_take(const struct timeline_thread *trainer, const struct rhythm *rhythm,
 		      struct data_waits *waits)
 {

@@ -6,14 +6,14 @@
 
 #include "calls.h"
 
-/* Longer ago than that, in CPU time of the trainer, what it waits for is something else. */
+/* After more CPU time than this, what the trainer waits for is something else. */
 #define HANDOVER_CPU_NS UINT64_C(300000)
 
 /* Does this stretch off the CPU belong to handing over? `helper_tid`: who may end it; 0: nobody. */
 static bool hands_over(const struct roles *roles, const struct timeline_off *off, uint32_t helper_tid)
 {
 	if (!off->state)
-		return off->syscall_nr == SYS_futex; /* put off the core in the call that wakes */
+		return off->syscall_nr == SYS_futex; /* preempted in the call that wakes */
 	return (helper_tid && off->waker_tid == helper_tid) || gil_waits(&roles->gil, roles->trainer, off);
 }
 

@@ -32,7 +32,7 @@ static uint64_t cpu_between(const struct timeline_thread *thread, uint64_t begin
 	return account.cpu_ns + account.unknown_ns;
 }
 
-/* Is there a backward pass in [begin_ns, end_ns)? steps[*cursor...] are those not before begin_ns. */
+/* Is there a backward pass in [begin_ns, end_ns)? It moves *cursor to the first one at or after begin_ns. */
 static bool step_between(const struct timeline_thread *thread, size_t *cursor, uint64_t begin_ns,
 			 uint64_t end_ns)
 {
@@ -54,8 +54,8 @@ static bool belongs(const struct timeline_thread *trainer, const struct data_wai
 }
 
 /* next() ends by asking for one more batch: it wakes a thread of its process that writes the index pipe, and
- * may have to wait for the GIL, which that thread takes. With batches that came out of order before, this is
- * all that next() shows. */
+ * may have to wait for the GIL, which that thread takes. If the batch came earlier, out of order, this is all
+ * that next() shows. */
 struct request {
 	uint64_t begin_ns, end_ns;
 };
@@ -107,7 +107,7 @@ static int requests_collect(const struct timeline *timeline, const struct roles 
 	return 0;
 }
 
-/* Is the request the end of the wait before it? It may lie within, or directly follow. */
+/* Does the request end the wait before it? It may lie within it, or directly follow. */
 static bool ends_with(const struct roles *roles, const struct data_wait *wait, const struct request *request,
 		      size_t *step_cursor)
 {
@@ -131,8 +131,9 @@ static int add_request(const struct roles *roles, const struct request *request,
 							.ready_ns = request->begin_ns});
 }
 
-/* Waits that reads showed, in `reads`, and requests become the waits: a request right behind a wait ends it.
- */
+/* Merges the waits that reads showed (`reads`) and the requests into `waits`: a request right after a wait
+ * ends it.
+ *  */
 static int merge_requests(const struct roles *roles, const struct data_waits *reads,
 			  const struct requests *requests, struct data_waits *waits)
 {
@@ -166,7 +167,7 @@ static int find_by_reads(const struct roles *roles, struct data_waits *waits)
 		} else if (result) {
 			if (wait.end_ns && data_waits_add(waits, wait) < 0)
 				return -ENOMEM;
-			/* In the middle of its first seen microseconds: the start was before. */
+			/* A call in the first moments of what is seen of the trainer: its start was before. */
 			wait = (struct data_wait){
 			    .begin_ns = call->begin_ns,
 			    .end_ns = call->end_ns,

@@ -6,7 +6,7 @@
 
 #include "lib/sorted.h"
 
-#define FIRST_GAP_CPU_NS UINT64_C(20000000) /* less than any validation or warm-up computes */
+#define FIRST_GAP_CPU_NS UINT64_C(20000000) /* any validation or warm-up computes for longer */
 
 struct finder {
 	const uint64_t *times;
@@ -20,8 +20,9 @@ struct finder {
 };
 
 /* The first next() of workers that have to start up can take long, and the loader looks up every few seconds
- * to see whether they live: what hardly computes in between is one wait. A reader of files by itself may have
- * read anything before, and a wait that the recording began in the middle of says nothing. */
+ * to see whether they live: waits with hardly any computing between them are one wait. A trainer that reads
+ * files itself may have read anything before its first step, and a wait that was under way when the recording
+ * began says nothing. */
 static size_t first_next_begin(const struct finder *finder, size_t i)
 {
 	const struct data_wait *items = finder->waits->items;
@@ -48,7 +49,7 @@ static int first_waits_find(struct finder *finder)
 	for (size_t i = 0; i < waits->n; i++) {
 		while (k < finder->n_times && finder->times[k] <= waits->items[i].begin_ns)
 			k++;
-		/* Of those before the first step only the last leads to it: the others are warm-up. */
+		/* Of the waits before the first step only the last leads to it: the others are warm-up. */
 		if (finder->first_wait[k] == waits->n || !k)
 			finder->first_wait[k] = i;
 	}
@@ -73,7 +74,7 @@ static int tail_measure(struct finder *finder)
 	return 0;
 }
 
-/* First step that was seen whole; n_times: none. */
+/* The first step that was seen whole; n_times: none. */
 static size_t first_step(const struct finder *finder)
 {
 	for (size_t k = 0; k < finder->n_times; k++) {

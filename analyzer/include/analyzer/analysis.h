@@ -53,7 +53,7 @@ enum analysis_confidence {
 	CONFIDENCE_HIGH,
 };
 
-/* Time of the trainer's waits that the walk charges to one kind of call of one kind of thread. */
+/* Time of the trainer's waits that the walk charges to one kind of call by one kind of thread. */
 struct analysis_evidence {
 	char role[24]; /* worker, trainer, hand-off thread, ... */
 	char what[40]; /* "read of files", "computing", ... */
@@ -82,7 +82,7 @@ struct analysis_rank {
  */
 struct analysis_workers {
 	uint32_t n;          /* worker processes seen in the window */
-	uint32_t n_at_once;  /* at the same time, of one loader that feeds steps */
+	uint32_t n_at_once;  /* of them at the same time, of one loader that feeds steps; sampled: on average */
 	uint64_t fetch_ns;   /* in file or network calls */
 	uint64_t cpu_ns;     /* computing outside of them */
 	uint64_t queue_ns;   /* runnable without a core */
@@ -96,8 +96,8 @@ struct analysis_apart {
 	bool known;
 	uint64_t ns;      /* compiling: in the whole recording, by any thread of the trainer's process;
 			   * validation: in the window */
-	uint64_t wait_ns; /* validation: of it in its loader's next() */
-	size_t n_steps;   /* that it is in */
+	uint64_t wait_ns; /* validation: part of ns, in its loader's next() */
+	size_t n_steps;   /* in which it happened */
 };
 
 struct analysis {
@@ -111,22 +111,22 @@ struct analysis {
 	uint32_t n_trainers; /* threads that do backward passes: more than 1 are ranks of one job */
 	enum analysis_loader loader;
 	enum analysis_method method;
-	/* Nothing shows when the trainer loads data, or file reads alone, or a thread that wakes it and no
-	 * step: data that it makes by itself counts as computing. */
+	/* When the trainer loads data is not seen at all, or only by its file reads, or only by a thread that
+	 * wakes it while no steps are seen. Then data that the trainer makes by itself counts as computing. */
 	bool blind;
 
 	uint64_t begin_ns, end_ns;               /* the recording */
-	uint64_t unrecorded_ns;                  /* of it: without detail */
-	uint64_t detail_bytes_per_minute;        /* why; 0: not known */
-	uint64_t window_begin_ns, window_end_ns; /* what the shares are of */
+	uint64_t unrecorded_ns;                  /* part of it: without detail */
+	uint64_t detail_bytes_per_minute;        /* the limit that left detail out; 0: not known */
+	uint64_t window_begin_ns, window_end_ns; /* the window: the time that the shares divide */
 	uint64_t startup_ns, teardown_ns;        /* the trainer's life before and after, as far as recorded */
-	uint64_t observed_ns; /* of the window: without steps that reach into a gap of the recording */
+	uint64_t observed_ns; /* the window without the steps that reach into a gap of the recording */
 	uint64_t share_ns[SHARE_COUNT]; /* sums to observed_ns exactly */
-	/* Sampled without privilege: there are no steps, and shares are right within +- share_error (95 %), a
-	 * share each; 0: exact. */
+	/* Sampled without privilege: there are no steps, and each share is right within +- its share_error (95
+	 * %); 0: exact. */
 	bool approximate;
 	double share_error[SHARE_COUNT];
-	size_t n_looks;           /* at the trainer, in the window */
+	size_t n_looks;           /* looks at the trainer in the window */
 	size_t n_steps_estimated; /* 0: not known */
 	bool gpu_wait_known;
 	uint64_t gpu_wait_ns; /* part of device */
@@ -134,33 +134,32 @@ struct analysis {
 
 	struct analysis_step *steps;
 	size_t n_steps, n_incomplete;
-	uint64_t wait_mean_ns, wait_p95_ns; /* data wait a step, without those apart */
+	uint64_t wait_mean_ns, wait_p95_ns; /* data wait per step, without the steps that are apart */
 
 	uint64_t n_lost;
 	uint64_t n_malformed;  /* records that contradict themselves or others: ignored */
-	double coverage_ratio; /* steps without a loss, of all */
+	double coverage_ratio; /* steps without a loss, over all steps */
 	/* the tool's CPU time over the recording's wall time: 0.01 is 1 % of one CPU; NAN: not known */
 	double self_cost_ratio;
 
-	bool read_bytes_known; /* sampled, a job may hide it */
+	bool read_bytes_known; /* false: sampled, and the job hides it */
 	uint64_t read_bytes;   /* by the job's file reads in the window, page cache or not */
 	struct analysis_workers workers;
 	uint32_t n_cpus;
-	uint64_t job_busy_ns; /* threads of all its processes and ranks had a core or waited for one; 0: not
-				 known */
+	uint64_t job_busy_ns; /* time in which threads of all its processes and ranks had a core or waited for one; 0: not known */
 	/* parts of prep_stall, for explanation: not shares of their own */
 	uint64_t head_of_line_ns; /* another batch was ready, but a slower worker's had to come first */
-	uint64_t neighbours_ns;   /* of cpu_starved: a thread that is not of the job had the core */
-	uint64_t own_prep_ns;     /* the trainer itself computed, or waited for a core to */
+	uint64_t neighbours_ns;   /* part of cpu_starved, not of prep_stall: a thread outside the job had the core */
+	uint64_t own_prep_ns;     /* the trainer itself computed, or waited for a core */
 	uint64_t gil_ns; /* a thread that the trainer waited for was waiting for the interpreter lock */
 	uint64_t gil_starved_ns; /* part of cpu_starved: the trainer itself waited for that lock */
 	/* steps at the start of the window that are unlike the rest: workers start, caches fill */
 	size_t n_warmup_steps;
 	uint64_t warmup_ns;
 	struct analysis_apart compiling, validation;
-	size_t n_apart_steps; /* behind warm-up: left out of what is steady, for compiling or validation */
-	/* The shares without them, and without what other steps compile: verdict and actions are of these.
-	 * Sums to steady_ns exactly. */
+	size_t n_apart_steps; /* after warm-up, left out of the steady steps because of compiling or validation */
+	/* The shares without warm-up, without steps apart, and without what other steps compile: verdict and
+	 * actions are about these. They sum to steady_ns exactly. */
 	uint64_t steady_share_ns[SHARE_COUNT];
 	uint64_t steady_ns;
 	struct analysis_rank *ranks; /* NULL: one trainer */
@@ -187,14 +186,14 @@ int analysis_run(const struct analysis_input *input, struct analysis **ret_analy
 
 void analysis_free(struct analysis *analysis);
 
-/* Is this share of the analysis known? Not of compiling, where no Python stack was sampled: then it is 0, and
- * its time in other shares. */
+/* Returns false for compiling if no Python stack was sampled: then it is 0, and its time is in other shares.
+ * All other shares are known. */
 bool analysis_share_known(const struct analysis *analysis, enum analysis_share share);
 
-/* Share of what was observed of the window, 0 if nothing was. */
+/* The share as a part of observed_ns; 0 if nothing was observed. */
 double analysis_share_ratio(const struct analysis *analysis, enum analysis_share share);
 
-/* Share of the steady steps: what verdict and actions are of. */
+/* The same of the steady steps, which verdict and actions are about; of the whole window if there are none. */
 double analysis_steady_ratio(const struct analysis *analysis, enum analysis_share share);
 
 /* fetch_stall + prep_stall as a share of the window: what a clock around next(loader) shows. */

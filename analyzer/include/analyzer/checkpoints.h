@@ -25,20 +25,19 @@ struct checkpoint_item {
 	uint64_t fsync_ns;     /* in fsync and the like */
 	uint64_t writeback_ns; /* part of both: asleep there uninterruptibly, that is throttled by, or waiting
 				  for, writeback of dirty pages or the journal */
-	bool background;       /* by another thread or process than the trainer */
+	bool background;       /* by a thread or process other than the trainer */
 };
 
-/* Steps while another thread or process writes a checkpoint, against those while none does: the price of a
- * background save that is no stall, as the save computes, has the interpreter lock, and fills storage and
- * page cache. By shares: cpu_starved and device for cores, lock and memory, fetch and prep for storage, page
- * cache and workers. Sums, not of single steps. */
+/* Steps while another thread or process writes a checkpoint, against those while none does. This is what a
+ * background save costs beyond its stall, because it computes, holds the interpreter lock, and fills storage
+ * and page cache. It shows in the shares: cores, lock and memory in cpu_starved and device; storage, page
+ * cache and workers in fetch and prep. All are sums over the steps. */
 struct checkpoint_tail {
 	size_t n_beside, n_others; /* steps of either kind */
 	double
-	    ns; /* that the steps beside were longer, in all; at most 0: they were not, as far as it shows */
-	double error_ns;                         /* twice the standard error of it */
-	double share_ns[CHECKPOINT_TAIL_SHARES]; /* by enum analysis_share: of ns; checkpoint_stall and
-						    compiling are 0 */
+	    ns; /* how much longer the steps beside took, in all; <= 0: no longer */
+	double error_ns;                         /* twice its standard error */
+	double share_ns[CHECKPOINT_TAIL_SHARES]; /* parts of ns, by enum analysis_share; checkpoint_stall and compiling are 0 */
 	double gil_ns;                           /* part of cpu_starved: waiting for the interpreter lock */
 };
 
@@ -46,17 +45,18 @@ struct checkpoint_report {
 	struct checkpoint_tail *tail; /* NULL: none in the background, or too few steps of either kind */
 	struct checkpoint_item *items;
 	size_t n_items;
-	double interval_steps;   /* mean number of steps between two; NAN: fewer than two */
+	double interval_steps;   /* mean number of steps between two checkpoints; NAN: fewer than two */
 	double overhead_max;     /* the bound that the advice is for: 0.05 */
 	uint32_t advised_steps;  /* CheckFreq's interval; 0: not known */
 	double overhead;         /* stall over the rest of the time, as recorded */
 	double advised_overhead; /* the same with the advised interval */
 };
 
-/* CheckFreq (FAST 2021): the least number of steps between two checkpoints such that each is complete before
- * the next begins, and their visible part costs at most overhead_max. full_ns: from start to end; stall_ns:
- * of it visible to training; step_ns: without checkpoints. At least 1; 0 without a step's length or a bound.
- */
+/* CheckFreq (FAST 2021): returns the least number of steps between two checkpoints such that each is complete
+ * before the next begins, and their stalls cost at most overhead_max. full_ns: a checkpoint from start to end;
+ * stall_ns: the part of it that training waits for; step_ns: a step without checkpoints. At least 1; 0 without
+ * a step's length or a bound.
+ *  */
 uint32_t checkpoint_interval(double full_ns, double stall_ns, double step_ns, double overhead_max);
 
 void checkpoint_report_free(struct checkpoint_report *report);

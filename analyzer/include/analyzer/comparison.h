@@ -4,11 +4,11 @@
 /*
  * Two analyses of (versions of) one job: what changed, and whether it is more than the noise within each.
  *
- * Intervals are 99 % by resampling runs of neighbouring steps (a circular block bootstrap: steps come in
- * rhythms, e.g. one slow batch a worker), warm-up left out, with a fixed seed: the same recordings give the
- * same answer. They know nothing of how the machine drifts between two recordings; record each version twice
- * to see that. Sampled recordings have no steps: their shares come with the intervals they were found with,
- * and steps/s without.
+ * Intervals are 99 % intervals from resampling runs of neighbouring steps, warm-up left out (a circular block
+ * bootstrap, because steps come in rhythms, e.g. one slow batch per worker). The seed is fixed: the same
+ * recordings give the same answer. They know nothing of how the machine drifts between two recordings; record
+ * each version twice to see that. Sampled recordings have no steps: their shares come with the intervals they
+ * were found with, and steps/s without.
  */
 
 #include <stdbool.h>
@@ -18,7 +18,7 @@
 struct comparison_share {
 	double a, b;            /* of each one's own time, without warm-up */
 	struct estimate change; /* b - a; low and high NAN: no interval */
-	bool significant;       /* the interval has one sign, and it is at least one point */
+	bool significant;       /* the interval excludes 0, and the change is at least one percentage point */
 };
 
 struct comparison {
@@ -26,7 +26,7 @@ struct comparison {
 	struct comparison_share stall;       /* fetch + prep + checkpoint */
 	double steps_per_s_a, steps_per_s_b; /* NAN: not known */
 	struct estimate speed;               /* steps/s of b over a; NAN: not known */
-	bool faster, slower;                 /* the interval of speed is beyond 1, by at least 1 % */
+	bool faster, slower;                 /* the interval of speed excludes 1, and the speed differs by at least 1 % */
 	bool verdict_changed;
 };
 

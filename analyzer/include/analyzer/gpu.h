@@ -23,12 +23,11 @@ struct gpu_sample {
 struct gpu_use {
 	char library[256]; /* the libcuda that was probed: a stand-in shows itself by its path */
 	uint64_t n_launches, n_copies;
-	uint64_t wait_ns;    /* the trainer in synchronising calls: the share gpu_wait */
+	uint64_t wait_ns;    /* the trainer in synchronising calls: the analysis's gpu_wait_ns */
 	uint64_t spin_ns;    /* of wait_ns, on a CPU */
-	uint64_t starved_ns; /* lower bound: from a synchronisation's end to the next launch or copy, within
-				data waits: nothing was queued */
+	uint64_t starved_ns; /* lower bound: within data waits, from the end of a synchronisation to the next launch or copy, when nothing was queued */
 	double utilization;  /* by NVML, 0 to 1; NAN: not known */
-	/* functions of libcuda: probed, of them single-stepped, not exported by this driver, refused */
+	/* functions of libcuda: probed; of these, single-stepped; not exported by this driver; refused */
 	uint32_t n_probed, n_expensive, n_missing, n_refused;
 	bool launches_known;    /* else they were too many to be counted all along: n_launches, n_copies and
 				   starved_ns are too low */

@@ -16,13 +16,13 @@ struct phase_label;
 struct profile_notes;
 struct what_if_question;
 
-/* A stretch of time in which records were lost; the whole recording where it is not known better. */
+/* A stretch of time in which records were lost; the whole recording if nothing better is known. */
 struct analysis_loss {
 	uint64_t begin_ns, end_ns;
 	uint64_t n_events;
 };
 
-/* Where a file or folder is that EVENT_PLACE names. */
+/* The path of a file or folder that EVENT_PLACE names. */
 struct analysis_path {
 	uint64_t inode;
 	uint32_t device; /* kernel dev_t */
@@ -40,7 +40,7 @@ struct analysis_input {
 	uint32_t trainer_tid;             /* 0: find it */
 	uint32_t n_cpus;                  /* that the job may use; 0: not known */
 	uint64_t self_cpu_ns;             /* CPU time of the tool: BPF programs and collector */
-	bool bpf_cost_unknown;            /* BPF programs had no clock: counting takes CAP_SYS_ADMIN */
+	bool bpf_cost_unknown;            /* the time of BPF programs was not counted, which takes CAP_SYS_ADMIN */
 	uint64_t detail_bytes_per_minute; /* that the recorder was allowed; 0: all, or not known */
 	const char *command;              /* as typed, or of the process; NULL: not known */
 	bool attached;                    /* the job ran already when the recording began */
@@ -49,7 +49,7 @@ struct analysis_input {
 	size_t n_lane_segments_max;             /* 0: no lanes */
 	const char *gpu_library;                /* path of the libcuda that was probed; NULL: none */
 	const struct gpu_probes *gpu_probes;    /* in it; NULL: not known */
-	double checkpoint_overhead_max;         /* that is allowed; 0: CHECKPOINT_OVERHEAD_MAX */
+	double checkpoint_overhead_max;         /* what checkpoints may cost; 0: CHECKPOINT_OVERHEAD_MAX */
 	const struct gpu_sample *gpu_samples;
 	size_t n_gpu_samples;
 	const struct phase_label *phase_labels;

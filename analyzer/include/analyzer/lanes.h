@@ -7,9 +7,9 @@
  * several that lived one after the other (workers forked anew each epoch).
  *
  * Segments of a lane are sorted and do not overlap; what lies between two is not known. Where the recording
- * has more segments than asked for, time is cut into cells of `cell_ns`, each of which shows one state, such
- * that over many cells each state gets its due; but for a few excerpts (the first, a typical and the slowest
- * steps), which stay exact.
+ * has more segments than asked for, time is cut into cells of `cell_ns` that show one state each, chosen so
+ * that over many cells each state gets its due. A few excerpts (the first, a typical and the slowest steps)
+ * stay exact.
  */
 
 #include <stddef.h>
@@ -24,7 +24,7 @@ enum lane_role {
 	LANE_HELPER,  /* another thread of the trainer's process */
 };
 
-/* Values are part of the HTML report's data; the first six are the trainer's alone, and shares. */
+/* Values are part of the HTML report's data; the first six are shares, and only the trainer has them. */
 enum lane_state {
 	LANE_DEVICE = SHARE_DEVICE,
 	LANE_FETCH_STALL = SHARE_FETCH_STALL,
@@ -54,25 +54,25 @@ struct lane_batch {
 
 struct lane {
 	enum lane_role role;
-	char name[32];      /* "trainer", "worker 1", ... or as the thread calls itself: from outside */
+	char name[32];      /* "trainer", "worker 1", ... or as the thread calls itself: bytes from outside */
 	uint32_t tid, tgid; /* of its first thread */
 	struct lane_segment *segments;
 	struct lane_batch *batches; /* by begin */
 	size_t n_segments, n_batches;
 };
 
-/* A thread made another one runnable, and that ended a data wait of the trainer, directly or by others. */
+/* A thread made another one runnable, which ended a data wait of the trainer, directly or through others. */
 struct lane_wake {
-	uint64_t waking_ns, run_ns; /* made runnable; got a core */
+	uint64_t waking_ns, run_ns; /* when `to` became runnable; when it got a core */
 	uint32_t from, to;          /* lanes */
 };
 
-/* The trainer waits for data from start to end; of it fetch_ns is fetch_stall. */
+/* A data wait of the trainer; fetch_ns of it is fetch_stall. */
 struct lane_wait {
 	uint64_t begin_ns, end_ns, fetch_ns;
 };
 
-/* From at_ns on, so many batches are prepared and not taken yet. */
+/* From at_ns on, n_ready batches are prepared and not yet taken. */
 struct lane_level {
 	uint64_t at_ns;
 	uint32_t n_ready;

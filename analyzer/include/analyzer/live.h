@@ -3,8 +3,8 @@
 
 /*
  * Several running jobs, analysed again and again: takes the collector's events as they come, keeps those of
- * the last seconds, and analyses them like a recording. One call a job and second is cheap: shares, no
- * predictions.
+ * the last seconds, and analyses them like a recording. One call per job per second is cheap: it gives shares
+ * but no predictions.
  *
  * A job is a process that was named and all its descendants. Memory is bounded: with more events than the
  * limit the window becomes shorter. Pure: no clock, no I/O. One thread.
@@ -33,17 +33,17 @@ struct live *live_new(const struct live_config *config);
 struct live *live_free(struct live *live);
 
 /*
- * -EEXIST: the process belongs to a job. Until the next live_add(), processes that are there already
- * (EVENT_ALIVE) and are nobody's yet become this job's, as an attached process's descendants tell no parent:
- * so attach it now, and give the events of that before anything else is added. Once it is removed they are
- * nobody's.
+ * -EEXIST: the process belongs to a job already; -ENOMEM. Events about processes that were there before
+ * (EVENT_ALIVE) do not tell the parent. So until the next live_add(), each such process that belongs to no job
+ * becomes part of this one: attach the process now, and pass on the events of that before anything else is
+ * added. Once the job is removed, such processes belong to none.
  */
 int live_add(struct live *live, uint32_t root_tgid);
 /* Forgets a job. An unknown one is fine. */
 void live_remove(struct live *live, uint32_t root_tgid);
 
-/* -ENOMEM: the event is left out, which the next analysis counts as a loss. Events of nobody's are ignored;
- * sums over all threads that are watched (tid 0) are a job's while it is the only one. */
+/* -ENOMEM: the event is left out, which the next analysis counts as a loss. Events of processes that belong to
+ * no job are ignored. Sums over all watched threads (tid 0) count for a job while it is the only one. */
 int live_event(struct live *live, const struct event *event);
 
 /* What the collector's notes of kind PLACES_NOTE say, for analyses to come. Others are ignored. -ENOMEM. */

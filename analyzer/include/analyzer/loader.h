@@ -4,7 +4,7 @@
 /* How the job loads its data, decided by what it was seen to do. */
 enum analysis_loader {
 	LOADER_NONE,    /* no data wait was seen */
-	LOADER_WORKERS, /* worker processes hand batches over a pipe */
+	LOADER_WORKERS, /* worker processes hand batches over through a pipe */
 	LOADER_INLINE,  /* the trainer reads files itself */
 	LOADER_DIESEL,  /* libdiesel tells when the trainer waits */
 	LOADER_THREADS, /* threads of the trainer's process hand batches over */

@@ -17,7 +17,7 @@ enum what_if_axis {
 	WHAT_IF_WORKERS,     /* x: worker processes */
 	WHAT_IF_STORAGE,     /* x: storage bandwidth over the recorded one */
 	WHAT_IF_DEVICE,      /* x: device speed over the recorded one */
-	WHAT_IF_SAMPLE_SIZE, /* x: bytes a sample over the recorded ones */
+	WHAT_IF_SAMPLE_SIZE, /* x: bytes per sample over the recorded ones */
 	WHAT_IF_AXES,
 };
 
@@ -38,14 +38,14 @@ struct predictions {
 	 * could do each by itself, if the other two took nothing */
 	struct estimate fetch_rate, prep_rate, device_rate;
 	struct estimate storage_bytes_per_s, memory_bytes_per_s;
-	double batch_samples; /* as far as known; NAN */
+	double batch_samples; /* NAN: not known */
 	double bytes_per_step;
 	double recorded_step_s, replayed_step_s; /* the second is the model's own: they should agree */
 	struct what_if_curve curves[WHAT_IF_AXES];
-	/* The least of each that, by itself, leaves under 2 % of data wait beside handing batches over, which
-	 * nothing removes; NAN: none does. */
+	/* The least of each that, by itself, leaves less than 2 % data wait, not counting the handing over of
+	 * batches, which nothing removes; NAN: no amount does. */
 	struct estimate cache_ratio_needed, workers_needed, storage_factor_needed;
-	struct estimate half_prep_speedup; /* with half the computing a batch */
+	struct estimate half_prep_speedup; /* with half the computing per batch */
 	/* With workers that stay from epoch to epoch; NAN: they do, or one epoch was seen. */
 	struct estimate persistent_speedup;
 	struct what_if_answer *answer; /* to analysis_input's question; NULL: none was asked */
@@ -69,7 +69,7 @@ struct what_if_question {
 	double sample_factor;
 };
 
-/* "fetch-bound", "prep-bound" or "device-bound", as a verdict of such shares would be. */
+/* "fetch-bound", "prep-bound" or "device-bound", as the verdict on such shares would be. */
 const char *what_if_bound(double fetch_stall, double prep_stall);
 
 void predictions_free(struct predictions *predictions);

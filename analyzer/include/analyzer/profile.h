@@ -30,7 +30,7 @@ struct profile_notes {
 	const struct profile_frame *frames; /* by key */
 	const struct profile_trace *traces; /* by key */
 	size_t n_frames, n_traces;
-	double rate_hz; /* of a CPU; 0: not known */
+	double rate_hz; /* per CPU; 0: not known */
 };
 
 struct profile_item {
@@ -48,7 +48,7 @@ struct profile_stack {
 };
 
 struct profile {
-	uint64_t n_samples; /* that the items share out */
+	uint64_t n_samples; /* all of them */
 	uint64_t n_unknown; /* of them with no known library */
 	double rate_hz;
 	struct profile_item *libraries, *functions; /* by samples, descending; the innermost frame counts */

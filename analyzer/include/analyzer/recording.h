@@ -5,15 +5,15 @@
  * A recording: one SQLite file with the events of bpf/event.h and facts about how they were recorded. It is a
  * single file once closed; one that was cut off in the middle is still readable as far as it got.
  *
- * Format: application_id 0x444c5331 ("DLS1"), user_version
- * RECORDING_VERSION;
+ * Format: application_id 0x444c5331 ("DLS1"), user_version RECORDING_VERSION;
+ *
  *   info(key TEXT PRIMARY KEY, value TEXT)
  *   events(id INTEGER PRIMARY KEY, slice, min_end_ns, max_end_ns, n, records BLOB): n events, sorted by
- *   end_ns and packed (recording_codec.h); blocks overlap in time only a little, as they are written while
- * the events come. slice 0: events of the whole recording (lives of threads, steps, gaps); slice 1, 2, ...:
- *   detail, which a long recording has only now and then (EVENT_GAP says when it has none).
+ *   end_ns and packed (recording_codec.h); blocks overlap in time only a little, because they are written
+ *   while the events come. slice 0: events of the whole recording (lives of threads, steps, gaps);
+ *   slice 1, 2, ...: detail, which a long recording has only now and then (EVENT_GAP says when it has none)
  *   notes(kind TEXT, key INTEGER, value BLOB): what does not fit an event: names, paths, stacks. From
- * version 2.
+ *   version 2
  *
  * A recording belongs to one thread.
  */
@@ -52,7 +52,7 @@ struct recording_cursor;
 #define RECORDING_MISSED           "missed_runs"      /* program runs the kernel skipped */
 #define RECORDING_STORAGE_FAILURES "storage_failures" /* threads missing from the job */
 #define RECORDING_PROFILE_HZ       "profile_hz"       /* stack samples per second per CPU; 0: none */
-#define RECORDING_DETAIL_BYTES     "detail_bytes"     /* that detail may take a minute; 0: all of it */
+#define RECORDING_DETAIL_BYTES     "detail_bytes"     /* that detail may take per minute; 0: no limit */
 #define RECORDING_PROBES           "probes"           /* user-space functions probed */
 #define RECORDING_HOOKS_MISSING    "hooks_missing"    /* names, separated by spaces */
 #define RECORDING_BPF_RUN_NS       "bpf_run_ns"       /* CPU time of the BPF programs, extrapolated */
@@ -64,27 +64,29 @@ struct recording_cursor;
 #define RECORDING_COMPLETE         "complete"         /* 1: closed in order */
 #define RECORDING_DIESEL_VERSION   "diesel_version"
 
-/* A new file for writing; an existing recording is replaced, any other file is left alone (-EEXIST). */
+/* Creates a file for writing; an existing recording is replaced, any other file is left alone (-EEXIST). */
 int recording_create(const char *path, struct recording **ret_recording, struct error *err);
 
-/* An existing file for reading. -ENOENT, -EACCES; -EBADMSG: no recording; -EPROTONOSUPPORT: written by a
- * newer version. A cut file opens as far as it can be read: recording_complete() is false then. */
+/* Opens an existing file for reading. -ENOENT, -EACCES; -EBADMSG: not a recording; -EPROTONOSUPPORT: written
+ * by a newer version. A cut file opens as far as it can be read: recording_complete() is false then. */
 int recording_open(const char *path, struct recording **ret_recording, struct error *err);
 
-/* Events in the order they come; kept in memory until RECORDING_BLOB_EVENTS are there or recording_flush.
- * After a failure (-ENOSPC, -EIO) the recording stays usable for reading what was written. */
+/* Takes events in the order they come, and keeps them in memory until there are RECORDING_BLOB_EVENTS or
+ * recording_flush() is called. After a failure (-ENOSPC, -EIO) the recording stays usable for reading what was
+ * written. */
 #define RECORDING_BLOB_EVENTS 8192
 int recording_append(struct recording *recording, const struct event *event, struct error *err);
 int recording_flush(struct recording *recording, struct error *err);
 
-/* Detail that follows belongs to this slice; it starts with 1. */
+/* Detail that follows belongs to this slice; slices are numbered from 1. */
 int recording_slice_begin(struct recording *recording, uint64_t slice, struct error *err);
-/* Forgets a slice's detail; its room in the file is used again. */
+/* Forgets a slice's detail; its room in the file is reused. */
 int recording_slice_drop(struct recording *recording, uint64_t slice, struct error *err);
-/* What was written so far, notes and dropped slices included; and the detail in it. */
+/* Returns the bytes written so far, notes and dropped slices included; *ret_detail_bytes is the detail in
+ * them. */
 uint64_t recording_written_bytes(const struct recording *recording, uint64_t *ret_detail_bytes);
 
-/* A fact about the recording, in place of what the key said before. -errno of writing. */
+/* Sets a fact about the recording, in place of what the key said before. -errno if it cannot be written. */
 int recording_set_text(struct recording *recording, const char *key, const char *value, struct error *err);
 int recording_set_u64(struct recording *recording, const char *key, uint64_t value, struct error *err);
 
@@ -92,15 +94,16 @@ int recording_set_u64(struct recording *recording, const char *key, uint64_t val
 int recording_get_text(struct recording *recording, const char *key, char **ret_value);
 int recording_get_u64(struct recording *recording, const char *key, uint64_t *ret_value);
 
-/* A note: see collector_sink. Kind and key are unique together: a later note replaces an earlier one. */
+/* Adds a note: see collector_sink. Kind and key are unique together: a later note replaces an earlier one. */
 int recording_put(struct recording *recording, const char *kind, uint64_t key, const void *data, size_t size,
 		  struct error *err);
 
-/* All notes of a kind by key, as long as visit returns 0; else its result. data is valid during the call. */
+/* Calls visit for the notes of a kind, by key, as long as it returns 0, and returns its last result. data is
+ * valid during the call. */
 int recording_each(struct recording *recording, const char *kind,
 		   int (*visit)(void *user, uint64_t key, const void *data, size_t size), void *user);
 
-/* The recording was closed in order, and the file is whole as far as it was read by now. */
+/* Returns true if the recording was closed in order, and the file is whole as far as it was read by now. */
 bool recording_complete(const struct recording *recording);
 
 /* Writes RECORDING_COMPLETE and makes it a single file. */
@@ -118,7 +121,7 @@ struct recording_filter {
 	uint32_t type_mask; /* 1 << enum event_type, or-ed */
 };
 
-/* All events by end_ns, exactly sorted, over the whole file, in bounded memory. filter may be NULL. */
+/* Iterates over all events of the file, exactly sorted by end_ns, in bounded memory. filter may be NULL. */
 int recording_cursor_open(struct recording *recording, const struct recording_filter *filter,
 			  struct recording_cursor **ret_cursor, struct error *err);
 

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * A recording cut in stretches of time: what the analysis of a whole recording says of one of them. For those
- * who want to see a job as it went on, like the tuner that is given a sample a second. Needs an analysis with
- * lanes (analysis_input: n_lane_segments_max). Pure.
+ * What the analysis of a whole recording says of one stretch of it: for those who want to see how a job went
+ * on, like the tuner, which looks at each second. Needs an analysis with lanes (analysis_input:
+ * n_lane_segments_max). Pure.
  */
 
 #include <stddef.h>
@@ -18,8 +18,8 @@ struct analysis_stretch {
 	uint64_t share_ns[SHARE_COUNT];
 	uint64_t known_ns;
 	uint64_t gpu_wait_ns;          /* part of SHARE_DEVICE */
-	double n_steps;                /* that ended in it; of a sampled recording, its part of them all */
-	double step_p50_s, step_p95_s; /* of those; NAN: none */
+	double n_steps;                /* that ended in it; of a sampled recording, in proportion to its length */
+	double step_p50_s, step_p95_s; /* of these steps; NAN: none */
 
 	/* Worker processes and the threads that hand their batches over; thread-time. */
 	uint32_t n_workers; /* processes that were seen */

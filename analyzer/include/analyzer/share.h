@@ -2,8 +2,8 @@
 #pragma once
 
 /* The parts of the trainer's time. docs/measuring.md defines each. Everything that shows, stores or sums
- * shares has them by this enum; struct stall_shares of the daemon's tuner is what it may know of them,
- * without compiling. */
+ * shares has them by this enum; Only the daemon's tuner has its own, struct stall_shares: those that it may
+ * know, without compiling. */
 
 enum analysis_share {
 	SHARE_DEVICE,
@@ -12,7 +12,7 @@ enum analysis_share {
 	SHARE_CHECKPOINT_STALL,
 	SHARE_CPU_STARVED,
 	SHARE_OTHER,
-	SHARE_COMPILING, /* is in no step that is steady: it is paid once; not seen without a Python stack */
+	SHARE_COMPILING, /* paid once, so in no steady share; not seen without a Python stack */
 	SHARE_COUNT,
 };
 

@@ -21,22 +21,22 @@ enum source_choice {
 	SOURCE_SAMPLER,
 };
 
-/* The sampler looks at options->no_children alone. That the collector is refused is an error: the caller
- * decides whether the sampler will do, and says so. */
+/* The sampler uses only options->no_children. If the kernel refuses the collector, that is an error: the
+ * caller decides whether the sampler will do, and says so. */
 int source_open(enum source_choice choice, const struct collector_options *options,
 		struct source **ret_source, struct error *err);
 
-/* What it gives is sampled: approximate. */
+/* Returns true if its events are sampled, and so approximate. */
 bool source_is_sampled(const struct source *source);
 
-/* As collector_*(): contracts and results are theirs. */
+/* As collector_*(), with the same contracts and results. */
 int source_launch(struct source *source, char *const argv[], const sigset_t *signals, pid_t *ret_pid,
 		  struct error *err);
 int source_attach(struct source *source, pid_t tgid, struct error *err);
 bool source_has(const struct source *source, pid_t tgid);
 int source_poll(struct source *source, int timeout_ms, const struct collector_sink *sink);
 int source_fd(const struct source *source);
-uint64_t source_detail(struct source *source, bool on); /* the sampler: looks seldom meanwhile */
+uint64_t source_detail(struct source *source, bool on); /* off: the sampler looks less often */
 uint64_t source_alive(const struct source *source);
 int source_stop(struct source *source, const struct collector_sink *sink, struct error *err);
 void source_stats_get(struct source *source, struct collector_stats *ret_stats);

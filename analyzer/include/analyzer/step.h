@@ -13,5 +13,5 @@ struct analysis_step {
 	uint64_t backward_ns; /* when the backward pass was entered */
 	uint64_t share_ns[SHARE_COUNT];
 	bool complete; /* no record was lost while it ran */
-	bool apart;    /* left out of figures of steps: it compiles, or comes behind a validation pass */
+	bool apart;    /* left out of figures about steps: it compiles, or follows a validation pass */
 };

@@ -8,9 +8,10 @@
  *   replay    the service times of recorded batches and steps, run through a simulated DataLoader: what the
  *             same job would have taken with something changed
  *
- * Pure: no clock, no I/O, no randomness, no global state, nothing of the timeline: also for a tuner and for
- * simulations. Inputs are borrowed and never changed. Times are ns (double: they are scaled), rates are
- * samples/s, sizes bytes. Any input gives finite results as long as its numbers are finite and not negative.
+ * Pure: no clock, no I/O, no randomness, no global state. It knows nothing of the timeline, so a tuner and
+ * simulations can use it too. Inputs are borrowed and never changed. Times are ns (double: they are scaled),
+ * rates are samples/s, sizes bytes. Any input gives finite results as long as its numbers are finite and not
+ * negative.
  */
 
 #include <math.h>
@@ -30,7 +31,7 @@ enum model_bound {
 double model_fetch_rate(double cached_ratio, double sample_bytes, double memory_bytes_per_s,
 			double storage_bytes_per_s);
 
-/* P(w) = min(w, cores) / CPU seconds a sample; no worker: the trainer itself, one. */
+/* P(w) = min(w, cores) / CPU seconds a sample; without workers the trainer counts as one. */
 double model_prep_rate(double n_workers, double cores, double cpu_s_per_sample);
 
 /* V = min(F, P, G) */
@@ -39,7 +40,7 @@ double model_speed(double fetch_rate, double prep_rate, double device_rate);
 /* A job stalls iff G > min(F, P), for fetch if F is the smaller. */
 enum model_bound model_bound_of(double fetch_rate, double prep_rate, double device_rate);
 
-/* x*: the least cached share of the dataset with F(x) >= rate; 0 to 1; NAN where memory is too slow, too. */
+/* x*: the least cached share of the dataset with F(x) >= rate; 0 to 1; NAN where even memory is too slow. */
 double model_cache_needed(double sample_bytes, double memory_bytes_per_s, double storage_bytes_per_s,
 			  double rate);
 
@@ -73,13 +74,14 @@ struct model_request {
 	uint32_t reader; /* whose; a reader makes one request at a time */
 };
 
-/* Fits the server to requests in the order of at_ns: each reader's requests run once more, with what it did
- * in between, wait as long as recorded. bytes_per_s is INFINITY where readers do not wait for each other, and
- * with too few requests. -ENOMEM. */
+/* Fits the server to requests sorted by at_ns, such that each reader's requests wait as long as recorded when
+ * they are run again with what the reader did between them. bytes_per_s is INFINITY where readers do not wait
+ * for each other, and with too few requests. -ENOMEM. */
 int model_storage_fit(const struct model_request *requests, size_t n_requests,
 		      struct model_storage *ret_storage);
 
-/* What the server takes from at_ns on; *state is its memory, -INFINITY before the first request. */
+/* Returns how long a request made at at_ns waits for the server; *state is its memory, -INFINITY before the
+ * first request. */
 double model_storage_wait(const struct model_storage *storage, double *state, double at_ns, double bytes);
 
 /* ---- replay ------------------------------------------------------------------------------------------ */
@@ -118,8 +120,9 @@ struct model_epoch {
 struct model_loader {
 	uint32_t n_workers; /* 0: the trainer reads and prepares itself */
 	uint32_t prefetch;  /* batches a worker is asked for ahead */
-	/* From the end of a batch to its message, and from the message to the trainer's going on: while the
-	 * worker's interpreter is idle or in a call, and while it computes. idle <= busy. */
+	/* From the end of a batch to its message (publish), and from the message until the trainer goes on
+	 * (handover): while the worker's interpreter is idle or in a call, and while it computes. idle <=
+	 * busy. */
 	double publish_idle_ns, publish_busy_ns;
 	double handover_idle_ns, handover_busy_ns;
 };
@@ -137,18 +140,18 @@ struct model_job {
 	double cores; /* at least 1 */
 	double gang;  /* cores that a step's cpu_ns wants; at least 1 */
 	/* How much longer a thread takes with all other cores busy: 0.3 is 30 %. Shared caches and hardware
-	 * threads. Times above are without. */
+	 * threads. The times above do not include it. */
 	double sharing_ratio;
 	double cached_cpu_ns_per_byte; /* of reads from memory */
 	double cached_cpu_ns;          /* a group */
 };
 
-/* What is different from the recording. model_scenario_recorded() is: nothing. */
+/* What is different from the recording. In model_scenario_recorded() nothing is. */
 struct model_scenario {
 	double prep_cost;     /* factor on computing; 0: it takes nothing. Handing over stays */
 	bool fetch_free;      /* reading takes nothing but the CPU time of a read from memory */
 	bool device_free;     /* steps take nothing */
-	double cached_ratio;  /* of all groups read, at random; NAN: those that were */
+	double cached_ratio;  /* of all groups read, at random; NAN: as recorded */
 	double storage_speed; /* factor */
 	double device_speed;  /* factor */
 	double sample_size;   /* factor on bytes, and on computing as far as it is per byte: all of it */
@@ -159,7 +162,7 @@ struct model_scenario {
 struct model_outcome {
 	double wall_ns;
 	double wait_ns;    /* for data */
-	double device_ns;  /* cpu, sleep, and cores that others had */
+	double device_ns;  /* cpu, sleep, and waiting for cores that others had */
 	double starved_ns; /* part of device_ns: more than its work alone takes */
 	size_t n_events;
 };

@@ -6,7 +6,8 @@
 
 #include "lib/sorted.h"
 
-/* A step is apart if it spends a tenth of its time or more on it, and more than the blur of a span's edge. */
+/* A step is apart if it compiles for at least a tenth of its time, and for longer than the edge of a span is
+ * uncertain. */
 #define COMPILING_PART 10
 #define VALIDATION_MIN                                                                                       \
 	3 /* batches before one backward pass: an epoch's end, one of validation, the step's own */
@@ -32,11 +33,11 @@ static void compiling_fill(const struct measurement *m, struct analysis *analysi
 /* The calls of next() in a step. */
 struct batches {
 	size_t n;
-	uint64_t first_ns, last_ns; /* begin of the first and of the last next() */
+	uint64_t first_ns, last_ns; /* start of the first and of the last next() */
 	uint64_t wait_ns;           /* in all but the last */
 };
 
-/* *mark: the first one that is not looked at yet. */
+/* *mark: the first mark that was not looked at yet. */
 static struct batches batches_of(const struct timeline_thread *trainer, const struct analysis_step *step,
 				 size_t *mark)
 {

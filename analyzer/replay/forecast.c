@@ -12,7 +12,7 @@
 
 #define ERROR_MAX 0.25 /* beyond, the replay is not believed at all */
 
-/* As many steps as are cheap to replay again and again: the first ones, with all warm-up. */
+/* Returns how many steps, from the first on and with all warm-up, are cheap to replay again and again. */
 static size_t steps_to_replay(const struct model_job *job, size_t n_warmup)
 {
 	size_t n = 0, n_segments = 0;
@@ -75,21 +75,21 @@ static int arrays_make(struct forecast *forecast, size_t n)
 		   : -ENOMEM;
 }
 
-/* With the storage that explains the recording best. */
+/* Chooses the storage that explains the recording best. */
 static int storage_choose(struct forecast *forecast, const struct service *service,
 			  const struct analysis_step *steps)
 {
 	int r;
 
-	/* What the volume saved up before the job began is no part of its steady speed, where the steady
-	 * steps can be told without it. */
+	/* What the volume saved up before the job began is not part of its steady speed, so it is left out if
+	 * that still explains the steady steps. */
 	forecast->job.storage.drained = true;
 	r = replay_recorded(forecast, steps);
 	if (r == 0 && forecast->error_ratio > DRAINED_TOLERANCE) {
 		forecast->job.storage.drained = false;
 		r = replay_recorded(forecast, steps);
 	}
-	/* A server that does not even explain the recording is none: what was waited for stays as it was. */
+	/* If the server does not even explain the recording, there is none: waits stay as recorded. */
 	if (r == 0 && forecast->segments && forecast->error_ratio > SPLIT_TOLERANCE) {
 		forecast->job.segments = service->job.segments;
 		forecast->job.storage = service->job.storage;
@@ -104,7 +104,7 @@ int forecast_init(struct forecast *forecast, const struct service *service, cons
 	size_t n;
 	int r;
 
-	/* The first batch is waited for whole, whatever the loader: that is once in a job's life. */
+	/* With any loader, the whole first batch is waited for: that happens once in a job's life. */
 	if (!n_warmup && service->job.n_steps > ANALYSIS_STEPS_MIN)
 		n_warmup = 1;
 	*forecast = (struct forecast){.job = service->job};
@@ -193,7 +193,7 @@ int forecast_quick(struct forecast *forecast, const struct model_scenario *scena
 	return 0;
 }
 
-/* The scenario with reading for nothing tells how much of its wait is for reading. */
+/* The same scenario with free reading tells how much of its wait is for reading. */
 static int split_point(struct forecast *forecast, const struct model_scenario *scenario,
 		       struct forecast_point *point)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Replays of a recording with something changed, compared with its replay unchanged, on steady steps: an
- * error that both share cancels out. Both are without what steps compile, which the next ones will not. */
+/* Replays of a recording with something changed, compared with its replay unchanged, on steady steps: an error
+ * that both share cancels out. Both leave compiling out, which later steps will not do. */
 
 #include "analyzer/predictions.h"
 #include "service.h"
@@ -15,28 +15,28 @@ struct forecast {
 	struct model_segment *segments;
 	struct model_step *steps; /* of the job */
 	size_t first, n;          /* steady steps: [first, first + n) of the job's */
-	double *step_ns;          /* of the job's n_steps, unchanged */
+	double *step_ns;          /* of each of the job's n_steps, unchanged */
 	double *other_ns, *other_wait_ns, *free_ns;
 	double recorded_ns; /* of the steady steps, as recorded but for compiling */
 	double replayed_ns; /* the same, replayed */
-	double error_ratio; /* how far these are apart: what a prediction may be off anyway */
+	double error_ratio; /* how far these are apart: a prediction may be off by as much */
 };
 
-/* A scenario's steady steps, by what they wait for. */
+/* A scenario's steady steps, divided by what they wait for. */
 struct forecast_point {
 	struct estimate speedup;
 	double step_ns; /* mean */
 	double fetch_ratio, prep_ratio, device_ratio, wait_ratio;
 };
 
-/* service borrowed; its why_not is NULL. steps: the job's, as recorded. n_warmup: steps that are left out;
- * the first one always is where there are enough. -ENOMEM, -EINVAL (damaged, or no step is left); nothing to
- * free then. */
+/* service is borrowed, and its why_not is NULL. steps: the job's, as recorded. n_warmup: steps to leave out;
+ * the first one always is if there are enough. -ENOMEM, -EINVAL (damaged, or no step is left): then there is
+ * nothing to free. */
 int forecast_init(struct forecast *forecast, const struct service *service, const struct analysis_step *steps,
 		  size_t n_warmup);
 void forecast_free(struct forecast *forecast);
 
-/* -ENOMEM, -EINVAL. After it other_ns[] and other_wait_ns[] are the scenario's. */
+/* -ENOMEM, -EINVAL. Leaves the scenario's times in other_ns[] and other_wait_ns[]. */
 int forecast_run(struct forecast *forecast, const struct model_scenario *scenario,
 		 struct forecast_point *ret_point);
 

@@ -31,7 +31,7 @@ static int times_find(struct measurement *m)
 	return 0;
 }
 
-/* Nothing but its loading tells of steps: each wait is for a batch. */
+/* If nothing but the trainer's loading tells of steps, each wait is for a batch, and so a step. */
 static int times_of_waits(struct measurement *m)
 {
 	free(m->mark_times);
@@ -49,7 +49,7 @@ static int times_of_waits(struct measurement *m)
 	return 0;
 }
 
-/* Nothing but the device tells of steps: each burst of launches that the trainer then waits for is one. */
+/* If nothing but the device tells of steps, each burst of launches that the trainer then waits for is one. */
 static int times_of_launches(struct measurement *m)
 {
 	const struct timeline_thread *trainer = m->roles.trainer;
@@ -75,7 +75,7 @@ static struct checkpoint_input checkpoint_input(const struct measurement *m)
 	    .steps = m->times, .n_steps = m->n_times, .looks = &m->looks, .compiling = &m->compiling};
 }
 
-/* By calls that write, and by what samples of the stack say. */
+/* Finds checkpoints by calls that write, and by what samples of the stack say. */
 static int checkpoints_collect(struct measurement *m)
 {
 	const struct checkpoint_input from = checkpoint_input(m);
@@ -101,7 +101,7 @@ static int checkpoints_collect(struct measurement *m)
 	return 0;
 }
 
-/* What samples of stacks say, and the checkpoints. */
+/* Finds what samples of stacks say, and the checkpoints. */
 static int works_find(struct measurement *m, const struct analysis_input *input)
 {
 	int r = stack_looks_find(m->timeline, input, &m->looks);
@@ -134,7 +134,8 @@ static int collectives_take(struct measurement *m)
 	return r == 0 ? partition_collectives_take(&m->partition, &collectives) : r;
 }
 
-/* With all waits as preparing: what the trainer did outside of them, which the replay needs. */
+/* Finds what the trainer did outside of its waits, which the replay needs. All waits count as preparing for
+ * now. */
 static int rest_find(struct measurement *m, bool several)
 {
 	const struct checkpoint_input from = checkpoint_input(m);
@@ -173,7 +174,7 @@ static void shares_find(struct measurement *m)
 	}
 }
 
-/* Where nothing else tells of steps, waits do, or launches; then the window that they make up. */
+/* Finds steps by waits or launches if nothing else tells of them, then the window that they make up. */
 static int window_make(struct measurement *m)
 {
 	int r = 0;

@@ -32,7 +32,7 @@ struct measurement {
 	    saves; /* of each thread: it writes checkpoints for the trainer, or waits for a child that does */
 	struct data_waits waits;
 	struct window window;
-	struct window run; /* the part of it that is replayed: without gaps; borrows its steps */
+	struct window run; /* the part of the window that is replayed: without gaps; borrows its steps */
 	struct service service;
 	struct split split;
 	struct partition partition;
@@ -41,10 +41,10 @@ struct measurement {
 	uint64_t collective_ns;         /* part of device: asleep until other ranks come along */
 };
 
-/* trainer_tid 0: the one that roles_find() finds. n_cpus: that the job may use; 0: not known. several: it is
- * one rank of several. Without any trainer roles.trainer is NULL and nothing else is there. The timeline is
- * borrowed for the measurement's life. A measurement must stay where it is: its parts point into it. It is
- * set up, and to be freed, also after -ENOMEM, the only failure. */
+/* trainer_tid 0: the one that roles_find() finds. n_cpus: that the job may use; 0: not known. several: this is
+ * one rank of several. If there is no trainer, roles.trainer is NULL and the rest is empty. The timeline is
+ * borrowed for the measurement's life. A measurement must stay where it is, because its parts point into it.
+ * -ENOMEM is the only failure; free the measurement then, too. */
 int measure(const struct timeline *timeline, const struct analysis_input *input, uint32_t trainer_tid,
 	    uint32_t n_cpus, bool several, struct measurement *measurement);
 void measurement_free(struct measurement *measurement);

@@ -10,7 +10,7 @@
 #include "split.h"
 #include "window.h"
 
-#define LOSS_MAX 0.02 /* of all records; with more, times that were not seen would be taken for none */
+#define LOSS_MAX 0.02 /* of all records; with more, time that was not seen would count as none */
 
 const char *what_if_bound(double fetch_stall, double prep_stall)
 {

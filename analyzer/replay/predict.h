@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* analysis->predictions: rates, curves and the least that removes the stall, from the replay. */
+/* Makes analysis->predictions from the replay: rates, curves, and the least that removes the stall. */
 
 #include "analyzer/predictions.h"
 #include "forecast.h"
 #include "study.h"
 
-/* *ret_why: static text, why there are none (*ret_predictions is NULL then), else NULL. n_warmup: steps at
- * the start that are left out. -ENOMEM. */
+/* *ret_why: static text that says why there are no predictions (*ret_predictions is NULL then), else NULL.
+ * n_warmup: steps at the start to leave out. -ENOMEM. */
 int predictions_find(const struct study *study, size_t n_warmup, struct predictions **ret_predictions,
 		     const char **ret_why);
 

@@ -6,7 +6,8 @@
 
 #define POINTS_MAX 12
 
-/* Points on each axis: where curves usually bend, and the recording itself. Workers are counted out apart. */
+/* Points on each axis: where curves usually bend, and the recording itself. worker_points() has those for
+ * workers. */
 static const double axis_points[WHAT_IF_AXES][POINTS_MAX] = {
     [WHAT_IF_CACHE] = {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, -1},
     [WHAT_IF_STORAGE] = {0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 16, -1},
@@ -14,7 +15,7 @@ static const double axis_points[WHAT_IF_AXES][POINTS_MAX] = {
     [WHAT_IF_SAMPLE_SIZE] = {0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 4, -1},
 };
 
-/* 0, 1, 2, ... up to twice the workers or cores, and half and double the recorded ones for certain. */
+/* 0, 1, 2, ... up to twice the workers or cores, and in any case half and double the recorded ones. */
 static void worker_points(const struct model_job *job, double points[POINTS_MAX])
 {
 	static const double usual[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128};
@@ -26,7 +27,7 @@ static void worker_points(const struct model_job *job, double points[POINTS_MAX]
 	for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]) && usual[i] <= most; i++) {
 		bool near = false;
 
-		/* Three places are kept for what must be there. */
+		/* Three places are kept for the points that must be there. */
 		for (size_t k = 0; k < 3; k++)
 			near |= wanted[k] == usual[i];
 		if (near || n + 4 < POINTS_MAX)

@@ -5,7 +5,7 @@
 #include "predict.h"
 #include "resample.h"
 
-#define WAIT_LEFT  0.02 /* of the time: with less data wait the stall counts as removed */
+#define WAIT_LEFT  0.02 /* of the time: with less data wait than this the stall counts as removed */
 #define POINTS_MAX 16
 
 /* Replays at growing amounts of one resource, kept step by step so that draws can be compared. */
@@ -14,7 +14,7 @@ struct ladder {
 	double *step_ns[POINTS_MAX], *wait_ns[POINTS_MAX];
 	size_t n_points;
 	const double *floor_step_ns, *floor_wait_ns; /* with nothing to wait for but handing over */
-	bool whole;                                  /* only whole amounts */
+	bool whole;                                  /* only whole amounts make sense */
 };
 
 static void ladder_free(struct ladder *ladder)
@@ -37,7 +37,7 @@ static double wait_ratio(const double *step_ns, const double *wait_ns, const uin
 	return steps > 0 ? waits / steps : 0;
 }
 
-/* Where the wait falls to the limit, between two points in proportion. */
+/* The amount at which the wait falls to the limit, interpolated between two points. */
 static double crossing(const uint32_t *weight, size_t n, const void *context)
 {
 	const struct ladder *ladder = context;
@@ -104,7 +104,8 @@ static int needed(struct forecast *forecast, enum what_if_axis axis, const doubl
 	return r;
 }
 
-/* What the job has is no advice: then its waits have another cause, e.g. neighbours that took its cores. */
+/* To advise what the job has already is no advice: its waits have another cause, e.g. neighbours that took its
+ * cores. */
 static void more_than_here(struct estimate *estimate, double here)
 {
 	if (estimate->value <= here)

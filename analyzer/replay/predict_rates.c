@@ -6,9 +6,9 @@
 #include "predict.h"
 #include "resample.h"
 
-#define HITS_MIN 20 /* reads from memory that are enough to tell how fast they are */
+#define HITS_MIN 20 /* fewer reads from memory do not tell how fast they are */
 
-/* Amounts over times: resampled together. */
+/* Amounts and times, which are resampled together. */
 struct ratio {
 	double *amount, *ns;
 	size_t n;
@@ -62,9 +62,9 @@ static int device_rate(const struct forecast *forecast, struct estimate *ret_per
 	return r;
 }
 
-/* Bytes over the time in which somebody waited for some; where the fit found a shared server, what that
- * gives.
- */
+/* Bytes over the time in which somebody waited for some; if the fit found a shared server, that server's
+ * bandwidth.
+ *  */
 static int storage_rate(const struct service *service, struct estimate *ret_bytes_per_s)
 {
 	struct ratio ratio;

@@ -6,12 +6,12 @@
 
 #include "lib/sorted.h"
 
-/* A read of a page-cache hit, where the recording has none to learn from: opening, reading and closing a
- * file, and copying from memory that no cache holds. */
+/* What a page-cache hit costs, if the recording has none to learn from: opening, reading and closing a file,
+ * and copying from memory that no CPU cache holds. */
 #define CACHED_CPU_NS      12000.0
 #define CACHED_NS_PER_BYTE 0.2
 
-#define HITS_MIN 20 /* reads from memory that are enough to learn from */
+#define HITS_MIN 20 /* fewer reads from memory are not enough to learn from */
 
 #define PREFETCH 2 /* DataLoader's default */
 
@@ -42,7 +42,7 @@ int service_storage_fit(struct service *service)
 	return r;
 }
 
-/* As service_foreign_queue_ns(), of the trainer outside of its waits for data. */
+/* As service_foreign_queue_ns(), for the trainer outside of its data waits. */
 static uint64_t foreign_queue_of_step(const struct service_input *input, const struct service *service,
 				      const struct analysis_step *step)
 {
@@ -63,8 +63,8 @@ static uint64_t foreign_queue_of_step(const struct service_input *input, const s
 	return ns;
 }
 
-/* The device's share is the trainer's computing, but for its sleeps until a device or other ranks are done.
- */
+/* The share device is the trainer's computing, except for its sleeps until a device or other ranks are done.
+ *  */
 static struct model_step step_measure(const struct service_input *input, const struct service *service,
 				      const struct analysis_step *step)
 {
@@ -127,7 +127,7 @@ static int samples_count(struct service *service)
 	return 0;
 }
 
-/* Between two batches a worker that is not ahead looks for its next index: what that takes at least, which
+/* Between two batches a worker that is not ahead looks for its next index. The least that this takes, which
  * the quickest tenth shows, belongs to each batch. */
 static int turnaround_add(struct service *service)
 {
@@ -154,8 +154,8 @@ static int turnaround_add(struct service *service)
 	return 0;
 }
 
-/* What reading from memory costs, from the reads that did not wait; else what it usually does. Some of these
- * did not wait because the storage was quick: they cost several times as much, as the mean would. */
+/* Measures what reading from memory costs, from the reads that did not wait, if there are enough. Some of
+ * those came from storage that was quick: they cost several times as much, and so would the mean. */
 static int cached_cost_measure(struct service *service)
 {
 	struct model_job *job = &service->job;
@@ -187,7 +187,7 @@ static void inline_deal(const struct service_input *input, struct service *servi
 		const struct analysis_step *step = &input->window->steps[k];
 		struct model_batch batch = {0};
 
-		/* A batch may have been cut in several waits; their segments follow each other. */
+		/* A batch may have been cut into several waits, whose segments follow each other. */
 		while (i < worker->n_batches && worker->batches[i].end_ns <= step->begin_ns)
 			i++;
 		for (; i < worker->n_batches && worker->batches[i].begin_ns < step->end_ns; i++) {

@@ -28,7 +28,7 @@ struct service_batch {
 	uint64_t begin_ns, end_ns;
 	uint64_t published_ns; /* its message was written; 0: not seen */
 	size_t first_segment, n_segments;
-	uint32_t n_files; /* opened for reading */
+	uint32_t n_files; /* files opened for reading */
 };
 
 struct service_worker {
@@ -44,7 +44,7 @@ struct service_request {
 };
 
 struct service {
-	/* Its arrays are the ones below. Reads wait as long as recorded, whatever others do (latency_ns). */
+	/* It borrows the arrays below. Reads wait as long as recorded, whatever others do (latency_ns). */
 	struct model_job job;
 	struct model_storage storage; /* a server that explains these waits; bytes_per_s INFINITY: none */
 	struct model_segment *segments;
@@ -58,43 +58,44 @@ struct service {
 	size_t n_requests, n_requests_allocated;
 	struct cores cores;
 	size_t n_matched;     /* steps that have a batch of their own */
-	double batch_samples; /* files opened a batch, in the median; 0: none */
+	double batch_samples; /* files opened per batch, median; 0: none */
 	uint64_t compute_ns;  /* of all batches */
-	const char *why_not;  /* static text: the replay cannot be used; NULL: it can */
+	const char *why_not;  /* static text: why the replay cannot be used; NULL: it can */
 };
 
 struct service_input {
 	const struct timeline *timeline;
 	const struct roles *roles;
 	const struct data_waits *waits;
-	const struct window *window; /* with shares but for the split of waits */
+	const struct window *window; /* its shares are set, but for the split of waits */
 	const struct partition *partition;
 	uint32_t n_cpus;
-	double cold_bytes; /* that the job brought in in the window; NAN: not known */
+	double cold_bytes; /* bytes that the job brought in during the window; NAN: not known */
 };
 
 /* -ENOMEM. A job that cannot be replayed is no error: `why_not` says why. */
 int service_extract(const struct service_input *input, struct service *ret_service);
 void service_free(struct service *service);
 
-/* The job with reads that wait for the storage server instead of as long as recorded: then it matters how
- * many wait at once. *ret_segments: what the job borrows, to be freed after it; NULL: there is no server that
+/* Makes the job's reads wait for the storage server instead of as long as recorded, so that it matters how
+ * many wait at once. *ret_segments is what the job then borrows: free it after the job. NULL: no server
  * explains the waits, and the job is as it was. -ENOMEM. */
 int service_serve(const struct service *service, struct model_job *job, struct model_segment **ret_segments);
 
 /* The parts, for service_extract(). All -ENOMEM. */
 int service_batches_find(const struct service_input *input, struct service *service);
-/* Batches and epochs of the job's steps. */
+/* Finds the batches and epochs of the job's steps. */
 int service_batches_deal(const struct service_input *input, struct service *service);
 int service_segments_add(const struct timeline_thread *thread, uint64_t begin_ns, uint64_t end_ns,
 			 struct service *service, struct service_batch *batch);
 /* ns of [begin_ns, end_ns) in which the thread waited for a core that the job did not have. */
 uint64_t service_foreign_queue_ns(const struct service *service, const struct timeline_thread *thread,
 				  uint64_t begin_ns, uint64_t end_ns);
-/* Which of the reads that nobody waited for storage served all the same, and lets the others' requests go.
- */
+/* Finds which of the reads that nobody waited for came from storage all the same, and drops the requests of
+ * the others.
+ *  */
 int service_misses_find(const struct service_input *input, struct service *service);
 int service_storage_fit(struct service *service);
-/* Sets job.sharing_ratio, and takes what it made longer out of steps and segments. */
+/* Sets job.sharing_ratio, and shortens steps and segments by what sharing added to them. */
 void service_sharing_measure(const struct service_input *input, struct service *service);
 int service_handoffs_measure(const struct service_input *input, struct service *service);

@@ -29,7 +29,7 @@ static int batch_add(struct service_worker *worker, const struct service_batch *
 /* Between two messages that follow each other at once nothing was loaded: the end of an epoch, or a wake-up
  * of a persistent worker. */
 #define BATCH_MIN_NS UINT64_C(20000)
-#define WORK_MIN     0.02 /* of the median batch's; less is none */
+#define WORK_MIN     0.02 /* of the median batch's work; less is no batch */
 
 static int batches_of_worker(const struct roles *roles, struct service_worker *worker,
 			     struct service *service)
@@ -69,9 +69,9 @@ static void publications_find(const struct service_input *input, struct service_
 
 			if (!call_is_pipe_write(call) || !roles_is_result(input->roles, call->inode))
 				continue;
-			/* A message from before the first batch is of one that was not seen. The feeder may
-			 * be quicker than the worker's look for the next index, and slower than its next
-			 * batch. */
+			/* A message from before the first batch belongs to one that was not seen. The feeder
+			 * may write before the worker looks for its next index, or only after the worker's
+			 * next batch. */
 			while (k < worker->n_batches && worker->batches[k].published_ns)
 				k++;
 			if (k < worker->n_batches && call->end_ns > worker->batches[k].begin_ns)
@@ -112,7 +112,7 @@ static double work_ns(const struct service *service, const struct service_batch 
 	return ns;
 }
 
-/* Messages that are no indices: a persistent worker is told of a new epoch, and answers at once. */
+/* Removes batches that are none: a persistent worker is told of a new epoch, and answers at once. */
 static int batches_weed(struct service *service)
 {
 	double *work;

@@ -44,7 +44,7 @@ static struct generation generation_at(const struct service *service, size_t fir
 	return generation;
 }
 
-/* From the first wait of the epoch: when its workers took their first index in it. */
+/* Adds an epoch: how long after its first wait its workers took their first index in it. */
 static void epoch_add(struct service *service, const struct generation *generation, size_t first_step,
 		      uint64_t wait_ns)
 {
@@ -71,8 +71,8 @@ static void epoch_add(struct service *service, const struct generation *generati
 		epoch->spacing_ns = (double)(last_ns - first_ns) / (double)(n - 1);
 }
 
-/* Steps [first_step, end_step) get the generation's next batches, in turn; a worker that was seen with fewer
- * gives those it has once more. */
+/* Steps [first_step, end_step) get the generation's next batches, in turn; if a worker was seen with fewer
+ * batches, it gives those it has again. */
 static void batches_deal(struct service *service, const struct generation *generation, size_t first_step,
 			 size_t end_step)
 {
@@ -92,7 +92,7 @@ static void batches_deal(struct service *service, const struct generation *gener
 	}
 }
 
-/* Batches of the generation begun before at_ns. */
+/* How many batches the generation had begun before at_ns. */
 static size_t n_begun(const struct service *service, const struct generation *generation, uint64_t at_ns)
 {
 	size_t n = 0;
@@ -106,10 +106,10 @@ static size_t n_begun(const struct service *service, const struct generation *ge
 }
 
 /*
- * The first step of [step, end) behind which the generation pauses: everything it had begun was consumed, and
- * there is more to come. A loader that has indices left is ahead by the time of the backward pass; one that
- * stays for the next epoch (persistent workers) begins anew. end: none. Counting needs a generation that was
- * seen from its birth.
+ * The step in [step, end) before which the generation pauses: everything it had begun was consumed, and there
+ * is more to come. A loader that has indices left is ahead by the time of the backward pass; one that stays
+ * for the next epoch (persistent workers) begins anew. end: none. Counting needs a generation that was seen
+ * from its birth.
  */
 static size_t epoch_end(const struct service_input *input, const struct service *service,
 			const struct generation *generation, size_t first, size_t step, size_t end)
@@ -133,7 +133,7 @@ static void generation_deal(const struct service_input *input, struct service *s
 		size_t next = epoch_end(input, service, generation, first, step, end);
 
 		epoch_add(service, generation, step, input->window->steps[step].begin_ns);
-		/* Whoever was there when the recording began may have been there for long. */
+		/* Workers that were there when the recording began may have been there for long. */
 		service->epochs[service->job.n_epochs - 1].fresh =
 		    step == first && service->workers[generation->first].thread->born_ns;
 		batches_deal(service, generation, step, next);

@@ -12,10 +12,10 @@
  * each is one unit of work, done at one of two speeds at any time.
  */
 #define MOSTLY_IDLE 0.2
-#define IDLE_MIN    5 /* hand-offs beside an idle worker that are enough to learn from */
+#define IDLE_MIN    5 /* fewer hand-offs beside an idle worker are not enough to learn from */
 
 struct handoff {
-	double busy_ns, idle_ns; /* of its time */
+	double busy_ns, idle_ns; /* parts of its time */
 };
 
 struct handoffs {
@@ -23,7 +23,7 @@ struct handoffs {
 	size_t n, n_allocated;
 };
 
-/* worker NULL: not known; it takes as long as it takes. */
+/* worker NULL: not known. */
 static int handoff_add(struct handoffs *handoffs, const struct timeline_thread *worker, uint64_t begin_ns,
 		       uint64_t end_ns)
 {
@@ -66,7 +66,7 @@ static void handoffs_solve(struct handoffs *handoffs, double *ret_idle_ns, doubl
 		idle_ns += item->idle_ns;
 		n_idle += item->busy_ns <= MOSTLY_IDLE * (item->busy_ns + item->idle_ns);
 	}
-	/* The median of those beside an idle worker; else what the quickest took. */
+	/* The median of those beside an idle worker; if there are too few, what the quickest tenth takes. */
 	alone_ns = handoffs->items[n / 10].busy_ns + handoffs->items[n / 10].idle_ns;
 	for (size_t i = 0; n_idle >= IDLE_MIN && i < n; i++) {
 		const struct handoff *item = &handoffs->items[i];
@@ -105,7 +105,7 @@ static int publications_measure(struct service *service)
 	return r;
 }
 
-/* The worker whose threads answered on a socket meanwhile; NULL: none seen. */
+/* The worker whose threads answered on a socket meanwhile; NULL: none was seen. */
 static const struct timeline_thread *giver(const struct service_input *input, const struct service *service,
 					   uint64_t begin_ns, uint64_t end_ns)
 {
@@ -129,7 +129,8 @@ static const struct timeline_thread *giver(const struct service_input *input, co
 	return NULL;
 }
 
-/* From when the trainer could know of the batch: it was woken for it, or it was there already. */
+/* When the trainer could first know of the batch: when it was woken for it, unless the batch was there
+ * already. */
 static uint64_t known_ns(const struct timeline_thread *trainer, const struct data_wait *wait)
 {
 	const struct timeline_off *off = timeline_off_before(trainer, wait->ready_ns);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A quick disk has a file's bytes there before its reader looks: it brought them in, and nobody slept for
- * them. Single reads do not tell; the kernel's count of pages that came into its cache says how many there
- * were, and they are those that took their reader longest, for each had pages to make.
+ * A quick disk delivers a file's bytes before the reader looks for them, so nobody sleeps for them. Single
+ * reads do not show this. The kernel's count of pages that came into its cache says how many such bytes there
+ * were; they belong to the reads that took most CPU time, because each of those had pages to make.
  */
 #include <errno.h>
 #include <math.h>
@@ -10,10 +10,10 @@
 
 #include "service.h"
 
-#define INSTANT_NS 1.0 /* the latency of a miss that took none: it is one all the same */
+#define INSTANT_NS 1.0 /* marks a miss that took no time as a miss */
 
 struct quick {
-	double cost; /* CPU ns a byte */
+	double cost; /* CPU ns per byte */
 	size_t request;
 };
 
@@ -24,7 +24,7 @@ static int quick_compare(const void *left, const void *right)
 	return a->cost > b->cost ? -1 : a->cost < b->cost;
 }
 
-/* Takes the costliest until the bytes are found. */
+/* Takes the costliest reads until the bytes are found. */
 static void misses_take(struct service *service, const struct quick *quick, size_t n, double bytes)
 {
 	for (size_t i = 0; i < n; i++) {

@@ -7,12 +7,12 @@
 #include "service.h"
 #include "walk.h"
 
-#define GROUP_GAP_NS UINT64_C(300000) /* between two file calls of one sample */
+#define GROUP_GAP_NS UINT64_C(300000) /* longest gap between two file calls of one sample */
 
 /* Reading from memory never sleeps; the fastest disks take longer than this. */
 #define WAIT_MIN_NS UINT64_C(10000)
 
-/* Next stretch of reading at or after at_ns: a call, or a page fault on a mapped file. */
+/* A stretch of reading: a call, or a page fault on a mapped file. */
 struct reading {
 	uint64_t begin_ns, end_ns;
 	uint64_t bytes;
@@ -25,7 +25,7 @@ struct cursor {
 	size_t call, off;
 	uint64_t end_ns;
 	uint64_t
-	    done_ns; /* end of the last reading: a fault that was recorded as a whole has its sleeps in it */
+	    done_ns; /* end of the last reading: a fault that was recorded whole includes its sleeps */
 };
 
 static bool call_reads(const struct timeline_call *call)
@@ -92,8 +92,8 @@ static int request_add(struct service *service, const struct timeline_thread *th
 	return 0;
 }
 
-/* A thread that waits for a core while the job itself does not have them all waits for somebody else, or for
- * its own waking up; the replay makes the rest of the queue itself. */
+/* A thread that waits for a core while the job does not have all of them waits for somebody else, or is just
+ * waking up. The rest of the queue comes out of the replay itself. */
 uint64_t service_foreign_queue_ns(const struct service *service, const struct timeline_thread *thread,
 				  uint64_t begin_ns, uint64_t end_ns)
 {

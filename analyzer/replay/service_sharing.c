@@ -17,7 +17,7 @@
  */
 #define STEPS_MIN 20
 #define SURE      3   /* standard errors that b must be above 0 */
-#define B_MAX     0.5 /* two threads at half the speed each: a core's two hardware threads at worst */
+#define B_MAX     0.5 /* at worst a core's two hardware threads run at half the speed each */
 
 struct line {
 	double n, x, y, xx, xy, yy;
@@ -62,7 +62,7 @@ static double beside(const struct service *service, uint64_t begin_ns, uint64_t 
 	return fmin(fmax(others_ns / (cores - 1) / (double)(end_ns - begin_ns), 0), 1);
 }
 
-/* The part of a step behind its last wait, without interruptions by waits. */
+/* Where the last part of a step begins, which no wait interrupts. */
 static uint64_t device_begin_ns(const struct data_waits *waits, const struct analysis_step *step)
 {
 	uint64_t begin_ns = step->begin_ns;

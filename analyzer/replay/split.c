@@ -39,7 +39,7 @@ static void split_by_cover(const struct data_waits *waits, const struct interval
 		    interval_list_cover(fetch, waits->items[i].begin_ns, waits->items[i].end_ns);
 }
 
-/* Waits of the window outside of the run: in the run's proportion. */
+/* Splits the window's waits outside of the run in the run's proportion. */
 static void split_extend(const struct split_input *input, struct split *split)
 {
 	const struct data_waits *waits = input->waits;

@@ -19,13 +19,13 @@
 struct split {
 	uint64_t *fetch_ns; /* of each wait, at most its length */
 	enum analysis_method method;
-	/* The replay's own time for the steps that are replayed, as recorded and with reading for nothing; 0:
-	 * none */
+	/* The steps that are replayed: their recorded time, and the replay's with reading as recorded and
+	 * free; 0: none */
 	double recorded_ns, replayed_ns, unfetched_ns;
-	struct tally tally; /* of the waits in the window */
+	struct tally tally; /* what the walk charged the waits in the window to */
 };
 
-/* How far the replay of a recording may be off before it says nothing about a changed one. */
+/* If the replay of a recording is off by more, a changed replay says nothing. */
 #define SPLIT_TOLERANCE 0.10
 
 struct split_input {
@@ -33,16 +33,17 @@ struct split_input {
 	const struct roles *roles;
 	const struct data_waits *waits;
 	const struct window *window;
-	const struct window *run;      /* the part of it that is replayed */
+	const struct window *run;      /* the part of the window that is replayed */
 	const struct service *service; /* of run */
 };
 
-/* split: with fetch_ns allocated, one a wait, all 0. Waits outside of the window stay 0, but for those of a
- * loader whose reading is seen (inline) or told (libdiesel). What the replay says of the run holds for all of
- * the window, in proportion. -ENOMEM. */
+/* split comes with fetch_ns allocated, one per wait, all 0. Waits outside of the window stay 0, except those
+ * of a loader whose reading is seen (inline) or told (libdiesel). What the replay says of the run is extended
+ * to all of the window, in proportion. -ENOMEM. */
 int split_waits(const struct split_input *input, struct split *split);
 void split_free(struct split *split);
 
-/* split_replay.c: true where the replay is good enough to take its word; else fetch_ns is as it was. -ENOMEM.
- */
+/* split_replay.c: *ret_split is true if the replay is good enough to be believed; else fetch_ns is as it was.
+ * -ENOMEM.
+ *  */
 int split_by_replay(const struct split_input *input, struct split *split, bool *ret_split);

@@ -4,7 +4,7 @@
 
 #include "split.h"
 
-#define ROUNDS 12 /* of levelling; each one hands out all but what met a step's limit */
+#define ROUNDS 12 /* of levelling; each hands out everything but what met a step's limit */
 
 struct leveller {
 	size_t n;
@@ -29,7 +29,7 @@ static void leveller_free(struct leveller *leveller)
 	free(leveller->given_ns);
 }
 
-/* One round: ns in proportion to the weights of steps that are not full. Returns what is left. */
+/* One round: hands ns out in proportion to the weights of the steps that are not full. Returns what is left. */
 static double leveller_round(struct leveller *leveller, double ns)
 {
 	double sum = 0, given_ns = 0;
@@ -47,8 +47,8 @@ static double leveller_round(struct leveller *leveller, double ns)
 	return ns - given_ns;
 }
 
-/* Hands ns out in proportion to the weights, to no step more than its limit; what is left when all steps that
- * have a weight are full goes to the others. */
+/* Hands ns out in proportion to the weights, but to no step more than its limit. What is left when all steps
+ * with a weight are full goes to the others. */
 static void leveller_give(struct leveller *leveller, double ns)
 {
 	for (int i = 0; i < ROUNDS && ns > 1; i++)
@@ -89,7 +89,7 @@ static void waits_fill(const struct data_waits *waits, const struct window *wind
 	}
 }
 
-/* With reading for nothing and as recorded; *weight: what the former saves in each step. */
+/* Replays with reading as recorded and with free reading; weight[]: what the latter saves in each step. */
 static int replay_both(const struct model_job *job, struct split *split, double *weight)
 {
 	struct model_scenario scenario = model_scenario_recorded();
@@ -117,7 +117,8 @@ static bool believable(const struct split *split)
 	return fabs(split->replayed_ns / split->recorded_ns - 1) <= SPLIT_TOLERANCE;
 }
 
-/* With waits as recorded; where that does not give the recording again, with a server that makes them. */
+/* Replays with waits as recorded; if that does not reproduce the recording, with a server that causes the
+ * waits. */
 static int replay_believably(const struct service *service, struct split *split, double *weight)
 {
 	struct model_segment *segments = NULL;

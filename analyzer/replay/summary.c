@@ -61,7 +61,7 @@ static bool waits_for_index(const struct timeline_thread *worker, const struct r
 	       !roles_is_result(roles, call->inode);
 }
 
-/* A loader thread with nothing to do waits for a word of its pool's queue. */
+/* A loader thread with nothing to do waits at a futex word of its pool's queue. */
 static bool is_idle(const struct timeline_thread *worker, const struct roles *roles,
 		    const struct timeline_off *off)
 {
@@ -102,14 +102,14 @@ static void worker_add(const struct timeline_thread *worker, const struct roles 
 	}
 }
 
-/* The number of a thread's loader; 0: it feeds no step, as a validation's workers. */
+/* The number of a thread's loader; 0: it feeds no step, like a validation's workers. */
 static uint32_t loader_of(const struct roles *roles, size_t i)
 {
 	return roles->n_workers ? roles->worker_loaders[i] : 1;
 }
 
-/* The most lives that overlap, of one loader: its next iterator's workers begin while the last one's end. A
- * handful of workers an epoch makes the square loop cheap enough. */
+/* The most lives of one loader that overlap: its next iterator's workers begin while the last one's end. With
+ * a handful of workers per epoch the quadratic loop is cheap enough. */
 static uint32_t most_at_once(const struct timeline_thread *const *threads, size_t n_threads,
 			     const struct roles *roles, const struct analysis *analysis)
 {

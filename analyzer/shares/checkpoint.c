@@ -28,7 +28,7 @@ struct finder {
 	size_t n_steps;
 	struct interval_list *found;
 	uint64_t last_end_ns; /* of the last checkpoint; 0: none */
-	uint64_t mapped_ns;   /* when a file was opened that was only mapped before it was closed; 0: none */
+	uint64_t mapped_ns;   /* when the file was opened that was closed with nothing but a mapping made; 0: none */
 	struct open_file files[FILES_MAX];
 };
 
@@ -66,7 +66,8 @@ static int checkpoint_add(struct finder *finder, uint64_t begin_ns, uint64_t end
 	return interval_list_add(finder->found, begin_ns, end_ns);
 }
 
-/* A call that ends or secures a checkpoint; right behind one it closes the gap to it. */
+/* Adds a call that ends or secures a checkpoint; if it comes right after one, the gap between them is
+ * filled. */
 static int follow_add(struct finder *finder, const struct timeline_call *call, bool alone)
 {
 	uint64_t begin_ns = call->begin_ns;
@@ -105,7 +106,7 @@ static int file_close(struct finder *finder, const struct timeline_call *call)
 	return checkpoint_add(finder, closed.begin_ns, call->end_ns);
 }
 
-/* Pages that were written through a mapping, and from when on. */
+/* Adds a sync of pages that were written through a mapping, from the opening of the file on. */
 static int sync_add(struct finder *finder, const struct timeline_call *call)
 {
 	uint64_t mapped_ns = finder->mapped_ns;
@@ -165,7 +166,8 @@ static int calls_look(const struct checkpoint_input *input, const struct timelin
 	return 0;
 }
 
-/* Takes out what a compiler wrote: also before its first sample, where none says otherwise. */
+/* Removes what a compiler wrote, also before the first sample of compiling if no sample there says
+ * otherwise. */
 static int drop_compiled(const struct checkpoint_input *input, const struct timeline_thread *thread,
 			 struct interval_list *calls)
 {
@@ -217,7 +219,7 @@ bool checkpoint_ends(const struct timeline *timeline, const uint8_t *saves, cons
 	return waker && saves[waker - timeline->threads];
 }
 
-/* A child that saves may tell so by another thread than the one that writes. */
+/* A child that saves may say that it is done by a thread other than the one that writes. */
 static bool of_saving_child(const struct timeline *timeline, const struct roles *roles, const uint8_t *saves,
 			    const struct timeline_thread *thread)
 {

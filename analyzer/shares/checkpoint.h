@@ -3,15 +3,16 @@
 
 /*
  * When a thread wrote a checkpoint: from opening a file for writing to closing it, if more than
- * CHECKPOINT_MIN_BYTES went into it and no step began in between, and on through the fsync, rename and fsync
- * of the folder that directly follow. A file that stays open from step to step (a log, a store) counts only
+ * CHECKPOINT_MIN_BYTES went into it and no step began in between. The fsync, rename and fsync of the folder
+ * that directly follow belong to it. A file that stays open from step to step (a log, a store) counts only
  * while it is synced or while a large write is under way.
  *
- * A file that is mapped into memory while it is open for writing counts with the mapping's length, and, when
- * its descriptor is closed before it is written (as numpy.memmap does), until the msync that follows.
+ * A file that is mapped into memory while it is open for writing counts with the mapping's length. If its
+ * descriptor is closed before it is written (as numpy.memmap does), the checkpoint lasts until the msync that
+ * follows.
  *
- * What a compiler writes, as torch.compile's does, is no checkpoint: what lies mostly in a stretch in which
- * the thread compiles, and all of processes that were made in one.
+ * What a compiler writes, as torch.compile's does, is no checkpoint: neither writing that lies mostly in a
+ * stretch in which the thread compiles, nor anything by processes that were made in one.
  */
 
 #include "compiling.h"
@@ -25,26 +26,27 @@
 struct checkpoint_input {
 	const uint64_t *steps; /* backward passes of the trainer */
 	size_t n_steps;
-	const struct stack_looks *looks; /* copying and pickling are seen in samples only */
+	const struct stack_looks *looks; /* copying and pickling are seen only in samples */
 	const struct compiling *compiling;
 };
 
-/* Appends; call interval_list_tidy() when all threads are in. beside: it writes while training goes on, so
- * steps may begin while a file is open, if most of it goes there in large writes. -ENOMEM. */
+/* Appends the thread's checkpoints; call interval_list_tidy() after the last thread. beside: the thread writes
+ * while training goes on, so steps may begin while a file is open, if most of its bytes come in large writes.
+ * -ENOMEM. */
 int checkpoints_find(const struct checkpoint_input *input, const struct timeline_thread *thread, bool beside,
 		     struct interval_list *checkpoints);
 
-/* Is this a process that the trainer's process made, other than its loader's workers? */
+/* Returns true for threads of processes that the trainer's process made, other than its loader's workers. */
 bool checkpoint_is_child(const struct roles *roles, const struct timeline_thread *thread);
 
-/* Threads of the trainer's process that a saving child wakes wait for it: saves is set for them, too. */
+/* Sets saves for threads of the trainer's process that a saving child wakes, too: they wait for it. */
 void checkpoint_savers_add(const struct timeline *timeline, const struct roles *roles, uint8_t *saves);
 
 /* Did a thread that saves end this sleep of the trainer? */
 bool checkpoint_ends(const struct timeline *timeline, const uint8_t *saves, const struct timeline_off *off);
 
-/* Written by such processes. The first one of a process that was forked in the recording begins with its
- * life: a child that is forked to write a checkpoint does nothing else. saves: of each thread, set for those
- * that write. Tidy. -ENOMEM. */
+/* Finds the checkpoints that such processes wrote; the list is tidy. The first checkpoint of a process that
+ * was forked in the recording begins at the fork: a child that is forked to write a checkpoint does nothing
+ * else. saves: of each thread, set for those that write. -ENOMEM. */
 int checkpoints_of_children(const struct checkpoint_input *input, const struct timeline *timeline,
 			    const struct roles *roles, uint8_t *saves, struct interval_list *checkpoints);

@@ -5,7 +5,7 @@
 
 #include "calls.h"
 
-#define HOPS_MAX 8 /* gloo has two threads in between, others some more */
+#define HOPS_MAX 8 /* threads in between: gloo has two, others some more */
 
 static const struct timeline_off *last_sleep(const struct timeline_thread *thread, uint64_t at_ns)
 {
@@ -23,7 +23,7 @@ static bool in_socket_call(const struct timeline_thread *thread, const struct ti
 	return call && (call_is_socket(call) || call_is_poll(call));
 }
 
-/* Was it other ranks that the sleep lasted for? */
+/* Did the sleep last until other ranks came along? */
 static bool is_collective(const struct timeline *timeline, const struct roles *roles,
 			  const struct timeline_off *off)
 {

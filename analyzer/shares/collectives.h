@@ -4,10 +4,10 @@
 /*
  * When the trainer slept in a collective operation (an all-reduce over sockets, as gloo's) until other ranks
  * came along: sleeps that threads of its own process ended, the last of which was itself woken by the network
- * or by another process while it waited for a socket. Only meaningful in a job of several ranks: elsewhere
- * the same sight is a thread that loads from the network.
+ * or by another process while it waited for a socket. Only meaningful in a job of several ranks: elsewhere, a
+ * thread that loads from the network looks the same.
  *
- * Operations on a GPU do not show here: those waits are the device's.
+ * Operations on a GPU do not show here: waiting for them counts as device.
  */
 
 #include "interval.h"

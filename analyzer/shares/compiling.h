@@ -3,8 +3,8 @@
 
 /*
  * When a trainer compiles: its stack samples show the compiler of PyTorch or JAX (stack_work.h), or those of
- * another thread of its process. Asleep in between it waits for processes that compile. A step's begin ends a
- * span: training goes on there.
+ * another thread of its process. Asleep in between it waits for processes that compile. A span ends where a
+ * step begins: training goes on there.
  */
 
 #include "interval.h"
@@ -16,10 +16,10 @@ struct compiling {
 	struct interval_list trainer; /* all three tidy */
 	struct interval_list helpers; /* other threads of its process */
 	struct interval_list process; /* either */
-	bool known;                   /* a Python stack of its process was sampled: it would have been seen */
+	bool known;                   /* a Python stack of its process was sampled: compiling would have been seen */
 };
 
-/* times: of the steps, ascending. To be freed also after -ENOMEM. */
+/* times: of the steps, ascending. Free *compiling also after -ENOMEM. */
 int compiling_find(const struct timeline *timeline, const struct roles *roles,
 		   const struct stack_looks *looks, const uint64_t *times, size_t n_times,
 		   struct compiling *compiling);

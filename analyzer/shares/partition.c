@@ -8,7 +8,7 @@
 #include "lib/cleanup.h"
 #include "times.h"
 
-/* What comes first in the order of the shares is taken out of what comes behind it. */
+/* A share that comes first in the order takes its time out of those that come later. */
 static int leave_out(struct interval_list *list, const struct interval_list *const *before, size_t n)
 {
 	int r = 0;
@@ -42,7 +42,7 @@ static int gil_sleeps_find(const struct roles *roles, struct interval_list *slee
 	return 0;
 }
 
-/* All lists of the trainer; its checkpoints are there. */
+/* Finds all lists of the trainer but its checkpoints, which are set already. */
 static int trainer_lists_find(struct partition *partition, const struct compiling *compiling,
 			      const struct interval_list *waits)
 {
@@ -204,7 +204,7 @@ static void partition_awaited(const struct partition *partition, uint64_t begin_
 {
 	const struct timeline_off *off = timeline_piece_at(partition->roles->trainer, begin_ns, end_ns).off;
 
-	/* Nobody else's word lets it go on, whatever that thread did meanwhile. */
+	/* Only that thread lets the trainer go on, whatever it did meanwhile. */
 	if (checkpoint_ends(partition->timeline, partition->saves, off))
 		share_ns[SHARE_CHECKPOINT_STALL] += end_ns - begin_ns;
 	else if (woken_by_helper(partition, off))
@@ -241,7 +241,7 @@ static void partition_sleep(const struct partition *partition, uint64_t begin_ns
 		     partition_unmet, share_ns);
 }
 
-/* Waiting for the GPU, by spinning or asleep; without a core it is the core that is waited for. */
+/* Waiting for the GPU, spinning or asleep; a trainer without a core waits for the core instead. */
 static void partition_gpu(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
 			  uint64_t share_ns[SHARE_COUNT])
 {

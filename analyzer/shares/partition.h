@@ -13,7 +13,7 @@
  *   in a collective   device: the ranks meet at the end of their steps
  *   at the interpreter lock (GIL)  cpu_starved: ready to go on, but another thread has it
  *   asleep until a thread or child that saves ends it   checkpoint_stall
- *   asleep            what its own other threads did meanwhile, if one of them ended the sleep: compiling is
+ *   asleep what its own other threads did meanwhile, if one of them ended the sleep: compiling is
  *                     compiling, computing is device, waiting for a core is cpu_starved
  *   the rest          other: nothing is called device that was not seen to compute
  */
@@ -38,24 +38,25 @@ struct partition {
 	struct interval_list collectives;        /* of several ranks: asleep until others come along; tidy */
 	struct interval_list gil_sleeps;         /* of the trainer at the interpreter lock; tidy */
 	const uint8_t
-	    *saves; /* of each thread: it writes checkpoints, or waits for who does; set before use */
+	    *saves; /* of each thread: it writes checkpoints, or waits for one that does; set before use */
 	const struct timeline_thread **helpers;
 	size_t n_helpers;
 };
 
-/* Takes the waits out of own_checkpoints, and takes both lists of checkpoints over (they are empty then).
- * -ENOMEM. */
+/* Removes the waits from own_checkpoints, and takes over both lists of checkpoints, which are empty
+ * afterwards. -ENOMEM. */
 int partition_init(struct partition *partition, const struct timeline *timeline, const struct roles *roles,
 		   const struct data_waits *waits, const struct compiling *compiling,
 		   struct interval_list *own_checkpoints, struct interval_list *helper_checkpoints);
 void partition_free(struct partition *partition);
 
-/* Of a job of several ranks: takes the list over (it is empty then), tidy, of sleeps of the trainer. -ENOMEM.
- */
+/* For a job of several ranks: takes over the tidy list of the trainer's sleeps in collectives, which is empty
+ * afterwards. -ENOMEM.
+ *  */
 int partition_collectives_take(struct partition *partition, struct interval_list *collectives);
 
-/* ns of [begin_ns, end_ns) in which the trainer waited for the GPU: part of device. *ret_spin_ns: of it, on a
- * CPU. */
+/* ns of [begin_ns, end_ns) in which the trainer waited for the GPU: part of device. *ret_spin_ns: the part of
+ * that on a CPU. */
 uint64_t partition_gpu_wait(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
 			    uint64_t *ret_spin_ns);
 
@@ -65,10 +66,10 @@ uint64_t partition_collective_ns(const struct partition *partition, uint64_t beg
 /* Asleep at the interpreter lock, outside of all that comes before it: part of cpu_starved. */
 uint64_t partition_gil_ns(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns);
 
-/* Adds to share_ns[]. */
+/* Adds the interval's shares to share_ns[]. */
 void partition_interval(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
 			uint64_t share_ns[SHARE_COUNT]);
 
-/* Splits the interval's waits again, with the fetch_ns of now; other shares stay. */
+/* Splits the interval's waits again, with the present fetch_ns; other shares stay. */
 void partition_fetch(const struct partition *partition, uint64_t begin_ns, uint64_t end_ns,
 		     uint64_t share_ns[SHARE_COUNT]);

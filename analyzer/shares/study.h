@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the parts of an analysis start from, once the shares are known. All borrowed. */
+/* What the parts of an analysis start from once the shares are known. All of it is borrowed. */
 
 struct analysis_input;
 struct timeline;
@@ -13,7 +13,8 @@ struct split;
 struct partition;
 struct analysis;
 
-/* The last records may come after the recorder's clock was stopped: what they tell of was recorded, too. */
+/* Extends the recording to cover the window: the last records may come after the recorder's clock was
+ * stopped. */
 void analysis_cover_window(struct analysis *analysis);
 
 struct study {
@@ -22,7 +23,7 @@ struct study {
 	const struct roles *roles;
 	const struct data_waits *waits;
 	const struct window *window;
-	const struct window *run; /* the part of it that service is of */
+	const struct window *run; /* the part of the window that service is about */
 	const struct service *service;
 	const struct split *split;
 	const struct partition *partition;

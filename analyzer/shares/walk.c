@@ -10,8 +10,8 @@
 #include "lib/sorted.h"
 #include "times.h"
 
-/* A walk visits each stretch once, and between two it can change threads a few times; hostile events could
- * send it in circles. */
+/* A walk visits each stretch once, and may change threads a few times between two; hostile events could send
+ * it in circles. */
 #define HOPS_MAX 64
 
 static const char no_core_text[] = "waiting for a core";
@@ -27,10 +27,10 @@ struct walk {
 	uint64_t fetch_ns;
 	struct wait_chain *chain; /* NULL: only the tally */
 	const struct timeline_thread *thread;
-	uint64_t charged_ns; /* from here on, all is in the chain */
+	uint64_t charged_ns; /* from here on, everything is in the chain */
 };
 
-/* The same constant has an address in each file that uses it, unless the linker merged them. */
+/* Equal texts may have several addresses: the linker does not always merge them. */
 static bool same_text(const char *a, const char *b)
 {
 	return a == b || strcmp(a, b) == 0;
@@ -53,7 +53,7 @@ void tally_add(struct tally *tally, enum role role, const char *what, bool fetch
 
 	if (!ns)
 		return;
-	/* The last two places are for the rest that fetches and the rest that does not. */
+	/* The last two items are for the rest that fetches and the rest that does not. */
 	if (!item && tally->n >= TALLY_MAX - 2) {
 		role = ROLE_OTHER;
 		what = rest_text;
@@ -115,7 +115,8 @@ static const char *computing(const struct walk *walk, enum role role)
 {
 	switch (role) {
 	case ROLE_TRAINER:
-		/* Without workers, or with those of diesel_loader, who share no pipe with it. */
+		/* Either there are no workers, or they are diesel_loader's, which share no pipe with the
+		 * trainer. */
 		return walk->roles->n_workers || walk->roles->n_loaders ? "taking the batch over"
 									: "preparing or taking a batch over";
 	case ROLE_HANDOFF: return "handing batches over";
@@ -127,7 +128,7 @@ static const char *computing(const struct walk *walk, enum role role)
 	return "computing";
 }
 
-/* Charges come from the end of the wait to its start without a gap: that is when each of them was. */
+/* Charges come without a gap from the end of the wait to its start, which tells when each of them was. */
 static void chain_add(struct walk *walk, enum role role, const char *what, bool fetch, uint64_t ns)
 {
 	struct wait_chain *chain = walk->chain;
@@ -172,8 +173,8 @@ static void charge_unknown(struct walk *walk, uint64_t ns)
 	charge(walk, ROLE_OTHER, unknown_text, false, ns);
 }
 
-/* Of a thread that was seen to run at to_ns, and was not off its CPU since from_ns. That holds behind its
- * last record and before its first one, too: a sleep leaves a record when it ends. */
+/* Charges a thread that was seen to run at to_ns and was not off its CPU since from_ns. That holds after its
+ * last record and before its first one, too, because a sleep leaves a record when it ends. */
 static void charge_run(struct walk *walk, const struct timeline_thread *thread, uint64_t from_ns,
 		       uint64_t to_ns)
 {
@@ -195,7 +196,7 @@ static const char *asleep(const struct timeline_thread *thread, const struct tim
 	return call ? call_describe(call) : "asleep";
 }
 
-/* Within `off` up to *at_ns, which it moves back. Returns the thread to go on with. */
+/* Charges what lies within `off` up to *at_ns, and moves *at_ns back. Returns the thread to go on with. */
 static const struct timeline_thread *step_off(struct walk *walk, const struct timeline_thread *thread,
 					      const struct timeline_off *off, uint64_t *at_ns)
 {
@@ -237,7 +238,7 @@ static const struct timeline_thread *step_off(struct walk *walk, const struct ti
 	return thread;
 }
 
-/* Before its birth it is the story of the thread that made it. */
+/* Before the thread's birth, the walk goes on with the thread that made it. */
 static const struct timeline_thread *step_birth(struct walk *walk, const struct timeline_thread *thread,
 						uint64_t *at_ns)
 {

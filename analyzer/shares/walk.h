@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * Why a wait lasted: back from its end, through whoever ended each sleep, to the thread and call that held
- * the trainer up. Only a task of the job that really made the other one runnable is followed; a sleep that an
+ * Why a wait lasted: back from its end, through whoever ended each sleep, to the thread and call that held the
+ * trainer up. Only a task of the job that really made the other one runnable is followed; a sleep that an
  * interrupt ended stays with the sleeper (its disk, its network, its timer). Every ns of the wait is charged
- * once; what is not known of a thread is "not attributed". This explains a wait; how much of it goes away
- * with faster storage is the replay's to say, because the walk does not see that fetching overlaps.
+ * once; what is not known of a thread is "not attributed". This explains a wait. Only the replay can say how
+ * much of it goes away with faster storage, because the walk does not see that fetching overlaps.
  */
 
 #include "roles.h"
@@ -29,8 +29,8 @@ struct tally {
 /* What a thread is charged with while it waits for the interpreter lock. */
 extern const char walk_gil_text[];
 
-/* One item for each role, text and kind, however often it is added; none for 0 ns. When the tally is nearly
- * full, what is new to it is summed up as "anything else", fetching and not: no ns is lost. */
+/* Keeps one item for each role, text and kind, however often it is added; none for 0 ns. When the tally is
+ * nearly full, new items are summed up as "anything else", fetching or not, so that no ns is lost. */
 void tally_add(struct tally *tally, enum role role, const char *what, bool fetch, uint64_t ns);
 
 /* Returns the ns of [begin_ns, end_ns) that are charged to fetching; adds all of it to the tally. */
@@ -39,11 +39,11 @@ uint64_t walk_wait(const struct timeline *timeline, const struct roles *roles, u
 
 struct wait_chain;
 
-/* The pieces of the chain's wait, as they are walked through. */
+/* Fills in the pieces of the chain's wait. */
 void walk_chain(const struct timeline *timeline, const struct roles *roles, struct wait_chain *chain);
 
-/* Does the thread read data at that time: in a file call, a page fault, on a worker's socket, or waiting for
- * chunks in libdiesel? The static description, or NULL. */
+/* Returns a static description if the thread reads data at that time: in a file call, a page fault, on a
+ * worker's socket, or waiting for chunks in libdiesel. Else NULL. */
 const char *walk_fetching(const struct timeline_thread *thread, enum role role, uint64_t at_ns);
 
 /* ns of [begin_ns, end_ns) in calls that fetch, on the CPU or off it. */

@@ -12,14 +12,14 @@
 #define NOTABLE      0.25 /* of the median; less is not worth telling apart */
 #define MAD_TO_SIGMA 1.4826
 
-/* Sorts. */
+/* Sorts the values. */
 static double median(double *values, size_t n)
 {
 	qsort(values, n, sizeof(*values), compare_double);
 	return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-/* A checkpoint in one step, or compiling, makes it no other step. */
+/* A step that also checkpoints or compiles is not unlike the rest for that. */
 static double step_ns(const struct analysis_step *step)
 {
 	return (double)(step->end_ns - step->begin_ns - step->share_ns[SHARE_CHECKPOINT_STALL] -
@@ -33,7 +33,7 @@ static double median_of(const struct analysis_step *steps, size_t n, double *scr
 	return median(scratch, n);
 }
 
-/* What a step of the rest takes at most. */
+/* The longest that one of the other steps takes. */
 static double limit_of(const struct analysis_step *steps, size_t n, double *scratch)
 {
 	double middle = median_of(steps, n, scratch);

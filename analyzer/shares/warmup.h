@@ -4,11 +4,11 @@
 /*
  * Steps at the start of the window that are unlike the rest: workers start, the first window of batches is
  * read, caches fill, code is compiled. They count in the shares, as they do on the job's own clock, but say
- * nothing about how the job goes on: verdict, predictions and what-if are of the steps behind them.
+ * nothing about how the job goes on: verdict, predictions and what-if are about the steps after them.
  *
  *   slow start   the first steps until five in a row take, on average, no more than the later steps' median
  *                and five times their spread (at least a quarter of the median); at most a third of all
- *   first epoch  all of it, where its median step takes a quarter longer than the later epochs' (files come
+ *   first epoch all of it, if its median step takes a quarter longer than the later epochs' (files come
  *                from storage once and from memory after that)
  */
 
@@ -16,6 +16,6 @@
 
 #include "analyzer/step.h"
 
-/* n_first_epoch: steps of the first epoch; 0: not known, or the only one. ret_n: 0 where too few steps would
+/* n_first_epoch: steps of the first epoch; 0: not known, or the only one. *ret_n is 0 if too few steps would
  * be left. -ENOMEM. */
 int warmup_find(const struct analysis_step *steps, size_t n_steps, size_t n_first_epoch, size_t *ret_n);

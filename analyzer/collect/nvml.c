@@ -15,7 +15,8 @@
 #define PROCESSES_MAX NVML_PIDS_MAX
 #define ANCESTORS_MAX 64
 
-/* Of NVML's interface, which is stable by name: a changed struct gets a function of a new name. */
+/* The part of NVML's interface that is used. It is stable by name: a changed struct gets a function with a
+ * new name. */
 #define NVML_SUCCESS 0
 
 typedef int nvml_result;
@@ -56,7 +57,7 @@ struct nvml {
 	bool ready;
 };
 
-/* POSIX: what dlsym() returns for a function can be stored so. */
+/* POSIX allows storing what dlsym() returns for a function this way. */
 static void *symbol(const struct nvml *nvml, const char *name)
 {
 	return dlsym(nvml->library, name);

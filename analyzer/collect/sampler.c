@@ -14,14 +14,14 @@
 #include "lib/launch.h"
 #include "sampler_job.h"
 
-/* 200 looks a second while that is cheap; 20 tell a step of half a second from a wait still. */
+/* 200 looks per second while that is cheap; 20 still tell a step of half a second from a wait. */
 #define INTERVAL_MIN_NS    (5 * NS_PER_MS)
 #define INTERVAL_MAX_NS    (50 * NS_PER_MS)
 #define INTERVAL_SELDOM_NS (200 * NS_PER_MS)
 #define ADAPT_EVERY_NS     (500 * NS_PER_MS)
 #define LOOK_COST          (SAMPLER_COST_MAX * 0.8)
 
-/* Processes come at a job's begin; looking for them is dear in a job of many threads. */
+/* Most processes come when a job begins; looking for them is expensive in a job of many threads. */
 #define SCAN_MIN_NS     (100 * NS_PER_MS)
 #define SCAN_COST_RATIO 200
 
@@ -46,7 +46,8 @@ static uint64_t own_cpu_ns(void)
 	return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
 }
 
-/* The next look, at a distance that varies: a fixed one can beat with the job's steps. */
+/* Sets the timer for the next look. The interval varies, because a fixed one can beat with the job's steps.
+ */
 static void arm(struct sampler *sampler)
 {
 	uint64_t ns;
@@ -123,7 +124,7 @@ int sampler_attach(struct sampler *sampler, pid_t tgid, struct error *err)
 	return 0;
 }
 
-/* Counts what passes to the caller's sink. */
+/* Passes an event to the caller's sink, and counts it. */
 static void pass_on(void *user, const struct event *event)
 {
 	struct sampler *sampler = user;

@@ -55,7 +55,7 @@ static struct sampler_process *find(const struct sampler_job *job, pid_t pid)
 	return NULL;
 }
 
-/* 0 also where it is known already, or gone, or one too many. */
+/* Returns 0 also if the process is known already, has ended, or is one too many. */
 static int add(struct sampler_job *job, pid_t pid, const struct sampler_process *parent)
 {
 	struct sampler_process *process;
@@ -82,8 +82,8 @@ int sampler_job_add(struct sampler_job *job, pid_t tgid)
 	return add(job, tgid, NULL);
 }
 
-/* Where a kernel does not list children: whose parent is known. The list is by number, and children mostly
- * have higher ones; one that does not is found at the next scan. */
+/* For kernels that do not list children: adds processes whose parent is known. They are visited by number,
+ * and children mostly have higher ones than their parents; others are found at the next scan. */
 static int add_by_parent(struct sampler_job *job, pid_t own)
 {
 	_cleanup_(freep) pid_t *pids = NULL;
@@ -105,7 +105,7 @@ static int add_by_parent(struct sampler_job *job, pid_t own)
 
 static int add_children(struct sampler_job *job, pid_t own)
 {
-	/* The list grows meanwhile: children of children are found in the same pass. */
+	/* The list grows in this loop, so children of children are found in the same pass. */
 	for (size_t i = 0; i < job->n; i++) {
 		_cleanup_(freep) pid_t *pids = NULL;
 		size_t n = 0;

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * The processes of a sampled job: found through /proc, told from others that get their number later by when
- * they started, forgotten when they end. Of each the main thread is looked at every time; of those that are
- * no worker also the threads that read files or wait at pipes.
+ * The processes of a sampled job: they are found through /proc, told by their start time from processes that
+ * get their number later, and forgotten when they end. The main thread of each is looked at every time; of
+ * processes that are not workers, also the threads that read files or wait at pipes.
  *
  * Bounded: beyond SAMPLER_PROCESSES_MAX processes at once and SAMPLER_THREADS_MAX threads, more are counted
  * as left out and not looked at.
@@ -26,10 +26,10 @@ int sampler_job_new(const char *root, bool no_children, struct sampler_job **ret
 /* NULL is fine. */
 void sampler_job_free(struct sampler_job *job);
 
-/* A first process. -ESRCH: there is none of that number. */
+/* Adds a first process. -ESRCH: there is none with that ID. */
 int sampler_job_add(struct sampler_job *job, pid_t tgid);
 
-/* Looks for processes that came, and for threads worth looking at. own: not part of the job. */
+/* Looks for new processes, and for threads worth looking at. own: a process that is not part of the job. */
 int sampler_job_scan(struct sampler_job *job, pid_t own, uint64_t now_ns, const struct collector_sink *sink);
 
 /* One look at every thread. Processes that ended are handed on and forgotten. */

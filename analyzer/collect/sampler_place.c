@@ -9,8 +9,8 @@
 #include "lib/clock.h"
 #include "frame_work.h"
 
-#define CODES_MAX 1024 /* a power of two, some times the functions of a training loop */
-/* Code objects come and go, and an address means another one then. */
+#define CODES_MAX 1024 /* a power of two, and several times the functions of a training loop */
+/* Code objects come and go, and their addresses are reused. */
 #define FORGET_NS (5 * NS_PER_S)
 
 struct known_code {
@@ -25,8 +25,8 @@ struct sampler_place {
 	uint64_t forget_ns;
 };
 
-/* Loaders whose next() is a Python function. What is built on one of them, as Hugging Face's and Lightning's
- * are, calls it. */
+/* Loaders whose next() is a Python function. Loaders that are built on one of them, as Hugging Face's and
+ * Lightning's are, call it. */
 static const struct loader {
 	const char *folder;
 	enum sample_place place;
@@ -113,7 +113,7 @@ enum sample_place sampler_place_look(struct sampler_place *place, uint64_t now_n
 	for (ssize_t i = 0; i < n; i++) {
 		enum sample_place at = codes[i] ? place_of_code(place, codes[i]) : SAMPLE_PLACE_OUTSIDE;
 
-		/* A frame that is just being made or left is no frame: what is around it counts. */
+		/* A frame that is just being made or left cannot be read: the frames around it count. */
 		if (at == SAMPLE_PLACE_NEXT || at == SAMPLE_PLACE_DIESEL)
 			return at;
 		if (at == SAMPLE_PLACE_COMPILING)

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Is a process's main thread within a data loader's next()? Its Python stack tells, which is read from
- * outside: also what computes there, and what sleeps there in whatever call.
+ * Is a process's main thread within a data loader's next()? Its Python stack, which is read from outside,
+ * tells whether it computes or sleeps there in whatever call.
  */
 
 #include <sys/types.h>
@@ -17,9 +17,9 @@ struct sampler_place;
 int sampler_place_open(const char *root, pid_t pid, struct sampler_place **ret_place);
 void sampler_place_close(struct sampler_place *place); /* NULL is fine */
 
-/* Now. SAMPLE_PLACE_UNKNOWN: its stack changed meanwhile, or cannot be read any more. */
+/* Returns where it is now. SAMPLE_PLACE_UNKNOWN: its stack changed meanwhile, or cannot be read any more. */
 enum sample_place sampler_place_look(struct sampler_place *place, uint64_t now_ns);
 
-/* What a function is by its file and name: SAMPLE_PLACE_OUTSIDE, of which loader it is the next(), or
- * SAMPLE_PLACE_COMPILING. */
+/* What a function is, by its file and name: the next() of a loader, SAMPLE_PLACE_COMPILING, or else
+ * SAMPLE_PLACE_OUTSIDE. */
 enum sample_place sampler_place_of(const char *path, const char *function);

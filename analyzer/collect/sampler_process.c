@@ -20,9 +20,9 @@
 #define CANDIDATES_MAX 256 /* threads whose reading is watched from scan to scan */
 #define PIPES_MAX      1024
 #define COMMAND_BYTES  1024
-#define READS_NOTABLE  65536 /* bytes from one scan to the next: reading is what the thread does */
+#define READS_NOTABLE  65536 /* bytes from one scan to the next: such a thread is worth looking at */
 
-/* A thread that is not looked at, yet. */
+/* A thread that is not looked at yet. */
 struct candidate {
 	pid_t tid;
 	uint64_t read_chars;
@@ -37,7 +37,7 @@ struct sampler_process {
 	bool introduced;
 	unsigned int n_scans;
 	bool has_framework;
-	struct sampler_place *place; /* NULL: not to be read, or not yet */
+	struct sampler_place *place; /* NULL: its stack cannot be read, or not yet */
 	bool place_denied;
 	struct sampler_thread *threads[THREADS_MAX]; /* the first is the main thread */
 	size_t n_threads;
@@ -194,7 +194,7 @@ static uint64_t *read_chars_of(struct sampler_process *process, pid_t tid)
 		   : NULL;
 }
 
-/* It waits at a pipe, or has read a lot since the last scan. */
+/* Does the thread wait at a pipe, or has it read a lot since the last scan? */
 static bool is_worth_it(struct sampler_process *process, pid_t tid, uint64_t *read_chars)
 {
 	_cleanup_(freep) char *text = NULL, *io_text = NULL;
@@ -250,7 +250,7 @@ static int scan_threads(struct sampler_process *process, size_t room, uint64_t n
 	return 0;
 }
 
-/* Libraries that training is done with. */
+/* Is it a library for training? */
 static bool is_framework(const char *name)
 {
 	static const char *const begins[] = {"libtorch",      "libcuda.", "libcudart.",
@@ -319,7 +319,7 @@ int sampler_process_scan(struct sampler_process *process, size_t room, uint64_t 
 	}
 	if (is_worker(process))
 		return 0;
-	/* Ever more seldom: a list of mappings is long. */
+	/* At ever longer intervals, because a list of mappings is long. */
 	if ((process->n_scans & (process->n_scans - 1)) == 0) {
 		if (!process->has_framework)
 			find_framework(process, now_ns, sink);

@@ -25,8 +25,8 @@ size_t sampler_process_n_threads(const struct sampler_process *process); /* that
 void sampler_process_introduce(struct sampler_process *process, uint64_t now_ns,
 			       const struct collector_sink *sink);
 
-/* Looks for threads worth looking at, at most room more of them. -ESRCH: the process ended, or another one
- * has its number. */
+/* Looks for threads worth looking at, and adds at most `room` of them. -ESRCH: the process ended, or another
+ * one has its number. */
 int sampler_process_scan(struct sampler_process *process, size_t room, uint64_t now_ns,
 			 const struct collector_sink *sink);
 

@@ -15,7 +15,7 @@
 #include "lib/proc.h"
 #include "lib/proc_task.h"
 
-#define TRIES      200 /* of a ms: until the child sleeps in its call */
+#define TRIES      200 /* of 1 ms each, until the child sleeps in its call */
 #define TEXT_BYTES 4096
 
 /* Sleeps at a pipe until it is killed. */

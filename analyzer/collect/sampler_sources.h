@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the sampler can see here of a process that it started itself: tried on a child. */
+/* What the sampler can see here of a process that it started itself, tried on a child. */
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -27,7 +27,7 @@ struct sampler_thread {
 	const char *root;
 	pid_t tgid, tid;
 	int schedstat_fd, syscall_fd, io_fd, stat_fd, wchan_fd;
-	bool looked; /* counters are there */
+	bool looked; /* the counters are set */
 	struct counters last;
 	uint64_t last_ns;
 	char state;
@@ -52,7 +52,7 @@ static int open_file(const char *root, pid_t tgid, pid_t tid, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
-/* The text from its start: the kernel makes it anew. */
+/* Reads the text from its start: the kernel then makes it anew. */
 static int read_text(int fd, char text[TEXT_BYTES])
 {
 	ssize_t n;
@@ -120,7 +120,7 @@ static uint64_t ticks_ns(uint64_t ticks)
 	return ticks * (NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK));
 }
 
-/* What tells whether the thread ran since the last look. */
+/* Reads the counters that tell whether the thread ran since the last look. */
 static int read_counters(struct sampler_thread *thread, struct counters *counters, struct proc_stat *stat)
 {
 	char text[TEXT_BYTES];
@@ -214,7 +214,7 @@ static void lose_syscall(struct sampler_thread *thread)
 		thread->wchan_fd = open_file(thread->root, thread->tgid, thread->tid, "wchan");
 }
 
-/* What it does now: state, wait and inode. */
+/* Reads what it does now: state, wait and inode. */
 static int read_state(struct sampler_thread *thread, const struct proc_stat *stat)
 {
 	char text[TEXT_BYTES];
@@ -255,7 +255,7 @@ static int read_state(struct sampler_thread *thread, const struct proc_stat *sta
 	return 0;
 }
 
-/* Asleep before, and no CPU time and no slice since: the same sleep. */
+/* Is it still in the same sleep: asleep before, and neither CPU time nor a time slice since? */
 static bool slept_on(const struct sampler_thread *thread, const struct counters *now)
 {
 	bool process_alone = thread->tid == thread->tgid && (thread->known & SAMPLE_KNOWN_PROCESS);

@@ -13,7 +13,7 @@ enum call_kind {
 	CALL_READ,  /* descriptor in the first argument */
 	CALL_WRITE, /* the same */
 	CALL_POLL,  /* array and its length */
-	CALL_PLAIN, /* says all by itself */
+	CALL_PLAIN, /* the call's number says it all */
 };
 
 struct call_rule {
@@ -32,7 +32,7 @@ static const struct call_rule rules[] = {
     {SYS_pwrite64, CALL_WRITE, 0},
     {SYS_writev, CALL_WRITE, 0},
     {SYS_pwritev, CALL_WRITE, 0},
-#ifdef SYS_poll /* newer machines have ppoll only; so with the others below */
+#ifdef SYS_poll /* newer architectures have only ppoll; so with the others below */
     {SYS_poll, CALL_POLL, 0},
     {SYS_open, CALL_PLAIN, PROC_WAIT_FILE_READ},
     {SYS_stat, CALL_PLAIN, PROC_WAIT_FILE_READ},

@@ -7,7 +7,7 @@
 #include "lib/error.h"
 #include "sampler.h"
 
-/* One of the two. */
+/* One of the two is set. */
 struct source {
 	struct collector *collector;
 	struct sampler *sampler;

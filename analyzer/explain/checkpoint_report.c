@@ -13,8 +13,8 @@
 #include "partition.h"
 #include "window.h"
 
-#define LOCK_WAIT_NS UINT64_C(6000000) /* CPython's switch interval, and a bit */
-#define FDS_MAX      1024              /* descriptors that are followed: Linux gives the lowest free one */
+#define LOCK_WAIT_NS UINT64_C(6000000) /* CPython's switch interval, and a bit more */
+#define FDS_MAX      1024 /* descriptors that are followed; enough, because Linux gives the lowest free one */
 
 struct finder {
 	const struct study *study;
@@ -46,14 +46,14 @@ static int spans_add(struct finder *finder, const struct interval_list *from)
 	return 0;
 }
 
-/* Backward passes up to at_ns. */
+/* How many backward passes there were up to at_ns. */
 static size_t steps_until(const struct window *window, uint64_t at_ns)
 {
 	return sorted_count(window->n_steps, i, window->steps[i].backward_ns <= at_ns);
 }
 
-/* When the writing ends that is under way where the trainer's own save begins, if it ends within that. Known
- * by samples of its stack, a save seems to begin up to half an interval too early. */
+/* If some writing is under way when the trainer's own save begins and ends within that save: when it ends. A
+ * save that is known from stack samples seems to begin up to half a sampling interval too early. */
 static uint64_t turn_at(const struct interval_list *writing, const struct interval *own, uint64_t at_ns)
 {
 	size_t i = interval_list_from(writing, at_ns);
@@ -63,7 +63,7 @@ static uint64_t turn_at(const struct interval_list *writing, const struct interv
 	return writing->items[i].end_ns;
 }
 
-/* What the trainer saves after somebody else wrote is the next checkpoint. */
+/* If the trainer saves after somebody else wrote, its save is the next checkpoint. */
 static int turns_find(const struct partition *partition, struct interval_list *ends)
 {
 	const struct interval_list *const others[] = {&partition->helper_checkpoints,
@@ -85,8 +85,9 @@ static int turns_find(const struct partition *partition, struct interval_list *e
 	return 0;
 }
 
-/* When one save is over: also when the trainer had waited for it. Waits for a lock that the two share are
- * shorter, and those for a lock of the kernel (of the address space, of a page) cannot be interrupted. */
+/* Finds when saves are over, also by the ends of the trainer's waits for them. Waits for a lock that the two
+ * share are shorter, and waits for a lock of the kernel (of the address space, of a page) are
+ * uninterruptible. */
 static int ends_find(const struct study *study, struct interval_list *ends)
 {
 	const struct timeline_thread *trainer = study->roles->trainer;
@@ -208,7 +209,7 @@ static void thread_add(struct finder *finder, const struct timeline_thread *thre
 	}
 }
 
-/* The trainer copied the state, and somebody else writes the copy: is it written within `next`? */
+/* Did the trainer only copy the state, and somebody else write the copy within `next`? */
 static bool is_copy(const struct finder *finder, const struct interval_list *ends,
 		    const struct checkpoint_item *item, const struct checkpoint_item *next)
 {
@@ -217,7 +218,7 @@ static bool is_copy(const struct finder *finder, const struct interval_list *end
 	       !interval_list_cover(ends, item->end_ns, next->begin_ns + 1);
 }
 
-/* What wrote next to nothing is a copy that is written later on, or syncs of logs and the like. */
+/* Drops items that wrote next to nothing: copies that are written later, or syncs of logs and the like. */
 static void items_keep(struct finder *finder, const struct interval_list *ends)
 {
 	struct checkpoint_report *report = finder->report;
@@ -257,7 +258,7 @@ static int items_make(struct finder *finder, const struct interval_list *ends)
 	return 0;
 }
 
-/* Only steps are measured: a checkpoint may reach over an edge of the window. */
+/* Only steps are measured, so a checkpoint that reaches over an edge of the window is cut there. */
 static void stall_fill(struct finder *finder, struct checkpoint_item *item)
 {
 	const struct window *window = finder->study->window;

@@ -14,8 +14,8 @@
 
 _Static_assert(CHECKPOINT_TAIL_SHARES == SHARE_COUNT, "a share each");
 
-/* Sums over steps of one kind. What a checkpoint holds up is in its stall already, and compiling has nothing
- * to do with it. */
+/* Sums over steps of one kind. Checkpoint stalls are counted elsewhere, and compiling has nothing to do with
+ * checkpoints: both are left out. */
 struct kind {
 	size_t n;
 	double ns, squares, gil_ns;
@@ -52,7 +52,7 @@ static double variance(const struct kind *kind)
 	return fmax(0, kind->squares / n - mean_ns * mean_ns) / (n - 1);
 }
 
-/* The first step waits for workers to start. */
+/* Leaves out the first step, which waits for workers to start. */
 int checkpoint_tail_find(const struct study *study, struct checkpoint_report *report)
 {
 	const struct window *window = study->window;

@@ -16,7 +16,7 @@
 #include "window.h"
 #include "times.h"
 
-/* Counters of a process only grow: the last ones seen before a time are those of that time. */
+/* Counters of a process only grow: the last ones seen before a time hold at that time. */
 struct counters {
 	uint64_t at_ns, n_launches, n_copies;
 };
@@ -28,8 +28,8 @@ struct finder {
 	struct interval_list waits;
 	struct gpu_use *use;
 	struct gpu_call calls[GPU_FUNCTIONS];
-	struct counters before, until; /* the window's begin; its end */
-	struct counters total;         /* the recording's end */
+	struct counters before, until; /* at the window's start; at its end */
+	struct counters total;         /* at the recording's end */
 	bool any;
 };
 
@@ -141,7 +141,7 @@ static int fill(struct finder *finder)
 		return r;
 	for (size_t i = 0; i < study->input->n_events; i++)
 		event_look(finder, &study->input->events[i]);
-	/* Without a synchronisation nothing dates them: those of the recording. */
+	/* Without a synchronisation nothing dates the counters: the recording's totals are taken. */
 	if (!finder->until.at_ns)
 		finder->until = finder->total;
 	use->n_launches = finder->until.n_launches - finder->before.n_launches;

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * What the probes on libcuda say of the trainer's process, in the window.
+ * What the probes on libcuda say about the trainer's process in the window.
  *
  *   waiting  the trainer in a synchronising call, spinning or asleep, outside of data waits and checkpoints
  *            (those have their own shares) and not while it lacks a core (that is cpu_starved)
@@ -12,5 +12,5 @@
 #include "analyzer/gpu.h"
 #include "study.h"
 
-/* *ret_use: NULL where no libcuda was probed and no call of one seen. -ENOMEM. */
+/* *ret_use: NULL where no libcuda was probed and no call of one was seen. -ENOMEM. */
 int gpu_find(const struct study *study, struct gpu_use **ret_use);

@@ -3,7 +3,7 @@
 
 #include "calls.h"
 
-#define LYING_MAX    4 /* a worker has twice as many batches under way as PyTorch lets it, at most */
+#define LYING_MAX    4 /* batches per worker: twice what PyTorch lets one have under way */
 #define HEADER_BYTES 4 /* multiprocessing's length of a short message, read by itself */
 
 struct messages {
@@ -19,13 +19,13 @@ static bool is_message(const struct messages *messages, const struct timeline_ca
 	if (!call_is_pipe_read(call) || call->result <= 0)
 		return false;
 	result = roles_result(messages->roles, call->inode);
-	/* A validation's batches lie in nobody's way. */
+	/* A validation's batches are in nobody's way. */
 	if (result == messages->roles->n_results || !messages->roles->result_loaders[result])
 		return false;
 	return !messages->by_header || call->result == HEADER_BYTES;
 }
 
-/* Messages whose reading ended until end_ns, of those not taken yet; when the first did. */
+/* How many messages were read up to end_ns since the last call; *ret_first_ns: when the first was. */
 static size_t messages_take(struct messages *messages, uint64_t end_ns, uint64_t *ret_first_ns)
 {
 	const struct timeline_thread *reader = messages->roles->reader;
@@ -59,7 +59,8 @@ static bool has_headers(const struct roles *roles)
 	return 3 * n_headers > n;
 }
 
-/* Of one step, which takes a batch. *n_lying: batches that were read and not taken; it is updated. */
+/* The head-of-line waits of one step, which takes a batch. Updates *n_lying, the batches that were read and
+ * not taken. */
 static uint64_t step_add(struct messages *messages, const struct data_waits *waits,
 			 const struct analysis_step *step, size_t *n_lying)
 {
@@ -75,7 +76,7 @@ static uint64_t step_add(struct messages *messages, const struct data_waits *wai
 			break;
 		*n_lying += messages_take(messages, begin_ns, &first_ns);
 		n = messages_take(messages, end_ns, &first_ns);
-		/* What lies there was not what the trainer waited for. */
+		/* The trainer did not wait for the batches that are left. */
 		if (n && *n_lying)
 			sum_ns += end_ns - begin_ns;
 		else if (n > 1)
@@ -100,8 +101,9 @@ uint64_t head_of_line_ns(const struct roles *roles, const struct data_waits *wai
 	messages_take(&messages, window->begin_ns, &first_ns);
 	for (size_t i = 0; i < window->n_steps; i++) {
 		sum_ns += step_add(&messages, waits, &window->steps[i], &n_lying);
-		/* More than the workers can have under way: an epoch's last messages, which are no batches.
-		 */
+		/* These are more than the workers can have under way: an epoch's last messages, which are no
+		 * batches.
+		 *  */
 		if (n_lying > LYING_MAX * roles->n_workers)
 			n_lying = 0;
 	}

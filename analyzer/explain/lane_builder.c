@@ -21,8 +21,8 @@ static int append(struct lane_builder *builder, uint64_t begin_ns, uint64_t end_
 	return 0;
 }
 
-/* A cell shows one state. What the others are owed is carried over to the next cells, so that over many cells
- * every state gets as much as it has, and short states are seen too. */
+/* A cell shows one state. What the other states are owed is carried over to the next cells, so that over many
+ * cells each state is shown for as long as it lasted, and short states are seen too. */
 int lane_builder_finish(struct lane_builder *builder)
 {
 	uint64_t known_ns = builder->cell_known_ns;

@@ -29,8 +29,9 @@ int lanes_waits_find(const struct study *study, size_t max, struct lanes *lanes)
 	return 0;
 }
 
-/* Back from the end of a wait: who ended the thread's last sleep in it, who had made that one runnable, ...
- */
+/* Goes back from the end of a wait: who ended the thread's last sleep in it, who had made that one runnable,
+ * ...
+ *  */
 static void chain_add(const struct study *study, const uint32_t *of_thread, const struct lane_wait *wait,
 		      size_t max, struct lanes *lanes)
 {
@@ -43,7 +44,7 @@ static void chain_add(const struct study *study, const uint32_t *of_thread, cons
 		const struct timeline_thread *waker;
 		uint32_t from, to;
 
-		/* Sleeps that an interrupt ended have no waker: look on before them. */
+		/* Sleeps that an interrupt ended have no waker: look further back. */
 		while (off && off > thread->offs && off->begin_ns > wait->begin_ns &&
 		       (!off->waker_tid || off->waking_ns >= at_ns))
 			off--;
@@ -136,8 +137,8 @@ static uint64_t taken_ns(const struct lanes *lanes, const struct analysis_step *
 	return at_ns;
 }
 
-/* A worker finishes a batch: one more; a step takes one: one less. What was there before the window is not
- * known: the lowest level counts as 0. */
+/* The level rises when a worker finishes a batch and falls when a step takes one. How many there were before
+ * the window is not known, so the lowest level counts as 0. */
 int lanes_levels_find(const struct window *window, size_t max, struct lanes *lanes)
 {
 	struct change *changes;

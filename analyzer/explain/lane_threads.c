@@ -13,7 +13,7 @@
 #include "walk.h"
 #include "times.h"
 
-/* Outside of data waits. To the end of what begins at begin_ns: a stretch on or off the CPU, cut where a
+/* Outside of data waits: returns the end of what begins at begin_ns, a stretch on or off the CPU, cut where a
  * checkpoint, compiling or a call that waits for the GPU begins or ends. */
 static uint64_t working_end(const struct study *study, uint64_t begin_ns, uint64_t end_ns, bool *ret_gpu)
 {
@@ -57,7 +57,8 @@ static int add_working(const struct study *study, uint64_t begin_ns, uint64_t en
 	return 0;
 }
 
-/* Inline the calls tell where fetching was; else only how much of the wait it was: it is drawn first. */
+/* With an inline loader the calls tell when it fetched. Else only the amount is known, which is drawn at the
+ * start of the wait. */
 static int add_wait(const struct study *study, size_t i, uint64_t begin_ns, uint64_t end_ns,
 		    struct lane_builder *builder)
 {
@@ -117,7 +118,7 @@ static bool awaits_work(const struct study *study, const struct timeline_thread 
 	       !roles_is_result(study->roles, call->inode);
 }
 
-/* A stretch on a CPU, taken apart where calls fetch. */
+/* Adds a stretch on a CPU, cut where calls fetch. */
 static int add_running(const struct timeline_thread *thread, enum role role, struct timeline_piece piece,
 		       struct lane_builder *builder)
 {
@@ -184,7 +185,7 @@ static int batch_add(struct lane *lane, size_t *n_allocated, uint64_t begin_ns, 
 int lane_batches(const struct study *study, const struct timeline_thread *worker, uint64_t begin_ns,
 		 uint64_t end_ns, struct lane *lane)
 {
-	size_t n_allocated = lane->n_batches; /* may be more: grows once too often */
+	size_t n_allocated = lane->n_batches; /* more may be allocated: then it only grows once too often */
 	uint64_t taken_ns = 0;
 
 	for (size_t i = timeline_call_from(worker, begin_ns); i < worker->n_calls; i++) {

@@ -14,7 +14,7 @@
 #define LANES_MAX        64
 #define HELPERS_MAX      8
 #define HELPER_CPU_RATIO 0.005 /* of the window; a quieter thread is left out */
-#define EXACT_RATIO      0.4   /* of the segments: what excerpts may take */
+#define EXACT_RATIO      0.4   /* of the segments may go to excerpts */
 #define WAKES_MAX        20000
 
 /* Lanes in the making, and which lane each thread is on. */
@@ -39,8 +39,8 @@ static uint64_t end_of(const struct plan *plan, const struct timeline_thread *th
 	return thread->last_ns < end_ns ? thread->last_ns : end_ns;
 }
 
-/* A lane of this role (and, of hand-off threads, this name) whose threads have all ended: a successor takes
- * it over. Threads are visited by tid, not by time, so any overlap is looked for. */
+/* A lane whose threads all lived at other times can take this thread too. Threads are visited by tid, not by
+ * time, so any overlap counts. */
 static bool lane_is_free(const struct plan *plan, uint32_t lane, const struct timeline_thread *thread)
 {
 	const struct timeline *timeline = plan->study->timeline;
@@ -91,7 +91,7 @@ static uint64_t cpu_in_window(const struct plan *plan, const struct timeline_thr
 	uint64_t begin_ns = begin_of(plan, thread), end_ns = end_of(plan, thread);
 
 	if (thread == plan->study->roles->reader)
-		return UINT64_MAX; /* it reads results in the trainer's stead */
+		return UINT64_MAX; /* the thread that reads results in the trainer's stead */
 	return begin_ns < end_ns ? timeline_account(thread, begin_ns, end_ns).cpu_ns : 0;
 }
 
@@ -153,7 +153,7 @@ static int by_wall(const void *left, const void *right)
 	return a->wall_ns < b->wall_ns ? -1 : a->wall_ns > b->wall_ns;
 }
 
-/* Steps around `middle` become an excerpt, in whole cells. */
+/* Makes the steps around `middle` an excerpt, in whole cells. */
 static int excerpt_add(struct plan *plan, size_t middle, size_t n_steps, uint64_t cell_ns)
 {
 	const struct window *window = plan->study->window;
@@ -165,7 +165,8 @@ static int excerpt_add(struct plan *plan, size_t middle, size_t n_steps, uint64_
 				 end_ns - end_ns % cell_ns + cell_ns);
 }
 
-/* The first steps, a typical one and the slowest, as many steps around each as there is room for. */
+/* Chooses the first steps, a typical one and the slowest, with as many steps around each as there is room
+ * for. */
 static int excerpts_choose(struct plan *plan, size_t n_segments, size_t n_max)
 {
 	const struct window *window = plan->study->window;
@@ -203,7 +204,7 @@ static int resolution_choose(struct plan *plan, size_t n_max)
 	return excerpts_choose(plan, n_segments, n_max);
 }
 
-/* The threads of a lane, by the time they begin. */
+/* The lane's next thread, by the time it begins. */
 static size_t next_thread(const struct plan *plan, uint32_t lane, uint64_t after_ns, size_t after_index)
 {
 	const struct timeline *timeline = plan->study->timeline;

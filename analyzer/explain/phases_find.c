@@ -10,8 +10,8 @@
 #include "roles.h"
 #include "window.h"
 
-#define DEPTH_MAX 64   /* of ranges within each other; deeper ones are left out, and counted down again */
-#define NAMES_MAX 2048 /* that the collector keeps */
+#define DEPTH_MAX 64   /* of nested ranges; deeper ones are left out, and only counted */
+#define NAMES_MAX 2048 /* as many as the collector keeps */
 
 struct open_range {
 	uint64_t key, begin_ns;
@@ -55,8 +55,8 @@ static void range_add(struct finder *finder, struct open_range range, uint64_t e
 	sum->ns += end_ns - begin_ns;
 }
 
-/* An NVTX end closes the innermost range. A USDT end names its own: what is open within lost its end, and
- * without a begin it is of a range from before the recording. */
+/* An NVTX end closes the innermost range. A USDT end names its range: ranges still open within that one lost
+ * their ends, and an end whose range is not open belongs to one from before the recording. */
 static void range_end(struct finder *finder, uint64_t key, uint64_t at_ns)
 {
 	size_t at = finder->depth;

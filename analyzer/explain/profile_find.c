@@ -12,7 +12,7 @@
 #include "walk.h"
 #include "window.h"
 
-/* A loader that hands batches over leaves the trainer nothing to prepare: it unpacks them. */
+/* Where a loader hands batches over, the trainer prepares nothing: it only unpacks them. */
 static bool trainer_prepares(const struct data_waits *waits, uint64_t at_ns)
 {
 	size_t i;
@@ -64,7 +64,7 @@ static int group_compare(const void *left, const void *right)
 	return a->syscall_nr < b->syscall_nr ? -1 : a->syscall_nr > b->syscall_nr;
 }
 
-/* Equal ones become one. Returns how many are left. */
+/* Merges equal groups. Returns how many are left. */
 static size_t groups_merge(struct profile_group *groups, size_t n)
 {
 	size_t n_merged = 0;

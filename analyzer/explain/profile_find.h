@@ -3,8 +3,8 @@
 
 /*
  * Samples of threads that prepare batches: of workers (once started up) and their hand-off threads, of loader
- * threads, and of the trainer within its data waits where it loads by itself. In the window; outside of calls
- * that fetch.
+ * threads, and of the trainer within its data waits where it loads by itself. Only samples in the window,
+ * outside of calls that fetch.
  */
 
 #include <stdbool.h>
@@ -15,7 +15,7 @@
 /* NULL: no samples were taken, or none of a thread that prepares. -ENOMEM. */
 int profile_find(const struct study *study, struct profile **ret_profile);
 
-/* What was found on one CPU at one tick, and how often. */
+/* A distinct sample, and how often it was taken. */
 struct profile_group {
 	uint64_t native, python; /* keys of traces; 0: none */
 	uint64_t n_samples;
@@ -23,7 +23,7 @@ struct profile_group {
 	bool in_kernel;
 };
 
-/* Texts of one group, each cut where it is too long. */
+/* The texts for one group, each cut if it is too long. */
 struct profile_label {
 	char library[64];   /* "libjpeg", "Python", "Linux"; "": not known */
 	char function[200]; /* "": not known */
@@ -32,7 +32,7 @@ struct profile_label {
 	char frames[8192];
 };
 
-/* profile_label.c: names for people. Frames that notes lack are left out. */
+/* profile_label.c: readable names. Frames that the notes lack are left out. */
 void profile_label(const struct profile_notes *notes, const struct profile_group *group,
 		   struct profile_label *ret_label);
 
@@ -40,6 +40,6 @@ void profile_label(const struct profile_notes *notes, const struct profile_group
  * "_imaging". */
 void profile_library_name(const char *file, char *name, size_t size);
 
-/* profile_fold.c: shares the groups out by library, function and stack. -ENOMEM. */
+/* profile_fold.c: sums the groups up by library, function and stack. -ENOMEM. */
 int profile_fold(const struct profile_notes *notes, const struct profile_group *groups, size_t n_groups,
 		 struct profile *profile);

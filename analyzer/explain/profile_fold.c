@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Beyond these the rest is too small to see. */
+/* More rows than these would be too small to see. */
 #define LIBRARIES_MAX 64
 #define FUNCTIONS_MAX 256
 #define STACKS_MAX    2000
 
-/* What is counted: texts that a row is told apart by. */
+/* A row of a table: the texts that make it distinct, and its samples. */
 struct row {
 	char *name, *library, *caller;
 	uint64_t n_samples;
@@ -75,7 +75,7 @@ static int rows_add(struct rows *rows, const char *name, const char *library, co
 		   : -ENOMEM;
 }
 
-/* Rows of one name become one; of its callers the most frequent stays. Then the largest come first. */
+/* Merges rows of one name, keeping the most frequent of the callers, and sorts the largest first. */
 static void rows_merge(struct rows *rows)
 {
 	size_t n = 0;

@@ -12,7 +12,7 @@
 #include "lib/sorted.h"
 
 #define NO_CALL    0xffff
-#define HASH_MIN   8 /* digits that packagers of wheels put into file names */
+#define HASH_MIN   8 /* at least so many digits, as wheels have in file names */
 #define FRAMES_MAX NOTE_STACK_FRAMES_MAX
 
 static const struct profile_frame *frame_of(const struct profile_notes *notes, uint64_t key)
@@ -103,7 +103,7 @@ static void append(struct appended *to, const char *frame)
 {
 	int n = snprintf(to->text + to->n, to->size - to->n, "%s%s", to->n ? ";" : "", frame);
 
-	/* A frame that does not fit whole is left out. */
+	/* A frame that does not fit as a whole is left out. */
 	if (n > 0 && (size_t)n < to->size - to->n)
 		to->n += (size_t)n;
 	to->text[to->n] = '\0';
@@ -120,8 +120,8 @@ static void kernel_label(const struct profile_group *group, char *function, size
 		snprintf(function, size, "%s", call_describe(&call));
 }
 
-/* Which frame the time is charged to: the kernel, the innermost C function, or the Python function that the
- * interpreter executes. */
+/* Charges the time to the kernel, the innermost C function, or the Python function that the interpreter
+ * executes. */
 static void charge(const struct profile_group *group, const struct profile_frame *native,
 		   const struct profile_frame *python, struct profile_label *label)
 {
@@ -161,7 +161,7 @@ void profile_label(const struct profile_notes *notes, const struct profile_group
 		frame_text(python[i - 1], text, sizeof(text));
 		append(&frames, text);
 	}
-	/* Python frames say what the interpreter's own would: only what it called is added. */
+	/* Python frames replace the interpreter's own: only frames that the interpreter called are added. */
 	while (n_inner < n_native && !(n_python && native[n_inner]->kind == FRAME_INTERPRETER))
 		n_inner++;
 	for (size_t i = n_inner; i > 0; i--) {

@@ -35,8 +35,8 @@ double model_storage_wait(const struct model_storage *storage, double *state, do
 
 	if (!(storage->bytes_per_s < INFINITY) || bytes <= 0)
 		return 0;
-	/* *state is when the bytes so far will have passed; how far it lies in the past is the bandwidth saved
-	 * up. */
+	/* *state is when the bytes so far will have passed; how far it lies in the past is the bandwidth
+	 * saved up. */
 	if (*state < at_ns - storage->burst_ns)
 		*state = at_ns - storage->burst_ns;
 	done_ns = *state + bytes / storage->bytes_per_s * NS_PER_S;
@@ -44,7 +44,8 @@ double model_storage_wait(const struct model_storage *storage, double *state, do
 	return done_ns > at_ns ? done_ns - at_ns : 0;
 }
 
-/* The requests that a fit runs again, each reader's in its order: the time between two is the reader's own. */
+/* The requests that a fit runs again, each reader's in its order: the time between two is the reader's own.
+ */
 struct fit {
 	const struct model_request *requests;
 	size_t n;

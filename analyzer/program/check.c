@@ -31,7 +31,7 @@ enum finding_state {
 struct finding {
 	enum finding_state state;
 	char name[32];
-	char detail[200]; /* what is the case, or lost */
+	char detail[200]; /* what was found, or what is lost */
 	char advice[400]; /* "": nothing to do */
 };
 
@@ -101,7 +101,7 @@ static void check_privilege(struct report *report)
 		add(report, FINDING_OK, "privilege", "", "all that is needed");
 }
 
-/* What preparing spends its time on. */
+/* Can stack samples show what preparing spends its time on? */
 static void check_profile(struct report *report, struct collector *collector)
 {
 	struct collector_stats stats;

@@ -6,5 +6,5 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Prints to out. 0: a job can be recorded here; 1: not, the text says why. */
+/* Prints to out. Returns 0 if a job can be recorded here; else 1, and the text says why. */
 int check_run(const char *btf_path, bool json, FILE *out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* From two recordings to what changed between them. */
+/* Says what changed from one recording to another. */
 
 #include <stdbool.h>
 #include <stdio.h>

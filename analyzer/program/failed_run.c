@@ -13,7 +13,7 @@
 #include "lib/log.h"
 #include "lib/units.h"
 
-/* Who stopped it knows why. */
+/* Was it stopped on purpose? Whoever stopped it knows why. */
 static bool was_stopped(int status)
 {
 	int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -21,7 +21,7 @@ static bool was_stopped(int status)
 	return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
 }
 
-/* How many steps a report would be of; false: enough for one, or it cannot be said. */
+/* *ret_steps: how many steps a report would have. false: enough for one, or it is not known. */
 static bool has_few_steps(const struct failed_run *run, size_t *ret_steps)
 {
 	const struct recording_analysis_options how = {.trainer_tid = run->trainer_tid};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A command that failed before its first training steps: a report of it would be one of nothing. */
+/* A command that failed before its first training steps: there is nothing to report. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,5 +13,6 @@ struct failed_run {
 	uint32_t trainer_tid; /* 0: find it */
 };
 
-/* Says so in one line of the log. false: it is none, or the recording cannot be read; nothing was said. */
+/* If the command failed so early, says so in one line of the log. Returns false if it did not, or the
+ * recording cannot be read; then nothing was said. */
 bool failed_run_say(const struct failed_run *run);

@@ -33,7 +33,7 @@ static int exit_code_of(int status)
 	return WEXITSTATUS(status);
 }
 
-/* From here on signals are taken by the recording; the command gets the mask of before. */
+/* From here on the recording takes the signals; the command gets the mask from before. */
 static void block_signals(sigset_t *ret_before)
 {
 	sigset_t signals;
@@ -60,7 +60,7 @@ static void say_result(const struct record_result *result, uint64_t detail_bytes
 			 units_format_bytes(detail, sizeof(detail), detail_bytes));
 	if (result->n_lost)
 		log_warning(
-		    "%llu events were lost as the kernel buffer was full; a larger --ring loses fewer",
+		    "%llu events were lost because the kernel buffer was full; a larger --ring loses fewer",
 		    (unsigned long long)result->n_lost);
 }
 
@@ -92,7 +92,7 @@ static int record(const struct options *options, const char *output, struct reco
 	return r;
 }
 
-/* Whether its command failed before there was anything to report; then that has been said. */
+/* Returns true if its command failed before there was anything to report, which this then said. */
 static bool is_failed_run(const struct options *options, const struct record_result *result, const char *path)
 {
 	return options->command && failed_run_say(&(struct failed_run){.recording = path,
@@ -172,7 +172,7 @@ static int run_plain(const struct options *options)
 	}
 	r = record(options, path, &result);
 	if (r == 0) {
-		/* Who asks for a format wants what is known in it. */
+		/* A user who asks for a format wants what is known in it. */
 		bool failed = !options->format && is_failed_run(options, &result, path);
 
 		if (!failed || options->output)

@@ -64,11 +64,11 @@ static const char usage_text[] =
     "                 bytes and the computing of a sample\n"
     "  --json         diff, check, truth, what-if: print JSON\n"
     "  --max-steps N  truth: end each run after N steps (100)\n"
-    "  --rounds N     truth: measure N times and say how far they differ (1)\n"
+    "  --rounds N     truth: measure N times and say how far the results differ (1)\n"
     "  --data DIR     truth: the folder of the job's files (learnt in a first run)\n"
-    "  --detail SIZE  to write a minute, e.g. 4M, or all detail (1M): a long recording shows slices\n"
+    "  --detail SIZE  to write per minute, e.g. 4M, or all (1M): a long recording has detail in slices\n"
     "  --ring SIZE    kernel buffer, e.g. 64M (8M)\n"
-    "  --profile-hz N stack samples a second that show what preparing spends its time on (99)\n"
+    "  --profile-hz N stack samples per second per CPU, of what preparing does (99)\n"
     "  --no-profile   take no stack samples\n"
     "  --btf FILE     kernel type information (/sys/kernel/btf/vmlinux)\n"
     "  -v             tell more, on standard error\n"
@@ -76,7 +76,7 @@ static const char usage_text[] =
     "\n"
     "Exit status: that of COMMAND; else 0, 1 failure, 2 usage, 3 too little data for a report.\n";
 
-/* Not a divisor of usual periods, so that samples do not march in step with the job. */
+/* Not a round rate, so that samples do not fall in step with the job. */
 #define PROFILE_HZ     99
 #define PROFILE_HZ_MAX 1000
 
@@ -280,7 +280,7 @@ static int set_option(struct options *options, int found, const char *text)
 
 static const struct {
 	const char *name;
-	size_t n_recordings; /* that it needs */
+	size_t n_recordings; /* that the verb needs */
 	bool job;            /* -p or a command */
 } verbs[VERB_COUNT] = {
     [VERB_RUN] = {"", 0, true},           [VERB_RECORD] = {"record", 0, true},
@@ -289,7 +289,7 @@ static const struct {
     [VERB_TRUTH] = {"truth", 0, true},    [VERB_WHAT_IF] = {"what-if", 1, false},
 };
 
-/* A word among the options: the verb, or a recording. false: neither. */
+/* Takes a word among the options: the verb, or a recording. Returns false if it is neither. */
 static bool take_word(struct options *options, const char *word)
 {
 	if (options->n_recordings < verbs[options->verb].n_recordings) {
@@ -321,7 +321,7 @@ static int take_job(struct options *options, int n, char **words)
 	return 0;
 }
 
-/* What is left behind the options, and whether all that the verb needs is there. */
+/* Takes what is left after the options, and checks that the verb has all it needs. */
 static int take_rest(struct options *options, int n, char **words, bool is_command)
 {
 	size_t n_needed = verbs[options->verb].n_recordings;
@@ -354,7 +354,7 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 		long_options[i] = (struct option){rows[i].name, rows[i].has_value, NULL,
 						  rows[i].letter ? rows[i].letter : FIRST_LONG + (int)i};
 	opterr = 0;
-	/* '+': getopt stops at the first word, as a command's options are its own. */
+	/* '+': getopt stops at the first word, because a command's options are its own. */
 	do {
 		while ((option = getopt_long(argc, argv, "+:o:p:d:vh", long_options, NULL)) != -1) {
 			if (option == '?')

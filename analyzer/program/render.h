@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* From a recording to a report, as `report` and the plain run do. */
+/* Makes a report from a recording, as `report` and the plain run do. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,6 +19,6 @@ struct render_options {
 	double checkpoint_overhead_max; /* 0: CHECKPOINT_OVERHEAD_MAX */
 };
 
-/* *ret_sufficient: the recording says enough to judge the job; written in every case but an error. The report
- * says what is missing otherwise. An output file appears whole or not at all. */
+/* *ret_sufficient: the recording says enough to judge the job; if it does not, the report says what is
+ * missing. An output file appears whole or not at all. */
 int render_recording(const struct render_options *options, bool *ret_sufficient, struct error *err);

@@ -21,7 +21,7 @@ struct what_if_question what_if_question_none(void)
 	return (struct what_if_question){NAN, NAN, NAN, NAN, NAN, NAN};
 }
 
-/* A number, and the suffix behind it. Not in the locale's way: "0.5" is the same everywhere. */
+/* Parses a number and the suffix after it, regardless of the locale: "0.5" is the same everywhere. */
 static bool number(const char *text, const char *suffix, double *ret_value)
 {
 	locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);

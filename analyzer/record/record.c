@@ -23,13 +23,13 @@
 
 #define POLL_MS        50             /* records gather in the kernel meanwhile */
 #define FLUSH_EVERY_NS (1 * NS_PER_S) /* what a killed recorder may lose */
-#define LAST_EXIT_MS   200            /* a process can be waited for a little before its last switch */
+#define LAST_EXIT_MS   200            /* waitpid() can return a little before a process's last switch */
 
 /* Detail beyond this would not fit a report's memory: 4 million events. */
 #define DETAIL_TOTAL_BYTES (UINT64_C(32) << 20)
-/* In minutes' worth of the budget. The first minute of steps: twice what 64 threads make, which is the
- * busiest kind of job that is common. Before the first step: imports, workers, compiling. Later on: what can
- * be saved up. */
+/* In minutes' worth of the budget. The first minute of steps has twice what 64 threads write, which is the
+ * busiest kind of job that is common. Before the first step come imports, workers and compiling. The burst is
+ * what can be saved up later. */
 #define DETAIL_FIRST_MINUTES   16
 #define DETAIL_STARTUP_MINUTES 8
 #define DETAIL_BURST_MINUTES   0.4
@@ -41,7 +41,7 @@ struct recorder {
 	struct recording *recording;
 	struct error write_error; /* the first one; nothing is written after it */
 	int signal_fd;
-	struct record_roots roots; /* a command is the only one */
+	struct record_roots roots; /* if there is a command, it is the only root */
 	bool child_reaped;         /* status is valid */
 	bool stop_requested;       /* by a signal */
 	int status;
@@ -96,7 +96,7 @@ static void reap(struct recorder *recorder)
 		recorder->child_reaped = true;
 }
 
-/* Waits for something to do. true: all processes that the recording is of have ended. */
+/* Waits for something to do. Returns true if all processes that are recorded have ended. */
 static bool wait_step(struct recorder *recorder, int timeout_ms)
 {
 	struct record_roots *roots = &recorder->roots;
@@ -139,7 +139,7 @@ static int append_gap(struct recorder *recorder, uint64_t begin_ns, uint64_t end
 	return recording_append(recorder->recording, &gap, err);
 }
 
-/* Turns detail on and off as the budget has it, and forgets slices that there is no more room for. */
+/* Turns detail on and off by the budget, and drops slices for which there is no room any more. */
 static int step_slices(struct recorder *recorder, struct error *err)
 {
 	struct slices *slices = &recorder->slices;
@@ -178,7 +178,7 @@ static int end_slices(struct recorder *recorder, struct error *err)
 	return append_gap(recorder, slices->items[slices->n - 1].end_ns, clock_monotonic_ns(), err);
 }
 
-/* Once a second, of jobs that use a GPU. */
+/* Takes a sample once a second if the job uses a GPU. */
 static void sample_gpu(struct recorder *recorder, uint64_t now_ns)
 {
 	struct error why = ERROR_INIT;
@@ -209,7 +209,7 @@ static int poll_collector(struct recorder *recorder, struct error *err)
 		sample_gpu(recorder, now_ns);
 		recording_flush(recorder->recording, &recorder->write_error);
 	}
-	/* Each time: a job of many threads makes a megabyte a second. */
+	/* Done at each poll, because a job of many threads can write a megabyte per second. */
 	if (!recorder->write_error.code)
 		step_slices(recorder, &recorder->write_error);
 	if (recorder->write_error.code) {
@@ -219,7 +219,7 @@ static int poll_collector(struct recorder *recorder, struct error *err)
 	return 0;
 }
 
-/* Until the job ends, a signal, the end of -d or an error. */
+/* Records until the job ends, a signal comes, -d is over, or something fails. */
 static int record_loop(struct recorder *recorder, struct error *err)
 {
 	uint64_t duration_ns = recorder->options->duration_ns;
@@ -277,7 +277,7 @@ static int job_begin(struct recorder *recorder, struct record_result *result, st
 	return r < 0 ? r : record_roots_join(&recorder->roots, source, &emptied, err);
 }
 
-/* The rest is measured without it. */
+/* Warns if there are no stack samples; everything else is measured without them. */
 static void say_profile(struct source *source)
 {
 	struct collector_stats stats;
@@ -289,8 +289,8 @@ static void say_profile(struct source *source)
 			    strerror(-stats.profile_error));
 }
 
-/* The collector, or where it is refused the sampler. Not where an explicit BTF path says that somebody wants
- * it. */
+/* Opens the collector, or the sampler if the collector is refused; but not if an explicit BTF path shows that
+ * the user wants the collector. */
 static int open_source(const struct record_options *options, struct source **ret_source, struct error *err)
 {
 	const struct collector_options collector_options = {.ring_bytes = options->ring_bytes,
@@ -359,7 +359,7 @@ static int begin(struct recorder *recorder, struct record_result *result, struct
 	return r < 0 ? r : record_info_begin(recorder->recording, options, &recorder->roots, err);
 }
 
-/* The collector's end and the recording's: also after a failure, as far as it goes. */
+/* Ends the collector and the recording, also after a failure, as far as that is possible. */
 static int end(struct recorder *recorder, struct record_result *result, struct error *err)
 {
 	struct collector_stats stats;
@@ -387,7 +387,7 @@ static int end(struct recorder *recorder, struct record_result *result, struct e
 	return r < 0 ? r : recording_finish(recorder->recording, err);
 }
 
-/* The job outlives its recording: with -d, or when recording failed. */
+/* Waits for a command that outlives its recording, because of -d or a failure. */
 static void await_command(struct recorder *recorder)
 {
 	while (recorder->options->command && !recorder->child_reaped) {

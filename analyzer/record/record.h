@@ -26,7 +26,7 @@ struct record_options {
 	const char *cgroup;
 	bool no_children;
 	bool unprivileged;    /* sample /proc, also where BPF would work */
-	uint32_t trainer_tid; /* as the user names it; 0: find it when it is reported */
+	uint32_t trainer_tid; /* as the user names it; 0: the report finds it */
 	uint64_t duration_ns; /* 0: until the job ends */
 	uint64_t ring_bytes;
 	uint64_t detail_bytes_per_minute; /* 0: record all in detail */
@@ -39,7 +39,7 @@ struct record_roots;
 
 struct record_result {
 	int status;       /* of the command, as waitpid gives it; 0 without one */
-	int launch_error; /* -errno: the command could not be run at all */
+	int launch_error; /* -errno: the command could not be started */
 	uint64_t duration_ns, n_events, n_lost;
 	uint64_t unrecorded_ns; /* without detail */
 };
@@ -49,7 +49,7 @@ struct record_result {
  * recording is removed then. */
 int record_run(const struct record_options *options, struct record_result *ret_result, struct error *err);
 
-/* record_info.c: facts about the job and the machine -> the recording's info. */
+/* record_info.c: write facts about the job and the machine to the recording's info. */
 int record_info_begin(struct recording *recording, const struct record_options *options,
 		      const struct record_roots *roots, struct error *err);
 int record_info_end(struct recording *recording, const struct collector_stats *stats, uint64_t steal_ns,

@@ -83,14 +83,14 @@ int record_roots_join(struct record_roots *roots, struct source *source, bool *r
 	r = cgroup_processes(roots->cgroup, &pids, &n);
 	if (r == -ENOMEM)
 		return error_set(err, r, "no memory for the processes of %s", roots->cgroup);
-	/* A group that is removed is as good as empty. */
+	/* A group that was removed counts as empty. */
 	ended = roots->any && !n && !source_alive(source);
 	for (size_t i = 0; i < n; i++) {
 		bool known = roots->n_members &&
 			     bsearch(&pids[i], roots->members, roots->n_members, sizeof(*pids), compare_int);
 
 		roots->any = true;
-		/* Most that are new were made by one that is in the job. */
+		/* Most new processes were made by one that is in the job. */
 		if (known || source_has(source, pids[i]))
 			continue;
 		r = source_attach(source, pids[i], err);

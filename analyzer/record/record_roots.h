@@ -3,7 +3,7 @@
 
 /*
  * The processes that a recording is of: some that are named, or all that are in a control group or join it
- * while it is recorded. Of named ones it tells when all have ended.
+ * while it is recorded. For named processes it tells when all have ended.
  */
 
 #include <poll.h>
@@ -23,19 +23,19 @@ struct record_roots {
 	char *cgroup; /* its folder; NULL: named processes */
 	pid_t *members;
 	size_t n_members;
-	bool any; /* the group had a process */
+	bool any; /* the group has had a process */
 };
 
-/* To be called once for each; the process is part of the job already. -errno. */
+/* Call it once for each process, which is part of the job already. -errno. */
 int record_roots_add(struct record_roots *roots, pid_t tgid, struct error *err);
 /* path: as the user wrote it. */
 int record_roots_set_cgroup(struct record_roots *roots, const char *path, struct error *err);
 void record_roots_free(struct record_roots *roots);
 
-/* A process ended for good (EVENT_EXIT of its main thread). */
+/* Tells that a process has ended (EVENT_EXIT of its main thread). */
 void record_roots_exit(struct record_roots *roots, pid_t tgid);
 bool record_roots_all_gone(const struct record_roots *roots);
 
 /* Makes processes that joined the group since the last call part of the job. Nothing to do without a group.
- * *ret_ended: it had processes, and has none left. -ENOMEM, or the source's failure. */
+ * *ret_ended: the group had processes and has none left. -ENOMEM, or the source's failure. */
 int record_roots_join(struct record_roots *roots, struct source *source, bool *ret_ended, struct error *err);

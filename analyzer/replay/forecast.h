@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Replays of a recording with something changed, compared with its replay unchanged, on steady steps: an error
- * that both share cancels out. Both leave compiling out, which later steps will not do. */
+/* Replays of a recording with something changed, compared with its replay unchanged, on steady steps: an
+ * error that both share cancels out. Both leave out compiling, which later steps will not do again. */
 
 #include "analyzer/predictions.h"
 #include "service.h"

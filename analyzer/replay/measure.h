@@ -41,10 +41,10 @@ struct measurement {
 	uint64_t collective_ns;         /* part of device: asleep until other ranks come along */
 };
 
-/* trainer_tid 0: the one that roles_find() finds. n_cpus: that the job may use; 0: not known. several: this is
- * one rank of several. If there is no trainer, roles.trainer is NULL and the rest is empty. The timeline is
- * borrowed for the measurement's life. A measurement must stay where it is, because its parts point into it.
- * -ENOMEM is the only failure; free the measurement then, too. */
+/* trainer_tid 0: the one that roles_find() finds. n_cpus: that the job may use; 0: not known. several: this
+ * is one rank of several. If there is no trainer, roles.trainer is NULL and the rest is empty. The timeline
+ * is borrowed for the measurement's life. A measurement must stay where it is, because its parts point into
+ * it. -ENOMEM is the only failure; free the measurement then, too. */
 int measure(const struct timeline *timeline, const struct analysis_input *input, uint32_t trainer_tid,
 	    uint32_t n_cpus, bool several, struct measurement *measurement);
 void measurement_free(struct measurement *measurement);

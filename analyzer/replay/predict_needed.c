@@ -104,8 +104,8 @@ static int needed(struct forecast *forecast, enum what_if_axis axis, const doubl
 	return r;
 }
 
-/* To advise what the job has already is no advice: its waits have another cause, e.g. neighbours that took its
- * cores. */
+/* To advise what the job has already is no advice: its waits have another cause, e.g. neighbours that took
+ * its cores. */
 static void more_than_here(struct estimate *estimate, double here)
 {
 	if (estimate->value <= here)

@@ -24,8 +24,7 @@ struct cursor {
 	const struct timeline_thread *thread;
 	size_t call, off;
 	uint64_t end_ns;
-	uint64_t
-	    done_ns; /* end of the last reading: a fault that was recorded whole includes its sleeps */
+	uint64_t done_ns; /* end of the last reading: a fault that was recorded whole includes its sleeps */
 };
 
 static bool call_reads(const struct timeline_call *call)

@@ -29,7 +29,8 @@ static void leveller_free(struct leveller *leveller)
 	free(leveller->given_ns);
 }
 
-/* One round: hands ns out in proportion to the weights of the steps that are not full. Returns what is left. */
+/* One round: hands ns out in proportion to the weights of the steps that are not full. Returns what is left.
+ */
 static double leveller_round(struct leveller *leveller, double ns)
 {
 	double sum = 0, given_ns = 0;

@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define NARROW 0.15 /* an interval, of its value: the prediction is sure */
+#define NARROW 0.15 /* interval over value: a prediction this narrow is sure */
 #define NEARLY 0.98 /* as good as the best */
 
 static double wait_share(const struct analysis *analysis)
@@ -37,7 +37,7 @@ __attribute__((format(printf, 4, 5))) static void action_add(struct analysis *an
 	va_end(arguments);
 }
 
-/* What the model predicts for the action that was added last. The bound is by arithmetic on shares; the model
+/* What the model predicts for the action that was added last. The bound is arithmetic on shares; the model
  * also knows what else shrinks with them. */
 static void action_predict(struct analysis *analysis, const struct estimate *gain)
 {
@@ -62,8 +62,8 @@ static const struct estimate *speedup_at(const struct what_if_curve *curve, doub
 	return &unknown;
 }
 
-/* The fewest workers that come within 2 % of the best that workers give. NULL: not known, or no better than
- * those there are. */
+/* The fewest workers that come within 2 % of the best speed-up by workers. NULL: not known, or no better than
+ * the present number. */
 static const struct what_if_point *best_workers(const struct analysis *analysis)
 {
 	const struct what_if_curve *curve;
@@ -104,7 +104,8 @@ static void act_on_workers(struct analysis *analysis, const struct what_if_point
 	action_predict(analysis, &point->speedup);
 }
 
-/* Starting workers is waited for in each epoch: Python starts, or what it forks is copied page by page. */
+/* Each epoch waits for workers to start: a new Python has to start, or a forked one copies memory page by
+ * page. */
 static void act_on_fresh_workers(struct analysis *analysis)
 {
 	const struct estimate *gain;
@@ -145,9 +146,9 @@ static void act_on_storage(struct analysis *analysis)
 	action_predict(analysis, gain);
 }
 
-#define READ_AHEAD_EXCESS 3 /* times as much brought in as used: less is the price of large reads */
+#define READ_AHEAD_EXCESS 3 /* times as much read from storage as used: less is the price of large reads */
 
-/* Reading neighbours of what is wanted costs bandwidth: without them storage is as much faster. */
+/* Read-ahead that nobody uses costs bandwidth: without it, storage is faster by as much. */
 static void act_on_read_ahead(struct analysis *analysis)
 {
 	double excess = analysis->page_cache ? page_cache_excess(analysis->page_cache) : 0;
@@ -214,7 +215,7 @@ static void act_on_fetch(struct analysis *analysis)
 			   2 * n, n);
 }
 
-/* One worker more takes the waits of a step in parallel with the step: at most both overlap wholly. */
+/* With one worker, loading runs in parallel with the step: at best the two overlap wholly. */
 static void act_on_inline(struct analysis *analysis)
 {
 	double wait = wait_share(analysis), rest = 1 - wait;
@@ -227,8 +228,8 @@ static void act_on_inline(struct analysis *analysis)
 		   analysis->n_cpus == 1 ? " (but there is one core only)" : "; then measure again");
 }
 
-/* diesel_loader without worker processes: whatever they take over, the device's time is left, and so is what
- * all cores together need for preparing. */
+/* diesel_loader without worker processes: whatever workers take over, the time without preparing remains, and
+ * n cores do not make the job more than n times as fast. */
 static void act_on_own_prep(struct analysis *analysis)
 {
 	double prep = analysis_steady_ratio(analysis, SHARE_PREP_STALL);
@@ -252,7 +253,7 @@ static void act_on_prep(struct analysis *analysis)
 	if (prep < ADVICE_NOTABLE)
 		return;
 	act_on_own_prep(analysis);
-	/* A fetch-bound job was told to use more workers already. */
+	/* A fetch-bound job has the advice to use more workers already. */
 	if (analysis->loader == LOADER_WORKERS && analysis->verdict != ANALYSIS_FETCH_BOUND && n &&
 	    !analysis->predictions && idle >= 0.5) {
 		uint32_t more = n + (uint32_t)(idle + 0.5);
@@ -265,7 +266,7 @@ static void act_on_prep(struct analysis *analysis)
 	}
 	if (analysis->predictions && in_vain(&analysis->predictions->half_prep_speedup))
 		return;
-	/* Half the work is half the time at the least, however long the wait for it. */
+	/* Half the work takes at least half the time, however long the trainer waits for it. */
 	action_add(analysis, fmin(gain_of(prep), 2), CONFIDENCE_HIGH, "%s",
 		   analysis->loader == LOADER_WORKERS && idle < 0.5
 		       ? "Make preparing cheaper (fewer or faster transforms, smaller images, "
@@ -293,7 +294,7 @@ static bool act_on_interval(struct analysis *analysis)
 		    "of %.0f %%",
 		    report->advised_steps, report->interval_steps, 100 * report->advised_overhead,
 		    100 * report->overhead);
-	else if (!(report->interval_steps >= 1)) /* one was seen */
+	else if (!(report->interval_steps >= 1)) /* only one checkpoint was seen */
 		action_add(analysis, factor, CONFIDENCE_MEDIUM,
 			   "Write a checkpoint every %u steps at most: that costs %.1f %%",
 			   report->advised_steps, 100 * report->advised_overhead);
@@ -302,7 +303,7 @@ static bool act_on_interval(struct analysis *analysis)
 	return true;
 }
 
-/* Most of them: by another thread or process than the trainer. */
+/* Are most checkpoints written by a thread or process other than the trainer? */
 static bool in_background(const struct checkpoint_report *report)
 {
 	size_t n = 0;
@@ -346,7 +347,7 @@ static void act_on_cores(struct analysis *analysis)
 					      : "the job's own workers and threads had it most of the time");
 }
 
-/* It does not come back in a longer run: a cache of what was compiled saves it in the next one. */
+/* Compiling is paid once in a run, however long; a cache of what was compiled saves it in the next run. */
 static void act_on_compiling(struct analysis *analysis)
 {
 	double compiling = analysis_share_ratio(analysis, SHARE_COMPILING);
@@ -360,7 +361,8 @@ static void act_on_compiling(struct analysis *analysis)
 	    100 * compiling);
 }
 
-/* Nobody is sure of what could not be seen, nor of a job that trained for less time than it compiled. */
+/* Lowers the confidence if something could not be seen, or if the job trained for less time than it
+ * compiled. */
 static void confidence_limit(struct analysis *analysis)
 {
 	enum analysis_confidence most =
@@ -376,7 +378,7 @@ void advice_actions(struct analysis *analysis)
 {
 	const struct what_if_point *workers = best_workers(analysis);
 
-	/* What binds comes first; the rest as far as there is room. */
+	/* What binds the job comes first, and the rest as far as there is room. */
 	switch (analysis->verdict) {
 	case ANALYSIS_INSUFFICIENT: return;
 	case ANALYSIS_CHECKPOINT_BOUND: act_on_checkpoint(analysis); break;

@@ -5,20 +5,21 @@
  * The verdict and what to do about it, from the shares alone.
  *
  * Verdict: with less than ANALYSIS_STALL_THRESHOLD of the window in fetch_stall, prep_stall and
- * checkpoint_stall together the job is device-bound. Otherwise it is bound by the largest of the three. A
- * threshold this low is right because a loader that works ahead leaves no wait at all unless it is slower
- * than the device: then a faster device gains nothing.
+ * checkpoint_stall together the job is device-bound. Otherwise it is bound by the largest of the three. The
+ * threshold is this low because a loader that works ahead leaves no wait at all unless it is slower than the
+ * device, and then a faster device gains nothing.
  *
  * Gains are upper bounds by arithmetic on measured shares (removing a share s gives at most 1 / (1 - s);
- * halving a part of the work, at most 2), and what the replay predicts, where there is one. What the replay
- * says is in vain is no advice.
+ * halving a part of the work, at most 2), with the replay's prediction if there is one. What the replay says
+ * is in vain is not advised.
  */
 
 #include "analyzer/analysis.h"
 
-#define ADVICE_NOTABLE 0.05 /* a smaller share is not worth a word or an action of its own */
+#define ADVICE_NOTABLE 0.05 /* a smaller share gets neither a note nor an action of its own */
 
-/* Of the observed time: the trainer had no core, as processes that are not of the job had it. */
+/* The share of the observed time in which the trainer had no core because processes outside the job had it.
+ */
 double advice_neighbours_share(const struct analysis *analysis);
 
 /* Fills verdict and note. The shares, loader and workers are set already. */

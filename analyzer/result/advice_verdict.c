@@ -5,18 +5,19 @@
 
 #include "advice.h"
 
-#define LARGE_OTHER 0.05 /* more unexplained time must be said */
+#define LARGE_OTHER 0.05 /* more unexplained time than this is mentioned */
 
 double advice_neighbours_share(const struct analysis *analysis)
 {
 	return analysis->observed_ns ? (double)analysis->neighbours_ns / (double)analysis->observed_ns : 0;
 }
 
-/* What a reader must know beside the verdict. Each returns true if it has something to say. */
+/* Notes on what a reader must know beside the verdict. Each function returns true if it has something to
+ * say. */
 
 #define SAY(analysis, ...) (snprintf((analysis)->note, sizeof((analysis)->note), __VA_ARGS__) > 0)
 
-/* The steady steps are without it, and do not tell. */
+/* From the whole window: the steady steps leave compiling out. */
 static bool note_compiling(struct analysis *analysis)
 {
 	double compiling = analysis_share_ratio(analysis, SHARE_COMPILING);
@@ -112,7 +113,7 @@ static void verdict_find(struct analysis *analysis)
 
 void advice_verdict(struct analysis *analysis)
 {
-	/* The one that changes most what the verdict means is said. */
+	/* Only the first that applies is said: the one that changes most what the verdict means. */
 	static bool (*const notes[])(struct analysis *) = {
 	    note_compiling,   note_warmup, note_walk_alone, note_blind,
 	    note_unexplained, note_gil,    note_starved,

@@ -11,10 +11,10 @@
 
 #define DRAWS      2000
 #define CONFIDENCE 0.99
-#define BLOCK_MIN  4    /* steps that stay together: a round of a few workers */
+#define BLOCK_MIN  4    /* so many steps at least stay together: a round of a few workers */
 #define NOTABLE    0.01 /* a smaller change is of no interest, however certain */
 
-/* The steps that count: behind warm-up, and none apart. */
+/* The steps that count: those after warm-up that are not apart. */
 struct sample {
 	struct analysis_step *steps;
 	size_t n, block;
@@ -46,7 +46,7 @@ static int sample_of(const struct analysis *analysis, struct sample *ret_sample)
 
 	if (!sample.steps)
 		return -ENOMEM;
-	/* A job that is nearly all warm-up is compared by what there is. */
+	/* A job that is nearly all warm-up is compared with its warm-up. */
 	if (analysis->n_steps < skip + ANALYSIS_STEPS_MIN)
 		skip = 0;
 	for (size_t i = skip; analysis->steps && i < analysis->n_steps; i++)
@@ -159,7 +159,8 @@ static void widen(const struct analysis *a, const struct analysis *b, struct com
 	}
 }
 
-/* Paid once, in steps that are no sample of anything: what it was of all the time there is. */
+/* Compiling is paid once, and not in the steps that are resampled: its share of all observed time, without an
+ * interval. */
 static struct comparison_share compiling_of(const struct analysis *a, const struct analysis *b)
 {
 	double of_a = a->compiling.known ? analysis_share_ratio(a, SHARE_COMPILING) : NAN;

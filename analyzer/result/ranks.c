@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STRAGGLER_RATIO 0.05 /* of the others' time, above the straggler's own: less is chance */
+#define STRAGGLER_RATIO 0.05 /* of the others' time, beyond the straggler's own; less is chance */
 
-/* The thread with most steps of each process that trains: one with less than half the steps of the busiest
- * does something else (an evaluation with gradients, a warm-up). */
+/* Finds the thread with the most steps in each process that trains. A process with less than half the steps
+ * of the busiest does something else (an evaluation with gradients, a warm-up). */
 static size_t trainers_find(const struct timeline *timeline, const struct timeline_thread **trainers)
 {
 	size_t n = 0, n_steps_best = 0, n_kept = 0;
@@ -136,7 +136,7 @@ void ranks_note(const struct ranks *ranks, struct analysis *analysis)
 		snprintf(text, sizeof(text),
 			 "%zu ranks, none of which the others wait for; shown is process %u", ranks->n,
 			 analysis->trainer_tgid);
-	/* Who is shown is said first: what follows is about it. */
+	/* Which rank is shown comes first, because the rest is about it. */
 	snprintf(rest, sizeof(rest), "%s", analysis->note);
 	snprintf(analysis->note, sizeof(analysis->note), "%s", text);
 	if (rest[0] && strlen(text) + 2 + strlen(rest) < sizeof(analysis->note))

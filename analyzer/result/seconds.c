@@ -8,7 +8,7 @@
 #include "lib/sorted.h"
 #include "times.h"
 
-/* More steps than this in one stretch: percentiles are of the first ones. */
+/* If a stretch has more steps, percentiles are those of the first ones. */
 #define STEPS_MAX 4096
 
 static uint64_t overlap_ns(const struct lane_segment *segment, uint64_t begin_ns, uint64_t end_ns)
@@ -47,7 +47,7 @@ static void add_trainer(struct analysis_stretch *s, const uint64_t ns[LANE_STATE
 	s->queue_ns += ns[LANE_STARVED];
 }
 
-/* Batches that ended by then: a worker prepares one after the other. */
+/* How many batches ended by then: a worker prepares one after the other. */
 static size_t batches_until(const struct lane *lane, uint64_t at_ns)
 {
 	return sorted_count(lane->n_batches, i, lane->batches[i].end_ns <= at_ns);
@@ -89,7 +89,7 @@ static void add_lanes(struct analysis_stretch *s, const struct analysis *analysi
 	}
 }
 
-/* Steps that ended by then. */
+/* How many steps ended by then. */
 static size_t steps_until(const struct analysis *analysis, uint64_t at_ns)
 {
 	return sorted_count(analysis->n_steps, i, analysis->steps[i].end_ns <= at_ns);

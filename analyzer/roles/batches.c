@@ -36,8 +36,8 @@ static size_t nexts_collect(const struct timeline_thread *trainer, struct next *
 	return n;
 }
 
-/* Only for a next() that makes the batch itself: with workers, a batch that came out of turn is there at once,
- * too. */
+/* Only for a next() that makes the batch itself: with workers, a batch that came out of turn is there at
+ * once, too. */
 static bool is_empty(const struct next *next, uint64_t usual_ns)
 {
 	uint64_t ns = next->end_ns - next->begin_ns;

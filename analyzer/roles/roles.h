@@ -43,14 +43,14 @@ struct roles {
 	/* No backward pass was seen: a step is a next(), and this its end: MARK_NEXT_END where there is any,
 	 * else MARK_BATCH_END. 0: there are backward passes, or no marks. */
 	uint32_t step_mark;
-	size_t n_own_batches;     /* calls of next() of a DataLoader without workers, if most calls are; else 0 */
-	uint64_t *results;        /* inodes of result pipes, ascending */
-	uint32_t *result_loaders; /* of each result pipe: its loader's number, from 1 on; 0: it feeds no step */
+	size_t n_own_batches; /* calls of next() of a DataLoader without workers, if most calls are; else 0 */
+	uint64_t *results;    /* inodes of result pipes, ascending */
+	uint32_t *result_loaders; /* of each of results: its loader, from 1 on; 0: it feeds no step */
 	size_t n_results;         /* 0: no worker processes */
 	const struct timeline_thread *reader; /* of the result pipes; NULL: none */
 	const struct timeline_thread **workers;
-	uint64_t *started_ns;     /* of each worker: when it first looked for an index; until then it starts up */
-	uint32_t *worker_loaders; /* of each worker, like result_loaders: those of a validation feed no step */
+	uint64_t *started_ns; /* of each worker: when it first looked for an index; until then it starts up */
+	uint32_t *worker_loaders; /* of each worker, the same: a validation's feed no step */
 	size_t n_workers;
 	const struct timeline_thread **loaders;
 	size_t n_loaders;
@@ -76,7 +76,8 @@ bool roles_is_result(const struct roles *roles, uint64_t inode);
 enum role role_of(const struct timeline *timeline, const struct roles *roles,
 		  const struct timeline_thread *thread);
 
-/* Returns until when the worker whose process the thread belongs to starts up; 0: the thread is no worker's. */
+/* Returns until when the worker whose process the thread belongs to starts up; 0: the thread is no worker's.
+ */
 uint64_t roles_started_ns(const struct roles *roles, const struct timeline_thread *thread);
 
 /* In words: "worker", "hand-off thread", ... */

@@ -7,7 +7,7 @@
 #include "calls.h"
 #include "handovers.h"
 
-#define STEPS_MIN 2 /* at least so many steps in which a loader thread reads, and so many sleeps of the trainer that it ends */
+#define STEPS_MIN 2 /* in which a loader thread reads, and sleeps of the trainer that it ends */
 
 static bool reads_data(const struct timeline_thread *thread, size_t call)
 {
@@ -95,7 +95,8 @@ static bool stage_add(const struct timeline *timeline, struct roles *roles)
 	return found;
 }
 
-/* Sleeps of the trainer that loader threads ended; only those within next(), if that makes the batch itself. */
+/* Sleeps of the trainer that loader threads ended; only those within next(), if that makes the batch itself.
+ */
 static size_t n_ended_by_loaders(const struct timeline *timeline, const struct roles *roles)
 {
 	const struct timeline_thread *trainer = roles->trainer;

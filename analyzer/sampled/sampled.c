@@ -55,7 +55,7 @@ static void life_find(const struct sampled_job *job, struct analysis *analysis)
 		analysis->teardown_ns = last_ns - analysis->window_end_ns;
 }
 
-/* Without steps all but compiling is steady. */
+/* There are no steps: everything but compiling is steady. */
 static void compiling_fill(const struct sampled_job *job, const struct sampled_trainer *trainer,
 			   struct analysis *analysis)
 {
@@ -127,13 +127,13 @@ static void judge(const struct sampled_job *job, struct analysis *analysis)
 		snprintf(analysis->note, sizeof(analysis->note),
 			 "what the job's threads sleep in is hidden: every sleep of the trainer counts as "
 			 "data wait");
-	/* What the trainer prepares itself is no waiting for dieseld. */
+	/* If the trainer prepares most of it itself, it does not wait for dieseld. */
 	if (analysis->loader == LOADER_DIESEL && !analysis->note[0] &&
 	    2 * analysis->own_prep_ns < analysis->share_ns[SHARE_PREP_STALL])
 		snprintf(analysis->note, sizeof(analysis->note),
 			 "whether dieseld waits for storage is not seen without privilege: all data wait is "
 			 "shown as preparing");
-	/* What is approximate is not to be sure of. */
+	/* Nobody can be sure of what is approximate. */
 	for (size_t i = 0; i < analysis->n_actions; i++)
 		if (analysis->actions[i].confidence == CONFIDENCE_HIGH)
 			analysis->actions[i].confidence = CONFIDENCE_MEDIUM;

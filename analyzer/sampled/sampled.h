@@ -9,7 +9,7 @@
 
 #include "analyzer/analysis.h"
 
-#define SAMPLED_LOOKS_MIN 100 /* at the trainer, in the window: fewer say nothing about the job */
+#define SAMPLED_LOOKS_MIN 100 /* looks at the trainer in the window: fewer say nothing about the job */
 
 bool sampled_is(const struct analysis_input *input);
 

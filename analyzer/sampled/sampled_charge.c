@@ -5,8 +5,8 @@
 
 #define HELPERS_RATIO 0.3 /* of a CPU, above which other threads are computing */
 
-/* Other threads of the trainer's process computed in the time of this look; apart from known_ns of CPU time,
- * which went into something else. */
+/* Did other threads of the trainer's process compute in the time of this look? known_ns: CPU time of theirs
+ * that went into something else. */
 static bool helpers_compute(const struct event *look, uint64_t known_ns)
 {
 	double others = (double)look->sample.process_ns - (double)look->sample.exec_ns - (double)known_ns;
@@ -15,7 +15,7 @@ static bool helpers_compute(const struct event *look, uint64_t known_ns)
 	       others > HELPERS_RATIO * (double)(look->end_ns - look->start_ns);
 }
 
-/* A thread that loads for the trainer does so: it reads, or computes. */
+/* Is a thread that loads for the trainer at it: does it read or compute? */
 static bool is_loading(const struct event *look)
 {
 	return look && (look->sample.wait == PROC_WAIT_FILE_READ || look->sample.n_reads ||

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What a trainer that a look found asleep waits for. */
+/* What the trainer waits for when a look finds it asleep. */
 
 #include "analyzer/analysis.h"
 #include "sampled_job.h"
@@ -14,7 +14,7 @@ enum charge {
 	CHARGE_COUNT,
 };
 
-/* Only for a look that found it asleep. */
+/* look: one that found the trainer asleep. */
 enum charge sampled_charge(const struct sampled_job *job, enum analysis_loader loader,
 			   const struct event *look);
 

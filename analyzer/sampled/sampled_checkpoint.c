@@ -9,8 +9,8 @@
 
 /*
  * Bytes count when a write call returns, and serialising goes on between two calls. So from a look that saw a
- * large write, or found the trainer writing or syncing, a checkpoint goes back to the first write of some
- * size after the last read: a step's data was read before, and the next step's comes after.
+ * large write, or found the trainer writing or syncing, a checkpoint reaches back to the first write of some
+ * size after the last read: reads are for the data of the steps before and after.
  */
 
 #define CHECKPOINT_BYTES UINT64_C(65536)
@@ -19,7 +19,8 @@
 #define SLEEP_NS         (20 * NS_PER_MS) /* a longer sync counts without bytes */
 #define BACK_NS          (UINT64_C(30) * NS_PER_S)
 
-/* The bytes of a look may be of what it did before: of compiling, whose files are no checkpoint. */
+/* The bytes of a look may come from what the thread did before: from compiling, whose files are no
+ * checkpoint. */
 static bool of_compiler(const struct sampled_thread *thread, size_t i)
 {
 	return thread->looks[i]->sample.place == SAMPLE_PLACE_COMPILING ||

@@ -38,7 +38,7 @@ static bool is_ours(const struct event *event)
 	}
 }
 
-/* What its events say of a process; then only its looks are left, by thread. */
+/* Takes what its events say about a process, after which only its looks remain, by thread. */
 static size_t process_fill(struct sampled_process *process, const struct event **events, size_t n)
 {
 	size_t n_looks = 0;
@@ -65,7 +65,7 @@ static size_t process_fill(struct sampled_process *process, const struct event *
 	return n_looks;
 }
 
-/* Looks that overlap contradict themselves: the later one goes. */
+/* Looks that overlap contradict themselves: the later one is dropped. */
 static void threads_fill(struct sampled_process *process, const struct event **looks, size_t n)
 {
 	for (size_t i = 0; i < n;) {
@@ -94,7 +94,7 @@ static int processes_find(struct sampled_job *job, size_t n)
 		n_looks += job->events[i]->type == EVENT_SAMPLE;
 	}
 	job->processes = calloc(n_processes + 1, sizeof(*job->processes));
-	/* At most a thread a look; mostly thousands of looks a thread. */
+	/* At most one thread per look; mostly there are thousands of looks per thread. */
 	job->thread_array = threads = calloc(n_looks + 1, sizeof(*threads));
 	if (!job->processes || !threads)
 		return -ENOMEM;
@@ -216,7 +216,7 @@ static void roles_set(struct sampled_job *job)
 	for (size_t i = 0; i < job->n_processes; i++) {
 		struct sampled_process *process = &job->processes[i];
 
-		/* One that has workers itself is a fork server. */
+		/* A process that has workers itself is a fork server. */
 		process->is_worker =
 		    is_worker_of(job, process, job->trainer_process) && !n_workers_of(job, process);
 		job->n_workers += process->is_worker;

@@ -11,7 +11,7 @@
  * - Reader: another thread of the trainer's process that waits at pipes: the pin-memory thread.
  * - Loaders: other threads of the trainer's process that read files, where there are no worker processes.
  *
- * A number that is used again is another process: EVENT_EXIT is between them.
+ * A process ID that is reused is another process: EVENT_EXIT lies between the two.
  */
 
 #include <stdbool.h>
@@ -29,7 +29,7 @@ struct sampled_thread {
 struct sampled_process {
 	uint32_t tgid, parent_tgid, flags; /* enum sample_process */
 	uint64_t first_ns, last_ns;
-	uint64_t framework_ns; /* when a library that training is done with was first seen in it; 0: never */
+	uint64_t framework_ns; /* when a library for training was first seen in it; 0: never */
 	uint64_t process_ns;   /* CPU time while it was looked at */
 	struct sampled_thread *threads;
 	size_t n_threads;
@@ -59,10 +59,10 @@ void sampled_job_free(struct sampled_job *job);
 /* The look that covers this time; NULL: none. */
 const struct event *sampled_look_at(const struct sampled_thread *thread, uint64_t at_ns);
 
-/* At the end of the look it was within a loader's next(), as its Python stack told. */
+/* Returns true if its Python stack showed it within a loader's next() at the end of the look. */
 bool sampled_inside(const struct event *look);
 
-/* Asleep from start to end of the look, without a doubt. */
+/* Returns true if it was certainly asleep from start to end of the look. */
 bool sampled_is_sure(const struct event *look);
 
 /* Time of a look that was neither on a CPU nor runnable. */

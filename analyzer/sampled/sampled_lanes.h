@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the trainer and the workers of a sampled recording did, for drawing: one state a look, the one it had
- * most of. Waits are fetch where a worker was found reading at the time, else prep. */
+/* What the trainer and the workers of a sampled recording did, for drawing: one state for each look, the one
+ * that lasted longest. Waits are fetch where a worker was found reading at the time, else prep. */
 
 #include "analyzer/lanes.h"
 #include "sampled_job.h"

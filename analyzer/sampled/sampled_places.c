@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A trainer whose Python stack was read at each look: data wait is what lies within a loader's next(),
- * whatever it does there. Where it went in or out lies between two looks, on average in the middle.
+ * whatever it does there. It went in or out at some time between two looks, on average in the middle.
  */
 #include <errno.h>
 #include <math.h>
@@ -11,11 +11,11 @@
 #include "lib/sorted.h"
 #include "times.h"
 
-#define KNOWN_RATIO   0.5    /* of the looks at least: else the stack was mostly not to be read */
-#define RUN_LOOKS     3      /* a step's next() and computing of so many looks each are all seen */
+#define KNOWN_RATIO   0.5 /* of the looks at least: else the stack was mostly unreadable */
+#define RUN_LOOKS     3 /* if a step's next() and its computing each last so many looks, all of them are seen */
 #define UNIFORM_SIGMA 0.2887 /* standard deviation of a uniform distribution of width 1 */
 
-/* Looks one after the other that found the trainer at the same place. */
+/* Successive looks that found the trainer at the same place. */
 struct look_run {
 	uint64_t begin_ns, end_ns;
 	bool inside;
@@ -46,7 +46,7 @@ enum sample_place sampled_place(const struct sampled_thread *thread)
 
 static int runs_find(const struct sampled_thread *thread, struct runs *runs)
 {
-	uint64_t last_ns = 0; /* the end of the last look that knew */
+	uint64_t last_ns = 0; /* the end of the last look that knew the place */
 
 	runs->items = calloc(thread->n + 1, sizeof(*runs->items));
 	if (!runs->items)

@@ -5,19 +5,19 @@
 
 #include "lib/proc_task.h"
 
-/* Looks a few ms apart see the same sleep: so many of them count as one. */
+/* Looks a few ms apart see the same sleep, so this many count as one. */
 #define LOOKS_CORRELATED 4
 
 /* Half-widths of what sampling does not explain, as shares. */
 #define ERROR_FLOOR  0.025 /* edges of the window, CPU time of the hand-over itself */
 #define ERROR_SPLIT  0.25  /* of the smaller of fetch and prep, with workers: the model's */
-#define ERROR_QUEUE  0.1   /* of cpu_starved: which queueing was in a wait */
+#define ERROR_QUEUE  0.1   /* of cpu_starved: which of the queueing was in a wait */
 #define ERROR_INLINE 0.05  /* where loading ends and computing begins */
 #define ERROR_SOURCE 0.05  /* for each source of /proc that was not readable */
 
 struct worker_sums {
 	double wall_ns, exec_ns, queue_ns, sure_fetch_ns, sure_idle_ns, sure_blocked_ns;
-	double fetch, idle, blocked; /* weights of what is not sure */
+	double fetch, idle, blocked; /* weights of the sleep whose charge is uncertain */
 };
 
 static double *slot(struct worker_sums *sums, const struct event *look, bool sure)
@@ -111,7 +111,7 @@ static double largest(double a, double b, double c)
 	return most > c ? most : c;
 }
 
-/* The part of the wait that reading without delay would end, in ns. */
+/* How much of the wait would be saved if reading took no time, in ns. */
 static double fetch_saved(const struct sampled_trainer *trainer, const struct analysis *analysis,
 			  double workers_process_ns)
 {
@@ -119,7 +119,7 @@ static double fetch_saved(const struct sampled_trainer *trainer, const struct an
 	double wall = (double)(trainer->end_ns - trainer->begin_ns) - (double)trainer->checkpoint_ns -
 		      (double)trainer->compiling_ns;
 	double n = from->n_at_once, wait = (double)trainer->wait_ns, alone = wall - wait;
-	/* Without a core they would wait as now: whoever has the cores is still there. */
+	/* They would lack a core as often as now: whoever has the cores is still there. */
 	double serial = (double)from->cpu_ns + (double)from->blocked_ns + (double)from->queue_ns;
 	double cores =
 	    analysis->n_cpus ? ((double)trainer->process_ns + workers_process_ns) / analysis->n_cpus : 0;
@@ -153,7 +153,7 @@ static void errors_find(const struct sampled_job *job, const struct sampled_trai
 	double wall = (double)(trainer->end_ns - trainer->begin_ns);
 	double uncertain = (double)trainer->uncertain_ns / wall;
 	double n = (double)trainer->n_looks / LOOKS_CORRELATED;
-	/* Of the uncertain part at worst one half is one thing and one half another. */
+	/* At worst, half of the uncertain part is one thing and half is another. */
 	double sampled = 1.96 * uncertain * sqrt(0.25 / (n > 1 ? n : 1));
 	double missing = ERROR_SOURCE * n_sources_missing(job);
 	double edges = trainer->placed                    ? 1.96 * trainer->edge_error_ns / wall

@@ -12,21 +12,21 @@
 /* The time of one thread between two points, as far as it is known. */
 struct account {
 	uint64_t wall_ns, exec_ns, queue_ns;
-	uint64_t queue_data_ns; /* part of queue_ns: before, in or after a data wait */
+	uint64_t queue_data_ns; /* part of queue_ns: next to or in a data wait */
 	uint64_t sure_ns[CHARGE_COUNT];
-	double likely_ns[CHARGE_COUNT]; /* looks on either side tell */
-	double unseen_ns;               /* too short for a look */
+	double likely_ns[CHARGE_COUNT]; /* judged by the looks on either side */
+	double unseen_ns;               /* sleeps too short for a look */
 	uint64_t process_ns, read_bytes;
 	size_t n_looks;
 };
 
-/* Runnable, and not on a CPU yet: that time is counted when it gets one. */
+/* Was it runnable, and not on a CPU yet? That time is counted when it gets one. */
 static bool is_queued(const struct event *look)
 {
 	return !sampled_asleep(look) && !look->sample.exec_ns && !look->sample.queue_ns;
 }
 
-/* before: what it did before it became runnable, or in the look before; NULL: not known. */
+/* before: the look before it became runnable, or just the one before; NULL: not known. */
 static void account_add(struct account *account, const struct sampled_job *job, enum analysis_loader loader,
 			const struct event *before, const struct event *look)
 {
@@ -59,8 +59,8 @@ static void account_add(struct account *account, const struct sampled_job *job, 
 		account->unseen_ns += (double)sleep_ns;
 }
 
-/* The sleep of an account by what it is charged to. Time in the queue is known only when the thread gets its
- * CPU: what looks like sleep until then is taken back here, where the sums are right. */
+/* Divides the sleep of an account by what it is charged to. Time in the queue is known only when the thread
+ * gets its CPU. What looked like sleep until then is corrected here, where the sums are right. */
 static void account_close(const struct account *account, double sleep_ns[CHARGE_COUNT],
 			  double *ret_uncertain_ns)
 {
@@ -100,7 +100,7 @@ static double computing_ratio(const struct sampled_trainer *trainer, const struc
 	return (double)ns / (double)(look->end_ns - look->start_ns);
 }
 
-/* At most *left_ns, which it is taken from. */
+/* Takes ns, but at most *left_ns, out of *left_ns. Returns how much. */
 static uint64_t take(double ns, uint64_t *left_ns)
 {
 	uint64_t taken = ns > 0 ? (uint64_t)(ns + 0.5) : 0;
@@ -111,7 +111,7 @@ static uint64_t take(double ns, uint64_t *left_ns)
 	return taken;
 }
 
-/* Puts the sums in; device has what is left, so that they make up the window. */
+/* Fills in the shares; device gets what is left, so that they sum to the window. */
 static void shares_fill(struct sampled_trainer *trainer, double wait_ns, double starved_ns, double other_ns)
 {
 	uint64_t left_ns =
@@ -125,8 +125,8 @@ static void shares_fill(struct sampled_trainer *trainer, double wait_ns, double 
 		trainer->fetch_ns = trainer->wait_ns;
 }
 
-/* Looks at compiling and at checkpoints have shares of their own. *at: the first checkpoint that may not be
- * over. */
+/* Is the look at compiling or at a checkpoint, which have shares of their own? *at: the first checkpoint that
+ * may not be over. */
 static bool is_apart(struct sampled_trainer *trainer, const struct event *look, size_t *at)
 {
 	uint64_t length_ns = look->end_ns - look->start_ns;
@@ -143,7 +143,7 @@ static bool is_apart(struct sampled_trainer *trainer, const struct event *look, 
 	return true;
 }
 
-/* Of looks while the trainer loaded by itself. */
+/* Sums over looks while the trainer loaded by itself. */
 struct loading {
 	double wall_ns, exec_ns, queue_ns;
 };

@@ -3,12 +3,12 @@
 
 /*
  * Where the trainer's time went, from looks at it. Its CPU time and its time in the run queue are exact, so
- * its sleep is too; a sleep that spans two looks is known from the first to the last of them, and what is
- * left of the sleep is charged in the proportions that the looks show.
+ * its sleep is too. A sleep that several looks saw is known from the first to the last of them; the rest of
+ * the sleep is charged in the proportions that the looks show.
  *
  * - Window. With workers: from the first wait at the result pipe to the last batch that came, and one step's
  *   computing. Inline: over the steps that read about as much as the others do, so that imports are left out.
- *   Else: all of the trainer's time.
+ *   Otherwise all of the trainer's time.
  * - Data wait. With workers: asleep at a pipe or in the handshake over a socket; or in a futex where another
  *   thread of the process waits at the pipe or loads, and none computes. Without workers: within a loader's
  *   next(), where its Python stack was read; else outside of computing. Computing is a pause between reads
@@ -35,16 +35,17 @@ struct sampled_trainer {
 	uint64_t other_ns;
 	uint64_t device_ns;
 	uint64_t fetch_ns;     /* inline: part of wait_ns, blocked in file calls; else 0 */
-	uint64_t own_prep_ns;  /* part of wait_ns: it computed itself, or lacked a core; 0 where not known */
+	uint64_t own_prep_ns;  /* part of wait_ns: the trainer itself computed, or lacked a core; 0 where not
+				  known */
 	uint64_t process_ns;   /* CPU time of all threads of its process in the window */
-	uint64_t uncertain_ns; /* sleep whose charge is estimated: what the interval is made of */
+	uint64_t uncertain_ns; /* sleep whose charge is estimated, from which the interval follows */
 	uint64_t read_bytes;
 	size_t n_looks;                    /* in the window */
 	size_t n_steps;                    /* about; 0: not known */
 	bool compiling_known;              /* its Python stack was read */
 	struct sampled_stretch *computing; /* between the loading of two steps, where that is known */
 	size_t n_computing;
-	bool placed;          /* its Python stack told them */
+	bool placed;          /* its Python stack told when it loads */
 	double edge_error_ns; /* of all borders between loading and computing together: standard deviation */
 	struct sampled_stretch *checkpoints;
 	size_t n_checkpoints;
@@ -62,8 +63,8 @@ int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *t
 int sampled_checkpoints_find(const struct sampled_thread *thread, struct sampled_stretch **ret_stretches,
 			     size_t *ret_n);
 
-/* sampled_places.c: where the thread was by its Python stack, mostly: of which loader's next() it was seen
- * in; SAMPLE_PLACE_OUTSIDE: in none; SAMPLE_PLACE_UNKNOWN: its stack was not read. */
+/* sampled_places.c: which loader's next() the thread was mostly seen in, by its Python stack;
+ * SAMPLE_PLACE_OUTSIDE: in none; SAMPLE_PLACE_UNKNOWN: its stack was not read. */
 enum sample_place sampled_place(const struct sampled_thread *thread);
 /* Computing stretches, window and n_steps of a trainer that was seen in a loader's next(). -ENOMEM. */
 int sampled_places_find(const struct sampled_thread *thread, struct sampled_trainer *trainer);

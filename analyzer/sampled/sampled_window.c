@@ -8,8 +8,9 @@
 #include "sampled_charge.h"
 #include "sampled_trainer.h"
 
-/* Batches that came: reads come in bursts of about one size, one a batch. Returns the look of the last one.
- */
+/* Finds the batches that came: reads come in bursts of about one size, one burst per batch. Returns the look
+ * of the last one.
+ *  */
 static int bursts_find(const struct sampled_thread *reader, uint64_t begin_ns,
 		       struct sampled_trainer *trainer, uint64_t *ret_last_ns)
 {
@@ -66,8 +67,9 @@ static int window_of_workers(const struct sampled_job *job, struct sampled_train
 	for (size_t i = 0; i < reader->n; i++) {
 		const struct event *look = reader->looks[i];
 
-		/* A worker is found up to a second after it was made, when its trainer waits for it already.
-		 */
+		/* A worker may be found up to a second after it was made, when the trainer already waits for
+		 * it.
+		 *  */
 		if (sampled_asleep(look) && sampled_charge(job, LOADER_WORKERS, look) == CHARGE_DATA &&
 		    look->end_ns + NS_PER_S >= first_worker_ns) {
 			trainer->begin_ns = look->end_ns - sampled_sleep_ns(look);

@@ -30,9 +30,9 @@ struct checkpoint_input {
 	const struct compiling *compiling;
 };
 
-/* Appends the thread's checkpoints; call interval_list_tidy() after the last thread. beside: the thread writes
- * while training goes on, so steps may begin while a file is open, if most of its bytes come in large writes.
- * -ENOMEM. */
+/* Appends the thread's checkpoints; call interval_list_tidy() after the last thread. beside: the thread
+ * writes while training goes on, so steps may begin while a file is open, if most of its bytes come in large
+ * writes. -ENOMEM. */
 int checkpoints_find(const struct checkpoint_input *input, const struct timeline_thread *thread, bool beside,
 		     struct interval_list *checkpoints);
 

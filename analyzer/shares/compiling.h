@@ -16,7 +16,7 @@ struct compiling {
 	struct interval_list trainer; /* all three tidy */
 	struct interval_list helpers; /* other threads of its process */
 	struct interval_list process; /* either */
-	bool known;                   /* a Python stack of its process was sampled: compiling would have been seen */
+	bool known; /* a Python stack of its process was sampled: compiling would have been seen */
 };
 
 /* times: of the steps, ascending. Free *compiling also after -ENOMEM. */

@@ -37,8 +37,7 @@ struct partition {
 	struct interval_list gpu_waits;          /* of the trainer, without all these; tidy */
 	struct interval_list collectives;        /* of several ranks: asleep until others come along; tidy */
 	struct interval_list gil_sleeps;         /* of the trainer at the interpreter lock; tidy */
-	const uint8_t
-	    *saves; /* of each thread: it writes checkpoints, or waits for one that does; set before use */
+	const uint8_t *saves; /* of each thread: it saves, or waits for one that does; set before use */
 	const struct timeline_thread **helpers;
 	size_t n_helpers;
 };

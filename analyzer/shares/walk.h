@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Why a wait lasted: back from its end, through whoever ended each sleep, to the thread and call that held the
- * trainer up. Only a task of the job that really made the other one runnable is followed; a sleep that an
+ * Why a wait lasted: back from its end, through whoever ended each sleep, to the thread and call that held
+ * the trainer up. Only a task of the job that really made the other one runnable is followed; a sleep that an
  * interrupt ended stays with the sleeper (its disk, its network, its timer). Every ns of the wait is charged
  * once; what is not known of a thread is "not attributed". This explains a wait. Only the replay can say how
  * much of it goes away with faster storage, because the walk does not see that fetching overlaps.

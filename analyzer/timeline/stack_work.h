@@ -43,8 +43,9 @@ void stack_looks_free(struct stack_looks *looks);
 struct stack_bounds {
 	const uint64_t *times; /* ascending; a span ends at each: the thread works on something else there */
 	size_t n_times;
-	const struct interval_list *known; /* spans known from calls, tidy: a sample within one does not extend the span; NULL: none */
-	bool wide; /* a span reaches to the samples around it that say something else: all that it may cover */
+	const struct interval_list *known; /* spans known from calls, tidy: a sample within one does not
+					      extend the span; NULL: none */
+	bool wide;              /* a span reaches to the samples around it that say something else */
 	uint64_t asleep_max_ns; /* the longest sleep within a span; 0: any */
 };
 

@@ -5,11 +5,11 @@
  * When to record in detail, so that a recording of any length stays small: all that is written is paid for
  * from a budget of bytes that fills at a steady rate. Starting up has a budget of its own: imports, compiling
  * and new workers make more events than steps do, and must not use up what the steps need. So has the first
- * minute of the steps, large enough for a common job to be recorded whole: many are not longer. From then on a
- * short reserve is all that can be saved up. A slice can overdraw it by as much again. After that detail comes
- * in slices, as many as the rate pays for. All detail together has a limit too: above it the slice whose
- * absence leaves the shortest hole goes, which keeps what stays evenly spread. The first and the last slice
- * always stay.
+ * minute of the steps, large enough for a common job to be recorded whole: many are not longer. From then on
+ * a short reserve is all that can be saved up. A slice can overdraw it by as much again. After that detail
+ * comes in slices, as many as the rate pays for. All detail together has a limit too: above it the slice
+ * whose absence leaves the shortest hole goes, which keeps what stays evenly spread. The first and the last
+ * slice always stay.
  *
  * Pure: no clock, no I/O. docs/measuring.md says what a report with holes means.
  */
@@ -18,7 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A shorter slice shows too few steps of a slow job. Only one that overdraws the budget too far ends sooner. */
+/* A shorter slice shows too few steps of a slow job. Only one that overdraws the budget too far ends sooner.
+ */
 #define SLICE_MIN_NS UINT64_C(5000000000)
 
 struct slices_config {
@@ -58,7 +59,8 @@ enum slices_change {
 	SLICES_OFF, /* the last item has ended */
 };
 
-/* Both counts are since the start; written_bytes includes detail. Returns an enum slices_change, or -ENOMEM. */
+/* Both counts are since the start; written_bytes includes detail. Returns an enum slices_change, or -ENOMEM.
+ */
 int slices_step(struct slices *slices, uint64_t now_ns, uint64_t written_bytes, uint64_t detail_bytes);
 
 bool slices_on(const struct slices *slices);

@@ -30,7 +30,7 @@ import time
 
 LOADER = "torch.utils.data.dataloader"
 COMPILER = "torch._dynamo.callback"
-VARIANTS = 4  # batches made of a first one: with a single one everything would stay in the CPU's caches
+VARIANTS = 4  # batches made of a first one: a single one would stay in the CPU's caches
 SEED = 20260
 
 
@@ -88,7 +88,7 @@ class Clock:
         self.compiles_since = None
 
     def compiled(self):
-        """Seconds; nan: PyTorch could compile, and does not tell when."""
+        """Seconds spent compiling; nan: PyTorch can compile, but does not tell for how long."""
         return self.compiling if self.compiling_known or "torch._dynamo.convert_frame" not in sys.modules else math.nan
 
     def write(self):
@@ -353,11 +353,11 @@ def watch_compiler(module, clock):
         module.callback_handler.register_end_callback(clock.compile_end)
         clock.compiling_known = True
     except AttributeError:
-        pass  # an older one, which does not tell
+        pass  # an older PyTorch, which does not tell
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds a module by the others' means and changes it when it is ready."""
+    """Finds a module by means of the other finders, and changes it once it is loaded."""
 
     def __init__(self, target, ready):
         self.target, self.ready = target, ready

@@ -17,8 +17,8 @@
 #include "truth_print.h"
 #include "truth_run.h"
 
-#define STAYED_RATIO     0.02 /* more of the files in the page cache than this is no cold run */
-#define MISSING_RATIO    0.02 /* less of them there is no cached run */
+#define STAYED_RATIO     0.02 /* with more of the files in the page cache a run is not cold */
+#define MISSING_RATIO    0.02 /* with more of the files missing a run is not cached */
 #define WARM_MEMORY_PART 2    /* files of a folder are read in advance if they fill at most this part */
 
 struct truth {
@@ -59,7 +59,7 @@ static int run(struct truth *truth, const char *what, const char *mode, struct t
 	return r;
 }
 
-/* Which files are to be cold or warm: those below --data, or what the job was seen to read. */
+/* Finds which files are to be cold or warm: those below --data, or those that the job was seen to read. */
 static int learn(struct truth *truth, struct error *err)
 {
 	_cleanup_(freep) char *text = NULL;
@@ -83,7 +83,7 @@ static int learn(struct truth *truth, struct error *err)
 	return 0;
 }
 
-/* A folder that was named is read whole, as another run may read other files of it. */
+/* A folder that was named is read as a whole, because another run may read other files in it. */
 static void warm(struct truth *truth)
 {
 	struct truth_report *report = &truth->report;
@@ -157,7 +157,8 @@ static int run_all(struct truth *truth, struct error *err)
 	return r;
 }
 
-/* The job's standard output is not ours: to standard error, or nowhere. Returns what ours was. */
+/* The job's standard output is not ours: it goes to standard error, or nowhere. Returns a descriptor of our
+ * own. */
 static int divert_output(bool verbose)
 {
 	int output = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);

@@ -5,7 +5,7 @@
  * `diesel-analyze truth`: the three-run differential of DS-Analyzer on an unmodified PyTorch job.
  *
  * The job runs once to learn which files it reads, then with them in the page cache, with them evicted, and
- * with batches from memory: what makes the difference is preparing and fetching. In front of it runs
+ * with batches from memory: the differences are preparing and fetching. In front of it runs
  * share/diesel/truth/sitecustomize.py: this is the only verb that puts something into the job.
  */
 

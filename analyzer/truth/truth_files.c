@@ -119,7 +119,7 @@ void truth_files_free(struct truth_files *files)
 	*files = (struct truth_files){0};
 }
 
-/* A descriptor of a regular file and its size; < 0: it is none, or not ours to read. */
+/* A descriptor of a regular file and its size; < 0: it is not a regular file, or not ours to read. */
 static int open_regular(const char *path, uint64_t *ret_bytes)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -183,7 +183,7 @@ static int64_t cached_bytes(int fd, uint64_t bytes)
 	return r < 0 ? r : (int64_t)(n_cached * page_bytes < bytes ? n_cached * page_bytes : bytes);
 }
 
-/* mincore answers "all of it" for files of others: what it says then means nothing. */
+/* Does mincore's answer mean anything for this file? For files of others it says that all of it is cached. */
 static bool tells_residence(int fd)
 {
 	struct stat status;

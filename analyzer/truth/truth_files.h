@@ -17,19 +17,19 @@ struct truth_files {
 	size_t n;
 };
 
-/* Regular files below folder. Links are not followed. */
+/* Lists the regular files below folder. Links are not followed. */
 int truth_files_below(const char *folder, struct truth_files *ret_files, struct error *err);
 
-/* One path a line; what is no regular file (any more) is left out. */
+/* One path a line; what is not, or no longer, a regular file is left out. */
 int truth_files_parse(const char *text, struct truth_files *ret_files);
 
 void truth_files_free(struct truth_files *files);
 
 struct truth_residence {
 	uint64_t bytes;        /* of files that could be looked at */
-	uint64_t cached_bytes; /* of them in the page cache */
+	uint64_t cached_bytes; /* part of bytes, in the page cache */
 	uint64_t n_unreadable; /* files that could not be opened */
-	uint64_t n_unknown;    /* files whose pages the kernel does not tell us about */
+	uint64_t n_unknown;    /* files whose pages the kernel tells nothing about */
 };
 
 /* Writes dirty pages back and drops the files from the page cache, as far as the kernel lets us. */

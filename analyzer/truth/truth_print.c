@@ -38,7 +38,7 @@ static void print_headline(FILE *out, const struct truth_report *report)
 			100 * fmax(0, result->wait), 100 * result->device, compiling, result->n_steps, means);
 }
 
-/* It is paid once, however many steps there are: the times are without it. */
+/* Compiling is paid once, however many steps there are, so the times leave it out. */
 static void print_compiling(FILE *out, const struct truth_result *result)
 {
 	if (isnan(result->compiling))

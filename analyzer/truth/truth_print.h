@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The report of `truth`, for people and as JSON ("diesel.truth/1"). */
+/* The report of `truth`, as text and as JSON ("diesel.truth/1"). */
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -17,17 +17,18 @@ enum truth_kind {
 	TRUTH_KINDS,
 };
 
-/* One run: a line of the clock. With several processes (ranks) the slowest speaks for all. */
+/* One run: a line of the clock. With several processes (ranks), the line of the slowest stands for all. */
 struct truth_clock {
 	uint64_t n_steps;
 	double seconds;   /* from the first request for a batch to the end of the last step */
-	double wait;      /* of them in requests */
-	double compiling; /* and in torch.compile; NAN: PyTorch does not tell */
+	double wait;      /* part of seconds, in requests */
+	double compiling; /* part of seconds, in torch.compile; NAN: PyTorch does not tell */
 	uint64_t n_processes;
-	bool truncated; /* it was ended after the steps asked for */
+	bool truncated; /* the run was ended after the steps asked for */
 };
 
-/* All lines of a clock's file. -EBADMSG: not what the clock writes; -ENODATA: no process had a DataLoader. */
+/* Parses all lines of a clock's file. -EBADMSG: not what the clock writes; -ENODATA: no process had a
+ * DataLoader. */
 int truth_clock_parse(const char *text, struct truth_clock *ret_clock);
 
 struct truth_round {
@@ -35,16 +36,16 @@ struct truth_round {
 };
 
 struct truth_result {
-	double seconds[TRUTH_KINDS];     /* of as many steps as the shortest run had, without compiling; means
-					  * over     the rounds */
-	double compiling_s[TRUTH_KINDS]; /* once a run; NAN: not known, and in seconds */
+	double seconds[TRUTH_KINDS]; /* for as many steps as the shortest run had, without compiling; means
+					over the rounds */
+	double compiling_s[TRUTH_KINDS]; /* per run; NAN: not known, and included in seconds */
 	uint64_t n_steps;
 	/* Shares of the cold run; they sum to 1, and noise can make one negative. Without files the cold run
 	 * is a cached one, and so nothing tells fetching from preparing: NAN, and the others are shares of
 	 * both. */
 	double prep, fetch, device;
-	double compiling; /* NAN: not known, and in device */
-	double wait;      /* what is left of 1 without device and compiling */
+	double compiling; /* NAN: not known, and included in device */
+	double wait;      /* 1 - device - compiling */
 	double spread;    /* largest difference of a share between rounds; 0 with one round */
 };
 

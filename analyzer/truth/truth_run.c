@@ -79,7 +79,7 @@ void truth_shim_close(struct truth_shim *shim)
 	shim->folder[0] = '\0';
 }
 
-/* What the command finds in its environment, in addition to ours. */
+/* Sets what the command finds in its environment, in addition to ours. */
 static void set_environment(const struct truth_shim *shim, const char *mode, uint64_t n_steps)
 {
 	const char *before = getenv("PYTHONPATH");

@@ -58,8 +58,8 @@ static double reads_of(const struct finder *finder, size_t step)
 	return (double)n;
 }
 
-/* How unlike each other the steps of the second half, which has no imports, are in their reads: deviation over
- * mean. */
+/* How unlike each other the steps of the second half, which has no imports, are in their reads: deviation
+ * over mean. */
 static double spread_of(const struct finder *finder)
 {
 	size_t half = finder->n_steps / 2, n = 0;
@@ -177,9 +177,9 @@ static bool goes_on(const struct finder *finder, size_t step, size_t next, doubl
 	       is_usual(reads_of(finder, step) + reads_of(finder, next), usual);
 }
 
-/* Finds the run of steps, from the middle in both directions, that read about the same. One step that does not
- * comes from a late look, and two may be the halves of a step that lost its core for a while; anything else
- * ends the run. */
+/* Finds the run of steps, from the middle in both directions, that read about the same. One step that does
+ * not comes from a late look, and two may be the halves of a step that lost its core for a while; anything
+ * else ends the run. */
 static bool regular_steps(struct finder *finder, size_t *ret_first, size_t *ret_end)
 {
 	size_t half = finder->n_steps / 2, first = half, end = half;

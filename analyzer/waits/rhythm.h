@@ -16,10 +16,10 @@
 
 struct beat {
 	uint64_t begin_ns, end_ns;
-	uint64_t first_ns, last_ns;          /* within the beat: when reading is thought to begin and to end */
+	uint64_t first_ns, last_ns; /* within the beat: when reading is thought to begin and to end */
 	uint64_t exec_begin_ns, exec_end_ns; /* CPU time so far */
 	uint64_t read_bytes;                 /* so far, at the end of the beat */
-	uint64_t pause_ns; /* before the beat: CPU time where that is known, because others' work has no rhythm */
+	uint64_t pause_ns; /* before the beat; CPU time if known, as others' work has no rhythm */
 	uint32_t n_reads;
 	double n_samples; /* how many samples it may be, where it can be several */
 };

@@ -33,10 +33,11 @@ struct data_wait {
 
 struct data_waits {
 	enum analysis_loader loader;
-	bool marked;             /* the loader itself said when it waits: libdiesel, or PyTorch's DataLoader */
+	bool marked; /* the loader itself said when it waits: libdiesel, or PyTorch's DataLoader */
 	struct data_wait *items; /* sorted, without overlaps */
 	size_t n, n_allocated;
-	struct interval_list file_calls; /* inline: the trainer's file calls, of which only those within waits matter; tidy */
+	struct interval_list
+	    file_calls; /* inline: the trainer's file calls, also those outside of waits; tidy */
 };
 
 /* checkpoints: stretches in which the trainer's file calls are no data reads; tidy. -ENOMEM. */
@@ -68,9 +69,9 @@ int data_waits_find_workers(const struct timeline *timeline, const struct roles 
 /* Sleeps of the trainer that the reader of results, or a loader thread, ends. */
 int data_waits_find_threads(const struct timeline *timeline, const struct roles *roles,
 			    struct data_waits *waits);
-/* At at_ns the trainer woke another thread of its process, or was woken by one. Then both want the interpreter
- * lock, or the core, and the trainer may be held up once more. Returns when that is over: the end of the last
- * stretch off the CPU that belongs to the hand-over; at_ns: none does. These belong to it:
+/* At at_ns the trainer woke another thread of its process, or was woken by one. Then both want the
+ * interpreter lock, or the core, and the trainer may be held up once more. Returns when that is over: the end
+ * of the last stretch off the CPU that belongs to the hand-over; at_ns: none does. These belong to it:
  *
  * - sleeps at the interpreter lock,
  * - preemptions within futex(), the call that wakes,

@@ -35,7 +35,8 @@ struct gap {
 struct touches {
 	struct touch *items;
 	size_t n;
-	bool by_open;    /* samples begin with an open; else with a touch after at least SAMPLE_GAP_NS of computing */
+	bool by_open;    /* samples begin with an open; else with a touch after at least SAMPLE_GAP_NS of
+			    computing */
 	uint64_t gap_ns; /* CPU time between two samples, median */
 };
 

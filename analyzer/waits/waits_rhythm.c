@@ -8,8 +8,8 @@
 #include "waits.h"
 
 /*
- * No backward passes, no DataLoader, no workers: NumPy, scikit-learn, JAX, with a loader of the job's own. The
- * rhythm of what the trainer reads tells its steps.
+ * No backward passes, no DataLoader, no workers: NumPy, scikit-learn, JAX, with a loader of the job's own.
+ * The rhythm of what the trainer reads tells its steps.
  */
 #define SAMPLE_GAP_NS UINT64_C(300000) /* of computing; less lies between two calls for one sample */
 

@@ -167,7 +167,8 @@ static int find_by_reads(const struct roles *roles, struct data_waits *waits)
 		} else if (result) {
 			if (wait.end_ns && data_waits_add(waits, wait) < 0)
 				return -ENOMEM;
-			/* A call in the first moments of what is seen of the trainer: its start was before. */
+			/* A call in the first moments of what is seen of the trainer: its start was before.
+			 */
 			wait = (struct data_wait){
 			    .begin_ns = call->begin_ns,
 			    .end_ns = call->end_ns,

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Steps, and the window they make up: from the start of the data wait of the first step that was seen whole to
- * the end of the last step. Steps tile the window without gaps.
+ * Steps, and the window they make up: from the start of the data wait of the first step that was seen whole
+ * to the end of the last step. Steps tile the window without gaps.
  *
  * A step begins with its first data wait. If it has none, it begins one median time (from a backward pass to
  * the next wait) after the backward pass of the step before. The last step ends so, too, but not before a
@@ -21,15 +21,15 @@ struct window {
 	uint64_t observed_ns; /* of all steps together: less than the window where the recording has gaps */
 };
 
-/* times: of the backward passes (or returns of next()), ascending. checkpoints: tidy. Without a window n_steps
- * is 0. -ENOMEM. */
+/* times: of the backward passes (or returns of next()), ascending. checkpoints: tidy. Without a window
+ * n_steps is 0. -ENOMEM. */
 int window_find(const uint64_t *times, size_t n_times, const struct data_waits *waits,
 		const struct interval_list *checkpoints, const struct timeline_thread *trainer,
 		struct window *ret_window);
 /* Leaves out the steps that reach into a gap of the recording, and sets observed_ns. gaps: tidy. */
 void window_leave_gaps(struct window *window, const struct interval_list *gaps);
 
-/* Returns the longest stretch of steps that follow each other without a gap, which is all of the window if the
- * recording has no gaps. Its steps are borrowed from this window: do not free it. */
+/* Returns the longest stretch of steps that follow each other without a gap, which is all of the window if
+ * the recording has no gaps. Its steps are borrowed from this window: do not free it. */
 struct window window_longest_run(const struct window *window);
 void window_free(struct window *window);

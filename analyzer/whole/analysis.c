@@ -27,7 +27,7 @@
 #include "timeline.h"
 #include "warmup.h"
 
-/* Everything that is made on the way, freed in one place. */
+/* Everything that an analysis makes on the way, freed in one place. */
 struct draft {
 	const struct analysis_input *input;
 	struct analysis *analysis;
@@ -100,7 +100,7 @@ static void apart_forget(struct analysis *analysis)
 	analysis->n_apart_steps = 0;
 }
 
-/* The steady steps, and their shares. */
+/* Finds the steady steps and their shares. */
 static int steady_find(struct draft *draft)
 {
 	struct analysis *analysis = draft->analysis;
@@ -112,7 +112,7 @@ static int steady_find(struct draft *draft)
 	for (size_t i = analysis->n_warmup_steps; i < analysis->n_steps; i++)
 		analysis->n_apart_steps += analysis->steps[i].apart;
 	if (analysis->n_steps < analysis->n_warmup_steps + analysis->n_apart_steps + ANALYSIS_STEPS_MIN)
-		apart_forget(analysis); /* too few would be left */
+		apart_forget(analysis); /* too few steady steps would be left */
 	for (size_t i = 0; r == 0 && i < analysis->n_steps; i++) {
 		const struct analysis_step *step = &analysis->steps[i];
 
@@ -137,7 +137,7 @@ static int predictions_add(const struct study *study, struct analysis *analysis)
 	const char *why = NULL;
 	int r = 0;
 
-	/* What compiles first is a warm-up, too. */
+	/* Steps that compile or validate right after warm-up belong to it. */
 	while (n_warmup < study->run->n_steps && study->run->steps[n_warmup].apart)
 		n_warmup++;
 	if (analysis->n_steps >= ANALYSIS_STEPS_MIN && !study->input->shares_only)
@@ -147,7 +147,7 @@ static int predictions_add(const struct study *study, struct analysis *analysis)
 	return r;
 }
 
-/* What the shares are explained by. The steps are the analysis' own by now. */
+/* Finds what explains the shares. The steps belong to the analysis by now. */
 static int parts_find(struct draft *draft)
 {
 	struct window window = draft->m->window;
@@ -262,7 +262,7 @@ static int analyse(struct draft *draft, struct error *err)
 	return 0;
 }
 
-/* What the recording lacks, of either kind. */
+/* Sums up the gaps of the recording. */
 static int unrecorded_find(const struct analysis_input *input, struct analysis *analysis)
 {
 	_cleanup_(interval_list_free) struct interval_list gaps = {0};

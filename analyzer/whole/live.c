@@ -14,15 +14,15 @@
 #include "recording_paths.h"
 
 #define LIVE_PATHS_MAX                                                                                       \
-	4096 /* files and folders come by the dozen; a job that makes them up is not believed */
+	4096 /* jobs have files and folders by the dozen; a job that makes up names must not fill memory */
 
 struct job {
 	uint32_t root_tgid;
-	uint32_t n_processes; /* alive */
+	uint32_t n_processes; /* that are alive */
 	struct live_events events;
 };
 
-/* Whose a process is. */
+/* Which job a process belongs to. */
 struct process {
 	uint32_t tgid, root_tgid;
 };
@@ -31,7 +31,8 @@ struct live {
 	struct live_config config;
 	struct job *jobs;
 	size_t n_jobs;
-	/* Root of the job that processes found alive become a part of; 0, or gone: they are nobody's. */
+	/* Root of the job that processes found alive join; if it is 0 or was removed, they belong to no job.
+	 */
 	uint32_t adopter;
 	struct process *processes; /* by tgid */
 	size_t n_processes, n_processes_allocated;

@@ -9,7 +9,7 @@
 #include "lib/array.h"
 #include "lib/sorted.h"
 
-#define LIVES_MIN 1024 /* not worth tidying */
+#define LIVES_MIN 1024 /* fewer are not worth tidying */
 
 void live_events_free(struct live_events *events)
 {
@@ -26,7 +26,7 @@ static int list_add(struct live_list *list, const struct event *event)
 	return 0;
 }
 
-/* Says who a thread is, and is needed as long as it lives. */
+/* An event that says who a thread is, and is needed as long as it lives. */
 static bool is_life(const struct event *event)
 {
 	switch ((enum event_type)event->type) {
@@ -48,7 +48,7 @@ int live_events_add(struct live_events *events, const struct event *event, size_
 		return list_add(&events->lives, event);
 	if (recent->n >= n_max)
 		live_events_forget(events, recent->items[recent->n / 2].end_ns);
-	if (recent->n >= n_max) /* all of one moment */
+	if (recent->n >= n_max) /* all are of one moment */
 		return -ENOMEM;
 	r = list_add(recent, event);
 	if (r < 0)
@@ -78,7 +78,7 @@ static uint64_t exit_of(const struct exit_at *exits, size_t n, uint32_t tid)
 	return until && exits[until - 1].tid == tid ? exits[until - 1].at_ns : 0;
 }
 
-/* Lives of threads that ended before begin_ns say nothing any more. */
+/* Removes the lives of threads that ended before begin_ns, which nothing needs any more. */
 static void lives_tidy(struct live_events *events)
 {
 	struct live_list *lives = &events->lives;

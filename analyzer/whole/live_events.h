@@ -16,13 +16,13 @@ struct live_list {
 struct live_events {
 	struct live_list lives, recent;
 	size_t n_lives_tidied; /* how many lives were left when they were tidied last */
-	uint64_t begin_ns;     /* what ended before is gone */
-	uint64_t n_dropped;    /* for want of memory, since the last analysis */
+	uint64_t begin_ns;     /* events that ended before are gone */
+	uint64_t n_dropped;    /* for lack of memory, since the last analysis */
 };
 
 void live_events_free(struct live_events *events);
 
-/* -ENOMEM. n_max: of recent ones; the older half goes when there are more. */
+/* -ENOMEM. n_max: how many recent ones are kept; the older half goes when there are more. */
 int live_events_add(struct live_events *events, const struct event *event, size_t n_max);
 
 /* Forgets what ended before begin_ns, and threads that did. */

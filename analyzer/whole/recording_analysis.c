@@ -48,7 +48,7 @@ static int events_load(struct recording *recording, struct event **ret_events, s
 	return 0;
 }
 
-/* When records were lost. Of those that no event dates it can have been at any time. */
+/* Finds when records were lost. Losses that no event dates may have happened at any time. */
 static int losses_find(struct recording *recording, const struct event *events, size_t n_events,
 		       struct analysis_loss **ret_losses, size_t *ret_n)
 {
@@ -76,7 +76,7 @@ static int losses_find(struct recording *recording, const struct event *events, 
 	return 0;
 }
 
-/* What an analysis is made of beside its input's numbers. */
+/* What an analysis needs beside the numbers of its input. */
 struct material {
 	struct event *events;
 	struct analysis_loss *losses;
@@ -117,7 +117,7 @@ static struct analysis_input facts(struct recording *recording,
 	    .page_bytes = (uint32_t)number(recording, RECORDING_PAGE_BYTES),
 	};
 
-	/* A recording that was cut off has no end: the events have. */
+	/* A recording that was cut off does not say when it ended: the events tell. */
 	if (input.end_ns < input.begin_ns)
 		input.begin_ns = input.end_ns = 0;
 	return input;

@@ -82,7 +82,7 @@ struct analysis_rank {
  */
 struct analysis_workers {
 	uint32_t n;          /* worker processes seen in the window */
-	uint32_t n_at_once;  /* of them at the same time, of one loader that feeds steps; sampled: on average */
+	uint32_t n_at_once;  /* at the same time, of one loader that feeds steps; sampled: on average */
 	uint64_t fetch_ns;   /* in file or network calls */
 	uint64_t cpu_ns;     /* computing outside of them */
 	uint64_t queue_ns;   /* runnable without a core */
@@ -112,7 +112,8 @@ struct analysis {
 	enum analysis_loader loader;
 	enum analysis_method method;
 	/* When the trainer loads data is not seen at all, or only by its file reads, or only by a thread that
-	 * wakes it while no steps are seen. Then data that the trainer makes by itself counts as computing. */
+	 * wakes it while no steps are seen. Then data that the trainer makes by itself counts as computing.
+	 */
 	bool blind;
 
 	uint64_t begin_ns, end_ns;               /* the recording */
@@ -122,8 +123,8 @@ struct analysis {
 	uint64_t startup_ns, teardown_ns;        /* the trainer's life before and after, as far as recorded */
 	uint64_t observed_ns; /* the window without the steps that reach into a gap of the recording */
 	uint64_t share_ns[SHARE_COUNT]; /* sums to observed_ns exactly */
-	/* Sampled without privilege: there are no steps, and each share is right within +- its share_error (95
-	 * %); 0: exact. */
+	/* Sampled without privilege: there are no steps, and each share is right within +- its share_error,
+	 * with 95 % confidence; 0: exact. */
 	bool approximate;
 	double share_error[SHARE_COUNT];
 	size_t n_looks;           /* looks at the trainer in the window */
@@ -146,10 +147,11 @@ struct analysis {
 	uint64_t read_bytes;   /* by the job's file reads in the window, page cache or not */
 	struct analysis_workers workers;
 	uint32_t n_cpus;
-	uint64_t job_busy_ns; /* time in which threads of all its processes and ranks had a core or waited for one; 0: not known */
+	uint64_t job_busy_ns; /* time in which threads of all its processes and ranks had a core or waited for
+				 one; 0: not known */
 	/* parts of prep_stall, for explanation: not shares of their own */
 	uint64_t head_of_line_ns; /* another batch was ready, but a slower worker's had to come first */
-	uint64_t neighbours_ns;   /* part of cpu_starved, not of prep_stall: a thread outside the job had the core */
+	uint64_t neighbours_ns;   /* but part of cpu_starved: a thread outside the job had the core */
 	uint64_t own_prep_ns;     /* the trainer itself computed, or waited for a core */
 	uint64_t gil_ns; /* a thread that the trainer waited for was waiting for the interpreter lock */
 	uint64_t gil_starved_ns; /* part of cpu_starved: the trainer itself waited for that lock */
@@ -157,7 +159,8 @@ struct analysis {
 	size_t n_warmup_steps;
 	uint64_t warmup_ns;
 	struct analysis_apart compiling, validation;
-	size_t n_apart_steps; /* after warm-up, left out of the steady steps because of compiling or validation */
+	size_t n_apart_steps; /* after warm-up, left out of the steady steps because of compiling or
+				 validation */
 	/* The shares without warm-up, without steps apart, and without what other steps compile: verdict and
 	 * actions are about these. They sum to steady_ns exactly. */
 	uint64_t steady_share_ns[SHARE_COUNT];
@@ -193,7 +196,8 @@ bool analysis_share_known(const struct analysis *analysis, enum analysis_share s
 /* The share as a part of observed_ns; 0 if nothing was observed. */
 double analysis_share_ratio(const struct analysis *analysis, enum analysis_share share);
 
-/* The same of the steady steps, which verdict and actions are about; of the whole window if there are none. */
+/* The same of the steady steps, which verdict and actions are about; of the whole window if there are none.
+ */
 double analysis_steady_ratio(const struct analysis *analysis, enum analysis_share share);
 
 /* fetch_stall + prep_stall as a share of the window: what a clock around next(loader) shows. */

@@ -34,10 +34,10 @@ struct checkpoint_item {
  * cache and workers in fetch and prep. All are sums over the steps. */
 struct checkpoint_tail {
 	size_t n_beside, n_others; /* steps of either kind */
-	double
-	    ns; /* how much longer the steps beside took, in all; <= 0: no longer */
-	double error_ns;                         /* twice its standard error */
-	double share_ns[CHECKPOINT_TAIL_SHARES]; /* parts of ns, by enum analysis_share; checkpoint_stall and compiling are 0 */
+	double ns;                 /* how much longer the steps beside took, in all; <= 0: no longer */
+	double error_ns;           /* twice its standard error */
+	double share_ns[CHECKPOINT_TAIL_SHARES]; /* parts of ns, by enum analysis_share; checkpoint_stall and
+						    compiling are 0 */
 	double gil_ns;                           /* part of cpu_starved: waiting for the interpreter lock */
 };
 
@@ -53,9 +53,9 @@ struct checkpoint_report {
 };
 
 /* CheckFreq (FAST 2021): returns the least number of steps between two checkpoints such that each is complete
- * before the next begins, and their stalls cost at most overhead_max. full_ns: a checkpoint from start to end;
- * stall_ns: the part of it that training waits for; step_ns: a step without checkpoints. At least 1; 0 without
- * a step's length or a bound.
+ * before the next begins, and their stalls cost at most overhead_max. full_ns: a checkpoint from start to
+ * end; stall_ns: the part of it that training waits for; step_ns: a step without checkpoints. At least 1; 0
+ * without a step's length or a bound.
  *  */
 uint32_t checkpoint_interval(double full_ns, double stall_ns, double step_ns, double overhead_max);
 

@@ -26,7 +26,7 @@ struct comparison {
 	struct comparison_share stall;       /* fetch + prep + checkpoint */
 	double steps_per_s_a, steps_per_s_b; /* NAN: not known */
 	struct estimate speed;               /* steps/s of b over a; NAN: not known */
-	bool faster, slower;                 /* the interval of speed excludes 1, and the speed differs by at least 1 % */
+	bool faster, slower; /* the interval of speed excludes 1, and the speed differs by at least 1 % */
 	bool verdict_changed;
 };
 

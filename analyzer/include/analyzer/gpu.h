@@ -25,7 +25,8 @@ struct gpu_use {
 	uint64_t n_launches, n_copies;
 	uint64_t wait_ns;    /* the trainer in synchronising calls: the analysis's gpu_wait_ns */
 	uint64_t spin_ns;    /* of wait_ns, on a CPU */
-	uint64_t starved_ns; /* lower bound: within data waits, from the end of a synchronisation to the next launch or copy, when nothing was queued */
+	uint64_t starved_ns; /* lower bound: within data waits, from the end of a synchronisation to the next
+				launch or copy, when nothing was queued */
 	double utilization;  /* by NVML, 0 to 1; NAN: not known */
 	/* functions of libcuda: probed; of these, single-stepped; not exported by this driver; refused */
 	uint32_t n_probed, n_expensive, n_missing, n_refused;

@@ -36,11 +36,11 @@ struct analysis_input {
 	uint64_t begin_ns, end_ns;          /* of the recording; 0, 0: of the events */
 	const struct analysis_loss *losses; /* may be NULL */
 	size_t n_losses;
-	uint32_t root_tgid;               /* the job's first process; 0: not known */
-	uint32_t trainer_tid;             /* 0: find it */
-	uint32_t n_cpus;                  /* that the job may use; 0: not known */
-	uint64_t self_cpu_ns;             /* CPU time of the tool: BPF programs and collector */
-	bool bpf_cost_unknown;            /* the time of BPF programs was not counted, which takes CAP_SYS_ADMIN */
+	uint32_t root_tgid;    /* the job's first process; 0: not known */
+	uint32_t trainer_tid;  /* 0: find it */
+	uint32_t n_cpus;       /* that the job may use; 0: not known */
+	uint64_t self_cpu_ns;  /* CPU time of the tool: BPF programs and collector */
+	bool bpf_cost_unknown; /* the time of BPF programs was not counted, which takes CAP_SYS_ADMIN */
 	uint64_t detail_bytes_per_minute; /* that the recorder was allowed; 0: all, or not known */
 	const char *command;              /* as typed, or of the process; NULL: not known */
 	bool attached;                    /* the job ran already when the recording began */

@@ -34,16 +34,16 @@ struct live *live_free(struct live *live);
 
 /*
  * -EEXIST: the process belongs to a job already; -ENOMEM. Events about processes that were there before
- * (EVENT_ALIVE) do not tell the parent. So until the next live_add(), each such process that belongs to no job
- * becomes part of this one: attach the process now, and pass on the events of that before anything else is
- * added. Once the job is removed, such processes belong to none.
+ * (EVENT_ALIVE) do not tell the parent. So until the next live_add(), each such process that belongs to no
+ * job becomes part of this one: attach the process now, and pass on the events of that before anything else
+ * is added. Once the job is removed, such processes belong to none.
  */
 int live_add(struct live *live, uint32_t root_tgid);
 /* Forgets a job. An unknown one is fine. */
 void live_remove(struct live *live, uint32_t root_tgid);
 
-/* -ENOMEM: the event is left out, which the next analysis counts as a loss. Events of processes that belong to
- * no job are ignored. Sums over all watched threads (tid 0) count for a job while it is the only one. */
+/* -ENOMEM: the event is left out, which the next analysis counts as a loss. Events of processes that belong
+ * to no job are ignored. Sums over all watched threads (tid 0) count for a job while it is the only one. */
 int live_event(struct live *live, const struct event *event);
 
 /* What the collector's notes of kind PLACES_NOTE say, for analyses to come. Others are ignored. -ENOMEM. */

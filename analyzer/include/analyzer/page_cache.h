@@ -48,8 +48,8 @@ struct page_cache {
 /* 1 - missed / accessed; NAN without accesses. */
 double page_cache_hit_ratio(uint64_t accessed_pages, uint64_t missed_pages);
 
-/* Returns how many times as much came from storage as was used, because of read-ahead that nobody wanted; 0 if
- * it is too little to mention. */
+/* Returns how many times as much came from storage as was used, because of read-ahead that nobody wanted; 0
+ * if it is too little to mention. */
 double page_cache_excess(const struct page_cache *cache);
 
 void page_cache_free(struct page_cache *cache);

@@ -3,9 +3,9 @@
 
 /*
  * What the program itself calls the parts of its steps: ranges of NVTX, of USDT markers, and of libdiesel's
- * loaders, on the trainer, in the window. A range counts from its start to its end, with all that is nested in
- * it, so phases need not sum up to anything; one that reaches over an edge of the window counts as far as it
- * lies within.
+ * loaders, on the trainer, in the window. A range counts from its start to its end, with all that is nested
+ * in it, so phases need not sum up to anything; one that reaches over an edge of the window counts as far as
+ * it lies within.
  */
 
 #include <stddef.h>

@@ -72,8 +72,8 @@ int recording_create(const char *path, struct recording **ret_recording, struct 
 int recording_open(const char *path, struct recording **ret_recording, struct error *err);
 
 /* Takes events in the order they come, and keeps them in memory until there are RECORDING_BLOB_EVENTS or
- * recording_flush() is called. After a failure (-ENOSPC, -EIO) the recording stays usable for reading what was
- * written. */
+ * recording_flush() is called. After a failure (-ENOSPC, -EIO) the recording stays usable for reading what
+ * was written. */
 #define RECORDING_BLOB_EVENTS 8192
 int recording_append(struct recording *recording, const struct event *event, struct error *err);
 int recording_flush(struct recording *recording, struct error *err);

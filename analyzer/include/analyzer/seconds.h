@@ -17,8 +17,8 @@ struct analysis_stretch {
 	 */
 	uint64_t share_ns[SHARE_COUNT];
 	uint64_t known_ns;
-	uint64_t gpu_wait_ns;          /* part of SHARE_DEVICE */
-	double n_steps;                /* that ended in it; of a sampled recording, in proportion to its length */
+	uint64_t gpu_wait_ns; /* part of SHARE_DEVICE */
+	double n_steps;       /* that ended in it; of a sampled recording, in proportion to its length */
 	double step_p50_s, step_p95_s; /* of these steps; NAN: none */
 
 	/* Worker processes and the threads that hand their batches over; thread-time. */

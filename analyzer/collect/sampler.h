@@ -37,8 +37,7 @@ int sampler_fd(const struct sampler *sampler);
 
 uint64_t sampler_alive(const struct sampler *sampler); /* processes */
 /* Off: looks only five times a second, to save room in the recording. Returns CLOCK_MONOTONIC ns of the
- * change.
- *  */
+ * change. */
 uint64_t sampler_detail(struct sampler *sampler, bool on);
 bool sampler_has(const struct sampler *sampler, pid_t tgid);
 int sampler_stop(struct sampler *sampler, const struct collector_sink *sink);

@@ -102,8 +102,7 @@ uint64_t head_of_line_ns(const struct roles *roles, const struct data_waits *wai
 	for (size_t i = 0; i < window->n_steps; i++) {
 		sum_ns += step_add(&messages, waits, &window->steps[i], &n_lying);
 		/* These are more than the workers can have under way: an epoch's last messages, which are no
-		 * batches.
-		 *  */
+		 * batches. */
 		if (n_lying > LYING_MAX * roles->n_workers)
 			n_lying = 0;
 	}

@@ -30,8 +30,7 @@ int lanes_waits_find(const struct study *study, size_t max, struct lanes *lanes)
 }
 
 /* Goes back from the end of a wait: who ended the thread's last sleep in it, who had made that one runnable,
- * ...
- *  */
+ * ... */
 static void chain_add(const struct study *study, const uint32_t *of_thread, const struct lane_wait *wait,
 		      size_t max, struct lanes *lanes)
 {

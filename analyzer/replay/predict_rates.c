@@ -63,8 +63,7 @@ static int device_rate(const struct forecast *forecast, struct estimate *ret_per
 }
 
 /* Bytes over the time in which somebody waited for some; if the fit found a shared server, that server's
- * bandwidth.
- *  */
+ * bandwidth. */
 static int storage_rate(const struct service *service, struct estimate *ret_bytes_per_s)
 {
 	struct ratio ratio;

@@ -64,7 +64,7 @@ static uint64_t foreign_queue_of_step(const struct service_input *input, const s
 }
 
 /* The share device is the trainer's computing, except for its sleeps until a device or other ranks are done.
- *  */
+ */
 static struct model_step step_measure(const struct service_input *input, const struct service *service,
 				      const struct analysis_step *step)
 {

@@ -92,8 +92,7 @@ int service_segments_add(const struct timeline_thread *thread, uint64_t begin_ns
 uint64_t service_foreign_queue_ns(const struct service *service, const struct timeline_thread *thread,
 				  uint64_t begin_ns, uint64_t end_ns);
 /* Finds which of the reads that nobody waited for came from storage all the same, and drops the requests of
- * the others.
- *  */
+ * the others. */
 int service_misses_find(const struct service_input *input, struct service *service);
 int service_storage_fit(struct service *service);
 /* Sets job.sharing_ratio, and shortens steps and segments by what sharing added to them. */

@@ -6,6 +6,7 @@
  *
  *   libdiesel  stretches between MARK_WAIT_BEGIN and MARK_WAIT_END with MARK_CAUSE_FETCH are fetch
  *   inline     the trainer's file calls are fetch: with nobody working ahead nothing overlaps
+ *   threads    the walk
  *   workers    the replay's ratio where it reproduces the recording, else the walk
  */
 
@@ -44,6 +45,5 @@ int split_waits(const struct split_input *input, struct split *split);
 void split_free(struct split *split);
 
 /* split_replay.c: *ret_split is true if the replay is good enough to be believed; else fetch_ns is as it was.
- * -ENOMEM.
- *  */
+ * -ENOMEM. */
 int split_by_replay(const struct split_input *input, struct split *split, bool *ret_split);

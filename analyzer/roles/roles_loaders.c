@@ -75,8 +75,7 @@ static size_t n_sleeps(const struct timeline *timeline, const struct roles *role
 }
 
 /* Threads that are mostly woken by loader threads are the next stage of the same pipeline. Returns true if it
- * found one.
- *  */
+ * found one. */
 static bool stage_add(const struct timeline *timeline, struct roles *roles)
 {
 	bool found = false;

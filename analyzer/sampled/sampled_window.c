@@ -9,8 +9,7 @@
 #include "sampled_trainer.h"
 
 /* Finds the batches that came: reads come in bursts of about one size, one burst per batch. Returns the look
- * of the last one.
- *  */
+ * of the last one. */
 static int bursts_find(const struct sampled_thread *reader, uint64_t begin_ns,
 		       struct sampled_trainer *trainer, uint64_t *ret_last_ns)
 {
@@ -68,8 +67,7 @@ static int window_of_workers(const struct sampled_job *job, struct sampled_train
 		const struct event *look = reader->looks[i];
 
 		/* A worker may be found up to a second after it was made, when the trainer already waits for
-		 * it.
-		 *  */
+		 * it. */
 		if (sampled_asleep(look) && sampled_charge(job, LOADER_WORKERS, look) == CHARGE_DATA &&
 		    look->end_ns + NS_PER_S >= first_worker_ns) {
 			trainer->begin_ns = look->end_ns - sampled_sleep_ns(look);

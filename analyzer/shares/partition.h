@@ -13,7 +13,7 @@
  *   in a collective   device: the ranks meet at the end of their steps
  *   at the interpreter lock (GIL)  cpu_starved: ready to go on, but another thread has it
  *   asleep until a thread or child that saves ends it   checkpoint_stall
- *   asleep what its own other threads did meanwhile, if one of them ended the sleep: compiling is
+ *   asleep            what its own other threads did meanwhile, if one of them ended the sleep: compiling is
  *                     compiling, computing is device, waiting for a core is cpu_starved
  *   the rest          other: nothing is called device that was not seen to compute
  */
@@ -50,8 +50,7 @@ int partition_init(struct partition *partition, const struct timeline *timeline,
 void partition_free(struct partition *partition);
 
 /* For a job of several ranks: takes over the tidy list of the trainer's sleeps in collectives, which is empty
- * afterwards. -ENOMEM.
- *  */
+ * afterwards. -ENOMEM. */
 int partition_collectives_take(struct partition *partition, struct interval_list *collectives);
 
 /* ns of [begin_ns, end_ns) in which the trainer waited for the GPU: part of device. *ret_spin_ns: the part of

@@ -8,7 +8,7 @@
  *
  *   slow start   the first steps until five in a row take, on average, no more than the later steps' median
  *                and five times their spread (at least a quarter of the median); at most a third of all
- *   first epoch all of it, if its median step takes a quarter longer than the later epochs' (files come
+ *   first epoch  all of it, if its median step takes a quarter longer than the later epochs' (files come
  *                from storage once and from memory after that)
  */
 

@@ -45,7 +45,7 @@ struct truth_result {
 	 * both. */
 	double prep, fetch, device;
 	double compiling; /* NAN: not known, and included in device */
-	double wait;      /* 1 - device - compiling */
+	double wait;      /* what device and compiling leave of 1 */
 	double spread;    /* largest difference of a share between rounds; 0 with one round */
 };
 

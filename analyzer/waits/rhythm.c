@@ -119,7 +119,7 @@ static uint64_t widest_gap(const uint64_t *pauses, size_t first, size_t last)
 }
 
 /* The length of pause to try: first one that parts all beats, then the widest gap in each part of the pauses.
- *  */
+ */
 static uint64_t candidate(const uint64_t *pauses, size_t n, size_t i)
 {
 	size_t last = i * n / CANDIDATES;

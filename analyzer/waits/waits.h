@@ -36,8 +36,7 @@ struct data_waits {
 	bool marked; /* the loader itself said when it waits: libdiesel, or PyTorch's DataLoader */
 	struct data_wait *items; /* sorted, without overlaps */
 	size_t n, n_allocated;
-	struct interval_list
-	    file_calls; /* inline: the trainer's file calls, also those outside of waits; tidy */
+	struct interval_list file_calls; /* inline: the trainer's file calls, in waits or not; tidy */
 };
 
 /* checkpoints: stretches in which the trainer's file calls are no data reads; tidy. -ENOMEM. */

@@ -13,8 +13,7 @@ int data_waits_find_reads(const struct timeline_thread *trainer, const struct do
 		const struct timeline_call *call = &trainer->calls[i];
 
 		/* A group's calls are put first and its computing after them: only how much of each there is
-		 * matters.
-		 *  */
+		 * matters. */
 		if (downloads_touches(downloads, call) &&
 		    interval_list_add(reads, call->begin_ns, call->begin_ns + call->busy_ns) < 0)
 			return -ENOMEM;

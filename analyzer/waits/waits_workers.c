@@ -132,8 +132,7 @@ static int add_request(const struct roles *roles, const struct request *request,
 }
 
 /* Merges the waits that reads showed (`reads`) and the requests into `waits`: a request right after a wait
- * ends it.
- *  */
+ * ends it. */
 static int merge_requests(const struct roles *roles, const struct data_waits *reads,
 			  const struct requests *requests, struct data_waits *waits)
 {

@@ -55,8 +55,7 @@ struct checkpoint_report {
 /* CheckFreq (FAST 2021): returns the least number of steps between two checkpoints such that each is complete
  * before the next begins, and their stalls cost at most overhead_max. full_ns: a checkpoint from start to
  * end; stall_ns: the part of it that training waits for; step_ns: a step without checkpoints. At least 1; 0
- * without a step's length or a bound.
- *  */
+ * without a step's length or a bound. */
 uint32_t checkpoint_interval(double full_ns, double stall_ns, double step_ns, double overhead_max);
 
 void checkpoint_report_free(struct checkpoint_report *report);

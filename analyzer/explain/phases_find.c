@@ -209,8 +209,7 @@ int phases_find(const struct study *study, struct phase_times **ret_phases)
 	if (r < 0)
 		return r;
 	fill(&finder, phases);
-	if (phases->n)
-		*ret_phases = steal_pointer(phases);
+	*ret_phases = phases->n ? steal_pointer(phases) : NULL;
 	return 0;
 }
 

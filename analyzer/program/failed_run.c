@@ -32,8 +32,9 @@ static bool has_few_steps(const struct failed_run *run, size_t *ret_steps)
 		   analysis->verdict == ANALYSIS_INSUFFICIENT && analysis->n_steps < ANALYSIS_STEPS_MIN &&
 		   analysis->n_steps_estimated < ANALYSIS_STEPS_MIN;
 
-	if (few)
-		*ret_steps = analysis->n_steps;
+	if (few) /* sampled steps are estimated, and not counted */
+		*ret_steps = analysis->n_steps > analysis->n_steps_estimated ? analysis->n_steps
+									     : analysis->n_steps_estimated;
 	analysis_free(analysis);
 	recording_close(recording);
 	return few;

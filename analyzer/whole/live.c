@@ -180,9 +180,9 @@ int live_event(struct live *live, const struct event *event)
 
 int live_note(struct live *live, const char *kind, const void *data, size_t size)
 {
-	if (strcmp(kind, PLACES_NOTE) != 0 || live->paths.n >= LIVE_PATHS_MAX)
+	if (strcmp(kind, PLACES_NOTE) != 0)
 		return 0;
-	return recording_paths_add(&live->paths, data, size);
+	return recording_paths_update(&live->paths, data, size, LIVE_PATHS_MAX);
 }
 
 size_t live_n_jobs(const struct live *live)

@@ -8,9 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "analyzer/input.h"
 #include "analyzer/recording.h"
+#include "bpf/event.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
+#include "recording_paths.h"
 
 #define N_EVENTS 50000
 
@@ -259,6 +262,32 @@ static void test_unwritable(void **state)
 	assert_non_null(strstr(err.text, "/nonexistent/s.db"));
 }
 
+/* A list that lives on has an inode once, and does not grow for ever. */
+static void test_paths_that_change(void **state)
+{
+	struct recording_paths paths = {0};
+	char note[64];
+
+	for (uint64_t inode = 1; inode <= 100; inode++) {
+		for (int again = 0; again < 3; again++) {
+			struct places_path head = {.inode = inode, .device = 8};
+			int n = snprintf(note + sizeof(head), sizeof(note) - sizeof(head), "/f%d.%d",
+					 (int)inode, again);
+
+			memcpy(note, &head, sizeof(head));
+			assert_int_equal(recording_paths_update(&paths, note, sizeof(head) + (size_t)n, 10),
+					 0);
+			assert_in_range(paths.n, 1, 10);
+		}
+	}
+	assert_int_equal(paths.items[paths.n - 1].inode, 100);
+	assert_string_equal(paths.items[paths.n - 1].path, "/f100.2");
+	for (size_t i = 1; i < paths.n; i++)
+		assert_int_equal(paths.items[i].inode, paths.items[i - 1].inode + 1);
+	assert_int_equal(recording_paths_update(&paths, note, 3, 10), 0);
+	recording_paths_free(&paths);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -270,6 +299,7 @@ int main(void)
 	    cmocka_unit_test(test_foreign_file),
 	    cmocka_unit_test(test_newer_version),
 	    cmocka_unit_test(test_unwritable),
+	    cmocka_unit_test(test_paths_that_change),
 	};
 
 	return cmocka_run_group_tests(tests, setup, remove_folder);

@@ -19,7 +19,8 @@ _Static_assert(sizeof(struct diesel_item) == sizeof(struct ring_item), "packed b
 _Static_assert(offsetof(struct diesel_item, sample) == offsetof(struct ring_item, sample), "as is");
 _Static_assert(offsetof(struct diesel_item, label) == offsetof(struct ring_item, label), "as is");
 
-/* The size is sealed; less than the reply says would be a crash when it is read. */
+/* Returns true if the file is as long as the reply says: reading beyond its end would be a SIGBUS. Its size
+ * is sealed. */
 static bool has_bytes(int fd, uint64_t bytes)
 {
 	struct stat st;
@@ -158,7 +159,8 @@ void attachment_unref(struct attachment *a)
 {
 	if (!a || atomic_fetch_sub(&a->refs, 1) > 1)
 		return;
-	/* A process that was forked meanwhile has the socket, too: the daemon is to see the end of it now. */
+	/* A process that was forked meanwhile has the socket too: without shutdown() the daemon would not see
+	 * it end now. */
 	if (a->transport.fd >= 0 && a->owner == getpid())
 		shutdown(a->transport.fd, SHUT_RDWR);
 	unmap_all(a);
@@ -206,7 +208,7 @@ bool attachment_is_lost(const struct attachment *a)
 {
 	struct pollfd p = {.fd = a->transport.fd, .events = POLLIN | POLLRDHUP};
 
-	/* Nothing comes unasked on this socket, so that anything readable is its end. */
+	/* Nothing comes unasked on this socket, so if it is readable, it has ended. */
 	return a->transport.broken || (poll(&p, 1, 0) > 0 && p.revents != 0);
 }
 

@@ -44,12 +44,13 @@ struct attachment {
 	struct lease leases[RING_MAX_SLOTS];
 	struct diesel_item *items; /* views only: n_slots * batch, with pointers */
 	struct segment_table segments;
-	uint64_t life; /* counts the attachments of a session: tells the memory of one from that of another */
-	int slots_fd;  /* of the slots' memory, for worker processes */
+	uint64_t
+	    life;     /* number of this attachment within its session: tells its memory from that of others */
+	int slots_fd; /* the slots' memory, for worker processes */
 };
 
-/* Connects, says hello and opens the dataset. *ret_snapshot_fd: the daemon's copy of the snapshot.
- * version: what the dataset must have, 0 for any. */
+/* Connects, says hello and opens the dataset. *ret_snapshot_fd is the daemon's copy of the snapshot, for the
+ * caller to close. version: the version that the dataset must have; 0: any. */
 int attachment_connect(const char *socket_path, int dir_fd, int snapshot_fd, uint64_t version,
 		       struct transport *ret, int *ret_snapshot_fd, struct error *err);
 
@@ -57,10 +58,10 @@ int attachment_connect(const char *socket_path, int dir_fd, int snapshot_fd, uin
 int attachment_open(const char *socket_path, int dir_fd, int snapshot_fd, uint64_t version,
 		    const struct wire_open_session *request, struct attachment **ret, struct error *err);
 void attachment_unref(struct attachment *a);
-/* After fork(), in the child: drops what it inherited, but for memory that held batches lie in. */
+/* In a child after fork(): drops what the child inherited. If batches are held, their memory stays mapped. */
 void attachment_forget(struct attachment *a);
 
-/* Continues elsewhere: *a's generation is that of the batches from now on. */
+/* Continues at another batch. Afterwards a->generation is that of all batches to come. */
 int attachment_seek(struct attachment *a, uint64_t epoch, uint64_t batch, struct error *err);
 
 /* Asks the daemon to produce nothing more; what is held stays. */
@@ -73,7 +74,7 @@ bool attachment_is_lost(const struct attachment *a);
 int attachment_segment(struct attachment *a, uint32_t segment, const struct segment_map **ret,
 		       struct error *err);
 
-/* The segment's own memory, a new descriptor each time. */
+/* A new descriptor of the segment's memory, for the caller to close, and the segment's size. */
 int attachment_segment_fd(struct attachment *a, uint32_t segment, int *ret_fd, uint64_t *ret_bytes,
 			  struct error *err);
 

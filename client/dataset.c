@@ -30,7 +30,7 @@ static const char *socket_or_default(const char *socket)
 static int open_files(struct diesel_dataset *d, struct error *err)
 {
 	d->dir_fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (d->dir_fd < 0 && errno == EACCES) /* to pass through is enough */
+	if (d->dir_fd < 0 && errno == EACCES) /* permission to pass through it is enough */
 		d->dir_fd = open(d->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (d->dir_fd < 0) {
 		if (errno == ENOENT || errno == ENOTDIR)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The dataset object: what a session needs of it to be opened, and opened again. */
+/* The dataset object: what it takes to open a session, and to open it again. */
 
 #include "client/transport.h"
 #include "dataset/snapshot.h"
@@ -10,7 +10,7 @@ struct diesel_dataset {
 	char *path;
 	char *socket_path;
 	int dir_fd;
-	int snapshot_fd;             /* opened by the caller's own rights: the proof that it may read */
+	int snapshot_fd;             /* opened with the caller's own rights: the proof that it may read */
 	struct transport connection; /* keeps the dataset open in the daemon between sessions */
 	struct snapshot *snapshot;   /* the daemon's verified copy, shared by every process of the node */
 };

@@ -3,7 +3,7 @@
 
 #include <sys/sdt.h>
 
-/* A file of its own, and opaque to the optimizer: the probe needs an entry that is really called. */
+/* In a file of its own, and opaque to the optimizer: the probe needs a function that is really called. */
 __attribute__((noinline, visibility("default"))) void diesel_mark(uint32_t kind, uint64_t value)
 {
 	__asm__ volatile("" : : "r"(kind), "r"(value) : "memory");

@@ -67,7 +67,7 @@ static bool session_reply_ok(const struct wire_session_reply *m)
 	       m->slot_bytes > 0 && text_ok(m->notice, sizeof(m->notice));
 }
 
-/* Values are the daemon's to judge: it says what is wrong with one, in words. */
+/* Values are not checked here: the daemon does that, and says in words what is wrong with one. */
 static bool set_ok(const struct wire_set *m)
 {
 	static const struct wire_setting unused;
@@ -95,7 +95,7 @@ static bool fields_ok(const union wire_message *m)
 {
 	switch ((enum wire_type)m->header.type) {
 	case WIRE_ERROR: return m->error.code < 0 && text_ok(m->error.text, sizeof(m->error.text));
-	case WIRE_HELLO: /* the version is the receiver's to judge: it answers with a text */
+	case WIRE_HELLO: /* the receiver checks the version, and answers in words */
 	case WIRE_HELLO_REPLY: return m->hello.magic == WIRE_MAGIC;
 	case WIRE_OPEN_SESSION: return open_session_ok(&m->open_session);
 	case WIRE_SESSION_REPLY: return session_reply_ok(&m->session_reply);

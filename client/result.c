@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared memory for the results of worker processes, used again: its pages stay in both page tables. */
+/* Shared memory for the results of worker processes. It is used again, so that its pages stay in both page
+ * tables. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -46,7 +47,7 @@ int diesel_result_map(int fd, uint64_t bytes, uint8_t **ret_data)
 
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	/* Reading behind the end of a file is a SIGBUS. */
+	/* Reading beyond the end of a file is a SIGBUS. */
 	if (bytes < DIESEL_RESULT_HEADER || (uint64_t)st.st_size < bytes)
 		return -EPROTO;
 	return map(fd, bytes, ret_data);

@@ -4,16 +4,16 @@
 /*
  * Read-only mappings of chunk segments, found by the number that the daemon gives them.
  *
- * A segment's number is index | generation << 20: the index is dense, the generation tells a reused one. The
- * memory of the one that had the index before is unmapped then: it is gone from the daemon, so no batch that
- * is held points into it. One thread at a time. Zeroed is empty.
+ * A segment's number is index | generation << 20: the index is dense and used again, the generation tells its
+ * uses apart. Mapping a segment unmaps the one that had the index before: the daemon has given that one up,
+ * so no batch that is held points into it. One thread at a time. Zeroed is empty.
  */
 
 #include <stdint.h>
 
 struct segment_map {
 	uint32_t id;
-	uint32_t stamp; /* of whoever goes through the segments of a batch; 0 in a new one */
+	uint32_t stamp; /* of the last pass over a batch's segments that met this one; 0 in a new one */
 	uint8_t *data;  /* NULL: unused entry */
 	uint64_t bytes;
 };

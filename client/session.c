@@ -13,7 +13,7 @@
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 
-/* How long one sleep lasts before the socket is looked at: bounds how late a dead daemon is noticed. */
+/* After so long a sleep the socket is looked at: bounds how late a dead daemon is noticed. */
 #define SLEEP_MS 50
 /* Between attempts to reach a daemon that is gone. */
 #define RETRY_MIN_MS 20
@@ -46,9 +46,8 @@ uint64_t session_align(const struct diesel_session *s, uint64_t batch)
 	return offset + (batch - offset + stride - 1) / stride * stride;
 }
 
-/* What the daemon opened is what was asked for: n_batches follows from the dataset, and a window, once known,
- * stays.
- */
+/* Returns true if the daemon opened what was asked for: n_batches follows from the dataset, and a window,
+ * once known, stays. */
 static bool is_as_asked(const struct diesel_session *s, const struct attachment *a)
 {
 	uint32_t asked = s->request.window_chunks;
@@ -147,7 +146,8 @@ void diesel_session_close(struct diesel_session *s)
 {
 	if (!s)
 		return;
-	/* The leases keep the connection: the daemon should not work ahead for nobody. */
+	/* Leases keep the connection open, and the daemon should not prepare batches that nobody will
+	 * take. */
 	if (s->attachment && atomic_load(&s->attachment->n_held) > 0)
 		attachment_stop(s->attachment);
 	attachment_unref(s->attachment);
@@ -172,7 +172,7 @@ static void session_lose(struct diesel_session *s, int r)
 		       r == -ETIMEDOUT ? "does not answer" : "went away", s->reconnect_ms / 1000.0);
 }
 
-/* Whether waiting can help: the daemon is starting, or just died while answering. */
+/* Returns true if waiting can help: the daemon is starting, or died while answering. */
 static bool is_worth_waiting(int r)
 {
 	return r == -ECONNREFUSED || r == -ECONNRESET || r == -ETIMEDOUT;
@@ -217,7 +217,7 @@ static int session_reattach(struct diesel_session *s)
 	}
 }
 
-/* For the daemon, which tunes by it where it may not look into the kernel. */
+/* Tells the daemon how long this sleep was: it tunes by that where it may not load BPF programs. */
 static void tell_wait(struct ring_control *control, uint32_t cause, uint64_t begin_ns)
 {
 	_Atomic uint64_t *sum = cause == RING_CAUSE_FETCH ? &control->wait_fetch_ns : &control->wait_prep_ns;
@@ -231,7 +231,8 @@ _Static_assert((int)RING_CAUSE_FETCH == DIESEL_MARK_CAUSE_FETCH &&
 		   (int)RING_CAUSE_PREP == DIESEL_MARK_CAUSE_PREP,
 	       "handed on as it is");
 
-/* Sleeps until a batch is published or the daemon is lost. The marks tell diesel-analyze why. */
+/* Sleeps until a batch is published. Returns 0, -EINTR, or -ECONNRESET if the daemon is lost. The marks tell
+ * diesel-analyze what the sleep was for. */
 static int session_sleep(struct diesel_session *s)
 {
 	struct attachment *a = s->attachment;
@@ -245,7 +246,8 @@ static int session_sleep(struct diesel_session *s)
 	while (ring_ready(a->control, a->consumed) == 0) {
 		uint32_t now = atomic_load(&a->control->cause);
 
-		/* Storage counts when it was waited for at any time: the CPU work behind it is the rest. */
+		/* A sleep that waited for storage at any time counts as a fetch: the CPU work that follows a
+		 * read belongs to it. */
 		if (cause != RING_CAUSE_FETCH && now != RING_CAUSE_NONE)
 			cause = now;
 		r = ring_wait(a->control, a->consumed, SLEEP_MS);
@@ -289,7 +291,7 @@ static int fill_views(struct diesel_session *s, struct diesel_item *items, const
 	return 0;
 }
 
-/* Whether it is the batch that comes next; if not, nothing after it can be trusted either. */
+/* Returns true if this is the batch that comes next. If not, nothing after it can be trusted either. */
 static bool is_expected(struct diesel_session *s, const struct ring_descriptor *d)
 {
 	if (d->epoch == s->epoch && d->index == s->index)
@@ -302,8 +304,9 @@ static bool is_expected(struct diesel_session *s, const struct ring_descriptor *
 }
 
 /*
- * Takes the ring's next descriptor. 0; 1: it is taken, and *ret_status says what is wrong with its samples;
- * -EAGAIN: one from before a seek, already given back. Any other failure: the batch was not delivered.
+ * Takes the ring's next descriptor. Returns 0 with the batch; 1 if the batch could not be made, with the
+ * reason in *ret_status and s->error; -EAGAIN if it is from before a seek, and given back already. On any
+ * other failure the batch was not delivered.
  */
 static int session_take(struct diesel_session *s, struct diesel_batch *ret, int *ret_status)
 {
@@ -354,8 +357,9 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret, int 
 	return r;
 }
 
-/* The daemon is gone or does not answer: the caller is told before the wait for it. What else goes wrong with
- * a batch is told at once, and the batch is asked for anew, over another connection. */
+/* If the daemon is gone or does not answer, the caller gets -EINTR and a notice, and waits in its next call.
+ * Any other failure is returned as it is, and the next call asks for the batch anew, over another
+ * connection. */
 static int session_failed(struct diesel_session *s, int r)
 {
 	if (r != -ECONNRESET && r != -ETIMEDOUT) {

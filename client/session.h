@@ -9,17 +9,17 @@ struct diesel_session {
 	int dir_fd, snapshot_fd; /* its own: a session may outlive its dataset object */
 	uint64_t version;        /* of the dataset: the order means something only for this one */
 	uint32_t reconnect_ms;
-	struct wire_open_session request; /* with the window in force */
+	struct wire_open_session request; /* window_chunks is the window in force */
 	uint64_t n_batches;
 	uint64_t n_chunks;             /* of the dataset */
 	uint64_t epoch, index;         /* of the next batch to deliver */
 	struct attachment *attachment; /* NULL while the daemon is lost */
 	uint64_t lives;                /* attachments so far */
-	uint64_t lost_ns;              /* since when */
+	uint64_t lost_ns;              /* when the daemon was lost */
 	char error[512];
 	char notice[512];
 	bool has_notice;
-	struct diesel_work work; /* as reported last: a new life of the daemon is told again */
+	struct diesel_work work; /* as last reported: a new life of the daemon is told it again */
 };
 
 /* The first index >= batch that belongs to this stride. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small questions about a session. */
+/* Getters of a session. */
 #include "session.h"
 
 #include "dataset/shuffle.h"

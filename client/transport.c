@@ -13,8 +13,8 @@
 
 _Static_assert(WIRE_MAX_FDS == FD_MESSAGE_MAX_FDS, "one limit");
 
-/* A daemon that is stopped must not hang its clients for ever; verifying a snapshot of tens of millions of
- * files takes seconds. */
+/* A stopped daemon must not hang its clients for ever, but verifying a snapshot of tens of millions of files
+ * takes seconds. */
 #define REPLY_TIMEOUT_S 60
 
 void wire_fds_close(struct wire_fds *fds)
@@ -91,7 +91,7 @@ int transport_take(int socket, bool peek, union wire_message *ret_message)
 	} while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		return n < 0 ? -errno : -ECONNRESET;
-	/* Whether there are descriptors is known, their number is not: the only request that has any has as
+	/* MSG_CTRUNC says that there were descriptors, but not how many. The only request that has any has as
 	 * many as a message can. */
 	r = header.msg_flags & MSG_TRUNC
 		? -EPROTO

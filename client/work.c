@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the caller reports of its Python work, laid down where the daemon's sensing reads it. */
+/* Writes what the caller reports of its Python work to where the daemon's sensing reads it. */
 #include "session.h"
 
 static void store(_Atomic uint64_t *to, uint64_t value)

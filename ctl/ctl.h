@@ -30,8 +30,8 @@ extern const struct ctl_verb ctl_pack, ctl_ls, ctl_cat, ctl_stat, ctl_verify, ct
 		"help", no_argument, NULL, 'h'                                                               \
 	}
 
-/* --help, an unknown option, or one whose argument is missing (short options start with ':'): says so, true.
- */
+/* Returns true if it has handled the option: --help, an unknown option, or one whose argument is missing (the
+ * short options must start with ':'). */
 bool ctl_common_option(const struct ctl_verb *verb, int option, char **argv);
 
 /* "dieselctl VERB: text" and CTL_USAGE. */
@@ -41,5 +41,6 @@ int ctl_usage(const struct ctl_verb *verb, const char *format, ...) __attribute_
 int ctl_failed(const struct ctl_verb *verb, const struct error *err);
 int ctl_warn(const struct ctl_verb *verb, const char *text);
 
-/* Standard output written to the end? A full disk or a closed pipe is a failure too. */
+/* Flushes standard output. CTL_OK, or says why not and returns CTL_FAILED: a full disk or a closed pipe is a
+ * failure too. */
 int ctl_finish(const struct ctl_verb *verb);

@@ -17,7 +17,7 @@ json_t *ctl_parse(const struct ctl_verb *verb, const char *text, const char *sch
 	if (found && !strcmp(found, schema))
 		return root;
 	json_decref(root);
-	ctl_warn(verb, "dieseld's answer is of another kind than expected: is it of another version?");
+	ctl_warn(verb, "dieseld's answer has an unexpected form: is it another version?");
 	return NULL;
 }
 

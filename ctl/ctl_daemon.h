@@ -10,7 +10,7 @@
 #include "client/knob.h"
 #include "ctl.h"
 
-/* The options --json and --socket of such a verb, and those of its own. */
+/* The options --json and --socket, which all such verbs have. */
 struct ctl_daemon_options {
 	const char *socket;
 	bool json;
@@ -22,18 +22,19 @@ struct ctl_daemon_options {
 	"      --json         all it tells, as a JSON object\n"                                              \
 	"  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else its usual place)\n"
 
-/* The text as a JSON object of this schema, to be given back with json_decref(); NULL: said why not. */
+/* Parses the text as a JSON object of this schema; the caller gives it back with json_decref(). NULL: it is
+ * not one, and a message has said so. */
 json_t *ctl_parse(const struct ctl_verb *verb, const char *text, const char *schema);
 
 uint64_t ctl_number(const json_t *object, const char *key);
-/* NAN: null, or not there. */
+/* NAN if it is null or missing. */
 double ctl_real(const json_t *object, const char *key);
 /* Names come from the daemon, and it had them from its clients. */
 const char *ctl_string(const json_t *object, const char *key, char text[200]);
 
-/* "31 %", "-" when not known; size: 8 is enough. */
+/* "31 %", or "-" when not known. */
 const char *ctl_percent(char text[8], double ratio);
-/* "1204", "3.2"; "-". */
+/* "1204", "3.20", or "-" when not known. */
 const char *ctl_rate(char text[24], double rate);
 /* A knob's value in its unit; knob as the daemon names it. */
 const char *ctl_knob(char text[24], const char *knob, double value);

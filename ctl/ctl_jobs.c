@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl jobs: a line a job. */
+/* dieselctl jobs: one line per job. */
 #include "ctl_daemon.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ static const struct {
     [TUNER_CLIENT_WORKERS] = {"CLIENT", 6},
 };
 
-/* With a star when the operator has pinned it, and a dash when the program decides itself. */
+/* Marks a knob that the operator has pinned with a star; prints a dash for one that nobody has set. */
 static void print_knob(const json_t *job, const char *knob, int width)
 {
 	const json_t *k = json_object_get(json_object_get(job, "knobs"), knob);

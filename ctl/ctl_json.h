@@ -5,6 +5,6 @@
 
 #include <stddef.h>
 
-/* A string with its quotes. Bytes that are no UTF-8 are written as lib/utf8.h says: lone surrogates, as
- * Python's os.fsdecode() makes them, would be no JSON to most other parsers. */
+/* A string with its quotes. Bytes that are not UTF-8 are written as lib/utf8.h says: most other parsers would
+ * refuse lone surrogates, which Python's os.fsdecode() makes of them. */
 void ctl_json_string(const char *text, size_t length);

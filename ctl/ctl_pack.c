@@ -79,28 +79,28 @@ static int parse_option(const struct ctl_verb *verb, int option, struct pack_opt
 	case 'c':
 		if (units_parse_bytes(optarg, &o->chunk_bytes) < 0 || o->chunk_bytes < CHUNK_MIN_BYTES ||
 		    o->chunk_bytes > CHUNK_MAX_BYTES)
-			return ctl_usage(verb, "--chunk-size %s: needed is a size from 4M to 64M", optarg);
+			return ctl_usage(verb, "--chunk-size %s: a size from 4M to 64M is needed", optarg);
 		return CTL_OK;
 	case 'o':
 		if (strcmp(optarg, "random") != 0 && strcmp(optarg, "source") != 0)
-			return ctl_usage(verb, "--order %s: it is random or source", optarg);
+			return ctl_usage(verb, "--order %s: it must be random or source", optarg);
 		o->order = strcmp(optarg, "source") == 0 ? PACK_ORDER_SOURCE : PACK_ORDER_RANDOM;
 		return CTL_OK;
 	case 's':
 		if (units_parse_integer(optarg, 0, INT64_MAX, &value) < 0)
-			return ctl_usage(verb, "--seed %s: needed is a whole number from 0", optarg);
+			return ctl_usage(verb, "--seed %s: a whole number from 0 is needed", optarg);
 		o->seed = (uint64_t)value;
 		return CTL_OK;
 	case 'j':
 		if (units_parse_integer(optarg, 1, MAX_THREADS, &value) < 0)
-			return ctl_usage(verb, "-j %s: needed is a number from 1 to %d", optarg, MAX_THREADS);
+			return ctl_usage(verb, "-j %s: a number from 1 to %d is needed", optarg, MAX_THREADS);
 		o->n_threads = (unsigned)value;
 		return CTL_OK;
 	case 'a': o->append = true; return CTL_OK;
 	case 'u': o->skip_unreadable = true; return CTL_OK;
 	case 'd':
 		if (strcmp(optarg, DIGEST_NAME) != 0)
-			return ctl_usage(verb, "--digest %s: it is " DIGEST_NAME, optarg);
+			return ctl_usage(verb, "--digest %s: it must be " DIGEST_NAME, optarg);
 		o->keep_digests = true;
 		return CTL_OK;
 	}

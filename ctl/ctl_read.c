@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl ls, cat: what is in a dataset. */
+/* dieselctl ls and cat: what is in a dataset. */
 #include "ctl.h"
 
 #include <errno.h>
@@ -169,7 +169,8 @@ const struct ctl_verb ctl_ls = {
     .run = run_ls,
 };
 
-/* Control characters other than the usual white space: it would garble a terminal. */
+/* Returns true if there are control characters other than the usual white space: they would garble a
+ * terminal. */
 static bool is_binary(const unsigned char *data, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i++)

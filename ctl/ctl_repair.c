@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl snapshot, rebuild, rm: changes of what is already packed. */
+/* dieselctl snapshot, rebuild and rm: changes to what is already packed. */
 #include "ctl.h"
 
 #include <errno.h>
@@ -19,7 +19,8 @@ static void writer_freep(struct writer **w)
 	writer_free(*w);
 }
 
-/* For verbs without options of their own: CTL_OK to go on, else *ret_exit is the exit status. */
+/* For verbs without options of their own. Returns true if the verb is to end, with *ret_exit as its exit
+ * status. */
 static bool only_help(const struct ctl_verb *verb, int argc, char **argv, int *ret_exit)
 {
 	static const struct option long_options[] = {CTL_OPTION_HELP, {0}};
@@ -83,7 +84,7 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 		if (ctl_common_option(verb, option, argv))
 			return option == 'h' ? CTL_OK : CTL_USAGE;
 		if (strcmp(optarg, DIGEST_NAME) != 0)
-			return ctl_usage(verb, "--digest %s: it is " DIGEST_NAME, optarg);
+			return ctl_usage(verb, "--digest %s: it must be " DIGEST_NAME, optarg);
 		keep_digests = true;
 	}
 	if (argc - optind != 1)
@@ -116,7 +117,7 @@ const struct ctl_verb ctl_rebuild = {
     .help = "      --digest sha256  keep a SHA-256 of each chunk as it is now; without it, if the dataset "
 	    "has them\n"
 	    "\n"
-	    "Replays all chunks in the order of their making. Damaged chunks are left out, with a line for\n"
+	    "Replays all chunks in the order they were made. Damaged chunks are left out, with a line for\n"
 	    "each and exit status 1. Metadata that cannot be read is kept as meta.db.damaged.\n",
     .run = run_rebuild,
 };

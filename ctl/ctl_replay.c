@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dieselctl replay: what this tuner makes of samples that a dieseld has recorded, or of a job that
- * diesel-analyze has. The same file gives the same decisions. Samples are as they were: knobs in them do not
- * follow what the replay decides.
+ * dieselctl replay: what this version's tuner decides on samples that dieseld recorded, or on a job that
+ * diesel-analyze recorded. The same file gives the same decisions. The samples stay as they were: knobs in
+ * them do not follow what the replay decides.
  */
 #include <errno.h>
 #include <math.h>
@@ -91,7 +91,7 @@ static void print_end(const struct replay *p, uint64_t n_foreign)
 	printf("\n");
 }
 
-/* A file that is no history: a recording of diesel-analyze, or nothing that can be replayed. */
+/* For a file that is not a history: it is a recording of diesel-analyze, or nothing that can be replayed. */
 static int replay_recording(const struct ctl_verb *verb, const char *path, struct replay *p)
 {
 	struct recorded_info info = {0};
@@ -111,7 +111,7 @@ static int replay_recording(const struct ctl_verb *verb, const char *path, struc
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	if (info.cut_off)
-		fprintf(stderr, "dieselctl replay: %s was cut off: what there is of it\n", path);
+		fprintf(stderr, "dieselctl replay: %s was cut off: replayed as far as it goes\n", path);
 	print_end(p, 0);
 	return ctl_finish(verb);
 }
@@ -150,7 +150,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 		p.json = true;
 	}
 	if (argc - optind != 1)
-		return ctl_usage(verb, "one file is needed, of a history or a recording, and nothing else");
+		return ctl_usage(verb, "one file is needed: a history or a recording");
 	p.state = calloc(1, tuner_state_bytes());
 	p.result = calloc(1, sizeof(*p.result));
 	r = p.state && p.result ? replay(verb, argv[optind], &p) : ctl_warn(verb, "out of memory");

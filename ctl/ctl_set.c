@@ -38,12 +38,12 @@ struct request {
 	uint32_t n;
 };
 
-/* A setting said twice would be one of the two: which, nobody would know. */
+/* If a setting were given twice, nobody would know which of the two counts. */
 static int add(const struct ctl_verb *verb, struct request *q, const char *name, struct wire_setting setting)
 {
 	for (uint32_t i = 0; i < q->n; i++)
 		if (q->settings[i].key == setting.key)
-			return ctl_usage(verb, "%s is said twice", name);
+			return ctl_usage(verb, "%s is given twice", name);
 	q->settings[q->n++] = setting;
 	return CTL_OK;
 }
@@ -90,7 +90,7 @@ static bool find_name(const char *text, size_t length, struct name *ret)
 	return false;
 }
 
-/* knob=value of an argument, limit=value of --limit. */
+/* Adds knob=value from an argument, or limit=value from --limit. */
 static int add_assignment(const struct ctl_verb *verb, struct request *q, const char *argument, bool limit)
 {
 	const char *equals = strchr(argument, '=');
@@ -204,7 +204,7 @@ static int parse_job(const struct ctl_verb *verb, struct request *q, const char 
 	if (!strcmp(text, "all"))
 		return CTL_OK;
 	if (units_parse_integer(text, 1, INT64_MAX, &id) < 0)
-		return ctl_usage(verb, "'%s' is neither a number of a job, nor all, nor knob=value", text);
+		return ctl_usage(verb, "'%s' is neither a job's number, nor all, nor knob=value", text);
 	q->job = (uint64_t)id;
 	return CTL_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl stat: one dataset, or one path of it. */
+/* dieselctl stat: one dataset, or one path in it. */
 #include "ctl.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl status: what the node's daemon is doing. The one verb that talks to it. */
+/* dieselctl status: what the node's daemon is doing. */
 #include "ctl.h"
 
 #include <errno.h>
@@ -71,7 +71,8 @@ static double cores(const json_t *sensing, const char *key)
 	return active_s > 0 ? 100 * json_number_value(json_object_get(sensing, key)) / active_s : 0;
 }
 
-/* What measuring costs: the child's CPU time, and the programs' on the jobs' where the kernel counts it. */
+/* What measuring costs: the sensing child's CPU time, and that of its BPF programs where the kernel counts
+ * it. */
 static void print_sensing(const json_t *root)
 {
 	const json_t *sensing = json_object_get(json_object_get(root, "tune"), "sensing");
@@ -139,7 +140,7 @@ static int print_text(const struct ctl_verb *verb, const char *status)
 
 	if (!root || !json_is_object(root)) {
 		json_decref(root);
-		error_set(&err, -EPROTO, "dieseld's status is no JSON object: is it of another version?");
+		error_set(&err, -EPROTO, "dieseld's status is not a JSON object: is it another version?");
 		return ctl_failed(verb, &err);
 	}
 	print_daemon(root);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl why: what the tuner did, on what figures, and what came of it. */
+/* dieselctl why: what the tuner did, by which figures, and with what effect. */
 #include "ctl_daemon.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ static const char *clock_text(char text[24], double unix_s)
 	return text;
 }
 
-/* "812 samples/s, 31 % of the time waiting for data", as far as it is known. */
+/* "812 samples/s, 31 % of the time waiting for data", as far as that is known. */
 static void print_speed(double rate, double wait)
 {
 	char text[24], percent[8];
@@ -133,7 +133,7 @@ static int print_why(const struct ctl_verb *verb, const char *text, uint64_t id)
 	}
 	if (json_array_size(decisions) == 0)
 		puts("no decisions yet");
-	/* The oldest first: it is read downwards, and the newest is next to the prompt. */
+	/* The oldest first: one reads downwards, and the newest is next to the prompt. */
 	for (size_t i = json_array_size(decisions); i-- > 0;)
 		print_decision(json_array_get(decisions, i), !id);
 	json_decref(root);
@@ -174,12 +174,12 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 		else if (option == 'J')
 			o.json = true;
 		else if (units_parse_integer(optarg, 1, WIRE_WHY_MAX, &max) < 0)
-			return ctl_usage(verb, "-n %s is no number from 1 to %d", optarg, WIRE_WHY_MAX);
+			return ctl_usage(verb, "-n %s is not a number from 1 to %d", optarg, WIRE_WHY_MAX);
 	}
 	if (argc - optind > 1)
 		return ctl_usage(verb, "at most one job can be named");
 	if (argc - optind == 1 && units_parse_integer(argv[optind], 1, INT64_MAX, &id) < 0)
-		return ctl_usage(verb, "'%s' is no number of a job; dieselctl jobs lists them", argv[optind]);
+		return ctl_usage(verb, "'%s' is not a job's number; dieselctl jobs lists them", argv[optind]);
 	return ask(verb, &o, (uint64_t)id, (uint32_t)max);
 }
 

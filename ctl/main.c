@@ -79,8 +79,9 @@ static void print_usage(FILE *out)
 int main(int argc, char **argv)
 {
 	log_init("dieselctl", LOG_LEVEL_INFO);
-	bus_error_init("dieselctl"); /* snapshots are mapped, and may be others' */
-	signal(SIGXFSZ, SIG_IGN);    /* over the file size limit: an error that can be told, not a death */
+	bus_error_init("dieselctl"); /* snapshots are mapped, and may belong to others */
+	signal(SIGXFSZ,
+	       SIG_IGN); /* a write over the file size limit is an error to be reported, not the end */
 	if (argc < 2) {
 		print_usage(stderr);
 		return CTL_USAGE;

@@ -22,7 +22,7 @@ static uint32_t count_cpus(void)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
 }
 
-/* Every chunk in memory is a descriptor. */
+/* Every chunk in memory takes a descriptor. */
 static void raise_file_limit(uint64_t cache_bytes)
 {
 	struct rlimit limit;
@@ -63,7 +63,8 @@ static void announce(const struct daemon *daemon)
 	daemon_ready(daemon);
 }
 
-/* Without it, or without its child, there is less to decide on; serving does not depend on it. */
+/* Serving does not depend on the sensor: without it, or without its child, there is only less to decide
+ * on. */
 static void start_sensing(struct daemon *daemon, uv_loop_t *loop)
 {
 	const struct sensor_options options = {.root = "",
@@ -93,7 +94,7 @@ static int serve(struct daemon *daemon)
 	if (r < 0) {
 		log_error("%s", err.text);
 		server_free(&server);
-		uv_run(&loop, UV_RUN_DEFAULT); /* closes what was begun */
+		uv_run(&loop, UV_RUN_DEFAULT); /* closes what was started */
 		uv_loop_close(&loop);
 		return 1;
 	}
@@ -110,7 +111,8 @@ static int serve(struct daemon *daemon)
 	return server.failed;
 }
 
-/* Before the first thread: the child must be one of a single thread, and privileges are a thread's own. */
+/* Called before the first thread starts: the child must have a single thread, and privileges are per
+ * thread. */
 static void fork_sensing(struct daemon *daemon)
 {
 	struct error err = ERROR_INIT;
@@ -191,7 +193,7 @@ int main(int argc, char **argv)
 			log_warning("--cache is larger than the memory this process may use (%llu MiB)",
 				    (unsigned long long)(memory >> 20));
 		raise_file_limit(options.serve.knobs.cache_bytes);
-		/* Before anything is forked: a child that has them keeps their memory. */
+		/* Before anything is forked: a child that had these descriptors would keep their memory. */
 		if (fd_store_take(&daemon.items) < 0)
 			log_warning("no memory: nothing is carried over the restart");
 		r = tune_and_serve(&daemon);

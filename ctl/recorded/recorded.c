@@ -15,13 +15,13 @@
 #include "lib/clock.h"
 #include "lib/error.h"
 
-/* Less of a second known than this: shares that nobody should decide by. */
+/* If less of a second is known than this, nobody should decide by its shares. */
 #define KNOWN_MIN_RATIO 0.2
 
-/* 48 MiB; a longer recording's seconds are made of cells, which give each state its due. */
+/* 48 MiB; the seconds of a longer recording are summed from cells, which give each state its due. */
 #define LANE_SEGMENTS_MAX (UINT64_C(2) << 20)
 
-/* A month: no job is recorded for longer, so the times in such a file are wrong. */
+/* A month. No job is recorded for longer, so the times in a longer file are wrong. */
 #define ROUNDS_MAX (UINT64_C(31) * 24 * 3600)
 
 /* What holds for the whole recording. */
@@ -57,7 +57,7 @@ static void fill_shares(const struct source *source, const struct analysis_stret
 	sample->run_queue_ratio = (double)s->queue_ns / (double)s->known_ns;
 }
 
-/* F, P: what the replay of the whole recording gives. G: of this second. */
+/* fetch_rate and prep_rate are those of a replay of the whole recording; device_rate is this second's. */
 static void fill_rates(const struct source *source, struct stall_sample *sample)
 {
 	const struct predictions *p = source->analysis->predictions;
@@ -75,7 +75,7 @@ static void fill_rates(const struct source *source, struct stall_sample *sample)
 		sample->memory_hit_ratio = page_cache_hit_ratio(cache->accessed_pages, cache->missed_pages);
 }
 
-/* A worker of such a loader reads itself: what a sample takes of its time is both. */
+/* Such a loader's workers read for themselves, so a sample's cost is their CPU time and their fetches. */
 static void fill_work(const struct source *source, const struct analysis_stretch *s,
 		      struct stall_sample *sample)
 {

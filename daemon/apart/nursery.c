@@ -20,7 +20,7 @@
 
 #define HELPER_FD (CHILD_FD + 1)
 
-/* One descriptor and what for. */
+/* Comes with one descriptor, the helper's end of its socket. */
 struct order {
 	uint32_t kind;
 };
@@ -39,7 +39,7 @@ _Noreturn static void helper_run(enum nursery_kind kind)
 	_exit(1);
 }
 
-/* The next order's descriptor; -errno: the daemon is gone. */
+/* Returns the next order's descriptor; negative: the daemon is gone. */
 static int receive_order(int fd, struct order *ret)
 {
 	int fds[FD_MESSAGE_MAX_FDS];
@@ -58,7 +58,7 @@ static void nursery_run(int fd)
 
 	prctl(PR_SET_NAME, "dieseld-nursery");
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	/* Of what the daemon may do, what reading datasets of any owner takes. */
+	/* Keeps only what it takes to read datasets of any owner. */
 	(void)capabilities_keep(CAPABILITY(CAP_DAC_READ_SEARCH));
 	sigaction(SIGCHLD, &no_children, NULL);
 	while ((theirs = receive_order(fd, &order)) >= 0) {
@@ -107,7 +107,7 @@ int nursery_start(const struct nursery *n, enum nursery_kind kind, int *ret_fd)
 void nursery_end(struct nursery *n)
 {
 	closep(&n->fd);
-	/* Not waited for: it may be stopped. */
+	/* Does not wait for it: it may be stopped. */
 	if (n->pid > 0)
 		(void)waitpid(n->pid, NULL, WNOHANG);
 	*n = NURSERY_NONE;

@@ -3,12 +3,12 @@
 
 /*
  * Helper processes for work on what belongs to clients. A file on FUSE or NFS may never answer: the thread
- * that asked cannot be killed then, and its process cannot end. So nobody asks in the daemon: a helper does,
- * which may hang alone, and is not waited for.
+ * that asked cannot be killed then, and its process cannot end. So the daemon never asks itself: a helper
+ * does, which may hang alone, and which nobody waits for.
  *
  * The nursery is a process of one thread, forked before the daemon has a second one; it forks the helpers, so
  * that each begins with little memory, none of the daemon's descriptors and no foreign thread's locks. It
- * ends with the daemon. A helper's end shows as the end of its socket, and only then is nothing of it left.
+ * ends with the daemon. A helper's socket ends when the helper does; until then, something of it is left.
  */
 
 #include <sys/types.h>
@@ -32,9 +32,9 @@ enum nursery_kind {
 /* Keeps this process's descriptors up to 2 in the nursery and closes all others. */
 int nursery_fork(struct nursery *ret, struct error *err);
 
-/* A new helper; *ret_fd is our end of a SOCK_SEQPACKET pair, not blocking. A helper that could not be forked
- * ends at once. -EAGAIN: the nursery has too much to do; -EPIPE: it is gone. */
+/* Starts a helper; *ret_fd is our end of a SOCK_SEQPACKET pair. Does not block. If the helper cannot be
+ * forked, its socket ends at once. -EAGAIN: the nursery has too much to do; -EPIPE: it is gone. */
 int nursery_start(const struct nursery *n, enum nursery_kind kind, int *ret_fd);
 
-/* Lets it end; helpers go on until they see the end of their own sockets. */
+/* Lets the nursery end; helpers go on until they see the end of their own sockets. */
 void nursery_end(struct nursery *n);

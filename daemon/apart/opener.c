@@ -16,8 +16,8 @@
 
 enum opening_state {
 	OPENING_WAITS, /* for its turn */
-	OPENING_RUNS,  /* a process has it, or soon will */
-	OPENING_ENDS,  /* nobody asks any more: until the process is gone */
+	OPENING_RUNS,  /* a process has it or soon will */
+	OPENING_ENDS,  /* nobody asks any more; lasts until the process is gone */
 };
 
 struct opening {
@@ -181,8 +181,8 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 		closep(&fds[i]);
 	if (r == sizeof(reply))
 		return;
-	/* Its end of the socket is closed: it is gone, or could not be forked. (Or it says what is no reply,
-	 * and goes now.) */
+	/* The process's end of the socket is closed: it is gone, or could not be forked. Or it has sent
+	 * something that is not a reply, and is killed now. */
 	opening_kill(q);
 	if (q->state == OPENING_RUNS) {
 		error_set(&err, -EIO, "%s", died);
@@ -240,7 +240,7 @@ static void answer_waiting(struct opener *o)
 		error_errno(&err, r, "cannot hand a dataset to the process that opens it");
 		q->handler->failed(q->user, &err);
 		opening_remove(q);
-		/* Whoever was told may have ended another one. */
+		/* The callback may have ended other openings. */
 		next = o->first;
 	}
 }
@@ -277,7 +277,7 @@ void opening_go_on(struct opening *q)
 {
 	const char go = 1;
 
-	/* If it is gone, its end of the socket tells. */
+	/* If the process is gone, the end of its socket tells. */
 	(void)fd_message_send(q->fd, &go, sizeof(go), NULL, 0, 0);
 }
 

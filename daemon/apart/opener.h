@@ -2,18 +2,18 @@
 #pragma once
 
 /*
- * Opens datasets, each in a process of its own (nursery.h). What a client brings may be made to hang whoever
- * looks at it (FUSE, NFS, a descriptor that blocks when it is closed), to crash a parser, or to take long:
- * here that costs the client that brought it, and nobody else. The daemon never has such a descriptor, and
- * never reads such bytes before they have been verified.
+ * Opens datasets, each in a process of its own (nursery.h). What a client brings may hang any process that
+ * looks at it (FUSE, NFS, a descriptor that blocks when it is closed), crash a parser, or take long: here
+ * that costs the client that brought it, and nobody else. The daemon never has such a descriptor, and never
+ * reads such bytes before they have been verified.
  *
- * A process opens one dataset and ends: identifies it (and waits: a dataset that is served is not read
- * again), copies the snapshot into sealed memory, enters a sandbox (lib/sandbox.h) and verifies the copy
- * there.
+ * A process opens one dataset and ends. It identifies the dataset and waits (one that is served already is
+ * not read again), copies the snapshot into sealed memory, enters a sandbox (lib/sandbox.h) and verifies the
+ * copy there.
  *
- * A user has at most OPENER_MAX_A_USER of them at a time, all users but root OPENER_MAX less
- * OPENER_ROOT_RESERVE; root has no limit of its own. What is beyond waits, each user's in order. One that
- * cannot be killed, because storage holds it, counts until it is gone.
+ * A user has at most OPENER_MAX_A_USER processes at a time; root has no limit of its own. All users together
+ * have OPENER_MAX, of which OPENER_ROOT_RESERVE are root's alone. Openings beyond that wait, each user's in
+ * order. A process that cannot be killed, because storage holds it, counts until it is gone.
  *
  * Loop thread only. No callback comes from within a call.
  */
@@ -38,20 +38,21 @@ int opener_new(uv_loop_t *loop, const struct nursery *nursery, struct opener **r
 void opener_free(struct opener *o);
 
 struct opening_handler {
-	/* It is that dataset. Then opening_go_on() or opening_end(). */
+	/* Which dataset it is. Answer with opening_go_on() or opening_end(). */
 	void (*identified)(void *user, struct proof *proof);
-	/* Verified: the descriptor is the callee's. The opening is over. */
+	/* The copy is verified, and the descriptor is the callee's. The opening is over. */
 	void (*verified)(void *user, int copy_fd);
 	/* The opening is over. */
 	void (*failed)(void *user, const struct error *err);
 };
 
-/* The process takes OPEN_DATASET, which must be the next message there, from the connection's socket. */
+/* Starts an opening. Its process takes OPEN_DATASET, which must be the next message there, from the
+ * connection's socket. */
 int opening_start(struct opener *o, uint32_t uid, int connection, const struct opening_handler *handler,
 		  void *user, struct opening **ret);
 void opening_go_on(struct opening *q);
-/* No more callbacks; the process is killed if it is not over. */
+/* Ends the opening: no more callbacks, and its process is killed if it still runs. */
 void opening_end(struct opening *q);
 
-/* The helper: opens one dataset. Its exit status. */
+/* The helper: opens one dataset. Returns its exit status. */
 int opener_run(int socket);

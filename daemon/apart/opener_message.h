@@ -15,7 +15,7 @@
  *                                                     enters the sandbox
  *                                                 <-  VERIFIED
  *
- * FAILED comes instead of any but the first. What the process says after COPIED is the word of one that has
+ * FAILED comes instead of any but the first. What the process says after COPIED is not to be trusted: it has
  * read bytes from outside.
  */
 
@@ -33,7 +33,7 @@ enum opener_reply_type {
 struct opener_reply {
 	uint32_t type;
 	int32_t code;    /* FAILED: negative errno, of error.text */
-	int32_t sandbox; /* VERIFIED: 0, or the negative errno that kept it out of one */
+	int32_t sandbox; /* VERIFIED: 0, or the negative errno that kept the process out of a sandbox */
 	struct error error;
-	struct proof proof; /* IDENTIFIED; descriptors in it mean nothing */
+	struct proof proof; /* IDENTIFIED; the descriptors in it mean nothing */
 };

@@ -14,7 +14,7 @@
 #include "lib/sandbox.h"
 #include "opener_message.h"
 
-/* Verifying takes a second for some ten million files. What it allocates does not grow with them. */
+/* Verifying some ten million files takes a second. What it allocates does not grow with their number. */
 #define VERIFY_CPU_S        120
 #define VERIFY_MEMORY_BYTES (64u << 20)
 
@@ -82,7 +82,7 @@ static int take_and_open(int socket, int connection, struct error *err)
 
 	if (r == 0)
 		r = transport_receive(connection, &request, &fds);
-	/* The client must not wait for us to see the end of its connection. */
+	/* While this process has the connection, its end would not be seen. */
 	close(connection);
 	if (r == 0 && request.header.type != WIRE_OPEN_DATASET)
 		r = -EPROTO;
@@ -97,7 +97,7 @@ int opener_run(int socket)
 	size_t n_fds;
 	char work;
 
-	/* The nursery ends with the daemon. */
+	/* The nursery ends with the daemon, and this process with the nursery. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (fd_message_receive(socket, &work, sizeof(work), 0, fds, &n_fds) != 1 || n_fds != 1)
 		return 1;

@@ -36,7 +36,7 @@ static void on_closed(uv_handle_t *handle)
 	free(r);
 }
 
-/* Out of the list; memory goes when the handles are closed. */
+/* Takes it out of the list; its memory goes when the handles are closed. */
 static void reader_remove(struct reader *r)
 {
 	struct reader **link = &r->readers->first;
@@ -51,7 +51,7 @@ static void reader_remove(struct reader *r)
 	uv_close((uv_handle_t *)&r->idle, on_closed);
 }
 
-/* It sees the end of its socket and ends; we see that by the end of ours. */
+/* The process sees the end of its socket and ends; we see that by the end of ours. */
 static void ask_to_end(struct reader *r)
 {
 	if (r->slot)
@@ -77,14 +77,14 @@ static void job_done(struct reader *r, struct reader_job *job)
 	job->done(job);
 }
 
-/* What it had to do has failed. */
+/* All that it had to do has failed. */
 static void reader_ended(struct reader *r)
 {
 	struct readers *readers = r->readers;
 
 	uv_poll_stop(&r->poll);
 	if (r->slot)
-		*r->slot = NULL; /* who tries again gets another one */
+		*r->slot = NULL; /* the next attempt gets another reader */
 	r->slot = NULL;
 	while (r->jobs) {
 		struct reader_job *job = r->jobs;
@@ -175,7 +175,8 @@ int readers_submit(struct readers *rs, struct reader **slot, uint32_t uid, struc
 	result = fd_message_send(r->fd, &job->order, sizeof(job->order), (int[]){folder_fd, memory_fd}, 2,
 				 MSG_DONTWAIT);
 	if (result < 0)
-		return result == -EPIPE ? -EAGAIN : result; /* its end is about to be seen */
+		return result == -EPIPE ? -EAGAIN
+					: result; /* on_report() is about to see that it has ended */
 	uv_timer_stop(&r->idle);
 	job->next = r->jobs;
 	r->jobs = job;

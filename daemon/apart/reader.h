@@ -4,15 +4,15 @@
 /*
  * Reading chunk files, in a process for each dataset (nursery.h). Storage that hangs holds up that dataset's
  * reader and nobody else: not the daemon's loop, its workers, its end, or another dataset. A reader is
- * started with the first chunk and ends when there was nothing to read for some seconds.
+ * started with the first chunk, and ends after some seconds with nothing to read.
  *
  * The daemon sends an order for a chunk with descriptors of the folder and of the segment's memory; the
  * reader opens and checks the file, reads it into that memory with many reads in flight (io.h), and reports.
- * Until it has, or has ended, the memory is its own: nothing can take it away from a read that hangs, so it
- * stays counted for who asked.
+ * Until it has reported or ended, the memory belongs to it: nothing can take the memory away from a read that
+ * hangs, so it stays counted for the user who asked.
  *
- * Who has a chunk already, of before a restart (carry.h), sends the stamp that its file had: a file that
- * still has it, and may still be read, is not read again.
+ * A caller that has the chunk already, carried over a restart (carry.h), sends the stamp that its file had: a
+ * file that still has this stamp, and may still be read, is not read again.
  */
 
 #include <stdbool.h>
@@ -32,7 +32,7 @@ struct reader_order {
 	uint64_t id;
 	uint64_t bytes;              /* that the file must have */
 	struct access_rights rights; /* that the file must not be stricter than */
-	bool is_known;               /* by `known`: what it holds is had already */
+	bool is_known;               /* the caller already has what a file with the stamp `known` holds */
 	struct access_stamp known;
 	char name[READER_NAME_BYTES];
 	char origin[READER_ORIGIN_BYTES]; /* for texts */
@@ -41,14 +41,14 @@ struct reader_order {
 struct reader_report {
 	uint64_t id;
 	int32_t result; /* 0 or a negative errno; -EXDEV: something is mounted over the file */
-	bool buffered;  /* without O_DIRECT */
-	bool unchanged; /* it is the known one, and was not read */
+	bool buffered;  /* it was opened without O_DIRECT */
+	bool unchanged; /* the file has the stamp `known`, and was not read */
 	struct access_stamp stamp;
 	struct error error;
 };
 
-/* A chunk to be read. The caller's memory until done(), which runs on the loop's thread and never from within
- * readers_submit(). */
+/* A chunk to be read. The caller keeps its memory until done(), which runs on the loop's thread and never
+ * from within readers_submit(). */
 struct reader_job {
 	struct reader_order order; /* id is the module's */
 	void (*done)(struct reader_job *job);
@@ -66,22 +66,22 @@ struct readers {
 	uv_loop_t *loop;
 	const struct nursery *nursery; /* borrowed */
 	bool use_uring;
-	uint32_t n, max; /* that live */
+	uint32_t n, max; /* readers that live */
 	struct reader *first;
-	void (*on_end)(void *user); /* there may be one more now */
+	void (*on_end)(void *user); /* a reader has ended: there is room for another */
 	void *user;
 };
 
-/* Sends the order to the reader in *slot, which is started, and whose slot becomes NULL again when it has
- * ended; uid is who asks for it. -EAGAIN: not now (on_end() tells when). */
+/* Sends the order to the reader in *slot. If that is NULL, a reader is started for the user uid; *slot
+ * becomes NULL again when it has ended. -EAGAIN: not now (on_end() tells when). */
 int readers_submit(struct readers *r, struct reader **slot, uint32_t uid, struct reader_job *job,
 		   int folder_fd, int memory_fd);
-/* Lets an idle reader of this slot end; the slot may go. */
+/* Lets the reader of this slot end; afterwards the slot may go. */
 void reader_let_go(struct reader **slot);
 /* How many of the readers were started for this user. */
 uint32_t readers_of(const struct readers *r, uint32_t uid);
-/* Leaves all to themselves: no done() is called any more. The loop must run once more. */
+/* Leaves all readers to themselves: no done() is called any more. The loop must run once more. */
 void readers_close(struct readers *r);
 
-/* The helper: serves orders until the end of the socket. Its exit status. */
+/* The helper: serves orders until the end of the socket. Returns its exit status. */
 int reader_run(int fd, bool use_uring);

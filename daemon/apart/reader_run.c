@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reader's side of reader.h: one dataset's chunks, each opened, checked, and read in large pieces side by
- * side. What blocks here blocks nobody else. */
+ * side. Whatever blocks here holds up nobody else. */
 #include "reader.h"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ struct chunk {
 	struct piece pieces[MAX_PIECES];
 };
 
-/* The daemon's end is at least as long as its orders are: this blocks when the daemon is stopped. */
+/* There are never more reports than orders, so send() blocks only while the daemon is stopped. */
 static void chunk_report(struct chunk *c)
 {
 	ssize_t n;
@@ -68,7 +68,7 @@ static void on_piece(struct io_op *op)
 	struct reader_report *report = &c->report;
 
 	if (op->result > 0 && (uint32_t)op->result < op->bytes && report->result == 0) {
-		/* A short read: go on behind it. */
+		/* A short read: go on after it. */
 		op->buffer = (uint8_t *)op->buffer + op->result;
 		op->offset += (uint32_t)op->result;
 		op->bytes -= (uint32_t)op->result;
@@ -148,7 +148,7 @@ static void on_open(struct io_op *op)
 	struct chunk *c = ((struct piece *)op)->chunk;
 	struct reader_report *report = &c->report;
 
-	/* Some file systems know no O_DIRECT: their page cache is used then. */
+	/* Some file systems do not know O_DIRECT: the page cache is used then. */
 	if (op->result == -EINVAL && !report->buffered) {
 		report->buffered = true;
 		chunk_open(c);
@@ -181,7 +181,7 @@ static void chunk_open(struct chunk *c)
 	io_submit(c->reading->io, &c->open.op);
 }
 
-/* 1: an order; 0: none now; negative: the daemon is gone. */
+/* Returns 1 for an order; 0: there is none now; negative: the daemon is gone. */
 static int receive_order(int fd, struct chunk *c)
 {
 	int fds[FD_MESSAGE_MAX_FDS];
@@ -211,7 +211,7 @@ static void on_order(uv_poll_t *poll, int status, int events)
 	c->reading = r;
 	got = receive_order(r->fd, c);
 	if (got < 0)
-		_exit(0); /* reads under way are nobody's any more */
+		_exit(0); /* nobody waits for the reads under way any more */
 	if (got == 0) {
 		free(c);
 		return;

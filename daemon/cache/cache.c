@@ -32,7 +32,7 @@ const struct cached_chunk *cache_chunk_of(const struct segment *s)
 	return k->segment == s ? k : NULL;
 }
 
-/* Nobody uses it, and nothing of it is under way. */
+/* Returns true if nobody uses the dataset, and none of its chunks is under way. */
 static bool is_droppable(const struct cache *c, const struct cached_dataset *d)
 {
 	if (cached_is_used(d))
@@ -107,7 +107,7 @@ struct policy_segment cache_look_at(const struct cache *c, const struct segment 
 				       .last_use = k->last_use};
 }
 
-/* The chunk is in memory no more; its segment is free for another one. */
+/* Takes the chunk out of the segment, which is then free for another one. */
 static void forget_chunk(struct cache *c, struct segment *s)
 {
 	struct cached_chunk *k = &s->dataset->chunks[s->chunk];
@@ -123,10 +123,10 @@ static void forget_chunk(struct cache *c, struct segment *s)
 	k->segment = NULL;
 }
 
-/* Which segments may go; NULL: all the same. */
+/* Which segments may go; NULL: no restriction. */
 struct candidates {
 	const struct cached_dataset *only; /* of this dataset */
-	const struct segment *lent_like;   /* memory like this one's, that clients were given */
+	const struct segment *lent_like;   /* of the same dataset and size as this one, and lent to clients */
 };
 
 static bool is_candidate(const struct candidates *which, const struct segment *s)
@@ -139,7 +139,7 @@ static bool is_candidate(const struct candidates *which, const struct segment *s
 	       (s != like && s->lent && s->dataset == like->dataset && s->memory.bytes == like->memory.bytes);
 }
 
-/* The segment that goes first for a chunk at this distance; NULL: none may. */
+/* The segment that goes first for a chunk at this distance; NULL: none may go. */
 static struct segment *pick_victim(const struct cache *c, const struct candidates *which, uint32_t distance)
 {
 	_cleanup_(freep) struct policy_segment *list =
@@ -158,7 +158,7 @@ static struct segment *pick_victim(const struct cache *c, const struct candidate
 	return choice < 0 ? NULL : c->segments[choice];
 }
 
-/* Can it be used again for a chunk of the dataset that takes so many bytes? */
+/* Returns true if the segment can be used again for a chunk of the dataset that takes so many bytes. */
 static bool is_reusable(const struct segment *s, const struct cached_dataset *d, uint64_t bytes)
 {
 	return s->dataset == d && s->memory.bytes == bytes && !s->lent && !s->carried;
@@ -274,7 +274,7 @@ void cache_drop_segment(struct cache *c, struct segment *s)
 	c->segment_bytes -= s->memory.bytes;
 	s->dataset->held_bytes -= s->memory.bytes;
 	carry_drop(c->carry, s);
-	/* Clients of the daemon that was may still use what was carried over: theirs stays as it is. */
+	/* Clients of the previous daemon may still map a carried chunk: its pages are not discarded. */
 	if (s->carried)
 		shared_memory_free(&s->memory);
 	else
@@ -315,7 +315,7 @@ uint64_t cache_claimed_bytes(const struct cache *c)
 	return bytes;
 }
 
-/* Is there room for so many bytes more of the dataset, claimed or borrowed? */
+/* Returns true if there is room for so many more bytes of the dataset, claimed or borrowed. */
 static bool may_add(const struct cache *c, const struct cached_dataset *d, uint64_t bytes)
 {
 	if (c->segment_bytes + bytes > cache_segment_limit(c, c->budget_bytes) ||
@@ -343,7 +343,8 @@ struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, ui
 				break;
 			*ret_error = r;
 		}
-		/* Out of descriptors or memory counts as out of budget: go on with what there is. */
+		/* Being out of descriptors or memory counts as being out of budget: go on with what there
+		 * is. */
 		victim = pick_victim(c, &(struct candidates){.only = over_own ? d : NULL}, distance);
 		if (!victim) {
 			if (!drop_empty(c))
@@ -437,7 +438,7 @@ void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk)
 	k->last_use = ++c->clock;
 	d->n_cached++;
 	carry_put(c->carry, k->segment);
-	/* Some descriptors, too, are for what passes through. */
+	/* Some descriptors are left for transient chunks too. */
 	cache_keep(c, k->segment,
 		   c->kept_bytes + k->bytes <= c->keep_limit_bytes &&
 		       d->kept_bytes + k->bytes <= d->keep_bytes &&
@@ -460,7 +461,7 @@ bool cache_is_ready(const struct segment *s)
 	return k && k->state == CHUNK_READY;
 }
 
-/* Gives up those that were used longest ago until there are few that nobody uses. */
+/* Gives up the datasets that have been idle longest until few idle ones are left. */
 static void drop_many_idle(struct cache *c)
 {
 	cache_find_holders(c);

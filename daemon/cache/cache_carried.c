@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cache after a restart: datasets and chunks that were left in the service manager's store (carry.h) are
- * in it again, as if nobody used them just now. */
+ * in it again, as idle ones. */
 #include "cache.h"
 
 #include <errno.h>
@@ -21,7 +21,8 @@ static struct cached_dataset *find_dataset(const struct cache *c, uint32_t slot)
 	return d;
 }
 
-/* The copy was verified before it was stored, and is sealed since: this is against what is not our copy. */
+/* The copy was verified before it was stored, and is sealed. The checks here are against something else in
+ * its place. */
 static int open_copy(struct proof *proof, int fd, struct cached_dataset **ret, struct error *err)
 {
 	struct stat st;
@@ -60,14 +61,14 @@ static int restore_dataset(struct cache *c, uint32_t slot, const struct carry_da
 	if (r < 0)
 		return r;
 	carry_adopt_dataset(c->carry, slot, d);
-	/* Clients of the daemon that was may have it still. */
+	/* Clients of the previous daemon may still have it. */
 	d->copy_lent = true;
 	d->copy_uid = (uint32_t)e->copy_uid;
 	cache_add_dataset(c, d);
 	return 0;
 }
 
-/* What is damaged is found when it is wanted; here is what would be found nowhere else. */
+/* Damage is found when the chunk is wanted; this checks only what nothing else would find. */
 static int restore_chunk(struct cache *c, uint32_t slot, const struct carry_chunk *e, int fd)
 {
 	struct cached_dataset *d = e->is_valid ? find_dataset(c, e->dataset + 1) : NULL;
@@ -111,7 +112,8 @@ static void restore_datasets(struct cache *c)
 	}
 }
 
-/* How many were refused. What the index does not have was given up while the daemon died: no word of that. */
+/* Returns how many were refused. A chunk that is not in the index was given up while the daemon died: not
+ * counted. */
 static uint32_t restore_chunks(struct cache *c)
 {
 	struct carry_chunk e;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cache after its sessions or limits changed: who may take how much, and what has to go for that. */
+/* Fits the cache to changed sessions or limits: who may take how much, and what has to go for that. */
 #include "cache.h"
 
 #include <stdlib.h>
@@ -72,7 +72,7 @@ static void set_budget(struct cache *c)
 		c->budget_bytes = floor;
 }
 
-/* Each dataset's share; without memory for that the old shares stay, which are no worse. */
+/* Sets each dataset's share. Without memory for that, the old shares stay. */
 static void share_out(struct cache *c)
 {
 	_cleanup_(freep) struct policy_share *shares = NULL;
@@ -110,7 +110,7 @@ static void share_out(struct cache *c)
 	}
 }
 
-/* What is given up first comes first. */
+/* Sorts what is given up first to the front. */
 static int by_rank(const void *a, const void *b)
 {
 	const struct entry *x = a, *y = b;
@@ -149,7 +149,7 @@ static void keep_less(struct cache *c, const struct entry *entries, size_t n)
 		bool too_much = entries[i].look.kept && (c->kept_bytes > c->keep_limit_bytes ||
 							 s->dataset->kept_bytes > s->dataset->keep_bytes);
 
-		/* What nobody uses is given up first anyway, and must not take the quota of what is used. */
+		/* Idle chunks are given up first anyway, and must not use up the quota of those in use. */
 		if (too_much || (entries[i].look.idle && used))
 			cache_keep(c, s, false);
 	}
@@ -170,7 +170,7 @@ static void keep_more(struct cache *c, const struct entry *entries, size_t n)
 	}
 }
 
-/* Beyond the budget anything goes that may; what is borrowed also where it may not be any more. */
+/* Over budget, anything goes that may. Borrowed segments also go if more is borrowed than may be. */
 static bool must_go(const struct cache *c, const struct entry *e)
 {
 	const struct cached_dataset *d = e->segment->dataset;
@@ -231,7 +231,7 @@ void cache_lend(struct cache *c, uint64_t bytes)
 	uint64_t before = c->lend_bytes;
 
 	c->lend_bytes = bytes;
-	/* More room that nobody can use is no reason to go through all segments. */
+	/* More room that nobody can use is not worth a pass through all segments. */
 	if (cache_borrowed_bytes(c) > bytes || (before < bytes && before < c->unclaimed_bytes))
 		cache_fit(c);
 }

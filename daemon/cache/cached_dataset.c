@@ -20,7 +20,7 @@ static int descending(const void *a, const void *b)
 	return *x < *y ? 1 : *x > *y ? -1 : 0;
 }
 
-/* The common size: the largest, unless that is more than twice the median. */
+/* Chooses the common size: the largest, unless that is more than twice the median. */
 static int choose_sizes(struct cached_dataset *d)
 {
 	uint64_t n = d->info.n_chunks, sum = 0;
@@ -85,7 +85,7 @@ static int load_chunk_table(struct cached_dataset *d, struct error *err)
 	d->info = *snapshot_info(d->snapshot);
 	if (d->info.n_samples == 0 || d->info.n_chunks == 0)
 		return error_set(err, -ENODATA, "%s holds no samples", d->path);
-	/* A view's place in its segment has 32 bits. */
+	/* A view's offset in its segment has 32 bits. */
 	if (d->info.max_chunk_file_bytes == 0 || d->info.max_chunk_file_bytes > UINT32_MAX - CHUNK_ALIGN)
 		return error_set(err, -EBADMSG, "%s: cannot serve a chunk of %llu bytes", d->path,
 				 (unsigned long long)d->info.max_chunk_file_bytes);

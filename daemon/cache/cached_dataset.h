@@ -3,7 +3,7 @@
 
 /*
  * A dataset as the daemon serves it: its identity, a sealed copy of its snapshot, and the state of each of
- * its chunks in memory. Shared by all connections that opened it; kept while idle as long as there is room.
+ * its chunks in memory. Shared by all connections that opened it; kept while idle, as long as there is room.
  *
  * Permission is by descriptor: a client passes the dataset's directory and a readable descriptor of the
  * snapshot that it opened itself. The daemon opens "snapshot" under that directory (access.h) and compares
@@ -27,8 +27,7 @@ struct segment;
 
 enum chunk_state {
 	CHUNK_ABSENT,
-	CHUNK_CARRIED, /* absent, but in memory of before a restart (carry.h), which takes the place of a read
-			*/
+	CHUNK_CARRIED, /* absent, but in memory from before a restart (carry.h), which saves a read */
 	CHUNK_READING,
 	CHUNK_VERIFYING,
 	CHUNK_READY,
@@ -39,10 +38,10 @@ struct cached_chunk {
 	enum chunk_state state;
 	bool kept;
 	uint32_t pins;
-	struct segment *segment; /* from READING to READY; where it is CARRIED */
-	uint64_t bytes;          /* of a segment for it */
+	struct segment *segment; /* from READING to READY; if CARRIED, the carried one */
+	uint64_t bytes;          /* of the segment that it takes */
 	uint64_t last_use;
-	uint64_t retry_ns; /* BAD by a failing read, not by damage: when to try again; 0: never */
+	uint64_t retry_ns; /* BAD because a read failed: when to try again; 0: damaged, never */
 	char *error;
 	uint32_t distance; /* valid when round is the cache's current one */
 	uint64_t round;
@@ -52,21 +51,21 @@ struct cached_dataset {
 	struct cached_dataset *next;
 	struct proof_identity identity;
 	char *path; /* for texts only */
-	/* The snapshot file, O_PATH: keeps its inode number from being used again. Negative: it was carried
-	 * over a restart, and nobody has shown it since. */
+	/* The snapshot file, O_PATH: keeps its inode number from being used again. Negative: the dataset was
+	 * carried over a restart, and no client has shown the file since. */
 	int original_fd;
 	struct access_stamp original; /* of that file */
 	int copy_fd;                  /* sealed memory copy; clients get descriptors of their own */
-	/* A client got one; the latest one's user. Held: somebody has one still, though no client is
-	 * connected. */
+	/* Lent: a client got the copy; copy_uid is the latest such client's user. Held: somebody still has
+	 * it, though no client is connected. */
 	bool copy_lent, copy_held;
 	uint32_t copy_uid;
-	struct place_list places; /* of those who have it open */
+	struct place_list places; /* of the clients that have it open */
 	uint64_t copy_bytes;
 	struct snapshot *snapshot;
 	struct snapshot_info info;
-	/* Segments are of one size, so that one can take over another's place, but for the few chunks that
-	 * are much larger than most (a giant sample is a chunk of its own). */
+	/* Segments are of one size, so that a segment can be used again for any chunk, except those of the
+	 * few chunks that are much larger than most (a giant sample is a chunk of its own). */
 	uint64_t segment_bytes;
 	uint64_t n_giants, *giant_bytes; /* [i]: sum of the i largest; n_giants + 1 of them */
 	uint64_t all_bytes;              /* of segments for all chunks */
@@ -75,47 +74,48 @@ struct cached_dataset {
 	uint64_t need_chunks;     /* sum over its sessions */
 	uint64_t need_bytes;      /* sum over its sessions: cached_need_bytes() */
 	uint64_t prefetch_chunks; /* sum over its jobs */
-	uint64_t asked_bytes;     /* its jobs' cache; UINT64_MAX: no limit */
+	uint64_t asked_bytes;     /* its jobs' cache knobs; UINT64_MAX: no limit */
 	/* The cache's: */
 	uint64_t held_bytes, kept_bytes; /* of its segments */
 	uint64_t claim_bytes;            /* what its jobs may insist on */
-	uint64_t room_bytes, keep_bytes; /* with what it may borrow: to hold, and of it to keep */
+	uint64_t room_bytes, keep_bytes; /* claim and what it may borrow: room to hold chunks, and the part
+					    for those that are kept */
 	uint64_t idle_since_ns;          /* valid while n_sessions is 0 */
 	uint64_t loading_bytes, pinned_bytes;
 	uint32_t n_loading;
 	uint32_t carry_slot, n_carry_chunks; /* carry.h's */
-	struct reader *reader;               /* while there is something to read */
+	struct reader *reader;               /* NULL while there is none */
 	uint64_t n_cached, n_bad;
 	struct cached_chunk *chunks;
 };
 
-/* Worker thread. Of a verified copy; takes it and the proof's snapshot over. */
+/* Makes a dataset of a verified copy, and takes over the copy and the proof's snapshot. Worker thread. */
 int cached_new(struct proof *proof, int copy_fd, struct cached_dataset **ret, struct error *err);
 
-/* Somebody has it open, or at least holds the copy of its snapshot still. */
+/* Returns true if somebody has it open, or at least still holds the copy of its snapshot. */
 static inline bool cached_is_used(const struct cached_dataset *d)
 {
 	return d->refs > 0 || d->copy_held;
 }
 
-/* Returns true if it is the dataset that the proof of the same identity is of: where nothing keeps its inode
- * number, another one may have that by now. One that it is keeps it from then on. */
+/* Returns true if this is the dataset that the proof, of the same identity, is about: while nothing keeps the
+ * inode number, another file may have got it. If true, the dataset keeps the number from now on. */
 bool cached_is_still(struct cached_dataset *d, struct proof *proof);
 
-/* Not in memory yet: it can be loaded. */
+/* Returns true if the chunk can be loaded: it is not in memory yet. */
 bool cached_is_missing(const struct cached_chunk *chunk);
 
-/* Bytes of the largest n segments: n chunks of any choice never take more. */
+/* Bytes of the largest n segments: no choice of n chunks takes more. */
 uint64_t cached_largest_bytes(const struct cached_dataset *d, uint64_t n);
 
 /* What its sessions need together: no more than all chunks. */
 uint64_t cached_need_bytes(const struct cached_dataset *d);
 
-/* No chunk may have a segment. */
+/* Accepts NULL. No chunk may have a segment. */
 void cached_free(struct cached_dataset *d);
 
-/* The place that a client of this dataset brought; takes the proof's descriptor. Chunks that could not be had
- * until now are tried again. */
+/* The place that a client of this dataset brought; takes the proof's descriptor. If it is new, bad chunks are
+ * tried again. */
 struct place *cached_add_place(struct cached_dataset *d, struct proof *proof);
 
 /* Lets damaged chunks be tried again: somebody may have repaired them. */

@@ -16,8 +16,8 @@
 #define INDEX_NAME "index"
 #define FORMAT     1
 #define RETRY_MS   100
-#define MAX_PAUSES 2000 /* of a millisecond, together */
-/* A store of fewer is not worth its index. */
+#define MAX_PAUSES 2000 /* in all, of a millisecond each */
+/* A store with room for fewer is not worth its index. */
 #define MIN_CHUNKS 4
 
 struct header {
@@ -27,7 +27,7 @@ struct header {
 
 enum slot_state {
 	SLOT_FREE,
-	SLOT_ADDS, /* as soon as the manager listens */
+	SLOT_ADDS, /* to be added as soon as the manager listens */
 	SLOT_STORED,
 	SLOT_REMOVES,
 	SLOT_CAME_BACK, /* stored, and nobody has taken it over yet */
@@ -38,17 +38,18 @@ struct slot {
 	int fd; /* ADDS: borrowed; CAME_BACK: owned */
 };
 
-/* Datasets, chunks, and last the index itself. What is outside knows them by number + 1. */
+/* Slots are those of datasets, then of chunks, and last of the index itself. Outside this file they are
+ * numbered from 1. */
 struct carry {
 	struct shared_memory index;
 	struct header *header;
 	struct carry_dataset *datasets;
 	struct carry_chunk *chunks;
-	struct cached_dataset **served; /* of the datasets */
+	struct cached_dataset **served; /* by dataset slot */
 	struct quota quota;
 	struct slot *slots;
 	uint32_t n_slots, next_chunk;
-	uint32_t n_due; /* that add or remove */
+	uint32_t n_due; /* slots that add or remove */
 	bool broken;
 	uv_timer_t retry;
 };
@@ -63,7 +64,7 @@ static void name_of(const struct carry *c, uint32_t i, char name[FD_STORE_NAME_B
 		snprintf(name, FD_STORE_NAME_BYTES, "c%u", i - c->header->n_datasets);
 }
 
-/* The slot of that name; negative: none. */
+/* The slot of that name; negative: there is none. */
 static long slot_named(const struct carry *c, const char *name)
 {
 	uint32_t n = name[0] == 'd' ? c->header->n_datasets : c->header->n_chunks;
@@ -89,7 +90,7 @@ static void give_up(struct carry *c, int why)
 	c->n_due = 0;
 }
 
-/* 0: done. */
+/* Adds or removes it in the manager's store. 0; -EAGAIN: the manager does not listen now. */
 static int slot_send(struct carry *c, uint32_t i)
 {
 	struct slot *s = &c->slots[i];
@@ -149,7 +150,8 @@ static void slot_end(struct carry *c, uint32_t i)
 	}
 }
 
-/* A free slot among n from first on, beginning behind the one that was found last; n: none. */
+/* A free slot among the n from `first` on, as a number from 0; the search begins at `start`. n: none is
+ * free. */
 static uint32_t find_free(const struct carry *c, uint32_t first, uint32_t n, uint32_t start)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -166,7 +168,7 @@ static struct carry_chunk *chunk_at(struct carry *c, uint32_t slot)
 	return &c->chunks[slot - 1 - c->header->n_datasets];
 }
 
-/* Whether the owner of this dataset may have another one, or another chunk, in the store. */
+/* Returns true if the owner of this dataset may have another dataset, or another chunk, in the store. */
 static bool has_share(const struct carry *c, const struct cached_dataset *d, bool chunk)
 {
 	uint32_t uid = d->identity.rights.uid;
@@ -275,7 +277,7 @@ void carry_note_user(struct carry *c, const struct cached_dataset *d)
 		c->datasets[d->carry_slot - 1].copy_uid = d->copy_uid;
 }
 
-/* The next one behind `slot` and before `end` that came back. */
+/* The next slot after `slot` and before `end` that came back; 0: none. */
 static uint32_t next_back(struct carry *c, uint32_t slot, uint32_t end, int *ret_fd)
 {
 	for (uint32_t i = slot; i < end; i++) {
@@ -315,7 +317,8 @@ void carry_refuse(struct carry *c, uint32_t slot)
 	slot_end(c, slot - 1);
 }
 
-/* At the start, where the manager may be waited for a little: what the store has and nobody knows. */
+/* Removes all that the store has, when there is no index that describes it. Only at the start, where the
+ * daemon may wait a little for the manager. */
 static void remove_all(const struct fd_store_items *items)
 {
 	const struct timespec pause = {.tv_nsec = 1000000};
@@ -348,7 +351,7 @@ static uint64_t index_bytes(const struct header *h)
 	       h->n_chunks * (uint64_t)sizeof(struct carry_chunk);
 }
 
-/* The index that came back, if it is one of this layout. */
+/* Takes the index that came back, if it has this layout. */
 static bool take_index(struct carry *c, const struct header *h, struct fd_store_items *items)
 {
 	for (size_t i = 0; i < items->n; i++) {
@@ -374,7 +377,7 @@ static int make_index(struct carry *c, const struct header *h)
 	return r;
 }
 
-/* Of two of one name, which the store may have, the first one: removing takes both. */
+/* The store may have two items of one name: the first is taken, and removing the name takes both. */
 static void take_items(struct carry *c, struct fd_store_items *items)
 {
 	for (size_t i = 0; i < items->n; i++) {
@@ -385,7 +388,7 @@ static void take_items(struct carry *c, struct fd_store_items *items)
 			continue;
 		c->slots[slot] = (struct slot){.state = SLOT_CAME_BACK, .fd = steal_fd(&item->fd)};
 	}
-	/* What was verified and never stored, or is stored no more. */
+	/* Drops entries that were never stored, or are no longer. */
 	for (uint32_t i = 0; i < c->n_slots - 1; i++) {
 		if (c->slots[i].state == SLOT_CAME_BACK)
 			continue;

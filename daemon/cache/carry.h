@@ -3,17 +3,18 @@
 
 /*
  * Chunks that outlive the daemon: descriptors of their memory lie in the service manager's store
- * (lib/fd_store.h), with one of an index that says what they are. The next daemon gets them back: chunks are
- * *carried* over the restart (cache_carried.c).
+ * (lib/fd_store.h), together with that of an index that says what they are. The next daemon gets them back:
+ * chunks are *carried* over the restart (cache_carried.c).
  *
- * The index is shared memory of fixed size, so that what is written into it holds however the process ends:
+ * The index is shared memory of fixed size, so that what is written into it survives however the process
+ * ends:
  *   header, then N datasets, then N chunks; names in the store: "index", "d0" ..., "c0" ...
- * A chunk is in it from when it was verified until its memory is about to hold something else, or goes.
+ * A chunk is in it from its verification until its memory is about to hold something else, or goes.
  *
  * Datasets of one owner take no more of the store than a user's share (quota.h), in datasets and in chunks.
  *
- * What comes back is believed in as little as storage: its memory must be one that this user made, and its
- * bytes are copied and verified like those of a file. See docs/security.md.
+ * What comes back is trusted as little as storage: its memory must have been made by this user, and its bytes
+ * are copied and verified like those of a file. See docs/security.md.
  *
  * All functions accept NULL: there is no store. Loop thread only.
  */
@@ -38,13 +39,13 @@ struct carry_dataset {
 	struct proof_identity identity;
 	struct access_stamp original; /* of its snapshot */
 	uint64_t copy_bytes;
-	uint64_t copy_uid; /* who got the copy last */
+	uint64_t copy_uid; /* the user who got the copy last */
 	char path[PATH_MAX];
 };
 
 struct carry_chunk {
 	uint32_t is_valid;
-	uint32_t dataset; /* its place in the index */
+	uint32_t dataset; /* its number in the index */
 	uint64_t chunk;
 	uint64_t bytes; /* of its memory */
 	struct access_stamp stamp;
@@ -52,23 +53,23 @@ struct carry_chunk {
 
 /* Takes what came back out of items. *ret is NULL where there is no store. 0 or -errno. */
 int carry_new(uv_loop_t *loop, const struct quota *quota, struct fd_store_items *items, struct carry **ret);
-/* Leaves all in the store to the next daemon. The loop must run once more. Returns NULL. */
+/* Leaves everything in the store to the next daemon. The loop must run once more. Returns NULL. */
 struct carry *carry_free(struct carry *c);
 
-/* The chunk in this segment is verified. */
+/* The chunk in this segment is verified: stores it. */
 void carry_put(struct carry *c, struct segment *s);
-/* The memory is about to hold something else. */
+/* The segment's memory is about to hold something else. */
 void carry_forget(struct carry *c, const struct segment *s);
 /* The segment goes. */
 void carry_drop(struct carry *c, struct segment *s);
-/* So does the dataset. */
+/* The dataset goes. */
 void carry_drop_dataset(struct carry *c, struct cached_dataset *d);
-/* Somebody got its copy. */
+/* A client got its copy. */
 void carry_note_user(struct carry *c, const struct cached_dataset *d);
 
 /*
- * What came back, by number + 1: the next one behind `slot` (0: the first), or 0. The descriptor is the
- * caller's from then on. Each is either adopted, or removed from the store by carry_refuse().
+ * Returns the next slot after `slot` (0: the first) that came back, or 0. Slots count from 1. The descriptor
+ * is the caller's from then on. Each slot is then adopted, or removed from the store by carry_refuse().
  */
 uint32_t carry_next_dataset(struct carry *c, uint32_t slot, struct carry_dataset *ret, int *ret_fd);
 uint32_t carry_next_chunk(struct carry *c, uint32_t slot, struct carry_chunk *ret, int *ret_fd);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One chunk's way into memory: read by the dataset's reader, verified by a worker; one repeat when anything
+ * One chunk's way into memory: read by the dataset's reader, verified by a worker; one more try if anything
  * was wrong, then quarantine.
  */
 #include "cache.h"
@@ -27,12 +27,12 @@ struct load {
 	uint64_t chunk;
 	struct snapshot_chunk meta;
 	struct segment *segment; /* read into, and verified there */
-	struct segment *lent;    /* where it goes then; NULL: it stays */
-	struct segment *carried; /* of before a restart: read from there if the file is still the same */
+	struct segment *lent;    /* where it is copied then; NULL: it stays */
+	struct segment *carried; /* from before a restart: copied from there if the file is still the same */
 	bool copies;             /* it is */
 	uint32_t distance;
 	struct job *job;
-	struct place *own, *place; /* of who it is for; where it is tried now */
+	struct place *own, *place; /* that of the session that asked; the one tried now */
 	uint64_t n_places;         /* when the search through them began */
 	uint64_t begin_ns;
 	bool repeated;
@@ -44,7 +44,7 @@ struct load {
 
 static int load_read(struct load *l);
 
-/* It was read, or is to be read from storage. */
+/* The carried memory is no longer needed: it was copied, or the chunk comes from storage. */
 static void drop_carried(struct load *l)
 {
 	if (l->carried)
@@ -99,7 +99,7 @@ static void load_finish(struct load *l)
 	c->on_change(c->user);
 }
 
-/* What keeps the reader from being asked ends the load. */
+/* Reads again. If the reader cannot be asked, the load fails. */
 static void load_again(struct load *l)
 {
 	int r = load_read(l);
@@ -110,8 +110,8 @@ static void load_again(struct load *l)
 	load_finish(l);
 }
 
-/* Anything wrong is read once more: a flipped bit on the way is cured by that, damage is not. What was
- * carried over a restart says nothing of storage. */
+/* Reads once more, which cures a bit that flipped on the way, but not damage. A failure of carried memory
+ * says nothing about storage, and does not count. */
 static void load_fail(struct load *l)
 {
 	if (l->repeated && !l->carried) {
@@ -128,7 +128,7 @@ static void load_fail(struct load *l)
 	load_again(l);
 }
 
-/* What is verified may be seen. */
+/* Copies verified bytes to the segment that clients may map. */
 static void hand_over(const struct load *l, uint64_t offset, uint64_t bytes)
 {
 	if (l->lent)
@@ -160,7 +160,7 @@ static int verify_samples(struct load *l, const struct chunk_view *view)
 	return 0;
 }
 
-/* Before anything is handed over: the checksums below are against accidents only. */
+/* Runs before anything is handed over: the chunk's own checksums protect against accidents only. */
 static int verify_digest(struct load *l)
 {
 	const struct iovec file = {l->segment->memory.data, l->meta.file_bytes};
@@ -177,7 +177,7 @@ static int verify_digest(struct load *l)
 	return 0;
 }
 
-/* Like a file's: whatever becomes of that memory meanwhile, what is verified is ours. */
+/* Copies as from a file: whatever happens to that memory meanwhile, what is verified is our copy. */
 static int copy_carried(struct load *l)
 {
 	size_t done;
@@ -234,12 +234,12 @@ static void load_verify(struct load *l)
 	l->verify.work = verify_work;
 	l->verify.done = verify_done;
 	pool_submit(l->cache->pool, &l->job->lane, &l->verify);
-	/* The client's wait is for CPU work from here on. */
+	/* From here on the client waits for CPU work. */
 	l->cache->on_change(l->cache->user);
 }
 
-/* Whether there is another place to try: in this one somebody has mounted a file over the chunk. Whoever came
- * with a place while this went on must not find the chunk missing. */
+/* Returns true if there is another place to try: in this one a file is mounted over the chunk. Places that
+ * were added meanwhile count too, so that a client that brings a good one does not find the chunk bad. */
 static bool next_place(struct load *l)
 {
 	struct place *first = l->dataset->places.first;
@@ -275,7 +275,7 @@ static void on_read(struct reader_job *job)
 	l->error = job->error;
 	l->copies = l->carried && l->result == 0 && job->unchanged;
 	c->counters.buffered += job->buffered && !l->copies;
-	/* It is another file by now, and was read. */
+	/* The file is another one now, and was read. */
 	if (l->carried && l->result == 0 && !l->copies) {
 		drop_carried(l);
 		count_read(l);
@@ -331,7 +331,7 @@ void cache_abandon_loads(struct cache *c)
 		load_free(c->loads);
 }
 
-/* Of one dataset; uid: CACHE_ANYBODY or whose. */
+/* Of one dataset; uid may be CACHE_ANYBODY. */
 static uint64_t stuck_of(const struct cache *c, const struct cached_dataset *d, uint32_t uid, uint64_t now_ns)
 {
 	uint64_t bytes = 0;

@@ -10,7 +10,7 @@
 #include "lib/clock.h"
 #include "lib/proc.h"
 
-/* Of a worker below its trainer: a fork server between them, or a wrapper script. */
+/* How far a worker may be below its trainer: a fork server may be between them, or a wrapper script. */
 #define MAX_ANCESTORS 8
 
 static int64_t parent_of(const struct jobs *jobs, int64_t pid)
@@ -61,7 +61,7 @@ static void close_handle(struct job *j, uv_handle_t *handle)
 	uv_close(handle, on_handle_closed);
 }
 
-/* Out of the list; memory goes with the last reference. */
+/* Takes it out of the list; its memory goes with the last reference. */
 static void job_end(struct job *j)
 {
 	struct job **link = &j->owner->first;
@@ -95,7 +95,7 @@ static void on_process(uv_poll_t *poll, int status, int events)
 		job_end(j);
 }
 
-/* Tells when the process ends, and so keeps its number from meaning another one. */
+/* Notices the end of the process, so that its number is not taken for another process's. */
 static void watch_process(struct job *j)
 {
 	j->pidfd = j->pid > 0 ? (int)syscall(SYS_pidfd_open, (pid_t)j->pid, 0) : -1;
@@ -159,7 +159,8 @@ struct job *jobs_join(struct jobs *jobs, const struct job_member *m)
 	return j;
 }
 
-/* The oldest of a user's that have no session goes when there are many: one process can be many, in turn. */
+/* Ends the oldest of a user's jobs without a session when there are too many: one process can begin many, one
+ * after the other. */
 static void end_many_lingering(const struct jobs *jobs, uint32_t uid)
 {
 	struct job *oldest = NULL;

@@ -2,17 +2,17 @@
 #pragma once
 
 /*
- * A job: the sessions of one trainer, whose knobs are turned and whose figures are told together.
+ * A job: the sessions of one trainer, whose knobs are turned together and whose figures are summed.
  *
  * Sessions of one process are one job. Those of a trainer's worker processes (they share a rank by stride and
- * offset) are its too: they join the job of the nearest ancestor that has one for the same rank and world
- * size, else that of their parent, which started them. So each rank of a torchrun is a job of its own, and
- * so is a rank that another rank started. Processes of another PID namespace that we cannot see are one job
- * each.
+ * offset) belong to it too: they join the job of the nearest ancestor that has one for the same rank and
+ * world size, else that of their parent, which started them. So each rank of a torchrun is a job of its own,
+ * and so is a rank that another rank started. Processes of another PID namespace that we cannot see are one
+ * job each.
  *
  * A job outlives its sessions, because workers come and go with the epochs: it ends with the trainer's
- * process, JOB_LINGER_MS after its last session, or when its user has JOB_MAX_LINGERING others that wait like
- * it. Its number is never used again while the daemon lives.
+ * process, JOB_LINGER_MS after its last session, or when its user has JOB_MAX_LINGERING newer ones without a
+ * session. Its number is never used again while the daemon lives.
  *
  * Loop thread only.
  */
@@ -28,23 +28,23 @@
 #define JOB_LINGER_MS     300000
 #define JOB_MAX_LINGERING 64 /* each is a descriptor, and a line of STATUS */
 
-/* All count up from the job's begin. */
+/* All count up from the start of the job. */
 struct job_counters {
 	uint64_t batches, samples, bytes; /* made ready for the client */
 	uint64_t chunk_visits;            /* by its sessions, window by window */
 	uint64_t chunk_reads,
-	    read_bytes;              /* of them from storage, on behalf of this job: the others were hits */
-	uint64_t n_read;             /* of them that have ended */
-	uint64_t read_ns;            /* sum of what these took, each from start to end */
-	struct read_latency latency; /* of each of them */
+	    read_bytes;   /* visits that read from storage, on behalf of this job: the others were hits */
+	uint64_t n_read;  /* reads that have ended */
+	uint64_t read_ns; /* sum of the times these took */
+	struct read_latency latency; /* of each of these reads */
 	uint64_t reading_ns;         /* time in which at least one was under way */
 	uint64_t cpu_ns;             /* of CPU workers, for this job */
-	/* The clients' word: what they waited in libdiesel for a batch. */
+	/* As the clients report it: how long they waited in libdiesel for a batch. */
 	uint64_t n_waits, wait_fetch_ns, wait_prep_ns;
 };
 
-/* What the trainer took and what it told of it, summed over its sessions as of the last look at each
- * (sensor_job.h). All count up. */
+/* What the trainer took, and what it reported about that, summed over its sessions as of the last look at
+ * each (sensor_job.h). All count up. */
 struct job_taken {
 	uint64_t batches, samples;
 	uint64_t wait_ns, fetch_ns; /* slept in libdiesel; the mean of a rank's worker processes */
@@ -59,12 +59,12 @@ struct job {
 	struct job *next;
 	struct jobs *owner;
 	uint64_t id; /* from 1 */
-	int64_t pid; /* the trainer's, as we see it; 0: not to be seen */
+	int64_t pid; /* the trainer's, as the daemon sees it; 0: it cannot be seen */
 	uint32_t uid, rank, world;
 	char name[128]; /* its command line, cut */
 	uint64_t begin_ns;
-	/* As set. Free (tuner_knob_table) means for the cache whatever there is room for, for read-ahead what
-	 * struct serving_knobs says, for the daemon's workers all of them, and for client workers no wish. */
+	/* As set. A free knob (tuner_knob_table) means: cache, whatever there is room for; read-ahead, what
+	 * struct serving_knobs says; daemon workers, all of them; client workers, no wish. */
 	struct tuner_knobs knobs;
 	struct job_counters counters; /* cpu_ns and live sessions apart: server_job_counters() has all */
 	struct job_taken taken;
@@ -74,7 +74,7 @@ struct job {
 	uint32_t n_reading;
 	uint64_t reading_since_ns;
 	bool process_ended, ended;
-	bool unwatched; /* whether its process lives is not to be known: it ends with its sessions */
+	bool unwatched; /* nobody can tell whether its process lives: it ends with its sessions */
 	int pidfd;
 	uv_poll_t process;
 	uv_timer_t linger;
@@ -103,19 +103,19 @@ struct job_member {
 	uint32_t stride; /* > 1: a worker process of a trainer */
 };
 
-/* The process that the member's job is called by: pid itself, or the trainer that it works for. */
+/* The process that the member's job is named after: pid itself, or the trainer that it works for. */
 int64_t job_root(const struct jobs *jobs, const struct job_member *member);
 
-/* The member's job, with one session more; begun when there is none. NULL: no memory. */
+/* Returns the member's job, with one more session; begins the job if there is none. NULL: no memory. */
 struct job *jobs_join(struct jobs *jobs, const struct job_member *member);
 void jobs_leave(struct job *job);
 struct job *jobs_find(const struct jobs *jobs, uint64_t id);
-/* Ends all; the loop must run once more. */
+/* Ends all jobs; the loop must run once more. */
 void jobs_close(struct jobs *jobs);
 
 struct job *job_ref(struct job *job); /* NULL is fine for both */
 void job_unref(struct job *job);
 
-/* A read from storage for this job begins, or ends after it took so long. */
+/* A read from storage for this job begins, or has ended. */
 void job_read_begin(struct job *job, uint64_t now_ns);
 void job_read_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, uint64_t bytes);

@@ -5,19 +5,20 @@
 
 /* Percent of the time that tasks wait for memory: half of what the tuner cuts claims for. */
 #define WAIT_SOME 5.0
-/* With this part of the memory free, used by nothing, who waits, waits at a limit of its own. */
+/* With this part of the memory free and unused, tasks that wait do so at a limit of their own. */
 #define FREE_SHARE 8.0
-/* As the tuner's reserve (docs/tuning.md). */
+/* The same as the tuner's reserve (docs/tuning.md). */
 #define RESERVE_SHARE 16.0
 #define RESERVE_MAX   (256.0 * 1024 * 1024)
-/* A second's worth that is a habit of nobody. */
+/* In one second: less than this is not a sign of anything. */
 #define REFAULT_BYTES (8.0 * 1024 * 1024)
 #define HOLD_NS       UINT64_C(10000000000)
 #define HOLD_MAX_NS   UINT64_C(600000000000)
 
 static void hold(struct lend *l, uint64_t now_ns)
 {
-	/* What goes on is one event; what comes again before it was quiet for as long is the next one. */
+	/* Within a hold it is still the same event; if it comes again within as long a time after, the next
+	 * hold is twice as long. */
 	if (now_ns >= l->until_ns)
 		l->hold_ns = l->hold_ns && now_ns < l->until_ns + l->hold_ns ? l->hold_ns * 2 : HOLD_NS;
 	if (l->hold_ns > HOLD_MAX_NS)

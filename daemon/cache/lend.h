@@ -3,15 +3,16 @@
 
 /*
  * How much memory chunks may borrow: what they take beyond what jobs claim costs nothing as long as nobody
- * wants it, so it is the first to go. Pure: the clock and what was seen of the node are arguments.
+ * wants it, so it goes first. Pure: the clock and what was seen of the node are arguments.
  *
  *   tasks wait for memory, or the kernel killed      nothing may be borrowed
  *   less is left than twice the tuner's reserve       as much less as is missing
  *   page cache that is in use had to be read again    half of it, each second that goes on
  *   otherwise                                         what is left beyond that reserve may be borrowed too
  *
- * After each of the first three nothing more is borrowed for ten seconds, twice as long each time it comes
- * again soon, ten minutes at most. That page cache in use is not "left" is the caller's to see to.
+ * After each of the first three, nothing more is borrowed for ten seconds, and for twice as long each time
+ * that it happens again soon, up to ten minutes. The caller must not count page cache that is in use as
+ * "left".
  */
 
 #include "tuner/stall_sample.h"

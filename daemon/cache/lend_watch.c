@@ -12,11 +12,11 @@
 #include "lib/clock.h"
 
 #define LOOK_MS 1000
-/* Tasks waited 50 ms of a second. Without privilege windows are of two seconds. */
+/* Tasks waited for 50 ms within a second. Without privilege, windows must be of two seconds. */
 #define TRIGGER       "some 50000 1000000"
 #define TRIGGER_PLAIN "some 100000 2000000"
 
-/* The number behind a name in one of the kernel's tables of names and numbers; NAN: it is not there. */
+/* The number after a name in one of the kernel's tables of names and numbers; NAN: it is not there. */
 static double table_number(const char *root, const char *table, const char *name)
 {
 	char path[512], line[128];
@@ -32,7 +32,7 @@ static double table_number(const char *root, const char *table, const char *name
 	return NAN;
 }
 
-/* Page cache that is in use counts as usable there, but is not: who reads it wants it. */
+/* The headroom counts page cache that is in use as available, but whoever reads it wants to keep it. */
 static void leave_active_files(const char *root, struct stall_node *node)
 {
 	double available = table_number(root, "meminfo", "MemAvailable") * 1024;
@@ -58,7 +58,7 @@ void lend_watch_look(struct lend_watch *w)
 	struct stall_node node = node_watch_look(&w->node, now_ns);
 
 	leave_active_files(w->root, &node);
-	/* What is on its way back is not missing. */
+	/* Memory on its way back to the system is not missing. */
 	node.memory_headroom_bytes += (double)w->cache->releasing_bytes;
 	cache_lend(w->cache,
 		   lend_limit(&w->lend, &node, refaulted(w), cache_borrowed_bytes(w->cache), now_ns));

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Looks at the node's memory for what the cache borrows: once a second while anything is in memory, and at
- * once when the kernel says that tasks wait for memory (a PSI trigger, where it may be set). Without segments
- * it sleeps. Loop thread only.
+ * Looks at the node's memory to say how much the cache may borrow: once a second while anything is in memory,
+ * and at once when the kernel says that tasks wait for memory (a PSI trigger, where it may be set). Without
+ * segments it sleeps. Loop thread only.
  */
 
 #include <uv.h>
@@ -26,7 +26,7 @@ struct lend_watch {
 
 /* Borrows the cache and root. */
 void lend_watch_start(struct lend_watch *w, uv_loop_t *loop, const char *root, struct cache *cache);
-/* One look, and what follows of it. */
+/* Takes one look, and tells the cache what it may borrow. */
 void lend_watch_look(struct lend_watch *w);
 /* After sessions or segments came or went: sleeps or wakes up. */
 void lend_watch_update(struct lend_watch *w);

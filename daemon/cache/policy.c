@@ -46,7 +46,7 @@ uint64_t policy_share_out(struct policy_share *shares, size_t n, uint64_t limit)
 		struct policy_share *s = &shares[i];
 		uint64_t moving = min_u64(s->ahead, s->cap);
 
-		/* With all of it in memory nothing passes through. */
+		/* With all of the dataset in memory, nothing is transient. */
 		s->keep = s->cap == s->all ? s->all : s->cap - moving;
 	}
 	if (wanted <= limit)

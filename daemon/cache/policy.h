@@ -25,8 +25,8 @@
 uint32_t policy_default_window(uint64_t cache_bytes, uint64_t segment_bytes, uint64_t n_chunks,
 			       uint32_t wanted);
 
-/* As many slots as wanted, but never below `least`, of which all take at most a quarter of
- * available_bytes. */
+/* As many slots as wanted, but together at most a quarter of available_bytes, and never fewer than
+ * `least`. */
 uint32_t policy_fit_slots(uint32_t wanted, uint32_t least, uint64_t slot_bytes, uint64_t available_bytes);
 
 /* Chunks that a dataset's sessions need together, when one that needs `need` joins those that need
@@ -36,20 +36,20 @@ uint64_t policy_join_need(uint64_t n_chunks, uint64_t reserved, uint64_t need);
 /* A dataset's share of the cache, in bytes of chunks. `asked` is what is claimed; policy_lend() raises it. */
 struct policy_share {
 	uint64_t all;   /* the whole dataset */
-	uint64_t need;  /* what its sessions can pin or wait for at one time: never less than this */
-	uint64_t ahead; /* that and what is read ahead */
+	uint64_t need;  /* what its sessions can pin or wait for at one time; the least that it gets */
+	uint64_t ahead; /* need, and what is read ahead */
 	uint64_t asked; /* what its jobs were given; UINT64_MAX: no limit */
 	/* out */
 	uint64_t cap;  /* the most that it may take */
 	uint64_t keep; /* the most of it that is kept for ever */
 };
 
-/* Fills in cap and keep of the datasets that have sessions; the result is how much may be kept of all of
- * them together in a cache with room for `limit` bytes of chunks. */
+/* Fills in cap and keep of the datasets that have sessions; returns how much may be kept of all of them
+ * together, in a cache with room for `limit` bytes of chunks. */
 uint64_t policy_share_out(struct policy_share *shares, size_t n, uint64_t limit);
 
-/* Raises what is asked by what may be borrowed: parts of `bytes`, equal as far as they are of use, up to the
- * whole dataset. What cap says stays as it is. */
+/* Raises what is asked by what may be borrowed: equal parts of `bytes`, each up to the whole dataset. cap
+ * stays as it is. */
 void policy_lend(struct policy_share *shares, size_t n, uint64_t bytes);
 
 /* The part of a job's bytes that one of its datasets gets: by size. all_bytes: of its datasets together. */
@@ -75,7 +75,7 @@ long policy_pick_victim(const struct policy_segment *segments, size_t n, uint32_
  * nobody misses it. */
 #define POLICY_RANK_UNWANTED 4
 uint32_t policy_victim_rank(const struct policy_segment *segment, uint32_t distance);
-/* Of two of the same rank, whether a goes first. */
+/* Of two segments of the same rank, returns true if a goes first. */
 bool policy_is_better_victim(const struct policy_segment *a, const struct policy_segment *b);
 
 /* A session's nearest chunk that is not in memory. */

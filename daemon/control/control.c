@@ -49,7 +49,7 @@ static void on_end(void *user, struct job *job)
 	struct control *c = user;
 	struct control_job **link = &c->jobs, *gone;
 
-	if (c->serving->jobs.closing) /* they go on, and come back when dieseld is started again */
+	if (c->serving->jobs.closing) /* the jobs go on, and come back when dieseld is started again */
 		return;
 	if (c->state)
 		tuner_forget(c->state, job->id);

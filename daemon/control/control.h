@@ -2,14 +2,14 @@
 #pragma once
 
 /*
- * The loop that ties it together: once a second samples come from the sensor, tuner_decide() says what each
- * job's knobs should be, the jobs get them, and all of it is remembered (control_log.h, history.h). It has no
- * timer of its own: without jobs the sensor is silent, and so is this.
+ * The loop that ties sensor, tuner and serving together: once a second samples come from the sensor,
+ * tuner_decide() says what each job's knobs should be, the jobs get them, and all of it is recorded
+ * (control_log.h, history.h). It has no timer of its own: without jobs the sensor is silent, and so is this.
  *
  *   control_new() -> server_start() with server.control -> control_start() -> ... -> control_free()
  *
- * The mode is the operator's: on; dry-run (decisions are recorded, and only what the operator pins or limits
- * is done); off (nothing is decided but that). Loop thread only.
+ * The operator sets the mode: on; dry-run (decisions are recorded, but only the operator's pins and limits
+ * are carried out); off (only pins and limits are decided). Loop thread only.
  */
 
 #include <jansson.h>
@@ -24,15 +24,15 @@ struct sensor;
 struct serving;
 
 struct control_options {
-	struct settings settings;   /* what is configured; nothing is set */
-	struct serving_knobs knobs; /* what holds without tuning */
-	const char *history;        /* a file, or NULL: in memory alone */
+	struct settings settings;   /* as configured; nothing is set yet */
+	struct serving_knobs knobs; /* the values without tuning */
+	const char *history;        /* a file, or NULL: in memory only */
 	uint64_t history_max_bytes;
 };
 
 /*
  * Opens the history and takes from it what was set, pinned and learnt before a restart. A history that cannot
- * be had is one warning; only -ENOMEM fails.
+ * be opened costs one warning; only -ENOMEM fails.
  */
 int control_new(const struct control_options *options, struct control **ret);
 /* Borrows the serving, whose jobs' handler it takes, and the sensor (NULL: no samples will come). */
@@ -42,14 +42,14 @@ struct sensor_handler control_handler(struct control *c);
 /* The configuration was read again. What was set while running stays set. */
 void control_reconfigure(struct control *c, const struct settings *configured,
 			 const struct serving_knobs *knobs);
-/* Saves what a restart wants, and writes what is queued. NULL is fine. */
+/* Saves what the next start needs, and writes what is queued. Accepts NULL. */
 void control_free(struct control *c);
 
-/* Decisions that were carried out since the daemon started. */
+/* Decisions of this rule that were carried out since the daemon started. */
 #define CONTROL_N_RULES (TUNER_RULE_IDLE + 1)
 uint64_t control_n_carried_out(const struct control *c, enum tuner_rule rule);
 
-/* Who asks: root and the daemon's own user see everything and may change it, others see their own jobs. */
+/* Who asks. Root and the daemon's own user see everything and may change it; others see their own jobs. */
 struct control_viewer {
 	uint32_t uid;
 	bool all;

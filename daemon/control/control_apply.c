@@ -2,7 +2,7 @@
 #include "control_private.h"
 #include "lib/log.h"
 
-/* What all other jobs' caches are together. */
+/* The sum of all other jobs' caches. */
 static uint64_t others_cache_bytes(const struct control *c, uint64_t job)
 {
 	uint64_t sum = 0;
@@ -18,7 +18,7 @@ static uint64_t others_cache_bytes(const struct control *c, uint64_t job)
 	return sum;
 }
 
-/* The operator's least for all caches together holds, also under pressure. */
+/* The operator's least for all caches together holds even under pressure. */
 static uint64_t hold_cache(const struct control *c, const struct job *job, uint64_t value)
 {
 	uint64_t least = settings_get(&c->settings, WIRE_SET_CACHE_MIN),
@@ -52,7 +52,7 @@ void control_apply_limits(struct control *c)
 	struct error note = ERROR_INIT;
 
 	knobs.cache_bytes = settings_get(&c->settings, WIRE_SET_CACHE_MAX);
-	/* Threads that no job may use yet only sleep: the jobs' own numbers are what is tuned. */
+	/* Threads that no job may use only sleep: what is tuned is each job's own number. */
 	if (tuned || knobs.workers > workers_max)
 		knobs.workers = workers_max;
 	if (serving_apply_knobs(c->serving, &knobs, &note) > 0)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The newest decisions in memory, for WHY: the disk is not asked while serving. */
+/* The newest decisions, kept in memory for WHY: the disk is not read while serving. */
 
 #include <stddef.h>
 
 #include "client/protocol.h"
 #include "history/history.h"
 
-/* A decision, and what was measured when it was made: as figures, or, before a restart, as entry.sample's
- * text. */
+/* A decision, and what was measured when it was made: as figures, or, for one from before a restart, as
+ * entry.sample's text. */
 struct control_log_entry {
 	struct history_entry entry;
 	bool has_sample;
@@ -24,10 +24,10 @@ struct control_log {
 
 void control_log_free(struct control_log *log);
 
-/* Takes entry->entry.sample over. -ENOMEM: it was freed. */
+/* Takes entry->entry.sample over, and frees it on -ENOMEM. */
 int control_log_add(struct control_log *log, const struct control_log_entry *entry);
 
-/* The entry with this decision, or NULL when it is forgotten. */
+/* The entry with this decision; NULL: it is forgotten. */
 struct control_log_entry *control_log_find(struct control_log *log, uint64_t decision);
 
 /* The i-th newest, from 0; NULL: there are no more. */

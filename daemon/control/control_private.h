@@ -9,7 +9,7 @@
 #include "sensor.h"
 #include "serving.h"
 
-/* What is known of a job beside its struct job. */
+/* What is known of a job besides its struct job. */
 struct control_job {
 	struct control_job *next;
 	uint64_t id;
@@ -17,11 +17,11 @@ struct control_job {
 	bool has_sample, has_view;
 	struct stall_sample sample; /* the newest */
 	struct tuner_view view;
-	/* Its trainer's process, named across restarts; start_ticks 0: not known. */
+	/* Its trainer's process, recognized across restarts; start_ticks 0: not known. */
 	int64_t pid;
 	uint64_t start_ticks;
 	uint32_t rank, world;
-	struct tuner_knobs knobs; /* as they were set last */
+	struct tuner_knobs knobs; /* as last set */
 	/* Sums over the seconds since the last point of the history. */
 	struct history_point sum;
 	uint32_t n_summed;
@@ -33,24 +33,25 @@ struct control {
 	struct settings settings;
 	struct serving_knobs knobs; /* configured */
 	struct control_job *jobs;
-	uint64_t last_job; /* the highest number so far: a number means one job in all of the history */
+	uint64_t last_job; /* the highest number so far: a number means one job throughout the history */
 	struct control_log log;
 	struct history *history;
-	char *history_path, history_problem[256]; /* as far as it has been told */
+	char *history_path, history_problem[256]; /* as last logged */
 	struct tuner_config config;
 	struct tuner_state *state;   /* from the first job on */
 	struct tuner_result *result; /* scratch; 200 KiB */
 	struct stall_node node;
 	uint64_t n_carried_out[CONTROL_N_RULES];
 	uint64_t n_rounds, n_refused, saved_round;
-	json_t *remembered; /* jobs of before the restart that have not come back, or NULL */
+	json_t *remembered; /* jobs from before the restart that have not come back, or NULL */
 };
 
 struct control_job *control_find_job(const struct control *c, uint64_t id);
 
-/* control_apply.c: a knob of a job gets a value, within cache_min and what it needs; what it got. */
+/* control_apply.c: sets a job's knob, but a cache never below cache_min and what the job needs. Returns what
+ * it got. */
 uint64_t control_apply(struct control *c, struct job *job, enum tuner_knob knob, uint64_t value);
-/* The limits and the mode of the whole daemon. */
+/* Applies the limits and the mode of the whole daemon. */
 void control_apply_limits(struct control *c);
 
 /* control_json.c */
@@ -61,5 +62,5 @@ json_t *control_entry_json(const struct control_log_entry *entry);
 void control_save_settings(struct control *c);
 void control_save_state(struct control *c);
 void control_restore(struct control *c);
-/* The job's number of before the restart, with the knobs it had. */
+/* Gives the job its number from before the restart, and the knobs it had. */
 void control_restore_job(struct control *c, struct job *job, struct control_job *known);

@@ -5,8 +5,8 @@
  * What the operator wants of the tuner: its mode, limits and pins. Three sources, the later wins: defaults of
  * the machine, the configuration, and what `dieselctl set` said while the daemon ran. Pure.
  *
- * Limits go before pins: a pin beyond a limit is refused, and one that a limit was lowered below is clamped
- * by the tuner, which says so.
+ * Limits go before pins: a pin beyond a limit is refused, and if a limit is lowered below a pin, the tuner
+ * clamps the pin and says so.
  */
 
 #include <stdbool.h>
@@ -18,7 +18,7 @@
 
 /* Of the machine and this process. */
 struct settings_room {
-	uint64_t memory_bytes; /* that the process may use; 0: not known */
+	uint64_t memory_bytes; /* memory that the process may use; 0: not known */
 	uint64_t cache_bytes;  /* --cache: the limit when no other is set */
 	uint32_t n_cpus;
 };
@@ -27,9 +27,9 @@ struct settings_room {
 struct settings {
 	struct settings_room room;
 	uint64_t configured[WIRE_N_SETTINGS];
-	bool
-	    is_configured[WIRE_N_SETTINGS]; /* of a knob: each job has it pinned; else free, or the default */
-	uint64_t set[WIRE_N_SETTINGS];      /* while running: the mode and limits */
+	bool is_configured[WIRE_N_SETTINGS]; /* a configured knob is pinned for each job; else it is free, or
+						the default */
+	uint64_t set[WIRE_N_SETTINGS];       /* while running: the mode and limits */
 	bool is_set[WIRE_N_SETTINGS];
 	struct tuner_pin pins[TUNER_MAX_PINS]; /* set while running */
 	uint32_t n_pins;
@@ -41,18 +41,19 @@ bool settings_is_knob(enum wire_setting_key key);
 bool settings_is_bytes(enum wire_setting_key key);
 const char *settings_tune_name(enum wire_tune tune);
 
-/* Mode and limits in force; default, configured or set. */
+/* The mode or limit in force: default, configured or set. */
 uint64_t settings_get(const struct settings *s, enum wire_setting_key key);
 
-/* Checks what the configuration says as a whole: each is in range, limits do not cross. -EINVAL. */
+/* Checks the configuration as a whole: each value is in range, and limits do not cross. -EINVAL. */
 int settings_check(const struct settings *s, struct error *err);
 
-/* All of the message or nothing. -EINVAL: the text says what a value must be; -ENOSPC: too many pins. */
+/* Applies all of the message or nothing. -EINVAL: the text says what a value must be; -ENOSPC: too many
+ * pins. */
 int settings_apply(struct settings *s, const struct wire_set *message, struct error *err);
 
-/* The pin in force for a job's knob, clamped to nothing; false: it is free. */
+/* The pin in force for a job's knob, not clamped to limits; false: the knob is free. */
 bool settings_find_pin(const struct settings *s, uint64_t job, enum tuner_knob knob, uint64_t *ret_value);
-/* Its pins go with a job. */
+/* Drops the job's pins. */
 void settings_forget_job(struct settings *s, uint64_t job);
 
 /* Fills limits and pins of the tuner's configuration; the rest stays. */

@@ -2,12 +2,13 @@
 #pragma once
 
 /*
- * Asking dieseld and telling it: what dieselctl and diesel-top use. One connection, any number of requests,
- * answers as JSON text (docs/protocol.md names the members). Blocking; a connection belongs to one thread.
+ * Questions and settings for dieseld, as dieselctl and diesel-top send them. One connection, any number of
+ * requests, answers as JSON text (docs/protocol.md names the members). Blocking; a connection belongs to one
+ * thread.
  *
  * All functions: 0, or a negative errno with one line in err. -ECONNREFUSED: nobody listens; -ECONNRESET: the
  * daemon went away (open again); -EPERM: not this user's to see or to change; -ENOENT: there is no such job;
- * -EINVAL: a value that the daemon refuses, the text says why.
+ * -EINVAL: the daemon refuses a value, and err says why.
  */
 
 #include <stdint.h>
@@ -21,11 +22,11 @@ struct admin;
 int admin_open(const char *socket, struct admin **ret, struct error *err);
 void admin_close(struct admin *c);
 
-/* Each caller frees the text. */
+/* The caller frees the text. */
 int admin_status(struct admin *c, char **ret_json, struct error *err);
 int admin_jobs(struct admin *c, char **ret_json, struct error *err);
-/* The newest `max` decisions (1 to WIRE_WHY_MAX) of a job, or with job 0 of all, newest first. */
+/* The newest `max` decisions (1 to WIRE_WHY_MAX) of a job, or of all jobs if job is 0; newest first. */
 int admin_why(struct admin *c, uint64_t job, uint32_t max, char **ret_json, struct error *err);
-/* All of the settings take effect, or none does. job 0: all jobs, also those to come. */
+/* All of the settings take effect, or none does. job 0: all jobs, including those to come. */
 int admin_set(struct admin *c, uint64_t job, const struct wire_setting *settings, uint32_t n_settings,
 	      char **ret_json, struct error *err);

@@ -2,16 +2,16 @@
 #pragma once
 
 /*
- * libdiesel: batches of a dataset from dieseld, the node's data daemon, by shared memory.
+ * libdiesel: batches of a dataset from dieseld, the node's data daemon, through shared memory.
  *
- * Results: 0 or a positive value that the call documents; a negative errno on failure. After a failure
- * diesel_session_error() of the object, and the like, give one line that says what happened, where, and what
+ * Results: 0 or a positive value that the call documents; a negative errno on failure. After a failure,
+ * diesel_session_error() or the call's `error` buffer holds one line that says what happened, where, and what
  * to do.
  *
- * Threads: one thread at a time per object. diesel_batch_release() may be called from any thread.
- * Fork: objects do not survive fork(); open new ones in the child. Nothing is left behind when a process
- * dies: the daemon owns all shared memory and takes back what the dead process held, also where a child that
- * it forked still has the socket and the mappings. While it lives, what it holds stays as it is.
+ * Threads: one thread at a time per object. diesel_batch_release() may be called from any thread. Fork:
+ * objects do not survive fork(); open new ones in the child. Nothing is left behind when a process dies: the
+ * daemon owns all shared memory and takes back what the dead process held, even if a child that it forked
+ * still has the socket and the mappings. While the process lives, what it holds stays as it is.
  *
  * A lost daemon: diesel_session_next() waits for it to come back (reconnect_ms), opens the session again
  * at the first batch that was not delivered yet, and goes on: no sample is lost or doubled, because the
@@ -54,9 +54,10 @@ struct diesel_dataset_info {
 	uint32_t reserved;
 };
 
-/* As the snapshot has it: asks nobody. 0. */
+/* Returns 0. Reads the mapped snapshot, and asks nobody. */
 int diesel_dataset_info(const struct diesel_dataset *dataset, struct diesel_dataset_info *ret);
-/* Borrowed until close, not terminated; -ERANGE. Class order is ImageFolder's: sorted names. */
+/* The text is borrowed until close, and not terminated. -ERANGE: there is no such class or sample. Classes
+ * are in ImageFolder's order: sorted names. */
 int diesel_dataset_class(const struct diesel_dataset *dataset, uint32_t class_index, const char **ret_name,
 			 size_t *ret_length);
 int diesel_dataset_path(const struct diesel_dataset *dataset, uint64_t sample, const char **ret_path,
@@ -70,30 +71,32 @@ enum diesel_session_flag {
 /* The order of batches is a pure function of these (dataset/shuffle.h). */
 struct diesel_session_options {
 	uint64_t seed;
-	uint64_t epoch;         /* of the first batch */
-	uint64_t first_batch;   /* of this rank within the epoch: resume here */
-	uint32_t flags;         /* enum diesel_session_flag */
-	uint32_t rank, world;   /* world >= 1 */
-	uint32_t batch;         /* samples a batch, >= 1 */
-	uint32_t stride;        /* this session delivers batches first, first+stride, ...; 1 unless several */
-	uint32_t offset;        /* worker processes share the work of one rank: batch % stride == offset */
+	uint64_t epoch;       /* of the first batch */
+	uint64_t first_batch; /* of this rank within the epoch: resume here */
+	uint32_t flags;       /* enum diesel_session_flag */
+	uint32_t rank, world; /* world >= 1 */
+	uint32_t batch;       /* samples per batch, >= 1 */
+	uint32_t stride; /* this session delivers batches first, first+stride, ...; 1 unless several sessions
+			    share a rank */
+	uint32_t offset; /* worker processes share the work of one rank: batch % stride == offset */
 	uint32_t window_chunks; /* 0: the daemon's default */
 	uint32_t reconnect_ms;  /* how long to wait for a lost daemon; 0: fail at once */
-	uint32_t slots;         /* batches to be held at a time, if there is room; 0: the daemon's default */
+	uint32_t slots; /* batches that the caller means to hold at a time, if there is room; 0: the daemon's
+			   default */
 	uint32_t reserved[3];
 };
 
-/* -EINVAL: options that no session can have; what diesel_dataset_open() says of the daemon; else what the
- * daemon answered. error receives the line. */
+/* -EINVAL: options that no session can have; if the daemon cannot be reached, as diesel_dataset_open(); else
+ * what the daemon answered. error receives the line. */
 int diesel_session_open(struct diesel_dataset *dataset, const struct diesel_session_options *options,
 			struct diesel_session **ret, char *error, size_t error_size);
-/* Batches that are held stay readable until each is released. */
+/* Each batch that is held stays readable until it is released. */
 void diesel_session_close(struct diesel_session *session);
 
 /* Batches of this rank in an epoch (over all strides). */
 uint64_t diesel_session_n_batches(const struct diesel_session *session);
-/* The same before there is a session: every rank's batches in an epoch of n_samples. 0 also when there are
- * fewer samples than ranks, which no session can be opened for. Asks nobody. */
+/* The same before there is a session: every rank's batches in an epoch of n_samples. 0 also if there are
+ * fewer samples than ranks: no session can be opened then. Asks nobody. */
 uint64_t diesel_n_batches(uint64_t n_samples, uint32_t world, uint32_t batch, uint32_t flags);
 
 /* One sample of a batch. */
@@ -105,11 +108,11 @@ struct diesel_item {
 };
 
 /*
- * A batch in shared memory, valid until it is released (also after the session is closed).
- * packed: all samples have the same length and lie one behind the other: a uint8 array
- * [n_items, item_bytes], 64-byte aligned. The mapping is private copy-on-write: the holder may write to it
- * and nobody else sees that. Otherwise packed is NULL and each item points into a read-only mapping of a
- * cached chunk: writing there is a segmentation fault.
+ * A batch in shared memory, valid until it is released (also after the session is closed). packed: all
+ * samples have the same length and lie one after the other: a uint8 array [n_items, item_bytes], 64-byte
+ * aligned. The mapping is private copy-on-write: the holder may write to it and nobody else sees that.
+ * Otherwise packed is NULL and each item points into a read-only mapping of a cached chunk: writing there is
+ * a segmentation fault.
  */
 struct diesel_batch {
 	uint64_t epoch;
@@ -123,16 +126,15 @@ struct diesel_batch {
 };
 
 /*
- * The next batch of the session. A batch that is ready costs no system call.
- * 0: *ret is filled; 1: the epoch is over (the next call starts the following epoch);
- * -EBADMSG: a damaged chunk (diesel_session_error() names chunk and sample; the following call goes on with
- * the next batch); -ETIMEDOUT: the daemon did not come back within reconnect_ms; -EINTR: a signal came
- * while waiting, or the daemon went away, or did not answer, and a notice says so (call again: that waits for
- * it); -EPROTO: the daemon answered another question, or published another batch than the one that comes
- * next: nothing of it is delivered, and the next call opens the session again.
+ * The next batch of the session. A batch that is ready costs no system call. 0: *ret is filled; 1: the epoch
+ * is over (the next call starts the following epoch); -EBADMSG: a damaged chunk (diesel_session_error() names
+ * chunk and sample; the following call goes on with the next batch); -ETIMEDOUT: the daemon did not come back
+ * within reconnect_ms; -EINTR: a signal came while waiting, or the daemon went away or did not answer, which
+ * a notice tells (call again to wait for it); -EPROTO: the daemon answered another request, or published a
+ * batch other than the next one: nothing is delivered, and the next call opens the session again.
  */
 int diesel_session_next(struct diesel_session *session, struct diesel_batch *ret);
-/* Continue at (epoch, batch of this rank); what was prefetched for elsewhere is dropped. */
+/* Continues at (epoch, batch of this rank); batches that were made ready for the old position are dropped. */
 int diesel_session_seek(struct diesel_session *session, uint64_t epoch, uint64_t batch);
 /* The window in force: with window_chunks = 0 the daemon chose it. The order depends on it, so whoever stores
  * a position to resume from stores this too. */
@@ -154,7 +156,7 @@ struct diesel_work {
 	uint32_t reserved;
 };
 
-/* Tells the daemon's sensing the totals so far: some stores to shared memory. */
+/* Tells the daemon's sensing the totals so far. Costs a few stores to shared memory. */
 void diesel_session_report(struct diesel_session *session, const struct diesel_work *totals);
 
 /* How many worker processes of the caller's own (Python transforms) the daemon wants the job to run now, 0
@@ -171,7 +173,7 @@ void diesel_batch_release(void *lease);
 /* What the daemon at socket (NULL: as for diesel_dataset_open) is doing, as JSON; free() it. */
 int diesel_status(const char *socket, char **ret_json, char *error, size_t error_size);
 
-/* Recordings hold them (enum mark_kind of bpf/event.h): never renumbered. */
+/* Recordings hold these numbers (enum mark_kind of bpf/event.h): they are never renumbered. */
 enum diesel_mark_kind {
 	DIESEL_MARK_NEXT_BEGIN = 1,
 	DIESEL_MARK_NEXT_END = 2,
@@ -181,7 +183,7 @@ enum diesel_mark_kind {
 
 enum diesel_mark_cause {
 	DIESEL_MARK_CAUSE_FETCH = 1, /* chunk reads held the batch up */
-	DIESEL_MARK_CAUSE_PREP = 2,  /* what comes after them */
+	DIESEL_MARK_CAUSE_PREP = 2,  /* the work after the reads did */
 };
 
 /*

@@ -3,10 +3,10 @@
 
 /*
  * The knobs of a job: what dieseld's tuner turns, what an operator pins, and what `dieselctl` and diesel-top
- * show. One row of tuner_knob_table says all that is to be said of a knob; whoever goes through the knobs
- * loops over it.
+ * show. One row of tuner_knob_table says everything about a knob; code that handles all knobs loops over the
+ * table.
  *
- * Values are integers: an integer that somebody set means exactly that. The numbers of the enum are stored
+ * Values are integers: an integer that somebody set means exactly that. The enum's numbers are stored
  * (history database, recordings): a new knob goes to the end.
  */
 
@@ -29,25 +29,25 @@ enum tuner_knob {
 };
 #define TUNER_N_KNOBS 4
 
-/* What a knob holds that nobody has set: of a number, and of bytes. */
+/* The value of a knob that nobody has set: for a number, and for bytes. */
 #define TUNER_FREE_NUMBER UINT32_MAX
 #define TUNER_FREE_BYTES  UINT64_MAX
 
 struct tuner_knob_info {
-	const char *name;            /* in JSON, texts and the history; `dieselctl set` takes it too */
-	const char *setting;         /* as `dieselctl set` and the configuration call it */
-	const char *saved;           /* in what a restart of the daemon wants back */
-	bool bytes;                  /* bytes, not a number */
-	uint64_t free;               /* nobody has set it; what can be set is less */
-	enum wire_setting_key key;   /* pins it */
-	enum wire_setting_key limit; /* what it may not exceed; has its range */
+	const char *name;          /* in JSON, texts and the history; `dieselctl set` takes it too */
+	const char *setting;       /* as `dieselctl set` and the configuration call it */
+	const char *saved;         /* in what the daemon saves for its restart */
+	bool bytes;                /* bytes, not a number */
+	uint64_t free;             /* its value while nobody has set it; any value that can be set is less */
+	enum wire_setting_key key; /* pins it */
+	enum wire_setting_key limit; /* bounds it; has the same range */
 };
 
 extern const struct tuner_knob_info tuner_knob_table[TUNER_N_KNOBS]; /* by enum tuner_knob */
 
 /* tuner_knob_table's name, or "?". */
 const char *tuner_knob_name(enum tuner_knob knob);
-/* By that name. -EINVAL: no knob has it. */
+/* Finds the knob of that name. -EINVAL: no knob has it. */
 int tuner_knob_parse(const char *name, enum tuner_knob *ret);
-/* The knob that a setting pins. -EINVAL: it pins none. */
+/* Finds the knob that a setting pins. -EINVAL: it pins none. */
 int tuner_knob_of_key(enum wire_setting_key key, enum tuner_knob *ret);

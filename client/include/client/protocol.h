@@ -2,9 +2,10 @@
 #pragma once
 
 /*
- * The wire protocol between libdiesel and dieseld: one message a datagram on a SOCK_SEQPACKET Unix socket,
- * fixed structs in the machine's byte order (both ends are one machine; only little-endian ones build),
- * descriptors by SCM_RIGHTS. docs/protocol.md has the conversation; client/ring.h the shared memory.
+ * The wire protocol between libdiesel and dieseld: one message per datagram on a SOCK_SEQPACKET Unix socket,
+ * fixed structs in the machine's byte order (both ends are on one machine, and only little-endian machines
+ * build this), descriptors by SCM_RIGHTS. docs/protocol.md has the conversation; client/ring.h the shared
+ * memory.
  *
  *   client                                        dieseld
  *   HELLO (magic, version)                    ->  HELLO_REPLY, or ERROR -EPROTO
@@ -20,11 +21,11 @@
  *   SET (job, settings)                       ->  STATUS_REPLY + fd: JSON text; all settings or none
  *   any                                       ->  ERROR (code, one line)
  *
- * Requests are answered in order, and every reply repeats the sequence number of its request: a client takes
- * no other for an answer. HELLO and KICK have number 0. A client that lets more than a few replies lie unread
+ * Requests are answered in order, and every reply repeats the sequence number of its request: a client
+ * accepts no other reply. HELLO and KICK have number 0. A client that lets more than a few replies lie unread
  * is cut off. A connection serves one dataset and at most one session; what it holds ends with it. HELLO, its
  * reply and the ERROR to it keep their layout in every version, so that two versions can tell each other what
- * is wrong: `sequence` was the upper half of `bytes`, and zero.
+ * is wrong: where `sequence` is, earlier versions had the upper half of `bytes`, which was always zero.
  *
  * protocol_check() decides whether bytes from outside are a message. Everything else may rely on it.
  */
@@ -38,8 +39,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are li
 #define WIRE_VERSION      3u
 #define WIRE_MAX_FDS      2
 #define WIRE_TEXT_BYTES   448
-#define WIRE_BATCH_MAX    (1u << 20) /* samples a batch */
-#define WIRE_WINDOW_MAX   (1u << 20) /* chunks a window */
+#define WIRE_BATCH_MAX    (1u << 20) /* samples per batch */
+#define WIRE_WINDOW_MAX   (1u << 20) /* chunks per window */
 #define WIRE_SLOTS_MAX    64u
 #define WIRE_KNOWN_FLAGS  3u /* enum diesel_session_flag */
 #define WIRE_WHY_MAX      1000
@@ -110,7 +111,7 @@ struct wire_open_session {
 	uint32_t batch;
 	uint32_t stride, offset;
 	uint32_t window_chunks; /* 0: the daemon's default */
-	uint32_t slots;         /* the client means to hold nearly so many batches at a time; 0: a few */
+	uint32_t slots;         /* the client means to hold nearly this many batches at a time; 0: a few */
 };
 
 struct wire_session_reply {
@@ -155,7 +156,7 @@ struct wire_status_reply {
 struct wire_why {
 	struct wire_header header;
 	uint64_t job; /* 0: all of them */
-	uint32_t max; /* the newest so many decisions, 1 to WIRE_WHY_MAX */
+	uint32_t max; /* how many of the newest decisions, 1 to WIRE_WHY_MAX */
 	uint32_t reserved;
 };
 
@@ -165,7 +166,7 @@ enum wire_setting_key {
 	WIRE_SET_PREFETCH = 2,
 	WIRE_SET_WORKERS = 3,
 	WIRE_SET_CLIENT_WORKERS = 4,
-	WIRE_SET_TUNE = 5,      /* enum wire_tune; this and what follows is the daemon's: job must be 0 */
+	WIRE_SET_TUNE = 5, /* enum wire_tune; this and the keys below concern the daemon: job must be 0 */
 	WIRE_SET_CACHE_MAX = 6, /* bytes */
 	WIRE_SET_CACHE_MIN = 7,
 	WIRE_SET_WORKERS_MAX = 8,
@@ -179,14 +180,14 @@ enum wire_tune { WIRE_TUNE_OFF, WIRE_TUNE_ON, WIRE_TUNE_DRY_RUN, WIRE_N_TUNES };
 #define WIRE_SETTING_AUTO 1u /* take back what was set: a pin, or a limit set while running */
 
 struct wire_setting {
-	uint32_t key;   /* enum wire_setting_key, each at most once a message */
+	uint32_t key;   /* enum wire_setting_key, each at most once per message */
 	uint32_t flags; /* WIRE_SETTING_AUTO: value is 0 */
 	uint64_t value;
 };
 
 struct wire_set {
 	struct wire_header header;
-	uint64_t job; /* 0: all, also those to come */
+	uint64_t job; /* 0: all, including those to come */
 	uint32_t n_settings;
 	uint32_t reserved;
 	struct wire_setting settings[WIRE_SETTINGS_MAX]; /* zero from n_settings on */
@@ -226,13 +227,13 @@ _Static_assert(sizeof(struct wire_set) == 24 + 16 * WIRE_SETTINGS_MAX, "wire");
 /* Starts a message: zeroed, with type and length set. */
 void protocol_init(union wire_message *message, enum wire_type type);
 
-/* How many bytes a message of this type has; type < WIRE_N_TYPES. */
+/* The length of a message of this type in bytes; type < WIRE_N_TYPES. */
 size_t protocol_bytes(enum wire_type type);
 
 /*
- * Returns true if `bytes` bytes that came with n_fds descriptors are a well-formed message: known type, exact
- * length, the right number of descriptors, every field within its range, texts terminated, reserved zero, a
- * sequence number where one belongs (but for ERROR, which answers anything).
- * 0 or -EPROTO.
+ * Returns 0 if `bytes` bytes that came with n_fds descriptors are a well-formed message, else -EPROTO.
+ * Well-formed: known type, exact length, the right number of descriptors, every field within its range, texts
+ * terminated, the reserved fields of SEGMENT, WHY and SET zero, and a sequence number exactly where one
+ * belongs (ERROR, which answers anything, may have one or not).
  */
 int protocol_check(const union wire_message *message, size_t bytes, size_t n_fds);

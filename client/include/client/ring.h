@@ -13,11 +13,11 @@
  * ring is refilled in gulps.
  *
  * When the connection ends while the client lives, the daemon takes back what was not taken yet (LENT to
- * FREE: one of the two exchanges fails), and leaves what was taken alone until it is given back or the
- * process is dead.
+ * FREE; of this exchange and the client's, only one succeeds), and leaves what was taken alone until it is
+ * given back or the process is dead.
  *
- * The daemon never trusts what it reads here: it keeps its own count, and the only thing a client can do
- * with slot_state is to give back slots of its own session.
+ * The daemon never trusts what it reads here: it keeps its own count, and all that a client can do by writing
+ * slot_state is give back slots of its own session.
  *
  * Slot (in one memfd of n_slots * slot_bytes, sealed against shrinking, growing and new writers):
  *   0               struct ring_item[batch]
@@ -25,8 +25,8 @@
  *   payload_offset  packed batches: batch * item_bytes, 64-byte aligned
  * A descriptor with a negative status has the error's text, terminated, at the start of its slot.
  *
- * Every flag that the two sides use to tell each other "I sleep" is a store followed by a load of the
- * other's word, both sequentially consistent: so one of them always sees the other (Dekker).
+ * Each side says "I sleep" by a store to its flag, followed by a load of the other's word, both sequentially
+ * consistent: so at least one of the two always sees the other (Dekker).
  */
 
 #include <stdalign.h>
@@ -38,12 +38,12 @@
 #define RING_MAGIC     0x474e5244u /* "DRNG" */
 #define RING_MAX_SLOTS 64u         /* power of two; also the ring's size */
 #define RING_MIN_SLOTS 3u          /* two held, one to work on */
-#define RING_NO_WISH   UINT32_MAX  /* of a number of workers: whatever the user said */
+#define RING_NO_WISH   UINT32_MAX  /* as a number of workers: the daemon has no wish */
 
 enum ring_slot_state {
 	RING_SLOT_FREE = 0,
 	RING_SLOT_LENT = 1,  /* published */
-	RING_SLOT_TAKEN = 2, /* by the client, whose batch it is until it frees it */
+	RING_SLOT_TAKEN = 2, /* by the client, which has the batch until it frees the slot */
 };
 
 enum ring_cause { /* what the next batch waits for; enum diesel_mark_cause */
@@ -63,7 +63,7 @@ struct ring_item {
 struct ring_descriptor {
 	uint64_t epoch;
 	uint64_t index;
-	uint32_t generation; /* grows with every seek: older ones are to be given back unread */
+	uint32_t generation; /* grows with every seek: batches of an older one are given back unread */
 	uint32_t slot;
 	uint32_t n_items;
 	uint32_t item_bytes; /* 0: views */
@@ -71,35 +71,38 @@ struct ring_descriptor {
 	uint32_t reserved[7];
 };
 
-enum ring_work_policy {                      /* whose choice the number of worker processes is */
+enum ring_work_policy {                      /* who chooses the number of worker processes */
 			RING_WORK_NONE = 0,  /* there is no Python work, and there are no workers */
 			RING_WORK_FIXED = 1, /* the user's: wanted_workers is not looked at */
 			RING_WORK_AUTO = 2,  /* the daemon's: wanted_workers is followed at the next batch */
 };
 
 /*
- * What Python work (loader, transform, collate_fn) costs and who does it: totals since the session was opened
- * first, kept over a restart of the daemon. The client stores each relaxed, after every batch; for the
- * daemon's sensing only. All zero: no Python work. Per sample or batch: differences of two readings.
+ * What Python work (loader, transform, collate_fn) costs and who does it: totals since the session was first
+ * opened, kept across a restart of the daemon. The client stores each field, relaxed, after every batch; only
+ * the daemon's sensing reads them. All zero: no Python work. Costs per sample or batch are differences of two
+ * readings.
  */
 struct ring_work {
 	_Atomic uint64_t n_batches; /* handed to the trainer */
 	_Atomic uint64_t n_samples;
-	_Atomic uint64_t next_ns;    /* the trainer was inside next(), waits included */
-	_Atomic uint64_t wait_ns;    /* of it, asleep for a worker process: neither fetch nor the daemon */
-	_Atomic uint64_t n_waits;    /* those sleeps */
-	_Atomic uint64_t inline_ns;  /* of it, doing Python work itself (no workers) */
-	_Atomic uint64_t handoff_ns; /* of it, handing work over and taking results over */
-	_Atomic uint64_t worker_handoff_ns; /* CPU time of the workers for the same */
+	_Atomic uint64_t next_ns;   /* the trainer's time inside next(), waits included */
+	_Atomic uint64_t wait_ns;   /* part of next_ns: asleep for a worker process, not for the daemon */
+	_Atomic uint64_t n_waits;   /* number of those sleeps */
+	_Atomic uint64_t inline_ns; /* part of next_ns: doing Python work itself */
+	_Atomic uint64_t
+	    handoff_ns; /* part of next_ns: taking batches from the session and handing them to workers */
+	_Atomic uint64_t worker_handoff_ns; /* CPU time of the workers for handing results back */
 	_Atomic uint64_t n_handoffs;        /* batches that came from workers */
 	_Atomic uint64_t cpu_ns;            /* CPU time in Python work, in the trainer or in workers */
 	_Atomic uint64_t busy_ns;      /* wall time in Python work, summed over workers (and the trainer) */
 	_Atomic uint64_t n_worked;     /* samples that cpu_ns and busy_ns are for */
 	_Atomic uint64_t result_bytes; /* of the batches that came from workers */
-	_Atomic uint64_t worker_bytes; /* a level: private memory of one worker, mean; 0: none seen yet */
-	_Atomic uint32_t n_workers;    /* a level: processes at work now; 0: the trainer does it */
-	_Atomic uint32_t n_deaths;     /* workers that died and were replaced */
-	_Atomic uint32_t policy;       /* enum ring_work_policy */
+	_Atomic uint64_t
+	    worker_bytes; /* not a total: private memory of a worker, on average; 0: not known yet */
+	_Atomic uint32_t n_workers; /* not a total: processes at work now; 0: the trainer does the work */
+	_Atomic uint32_t n_deaths;  /* workers that died and were replaced */
+	_Atomic uint32_t policy;    /* enum ring_work_policy */
 	uint32_t reserved;
 };
 
@@ -115,11 +118,12 @@ struct ring_control {
 	_Atomic uint32_t wanted_workers;        /* Python worker processes, from now on; RING_NO_WISH */
 
 	alignas(64) _Atomic uint32_t sleeping; /* the client is about to sleep on `published` */
-	_Atomic uint32_t consumed;             /* for the daemon's status only; so is what follows */
-	_Atomic uint64_t n_waits;              /* sleeps for a batch */
-	_Atomic uint64_t wait_fetch_ns;        /* time slept for a batch, by `cause` */
+	_Atomic uint32_t consumed; /* the daemon uses this and what follows for status and sensing only */
+	_Atomic uint64_t n_waits;  /* sleeps for a batch */
+	_Atomic uint64_t wait_fetch_ns; /* time slept for a batch, by `cause` */
 	_Atomic uint64_t wait_prep_ns;
-	_Atomic uint64_t wait_since_ns; /* CLOCK_MONOTONIC: it sleeps now, since then; 0: it does not */
+	_Atomic uint64_t
+	    wait_since_ns; /* CLOCK_MONOTONIC when the sleep under way began; 0: it does not sleep */
 
 	alignas(64) _Atomic uint32_t daemon_waits;
 
@@ -151,18 +155,19 @@ struct ring_layout ring_layout(uint32_t batch, uint32_t item_bytes);
 /* Daemon: makes *descriptor the next one, *counter being the daemon's own count, and wakes a sleeper. */
 void ring_publish(struct ring_control *control, uint32_t *counter, const struct ring_descriptor *descriptor);
 
-/* Daemon: says that it waits for a slot. Look for free slots once more after it. */
+/* Daemon: says that it waits for a slot. It must look for free slots once more afterwards. */
 void ring_daemon_waits(struct ring_control *control);
 
 /* Client: how many descriptors are ready, counter being the client's own count of those it took. */
 uint32_t ring_ready(const struct ring_control *control, uint32_t counter);
 
 /*
- * Client: sleeps until something is published, at most timeout_ms. 0: look again; -ETIMEDOUT; -EINTR.
+ * Client: sleeps until something is published, at most timeout_ms. Returns 0 (look again), -ETIMEDOUT or
+ * -EINTR.
  */
 int ring_wait(struct ring_control *control, uint32_t counter, uint32_t timeout_ms);
 
-/* Client: takes a published slot. false: the daemon took it back, as the connection is over. */
+/* Client: takes a published slot. Returns false if the daemon took it back because the connection is over. */
 bool ring_take(struct ring_control *control, uint32_t slot);
 
 /* Daemon: takes a published slot back, unless the client has taken it. */
@@ -171,6 +176,6 @@ void ring_revoke(struct ring_control *control, uint32_t slot);
 /* Client: gives a slot back. Any thread. */
 void ring_release(struct ring_control *control, uint32_t slot);
 
-/* Client: whether to tell the daemon (KICK) that a slot is free: it waits for one, `ready` is low enough,
- * and nobody else has been told to. Any thread. */
+/* Client: returns true if the caller is to tell the daemon (KICK) that a slot is free: the daemon waits for
+ * one, `ready` is low enough, and no other thread was told to. Any thread. */
 bool ring_wants_kick(struct ring_control *control, uint32_t ready);

@@ -28,26 +28,28 @@ extern "C" {
 
 /* What another process needs to know to read the batches of a session. */
 struct diesel_memory {
-	uint64_t life; /* 1, 2, ...: another one after the daemon was lost; batches tell theirs */
+	uint64_t
+	    life; /* 1, 2, ...: a new one after the daemon was lost; diesel_batch_life() gives a batch's */
 	uint32_t n_slots;
 	uint32_t batch;      /* samples that a slot has room for */
 	uint32_t item_bytes; /* of packed batches, else 0 */
 	uint32_t reserved;
 };
 
-/* *ret_fd is the session's own, valid until its next call: the memory of `life`. -ENOTCONN: the daemon is
- * lost just now. */
+/* *ret_fd is the memory of this life. It stays the session's own, and is valid until the session's next call.
+ * -ENOTCONN: the daemon is lost just now. */
 int diesel_session_memory(const struct diesel_session *session, struct diesel_memory *ret, int *ret_fd);
 
-/* A new descriptor of a chunk segment, for the caller to close. -ENOTCONN; what the daemon says. */
+/* A new descriptor of a chunk segment, for the caller to close. -ENOTCONN: the daemon is lost; else what the
+ * daemon answered. */
 int diesel_session_segment(struct diesel_session *session, uint32_t segment, int *ret_fd,
 			   uint64_t *ret_bytes);
 
 uint64_t diesel_batch_life(const void *lease);
 uint32_t diesel_batch_slot(const void *lease);
 
-/* The segments that the items of a held batch lie in, each once, in ret[n_items] at most; their number. 0 of
- * a packed batch. Trainer's thread. */
+/* Writes the segments that the items of a held batch lie in, each once, to ret, which has room for n_items.
+ * Returns their number; 0 for a packed batch. Trainer's thread. */
 uint32_t diesel_batch_segments(const struct diesel_batch *batch, uint32_t *ret);
 
 /*
@@ -56,7 +58,7 @@ uint32_t diesel_batch_segments(const struct diesel_batch *batch, uint32_t *ret);
  */
 void diesel_session_forget(struct diesel_session *session);
 
-/* A worker's sight of one life of a session. */
+/* A worker's view of one life of a session. */
 struct diesel_mirror;
 
 /* Maps the memory behind fd, which stays the caller's. -EPROTO: it is not as large as `memory` says. */
@@ -74,13 +76,13 @@ int diesel_mirror_segment(struct diesel_mirror *mirror, uint32_t segment, int fd
 int diesel_mirror_batch(struct diesel_mirror *mirror, uint32_t slot, uint32_t n_items,
 			struct diesel_batch *ret);
 
-/* Drops what was written to a packed batch; before the trainer gives the batch back. */
+/* Drops what this process wrote to a packed batch. To be called before the trainer gives the batch back. */
 void diesel_mirror_release(struct diesel_mirror *mirror, uint32_t slot);
 
 /* The first bytes of a result's memory are its state; what follows is the binding's. */
 #define DIESEL_RESULT_HEADER 64
 
-/* New shared memory for results, lent; *ret_fd is the caller's to close. */
+/* New shared memory for results, marked as lent; *ret_fd is the caller's to close. */
 int diesel_result_new(uint64_t bytes, uint8_t **ret_data, int *ret_fd);
 /* Maps what another process made; fd stays the caller's. -EPROTO: it has less than `bytes`. */
 int diesel_result_map(int fd, uint64_t bytes, uint8_t **ret_data);

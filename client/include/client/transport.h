@@ -20,14 +20,14 @@ struct wire_fds {
 void wire_fds_close(struct wire_fds *fds);
 
 /*
- * A client's end of a connection. Any failure but an ERROR reply (a reply that is late, is none, or answers
- * another question) ends it for good: what might still come could not be told from an answer to the next
- * request. All calls after that are -ECONNRESET. The descriptor stays open until transport_close(), so that
- * another thread may transport_send() on it meanwhile, which then fails.
+ * A client's end of a connection. Any failure other than an ERROR reply (no reply in time, a malformed one,
+ * or one to another request) ends it for good: what might still come could not be told from the answer to the
+ * next request. All later calls return -ECONNRESET. The descriptor stays open until transport_close(), so
+ * that another thread may transport_send() on it meanwhile, which then fails.
  */
 struct transport {
 	int fd;
-	uint16_t sequence; /* of the request before */
+	uint16_t sequence; /* of the last request */
 	bool broken;
 };
 
@@ -47,16 +47,16 @@ int transport_send(int socket, const union wire_message *message, const int *fds
 int transport_receive(int socket, union wire_message *ret_message, struct wire_fds *ret_fds);
 
 /*
- * Daemon side: as transport_receive(), but no descriptor comes into this process; those that a message has
- * are dropped. Closing a descriptor that somebody else made can block for ever. peek: the message stays where
- * it is, for a process that takes it with them.
+ * Daemon side: like transport_receive(), but no descriptor comes into this process: those of a message are
+ * dropped. Closing a descriptor that somebody else made can block for ever. peek: the message stays in the
+ * socket, for another process to take with its descriptors.
  */
 int transport_take(int socket, bool peek, union wire_message *ret_message);
 
 /*
  * Client side: numbers and sends a request, and waits for its reply of type `expected`. An ERROR reply
  * becomes its code with its text in err. -ECONNRESET: the daemon went away, or the connection was ended
- * before; -ETIMEDOUT: no reply; -EPROTO: one that is none. ret_fds may be NULL when no descriptor comes.
+ * before; -ETIMEDOUT: no reply; -EPROTO: a malformed one. ret_fds may be NULL when no descriptor comes.
  */
 int transport_call(struct transport *t, union wire_message *request, const int *fds, size_t n_fds,
 		   enum wire_type expected, union wire_message *ret_reply, struct wire_fds *ret_fds,
@@ -65,5 +65,5 @@ int transport_call(struct transport *t, union wire_message *request, const int *
 /* The first message of a connection. */
 int transport_hello(struct transport *t, struct error *err);
 
-/* Ends the connection, because a reply contradicts its request: -EPROTO, which `what` says. */
+/* Ends the connection because a reply contradicts its request; `what` says how. Returns -EPROTO. */
 int transport_refuse(struct transport *t, struct error *err, const char *what);

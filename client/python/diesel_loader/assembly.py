@@ -13,7 +13,7 @@ IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".t
 
 
 def pil_loader(data):
-    """An RGB PIL image of an encoded one (1-D uint8 tensor): what torchvision's ImageFolder gives."""
+    """Decodes an image (1-D uint8 tensor) to an RGB PIL image, as torchvision's ImageFolder does."""
     from PIL import Image
     with Image.open(io.BytesIO(memoryview(data.numpy()))) as image:
         return image.convert("RGB")
@@ -32,7 +32,7 @@ class Assembly:
     def batch(self, lease, epoch, index, copies=False, allocate=torch.empty):
         """(data, labels), or what collate_fn makes of them.
 
-        lease: whatever has the native batch as `.batch` and keeps its memory as long as it lives.
+        lease: an object that has the native batch as `.batch`, and keeps the batch's memory as long as it lives.
         copies: data must not keep the lease. allocate(shape, dtype=...): memory for the collated tensor."""
         batch = lease.batch
         labels = torch.frombuffer(native.array_at(batch.labels, batch.n_items, native.c_int64),
@@ -47,7 +47,7 @@ class Assembly:
             return self.collate_fn(samples) if self.collate_fn else self._collate(samples, allocate)
 
     def knows_paths(self):
-        """Whether the work asks for the samples' paths."""
+        """True if the work asks for the samples' paths."""
         return bool(self.transform and not self.loader)
 
     @staticmethod
@@ -94,7 +94,7 @@ class Assembly:
 
     @staticmethod
     def _collate(samples, allocate):
-        """default_collate, but plain tensors of one shape are stacked right where they are wanted."""
+        """default_collate, but plain tensors of one shape are stacked in memory from allocate()."""
         first = samples[0][0]
         tensors = [sample for sample, _ in samples]
         if not all(type(t) is torch.Tensor and t.shape == first.shape and t.dtype == first.dtype and is_plain(t)

@@ -55,7 +55,7 @@ class Dataset:
         return native.borrowed_text(lib.diesel_dataset_path, self._shared or self.handle, sample)
 
     def adopt(self):
-        """Before a fork whose children ask for paths only: these lie in memory that a child may read, too."""
+        """To be called before a fork whose children ask only for paths: those lie in memory that a child may read too."""
         self._shared = self.handle
 
     def __getstate__(self):

@@ -26,7 +26,7 @@ def find(environment, group):
     if not 0 <= rank < known.WORLD_SIZE:
         raise ValueError(f"rank {rank} is not within world size {known.WORLD_SIZE}: {REMEDY}")
     if known.LOCAL_WORLD_SIZE == known.WORLD_SIZE and known.LOCAL_RANK not in (None, rank):
-        raise ValueError(f"LOCAL_RANK is {known.LOCAL_RANK}, but RANK is {rank}, and all ranks are of one node: {REMEDY}")
+        raise ValueError(f"LOCAL_RANK is {known.LOCAL_RANK}, but RANK is {rank}, and all ranks are on one node: {REMEDY}")
     return rank, known.WORLD_SIZE
 
 
@@ -56,7 +56,7 @@ def _agree(variable, value, name, truth):
 
 
 def _alone(known):
-    """Nothing tells of other ranks, or of them without their number."""
+    """Without WORLD_SIZE the process is alone, unless something else tells of other ranks: ValueError then."""
     for name in ("RANK", "LOCAL_RANK"):
         if getattr(known, name):
             raise ValueError(f"{name} is {getattr(known, name)}, but WORLD_SIZE is not set: {REMEDY}")
@@ -68,7 +68,7 @@ def _alone(known):
 
 
 def _rank(known):
-    """The rank among WORLD_SIZE without RANK."""
+    """The rank where WORLD_SIZE is set and RANK is not."""
     world = known.WORLD_SIZE
     if world == 1:
         return 0

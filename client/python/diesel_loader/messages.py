@@ -11,7 +11,7 @@ names them (SCM_RIGHTS).
     worker -> trainer   READY     pid
                         RESULT    small: flags; sequence, buffer, bytes of it, offset of the table, CPU, wall and
                                   hand-off ns, private bytes of the process              + 1 descriptor if NEW
-                        RELEASED  sequence: the batch that its result said was KEPT is not used any more
+                        RELEASED  sequence: the batch of a result with KEPT is not used any more
                         DROPPED   buffer: unmapped by the worker
     trainer -> nursery  SPAWN     worker                                                 + 1 descriptor: its socket
     nursery -> trainer  SPAWNED   worker, pid
@@ -68,7 +68,7 @@ def send(end, kind, *numbers, small=0, fds=(), table=b""):
 
 
 def receive(end, block=True):
-    """(kind, small, eight numbers, table, descriptors), None when nothing is there; EOFError at the end."""
+    """Returns (kind, small, eight numbers, table, descriptors), or None when nothing is there; EOFError at the end."""
     flags = socket.MSG_CMSG_CLOEXEC | (0 if block else socket.MSG_DONTWAIT)
     try:
         data, more, _, _ = end.recvmsg(_MAX_BYTES, _MAX_MORE, flags)  # socket.recv_fds() ignores flags
@@ -87,7 +87,7 @@ def receive(end, block=True):
 
 
 def hang_up(end):
-    """Closes an end so that the other one sees it, also where a process that was forked meanwhile has it, too."""
+    """Closes an end so that the other end sees it, even if a process that was forked meanwhile has it too."""
     with contextlib.suppress(OSError):  # the other end is gone already
         end.shutdown(socket.SHUT_RDWR)
     end.close()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nursery: one process that the trainer starts early, and that forks workers whenever there are to be more.
+"""The nursery: one process that the trainer starts early, and that forks workers whenever more are needed.
 
 So a worker starts within milliseconds in the middle of an epoch, without forking the trainer (threads, locks, a
 device, gigabytes of page tables) or importing everything again. It has one thread, holds what the workers need, and
-reaps them. When it dies, by whatever, the kernel kills its workers; when the trainer dies, it ends.
+reaps them. However it dies, the kernel kills its workers; when the trainer dies, it ends.
 """
 import contextlib
 import gc
@@ -17,11 +17,11 @@ import time
 from . import messages, session, worker
 from .messages import Kind
 
-GRACE_S = 2.0  # for workers to finish what they do, when the trainer is done with them
+GRACE_S = 2.0  # for workers to finish what they do when the trainer is done with them
 
 
 class Nursery:
-    """Its life, in its process."""
+    """What runs in the nursery's process."""
 
     def __init__(self, end, trainer, setup):
         self._end, self._trainer, self._setup = end, trainer, setup
@@ -31,7 +31,7 @@ class Nursery:
         self._wake_write.setblocking(False)
 
     def run(self):
-        """Until the trainer is done with it, or gone."""
+        """Runs until the trainer is done with it, or gone."""
         with self._wake_read, self._wake_write:
             self._run()
 
@@ -97,7 +97,7 @@ class Nursery:
             messages.send(self._end, *message)
 
     def _finish(self):
-        """The trainer has closed all ends: workers end by themselves, or are ended."""
+        """The trainer has closed all ends: workers end by themselves, or are killed."""
         end = time.monotonic() + GRACE_S
         while self._workers and time.monotonic() < end:
             self._reap()
@@ -122,7 +122,7 @@ def _nothing(*_):
 
 @contextlib.contextmanager
 def _watching(pid, poll):
-    """Polls for the end of a process; gives None where the kernel has no pidfd for us."""
+    """Polls for the end of a process; yields None where the kernel has no pidfd for us."""
     try:
         fd = os.pidfd_open(pid)
     except (AttributeError, OSError):

@@ -46,13 +46,13 @@ class _Worker:
         self.ready = self.retiring = False
         self.life, self.segments = None, set()  # what it has mapped
         self.outstanding = {}                   # sequence: Entry, in the order they were handed over
-        self.kept = {}                          # sequence: lease that its user's code refers to
+        self.kept = {}                          # sequence: lease of a batch that the user's code there refers to
         self.reader = results.Reader()
         self.bytes = 0
 
 
 class _WorkerGone(Exception):
-    """Found out while something was told to it."""
+    """Raised when a message to a worker finds it gone."""
 
 
 def _tell(worker, kind, *numbers, **more):
@@ -66,7 +66,7 @@ class Pool:
     """Worker processes of one stream. One thread.
 
     setup: worker.Setup. context: as torch's multiprocessing_context. depth: batches that a worker has at a time.
-    work: native.Work, whose counters of workers it counts up."""
+    work: native.Work; the pool counts up its counters of workers."""
 
     def __init__(self, setup, context, depth, work):
         self._depth, self._work = depth, work
@@ -102,11 +102,11 @@ class Pool:
 
     @property
     def n_staying(self):
-        """Workers that are there or start, without those that only finish something."""
+        """Workers that run or start, without those that only finish what they have."""
         return sum(not w.retiring for w in self._workers.values())
 
     def resize(self, n):
-        """There are to be n workers: new ones start in the background, others finish what they have."""
+        """Makes the number of workers n: new ones start in the background, those too many finish what they have."""
         staying = [w for w in self._workers.values() if not w.retiring]
         staying.sort(key=lambda w: (w.ready, -w.number))
         for worker in staying[:max(0, len(staying) - n)]:
@@ -144,14 +144,14 @@ class Pool:
         return sum(len(w.outstanding) for w in self._workers.values())
 
     def has_room(self):
-        """Whether a worker would take a batch more."""
+        """True if a worker would take another batch."""
         return any(w.ready and not w.retiring and len(w.outstanding) < self._depth for w in self._workers.values())
 
     def has_idle(self):
         return any(w.ready and not w.retiring and not w.outstanding for w in self._workers.values())
 
     def submit(self, entry, session):
-        """Hands a batch to the least busy worker; False when that cannot be done (now)."""
+        """Hands a batch to the least busy worker; False when that cannot be done now."""
         workers = [w for w in self._workers.values() if w.ready and not w.retiring]
         if not workers:
             return False
@@ -159,7 +159,7 @@ class Pool:
         try:
             self._show(worker, entry.lease, session)
         except _WorkerGone:
-            self.orphans.append(entry)  # for another one, when collect() has found out
+            self.orphans.append(entry)  # another worker gets it when collect() has noticed
             return True
         except OSError:
             return False  # the daemon that knows the segments is lost, or there are too many descriptors
@@ -196,7 +196,7 @@ class Pool:
         worker.segments.update(segments)
 
     def abandon(self):
-        """Nobody wants what is under way: workers skip what they have not begun."""
+        """Gives up what is under way: workers skip what they have not begun."""
         self._generation += 1
         self.orphans.clear()
         for worker in list(self._workers.values()):
@@ -207,7 +207,7 @@ class Pool:
                     _tell(worker, Kind.CANCEL, self._generation)
 
     def collect(self, timeout_ms):
-        """Takes what workers and nursery have to say; waits for something at most so long. Whether there was."""
+        """Handles messages of the workers and the nursery; waits for one at most timeout_ms. True if there was one."""
         ready = self._poll.poll(timeout_ms)
         ends = {w.end.fileno(): w for w in self._workers.values()}
         for fd, _ in ready:
@@ -259,7 +259,7 @@ class Pool:
         entry.done = True
         try:
             entry.result = worker.reader.read(buffer, table)
-        except Exception as error:  # what the user's code gave cannot be had here
+        except Exception as error:  # what the user's code returned cannot be unpickled here
             entry.error = error
         if flags & Flag.FAILED and entry.error is None:
             entry.error, entry.result = _as_exception(entry.result), None
@@ -346,7 +346,7 @@ def _how(code):
 
 
 def _as_exception(failure):
-    """The exception of a worker: of its own class, where that takes a text, with its traceback as the text."""
+    """A worker's exception with its traceback as the text; of its own class where that can be made from a text."""
     try:
         cls = pickle.loads(failure.exception) if failure.exception else None
         if cls is KeyError:
@@ -354,7 +354,7 @@ def _as_exception(failure):
         if cls and issubclass(cls, Exception) and not issubclass(cls, (StopIteration, StopAsyncIteration)):
             return cls(failure.text)
     except Exception:
-        pass  # a class that takes something else, or that is not to be had here
+        pass  # a class that takes something else, or that cannot be imported here
     return RuntimeError(failure.text)
 
 

@@ -20,7 +20,7 @@ from .native import byref, lib
 HEADER = 64          # DIESEL_RESULT_HEADER
 ALIGN = 64
 SPARE = 1 << 14      # for the pickle, in a buffer that a tensor is collated in
-MAX_FREE = 3         # buffers that wait for a use
+MAX_FREE = 3         # free buffers that are kept for the next results
 _TABLE = struct.Struct("<QQQ")  # offset and length of the pickle, pieces
 _PIECE = struct.Struct("<QQ")   # offset, length
 
@@ -39,7 +39,7 @@ def tensor_of(buffer, dtype, shape):
 
 
 def is_plain(tensor):
-    """Whether a tensor is its bytes, dtype and shape, and nothing else."""
+    """True if a tensor is its bytes, dtype and shape, and nothing else."""
     return (type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type == "cpu"
             and not tensor.requires_grad and not tensor.is_quantized and not tensor.is_conj()
             and not tensor.is_neg())
@@ -95,7 +95,7 @@ class Buffer:
 
 
 class Writer:
-    """A worker's buffers. allocate() and write() for each batch, then lend() when the trainer was told."""
+    """A worker's buffers: allocate() and write() for each batch, then trim() when the trainer was told."""
 
     def __init__(self):
         self._buffers, self._next, self._current, self._used = [], 0, None, HEADER
@@ -113,7 +113,7 @@ class Writer:
         return torch.frombuffer(piece, dtype=dtype).view(shape)
 
     def write(self, result):
-        """(buffer, offset of the table): the result lies in the buffer."""
+        """Writes the result into a buffer; returns (buffer, offset of the table)."""
         file = io.BytesIO()
         pickler = _Pickler(file)
         pickler.dump(result)
@@ -121,7 +121,7 @@ class Writer:
         need = _align(body.nbytes) + _TABLE.size + len(pickler.pieces) * _PIECE.size
         need += sum(_align(size) for address, size, _ in pickler.pieces if self._inside(address) is None)
         buffer = self._current
-        if buffer is None or self._used + need > buffer.size:  # else also what is in the smaller one is copied
+        if buffer is None or self._used + need > buffer.size:  # what is in the smaller one is then copied too
             need += self._used
             buffer, self._used = self._free_buffer(need + HEADER, but=buffer), HEADER
         placed = [self._place(buffer, *piece[:2]) for piece in pickler.pieces]
@@ -134,11 +134,11 @@ class Writer:
         return buffer, end
 
     def forget(self):
-        """What was allocated for a result that did not come to be."""
+        """Drops what was allocated for a result that failed."""
         self._current, self._used = None, HEADER
 
     def trim(self):
-        """Unmaps buffers that wait in vain; their numbers."""
+        """Unmaps free buffers beyond MAX_FREE; returns their numbers."""
         free = [b for b in self._buffers if lib.diesel_result_is_free(b.address)]
         gone = sorted(free, key=lambda b: b.size)[:max(0, len(free) - MAX_FREE)]
         for buffer in gone:

@@ -33,7 +33,7 @@ def seed_all(seed):
 
 
 class Kept:
-    """The generators' states, put back at the end: a transform in the trainer must not disturb its draws."""
+    """The generators' states, put back at the end: a transform in the trainer must not disturb the trainer's own draws."""
 
     def __enter__(self):
         numpy_random = _numpy_random()

@@ -34,7 +34,7 @@ class Lease:
 
     @property
     def life(self):
-        """Which life of the daemon's the batch is from."""
+        """The life of the daemon that the batch is from."""
         return lib.diesel_batch_life(self._address)
 
     def segments(self):
@@ -69,7 +69,7 @@ class Session:
         _open.add(self)
 
     def is_ours(self):
-        """Whether it was opened in this process, also after it was closed."""
+        """True if it was opened in this process, even if it is closed now."""
         return self._opened_by == os.getpid()
 
     def seek(self, epoch, batch):
@@ -93,7 +93,7 @@ class Session:
 
     @property
     def crowded(self):
-        """Whether the caller holds so many batches that the daemon could not work ahead."""
+        """True if the caller holds so many batches that the daemon could not work ahead."""
         return self.n_held >= self.max_held - 1
 
     @property

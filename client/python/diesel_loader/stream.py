@@ -28,7 +28,7 @@ def usable_cores():
 
 
 class Stream:
-    """dataset, assembly: of the batches. open_session(epoch, first): a Session there. n_workers: a number, or None
+    """assembly: the work on each batch. open_session(epoch, first): a Session that starts there. n_workers: a number, or None
     for the daemon's choice. setup: worker.Setup; context, depth: of a Pool. persistent: workers stay from epoch to
     epoch."""
 
@@ -41,9 +41,9 @@ class Stream:
         self._at = None          # (epoch, batch) that the session gives next; None: to be sought
         self._position = (0, 0)  # of the next batch to deliver
         self._wanted = 0         # workers
-        self._ended = None       # the epoch that was delivered to its end last
-        self._crosses = False    # whether the user goes from epoch to epoch: then the next one is begun early
-        self.token = None        # of the iterator that may ask
+        self._ended = None       # the last epoch that was delivered to its end
+        self._crosses = False    # the user goes from epoch to epoch: then the next one is begun early
+        self.token = None        # of the iterator that may call next()
         self.work = native.Work(policy=self._policy())
         self.pid = os.getpid()
 
@@ -58,7 +58,7 @@ class Stream:
         return self._pool.n_ready if self._pool else 0
 
     def begin(self, epoch, first):
-        """next() gives batch `first` of the epoch next; the iterators before are over. A token for next()."""
+        """Makes batch `first` of the epoch the next one, and ends earlier iterators. Returns the new iterator's token."""
         self.token = object()
         if self._pool and not self._persistent:
             self._drop_pool()
@@ -94,8 +94,8 @@ class Stream:
         self._pool = None
 
     def next(self):
-        """(what the user sees, position behind it); None at the end of the epoch. Raises what went wrong with this
-        batch; the next call goes on behind it, where that is possible."""
+        """Returns (what the user sees, position after it); None at the end of the epoch. Raises what went wrong with
+        this batch; the next call goes on after it, where that is possible."""
         begin = time.perf_counter_ns()
         try:
             self._seek()
@@ -130,7 +130,7 @@ class Stream:
             self._pool.abandon()
 
     def _adjust(self):
-        """As many workers as there are to be, by now."""
+        """Brings the number of workers to what is wanted now."""
         if self._pool is None:
             return
         wanted = self._n_workers
@@ -152,7 +152,7 @@ class Stream:
     # From the session to the workers
 
     def _take(self):
-        """The session's next batch, which it waits for, or what came instead of it, as an Entry."""
+        """Waits for the session's next batch; returns it, or what came instead of it, as an Entry."""
         try:
             lease = self.session.next_batch()
         except errors.DamagedData as error:
@@ -181,11 +181,11 @@ class Stream:
         while pool.has_room() and session.n_ready and not session.crowded and self._may_take():
             entry = self._take()
             if not entry.done and not pool.submit(entry, session):
-                break  # the trainer does it when it comes to it
+                break  # the trainer does it when its turn comes
         self.work.handoff_ns += time.perf_counter_ns() - begin
 
     def _may_take(self):
-        """Whether what the session gives next is wanted already: not much of an epoch that may never come."""
+        """True if the session's next batch is wanted already: little is taken of an epoch that may never come."""
         if not self._pending:
             return True
         if self._pending[-1].error is not None:

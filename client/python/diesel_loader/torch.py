@@ -21,19 +21,19 @@ DEFAULT_RECONNECT_S = 60
 AUTO = "auto"
 SPARE_SLOTS = 3
 MAX_SLOTS = 64        # RING_MAX_SLOTS
-MAX_CORES_HELD = 16   # slots take memory: not for the cores of a large machine, when the daemon may want few
+MAX_CORES_HELD = 16   # slots take memory, and on a large machine the daemon may want few workers
 
 
 class DataLoader:
     """Iterates a packed dataset in batches, as torch.utils.data.DataLoader does.
 
     dataset: a Dataset or the path of one.
-    batch_size: samples a batch.
+    batch_size: samples per batch.
     shuffle: chunk-wise shuffle, another order every epoch; False: the order of storage, always the same.
     seed: of the shuffle. The order is a pure function of (dataset version, seed, epoch, world size x
         batch size): the same on any machine, whatever the daemon's settings.
     transform: called with each sample as ImageFolder would hand it over: an RGB PIL image where the path
-        ends as an image's, else a 1-D uint8 tensor. `loader` replaces that first step: called with the
+        has an image's extension, else a 1-D uint8 tensor. `loader` replaces that first step: called with the
         1-D uint8 tensor of the stored bytes.
     num_workers: processes that run loader, transform and collate_fn. "auto" (or None, the default): as many as
         the daemon says, at every batch anew; 0 is among its choices, and means that the trainer does it, because
@@ -44,7 +44,7 @@ class DataLoader:
         "batch" (default): once a batch, from (seed, epoch, rank, world_size, batch_size, batch); "sample":
         before each sample, from (seed, epoch, sample), so that batch size and ranks do not matter either, at
         some 15 us a sample; None: not at all, as in PyTorch. With the first two, random augmentation is the same
-        with any number of workers, also when it changes, and the trainer's own generators are left alone.
+        with any number of workers, even if it changes, and the trainer's own generators are left alone.
         Generators that the functions own are theirs to seed.
     drop_last: leave out the last batch where it is not full.
     collate_fn: called with a list of (sample, label); default torch's default_collate.
@@ -127,7 +127,7 @@ class DataLoader:
                              f"{world_size} ranks that share it")
 
     def __len__(self):
-        """Batches an epoch of this rank: the same number on every rank."""
+        """Batches per epoch of this rank: the same number on every rank."""
         return self._n_batches(self.world_size)
 
     def _n_batches(self, world_size):

@@ -19,7 +19,7 @@ from .messages import Flag, Kind
 from .native import byref, lib
 
 MAX_KEPT = 2            # batches that the user's code may keep; then it gets copies
-MEMORY_EVERY_S = 10     # how often a worker looks how much memory it has
+MEMORY_EVERY_S = 10     # how often a worker reads how much memory it has
 PR_SET_PDEATHSIG = 1
 
 Task = collections.namedtuple("Task", "sequence generation slot n_items epoch index")
@@ -47,7 +47,7 @@ class Lease:
 
 
 class Mirror:
-    """libdiesel's sight of one life of the session."""
+    """libdiesel's view of one life of the session."""
 
     def __init__(self, memory, fd):
         self._handle = ctypes.c_void_p()
@@ -83,7 +83,7 @@ class Worker:
         self._writer = results.Writer()
         self._n_kept = 0
         self._bytes, self._bytes_at = 0, None
-        self._failure = self._start(number)  # of the user's worker_init_fn: told with the first batch
+        self._failure = self._start(number)  # of the user's worker_init_fn: the result of every batch
 
     def run(self):
         messages.send(self._end, Kind.READY, os.getpid())
@@ -101,7 +101,7 @@ class Worker:
         try:
             if self._setup.init_fn:
                 self._setup.init_fn(number)
-        except BaseException as error:  # whatever it is belongs to the trainer
+        except BaseException as error:  # whatever it is, the trainer raises it
             return _failure(error, "worker_init_fn")
         return None
 
@@ -180,7 +180,7 @@ class Worker:
             pass  # the trainer is gone, and with it what it could release
 
     def _private_bytes(self):
-        """Memory that only this process has; 0 until it was looked at, as that takes the kernel a while."""
+        """Memory that only this process has; 0 if unknown. Read now and then: it takes the kernel a while."""
         now = time.monotonic()
         if self._bytes_at is None or now - self._bytes_at > MEMORY_EVERY_S:
             self._bytes_at = now
@@ -197,13 +197,13 @@ def _nothing():
 
 
 def _failure(error, where):
-    """The exception as something that can always be sent: its class if the trainer can have it, and its text."""
+    """The exception as something that can always be sent: its class if that can be pickled, and its text."""
     text = (f"Caught {type(error).__name__} in worker process {os.getpid()}, {where}.\nOriginal "
             + "".join(traceback.format_exception(type(error), error, error.__traceback__)))
     try:
         cls = pickle.dumps(type(error))
     except Exception:
-        cls = None  # made in a function
+        cls = None  # a class made in a function
     return results.Failure(cls, text)
 
 
@@ -215,7 +215,7 @@ def _tell_torch(number, seed):
 
 @contextlib.contextmanager
 def _untold():
-    """Without that: default_collate would make a file in /dev/shm of every tensor, in vain."""
+    """Hides that from default_collate, which would make a file in /dev/shm of every tensor, in vain."""
     info = torch.utils.data._utils.worker
     told, info._worker_info = info._worker_info, None
     try:

@@ -29,7 +29,7 @@ struct load {
 	struct segment *segment; /* read into, and verified there */
 	struct segment *lent;    /* where it is copied then; NULL: it stays */
 	struct segment *carried; /* from before a restart: copied from there if the file is still the same */
-	bool copies;             /* it is */
+	bool copies;             /* the file is the same: the chunk is copied from `carried` */
 	uint32_t distance;
 	struct job *job;
 	struct place *own, *place; /* that of the session that asked; the one tried now */

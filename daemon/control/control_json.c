@@ -114,7 +114,7 @@ json_t *control_entry_json(const struct control_log_entry *e)
 	return root;
 }
 
-/* null: nobody has set it, and there is no sample that says what it is. */
+/* The value is null if nobody has set the knob and no sample says what it is. */
 static json_t *knob_json(const struct control *c, const struct job *job, const struct control_job *known,
 			 enum tuner_knob knob)
 {
@@ -154,7 +154,7 @@ static json_t *last_decision(const struct control *c, uint64_t job)
 	return json_null();
 }
 
-/* What is in memory for the job. */
+/* What the job has in memory. */
 static json_t *memory_json(const struct control *c, const struct job *job)
 {
 	struct serving_job_memory m;
@@ -226,7 +226,8 @@ static json_t *sensing_json(const struct control *c)
 	if (!c->sensor)
 		return json_null();
 	sensor_status_get(c->sensor, &s);
-	/* cpu_s is the child's own; the programs run on the jobs' time, and how long is not always known. */
+	/* cpu_s is the child's own. The BPF programs run on the jobs' time, and for how long is not always
+	 * known. */
 	return json_pack("{s:s, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "source", source_name(s.source),
 			 "active", s.active, "why", s.why[0] ? json_text(s.why) : json_null(), "restarts",
 			 json_u64(s.n_restarts), "lost", json_u64(s.n_lost), "cpu_s",

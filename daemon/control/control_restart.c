@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a restart wants back, under three keys of the history's state:
+ * What a restart needs back, under three keys of the history's state:
  *   settings  JSON: what was set while running, and pins
  *   jobs      JSON: numbers of jobs by pid and start time of the trainer, and the knobs they had
  *   tuner     struct saved_tuner, and struct tuner_state as it lies in memory
- * All of it is checked: a part that is not as it should be is left out.
+ * All of it is checked, and a part that is not valid is left out.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -80,7 +80,7 @@ static void save_jobs(struct control *c)
 		job = json_pack("{s:o, s:o, s:o, s:i, s:i}", "id", json_u64(j->id), "pid",
 				json_u64((uint64_t)j->pid), "start", json_u64(j->start_ticks), "rank",
 				(int)j->rank, "world", (int)j->world);
-		for (int i = 0; i < TUNER_N_KNOBS; i++) /* a cache that is free: -1 */
+		for (int i = 0; i < TUNER_N_KNOBS; i++) /* a free cache is saved as -1 */
 			json_object_set_new(job, tuner_knob_table[i].saved, json_u64(j->knobs.value[i]));
 		json_array_append_new(jobs, job);
 	}
@@ -124,7 +124,7 @@ static json_t *load_json(struct control *c, const char *key)
 	return r < 0 ? NULL : json_loadb(text, size, 0, NULL);
 }
 
-/* Through the same door as a client's request, so that nothing gets in that could not be set. */
+/* Goes the way of a client's request, so that nothing is restored that could not be set. */
 static void restore_one(struct control *c, uint64_t job, enum wire_setting_key key, uint64_t value)
 {
 	struct wire_set message = {.job = job, .n_settings = 1};
@@ -167,7 +167,7 @@ static void restore_tuner(struct control *c)
 	if (history_load_state(c->history, "tuner", (void **)&saved, &size, NULL) < 0)
 		return;
 	read_boot_id(boot_id);
-	/* After a reboot the clock has begun anew, and all jobs are gone. */
+	/* After a reboot the clock starts anew, and all jobs are gone. */
 	if (size != sizeof(*saved) + tuner_state_bytes() || saved->state_bytes != tuner_state_bytes() ||
 	    saved->sample_bytes != sizeof(struct stall_sample) ||
 	    memcmp(saved->boot_id, boot_id, sizeof(boot_id)))
@@ -185,7 +185,7 @@ static void on_entry(void *user, struct history_entry *entry)
 	(void)control_log_add(&c->log, &restored);
 }
 
-/* Pins of jobs that cannot come back. */
+/* Drops the pins of jobs that cannot come back. */
 static void forget_strangers(struct control *c)
 {
 	const json_t *jobs = json_object_get(c->remembered, "jobs");
@@ -216,7 +216,7 @@ void control_restore(struct control *c)
 		log_warning("%s", err.text);
 }
 
-/* What was not saved, as the knob is newer than the file, is free. */
+/* A knob that was not saved, because it is newer than the file, is free. */
 static struct tuner_knobs saved_knobs(const json_t *saved)
 {
 	struct tuner_knobs knobs = tuner_knobs_free();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One second: samples in, decisions out, both remembered. */
+/* One second: samples in, decisions out, both recorded. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 #define SAVE_EVERY_ROUNDS 30
 
-/* One line when writing begins to fail, and one when it works again. */
+/* Logs one line when writing begins to fail, and one when it works again. */
 static void watch_history(struct control *c)
 {
 	struct history_status status;
@@ -22,14 +22,15 @@ static void watch_history(struct control *c)
 	if (strcmp(status.error, c->history_problem) == 0)
 		return;
 	if (status.error[0])
-		log_warning("%s: decisions are not kept on disk until that is mended", status.error);
+		log_warning("%s: decisions are not kept on disk until that is fixed", status.error);
 	else
 		log_info("the history is written again; %llu record%s lost",
 			 (unsigned long long)status.n_dropped, units_plural(status.n_dropped));
 	memcpy(c->history_problem, status.error, sizeof(c->history_problem));
 }
 
-/* Whether a decision is carried out: without tuning, only what the operator says is. */
+/* Returns true if a decision is to be carried out: without tuning, only the operator's pins and limits
+ * are. */
 static bool obeyed(const struct control *c, enum tuner_rule rule)
 {
 	return settings_get(&c->settings, WIRE_SET_TUNE) == WIRE_TUNE_ON || rule == TUNER_RULE_PIN ||
@@ -126,7 +127,7 @@ uint64_t control_n_carried_out(const struct control *c, enum tuner_rule rule)
 
 static double add(double sum, double value)
 {
-	return value == value ? sum + value : sum; /* not known counts as nothing */
+	return value == value ? sum + value : sum; /* an unknown value adds nothing */
 }
 
 /* Means over HISTORY_GRAIN_S for plots. */
@@ -189,7 +190,7 @@ static bool have_memory(struct control *c)
 	return c->state && c->result;
 }
 
-/* A second has passed and was measured. */
+/* The sensor has measured a second. */
 static void tune_second(void *user, const struct stall_node *node, const struct stall_sample *samples,
 			size_t n, uint64_t now_ns)
 {

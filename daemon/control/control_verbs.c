@@ -46,7 +46,7 @@ int control_why(struct control *c, const struct control_viewer *viewer, const st
 	bool found = !m->job || (job && may_see(viewer, job->uid));
 	char *text;
 
-	/* A job that has ended is known as long as its decisions are. */
+	/* A job that has ended is known as long as any of its decisions is. */
 	for (uint64_t i = 0; (entry = control_log_newest(&c->log, i)); i++) {
 		if ((m->job && entry->entry.decision.job != m->job) || !may_see(viewer, entry->entry.uid))
 			continue;
@@ -67,7 +67,7 @@ int control_why(struct control *c, const struct control_viewer *viewer, const st
 	return 0;
 }
 
-/* A knob that the client does not let go of cannot be had by wishing. */
+/* Refuses to set a knob whose value the client has fixed. */
 static int check_tunable(const struct control *c, const struct wire_set *m, struct error *err)
 {
 	const struct control_job *known = control_find_job(c, m->job);
@@ -123,7 +123,8 @@ int control_set(struct control *c, const struct control_viewer *viewer, const st
 		r = settings_apply(&c->settings, m, err);
 	if (r < 0)
 		return r;
-	/* What was learnt while nothing was carried out is of no use, and the other way round. */
+	/* What was learnt while nothing was carried out is of no use when decisions are, and the other way
+	 * round. */
 	if (settings_get(&c->settings, WIRE_SET_TUNE) != mode)
 		forget_all(c);
 	control_apply_limits(c);

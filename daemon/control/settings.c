@@ -13,7 +13,7 @@
 #define CLIENT_WORKERS_MOST 256u
 #define DEFAULT_PREFETCH    64u
 
-/* Of what is no knob: those are in tuner_knob_table, and what they may be is what their limit may be. */
+/* The settings that are not knobs. Those are in tuner_knob_table, and have the range of their limit. */
 static const struct row {
 	const char *name;
 	bool bytes;
@@ -27,7 +27,7 @@ static const struct row {
     [WIRE_SET_PREFETCH_MAX] = {.name = "prefetch-max", .least = 0, .most = PREFETCH_MOST},
 };
 
-/* NULL: it is no knob. */
+/* NULL: the key is not a knob's. */
 static const struct tuner_knob_info *knob_info(enum wire_setting_key key)
 {
 	enum tuner_knob knob;
@@ -110,7 +110,7 @@ static const char *format(enum wire_setting_key key, uint64_t value, char text[3
 	return text;
 }
 
-/* A value by itself, and against its limit. */
+/* Checks a value by itself, and against its limit. */
 static int check_value(const struct settings *s, enum wire_setting_key key, uint64_t value, struct error *err)
 {
 	const struct tuner_knob_info *knob = knob_info(key);
@@ -167,7 +167,7 @@ static int apply_pin(struct settings *s, uint64_t job, enum tuner_knob knob, con
 			*pin = s->pins[--s->n_pins];
 		return 0;
 	}
-	/* Room is left for the pins that the configuration makes. */
+	/* Leaves room for the pins from the configuration. */
 	if (!pin && s->n_pins >= TUNER_MAX_PINS - TUNER_N_KNOBS)
 		return error_set(err, -ENOSPC, "no more than %d knobs can be pinned: let go of some first",
 				 TUNER_MAX_PINS - TUNER_N_KNOBS);
@@ -187,7 +187,7 @@ static int apply_one(struct settings *s, uint64_t job, const struct wire_setting
 	bool pins = tuner_knob_of_key(key, &knob) == 0;
 
 	if (!pins && job)
-		return error_set(err, -EINVAL, "%s is of the whole daemon: set it without a job",
+		return error_set(err, -EINVAL, "%s applies to the whole daemon: set it without a job",
 				 settings_name(key));
 	if (!(w->flags & WIRE_SETTING_AUTO)) {
 		int r = check_value(s, key, w->value, err);

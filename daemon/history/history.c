@@ -14,7 +14,7 @@
 
 /* Records are written in gulps, and at once when a decision is among them. */
 #define GULP_S 5
-/* After a failure: not with every record again. */
+/* After a failure, records are not tried again for so long. */
 #define RETRY_NS   (10 * NS_PER_S)
 #define TRIM_EVERY 64 /* gulps */
 
@@ -32,8 +32,8 @@ static int lock_history(struct history *h, struct error *err)
 	return 0;
 }
 
-/* Only what was a history once may be renamed: a wrong --history must not cost somebody's file. The magic is
- * SQLite's, the application's number lies at byte 68, big endian. */
+/* Returns true if the file was once a history. Only then may it be renamed: a wrong --history must not cost
+ * somebody a file. The magic is SQLite's, the application's number is at byte 68, big endian. */
 static bool was_history(const char *path)
 {
 	static const char magic[16] = "SQLite format 3";
@@ -51,14 +51,15 @@ static bool was_history(const char *path)
 	return is;
 }
 
-/* With the files that SQLite keeps beside it: a journal must not meet another file. */
+/* Sets a damaged history aside, and removes the files that SQLite keeps beside it: its journal must not be
+ * applied to the new file. */
 static int set_aside(const char *path, char notice[256], struct error *err)
 {
 	static const char *const beside[] = {"-wal", "-shm"};
 	char damaged[4096], name[4096];
 
 	if (!was_history(path))
-		return error_set(err, -EEXIST, "%s is no history of dieseld: name another file", path);
+		return error_set(err, -EEXIST, "%s is not a history of dieseld: name another file", path);
 	snprintf(damaged, sizeof(damaged), "%s.damaged", path);
 	if (access(damaged, F_OK) == 0)
 		return error_set(
@@ -189,7 +190,7 @@ static int write_gulp(struct history *h, struct record *first, bool trim, struct
 	return r;
 }
 
-/* A full file makes room first: a write that failed for want of it may succeed then. */
+/* Makes room in a full file, so that a write that failed for want of it may succeed. */
 static int make_room(struct history *h, struct error *err)
 {
 	int r = history_file_begin(h->file, err);

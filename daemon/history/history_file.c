@@ -53,7 +53,8 @@ static const char *const statements[HISTORY_N_STATEMENTS] = {
     [HISTORY_PUT_STATE] = "INSERT OR REPLACE INTO state(key, value) VALUES(?,?)",
 };
 
-/* Whose file it is: ours, ours of a newer program, or somebody else's. An empty one is ours to be. */
+/* Checks whose file it is. 0: ours, or an empty one that will be; -EPROTONOSUPPORT: another version's;
+ * -EEXIST: another program's. */
 static int check_identity(struct history_file *f, struct error *err)
 {
 	int64_t application = 0, version = 0, tables = 0;
@@ -68,7 +69,7 @@ static int check_identity(struct history_file *f, struct error *err)
 	if (tables == 0 && application == 0 && f->max_bytes)
 		return 0;
 	if (application != HISTORY_APPLICATION)
-		return error_set(err, -EEXIST, "%s is no history of dieseld: name another file", f->path);
+		return error_set(err, -EEXIST, "%s is not a history of dieseld: name another file", f->path);
 	if (version != HISTORY_VERSION)
 		return error_set(
 		    err, -EPROTONOSUPPORT,
@@ -95,7 +96,7 @@ static int prepare_writing(struct history_file *f, struct error *err)
 	if (r < 0)
 		return r;
 	if (page_bytes <= 0)
-		return error_set(err, -EIO, "sqlite names no page size");
+		return error_set(err, -EIO, "sqlite reports no page size");
 	f->page_bytes = (uint64_t)page_bytes;
 	snprintf(limit, sizeof(limit), "PRAGMA max_page_count = %llu",
 		 (unsigned long long)(f->max_bytes / f->page_bytes));
@@ -154,7 +155,7 @@ int history_file_commit(struct history_file *f, struct error *err)
 void history_file_rollback(struct history_file *f)
 {
 	sql_rollback(f->sql);
-	f->config_id = 0; /* its row may be gone */
+	f->config_id = 0; /* its row may have been rolled back */
 }
 
 int history_file_put_entry(struct history_file *f, const struct history_entry *e, struct error *err)
@@ -215,7 +216,7 @@ static int put_config(struct history_file *f, uint64_t at_ms, const struct tuner
 	struct sql_statement *st = f->st[HISTORY_PUT_CONFIG];
 	int r;
 
-	/* A difference in padding costs a row, nothing else.
+	/* A difference in padding costs a row and nothing else.
 	 * NOLINTNEXTLINE(bugprone-suspicious-memory-comparison) */
 	if (f->config_id && memcmp(&f->config, config, sizeof(*config)) == 0)
 		return 0;
@@ -260,7 +261,7 @@ uint64_t history_file_bytes(const struct history_file *f)
 	return f->bytes;
 }
 
-/* Bytes in use; pages that are free are used again and never given back. */
+/* *ret_used: bytes in use. Free pages are used again, but never given back. */
 static int measure(struct history_file *f, uint64_t *ret_used, struct error *err)
 {
 	int64_t pages = 0, unused = 0;
@@ -297,7 +298,7 @@ int history_file_trim(struct history_file *f, uint64_t before_ms, struct error *
 		r = delete_rows(f, tables[i], older, before_ms, err);
 	if (r == 0)
 		r = measure(f, &used, err);
-	/* What replays needs most room and is missed least. */
+	/* What replays read takes most of the room and is missed least. */
 	for (size_t i = 0; i < 3 && r == 0 && used > f->max_bytes / 8 * 7; i++) {
 		r = delete_rows(f, tables[i], oldest, 512, err);
 		if (r == 0)

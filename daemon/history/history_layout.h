@@ -8,7 +8,7 @@
 
 #define HISTORY_APPLICATION 0x444c4831 /* "DLH1" */
 
-/* Rounds are structs as they lie in memory: other sizes are another layout. */
+/* Rounds are structs as they lie in memory: structs of other sizes are another layout. */
 #define HISTORY_LAYOUT                                                                                       \
 	((uint64_t)sizeof(struct stall_sample) | (uint64_t)sizeof(struct stall_node) << 16 |                 \
 	 (uint64_t)sizeof(struct tuner_config) << 32)
@@ -28,6 +28,6 @@ struct history_file {
 	struct sql_statement *st[HISTORY_N_STATEMENTS];
 	char *path;
 	uint64_t max_bytes, page_bytes, bytes;
-	int64_t config_id; /* of the row that holds config; 0: none of this process yet */
+	int64_t config_id; /* of the row that holds `config`; 0: this process has written none yet */
 	struct tuner_config config;
 };

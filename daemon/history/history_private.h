@@ -4,8 +4,8 @@
 /*
  * What history.c (opening, the thread) and history_queue.c (what others may call meanwhile) share.
  *
- * Locks: one, of the queue and the status. Nobody writes to the disk or takes another lock with it, so the
- * loop waits for it for as long as a few fields take to be copied.
+ * Locks: one, for the queue and the status. Nobody holding it writes to the disk or takes another lock, so
+ * the loop waits for it only as long as it takes to copy a few fields.
  */
 
 #include <pthread.h>
@@ -33,10 +33,10 @@ struct history {
 	struct history_options options;
 	char *path;
 	int lock_fd;
-	struct history_file *file; /* the thread's, once it runs; NULL after damage */
+	struct history_file *file; /* the thread's, once that runs; NULL after damage */
 	pthread_t thread;
 	bool started;
-	pthread_mutex_t mutex; /* what follows */
+	pthread_mutex_t mutex; /* guards what follows */
 	pthread_cond_t wake;   /* CLOCK_MONOTONIC */
 	struct record *first, **last;
 	uint32_t n_queued;

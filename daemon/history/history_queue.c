@@ -8,7 +8,7 @@
 #include "history_private.h"
 #include "lib/cleanup.h"
 
-/* Some minutes of an hour's busiest; then the disk hangs. */
+/* Some minutes of a busy hour: if the queue is full, the disk hangs. */
 #define QUEUE_MAX    2048
 #define CLOSE_WAIT_S 3
 
@@ -24,7 +24,7 @@ static struct record *record_new(enum record_kind kind, uint64_t at_ms, size_t s
 	return q;
 }
 
-/* Takes the record; NULL (no memory) counts as dropped. */
+/* Takes the record over; NULL (no memory) counts as dropped. */
 static void enqueue(struct history *h, struct record *q, bool urgent)
 {
 	pthread_mutex_lock(&h->mutex);
@@ -107,7 +107,7 @@ void history_status_get(struct history *h, struct history_status *ret)
 	pthread_mutex_unlock(&h->mutex);
 }
 
-/* false: the disk hangs; the thread, and what it uses, stays until the process ends. */
+/* Returns false if the disk hangs: the thread, and what it uses, then stay until the process ends. */
 static bool end_thread(struct history *h)
 {
 	struct timespec until;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What history_file.c wrote. Nothing in the file is trusted: it may have been edited or damaged. */
+/* Reads what history_file.c wrote. Nothing in the file is trusted: it may have been edited or damaged. */
 #include "history_layout.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ int history_file_get_state(struct history_file *f, const char *key, void **ret_d
 		copy = malloc(size + 1);
 		if (copy) {
 			memcpy(copy, data ? data : "", size);
-			((char *)copy)[size] = '\0'; /* for those who keep texts */
+			((char *)copy)[size] = '\0'; /* for callers that keep texts */
 			*ret_data = copy;
 			*ret_size = size;
 		}
@@ -60,7 +60,7 @@ static void copy_text(char *to, size_t size, const char *from)
 	snprintf(to, size, "%s", from);
 }
 
-/* false: a row with names that this program does not know. */
+/* Returns false for a row with names that this program does not know. */
 static bool read_entry(struct sql_statement *st, struct history_entry *e)
 {
 	struct tuner_decision *d = &e->decision;
@@ -135,7 +135,7 @@ struct round_reader {
 	struct history_round round;
 };
 
-/* false: no round of this layout. */
+/* Returns false if the row is not a round of this layout. */
 static bool read_round(struct sql_statement *st, struct round_reader *reader)
 {
 	size_t config_size, size, head = sizeof(uint64_t) + sizeof(struct stall_node);

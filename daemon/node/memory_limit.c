@@ -41,7 +41,7 @@ static uint64_t read_memtotal(const char *root)
 	return 0;
 }
 
-/* The limits of a group and of all its parents. */
+/* Takes in the limits of a group and of all its parents. */
 static void walk_up(const char *mount, const char *group, const char *file, uint64_t *limit)
 {
 	char directory[1024], path[1100];

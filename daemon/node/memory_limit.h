@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * How much memory this process may use: the smallest of the machine's and of the limits of its cgroup and
- * that group's parents, v2 or v1. root stands in front of /proc and /sys ("" on a real machine).
+ * How much memory this process may use: the machine's memory, or the limit of its cgroup or of any parent of
+ * that, v2 or v1, whichever is smallest. root is put in front of /proc and /sys ("" on a real machine).
  */
 
 #include <stdint.h>

@@ -10,8 +10,8 @@
 #define SO_PEERPIDFD 77
 #endif
 
-/* The number could be another process's by now, if the peer died since it connected: then what is its lasts
- * as long as that one. */
+/* If the peer died since it connected, the number may be another process's by now: then the peer counts as
+ * alive as long as that process. */
 static int by_number(int socket)
 {
 	struct ucred peer = {.pid = 0};

@@ -21,15 +21,15 @@ struct worker {
 };
 
 struct pool {
-	pthread_mutex_t lock; /* guards all but what is the loop thread's */
+	pthread_mutex_t lock; /* guards all but the loop thread's fields */
 	pthread_cond_t wake;
 	struct pool_lane *lanes; /* with tasks waiting */
 	struct pool_lane own;
 	struct pool_queue out;
 	uint64_t turn_ns;    /* of the lane that was served last */
-	uint32_t target;     /* threads that may work */
-	uint32_t n_threads;  /* that live */
-	uint32_t n_sleeping; /* of them; woken ones are until they run */
+	uint32_t target;     /* how many threads may work */
+	uint32_t n_threads;  /* threads now */
+	uint32_t n_sleeping; /* of these; a woken one counts until it runs */
 	uint32_t n_starting;
 	uint32_t n_waiting; /* tasks in lanes */
 	struct worker workers[POOL_MAX_WORKERS];
@@ -59,7 +59,7 @@ static struct pool_task *queue_pop(struct pool_queue *q)
 
 static void lane_add(struct pool *p, struct pool_lane *lane)
 {
-	/* Whoever had nothing to do gets no credit for it. */
+	/* A lane that had nothing to do gets no credit for that. */
 	if (lane->running == 0 && lane->turn_ns < p->turn_ns)
 		lane->turn_ns = p->turn_ns;
 	lane->next = p->lanes;
@@ -87,7 +87,8 @@ static struct pool_lane *pick_lane(const struct pool *p)
 	return best;
 }
 
-/* What it is going to take is charged at once, so that a second worker does not take the same lane. */
+/* Takes the next task. Its expected time is charged at once, so that a second worker does not take from the
+ * same lane. */
 static struct pool_task *take_task(struct pool *p)
 {
 	struct pool_lane *lane = pick_lane(p);
@@ -108,7 +109,7 @@ static struct pool_task *take_task(struct pool *p)
 static void charge(struct pool_lane *lane, uint64_t charged_ns, uint64_t used_ns)
 {
 	lane->running--;
-	lane->turn_ns += used_ns - charged_ns; /* may go back: unsigned arithmetic wraps right */
+	lane->turn_ns += used_ns - charged_ns; /* may go down: unsigned arithmetic wraps correctly */
 	lane->mean_ns = (lane->mean_ns * 7 + used_ns) / 8;
 	atomic_fetch_add_explicit(&lane->cpu_ns, used_ns, memory_order_relaxed);
 }
@@ -121,7 +122,7 @@ static uint64_t thread_cpu_ns(void)
 	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
-/* Sleeps until there may be work. Whether it came before the time was up. */
+/* Sleeps until there may be work. Returns false if the time was up first. */
 static bool wait_for_work(struct pool *p)
 {
 	struct timespec until;
@@ -154,7 +155,7 @@ static void run_task(struct pool *p, struct pool_task *task)
 	queue_push(&p->out, task);
 	if (first)
 		uv_async_send(&p->async);
-	/* The lane was at its limit: what waits in it may be another's work now. */
+	/* If the lane was at its limit, another thread may take a waiting task now. */
 	if (lane->waiting.head && p->n_sleeping > 0)
 		pthread_cond_signal(&p->wake);
 }
@@ -204,7 +205,7 @@ static void on_done(uv_async_t *async)
 	}
 }
 
-/* With the lock held. -EAGAIN: no more threads to be had. */
+/* Called with the lock held. -EAGAIN: no more threads can be had. */
 static int start_worker(struct pool *p)
 {
 	for (uint32_t i = 0; i < POOL_MAX_WORKERS; i++) {
@@ -214,7 +215,8 @@ static int start_worker(struct pool *p)
 		if (w->state == WORKER_RUNNING)
 			continue;
 		if (w->state == WORKER_ENDED)
-			pthread_join(w->thread, NULL); /* it has given up the lock for good */
+			pthread_join(w->thread,
+				     NULL); /* does not block: the thread has given up the lock for good */
 		*w = (struct worker){.pool = p};
 		r = pthread_create(&w->thread, NULL, worker_run, w);
 		if (r != 0)
@@ -227,8 +229,8 @@ static int start_worker(struct pool *p)
 	return -EAGAIN;
 }
 
-/* With the lock held: as many threads as there is work for. Where no more are to be had, those that run do
- * it, later. */
+/* Called with the lock held. Starts as many threads as there is work for. If no more can be had, the running
+ * ones do the work later. */
 static void start_workers(struct pool *p)
 {
 	while (p->n_threads < p->target && p->n_waiting > p->n_sleeping + p->n_starting) {

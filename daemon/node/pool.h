@@ -7,10 +7,10 @@
  *
  * Tasks queue in lanes, first in, first out. Lanes take turns by the CPU time that they have used, so that
  * one with much work cannot starve the others; a lane's limit is how many of its tasks run at one time.
- * Threads are started when there is work for them, and all but one end when there was none for some seconds.
+ * Threads are started when there is work for them, and all but one end after some seconds without any.
  *
- * Locks: one, inside. Neither work() nor done() is called with it, so both may take any other, and submit
- * tasks.
+ * Locks: one, inside. Neither work() nor done() is called with it held, so both may take any other lock.
+ * done() may submit tasks.
  */
 
 #include <stdint.h>
@@ -33,10 +33,10 @@ struct pool_queue {
 
 /* The caller's memory; must live until its last task's done(). What is in it is the pool's. */
 struct pool_lane {
-	struct pool_lane *next; /* of those with tasks waiting */
+	struct pool_lane *next; /* in the list of lanes with tasks waiting */
 	struct pool_queue waiting;
 	uint32_t limit, running;
-	uint64_t turn_ns; /* used, as turns are counted: a lane that comes back has no credit */
+	uint64_t turn_ns; /* CPU time used, as counted for turns: a lane that comes back gets no credit */
 	uint64_t mean_ns; /* of a task */
 	_Atomic uint64_t cpu_ns;
 };
@@ -46,19 +46,19 @@ struct pool_lane {
 int pool_new(uv_loop_t *loop, uint32_t workers, struct pool **ret);
 /* lane NULL: the pool's own, without a limit. */
 void pool_submit(struct pool *pool, struct pool_lane *lane, struct pool_task *task);
-/* The most that work at one time, from now on: who works on goes when its task is done. Clamped to
- * 1 .. POOL_MAX_WORKERS. */
+/* Sets how many threads may work at one time; surplus ones end when their task is done. Clamped to 1 ..
+ * POOL_MAX_WORKERS. */
 void pool_set_workers(struct pool *pool, uint32_t workers);
 uint32_t pool_workers(const struct pool *pool);
-/* Threads that live. */
+/* The number of threads now. */
 uint32_t pool_threads(struct pool *pool);
-/* Jobs submitted whose done() has not run. */
+/* Tasks submitted whose done() has not run. */
 uint64_t pool_in_flight(const struct pool *pool);
-/* No job may be in flight. The loop must run once more to close the handle. */
+/* No task may be in flight. The loop must run once more to close the handle. */
 void pool_free(struct pool *pool);
 
 void pool_lane_init(struct pool_lane *lane); /* no limit */
-/* Clamped to 1 up; takes effect with the next job. */
+/* At least 1; takes effect with the next task. */
 void pool_lane_limit(struct pool *pool, struct pool_lane *lane, uint32_t limit);
-/* CPU time that its jobs have taken. */
+/* CPU time that the lane's tasks have taken. */
 uint64_t pool_lane_cpu_ns(const struct pool_lane *lane);

@@ -5,12 +5,13 @@
  * What one user may take, so that nobody can take everything from the others: at most a share (--user-share)
  * of the connections, of the cache that open sessions need, and of the chunks that they need in memory at one
  * time (each is a descriptor). A 32nd of each is kept for root and the daemon's own user, who have no share:
- * they can always look, and serve themselves.
+ * they can always look, and use the daemon.
  *
- * Nothing is counted here: what a user has is looked up when he asks for more, from what there is (usage.c).
+ * Nothing is counted here: what a user has is added up, from all that there is, when more is asked for
+ * (usage.c).
  *
- * Users are uids. Who may map subordinate ids (user_namespaces(7)) is several of them, and can fill what is
- * not kept for root.
+ * Users are uids. Somebody who may map subordinate ids (user_namespaces(7)) is several users, and can take
+ * all that is not kept for root.
  */
 
 #include <stdbool.h>
@@ -37,13 +38,13 @@ struct usage {
 	uint64_t of[QUOTA_N_KINDS];
 };
 
-/* Returns true if the user has no share. */
+/* Returns true if the user is root or the daemon's own, to whom no share applies. */
 bool quota_is_owner(const struct quota *q, uint32_t uid);
 
-/* What the user may have of a kind when everybody together has `limit`. */
+/* What the user may have of a kind when all users together may have `limit`. */
 uint64_t quota_share(const struct quota *q, uint32_t uid, uint64_t limit);
 
-/* Returns true if the user's usage, and that of all, are within what is allowed; both count what is asked
- * for. -EDQUOT: the user's share; -EUSERS: what is left is root's. The line says what to do. */
+/* Returns 0 if the user's usage and that of all users are within what is allowed; both include what is asked
+ * for. -EDQUOT: beyond the user's share; -EUSERS: what is left is kept for root. err says what to do. */
 int quota_check(const struct quota *q, uint32_t uid, enum quota_kind kind, const struct usage *mine,
 		const struct usage *all, uint64_t limit, struct error *err);

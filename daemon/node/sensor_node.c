@@ -27,7 +27,8 @@ void node_watch_init(struct node_watch *watch, const char *root)
 		watch->io_pressure[0] = '\0';
 }
 
-/* In percent, as the kernel writes it. The time in which some task waited, ever; 0: not known. */
+/* Reads pressure in percent, as the kernel writes it. Returns the total time in which some task waited; 0:
+ * not known. */
 static uint64_t pressure(const char *path, double *ret_some, double *ret_full)
 {
 	struct psi psi;
@@ -40,7 +41,7 @@ static uint64_t pressure(const char *path, double *ret_some, double *ret_full)
 	return psi.some.total_ns;
 }
 
-/* The kernel's mean of ten seconds is brought up to date every other second: too late to act within two. */
+/* The kernel updates its mean of ten seconds every other second, which is too late to act within two. */
 static void memory_fill(const struct node_watch *was, const struct node_watch *is, struct stall_node *node)
 {
 	if (!was->at_ns || is->at_ns <= was->at_ns || is->at_ns - was->at_ns > STALE_NS ||
@@ -58,7 +59,7 @@ static double cores_allowed(void)
 							    : (double)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* Of the machine's cores, not busy in the time between; what the host took away is not idle. */
+/* How many of the machine's cores were idle in the time between; time that the host took away is not idle. */
 static double machine_idle(const struct proc_cpu_ticks *before, const struct proc_cpu_ticks *now,
 			   double covered_s)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The node in one second, as struct stall_node: pressure, memory and cores, of the machine and of the cgroups
+/* The node in one second, as struct stall_node: pressure, memory and cores, of the machine or of the cgroups
  * this process is in, whichever is tighter. */
 
 #include <stdint.h>
@@ -11,23 +11,25 @@
 #include "tuner/stall_sample.h"
 
 struct node_watch {
-	const char *root; /* stands in front of /proc and /sys */
-	/* "": there is none. Found once: a process hardly ever moves. */
+	const char *root; /* is put in front of /proc and /sys */
+	/* "": there is none. Looked up once: a process hardly ever moves to another cgroup. */
 	char memory_pressure[512], cpu_pressure[512], io_pressure[512];
 	uint64_t at_ns;
-	uint64_t memory_some_ns; /* in which some task waited for memory, ever; 0: not known */
+	uint64_t memory_some_ns; /* total time in which some task waited for memory; 0: not known */
 	struct proc_cpu_ticks ticks;
 	struct limits limits;
 };
 
 void node_watch_init(struct node_watch *watch, const char *root);
 
-/* Since the last call; what takes two looks is not known at the first one, or after more than a minute. */
+/* What happened since the last call. What takes two looks to know is not known at the first one, or after
+ * more than a minute. */
 struct stall_node node_watch_look(struct node_watch *watch, uint64_t now_ns);
 
 /*
- * Threads of a process and of its children that are runnable without a core: their summed delay so far, ns.
- * Of at most QUEUE_THREADS_MAX threads. Threads that end take theirs along. -ESRCH: it is gone.
+ * The time that the threads of a process and of its children have spent runnable without a core, summed over
+ * at most QUEUE_THREADS_MAX threads. The time of a thread that ends is lost to the sum. -ESRCH: the process
+ * is gone.
  */
 #define QUEUE_THREADS_MAX 128
 int node_queue_ns(const char *root, int64_t pid, uint64_t *ret_queue_ns);

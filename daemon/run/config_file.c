@@ -16,7 +16,7 @@ struct reading {
 	char text[1024]; /* of the line */
 };
 
-/* As fgets, for inih; keeps what it gives. */
+/* fgets() for inih, which also keeps the line. */
 static char *read_line(char *line, int size, void *user)
 {
 	struct reading *reading = user;
@@ -28,7 +28,7 @@ static char *read_line(char *line, int size, void *user)
 	return line;
 }
 
-/* Where it stands in the line, from 1; the value behind the equals sign. */
+/* The column of a word in the line, from 1; a value is looked for after the equals sign. */
 static int column_of(const struct reading *reading, const char *word, bool is_value)
 {
 	const char *from = reading->text, *at;

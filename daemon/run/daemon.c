@@ -52,8 +52,8 @@ static void warn_fixed(const struct options *old, const struct options *new)
 			log_warning("%s takes effect when dieseld is started again", fixed[i].name);
 }
 
-/* Everything that has effect while serving. Sessions that are open keep their window and batches: their order
- * and their memory depend on them. */
+/* Applies everything that can change while serving. Open sessions keep their window and number of batches:
+ * their order and memory depend on these. */
 static void apply(struct daemon *d, struct options *new)
 {
 	char cache[16];
@@ -110,7 +110,7 @@ static void start_signal(uv_loop_t *loop, uv_signal_t *handle, int number, uv_si
 	uv_signal_start(handle, callback, number);
 }
 
-/* The totals for metrics first: what is measured is counted whatever tuning makes of it. */
+/* The metrics come first: what is measured is counted, whatever tuning makes of it. */
 static void count_and_tune_second(void *user, const struct stall_node *node,
 				  const struct stall_sample *samples, size_t n, uint64_t now_ns)
 {

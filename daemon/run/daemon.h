@@ -19,8 +19,8 @@ struct daemon {
 	struct sensor_handler tuning;
 	struct sensor_child child;
 	struct nursery nursery;
-	struct fd_store_items items; /* that the service manager passed */
-	char child_problem[240];     /* why there is no child; "" */
+	struct fd_store_items items; /* what the service manager passed */
+	char child_problem[240];     /* why there is no child, or "" */
 	struct options *options;     /* in force; replaced by a reload */
 	int argc;
 	char **argv;
@@ -32,12 +32,12 @@ struct daemon {
 	uv_timer_t watchdog;
 };
 
-/* For sensor_new(): samples go to the metrics and to the control. */
+/* The handler for sensor_new(): samples go to the metrics and to the control. */
 struct sensor_handler daemon_handler(struct daemon *daemon);
 
-/* After server_start(). Metrics that cannot be had are a warning: a port that is taken must not stop serving.
- * What the service is to borrow is filled in already. */
+/* Called after server_start(), with the fields that it borrows filled in. If metrics cannot be served, that
+ * is a warning: a port that is taken must not stop serving. */
 void daemon_start(struct daemon *daemon, uv_loop_t *loop);
 
-/* Says that the daemon serves. */
+/* Tells the service manager that the daemon serves. */
 void daemon_ready(const struct daemon *daemon);

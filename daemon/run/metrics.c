@@ -42,7 +42,7 @@ static void cache_figures(FILE *text, const struct cache *c)
 
 	metrics_number(text, "diesel_cache_limit_bytes", "gauge",
 		       "Memory that chunks, batches and snapshots may take.", c->budget_bytes);
-	metrics_head(text, "diesel_cache_bytes", "gauge", "Memory taken, by what for.");
+	metrics_head(text, "diesel_cache_bytes", "gauge", "Memory taken, by kind.");
 	fprintf(text, "diesel_cache_bytes{kind=\"chunks\"} %" PRIu64 "\n", c->segment_bytes);
 	fprintf(text, "diesel_cache_bytes{kind=\"batches\"} %" PRIu64 "\n", c->slot_bytes);
 	fprintf(text, "diesel_cache_bytes{kind=\"snapshots\"} %" PRIu64 "\n", c->snapshot_bytes);
@@ -54,11 +54,11 @@ static void cache_figures(FILE *text, const struct cache *c)
 	metrics_number(text, "diesel_cache_kept_bytes", "gauge",
 		       "Chunks that stay until somebody else needs the room.", c->kept_bytes);
 	metrics_number(text, "diesel_chunk_reads_total", "counter",
-		       "Reads of chunks from storage that were begun.", n->reads);
+		       "Reads of chunks from storage that were started.", n->reads);
 	metrics_number(text, "diesel_chunk_read_bytes_total", "counter", "Bytes of chunks read from storage.",
 		       n->read_bytes);
 	metrics_number(text, "diesel_chunks_carried_total", "counter",
-		       "Chunks of before a restart that took the place of a read.", n->carried);
+		       "Chunks from before a restart that saved a read.", n->carried);
 	metrics_number(text, "diesel_chunk_reads_in_flight", "gauge", "Reads of chunks under way.",
 		       c->n_loading);
 	metrics_number(text, "diesel_chunk_evictions_total", "counter", "Chunks given up to make room.",
@@ -105,10 +105,10 @@ static uint64_t open_files(void)
 	for (struct dirent *entry; (entry = readdir(folder));)
 		n += entry->d_name[0] != '.';
 	closedir(folder);
-	return n - 1; /* without the one that counts */
+	return n - 1; /* without the one for this folder */
 }
 
-/* By the names that Prometheus' own client libraries use. */
+/* Under the names that Prometheus' own client libraries use. */
 static void process_figures(FILE *text, const struct server *s)
 {
 	uint64_t pages = 0, age_ns = clock_monotonic_ns() - s->start_ns;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The daemon's figures for Prometheus: GET /metrics over HTTP, in the text exposition format. Never labelled
- * by step, process or path. */
+/* The daemon's figures for Prometheus: GET /metrics over HTTP, in the text exposition format. Nothing is
+ * labelled by step, process or path. */
 
 #include <stddef.h>
 #include <uv.h>
@@ -23,16 +23,16 @@ struct metrics_sources {
 	const struct sensor *sensor;         /* NULL: there is none */
 };
 
-/* malloc'ed text of all figures; NULL: no memory. */
+/* The text of all figures, for the caller to free; NULL: no memory. */
 char *metrics_text(const struct metrics_sources *sources, size_t *ret_length);
 
-/* -EINVAL: no ADDRESS:PORT. */
+/* -EINVAL: it is not ADDRESS:PORT. */
 int metrics_check_address(const char *address, struct error *err);
 
-/* Answers on address ("127.0.0.1:9467", "[::1]:9467") from the loop's thread. -EINVAL: no such address;
+/* Answers on address ("127.0.0.1:9467", "[::1]:9467") from the loop's thread. -EINVAL: it is not an address;
  * -EADDRINUSE and the like. */
 int metrics_start(uv_loop_t *loop, const char *address, const struct metrics_sources *sources,
 		  struct metrics **ret_metrics, struct error *err);
 
-/* NULL is fine. The loop must run once more to close the handles. */
+/* Accepts NULL. The loop must run once more to close the handles. */
 void metrics_stop(struct metrics *metrics);

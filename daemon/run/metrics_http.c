@@ -11,8 +11,8 @@
 
 #include "lib/clock.h"
 
-/* Each connection is for one request, and for so long: who asks by the byte does not keep others out. Who
- * comes when there are many takes the place of the oldest. */
+/* Each connection is for one request and lasts this long at most: a client that sends byte by byte does not
+ * keep others out. When there are too many, the newest takes the place of the oldest. */
 #define TIMEOUT_S       5
 #define MAX_CLIENTS     16
 #define CONTENT_TYPE    "text/plain; version=0.0.4; charset=utf-8"
@@ -30,7 +30,8 @@ struct metrics {
 	struct metrics_sources sources;
 	struct MHD_Daemon *http;
 	uv_poll_t poll;
-	uv_timer_t timer; /* runs while a client is connected: its timeout is the library's to see */
+	uv_timer_t
+	    timer; /* runs while a client is connected: the library acts on timeouts only when it is called */
 	unsigned n_handles;
 };
 
@@ -71,7 +72,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *client, con
 	return text ? reply(client, MHD_HTTP_OK, text, length, MHD_RESPMEM_MUST_FREE) : MHD_NO;
 }
 
-/* MHD sees the end and forgets it. */
+/* Shuts the socket down; MHD then sees the end and forgets the connection. */
 static void hang_up(const struct client *c)
 {
 	const union MHD_ConnectionInfo *info =
@@ -100,7 +101,7 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
 	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
 		c = calloc(1, sizeof(*c));
 		if (!c)
-			return; /* its timeout is the library's alone */
+			return; /* only the library's timeout then ends it */
 		*c = (struct client){
 		    .next = metrics->clients, .connection = connection, .begin_ns = clock_monotonic_ns()};
 		metrics->clients = *context = c;
@@ -140,7 +141,7 @@ static void on_timer(uv_timer_t *timer)
 	run(timer->data);
 }
 
-/* "ADDRESS:PORT" or "[ADDRESS]:PORT". Numbers only: a name server has no say in where we listen. */
+/* "ADDRESS:PORT" or "[ADDRESS]:PORT". Numeric only: no name server decides where we listen. */
 static int resolve(const char *text, struct addrinfo **ret_info, struct error *err)
 {
 	const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
@@ -154,13 +155,13 @@ static int resolve(const char *text, struct addrinfo **ret_info, struct error *e
 		length -= 2;
 	}
 	if (!length || length >= sizeof(host))
-		return error_set(err, -EINVAL, "metrics: \"%s\" is no ADDRESS:PORT such as 127.0.0.1:9467",
+		return error_set(err, -EINVAL, "metrics: \"%s\" is not ADDRESS:PORT, such as 127.0.0.1:9467",
 				 text);
 	memcpy(host, text, length);
 	host[length] = '\0';
 	if (getaddrinfo(host, colon + 1, &hints, ret_info))
 		return error_set(err, -EINVAL,
-				 "metrics: \"%s\" port \"%s\" is no address such as 127.0.0.1:9467", host,
+				 "metrics: \"%s\" port \"%s\" is not an address such as 127.0.0.1:9467", host,
 				 colon + 1);
 	return 0;
 }

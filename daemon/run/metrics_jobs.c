@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Figures of each job. Labels: its number, which the history and dieselctl use too, and its rank. What only
- * samples tell is left out until there are some: absent is not zero. */
+/* Figures of each job. Labels: its number, which the history and dieselctl use too, and its rank. Figures
+ * that only samples tell are left out until there are samples: absent is not zero. */
 #include "metrics_private.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 
 #define LABELS "job=\"%" PRIu64 "\",rank=\"%" PRIu32 "\""
 
-/* Script or program, without folders and arguments: a command line may hold what is nobody's business. */
+/* The script or program, without folders and arguments: a command line may hold secrets. */
 static void program_of(const struct job *job, char *text, size_t size)
 {
 	const char *at = job->name, *best = NULL;
@@ -71,7 +71,7 @@ static const struct family counted[] = {
     {"diesel_job_bytes_total", "counter", "Bytes made ready for the job.", "", COUNTER(bytes), 1},
     {"diesel_chunk_visits_total", "counter", "Chunks that the job needed, one by one.", "",
      COUNTER(chunk_visits), 1},
-    {"diesel_job_chunk_reads_total", "counter", "Of them, those read from storage for it: misses.", "",
+    {"diesel_job_chunk_reads_total", "counter", "Chunk visits that read from storage: misses.", "",
      COUNTER(chunk_reads), 1},
     {"diesel_read_bytes_total", "counter", "Bytes read from storage for the job.", ",source=\"device\"",
      COUNTER(read_bytes), 1},
@@ -82,8 +82,8 @@ static const struct family counted[] = {
      COUNTER(read_ns), 1e-9},
     {"diesel_worker_seconds_total", NULL, NULL, ",state=\"cpu\"", COUNTER(cpu_ns), 1e-9},
     {"diesel_client_wait_seconds_total", "counter",
-     "Time the job's loader slept for a batch, by its own word.", ",stall=\"fetch\"", COUNTER(wait_fetch_ns),
-     1e-9},
+     "Time the job's loader slept for a batch, as it reports itself.", ",stall=\"fetch\"",
+     COUNTER(wait_fetch_ns), 1e-9},
     {"diesel_client_wait_seconds_total", NULL, NULL, ",stall=\"preprocess\"", COUNTER(wait_prep_ns), 1e-9},
 };
 
@@ -106,12 +106,12 @@ static void write_counted(FILE *text, const struct server *s)
 	}
 }
 
-/* One bucket an octave. */
+/* One bucket per octave. */
 static void read_latency(FILE *text, const struct server *s)
 {
 	static const char name[] = "diesel_chunk_read_seconds";
 
-	metrics_head(text, name, "histogram", "How long each chunk took that was read from storage.");
+	metrics_head(text, name, "histogram", "How long reading a chunk from storage took.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
 		const struct job_counters *n = &j->counters;
 		uint64_t below;
@@ -169,13 +169,14 @@ static void stalls(FILE *text, const struct metrics_sources *sources)
 	const struct metrics_job *m;
 
 	metrics_head(text, "diesel_trainer_seconds_total", "counter",
-		     "Wall time of the trainer that was looked at: what stall seconds are a part of.");
+		     "Wall time of the trainer that samples cover: stall seconds are part of it.");
 	for (const struct job *j = first; j; j = j->next)
 		if ((m = sampled(sources, j)))
 			fprintf(text, "diesel_trainer_seconds_total{" LABELS "} %.9g\n", j->id, j->rank,
 				m->trainer_s);
-	metrics_head(text, "diesel_stall_seconds_total", "counter",
-		     "Wall time in which the trainer waited, by what for; of gpu_wait: for its device.");
+	metrics_head(
+	    text, "diesel_stall_seconds_total", "counter",
+	    "Wall time in which the trainer waited, by what it waited for; gpu_wait: for its device.");
 	for (const struct job *j = first; j; j = j->next) {
 		if (!(m = sampled(sources, j)))
 			continue;
@@ -185,7 +186,7 @@ static void stalls(FILE *text, const struct metrics_sources *sources)
 					j->id, j->rank, metrics_stall_name((enum metrics_stall)i),
 					m->stall_s[i]);
 	}
-	metrics_head(text, "diesel_job_sensing", "gauge", "By what the job's stalls are known; always 1.");
+	metrics_head(text, "diesel_job_sensing", "gauge", "How the job's stalls are measured; always 1.");
 	for (const struct job *j = first; j; j = j->next)
 		if ((m = sampled(sources, j)) && m->source <= STALL_SOURCE_PROCESS)
 			fprintf(text, "diesel_job_sensing{" LABELS ",source=\"%s\"} 1\n", j->id, j->rank,
@@ -199,7 +200,7 @@ static uint64_t set_or(const struct job *job, enum tuner_knob knob, uint64_t oth
 	return value != tuner_knob_table[knob].free ? value : otherwise;
 }
 
-/* What is in force; a knob that nobody has set is absent. */
+/* Knobs in force. A cache that nobody has set is absent. */
 static void knobs(FILE *text, const struct server *s)
 {
 	metrics_head(text, "diesel_job_cache_limit_bytes", "gauge", "Memory that the job's chunks may take.");

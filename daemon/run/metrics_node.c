@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Figures of the node: what it has left. What is not known is absent. */
+/* Figures of the node: what it has left. A figure that is not known is absent. */
 #include "metrics_private.h"
 
 #include <inttypes.h>

@@ -11,7 +11,7 @@
 void metrics_head(FILE *text, const char *name, const char *type, const char *help);
 void metrics_number(FILE *text, const char *name, const char *type, const char *help, uint64_t value);
 
-/* metrics_jobs.c: of each job. */
+/* metrics_jobs.c: figures of each job. */
 void metrics_jobs_text(FILE *text, const struct metrics_sources *sources);
-/* metrics_node.c: of the node. */
+/* metrics_node.c: figures of the node. */
 void metrics_node_text(FILE *text, const struct metrics_sources *sources);

@@ -36,7 +36,7 @@ static struct metrics_job *find_or_begin(struct metrics_totals *t, uint64_t job)
 	return place;
 }
 
-/* A rate or share over the covered time. */
+/* What a rate or share amounts to over the covered time. */
 static double amount(double rate, double covered_s, double max_rate)
 {
 	return rate >= 0 && rate <= max_rate ? rate * covered_s : 0;

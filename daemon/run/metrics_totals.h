@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Samples of jobs, added up: Prometheus wants counters, and a scrape every 15 s must not miss 14 of 15
- * seconds. Pure. A job's figures start at zero when it is first seen; figures that a sample does not know
+ * Adds up the samples of jobs: Prometheus wants counters, and a scrape every 15 s must not miss 14 of 15
+ * seconds. Pure. A job's figures start at zero when it is first seen; figures that are not known in a sample
  * (NAN) add nothing.
  */
 
@@ -13,13 +13,13 @@
 
 #include "tuner/stall_sample.h"
 
-#define METRICS_MAX_JOBS 64 /* at one time; the one that was heard of longest ago makes room */
+#define METRICS_MAX_JOBS 64 /* at one time; the one whose last sample is oldest makes room */
 
-/* As the label `stall` says. */
+/* Values of the label `stall`. */
 enum metrics_stall {
 	METRICS_STALL_FETCH,
 	METRICS_STALL_PREPROCESS,
-	METRICS_STALL_GPU_WAIT, /* part of what is no stall: device time in a synchronisation */
+	METRICS_STALL_GPU_WAIT, /* device time spent in a synchronisation: not a stall */
 	METRICS_STALL_CHECKPOINT,
 	METRICS_STALL_CPU_QUEUE,
 	METRICS_STALL_OTHER,
@@ -31,7 +31,7 @@ const char *metrics_stall_name(enum metrics_stall stall);
 struct metrics_job {
 	uint64_t job; /* 0: free */
 	uint64_t at_ns;
-	double trainer_s; /* of the trainer's wall time that samples cover */
+	double trainer_s; /* the trainer's wall time that samples cover */
 	double steps;
 	double samples;
 	double stall_s[METRICS_N_STALLS];
@@ -50,5 +50,5 @@ struct metrics_totals {
  * left out. */
 void metrics_totals_add(struct metrics_totals *t, const struct stall_node *node,
 			const struct stall_sample *samples, size_t n);
-/* NULL: no sample of it has come. */
+/* NULL: there was no sample of this job. */
 const struct metrics_job *metrics_totals_find(const struct metrics_totals *t, uint64_t job);

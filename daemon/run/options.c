@@ -67,7 +67,7 @@ enum option_key {
 	KEY_PREFETCH_MAX,
 	KEY_HISTORY,
 	KEY_HISTORY_MAX,
-	KEY_CONFIG, /* what follows is no setting of a file */
+	KEY_CONFIG, /* those from here on are not settings of a file */
 	KEY_CHECK,
 	KEY_READY_FD,
 	KEY_HELP,
@@ -108,7 +108,7 @@ static char *default_history(void)
 	const char *directory = getenv("STATE_DIRECTORY");
 	char *path = NULL;
 
-	/* Several are separated by colons: then it is not ours to choose. */
+	/* Several folders are separated by colons: then there is no telling which one. */
 	if (!directory || directory[0] != '/' || strchr(directory, ':'))
 		return strdup("off");
 	return asprintf(&path, "%s/history.db", directory) < 0 ? NULL : path;
@@ -143,7 +143,7 @@ static int set_number(const char *name, const char *value, int64_t min, int64_t 
 	int64_t number;
 
 	if (units_parse_integer(value, min, max, &number) < 0)
-		return error_set(err, -EINVAL, "%s: \"%s\" is no number from %lld to %lld", name, value,
+		return error_set(err, -EINVAL, "%s: \"%s\" is not a number from %lld to %lld", name, value,
 				 (long long)min, (long long)max);
 	*ret = (uint32_t)number;
 	return 0;
@@ -154,16 +154,17 @@ static int set_cache(struct options *o, const char *name, const char *value, str
 	uint64_t bytes;
 
 	if (units_parse_bytes(value, &bytes) < 0 || bytes < MIN_CACHE_BYTES || bytes > UINT64_C(1) << 50)
-		return error_set(err, -EINVAL, "%s: \"%s\" is no amount of memory from 16M up, such as 4G",
-				 name, value);
+		return error_set(err, -EINVAL,
+				 "%s: \"%s\" is not an amount of memory from 16M up, such as 4G", name,
+				 value);
 	o->serve.knobs.cache_bytes = bytes;
 	o->cache_given = true;
 	o->settings.room.cache_bytes = bytes;
 	return 0;
 }
 
-/* A number of the tuner's: its range is the one of `dieselctl set`, but that is checked when all are known.
- */
+/* Sets a number of the tuner's. Its range is that of `dieselctl set`, but is checked when all settings are
+ * known. */
 static int set_tuner(struct options *o, enum wire_setting_key key, const char *name, const char *value,
 		     struct error *err)
 {
@@ -173,8 +174,8 @@ static int set_tuner(struct options *o, enum wire_setting_key key, const char *n
 
 	if (settings_is_bytes(key)) {
 		if (units_parse_bytes(value, &bytes) < 0)
-			return error_set(err, -EINVAL, "%s: \"%s\" is no amount of memory, such as 4G", name,
-					 value);
+			return error_set(err, -EINVAL, "%s: \"%s\" is not an amount of memory, such as 4G",
+					 name, value);
 	} else {
 		r = set_number(name, value, 0, 65536, &number, err);
 		if (r < 0)
@@ -220,7 +221,7 @@ static int set_history_max(struct options *o, const char *name, const char *valu
 	uint64_t bytes;
 
 	if (units_parse_bytes(value, &bytes) < 0 || bytes < HISTORY_MIN_BYTES || bytes > UINT64_C(1) << 40)
-		return error_set(err, -EINVAL, "%s: \"%s\" is no size from 1M to 1T", name, value);
+		return error_set(err, -EINVAL, "%s: \"%s\" is not a size from 1M to 1T", name, value);
 	o->history_max_bytes = bytes;
 	return 0;
 }
@@ -281,7 +282,7 @@ static int set_option(struct options *o, int key, const char *name, const char *
 	return -EINVAL;
 }
 
-/* Settings of a file are the options that say how to serve; not those that say what to do now. */
+/* The settings of a file are the options that say how to serve, not those that say what to do now. */
 static bool is_setting(const struct option *option)
 {
 	return option->val < KEY_CONFIG && option->val != 'v';
@@ -313,7 +314,7 @@ int options_parse(struct options *o, int argc, char **argv, struct error *err)
 	int key, r, index = 0;
 
 	opterr = 0;
-	/* The file first, wherever it stands: the command line wins. */
+	/* The file is read first, wherever --config stands: the command line wins. */
 	for (int pass = 0; pass < 2; pass++) {
 		optind = 0;
 		while ((key = getopt_long(argc, argv, ":v", table, &index)) != -1) {

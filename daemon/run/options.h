@@ -11,7 +11,7 @@
 
 struct options {
 	struct serving_options serve;
-	struct settings settings; /* of the tuner; nothing is set */
+	struct settings settings; /* of the tuner, as configured; nothing is set */
 	char *history;            /* a file, or "off" */
 	uint64_t history_max_bytes;
 	char *socket_path;
@@ -23,10 +23,10 @@ struct options {
 	bool show_help, show_version;
 };
 
-/* Fills in the defaults for a machine with so much memory and so many CPUs. The history lies in the service's
- * state directory, where there is one (systemd.exec(5): STATE_DIRECTORY). */
+/* Fills in the defaults for a machine with this much memory and this many CPUs. The history is in the
+ * service's state directory, if there is one (systemd.exec(5): STATE_DIRECTORY). */
 int options_init(struct options *o, uint64_t memory_bytes, uint32_t n_cpus);
-/* One line per mistake, with the name of the option or file and line. The command line wins over the file. */
+/* The command line wins over the file. At the first mistake, err names the option, or the file and line. */
 int options_parse(struct options *o, int argc, char **argv, struct error *err);
 int options_read_file(struct options *o, const char *path, struct error *err);
 void options_free(struct options *o);

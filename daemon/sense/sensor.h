@@ -2,20 +2,19 @@
 #pragma once
 
 /*
- * Sensing: once a second one struct stall_node and one struct stall_sample a job (tuner/stall_sample.h), for
- * whoever tunes.
+ * Sensing: once a second, one struct stall_node, and one struct stall_sample per job (tuner/stall_sample.h).
  *
  *   main():  sensor_fork() -> threads, loop, server -> sensor_new()
  *   whenever a job begins (struct job_handler): sensor_wake()
  *   at the end: sensor_stop() -> loop runs out -> sensor_free()
  *
- * Where a trainer's time goes is found out by a child process (sensor_keeper.h), the only one that keeps the
- * privilege to load BPF programs. It loads them when there is a job and lets go of them when there has been
- * none for a while: an idle daemon has no timer and no programs. Where BPF is not to be had, or while the
- * child is being started again, a sample holds the clients' own wait times and says so. The rest of a sample
- * is the daemon's own: what it delivered, read and computed, and what the machine and its cgroup have left.
+ * A child process (sensor_keeper.h) finds out where a trainer's time goes; it alone keeps the privilege to
+ * load BPF programs. It loads them when there is a job and lets go of them when there has been none for a
+ * while: an idle daemon has no timer and no programs. Where BPF cannot be used, or while the child is being
+ * started again, a sample holds the clients' own wait times and says so. The rest of a sample is the daemon's
+ * own: what it delivered, read and computed, and what the machine and its cgroup have left.
  *
- * Loop thread only, but for sensor_fork(). Samples are valid during the callback.
+ * Loop thread only, except sensor_fork() and sensor_drop_privileges(). Samples are valid during the callback.
  */
 
 #include <errno.h>
@@ -31,7 +30,7 @@ struct error;
 struct sensor;
 struct serving;
 
-/* The way to the child, and who it is. */
+/* The socket to the child, and its process. */
 struct sensor_child {
 	int fd; /* -EBADF: there is none */
 	pid_t pid;
@@ -41,44 +40,45 @@ struct sensor_child {
 
 /*
  * Forks the child, which waits for jobs. Call it before the first thread and event loop. It keeps this
- * process's descriptors up to 2 and closes all others. -errno of fork() and the like: go on without it.
+ * process's descriptors up to 2 and closes all others. If it fails, go on without the child.
  */
 int sensor_fork(struct sensor_child *ret_child, struct error *err);
 
 /* Gives up all privileges that only the child needs: call it after sensor_fork(), before the first thread.
- * What stays is reading datasets of any owner, and what makes the socket. */
+ * What stays is what reading datasets of any owner and making the socket take. */
 int sensor_drop_privileges(struct error *err);
 
 struct sensor_handler {
-	/* Once a second while there are jobs: all of them. May apply knobs; may not stop the sensor. */
+	/* Once a second while there are jobs, with samples of all of them. May apply knobs; may not stop the
+	 * sensor. */
 	void (*second)(void *user, const struct stall_node *node, const struct stall_sample *samples,
 		       size_t n, uint64_t now_ns);
 	void *user;
 };
 
 struct sensor_options {
-	const char *root;     /* stands in front of /proc and /sys; "" */
-	const char *no_child; /* why there is none, in words, for the status; NULL: there is */
+	const char *root;     /* is put in front of /proc and /sys; "" on a real machine */
+	const char *no_child; /* why there is no child, in words for the status; NULL: there is one */
 	struct sensor_handler handler;
 };
 
-/* Takes the child over. *child is SENSOR_CHILD_NONE afterwards. -ENOMEM. */
+/* Takes the child over: *child is SENSOR_CHILD_NONE afterwards. -ENOMEM. */
 int sensor_new(uv_loop_t *loop, struct serving *serving, struct sensor_child *child,
 	       const struct sensor_options *options, struct sensor **ret_sensor);
 
-/* Looks for jobs (server.jobs) now: without it nothing happens while there are none. */
+/* Looks for jobs (serving.jobs) now. The sensor sleeps while there are none, so call it when a job begins. */
 void sensor_wake(struct sensor *sensor);
 
-/* Ends the child; the loop must run once more to close the handles, and then sensor_free(). NULL is fine. */
+/* Ends the child. The loop must run once more to close the handles; then call sensor_free(). Accepts NULL. */
 void sensor_stop(struct sensor *sensor);
 void sensor_free(struct sensor *sensor);
 
 struct sensor_status {
-	enum stall_source source; /* of the samples to come; idle: of the next job's, as far as known */
+	enum stall_source source; /* of the samples to come; when idle, of the next job's, as far as known */
 	bool active;              /* BPF programs are loaded */
-	char why[240];            /* one line: why not BPF, and what to do; "" with BPF */
-	uint32_t n_jobs;          /* watched by BPF */
-	uint32_t n_restarts;      /* of a child that died */
+	char why[240];            /* one line: why BPF is not used, and what to do; "" if it is */
+	uint32_t n_jobs;          /* jobs watched by BPF */
+	uint32_t n_restarts;      /* how often a child that died was started again */
 	/* Since the programs were loaded: */
 	uint64_t active_ns;
 	uint64_t n_lost;         /* records of the programs that found no room */

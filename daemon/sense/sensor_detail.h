@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * When the watcher looks in detail. Detail is one switch for all jobs, and costs: every switch of a thread of
- * a job becomes a record. So it is on for some seconds when a job is new or its wait has changed, and else
- * now and then, and never for more than a fifth of the time in the long run.
+ * When the watcher looks in detail. Detail is on or off for all jobs, and costs: every context switch of a
+ * job's threads becomes a record. So it is on for some seconds when a job is new or its wait has changed, and
+ * otherwise now and then, but in the long run for no more than a fifth of the time.
  *
  * Pure: no clock, no I/O.
  */
@@ -13,32 +13,32 @@
 #include <stdint.h>
 
 #define DETAIL_MIN_NS     UINT64_C(2000000000)
-#define DETAIL_MAX_NS     UINT64_C(12000000000) /* steps of a second are seen often enough by then */
-#define DETAIL_STEPS      12                    /* that are enough of a job */
-#define DETAIL_PERIOD_NS  UINT64_C(60000000000) /* between slices that nothing asks for */
-#define DETAIL_REST       4                     /* a slice of 3 s is followed by 12 s without, at least */
+#define DETAIL_MAX_NS     UINT64_C(12000000000) /* even steps of a second are seen often enough by then */
+#define DETAIL_STEPS      12                    /* steps of a job that are enough */
+#define DETAIL_PERIOD_NS  UINT64_C(60000000000) /* between slices that no job asks for */
+#define DETAIL_REST       4                     /* a slice of 3 s is followed by at least 12 s without */
 #define DETAIL_WAIT_DELTA 0.15                  /* change of the waiting share that asks for a slice */
 
 struct detail_plan {
 	bool on;
-	uint64_t begin_ns, end_ns; /* of the slice that runs, or of the last one */
-	uint64_t not_before_ns;    /* of the next one */
+	uint64_t begin_ns, end_ns; /* of the current or last slice */
+	uint64_t not_before_ns;    /* the next slice does not begin before */
 };
 
 /* One job, as the plan looks at it. */
 struct detail_job {
 	bool seen;                 /* it was in a whole slice */
-	double seen_wait;          /* its waiting share then */
-	double wait;               /* and in the last second; NAN: not known */
-	uint64_t slice_steps;      /* since this slice began */
+	double seen_wait;          /* its share of waiting then */
+	double wait;               /* its share of waiting in the last second; NAN: not known */
+	uint64_t slice_steps;      /* steps since this slice began */
 	uint64_t last_step_age_ns; /* UINT64_MAX: no step yet */
 };
 
-/* Does a slice have to begin now? A job that makes no steps asks for nothing. */
+/* Returns true if the job asks for a slice. A job that makes no steps asks for none. */
 bool detail_asks(const struct detail_job *job);
 
 enum detail_change { DETAIL_AS_BEFORE, DETAIL_BEGIN, DETAIL_END };
 
-/* cost_ns: CPU time that the analyses of the last slice took: what is dear is done less often. */
+/* cost_ns: CPU time that the analyses of the last slice took: the more they cost, the rarer slices are. */
 enum detail_change detail_step(struct detail_plan *plan, const struct detail_job *jobs, uint32_t n_jobs,
 			       uint64_t cost_ns, uint64_t now_ns);

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * What the daemon and its sensing child say to each other: fixed structs, one a datagram, over a socketpair
+ * What the daemon and its sensing child say to each other: fixed structs, one per datagram, over a socketpair
  * between two copies of one program.
  *
  *   daemon                          child
@@ -15,7 +15,7 @@
  *   STOP                        ->  the watcher ends, the programs go
  *                               <-  (keeper) GONE (wait status); before it HUNG, if it had to be killed
  *
- * The keeper throws away what is not for it, so do watchers: after GONE nothing is under way.
+ * The keeper drops requests that are not for it, and so do watchers: after GONE nothing is under way.
  */
 
 #include <stdint.h>
@@ -35,7 +35,7 @@ struct sensor_request {
 	uint32_t reserved;
 	uint64_t job;
 	int64_t root;         /* ADD: process, as the daemon sees it */
-	uint64_t start_ticks; /* with root: which process is meant; one that began later is not */
+	uint64_t start_ticks; /* tells the process from a later one with the same number */
 };
 
 enum sensor_reply_type {
@@ -52,12 +52,12 @@ struct sensor_report {
 	uint64_t job;
 	uint64_t at_ns;
 	double covered_s;
-	double wait; /* share that the trainer waited for data, exact; NAN: it marks no waits */
+	double wait; /* share of the time that the trainer waited for data, exact; NAN: it marks no waits */
 	struct stall_shares shares;
 	double steps_per_s;
 	double step_p50_s, step_p95_s;
 	double detail_age_s; /* since the trainer was last watched in detail; NAN: never */
-	uint32_t n_trainers; /* 0: nothing is known of the job's time, the other figures mean nothing */
+	uint32_t n_trainers; /* 0: nothing is known of the job's time, and the other figures mean nothing */
 	uint32_t reserved;
 };
 

@@ -9,7 +9,7 @@
 #include "sensor_node.h"
 
 enum sensor_child_state {
-	CHILD_NONE,     /* there is none, or it is of no use: not permitted, its keeper died */
+	CHILD_NONE,     /* there is none, or it is of no use: not permitted, or its keeper died */
 	CHILD_IDLE,     /* the keeper waits for START */
 	CHILD_STARTING, /* START was sent */
 	CHILD_WATCHING, /* READY came */
@@ -25,11 +25,11 @@ struct sensor {
 
 	struct sensor_child child;
 	enum sensor_child_state state;
-	uint64_t retry_ns;         /* CHILD_IDLE after a death: not before */
-	uint64_t backoff_ns;       /* 0: the last one ended in peace */
+	uint64_t retry_ns;         /* in CHILD_IDLE after a death: do not start it before */
+	uint64_t backoff_ns;       /* 0: the last watcher ended as asked */
 	uint32_t n_unanswered;     /* ticks */
-	bool hung;                 /* the keeper had to kill it */
-	struct sensor_status told; /* by the child, and about it */
+	bool hung;                 /* the keeper had to kill the watcher */
+	struct sensor_status told; /* what the child reported, and what is known about it */
 
 	uv_timer_t second, deadline;
 	uv_poll_t readable;
@@ -39,15 +39,14 @@ struct sensor {
 
 /* ---- sensor_talk.c ------------------------------------------------------------------------------------- */
 
-/* Starts the child, tells it of jobs it does not know, and asks for reports. Returns true if some will come.
- */
+/* Starts the child, tells it of new jobs, and asks for reports. Returns true if reports will come. */
 bool talk_tick(struct sensor *s, uint64_t now_ns);
 void talk_remove(struct sensor *s, const struct sensed_job *job);
-/* Lets go of the programs. */
+/* Has the child unload the BPF programs. */
 void talk_stop(struct sensor *s);
 /* Ends the keeper and forgets the child. */
 void talk_end(struct sensor *s);
-/* When a message came: calls sensor_second_done() when all reports are there. */
+/* Handles messages; calls sensor_second_done() when all reports are there. */
 void talk_readable(struct sensor *s);
 
 /* ---- sensor.c ------------------------------------------------------------------------------------------ */

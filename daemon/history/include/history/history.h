@@ -3,14 +3,14 @@
 
 /*
  * What the tuner saw and did, on disk: one SQLite file that people may read with sqlite3(1) while the daemon
- * writes it. Bounded in size and age. It is a record, never a condition: when it cannot be written (full
- * disk, damage, no permission), what was to be written is dropped and counted, and serving goes on.
+ * writes it. Bounded in size and age. Serving never depends on it: when it cannot be written (full disk,
+ * damage, no permission), records are dropped and counted, and serving goes on.
  *
  * Format: application_id 0x444c4831 ("DLH1"), user_version HISTORY_VERSION; times in ms since 1970.
  *   decisions(id, at_ms, job, job_name, uid, knob, rule, old_value, new_value, applied, rate_before,
  *             rate_expected, wait_before, wait_expected, reason, sample, decision,
  *             outcome, outcome_ms, rate_after, wait_after, outcome_text)
- *       One row a decision; `sample` is what was measured, as JSON; the last five are NULL until the effect
+ *       One row per decision; `sample` is what was measured, as JSON; the last five are NULL until the effect
  *       is known. `decision` is the tuner's own number.
  *   samples(at_ms, job, seconds, rate, wait, fetch_stall, prep_stall, device, cache_bytes, prefetch, workers,
  *           client_workers)
@@ -18,12 +18,11 @@
  *   rounds(at_ms, layout, config, data)
  *       What each round of the tuner was given, for replaying it: config is the id of a row of configs, data
  *       a uint64_t now_ns, struct stall_node and struct stall_sample[], as they lie in memory; layout tells
- *       whether this program's structs are the same.
- *   configs(id, at_ms, layout, data)
- *   state(key, value): what the daemon wants to have again after a restart.
+ *       whether this program's structs have the same layout.
+ *   configs(id, at_ms, layout, data) state(key, value): what the daemon needs back after a restart.
  *
- * Reading at the start and all writing belong to different moments: history_open() opens, history_load_*()
- * read on the caller's thread, history_start() hands the file to a thread of its own behind a bounded queue.
+ * Reading comes before all writing: history_open() opens the file, history_load_*() read it on the caller's
+ * thread, and history_start() hands it to a thread of its own behind a bounded queue.
  */
 
 #include <stdbool.h>
@@ -39,17 +38,17 @@
 struct history;
 
 struct history_options {
-	const char *path;   /* of the file; its folder exists */
-	uint64_t max_bytes; /* of the file; the oldest goes first. At least HISTORY_MIN_BYTES */
+	const char *path;   /* of the file; its folder must exist */
+	uint64_t max_bytes; /* limit of the file, at least HISTORY_MIN_BYTES; the oldest records go first */
 	uint64_t max_age_s;
 };
 
 #define HISTORY_MIN_BYTES (UINT64_C(1) << 20)
 
-/* A decision as it is kept. */
+/* A decision as it is recorded. */
 struct history_entry {
 	uint64_t at_ms;
-	uint32_t uid; /* whose job it is */
+	uint32_t uid; /* of the job's user */
 	bool applied; /* false: dry run */
 	bool has_verdict;
 	uint64_t verdict_ms;
@@ -69,18 +68,18 @@ struct history_point {
 };
 
 /*
- * Opens or makes the file. A damaged one is set aside as PATH.damaged (once: a second time it is -EBADMSG)
- * and a new one begun; notice says so then, else it is "", also after a failure. -EACCES, -ENOENT (its
- * folder), -ENOSPC, -EBUSY: another process keeps its history there; -EPROTONOSUPPORT: written by a newer
- * version.
+ * Opens or makes the file. A damaged file is set aside as PATH.damaged and a new one begun, which notice
+ * tells; else notice is "". -EBADMSG: it is damaged, and PATH.damaged exists already. -EEXIST: it is not a
+ * history. -EACCES, -ENOENT (its folder), -ENOSPC, -EBUSY: another process keeps its history there;
+ * -EPROTONOSUPPORT: written by a newer version.
  */
 int history_open(const struct history_options *options, struct history **ret, char notice[256],
 		 struct error *err);
 
-/* For reading alone: the file stays as it is. */
+/* For reading only: the file stays as it is. */
 int history_open_read(const char *path, struct history **ret, struct error *err);
 
-/* -ENOENT: nothing is kept under this key. Caller frees the data. */
+/* -ENOENT: nothing is kept under this key. The caller frees the data. */
 int history_load_state(struct history *h, const char *key, void **ret_data, size_t *ret_size,
 		       struct error *err);
 
@@ -99,17 +98,19 @@ struct history_round {
 	size_t n_samples;
 };
 
-/* All rounds by time, as long as visit returns 0; else its result. Rounds that another version of the program
- * has written are left out and counted. What visit is given is valid during the call. */
+/* Visits all rounds in the order of their time, as long as visit returns 0, and returns its last result.
+ * Rounds that another version of the program wrote are left out and counted. What visit is given is valid
+ * during the call. */
 int history_load_rounds(struct history *h, int (*visit)(void *user, const struct history_round *round),
 			void *user, uint64_t *ret_n_foreign, struct error *err);
 
-/* Starts the writing thread. From here on: the calls below only. */
+/* Starts the writing thread. From here on, only the calls below are allowed. */
 int history_start(struct history *h, struct error *err);
 
-/* All of them copy; none waits or fails: what does not fit in the queue is dropped and counted. */
+/* All of these copy what they are given; none waits or fails: what does not fit in the queue is dropped and
+ * counted. */
 void history_add_entry(struct history *h, const struct history_entry *entry);
-/* The verdict on the newest decision of its number. */
+/* The verdict on the newest decision that has its number. */
 void history_add_verdict(struct history *h, uint64_t at_ms, const struct tuner_verdict *verdict);
 void history_add_round(struct history *h, const struct history_round *round);
 void history_add_point(struct history *h, const struct history_point *point);
@@ -123,5 +124,5 @@ struct history_status {
 
 void history_status_get(struct history *h, struct history_status *ret);
 
-/* Writes what is queued, waiting at most a few seconds for the disk. NULL is fine. */
+/* Writes what is queued, waiting at most a few seconds for the disk. Accepts NULL. */
 void history_close(struct history *h);

@@ -12,10 +12,10 @@
 #include "lib/proc.h"
 
 #define SECOND_MS   1000
-#define DEADLINE_MS 300             /* for the child's reports; later ones are of no use for this second */
-#define LINGER_NS   (10 * NS_PER_S) /* programs are kept so long for the next job */
+#define DEADLINE_MS 300             /* for the child's reports; later ones do not count for this second */
+#define LINGER_NS   (10 * NS_PER_S) /* the programs are kept this long for the next job */
 
-/* Of all jobs together, a second: looking at threads is what costs here. */
+/* Jobs whose threads are looked at per second: that is the expensive part here. */
 #define QUEUE_LOOKS_MAX 16
 
 static void on_second_timer(uv_timer_t *timer);
@@ -48,7 +48,7 @@ static void sensed_add(struct sensor *s, const struct job *job)
 	s->jobs = sensed;
 }
 
-/* Takes in what began and lets go of what ended. */
+/* Takes in jobs that began and drops those that ended. */
 static void sync_jobs(struct sensor *s)
 {
 	for (struct sensed_job *j = s->jobs; j; j = j->next)
@@ -83,7 +83,7 @@ static void look_at_queue(struct sensor *s, struct sensed_job *j, uint64_t now_n
 		j->queue_at_ns = 0;
 		return;
 	}
-	/* Less than before: threads ended and took theirs along. */
+	/* If it is less than before, threads have ended, and their part is gone from the sum. */
 	j->queue_ratio = j->queue_at_ns && queue_ns >= j->queue_ns
 			     ? (double)(queue_ns - j->queue_ns) / (double)(now_ns - j->queue_at_ns)
 			     : NAN;
@@ -91,7 +91,7 @@ static void look_at_queue(struct sensor *s, struct sensed_job *j, uint64_t now_n
 	j->queue_at_ns = now_ns;
 }
 
-/* All jobs where they are few, else those that were looked at longest ago. */
+/* Looks at all jobs if they are few, else at those that were looked at longest ago. */
 static void look_at_queues(struct sensor *s, uint64_t now_ns)
 {
 	uint32_t n = 0, n_left = QUEUE_LOOKS_MAX;

@@ -4,10 +4,10 @@
 #include <math.h>
 #include <stddef.h>
 
-/* Of one core, for all analyses together: 1 / this. */
+/* The analyses of all jobs together may take 1 / COST_PAUSE of one core. */
 #define COST_PAUSE 200
 
-/* Longer ago: it stands still. */
+/* A job whose last step is longer ago stands still. */
 #define IDLE_NS UINT64_C(10000000000)
 
 static bool moves(const struct detail_job *job)

@@ -41,7 +41,7 @@ static void add_dataset(struct stall_sample *sample, const struct cached_dataset
 
 	if (sample->dataset == key)
 		return;
-	/* A job of two datasets (training, validation): the figures of the one that is larger. */
+	/* If a job has two datasets (training, validation), the figures are those of the larger one. */
 	if (sample->dataset && sample->dataset_bytes >= (double)d->all_bytes)
 		return;
 	sample->dataset = key;
@@ -71,12 +71,12 @@ static void add_session_state(struct stall_sample *sample, const struct session 
 		    (double)atomic_load_explicit(&work->worker_bytes, memory_order_relaxed);
 }
 
-/* The knobs in force. What a pin or the tuner asked for may be more than the operator allows by now, or less
- * than the sessions need. */
+/* Fills in the knobs in force: what a pin or the tuner asked for may be more than the operator allows by now,
+ * or less than the sessions need. */
 static void knobs_fill(struct stall_sample *sample, const struct serving *serving, const struct job *job)
 {
 	serving_job_knobs(serving, job, &sample->knobs);
-	/* Those that run, not those that it was asked to run. */
+	/* The workers that run, not those that the job was asked to run. */
 	sample->knobs.value[TUNER_CLIENT_WORKERS] = serving_job_client_workers(serving, job);
 }
 

@@ -24,7 +24,7 @@ struct sensed_job {
 	struct sensed_job *next;
 	uint64_t id;
 	pid_t root;                                      /* 0: it cannot be seen */
-	uint64_t start_ticks;                            /* of it */
+	uint64_t start_ticks;                            /* of root */
 	bool told;                                       /* the child knows the job */
 	bool present;                                    /* it is in serving.jobs */
 	struct sensed_reading readings[SENSED_READINGS]; /* a ring */

@@ -23,8 +23,9 @@
 
 #define NOBODY 65534
 
-/* Seconds without a sign of life until a watcher is killed: at work, and while it loads the programs. It is
- * looked at that often, rather than a clock: after everything was frozen, the first look is but one. */
+/* A watcher is killed after so many looks, one per second, without a sign of life: at work, and while it
+ * loads the programs. Looks are counted rather than time, because after everything was frozen the first look
+ * is only one. */
 #define HUNG_LOOKS    10
 #define LOADING_LOOKS 90
 
@@ -34,7 +35,7 @@ uint64_t sensor_keeper_capabilities(void)
 	       CAPABILITY(CAP_DAC_READ_SEARCH);
 }
 
-/* The next START. false: the daemon is gone. */
+/* Waits for the next START. Returns false if the daemon is gone. */
 static bool wait_for_start(int fd)
 {
 	for (;;) {
@@ -48,8 +49,8 @@ static bool wait_for_start(int fd)
 	}
 }
 
-/* Waits for its end, and kills it when it does not move any more: a stopped or looping watcher holds the
- * programs, and nobody else may start another one. Its wait status. */
+/* Waits for the watcher's end, and kills it when it no longer moves: a stopped or looping watcher holds the
+ * programs, and only the keeper can start another one. Returns its wait status. */
 static int watcher_wait(int fd, pid_t pid, const _Atomic uint32_t *beat)
 {
 	static const struct sensor_reply hung = {.type = SENSOR_HUNG};
@@ -75,7 +76,7 @@ static int watcher_wait(int fd, pid_t pid, const _Atomic uint32_t *beat)
 	return status;
 }
 
-/* The watcher's wait status. */
+/* Runs a watcher; returns its wait status. */
 static int watcher_run(int fd, _Atomic uint32_t *beat)
 {
 	pid_t keeper = getpid(), pid;
@@ -91,7 +92,7 @@ static int watcher_run(int fd, _Atomic uint32_t *beat)
 	return pid < 0 ? EXIT_FAILURE << 8 : watcher_wait(fd, pid, beat);
 }
 
-/* The watcher's end is waited for with a limit. */
+/* watcher_wait() waits for SIGCHLD with sigtimedwait(). */
 static void block_sigchld(void)
 {
 	sigset_t blocked;
@@ -113,7 +114,7 @@ static void keeper_run(int fd)
 	prctl(PR_SET_NAME, "dieseld-keeper");
 	r = geteuid() == 0 ? capabilities_keep_as(sensor_keeper_capabilities(), NOBODY, NOBODY)
 			   : capabilities_keep(sensor_keeper_capabilities());
-	/* In a user namespace there may be no nobody. */
+	/* A user namespace may not have the user nobody. */
 	if (r < 0)
 		r = capabilities_keep(sensor_keeper_capabilities());
 	if (r < 0)
@@ -140,8 +141,8 @@ int sensor_fork(struct sensor_child *ret_child, struct error *err)
 
 int sensor_drop_privileges(struct error *err)
 {
-	/* CAP_DAC_OVERRIDE and CAP_FOWNER: socket, lock and history in a directory of another user's, as
-	 * before. A unit that bounds them takes them away. */
+	/* CAP_DAC_OVERRIDE and CAP_FOWNER: socket, lock and history may be in another user's directory. A
+	 * service unit can take them away. */
 	uint64_t keep =
 	    CAPABILITY(CAP_DAC_READ_SEARCH) | CAPABILITY(CAP_DAC_OVERRIDE) | CAPABILITY(CAP_FOWNER);
 	int r = capabilities_keep(keep);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From differences of counters to the figures of a sample: pure. */
+/* Computes a sample's figures from differences of counters. Pure. */
 #include "sensor_job.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "lib/clock.h"
 
 #define READS_MIN     4  /* fewer say little about a disk */
-#define READS_MIN_P95 20 /* of fewer it is one read */
+#define READS_MIN_P95 20 /* with fewer, the quantile is a single read */
 
 static double ratio(uint64_t part, uint64_t whole)
 {
@@ -20,7 +20,8 @@ static double clamp01(double value)
 	return value < 0 ? 0 : value > 1 ? 1 : value;
 }
 
-/* The youngest reading that enough reads lie behind; NULL: none. */
+/* The newest reading since which there were enough reads; the oldest useful one if there is none; NULL:
+ * nothing was read. */
 static const struct sensed_reading *storage_base(const struct sensed_job *sensed)
 {
 	const struct sensed_reading *now = sensed_reading_at(sensed, 0), *base = NULL;
@@ -31,7 +32,7 @@ static const struct sensed_reading *storage_base(const struct sensed_job *sensed
 		if (!r)
 			break;
 		if (now->counters.n_read == r->counters.n_read)
-			continue; /* nothing was read by then */
+			continue; /* nothing was read since then */
 		base = r;
 		if (now->counters.n_read - r->counters.n_read >= READS_MIN)
 			break;
@@ -39,7 +40,7 @@ static const struct sensed_reading *storage_base(const struct sensed_job *sensed
 	return base;
 }
 
-/* The oldest reading that is kept; NULL: there is but one. */
+/* The oldest reading that is kept; NULL: there is only one. */
 static const struct sensed_reading *first_reading(const struct sensed_job *sensed)
 {
 	const struct sensed_reading *first = NULL, *r;
@@ -49,8 +50,7 @@ static const struct sensed_reading *first_reading(const struct sensed_job *sense
 	return first;
 }
 
-/* How many of the visited chunks were there without a read. Reads come ahead of visits, so over all readings.
- */
+/* The share of visited chunks that took no read. Over all readings, because reads come ahead of visits. */
 static double hit_ratio(const struct sensed_job *sensed)
 {
 	const struct sensed_reading *now = sensed_reading_at(sensed, 0), *first = first_reading(sensed);
@@ -107,8 +107,8 @@ void sensed_work(const struct sensed_reading *before, const struct sensed_readin
 		    (double)NS_PER_S;
 }
 
-/* The waits that clients told: the share of the time that they waited, and the part of it for chunks. A
- * client that tells nothing has not waited. */
+/* The waits that clients reported: the share of the time that they waited, and the part of that for chunks. A
+ * client that reports nothing has not waited. */
 static void client_waits(const struct sensed_reading *before, const struct sensed_reading *now,
 			 double *ret_wait, double *ret_fetch)
 {
@@ -129,7 +129,7 @@ void sensed_shares(const struct sensed_job *sensed, const struct sensed_reading 
 
 	client_waits(before, now, &wait, &fetch);
 	if (!sensed->has_report || !report->n_trainers) {
-		/* A job without a session has nobody to ask. */
+		/* A job without a session has no client that reports. */
 		if (!sample->n_trainers)
 			return;
 		sample->source = STALL_SOURCE_CLIENT;
@@ -146,13 +146,13 @@ void sensed_shares(const struct sensed_job *sensed, const struct sensed_reading 
 	sample->step_p95_s = report->step_p95_s;
 	sample->shares = report->shares;
 	if (isfinite(report->wait)) {
-		/* What libdiesel slept for chunks it counts itself, second by second. */
+		/* libdiesel itself counts how long it slept for chunks, second by second. */
 		sample->shares.fetch_stall = fmin(fetch, report->wait);
 		sample->shares.prep_stall = report->wait - sample->shares.fetch_stall;
 	}
 }
 
-/* min of what the daemon's workers and the client's can do. */
+/* The lesser of what the daemon's workers and the client's can do. */
 static double prep_rate(const struct stall_sample *s, double pool_threads)
 {
 	uint64_t n_daemon = s->knobs.value[TUNER_DAEMON_WORKERS],
@@ -179,7 +179,7 @@ void sensed_rates(struct stall_sample *s, double pool_threads)
 		s->fetch_rate =
 		    model_fetch_rate(s->memory_hit_ratio, sample_bytes, INFINITY, s->storage_bytes_per_s);
 	s->prep_rate = prep_rate(s, pool_threads);
-	/* The trainer's time outside of waits, a sample. A second of nothing but waiting says nothing. */
+	/* From the trainer's time outside of waits. A second of nothing but waiting says nothing. */
 	if (s->samples_per_s > 0 && working > 0.01)
 		s->device_rate = s->samples_per_s / working;
 }

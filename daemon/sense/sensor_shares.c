@@ -16,7 +16,7 @@ bool shares_of(const struct analysis *a, struct stall_shares *ret)
 	    .prep_stall = analysis_share_ratio(a, SHARE_PREP_STALL),
 	    .checkpoint_stall = analysis_share_ratio(a, SHARE_CHECKPOINT_STALL),
 	    .cpu_starved = analysis_share_ratio(a, SHARE_CPU_STARVED),
-	    /* Compiling is nothing that tuning could change. */
+	    /* Tuning cannot change how long compiling takes. */
 	    .other = analysis_share_ratio(a, SHARE_OTHER) + analysis_share_ratio(a, SHARE_COMPILING),
 	};
 	return true;

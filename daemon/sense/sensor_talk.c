@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon's side of the conversation with the sensing child. Nothing here waits: what cannot be sent now
- * is sent at the next tick. */
+/* The daemon's side of the conversation with the sensing child. Nothing here waits: START, ADD and TICK that
+ * cannot be sent now are sent at the next tick. */
 #include "sensor_private.h"
 
 #include <errno.h>
@@ -17,11 +17,12 @@
 
 #define BACKOFF_MIN_NS (1 * NS_PER_S)
 #define BACKOFF_MAX_NS (60 * NS_PER_S)
-#define CALM_NS        (60 * NS_PER_S) /* lived so long: its death is no loop */
-/* More than the keeper waits for one that hangs: this is for one that cannot be killed. */
+#define CALM_NS        (60 * NS_PER_S) /* a child that lived this long is not dying in a loop */
+/* In seconds, more than the keeper waits before it kills a watcher that hangs: this is for one that cannot be
+ * killed. */
 #define UNANSWERED_MAX 20
 
-/* A datagram that is whole or not there. */
+/* Sends a datagram, whole or not at all. Returns true if it was sent. */
 static bool send_request(struct sensor *s, const struct sensor_request *request)
 {
 	return send(s->child.fd, request, sizeof(*request), MSG_DONTWAIT | MSG_NOSIGNAL) ==
@@ -38,7 +39,7 @@ static void why(struct sensor *s, const char *text)
 	snprintf(s->told.why, sizeof(s->told.why), "%s", text);
 }
 
-/* Samples are of the clients' waits from here on; said once. */
+/* From here on samples hold the clients' own waits; says so once. */
 static void lose(struct sensor *s, const char *text)
 {
 	if (strcmp(s->told.why, text))
@@ -82,7 +83,7 @@ void talk_stop(struct sensor *s)
 	s->told.active = false;
 }
 
-/* The keeper ends when its socket does. It is not waited for: it may have a watcher to see off. */
+/* The keeper ends when its socket does. Nobody waits for it: its watcher may take time to end. */
 void talk_end(struct sensor *s)
 {
 	if (s->child.fd >= 0)
@@ -113,7 +114,7 @@ static void on_refused(struct sensor *s, const struct sensor_reply *reply)
 	s->told.source = STALL_SOURCE_CLIENT;
 	snprintf(text, sizeof(text), "no sensing by BPF: %.*s", (int)sizeof(text) - 32, reply->why);
 	lose(s, text);
-	/* What is not permitted or not in this kernel stays so. */
+	/* What is not permitted, or not in this kernel, will not change. */
 	if (reply->code == -EPERM || reply->code == -ENOENT || reply->code == -ENOSYS)
 		s->retry_ns = UINT64_MAX;
 }
@@ -126,7 +127,7 @@ static void on_gone(struct sensor *s, int status, uint64_t now_ns)
 	s->state = CHILD_IDLE;
 	s->told.active = false;
 	if (!died) {
-		if (s->retry_ns != UINT64_MAX && s->told.why[0]) /* refused for now */
+		if (s->retry_ns != UINT64_MAX && s->told.why[0]) /* refused, but perhaps not for ever */
 			s->retry_ns = now_ns + BACKOFF_MAX_NS;
 		return;
 	}
@@ -167,7 +168,7 @@ static void on_ticked(struct sensor *s, const struct sensor_reply *reply)
 	struct sensor_status *told = &s->told;
 
 	if (s->n_unanswered > UNANSWERED_MAX)
-		on_ready(s); /* it does answer after all */
+		on_ready(s); /* the child answers after all */
 	s->n_unanswered = 0;
 	told->n_jobs = reply->ticked.n_jobs;
 	told->n_lost = reply->ticked.n_lost;
@@ -198,7 +199,7 @@ void talk_readable(struct sensor *s)
 {
 	struct sensor_reply reply;
 
-	/* A bounded number: serving comes first. */
+	/* A bounded number, because serving comes first. */
 	for (int i = 0; i < 64 && s->child.fd >= 0; i++) {
 		ssize_t n = recv(s->child.fd, &reply, sizeof(reply), MSG_DONTWAIT);
 

@@ -67,7 +67,7 @@ static void mark(struct tally *tally, const struct event *event)
 		return;
 	switch (event->mark.kind) {
 	case MARK_NEXT_BEGIN:
-		if (!t->marks_next) /* sleeps so far were not inside of it */
+		if (!t->marks_next) /* earlier sleeps were not inside next() */
 			t->wait_ns = 0;
 		t->marks_next = true;
 		t->begin_ns = at_ns;
@@ -98,7 +98,7 @@ void tally_event(struct tally *tally, const struct event *event)
 	switch ((enum event_type)event->type) {
 	case EVENT_MARK: mark(tally, event); break;
 	case EVENT_STEP:
-		/* Of threads that use the loader: others have no waits to set against. */
+		/* Only of threads that use the loader: others have no waits to compare with. */
 		t = trainer_find(tally, event->tid);
 		if (!t)
 			break;

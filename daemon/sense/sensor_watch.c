@@ -22,7 +22,7 @@
 #include <linux/capability.h>
 
 #define RING_BYTES (UINT64_C(4) << 20)
-#define EVENTS_MAX (UINT64_C(1) << 17) /* of one job: 8 MiB; a slice becomes shorter where it makes more */
+#define EVENTS_MAX (UINT64_C(1) << 17) /* per job: 8 MiB; a slice is shorter if the job makes more */
 #define POLL_MS    100
 
 static void reply(struct watch *w, const struct sensor_reply *message)

@@ -34,11 +34,11 @@ static void on_event(void *user, const struct event *event)
 		if (root && watched_of(w, root))
 			tally_event(&watched_of(w, root)->tally, event);
 		if (event->type != EVENT_EXIT && !w->plan.on)
-			return; /* markers between slices would be kept for nothing */
+			return; /* marks between slices would be kept for nothing */
 		break;
 	default: break;
 	}
-	/* No memory: it is left out, and counted as lost. */
+	/* Without memory for it the event is left out, and counted as lost. */
 	(void)live_event(w->live, event);
 }
 
@@ -106,8 +106,8 @@ void watch_add(struct watch *w, const struct sensor_request *request)
 	w->jobs[w->n_jobs++] = job;
 	r = collector_attach(w->collector, (pid_t)request->root, &err);
 	if (r == 0)
-		watch_take_events(w); /* the threads that are there belong to the job that was added last */
-	/* The number may have become another process's while we looked. */
+		watch_take_events(w); /* the threads that exist now belong to the job that was added last */
+	/* The process number may have become another process's meanwhile. */
 	if (r < 0 || !is_process(request)) {
 		log_debug("job %llu is not watched: %s", (unsigned long long)request->job,
 			  r < 0 ? err.text : "it ended");
@@ -130,7 +130,7 @@ static void slice_begin(struct watch *w, uint64_t now_ns)
 	for (size_t i = 0; i < w->n_jobs; i++) {
 		struct watched *job = w->jobs[i];
 		struct tally_sums sums = tally_sums(&job->tally, now_ns);
-		/* Before it nothing but lives is known of the job. */
+		/* Before the slice, only the lives of the job's threads are known. */
 		const struct event gap = {.type = EVENT_GAP,
 					  .start_ns = now_ns > WATCH_WINDOW_NS ? now_ns - WATCH_WINDOW_NS : 0,
 					  .end_ns = now_ns,
@@ -241,14 +241,14 @@ void watch_report(struct watched *job, uint64_t now_ns, struct sensor_report *re
 				      .n_trainers = sums.n_trainers};
 	if (sums.n_trainers && sums.wait_ns >= job->ticked.wait_ns && covered_s > 0)
 		wait = fmin(1, (double)(sums.wait_ns - job->ticked.wait_ns) / (covered_s * (double)NS_PER_S));
-	/* A trainer that ended took its steps along. */
+	/* If it is less, a trainer has ended, and its steps are gone from the sum. */
 	if (covered_s > 0 && sums.n_steps >= job->ticked.n_steps)
 		ret->steps_per_s = (double)(sums.n_steps - job->ticked.n_steps) / covered_s;
 	ret->step_p50_s = tally_step_s(&job->tally, 0.5);
 	ret->step_p95_s = tally_step_s(&job->tally, 0.95);
 	if (job->has_slice) {
 		ret->detail_age_s = (double)(now_ns - job->slice_ns) / (double)NS_PER_S;
-		if (!sums.n_trainers) /* it loads its data by something else, but was seen to train */
+		if (!sums.n_trainers) /* it loads its data in some other way, but was seen to train */
 			ret->n_trainers = 1;
 	}
 	shares_combine(job->has_slice ? &job->slice : NULL, wait, &ret->shares);

@@ -168,7 +168,7 @@ void batch_write(const struct batch *b, uint8_t *slot, const struct ring_layout 
 					      .bytes = item->bytes,
 					      .label = item->label};
 		labels[i] = item->label;
-		/* Tomorrow's lines on their way while today's are copied: the samples lie all over the
+		/* Prefetches the next sample while this one is copied: the samples lie all over the
 		 * window. */
 		if (item_bytes) {
 			if (i + 1 < b->n_items)

@@ -2,17 +2,17 @@
 #pragma once
 
 /*
- * One batch on its way to a client: which samples, in which chunks, and the worker's job that writes it
- * into a slot of the session's shared memory.
+ * One batch on its way to a client: which samples, in which chunks, and the work of writing it into a slot of
+ * the session's shared memory.
  */
 
 #include "cache.h"
 #include "client/ring.h"
 
 struct batch_item {
-	const uint8_t *source; /* set when the batch is dispatched: its chunk is pinned from then on */
+	const uint8_t *source; /* set by batch_pin(): its chunk is pinned from then on */
 	uint64_t sample;
-	uint64_t location; /* of a view: segment << 32 | offset; before the dispatch the offset alone */
+	uint64_t location; /* segment << 32 | offset; before batch_pin(), only the offset */
 	uint32_t chunk;
 	uint32_t bytes;
 	int32_t label;
@@ -22,7 +22,7 @@ struct batch {
 	uint64_t epoch, index;
 	struct batch_item *items;
 	uint32_t n_items;
-	uint32_t *chunks; /* each once */
+	uint32_t *chunks; /* each chunk once */
 	uint32_t n_chunks;
 	uint64_t bytes; /* of the samples */
 	bool pinned;
@@ -30,18 +30,18 @@ struct batch {
 	char error[768];
 };
 
-/* Makes it an error: why, and which batch. */
+/* Turns the batch into an error that says why, and which batch. */
 void batch_fail(struct batch *b, int status, const char *why);
 
-/* Room for `batch` items out of n_chunks chunks. */
+/* Allocates room for `batch` items out of n_chunks chunks. */
 int batch_init(struct batch *b, uint32_t batch, uint64_t n_chunks);
 void batch_free(struct batch *b);
 /* Heap bytes that batch_init() takes. */
 uint64_t batch_bytes(uint32_t batch, uint64_t n_chunks);
 
 /*
- * Fills the batch with these samples. stamps has a word for each chunk, stamp is a value that it does not
- * hold. A sample that cannot be served (unknown encoding, outside its chunk) makes status negative.
+ * Fills the batch with these samples. stamps has a word for each chunk; stamp is a value that none of them
+ * has. A sample that cannot be served (unknown encoding, outside its chunk) makes status negative.
  */
 void batch_set_samples(struct batch *b, const struct cached_dataset *d, const uint64_t *samples, uint32_t n,
 		       uint32_t *stamps, uint32_t stamp);
@@ -52,12 +52,13 @@ enum batch_wait {
 	BATCH_VERIFY, /* all are read, one is being verified */
 };
 
-/* Also turns the batch into an error when one of its chunks is quarantined. now_ns: for what is retried. */
+/* What the batch waits for. Turns the batch into an error if one of its chunks is quarantined. now_ns: chunks
+ * whose time to be retried has come are retried. */
 enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, uint64_t now_ns);
 
-/* All chunks are ready: pins them and resolves the items' places. */
+/* Pins the chunks, which must all be ready, and resolves the items' places. */
 void batch_pin(struct batch *b, struct cache *c, struct cached_dataset *d);
 void batch_unpin(struct batch *b, struct cached_dataset *d);
 
-/* Worker: writes the slot. item_bytes 0: views. */
+/* Writes the slot. item_bytes 0: views. Worker thread. */
 void batch_write(const struct batch *b, uint8_t *slot, const struct ring_layout *layout, uint32_t item_bytes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job's figures, put together from what its sessions and the pool know. */
+/* A job's figures, collected from its sessions and the pool. */
 #include "serving.h"
 
 #include "lib/clock.h"
@@ -22,7 +22,7 @@ uint32_t serving_job_client_workers(const struct serving *s, const struct job *j
 {
 	uint32_t most = 0;
 
-	/* Each session of it tells all of them. */
+	/* Each session of the job reports all of its workers. */
 	for (const struct session *q = s->sessions; q; q = q->next) {
 		uint32_t said = q->job == job ? atomic_load(&q->control->work.n_workers) : 0;
 

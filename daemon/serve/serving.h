@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What is served to whom: the sessions, the jobs they belong to, and the cache they read from. Clients come
- * to it by server.h; sensing and control look at it and turn its knobs. Loop thread only.
+ * What is served to whom: the sessions, the jobs they belong to, and the cache they read from. Clients reach
+ * it through server.h; sensing looks at it, and control turns its knobs. Loop thread only.
  */
 
 #include "cache.h"
@@ -27,7 +27,7 @@ static inline void serving_touch(struct serving *s)
 
 /* job_figures.c */
 
-/* What the job did until now, live sessions included. */
+/* The job's counters up to now, live sessions included. */
 void serving_job_counters(const struct serving *s, const struct job *job, struct job_counters *ret);
 /* Python worker processes that the job says it runs. */
 uint32_t serving_job_client_workers(const struct serving *s, const struct job *job);

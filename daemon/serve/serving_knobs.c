@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Knobs carried out: per job and for all, while sessions run. */
+/* Applies knobs, per job and for all, while sessions run. */
 #include "serving_knobs.h"
 
 #include <errno.h>
@@ -9,7 +9,8 @@
 
 _Static_assert(TUNER_FREE_NUMBER == RING_NO_WISH, "handed on as it is");
 
-/* Calls for the datasets that the job's sessions use, each once; walks sessions, which are few. */
+/* Returns true if no earlier session of the job uses the same dataset, so that each dataset counts once.
+ * Sessions are few. */
 static bool is_first_of_dataset(const struct serving *s, const struct session *session)
 {
 	for (const struct session *q = s->sessions; q != session; q = q->next) {
@@ -71,7 +72,7 @@ void serving_job_knobs(const struct serving *s, const struct job *job, struct tu
 		*workers = 1;
 }
 
-/* What the job's cache leaves for one of its datasets; UINT64_MAX: no limit. */
+/* What the job's cache knob leaves for one of its datasets; UINT64_MAX: no limit. */
 static uint64_t asked_for(const struct job *job, const struct serving_job_memory *memory,
 			  const struct cached_dataset *d)
 {
@@ -83,7 +84,7 @@ static uint64_t asked_for(const struct job *job, const struct serving_job_memory
 	return policy_dataset_part(chunks, d->all_bytes, memory->dataset);
 }
 
-/* A job's part in the needs of its datasets; the first session of each dataset speaks for it. */
+/* Adds a job's part in the needs of a dataset; called for the job's first session of that dataset. */
 static void add_needs(struct serving *s, struct session *q, const struct serving_job_memory *memory)
 {
 	struct cached_dataset *d = q->dataset;

@@ -29,7 +29,7 @@ static struct slot *find_free_slot(struct session *s)
 	return NULL;
 }
 
-/* A free slot; without one the client is asked to say when it releases one. */
+/* Returns a free slot. If there is none, asks the client to say when it releases one, and returns NULL. */
 static struct slot *take_slot(struct session *s)
 {
 	struct slot *slot = find_free_slot(s);
@@ -53,7 +53,7 @@ static void slot_publish(struct session *s, struct slot *slot)
 						   .item_bytes = s->item_bytes,
 						   .status = slot->batch.status};
 
-	/* Packed batches are copies: their chunks may go. */
+	/* Packed batches are copies, so their chunks may go. */
 	if (s->item_bytes)
 		batch_unpin(&slot->batch, s->dataset);
 	slot->state = SLOT_PUBLISHED;
@@ -66,7 +66,7 @@ static void slot_publish(struct session *s, struct slot *slot)
 	s->job->counters.bytes += descriptor.status < 0 ? 0 : slot->batch.bytes;
 }
 
-/* Publishes what is filled, in order; what was made before a seek is dropped. */
+/* Publishes filled slots in order; those from before a seek are dropped. */
 static void publish_filled(struct session *s)
 {
 	while (s->order_first != s->order_last) {
@@ -184,13 +184,13 @@ void session_pump(struct session *s)
 		if (!s->has_head && !session_prepare_head(s))
 			return;
 		wait = batch_check(&s->head, s->dataset, clock_monotonic_ns());
-		/* What the client would wait for now: the batch being filled comes first. */
+		/* What the client would wait for now: a batch that is being filled comes first. */
 		if (s->order_first != s->order_last || wait == BATCH_VERIFY)
 			set_cause(s, RING_CAUSE_PREP);
 		else
 			set_cause(s, wait == BATCH_FETCH ? RING_CAUSE_FETCH : RING_CAUSE_PREP);
 		if (wait != BATCH_READY) {
-			/* Held views may be what keeps its chunks out. */
+			/* Views that the client holds may be what keeps its chunks out. */
 			if (s->starved && s->item_bytes == 0)
 				ring_daemon_waits(s->control);
 			return;
@@ -288,7 +288,7 @@ void session_usage(const struct session *s, struct session_usage *ret)
 		    atomic_load(&s->control->slot_state[i]) != RING_SLOT_FREE)
 			ret->held++;
 	}
-	/* `consumed` is the client's word. */
+	/* `consumed` comes from the client, and may be wrong. */
 	if (ret->ready > ret->held)
 		ret->ready = ret->held;
 	ret->held -= ret->ready;

@@ -32,7 +32,8 @@ static uint64_t head_bytes(const struct shuffle_plan *plan, const uint64_t *sums
 	return n ? sums[shuffle_window_of(plan, min_u64(n, n_samples) - 1) + 1] : 0;
 }
 
-/* The most that so many positions in a row touch: from the last sample of a window on. */
+/* The most bytes that so many positions in a row touch. Starting at the last sample of a window is the worst
+ * case. */
 static uint64_t span_bytes(const struct shuffle_plan *plan, const uint64_t *sums,
 			   const struct shuffle_plan *next, const uint64_t *next_sums, uint64_t positions)
 {
@@ -55,7 +56,7 @@ static uint64_t span_bytes(const struct shuffle_plan *plan, const uint64_t *sums
 	return most;
 }
 
-/* Whole windows between, and one at each end, of the chunks with the fewest samples. */
+/* Whole windows in between, of the chunks with the fewest samples, and one more at each end. */
 static uint64_t most_chunks(const struct cached_dataset *d, const struct session_shape *shape,
 			    const uint32_t *samples, uint64_t positions)
 {
@@ -89,7 +90,7 @@ int session_need_bytes(const struct cached_dataset *d, const struct session_shap
 
 	if (!sums || (next && !next_sums))
 		return -ENOMEM;
-	/* A batch is of one epoch, and of no more chunks than it has samples. */
+	/* A batch belongs to one epoch, and has no more chunks than samples. */
 	one =
 	    min_u64(span_bytes(plan, sums, NULL, NULL, shape->batch), cached_largest_bytes(d, shape->batch));
 	span = span_bytes(plan, sums, next, next_sums, (held - 1) * shape->batch_step + shape->batch);

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * What a session can pin or wait for at one time, in bytes of segments: its next batch, and with views all
- * unreleased batches beside it. From the real sizes of the chunks: a mean says nothing where few samples are
- * most of the bytes. Never more than all chunks.
+ * What a session can pin or wait for at one time, in bytes of segments: its next batch, and with views also
+ * all batches that are not released. Computed from the real sizes of the chunks: a mean says nothing where
+ * few samples are most of the bytes. Never more than all chunks.
  */
 
 #include "cached_dataset.h"
@@ -19,11 +19,12 @@ struct session_shape {
 	bool views; /* ready and held batches pin their chunks */
 };
 
-/* Chunks, in any order of them; samples: of each chunk, ascending. In bytes: cached_largest_bytes(). */
+/* The most in chunks, whatever their order. samples: the chunks' numbers of samples, ascending.
+ * cached_largest_bytes() turns it into bytes. */
 uint64_t session_need_at_most(const struct cached_dataset *d, const struct session_shape *shape,
 			      const uint32_t *samples);
 
-/* In one epoch's order. next: the epoch behind it, whose first batches may be held together with the last of
- * this one (NULL: not known yet). -ENOMEM. */
+/* The most in one epoch's order. next: the following epoch, whose first batches may be held together with the
+ * last of this one (NULL: not known yet). -ENOMEM. */
 int session_need_bytes(const struct cached_dataset *d, const struct session_shape *shape,
 		       const struct shuffle_plan *plan, const struct shuffle_plan *next, uint64_t *ret_bytes);

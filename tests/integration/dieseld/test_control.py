@@ -170,7 +170,7 @@ class Control(Case):
         with open(wrong, "w") as f:
             f.write("no database " * 100)
         for history, says in ((damaged, "is kept as"), ("/nowhere/h.db", "memory alone"), (folder, "memory alone"),
-                              (wrong, "is no history")):
+                              (wrong, "is not a history")):
             daemon = self.daemon("--history", history)
             self.assertIn(says, daemon.output())
             self.assertEqual(len([line for line in daemon.output().splitlines() if history in line]), 1)

@@ -314,7 +314,10 @@ static void test_whole_or_not_at_all(void **state)
 	} cases[] = {
 	    {1, {.key = WIRE_SET_WORKERS, .value = 5}, -EINVAL, "raise workers-max first"},
 	    {1, {.key = WIRE_SET_CACHE, .value = 2 * GIB}, -EINVAL, "raise cache-max first"},
-	    {1, {.key = WIRE_SET_WORKERS_MAX, .value = 2}, -EINVAL, "workers-max is of the whole daemon"},
+	    {1,
+	     {.key = WIRE_SET_WORKERS_MAX, .value = 2},
+	     -EINVAL,
+	     "workers-max applies to the whole daemon"},
 	    {1, {.key = WIRE_SET_CLIENT_WORKERS, .value = 2}, -EOPNOTSUPP, "decides client-workers itself"},
 	    {0, {.key = WIRE_SET_CACHE_MIN, .value = 2 * GIB}, -EINVAL, "more than cache-max"},
 	    {77, {.key = WIRE_SET_WORKERS, .value = 2}, -ENOENT, "no job 77"},

@@ -52,7 +52,7 @@ static int refuse(const struct session *s, uint64_t bytes, struct error *err)
 	    units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes));
 }
 
-/* With so many slots: what any order needs, or (exact) what the first epoch's does. */
+/* Finds what the session needs with so many slots: in any order, or (exact) in that of its first epoch. */
 static int find_need(struct session *s, const uint32_t *samples, uint32_t n_slots)
 {
 	struct epoch_plan *first = &s->plans[s->request.epoch & 1];
@@ -71,7 +71,7 @@ static int find_need(struct session *s, const uint32_t *samples, uint32_t n_slot
 	return r;
 }
 
-/* Beside what the dataset's other sessions need. */
+/* What this session and the dataset's other sessions need together. */
 static uint64_t bytes_together(const struct session *s)
 {
 	const struct cached_dataset *d = s->dataset;
@@ -80,7 +80,7 @@ static uint64_t bytes_together(const struct session *s)
 	return (bytes < d->all_bytes ? bytes : d->all_bytes) + s->cost_bytes;
 }
 
-/* Picks the number of slots and checks the room. */
+/* Picks the number of slots for which there is room. */
 static int session_admit(struct session *s, struct error *err)
 {
 	uint32_t wanted = s->request.slots > s->options->n_slots ? s->request.slots : s->options->n_slots;
@@ -151,7 +151,7 @@ static void choose_window(struct session *s, char *notice, size_t size)
 		s->request.window_chunks = asked < info->n_chunks ? asked : (uint32_t)info->n_chunks;
 		return;
 	}
-	/* Two windows' chunks, on average; where a few are giants these count. */
+	/* The mean chunk of two windows, as if the largest chunks came together. */
 	bytes = cached_largest_bytes(s->dataset, 2 * (uint64_t)wanted) /
 		(2 * (uint64_t)wanted < info->n_chunks ? 2 * (uint64_t)wanted : info->n_chunks);
 	s->request.window_chunks =

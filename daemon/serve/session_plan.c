@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a session delivers next, and which chunks that takes: a walk along dataset/shuffle.h. */
+/* What a session delivers next, and which chunks that takes, in the order of dataset/shuffle.h. */
 #include "session.h"
 
 #include <assert.h>
@@ -27,7 +27,7 @@ static int plan_new(const struct session *s, uint64_t epoch, struct shuffle_plan
 	return shuffle_plan_new(&spec, ret);
 }
 
-/* The plan of an epoch; two are kept, because reading ahead crosses the epoch's edge. */
+/* The plan of an epoch. Two are kept, because reading ahead goes on into the next epoch. */
 static struct shuffle_plan *plan_of(struct session *s, uint64_t epoch)
 {
 	struct epoch_plan *p = &s->plans[epoch & 1];
@@ -150,7 +150,7 @@ static void push_window(struct session *s, const struct shuffle_plan *plan, uint
 	}
 }
 
-/* The windows up to this one, of head's epoch, are being read by now. */
+/* Counts the windows of head's epoch up to this one, which are being read now, as visited. */
 static void count_visits(struct session *s, uint64_t last_window)
 {
 	uint64_t g = s->request.window_chunks, n_chunks = s->dataset->info.n_chunks, first, end;
@@ -167,9 +167,9 @@ static void count_visits(struct session *s, uint64_t last_window)
 }
 
 /*
- * The chunks of the windows of head and of the batches behind it, until prefetch_chunks beyond head's own;
- * across the end of the epoch, but not beyond the next one. Windows that no batch of this session touches
- * are left out.
+ * Lists the chunks of the windows of head and of the batches after it, until there are prefetch_chunks more
+ * than head's own; into the next epoch, but no further. Windows that no batch of this session touches are
+ * left out.
  */
 void session_update_ahead(struct session *s)
 {

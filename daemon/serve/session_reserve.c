@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bytes that a session keeps reserved. Where there is room for what any order of the chunks may need,
- * that is all. Where there is not (few samples are most of the bytes, and all of them might come together),
- * it reserves what each epoch's own order needs; an epoch that needs more than there is ends in an error.
+ * The bytes that a session keeps reserved. If there is room, it reserves what the worst order of the chunks
+ * would need. If there is not (few samples are most of the bytes, and all of them might come together), it
+ * reserves what each epoch's own order needs; an epoch that needs more than there is ends in an error.
  */
 #include "session.h"
 
@@ -26,7 +26,7 @@ void session_shape(const struct session *s, struct session_shape *ret)
 				      .views = s->item_bytes == 0};
 }
 
-/* Grows only as far as others leave room. */
+/* Changes what is reserved; does not grow it if others leave no room for that. */
 static void reserve(struct session *s, uint64_t need)
 {
 	struct cached_dataset *d = s->dataset;
@@ -97,7 +97,7 @@ void session_check_head(struct session *s)
 	uint64_t need = s->plans[s->head.epoch & 1].need_bytes;
 
 	if (need > s->need_bytes)
-		reserve(s, largest_need(s)); /* others may have gone meanwhile */
+		reserve(s, largest_need(s)); /* other sessions may have ended meanwhile */
 	if (s->item_bytes)
 		need = head_bytes(s);
 	if (need > s->need_bytes)

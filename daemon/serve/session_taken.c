@@ -10,7 +10,7 @@ static uint64_t load(const _Atomic uint64_t *word)
 	return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-/* What the session's client says now. */
+/* What the session's client reports now. */
 static struct session_sensed session_look(const struct session *q, uint64_t now_ns)
 {
 	const struct ring_control *control = q->control;
@@ -33,7 +33,8 @@ static struct session_sensed session_look(const struct session *q, uint64_t now_
 	};
 }
 
-/* A client may write anything, and a wait that is not over yet may be counted elsewhere in the end. */
+/* The growth of a total, 0 if it shrank: a client may write anything, and a wait under way may be counted
+ * under another cause when it ends. */
 static uint64_t grown(uint64_t before, uint64_t now)
 {
 	return now > before && now - before < UINT64_MAX / 2 ? now - before : 0;
@@ -47,9 +48,10 @@ void session_count_taken(struct session *q, uint64_t now_ns)
 	struct job_taken *taken = &q->job->taken;
 
 	q->sensed = is;
-	if (batches > is.consumed) /* it never goes back */
+	if (batches > is.consumed) /* it never goes back in an honest client */
 		return;
-	/* What Python work cost is told since the session was opened first, maybe of another daemon. */
+	/* Costs of Python work are totals since the session was first opened, perhaps at an earlier
+	 * daemon. */
 	if (!was.known && is.n_samples > (uint64_t)is.consumed * q->batch) {
 		was = is;
 		was.wait_ns = was.fetch_ns = 0;

@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * What the daemon opens on a client's behalf. It may be able to read more than the client (root can read
- * everything), and the client may have arranged what lies below its directory: links, and mounts that only
- * its own mount namespace has. So every open below that directory stays below it, follows no link and crosses
- * no mount; and a chunk is served only to those who could read it themselves (docs/security.md).
+ * How the daemon opens files on a client's behalf. It may be able to read more than the client (root can read
+ * everything), and the client may have arranged what lies below its directory: links, and mounts that exist
+ * only in its own mount namespace. So every open below that directory stays below it, follows no link and
+ * crosses no mount; and a chunk is served only to those who could read it themselves (docs/security.md).
  */
 
 #include <linux/openat2.h>
@@ -18,7 +18,7 @@
 
 /* How to open below a client's directory; O_CLOEXEC is added. */
 struct open_how access_how(uint64_t flags);
-/* A descriptor or a negative errno. May block, as storage does. */
+/* Returns a descriptor or a negative errno. May block, as storage does. */
 int access_open_beneath(int dir_fd, const char *name, uint64_t flags);
 /* Fills *err for an open below a client's directory that failed. Returns code. */
 int access_open_error(struct error *err, int code, const char *what);
@@ -42,27 +42,28 @@ enum access_need {
 	ACCESS_SEARCH = 1,
 };
 
-/* Of an open file, also one opened with O_PATH. A negative errno. May block, as storage does. */
+/* Gets the rights of an open file, which may be opened with O_PATH. May block, as storage does. */
 int access_rights_get(int fd, const struct stat *st, const char *what, struct access_rights *ret,
 		      struct error *err);
 
 bool access_rights_equal(const struct access_rights *a, const struct access_rights *b);
 
 /*
- * Returns true if whoever may read the snapshot has what is needed of the file: it has no list and everybody
- * may, or both have one owner and one group, the file each bit of the snapshot's, and both no list or lists
- * of the same entries, likewise. With a list the mode alone lies: its bits for the group are the list's mask
- * then, and those for others do not tell who is left out.
+ * Returns true if everybody who may read the snapshot may do with the file what is needed. That is so if the
+ * file has no list and its mode allows everybody. Else both must have the same owner and group, and the
+ * file's mode must allow at least those whom the snapshot's allows; and either neither has a list, or both
+ * lists have the same entries, of which the file's allow as much. With a list the mode alone does not tell:
+ * its bits for the group are then the list's mask, and those for others do not say who is left out.
  */
 bool access_is_no_stricter(const struct access_rights *file, enum access_need need,
 			   const struct access_rights *snapshot);
 
-/* Fills *err for a file that is stricter. Returns -EACCES. */
+/* Fills *err for a file that is stricter than the snapshot. Returns -EACCES. */
 int access_stricter_error(struct error *err, const char *what, const struct access_rights *file,
 			  enum access_need need, const struct access_rights *snapshot);
 
-/* What tells that a file is the one that was read, unchanged: nobody but who sets the clock makes another one
- * with the same. */
+/* Tells that a file is the one that was read, unchanged: only somebody who can set the clock can make another
+ * one with the same stamp. */
 struct access_stamp {
 	uint64_t dev, ino, bytes;
 	int64_t changed_s, written_s; /* ctime, mtime */

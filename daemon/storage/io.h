@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Opens and reads of chunk files, `depth` of them at a time: by io_uring where the kernel permits it
- * (io_uring.c), else by a few threads that open and pread (io_threads.c).
+ * Opens and reads chunk files, `depth` operations at a time: by io_uring where the kernel permits it
+ * (io_uring.c), else by a few threads (io_threads.c).
  *
  * An operation is the caller's memory and must live until done(), which runs on the loop's thread, never
  * from within io_submit().
@@ -46,13 +46,13 @@ struct io { /* the first member of each engine */
 	uint64_t in_flight;
 };
 
-/* -EPERM, -ENOSYS, -ENOMEM...: io_uring is not to be had here. */
+/* -EPERM, -ENOSYS, -ENOMEM...: io_uring cannot be used here. */
 int io_uring_new(uv_loop_t *loop, unsigned depth, struct io **ret);
 int io_threads_new(uv_loop_t *loop, unsigned depth, struct io **ret);
 
 /* io_uring if wanted and possible, else threads; *ret_why (may be NULL) is the errno that ruled it out. */
 int io_new(uv_loop_t *loop, bool want_uring, unsigned depth, struct io **ret, int *ret_why);
-/* 0, or the errno that rules io_uring out. */
+/* Returns 0, or the negative errno that rules io_uring out. */
 int io_uring_check(void);
 void io_submit(struct io *io, struct io_op *op);
 const char *io_name(const struct io *io);

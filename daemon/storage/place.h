@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * Where a dataset's chunks are opened: the folder `chunks` as one mount of it shows it. All places of a
+ * Where a dataset's chunks are opened: the folder `chunks`, as seen through one mount. All places of a
  * dataset are one folder, but somebody else's mount namespace may have mounted something over a chunk of it.
- * So each session opens chunks in the place that its client brought, and another place of the dataset is
- * tried where that fails for such a mount.
+ * So each session opens chunks in the place that its client brought, and if such a mount is in the way,
+ * another place of the dataset is tried.
  *
  * A place lives as long as connections, sessions and loads refer to it. Loop thread only.
  */
@@ -15,7 +15,7 @@
 
 struct place_list {
 	struct place *first;
-	uint64_t n_added; /* ever: whether somebody came meanwhile */
+	uint64_t n_added; /* ever; tells whether one was added meanwhile */
 };
 
 struct place {
@@ -28,8 +28,8 @@ struct place {
 
 #define PLACE_MOUNT_UNKNOWN UINT64_MAX /* before Linux 5.8 */
 
-/* The place of this mount in the list, with one more reference; takes the descriptor over. *ret_new: nobody
- * of this mount was there before. NULL: no memory; the descriptor is closed. */
+/* The place of this mount in the list, with one more reference; takes the descriptor over. *ret_new: there
+ * was no place of this mount before. NULL: no memory; the descriptor is closed. */
 struct place *place_add(struct place_list *list, uint64_t mount_id, int fd, bool *ret_new);
 struct place *place_ref(struct place *place);
 /* Accepts NULL; returns NULL. */

@@ -62,7 +62,7 @@ static int mount_of(int fd, uint64_t *ret)
 	return 0;
 }
 
-/* Who may read the snapshot, which must be nobody who cannot enter `chunks`. */
+/* Gets the snapshot's rights: everybody who may read it must be able to enter `chunks`. */
 static int find_rights(int snapshot_fd, const struct stat *snapshot, int chunks_fd, const struct stat *chunks,
 		       const char *path, struct access_rights *ret, struct error *err)
 {

@@ -3,7 +3,7 @@
 
 /*
  * What a client shows of a dataset: descriptors of its directory and of a snapshot that it opened itself.
- * Whose dataset that is, and a sealed copy of the snapshot.
+ * This module finds out which dataset that is, and makes a sealed copy of the snapshot.
  */
 
 #include <limits.h>
@@ -14,7 +14,7 @@
 #include "access.h"
 #include "lib/error.h"
 
-/* All that decides which bytes are served and to whom: with anything of it different it is another dataset,
+/* All that decides which bytes are served, and to whom: if anything here differs, it is another dataset,
  * whose chunks are read anew. */
 struct proof_identity {
 	dev_t directory_dev, snapshot_dev, chunks_dev;
@@ -25,7 +25,7 @@ struct proof_identity {
 /* What a client showed. */
 struct proof {
 	struct proof_identity identity;
-	bool replaced; /* the directory has another snapshot by now: no harm if this one is served already */
+	bool replaced; /* the directory has another snapshot now; no harm if this one is served already */
 	uint64_t mount_id, snapshot_bytes;
 	struct access_stamp snapshot; /* of the one that the client opened */
 	int chunks_fd, snapshot_fd;   /* the daemon's own, O_PATH */
@@ -38,7 +38,7 @@ struct proof {
  * The first three touch what a client brought, which may block for ever or be made to crash a
  * parser: they run in a process of their own (opener.h).
  *
- * Checks that the descriptors are what they should be, and whose dataset they are.
+ * Checks that the descriptors are what they should be, and finds out which dataset they are of.
  */
 int proof_identify(int dir_fd, int snapshot_fd, struct proof *ret, struct error *err);
 /* A sealed copy of the snapshot in memory. */

@@ -2,15 +2,15 @@
 #pragma once
 
 /*
- * How long chunk reads took, as a histogram of fixed size: four buckets an octave from 16 us to 69 s, so that
- * a quantile is right within a fifth. Plain data that counts up: the difference of two is that of the time
- * between them. Pure.
+ * How long chunk reads took, as a histogram of fixed size: four buckets per octave from 16 us to 69 s, so
+ * that a quantile is right within a fifth. Plain data that counts up: the difference of two histograms is
+ * that of the time between them. Pure.
  */
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define READ_LATENCY_OCTAVE_MIN 14 /* 2^14 ns; what is shorter counts as that */
+#define READ_LATENCY_OCTAVE_MIN 14 /* 2^14 ns; shorter times count as that */
 #define READ_LATENCY_OCTAVES    22
 #define READ_LATENCY_BUCKETS    ((size_t)4 * READ_LATENCY_OCTAVES)
 
@@ -20,11 +20,11 @@ struct read_latency {
 
 void read_latency_add(struct read_latency *latency, uint64_t ns);
 
-/* Of what was added since `before` (NULL: ever): the time in seconds that this share of reads stayed below.
- * NAN with fewer than n_min. */
+/* The time in seconds that this share of the reads added since `before` (NULL: ever) stayed below. NAN if
+ * there are fewer than n_min. */
 double read_latency_quantile_s(const struct read_latency *now, const struct read_latency *before,
 			       double quantile, uint64_t n_min);
 
-/* Of what was ever added: how many were shorter than the end of an octave (0 .. READ_LATENCY_OCTAVES - 1),
- * which is *ret_end_s. */
+/* How many of all reads were shorter than the end of an octave (0 .. READ_LATENCY_OCTAVES - 1), which is
+ * *ret_end_s. */
 uint64_t read_latency_below(const struct read_latency *latency, size_t octave, double *ret_end_s);

@@ -15,10 +15,10 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-#define PAGE_BYTES 4096 /* a part of one would be zeroed and stay */
+#define PAGE_BYTES 4096 /* a part of a page would be zeroed but not freed */
 #define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-/* Seals for all; and what is lent is not to be opened by name (/proc/PID/fd) for writing. */
+/* All kinds are sealed. Lent memory must also not be opened for writing by name (/proc/PID/fd). */
 static int restrict_access(int fd, enum shared_kind kind)
 {
 	if (fcntl(fd, F_ADD_SEALS, SIZE_SEALS | (kind == SHARED_SEALED ? F_SEAL_FUTURE_WRITE : 0)) < 0)
@@ -98,7 +98,7 @@ int shared_memory_reader(int fd, int *ret_fd)
 
 void shared_memory_discard(struct shared_memory *m)
 {
-	/* Fails for nothing that is lent; if it did, the pages would go with the last mapping. */
+	/* Never fails for lent memory; if it did, the pages would go with the last mapping. */
 	if (m->fd >= 0)
 		(void)fallocate(m->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
 				(off_t)(m->bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES);
@@ -120,7 +120,7 @@ int shared_memory_copy_file(const char *name, int fd, uint64_t bytes, int *ret_f
 		if (n < 0)
 			return -errno;
 		if (n == 0)
-			return -EBADMSG; /* shrank while it was read */
+			return -EBADMSG; /* it shrank while it was read */
 	}
 	if (fcntl(copy, F_ADD_SEALS, SIZE_SEALS | F_SEAL_WRITE) < 0)
 		return -errno;
@@ -134,7 +134,7 @@ bool shared_memory_is_sealed(int fd)
 	return seals >= 0 && (seals & all) == all;
 }
 
-/* The kernel grants a lease for writing only where no other open file of it is left, mapped ones included. */
+/* The kernel grants a write lease only if there is no other open file of it, including mapped ones. */
 bool shared_memory_copy_is_held(int fd)
 {
 	if (fcntl(fd, F_SETLEASE, F_WRLCK) < 0)

@@ -2,14 +2,14 @@
 #pragma once
 
 /*
- * Shared memory that the daemon alone writes: memfds that are mapped here, and that whoever gets a descriptor
- * can map read-only (or privately) and can neither write, shrink nor grow.
+ * Shared memory that the daemon alone writes: memfds that are mapped here. A client that gets a descriptor
+ * can map it read-only (or privately), and can neither write, shrink nor grow it.
  *
- * For good (SHARED_SEALED) that is a seal against all future writers. Chunks and batches come and go, and
- * their memory must come back to the system even while clients still map it: the seal would forbid that too
- * (a hole is a write). So these (SHARED_LENT) are handed out as descriptors that were opened for reading
- * only, of a file that nobody but its owner may open; whoever could open it for writing, root and the
- * daemon's own user, could write into the daemon anyway.
+ * Where that is for good (SHARED_SEALED), a seal refuses all future writers. Chunks and batches come and go,
+ * and their memory must go back to the system even while clients still map it: the seal would forbid that too
+ * (a hole is a write). So these (SHARED_LENT) are handed out as descriptors opened for reading only, of a
+ * file that only its owner may open; whoever could open it for writing, root and the daemon's own user, could
+ * write into the daemon anyway.
  */
 
 #include <stdbool.h>
@@ -24,28 +24,29 @@ struct shared_memory {
 #define SHARED_MEMORY_INIT ((struct shared_memory){.fd = -1})
 
 enum shared_kind {
-	SHARED_CONTROL, /* of a session: the client writes too, it cannot change the size */
+	SHARED_CONTROL, /* of a session: the client writes too, but cannot change the size */
 	SHARED_SEALED,
-	SHARED_LENT, /* by shared_memory_reader(), and taken back by shared_memory_discard() */
+	SHARED_LENT, /* lent by shared_memory_reader(), and taken back by shared_memory_discard() */
 };
 
-/* Checks that memory that came from outside is what an earlier process of ours made with SHARED_LENT: of this
- * user, that nobody else may open, of this size and kept from changing it. 0, -EPERM or another errno. */
+/* Checks that memory from outside is what an earlier daemon made with SHARED_LENT: owned by this user, closed
+ * to all others, and sealed at this size. Returns 0, -EPERM or another negative errno. */
 int shared_memory_check(int fd, uint64_t bytes);
-/* Maps it, if it is: takes the descriptor over then. */
+/* Checks it like that, maps it, and takes the descriptor over. On failure the descriptor stays the
+ * caller's. */
 int shared_memory_take(int fd, uint64_t bytes, struct shared_memory *ret);
 
 int shared_memory_new(const char *name, uint64_t bytes, enum shared_kind kind, struct shared_memory *ret);
 void shared_memory_free(struct shared_memory *m);
 
-/* A descriptor for a client, to read only, of such memory or of a copy (below); the caller closes it. */
+/* A read-only descriptor of such memory, or of a copy (below), for a client; the caller closes it. */
 int shared_memory_reader(int fd, int *ret_fd);
-/* Gives the pages of what was lent back to the system, also those that a client maps (it would read zeros),
- * and frees. Takes about a millisecond for some MiB; any thread. */
+/* Gives the pages of lent memory back to the system, even those that a client maps (it would read zeros), and
+ * frees it. Takes about a millisecond for some MiB. Any thread. */
 void shared_memory_discard(struct shared_memory *m);
 
-/* A sealed, immutable copy of a file: what is served cannot be changed or truncated under our feet. The
- * result is a descriptor for reading, the only one there is, with nothing mapped. */
+/* Makes a sealed, immutable copy of a file, so that nobody can change or truncate what is served. *ret_fd is
+ * a descriptor for reading, the only one there is; nothing is mapped. */
 int shared_memory_copy_file(const char *name, int fd, uint64_t bytes, int *ret_fd);
 /* Returns true if it is such a copy. */
 bool shared_memory_is_sealed(int fd);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is let in. A client that is not let in is told why and closed at once, so that it does not stay in the
- * queue of those who wait for accept(): the socket would stay readable, and the loop would never sleep.
+ * Decides who is let in. A client that is not let in is told why and closed at once. If it stayed in the
+ * queue for accept(), the socket would stay readable, and the loop would never sleep.
  */
 #include "server.h"
 
@@ -18,14 +18,15 @@
 #include "lib/log.h"
 #include "lib/text.h"
 
-/* When not even a descriptor that was kept for it helps (ENFILE, ENOMEM): not to be tried in a loop. */
+/* If not even the spare descriptor helps (ENFILE, ENOMEM), accept() is not tried again before this. */
 #define RETRY_MS 100
 
-/* What it has sent is read first: a socket that is closed with something unread takes our line along. */
+/* What the client has sent is read first: a socket that is closed with something unread would lose our
+ * line. */
 static void turn_away(int fd, const struct error *err)
 {
 	union wire_message m, sent;
-	uint16_t sequence = 0; /* a HELLO has none, and may still be on its way */
+	uint16_t sequence = 0; /* a HELLO has no number, and may still be on its way */
 
 	while (recv(fd, &sent, sizeof(sent), MSG_DONTWAIT) >= (ssize_t)sizeof(sent.header))
 		sequence = sent.header.sequence;
@@ -45,7 +46,7 @@ static void on_retry(uv_timer_t *timer)
 		accept_start(s);
 }
 
-/* No descriptor is left, for a reason that is not the clients' number: that is limited. */
+/* No descriptor is left, for a reason other than the number of clients, which is limited. */
 static void turn_away_one(struct server *s, int code)
 {
 	struct error err = ERROR_INIT;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One client. Messages are answered in order; opening a dataset goes to a process of its own (opener.h), and
- * nothing more is read from the client until that is done. A client that breaks the protocol
- * or does not read its replies is cut off: it loses only what is its own.
+ * nothing more is read from the client until that is done. A client that breaks the protocol or does not read
+ * its replies is cut off, and loses only what is its own.
  */
 #include "server.h"
 
@@ -20,7 +20,8 @@
 #include "lib/text.h"
 #include "peer.h"
 
-/* Of replies that a client has not read, with what the kernel needs for each: a dozen or two. */
+/* For replies that a client has not read, including what the kernel needs for each: room for a dozen or
+ * two. */
 #define UNREAD_BYTES 8192
 
 int connection_reply(struct connection *c, union wire_message *message, const int *fds, size_t n_fds)
@@ -96,14 +97,14 @@ static void on_owner_dead(uv_poll_t *poll, int status, int events)
 	connection_close(poll->data);
 }
 
-/* The session ends with the process that asked for it, whoever else has the socket. */
+/* The session ends with the process that opened it, whoever else has the socket. */
 static int watch_owner(struct connection *c)
 {
 	int fd = peer_process(c->fd);
 
 	if (fd == -ESRCH)
 		return fd;
-	if (fd < 0) /* then it ends with its socket, and so does what it holds */
+	if (fd < 0) /* then the session, and what its client holds, ends with the socket */
 		return 0;
 	if (uv_poll_init(c->server->loop, &c->owner, fd) < 0) {
 		close(fd);
@@ -137,7 +138,7 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 	q->place = place_ref(c->place);
 	q->pid = c->pid;
 	q->uid = c->uid;
-	/* First of all: who looks at sessions looks at their jobs. */
+	/* Before the session is in the list: code that goes through sessions uses their jobs. */
 	q->job = jobs_join(&s->serving.jobs, &(struct job_member){.pid = c->pid,
 								  .uid = c->uid,
 								  .rank = q->request.rank,
@@ -174,8 +175,8 @@ static int on_segment(struct connection *c, const union wire_message *m)
 	_cleanup_(closep) int fd = -EBADF;
 	int r;
 
-	/* Only chunks of the dataset that this client has shown it may read, and no byte of one before it is
-	 * known to be that chunk's. */
+	/* Only chunks of the dataset that this client has proved it may read, and only when they are
+	 * verified. */
 	if (!segment || segment->dataset != c->dataset || !cache_is_ready(segment))
 		return refuse(c, -ENOENT, "no such chunk segment");
 	r = shared_memory_reader(segment->memory.fd, &fd);
@@ -246,8 +247,8 @@ static int on_message(struct connection *c, const union wire_message *m)
 	return -EPROTO;
 }
 
-/* Nobody can talk on the socket any more; what ends the connection is the process, or its giving back of the
- * last batch. */
+/* Nobody can talk on the socket any more. The connection now ends with the process, or when that gives back
+ * its last batch. */
 static void orphan(struct connection *c)
 {
 	c->orphaned = true;
@@ -256,7 +257,7 @@ static void orphan(struct connection *c)
 	server_watch_orphans(c->server);
 }
 
-/* Not at once: a process that is ending closes its sockets first. */
+/* Not called at once, because a process that is ending closes its sockets first. */
 static void tell_orphan(struct connection *c)
 {
 	if (!c->orphan_told)
@@ -300,13 +301,13 @@ void connection_cut(struct connection *c, int r)
 		connection_close(c);
 }
 
-/* No descriptor of a client's comes into this process: the message that has some stays where it is, and the
- * process that opens the dataset takes it from there. */
+/* No descriptor of a client's comes into this process: the message that has some stays in the socket, for the
+ * process that opens the dataset to take. */
 static int next_message(struct connection *c, union wire_message *m)
 {
 	int r = transport_take(c->fd, true, m);
 
-	if (r == -EPROTO) /* not left unread: the end of the connection would be an error to its client */
+	if (r == -EPROTO) /* read it: ending the connection with it unread would be an error to its client */
 		(void)transport_take(c->fd, false, m);
 	if (r < 0 || (m->header.type == WIRE_OPEN_DATASET && c->greeted && !c->dataset))
 		return r;
@@ -374,7 +375,7 @@ int connection_new(struct server *server, int fd, const struct ucred *peer)
 
 static void connection_free(struct connection *c)
 {
-	/* At the daemon's end a client may still read what it was sent. */
+	/* When the daemon stops, a client may still be reading what it was sent. */
 	if (c->server->stopping)
 		shared_memory_free(&c->text);
 	else

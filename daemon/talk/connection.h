@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What connection.c (the conversation) and connection_open.c (opening a dataset) share. */
+/* What the connection_*.c files share. */
 
 #include "client/transport.h"
 #include "server.h"
@@ -19,31 +19,30 @@ struct connection {
 	bool greeted;
 	uint16_t sequence;            /* of the request that is being answered */
 	struct open_request *opening; /* under way: nothing more is read from the client */
-	bool orphaned;                /* the socket is over; its process has batches of the session */
+	bool orphaned; /* the socket has ended, but its process still has batches of the session */
 	bool orphan_told;
 	bool closed;
 	struct cached_dataset *dataset;
-	struct place *place; /* of the dataset's chunks, as this client sees them */
+	struct place *place; /* the dataset's chunks as this client sees them */
 	struct session *session;
 	struct shared_memory text; /* of its last STATUS, JOBS, WHY or SET */
 };
 
-/* Answers the request that came last. 0, or negative: connection_cut(); -ENOBUFS: the client does not read.
- */
+/* Answers the last request. 0; if negative, call connection_cut(). -ENOBUFS: the client does not read. */
 int connection_reply(struct connection *c, union wire_message *message, const int *fds, size_t n_fds);
-/* Ends the connection, and says why in the log where that is worth a line. What the client's process holds of
- * its session stays until it gives it back or is dead. */
+/* Ends the connection, and logs why if that is worth a line. Batches that the client's process holds stay
+ * until it gives them back or is dead. */
 void connection_cut(struct connection *c, int r);
 int connection_reply_error(struct connection *c, const struct error *err, int code);
 void connection_listen(struct connection *c);
-/* Reads nothing more, but sees that the client has left. */
+/* Reads nothing more, but notices when the client leaves. */
 void connection_watch_end(struct connection *c);
-/* Starts to open the dataset of a request that was looked at and is still in the socket. connection_opened()
+/* Starts to open the dataset of a request that was peeked at and is still in the socket. connection_opened()
  * follows, unless it is cancelled. */
 int connection_open_dataset(struct connection *c, uint64_t version);
 void connection_open_cancel(struct connection *c);
 void connection_opened(struct connection *c);
-/* Of the cache, for the copy of a snapshot that it opens. */
+/* Bytes of the cache that are reserved for the copy of a snapshot that is being opened. */
 uint64_t connection_reserved_bytes(const struct connection *c);
 /* connection_control.c: STATUS, JOBS, WHY and SET. */
 int connection_answer(struct connection *c, const union wire_message *m);

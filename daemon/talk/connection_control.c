@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests that are answered with JSON text. The text goes as a memory file: it may be long. It is lent until
- * the connection's next such request, so that nobody can have the daemon's memory by keeping descriptors. */
+ * the connection's next such request, so that nobody can hold the daemon's memory by keeping descriptors. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,8 @@
 #include "control.h"
 #include "lib/cleanup.h"
 
-/* Of texts that one user's connections have, each until its next request. Root's are what they are. */
+/* Limit of the texts that one user's connections have, each until its next request. Root and the daemon's own
+ * user have none. */
 #define USER_TEXT_BYTES (8u << 20)
 
 static uint64_t text_bytes_of(const struct server *s, uint32_t uid)
@@ -27,7 +28,7 @@ static int text_new(struct connection *c, const char *text, struct error *err)
 	size_t bytes = strlen(text);
 	int r;
 
-	shared_memory_discard(&c->text); /* of the last request, also where its descriptor was kept */
+	shared_memory_discard(&c->text); /* of the last request, even if its descriptor was kept */
 	if (!quota_is_owner(&quota, c->uid) && text_bytes_of(c->server, c->uid) + bytes > USER_TEXT_BYTES)
 		return error_set(err, -EDQUOT,
 				 "user %u has %u MiB of this dieseld's answers open: close connections, or "

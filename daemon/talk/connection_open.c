@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening a dataset. A process of its own (opener.h) says which one it is; if it is not served yet, and
- * nobody is loading it, that process copies and verifies its snapshot, and a worker makes the tables for it.
- * A client that leaves takes its process along.
+ * Opening a dataset. A process of its own (opener.h) finds out which one it is. If it is not served yet, and
+ * no other request is loading it, that process copies and verifies the snapshot, and a worker makes the
+ * tables for it. If the client leaves, its process is killed.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 enum open_stage {
 	OPEN_ASKS,  /* which dataset it is */
-	OPEN_WAITS, /* for another client's load of the same one */
+	OPEN_WAITS, /* for another request that loads the same dataset */
 	OPEN_LOADS,
 	OPEN_ADOPTS, /* a worker has it */
 };
@@ -23,7 +23,7 @@ enum open_stage {
 struct open_request {
 	struct pool_task task;
 	struct connection *connection;
-	struct opening *opening; /* NULL: over */
+	struct opening *opening; /* NULL: it is over */
 	enum open_stage stage;
 	uint64_t version;
 	struct proof proof;
@@ -91,7 +91,7 @@ static void request_free(struct open_request *q)
 	free(q);
 }
 
-/* A process that died may have left the request where it was. */
+/* A process that died may have left the request in the socket. */
 static void drop_untaken(const struct connection *c)
 {
 	union wire_message m;
@@ -101,7 +101,7 @@ static void drop_untaken(const struct connection *c)
 		(void)transport_take(c->fd, false, &m);
 }
 
-/* Whether this user may have a dataset that has no digests. */
+/* Refuses a dataset without digests if this user may not have one. */
 static int check_digest(struct open_request *q, const struct cached_dataset *d)
 {
 	const struct connection *c = q->connection;
@@ -151,7 +151,7 @@ static struct open_request *find_stage(const struct server *s, const struct proo
 	return NULL;
 }
 
-/* Room for the copy, before it is made. */
+/* Reserves room for the copy before it is made. */
 static int reserve(struct open_request *q)
 {
 	struct cache *cache = &q->connection->server->serving.cache;
@@ -170,18 +170,18 @@ static int reserve(struct open_request *q)
 				 q->proof.path);
 	cache->snapshot_bytes += bytes;
 	q->reserved_bytes = bytes;
-	/* Given back with the request. */
+	/* If this fails, request_free() gives the bytes back. */
 	return server_check_usage(q->connection->server, q->connection->uid, &q->error);
 }
 
-/* Known datasets are answered, one that is being loaded is waited for, another one is loaded. */
+/* Answers with a dataset that is served, waits for one that is being loaded, and loads any other. */
 static void decide(struct open_request *q)
 {
 	struct server *s = q->connection->server;
 	struct cached_dataset *d = cache_find_dataset(&s->serving.cache, &q->proof.identity);
 
 	if (d && !cached_is_still(d, &q->proof)) {
-		/* Carried over a restart; its file is another one by now. */
+		/* It was carried over a restart, and its file is another one now. */
 		if (!q->proof.replaced)
 			cache_drop_dataset(&s->serving.cache, d);
 		d = NULL;
@@ -208,7 +208,7 @@ static void decide(struct open_request *q)
 	opening_go_on(q->opening);
 }
 
-/* A load is over, whatever came of it: those who waited for it look again. */
+/* A load has ended, well or badly: requests that waited for it look again. */
 static void wake_waiting(struct server *s, const struct proof_identity *identity)
 {
 	struct open_request *q;
@@ -233,7 +233,7 @@ static void adopt_done(struct pool_task *task)
 	struct cached_dataset *d = cache_find_dataset(&s->serving.cache, &identity);
 
 	unreserve(q);
-	if (d) { /* the client of this one had left, and another one loaded it too */
+	if (d) { /* the client of this request had left, and another one loaded the dataset too */
 		cached_free(q->loaded);
 	} else if (q->result == 0) {
 		d = q->loaded;
@@ -285,7 +285,7 @@ void connection_open_cancel(struct connection *c)
 	struct open_request *q = c->opening;
 	struct proof_identity identity;
 
-	if (!q || q->stage == OPEN_ADOPTS) /* the worker's result is thrown away, or for others */
+	if (!q || q->stage == OPEN_ADOPTS) /* adopt_done() still runs, and keeps the dataset for others */
 		return;
 	identity = q->proof.identity;
 	c->opening = NULL;

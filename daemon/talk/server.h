@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * The daemon: listens, keeps connections and sessions, and hands out reads. One event loop; a pass of
- * on_settle() (server.c) after each round of events starts whatever the events made possible.
+ * The daemon's socket: listens, keeps connections and sessions, and decides which chunk is read next. One
+ * event loop; after each round of events, on_settle() (server.c) starts whatever the events made possible.
  *
  * Locks: none here, nor in sensing and metrics, which are the loop's too. The process has two: the pool's
- * (pool.h) and that of the history's queue. Nobody holds both, so they have no order.
+ * (pool.h) and that of the history's queue. No thread holds both, so they need no order.
  */
 
 #include "lend_watch.h"
@@ -17,7 +17,7 @@
 #define SERVER_DRAIN_MS        5000
 #define SERVER_MAX_CONNECTIONS 1024
 #define SERVER_ORPHAN_MS       200
-/* Of users, for log lines: who shares a place with another one shares its lines. */
+/* Places for users' limits on log lines: users that share a place share its limit. */
 #define SERVER_LINE_PLACES 64
 
 struct connection;
@@ -30,20 +30,21 @@ struct server {
 	const char *socket_path;
 	struct serving serving;
 	struct connection *connections;
-	uint32_t n_connections; /* those that are closing included */
+	uint32_t n_connections; /* including those that are closing */
 	uint32_t max_connections;
-	bool failed; /* it had to end */
+	bool failed; /* it had to stop */
 	uv_poll_t nursery_poll;
 	struct log_limit accept_lines, lines[SERVER_LINE_PLACES];
 	struct control *control;       /* borrowed */
 	const struct nursery *nursery; /* borrowed */
 	struct opener *opener;
 	int listen_fd, lock_fd;
-	int spare_fd; /* given up to let in, and turn away, a client when there is no other */
+	int spare_fd; /* closed to make room to accept a client, and turn it away, when no other descriptor is
+			 left */
 	uv_poll_t listen_poll;
 	uv_timer_t accept_retry;
 	uv_check_t settle;
-	uv_timer_t orphans; /* runs only while there are connections without a socket */
+	uv_timer_t orphans; /* runs only while there are orphaned connections */
 	struct lend_watch lend;
 	uv_timer_t drain;
 	uint64_t drain_until_ns;
@@ -54,24 +55,24 @@ struct server {
 	uint64_t n_accepted;
 };
 
-/* Makes everything and listens. The line in err says what to do. The nursery is borrowed; of what an earlier
- * daemon left in the service manager's store, what is of use is taken. */
+/* Sets everything up and listens. The line in err says what to do. The nursery is borrowed. Takes from items
+ * what an earlier daemon left in the service manager's store and is still of use. */
 int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 		 const struct serving_options *options, const struct nursery *nursery,
 		 struct fd_store_items *items, struct error *err);
 /*
- * Drains: nobody new is let in, batches that workers fill are finished and published, then connections end:
- * libdiesel hands out what is published, and asks the next daemon for the rest. The loop runs out when the
- * last worker is done; reads under way are left to their readers, which end by themselves.
+ * Drains the server: no new client is let in, batches that workers are filling are finished and published,
+ * then connections end. libdiesel hands out what is published, and asks the next daemon for the rest. The
+ * loop ends when the last worker is done; reads under way are left to their readers, which end by themselves.
  */
 void server_stop(struct server *s);
-/* After the loop has run out. */
+/* To be called when the loop has ended. */
 void server_free(struct server *s);
 
-/* Looks now and then whether clients without a socket gave back what they had. */
+/* From now on looks now and then whether orphaned clients gave back what they had. */
 void server_watch_orphans(struct server *s);
 
-/* listen.c: takes the lock beside the socket (who holds it is in the error) and listens. */
+/* listen.c: takes the lock beside the socket and listens. If another process holds the lock, err names it. */
 int listen_open(const char *path, int *ret_listen_fd, int *ret_lock_fd, struct error *err);
 
 /* accept.c */
@@ -79,25 +80,26 @@ void accept_init(struct server *s);
 void accept_start(struct server *s);
 void accept_stop(struct server *s);
 
-/* usage.c: how many clients and chunks there may be at one time, from the limit of open files. */
+/* usage.c: sets how many clients and chunks there may be at one time, by the limit on open files. */
 void server_size_by_files(struct server *s);
-/* Returns true if this chunk may be read for the session now: there is a reader for it, and what is read
- * ahead leaves what others need. taken_bytes: cache_taken_bytes() */
+/* Returns true if this chunk may be read for the session now: a reader is free, and reading ahead leaves what
+ * others need. taken_bytes: cache_taken_bytes(). */
 bool server_may_load(const struct server *s, const struct session *q, uint64_t chunk, uint32_t distance,
 		     uint64_t taken_bytes);
 struct quota server_quota(const struct server *s);
-/* Returns true if what the user has, and everybody, is within their limits (quota_check()). */
+/* Checks that what the user has, and what all users have, is within the limits. Returns as quota_check(). */
 int server_check_usage(const struct server *s, uint32_t uid, struct error *err);
 
-/* The limit of log lines that this user may cause. */
+/* The limit on log lines that this user may cause. */
 struct log_limit *server_lines_of(struct server *s, uint32_t uid);
 
-/* status.c: JSON, malloc'ed, or NULL. Of datasets, sessions and jobs, what the viewer may see. */
+/* status.c: JSON text for the caller to free, or NULL; has those datasets, sessions and jobs that the viewer
+ * may see. */
 char *server_status(const struct server *s, const struct control_viewer *viewer);
 
 /* connection.c */
 struct ucred;
 int connection_new(struct server *server, int fd, const struct ucred *peer);
 void connection_close(struct connection *c);
-/* Closes those without a socket whose process has nothing of them any more; whether others are left. */
+/* Closes orphaned connections whose process has given everything back. Returns true if others are left. */
 bool connection_close_orphans(struct server *s);

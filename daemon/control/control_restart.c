@@ -4,7 +4,8 @@
  *   settings  JSON: what was set while running, and pins
  *   jobs      JSON: numbers of jobs by pid and start time of the trainer, and the knobs they had
  *   tuner     struct saved_tuner, and struct tuner_state as it lies in memory
- * All of it is checked, and a part that is not valid is left out.
+ * Values in JSON are checked one by one, and left out if they are not valid. Of the tuner's state, only its
+ * sizes and the boot that it is from are.
  */
 #include <errno.h>
 #include <stdio.h>

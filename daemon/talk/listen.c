@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The socket in the file system. A lock beside it, freed by the kernel, says whether its owner lives. */
+/* The socket in the file system. A lock beside it, which the kernel frees, tells whether its owner lives. */
 #include "server.h"
 
 #include <errno.h>
@@ -66,14 +66,14 @@ int listen_open(const char *path, int *ret_listen_fd, int *ret_lock_fd, struct e
 					 "%s exists and is no socket: remove it, or choose another "
 					 "--socket",
 					 path);
-		unlink(path); /* we hold the lock: whoever made it is dead */
+		unlink(path); /* we hold the lock, so whoever made the socket is dead */
 	}
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return error_errno(err, -errno, "cannot make a socket");
 	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
 		return error_errno(err, -errno, "cannot listen on %s", path);
-	/* Anybody may talk to us; what they get is decided by what they can read. */
+	/* Anybody may talk to us; what they can read decides what they get. */
 	if (chmod(path, 0666) < 0 || listen(fd, 128) < 0)
 		return error_errno(err, -errno, "cannot listen on %s", path);
 	*ret_listen_fd = steal_fd(&fd);

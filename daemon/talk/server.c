@@ -27,7 +27,7 @@ struct candidate {
 	uint64_t chunk;
 };
 
-/* The nearest missing chunk of each session that may still get memory in this pass. */
+/* Collects the nearest missing chunk of each session that may still get memory in this pass. */
 static size_t collect_fetches(struct server *s, struct candidate *candidates, struct policy_fetch *fetches)
 {
 	uint64_t taken = cache_taken_bytes(&s->serving.cache);
@@ -47,7 +47,7 @@ static size_t collect_fetches(struct server *s, struct candidate *candidates, st
 	return n;
 }
 
-/* Starts reads until enough are under way or nobody can use another one. */
+/* Starts reads until enough are under way, or no session can use another one. */
 static void server_schedule(struct server *s)
 {
 	struct candidate candidates[SERVER_MAX_CONNECTIONS];
@@ -70,7 +70,8 @@ static void server_schedule(struct server *s)
 	}
 }
 
-/* Nothing is under way and nobody holds anything that could be given back: then nothing will change. */
+/* Returns true if nothing is under way and nobody holds anything that could be given back: nothing will
+ * change then. */
 static bool is_still(const struct server *s)
 {
 	const struct cache *c = &s->serving.cache;
@@ -90,8 +91,8 @@ static bool is_still(const struct server *s)
 	return true;
 }
 
-/* A session that got no memory asks its client for what it holds; where nobody holds anything, that is an
- * error rather than a wait for ever. */
+/* A session that got no memory asks its client to give back what it holds. If nobody holds anything, its
+ * batch becomes an error rather than wait for ever. */
 static void serve_starved(struct server *s)
 {
 	for (struct session *q = s->serving.sessions; q; q = q->next) {
@@ -103,7 +104,7 @@ static void serve_starved(struct server *s)
 		if (session_mark(q, &chunk, &distance) && distance == 0 && is_still(s)) {
 			session_give_up(q, q->starved, 0);
 			session_pump(q);
-			serving_touch(&s->serving); /* the others' turn, with what it leaves */
+			serving_touch(&s->serving); /* the other sessions' turn, with what this one leaves */
 			return;
 		}
 		session_pump(q);
@@ -171,7 +172,7 @@ static int start_engines(struct server *s, struct error *err)
 	return r < 0 ? error_errno(err, r, "cannot start worker threads") : 0;
 }
 
-/* It says nothing but that it has ended. */
+/* The nursery's socket is readable only when the nursery has ended. */
 static void on_nursery(uv_poll_t *poll, int status, int events)
 {
 	struct server *s = poll->data;
@@ -203,7 +204,7 @@ static void start_handles(struct server *s)
 	lend_watch_start(&s->lend, s->loop, "", &s->serving.cache);
 }
 
-/* Without it the cache begins empty. */
+/* If this fails, the cache begins empty. */
 static void restore(struct server *s, struct fd_store_items *items)
 {
 	const struct quota quota = server_quota(s);
@@ -247,7 +248,7 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 	return 0;
 }
 
-/* Batches that a worker fills. */
+/* Returns true if a worker is filling a batch. */
 static bool is_anything_running(const struct server *s)
 {
 	for (const struct session *q = s->serving.sessions; q; q = q->next) {
@@ -303,7 +304,7 @@ void server_stop(struct server *s)
 	s->drain_until_ns = clock_monotonic_ns() + SERVER_DRAIN_MS * NS_PER_MS;
 	uv_timer_init(s->loop, &s->drain);
 	s->drain.data = s;
-	/* Looks again and again: what it waits for ends in several places, and soon. */
+	/* Polls, because what it waits for ends in several places, and soon. */
 	uv_timer_start(&s->drain, on_drain, 0, 2);
 }
 

@@ -62,7 +62,7 @@ static json_t *cache_status(const struct cache *c)
 	    json_u64(c->counters.carried), "carried_bytes", json_u64(carried));
 }
 
-/* Others' datasets have names, and say who trains on what. */
+/* Datasets of other users are hidden: their names would tell who trains on what. */
 static bool may_see(const struct server *s, const struct cached_dataset *d,
 		    const struct control_viewer *viewer)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What users have of the daemon now: looked up, so that no count can be wrong (quota.h). */
+/* What users have of the daemon now. It is added up each time, so that no count can be wrong (quota.h). */
 #include "server.h"
 
 #include <sys/resource.h>
@@ -8,11 +8,11 @@
 #include "connection.h"
 #include "policy.h"
 
-/* Descriptors of a client at most: its socket; while it opens a dataset two that it sent; three of a dataset,
- * and the place of its chunks; two of a session, one of its trainer's process and one of the client's; a
- * text. */
+/* The most descriptors that a client takes: its socket; two while it opens a dataset; three for a dataset,
+ * and one for the place of its chunks; two for a session, one for its trainer's process and one for the
+ * client's; one for a text. */
 #define CONNECTION_FILES 11
-/* The daemon's own, and datasets that nobody uses. */
+/* OWN_FILES: the daemon's own, and those of datasets that nobody uses. */
 #define MIN_FILES   96
 #define MAX_READERS 128
 #define OWN_FILES   (64 + 3 * CACHE_MAX_IDLE_DATASETS)
@@ -23,7 +23,7 @@ void server_size_by_files(struct server *s)
 	uint64_t files;
 
 	(void)getrlimit(RLIMIT_NOFILE, &limit);
-	/* With fewer it can do little, and says so at the start. */
+	/* With fewer the daemon can do little, and says so at its start. */
 	files = limit.rlim_cur > OWN_FILES + MIN_FILES ? limit.rlim_cur - OWN_FILES : MIN_FILES;
 	s->serving.cache.readers.max = files / 16 < MAX_READERS ? (uint32_t)(files / 16) : MAX_READERS;
 	files -= s->serving.cache.readers.max;
@@ -31,7 +31,7 @@ void server_size_by_files(struct server *s)
 				 ? (uint32_t)(files / 2 / CONNECTION_FILES)
 				 : SERVER_MAX_CONNECTIONS;
 	files -= (uint64_t)s->max_connections * CONNECTION_FILES;
-	/* What was closed may come back to be read, and reads need a descriptor too. */
+	/* Each segment takes one of the descriptors that are left. */
 	s->serving.cache.max_segments = files > SEGMENT_MAX ? SEGMENT_MAX : (uint32_t)files;
 }
 
@@ -40,7 +40,7 @@ struct quota server_quota(const struct server *s)
 	return (struct quota){.share_percent = s->serving.options.user_share, .owner = geteuid()};
 }
 
-/* Read ahead for one user, in parts of the cache: storage that hangs keeps it. */
+/* The part of the cache that may be under way for one user's reading ahead: storage that hangs keeps it. */
 #define AHEAD_PARTS 8
 
 static bool has_reader(const struct server *s, const struct session *q)
@@ -71,7 +71,7 @@ bool server_may_load(const struct server *s, const struct session *q, uint64_t c
 	       cache_loading_bytes(c, q->uid) + bytes <= c->limit_bytes / AHEAD_PARTS;
 }
 
-/* The user's connections and sessions with the dataset. */
+/* Adds what the user has of a dataset. */
 static void add_dataset(const struct server *s, const struct cached_dataset *d, uint32_t uid, struct usage *u)
 {
 	uint64_t chunks = 0, bytes = 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must be, in the second in which it must be: limits, memory pressure, pins, another job's part. */
+/* What has to be done in the same second: limits, memory pressure, pins, other jobs' parts. */
 #include "round.h"
 
 #include <math.h>
 
-#define RECOVER_MIN 0.05 /* a step of less than this part is not worth one */
+#define RECOVER_MIN 0.05 /* a step of less than this part is not worth taking */
 
 static uint64_t bound_of(const struct round *round, const struct plan *p, enum tuner_knob knob,
 			 uint64_t value)
@@ -14,7 +14,7 @@ static uint64_t bound_of(const struct round *round, const struct plan *p, enum t
 	switch (knob) {
 	case TUNER_CACHE_BYTES:
 		max = fmin(p->room.cache_bytes, round->cache_total);
-		/* Pressure stops at what sessions need; a limit of the operator's does not. */
+		/* Pressure stops at what sessions need; an operator's limit does not. */
 		if (!round->cache_hard && need > 0)
 			max = fmax(max, need);
 		break;
@@ -85,7 +85,7 @@ void round_apply_bounds(struct round *round, size_t index)
 	}
 }
 
-/* What pressure took comes back as the ceiling rises, as far as it is still wanted. */
+/* Gives back what pressure took as the ceiling rises, as far as it is still wanted. */
 bool round_recover(struct round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];
@@ -96,7 +96,7 @@ bool round_recover(struct round *round, size_t index)
 		return false;
 	if (now >= before || job->model.value[TUNER_CACHE_BYTES] < now) {
 		if (!(round->state->pressure.ceiling_bytes > 0))
-			job->cache_before_pressure = 0; /* it has all that it wants */
+			job->cache_before_pressure = 0; /* the job has all that it wants */
 		return false;
 	}
 	if (to < (double)now + RECOVER_MIN * (double)before ||

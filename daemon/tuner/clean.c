@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whatever a sensor says: only figures that can be true come through. */
+/* Lets only figures through that can be true, whatever a sensor says. */
 #include "state.h"
 
 #include <math.h>
 
-#define OLD_NS    (5 * SECOND_NS) /* says nothing of now */
-#define FUTURE_NS SECOND_NS       /* a sensor's clock is ours: more is an error */
-/* More than any machine has: an error of a sensor. */
+#define OLD_NS    (5 * SECOND_NS) /* too old to say anything about now */
+#define FUTURE_NS SECOND_NS       /* a sensor's clock is ours, so more is an error */
+/* More than any machine has: the sensor is wrong. */
 #define BYTES_MAX   1e18
 #define RATE_MAX    1e12 /* samples/s */
 #define SECONDS_MAX 3600.0
 #define COUNT_MAX   1e6
-/* Less of a second says nothing, more than half a minute is no second. */
+/* Less of a second says nothing; more than half a minute is not a second. */
 #define COVERED_MIN_S 0.2
 #define COVERED_MAX_S 30.0
-/* Shares are measured by several clocks: a little over 1 is 1. */
+/* Shares are measured with several clocks, so a little over 1 counts as 1. */
 #define SHARE_SLACK 0.05
 
 static double sane(double x, double max)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tuner/tuner.h"
 
-/* Two seconds: the first second after a change still holds batches made before it, the second shows it. */
+/* Two seconds: the first after a change still has batches made before it, the second shows the effect. */
 #define DWELL_NS UINT64_C(2000000000)
 /* A settled job has at most one change in this time. */
 #define COOLDOWN_NS UINT64_C(10000000000)

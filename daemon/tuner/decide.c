@@ -13,7 +13,7 @@ static double known(double x)
 	return x >= 0 && x < INFINITY ? x : NAN;
 }
 
-/* A node's figures as they can be true. */
+/* The node's figures, without those that cannot be true. */
 static struct stall_node clean_node(const struct stall_node *node)
 {
 	struct stall_node n = node ? *node : stall_node_unknown();
@@ -47,7 +47,8 @@ void tuner_decide(const struct tuner_config *config, struct tuner_state *state, 
 		    job_estimate(&state->jobs[i], state->jobs[i].changed_ns, &round.plans[i].now);
 	}
 	round_make_totals(&round);
-	/* Storage that is known better by a verdict makes other targets: judge, then ask the model. */
+	/* A verdict may teach something about storage, which changes targets: so judge first, then ask the
+	 * model. */
 	for (uint32_t i = 0; i < state->n_jobs; i++)
 		round_judge(&round, i);
 	round_make_rooms(&round);

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One figure out of the last few seconds: medians, so that one odd second moves nothing. */
+/* Makes one figure from the last few seconds: a median, so that one odd second changes nothing. */
 #include "state.h"
 
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
 
-/* Below this share of time that is no wait, consumption over it is mostly noise. */
+/* If the time without waits is less than this share, consumption over it is mostly noise. */
 #define BUSY_MIN 0.02
-/* Storage was worse than now if it gave less than this part of it. */
+/* Storage was clearly worse than now if it gave less than this part of what it gives now. */
 #define NOISE 0.75
-/* Ratio beyond which a figure is another one. Wider for demand: behind a long wait it is noisy. */
+/* Ratio beyond which a figure counts as different. Wider for demand, which is noisy after a long wait. */
 #define DIFFERS 1.35
-/* Share of the time by which waiting is more than it was... */
+/* Waiting is more than it was if it grew by this share of the time... */
 #define WAIT_DIFFERS 0.10
-/* ... or this many times what it strays anyway, where windows find much in memory or little. Below 3: a
- * change adds to what it is held against, and has to be seen all the same. */
+/* ... or by this many times what it strays anyway, as windows find more or less in memory. Below 3, because a
+ * change adds to the stray that it is compared with, and has to be noticed all the same. */
 #define STRAYS 2.5
-/* Ratio for bandwidth, which depends on what is read as well. */
+/* Ratio for bandwidth, which also depends on what is read. */
 #define BANDWIDTH_DIFFERS 1.6
-#define READING_MIN       0.1 /* of the time: less says little about storage */
+#define READING_MIN       0.1 /* share of the time: less says little about storage */
 
 /* Figures that are medians; the flag says whether turning a knob changes them. */
 static const struct {
@@ -59,7 +59,7 @@ static const struct figures *seen_at(const struct tuner_job *job, uint32_t back)
 void job_see(struct tuner_job *job, const struct figures *f)
 {
 	job->seen[job->n_seen++ % SEEN_MAX] = *f;
-	if (job->n_seen >= 2 * SEEN_MAX) /* never overflows */
+	if (job->n_seen >= 2 * SEEN_MAX) /* keeps n_seen from overflowing */
 		job->n_seen -= SEEN_MAX;
 	if (f->handoff_s > 0)
 		job->handoff_s = f->handoff_s;
@@ -80,7 +80,7 @@ static double median(double *x, uint32_t n)
 	return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 
-/* Newest first, at most ESTIMATE_SAMPLES of them. */
+/* Collects a field's values, newest first, at most ESTIMATE_SAMPLES. */
 static uint32_t collect(const struct tuner_job *job, size_t field, uint64_t since_ns, double *x)
 {
 	uint32_t n = job->n_seen < SEEN_MAX ? job->n_seen : SEEN_MAX, found = 0;
@@ -95,7 +95,7 @@ static uint32_t collect(const struct tuner_job *job, size_t field, uint64_t sinc
 	return found;
 }
 
-/* Sum of what was consumed over sum of the time in which it could be: steadier than a mean of ratios. */
+/* All that was consumed over all the time in which it could be: steadier than a mean of ratios. */
 static double demand_of(const struct tuner_job *job, double otherwise)
 {
 	uint32_t n = job->n_seen < SEEN_MAX ? job->n_seen : SEEN_MAX, found = 0;
@@ -175,7 +175,7 @@ bool job_differs(const struct tuner_job *job, const struct figures *now)
 	double demand = now->busy >= BUSY_MIN ? now->rate / now->busy : now->demand;
 	double ratio = DIFFERS + (now->busy > 0 ? fmin(0.1 / now->busy, 1) * 0.5 : 0.5);
 
-	/* Less waiting is what filling caches bring: no other job. */
+	/* Less waiting is what a filling cache brings, and does not make it another phase. */
 	if (now->wait > then->wait + fmax(WAIT_DIFFERS, STRAYS * job->wait_stray))
 		return true;
 	return other(demand, then->demand, ratio) || other(now->daemon_cpu_s, then->daemon_cpu_s, DIFFERS) ||

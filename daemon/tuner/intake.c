@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Samples into the jobs they are of; clocks that step; knobs that do not follow. */
+/* Takes samples into their jobs; handles clocks that step, and knobs that do not follow. */
 #include "round.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* A job that sent nothing for this long is gone; its daemon would have told, if it could. */
+/* A job without samples for this long is gone, even if tuner_forget() was not called. */
 #define FORGET_NS (60 * SECOND_NS)
-/* Starting processes takes seconds; a knob that has not followed by then is not going to. */
+/* Starting processes takes seconds; a knob that has not followed by then will not. */
 #define APPLY_NS (6 * SECOND_NS)
-/* What was not applied is not asked for again before. */
+/* A value that was not applied is not asked for again for so long. */
 #define REFUSED_NS (60 * SECOND_NS)
-/* A pause of this length (suspend, a stopped daemon): what was seen before it is of another time. */
+/* A pause of this length (suspend, a stopped daemon): what was seen before it no longer holds. */
 #define PAUSE_NS (20 * SECOND_NS)
 
 static void shift(uint64_t *at_ns, uint64_t by_ns)
@@ -44,7 +44,7 @@ static void shift_job(struct tuner_job *job, uint64_t by_ns)
 	}
 }
 
-/* A clock that goes back takes all that is remembered along, so that no deadline is an hour away. */
+/* If the clock goes back, all remembered times go back with it, so that no deadline is an hour away. */
 static void follow_clock(struct round *round)
 {
 	struct tuner_state *s = round->state;
@@ -106,7 +106,8 @@ static void not_applied(struct round *round, struct tuner_job *job, enum tuner_k
 	round_verdict(round, job, knob, TUNER_NOT_APPLIED, NULL, text);
 }
 
-/* Since when the knob could have been followed; 0: it cannot be yet. Clients follow at their next batch. */
+/* Since when the knob could have been followed; 0: it could not be yet. Clients follow at their next
+ * batch. */
 static uint64_t could_follow_ns(const struct tuner_job *job, enum tuner_knob knob)
 {
 	return knob == TUNER_CLIENT_WORKERS ? job->took_ns : job->asked_ns[knob];
@@ -124,7 +125,7 @@ static void take_knobs(struct round *round, struct tuner_job *job, const struct 
 		job->in_force.value[k] = is;
 		if (job->asked[k]) {
 			if (is == job->wanted.value[k] || (is != was && !first)) {
-				job->asked[k] = false; /* done, or as far as it goes */
+				job->asked[k] = false; /* it followed, or went as far as it can */
 				job->changed_ns = round->now_ns;
 			} else if (since_ns && round->now_ns > since_ns + APPLY_NS) {
 				not_applied(round, job, (enum tuner_knob)k);

@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Did a change do what it should? Judged from samples that lie wholly behind it, at least two of them. What
- * made things worse is undone always; what cost something and did not help is undone once the model has had
- * its say. An undone value is not tried again for a minute, then two, four, ... an hour.
+ * Judges whether a change did what it should have, from at least two samples that lie wholly after it. A
+ * change that made things worse is always undone; one that cost something and did not help is undone once the
+ * model has been asked again. An undone value is not tried again for a minute, then two, four, ... up to an
+ * hour.
  */
 #include "round.h"
 
 #include <math.h>
 #include <stdio.h>
 
-#define SAMPLES_SURE 4 /* seconds, asked for where the effect is as small as noise */
-/* A loss within this many standard errors of the two rates is none yet; the most samples that are waited for
- * until it is one. */
+#define SAMPLES_SURE 4 /* seconds needed if the effect is as small as noise */
+/* A loss within this many standard errors of the two rates is not certain; SAMPLES_MOST is how many samples
+ * are waited for until it is. */
 #define ERRORS       1.5
 #define SAMPLES_MOST SEEN_MAX
-/* Worse: less than this part of the rate and more waiting by this share of the time; noise of a second's
- * figures lies below both. */
+/* Worse: the rate is less than this part, and waiting is more by this share of the time. The noise of a
+ * second's figures is below both. */
 #define WORSE_RATE 0.97
 #define WORSE_WAIT 0.02
-#define MUCH_WORSE                                                                                           \
-	0.85 /* part of the rate: undone at once, even where a settled job is left alone otherwise */
-/* Helped: a quarter of the promised gain, or there is hardly anything left to help with. */
+#define MUCH_WORSE 0.85 /* part of the rate: undone at once, even if a settled job would be left alone */
+/* Helped: it brought a quarter of the promised gain, or hardly any waiting is left. */
 #define PART_OF_PROMISE 0.25
 #define PROMISE_MIN     0.05 /* gain, part of the rate: a smaller one would not be seen */
-#define WAIT_LITTLE     0.03 /* share of the time: no stall any more, as STALL of rules.c */
+#define WAIT_LITTLE     0.03 /* share of the time: no longer a stall, as STALL in rules.c */
 /* The job itself changed, by this ratio: then nothing can be said about the knob. */
 #define DEMAND_CHANGED 1.25
-/* Who waits more than this share of the time is not held up by itself, and what it asks for is measured in
- * the little time between. */
+/* A job that waits more than this share of the time is not held up by itself, and its demand is measured only
+ * in the little time between waits. */
 #define WAIT_HIDES 0.5
-/* Storage is full where bandwidth rises by less than this part of what depth did; a rise below the second is
- * none. */
+/* Storage is saturated if bandwidth rises by less than this part of what depth did; a rise below DEPTH_WORTH
+ * counts as none. */
 #define DEPTH_HELPED 0.7
 #define DEPTH_WORTH  1.1
 /* Filling a cache takes an epoch. */
 #define FILL_NS (600 * SECOND_NS)
-/* What may be missing: of what is to be kept, and of what is not, where that is less. */
+/* What a filled cache may still miss: a part of what is to be kept, or of what is not, whichever is less. */
 #define FILL_LEFT 0.1
 /* How long an undone value is not tried again: doubled each time, up to an hour. */
 #define LESSON_NS     (60 * SECOND_NS)
@@ -66,8 +66,8 @@ void round_verdict(struct round *round, struct tuner_job *job, enum tuner_knob k
 	words_mend(v->text);
 }
 
-/* From where on a value is not tried again: bytes of a cache are many small steps, of the other knobs the
- * next one is as good as the one that was tried. */
+/* The value from which on the knob is not tried again: a cache has many small steps; with the other knobs,
+ * the step next to the old value is as good as the one that was tried. */
 static uint64_t beyond(enum tuner_knob knob, uint64_t old_value, uint64_t new_value)
 {
 	if (knob == TUNER_CACHE_BYTES)
@@ -129,7 +129,7 @@ static bool changed_itself(const struct change *c, const struct figures *after)
 		after->demand < c->demand_before / DEMAND_CHANGED);
 }
 
-/* Of several changes in one second, the one whose kind of wait grew. */
+/* Of several changes in one second, the one whose kind of wait grew more is to blame. */
 static bool is_to_blame(const struct change *c, enum tuner_knob knob, const struct figures *after)
 {
 	double fetch = after->fetch_wait - c->fetch_before, prep = after->prep_wait - c->prep_before;
@@ -142,7 +142,7 @@ static bool is_worse(const struct change *c, const struct figures *after)
 	return after->rate < c->rate_before * WORSE_RATE && after->wait > c->wait_before + WORSE_WAIT;
 }
 
-/* Is the loss larger than what single seconds stray? */
+/* Returns true if the loss is larger than the stray of single seconds explains. */
 static bool is_certain(const struct change *c, double stray, uint32_t n, const struct figures *after)
 {
 	double spread = fmax(stray, n < SAMPLES_SURE ? c->stray_before : 0);
@@ -159,13 +159,14 @@ static bool has_helped(const struct change *c, const struct figures *after)
 	return promised < PROMISE_MIN || got >= PART_OF_PROMISE * promised || after->wait < WAIT_LITTLE;
 }
 
-/* Deeper reading that brings less than it should says what storage can give. false: it brought nothing. */
+/* If deeper reading brings less than it should, that tells what storage can give. Returns false if it brought
+ * nothing. */
 static bool learn_storage(struct tuner_job *job, const struct change *c, const struct figures *after)
 {
 	double depth = (double)c->new_value / fmax((double)c->old_value, 1), rise;
 
 	if (job->full_bandwidth > 0)
-		return true; /* known: this depth is for something else */
+		return true; /* known already: this depth is for something else */
 	if (c->new_value <= c->old_value || !(c->bandwidth_before > 0) || !(after->bandwidth > 0) ||
 	    depth < 1.4)
 		return true;
@@ -178,7 +179,7 @@ static bool learn_storage(struct tuner_job *job, const struct change *c, const s
 	return rise > DEPTH_WORTH;
 }
 
-/* A larger cache shows when it is filled. */
+/* Returns true while a larger cache is filling: its effect shows when it is filled. */
 static bool is_filling(const struct round *round, const struct tuner_job *job, const struct change *c,
 		       const struct figures *f)
 {
@@ -195,13 +196,14 @@ struct trial {
 	enum tuner_knob knob;
 	const struct change *change;
 	const struct figures *after;
-	uint32_t n; /* samples behind that */
+	uint32_t n; /* samples that `after` is made from */
 	double stray;
-	bool calm; /* a settled job is changed once in a cooldown, and taking back is a change */
-	bool last; /* nobody asks the model again after this */
+	bool calm; /* the job may be changed now: a settled job is changed once per cooldown, and undoing is a
+		      change */
+	bool last; /* the model will not be asked again after this */
 };
 
-/* A jump goes on with what it learnt, and sets the depth that is needed. */
+/* While jumping nothing is undone: the next jump uses what was learnt, and sets the depth that is needed. */
 static void judge_useless_depth(struct round *round, const struct trial *t)
 {
 	static const char why[] = "storage gave no more for reading deeper";
@@ -212,7 +214,8 @@ static void judge_useless_depth(struct round *round, const struct trial *t)
 		round_verdict(round, &round->state->jobs[t->index], t->knob, TUNER_UNDONE, t->after, why);
 }
 
-/* Returns true if that is all for this round: it was undone, or one more second may tell. */
+/* Returns true if nothing more is to be judged in this round: the change was undone, or another second may
+ * tell. */
 static bool judge_loss(struct round *round, const struct trial *t)
 {
 	const struct change *c = t->change;
@@ -226,7 +229,7 @@ static bool judge_loss(struct round *round, const struct trial *t)
 	return certain || t->n < (t->last ? SAMPLES_MOST : SAMPLES_SURE);
 }
 
-/* More was given, and hardly anything came of it. */
+/* The job was given more, and it hardly helped. */
 static void judge_no_gain(struct round *round, const struct trial *t)
 {
 	struct tuner_job *job = &round->state->jobs[t->index];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values as words, for texts, protocol and database. */
+/* Names of values, for texts, protocol and database. */
 #include "tuner/tuner.h"
 
 const char *tuner_rule_name(enum tuner_rule rule)

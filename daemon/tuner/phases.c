@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a job stands: new, jumping to what the model says, settled, idle, not to be seen. */
+/* Where a job stands: new, jumping to what the model says, settled, idle, or blind. */
 #include "round.h"
 
 #include <math.h>
 #include <string.h>
 
-/* No sample for so long is no hiccup of the sensor. */
+/* No sample for this long is more than a hiccup of the sensor. */
 #define BLIND_NS (5 * SECOND_NS)
-/* A job that takes nothing for this long gives back what can be had again at once. */
+/* A job that takes nothing for this long gives back what it can get again at once. */
 #define IDLE_NS (30 * SECOND_NS)
 /* Samples in a row that differ before it counts as another phase: one may be a hiccup, two a checkpoint. */
 #define DIFFERS_MIN 3
-/* Seconds that the mean distance of waiting goes over: one of them moves it little. */
+/* Seconds over which the mean distance of waiting is taken: one second changes it little. */
 #define STRAY_SAMPLES 8
-/* A jump is its own change of figures: another phase is not looked for this soon behind its start. */
+/* A jump changes figures itself: another phase is not looked for this soon after its start. */
 #define SETTLED_MIN_NS (4 * SECOND_NS)
-/* Two changes of phase within this: it is not the job, something comes and goes (a neighbour's bursts). */
+/* If two changes of phase lie within this, it is not the job that changes: something comes and goes (a
+ * neighbour's bursts). */
 #define UNSTEADY_NS (90 * SECOND_NS)
 /* Bandwidth that differs by less than this ratio is that of the same storage. */
 #define SAME_STORAGE 1.3
@@ -41,7 +42,8 @@ static void start_jump(struct tuner_job *job, uint64_t from_ns, uint64_t now_ns)
 	job->stall_ns = job->surplus_ns = 0;
 }
 
-/* The job is another, storage need not be: then what was learnt of its depth still holds. */
+/* Returns true if the storage is the same, though the job changed: what was learnt of its depth still
+ * holds. */
 static bool is_same_storage(const struct tuner_job *job)
 {
 	double now = newest(job)->bandwidth, then = job->settled.bandwidth;
@@ -61,15 +63,17 @@ static void change_phase(struct round *round, struct tuner_job *job)
 	for (int k = 0; k < TUNER_N_KNOBS; k++)
 		round_verdict(round, job, (enum tuner_knob)k, TUNER_UNCLEAR, NULL, "the job itself changed");
 	if (!steady) {
-		/* It comes and goes: sized for the worst of it (job_envelope), one knob at a time. */
+		/* Something comes and goes: the job is sized for the worst of it (job_envelope), one knob at
+		 * a time. */
 		job->settled = *newest(job);
 		return;
 	}
-	memset(job->lessons, 0, sizeof(job->lessons)); /* another phase, other lessons */
+	memset(job->lessons, 0,
+	       sizeof(job->lessons)); /* lessons of the old phase do not hold in the new one */
 	if (!is_same_storage(job))
 		job->full_bandwidth = 0;
 	job_envelope_clear(job);
-	/* The first second that differed is partly of the phase before. */
+	/* The first second that differed belongs partly to the phase before. */
 	start_jump(job, now_ns - (DIFFERS_MIN - 1) * SECOND_NS - SECOND_NS / 2, now_ns);
 }
 
@@ -86,7 +90,7 @@ static void watch(struct round *round, struct tuner_job *job)
 	if (job->settled.at_ns < job->changed_ns) {
 		if (job_estimate(job, job->changed_ns, &now) < 2)
 			return;
-		job->settled.wait = now.wait; /* demand and storage are not a knob's doing */
+		job->settled.wait = now.wait; /* demand and storage do not change because of a knob */
 		job->settled.at_ns = now.at_ns;
 		return;
 	}

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* One call of tuner_decide(): what its parts hand to each other. */
+/* What the parts of one tuner_decide() hand to each other. */
 
 #include "state.h"
 
 struct plan {
-	struct figures now; /* estimate since the last change; all NAN without samples */
-	uint32_t n;         /* samples behind it */
+	struct figures now; /* the estimate since the last change; all NAN without samples */
+	uint32_t n;         /* samples that it is made from */
 	struct room room;   /* what the job may have */
 };
 
@@ -17,8 +17,8 @@ struct round {
 	struct stall_node node;
 	uint64_t now_ns;
 	double cache_total;  /* of all jobs, now */
-	double cache_growth; /* no growth beyond this sum */
-	bool cache_hard;     /* cache_total is the operator's or the node's limit rather than pressure */
+	double cache_growth; /* caches do not grow beyond this sum */
+	bool cache_hard;     /* cache_total is the operator's or the node's limit, and not set by pressure */
 	double workers_total;
 	struct plan plans[TUNER_MAX_JOBS]; /* by index in state->jobs */
 	struct tuner_result *ret;
@@ -32,14 +32,14 @@ void round_make_totals(struct round *round);
 void round_make_rooms(struct round *round);
 /* The pin for a knob of a job, or NULL. */
 const struct tuner_pin *round_pin(const struct tuner_config *config, uint64_t job, enum tuner_knob knob);
-uint64_t round_value(const struct tuner_job *job, enum tuner_knob knob); /* in force, or on its way */
+uint64_t round_value(const struct tuner_job *job, enum tuner_knob knob); /* in force, or asked for */
 
 /* ---- judge.c ---- */
 void round_judge(struct round *round, size_t index);
 void round_verdict(struct round *round, struct tuner_job *job, enum tuner_knob knob,
 		   enum tuner_outcome outcome, const struct figures *after, const char *text);
 
-/* ---- phases.c: where does the job stand? ---- */
+/* ---- phases.c: where the job stands ---- */
 void round_update_phase(struct round *round, size_t index);
 
 /* ---- bounds.c ---- */
@@ -51,7 +51,7 @@ bool round_recover(struct round *round, size_t index);
 void round_apply_rules(struct round *round, size_t index);
 
 /* ---- record.c ---- */
-/* What a rule wants of a knob. */
+/* What a rule wants to do with a knob. */
 struct wish {
 	enum tuner_knob knob;
 	enum tuner_rule rule;
@@ -59,18 +59,18 @@ struct wish {
 	double expected; /* rate; NAN: none, and the change is not judged */
 };
 
-/* Turns the knob; the value is clamped to the room. What changes nothing is not recorded. */
+/* Turns the knob; the value is clamped to the room. A value that changes nothing is not recorded. */
 void round_decide(struct round *round, size_t index, const struct wish *wish, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* Why the model wants this value of the knob. */
+/* Writes why the model wants this value of the knob. */
 void round_explain(const struct round *round, size_t index, enum tuner_knob knob, uint64_t value, char *text,
 		   size_t size);
 void round_views(struct round *round);
-/* The kind of wait that the knob ends: storage's knobs those for storage, the others those for preparing. */
+/* Returns true if the knob shortens waits for storage; the others shorten waits for preparing. */
 static inline bool knob_is_of_storage(enum tuner_knob knob)
 {
 	return knob == TUNER_CACHE_BYTES || knob == TUNER_PREFETCH_CHUNKS;
 }
 
-/* Of figures that are not known, "nan" and "inf" become "?". */
+/* Replaces "nan" and "inf", which stand for unknown figures, by "?". */
 void words_mend(char *text);

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * What the tuner remembers, and the parts that a decision is made of. All plain data, all bounded.
+ * What the tuner remembers, and the parts that make a decision. All plain data, all bounded.
  *
  *   clean     a raw sample -> struct figures, or refused
  *   estimate  the last figures -> one struct figures: medians; has the job changed?
@@ -15,17 +15,17 @@
 
 #include "tuner/tuner.h"
 
-#define SEEN_MAX    8             /* samples kept of a job: more than any rule looks back */
-#define N_ENVELOPE  8             /* stretches whose worst storage is remembered... */
+#define SEEN_MAX    8             /* samples kept per job: more than any rule looks back */
+#define N_ENVELOPE  8             /* stretches of which the worst storage is remembered... */
 #define ENVELOPE_NS 8000000000ull /* ... of this length: a minute together */
 #define SECOND_NS   1000000000ull
 
-#define ESTIMATE_SAMPLES 4 /* seconds in an estimate: a median of four ignores one outlier at either side */
-#define SAMPLES_MIN      2 /* seconds behind a change before anything is said of it: one may be a hiccup */
+#define ESTIMATE_SAMPLES 4 /* seconds in an estimate: a median of four ignores one outlier on either side */
+#define SAMPLES_MIN      2 /* seconds after a change before it is judged: one may be a hiccup */
 
 /* A cleaned sample, or an estimate from several. NAN: not known. Units as in struct stall_sample. */
 struct figures {
-	uint64_t at_ns, from_ns; /* covers from .. at */
+	uint64_t at_ns, from_ns; /* covers from_ns .. at_ns */
 	double rate;             /* consumption */
 	double wait, fetch_wait, prep_wait;
 	double busy;   /* share of time in which samples could have been asked for: no wait, no checkpoint */
@@ -44,13 +44,13 @@ struct change {
 	uint64_t old_value, new_value;
 	double rate_before, wait_before, fetch_before, prep_before, demand_before, bandwidth_before,
 	    rate_expected;
-	double stray_before; /* of single seconds' rates from their mean, as a part of it */
+	double stray_before; /* standard deviation of single seconds' rates, as a part of their mean */
 };
 
 /* What a knob taught us: a value that did not help, and how long not to try it again. */
 struct lesson {
-	uint64_t up_value, up_until_ns, up_hold_ns;       /* at or above: no */
-	uint64_t down_value, down_until_ns, down_hold_ns; /* at or below: no */
+	uint64_t up_value, up_until_ns, up_hold_ns;       /* values from this up are not tried */
+	uint64_t down_value, down_until_ns, down_hold_ns; /* values from this down are not tried */
 };
 
 struct tuner_job {
@@ -62,25 +62,26 @@ struct tuner_job {
 	uint32_t n_seen;               /* ever since phase_ns */
 
 	struct tuner_knobs in_force, wanted, model;
-	bool asked[TUNER_N_KNOBS]; /* wanted differs from what was in force, and is awaited */
+	bool asked[TUNER_N_KNOBS]; /* `wanted` was asked for and is awaited */
 	uint64_t asked_ns[TUNER_N_KNOBS], refused_until_ns[TUNER_N_KNOBS];
-	uint64_t took_ns; /* when it first took samples after it was asked for client workers; 0: not yet */
+	uint64_t
+	    took_ns; /* when the job first took samples after client workers were asked for; 0: not yet */
 	struct change changes[TUNER_N_KNOBS];
 	struct lesson lessons[TUNER_N_KNOBS];
 
-	uint64_t phase_ns;   /* figures before this are of another phase */
+	uint64_t phase_ns;   /* figures from before this belong to another phase */
 	uint64_t jump_ns;    /* when jumping began */
 	uint64_t changed_ns; /* last change of any knob */
 	uint32_t n_jumps;
-	uint64_t surplus_ns, stall_ns, idle_ns; /* since when; 0: not */
+	uint64_t surplus_ns, stall_ns, idle_ns; /* since when there is one; 0: there is none */
 	uint32_t n_differs;                     /* samples in a row that differ from `settled` */
 	struct figures settled;                 /* estimate when it settled */
-	double wait_stray;                      /* mean distance of single seconds' wait from `settled` */
+	double wait_stray; /* mean distance of single seconds' waits from that of `settled` */
 	struct tuner_knobs before_idle;
 	uint64_t cache_before_pressure; /* 0: not cut */
-	bool rested;                    /* resources were given back for being idle */
+	bool rested;                    /* it gave resources back because it was idle */
 
-	/* Storage: known to give no more than this, at this depth and beyond; 0: not known. */
+	/* Storage is known to give no more than this, at this depth and beyond; 0: not known. */
 	double full_bandwidth;
 	uint64_t full_depth;
 	double handoff_s;                   /* last known; NAN or 0: never measured */
@@ -93,11 +94,12 @@ struct tuner_job {
 
 struct pressure {
 	bool tight;
-	double ceiling_bytes; /* of all caches together; 0: none */
-	double before_bytes;  /* what they had */
+	double ceiling_bytes; /* for all caches together; 0: none */
+	double before_bytes;  /* what they had before */
 	double some_at_cut;
 	uint64_t cut_ns, clear_ns, raised_ns;
-	/* How quickly headroom went to others, bytes a second: in the last second, and in the one before. */
+	/* How quickly headroom went to others, in bytes per second: falls in the last second, fell in the one
+	 * before. */
 	double headroom, held, falls, fell;
 	uint64_t seen_ns; /* when headroom and held were looked at; 0: never */
 };
@@ -111,22 +113,24 @@ struct tuner_state {
 
 /* ---- clean.c ---- */
 
-/* false: refused. now_ns: samples of the future and those older than 5 s are. */
+/* Returns false if the sample is refused, as one from the future or older than 5 s is. */
 bool figures_clean(const struct stall_sample *raw, uint64_t now_ns, struct figures *ret);
 
 /* ---- estimate.c ---- */
 
 void job_see(struct tuner_job *job, const struct figures *figures);
-/* From samples that lie wholly behind since_ns. The number of samples; 0: *ret is all NAN. Figures that do
- * not depend on knobs are taken from the whole phase. */
+/* Estimates from samples that lie wholly after since_ns; figures that do not depend on knobs are taken from
+ * the whole phase. Returns the number of samples since since_ns; if 0, the figures that depend on knobs are
+ * NAN. */
 uint32_t job_estimate(const struct tuner_job *job, uint64_t since_ns, struct figures *ret);
-/* Standard deviation of single seconds' rates behind since_ns, as a part of their mean; 0 with less than two.
- * The number of seconds, which may be more than an estimate is made from. */
+/* *ret_stray: the standard deviation of single seconds' rates after since_ns, as a part of their mean; 0 with
+ * fewer than two. Returns the number of seconds, which may be more than an estimate is made from. */
 uint32_t job_stray(const struct tuner_job *job, uint64_t since_ns, double *ret_stray);
-/* Does the newest sample differ so much from when the job settled that the model has to be asked again? */
+/* Returns true if the newest sample differs so much from when the job settled that the model has to be asked
+ * again. */
 bool job_differs(const struct tuner_job *job, const struct figures *newest);
-/* The worst storage of the last minute: what a settled job is sized for, so that a neighbour who comes and
- * goes is not followed up and down. job_envelope() puts it into *figures, where it was clearly worse. */
+/* The worst storage of the last minute: a settled job is sized for it, so that knobs do not follow a
+ * neighbour that comes and goes. job_envelope() puts it into *figures where it was clearly worse. */
 void job_envelope_add(struct tuner_job *job, const struct figures *figures);
 void job_envelope_clear(struct tuner_job *job);
 void job_envelope(const struct tuner_job *job, struct figures *figures);
@@ -136,21 +140,21 @@ void job_envelope(const struct tuner_job *job, struct figures *figures);
 struct room {
 	double cache_bytes;
 	uint64_t prefetch, daemon_workers, client_workers;
-	double cores; /* that can be had for the job: its own and idle ones; NAN: not known */
+	double cores; /* cores that the job can have: its own and idle ones; NAN: not known */
 };
 
-/* The rate that the model expects of these knobs; NAN where too little is known. */
+/* The rate that the model expects with these knobs; NAN if too little is known. */
 double target_rate(const struct tuner_job *job, const struct figures *f, const struct room *room,
 		   const struct tuner_knobs *knobs);
 /* The least knobs for the best rate within the room; a knob about which too little is known stays. */
 void target_knobs(const struct tuner_job *job, const struct figures *f, const struct room *room,
 		  struct tuner_knobs *ret);
-/* Share of the dataset that a cache of this size keeps. */
+/* The share of the dataset that a cache of this size keeps. */
 double target_cached_ratio(const struct figures *f, double cache_bytes, double depth);
 
 /* ---- pressure.c ---- */
 
-/* Updates *p. Bytes that all caches together may take; INFINITY: no bound of this kind. `held`: bytes of
+/* Updates *p. Returns the bytes that all caches together may take; INFINITY: no such bound. held: bytes of
  * chunks that they hold. */
 double pressure_ceiling(struct pressure *p, const struct tuner_config *config, const struct stall_node *node,
 			double held, uint64_t now_ns);
@@ -159,12 +163,12 @@ double pressure_reserve(const struct tuner_config *config, const struct stall_no
 /* ---- share.c ---- */
 
 struct claim {
-	double floor; /* cannot do with less */
+	double floor; /* the job cannot do with less */
 	double want;
-	double gain; /* relative gain in rate by having `want` instead of an equal share; >= 0 */
+	double gain; /* relative gain in rate from having `want` instead of an equal share; >= 0 */
 	double given;
 };
 
-/* Shares `total`: nobody gets less than the smaller of its want and an equal share; what is left goes by
- * gain per unit. The sum of given is at most total. */
+/* Shares `total` out: no job gets less than its want or an equal share, whichever is smaller; the rest goes
+ * by gain per unit. The sum of `given` is at most total. */
 void share_out(struct claim *claims, size_t n, double total);

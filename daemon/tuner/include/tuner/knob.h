@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What can be set for a job while it runs, as values. client/knob.h says what each knob is. Plain data:
- * stored as it is. */
+/* The values of a job's knobs. client/knob.h says what each knob is. Plain data: stored as it is. */
 
 #include "client/knob.h"
 
@@ -10,7 +9,7 @@ struct tuner_knobs {
 	uint64_t value[TUNER_N_KNOBS]; /* by enum tuner_knob */
 };
 
-/* Nobody has set anything. */
+/* The values when nobody has set anything. */
 static inline struct tuner_knobs tuner_knobs_free(void)
 {
 	struct tuner_knobs knobs;

@@ -5,10 +5,10 @@
  * What was measured: one job in one second (struct stall_sample), and the node in the same second
  * (struct stall_node). Plain data, written by the daemon's sensors, read by the tuner, stored as it is.
  *
- * Not known is NAN for a double and 0 for an integer, unless the field says otherwise. Nothing has to be
- * known: whoever reads samples checks every figure (clean.c in the tuner does), so that a
- * sensor may pass on what it sees. Rates are samples/s, sizes bytes, times seconds unless the name says ns;
- * shares are of the covered time and lie in 0 .. 1. Clocks are CLOCK_MONOTONIC.
+ * Not known is NAN for a double and 0 for an integer, unless the field says otherwise. Any figure may be
+ * unknown. Readers of samples check every figure (clean.c in the tuner does), so that a sensor may pass on
+ * what it sees. Rates are samples/s, sizes bytes, times seconds unless the name says ns; shares are of the
+ * covered time and lie in 0 .. 1. Clocks are CLOCK_MONOTONIC.
  */
 
 #include "tuner/knob.h"
@@ -20,13 +20,13 @@ enum stall_source {
 	STALL_SOURCE_NONE,    /* shares are not known: only the daemon's own figures */
 	STALL_SOURCE_BPF,     /* the analyzer's partition of the trainer's time */
 	STALL_SOURCE_CLIENT,  /* the clients' own wait times; only the two stalls and their sum are known */
-	STALL_SOURCE_PROCESS, /* sampled from /proc without privilege: approximate */
+	STALL_SOURCE_PROCESS, /* looks at /proc without privilege: approximate */
 };
 
 struct stall_shares {
 	double device;      /* the trainer computes, launches work or waits for the device */
-	double gpu_wait;    /* part of device: in a synchronisation */
-	double fetch_stall; /* waits for data, and would not if storage were instant */
+	double gpu_wait;    /* part of device: waiting in a synchronisation */
+	double fetch_stall; /* waits for data, and would not wait if storage were instant */
 	double prep_stall;  /* waits for data for any other reason */
 	double checkpoint_stall;
 	double cpu_starved; /* runnable without a core, outside of data waits */
@@ -42,10 +42,10 @@ struct stall_sample {
 
 	/* The trainer. With several ranks: sums of rates, means of shares and times. */
 	double steps_per_s;
-	double samples_per_s; /* consumption: handed to the trainer. 0 is 0: it took nothing */
+	double samples_per_s; /* consumption: handed to the trainer. 0 is known: it took nothing */
 	double step_p50_s, step_p95_s;
 	uint32_t n_trainers; /* ranks of the job on this node */
-	uint32_t batch;      /* samples a batch of one rank */
+	uint32_t batch;      /* samples per batch of one rank */
 
 	/* The stall model's rates; INFINITY: no limit seen. */
 	double fetch_rate;  /* F: with the cache, depth and storage as they were */
@@ -61,8 +61,8 @@ struct stall_sample {
 	double memory_hit_ratio;    /* chunk needs met from memory without a read, 0 .. 1 */
 	double chunk_bytes;         /* mean of the dataset, as stored in a segment */
 	double samples_per_chunk;
-	uint32_t window_chunks; /* that the shuffle mixes: all are needed at once */
-	double ready_samples;   /* that the slots of ready batches hold when full, all sessions */
+	uint32_t window_chunks; /* chunks that the shuffle mixes: all are needed at once */
+	double ready_samples;   /* samples that the slots of all sessions hold when full */
 
 	/* Preparing. */
 	double daemon_cpu_s_per_sample; /* verify, decode, gather: a daemon worker's CPU time */
@@ -77,8 +77,8 @@ struct stall_sample {
 	/* Memory. */
 	uint64_t dataset;     /* equal for jobs that read the same dataset: they share its chunks */
 	double dataset_bytes; /* all of it as stored in segments */
-	double cached_bytes;  /* of it in memory now */
-	double need_bytes;    /* least that its sessions can run with: windows, slots, snapshot */
+	double cached_bytes;  /* the part of it in memory now */
+	double need_bytes;    /* the least that its sessions can run with: windows, slots, snapshot */
 
 	struct tuner_knobs knobs; /* in force at the end of the second */
 	/* Knobs that may be set for this job, 1u << enum tuner_knob: a client that asked for an exact number,
@@ -86,21 +86,21 @@ struct stall_sample {
 	uint32_t tunable;
 };
 
-/* The node. PSI figures are the avg10 of the kernel: percent, 0 .. 100; of the cgroup where it has them. */
+/* The node. PSI figures are the kernel's avg10 in percent, 0 .. 100, of the cgroup if it has them. */
 struct stall_node {
 	double memory_some_avg10, memory_full_avg10;
 	double cpu_some_avg10;
 	double io_some_avg10, io_full_avg10;
 	double memory_limit_bytes;    /* the smaller of the cgroup's limit and the machine's memory */
 	double memory_headroom_bytes; /* that can still be used: the smaller of the cgroup's and the
-				       * machine's; page cache that can be dropped counts as usable */
-	double memory_free_bytes;     /* of that, used by nothing, not even page cache */
-	double cores;                 /* that may be used: affinity, cgroup quota, machine */
-	double cores_idle;            /* of those, not used by anybody: mean over the second */
-	double oom_kills;             /* in the cgroup since the last sample; 0 is 0 */
+					 machine's; page cache that can be dropped counts as usable */
+	double memory_free_bytes;     /* the part of that used by nothing, not even page cache */
+	double cores;                 /* cores that may be used: affinity, cgroup quota, machine */
+	double cores_idle;            /* of these, idle: mean over the second */
+	double oom_kills;             /* in the cgroup since the last sample; 0 is known */
 	double memory_some_now; /* percent of the time since the last sample, which avg10 follows slowly */
 };
 
-/* Everything not known; job, at_ns and covered_s 0. Start from it, and fill in what is seen. */
+/* Everything is unknown; job, at_ns and covered_s are 0. Start from it, and fill in what is seen. */
 struct stall_sample stall_sample_unknown(void);
 struct stall_node stall_node_unknown(void);

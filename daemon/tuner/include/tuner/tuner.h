@@ -2,22 +2,23 @@
 #pragma once
 
 /*
- * The decision: what each job's cache, read-ahead and workers should be, once a second, from what was
- * measured. The aim is no stall at the least CPU and memory, not most throughput; the order of samples never
- * depends on it.
+ * Decides once a second what each job's cache, read-ahead and workers should be, from what was measured. The
+ * aim is no stall at the least CPU and memory, not the most throughput; the order of samples never depends on
+ * it.
  *
- *   struct tuner_state *state = calloc(1, tuner_state_bytes());    all zero is a state that knows nothing
- *   every second:
+ *   struct tuner_state *state = calloc(1, tuner_state_bytes()); all zero: a state that knows nothing every
+ *   second:
  *     tuner_decide(&config, state, &node, samples, n, now_ns, result);
  *     for each result->decisions: store it, set the knob (unless this is a dry run)
  *     for each result->verdicts:  store it with the decision of that id
  *
  * Pure: no clock, no I/O, no allocation, no randomness, no global state. The same config, state and samples
- * give the same result, so a recorded session can be decided again (`dieselctl replay`). All structs are
+ * give the same result, so recorded samples can be decided on again (`dieselctl replay`). All structs are
  * plain data without pointers: copy, store and compare them as they are.
  *
- * What was decided is not assumed: the knobs in the next samples say what is in force. A knob that does not
- * follow (dry run, refused) gets the verdict TUNER_NOT_APPLIED, and is asked for again only after a while.
+ * The tuner does not assume that its decisions are carried out: the knobs in the next samples say what is in
+ * force. A knob that does not follow (dry run, refused) gets the verdict TUNER_NOT_APPLIED, and is asked for
+ * again only after a while.
  *
  * docs/tuning.md explains each rule and constant.
  */
@@ -26,14 +27,14 @@
 
 #include <stddef.h>
 
-#define TUNER_MAX_JOBS     64 /* decided for at one time; more get nothing and are counted */
+#define TUNER_MAX_JOBS     64 /* tuned at one time; further jobs are not tuned, but counted */
 #define TUNER_MAX_PINS     128
 #define TUNER_REASON_BYTES 240
 
 /* ---- what the operator says ---------------------------------------------------------------------------- */
 
-/* One knob of one job (or of all: job 0) that is to have this value. A job's own pin goes before one for all.
- * Limits go before pins: a pin beyond them is clamped, and the decision's reason says so. */
+/* Fixes one knob of one job (or, with job 0, of all jobs) at this value. A job's own pin goes before one for
+ * all. Limits go before pins: a pin beyond a limit is clamped, and the decision's reason says so. */
 struct tuner_pin {
 	uint64_t job;
 	enum tuner_knob knob;
@@ -41,12 +42,13 @@ struct tuner_pin {
 };
 
 struct tuner_config {
-	/* Limits of the node: sums over all jobs. Hold always; a decision that lowers is made in the second
-	 * in which a limit is lowered. 0 for cache_bytes and workers: what the node has (75 % of its memory
-	 * limit, twice its cores: half of them wait at any time). */
+	/* Limits of the node: sums over all jobs. They always hold: when a limit is lowered, knobs are
+	 * lowered in the same second. 0 for cache_bytes_max and workers_max: by what the node has (75 % of
+	 * its memory limit; twice its cores, because half of the workers wait at any time). */
 	uint64_t cache_bytes_max;
-	uint32_t workers_max;   /* daemon workers and client workers together */
-	uint64_t reserve_bytes; /* headroom the tuner leaves free; 0: 1/16 of the limit, 256 MiB at most */
+	uint32_t workers_max; /* daemon workers and client workers together */
+	uint64_t
+	    reserve_bytes; /* headroom that the tuner leaves free; 0: 1/16 of the limit, 256 MiB at most */
 	/* Limits of each job. */
 	uint32_t prefetch_chunks_max;
 	uint32_t daemon_workers_max;
@@ -61,19 +63,19 @@ struct tuner_config {
 	uint64_t cooldown_ns;
 };
 
-/* No pins, limits of the node's own, times as documented. */
+/* No pins, the limits that the node sets, and the documented times. */
 struct tuner_config tuner_config_default(void);
 
 /* ---- what was decided --------------------------------------------------------------------------------- */
 
 /* Why a knob is changed. Stored: never renumbered. */
 enum tuner_rule {
-	TUNER_RULE_MODEL, /* start or change of phase: to what the stall model says, several knobs at once */
-	TUNER_RULE_STALL, /* a stall is left: one knob up */
+	TUNER_RULE_MODEL, /* start or change of phase: several knobs at once, to what the stall model says */
+	TUNER_RULE_STALL, /* a stall remains: one knob up */
 	TUNER_RULE_GIVE_BACK, /* more than is needed: one knob down */
-	TUNER_RULE_UNDO,      /* the last change did not do what it should */
+	TUNER_RULE_UNDO,      /* the last change did not do what it should have */
 	TUNER_RULE_PRESSURE,  /* memory gets tight: cache down at once */
-	TUNER_RULE_RECOVER,   /* it was, and is not any more */
+	TUNER_RULE_RECOVER,   /* memory was tight, and no longer is */
 	TUNER_RULE_SHARE,     /* another job needs it more, or needs it no longer */
 	TUNER_RULE_LIMIT,     /* a limit of the operator or of the node was lowered */
 	TUNER_RULE_PIN,       /* the operator wants exactly this value */
@@ -87,18 +89,18 @@ struct tuner_decision {
 	enum tuner_knob knob;
 	enum tuner_rule rule;
 	uint64_t old_value, new_value;
-	/* What was measured when deciding, and what the model expects of all changes of this second together;
-	 * samples/s, share of time waited for data; NAN: not known. */
+	/* What was measured when deciding, and what the model expects of all changes of this second together:
+	 * samples/s, and the share of time waited for data. NAN: not known. */
 	double rate_before, rate_expected;
 	double wait_before, wait_expected;
-	char reason[TUNER_REASON_BYTES]; /* one line, numbers in it */
+	char reason[TUNER_REASON_BYTES]; /* one line, with numbers */
 };
 
 /* Stored: never renumbered. */
 enum tuner_outcome {
-	TUNER_VERIFIED,    /* it did what it should */
+	TUNER_VERIFIED,    /* it did what it should have */
 	TUNER_UNDONE,      /* it did not: undone in the same second (a decision of TUNER_RULE_UNDO follows) */
-	TUNER_UNCLEAR,     /* the job changed meanwhile, or nothing could be seen: kept */
+	TUNER_UNCLEAR,     /* the job changed meanwhile, or nothing could be seen: the value is kept */
 	TUNER_NOT_APPLIED, /* the knob did not get the value */
 };
 
@@ -115,11 +117,11 @@ struct tuner_verdict {
 
 /* How a job stands. */
 enum tuner_phase {
-	TUNER_PHASE_NEW,     /* too little seen of it */
-	TUNER_PHASE_JUMPING, /* started or changed: the model sets, feedback corrects */
+	TUNER_PHASE_NEW,     /* too little is known of it */
+	TUNER_PHASE_JUMPING, /* started or changed: the model sets the knobs, feedback corrects them */
 	TUNER_PHASE_SETTLED,
 	TUNER_PHASE_IDLE,  /* takes no data */
-	TUNER_PHASE_BLIND, /* no usable samples for some seconds: its knobs stay */
+	TUNER_PHASE_BLIND, /* no usable samples for some seconds: its knobs stay as they are */
 };
 
 /* What the tuner thinks of a job now: for `dieselctl why`, diesel-top, metrics. */
@@ -127,7 +129,7 @@ struct tuner_view {
 	uint64_t job;
 	enum tuner_phase phase;
 	struct tuner_knobs wanted;     /* after this second's decisions */
-	struct tuner_knobs model;      /* what the model alone would want, without limits of others */
+	struct tuner_knobs model;      /* what the model alone would want, without other jobs' limits */
 	double rate;                   /* smoothed consumption, samples/s */
 	double demand;                 /* what the trainer would take if it never waited for data */
 	double wait;                   /* smoothed share of time waited for data */
@@ -146,14 +148,14 @@ struct tuner_result {
 
 /* ---- deciding ----------------------------------------------------------------------------------------- */
 
-/* The memory of the tuner. Its inside is state.h's; all zero is valid. */
+/* What the tuner remembers (state.h). All zero is valid. */
 struct tuner_state;
 size_t tuner_state_bytes(void);
 
 /*
- * One round. node may be NULL (nothing known of it); samples may be of any jobs in any order, none or several
- * of a job (the newest counts). A job without samples is forgotten after a minute; a job that ended is
- * forgotten at once with tuner_forget(). *ret is written completely (about 200 KiB: not for the stack).
+ * One round. node may be NULL (nothing is known of it). Samples may come in any order, several or none of a
+ * job (the newest counts). A job without samples is forgotten after a minute; a job that ended is forgotten
+ * at once with tuner_forget(). *ret is all written (about 200 KiB: not for the stack).
  */
 void tuner_decide(const struct tuner_config *config, struct tuner_state *state, const struct stall_node *node,
 		  const struct stall_sample *samples, size_t n_samples, uint64_t now_ns,

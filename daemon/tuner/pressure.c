@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory pressure: caches shrink before the kernel has to kill. The cut is made in the second in which
- * pressure shows; what was taken comes back in steps when the node has been calm for a while.
+ * Memory pressure: caches shrink before the kernel has to kill. They are cut in the second in which pressure
+ * shows; what was taken comes back in steps when the node has been calm for a while.
  */
 #include "state.h"
 
@@ -12,28 +12,29 @@
 #define SOME_TIGHT 10.0
 #define FULL_TIGHT 5.0
 #define SOME_CALM  3.0
-/* With this part of the memory free, used by nothing, nobody waits for ours: who waits, waits at a limit of
- * its own. The machine's PSI counts that too. */
+/* With this part of the memory free and unused, no task waits for our memory: tasks that wait do so at a
+ * limit of their own, which the machine's PSI counts too. */
 #define FREE_SHARE 8.0
-/* Of the last second: avg10 needs two seconds and more to show what a second has seen. Only for the first
- * cut: single seconds stray, and later ones go by what the mean does. */
+/* For the last second alone: avg10 takes two seconds and more to show what one second saw. Only for the first
+ * cut: single seconds stray, so later cuts go by the mean. */
 #define NOW_TIGHT 15.0
 /* avg10 keeps rising for seconds after the cause is gone: another cut only if it is still higher. */
 #define AGAIN_NS (2 * SECOND_NS)
-#define RISE     1.0 /* percent, as avg10 */
-/* Short headroom is no mean: what it says is true now. A little less than the second between two looks. */
+#define RISE     1.0 /* percent of avg10 */
+/* Headroom is not a mean: if it is short, it is short now. A little less than the second between two
+ * looks. */
 #define AGAIN_SHORT_NS (SECOND_NS * 8 / 10)
-/* Where nothing can be dropped or swapped, nobody waits before somebody is killed. So headroom that others
- * will have used up by the next look, and until what is dropped is free, is gone already. */
+/* Where nothing can be dropped or swapped, no task waits before one is killed. So headroom that others will
+ * have used up by the next look, and by the time that dropped memory is free, counts as gone. */
 #define AHEAD_S    1.5
-#define SEEN_MAX_S 5 /* a fall between two looks further apart says nothing of a second */
-/* Calm for longer than avg10 remembers, then a step as often as one shows in it. */
+#define SEEN_MAX_S 5 /* a fall between two looks further apart says nothing about one second */
+/* Calm for longer than avg10 remembers, then a step each time that the last one shows in it. */
 #define CALM_NS    (15 * SECOND_NS)
 #define RAISE_NS   (10 * SECOND_NS)
-#define BACK_STEPS 6    /* at most, until they have what they had */
+#define BACK_STEPS 6    /* at most, until caches have what they had */
 #define RAISE      1.25 /* a step up: small enough to see its effect before the next one */
 
-/* Headroom that is left free: this part of the limit, and no more than so many bytes. */
+/* Headroom that is left free: this part of the limit, but no more than RESERVE_MAX bytes. */
 #define RESERVE_SHARE 16.0
 #define RESERVE_MAX   (256.0 * 1024 * 1024)
 
@@ -51,7 +52,7 @@ double pressure_reserve(const struct tuner_config *config, const struct stall_no
 	return isnan(limit) ? 0 : fmin(limit / RESERVE_SHARE, RESERVE_MAX);
 }
 
-/* What others took of the headroom, a second. */
+/* Finds how much of the headroom others took, per second. */
 static void look(struct pressure *p, const struct stall_node *node, double held, uint64_t now_ns)
 {
 	double headroom = figure(node->memory_headroom_bytes), seconds = (double)(now_ns - p->seen_ns) / 1e9;
@@ -65,7 +66,7 @@ static void look(struct pressure *p, const struct stall_node *node, double held,
 	p->seen_ns = now_ns;
 }
 
-/* Falls for two seconds: a step is no trend. */
+/* Returns true if headroom is short, or will be: it fell for two seconds, because one step is not a trend. */
 static bool is_short(const struct pressure *p, const struct stall_node *node, double reserve)
 {
 	return figure(node->memory_headroom_bytes) - fmin(p->falls, p->fell) * AHEAD_S < reserve / 2 ||
@@ -141,7 +142,7 @@ double pressure_ceiling(struct pressure *p, const struct tuner_config *config, c
 		if (!p->tight || cut_again(p, node, reserve, now_ns))
 			cut(p, node, held, now_ns);
 		p->clear_ns = 0;
-		if (p->some_at_cut > node->memory_some_avg10) /* falls: what rises after that is news */
+		if (p->some_at_cut > node->memory_some_avg10) /* it falls: a rise after that is new */
 			p->some_at_cut = node->memory_some_avg10;
 	} else if (p->ceiling_bytes > 0) {
 		if (is_calm(node, reserve))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decisions into the result and into the state, with their reasons in words and numbers. */
+/* Records decisions in the result and in the state, with their reasons in words and numbers. */
 #include "round.h"
 
 #include <math.h>
@@ -44,7 +44,7 @@ static double most_of(const struct round *round, size_t index, enum tuner_knob k
 	return 0;
 }
 
-/* Whatever a rule wants: nothing grows beyond a sum. What shrinks is not held up. */
+/* Whatever a rule wants, no knob grows beyond the sums; shrinking is never prevented. */
 static uint64_t clamp(const struct round *round, size_t index, enum tuner_knob knob, uint64_t value)
 {
 	uint64_t old = round_value(&round->state->jobs[index], knob);

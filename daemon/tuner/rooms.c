@@ -5,9 +5,11 @@
 
 #include <math.h>
 
-/* Of the memory limit, when the operator says nothing: the rest is the jobs' own. */
+/* Part of the memory limit that caches may take if the operator says nothing: the rest is for the jobs
+ * themselves. */
 #define CACHE_SHARE 0.75
-/* Workers a core, likewise: half of them sleep while they wait for data or for the trainer. */
+/* Workers per core if the operator says nothing: half of them sleep while they wait for data or for the
+ * trainer. */
 #define WORKERS_PER_CORE 2.0
 
 const struct tuner_pin *round_pin(const struct tuner_config *config, uint64_t job, enum tuner_knob knob)
@@ -36,7 +38,7 @@ static double or_zero(double x)
 	return x >= 0 && x < INFINITY ? x : 0;
 }
 
-/* Jobs on one dataset share its chunks: what one of them keeps, the others need not. */
+/* Jobs on one dataset share its chunks: what one keeps, the others need not. */
 static double shared_part(const struct round *round, size_t index)
 {
 	const struct tuner_job *job = &round->state->jobs[index];
@@ -47,7 +49,7 @@ static double shared_part(const struct round *round, size_t index)
 	return n > 1 ? 1.0 / n : 1;
 }
 
-/* Chunks in memory, and of them what is borrowed: beyond the job's claim. */
+/* Returns the claimed bytes of chunks in memory; *ret_borrowed is what is beyond the job's claim. */
 static double cache_held(const struct round *round, size_t index, double *ret_borrowed)
 {
 	const struct figures *f = &round->plans[index].now;
@@ -61,7 +63,7 @@ static double cache_held(const struct round *round, size_t index, double *ret_bo
 	return claimed;
 }
 
-/* All that the job takes of the claims. */
+/* How much of its claim the job uses. */
 static double cache_in_use(const struct tuner_job *job, const struct figures *f)
 {
 	double set = (double)job->in_force.value[TUNER_CACHE_BYTES];
@@ -77,7 +79,7 @@ void round_make_totals(struct round *round)
 	double in_use = 0, set = 0, held = 0, borrowed, ceiling, physical = INFINITY;
 
 	for (uint32_t i = 0; i < round->state->n_jobs; i++) {
-		/* What is borrowed is there to be claimed, and the first to go under pressure. */
+		/* Borrowed memory can be claimed, and goes first under pressure. */
 		held += cache_held(round, i, &borrowed) + borrowed;
 		in_use += cache_in_use(&round->state->jobs[i], &round->plans[i].now) + borrowed;
 		set += (double)round_value(&round->state->jobs[i], TUNER_CACHE_BYTES);
@@ -95,7 +97,7 @@ void round_make_totals(struct round *round)
 			       : round->node.cores >= 1 ? ceil(round->node.cores * WORKERS_PER_CORE)
 							: INFINITY;
 	if (round->workers_total < round->state->n_jobs)
-		round->workers_total = round->state->n_jobs; /* nobody can do without one */
+		round->workers_total = round->state->n_jobs; /* no job can do without one */
 }
 
 /* What a job could use if it were alone. */
@@ -107,10 +109,10 @@ static struct room room_alone(const struct round *round, size_t index)
 		     fmax(or_zero(f->client_busy), or_zero(f->rate) * or_zero(f->client_cpu_s));
 	double cores = round->node.cores_idle >= 0 ? round->node.cores_idle + own : round->node.cores;
 
-	/* The scheduler is fair: what others use beyond an equal part is to be had. */
+	/* The scheduler is fair: what others use beyond an equal part can be had. */
 	if (round->node.cores > 0)
 		cores = fmin(fmax(cores, round->node.cores / round->state->n_jobs), round->node.cores);
-	/* Pressure stops at what sessions need; a limit of the operator's does not. */
+	/* Pressure stops at what sessions need; an operator's limit does not. */
 	return (struct room){
 	    .cache_bytes =
 		round->cache_hard ? round->cache_growth : fmax(round->cache_growth, or_zero(f->need_bytes)),
@@ -198,7 +200,7 @@ static void share_workers(struct round *round)
 		claims[i].given = floor(claims[i].given + 1e-6);
 		sum += claims[i].given;
 	}
-	/* What rounding left over, one each. */
+	/* What rounding left over goes out one by one. */
 	for (size_t i = 0; i < 2 * n && sum + 1 <= round->workers_total; i++) {
 		if (claims[i].given + 1 > claims[i].want)
 			continue;
@@ -240,7 +242,7 @@ void round_make_rooms(struct round *round)
 	}
 	share_cache(round);
 	share_workers(round);
-	/* Once more, within the room that the others leave: less cache may ask for more depth. */
+	/* Asks the model once more, within the room that other jobs leave: less cache may need more depth. */
 	for (uint32_t i = 0; i < s->n_jobs && s->n_jobs > 1; i++)
 		if (round->plans[i].n && s->jobs[i].phase != TUNER_PHASE_IDLE)
 			ask_model(&s->jobs[i], &round->plans[i]);

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is changed by choice. A job that jumps: what the model says, several knobs at once; a settled job: the
- * one knob that a stall asks for, or the one that is too high; an idle one: rest.
+ * Changes by choice. A job that jumps gets what the model says, several knobs at once; a settled job, the one
+ * knob that a stall asks for, or less of one that is too high; an idle job gives back.
  */
 #include "round.h"
 
 #include <math.h>
 #include <stdio.h>
 
-#define JUMPS_MAX 3               /* the model's word, and two corrections of it */
-#define JUMP_NS   (9 * SECOND_NS) /* settled by then, come what may */
-/* A stall worth a change, as a share of the time, and how long it has to last; less is noise or a checkpoint.
- */
+#define JUMPS_MAX 3               /* what the model says first, and two corrections */
+#define JUMP_NS   (9 * SECOND_NS) /* the job counts as settled by then, whatever happens */
+/* A stall that is worth a change, as a share of the time, and how long it has to last; less is noise or a
+ * checkpoint. */
 #define STALL    0.03
 #define STALL_NS (3 * SECOND_NS)
-/* What is too much has to be so for twice as long: giving back ends no wait. */
+/* A surplus has to last twice as long, because giving back does not end a wait. */
 #define SURPLUS_NS (6 * SECOND_NS)
-/* Less waiting of one kind than this share of the time is none that a knob could end. */
+/* Waiting of one kind for less than this share of the time is nothing that a knob could end. */
 #define FELT 0.01
 /* A change must promise a rate this many times as high: the model aims at no more (AS_GOOD of target.c). */
 #define WORTH 1.02
-/* Where the model sees no reason for a stall that is there, one knob is tried; only for one this large. */
+/* If the model sees no reason for a stall, one knob is tried, but only if the stall is this large. */
 #define STALL_TRY   0.06
-#define FILLED      0.9  /* part of what a cache is to keep: then it has shown what it does */
-#define LESS        0.95 /* part of the rate: a model that expects less has nothing to say of it */
-#define UNEXPLAINED 1.10 /* the model expects this many times the rate that is there */
-/* Differences that are not worth a change: 3 % of the cache, a fifth of it downwards (what is dropped
+#define FILLED      0.9  /* part of what a cache is to keep: once it has that, it has shown its effect */
+#define LESS        0.95 /* part of the rate: a model that expects less cannot be right */
+#define UNEXPLAINED 1.10 /* the model expects this many times the present rate */
+/* Differences that are not worth a change: 3 % of the cache upwards, a fifth of it downwards (what is dropped
  * takes an epoch to come back), a fifth of the depth. */
 #define CACHE_SLACK      0.03
 #define CACHE_SLACK_DOWN 0.20
@@ -46,7 +46,7 @@ static bool differs(enum tuner_knob knob, uint64_t now, uint64_t want, double un
 	return false;
 }
 
-/* May the knob be turned to `want` by choice? */
+/* Returns true if the knob may be turned to `want` by choice. */
 static bool may_turn(const struct round *round, const struct tuner_job *job, enum tuner_knob knob,
 		     uint64_t want)
 {
@@ -61,7 +61,7 @@ static bool may_turn(const struct round *round, const struct tuner_job *job, enu
 	return !(want <= l->down_value && round->now_ns < l->down_until_ns);
 }
 
-/* The model's value of a knob, if it is worth turning and may be; otherwise what it has. */
+/* The model's value of a knob if it is worth turning and may be turned; else its value now. */
 static uint64_t wanted_value(const struct round *round, size_t index, enum tuner_knob knob)
 {
 	const struct tuner_job *job = &round->state->jobs[index];
@@ -123,15 +123,15 @@ static void settle(struct round *round, size_t index)
 	job->stall_ns = job->surplus_ns = 0;
 }
 
-/* Is there a wait that the knob could end? */
+/* Returns true if there is a wait that the knob could end. */
 static bool is_felt(const struct figures *f, enum tuner_knob knob)
 {
 	return !((knob_is_of_storage(knob) ? f->fetch_wait : f->prep_wait) < FELT);
 }
 
-/* What a jump sets the knob to. Its first word is the whole of the model; after that it has been heard, and
- * only a wait that is felt asks for more. A cache is cut by a jump before anything settled only: what is
- * dropped takes an epoch to come back, and a new phase's first seconds are no reason to drop it. */
+/* What a jump sets the knob to. The first jump does all that the model says; later ones raise a knob only if
+ * a wait is felt. A jump cuts a cache only in a job that has never settled: what is dropped takes an epoch to
+ * come back, and a new phase's first seconds are no reason to drop it. */
 static uint64_t jump_value(const struct round *round, size_t index, enum tuner_knob knob)
 {
 	const struct tuner_job *job = &round->state->jobs[index];
@@ -160,13 +160,13 @@ static void jump(struct round *round, size_t index)
 		return;
 	}
 	expected = rate_of(round, index, &to);
-	/* A model that expects less than there is has nothing more to say. */
+	/* A model that expects less than the present rate has nothing more to offer. */
 	if (job->n_jumps && expected < round->plans[index].now.rate * LESS) {
 		settle(round, index);
 		return;
 	}
 	job->n_jumps++;
-	/* What gives back goes first: others may take it in the same second. */
+	/* Knobs that give back go first, so that others can take that in the same second. */
 	for (int pass = 0; pass < 2; pass++)
 		for (int k = 0; k < TUNER_N_KNOBS; k++)
 			if ((to.value[k] < round_value(job, (enum tuner_knob)k)) == !pass)
@@ -174,7 +174,7 @@ static void jump(struct round *round, size_t index)
 				     expected);
 }
 
-/* The knob whose turn alone brings most; -1: none is worth it. */
+/* The knob that brings most if it alone is turned; -1: none is worth it. */
 static int best_single(const struct round *round, size_t index, double *ret_rate)
 {
 	const struct tuner_job *job = &round->state->jobs[index];

@@ -197,7 +197,8 @@ static int best_single(const struct round *round, size_t index, double *ret_rate
 	*ret_rate = best;
 	if (found >= 0)
 		return found;
-	/* Two stages that are equally slow: neither helps alone. The first goes now, the other later. */
+	/* If two stages are equally slow, neither knob helps alone: the first is turned now, the other
+	 * later. */
 	all_rate = rate_of(round, index, &all);
 	for (int k = 0; k < TUNER_N_KNOBS && all_rate > base * WORTH; k++) {
 		if (all.value[k] > now.value[k]) {
@@ -208,7 +209,8 @@ static int best_single(const struct round *round, size_t index, double *ret_rate
 	return -1;
 }
 
-/* May the job have so much? Deeper reading is of no use where storage is known to give all that it has. */
+/* Returns true if the job may have so much. Deeper reading is of no use if storage is known to give all that
+ * it can. */
 static bool has_room(const struct tuner_job *job, const struct plan *p, enum tuner_knob knob, uint64_t want)
 {
 	switch (knob) {
@@ -220,7 +222,7 @@ static bool has_room(const struct tuner_job *job, const struct plan *p, enum tun
 	return false;
 }
 
-/* A stall that the model cannot explain: a small step where it is felt. */
+/* Tries a small step against a stall that the model cannot explain, where the stall is felt. */
 static void try_step(struct round *round, size_t index)
 {
 	const struct tuner_job *job = &round->state->jobs[index];
@@ -239,7 +241,7 @@ static void try_step(struct round *round, size_t index)
 	}
 	if (!has_room(job, p, knob, want))
 		return;
-	if (p->now.hit < x * FILLED) /* explained: the cache fills */
+	if (p->now.hit < x * FILLED) /* this explains it: the cache is filling */
 		return;
 	if (!(p->now.wait > STALL_TRY) || !(rate_of(round, index, &knobs) > p->now.rate * UNEXPLAINED) ||
 	    !may_turn(round, job, knob, want))
@@ -264,7 +266,7 @@ static void relieve(struct round *round, size_t index)
 		     wanted_value(round, index, (enum tuner_knob)k), expected);
 }
 
-/* The first knob that is higher than the model wants, dearest first. */
+/* Turns down the first knob that is higher than the model wants, most expensive first. */
 static void give_back(struct round *round, size_t index)
 {
 	static const enum tuner_knob order[] = {TUNER_CLIENT_WORKERS, TUNER_DAEMON_WORKERS, TUNER_CACHE_BYTES,
@@ -320,7 +322,8 @@ static void apply_settled(struct round *round, size_t index)
 	give_back(round, index);
 }
 
-/* What can be had back at once is given back; what took an epoch to fill stays as long as nobody wants it. */
+/* Gives back what the job can get again at once; what took an epoch to fill stays as long as nobody wants
+ * it. */
 static void rest(struct round *round, size_t index)
 {
 	static const uint64_t least[TUNER_N_KNOBS] = {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who gets what there is too little of: a floor that nobody falls below, the rest by marginal gain. */
+/* Shares out what there is too little of: each job gets at least its floor, and the rest goes by marginal
+ * gain. */
 #include "state.h"
 
 #include <math.h>
@@ -13,14 +14,14 @@ static double sum_given(const struct claim *claims, size_t n)
 	return sum;
 }
 
-/* Not even what they cannot do without: in proportion to it. */
+/* There is less than the floors together: shares in proportion to them. */
 static void share_scarcity(struct claim *claims, size_t n, double total, double floors)
 {
 	for (size_t i = 0; i < n; i++)
 		claims[i].given = floors > 0 ? claims[i].floor / floors * total : 0;
 }
 
-/* An equal share is of what is left by those who want less than it: fair shares grow until all is given. */
+/* The level up to which all claims can be met: it rises above total / n as far as some want less. */
 static double equal_share(const struct claim *claims, size_t n, double total)
 {
 	double low = 0, high = total;
@@ -71,7 +72,7 @@ void share_out(struct claim *claims, size_t n, double total)
 	}
 	if (wants < total)
 		fair = total;
-	/* Floors above an equal share may leave less than one to the others. */
+	/* Floors above an equal share may leave less than an equal share to the others. */
 	level = fmin(fair, equal_share(claims, n, total));
 	for (size_t k = 0; k < n; k++)
 		claims[k].given = fmax(claims[k].floor, fmin(claims[k].want, level));
@@ -82,7 +83,7 @@ void share_out(struct claim *claims, size_t n, double total)
 			return;
 		claims[i].given = fmin(claims[i].want, claims[i].given + left);
 	}
-	/* Nobody gains by it alone: equally then, rather than unused. */
+	/* No job gains by the rest alone: it is shared equally rather than left unused. */
 	level = equal_share(claims, n, total);
 	for (size_t k = 0; k < n; k++)
 		claims[k].given =

@@ -9,22 +9,25 @@
 
 #include "analyzer/model.h"
 
-/* Head room on every stage that is not the slowest on purpose. Stages that vary are slower together than the
- * slowest of them: with 8 % the loss is below 2 %, and no more than 1/12 of a resource is spent for it. */
+/* Headroom for every stage that is not meant to be the slowest. Stages that vary are slower together than the
+ * slowest of them alone: with 8 % the loss is below 2 %, for no more than 1/12 of a resource. */
 #define MARGIN 1.08
-/* What gives this part of the best rate for less is as good: best within 2 %. */
+/* A cheaper setting that gives this part of the best rate counts as equally good. */
 #define AS_GOOD 0.98
-/* Trainer's time to take a sample from a worker process, until it was measured. A third of what PyTorch's
- * queues take: a worker that is not worth it is found out in seconds, one never tried never is. */
+/* The trainer's time to take a sample from a worker process, until it is measured. A third of what PyTorch's
+ * queues take: a worker that is not worth it is noticed within seconds, but one that is never tried is never
+ * measured. */
 #define HANDOFF_S          2e-6
 #define HANDOFF_S_PER_BYTE 0.5e-9
-/* How far a rise of bandwidth with depth is believed beforehand. */
+/* The most by which bandwidth is expected to rise with depth before that is measured. */
 #define DEPTH_TRUST 16.0
-/* A slow read takes this many times the mean, where its p95 is not known. */
+/* A slow read takes this many times the mean, if the p95 is not known. */
 #define TAIL 1.5
-/* Storage that gives this many times what was taken for all it can give has changed: that is forgotten. */
+/* If storage gives this many times what was thought to be its most, it has changed, and what was learnt is
+ * forgotten. */
 #define STALE 1.25
-/* Latency under load says little about a depth far beyond it: no more than this times the depth at once. */
+/* Latency under load says little about a much greater depth: depth grows by no more than this factor at
+ * once. */
 #define DEPTH_STEP 4
 
 static double sample_bytes(const struct figures *f)
@@ -45,14 +48,14 @@ double target_cached_ratio(const struct figures *f, double cache_bytes, double d
 	return kept <= 0 ? 0 : fmin(kept / f->dataset_bytes, 1);
 }
 
-/* Does reading further ahead put more reads under way? Not where fewer are than may be (somebody else
- * limits), and not where more are (windows ask for them). */
+/* Returns true if reading further ahead puts more reads under way: not if there are fewer than allowed
+ * (something else limits them), and not if there are more (windows ask for them). */
 static bool depth_limits(const struct figures *f, double depth)
 {
 	return isnan(f->in_flight) || (f->in_flight > 0.6 * depth && f->in_flight < depth + 1);
 }
 
-/* Seen to give clearly more than it was known to: then that is not known any more. */
+/* Returns true if it is known what storage can give. If storage clearly gives more, it is known no longer. */
 static bool knows_full(const struct tuner_job *job, const struct figures *f)
 {
 	return job->full_bandwidth > 0 && !(f->bandwidth > job->full_bandwidth * STALE);
@@ -67,27 +70,28 @@ static double bandwidth_at(const struct tuner_job *job, const struct figures *f,
 		now = 1;
 	if (depth < 1)
 		depth = 1;
-	/* Slower than it was known to be: neighbours. */
+	/* It is slower than known: there are neighbours. */
 	if (full > 0 && f->bandwidth < full && now >= full_depth)
 		full = f->bandwidth;
 	if (full > 0)
 		return full_depth > depth ? full * depth / full_depth : full;
 	if (depth <= now && f->in_flight > now + 1)
 		return f->bandwidth;
-	if (depth <= now) /* fewer reads under way than now: that much less, until something else is seen */
+	if (depth <=
+	    now) /* fewer reads under way than now give that much less, until something else is seen */
 		return f->bandwidth * fmin(depth / (f->in_flight > 0 ? fmin(f->in_flight, now) : now), 1);
 	return depth_limits(f, now) ? f->bandwidth * fmin(depth / now, DEPTH_TRUST) : f->bandwidth;
 }
 
 /*
- * F with a cached share x and read-ahead d, for a trainer that takes `rate` when it does not wait. A window
- * of g chunks is needed at once: while one is consumed, d chunks of the next can be read; the rest is waited
- * for, as far as ready batches do not bridge it.
+ * The fetch rate F with a cached share x and read-ahead of `depth` chunks, for a trainer that takes `rate`
+ * when it does not wait. A window of g chunks is needed at once: while one is consumed, `depth` chunks of the
+ * next can be read. The trainer waits for the rest, unless ready batches bridge that time.
  */
 static double fetch_rate(const struct tuner_job *job, const struct figures *f, double x, double depth,
 			 double rate)
 {
-	double seconds = f->chunk_bytes / bandwidth_at(job, f, depth) * (1 - x); /* a chunk, on average */
+	double seconds = f->chunk_bytes / bandwidth_at(job, f, depth) * (1 - x); /* per chunk, on average */
 	double g = f->window < 1 ? 1 : f->window, ahead = fmin(depth, g), late;
 	double ready = isnan(f->ready) ? 0 : f->ready;
 
@@ -106,7 +110,7 @@ static double handoff(const struct figures *f)
 	return HANDOFF_S + (isnan(bytes) ? 0 : bytes * HANDOFF_S_PER_BYTE);
 }
 
-/* The trainer with n client workers: without, it prepares itself. */
+/* The trainer's rate with n client workers; without any, it does their work itself. */
 static double client_rate(const struct figures *f, const struct room *room, double n)
 {
 	double step = f->demand > 0 ? 1 / f->demand : 0;
@@ -126,7 +130,7 @@ static double daemon_rate(const struct figures *f, const struct room *room, doub
 				   : INFINITY;
 }
 
-/* Daemon and client workers compute on the same cores. */
+/* The limit that cores set, as daemon and client workers share them. */
 static double cpu_rate(const struct figures *f, const struct room *room)
 {
 	double cpu_s =
@@ -134,7 +138,7 @@ static double cpu_rate(const struct figures *f, const struct room *room)
 
 	if (!(cpu_s > 0) || !(room->cores >= 1))
 		return INFINITY;
-	return fmax(room->cores / cpu_s, f->rate); /* what is done can be done */
+	return fmax(room->cores / cpu_s, f->rate); /* the present rate is possible */
 }
 
 static bool knows_storage(const struct tuner_job *job, const struct figures *f)
@@ -171,7 +175,7 @@ static uint64_t best_client_workers(const struct figures *f, const struct room *
 	if (room->cores >= 1 && (double)most > ceil(room->cores))
 		most = (uint64_t)ceil(room->cores);
 	for (uint64_t n = 0; n <= most; n++) {
-		/* Workers that are always busy are late now and then; a trainer on its own is not. */
+		/* Workers that are always busy are late now and then; a trainer without workers is not. */
 		double busy = n ? (double)n / (f->client_cpu_s * MARGIN) : INFINITY;
 		double rate = fmin(fmin(client_rate(f, room, (double)n), goal), busy);
 
@@ -183,7 +187,8 @@ static uint64_t best_client_workers(const struct figures *f, const struct room *
 	return best;
 }
 
-/* Chunks ahead for `rate`, x of them cached: Little's law for the reads, and what a window needs. */
+/* The read-ahead, in chunks, for `rate` with the share x cached: Little's law for the reads, and what a
+ * window needs. */
 static uint64_t depth_needed(const struct tuner_job *job, const struct figures *f, double x, double rate,
 			     uint64_t most)
 {
@@ -194,8 +199,8 @@ static uint64_t depth_needed(const struct tuner_job *job, const struct figures *
 	if (!(missing > 0))
 		return 1;
 	used = fmin(missing * sample_bytes(f) * MARGIN / bandwidth_at(job, f, INFINITY), 1);
-	/* Where more reads under way bring no more, latency is queueing: deeper reading only makes more of
-	 * it. */
+	/* Where more reads under way bring no more bytes, latency is queueing, and deeper reading only adds
+	 * to it. */
 	if (knows_full(job, f))
 		depth = (double)job->full_depth * used + 1;
 	else if (!depth_limits(f, (double)job->in_force.value[TUNER_PREFETCH_CHUNKS]) && f->in_flight >= 1)
@@ -218,7 +223,8 @@ static double cache_bytes_for(const struct figures *f, double x, double depth)
 	return fmin(need + depth * f->chunk_bytes + x * f->dataset_bytes, all);
 }
 
-/* Where memory is short, what is read ahead is taken from what is kept: the depth that makes most of both. */
+/* If memory is short, read-ahead takes room from chunks that are kept: finds the depth that makes the most of
+ * both. */
 static uint64_t depth_within(const struct tuner_job *job, const struct figures *f, double bytes,
 			     uint64_t most)
 {
@@ -238,9 +244,10 @@ static uint64_t depth_within(const struct tuner_job *job, const struct figures *
 }
 
 /*
- * Cache and depth are one question: what is missing has to be read, and depth is the cheaper of the two as
- * long as storage gives more with more reads under way. Where that is not known, the cache stays between what
- * the most hopeful bandwidth asks for and what the measured one does, until deeper reading has shown it.
+ * Cache and depth are one question: what is not cached has to be read, and depth is the cheaper of the two as
+ * long as storage gives more with more reads under way. While that is not known, the cache stays between what
+ * the most hopeful bandwidth and what the measured one would need, until deeper reading has shown which is
+ * right.
  */
 static void storage_targets(const struct tuner_job *job, const struct figures *f, const struct room *room,
 			    double goal, struct tuner_knobs *ret)
@@ -265,7 +272,7 @@ static void storage_targets(const struct tuner_job *job, const struct figures *f
 	ret->value[TUNER_PREFETCH_CHUNKS] = depth;
 }
 
-/* The most that storage can feed within the room: cache against depth, both are memory. */
+/* The most that storage can feed within the room, weighing cache against depth, which both take memory. */
 static double best_fetch(const struct tuner_job *job, const struct figures *f, const struct room *room)
 {
 	double best = 0;

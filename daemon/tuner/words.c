@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What people read holds no number that is none. */
+/* Keeps "nan" and "inf" out of texts that people read. */
 #include "round.h"
 
 #include <ctype.h>

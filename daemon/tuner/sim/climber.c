@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The peer that every autotuner has to beat: a hill climber on the same knobs. One knob a step, three seconds
- * to see what it does; kept and repeated if the rate rose by 2 %, otherwise taken back and the next one
- * tried, first up, then down.
+ * The peer that every autotuner has to beat: a hill climber on the same knobs. It turns one knob per step,
+ * and takes three seconds to see the effect. If the rate rose by 2 %, the step is kept and repeated;
+ * otherwise it is taken back and the next one tried, first up, then down.
  */
 #include "run.h"
 
@@ -46,7 +46,7 @@ void sim_climb(struct sim_run *run, uint32_t index)
 	if (job->direction == 0) {
 		job->direction = 1; /* the first stretch: nothing was changed */
 	} else if (job->measured > job->before * BETTER) {
-		job->last = job->ordered; /* and on in the same direction */
+		job->last = job->ordered; /* goes on in the same direction */
 	} else {
 		job->ordered = job->last;
 		if (job->direction > 0) {

@@ -8,7 +8,7 @@
 #define CHANGE_S 15
 #define QUIET_S  10
 
-/* Seconds into the phase from which on the knobs are good. */
+/* Seconds into the phase after which the knobs stay good. */
 static double settle_time(const struct sim_scenario *s, const struct sim_outcome *o, uint32_t phase,
 			  double best_rate)
 {

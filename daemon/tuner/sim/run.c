@@ -144,7 +144,7 @@ int sim_run(const struct sim_scenario *s, enum sim_policy policy, bool trace, st
 		for (uint32_t i = 0; i < s->n_jobs; i++) {
 			double cores = s->cores;
 
-			/* The scheduler is fair: an equal part, and what others leave. */
+			/* The scheduler is fair: a job gets an equal part, and what others leave. */
 			for (uint32_t k = 0; k < s->n_jobs; k++)
 				cores -= k == i ? 0 : sim_cpu_used(&run, k);
 			live(&run, i, fmax(cores, s->cores / s->n_jobs));

@@ -7,9 +7,9 @@
 
 struct sim_live {
 	struct sim_state state;
-	struct tuner_knobs knobs, ordered; /* in force; what becomes so in the next second */
-	struct sim_rates rates;            /* of the second that passed */
-	/* The hill climber's. */
+	struct tuner_knobs knobs, ordered; /* in force; in force from the next second on */
+	struct sim_rates rates;            /* of the last second */
+	/* The hill climber's state. */
 	uint32_t knob, wait_s;
 	int direction;
 	double measured, before;
@@ -32,5 +32,5 @@ static inline const struct sim_truth *sim_truth_now(const struct sim_run *run, u
 struct stall_sample sim_sense(struct sim_run *run, uint32_t index);
 struct stall_node sim_sense_node(const struct sim_run *run);
 double sim_cpu_used(const struct sim_run *run, uint32_t index);
-/* Decides for one job; the knobs in `ordered`. */
+/* Decides for one job; writes the knobs to `ordered`. */
 void sim_climb(struct sim_run *run, uint32_t index);

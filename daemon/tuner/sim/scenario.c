@@ -13,7 +13,8 @@ static struct sim_truth random_truth(struct sim_random *r, double cores)
 	t.sample_bytes = sim_log_uniform(r, 4e3, 4e5);
 	t.samples_per_chunk = fmax(floor(chunk / t.sample_bytes), 1);
 	chunk = t.sample_bytes * t.samples_per_chunk;
-	/* Storage from a slow network to NVMe; the trainer asks for a twentieth to five times of it. */
+	/* Storage from a slow network to NVMe; the trainer asks for a twentieth to five times what it
+	 * gives. */
 	t.storage_bytes_per_s = sim_log_uniform(r, 30e6, 3e9);
 	t.latency_s = chunk / t.storage_bytes_per_s * sim_log_uniform(r, 0.8, 8);
 	drive = t.storage_bytes_per_s / t.sample_bytes;
@@ -21,7 +22,7 @@ static struct sim_truth random_truth(struct sim_random *r, double cores)
 	/* An epoch of 8 to 60 s, so that caches fill while one looks. */
 	t.dataset_bytes = ceil(t.device_rate * t.sample_bytes * sim_log_uniform(r, 8, 60) / chunk) * chunk;
 	t.dataset_bytes = fmax(t.dataset_bytes, 64 * chunk);
-	/* The daemon's share of a core: a tenth of one to more than there are. */
+	/* The daemon's work takes from a tenth of a core to more cores than there are. */
 	t.daemon_cpu_s = sim_log_uniform(r, 0.05, cores) / t.device_rate;
 	if (sim_uniform(r, 0, 1) < 0.6)
 		t.client_cpu_s = sim_log_uniform(r, 0.05, cores) / t.device_rate;

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-/* How sharp the edge is where two stages are equally fast: there, each waits for the other now and then and
- * the rate is 2^(-1/16), 4 % below either. */
+/* How sharp the edge is where two stages are equally fast: each then waits for the other now and then, and
+ * the rate is 2^(-1/16) of either, 4 % lower. */
 #define SHARP 16
 
 static double chunk_bytes(const struct sim_truth *t)
@@ -106,7 +106,7 @@ double sim_cost(const struct sim_scenario *s, const struct sim_truth *t, const s
 	double workers = (double)(k->value[TUNER_DAEMON_WORKERS] + k->value[TUNER_CLIENT_WORKERS]);
 	double bytes =
 	    (double)k->value[TUNER_CACHE_BYTES] + (double)k->value[TUNER_CLIENT_WORKERS] * t->worker_bytes;
-	double all = t->dataset_bytes + sim_need_bytes(t); /* a budget beyond is never filled */
+	double all = t->dataset_bytes + sim_need_bytes(t); /* a larger budget is never filled */
 
 	return workers / s->cores +
 	       fmin(bytes, all + (bytes - (double)k->value[TUNER_CACHE_BYTES])) / s->memory_bytes;

@@ -3,11 +3,11 @@
 
 /*
  * Jobs that do not exist, for the tuner to tune: thousands of scenarios in seconds. The truth of a job is the
- * stall model with what the tuner is not told: soft edges where stages are equally fast, storage that
+ * stall model plus what the tuner is not told: soft edges where stages are equally fast, storage that
  * saturates, a cache that takes epochs to fill, noise on every figure a sensor gives. Everything follows from
  * the seed.
  *
- *   scenario -> sim_run() with a policy -> struct sim_outcome, held against sim_best_static()
+ *   scenario -> sim_run() with a policy -> struct sim_outcome, compared with sim_best_static()
  */
 
 #include "tuner/tuner.h"
@@ -22,9 +22,9 @@ struct sim_truth {
 	double daemon_cpu_s, client_cpu_s, handoff_s;
 	double sample_bytes, samples_per_chunk, dataset_bytes, window, ready;
 	double storage_bytes_per_s, latency_s; /* of a chunk from idle storage */
-	double reads_max;                      /* more are never under way */
+	double reads_max;                      /* no more than this are under way */
 	double worker_bytes;
-	double trainer_cores; /* that the trainer itself keeps busy */
+	double trainer_cores; /* cores that the trainer itself keeps busy */
 };
 
 struct sim_job {
@@ -35,9 +35,9 @@ struct sim_job {
 struct sim_scenario {
 	uint64_t seed;
 	uint32_t n_jobs, n_phases;
-	uint32_t phase_s;                    /* each phase */
-	double cores, memory_bytes;          /* that caches and client workers may take */
-	double noise;                        /* standard deviation of the logarithm of a measured figure */
+	uint32_t phase_s;           /* each phase */
+	double cores, memory_bytes; /* cores of the node; memory that caches and client workers may take */
+	double noise;               /* standard deviation of the logarithm of a measured figure */
 	double burst_period_s, burst_factor; /* a neighbour takes storage for half of each period; 0: none */
 	struct sim_job jobs[SIM_MAX_JOBS];
 };
@@ -50,27 +50,27 @@ struct sim_scenario sim_scenario_random(uint64_t seed, uint32_t n_jobs);
 struct sim_state {
 	double hit_ratio; /* this epoch's */
 	double cached_bytes;
-	double epoch_bytes; /* consumed of this epoch */
+	double epoch_bytes; /* consumed so far in this epoch */
 };
 
 struct sim_rates {
 	double rate;          /* consumption */
-	double no_fetch_rate; /* had storage been instant */
+	double no_fetch_rate; /* the rate if storage were instant */
 	double bandwidth, in_flight, latency_s;
 };
 
 double sim_need_bytes(const struct sim_truth *t);
 double sim_cached_ratio(const struct sim_truth *t, const struct tuner_knobs *knobs);
-/* With a share of the dataset in memory, and storage as fast as `storage` times the truth's. */
+/* The rates with a share of the dataset in memory, and storage `storage` times as fast as the truth's. */
 struct sim_rates sim_rates(const struct sim_truth *t, double cores, const struct tuner_knobs *knobs,
 			   double hit_ratio, double storage);
-/* The rate when the cache is filled; with bursts of a neighbour, the mean over one. */
+/* The rate when the cache is filled; with a neighbour's bursts, the mean over one period. */
 double sim_steady_rate(const struct sim_scenario *s, const struct sim_truth *t, double cores,
 		       const struct tuner_knobs *knobs);
-/* CPU and memory, each as a part of what the node has, added. */
+/* The sum of CPU and memory, each as a part of what the node has. */
 double sim_cost(const struct sim_scenario *s, const struct sim_truth *t, const struct tuner_knobs *knobs);
 
-/* Of all static settings: the best steady rate, and the cheapest within 2 % of it. */
+/* Of all static settings, the best steady rate, and the cheapest setting within 2 % of it. */
 struct sim_static {
 	double rate, cheap_rate, cheap_cost;
 	struct tuner_knobs cheap;
@@ -82,15 +82,15 @@ struct sim_static sim_best_static(const struct sim_scenario *s, const struct sim
 
 enum sim_policy {
 	SIM_TUNER,
-	SIM_CLIMBER, /* one knob a step, up and down, keeps what measured better */
+	SIM_CLIMBER, /* one knob per step, up or down; keeps what measured better */
 	SIM_DEFAULT, /* workers = cores, prefetch 2, half of the memory as cache */
 	SIM_FROZEN,  /* what it started with */
 };
 
 struct sim_outcome {
 	uint32_t n_s; /* seconds simulated */
-	/* By job and second. */
-	float rate[SIM_MAX_JOBS][SIM_MAX_S];   /* measured by nobody: the truth */
+	/* Indexed by job and second. */
+	float rate[SIM_MAX_JOBS][SIM_MAX_S];   /* the truth, which nobody measures */
 	float steady[SIM_MAX_JOBS][SIM_MAX_S]; /* what the knobs would give with a filled cache */
 	float cost[SIM_MAX_JOBS][SIM_MAX_S];
 	uint8_t n_changes[SIM_MAX_JOBS][SIM_MAX_S];
@@ -107,7 +107,8 @@ int sim_run(const struct sim_scenario *scenario, enum sim_policy policy, bool tr
 struct sim_score {
 	double regret;     /* 1 - steady rate of the last knobs / best static; the worst phase */
 	double cost_ratio; /* cost of the last knobs / cheapest static within 2 %; the worst phase */
-	double settle_start_s, settle_change_s; /* from then on within 10 % of the best; worst change */
+	double settle_start_s, settle_change_s; /* after which it stays within 10 % of the best; the latter
+						   for the worst change */
 	uint32_t changes_settled; /* most knob changes in any 10 s later than 10 s after start, 15 s after a
 				   * change */
 	double area;      /* samples consumed, over what the best statics would have in the same time */

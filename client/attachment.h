@@ -44,9 +44,8 @@ struct attachment {
 	struct lease leases[RING_MAX_SLOTS];
 	struct diesel_item *items; /* views only: n_slots * batch, with pointers */
 	struct segment_table segments;
-	uint64_t
-	    life;     /* number of this attachment within its session: tells its memory from that of others */
-	int slots_fd; /* the slots' memory, for worker processes */
+	uint64_t life; /* number of this attachment in its session: tells its memory from others' */
+	int slots_fd;  /* the slots' memory, for worker processes */
 };
 
 /* Connects, says hello and opens the dataset. *ret_snapshot_fd is the daemon's copy of the snapshot, for the

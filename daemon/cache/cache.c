@@ -274,7 +274,7 @@ void cache_drop_segment(struct cache *c, struct segment *s)
 	c->segment_bytes -= s->memory.bytes;
 	s->dataset->held_bytes -= s->memory.bytes;
 	carry_drop(c->carry, s);
-	/* Clients of the previous daemon may still map a carried chunk: its pages are not discarded. */
+	/* Clients of the previous daemon may map a carried chunk: its pages are not discarded. */
 	if (s->carried)
 		shared_memory_free(&s->memory);
 	else
@@ -343,8 +343,7 @@ struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, ui
 				break;
 			*ret_error = r;
 		}
-		/* Being out of descriptors or memory counts as being out of budget: go on with what there
-		 * is. */
+		/* Without descriptors or memory it goes on as if out of budget, with what there is. */
 		victim = pick_victim(c, &(struct candidates){.only = over_own ? d : NULL}, distance);
 		if (!victim) {
 			if (!drop_empty(c))

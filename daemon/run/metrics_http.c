@@ -30,8 +30,7 @@ struct metrics {
 	struct metrics_sources sources;
 	struct MHD_Daemon *http;
 	uv_poll_t poll;
-	uv_timer_t
-	    timer; /* runs while a client is connected: the library acts on timeouts only when it is called */
+	uv_timer_t timer; /* runs while there are clients: MHD acts on timeouts only when called */
 	unsigned n_handles;
 };
 

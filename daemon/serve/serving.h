@@ -16,8 +16,7 @@ struct serving {
 	struct cache cache;
 	struct session *sessions;
 	struct jobs jobs;
-	bool
-	    dirty; /* something may have become possible: all sessions are looked at before the loop sleeps */
+	bool dirty; /* look at all sessions before the loop sleeps: something may have become possible */
 };
 
 static inline void serving_touch(struct serving *s)

@@ -68,8 +68,7 @@ struct session {
 	uint64_t cost_bytes;  /* of slots and their bookkeeping, counted in the cache's budget */
 	uint64_t need_bytes;  /* reserved: bytes that it can pin or wait for at one time (session_need.h) */
 	uint64_t need_chunks; /* the same in chunks, at most */
-	bool
-	    exact; /* reserved epoch by epoch, because there is no room for what the worst order would need */
+	bool exact;           /* reserved epoch by epoch: there is no room for the worst order */
 	uint32_t prefetch_chunks; /* its job's knob, or the daemon's */
 
 	struct slot slots[RING_MAX_SLOTS];

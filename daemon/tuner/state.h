@@ -64,8 +64,7 @@ struct tuner_job {
 	struct tuner_knobs in_force, wanted, model;
 	bool asked[TUNER_N_KNOBS]; /* `wanted` was asked for and is awaited */
 	uint64_t asked_ns[TUNER_N_KNOBS], refused_until_ns[TUNER_N_KNOBS];
-	uint64_t
-	    took_ns; /* when the job first took samples after client workers were asked for; 0: not yet */
+	uint64_t took_ns; /* when it first took samples after client workers were asked for; 0: not yet */
 	struct change changes[TUNER_N_KNOBS];
 	struct lesson lessons[TUNER_N_KNOBS];
 

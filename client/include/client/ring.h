@@ -86,23 +86,21 @@ enum ring_work_policy {                      /* who chooses the number of worker
 struct ring_work {
 	_Atomic uint64_t n_batches; /* handed to the trainer */
 	_Atomic uint64_t n_samples;
-	_Atomic uint64_t next_ns;   /* the trainer's time inside next(), waits included */
-	_Atomic uint64_t wait_ns;   /* part of next_ns: asleep for a worker process, not for the daemon */
-	_Atomic uint64_t n_waits;   /* number of those sleeps */
-	_Atomic uint64_t inline_ns; /* part of next_ns: doing Python work itself */
-	_Atomic uint64_t
-	    handoff_ns; /* part of next_ns: taking batches from the session and handing them to workers */
+	_Atomic uint64_t next_ns;    /* the trainer's time inside next(), waits included */
+	_Atomic uint64_t wait_ns;    /* part of next_ns: asleep for a worker process, not for the daemon */
+	_Atomic uint64_t n_waits;    /* number of those sleeps */
+	_Atomic uint64_t inline_ns;  /* part of next_ns: doing Python work itself */
+	_Atomic uint64_t handoff_ns; /* part of next_ns: handing batches from the session to workers */
 	_Atomic uint64_t worker_handoff_ns; /* CPU time of the workers for handing results back */
 	_Atomic uint64_t n_handoffs;        /* batches that came from workers */
 	_Atomic uint64_t cpu_ns;            /* CPU time in Python work, in the trainer or in workers */
 	_Atomic uint64_t busy_ns;      /* wall time in Python work, summed over workers (and the trainer) */
 	_Atomic uint64_t n_worked;     /* samples that cpu_ns and busy_ns are for */
 	_Atomic uint64_t result_bytes; /* of the batches that came from workers */
-	_Atomic uint64_t
-	    worker_bytes; /* not a total: private memory of a worker, on average; 0: not known yet */
-	_Atomic uint32_t n_workers; /* not a total: processes at work now; 0: the trainer does the work */
-	_Atomic uint32_t n_deaths;  /* workers that died and were replaced */
-	_Atomic uint32_t policy;    /* enum ring_work_policy */
+	_Atomic uint64_t worker_bytes; /* not a total: mean private memory of a worker; 0: not known */
+	_Atomic uint32_t n_workers;    /* not a total: processes at work now; 0: the trainer does the work */
+	_Atomic uint32_t n_deaths;     /* workers that died and were replaced */
+	_Atomic uint32_t policy;       /* enum ring_work_policy */
 	uint32_t reserved;
 };
 
@@ -122,8 +120,7 @@ struct ring_control {
 	_Atomic uint64_t n_waits;  /* sleeps for a batch */
 	_Atomic uint64_t wait_fetch_ns; /* time slept for a batch, by `cause` */
 	_Atomic uint64_t wait_prep_ns;
-	_Atomic uint64_t
-	    wait_since_ns; /* CLOCK_MONOTONIC when the sleep under way began; 0: it does not sleep */
+	_Atomic uint64_t wait_since_ns; /* CLOCK_MONOTONIC when it fell asleep; 0: it is awake */
 
 	alignas(64) _Atomic uint32_t daemon_waits;
 

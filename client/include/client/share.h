@@ -28,8 +28,7 @@ extern "C" {
 
 /* What another process needs to know to read the batches of a session. */
 struct diesel_memory {
-	uint64_t
-	    life; /* 1, 2, ...: a new one after the daemon was lost; diesel_batch_life() gives a batch's */
+	uint64_t life; /* 1, 2, ...: a new one after the daemon was lost; see diesel_batch_life() */
 	uint32_t n_slots;
 	uint32_t batch;      /* samples that a slot has room for */
 	uint32_t item_bytes; /* of packed batches, else 0 */

@@ -46,9 +46,8 @@ struct tuner_config {
 	 * lowered in the same second. 0 for cache_bytes_max and workers_max: by what the node has (75 % of
 	 * its memory limit; twice its cores, because half of the workers wait at any time). */
 	uint64_t cache_bytes_max;
-	uint32_t workers_max; /* daemon workers and client workers together */
-	uint64_t
-	    reserve_bytes; /* headroom that the tuner leaves free; 0: 1/16 of the limit, 256 MiB at most */
+	uint32_t workers_max;   /* daemon workers and client workers together */
+	uint64_t reserve_bytes; /* headroom to leave free; 0: 1/16 of the limit, 256 MiB at most */
 	/* Limits of each job. */
 	uint32_t prefetch_chunks_max;
 	uint32_t daemon_workers_max;

@@ -75,7 +75,7 @@ class Control(Case):
                                 (["set", "workers=1", "workers=2"], "twice"), (["set", "--limit", "workers=1"], "a knob"),
                                 (["set", "workers-max=1"], "a limit"), (["set", "--dry-run", "maybe"], "on or off"),
                                 (["set", "--tune", "maybe"], "dry-run or auto"), (["set", "x", "workers=1"], "neither"),
-                                (["why", "x"], "no number of a job"), (["why", "-n", "0"], "no number from"),
+                                (["why", "x"], "not a job's number"), (["why", "-n", "0"], "not a number from"),
                                 (["why", "1", "2"], "at most one job"), (["jobs", "x"], "nothing to name"),
                                 (["replay"], "needed"), (["set", "--bogus"], "no option")):
             self.assertIn(says, ctl("/nowhere", *arguments, status=2), arguments)

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* All of it runs in a signal handler: system calls and memory of its own, no more. */
+/* Everything here runs in a signal handler, so it uses nothing but system calls and memory of its own. */
 
 #define UNKNOWN "a file"
 
@@ -18,7 +18,7 @@ static const char *program_name;
 
 struct line {
 	char text[PATH_MAX + 128];
-	size_t length; /* also of what did not fit */
+	size_t length;
 };
 
 static const char *parse_hex(const char *p, uintptr_t *ret)
@@ -34,7 +34,7 @@ static const char *parse_hex(const char *p, uintptr_t *ret)
 	}
 }
 
-/* The file's path in a line of /proc/PID/maps that has the address; else NULL. */
+/* Returns the path in a line of /proc/PID/maps if the line's range holds the address, else NULL. */
 static const char *path_at(const char *line, uintptr_t address)
 {
 	uintptr_t first, end;
@@ -46,7 +46,7 @@ static const char *path_at(const char *line, uintptr_t address)
 	return address >= first && address < end ? strchr(p, '/') : NULL;
 }
 
-/* Adds what was read; true when the line is complete. */
+/* Adds a character that was read. Returns true if it completed the line; what does not fit is cut off. */
 static bool line_add(struct line *line, char c)
 {
 	if (c != '\n') {
@@ -91,7 +91,7 @@ static void on_bus_error(int signal, siginfo_t *info, void *context)
 
 	(void)context;
 	if (info->si_code != BUS_ADRERR) {
-		raise(signal); /* the handler is the default one by now */
+		raise(signal); /* SA_RESETHAND has restored the default action */
 		return;
 	}
 	n = add(text, n, sizeof(text), program_name);

@@ -50,7 +50,7 @@ int capabilities_keep(uint64_t keep)
 	uint64_t permitted = 0;
 	int r;
 
-	/* Ambient ones would come back by an exec; a kernel without them says EINVAL. */
+	/* Ambient capabilities would come back with an exec. A kernel that has none says EINVAL. */
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
 	    (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 && errno != EINVAL))
 		return -errno;
@@ -60,7 +60,8 @@ int capabilities_keep(uint64_t keep)
 
 int capabilities_keep_as(uint64_t keep, uint32_t uid, uint32_t gid)
 {
-	/* A change from root to another user clears the effective set, and without this the permitted one. */
+	/* Changing from root to another user clears the effective set and, without this, the permitted one
+	 * too. */
 	if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0 || setgroups(0, NULL) < 0 ||
 	    setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
 		return -errno;

@@ -53,6 +53,6 @@ void error_prefix(struct error *err, const char *format, ...)
 		return;
 	int m = snprintf(prefixed + n, sizeof(prefixed) - n, ": %s", err->text);
 
-	(void)m; /* a text that no longer fits is cut at its end, the prefix stays whole */
+	(void)m; /* if both no longer fit, the end of the text is cut and the prefix stays whole */
 	memcpy(err->text, prefixed, sizeof(prefixed));
 }

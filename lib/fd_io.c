@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#define AT_POSITION UINT64_MAX /* where the descriptor is */
+#define AT_POSITION UINT64_MAX /* instead of an offset: at the descriptor's own position */
 
 static int read_all(int fd, char *data, size_t bytes, uint64_t offset, size_t *ret_done)
 {

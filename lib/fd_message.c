@@ -35,7 +35,8 @@ int fd_message_send(int socket, const void *data, size_t bytes, const int *fds, 
 	return 0;
 }
 
-/* How many: as many as there is room for. */
+/* Takes as many descriptors out of a message as there is room for, and closes the others. Returns how many.
+ */
 static size_t collect(struct msghdr *header, int *fds)
 {
 	size_t n_fds = 0;

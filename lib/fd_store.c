@@ -27,7 +27,7 @@ uint32_t fd_store_max(void)
 	return getenv("NOTIFY_SOCKET") ? number_of("FDSTORE") : 0;
 }
 
-/* Of the names, with colons between them, the first one, into the item. What follows it. */
+/* Copies the first of several names, which colons part, to the item. Returns the names that follow it. */
 static const char *take_name(const char *names, struct fd_store_item *item)
 {
 	size_t length = strcspn(names, ":");
@@ -84,7 +84,7 @@ int fd_store_add(const char *name, int fd)
 {
 	char state[64];
 
-	/* Not polled: there is nothing to be seen on memory, and the manager's loop is spared the trouble. */
+	/* Polling memory would tell the manager nothing. */
 	snprintf(state, sizeof(state), "FDSTORE=1\nFDPOLL=0\nFDNAME=%s", name);
 	return notify_send_fd(state, fd);
 }

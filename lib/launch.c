@@ -9,7 +9,7 @@
 #include "lib/cleanup.h"
 #include "lib/error.h"
 
-/* The child: waits for the word to go. */
+/* Runs in the child: waits for the word to go. */
 static _Noreturn void child_run(int go_fd, int status_fd, char *const argv[], const sigset_t *signals)
 {
 	char go;
@@ -32,7 +32,7 @@ static void reap(pid_t pid)
 		;
 }
 
-/* Returns the errno of a failed exec as a negative number; 0: the command runs. */
+/* Returns 0 once the command runs, or the -errno of a failed exec. */
 static int child_status(int status_fd)
 {
 	int code;
@@ -83,7 +83,7 @@ int launch_go(struct launch *launch, struct error *err)
 
 void launch_abandon(struct launch *launch)
 {
-	close(launch->go_fd); /* end of file: the child leaves */
+	close(launch->go_fd); /* the child sees the end of the file and leaves */
 	close(launch->status_fd);
 	reap(launch->pid);
 }

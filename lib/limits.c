@@ -17,7 +17,7 @@
 
 #define FILE_BYTES_MAX (64 << 10)
 
-/* Where a controller's files are called what. */
+/* The names of the memory controller's files in one version of control groups. */
 struct memory_names {
 	const char *limits[2];
 	const char *usage, *inactive, *active, *oom_file, *oom_key;
@@ -29,7 +29,7 @@ static const struct memory_names memory_v1 = {{"memory.limit_in_bytes", NULL},
 					      "total_active_file",
 					      "memory.oom_control",
 					      "oom_kill"};
-/* Above `high` the kernel makes its members wait: as good as a limit. */
+/* Above memory.high the kernel makes the group's members wait, so it is as good as a limit. */
 static const struct memory_names memory_v2 = {{"memory.max", "memory.high"},
 					      "memory.current",
 					      "inactive_file",
@@ -47,7 +47,7 @@ static char *read_text(const char *folder, const char *name)
 	return text;
 }
 
-/* A file of one number. false also for "max". */
+/* Reads a file that holds one number. Returns false if it does not, also for "max". */
 static bool read_number(const char *folder, const char *name, uint64_t *ret)
 {
 	_cleanup_(freep) char *text = name ? read_text(folder, name) : NULL;
@@ -55,7 +55,7 @@ static bool read_number(const char *folder, const char *name, uint64_t *ret)
 	return text && sscanf(text, "%" SCNu64, ret) == 1;
 }
 
-/* The number behind a key, in a file of lines "key number". 0: it is not there. */
+/* Returns the number behind a key in a file of lines "key number", or 0 if the key is not there. */
 static uint64_t read_key(const char *folder, const char *name, const char *key)
 {
 	_cleanup_(freep) char *text = read_text(folder, name);
@@ -118,7 +118,7 @@ static void take_cpu_v1(const char *folder, struct limits *limits)
 {
 	uint64_t quota_us, period_us, used_ns = 0;
 
-	/* Without a quota it is -1, which is no number here: too large. */
+	/* Without a quota the file holds -1, which reads as a number that is too large. */
 	if (!read_number(folder, "cpu.cfs_quota_us", &quota_us) || quota_us > INT64_MAX ||
 	    !read_number(folder, "cpu.cfs_period_us", &period_us) || period_us == 0)
 		return;
@@ -128,7 +128,7 @@ static void take_cpu_v1(const char *folder, struct limits *limits)
 
 /* ---- hierarchies --------------------------------------------------------------------------------------- */
 
-/* One line of /proc/self/cgroup: "4:cpu,cpuacct:/group", version 2 without controllers. */
+/* One line of /proc/self/cgroup: "4:cpu,cpuacct:/group". The line of version 2 names no controllers. */
 struct membership {
 	char controllers[128];
 	char group[PATH_MAX];
@@ -146,8 +146,8 @@ static bool has_word(const char *list, const char *word)
 	return false;
 }
 
-/* A group and all above it, as far as they are to be seen: in a container the path may be the host's, and
- * only the mount point itself is there. */
+/* Visits a group and all groups above it, as far as they can be seen. In a container the path may be the
+ * host's; then only the mount point itself exists. */
 static void walk_up(const char *mount, const char *group, group_visit visit, void *user)
 {
 	char folder[PATH_MAX];
@@ -171,7 +171,9 @@ static void walk_up(const char *mount, const char *group, group_visit visit, voi
 	}
 }
 
-/* Calls visit for each group this process is in that has this controller; "": of version 2. */
+/* Calls visit for each group of this process that has the controller, and for all groups above it. A
+ * controller of
+ * "" means the groups of version 2. */
 static void each_group(const char *root, const char *controller, group_visit visit, void *user)
 {
 	static const char *const mounts_v2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
@@ -193,7 +195,8 @@ static void each_group(const char *root, const char *controller, group_visit vis
 		snprintf(m.controllers, sizeof(m.controllers), "%s", controllers);
 		snprintf(m.group, sizeof(m.group), "%s", group);
 		if (controller[0] && has_word(m.controllers, controller)) {
-			/* Mounted under the list of its controllers, with a link for each of them. */
+			/* A hierarchy is mounted under the list of its controllers, and each has a link to
+			 * it. */
 			snprintf(mount, sizeof(mount), "%s/sys/fs/cgroup/%s", root, controller);
 			walk_up(mount, m.group, visit, user);
 		} else if (!controller[0] && !m.controllers[0]) {

@@ -14,7 +14,7 @@
 
 #define LINE_BYTES 1024
 
-/* The one exception to "no global mutable state": set once by main() before any thread starts. */
+/* Global, but main() sets it once, before any thread starts. */
 static const char *log_program = "diesel";
 static enum log_level log_max_level = LOG_LEVEL_INFO;
 static int log_to_journal;

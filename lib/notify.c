@@ -13,7 +13,7 @@
 #include "lib/fd_message.h"
 #include "lib/units.h"
 
-/* A socket connected to the manager's; 0: there is no manager. */
+/* Connects a socket to the manager's. Returns 1, 0 without a manager, or -errno. */
 static int connect_manager(int *ret_fd)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -54,7 +54,7 @@ int notify_send_fd(const char *state, int fd)
 
 	if (r > 0)
 		r = fd_message_send(manager, state, strlen(state), &fd, fd >= 0, MSG_DONTWAIT);
-	/* Too much under way, of this user's or of all: it passes. */
+	/* Too many messages or descriptors are in flight: that passes. */
 	return r == -ENOBUFS || r == -ETOOMANYREFS ? -EAGAIN : r;
 }
 

@@ -14,7 +14,7 @@
 #include "lib/fd_io.h"
 
 #define SMALL_BYTES   16384 /* stat, status, comm, cmdline, meminfo: a few KiB at most */
-#define STAT_CPU_LINE 512   /* only the first line of /proc/stat is wanted */
+#define STAT_CPU_LINE 512   /* enough for the first line of /proc/stat */
 
 int proc_read_file(const char *path, size_t max_bytes, char **ret_text, size_t *ret_length)
 {
@@ -49,7 +49,7 @@ static int read_of(const char *root, pid_t pid, const char *name, char **ret_tex
 int proc_stat_parse(const char *text, struct proc_stat *ret_stat)
 {
 	const char *open = strchr(text, '(');
-	const char *close = strrchr(text, ')'); /* the name may hold any of these: its end is the last */
+	const char *close = strrchr(text, ')'); /* the name may hold brackets too; the last one ends it */
 	struct proc_stat stat = {0};
 	size_t length;
 	int pid, parent;
@@ -80,7 +80,7 @@ int proc_stat_read(const char *root, pid_t pid, struct proc_stat *ret_stat)
 	return r < 0 ? r : proc_stat_parse(text, ret_stat);
 }
 
-/* The text behind "key:" at the start of a line; NULL: not there. */
+/* Returns the text behind "key:" at the start of a line, or NULL. */
 static const char *value_of(const char *text, const char *key)
 {
 	size_t length = strlen(key);
@@ -102,7 +102,7 @@ static uint64_t number_of(const char *text, const char *key)
 	return value ? strtoull(value, NULL, 10) : 0;
 }
 
-/* The last number of a line: NSpid lists the PID in every namespace, innermost last. */
+/* Returns the last number of a line: NSpid lists the PID in every namespace, the innermost one last. */
 static pid_t last_number(const char *line)
 {
 	long number = 0;

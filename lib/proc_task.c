@@ -26,8 +26,8 @@ int proc_schedstat_parse(const char *text, struct proc_schedstat *ret_schedstat)
 	return 0;
 }
 
-/* "running", "-1 SP PC" (asleep outside of a call; SP 0: it has no stack any more) or "NR A0 ... A5 SP PC".
- */
+/* The text is "running", "-1 SP PC" for a sleep outside of a call (SP is 0 for a zombie, which has no stack
+ * any more), or "NR A0 ... A5 SP PC". */
 int proc_syscall_parse(const char *text, struct proc_syscall *ret_syscall)
 {
 	struct proc_syscall call = {0};
@@ -70,8 +70,8 @@ int proc_io_parse(const char *text, struct proc_io *ret_io)
 	return 0;
 }
 
-/* Functions of Linux 4.x to 6.x that threads sleep in: by a part of the name, as compilers add suffixes and
- * releases prefixes. The first match counts. */
+/* Functions of Linux 4.x to 6.x that threads sleep in, by a part of the name, since compilers add suffixes
+ * and new releases prefixes. The first match counts. */
 static const struct {
 	const char *part;
 	enum proc_wait wait;
@@ -135,7 +135,7 @@ struct proc_link proc_link_parse(const char *text)
 
 int proc_link_read(const char *root, pid_t pid, int fd, struct proc_link *ret_link)
 {
-	char path[4200], text[64]; /* what counts is at the start */
+	char path[4200], text[64]; /* the start of the link is all that counts */
 	ssize_t length;
 
 	snprintf(path, sizeof(path), "%s/%d/fd/%d", root, (int)pid, fd);

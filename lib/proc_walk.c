@@ -41,7 +41,7 @@ static int pid_list_end(struct pid_list *list, int r, pid_t **ret_pids, size_t *
 	return 0;
 }
 
-/* The entries of a directory that are numbers. */
+/* Lists the entries of a directory that are numbers. */
 static int list_numbers(const char *path, pid_t **ret_pids, size_t *ret_n)
 {
 	struct pid_list list = {0};

@@ -42,14 +42,14 @@ static int set_filter(void)
 	    ALLOW_IF(SYS_sendto),
 	    ALLOW_IF(SYS_sendmsg),
 	    ALLOW_IF(SYS_fstat),
-	    ALLOW_IF(SYS_newfstatat), /* the C library's fstat(); a path would need a directory it may read */
+	    ALLOW_IF(SYS_newfstatat), /* what the C library's fstat() calls */
 	    ALLOW_IF(SYS_munmap),
 	    ALLOW_IF(SYS_mremap),
 	    ALLOW_IF(SYS_madvise),
 	    ALLOW_IF(SYS_brk),
 	    ALLOW_IF(SYS_clock_gettime),
 	    ALLOW_IF(SYS_rt_sigreturn),
-	    ALLOW_IF(SYS_sigaltstack), /* asked by AddressSanitizer before an end */
+	    ALLOW_IF(SYS_sigaltstack), /* AddressSanitizer calls it when the process ends */
 	    ALLOW_IF(SYS_exit),
 	    ALLOW_IF(SYS_exit_group),
 	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 2),
@@ -63,7 +63,7 @@ static int set_filter(void)
 	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) < 0 ? -errno : 0;
 }
 
-/* Private memory that the process has: what RLIMIT_DATA counts. */
+/* The private memory that the process has, as RLIMIT_DATA counts it. */
 static int data_bytes(uint64_t *ret)
 {
 	_cleanup_(fclosep) FILE *file = fopen("/proc/self/statm", "re");

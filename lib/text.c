@@ -13,10 +13,11 @@
 #define ELLIPSIS     "..."
 #define ESCAPE_BYTES 4
 
-/* What is escaped: each level what the one before it does, and more. */
+/* What is escaped. Each level includes those before it. */
 enum level { LEVEL_BYTES, LEVEL_CONTROLS, LEVEL_BACKSLASHES };
 
-/* Bytes of the character at text, if it can stay as it is; 0: its first byte is to be escaped. */
+/* Returns the length of the character at text if it can stay as it is, or 0 if its first byte must be
+ * escaped. */
 static size_t plain_length(const char *text, size_t left, enum level level)
 {
 	uint32_t code;
@@ -27,7 +28,7 @@ static size_t plain_length(const char *text, size_t left, enum level level)
 	return n && level == LEVEL_BACKSLASHES && code == '\\' ? 0 : n;
 }
 
-/* Returns how many bytes of text were copied; less than length: no more fit in room. */
+/* Returns how many bytes of text were copied: fewer than length when no more fit in room. */
 static size_t copy(char *buffer, size_t room, const char *text, size_t length, enum level level,
 		   size_t *ret_used)
 {

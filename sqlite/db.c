@@ -170,8 +170,8 @@ void sql_statement_freep(struct sql_statement **st)
 	sql_statement_free(*st);
 }
 
-/* Binding fails only for an index out of range, a defect of the caller, or for lack of memory, which the
- * step after it reports. */
+/* Binding fails only for an index out of range, which is a defect of the caller, or for lack of memory, which
+ * the next step reports. */
 void sql_bind_integer(struct sql_statement *st, int index, int64_t value)
 {
 	sqlite3_bind_int64(st->handle, index, value);
@@ -179,7 +179,7 @@ void sql_bind_integer(struct sql_statement *st, int index, int64_t value)
 
 void sql_bind_real(struct sql_statement *st, int index, double value)
 {
-	sqlite3_bind_double(st->handle, index, value); /* which makes NULL of a NAN */
+	sqlite3_bind_double(st->handle, index, value); /* makes a NAN NULL */
 }
 
 void sql_bind_text(struct sql_statement *st, int index, const char *text)
@@ -244,7 +244,7 @@ const char *sql_text(struct sql_statement *st, int column)
 
 const void *sql_bytes(struct sql_statement *st, int column, size_t *ret_size)
 {
-	/* The pointer first: it may convert, and the length is that of the converted value. */
+	/* The pointer first: asking for it may convert the value, and the length is the converted value's. */
 	const void *data = sqlite3_column_blob(st->handle, column);
 
 	*ret_size = (size_t)sqlite3_column_bytes(st->handle, column);

@@ -21,7 +21,7 @@
 #include "reel.h"
 #include "terminal.h"
 
-/* A jump in a recording shows what was before, too. */
+/* After a jump in a replay the plot shows what came before, too. */
 #define REWIND_RECORDS "120"
 #define REWIND_N       120
 
@@ -33,7 +33,7 @@ struct app {
 	int signal_fd;
 	uint64_t next_sample_ns;
 	bool is_dirty;
-	int signal_number; /* that ends it */
+	int signal_number; /* the signal that ends it */
 	bool quits;
 	uint64_t draw_ns, n_cells;             /* so far */
 	uint64_t draw_before_ns, cells_before; /* at the last sample */
@@ -76,7 +76,7 @@ static int take_sample(struct app *app, uint64_t now_ns, struct error *err)
 	return model_take(&app->model, sample) ? error_set(err, -ENOMEM, "no memory for a sample") : 0;
 }
 
-/* What was before is read, too, as far as the plot shows it. */
+/* Also reads the records before, as far back as the plot reaches. */
 static int seek(struct app *app, enum feed_seek where, const char *time, struct error *err)
 {
 	struct error why = ERROR_INIT;
@@ -197,7 +197,7 @@ static int loop(struct app *app, struct error *err)
 		if (poll(fds, 2, wait_ms(app, clock_monotonic_ns(), work_ns)) < 0 && errno != EINTR)
 			return error_errno(err, -errno, "cannot wait for keys");
 		take_signals(app);
-		/* A terminal that hung up is readable and has no keys. */
+		/* A terminal that hung up is readable but has no keys. */
 		if (fds[0].revents & (POLLHUP | POLLERR | POLLNVAL))
 			app->signal_number = SIGHUP;
 		if (fds[0].revents & POLLIN)

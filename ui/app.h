@@ -8,6 +8,7 @@ struct feed;
 struct options;
 struct reel_writer;
 
-/* Until a key or a signal ends it; *ret_signal: which one, 0: a key. recording may be NULL. */
+/* Runs until a key or a signal ends it; *ret_signal is the signal, or 0 for a key. recording may be NULL. 0
+ * or -errno. */
 int app_run(struct feed *feed, const struct options *options, struct reel_writer *recording, int *ret_signal,
 	    struct error *err);

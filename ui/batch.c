@@ -20,7 +20,7 @@
 #include "sample_json.h"
 #include "views.h"
 
-#define ONCE_S    3.0 /* fewer steps than that has say nothing about most jobs */
+#define ONCE_S    3.0 /* a shorter time has too few steps to say something about most jobs */
 #define COLS_PIPE 160
 
 static void wait_until(struct feed *feed, uint64_t until_ns)
@@ -96,7 +96,7 @@ static int columns_of_output(void)
 	return !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) && size.ws_col >= 40 ? size.ws_col : COLS_PIPE;
 }
 
-/* The time, and the table of jobs as a screen of that width has it. */
+/* Prints the time, and the table of jobs as a screen of that width would show it. */
 static int print_table(struct model *model, int cols, struct error *err)
 {
 	struct screen *screen = screen_new((int)model->sample->n_jobs + 2, cols, model->charset);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* diesel-top without a screen: one sample as JSON, or a table a sample. To standard output. */
+/* diesel-top without a screen: writes one sample as JSON, or a table for each sample, to standard output. */
 
 struct error;
 struct feed;

@@ -55,7 +55,7 @@ static int run(const struct options *options, int *ret_signal, struct error *err
 	return r;
 }
 
-/* Which columns there are is a mistake of the command line, and told as one. */
+/* An unknown column is a mistake in the command line. */
 static int check_sort(const struct options *options)
 {
 	if (!options->sort || columns_find(&columns_jobs, options->sort) >= 0)
@@ -67,7 +67,7 @@ static int check_sort(const struct options *options)
 	return TOP_USAGE;
 }
 
-/* So that whoever waits for it sees the signal. */
+/* Dies by the signal, so that whoever waits for this process sees it. */
 static void die_by(int signal_number)
 {
 	sigset_t signals;
@@ -86,8 +86,7 @@ int main(int argc, char **argv)
 	int r, signal_number = 0;
 
 	setlocale(LC_CTYPE, "");
-	signal(SIGXFSZ,
-	       SIG_IGN); /* a recording that gets too large is an error of write(), and told as one */
+	signal(SIGXFSZ, SIG_IGN); /* write() reports a file that gets too large */
 	log_init("diesel-top", LOG_LEVEL_INFO);
 	r = options_parse(argc, argv, &options);
 	if (r != 0)

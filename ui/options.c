@@ -142,7 +142,7 @@ static int parse_one(int letter, struct options *options)
 	}
 }
 
-/* What goes together. */
+/* Checks that the options go together. */
 static int check(const struct options *options)
 {
 	const char *why = NULL;
@@ -154,7 +154,7 @@ static int check(const struct options *options)
 		why = "-r shows a recording: -p, --daemon, --node, --socket and --unprivileged are for live "
 		      "jobs";
 	else if ((options->begin || options->end) && !options->read_path)
-		why = "-b TIME and -e TIME are parts of a recording: -r FILE is missing";
+		why = "--begin and -e choose a part of a recording: -r FILE is missing";
 	else if (options->once && options->batch)
 		why = "--once and --batch: choose one of them";
 	else if (options->n_samples && !options->batch)

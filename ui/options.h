@@ -38,6 +38,6 @@ struct options {
 	bool unprivileged;
 };
 
-/* 0: run it; > 0: exit with that minus 1 (0 after --help and --version, TOP_USAGE after a line on standard
- * error). */
+/* Returns 0 to go on, else the exit status plus 1: status 0 after --help and --version, TOP_USAGE after a
+ * line on standard error. */
 int options_parse(int argc, char **argv, struct options *ret_options);

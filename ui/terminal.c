@@ -2,7 +2,7 @@
 #define NCURSES_WIDECHAR 1
 #include "terminal.h"
 
-/* Before term.h, which makes macros of words such as `columns`. */
+/* These come before term.h, which makes macros of words such as `columns`. */
 #include "lib/error.h"
 #include "model.h"
 
@@ -17,7 +17,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* A signal handler has no arguments, and a process one terminal: so this is the one state outside of main. */
+/* Global, because a signal handler has no other arguments, and a process has one terminal. */
 static struct {
 	bool is_open;
 	SCREEN *curses;
@@ -31,21 +31,21 @@ static struct {
 	size_t restore_bytes;
 } terminal;
 
-/* All that end a process by default; the program takes those that people send by a signalfd. SIGPIPE is
- * no death: it is an error of write(). */
+/* The signals that end a process by default, except those that people send, which come by a signalfd, and
+ * SIGPIPE, which is ignored because write() reports it. */
 static const int fatal_signals[] = {SIGSEGV, SIGBUS,    SIGFPE,  SIGILL,  SIGABRT, SIGSYS,
 				    SIGTRAP, SIGALRM,   SIGUSR1, SIGUSR2, SIGXCPU, SIGVTALRM,
 				    SIGPROF, SIGSTKFLT, SIGIO,   SIGPWR};
 #define N_FATAL (sizeof(fatal_signals) / sizeof(fatal_signals[0]))
 
-/* Only what is safe in a handler: write, tcsetattr, raise. */
+/* Does only what is safe in a signal handler: write, tcsetattr, raise. */
 static void on_fatal(int signal_number)
 {
 	ssize_t ignored = write(STDOUT_FILENO, terminal.restore, terminal.restore_bytes);
 
 	(void)ignored;
 	tcsetattr(STDIN_FILENO, TCSANOW, &terminal.before);
-	raise(signal_number); /* the handler is gone by now (SA_RESETHAND): the default ends the process */
+	raise(signal_number); /* SA_RESETHAND has restored the default action, which ends the process */
 }
 
 static void restore_add(const char *capability)
@@ -64,12 +64,12 @@ static void restore_add(const char *capability)
 
 static void catch_fatal(void)
 {
-	static char stack[16384]; /* the ordinary one may be what overflowed */
+	static char stack[16384]; /* because the ordinary stack may have overflowed */
 	struct sigaction action = {.sa_handler = on_fatal,
 				   .sa_flags = (int)(SA_RESETHAND | SA_ONSTACK | SA_NODEFER)};
 
 	sigemptyset(&action.sa_mask);
-	sigaddset(&action.sa_mask, SIGTTOU); /* in the background tcsetattr() would stop, not end it */
+	sigaddset(&action.sa_mask, SIGTTOU); /* or tcsetattr() would stop a background process */
 
 	sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof(stack)}, NULL);
 	restore_add("sgr0");
@@ -270,7 +270,7 @@ static unsigned int translate(wint_t key)
 	}
 	if (key >= KEY_F(1) && key <= KEY_F(10))
 		return MODEL_KEY_F1 + (key - KEY_F(1));
-	return 0x10ffff; /* a key without a meaning, which is not none */
+	return 0x10ffff; /* a key without a meaning; 0 would mean no key */
 }
 
 unsigned int terminal_key(void)

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * The terminal, and the only file that knows ncurses. It gets back as it was however the program ends: by
- * terminal_close(), by a signal that the program takes itself, by SIGTSTP and SIGCONT, and by one that kills
- * it (SIGSEGV, SIGABRT, ...). Only SIGKILL leaves it as it is. There is one terminal: the process has one.
+ * The terminal; no other file uses ncurses. The terminal is restored however the program ends or stops: by
+ * terminal_close(), a signal that the program handles, SIGTSTP, or a signal that kills it (SIGSEGV, SIGABRT,
+ * ...). Only SIGKILL leaves it as it is. A process has one terminal, so there is no object.
  */
 
 #include <stdbool.h>
@@ -15,24 +15,24 @@
 struct error;
 
 struct terminal_options {
-	bool no_colour; /* as if it had none */
+	bool no_colour; /* treat it as a terminal without colours */
 	bool ascii;
 };
 
-/* Takes the terminal over. -ENOTTY: there is none; -ENODEV: its TERM is not known. */
+/* Takes over the terminal. -ENOTTY: there is none; -ENODEV: its TERM is not known. */
 int terminal_open(const struct terminal_options *options, struct error *err);
 void terminal_close(void);
 
-/* What it can do; within the options. */
+/* What the terminal can do and the options permit. */
 struct charset terminal_charset(void);
 
-/* After SIGWINCH, and at the start. */
+/* The size now. Ask at the start and after SIGWINCH. */
 void terminal_size(int *ret_rows, int *ret_cols);
 
-/* Brings the picture there: only cells that changed since the last one. How many these were. */
+/* Shows the picture by writing the cells that changed since the last one. Returns how many these were. */
 size_t terminal_show(const struct screen *screen);
 
-/* The next show draws everything. */
+/* Makes the next terminal_show() draw everything. */
 void terminal_redraw(void);
 
 /* A key as model_key() takes it; 0: none is waiting. */

@@ -80,7 +80,7 @@ static uint64_t ring_size(uint64_t wanted_bytes)
 	return bytes;
 }
 
-/* What all CPUs gather in 200 ms, four times as long as a caller takes to come back. */
+/* Holds what all CPUs gather in 200 ms, four times as long as a caller takes to come back. */
 static uint64_t stack_ring_size(uint32_t rate_hz)
 {
 	uint64_t n_cpus = (uint64_t)sysconf(_SC_NPROCESSORS_CONF);
@@ -88,7 +88,7 @@ static uint64_t stack_ring_size(uint32_t rate_hz)
 	return ring_size(n_cpus * (rate_hz / 5 + 1) * (sizeof(struct stack_sample) + 8));
 }
 
-/* Says in a user's words why the kernel would not take the programs. */
+/* Says in terms that a user understands why the kernel did not accept the programs. */
 static int load_error(int r, struct error *err)
 {
 	if (r == -EPERM || r == -EACCES)
@@ -146,7 +146,7 @@ static void take_note(void *user, const char *kind, uint64_t key, const void *da
 		collector->sink->note(collector->sink->user, kind, key, data, size);
 }
 
-/* Optional: without the clock the rest is measured all the same. */
+/* Stack samples are optional: the rest is measured without the clock too. */
 static int start_profile(struct collector *collector, struct error *err)
 {
 	int r;
@@ -222,7 +222,7 @@ static uint64_t n_lost(const struct collector *collector)
 	return sum;
 }
 
-/* Says when records were lost, to within two polls. */
+/* Reports that records were lost, and that it was between the last two polls. */
 static void report_losses(struct collector *collector)
 {
 	uint64_t lost = n_lost(collector), now_ns = clock_monotonic_ns();
@@ -243,7 +243,7 @@ int collector_poll(struct collector *collector, int timeout_ms, const struct col
 	collector->sink = sink;
 	collector_flush_pending(collector);
 	r = ring_buffer__poll(collector->rings, timeout_ms);
-	/* Most records come without a wakeup. */
+	/* Most records come without a wakeup, so look in any case. */
 	n = ring_buffer__consume(collector->rings);
 	report_losses(collector);
 	if (probes_step(collector->probes, sink, collector->recorder->bss->n_frequent, clock_monotonic_ns()))
@@ -285,7 +285,7 @@ uint64_t collector_alive(const struct collector *collector)
 
 static void detach(struct collector *collector)
 {
-	/* Backwards: interrupt entries before their exits, so that no context is left open. */
+	/* In reverse: interrupt entries go before their exits, so that no context is left open. */
 	majors_close(collector->majors);
 	collector->majors = NULL;
 	while (collector->n_links > 0)
@@ -296,7 +296,7 @@ static void detach(struct collector *collector)
 		profiler_stop(collector->profiler);
 }
 
-/* One record for each process that used a GPU, living or not. */
+/* Writes a record for each process that used a GPU, also for those that ended. */
 static void gpu_totals(struct collector *collector)
 {
 	int fd = bpf_map__fd(collector->recorder->maps.gpu_processes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks over the machine's threads: making processes part of the job, and their last records. */
+/* Walks over the machine's threads, which make processes part of the job and write their last records. */
 #include "private.h"
 
 #include <errno.h>
@@ -12,7 +12,6 @@
 #include "probes.h"
 #include "recorder.skel.h"
 
-/* Runs a task walk and appends the records it writes to pending. */
 int collector_walk(struct collector *collector, struct bpf_program *program)
 {
 	struct bpf_link *link = bpf_program__attach_iter(program, NULL);
@@ -59,7 +58,8 @@ int collector_tag(struct collector *collector, pid_t tgid, struct error *err)
 	int r;
 
 	collector->recorder->bss->tag_tgid = (uint32_t)tgid;
-	/* Twice: a thread that was not tagged yet may have made one behind the walk's back. */
+	/* Twice, because a thread that was not tagged yet may have made one where the walk had been already.
+	 */
 	for (int i = 0; i < 2; i++) {
 		r = collector_walk(collector, collector->recorder->progs.tag_tasks);
 		if (r < 0)
@@ -70,7 +70,7 @@ int collector_tag(struct collector *collector, pid_t tgid, struct error *err)
 	return 0;
 }
 
-/* Calls do once for each process that the records in [from, pending_bytes) name. */
+/* Scans the processes that the records in [from, pending_bytes) name. */
 static void scan_tagged(struct collector *collector, size_t from)
 {
 	pid_t previous = 0;

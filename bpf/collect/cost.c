@@ -9,7 +9,7 @@
 
 #define SAMPLE_NS     (100 * NS_PER_MS)
 #define SAMPLE_MAX_NS (5 * NS_PER_S)    /* between samples, in the long run */
-#define SAMPLE_MIN_NS (500 * NS_PER_MS) /* in the first second: short jobs want a figure too */
+#define SAMPLE_MIN_NS (500 * NS_PER_MS) /* in the first second, so that short jobs have a figure too */
 
 uint64_t cost_own_cpu_ns(void)
 {
@@ -59,7 +59,8 @@ uint64_t cost_missed(struct bpf_object *object)
 	return sum;
 }
 
-/* Is the time counted although we may not switch that on (CAP_SYS_ADMIN)? */
+/* Returns true if the administrator has the kernel count all the time; switching that on takes CAP_SYS_ADMIN.
+ */
 static bool always_counted(void)
 {
 	int fd = open("/proc/sys/kernel/bpf_stats_enabled", O_RDONLY | O_CLOEXEC);
@@ -71,7 +72,7 @@ static bool always_counted(void)
 	return on;
 }
 
-/* Ever rarer, up to a limit: an early sample matters little later. */
+/* Samples become rarer up to a limit, because an early one matters little later on. */
 static uint64_t pause_ns(const struct cost *cost, uint64_t now_ns)
 {
 	uint64_t pause = (now_ns - cost->start_ns) / 2;
@@ -81,15 +82,15 @@ static uint64_t pause_ns(const struct cost *cost, uint64_t now_ns)
 	return pause < SAMPLE_MIN_NS ? SAMPLE_MIN_NS : pause;
 }
 
-/* A sample stands for the time since the one before: a job's start is busier than its steps, and sampled more
- * densely. */
+/* A sample stands for the time since the one before, because a job's start is busier than its steps and
+ * sampled more densely. */
 void cost_end(struct cost *cost, struct bpf_object *object, uint64_t now_ns)
 {
 	if (!cost->begin_ns || now_ns <= cost->begin_ns)
 		return;
 	cost->next_ns = now_ns + pause_ns(cost, now_ns);
 	if (cost->stats_fd < 0 && !always_counted()) {
-		cost->begin_ns = 0; /* switched off meanwhile: nobody knows since when */
+		cost->begin_ns = 0; /* counting was switched off meanwhile, and nobody knows when */
 		return;
 	}
 	cost->rate = (double)(run_ns(object) - cost->begin_run_ns) / (double)(now_ns - cost->begin_ns);
@@ -117,7 +118,7 @@ void cost_step(struct cost *cost, struct bpf_object *object, uint64_t now_ns)
 		return;
 	cost->stats_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
 	if (cost->stats_fd < 0 && !always_counted()) {
-		cost->next_ns = now_ns + SAMPLE_MAX_NS; /* not allowed here: the cost is unknown for now */
+		cost->next_ns = now_ns + SAMPLE_MAX_NS; /* not permitted: the cost stays unknown for now */
 		return;
 	}
 	cost->begin_run_ns = run_ns(object);

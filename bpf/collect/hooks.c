@@ -13,8 +13,8 @@
 
 #define LOST_CONTEXT "wakers in interrupt context are taken for threads: wrong edges in wait chains"
 
-/* In the order of attaching: exits of interrupts before their entries, see context.h. Programs have the name
- * of their tracepoint. */
+/* In the order of attaching: exits of interrupts come before their entries (see context.h). A program has the
+ * name of its tracepoint. */
 static const struct collector_hook known_hooks[] = {
     {"irq_handler_exit", LOST_CONTEXT, false, false},
     {"softirq_exit", LOST_CONTEXT, false, false},
@@ -73,12 +73,13 @@ static void btf_freep(struct btf **btf)
 	btf__free(*btf);
 }
 
-/* Tracepoints whose arguments changed: the number that the recorder understands, with the leading void *. */
+/* Tracepoints whose arguments changed. n_arguments is the number that the recorder knows, with the leading
+ * void *. */
 static const struct {
 	const char *name;
 	unsigned int n_arguments;
 } known_arguments[] = {
-    {"io_uring_complete", 4}, /* until 6.14 each field of the completion was one */
+    {"io_uring_complete", 4}, /* until 6.14 each field of the completion was an argument */
 };
 
 static unsigned int n_arguments(const struct btf *btf, int id)
@@ -118,7 +119,7 @@ int collector_hooks(const char *btf_path, struct collector_hook hooks[COLLECTOR_
 	return 0;
 }
 
-/* The program behind a hook: the first of its variants that is to be loaded. */
+/* Returns the program behind a hook: the first of its variants that is to be loaded. */
 static struct bpf_program *program_of(struct bpf_object *object, const char *name)
 {
 	struct bpf_program *program = bpf_object__find_program_by_name(object, name);
@@ -131,7 +132,7 @@ static struct bpf_program *program_of(struct bpf_object *object, const char *nam
 	return program && bpf_program__autoload(program) ? program : NULL;
 }
 
-/* Hooks of system calls have a fast variant for kernels that can cast pointers. */
+/* System calls have a fast variant for kernels that can cast pointers. */
 static void select_variant(struct bpf_object *object, const struct btf *btf)
 {
 	bool can_cast = btf__find_by_name_kind(btf, "bpf_rdonly_cast", BTF_KIND_FUNC) > 0;
@@ -142,7 +143,7 @@ static void select_variant(struct bpf_object *object, const struct btf *btf)
 	bpf_program__set_autoload(bpf_object__find_program_by_name(object, "sys_exit_probe"), !can_cast);
 }
 
-/* Is there an enumerator of this name? */
+/* Returns true if the type has an enumerator of this name. */
 static bool has_enumerator(const struct btf *btf, const char *type_name, const char *name)
 {
 	int id = btf__find_by_name_kind(btf, type_name, BTF_KIND_ENUM);
@@ -154,7 +155,7 @@ static bool has_enumerator(const struct btf *btf, const char *type_name, const c
 	return false;
 }
 
-/* Marks the programs that this kernel can run for loading. */
+/* Marks for loading the programs that this kernel can run. */
 int hooks_select(struct bpf_object *object, const char *btf_path, bool profile, struct error *err)
 {
 	_cleanup_(btf_freep) struct btf *btf = NULL;

@@ -15,8 +15,8 @@
 
 struct mount {
 	uint32_t device;
-	char *root;  /* which part of the file system, "/" mostly */
-	char *point; /* where it is */
+	char *root;  /* which part of the file system is mounted, mostly "/" */
+	char *point; /* where it is mounted */
 };
 
 struct mounts {
@@ -25,7 +25,7 @@ struct mounts {
 	size_t n;
 };
 
-/* mountinfo writes blanks and backslashes as \ and three octal digits. */
+/* mountinfo writes blanks and backslashes as a backslash and three octal digits. */
 static void unescape(char *text)
 {
 	char *to = text;
@@ -42,7 +42,7 @@ static void unescape(char *text)
 	*to = '\0';
 }
 
-/* "36 35 98:0 /root /point options ...". The line is cut in pieces. */
+/* Parses "36 35 98:0 /root /point options ...", and cuts the line in pieces. */
 static bool parse(char *line, struct mount *mount)
 {
 	char *rest = line, *field[5];
@@ -99,7 +99,7 @@ void mounts_free(struct mounts *mounts)
 	free(mounts);
 }
 
-/* Length of the part of inner that root stands for; -1: it is not in there. */
+/* Returns the length of the part of inner that root stands for, or -1 if inner is not below root. */
 static long covered(const char *root, const char *inner)
 {
 	size_t length = strlen(root);
@@ -116,7 +116,7 @@ int mounts_path(const struct mounts *mounts, uint32_t device, const char *inner,
 	const struct mount *best = NULL;
 	long best_length = -1;
 
-	/* The whole file system before a part of it: its path says more. */
+	/* Mounts of the whole file system come before those of a part, because their paths say more. */
 	for (size_t i = 0; mounts && i < mounts->n; i++) {
 		const struct mount *mount = &mounts->items[i];
 		long length = mount->device == device ? covered(mount->root, inner) : -1;

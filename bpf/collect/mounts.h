@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Where file systems are mounted: from a device and a path within its file system to a path of this machine.
+/* Where file systems are mounted: turns a device and a path in its file system into a path of this machine.
  */
 
 #include <stddef.h>
@@ -13,6 +13,6 @@ struct mounts;
 int mounts_read(const char *mountinfo_path, struct mounts **ret_mounts);
 void mounts_free(struct mounts *mounts);
 
-/* device: the kernel's dev_t, as s_dev has it. inner: absolute, within the file system. Writes at most size
- * bytes with the ending NUL, cut if need be. -ENOENT: not mounted here; path is inner then. */
+/* device is the kernel's dev_t, as in s_dev; inner is an absolute path within the file system. Writes at most
+ * size bytes, with the NUL; a longer path is cut. -ENOENT: not mounted here; path is then a copy of inner. */
 int mounts_path(const struct mounts *mounts, uint32_t device, const char *inner, char *path, size_t size);

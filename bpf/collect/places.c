@@ -16,16 +16,17 @@
 #include "mounts.h"
 #include "place_shared.h"
 
-/* Often in the beginning, as windows of short recordings are cut from it; a day must not fill a disk. */
+/* Often at first, because the windows of short recordings are cut from these sums; later less often, because
+ * a day must not fill a disk. */
 #define TOTALS_EVERY_NS (200 * NS_PER_MS)
 #define PLACES_EVERY_NS (1 * NS_PER_S)
 #define BEGINNING_NS    (10 * NS_PER_S)
 #define LATER_FACTOR    10
-#define PLACES_SHARE    200   /* emptying a full map takes some ms: at most 1/200 of a CPU for that */
-#define PLACES_TOP      32    /* files and folders each time; the totals have all */
-#define NOTED_MAX       65536 /* paths, of all the recording */
+#define PLACES_SHARE    200   /* emptying a full map takes some ms; it may take 1/200 of a CPU */
+#define PLACES_TOP      32    /* files and folders each time; the totals include all */
+#define NOTED_MAX       65536 /* paths in the whole recording */
 #define BATCH           2048
-#define FOLDERS_MAX     65536 /* names that are kept */
+#define FOLDERS_MAX     65536 /* folders whose names are kept */
 #define FOLDERS_DEEP    32
 #define SIZES_EACH      7 /* in a record */
 
@@ -54,7 +55,7 @@ struct places {
 	void *user;
 	struct job_totals before;
 	uint64_t begin_ns;
-	uint64_t totals_ns, places_ns; /* when they were taken last */
+	uint64_t totals_ns, places_ns; /* when each was last taken */
 	uint64_t places_pause_ns;
 	struct job_totals *per_cpu;
 	struct folder *folders;
@@ -116,7 +117,7 @@ void places_free(struct places *places)
 	free(places);
 }
 
-/* The sums so far; false: they cannot be read. */
+/* Reads the sums so far. Returns false if they cannot be read. */
 static bool totals_read(struct places *places, struct job_totals *ret_totals)
 {
 	struct job_totals sum = {0};
@@ -214,7 +215,7 @@ static void entry_add(struct places *places, const struct place_key *key, const 
 	places->entries[places->n_entries++] = (struct entry){*key, *place};
 }
 
-/* Empties the map. A thread that adds at this moment may lose what it adds, of the detail only. */
+/* Empties the map. What a thread adds at this very moment may be lost, but only from the detail. */
 static void places_take(struct places *places)
 {
 	uint32_t at = 0;
@@ -235,7 +236,7 @@ static void places_take(struct places *places)
 	}
 }
 
-/* Folders first, then what came from storage, then what was used. */
+/* Orders folders before files, then by what came from storage, then by what was used. */
 static int entry_compare(const void *left, const void *right)
 {
 	const struct entry *a = left, *b = right;
@@ -249,7 +250,7 @@ static int entry_compare(const void *left, const void *right)
 	return 0;
 }
 
-/* The path within the file system, from the back of the buffer; a folder that is not known is a "?". */
+/* Writes the path within the file system from the back of the buffer. An unknown folder becomes "?". */
 static const char *inner_path(struct places *places, const struct entry *entry, char *buffer, size_t size)
 {
 	struct place_key key = {entry->place.parent, entry->key.device, 1};

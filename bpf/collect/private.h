@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Inside the collector: its state, and what its files ask of each other. */
+/* The collector's state, and the functions that its files share. */
 
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
@@ -16,13 +16,14 @@ struct places;
 struct probe_set;
 struct profiler;
 
-/* The programs' own CPU time, in samples: counting it always would cost the job 1 to 3 %. */
+/* The CPU time of the BPF programs, counted in samples, because counting it always would cost the job 1 to 3
+ * %. */
 struct cost {
-	int stats_fd; /* open while a sample runs that we switched counting on for; else -1 */
+	int stats_fd; /* open while we have counting switched on for a sample; else -1 */
 	uint64_t start_ns, next_ns;
-	uint64_t begin_ns, begin_run_ns; /* of the sample that runs; 0: none does */
+	uint64_t begin_ns, begin_run_ns; /* of the sample that is running; 0: none is */
 	uint64_t sampled_ns;
-	double rate;        /* CPU time over time, by the last sample */
+	double rate;        /* CPU time over time in the last sample */
 	double estimate_ns; /* CPU time until known_ns */
 	uint64_t known_ns;
 };
@@ -39,19 +40,19 @@ struct collector {
 	uint32_t profile_hz;
 	int profile_error;
 	struct cost cost;
-	/* records that a task walk gave, until the next poll; bytes as read */
+	/* the bytes of the records that a task walk wrote, until the next poll */
 	char *pending;
 	size_t pending_bytes;
 	const struct collector_sink *sink; /* of the poll in progress */
 	uint64_t events[COLLECTOR_EVENT_TYPES];
 	uint64_t start_ns, start_cpu_ns;
-	uint64_t polled_ns, polled_lost; /* when losses were looked at last, and how many there were */
+	uint64_t polled_ns, polled_lost; /* when losses were last looked at, and how many there were */
 };
 
 /* hooks.c: the table of hooks and the running kernel. */
-/* profile: with the program that takes stack samples. */
+/* profile: also select the program that takes stack samples. */
 int hooks_select(struct bpf_object *object, const char *btf_path, bool profile, struct error *err);
-/* 0, or -errno: the running kernel cannot run it. */
+/* 0, or -errno if the running kernel cannot take stack samples. */
 int hooks_can_profile(void);
 int hooks_attach(struct collector *collector, struct bpf_object *object, struct error *err);
 
@@ -62,7 +63,7 @@ void cost_end(struct cost *cost, struct bpf_object *object, uint64_t now_ns);
 uint64_t cost_estimate_ns(const struct cost *cost, uint64_t now_ns);
 uint64_t cost_missed(struct bpf_object *object);
 
-/* collector.c: hands a record on, if a poll is in progress. As ring_buffer_sample_fn. */
+/* collector.c: hands a record on if a poll is in progress. A ring_buffer_sample_fn. */
 int collector_record(void *user, void *data, size_t size);
 
 /* collector_tasks.c */

@@ -19,7 +19,7 @@
 #define NO_CALL     0xffff
 #define JIT_NAME    "[generated code]"
 
-/* Names of addresses that were looked up; a newer one takes an older one's place. */
+/* The frame of an address that was looked up. A newer one takes an older one's place. */
 struct cached {
 	uint64_t address, frame;
 	uint32_t serial; /* of the process */
@@ -27,7 +27,7 @@ struct cached {
 
 struct profiler {
 	struct bpf_program *program;
-	int pythons_fd; /* map of the layouts; -1: none */
+	int pythons_fd; /* the map of layouts; -1: none */
 	struct bpf_link **clocks;
 	size_t n_clocks;
 	struct names *names;
@@ -73,7 +73,7 @@ void profiler_free(struct profiler *profiler)
 	free(profiler);
 }
 
-/* The software clock: no counter of the CPU is taken from anybody. */
+/* A software clock takes none of the CPU's counters from anybody. */
 static int open_clock(int cpu, uint32_t rate_hz)
 {
 	struct perf_event_attr attributes = {
@@ -159,7 +159,7 @@ static bool is_interpreter(const struct code_mapping *mapping)
 	return !strncmp(name, "python", 6) || !strncmp(name, "libpython", 9);
 }
 
-/* Key of the frame at a code address; 0: there is no code, or no room for names. */
+/* Returns the key of the frame at a code address, or 0 if there is no code or no room for names. */
 static uint64_t native_frame(struct profiler *profiler, struct process *process, uint64_t address,
 			     bool executed, uint64_t now_ns, const struct collector_sink *sink)
 {
@@ -171,7 +171,7 @@ static uint64_t native_frame(struct profiler *profiler, struct process *process,
 
 	if (cached->serial == process->serial && cached->address == address)
 		return cached->frame;
-	/* What is only said to be a return address is no reason to look at the process again. */
+	/* An address that may not be a return address at all is no reason to look at the process again. */
 	mapping = executed ? process_code(&profiler->processes, process, address, now_ns)
 			   : address_space_find(&process->space, address);
 	if (!mapping)
@@ -187,8 +187,8 @@ static uint64_t native_frame(struct profiler *profiler, struct process *process,
 	return frame;
 }
 
-/* The frames behind the first are where it returns to: past the call. Without frame pointers the kernel's
- * walk goes astray at some point, which shows as an address without code. */
+/* The addresses behind the first are return addresses, which lie past the call. Without frame pointers the
+ * kernel's walk goes astray at some point, which shows as an address without code. */
 static uint64_t native_stack(struct profiler *profiler, struct process *process,
 			     const struct stack_sample *sample, const struct collector_sink *sink)
 {
@@ -236,7 +236,7 @@ static uint64_t python_stack(struct profiler *profiler, struct process *process,
 	uint64_t frames[STACK_PYTHON_MAX];
 	size_t n = 0;
 
-	/* The kernel side may have walked by what it knew of the parent. */
+	/* The kernel side may have walked with the layout of the parent. */
 	if (!process->has_python)
 		return 0;
 	for (size_t i = 0; i < sample->n_python; i++) {

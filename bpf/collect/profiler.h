@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * From raw samples to events and notes: see bpf/notes.h. Names are looked up when a sample comes, some 50 ms
- * after it was taken; of a process that ended meanwhile what is known of it, or of the process that forked
- * it, still serves. All tables have fixed sizes: a job with endless different stacks loses names, not memory.
+ * Turns raw samples into events and notes (bpf/notes.h). Names are looked up when a sample comes, some 50 ms
+ * after it was taken. If the process has ended meanwhile, what is known of it, or of the process that forked
+ * it, still serves. All tables have fixed sizes: a job with ever new stacks costs names, not memory.
  */
 
 #include <stdbool.h>
@@ -25,9 +25,10 @@ void profiler_free(struct profiler *profiler);
 int profiler_start(struct profiler *profiler, uint32_t rate_hz);
 void profiler_stop(struct profiler *profiler);
 
-/* EVENT_FORK, EVENT_EXEC, EVENT_EXIT: which processes there are. */
+/* Takes EVENT_FORK, EVENT_EXEC and EVENT_EXIT, which tell which processes there are. */
 void profiler_event(struct profiler *profiler, const struct event *event);
 
-/* One record of the ring. Notes that *ret_event needs go to the sink (may be NULL). false: no sample. */
+/* Turns a record of the ring into an event. Notes that *ret_event needs go to the sink (may be NULL). Returns
+ * false if the record is no sample. */
 bool profiler_sample(struct profiler *profiler, const struct stack_sample *sample,
 		     const struct collector_sink *sink, struct event *ret_event);

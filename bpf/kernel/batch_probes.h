@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * next() of PyTorch's DataLoader, and of everything that is built on it. Since 1.5 it wraps itself into a
+ * next() of PyTorch's DataLoader, and of everything that is built on it. Since 1.5 it runs inside of a
  * record_function("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"): an at::RecordFunction is
- * made when it begins, and told when it ends. That happens a few times a step, as optimizers name themselves
- * so, too; operators do it only while a profiler runs.
+ * made when it begins, and its end() is called when it ends. That happens a few times per step, because
+ * optimizers do the same; operators do it only while a profiler runs.
  */
 
 #include "groups.h"
@@ -13,8 +13,8 @@
 
 #define BATCH_NAME_BYTES 24 /* "enumerate(DataLoader)#_S" */
 
-/* enum mark_batch, if there is a std::string of such a name at this address; else 0. Of all its versions the
- * address of the text comes first. */
+/* Returns enum mark_batch if a std::string with such a name is at this address, else 0. In all versions of
+ * std::string the address of the text comes first. */
 static __always_inline uint32_t batch_kind(uint64_t string)
 {
 	const char wanted[BATCH_NAME_BYTES - 2] = "enumerate(DataLoader)#";
@@ -48,8 +48,8 @@ static __always_inline void batch_mark(struct task_struct *task, struct member *
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 
-/* intrusive_ptr record_function_enter_new(const std::string &name, ...): makes a RecordFunction. The first
- * argument is where the result goes. */
+/* intrusive_ptr record_function_enter_new(const std::string &name, ...) makes a RecordFunction. Its first
+ * argument register holds the address for the result. */
 SEC("?uprobe")
 int batch_named(struct pt_regs *regs)
 {
@@ -60,8 +60,8 @@ int batch_named(struct pt_regs *regs)
 	return 0;
 }
 
-/* RecordFunction::RecordFunction(RecordScope). PyTorch 1 makes it in a function that nobody can probe; that
- * needs the name afterwards, and so has it in one of the registers that a call must leave as they are. */
+/* RecordFunction::RecordFunction(RecordScope). In PyTorch 1 the caller is a function that cannot be probed.
+ * It needs the name afterwards, so it has it in one of the registers that a call must preserve. */
 SEC("?uprobe")
 int batch_begin(struct pt_regs *regs)
 {
@@ -82,7 +82,7 @@ int batch_begin(struct pt_regs *regs)
 		kind = batch_kind(BPF_CORE_READ(regs, bp));
 	if (!kind)
 		kind = batch_kind(BPF_CORE_READ(regs, r13));
-	/* A loader that a dataset uses within is part of the outer one's next(). */
+	/* A loader that a dataset itself uses is part of the outer loader's next(). */
 	if (!kind || (member->batch_scope && member->batch_scope != scope))
 		return 0;
 	member->batch_scope = scope;

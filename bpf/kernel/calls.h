@@ -3,7 +3,7 @@
 
 /*
  * Watched system calls, from entry to exit. These two programs run for every call of every process of the
- * machine, so the number is looked at before anything else, on both sides.
+ * machine, so both look at the call's number before anything else.
  */
 
 #include "groups.h"
@@ -13,7 +13,7 @@
 #include "recorder.h"
 #include "syscalls_x86_64.h"
 
-/* A look-up that did not sleep says nothing, and there are as many of them as of reads. */
+/* A look-up that did not sleep says nothing, and there are as many of them as there are reads. */
 #define CALL_STAT_MIN_NS 20000
 
 #define MAP_ANONYMOUS 0x20
@@ -39,7 +39,7 @@ static __always_inline void call_poll(struct task_struct *task, struct member *m
 	member_file(task, member, first.fd, fast);
 }
 
-/* Reads what the record needs of the arguments. false: this call is not wanted. */
+/* Reads the arguments that the record needs. Returns false if this call is not wanted. */
 static __always_inline bool call_begin(struct task_struct *task, struct member *member, struct pt_regs *regs,
 				       uint32_t kind, bool fast)
 {
@@ -84,7 +84,8 @@ static __always_inline bool call_begin(struct task_struct *task, struct member *
 	return true;
 }
 
-/* One more read of the same file in a long row of quick ones: all that is known of the last one holds. */
+/* Returns true for one more read of the same file in a long row of quick ones: what is known of the last one
+ * holds for it too. */
 static __always_inline bool call_repeats(const struct member *member, const struct pt_regs *regs, long nr)
 {
 	const struct call_group *group = &member->group;
@@ -110,7 +111,7 @@ static __always_inline int call_enter(struct pt_regs *regs, long nr, bool fast)
 		return 0;
 	member->clipped = 0;
 	member->switched = 0;
-	member->writeback = kind == CALL_SYNC; /* whatever it sleeps for, it is that */
+	member->writeback = kind == CALL_SYNC; /* whatever sync sleeps for is writing back */
 	member->fault.start_ns = 0;
 	if (call_repeats(member, regs, nr)) {
 		member->argument = regs->dx;
@@ -128,14 +129,14 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 	return call_enter(regs, nr, true);
 }
 
-/* For kernels without bpf_rdonly_cast; one of the two is loaded. */
+/* For kernels without bpf_rdonly_cast. Only one of the two programs is loaded. */
 SEC("?tp_btf/sys_enter")
 int BPF_PROG(sys_enter_probe, struct pt_regs *regs, long nr)
 {
 	return call_enter(regs, nr, false);
 }
 
-/* A call that a thread was in when it was tagged: its start is the tagging, and off_ns or the state then. */
+/* For a call that the thread was in when it was tagged. The call is taken to begin then. */
 static __always_inline bool call_resume(struct task_struct *task, struct member *member, struct pt_regs *regs,
 					long nr)
 {
@@ -222,7 +223,7 @@ static __always_inline void call_end(struct task_struct *task, struct member *me
 	call_record(task, member, nr, result, flags, now_ns);
 }
 
-/* false: it is a call like any other after all. */
+/* Returns false if it is a call like any other after all. */
 static __always_inline bool call_end_untimed(struct task_struct *task, struct member *member, long result)
 {
 	if (member->call_ns != CALL_UNTIMED)

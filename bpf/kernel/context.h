@@ -2,11 +2,12 @@
 #pragma once
 
 /*
- * Which interrupt, if any, a CPU is in. `current` at sched_waking is the waker only outside of them; in the
- * jobs this was tried on, every apparent "worker woke trainer" without this was a timer interrupt.
+ * Which interrupt, if any, a CPU is in. At sched_waking `current` is the waker only outside of interrupts. In
+ * the jobs that this was tried on, every apparent "worker woke trainer" was a timer interrupt.
  *
- * The collector attaches exits before entries: the other way round an interrupt in between would leave a
- * context that never ends. sched_switch clears what is wrong all the same, as no interrupt switches tasks.
+ * The collector attaches exits before entries: the other way round, an interrupt in between would leave a
+ * context that never ends. As no interrupt switches tasks, sched_switch clears any context that is left all
+ * the same.
  */
 
 #include "recorder.h"

@@ -3,8 +3,9 @@
 
 /*
  * The kernel's types as far as the recorder reads them. preserve_access_index makes libbpf relocate every
- * field to where the running kernel has it, so order and neighbours do not matter here; names and types do.
- * Written by hand: no vmlinux.h, hence no BTF on the build machine, and a review shows all we depend on.
+ * field to where the running kernel has it, so names and types matter here, and order does not. They are
+ * written by hand instead of taken from vmlinux.h: the build machine needs no BTF, and a review shows all we
+ * depend on.
  */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -38,7 +39,7 @@ struct address_space {
 	struct inode *host;
 };
 
-/* Linux 6.18 made flags a structure; a suffix after ___ is not part of the name. */
+/* Linux 6.18 made flags a structure. libbpf ignores ___ and what follows it in a name. */
 struct folio {
 	struct address_space *mapping;
 	unsigned long flags;

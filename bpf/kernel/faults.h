@@ -2,16 +2,17 @@
 #pragma once
 
 /*
- * Page faults in mapped files. There is no tracepoint at the end of a fault; the kernel's software event for
- * major faults fires there, which the collector opens on every CPU. Without it EVENT_SWITCH still shows what
- * a fault slept, and only the time it computed is missing.
+ * Page faults in mapped files. No tracepoint marks the end of a fault, but the kernel's software event for
+ * major faults fires there; the collector opens it on every CPU. Without it EVENT_SWITCH still shows how long
+ * a fault slept, and only the time that it computed is missing.
  */
 
 #include "pages.h"
 
 #define LIBRARY_NAME 64
 
-/* A shared library by its name, "libfoo.so" or "libfoo.so.1": its file need not be executable. */
+/* Tells a shared library by its name, "libfoo.so" or "libfoo.so.1", because its file need not be executable.
+ */
 static __always_inline bool is_library(struct inode *inode)
 {
 	struct dentry *dentry = dentry_of(inode);
@@ -46,10 +47,10 @@ int BPF_PROG(mm_filemap_fault, struct address_space *mapping, unsigned long page
 		return 0;
 	inode = mapping->host;
 	fault = &member->fault;
-	/* A fault that had to let go of the address space is tried again. */
+	/* A fault that had to release the lock of the address space is tried again: this is the same one. */
 	if (fault->start_ns && fault->inode == inode->i_ino && fault->page == page)
 		return 0;
-	/* Faults come in rows: a file's name is looked at once for a row. */
+	/* Faults come in rows, and a file's name is looked at once per row. */
 	code = fault->inode == inode->i_ino && fault->device == inode->i_sb->s_dev ? fault->code
 										   : is_code(task, inode);
 	__builtin_memset(fault, 0, sizeof(*fault));
@@ -61,12 +62,13 @@ int BPF_PROG(mm_filemap_fault, struct address_space *mapping, unsigned long page
 	use = use_of(member, inode, fault->inode, fault->device);
 	use->accessed_pages++;
 	use->used_bytes += 1 << PAGE_SHIFT;
-	use->n_minor_faults++; /* until it turns out to be a major one */
+	use->n_minor_faults++; /* taken back if it turns out to be a major one */
 	use_age(use, fault->start_ns);
 	return 0;
 }
 
-/* A page that is there is mapped with its neighbours; so is one that a fault has just read, which counted. */
+/* Runs where a page that is in memory is mapped with its neighbours, also one that a fault has just read and
+ * that was counted there. */
 SEC("?tp_btf/mm_filemap_map_pages")
 int BPF_PROG(mm_filemap_map_pages, struct address_space *mapping, unsigned long first, unsigned long last)
 {
@@ -121,7 +123,7 @@ int major_fault(void *ctx)
 		member->use.n_minor_faults--;
 	member->use.n_major_faults++;
 	member->use.fault_ns += now_ns - fault->start_ns;
-	/* In a call its time is the call's; of code it is no reading of data. */
+	/* A fault within a call is part of the call's time, and one for code reads no data. */
 	if (!member->call_ns && !fault->code) {
 		group_close(task, member);
 		record_fault(task, fault, now_ns);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #pragma once
 
-/* What is behind a descriptor: which file, of what type, opened how, on what kind of file system. */
+/* What is behind a descriptor: which file, its type, how it was opened, and on what kind of file system it
+ * is. */
 
 #include "recorder.h"
 
@@ -12,12 +13,13 @@
 #define AF_INET  2
 #define AF_INET6 10
 
-/* Makes plain typed loads possible where a pointer came out of an array. Since Linux 6.2. */
+/* Permits plain typed loads through a pointer that came out of an array. Since Linux 6.2. */
 extern void *bpf_rdonly_cast(const void *object, uint32_t btf_id) __ksym __weak;
 
 #define typed(pointer, type) ((struct type *)bpf_rdonly_cast(pointer, bpf_core_type_id_kernel(struct type)))
 
-/* Magic numbers: linux/magic.h, and each file system's own sources where they are not in there. */
+/* The magic numbers are those of linux/magic.h, or of the file system's own sources if they are not in there.
+ */
 static __always_inline uint8_t source_of_magic(uint32_t magic)
 {
 	switch (magic) {
@@ -70,7 +72,7 @@ static __always_inline void member_source(struct member *member, struct file *fi
 		member->source = source_of_socket(file);
 }
 
-/* As file_of_fd and its reads, at a third of the price: each probe read is a call of tens of ns. */
+/* Does what file_of_fd() and probe reads do, at a third of the cost: a probe read is a call of tens of ns. */
 static __always_inline void member_file_fast(struct task_struct *task, struct member *member, int32_t fd)
 {
 	struct files_struct *files = task->files;
@@ -84,7 +86,7 @@ static __always_inline void member_file_fast(struct task_struct *task, struct me
 	table = files->fdt;
 	if (!table || (uint32_t)fd >= table->max_fds)
 		return;
-	/* hlist_head stands for "a pointer": struct file * has no type of its own to cast to. */
+	/* hlist_head stands for "a pointer", because there is no type for struct file * to cast to. */
 	file = (struct file *)typed(table->fd + fd, hlist_head)->first;
 	if (!file)
 		return;

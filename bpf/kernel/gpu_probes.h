@@ -2,11 +2,12 @@
 #pragma once
 
 /*
- * Probes in libcuda.so.1. Launches come by the thousand, so they are counted, not recorded: only the first
- * one after the queue was known to be empty is, as it ends a time in which the GPU had nothing to do.
+ * Probes in libcuda.so.1. Launches come by the thousand, so they are only counted. The one that is recorded
+ * is the first after the queue was known to be empty, because it ends a time in which the GPU had nothing to
+ * do.
  *
- * "Known to be empty" is strict, because what is made of it is a lower bound: the synchronisation covered
- * every stream that this process had queued work on since, and no thread queued any while it ran.
+ * "Known to be empty" is strict, because a lower bound is made of it: the synchronisation covered every
+ * stream that this process had queued work on, and no thread queued any work while it ran.
  */
 
 #include "gpu_shared.h"
@@ -14,7 +15,7 @@
 
 #define GPU_PROCESSES 1024
 
-/* What was queued before the recording began is taken to be done after so long. */
+/* After this time, work that was queued before the recording began is taken to be done. */
 #define GPU_UNKNOWN_NS 5000000000ULL
 
 struct {
@@ -26,10 +27,10 @@ struct {
 
 /* The synchronising call a thread is in. */
 struct gpu_thread {
-	uint64_t begin_ns; /* 0: in none */
-	uint64_t sp;       /* stack pointer at its entry: tells its return from that of a call within */
+	uint64_t begin_ns; /* 0: it is in none */
+	uint64_t sp;       /* stack pointer at its entry, which tells its return from an inner call's */
 	uint64_t stream;
-	uint64_t n_work; /* of the process, at its entry */
+	uint64_t n_work; /* launches and copies of the process at its entry */
 };
 
 struct {
@@ -40,7 +41,7 @@ struct {
 } gpu_threads SEC(".maps");
 
 const volatile uint64_t recording_start_boottime_ns;
-uint32_t gpu_work_unseen; /* by the collector: launches are not probed any more */
+uint32_t gpu_work_unseen; /* set by the collector: launches are not probed any more */
 
 static __always_inline struct gpu_process *gpu_process_of(struct task_struct *task)
 {
@@ -57,7 +58,7 @@ static __always_inline struct gpu_process *gpu_process_of(struct task_struct *ta
 	return bpf_map_lookup_elem(&gpu_processes, &tgid);
 }
 
-/* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are handles 1 and 2 for what 0 means in either API. */
+/* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are handles 1 and 2. They stand for what 0 means in each API. */
 static __always_inline uint64_t gpu_stream(struct task_struct *task, struct pt_regs *regs, uint64_t cookie)
 {
 	uint64_t own = 1ULL << 63 | (uint32_t)task->pid;
@@ -69,13 +70,13 @@ static __always_inline uint64_t gpu_stream(struct task_struct *task, struct pt_r
 	case GPU_STREAM_4: stream = BPF_CORE_READ(regs, cx); break;
 	case GPU_STREAM_6: stream = BPF_CORE_READ(regs, r9); break;
 	case GPU_STREAM_9:
-		/* Above the return address are arguments 7, 8 and 9. */
+		/* Arguments 7, 8 and 9 lie above the return address. */
 		at = BPF_CORE_READ(regs, sp) + 24;
 		if (bpf_probe_read_user(&stream, sizeof(stream), (void *)at))
 			stream = 0;
 		break;
 	case GPU_STREAM_CONFIG:
-		/* Seven 32-bit numbers, four bytes of padding, hStream. */
+		/* Seven 32-bit numbers and four bytes of padding come before hStream. */
 		at = BPF_CORE_READ(regs, di) + 32;
 		if (bpf_probe_read_user(&stream, sizeof(stream), (void *)at))
 			stream = 0;
@@ -97,7 +98,7 @@ static __always_inline void gpu_fill(struct event *event, const struct gpu_proce
 	event->gpu.reserved = 0;
 }
 
-/* Work is queued: ends a time of known idleness. */
+/* Counts work that is queued, which ends a time of known idleness. */
 static __always_inline void gpu_work(struct task_struct *task, struct gpu_process *process, uint64_t stream,
 				     uint64_t cookie)
 {
@@ -110,7 +111,7 @@ static __always_inline void gpu_work(struct task_struct *task, struct gpu_proces
 		process->mixed = 1;
 	process->stream = stream;
 	process->has_work = 1;
-	/* Two threads may get here at the same time: one of them takes the value. */
+	/* Two threads may get here at the same time; only one of them takes the value. */
 	if (process->idle_ns)
 		idle_ns = __sync_lock_test_and_set(&process->idle_ns, 0);
 	if (!idle_ns)
@@ -146,8 +147,8 @@ int gpu_enter(struct pt_regs *regs)
 	if (!thread)
 		return 0;
 	sp = BPF_CORE_READ(regs, sp);
-	/* The stack grows down: a call from within the one that is timed. An entry further up means that its
-	 * return never came (longjmp, exec). */
+	/* The stack grows down, so this is a call from within the one that is timed. An entry further up
+	 * would mean that the timed call never returned (longjmp, exec). */
 	if (thread->begin_ns && sp < thread->sp)
 		return 0;
 	thread->sp = sp;
@@ -157,7 +158,7 @@ int gpu_enter(struct pt_regs *regs)
 	return 0;
 }
 
-/* Is nothing queued any more? */
+/* Returns true if nothing is queued any more. */
 static __always_inline bool gpu_drained(const struct gpu_process *process, const struct gpu_thread *thread,
 					uint64_t cookie, uint64_t now_ns)
 {
@@ -196,7 +197,7 @@ int gpu_leave(struct pt_regs *regs)
 	bool drained;
 
 	thread = bpf_task_storage_get(&gpu_threads, task, 0, 0);
-	/* A return pops the return address: its stack pointer is 8 above the entry's. */
+	/* A return pops the return address, so its stack pointer is 8 above the entry's. */
 	if (!thread || !thread->begin_ns || BPF_CORE_READ(regs, sp) != thread->sp + 8)
 		return 0;
 	begin_ns = thread->begin_ns;

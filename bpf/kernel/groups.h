@@ -3,10 +3,11 @@
 
 /*
  * Call groups: quick calls on files, one after the other, become one record. A loader of small files makes
- * 100,000 and more a second; a record each would cost more than the calls.
+ * 100,000 and more of them per second, and a record for each would cost more than the calls.
  *
- * A group holds only time in which the thread had a CPU: whatever makes it leave closes the group first, and
- * so does any other watched call, a step and a mark. The record then comes before the one of what closed it.
+ * A group holds only time in which the thread had a CPU: whatever takes the CPU away closes the group first,
+ * and so does any other watched call, a step or a mark. So its record comes before the record of what closed
+ * it.
  */
 
 #include "recorder.h"
@@ -15,10 +16,10 @@
 
 #define GROUP_CALL_MAX_NS 200000  /* a longer call is worth a record of its own */
 #define GROUP_GAP_MAX_NS  100000  /* computing between two calls; decoding a sample takes longer */
-#define GROUP_SPAN_MAX_NS 4000000 /* a long scan still shows as it goes */
+#define GROUP_SPAN_MAX_NS 4000000 /* so that a long scan shows while it goes on */
 #define GROUP_CALLS_MAX   4096
 
-/* Of many quick reads in a row only every fourth is timed: reading the clock costs more than all the rest. */
+/* In a long row of quick reads only every fourth is timed: reading the clock costs more than all the rest. */
 #define GROUP_TIMED_FROM  16
 #define GROUP_TIMED_EVERY 4
 
@@ -69,7 +70,7 @@ static __always_inline void group_close(struct task_struct *task, struct member 
 	group->n_calls = 0;
 }
 
-/* May the call that is about to end be part of a group? */
+/* Returns true if the call that is about to end may be part of a group. */
 static __always_inline bool group_takes(const struct member *member, uint32_t kind, int64_t result)
 {
 	if (member->switched || member->file_mode & FMODE_WRITE)
@@ -125,8 +126,8 @@ static __always_inline void group_add(struct task_struct *task, struct member *m
 	}
 }
 
-/* A read that was not timed took as long as the last one that was; up to three of them can lie behind the end
- * that is recorded. */
+/* A read that was not timed counts as long as the last one that was. Up to three of them may lie behind the
+ * recorded end of the group. */
 static __always_inline void group_add_untimed(struct member *member, int64_t result)
 {
 	struct call_group *group = &member->group;
@@ -139,12 +140,12 @@ static __always_inline void group_add_untimed(struct member *member, int64_t res
 	group->argument = member->argument;
 }
 
-/* A quick look-up: part of a group that there is, else nothing to record. */
+/* A quick look-up extends a group if there is one; otherwise nothing is recorded. */
 static __always_inline void group_extend(struct member *member, uint64_t now_ns)
 {
 	struct call_group *group = &member->group;
 
-	/* A group of one is written as that call. */
+	/* A group of one call is written as that call. */
 	if (group->n_calls < 2 || !group_goes_on(group, member->call_ns, now_ns))
 		return;
 	group->n_calls++;

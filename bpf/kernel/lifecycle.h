@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #pragma once
 
-/* Which threads there are, what they are called, what code they map: rare, and never lost to a flood. */
+/* Which threads there are, their names, and what code they map. These events are rare, and no flood of calls
+ * can push them out. */
 
 #include "recorder.h"
 
@@ -15,7 +16,7 @@ static __always_inline void fill_name(struct event *event, struct task_struct *t
 	event->name.parent_tgid = task->real_parent->tgid;
 	event->name.ns_tid = task->pid;
 	if (pid) {
-		/* numbers[] is as long as the PID namespaces are deep: the innermost is the last. */
+		/* numbers[] has an entry for each level of PID namespaces; the last is the innermost. */
 		number = (void *)pid + bpf_core_field_offset(struct pid, numbers) +
 			 pid->level * bpf_core_type_size(struct upid);
 		event->name.ns_tid = BPF_CORE_READ(number, nr);
@@ -37,7 +38,7 @@ static __always_inline void record_name(struct task_struct *task, uint64_t now_n
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 
-/* Does the collector want probes in a library of this name? */
+/* Returns true if the collector wants to probe a library of this name. */
 static __always_inline bool library_wanted(const char *name)
 {
 	if (name[0] != 'l' || name[1] != 'i' || name[2] != 'b')
@@ -47,7 +48,7 @@ static __always_inline bool library_wanted(const char *name)
 	       (name[3] == 'c' && name[4] == 'u' && name[5] == 'd');
 }
 
-/* Files that the collector was told of. A job maps hundreds, and each of its processes the same ones. */
+/* Files that the collector was told of. A job maps hundreds, and all its processes map the same ones. */
 struct library_key {
 	uint64_t inode, device;
 };
@@ -59,8 +60,8 @@ struct {
 	__type(value, uint8_t);
 } libraries SEC(".maps");
 
-/* Any file may be a library that is wanted, under another name. One with the right name wakes the collector
- * at once: the job may call into it within milliseconds. */
+/* Any file may be a wanted library under another name. One with the right name wakes the collector at once,
+ * because the job may call into it within milliseconds. */
 static __always_inline void record_library(struct task_struct *task, int32_t fd)
 {
 	struct file *file = file_of_fd(task, fd);

@@ -4,9 +4,9 @@
 /*
  * The page cache: what the job looks up in it, and what is brought in for that.
  *
- * What a read looks up follows from what it returns: no hook for it, as small reads come by the hundred
- * thousand a second. What a write adds is no miss. Everything happens in the reading thread, read-ahead
- * included; with io_uring that is a thread of the job too.
+ * What a read looks up follows from what it returns. There is no hook for it, because small reads come by the
+ * hundred thousand per second. What a write adds is no miss. All of this happens in the thread that reads,
+ * read-ahead included; with io_uring that is a thread of the job too.
  */
 
 #include "groups.h"
@@ -15,7 +15,7 @@
 #define PAGE_SHIFT 12
 #define S_IFREG    8
 
-/* Pages that so many bytes at a position nobody knows lie in: at least. */
+/* The least number of pages that so many bytes lie in; their position is not known. */
 static __always_inline uint32_t pages_of(uint64_t bytes)
 {
 	return (bytes + (1 << PAGE_SHIFT) - 1) >> PAGE_SHIFT;
@@ -49,8 +49,8 @@ static __always_inline bool call_reads(long nr)
 	return nr == 0 || nr == 17 || nr == 19 || nr == 295 || nr == 327;
 }
 
-/* In a read of a file by its descriptor. On a stacked file system the page cache is asked for another file
- * than the descriptor's, which is the one that the job knows. */
+/* Returns true in a read of a file by its descriptor. On a stacked file system the page cache is asked for
+ * another file than the descriptor's, and the job knows only the latter. */
 static __always_inline bool in_read(const struct member *member)
 {
 	return member->call_ns && member->file_type == EVENT_FILE_REG && call_reads(member->nr);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #pragma once
 
-/* Bytes that the job received, by read calls, io_uring and from the network, and waiting for written ones. */
+/* Bytes that the job received, by read calls, io_uring and the network; and its waits until written bytes are
+ * stored. */
 
 #include "calls.h"
 #include "pages.h"
@@ -32,7 +33,7 @@ static __always_inline void count_ring_read(struct member *member, struct file *
 	use_age(use, bpf_ktime_get_ns());
 }
 
-/* Runs in a thread of the job: the one that asked, the ring's own, or a worker of it. */
+/* Runs in a thread of the job: the one that asked, the ring's own, or one of the ring's workers. */
 SEC("?tp_btf/io_uring_complete")
 int BPF_PROG(io_uring_complete, struct io_ring_ctx *ring, void *request, struct io_uring_cqe *cqe)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 
 /*
- * The kernel side of the recorder, one object: each part below is one idea. Only tp_btf, uprobe,
- * perf_event and iter programs: they are cheap and are what kernel lockdown leaves. All are optional ("?"):
- * the collector loads those whose tracepoint the running kernel has.
+ * The kernel side of the recorder is one object, and each part below is one idea. All programs are tp_btf,
+ * uprobe, perf_event and iter programs, which are cheap and work under kernel lockdown. All are optional
+ * ("?"): the collector loads those whose tracepoint the running kernel has.
  */
 
 #include "recorder.h"

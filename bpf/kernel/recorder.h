@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #pragma once
 
-/* What every part of the recorder shares: maps, the per-thread record, counters and the way out. */
+/* What all parts of the recorder share: maps, the state of a thread, counters, and writing records. */
 
 #include <stdbool.h>
 
@@ -17,13 +17,13 @@
 #define TASK_BLOCK   0x2  /* TASK_UNINTERRUPTIBLE */
 #define TASK_GONE    0x80 /* TASK_DEAD: the last switch of a thread's life */
 #define NO_CALL      0xffff
-#define CALL_UNTIMED 1 /* in a call whose begin nobody looked up: one more quick read in a row */
+#define CALL_UNTIMED 1 /* in a call whose start was not timed: one more quick read in a row */
 #define EVENT_TYPES  EVENT_TYPE_LIMIT
 
 /* Quick calls on files that wait to become one record. */
 struct call_group {
 	uint64_t start_ns, end_ns;
-	/* of the last call; with n_calls 1 these make a record of their own */
+	/* of the last call; if n_calls is 1 these make a record of that call */
 	int64_t result;
 	uint64_t inode;
 	uint64_t argument;
@@ -37,16 +37,16 @@ struct call_group {
 	uint16_t n_reads;
 	uint16_t n_opens;
 	uint16_t reserved;
-	uint32_t last_ns; /* how long the last call took that was timed */
+	uint32_t last_ns; /* how long the last timed call took */
 	uint32_t reserved2;
 };
 
-/* What a thread did with the file it used last, until it uses another: then it is added to the maps. */
+/* What a thread did with the file that it used last. Added to the maps when it uses another. */
 struct file_use {
 	uint64_t since_ns; /* 0: nothing to add */
 	uint64_t inode;
 	uint32_t device;
-	uint32_t size_class; /* of the last n_of_size reads */
+	uint32_t size_class; /* of each of the last n_of_size reads */
 	uint32_t n_of_size;
 	uint32_t accessed_pages, missed_pages;
 	uint32_t n_reads;
@@ -56,7 +56,8 @@ struct file_use {
 	uint64_t used_bytes, direct_bytes, network_bytes;
 };
 
-/* A fault in a mapped file, from looking the page up on; it turns out later whether it was a major one. */
+/* A fault in a mapped file, from the look-up of the page. Only later it turns out whether it was a major one.
+ */
 struct file_fault {
 	uint64_t start_ns; /* 0: none */
 	uint64_t inode, page;
@@ -64,11 +65,12 @@ struct file_fault {
 	uint32_t added_pages;
 	uint32_t sleep_ns;
 	uint16_t n_sleeps, n_wakeups;
-	uint64_t code; /* 1: of the program itself or of a shared library, which nobody trains on */
+	uint64_t code; /* 1: in the program itself or a shared library, which nobody trains on */
 };
 
-/* A thread of the job. That the storage exists is what membership means: it is inherited at task_newtask,
- * survives exec and dies with the thread, so a reused PID is never mistaken for its predecessor. */
+/* A thread of the job. A thread is a member if and only if it has this storage. The storage is inherited at
+ * task_newtask, survives exec and dies with the thread, so a reused PID is never mistaken for its
+ * predecessor. */
 struct member {
 	/* written by sched_switch, sched_waking */
 	uint64_t off_ns; /* when it left the CPU; 0: it has one, or had one when it was tagged */
@@ -84,13 +86,13 @@ struct member {
 	uint64_t queue_ns;
 	uint64_t sleep_ns;
 	uint64_t block_ns;
-	/* written by sys_enter for sys_exit; call_ns 0: not in a watched call; or CALL_UNTIMED */
+	/* written by sys_enter for sys_exit; call_ns is 0 outside of watched calls, or CALL_UNTIMED */
 	uint64_t call_ns;
 	uint64_t inode;
 	uint64_t argument;
 	int32_t fd;
 	uint16_t nr;
-	uint16_t clipped;    /* it was there before the recording, and no call of it was seen yet */
+	uint16_t clipped;    /* the thread is older than the recording, and no call of it was seen yet */
 	uint32_t file_mode;  /* FMODE_WRITE and so on */
 	uint32_t file_flags; /* O_DIRECT and so on */
 	uint8_t source;
@@ -100,7 +102,7 @@ struct member {
 	uint32_t device;
 	uint32_t reserved2;
 	uint64_t batch_scope; /* the RecordFunction of PyTorch's DataLoader.__next__; 0: not in one */
-	uint32_t batch_kind;  /* enum mark_batch of the RecordFunction that is made next; 0: another one */
+	uint32_t batch_kind;  /* enum mark_batch of the RecordFunction that is made next; 0: it is none */
 	uint32_t reserved3;
 	struct call_group group;
 	struct file_use use;
@@ -114,7 +116,8 @@ struct {
 	__type(value, struct member);
 } members SEC(".maps");
 
-/* Sized by the collector before load. Two rings: a flood of calls cannot push out a fork or an exit. */
+/* The collector sizes the rings before load. There are two, so that a flood of calls cannot push out a fork
+ * or an exit. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 32 << 20);
@@ -143,13 +146,13 @@ struct {
 uint64_t lost[EVENT_TYPES];  /* records that found their ring full, by type */
 uint64_t n_storage_failures; /* threads that could not be tagged: they are missing from the job */
 int64_t n_members;           /* threads of the job that are alive */
-uint64_t n_frequent;         /* hits of probes that may come by the thousand, to watch their cost */
+uint64_t n_frequent;         /* hits of probes that may come by the thousand, for their cost */
 /* Set by the collector. */
 const volatile uint32_t recorder_tgid;
-const volatile uint64_t wakeup_bytes = 4 << 20; /* wake the collector when so much waits for it */
+const volatile uint64_t wakeup_bytes = 4 << 20; /* wake the collector when so much has gathered */
 const volatile bool no_children;                /* the job is threads of the tagged processes only */
 uint32_t tag_tgid;
-volatile uint64_t detail_until_ns = ~0ULL; /* what begins later is not recorded, but counts in totals */
+volatile uint64_t detail_until_ns = ~0ULL; /* detail that begins later only counts in totals */
 
 static __always_inline struct member *member_of(struct task_struct *task)
 {
@@ -168,7 +171,7 @@ static __always_inline void count_lost(uint32_t type)
 	__sync_fetch_and_add(&lost[type & (EVENT_TYPES - 1)], 1);
 }
 
-/* NULL when the ring is full; the loss is counted. */
+/* Returns NULL when the ring is full, and counts the loss. */
 static __always_inline struct event *record_begin(void *ring, uint32_t type, struct task_struct *task)
 {
 	struct event *event = bpf_ringbuf_reserve(ring, sizeof(*event), 0);
@@ -185,14 +188,14 @@ static __always_inline struct event *record_begin(void *ring, uint32_t type, str
 	return event;
 }
 
-/* Detail that began at start_ns; NULL also when detail is not wanted. */
+/* As record_begin(), for detail that began at start_ns. Returns NULL also when detail is not wanted. */
 static __always_inline struct event *detail_begin(uint32_t type, struct task_struct *task, uint64_t start_ns)
 {
 	return start_ns < detail_until_ns ? record_begin(&data_ring, type, task) : NULL;
 }
 
-/* The collector looks every few tens of ms anyway; it is woken early only when much has gathered. Asking how
- * much is not free, hence only now and then. */
+/* The collector looks every few tens of ms anyway, and is woken early only when much has gathered. Asking how
+ * much has gathered is not free, so it is done only now and then. */
 static __always_inline void record_submit(struct event *event)
 {
 	struct cpu_state *cpu = this_cpu();
@@ -204,7 +207,7 @@ static __always_inline void record_submit(struct event *event)
 	bpf_ringbuf_submit(event, flags);
 }
 
-/* The open file behind a descriptor of the current task; NULL: none. The result is for probe reads only. */
+/* The open file behind a descriptor of the current task, or NULL. The result is for probe reads only. */
 static __always_inline struct file *file_of_fd(struct task_struct *task, int32_t fd)
 {
 	struct files_struct *files = task->files;

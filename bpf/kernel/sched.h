@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #pragma once
 
-/* When threads run, wait for a CPU, sleep, and who ends the sleep. */
+/* When threads run, wait for a CPU or sleep, and who ends the sleep. */
 
 #include "groups.h"
 #include "usage.h"
 #include "recorder.h"
 
-/* Ends of every thread's life are taken from its last switch, not from sched_process_exit: only here is the
- * kernel's CPU time complete (an exit that tears down much memory can run for 100s of ms). */
+/* The end of a thread's life is its last switch, not sched_process_exit: only here the kernel's CPU time is
+ * complete. (An exit that tears down much memory can run for hundreds of ms.) */
 static __always_inline void record_exit(struct task_struct *task, struct member *member, uint64_t now_ns)
 {
 	struct event *event;
@@ -25,7 +25,7 @@ static __always_inline void record_exit(struct task_struct *task, struct member 
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 
-/* The system call a task is in, or NO_CALL: outside of one the kernel keeps -1 there. */
+/* The system call that a task is in, or NO_CALL; outside of one the kernel keeps -1 there. */
 static __always_inline uint16_t current_call(struct task_struct *task)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
@@ -67,9 +67,9 @@ static __always_inline void switch_out(struct task_struct *task, struct member *
 	member->switched = 1;
 }
 
-/* How long a thread was off the CPU, split at the waking; adds it to the totals. The waking that ends a sleep
- * is the last one seen, even when it is a little older than off_ns: another CPU can wake a thread between its
- * leaving the run queue and the tracepoint. Without one it slept all the time. */
+/* Adds the time that a thread was off the CPU, split at the waking, to the totals. The waking that ends a
+ * sleep is the last one seen, even if it is a little older than off_ns: another CPU can wake a thread between
+ * its leaving the run queue and the tracepoint. Without a waking it slept all the time. */
 static __always_inline void add_totals(struct member *member, uint64_t now_ns)
 {
 	uint64_t runnable_ns = member->off_ns;
@@ -108,7 +108,7 @@ static __always_inline void switch_in(struct task_struct *task, struct member *m
 {
 	struct event *event;
 
-	if (!member->off_ns) /* tagged while it ran, and its switch out came first: there is no start */
+	if (!member->off_ns) /* tagged while it ran, after its switch out: there is no start */
 		return;
 	if (member->waking_ns && member->waking_ns < member->off_ns)
 		member->waking_ns = member->off_ns;
@@ -154,7 +154,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	return 0;
 }
 
-/* sched_waking, not sched_wakeup: the latter often runs on another CPU than the waker. */
+/* This is sched_waking, because sched_wakeup often runs on another CPU than the waker. */
 SEC("?tp_btf/sched_waking")
 int BPF_PROG(sched_waking, struct task_struct *task)
 {

@@ -2,14 +2,15 @@
 #pragma once
 
 /*
- * Samples of what threads of the job compute: runs at each tick of a CPU's software clock and looks at the
- * thread that has the CPU. A thread that is not of the job costs one lookup.
+ * Samples of what threads of the job compute. The program runs at each tick of a CPU's software clock and
+ * looks at the thread that has the CPU. A thread that is not of the job costs one look-up.
  */
 
 #include "recorder.h"
 #include "stack_sample.h"
 
-/* Sized by the collector before load. Of its own, so that samples cannot push out what shares are made of. */
+/* The collector sizes it before load. A ring of its own, so that samples cannot push out what shares are made
+ * of. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 20);
@@ -23,8 +24,8 @@ struct {
 	__type(value, struct python_layout);
 } pythons SEC(".maps");
 
-/* A perf_event program's context begins with the registers; by index, as the names are taken by the kernel's
- * own struct in core_types.h. */
+/* The context of a perf_event program begins with the registers. They are taken by index, because the name
+ * pt_regs is the kernel's own struct here (core_types.h). */
 #define CONTEXT_CS 17
 
 struct sample_context {
@@ -40,7 +41,8 @@ static __always_inline uint64_t user_pointer(uint64_t address)
 	return value;
 }
 
-/* The interpreter's state of this thread: that whose thread_id is its thread pointer. 0: none. */
+/* The interpreter's state of this thread, which is the one whose thread_id is the thread's pointer; 0: none.
+ */
 static __always_inline uint64_t python_thread(struct task_struct *task, const struct python_layout *layout)
 {
 	uint64_t self = task->thread.fsbase;
@@ -63,7 +65,7 @@ static __always_inline void sample_python(struct task_struct *task, struct stack
 	const struct python_layout *layout = bpf_map_lookup_elem(&pythons, &tgid);
 	uint64_t at;
 
-	/* A worker that was forked just now is the same program at the same addresses. */
+	/* A worker that was just forked is the same program at the same addresses. */
 	if (!layout) {
 		tgid = task->real_parent->tgid;
 		layout = bpf_map_lookup_elem(&pythons, &tgid);
@@ -82,7 +84,7 @@ static __always_inline void sample_python(struct task_struct *task, struct stack
 
 		if (layout->owner_skipped != PYTHON_OWNER_NONE)
 			bpf_probe_read_user(&owner, sizeof(owner), (void *)(at + layout->frame_owner));
-		/* Frames without code are stored too, as 0: one index for both keeps the verifier's work
+		/* Frames without code are stored as 0, because one index for both keeps the verifier's work
 		 * small. */
 		sample->python[i] = owner != PYTHON_OWNER_NONE && owner == layout->owner_skipped ? 0 : code;
 		sample->n_python = i + 1;

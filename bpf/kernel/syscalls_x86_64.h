@@ -3,7 +3,8 @@
 
 /*
  * The watched system calls: WATCHED_CALLS(X) expands X(name, number, kind) for each. The kind says which
- * arguments become the record's fd, inode and argument. Another architecture is another file like this one.
+ * arguments become the record's fd, inode and argument. Another architecture needs another file like this
+ * one.
  */
 
 enum call_kind {
@@ -11,15 +12,15 @@ enum call_kind {
 	CALL_FD,     /* fd = argument 1, argument = argument 3 (a count) */
 	CALL_CLOSE,  /* fd = argument 1 */
 	CALL_SYNC,   /* fd = argument 1 */
-	CALL_OPEN,   /* argument = flags, argument 2; file: what the returned descriptor names */
-	CALL_OPENAT, /* fd = directory, argument = flags, argument 3; file as CALL_OPEN */
-	CALL_PATH,   /* fd = argument 1 and its file: the directory, or the file itself with an empty path */
-	CALL_STAT,  /* as CALL_PATH; only what takes CALL_STAT_MIN_NS: two for every file that Python opens */
-	CALL_POLL,  /* argument = n of fds; with one, fd = that one */
-	CALL_COUNT, /* argument = argument 1 (select: n of fds), no file */
-	CALL_MMAP,  /* fd = argument 5, argument = length; only calls that map a file */
-	CALL_FUTEX, /* inode = address, argument = operation, or flags */
-	CALL_PLAIN, /* no file, no argument */
+	CALL_OPEN,   /* argument = flags (argument 2); the file is the one behind the returned descriptor */
+	CALL_OPENAT, /* fd = directory, argument = flags (argument 3); the file as with CALL_OPEN */
+	CALL_PATH,   /* fd = argument 1; its file is the directory, or, with an empty path, the file itself */
+	CALL_STAT,   /* as CALL_PATH, if it takes CALL_STAT_MIN_NS: Python makes two for each file it opens */
+	CALL_POLL,   /* argument = n of fds; with one, fd = that one */
+	CALL_COUNT,  /* argument = argument 1 (select: n of fds), no file */
+	CALL_MMAP,   /* fd = argument 5, argument = length; only calls that map a file */
+	CALL_FUTEX,  /* inode = address, argument = operation, or flags */
+	CALL_PLAIN,  /* no file, no argument */
 };
 
 #define WATCHED_CALLS(X)                                                                                     \
@@ -74,4 +75,4 @@ enum call_kind {
 	X(futex_waitv, 449, CALL_FUTEX)                                                                      \
 	X(futex_wait, 455, CALL_FUTEX)
 
-#define WATCHED_NUMBERS 512 /* one more than the highest number that can be watched; a power of two */
+#define WATCHED_NUMBERS 512 /* above every number that can be watched; a power of two */

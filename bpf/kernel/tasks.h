@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Walks over all tasks, started by the collector: one tags the threads of a running process and of its
- * descendants, one writes what is left to say about living threads at the end. They write records to the
- * iterator's own file, so these are never lost.
+ * Walks over all tasks, started by the collector. One tags the threads of a running process and of its
+ * descendants; the other writes, at the end, what is left to say about living threads. They write records to
+ * the iterator's own file, so these are never lost.
  */
 
 #include "groups.h"
@@ -12,7 +12,7 @@
 #include "lifecycle.h"
 #include "sched.h"
 
-#define ANCESTORS_MAX 64 /* how deep below the tagged process a descendant is still found */
+#define ANCESTORS_MAX 64 /* descendants are found at most so deep below the tagged process */
 
 static __always_inline bool wanted(struct task_struct *task)
 {
@@ -39,7 +39,8 @@ static __always_inline void event_init(struct event *event, struct task_struct *
 	event->cpu = bpf_get_smp_processor_id();
 }
 
-/* Starts the stretch a thread is in at now_ns. A switch in between overwrites it with better values. */
+/* Lets the stretch that a thread is in begin at now_ns. A switch meanwhile overwrites this with better
+ * values. */
 static __always_inline void tag_begin(struct task_struct *task, struct member *member, uint64_t now_ns)
 {
 	uint32_t state = task->__state;
@@ -70,8 +71,8 @@ int tag_tasks(struct bpf_iter__task *ctx)
 	now_ns = bpf_ktime_get_ns();
 	event_init(&event, task, EVENT_ALIVE, now_ns);
 	fill_name(&event, task);
-	/* A full page makes the kernel drop what this call wrote and call again for the same task: tag only
-	 * what was written. */
+	/* If the page is full the kernel drops what this call wrote, and calls again for the same task. So
+	 * tag only after a write that succeeded. */
 	if (bpf_seq_write(ctx->meta->seq, &event, sizeof(event)))
 		return 0;
 	event.type = EVENT_NAME;
@@ -126,7 +127,8 @@ static __always_inline void write_group(struct bpf_iter__task *ctx, struct task_
 	bpf_seq_write(ctx->meta->seq, &event, sizeof(event));
 }
 
-/* Run after all hooks are off. Works on a copy: the kernel may call it twice for a task, see tag_tasks. */
+/* Runs after all hooks are off. It works on a copy, because the kernel may call it twice for a task (see
+ * tag_tasks). */
 SEC("?iter/task")
 int close_tasks(struct bpf_iter__task *ctx)
 {

@@ -2,14 +2,15 @@
 #pragma once
 
 /*
- * What the job reads, summed in the kernel: for the whole job, exactly; for each file and folder as far as
- * the maps reach, the least recently used being forgotten. The collector takes both out about once a second.
+ * What the job reads, summed up in the kernel: exactly for the whole job, and for each file and folder as far
+ * as the maps reach, which forget the least recently used ones. places.h says how often the collector takes
+ * them out.
  *
- * A thread gathers what it does with one file and adds it when it turns to another, after USE_MAX_NS at the
- * latest, when it ends, and at the end of the recording.
+ * A thread gathers what it does with a file and adds it when it turns to another file, after USE_MAX_NS at
+ * the latest, when it ends, and at the end of the recording.
  *
- * Names are taken when a file first turns up, with those of its folders up to the root of the file system:
- * later it may be closed or gone, and its process too.
+ * The names of a file and its folders, up to the root of the file system, are taken when the file first turns
+ * up, because later it may be closed or gone, and its process too.
  */
 
 #include "place_shared.h"
@@ -47,7 +48,7 @@ static __always_inline struct job_totals *this_totals(void)
 	return bpf_map_lookup_elem(&totals, &key);
 }
 
-/* A name that the file has; NULL: none is in memory. */
+/* A name that the file has, or NULL if none is in memory. */
 static __always_inline struct dentry *dentry_of(struct inode *inode)
 {
 	struct hlist_node *alias = BPF_CORE_READ(inode, i_dentry.first);
@@ -61,7 +62,7 @@ static __always_inline void place_name(struct place *place, struct dentry *dentr
 	bpf_probe_read_kernel_str(place->name, sizeof(place->name), BPF_CORE_READ(dentry, d_name.name));
 }
 
-/* The folders above a file, up to the first that is known. */
+/* Adds the folders above a file, up to the first one that is known already. */
 static __always_inline void folders_add(struct place *scratch, struct place_key *key, struct dentry *dentry)
 {
 	key->folder = 1;
@@ -149,7 +150,7 @@ static __always_inline void use_clear(struct file_use *use)
 	use->fault_ns = use->used_bytes = use->direct_bytes = use->network_bytes = 0;
 }
 
-/* A function of its own: it is called from many places, and inlined it would fill their programs. */
+/* Not inlined: it is called from many places and would bloat their programs. */
 static __attribute__((noinline)) int use_close(struct file_use *use)
 {
 	struct place_key key = {};
@@ -176,7 +177,8 @@ static __attribute__((noinline)) int use_close(struct file_use *use)
 	return 0;
 }
 
-/* The use of this file, which becomes the thread's current one. inode: NULL where names are out of reach. */
+/* The use of this file, which becomes the thread's current one. inode is NULL where names are out of reach.
+ */
 static __always_inline struct file_use *use_of(struct member *member, struct inode *inode, uint64_t number,
 					       uint32_t device)
 {
@@ -195,7 +197,7 @@ static __always_inline struct file_use *use_of(struct member *member, struct ino
 	return use;
 }
 
-/* As use_of, of the file that the current call reads by its descriptor. */
+/* As use_of(), for the file that the current call reads by its descriptor. */
 static __always_inline struct file_use *use_of_call(struct task_struct *task, struct member *member)
 {
 	struct file_use *use = &member->use;
@@ -207,8 +209,8 @@ static __always_inline struct file_use *use_of_call(struct task_struct *task, st
 	return use_of(member, BPF_CORE_READ(file, f_inode), member->inode, member->device);
 }
 
-/* Now and then what has gathered must be shown, also of a thread that reads one large file. The next use
- * finds the file anew, and names it again where the collector took its place out. */
+/* Adds what has gathered now and then, so that even a thread that reads one large file shows. The next use
+ * finds the file anew, and names it again if the collector has taken its place out. */
 static __always_inline void use_age(struct file_use *use, uint64_t now_ns)
 {
 	if (now_ns > use->since_ns + USE_MAX_NS)
@@ -239,7 +241,7 @@ static __always_inline uint32_t size_class(uint64_t bytes)
 	return k > 23 ? 23 : k;
 }
 
-/* Reads of one size mostly come in rows: a row is added at once. */
+/* Reads of one size mostly come in rows, and a row is added at once. */
 static __always_inline void size_count(struct file_use *use, uint64_t bytes)
 {
 	uint32_t k = size_class(bytes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #pragma once
 
-/* User-space probes. They are attached to a file, so every process that maps it hits them: only threads of
+/* User-space probes. They are attached to a file, so every process that maps it hits them; only threads of
  * the job count. */
 
 #include "groups.h"

@@ -10,13 +10,13 @@
 #include "symbol.h"
 
 /*
- * Synchronising and asynchronous calls by what the driver API's manual says of them ("API synchronization
- * behavior"). cuMemcpyHtoD returns when the host's memory was read, which is not always when the device has
- * the data: it waits, but drains nothing. Neither does cuEventSynchronize: work may be queued behind the
+ * Synchronising and asynchronous calls, by what the driver API's manual says of them ("API synchronization
+ * behavior"). cuMemcpyHtoD returns when it has read the host's memory, which may be before the device has the
+ * data: it waits, but drains nothing. Neither does cuEventSynchronize, because work may be queued behind the
  * event.
  *
- * All that queues work must be here, or the time in which a GPU has nothing to do would be no lower bound:
- * left out are calls that training does not make (arrays, textures, external semaphores).
+ * Everything that queues work must be here, or the time in which a GPU has nothing to do would not be a lower
+ * bound. Only calls that training does not make are left out (arrays, textures, external semaphores).
  */
 #define F(index, name, at, traits)                                                                           \
 	{                                                                                                    \

@@ -19,7 +19,7 @@
 #include "symbol.h"
 #include "usdt.h"
 
-#define RANGE_POINTS_MAX 256 /* of a file; an inlined marker is in several places */
+#define RANGE_POINTS_MAX 256 /* per file; an inlined marker is in several places */
 
 #define STATIC_TORCH_MIN_BYTES (16 << 20) /* the library itself has 100 MB and more */
 
@@ -31,7 +31,7 @@ enum library {
 	LIBRARY_NVTX,
 };
 
-/* The start of the file's name, and of the name that it was linked as. */
+/* What the file's name, and the name that it was linked as, begin with. */
 static const struct known_library {
 	enum library library;
 	const char *name;
@@ -51,7 +51,7 @@ static const struct target {
 	bool frequent; /* may come by the thousand */
 } targets[] = {
     {LIBRARY_TORCH, "_ZN5torch8autograd6Engine7execute", false, "engine_execute", 0, false},
-    /* Ends first: the other way round a next() in between would look like one that never ends. */
+    /* Ends come first: the other way round, a next() in between would look like one that never ends. */
     {LIBRARY_TORCH, "_ZN2at14RecordFunction3endEv", true, "batch_end", 0, false},
     {LIBRARY_TORCH, "_ZN2at14RecordFunctionC1ENS_11RecordScopeE", true, "batch_begin", 0, false},
     {LIBRARY_TORCH, "_ZN5torch8autograd8profiler25record_function_enter_new", false, "batch_named", 0, false},
@@ -68,7 +68,7 @@ struct probing {
 	struct probe_file *file;
 	struct bpf_object *object;
 	const struct symbol_file *symbols;
-	const char *path; /* that we can open */
+	const char *path; /* one that we can open */
 };
 
 static enum library library_of(const char *name)
@@ -113,7 +113,7 @@ static size_t attach_targets(struct probing *probing, enum library library)
 	return n;
 }
 
-/* Where libcuda is to be probed. */
+/* The places in libcuda to probe. */
 struct gpu_points {
 	struct uprobe_point works[GPU_FUNCTIONS], waits[GPU_FUNCTIONS];
 	size_t n_works, n_waits;
@@ -144,7 +144,7 @@ static void gpu_points_find(struct probing *probing, struct gpu_points *points)
 	}
 }
 
-/* Returns first: the other way round a call in between would look like one that never returns. */
+/* Attaches returns first: the other way round, a call in between would look like one that never returns. */
 static size_t attach_gpu(struct probing *probing)
 {
 	struct gpu_probes *gpu = &probing->file->gpu;
@@ -227,9 +227,9 @@ static bool is_large(int fd)
 	return fstat(fd, &info) == 0 && info.st_size >= STATIC_TORCH_MIN_BYTES;
 }
 
-/* By its path in the process's own root; or, if it was deleted or replaced since, by the mapping itself,
- * which takes CAP_SYS_ADMIN. Some file systems (overlays) show another inode to stat than in the map: then
- * the path is right after all. Returns a descriptor or -errno; path is what was opened. */
+/* Opens the file by its path in the process's own root, or, if it was deleted or replaced since, through the
+ * mapping itself, which takes CAP_SYS_ADMIN. On some file systems (overlays) stat() shows another inode than
+ * the map, and the path is right after all. Returns a descriptor or -errno; path is what was opened. */
 static int mapping_open(pid_t tgid, const struct proc_mapping *mapping, char *path, size_t size)
 {
 	char link[96];
@@ -269,7 +269,8 @@ size_t probe_file_attach(struct probe_file *file, struct bpf_object *object, str
 	library = library_of(strrchr(mapping->path, '/') + 1);
 	if (library == LIBRARY_NONE)
 		library = library_of(symbol_file_soname(symbols));
-	/* A program that PyTorch is linked into has any name; nothing else is so large and has its symbol. */
+	/* A program that PyTorch is linked into may have any name; nothing else is as large and has its
+	 * symbol. */
 	if (library == LIBRARY_NONE && is_large(fd))
 		library = LIBRARY_TORCH;
 	switch (library) {

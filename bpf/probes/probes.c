@@ -136,12 +136,13 @@ void probes_event(struct probe_set *probes, const struct event *event)
 	probes_scan(probes, tgid);
 }
 
-/* A frequent call is probed at the price of a breakpoint: seen here are 1.5 to 2 us emulated and 5 us
- * single-stepped, on a virtual machine, half of that on bare metal. */
+/* A probe costs a breakpoint at each call. On a virtual machine that took 1.5 to 2 us emulated and 5 us
+ * single-stepped; on bare metal it is half of that. */
 #define CHEAP_NS     2000
 #define EXPENSIVE_NS 6000
 
-/* Are launches and named ranges so frequent that counting them costs too much? Looked at once a second. */
+/* Returns true if launches and named ranges are so frequent that counting them costs too much. Looks once per
+ * second. */
 static bool over_budget(struct probe_set *probes, uint64_t n_frequent, uint64_t now_ns)
 {
 	uint64_t elapsed_ns = now_ns - probes->counted_ns, n = n_frequent - probes->n_frequent;

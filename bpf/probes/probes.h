@@ -3,10 +3,10 @@
 
 /*
  * Probes in the job's libraries. A probe belongs to a file (device and inode), not to a process, and is set
- * once for each file however many processes map it; the recorder counts only threads of the job.
+ * once however many processes map the file; the recorder counts only threads of the job.
  *
- * A library is known by its file name, or else, as it may have been copied or renamed, by the name it was
- * linked as. For the latter every file that the job maps executable is opened once.
+ * A library is known by its file name, or, because it may have been copied or renamed, by the name it was
+ * linked as. For the latter, every file that the job maps executable is opened once.
  */
 
 #include <stdbool.h>
@@ -24,18 +24,17 @@ struct probe_set;
 struct probe_set *probes_new(struct bpf_object *object);
 void probes_free(struct probe_set *probes);
 
-/* Looks at what a process has mapped, through its own root directory. A process that is gone by then has
+/* Looks at what a process has mapped, through the process's own root directory. A process that is gone has
  * nothing to probe; failures are logged at debug level. */
 void probes_scan(struct probe_set *probes, pid_t tgid);
 
-/* EVENT_LIBRARY, EVENT_EXEC: a file that is new is looked at, now or, if its name says nothing, in the next
+/* Takes EVENT_LIBRARY and EVENT_EXEC. A new file is looked at now, or, if its name says nothing, in the next
  * probes_step(). */
 void probes_event(struct probe_set *probes, const struct event *event);
 
-/* Every 100 ms or more often: the scans that are due, and the notes (GPU_NOTE_*, PHASE_NOTE) about what was
- * probed.
- * n_frequent: hits of launches and named ranges so far. Above a budget of PROBES_WORK_RATIO of a CPU these
- * probes are taken off again, for good: true then, once. */
+/* Makes the scans that are due, and the notes (GPU_NOTE_*, PHASE_NOTE) about what was probed. Call it at
+ * least every 100 ms. n_frequent counts hits of launches and named ranges so far; if they cost more than
+ * PROBES_WORK_RATIO of a CPU, their probes are taken off for good. The call that does so returns true. */
 bool probes_step(struct probe_set *probes, const struct collector_sink *sink, uint64_t n_frequent,
 		 uint64_t now_ns);
 
@@ -44,5 +43,5 @@ struct event probes_phase(struct probe_set *probes, const struct phase_record *r
 
 uint64_t probes_count(const struct probe_set *probes);
 
-/* Takes them off, keeps the count. */
+/* Takes the probes off, and keeps the count of them. */
 void probes_detach(struct probe_set *probes);

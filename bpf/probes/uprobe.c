@@ -10,7 +10,7 @@
 
 #include "lib/log.h"
 
-/* Of newer headers than Debian 12's; libbpf 1.1 does not know them either. */
+/* Debian 12's headers do not have these, and libbpf 1.1 does not know them. */
 #define TRACE_UPROBE_MULTI    48 /* enum bpf_attach_type */
 #define UPROBE_MULTI_RETURN   1
 #define LINK_CREATE_ATTR_SIZE 64
@@ -113,7 +113,7 @@ int uprobe_attach(struct uprobe_links *links, struct bpf_program *program, bool 
 	    bpf_program__expected_attach_type(program) == (enum bpf_attach_type)TRACE_UPROBE_MULTI &&
 	    !attach_multi(links, program, at_return, path, points, n_points))
 		return 0;
-	/* All or nothing, and one is refused: those that are not. */
+	/* Attaching many is all or nothing. If one is refused, attach the others one by one. */
 	for (size_t i = 0; i < n_points; i++) {
 		int r = attach_single(links, program, at_return, path, &points[i]);
 

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Attaching user-space probes, many at once where the kernel can (6.6): taking one off waits for all CPUs, 50
- * to 150 ms, and a library with forty of them would hold up the end of a recording for seconds.
+ * Attaching user-space probes, many at once where the kernel can (6.6). Taking one off waits for all CPUs, 50
+ * to 150 ms, so a library with forty of them would hold up the end of a recording for seconds.
  *
  * Links belong to a file for all processes; a probe with a PID would miss forked children.
  */
@@ -17,12 +17,12 @@ struct uprobe_point {
 	uint64_t offset; /* in the file */
 	uint64_t cookie;
 	uint64_t
-	    semaphore_offset; /* in the file: a counter that the kernel keeps above 0 meanwhile; 0: none */
+	    semaphore_offset; /* in the file: a counter that is above 0 while the probe is set; 0: none */
 };
 
 struct uprobe_link {
-	struct bpf_link *link; /* NULL: */
-	int fd;                /* a link of many points */
+	struct bpf_link *link; /* NULL: fd is the link */
+	int fd;                /* a link with many points */
 };
 
 struct uprobe_links {
@@ -30,11 +30,11 @@ struct uprobe_links {
 	size_t n;
 };
 
-/* Before load: makes the object's uprobe programs such that many points can be attached at once. */
+/* Call it before load: lets the object's uprobe programs be attached to many points at once. */
 void uprobe_use_multi(struct bpf_object *object);
 
-/* Probes every point; appends to links. *ret_n: those that were attached. Points that the kernel refuses are
- * left out; the result is 0 or the -errno of the last refusal. */
+/* Probes every point and appends to links; *ret_n says how many were attached. Points that the kernel refuses
+ * are left out; the result is 0 or the -errno of the last refusal. */
 int uprobe_attach(struct uprobe_links *links, struct bpf_program *program, bool at_return, const char *path,
 		  const struct uprobe_point *points, size_t n_points, size_t *ret_n);
 

@@ -8,8 +8,8 @@
 #endif
 
 /*
- * What the collector tells a probe in libcuda about the function it sits on, the cookie of its link; and what
- * the probes keep of a process.
+ * The cookie of a link tells a probe in libcuda about its function, and struct gpu_process is what the probes
+ * keep about a process. A cookie is:
  *
  *   bits 0-7   index into the table of bpf/gpu.h
  *   bits 8-11  where the stream is, enum gpu_stream_at
@@ -36,22 +36,22 @@ enum gpu_trait {
 	GPU_LAUNCH = 1 << 16,        /* queues a kernel or graph */
 	GPU_COPY = 1 << 17,          /* queues a copy or fill */
 	GPU_WAITS = 1 << 18,         /* returns when the device is done */
-	GPU_WAITS_MAYBE = 1 << 19,   /* may do so, and then takes at least GPU_WAIT_MIN_NS */
+	GPU_WAITS_MAYBE = 1 << 19,   /* may wait so, and then takes at least GPU_WAIT_MIN_NS */
 	GPU_DRAINS_STREAM = 1 << 20, /* nothing is queued on its stream when it returns */
-	GPU_DRAINS_ALL = 1 << 21,    /* nor on any stream */
+	GPU_DRAINS_ALL = 1 << 21,    /* nothing is queued on any stream when it returns */
 	GPU_PER_THREAD = 1 << 22,    /* _ptsz, _ptds: the default stream is the thread's own */
 };
 
-/* An asynchronous copy with pageable memory waits for the device, one with pinned memory takes some us. */
+/* An asynchronous copy with pageable memory waits for the device; one with pinned memory takes some us. */
 #define GPU_WAIT_MIN_NS 50000
 
 struct gpu_process {
 	uint64_t start_boottime_ns; /* of its main thread: a reused PID is another process */
 	uint64_t idle_ns;           /* since when the queue is known to be empty; 0: it is not */
-	uint64_t stream;            /* of the work since the queue was last empty */
+	uint64_t stream;            /* that work was queued on since the queue was last empty */
 	uint64_t n_launches, n_copies;
 	uint64_t n_waits, wait_ns;
 	uint64_t unknown_until_ns; /* work from before the recording may be queued; 0: there was none */
-	uint32_t has_work;         /* since the queue was last empty */
-	uint32_t mixed;            /* on more than one stream */
+	uint32_t has_work;         /* work was queued since the queue was last empty */
+	uint32_t mixed;            /* that was on more than one stream */
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 #pragma once
 
-/* Between the probes on ranges and the collector: an event with the name behind it. */
+/* What the probes on ranges hand to the collector: an event with the name behind it. */
 
 #include "bpf/event.h"
 #include "bpf/phase.h"
@@ -12,7 +12,7 @@ struct phase_record {
 	    name[PHASE_NAME_MAX]; /* terminated; "": event.phase.name has the key already, or there is none */
 };
 
-/* A USDT probe's cookie is the name's key, and this bit in the probe that ends the range. */
+/* A USDT probe's cookie is the name's key; in the probe that ends the range it also has this bit. */
 #define PHASE_COOKIE_END (1ULL << 63)
 
 #ifndef __BPF__

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 #pragma once
 
-/* What the job reads, summed in the kernel (usage.h) and taken out by the collector (places.c). */
+/* What the job reads, summed up in the kernel (usage.h) and taken out by the collector (places.c). */
 
 #include "bpf/event.h"
 
 #define PLACE_NAME   56
-#define READ_CLASSES 24 /* of sizes of reads: powers of two */
+#define READ_CLASSES 24 /* sizes of reads, by powers of two */
 
 struct place_key {
 	uint64_t inode;
@@ -17,7 +17,7 @@ struct place_key {
 struct place {
 	uint64_t accessed_pages, missed_pages;
 	uint64_t n_reads, used_bytes, direct_bytes;
-	uint64_t parent; /* inode of the folder; its own: the root of the file system */
+	uint64_t parent; /* inode of the folder; the root of the file system has its own here */
 	char name[PLACE_NAME];
 };
 

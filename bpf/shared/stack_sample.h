@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * What the sampler in the kernel and the collector tell each other. A sample is raw here: addresses, which
+ * What the sampler in the kernel and the collector tell each other. A sample has raw addresses here, which
  * the collector turns into names while the process still lives.
  */
 
@@ -10,7 +10,7 @@
 
 #define STACK_NATIVE_MAX 24 /* frames, innermost first; the rest is left out */
 #define STACK_PYTHON_MAX 64
-#define STACK_THREADS    64 /* threads of an interpreter that are searched for the sampled one */
+#define STACK_THREADS    64 /* at most so many threads of an interpreter are searched for the sampled one */
 
 enum stack_flag {
 	STACK_IN_KERNEL = 1 << 0, /* the thread was in the kernel: in a call, or in a fault */
@@ -44,7 +44,7 @@ struct python_layout {
 	uint32_t frame_code;
 	uint32_t frame_owner;
 	uint8_t has_holder;
-	uint8_t owner_skipped; /* frames that this owns are the C code's, without Python code */
+	uint8_t owner_skipped; /* frames with this owner are C code's and have no Python code */
 	uint8_t reserved[2];
 };
 

@@ -18,8 +18,8 @@
 #include "lib/sorted.h"
 
 #define FILES_MAX    4096
-#define OPEN_MAX     400  /* of 1024 descriptors that a process may have */
-#define MAPPINGS_MAX 8192 /* more is no job's code */
+#define OPEN_MAX     400  /* files; a process may have 1024 descriptors */
+#define MAPPINGS_MAX 8192 /* no job has more code */
 #define DEBUG_ROOT   "/usr/lib/debug"
 
 static struct code_file *file_get(struct code_files *files, const struct proc_mapping *mapping)
@@ -95,8 +95,9 @@ static int mapping_compare(const void *left, const void *right)
 	return a->begin < b->begin ? -1 : a->begin > b->begin;
 }
 
-/* PROCMAP_QUERY of Linux 6.11: one mapping a call, without the text. A process that has imported PyTorch has
- * a thousand mappings, whose text takes 10 ms to write and to parse; its code alone takes less than one. */
+/* PROCMAP_QUERY of Linux 6.11 gives one mapping per call, without the text. A process that has imported
+ * PyTorch has a thousand mappings, and writing and parsing their text takes 10 ms; asking for its code alone
+ * takes less than one. */
 struct procmap_query {
 	uint64_t size, flags, address;
 	uint64_t begin, end, vma_flags, page_bytes, offset_bytes, inode;
@@ -157,7 +158,7 @@ int address_space_read(const char *root, pid_t pid, struct code_files *files, st
 	if (r == -ENOTTY || r == -EINVAL)
 		r = proc_mappings(root, pid, take_mapping, &reading);
 
-	/* A process that just ended has maps that can be read, and are empty. */
+	/* The maps of a process that just ended can be read, but are empty. */
 	if (r == 0 && !reading.space.n)
 		r = -ESRCH;
 	if (r < 0) {
@@ -196,18 +197,18 @@ const struct code_mapping *address_space_find(const struct address_space *space,
 	return at < space->n && space->mappings[at].begin <= address ? &space->mappings[at] : NULL;
 }
 
-/* Not blocking: what is there may have become a pipe. */
+/* Must not block, because the file may have been replaced by a pipe. */
 #define OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
 
-/* Of the mapping itself: the very file, whatever has its name by now. That takes CAP_SYS_ADMIN; without it
- * the name has to do, if it still leads to the same inode. */
+/* Opens the mapping itself, which is the very file, whatever has its name by now. That takes CAP_SYS_ADMIN;
+ * without it the name has to do, if it still leads to the same inode. */
 static int open_mapped(const char *root, pid_t pid, const struct code_mapping *mapping)
 {
 	char path[4352];
 	struct stat info;
 	int fd;
 
-	/* Opening anything but a file, a device for one, may do something. */
+	/* Opening anything but a file may have effects, as with a device. */
 	snprintf(path, sizeof(path), "%s/%d/map_files/%llx-%llx", root, (int)pid,
 		 (unsigned long long)mapping->begin, (unsigned long long)mapping->end);
 	fd = stat(path, &info) || !S_ISREG(info.st_mode) ? -1 : open(path, OPEN_FLAGS);

@@ -2,9 +2,10 @@
 #pragma once
 
 /*
- * The code that a process has mapped, and what it is called. A snapshot of /proc/PID/maps: it outlives the
- * process, so addresses that were sampled shortly before its end still get names. Files are opened through
- * the process, hence right in containers and after they were replaced, and stay open: code_files owns them.
+ * The code that a process has mapped, and its names. An address space is a copy of /proc/PID/maps that
+ * outlives the process, so that addresses that were sampled shortly before its end still get names. Files are
+ * opened through the process, which is right in containers and after they were replaced, and stay open;
+ * code_files owns them.
  */
 
 #include <stdbool.h>
@@ -18,7 +19,7 @@ struct code_file {
 	uint64_t device, inode;
 	char *path;                  /* as the process sees it */
 	const char *name;            /* without folders; part of path */
-	struct elf_symbols *symbols; /* NULL: not looked at yet, or there are none to read */
+	struct elf_symbols *symbols; /* NULL: not opened yet, or there are none that can be read */
 	bool opened;
 };
 
@@ -32,7 +33,7 @@ void code_files_free(struct code_files *files);
 
 struct code_mapping {
 	uint64_t begin, end, offset_bytes;
-	struct code_file *file; /* NULL: code without a file, as just-in-time compilers make it */
+	struct code_file *file; /* NULL: code without a file, such as a just-in-time compiler's */
 };
 
 struct address_space {
@@ -40,15 +41,16 @@ struct address_space {
 	size_t n;
 };
 
-/* Replaces *space. -ENOENT, -ESRCH: the process is gone, *space stays as it was; -ENOMEM. root: "/proc". */
+/* Replaces *space. root is "/proc". -ENOENT, -ESRCH: the process is gone and *space stays as it was; -ENOMEM.
+ */
 int address_space_read(const char *root, pid_t pid, struct code_files *files, struct address_space *space);
 void address_space_free(struct address_space *space);
 /* -ENOMEM. */
 int address_space_copy(const struct address_space *from, struct address_space *ret_space);
 
-/* NULL: no code there. */
+/* Returns NULL if there is no code at the address. */
 const struct code_mapping *address_space_find(const struct address_space *space, uint64_t address);
 
-/* Opens the file behind a mapping through the process, once; NULL: it cannot be read. */
+/* Opens the file behind a mapping through the process, once. Returns NULL if it cannot be read. */
 struct elf_symbols *code_file_open(struct code_files *files, const char *root, pid_t pid,
 				   const struct code_mapping *mapping);

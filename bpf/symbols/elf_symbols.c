@@ -34,9 +34,9 @@ struct function {
 struct table {
 	struct function *items; /* by address */
 	size_t n;
-	int fd; /* that has the strings; -1: of the file itself */
+	int fd; /* has the strings; -1: they are in the file itself */
 	uint64_t strings_offset, strings_bytes;
-	bool full; /* .symtab: it has the static functions, too */
+	bool full; /* it is .symtab, which has the static functions too */
 };
 
 struct elf_symbols {
@@ -58,7 +58,7 @@ static int function_compare(const void *left, const void *right)
 
 	if (a->address != b->address)
 		return a->address < b->address ? -1 : 1;
-	/* Of several names for one address the longest function comes last and wins. */
+	/* If an address has several names, that of the longest function comes last and wins. */
 	return a->bytes < b->bytes ? -1 : a->bytes > b->bytes;
 }
 
@@ -73,7 +73,7 @@ static int segments_read(Elf *elf, struct elf_symbols *symbols)
 
 		if (!gelf_getphdr(elf, (int)i, &header))
 			return -ENOEXEC;
-		/* Of code only: neighbours share a page of the file, and only code is asked for. */
+		/* Only code: neighbouring segments share a page of the file, and only code is asked for. */
 		if (header.p_type == PT_LOAD && header.p_flags & PF_X)
 			symbols->segments[symbols->n_segments++] =
 			    (struct segment){header.p_vaddr, header.p_offset, header.p_filesz};
@@ -81,7 +81,7 @@ static int segments_read(Elf *elf, struct elf_symbols *symbols)
 	return 0;
 }
 
-/* The section of a type; false: none, or one that does not fit into the file. */
+/* Finds the section of a type. Returns false if there is none, or it does not fit into the file. */
 static bool section_find(Elf *elf, uint32_t type, uint64_t file_bytes, Elf_Scn **ret_section,
 			 GElf_Shdr *ret_header)
 {
@@ -140,7 +140,7 @@ static int table_fill(Elf *elf, Elf_Scn *section, const GElf_Shdr *header, struc
 	return 0;
 }
 
-/* Of .symtab, else of .dynsym. */
+/* Reads .symtab, or .dynsym if there is none and full_only is not set. */
 static int table_read(Elf *elf, uint64_t file_bytes, bool full_only, struct table *table)
 {
 	Elf_Scn *section;
@@ -155,7 +155,7 @@ static int table_read(Elf *elf, uint64_t file_bytes, bool full_only, struct tabl
 	return table_fill(elf, section, &header, table);
 }
 
-/* The build ID in hexadecimal digits; "": none. */
+/* Reads the build ID as hexadecimal digits; "": there is none. */
 static void build_id_read(Elf *elf, uint64_t file_bytes, char text[2 * BUILD_ID_MAX + 1])
 {
 	Elf_Scn *section = NULL;
@@ -192,7 +192,7 @@ static int open_elf(int fd, uint64_t *ret_bytes, Elf **ret_elf)
 
 	if (elf_version(EV_CURRENT) == EV_NONE || fstat(fd, &info) || !S_ISREG(info.st_mode))
 		return -ENOEXEC;
-	/* Reads; a mapping would kill us if the job cut the file short. */
+	/* ELF_C_READ, because a mapping would kill us if the job cut the file short. */
 	elf = elf_begin(fd, ELF_C_READ, NULL);
 	if (!elf)
 		return -ENOEXEC;
@@ -205,7 +205,7 @@ static int open_elf(int fd, uint64_t *ret_bytes, Elf **ret_elf)
 	return 0;
 }
 
-/* The distribution's separate file with all symbols of a stripped one. */
+/* Reads the distribution's separate file that has all symbols of a stripped one. */
 static void debug_file_read(const char *debug_root, const char *build_id, struct table *table)
 {
 	_cleanup_(elf_endp) Elf *elf = NULL;
@@ -274,7 +274,7 @@ static bool address_of(const struct elf_symbols *symbols, uint64_t file_offset, 
 {
 	for (size_t i = 0; i < symbols->n_segments; i++) {
 		const struct segment *segment = &symbols->segments[i];
-		/* The kernel maps whole pages: a mapping begins a little before its segment. */
+		/* The kernel maps whole pages, so a mapping may begin a little before its segment. */
 		uint64_t begin = segment->offset & ~UINT64_C(4095);
 
 		if (file_offset >= begin && file_offset - begin < segment->bytes + segment->offset - begin) {
@@ -315,7 +315,7 @@ int elf_symbols_function(struct elf_symbols *symbols, uint64_t file_offset, char
 		return -ENOENT;
 	function = &table->items[n - 1];
 	bytes = function->bytes;
-	/* Assembly often has no sizes; with only the exported names such a guess would be wrong. */
+	/* Assembly often has no sizes. If only exported names are known, this guess would be wrong. */
 	if (!bytes && table->full)
 		bytes = ASSEMBLY_MAX_GAP;
 	if (address - function->address >= bytes)
@@ -323,7 +323,7 @@ int elf_symbols_function(struct elf_symbols *symbols, uint64_t file_offset, char
 	return name_read(symbols, function->name, name, size);
 }
 
-/* Variables are few and asked for once: no index. */
+/* Variables are few and asked for once, so there is no index. */
 static int variable_find(const struct elf_symbols *symbols, const char *variable, uint64_t *ret_address)
 {
 	_cleanup_(elf_endp) Elf *elf = NULL;

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Names of the functions in an ELF file. Files belong to the job and may hold any bytes, also ones that
- * change while they are read: nothing is mapped, sizes are checked against the file and limited.
+ * Names of the functions in an ELF file. Files belong to the job and may hold any bytes, which may change
+ * while they are read. So nothing is mapped, and sizes are limited and checked against the file.
  */
 
 #include <stdint.h>
@@ -11,16 +11,17 @@
 
 struct elf_symbols;
 
-/* Takes fd over, also on failure; it must be open for reading. debug_root is where separate symbol files are
- * (NULL: none), "/usr/lib/debug". A file without symbols is fine. -ENOEXEC: no ELF file of this machine's
- * word size, or a broken one; -ENOMEM; -EIO. */
+/* Takes over fd, also on failure; it must be open for reading. debug_root is where separate symbol files are,
+ * such as
+ * "/usr/lib/debug"; NULL: nowhere. A file without symbols is fine. -ENOEXEC: not an ELF file of this
+ * machine's word size, or a broken one; -ENOMEM; -EIO. */
 int elf_symbols_open(int fd, const char *debug_root, struct elf_symbols **ret_symbols);
 void elf_symbols_close(struct elf_symbols *symbols);
 
-/* The function that covers this offset in the file. -ENOENT: none is known to. */
+/* The function that covers this offset in the file. -ENOENT: none is known. */
 int elf_symbols_function(struct elf_symbols *symbols, uint64_t file_offset, char *name, size_t size);
 
-/* Where an exported variable is, relative to what is loaded from file_offset. The loader puts both at the
- * same distance: address = address of file_offset's byte + *ret_distance. -ENOENT. */
+/* Where an exported variable is, relative to the byte at file_offset. The loader keeps their distance: the
+ * variable's address is that byte's address + *ret_distance. -ENOENT. */
 int elf_symbols_distance(struct elf_symbols *symbols, const char *variable, uint64_t file_offset,
 			 int64_t *ret_distance);

@@ -7,7 +7,7 @@
 
 #include "bpf/collector.h"
 
-#define SLOTS     (1U << 18) /* of the table of what was given; 2 MiB */
+#define SLOTS     (1U << 18) /* of the table of notes that were given; 2 MiB */
 #define GIVEN_MAX (SLOTS / 2)
 
 struct names {
@@ -36,10 +36,10 @@ static uint64_t hash(const void *data, size_t size)
 	return sum ? sum : 1;
 }
 
-/* 1: new; 0: known; -1: new, but the table is full. */
+/* Returns 1 if the key is new, 0 if it is known, -1 if it is new but the table is full. */
 static int remember(struct names *names, uint64_t key)
 {
-	/* The low bits of FNV depend on the last bytes only weakly. */
+	/* The last bytes of the data affect the low bits of FNV only weakly. */
 	size_t at = (key ^ key >> 32) % SLOTS;
 
 	for (; names->given[at]; at = (at + 1) % SLOTS)
@@ -65,7 +65,7 @@ static uint64_t give(struct names *names, const char *kind, const void *data, si
 	return key;
 }
 
-/* Length of the UTF-8 character that begins here; 0: none does. */
+/* Returns the length of the UTF-8 character that begins here, or 0 if none does. */
 static size_t character_length(const unsigned char *text)
 {
 	size_t n = text[0] < 0x80 ? 1 : text[0] < 0xc2 ? 0 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
@@ -78,7 +78,7 @@ static size_t character_length(const unsigned char *text)
 	return n;
 }
 
-/* Copies what can be shown; ';' separates frames. Returns the length with the NUL. */
+/* Copies what can be shown, without ';', which separates frames. Returns the length with the NUL. */
 static size_t put_text(char *to, size_t size, const char *from)
 {
 	const unsigned char *text = (const unsigned char *)from;

@@ -10,7 +10,7 @@
 #include "lib/log.h"
 
 #define PROCESSES_MAX 1024
-/* A process maps much while it starts, and later nothing: looks that find nothing new become rare. */
+/* A process maps much while it starts and nothing later, so looks that find nothing new become rarer. */
 #define PAUSE_MIN_NS (100 * NS_PER_MS)
 #define PAUSE_MAX_NS (10 * NS_PER_S)
 
@@ -48,7 +48,7 @@ struct process *processes_find(const struct processes *processes, uint32_t tgid)
 	return NULL;
 }
 
-/* Makes room: ended processes are not told apart, they just have no more samples. */
+/* Makes room. Processes that ended are not treated apart: they just have no more samples. */
 static void drop_oldest(struct processes *processes)
 {
 	struct process **slot;
@@ -97,7 +97,8 @@ void processes_renew(struct processes *processes, uint32_t tgid, uint32_t parent
 	process->has_python = process->python_refused = false;
 }
 
-/* 0x030b of 3.11; 0: not known. Since 3.11 it is in the file, before that only in its name. */
+/* Returns 0x030b for 3.11, 0 if it is not known. Since 3.11 the version is in the file, before that only in
+ * its name. */
 static uint32_t version_of(struct elf_symbols *symbols, const struct code_mapping *mapping, pid_t pid)
 {
 	uint32_t number = 0;
@@ -137,7 +138,7 @@ static void find_python(struct processes *processes, struct process *process)
 	}
 }
 
-/* A process that ended before it was looked at: as the one that forked it. */
+/* A process that ended before it was looked at is taken for a copy of the one that forked it. */
 static void inherit(struct processes *processes, struct process *process)
 {
 	const struct process *parent = process->parent ? processes_find(processes, process->parent) : NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The job's processes as samples need them: their code, and their Python. */
+/* What samples need to know of the job's processes: their code, and their Python. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,13 +12,13 @@
 
 struct process {
 	uint32_t tgid;
-	uint32_t parent;    /* that forked it, and whose memory it still resembles; 0: none */
+	uint32_t parent;    /* forked it, and had the same memory; 0: none */
 	uint32_t serial;    /* changes when the tgid means another program */
-	uint64_t read_ns;   /* when its code was looked at; 0: never */
+	uint64_t read_ns;   /* when its code was last looked at; 0: never */
 	uint64_t pause_ns;  /* from then until it may be looked at again */
 	uint64_t sample_ns; /* its last sample */
 	bool has_python;
-	bool python_refused; /* of a version that is not known */
+	bool python_refused; /* its version is not known */
 	struct python python;
 	struct address_space space;
 };
@@ -38,19 +38,20 @@ struct processes {
 int processes_init(struct processes *processes, const char *root);
 void processes_free(struct processes *processes);
 
-/* Makes it known if it is not; NULL: no memory. The one that had no sample for longest gives way. */
+/* Finds or adds a process; the one that had no sample for longest gives way. NULL: no memory. */
 struct process *processes_get(struct processes *processes, uint32_t tgid);
 
 /* NULL: not known. */
 struct process *processes_find(const struct processes *processes, uint32_t tgid);
 
-/* A new process, or a new program in it. parent 0: exec. */
+/* The tgid now means a new process, or, if parent is 0, a new program (exec). */
 void processes_renew(struct processes *processes, uint32_t tgid, uint32_t parent);
 
-/* Looks at the process now. Is it a Python of a known version? Then process->python says where things are. */
+/* Looks at the process now. Returns true if it is a Python of a known version; process->python then says
+ * where its frames are. */
 bool process_python(struct processes *processes, struct process *process, uint64_t now_ns);
 
-/* The code at an address that was executed; looks at the process again if none is known there, now and then.
- * NULL: no code. */
+/* The code at an address that was executed. If none is known there, looks at the process again, but not too
+ * often. NULL: there is no code. */
 const struct code_mapping *process_code(struct processes *processes, struct process *process,
 					uint64_t address, uint64_t now_ns);

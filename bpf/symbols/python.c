@@ -9,7 +9,7 @@
 
 #define TEXT_MAX_CHARACTERS 4096
 
-/* By offsetof() with each version's own headers. */
+/* From offsetof() with each version's own headers. */
 static const struct version {
 	uint32_t version;
 	struct python python;
@@ -21,7 +21,7 @@ static const struct version {
     {0x030c, {{0, 40, 72, 8, 136, 56, 0, 8, 0, 70, 1, 3, {0}}, 112, 128, 40, 56}},
 };
 
-/* _Py_DebugOffsets of 3.13, at the start of _PyRuntime, as far as it is used: one uint64_t each. */
+/* _Py_DebugOffsets of 3.13, at the start of _PyRuntime, as far as it is used. Each is a uint64_t. */
 enum debug_offset {
 	DEBUG_COOKIE,
 	DEBUG_VERSION,
@@ -160,7 +160,7 @@ static uint32_t character_at(const uint8_t *data, size_t i, uint32_t width)
 	return four > 0x10ffff ? '?' : four;
 }
 
-/* A str object's last characters, as many as fit. */
+/* Reads the last characters of a str object, as many as fit. */
 static int text_read(const struct python *python, const struct python_memory *memory, uint64_t object,
 		     char *text, size_t size)
 {

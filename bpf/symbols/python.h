@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * CPython from outside: where a version keeps its frames, and what a code object is called. Offsets are those
- * of CPython's own headers, 3.8 to 3.12; 3.13 tells them itself (_Py_DebugOffsets). Other versions are
- * refused: wrong offsets would give wrong names.
+ * CPython from outside: where a version keeps its frames, and the name of a code object. For 3.8 to 3.12 the
+ * offsets are those of CPython's own headers; 3.13 tells them itself (_Py_DebugOffsets). Other versions are
+ * refused, because wrong offsets would give wrong names.
  *
  * Memory of the process is read, never changed; it may hold anything and change meanwhile.
  */
@@ -21,23 +21,23 @@ struct python {
 	uint32_t ascii_bytes, compact_bytes;   /* headers of str objects: pure ASCII, others */
 };
 
-/* A process's memory. read: 0 or -errno; all or nothing. */
+/* A process's memory. read() returns 0 or -errno, and reads all or nothing. */
 struct python_memory {
 	int (*read)(void *user, uint64_t address, void *data, size_t size);
 	void *user;
 };
 
-/* process_vm_readv: all or nothing. 0 or -errno. */
+/* Reads by process_vm_readv(), all or nothing. 0 or -errno. */
 int python_read_process(pid_t pid, uint64_t address, void *data, size_t size);
-/* The same of this process; *pid must live as long as this is used. */
+/* The memory of this process; *pid must live as long as the result is used. */
 struct python_memory python_memory_of(pid_t *pid);
 
-/* What a version keeps where. runtime: address of _PyRuntime; version: 0x030b for 3.11.
- * -ENOTSUP: a version that is not known; else what reading the memory gave. */
+/* Says where a version keeps things. runtime is the address of _PyRuntime; version is 0x030b for 3.11.
+ * -ENOTSUP: the version is not known; else what reading the memory returned. */
 int python_describe(uint32_t version, uint64_t runtime, const struct python_memory *memory,
 		    struct python *ret_python);
 
-/* "libpython3.9.so.1.0", "python3.9" -> 0x0309; 0: no such name. */
+/* "libpython3.9.so.1.0", "python3.9" -> 0x0309; 0: no Python's name. */
 uint32_t python_version_of_name(const char *name);
 
 /* Texts of a code object. A long one is cut: its last characters are kept, whole ones. */

@@ -13,15 +13,15 @@
 #define THREADS_MAX  4096
 #define PAGE_BYTES   ((uint64_t)4096)
 #define VIEW_BYTES   (3 * PAGE_BYTES)
-#define STRUCT_BYTES 256 /* as far into a thread's or frame's structure as anything is that is read */
+#define STRUCT_BYTES 256 /* of a thread's or frame's structure; all that is read lies within */
 
 struct python_stack {
 	pid_t pid;
 	struct processes processes;
 	struct python python;
-	uint64_t thread; /* the main thread's state; 0: to be found */
-	/* What was read at once of the memory that frames lie in, one behind the other since Python 3.11: a
-	 * call for each of them would cost ten times as much. */
+	uint64_t thread; /* the main thread's state; 0: not found yet */
+	/* Memory that was read at once. Since Python 3.11 frames lie one behind the other, and a call for
+	 * each would cost ten times as much. */
 	uint64_t view_begin, view_end;
 	uint8_t view[VIEW_BYTES];
 };
@@ -36,7 +36,7 @@ static bool frames_are_near(const struct python_layout *layout)
 	return layout->has_holder || layout->owner_skipped != PYTHON_OWNER_NONE;
 }
 
-/* Of a frame; the frames around it are below. */
+/* Reads a frame, together with the memory below it, where its callers' frames are. */
 static int frame_read(struct python_stack *stack, uint64_t at, uint8_t *data, size_t size)
 {
 	uint64_t page = at & ~(PAGE_BYTES - 1), begin = page - PAGE_BYTES, end = at + size;
@@ -86,7 +86,7 @@ int python_stack_open(const char *root, pid_t pid, struct python_stack **ret_sta
 			? stack_read(stack, stack->python.layout.runtime, &probe, sizeof(probe))
 			: -ENOENT;
 	}
-	/* Names and offsets are known now. */
+	/* Names and offsets are known now, so the code is not needed any more. */
 	if (process)
 		address_space_free(&process->space);
 	code_files_free(&stack->processes.files);
@@ -114,7 +114,7 @@ static uint64_t u64_at(const uint8_t *data, uint32_t offset)
 	return value;
 }
 
-/* New threads come first in the interpreter's list, so the last one is the main thread. */
+/* Finds the main thread. New threads are put first in the interpreter's list, so it is the last one. */
 static int thread_find(struct python_stack *stack)
 {
 	const struct python_layout *layout = &stack->python.layout;
@@ -134,7 +134,7 @@ static int thread_find(struct python_stack *stack)
 	return r < 0 ? r : stack->thread ? 0 : -EFAULT;
 }
 
-/* The innermost frame, or its holder. */
+/* Finds the innermost frame, or its holder. */
 static int frame_find(struct python_stack *stack, uint64_t *ret_frame)
 {
 	const struct python_layout *layout = &stack->python.layout;
@@ -143,7 +143,7 @@ static int frame_find(struct python_stack *stack, uint64_t *ret_frame)
 	uint8_t data[STRUCT_BYTES];
 	int r = stack->thread ? stack_read(stack, stack->thread, data, last + 8) : -EFAULT;
 
-	/* It is not the last any more: another program, or another interpreter. */
+	/* If it is not the last thread any more, this is another program or interpreter. */
 	if (r < 0 || u64_at(data, layout->thread_next)) {
 		stack->thread = 0;
 		r = thread_find(stack);

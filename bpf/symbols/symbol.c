@@ -70,8 +70,8 @@ static int find_address(Elf *elf, const char *prefix, bool exact, uint64_t *ret_
 	return -ENOENT;
 }
 
-/* x86: what the kernel's uprobes emulate: push r64 (50..57, or 41 50..57), nop (90), call and jump (e8, e9,
- * eb). A conditional jump is none that a function begins with. */
+/* Returns true for what the kernel's uprobes emulate on x86: push r64 (50..57, or 41 50..57), nop (90), call
+ * and jump (e8, e9, eb). Conditional jumps too, but no function begins with one. */
 static bool is_cheap(const uint8_t *code)
 {
 	if (code[0] == 0x90 || code[0] == 0xe8 || code[0] == 0xe9 || code[0] == 0xeb)
@@ -133,7 +133,7 @@ int symbol_file_open(int fd, struct symbol_file **ret_file)
 	if (!file)
 		return -ENOMEM;
 	file->fd = fd;
-	/* Reads; a mapping would kill us if the job cut the file short. */
+	/* ELF_C_READ, because a mapping would kill us if the job cut the file short. */
 	file->elf = elf_begin(fd, ELF_C_READ, NULL);
 	if (!file->elf || elf_kind(file->elf) != ELF_K_ELF) {
 		symbol_file_close(file);

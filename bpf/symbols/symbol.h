@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Where in an ELF file a function begins, for a probe. Computed from the program headers: what libbpf 1.1
- * computes from sections is wrong for some layouts.
+ * Where in an ELF file a function begins, for a probe. This is computed from the program headers, because
+ * what libbpf 1.1 computes from sections is wrong for some layouts.
  */
 
 #include <stdbool.h>
@@ -16,14 +16,15 @@ struct symbol_file;
 int symbol_file_open(int fd, struct symbol_file **ret_file);
 struct symbol_file *symbol_file_close(struct symbol_file *file);
 
-/* The name it was linked as (DT_SONAME): tells a copy under another name. "" where there is none. Valid until
- * the file is closed. */
+/* The name that the library was linked as (DT_SONAME), which identifies a copy under another name; "" if
+ * there is none. Valid until the file is closed. */
 const char *symbol_file_soname(const struct symbol_file *file);
 
-/* The file offset to probe of the first exported function whose name begins with prefix (exact: equals it).
- * An `endbr64` in front of a cheap instruction is skipped: a probe on endbr64 is single-stepped, 4 to 5 us a
- * call, one on push, nop, call or jump is emulated, under 1 us. *ret_cheap (may be NULL): the kernel emulates
- * what is there. -ENOENT: not in there; -ENOEXEC: the file is broken. */
+/* The file offset where to probe the first exported function whose name begins with prefix (exact: equals
+ * it). An endbr64 in front of a cheap instruction is skipped, because a probe on endbr64 is single-stepped,
+ * while one on push, nop, call or jump is emulated at a fraction of the cost (probes.c has figures).
+ * *ret_cheap (may be NULL) says whether the kernel emulates what is there. -ENOENT: there is no such
+ * function; -ENOEXEC: the file is broken. */
 int symbol_file_find(const struct symbol_file *file, const char *prefix, bool exact, uint64_t *ret_offset,
 		     bool *ret_cheap);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* An open library, for those who read other parts of it than symbols. */
+/* An open library, for code that reads other parts of it than symbols. */
 
 #include <libelf.h>
 #include <stdbool.h>
@@ -13,5 +13,6 @@ struct symbol_file {
 	const char *soname; /* in the library's string table */
 };
 
-/* Address as linked -> offset in the file. code: of an executable segment only. -ENOEXEC. */
+/* Turns an address as linked into an offset in the file. With code, only executable segments count. -ENOEXEC.
+ */
 int symbol_file_offset(const struct symbol_file *file, uint64_t address, bool code, uint64_t *ret_offset);

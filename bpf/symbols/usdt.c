@@ -36,7 +36,7 @@ static Elf_Scn *section_find(Elf *elf, const char *wanted, GElf_Shdr *ret_header
 	return NULL;
 }
 
-/* The text at *at, which is moved behind it; NULL: it does not end within the note. */
+/* Returns the text at *at and moves *at behind it; NULL if the text does not end within the note. */
 static const char *take_text(const char **at, const char *end)
 {
 	const char *text = *at, *zero = memchr(text, 0, (size_t)(end - text));

@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * USDT probes of an ELF file: the notes that <sys/sdt.h> leaves in .note.stapsdt. Each names a place in the
- * code, one nop, by provider and name.
+ * USDT probes of an ELF file: the notes that <sys/sdt.h> leaves in .note.stapsdt. Each gives a place in the
+ * code, a nop, a provider and a name.
  *
- * A note: three addresses (the place, what .stapsdt.base was when linked, a semaphore or 0), then provider,
- * name and arguments, each ended by a 0. Where the file's .stapsdt.base is elsewhere (prelink), places moved
- * by as much.
+ * A note has three addresses (the place, that of .stapsdt.base when linked, a semaphore or 0), then provider,
+ * name and arguments, each ended by a NUL. If the file's .stapsdt.base has moved (prelink), places have moved
+ * as far.
  */
 
 #include <stddef.h>
@@ -21,7 +21,7 @@ struct usdt_probe {
 	uint64_t semaphore_offset;   /* in the file: a counter of whoever listens; 0: none */
 };
 
-/* Calls visit for each probe until it returns other than 0, which is then the result. Notes that are damaged
- * or point outside of the file are left out. */
+/* Calls visit() for each probe until it returns something else than 0, which is then the result. Notes that
+ * are damaged or point outside of the file are left out. */
 int usdt_each(const struct symbol_file *file, int (*visit)(void *user, const struct usdt_probe *probe),
 	      void *user);

@@ -3,7 +3,8 @@
 
 #include <assert.h>
 
-/* Inlined: faster on short inputs, and the state may live on the stack whatever libxxhash is installed. */
+/* Inlined, which is faster on short inputs and lets the state live on the stack whatever libxxhash is
+ * installed. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -33,7 +33,7 @@ bool chunk_name_is_valid(const char *name, size_t length)
 	return true;
 }
 
-/* What can be told before the checksum: how long the head is. */
+/* Checks what has to be right before the checksum can be computed: the length of the head. */
 static int check_frame(const struct chunk_header *header, uint64_t file_bytes, const char *origin,
 		       struct error *err)
 {
@@ -53,7 +53,7 @@ static int check_frame(const struct chunk_header *header, uint64_t file_bytes, c
 	return 0;
 }
 
-/* Fields that the checksum vouches for may still be wrong: a hostile writer makes good checksums. */
+/* A good checksum does not make the fields right: a hostile writer makes good checksums too. */
 static int check_header(const struct chunk_header *header, uint64_t file_bytes, const char *origin,
 			struct error *err)
 {

@@ -36,7 +36,7 @@ static int digit_value(char c)
 		return c - '0';
 	if (c >= 'a' && c <= 'f')
 		return c - 'a' + 10;
-	return -1; /* upper case too: one id has one text */
+	return -1; /* also for upper case, so that an id has only one text */
 }
 
 int chunk_id_parse(const char *text, struct chunk_id *ret_id)
@@ -74,7 +74,8 @@ void chunk_id_source_init(struct chunk_id_source *source, uint32_t machine, uint
 			  const struct chunk_id *floor)
 {
 	*source = (struct chunk_id_source){.machine = machine, .process = process & 0xffffff};
-	/* Another machine's id of the same microsecond may sort above ours: start one later. */
+	/* Another machine's id of the same microsecond may sort above ours, so start one microsecond later.
+	 */
 	if (floor) {
 		source->time_us = chunk_id_time_us(floor);
 		source->counter = COUNTER_MAX;

@@ -49,7 +49,7 @@ static const char digests_sql[] =
 	"PRAGMA user_version = " TEXT(SCHEMA_VERSION) ";";
 /* clang-format on */
 
-/* In a transaction: of two processes that come here at once, one finds the other's tables. */
+/* In a transaction, so that of two processes that come here at once, one finds the other's tables. */
 static int make_schema(struct sql *db, struct error *err)
 {
 	int64_t version = 0;
@@ -65,7 +65,7 @@ static int make_schema(struct sql *db, struct error *err)
 	return r;
 }
 
-/* With create, makes the tables of a new file. */
+/* Checks that the tables are ours. With create, makes them in a new file. */
 static int check_schema(struct sql *db, bool create, struct error *err)
 {
 	int64_t version = 0, application = 0;
@@ -102,7 +102,7 @@ int meta_schema_add_digests(struct sql *db, struct error *err)
 	return sql_execute(db, digests_sql, err);
 }
 
-/* Pages deep in the file may be damaged though it opens. */
+/* A file that opens may still have damaged pages. */
 static int check_pages(struct sql *db, struct error *err)
 {
 	struct sql_statement *st = NULL;
@@ -152,7 +152,8 @@ static int open_checked(const char *path, enum meta_mode mode, struct sql **ret,
 	return 0;
 }
 
-/* Kept as PATH.damaged, as evidence. Its journal must not be played into the new one. */
+/* Keeps the file as PATH.damaged, as evidence, and removes its journal, which must not be applied to the new
+ * file. */
 static int put_aside(const char *path, struct error *err)
 {
 	_cleanup_(freep) char *journal = NULL, *damaged_path = NULL;

@@ -2,8 +2,8 @@
 /*
  * The metadata store in one SQLite file (meta_schema.h).
  *
- * The rollback journal is kept, not WAL: WAL needs shared memory that network file systems lack. Readers
- * go on while a writer fills its transaction and wait only for its commit.
+ * It uses the rollback journal, not WAL, which needs shared memory that network file systems lack. Readers go
+ * on while a writer fills its transaction, and wait only for its commit.
  */
 #include "dataset/meta.h"
 
@@ -63,7 +63,7 @@ static struct meta_sqlite *sqlite_of(struct meta *m)
 	return (struct meta_sqlite *)((char *)m - offsetof(struct meta_sqlite, meta));
 }
 
-/* A statement ready to bind; prepared once. */
+/* Returns a statement that is ready to bind. It is prepared once. */
 static int prepare(struct meta_sqlite *s, enum statement which, struct sql_statement **ret, struct error *err)
 {
 	int r =
@@ -74,7 +74,7 @@ static int prepare(struct meta_sqlite *s, enum statement which, struct sql_state
 	return r;
 }
 
-/* false: the column holds no bytes of this size. */
+/* Returns false if the column does not hold bytes of this size. */
 static bool column_blob(struct sql_statement *st, int column, void *ret, size_t size)
 {
 	size_t bytes;
@@ -129,8 +129,7 @@ static void sqlite_rollback(struct meta *m, bool forget_pending)
 {
 	struct meta_sqlite *s = sqlite_of(m);
 
-	/* In place of the transaction's content; a failure leaves the floor, which the next writer copes
-	 * with. */
+	/* A failure leaves the floor behind, which the next writer copes with. */
 	if (sql_rollback(s->db) && forget_pending)
 		sql_execute(s->db, "UPDATE state SET pending = NULL", NULL);
 }
@@ -146,9 +145,9 @@ static int set_pending(struct meta_sqlite *s, const struct chunk_id *floor, stru
 	return sql_run(st, err);
 }
 
-/* Two transactions: the floor has to be durable before the first chunk is written. Between them another
- * writer may come first; then this one finds it busy or the version changed, and no harm is done: it has
- * written no chunk yet. */
+/* This takes two transactions, because the floor has to be durable before the first chunk is written. Between
+ * them another writer may come in; this one then finds the metadata busy or its version changed. That does no
+ * harm, because it has written no chunk yet. */
 static int sqlite_begin(struct meta *m, const struct chunk_id *floor, struct meta_info *ret,
 			struct error *err)
 {

@@ -21,7 +21,7 @@ struct shuffle_plan {
 	bool shuffle;
 	uint64_t n_chunks, n_windows;
 	uint64_t *first_sample;   /* n_chunks + 1: number of each chunk's first sample */
-	uint64_t *visits;         /* n_chunks: chunk visited i-th */
+	uint64_t *visits;         /* n_chunks: the chunk that is visited i-th */
 	uint64_t *first_position; /* n_windows + 1: global position of each window's first sample */
 
 	/* The cursor: the samples of one window in visiting order. */
@@ -156,8 +156,8 @@ uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i)
 uint64_t shuffle_window_of(const struct shuffle_plan *plan, uint64_t position)
 {
 	assert(position < plan->first_position[plan->n_windows]);
-	/* The last window that starts at or before the position: empty ones before it start there too. The
-	 * first one starts at 0. */
+	/* The last window that starts at or before the position: empty windows before it may start there too.
+	 * There always is one, since window 0 starts at 0. */
 	return sorted_count(plan->n_windows, i, plan->first_position[i] <= position) - 1;
 }
 

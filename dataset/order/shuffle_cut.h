@@ -17,7 +17,7 @@ struct shuffle_cut {
 	uint32_t max_batch;
 };
 
-/* -EINVAL: a value outside its range, or fewer samples than ranks. */
+/* -EINVAL: a value is out of range, or there are fewer samples than ranks. */
 int shuffle_cut_init(struct shuffle_cut *cut, uint64_t n_samples, uint32_t rank, uint32_t world,
 		     uint32_t batch, bool drop_last);
 

@@ -14,29 +14,29 @@
 #include "lib/text.h"
 #include "lib/units.h"
 
-/* A chunk of several samples, or of the longest one. Of a file that is longer still, which no pack makes, the
- * samples are read one by one. */
+/* No chunk that a pack makes is longer: it holds several samples, or one of the greatest length. The samples
+ * of a longer file are read one by one. */
 #define WHOLE_MAX_BYTES ((uint64_t)CHUNK_SAMPLE_MAX_BYTES + CHUNK_MAX_BYTES)
 
 struct verify {
 	const struct verify_callbacks *callbacks;
 	struct verify_result result;
 	struct store *store;
-	struct snapshot *snapshot; /* NULL: missing or damaged, told already */
-	struct meta *meta;         /* NULL: missing or damaged, told already */
+	struct snapshot *snapshot; /* NULL: missing or damaged, and reported already */
+	struct meta *meta;         /* NULL: missing or damaged, and reported already */
 	struct meta_info info;
 	struct store_object *objects;
 	size_t n_objects;
-	size_t next_object; /* while the metadata's chunks are merged with the store's */
+	size_t next_object; /* place in objects while the metadata's chunks are compared with them */
 	unsigned char *buffer;
 	size_t buffer_bytes;
 };
 
-/* A chunk's file under check. */
+/* A chunk's file that is being checked. */
 struct chunk_file {
 	const struct store_object *object;
 	const char *name;
-	unsigned char *whole; /* all of it, in the buffer; NULL: too long for that */
+	unsigned char *whole; /* all of the file, in the buffer; NULL: it is too long for that */
 	void *head;           /* to be freed; NULL: it is in `whole` */
 	struct chunk_view view;
 };
@@ -106,7 +106,7 @@ static void check_samples(struct verify *v, const struct chunk_file *f)
 	}
 }
 
-/* false: no live sample is in it. */
+/* Returns false if the snapshot does not have the chunk: no sample in it is live. */
 static bool find_snapshot_chunk(const struct verify *v, const struct chunk_id *id, struct snapshot_chunk *ret)
 {
 	uint64_t low = 0, high = v->snapshot ? snapshot_info(v->snapshot)->n_chunks : 0;
@@ -127,7 +127,7 @@ static bool find_snapshot_chunk(const struct verify *v, const struct chunk_id *i
 	return false;
 }
 
-/* The snapshot's samples of this chunk against its records. */
+/* Compares the snapshot's samples of this chunk with its records. */
 static void check_snapshot_chunk(struct verify *v, const struct chunk_view *view, const char *name)
 {
 	struct snapshot_chunk chunk;
@@ -146,7 +146,7 @@ static void check_snapshot_chunk(struct verify *v, const struct chunk_view *view
 	}
 	for (uint64_t i = 0; i < chunk.n_samples; i++) {
 		if (snapshot_sample_get(v->snapshot, chunk.first_sample + i, &s) < 0)
-			continue; /* snapshot_verify() has passed */
+			continue; /* cannot happen: snapshot_verify() has passed */
 		const struct chunk_record *r =
 		    s.record < view->header->n_records ? &view->records[s.record] : NULL;
 
@@ -174,7 +174,7 @@ static int find_digest(struct verify *v, const struct chunk_file *f, struct dige
 	return r < 0 ? error_errno(err, r, "cannot compute the SHA-256 of %s", f->name) : 0;
 }
 
-/* The whole file against what metadata and snapshot have of it. */
+/* Compares the file's digest with those in the metadata and the snapshot. */
 static void check_digest(struct verify *v, const struct chunk_file *f, const struct meta_chunk *known)
 {
 	const struct chunk_id *id = &f->object->id;
@@ -216,7 +216,7 @@ static int read_head(struct verify *v, struct chunk_file *f, struct error *err)
 	return r;
 }
 
-/* Everything about a file, from one read of it. */
+/* Checks everything about a file with one read of it. */
 static void check_file(struct verify *v, struct chunk_file *f, const struct meta_chunk *known)
 {
 	const struct chunk_id *id = &f->object->id;
@@ -263,7 +263,7 @@ static void progress(const struct verify *v)
 				       v->callbacks->context);
 }
 
-/* A chunk of the store that the metadata does not know. */
+/* Reports a chunk in the store that the metadata does not know. */
 static void check_unknown(struct verify *v, const struct store_object *object)
 {
 	char name[STORE_NAME_MAX], text[STORE_NAME_MAX + 160];
@@ -301,7 +301,7 @@ static int check_known(const struct meta_chunk *chunk, void *context)
 	return 0;
 }
 
-/* Each path of the metadata against the snapshot, which was held against the chunks. */
+/* Compares a path of the metadata with the snapshot, which was compared with the chunks before. */
 static int check_path(const struct meta_path *path, void *context)
 {
 	struct verify *v = context;
@@ -346,7 +346,8 @@ static void check_agreement(struct verify *v)
 	char text[200];
 
 	if (info->version != v->info.version) {
-		/* No damage: what a crash between the two leaves, and the older one is whole. */
+		/* A crash between the two commits leaves this. It is no damage: the older snapshot is whole.
+		 */
 		snprintf(text, sizeof(text),
 			 "the snapshot is of version %llu, the metadata of %llu: run `dieselctl snapshot`",
 			 (unsigned long long)info->version, (unsigned long long)v->info.version);

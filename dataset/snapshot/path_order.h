@@ -5,8 +5,8 @@
  * Tree order of paths: in each directory first its files by name, then its subdirectories by name, each
  * with all it holds. Names are compared byte by byte. A directory's samples are contiguous.
  *
- * It is the order of torchvision's ImageFolder.samples: plain byte order of whole paths would put
- * "dog-big/1.jpg" in front of "dog/1.jpg" ('-' sorts before '/'), and classes would be out of order.
+ * This is the order of torchvision's ImageFolder.samples. Plain byte order of whole paths would put
+ * "dog-big/1.jpg" before "dog/1.jpg" ('-' sorts before '/'), and classes out of order.
  */
 
 #include <stdbool.h>
@@ -17,14 +17,14 @@ struct path_text {
 	size_t length;
 };
 
-/* <0, 0, >0. */
+/* Less than, equal to or greater than 0, as for qsort(). */
 int path_order_compare(struct path_text a, struct path_text b);
 
 /* Returns true if the path lies below the directory ("" is the root). */
 bool path_is_below(struct path_text path, struct path_text directory);
 
-/* Compares the path with the directory as a whole: 0 when it lies below it, else as path_order_compare()
- * with any of its files would. */
+/* Compares a path with a directory as a whole: 0 if the path lies below the directory, else what
+ * path_order_compare() returns for the path and any file of the directory. */
 int path_order_compare_directory(struct path_text path, struct path_text directory);
 
 /* The length of the first component if it is a directory, 0 if the path is a file of the root. */

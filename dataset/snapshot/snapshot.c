@@ -38,7 +38,7 @@ static int check_header(const struct snapshot_header *h, uint64_t file_bytes, co
 	return 0;
 }
 
-/* The lengths that the counts ask for. */
+/* Checks that the sections lie in the file and have the lengths that the counts ask for. */
 static int check_sections(const struct snapshot_header *h, const char *origin, struct error *err)
 {
 	const uint64_t needed[SNAPSHOT_N_SECTIONS] = {
@@ -253,7 +253,7 @@ int snapshot_find(const struct snapshot *s, const char *path, size_t path_length
 	uint64_t hash = checksum_xxh3(path, path_length);
 	uint32_t tag = (uint32_t)(hash >> 32);
 
-	/* Bounded whatever the index says: it may have been made to be slow. */
+	/* Bounded, because an index may have been made to be slow. */
 	for (uint64_t i = 0; i < s->n_slots && i < SNAPSHOT_PROBE_MAX; i++) {
 		const struct snapshot_slot *slot = &s->slots[(hash + i) & (s->n_slots - 1)];
 

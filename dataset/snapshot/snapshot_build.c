@@ -15,10 +15,10 @@
 #include "path_order.h"
 #include "snapshot_format.h"
 
-/* While building, a record's path_offset counts in `paths`, in order of arrival. */
+/* While building, path_offset of a record is an offset in `paths`, where paths lie in the order they came. */
 struct snapshot_builder {
 	struct buffer chunks;  /* struct snapshot_chunk_entry */
-	struct buffer digests; /* struct digest: of each chunk, or empty */
+	struct buffer digests; /* struct digest of each chunk; or empty */
 	struct buffer records; /* struct snapshot_record */
 	struct buffer paths;
 	struct buffer classes; /* struct snapshot_class */
@@ -182,7 +182,7 @@ static void order_storage(struct snapshot_builder *b)
 		b->digests.bytes = n_kept * sizeof(*digests);
 }
 
-/* In tree order, so classes come out sorted. Copies the paths in that order. */
+/* Numbers the classes in tree order, which sorts them, and copies the paths in that order. */
 static int number_classes(struct snapshot_builder *b, const uint32_t *tree, struct buffer *ret_paths)
 {
 	struct snapshot_record *records = records_of(b);
@@ -208,7 +208,7 @@ static int number_classes(struct snapshot_builder *b, const uint32_t *tree, stru
 		record->class_index = top.length ? class_index : SNAPSHOT_NO_CLASS;
 		buffer_append(ret_paths, path.text, path.length); /* reserved by the caller */
 	}
-	/* Only now: the comparisons above need the old offsets. */
+	/* Not earlier, because the comparisons above need the old offsets. */
 	for (size_t i = 0, offset = 0; i < n_records_of(b); i++) {
 		records[tree[i]].path_offset = offset;
 		offset += records[tree[i]].path_length;
@@ -225,7 +225,7 @@ static uint64_t slots_for(uint64_t n_samples)
 	return n;
 }
 
-/* false: a search would take more than SNAPSHOT_PROBE_MAX slots. */
+/* Returns false if a search would take more than SNAPSHOT_PROBE_MAX slots. */
 static bool fill_hash(const struct snapshot_builder *b, struct snapshot_slot *slots, uint64_t n_slots)
 {
 	for (uint32_t i = 0; i < n_records_of(b); i++) {
@@ -242,8 +242,8 @@ static bool fill_hash(const struct snapshot_builder *b, struct snapshot_slot *sl
 	return true;
 }
 
-/* A name that is a file and a directory: no file system could show it. In tree order the file of a
- * directory's name comes before it, but not always just before: so look it up. */
+/* Refuses a name that is both a file and a directory, which no file system could show. In tree order a file
+ * that has a directory's name comes before the directory, but not always right before it, so look it up. */
 static int check_conflicts(const struct snapshot_builder *b, const struct snapshot_slot *slots,
 			   uint64_t n_slots, struct error *err)
 {
@@ -354,7 +354,7 @@ int snapshot_builder_finish(struct snapshot_builder *b, uint64_t version, uint64
 
 	if (!tree || !slots || buffer_reserve(&paths, b->paths.bytes) < 0)
 		return error_errno(err, -ENOMEM, "snapshot of %zu samples", n);
-	bool digests = has_digests(b); /* also when no chunk is left */
+	bool digests = has_digests(b); /* asked now, because no chunk may be left below */
 
 	order_storage(b);
 	for (size_t i = 0; i < n; i++)

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Builds the image of a snapshot from metadata, in memory: all chunks first, in id order, then all live
- * paths in any order, then finish. Not thread-safe.
+ * Builds the image of a snapshot from metadata, in memory: add all chunks in id order, then all live paths in
+ * any order, then finish. Not thread-safe.
  */
 
 #include "dataset/meta.h"
@@ -14,8 +14,8 @@ struct snapshot_builder;
 int snapshot_builder_new(struct snapshot_builder **ret);
 void snapshot_builder_free(struct snapshot_builder *b);
 
-/* Chunks that turn out to hold no live sample are left out of the snapshot. -EINVAL: not in id order,
- * or it alone has a digest, or has none. */
+/* A chunk that turns out to hold no live sample is left out of the snapshot. -EINVAL: it does not come in id
+ * order, or it has a digest and the others have none, or the reverse. */
 int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chunk *chunk);
 
 /* -EINVAL: its chunk is unknown; -EOVERFLOW: too many samples for one snapshot. */
@@ -25,7 +25,7 @@ int snapshot_builder_add_path(struct snapshot_builder *b, const struct meta_path
 int snapshot_builder_finish(struct snapshot_builder *b, uint64_t version, uint64_t created_ns,
 			    void **ret_image, size_t *ret_bytes, struct error *err);
 
-/* All of the above from a metadata store. */
+/* Does all of the above from a metadata store. */
 int snapshot_build(struct meta *meta, uint64_t version, uint64_t created_ns, void **ret_image,
 		   size_t *ret_bytes, struct error *err);
 

@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * The bytes of a snapshot file (docs/formats.md): header, then the sections, each 64-byte aligned, in the
- * order of enum snapshot_section, then in format 2 n_chunks x struct digest: the SHA-256 of each chunk's
- * file, in the chunk table's order. A snapshot without digests is of format 1, which older programs read.
- * Little endian.
+ * The bytes of a snapshot file (docs/formats.md): the header; the sections, each 64-byte aligned, in the
+ * order of enum snapshot_section; in format 2 also n_chunks x struct digest, the SHA-256 of each chunk's file
+ * in the chunk table's order. A snapshot without digests has format 1, which older programs read. Little
+ * endian.
  */
 
 #include "dataset/snapshot.h"
@@ -19,7 +19,7 @@
 enum snapshot_section {
 	SNAPSHOT_CHUNKS,  /* n_chunks x struct snapshot_chunk_entry, ids ascending */
 	SNAPSHOT_RECORDS, /* n_samples x struct snapshot_record, in storage order */
-	SNAPSHOT_HASH,    /* a power of two x struct snapshot_slot; at most three quarters are taken */
+	SNAPSHOT_HASH,    /* a power of two of struct snapshot_slot, at most three quarters of them taken */
 	SNAPSHOT_TREE,    /* n_samples x uint32_t: sample numbers in tree order (path_order.h) */
 	SNAPSHOT_PATHS,   /* the paths' bytes, in tree order, no terminators */
 	SNAPSHOT_CLASSES, /* n_classes x struct snapshot_class, names ascending */
@@ -79,7 +79,7 @@ struct snapshot_record {
 	uint8_t reserved[4];
 };
 
-/* Open addressing: a path's search starts at slot (hash mod slots) and goes on to the next slot. */
+/* Open addressing: the search for a path starts at slot (hash mod slots) and goes on with the next ones. */
 struct snapshot_slot {
 	uint32_t sample_plus_1; /* 0: free, the search ends */
 	uint32_t tag;           /* high half of the path's XXH3-64; the low half chooses the first slot */
@@ -100,9 +100,10 @@ _Static_assert(sizeof(struct snapshot_slot) == 8, "stored");
 _Static_assert(sizeof(struct snapshot_class) == 16, "stored");
 _Static_assert(sizeof(struct digest) == 32, "stored");
 
-/* No search in the hash index goes on for longer. At three quarters the longest run of taken slots grows with
- * the logarithm of their number: even of four thousand million samples none comes near. */
+/* The most slots that a search in the hash index looks at. In an index that is three quarters full the
+ * longest run of taken slots grows with the logarithm of their number: even with four thousand million
+ * samples it stays far below this. */
 #define SNAPSHOT_PROBE_MAX 1024u
 
-/* Sample numbers are stored in 32 bits, one value is taken for "free". */
+/* Sample numbers are stored in 32 bits, of which one value means "free". */
 #define SNAPSHOT_MAX_SAMPLES (UINT32_MAX - 1)

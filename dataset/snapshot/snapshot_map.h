@@ -23,7 +23,7 @@ struct snapshot {
 	const struct digest *digests; /* NULL: none */
 };
 
-/* The path of a sample; NULL when the number or the record is out of bounds. */
+/* The path of a sample; its text is NULL when the number or the record is out of bounds. */
 static inline struct path_text snapshot_path(const struct snapshot *s, uint64_t sample)
 {
 	if (sample >= s->info.n_samples)

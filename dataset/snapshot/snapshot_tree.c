@@ -25,8 +25,8 @@ static bool is_before(const struct snapshot *s, uint64_t place, struct path_text
 	return order < 0 || (past && order == 0);
 }
 
-/* The first place in [first, n) whose path lies in the directory or behind it (past: behind it only). In a
- * damaged tree the place means nothing, but it is within [first, n]. */
+/* The first place in [first, n) whose path lies in the directory or behind it; with past, behind it. n if
+ * there is none. In a damaged tree the place means nothing, but it is within [first, n]. */
 static uint64_t find_place(const struct snapshot *s, struct path_text directory, uint64_t first, bool past)
 {
 	return first + sorted_count(s->info.n_samples - first, i, is_before(s, first + i, directory, past));
@@ -36,7 +36,7 @@ int snapshot_list(const struct snapshot *s, const char *directory, size_t direct
 		  struct snapshot_entry *ret)
 {
 	struct path_text dir = {directory, directory_length};
-	/* *cursor is the next place + 1; 0 before the first call. */
+	/* *cursor is the next place + 1, or 0 before the first call. */
 	uint64_t place = *cursor ? *cursor - 1 : find_place(s, dir, 0, false);
 	struct path_text path;
 
@@ -52,7 +52,7 @@ int snapshot_list(const struct snapshot *s, const char *directory, size_t direct
 	if (slash) {
 		entry.name_length = (size_t)(slash - entry.name);
 		entry.is_directory = true;
-		/* From place + 1 on: a step forward also where a damaged tree contradicts itself. */
+		/* From place + 1 on, so that even in a damaged tree each call moves forward. */
 		*cursor =
 		    find_place(s, (struct path_text){path.text, start + entry.name_length}, place + 1, true) +
 		    1;

@@ -70,7 +70,7 @@ static int verify_record(const struct snapshot *s, uint64_t i)
 	    r->offset > c->file_bytes || r->stored_bytes > c->file_bytes - r->offset ||
 	    r->encoding != CHUNK_ENCODING_RAW || r->bytes != r->stored_bytes)
 		return -EBADMSG;
-	/* Within a chunk in the chunk's order: two samples are never one record. */
+	/* Samples of a chunk are in the chunk's order, and no two of them are the same record. */
 	if (i > c->first_sample && s->records[i - 1].record >= r->record)
 		return -EBADMSG;
 	if (snapshot_find(s, path.text, path.length, &found) < 0 || found != i)
@@ -78,7 +78,7 @@ static int verify_record(const struct snapshot *s, uint64_t i)
 	return 0;
 }
 
-/* Paths lie one behind the other: what reading all of them costs is bounded by the file's length. */
+/* Paths must lie one behind the other, so that the file's length bounds the cost of reading all of them. */
 static int verify_path_lengths(const struct snapshot *s, struct error *err)
 {
 	uint64_t sum = 0;
@@ -108,7 +108,7 @@ static int verify_records(const struct snapshot *s, struct error *err)
 	return 0;
 }
 
-/* Strictly ascending paths with numbers in range: so it is a permutation. */
+/* If paths ascend strictly and numbers are in range, the tree is a permutation. */
 static int verify_tree(const struct snapshot *s, struct error *err)
 {
 	int32_t class_index = SNAPSHOT_NO_CLASS;
@@ -143,7 +143,7 @@ static int verify_hash(const struct snapshot *s, struct error *err)
 {
 	uint64_t n_taken = 0;
 
-	/* Every sample is found (verify_record); no slot more than that. */
+	/* verify_record() has found every sample; there must be no more slots than samples. */
 	for (uint64_t i = 0; i < s->n_slots; i++)
 		n_taken += s->slots[i].sample_plus_1 != 0;
 	if (n_taken != s->info.n_samples)
@@ -160,7 +160,7 @@ int snapshot_verify(const struct snapshot *s, struct error *err)
 	if (r == 0)
 		r = verify_hash(s, err);
 	if (r == 0)
-		r = verify_path_lengths(s, err); /* before records, whose paths are read */
+		r = verify_path_lengths(s, err); /* first, because verify_records() reads the paths */
 	if (r == 0)
 		r = verify_records(s, err);
 	if (r == 0)

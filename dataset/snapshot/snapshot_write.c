@@ -58,7 +58,8 @@ int snapshot_build(struct meta *meta, uint64_t version, uint64_t created_ns, voi
 int snapshot_stage(int dataset_fd, const char *dataset_path, const void *image, size_t bytes,
 		   struct error *err)
 {
-	unlinkat(dataset_fd, TMP_FILE, 0); /* a dead writer's: the caller holds the writer lock */
+	unlinkat(dataset_fd, TMP_FILE,
+		 0); /* left by a dead writer, because the caller holds the writer lock */
 	_cleanup_(closep) int fd =
 	    openat(dataset_fd, TMP_FILE, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 

@@ -61,7 +61,7 @@ char *store_describe(const struct store *s, const struct chunk_id *id, char text
 	return text;
 }
 
-/* Most heads are shorter than this, so that one read does it. */
+/* Most heads are shorter than this, so one read is enough for them. */
 #define FIRST_READ_BYTES (64u << 10)
 
 int store_parse_head(struct store *s, const struct chunk_id *id, const void *head, size_t head_bytes,

@@ -2,8 +2,8 @@
 /*
  * Chunks as files of a directory: CHUNKS/<id>.chunk.
  *
- * A file is written as ".<id>.tmp", synced, renamed without replacing, and the directory synced: whoever
- * sees the final name sees the whole file, also after a power cut.
+ * A file is written as ".<id>.tmp", synced, renamed without replacing, and the directory is synced. So
+ * whoever sees the final name sees the whole file, also after a power cut.
  */
 #include "dataset/store.h"
 
@@ -68,7 +68,7 @@ static int write_parts(int fd, const struct iovec *parts, int n_parts)
 	return r;
 }
 
-/* rename that does not replace, also where the file system lacks RENAME_NOREPLACE (NFS). */
+/* Renames without replacing, also where the file system lacks RENAME_NOREPLACE (NFS). */
 static int rename_new(int dir_fd, const char *from, const char *to)
 {
 	if (renameat2(dir_fd, from, dir_fd, to, RENAME_NOREPLACE) == 0)
@@ -167,7 +167,7 @@ static int compare_objects(const void *a, const void *b)
 	return chunk_id_compare(&((const struct store_object *)a)->id, &((const struct store_object *)b)->id);
 }
 
-/* 1: a chunk's name. */
+/* Returns 1 and the id if this is a chunk's name. */
 static int parse_object_name(const char *name, struct chunk_id *ret_id)
 {
 	char text[CHUNK_ID_TEXT];
@@ -186,7 +186,7 @@ static void closedirp(DIR **dir)
 		closedir(*dir);
 }
 
-/* An own open file description: two listings at once do not share a position. */
+/* Opens a file description of its own, so that two listings do not share a position. */
 static int open_listing(const struct store_posix *p, DIR **ret, struct error *err)
 {
 	int fd = openat(p->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

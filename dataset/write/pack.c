@@ -14,9 +14,10 @@
 #include "random.h"
 #include "read_ahead.h"
 
-/* Files read and not yet packed: enough to keep all threads busy, little beside the chunk buffers. */
+/* For files that were read and not packed yet. Keeps all threads busy, and is little beside the chunk
+ * buffers. */
 #define READ_AHEAD_BYTES (64u << 20)
-/* A stream of randomness apart from those of shuffle.c, which start at 0. */
+/* A stream of random numbers that shuffle.c does not use: its streams count from 0. */
 #define STREAM_PACK UINT64_MAX
 
 struct pack {
@@ -40,7 +41,7 @@ static int unreadable(int code, const char *text, void *context)
 	return 0;
 }
 
-/* The dataset must not lie around the source: its own files would be packed, and change while they are. */
+/* The source must not lie in the dataset, whose own files would be packed and change meanwhile. */
 static int check_places(const struct pack_options *o, struct error *err)
 {
 	_cleanup_(freep) char *source = realpath(o->source, NULL), *dataset = realpath(o->dataset, NULL);
@@ -87,7 +88,7 @@ static int scan_source(struct pack *p, struct error *err)
 	return 0;
 }
 
-/* 1: the dataset has the file as it is; 0: not. */
+/* Returns 1 if the dataset has the file as it is now, else 0. */
 static int is_unchanged(struct pack *p, const struct source_file *file, struct error *err)
 {
 	struct path_text path = source_path(p->source, file);
@@ -162,7 +163,7 @@ static int add_item(struct pack *p, const struct read_item *item, struct error *
 		struct error read_err = ERROR_INIT;
 		int r = file_error(p, item, &read_err);
 
-		/* Not for what the machine lacks: that is no property of the file. */
+		/* A lack of memory or descriptors is not the file's fault. */
 		if (r != -ENOMEM && r != -EMFILE && r != -ENFILE)
 			r = unreadable(r, read_err.text, p);
 		if (r < 0 && err)

@@ -12,7 +12,7 @@ static struct source_file *find_record(const struct source *source, const struct
 	return source_find(source, (struct path_text){view->names + r->name_offset, r->name_length});
 }
 
-/* Each of its files is in the source, as it was, and not in an earlier chunk. */
+/* Returns true if each of the chunk's files is in the source, unchanged, and not in an earlier chunk. */
 static bool is_current(const struct source *source, const struct chunk_view *view)
 {
 	if (view->header->flags & CHUNK_FLAG_TOMBSTONE)
@@ -41,7 +41,7 @@ int pack_resume(struct writer *w, struct source *source, uint64_t *ret_n_files, 
 		if (r == -ENOMEM)
 			return error_errno(err, r, "cannot go on where the last run stopped");
 		if (r < 0 || !is_current(source, &view))
-			continue; /* packed again */
+			continue; /* its files are packed again */
 		r = writer_adopt(w, i, err);
 		if (r < 0)
 			return r;

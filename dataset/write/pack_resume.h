@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Takes over what an interrupted run has packed of the same source, and marks those files to be skipped.
- * *ret_n_files: how many. Chunks with anything else are dropped by the commit. */
+/* Adopts the chunks that an interrupted run packed from the same source, and marks their *ret_n_files files
+ * to be skipped. The commit drops chunks that hold anything else. */
 
 #include "dataset/writer.h"
 #include "source.h"

@@ -16,7 +16,7 @@ struct put_item {
 };
 
 struct put_digest {
-	struct chunk_id id; /* first: find_digest() is given one */
+	struct chunk_id id; /* must come first: the search compares a bare id with these */
 	struct digest sha256;
 };
 
@@ -25,7 +25,7 @@ struct put_queue {
 	pthread_t thread;
 	bool started;
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* any of the fields below */
+	pthread_cond_t changed; /* one of the fields below */
 	struct chunk_builder *builders[PUT_QUEUE_BUILDERS];
 	struct chunk_builder *free[PUT_QUEUE_BUILDERS];
 	int n_free;
@@ -51,7 +51,7 @@ static int make_digest(const struct put_item *item, const struct iovec *parts, s
 	return 0;
 }
 
-/* Called locked; unlocks while it writes. */
+/* Called with the lock held, which it releases while it writes. */
 static void write_next(struct put_queue *q)
 {
 	struct put_item item = q->waiting[0];
@@ -98,7 +98,7 @@ static void *run(void *argument)
 	return NULL;
 }
 
-/* Signals go to the threads of the program, not to a library's. */
+/* Signals are blocked, because they are for the program's threads, not for a library's. */
 static int start_thread(struct put_queue *q)
 {
 	sigset_t all, before;

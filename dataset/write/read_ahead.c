@@ -16,7 +16,8 @@
 
 #define N_SLOTS     UINT64_C(1024)
 #define MAX_THREADS 64
-/* Files a thread takes at a time: small ones are read faster than threads can be woken for each. */
+/* How many files a thread takes at a time. Small files are read faster than a thread can be woken for each.
+ */
 #define BATCH 8u
 
 struct slot {
@@ -48,7 +49,7 @@ struct read_ahead {
 
 static int read_file(const struct read_ahead *ra, const struct source_file *file, struct read_item *item)
 {
-	/* O_NONBLOCK: what was a regular file in the walk may have become a FIFO. */
+	/* O_NONBLOCK, because what was a regular file during the walk may have become a FIFO. */
 	_cleanup_(closep) int fd =
 	    openat(ra->source->dir_fd, source_path(ra->source, file).text, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
@@ -63,7 +64,7 @@ static int read_file(const struct read_ahead *ra, const struct source_file *file
 	item->mode = st.st_mode;
 	item->mtime_ns =
 	    st.st_mtim.tv_sec < 0 ? 0 : (uint64_t)st.st_mtim.tv_sec * NS_PER_S + (uint64_t)st.st_mtim.tv_nsec;
-	/* One byte more than there should be: growth is noticed. */
+	/* One byte more than there should be, so that growth is noticed. */
 	item->data = malloc((size_t)st.st_size + 1);
 	if (!item->data)
 		return -ENOMEM;
@@ -75,7 +76,8 @@ static int read_file(const struct read_ahead *ra, const struct source_file *file
 	return r;
 }
 
-/* Called locked. The place the caller waits for is always read, else nothing would ever be released. */
+/* Called with the lock held. The place that the caller waits for may always be read, or nothing would ever be
+ * released. */
 static bool may_read(const struct read_ahead *ra)
 {
 	size_t ahead = ra->next_read - ra->next_out + ra->holding;
@@ -86,7 +88,7 @@ static bool may_read(const struct read_ahead *ra)
 	       ra->used_bytes + ra->source->files[ra->order[ra->next_read]].bytes <= ra->budget_bytes;
 }
 
-/* Called locked. Takes up to BATCH places. */
+/* Called with the lock held. Takes up to BATCH places. */
 static unsigned claim(struct read_ahead *ra, size_t *ret_first)
 {
 	unsigned n = 0;
@@ -144,13 +146,13 @@ static int start_threads(struct read_ahead *ra, unsigned n_threads)
 	int r = 0;
 
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals go to the program's thread */
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's thread */
 	while (ra->n_threads < n_threads && r == 0) {
 		r = -pthread_create(&ra->threads[ra->n_threads], NULL, run, ra);
 		ra->n_threads += r == 0;
 	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return ra->n_threads ? 0 : r; /* fewer will do */
+	return ra->n_threads ? 0 : r; /* fewer threads will do */
 }
 
 int read_ahead_new(const struct source *source, const uint64_t *order, size_t n, unsigned n_threads,
@@ -196,8 +198,8 @@ void read_ahead_free(struct read_ahead *ra)
 	free(ra);
 }
 
-/* Called locked. Threads are woken when there is room for a while, not for each file; and always before the
- * caller could come to wait for a place that none of them has taken. */
+/* Called with the lock held. Threads are woken when there is room for several files, not for each one, and
+ * always before the caller could wait for a place that none of them has taken. */
 static void wake_readers(struct read_ahead *ra)
 {
 	size_t ahead = ra->next_read - ra->next_out;

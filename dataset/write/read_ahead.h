@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * Reads the files of a source ahead of the caller, by several threads, and hands them out in the order
- * asked for. What is read and not yet released stays within a byte budget (one file may exceed it).
+ * Reads the files of a source ahead of the caller with several threads, and hands them out in the order asked
+ * for. What is read and not yet released stays within a byte budget, which a single file may exceed.
  *
- * Thread-safety: one thread calls; the reading threads are the module's own.
+ * Thread-safety: one thread calls; the threads that read are the module's own.
  */
 
 #include "source.h"
@@ -21,10 +21,11 @@ struct read_item {
 	uint64_t mtime_ns;
 };
 
-/* source and order (n numbers of files) are borrowed. max_bytes: a longer file is not read, -EFBIG. */
+/* source and order, which has n numbers of files, are borrowed. A file longer than max_bytes is not read; its
+ * result is -EFBIG. */
 int read_ahead_new(const struct source *source, const uint64_t *order, size_t n, unsigned n_threads,
 		   uint64_t budget_bytes, uint64_t max_bytes, struct read_ahead **ret);
 void read_ahead_free(struct read_ahead *ra);
 
-/* The next file; waits for it. Call n times at most. The data is valid until the next call. */
+/* Waits for the next file. Call it at most n times. The data is valid until the next call. */
 struct read_item read_ahead_next(struct read_ahead *ra);

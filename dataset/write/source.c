@@ -17,7 +17,7 @@
 #include "lib/sorted.h"
 #include "lib/text.h"
 
-/* Each level holds a file descriptor; deeper trees are loops in all but name. */
+/* Each level holds a file descriptor. A tree that is deeper is a loop in all but name. */
 #define MAX_DEPTH 128
 
 /* A directory that is being walked, and the ones above it. */

@@ -20,7 +20,7 @@ struct source_file {
 	uint64_t bytes;
 	uint64_t mtime_ns;
 	uint16_t path_length;
-	bool skip; /* set by the packer: it has this one already */
+	bool skip; /* set by the packer if it has this file already */
 };
 
 struct source {
@@ -32,10 +32,11 @@ struct source {
 	uint64_t n_other; /* no regular files */
 };
 
-/* Called for what cannot be read; what it returns ends the walk, unless it is 0. */
+/* Called for what cannot be read. A result other than 0 ends the walk, which returns it. */
 typedef int source_unreadable_callback(int code, const char *text, void *context);
 
-/* exclude: a directory to leave out, by device and inode (the dataset, should it lie in the source). */
+/* The directory with exclude_device and exclude_inode is left out: the dataset, should it lie in the source.
+ */
 int source_scan(const char *root, dev_t exclude_device, ino_t exclude_inode,
 		source_unreadable_callback *unreadable, void *context, struct source **ret,
 		struct error *err);

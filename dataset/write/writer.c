@@ -109,7 +109,7 @@ int writer_delete(struct writer *w, const char *path, size_t path_length, struct
 	return add_record(w, &sample, CHUNK_FLAG_TOMBSTONE, err);
 }
 
-/* Of what was written, or, of a chunk that was there, of what is found. */
+/* The digest is of what was written, or, for a chunk that was there already, of the file as it is found. */
 static int add_digest(struct writer *w, const struct chunk_id *id, struct error *err)
 {
 	struct digest sha256;
@@ -134,7 +134,7 @@ static int replay(struct writer *w, const struct chunk_id *id, struct error *err
 	return r < 0 ? r : add_chunk(w, &view, err);
 }
 
-/* 0: there is none that can be read. */
+/* The version of the snapshot; 0: there is none that can be read. */
 static uint64_t snapshot_version(const struct writer *w)
 {
 	struct snapshot *snapshot;
@@ -147,7 +147,7 @@ static uint64_t snapshot_version(const struct writer *w)
 	return version;
 }
 
-/* Above all that anybody may have seen, also when the metadata was lost. */
+/* A version above all that anybody may have seen, also if the metadata was lost. */
 static uint64_t next_version(const struct writer *w)
 {
 	uint64_t seen = w->rebuilt ? snapshot_version(w) : 0;
@@ -155,7 +155,7 @@ static uint64_t next_version(const struct writer *w)
 	return (seen > w->info.version ? seen : w->info.version) + 1;
 }
 
-/* From the metadata as this transaction leaves it. */
+/* Builds the snapshot from the metadata as this transaction leaves it. */
 static int stage_snapshot(struct writer *w, uint64_t version, struct error *err)
 {
 	_cleanup_(freep) void *image = NULL;
@@ -182,7 +182,7 @@ static int commit_version(struct writer *w, uint64_t version, struct error *err)
 	return 0;
 }
 
-/* Leftovers that nobody wants: only once the commit made them meaningless. */
+/* Removes leftovers that nobody adopted. Only the commit has made them meaningless. */
 static void drop_leftovers(struct writer *w)
 {
 	size_t n, adopted = 0;
@@ -194,7 +194,7 @@ static void drop_leftovers(struct writer *w)
 			adopted++;
 		else
 			store_remove(w->store, &leftovers[i].id,
-				     NULL); /* or it stays, unknown to the metadata */
+				     NULL); /* if this fails it stays, unknown to the metadata */
 	}
 }
 
@@ -219,7 +219,7 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 		result.version = next_version(w);
 		r = commit_version(w, result.version, err);
 	} else if (r == 0 && w->info.version && snapshot_version(w) != w->info.version) {
-		r = writer_snapshot(w, err); /* an earlier writer died before it came to that */
+		r = writer_snapshot(w, err); /* an earlier writer died before it did */
 	}
 	if (r < 0)
 		return r;

@@ -15,7 +15,8 @@
 #include "snapshot_build.h"
 #include "writer_private.h"
 
-/* 1: the directory holds a dataset (or the beginning of one); 0: it is empty; -ENOTEMPTY: other things. */
+/* Returns 1 if the directory holds a dataset or the beginning of one, 0 if it is empty, or -ENOTEMPTY if it
+ * holds other things. */
 static int inspect_directory(int dir_fd, const char *path, struct error *err)
 {
 	int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), result = 0;
@@ -61,7 +62,7 @@ static int open_directory(struct writer *w, enum writer_purpose purpose, struct 
 	return r < 0 ? r : 0;
 }
 
-/* New ids are above this one, whatever the clock says. */
+/* Makes new ids come above this one, whatever the clock says. */
 static void raise_ids(struct writer *w, const struct chunk_id *id)
 {
 	if (chunk_id_time_us(id) >= w->ids.time_us)
@@ -82,8 +83,9 @@ static int list_objects(struct writer *w, struct error *err)
 	return r;
 }
 
-/* Chunks that the store has and the metadata not, from the pending floor on. The writer's lock is held, so
- * nobody adds to them. All chunks of the metadata are below: its newest, too. */
+/* Leftovers are the chunks at or above the pending floor that the store has and the metadata has not. Nobody
+ * adds to them while the writer lock is held. All chunks of the metadata, the newest one too, lie below them.
+ */
 static void count_leftovers(struct writer *w)
 {
 	const struct chunk_id *floor = w->info.has_pending ? &w->info.pending : NULL;
@@ -108,7 +110,7 @@ static int begin(struct writer *w, enum writer_purpose purpose, struct error *er
 		r = list_objects(w, err);
 	if (r < 0)
 		return r;
-	/* Refused before anything is written, the pending floor too. */
+	/* Refuse before anything is written, even the pending floor. */
 	if (purpose != WRITER_REBUILD && w->info.version == 0 && !w->info.has_pending && w->n_objects)
 		return error_set(err, -ESTALE,
 				 "%s has %zu chunk%s but lost its metadata: run `dieselctl rebuild %s`",
@@ -126,7 +128,7 @@ static int begin(struct writer *w, enum writer_purpose purpose, struct error *er
 	return r;
 }
 
-/* Where the metadata is lost, the snapshot says whether the dataset had them. */
+/* If the metadata is lost, the snapshot says whether the dataset had digests. */
 static bool snapshot_has_digests(const struct writer *w)
 {
 	struct snapshot *snapshot;
@@ -178,7 +180,7 @@ int writer_open(const char *dataset_path, enum writer_purpose purpose, uint64_t 
 	return 0;
 }
 
-/* Only what this writer made itself, and only when it is empty. */
+/* Removes the directory only if this writer made it and it is empty. */
 static void remove_directory(const struct writer *w)
 {
 	if (unlinkat(w->dir_fd, "chunks", AT_REMOVEDIR) < 0 && errno != ENOENT)
@@ -187,7 +189,7 @@ static void remove_directory(const struct writer *w)
 	rmdir(w->path);
 }
 
-/* Whether the store has nothing but what the metadata knows. */
+/* Returns true if the store has nothing but what the metadata knows. */
 static bool leaves_nothing(const struct writer *w)
 {
 	struct store_object *objects;

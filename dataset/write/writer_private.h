@@ -11,7 +11,7 @@
 struct writer {
 	char *path;
 	int dir_fd;
-	bool made_directory; /* by this writer: to be removed again when nothing comes of it */
+	bool made_directory; /* by this writer, which removes it again when nothing comes of it */
 	uint64_t chunk_bytes;
 	enum writer_purpose purpose;
 	bool keeps_digests;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Files of reports/page and docs that are built into the program. Not terminated: length counts. */
+/* Files of reports/assets/page and docs that are built into the program. They are not NUL-terminated. */
 
 #include <stddef.h>
 

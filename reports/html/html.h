@@ -36,11 +36,11 @@ void html_about(const struct html *html);
 /* {"steps", "lanes", "what_if", "stacks", ...}: see page/page.js */
 void html_data(const struct html *html);
 
-/* Opens a section with its heading; hint: NULL for none. All three are texts of our own. */
+/* Opens a section with its heading; hint may be NULL. None of these texts is escaped. */
 void html_section(const struct html *html, const char *id, const char *title, const char *hint);
 
-/* A table row's meter: a bar that fills `ratio` of its cell. */
+/* Writes a table cell with a bar that fills `ratio` of it. */
 void html_meter(const struct html *html, double ratio, const char *class_name);
 
-/* <td class=n>: text of our own, no escaping. */
+/* Writes <td class=n> with text that is not escaped. */
 __attribute__((format(printf, 2, 3))) void html_number(const struct html *html, const char *format, ...);

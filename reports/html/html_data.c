@@ -10,14 +10,16 @@
  * What the charts are drawn from. Times are microseconds since the start of the window, as small integers.
  *
  *   wall   length of the window
- *   warmup length of what is left out of the verdict, at its start
- *   merged steps that one entry of `steps` stands for
+ *   warmup length of the part at its start that the verdict leaves out
+ *   merged how many steps an entry of `steps` stands for
  *   steps  [begin, end, then the shares in the order of enum analysis_share], flat
- *   cell   of the lanes, 0: exact
+ *   cell   length of the pieces that lanes are made of, 0: they are exact
  *   states names of enum lane_state
- *   lanes  {name, role, tid, segments: [gap to the one before, length, state], batches: [begin, length]},
- * flat wakes  [made runnable, ran, from lane, to lane], flat levels [at, batches ready], flat curves by axis:
- * {here, points: [x, speed-up, low, high, fetch, prep], flat} stacks [frames, samples], flat
+ *   lanes  {name, role, tid, segments: [gap to the one before, length, state], batches: [begin, length]}
+ *   wakes  [made runnable, ran, from lane, to lane], flat
+ *   levels [at, batches ready], flat
+ *   curves by axis: {here, points: [x, speed-up, low, high, fetch, prep], flat}
+ *   stacks [frames, samples], flat
  */
 #define STEPS_MAX  5000
 #define WAKES_MAX  3000
@@ -46,7 +48,7 @@ static void print_number(const struct html *html, double value, bool comma)
 		fputs("null", html->stream);
 }
 
-/* Neighbours become one entry where there are more steps than a screen can show. */
+/* If there are more steps than a screen can show, neighbours share an entry. */
 static void steps(const struct html *html)
 {
 	const struct analysis *analysis = html->analysis;

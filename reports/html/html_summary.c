@@ -74,7 +74,7 @@ static void share_row(const struct html *html, const struct share_row *row)
 	fprintf(html->stream, "<td class=\"meaning\">%s</td></tr>\n", row->meaning);
 }
 
-/* A part of a share, of the whole window. */
+/* A part of a share. It is measured over the whole window. */
 static void part_row(const struct html *html, const char *class_name, const char *name, const char *meaning,
 		     uint64_t ns)
 {
@@ -129,7 +129,7 @@ static void shares(const struct html *html)
 	for (size_t i = 0; i < SHARE_COUNT; i++) {
 		const struct share_look *look = &share_looks[i];
 
-		/* Left out of these, or not known: the words below tell. */
+		/* Left out of these shares or not known: the text below says which. */
 		if (look->share == SHARE_COMPILING && !shown.ns[SHARE_COMPILING])
 			continue;
 		share_row(html,
@@ -183,7 +183,7 @@ void html_summary(const struct html *html)
 		shares(html);
 }
 
-/* An axis from 1x to the largest bound of all actions. */
+/* Draws the gain on an axis from 1x to the largest bound of all actions. */
 static void gain_chart(const struct html *html, const struct analysis_action *action, double most)
 {
 	double low = isfinite(action->gain.low) ? action->gain.low : action->gain.value;
@@ -274,7 +274,7 @@ void html_figures(const struct html *html)
 	const struct page_cache *cache = analysis->page_cache;
 	struct report_shares shown = report_shares(analysis);
 	size_t n_steps = report_n_steps(analysis);
-	/* Reads of mapped files are no calls. */
+	/* Reads of mapped files are not calls, so used_bytes may be larger. */
 	uint64_t bytes =
 	    cache && cache->used_bytes > analysis->read_bytes ? cache->used_bytes : analysis->read_bytes;
 	char text[24];

@@ -39,7 +39,7 @@ static int set_shares(json_t *root, const struct analysis *analysis)
 	return r | json_object_set_new(root, "shares", shares);
 }
 
-/* The 95 % interval of each share; null: it is exact. */
+/* Sets the 95 % interval of each share, or null if the shares are exact. */
 static int set_share_intervals(json_t *root, const struct analysis *analysis)
 {
 	json_t *intervals = analysis->approximate && judged(analysis) ? json_object() : json_null();
@@ -61,7 +61,7 @@ static int set_share_intervals(json_t *root, const struct analysis *analysis)
 	return r | json_object_set_new(root, "share_intervals", intervals);
 }
 
-/* Without warm-up: what the verdict is of. */
+/* Sets what the verdict is about: the window without warm-up. */
 static int set_steady(json_t *root, const struct analysis *analysis)
 {
 	struct report_shares shown = report_shares(analysis);
@@ -168,7 +168,7 @@ static int set_evidence(json_t *root, const struct analysis *analysis)
 	return r | json_object_set_new(root, "evidence", list);
 }
 
-/* A speed-up of 0 is none: nothing was predicted. */
+/* A speed-up of 0 means that nothing was predicted. */
 static json_t *action_gain(const struct analysis_action *action)
 {
 	return action->gain.value > 0 ? json_estimate(&action->gain) : json_null();

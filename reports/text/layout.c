@@ -18,7 +18,7 @@ void layout_style(const struct layout *layout, enum layout_style style)
 		fprintf(layout->stream, "\033[%sm", codes[style]);
 }
 
-/* Characters of UTF-8 text: bytes that do not continue one. */
+/* Counts the characters of UTF-8 text: the bytes that do not continue one. */
 static unsigned int columns_of(const char *text, size_t n_bytes)
 {
 	unsigned int n = 0;
@@ -58,7 +58,7 @@ char *layout_printable(const struct layout *layout, char *buffer, size_t size, c
 	return buffer;
 }
 
-/* Bytes of the characters that fill at most so many columns; at least one character. */
+/* Counts the bytes of the characters that fill at most so many columns; takes at least one character. */
 static size_t bytes_of(const char *text, size_t n_bytes, unsigned int columns)
 {
 	size_t n = 0;
@@ -115,7 +115,7 @@ void layout_bar_columns(const struct layout_part *parts, size_t n_parts, unsigne
 	for (size_t i = 0; i < n_parts; i++) {
 		double exact = parts[i].ratio * columns;
 
-		/* Half a column shows as one, so that a small share is still seen. */
+		/* Half a column and more shows as one, so that a small share is still visible. */
 		ret_columns[i] = exact > 0 ? (unsigned int)(exact + 0.5) : 0;
 		sum += ret_columns[i];
 		if (parts[i].ratio > parts[largest].ratio)

@@ -29,21 +29,21 @@ struct layout {
 /* Switches the style on; STYLE_PLAIN switches all off. Prints nothing without colour. */
 void layout_style(const struct layout *layout, enum layout_style style);
 
-/* An empty line, and a heading on a line of its own. */
+/* Prints an empty line and a heading on a line of its own. */
 void layout_heading(const struct layout *layout, const char *text);
 
 #define LAYOUT_MARGIN 2
 
-/* A wrapped paragraph within the margin. */
+/* Prints a wrapped paragraph within the margin. */
 void layout_line(const struct layout *layout, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Text from outside, made fit for the stream: no control characters, no bytes it cannot show. Returns buffer.
- */
+/* Makes text from outside fit for the stream: without control characters and bytes that it cannot show.
+ * Returns buffer. */
 char *layout_printable(const struct layout *layout, char *buffer, size_t size, const char *text);
 
-/* Words of text, wrapped to the width; the first line goes on at column `at`, others begin at `indent`. Ends
- * with a newline. A word that is longer than a line is cut in pieces. Columns are counted in characters, so
- * the text may be UTF-8. */
+/* Prints text wrapped to the width, and a newline. The first line goes on at column `at`, the others begin at
+ * `indent`. A word that is longer than a line is cut in pieces. Columns are counted in characters, so the
+ * text may be UTF-8. */
 void layout_wrap(const struct layout *layout, const char *text, unsigned int at, unsigned int indent);
 
 struct layout_part {
@@ -52,11 +52,11 @@ struct layout_part {
 	enum layout_style style;
 };
 
-/* A bar of `columns` characters: every part that is not zero gets its rounded share, the rounding error goes
- * to the largest. */
+/* Prints a bar of `columns` characters: each part gets its rounded share, and the largest takes the rounding
+ * error. */
 void layout_bar(const struct layout *layout, const struct layout_part *parts, size_t n_parts,
 		unsigned int columns);
 
-/* The same without drawing: how many columns each part gets. Sums to columns when the ratios sum to 1. */
+/* How many columns each part of such a bar gets. They sum to columns if the ratios sum to 1. */
 void layout_bar_columns(const struct layout_part *parts, size_t n_parts, unsigned int columns,
 			unsigned int *ret_columns);

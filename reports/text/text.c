@@ -53,7 +53,7 @@ static void share_row(const struct layout *layout, const struct analysis *analys
 	uint64_t ns = shown->ns[look->share];
 	bool known = analysis_share_known(analysis, look->share);
 
-	/* What is left out is no row of these: a line says how long it was. */
+	/* Compiling that is left out of these shares has no row; a line says how long it took. */
 	if (look->share == SHARE_COMPILING && known && !ns)
 		return;
 	snprintf(percent, sizeof(percent), analysis->approximate ? "%.0f %%" : "%.1f %%",
@@ -100,7 +100,7 @@ static void shares(const struct layout *layout, const struct analysis *analysis)
 		layout_line(layout, "%s", text);
 }
 
-/* What the shares and the lines above do not say: parts of them. */
+/* Prints what parts of the shares were due to. */
 static void asides(const struct layout *layout, const struct analysis *analysis)
 {
 	uint64_t noise_ns = analysis->observed_ns / 100;
@@ -152,7 +152,7 @@ static void evidence(const struct layout *layout, const struct analysis *analysi
 	for (size_t i = 0; i < analysis->n_evidence; i++) {
 		const struct analysis_evidence *item = &analysis->evidence[i];
 
-		/* Below a thousandth of the window it is noise. */
+		/* Less than a thousandth of the window is noise. */
 		if (wall_s <= 0 || (double)item->ns / (double)NS_PER_S < wall_s / 1000)
 			continue;
 		fprintf(layout->stream, "%*s%10s  %-6s %-19s%s\n", MARGIN, "",

@@ -14,10 +14,11 @@
 #define FUNCTIONS_SHOWN 3
 #define RANKS_SHOWN     16
 
-#define NOTABLE_WAIT 0.05 /* less data wait needs no cure */
+#define NOTABLE_WAIT 0.05 /* a smaller share of data wait needs no cure */
 #define NOTABLE      0.01 /* a smaller part is left out */
 
-/* The size that brings most of the bytes: reads of nothing, at the end of each file, are many. */
+/* Names the size of reads that brought most of the bytes; the most frequent size may be 0, at the end of each
+ * file. */
 static void most_reads(const struct page_cache *cache, char *text, size_t size)
 {
 	double bytes_most = 0;

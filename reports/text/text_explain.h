@@ -13,5 +13,5 @@ void text_gpu(const struct layout *layout, const struct analysis *analysis);
 void text_phases(const struct layout *layout, const struct analysis *analysis);
 void text_checkpoints(const struct layout *layout, const struct analysis *analysis);
 void text_ranks(const struct layout *layout, const struct analysis *analysis);
-/* What by itself would end the stall. */
+/* What would end the data wait by itself. */
 void text_needed(const struct layout *layout, const struct analysis *analysis);

@@ -9,8 +9,8 @@
 #include "escape.h"
 
 /*
- * Seconds of stall and of computing are wall seconds of the trainer and sum to the time of its steps: head of
- * line is taken out of preprocess, the wait for the GPU out of computing. Seconds of workers are
+ * Seconds of stall and of computing are wall seconds of the trainer and sum to the time of its steps. Head of
+ * line is not counted in preprocess too, nor the wait for the GPU in computing. Seconds of workers are
  * thread-seconds. Labels never hold a step, a process or a path.
  */
 struct metrics {
@@ -24,8 +24,8 @@ static bool is_script(const char *name, size_t length)
 	return length > 3 && !memcmp(name + length - 3, ".py", 3);
 }
 
-/* The first Python script of the command line, or else its program, without folders: as a person would call
- * the job. */
+/* Names the job as a person would: by the first Python script of the command line, or else by its program,
+ * without folders. */
 static void job_name(struct metrics *metrics)
 {
 	const char *at = metrics->analysis->command;
@@ -55,7 +55,7 @@ static void family(const struct metrics *metrics, const char *name, const char *
 	fprintf(metrics->stream, "# HELP %s %s\n", name, help);
 }
 
-/* One sample; label may be NULL. rank < 0: not of a rank. */
+/* Writes a sample. label may be NULL; rank < 0: it is not a rank's. */
 static void sample(const struct metrics *metrics, const char *name, int rank, const char *label,
 		   const char *value_of_label, double value)
 {
@@ -76,7 +76,7 @@ static double s(uint64_t ns)
 	return (double)ns / (double)NS_PER_S;
 }
 
-/* Steps of at most so long; those apart are no samples of a step. */
+/* Counts the steps that took at most so long, without those apart. */
 static size_t count_steps(const struct analysis *analysis, double most_s, double *ret_sum_s)
 {
 	size_t n = 0;
@@ -122,7 +122,7 @@ static void steps(const struct metrics *metrics)
 		return;
 	family(metrics, "diesel_steps", "counter", NULL, "Training steps in the window.");
 	sample(metrics, "diesel_steps_total", 0, NULL, NULL, (double)report_n_steps(analysis));
-	/* Sampled, steps were counted, and none is known by itself. */
+	/* In a sampled recording only the number of steps is known. */
 	if (!analysis->approximate && analysis->n_steps)
 		step_durations(metrics);
 }
@@ -232,7 +232,7 @@ static void reads(const struct metrics *metrics)
 	sample(metrics, "diesel_major_fault_seconds_total", -1, NULL, NULL, s(cache->mapped.fault_ns));
 }
 
-/* Of each axis its ends and what is between them; they are few. */
+/* Writes all points of each axis; they are few. */
 static void what_if(const struct metrics *metrics)
 {
 	static const char *const axes[WHAT_IF_AXES] = {"cache", "workers", "storage", "device",

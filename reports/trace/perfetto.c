@@ -7,7 +7,7 @@
 #include "analyzer/analysis.h"
 #include "perfetto_trace.h"
 
-/* Ids of tracks: kinds are apart from each other, and 0 is Perfetto's own. */
+/* Ids of tracks. Each kind has a range of its own, and 0 is Perfetto's. */
 enum track_base {
 	TRACKS_OF_JOB = 1,
 	TRACK_STEPS = 2,
@@ -25,7 +25,7 @@ struct perfetto {
 	const struct analysis *analysis;
 };
 
-/* The process of the trainer has the first id; each other the one of its first lane. */
+/* The trainer's process has the first id; every other one has that of its first lane. */
 static uint64_t process_of(const struct perfetto *perfetto, size_t lane)
 {
 	const struct lanes *lanes = perfetto->analysis->lanes;

@@ -166,7 +166,7 @@ static void add_text(struct perfetto_trace *trace, struct protobuf *buffer, uint
 	free(utf8);
 }
 
-/* `part`, if a field is given, holds what kind of track it is. */
+/* If part_field is given, `part` holds the description of that kind of track. */
 static void write_track(struct perfetto_trace *trace, uint64_t uuid, uint64_t parent, const char *name,
 			uint32_t part_field, int rank)
 {
@@ -215,8 +215,8 @@ void perfetto_counter(struct perfetto_trace *trace, uint64_t uuid, uint64_t pare
 	write_track(trace, uuid, parent, name, TRACK_COUNTER, rank);
 }
 
-/* The name's id; the packet that is being made says what it stands for when it is new. 0: the table is full.
- */
+/* Returns the name's id, or 0 if the table is full. If the name is new, the packet that is being made defines
+ * it. */
 static uint64_t intern(struct perfetto_trace *trace, const char *name)
 {
 	struct protobuf entry = {0}, data = {0};
@@ -242,7 +242,7 @@ static uint64_t intern(struct perfetto_trace *trace, const char *name)
 	return iid;
 }
 
-/* The event's fields beyond these are in `body` already. */
+/* The event's other fields are in `body` already. */
 static void write_event(struct perfetto_trace *trace, uint64_t track, uint64_t at_ns, unsigned int kind,
 			const char *name)
 {

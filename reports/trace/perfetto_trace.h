@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * A Perfetto trace, packet by packet, gzipped onto a stream: track descriptors first, then track events in
- * any order of time but with each track's own events in order. Field numbers are those of
- * protos/perfetto/trace of Perfetto, which never change. All times are CLOCK_MONOTONIC ns.
+ * A Perfetto trace, written packet by packet and gzipped onto a stream. Track descriptors come first, then
+ * track events, which must be in order of time within each track. Field numbers are those of Perfetto's
+ * protos/perfetto/trace, which never change. All times are CLOCK_MONOTONIC ns.
  */
 
 #include <stdint.h>
@@ -15,14 +15,14 @@
 
 struct perfetto_trace;
 
-/* Writes the clocks. -ENOMEM. snapshot may be of zeros: then the trace's own clock is all there is. */
+/* Starts a trace and writes the clocks, unless snapshot is all zeros. 0 or -ENOMEM. */
 int perfetto_trace_new(FILE *stream, const struct clock_snapshot *snapshot,
 		       struct perfetto_trace **ret_trace);
 
-/* Writes what is left; 0, -ENOMEM, or the stream's error. Frees in every case; NULL is fine. */
+/* Writes what is left, and frees the trace in any case. 0, -ENOMEM, or the stream's error. NULL is fine. */
 int perfetto_trace_finish(struct perfetto_trace *trace);
 
-/* Tracks. Names may be from outside. uuids are the caller's, not 0. */
+/* Tracks. Names may come from outside. The caller chooses the uuids, which are not 0. */
 void perfetto_process(struct perfetto_trace *trace, uint64_t uuid, uint32_t pid, const char *name, int rank);
 void perfetto_thread(struct perfetto_trace *trace, uint64_t uuid, uint64_t process, uint32_t pid,
 		     uint32_t tid, const char *name, int rank);
@@ -44,7 +44,7 @@ struct perfetto_slice {
 };
 
 void perfetto_slice(struct perfetto_trace *trace, const struct perfetto_slice *slice);
-/* A moment that an arrow leaves (`arrives` false) or ends in. flow: an id of its own for each arrow. */
+/* A moment at which an arrow starts or, with arrives, ends. Each arrow has a flow id of its own. */
 void perfetto_arrow(struct perfetto_trace *trace, uint64_t track, uint64_t at_ns, const char *name,
 		    uint64_t flow, bool arrives);
 void perfetto_value(struct perfetto_trace *trace, uint64_t track, uint64_t at_ns, int64_t value);

@@ -2,9 +2,8 @@
 #pragma once
 
 /*
- * The wire format of Protocol Buffers, as far as a writer needs it: fields in a growing buffer. A failed
- * allocation leaves `failed` set and everything after it without effect, so that one look at the end is
- * enough.
+ * The wire format of Protocol Buffers, as far as a writer needs it: fields in a growing buffer. After a
+ * failed allocation `failed` is set and nothing more has an effect, so checking once at the end is enough.
  */
 
 #include <stdbool.h>
@@ -18,7 +17,7 @@ struct protobuf {
 };
 
 void protobuf_free(struct protobuf *buffer);
-/* Empty again, with its memory kept. */
+/* Empties the buffer and keeps its memory. */
 void protobuf_reset(struct protobuf *buffer);
 
 /* int32, int64, uint32, uint64, bool and enums; negative values as two's complement. */

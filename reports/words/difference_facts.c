@@ -7,7 +7,7 @@
 #include "analyzer/analysis.h"
 #include "lib/units.h"
 
-#define ALIKE_RATIO 0.02 /* quantities nearer than that are the same */
+#define ALIKE_RATIO 0.02 /* quantities that differ by less count as the same */
 
 struct facts {
 	struct difference_fact *items;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What else differs between two recordings, beyond shares and speed: what may explain the change. */
+/* What differs between two recordings besides shares and speed, and may explain the change. */
 
 #include <stddef.h>
 
@@ -14,6 +14,6 @@ struct difference_fact {
 	char a[256], b[256];
 };
 
-/* Only those that differ. Returns how many. */
+/* Fills in the facts that differ. Returns how many there are. */
 size_t difference_facts(const struct report_difference *difference,
 			struct difference_fact ret_facts[DIFFERENCE_FACTS_MAX]);

@@ -8,7 +8,7 @@
 #include "lib/text.h"
 #include "lib/utf8.h"
 
-/* What one ASCII character is written as here; NULL: as itself. */
+/* Returns what an ASCII character is written as; NULL: as itself. */
 typedef const char *(*replace_fn)(char c);
 
 static void write_ascii(FILE *stream, char c, replace_fn replace)

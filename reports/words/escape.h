@@ -3,8 +3,8 @@
 
 /*
  * Text from outside (file names, command lines, names of threads and functions) made harmless for where it is
- * written. Control characters and bytes that are no UTF-8 are written as \xHH (lib/utf8.h), whatever the
- * place, unless it has a form of its own for them.
+ * written. Control characters, and bytes that are not UTF-8, are written as \xHH (lib/utf8.h) unless the
+ * format has its own form for them.
  */
 
 #include <stdio.h>

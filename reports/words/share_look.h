@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* How the shares are called and explained to people, in every report for them. */
+/* What the shares are called, and how they are explained, in all reports for people. */
 
 #include "analyzer/analysis.h"
 

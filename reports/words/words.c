@@ -11,7 +11,7 @@
 #include "lib/units.h"
 #include "share_look.h"
 
-#define NOTABLE_PERCENT 0.5 /* less than that is rounded to 0: not worth a word */
+#define NOTABLE_PERCENT 0.5 /* less is rounded to 0 and not worth a word */
 
 __attribute__((format(printf, 3, 4))) static void append(char *buffer, size_t size, const char *format, ...)
 {
@@ -62,7 +62,7 @@ char *words_verdict(char *buffer, size_t size, const struct analysis *analysis)
 	return buffer;
 }
 
-/* "compiling 66 %, device 30 %": those that are no small part. */
+/* "compiling 66 %, device 30 %": the shares that are not small. */
 static void append_shares(char *buffer, size_t size, const uint64_t share_ns[SHARE_COUNT], uint64_t wall_ns)
 {
 	for (size_t i = 0, n = 0; i < SHARE_COUNT; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Sentences that every report for people says in the same words. Each fills the buffer and returns it. */
+/* Sentences that are the same in every report for people. Each function fills the buffer and returns it. */
 
 #include <stddef.h>
 
@@ -18,18 +18,17 @@ char *words_warmup(char *buffer, size_t size, const struct analysis *analysis);
  * where all was recorded. */
 char *words_unrecorded(char *buffer, size_t size, const struct analysis *analysis);
 
-/* "Of all 70.2 s: compiling 66 %, device 30 %." With compiling in it that the shares shown are without;
- * else "". */
+/* "Of all 70.2 s: compiling 66 %, device 30 %." if the shares that are shown leave out compiling; else "". */
 char *words_whole(char *buffer, size_t size, const struct analysis *analysis);
 
 /* "Compiling took 12.3 s, once. Validation: 2 passes, 3.1 s, of it 1.2 s data wait. 3 such steps are left
  * out." */
 char *words_apart(char *buffer, size_t size, const struct analysis *analysis);
 
-/* "80 steps, 0 lost events, tool cost 1.0 % of one CPU": how far it can be trusted, and its price. */
+/* "80 steps, 0 lost events, tool cost 1.0 % of one CPU": how far the report can be trusted, and its cost. */
 char *words_trust(char *buffer, size_t size, const struct analysis *analysis);
 
-/* "approximate: sampled at 75 Hz without privilege, +/- 4 points"; "" for an exact one. */
+/* "approximate: sampled at 75 Hz without privilege, +/- 4 points"; "" for an exact report. */
 char *words_approximate(char *buffer, size_t size, const struct analysis *analysis);
 
 /* "Steps beside a save took 1.2 s longer in all: cpu starved 0.9 s (interpreter lock 0.4 s), fetch stall 0.3

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Keeps a kind of work within a share of one core by doing it less often: whoever works tells what it cost,
- * and does not begin again before the budget has paid for that. Pure but for budget_cpu_ns().
+ * Keeps a kind of work within a share of one core by doing it less often: the caller says what the work cost,
+ * and does not do it again before the budget has paid for that. Pure, except budget_cpu_ns().
  */
 
 #include <stdbool.h>

@@ -92,7 +92,7 @@ static bool is_chosen(const struct census *census, pid_t pid)
 	return false;
 }
 
-/* What it is, as far as that can be told by now. */
+/* Finds out what a process is, as far as can be told by now. */
 static void look(struct census *census, struct process *process, uint64_t now_ns)
 {
 	struct proc_stat stat;

@@ -12,7 +12,7 @@
 #include "lib/error.h"
 #include "sample.h"
 
-#define ITEMS_MAX 65536 /* jobs, datasets, decisions: more cannot be meant */
+#define ITEMS_MAX 65536 /* jobs, datasets, decisions: no daemon has more */
 
 static void get_text(const json_t *object, const char *key, char *buffer, size_t size)
 {
@@ -90,7 +90,7 @@ static void fill_daemon(const json_t *root, struct daemon_sample *daemon)
 	fill_sensing(json_object_get(root, "tune"), daemon);
 }
 
-/* The daemon has the command line: the same name for it as for the node's own jobs. */
+/* The daemon has the command line. Make the same name of it as for the node's own jobs. */
 static void get_name(const json_t *object, const char *key, char *buffer, size_t size)
 {
 	char command[512] = "";
@@ -117,7 +117,7 @@ static int fill_dataset(const json_t *from, struct sample *sample)
 	return 0;
 }
 
-/* By name, with {"value": n}; null: nobody set it yet. */
+/* Reads a knob by its name: {"value": n}, or null if nobody has set it yet. */
 static void get_knob(const json_t *knobs, enum tuner_knob knob, uint64_t *ret)
 {
 	get_count(json_object_get(knobs, tuner_knob_name(knob)), "value", ret);
@@ -171,7 +171,7 @@ static void fill_verdict(struct job_sample *job)
 	for (int i = SHARE_PREP_STALL; i <= SHARE_CHECKPOINT_STALL; i++)
 		if (job->share[i] > job->share[worst])
 			worst = i;
-	/* As the analyzer's verdict: ANALYSIS_STALL_THRESHOLD. */
+	/* The threshold is that of the analyzer's verdict, ANALYSIS_STALL_THRESHOLD. */
 	snprintf(job->verdict, sizeof(job->verdict), "%s",
 		 sample_stall(job) < 0.15 ? "device-bound" : names[worst]);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the machine's disks do, from /proc/diskstats. */
+/* What the machine's disks are doing, from /proc/diskstats. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,9 +21,9 @@ struct devices {
 	uint64_t at_ns;
 };
 
-/* Adds those that did anything since the machine began. -ENOMEM; without /proc there are none. */
+/* Adds the disks that did anything since the machine started; none if /proc cannot be read. -ENOMEM. */
 int devices_look(struct devices *devices, const char *root, uint64_t now_ns, struct sample *sample);
 void devices_free(struct devices *devices);
 
-/* One line; what never did anything, or is no such line: false. */
+/* Parses one line. Returns false if the disk never did anything, or this is no such line. */
 bool devices_parse(const char *line, struct disk *ret_disk);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon is asked by a thread of its own, behind a request in and an answer out: a daemon that hangs does
- * not hang the screen. */
+/* A thread of its own asks the daemon. It is handed requests and hands back answers, so that a daemon that
+ * hangs does not hang the screen. */
 #include "feed.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include "sample.h"
 
 #define DECISIONS_MAX 200
-/* An answer takes ms; a daemon that does not give one in this time is waited for no more. */
+/* An answer takes some ms. After this time the daemon is not waited for any longer. */
 #define ANSWER_MS 150
 #define STALE_S   5.0
 
@@ -32,12 +32,12 @@ struct daemon_feed {
 	struct feed feed;
 	char *socket;
 	pthread_t thread;
-	pthread_mutex_t lock; /* for what follows */
+	pthread_mutex_t lock; /* protects what follows, up to the loop's own */
 	pthread_cond_t changed;
 	bool is_asked, wants_why, stops;
 	struct answer answer;
 	/* the loop's own */
-	bool is_slow; /* it did not answer in time last time */
+	bool is_slow; /* the daemon did not answer in time last time */
 	bool was_up;
 	double read_bytes, read_s; /* at the last answer, for the rate */
 };
@@ -61,7 +61,7 @@ static void ask(struct admin **admin, const char *socket, bool wants_why, struct
 			r = admin_status(*admin, &answer->status, &answer->err);
 		if (r == 0 && wants_why &&
 		    admin_why(*admin, 0, DECISIONS_MAX, &answer->why, &(struct error){0}))
-			answer->why = NULL; /* one without a tuner has no decisions */
+			answer->why = NULL; /* a daemon without a tuner has no decisions */
 		if (r < 0) {
 			admin_close(*admin);
 			*admin = NULL;
@@ -195,7 +195,7 @@ static void daemon_close(struct feed *base)
 	feed->stops = true;
 	pthread_cond_broadcast(&feed->changed);
 	pthread_mutex_unlock(&feed->lock);
-	/* One that waits for a daemon that hangs is not waited for: the process ends anyway. */
+	/* A thread that waits for a hanging daemon is left behind: the process ends anyway. */
 	if (feed->is_slow) {
 		pthread_detach(feed->thread);
 		return;

@@ -17,24 +17,24 @@
 #include "node.h"
 #include "sample.h"
 
-/* Of one core. Together with drawing they stay below a hundredth. */
+/* Parts of one core. Together with drawing they stay below a hundredth. */
 #define POLL_RATIO 0.004
 #define SCAN_RATIO 0.002
 
-#define POLL_NS (100 * NS_PER_MS) /* what collector_poll wants */
+#define POLL_NS (100 * NS_PER_MS) /* collector_poll() must be called as often */
 #define SCAN_NS (2 * NS_PER_S)
 
 #define WINDOW_NS (12 * NS_PER_S)
-/* The sampler's looks tell something in hundreds only, and within the budget that takes a while. */
+/* Only hundreds of the sampler's looks tell something, and within the budget they take a while. */
 #define WINDOW_SAMPLED_NS  (30 * NS_PER_S)
 #define POLL_SAMPLED_RATIO 0.006
-#define N_EVENTS_MAX       (1 << 16) /* of one job: analysing more would cost too much to do it often */
+#define N_EVENTS_MAX       (1 << 16) /* of one job; more would cost too much to analyse often */
 
 static void on_event(void *user, const struct event *event)
 {
 	struct node *node = user;
 
-	/* The sampler finds descendants by itself; whose they are is in their own record only. */
+	/* The sampler finds descendants by itself, and only their own records say whose they are. */
 	if (node->sampled && event->type == EVENT_ALIVE && event->name.parent_tgid > 1) {
 		struct event fork = {.type = EVENT_FORK,
 				     .start_ns = event->start_ns,
@@ -138,7 +138,7 @@ static void node_close(struct feed *feed)
 
 static const struct feed_ops node_ops = {.work = work, .sample = take_sample, .close = node_close};
 
-/* BPF, or where it is refused /proc; node->how says which. */
+/* Opens BPF, or /proc where BPF is refused; node->how says which. */
 static int open_source(struct node *node, bool sampled, struct error *err)
 {
 	const struct collector_options options = {0};

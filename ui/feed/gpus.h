@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the machine's GPUs do, from NVML, which is opened by the first look and never again where it is
- * missing: a driver that comes later wants a new diesel-top. */
+/* What the machine's GPUs are doing, from NVML. The first look opens NVML; if it is missing then, it is not
+ * tried again. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,12 +18,12 @@ struct gpus {
 	char problem[160];
 };
 
-/* Adds them; job_of: a name for the job that a process belongs to, NULL: none. -ENOMEM; without NVML there
- * are none, and sample->host.gpus says why. */
+/* Adds the GPUs. job_of() names the job that a process belongs to, or returns NULL. Without NVML there are
+ * none, and sample->host.gpus says why. -ENOMEM. */
 int gpus_look(struct gpus *gpus, const char *(*job_of)(void *user, pid_t pid), void *user,
 	      struct sample *sample);
 void gpus_free(struct gpus *gpus);
 
-/* One of them, as gpus_look() adds it. */
+/* Adds one GPU, as gpus_look() does. */
 int gpus_add(const struct nvml_gpu *gpu, size_t index, const char *(*job_of)(void *user, pid_t pid),
 	     void *user, struct sample *sample);

@@ -12,5 +12,5 @@ struct host {
 	uint64_t busy_ticks, at_ns;
 };
 
-/* root: "/proc". What cannot be read stays unknown. */
+/* root is "/proc". What cannot be read stays unknown. */
 void host_look(struct host *host, const char *root, uint64_t now_ns, struct host_sample *ret_sample);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What an analysis says of a job, as a line of the dashboard. Pure. */
+/* Turns an analysis of a job into parts of a sample. Pure. */
 
 struct analysis;
 struct job_sample;
 struct sample;
 
-/* Leaves what an analysis does not know as it is. */
+/* Fills in what the analysis knows, and leaves the rest as it is. */
 void job_fill(const struct analysis *analysis, struct job_sample *job);
 
-/* The files and folders it read most. -ENOMEM. */
+/* Adds the files and folders that the job read most. 0 or -ENOMEM. */
 int job_fill_places(const struct analysis *analysis, const char *job, struct sample *sample);
 
-/* The wait of its last slow step. -ENOMEM. */
+/* Adds the wait of its last slow step. 0 or -ENOMEM. */
 int job_fill_hops(const struct analysis *analysis, const char *job, struct sample *sample);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* One sample out of two: what this node shows of its jobs, and what the daemon says of the same. Pure. */
+/* Makes one sample of two: what this node shows of its jobs, and what the daemon says about the same jobs.
+ * Pure. */
 
 #include <stdint.h>
 
 struct sample;
 
-/* Adds to `node` what `daemon` has; jobs are the same where job_of(pid of the daemon's job) gives the pid of
- * the node's (0: none of them). -ENOMEM: as far as it went. */
+/* Adds to `node` what `daemon` has. job_of() turns the pid of a daemon's job into the pid of the node's job
+ * that is the same; 0: none is. On -ENOMEM, adds as much as it could. */
 int merge_daemon(struct sample *node, const struct sample *daemon,
 		 uint64_t (*job_of)(void *user, uint64_t pid), void *user);

@@ -25,7 +25,7 @@ struct node_job {
 	pid_t root;
 	uint64_t start_ticks;
 	char id[48], name[160], user[32];
-	struct analysis *analysis; /* the last; NULL: none yet */
+	struct analysis *analysis; /* the last one; NULL: none yet */
 	uint64_t analysed_ns;
 	uint64_t cost_ns;  /* of its last analysis */
 	char problem[160]; /* why it cannot be looked at; "" */
@@ -49,7 +49,7 @@ struct node {
 	uint64_t looked_ns;
 	struct budget poll_budget, scan_budget;
 	uint64_t analysis_ns; /* CPU time spent so far */
-	double tokens_ns;     /* that analysing may spend now; negative: not yet again */
+	double tokens_ns;     /* CPU time that analysing may spend now; negative: it has to wait */
 	uint64_t sampled_ns;  /* when the last sample was taken; 0: never */
 	/* at the last sample, for rates */
 	struct {
@@ -60,18 +60,18 @@ struct node {
 /* Takes in what the source has gathered. */
 void node_poll(struct node *node, uint64_t now_ns);
 
-/* Jobs that came are attached to, jobs that went forgotten. -ENOMEM. */
+/* Attaches to new jobs and forgets those that went. -ENOMEM. */
 int node_jobs_update(struct node *node);
 void node_job_free(struct node_job *job);
 
 /* Analyses what is due, and fills jobs (and places). -ENOMEM. */
 int node_jobs_sample(struct node *node, unsigned int wanted, uint64_t now_ns, struct sample *sample);
 
-/* The jobs' processes, where they are wanted. -ENOMEM. */
+/* Adds the jobs' processes, if they are wanted. -ENOMEM. */
 int node_workers_sample(struct node *node, unsigned int wanted, uint64_t now_ns, struct sample *sample);
 
-/* The GPUs, and which jobs compute on them. -ENOMEM. */
+/* Adds the GPUs, and which jobs compute on them. -ENOMEM. */
 int node_gpus_sample(struct node *node, struct sample *sample);
 
-/* Own cost. */
+/* Fills in diesel-top's own cost. */
 void node_self_sample(struct node *node, uint64_t now_ns, struct sample *sample);

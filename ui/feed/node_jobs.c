@@ -19,11 +19,11 @@
 #include "lib/proc_task.h"
 #include "sample.h"
 
-/* Analysing may take so much of one core, over all jobs, and save so many seconds of that up. */
+/* The part of one core that analysing may take over all jobs, and how many seconds of it may be saved up. */
 #define ANALYSIS_RATIO   0.004
 #define ANALYSIS_SAVED_S 5
 
-/* Who it is. */
+/* Fills in the job's id, name and user. */
 static void introduce(struct node_job *job)
 {
 	char command[4096] = "", path[64];
@@ -57,7 +57,7 @@ static int job_add(struct node *node, const struct process *process)
 	job = &jobs[node->n_jobs];
 	*job = (struct node_job){.root = process->pid, .start_ticks = process->start_ticks};
 	introduce(job);
-	/* A descendant of a job that is watched may have come to be a job of its own: its parent died. */
+	/* A descendant of a watched job may have become a job of its own when its parent died. */
 	live_remove(node->live, (uint32_t)job->root);
 	r = live_add(node->live, (uint32_t)job->root);
 	if (r == -ENOMEM)
@@ -66,7 +66,7 @@ static int job_add(struct node *node, const struct process *process)
 		snprintf(job->problem, sizeof(job->problem), "its processes are another job's");
 	if (r == 0 && source_attach(node->source, job->root, &err))
 		snprintf(job->problem, sizeof(job->problem), "cannot be looked at: %.120s", err.text);
-	/* Threads that are there already belong to the job that was added last: take them in now. */
+	/* Unknown threads count as the job's that was added last, so take in now those that exist already. */
 	if (r == 0)
 		node_poll(node, clock_monotonic_ns());
 	node->n_jobs++;
@@ -112,7 +112,7 @@ int node_jobs_update(struct node *node)
 	return 0;
 }
 
-/* Sums over its processes. */
+/* Counts the job's processes and adds up their CPU time. */
 static void add_resources(struct node *node, const struct node_job *job, uint64_t now_ns,
 			  struct job_sample *to)
 {
@@ -158,7 +158,7 @@ static void analyse(struct node *node, struct node_job *job, uint64_t now_ns)
 	node->tokens_ns -= (double)job->cost_ns;
 }
 
-/* Dear for many events: those whose turn it is, as far as the budget goes. */
+/* Analyses the jobs whose turn it is, as far as the budget goes: many events are expensive to analyse. */
 static void analyse_due(struct node *node, uint64_t now_ns)
 {
 	double s = node->sampled_ns ? (double)(now_ns - node->sampled_ns) / 1e9 : ANALYSIS_SAVED_S;

@@ -14,7 +14,7 @@
 #include "lib/proc_task.h"
 #include "sample.h"
 
-#define TASKS_MAX 4096 /* of all jobs; more are left out */
+#define TASKS_MAX 4096 /* over all jobs; more are left out */
 
 /* The last look at a task, for rates. */
 struct node_task {

@@ -34,7 +34,7 @@ static int next_sample(struct feed *feed, unsigned int wanted, uint64_t now_ns, 
 	return error_set(err, -ENODATA, "the recording ends here");
 }
 
-/* The record that a time of the user's means. */
+/* Finds the record that the user's time means. */
 static int find(const struct replay *replay, const char *text, size_t *ret_at, struct error *err)
 {
 	size_t now = replay->next > replay->first ? replay->next - 1 : replay->first;
@@ -92,7 +92,7 @@ static void replay_close(struct feed *feed)
 static const struct feed_ops replay_ops = {
     .work = work, .sample = next_sample, .seek = seek, .n_skipped = n_skipped, .close = replay_close};
 
-/* begin and end as the user wrote them, counted from the first record. */
+/* Cuts the reel to begin and end as the user wrote them; +SECONDS counts from the first record. */
 static int cut(struct replay *replay, const struct replay_options *options, struct error *err)
 {
 	size_t at;
@@ -109,10 +109,10 @@ static int cut(struct replay *replay, const struct replay_options *options, stru
 		return 0;
 	r = find(replay, options->begin, &at, err);
 	if (r < 0)
-		return error_set(err, r, "-b %.40s: no time (HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS])",
+		return error_set(err, r, "--begin %.40s: no time (HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS])",
 				 options->begin);
 	if (at >= replay->end)
-		return error_set(err, -EINVAL, "-b %.40s: the part that was asked for ends before",
+		return error_set(err, -EINVAL, "--begin %.40s: the part that was asked for ends before",
 				 options->begin);
 	replay->first = replay->next = at;
 	return 0;

@@ -2,14 +2,13 @@
 #pragma once
 
 /*
- * A reel of samples: records one after the other, each whole in itself, so that a file that was cut, or
- * damaged in the middle, loses only what is damaged. Format, little endian:
+ * A reel of samples: records one after the other. Each is complete in itself, so a file that was cut off, or
+ * damaged in the middle, loses only what is damaged. A record, little endian:
  *
- *   struct reel_header (40 bytes, checked by its last field), then stored_bytes of the sample's JSON
- *   (sample_json.h), compressed by zstd
- *   with its checksum
+ * - struct reel_header, 40 bytes, which its last field checks;
+ * - stored_bytes of the sample's JSON (sample_json.h), compressed by zstd with a checksum.
  *
- * A record of a later version is skipped by its length. What is no record is skipped up to the next header.
+ * A record of a later version is skipped by its length. Other bytes are skipped up to the next header.
  */
 
 #include <stddef.h>
@@ -35,26 +34,26 @@ struct reel_header {
 
 _Static_assert(sizeof(struct reel_header) == 40, "stored");
 
-/* A new file, or more records for one that is a recording; any other file is left alone (-EEXIST). */
+/* Creates a file, or opens a reel to add to it; any other file is left alone (-EEXIST). */
 int reel_create(const char *path, struct reel_writer **ret_writer, struct error *err);
-/* -ENOSPC and the like: the file ends with the record before; call no more. */
+/* After a failure, -ENOSPC and the like, the file ends with the record before; do not call this again. */
 int reel_write(struct reel_writer *writer, const struct sample *sample, struct error *err);
 void reel_writer_close(struct reel_writer *writer);
 
-/* -ENOENT, ...; -EBADMSG: not a recording; -EPROTONOSUPPORT: all of it is a newer diesel-top's. */
+/* -ENOENT, ...; -EBADMSG: not a reel; -EPROTONOSUPPORT: all records are of a newer diesel-top. */
 int reel_open(const char *path, struct reel_reader **ret_reader, struct error *err);
-/* As reel_open; takes the descriptor over, also on failure. name: for errors. */
+/* As reel_open(); takes over the descriptor, also on failure. name is for error texts. */
 int reel_open_fd(int fd, const char *name, struct reel_reader **ret_reader, struct error *err);
 void reel_reader_close(struct reel_reader *reader);
 
-/* Records by their place in the file, from 0; at least one. */
+/* How many records there are: at least one. They are numbered from 0 by their place in the file. */
 size_t reel_n(const struct reel_reader *reader);
 double reel_time_s(const struct reel_reader *reader, size_t i);
-/* The last record that is not later than this; 0: all are. */
+/* The last record that is not later than this, or 0 if all are. */
 size_t reel_find(const struct reel_reader *reader, double time_s);
 /* -EBADMSG: this one is damaged. */
 int reel_read(struct reel_reader *reader, size_t i, struct sample **ret_sample, struct error *err);
-/* Damaged or torn records, and stretches that are none, as far as they were met. */
+/* How many damaged or torn records, and stretches that are no record, were met so far. */
 size_t reel_n_skipped(const struct reel_reader *reader);
 
 /* "14:03", "14:03:22" (of the day of base_s, local time), "2026-11-21T14:03[:22]", "+60", "-60" (seconds from

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What writer and reader of reel.h share. */
+/* What the writer and the reader of reels share. */
 
 #include "reel.h"
 

@@ -57,7 +57,7 @@ static enum found look_at(const struct reel_reader *reader, uint64_t offset, str
 	return h.version == REEL_VERSION && h.raw_bytes <= REEL_BYTES_MAX ? FOUND_RECORD : FOUND_NOTHING;
 }
 
-/* Where the next header may begin, from offset on; size: nowhere. */
+/* Returns where the next header may begin, from offset on, or the file's size. */
 static uint64_t search(const struct reel_reader *reader, uint64_t offset)
 {
 	_cleanup_(freep) char *buffer = malloc(SEARCH_BYTES);
@@ -71,7 +71,7 @@ static uint64_t search(const struct reel_reader *reader, uint64_t offset)
 		at = memmem(buffer, (size_t)n, REEL_MAGIC, 8);
 		if (at)
 			return offset + (uint64_t)(at - buffer);
-		offset += (uint64_t)n - 7; /* it may lie across the border */
+		offset += (uint64_t)n - 7; /* the header may begin in the last 7 bytes */
 	}
 	return reader->size;
 }
@@ -87,8 +87,7 @@ static int add(struct reel_reader *reader, uint64_t offset, const struct reel_he
 	return 0;
 }
 
-/* A record that was torn off by another one that begins within it: what was written after the tear. 0: none.
- */
+/* Returns where another record begins within this one, which was torn off; 0: nowhere. */
 static uint64_t find_tear(const struct reel_reader *reader, uint64_t offset, const struct reel_header *header)
 {
 	uint64_t end = offset + sizeof(*header) + header->stored_bytes, next;
@@ -199,7 +198,7 @@ double reel_time_s(const struct reel_reader *reader, size_t i)
 	return (double)reader->entries[i].time_us / 1e6;
 }
 
-/* Clocks can step back: the last one that fits, however the others lie. */
+/* Clocks can step back, so this takes the last record that fits, wherever the others lie. */
 size_t reel_find(const struct reel_reader *reader, double time_s)
 {
 	size_t found = 0;

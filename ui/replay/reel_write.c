@@ -17,12 +17,12 @@
 #include "sample.h"
 #include "sample_json.h"
 
-#define COMPRESSION_LEVEL 1 /* a tenth of the size already, for little time */
+#define COMPRESSION_LEVEL 1 /* compresses to a tenth already, in little time */
 
 struct reel_writer {
 	int fd;
 	char *path;
-	off_t size; /* as far as records are whole */
+	off_t size; /* up to which records are whole */
 	ZSTD_CCtx *zstd;
 };
 
@@ -36,7 +36,7 @@ uint64_t reel_header_sum(const struct reel_header *header)
 	return sum;
 }
 
-/* What is there already: nothing, or a recording; only that may be added to. */
+/* Checks that the file is empty or a reel: nothing else may be added to. */
 static int check_existing(int fd, const char *path, off_t *ret_size, struct error *err)
 {
 	uint8_t magic[8];
@@ -94,7 +94,7 @@ void reel_writer_close(struct reel_writer *writer)
 	free(writer);
 }
 
-/* All of it, or the file is as it was. */
+/* Appends all of the bytes; after a failure the file is as it was. */
 static int append(struct reel_writer *writer, const char *bytes, size_t n, struct error *err)
 {
 	int r = fd_write_at(writer->fd, bytes, n, (uint64_t)writer->size);

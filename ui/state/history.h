@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The last minutes of each job, for the plot. Bounded: the oldest goes first, and jobs that ended with it. */
+/* The last minutes of each job, for the plot: its last HISTORY_POINTS samples. A job that was not in any of
+ * that many samples is forgotten. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -17,7 +18,7 @@ struct history_point {
 
 struct history_series {
 	char job[48];
-	size_t n; /* so far, more than HISTORY_POINTS too */
+	size_t n; /* points so far; may exceed HISTORY_POINTS */
 	uint64_t last_used;
 	struct history_point points[HISTORY_POINTS]; /* a ring */
 };
@@ -28,11 +29,11 @@ struct history {
 	uint64_t n_samples;
 };
 
-/* One more point for each job of the sample. -ENOMEM: without it. */
+/* Adds a point for each job of the sample. -ENOMEM: some have none. */
 int history_add(struct history *history, const struct sample *sample);
 void history_clear(struct history *history);
 
-/* NULL: nothing known. */
+/* Returns NULL if nothing is known of the job. */
 const struct history_series *history_find(const struct history *history, const char *job);
 
 /* The point `ago` samples before the last one; NULL: there was none. */

@@ -46,7 +46,7 @@ void *sample_add(struct sample *sample, enum sample_list list)
 	size_t *n = n_of(sample, table);
 	char *item;
 
-	/* Room doubles: it is full whenever n is a power of two (or 0). */
+	/* Room doubles, so it is full whenever n is 0 or a power of two. */
 	if (!(*n & (*n - 1))) {
 		void *grown = reallocarray(*items, *n ? 2 * *n : 1, table->item_size);
 

@@ -21,12 +21,12 @@
 #define SAMPLE_UNKNOWN UINT64_MAX
 #define SAMPLE_SCHEMA  "diesel.top/1"
 
-/* No sentence is cut: of dieseld's, or of an analysis; of an error, with what it is about. */
+/* Enough for every sentence of dieseld's or of an analysis; and for an error with what it is about. */
 #define SAMPLE_TEXT_BYTES  256
 #define SAMPLE_ERROR_BYTES 576
 
 struct job_sample {
-	char id[48];    /* stays the same over the job's life; unique among the living and the dead */
+	char id[48];    /* constant over the job's life, and never used for another job */
 	char name[160]; /* what people call it */
 	char user[32];
 	char state[12];   /* "running", "exited" */
@@ -42,18 +42,18 @@ struct job_sample {
 	double share[SHARE_COUNT]; /* of the trainer's wall time; those known sum to 1 */
 	double gpu_wait;           /* part of device */
 	double gpu_spin;           /* part of gpu_wait: on a core, the driver polls */
-	double gpu_starved;        /* at least: nothing was queued on the GPU in data waits */
+	double gpu_starved;        /* lower bound: nothing was queued on the GPU in data waits */
 	double launches_per_s, copies_per_s;
-	char gpu_call[48];  /* the driver's, with the most time in it */
-	double share_error; /* each is right within +- this (95 %); 0: exact */
+	char gpu_call[48];  /* the driver's call that took the most time */
+	double share_error; /* each share is right within +- this (95 %); 0: exact */
 	double steps_per_s, step_p50_s, step_p95_s;
-	double wait_mean_s; /* data wait a step */
+	double wait_mean_s; /* data wait per step */
 	double samples_per_s;
 	double cpu_ratio; /* cores in use by all its processes */
 	double read_bytes_per_s;
 	double hit_ratio; /* of the page cache, or of the daemon's */
 	double memory_bytes;
-	double cache_bytes, cache_limit_bytes; /* the daemon's for its dataset */
+	double cache_bytes, cache_limit_bytes; /* of the daemon's cache, for the job's dataset */
 	uint64_t prefetch_chunks, daemon_workers, client_workers;
 	uint64_t n_ready; /* batches that wait for the trainer */
 	double decision_age_s;
@@ -79,12 +79,12 @@ struct device_sample {
 	char kind[8]; /* "disk" */
 	double read_bytes_per_s, write_bytes_per_s;
 	double reads_per_s;
-	double await_s; /* a read, from queueing to done */
+	double await_s; /* mean time of a read, with queueing */
 	double queue;   /* requests under way */
 	double busy_ratio;
 };
 
-/* As NVML has it. */
+/* A GPU, as NVML shows it. */
 struct gpu_sample_row {
 	char name[48];
 	char jobs[96]; /* whose processes compute on it */
@@ -118,7 +118,7 @@ struct decision_sample {
 	double age_s;
 };
 
-/* One piece of what a slow step waited for, the last one first. */
+/* A piece of what a slow step waited for. The last piece comes first. */
 struct hop_sample {
 	char job[48];
 	char role[20];
@@ -162,7 +162,7 @@ struct self_sample {
 	double bpf_ratio; /* CPU time of the BPF programs, of one core */
 	double events_per_s;
 	double poll_ratio, analysis_ratio, scan_ratio, draw_ratio; /* parts of cpu_ratio */
-	double oldest_s;                                           /* stretched when analysing is dear */
+	double oldest_s;                                           /* age of the oldest shares */
 	double cells_per_s;
 	uint64_t n_lost, n_tasks;
 };
@@ -196,18 +196,19 @@ enum sample_list {
 	SAMPLE_LISTS,
 };
 
-/* Nothing known yet. NULL: no memory. */
+/* A sample in which nothing is known yet. NULL: no memory. */
 struct sample *sample_new(void);
 struct sample *sample_free(struct sample *sample);
 
-/* One more in a list, with nothing known; valid until the next call for this list. NULL: no memory. */
+/* Adds an item of which nothing is known to a list; valid until the next call for this list. NULL: no memory.
+ */
 void *sample_add(struct sample *sample, enum sample_list list);
 
 /* A copy of everything; NULL: no memory. */
 struct sample *sample_copy(const struct sample *sample);
 
-/* Data wait, checkpoint and starving: what could be won. NAN where not known. */
+/* The shares of data wait, checkpoint and starving together: what could be won. NAN if not known. */
 double sample_stall(const struct job_sample *job);
 
-/* NULL: there is none. */
+/* The job of this id, or NULL. */
 const struct job_sample *sample_job(const struct sample *sample, const char *id);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Every field of the structs in sample.h by its name in JSON: what is added there is added here once. */
+/* Every field of the structs in sample.h by its name in JSON. A field that is added there needs one row here.
+ */
 
 #include <stddef.h>
 
@@ -33,5 +34,5 @@ extern const struct field_table sample_lists[SAMPLE_LISTS];
 #define SAMPLE_OBJECTS 3
 extern const struct field_table sample_objects[SAMPLE_OBJECTS];
 
-/* Nothing known: texts empty, counts SAMPLE_UNKNOWN, numbers NAN, flags false. */
+/* Makes everything unknown: texts empty, counts SAMPLE_UNKNOWN, numbers NAN, flags false. */
 void fields_clear(const struct field_table *table, void *item);

@@ -11,7 +11,7 @@
 #include "lib/text.h"
 #include "sample_fields.h"
 
-/* Real ones have hundreds; more can only be damage. */
+/* Real lists have hundreds of items; more than this can only be damage. */
 #define LIST_MAX 65536
 
 /* Command lines are bytes, JSON is UTF-8. */
@@ -90,7 +90,7 @@ static void text_from_json(const char *text, char *buffer, size_t size)
 {
 	size_t n = strnlen(text, size - 1);
 
-	/* Not in the middle of a character. */
+	/* Do not cut in the middle of a character. */
 	if (text[n])
 		while (n && ((unsigned char)text[n] & 0xc0) == 0x80)
 			n--;

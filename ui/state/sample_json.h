@@ -12,7 +12,7 @@
 struct error;
 struct sample;
 
-/* pretty: for people. Caller frees. NULL: no memory. */
+/* pretty: indented, for people. Caller frees. NULL: no memory. */
 char *sample_to_json(const struct sample *sample, bool pretty);
 
 /* text is from outside. -EBADMSG: no JSON, or not of this schema; -EPROTONOSUPPORT: a newer one; -ENOMEM. */

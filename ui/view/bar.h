@@ -6,16 +6,16 @@
 #include "history.h"
 #include "screen.h"
 
-/* Stacked from left to right, in `width` columns; shares that are not known leave it blank but for N/A. */
+/* Draws shares stacked from left to right, in `width` columns. If they are not known there is only N/A. */
 void bar_draw(struct screen *screen, int y, int x, int width, const double share[SHARE_COUNT]);
 
-/* What the styles and letters mean, and how many columns that takes. With share: "fetch 12", ... */
+/* Says what styles and letters mean; with share also how much each is: "fetch 12", ... */
 void bar_legend(struct screen *screen, int y, int x, const double *share);
 int bar_legend_cols(void);
 
-/* One column a sample, the newest on the right, stalls from the bottom up, so that what can be won stands
- * out; one line each sample `rows` high. series may be NULL. */
+/* Draws a column of `rows` lines for each sample, the newest on the right, stalls from the bottom up, so that
+ * what can be won stands out. series may be NULL. */
 void bar_plot(struct screen *screen, int y, int x, int rows, int width, const struct history_series *series);
 
-/* How many of `total` cells each share gets: sums to total, largest remainders first. */
+/* How many of `total` cells each share gets. They sum to total; the largest remainders are rounded up. */
 void bar_deal(const double share[SHARE_COUNT], int total, int ret_cells[SHARE_COUNT]);

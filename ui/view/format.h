@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Quantities in few columns: at most 6 characters. What is not known is "N/A", which is not 0. All write into
- * the caller's buffer of FORMAT_BYTES and return it. */
+/* Quantities in at most 6 characters. What is not known is "N/A", never 0. All functions write into the
+ * caller's buffer of FORMAT_BYTES and return it. */
 
 #include <stdint.h>
 

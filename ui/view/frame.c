@@ -13,7 +13,7 @@ static const char *const view_names[VIEW_COUNT] = {
     [VIEW_GPU] = "GPU",   [VIEW_DAEMON] = "Daemon",   [VIEW_SELF] = "Self",
 };
 
-/* Puts a word at the right end of what is left of a line; the end that is left. */
+/* Writes a word so that it ends at column `end`. Returns the end for the next word to its left. */
 static int put_left_of(struct screen *screen, int y, int end, enum style style, const char *text)
 {
 	int width = screen_text_width(text, screen->charset);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The whole picture: header, the view or what lies over it, and the line of keys. Pure. */
+/* The whole picture: the header, the view or an overlay, and the line of keys. Pure. */
 
 struct model;
 struct screen;
@@ -9,5 +9,5 @@ struct screen;
 #define FRAME_ROWS_MIN 8
 #define FRAME_COLS_MIN 40
 
-/* Clears and fills the screen, whatever its size. The model learns how many rows a page has. */
+/* Clears and fills the screen, whatever its size. Sets model->page, the rows of the table. */
 void frame_draw(struct model *model, struct screen *screen);

@@ -7,7 +7,7 @@
 
 #define REPLACEMENT L'?'
 
-/* Characters that change how others are drawn, or are not drawn at all. */
+/* Returns true for characters that change how others are drawn, or are not drawn at all. */
 static bool is_hidden(uint32_t code)
 {
 	return (code >= 0x200b && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
@@ -35,7 +35,7 @@ bool glyph_next(const char **text, struct charset charset, struct glyph *ret_gly
 	}
 	if (!charset.unicode)
 		return true;
-	width = wcwidth((wchar_t)code); /* also what the terminal library counts with */
+	width = wcwidth((wchar_t)code); /* ncurses counts columns with it too */
 	if (width < 0)
 		return true;
 	*ret_glyph = (struct glyph){(wchar_t)code, width};

@@ -30,7 +30,7 @@ void model_destroy(struct model *model)
 	model->sample = NULL;
 }
 
-/* What was there and is not any more stays for a while, pale. */
+/* Keeps jobs that were there and are gone for a while; they are drawn pale. */
 static int keep_exited(const struct sample *before, struct sample *now)
 {
 	double s = isfinite(now->interval_s) ? now->interval_s : now->time_s - before->time_s;
@@ -132,7 +132,7 @@ static bool contains(const char *text, const char *wanted)
 	return strcasestr(text, wanted) != NULL;
 }
 
-/* Some text of it holds this. */
+/* Returns true if some text of the item holds this. */
 static bool matches(const struct columns *columns, const void *item, const char *wanted)
 {
 	for (size_t i = 0; i < columns->n; i++) {
@@ -173,7 +173,7 @@ static bool shows_jobs(const struct model *model)
 	return model->view == VIEW_JOBS || model->view == VIEW_GPU;
 }
 
-/* Jobs move as values change: the cursor goes with the job it is on. */
+/* Jobs change places as their values change; the cursor follows the job that it is on. */
 static void place_cursor(struct model *model, struct table *table)
 {
 	table->cursor = model->cursor[model->view];

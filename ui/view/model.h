@@ -16,7 +16,7 @@
 #include "table.h"
 
 #define MODEL_INPUT_BYTES  80
-#define MODEL_EXITED_S     10 /* so long an ended job is shown, pale */
+#define MODEL_EXITED_S     10 /* how long a job that ended is shown, pale */
 #define MODEL_INTERVAL_MIN 0.1
 #define MODEL_INTERVAL_MAX 60.0
 
@@ -64,12 +64,12 @@ enum model_key {
 enum model_action {
 	MODEL_NOTHING,
 	MODEL_REDRAW,
-	MODEL_REFRESH, /* a sample now, please */
+	MODEL_REFRESH, /* take a sample now */
 	MODEL_FORWARD, /* replay: one record */
 	MODEL_BACKWARD,
 	MODEL_FIRST,
 	MODEL_LAST,
-	MODEL_JUMP, /* to what input says */
+	MODEL_JUMP, /* to the time in input */
 	MODEL_QUIT,
 };
 
@@ -99,26 +99,26 @@ struct model {
 void model_init(struct model *model, struct charset charset, double interval_s);
 void model_destroy(struct model *model);
 
-/* Takes the sample over, and adds jobs that were there and are gone for MODEL_EXITED_S. -ENOMEM: as far as it
- * goes. */
+/* Takes over the sample, and adds to it jobs that ended less than MODEL_EXITED_S ago. On -ENOMEM, some are
+ * missing. */
 int model_take(struct model *model, struct sample *sample);
 
 /* key: a Unicode character or enum model_key. */
 enum model_action model_key(struct model *model, unsigned int key);
 
-/* What the view needs from the feed: enum feed_want. */
+/* What the view needs from the feed, by enum feed_want. */
 unsigned int model_wants(const struct model *model);
 
 /* -1: the view has no such column. */
 int model_sort_by(struct model *model, enum view view, const char *key);
 
-/* The table of the view: filtered, sorted, the cursor where it belongs. rows and depths are the caller's to
- * free with model_table_free(). -ENOMEM. */
+/* The view's table, filtered and sorted, with the cursor where it belongs. The caller frees it with
+ * model_table_free(). -ENOMEM. */
 int model_table(struct model *model, struct table *ret_table);
 void model_table_free(struct table *table);
 
 /* The id of the job that a row of the view is or belongs to; "" where rows belong to none. */
 const char *model_item_job(enum view view, const void *item);
 
-/* The job under the cursor, also when it is a worker or file of it; NULL: none. */
+/* The job under the cursor, or the one whose worker or file is; NULL: none. */
 const struct job_sample *model_selected(const struct model *model);

@@ -20,7 +20,7 @@ static void cursor_set(struct model *model, const struct table *table, size_t ro
 		 model_item_job(model->view, table->rows[row]));
 }
 
-/* By so many rows; the ends stop it. */
+/* Moves the cursor by so many rows, up to either end. */
 static enum model_action move(struct model *model, long rows)
 {
 	struct table table;
@@ -54,7 +54,7 @@ static bool row_matches(const struct table *table, size_t row, const char *wante
 	return false;
 }
 
-/* The next row that has it, from the cursor on, around the end. */
+/* Moves the cursor to the next row with the text, and goes on from the top at the end. */
 static void search(struct model *model, bool from_next)
 {
 	struct table table;
@@ -95,7 +95,7 @@ static void input_remove(struct model *model)
 	model->input[n ? n - 1 : 0] = '\0';
 }
 
-/* What was typed takes effect while it is typed; Escape takes a filter away again. */
+/* Typing takes effect at once. Escape removes a filter. */
 static enum model_action prompt_key(struct model *model, unsigned int key)
 {
 	enum prompt prompt = model->prompt;
@@ -199,7 +199,7 @@ static enum model_action replay_key(const struct model *model, unsigned int key)
 	}
 }
 
-/* Colours and characters can be changed to what the terminal was found to be able to. */
+/* Colours and characters can be changed within what the terminal can do. */
 static enum model_action setup_key(struct model *model, unsigned int key)
 {
 	switch (key) {

@@ -46,7 +46,7 @@ static struct cell *cell_at(struct screen *screen, int y, int x)
 	return &screen->cells[(size_t)y * (size_t)screen->cols + (size_t)x];
 }
 
-/* What is written over one half of a wide character blanks the other. */
+/* Writing over one half of a wide character blanks the other half. */
 static void cell_set(struct screen *screen, int y, int x, struct cell value)
 {
 	struct cell *cell = cell_at(screen, y, x), *left, *right;
@@ -77,7 +77,7 @@ void screen_style(struct screen *screen, int y, int x, int width, enum style sty
 	}
 }
 
-/* Draws glyphs until the width is used up; how far that went. */
+/* Draws glyphs until the width is used up. Returns the columns used. */
 static int draw(struct screen *screen, int y, int x, int width, enum style style, const char *text)
 {
 	struct glyph glyph;

@@ -3,10 +3,10 @@
 
 /*
  * A picture made of character cells, without a terminal: views draw into it, tests read it, ui/terminal.c
- * shows it. Whatever is drawn outside of it is left out. Texts are UTF-8 from anywhere: what is not printable
- * (control characters, escape sequences, marks that turn the direction of writing, bytes that are no UTF-8)
- * becomes '?', so nothing a job calls itself reaches the terminal as a command. Wide characters take two
- * cells, and half of one is never drawn.
+ * shows it. What is drawn outside of it is left out. Texts may come from anywhere: what is not printable
+ * (control characters, escape sequences, marks that change the direction of writing, bytes that are not
+ * UTF-8) becomes '?', so no name of a job reaches the terminal as a command. Wide characters take two cells,
+ * and half of one is never drawn.
  */
 
 #include <stdbool.h>
@@ -47,7 +47,7 @@ _Static_assert(sizeof(struct cell) == 2 * sizeof(wchar_t) + 4, "cells are compar
 
 /* How characters may be drawn. */
 struct charset {
-	bool unicode; /* else only ASCII, and '?' for what is not */
+	bool unicode; /* else only ASCII, and '?' for all other characters */
 	bool colour;  /* else shares are drawn as letters */
 };
 
@@ -64,11 +64,12 @@ struct screen *screen_free(struct screen *screen);
 /* All blank. */
 void screen_clear(struct screen *screen);
 
-/* From column x, at most width columns; cut texts end in an ellipsis. Returns the columns used. */
+/* Draws text from column x on, in at most width columns; a text that is cut ends in an ellipsis. Returns the
+ * columns used. */
 int screen_text(struct screen *screen, int y, int x, int width, enum style style, const char *text);
 int screen_print(struct screen *screen, int y, int x, int width, enum style style, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
-/* As screen_text, but ending at column x + width. */
+/* As screen_text(), but the text ends at column x + width. */
 void screen_text_right(struct screen *screen, int y, int x, int width, enum style style, const char *text);
 
 /* One character, width 1. */
@@ -76,7 +77,7 @@ void screen_put(struct screen *screen, int y, int x, enum style style, wchar_t c
 /* Sets the style of cells and leaves their text. */
 void screen_style(struct screen *screen, int y, int x, int width, enum style style);
 
-/* Columns that the text takes, however long. */
+/* How many columns the whole text takes. */
 int screen_text_width(const char *text, struct charset charset);
 
 /* The line as UTF-8, without blanks at its end. Caller frees; NULL: no memory. For tests and batch mode. */

@@ -67,7 +67,7 @@ static int compare_items(const struct table *table, const void *a, const void *b
 	return table->invert ? -r : r;
 }
 
-/* Insertion by halves: lists are short and mostly sorted already, and it is stable. */
+/* A binary insertion sort, because it is stable, and lists are short and mostly sorted already. */
 void table_sort(struct table *table)
 {
 	for (size_t i = 1; i < table->n; i++) {
@@ -82,7 +82,7 @@ void table_sort(struct table *table)
 	}
 }
 
-/* Widths of the columns that fit; 0: left out. */
+/* Finds the widths of the columns that fit; 0: the column is left out. */
 static void fit(const struct columns *columns, int room, int widths[COLUMNS_MAX])
 {
 	int used = -1, growing = 0, rank_max = 0;

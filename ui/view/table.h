@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Tables of samples: which columns there are, how their values look and compare, and drawing as many of them
- * as there is room for. Pure. */
+/* Tables of samples: the columns, how their values look and compare, and drawing as many as there is room
+ * for. Pure. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,7 +45,7 @@ struct table {
 	size_t sort; /* column */
 	bool invert;
 	size_t cursor, top;               /* row under the cursor; first one drawn */
-	bool passive;                     /* without a cursor, and not sorted by anything */
+	bool passive;                     /* has no cursor and is not sorted */
 	bool (*is_dim)(const void *item); /* drawn pale; NULL: none */
 };
 
@@ -58,5 +58,5 @@ void column_text(const struct column *column, const void *item, char *buffer, si
 /* Numbers descending, texts ascending; unknown ones last. Stable in the order of the list. */
 void table_sort(struct table *table);
 
-/* Head and rows; scrolls such that the cursor is seen. Returns the number of rows that fit. */
+/* Draws head and rows, scrolled so that the cursor is visible. Returns the number of rows that fit. */
 int table_draw(struct screen *screen, int y, int rows, struct table *table);

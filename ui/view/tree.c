@@ -20,7 +20,7 @@ struct tree {
 	} * pids;                /* by pid */
 	size_t *child, *sibling; /* child: the last one; sibling: the one before */
 	bool *is_root, *placed;
-	size_t *open; /* placed next, from its end */
+	size_t *open; /* a stack of the rows to place next */
 	size_t n;
 };
 
@@ -79,7 +79,7 @@ static int tree_init(struct tree *tree, const void *const *workers, size_t n)
 	return 0;
 }
 
-/* A root and all below it. depths[row]: already that of the root. */
+/* Places a root and all rows below it. depth_of[root] is set already. */
 static void place(struct tree *tree, struct table *table, const void **ret_rows, size_t *n, int *depth_of,
 		  size_t root)
 {
@@ -118,7 +118,7 @@ int tree_make(struct table *table)
 		if (tree.is_root[i])
 			place(&tree, table, rows, &n, depth_of, i);
 	for (size_t i = 0; i < table->n; i++)
-		if (!tree.placed[i]) /* a circle: a recording can hold anything */
+		if (!tree.placed[i]) /* part of a circle, because a reel can hold anything */
 			place(&tree, table, rows, &n, depth_of, i);
 	free(table->rows);
 	table->rows = rows;

@@ -5,6 +5,6 @@
 
 #include "table.h"
 
-/* Puts a table's rows, which are worker samples, in the order of the tree, each below its parent and siblings
- * as they were, and fills in depths. -ENOMEM: the rows stay as they were. */
+/* Puts a table's rows, which are worker samples, below their parents, with siblings in the order they had,
+ * and fills in depths. -ENOMEM: the rows stay as they were. */
 int tree_make(struct table *table);

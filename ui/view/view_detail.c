@@ -60,8 +60,9 @@ static int draw_decision(const struct job_sample *job, struct screen *screen, in
 	return view_text(screen, y, 0, rows, screen->cols, STYLE_NORMAL, text);
 }
 
-/* Pieces shorter than a hundredth of the wait, several in a row, become one: what held the step up is to be
- * seen, not the hand-overs around it. Writes the job's hops to `to`; how many. */
+/* Several pieces in a row that are each shorter than a hundredth of the wait become one, so that what held
+ * the step up shows, and not the hand-overs around it. Writes the job's hops to `to` and returns how many
+ * there are. */
 static size_t chain_collect(const struct sample *sample, const char *job, struct hop_sample *to)
 {
 	double total_s = 0;
@@ -91,7 +92,7 @@ static size_t chain_collect(const struct sample *sample, const char *job, struct
 	return n;
 }
 
-/* The chain of the last slow step's wait, its end first; keys scroll it. */
+/* Draws the chain of the last slow step's wait, its end first. Keys scroll it. */
 static void draw_chain(struct model *model, const char *job, struct screen *screen, int y, int rows)
 {
 	struct hop_sample *hops = calloc(model->sample->n_hops + 1, sizeof(*hops));

@@ -15,7 +15,7 @@
 #define TEXT_ROWS_MAX 3
 #define INTERVAL_COLS 20
 
-/* A line a job: name, stacked bar, steps a second and their times. */
+/* Draws a job's line: its name, a stacked bar, steps per second and their times. */
 static void draw_meter(struct screen *screen, int y, const struct job_sample *job, bool selected)
 {
 	char rate[FORMAT_BYTES], p50[FORMAT_BYTES], p95[FORMAT_BYTES];
@@ -28,7 +28,7 @@ static void draw_meter(struct screen *screen, int y, const struct job_sample *jo
 		     format_seconds(p50, job->step_p50_s), format_seconds(p95, job->step_p95_s));
 }
 
-/* The first ones in the order of the table; the selected one is among them. */
+/* Draws n jobs from the top of the table, the selected one among them. */
 static void draw_meters(struct model *model, struct screen *screen, int y, int n)
 {
 	struct table table;
@@ -65,7 +65,8 @@ static void draw_plot(const struct model *model, struct screen *screen, int y, i
 	bar_plot(screen, y + 1, 5, rows - 1, screen->cols - 5, series);
 }
 
-/* What the tuner did last for the selected job, and why; or why its shares are not known. Lines used. */
+/* Draws what the tuner did last for the selected job and why, or why its shares are not known. Returns the
+ * lines used. */
 static int draw_decision(const struct model *model, struct screen *screen, int y, int rows)
 {
 	const struct job_sample *job = model_selected(model);
@@ -95,7 +96,7 @@ static int draw_decision(const struct model *model, struct screen *screen, int y
 	return 1;
 }
 
-/* Rows that the table does not need are the plot's. */
+/* The plot gets the rows that the table does not need. */
 static int plot_rows(int rows, int n_jobs)
 {
 	int plot = rows - n_jobs - 1 - TEXT_ROWS_MAX;

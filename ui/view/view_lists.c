@@ -91,7 +91,7 @@ static int draw_daemon(const struct daemon_sample *d, struct screen *screen, int
 	return y - begin;
 }
 
-/* All of the decision under the cursor: columns cut it. */
+/* Draws all of the decision under the cursor, which columns cut. */
 static void draw_words(struct model *model, struct screen *screen, int y, int rows)
 {
 	const struct decision_sample *d;

@@ -16,12 +16,12 @@ void view_help(struct model *model, struct screen *screen, int y, int rows);
 void view_setup(struct model *model, struct screen *screen, int y, int rows);
 void view_detail(struct model *model, struct screen *screen, int y, int rows);
 
-/* The table of the model's view; message: instead of rows, where there are none. */
+/* Draws the table of the model's view, or message if it has no rows. */
 void view_table(struct model *model, struct screen *screen, int y, int rows, const char *message);
 
-/* A list that is only looked at. */
+/* Draws a list without a cursor. */
 void view_list(struct screen *screen, int y, int rows, const struct columns *columns, const void *items,
 	       size_t n);
 
-/* A text over several lines, broken at blanks; returns the lines used, at most rows. */
+/* Draws a text on several lines, broken at blanks. Returns the lines used, at most rows. */
 int view_text(struct screen *screen, int y, int x, int rows, int width, enum style style, const char *text);

@@ -2,15 +2,16 @@
 #pragma once
 
 /*
- * The collector: loads the recorder into the kernel, says which processes are the job, and hands the
- * recorder's events on. The job is never stopped, signalled or changed, and goes on when the collector dies.
+ * The collector loads the recorder into the kernel, tells it which processes are the job, and hands its
+ * events on. The job is never stopped, signalled or changed, and goes on if the collector dies.
  *
  *   collector_open -> collector_launch or collector_attach (once or more) -> collector_poll ... ->
  *   collector_stop -> collector_close
  *
- * A job is one or more processes with all their threads and descendants, before and after. The caller's own
- * process is never part of it. One thread uses a collector. Needs root, or CAP_BPF, CAP_PERFMON,
- * CAP_SYS_PTRACE (to reach libraries of other users' processes) and, for its own cost, CAP_SYS_ADMIN.
+ * A job is one or more processes with all their threads and descendants, those that exist and those to come.
+ * The caller's own process is never part of it. One thread uses a collector. It needs root, or CAP_BPF,
+ * CAP_PERFMON, CAP_SYS_PTRACE (to reach the libraries of other users' processes) and, to know its own cost,
+ * CAP_SYS_ADMIN.
  */
 
 #include <signal.h>
@@ -29,68 +30,73 @@ struct collector;
 struct collector_options {
 	uint64_t ring_bytes;  /* kernel buffer; rounded up to a power of two; 0: 8 MiB */
 	const char *btf_path; /* NULL: /sys/kernel/btf/vmlinux */
-	bool no_children;     /* a process that the job makes is not part of it; threads are */
+	bool no_children;     /* processes that the job makes are not part of it; its threads are */
 	uint32_t profile_hz;  /* stack samples per second per CPU, see bpf/notes.h; 0: none */
 };
 
-/* Loads and attaches the recorder: from here on the machine's system calls and switches are looked at, but
- * nothing is recorded before there is a job. Errors: -ENOENT no BTF in this kernel, -EPERM no privilege,
- * others as the kernel gave them; err says what to do. */
+/* Loads and attaches the recorder. From here on its programs run for every system call and switch of the
+ * machine, but record nothing before there is a job. -ENOENT: the kernel has no BTF; -EPERM: no privilege;
+ * others are the kernel's own. err says what to do. */
 int collector_open(const struct collector_options *options, struct collector **ret_collector,
 		   struct error *err);
 
-/* Starts a command (looked up in PATH) as a child whose first instruction is already recorded. signals: the
- * mask the command gets, NULL: the caller's. The caller waits for the child. Error: -errno of execvp, the
- * child is gone then. */
+/* Starts a command (looked up in PATH) as a child whose first instruction is already recorded. signals is the
+ * mask that the command gets; NULL: the caller's. The caller waits for the child. On -errno, as of execvp(),
+ * the child is gone. */
 int collector_launch(struct collector *collector, char *const argv[], const sigset_t *signals, pid_t *ret_pid,
 		     struct error *err);
 
 /* Makes a running process, its threads and its descendants part of the job. -ESRCH: there is no such process.
- * Each thread gets EVENT_ALIVE and EVENT_NAME; what it was doing then is flagged EVENT_FLAG_CLIPPED. */
+ * Each of its threads gets EVENT_ALIVE and EVENT_NAME; what it is doing now will be flagged
+ * EVENT_FLAG_CLIPPED. */
 int collector_attach(struct collector *collector, pid_t tgid, struct error *err);
 
-/* Is this process part of the job? false as well where it is gone. */
+/* Returns true if this process is part of the job, and false also if it is gone. */
 bool collector_has(const struct collector *collector, pid_t tgid);
 
-/* Takes what the collector gathers. Neither may keep the pointers. */
+/* Takes what the collector gathers. Neither function may keep the pointers. */
 struct collector_sink {
 	void (*event)(void *user, const struct event *event);
-	/* What does not fit an event: a file's path, a stack, a symbol. kind is static text, data is for
-	 * whoever knows the kind; a later note with the same kind and key replaces an earlier one. */
+	/* What does not fit an event: a file's path, a stack, a symbol. kind is static text; data means
+	 * something to whoever knows the kind. A note replaces an earlier one of the same kind and key. */
 	void (*note)(void *user, const char *kind, uint64_t key, const void *data, size_t size);
 	void *user;
 };
 
-/* Waits up to timeout_ms (0: not at all) and gives all that is waiting to the sink. Returns the number of
- * events or -errno; -EINTR when a signal came. Call it every 100 ms or more often: it also sets probes in
+/* Waits up to timeout_ms (0: not at all) and hands everything that has gathered to the sink. Returns the
+ * number of events, or -errno; -EINTR if a signal came. Call it at least every 100 ms: it also sets probes in
  * libraries that the job has mapped. */
 int collector_poll(struct collector *collector, int timeout_ms, const struct collector_sink *sink);
 
-/* Records detail (stretches off the CPU, system calls) or leaves it out from now on; lives, steps and totals
- * are recorded all the same. What began before it was left out is still recorded. Returns the time. */
+/* From now on records detail (stretches off the CPU, system calls) or leaves it out; lives, steps and totals
+ * are recorded in any case. Detail that began before it was switched off is still recorded. Returns the time.
+ */
 uint64_t collector_detail(struct collector *collector, bool wanted);
 
-/* Readable when collector_poll has urgent work: for an event loop, beside a timer. Owned by the collector. */
+/* A descriptor that is readable when collector_poll() has urgent work, for an event loop that also has a
+ * timer. Owned by the collector. */
 int collector_fd(const struct collector *collector);
 
-/* Are major page faults recorded as a whole (EVENT_FAULT)? Else only what they slept is known. */
+/* Returns true if major page faults are recorded as a whole (EVENT_FAULT). Otherwise only their sleeps are
+ * known. */
 bool collector_times_faults(const struct collector *collector);
 
-/* Threads of the job that are alive. */
+/* How many threads of the job are alive. */
 uint64_t collector_alive(const struct collector *collector);
 
-/* Takes all hooks off, then hands on what is left: waiting events, the unfinished stretch and system call of
- * each living thread (flagged EVENT_FLAG_CLIPPED), EVENT_TOTALS for each. Nothing comes after. */
+/* Takes all hooks off, then hands on what is left: events that have gathered, the unfinished stretch and
+ * system call of each living thread (flagged EVENT_FLAG_CLIPPED), and its EVENT_TOTALS. Nothing comes after
+ * these. */
 int collector_stop(struct collector *collector, const struct collector_sink *sink, struct error *err);
 
-/* Also without collector_stop; NULL is fine. */
+/* May be called without collector_stop(). NULL is fine. */
 void collector_close(struct collector *collector);
 
 struct collector_stats {
 	uint64_t events[COLLECTOR_EVENT_TYPES]; /* handed on, by enum event_type */
-	uint64_t lost[COLLECTOR_EVENT_TYPES];   /* dropped as a buffer was full; totals do not suffer */
+	uint64_t lost[COLLECTOR_EVENT_TYPES];   /* dropped because a buffer was full; totals do not suffer */
 	uint64_t storage_failures;              /* threads that are missing from the job */
-	uint64_t missed;      /* runs of a program the kernel skipped, being in the same program already */
+	uint64_t missed;      /* runs that the kernel skipped because the program was already running */
 	uint64_t n_probes;    /* user-space functions probed */
 	uint64_t bpf_run_ns;  /* CPU time of the programs, extrapolated from samples of 100 ms */
 	uint64_t sampled_ns;  /* length of these samples; 0: bpf_run_ns is unknown */
@@ -98,7 +104,7 @@ struct collector_stats {
 	uint64_t elapsed_ns;  /* since collector_open */
 	uint64_t clock_start; /* CLOCK_MONOTONIC at collector_open */
 	uint32_t profile_hz;  /* 0: no stack samples are taken */
-	int profile_error;    /* -errno: why not, though they were asked for */
+	int profile_error;    /* -errno: why there are none although they were asked for */
 };
 
 void collector_stats_get(struct collector *collector, struct collector_stats *ret_stats);
@@ -106,7 +112,7 @@ void collector_stats_get(struct collector *collector, struct collector_stats *re
 /* What can be measured here, and what is lost where it cannot. */
 struct collector_hook {
 	const char *name;         /* tracepoint */
-	const char *lost_without; /* what a report lacks, in words; static */
+	const char *lost_without; /* what a report lacks without it, in words; static */
 	bool present;             /* this kernel has it */
 	bool required;            /* collector_open fails without it */
 };

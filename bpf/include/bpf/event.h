@@ -2,9 +2,8 @@
 #pragma once
 
 /*
- * The records that the BPF programs write and the collector hands on: the one definition that kernel and
- * user side share. It is also what a recording stores, so values are never renumbered and a field is
- * only added in reserved space.
+ * The records that the BPF programs write and the collector hands on, defined once for kernel and user side.
+ * Recordings store them, so values are never renumbered, and fields are only added in reserved space.
  *
  * All times are CLOCK_MONOTONIC ns. tid and tgid are host PIDs. One record is 64 bytes. Records of one
  * thread arrive in the order of their end_ns; records of different threads do not.
@@ -34,16 +33,16 @@ enum event_type {
 	EVENT_LIBRARY = 9, /* a file was mapped executable for the first time */
 	EVENT_ALIVE = 10,  /* at attach, for every thread that is there already; payload as EVENT_NAME */
 	EVENT_TOTALS = 11, /* at the end, for every thread still alive; payload as EVENT_EXIT */
-	EVENT_CALLS = 12,  /* quick calls on files read, one after the other: see struct event's calls */
+	EVENT_CALLS = 12,  /* quick calls on files, one after the other: see calls in struct event */
 	/* Sums over all threads of the job from start to end, a fraction of a second; tid is 0. */
 	EVENT_PAGES = 13,      /* what the page cache did for it */
-	EVENT_PLACE = 14,      /* the same of one file or folder, of those that were used most */
-	EVENT_READ_SIZES = 15, /* how many reads of which size */
-	EVENT_FAULT = 16,      /* a major page fault in a mapped file but code, outside of system calls */
-	EVENT_READS = 17,      /* bytes that reads returned; tid is 0, as of EVENT_PAGES */
+	EVENT_PLACE = 14,      /* the same for one of the files and folders that were used most */
+	EVENT_READ_SIZES = 15, /* how many reads there were of which size */
+	EVENT_FAULT = 16,      /* a major page fault in a mapped file that is not code, outside of calls */
+	EVENT_READS = 17,      /* bytes that reads returned; tid is 0, as in EVENT_PAGES */
 	EVENT_STACK = 18, /* a tick of the profile's clock found the thread on its CPU; start_ns == end_ns */
 	EVENT_GAP = 24,   /* by the recorder: from start to end nothing but lives and steps was recorded */
-	EVENT_LOSS = 25,  /* by the collector: so many records were lost at some time from start to end */
+	EVENT_LOSS = 25,  /* by the collector: loss.n records were lost at some time from start to end */
 	/* The GPU driver, and ranges that the program names: */
 	EVENT_GPU_WAIT = 20, /* a synchronising call of libcuda, from entry to return */
 	EVENT_GPU_WORK = 21, /* start: a synchronisation left nothing queued; end: the next work was queued */
@@ -51,7 +50,7 @@ enum event_type {
 	EVENT_PHASE = 23,      /* a named range (NVTX, USDT) begins or ends */
 	/* Without privilege: */
 	EVENT_SAMPLE = 29,         /* a thread between two looks at /proc */
-	EVENT_SAMPLE_PROCESS = 30, /* a process was seen first, or what it is became clearer */
+	EVENT_SAMPLE_PROCESS = 30, /* a process was first seen, or what it is became clearer */
 };
 
 /* How EVENT_SAMPLE knows what it says. */
@@ -64,12 +63,12 @@ enum sample_known {
 	SAMPLE_CUT = 1 << 5,             /* a counter moved by more than its field holds */
 };
 
-/* Where its Python stack was, at the end of EVENT_SAMPLE. */
+/* Where the thread's Python stack was at the end of EVENT_SAMPLE. */
 enum sample_place {
-	SAMPLE_PLACE_UNKNOWN = 0, /* not read: no Python, not ours to read, no main thread */
+	SAMPLE_PLACE_UNKNOWN = 0, /* not read: no Python, not ours to read, or not the main thread */
 	SAMPLE_PLACE_OUTSIDE = 1,
 	SAMPLE_PLACE_NEXT = 2,      /* within next() of PyTorch's DataLoader, or torchdata's */
-	SAMPLE_PLACE_DIESEL = 3,    /* of DIESEL's */
+	SAMPLE_PLACE_DIESEL = 3,    /* within next() of DIESEL's */
 	SAMPLE_PLACE_COMPILING = 4, /* torch.compile or jax.jit compiles */
 };
 
@@ -88,18 +87,18 @@ enum waker_context {
 	WAKER_HARDIRQ = 1, /* interrupt context; waker_tid is whoever happened to run: no evidence */
 	WAKER_SOFTIRQ = 2, /* waker_detail: softirq number (3 NET_RX, 4 BLOCK, 1 TIMER) */
 	WAKER_TIMER = 3,   /* local timer interrupt */
-	WAKER_NONE = 255,  /* no waking seen (preempted, or it began before the recording) */
+	WAKER_NONE = 255,  /* no waking was seen: preempted, or the sleep began before the recording */
 };
 
 enum event_flag {
 	EVENT_FLAG_PREEMPTED = 1 << 0,  /* EVENT_SWITCH: left the CPU while runnable */
 	EVENT_FLAG_IOWAIT = 1 << 1,     /* EVENT_SWITCH: in_iowait was set */
 	EVENT_FLAG_IN_SYSCALL = 1 << 2, /* EVENT_SWITCH: syscall_nr holds the call it slept in */
-	EVENT_FLAG_CLIPPED = 1 << 3,    /* start was before the recording began: start_ns is its start */
-	/* EVENT_SWITCH: slept in a page fault outside any system call, but not for code */
+	EVENT_FLAG_CLIPPED = 1 << 3,    /* it began before the recording; start_ns is the recording's start */
+	/* EVENT_SWITCH: slept in a page fault that was outside of system calls and not for code */
 	EVENT_FLAG_MAJOR_FAULT = 1 << 4,
-	/* EVENT_SWITCH: slept until written data is on storage, or some of it: in fsync, or in a write that
-	 * was held up as too much is waiting to be written. That is what writing back costs a checkpoint. */
+	/* EVENT_SWITCH: slept until some or all written data was on storage: in fsync, or in a write that was
+	 * held up because too much waited to be written. This is what writing back costs a checkpoint. */
 	EVENT_FLAG_WRITEBACK = 1 << 5,
 	EVENT_FLAG_FOLDER = 1 << 6,    /* EVENT_PLACE: all files directly in this folder */
 	EVENT_FLAG_NEIGHBOUR = 1 << 7, /* EVENT_SWITCH: the core it got had run a thread not of the job */
@@ -128,14 +127,14 @@ enum event_source {
 	SOURCE_LOCAL = 5,   /* sockets within this machine */
 };
 
-/* Values of EVENT_MARK's kind. The first four are enum diesel_mark_kind of client/diesel.h, which this folder
- * does not see: daemon/sense/sensor_tally.c holds them together. */
+/* Kinds of EVENT_MARK. The first four equal enum diesel_mark_kind of client/diesel.h, which this folder
+ * cannot include: daemon/sense/sensor_tally.c asserts that. */
 enum mark_kind {
 	MARK_NEXT_BEGIN = 1, /* the loader's next() was entered */
 	MARK_NEXT_END = 2,   /* the loader's next() returned */
 	MARK_WAIT_BEGIN = 3, /* no batch is ready: about to sleep */
 	MARK_WAIT_END = 4,   /* value: enum mark_cause */
-	/* next() of PyTorch's DataLoader, which may end without a batch, at an epoch's end; value: enum
+	/* next() of PyTorch's DataLoader, which ends without a batch at the end of an epoch; value: enum
 	 * mark_batch */
 	MARK_BATCH_BEGIN = 5,
 	MARK_BATCH_END = 6,
@@ -172,7 +171,7 @@ struct event {
 	uint32_t cpu;   /* the CPU that wrote the record */
 	union {
 		struct {
-			uint64_t waking_ns; /* when it became runnable; 0: never stopped being so */
+			uint64_t waking_ns; /* when it became runnable; 0: it always was */
 			uint64_t exec_ns;   /* its CPU time so far (se.sum_exec_runtime) */
 			uint32_t waker_tid; /* meaningful with WAKER_TASK */
 			uint16_t state;     /* task state bits at the switch: 1 S, 2 D, 0 runnable; a set */
@@ -192,10 +191,9 @@ struct event {
 		} call;
 		/*
 		 * From the start of the first call to the end of the last. The thread had its CPU all the
-		 * time: no call in here slept, none took long, and between two it computed for a tenth of a
-		 * ms at most. busy_ns is the time in the calls, the rest of the stretch is the thread's own.
-		 * Only reads, opens, look-ups and closes of files that cannot be written through that
-		 * descriptor.
+		 * time: no call slept or took long, and between two calls it computed for at most 0.1 ms.
+		 * busy_ns is the time in the calls; in the rest of the stretch the thread computed. These are
+		 * reads, opens, look-ups and closes of files that cannot be written through the descriptor.
 		 */
 		struct {
 			uint64_t inode; /* of the last call's file */
@@ -211,7 +209,7 @@ struct event {
 		struct {
 			uint32_t accessed_pages; /* looked up, by reads and faults */
 			uint32_t missed_pages;   /* brought in from storage, read-ahead included */
-			uint32_t n_minor_faults; /* that found their page of a file in memory */
+			uint32_t n_minor_faults; /* faults that found their page of a file in memory */
 			uint32_t n_major_faults;
 			uint32_t reserved[2];
 			uint64_t fault_ns; /* in major faults of files */
@@ -226,7 +224,8 @@ struct event {
 			uint32_t direct_kib; /* past the page cache; part of used_kib */
 		} place;
 		struct {
-			/* reads of 2^(first + k) to 2^(first + k + 1) - 1 bytes; of 0 and 1 in the first */
+			/* reads of 2^(first + k) to 2^(first + k + 1) - 1 bytes; class 0 also has reads of 0
+			 */
 			uint32_t n[7];
 			uint32_t first;
 		} sizes;
@@ -234,7 +233,7 @@ struct event {
 			uint64_t inode;
 			uint64_t page;        /* index in the file */
 			uint32_t device;      /* kernel dev_t */
-			uint32_t added_pages; /* that the fault had read, with read-ahead */
+			uint32_t added_pages; /* pages that the fault had read, with read-ahead */
 			uint32_t sleep_ns;
 			uint16_t n_sleeps;
 			uint16_t n_wakeups;
@@ -257,7 +256,7 @@ struct event {
 			uint32_t child_tid;
 			uint32_t child_tgid; /* == tgid: a thread; else a process */
 			uint64_t clone_flags;
-			uint64_t child_start_boottime_ns; /* with the pid it names a task for ever */
+			uint64_t child_start_boottime_ns; /* unique together with the pid */
 			uint64_t reserved;
 		} fork;
 		struct {
@@ -324,7 +323,8 @@ struct event {
 			uint64_t native; /* key of the note "stack" of its C frames; 0: not known */
 			uint64_t python; /* of its Python frames; 0: none */
 			uint16_t syscall_nr;
-			uint8_t in_kernel; /* 1: with syscall_nr 0xffff in a page fault or an interrupt */
+			uint8_t
+			    in_kernel; /* 1: in syscall_nr; if that is 0xffff, in a page fault or interrupt */
 			uint8_t reserved[13];
 		} stack;
 		uint64_t payload[4];
@@ -332,7 +332,7 @@ struct event {
 };
 
 #ifndef __BPF__
-/* Note of kind PLACES_NOTE: the path of what EVENT_PLACE names, without an ending NUL. */
+/* The kind of the note with the path of what EVENT_PLACE names, without a NUL at the end. */
 #define PLACES_NOTE "path"
 
 struct places_path {

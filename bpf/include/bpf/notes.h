@@ -4,12 +4,12 @@
 /*
  * Notes that the collector gives beside events (collector_sink), for what EVENT_STACK points at:
  *
- *   "stack"  key: of a stack; data: uint64_t keys of its frames, innermost first
- *   "frame"  key: of a frame; data: one byte enum frame_kind, the library (Python: the file's name) and a
- * NUL, the function (empty: not known) and a NUL. Printable UTF-8 without ';'.
+ * - "stack": the uint64_t keys of its frames, innermost first.
+ * - "frame": a byte of enum frame_kind; the library (for Python the file's name) and a NUL; the function ("":
+ * not known) and a NUL. Texts are printable UTF-8 without ';'.
  *
- * Keys are hashes of the data: the same in every recording. A stack's or frame's note comes before the first
- * event that needs it.
+ * Keys are hashes of the data, so they are the same in every recording. A note comes before the first event
+ * that needs it.
  */
 
 #define NOTE_STACK "stack"
@@ -17,7 +17,7 @@
 
 enum frame_kind {
 	FRAME_NATIVE = 0,
-	FRAME_INTERPRETER = 1, /* CPython itself: Python frames say more */
+	FRAME_INTERPRETER = 1, /* CPython itself, about which Python frames say more */
 	FRAME_PYTHON = 2,
 };
 

@@ -4,11 +4,11 @@
 /*
  * Named ranges that a program marks by itself, from two sources:
  *
- *   NVTX   nvtxRangePush and Pop, also of domains, where the program calls a library that exports them
+ *   NVTX   nvtxRangePush and Pop, also in domains, where the program calls a library that exports them
  *          (libnvToolsExt.so.1; ranges that header-only NVTX 3 hands to an injected tool are not seen)
  *   USDT   pairs of probes NAME_begin and NAME_end of the provider `diesel` in any library or program:
- *          DTRACE_PROBE(diesel, forward_begin). In libdiesel itself diesel_mark is probed in their stead: the
- *          same markers, there in every version, and one probe instead of two.
+ *          DTRACE_PROBE(diesel, forward_begin). In libdiesel itself diesel_mark is probed instead, which has
+ *          the same markers, is in every version, and takes one probe instead of two.
  *
  * A name is a note of the collector: PHASE_NOTE, keyed by what EVENT_PHASE has in `name`.
  */

@@ -13,13 +13,13 @@
  *   file_bytes        end; a multiple of 4 KiB, padded with zeros
  *
  * The head is [0, payload_offset). header.head_xxh3 covers the head with that field taken as 0;
- * record.xxh3 covers the sample's stored bytes. So every byte that means something is checked.
+ * record.xxh3 covers the sample's stored bytes. So every byte that matters is covered.
  *
  * A chunk with CHUNK_FLAG_TOMBSTONE has no payload; its records name paths that are deleted from then on.
- * Replaying chunks in id order rebuilds all metadata of a dataset: a later record of a path wins.
+ * Replaying the chunks in id order rebuilds all metadata of a dataset: the last record of a path wins.
  *
  * A sample starts at a multiple of CHUNK_SAMPLE_ALIGN, so that numbers in it can be used in place. A
- * file is at most as large as the chunk size it was packed with, unless it holds one sample only.
+ * file is no larger than the chunk size it was packed with, unless it holds a single sample.
  *
  * A name is a relative path: components between single slashes, none of them "." or "..", no NUL.
  *
@@ -43,8 +43,8 @@
 /* A sample longer than the chunk size gets a chunk of its own, up to this length. */
 #define CHUNK_SAMPLE_MAX_BYTES (1u << 30)
 
-/* Sorts by creation: big-endian time in us since 1970 (7 bytes), machine (4), process (3), counter (2).
- * memcmp order is creation order. */
+/* Big-endian time in us since 1970 (7 bytes), machine (4), process (3), counter (2): memcmp() sorts ids by
+ * creation. */
 struct chunk_id {
 	uint8_t bytes[16];
 };
@@ -56,7 +56,7 @@ enum chunk_flag {
 struct chunk_header {
 	char magic[8]; /* CHUNK_MAGIC with its terminator */
 	uint32_t version;
-	uint32_t flags; /* enum chunk_flag; unknown bits: the chunk is refused */
+	uint32_t flags; /* enum chunk_flag; a chunk with unknown bits is refused */
 	struct chunk_id id;
 	uint32_t n_records;
 	uint32_t names_offset;
@@ -92,30 +92,31 @@ _Static_assert(sizeof(struct chunk_record) == 64, "stored");
 
 #define CHUNK_ID_TEXT 33 /* 32 digits and a terminator */
 
-/* As 32 hexadecimal digits, and back: -EINVAL. */
+/* An id as 32 hexadecimal digits, and back. -EINVAL: the text is not an id. */
 char *chunk_id_format(const struct chunk_id *id, char text[CHUNK_ID_TEXT]);
 int chunk_id_parse(const char *text, struct chunk_id *ret_id);
 
-/* A checked view into a head that the caller holds in memory; valid as long as that memory. */
+/* A checked view of a head that the caller holds in memory; valid as long as that memory is. */
 struct chunk_view {
 	const struct chunk_header *header;
 	const struct chunk_record *records;
 	const char *names;
 };
 
-/* Returns true if a name may stand in a record (see above). */
+/* Returns true if a record may have this name (see above). */
 bool chunk_name_is_valid(const char *name, size_t length);
 
 /*
  * Checks everything about the head: magic, version, checksum, and that every offset, length and name lies
  * inside the file. head is 8-byte aligned; head_bytes may be more than the head; file_bytes is the size
- * of the whole file. `origin` names the file in error texts.
- * -EAGAIN: head_bytes is shorter than the head; *needed says how much to read.
- * -EBADMSG: damaged, hostile or truncated; -EPROTONOSUPPORT: a newer version.
+ * of the whole file. origin names the file in error texts.
+ * -EAGAIN: head_bytes is less than the head, *needed says how much to read; -EBADMSG: damaged, hostile or
+ * truncated; -EPROTONOSUPPORT: a newer version.
  */
 int chunk_parse_head(const void *head, size_t head_bytes, uint64_t file_bytes, const char *origin,
 		     struct chunk_view *ret_view, uint64_t *needed, struct error *err);
 
-/* Compares a record's checksum with its stored bytes. -EBADMSG names origin and path. */
+/* Checks stored bytes against the checksum in their record. -EBADMSG: they are damaged; err names the file
+ * and the path. */
 int chunk_verify_record(const struct chunk_view *view, uint32_t record, const void *stored,
 			const char *origin, struct error *err);

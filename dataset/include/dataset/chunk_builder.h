@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Builds one chunk in memory: add samples until it is full, then finish. A builder can be used again
- * after chunk_builder_reset(); its buffers stay. All lengths are in bytes. Not thread-safe.
+ * Builds one chunk in memory: add samples until it is full, then finish. chunk_builder_reset() makes a
+ * builder ready for another chunk and keeps its buffers. All lengths are in bytes. Not thread-safe.
  */
 
 #include "dataset/chunk.h"
@@ -21,8 +21,8 @@ struct chunk_sample {
 	uint64_t mtime_ns;
 };
 
-/* target_bytes: the file's size is kept at or below it, unless a single sample is larger. CHUNK_MIN_BYTES
- * .. CHUNK_MAX_BYTES, -EINVAL otherwise; -ENOMEM. */
+/* The file is kept at or below target_bytes, unless a single sample is larger. -EINVAL: target_bytes is not
+ * within CHUNK_MIN_BYTES .. CHUNK_MAX_BYTES; -ENOMEM. */
 int chunk_builder_new(uint64_t target_bytes, struct chunk_builder **ret);
 void chunk_builder_free(struct chunk_builder *b);
 
@@ -33,13 +33,13 @@ enum chunk_builder_result {
 	CHUNK_BUILDER_FULL = 1, /* the sample does not fit beside the others: finish, reset, add again */
 };
 
-/* Copies the sample. -EINVAL: not a valid path; -EFBIG: longer than CHUNK_SAMPLE_MAX_BYTES. Both texts
- * name the path. */
+/* Copies the sample into the chunk. CHUNK_BUILDER_FULL, or -EINVAL: not a valid path; -EFBIG: longer than
+ * CHUNK_SAMPLE_MAX_BYTES; err names the path. */
 int chunk_builder_add(struct chunk_builder *b, const struct chunk_sample *sample, struct error *err);
 
 uint32_t chunk_builder_n_records(const struct chunk_builder *b);
 
-/* Completes the head. The two parts (head, payload with padding) are the file; they are the builder's and
- * valid until its next call. At least one record is needed. */
+/* Completes the head. The two parts, head and padded payload, make the file. They belong to the builder and
+ * are valid until it is called again. At least one record is needed. */
 int chunk_builder_finish(struct chunk_builder *b, const struct chunk_id *id, uint64_t created_ns,
 			 struct iovec ret_parts[2], struct error *err);

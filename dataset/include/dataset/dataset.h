@@ -4,7 +4,7 @@
 /*
  * A dataset opened for reading without a daemon: its snapshot and its store.
  *
- * What is opened stays as it is, also when the dataset is changed meanwhile: open it again to see more.
+ * What was opened stays as it was when the dataset changes: open it again to see the change.
  * Thread-safe once open: reads share nothing.
  */
 
@@ -13,7 +13,7 @@
 
 struct dataset;
 
-/* The snapshot is verified. -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT; err says what to do. */
+/* Also verifies the snapshot. -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT; err says what to do. */
 int dataset_open(const char *path, struct dataset **ret, struct error *err);
 void dataset_close(struct dataset *d);
 
@@ -22,6 +22,7 @@ const struct snapshot *dataset_snapshot(const struct dataset *d);
 struct store *dataset_store(const struct dataset *d);
 
 /* Reads one sample (from snapshot_sample_get()) into buffer, which has room for sample->bytes, and checks
- * its checksum. -EBADMSG names chunk, byte and path; the buffer's content is then undefined. */
+ * its checksum. -EBADMSG: it is damaged; err names chunk, byte and path, and the buffer's content is
+ * undefined. */
 int dataset_read_sample(const struct dataset *d, const struct snapshot_sample *sample, void *buffer,
 			size_t size, struct error *err);

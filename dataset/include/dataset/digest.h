@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * SHA-256 by libcrypto, which uses what the CPU has for it. The one user of its headers. Unlike XXH3 it holds
- * against people: nobody makes other bytes that have the same one. Thread-safe; a stream belongs to one
- * thread.
+ * SHA-256 by libcrypto, which uses the CPU's instructions for it; nobody else includes its headers. Unlike
+ * XXH3 it holds against people: nobody can make other bytes with the same digest. Thread-safe; a stream
+ * belongs to one thread.
  */
 
 #include <stdbool.h>
@@ -27,7 +27,7 @@ int digest_stream_add(struct digest_stream *s, const void *data, size_t bytes);
 int digest_stream_finish(struct digest_stream *s, struct digest *ret);
 void digest_stream_free(struct digest_stream *s); /* accepts NULL */
 
-/* Of the parts, one behind the other. As digest_stream_new(). */
+/* The digest of several parts, one behind the other. Errors as digest_stream_new(). */
 int digest_of(const struct iovec *parts, int n_parts, struct digest *ret);
 
 bool digest_equal(const struct digest *a, const struct digest *b);

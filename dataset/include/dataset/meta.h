@@ -7,10 +7,10 @@
  *
  * It is a projection of the chunks: replaying them in id order rebuilds it (see `dieselctl rebuild`).
  *
- * Writing: meta_begin() takes the dataset's one writer lock and opens a transaction; nothing of it is seen
- * until meta_commit(), and nothing remains after meta_rollback() or a crash. Before it returns, meta_begin()
- * makes the pending floor durable: chunks at or above it that the store has and the metadata has not are
- * what an interrupted writer left. Readers see the last committed state.
+ * Writing: meta_begin() takes the dataset's one writer lock and opens a transaction. Nothing of it is visible
+ * before meta_commit(), and nothing remains of it after meta_rollback() or a crash. Before it returns,
+ * meta_begin() makes the pending floor durable: chunks at or above it that are in the store but not in the
+ * metadata were left by an interrupted writer. Readers see the last committed state.
  *
  * Thread-safety: a handle belongs to one thread at a time. Errors name the dataset.
  */
@@ -52,7 +52,7 @@ struct meta_path {
 	struct chunk_record record; /* name_offset and name_length mean nothing here */
 };
 
-/* Returns 0 to go on, anything else to stop: the iteration returns it. */
+/* Returns 0 to go on. Anything else ends the iteration, which returns it. */
 typedef int meta_chunk_callback(const struct meta_chunk *chunk, void *context);
 typedef int meta_path_callback(const struct meta_path *path, void *context);
 
@@ -78,25 +78,25 @@ struct meta {
 };
 
 enum meta_mode {
-	META_READ, /* undoes what a writer that died has left, where that is allowed */
+	META_READ, /* rolls back what a writer that died has left, where that is permitted */
 	META_WRITE,
-	META_CREATE,  /* and make it when missing */
-	META_REPLACE, /* and put it aside and make it anew when it is damaged */
+	META_CREATE,  /* as META_WRITE, and creates it if it is missing */
+	META_REPLACE, /* as META_CREATE, and puts it aside and creates it anew if it is damaged */
 };
 
-/* The metadata of a dataset, whichever engine it has.
- * -ENOENT, -EACCES, -EBADMSG: damaged; -EPROTONOSUPPORT: a newer version. */
+/* Opens the metadata of a dataset, whichever engine it has.
+ * -ENOENT; -EACCES; -EBADMSG: damaged; -EPROTONOSUPPORT: a newer version. */
 int meta_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err);
-/* DATASET/meta.db. */
+/* The engine that keeps DATASET/meta.db. Errors as meta_open(). */
 #define META_SQLITE_FILE "meta.db"
 int meta_sqlite_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err);
 void meta_free(struct meta *m);
 
-/* What it holds now. -errno of reading. */
+/* What the metadata holds now. -errno if it cannot be read. */
 int meta_info(struct meta *m, struct meta_info *ret, struct error *err);
 
-/* floor: an id below all that this writer will make. ret tells the state found, with the pending floor of
- * an interrupted writer, if there was one. -EBUSY: another writer is at work. */
+/* floor is an id below all those that this writer will make. *ret is the state that was found, with the
+ * pending floor of an interrupted writer if there was one. -EBUSY: another writer is at work. */
 int meta_begin(struct meta *m, const struct chunk_id *floor, struct meta_info *ret, struct error *err);
 
 /* Forgets all chunks and paths, within the transaction. */
@@ -105,22 +105,22 @@ int meta_clear(struct meta *m, struct error *err);
 /* Replays one chunk, within the transaction: ids must ascend (-EINVAL). */
 int meta_add_chunk(struct meta *m, const struct chunk_view *view, struct error *err);
 
-/* From this transaction on each chunk has a digest: meta_put_digest() for all of them, those that are known
- * already too, and for each that is added. Raises the metadata's format, which older programs refuse. */
+/* From this transaction on every chunk has a digest: call meta_put_digest() for all chunks that are known
+ * already and for each that is added. This raises the metadata's format, which older programs then refuse. */
 int meta_keep_digests(struct meta *m, struct error *err);
 int meta_put_digest(struct meta *m, const struct chunk_id *id, const struct digest *sha256,
 		    struct error *err);
 
-/* version: above that of meta_begin(). No longer pending afterwards. A failure rolls back. */
+/* version is above the one that meta_begin() returned. Clears the pending floor. A failure rolls back. */
 int meta_commit(struct meta *m, uint64_t version, struct error *err);
 
-/* Ends the transaction of meta_begin(), if one is open. forget_pending: no chunk was left behind, so the
- * pending floor goes too. */
+/* Ends the transaction of meta_begin(), if one is open. With forget_pending, which says that no chunk was
+ * left behind, the pending floor is cleared too. */
 void meta_rollback(struct meta *m, bool forget_pending);
 
-/* ret->path is the caller's own. -ENOENT without a text. */
+/* ret->path is the path that the caller passed. -ENOENT leaves err unset. */
 int meta_find(struct meta *m, const char *path, size_t path_length, struct meta_path *ret, struct error *err);
 
-/* In id order; in no particular order. */
+/* Chunks come in id order, paths in no particular order. */
 int meta_each_chunk(struct meta *m, meta_chunk_callback *callback, void *context, struct error *err);
 int meta_each_path(struct meta *m, meta_path_callback *callback, void *context, struct error *err);

@@ -4,9 +4,9 @@
 /*
  * Packs a folder of files into a dataset: what `dieselctl pack` does.
  *
- * All or nothing: a dataset that exists stays as it was until the end. What an interrupted run has written
- * is used by the next one: a chunk counts as done when each of its files is in the source with the same
- * size and modification time.
+ * All or nothing: a dataset that exists stays as it was until the end. The next run uses what an interrupted
+ * one has written: a chunk counts as done if each of its files is in the source with the same size and
+ * modification time.
  */
 
 #include "lib/error.h"
@@ -26,14 +26,15 @@ struct pack_options {
 	enum pack_order order;
 	uint64_t seed;
 	unsigned n_threads; /* that read the source, >= 1 */
-	bool append; /* add to a dataset that has samples; files it has already (size, mtime) are left out */
+	bool append; /* add to a dataset that has samples; files it has already (by size, mtime) are left out
+		      */
 	bool skip_unreadable;
 	bool keep_digests; /* writer_keep_digests() */
 
 	/* All may be NULL. */
 	void (*progress)(uint64_t done_files, uint64_t n_files, uint64_t done_bytes, void *context);
 	void (*skipped)(const char *text, void *context); /* a file that skip_unreadable left out */
-	bool (*cancelled)(void *context);                 /* asked for each file: -ECANCELED */
+	bool (*cancelled)(void *context);                 /* asked before each file; true: -ECANCELED */
 	void *context;
 };
 

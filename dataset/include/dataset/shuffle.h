@@ -7,52 +7,53 @@
  * and how that permutation is cut into batches for (rank, world, batch).
  *
  * Chunk-wise shuffle (DIESEL, ICPP 2020): chunks are shuffled, cut into windows of `window_chunks`, and the
- * samples of each window are shuffled. Every sample is visited once an epoch over all ranks. Memory is
- * O(n_chunks); reading any position costs one shuffle of its window (kept by the cursor).
+ * samples of each window are shuffled. In an epoch every sample is visited once by one of the ranks. Memory
+ * is O(n_chunks); reading a position costs one shuffle of its window, which the cursor keeps.
  *
  * Batches: step k of the epoch is the global batch of positions [k*W*B, (k+1)*W*B), W = world, B = batch;
  * rank r takes the r-th slice of B. So the global order does not depend on W as long as W*B is constant.
- * The last step is shared out evenly (slice lengths differ by at most one). When fewer than W samples are
- * left for it, the last two steps share theirs, so that every rank has the same number of batches and none
- * is empty: no sample is dropped or doubled and no rank waits for ever. With B = 1 two steps cannot share
- * so few; they become one, and some ranks find 2 samples in their last batch (shuffle_max_batch()). With
+ * The last step is shared out evenly: slice lengths differ by at most one. When fewer than W samples are left
+ * for it, the last two steps share theirs. So every rank has the same number of batches and none is empty, no
+ * sample is dropped or doubled, and no rank waits for ever. With B = 1 two steps cannot share so few samples;
+ * they become one step, and some ranks have 2 samples in their last batch (shuffle_max_batch()). With
  * drop_last, only full global batches are made.
  *
- * docs/formats.md specifies the generator and every step, with golden values: other implementations agree.
+ * docs/formats.md specifies the generator and every step, with golden values for other implementations.
  *
- * Thread-safety: a plan belongs to one thread at a time; the functions that take it const may run at once.
+ * Thread-safety: a plan belongs to one thread at a time, but functions that take it const may run
+ * concurrently.
  */
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct shuffle_spec {
-	const uint32_t *chunk_samples; /* borrowed: samples of each chunk, in storage order */
+	const uint32_t *chunk_samples; /* borrowed: how many samples each chunk has, in storage order */
 	uint64_t n_chunks;
 	uint64_t seed;
 	uint64_t epoch;
 	uint32_t window_chunks; /* >= 1 */
 	bool shuffle;           /* false: storage order */
 	uint32_t rank, world;   /* rank < world */
-	uint32_t batch;         /* samples a batch and rank, >= 1 */
+	uint32_t batch;         /* samples per batch of a rank, >= 1 */
 	bool drop_last;
 };
 
 struct shuffle_plan;
 
-/* -EINVAL: a value outside its range, or fewer samples than ranks; -ENOMEM. */
+/* -EINVAL: a value is out of range, or there are fewer samples than ranks; -ENOMEM. */
 int shuffle_plan_new(const struct shuffle_spec *spec, struct shuffle_plan **ret);
 void shuffle_plan_free(struct shuffle_plan *plan);
 
-/* Batches of this rank in this epoch: the same number on every rank. */
+/* How many batches each rank has in an epoch. */
 uint64_t shuffle_n_batches(const struct shuffle_plan *plan);
 
-/* The longest batch of any rank: spec->batch, or 2 in the one case above. */
+/* The length of the longest batch of any rank: spec->batch, or 2 in the one case above. */
 uint32_t shuffle_max_batch(const struct shuffle_plan *plan);
 
 /*
- * The same two numbers without a plan, from the number of samples alone: for whoever needs to know how much
- * room a batch takes before there is an order. -EINVAL: as shuffle_plan_new().
+ * The same two numbers from the number of samples alone, for whoever needs to know how much room a batch
+ * takes before there is a plan. -EINVAL: as shuffle_plan_new().
  */
 int shuffle_count(uint64_t n_samples, uint32_t world, uint32_t batch, bool drop_last, uint64_t *ret_n_batches,
 		  uint32_t *ret_max_batch);
@@ -61,17 +62,17 @@ int shuffle_count(uint64_t n_samples, uint32_t world, uint32_t batch, bool drop_
 int shuffle_batch_range(const struct shuffle_plan *plan, uint64_t batch, uint64_t *ret_first,
 			uint32_t *ret_count);
 
-/* Sample numbers of this rank's batch, in order: samples[0 .. *ret_count). samples has room for
+/* The sample numbers of this rank's batch, in order: samples[0 .. *ret_count). samples has room for
  * shuffle_max_batch(). Cheap when batches are asked for in order. -ERANGE, -ENOMEM. */
 int shuffle_batch(struct shuffle_plan *plan, uint64_t batch, uint64_t *samples, uint32_t *ret_count);
 
-/* Windows: the unit of reading. chunk i in visiting order, and the window of a global position. */
+/* Windows are the unit of reading. How many there are. */
 uint64_t shuffle_n_windows(const struct shuffle_plan *plan);
-/* Chunks of each window but the last. */
+/* How many chunks each window but the last one has. */
 uint64_t shuffle_window_chunks(const struct shuffle_plan *plan);
-/* The global position of the window's first sample; of w = shuffle_n_windows(): n_samples. */
+/* The global position of the first sample of window w; n_samples for w = shuffle_n_windows(). */
 uint64_t shuffle_window_first(const struct shuffle_plan *plan, uint64_t w);
-/* position < n_samples. Windows without samples (all of their chunks are empty) have no position. */
+/* The window of a position < n_samples. A window whose chunks are all empty has no position. */
 uint64_t shuffle_window_of(const struct shuffle_plan *plan, uint64_t position);
 /* The chunk that is visited i-th (0 <= i < n_chunks); window w holds visits [w*g, (w+1)*g). */
 uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i);

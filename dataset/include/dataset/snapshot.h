@@ -3,17 +3,17 @@
 
 /*
  * The snapshot: everything that is known about one version of a dataset, in one immutable file that every
- * process of a node maps. Lookups take no lock and no allocation. It is replaced atomically (rename), so a
- * mapped snapshot stays valid for as long as it is mapped; staleness is one comparison of `version`.
+ * process of a node maps. Lookups take no lock and allocate nothing. A new version replaces the file by a
+ * rename, so a mapped snapshot stays valid; comparing `version` tells whether it is the newest one.
  *
  * Samples are numbered 0..n_samples-1 in storage order: by chunk (in id order), then by place in the
  * chunk. A sample number means something only together with the snapshot's version.
  *
  * Little endian; sections are 64-byte aligned, listed in the header with offset, length and XXH3-64.
- * snapshot_open_fd() is O(1) in files: it checks the header and that the sections lie inside the file.
- * snapshot_verify() reads everything once and must pass before data is served from it (dieseld does so
- * when it opens a dataset). All accessors bounds-check against the header, so even an unverified damaged
- * snapshot cannot cause a read outside the mapping.
+ * snapshot_open_fd() takes the same time however many samples there are: it checks the header, and that the
+ * sections lie inside the file. snapshot_verify() reads everything once and must pass before data is served
+ * from the snapshot (dieseld calls it when it opens a dataset). All accessors check bounds, so that even a
+ * damaged snapshot that nobody verified cannot cause a read outside the mapping.
  */
 
 #include "dataset/chunk.h"
@@ -49,8 +49,8 @@ struct snapshot_chunk {
 	uint64_t first_sample; /* its samples are first_sample .. first_sample + n_samples - 1 */
 	uint32_t n_samples;    /* live ones: deleted or superseded records are left out */
 	uint32_t payload_offset;
-	uint64_t head_xxh3; /* the chunk's own: a replaced file is noticed */
-	bool has_sha256;    /* of the whole file; all chunks of a snapshot or none */
+	uint64_t head_xxh3; /* from the chunk's header: tells a replaced file */
+	bool has_sha256;    /* of the whole file; all chunks of a snapshot have one, or none has */
 	struct digest sha256;
 };
 
@@ -67,12 +67,12 @@ struct snapshot_info {
 	bool has_digests;
 };
 
-/* Maps the file; keeps no reference to fd. A file that is truncated later is a SIGBUS for who reads it: map a
- * sealed copy, or have bus_error_init() say it in a line. -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT. */
+/* Maps the file and keeps no reference to fd. If the file is truncated later, reading it raises SIGBUS: map a
+ * sealed copy, or let bus_error_init() explain it. -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT. */
 int snapshot_open_fd(int fd, const char *origin, struct snapshot **ret, struct error *err);
-/* Opens DATASET/snapshot: -ENOENT, -ENOTDIR too. The error text says what to do when it is no dataset. */
+/* Opens DATASET/snapshot. Also -ENOTDIR. If this is no dataset, err says what to do. */
 int snapshot_open(const char *dataset_path, struct snapshot **ret, struct error *err);
-/* Checks the XXH3-64 of every section and every cross-reference. -EBADMSG names the section. */
+/* Checks the XXH3-64 of every section, and every cross-reference. -EBADMSG: err names what is wrong. */
 int snapshot_verify(const struct snapshot *s, struct error *err);
 void snapshot_close(struct snapshot *s);
 
@@ -80,24 +80,22 @@ const struct snapshot_info *snapshot_info(const struct snapshot *s);
 /* -ERANGE: no such index; -EBADMSG: the entry points outside the file. */
 int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot_chunk *ret);
 int snapshot_sample_get(const struct snapshot *s, uint64_t sample, struct snapshot_sample *ret);
-/* Borrowed, *ret_length bytes, not terminated. */
+/* The name is borrowed, has *ret_length bytes, and is not terminated. */
 int snapshot_class_name(const struct snapshot *s, uint32_t class_index, const char **ret_name,
 			size_t *ret_length);
-/* By path, through the hash index: -ENOENT. */
+/* Finds a sample by its path, through the hash index. -ENOENT. */
 int snapshot_find(const struct snapshot *s, const char *path, size_t path_length, uint64_t *ret_sample);
 
 /*
- * The sorted tree. snapshot_by_path() gives the i-th sample in tree order (0 <= i < n_samples): in each
- * directory first its files by name, then its subdirectories by name, names compared byte by byte. That is
- * the order of ImageFolder.samples; plain byte order of whole paths is not ("dog-big/1" < "dog/1"), and it
- * would put classes out of order. snapshot_list() iterates the entries of one directory ("" is the
- * root) in O(log n + entries): call with *cursor = 0 until it returns -ENOENT (no more). A subdirectory
- * appears once, with is_directory set and its name without a slash.
+ * The sorted tree. snapshot_by_path() gives the i-th sample (0 <= i < n_samples) in tree order, which
+ * dataset/snapshot/path_order.h defines: that of ImageFolder.samples. snapshot_list() iterates over the
+ * entries of one directory ("" is the root) in O(log n + entries). A subdirectory appears once, with
+ * is_directory set and its name without a slash.
  */
 int snapshot_by_path(const struct snapshot *s, uint64_t i, uint64_t *ret_sample);
 
 struct snapshot_entry {
-	const char *name; /* borrowed, not terminated; the directory and a slash stand right in front of it */
+	const char *name; /* borrowed, not terminated; the directory's path stands right in front of it */
 	size_t name_length;
 	bool is_directory;
 	uint64_t sample; /* of a file */

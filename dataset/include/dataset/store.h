@@ -3,7 +3,8 @@
 
 /*
  * The object store: where chunks lie. One op table; an engine is one file (store_posix.c: a directory on a
- * local disk, Lustre, NFS, CephFS). Chunks are named by their id alone, so no name can lead elsewhere.
+ * local disk, Lustre, NFS, CephFS). An object is named by its chunk's id alone, so no name can lead
+ * elsewhere.
  *
  * An object is written once, whole or not at all, and never changed. Errors name the object. Thread-safe.
  */
@@ -40,49 +41,49 @@ struct store {
 	const struct store_ops *ops;
 };
 
-/* The store of a dataset, whichever engine it has; with create it is made when missing. */
+/* Opens the store of a dataset, whichever engine it has; with create, makes it if it is missing. */
 int store_open(const char *dataset_path, bool create, struct store **ret, struct error *err);
-/* The directory DATASET/chunks; with create it is made when missing. */
+/* The engine for the directory DATASET/chunks. */
 int store_posix_open(const char *dataset_path, bool create, struct store **ret, struct error *err);
 void store_free(struct store *s);
 
-/* Put-if-absent: durable when it returns 0. -EEXIST. */
+/* Writes an object, which is durable when this returns 0. -EEXIST: there is one of that id. */
 int store_put(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
 	      struct error *err);
 
 /* -ENOENT. */
 int store_size(struct store *s, const struct chunk_id *id, uint64_t *ret_bytes, struct error *err);
 
-/* All of [offset, offset + bytes). -ENOENT; -EBADMSG: the object ends before that. */
+/* Reads all of [offset, offset + bytes). -ENOENT; -EBADMSG: the object ends before that. */
 int store_read(struct store *s, const struct chunk_id *id, uint64_t offset, void *buffer, size_t bytes,
 	       struct error *err);
 
-/* A file descriptor to read from by io_uring or mmap. flags: O_DIRECT or 0. -EOPNOTSUPP where objects are
- * no files; -EINVAL where the file system has no O_DIRECT. */
+/* A file descriptor for reading by io_uring or mmap. flags: O_DIRECT or 0. -EOPNOTSUPP: objects are not files
+ * here; -EINVAL: the file system has no O_DIRECT. */
 int store_open_fd(struct store *s, const struct chunk_id *id, int flags, int *ret_fd, struct error *err);
 
-/* Objects after `after` (NULL: all), ascending by id. free() the array. */
+/* Lists the objects whose id is above `after` (NULL: all), ascending by id. free() the array. */
 int store_list(struct store *s, const struct chunk_id *after, struct store_object **ret, size_t *ret_n,
 	       struct error *err);
 
 /* -ENOENT. */
 int store_remove(struct store *s, const struct chunk_id *id, struct error *err);
 
-/* Removes what dead writers left half-written. Only for the one that holds the dataset's writer lock. */
+/* Removes what dead writers left half-written. The caller holds the dataset's writer lock. */
 int store_sweep(struct store *s, struct error *err);
 
 /* The object's name for an error text. Returns text. */
 #define STORE_NAME_MAX 512
 char *store_describe(const struct store *s, const struct chunk_id *id, char text[STORE_NAME_MAX]);
 
-/* Of the whole object. As store_size() and store_read(). */
+/* The digest of a whole object. Errors as store_size() and store_read(). */
 int store_digest(struct store *s, const struct chunk_id *id, struct digest *ret, struct error *err);
 
-/* chunk_parse_head() of an object's first bytes; also checks that the chunk is the one its name says. */
+/* As chunk_parse_head(); also checks that the chunk is the one that the object's name says. */
 int store_parse_head(struct store *s, const struct chunk_id *id, const void *head, size_t head_bytes,
 		     uint64_t file_bytes, struct chunk_view *ret_view, uint64_t *needed, struct error *err);
 
-/* Reads the head of a chunk, and checks it like store_parse_head(). *ret_head: free() it; the view lies in
- * it. */
+/* Reads the head of a chunk and checks it as store_parse_head() does. *ret_view points into *ret_head, which
+ * the caller frees. */
 int store_read_head(struct store *s, const struct chunk_id *id, void **ret_head, struct chunk_view *ret_view,
 		    struct error *err);

@@ -3,7 +3,7 @@
 
 /*
  * Checks a whole dataset: every chunk's head, every sample's checksum, and that snapshot, metadata and
- * chunks agree. Reads all of it once. Changes nothing.
+ * chunks agree. Reads everything once and changes nothing.
  */
 
 #include "dataset/chunk.h"
@@ -31,7 +31,7 @@ struct verify_result {
 	uint64_t n_damages;
 };
 
-/* 0 also when damage was found: see ret. Failures are what kept it from looking: no such dataset, no memory.
- */
+/* 0 even if damage was found: *ret says how much. Fails only if it could not look: no such dataset, no
+ * memory. */
 int verify_dataset(const char *dataset_path, const struct verify_callbacks *callbacks,
 		   struct verify_result *ret, struct error *err);

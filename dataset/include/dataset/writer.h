@@ -2,13 +2,13 @@
 #pragma once
 
 /*
- * Changes a dataset: adds, replaces and deletes samples. All of it becomes visible at writer_commit(), or
- * nothing: until then readers see the version before, and so they do after a crash.
+ * Changes a dataset: adds, replaces and deletes samples. writer_commit() makes all of it visible at once;
+ * until then, and after a crash, readers see the version before.
  *
- * Chunks are written as they fill and stay when the writer is interrupted; the next writer may adopt them
- * or drop them, one by one, before it adds. Those that it does neither with are dropped by its commit.
+ * Chunks are written as they fill, and stay when the writer is interrupted. The next writer may adopt them,
+ * one by one, before it adds anything; its commit drops those that it did not adopt.
  *
- * One writer at a time holds a dataset. Not thread-safe; writing goes on in a thread of its own.
+ * A dataset has one writer at a time. Not thread-safe; a thread of the writer's own writes the chunks.
  */
 
 #include "dataset/chunk_builder.h"
@@ -18,42 +18,42 @@
 struct writer;
 
 enum writer_purpose {
-	WRITER_PACK,    /* the dataset is made when it is missing */
-	WRITER_CHANGE,  /* a dataset that exists */
-	WRITER_REBUILD, /* writer_rebuild(): metadata that is missing is made, damaged metadata put aside */
+	WRITER_PACK,    /* creates the dataset if it is missing */
+	WRITER_CHANGE,  /* the dataset exists */
+	WRITER_REBUILD, /* for writer_rebuild(): creates missing metadata, and puts damaged metadata aside */
 };
 
-/* chunk_bytes: CHUNK_MIN_BYTES .. CHUNK_MAX_BYTES. -EBUSY: another writer; -ENOTEMPTY: a directory that is
- * no dataset and not empty; -ESTALE: a dataset that lost its metadata (run rebuild). */
+/* chunk_bytes: CHUNK_MIN_BYTES .. CHUNK_MAX_BYTES. -EBUSY: there is another writer; -ENOTEMPTY: the directory
+ * is neither a dataset nor empty; -ESTALE: the dataset lost its metadata (run rebuild). */
 int writer_open(const char *dataset_path, enum writer_purpose purpose, uint64_t chunk_bytes,
 		struct writer **ret, struct error *err);
 
-/* Drops what was not committed. A new dataset to which nothing was ever written disappears again. */
+/* Drops what was not committed, and removes a dataset that this writer made but never wrote to. */
 void writer_free(struct writer *w);
 
-/* Each chunk has a SHA-256 of its file, in metadata and snapshot, from this commit on: against people who may
- * write chunks but not the snapshot. Where the dataset has them already this is done without a call. Before
- * the first writer_add(), or before writer_rebuild(), which alone can give them to chunks that exist.
- * -EEXIST: chunks without them; err says what to run. */
+/* From this commit on, metadata and snapshot have a SHA-256 of each chunk's file, against people who may
+ * write chunks but not the snapshot. A dataset that has digests keeps them without this call. Call it before
+ * the first writer_add(), or before writer_rebuild(), which alone can give digests to chunks that exist.
+ * -EEXIST: there are chunks without digests; err says what to run. */
 int writer_keep_digests(struct writer *w, struct error *err);
 
-/* The state before this writer; its metadata, for lookups. Borrowed. */
+/* The state that this writer found, and the metadata for lookups. Both are borrowed. */
 const struct meta_info *writer_info(const struct writer *w);
 struct meta *writer_meta(const struct writer *w);
 struct store *writer_store(const struct writer *w);
 
-/* What an interrupted writer left: whole chunks, in id order. Borrowed. */
+/* The whole chunks that an interrupted writer left, in id order. Borrowed. */
 const struct store_object *writer_leftovers(const struct writer *w, size_t *ret_n);
-/* Takes leftover i into this commit: in ascending order, before the first writer_add(). */
+/* Takes leftover i into this commit. Call it in ascending order, before the first writer_add(). */
 int writer_adopt(struct writer *w, size_t i, struct error *err);
 
-/* The sample's data is copied. A path that exists already is replaced. */
+/* Copies the sample's data. Replaces a path that exists already. */
 int writer_add(struct writer *w, const struct chunk_sample *sample, struct error *err);
 
 /* The path need not exist. */
 int writer_delete(struct writer *w, const char *path, size_t path_length, struct error *err);
 
-/* Hands the samples added so far to the store as a chunk, though it is not full. */
+/* Hands the samples added so far to the store as a chunk that is not full. */
 int writer_flush(struct writer *w, struct error *err);
 
 struct writer_result {
@@ -62,15 +62,15 @@ struct writer_result {
 	uint64_t n_paths;  /* of the dataset now */
 };
 
-/* Makes everything durable and visible. Nothing has changed on failure, but for -ESTALE: committed, only
- * the snapshot could not be replaced (err says so). */
+/* Makes everything durable and visible. A failure changes nothing, except -ESTALE: the change is committed,
+ * but the snapshot could not be replaced (err says so). */
 int writer_commit(struct writer *w, struct writer_result *ret, struct error *err);
 
-/* Forgets the metadata and replays all chunks of the store in id order; commit makes it so. Chunks whose
- * head is damaged are left out, counted and told to `lost`. */
+/* Forgets the metadata and replays all chunks of the store in id order; writer_commit() makes it last. Chunks
+ * whose head is damaged are left out, counted, and passed to `lost`. */
 typedef void writer_lost_callback(const struct chunk_id *id, const char *text, void *context);
 int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, uint64_t *ret_n_lost,
 		   struct error *err);
 
-/* Writes the snapshot of the metadata's version anew; needs no commit. -ENODATA: nothing was ever packed. */
+/* Writes the snapshot of the current version anew, without a commit. -ENODATA: nothing was ever packed. */
 int writer_snapshot(struct writer *w, struct error *err);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Arrays that grow by doubling: `items`, of which n are used and n_allocated are there; all 0 at the start.
- */
+/* Arrays that grow by doubling. Of n_allocated items n are used; all three variables start as 0. */
 
 #include <errno.h>
 #include <stddef.h>
@@ -11,7 +10,7 @@
 #define ARRAY_FIRST 64 /* items */
 
 /*
- * Makes room for one more item. 0; -ENOMEM leaves the array as it was.
+ * Makes room for one more item. 0, or -ENOMEM, which leaves the array as it was.
  *
  *	if (array_room(list->items, list->n, list->n_allocated) < 0)
  *		return -ENOMEM;

@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * Files that somebody else may shorten are mapped to be read: a page behind the new end, or one that the
- * storage does not give, is then a signal instead of an error. Nothing can go on after that; this makes the
- * death one clear line.
+ * For programs that map files which somebody else may shorten. Touching a page behind the new end, or one
+ * that the storage cannot deliver, raises SIGBUS where read() would return an error. The process cannot go on
+ * after that, but it can say in one clear line what happened.
  */
 
-/* From now on such a fault ends the process with a line on standard error that names program (which must
- * stay) and file, and exit status 1. Other causes of SIGBUS kill as ever. */
+/* From now on such a fault ends the process with exit status 1 and a line on standard error that names the
+ * program and the file. program must stay valid. Other causes of SIGBUS kill the process as usual. */
 void bus_error_init(const char *program);

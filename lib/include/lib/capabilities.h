@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Privileges to give up. Of the calling thread: call it before others are started, they inherit. */
+/* Giving up privileges. Only the calling thread is changed, and threads that it starts inherit the change:
+ * call this before starting any. */
 
 #include <stdint.h>
 
-/* A set: 1 << CAP_..., of linux/capability.h, which the caller includes. */
+/* Sets are made of these. The numbers, CAP_..., are in linux/capability.h, which the caller includes. */
 #define CAPABILITY(number) (UINT64_C(1) << (number))
 
-/* Gives up all capabilities but these of those it has, for good: also by exec of a set-user-ID program
- * (no_new_privs). -errno. */
+/* Gives up all capabilities that are not in keep, for good: not even executing a set-user-ID program brings
+ * them back (no_new_privs). 0 or -errno. */
 int capabilities_keep(uint64_t keep);
 
-/* Those in force. */
+/* The effective capabilities. 0 or -errno. */
 int capabilities_get(uint64_t *ret_effective);
 
-/* Goes on as this user and group, with no other groups, and with these capabilities of those it has. -EPERM
- * without CAP_SETUID and CAP_SETGID. */
+/* The same, and goes on as this user and group, without supplementary groups. -EPERM without CAP_SETUID and
+ * CAP_SETGID. */
 int capabilities_keep_as(uint64_t keep, uint32_t uid, uint32_t gid);

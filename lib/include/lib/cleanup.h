@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Scope-owned things: `_cleanup_(closep) int fd = -EBADF;` closes at the end of the scope. */
+/* Variables that own something for a scope: `_cleanup_(closep) int fd = -EBADF;` is closed at its end. */
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ static inline void freep(void *p)
 	free(*(void **)p);
 }
 
-/* close(2) that keeps errno. */
+/* Closes, and leaves errno as it was. */
 static inline void closep(const int *fd)
 {
 	if (*fd >= 0) {
@@ -32,7 +32,7 @@ static inline void fclosep(FILE **file)
 		fclose(*file);
 }
 
-/* Takes the value out of an owning variable: the scope no longer frees it. */
+/* Takes the value out of an owning variable, so that the scope no longer frees it. */
 #define steal_pointer(p)                                                                                     \
 	({                                                                                                   \
 		__typeof__(p) stolen_ = (p);                                                                 \

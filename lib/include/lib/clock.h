@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Time. Everything inside DIESEL is CLOCK_MONOTONIC in nanoseconds, the clock of bpf_ktime_get_ns().
+ * All times inside DIESEL are CLOCK_MONOTONIC in nanoseconds, the clock of bpf_ktime_get_ns().
  * Policy code takes `now_ns` as an argument and never reads a clock.
  */
 
@@ -18,8 +18,8 @@ uint64_t clock_monotonic_ns(void);
 /* CLOCK_REALTIME now, in ns since 1970. */
 uint64_t clock_realtime_ns(void);
 
-/* The three clocks at (nearly) the same moment: CLOCK_MONOTONIC is read before and after the others and
- * the mean taken; uncertainty_ns is half the distance of the two readings. For conversion between them. */
+/* The three clocks at (nearly) the same moment, for converting between them. CLOCK_MONOTONIC is read before
+ * and after the others: monotonic_ns is the mean of the two readings, uncertainty_ns half their distance. */
 struct clock_snapshot {
 	uint64_t monotonic_ns;
 	uint64_t boottime_ns;

@@ -29,5 +29,5 @@ int error_set(struct error *err, int code, const char *format, ...) __attribute_
 /* As error_set, with ": <strerror(-code)>" appended. code must be a negative errno. */
 int error_errno(struct error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Puts "<formatted>: " in front of the text that is already there: a caller adds what it was doing. */
+/* Puts "<formatted>: " in front of the text, so that a caller can add what it was doing. */
 void error_prefix(struct error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -2,23 +2,24 @@
 #pragma once
 
 /*
- * The service manager's store of descriptors (systemd: FileDescriptorStoreMax=): what is put there under a
- * name outlives the process and comes back to the next one, and stays in the store until it is removed.
- * Adding and removing are datagrams as in notify.h, one descriptor each; what comes back is passed as in
+ * The manager's store of descriptors (systemd: FileDescriptorStoreMax=). A descriptor that is put there under
+ * a name outlives the process, is passed to the next one, and stays in the store until it is removed. Each
+ * one is added or removed by a datagram as in notify.h; they are passed to the next process as in
  * sd_listen_fds(3).
  *
- * Nobody but who executes the program can pass it anything that way.
+ * Only whoever executes the program can pass it descriptors this way.
  */
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Letters, digits and dashes. Short: all names together must fit in one environment string of 128 KiB. */
+/* Names are made of letters, digits and dashes, and short, because all of them together must fit in one
+ * environment string of 128 KiB. */
 #define FD_STORE_NAME_BYTES 16
 
 struct fd_store_item {
-	char name[FD_STORE_NAME_BYTES]; /* empty: one that is too long to be of ours */
-	int fd;                         /* the owner of the list closes those that are >= 0 */
+	char name[FD_STORE_NAME_BYTES]; /* "": there was none, or it is too long to be one of ours */
+	int fd;                         /* >= 0: the owner of the list closes it */
 };
 
 struct fd_store_items {
@@ -26,16 +27,18 @@ struct fd_store_items {
 	size_t n;
 };
 
-/* How many descriptors the store takes ($FDSTORE, which systemd sets since version 254); 0: there is none. */
+/* How many descriptors the store takes ($FDSTORE, which systemd sets since version 254); 0: there is no
+ * store. */
 uint32_t fd_store_max(void);
 
-/* What was passed to this process, close-on-exec from now on, out of its environment. Call it before the
- * first fork and thread. 0, also when nothing was passed, or -ENOMEM. */
+/* Takes what was passed to this process: the descriptors become close-on-exec, and the variables that
+ * announced them leave the environment. Call it before the first fork and thread. 0, also when nothing was
+ * passed, or -ENOMEM. */
 int fd_store_take(struct fd_store_items *ret);
 /* Closes what is left. */
 void fd_store_items_free(struct fd_store_items *items);
 
-/* Never wait: -EAGAIN when the manager has much to do; anything else negative: it cannot be had at all. */
+/* These never wait. -EAGAIN: the manager is busy, try again later; any other error: it cannot be reached. */
 int fd_store_add(const char *name, int fd);
-/* All that is stored under this name. */
+/* Removes everything that is stored under this name. */
 int fd_store_remove(const char *name);

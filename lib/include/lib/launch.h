@@ -15,21 +15,22 @@ struct error;
 struct launch {
 	pid_t pid;
 	int go_fd, status_fd;
-	const char *name; /* borrowed: argv[0] */
+	const char *name; /* argv[0], borrowed */
 };
 
-/* argv[0] is looked up in PATH. signals: the mask the command gets, NULL: the caller's. */
+/* argv[0] is looked up in PATH. signals is the mask that the command gets; NULL: the caller's. 0 or -errno.
+ */
 int launch_prepare(char *const argv[], const sigset_t *signals, struct launch *ret_launch, struct error *err);
 
-/* Ends the launch in every case. Error: -errno of execvp, the child is gone and waited for then. After
- * success the caller waits for the child. */
+/* Lets the command run; the launch is over in any case. On success the caller waits for the child. On -errno,
+ * which is execvp's, the child is gone and has been waited for. */
 int launch_go(struct launch *launch, struct error *err);
 
 /* The command never runs; the child is waited for. */
 void launch_abandon(struct launch *launch);
 
-/* All of it: watch begins to watch the child, and the command runs if that went well. Errors:
- * launch_prepare()'s, watch's, launch_go()'s; there is no child then. */
+/* Both steps, with a call of watch() between them; the command runs unless that fails. Errors are those of
+ * launch_prepare(), watch() and launch_go(); there is no child then. */
 int launch_watched(char *const argv[], const sigset_t *signals,
 		   int (*watch)(void *user, pid_t pid, struct error *err), void *user, pid_t *ret_pid,
 		   struct error *err);

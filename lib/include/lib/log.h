@@ -2,14 +2,14 @@
 #pragma once
 
 /*
- * Log lines to standard error: "diesel-analyze: warning: text" (name and level only where they help).
+ * Log lines on standard error: "diesel-analyze: warning: text" (name and level only where they help).
  *
- * Programs log; libraries log at LOG_DEBUG only. The level and the program's name are set once by main().
- * When JOURNAL_STREAM is set (systemd), lines carry the journal's <N> priority prefix instead of a level
- * word. Thread-safe: one write(2) a line.
+ * Programs log; libraries log at LOG_DEBUG only. main() sets the level and the program's name once. When
+ * JOURNAL_STREAM is set (systemd), lines carry the journal's <N> priority prefix instead of a level word.
+ * Thread-safe: each line is one write(2).
  *
- * A line stays a line whatever names are in it: control characters, and bytes that are no UTF-8, are written
- * as \xHH.
+ * A line stays one line whatever names are in it: control characters, and bytes that are not UTF-8, are
+ * written as \xHH.
  */
 
 #include <stdbool.h>
@@ -32,19 +32,20 @@ void log_write(enum log_level level, const char *format, ...) __attribute__((for
 #define log_debug(...)   log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
 
 /*
- * For what somebody else can cause as often as he likes: LOG_BURST lines at once, and one more every
- * LOG_REFILL_NS. The next line that is written says how many were left out. Zeroed, it begins full; one
- * thread uses it.
+ * Limits messages that somebody else can cause as often as they like to LOG_BURST lines at once and one more
+ * every LOG_REFILL_NS. The next line that is written says how many were left out. A zeroed limit starts with
+ * the whole burst available. One thread uses it.
  */
 #define LOG_BURST     10
 #define LOG_REFILL_NS UINT64_C(5000000000)
 
 struct log_limit {
-	uint64_t full_ns; /* when it is full again */
+	uint64_t full_ns; /* when the whole burst is available again */
 	uint64_t n_left_out;
 };
 
-/* Returns true if a line may be written now; if so, *ret_left_out were not since the last one. */
+/* Returns true if a line may be written now; *ret_left_out is then how many were left out since the last one.
+ */
 bool log_limit_take(struct log_limit *limit, uint64_t now_ns, uint64_t *ret_left_out);
 
 void log_limited(struct log_limit *limit, enum log_level level, const char *format, ...)

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Readers of /proc. root is "/proc" or a directory that looks like it. All texts in there come from other
- * processes or a future kernel: parsers take what they know and answer -EBADMSG to what they cannot read.
- * A process can go at any moment: -ENOENT or -ESRCH.
+ * Readers of /proc. root is "/proc" or a directory that looks like it. The texts in there come from other
+ * processes or a future kernel: parsers take what they know and return -EBADMSG for what they cannot read.
+ * A process can vanish at any moment: -ENOENT or -ESRCH.
  */
 
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* The whole file, NUL-terminated, at most max_bytes of it (the rest is left out). Caller frees. */
+/* Reads a file up to max_bytes and leaves out the rest; the text is NUL-terminated. Caller frees. */
 int proc_read_file(const char *path, size_t max_bytes, char **ret_text, size_t *ret_length);
 
 /* /proc/PID/stat and /proc/PID/task/TID/stat. */
@@ -22,7 +22,7 @@ struct proc_stat {
 	char state;    /* R S D T t Z X I */
 	pid_t parent;
 	uint64_t minor_faults, major_faults;
-	uint64_t user_ticks, system_ticks; /* sysconf(_SC_CLK_TCK) a second */
+	uint64_t user_ticks, system_ticks; /* sysconf(_SC_CLK_TCK) per second */
 	uint64_t n_threads;
 	uint64_t start_ticks; /* since boot */
 	uint64_t resident_pages;
@@ -32,7 +32,7 @@ struct proc_stat {
 int proc_stat_parse(const char *text, struct proc_stat *ret_stat);
 int proc_stat_read(const char *root, pid_t pid, struct proc_stat *ret_stat);
 
-/* /proc/PID/status: what stat does not have. */
+/* What /proc/PID/status has and stat has not. */
 struct proc_status {
 	pid_t tgid;
 	pid_t ns_pid; /* in the innermost PID namespace */
@@ -46,7 +46,7 @@ struct proc_status {
 int proc_status_parse(const char *text, struct proc_status *ret_status);
 int proc_status_read(const char *root, pid_t pid, struct proc_status *ret_status);
 
-/* The name as the kernel has it, without the newline; cut to size. */
+/* The thread name that the kernel has, cut to size. */
 int proc_comm_read(const char *root, pid_t pid, char *buffer, size_t size);
 
 /* The command line with spaces between the words, control characters as '?'; cut to size. Empty for kernel
@@ -62,14 +62,14 @@ struct proc_mapping {
 	const char *path; /* "" when there is none; valid during the call only */
 };
 
-/* Calls handle for each mapping of a process; a result other than 0 ends the walk and is returned. */
+/* Calls handle() for each mapping of a process; a result other than 0 ends the walk and is returned. */
 int proc_mappings(const char *root, pid_t pid, int (*handle)(void *user, const struct proc_mapping *mapping),
 		  void *user);
 
-/* Parses one line; changes it. -EBADMSG. */
+/* Parses one line, which it modifies. -EBADMSG. */
 int proc_mapping_parse(char *line, struct proc_mapping *ret_mapping);
 
-/* Ascending TIDs of a process / PIDs of all processes / PIDs of the children that pid's threads made.
+/* The TIDs of a process; the PIDs of all processes; the PIDs of the children of pid's threads: all ascending.
  * Caller frees. */
 int proc_threads(const char *root, pid_t pid, pid_t **ret_tids, size_t *ret_n);
 int proc_processes(const char *root, pid_t **ret_pids, size_t *ret_n);

@@ -4,7 +4,7 @@
 /*
  * What one thread is doing, as /proc shows it to an ordinary user: /proc/PID/task/TID/{schedstat,syscall,
  * wchan,io}, the links in /proc/PID/fd, and a process's CPU clock. As in lib/proc.h, root is an argument and
- * parsers answer -EBADMSG to what they cannot read. -EACCES, -EPERM: the kernel does not show it to us.
+ * parsers return -EBADMSG for what they cannot read. -EACCES, -EPERM: the kernel does not show it to us.
  */
 
 #include <stdbool.h>
@@ -59,8 +59,8 @@ enum proc_wait {
 	PROC_WAIT_PIPE_WRITE = 12, /* writing a pipe that is full */
 };
 
-/* What the name of a kernel function in wchan says about a sleep; "0" and "": PROC_WAIT_UNKNOWN.
- * uninterruptible: state D, in which an unknown function is most likely a file's. */
+/* What the kernel function that wchan names says about a sleep; "0" and "" give PROC_WAIT_UNKNOWN.
+ * uninterruptible: the thread is in state D, in which an unknown function is most likely a file's. */
 enum proc_wait proc_wchan_wait(const char *wchan, bool uninterruptible);
 
 enum proc_file {
@@ -76,15 +76,15 @@ struct proc_link {
 	uint64_t inode; /* pipes and sockets; else 0 */
 };
 
-/* The text of a link in /proc/PID/fd. Whatever it is, there is an answer. */
+/* Parses the text of a link in /proc/PID/fd. Any text has an answer. */
 struct proc_link proc_link_parse(const char *text);
 
 /* What descriptor fd of a process is. -ENOENT, -EACCES. */
 int proc_link_read(const char *root, pid_t pid, int fd, struct proc_link *ret_link);
 
-/* Inodes of the pipes a process has open above standard error, ascending, each once; at most max of them. */
+/* The inodes of the pipes that a process has open above standard error, ascending, each once, at most max. */
 int proc_pipes(const char *root, pid_t pid, uint64_t *inodes, size_t max, size_t *ret_n);
 
-/* CPU time of a living process, all its threads together, also those that ended. Needs no privilege and no
- * /proc. -ESRCH. */
+/* The CPU time of a living process: all its threads together, ended ones included. Needs neither privilege
+ * nor /proc. -ESRCH. */
 int proc_cpu_ns(pid_t pid, uint64_t *ret_ns);

@@ -3,7 +3,7 @@
 
 /*
  * A progress bar on standard error for long work: bar, share, rate and time left, redrawn at most ten
- * times a second. Draws nothing when standard error is no terminal, so logs stay clean.
+ * times per second. Draws nothing unless standard error is a terminal, so logs stay clean.
  */
 
 #include <stdbool.h>

@@ -13,13 +13,13 @@ struct psi_line {
 
 struct psi {
 	struct psi_line some; /* at least one task was stalled */
-	struct psi_line full; /* all were; zeros where the kernel has no such line (cpu before 5.13) */
+	struct psi_line full; /* all tasks were; zeros where the kernel has no such line (cpu before 5.13) */
 	bool has_full;
 };
 
 /* -EBADMSG. */
 int psi_parse(const char *text, struct psi *ret_psi);
 
-/* path: the whole name, "/proc/pressure/io". -ENOENT: no PSI here; -EOPNOTSUPP: compiled in but switched off.
- */
+/* path is the whole path, such as "/proc/pressure/io". -ENOENT: the kernel has no PSI; -EOPNOTSUPP: it is
+ * compiled in but switched off. */
 int psi_read(const char *path, struct psi *ret_psi);

@@ -2,13 +2,14 @@
 #pragma once
 
 /*
- * A place for code that reads bytes from people who are not trusted: after sandbox_enter() the process can
- * compute, use memory, send on sockets that it has, and end. Anything else kills it: it opens, maps for
- * execution, forks and signals nothing, and has no privilege left. For a process of one thread, for good.
+ * A place for code that reads bytes from people who are not trusted. After sandbox_enter() the process can
+ * compute, use memory, send on sockets that it has, and end; any other system call kills it. There is no way
+ * back. The process must have one thread.
  *
- *   seccomp filter       sendto/sendmsg, fstat, anonymous and file mappings without PROT_EXEC, their release,
- * exit capabilities         none limits               CPU seconds, private memory beyond what it has, no
- * files, no core dump
+ * - The seccomp filter allows sendto, sendmsg, fstat, reading the clock, exit, and mappings without
+ * PROT_EXEC.
+ * - It has no capabilities left.
+ * - Its CPU time and its private memory are limited; it can write no file and dump no core.
  */
 
 #include <stdint.h>
@@ -18,5 +19,6 @@ struct sandbox_limits {
 	uint64_t cpu_s;        /* from now on */
 };
 
-/* 0; a negative errno: nothing holds, or only a part of it: the caller decides whether to go on. */
+/* 0 or -errno. After a failure none or only a part of this is in force: the caller decides whether to go on.
+ */
 int sandbox_enter(const struct sandbox_limits *limits);

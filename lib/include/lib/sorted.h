@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 /*
- * How many of n things in order are before some point: of each thing, `is_before`, an expression of its index
- *i, says so, which has to be true of the first ones and false of all others. So it is also the index of the
- *first one that is not before it; n: there is none.
+ * Counts how many of n things in order lie before some point. is_before is an expression of the index i; it
+ *must be true for the first ones and false for all others. The result is also the index of the first thing
+ *that is not before the point, or n if there is none.
  *
  *	sorted_count(n_steps, i, steps[i].end_ns <= at_ns)	steps that ended by then
  */
@@ -28,7 +28,7 @@
 		low_;                                                                                        \
 	})
 
-/* Less than, equal to, greater than 0, as a is to b. */
+/* Less than, equal to or greater than 0, as a is less than, equal to or greater than b. */
 #define compare_numbers(a, b) (((a) > (b)) - ((a) < (b)))
 
 /* Ascending; of numbers, or of structs that begin with one. */
@@ -42,7 +42,7 @@ static inline int compare_u32(const void *left, const void *right)
 	return compare_numbers(*(const uint32_t *)left, *(const uint32_t *)right);
 }
 
-static inline int compare_int(const void *left, const void *right) /* a pid_t, too */
+static inline int compare_int(const void *left, const void *right) /* also for pid_t */
 {
 	return compare_numbers(*(const int *)left, *(const int *)right);
 }

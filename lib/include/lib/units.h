@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* "8M", "8MiB", "8MB", "4096", "1.5G" -> bytes; K, M, G, T are powers of 1024 with or without "iB",
- * powers of 1000 with "B" alone ("MB"), as in dd. */
+/* "8M", "8MiB", "8MB", "4096", "1.5G" -> bytes. As in dd, K, M, G and T are powers of 1024, with or without
+ * "iB", and powers of 1000 with "B" alone ("MB"). */
 int units_parse_bytes(const char *text, uint64_t *ret_bytes);
 
 /* "30s", "5m", "1h", "250ms", "1.5" (seconds) -> nanoseconds. */
@@ -19,7 +19,7 @@ int units_parse_duration(const char *text, uint64_t *ret_ns);
 /* A decimal integer within [min, max]. */
 int units_parse_integer(const char *text, int64_t min, int64_t max, int64_t *ret_value);
 
-/* "%llu chunk%s": "" for one, else "s". */
+/* For "%llu chunk%s": "" for one, else "s". */
 static inline const char *units_plural(uint64_t n)
 {
 	return n == 1 ? "" : "s";

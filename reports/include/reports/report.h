@@ -12,12 +12,12 @@
 #include "analyzer/analysis.h"
 #include "lib/clock.h"
 
-/* Where an analysis comes from. All borrowed; NULL or 0 where not known. */
+/* Where an analysis comes from. Everything is borrowed, and NULL or 0 if not known. */
 struct report_source {
 	const char *recording; /* file name */
 	const char *host, *kernel, *machine, *version;
 	struct clock_snapshot clocks; /* when the recording began */
-	bool cut_off;                 /* the recording was not closed in order, or is damaged */
+	bool cut_off;                 /* the recording was not closed properly, or is damaged */
 };
 
 struct report_text_options {
@@ -35,8 +35,8 @@ struct report_text_options report_text_options_for(FILE *stream);
 
 /*
  * For programs: one JSON object, "schema": "diesel.report/1". Seconds and ratios are numbers; what is not
- * known is null. docs/measuring.md lists the keys. Keys are added, never renamed, within one schema.
- * with_steps: also "step_table", one object a step. source: may be NULL.
+ * known is null. docs/measuring.md lists the keys. Within a schema keys are added, never renamed.
+ * with_steps: also "step_table", with an object for each step. source may be NULL.
  */
 int report_json(FILE *stream, const struct analysis *analysis, const struct report_source *source,
 		bool with_steps);
@@ -45,26 +45,28 @@ int report_json(FILE *stream, const struct analysis *analysis, const struct repo
 int report_json_schema(FILE *stream);
 
 /*
- * For people, with pictures: one HTML file that needs nothing else and no network. Its key facts are readable
- * without JavaScript; with lanes in the analysis it has a timeline of threads. source: may be NULL.
+ * For people, with pictures: one HTML file that needs no other file and no network. Its key facts are
+ * readable without JavaScript. If the analysis has lanes it has a timeline of threads. source may be NULL.
  */
 int report_html(FILE *stream, const struct analysis *analysis, const struct report_source *source);
 
-/* For ui.perfetto.dev and its kin: a gzipped trace of steps, threads (with lanes in the analysis), waits and
- * checkpoints, with arrows for who woke whom. source: may be NULL. */
+/* For ui.perfetto.dev and the like: a gzipped trace of steps, threads (if the analysis has lanes), waits and
+ * checkpoints, with arrows for who woke whom. source may be NULL. */
 int report_perfetto(FILE *stream, const struct analysis *analysis, const struct report_source *source);
 
-/* For monitoring: OpenMetrics text of the whole recording. source: may be NULL. */
+/* For monitoring: the whole recording as OpenMetrics text. source may be NULL. */
 int report_openmetrics(FILE *stream, const struct analysis *analysis, const struct report_source *source);
 
-/* Steps of the window; of a sampled recording about, 0: not known. */
+/* Steps in the window; an estimate for a sampled recording; 0: not known. */
 size_t report_n_steps(const struct analysis *analysis);
 
-/* What is not known is told so, never as 0: steps that nobody counted, and how long they waited for data. */
+/* Return true if the number of steps, or the wait for data per step, is known. What is not is never shown as
+ * 0. */
 bool report_steps_known(const struct analysis *analysis);
 bool report_wait_known(const struct analysis *analysis);
 
-/* What tables for people show: the steady steps, which the verdict is of, or the window without them. */
+/* What tables for people show: the steady steps, which the verdict is about, or, if there are none, the
+ * window. */
 struct report_shares {
 	uint64_t ns[SHARE_COUNT];
 	uint64_t wall_ns;
@@ -73,5 +75,5 @@ struct report_shares {
 struct report_shares report_shares(const struct analysis *analysis);
 double report_shares_ratio(const struct report_shares *shares, enum analysis_share share);
 
-/* Steps of the window over its length; NAN for an empty one, and where they are not known. */
+/* Steps in the window over its length; NAN if it is empty or the steps are not known. */
 double report_steps_per_s(const struct analysis *analysis);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The answer to a what-if question, or without one all curves. Results as in reports/report.h; the analysis
- * has predictions. */
+/* The answer to a what-if question, or, without a question, all curves. The analysis must have predictions.
+ * Results are as in reports/report.h. */
 
 #include "analyzer/predictions.h"
 #include "reports/report.h"
@@ -10,10 +10,10 @@
 struct report_what_if {
 	const char *recording;
 	const struct analysis *analysis;
-	struct what_if_question question; /* what analysis->predictions->answer is to */
+	struct what_if_question question; /* that analysis->predictions->answer answers */
 };
 
-/* For people: the answer, or without a question rates and curves. Both: -errno of the stream. */
+/* For people: the answer, or, without a question, rates and curves. */
 int report_what_if_text(FILE *stream, const struct report_what_if *what_if);
 
 /* One JSON object, "schema": "diesel.what-if/1". */

@@ -59,8 +59,7 @@ uint64_t cost_missed(struct bpf_object *object)
 	return sum;
 }
 
-/* Returns true if the administrator has the kernel count all the time; switching that on takes CAP_SYS_ADMIN.
- */
+/* Returns true if the kernel counts all the time anyway; switching that on takes CAP_SYS_ADMIN. */
 static bool always_counted(void)
 {
 	int fd = open("/proc/sys/kernel/bpf_stats_enabled", O_RDONLY | O_CLOEXEC);

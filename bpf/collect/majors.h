@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The kernel's software event for major page faults, on every CPU. It tells the recorder when a fault ends.
- */
+/* The kernel's software event for major page faults, on every CPU: it tells the recorder when one ends. */
 
 struct bpf_program;
 struct majors;

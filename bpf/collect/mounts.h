@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Where file systems are mounted: turns a device and a path in its file system into a path of this machine.
- */
+/* Where file systems are mounted: from a device and a path in its file system to a path of this machine. */
 
 #include <stddef.h>
 #include <stdint.h>

@@ -11,8 +11,7 @@
 
 #define LIBRARY_NAME 64
 
-/* Tells a shared library by its name, "libfoo.so" or "libfoo.so.1", because its file need not be executable.
- */
+/* Tells a shared library by its name, "libfoo.so" or "libfoo.so.1", since its file need not be executable. */
 static __always_inline bool is_library(struct inode *inode)
 {
 	struct dentry *dentry = dentry_of(inode);

@@ -18,8 +18,7 @@ extern void *bpf_rdonly_cast(const void *object, uint32_t btf_id) __ksym __weak;
 
 #define typed(pointer, type) ((struct type *)bpf_rdonly_cast(pointer, bpf_core_type_id_kernel(struct type)))
 
-/* The magic numbers are those of linux/magic.h, or of the file system's own sources if they are not in there.
- */
+/* The magic numbers are those of linux/magic.h, or else of the file system's own sources. */
 static __always_inline uint8_t source_of_magic(uint32_t magic)
 {
 	switch (magic) {

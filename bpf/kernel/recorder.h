@@ -56,8 +56,7 @@ struct file_use {
 	uint64_t used_bytes, direct_bytes, network_bytes;
 };
 
-/* A fault in a mapped file, from the look-up of the page. Only later it turns out whether it was a major one.
- */
+/* A fault in a mapped file, from the look-up of the page. Whether it was a major one turns out later. */
 struct file_fault {
 	uint64_t start_ns; /* 0: none */
 	uint64_t inode, page;

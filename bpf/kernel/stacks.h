@@ -41,8 +41,7 @@ static __always_inline uint64_t user_pointer(uint64_t address)
 	return value;
 }
 
-/* The interpreter's state of this thread, which is the one whose thread_id is the thread's pointer; 0: none.
- */
+/* The interpreter's state of this thread: the one whose thread_id is the thread pointer; 0: none. */
 static __always_inline uint64_t python_thread(struct task_struct *task, const struct python_layout *layout)
 {
 	uint64_t self = task->thread.fsbase;

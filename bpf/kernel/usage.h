@@ -177,8 +177,7 @@ static __attribute__((noinline)) int use_close(struct file_use *use)
 	return 0;
 }
 
-/* The use of this file, which becomes the thread's current one. inode is NULL where names are out of reach.
- */
+/* The use of this file, which becomes the thread's current one. inode: NULL if names are out of reach. */
 static __always_inline struct file_use *use_of(struct member *member, struct inode *inode, uint64_t number,
 					       uint32_t device)
 {

@@ -13,6 +13,5 @@ struct symbol_file {
 	const char *soname; /* in the library's string table */
 };
 
-/* Turns an address as linked into an offset in the file. With code, only executable segments count. -ENOEXEC.
- */
+/* Turns an address as linked into an offset in the file. code: only executable segments count. -ENOEXEC. */
 int symbol_file_offset(const struct symbol_file *file, uint64_t address, bool code, uint64_t *ret_offset);

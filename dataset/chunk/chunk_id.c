@@ -74,8 +74,7 @@ void chunk_id_source_init(struct chunk_id_source *source, uint32_t machine, uint
 			  const struct chunk_id *floor)
 {
 	*source = (struct chunk_id_source){.machine = machine, .process = process & 0xffffff};
-	/* Another machine's id of the same microsecond may sort above ours, so start one microsecond later.
-	 */
+	/* Another machine's id of the same microsecond may sort above ours, so start one later. */
 	if (floor) {
 		source->time_us = chunk_id_time_us(floor);
 		source->counter = COUNTER_MAX;

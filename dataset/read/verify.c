@@ -346,8 +346,7 @@ static void check_agreement(struct verify *v)
 	char text[200];
 
 	if (info->version != v->info.version) {
-		/* A crash between the two commits leaves this. It is no damage: the older snapshot is whole.
-		 */
+		/* A crash between the two commits leaves this. No damage: the older snapshot is whole. */
 		snprintf(text, sizeof(text),
 			 "the snapshot is of version %llu, the metadata of %llu: run `dieselctl snapshot`",
 			 (unsigned long long)info->version, (unsigned long long)v->info.version);

@@ -16,8 +16,7 @@
 
 #define N_SLOTS     UINT64_C(1024)
 #define MAX_THREADS 64
-/* How many files a thread takes at a time. Small files are read faster than a thread can be woken for each.
- */
+/* How many files a thread takes at a time. Small ones are read faster than a thread is woken for each. */
 #define BATCH 8u
 
 struct slot {

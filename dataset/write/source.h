@@ -35,8 +35,7 @@ struct source {
 /* Called for what cannot be read. A result other than 0 ends the walk, which returns it. */
 typedef int source_unreadable_callback(int code, const char *text, void *context);
 
-/* The directory with exclude_device and exclude_inode is left out: the dataset, should it lie in the source.
- */
+/* The directory with exclude_device and exclude_inode is left out: the dataset may lie in the source. */
 int source_scan(const char *root, dev_t exclude_device, ino_t exclude_inode,
 		source_unreadable_callback *unreadable, void *context, struct source **ret,
 		struct error *err);

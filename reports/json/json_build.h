@@ -17,8 +17,7 @@ json_t *json_seconds(uint64_t ns);
 json_t *json_count(uint64_t n);
 /* A number, or null if it is not finite. */
 json_t *json_number(double value);
-/* A string of bytes from outside; those that are not UTF-8 are written as lib/utf8.h says. NULL becomes null.
- */
+/* A string of bytes from outside; what is not UTF-8 is written as lib/utf8.h says. NULL becomes null. */
 json_t *json_bytes(const char *bytes);
 /* {"value", "low", "high"}, or null when the value is not known. */
 json_t *json_estimate(const struct estimate *estimate);

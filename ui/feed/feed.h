@@ -60,8 +60,7 @@ struct node_options {
 	bool sampled; /* do not try BPF */
 };
 
-/* Jobs of this machine, without a daemon. Without privilege shares are approximate, and the sample says so.
- */
+/* Jobs of this machine, without a daemon. Without privilege shares are approximate; the sample says so. */
 int feed_node_open(const struct node_options *options, struct feed **ret_feed, struct error *err);
 
 /* For a node's feed: the process that the job of this process began with; 0: it belongs to none. */

@@ -200,8 +200,7 @@ enum sample_list {
 struct sample *sample_new(void);
 struct sample *sample_free(struct sample *sample);
 
-/* Adds an item of which nothing is known to a list; valid until the next call for this list. NULL: no memory.
- */
+/* Adds an item with nothing known to a list; valid until the next call for this list. NULL: no memory. */
 void *sample_add(struct sample *sample, enum sample_list list);
 
 /* A copy of everything; NULL: no memory. */

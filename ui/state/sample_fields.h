@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Every field of the structs in sample.h by its name in JSON. A field that is added there needs one row here.
- */
+/* Every field of the structs in sample.h by its name in JSON. A field added there needs one row here. */
 
 #include <stddef.h>
 

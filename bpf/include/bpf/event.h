@@ -224,8 +224,7 @@ struct event {
 			uint32_t direct_kib; /* past the page cache; part of used_kib */
 		} place;
 		struct {
-			/* reads of 2^(first + k) to 2^(first + k + 1) - 1 bytes; class 0 also has reads of 0
-			 */
+			/* reads of 2^(first + k) to 2^(first + k + 1) - 1 bytes; class 0: also of 0 */
 			uint32_t n[7];
 			uint32_t first;
 		} sizes;
@@ -323,8 +322,7 @@ struct event {
 			uint64_t native; /* key of the note "stack" of its C frames; 0: not known */
 			uint64_t python; /* of its Python frames; 0: none */
 			uint16_t syscall_nr;
-			uint8_t
-			    in_kernel; /* 1: in syscall_nr; if that is 0xffff, in a page fault or interrupt */
+			uint8_t in_kernel; /* 1: in syscall_nr; 0xffff: in a page fault or an interrupt */
 			uint8_t reserved[13];
 		} stack;
 		uint64_t payload[4];

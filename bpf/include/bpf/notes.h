@@ -5,8 +5,9 @@
  * Notes that the collector gives beside events (collector_sink), for what EVENT_STACK points at:
  *
  * - "stack": the uint64_t keys of its frames, innermost first.
- * - "frame": a byte of enum frame_kind; the library (for Python the file's name) and a NUL; the function ("":
- * not known) and a NUL. Texts are printable UTF-8 without ';'.
+ * - "frame": a byte of enum frame_kind; the library (Python: the file's name); the function ("": not known).
+ *
+ * Both names of a frame are printable UTF-8 without ';', and each ends in a NUL.
  *
  * Keys are hashes of the data, so they are the same in every recording. A note comes before the first event
  * that needs it.

@@ -26,8 +26,7 @@ struct pack_options {
 	enum pack_order order;
 	uint64_t seed;
 	unsigned n_threads; /* that read the source, >= 1 */
-	bool append; /* add to a dataset that has samples; files it has already (by size, mtime) are left out
-		      */
+	bool append; /* add to a dataset that has samples; files it has (same size and mtime) are left out */
 	bool skip_unreadable;
 	bool keep_digests; /* writer_keep_digests() */
 

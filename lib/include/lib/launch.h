@@ -18,8 +18,7 @@ struct launch {
 	const char *name; /* argv[0], borrowed */
 };
 
-/* argv[0] is looked up in PATH. signals is the mask that the command gets; NULL: the caller's. 0 or -errno.
- */
+/* argv[0] is looked up in PATH. signals: the mask that the command gets; NULL: the caller's. 0 or -errno. */
 int launch_prepare(char *const argv[], const sigset_t *signals, struct launch *ret_launch, struct error *err);
 
 /* Lets the command run; the launch is over in any case. On success the caller waits for the child. On -errno,

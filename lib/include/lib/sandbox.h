@@ -6,8 +6,7 @@
  * compute, use memory, send on sockets that it has, and end; any other system call kills it. There is no way
  * back. The process must have one thread.
  *
- * - The seccomp filter allows sendto, sendmsg, fstat, reading the clock, exit, and mappings without
- * PROT_EXEC.
+ * - The seccomp filter allows sending, fstat, reading the clock, exit, and mappings without PROT_EXEC.
  * - It has no capabilities left.
  * - Its CPU time and its private memory are limited; it can write no file and dump no core.
  */
@@ -19,6 +18,5 @@ struct sandbox_limits {
 	uint64_t cpu_s;        /* from now on */
 };
 
-/* 0 or -errno. After a failure none or only a part of this is in force: the caller decides whether to go on.
- */
+/* 0 or -errno. After a failure none or a part of this is in force: the caller decides whether to go on. */
 int sandbox_enter(const struct sandbox_limits *limits);

@@ -37,8 +37,7 @@ int sql_open(const char *path, const struct sql_options *options, struct sql **r
 void sql_close(struct sql *sql);
 const char *sql_path(const struct sql *sql);
 
-/* Runs one or more statements that have no results. -EBUSY, -ENOSPC, -EACCES, -EIO, ...; -EBADMSG: damaged.
- */
+/* Runs one or more statements without results. -EBUSY, -ENOSPC, -EACCES, -EIO, ...; -EBADMSG: damaged. */
 int sql_execute(struct sql *sql, const char *text, struct error *err);
 /* The number that a query returns. Errors as sql_execute(); -EBADMSG also if it returns none. */
 int sql_number(struct sql *sql, const char *text, int64_t *ret, struct error *err);

@@ -111,7 +111,8 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 
 	if (context.started)
 		progress_end(&context.bar);
-	print_result(&result, context.json);
+	if (r == 0 || context.json) /* an object that was begun is ended */
+		print_result(&result, context.json);
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	r = ctl_finish(verb);

@@ -176,6 +176,8 @@ static void restore_tuner(struct control *c)
 	c->state = malloc(tuner_state_bytes());
 	if (c->state)
 		memcpy(c->state, saved + 1, tuner_state_bytes());
+	if (c->state && !tuner_state_is_sane(c->state))
+		memset(c->state, 0, tuner_state_bytes());
 }
 
 static void on_entry(void *user, struct history_entry *entry)

@@ -8,6 +8,11 @@ size_t tuner_state_bytes(void)
 	return sizeof(struct tuner_state);
 }
 
+bool tuner_state_is_sane(const struct tuner_state *state)
+{
+	return state->n_jobs <= TUNER_MAX_JOBS;
+}
+
 static double known(double x)
 {
 	return x >= 0 && x < INFINITY ? x : NAN;

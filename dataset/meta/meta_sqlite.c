@@ -146,8 +146,8 @@ static int set_pending(struct meta_sqlite *s, const struct chunk_id *floor, stru
 }
 
 /* This takes two transactions, because the floor has to be durable before the first chunk is written. Between
- * them another writer may come in; this one then finds the metadata busy or its version changed. That does no
- * harm, because it has written no chunk yet. */
+ * them another writer may come in; this one then finds the metadata busy, its version changed, or the floor
+ * forgotten by a writer that gave up. That does no harm, because it has written no chunk yet. */
 static int sqlite_begin(struct meta *m, const struct chunk_id *floor, struct meta_info *ret,
 			struct error *err)
 {
@@ -166,7 +166,7 @@ static int sqlite_begin(struct meta *m, const struct chunk_id *floor, struct met
 		r = sql_execute(s->db, "BEGIN IMMEDIATE", err);
 	if (r == 0)
 		r = sqlite_info(m, &now, err);
-	if (r == 0 && now.version != info.version)
+	if (r == 0 && (now.version != info.version || !now.has_pending))
 		r = error_set(err, -EBUSY, "%s was changed by another dieselctl just now; try again",
 			      sql_path(s->db));
 	if (r < 0) {

@@ -238,7 +238,9 @@ def test_refuse(root):
     for verb in ("cat", "rm"):
         one_line(dieselctl(verb, dataset, "x", check=1), "dieselctl pack")
     for verb in ("stat", "verify", "snapshot", "rebuild"):
-        one_line(dieselctl(verb, dataset, check=1), str(dataset))
+        refused = dieselctl(verb, dataset, check=1)
+        one_line(refused, str(dataset))
+        assert "sound" not in refused.stdout, refused.stdout
     for args in ((), ("nosuch",), ("pack",), ("pack", source), ("ls",), ("ls", "-Q", dataset), ("verify", dataset, "x"),
                  ("pack", "--order", "odd", source, dataset), ("pack", "-j", "0", source, dataset),
                  ("pack", "--digest", "md5", source, dataset), ("rebuild", "--digest", "md5", dataset),

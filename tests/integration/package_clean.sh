@@ -7,13 +7,19 @@ section() { printf '== %s\n' "$1"; }
 property() { systemctl show --value --property "$1" "$unit"; }
 absent() { [ -e "$1" ] || echo "no ${2:-$1}"; }
 
-# $1: the process that was. Waits for another one to be ready.
+# $1: the process that was. Waits for another one to be ready: both are asked for at once, because systemd knows of the new
+# process some time after the old one is gone.
 another() {
+	local state
 	for _ in $(seq 300); do
-		[ "$(property ActiveState)" = active ] && [ "$(property MainPID)" != "$1" ] && break
+		state=$(systemctl show --property ActiveState,MainPID "$unit" | sort | tr '\n' ' ')
+		case $state in
+		"ActiveState=active MainPID=$1 " | "ActiveState=active MainPID=0 ") ;;
+		"ActiveState=active "*) echo "another process, active" && return ;;
+		esac
 		sleep 0.1
 	done
-	[ "$(property MainPID)" != "$1" ] && echo "another process, $(property ActiveState)"
+	echo "no other process: $state"
 }
 
 exec 2>&1

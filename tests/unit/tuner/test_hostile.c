@@ -209,10 +209,22 @@ static void test_too_many_jobs(void **unused)
 	free(result);
 }
 
+static void test_stored_state(void **state)
+{
+	struct tuner_state *stored = calloc(1, tuner_state_bytes());
+
+	(void)state;
+	assert_true(tuner_state_is_sane(stored));
+	memset(stored, 0xff, tuner_state_bytes());
+	assert_false(tuner_state_is_sane(stored));
+	free(stored);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_samples),
-					   cmocka_unit_test(test_too_many_jobs)};
+					   cmocka_unit_test(test_too_many_jobs),
+					   cmocka_unit_test(test_stored_state)};
 
 	config = tuner_config_default();
 	config.cache_bytes_max = CACHE;

@@ -25,6 +25,7 @@
 
 #include "tuner/stall_sample.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define TUNER_MAX_JOBS     64 /* tuned at one time; further jobs are not tuned, but counted */
@@ -150,6 +151,8 @@ struct tuner_result {
 /* What the tuner remembers (state.h). All zero is valid. */
 struct tuner_state;
 size_t tuner_state_bytes(void);
+/* Returns true if a round can start from it: of a state that was stored, and may be damaged. */
+bool tuner_state_is_sane(const struct tuner_state *state);
 
 /*
  * One round. node may be NULL (nothing is known of it). Samples may come in any order, several or none of a

@@ -87,7 +87,7 @@ class Jobs(Unprivileged):
         self.assertLess(report["shares"]["fetch_stall"], POINTS)  # they are in the page cache
 
     def test_checkpoints(self):
-        clock, report = self.train("--workers", 1, "--steps", 120, "--prep", 4, "--repeat", 8, "--checkpoint-every", 20,
+        clock, report = self.train("--workers", 1, "--steps", 300, "--prep", 4, "--repeat", 8, "--checkpoint-every", 25,
                                    "--checkpoint-mb", 40, "--checkpoint", self.folder / "checkpoint.pt")
         self.agrees(clock, report)
         self.assertGreater(report["shares"]["checkpoint_stall"], 0.01)
@@ -112,7 +112,7 @@ class Jobs(Unprivileged):
         hidden = self.folder / "python3"
         shutil.copy(os.path.realpath(PYTHON), hidden)
         os.chmod(hidden, 0o711)
-        done = self.record(hidden, self.job, "--width", 16, "--workers", 2, "--steps", 80, "--prep", 200, "--repeat", 4)
+        done = self.record(hidden, self.job, "--width", 16, "--workers", 2, "--steps", 240, "--prep", 200, "--repeat", 4)
         report = self.report()
         self.agrees(json.loads(done.stdout.splitlines()[-1]), report)
         self.assertEqual(report["loader"], "workers")

@@ -174,11 +174,10 @@ static uint64_t sum_segments(const struct cache *c, uint64_t *ret_kept)
 	*ret_kept = 0;
 	for (uint32_t i = 0; i < c->size_segments; i++) {
 		const struct segment *s = c->segments[i];
+		const struct cached_chunk *k = s ? cache_chunk_of(s) : NULL;
 
-		if (!s)
-			continue;
-		sum += s->memory.bytes;
-		*ret_kept += s->dataset->chunks[s->chunk].kept ? s->memory.bytes : 0;
+		sum += s ? s->memory.bytes : 0;
+		*ret_kept += k && k->kept ? s->memory.bytes : 0;
 	}
 	return sum;
 }

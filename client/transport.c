@@ -78,7 +78,7 @@ int transport_receive(int socket, union wire_message *ret_message, struct wire_f
 	return 0;
 }
 
-int transport_take(int socket, bool peek, union wire_message *ret_message)
+int transport_peek(int socket, union wire_message *ret_message)
 {
 	union wire_message message = {0};
 	struct iovec iov = {.iov_base = &message, .iov_len = sizeof(message)};
@@ -87,7 +87,7 @@ int transport_take(int socket, bool peek, union wire_message *ret_message)
 	int r;
 
 	do {
-		n = recvmsg(socket, &header, peek ? MSG_PEEK : 0);
+		n = recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT);
 	} while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		return n < 0 ? -errno : -ECONNRESET;
@@ -99,6 +99,11 @@ int transport_take(int socket, bool peek, union wire_message *ret_message)
 	if (r == 0)
 		*ret_message = message;
 	return r;
+}
+
+void transport_drop(int socket)
+{
+	(void)recv(socket, NULL, 0, MSG_DONTWAIT);
 }
 
 static bool is_gone(int r)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "child.h"
+#include "closer.h"
 #include "lib/capabilities.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
@@ -34,6 +35,7 @@ _Noreturn static void helper_run(enum nursery_kind kind)
 		prctl(PR_SET_NAME, "dieseld-reader");
 		_exit(reader_run(HELPER_FD, kind == NURSERY_READER_URING));
 	case NURSERY_OPENER: prctl(PR_SET_NAME, "dieseld-opener"); _exit(opener_run(HELPER_FD));
+	case NURSERY_CLOSER: prctl(PR_SET_NAME, "dieseld-closer"); _exit(closer_run(HELPER_FD));
 	case NURSERY_N_KINDS: break;
 	}
 	_exit(1);

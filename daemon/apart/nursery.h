@@ -26,6 +26,7 @@ enum nursery_kind {
 	NURSERY_READER_URING, /* reader.h */
 	NURSERY_READER_THREADS,
 	NURSERY_OPENER, /* opener.h */
+	NURSERY_CLOSER, /* closer.h */
 	NURSERY_N_KINDS,
 };
 

@@ -22,20 +22,23 @@
 #define RETRY_MS 100
 
 /* What the client has sent is read first: a socket that is closed with something unread would lose our
- * line. */
-static void turn_away(int fd, const struct error *err)
+ * line. It can send nothing more meanwhile. */
+static void turn_away(struct server *s, int fd, const struct error *err)
 {
-	union wire_message m, sent;
+	union wire_message m;
 	uint16_t sequence = 0; /* a HELLO has no number, and may still be on its way */
 
-	while (recv(fd, &sent, sizeof(sent), MSG_DONTWAIT) >= (ssize_t)sizeof(sent.header))
-		sequence = sent.header.sequence;
+	shutdown(fd, SHUT_RD);
+	while (transport_peek(fd, &m) == 0 && m.header.type != WIRE_OPEN_DATASET) {
+		sequence = m.header.sequence;
+		transport_drop(fd);
+	}
 	protocol_init(&m, WIRE_ERROR);
 	m.header.sequence = sequence;
 	m.error.code = err->code;
 	text_line(m.error.text, sizeof(m.error.text), err->text);
 	(void)transport_send(fd, &m, NULL, 0);
-	close(fd);
+	closer_close(&s->closer, fd);
 }
 
 static void on_retry(uv_timer_t *timer)
@@ -58,7 +61,7 @@ static void turn_away_one(struct server *s, int code)
 		fd = accept4(s->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	}
 	if (fd >= 0)
-		turn_away(fd, &err);
+		turn_away(s, fd, &err);
 	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	log_limited(&s->accept_lines, LOG_LEVEL_WARNING, "%s; raise the limit of open files if it is that",
 		    err.text);
@@ -105,7 +108,7 @@ static void on_listen(uv_poll_t *poll, int status, int events)
 		error_set(&err, -ENOMEM, "dieseld has no memory for another client");
 	log_limited(server_lines_of(s, peer.uid), LOG_LEVEL_WARNING, "pid %lld was not let in: %s",
 		    (long long)peer.pid, err.text);
-	turn_away(fd, &err);
+	turn_away(s, fd, &err);
 }
 
 void accept_init(struct server *s)

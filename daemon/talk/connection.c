@@ -223,7 +223,7 @@ static int on_message(struct connection *c, const union wire_message *m)
 	case WIRE_HELLO: return on_hello(c, m);
 	case WIRE_OPEN_DATASET:
 		if (c->dataset)
-			return refuse(c, -EBUSY, "this connection has a dataset already");
+			return -EPROTO;
 		return connection_open_dataset(c, m->open_dataset.version);
 	case WIRE_OPEN_SESSION: return on_open_session(c, m);
 	case WIRE_SEEK: return on_seek(c, m);
@@ -301,17 +301,16 @@ void connection_cut(struct connection *c, int r)
 		connection_close(c);
 }
 
-/* No descriptor of a client's comes into this process: the message that has some stays in the socket, for the
- * process that opens the dataset to take. */
+/* No descriptor of a client's comes into this process. The one message that has some stays in the socket, for
+ * the process that opens the dataset to take; where it is not awaited, the connection ends, and it goes with
+ * the socket (closer.h). */
 static int next_message(struct connection *c, union wire_message *m)
 {
-	int r = transport_take(c->fd, true, m);
+	int r = transport_peek(c->fd, m);
 
-	if (r == -EPROTO) /* read it: ending the connection with it unread would be an error to its client */
-		(void)transport_take(c->fd, false, m);
-	if (r < 0 || (m->header.type == WIRE_OPEN_DATASET && c->greeted && !c->dataset))
-		return r;
-	return transport_take(c->fd, false, m);
+	if (r == 0 && m->header.type != WIRE_OPEN_DATASET)
+		transport_drop(c->fd);
+	return r;
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
@@ -389,7 +388,7 @@ static void on_closed(uv_handle_t *handle)
 	struct connection *c = handle->data;
 
 	if (handle == (uv_handle_t *)&c->poll)
-		closep(&c->fd);
+		closer_close(&c->server->closer, c->fd);
 	else
 		closep(&c->owner_fd);
 	if (--c->n_handles == 0 && !c->opening)

@@ -91,14 +91,13 @@ static void request_free(struct open_request *q)
 	free(q);
 }
 
-/* A process that died may have left the request in the socket. */
-static void drop_untaken(const struct connection *c)
+/* A process that died may have left the request in the socket. Then nothing more can be read from there. */
+static bool is_untaken(const struct connection *c)
 {
 	union wire_message m;
 
-	if (transport_take(c->fd, true, &m) == 0 && m.header.type == WIRE_OPEN_DATASET &&
-	    m.header.sequence == c->sequence)
-		(void)transport_take(c->fd, false, &m);
+	return transport_peek(c->fd, &m) == 0 && m.header.type == WIRE_OPEN_DATASET &&
+	       m.header.sequence == c->sequence;
 }
 
 /* Refuses a dataset without digests if this user may not have one. */
@@ -123,10 +122,10 @@ static void finish(struct open_request *q, struct cached_dataset *d)
 
 	if (d && (q->result = check_digest(q, d)) < 0)
 		d = NULL;
-	if (!c->closed && q->stage == OPEN_ASKS && !d)
-		drop_untaken(c);
 	if (!c->closed)
 		r = d ? answer(q, d) : connection_reply_error(c, &q->error, q->result);
+	if (r == 0 && !c->closed && q->stage == OPEN_ASKS && !d && is_untaken(c))
+		r = -ECONNRESET;
 	if (!d && q->error.text[0])
 		log_limited(server_lines_of(c->server, c->uid), LOG_LEVEL_WARNING, "pid %lld: %s",
 			    (long long)c->pid, q->error.text);

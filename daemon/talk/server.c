@@ -230,6 +230,7 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 			     .lock_fd = -EBADF,
 			     .spare_fd = -EBADF,
 			     .start_ns = clock_monotonic_ns()};
+	closer_init(&s->closer, nursery);
 	s->serving.options.window_cache_bytes = options->knobs.cache_bytes;
 	cache_init(&s->serving.cache, options->knobs.cache_bytes);
 	server_size_by_files(s);
@@ -310,6 +311,9 @@ void server_stop(struct server *s)
 
 void server_free(struct server *s)
 {
-	closep(&s->listen_fd);
+	/* Clients that were not let in may have sent something. */
+	if (s->listen_fd >= 0)
+		closer_close(&s->closer, s->listen_fd);
+	closer_free(&s->closer);
 	closep(&s->lock_fd);
 }

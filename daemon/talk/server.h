@@ -9,6 +9,7 @@
  * (pool.h) and that of the history's queue. No thread holds both, so they need no order.
  */
 
+#include "closer.h"
 #include "lend_watch.h"
 #include "lib/log.h"
 #include "quota.h"
@@ -38,6 +39,7 @@ struct server {
 	struct control *control;       /* borrowed */
 	const struct nursery *nursery; /* borrowed */
 	struct opener *opener;
+	struct closer closer;
 	int listen_fd, lock_fd;
 	int spare_fd; /* closed to make room to accept a client, and turn it away, when no other descriptor is
 			 left */

@@ -47,11 +47,13 @@ int transport_send(int socket, const union wire_message *message, const int *fds
 int transport_receive(int socket, union wire_message *ret_message, struct wire_fds *ret_fds);
 
 /*
- * Daemon side: like transport_receive(), but no descriptor comes into this process: those of a message are
- * dropped. Closing a descriptor that somebody else made can block for ever. peek: the message stays in the
- * socket, for another process to take with its descriptors.
+ * Daemon side: like transport_receive(), but the message stays in the socket, and no descriptor comes into
+ * this process: closing one that somebody else made can block for ever. A message with descriptors is for
+ * another process to take.
  */
-int transport_take(int socket, bool peek, union wire_message *ret_message);
+int transport_peek(int socket, union wire_message *ret_message);
+/* Takes the message that was peeked at, which must be one without descriptors. */
+void transport_drop(int socket);
 
 /*
  * Client side: numbers and sends a request, and waits for its reply of type `expected`. An ERROR reply

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opening a dataset that hangs, crashes its process or is not waited for costs nobody but the client that brought
 it (docs/security.md)."""
+import array
+import contextlib
 import os
 import shutil
 import signal
+import socket
 import struct
 import threading
 import time
@@ -118,6 +121,85 @@ class Hanging(Hostile):
         other.send("result")
         self.assertIn("died", other.receive())
         self.assertEqual(other.receive(), "opened")
+
+
+def send_files(client, data):
+    """A message with a descriptor that blocks for an hour when it is closed, unless by the end of its process."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    files = socket.create_connection(listener.getsockname())
+    files.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
+    files.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            files.send(bytes(1 << 16))
+    client.socket.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [files.fileno()] * 2))])
+    files.close()  # not the last one
+    return listener
+
+
+def open_dataset(number):
+    return struct.pack("<IHHQ", hostile.TYPES["OPEN_DATASET"], 16, number, 0)
+
+
+def ask(daemon):
+    client = Client(daemon.socket)
+    client.status()
+    client.close()
+
+
+class Dropped(Hostile):
+    """Descriptors that nobody takes."""
+
+    def attack(self, send, *options, idle=0, greeted=8, new=0):
+        """Sends on connections that have been greeted, or are new, while the daemon is stopped. Then it answers
+        others, and ends when it is told to."""
+        daemon = self.daemon(*options)
+
+        def run(channel):
+            waiting = [Client(daemon.socket, hello=False) for _ in range(idle)]
+            clients = [Client(daemon.socket) for _ in range(greeted)]
+            channel.send("ready")
+            channel.receive()
+            clients += [Client(daemon.socket, hello=False) for _ in range(new)]
+            kept = [send(client) for client in clients] + waiting
+            for client in clients:
+                client.close()
+            channel.send("sent")
+            channel.receive(timeout=600)
+            return len(kept)
+
+        other = Other(run)
+        self.addCleanup(other.kill)
+        self.assertEqual(other.receive(), "ready")
+        daemon.process.send_signal(signal.SIGSTOP)
+        other.send("go")
+        self.assertEqual(other.receive(), "sent")
+        daemon.process.send_signal(signal.SIGCONT)
+        for _ in range(3):
+            run_as(lambda: ask(daemon), uid=ALICE)
+        self.assertEqual(daemon.stop(), 0)
+        return daemon.output()
+
+    def test_with_requests_that_are_not_awaited(self):
+        self.attack(lambda client: [send_files(client, open_dataset(n)) for n in (1, 2, 3)])
+
+    def test_before_the_greeting(self):
+        self.attack(lambda client: send_files(client, open_dataset(1)), greeted=0, new=8)
+
+    def test_with_a_request_that_has_none(self):
+        self.attack(lambda client: send_files(client, struct.pack("<IHH", hostile.TYPES["STATUS"], 8, 1)))
+
+    def test_behind_an_empty_message(self):
+        def send(client):
+            client.socket.send(b"")
+            return send_files(client, open_dataset(1))
+
+        self.attack(send)
+
+    def test_by_clients_that_are_not_let_in(self):
+        said = self.attack(lambda client: send_files(client, open_dataset(1)), "--user-share", "1",
+                           idle=12, greeted=0, new=8)
+        self.assertIn("was not let in", said)
 
 
 class Loads(Hostile):

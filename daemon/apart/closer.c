@@ -111,7 +111,8 @@ int closer_run(int socket)
 		size_t n_fds;
 		char work;
 
-		if (fd_message_receive(socket, &work, sizeof(work), MSG_DONTWAIT, fds, &n_fds) != sizeof(work))
+		if (fd_message_receive(socket, &work, sizeof(work), MSG_DONTWAIT, fds, &n_fds) !=
+		    sizeof(work))
 			break;
 	}
 	return 0;

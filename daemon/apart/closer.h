@@ -4,9 +4,9 @@
 /*
  * Closes clients' sockets. Messages that nobody took go with their socket, and so do the descriptors in them,
  * which may be the last of their files. To let go of a file can block for as long as its owner likes: a TCP
- * socket lingers, FUSE waits for its server. So a socket with anything left in it goes to a helper (nursery.h),
- * which gathers what comes within a second and ends: a process that is ending does not linger, and one that
- * hangs all the same hangs alone.
+ * socket lingers, FUSE waits for its server. So a socket with anything left in it goes to a helper
+ * (nursery.h), which gathers what comes within a second and ends: a process that is ending does not linger,
+ * and one that hangs all the same hangs alone.
  *
  * Loop thread only.
  */

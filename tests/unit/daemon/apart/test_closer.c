@@ -60,8 +60,8 @@ static int lingering(const struct net *n)
 	return fd;
 }
 
-/* Sends a message with a lingering connection and one end of a pipe, whose other end is returned: it ends when
- * the message's files are let go. */
+/* Sends a message with a lingering connection and one end of a pipe, whose other end is returned: it ends
+ * when the message's files are let go. */
 static int send_files(const struct net *n, int socket, size_t bytes)
 {
 	int fds[2] = {lingering(n)}, ends[2];

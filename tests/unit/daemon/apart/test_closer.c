@@ -74,11 +74,13 @@ static int send_files(const struct net *n, int socket, size_t bytes)
 	return ends[0];
 }
 
+/* A peer that looks late is told that what it sent was not read. */
 static void assert_end(int fd)
 {
 	char none;
+	ssize_t n = read(fd, &none, 1);
 
-	assert_int_equal(read(fd, &none, 1), 0);
+	assert_true(n == 0 || (n < 0 && errno == ECONNRESET));
 	close(fd);
 }
 

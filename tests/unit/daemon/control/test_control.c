@@ -37,9 +37,8 @@ static struct control_options options_of(const char *history)
 	    .history_max_bytes = HISTORY_MIN_BYTES};
 }
 
-static void start(struct fixture *f, const char *history)
+static void start_with(struct fixture *f, const struct control_options *options)
 {
-	const struct control_options options = options_of(history);
 	struct cache *cache = &f->serving.cache;
 
 	*f = (struct fixture){.now_ns = 1000 * SECOND, .node = stall_node_unknown()};
@@ -47,8 +46,15 @@ static void start(struct fixture *f, const char *history)
 	cache_init(cache, GIB);
 	assert_int_equal(pool_new(&f->loop, 2, &cache->pool), 0);
 	f->serving.jobs = (struct jobs){.loop = &f->loop, .proc_root = "/proc"};
-	assert_int_equal(control_new(&options, &f->control), 0);
+	assert_int_equal(control_new(options, &f->control), 0);
 	control_start(f->control, &f->serving, NULL);
+}
+
+static void start(struct fixture *f, const char *history)
+{
+	const struct control_options options = options_of(history);
+
+	start_with(f, &options);
 }
 
 static void stop(struct fixture *f)
@@ -545,6 +551,36 @@ static void test_a_restart(void **state)
 	free(before);
 }
 
+/* Limits that are valid beside each other come back, whatever their order; of those that are not any more,
+ * the others do. */
+static void test_limits_come_back_together(void **state)
+{
+	const struct wire_set lower = {.n_settings = 2,
+				       .settings = {{.key = WIRE_SET_CACHE_MAX, .value = 300 * MIB},
+						    {.key = WIRE_SET_CACHE_MIN, .value = 100 * MIB}}};
+	char *path = path_in(*state, "history.db"), *text = NULL;
+	struct control_options options = options_of(path);
+	struct fixture f;
+
+	options.settings.is_configured[WIRE_SET_CACHE_MIN] = true;
+	options.settings.configured[WIRE_SET_CACHE_MIN] = 500 * MIB;
+	start_with(&f, &options);
+	assert_int_equal(control_set(f.control, &root, &lower, &text, NULL), 0);
+	free(text);
+	stop(&f);
+	start_with(&f, &options);
+	assert_int_equal(f.serving.cache.limit_bytes, 300 * MIB);
+	assert_int_equal(settings_get(&f.control->settings, WIRE_SET_CACHE_MIN), 100 * MIB);
+	stop(&f);
+	/* The machine has less memory now. */
+	options.settings.room.memory_bytes = options.settings.room.cache_bytes = 200 * MIB;
+	start_with(&f, &options);
+	assert_int_equal(f.serving.cache.limit_bytes, 200 * MIB);
+	assert_int_equal(settings_get(&f.control->settings, WIRE_SET_CACHE_MIN), 100 * MIB);
+	stop(&f);
+	free(path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -560,6 +596,7 @@ int main(void)
 	    cmocka_unit_test(test_a_job_ends),
 	    cmocka_unit_test(test_a_configured_knob),
 	    cmocka_unit_test_setup_teardown(test_a_restart, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_limits_come_back_together, make_folder, remove_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,7 @@
 #include "json_text.h"
 #include "lib/cleanup.h"
 #include "lib/log.h"
+#include "lib/proc.h"
 
 #define BOOT_ID_BYTES 36
 
@@ -69,9 +70,19 @@ static void read_boot_id(char id[BOOT_ID_BYTES + 4])
 		memset(id, 0, BOOT_ID_BYTES + 4);
 }
 
+/* As long as it does, its job can come back. */
+static bool trainer_lives(const json_t *job)
+{
+	struct proc_stat stat;
+
+	return proc_stat_read("/proc", (pid_t)get_u64(job, "pid"), &stat) == 0 &&
+	       stat.start_ticks == get_u64(job, "start");
+}
+
 static void save_jobs(struct control *c)
 {
-	json_t *jobs = json_array();
+	json_t *jobs = json_array(), *absent;
+	size_t k;
 
 	for (const struct control_job *j = c->jobs; j; j = j->next) {
 		json_t *job;
@@ -84,6 +95,11 @@ static void save_jobs(struct control *c)
 		for (int i = 0; i < TUNER_N_KNOBS; i++) /* a free cache is saved as -1 */
 			json_object_set_new(job, tuner_knob_table[i].saved, json_u64(j->knobs.value[i]));
 		json_array_append_new(jobs, job);
+	}
+	json_array_foreach(json_object_get(c->remembered, "jobs"), k, absent)
+	{
+		if (trainer_lives(absent))
+			json_array_append(jobs, absent);
 	}
 	save_json(c, "jobs", json_pack("{s:o, s:o}", "last", json_u64(c->last_job), "jobs", jobs));
 }

@@ -7,8 +7,11 @@
 
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "control_private.h"
@@ -551,6 +554,71 @@ static void test_a_restart(void **state)
 	free(before);
 }
 
+static pid_t process_begin(void)
+{
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* where the test fails */
+		for (;;)
+			pause();
+	}
+	return pid;
+}
+
+static void process_end(pid_t pid)
+{
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+/* A job that is not back when the daemon is restarted once more is not forgotten, if its trainer lives. */
+static void test_two_restarts(void **state)
+{
+	char *path = path_in(*state, "history.db");
+	pid_t ends = process_begin();
+	struct fixture f;
+	struct job *job, *other;
+	uint64_t id, last;
+
+	start(&f, path);
+	other = join(&f, getuid(), ends); /* before its parent has a job, which it would belong to */
+	job = join(&f, getuid(), getpid());
+	id = job->id;
+	assert_int_equal(set(&f, &root, id, WIRE_SET_PREFETCH, 7, NULL), 0);
+	assert_int_equal(set(&f, &root, other->id, WIRE_SET_PREFETCH, 8, NULL), 0);
+	one_second(&f);
+	f.serving.jobs.closing = true;
+	jobs_leave(job);
+	jobs_leave(other);
+	stop(&f);
+
+	start(&f, path);
+	assert_int_equal(f.control->settings.n_pins, 2);
+	other = join(&f, 1001, 0);
+	last = other->id;
+	one_second(&f);
+	process_end(ends);
+	f.serving.jobs.closing = true;
+	jobs_leave(other);
+	stop(&f);
+
+	start(&f, path);
+	assert_int_equal(f.control->settings.n_pins, 1);
+	assert_int_equal(f.control->settings.pins[0].job, id);
+	job = join(&f, getuid(), getpid());
+	assert_int_equal(job->id, id);
+	assert_int_equal(knob_of(&f, job, TUNER_PREFETCH_CHUNKS), 7);
+	other = join(&f, 1001, 0);
+	assert_true(other->id > last);
+	f.serving.jobs.closing = true;
+	jobs_leave(job);
+	jobs_leave(other);
+	stop(&f);
+	free(path);
+}
+
 /* Limits that are valid beside each other come back, whatever their order; of those that are not any more,
  * the others do. */
 static void test_limits_come_back_together(void **state)
@@ -596,6 +664,7 @@ int main(void)
 	    cmocka_unit_test(test_a_job_ends),
 	    cmocka_unit_test(test_a_configured_knob),
 	    cmocka_unit_test_setup_teardown(test_a_restart, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_two_restarts, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_limits_come_back_together, make_folder, remove_folder),
 	};
 

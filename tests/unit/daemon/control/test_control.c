@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "control_private.h"
+#include "sqlite/db.h"
 
 #define MIB    UINT64_C(1048576)
 #define GIB    (1024 * MIB)
@@ -26,7 +27,8 @@ struct fixture {
 	struct control *control;
 	uint64_t now_ns;
 	struct stall_node node;
-	uint64_t stranger; /* a job that is seen and not served; 0: there is none */
+	struct stall_shares shares; /* of each job */
+	uint64_t stranger;          /* a job that is seen and not served; 0: there is none */
 };
 
 static const struct control_viewer root = {.uid = 0, .all = true};
@@ -44,7 +46,7 @@ static void start_with(struct fixture *f, const struct control_options *options)
 {
 	struct cache *cache = &f->serving.cache;
 
-	*f = (struct fixture){.now_ns = 1000 * SECOND, .node = stall_node_unknown()};
+	*f = (struct fixture){.now_ns = 1000 * SECOND, .node = stall_node_unknown(), .shares = {.device = 1}};
 	assert_int_equal(uv_loop_init(&f->loop), 0);
 	cache_init(cache, GIB);
 	assert_int_equal(pool_new(&f->loop, 2, &cache->pool), 0);
@@ -105,7 +107,7 @@ static void one_second(struct fixture *f)
 		s->covered_s = 1;
 		s->source = STALL_SOURCE_BPF;
 		s->samples_per_s = 1000;
-		s->shares = (struct stall_shares){.device = 1};
+		s->shares = f->shares;
 		s->fetch_rate = s->prep_rate = INFINITY;
 		s->device_rate = 1000;
 		s->chunk_latency_s = 0.001;
@@ -619,6 +621,53 @@ static void test_two_restarts(void **state)
 	free(path);
 }
 
+/* Means are of the seconds in which a share was known; one that never was is not 0. */
+static void test_points_of_the_history(void **state)
+{
+	char *path = path_in(*state, "history.db");
+	const struct stall_shares unknown = stall_sample_unknown().shares;
+	struct sql_statement *row;
+	struct fixture f;
+	struct job *job;
+	struct sql *sql;
+
+	start(&f, path);
+	job = join(&f, 1000, 0);
+	for (int i = 0; i < 2 * HISTORY_GRAIN_S; i++) {
+		f.shares = unknown;
+		if (i % 5 == 0) {
+			f.shares.device = 0.5;
+			f.shares.fetch_stall = 0.4;
+		}
+		if (i == HISTORY_GRAIN_S)
+			f.shares.prep_stall = 0.1;
+		one_second(&f);
+	}
+	jobs_leave(job);
+	stop(&f);
+	assert_int_equal(sql_open(path, &(struct sql_options){.mode = SQL_READ}, &sql, NULL), 0);
+	assert_int_equal(sql_prepare(sql,
+				     "SELECT seconds, rate, device, fetch_stall, prep_stall, wait"
+				     " FROM samples ORDER BY id",
+				     &row, NULL),
+			 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(sql_step(row, NULL), SQL_ROW);
+		assert_float_equal(sql_real(row, 0), HISTORY_GRAIN_S, 1e-9);
+		assert_float_equal(sql_real(row, 1), 1000, 1e-9);
+		assert_float_equal(sql_real(row, 2), 0.5, 1e-9);
+		assert_float_equal(sql_real(row, 3), 0.4, 1e-9);
+		assert_int_equal(sql_is_null(row, 4), i == 0);
+		assert_int_equal(sql_is_null(row, 5), i == 0);
+	}
+	assert_float_equal(sql_real(row, 4), 0.1, 1e-9);
+	assert_float_equal(sql_real(row, 5), 0.5, 1e-9);
+	assert_int_equal(sql_step(row, NULL), SQL_DONE);
+	sql_statement_free(row);
+	sql_close(sql);
+	free(path);
+}
+
 /* Limits that are valid beside each other come back, whatever their order; of those that are not any more,
  * the others do. */
 static void test_limits_come_back_together(void **state)
@@ -664,6 +713,7 @@ int main(void)
 	    cmocka_unit_test(test_a_job_ends),
 	    cmocka_unit_test(test_a_configured_knob),
 	    cmocka_unit_test_setup_teardown(test_a_restart, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_points_of_the_history, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_two_restarts, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_limits_come_back_together, make_folder, remove_folder),
 	};

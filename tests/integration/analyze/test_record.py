@@ -41,9 +41,9 @@ for i in range(20):
     lib.diesel_mark(1 + i % 2, 1 << 40 | i)
 """
 
-# 200 steps of libdiesel with 40 short sleeps each: some 100 KB of records, however long that takes. Then, with the recording's
-# path, quiet ones until the recorder has written to it three times (SQLite counts them at byte 24 of the file): by then it
-# knows what the first ones cost.
+# 200 steps of libdiesel with 40 short sleeps each: some 100 KB of records, however long that takes. Then, with the
+# recording's path, quiet ones until the recorder has written to it three times (SQLite counts that at byte 24 of the file):
+# by then it knows what the first ones cost.
 BUSY_JOB = """
 import ctypes, os, sys, time
 lib = ctypes.CDLL(sys.argv[1])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the pool, its nursery and a worker say to each other, where the order matters: one of them at a time, and the test
-is the others."""
+"""What the pool, its nursery and a worker say to each other, where the order matters: one of them at a time, and the
+test is the others."""
 import signal
 import types
 import unittest

@@ -12,6 +12,7 @@
 
 #include "lib/array.h"
 #include "lib/cleanup.h"
+#include "lib/proc.h"
 #include "lib/sorted.h"
 
 #define DEPTH_MAX 32 /* deeper groups are left out; nobody nests that deep */
@@ -50,6 +51,7 @@ static bool is_hierarchy(char *line, const char *type, char **ret_point)
 		point++;
 	}
 	point[strcspn(point, " ")] = '\0';
+	proc_unescape(point);
 	*ret_point = point;
 	return true;
 }

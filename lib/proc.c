@@ -233,3 +233,19 @@ int proc_meminfo_read(const char *root, struct proc_meminfo *ret_meminfo)
 	r = proc_read_file(path, SMALL_BYTES, &text, NULL);
 	return r < 0 ? r : proc_meminfo_parse(text, ret_meminfo);
 }
+
+void proc_unescape(char *text)
+{
+	char *to = text;
+
+	for (const char *from = text; *from;) {
+		if (from[0] == '\\' && from[1] >= '0' && from[1] <= '3' && from[2] >= '0' && from[2] <= '7' &&
+		    from[3] >= '0' && from[3] <= '7') {
+			*to++ = (char)((from[1] - '0') << 6 | (from[2] - '0') << 3 | (from[3] - '0'));
+			from += 4;
+		} else {
+			*to++ = *from++;
+		}
+	}
+	*to = '\0';
+}

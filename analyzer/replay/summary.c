@@ -28,8 +28,7 @@ int summary_waits(struct analysis *analysis)
 	qsort(waits, n, sizeof(*waits), compare_u64);
 	if (n) {
 		analysis->wait_mean_ns = sum_ns / n;
-		/* Nearest rank: the smallest value that 95 % of the steps do not exceed. */
-		analysis->wait_p95_ns = waits[(n * 95 + 99) / 100 - 1];
+		analysis->wait_p95_ns = waits[sorted_p95(n)];
 	}
 	free(waits);
 	return 0;

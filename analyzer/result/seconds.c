@@ -105,11 +105,9 @@ static void add_steps(struct analysis_stretch *s, const struct analysis *analysi
 	for (size_t i = first; i < end && n < STEPS_MAX; i++)
 		ns[n++] = analysis->steps[i].end_ns - analysis->steps[i].begin_ns;
 	if (n) {
-		size_t middle = n / 2, late = n * 95 / 100;
-
 		qsort(ns, n, sizeof(*ns), compare_u64);
-		s->step_p50_s = (double)ns[middle] / (double)NS_PER_S;
-		s->step_p95_s = (double)ns[late] / (double)NS_PER_S;
+		s->step_p50_s = (double)ns[n / 2] / (double)NS_PER_S;
+		s->step_p95_s = (double)ns[sorted_p95(n)] / (double)NS_PER_S;
 	}
 	if (analysis->approximate && analysis->window_end_ns > analysis->window_begin_ns)
 		s->n_steps = (double)analysis->n_steps_estimated * (double)(end_ns - begin_ns) /

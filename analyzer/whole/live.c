@@ -18,7 +18,6 @@
 
 struct job {
 	uint32_t root_tgid;
-	uint32_t n_processes; /* that are alive */
 	struct live_events events;
 };
 
@@ -87,32 +86,31 @@ static struct process *process_find(struct live *live, uint32_t tgid)
 	return i < live->n_processes && live->processes[i].tgid == tgid ? &live->processes[i] : NULL;
 }
 
-static int process_add(struct live *live, uint32_t tgid, struct job *job)
+static int process_add(struct live *live, uint32_t tgid, uint32_t root_tgid)
 {
 	size_t at = process_lower(live, tgid);
 
-	if (at < live->n_processes && live->processes[at].tgid == tgid)
+	if (at < live->n_processes && live->processes[at].tgid == tgid) {
+		/* An earlier one of this number has ended, and the event of that was lost. */
+		if (live->processes[at].root_tgid != tgid)
+			live->processes[at].root_tgid = root_tgid;
 		return 0;
+	}
 	if (array_room(live->processes, live->n_processes, live->n_processes_allocated) < 0)
 		return -ENOMEM;
 	memmove(&live->processes[at + 1], &live->processes[at],
 		(live->n_processes - at) * sizeof(*live->processes));
-	live->processes[at] = (struct process){tgid, job->root_tgid};
+	live->processes[at] = (struct process){tgid, root_tgid};
 	live->n_processes++;
-	job->n_processes++;
 	return 0;
 }
 
 static void process_remove(struct live *live, uint32_t tgid)
 {
 	struct process *process = process_find(live, tgid);
-	struct job *job;
 
 	if (!process)
 		return;
-	job = job_of(live, process->root_tgid);
-	if (job && job->n_processes)
-		job->n_processes--;
 	live->n_processes--;
 	memmove(process, process + 1,
 		(live->n_processes - (size_t)(process - live->processes)) * sizeof(*process));
@@ -129,7 +127,7 @@ int live_add(struct live *live, uint32_t root_tgid)
 		return -ENOMEM;
 	live->jobs = jobs;
 	live->jobs[live->n_jobs++] = (struct job){.root_tgid = root_tgid};
-	if (process_add(live, root_tgid, &live->jobs[live->n_jobs - 1]) < 0) {
+	if (process_add(live, root_tgid, root_tgid) < 0) {
 		live->n_jobs--;
 		return -ENOMEM;
 	}
@@ -163,14 +161,14 @@ int live_event(struct live *live, const struct event *event)
 	if (!event->tid && live->n_jobs == 1)
 		return live_events_add(&live->jobs[0].events, event, live->config.n_events_max);
 	if (!process && event->type == EVENT_ALIVE && adopter) {
-		r = process_add(live, event->tgid, adopter);
+		r = process_add(live, event->tgid, adopter->root_tgid);
 		process = process_find(live, event->tgid);
 	}
 	if (!process)
 		return r;
 	job = job_of(live, process->root_tgid);
 	if (event->type == EVENT_FORK && event->fork.child_tgid != event->tgid)
-		r = process_add(live, event->fork.child_tgid, job);
+		r = process_add(live, event->fork.child_tgid, job->root_tgid);
 	if (r == 0)
 		r = live_events_add(&job->events, event, live->config.n_events_max);
 	if (event->type == EVENT_EXIT && event->tid == event->tgid)

@@ -25,23 +25,6 @@ struct mounts {
 	size_t n;
 };
 
-/* mountinfo writes blanks and backslashes as a backslash and three octal digits. */
-static void unescape(char *text)
-{
-	char *to = text;
-
-	for (const char *from = text; *from;) {
-		if (from[0] == '\\' && from[1] >= '0' && from[1] <= '3' && from[2] >= '0' && from[2] <= '7' &&
-		    from[3] >= '0' && from[3] <= '7') {
-			*to++ = (char)((from[1] - '0') << 6 | (from[2] - '0') << 3 | (from[3] - '0'));
-			from += 4;
-		} else {
-			*to++ = *from++;
-		}
-	}
-	*to = '\0';
-}
-
 /* Parses "36 35 98:0 /root /point options ...", and cuts the line in pieces. */
 static bool parse(char *line, struct mount *mount)
 {
@@ -55,8 +38,8 @@ static bool parse(char *line, struct mount *mount)
 	}
 	if (sscanf(field[2], "%u:%u", &major, &minor) != 2 || field[3][0] != '/' || field[4][0] != '/')
 		return false;
-	unescape(field[3]);
-	unescape(field[4]);
+	proc_unescape(field[3]);
+	proc_unescape(field[4]);
 	*mount = (struct mount){major << MINOR_BITS | minor, field[3], field[4]};
 	return true;
 }

@@ -9,6 +9,12 @@
 #include "sensor.h"
 #include "serving.h"
 
+/* Of a figure that is not known all the time. */
+struct control_mean {
+	double sum;
+	uint32_t n;
+};
+
 /* What is known of a job besides its struct job. */
 struct control_job {
 	struct control_job *next;
@@ -22,9 +28,12 @@ struct control_job {
 	uint64_t start_ticks;
 	uint32_t rank, world;
 	struct tuner_knobs knobs; /* as last set */
-	/* Sums over the seconds since the last point of the history. */
-	struct history_point sum;
-	uint32_t n_summed;
+	/* Over the seconds since the last point of the history. */
+	struct {
+		double seconds;
+		struct control_mean rate, wait, fetch_stall, prep_stall, device;
+		uint32_t n;
+	} sums;
 };
 
 struct control {

@@ -16,6 +16,7 @@
 #include "json_text.h"
 #include "lib/cleanup.h"
 #include "lib/log.h"
+#include "lib/proc.h"
 
 #define BOOT_ID_BYTES 36
 
@@ -69,9 +70,19 @@ static void read_boot_id(char id[BOOT_ID_BYTES + 4])
 		memset(id, 0, BOOT_ID_BYTES + 4);
 }
 
+/* As long as it does, its job can come back. */
+static bool trainer_lives(const json_t *job)
+{
+	struct proc_stat stat;
+
+	return proc_stat_read("/proc", (pid_t)get_u64(job, "pid"), &stat) == 0 &&
+	       stat.start_ticks == get_u64(job, "start");
+}
+
 static void save_jobs(struct control *c)
 {
-	json_t *jobs = json_array();
+	json_t *jobs = json_array(), *absent;
+	size_t k;
 
 	for (const struct control_job *j = c->jobs; j; j = j->next) {
 		json_t *job;
@@ -84,6 +95,11 @@ static void save_jobs(struct control *c)
 		for (int i = 0; i < TUNER_N_KNOBS; i++) /* a free cache is saved as -1 */
 			json_object_set_new(job, tuner_knob_table[i].saved, json_u64(j->knobs.value[i]));
 		json_array_append_new(jobs, job);
+	}
+	json_array_foreach(json_object_get(c->remembered, "jobs"), k, absent)
+	{
+		if (trainer_lives(absent))
+			json_array_append(jobs, absent);
 	}
 	save_json(c, "jobs", json_pack("{s:o, s:o}", "last", json_u64(c->last_job), "jobs", jobs));
 }
@@ -126,35 +142,51 @@ static json_t *load_json(struct control *c, const char *key)
 }
 
 /* Goes the way of a client's request, so that nothing is restored that could not be set. */
-static void restore_one(struct control *c, uint64_t job, enum wire_setting_key key, uint64_t value)
+static void restore_one(struct control *c, uint64_t job, const struct wire_setting *setting)
 {
-	struct wire_set message = {.job = job, .n_settings = 1};
+	const struct wire_set message = {.job = job, .n_settings = 1, .settings = {*setting}};
 	struct error err = ERROR_INIT;
 
-	message.settings[0] = (struct wire_setting){.key = key, .value = value};
 	if (settings_apply(&c->settings, &message, &err) < 0)
 		log_warning("what was set before the restart does not hold any more: %s", err.text);
 }
 
+/* All in one message, because one may be valid only beside another. One that is valid no more must not cost
+ * the others. */
+static void restore_limits(struct control *c, const json_t *set)
+{
+	struct wire_set all = {0};
+
+	_Static_assert(WIRE_N_SETTINGS <= WIRE_SETTINGS_MAX, "one message holds all settings");
+	for (enum wire_setting_key key = WIRE_SET_TUNE; key < WIRE_N_SETTINGS; key++) {
+		const json_t *value = json_object_get(set, settings_name(key));
+
+		if (json_is_integer(value) && json_integer_value(value) >= 0)
+			all.settings[all.n_settings++] =
+			    (struct wire_setting){.key = key, .value = (uint64_t)json_integer_value(value)};
+	}
+	if (settings_apply(&c->settings, &all, NULL) == 0)
+		return;
+	for (uint32_t i = 0; i < all.n_settings; i++)
+		restore_one(c, 0, &all.settings[i]);
+}
+
 static void restore_settings(struct control *c)
 {
-	json_t *root = load_json(c, "settings"), *value, *pin;
-	const char *name;
+	json_t *root = load_json(c, "settings"), *pin;
 	size_t i;
 
-	json_object_foreach(json_object_get(root, "set"), name,
-			    value) for (enum wire_setting_key key = WIRE_SET_TUNE; key < WIRE_N_SETTINGS;
-					key++) if (!strcmp(name, settings_name(key)) &&
-						   json_integer_value(value) >= 0)
-	    restore_one(c, 0, key, (uint64_t)json_integer_value(value));
+	restore_limits(c, json_object_get(root, "set"));
 	json_array_foreach(json_object_get(root, "pins"), i, pin)
 	{
 		const char *name_of_knob = json_string_value(json_object_get(pin, "knob"));
+		struct wire_setting setting = {.value = get_u64(pin, "value")};
 		enum tuner_knob knob;
 
-		if (name_of_knob && tuner_knob_parse(name_of_knob, &knob) == 0)
-			restore_one(c, get_u64(pin, "job"), tuner_knob_table[knob].key,
-				    get_u64(pin, "value"));
+		if (!name_of_knob || tuner_knob_parse(name_of_knob, &knob) < 0)
+			continue;
+		setting.key = tuner_knob_table[knob].key;
+		restore_one(c, get_u64(pin, "job"), &setting);
 	}
 	json_decref(root);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One second: samples in, decisions out, both recorded. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,35 +126,43 @@ uint64_t control_n_carried_out(const struct control *c, enum tuner_rule rule)
 	return c->n_carried_out[rule];
 }
 
-static double add(double sum, double value)
+static void add(struct control_mean *mean, double value)
 {
-	return value == value ? sum + value : sum; /* an unknown value adds nothing */
+	if (isnan(value))
+		return;
+	mean->sum += value;
+	mean->n++;
+}
+
+static double mean_of(const struct control_mean *mean)
+{
+	return mean->n ? mean->sum / mean->n : NAN;
 }
 
 /* Means over HISTORY_GRAIN_S for plots. */
 static void sum_up(struct control *c, struct control_job *known, uint64_t at_ms)
 {
 	const struct stall_sample *s = &known->sample;
-	struct history_point *p = &known->sum;
 
-	p->seconds = add(p->seconds, s->covered_s);
-	p->rate = add(p->rate, s->samples_per_s);
-	p->fetch_stall = add(p->fetch_stall, s->shares.fetch_stall);
-	p->prep_stall = add(p->prep_stall, s->shares.prep_stall);
-	p->device = add(p->device, s->shares.device);
-	if (++known->n_summed < HISTORY_GRAIN_S)
+	known->sums.seconds += s->covered_s;
+	add(&known->sums.rate, s->samples_per_s);
+	add(&known->sums.wait, s->shares.fetch_stall + s->shares.prep_stall);
+	add(&known->sums.fetch_stall, s->shares.fetch_stall);
+	add(&known->sums.prep_stall, s->shares.prep_stall);
+	add(&known->sums.device, s->shares.device);
+	if (++known->sums.n < HISTORY_GRAIN_S)
 		return;
-	p->at_ms = at_ms;
-	p->job = known->id;
-	p->rate /= known->n_summed;
-	p->fetch_stall /= known->n_summed;
-	p->prep_stall /= known->n_summed;
-	p->device /= known->n_summed;
-	p->wait = p->fetch_stall + p->prep_stall;
-	p->knobs = s->knobs;
-	history_add_point(c->history, p);
-	known->sum = (struct history_point){0};
-	known->n_summed = 0;
+	history_add_point(c->history,
+			  &(struct history_point){.at_ms = at_ms,
+						  .job = known->id,
+						  .seconds = known->sums.seconds,
+						  .rate = mean_of(&known->sums.rate),
+						  .wait = mean_of(&known->sums.wait),
+						  .fetch_stall = mean_of(&known->sums.fetch_stall),
+						  .prep_stall = mean_of(&known->sums.prep_stall),
+						  .device = mean_of(&known->sums.device),
+						  .knobs = s->knobs});
+	memset(&known->sums, 0, sizeof(known->sums));
 }
 
 static void keep_samples(struct control *c, const struct stall_node *node, const struct stall_sample *samples,

@@ -186,6 +186,8 @@ static void on_message(struct sensor *s, const struct sensor_reply *reply)
 	case SENSOR_READY:
 		if (s->state == CHILD_STARTING)
 			on_ready(s);
+		if (!s->running) /* the last job ended while the programs were loaded */
+			talk_stop(s);
 		break;
 	case SENSOR_REFUSED: on_refused(s, reply); break;
 	case SENSOR_REPORTS: on_reports(s, reply); break;

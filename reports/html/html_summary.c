@@ -264,7 +264,7 @@ static void step_tiles(const struct html *html)
 	qsort(walls, n, sizeof(*walls), compare_u64);
 	tile(html, "a step, median", "%s", units_format_duration(text, sizeof(text), walls[n / 2]));
 	tile(html, "a step, 95th percentile", "%s",
-	     units_format_duration(text, sizeof(text), walls[(n * 95 + 99) / 100 - 1]));
+	     units_format_duration(text, sizeof(text), walls[sorted_p95(n)]));
 	free(walls);
 }
 

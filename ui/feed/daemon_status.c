@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "analyzer/analysis.h"
 #include "census.h"
 #include "client/knob.h"
 #include "lib/error.h"
@@ -159,21 +160,23 @@ static void fill_last_decision(const json_t *decision, double now_s, struct job_
 	job->decision_age_s = fmax(now_s - time_s, 0);
 }
 
+/* The analyzer's rule (advice.h). */
 static void fill_verdict(struct job_sample *job)
 {
-	static const char *const names[SHARE_COUNT] = {[SHARE_FETCH_STALL] = "fetch-bound",
-						       [SHARE_PREP_STALL] = "prep-bound",
-						       [SHARE_CHECKPOINT_STALL] = "checkpoint-bound"};
-	int worst = SHARE_FETCH_STALL;
+	double fetch = job->share[SHARE_FETCH_STALL], prep = job->share[SHARE_PREP_STALL],
+	       checkpoint = job->share[SHARE_CHECKPOINT_STALL];
+	enum analysis_verdict verdict = fetch >= prep ? ANALYSIS_FETCH_BOUND : ANALYSIS_PREP_BOUND;
 
-	if (isnan(job->share[SHARE_FETCH_STALL]) || isnan(job->share[SHARE_PREP_STALL]))
+	if (isnan(fetch) || isnan(prep))
 		return;
-	for (int i = SHARE_PREP_STALL; i <= SHARE_CHECKPOINT_STALL; i++)
-		if (job->share[i] > job->share[worst])
-			worst = i;
-	/* The threshold is that of the analyzer's verdict, ANALYSIS_STALL_THRESHOLD. */
-	snprintf(job->verdict, sizeof(job->verdict), "%s",
-		 sample_stall(job) < 0.15 ? "device-bound" : names[worst]);
+	if (checkpoint > fetch && checkpoint > prep)
+		verdict = ANALYSIS_CHECKPOINT_BOUND;
+	if (fetch + prep + (isnan(checkpoint) ? 0 : checkpoint) < ANALYSIS_STALL_THRESHOLD) {
+		if (isnan(checkpoint)) /* it may be the device, or checkpoints */
+			return;
+		verdict = ANALYSIS_DEVICE_BOUND;
+	}
+	snprintf(job->verdict, sizeof(job->verdict), "%s", analysis_verdict_name(verdict));
 }
 
 static void fill_now(const json_t *now, struct job_sample *job)

@@ -30,7 +30,7 @@ static void fill_steps(const struct analysis *analysis, struct job_sample *job)
 		return;
 	qsort(ns, n, sizeof(*ns), compare_u64);
 	p50_ns = ns[n / 2];
-	p95_ns = ns[(n * 95 - 1) / 100];
+	p95_ns = ns[sorted_p95(n)];
 	job->step_p50_s = (double)p50_ns * NS_TO_S;
 	job->step_p95_s = (double)p95_ns * NS_TO_S;
 	if (sum_ns)

@@ -299,9 +299,9 @@ class Pool:
     def _died(self, worker):
         entries = [e for e in worker.outstanding.values() if not e.abandoned]
         retiring = worker.retiring
+        how = self._how_it_died(worker)  # the nursery may only now say which process it was
         self._forget(worker)
         worker.outstanding.clear()
-        how = self._how_it_died(worker)
         if not worker.ready:
             self._bad_starts += 1
             if self._bad_starts >= MAX_BAD_STARTS:

@@ -143,10 +143,11 @@ class Worker:
             self._writer.forget()
             buffer, table = self._writer.write(_failure(error, "hand-over of the batch"))
         del result
-        if lease() is not None:
+        kept = lease()  # until the result is sent: it must not be let go of before
+        if kept is not None:
             flags |= Flag.KEPT
             self._n_kept += 1
-            lease()._ended = lambda: self._released(task.sequence)
+            kept._ended = lambda: self._released(task.sequence)
         self._tell(task, flags, buffer, table, cpu_done - cpu, wall_done - wall, time.process_time_ns() - cpu_done)
 
     def _tell(self, task, flags, buffer, table, cpu, wall, handoff):

@@ -69,6 +69,9 @@ int proc_mappings(const char *root, pid_t pid, int (*handle)(void *user, const s
 /* Parses one line, which it modifies. -EBADMSG. */
 int proc_mapping_parse(char *line, struct proc_mapping *ret_mapping);
 
+/* Decodes, in place, blanks and backslashes in a path of mountinfo, where a blank is \040. */
+void proc_unescape(char *text);
+
 /* The TIDs of a process; the PIDs of all processes; the PIDs of the children of pid's threads: all ascending.
  * Caller frees. */
 int proc_threads(const char *root, pid_t pid, pid_t **ret_tids, size_t *ret_n);

@@ -28,6 +28,13 @@
 		low_;                                                                                        \
 	})
 
+/* Which of n sorted things, n > 0, is the 95th percentile, by nearest rank: the first one that 95 % of them
+ * do not exceed. It is the last one of fewer than 20. */
+static inline size_t sorted_p95(size_t n)
+{
+	return (n * 95 + 99) / 100 - 1;
+}
+
 /* Less than, equal to or greater than 0, as a is less than, equal to or greater than b. */
 #define compare_numbers(a, b) (((a) > (b)) - ((a) < (b)))
 

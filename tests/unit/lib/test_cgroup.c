@@ -35,11 +35,13 @@ static int tree_make(void **state)
 		 "22 1 0:5 / /dev rw - devtmpfs dev rw\n"
 		 "30 1 0:20 / %s/one rw,relatime shared:3 - cgroup cgroup rw,memory\n"
 		 "31 1 0:21 / %s/two rw,relatime - cgroup2 cgroup2 rw\n"
-		 "32 1 0:22 / - cgroup\n",
-		 base, base);
+		 "32 1 0:22 / - cgroup\n"
+		 "33 1 0:23 / %s/one\\040and\\134more rw - cgroup cgroup rw\n",
+		 base, base, base);
 	write_text(base, "proc/self/mountinfo", mounts);
 	write_text(base, "one/docker/cgroup.procs", "7\n");
 	write_text(base, "one/old/cgroup.procs", "");
+	write_text(base, "one and\\more/named/cgroup.procs", "8\n");
 	write_text(base, "two/docker/cgroup.procs", "30\n0\n9\n");
 	write_text(base, "two/docker/inner/cgroup.procs", "100\n4\nrubbish\n");
 	return 0;
@@ -56,6 +58,8 @@ static void test_find(void **state)
 	assert_string_equal(buffer, at("two/docker/inner"));
 	assert_int_equal(cgroup_find(at("proc"), "/old", buffer, sizeof(buffer)), 0);
 	assert_string_equal(buffer, at("one/old"));
+	assert_int_equal(cgroup_find(at("proc"), "/named", buffer, sizeof(buffer)), 0);
+	assert_string_equal(buffer, at("one and\\more/named"));
 	assert_int_equal(cgroup_find(at("proc"), at("one/docker"), buffer, sizeof(buffer)), 0);
 	assert_string_equal(buffer, at("one/docker"));
 }

@@ -141,6 +141,16 @@ static void test_mappings(void **state)
 	assert_int_equal(proc_mappings(root, 42, see, &seen), -EBADMSG);
 }
 
+static void test_unescape(void **state)
+{
+	char text[] = "/a\\040b\\011\\012\\134040", broken[] = "\\400\\08\\0x0\\07";
+
+	proc_unescape(text);
+	assert_string_equal(text, "/a b\t\n\\040");
+	proc_unescape(broken);
+	assert_string_equal(broken, "\\400\\08\\0x0\\07");
+}
+
 static void test_lists(void **state)
 {
 	_cleanup_(freep) pid_t *tids = NULL, *children = NULL, *processes = NULL;
@@ -212,6 +222,7 @@ int main(void)
 	    cmocka_unit_test(test_status),
 	    cmocka_unit_test(test_cmdline_and_comm),
 	    cmocka_unit_test(test_mappings),
+	    cmocka_unit_test(test_unescape),
 	    cmocka_unit_test(test_lists),
 	    cmocka_unit_test(test_machine),
 	    cmocka_unit_test(test_real),

@@ -47,6 +47,14 @@ static void test_few_are_looked_at(void **state)
 	assert_in_range(n_asked, 63, 64);
 }
 
+static void test_p95(void **state)
+{
+	for (size_t n = 1; n < 300; n++) {
+		assert_true(100 * (sorted_p95(n) + 1) >= 95 * n);
+		assert_true(100 * sorted_p95(n) < 95 * n);
+	}
+}
+
 static void check_compare(int (*compare)(const void *, const void *), const void *less, const void *more)
 {
 	assert_true(compare(less, more) < 0);
@@ -75,6 +83,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_count),
 	    cmocka_unit_test(test_few_are_looked_at),
+	    cmocka_unit_test(test_p95),
 	    cmocka_unit_test(test_compare),
 	};
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "daemon_status.h"
@@ -89,6 +90,44 @@ static void test_status(void **state)
 	assert_string_equal(job->why, "fetch 50 %; waits 10 % less");
 	assert_float_equal(job->decision_age_s, 10, 1e-9);
 	sample_free(sample);
+}
+
+/* As the analyzer would say it. Being without a core is no stall of the loader's, and what is not known is
+ * not nothing. */
+static void test_verdicts(void **state)
+{
+	static const struct {
+		const char *shares, *verdict;
+	} cases[] = {
+	    {"\"fetch_stall\": 0.1, \"prep_stall\": 0.02, \"checkpoint_stall\": 0, \"cpu_starved\": 0",
+	     "device-bound"},
+	    {"\"fetch_stall\": 0.1, \"prep_stall\": 0.06, \"checkpoint_stall\": 0, \"cpu_starved\": 0",
+	     "fetch-bound"},
+	    {"\"fetch_stall\": 0, \"prep_stall\": 0.16, \"checkpoint_stall\": 0.1, \"cpu_starved\": 0",
+	     "prep-bound"},
+	    {"\"fetch_stall\": 0, \"prep_stall\": 0.1, \"checkpoint_stall\": 0.3, \"cpu_starved\": 0",
+	     "checkpoint-bound"},
+	    {"\"fetch_stall\": 0.01, \"prep_stall\": 0, \"checkpoint_stall\": 0, \"cpu_starved\": 0.5",
+	     "device-bound"},
+	    {"\"fetch_stall\": 0.2, \"prep_stall\": 0.3, \"checkpoint_stall\": null, \"cpu_starved\": null",
+	     "prep-bound"},
+	    {"\"fetch_stall\": 0.01, \"prep_stall\": 0, \"checkpoint_stall\": null, \"cpu_starved\": null",
+	     ""},
+	    {"\"fetch_stall\": 0.5", ""},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct sample *sample = sample_new();
+		char answer[256];
+
+		snprintf(
+		    answer, sizeof(answer),
+		    "{\"schema\": \"diesel.status/1\", \"jobs\": [{\"id\": 3, \"now\": {\"shares\": {%s}}}]}",
+		    cases[i].shares);
+		assert_int_equal(daemon_status_fill(answer, 1000, sample, NULL), 0);
+		assert_string_equal(sample->jobs[0].verdict, cases[i].verdict);
+		sample_free(sample);
+	}
 }
 
 static void test_decisions(void **state)
@@ -183,9 +222,13 @@ static void test_merge_takes_shares(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_status),    cmocka_unit_test(test_nothing_is_cut),
-	    cmocka_unit_test(test_decisions), cmocka_unit_test(test_strange_answers),
-	    cmocka_unit_test(test_merge),     cmocka_unit_test(test_merge_takes_shares),
+	    cmocka_unit_test(test_status),
+	    cmocka_unit_test(test_nothing_is_cut),
+	    cmocka_unit_test(test_verdicts),
+	    cmocka_unit_test(test_decisions),
+	    cmocka_unit_test(test_strange_answers),
+	    cmocka_unit_test(test_merge),
+	    cmocka_unit_test(test_merge_takes_shares),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

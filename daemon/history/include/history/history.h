@@ -14,7 +14,7 @@
  *       is known. `decision` is the tuner's own number.
  *   samples(at_ms, job, seconds, rate, wait, fetch_stall, prep_stall, device, cache_bytes, prefetch, workers,
  *           client_workers)
- *       For plots: means over HISTORY_GRAIN_S seconds.
+ *       For plots: means over HISTORY_GRAIN_S seconds, of those in which the figure was known; NULL: of none.
  *   rounds(at_ms, layout, config, data)
  *       What each round of the tuner was given, for replaying it: config is the id of a row of configs, data
  *       a uint64_t now_ns, struct stall_node and struct stall_sample[], as they lie in memory; layout tells
@@ -63,6 +63,7 @@ struct history_point {
 	uint64_t at_ms;
 	uint64_t job;
 	double seconds; /* covered */
+	/* NAN: not known in any of them. */
 	double rate, wait, fetch_stall, prep_stall, device;
 	struct tuner_knobs knobs;
 };

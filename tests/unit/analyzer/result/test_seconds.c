@@ -126,12 +126,32 @@ static void test_unknown(void **state)
 	free(job);
 }
 
+/* One step in twenty is beyond the 95th percentile. */
+static void test_percentiles(void **state)
+{
+	struct job *job = job_new();
+	struct analysis_stretch s;
+
+	job->steps[25].end_ns += 50 * MS;
+	job->steps[26].begin_ns += 50 * MS;
+	job->steps[26].end_ns += 50 * MS;
+	job->steps[27].begin_ns += 50 * MS;
+	s = analysis_stretch(&job->analysis, NS_PER_S, 3 * NS_PER_S);
+	assert_float_equal(s.n_steps, 20, 0);
+	assert_float_equal(s.step_p50_s, 0.1, 1e-9);
+	assert_float_equal(s.step_p95_s, 0.1, 1e-9);
+	s = analysis_stretch(&job->analysis, 2 * NS_PER_S, 3 * NS_PER_S);
+	assert_float_equal(s.step_p95_s, 0.15, 1e-9);
+	free(job);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_a_second),
 	    cmocka_unit_test(test_cut),
 	    cmocka_unit_test(test_unknown),
+	    cmocka_unit_test(test_percentiles),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -104,6 +104,34 @@ static void test_found_alive(void **state)
 	live_free(live);
 }
 
+/* A process that was just made is its parent's, whoever had its number before: the end of that one was lost.
+ */
+static void test_a_number_is_used_again(void **state)
+{
+	struct live *live = live_make(1000000, 0);
+	struct event event = {.type = EVENT_FORK, .tid = TRAINER, .tgid = TRAINER, .end_ns = 1};
+
+	(void)state;
+	assert_int_equal(live_add(live, TRAINER), 0);
+	assert_int_equal(live_add(live, TRAINER + OTHER), 0);
+	event.fork.child_tid = event.fork.child_tgid = 5001;
+	assert_int_equal(live_event(live, &event), 0);
+	assert_int_equal(live_root_of(live, 5001), TRAINER);
+	event.tid = event.tgid = TRAINER + OTHER;
+	event.end_ns = 2;
+	assert_int_equal(live_event(live, &event), 0);
+	assert_int_equal(live_root_of(live, 5001), TRAINER + OTHER);
+	/* But a job that was added before it was heard who made its root keeps it. */
+	event.fork.child_tid = event.fork.child_tgid = TRAINER;
+	assert_int_equal(live_event(live, &event), 0);
+	assert_int_equal(live_root_of(live, TRAINER), TRAINER);
+	live_remove(live, TRAINER);
+	assert_int_equal(live_root_of(live, 5001), TRAINER + OTHER);
+	live_remove(live, TRAINER + OTHER);
+	assert_int_equal(live_root_of(live, 5001), 0);
+	live_free(live);
+}
+
 /* What was long ago does not count: a job that was slow and is fast now is fast. */
 static void test_window(void **state)
 {
@@ -172,6 +200,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_two_jobs),
 	    cmocka_unit_test(test_found_alive),
+	    cmocka_unit_test(test_a_number_is_used_again),
 	    cmocka_unit_test(test_window),
 	    cmocka_unit_test(test_children_belong_to_the_job_and_strangers_do_not),
 	    cmocka_unit_test(test_memory_is_bounded),

@@ -7,11 +7,15 @@
 
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "control_private.h"
+#include "sqlite/db.h"
 
 #define MIB    UINT64_C(1048576)
 #define GIB    (1024 * MIB)
@@ -23,7 +27,8 @@ struct fixture {
 	struct control *control;
 	uint64_t now_ns;
 	struct stall_node node;
-	uint64_t stranger; /* a job that is seen and not served; 0: there is none */
+	struct stall_shares shares; /* of each job */
+	uint64_t stranger;          /* a job that is seen and not served; 0: there is none */
 };
 
 static const struct control_viewer root = {.uid = 0, .all = true};
@@ -37,18 +42,24 @@ static struct control_options options_of(const char *history)
 	    .history_max_bytes = HISTORY_MIN_BYTES};
 }
 
-static void start(struct fixture *f, const char *history)
+static void start_with(struct fixture *f, const struct control_options *options)
 {
-	const struct control_options options = options_of(history);
 	struct cache *cache = &f->serving.cache;
 
-	*f = (struct fixture){.now_ns = 1000 * SECOND, .node = stall_node_unknown()};
+	*f = (struct fixture){.now_ns = 1000 * SECOND, .node = stall_node_unknown(), .shares = {.device = 1}};
 	assert_int_equal(uv_loop_init(&f->loop), 0);
 	cache_init(cache, GIB);
 	assert_int_equal(pool_new(&f->loop, 2, &cache->pool), 0);
 	f->serving.jobs = (struct jobs){.loop = &f->loop, .proc_root = "/proc"};
-	assert_int_equal(control_new(&options, &f->control), 0);
+	assert_int_equal(control_new(options, &f->control), 0);
 	control_start(f->control, &f->serving, NULL);
+}
+
+static void start(struct fixture *f, const char *history)
+{
+	const struct control_options options = options_of(history);
+
+	start_with(f, &options);
 }
 
 static void stop(struct fixture *f)
@@ -96,7 +107,7 @@ static void one_second(struct fixture *f)
 		s->covered_s = 1;
 		s->source = STALL_SOURCE_BPF;
 		s->samples_per_s = 1000;
-		s->shares = (struct stall_shares){.device = 1};
+		s->shares = f->shares;
 		s->fetch_rate = s->prep_rate = INFINITY;
 		s->device_rate = 1000;
 		s->chunk_latency_s = 0.001;
@@ -545,6 +556,148 @@ static void test_a_restart(void **state)
 	free(before);
 }
 
+static pid_t process_begin(void)
+{
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* where the test fails */
+		for (;;)
+			pause();
+	}
+	return pid;
+}
+
+static void process_end(pid_t pid)
+{
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+/* A job that is not back when the daemon is restarted once more is not forgotten, if its trainer lives. */
+static void test_two_restarts(void **state)
+{
+	char *path = path_in(*state, "history.db");
+	pid_t ends = process_begin();
+	struct fixture f;
+	struct job *job, *other;
+	uint64_t id, last;
+
+	start(&f, path);
+	other = join(&f, getuid(), ends); /* before its parent has a job, which it would belong to */
+	job = join(&f, getuid(), getpid());
+	id = job->id;
+	assert_int_equal(set(&f, &root, id, WIRE_SET_PREFETCH, 7, NULL), 0);
+	assert_int_equal(set(&f, &root, other->id, WIRE_SET_PREFETCH, 8, NULL), 0);
+	one_second(&f);
+	f.serving.jobs.closing = true;
+	jobs_leave(job);
+	jobs_leave(other);
+	stop(&f);
+
+	start(&f, path);
+	assert_int_equal(f.control->settings.n_pins, 2);
+	other = join(&f, 1001, 0);
+	last = other->id;
+	one_second(&f);
+	process_end(ends);
+	f.serving.jobs.closing = true;
+	jobs_leave(other);
+	stop(&f);
+
+	start(&f, path);
+	assert_int_equal(f.control->settings.n_pins, 1);
+	assert_int_equal(f.control->settings.pins[0].job, id);
+	job = join(&f, getuid(), getpid());
+	assert_int_equal(job->id, id);
+	assert_int_equal(knob_of(&f, job, TUNER_PREFETCH_CHUNKS), 7);
+	other = join(&f, 1001, 0);
+	assert_true(other->id > last);
+	f.serving.jobs.closing = true;
+	jobs_leave(job);
+	jobs_leave(other);
+	stop(&f);
+	free(path);
+}
+
+/* Means are of the seconds in which a share was known; one that never was is not 0. */
+static void test_points_of_the_history(void **state)
+{
+	char *path = path_in(*state, "history.db");
+	const struct stall_shares unknown = stall_sample_unknown().shares;
+	struct sql_statement *row;
+	struct fixture f;
+	struct job *job;
+	struct sql *sql;
+
+	start(&f, path);
+	job = join(&f, 1000, 0);
+	for (int i = 0; i < 2 * HISTORY_GRAIN_S; i++) {
+		f.shares = unknown;
+		if (i % 5 == 0) {
+			f.shares.device = 0.5;
+			f.shares.fetch_stall = 0.4;
+		}
+		if (i == HISTORY_GRAIN_S)
+			f.shares.prep_stall = 0.1;
+		one_second(&f);
+	}
+	jobs_leave(job);
+	stop(&f);
+	assert_int_equal(sql_open(path, &(struct sql_options){.mode = SQL_READ}, &sql, NULL), 0);
+	assert_int_equal(sql_prepare(sql,
+				     "SELECT seconds, rate, device, fetch_stall, prep_stall, wait"
+				     " FROM samples ORDER BY id",
+				     &row, NULL),
+			 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(sql_step(row, NULL), SQL_ROW);
+		assert_float_equal(sql_real(row, 0), HISTORY_GRAIN_S, 1e-9);
+		assert_float_equal(sql_real(row, 1), 1000, 1e-9);
+		assert_float_equal(sql_real(row, 2), 0.5, 1e-9);
+		assert_float_equal(sql_real(row, 3), 0.4, 1e-9);
+		assert_int_equal(sql_is_null(row, 4), i == 0);
+		assert_int_equal(sql_is_null(row, 5), i == 0);
+	}
+	assert_float_equal(sql_real(row, 4), 0.1, 1e-9);
+	assert_float_equal(sql_real(row, 5), 0.5, 1e-9);
+	assert_int_equal(sql_step(row, NULL), SQL_DONE);
+	sql_statement_free(row);
+	sql_close(sql);
+	free(path);
+}
+
+/* Limits that are valid beside each other come back, whatever their order; of those that are not any more,
+ * the others do. */
+static void test_limits_come_back_together(void **state)
+{
+	const struct wire_set lower = {.n_settings = 2,
+				       .settings = {{.key = WIRE_SET_CACHE_MAX, .value = 300 * MIB},
+						    {.key = WIRE_SET_CACHE_MIN, .value = 100 * MIB}}};
+	char *path = path_in(*state, "history.db"), *text = NULL;
+	struct control_options options = options_of(path);
+	struct fixture f;
+
+	options.settings.is_configured[WIRE_SET_CACHE_MIN] = true;
+	options.settings.configured[WIRE_SET_CACHE_MIN] = 500 * MIB;
+	start_with(&f, &options);
+	assert_int_equal(control_set(f.control, &root, &lower, &text, NULL), 0);
+	free(text);
+	stop(&f);
+	start_with(&f, &options);
+	assert_int_equal(f.serving.cache.limit_bytes, 300 * MIB);
+	assert_int_equal(settings_get(&f.control->settings, WIRE_SET_CACHE_MIN), 100 * MIB);
+	stop(&f);
+	/* The machine has less memory now. */
+	options.settings.room.memory_bytes = options.settings.room.cache_bytes = 200 * MIB;
+	start_with(&f, &options);
+	assert_int_equal(f.serving.cache.limit_bytes, 200 * MIB);
+	assert_int_equal(settings_get(&f.control->settings, WIRE_SET_CACHE_MIN), 100 * MIB);
+	stop(&f);
+	free(path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -560,6 +713,9 @@ int main(void)
 	    cmocka_unit_test(test_a_job_ends),
 	    cmocka_unit_test(test_a_configured_knob),
 	    cmocka_unit_test_setup_teardown(test_a_restart, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_points_of_the_history, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_two_restarts, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_limits_come_back_together, make_folder, remove_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,7 +68,7 @@ int diesel_dataset_open(const char *path, const char *socket, struct diesel_data
 		r = attachment_connect(d->socket_path, d->dir_fd, d->snapshot_fd, 0, &d->connection, &copy_fd,
 				       &err);
 	if (r == 0)
-		r = snapshot_open_fd(copy_fd, path, &d->snapshot, &err);
+		r = snapshot_map_fd(copy_fd, path, &d->snapshot, &err); /* the daemon has verified it */
 	if (r < 0) {
 		diesel_dataset_close(d);
 		return report_error(&err, r, error, error_size);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/diesel.h"
 
-#include <sys/sdt.h>
+#include "probe.h"
 
 /* In a file of its own, and opaque to the optimizer: the probe needs a function that is really called. */
 __attribute__((noinline, visibility("default"))) void diesel_mark(uint32_t kind, uint64_t value)
@@ -9,10 +9,10 @@ __attribute__((noinline, visibility("default"))) void diesel_mark(uint32_t kind,
 	__asm__ volatile("" : : "r"(kind), "r"(value) : "memory");
 	/* The same for people with bpftrace or perf: each is one nop and a note in the file. */
 	switch ((enum diesel_mark_kind)kind) {
-	case DIESEL_MARK_NEXT_BEGIN: DTRACE_PROBE1(diesel, next_begin, value); break;
-	case DIESEL_MARK_NEXT_END: DTRACE_PROBE1(diesel, next_end, value); break;
-	case DIESEL_MARK_WAIT_BEGIN: DTRACE_PROBE1(diesel, wait_begin, value); break;
-	case DIESEL_MARK_WAIT_END: DTRACE_PROBE1(diesel, wait_end, value); break;
+	case DIESEL_MARK_NEXT_BEGIN: PROBE("diesel", "next_begin", value); break;
+	case DIESEL_MARK_NEXT_END: PROBE("diesel", "next_end", value); break;
+	case DIESEL_MARK_WAIT_BEGIN: PROBE("diesel", "wait_begin", value); break;
+	case DIESEL_MARK_WAIT_END: PROBE("diesel", "wait_end", value); break;
 	}
 }
 

@@ -189,5 +189,9 @@ int transport_hello(struct transport *t, struct error *err)
 	protocol_init(&request, WIRE_HELLO);
 	request.hello.magic = WIRE_MAGIC;
 	request.hello.version = WIRE_VERSION;
-	return transport_call(t, &request, NULL, 0, WIRE_HELLO_REPLY, &reply, NULL, err);
+	int r = transport_call(t, &request, NULL, 0, WIRE_HELLO_REPLY, &reply, NULL, err);
+
+	if (r == -EPROTO) /* the daemon's line has its version */
+		error_prefix(err, "client " DIESEL_VERSION);
+	return r;
 }

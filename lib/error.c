@@ -34,7 +34,7 @@ int error_errno(struct error *err, int code, const char *format, ...)
 	if (err) {
 		size_t used = strlen(err->text);
 
-		snprintf(err->text + used, sizeof(err->text) - used, ": %s", strerrordesc_np(-code));
+		snprintf(err->text + used, sizeof(err->text) - used, ": %s", strerror(-code));
 	}
 	return code;
 }

@@ -32,7 +32,7 @@ OWNERS = {
     "microhttpd.h": ("daemon/run",),
     "openssl/": ("dataset/chunk",),
     "sqlite3.h": ("sqlite",),
-    "sys/sdt.h": ("client",),
+    "sys/sdt.h": (),
     "term.h": ("ui",),
     "uthash.h": ("bpf/collect",),
     "uv.h": ("daemon",),

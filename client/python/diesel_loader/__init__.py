@@ -8,6 +8,6 @@ This module needs neither PyTorch nor anything else outside the standard library
 """
 from .dataset import Dataset, status
 from .errors import DamagedData
+from .native import VERSION as __version__
 
 __all__ = ["DamagedData", "Dataset", "__version__", "status"]
-__version__ = "0.1.0"

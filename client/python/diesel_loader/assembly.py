@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a batch in shared memory to what the user sees: in the trainer, or in a worker process."""
+from __future__ import annotations
+
 import contextlib
 import io
 
@@ -9,10 +11,14 @@ import torch.utils.data
 from . import native
 from .results import is_plain
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import PIL.Image
+
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
-def pil_loader(data):
+def pil_loader(data: torch.Tensor) -> PIL.Image.Image:
     """Decodes an image (1-D uint8 tensor) to an RGB PIL image, as torchvision's ImageFolder does."""
     from PIL import Image
     with Image.open(io.BytesIO(memoryview(data.numpy()))) as image:

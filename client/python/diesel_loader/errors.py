@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Failures of libdiesel as Python exceptions: OSError and its usual subclasses."""
+from __future__ import annotations
+
 import errno
 
 
@@ -7,7 +9,7 @@ class DamagedData(OSError):
     """A chunk or snapshot does not match its checksums; the text names chunk and sample (EBADMSG)."""
 
 
-def from_result(result, text):
+def from_result(result: int, text: str) -> OSError | ValueError:
     """The exception for a negative errno: FileNotFoundError, PermissionError, TimeoutError, ..."""
     if -result == errno.EBADMSG:
         return DamagedData(-result, text)

@@ -3,12 +3,18 @@
 
 Every call releases the GIL while it runs.
 """
+from __future__ import annotations
+
 import ctypes
-import ctypes.util
 import os
-import pathlib
 from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_int32, c_int64, c_size_t
 from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
+
+from .library import open_library
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 SHUFFLE = 1 << 0
 DROP_LAST = 1 << 1
@@ -61,24 +67,8 @@ class Work(Structure):
     _fields_ += [("n_workers", c_uint32), ("n_deaths", c_uint32), ("policy", c_uint32), ("reserved", c_uint32)]
 
 
-def _find():
-    """The library: DIESEL_LIB (a folder, as ./dev sets it), beside this package, or the system's."""
-    folder = os.environ.get("DIESEL_LIB")
-    candidates = [pathlib.Path(folder) / "libdiesel.so"] if folder else []
-    candidates.append(pathlib.Path(__file__).with_name("libdiesel.so"))
-    for path in candidates:
-        if path.exists():
-            return str(path)
-    found = ctypes.util.find_library("diesel")
-    if not found:
-        raise ImportError("libdiesel.so not found: install diesel, or set DIESEL_LIB to the folder that has it")
-    return found
-
-
-def _load():
-    library = ctypes.CDLL(_find())
+def _load() -> tuple[ctypes.CDLL, str]:
     calls = {
-        "diesel_version": (c_char_p, []),
         "diesel_dataset_open": (c_int, [c_char_p, c_char_p, POINTER(c_void_p), c_char_p, c_size_t]),
         "diesel_dataset_close": (None, [c_void_p]),
         "diesel_dataset_info": (c_int, [c_void_p, POINTER(DatasetInfo)]),
@@ -118,26 +108,27 @@ def _load():
         "diesel_status": (c_int, [c_char_p, POINTER(c_void_p), c_char_p, c_size_t]),
         "diesel_mark": (None, [c_uint32, c_uint64]),
     }
+    library, version = open_library(calls)
     for name, (result, arguments) in calls.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
-    return library
+    return library, version
 
 
-lib = _load()
+lib, VERSION = _load()
 libc_free = ctypes.CDLL(None).free
 libc_free.restype, libc_free.argtypes = None, [c_void_p]
 
 
-def borrowed_text(function, handle, index):
+def borrowed_text(function: Any, handle: c_void_p, index: int) -> str:
     """The text that a call of the form (handle, index, *ret_text, *ret_length) lends us, as str."""
     text, length = c_void_p(), c_size_t()
     result = function(handle, index, byref(text), byref(length))
     if result < 0:
         raise IndexError(index)
-    return os.fsdecode(ctypes.string_at(text.value, length.value))
+    return os.fsdecode(ctypes.string_at(text, length.value))
 
 
-def array_at(address, count, ctype=c_uint8):
+def array_at(address: int, count: int, ctype: Any = c_uint8) -> Any:
     """`count` elements of shared memory as a buffer; it owns nothing: keep the lease beside it."""
     return (ctype * count).from_address(address)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches of one session as leases on shared memory."""
+from __future__ import annotations
+
 import ctypes
 import errno
 import logging
@@ -10,7 +12,7 @@ from . import errors, native
 from .native import byref, lib
 
 log = logging.getLogger("diesel_loader")
-_open = weakref.WeakSet()
+_open: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 def forget_inherited():

@@ -103,6 +103,21 @@ static void test_an_error_is_an_answer(void **state)
 	assert_int_equal(seek(p, &err), 0);
 }
 
+/* Who reads it has two programs to choose from. */
+static void test_another_protocol_is_said_with_both_versions(void **state)
+{
+	struct pair *p = *state;
+	struct error err = ERROR_INIT;
+	union wire_message m;
+
+	protocol_init(&m, WIRE_ERROR);
+	m.error.code = -EPROTO;
+	strcpy(m.error.text, "dieseld 9.9 speaks protocol 9");
+	assert_int_equal(transport_send(p->daemon, &m, NULL, 0), 0);
+	assert_int_equal(transport_hello(&p->transport, &err), -EPROTO);
+	assert_string_equal(err.text, "client " DIESEL_VERSION ": dieseld 9.9 speaks protocol 9");
+}
+
 static void test_a_late_reply_is_no_answer(void **state)
 {
 	struct pair *p = *state;
@@ -169,6 +184,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    PAIR(test_replies_are_of_their_requests),
 	    PAIR(test_an_error_is_an_answer),
+	    PAIR(test_another_protocol_is_said_with_both_versions),
 	    PAIR(test_a_late_reply_is_no_answer),
 	    PAIR(test_a_reply_to_another_request_ends_it),
 	    PAIR(test_an_error_for_another_request_ends_it),

@@ -22,6 +22,8 @@ static void test_errno_appends_its_text(void **state)
 
 	assert_int_equal(error_errno(&err, -ENOENT, "cannot open %s", "/x"), -ENOENT);
 	assert_string_equal(err.text, "cannot open /x: No such file or directory");
+	error_errno(&err, -9999, "cannot open %s", "/x");
+	assert_string_equal(err.text, "cannot open /x: Unknown error 9999");
 }
 
 static void test_prefix_keeps_itself_whole_when_too_long(void **state)

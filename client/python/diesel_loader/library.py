@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds libdiesel, and makes sure that it is of this package's version.
+
+What is installed has its version in the file `version` beside this one. The source tree has none: there, __version__
+is what the library says.
+"""
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable
+
+from . import __path__ as folders
+
+LIBRARY = "libdiesel.so"
+SYSTEM_LIBRARY = "libdiesel.so.0"
+
+
+def open_library(needed: Iterable[str]) -> tuple[ctypes.CDLL, str]:
+    """(library with the functions that are needed, its version). ImportError: one line that says what was found, where,
+    and what to do."""
+    found, remedy = _find()
+    try:
+        library = ctypes.CDLL(found)
+    except OSError as error:
+        if found == SYSTEM_LIBRARY:
+            raise ImportError(f"{LIBRARY} not found ({error}): install diesel-loader with pip, or the system's package "
+                              "diesel, or set DIESEL_LIB to the folder that has it") from None
+        raise ImportError(f"cannot load {found} ({error}): {remedy}") from None
+    if not hasattr(library, "diesel_version"):
+        raise ImportError(f"{found} is not libdiesel: {remedy}")
+    library.diesel_version.restype = ctypes.c_char_p
+    version = os.fsdecode(library.diesel_version())
+    wanted = _installed_version()
+    if wanted not in (None, version):
+        raise ImportError(f"{_file_of(library)} is libdiesel {version}, but {os.path.dirname(__file__)} is "
+                          f"diesel_loader {wanted}: {remedy}")
+    missing = next((name for name in needed if not hasattr(library, name)), None)
+    if missing:
+        raise ImportError(f"{_file_of(library)} is libdiesel {version}, which has no {missing}(), but diesel_loader in "
+                          f"{os.path.dirname(__file__)} calls it: {remedy}")
+    return library, version
+
+
+def _find() -> tuple[str, str]:
+    """(what the linker loads, what to do if it is the wrong one): in DIESEL_LIB (a folder, as ./dev sets it), else
+    beside this package, as in a wheel, else the system's."""
+    folder = os.environ.get("DIESEL_LIB")
+    if folder:
+        path = os.path.join(folder, LIBRARY)
+        if not os.path.exists(path):
+            raise ImportError(f"DIESEL_LIB is {folder}, which has no {LIBRARY}: unset it, or set it to a folder that has")
+        return path, "unset DIESEL_LIB, or set it to a folder with the right one"
+    beside = _beside(LIBRARY)
+    if beside:
+        return beside, "install diesel-loader again, with pip install --force-reinstall"
+    return SYSTEM_LIBRARY, "install one version of both"
+
+
+def _installed_version() -> str | None:
+    path = _beside("version")
+    if path is None:
+        return None
+    with open(path, encoding="ascii") as file:
+        return file.read().strip()
+
+
+def _beside(name: str) -> str | None:
+    """A file that is installed with the package; None: it is not. An editable installation has two folders."""
+    for folder in folders:
+        path = os.path.join(folder, name)
+        if os.path.exists(path):
+            return path
+    return None
+
+
+def _file_of(library: ctypes.CDLL) -> str:
+    """The file that was loaded as libdiesel."""
+    address = ctypes.cast(library.diesel_version, ctypes.c_void_p).value or 0
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            place, *_, path = line.rstrip("\n").split(maxsplit=5)
+            first, end = (int(number, 16) for number in place.split("-"))
+            if first <= address < end:
+                return path
+    return SYSTEM_LIBRARY

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user of diesel_loader writes: the annotations are found, and say what is so. It is checked, never run."""
+from __future__ import annotations
+
+import ctypes
+import pathlib
+from typing import Any
+
+import PIL.Image  # pyright: ignore[reportMissingTypeStubs]
+import torch
+from typing_extensions import assert_type
+
+import diesel_loader
+from diesel_loader.torch import pil_loader
+
+assert_type(diesel_loader.__version__, str)
+
+
+def look(path: pathlib.Path) -> None:
+    try:
+        dataset = diesel_loader.Dataset(path, socket="/run/diesel/dieseld.sock")
+    except diesel_loader.DamagedData as error:
+        assert_type(error.errno, "int | None")
+        return
+    assert_type(len(dataset), int)
+    assert_type(dataset.path, str)
+    assert_type(dataset.socket, "str | None")
+    assert_type(dataset.version, int)
+    assert_type(dataset.n_bytes, int)
+    assert_type(dataset.equal_bytes, "int | None")
+    assert_type(dataset.classes, "list[str]")
+    assert_type(dataset.class_to_idx, "dict[str, int]")
+    assert_type(dataset.sample_path(0), str)
+    assert_type(dataset.handle, ctypes.c_void_p)
+    assert_type(diesel_loader.status(), "dict[str, Any]")
+    assert_type(diesel_loader.status(dataset.socket), "dict[str, Any]")
+    assert_type(pil_loader(torch.zeros(9, dtype=torch.uint8)), PIL.Image.Image)
+
+
+diesel_loader.Dataset(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -60,6 +60,7 @@ int diesel_dataset_open(const char *path, const char *socket, struct diesel_data
 	if (!d)
 		return report_error(&err, -ENOMEM, error, error_size);
 	d->dir_fd = d->snapshot_fd = -EBADF;
+	pthread_mutex_init(&d->store_lock, NULL);
 	d->connection = (struct transport)TRANSPORT_INIT;
 	d->path = strdup(path);
 	d->socket_path = strdup(socket_or_default(socket));
@@ -68,7 +69,7 @@ int diesel_dataset_open(const char *path, const char *socket, struct diesel_data
 		r = attachment_connect(d->socket_path, d->dir_fd, d->snapshot_fd, 0, &d->connection, &copy_fd,
 				       &err);
 	if (r == 0)
-		r = snapshot_map_fd(copy_fd, path, &d->snapshot, &err); /* the daemon has verified it */
+		r = snapshot_open_fd(copy_fd, path, &d->snapshot, &err);
 	if (r < 0) {
 		diesel_dataset_close(d);
 		return report_error(&err, r, error, error_size);
@@ -81,6 +82,8 @@ void diesel_dataset_close(struct diesel_dataset *d)
 {
 	if (!d)
 		return;
+	store_free(d->store);
+	pthread_mutex_destroy(&d->store_lock);
 	snapshot_close(d->snapshot);
 	transport_close(&d->connection);
 	closep(&d->snapshot_fd);

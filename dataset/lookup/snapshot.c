@@ -2,15 +2,20 @@
 #include "dataset/snapshot.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "checksum.h"
+#include "lib/cleanup.h"
 #include "snapshot_map.h"
 
-static int check_header(const struct snapshot_header *h, uint64_t file_bytes, snapshot_header_check *is_whole,
-			const char *origin, struct error *err)
+static int check_header(const struct snapshot_header *h, uint64_t file_bytes, const char *origin,
+			struct error *err)
 {
 	if (memcmp(h->magic, SNAPSHOT_MAGIC, sizeof(h->magic)) != 0)
 		return error_set(err, -EBADMSG, "%s is no snapshot (wrong magic); " SNAPSHOT_DAMAGED, origin);
@@ -20,7 +25,7 @@ static int check_header(const struct snapshot_header *h, uint64_t file_bytes, sn
 		    "%s has snapshot format version %u, this program knows up to %u; update it, or "
 		    "run `dieselctl snapshot` with this one",
 		    origin, h->format, SNAPSHOT_VERSION);
-	if (is_whole && !is_whole(h))
+	if (checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3)) != h->header_xxh3)
 		return error_set(err, -EBADMSG,
 				 "%s: header is damaged (checksum mismatch); " SNAPSHOT_DAMAGED, origin);
 	if (h->file_bytes != file_bytes)
@@ -118,8 +123,7 @@ static int map_file(struct snapshot *s, int fd, struct error *err)
 	return 0;
 }
 
-int snapshot_map_checked(int fd, const char *origin, snapshot_header_check *is_whole, struct snapshot **ret,
-			 struct error *err)
+int snapshot_open_fd(int fd, const char *origin, struct snapshot **ret, struct error *err)
 {
 	struct snapshot *s = calloc(1, sizeof(*s));
 
@@ -130,7 +134,7 @@ int snapshot_map_checked(int fd, const char *origin, snapshot_header_check *is_w
 	int r = map_file(s, fd, err);
 
 	if (r == 0)
-		r = check_header(s->header, s->map_bytes, is_whole, origin, err);
+		r = check_header(s->header, s->map_bytes, origin, err);
 	if (r == 0)
 		r = check_sections(s->header, origin, err);
 	if (r < 0) {
@@ -142,9 +146,31 @@ int snapshot_map_checked(int fd, const char *origin, snapshot_header_check *is_w
 	return 0;
 }
 
-int snapshot_map_fd(int fd, const char *origin, struct snapshot **ret, struct error *err)
+int snapshot_open(const char *dataset_path, struct snapshot **ret, struct error *err)
 {
-	return snapshot_map_checked(fd, origin, NULL, ret, err);
+	_cleanup_(freep) char *path = NULL;
+	struct stat st;
+
+	if (asprintf(&path, "%s/" SNAPSHOT_FILE, dataset_path) < 0) {
+		path = NULL;
+		return error_errno(err, -ENOMEM, "%s", dataset_path);
+	}
+	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd >= 0)
+		return snapshot_open_fd(fd, path, ret, err);
+	int r = -errno;
+
+	if (r != -ENOENT && r != -ENOTDIR)
+		return error_errno(err, r, "cannot open %s", path);
+	if (stat(dataset_path, &st) < 0)
+		return error_set(err, r, "there is no dataset %s; make one with `dieselctl pack SOURCE %s`",
+				 dataset_path, dataset_path);
+	return error_set(
+	    err, r,
+	    "%s is no dataset (it has no snapshot); make one with `dieselctl pack SOURCE DATASET`, or, if "
+	    "it has chunks, run `dieselctl snapshot %s`",
+	    dataset_path, dataset_path);
 }
 
 void snapshot_close(struct snapshot *s)
@@ -220,4 +246,27 @@ int snapshot_class_name(const struct snapshot *s, uint32_t class_index, const ch
 	*ret_name = s->paths + c->name_offset;
 	*ret_length = c->name_length;
 	return 0;
+}
+
+int snapshot_find(const struct snapshot *s, const char *path, size_t path_length, uint64_t *ret_sample)
+{
+	uint64_t hash = checksum_xxh3(path, path_length);
+	uint32_t tag = (uint32_t)(hash >> 32);
+
+	/* Bounded, because an index may have been made to be slow. */
+	for (uint64_t i = 0; i < s->n_slots && i < SNAPSHOT_PROBE_MAX; i++) {
+		const struct snapshot_slot *slot = &s->slots[(hash + i) & (s->n_slots - 1)];
+
+		if (slot->sample_plus_1 == 0)
+			return -ENOENT;
+		if (slot->tag != tag)
+			continue;
+		struct path_text found = snapshot_path(s, slot->sample_plus_1 - 1);
+
+		if (found.text && found.length == path_length && memcmp(found.text, path, path_length) == 0) {
+			*ret_sample = slot->sample_plus_1 - 1;
+			return 0;
+		}
+	}
+	return -ENOENT;
 }

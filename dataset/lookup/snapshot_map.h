@@ -23,13 +23,6 @@ struct snapshot {
 	const struct digest *digests; /* NULL: none */
 };
 
-/* Says whether a header is what was written. */
-typedef bool snapshot_header_check(const struct snapshot_header *h);
-
-/* snapshot_map_fd(), with a check of the header before the rest of the file is looked at. */
-int snapshot_map_checked(int fd, const char *origin, snapshot_header_check *is_whole, struct snapshot **ret,
-			 struct error *err);
-
 /* The path of a sample; its text is NULL when the number or the record is out of bounds. */
 static inline struct path_text snapshot_path(const struct snapshot *s, uint64_t sample)
 {

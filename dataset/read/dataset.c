@@ -4,8 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "checksum.h"
-#include "lib/text.h"
+#include "dataset/sample.h"
 
 struct dataset {
 	struct snapshot *snapshot;
@@ -54,20 +53,5 @@ struct store *dataset_store(const struct dataset *d)
 int dataset_read_sample(const struct dataset *d, const struct snapshot_sample *sample, void *buffer,
 			size_t size, struct error *err)
 {
-	struct snapshot_chunk chunk;
-	char name[STORE_NAME_MAX], path[160];
-	int r = snapshot_chunk_get(d->snapshot, sample->chunk, &chunk);
-
-	if (r < 0 || sample->encoding != CHUNK_ENCODING_RAW || size < sample->stored_bytes)
-		return error_errno(err, -EINVAL, "cannot read sample '%s'",
-				   text_printable(path, sizeof(path), sample->path, sample->path_length));
-	r = store_read(d->store, &chunk.id, sample->offset, buffer, sample->stored_bytes, err);
-	if (r < 0)
-		return r;
-	if (checksum_xxh3(buffer, sample->stored_bytes) != sample->xxh3)
-		return error_set(err, -EBADMSG, "%s: sample '%s' at byte %llu is damaged (checksum mismatch)",
-				 store_describe(d->store, &chunk.id, name),
-				 text_printable(path, sizeof(path), sample->path, sample->path_length),
-				 (unsigned long long)sample->offset);
-	return 0;
+	return sample_read(d->snapshot, d->store, sample, buffer, size, err);
 }

@@ -63,6 +63,26 @@ int diesel_dataset_class(const struct diesel_dataset *dataset, uint32_t class_in
 int diesel_dataset_path(const struct diesel_dataset *dataset, uint64_t sample, const char **ret_path,
 			size_t *ret_length);
 
+/*
+ * Samples by number, in any order: read from the dataset's files with the caller's own rights, past the
+ * daemon and its cache. Numbers are those of struct diesel_item: the order of storage. These calls, and
+ * diesel_dataset_info(), _class() and _path(), may be made by any thread, and by children that were forked.
+ */
+struct diesel_sample_info {
+	uint32_t bytes;
+	int32_t label; /* as in struct diesel_item */
+};
+
+/* -ERANGE: there is no such sample. */
+int diesel_dataset_sample(const struct diesel_dataset *dataset, uint64_t sample,
+			  struct diesel_sample_info *ret);
+/* The labels of all samples: labels[n_samples]. -EBADMSG. */
+int diesel_dataset_labels(const struct diesel_dataset *dataset, int64_t *labels);
+/* Reads a sample whole, and checks it. buffer has room for its bytes. -ERANGE; -EINVAL: size is less than its
+ * bytes; -EBADMSG: it is damaged; -ENOENT, -EACCES: its chunk. error receives the line. */
+int diesel_dataset_read(struct diesel_dataset *dataset, uint64_t sample, void *buffer, size_t size,
+			char *error, size_t error_size);
+
 enum diesel_session_flag {
 	DIESEL_SHUFFLE = 1 << 0,   /* chunk-wise shuffle; else storage order */
 	DIESEL_DROP_LAST = 1 << 1, /* only full batches */
@@ -98,6 +118,24 @@ uint64_t diesel_session_n_batches(const struct diesel_session *session);
 /* The same before there is a session: every rank's batches in an epoch of n_samples. 0 also if there are
  * fewer samples than ranks: no session can be opened then. Asks nobody. */
 uint64_t diesel_n_batches(uint64_t n_samples, uint32_t world, uint32_t batch, uint32_t flags);
+
+/*
+ * The order in which a session with these options delivers samples, without a session, for whoever reads them
+ * by number. Asks nobody. Of the options, it uses seed, epoch, flags, rank, world, batch and window_chunks,
+ * which must be at least 1. One thread at a time; the dataset must stay open.
+ */
+struct diesel_order;
+
+/* -EINVAL, -ENOMEM; error receives the line. */
+int diesel_order_new(const struct diesel_dataset *dataset, const struct diesel_session_options *options,
+		     struct diesel_order **ret, char *error, size_t error_size);
+void diesel_order_free(struct diesel_order *order);
+uint64_t diesel_order_n_batches(const struct diesel_order *order);
+/* Samples of the longest batch: options->batch, or 2 where one sample is left over at batch size 1. */
+uint32_t diesel_order_max_batch(const struct diesel_order *order);
+/* The numbers of a batch's samples: samples[diesel_order_max_batch()]. Cheap when batches are asked for in
+ * order. -ERANGE: there is no such batch. */
+int diesel_order_batch(struct diesel_order *order, uint64_t batch, uint64_t *samples, uint32_t *ret_count);
 
 /* One sample of a batch. */
 struct diesel_item {

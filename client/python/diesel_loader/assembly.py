@@ -36,7 +36,7 @@ class Assembly:
         self.has_work = any((loader, transform, target_transform, collate_fn))
 
     def batch(self, lease, epoch, index, copies=False, allocate=torch.empty):
-        """(data, labels), or what collate_fn makes of them.
+        """[data, labels], or what collate_fn makes of them.
 
         lease: an object that has the native batch as `.batch`, and keeps the batch's memory as long as it lives.
         copies: data must not keep the lease. allocate(shape, dtype=...): memory for the collated tensor."""
@@ -47,14 +47,10 @@ class Assembly:
         if copies:
             data = data.clone() if batch.packed else [view.clone() for view in data]
         if not self.has_work:
-            return data, labels
+            return [data, labels]
         samples = self._samples(data, labels.tolist(), batch, epoch, index)
         with self.around_collate():
             return self.collate_fn(samples) if self.collate_fn else self._collate(samples, allocate)
-
-    def knows_paths(self):
-        """True if the work asks for the samples' paths."""
-        return bool(self.transform and not self.loader)
 
     @staticmethod
     def _packed(lease, batch):
@@ -83,13 +79,17 @@ class Assembly:
         for i, (item, label) in enumerate(zip(data, labels)):
             number = batch.items[i].sample
             self.seeding.begin_sample(epoch, number)
-            sample = self._load(item, number)
-            if self.transform:
-                sample = self.transform(sample)
-            if self.target_transform:
-                label = self.target_transform(label)
-            samples.append((sample, label))
+            samples.append(self.sample(item, number, label))
         return samples
+
+    def sample(self, data, number, label):
+        """(sample, label) after loader and transforms."""
+        sample = self._load(data, number)
+        if self.transform:
+            sample = self.transform(sample)
+        if self.target_transform:
+            label = self.target_transform(label)
+        return sample, label
 
     def _load(self, data, sample):
         if self.loader:
@@ -105,6 +105,6 @@ class Assembly:
         tensors = [sample for sample, _ in samples]
         if not all(type(t) is torch.Tensor and t.shape == first.shape and t.dtype == first.dtype and is_plain(t)
                    for t in tensors):
-            return tuple(torch.utils.data.default_collate(samples))
+            return torch.utils.data.default_collate(samples)
         out = torch.stack(tensors, out=allocate((len(tensors), *first.shape), dtype=first.dtype))
-        return out, torch.utils.data.default_collate([label for _, label in samples])
+        return [out, torch.utils.data.default_collate([label for _, label in samples])]

@@ -46,6 +46,10 @@ class SessionOptions(Structure):
                 ("slots", c_uint32), ("reserved", c_uint32 * 3)]
 
 
+class SampleInfo(Structure):
+    _fields_ = [("bytes", c_uint32), ("label", c_int32)]
+
+
 class Item(Structure):
     _fields_ = [("data", c_void_p), ("sample", c_uint64), ("bytes", c_uint32), ("label", c_int32)]
 
@@ -74,6 +78,14 @@ def _load() -> tuple[ctypes.CDLL, str]:
         "diesel_dataset_info": (c_int, [c_void_p, POINTER(DatasetInfo)]),
         "diesel_dataset_class": (c_int, [c_void_p, c_uint32, POINTER(c_void_p), POINTER(c_size_t)]),
         "diesel_dataset_path": (c_int, [c_void_p, c_uint64, POINTER(c_void_p), POINTER(c_size_t)]),
+        "diesel_dataset_sample": (c_int, [c_void_p, c_uint64, POINTER(SampleInfo)]),
+        "diesel_dataset_labels": (c_int, [c_void_p, c_void_p]),
+        "diesel_dataset_read": (c_int, [c_void_p, c_uint64, c_void_p, c_size_t, c_char_p, c_size_t]),
+        "diesel_order_new": (c_int, [c_void_p, POINTER(SessionOptions), POINTER(c_void_p), c_char_p, c_size_t]),
+        "diesel_order_free": (None, [c_void_p]),
+        "diesel_order_n_batches": (c_uint64, [c_void_p]),
+        "diesel_order_max_batch": (c_uint32, [c_void_p]),
+        "diesel_order_batch": (c_int, [c_void_p, c_uint64, c_void_p, POINTER(c_uint32)]),
         "diesel_session_open": (c_int, [c_void_p, POINTER(SessionOptions), POINTER(c_void_p), c_char_p, c_size_t]),
         "diesel_session_close": (None, [c_void_p]),
         "diesel_session_n_batches": (c_uint64, [c_void_p]),

@@ -138,7 +138,5 @@ def _watching(pid, poll):
 def main(end, trainer, setup):
     """The target of the process."""
     session.forget_inherited()
-    if setup.assembly.knows_paths():
-        setup.assembly.dataset.adopt()
     with end:
         Nursery(end, trainer, setup).run()

@@ -43,7 +43,7 @@ class Stream:
         self._wanted = 0         # workers
         self._ended = None       # the last epoch that was delivered to its end
         self._crosses = False    # the user goes from epoch to epoch: then the next one is begun early
-        self.token = None        # of the iterator that may call next()
+        self.user = None         # a weak reference to the iterator that is under way
         self.work = native.Work(policy=self._policy())
         self.pid = os.getpid()
 
@@ -57,9 +57,12 @@ class Stream:
         """Processes at work."""
         return self._pool.n_ready if self._pool else 0
 
+    def is_used(self):
+        """True while an iterator is under way that somebody still has."""
+        return self.user is not None and self.user() is not None
+
     def begin(self, epoch, first):
-        """Makes batch `first` of the epoch the next one, and ends earlier iterators. Returns the new iterator's token."""
-        self.token = object()
+        """Makes batch `first` of the epoch the next one."""
         if self._pool and not self._persistent:
             self._drop_pool()
         if self._pool is None and self._policy() != native.POLICY_NONE and self._n_workers != 0:
@@ -72,7 +75,6 @@ class Stream:
         if self.session is None:
             self.session = self._open_session(epoch, first)
             self._at = self._position
-        return self.token
 
     def _start_pool(self):
         try:

@@ -68,11 +68,9 @@ struct snapshot_info {
 };
 
 /* Maps the file and keeps no reference to fd. If the file is truncated later, reading it raises SIGBUS: map a
- * sealed copy, or let bus_error_init() explain it. -EBADMSG, -EPROTONOSUPPORT. */
+ * sealed copy, or let bus_error_init() explain it. -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT. */
 int snapshot_open_fd(int fd, const char *origin, struct snapshot **ret, struct error *err);
-/* The same without the header's checksum, for a copy that somebody else has verified. */
-int snapshot_map_fd(int fd, const char *origin, struct snapshot **ret, struct error *err);
-/* Opens DATASET/snapshot. Also -ENOENT, -EACCES, -ENOTDIR. If this is no dataset, err says what to do. */
+/* Opens DATASET/snapshot. Also -ENOTDIR. If this is no dataset, err says what to do. */
 int snapshot_open(const char *dataset_path, struct snapshot **ret, struct error *err);
 /* Checks the XXH3-64 of every section, and every cross-reference. -EBADMSG: err names what is wrong. */
 int snapshot_verify(const struct snapshot *s, struct error *err);
@@ -90,7 +88,7 @@ int snapshot_find(const struct snapshot *s, const char *path, size_t path_length
 
 /*
  * The sorted tree. snapshot_by_path() gives the i-th sample (0 <= i < n_samples) in tree order, which
- * dataset/lookup/path_order.h defines: that of ImageFolder.samples. snapshot_list() iterates over the
+ * dataset/snapshot/path_order.h defines: that of ImageFolder.samples. snapshot_list() iterates over the
  * entries of one directory ("" is the root) in O(log n + entries). A subdirectory appears once, with
  * is_directory set and its name without a slash.
  */

@@ -84,16 +84,6 @@ class OrderTest(WorkersCase):
             self.assertEqual(flat(head), epochs[3][:32])
             self.assertEqual(flat(loader), epochs[4])
 
-    def test_a_newer_iterator_takes_over_and_the_older_says_so(self):
-        loader = self.loader(transform=same, num_workers=2)
-        older = iter(loader)
-        next(older)
-        newer = iter(loader)
-        next(newer)
-        with self.assertRaisesRegex(RuntimeError, "two loaders"):
-            next(older)
-        self.assertEqual(len(list(newer)), len(loader) - 1)
-
     def test_batches_that_are_kept_stay_right(self):
         for name, transform in (("equal", same), ("ragged", first_bytes)):
             want = flat(self.loader(name, transform=transform, num_workers=0))

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of 32 MiB from a worker process to the trainer: diesel_loader, PyTorch's DataLoader, and SPDL with and without its
+arena (jobs/handoff.py says what each does). Each run is a process of its own; the ways alternate.
+
+Needs a Python that has torch and spdl from PyPI: DIESEL_STOCK_PYTHON names one.
+
+Also how long next() takes where a batch is ready: samples of 64 bytes, batches of 8."""
+import json
+import os
+import struct
+import subprocess
+import sys
+
+import support
+from serving import Daemon, pack
+
+N = int(os.environ.get("DIESEL_BENCH_ARRAYS", 150))
+ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
+WAYS = ("diesel", "torch", "spdl", "spdl-queue")
+READY = """
+import os, sys, time, diesel_loader.torch
+loader = diesel_loader.torch.DataLoader(sys.argv[1], batch_size=8, shuffle=True)
+for _ in loader:
+    pass
+times = []
+for _ in range(6):
+    batches = iter(loader)
+    for _ in range(len(loader)):
+        while not loader._stream.session.n_ready:
+            time.sleep(1e-4)
+        begin = time.perf_counter_ns()
+        batch = next(batches)
+        times.append(time.perf_counter_ns() - begin)
+        del batch
+times.sort()
+print(times[len(times) // 2] / 1000)
+"""
+
+
+def stock_python():
+    for path in os.environ.get("DIESEL_STOCK_PYTHON", "").split(":"):
+        if path and subprocess.run([path, "-c", "import torch, spdl.pipeline"], capture_output=True, check=False).returncode == 0:
+            return path
+    return support.skip("needs a Python with torch and spdl from PyPI: name it by DIESEL_STOCK_PYTHON")
+
+
+def run(argv):
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, argv[:3]))}: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def files(folder, n, size):
+    (folder / "c").mkdir(parents=True)
+    for i in range(n):
+        (folder / "c" / f"{i:05d}.bin").write_bytes(struct.pack("<I", i).ljust(size, b"\0"))
+
+
+def main():
+    python, raw, figures = stock_python(), [], {}
+    with support.Scratch() as folder:
+        files(folder / "numbers", N, 4)
+        files(folder / "small", 4096, 64)
+        numbers, small = (pack(folder / name, folder / f"{name}.diesel") for name in ("numbers", "small"))
+        with Daemon(folder):
+            for k in range(ROUNDS):
+                for way in WAYS:
+                    raw.append({"way": way, "round": k, **run([python, support.ROOT / "bench/jobs/handoff.py", way, numbers,
+                                                              str(N)])})
+                raw.append({"way": "ready", "round": k, "next_us": run([python, "-c", READY, str(small)])})
+    for way in WAYS:
+        mine = [r for r in raw if r["way"] == way]
+        figures[f"{way}_mb_per_s"] = support.median(r["mb_per_s"] for r in mine)
+        figures[f"{way}_cpu_s"] = support.median(r["trainer_cpu_s"] for r in mine)
+        print(f"{way:10} {figures[f'{way}_mb_per_s']:7.0f} MB/s, trainer's CPU {figures[f'{way}_cpu_s']:5.2f} s", flush=True)
+    figures["next_us"] = support.median(r["next_us"] for r in raw if r["way"] == "ready")
+    support.result_write("handoff", raw, **{name.replace("-", "_"): value for name, value in figures.items()})
+
+
+if __name__ == "__main__":
+    main()

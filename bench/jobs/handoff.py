@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One way to bring arrays of 32 MiB from one worker process to the trainer: `handoff.py WAY DATASET N` prints JSON.
+
+Each array is made in the worker by the same call, so that its pages are written there, and is looked at in every page by
+the trainer. Ways: diesel (a transform in a worker of diesel_loader), torch (a worker of PyTorch's DataLoader: its queue,
+and a file in /dev/shm for each tensor), spdl (iterate_in_subprocess with a pool of shared-memory segments), spdl-queue (the
+same without one)."""
+import json
+import os
+import resource
+import sys
+import time
+
+import numpy
+import torch
+import torch.utils.data
+
+BYTES = 32 << 20
+PAGE = 4096
+AHEAD = 3
+
+
+def array(i):
+    return torch.from_numpy(numpy.full(BYTES, i % 251, dtype=numpy.uint8))
+
+
+class Arrays(torch.utils.data.Dataset):
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        return array(i)
+
+
+def number_of(data):
+    return array(int.from_bytes(bytes(data.tolist()), "little"))
+
+
+def first(samples):
+    return samples[0][0]
+
+
+def diesel(dataset, n):
+    import diesel_loader.torch
+    return diesel_loader.torch.DataLoader(dataset, 1, loader=number_of, collate_fn=first, num_workers=1,
+                                          prefetch_factor=AHEAD, random_state=None)
+
+
+def pytorch(dataset, n):
+    return torch.utils.data.DataLoader(Arrays(n), None, num_workers=1, prefetch_factor=AHEAD, persistent_workers=True)
+
+
+class Source:
+    def __init__(self, n):
+        self.n = n
+
+    def __iter__(self):
+        return map(array, range(self.n))
+
+
+def spdl(dataset, n, arena=True):
+    import functools
+
+    from spdl.pipeline import SharedMemorySegmentPool, iterate_in_subprocess
+    pool = SharedMemorySegmentPool(BYTES + (1 << 20), AHEAD + 2) if arena else None
+    return iterate_in_subprocess(functools.partial(Source, n), buffer_size=AHEAD, arena=pool, mp_context="fork")
+
+
+def spdl_queue(dataset, n):
+    return spdl(dataset, n, arena=False)
+
+
+WAYS = {"diesel": diesel, "torch": pytorch, "spdl": spdl, "spdl-queue": spdl_queue}
+
+
+def epoch(loader, n):
+    seen = 0
+    cpu, own, start = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.perf_counter()
+    for data in loader:
+        pages = data[::PAGE]
+        if int(pages.max()) != int(pages.min()):
+            raise SystemExit("an array is not one number")
+        seen += int(pages[0])
+    if seen != sum(i % 251 for i in range(n)):
+        raise SystemExit(f"{seen}: not the arrays that were made")
+    seconds = time.perf_counter() - start
+    return {"mb_per_s": n * BYTES / 1e6 / seconds, "trainer_cpu_s": time.process_time() - cpu, "seconds": seconds,
+            "faults": resource.getrusage(resource.RUSAGE_SELF).ru_minflt - own}
+
+
+def main():
+    torch.set_num_threads(1)
+    way, dataset, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    loader = WAYS[way](dataset, n)
+    epoch(loader, n)  # processes and memory are made
+    print(json.dumps(epoch(loader, n)), flush=True)
+    os._exit(0)  # some leave a process behind that they wait for
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order in which a session would deliver the samples of an epoch: numbers, without a session."""
+import ctypes
+import os
+
+from . import errors, native
+from .native import byref, lib
+
+
+class Order:
+    """Batches of sample numbers of one rank. options: of native.SessionOptions, window_chunks at least 1."""
+
+    def __init__(self, dataset, **options):
+        self._dataset = dataset  # its chunk table must stay
+        self._handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
+        result = lib.diesel_order_new(dataset.handle, byref(native.SessionOptions(**options)), byref(self._handle), text,
+                                      len(text))
+        if result < 0:
+            raise errors.from_result(result, os.fsdecode(text.value))
+        self._numbers = (native.c_uint64 * lib.diesel_order_max_batch(self._handle))()
+
+    def __len__(self):
+        return lib.diesel_order_n_batches(self._handle)
+
+    def batch(self, k):
+        """The numbers of the samples of batch k: a list."""
+        count = native.c_uint32()
+        result = lib.diesel_order_batch(self._handle, k, self._numbers, byref(count))
+        if result < 0:
+            raise errors.from_result(result, f"no batch {k} of {len(self)}: {os.strerror(-result)}")
+        return self._numbers[:count.value]
+
+    def __del__(self):
+        lib.diesel_order_free(self._handle)

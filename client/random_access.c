@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Samples by number, past the daemon. */
+#include "client/diesel.h"
+
+#include <errno.h>
+
+#include "dataset.h"
+#include "dataset/sample.h"
+
+int diesel_dataset_sample(const struct diesel_dataset *dataset, uint64_t sample,
+			  struct diesel_sample_info *ret)
+{
+	struct snapshot_sample s;
+	int r = snapshot_sample_get(dataset->snapshot, sample, &s);
+
+	if (r < 0)
+		return r;
+	*ret = (struct diesel_sample_info){.bytes = s.bytes, .label = s.class_index};
+	return 0;
+}
+
+int diesel_dataset_labels(const struct diesel_dataset *dataset, int64_t *labels)
+{
+	uint64_t n_samples = snapshot_info(dataset->snapshot)->n_samples;
+
+	for (uint64_t i = 0; i < n_samples; i++) {
+		struct snapshot_sample s;
+		int r = snapshot_sample_get(dataset->snapshot, i, &s);
+
+		if (r < 0)
+			return r;
+		labels[i] = s.class_index;
+	}
+	return 0;
+}
+
+static int open_store(struct diesel_dataset *d, struct error *err)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&d->store_lock);
+	if (!d->store)
+		r = store_open(d->path, false, &d->store, err);
+	pthread_mutex_unlock(&d->store_lock);
+	return r;
+}
+
+int diesel_dataset_read(struct diesel_dataset *dataset, uint64_t sample, void *buffer, size_t size,
+			char *error, size_t error_size)
+{
+	struct error err = ERROR_INIT;
+	struct snapshot_sample s;
+	int r = snapshot_sample_get(dataset->snapshot, sample, &s);
+
+	if (r < 0)
+		error_set(&err, r, "%s has no sample %llu", dataset->path, (unsigned long long)sample);
+	else
+		r = open_store(dataset, &err);
+	if (r == 0)
+		r = sample_read(dataset->snapshot, dataset->store, &s, buffer, size, &err);
+	return r < 0 ? report_error(&err, r, error, error_size) : 0;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The head of a chunk that lies in a store. */
+#include "dataset/store.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dataset/chunk_id.h"
+#include "lib/cleanup.h"
+
+/* Most heads are shorter than this, so one read is enough for them. */
+#define FIRST_READ_BYTES (64u << 10)
+
+int store_parse_head(struct store *s, const struct chunk_id *id, const void *head, size_t head_bytes,
+		     uint64_t file_bytes, struct chunk_view *ret_view, uint64_t *needed, struct error *err)
+{
+	char name[STORE_NAME_MAX];
+	struct chunk_view view;
+	int r =
+	    chunk_parse_head(head, head_bytes, file_bytes, store_describe(s, id, name), &view, needed, err);
+
+	if (r < 0)
+		return r;
+	if (chunk_id_compare(&view.header->id, id) != 0)
+		return error_set(err, -EBADMSG, "%s holds another chunk than its name says; restore the file",
+				 name);
+	*ret_view = view;
+	return 0;
+}
+
+int store_read_head(struct store *s, const struct chunk_id *id, void **ret_head, struct chunk_view *ret_view,
+		    struct error *err)
+{
+	_cleanup_(freep) void *head = NULL;
+	char name[STORE_NAME_MAX];
+	struct chunk_view view;
+	uint64_t file_bytes, needed;
+	int r = store_size(s, id, &file_bytes, err);
+
+	if (r < 0)
+		return r;
+	store_describe(s, id, name);
+	for (size_t head_bytes = 0, n = FIRST_READ_BYTES;; n = needed) {
+		if (n > file_bytes)
+			n = file_bytes;
+		void *grown = realloc(head, n ? n : 1);
+
+		if (!grown)
+			return error_errno(err, -ENOMEM, "%s", name);
+		head = grown;
+		r = store_read(s, id, head_bytes, (char *)head + head_bytes, n - head_bytes, err);
+		if (r < 0)
+			return r;
+		head_bytes = n;
+		r = store_parse_head(s, id, head, head_bytes, file_bytes, &view, &needed, err);
+		if (r != -EAGAIN)
+			break;
+	}
+	if (r < 0)
+		return r;
+	*ret_head = steal_pointer(head);
+	*ret_view = view;
+	return 0;
+}

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""diesel_loader.torch as what PyTorch's DataLoader and torchvision's ImageFolder are to those who use them."""
+import copy
+import inspect
+import pathlib
+import pickle
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "bench"))
+import support  # noqa: E402
+from serving import Daemon, pack  # noqa: E402
+
+try:
+    import numpy
+    import torch
+    import torch.utils.data
+    from torch.utils.data.distributed import DistributedSampler
+
+    import diesel_loader
+    import diesel_loader.torch as diesel
+except ImportError as error:
+    support.skip(f"needs {error.name}")
+
+N_CLASSES, PER_CLASS, EQUAL = 4, 52, 1024
+N = N_CLASSES * PER_CLASS
+
+
+def make_tree(folder, sizes):
+    rng = numpy.random.default_rng(5)
+    for c in range(N_CLASSES):
+        (folder / f"class{c}").mkdir(parents=True)
+        for i in range(PER_CLASS):
+            (folder / f"class{c}" / f"{i:03d}.bin").write_bytes(rng.bytes(int(rng.integers(*sizes))))
+
+
+def contents(folder):
+    """{bytes of a file: index of its class folder}."""
+    names = sorted(path.name for path in folder.iterdir())
+    return {path.read_bytes(): names.index(path.parent.name) for path in folder.rglob("*.bin")}
+
+
+def flat(batches):
+    """[(bytes, label)] of all samples, in order."""
+    return [(item.numpy().tobytes(), int(label)) for data, labels in batches for item, label in zip(data, labels)]
+
+
+def same(data):
+    return data.clone()
+
+
+def negated(label):
+    return -label
+
+
+class Backwards(torch.utils.data.Sampler):
+    def __init__(self, n):
+        self.n = n
+
+    def __iter__(self):
+        return iter(range(self.n - 1, -1, -1))
+
+    def __len__(self):
+        return self.n
+
+
+class DropInTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        make_tree(cls.folder / "equal", (EQUAL, EQUAL + 1))
+        make_tree(cls.folder / "ragged", (0, 3000))
+        cls.sets = {name: pack(cls.folder / name, cls.folder / f"{name}.diesel") for name in ("equal", "ragged")}
+        cls.daemon = cls.enterClassContext(Daemon(cls.folder))
+
+    def loader(self, name="equal", **options):
+        loader = diesel.DataLoader(self.sets[name], **{"batch_size": 16, **options})
+        self.addCleanup(loader.close)
+        return loader
+
+    def assert_all(self, batches, name="equal"):
+        got = flat(batches)
+        self.assertEqual(len(got), N)
+        self.assertEqual(dict(got), contents(self.folder / name))
+
+
+class Arguments(DropInTest):
+    def test_it_is_a_data_loader_and_takes_what_one_takes(self):
+        loader = self.loader()
+        self.assertIsInstance(loader, torch.utils.data.DataLoader)
+        theirs = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
+        ours = inspect.signature(diesel.DataLoader.__init__).parameters
+        self.assertEqual([name for name in theirs if name not in ours], [])
+        positional = [name for name, p in theirs.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+        self.assertEqual([name for name, p in ours.items() if p.kind is p.POSITIONAL_OR_KEYWORD], positional)
+
+    def test_it_has_the_attributes_of_one(self):
+        plain = torch.utils.data.DataLoader(torch.zeros(N, 1), 16, num_workers=2)
+        loader = self.loader(num_workers=2, transform=same)
+        for name in vars(plain):
+            self.assertTrue(hasattr(loader, name), name)
+        for name in ("batch_size", "num_workers", "drop_last", "pin_memory", "timeout", "prefetch_factor"):
+            self.assertEqual(getattr(loader, name), getattr(plain, name), name)
+        self.assertEqual(len(loader.dataset), N)
+        self.assertEqual((len(loader.sampler), len(loader.batch_sampler)), (N, len(loader)))
+        self.assertIsInstance(self.loader(transform=same).num_workers, int)
+
+    def test_positional_arguments_and_numbers_of_numpy(self):
+        loader = diesel.DataLoader(self.sets["equal"], numpy.int64(16), True, None, None, numpy.int32(0), None, False, True,
+                                   0, None, None, None, prefetch_factor=None, in_order=True)
+        self.assertEqual((loader.batch_size, type(loader.batch_size)), (16, int))
+        self.assertEqual(len(list(loader)), N // 16)
+
+    def test_batches_are_lists(self):
+        for options in ({}, {"transform": same}, {"transform": same, "num_workers": 1}, {"sampler": Backwards(N)}):
+            batch = next(iter(self.loader(num_workers=options.pop("num_workers", 0), **options)))
+            self.assertIs(type(batch), list)
+
+    def test_wrong_ones_say_so(self):
+        for options, says in (({"batch_size": 0}, "batch_size"), ({"batch_size": True}, "batch_size"),
+                              ({"prefetch_factor": 0}, "prefetch_factor"), ({"timeout": -1}, "timeout"),
+                              ({"shuffle": True, "sampler": Backwards(N)}, "exclusive"),
+                              ({"seed": 1, "generator": torch.Generator()}, "seed or generator"),
+                              ({"batch_sampler": [[0]]}, "exclusive"), ({"seed": "x"}, "seed")):
+            with self.assertRaisesRegex(ValueError, says):
+                self.loader(**options)
+
+    def test_other_datasets_are_answered_with_the_line_to_write(self):
+        class Folder(torch.utils.data.Dataset):
+            root, transform = "/data/photos/", same
+
+        with self.assertRaisesRegex(TypeError, "`dieselctl pack /data/photos /data/photos.diesel`, then "
+                                               r'DataLoader\("/data/photos.diesel", transform=..., ...\)'):
+            diesel.DataLoader(Folder())
+        with self.assertRaisesRegex(TypeError, "TensorDataset"):
+            diesel.DataLoader(torch.utils.data.TensorDataset(torch.zeros(3)))
+
+    def test_a_generator_gives_the_seed(self):
+        def order(number):
+            return flat(self.loader(shuffle=True, generator=torch.Generator().manual_seed(number)))
+
+        self.assertEqual(order(1), order(1))
+        self.assertNotEqual(order(1), order(2))
+
+    def test_a_pickled_loader_works(self):
+        loader = pickle.loads(pickle.dumps(self.loader(shuffle=True, seed=2)))
+        self.assertEqual(flat(loader), flat(self.loader(shuffle=True, seed=2)))
+
+
+class Iterators(DropInTest):
+    def test_several_at_once(self):
+        for options in ({}, {"transform": same, "num_workers": 1}):
+            loader = self.loader(shuffle=True, **options)
+            pairs = list(zip(loader, loader))
+            self.assertEqual(len(pairs), len(loader))
+            self.assert_all(first for first, _ in pairs)
+            self.assert_all(second for _, second in pairs)
+
+    def test_an_older_one_goes_on_where_it_was(self):
+        loader = self.loader(shuffle=True, transform=same, num_workers=1)
+        want = flat(loader)
+        loader.set_epoch(0)
+        older = iter(loader)
+        head = [next(older), next(older)]
+        self.assert_all(loader)
+        self.assertEqual(flat(head + list(older)), want)
+
+    def test_those_that_nobody_has_leave_nothing(self):
+        loader = self.loader(shuffle=True, transform=same, num_workers=1)
+        for _ in range(5):
+            batches = iter(loader)  # the one before is under way until now
+            next(batches)
+        self.assertLessEqual(len(loader._streams), 2)
+        del batches
+        self.assert_all(loader)
+        self.assertEqual(len(loader._streams), 1)
+
+    def test_resuming_goes_on_although_the_epoch_is_set(self):
+        loader = self.loader(shuffle=True)
+        want = flat(loader)
+        loader.set_epoch(0)
+        batches = iter(loader)
+        head, state = [next(batches) for _ in range(3)], loader.state_dict()
+        resumed = self.loader(shuffle=True)
+        resumed.load_state_dict(state)
+        resumed.sampler.set_epoch(0)  # as Lightning does before each epoch
+        self.assertEqual(flat(head + list(resumed)), want)
+        resumed.set_epoch(0)
+        self.assertEqual(flat(resumed), want)
+
+
+class Samplers(DropInTest):
+    def test_an_order_of_ones_own(self):
+        for workers in (0, 2):
+            got = flat(self.loader(sampler=Backwards(N), num_workers=workers))
+            self.assertEqual(got, flat(self.loader())[::-1])
+
+    def test_batches_of_ones_own(self):
+        loader = self.loader(batch_size=1, batch_sampler=[[3, 1], [7], [5, 5, 5]], num_workers=0)
+        everything = flat(self.loader())
+        self.assertEqual(len(loader), 3)
+        self.assertEqual(flat(loader), [everything[i] for i in (3, 1, 7, 5, 5, 5)])
+
+    def test_single_samples(self):
+        for name in ("equal", "ragged"):
+            loader = self.loader(name, batch_size=None, shuffle=True, num_workers=0)
+            first, second = (dict((data.numpy().tobytes(), int(label)) for data, label in loader) for _ in range(2))
+            self.assertEqual(first, contents(self.folder / name))
+            self.assertNotEqual(list(first), list(second))
+            self.assertEqual(len(loader), N)
+
+    def test_samples_of_unequal_length(self):
+        got = flat(self.loader("ragged", sampler=Backwards(N), num_workers=2))
+        self.assertEqual(got, flat(self.loader("ragged"))[::-1])
+
+    def test_transforms_apply_to_them_too(self):
+        loader = self.loader(sampler=Backwards(N), num_workers=0, transform=same, target_transform=negated)
+        self.assertEqual({int(label) for _, labels in loader for label in labels}, {-c for c in range(N_CLASSES)})
+
+    def test_pytorchs_own_are_served_by_the_daemon(self):
+        dataset = diesel.Dataset(self.sets["equal"])
+        samplers = torch.utils.data
+        for sampler in (samplers.SequentialSampler(dataset), samplers.RandomSampler(dataset)):
+            loader = self.loader(sampler=sampler)
+            self.assertTrue(loader._served)
+            self.assert_all(loader)
+        for sampler in (samplers.RandomSampler(dataset, replacement=True), samplers.RandomSampler(dataset, num_samples=5),
+                        samplers.SequentialSampler(range(5)), samplers.SubsetRandomSampler(range(N))):
+            loader = self.loader(sampler=sampler, num_workers=0)
+            self.assertFalse(loader._served)
+            self.assertEqual(len(flat(loader)), len(sampler))
+
+    def test_distributed_samplers_share_without_a_sample_twice(self):
+        dataset = diesel.Dataset(self.sets["equal"])
+        samplers = [DistributedSampler(dataset, 3, rank, seed=4) for rank in range(3)]
+        loaders = [self.loader(sampler=sampler) for sampler in samplers]
+        first = [flat(loader) for loader in loaders]
+        self.assert_all([[[torch.tensor(list(data), dtype=torch.uint8)], [label]] for share in first
+                         for data, label in share])
+        self.assertEqual(flat(loaders[0]), first[0])  # PyTorch's repeats the epoch, too, until it is told
+        samplers[0].set_epoch(1)
+        self.assertNotEqual(flat(loaders[0]), first[0])
+
+    def test_they_tell_the_order_that_is_served(self):
+        for options in ({}, {"world_size": 3, "rank": 1}, {"drop_last": True}):
+            loader = self.loader(shuffle=True, seed=9, **options)
+            dataset = diesel.Dataset(self.sets["equal"])
+            for _ in range(2):
+                numbers = list(loader.batch_sampler)
+                self.assertEqual(list(loader.sampler), [i for batch in numbers for i in batch])
+                self.assertEqual(len(loader.sampler), sum(map(len, numbers)))
+                want = [(dataset.read(i), dataset.label(i)) for batch in numbers for i in batch]
+                self.assertEqual(flat(loader), want)
+
+    def test_chunk_shuffle_for_a_loader_of_pytorch(self):
+        dataset = diesel.Dataset(self.sets["equal"])
+        shares = []
+        for rank in range(2):
+            sampler = diesel.ChunkShuffleSampler(dataset, seed=3, rank=rank, world_size=2, batch_size=16)
+            sampler.set_epoch(1)
+            shares += torch.utils.data.DataLoader(dataset, 16, sampler=sampler, num_workers=2)
+        self.assert_all(shares)
+
+
+class MapStyle(DropInTest):
+    def test_samples_by_number(self):
+        for name in ("equal", "ragged"):
+            dataset, everything = diesel.Dataset(self.sets[name]), flat(self.loader(name))
+            self.assertEqual([(data.numpy().tobytes(), label) for data, label in dataset], everything)
+            self.assertEqual(dataset[-1][0].numpy().tobytes(), everything[-1][0])
+            self.assertEqual(dataset[numpy.int64(3)][0].numpy().tobytes(), everything[3][0])
+            self.assertEqual(dataset.targets, [label for _, label in everything])
+            for i in (N, -N - 1):
+                with self.assertRaisesRegex(IndexError, f"{N} samples"):
+                    dataset[i]
+            with self.assertRaises(TypeError):
+                dataset["a"]
+
+    def test_paths_and_classes(self):
+        dataset = diesel.Dataset(self.sets["ragged"])
+        self.assertEqual(len(dataset.samples), N)
+        for i, (path, label) in enumerate(dataset.samples):
+            self.assertEqual((self.folder / "ragged" / path).read_bytes(), dataset.read(i))
+            self.assertEqual(label, dataset.class_to_idx[path.split("/")[0]])
+        self.assertEqual(dataset.samples[2:4], [dataset.samples[2], dataset.samples[3]])
+
+    def test_functions_of_a_dataset_are_the_loaders(self):
+        dataset = diesel.Dataset(self.sets["equal"], transform=same, target_transform=negated)
+        self.assertLessEqual(dataset[N - 1][1], 0)
+        loader = diesel.DataLoader(dataset, 16, num_workers=0)
+        self.assertEqual({int(label) for _, labels in loader for label in labels}, {-c for c in range(N_CLASSES)})
+
+    def test_a_loader_of_pytorch_and_what_it_offers(self):
+        dataset = diesel.Dataset(self.sets["equal"])
+        for context in ("fork", "spawn"):
+            loader = torch.utils.data.DataLoader(dataset, 16, shuffle=True, num_workers=2, multiprocessing_context=context)
+            self.assert_all(loader)
+        halves = torch.utils.data.random_split(dataset, [N // 2, N - N // 2])
+        self.assertEqual(sorted(flat(torch.utils.data.DataLoader(halves[0], 16)) + flat(torch.utils.data.DataLoader(
+            halves[1], 16))), sorted(flat(self.loader())))
+
+    def test_copies_share_the_connection(self):
+        dataset = diesel_loader.Dataset(self.sets["equal"])
+        copied = copy.copy(dataset)
+        self.assertEqual(copied.handle.value, dataset.handle.value)
+        del dataset
+        self.assertEqual(len(copied.read(0)), EQUAL)
+
+    def test_without_torch_they_are_bytes(self):
+        dataset = diesel_loader.Dataset(self.sets["ragged"])
+        self.assertEqual({bytes(data): label for data, label in dataset}, contents(self.folder / "ragged"))
+
+    def test_damage_is_named(self):
+        path = pack(self.folder / "ragged", self.folder / "damaged.diesel")
+        chunk = next((path / "chunks").iterdir())
+        data = bytearray(chunk.read_bytes())
+        data[len(data) // 2] ^= 1
+        chunk.chmod(0o600)
+        chunk.write_bytes(data)
+        dataset = diesel.Dataset(path)
+        with self.assertRaisesRegex(diesel_loader.DamagedData, chunk.stem):
+            list(dataset)
+
+
+if __name__ == "__main__":
+    unittest.main()

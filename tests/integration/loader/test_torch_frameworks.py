@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training loops of frameworks with diesel_loader.torch.DataLoader: every sample once an epoch, with its bytes.
+
+Each case is skipped where its framework is not installed."""
+import contextlib
+import importlib
+import json
+import logging
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "bench"))
+import support  # noqa: E402
+from serving import Daemon, pack  # noqa: E402
+
+try:
+    import numpy
+    import torch
+
+    import diesel_loader.torch as diesel
+except ImportError as error:
+    support.skip(f"needs {error.name}")
+
+N_CLASSES, PER_CLASS, EQUAL = 3, 41, 64
+N = N_CLASSES * PER_CLASS
+
+
+def framework(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise unittest.SkipTest(f"needs {name}: {error}") from None
+
+
+def collate(samples):
+    """What a model of transformers takes."""
+    return {"inputs": torch.stack([data for data, _ in samples]),
+            "labels": torch.tensor([label for _, label in samples])}
+
+
+def keys(data):
+    return [bytes(row.tolist()).hex() for row in data.cpu().to(torch.uint8)]
+
+
+class Model(torch.nn.Module):
+    """Learns nothing, and remembers what it has seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(EQUAL, N_CLASSES)
+        self.seen = []
+
+    def forward(self, inputs, labels=None):
+        self.seen += keys(inputs)
+        scores = self.layer(inputs.float() / 255)
+        return {"loss": torch.nn.functional.cross_entropy(scores, labels), "logits": scores}
+
+
+class FrameworkTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        rng = numpy.random.default_rng(6)
+        cls.all = []
+        for c in range(N_CLASSES):
+            (cls.folder / "raw" / f"class{c}").mkdir(parents=True)
+            for i in range(PER_CLASS):
+                data = rng.bytes(EQUAL)
+                cls.all.append(data.hex())
+                (cls.folder / "raw" / f"class{c}" / f"{i}.bin").write_bytes(data)
+        cls.all.sort()
+        cls.path = pack(cls.folder / "raw", cls.folder / "packed")
+        cls.enterClassContext(Daemon(cls.folder))
+        warnings.simplefilter("ignore")
+
+    def loader(self, **options):
+        loader = diesel.DataLoader(self.path, **{"batch_size": 8, "shuffle": True, "seed": 1, **options})
+        self.addCleanup(loader.close)
+        return loader
+
+    def ranks(self, case, n=2):
+        """Runs a case of this file in n processes, as torchrun does; what each returns."""
+        with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as probe:
+            port = probe.getsockname()[1]
+        processes = []
+        for rank in range(n):
+            env = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(n), "LOCAL_WORLD_SIZE": str(n),
+                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+            processes.append(subprocess.Popen([sys.executable, __file__, case, str(self.path)], env=env, text=True,
+                                              stdout=subprocess.PIPE, cwd=self.folder))
+        results = []
+        for process in processes:
+            out = process.communicate(timeout=120)[0]
+            self.assertEqual(process.returncode, 0, out)
+            results.append(json.loads(out.strip().splitlines()[-1]))
+        return results
+
+    # Accelerate
+
+    def test_accelerate(self):
+        accelerate = framework("accelerate")
+        accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=4)
+        model = Model()
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        given = self.loader(transform=torch.clone, num_workers=1)
+        model, optimizer, loader = accelerator.prepare(model, optimizer, given)
+        self.assertIs(loader, given)
+        for epoch in range(2):
+            updates = 0
+            for data, labels in loader:
+                with accelerator.accumulate(model):
+                    accelerator.backward(model(data, labels)["loss"])
+                    updates += accelerator.sync_gradients
+                    optimizer.step()
+                    optimizer.zero_grad()
+            # Also what is left over at the end of the epoch.
+            self.assertEqual(updates, -(-len(loader) // 4))
+            self.assertEqual(sorted(model.seen), self.all)
+            model.seen.clear()
+        self.assertFalse(accelerate.state.GradientState().in_dataloader)
+
+    def test_accelerate_skips_what_was_done(self):
+        accelerate = framework("accelerate")
+        accelerator = accelerate.Accelerator(cpu=True)
+        loader = accelerator.prepare(self.loader(num_workers=0))
+        whole = [keys(data) for data, _ in loader]
+        loader.set_epoch(0)
+        self.assertEqual([keys(data) for data, _ in accelerator.skip_first_batches(loader, 5)], whole[5:])
+
+    def test_accelerate_on_two_ranks(self):
+        framework("accelerate")
+        shares = self.ranks("accelerate")
+        self.assertEqual(sorted(shares[0] + shares[1]), self.all)
+
+    # Lightning
+
+    def test_lightning(self):
+        framework("lightning")
+        model, trainer = lightning_trainer()
+        trainer.fit(model, self.loader(), self.loader(shuffle=False))
+        self.assertEqual([sorted(epoch) for epoch in model.epochs], [self.all] * 2)
+        self.assertNotEqual(*model.epochs)
+        self.assertEqual(sorted(set(model.validated)), self.all)
+
+    def test_lightning_on_two_ranks(self):
+        framework("lightning")
+        shares = self.ranks("lightning")
+        for epoch in range(2):
+            self.assertEqual(sorted(shares[0][epoch] + shares[1][epoch]), self.all)
+
+    # Hugging Face Trainer
+
+    def test_transformers_trainer(self):
+        transformers = framework("transformers")
+        framework("accelerate")
+        loader, folder = self.loader(collate_fn=collate, num_workers=0), self.folder
+
+        class Trainer(transformers.Trainer):
+            def get_train_dataloader(self):
+                return loader
+
+        model = Model()
+        arguments = transformers.TrainingArguments(output_dir=str(folder / "out"), num_train_epochs=2, report_to=[],
+                                                   use_cpu=True, save_strategy="no", disable_tqdm=True,
+                                                   gradient_accumulation_steps=3)
+        result = Trainer(model, arguments).train()
+        self.assertEqual(sorted(model.seen), sorted(self.all * 2))
+        self.assertEqual(result.global_step, 2 * -(-len(loader) // 3))
+
+    def test_transformers_trainer_on_the_dataset(self):
+        """Its own loader, over the map-style dataset."""
+        transformers = framework("transformers")
+        framework("accelerate")
+        model = Model()
+        arguments = transformers.TrainingArguments(output_dir=str(self.folder / "out"), num_train_epochs=1, report_to=[],
+                                                   use_cpu=True, save_strategy="no", disable_tqdm=True)
+        transformers.Trainer(model, arguments, train_dataset=diesel.Dataset(self.path), data_collator=collate).train()
+        self.assertEqual(sorted(model.seen), self.all)
+
+    # torchdata, torchmetrics
+
+    def test_stateful_data_loader(self):
+        framework("torchdata")
+        stateful = framework("torchdata.stateful_dataloader")
+        dataset = diesel.Dataset(self.path)
+
+        def loader():
+            return stateful.StatefulDataLoader(dataset, 8, sampler=diesel.ChunkShuffleSampler(dataset, seed=2), num_workers=2)
+
+        whole = [keys(data) for data, _ in loader()]
+        first = loader()
+        batches = iter(first)
+        head, state = [keys(next(batches)[0]) for _ in range(5)], first.state_dict()
+        resumed = loader()
+        resumed.load_state_dict(state)
+        self.assertEqual(head + [keys(data) for data, _ in resumed], whole)
+        self.assertEqual(sorted(key for batch in whole for key in batch), self.all)
+
+    def test_torchmetrics(self):
+        torchmetrics = framework("torchmetrics")
+        metric = torchmetrics.MeanMetric()
+        for _, labels in self.loader():
+            metric.update(labels.float())
+        self.assertAlmostEqual(float(metric.compute()), (N_CLASSES - 1) / 2, places=5)
+
+
+def lightning_trainer(**options):
+    import lightning
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model, self.epochs, self.validated = Model(), [], []
+
+        def training_step(self, batch, _):
+            return self.model(*batch)["loss"]
+
+        def on_train_epoch_end(self):
+            self.epochs.append(self.model.seen)
+            self.model.seen = []
+
+        def validation_step(self, batch, _):
+            self.validated += keys(batch[0])
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.01)
+
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    return Module(), lightning.Trainer(accelerator="cpu", max_epochs=2, logger=False, enable_checkpointing=False,
+                                       enable_progress_bar=False, enable_model_summary=False, **options)
+
+
+def accelerate_rank(path):
+    import accelerate
+    accelerator = accelerate.Accelerator(cpu=True)
+    loader = accelerator.prepare(diesel.DataLoader(path, 8, True, seed=1))
+    return [key for data, _ in loader for key in keys(data)]
+
+
+def lightning_rank(path):
+    model, trainer = lightning_trainer(devices=2, strategy="ddp")
+    trainer.fit(model, diesel.DataLoader(path, 8, True, seed=1))
+    return model.epochs
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1] in ("accelerate", "lightning"):
+        print(json.dumps({"accelerate": accelerate_rank, "lightning": lightning_rank}[sys.argv[1]](sys.argv[2])))
+    else:
+        unittest.main()

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Samples by number, and the order of a session without one, against what sessions deliver. */
+#include "node.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <unistd.h>
+
+#define N_SAMPLES 61
+#define ERROR     256
+
+static struct diesel_dataset *open_dataset(const struct node *node, const char *path)
+{
+	struct diesel_dataset *d;
+	char error[ERROR];
+
+	if (diesel_dataset_open(path, node->socket, &d, error, sizeof(error)) < 0)
+		fail_msg("%s", error);
+	return d;
+}
+
+/* Compares each batch of an epoch with the order, and each sample with what is read by its number. */
+static void compare_epoch(struct diesel_dataset *d, const struct diesel_session_options *options)
+{
+	struct diesel_session *s;
+	struct diesel_order *order;
+	struct diesel_batch b;
+	uint64_t *samples, n = 0;
+	char error[ERROR];
+	int r;
+
+	assert_int_equal(diesel_session_open(d, options, &s, error, sizeof(error)), 0);
+	assert_int_equal(diesel_order_new(d, options, &order, error, sizeof(error)), 0);
+	assert_int_equal(diesel_order_n_batches(order), diesel_session_n_batches(s));
+	samples = calloc(diesel_order_max_batch(order), sizeof(*samples));
+	while ((r = diesel_session_next(s, &b)) == 0) {
+		uint32_t count;
+
+		assert_int_equal(diesel_order_batch(order, n++, samples, &count), 0);
+		assert_int_equal(count, b.n_items);
+		for (uint32_t i = 0; i < count; i++) {
+			struct diesel_sample_info info;
+			uint8_t data[256];
+
+			assert_int_equal(samples[i], b.items[i].sample);
+			assert_int_equal(diesel_dataset_sample(d, samples[i], &info), 0);
+			assert_int_equal(info.bytes, b.items[i].bytes);
+			assert_int_equal(info.label, b.labels[i]);
+			assert_int_equal(diesel_dataset_read(d, samples[i], data, sizeof(data), error, ERROR),
+					 0);
+			assert_true(is_sample(data, info.bytes, samples[i]));
+		}
+		diesel_batch_release(b.lease);
+	}
+	assert_int_equal(r, 1);
+	assert_int_equal(n, diesel_order_n_batches(order));
+	assert_int_equal(diesel_order_batch(order, n, samples, &(uint32_t){0}), -ERANGE);
+	free(samples);
+	diesel_order_free(order);
+	diesel_session_close(s);
+}
+
+static void test_it_is_what_sessions_deliver(void **state)
+{
+	static const struct dataset_plan plan = {
+	    .n_samples = N_SAMPLES, .bytes = 64, .spread = 128, .n_a_chunk = 7};
+	static const struct diesel_session_options options[] = {
+	    {.world = 1, .batch = 8, .stride = 1, .window_chunks = 1},
+	    {.world = 1, .batch = 8, .stride = 1, .window_chunks = 2, .flags = DIESEL_SHUFFLE, .seed = 3},
+	    {.world = 3,
+	     .rank = 2,
+	     .batch = 4,
+	     .stride = 1,
+	     .window_chunks = 3,
+	     .flags = DIESEL_SHUFFLE,
+	     .epoch = 5},
+	    {.world = 60, .rank = 7, .batch = 1, .stride = 1, .window_chunks = 1, .flags = DIESEL_SHUFFLE},
+	    {.world = 2,
+	     .rank = 1,
+	     .batch = 9,
+	     .stride = 1,
+	     .window_chunks = 100,
+	     .flags = DIESEL_SHUFFLE | DIESEL_DROP_LAST},
+	};
+	char *path = make_dataset(*state, "data", &plan);
+	struct node node = {0};
+	struct diesel_dataset *d;
+
+	node_start(&node, *state);
+	d = open_dataset(&node, path);
+	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+		compare_epoch(d, &options[i]);
+	diesel_dataset_close(d);
+	node_stop(&node);
+	free(path);
+}
+
+/* The daemon is asked for nothing once the dataset is open. */
+static void test_without_the_daemon(void **state)
+{
+	static const struct dataset_plan plan = {.n_samples = N_SAMPLES, .bytes = 64, .n_a_chunk = 7};
+	char *path = make_dataset(*state, "data", &plan);
+	struct node node = {0};
+	struct diesel_dataset *d;
+	int64_t labels[N_SAMPLES];
+	uint8_t data[64];
+
+	node_start(&node, *state);
+	d = open_dataset(&node, path);
+	node_stop(&node);
+	assert_int_equal(diesel_dataset_labels(d, labels), 0);
+	for (uint64_t i = 0; i < N_SAMPLES; i++) {
+		assert_int_equal(labels[i], 0);
+		assert_int_equal(diesel_dataset_read(d, i, data, sizeof(data), NULL, 0), 0);
+		assert_true(is_sample(data, sizeof(data), i));
+	}
+	diesel_dataset_close(d);
+	free(path);
+}
+
+static void fails(struct diesel_dataset *d, uint64_t sample, size_t size, int code, const char *says)
+{
+	char error[ERROR] = "";
+	uint8_t data[64];
+
+	assert_int_equal(diesel_dataset_read(d, sample, data, size, error, sizeof(error)), code);
+	if (!strstr(error, says))
+		fail_msg("\"%s\" does not say: %s", error, says);
+}
+
+static void test_what_cannot_be_read_is_named(void **state)
+{
+	static const struct dataset_plan plan = {.n_samples = N_SAMPLES, .bytes = 64, .n_a_chunk = N_SAMPLES};
+	char *path = make_dataset(*state, "data", &plan), *pattern = path_in(path, "chunks/*.chunk");
+	struct node node = {0};
+	struct diesel_dataset *d;
+	char half[1 << 16];
+	glob_t found;
+	int fd;
+
+	node_start(&node, *state);
+	d = open_dataset(&node, path);
+	node_stop(&node);
+	fails(d, N_SAMPLES, 64, -ERANGE, "has no sample 61");
+	fails(d, 0, 63, -EINVAL, "c/00000");
+	assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+	assert_int_equal(chmod(found.gl_pathv[0], 0600), 0);
+	fd = open(found.gl_pathv[0], O_RDWR);
+	memset(half, 0xff, sizeof(half));
+	assert_true(pwrite(fd, half, sizeof(half), lseek(fd, 0, SEEK_END) / 2) > 0);
+	close(fd);
+	fails(d, N_SAMPLES - 1, 64, -EBADMSG, "sample 'c/00060'");
+	assert_int_equal(unlink(found.gl_pathv[0]), 0);
+	fails(d, 0, 64, -ENOENT, ".chunk");
+	globfree(&found);
+	diesel_dataset_close(d);
+	free(pattern);
+	free(path);
+}
+
+static void test_orders_that_no_session_has(void **state)
+{
+	static const struct dataset_plan plan = {.n_samples = N_SAMPLES, .bytes = 64, .n_a_chunk = 7};
+	static const struct diesel_session_options options[] = {
+	    {.world = 1, .batch = 8},
+	    {.world = 0, .batch = 8, .window_chunks = 1},
+	    {.world = 1, .rank = 1, .batch = 8, .window_chunks = 1},
+	    {.world = 1, .batch = 0, .window_chunks = 1},
+	    {.world = N_SAMPLES + 1, .batch = 1, .window_chunks = 1},
+	};
+	char *path = make_dataset(*state, "data", &plan);
+	struct node node = {0};
+	struct diesel_dataset *d;
+
+	node_start(&node, *state);
+	d = open_dataset(&node, path);
+	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+		struct diesel_order *order;
+		char error[ERROR];
+
+		assert_int_equal(diesel_order_new(d, &options[i], &order, error, sizeof(error)), -EINVAL);
+		assert_non_null(strstr(error, path));
+	}
+	diesel_dataset_close(d);
+	node_stop(&node);
+	free(path);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    CASE(test_it_is_what_sessions_deliver),
+	    CASE(test_without_the_daemon),
+	    CASE(test_what_cannot_be_read_is_named),
+	    CASE(test_orders_that_no_session_has),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

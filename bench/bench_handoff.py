@@ -10,6 +10,7 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 
 import support
 from serving import Daemon, pack
@@ -45,10 +46,13 @@ def stock_python():
 
 
 def run(argv):
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{' '.join(map(str, argv[:3]))}: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:  # no pipes: processes are left behind
+        done = subprocess.run(argv, stdout=out, stderr=error, check=False, timeout=300)
+        out.seek(0)
+        error.seek(0)
+        if done.returncode:
+            sys.exit(f"{' '.join(map(str, argv[:3]))}: {(error.read().strip().splitlines() or ['?'])[-1]}")
+        return json.loads(out.read().strip().splitlines()[-1])
 
 
 def files(folder, n, size):

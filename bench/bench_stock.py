@@ -21,7 +21,7 @@ import time
 
 import support
 from serving import Daemon, pack
-from stock_python import Pythons
+from peers.stock_python import Pythons
 
 POINTS = 3.0
 SEEN = 0.95  # share of a short job that is to be recorded

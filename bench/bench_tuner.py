@@ -21,7 +21,7 @@ import bed as testbed
 import judge
 import support
 import sweep
-import tensorflow_job
+from peers import tensorflow_job
 import timeline
 from scenarios import SCENARIOS
 

@@ -15,7 +15,7 @@ import bed as testbed
 import support
 from bed import MIB, RECORD_BYTES
 from climber import Climber
-from tensorflow_job import TensorflowJob
+from peers.tensorflow_job import TensorflowJob
 
 STEADY_S = 12.0     # the end of each phase, in which steady throughput is measured
 SAMPLE_S = 0.5      # of knobs and CPU

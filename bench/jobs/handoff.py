@@ -6,6 +6,7 @@ the trainer. Ways: diesel (a transform in a worker of diesel_loader), torch (a w
 and a file in /dev/shm for each tensor), spdl (iterate_in_subprocess with a pool of shared-memory segments), spdl-queue (the
 same without one)."""
 import json
+import multiprocessing
 import os
 import resource
 import sys
@@ -65,8 +66,9 @@ def spdl(dataset, n, arena=True):
     import functools
 
     from spdl.pipeline import SharedMemorySegmentPool, iterate_in_subprocess
+    multiprocessing.set_start_method("spawn")  # its pool takes its locks from the default
     pool = SharedMemorySegmentPool(BYTES + (1 << 20), AHEAD + 2) if arena else None
-    return iterate_in_subprocess(functools.partial(Source, n), buffer_size=AHEAD, arena=pool, mp_context="fork")
+    return iterate_in_subprocess(functools.partial(Source, n), buffer_size=AHEAD, arena=pool)
 
 
 def spdl_queue(dataset, n):

@@ -20,8 +20,8 @@ import sys
 import time
 
 import support
-from serving import Daemon, pack
 from peers.stock_python import Pythons
+from serving import Daemon, pack
 
 POINTS = 3.0
 SEEN = 0.95  # share of a short job that is to be recorded

@@ -21,8 +21,8 @@ import bed as testbed
 import judge
 import support
 import sweep
-from peers import tensorflow_job
 import timeline
+from peers import tensorflow_job
 from scenarios import SCENARIOS
 
 ROUNDS, PEER_ROUNDS = 2, 1

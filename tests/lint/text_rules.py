@@ -36,7 +36,7 @@ OWNERS = {
     "term.h": ("ui",),
     "uthash.h": ("bpf/collect",),
     "uv.h": ("daemon",),
-    "xxhash.h": ("dataset/chunk",),
+    "xxhash.h": ("dataset/checksum",),
     "zlib.h": ("reports/trace",),
     "zstd.h": ("analyzer/trace", "ui/replay"),
 }

@@ -2,9 +2,9 @@
 /* Samples by number, and the order of a session without one, against what sessions deliver. */
 #include "node.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <unistd.h>
 
 #define N_SAMPLES 61
@@ -129,14 +129,29 @@ static void fails(struct diesel_dataset *d, uint64_t sample, size_t size, int co
 		fail_msg("\"%s\" does not say: %s", error, says);
 }
 
+static char *only_chunk(const char *dataset)
+{
+	char *folder = path_in(dataset, "chunks"), *path = NULL;
+	DIR *dir = opendir(folder);
+
+	assert_non_null(dir);
+	for (const struct dirent *e; (e = readdir(dir));) {
+		if (e->d_name[0] != '.')
+			path = path_in(folder, e->d_name);
+	}
+	closedir(dir);
+	free(folder);
+	assert_non_null(path);
+	return path;
+}
+
 static void test_what_cannot_be_read_is_named(void **state)
 {
 	static const struct dataset_plan plan = {.n_samples = N_SAMPLES, .bytes = 64, .n_a_chunk = N_SAMPLES};
-	char *path = make_dataset(*state, "data", &plan), *pattern = path_in(path, "chunks/*.chunk");
+	char *path = make_dataset(*state, "data", &plan), *chunk = only_chunk(path);
 	struct node node = {0};
 	struct diesel_dataset *d;
 	char half[1 << 16];
-	glob_t found;
 	int fd;
 
 	node_start(&node, *state);
@@ -144,18 +159,16 @@ static void test_what_cannot_be_read_is_named(void **state)
 	node_stop(&node);
 	fails(d, N_SAMPLES, 64, -ERANGE, "has no sample 61");
 	fails(d, 0, 63, -EINVAL, "c/00000");
-	assert_int_equal(glob(pattern, 0, NULL, &found), 0);
-	assert_int_equal(chmod(found.gl_pathv[0], 0600), 0);
-	fd = open(found.gl_pathv[0], O_RDWR);
+	assert_int_equal(chmod(chunk, 0600), 0);
+	fd = open(chunk, O_RDWR);
 	memset(half, 0xff, sizeof(half));
 	assert_true(pwrite(fd, half, sizeof(half), lseek(fd, 0, SEEK_END) / 2) > 0);
 	close(fd);
 	fails(d, N_SAMPLES - 1, 64, -EBADMSG, "sample 'c/00060'");
-	assert_int_equal(unlink(found.gl_pathv[0]), 0);
+	assert_int_equal(unlink(chunk), 0);
 	fails(d, 0, 64, -ENOENT, ".chunk");
-	globfree(&found);
 	diesel_dataset_close(d);
-	free(pattern);
+	free(chunk);
 	free(path);
 }
 

@@ -2,6 +2,7 @@
 #include "client/transport.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -191,7 +192,10 @@ int transport_hello(struct transport *t, struct error *err)
 	request.hello.version = WIRE_VERSION;
 	int r = transport_call(t, &request, NULL, 0, WIRE_HELLO_REPLY, &reply, NULL, err);
 
-	if (r == -EPROTO) /* the daemon's line has its version */
-		error_prefix(err, "client " DIESEL_VERSION);
+	if (r == -EPROTO && err) { /* the daemon's line has its own version */
+		size_t used = strlen(err->text);
+
+		snprintf(err->text + used, sizeof(err->text) - used, " (the client is " DIESEL_VERSION ")");
+	}
 	return r;
 }

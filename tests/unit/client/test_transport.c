@@ -115,7 +115,7 @@ static void test_another_protocol_is_said_with_both_versions(void **state)
 	strcpy(m.error.text, "dieseld 9.9 speaks protocol 9");
 	assert_int_equal(transport_send(p->daemon, &m, NULL, 0), 0);
 	assert_int_equal(transport_hello(&p->transport, &err), -EPROTO);
-	assert_string_equal(err.text, "client " DIESEL_VERSION ": dieseld 9.9 speaks protocol 9");
+	assert_string_equal(err.text, "dieseld 9.9 speaks protocol 9 (the client is " DIESEL_VERSION ")");
 }
 
 static void test_a_late_reply_is_no_answer(void **state)

@@ -5,11 +5,11 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/pidfd.h>
 
 #include "lib/cgroup.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
+#include "lib/kernel_calls.h"
 #include "analyzer/source.h"
 #include "lib/sorted.h"
 
@@ -23,7 +23,7 @@ int record_roots_add(struct record_roots *roots, pid_t tgid, struct error *err)
 	roots->fds = fds ? fds : roots->fds;
 	if (!tgids || !fds)
 		return error_set(err, -ENOMEM, "no memory for the job's processes");
-	fd = pidfd_open(tgid, 0);
+	fd = kernel_pidfd_open(tgid);
 	if (fd < 0 && errno != ESRCH)
 		return error_errno(err, -errno, "cannot watch process %d", (int)tgid);
 	roots->tgids[roots->n] = tgid;

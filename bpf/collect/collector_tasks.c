@@ -5,10 +5,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/pidfd.h>
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/kernel_calls.h"
 #include "probes.h"
 #include "recorder.skel.h"
 
@@ -46,7 +46,7 @@ int collector_walk(struct collector *collector, struct bpf_program *program)
 
 bool collector_has(const struct collector *collector, pid_t tgid)
 {
-	_cleanup_(closep) int fd = pidfd_open(tgid, 0);
+	_cleanup_(closep) int fd = kernel_pidfd_open(tgid);
 	const struct bpf_map *map = collector->recorder->maps.members;
 	_cleanup_(freep) void *value = malloc(bpf_map__value_size(map));
 

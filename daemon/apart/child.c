@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "lib/cleanup.h"
+#include "lib/kernel_calls.h"
 
 static void ignore_signals(void)
 {
@@ -33,7 +34,7 @@ pid_t child_fork(const char *what, void (*run)(int fd), int *ret_fd, struct erro
 	if (pid < 0)
 		return error_errno(err, -errno, "cannot fork %s", what);
 	if (pid == 0) {
-		if (dup2(theirs, CHILD_FD) < 0 || close_range(CHILD_FD + 1, UINT32_MAX, 0) < 0)
+		if (dup2(theirs, CHILD_FD) < 0 || kernel_close_range(CHILD_FD + 1, UINT32_MAX) < 0)
 			_exit(1);
 		ignore_signals();
 		run(CHILD_FD);

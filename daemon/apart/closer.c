@@ -12,6 +12,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
+#include "lib/kernel_calls.h"
 
 #define QUIET_MS   1000
 #define GATHER_MAX 512
@@ -64,10 +65,10 @@ static void keep_only(int a, int b)
 	unsigned low = (unsigned)(a < b ? a : b), high = (unsigned)(a < b ? b : a);
 
 	if (low > STDERR_FILENO + 1)
-		close_range(STDERR_FILENO + 1, low - 1, 0);
+		(void)kernel_close_range(STDERR_FILENO + 1, low - 1);
 	if (high > low + 1)
-		close_range(low + 1, high - 1, 0);
-	close_range(high + 1, UINT32_MAX, 0);
+		(void)kernel_close_range(low + 1, high - 1);
+	(void)kernel_close_range(high + 1, UINT32_MAX);
 }
 
 /* Leaves the last reference to a process of no parent, which ends when this one has closed its own. Linux

@@ -16,6 +16,7 @@
 #include "lib/capabilities.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
+#include "lib/kernel_calls.h"
 #include "opener.h"
 #include "reader.h"
 
@@ -68,7 +69,7 @@ static void nursery_run(int fd)
 			if (theirs != HELPER_FD && dup2(theirs, HELPER_FD) < 0)
 				_exit(1);
 			close(fd);
-			close_range(HELPER_FD + 1, UINT32_MAX, 0);
+			(void)kernel_close_range(HELPER_FD + 1, UINT32_MAX);
 			helper_run((enum nursery_kind)order.kind);
 		}
 		close(theirs);

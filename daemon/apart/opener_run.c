@@ -5,12 +5,12 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "client/transport.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
+#include "lib/kernel_calls.h"
 #include "lib/sandbox.h"
 #include "opener_message.h"
 
@@ -33,7 +33,7 @@ static void say_failed(int socket, const struct error *err, int code)
 static int say_started(int socket)
 {
 	struct opener_reply reply = {.type = OPENER_STARTED};
-	int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	int pidfd = kernel_pidfd_open(getpid());
 
 	return pidfd < 0 ? -errno : say(socket, &reply, &pidfd, 1);
 }

@@ -3,11 +3,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/kernel_calls.h"
 #include "lib/proc.h"
 
 /* How far a worker may be below its trainer: a fork server may be between them, or a wrapper script. */
@@ -98,7 +98,7 @@ static void on_process(uv_poll_t *poll, int status, int events)
 /* Notices the end of the process, so that its number is not taken for another process's. */
 static void watch_process(struct job *j)
 {
-	j->pidfd = j->pid > 0 ? (int)syscall(SYS_pidfd_open, (pid_t)j->pid, 0) : -1;
+	j->pidfd = j->pid > 0 ? kernel_pidfd_open((pid_t)j->pid) : -1;
 	if (j->pidfd < 0 || uv_poll_init(j->owner->loop, &j->process, j->pidfd) < 0) {
 		closep(&j->pidfd);
 		j->pidfd = -1;

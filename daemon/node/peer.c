@@ -3,8 +3,9 @@
 
 #include <errno.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
+
+#include "lib/kernel_calls.h"
 
 #ifndef SO_PEERPIDFD /* Linux 6.5; older C libraries lack the name */
 #define SO_PEERPIDFD 77
@@ -22,7 +23,7 @@ static int by_number(int socket)
 		return -errno;
 	if (peer.pid <= 0)
 		return -EOPNOTSUPP;
-	fd = (int)syscall(SYS_pidfd_open, peer.pid, 0);
+	fd = kernel_pidfd_open(peer.pid);
 	return fd < 0 ? -errno : fd;
 }
 

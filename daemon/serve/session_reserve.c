@@ -119,6 +119,6 @@ void session_give_up(struct session *s, int reason, uint64_t bytes)
 		snprintf(text, sizeof(text),
 			 "dieseld gets no memory for a chunk (%s): raise its limit of open files "
 			 "(LimitNOFILE=) or of memory",
-			 strerrordesc_np(-reason));
+			 strerror(-reason));
 	batch_fail(&s->head, reason, text);
 }

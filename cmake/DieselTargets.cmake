@@ -56,7 +56,7 @@ function(diesel_program name)
   add_executable(${name} ${arg_SOURCES})
   target_compile_options(${name} PRIVATE ${DIESEL_WARNINGS})
   target_link_libraries(${name} PRIVATE ${arg_USES})
-  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
 endfunction()
 
 # pkg-config packages as imported targets: diesel_pkg(uv libuv) makes PkgConfig::uv.

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# Read by loader.sh and tools.sh, in the root of the tree: tools from PyPI in an environment of their own, and compilers for older
+# C libraries. What this machine's compiler makes needs this machine's C library; zig knows the headers and symbols of older ones.
+work=$PWD/build/wheel
+machine=$(uname -m)
+
+say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
+die() { printf 'wheel: %s\n' "$*" >&2; exit 1; }
+
+# quietly LOG COMMAND ...: what it says is shown only if it fails, and then the end. In a function, && it is that ends at a failure.
+quietly() {
+	local log=$work/$1
+	shift
+	"$@" >"$log" 2>&1 || die "$(tail -5 "$log"; echo "the rest is in $log")"
+}
+
+install_tools() {
+	python3 -m venv --clear "$work/env" &&
+		"$work/env/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: --requirement "$1" &&
+		cp "$1" "$work/installed.txt"
+}
+
+# compiler GLIBC: sets CC.
+compiler() {
+	mkdir -p "$work"
+	if ! cmp -s packaging/wheel/requirements.txt "$work/installed.txt"; then
+		say "installing the tools of packaging/wheel/requirements.txt"
+		quietly install.log install_tools packaging/wheel/requirements.txt
+	fi
+	CC=$work/cc-$1
+	printf '#!/bin/sh\nexec "%s" -m ziglang cc -target %s-linux-gnu.%s "$@"\n' "$work/env/bin/python" "$machine" "$1" >"$CC"
+	chmod +x "$CC"
+	unset CFLAGS LDFLAGS CMAKE_ARGS
+	export CC PATH=$work/env/bin:$PATH ZIG_GLOBAL_CACHE_DIR=$work/zig ZIG_LOCAL_CACHE_DIR=$work/zig
+}
+
+# check GLIBC WHEEL: makes sure that the wheel needs no newer C library and nothing else, and has its name say so. Sets wheel.
+check() {
+	local platform=manylinux_${1/./_}_$machine
+	say "checking, as $platform"
+	quietly audit.log auditwheel repair --plat "$platform" --only-plat --wheel-dir "$work/checked" "$2"
+	wheel=$work/checked/$(basename "${2%-*}")-$platform.whl
+	rm -rf "$work/tried"
+	python3 -m venv "$work/tried"
+	"$work/tried/bin/pip" install --quiet --disable-pip-version-check --no-index "$wheel"
+}
+
+# deliver FOLDER FILE ...
+deliver() {
+	local folder
+	folder=$(realpath -m "$1")
+	shift
+	mkdir -p "$folder"
+	cp "$@" "$folder"
+	printf "$folder/%s\n" "${@##*/}"
+}

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes a wheel of the four programs for any distribution with the C library below or a newer one: what they use beside it is linked
+# statically, from Debian's archives. One of these cannot be: Debian's libmicrohttpd speaks HTTPS, by libraries that have no static
+# archive, so it is built from Debian's source without.
+#
+#     packaging/wheel/tools.sh [FOLDER]      default: build/wheel/dist
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+# shellcheck source=packaging/wheel/common.sh
+. packaging/wheel/common.sh
+glibc=2.31 # as in Debian 11 and Ubuntu 20.04
+# Newer distributions' archives need their C library.
+grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release || die "the programs can be made for others only on Debian 12"
+
+packages='libbpf-dev libelf-dev libinih-dev libjansson-dev libncurses-dev libsqlite3-dev libssl-dev liburing-dev libuv1-dev
+	libxxhash-dev libzstd-dev uthash-dev zlib1g-dev'
+root=$work/root
+
+# Headers and archives of the packages, and nothing else of this machine.
+make_root() {
+	local package file place
+	rm -rf "$root"
+	mkdir -p "$root"/{include,lib/pkgconfig,licenses}
+	for package in $packages; do
+		for file in $(dpkg -L "$package"); do
+			place=${file#/usr/include/}
+			case $file in
+			/usr/include/*.h) install -D -m 644 "$file" "$root/include/${place#"$machine"-linux-gnu/}" ;;
+			*.a) cp "$file" "$root/lib" ;;
+			esac
+		done
+		install -m 644 "/usr/share/doc/$package/copyright" "$root/licenses/$package.txt"
+	done
+	mv "$root/lib/libuv_a.a" "$root/lib/libuv.a"
+	cp /usr/share/common-licenses/{Apache-2.0,GPL-2,GPL-3,LGPL-2.1,LGPL-3} "$root/licenses"
+}
+
+# describe MODULE LIBRARY ...: as the CMake files ask pkg-config for it.
+describe() {
+	printf 'Name: %s\nDescription: static\nVersion: %s\nCflags: -I%s\nLibs: -L%s' "$1" "$(pkg-config --modversion "$1")" \
+		"$root/include" "$root/lib" >"$root/lib/pkgconfig/$1.pc"
+	printf ' -l%s' "${@:2}" >>"$root/lib/pkgconfig/$1.pc"
+}
+
+make_microhttpd() (
+	list=$work/apt
+	lists=(-o Dir::Etc::SourceList="$list/sources.list" -o Dir::Etc::SourceParts="$list/parts"
+		-o Dir::State::Lists="$list/lists" -o Dir::Cache="$list/cache" -o APT::Sandbox::User=root)
+	rm -rf "$work/microhttpd"
+	mkdir -p "$list"/{parts,lists/partial,cache} "$work/microhttpd"
+	sed -n 's/^deb /deb-src /p' /etc/apt/sources.list >"$list/sources.list"
+	sed 's/^Types:.*/Types: deb-src/' /etc/apt/sources.list.d/debian.sources >"$list/parts/debian.sources"
+	apt-get "${lists[@]}" update && cd "$work/microhttpd" && apt-get "${lists[@]}" source libmicrohttpd && cd libmicrohttpd-*/ &&
+		CFLAGS='-O2 -fPIC' ./configure --prefix="$root" --disable-https --disable-shared --disable-curl --disable-doc \
+			--disable-examples --disable-nls &&
+		make -C src/include install && make -C src/microhttpd install && make install-pkgconfigDATA &&
+		cp COPYING "$root/licenses/libmicrohttpd.txt"
+)
+
+compiler "$glibc"
+say "collecting static archives"
+make_root
+describe libbpf bpf elf z
+describe libcrypto crypto
+describe libelf elf z
+describe inih inih
+describe jansson jansson
+describe libuv uv
+describe liburing uring
+describe libxxhash xxhash
+describe libzstd zstd
+describe ncursesw ncursesw tinfo
+describe sqlite3 sqlite3
+describe zlib z
+say "building libmicrohttpd"
+quietly microhttpd.log make_microhttpd
+
+say "building the programs"
+project=$work/project
+rm -rf "$project" "$work/tools"
+mkdir "$project"
+cp packaging/wheel/tools.toml "$project/pyproject.toml"
+cp -r CMakeLists.txt README.md LICENSE LICENSES "$root/licenses" "$project"
+export PKG_CONFIG_LIBDIR=$root/lib/pkgconfig
+quietly tools.log python -m build --wheel --outdir "$work/tools" -C cmake.source-dir="$PWD" \
+	-C cmake.define.CMAKE_LIBRARY_ARCHITECTURE="$machine-linux-gnu" "$project"
+check "$glibc" "$work"/tools/*.whl
+for program in diesel-analyze diesel-top dieselctl dieseld; do
+	"$work/tried/bin/$program" --version >&2
+done
+deliver "${1:-$work/dist}" "$wheel"

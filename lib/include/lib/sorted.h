@@ -7,12 +7,13 @@
 #include <stdint.h>
 
 /*
- * Counts how many of n things in order lie before some point. is_before is an expression of the index i; it
- *must be true for the first ones and false for all others. The result is also the index of the first thing
- *that is not before the point, or n if there is none.
+ * Counts how many of n things in order lie before some point. is_before is an expression of the index i, true
+ * for the first things and false for all others. The result is also the index of the first thing that is not
+ * before the point, or n if there is none.
  *
  *	sorted_count(n_steps, i, steps[i].end_ns <= at_ns)	steps that ended by then
  */
+/* NOLINTBEGIN(bugprone-macro-parentheses): i is a name that the macro declares. */
 #define sorted_count(n, i, is_before)                                                                        \
 	({                                                                                                   \
 		size_t low_ = 0, high_ = (n);                                                                \
@@ -27,6 +28,7 @@
 		}                                                                                            \
 		low_;                                                                                        \
 	})
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 /* Which of n sorted things, n > 0, is the 95th percentile, by nearest rank: the first one that 95 % of them
  * do not exceed. It is the last one of fewer than 20. */

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training loops of frameworks with diesel_loader.torch.DataLoader: every sample once an epoch, with its bytes.
 
-Each case is skipped where its framework is not installed."""
+Each case is skipped where its framework is not installed, as in Debian's Python: run it with one that has them."""
 import contextlib
 import importlib
+import importlib.util
 import json
 import logging
 import os
@@ -27,6 +28,10 @@ try:
     import diesel_loader.torch as diesel
 except ImportError as error:
     support.skip(f"needs {error.name}")
+
+FRAMEWORKS = ("accelerate", "lightning", "transformers", "torchdata", "torchmetrics")
+if not any(importlib.util.find_spec(name) for name in FRAMEWORKS):
+    support.skip(f"needs one of {', '.join(FRAMEWORKS)}, which are on PyPI")
 
 N_CLASSES, PER_CLASS, EQUAL = 3, 41, 64
 N = N_CLASSES * PER_CLASS

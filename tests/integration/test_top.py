@@ -222,7 +222,8 @@ class Top(OnTerminal):
         t = self.open(f"{TOP} --node -d 0.5 -p {self.pid}")
         t.wait("STEP/S")
         t.tmux("resize-window", "-x", "200", "-y", "50")
-        shown = t.wait("LAST DECISION")
+        # The width may be seen before the height.
+        shown = t.wait(r"(?s)\A(?=.*LAST DECISION)([^\n]*\n){49}[^\n]*\S")
         self.assertEqual(len(shown.rstrip("\n").split("\n")), 50)
         t.tmux("resize-window", "-x", "30", "-y", "5")
         t.wait("too small")

@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 import support
+from peers.stock_python import Pythons
 from serving import Daemon, pack
 
 N = int(os.environ.get("DIESEL_BENCH_ARRAYS", 150))
@@ -38,13 +39,6 @@ print(times[len(times) // 2] / 1000)
 """
 
 
-def stock_python():
-    for path in os.environ.get("DIESEL_STOCK_PYTHON", "").split(":"):
-        if path and subprocess.run([path, "-c", "import torch, spdl.pipeline"], capture_output=True, check=False).returncode == 0:
-            return path
-    return support.skip("needs a Python with torch and spdl from PyPI: name it by DIESEL_STOCK_PYTHON")
-
-
 def run(argv):
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:  # no pipes: processes are left behind
         done = subprocess.run(argv, stdout=out, stderr=error, check=False, timeout=300)
@@ -62,7 +56,7 @@ def files(folder, n, size):
 
 
 def main():
-    python, raw, figures = stock_python(), [], {}
+    python, raw, figures = Pythons([]).for_job("torch spdl")[0], [], {}
     with support.Scratch() as folder:
         files(folder / "numbers", N, 4)
         files(folder / "small", 4096, 64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pythons with stock packages from PyPI, for bench_stock.py: those that are named, or an environment that is made in build/."""
+"""Pythons with stock packages from PyPI, for bench_stock.py and bench_handoff.py: those that are named, or an environment that is made in build/."""
 import json
 import os
 import subprocess
@@ -8,14 +8,14 @@ import sys
 import support
 
 ENVIRONMENT = support.ROOT / "build" / "peers" / "stock"
-PACKAGES = ("torch", "transformers", "accelerate", "datasets", "lightning", "scikit-learn", "jax")
+PACKAGES = ("torch", "transformers", "accelerate", "datasets", "lightning", "scikit-learn", "jax", "spdl")
 LOOK = """
 import importlib.metadata, importlib.util, json, sys
 names = {"sklearn": "scikit-learn"}
 found = {n: importlib.metadata.version(names.get(n, n)) for n in sys.argv[1:] if importlib.util.find_spec(n)}
 print(json.dumps({"python": "%d.%d" % sys.version_info[:2], "found": found}))
 """
-MODULES = ("torch", "transformers", "accelerate", "datasets", "lightning", "sklearn", "jax", "numpy")
+MODULES = ("torch", "transformers", "accelerate", "datasets", "lightning", "sklearn", "jax", "numpy", "spdl")
 
 
 class Pythons:

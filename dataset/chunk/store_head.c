@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "dataset/chunk_id.h"
 #include "lib/cleanup.h"

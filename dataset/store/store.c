@@ -4,7 +4,6 @@
 #include <errno.h>
 
 #include "dataset/chunk_id.h"
-#include "lib/cleanup.h"
 
 int store_open(const char *dataset_path, bool create, struct store **ret, struct error *err)
 {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The order of dieseld as samplers of torch.utils.data."""
+import itertools
 import os
 
 import torch.distributed
@@ -69,14 +70,12 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
         return len(self.dataset)
 
     def batches(self):
-        """The numbers of this rank's samples, batch by batch."""
+        """The numbers of this rank's samples, batch by batch, in the epoch that it is now."""
         order = self._order()
-        for k in range(len(order)):
-            yield order.batch(k)
+        return (order.batch(k) for k in range(len(order)))
 
     def __iter__(self):
-        for batch in self.batches():
-            yield from batch
+        return itertools.chain.from_iterable(self.batches())
 
     def __len__(self):
         return self.num_samples

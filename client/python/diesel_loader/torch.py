@@ -2,7 +2,6 @@
 """A PyTorch DataLoader over a dataset that dieseld serves."""
 import copy
 import functools
-import itertools
 import operator
 import os
 import warnings
@@ -181,8 +180,9 @@ class DataLoader(torch.utils.data.DataLoader):
             options["pin_memory_device"] = pin_memory_device
         if not in_order and "in_order" in torch.utils.data.DataLoader.__init__.__kwdefaults__:
             options["in_order"] = in_order
+        own = _OwnSampler(dataset, self)
         if sampler is None and batch_sampler is None:
-            sampler = _OwnSampler(dataset, self)
+            sampler = own
         if not options["collate_fn"] and not dataset.equal_bytes and not (dataset.loader or dataset.transform):
             options["collate_fn"] = _collate_ragged if batch_size is not None or batch_sampler is not None else None
         with warnings.catch_warnings():
@@ -190,7 +190,7 @@ class DataLoader(torch.utils.data.DataLoader):
                 warnings.filterwarnings("ignore", "This DataLoader will create")
             super().__init__(dataset, batch_size, False, sampler, batch_sampler, workers, **options)
         if self._served:  # past the guard of attributes that must not change
-            object.__setattr__(self, "batch_sampler", ChunkBatchSampler(_OwnSampler(dataset, self)))
+            object.__setattr__(self, "batch_sampler", ChunkBatchSampler(own))
 
     @property
     def seed(self):
@@ -210,11 +210,15 @@ class DataLoader(torch.utils.data.DataLoader):
     @property
     def world_size(self):
         """How many ranks share the dataset, as it is known now."""
-        given = self._given or (self._theirs.ranks if self._theirs else None)
-        return given[1] if given else membership.world_size(os.environ, group())
+        told = self._told_ranks()
+        return told[1] if told else membership.world_size(os.environ, group())
+
+    def _told_ranks(self):
+        """By argument or by the sampler; None: they are to be found."""
+        return self._given or (self._theirs.ranks if self._theirs else None)
 
     def _find_ranks(self):
-        return self._given or (self._theirs.ranks if self._theirs else None) or membership.find(os.environ, group())
+        return self._told_ranks() or membership.find(os.environ, group())
 
     @staticmethod
     def _check_ranks(ranks, n_samples, path):
@@ -447,10 +451,8 @@ class _OwnSampler(ChunkShuffleSampler):
     def __iter__(self):
         numbers = super().__iter__()
         if not self._loader._served:  # PyTorch asks for the numbers of this epoch; the next ones are the next epoch's
-            first = next(numbers, None)
             self._loader._next_epoch += 1
-            numbers = itertools.chain([] if first is None else [first], numbers)
-        return iter(numbers)
+        return numbers
 
 
 class _Understood:

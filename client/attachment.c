@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "client/diesel.h"
+#include "dataset/subset.h"
 #include "lib/cleanup.h"
 
 _Static_assert(WIRE_SLOTS_MAX == RING_MAX_SLOTS, "one limit");
@@ -111,8 +112,33 @@ static int adopt_reply(struct attachment *a, const union wire_message *reply, co
 	return map_shared(a, reply, fds, err);
 }
 
+/* Parts without a sample are left out. */
+static int send_subset(struct attachment *a, const struct subset *subset, struct error *err)
+{
+	static const uint64_t none[WIRE_SUBSET_WORDS];
+	uint64_t n_words = subset_words(subset_n_samples(subset));
+	const uint64_t *words = subset_data(subset);
+
+	for (uint64_t first = 0; first < n_words; first += WIRE_SUBSET_WORDS) {
+		uint64_t n = n_words - first < WIRE_SUBSET_WORDS ? n_words - first : WIRE_SUBSET_WORDS;
+		union wire_message request, reply;
+		int r;
+
+		if (memcmp(words + first, none, n * sizeof(*words)) == 0)
+			continue;
+		protocol_init(&request, WIRE_SUBSET);
+		request.subset.part = first / WIRE_SUBSET_WORDS;
+		memcpy(request.subset.words, words + first, n * sizeof(*words));
+		r = transport_call(&a->transport, &request, NULL, 0, WIRE_SUBSET_REPLY, &reply, NULL, err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
 int attachment_open(const char *socket_path, int dir_fd, int snapshot_fd, uint64_t version,
-		    const struct wire_open_session *request, struct attachment **ret, struct error *err)
+		    const struct wire_open_session *request, const struct subset *subset,
+		    struct attachment **ret, struct error *err)
 {
 	union wire_message message, reply;
 	struct wire_fds fds = {.n = 0};
@@ -128,6 +154,8 @@ int attachment_open(const char *socket_path, int dir_fd, int snapshot_fd, uint64
 	a->transport = (struct transport)TRANSPORT_INIT;
 	r = attachment_connect(socket_path, dir_fd, snapshot_fd, version, &a->transport, &copy_fd, err);
 	closep(&copy_fd); /* the dataset object has its own */
+	if (r == 0 && subset)
+		r = send_subset(a, subset, err);
 	if (r == 0) {
 		message.open_session = *request;
 		r = transport_call(&a->transport, &message, NULL, 0, WIRE_SESSION_REPLY, &reply, &fds, err);

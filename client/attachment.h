@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
+struct subset;
 struct diesel_dataset;
 struct attachment;
 
@@ -53,9 +54,11 @@ struct attachment {
 int attachment_connect(const char *socket_path, int dir_fd, int snapshot_fd, uint64_t version,
 		       struct transport *ret, int *ret_snapshot_fd, struct error *err);
 
-/* Opens the session that `request` describes on a fresh connection. */
+/* Opens the session that `request` describes on a fresh connection, on a subset of the samples or (NULL) all.
+ */
 int attachment_open(const char *socket_path, int dir_fd, int snapshot_fd, uint64_t version,
-		    const struct wire_open_session *request, struct attachment **ret, struct error *err);
+		    const struct wire_open_session *request, const struct subset *subset,
+		    struct attachment **ret, struct error *err);
 void attachment_unref(struct attachment *a);
 /* In a child after fork(): drops what the child inherited. If batches are held, their memory stays mapped. */
 void attachment_forget(struct attachment *a);

@@ -8,6 +8,7 @@
 #include "dataset.h"
 #include "dataset/shuffle.h"
 #include "lib/cleanup.h"
+#include "subset.h"
 
 struct diesel_order {
 	uint32_t *chunk_samples;
@@ -37,6 +38,7 @@ static int make_plan(const struct diesel_dataset *dataset, const struct diesel_s
 		     struct diesel_order *order)
 {
 	struct shuffle_spec spec = {.n_chunks = snapshot_info(dataset->snapshot)->n_chunks,
+				    .subset = o->subset ? o->subset->chosen : NULL,
 				    .seed = o->seed,
 				    .epoch = o->epoch,
 				    .window_chunks = o->window_chunks,
@@ -61,8 +63,8 @@ int diesel_order_new(const struct diesel_dataset *dataset, const struct diesel_s
 	if (r < 0) {
 		diesel_order_free(order);
 		error_errno(&err, r,
-			    "cannot plan the order of %s: world, batch or window out of range, or fewer "
-			    "samples than ranks",
+			    "cannot plan the order of %s: world, batch or window out of range, fewer samples "
+			    "than ranks, or a subset of another dataset",
 			    dataset->path);
 		return report_error(&err, r, error, error_size);
 	}

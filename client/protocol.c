@@ -28,6 +28,8 @@ static const struct {
     [WIRE_JOBS] = {sizeof(struct wire_plain), 0},
     [WIRE_WHY] = {sizeof(struct wire_why), 0},
     [WIRE_SET] = {sizeof(struct wire_set), 0},
+    [WIRE_SUBSET] = {sizeof(struct wire_subset), 0},
+    [WIRE_SUBSET_REPLY] = {sizeof(struct wire_plain), 0},
 };
 
 size_t protocol_bytes(enum wire_type type)
@@ -103,6 +105,8 @@ static bool fields_ok(const union wire_message *m)
 	case WIRE_SEGMENT_REPLY: return m->segment.bytes > 0;
 	case WIRE_WHY: return m->why.max >= 1 && m->why.max <= WIRE_WHY_MAX && m->why.reserved == 0;
 	case WIRE_SET: return set_ok(&m->set);
+	case WIRE_SUBSET: /* the receiver knows how long a subset is */
+	case WIRE_SUBSET_REPLY:
 	case WIRE_OPEN_DATASET:
 	case WIRE_DATASET_REPLY:
 	case WIRE_SEEK:

@@ -12,6 +12,7 @@
 #include "dataset.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "subset.h"
 
 /* After so long a sleep the socket is looked at: bounds how late a dead daemon is noticed. */
 #define SLEEP_MS 50
@@ -63,7 +64,8 @@ static int session_attach(struct diesel_session *s, struct error *err)
 
 	s->request.epoch = s->epoch;
 	s->request.first_batch = s->index;
-	r = attachment_open(s->socket_path, s->dir_fd, s->snapshot_fd, s->version, &s->request, &a, err);
+	r = attachment_open(s->socket_path, s->dir_fd, s->snapshot_fd, s->version, &s->request, s->subset, &a,
+			    err);
 	if (r < 0)
 		return r;
 	if (!is_as_asked(s, a)) {
@@ -82,10 +84,54 @@ static int session_attach(struct diesel_session *s, struct error *err)
 	return 0;
 }
 
+/* Chunks with a sample of the subset. */
+static int count_chunks(const struct snapshot *snapshot, const struct subset *subset, uint64_t *ret)
+{
+	uint64_t count = 0;
+
+	for (uint64_t i = 0; i < snapshot_info(snapshot)->n_chunks; i++) {
+		struct snapshot_chunk chunk;
+		int r = snapshot_chunk_get(snapshot, i, &chunk);
+
+		if (r < 0)
+			return r;
+		count +=
+		    subset_count_range(subset, chunk.first_sample, chunk.first_sample + chunk.n_samples) > 0;
+	}
+	*ret = count;
+	return 0;
+}
+
+/* Finds out which samples it is about, and in how many chunks and batches they come. */
+static int session_choose(struct diesel_session *s, const struct diesel_dataset *dataset,
+			  const struct diesel_subset *subset, struct error *err)
+{
+	const struct snapshot_info *info = snapshot_info(dataset->snapshot);
+	uint64_t n_samples = info->n_samples;
+	int r = 0;
+
+	s->n_chunks = info->n_chunks;
+	if (subset) {
+		n_samples = subset_count(subset->chosen);
+		if (n_samples == 0)
+			return error_set(err, -EINVAL, "the subset of %s has no samples", dataset->path);
+		if (subset_n_samples(subset->chosen) != info->n_samples)
+			return error_set(err, -EINVAL, "the subset is not of %s, or of another version of it",
+					 dataset->path);
+		s->request.subset_samples = n_samples;
+		r = subset_copy(subset->chosen, &s->subset);
+		if (r == 0)
+			r = count_chunks(dataset->snapshot, s->subset, &s->n_chunks);
+	}
+	s->n_batches = diesel_n_batches(n_samples, s->request.world, s->request.batch, s->request.flags);
+	return r < 0 ? error_errno(err, r, "cannot open the session") : 0;
+}
+
 static int session_init(struct diesel_session *s, const struct diesel_dataset *dataset,
 			const struct diesel_session_options *o, struct error *err)
 {
 	union wire_message message;
+	int r;
 
 	protocol_init(&message, WIRE_OPEN_SESSION);
 	s->request = message.open_session;
@@ -109,9 +155,9 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 	s->index = o->first_batch;
 	s->reconnect_ms = o->reconnect_ms;
 	s->version = snapshot_info(dataset->snapshot)->version;
-	s->n_chunks = snapshot_info(dataset->snapshot)->n_chunks;
-	s->n_batches =
-	    diesel_n_batches(snapshot_info(dataset->snapshot)->n_samples, o->world, o->batch, o->flags);
+	r = session_choose(s, dataset, o->subset, err);
+	if (r < 0)
+		return r;
 	s->socket_path = strdup(dataset->socket_path);
 	s->dir_fd = fcntl(dataset->dir_fd, F_DUPFD_CLOEXEC, 3);
 	s->snapshot_fd = fcntl(dataset->snapshot_fd, F_DUPFD_CLOEXEC, 3);
@@ -151,6 +197,7 @@ void diesel_session_close(struct diesel_session *s)
 	if (s->attachment && atomic_load(&s->attachment->n_held) > 0)
 		attachment_stop(s->attachment);
 	attachment_unref(s->attachment);
+	subset_free(s->subset);
 	closep(&s->snapshot_fd);
 	closep(&s->dir_fd);
 	free(s->socket_path);

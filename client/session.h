@@ -11,7 +11,8 @@ struct diesel_session {
 	uint32_t reconnect_ms;
 	struct wire_open_session request; /* window_chunks is the window in force */
 	uint64_t n_batches;
-	uint64_t n_chunks;             /* of the dataset */
+	struct subset *subset;         /* its own too; NULL: all samples */
+	uint64_t n_chunks;             /* that it visits */
 	uint64_t epoch, index;         /* of the next batch to deliver */
 	struct attachment *attachment; /* NULL while the daemon is lost */
 	uint64_t lives;                /* attachments so far */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(module chunk pack shuffle snapshot snapshot_hash store writer)
+foreach(module chunk pack shuffle snapshot snapshot_hash split store subset writer)
   diesel_unit_test(dataset/${module} USES diesel_dataset_write diesel_dataset_read diesel_dataset_order)
 endforeach()
 

@@ -35,8 +35,9 @@ static uint64_t dataset_key(const struct cached_dataset *d)
 	return (key ^ d->info.version) | 1;
 }
 
-static void add_dataset(struct stall_sample *sample, const struct cached_dataset *d)
+static void add_dataset(struct stall_sample *sample, const struct session *q)
 {
+	const struct cached_dataset *d = q->dataset;
 	uint64_t key = dataset_key(d);
 
 	if (sample->dataset == key)
@@ -48,7 +49,7 @@ static void add_dataset(struct stall_sample *sample, const struct cached_dataset
 	sample->dataset_bytes = (double)d->all_bytes;
 	sample->cached_bytes = (double)d->held_bytes;
 	sample->chunk_bytes = (double)d->all_bytes / (double)d->info.n_chunks;
-	sample->samples_per_chunk = (double)d->info.n_samples / (double)d->info.n_chunks;
+	sample->samples_per_chunk = (double)q->n_samples / (double)q->n_chunks;
 }
 
 static void add_session_state(struct stall_sample *sample, const struct session *q)
@@ -57,7 +58,7 @@ static void add_session_state(struct stall_sample *sample, const struct session 
 	const struct ring_work *work = &q->control->work;
 	uint32_t policy = atomic_load_explicit(&work->policy, memory_order_relaxed);
 
-	add_dataset(sample, d);
+	add_dataset(sample, q);
 	sample->need_bytes += (double)q->cost_bytes + (double)q->need_bytes + (double)d->copy_bytes;
 	sample->ready_samples += (double)q->n_slots * q->batch;
 	if (q->batch > sample->batch)

@@ -24,6 +24,7 @@ enum slot_state {
 	SLOT_PUBLISHED,
 };
 
+struct subset;
 struct session;
 
 struct slot {
@@ -59,6 +60,8 @@ struct session {
 	int64_t pid;
 	uint32_t uid;
 	struct wire_open_session request; /* with the window in force */
+	struct subset *subset;            /* NULL: all samples */
+	uint64_t n_samples, n_chunks;     /* that it serves, and that these are in */
 	uint64_t n_batches;
 	uint32_t item_bytes;
 	uint32_t batch; /* the most items in a batch: slots and all else are sized by this */
@@ -82,7 +85,7 @@ struct session {
 	struct batch head;
 	bool has_head;
 	struct epoch_plan plans[2];
-	uint32_t *chunk_samples;
+	uint32_t *chunk_samples; /* of each chunk of the dataset, whether they are in the subset or not */
 	uint64_t *samples;
 	uint32_t *stamps, stamp;
 
@@ -101,11 +104,12 @@ struct session {
 };
 
 /*
- * Admits and opens a session. On success the reply is filled, and the session lends the descriptors of its
- * control and slot memory. -ENOSPC: too little cache, and err says how much it takes; -EINVAL.
+ * Admits and opens a session, on a subset of the dataset's samples or (NULL) all of them. Takes the subset in
+ * any case. On success the reply is filled, and the session lends the descriptors of its control and slot
+ * memory. -ENOSPC: too little cache, and err says how much it takes; -EINVAL.
  */
 int session_new(struct cache *cache, const struct serving_options *options, struct cached_dataset *dataset,
-		const struct wire_open_session *request, struct session **ret,
+		const struct wire_open_session *request, struct subset *subset, struct session **ret,
 		struct wire_session_reply *ret_reply, struct error *err);
 /*
  * To be called when its connection is over but its process lives: nothing more is produced, and what the
@@ -146,7 +150,8 @@ void session_reserve_pinned(struct session *s);
 void session_give_up(struct session *s, int reason, uint64_t bytes);
 void session_shape(const struct session *s, struct session_shape *ret);
 
-/* session_plan.c: the order. */
+/* session_plan.c: the order. First, how many samples it has, and in how many chunks. */
+int session_count_samples(struct session *s, struct error *err);
 int session_plan_init(struct session *s, struct error *err);
 void session_plan_free(struct session *s);
 /* Prepares head from (epoch, index). Returns false if the session has no batches at all, or without

@@ -17,7 +17,7 @@ static uint64_t *sum_windows(const struct cached_dataset *d, const struct shuffl
 	uint64_t n_windows = shuffle_n_windows(plan), g = shuffle_window_chunks(plan), sum = 0;
 	uint64_t *sums = calloc(n_windows + 1, sizeof(*sums));
 
-	for (uint64_t i = 0; sums && i < d->info.n_chunks; i++) {
+	for (uint64_t i = 0; sums && i < shuffle_n_visits(plan); i++) {
 		sum += d->chunks[shuffle_chunk_visit(plan, i)].bytes;
 		sums[i / g + 1] = sum;
 	}
@@ -57,12 +57,11 @@ static uint64_t span_bytes(const struct shuffle_plan *plan, const uint64_t *sums
 }
 
 /* Whole windows in between, of the chunks with the fewest samples, and one more at each end. */
-static uint64_t most_chunks(const struct cached_dataset *d, const struct session_shape *shape,
-			    const uint32_t *samples, uint64_t positions)
+static uint64_t most_chunks(const struct session_shape *shape, const uint32_t *samples, uint64_t positions)
 {
 	uint64_t between = 0, sum = 0, g = shape->window_chunks;
 
-	while (between < d->info.n_chunks && sum + samples[between] + 2 <= positions)
+	while (between < shape->n_chunks && sum + samples[between] + 2 <= positions)
 		sum += samples[between++];
 	return min_u64((between / g + 2) * g, positions);
 }
@@ -72,13 +71,12 @@ static uint64_t held_batches(const struct session_shape *shape)
 	return shape->views ? (uint64_t)shape->n_slots + 1 : 1;
 }
 
-uint64_t session_need_at_most(const struct cached_dataset *d, const struct session_shape *shape,
-			      const uint32_t *samples)
+uint64_t session_need_at_most(const struct session_shape *shape, const uint32_t *samples)
 {
-	uint64_t held = held_batches(shape), one = most_chunks(d, shape, samples, shape->batch);
-	uint64_t span = most_chunks(d, shape, samples, (held - 1) * shape->batch_step + shape->batch);
+	uint64_t held = held_batches(shape), one = most_chunks(shape, samples, shape->batch);
+	uint64_t span = most_chunks(shape, samples, (held - 1) * shape->batch_step + shape->batch);
 
-	return min_u64(min_u64(held * one, span), d->info.n_chunks);
+	return min_u64(min_u64(held * one, span), shape->n_chunks);
 }
 
 int session_need_bytes(const struct cached_dataset *d, const struct session_shape *shape,

@@ -13,16 +13,16 @@
 
 struct session_shape {
 	uint64_t batch_step; /* positions from the start of one batch of this session to its next */
+	uint64_t n_chunks;   /* that it visits */
 	uint32_t batch;
 	uint32_t window_chunks;
 	uint32_t n_slots;
 	bool views; /* ready and held batches pin their chunks */
 };
 
-/* The most in chunks, whatever their order. samples: the chunks' numbers of samples, ascending.
- * cached_largest_bytes() turns it into bytes. */
-uint64_t session_need_at_most(const struct cached_dataset *d, const struct session_shape *shape,
-			      const uint32_t *samples);
+/* The most in chunks, whatever their order. samples: the number of samples of each chunk that is visited,
+ * ascending. cached_largest_bytes() turns it into bytes. */
+uint64_t session_need_at_most(const struct session_shape *shape, const uint32_t *samples);
 
 /* The most in one epoch's order. next: the following epoch, whose first batches may be held together with the
  * last of this one (NULL: not known yet). -ENOMEM. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "client/diesel.h"
+#include "dataset/subset.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
 #include "lib/units.h"
@@ -35,6 +36,7 @@ static uint64_t slot_cost(const struct session *s, uint32_t n_slots)
 {
 	return n_slots * s->layout.slot_bytes + page_up(sizeof(struct ring_control)) +
 	       (n_slots + 1) * batch_bytes(s->batch, s->dataset->info.n_chunks) +
+	       (s->subset ? subset_bytes(s->dataset->info.n_samples) : 0) +
 	       (uint64_t)s->batch * sizeof(uint64_t) + s->dataset->info.n_chunks * 2 * sizeof(uint32_t);
 }
 
@@ -62,7 +64,7 @@ static int find_need(struct session *s, const uint32_t *samples, uint32_t n_slot
 	s->n_slots = n_slots;
 	s->cost_bytes = slot_cost(s, n_slots);
 	session_shape(s, &shape);
-	s->need_chunks = session_need_at_most(s->dataset, &shape, samples);
+	s->need_chunks = session_need_at_most(&shape, samples);
 	s->need_bytes = cached_largest_bytes(s->dataset, s->need_chunks);
 	if (s->exact) {
 		r = session_need_bytes(s->dataset, &shape, first->plan, NULL, &first->need_bytes);
@@ -89,14 +91,14 @@ static int session_admit(struct session *s, struct error *err)
 	int r = samples ? 0 : -ENOMEM;
 
 	if (r == 0) {
-		memcpy(samples, s->chunk_samples, n_chunks * sizeof(*samples));
+		shuffle_count_chunks(s->subset, s->chunk_samples, n_chunks, samples);
 		qsort(samples, n_chunks, sizeof(*samples), compare_u32);
 	}
 	wanted = policy_fit_slots(wanted, RING_MIN_SLOTS, s->layout.slot_bytes, available);
 	for (int exact = 0; exact < 2; exact++) {
 		s->exact = exact;
 		for (uint32_t n = wanted; n >= RING_MIN_SLOTS && r == 0; n--) {
-			r = find_need(s, samples, n);
+			r = find_need(s, samples + n_chunks - s->n_chunks, n);
 			if (r == 0 && bytes_together(s) <= available)
 				return 0;
 		}
@@ -143,20 +145,20 @@ static void session_discard(struct session *s)
 
 static void choose_window(struct session *s, char *notice, size_t size)
 {
-	const struct snapshot_info *info = &s->dataset->info;
+	uint64_t n_chunks = s->n_chunks;
 	uint32_t asked = s->request.window_chunks, wanted = s->options->window_chunks;
 	uint64_t bytes;
 
 	if (asked) {
-		s->request.window_chunks = asked < info->n_chunks ? asked : (uint32_t)info->n_chunks;
+		s->request.window_chunks = asked < s->n_chunks ? asked : (uint32_t)s->n_chunks;
 		return;
 	}
 	/* The mean chunk of two windows, as if the largest chunks came together. */
 	bytes = cached_largest_bytes(s->dataset, 2 * (uint64_t)wanted) /
-		(2 * (uint64_t)wanted < info->n_chunks ? 2 * (uint64_t)wanted : info->n_chunks);
+		(2 * (uint64_t)wanted < n_chunks ? 2 * (uint64_t)wanted : n_chunks);
 	s->request.window_chunks =
-	    policy_default_window(s->options->window_cache_bytes, bytes, info->n_chunks, wanted);
-	if (s->request.window_chunks < wanted && s->request.window_chunks < info->n_chunks)
+	    policy_default_window(s->options->window_cache_bytes, bytes, n_chunks, wanted);
+	if (s->request.window_chunks < wanted && s->request.window_chunks < n_chunks)
 		snprintf(
 		    notice, size,
 		    "the shuffle window is %u chunk%s instead of %u, because dieseld's cache is small: a "
@@ -169,33 +171,39 @@ static void choose_window(struct session *s, char *notice, size_t size)
 static int choose_batch(struct session *s, struct error *err)
 {
 	const struct wire_open_session *q = &s->request;
-	uint64_t n_samples = s->dataset->info.n_samples;
+	uint64_t n_samples = s->n_samples;
 	uint32_t max_batch;
 
 	if (shuffle_count(n_samples, q->world, q->batch, q->flags & DIESEL_DROP_LAST, &s->n_batches,
 			  &max_batch) < 0)
-		return error_set(err, -EINVAL, "%s has %llu sample%s, too few for %u ranks", s->dataset->path,
+		return error_set(err, -EINVAL, "%s%s has %llu sample%s, too few for %u ranks",
+				 s->subset ? "the subset of " : "", s->dataset->path,
 				 (unsigned long long)n_samples, units_plural(n_samples), q->world);
 	s->batch = max_batch < n_samples ? max_batch : (uint32_t)n_samples;
 	return 0;
 }
 
 int session_new(struct cache *cache, const struct serving_options *options, struct cached_dataset *dataset,
-		const struct wire_open_session *request, struct session **ret,
+		const struct wire_open_session *request, struct subset *subset, struct session **ret,
 		struct wire_session_reply *ret_reply, struct error *err)
 {
 	struct session *s = calloc(1, sizeof(*s));
 	int r;
 
-	if (!s)
+	if (!s) {
+		subset_free(subset);
 		return error_errno(err, -ENOMEM, "cannot open the session");
+	}
+	s->subset = subset;
 	s->cache = cache;
 	s->options = options;
 	s->dataset = dataset;
 	s->request = *request;
 	s->control_memory = s->slot_memory = SHARED_MEMORY_INIT;
 	s->item_bytes = dataset->info.equal_bytes;
-	r = choose_batch(s, err);
+	r = session_count_samples(s, err);
+	if (r == 0)
+		r = choose_batch(s, err);
 	if (r == 0) {
 		s->layout = ring_layout(s->batch, s->item_bytes);
 		choose_window(s, ret_reply->notice, sizeof(ret_reply->notice));

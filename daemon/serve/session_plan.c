@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "client/diesel.h"
+#include "dataset/subset.h"
 #include "lib/array.h"
 
 static int plan_new(const struct session *s, uint64_t epoch, struct shuffle_plan **ret)
@@ -15,6 +16,7 @@ static int plan_new(const struct session *s, uint64_t epoch, struct shuffle_plan
 	const struct wire_open_session *q = &s->request;
 	const struct shuffle_spec spec = {.chunk_samples = s->chunk_samples,
 					  .n_chunks = s->dataset->info.n_chunks,
+					  .subset = s->subset,
 					  .seed = q->seed,
 					  .epoch = epoch,
 					  .window_chunks = q->window_chunks,
@@ -42,25 +44,38 @@ static struct shuffle_plan *plan_of(struct session *s, uint64_t epoch)
 	return s->exact && session_note_plan(s, p) < 0 ? NULL : plan;
 }
 
-int session_plan_init(struct session *s, struct error *err)
+int session_count_samples(struct session *s, struct error *err)
 {
-	uint64_t n_chunks = s->dataset->info.n_chunks;
-	struct shuffle_plan *plan;
-	int r;
+	const struct snapshot_info *info = &s->dataset->info;
 
-	s->chunk_samples = calloc(n_chunks, sizeof(*s->chunk_samples));
-	s->stamps = calloc(n_chunks, sizeof(*s->stamps));
-	s->samples = calloc(s->batch, sizeof(*s->samples));
-	if (!s->chunk_samples || !s->stamps || !s->samples)
+	s->n_samples = s->subset ? subset_count(s->subset) : info->n_samples;
+	s->n_chunks = s->subset ? 0 : info->n_chunks;
+	s->chunk_samples = calloc(info->n_chunks, sizeof(*s->chunk_samples));
+	if (!s->chunk_samples)
 		return error_errno(err, -ENOMEM, "cannot open the session");
-	for (uint64_t i = 0; i < n_chunks; i++) {
+	for (uint64_t i = 0; i < info->n_chunks; i++) {
 		struct snapshot_chunk chunk;
+		int r = snapshot_chunk_get(s->dataset->snapshot, i, &chunk);
 
-		r = snapshot_chunk_get(s->dataset->snapshot, i, &chunk);
 		if (r < 0)
 			return error_errno(err, r, "%s: chunk table", s->dataset->path);
 		s->chunk_samples[i] = chunk.n_samples;
+		if (s->subset && subset_count_range(s->subset, chunk.first_sample,
+						    chunk.first_sample + chunk.n_samples) > 0)
+			s->n_chunks++;
 	}
+	return 0;
+}
+
+int session_plan_init(struct session *s, struct error *err)
+{
+	struct shuffle_plan *plan;
+	int r;
+
+	s->stamps = calloc(s->dataset->info.n_chunks, sizeof(*s->stamps));
+	s->samples = calloc(s->batch, sizeof(*s->samples));
+	if (!s->stamps || !s->samples)
+		return error_errno(err, -ENOMEM, "cannot open the session");
 	r = plan_new(s, s->request.epoch, &plan);
 	if (r < 0)
 		return error_errno(err, r, "cannot plan the order of %s", s->dataset->path);
@@ -72,6 +87,7 @@ void session_plan_free(struct session *s)
 {
 	shuffle_plan_free(s->plans[0].plan);
 	shuffle_plan_free(s->plans[1].plan);
+	subset_free(s->subset);
 	free(s->chunk_samples);
 	free(s->stamps);
 	free(s->samples);
@@ -142,9 +158,9 @@ static bool batch_windows(struct shuffle_plan *plan, uint64_t index, uint64_t *r
 
 static void push_window(struct session *s, const struct shuffle_plan *plan, uint64_t window)
 {
-	uint64_t n_chunks = s->dataset->info.n_chunks, g = s->request.window_chunks;
+	uint64_t g = s->request.window_chunks;
 
-	for (uint64_t i = window * g; i < (window + 1) * g && i < n_chunks; i++) {
+	for (uint64_t i = window * g; i < (window + 1) * g && i < s->n_chunks; i++) {
 		if (!ahead_push(s, shuffle_chunk_visit(plan, i)))
 			return;
 	}
@@ -153,14 +169,14 @@ static void push_window(struct session *s, const struct shuffle_plan *plan, uint
 /* Counts the windows of head's epoch up to this one, which are being read now, as visited. */
 static void count_visits(struct session *s, uint64_t last_window)
 {
-	uint64_t g = s->request.window_chunks, n_chunks = s->dataset->info.n_chunks, first, end;
+	uint64_t g = s->request.window_chunks, first, end;
 
 	if (s->visited_epoch != s->head.epoch || s->ahead_window >= s->visited_windows) {
 		s->visited_epoch = s->head.epoch;
 		s->visited_windows = s->ahead_window;
 	}
 	first = s->visited_windows * g;
-	end = (last_window + 1) * g < n_chunks ? (last_window + 1) * g : n_chunks;
+	end = (last_window + 1) * g < s->n_chunks ? (last_window + 1) * g : s->n_chunks;
 	if (end > first)
 		s->job->counters.chunk_visits += end - first;
 	s->visited_windows = last_window + 1;

@@ -15,11 +15,12 @@
 void session_shape(const struct session *s, struct session_shape *ret)
 {
 	const struct wire_open_session *q = &s->request;
-	uint64_t n_samples = s->dataset->info.n_samples, step;
+	uint64_t step;
 
-	if (__builtin_mul_overflow((uint64_t)q->world * q->stride, s->batch, &step) || step > n_samples)
-		step = n_samples;
+	if (__builtin_mul_overflow((uint64_t)q->world * q->stride, s->batch, &step) || step > s->n_samples)
+		step = s->n_samples;
 	*ret = (struct session_shape){.batch_step = step,
+				      .n_chunks = s->n_chunks,
 				      .batch = s->batch,
 				      .window_chunks = q->window_chunks,
 				      .n_slots = s->n_slots,

@@ -123,6 +123,7 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 	struct error err = ERROR_INIT;
 	union wire_message answer;
 	_cleanup_(closep) int slots_fd = -EBADF;
+	struct subset *subset = NULL;
 	struct session *q;
 	int r;
 
@@ -130,8 +131,13 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 		return refuse(c, -EBUSY, "this connection has a session already");
 	if (s->stopping) /* libdiesel waits for the next daemon */
 		return refuse(c, -ECONNREFUSED, "this dieseld is stopping");
+	r = m->open_session.subset_samples
+		? connection_steal_subset(c, m->open_session.subset_samples, &subset)
+		: 0;
+	if (r < 0)
+		return r;
 	protocol_init(&answer, WIRE_SESSION_REPLY);
-	r = session_new(&s->serving.cache, &s->serving.options, c->dataset, &m->open_session, &q,
+	r = session_new(&s->serving.cache, &s->serving.options, c->dataset, &m->open_session, subset, &q,
 			&answer.session_reply, &err);
 	if (r < 0)
 		return refuse_session(c, &err, r);
@@ -215,7 +221,7 @@ static int on_message(struct connection *c, const union wire_message *m)
 	c->sequence = m->header.sequence;
 	if (!c->greeted && type != WIRE_HELLO)
 		return -EPROTO;
-	if ((type == WIRE_OPEN_SESSION || type == WIRE_SEGMENT) && !c->dataset)
+	if ((type == WIRE_OPEN_SESSION || type == WIRE_SEGMENT || type == WIRE_SUBSET) && !c->dataset)
 		return refuse(c, -EPROTO, "no dataset is open");
 	if ((type == WIRE_SEEK || type == WIRE_STOP) && !c->session)
 		return refuse(c, -EPROTO, "no session is open");
@@ -225,6 +231,10 @@ static int on_message(struct connection *c, const union wire_message *m)
 		if (c->dataset)
 			return -EPROTO;
 		return connection_open_dataset(c, m->open_dataset.version);
+	case WIRE_SUBSET:
+		if (c->session)
+			return refuse(c, -EBUSY, "this connection has a session already");
+		return connection_take_part(c, &m->subset);
 	case WIRE_OPEN_SESSION: return on_open_session(c, m);
 	case WIRE_SEEK: return on_seek(c, m);
 	case WIRE_SEGMENT: return on_segment(c, m);
@@ -237,6 +247,7 @@ static int on_message(struct connection *c, const union wire_message *m)
 	case WIRE_ERROR:
 	case WIRE_HELLO_REPLY:
 	case WIRE_DATASET_REPLY:
+	case WIRE_SUBSET_REPLY:
 	case WIRE_SESSION_REPLY:
 	case WIRE_SEEK_REPLY:
 	case WIRE_SEGMENT_REPLY:
@@ -415,6 +426,7 @@ void connection_close(struct connection *c)
 		link = &(*link)->next;
 	*link = c->next;
 	end_session(c);
+	connection_drop_subset(c);
 	connection_open_cancel(c);
 	c->place = place_unref(c->place);
 	if (c->dataset)

@@ -6,6 +6,8 @@
 #include "client/transport.h"
 #include "server.h"
 
+struct subset;
+
 struct connection {
 	struct connection *next;
 	struct server *server;
@@ -25,6 +27,8 @@ struct connection {
 	struct cached_dataset *dataset;
 	struct place *place; /* the dataset's chunks as this client sees them */
 	struct session *session;
+	uint64_t *subset_words; /* of the subset that the session to come is to serve; NULL: none was sent */
+	uint64_t subset_bytes;  /* of the cache that are reserved for it */
 	struct shared_memory text; /* of its last STATUS, JOBS, WHY or SET */
 };
 
@@ -42,7 +46,15 @@ void connection_watch_end(struct connection *c);
 int connection_open_dataset(struct connection *c, uint64_t version);
 void connection_open_cancel(struct connection *c);
 void connection_opened(struct connection *c);
-/* Bytes of the cache that are reserved for the copy of a snapshot that is being opened. */
+/* Bytes of the cache that are reserved for the copy of a snapshot that is being opened, and for a subset. */
 uint64_t connection_reserved_bytes(const struct connection *c);
+/* connection_subset.c: takes in a part of a subset, and answers; the dataset is open. Returns as
+ * connection_reply(), or -EPROTO. */
+int connection_take_part(struct connection *c, const struct wire_subset *m);
+/* Gives what was sent to a session that says how many samples are chosen. -EPROTO: they are not as many;
+ * -ENOMEM. */
+int connection_steal_subset(struct connection *c, uint64_t n_chosen, struct subset **ret);
+void connection_drop_subset(struct connection *c);
+
 /* connection_control.c: STATUS, JOBS, WHY and SET. */
 int connection_answer(struct connection *c, const union wire_message *m);

@@ -72,7 +72,7 @@ static int answer(struct open_request *q, struct cached_dataset *d)
 
 uint64_t connection_reserved_bytes(const struct connection *c)
 {
-	return c->opening ? c->opening->reserved_bytes : 0;
+	return c->subset_bytes + (c->opening ? c->opening->reserved_bytes : 0);
 }
 
 static void unreserve(struct open_request *q)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "dataset/shuffle.h"
 
+#include "dataset/subset.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -19,9 +21,10 @@ struct shuffle_plan {
 	uint64_t seed, epoch;
 	uint32_t window_chunks;
 	bool shuffle;
-	uint64_t n_chunks, n_windows;
+	const struct subset *subset;
+	uint64_t n_chunks, n_visits, n_windows;
 	uint64_t *first_sample;   /* n_chunks + 1: number of each chunk's first sample */
-	uint64_t *visits;         /* n_chunks: the chunk that is visited i-th */
+	uint64_t *visits;         /* n_visits: the chunk that is visited i-th */
 	uint64_t *first_position; /* n_windows + 1: global position of each window's first sample */
 
 	/* The cursor: the samples of one window in visiting order. */
@@ -30,34 +33,52 @@ struct shuffle_plan {
 	uint64_t window_capacity;
 };
 
-static int plan_allocate(struct shuffle_plan *p)
+static uint64_t chunk_count(const struct shuffle_plan *p, uint64_t chunk)
+{
+	uint64_t first = p->first_sample[chunk], end = p->first_sample[chunk + 1];
+
+	return p->subset ? subset_count_range(p->subset, first, end) : end - first;
+}
+
+/* Finds where chunks begin, and lists those to visit, in the order of storage. */
+static int plan_list_chunks(struct shuffle_plan *p, const uint32_t *chunk_samples)
 {
 	p->first_sample = calloc(p->n_chunks + 1, sizeof(*p->first_sample));
 	p->visits = calloc(p->n_chunks + 1, sizeof(*p->visits));
-	p->first_position = calloc(p->n_windows + 1, sizeof(*p->first_position));
-	return p->first_sample && p->visits && p->first_position ? 0 : -ENOMEM;
+	if (!p->first_sample || !p->visits)
+		return -ENOMEM;
+	for (uint64_t i = 0; i < p->n_chunks; i++)
+		p->first_sample[i + 1] = p->first_sample[i] + chunk_samples[i];
+	if (p->subset && subset_n_samples(p->subset) != p->first_sample[p->n_chunks])
+		return -EINVAL;
+	for (uint64_t i = 0; i < p->n_chunks; i++) {
+		if (!p->subset || chunk_count(p, i) > 0)
+			p->visits[p->n_visits++] = i;
+	}
+	return 0;
 }
 
-static void plan_order(struct shuffle_plan *p, const uint32_t *chunk_samples)
+static int plan_order(struct shuffle_plan *p)
 {
-	for (uint64_t i = 0; i < p->n_chunks; i++) {
-		p->first_sample[i + 1] = p->first_sample[i] + chunk_samples[i];
-		p->visits[i] = i;
-	}
+	uint64_t position = 0;
+
+	p->n_windows = p->n_visits / p->window_chunks + (p->n_visits % p->window_chunks != 0);
+	p->first_position = calloc(p->n_windows + 1, sizeof(*p->first_position));
+	if (!p->first_position)
+		return -ENOMEM;
 	if (p->shuffle) {
 		struct random_state random;
 
 		random_init(&random, p->seed, p->epoch, STREAM_CHUNKS);
-		random_shuffle(&random, p->visits, p->n_chunks);
+		random_shuffle(&random, p->visits, p->n_visits);
 	}
-	uint64_t position = 0;
-
-	for (uint64_t i = 0; i < p->n_chunks; i++) {
+	for (uint64_t i = 0; i < p->n_visits; i++) {
 		if (i % p->window_chunks == 0)
 			p->first_position[i / p->window_chunks] = position;
-		position += chunk_samples[p->visits[i]];
+		position += chunk_count(p, p->visits[i]);
 	}
 	p->first_position[p->n_windows] = position;
+	return 0;
 }
 
 int shuffle_plan_new(const struct shuffle_spec *spec, struct shuffle_plan **ret)
@@ -73,16 +94,16 @@ int shuffle_plan_new(const struct shuffle_spec *spec, struct shuffle_plan **ret)
 	p->epoch = spec->epoch;
 	p->window_chunks = spec->window_chunks;
 	p->shuffle = spec->shuffle;
+	p->subset = spec->subset;
 	p->n_chunks = spec->n_chunks;
-	p->n_windows = spec->n_chunks / spec->window_chunks + (spec->n_chunks % spec->window_chunks != 0);
 	p->window = NO_WINDOW;
-	int r = plan_allocate(p);
+	int r = plan_list_chunks(p, spec->chunk_samples);
 
-	if (r == 0) {
-		plan_order(p, spec->chunk_samples);
-		r = shuffle_cut_init(&p->cut, p->first_sample[p->n_chunks], spec->rank, spec->world,
+	if (r == 0)
+		r = plan_order(p);
+	if (r == 0)
+		r = shuffle_cut_init(&p->cut, p->first_position[p->n_windows], spec->rank, spec->world,
 				     spec->batch, spec->drop_last);
-	}
 	if (r < 0) {
 		shuffle_plan_free(p);
 		return r;
@@ -125,6 +146,21 @@ int shuffle_count(uint64_t n_samples, uint32_t world, uint32_t batch, bool drop_
 	return 0;
 }
 
+uint64_t shuffle_count_chunks(const struct subset *subset, const uint32_t *chunk_samples, uint64_t n_chunks,
+			      uint32_t *ret_counts)
+{
+	uint64_t first = 0, n_visits = 0;
+
+	for (uint64_t i = 0; i < n_chunks; i++) {
+		uint32_t n = chunk_samples[i];
+
+		ret_counts[i] = subset ? (uint32_t)subset_count_range(subset, first, first + n) : n;
+		n_visits += !subset || ret_counts[i] > 0;
+		first += n;
+	}
+	return n_visits;
+}
+
 int shuffle_batch_range(const struct shuffle_plan *plan, uint64_t batch, uint64_t *ret_first,
 			uint32_t *ret_count)
 {
@@ -147,9 +183,14 @@ uint64_t shuffle_window_first(const struct shuffle_plan *plan, uint64_t w)
 	return plan->first_position[w];
 }
 
+uint64_t shuffle_n_visits(const struct shuffle_plan *plan)
+{
+	return plan->n_visits;
+}
+
 uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i)
 {
-	assert(i < plan->n_chunks);
+	assert(i < plan->n_visits);
 	return plan->visits[i];
 }
 
@@ -159,6 +200,19 @@ uint64_t shuffle_window_of(const struct shuffle_plan *plan, uint64_t position)
 	/* The last window that starts at or before the position: empty windows before it may start there too.
 	 * There always is one, since window 0 starts at 0. */
 	return sorted_count(plan->n_windows, i, plan->first_position[i] <= position) - 1;
+}
+
+/* Lists the samples of a chunk from `filled` on; returns what is filled then. */
+static uint64_t plan_list_samples(struct shuffle_plan *p, uint64_t chunk, uint64_t filled)
+{
+	uint64_t end = p->first_sample[chunk + 1];
+
+	for (uint64_t s = p->first_sample[chunk]; s < end; s++) {
+		if (p->subset && (s = subset_next(p->subset, s)) >= end)
+			break;
+		p->window_samples[filled++] = s;
+	}
+	return filled;
 }
 
 /* Fills the cursor with window w. */
@@ -178,12 +232,8 @@ static int plan_load_window(struct shuffle_plan *p, uint64_t w)
 	}
 	uint64_t visit = w * p->window_chunks;
 
-	for (uint32_t i = 0; i < p->window_chunks && visit < p->n_chunks; i++, visit++) {
-		uint64_t chunk = p->visits[visit];
-
-		for (uint64_t s = p->first_sample[chunk]; s < p->first_sample[chunk + 1]; s++)
-			p->window_samples[filled++] = s;
-	}
+	for (uint32_t i = 0; i < p->window_chunks && visit < p->n_visits; i++, visit++)
+		filled = plan_list_samples(p, p->visits[visit], filled);
 	assert(filled == n);
 	if (p->shuffle) {
 		struct random_state random;

@@ -43,7 +43,7 @@ OWNERS = {
 ANY_OWNER = ("tests", "bench")
 # libc and the kernel. A header that is neither here nor above has to be given an owner.
 SYSTEM = re.compile(r"(sys|linux|net|netinet|arpa)/\w+\.h|"
-                    r"(assert|ctype|dirent|dlfcn|endian|errno|fcntl|fts|ftw|getopt|grp|inttypes|langinfo|limits|link|locale|math|"
+                    r"(assert|ctype|dirent|dlfcn|endian|errno|fcntl|fnmatch|fts|ftw|getopt|grp|inttypes|langinfo|limits|link|locale|math|"
                     r"netdb|poll|pthread|pwd|sched|semaphore|setjmp|signal|spawn|stdalign|stdarg|stdatomic|stdbool|stddef|stdint|"
                     r"stdio|stdlib|string|strings|termios|time|unistd|wchar|wctype)\.h")
 

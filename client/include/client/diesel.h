@@ -83,6 +83,51 @@ int diesel_dataset_labels(const struct diesel_dataset *dataset, int64_t *labels)
 int diesel_dataset_read(struct diesel_dataset *dataset, uint64_t sample, void *buffer, size_t size,
 			char *error, size_t error_size);
 
+/*
+ * A subset of a dataset's samples, for a session or an order: it is shuffled chunk-wise as a whole dataset
+ * is, in an order of its own. Takes one bit for each sample of the dataset. Belongs to the version of the
+ * dataset that it was made for. Immutable: any thread may use it, and children that were forked.
+ *
+ * Made from all samples, or from another subset (`of`; NULL: all). Indices count these samples, in the order
+ * of their numbers. -ENOMEM.
+ */
+struct diesel_subset;
+
+/* The samples of these indices. -ERANGE: there is no such index; -EEXIST: one occurs twice. */
+int diesel_subset_select(const struct diesel_dataset *dataset, const struct diesel_subset *of,
+			 const uint64_t *indices, uint64_t n, struct diesel_subset **ret);
+/* The indices first, first + step, ... below end. -ERANGE. */
+int diesel_subset_slice(const struct diesel_dataset *dataset, const struct diesel_subset *of, uint64_t first,
+			uint64_t end, uint64_t step, struct diesel_subset **ret);
+/* Those of certain classes (classes[n_classes + 1], 1 for each class that is meant, the last one for samples
+ * without a class; NULL: any), and whose path matches a pattern as in fnmatch(3), where * matches slashes too
+ * (NULL: any). */
+int diesel_subset_filter(const struct diesel_dataset *dataset, const struct diesel_subset *of,
+			 const uint8_t *classes, const char *pattern, struct diesel_subset **ret);
+/* Divides the samples at random into parts of these sizes, which add up to all of them (docs/formats.md has
+ * the algorithm). by_class: each class in the same proportions. rets[n_parts]. -EINVAL: the sizes do not add
+ * up. */
+int diesel_subset_split(struct diesel_dataset *dataset, const struct diesel_subset *of, const uint64_t *sizes,
+			uint32_t n_parts, uint64_t seed, int by_class, struct diesel_subset **rets);
+void diesel_subset_free(struct diesel_subset *subset);
+
+uint64_t diesel_subset_count(const struct diesel_subset *subset);
+/* The number of the k-th sample. -ERANGE. */
+int diesel_subset_sample(const struct diesel_subset *subset, uint64_t k, uint64_t *ret_sample);
+/* The numbers of all: samples[diesel_subset_count()]. */
+void diesel_subset_samples(const struct diesel_subset *subset, uint64_t *samples);
+/* Turns numbers of samples into their indices in the subset. -ERANGE: one is not in it; those before it are
+ * turned. */
+int diesel_subset_indices(const struct diesel_subset *subset, uint64_t *samples, uint64_t n);
+/* How many bytes its samples have together. -EBADMSG. */
+int diesel_subset_bytes(const struct diesel_dataset *dataset, const struct diesel_subset *subset,
+			uint64_t *ret_bytes);
+/* Its bits, to be stored: sample i of the dataset's n_samples in bit i % 64 of word i / 64. Borrowed. */
+const uint64_t *diesel_subset_words(const struct diesel_subset *subset, uint64_t *ret_n_samples);
+/* The subset of such bits, of a dataset with n_samples: words[(n_samples + 63) / 64]. -EINVAL: a bit is set
+ * that stands for no sample. */
+int diesel_subset_load(uint64_t n_samples, const uint64_t *words, struct diesel_subset **ret);
+
 enum diesel_session_flag {
 	DIESEL_SHUFFLE = 1 << 0,   /* chunk-wise shuffle; else storage order */
 	DIESEL_DROP_LAST = 1 << 1, /* only full batches */
@@ -103,11 +148,12 @@ struct diesel_session_options {
 	uint32_t reconnect_ms;  /* how long to wait for a lost daemon; 0: fail at once */
 	uint32_t slots; /* batches that the caller means to hold at a time, if there is room; 0: the daemon's
 			   default */
-	uint32_t reserved[3];
+	uint32_t reserved;
+	const struct diesel_subset *subset; /* used during the call only; NULL: all samples */
 };
 
-/* -EINVAL: options that no session can have; if the daemon cannot be reached, as diesel_dataset_open(); else
- * what the daemon answered. error receives the line. */
+/* -EINVAL: options that no session can have, or the subset is empty or of another dataset; if the daemon
+ * cannot be reached, as diesel_dataset_open(); else what the daemon answered. error receives the line. */
 int diesel_session_open(struct diesel_dataset *dataset, const struct diesel_session_options *options,
 			struct diesel_session **ret, char *error, size_t error_size);
 /* Each batch that is held stays readable until it is released. */
@@ -121,8 +167,9 @@ uint64_t diesel_n_batches(uint64_t n_samples, uint32_t world, uint32_t batch, ui
 
 /*
  * The order in which a session with these options delivers samples, without a session, for whoever reads them
- * by number. Asks nobody. Of the options, it uses seed, epoch, flags, rank, world, batch and window_chunks,
- * which must be at least 1. One thread at a time; the dataset must stay open.
+ * by number. Asks nobody. Of the options, it uses seed, epoch, flags, rank, world, batch, subset and
+ * window_chunks, which must be at least 1. One thread at a time; the dataset must stay open, and so must the
+ * subset.
  */
 struct diesel_order;
 

@@ -10,6 +10,7 @@
  *   client                                        dieseld
  *   HELLO (magic, version)                    ->  HELLO_REPLY, or ERROR -EPROTO
  *   OPEN_DATASET + fds directory, snapshot    ->  DATASET_REPLY + fd: sealed memory copy of the snapshot
+ *   SUBSET (samples of the next session)      ->  SUBSET_REPLY
  *   OPEN_SESSION                              ->  SESSION_REPLY + fds: control, batches
  *   SEEK                                      ->  SEEK_REPLY (generation of the batches from now on)
  *   SEGMENT (id)                              ->  SEGMENT_REPLY + fd: the chunk segment
@@ -36,13 +37,14 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are little endian");
 
 #define WIRE_MAGIC        0x4c534944u /* "DISL" */
-#define WIRE_VERSION      3u
+#define WIRE_VERSION      4u
 #define WIRE_MAX_FDS      2
 #define WIRE_TEXT_BYTES   448
 #define WIRE_BATCH_MAX    (1u << 20) /* samples per batch */
 #define WIRE_WINDOW_MAX   (1u << 20) /* chunks per window */
 #define WIRE_SLOTS_MAX    64u
 #define WIRE_KNOWN_FLAGS  3u /* enum diesel_session_flag */
+#define WIRE_SUBSET_WORDS 512
 #define WIRE_WHY_MAX      1000
 #define WIRE_SETTINGS_MAX 12
 #define WIRE_CACHE_MAX    (UINT64_C(1) << 50) /* bytes */
@@ -67,6 +69,8 @@ enum wire_type {
 	WIRE_JOBS = 16,
 	WIRE_WHY = 17,
 	WIRE_SET = 18,
+	WIRE_SUBSET = 19,
+	WIRE_SUBSET_REPLY = 20,
 	WIRE_N_TYPES,
 };
 
@@ -101,12 +105,24 @@ struct wire_dataset_reply {
 	uint64_t snapshot_bytes;
 };
 
+/*
+ * A part of the subset (dataset/subset.h) that the connection's session is to serve. Parts that are not sent
+ * are zero.
+ */
+struct wire_subset {
+	struct wire_header header;
+	uint64_t part;                     /* words[0] is word part * WIRE_SUBSET_WORDS of the subset */
+	uint64_t words[WIRE_SUBSET_WORDS]; /* zero behind the end of the dataset */
+};
+
 struct wire_open_session {
 	struct wire_header header;
 	uint64_t seed;
 	uint64_t epoch;
 	uint64_t first_batch;
-	uint32_t flags; /* enum diesel_session_flag */
+	uint64_t
+	    subset_samples; /* how many samples the subset has that was sent; 0: none, serve all samples */
+	uint32_t flags;     /* enum diesel_session_flag */
 	uint32_t rank, world;
 	uint32_t batch;
 	uint32_t stride, offset;
@@ -144,7 +160,7 @@ struct wire_segment { /* also the reply */
 	uint32_t reserved;
 };
 
-struct wire_plain { /* STOP, STOP_REPLY, STATUS, KICK, JOBS */
+struct wire_plain { /* SUBSET_REPLY, STOP, STOP_REPLY, STATUS, KICK, JOBS */
 	struct wire_header header;
 };
 
@@ -199,6 +215,7 @@ union wire_message {
 	struct wire_hello hello;
 	struct wire_open_dataset open_dataset;
 	struct wire_dataset_reply dataset_reply;
+	struct wire_subset subset;
 	struct wire_open_session open_session;
 	struct wire_session_reply session_reply;
 	struct wire_seek seek;
@@ -215,7 +232,8 @@ _Static_assert(sizeof(struct wire_error) == 16 + WIRE_TEXT_BYTES, "wire");
 _Static_assert(sizeof(struct wire_hello) == 24, "wire");
 _Static_assert(sizeof(struct wire_open_dataset) == 16, "wire");
 _Static_assert(sizeof(struct wire_dataset_reply) == 24, "wire");
-_Static_assert(sizeof(struct wire_open_session) == 64, "wire");
+_Static_assert(sizeof(struct wire_subset) == 16 + 8 * WIRE_SUBSET_WORDS, "wire");
+_Static_assert(sizeof(struct wire_open_session) == 72, "wire");
 _Static_assert(sizeof(struct wire_session_reply) == 280, "wire");
 _Static_assert(sizeof(struct wire_seek) == 24, "wire");
 _Static_assert(sizeof(struct wire_seek_reply) == 16, "wire");

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import collections.abc
+import copy
 import ctypes
 import json
+import math
+import numbers
 import operator
 import os
 
 from . import errors, native
 from .native import byref, lib
+from .subset import Subset
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from typing import Any  # whose import takes a fifth of this package's
+
+    from typing_extensions import Self
 
 
 class _Connection:
@@ -49,6 +56,22 @@ class _Connection:
             lib.diesel_dataset_close(self._handle)
 
 
+def part_sizes(lengths: Sequence[float], total: int) -> list[int]:
+    """Sizes that add up to total, from such sizes or from fractions that add up to 1, as of
+    torch.utils.data.random_split(): what rounding leaves over goes to the first parts, one each."""
+    parts = list(lengths)
+    if not parts or any(isinstance(p, bool) or p < 0 for p in parts):
+        raise ValueError(f"lengths must be sizes, or fractions of at least 0, not {lengths!r}")
+    if all(isinstance(p, numbers.Integral) for p in parts) and sum(parts) == total:
+        return [int(p) for p in parts]
+    if not math.isclose(sum(parts), 1):
+        raise ValueError(f"lengths must add up to the {total} samples that there are, or to 1: {lengths!r}")
+    sizes = [math.floor(total * p) for p in parts]
+    for i in range(total - sum(sizes)):
+        sizes[i % len(sizes)] += 1
+    return sizes
+
+
 class Samples(collections.abc.Sequence["tuple[str, int]"]):
     """[(path inside the dataset, label)], made one by one: a list of ten million would take gigabytes."""
 
@@ -61,8 +84,8 @@ class Samples(collections.abc.Sequence["tuple[str, int]"]):
     def __getitem__(self, i: Any) -> Any:
         if isinstance(i, slice):
             return [self[k] for k in range(*i.indices(len(self)))]
-        i = self._dataset.number(i)
-        return self._dataset.sample_path(i), self._dataset.label(i)
+        number = self._dataset.number(i)
+        return self._dataset.sample_path(number), self._dataset.label(number)
 
 
 class Dataset:
@@ -75,16 +98,21 @@ class Dataset:
     the dataset with the caller's own rights, and checked: the daemon serves whole epochs (diesel_loader.torch), not
     single samples.
 
+    dataset[a:b:step], select(), filter(), random_split() and train_test_split() give Datasets with some of the
+    samples: the daemon serves such a one by itself, shuffled chunk-wise. len(), [i], targets and samples are then of
+    these; classes, and the numbers that sample_path(), label() and read() take, stay those of the whole.
+
     The connection belongs to a process: after a fork, and when the object is unpickled, it is opened anew
     at first use. Raises FileNotFoundError, PermissionError, DamagedData, ConnectionError.
     """
 
     version: int
-    n_bytes: int
     equal_bytes: int | None  # the length of every sample; None: they differ
     classes: list[str]
     class_to_idx: dict[str, int]
-    _n_samples: int
+    subset: Subset | None  # None: all samples
+    _n_samples: int        # of the whole
+    _n_bytes: int | None
     _targets: list[int] | None
 
     def __init__(self, path: str | os.PathLike[str], socket: str | None = None) -> None:
@@ -95,7 +123,8 @@ class Dataset:
         info = native.DatasetInfo()
         lib.diesel_dataset_info(self.handle, byref(info))
         self.version = info.version
-        self.n_bytes = info.total_bytes
+        self.subset = None
+        self._n_bytes = info.total_bytes
         self.equal_bytes = info.equal_bytes or None
         self._n_samples = info.n_samples
         self.classes = [native.borrowed_text(lib.diesel_dataset_class, self.handle, i)
@@ -116,18 +145,32 @@ class Dataset:
         """libdiesel's object in this process."""
         return self._connection.handle
 
+    @property
+    def n_bytes(self) -> int:
+        """Of all samples."""
+        if self._n_bytes is None:
+            assert self.subset is not None
+            self._n_bytes = self.subset.n_bytes(self._connection.reader)
+        return self._n_bytes
+
     def __len__(self) -> int:
-        return self._n_samples
+        return self._n_samples if self.subset is None else len(self.subset)
+
+    def _index(self, i: Any) -> int:
+        """An index as lists have them, counted from the start: an int or anything like it, negative from the end.
+        Raises IndexError, TypeError."""
+        index = operator.index(i)
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            part = "" if self.subset is None else "this subset of "
+            raise IndexError(f"{part}{self.path} has {len(self)} samples, and none of index {i}")
+        return index
 
     def number(self, i: Any) -> int:
-        """The number of a sample, from an index as lists have them: an int or anything like it, negative from the
-        end. Raises IndexError, TypeError."""
-        number = operator.index(i)
-        if number < 0:
-            number += self._n_samples
-        if not 0 <= number < self._n_samples:
-            raise IndexError(f"{self.path} has {self._n_samples} samples, and none of number {i}")
-        return number
+        """The number of a sample in the whole dataset, from its index. Raises IndexError, TypeError."""
+        index = self._index(i)
+        return index if self.subset is None else self.subset.sample(index)
 
     def sample_path(self, sample: int) -> str:
         """Path of a sample inside the dataset, by its number."""
@@ -155,8 +198,60 @@ class Dataset:
         return data
 
     def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return self._slice(i)
         number = self.number(i)
         return self.read(number), self.label(number)
+
+    def _of(self, subset: Subset) -> Self:
+        made = copy.copy(self)
+        made.subset, made._n_bytes, made._targets = subset, None, None
+        return made
+
+    @property
+    def _origin(self) -> tuple[Any, str, Subset | None]:
+        return self._connection.reader, self.path, self.subset
+
+    def _slice(self, chosen: slice) -> Self:
+        indices = range(*chosen.indices(len(self)))
+        if indices.step < 0:
+            raise ValueError("a slice of a dataset has no order of its own: give it a positive step")
+        return self._of(Subset.slice(*self._origin, indices))
+
+    def select(self, indices: Iterable[int]) -> Self:
+        """The dataset with the samples of these indices, in the order of storage. Raises IndexError; ValueError
+        where one occurs twice."""
+        return self._of(Subset.select(*self._origin, [self._index(i) for i in indices]))
+
+    def filter(self, classes: str | int | Iterable[str | int] | None = None, paths: str | None = None) -> Self:
+        """The dataset with the samples of certain classes, by their names or indices (-1: those in no class
+        folder), and with those whose path inside the dataset matches a pattern as in fnmatch(3), where * matches
+        slashes too: filter(paths="val/*"). Raises KeyError, IndexError where there is no such class."""
+        flags = None if classes is None else self._class_flags([classes] if isinstance(classes, (str, int)) else classes)
+        return self._of(Subset.filter(*self._origin, flags, paths))
+
+    def _class_flags(self, classes: Iterable[str | int]) -> bytes:
+        flags = bytearray(len(self.classes) + 1)
+        for c in classes:
+            number = self.class_to_idx[c] if isinstance(c, str) else operator.index(c)
+            if not -1 <= number < len(self.classes):
+                raise IndexError(f"{self.path} has {len(self.classes)} classes, and none of number {number}")
+            flags[number] = 1  # the last one is -1's
+        return bytes(flags)
+
+    def random_split(self, lengths: Sequence[float], seed: int = 0, by_class: bool = False) -> list[Self]:
+        """Datasets with parts of the samples, at random: a pure function of the seed, on any machine. lengths: sizes, or
+        fractions that add up to 1. by_class: each class is divided in these proportions (stratified)."""
+        sizes = part_sizes(lengths, len(self))
+        return [self._of(part) for part in Subset.split(*self._origin, sizes, seed, by_class)]
+
+    def train_test_split(self, test_size: float = 0.25, seed: int = 0, by_class: bool = False) -> tuple[Self, Self]:
+        """(train, test): random_split() in two. test_size: how many samples, or a fraction."""
+        size = test_size if isinstance(test_size, numbers.Integral) else math.ceil(len(self) * test_size)
+        if not 0 <= size <= len(self):
+            raise ValueError(f"test_size must be a fraction, or a number of the {len(self)} samples, not {test_size!r}")
+        train, test = self.random_split([len(self) - int(size), int(size)], seed, by_class)
+        return train, test
 
     @property
     def targets(self) -> list[int]:
@@ -166,7 +261,7 @@ class Dataset:
             result = lib.diesel_dataset_labels(self._connection.reader, labels)
             if result < 0:
                 raise errors.from_result(result, f"{self.path}: its snapshot is damaged")
-            self._targets = list(labels)
+            self._targets = list(labels) if self.subset is None else [labels[i] for i in self.subset.samples()]
         return self._targets
 
     @property
@@ -175,7 +270,8 @@ class Dataset:
         return Samples(self)
 
     def __repr__(self) -> str:
-        return (f"{type(self).__name__}({self.path!r}: {len(self)} samples, {len(self.classes)} classes, "
+        part = "" if self.subset is None else f" of {self._n_samples}"
+        return (f"{type(self).__name__}({self.path!r}: {len(self)}{part} samples, {len(self.classes)} classes, "
                 f"version {self.version})")
 
 

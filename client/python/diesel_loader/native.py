@@ -43,7 +43,7 @@ class SessionOptions(Structure):
     _fields_ = [("seed", c_uint64), ("epoch", c_uint64), ("first_batch", c_uint64), ("flags", c_uint32),
                 ("rank", c_uint32), ("world", c_uint32), ("batch", c_uint32), ("stride", c_uint32),
                 ("offset", c_uint32), ("window_chunks", c_uint32), ("reconnect_ms", c_uint32),
-                ("slots", c_uint32), ("reserved", c_uint32 * 3)]
+                ("slots", c_uint32), ("reserved", c_uint32), ("subset", c_void_p)]
 
 
 class SampleInfo(Structure):
@@ -81,6 +81,18 @@ def _load() -> tuple[ctypes.CDLL, str]:
         "diesel_dataset_sample": (c_int, [c_void_p, c_uint64, POINTER(SampleInfo)]),
         "diesel_dataset_labels": (c_int, [c_void_p, c_void_p]),
         "diesel_dataset_read": (c_int, [c_void_p, c_uint64, c_void_p, c_size_t, c_char_p, c_size_t]),
+        "diesel_subset_load": (c_int, [c_uint64, c_char_p, POINTER(c_void_p)]),
+        "diesel_subset_select": (c_int, [c_void_p, c_void_p, c_void_p, c_uint64, POINTER(c_void_p)]),
+        "diesel_subset_slice": (c_int, [c_void_p, c_void_p, c_uint64, c_uint64, c_uint64, POINTER(c_void_p)]),
+        "diesel_subset_filter": (c_int, [c_void_p, c_void_p, c_char_p, c_char_p, POINTER(c_void_p)]),
+        "diesel_subset_split": (c_int, [c_void_p, c_void_p, c_void_p, c_uint32, c_uint64, c_int, POINTER(c_void_p)]),
+        "diesel_subset_free": (None, [c_void_p]),
+        "diesel_subset_count": (c_uint64, [c_void_p]),
+        "diesel_subset_sample": (c_int, [c_void_p, c_uint64, POINTER(c_uint64)]),
+        "diesel_subset_samples": (None, [c_void_p, c_void_p]),
+        "diesel_subset_indices": (c_int, [c_void_p, c_void_p, c_uint64]),
+        "diesel_subset_bytes": (c_int, [c_void_p, c_void_p, POINTER(c_uint64)]),
+        "diesel_subset_words": (POINTER(c_uint64), [c_void_p, POINTER(c_uint64)]),
         "diesel_order_new": (c_int, [c_void_p, POINTER(SessionOptions), POINTER(c_void_p), c_char_p, c_size_t]),
         "diesel_order_free": (None, [c_void_p]),
         "diesel_order_n_batches": (c_uint64, [c_void_p]),

@@ -8,11 +8,13 @@ from .native import byref, lib
 
 
 class Order:
-    """Batches of sample numbers of one rank. options: of native.SessionOptions, window_chunks at least 1."""
+    """Batches of one rank, as indices of the dataset. options: of native.SessionOptions, window_chunks at least 1."""
 
     def __init__(self, dataset, **options):
         self._dataset = dataset  # its chunk table must stay
+        self._subset = dataset.subset  # likewise
         self._handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
+        options["subset"] = None if self._subset is None else self._subset.handle
         result = lib.diesel_order_new(dataset.handle, byref(native.SessionOptions(**options)), byref(self._handle), text,
                                       len(text))
         if result < 0:
@@ -23,11 +25,13 @@ class Order:
         return lib.diesel_order_n_batches(self._handle)
 
     def batch(self, k):
-        """The numbers of the samples of batch k: a list."""
+        """The indices of the samples of batch k: a list."""
         count = native.c_uint32()
         result = lib.diesel_order_batch(self._handle, k, self._numbers, byref(count))
         if result < 0:
             raise errors.from_result(result, f"no batch {k} of {len(self)}: {os.strerror(-result)}")
+        if self._subset is not None:
+            self._subset.to_indices(self._numbers, count.value)
         return self._numbers[:count.value]
 
     def __del__(self):

@@ -61,6 +61,7 @@ class Session:
         self.n_held = 0
         self._handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
         self._pid = self._opened_by = os.getpid()
+        options["subset"] = None if dataset.subset is None else dataset.subset.handle
         result = lib.diesel_session_open(dataset.handle, byref(native.SessionOptions(**options)),
                                          byref(self._handle), text, len(text))
         if result < 0:

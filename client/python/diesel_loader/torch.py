@@ -56,6 +56,8 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
         return Assembly(self, self.loader, self.transform, self.target_transform, None, seeding.Seeding(None, 0, 0, 1, 1))
 
     def __getitem__(self, i):
+        if isinstance(i, slice):
+            return self._slice(i)
         number = self.number(i)
         data = self.read(number)
         tensor = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
@@ -281,7 +283,9 @@ class DataLoader(torch.utils.data.DataLoader):
             raise TypeError(f"{call}() is of the order that dieseld serves: with a sampler of your own, keep its state")
 
     def _order(self):
-        return {"dataset_version": self.dataset.version, "n_samples": len(self.dataset), "seed": self.seed,
+        subset = self.dataset.subset
+        return {"dataset_version": self.dataset.version, "n_samples": len(self.dataset),
+                "subset": None if subset is None else subset.digest(), "seed": self.seed,
                 "shuffle": self.shuffle, "global_batch_size": self.batch_size * self.world_size,
                 "drop_last": self.drop_last, "window_chunks": self._window()}
 

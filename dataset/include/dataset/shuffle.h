@@ -10,6 +10,9 @@
  * samples of each window are shuffled. In an epoch every sample is visited once by one of the ranks. Memory
  * is O(n_chunks); reading a position costs one shuffle of its window, which the cursor keeps.
  *
+ * Of a subset, chunks without a sample of it are left out before that, and so are the other samples of a
+ * window: the order is then that of a dataset which has only these samples, in the same chunks.
+ *
  * Batches: step k of the epoch is the global batch of positions [k*W*B, (k+1)*W*B), W = world, B = batch;
  * rank r takes the r-th slice of B. So the global order does not depend on W as long as W*B is constant.
  * The last step is shared out evenly: slice lengths differ by at most one. When fewer than W samples are left
@@ -27,9 +30,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct subset;
+
 struct shuffle_spec {
 	const uint32_t *chunk_samples; /* borrowed: how many samples each chunk has, in storage order */
 	uint64_t n_chunks;
+	const struct subset *subset; /* borrowed until the plan is freed; NULL: all samples */
 	uint64_t seed;
 	uint64_t epoch;
 	uint32_t window_chunks; /* >= 1 */
@@ -41,7 +47,8 @@ struct shuffle_spec {
 
 struct shuffle_plan;
 
-/* -EINVAL: a value is out of range, or there are fewer samples than ranks; -ENOMEM. */
+/* -EINVAL: a value is out of range, the subset is of another number of samples, or there are fewer samples
+ * than ranks; -ENOMEM. */
 int shuffle_plan_new(const struct shuffle_spec *spec, struct shuffle_plan **ret);
 void shuffle_plan_free(struct shuffle_plan *plan);
 
@@ -57,6 +64,13 @@ uint32_t shuffle_max_batch(const struct shuffle_plan *plan);
  */
 int shuffle_count(uint64_t n_samples, uint32_t world, uint32_t batch, bool drop_last, uint64_t *ret_n_batches,
 		  uint32_t *ret_max_batch);
+
+/*
+ * Counts each chunk's samples of the subset (NULL: all): ret_counts[n_chunks], which may be chunk_samples
+ * itself. Returns how many chunks a plan visits. The subset must be of as many samples as the chunks have.
+ */
+uint64_t shuffle_count_chunks(const struct subset *subset, const uint32_t *chunk_samples, uint64_t n_chunks,
+			      uint32_t *ret_counts);
 
 /* The global positions [*ret_first, *ret_first + *ret_count) of this rank's batch. -ERANGE. */
 int shuffle_batch_range(const struct shuffle_plan *plan, uint64_t batch, uint64_t *ret_first,
@@ -74,5 +88,7 @@ uint64_t shuffle_window_chunks(const struct shuffle_plan *plan);
 uint64_t shuffle_window_first(const struct shuffle_plan *plan, uint64_t w);
 /* The window of a position < n_samples. A window whose chunks are all empty has no position. */
 uint64_t shuffle_window_of(const struct shuffle_plan *plan, uint64_t position);
-/* The chunk that is visited i-th (0 <= i < n_chunks); window w holds visits [w*g, (w+1)*g). */
+/* How many chunks are visited: all, or those with a sample of the subset. */
+uint64_t shuffle_n_visits(const struct shuffle_plan *plan);
+/* The chunk that is visited i-th (0 <= i < shuffle_n_visits()); window w holds visits [w*g, (w+1)*g). */
 uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i);

@@ -202,9 +202,9 @@ class Client:
         for fd in self.receive()[2]:
             os.close(fd)
 
-    def open_session(self, batch=1, window=1, slots=0, epoch=0, seed=1, world=1, rank=0):
+    def open_session(self, batch=1, window=1, slots=0, epoch=0, seed=1, world=1, rank=0, subset=0):
         """Its descriptors: control and slots."""
-        return self.call("OPEN_SESSION", struct.pack("<QQQIIIIIIII", seed, epoch, 0, 1, rank, world, batch, 1, 0,
+        return self.call("OPEN_SESSION", struct.pack("<QQQQIIIIIIII", seed, epoch, 0, subset, 1, rank, world, batch, 1, 0,
                                                      window, slots))[2]
 
     def segment(self, number):

@@ -28,6 +28,8 @@ static size_t fds_of(enum wire_type type)
 	case WIRE_JOBS:
 	case WIRE_WHY:
 	case WIRE_SET:
+	case WIRE_SUBSET:
+	case WIRE_SUBSET_REPLY:
 	case WIRE_N_TYPES: break;
 	}
 	return 0;

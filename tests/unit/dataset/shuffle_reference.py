@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The shuffle of docs/formats.md written a second time, plainly: prints the golden values of test_shuffle.c."""
+"""The shuffle of docs/formats.md written a second time, plainly: prints the golden values of
+test_shuffle.c and test_subset.py."""
 
 M = (1 << 64) - 1
 
@@ -59,5 +60,29 @@ def order(chunk_samples, seed, epoch, window_chunks):
     return result
 
 
+def split(groups, sizes, seed):
+    """The part of each sample; groups: the group of each."""
+    given, room, dealt = [0] * len(sizes), {}, 0
+    for group in sorted(set(groups)):
+        room[group] = [0] * len(sizes)
+        for _ in range(groups.count(group)):
+            behind = [(dealt + 1) * size - given[i] * len(groups) for i, size in enumerate(sizes)]
+            part = max((i for i, size in enumerate(sizes) if given[i] < size), key=lambda i: (behind[i], -i))
+            given[part] += 1
+            room[group][part] += 1
+            dealt += 1
+    random, parts = Xoshiro256(seed, M, 0), []
+    for group in groups:
+        at, part = random.below(sum(room[group])), 0
+        while at >= room[group][part]:
+            at -= room[group][part]
+            part += 1
+        room[group][part] -= 1
+        parts.append(part)
+    return parts
+
+
 if __name__ == "__main__":
     print(order([3, 5, 2, 4], seed=42, epoch=1, window_chunks=2))
+    print([i for i, part in enumerate(split([0] * 14, [9, 5], seed=42)) if part == 1])
+    print(split([0, 1, 1, 0, 2, 1, 1, 0, 0, 2, 1, 2, 1, 0], [7, 4, 3], seed=42))

@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include "dataset/shuffle.h"
+#include "dataset/subset.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -243,6 +244,68 @@ static void test_windows(void **state)
 	shuffle_plan_free(plan);
 }
 
+/* The order of a subset is that of a dataset which has these samples only, in the same chunks. */
+static void test_subset(void **state)
+{
+	uint64_t random = 5;
+
+	for (int round = 0; round < 400; round++) {
+		uint32_t chunk_samples[40], counts[40], kept[40];
+		uint64_t n_chunks = draw(&random, 1, 40), n = 0, n_kept = 0, every = draw(&random, 1, 30);
+
+		for (uint64_t i = 0; i < n_chunks; i++)
+			n += chunk_samples[i] = (uint32_t)draw(&random, 0, 12);
+		uint64_t *words = calloc(subset_words(n) + 1, sizeof(*words));
+		struct subset *subset;
+
+		for (uint64_t i = 0; i < n; i++)
+			words[i / 64] |= (uint64_t)(draw(&random, 1, every) == 1) << i % 64;
+		assert_int_equal(subset_new(n, words, &subset), 0);
+		uint64_t n_visits = shuffle_count_chunks(subset, chunk_samples, n_chunks, counts);
+
+		for (uint64_t i = 0; i < n_chunks; i++) {
+			if (counts[i])
+				kept[n_kept++] = counts[i];
+		}
+		assert_int_equal(n_visits, n_kept);
+		struct shuffle_spec spec = {
+		    .chunk_samples = chunk_samples,
+		    .n_chunks = n_chunks,
+		    .subset = subset,
+		    .seed = random,
+		    .window_chunks = (uint32_t)draw(&random, 1, 10),
+		    .shuffle = draw(&random, 0, 4) != 0,
+		    .world = (uint32_t)draw(&random, 1, 3),
+		    .batch = (uint32_t)draw(&random, 1, 20),
+		};
+		struct shuffle_plan *plan;
+
+		if (subset_count(subset) < spec.world) {
+			assert_int_equal(shuffle_plan_new(&spec, &plan), -EINVAL);
+			subset_free(subset);
+			continue;
+		}
+		assert_int_equal(shuffle_plan_new(&spec, &plan), 0);
+		assert_int_equal(shuffle_n_visits(plan), n_visits);
+		assert_int_equal(shuffle_window_first(plan, shuffle_n_windows(plan)), subset_count(subset));
+		shuffle_plan_free(plan);
+		struct epoch e = run_epoch(spec);
+
+		spec.subset = NULL;
+		spec.chunk_samples = kept;
+		spec.n_chunks = n_kept;
+		struct epoch alone = run_epoch(spec);
+
+		assert_int_equal(e.n_seen, subset_count(subset));
+		assert_int_equal(e.n_seen, alone.n_seen);
+		for (uint64_t i = 0; i < e.n_seen; i++)
+			assert_int_equal(e.order[i], subset_sample(subset, alone.order[i]));
+		epoch_free(&e);
+		epoch_free(&alone);
+		subset_free(subset);
+	}
+}
+
 static void test_epochs_and_seeds_differ(void **state)
 {
 	static const uint32_t chunk_samples[] = {50, 50, 50, 50};
@@ -333,17 +396,22 @@ static void test_bad_values(void **state)
 	static const uint32_t chunk_samples[] = {3};
 	const struct shuffle_spec good = {
 	    .chunk_samples = chunk_samples, .n_chunks = 1, .window_chunks = 1, .world = 1, .batch = 1};
-	struct shuffle_spec specs[5] = {good, good, good, good, good};
+	struct shuffle_spec specs[6] = {good, good, good, good, good, good};
 	struct shuffle_plan *plan = NULL;
+	struct subset *of_four;
+
+	assert_int_equal(subset_new(4, calloc(1, sizeof(uint64_t)), &of_four), 0);
 
 	specs[0].window_chunks = 0;
 	specs[1].world = 0;
 	specs[2].rank = 1;
 	specs[3].batch = 0;
 	specs[4].world = 4;
-	for (int i = 0; i < 5; i++)
+	specs[5].subset = of_four;
+	for (int i = 0; i < 6; i++)
 		assert_int_equal(shuffle_plan_new(&specs[i], &plan), -EINVAL);
 	assert_null(plan);
+	subset_free(of_four);
 	shuffle_plan_free(NULL);
 }
 
@@ -355,6 +423,7 @@ int main(void)
 	    cmocka_unit_test(test_order_is_free_of_world),
 	    cmocka_unit_test(test_resume_anywhere),
 	    cmocka_unit_test(test_windows),
+	    cmocka_unit_test(test_subset),
 	    cmocka_unit_test(test_epochs_and_seeds_differ),
 	    cmocka_unit_test(test_uniform),
 	    cmocka_unit_test(test_golden),

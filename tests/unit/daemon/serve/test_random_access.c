@@ -84,6 +84,7 @@ static void test_it_is_what_sessions_deliver(void **state)
 	     .flags = DIESEL_SHUFFLE | DIESEL_DROP_LAST},
 	};
 	char *path = make_dataset(*state, "data", &plan);
+	struct diesel_subset *subset;
 	struct node node = {0};
 	struct diesel_dataset *d;
 
@@ -91,6 +92,52 @@ static void test_it_is_what_sessions_deliver(void **state)
 	d = open_dataset(&node, path);
 	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
 		compare_epoch(d, &options[i]);
+	for (uint64_t step = 1; step < 12; step += 5) {
+		struct diesel_session_options part = options[step % 3];
+
+		assert_int_equal(diesel_subset_slice(d, NULL, 3, 58, step, &subset), 0);
+		part.subset = subset;
+		compare_epoch(d, &part);
+		diesel_subset_free(subset);
+	}
+	diesel_dataset_close(d);
+	node_stop(&node);
+	free(path);
+}
+
+static void test_subsets_that_no_session_has(void **state)
+{
+	static const struct dataset_plan plan = {.n_samples = N_SAMPLES, .bytes = 64, .n_a_chunk = 7};
+	static const struct {
+		uint64_t n_samples;
+		uint64_t bits;
+		const char *says;
+	} table[] = {{N_SAMPLES, 0, "has no samples"},
+		     {N_SAMPLES + 1, 5, "is not of"},
+		     {N_SAMPLES, 5, "2 samples, too few"}};
+	char *path = make_dataset(*state, "data", &plan);
+	struct diesel_subset *subset = NULL;
+	struct node node = {0};
+	struct diesel_dataset *d;
+
+	node_start(&node, *state);
+	d = open_dataset(&node, path);
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		struct diesel_session *s;
+		char error[ERROR];
+
+		assert_int_equal(diesel_subset_load(table[i].n_samples, &table[i].bits, &subset), 0);
+		const struct diesel_session_options options = {.world = 3, .batch = 1, .subset = subset};
+
+		assert_int_equal(diesel_session_open(d, &options, &s, error, sizeof(error)), -EINVAL);
+		if (!strstr(error, table[i].says))
+			fail_msg("\"%s\" does not say: %s", error, table[i].says);
+		diesel_subset_free(subset);
+	}
+	assert_int_equal(diesel_subset_load(3, &(uint64_t){8}, &subset), -EINVAL);
+	assert_int_equal(diesel_subset_slice(d, NULL, 0, N_SAMPLES + 1, 1, &subset), -ERANGE);
+	assert_int_equal(diesel_subset_slice(d, NULL, 0, 1, 0, &subset), -ERANGE);
+	assert_int_equal(diesel_subset_select(d, NULL, (uint64_t[]){N_SAMPLES}, 1, &subset), -ERANGE);
 	diesel_dataset_close(d);
 	node_stop(&node);
 	free(path);
@@ -205,10 +252,9 @@ static void test_orders_that_no_session_has(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    CASE(test_it_is_what_sessions_deliver),
-	    CASE(test_without_the_daemon),
-	    CASE(test_what_cannot_be_read_is_named),
-	    CASE(test_orders_that_no_session_has),
+	    CASE(test_it_is_what_sessions_deliver),  CASE(test_without_the_daemon),
+	    CASE(test_what_cannot_be_read_is_named), CASE(test_orders_that_no_session_has),
+	    CASE(test_subsets_that_no_session_has),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -76,6 +76,7 @@ static void test_even_chunks(void **state)
 	static struct world w;
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		struct session_shape shape;
 		uint64_t need;
 
 		w = (struct world){.samples = {0}};
@@ -84,7 +85,9 @@ static void test_even_chunks(void **state)
 			w.samples[k] = table[i].samples;
 		}
 		world_init(&w, table[i].n_chunks);
-		need = session_need_at_most(&w.dataset, &table[i].shape, w.ascending);
+		shape = table[i].shape;
+		shape.n_chunks = table[i].n_chunks;
+		need = session_need_at_most(&shape, w.ascending);
 		if (need != table[i].need)
 			fail_msg("line %zu: %lu instead of %lu", i, need, table[i].need);
 	}
@@ -93,14 +96,14 @@ static void test_even_chunks(void **state)
 static void test_few_samples_may_be_most_bytes(void **state)
 {
 	static struct world w;
-	const struct session_shape shape = {.batch = 30, .window_chunks = 1};
+	const struct session_shape shape = {.batch = 30, .window_chunks = 1, .n_chunks = 30};
 
 	for (int i = 0; i < 30; i++) {
 		w.samples[i] = i < 20 ? 1 : 1000;
 		w.chunks[i].bytes = i < 20 ? 100 : 1;
 	}
 	world_init(&w, 30);
-	assert_int_equal(session_need_at_most(&w.dataset, &shape, w.ascending), 22);
+	assert_int_equal(session_need_at_most(&shape, w.ascending), 22);
 }
 
 static uint32_t next_random(uint32_t *state, uint32_t below)
@@ -157,7 +160,8 @@ static void check_one(uint32_t seed)
 {
 	static struct world w;
 	uint32_t random = seed, n = 1 + next_random(&random, N_MAX);
-	struct session_shape shape = {.window_chunks = 1 + next_random(&random, 6),
+	struct session_shape shape = {.n_chunks = n,
+				      .window_chunks = 1 + next_random(&random, 6),
 				      .n_slots = 3 + next_random(&random, 4),
 				      .views = next_random(&random, 2)};
 	struct shuffle_spec spec = {.n_chunks = n, .seed = seed, .shuffle = true};
@@ -181,7 +185,7 @@ static void check_one(uint32_t seed)
 	assert_int_equal(shuffle_plan_new(&spec, &run.plans[1]), 0);
 	shape.batch = shuffle_max_batch(run.plans[0]);
 	shape.batch_step = (uint64_t)spec.world * run.stride * shape.batch;
-	at_most = cached_largest_bytes(&w.dataset, session_need_at_most(&w.dataset, &shape, w.ascending));
+	at_most = cached_largest_bytes(&w.dataset, session_need_at_most(&shape, w.ascending));
 	assert_int_equal(session_need_bytes(&w.dataset, &shape, run.plans[0], run.plans[1], &in_order), 0);
 	assert_true(at_most <= w.dataset.all_bytes && in_order <= w.dataset.all_bytes);
 	for (uint64_t i = 0; i * run.stride < shuffle_n_batches(run.plans[0]); i++) {

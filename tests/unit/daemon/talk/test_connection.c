@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/transport.h"
+#include "dataset/subset.h"
 
 static int greet(const struct node *node)
 {
@@ -385,6 +386,143 @@ static void test_who_leaves_takes_all_along(void **state)
 	free(path);
 }
 
+struct kept {
+	uint64_t bytes, limit;
+};
+
+static void look_at_memory(struct node *n, void *answer)
+{
+	struct cache *c = &n->server.serving.cache;
+	struct kept *kept = answer;
+
+	kept->bytes = c->slot_bytes;
+	if (kept->limit)
+		c->limit_bytes = kept->limit;
+}
+
+/* Sends these words as a part of a subset. Returns as transport_receive(). */
+static int send_part(int fd, uint64_t part, uint64_t first, uint64_t last, union wire_message *ret)
+{
+	struct wire_fds fds;
+
+	protocol_init(ret, WIRE_SUBSET);
+	ret->subset.part = part;
+	ret->subset.words[0] = first;
+	ret->subset.words[WIRE_SUBSET_WORDS - 1] = last;
+	return ask(fd, ret, NULL, 0, &fds);
+}
+
+static int open_session_of(int fd, uint64_t subset_samples, union wire_message *ret)
+{
+	struct wire_fds got;
+	int r;
+
+	protocol_init(ret, WIRE_OPEN_SESSION);
+	ret->open_session.world = ret->open_session.stride = ret->open_session.batch = 1;
+	ret->open_session.subset_samples = subset_samples;
+	r = ask(fd, ret, NULL, 0, &got);
+	if (r == 0)
+		wire_fds_close(&got);
+	return r;
+}
+
+static void test_a_subset_that_is_none_ends_the_connection(void **state)
+{
+	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
+	/* The dataset's only word has 8 bits. */
+	static const struct {
+		uint64_t part, first, last, says;
+		bool at_once;
+	} table[] = {
+	    {.part = 1, .at_once = true},
+	    {.part = UINT64_MAX, .at_once = true},
+	    {.part = UINT64_MAX / 512, .at_once = true},
+	    {.last = 1, .at_once = true},
+	    {.first = 0x1ff, .says = 9},
+	    {.first = 0x7f, .says = 8},
+	    {.first = 0, .says = 1},
+	};
+	char *path = make_dataset(*state, "data", &plan);
+	struct node node = {0};
+	struct kept kept = {0};
+	union wire_message m;
+	int fd;
+
+	node_start(&node, *state);
+	fd = greet(&node);
+	assert_int_equal(send_part(fd, 0, 1, 0, &m), 0);
+	refused(&m, -EPROTO, "no dataset is open");
+	open_dataset(fd, path, &m);
+	assert_true(open_session_of(fd, 1, &m) < 0); /* none was sent */
+	close(fd);
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		int r;
+
+		fd = greet(&node);
+		open_dataset(fd, path, &m);
+		r = send_part(fd, table[i].part, table[i].first, table[i].last, &m);
+		if (!table[i].at_once) {
+			assert_int_equal(r, 0);
+			assert_int_equal(m.header.type, WIRE_SUBSET_REPLY);
+			r = open_session_of(fd, table[i].says, &m);
+		}
+		assert_true(r == -ECONNRESET || r == -EPIPE);
+		close(fd);
+	}
+	node_ask(&node, look_at_memory, &kept);
+	assert_int_equal(kept.bytes, 0);
+	node_stop(&node);
+	free(path);
+}
+
+static void test_a_subset_is_counted(void **state)
+{
+	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
+	char *path = make_dataset(*state, "data", &plan);
+	struct kept before, with, after;
+	struct node node = {0};
+	union wire_message m;
+	int fd;
+
+	node_start(&node, *state);
+	fd = greet(&node);
+	open_dataset(fd, path, &m);
+	for (int i = 0; i < 3; i++) { /* the last one counts, and each once */
+		assert_int_equal(send_part(fd, 0, i == 2 ? 0x25 : 0xff, 0, &m), 0);
+		assert_int_equal(m.header.type, WIRE_SUBSET_REPLY);
+	}
+	before.limit = with.limit = after.limit = 0;
+	node_ask(&node, look_at_memory, &before);
+	assert_int_equal(before.bytes, subset_bytes(8));
+	assert_int_equal(open_session_of(fd, 3, &m), 0);
+	assert_int_equal(m.header.type, WIRE_SESSION_REPLY);
+	assert_int_equal(m.session_reply.n_batches, 3);
+	node_ask(&node, look_at_memory, &with);
+	assert_true(with.bytes > before.bytes);
+	assert_int_equal(send_part(fd, 0, 1, 0, &m), 0);
+	refused(&m, -EBUSY, "has a session already");
+	close(fd);
+	struct left left = {.node = &node};
+
+	wait_until(is_nobody_left, &left);
+	/* Where there is no room it is refused, and the connection goes on. */
+	after.limit = 1;
+	node_ask(&node, look_at_memory, &after);
+	assert_int_equal(after.bytes, 0);
+	fd = greet(&node);
+	after.limit = 256 * NODE_MIB;
+	open_dataset(fd, path, &m); /* it is served already */
+	assert_int_equal(m.header.type, WIRE_DATASET_REPLY);
+	assert_int_equal(send_part(fd, 0, 1, 0, &m), 0);
+	refused(&m, -ENOSPC, "no room for a subset");
+	node_ask(&node, look_at_memory, &after);
+	assert_int_equal(send_part(fd, 0, 1, 0, &m), 0);
+	assert_int_equal(m.header.type, WIRE_SUBSET_REPLY);
+	close(fd);
+	node_stop(&node);
+	free(path);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
 int main(void)
@@ -396,6 +534,8 @@ int main(void)
 	    CASE(test_requests_out_of_order),
 	    CASE(test_segments_are_of_ones_own_dataset),
 	    CASE(test_who_leaves_takes_all_along),
+	    CASE(test_a_subset_that_is_none_ends_the_connection),
+	    CASE(test_a_subset_is_counted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/split.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dataset/subset.h"
+#include "lib/cleanup.h"
+#include "random.h"
+
+/* No epoch has this number. */
+#define SPLIT_EPOCH UINT64_MAX
+
+static uint64_t next_of(const struct subset *of, uint64_t sample)
+{
+	return of ? subset_next(of, sample) : sample;
+}
+
+static uint32_t group_of(const struct split_spec *spec, uint64_t sample)
+{
+	return spec->group_of ? spec->group_of(spec->user, sample) : 0;
+}
+
+/* The part that is farthest behind its proportion when `dealt` samples and one more are given out. */
+static uint32_t farthest_behind(const struct split_spec *spec, const uint64_t *given, uint64_t dealt,
+				uint64_t total)
+{
+	__int128 most = 0;
+	uint32_t chosen = spec->n_parts;
+
+	for (uint32_t i = 0; i < spec->n_parts; i++) {
+		__int128 behind = (__int128)(dealt + 1) * spec->sizes[i] - (__int128)given[i] * total;
+
+		if (given[i] < spec->sizes[i] && (chosen == spec->n_parts || behind > most)) {
+			most = behind;
+			chosen = i;
+		}
+	}
+	return chosen;
+}
+
+/* Deals each group's samples out among the parts, group after group: room[group * n_parts + part]. */
+static int deal(const struct split_spec *spec, const uint64_t *group_samples, uint64_t total, uint64_t *room)
+{
+	_cleanup_(freep) uint64_t *given = calloc(spec->n_parts + 1, sizeof(*given));
+	uint64_t dealt = 0;
+
+	if (!given)
+		return -ENOMEM;
+	if (spec->n_groups == 1) {
+		memcpy(room, spec->sizes, spec->n_parts * sizeof(*room));
+		return 0;
+	}
+	for (uint32_t g = 0; g < spec->n_groups; g++) {
+		for (uint64_t i = 0; i < group_samples[g]; i++, dealt++) {
+			uint32_t part = farthest_behind(spec, given, dealt, total);
+
+			given[part]++;
+			room[(uint64_t)g * spec->n_parts + part]++;
+		}
+	}
+	return 0;
+}
+
+/* A part of those with room, in proportion to it. */
+static uint32_t draw(struct random_state *random, uint64_t *room, uint64_t left)
+{
+	uint64_t at = random_below(random, left);
+	uint32_t part = 0;
+
+	while (at >= room[part])
+		at -= room[part++];
+	room[part]--;
+	return part;
+}
+
+static uint64_t count_groups(const struct split_spec *spec, uint64_t n_samples, const struct subset *of,
+			     uint64_t *ret)
+{
+	uint64_t total = 0;
+
+	for (uint64_t i = next_of(of, 0); i < n_samples; i = next_of(of, i + 1), total++)
+		ret[group_of(spec, i)]++;
+	return total;
+}
+
+int split_subset(uint64_t n_samples, const struct subset *of, const struct split_spec *spec,
+		 uint64_t *const *words)
+{
+	_cleanup_(freep) uint64_t *left = calloc(spec->n_groups, sizeof(*left));
+	_cleanup_(freep) uint64_t *room = calloc((size_t)spec->n_groups * spec->n_parts + 1, sizeof(*room));
+	struct random_state random;
+	uint64_t sum = 0;
+	int r;
+
+	if (!left || !room)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < spec->n_parts; i++) {
+		if (__builtin_add_overflow(sum, spec->sizes[i], &sum))
+			return -EINVAL;
+	}
+	if (count_groups(spec, n_samples, of, left) != sum)
+		return -EINVAL;
+	r = deal(spec, left, sum, room);
+	if (r < 0)
+		return r;
+	random_init(&random, spec->seed, SPLIT_EPOCH, 0);
+	for (uint64_t i = next_of(of, 0); i < n_samples; i = next_of(of, i + 1)) {
+		uint32_t g = group_of(spec, i), part;
+
+		part = draw(&random, &room[(uint64_t)g * spec->n_parts], left[g]--);
+		words[part][i / 64] |= UINT64_C(1) << i % 64;
+	}
+	return 0;
+}

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Some of a dataset's samples, as datasets that the daemon serves."""
+import collections
+import pathlib
+import pickle
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "bench"))
+import support  # noqa: E402
+from serving import Daemon, pack  # noqa: E402
+
+try:
+    import numpy
+    import torch
+    import torch.utils.data
+
+    import diesel_loader
+    import diesel_loader.torch as diesel
+except ImportError as error:
+    support.skip(f"needs {error.name}")
+
+CLASSES = ("ape", "bee", "cat")
+PER_CLASS, ALONE = 100, 10  # samples of each class, and of none
+N = len(CLASSES) * PER_CLASS + ALONE
+BYTES = 1 << 16
+
+
+def make_tree(folder):
+    rng = numpy.random.default_rng(7)
+    for name in CLASSES:
+        (folder / name).mkdir(parents=True)
+        for i in range(PER_CLASS):
+            (folder / name / f"{i:03d}.{'even' if i % 2 == 0 else 'odd'}").write_bytes(rng.bytes(BYTES))
+    for i in range(ALONE):
+        (folder / f"{i}.even").write_bytes(rng.bytes(BYTES))
+
+
+def content(dataset):
+    """The samples, by number."""
+    return [bytes(dataset[i][0]) for i in range(len(dataset))]
+
+
+def delivered(batches):
+    return [item.numpy().tobytes() for data, _ in batches for item in data]
+
+
+class SubsetTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        make_tree(cls.folder / "tree")
+        cls.path = pack(cls.folder / "tree", cls.folder / "set", "--chunk-size", "4M")
+        cls.daemon = cls.enterClassContext(Daemon(cls.folder))
+        cls.all = diesel_loader.Dataset(cls.path)
+        cls.bytes = content(cls.all)
+        cls.paths = [path for path, _ in cls.all.samples]
+
+    def loader(self, dataset, **options):
+        loader = diesel.DataLoader(dataset, **{"batch_size": 7, "shuffle": True, "seed": 3, **options})
+        self.addCleanup(loader.close)
+        return loader
+
+    def numbers(self, dataset):
+        return [dataset.number(i) for i in range(len(dataset))]
+
+
+class Chosen(SubsetTest):
+    def test_slices_are_those_of_a_list(self):
+        whole = list(range(N))
+        for chosen in (slice(None), slice(10), slice(-10, None), slice(3, 300, 7), slice(5, 5), slice(20, 10),
+                       slice(-1, None), slice(0, 1000), slice(N, None), slice(None, None, N)):
+            part = self.all[chosen]
+            self.assertEqual(self.numbers(part), whole[chosen], chosen)
+            for again in (slice(2, -2), slice(None, None, 3), slice(1)):
+                self.assertEqual(self.numbers(part[again]), whole[chosen][again], (chosen, again))
+        with self.assertRaisesRegex(ValueError, "positive step"):
+            self.all[::-1]
+
+    def test_indices(self):
+        part = self.all.select([300, 2, -1, numpy.int64(64)])
+        self.assertEqual(self.numbers(part), [2, 64, 300, N - 1])
+        self.assertEqual(self.numbers(part.select([1, 3])), [64, N - 1])
+        self.assertEqual(part[-1], self.all[N - 1])
+        self.assertEqual(len(self.all.select([])), 0)
+        with self.assertRaisesRegex(ValueError, "occurs twice"):
+            self.all.select([4, 5, 4])
+        for wrong in ([N], [-N - 1]):
+            with self.assertRaises(IndexError):
+                self.all.select(wrong)
+        with self.assertRaisesRegex(IndexError, "this subset of .* has 4 samples"):
+            part.select([4])
+        with self.assertRaises(IndexError):
+            part[4]
+
+    def test_classes_and_paths(self):
+        labels = self.all.targets
+        for classes, expected in (("bee", {1}), (["ape", 2], {0, 2}), (-1, {-1}), ([0, -1], {0, -1}), ([], set())):
+            self.assertEqual(self.numbers(self.all.filter(classes)),
+                             [i for i in range(N) if labels[i] in expected], classes)
+        self.assertEqual([path for path, _ in self.all.filter(paths="bee/*").samples],
+                         [path for path in self.paths if path.startswith("bee/")])
+        odd = self.all.filter(["ape", "cat"], "*.odd")
+        self.assertEqual([path for path, _ in odd.samples],
+                         [path for path in self.paths if path.endswith("odd") and not path.startswith("bee")])
+        self.assertEqual(self.numbers(odd.filter("cat")), self.numbers(self.all.filter("cat", "*.odd")))
+        self.assertEqual(odd.targets, [labels[i] for i in self.numbers(odd)])
+        self.assertEqual((odd.classes, odd.n_bytes), (self.all.classes, len(odd) * BYTES))
+        with self.assertRaises(KeyError):
+            self.all.filter("dog")
+        with self.assertRaisesRegex(IndexError, "3 classes"):
+            self.all.filter(3)
+
+    def test_parts_at_random(self):
+        parts = self.all.random_split([0.8, 0.1, 0.1], seed=1)
+        self.assertEqual([len(part) for part in parts], [248, 31, 31])
+        self.assertEqual(sorted(i for part in parts for i in self.numbers(part)), list(range(N)))
+        again = self.all.random_split([248, 31, 31], seed=1)
+        self.assertEqual([self.numbers(a) for a in parts], [self.numbers(a) for a in again])
+        self.assertNotEqual(self.numbers(parts[1]), self.numbers(self.all.random_split([0.8, 0.1, 0.1], seed=2)[1]))
+        self.assertEqual(self.numbers(self.all.random_split([1])[0]), list(range(N)))
+        for wrong in ([0.5, 0.4], [300, 11], [], [-1, N + 1], [True]):
+            with self.assertRaisesRegex(ValueError, "lengths must"):
+                self.all.random_split(wrong)
+
+    def test_a_part_of_each_class(self):
+        train, test = self.all.train_test_split(0.3, seed=4, by_class=True)
+        self.assertEqual((len(train), len(test)), (217, 93))
+        self.assertEqual(collections.Counter(test.targets), {0: 30, 1: 30, 2: 30, -1: 3})
+        self.assertEqual(sorted(self.numbers(train) + self.numbers(test)), list(range(N)))
+        # Each sample may be in the test.
+        seen = {i for seed in range(60) for i in self.numbers(self.all.train_test_split(0.3, seed, True)[1])}
+        self.assertEqual(len(seen), N)
+        inner, held = train.train_test_split(17, by_class=True)
+        self.assertEqual((len(inner), len(held)), (200, 17))
+        self.assertLessEqual(set(self.numbers(held)), set(self.numbers(train)))
+        for wrong in (N + 1, -1, 1.5):
+            with self.assertRaisesRegex(ValueError, "test_size"):
+                self.all.train_test_split(wrong)
+
+    def test_the_split_is_what_the_documentation_says(self):
+        """docs/formats.md; made by tests/unit/dataset/shuffle_reference.py."""
+        self.assertEqual(self.numbers(self.all[:14].random_split([9, 5], seed=42)[1]), GOLDEN)
+
+    def test_it_may_be_pickled(self):
+        part = pickle.loads(pickle.dumps(self.all.filter("cat")[::3]))
+        self.assertEqual(self.numbers(part), self.numbers(self.all.filter("cat"))[::3])
+        self.assertEqual(content(part), [self.bytes[i] for i in self.numbers(part)])
+        self.assertIn("34 of 310 samples", repr(part))
+
+
+class Served(SubsetTest):
+    def some(self):
+        return {"class": self.all.filter("bee"), "slice": self.all[5:300:3], "one": self.all.select([77]),
+                "random": self.all.random_split([0.6, 0.4])[1], "all": self.all[:]}
+
+    def test_each_sample_once_an_epoch(self):
+        for name, part in self.some().items():
+            expected = [self.bytes[i] for i in self.numbers(part)]
+            for options in ({}, {"transform": torch.clone, "num_workers": 1}):
+                with self.subTest(name, **options):
+                    loader = self.loader(part, **options)
+                    self.assertEqual(len(loader), (len(part) + 6) // 7)
+                    first, second = delivered(loader), delivered(loader)
+                    self.assertEqual(sorted(first), sorted(expected))
+                    self.assertEqual(sorted(second), sorted(expected))
+                    self.assertTrue(len(part) < 50 or first != second)
+            self.assertEqual(delivered(self.loader(part, shuffle=False)), expected)
+
+    def test_all_samples_have_the_order_of_the_whole(self):
+        self.assertEqual(delivered(self.loader(self.all[:])), delivered(self.loader(self.all)))
+
+    def test_ranks_share_it(self):
+        part = self.all[3:290:2]
+        got = [delivered(self.loader(part, rank=rank, world_size=3)) for rank in range(3)]
+        self.assertEqual(sorted(sum(got, [])), sorted(self.bytes[i] for i in self.numbers(part)))
+
+    def test_it_resumes_and_no_other_one_does(self):
+        part, other = self.all.random_split([0.5, 0.5])
+        loader = self.loader(part)
+        batches = iter(loader)
+        begun = delivered([next(batches) for _ in range(5)])
+        state = loader.state_dict()
+        resumed = self.loader(part)
+        resumed.load_state_dict(state)
+        self.assertEqual(begun + delivered(resumed), delivered(self.loader(part)))
+        for wrong in (other, self.all):
+            with self.assertRaisesRegex(ValueError, "cannot resume: (subset|n_samples)"):
+                self.loader(wrong).load_state_dict(state)
+
+    def test_it_outlives_the_daemon(self):
+        part = self.all.random_split([0.5, 0.5])[0]
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        socket = str(folder / "dieseld.sock")
+        with Daemon(folder):
+            loader = self.loader(diesel.Dataset(self.path, socket=socket).select(self.numbers(part)))
+            batches = iter(loader)
+            got = delivered([next(batches) for _ in range(2)])
+        with Daemon(folder):
+            got += delivered(batches)
+        self.assertEqual(got, delivered(self.loader(part)))
+
+    def test_only_its_chunks_are_read(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        with Daemon(folder) as daemon:
+            dataset = diesel.Dataset(self.path)
+            part = dataset[:40]  # of some 60 in the first chunk
+            self.assertEqual(len(delivered(self.loader(part))), 40)
+            status = diesel_loader.status()
+        self.assertLessEqual(status["cache"]["reads"], 2)
+        self.assertEqual(daemon.process.returncode, 0)
+
+    def test_too_few_samples(self):
+        with self.assertRaisesRegex(ValueError, "1 samples, fewer than the 2 ranks"):
+            self.loader(self.all[:1], rank=0, world_size=2)
+        with self.assertRaisesRegex(ValueError, "0 samples, fewer than"):
+            next(iter(self.loader(self.all[:0])))
+
+    def test_samplers_count_its_indices(self):
+        part = diesel.Dataset(self.path).filter("cat")[::2]
+        sampler = diesel.ChunkShuffleSampler(part, seed=3)
+        indices = list(sampler)
+        self.assertEqual(sorted(indices), list(range(len(part))))
+        stock = torch.utils.data.DataLoader(part, 7, sampler=sampler)
+        self.assertEqual(delivered(stock), [self.bytes[part.number(i)] for i in indices])
+
+
+GOLDEN = [2, 7, 9, 10, 11]
+
+if __name__ == "__main__":
+    unittest.main()

@@ -88,13 +88,19 @@ static bool is_known(const struct node *node, const struct process *process)
 	return false;
 }
 
-int node_jobs_update(struct node *node)
+static bool is_running(const struct node *node, const struct node_job *job)
 {
-	const struct process *list;
-	size_t n, n_kept = 0;
+	struct proc_stat stat;
+
+	return proc_stat_read("/proc", job->root, &stat) == 0 && stat.start_ticks == job->start_ticks;
+}
+
+static void keep_jobs(struct node *node, bool (*keep)(const struct node *node, const struct node_job *job))
+{
+	size_t n_kept = 0;
 
 	for (size_t i = 0; i < node->n_jobs; i++) {
-		if (is_still_job(node, &node->jobs[i])) {
+		if (keep(node, &node->jobs[i])) {
 			node->jobs[n_kept++] = node->jobs[i];
 			continue;
 		}
@@ -102,6 +108,14 @@ int node_jobs_update(struct node *node)
 		node_job_free(&node->jobs[i]);
 	}
 	node->n_jobs = n_kept;
+}
+
+int node_jobs_update(struct node *node)
+{
+	const struct process *list;
+	size_t n;
+
+	keep_jobs(node, is_still_job);
 	list = census_list(node->census, &n);
 	for (size_t i = 0; i < n; i++) {
 		if (list[i].root != list[i].pid || is_known(node, &list[i]))
@@ -208,6 +222,9 @@ int node_jobs_sample(struct node *node, unsigned int wanted, uint64_t now_ns, st
 {
 	int r = 0;
 
+	/* The next scan, which would find out too, may be a minute away: on a node with many processes one
+	 * costs much. */
+	keep_jobs(node, is_running);
 	analyse_due(node, now_ns);
 	for (size_t i = 0; r == 0 && i < node->n_jobs; i++)
 		r = job_sample(node, &node->jobs[i], wanted, now_ns, sample);

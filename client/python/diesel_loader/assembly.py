@@ -2,74 +2,71 @@
 """From a batch in shared memory to what the user sees: in the trainer, or in a worker process."""
 from __future__ import annotations
 
-import contextlib
 import io
 
-import torch
-import torch.utils.data
-
 from . import native
-from .results import is_plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy
     import PIL.Image
+    import torch
 
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
-def pil_loader(data: torch.Tensor) -> PIL.Image.Image:
-    """Decodes an image (1-D uint8 tensor) to an RGB PIL image, as torchvision's ImageFolder does."""
+def pil_loader(data: torch.Tensor | numpy.ndarray[Any, Any]) -> PIL.Image.Image:
+    """Decodes an image (1-D uint8 tensor or array) to an RGB PIL image, as torchvision's ImageFolder does."""
     from PIL import Image
-    with Image.open(io.BytesIO(memoryview(data.numpy()))) as image:
+    array: Any = data
+    with Image.open(io.BytesIO(memoryview(array.numpy() if hasattr(array, "numpy") else array))) as image:
         return image.convert("RGB")
 
 
 class Assembly:
-    """Python work on the samples of a batch. It is copied to worker processes with everything it refers to."""
+    """Python work on the samples of a batch. It is copied to worker processes with everything it refers to.
 
-    def __init__(self, dataset, loader, transform, target_transform, collate_fn, seeding):
-        self.dataset, self.seeding = dataset, seeding
+    arrays: what samples are: Tensors (tensors.py) or Arrays (arrays.py)."""
+
+    def __init__(self, arrays, dataset, loader, transform, target_transform, collate_fn, seeding):
+        self.arrays, self.dataset, self.seeding = arrays, dataset, seeding
         self.loader, self.transform, self.target_transform = loader, transform, target_transform
         self.collate_fn = collate_fn
-        self.around_collate = contextlib.nullcontext
         self.has_work = any((loader, transform, target_transform, collate_fn))
 
-    def batch(self, lease, epoch, index, copies=False, allocate=torch.empty):
+    def batch(self, lease, epoch, index, copies=False, allocate=None):
         """[data, labels], or what collate_fn makes of them.
 
         lease: an object that has the native batch as `.batch`, and keeps the batch's memory as long as it lives.
-        copies: data must not keep the lease. allocate(shape, dtype=...): memory for the collated tensor."""
-        batch = lease.batch
-        labels = torch.frombuffer(native.array_at(batch.labels, batch.n_items, native.c_int64),
-                                  dtype=torch.int64).clone()
+        copies: data must not keep the lease. allocate(shape, dtype): memory for the collated array."""
+        batch, arrays = lease.batch, self.arrays
+        labels = native.array_at(batch.labels, batch.n_items, native.c_int64)
         data = self._packed(lease, batch) if batch.packed else self._views(lease, batch)
         if copies:
-            data = data.clone() if batch.packed else [view.clone() for view in data]
+            data = arrays.copy(data) if batch.packed else [arrays.copy(view) for view in data]
         if not self.has_work:
-            return [data, labels]
-        samples = self._samples(data, labels.tolist(), batch, epoch, index)
-        with self.around_collate():
-            return self.collate_fn(samples) if self.collate_fn else self._collate(samples, allocate)
+            return [data, arrays.numbers(labels)]
+        samples = self._samples(data, labels[:], batch, epoch, index)
+        with arrays.collating():
+            return self.collate_fn(samples) if self.collate_fn else arrays.collate(samples, allocate or arrays.empty)
 
-    @staticmethod
-    def _packed(lease, batch):
+    def _packed(self, lease, batch):
+        shape = batch.n_items, batch.item_bytes
         if not batch.item_bytes:
-            return torch.empty((batch.n_items, 0), dtype=torch.uint8)
+            return self.arrays.empty(shape, self.arrays.byte)
         buffer = native.array_at(batch.packed, batch.n_items * batch.item_bytes)
-        buffer.lease = lease  # the tensor keeps the buffer, the buffer keeps the lease
-        return torch.frombuffer(buffer, dtype=torch.uint8).view(batch.n_items, batch.item_bytes)
+        buffer.lease = lease  # what views the buffer keeps it, the buffer keeps the lease
+        return self.arrays.of(buffer, self.arrays.byte, shape)
 
-    @staticmethod
-    def _views(lease, batch):
+    def _views(self, lease, batch):
         views = []
         for item in batch.items[:batch.n_items]:
-            if not item.bytes:
-                views.append(torch.empty(0, dtype=torch.uint8))
-                continue
-            buffer = native.array_at(item.data, item.bytes)
-            buffer.lease = lease
-            views.append(torch.frombuffer(buffer, dtype=torch.uint8))
+            buffer = native.array_at(item.data, item.bytes) if item.bytes else None
+            if buffer is not None:
+                buffer.lease = lease
+            views.append(self.arrays.view(buffer))
         return views
 
     def _samples(self, data, labels, batch, epoch, index):
@@ -97,14 +94,3 @@ class Assembly:
         if self.transform and self.dataset.sample_path(sample).lower().endswith(IMAGE_EXTENSIONS):
             return pil_loader(data)
         return data
-
-    @staticmethod
-    def _collate(samples, allocate):
-        """default_collate, but plain tensors of one shape are stacked in memory from allocate()."""
-        first = samples[0][0]
-        tensors = [sample for sample, _ in samples]
-        if not all(type(t) is torch.Tensor and t.shape == first.shape and t.dtype == first.dtype and is_plain(t)
-                   for t in tensors):
-            return torch.utils.data.default_collate(samples)
-        out = torch.stack(tensors, out=allocate((len(tensors), *first.shape), dtype=first.dtype))
-        return [out, torch.utils.data.default_collate([label for _, label in samples])]

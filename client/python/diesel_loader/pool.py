@@ -10,8 +10,6 @@ import signal
 import time
 import weakref
 
-import torch.multiprocessing
-
 from . import messages, nursery, results
 from .messages import Flag, Kind
 
@@ -65,7 +63,7 @@ def _tell(worker, kind, *numbers, **more):
 class Pool:
     """Worker processes of one stream. One thread.
 
-    setup: worker.Setup. context: as torch's multiprocessing_context. depth: batches that a worker has at a time.
+    setup: worker.Setup. context: of multiprocessing. depth: batches that a worker has at a time.
     work: native.Work; the pool counts up its counters of workers."""
 
     def __init__(self, setup, context, depth, work):
@@ -79,8 +77,6 @@ class Pool:
         self._start_nursery(setup, context)
 
     def _start_nursery(self, setup, context):
-        if context is None or isinstance(context, str):
-            context = torch.multiprocessing.get_context(context)
         self._control, theirs = messages.pair()
         with theirs:
             self._process = context.Process(target=nursery.main, args=(theirs, os.getpid(), setup), daemon=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 from . import native
 
@@ -25,15 +26,23 @@ def pil_loader(data: torch.Tensor | numpy.ndarray[Any, Any]) -> PIL.Image.Image:
         return image.convert("RGB")
 
 
+def sample_numbers(batch):
+    """The numbers of the samples of a native.Batch: a list."""
+    return [item.sample for item in batch.items[:batch.n_items]]
+
+
 class Assembly:
     """Python work on the samples of a batch. It is copied to worker processes with everything it refers to.
 
-    arrays: what samples are: Tensors (tensors.py) or Arrays (arrays.py)."""
+    arrays: what samples are: Tensors (tensors.py) or Arrays (arrays.py). return_ids: samples are (sample, label, number),
+    batches [data, labels, numbers]. measures: sample_ns is how long each sample of the last batch took."""
 
-    def __init__(self, arrays, dataset, loader, transform, target_transform, collate_fn, seeding):
+    def __init__(self, arrays, dataset, loader, transform, target_transform, collate_fn, seeding, return_ids=False,
+                 measures=False):
         self.arrays, self.dataset, self.seeding = arrays, dataset, seeding
         self.loader, self.transform, self.target_transform = loader, transform, target_transform
-        self.collate_fn = collate_fn
+        self.collate_fn, self.return_ids = collate_fn, return_ids
+        self.measures, self.sample_ns = measures, []
         self.has_work = any((loader, transform, target_transform, collate_fn))
 
     def batch(self, lease, epoch, index, copies=False, allocate=None):
@@ -47,7 +56,8 @@ class Assembly:
         if copies:
             data = arrays.copy(data) if batch.packed else [arrays.copy(view) for view in data]
         if not self.has_work:
-            return [data, arrays.numbers(labels)]
+            ids = [arrays.numbers((native.c_int64 * batch.n_items)(*sample_numbers(batch)))] if self.return_ids else []
+            return [data, arrays.numbers(labels), *ids]
         samples = self._samples(data, labels[:], batch, epoch, index)
         with arrays.collating():
             return self.collate_fn(samples) if self.collate_fn else arrays.collate(samples, allocate or arrays.empty)
@@ -70,23 +80,26 @@ class Assembly:
         return views
 
     def _samples(self, data, labels, batch, epoch, index):
-        """[(sample, label)] after loader and transforms."""
-        samples = []
+        """[(sample, label)] after loader and transforms, or [(sample, label, number)]."""
+        samples, self.sample_ns = [], []
         self.seeding.begin_batch(epoch, index)
         for i, (item, label) in enumerate(zip(data, labels)):
             number = batch.items[i].sample
             self.seeding.begin_sample(epoch, number)
+            begin = time.perf_counter_ns() if self.measures else 0
             samples.append(self.sample(item, number, label))
+            if self.measures:
+                self.sample_ns.append(time.perf_counter_ns() - begin)
         return samples
 
     def sample(self, data, number, label):
-        """(sample, label) after loader and transforms."""
+        """(sample, label) after loader and transforms, or (sample, label, number)."""
         sample = self._load(data, number)
         if self.transform:
             sample = self.transform(sample)
         if self.target_transform:
             label = self.target_transform(label)
-        return sample, label
+        return (sample, label, number) if self.return_ids else (sample, label)
 
     def _load(self, data, sample):
         if self.loader:

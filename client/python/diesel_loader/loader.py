@@ -12,6 +12,7 @@ import weakref
 
 from . import frameworks, membership, native, seeding
 from .assembly import Assembly
+from .batch_log import BatchLog
 from .native import lib
 from .session import Session
 from .stream import Stream, usable_cores
@@ -45,7 +46,9 @@ class Loader:
     def __init__(self, arrays: Any, dataset: Any, functions: tuple[Any, ...], *, batch_size: Any, shuffle: Any, seed: Any,
                  num_workers: Any, drop_last: Any, timeout: Any, worker_init_fn: Any, multiprocessing_context: Any,
                  prefetch_factor: Any, persistent_workers: Any, rank: Any, world_size: Any, window_chunks: Any,
-                 random_state: Any, served: bool = True) -> None:
+                 random_state: Any, return_ids: Any, record: Any, served: bool = True) -> None:
+        if record is not None and not served:
+            raise ValueError("record is of batches that dieseld serves: leave out sampler, batch_sampler and batch_size=None")
         if (rank is None) != (world_size is None):
             raise ValueError("give both rank and world_size, or neither")
         if random_state not in (None, seeding.BATCH, seeding.SAMPLE):
@@ -70,6 +73,9 @@ class Loader:
         self.timeout, self.worker_init_fn = timeout, worker_init_fn
         self.num_workers = usable_cores() if workers is None else workers
         self._arrays, self._functions, self._auto, self._random_state = arrays, functions, auto, random_state
+        self._return_ids = bool(return_ids)
+        self._record = None if record is None else os.path.abspath(os.fspath(record))
+        self._batch_log: BatchLog | None = None
         self._worker_options = {"context": multiprocessing_context, "depth": depth, "persistent": persistent_workers}
         self._next_epoch = 0      # what the next iter() starts with
         self._next_batch = 0
@@ -226,13 +232,20 @@ class Loader:
 
     def _make_stream(self, ranks):
         how = seeding.Seeding(self._random_state, self.seed, *ranks, self.batch_size)
-        assembly = Assembly(self._arrays, self.dataset, *self._functions, how)
+        assembly = Assembly(self._arrays, self.dataset, *self._functions, how, self._return_ids, self._record is not None)
         setup = Setup(assembly, self.worker_init_fn, seeding.derive(self.seed, *ranks))
         number = None if self._auto else self.num_workers
         options = dict(self._worker_options)
         if options["context"] is None or isinstance(options["context"], str):
             options["context"] = self._arrays.multiprocessing.get_context(options["context"])
-        return Stream(assembly, functools.partial(self._open_session, ranks), number, setup, **options)
+        return Stream(assembly, functools.partial(self._open_session, ranks), number, setup,
+                      batch_log=self._log_of(ranks), **options)
+
+    def _log_of(self, ranks):
+        """The batch log of a rank, in this process; None: there is none."""
+        if self._record is not None and not (self._batch_log and self._batch_log.is_of(*ranks)):
+            self._batch_log = BatchLog(self._record, *ranks)
+        return self._batch_log
 
     def _begun(self, epoch, first):
         """Something was asked of this epoch: the next iter() is the following one's, if nobody said otherwise."""
@@ -252,6 +265,8 @@ class Loader:
         for stream in self._streams:
             stream.close()
         self._stream, self._streams = None, []
+        if self._batch_log:
+            self._batch_log.flush()
 
     def _open_session(self, ranks, epoch, first):
         flags = (native.SHUFFLE if self.shuffle else 0) | (native.DROP_LAST if self.drop_last else 0)
@@ -266,7 +281,7 @@ class Loader:
         return min(n * self._worker_options["depth"] + SPARE_SLOTS, MAX_SLOTS) if n else 0
 
     def __getstate__(self):
-        return {**self.__dict__, "_stream": None, "_streams": []}
+        return {**self.__dict__, "_stream": None, "_streams": [], "_batch_log": None}
 
 
 class _Iterator:

@@ -37,6 +37,11 @@ class DataLoader(Loader):
     random_state: "batch" (default), "sample" or None: how Python's and NumPy's global generators (and torch's, if the
         functions import it) are seeded for the functions, as with diesel_loader.torch.DataLoader.
     drop_last: leave out the last batch where it is not full.
+    return_ids: samples are (sample, label, number), also for collate_fn, and batches [data, labels, ids]: ids int64 [B],
+        the numbers of the samples in the dataset, as dataset[number] and `dieselctl ls` have them.
+    record: path of a batch log, to which a line of JSON is appended for each batch that is handed out: its samples, how
+        long it was waited for, what the functions cost, sample by sample (docs/formats.md). With several ranks
+        "batches.jsonl" is batches.rank0.jsonl, .... OSError at iter() if it cannot be opened; a full disk is one warning.
     rank, world_size: this process's share. Default: jax.distributed or torch.distributed where one is initialised, else
         the launcher's variables ($RANK and $WORLD_SIZE, ...; see membership.py), else the whole; found anew at every
         iter(). ValueError where they contradict each other. Every rank has the same number of batches, every sample is
@@ -67,7 +72,8 @@ class DataLoader(Loader):
                  multiprocessing_context: str | multiprocessing.context.BaseContext | None = None,
                  prefetch_factor: int | None = None, persistent_workers: bool = True,
                  rank: int | None = None, world_size: int | None = None, window_chunks: int = 0,
-                 random_state: str | None = seeding.BATCH) -> None:
+                 random_state: str | None = seeding.BATCH, return_ids: bool = False,
+                 record: str | os.PathLike[str] | None = None) -> None:
         if isinstance(dataset, (str, os.PathLike)):
             dataset = served.Dataset(dataset)
         elif not isinstance(dataset, served.Dataset):
@@ -79,4 +85,4 @@ class DataLoader(Loader):
             seed=seed, num_workers=num_workers, drop_last=drop_last, timeout=timeout, worker_init_fn=worker_init_fn,
             multiprocessing_context=multiprocessing_context, prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers, rank=rank, world_size=world_size, window_chunks=window_chunks,
-            random_state=random_state)
+            random_state=random_state, return_ids=return_ids, record=record)

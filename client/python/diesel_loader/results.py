@@ -23,6 +23,7 @@ _TABLE = struct.Struct("<QQQ")  # offset and length of the pickle, pieces
 _PIECE = struct.Struct("<QQ")   # offset, length
 
 Failure = collections.namedtuple("Failure", "exception text")  # exception: its class, pickled, or None
+Measured = collections.namedtuple("Measured", "result sample_ns")  # what took how long, sample by sample
 
 
 def _align(n):

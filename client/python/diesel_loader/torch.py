@@ -26,6 +26,8 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
 
     dataset[i] is (sample, label). Without transform and loader, a sample is a 1-D uint8 tensor of the stored bytes."""
 
+    return_ids = False
+
     def __init__(self, path, transform=None, target_transform=None, loader=None, socket=None):
         super().__init__(path, socket)
         self.transform, self.target_transform, self.loader = transform, target_transform, loader
@@ -41,7 +43,7 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
 
     def _assembly(self):
         return Assembly(Tensors(), self, self.loader, self.transform, self.target_transform, None,
-                        seeding.Seeding(None, 0, 0, 1, 1))
+                        seeding.Seeding(None, 0, 0, 1, 1), self.return_ids)
 
     def __getitem__(self, i):
         number = self.number(i)
@@ -78,6 +80,12 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         Generators that the functions own are theirs to seed.
     drop_last: leave out the last batch where it is not full.
     collate_fn: called with a list of (sample, label); default torch's default_collate.
+    return_ids: samples are (sample, label, number), also for collate_fn, and batches [data, labels, ids]: ids int64 [B],
+        the numbers of the samples in the dataset, which dataset[number], dataset.sample_path(number) and `dieselctl ls`
+        have, too.
+    record: path of a batch log, to which a line of JSON is appended for each batch that is handed out: its samples, how
+        long it was waited for, what the functions cost, sample by sample (docs/formats.md). With several ranks
+        "batches.jsonl" is batches.rank0.jsonl, .... OSError at iter() if it cannot be opened; a full disk is one warning.
     rank, world_size: this process's share. Default: torch.distributed, else the launcher's variables ($RANK and
         $WORLD_SIZE, or $LOCAL_RANK and $NODE_RANK as Lightning sets them; see membership.py), else the whole; found
         anew at every iter(), so that a loader may be made before its ranks exist. ValueError where they contradict
@@ -112,8 +120,9 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
                  collate_fn=None, pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None,
                  multiprocessing_context=None, generator=None, *, prefetch_factor=None, persistent_workers=True,
                  pin_memory_device="", in_order=True, seed=None, transform=None, loader=None, target_transform=None,
-                 rank=None, world_size=None, window_chunks=0, random_state=seeding.BATCH):
+                 rank=None, world_size=None, window_chunks=0, random_state=seeding.BATCH, return_ids=False, record=None):
         dataset = _with_functions(dataset, loader, transform, target_transform)
+        dataset.return_ids = bool(return_ids)
         if shuffle and (sampler is not None or batch_sampler is not None):
             raise ValueError("sampler and batch_sampler are mutually exclusive with shuffle")
         if seed is not None and generator is not None:
@@ -128,7 +137,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
             num_workers=num_workers, drop_last=drop_last, timeout=timeout, worker_init_fn=worker_init_fn,
             multiprocessing_context=multiprocessing_context, prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers, rank=rank, world_size=world_size, window_chunks=window_chunks,
-            random_state=random_state,
+            random_state=random_state, return_ids=return_ids, record=record,
             served=batch_size is not None and batch_sampler is None and (sampler is None or understood is not None))
         self._init_torch(sampler, batch_sampler, collate_fn=collate_fn, pin_memory=pin_memory, drop_last=drop_last,
                          timeout=timeout, worker_init_fn=worker_init_fn, generator=generator,
@@ -299,4 +308,4 @@ def _with_functions(dataset, loader, transform, target_transform):
 
 def _collate_ragged(samples):
     """[samples, labels]: samples of different lengths cannot be one tensor."""
-    return [[data for data, _ in samples], torch.utils.data.default_collate([label for _, label in samples])]
+    return [[sample[0] for sample in samples], *torch.utils.data.default_collate([sample[1:] for sample in samples])]

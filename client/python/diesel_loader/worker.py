@@ -163,6 +163,8 @@ class Worker:
             ref = weakref.ref(lease)
             result = self._setup.assembly.batch(lease, task.epoch, task.index, copies=self._n_kept >= MAX_KEPT,
                                                 allocate=self._writer.allocate)
+            if self._setup.assembly.measures:
+                result = results.Measured(result, self._setup.assembly.sample_ns)
         except BaseException as error:
             self._writer.forget()
             result = _failure(error, f"batch {task.index} of epoch {task.epoch}")

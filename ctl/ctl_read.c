@@ -45,17 +45,18 @@ static void print_time(uint64_t mtime_ns)
 		fputs(text, stdout);
 }
 
-/* path: from the root of the dataset; sample NULL: a directory. */
+/* path: from the root of the dataset; sample NULL: a directory, which has no number. */
 static void print_entry(struct ls_options *o, const char *path, size_t length,
-			const struct snapshot_sample *sample)
+			const struct snapshot_sample *sample, uint64_t number)
 {
 	if (o->json) {
 		fputs(o->first ? "[\n" : ",\n", stdout);
 		fputs("{\"path\": ", stdout);
 		ctl_json_string(path, length);
 		if (sample)
-			printf(", \"bytes\": %u, \"class\": %d, \"mode\": %u, \"mtime_ns\": %llu",
-			       sample->bytes, sample->class_index, sample->mode,
+			printf(", \"sample\": %llu, \"bytes\": %u, \"class\": %d, \"mode\": %u, "
+			       "\"mtime_ns\": %llu",
+			       (unsigned long long)number, sample->bytes, sample->class_index, sample->mode,
 			       (unsigned long long)sample->mtime_ns);
 		else
 			fputs(", \"directory\": true", stdout);
@@ -95,11 +96,11 @@ static int list_directory(const struct snapshot *s, const char *directory, size_
 
 		found = true;
 		if (!entry.is_directory && snapshot_sample_get(s, entry.sample, &sample) == 0)
-			print_entry(o, path, path_length, &sample);
+			print_entry(o, path, path_length, &sample, entry.sample);
 		else if (entry.is_directory && o->recursive)
 			list_directory(s, path, path_length, o);
 		else if (entry.is_directory)
-			print_entry(o, path, path_length, NULL);
+			print_entry(o, path, path_length, NULL, 0);
 	}
 	return found ? 0 : -ENOENT;
 }
@@ -116,7 +117,7 @@ static int list_path(const struct ctl_verb *verb, const struct dataset *d, const
 
 	if (length && snapshot_find(s, path, length, &number) == 0 &&
 	    snapshot_sample_get(s, number, &sample) == 0) {
-		print_entry(o, path, length, &sample);
+		print_entry(o, path, length, &sample, number);
 		return CTL_OK;
 	}
 	if (list_directory(s, path, length, o) == 0 || length == 0)

@@ -5,6 +5,9 @@ if(TARGET dieseld)
     diesel_script_test(integration torch_${subject}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_torch_${subject}.py)
   endforeach()
-  diesel_script_test(integration subset /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_subset.py)
+  foreach(subject numpy jax batch_log subset)
+    diesel_script_test(integration ${subject}
+      /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_${subject}.py)
+  endforeach()
   diesel_script_test(integration wheel /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_wheel.py)
 endif()

@@ -13,6 +13,8 @@ set(not_with_asan
   integration.operator_files        # man pages, completions, units: texts
   integration.reports_page          # what runs is a browser; integration.reports writes the page
   integration.dieseld_knobs         # long; unit.daemon.serving_knobs turns all knobs at random
+  integration.batch_log             # Python
+  integration.jax                   # Python
   integration.torch_drop_in         # long, in Python; to C it is unit.daemon.random_access
   integration.torch_frameworks      # Python
   integration.torch_membership      # long, in Python and Gloo; to C it is integration.torch_loader
@@ -20,7 +22,7 @@ set(not_with_asan
   integration.torch_workers_order)  # the same
 # Their Python loads libdiesel.so; see sitecustomize.py.
 set(python_with_libdiesel
-  integration.dieseld_carried
+  integration.dieseld_carried integration.numpy
   integration.torch_loader integration.torch_membership
   integration.torch_workers_end integration.torch_workers_faults integration.torch_workers_number
   integration.torch_workers_order integration.torch_workers_results integration.torch_workers_talk)

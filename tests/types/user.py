@@ -11,6 +11,7 @@ import torch
 from typing_extensions import assert_type
 
 import diesel_loader
+import diesel_loader.numpy
 from diesel_loader.torch import pil_loader
 
 assert_type(diesel_loader.__version__, str)
@@ -39,6 +40,21 @@ def look(path: pathlib.Path) -> None:
     assert_type(diesel_loader.status(), "dict[str, Any]")
     assert_type(diesel_loader.status(dataset.socket), "dict[str, Any]")
     assert_type(pil_loader(torch.zeros(9, dtype=torch.uint8)), PIL.Image.Image)
+
+
+def train(path: pathlib.Path) -> None:
+    loader = diesel_loader.numpy.DataLoader(path, 64, shuffle=True, seed=1, transform=lambda data: data[:10], num_workers=2)
+    assert_type(len(loader), int)
+    assert_type(loader.seed, int)
+    loader.set_epoch(1)
+    for data, labels in loader:
+        assert_type(data, Any)
+        assert_type(labels, Any)
+    state = loader.state_dict()
+    assert_type(state, "dict[str, Any]")
+    loader.load_state_dict(state)
+    assert_type(diesel_loader.numpy.DataLoader(loader.dataset).dataset, diesel_loader.Dataset)
+    loader.close()
 
 
 diesel_loader.Dataset(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -4,7 +4,8 @@
     import diesel_loader.torch
     loader = diesel_loader.torch.DataLoader("/data/photos.diesel", batch_size=64, shuffle=True, seed=1)
 
-This module needs neither PyTorch nor anything else outside the standard library.
+diesel_loader.numpy has the same loader without torch. This module needs neither PyTorch nor anything else outside
+the standard library.
 """
 from .dataset import Dataset, status
 from .errors import DamagedData

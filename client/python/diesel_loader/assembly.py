@@ -2,94 +2,104 @@
 """From a batch in shared memory to what the user sees: in the trainer, or in a worker process."""
 from __future__ import annotations
 
-import contextlib
 import io
-
-import torch
-import torch.utils.data
+import time
 
 from . import native
-from .results import is_plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy
     import PIL.Image
+    import torch
 
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
-def pil_loader(data: torch.Tensor) -> PIL.Image.Image:
-    """Decodes an image (1-D uint8 tensor) to an RGB PIL image, as torchvision's ImageFolder does."""
+def pil_loader(data: torch.Tensor | numpy.ndarray[Any, Any]) -> PIL.Image.Image:
+    """Decodes an image (1-D uint8 tensor or array) to an RGB PIL image, as torchvision's ImageFolder does."""
     from PIL import Image
-    with Image.open(io.BytesIO(memoryview(data.numpy()))) as image:
+    array: Any = data
+    with Image.open(io.BytesIO(memoryview(array.numpy() if hasattr(array, "numpy") else array))) as image:
         return image.convert("RGB")
 
 
-class Assembly:
-    """Python work on the samples of a batch. It is copied to worker processes with everything it refers to."""
+def sample_numbers(batch):
+    """The numbers of the samples of a native.Batch: a list."""
+    return [item.sample for item in batch.items[:batch.n_items]]
 
-    def __init__(self, dataset, loader, transform, target_transform, collate_fn, seeding):
-        self.dataset, self.seeding = dataset, seeding
+
+class Assembly:
+    """Python work on the samples of a batch. It is copied to worker processes with everything it refers to.
+
+    arrays: what samples are: Tensors (tensors.py) or Arrays (arrays.py). return_ids: samples are (sample, label, number),
+    batches [data, labels, numbers]. measures: sample_ns is how long each sample of the last batch took."""
+
+    def __init__(self, arrays, dataset, loader, transform, target_transform, collate_fn, seeding, return_ids=False,
+                 measures=False):
+        self.arrays, self.dataset, self.seeding = arrays, dataset, seeding
         self.loader, self.transform, self.target_transform = loader, transform, target_transform
-        self.collate_fn = collate_fn
-        self.around_collate = contextlib.nullcontext
+        self.collate_fn, self.return_ids = collate_fn, return_ids
+        self.measures, self.sample_ns = measures, []
         self.has_work = any((loader, transform, target_transform, collate_fn))
 
-    def batch(self, lease, epoch, index, copies=False, allocate=torch.empty):
+    def batch(self, lease, epoch, index, copies=False, allocate=None):
         """[data, labels], or what collate_fn makes of them.
 
         lease: an object that has the native batch as `.batch`, and keeps the batch's memory as long as it lives.
-        copies: data must not keep the lease. allocate(shape, dtype=...): memory for the collated tensor."""
-        batch = lease.batch
-        labels = torch.frombuffer(native.array_at(batch.labels, batch.n_items, native.c_int64),
-                                  dtype=torch.int64).clone()
+        copies: data must not keep the lease. allocate(shape, dtype): memory for the collated array."""
+        batch, arrays = lease.batch, self.arrays
+        labels = native.array_at(batch.labels, batch.n_items, native.c_int64)
         data = self._packed(lease, batch) if batch.packed else self._views(lease, batch)
         if copies:
-            data = data.clone() if batch.packed else [view.clone() for view in data]
+            data = arrays.copy(data) if batch.packed else [arrays.copy(view) for view in data]
         if not self.has_work:
-            return [data, labels]
-        samples = self._samples(data, labels.tolist(), batch, epoch, index)
-        with self.around_collate():
-            return self.collate_fn(samples) if self.collate_fn else self._collate(samples, allocate)
+            ids = [arrays.numbers((native.c_int64 * batch.n_items)(*sample_numbers(batch)))] if self.return_ids else []
+            return [data, arrays.numbers(labels), *ids]
+        samples = self._samples(data, labels[:], batch, epoch, index)
+        with arrays.collating():
+            return self.collate_fn(samples) if self.collate_fn else arrays.collate(samples, allocate or arrays.empty)
 
-    @staticmethod
-    def _packed(lease, batch):
+    def _packed(self, lease, batch):
+        shape = batch.n_items, batch.item_bytes
         if not batch.item_bytes:
-            return torch.empty((batch.n_items, 0), dtype=torch.uint8)
+            return self.arrays.empty(shape, self.arrays.byte)
         buffer = native.array_at(batch.packed, batch.n_items * batch.item_bytes)
-        buffer.lease = lease  # the tensor keeps the buffer, the buffer keeps the lease
-        return torch.frombuffer(buffer, dtype=torch.uint8).view(batch.n_items, batch.item_bytes)
+        buffer.lease = lease  # what views the buffer keeps it, the buffer keeps the lease
+        return self.arrays.of(buffer, self.arrays.byte, shape)
 
-    @staticmethod
-    def _views(lease, batch):
+    def _views(self, lease, batch):
         views = []
         for item in batch.items[:batch.n_items]:
-            if not item.bytes:
-                views.append(torch.empty(0, dtype=torch.uint8))
-                continue
-            buffer = native.array_at(item.data, item.bytes)
-            buffer.lease = lease
-            views.append(torch.frombuffer(buffer, dtype=torch.uint8))
+            buffer = native.array_at(item.data, item.bytes) if item.bytes else None
+            if buffer is not None:
+                buffer.lease = lease
+            views.append(self.arrays.view(buffer))
         return views
 
     def _samples(self, data, labels, batch, epoch, index):
-        """[(sample, label)] after loader and transforms."""
-        samples = []
+        """[(sample, label)] after loader and transforms, or [(sample, label, number)]."""
+        samples, self.sample_ns = [], []
         self.seeding.begin_batch(epoch, index)
         for i, (item, label) in enumerate(zip(data, labels)):
             number = batch.items[i].sample
             self.seeding.begin_sample(epoch, number)
+            begin = time.perf_counter_ns() if self.measures else 0
             samples.append(self.sample(item, number, label))
+            if self.measures:
+                self.sample_ns.append(time.perf_counter_ns() - begin)
         return samples
 
     def sample(self, data, number, label):
-        """(sample, label) after loader and transforms."""
+        """(sample, label) after loader and transforms, or (sample, label, number)."""
         sample = self._load(data, number)
         if self.transform:
             sample = self.transform(sample)
         if self.target_transform:
             label = self.target_transform(label)
-        return sample, label
+        return (sample, label, number) if self.return_ids else (sample, label)
 
     def _load(self, data, sample):
         if self.loader:
@@ -97,14 +107,3 @@ class Assembly:
         if self.transform and self.dataset.sample_path(sample).lower().endswith(IMAGE_EXTENSIONS):
             return pil_loader(data)
         return data
-
-    @staticmethod
-    def _collate(samples, allocate):
-        """default_collate, but plain tensors of one shape are stacked in memory from allocate()."""
-        first = samples[0][0]
-        tensors = [sample for sample, _ in samples]
-        if not all(type(t) is torch.Tensor and t.shape == first.shape and t.dtype == first.dtype and is_plain(t)
-                   for t in tensors):
-            return torch.utils.data.default_collate(samples)
-        out = torch.stack(tensors, out=allocate((len(tensors), *first.shape), dtype=first.dtype))
-        return [out, torch.utils.data.default_collate([label for _, label in samples])]

@@ -203,10 +203,14 @@ class Dataset:
         number = self.number(i)
         return self.read(number), self.label(number)
 
-    def _of(self, subset: Subset) -> Self:
+    def _with(self, subset: Subset) -> Self:
         made = copy.copy(self)
         made.subset, made._n_bytes, made._targets = subset, None, None
         return made
+
+    def _of(self, subset: Subset) -> Self:
+        """The dataset with some of its samples."""
+        return self._with(subset)
 
     @property
     def _origin(self) -> tuple[Any, str, Subset | None]:

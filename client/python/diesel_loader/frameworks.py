@@ -1,6 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What frameworks expect of a loader beyond what PyTorch's DataLoader does. Nothing here imports one."""
+"""What frameworks tell of the ranks, and what they expect of a loader beyond what PyTorch's DataLoader does. Nothing here
+imports one."""
 import sys
+
+
+def group():
+    """(rank, world size) of torch.distributed's default group, or of jax.distributed; None while there is neither."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    jax = sys.modules.get("jax")
+    if jax and jax.distributed.is_initialized():
+        return jax.process_index(), jax.process_count()
+    return None
 
 
 class Accelerate:

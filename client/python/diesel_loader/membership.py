@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which rank of how many this process is. Pure: what is known is an argument.
 
-environment: a mapping as os.environ. group: (rank, world size) of torch.distributed's default group, or None while it is
-not initialised. The first that knows decides: the group; RANK and WORLD_SIZE (torchrun); LOCAL_RANK and NODE_RANK or
-GROUP_RANK beside WORLD_SIZE (Lightning's ddp, which sets no RANK); SLURM_PROCID beside a WORLD_SIZE that is srun's number
-of tasks; else the process is alone. Sources that contradict each other, or that tell of several ranks without telling
-which one this is, raise ValueError: a guess would give samples twice, or not at all, without a word.
+environment: a mapping as os.environ. group: (rank, world size) of torch.distributed's default group or of jax.distributed,
+or None while neither is initialised. The first that knows decides: the group; RANK and WORLD_SIZE (torchrun); LOCAL_RANK and
+NODE_RANK or GROUP_RANK beside WORLD_SIZE (Lightning's ddp, which sets no RANK); SLURM_PROCID beside a WORLD_SIZE that is
+srun's number of tasks; else the process is alone. Sources that contradict each other, or that tell of several ranks without
+telling which one this is, raise ValueError: a guess would give samples twice, or not at all, without a word.
 """
 
 REMEDY = "call torch.distributed.init_process_group() before iterating, or give rank and world_size"
@@ -51,7 +51,7 @@ class _Numbers:
 
 def _agree(variable, value, name, truth):
     if value not in (None, truth):
-        raise ValueError(f"{variable} is {value}, but torch.distributed's {name} is {truth}: set it right, or give rank "
+        raise ValueError(f"{variable} is {value}, but the process group's {name} is {truth}: set it right, or give rank "
                          "and world_size")
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trainer's side of worker processes: how many there are, who works on what, what they gave back."""
+import collections
 import contextlib
 import itertools
 import logging
@@ -10,8 +11,6 @@ import signal
 import time
 import weakref
 
-import torch.multiprocessing
-
 from . import messages, nursery, results
 from .messages import Flag, Kind
 
@@ -21,11 +20,16 @@ MAX_BAD_STARTS = 3
 STATUS_WAIT_S = 1.0  # for the nursery to say how a worker died
 
 
+# Of the Python work on a batch, for the batch log. by: "worker" or "trainer". sample_ns: of each sample.
+Cost = collections.namedtuple("Cost", "by pid cpu_ns wall_ns sample_ns")
+
+
 class Entry:
-    """A batch on its way to the user: a lease until it is transformed, then a result or an error."""
+    """A batch on its way to the user: a lease until it is transformed, then a result or an error. samples and cost are for
+    the batch log: their numbers, and a Cost, or None where there was no work."""
 
     __slots__ = ("epoch", "index", "n_items", "lease", "ended", "sequence", "worker", "done", "result", "error", "attempts",
-                 "abandoned")
+                 "abandoned", "samples", "cost")
 
     def __init__(self, epoch, index, lease=None, error=None, ended=False):
         self.epoch, self.index, self.lease, self.error = epoch, index, lease, error
@@ -34,6 +38,7 @@ class Entry:
         self.sequence = self.worker = self.result = None
         self.done = lease is None
         self.attempts, self.abandoned = 0, False
+        self.samples = self.cost = None
 
     @property
     def position(self):
@@ -65,7 +70,7 @@ def _tell(worker, kind, *numbers, **more):
 class Pool:
     """Worker processes of one stream. One thread.
 
-    setup: worker.Setup. context: as torch's multiprocessing_context. depth: batches that a worker has at a time.
+    setup: worker.Setup. context: of multiprocessing. depth: batches that a worker has at a time.
     work: native.Work; the pool counts up its counters of workers."""
 
     def __init__(self, setup, context, depth, work):
@@ -79,8 +84,6 @@ class Pool:
         self._start_nursery(setup, context)
 
     def _start_nursery(self, setup, context):
-        if context is None or isinstance(context, str):
-            context = torch.multiprocessing.get_context(context)
         self._control, theirs = messages.pair()
         with theirs:
             self._process = context.Process(target=nursery.main, args=(theirs, os.getpid(), setup), daemon=True,
@@ -263,6 +266,9 @@ class Pool:
             entry.error = error
         if flags & Flag.FAILED and entry.error is None:
             entry.error, entry.result = _as_exception(entry.result), None
+        if isinstance(entry.result, results.Measured):
+            entry.result, sample_ns = entry.result
+            entry.cost = Cost("worker", worker.pid, cpu, wall, sample_ns)
         self._count(worker, n_items, cpu, wall, handoff, private, table)
 
     def _count(self, worker, n_items, cpu, wall, handoff, private, n_bytes):

@@ -12,8 +12,6 @@ import os
 import pickle
 import struct
 
-import torch
-
 from . import errors, native
 from .native import byref, lib
 
@@ -25,46 +23,32 @@ _TABLE = struct.Struct("<QQQ")  # offset and length of the pickle, pieces
 _PIECE = struct.Struct("<QQ")   # offset, length
 
 Failure = collections.namedtuple("Failure", "exception text")  # exception: its class, pickled, or None
+Measured = collections.namedtuple("Measured", "result sample_ns")  # what took how long, sample by sample
 
 
 def _align(n):
     return (n + ALIGN - 1) // ALIGN * ALIGN
 
 
-def tensor_of(buffer, dtype, shape):
-    """The tensor in a buffer, which it keeps alive."""
-    if not memoryview(buffer).nbytes:
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(buffer, dtype=dtype).view(shape)
-
-
-def is_plain(tensor):
-    """True if a tensor is its bytes, dtype and shape, and nothing else."""
-    return (type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type == "cpu"
-            and not tensor.requires_grad and not tensor.is_quantized and not tensor.is_conj()
-            and not tensor.is_neg())
-
-
 class _Pickler(pickle.Pickler):
     """Takes tensors and arrays out of the pickle: their bytes are `pieces`, of (address, bytes, owner)."""
 
-    def __init__(self, file):
+    def __init__(self, file, arrays):
         super().__init__(file, protocol=5, buffer_callback=self._take)
         self.pieces = []
-        self._tensors = {}
+        self._arrays, self._placed = arrays, {}
 
     def reducer_override(self, obj):
-        if not isinstance(obj, torch.Tensor) or not is_plain(obj):
+        found = self._arrays.out_of_band(obj)
+        if found is None:
             return NotImplemented
-        obj = obj.contiguous()
-        size = obj.numel() * obj.element_size()
-        array = native.array_at(obj.data_ptr() if size else 0, size)
-        view = pickle.PickleBuffer(array if size else b"")
-        self._tensors[id(view)] = (obj.data_ptr(), size, (obj, view))
-        return tensor_of, (view, obj.dtype, tuple(obj.shape))
+        address, size, owner, function, arguments = found
+        view = pickle.PickleBuffer(native.array_at(address, size) if size else b"")
+        self._placed[id(view)] = address, size, (owner, view)
+        return function, (view, *arguments)
 
     def _take(self, view):
-        piece = self._tensors.get(id(view))
+        piece = self._placed.get(id(view))
         if piece is None:
             raw = view.raw()
             piece = (raw, raw.nbytes, view)
@@ -95,27 +79,29 @@ class Buffer:
 
 
 class Writer:
-    """A worker's buffers: allocate() and write() for each batch, then trim() when the trainer was told."""
+    """A worker's buffers: allocate() and write() for each batch, then trim() when the trainer was told.
 
-    def __init__(self):
+    arrays: as of Assembly."""
+
+    def __init__(self, arrays):
+        self._arrays = arrays
         self._buffers, self._next, self._current, self._used = [], 0, None, HEADER
 
     def allocate(self, shape, dtype):
-        """An empty tensor in the buffer of the result to come."""
-        tensor_size = torch.empty((), dtype=dtype).element_size()
+        """An empty array in the buffer of the result to come."""
+        size = self._arrays.element_bytes(dtype)
         for n in shape:
-            tensor_size *= n
-        if not tensor_size or self._current is not None:
-            return torch.empty(shape, dtype=dtype)
-        self._current = self._free_buffer(HEADER + _align(tensor_size) + SPARE)
-        self._used = HEADER + _align(tensor_size)
-        piece = self._current.view[HEADER:HEADER + tensor_size]
-        return torch.frombuffer(piece, dtype=dtype).view(shape)
+            size *= n
+        if not size or self._current is not None:
+            return self._arrays.empty(shape, dtype)
+        self._current = self._free_buffer(HEADER + _align(size) + SPARE)
+        self._used = HEADER + _align(size)
+        return self._arrays.of(self._current.view[HEADER:HEADER + size], dtype, shape)
 
     def write(self, result):
         """Writes the result into a buffer; returns (buffer, offset of the table)."""
         file = io.BytesIO()
-        pickler = _Pickler(file)
+        pickler = _Pickler(file, self._arrays)
         pickler.dump(result)
         body = file.getbuffer()
         need = _align(body.nbytes) + _TABLE.size + len(pickler.pieces) * _PIECE.size
@@ -233,5 +219,3 @@ class Reader:
         at, size, n = _TABLE.unpack_from(view, table)
         pieces = [_PIECE.unpack_from(view, table + _TABLE.size + k * _PIECE.size) for k in range(n)]
         return pickle.loads(view[at:at + size], buffers=[view[a:a + length] for a, length in pieces])
-
-

@@ -3,21 +3,14 @@
 import itertools
 import os
 
-import torch.distributed
 import torch.utils.data
+import torch.utils.data.distributed
 
 from . import membership, native
+from .frameworks import group
 from .order import Order
 
 DEFAULT_WINDOW_CHUNKS = 8
-
-
-def group():
-    """(rank, world size) of torch.distributed's default group; None while there is none."""
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    return None
 
 
 class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random numbers of transforms: a pure function of what is transformed, never of who does it or when.
 
-Seeded are Python's `random`, NumPy's global generator (where NumPy is loaded) and torch's default CPU generator.
+Seeded are Python's `random` and, where they are loaded, NumPy's global generator and torch's default CPU generator.
 """
 import hashlib
 import random
 import struct
 import sys
-
-import torch
 
 BATCH, SAMPLE = "batch", "sample"
 
@@ -23,11 +21,16 @@ def _numpy_random():
     return getattr(sys.modules.get("numpy"), "random", None)
 
 
+def _torch_generator():
+    return getattr(sys.modules.get("torch"), "default_generator", None)
+
+
 def seed_all(seed):
     """Seeds the three generators with a 64-bit number."""
     random.seed(seed)
-    torch.default_generator.manual_seed(seed)
-    numpy_random = _numpy_random()
+    torch_generator, numpy_random = _torch_generator(), _numpy_random()
+    if torch_generator:
+        torch_generator.manual_seed(seed)
     if numpy_random:
         numpy_random.seed(seed & 0xffffffff)
 
@@ -36,16 +39,17 @@ class Kept:
     """The generators' states, put back at the end: a transform in the trainer must not disturb the trainer's own draws."""
 
     def __enter__(self):
-        numpy_random = _numpy_random()
-        self._states = (random.getstate(), torch.default_generator.get_state(),
-                        numpy_random.get_state(legacy=False) if numpy_random else None)
+        self._torch, self._numpy = _torch_generator(), _numpy_random()  # what loads now has drawn nothing for the trainer
+        self._states = (random.getstate(), self._torch.get_state() if self._torch else None,
+                        self._numpy.get_state(legacy=False) if self._numpy else None)
 
     def __exit__(self, *_):
         python, torch_state, numpy_state = self._states
         random.setstate(python)
-        torch.default_generator.set_state(torch_state)
-        if numpy_state:
-            _numpy_random().set_state(numpy_state)
+        if self._torch:
+            self._torch.set_state(torch_state)
+        if self._numpy:
+            self._numpy.set_state(numpy_state)
 
 
 class Seeding:

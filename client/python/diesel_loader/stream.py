@@ -12,8 +12,9 @@ import os
 import time
 
 from . import errors, native, seeding
+from .assembly import sample_numbers
 from .native import lib
-from .pool import Entry, Pool
+from .pool import Cost, Entry, Pool
 
 log = logging.getLogger("diesel_loader")
 
@@ -30,12 +31,13 @@ def usable_cores():
 class Stream:
     """assembly: the work on each batch. open_session(epoch, first): a Session that starts there. n_workers: a number, or None
     for the daemon's choice. setup: worker.Setup; context, depth: of a Pool. persistent: workers stay from epoch to
-    epoch."""
+    epoch. batch_log: a BatchLog, or None."""
 
-    def __init__(self, assembly, open_session, n_workers, setup, context, depth, persistent):
+    def __init__(self, assembly, open_session, n_workers, setup, context, depth, persistent, batch_log=None):
         self._assembly, self._open_session = assembly, open_session
         self._n_workers, self._setup = n_workers, setup
         self._context, self._depth, self._persistent = context, depth, persistent
+        self._batch_log = batch_log
         self.session = self._pool = None
         self._pending = collections.deque()
         self._at = None          # (epoch, batch) that the session gives next; None: to be sought
@@ -109,12 +111,18 @@ class Stream:
         self._pending.popleft()
         if entry.ended:
             self._ended, self._position = entry.epoch, (entry.epoch + 1, 0)
+            if self._batch_log:
+                self._batch_log.flush()
             return None
         result = self._deliver(entry)
         work = self.work
         work.n_batches += 1
         work.n_samples += entry.n_items
-        work.next_ns += time.perf_counter_ns() - begin
+        took = time.perf_counter_ns() - begin
+        work.next_ns += took
+        if self._batch_log:
+            own = entry.cost.wall_ns if entry.cost and entry.cost.by == "trainer" else 0
+            self._batch_log.add(entry, max(took - own, 0))
         work.n_workers = self.n_workers
         self.session.report(work)
         return result, self._position
@@ -168,6 +176,8 @@ class Stream:
                 self._at = (self._at[0] + 1, 0)
             else:
                 entry = Entry(lease.batch.epoch, lease.batch.index, lease)
+                if self._batch_log:
+                    entry.samples = sample_numbers(lease.batch)
                 self._at = (lease.batch.epoch, lease.batch.index + 1)
         self._pending.append(entry)
         return entry
@@ -256,8 +266,10 @@ class Stream:
         except Exception as error:
             entry.error = error
         wall = time.perf_counter_ns() - wall
-        work = self.work
-        work.cpu_ns += time.thread_time_ns() - cpu
+        work, cpu = self.work, time.thread_time_ns() - cpu
+        if self._batch_log:
+            entry.cost = Cost("trainer", os.getpid(), cpu, wall, self._assembly.sample_ns)
+        work.cpu_ns += cpu
         work.busy_ns += wall
         work.inline_ns += wall
         work.n_worked += n_items

@@ -1,34 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """A PyTorch DataLoader over a dataset that dieseld serves."""
+import array
 import copy
-import functools
 import operator
 import os
 import warnings
-import weakref
 
 import torch
 import torch.utils.data
 from torch.utils.data.distributed import DistributedSampler
 
 from . import dataset as served
-from . import frameworks, membership, native, seeding
+from . import frameworks, seeding
 from .assembly import Assembly, pil_loader
-from .native import lib
-from .samplers import DEFAULT_WINDOW_CHUNKS, ChunkBatchSampler, ChunkShuffleSampler, group
-from .session import Session
-from .stream import Stream, usable_cores
-from .worker import Setup
+from .loader import AUTO, Loader, not_packed
+from .samplers import DEFAULT_WINDOW_CHUNKS, ChunkBatchSampler, ChunkShuffleSampler
+from .subset import Subset
+from .tensors import Tensors
 
 __all__ = ["ChunkShuffleSampler", "DataLoader", "Dataset", "pil_loader"]
-
-STATE_VERSION = 1
-DEFAULT_RECONNECT_S = 60
-AUTO = "auto"
-DEFAULT_DEPTH = 2     # prefetch_factor
-SPARE_SLOTS = 3
-MAX_SLOTS = 64        # RING_MAX_SLOTS
-MAX_CORES_HELD = 16   # slots take memory, and on a large machine the daemon may want few workers
 
 
 class Dataset(served.Dataset, torch.utils.data.Dataset):
@@ -38,6 +28,9 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
     if it is given none of its own.
 
     dataset[i] is (sample, label). Without transform and loader, a sample is a 1-D uint8 tensor of the stored bytes."""
+
+    return_ids = False
+    _listed = None  # numbers of the samples, where their order is not that of storage
 
     def __init__(self, path, transform=None, target_transform=None, loader=None, socket=None):
         super().__init__(path, socket)
@@ -53,7 +46,34 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
         return made
 
     def _assembly(self):
-        return Assembly(self, self.loader, self.transform, self.target_transform, None, seeding.Seeding(None, 0, 0, 1, 1))
+        return Assembly(Tensors(), self, self.loader, self.transform, self.target_transform, None,
+                        seeding.Seeding(None, 0, 0, 1, 1), self.return_ids)
+
+    @classmethod
+    def of_torch_subset(cls, subset):
+        """What torch's Subset of a Dataset has, in its order. ValueError: an index occurs twice."""
+        whole = _ours(subset.dataset)
+        numbers = [whole.number(i) for i in subset.indices]
+        made = whole._with(Subset.select(whole._connection.reader, whole.path, None, numbers))
+        made._listed = None if all(map(operator.lt, numbers, numbers[1:])) else array.array("Q", numbers)
+        return made
+
+    @property
+    def is_in_order(self):
+        """Whether its order is that of storage."""
+        return self._listed is None
+
+    def number(self, i):
+        return super().number(i) if self.is_in_order else self._listed[self._index(i)]
+
+    @property
+    def targets(self):
+        return super().targets if self.is_in_order else [self.label(number) for number in self._listed]
+
+    def _of(self, subset):
+        if not self.is_in_order:
+            raise ValueError("take parts of a dataset before torch's Subset, which has an order of its own")
+        return super()._of(subset)
 
     def __getitem__(self, i):
         if isinstance(i, slice):
@@ -67,7 +87,7 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
         return [self[i] for i in indices]
 
 
-class DataLoader(torch.utils.data.DataLoader):
+class DataLoader(Loader, torch.utils.data.DataLoader):
     """Iterates a packed dataset in batches: a torch.utils.data.DataLoader in all that it is asked, fed by dieseld.
 
     dataset: the path of one, or a Dataset. Any other dataset is TypeError, with the command that packs it.
@@ -92,6 +112,12 @@ class DataLoader(torch.utils.data.DataLoader):
         Generators that the functions own are theirs to seed.
     drop_last: leave out the last batch where it is not full.
     collate_fn: called with a list of (sample, label); default torch's default_collate.
+    return_ids: samples are (sample, label, number), also for collate_fn, and batches [data, labels, ids]: ids int64 [B],
+        the numbers of the samples in the dataset, which dataset[number], dataset.sample_path(number) and `dieselctl ls`
+        have, too.
+    record: path of a batch log, to which a line of JSON is appended for each batch that is handed out: its samples, how
+        long it was waited for, what the functions cost, sample by sample (docs/formats.md). With several ranks
+        "batches.jsonl" is batches.rank0.jsonl, .... OSError at iter() if it cannot be opened; a full disk is one warning.
     rank, world_size: this process's share. Default: torch.distributed, else the launcher's variables ($RANK and
         $WORLD_SIZE, or $LOCAL_RANK and $NODE_RANK as Lightning sets them; see membership.py), else the whole; found
         anew at every iter(), so that a loader may be made before its ranks exist. ValueError where they contradict
@@ -126,54 +152,34 @@ class DataLoader(torch.utils.data.DataLoader):
                  collate_fn=None, pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None,
                  multiprocessing_context=None, generator=None, *, prefetch_factor=None, persistent_workers=True,
                  pin_memory_device="", in_order=True, seed=None, transform=None, loader=None, target_transform=None,
-                 rank=None, world_size=None, window_chunks=0, random_state=seeding.BATCH):
+                 rank=None, world_size=None, window_chunks=0, random_state=seeding.BATCH, return_ids=False, record=None):
         dataset = _with_functions(dataset, loader, transform, target_transform)
-        if (rank is None) != (world_size is None):
-            raise ValueError("give both rank and world_size, or neither")
-        if random_state not in (None, seeding.BATCH, seeding.SAMPLE):
-            raise ValueError(f'random_state must be "{seeding.BATCH}", "{seeding.SAMPLE}" or None, not {random_state!r}')
+        dataset.return_ids = bool(return_ids)
         if shuffle and (sampler is not None or batch_sampler is not None):
             raise ValueError("sampler and batch_sampler are mutually exclusive with shuffle")
         if seed is not None and generator is not None:
             raise ValueError("give seed or generator, not both: the seed is drawn from the generator")
+        if sampler is None and batch_sampler is None and not shuffle and not dataset.is_in_order:
+            sampler = torch.utils.data.SequentialSampler(dataset)
         understood = _Understood.of(sampler, dataset) if batch_sampler is None else None
-        self._served = batch_size is not None and batch_sampler is None and (sampler is None or understood is not None)
-        self._given = None if rank is None else (_integer("rank", rank, 0), _integer("world_size", world_size, 1))
         self._theirs = understood  # a sampler of PyTorch's that says how the daemon's order is to be
-        self._seed = 0 if seed is None else _integer("seed", seed, 0)
         self._draw_from = understood.generator if understood else generator
-        self.shuffle = understood.shuffle if understood else bool(shuffle)
-        self.window_chunks = _integer("window_chunks", window_chunks, 0)
-        self._auto = num_workers is None or num_workers == AUTO
-        workers = None if self._auto else _integer("num_workers", num_workers, 0, f', or "{AUTO}"')
-        if batch_size is not None:
-            batch_size = _integer("batch_size", batch_size, 1)
-            if batch_size > native.BATCH_MAX:
-                raise ValueError(f"batch_size must be at most {native.BATCH_MAX}, not {batch_size}")
-        depth = DEFAULT_DEPTH if prefetch_factor is None else _integer("prefetch_factor", prefetch_factor, 1)
-        self._functions = (dataset.loader, dataset.transform, dataset.target_transform, collate_fn)
-        if self._served and not any(self._functions):
-            workers = 0
-            self._auto = False
-        self._random_state = random_state
-        self._worker_options = {"context": multiprocessing_context, "depth": depth, "persistent": persistent_workers}
-        self._next_epoch = 0      # what the next iter() starts with
-        self._next_batch = 0
-        self._resumed = False     # by load_state_dict(): set_epoch() of the same epoch keeps the batch
-        self._position = (0, 0)   # epoch, batches delivered of it
-        self._stream = None       # of the newest iterator
-        self._streams = []
-        self._ranks = None        # (rank, world size) of the streams
         self._accelerate = None
-        if self._given:
-            self._check_ranks(self._given, len(dataset), dataset.path)
-        self._init_torch(dataset, batch_size, sampler, batch_sampler, usable_cores() if workers is None else workers,
-                         collate_fn=collate_fn, pin_memory=pin_memory, drop_last=drop_last, timeout=timeout,
-                         worker_init_fn=worker_init_fn, generator=generator, pin_memory_device=pin_memory_device,
-                         in_order=in_order)
+        Loader.__init__(
+            self, Tensors(), dataset, (dataset.loader, dataset.transform, dataset.target_transform, collate_fn),
+            batch_size=batch_size, shuffle=understood.shuffle if understood else shuffle, seed=seed,
+            num_workers=num_workers, drop_last=drop_last, timeout=timeout, worker_init_fn=worker_init_fn,
+            multiprocessing_context=multiprocessing_context, prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers, rank=rank, world_size=world_size, window_chunks=window_chunks,
+            random_state=random_state, return_ids=return_ids, record=record,
+            served=batch_size is not None and batch_sampler is None and (sampler is None or understood is not None))
+        self._init_torch(sampler, batch_sampler, collate_fn=collate_fn, pin_memory=pin_memory, drop_last=drop_last,
+                         timeout=timeout, worker_init_fn=worker_init_fn, generator=generator,
+                         pin_memory_device=pin_memory_device, in_order=in_order)
 
-    def _init_torch(self, dataset, batch_size, sampler, batch_sampler, workers, pin_memory_device, in_order, **options):
+    def _init_torch(self, sampler, batch_sampler, pin_memory_device, in_order, **options):
         """PyTorch's own part: attributes that others look at, and loading by number."""
+        dataset, batch_size, workers = self.dataset, self.batch_size, self.num_workers
         if workers:
             options.update(multiprocessing_context=self._worker_options["context"],
                            prefetch_factor=self._worker_options["depth"],
@@ -190,7 +196,8 @@ class DataLoader(torch.utils.data.DataLoader):
         with warnings.catch_warnings():
             if self._auto:  # how many there are is not the user's doing
                 warnings.filterwarnings("ignore", "This DataLoader will create")
-            super().__init__(dataset, batch_size, False, sampler, batch_sampler, workers, **options)
+            torch.utils.data.DataLoader.__init__(self, dataset, batch_size, False, sampler, batch_sampler, workers,
+                                                 **options)
         if self._served:  # past the guard of attributes that must not change
             object.__setattr__(self, "batch_sampler", ChunkBatchSampler(own))
 
@@ -204,171 +211,44 @@ class DataLoader(torch.utils.data.DataLoader):
             self._draw_from = None
         return self._seed
 
-    @property
-    def rank(self):
-        """This process's number among the ranks, as it is known now."""
-        return self._find_ranks()[0]
-
-    @property
-    def world_size(self):
-        """How many ranks share the dataset, as it is known now."""
-        told = self._told_ranks()
-        return told[1] if told else membership.world_size(os.environ, group())
-
     def _told_ranks(self):
-        """By argument or by the sampler; None: they are to be found."""
         return self._given or (self._theirs.ranks if self._theirs else None)
 
-    def _find_ranks(self):
-        return self._told_ranks() or membership.find(os.environ, group())
-
-    @staticmethod
-    def _check_ranks(ranks, n_samples, path):
-        rank, world_size = ranks
-        if not 0 <= rank < world_size:
-            raise ValueError(f"rank {rank} is not within world size {world_size}")
-        if n_samples < world_size:
-            raise ValueError(f"{path} has {n_samples} samples, fewer than the {world_size} ranks that share it")
+    def _told_epoch(self):
+        return self._theirs.epoch if self._theirs else None
 
     def __len__(self):
         """Batches per epoch of this rank: the same number on every rank."""
-        return self._n_batches(self.world_size) if self._served else super().__len__()
+        return super().__len__() if self._served else torch.utils.data.DataLoader.__len__(self)
 
-    def _n_batches(self, world_size):
-        return lib.diesel_n_batches(len(self.dataset), world_size, self.batch_size,
-                                    native.DROP_LAST if self.drop_last else 0)
+    def __iter__(self):
+        return super().__iter__() if self._served else torch.utils.data.DataLoader.__iter__(self)
 
     def set_epoch(self, epoch):
         """The next iteration is this epoch's; without it every iteration is the following epoch's. Where
         load_state_dict() has gone to the middle of this very epoch, it goes on there."""
-        if not self._served:
-            if hasattr(self.sampler, "set_epoch"):
-                self.sampler.set_epoch(epoch)
-        else:
-            self._go_to(_integer("epoch", epoch, 0))
+        if self._served:
+            super().set_epoch(epoch)
+        elif hasattr(self.sampler, "set_epoch"):
+            self.sampler.set_epoch(epoch)
 
-    def _go_to(self, epoch):
-        if not (self._resumed and epoch == self._next_epoch):
-            self._next_epoch, self._next_batch = epoch, 0
-
-    def state_dict(self):
-        """Where the iteration stands, for load_state_dict(): small, JSON-safe, the same on every rank.
-
-        Valid for any number of ranks with the same world size x batch size."""
-        self._needs_order("state_dict")
-        epoch, batch = self._position
-        return {"version": STATE_VERSION, "epoch": epoch, "batch": batch, **self._order()}
-
-    def load_state_dict(self, state):
-        """The next iteration goes on behind the last batch that was delivered when `state` was taken.
-
-        Raises ValueError when the order would not be the same: another dataset version, seed, ..."""
-        self._needs_order("load_state_dict")
-        if state.get("version") != STATE_VERSION:
-            raise ValueError(f"state of version {state.get('version')}, this loader knows {STATE_VERSION}")
+    def _adopt(self, state):
         if self._draw_from is not None:  # the order that is resumed had a seed already
             self._seed, self._draw_from = state.get("seed"), None
-        self._adopt_window(state.get("window_chunks"))
-        for name, value in self._order().items():
-            if state.get(name) != value:
-                raise ValueError(f"cannot resume: {name} was {state.get(name)}, now it is {value}")
-        if not 0 <= state["batch"] <= len(self):
-            raise ValueError(f"cannot resume: batch {state['batch']} of {len(self)}")
-        self._next_epoch, self._next_batch = state["epoch"], state["batch"]
-        self._position = (state["epoch"], state["batch"])
-        self._resumed = True
+        super()._adopt(state)
 
-    def _needs_order(self, call):
-        if not self._served:
-            raise TypeError(f"{call}() is of the order that dieseld serves: with a sampler of your own, keep its state")
+    def _begin_epoch(self):
+        if self._accelerate:
+            self._accelerate.begin()
 
-    def _order(self):
-        subset = self.dataset.subset
-        return {"dataset_version": self.dataset.version, "n_samples": len(self.dataset),
-                "subset": None if subset is None else subset.digest(), "seed": self.seed,
-                "shuffle": self.shuffle, "global_batch_size": self.batch_size * self.world_size,
-                "drop_last": self.drop_last, "window_chunks": self._window()}
+    def _end_epoch(self):
+        if self._accelerate:
+            self._accelerate.end()
 
-    def _window(self):
-        """The window in force, asked of the daemon once: its default may change, our order must not."""
-        if not self.window_chunks and self.shuffle:
-            ours = self._stream.session if self._stream and self._stream.pid == os.getpid() else None
-            self.window_chunks = (ours or self._open_session(self._find_ranks(), 0, 0)).window_chunks
-        return self.window_chunks
-
-    def _adopt_window(self, window_chunks):
-        """Resuming, a loader that was given no window takes the one of the order it resumes."""
-        if self.window_chunks or not isinstance(window_chunks, int) or window_chunks < 0:
-            return
-        self.window_chunks = window_chunks
-        self.close()  # what is open has the daemon's
-
-    def __iter__(self):
-        if not self._served:
-            return super().__iter__()
-        if self._theirs and self._theirs.epoch is not None and not self._resumed:
-            self._next_epoch, self._next_batch = self._theirs.epoch, 0
-        epoch, first = self._next_epoch, self._next_batch
-        ranks = self._find_ranks()
-        self._check_ranks(ranks, len(self.dataset), self.dataset.path)
-        self._position = (epoch, first)
-        self._stream = self._idle_stream(ranks)
-        iterator = _Iterator(self, self._stream, epoch, first, self._n_batches(ranks[1]))
-        self._stream.user = weakref.ref(iterator)
-        return iterator
-
-    def _idle_stream(self, ranks):
-        """A stream that no iterator uses any more, or a new one. Others that are idle end."""
-        if self._streams and (self._streams[0].pid != os.getpid() or self._ranks != ranks):
-            self.close()
-        idle = [stream for stream in self._streams if not stream.is_used()]
-        chosen = self._stream if self._stream in idle else idle[0] if idle else None
-        for stream in idle:
-            if stream is not chosen:
-                self._streams.remove(stream)
-                stream.close()
-        if chosen is None:
-            chosen, self._ranks = self._make_stream(ranks), ranks
-            self._streams.append(chosen)
-        return chosen
-
-    def _make_stream(self, ranks):
-        how = seeding.Seeding(self._random_state, self.seed, *ranks, self.batch_size)
-        assembly = Assembly(self.dataset, *self._functions, how)
-        setup = Setup(assembly, self.worker_init_fn, seeding.derive(self.seed, *ranks))
-        number = None if self._auto else self.num_workers
-        return Stream(assembly, functools.partial(self._open_session, ranks), number, setup,
-                      **self._worker_options)
-
-    def _begun(self, epoch, first):
-        """Something was asked of this epoch: the next iter() is the following one's, if nobody said otherwise."""
-        self._resumed = False
-        if (self._next_epoch, self._next_batch) == (epoch, first):
-            self._next_epoch, self._next_batch = epoch + 1, 0
-
-    @property
-    def workers(self):
-        """Worker processes at work just now."""
-        return self._stream.n_workers if self._stream else 0
-
-    def close(self):
-        """Ends the worker processes; batches stay valid, and iterating starts new ones. Also done when the loader
-        is garbage, and at exit."""
-        for stream in self._streams:
-            stream.close()
-        self._stream, self._streams = None, []
-
-    def _open_session(self, ranks, epoch, first):
-        flags = (native.SHUFFLE if self.shuffle else 0) | (native.DROP_LAST if self.drop_last else 0)
-        return Session(self.dataset, seed=self.seed, epoch=epoch, first_batch=first, flags=flags, rank=ranks[0],
-                       world=ranks[1], batch=self.batch_size, stride=1, offset=0,
-                       window_chunks=self.window_chunks, slots=self._slots(),
-                       reconnect_ms=int((self.timeout or DEFAULT_RECONNECT_S) * 1000))
-
-    def _slots(self):
-        """Batches that workers hold at a time, with some for the daemon to work ahead; 0 without workers."""
-        n = min(self.num_workers, MAX_CORES_HELD) if self._auto else self.num_workers
-        return min(n * self._worker_options["depth"] + SPARE_SLOTS, MAX_SLOTS) if n else 0
+    def _hand_out(self, batch, is_last):
+        if self.pin_memory and torch.cuda.is_available():
+            batch = torch.utils.data._utils.pin_memory.pin_memory(batch)
+        return self._accelerate.hand_out(batch, is_last) if self._accelerate else batch
 
     @property
     def _is_accelerate_prepared(self):
@@ -381,53 +261,7 @@ class DataLoader(torch.utils.data.DataLoader):
         self._accelerate = frameworks.Accelerate(self) if prepared and self._served else None
 
     def __getstate__(self):
-        return {**self.__dict__, "_stream": None, "_streams": [], "_accelerate": None, "_iterator": None}
-
-
-class _Iterator:
-    """One epoch. Marks where next() begins and ends, for diesel-analyze."""
-
-    def __init__(self, loader, stream, epoch, first, n_batches):
-        self._loader, self._stream, self._place = loader, stream, (epoch, first)
-        stream.begin(epoch, first)
-        self._left = n_batches - first
-        self._begun = self._ended = False
-
-    def __iter__(self):
-        return self
-
-    def __len__(self):
-        return self._left
-
-    def __next__(self):
-        lib.diesel_mark(native.MARK_NEXT_BEGIN, 0)
-        try:
-            return self._next()
-        finally:
-            lib.diesel_mark(native.MARK_NEXT_END, 0)
-
-    def _next(self):
-        if self._ended:
-            raise StopIteration
-        loader = self._loader
-        if not self._begun:  # an iterator that is never asked takes no epoch: frameworks make some to see whether they can
-            self._begun = True
-            loader._begun(*self._place)
-            if loader._accelerate:
-                loader._accelerate.begin()
-        delivered = self._stream.next()
-        if delivered is None:
-            self._ended = True
-            self._stream.user = None
-            if loader._accelerate:
-                loader._accelerate.end()
-            raise StopIteration
-        batch, position = delivered
-        if loader.pin_memory and torch.cuda.is_available():
-            batch = torch.utils.data._utils.pin_memory.pin_memory(batch)
-        self._left -= 1
-        loader._position = position
-        return loader._accelerate.hand_out(batch, self._left == 0) if loader._accelerate else batch
+        return {**super().__getstate__(), "_accelerate": None, "_iterator": None}
 
 
 class _OwnSampler(ChunkShuffleSampler):
@@ -469,12 +303,14 @@ class _Understood:
     def of(cls, sampler, dataset):
         """None: the order is the sampler's own."""
         data = torch.utils.data
-        if type(sampler) is data.SequentialSampler and len(sampler.data_source) == len(dataset):
+        if (type(sampler) is data.SequentialSampler and len(sampler.data_source) == len(dataset)
+                and dataset.is_in_order):
             return cls(False)
         if (type(sampler) is data.RandomSampler and len(sampler.data_source) == len(dataset) and not sampler.replacement
                 and sampler.num_samples == len(dataset)):
             return cls(True, sampler.generator)
-        if type(sampler) is DistributedSampler and len(sampler.dataset) == len(dataset):
+        if (type(sampler) is DistributedSampler and len(sampler.dataset) == len(dataset)
+                and (sampler.shuffle or dataset.is_in_order)):
             return cls(sampler.shuffle, distributed=sampler)
         return None
 
@@ -492,43 +328,26 @@ class _Understood:
         return self._distributed.epoch if self._distributed else None
 
 
+def _ours(dataset):
+    """A Dataset of ours, which may be changed."""
+    if isinstance(dataset, served.Dataset):
+        return Dataset.of(dataset)
+    if isinstance(dataset, (str, os.PathLike)):
+        return Dataset(dataset)
+    if isinstance(dataset, torch.utils.data.Subset):
+        return Dataset.of_torch_subset(dataset)
+    raise TypeError(not_packed(dataset))
+
+
 def _with_functions(dataset, loader, transform, target_transform):
     """A Dataset of ours with these functions, or its own ones where there are none."""
-    if isinstance(dataset, served.Dataset):
-        dataset = Dataset.of(dataset)
-    elif isinstance(dataset, (str, os.PathLike)):
-        dataset = Dataset(dataset)
-    else:
-        raise TypeError(_not_packed(dataset))
+    dataset = _ours(dataset)
     dataset.loader = loader or dataset.loader
     dataset.transform = transform or dataset.transform
     dataset.target_transform = target_transform or dataset.target_transform
     return dataset
 
 
-def _not_packed(dataset):
-    """What to write instead of DataLoader(ImageFolder(root, transform))."""
-    root = getattr(dataset, "root", None)
-    if not isinstance(root, (str, os.PathLike)):
-        return (f"dataset is a {type(dataset).__name__}, and dieseld serves packed folders: write its samples as files, then "
-                "`dieselctl pack FOLDER FOLDER.diesel`, and give the path of that; or keep torch's own DataLoader for it")
-    root = os.path.normpath(os.fspath(root))
-    line = f'DataLoader("{root}.diesel"' + (", transform=..." if getattr(dataset, "transform", None) else "") + ", ...)"
-    return (f"dataset is a {type(dataset).__name__} of {root}, and dieseld serves packed folders: "
-            f"`dieselctl pack {root} {root}.diesel`, then {line}")
-
-
 def _collate_ragged(samples):
     """[samples, labels]: samples of different lengths cannot be one tensor."""
-    return [[data for data, _ in samples], torch.utils.data.default_collate([label for _, label in samples])]
-
-
-def _integer(name, value, least, more=""):
-    """The value as an int: also NumPy's."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool) or number < least:
-        raise ValueError(f"{name} must be an integer of at least {least}{more}, not {value!r}")
-    return number
+    return [[sample[0] for sample in samples], *torch.utils.data.default_collate([sample[1:] for sample in samples])]

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker process: transforms batches that lie in the trainer's session, one after the other."""
 import collections
-import contextlib
 import ctypes
 import os
 import pickle
@@ -10,9 +9,6 @@ import sys
 import time
 import traceback
 import weakref
-
-import torch
-import torch.utils.data
 
 from . import errors, messages, native, results, seeding
 from .messages import Flag, Kind
@@ -80,7 +76,7 @@ class Worker:
         self._tasks = collections.deque()
         self._generation = 0
         self._mirror = None
-        self._writer = results.Writer()
+        self._writer = results.Writer(setup.assembly.arrays)
         self._n_kept = 0
         self._bytes, self._bytes_at = 0, None
         self._failure = self._start(number)  # of the user's worker_init_fn: the result of every batch
@@ -96,8 +92,7 @@ class Worker:
     def _start(self, number):
         seed = self._setup.base_seed + number
         seeding.seed_all(seed & 0xffffffffffffffff)
-        _tell_torch(number, seed)
-        self._setup.assembly.around_collate = _untold
+        self._setup.assembly.arrays.begin_worker(number, seed)
         try:
             if self._setup.init_fn:
                 self._setup.init_fn(number)
@@ -168,6 +163,8 @@ class Worker:
             ref = weakref.ref(lease)
             result = self._setup.assembly.batch(lease, task.epoch, task.index, copies=self._n_kept >= MAX_KEPT,
                                                 allocate=self._writer.allocate)
+            if self._setup.assembly.measures:
+                result = results.Measured(result, self._setup.assembly.sample_ns)
         except BaseException as error:
             self._writer.forget()
             result = _failure(error, f"batch {task.index} of epoch {task.epoch}")
@@ -208,23 +205,6 @@ def _failure(error, where):
     return results.Failure(cls, text)
 
 
-def _tell_torch(number, seed):
-    """torch.utils.data.get_worker_info() for the user's code; num_workers is not known: it changes."""
-    info = torch.utils.data._utils.worker
-    info._worker_info = info.WorkerInfo(id=number, num_workers=None, seed=seed, dataset=None)
-
-
-@contextlib.contextmanager
-def _untold():
-    """Hides that from default_collate, which would make a file in /dev/shm of every tensor, in vain."""
-    info = torch.utils.data._utils.worker
-    told, info._worker_info = info._worker_info, None
-    try:
-        yield
-    finally:
-        info._worker_info = told
-
-
 def main(number, end, setup, parent):
     """Runs in a fresh fork of the nursery; never returns."""
     status = 1
@@ -232,7 +212,6 @@ def main(number, end, setup, parent):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
-        torch.set_num_threads(1)
         Worker(number, end, setup).run()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         status = 0

@@ -227,6 +227,46 @@ class Served(SubsetTest):
         self.assertEqual(delivered(stock), [self.bytes[part.number(i)] for i in indices])
 
 
+class Torchs(SubsetTest):
+    """torch's own Subset, and random_split(), which makes some."""
+
+    def assert_served(self, loader, numbers):
+        loader.state_dict()  # TypeError where the order is not the daemon's
+        self.assertEqual(sorted(delivered(loader)), sorted(self.bytes[i] for i in numbers))
+
+    def test_it_is_served_where_its_order_does_not_matter(self):
+        whole, data = diesel.Dataset(self.path), torch.utils.data
+        ascending, mixed = data.Subset(whole, range(3, 200, 2)), data.random_split(whole, [N - 50, 50])[1]
+        self.assert_served(self.loader(ascending), range(3, 200, 2))
+        self.assert_served(self.loader(ascending, shuffle=False), range(3, 200, 2))
+        self.assert_served(self.loader(mixed), mixed.indices)
+        self.assert_served(self.loader(mixed, shuffle=None, seed=None, sampler=data.RandomSampler(mixed)), mixed.indices)
+        inner = data.Subset(data.Subset(whole[100:], range(50, 0, -1)), [4, 2])  # 100 + 46, 100 + 48
+        self.assert_served(self.loader(inner), [146, 148])
+
+    def test_its_order_is_kept_where_it_matters(self):
+        whole, data = diesel.Dataset(self.path), torch.utils.data
+        mixed = data.Subset(whole, [300, 2, 77, 5, 1])
+        expected = [self.bytes[i] for i in mixed.indices]
+        for options in ({}, {"sampler": data.SequentialSampler(mixed)}, {"batch_sampler": [[0, 1], [2, 3, 4]]}):
+            options = {"batch_size": 1, **options} if "batch_sampler" in options else {"batch_size": 2, **options}
+            loader = diesel.DataLoader(mixed, num_workers=0, **options)
+            self.assertEqual(delivered(loader), expected, options)
+        dataset = self.loader(mixed).dataset
+        self.assertEqual([path for path, _ in dataset.samples], [self.paths[i] for i in mixed.indices])
+        self.assertEqual(dataset.targets, [whole.targets[i] for i in mixed.indices])
+        with self.assertRaisesRegex(ValueError, "before torch's Subset"):
+            dataset[:3]
+
+    def test_a_sample_twice(self):
+        with self.assertRaisesRegex(ValueError, "occurs twice"):
+            diesel.DataLoader(torch.utils.data.Subset(diesel.Dataset(self.path), [1, 1]))
+
+    def test_of_something_else(self):
+        with self.assertRaisesRegex(TypeError, "dieselctl pack"):
+            diesel.DataLoader(torch.utils.data.Subset(torch.zeros(9), [1, 2]))
+
+
 GOLDEN = [2, 7, 9, 10, 11]
 
 if __name__ == "__main__":

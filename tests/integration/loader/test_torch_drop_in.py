@@ -191,6 +191,30 @@ class Iterators(DropInTest):
         self.assertEqual(flat(resumed), want)
 
 
+class Ids(DropInTest):
+    def test_of_samples_the_daemon_serves_and_of_an_order_of_ones_own(self):
+        for name, options in (("equal", {"shuffle": True}), ("ragged", {}), ("equal", {"transform": same, "num_workers": 1}),
+                              ("equal", {"sampler": Backwards(N)}), ("ragged", {"sampler": Backwards(N)}),
+                              ("equal", {"sampler": Backwards(N), "num_workers": 1, "transform": same})):
+            with self.subTest(name=name, **options):
+                loader = self.loader(name, return_ids=True, **options)
+                seen = []
+                for data, labels, ids in loader:
+                    self.assertEqual((ids.dtype, ids.shape), (torch.int64, labels.shape))
+                    self.assertEqual(flat([[data, labels]]), [(bytes(loader.dataset.read(i)), loader.dataset.label(i))
+                                                              for i in ids.tolist()])
+                    seen += ids.tolist()
+                self.assertEqual(sorted(seen), list(range(N)))
+
+    def test_a_batch_log_is_of_batches_that_are_served(self):
+        path = self.folder / "batches.jsonl"
+        loader = self.loader(record=path, transform=same, num_workers=1)
+        self.assert_all(loader)
+        self.assertEqual(len(path.read_text().splitlines()), len(loader))
+        with self.assertRaisesRegex(ValueError, "record"):
+            self.loader(record=path, sampler=Backwards(N))
+
+
 class Samplers(DropInTest):
     def test_an_order_of_ones_own(self):
         for workers in (0, 2):

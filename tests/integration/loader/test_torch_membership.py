@@ -87,8 +87,8 @@ class FindTest(unittest.TestCase):
                 (None, {"RANK": 2, "WORLD_SIZE": 2}, "rank 2 is not within world size 2"),
                 (None, {"RANK": "one", "WORLD_SIZE": 2}, "RANK must be a number, not 'one'"),
                 (None, {"RANK": 0, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2, "WORLD_SIZE": 2}, "LOCAL_RANK is 1"),
-                ((0, 2), {"RANK": 1, "WORLD_SIZE": 2}, "RANK is 1, but torch.distributed's rank is 0"),
-                ((0, 2), {"RANK": 0, "WORLD_SIZE": 4}, "WORLD_SIZE is 4, but torch.distributed's world size is 2")):
+                ((0, 2), {"RANK": 1, "WORLD_SIZE": 2}, "RANK is 1, but the process group's rank is 0"),
+                ((0, 2), {"RANK": 0, "WORLD_SIZE": 4}, "WORLD_SIZE is 4, but the process group's world size is 2")):
             with self.assertRaisesRegex(ValueError, words) as caught:
                 find(group, **environment)
             self.assertNotIn("\n", str(caught.exception))

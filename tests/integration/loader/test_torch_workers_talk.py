@@ -13,6 +13,7 @@ import torch.utils.data
 
 from diesel_loader import messages, native, pool, worker
 from diesel_loader.messages import Flag, Kind
+from diesel_loader.tensors import Tensors
 
 
 class Nursery:
@@ -57,7 +58,8 @@ class WorkerTest(unittest.TestCase):
         self.addCleanup(self.trainer.close)
         self.addCleanup(end.close)
         self.kept = []  # what the user's code refers to
-        self.worker = worker.Worker(0, end, worker.Setup(types.SimpleNamespace(batch=self.batch), None, 0))
+        self.worker = worker.Worker(0, end, worker.Setup(types.SimpleNamespace(batch=self.batch, arrays=Tensors()),
+                                                          None, 0))
         self.worker._mirror = mock.Mock()
 
     def batch(self, lease, *_, **__):

@@ -149,7 +149,7 @@ static void test_names(void **state)
 	    {"torch/utils/data/dataloader.py", "__next__", SAMPLE_PLACE_NEXT}, /* until Python 3.10 */
 	    {"torch/utils/data/dataloader.py", "DataLoader.__iter__", SAMPLE_PLACE_OUTSIDE},
 	    {"torchdata/stateful_dataloader/stateful_dataloader.py", "_Iter.__next__", SAMPLE_PLACE_NEXT},
-	    {"diesel_loader/torch.py", "_Iterator.__next__", SAMPLE_PLACE_DIESEL},
+	    {"diesel_loader/loader.py", "_Iterator.__next__", SAMPLE_PLACE_DIESEL},
 	    {"diesel_loader/torch.py", "DataLoader.__len__", SAMPLE_PLACE_OUTSIDE},
 	    {"tqdm/std.py", "tqdm.__next__", SAMPLE_PLACE_OUTSIDE},
 	    {"torch/nn/modules/module.py", "Module.__next__", SAMPLE_PLACE_OUTSIDE},

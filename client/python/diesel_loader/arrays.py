@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples and batches as NumPy's arrays. tensors.py has the same for torch."""
+import collections.abc
+import contextlib
+import multiprocessing
+
+import numpy
+
+
+def array_of(buffer, dtype, shape):
+    """The array in a buffer, which it keeps alive."""
+    if not memoryview(buffer).nbytes:
+        return numpy.empty(shape, dtype)
+    return numpy.frombuffer(buffer, dtype=dtype).reshape(shape)
+
+
+def collate(samples):
+    """A list of samples as one batch, field by field: arrays of one shape and dtype and numbers are stacked, of mappings,
+    tuples and lists each field is a batch (tuples and lists give a list); anything else stays a list."""
+    first = samples[0]
+    if isinstance(first, numpy.ndarray):
+        same = all(isinstance(s, numpy.ndarray) and s.shape == first.shape and s.dtype == first.dtype for s in samples)
+        return numpy.stack(samples) if same else samples
+    if isinstance(first, (bool, int, float, complex, numpy.number, numpy.bool_)):
+        return numpy.asarray(samples)
+    if isinstance(first, collections.abc.Mapping):
+        return {key: collate([sample[key] for sample in samples]) for key in first}
+    if isinstance(first, (tuple, list)):
+        if any(len(sample) != len(first) for sample in samples):
+            raise ValueError("samples have fields of different numbers: give a collate_fn")
+        return [collate(list(field)) for field in zip(*samples)]
+    return samples
+
+
+class Arrays:
+    """What Assembly, results and workers have to know of arrays."""
+
+    multiprocessing = multiprocessing
+    byte = numpy.uint8
+
+    def of(self, buffer, dtype, shape):
+        """What lies in a buffer, which it keeps alive."""
+        return array_of(buffer, dtype, shape)
+
+    def view(self, buffer):
+        """The bytes of a sample, 1-D and read-only."""
+        view = numpy.empty(0, numpy.uint8) if buffer is None else numpy.frombuffer(buffer, dtype=numpy.uint8)
+        view.flags.writeable = False
+        return view
+
+    def numbers(self, buffer):
+        """The 64-bit integers of a buffer, copied: int64, 1-D."""
+        return numpy.frombuffer(buffer, dtype=numpy.int64).copy()
+
+    def copy(self, array):
+        return array.copy()
+
+    def empty(self, shape, dtype):
+        return numpy.empty(shape, dtype)
+
+    def element_bytes(self, dtype):
+        return numpy.dtype(dtype).itemsize
+
+    def collate(self, samples, allocate):
+        """collate(), but arrays of one shape are stacked in memory from allocate(shape, dtype)."""
+        arrays = [sample[0] for sample in samples]
+        first = arrays[0]
+        if not all(type(a) is numpy.ndarray and a.shape == first.shape and a.dtype == first.dtype for a in arrays) \
+                or first.dtype.hasobject:
+            return collate(samples)
+        out = numpy.stack(arrays, out=allocate((len(arrays), *first.shape), first.dtype))
+        return [out, *collate([sample[1:] for sample in samples])]
+
+    def out_of_band(self, obj):
+        """(address, bytes, owner, function that makes it again from a buffer, its further arguments), for what need not
+        go into a pickle; else None."""
+        if type(obj) is not numpy.ndarray or obj.dtype.hasobject:
+            return None
+        shape, obj = obj.shape, numpy.ascontiguousarray(obj)
+        return obj.__array_interface__["data"][0], obj.nbytes, obj, array_of, (obj.dtype, shape)
+
+    def begin_worker(self, number, seed):
+        """In a worker process."""
+
+    def collating(self):
+        return contextlib.nullcontext()

@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a DataLoader is whatever its batches are made of: options of the session, streams, epochs, ranks, resuming.
+
+torch.py and numpy.py have the classes that users see.
+"""
+from __future__ import annotations
+
+import functools
+import operator
+import os
+import weakref
+
+from . import frameworks, membership, native, seeding
+from .assembly import Assembly
+from .batch_log import BatchLog
+from .native import lib
+from .session import Session
+from .stream import Stream, usable_cores
+from .worker import Setup
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+STATE_VERSION = 1
+DEFAULT_RECONNECT_S = 60
+AUTO = "auto"
+DEFAULT_DEPTH = 2     # prefetch_factor
+SPARE_SLOTS = 3
+MAX_SLOTS = 64        # RING_MAX_SLOTS
+MAX_CORES_HELD = 16   # slots take memory, and on a large machine the daemon may want few workers
+
+
+class Loader:
+    """The engine of a DataLoader.
+
+    arrays: as of Assembly. dataset: a diesel_loader.Dataset. functions: loader, transform, target_transform and
+    collate_fn, each a callable or None. served: False if not dieseld gives the order, but the subclass. The others are
+    arguments of DataLoader, checked here: ValueError."""
+
+    dataset: Any  # each subclass knows which
+    batch_size: Any
+    drop_last: Any
+
+    def __init__(self, arrays: Any, dataset: Any, functions: tuple[Any, ...], *, batch_size: Any, shuffle: Any, seed: Any,
+                 num_workers: Any, drop_last: Any, timeout: Any, worker_init_fn: Any, multiprocessing_context: Any,
+                 prefetch_factor: Any, persistent_workers: Any, rank: Any, world_size: Any, window_chunks: Any,
+                 random_state: Any, return_ids: Any, record: Any, served: bool = True) -> None:
+        if record is not None and not served:
+            raise ValueError("record is of batches that dieseld serves: leave out sampler, batch_sampler and batch_size=None")
+        if (rank is None) != (world_size is None):
+            raise ValueError("give both rank and world_size, or neither")
+        if random_state not in (None, seeding.BATCH, seeding.SAMPLE):
+            raise ValueError(f'random_state must be "{seeding.BATCH}", "{seeding.SAMPLE}" or None, not {random_state!r}')
+        self._given = None if rank is None else (integer("rank", rank, 0), integer("world_size", world_size, 1))
+        self._seed = 0 if seed is None else integer("seed", seed, 0)
+        self._served = served
+        self.shuffle = bool(shuffle)
+        self.window_chunks = integer("window_chunks", window_chunks, 0)
+        auto = num_workers is None or num_workers == AUTO
+        workers = None if auto else integer("num_workers", num_workers, 0, f', or "{AUTO}"')
+        if batch_size is not None:
+            batch_size = integer("batch_size", batch_size, 1)
+            if batch_size > native.BATCH_MAX:
+                raise ValueError(f"batch_size must be at most {native.BATCH_MAX}, not {batch_size}")
+        depth = DEFAULT_DEPTH if prefetch_factor is None else integer("prefetch_factor", prefetch_factor, 1)
+        if timeout < 0:
+            raise ValueError(f"timeout must be at least 0, not {timeout!r}")
+        if served and not any(functions):
+            auto, workers = False, 0
+        self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
+        self.timeout, self.worker_init_fn = timeout, worker_init_fn
+        self.num_workers = usable_cores() if workers is None else workers
+        self._arrays, self._functions, self._auto, self._random_state = arrays, functions, auto, random_state
+        self._return_ids = bool(return_ids)
+        self._record = None if record is None else os.path.abspath(os.fspath(record))
+        self._batch_log: BatchLog | None = None
+        self._worker_options = {"context": multiprocessing_context, "depth": depth, "persistent": persistent_workers}
+        self._next_epoch = 0      # what the next iter() starts with
+        self._next_batch = 0
+        self._resumed = False     # by load_state_dict(): set_epoch() of the same epoch keeps the batch
+        self._position = (0, 0)   # epoch, batches delivered of it
+        self._stream: Any = None  # of the newest iterator
+        self._streams: list[Any] = []
+        self._ranks = None        # (rank, world size) of the streams
+        if self._given:
+            self._check_ranks(self._given, len(dataset), dataset.path)
+
+    # What a subclass may know better
+
+    def _told_ranks(self):
+        """(rank, world size) that the user has told; None: they are to be found."""
+        return self._given
+
+    def _told_epoch(self):
+        """The epoch that the next iter() is told to begin with; None: the following one."""
+        return None
+
+    def _begin_epoch(self):
+        """The first batch of an iterator is asked for."""
+
+    def _end_epoch(self):
+        """An iterator has handed out its last batch, and is asked for another one."""
+
+    def _hand_out(self, batch, is_last):
+        """The batch as the user gets it."""
+        return batch
+
+    # What users call
+
+    @property
+    def seed(self) -> int:
+        """Of the shuffle."""
+        return self._seed
+
+    @property
+    def rank(self) -> int:
+        """This process's number among the ranks, as it is known now."""
+        return self._find_ranks()[0]
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks share the dataset, as it is known now."""
+        told = self._told_ranks()
+        return told[1] if told else membership.world_size(os.environ, frameworks.group())
+
+    def _find_ranks(self):
+        return self._told_ranks() or membership.find(os.environ, frameworks.group())
+
+    @staticmethod
+    def _check_ranks(ranks, n_samples, path):
+        rank, world_size = ranks
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank {rank} is not within world size {world_size}")
+        if n_samples < world_size:
+            raise ValueError(f"{path} has {n_samples} samples, fewer than the {world_size} ranks that share it")
+
+    def __len__(self) -> int:
+        """Batches per epoch of this rank: the same number on every rank."""
+        return self._n_batches(self.world_size)
+
+    def _n_batches(self, world_size):
+        return lib.diesel_n_batches(len(self.dataset), world_size, self.batch_size,
+                                    native.DROP_LAST if self.drop_last else 0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration is this epoch's; without it every iteration is the following epoch's. Where
+        load_state_dict() has gone to the middle of this very epoch, it goes on there."""
+        self._go_to(integer("epoch", epoch, 0))
+
+    def _go_to(self, epoch):
+        if not (self._resumed and epoch == self._next_epoch):
+            self._next_epoch, self._next_batch = epoch, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the iteration stands, for load_state_dict(): small, JSON-safe, the same on every rank.
+
+        Valid for any number of ranks with the same world size x batch size."""
+        self._needs_order("state_dict")
+        epoch, batch = self._position
+        return {"version": STATE_VERSION, "epoch": epoch, "batch": batch, **self._order()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The next iteration goes on behind the last batch that was delivered when `state` was taken.
+
+        Raises ValueError when the order would not be the same: another dataset version, seed, ..."""
+        self._needs_order("load_state_dict")
+        if state.get("version") != STATE_VERSION:
+            raise ValueError(f"state of version {state.get('version')}, this loader knows {STATE_VERSION}")
+        self._adopt(state)
+        for name, value in self._order().items():
+            if state.get(name) != value:
+                raise ValueError(f"cannot resume: {name} was {state.get(name)}, now it is {value}")
+        if not 0 <= state["batch"] <= len(self):
+            raise ValueError(f"cannot resume: batch {state['batch']} of {len(self)}")
+        self._next_epoch, self._next_batch = state["epoch"], state["batch"]
+        self._position = (state["epoch"], state["batch"])
+        self._resumed = True
+
+    def _needs_order(self, call):
+        if not self._served:
+            raise TypeError(f"{call}() is of the order that dieseld serves: with a sampler of your own, keep its state")
+
+    def _order(self):
+        subset = self.dataset.subset
+        return {"dataset_version": self.dataset.version, "n_samples": len(self.dataset),
+                "subset": None if subset is None else subset.digest(), "seed": self.seed,
+                "shuffle": self.shuffle, "global_batch_size": self.batch_size * self.world_size,
+                "drop_last": self.drop_last, "window_chunks": self._window()}
+
+    def _window(self):
+        """The window in force, asked of the daemon once: its default may change, our order must not."""
+        if not self.window_chunks and self.shuffle:
+            ours = self._stream.session if self._stream and self._stream.pid == os.getpid() else None
+            self.window_chunks = (ours or self._open_session(self._find_ranks(), 0, 0)).window_chunks
+        return self.window_chunks
+
+    def _adopt(self, state):
+        """Resuming, a loader that was given no window takes the one of the order it resumes."""
+        window_chunks = state.get("window_chunks")
+        if self.window_chunks or not isinstance(window_chunks, int) or window_chunks < 0:
+            return
+        self.window_chunks = window_chunks
+        self.close()  # what is open has the daemon's
+
+    def __iter__(self) -> Iterator[Any]:
+        told = self._told_epoch()
+        if told is not None and not self._resumed:
+            self._next_epoch, self._next_batch = told, 0
+        epoch, first = self._next_epoch, self._next_batch
+        ranks = self._find_ranks()
+        self._check_ranks(ranks, len(self.dataset), self.dataset.path)
+        self._position = (epoch, first)
+        self._stream = self._idle_stream(ranks)
+        iterator = _Iterator(self, self._stream, epoch, first, self._n_batches(ranks[1]))
+        self._stream.user = weakref.ref(iterator)
+        return iterator
+
+    def _idle_stream(self, ranks):
+        """A stream that no iterator uses any more, or a new one. Others that are idle end."""
+        if self._streams and (self._streams[0].pid != os.getpid() or self._ranks != ranks):
+            self.close()
+        idle = [stream for stream in self._streams if not stream.is_used()]
+        chosen = self._stream if self._stream in idle else idle[0] if idle else None
+        for stream in idle:
+            if stream is not chosen:
+                self._streams.remove(stream)
+                stream.close()
+        if chosen is None:
+            chosen, self._ranks = self._make_stream(ranks), ranks
+            self._streams.append(chosen)
+        return chosen
+
+    def _make_stream(self, ranks):
+        how = seeding.Seeding(self._random_state, self.seed, *ranks, self.batch_size)
+        assembly = Assembly(self._arrays, self.dataset, *self._functions, how, self._return_ids, self._record is not None)
+        setup = Setup(assembly, self.worker_init_fn, seeding.derive(self.seed, *ranks))
+        number = None if self._auto else self.num_workers
+        options = dict(self._worker_options)
+        if options["context"] is None or isinstance(options["context"], str):
+            options["context"] = self._arrays.multiprocessing.get_context(options["context"])
+        return Stream(assembly, functools.partial(self._open_session, ranks), number, setup,
+                      batch_log=self._log_of(ranks), **options)
+
+    def _log_of(self, ranks):
+        """The batch log of a rank, in this process; None: there is none."""
+        if self._record is not None and not (self._batch_log and self._batch_log.is_of(*ranks)):
+            self._batch_log = BatchLog(self._record, *ranks)
+        return self._batch_log
+
+    def _begun(self, epoch, first):
+        """Something was asked of this epoch: the next iter() is the following one's, if nobody said otherwise."""
+        self._resumed = False
+        if (self._next_epoch, self._next_batch) == (epoch, first):
+            self._next_epoch, self._next_batch = epoch + 1, 0
+        self._begin_epoch()
+
+    @property
+    def workers(self) -> int:
+        """Worker processes at work just now."""
+        return self._stream.n_workers if self._stream else 0
+
+    def close(self) -> None:
+        """Ends the worker processes; batches stay valid, and iterating starts new ones. Also done when the loader
+        is garbage, and at exit."""
+        for stream in self._streams:
+            stream.close()
+        self._stream, self._streams = None, []
+        if self._batch_log:
+            self._batch_log.flush()
+
+    def _open_session(self, ranks, epoch, first):
+        flags = (native.SHUFFLE if self.shuffle else 0) | (native.DROP_LAST if self.drop_last else 0)
+        return Session(self.dataset, seed=self.seed, epoch=epoch, first_batch=first, flags=flags, rank=ranks[0],
+                       world=ranks[1], batch=self.batch_size, stride=1, offset=0,
+                       window_chunks=self.window_chunks, slots=self._slots(),
+                       reconnect_ms=int((self.timeout or DEFAULT_RECONNECT_S) * 1000))
+
+    def _slots(self):
+        """Batches that workers hold at a time, with some for the daemon to work ahead; 0 without workers."""
+        n = min(self.num_workers, MAX_CORES_HELD) if self._auto else self.num_workers
+        return min(n * self._worker_options["depth"] + SPARE_SLOTS, MAX_SLOTS) if n else 0
+
+    def __getstate__(self):
+        return {**self.__dict__, "_stream": None, "_streams": [], "_batch_log": None}
+
+
+class _Iterator:
+    """One epoch. Marks where next() begins and ends, for diesel-analyze."""
+
+    def __init__(self, loader, stream, epoch, first, n_batches):
+        self._loader, self._stream, self._place = loader, stream, (epoch, first)
+        stream.begin(epoch, first)
+        self._left = n_batches - first
+        self._begun = self._ended = False
+
+    def __iter__(self):
+        return self
+
+    def __len__(self):
+        return self._left
+
+    def __next__(self):
+        lib.diesel_mark(native.MARK_NEXT_BEGIN, 0)
+        try:
+            return self._next()
+        finally:
+            lib.diesel_mark(native.MARK_NEXT_END, 0)
+
+    def _next(self):
+        if self._ended:
+            raise StopIteration
+        loader = self._loader
+        if not self._begun:  # an iterator that is never asked takes no epoch: frameworks make some to see whether they can
+            self._begun = True
+            loader._begun(*self._place)
+        delivered = self._stream.next()
+        if delivered is None:
+            self._ended = True
+            self._stream.user = None
+            loader._end_epoch()
+            raise StopIteration
+        batch, position = delivered
+        self._left -= 1
+        loader._position = position
+        return loader._hand_out(batch, self._left == 0)
+
+
+def integer(name, value, least, more=""):
+    """The value as an int: also NumPy's. ValueError if it is none, or below `least`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or number < least:
+        raise ValueError(f"{name} must be an integer of at least {least}{more}, not {value!r}")
+    return number
+
+
+def not_packed(dataset):
+    """What to write instead of DataLoader(ImageFolder(root, transform))."""
+    root = getattr(dataset, "root", None)
+    if not isinstance(root, (str, os.PathLike)):
+        return (f"dataset is a {type(dataset).__name__}, and dieseld serves packed folders: write its samples as files, then "
+                "`dieselctl pack FOLDER FOLDER.diesel`, and give the path of that; or keep torch's own DataLoader for it")
+    root = os.path.normpath(os.fspath(root))
+    line = f'DataLoader("{root}.diesel"' + (", transform=..." if getattr(dataset, "transform", None) else "") + ", ...)"
+    return (f"dataset is a {type(dataset).__name__} of {root}, and dieseld serves packed folders: "
+            f"`dieselctl pack {root} {root}.diesel`, then {line}")

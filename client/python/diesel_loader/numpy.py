@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A DataLoader over a dataset that dieseld serves, without torch: batches are NumPy arrays, as JAX takes them, too."""
+from __future__ import annotations
+
+import os
+
+from . import dataset as served
+from . import seeding
+from .arrays import Arrays, collate
+from .assembly import pil_loader
+from .loader import AUTO, Loader, not_packed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import multiprocessing.context
+    from collections.abc import Callable
+    from typing import Any
+
+__all__ = ["DataLoader", "collate", "pil_loader"]
+
+
+class DataLoader(Loader):
+    """Iterates a packed dataset in batches of NumPy arrays. torch is not imported.
+
+    dataset: the path of one, or a diesel_loader.Dataset. Any other is TypeError, with the command that packs it.
+    batch_size: samples per batch.
+    shuffle: chunk-wise shuffle, another order every epoch; False: the order of storage, always the same.
+    seed: of the shuffle. The order is that of diesel_loader.torch.DataLoader with the same arguments.
+    transform: called with each sample: an RGB PIL image where the path has an image's extension, else the stored bytes,
+        a 1-D uint8 array. `loader` replaces that first step, and is called with that array. target_transform: called
+        with each label.
+    collate_fn: called with a list of (sample, label). Default: `collate` of this module, which stacks arrays of one
+        shape, and numbers, and leaves anything else in a list.
+    num_workers: processes that run these functions. "auto" or None: as many as the daemon says, 0 (the trainer) included;
+        an integer means exactly that. multiprocessing_context: "spawn" or "forkserver" where the trainer has threads that
+        must not be forked, such as JAX's: the first worker is started with it, all others by that one.
+    random_state: "batch" (default), "sample" or None: how Python's and NumPy's global generators (and torch's, if the
+        functions import it) are seeded for the functions, as with diesel_loader.torch.DataLoader.
+    drop_last: leave out the last batch where it is not full.
+    return_ids: samples are (sample, label, number), also for collate_fn, and batches [data, labels, ids]: ids int64 [B],
+        the numbers of the samples in the dataset, as dataset[number] and `dieselctl ls` have them.
+    record: path of a batch log, to which a line of JSON is appended for each batch that is handed out: its samples, how
+        long it was waited for, what the functions cost, sample by sample (docs/formats.md). With several ranks
+        "batches.jsonl" is batches.rank0.jsonl, .... OSError at iter() if it cannot be opened; a full disk is one warning.
+    rank, world_size: this process's share. Default: jax.distributed or torch.distributed where one is initialised, else
+        the launcher's variables ($RANK and $WORLD_SIZE, ...; see membership.py), else the whole; found anew at every
+        iter(). ValueError where they contradict each other. Every rank has the same number of batches, every sample is
+        delivered once an epoch.
+    window_chunks: chunks whose samples are shuffled together; 0: the daemon's default.
+    timeout: seconds to wait for a daemon that went away; then TimeoutError. 0: 60 s.
+    prefetch_factor, persistent_workers, worker_init_fn: as of diesel_loader.torch.DataLoader.
+
+    A batch is [data, labels]: labels int64 [B], numbered as dataset.classes are (-1 without). Without functions, data is
+    one uint8 array [B, n] when all samples of the dataset have the same length, else a list of B 1-D uint8 arrays, which
+    are read-only. They view shared memory that goes back to the daemon when the last reference is gone; a caller that
+    keeps many batches gets copies instead. [B, n] arrays may be written to. What workers give back may be written to and
+    kept.
+
+    Exceptions of the functions, and workers that die: as with diesel_loader.torch.DataLoader. Raises
+    FileNotFoundError, PermissionError, DamagedData, ConnectionError, TimeoutError.
+    """
+
+    dataset: served.Dataset
+    batch_size: int
+    drop_last: bool
+
+    def __init__(self, dataset: str | os.PathLike[str] | served.Dataset, batch_size: int = 1, shuffle: bool = False, *,
+                 seed: int = 0, transform: Callable[[Any], Any] | None = None,
+                 loader: Callable[[Any], Any] | None = None, target_transform: Callable[[int], Any] | None = None,
+                 collate_fn: Callable[[list[Any]], Any] | None = None, num_workers: int | str | None = AUTO,
+                 drop_last: bool = False, timeout: float = 0, worker_init_fn: Callable[[int], Any] | None = None,
+                 multiprocessing_context: str | multiprocessing.context.BaseContext | None = None,
+                 prefetch_factor: int | None = None, persistent_workers: bool = True,
+                 rank: int | None = None, world_size: int | None = None, window_chunks: int = 0,
+                 random_state: str | None = seeding.BATCH, return_ids: bool = False,
+                 record: str | os.PathLike[str] | None = None) -> None:
+        if isinstance(dataset, (str, os.PathLike)):
+            dataset = served.Dataset(dataset)
+        elif not isinstance(dataset, served.Dataset):
+            raise TypeError(not_packed(dataset))
+        if batch_size is None:
+            raise ValueError("batch_size must be an integer of at least 1, not None")
+        super().__init__(
+            Arrays(), dataset, (loader, transform, target_transform, collate_fn), batch_size=batch_size, shuffle=shuffle,
+            seed=seed, num_workers=num_workers, drop_last=drop_last, timeout=timeout, worker_init_fn=worker_init_fn,
+            multiprocessing_context=multiprocessing_context, prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers, rank=rank, world_size=world_size, window_chunks=window_chunks,
+            random_state=random_state, return_ids=return_ids, record=record)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples and batches as torch's tensors. arrays.py has the same for NumPy."""
+import contextlib
+
+import torch
+import torch.multiprocessing
+import torch.utils.data
+
+
+def tensor_of(buffer, dtype, shape):
+    """The tensor in a buffer, which it keeps alive."""
+    if not memoryview(buffer).nbytes:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(buffer, dtype=dtype).view(shape)
+
+
+def is_plain(tensor):
+    """True if a tensor is its bytes, dtype and shape, and nothing else."""
+    return (type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type == "cpu"
+            and not tensor.requires_grad and not tensor.is_quantized and not tensor.is_conj()
+            and not tensor.is_neg())
+
+
+class Tensors:
+    """What Assembly, results and workers have to know of tensors."""
+
+    multiprocessing = torch.multiprocessing
+    byte = torch.uint8
+
+    def of(self, buffer, dtype, shape):
+        """What lies in a buffer, which it keeps alive."""
+        return tensor_of(buffer, dtype, shape)
+
+    def view(self, buffer):
+        """The bytes of a sample, 1-D; not to be written to."""
+        return torch.empty(0, dtype=torch.uint8) if buffer is None else torch.frombuffer(buffer, dtype=torch.uint8)
+
+    def numbers(self, buffer):
+        """The 64-bit integers of a buffer, copied: int64, 1-D."""
+        return torch.frombuffer(buffer, dtype=torch.int64).clone()
+
+    def copy(self, tensor):
+        return tensor.clone()
+
+    def empty(self, shape, dtype):
+        return torch.empty(shape, dtype=dtype)
+
+    def element_bytes(self, dtype):
+        return torch.empty((), dtype=dtype).element_size()
+
+    def collate(self, samples, allocate):
+        """default_collate, but plain tensors of one shape are stacked in memory from allocate(shape, dtype)."""
+        tensors = [sample[0] for sample in samples]
+        first = tensors[0]
+        if not all(type(t) is torch.Tensor and t.shape == first.shape and t.dtype == first.dtype and is_plain(t)
+                   for t in tensors):
+            return torch.utils.data.default_collate(samples)
+        out = torch.stack(tensors, out=allocate((len(tensors), *first.shape), first.dtype))
+        return [out, *torch.utils.data.default_collate([sample[1:] for sample in samples])]
+
+    def out_of_band(self, obj):
+        """(address, bytes, owner, function that makes it again from a buffer, its further arguments), for what need not
+        go into a pickle; else None."""
+        if not isinstance(obj, torch.Tensor) or not is_plain(obj):
+            return None
+        obj = obj.contiguous()
+        return obj.data_ptr(), obj.numel() * obj.element_size(), obj, tensor_of, (obj.dtype, tuple(obj.shape))
+
+    def begin_worker(self, number, seed):
+        """In a worker process. torch.utils.data.get_worker_info() is for the user's code; num_workers is not known: it
+        changes."""
+        torch.set_num_threads(1)
+        info = torch.utils.data._utils.worker
+        info._worker_info = info.WorkerInfo(id=number, num_workers=None, seed=seed, dataset=None)
+
+    @contextlib.contextmanager
+    def collating(self):
+        """Hides that from default_collate, which would make a file in /dev/shm of every tensor, in vain."""
+        info = torch.utils.data._utils.worker
+        told, info._worker_info = info._worker_info, None
+        try:
+            yield
+        finally:
+            info._worker_info = told

@@ -251,10 +251,10 @@ class Dataset:
 
     def train_test_split(self, test_size: float = 0.25, seed: int = 0, by_class: bool = False) -> tuple[Self, Self]:
         """(train, test): random_split() in two. test_size: how many samples, or a fraction."""
-        size = test_size if isinstance(test_size, numbers.Integral) else math.ceil(len(self) * test_size)
+        size = math.ceil(len(self) * test_size) if isinstance(test_size, float) else operator.index(test_size)
         if not 0 <= size <= len(self):
             raise ValueError(f"test_size must be a fraction, or a number of the {len(self)} samples, not {test_size!r}")
-        train, test = self.random_split([len(self) - int(size), int(size)], seed, by_class)
+        train, test = self.random_split([len(self) - size, size], seed, by_class)
         return train, test
 
     @property

@@ -22,7 +22,7 @@ set(not_with_asan
   integration.torch_workers_order)  # the same
 # Their Python loads libdiesel.so; see sitecustomize.py.
 set(python_with_libdiesel
-  integration.dieseld_carried integration.numpy
+  integration.bucketing integration.dieseld_carried integration.numpy
   integration.torch_loader integration.torch_membership
   integration.torch_workers_end integration.torch_workers_faults integration.torch_workers_number
   integration.torch_workers_order integration.torch_workers_results integration.torch_workers_talk)

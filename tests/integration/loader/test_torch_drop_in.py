@@ -278,6 +278,19 @@ class Samplers(DropInTest):
                 want = [(dataset.read(i), dataset.label(i)) for batch in numbers for i in batch]
                 self.assertEqual(flat(loader), want)
 
+    def test_they_tell_the_order_of_buckets(self):
+        loader = self.loader("ragged", shuffle=True, seed=9, bucket_by_length=3, return_ids=True)
+        for _ in range(2):
+            numbers = list(loader.batch_sampler)
+            self.assertEqual(list(loader.sampler), [i for batch in numbers for i in batch])
+            self.assertEqual([ids.tolist() for *_, ids in loader], numbers)
+        padded = self.loader("ragged", bucket_by_length=True, collate_fn=diesel.pad_collate, num_workers=1)
+        for data, labels, lengths in padded:
+            self.assertEqual((data.shape, lengths.dtype), ((len(labels), int(lengths.max())), torch.int64))
+            self.assertEqual([int(row[n:].sum()) for row, n in zip(data, lengths)], [0] * len(labels))
+        with self.assertRaisesRegex(ValueError, "bucket_by_length"):
+            self.loader("ragged", bucket_by_length=True, sampler=Backwards(N))
+
     def test_chunk_shuffle_for_a_loader_of_pytorch(self):
         dataset = diesel.Dataset(self.sets["equal"])
         shares = []

@@ -337,7 +337,7 @@ class _Iterator:
         return loader._hand_out(batch, self._left == 0)
 
 
-def integer(name, value, least, more=""):
+def integer(name: str, value: Any, least: int, more: str = "") -> int:
     """The value as an int: also NumPy's. ValueError if it is none, or below `least`."""
     try:
         number = operator.index(value)

@@ -12,10 +12,11 @@ from . import dataset as served
 from . import bucketing, frameworks, seeding
 from .assembly import Assembly, pil_loader
 from .loader import AUTO, Loader, not_packed
+from .mixture import Mixture
 from .samplers import DEFAULT_WINDOW_CHUNKS, ChunkBatchSampler, ChunkShuffleSampler
 from .tensors import Tensors, pad_collate
 
-__all__ = ["ChunkShuffleSampler", "DataLoader", "Dataset", "pad_collate", "pil_loader"]
+__all__ = ["ChunkShuffleSampler", "DataLoader", "Dataset", "Mixture", "pad_collate", "pil_loader"]
 
 
 class Dataset(served.Dataset, torch.utils.data.Dataset):

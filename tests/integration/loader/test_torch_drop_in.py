@@ -215,6 +215,19 @@ class Ids(DropInTest):
             self.loader(record=path, sampler=Backwards(N))
 
 
+class Mixtures(DropInTest):
+    def test_of_loaders_of_torch(self):
+        mixed = diesel.Mixture([self.loader("equal", shuffle=True), self.loader("ragged", transform=same, collate_fn=list,
+                                                                                num_workers=1)], [2, 1], stop="once")
+        taken = [(mixed.source, batch) for batch in mixed]
+        self.assertEqual(len(taken), len(mixed))
+        self.assert_all(batch for source, batch in taken if source == 0)
+        self.assertEqual({(data.numpy().tobytes(), label) for source, batch in taken if source for data, label in batch},
+                         set(contents(self.folder / "ragged").items()))
+        with self.assertRaisesRegex(TypeError, "sampler"):
+            diesel.Mixture([self.loader(sampler=Backwards(N))])
+
+
 class Samplers(DropInTest):
     def test_an_order_of_ones_own(self):
         for workers in (0, 2):

@@ -19,7 +19,7 @@ try:
     import torch.utils.data
     from torch.utils.data.distributed import DistributedSampler
 
-    import diesel_loader
+    import diesel_loader.numpy
     import diesel_loader.torch as diesel
 except ImportError as error:
     support.skip(f"needs {error.name}")
@@ -213,6 +213,16 @@ class Ids(DropInTest):
         self.assertEqual(len(path.read_text().splitlines()), len(loader))
         with self.assertRaisesRegex(ValueError, "record"):
             self.loader(record=path, sampler=Backwards(N))
+
+
+class WithoutTorch(DropInTest):
+    def test_the_order_and_the_states_are_the_same(self):
+        loader = self.loader(shuffle=True, seed=4)
+        others = diesel_loader.numpy.DataLoader(self.sets["equal"], 16, shuffle=True, seed=4)
+        want, batches = flat(loader), iter(others)
+        head, state = [next(batches) for _ in range(3)], others.state_dict()
+        loader.load_state_dict(state)
+        self.assertEqual([(bytes(data), int(label)) for batch in head for data, label in zip(*batch)] + flat(loader), want)
 
 
 class Mixtures(DropInTest):

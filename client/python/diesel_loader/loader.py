@@ -161,10 +161,11 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Where the iteration stands, for load_state_dict(): small, JSON-safe, the same on every rank.
 
-        Valid for any number of ranks with the same world size x batch size."""
+        Valid for any number of ranks with the same world size x batch size; with bucket_by_length=n for another number
+        only where n batches end, since each rank regroups its own."""
         self._needs_order("state_dict")
         epoch, batch = self._position
-        return {"version": STATE_VERSION, "epoch": epoch, "batch": batch, **self._order()}
+        return {"version": STATE_VERSION, "epoch": epoch, "batch": batch, "batch_size": self.batch_size, **self._order()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration goes on behind the last batch that was delivered when `state` was taken.
@@ -178,6 +179,10 @@ class Loader:
             was = state.get(name, BEFORE_IT_WAS_KNOWN.get(name))
             if was != value:
                 raise ValueError(f"cannot resume: {name} was {was}, now it is {value}")
+        if self.bucket_by_length and state["batch"] % self.bucket_by_length and state["batch"] < len(self) \
+                and state["batch_size"] != self.batch_size:
+            raise ValueError(f"cannot resume: batch {state['batch']} is in the middle of {self.bucket_by_length} that each rank "
+                             "has regrouped (bucket_by_length), and now there are more or fewer ranks")
         if not 0 <= state["batch"] <= len(self):
             raise ValueError(f"cannot resume: batch {state['batch']} of {len(self)}")
         self._next_epoch, self._next_batch = state["epoch"], state["batch"]

@@ -113,6 +113,24 @@ class Bucketing(LoaderCase):
         del old["bucket_by_length"]  # as states were before there was any
         self.loader("ragged").load_state_dict(old)
 
+    def test_another_number_of_ranks_goes_on_between_groups_only(self):
+        ranks = [self.ragged(4, rank=rank, world_size=2, batch_size=8, return_ids=True) for rank in range(2)]
+        for stop, fails in ((4, False), (6, True), (8, False)):
+            seen = []
+            for loader in ranks:
+                loader.set_epoch(0)
+                batches = iter(loader)
+                seen += [i for _ in range(stop) for i in next(batches)[2].tolist()]
+                state = loader.state_dict()
+            alone = self.ragged(4, return_ids=True)
+            if fails:
+                with self.assertRaisesRegex(ValueError, "in the middle of 4"):
+                    alone.load_state_dict(state)
+                continue
+            alone.load_state_dict(state)
+            seen += [i for *_, ids in alone for i in ids.tolist()]
+            self.assertEqual(sorted(seen), list(range(N)))
+
     def test_batches_that_are_kept_stay_right(self):
         loader = self.ragged(24, batch_size=2, return_ids=True)
         kept = list(loader)

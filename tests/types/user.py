@@ -57,7 +57,12 @@ def train(path: pathlib.Path) -> None:
     assert_type(state, "dict[str, Any]")
     loader.load_state_dict(state)
     assert_type(diesel_loader.numpy.DataLoader(loader.dataset).dataset, diesel_loader.Dataset)
-    loader.close()
+    mixed = diesel_loader.numpy.Mixture([loader], weights=[0.5], stop="never")
+    mixed.set_weights([1])
+    assert_type(mixed.source, "int | None")
+    assert_type(next(iter(mixed)), Any)
+    mixed.load_state_dict(mixed.state_dict())
+    mixed.close()
 
 
 diesel_loader.Dataset(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples and batches as NumPy's arrays. tensors.py has the same for torch."""
+from __future__ import annotations
+
 import collections.abc
 import contextlib
 import multiprocessing
 
 import numpy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def array_of(buffer, dtype, shape):
@@ -30,6 +36,20 @@ def collate(samples):
             raise ValueError("samples have fields of different numbers: give a collate_fn")
         return [collate(list(field)) for field in zip(*samples)]
     return samples
+
+
+def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> list[Any]:
+    """A collate_fn: samples of different lengths in one array, padded at the end.
+
+    samples: (sample, label) or (sample, label, number); samples are arrays [L] or [L, ...] that differ in L alone. Gives
+    [data, labels, lengths] or [data, labels, ids, lengths]: data [B, longest L, ...], filled up with `value`, lengths int64
+    [B]. multiple: data's length is a multiple of it. Other values by functools.partial(pad_collate, value=-1)."""
+    arrays = [sample[0] for sample in samples]
+    longest = max(len(array) for array in arrays)
+    data = numpy.full((len(arrays), -(-longest // multiple) * multiple, *arrays[0].shape[1:]), value, arrays[0].dtype)
+    for row, array in zip(data, arrays):
+        row[:len(array)] = array
+    return [data, *collate([sample[1:] for sample in samples]), numpy.array([len(array) for array in arrays])]
 
 
 class Arrays:

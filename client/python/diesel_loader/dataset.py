@@ -180,6 +180,10 @@ class Dataset:
         """Its class, as ImageFolder numbers classes; -1: it lies in no class folder."""
         return self._info(sample).label
 
+    def sample_bytes(self, sample: int) -> int:
+        """Its length."""
+        return self._info(sample).bytes
+
     def _info(self, sample: int) -> native.SampleInfo:
         info = native.SampleInfo()
         result = lib.diesel_dataset_sample(self._connection.reader, sample, byref(info))

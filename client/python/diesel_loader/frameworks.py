@@ -10,7 +10,7 @@ def group():
     if distributed and distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     jax = sys.modules.get("jax")
-    if jax and jax.distributed.is_initialized():
+    if jax and getattr(jax.distributed, "is_initialized", bool)():  # older ones cannot tell
         return jax.process_index(), jax.process_count()
     return None
 

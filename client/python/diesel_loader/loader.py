@@ -10,7 +10,7 @@ import operator
 import os
 import weakref
 
-from . import frameworks, membership, native, seeding
+from . import bucketing, frameworks, membership, native, seeding
 from .assembly import Assembly
 from .batch_log import BatchLog
 from .native import lib
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 STATE_VERSION = 1
+BEFORE_IT_WAS_KNOWN = {"bucket_by_length": 0}  # what a state means that does not say
 DEFAULT_RECONNECT_S = 60
 AUTO = "auto"
 DEFAULT_DEPTH = 2     # prefetch_factor
@@ -46,9 +47,12 @@ class Loader:
     def __init__(self, arrays: Any, dataset: Any, functions: tuple[Any, ...], *, batch_size: Any, shuffle: Any, seed: Any,
                  num_workers: Any, drop_last: Any, timeout: Any, worker_init_fn: Any, multiprocessing_context: Any,
                  prefetch_factor: Any, persistent_workers: Any, rank: Any, world_size: Any, window_chunks: Any,
-                 random_state: Any, return_ids: Any, record: Any, served: bool = True) -> None:
-        if record is not None and not served:
-            raise ValueError("record is of batches that dieseld serves: leave out sampler, batch_sampler and batch_size=None")
+                 random_state: Any, return_ids: Any, record: Any, bucket_by_length: Any,
+                 served: bool = True) -> None:
+        for name, value in (("record", record), ("bucket_by_length", bucket_by_length)):
+            if value and not served:
+                raise ValueError(f"{name} is of batches that dieseld serves: leave out sampler, batch_sampler and "
+                                 "batch_size=None")
         if (rank is None) != (world_size is None):
             raise ValueError("give both rank and world_size, or neither")
         if random_state not in (None, seeding.BATCH, seeding.SAMPLE):
@@ -73,6 +77,7 @@ class Loader:
         self.timeout, self.worker_init_fn = timeout, worker_init_fn
         self.num_workers = usable_cores() if workers is None else workers
         self._arrays, self._functions, self._auto, self._random_state = arrays, functions, auto, random_state
+        self.bucket_by_length = _bucket_batches(bucket_by_length) if not dataset.equal_bytes else 0
         self._return_ids = bool(return_ids)
         self._record = None if record is None else os.path.abspath(os.fspath(record))
         self._batch_log: BatchLog | None = None
@@ -156,10 +161,11 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Where the iteration stands, for load_state_dict(): small, JSON-safe, the same on every rank.
 
-        Valid for any number of ranks with the same world size x batch size."""
+        Valid for any number of ranks with the same world size x batch size; with bucket_by_length=n for another number
+        only where n batches end, since each rank regroups its own."""
         self._needs_order("state_dict")
         epoch, batch = self._position
-        return {"version": STATE_VERSION, "epoch": epoch, "batch": batch, **self._order()}
+        return {"version": STATE_VERSION, "epoch": epoch, "batch": batch, "batch_size": self.batch_size, **self._order()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration goes on behind the last batch that was delivered when `state` was taken.
@@ -170,8 +176,13 @@ class Loader:
             raise ValueError(f"state of version {state.get('version')}, this loader knows {STATE_VERSION}")
         self._adopt(state)
         for name, value in self._order().items():
-            if state.get(name) != value:
-                raise ValueError(f"cannot resume: {name} was {state.get(name)}, now it is {value}")
+            was = state.get(name, BEFORE_IT_WAS_KNOWN.get(name))
+            if was != value:
+                raise ValueError(f"cannot resume: {name} was {was}, now it is {value}")
+        if self.bucket_by_length and state["batch"] % self.bucket_by_length and state["batch"] < len(self) \
+                and state["batch_size"] != self.batch_size:
+            raise ValueError(f"cannot resume: batch {state['batch']} is in the middle of {self.bucket_by_length} that each rank "
+                             "has regrouped (bucket_by_length), and now there are more or fewer ranks")
         if not 0 <= state["batch"] <= len(self):
             raise ValueError(f"cannot resume: batch {state['batch']} of {len(self)}")
         self._next_epoch, self._next_batch = state["epoch"], state["batch"]
@@ -187,7 +198,8 @@ class Loader:
         return {"dataset_version": self.dataset.version, "n_samples": len(self.dataset),
                 "subset": None if subset is None else subset.digest(), "seed": self.seed,
                 "shuffle": self.shuffle, "global_batch_size": self.batch_size * self.world_size,
-                "drop_last": self.drop_last, "window_chunks": self._window()}
+                "drop_last": self.drop_last, "window_chunks": self._window(),
+                "bucket_by_length": self.bucket_by_length}
 
     def _window(self):
         """The window in force, asked of the daemon once: its default may change, our order must not."""
@@ -240,7 +252,10 @@ class Loader:
         options = dict(self._worker_options)
         if options["context"] is None or isinstance(options["context"], str):
             options["context"] = self._arrays.multiprocessing.get_context(options["context"])
-        return Stream(assembly, functools.partial(self._open_session, ranks), number, setup,
+        open_session = functools.partial(self._open_session, ranks)
+        if self.bucket_by_length:
+            open_session = functools.partial(bucketing.Bucketed, open_session, self.bucket_by_length, self.seed)
+        return Stream(assembly, open_session, number, setup,
                       batch_log=self._log_of(ranks), **options)
 
     def _log_of(self, ranks):
@@ -278,9 +293,11 @@ class Loader:
                        reconnect_ms=int((self.timeout or DEFAULT_RECONNECT_S) * 1000))
 
     def _slots(self):
-        """Batches that workers hold at a time, with some for the daemon to work ahead; 0 without workers."""
+        """Batches that workers hold at a time, and those that are regrouped and may then be kept, with some for the daemon
+        to work ahead; 0 without either."""
         n = min(self.num_workers, MAX_CORES_HELD) if self._auto else self.num_workers
-        return min(n * self._worker_options["depth"] + SPARE_SLOTS, MAX_SLOTS) if n else 0
+        n = n * self._worker_options["depth"] + 3 * self.bucket_by_length
+        return min(n + SPARE_SLOTS, MAX_SLOTS) if n else 0
 
     def __getstate__(self):
         return {**self.__dict__, "_stream": None, "_streams": [], "_batch_log": None}
@@ -327,7 +344,7 @@ class _Iterator:
         return loader._hand_out(batch, self._left == 0)
 
 
-def integer(name, value, least, more=""):
+def integer(name: str, value: Any, least: int, more: str = "") -> int:
     """The value as an int: also NumPy's. ValueError if it is none, or below `least`."""
     try:
         number = operator.index(value)
@@ -336,6 +353,16 @@ def integer(name, value, least, more=""):
     if number is None or isinstance(value, bool) or number < least:
         raise ValueError(f"{name} must be an integer of at least {least}{more}, not {value!r}")
     return number
+
+
+def _bucket_batches(value):
+    """How many batches are regrouped at a time; 0: none."""
+    if value is None or isinstance(value, bool):
+        return bucketing.DEFAULT_BATCHES if value else 0
+    n = integer("bucket_by_length", value, 0)
+    if n > bucketing.MAX_BATCHES:
+        raise ValueError(f"bucket_by_length must be at most {bucketing.MAX_BATCHES}, not {n}")
+    return n
 
 
 def not_packed(dataset):

@@ -6,9 +6,10 @@ import os
 
 from . import dataset as served
 from . import seeding
-from .arrays import Arrays, collate
+from .arrays import Arrays, collate, pad_collate
 from .assembly import pil_loader
 from .loader import AUTO, Loader, not_packed
+from .mixture import Mixture
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["DataLoader", "collate", "pil_loader"]
+__all__ = ["DataLoader", "Mixture", "collate", "pad_collate", "pil_loader"]
 
 
 class DataLoader(Loader):
@@ -47,6 +48,9 @@ class DataLoader(Loader):
         iter(). ValueError where they contradict each other. Every rank has the same number of batches, every sample is
         delivered once an epoch.
     window_chunks: chunks whose samples are shuffled together; 0: the daemon's default.
+    bucket_by_length: samples of similar length in bytes come in one batch: so many consecutive batches, at most 24, are
+        sorted and cut again (True: 8). Each sample still comes once an epoch; the order is still a function of the above;
+        all ranks have their long batches at the same steps. pad_collate pads.
     timeout: seconds to wait for a daemon that went away; then TimeoutError. 0: 60 s.
     prefetch_factor, persistent_workers, worker_init_fn: as of diesel_loader.torch.DataLoader.
 
@@ -73,7 +77,7 @@ class DataLoader(Loader):
                  prefetch_factor: int | None = None, persistent_workers: bool = True,
                  rank: int | None = None, world_size: int | None = None, window_chunks: int = 0,
                  random_state: str | None = seeding.BATCH, return_ids: bool = False,
-                 record: str | os.PathLike[str] | None = None) -> None:
+                 record: str | os.PathLike[str] | None = None, bucket_by_length: bool | int = False) -> None:
         if isinstance(dataset, (str, os.PathLike)):
             dataset = served.Dataset(dataset)
         elif not isinstance(dataset, served.Dataset):
@@ -85,4 +89,4 @@ class DataLoader(Loader):
             seed=seed, num_workers=num_workers, drop_last=drop_last, timeout=timeout, worker_init_fn=worker_init_fn,
             multiprocessing_context=multiprocessing_context, prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers, rank=rank, world_size=world_size, window_chunks=window_chunks,
-            random_state=random_state, return_ids=return_ids, record=record)
+            random_state=random_state, return_ids=return_ids, record=record, bucket_by_length=bucket_by_length)

@@ -168,9 +168,13 @@ class Pool:
             return False  # the daemon that knows the segments is lost, or there are too many descriptors
         entry.sequence, entry.worker = next(self._sequences), worker
         worker.outstanding[entry.sequence] = entry
+        places = entry.lease.places
         with contextlib.suppress(_WorkerGone):  # as above
-            _tell(worker, Kind.TASK, entry.sequence, self._generation, entry.lease.slot, entry.n_items, entry.epoch,
-                  entry.index)
+            for k in range(0, len(places or ()), messages.MAX_PLACES):
+                part = places[k:k + messages.MAX_PLACES]
+                _tell(worker, Kind.PLACES, small=len(part), table=b"".join(messages.PLACE.pack(*place) for place in part))
+            _tell(worker, Kind.TASK, entry.sequence, self._generation, messages.GATHERED if places else entry.lease.slot,
+                  entry.n_items, entry.epoch, entry.index)
         return True
 
     def _show(self, worker, lease, session):

@@ -11,7 +11,7 @@ import sys
 BATCH, SAMPLE = "batch", "sample"
 
 
-def derive(*numbers):
+def derive(*numbers: int) -> int:
     """64 bits that depend on every one of the integers (BLAKE2b)."""
     data = struct.pack(f"<{len(numbers)}Q", *(n & 0xffffffffffffffff for n in numbers))
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")

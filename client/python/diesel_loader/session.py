@@ -30,6 +30,8 @@ class Lease:
         self.batch, self._address, self._session = batch, batch.lease, session
         session.n_held += 1
 
+    places = None  # it is one slot
+
     @property
     def slot(self):
         return lib.diesel_batch_slot(self._address)
@@ -99,10 +101,17 @@ class Session:
         """True if the caller holds so many batches that the daemon could not work ahead."""
         return self.n_held >= self.max_held - 1
 
+    must_copy = crowded  # a batch that is handed out must not be kept
+
     @property
     def n_ready(self):
         """Batches that next_batch() gives without a wait."""
         return lib.diesel_session_ready(self._handle)
+
+    @property
+    def n_batches(self):
+        """Of an epoch."""
+        return lib.diesel_session_n_batches(self._handle)
 
     @property
     def wanted_workers(self):

@@ -255,7 +255,7 @@ class Stream:
     def _do(self, entry):
         """The work, in the trainer."""
         lease, entry.lease, entry.done = entry.lease, None, True
-        copies, n_items = self.session.crowded, lease.batch.n_items
+        copies, n_items = self.session.must_copy, lease.batch.n_items
         if not self._assembly.has_work:
             entry.result = self._assembly.batch(lease, entry.epoch, entry.index, copies)
             return

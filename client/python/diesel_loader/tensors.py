@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples and batches as torch's tensors. arrays.py has the same for NumPy."""
+from __future__ import annotations
+
 import contextlib
 
 import torch
 import torch.multiprocessing
 import torch.utils.data
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def tensor_of(buffer, dtype, shape):
@@ -19,6 +25,21 @@ def is_plain(tensor):
     return (type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type == "cpu"
             and not tensor.requires_grad and not tensor.is_quantized and not tensor.is_conj()
             and not tensor.is_neg())
+
+
+def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> list[Any]:
+    """A collate_fn: samples of different lengths in one tensor, padded at the end.
+
+    samples: (sample, label) or (sample, label, number); samples are tensors [L] or [L, ...] that differ in L alone. Gives
+    [data, labels, lengths] or [data, labels, ids, lengths]: data [B, longest L, ...], filled up with `value`, lengths int64
+    [B]. multiple: data's length is a multiple of it. Other values by functools.partial(pad_collate, value=-1)."""
+    tensors = [sample[0] for sample in samples]
+    longest = max(len(tensor) for tensor in tensors)
+    data = tensors[0].new_full((len(tensors), -(-longest // multiple) * multiple, *tensors[0].shape[1:]), value)
+    for row, tensor in zip(data, tensors):
+        row[:len(tensor)] = tensor
+    rest = torch.utils.data.default_collate([sample[1:] for sample in samples])
+    return [data, *rest, torch.tensor([len(tensor) for tensor in tensors])]
 
 
 class Tensors:

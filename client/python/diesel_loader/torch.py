@@ -11,14 +11,15 @@ import torch.utils.data
 from torch.utils.data.distributed import DistributedSampler
 
 from . import dataset as served
-from . import frameworks, seeding
+from . import bucketing, frameworks, seeding
 from .assembly import Assembly, pil_loader
 from .loader import AUTO, Loader, not_packed
+from .mixture import Mixture
 from .samplers import DEFAULT_WINDOW_CHUNKS, ChunkBatchSampler, ChunkShuffleSampler
 from .subset import Subset
-from .tensors import Tensors
+from .tensors import Tensors, pad_collate
 
-__all__ = ["ChunkShuffleSampler", "DataLoader", "Dataset", "pil_loader"]
+__all__ = ["ChunkShuffleSampler", "DataLoader", "Dataset", "Mixture", "pad_collate", "pil_loader"]
 
 
 class Dataset(served.Dataset, torch.utils.data.Dataset):
@@ -124,6 +125,9 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         each other. Every rank has the same number of batches, every sample is delivered once an epoch.
     pin_memory: copy batches into page-locked memory.
     window_chunks: chunks whose samples are shuffled together; 0: the daemon's default.
+    bucket_by_length: samples of similar length in bytes come in one batch, so that padding is little: so many consecutive
+        batches, at most 24, are sorted and cut again (True: 8). Each sample still comes once an epoch; the order is still
+        a function of the above; all ranks have their long batches at the same steps. pad_collate pads.
     timeout: seconds to wait for a daemon that went away; then TimeoutError. 0: 60 s.
     multiprocessing_context, prefetch_factor, worker_init_fn: as in PyTorch; worker_init_fn gets the lowest
         number that no other worker has, torch.utils.data.get_worker_info() knows no num_workers.
@@ -152,7 +156,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
                  collate_fn=None, pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None,
                  multiprocessing_context=None, generator=None, *, prefetch_factor=None, persistent_workers=True,
                  pin_memory_device="", in_order=True, seed=None, transform=None, loader=None, target_transform=None,
-                 rank=None, world_size=None, window_chunks=0, random_state=seeding.BATCH, return_ids=False, record=None):
+                 rank=None, world_size=None, window_chunks=0, random_state=seeding.BATCH, return_ids=False, record=None,
+                 bucket_by_length=False):
         dataset = _with_functions(dataset, loader, transform, target_transform)
         dataset.return_ids = bool(return_ids)
         if shuffle and (sampler is not None or batch_sampler is not None):
@@ -171,7 +176,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
             num_workers=num_workers, drop_last=drop_last, timeout=timeout, worker_init_fn=worker_init_fn,
             multiprocessing_context=multiprocessing_context, prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers, rank=rank, world_size=world_size, window_chunks=window_chunks,
-            random_state=random_state, return_ids=return_ids, record=record,
+            random_state=random_state, return_ids=return_ids, record=record, bucket_by_length=bucket_by_length,
             served=batch_size is not None and batch_sampler is None and (sampler is None or understood is not None))
         self._init_torch(sampler, batch_sampler, collate_fn=collate_fn, pin_memory=pin_memory, drop_last=drop_last,
                          timeout=timeout, worker_init_fn=worker_init_fn, generator=generator,
@@ -285,6 +290,10 @@ class _OwnSampler(ChunkShuffleSampler):
 
     def set_epoch(self, epoch):
         self._loader._go_to(epoch)
+
+    def batches(self):
+        numbers, n = super().batches(), self._loader.bucket_by_length
+        return bucketing.regroup_all(numbers, n, self.dataset.sample_bytes, self.seed, self.epoch) if n else numbers
 
     def __iter__(self):
         numbers = super().__iter__()

@@ -10,7 +10,7 @@ import time
 import traceback
 import weakref
 
-from . import errors, messages, native, results, seeding
+from . import bucketing, errors, messages, native, results, seeding
 from .messages import Flag, Kind
 from .native import byref, lib
 
@@ -18,7 +18,7 @@ MAX_KEPT = 2            # batches that the user's code may keep; then it gets co
 MEMORY_EVERY_S = 10     # how often a worker reads how much memory it has
 PR_SET_PDEATHSIG = 1
 
-Task = collections.namedtuple("Task", "sequence generation slot n_items epoch index")
+Task = collections.namedtuple("Task", "sequence generation slot n_items epoch index places", defaults=(None,))
 
 
 class Setup:
@@ -42,6 +42,19 @@ class Lease:
         self._ended()
 
 
+class GatheredLease:
+    """A batch whose samples lie in several slots. They stay until the result is sent, and no longer."""
+
+    __slots__ = ("batch", "_ended", "_keep", "__weakref__")
+
+    def __init__(self, mirror, task, ended):
+        self.batch, self._ended = native.Batch(), ended
+        self._keep = bucketing.gathered(self.batch, task.epoch, task.index, mirror.items(task.places))
+
+    def __del__(self):
+        self._ended()
+
+
 class Mirror:
     """libdiesel's view of one life of the session."""
 
@@ -54,7 +67,21 @@ class Mirror:
         _check(lib.diesel_mirror_segment(self._handle, segment, fd, size), f"map chunk segment {segment}")
 
     def fill(self, task, batch):
-        _check(lib.diesel_mirror_batch(self._handle, task.slot, task.n_items, byref(batch)), "find the batch")
+        self._fill(task.slot, task.n_items, batch)
+
+    def _fill(self, slot, n_items, batch):
+        _check(lib.diesel_mirror_batch(self._handle, slot, n_items, byref(batch)), "find the batch")
+
+    def items(self, places):
+        """Samples of several batches, as native.Item."""
+        wanted, items, batch = collections.defaultdict(list), [None] * len(places), native.Batch()
+        for k, (slot, place) in enumerate(places):
+            wanted[slot].append((k, place))
+        for slot, ours in wanted.items():
+            self._fill(slot, 1 + max(place for _, place in ours), batch)
+            for k, place in ours:  # a copy: the next slot's are laid where these lie
+                items[k] = native.Item.from_buffer_copy(batch.items[place])
+        return items
 
     def release(self, slot):
         lib.diesel_mirror_release(self._handle, slot)
@@ -73,7 +100,7 @@ class Worker:
 
     def __init__(self, number, end, setup):
         self._end, self._setup = end, setup
-        self._tasks = collections.deque()
+        self._tasks, self._places = collections.deque(), []
         self._generation = 0
         self._mirror = None
         self._writer = results.Writer(setup.assembly.arrays)
@@ -112,8 +139,11 @@ class Worker:
         return not block or not self._tasks
 
     def _handle(self, kind, small, numbers, table, fds):
-        if kind == Kind.TASK:
-            self._tasks.append(Task(*numbers[:6]))
+        if kind == Kind.PLACES:
+            self._places += messages.PLACE.iter_unpack(table)
+        elif kind == Kind.TASK:
+            places, self._places = self._places, []
+            self._tasks.append(Task(*numbers[:6], places or None))
         elif kind == Kind.MEMORY:
             self._mirror = Mirror(native.Memory(*numbers[:4]), fds[0])
         elif kind == Kind.SEGMENTS:
@@ -159,9 +189,9 @@ class Worker:
             return self._failure, lambda: None
         ref = lambda: None  # noqa: E731
         try:
-            lease = Lease(self._mirror, task, _nothing)
+            lease = (GatheredLease if task.places else Lease)(self._mirror, task, _nothing)
             ref = weakref.ref(lease)
-            result = self._setup.assembly.batch(lease, task.epoch, task.index, copies=self._n_kept >= MAX_KEPT,
+            result = self._setup.assembly.batch(lease, task.epoch, task.index, copies=bool(task.places) or self._n_kept >= MAX_KEPT,
                                                 allocate=self._writer.allocate)
             if self._setup.assembly.measures:
                 result = results.Measured(result, self._setup.assembly.sample_ns)

@@ -64,4 +64,4 @@ class LoaderCase(unittest.TestCase):
         return [(bytes(loader.dataset.read(n)), loader.dataset.label(n)) for n in numbers]
 
 
-__all__ = ["EQUAL", "N", "N_CLASSES", "LoaderCase", "diesel", "flat", "numpy", "pack", "support"]
+__all__ = ["EQUAL", "N", "Daemon", "LoaderCase", "diesel", "flat", "numpy", "pack", "support"]

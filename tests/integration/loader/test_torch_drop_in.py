@@ -19,7 +19,7 @@ try:
     import torch.utils.data
     from torch.utils.data.distributed import DistributedSampler
 
-    import diesel_loader
+    import diesel_loader.numpy
     import diesel_loader.torch as diesel
 except ImportError as error:
     support.skip(f"needs {error.name}")
@@ -215,6 +215,29 @@ class Ids(DropInTest):
             self.loader(record=path, sampler=Backwards(N))
 
 
+class WithoutTorch(DropInTest):
+    def test_the_order_and_the_states_are_the_same(self):
+        loader = self.loader(shuffle=True, seed=4)
+        others = diesel_loader.numpy.DataLoader(self.sets["equal"], 16, shuffle=True, seed=4)
+        want, batches = flat(loader), iter(others)
+        head, state = [next(batches) for _ in range(3)], others.state_dict()
+        loader.load_state_dict(state)
+        self.assertEqual([(bytes(data), int(label)) for batch in head for data, label in zip(*batch)] + flat(loader), want)
+
+
+class Mixtures(DropInTest):
+    def test_of_loaders_of_torch(self):
+        mixed = diesel.Mixture([self.loader("equal", shuffle=True), self.loader("ragged", transform=same, collate_fn=list,
+                                                                                num_workers=1)], [2, 1], stop="once")
+        taken = [(mixed.source, batch) for batch in mixed]
+        self.assertEqual(len(taken), len(mixed))
+        self.assert_all(batch for source, batch in taken if source == 0)
+        self.assertEqual({(data.numpy().tobytes(), label) for source, batch in taken if source for data, label in batch},
+                         set(contents(self.folder / "ragged").items()))
+        with self.assertRaisesRegex(TypeError, "sampler"):
+            diesel.Mixture([self.loader(sampler=Backwards(N))])
+
+
 class Samplers(DropInTest):
     def test_an_order_of_ones_own(self):
         for workers in (0, 2):
@@ -277,6 +300,19 @@ class Samplers(DropInTest):
                 self.assertEqual(len(loader.sampler), sum(map(len, numbers)))
                 want = [(dataset.read(i), dataset.label(i)) for batch in numbers for i in batch]
                 self.assertEqual(flat(loader), want)
+
+    def test_they_tell_the_order_of_buckets(self):
+        loader = self.loader("ragged", shuffle=True, seed=9, bucket_by_length=3, return_ids=True)
+        for _ in range(2):
+            numbers = list(loader.batch_sampler)
+            self.assertEqual(list(loader.sampler), [i for batch in numbers for i in batch])
+            self.assertEqual([ids.tolist() for *_, ids in loader], numbers)
+        padded = self.loader("ragged", bucket_by_length=True, collate_fn=diesel.pad_collate, num_workers=1)
+        for data, labels, lengths in padded:
+            self.assertEqual((data.shape, lengths.dtype), ((len(labels), int(lengths.max())), torch.int64))
+            self.assertEqual([int(row[n:].sum()) for row, n in zip(data, lengths)], [0] * len(labels))
+        with self.assertRaisesRegex(ValueError, "bucket_by_length"):
+            self.loader("ragged", bucket_by_length=True, sampler=Backwards(N))
 
     def test_chunk_shuffle_for_a_loader_of_pytorch(self):
         dataset = diesel.Dataset(self.sets["equal"])

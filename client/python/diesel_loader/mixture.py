@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches of several loaders in one stream, in proportions that may be changed on the way."""
+from __future__ import annotations
+
+import math
+
+from . import seeding
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from .loader import Loader
+
+STATE_VERSION = 1
+STOPS = ("first", "once", "all", "never")
+
+
+def pick(seed: int, step: int, weights: Sequence[float]) -> int:
+    """Which loader a step's batch is from: a draw by weight, a pure function of the arguments."""
+    at = seeding.derive(seed, step) / 2**64 * math.fsum(weights)
+    last = 0
+    for i, weight in enumerate(weights):
+        if weight > 0:
+            last = i
+            if at < weight:
+                break
+        at -= weight
+    return last
+
+
+class Mixture:
+    """Iterates several loaders as one: each batch is from one of them, drawn by weight.
+
+    loaders: DataLoaders of diesel_loader.torch or of diesel_loader.numpy, without a sampler of one's own: TypeError. The
+        mixture alone may iterate them. Each has a session, and workers, of its own.
+    weights: what share of the batches each gives, in any unit: finite, not negative, not all 0. Default: all the same.
+    seed: of the draws. Which loader the batch of a step is from is a pure function of seed, step and the weights in force
+        then, the same on every rank (whose set_weights() has to be called at the same steps).
+    stop: when an epoch of the mixture ends. "first": with the last batch of whichever loader gives its last one first.
+        "once": with the last batch of the last of them; each gives its epoch once, and the others share the weight of
+        those that have ended. "all": likewise, but those that have ended begin their next epoch, until the last has
+        ended. "never". Loaders of weight 0 are not waited for.
+
+    Each loader's own epochs go on where they were, whatever epoch of the mixture it is: so each of its samples comes once in
+    each of them. iter() begins the next epoch of the mixture, and ends an older iterator. `source` is the index of the loader
+    that the last batch was from. What next() of a loader raises is raised here; the next call goes on with that loader.
+    """
+
+    def __init__(self, loaders: Sequence[Loader], weights: Sequence[float] | None = None, seed: int = 0,
+                 stop: str = "first") -> None:
+        from .loader import Loader, integer
+        if not loaders or not all(isinstance(loader, Loader) and loader._served for loader in loaders):
+            raise TypeError("loaders must be DataLoaders of diesel_loader, at least one, none with a sampler of its own")
+        if len({id(loader) for loader in loaders}) != len(loaders):
+            raise ValueError("a loader is in the mixture twice: make another one of the same dataset")
+        if stop not in STOPS:
+            raise ValueError(f"stop must be one of {', '.join(STOPS)}, not {stop!r}")
+        self.loaders, self.stop, self.seed = list(loaders), stop, integer("seed", seed, 0)
+        self.source: int | None = None
+        self._weights = self._checked([1] * len(self.loaders) if weights is None else weights)
+        self._iterators: list[Any] = [None] * len(self.loaders)
+        self._step = 0                  # draws so far, over all epochs
+        self._epoch, self._given = 0, 0  # batches of the epoch
+        self._ended: set[int] = set()   # loaders that gave their last batch in this epoch
+        self._resumed = False
+        self._turn: _Turn | None = None
+        self._length: tuple[int, int] | None = None  # (epoch, its batches)
+
+    def _checked(self, weights: Sequence[float]) -> tuple[float, ...]:
+        known = tuple(float(weight) for weight in weights)
+        if len(known) != len(self.loaders):
+            raise ValueError(f"{len(known)} weights for {len(self.loaders)} loaders")
+        if not all(math.isfinite(weight) and weight >= 0 for weight in known) or not any(known):
+            raise ValueError(f"weights must be finite, not negative, and not all 0: {list(known)}")
+        return known
+
+    @property
+    def weights(self) -> list[float]:
+        """As they are in force now."""
+        return list(self._weights)
+
+    def set_weights(self, weights: Sequence[float]) -> None:
+        """From the next batch on. ValueError as for the argument."""
+        self._weights, self._length = self._checked(weights), None
+
+    def __len__(self) -> int:
+        """Batches of the epoch that is under way or comes next, if the weights stay as they are. TypeError for "never"."""
+        if self.stop == "never":
+            raise TypeError('a mixture with stop="never" has no length')
+        if self._length is None or self._length[0] != self._epoch:
+            self._length = self._epoch, self._given + self._count()
+        return self._length[1]
+
+    def _count(self) -> int:
+        """Draws that are left of the epoch."""
+        left, step, ended = [self._left(i) for i in range(len(self.loaders))], self._step, set(self._ended)
+        while not self._is_over(ended):
+            i = self._pick(step, ended)
+            step += 1
+            left[i] -= 1
+            if not left[i]:
+                ended.add(i)
+                left[i] = len(self.loaders[i])
+        return step - self._step
+
+    def _left(self, i: int) -> int:
+        """Batches until a loader's epoch ends."""
+        iterator = self._iterators[i]
+        left = len(iterator) if iterator is not None else len(self.loaders[i]) - self.loaders[i]._next_batch
+        return left or len(self.loaders[i])
+
+    def _is_over(self, ended: set[int]) -> bool:
+        if self.stop == "first":
+            return bool(ended)
+        return self.stop != "never" and all(i in ended or not weight for i, weight in enumerate(self._weights))
+
+    def _pick(self, step: int, ended: set[int]) -> int:
+        if self.stop == "once":
+            return pick(self.seed, step, [0 if i in ended else weight for i, weight in enumerate(self._weights)])
+        return pick(self.seed, step, self._weights)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._given and not self._resumed:
+            self._next_epoch()
+        self._resumed = False
+        self._turn = _Turn(self)
+        return self._turn
+
+    def _next_epoch(self) -> None:
+        self._epoch, self._given, self._ended = self._epoch + 1, 0, set()
+
+    def _next(self) -> Any:
+        while not self._is_over(self._ended):
+            i = self._pick(self._step, self._ended)
+            try:
+                batch = next(self._iterator(i))
+            except StopIteration:  # batches that failed were its last ones
+                self._end(i)
+                continue
+            self._step, self._given, self.source = self._step + 1, self._given + 1, i
+            if not len(self._iterators[i]):
+                self._end(i)
+            return batch
+        self._next_epoch()
+        raise StopIteration
+
+    def _iterator(self, i: int) -> Any:
+        """Of the loader's epoch; one that is resumed at its end is followed by the next."""
+        if self._iterators[i] is None:
+            self._iterators[i] = iter(self.loaders[i])
+            if not len(self._iterators[i]):
+                next(self._iterators[i], None)
+                self._iterators[i] = iter(self.loaders[i])
+        return self._iterators[i]
+
+    def _end(self, i: int) -> None:
+        next(self._iterators[i], None)  # it is told that its epoch is over
+        self._iterators[i] = None
+        self._ended.add(i)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the iteration stands, with the state of each loader: JSON-safe, the same on every rank."""
+        return {"version": STATE_VERSION, "seed": self.seed, "stop": self.stop, "step": self._step, "epoch": self._epoch,
+                "given": self._given, "ended": sorted(self._ended), "weights": self.weights,
+                "loaders": [loader.state_dict() for loader in self.loaders]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The next iter() goes on behind the last batch that was delivered when `state` was taken, with the weights of
+        then. Raises ValueError when it cannot: another seed, stop, number of loaders, or what a loader says."""
+        if state.get("version") != STATE_VERSION:
+            raise ValueError(f"state of version {state.get('version')}, this mixture knows {STATE_VERSION}")
+        for name, value in (("seed", self.seed), ("stop", self.stop)):
+            if state[name] != value:
+                raise ValueError(f"cannot resume: {name} was {state[name]}, now it is {value}")
+        weights = self._checked(state["weights"])
+        if len(state["loaders"]) != len(self.loaders):
+            raise ValueError(f"cannot resume: there were {len(state['loaders'])} loaders, now there are {len(self.loaders)}")
+        for loader, theirs in zip(self.loaders, state["loaders"]):
+            loader.load_state_dict(theirs)
+        self._weights, self._iterators = weights, [None] * len(self.loaders)
+        self._step, self._epoch, self._given = state["step"], state["epoch"], state["given"]
+        self._ended, self._resumed, self._turn, self._length = set(state["ended"]), True, None, None
+
+    def close(self) -> None:
+        """Closes the loaders."""
+        self._turn, self._iterators = None, [None] * len(self.loaders)
+        for loader in self.loaders:
+            loader.close()
+
+
+class _Turn:
+    """An iterator: one epoch of a mixture."""
+
+    def __init__(self, mixture: Mixture) -> None:
+        self._mixture = mixture
+
+    def __iter__(self) -> _Turn:
+        return self
+
+    def __next__(self) -> Any:
+        if self._mixture._turn is not self:
+            raise StopIteration
+        try:
+            return self._mixture._next()
+        except StopIteration:
+            self._mixture._turn = None
+            raise

@@ -4,25 +4,18 @@ import copy
 import inspect
 import pathlib
 import pickle
-import sys
 import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "bench"))
-import support  # noqa: E402
-from serving import Daemon, pack  # noqa: E402
+# First: it skips where the others are not.
+from loader_support import Daemon, pack
+import numpy
+import torch
+import torch.utils.data
+from torch.utils.data.distributed import DistributedSampler
 
-try:
-    import numpy
-    import torch
-    import torch.utils.data
-    from torch.utils.data.distributed import DistributedSampler
-
-    import diesel_loader
-    import diesel_loader.torch as diesel
-except ImportError as error:
-    support.skip(f"needs {error.name}")
+import diesel_loader
+import diesel_loader.torch as diesel
 
 N_CLASSES, PER_CLASS, EQUAL = 4, 52, 1024
 N = N_CLASSES * PER_CLASS

@@ -16,18 +16,12 @@ import tempfile
 import unittest
 import warnings
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "bench"))
-import support  # noqa: E402
-from serving import Daemon, pack  # noqa: E402
+# First: it skips where the others are not.
+from loader_support import Daemon, pack, support
+import numpy
+import torch
 
-try:
-    import numpy
-    import torch
-
-    import diesel_loader.torch as diesel
-except ImportError as error:
-    support.skip(f"needs {error.name}")
+import diesel_loader.torch as diesel
 
 FRAMEWORKS = ("accelerate", "lightning", "transformers", "torchdata", "torchmetrics")
 if not any(importlib.util.find_spec(name) for name in FRAMEWORKS):

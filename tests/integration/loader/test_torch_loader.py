@@ -10,20 +10,15 @@ import tempfile
 import time
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "bench"))
-import support  # noqa: E402
-from serving import Daemon, pack  # noqa: E402
+# First: it skips where the others are not.
+from loader_support import Daemon, pack
+import numpy
+import torch
+from PIL import Image
 
-try:
-    import numpy
-    import torch
-    from PIL import Image
+import diesel_loader.torch as diesel
+from diesel_loader import DamagedData, status
 
-    import diesel_loader.torch as diesel
-    from diesel_loader import DamagedData, status
-except ImportError as error:
-    support.skip(f"needs {error.name}")
 try:
     from torchvision import datasets, transforms
 except ImportError:

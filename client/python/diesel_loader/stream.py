@@ -27,6 +27,16 @@ def usable_cores():
     return len(os.sched_getaffinity(0))
 
 
+def _clear_frames(traceback):
+    """Has the frames of this package in it, which are done, refer to nothing: one who keeps the error must not keep the
+    batch's memory."""
+    here = os.path.dirname(__file__)
+    while traceback:
+        if os.path.dirname(traceback.tb_frame.f_code.co_filename) == here:
+            traceback.tb_frame.clear()
+        traceback = traceback.tb_next
+
+
 class Stream:
     """assembly: the work on each batch. open_session(epoch, first): a Session that starts there. n_workers: a number, or None
     for the daemon's choice. setup: worker.Setup; context, depth: of a Pool. persistent: workers stay from epoch to
@@ -254,7 +264,8 @@ class Stream:
             with seeding.Kept() if self._assembly.seeding.mode else contextlib.nullcontext():
                 entry.result = self._assembly.batch(lease, entry.epoch, entry.index, copies)
         except Exception as error:
-            entry.error = error
+            entry.error, lease = error, None
+            _clear_frames(error.__traceback__.tb_next)
         wall = time.perf_counter_ns() - wall
         work = self.work
         work.cpu_ns += time.thread_time_ns() - cpu
@@ -269,6 +280,9 @@ class Stream:
         error, entry.error = entry.error, None
         if self._at is not None and (self._pending or self._at != entry.position):
             self._position = (entry.epoch, entry.index + 1)  # it had its turn
-        if isinstance(error, StopIteration):
-            raise RuntimeError("transform, loader or collate_fn raised StopIteration") from error
-        raise error
+        try:
+            if isinstance(error, StopIteration):
+                raise RuntimeError("transform, loader or collate_fn raised StopIteration") from error
+            raise error
+        finally:
+            del error  # else it refers to itself by this frame, and its batch is held until garbage is collected

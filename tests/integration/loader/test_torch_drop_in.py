@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """diesel_loader.torch as what PyTorch's DataLoader and torchvision's ImageFolder are to those who use them."""
 import copy
+import gc
 import inspect
 import pathlib
 import pickle
@@ -38,6 +39,10 @@ def contents(folder):
 def flat(batches):
     """[(bytes, label)] of all samples, in order."""
     return [(item.numpy().tobytes(), int(label)) for data, labels in batches for item, label in zip(data, labels)]
+
+
+def fails(_):
+    return 1 // 0
 
 
 def same(data):
@@ -182,6 +187,32 @@ class Iterators(DropInTest):
         self.assertEqual(flat(head + list(resumed)), want)
         resumed.set_epoch(0)
         self.assertEqual(flat(resumed), want)
+
+
+class Errors(DropInTest):
+    def setUp(self):
+        gc.disable()  # memory comes back without it, or the daemon would wait for ever
+        self.addCleanup(gc.enable)
+
+    def test_those_that_are_dropped_hold_no_batch(self):
+        batches, n = iter(self.loader(batch_size=4, num_workers=0, transform=fails)), 0
+        while n < N // 4:
+            try:
+                next(batches)
+            except ZeroDivisionError:
+                n += 1
+            self.assertEqual(batches._stream.session.n_held, 0)
+        self.assertEqual(list(batches), [])
+
+    def test_those_that_are_kept_leave_room(self):
+        loader, kept = self.loader(batch_size=4, num_workers=0, transform=fails), []
+        batches = iter(loader)
+        while len(kept) < len(loader):
+            try:
+                next(batches)
+            except ZeroDivisionError as error:
+                kept.append(error)
+            self.assertLess(batches._stream.session.n_held, batches._stream.session.max_held)
 
 
 class Samplers(DropInTest):

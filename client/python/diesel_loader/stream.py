@@ -40,12 +40,13 @@ def _clear_frames(traceback):
 class Stream:
     """assembly: the work on each batch. open_session(epoch, first): a Session that starts there. n_workers: a number, or None
     for the daemon's choice. setup: worker.Setup; context, depth: of a Pool. persistent: workers stay from epoch to
-    epoch."""
+    epoch. timeout: seconds to wait for a worker's batch; 0: for ever."""
 
-    def __init__(self, assembly, open_session, n_workers, setup, context, depth, persistent):
+    def __init__(self, assembly, open_session, n_workers, setup, context, depth, persistent, timeout=0):
         self._assembly, self._open_session = assembly, open_session
         self._n_workers, self._setup = n_workers, setup
         self._context, self._depth, self._persistent = context, depth, persistent
+        self._timeout_ns = int(timeout * 1e9)
         self.session = self._pool = None
         self._pending = collections.deque()
         self._at = None          # (epoch, batch) that the session gives next; None: to be sought
@@ -243,12 +244,22 @@ class Stream:
         begin = time.perf_counter_ns()
         lib.diesel_mark(native.MARK_WAIT_BEGIN, 0)
         while not entry.done and not (entry.worker is None and entry not in pool.orphans):
-            pool.collect(LOOK_AGAIN_MS if pool.has_idle() and not self.session.crowded else WAIT_MS)
+            pool.collect(LOOK_AGAIN_MS if pool.has_idle() and not self.session.crowded else self._wait_ms(begin))
             self._resize(self._wanted)
             self._fill()
         lib.diesel_mark(native.MARK_WAIT_END, native.CAUSE_PREP)
         self.work.n_waits += 1
         self.work.wait_ns += time.perf_counter_ns() - begin
+
+    def _wait_ms(self, begin):
+        """How long to sleep in a wait that began then."""
+        if not self._timeout_ns:
+            return WAIT_MS
+        left = begin + self._timeout_ns - time.perf_counter_ns()
+        if left <= 0:
+            lib.diesel_mark(native.MARK_WAIT_END, native.CAUSE_PREP)
+            raise RuntimeError(f"DataLoader timed out after {self._timeout_ns / 1e9:g} seconds: no worker has done the next batch")
+        return min(WAIT_MS, left // 1_000_000 + 1)
 
     # From the entry to the user
 

@@ -4,6 +4,7 @@ import copy
 import functools
 import operator
 import os
+import types
 import warnings
 import weakref
 
@@ -38,6 +39,8 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
     if it is given none of its own.
 
     dataset[i] is (sample, label). Without transform and loader, a sample is a 1-D uint8 tensor of the stored bytes."""
+
+    __class_getitem__ = classmethod(types.GenericAlias)  # Dataset[...] in annotations, as of PyTorch's
 
     def __init__(self, path, transform=None, target_transform=None, loader=None, socket=None):
         super().__init__(path, socket)
@@ -96,7 +99,8 @@ class DataLoader(torch.utils.data.DataLoader):
         each other. Every rank has the same number of batches, every sample is delivered once an epoch.
     pin_memory: copy batches into page-locked memory.
     window_chunks: chunks whose samples are shuffled together; 0: the daemon's default.
-    timeout: seconds to wait for a daemon that went away; then TimeoutError. 0: 60 s.
+    timeout: seconds to wait for a daemon that went away; then TimeoutError; and for a batch from a worker, then
+        RuntimeError as in PyTorch. 0: 60 s; for a worker, no limit.
     multiprocessing_context, prefetch_factor, worker_init_fn: as in PyTorch; worker_init_fn gets the lowest
         number that no other worker has, torch.utils.data.get_worker_info() knows no num_workers.
     persistent_workers: whether workers, and with them their copies of the functions, stay from epoch to epoch;
@@ -120,6 +124,8 @@ class DataLoader(torch.utils.data.DataLoader):
     one that was asked last.
     """
 
+    __class_getitem__ = classmethod(types.GenericAlias)  # DataLoader[...] in annotations, as of PyTorch's
+
     def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, num_workers=AUTO,
                  collate_fn=None, pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None,
                  multiprocessing_context=None, generator=None, *, prefetch_factor=None, persistent_workers=True,
@@ -131,7 +137,8 @@ class DataLoader(torch.utils.data.DataLoader):
         if random_state not in (None, seeding.BATCH, seeding.SAMPLE):
             raise ValueError(f'random_state must be "{seeding.BATCH}", "{seeding.SAMPLE}" or None, not {random_state!r}')
         if shuffle and (sampler is not None or batch_sampler is not None):
-            raise ValueError("sampler and batch_sampler are mutually exclusive with shuffle")
+            name = "batch_sampler" if sampler is None else "sampler"
+            raise ValueError(f"{name} option is mutually exclusive with shuffle")
         if seed is not None and generator is not None:
             raise ValueError("give seed or generator, not both: the seed is drawn from the generator")
         understood = _Understood.of(sampler, dataset) if batch_sampler is None else None
@@ -154,7 +161,8 @@ class DataLoader(torch.utils.data.DataLoader):
             workers = 0
             self._auto = False
         self._random_state = random_state
-        self._worker_options = {"context": multiprocessing_context, "depth": depth, "persistent": persistent_workers}
+        self._worker_options = {"context": multiprocessing_context, "depth": depth, "persistent": persistent_workers,
+                                "timeout": timeout}
         self._next_epoch = 0      # what the next iter() starts with
         self._next_batch = 0
         self._resumed = False     # by load_state_dict(): set_epoch() of the same epoch keeps the batch

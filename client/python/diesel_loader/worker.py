@@ -94,9 +94,9 @@ class Worker:
                 self._do(self._tasks.popleft())
 
     def _start(self, number):
-        seed = self._setup.base_seed + number
-        seeding.seed_all(seed & 0xffffffffffffffff)
-        _tell_torch(number, seed)
+        seed = (self._setup.base_seed + number) & 0xffffffffffffffff
+        seeding.seed_all(seed)
+        _tell_torch(number, seed, self._setup.assembly.dataset)
         self._setup.assembly.around_collate = _untold
         try:
             if self._setup.init_fn:
@@ -208,10 +208,10 @@ def _failure(error, where):
     return results.Failure(cls, text)
 
 
-def _tell_torch(number, seed):
+def _tell_torch(number, seed, dataset):
     """torch.utils.data.get_worker_info() for the user's code; num_workers is not known: it changes."""
     info = torch.utils.data._utils.worker
-    info._worker_info = info.WorkerInfo(id=number, num_workers=None, seed=seed, dataset=None)
+    info._worker_info = info.WorkerInfo(id=number, num_workers=None, seed=seed, dataset=dataset)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import inspect
 import pathlib
 import pickle
 import tempfile
+import time
 import unittest
 
 # First: it skips where the others are not.
@@ -43,6 +44,29 @@ def flat(batches):
 
 def fails(_):
     return 1 // 0
+
+
+def sleeps(data):
+    time.sleep(600)
+    return data
+
+
+def seed_alike(_):
+    torch.manual_seed(12345)
+
+
+def seed_now(_):
+    return torch.tensor(torch.initial_seed())
+
+
+def note_dataset(worker):
+    torch.utils.data.get_worker_info().dataset.noted = worker + 7
+
+
+def what_is_told(_):
+    info = torch.utils.data.get_worker_info()
+    return torch.tensor([info.id, info.seed == torch.initial_seed(), isinstance(info.dataset, diesel.Dataset),
+                         len(info.dataset), info.dataset.noted])
 
 
 def same(data):
@@ -145,6 +169,39 @@ class Arguments(DropInTest):
     def test_a_pickled_loader_works(self):
         loader = pickle.loads(pickle.dumps(self.loader(shuffle=True, seed=2)))
         self.assertEqual(flat(loader), flat(self.loader(shuffle=True, seed=2)))
+
+
+    def test_annotations_may_say_what_is_in_it(self):
+        self.assertIs(diesel.DataLoader[list].__origin__, diesel.DataLoader)
+        self.assertIs(diesel.Dataset[tuple].__origin__, diesel.Dataset)
+
+    def test_a_sampler_beside_shuffle_is_refused_in_pytorchs_words(self):
+        for options in ({"sampler": Backwards(N)}, {"batch_sampler": [[0]]}, {"sampler": Backwards(N), "batch_sampler": [[0]]}):
+            with self.assertRaises(ValueError) as theirs:
+                torch.utils.data.DataLoader(torch.zeros(N), shuffle=True, **options)
+            with self.assertRaises(ValueError) as ours:
+                self.loader(batch_size=1, shuffle=True, **options)
+            self.assertEqual(str(ours.exception).split(" with")[0], str(theirs.exception).split(" with")[0])
+
+
+class Workers(DropInTest):
+    def test_one_that_hangs_is_a_timeout(self):
+        loader = self.loader(transform=sleeps, num_workers=1, timeout=0.5, batch_size=8)
+        batches = iter(loader)
+        with self.assertRaisesRegex(RuntimeError, "DataLoader timed out after 0.5 seconds"):
+            next(batches)
+
+    def test_they_are_told_what_pytorchs_are_told(self):
+        loader = self.loader(transform=what_is_told, num_workers=2, random_state=None, worker_init_fn=note_dataset)
+        for told in {tuple(row) for rows, _ in loader for row in rows.tolist()}:
+            worker, is_seed, is_dataset, n_samples, noted = told
+            self.assertIn(worker, (0, 1))
+            self.assertEqual((is_seed, is_dataset, n_samples, noted), (1, 1, N, worker + 7))
+        self.assertIsNone(torch.utils.data.get_worker_info())
+
+    def test_their_init_function_seeds_them_where_random_state_is_none(self):
+        loader = self.loader(transform=seed_now, num_workers=2, random_state=None, worker_init_fn=seed_alike)
+        self.assertEqual({int(seed) for seeds, _ in loader for seed in seeds}, {12345})
 
 
 class Iterators(DropInTest):

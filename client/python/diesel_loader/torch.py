@@ -13,7 +13,7 @@ import torch.utils.data
 from torch.utils.data.distributed import DistributedSampler
 
 from . import dataset as served
-from . import frameworks, membership, native, seeding
+from . import frameworks, membership, native, order, seeding
 from .assembly import Assembly, pil_loader
 from .native import lib
 from .samplers import DEFAULT_WINDOW_CHUNKS, ChunkBatchSampler, ChunkShuffleSampler, group
@@ -241,8 +241,7 @@ class DataLoader(torch.utils.data.DataLoader):
         return self._n_batches(self.world_size) if self._served else super().__len__()
 
     def _n_batches(self, world_size):
-        return lib.diesel_n_batches(len(self.dataset), world_size, self.batch_size,
-                                    native.DROP_LAST if self.drop_last else 0)
+        return order.n_batches(len(self.dataset), world_size, self.batch_size, self.drop_last)
 
     def set_epoch(self, epoch):
         """The next iteration is this epoch's; without it every iteration is the following epoch's. Where
@@ -363,7 +362,7 @@ class DataLoader(torch.utils.data.DataLoader):
         self._stream, self._streams = None, []
 
     def _open_session(self, ranks, epoch, first):
-        flags = (native.SHUFFLE if self.shuffle else 0) | (native.DROP_LAST if self.drop_last else 0)
+        flags = order.flags(self.shuffle, self.drop_last)
         return Session(self.dataset, seed=self.seed, epoch=epoch, first_batch=first, flags=flags, rank=ranks[0],
                        world=ranks[1], batch=self.batch_size, stride=1, offset=0,
                        window_chunks=self.window_chunks, slots=self._slots(),
@@ -455,6 +454,12 @@ class _OwnSampler(ChunkShuffleSampler):
 
     def set_epoch(self, epoch):
         self._loader._go_to(epoch)
+
+    def state_dict(self):
+        return self._loader.state_dict()
+
+    def load_state_dict(self, state):
+        self._loader.load_state_dict(state)
 
     def __iter__(self):
         numbers = super().__iter__()

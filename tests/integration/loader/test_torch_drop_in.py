@@ -3,6 +3,7 @@
 import copy
 import gc
 import inspect
+import json
 import pathlib
 import pickle
 import tempfile
@@ -343,6 +344,90 @@ class Samplers(DropInTest):
             sampler.set_epoch(1)
             shares += torch.utils.data.DataLoader(dataset, 16, sampler=sampler, num_workers=2)
         self.assert_all(shares)
+
+
+class SamplerState(DropInTest):
+    def setUp(self):
+        self.dataset = diesel.Dataset(self.sets["equal"])
+
+    def sampler(self, rank=0, world_size=1, batch_size=1, **options):
+        return diesel.ChunkShuffleSampler(self.dataset, rank=rank, world_size=world_size, batch_size=batch_size,
+                                          **{"seed": 3, **options})
+
+    def after(self, n, *ranks):
+        """(the numbers that are left in the epoch after n of them, the state there)."""
+        sampler = self.sampler(*ranks)
+        sampler.set_epoch(2)
+        numbers = iter(sampler)
+        for _ in range(n):
+            next(numbers)
+        state = json.loads(json.dumps(sampler.state_dict()))
+        return list(numbers), state
+
+    def test_it_goes_on_at_any_sample(self):
+        for ranks in ((0, 1, 1), (0, 1, 16), (1, 2, 16), (2, 3, 1), (0, 3, 5), (4, 5, 40)):
+            for n in range(0, len(self.sampler(*ranks)) + 1, 3):
+                left, state = self.after(n, *ranks)
+                sampler = self.sampler(*ranks)
+                sampler.load_state_dict(state)
+                self.assertEqual(sampler.state_dict(), state)
+                sampler.set_epoch(2)  # as loops do that resume
+                self.assertEqual(list(sampler), left)
+                self.assertEqual(len(list(sampler)), len(sampler))  # and then whole again
+
+    def test_other_ranks_go_on_together(self):
+        want, _ = self.after(96, 0, 1, 1)
+        for was, n in (((0, 1, 1), 96), ((0, 1, 40), 96), ((1, 2, 16), 48), ((0, 3, 8), 32)):
+            _, state = self.after(n, *was)
+            for world_size, batch_size in ((1, 1), (1, 7), (2, 16), (4, 8), (3, 4), (2, 1)):
+                got = []
+                for rank in range(world_size):
+                    sampler = self.sampler(rank, world_size, batch_size)
+                    sampler.load_state_dict(state)
+                    got += list(sampler)
+                self.assertEqual(sorted(got), sorted(want))
+
+    def test_what_other_ranks_cannot_do_is_refused(self):
+        for was, n, now in (((0, 1, 1), 10, (0, 2, 16)), ((0, 2, 16), 5, (0, 1, 1)), ((0, 1, 1), 200, (0, 10, 5)),
+                            ((0, 5, 3), 40, (0, 1, 1))):
+            _, state = self.after(n, *was)
+            with self.assertRaisesRegex(ValueError, f"by {was[1]} ranks with batches of {was[2]}, which is no whole number"):
+                self.sampler(*now).load_state_dict(state)
+        _, state = self.after(N, 0, 1, 1)
+        sampler = self.sampler(0, 5, 10)
+        sampler.load_state_dict(state)
+        self.assertEqual(list(sampler), [])
+
+    def test_another_order_is_refused(self):
+        _, state = self.after(10, 0, 1, 1)
+        for options, says in (({"seed": 4}, "seed was 3, now it is 4"), ({"window_chunks": 2}, "window_chunks"),
+                              ({"shuffle": False}, "shuffle"), ({"drop_last": True}, "drop_last")):
+            with self.assertRaisesRegex(ValueError, says):
+                self.sampler(**options).load_state_dict(state)
+        with self.assertRaisesRegex(ValueError, "state of version 9"):
+            self.sampler().load_state_dict({**state, "version": 9})
+
+    def test_another_epoch_begins_at_its_begin(self):
+        _, state = self.after(10, 0, 1, 1)
+        sampler = self.sampler()
+        sampler.load_state_dict(state)
+        sampler.set_epoch(3)
+        self.assertEqual(sampler.state_dict()["samples"], 0)
+        self.assertEqual(len(list(sampler)), N)
+
+    def test_the_newest_iteration_is_what_counts(self):
+        sampler = self.sampler()
+        older = iter(sampler)
+        next(older)
+        newer = iter(sampler)
+        self.assertEqual([next(newer), next(newer)], [next(iter(self.sampler())), next(older)])
+        next(older)
+        self.assertEqual(sampler.state_dict()["samples"], 2)
+
+    def test_that_of_a_served_loader_is_the_loaders(self):
+        loader = self.loader(shuffle=True)
+        next(iter(loader))
+        self.assertEqual(loader.sampler.state_dict(), loader.state_dict())
 
 
 class MapStyle(DropInTest):

@@ -40,7 +40,8 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
 
     dataset[i] is (sample, label). Without transform and loader, a sample is a 1-D uint8 tensor of the stored bytes."""
 
-    __class_getitem__ = classmethod(types.GenericAlias)  # Dataset[...] in annotations, as of PyTorch's
+    # Dataset[...] may stand in annotations, as PyTorch's may.
+    __class_getitem__ = classmethod(types.GenericAlias)  # type: ignore[var-annotated]
 
     def __init__(self, path, transform=None, target_transform=None, loader=None, socket=None):
         super().__init__(path, socket)
@@ -124,7 +125,8 @@ class DataLoader(torch.utils.data.DataLoader):
     one that was asked last.
     """
 
-    __class_getitem__ = classmethod(types.GenericAlias)  # DataLoader[...] in annotations, as of PyTorch's
+    # DataLoader[...] may stand in annotations, as PyTorch's may.
+    __class_getitem__ = classmethod(types.GenericAlias)  # type: ignore[var-annotated]
 
     def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, num_workers=AUTO,
                  collate_fn=None, pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None,

@@ -6,11 +6,13 @@ after one that is not counted. Two transforms: `cheap` makes 16,384 floats of th
 hand-off of it costs shows), `dear` besides hashes them for about half a millisecond (what workers are for shows).
 `trainer` is the CPU time of the trainer's process a batch: its own hand-off, as the consumer only looks at one number.
 
-The sums over all batches of both must agree.
+The sums over all batches of both must agree. With another Python than the distribution's (DIESEL_PYTHON), the figures go to
+workers-torch-VERSION.json.
 """
 import hashlib
 import itertools
 import os
+import sys
 import time
 
 import support
@@ -118,7 +120,9 @@ def main():
         figures[f"{transform}_{workers}_ratio"] = mine["samples_per_s"] / peer["samples_per_s"]
     figures["handoff_us"] = best(raw, "diesel", "cheap", 1)["handoff_s"] * 1e6
     figures["worker_handoff_us"] = best(raw, "diesel", "cheap", 1)["worker_s"] * 1e6
-    support.result_write("workers", raw, **figures)
+    ours = os.path.samefile(sys.prefix, "/usr")
+    support.result_write("workers" if ours else f"workers-torch-{torch.__version__.split('+')[0]}", raw,
+                         torch=torch.__version__, **figures)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@
 
 #include "ctl_json.h"
 #include "dataset/dataset.h"
+#include "dataset/sample.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/text.h"
@@ -200,7 +201,7 @@ static int cat_path(const struct ctl_verb *verb, const struct dataset *d, const 
 		error_errno(&err, -ENOMEM, "'%s'", text);
 		return ctl_failed(verb, &err);
 	}
-	if (dataset_read_sample(d, &sample, data, sample.bytes, &err) < 0)
+	if (sample_read(s, dataset_store(d), &sample, data, sample.bytes, &err) < 0)
 		return ctl_failed(verb, &err);
 	if (!force && isatty(STDOUT_FILENO) && is_binary(data, sample.bytes)) {
 		error_set(&err, -EINVAL, "'%s' is binary: send it to a file or a pipe, or add -f", text);

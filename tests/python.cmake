@@ -10,4 +10,9 @@ if(TARGET dieseld)
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_${subject}.py)
   endforeach()
   diesel_script_test(integration wheel /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_wheel.py)
+  # The first run takes PyTorch and what trains with it from PyPI.
+  diesel_script_test(integration wheel_frameworks
+    /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_wheel_frameworks.py)
+  set_tests_properties(integration.wheel_frameworks PROPERTIES TIMEOUT 1800)
+  diesel_long_tests(integration.wheel_frameworks)
 endif()

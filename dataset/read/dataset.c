@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "dataset/sample.h"
-
 struct dataset {
 	struct snapshot *snapshot;
 	struct store *store;
@@ -48,10 +46,4 @@ const struct snapshot *dataset_snapshot(const struct dataset *d)
 struct store *dataset_store(const struct dataset *d)
 {
 	return d->store;
-}
-
-int dataset_read_sample(const struct dataset *d, const struct snapshot_sample *sample, void *buffer,
-			size_t size, struct error *err)
-{
-	return sample_read(d->snapshot, d->store, sample, buffer, size, err);
 }

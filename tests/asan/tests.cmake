@@ -11,6 +11,7 @@ set(not_with_asan
   integration.package_clean         # the same
   integration.wheel                 # the same
   integration.mixture               # Python
+  integration.wheel_frameworks      # the same
   integration.operator_files        # man pages, completions, units: texts
   integration.reports_page          # what runs is a browser; integration.reports writes the page
   integration.dieseld_knobs         # long; unit.daemon.serving_knobs turns all knobs at random

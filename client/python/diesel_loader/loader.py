@@ -10,7 +10,7 @@ import operator
 import os
 import weakref
 
-from . import bucketing, frameworks, membership, native, seeding
+from . import bucketing, frameworks, membership, native, order, seeding
 from .assembly import Assembly
 from .batch_log import BatchLog
 from .native import lib
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 STATE_VERSION = 1
-BEFORE_IT_WAS_KNOWN = {"bucket_by_length": 0}  # what a state means that does not say
+BEFORE_IT_WAS_KNOWN = {"bucket_by_length": 0, "subset": None}  # what a state means that does not say
 DEFAULT_RECONNECT_S = 60
 AUTO = "auto"
 DEFAULT_DEPTH = 2     # prefetch_factor
@@ -81,7 +81,8 @@ class Loader:
         self._return_ids = bool(return_ids)
         self._record = None if record is None else os.path.abspath(os.fspath(record))
         self._batch_log: BatchLog | None = None
-        self._worker_options = {"context": multiprocessing_context, "depth": depth, "persistent": persistent_workers}
+        self._worker_options = {"context": multiprocessing_context, "depth": depth, "persistent": persistent_workers,
+                                "timeout": timeout}
         self._next_epoch = 0      # what the next iter() starts with
         self._next_batch = 0
         self._resumed = False     # by load_state_dict(): set_epoch() of the same epoch keeps the batch
@@ -146,8 +147,7 @@ class Loader:
         return self._n_batches(self.world_size)
 
     def _n_batches(self, world_size):
-        return lib.diesel_n_batches(len(self.dataset), world_size, self.batch_size,
-                                    native.DROP_LAST if self.drop_last else 0)
+        return order.n_batches(len(self.dataset), world_size, self.batch_size, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is this epoch's; without it every iteration is the following epoch's. Where
@@ -286,7 +286,7 @@ class Loader:
             self._batch_log.flush()
 
     def _open_session(self, ranks, epoch, first):
-        flags = (native.SHUFFLE if self.shuffle else 0) | (native.DROP_LAST if self.drop_last else 0)
+        flags = order.flags(self.shuffle, self.drop_last)
         return Session(self.dataset, seed=self.seed, epoch=epoch, first_batch=first, flags=flags, rank=ranks[0],
                        world=ranks[1], batch=self.batch_size, stride=1, offset=0,
                        window_chunks=self.window_chunks, slots=self._slots(),

@@ -7,6 +7,16 @@ from . import errors, native
 from .native import byref, lib
 
 
+def flags(shuffle, drop_last):
+    """Of native.SessionOptions."""
+    return (native.SHUFFLE if shuffle else 0) | (native.DROP_LAST if drop_last else 0)
+
+
+def n_batches(n_samples, world_size, batch_size, drop_last):
+    """How many batches each rank has in an epoch."""
+    return lib.diesel_n_batches(n_samples, world_size, batch_size, flags(False, drop_last))
+
+
 class Order:
     """Batches of one rank, as indices of the dataset. options: of native.SessionOptions, window_chunks at least 1."""
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The order of dieseld as samplers of torch.utils.data."""
-import itertools
 import os
 
 import torch.utils.data
 import torch.utils.data.distributed
 
-from . import membership, native
+from . import membership
 from .frameworks import group
-from .order import Order
+from .order import Order, flags, n_batches
 
 DEFAULT_WINDOW_CHUNKS = 8
+STATE_VERSION = 1
 
 
 class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
@@ -22,7 +22,14 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
 
     dataset: a diesel_loader Dataset. batch_size: of the loader; only ranks depend on it. rank, world_size: as for
     diesel_loader.torch.DataLoader. shuffle=False: the order of storage. set_epoch() before each epoch, as always.
+
+    state_dict() and load_state_dict() resume in the middle of an epoch, as torchdata's StatefulDataLoader does, without
+    drawing anew what was drawn.
     """
+
+    _start = (0, 0)  # batch, samples of it: where the next iteration begins
+    _place = (0, 0)  # where the newest one is
+    _n_begun = 0
 
     def __init__(self, dataset, *, batch_size=1, seed=0, shuffle=True, rank=None, world_size=None, drop_last=False,
                  window_chunks=DEFAULT_WINDOW_CHUNKS):
@@ -39,9 +46,8 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
 
     def _order(self):
         rank, world_size = self._ranks()
-        flags = (native.SHUFFLE if self.shuffle else 0) | (native.DROP_LAST if self.drop_last else 0)
-        return Order(self.dataset, seed=self.seed, epoch=self.epoch, flags=flags, rank=rank, world=world_size,
-                     batch=self.batch_size, window_chunks=self.window_chunks)
+        return Order(self.dataset, seed=self.seed, epoch=self.epoch, flags=flags(self.shuffle, self.drop_last), rank=rank,
+                     world=world_size, batch=self.batch_size, window_chunks=self.window_chunks)
 
     @property
     def rank(self):
@@ -68,14 +74,85 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
         return (order.batch(k) for k in range(len(order)))
 
     def __iter__(self):
-        return itertools.chain.from_iterable(self.batches())
+        start, self._start = self._start, (0, 0)
+        self._stand_at(start)
+        return self._numbers(self._order(), *start, self._n_begun)
+
+    def _stand_at(self, place):
+        """What is under way counts no more."""
+        self._place = place
+        self._n_begun += 1
+
+    def _numbers(self, order, batch, skipped, iteration):
+        for k in range(batch, len(order)):
+            numbers = order.batch(k)
+            for i in range(skipped, len(numbers)):
+                if iteration == self._n_begun:
+                    self._place = (k, i + 1) if i + 1 < len(numbers) else (k + 1, 0)
+                yield numbers[i]
+            skipped = 0
 
     def __len__(self):
         return self.num_samples
 
     def set_epoch(self, epoch):
-        """The next iteration is this epoch's."""
-        self.epoch = epoch
+        """The next iteration is this epoch's. Where load_state_dict() has gone to the middle of it, it goes on there."""
+        if epoch != self.epoch:
+            self.epoch, self._start = epoch, (0, 0)
+            self._stand_at((0, 0))
+
+    def state_dict(self):
+        """Where the newest iteration is, for load_state_dict(): small, JSON-safe.
+
+        It counts samples over all ranks, and so is valid for another world size or batch size where what was delivered
+        is a whole number of its global batches (world size x batch size)."""
+        batch, of_batch = self._place
+        world_size = self.num_replicas
+        return {"version": STATE_VERSION, "epoch": self.epoch, "samples": batch * world_size * self.batch_size,
+                "of_batch": of_batch, "world_size": world_size, "batch_size": self.batch_size, **self._what()}
+
+    def _what(self):
+        """What must be as it was."""
+        subset = self.dataset.subset
+        return {"dataset_version": self.dataset.version, "n_samples": len(self.dataset),
+                "subset": None if subset is None else subset.digest(), "seed": self.seed,
+                "shuffle": self.shuffle, "drop_last": self.drop_last, "window_chunks": self.window_chunks}
+
+    def load_state_dict(self, state):
+        """The next iteration goes on where `state` was taken, and is of its epoch.
+
+        Raises ValueError if the order would not be the same, or the ranks cannot go on there."""
+        if state.get("version") != STATE_VERSION:
+            raise ValueError(f"state of version {state.get('version')}, this sampler knows {STATE_VERSION}")
+        for name, value in self._what().items():
+            if state.get(name) != value:
+                raise ValueError(f"cannot resume: {name} was {state.get(name)}, now it is {value}")
+        was, now = (state["world_size"], state["batch_size"]), (self.num_replicas, self.batch_size)
+        batch, of_batch = state["samples"] // (was[0] * was[1]), state["of_batch"]
+        self._start = (batch, of_batch) if was == now else self._elsewhere(batch, of_batch, was, now)
+        self.epoch = state["epoch"]
+        self._stand_at(self._start)
+
+    def _elsewhere(self, batch, of_batch, was, now):
+        """The place in the batches of other ranks."""
+        if not of_batch and batch == self._n_batches(*was):
+            return self._n_batches(*now), 0
+        done, step = batch * was[0] * was[1], now[0] * now[1]
+        if was[0] == 1:
+            done, of_batch = done + of_batch, 0
+        at, rest = divmod(done, step)
+        if of_batch or batch > self._n_whole(*was) or (now[0] > 1 and (rest or at > self._n_whole(*now))):
+            raise ValueError(f"cannot resume: {done} samples were delivered by {was[0]} ranks with batches of {was[1]}, which is "
+                             f"no whole number of global batches of {now[0]} ranks with batches of {now[1]}")
+        return at, rest
+
+    def _n_batches(self, world_size, batch_size):
+        return n_batches(len(self.dataset), world_size, batch_size, self.drop_last)
+
+    def _n_whole(self, world_size, batch_size):
+        """How many global batches are full: the last ones may be shared out otherwise."""
+        whole, rest = divmod(len(self.dataset), world_size * batch_size)
+        return whole - (0 < rest < world_size and not self.drop_last)
 
 
 class ChunkBatchSampler(torch.utils.data.BatchSampler):
@@ -96,5 +173,4 @@ class ChunkBatchSampler(torch.utils.data.BatchSampler):
         return self.sampler.batches()
 
     def __len__(self):
-        return native.lib.diesel_n_batches(len(self.sampler.dataset), self.sampler.num_replicas, self.batch_size,
-                                           native.DROP_LAST if self.drop_last else 0)
+        return n_batches(len(self.sampler.dataset), self.sampler.num_replicas, self.batch_size, self.drop_last)

@@ -28,16 +28,27 @@ def usable_cores():
     return len(os.sched_getaffinity(0))
 
 
+def _clear_frames(traceback):
+    """Has the frames of this package in it, which are done, refer to nothing: one who keeps the error must not keep the
+    batch's memory."""
+    here = os.path.dirname(__file__)
+    while traceback:
+        if os.path.dirname(traceback.tb_frame.f_code.co_filename) == here:
+            traceback.tb_frame.clear()
+        traceback = traceback.tb_next
+
+
 class Stream:
     """assembly: the work on each batch. open_session(epoch, first): a Session that starts there. n_workers: a number, or None
     for the daemon's choice. setup: worker.Setup; context, depth: of a Pool. persistent: workers stay from epoch to
-    epoch. batch_log: a BatchLog, or None."""
+    epoch. batch_log: a BatchLog, or None. timeout: seconds to wait for a worker's batch; 0: for ever."""
 
-    def __init__(self, assembly, open_session, n_workers, setup, context, depth, persistent, batch_log=None):
+    def __init__(self, assembly, open_session, n_workers, setup, context, depth, persistent, batch_log=None, timeout=0):
         self._assembly, self._open_session = assembly, open_session
         self._n_workers, self._setup = n_workers, setup
         self._context, self._depth, self._persistent = context, depth, persistent
         self._batch_log = batch_log
+        self._timeout_ns = int(timeout * 1e9)
         self.session = self._pool = None
         self._pending = collections.deque()
         self._at = None          # (epoch, batch) that the session gives next; None: to be sought
@@ -243,12 +254,22 @@ class Stream:
         begin = time.perf_counter_ns()
         lib.diesel_mark(native.MARK_WAIT_BEGIN, 0)
         while not entry.done and not (entry.worker is None and entry not in pool.orphans):
-            pool.collect(LOOK_AGAIN_MS if pool.has_idle() and not self.session.crowded else WAIT_MS)
+            pool.collect(LOOK_AGAIN_MS if pool.has_idle() and not self.session.crowded else self._wait_ms(begin))
             self._resize(self._wanted)
             self._fill()
         lib.diesel_mark(native.MARK_WAIT_END, native.CAUSE_PREP)
         self.work.n_waits += 1
         self.work.wait_ns += time.perf_counter_ns() - begin
+
+    def _wait_ms(self, begin):
+        """How long to sleep in a wait that began then."""
+        if not self._timeout_ns:
+            return WAIT_MS
+        left = begin + self._timeout_ns - time.perf_counter_ns()
+        if left <= 0:
+            lib.diesel_mark(native.MARK_WAIT_END, native.CAUSE_PREP)
+            raise RuntimeError(f"DataLoader timed out after {self._timeout_ns / 1e9:g} seconds: no worker has done the next batch")
+        return min(WAIT_MS, left // 1_000_000 + 1)
 
     # From the entry to the user
 
@@ -264,7 +285,8 @@ class Stream:
             with seeding.Kept() if self._assembly.seeding.mode else contextlib.nullcontext():
                 entry.result = self._assembly.batch(lease, entry.epoch, entry.index, copies)
         except Exception as error:
-            entry.error = error
+            entry.error, lease = error, None
+            _clear_frames(error.__traceback__.tb_next)
         wall = time.perf_counter_ns() - wall
         work, cpu = self.work, time.thread_time_ns() - cpu
         if self._batch_log:
@@ -281,6 +303,9 @@ class Stream:
         error, entry.error = entry.error, None
         if self._at is not None and (self._pending or self._at != entry.position):
             self._position = (entry.epoch, entry.index + 1)  # it had its turn
-        if isinstance(error, StopIteration):
-            raise RuntimeError("transform, loader or collate_fn raised StopIteration") from error
-        raise error
+        try:
+            if isinstance(error, StopIteration):
+                raise RuntimeError("transform, loader or collate_fn raised StopIteration") from error
+            raise error
+        finally:
+            del error  # else it refers to itself by this frame, and its batch is held until garbage is collected

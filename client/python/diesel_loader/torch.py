@@ -2,8 +2,10 @@
 """A PyTorch DataLoader over a dataset that dieseld serves."""
 import array
 import copy
+import itertools
 import operator
 import os
+import types
 import warnings
 
 import torch
@@ -32,6 +34,8 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
 
     return_ids = False
     _listed = None  # numbers of the samples, where their order is not that of storage
+    # Dataset[...] may stand in annotations, as PyTorch's may.
+    __class_getitem__ = classmethod(types.GenericAlias)  # type: ignore[var-annotated]
 
     def __init__(self, path, transform=None, target_transform=None, loader=None, socket=None):
         super().__init__(path, socket)
@@ -128,7 +132,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
     bucket_by_length: samples of similar length in bytes come in one batch, so that padding is little: so many consecutive
         batches, at most 24, are sorted and cut again (True: 8). Each sample still comes once an epoch; the order is still
         a function of the above; all ranks have their long batches at the same steps. pad_collate pads.
-    timeout: seconds to wait for a daemon that went away; then TimeoutError. 0: 60 s.
+    timeout: seconds to wait for a daemon that went away; then TimeoutError; and for a batch from a worker, then
+        RuntimeError as in PyTorch. 0: 60 s; for a worker, no limit.
     multiprocessing_context, prefetch_factor, worker_init_fn: as in PyTorch; worker_init_fn gets the lowest
         number that no other worker has, torch.utils.data.get_worker_info() knows no num_workers.
     persistent_workers: whether workers, and with them their copies of the functions, stay from epoch to epoch;
@@ -152,6 +157,9 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
     one that was asked last.
     """
 
+    # DataLoader[...] may stand in annotations, as PyTorch's may.
+    __class_getitem__ = classmethod(types.GenericAlias)  # type: ignore[var-annotated]
+
     def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, num_workers=AUTO,
                  collate_fn=None, pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None,
                  multiprocessing_context=None, generator=None, *, prefetch_factor=None, persistent_workers=True,
@@ -161,7 +169,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         dataset = _with_functions(dataset, loader, transform, target_transform)
         dataset.return_ids = bool(return_ids)
         if shuffle and (sampler is not None or batch_sampler is not None):
-            raise ValueError("sampler and batch_sampler are mutually exclusive with shuffle")
+            name = "batch_sampler" if sampler is None else "sampler"
+            raise ValueError(f"{name} option is mutually exclusive with shuffle")
         if seed is not None and generator is not None:
             raise ValueError("give seed or generator, not both: the seed is drawn from the generator")
         if sampler is None and batch_sampler is None and not shuffle and not dataset.is_in_order:
@@ -293,10 +302,19 @@ class _OwnSampler(ChunkShuffleSampler):
 
     def batches(self):
         numbers, n = super().batches(), self._loader.bucket_by_length
-        return bucketing.regroup_all(numbers, n, self.dataset.sample_bytes, self.seed, self.epoch) if n else numbers
+        return bucketing.regroup_all(numbers, n, self._bytes_of, self.seed, self.epoch) if n else numbers
+
+    def _bytes_of(self, i):
+        return self.dataset.sample_bytes(self.dataset.number(i))
+
+    def state_dict(self):
+        return self._loader.state_dict()
+
+    def load_state_dict(self, state):
+        self._loader.load_state_dict(state)
 
     def __iter__(self):
-        numbers = super().__iter__()
+        numbers = itertools.chain.from_iterable(self.batches())
         if not self._loader._served:  # PyTorch asks for the numbers of this epoch; the next ones are the next epoch's
             self._loader._next_epoch += 1
         return numbers

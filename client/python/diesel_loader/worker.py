@@ -117,9 +117,10 @@ class Worker:
                 self._do(self._tasks.popleft())
 
     def _start(self, number):
-        seed = self._setup.base_seed + number
-        seeding.seed_all(seed & 0xffffffffffffffff)
-        self._setup.assembly.arrays.begin_worker(number, seed)
+        seed = (self._setup.base_seed + number) & 0xffffffffffffffff
+        seeding.seed_all(seed)
+        assembly = self._setup.assembly
+        assembly.arrays.begin_worker(number, seed, assembly.dataset)
         try:
             if self._setup.init_fn:
                 self._setup.init_fn(number)

@@ -17,12 +17,6 @@ struct dataset;
 int dataset_open(const char *path, struct dataset **ret, struct error *err);
 void dataset_close(struct dataset *d);
 
-/* Borrowed: valid until dataset_close(). */
+/* Borrowed: valid until dataset_close(). sample_read() takes both. */
 const struct snapshot *dataset_snapshot(const struct dataset *d);
 struct store *dataset_store(const struct dataset *d);
-
-/* Reads one sample (from snapshot_sample_get()) into buffer, which has room for sample->bytes, and checks
- * its checksum. -EBADMSG: it is damaged; err names chunk, byte and path, and the buffer's content is
- * undefined. */
-int dataset_read_sample(const struct dataset *d, const struct snapshot_sample *sample, void *buffer,
-			size_t size, struct error *err);

@@ -1,28 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """diesel_loader.torch as what PyTorch's DataLoader and torchvision's ImageFolder are to those who use them."""
 import copy
+import gc
 import inspect
+import json
 import pathlib
 import pickle
-import sys
 import tempfile
+import time
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "bench"))
-import support  # noqa: E402
-from serving import Daemon, pack  # noqa: E402
+# First: it skips where the others are not.
+from torch_support import Daemon, pack
+import numpy
+import torch
+import torch.utils.data
+from torch.utils.data.distributed import DistributedSampler
 
-try:
-    import numpy
-    import torch
-    import torch.utils.data
-    from torch.utils.data.distributed import DistributedSampler
-
-    import diesel_loader.numpy
-    import diesel_loader.torch as diesel
-except ImportError as error:
-    support.skip(f"needs {error.name}")
+import diesel_loader
+import diesel_loader.numpy
+import diesel_loader.torch as diesel
 
 N_CLASSES, PER_CLASS, EQUAL = 4, 52, 1024
 N = N_CLASSES * PER_CLASS
@@ -45,6 +42,33 @@ def contents(folder):
 def flat(batches):
     """[(bytes, label)] of all samples, in order."""
     return [(item.numpy().tobytes(), int(label)) for data, labels in batches for item, label in zip(data, labels)]
+
+
+def fails(_):
+    return 1 // 0
+
+
+def sleeps(data):
+    time.sleep(600)
+    return data
+
+
+def seed_alike(_):
+    torch.manual_seed(12345)
+
+
+def seed_now(_):
+    return torch.tensor(torch.initial_seed())
+
+
+def note_dataset(worker):
+    torch.utils.data.get_worker_info().dataset.noted = worker + 7
+
+
+def what_is_told(_):
+    info = torch.utils.data.get_worker_info()
+    return torch.tensor([info.id, info.seed == torch.initial_seed(), isinstance(info.dataset, diesel.Dataset),
+                         len(info.dataset), info.dataset.noted])
 
 
 def same(data):
@@ -149,6 +173,39 @@ class Arguments(DropInTest):
         self.assertEqual(flat(loader), flat(self.loader(shuffle=True, seed=2)))
 
 
+    def test_annotations_may_say_what_is_in_it(self):
+        self.assertIs(diesel.DataLoader[list].__origin__, diesel.DataLoader)
+        self.assertIs(diesel.Dataset[tuple].__origin__, diesel.Dataset)
+
+    def test_a_sampler_beside_shuffle_is_refused_in_pytorchs_words(self):
+        for options in ({"sampler": Backwards(N)}, {"batch_sampler": [[0]]}, {"sampler": Backwards(N), "batch_sampler": [[0]]}):
+            with self.assertRaises(ValueError) as theirs:
+                torch.utils.data.DataLoader(torch.zeros(N), shuffle=True, **options)
+            with self.assertRaises(ValueError) as ours:
+                self.loader(batch_size=1, shuffle=True, **options)
+            self.assertEqual(str(ours.exception).split(" with")[0], str(theirs.exception).split(" with")[0])
+
+
+class Workers(DropInTest):
+    def test_one_that_hangs_is_a_timeout(self):
+        loader = self.loader(transform=sleeps, num_workers=1, timeout=0.5, batch_size=8)
+        batches = iter(loader)
+        with self.assertRaisesRegex(RuntimeError, "DataLoader timed out after 0.5 seconds"):
+            next(batches)
+
+    def test_they_are_told_what_pytorchs_are_told(self):
+        loader = self.loader(transform=what_is_told, num_workers=2, random_state=None, worker_init_fn=note_dataset)
+        for told in {tuple(row) for rows, _ in loader for row in rows.tolist()}:
+            worker, is_seed, is_dataset, n_samples, noted = told
+            self.assertIn(worker, (0, 1))
+            self.assertEqual((is_seed, is_dataset, n_samples, noted), (1, 1, N, worker + 7))
+        self.assertIsNone(torch.utils.data.get_worker_info())
+
+    def test_their_init_function_seeds_them_where_random_state_is_none(self):
+        loader = self.loader(transform=seed_now, num_workers=2, random_state=None, worker_init_fn=seed_alike)
+        self.assertEqual({int(seed) for seeds, _ in loader for seed in seeds}, {12345})
+
+
 class Iterators(DropInTest):
     def test_several_at_once(self):
         for options in ({}, {"transform": same, "num_workers": 1}):
@@ -238,6 +295,32 @@ class Mixtures(DropInTest):
             diesel.Mixture([self.loader(sampler=Backwards(N))])
 
 
+class Errors(DropInTest):
+    def setUp(self):
+        gc.disable()  # memory comes back without it, or the daemon would wait for ever
+        self.addCleanup(gc.enable)
+
+    def test_those_that_are_dropped_hold_no_batch(self):
+        batches, n = iter(self.loader(batch_size=4, num_workers=0, transform=fails)), 0
+        while n < N // 4:
+            try:
+                next(batches)
+            except ZeroDivisionError:
+                n += 1
+            self.assertEqual(batches._stream.session.n_held, 0)
+        self.assertEqual(list(batches), [])
+
+    def test_those_that_are_kept_leave_room(self):
+        loader, kept = self.loader(batch_size=4, num_workers=0, transform=fails), []
+        batches = iter(loader)
+        while len(kept) < len(loader):
+            try:
+                next(batches)
+            except ZeroDivisionError as error:
+                kept.append(error)
+            self.assertLess(batches._stream.session.n_held, batches._stream.session.max_held)
+
+
 class Samplers(DropInTest):
     def test_an_order_of_ones_own(self):
         for workers in (0, 2):
@@ -322,6 +405,90 @@ class Samplers(DropInTest):
             sampler.set_epoch(1)
             shares += torch.utils.data.DataLoader(dataset, 16, sampler=sampler, num_workers=2)
         self.assert_all(shares)
+
+
+class SamplerState(DropInTest):
+    def setUp(self):
+        self.dataset = diesel.Dataset(self.sets["equal"])
+
+    def sampler(self, rank=0, world_size=1, batch_size=1, **options):
+        return diesel.ChunkShuffleSampler(self.dataset, rank=rank, world_size=world_size, batch_size=batch_size,
+                                          **{"seed": 3, **options})
+
+    def after(self, n, *ranks):
+        """(the numbers that are left in the epoch after n of them, the state there)."""
+        sampler = self.sampler(*ranks)
+        sampler.set_epoch(2)
+        numbers = iter(sampler)
+        for _ in range(n):
+            next(numbers)
+        state = json.loads(json.dumps(sampler.state_dict()))
+        return list(numbers), state
+
+    def test_it_goes_on_at_any_sample(self):
+        for ranks in ((0, 1, 1), (0, 1, 16), (1, 2, 16), (2, 3, 1), (0, 3, 5), (4, 5, 40)):
+            for n in range(0, len(self.sampler(*ranks)) + 1, 3):
+                left, state = self.after(n, *ranks)
+                sampler = self.sampler(*ranks)
+                sampler.load_state_dict(state)
+                self.assertEqual(sampler.state_dict(), state)
+                sampler.set_epoch(2)  # as loops do that resume
+                self.assertEqual(list(sampler), left)
+                self.assertEqual(len(list(sampler)), len(sampler))  # and then whole again
+
+    def test_other_ranks_go_on_together(self):
+        want, _ = self.after(96, 0, 1, 1)
+        for was, n in (((0, 1, 1), 96), ((0, 1, 40), 96), ((1, 2, 16), 48), ((0, 3, 8), 32)):
+            _, state = self.after(n, *was)
+            for world_size, batch_size in ((1, 1), (1, 7), (2, 16), (4, 8), (3, 4), (2, 1)):
+                got = []
+                for rank in range(world_size):
+                    sampler = self.sampler(rank, world_size, batch_size)
+                    sampler.load_state_dict(state)
+                    got += list(sampler)
+                self.assertEqual(sorted(got), sorted(want))
+
+    def test_what_other_ranks_cannot_do_is_refused(self):
+        for was, n, now in (((0, 1, 1), 10, (0, 2, 16)), ((0, 2, 16), 5, (0, 1, 1)), ((0, 1, 1), 200, (0, 10, 5)),
+                            ((0, 5, 3), 40, (0, 1, 1))):
+            _, state = self.after(n, *was)
+            with self.assertRaisesRegex(ValueError, f"by {was[1]} ranks with batches of {was[2]}, which is no whole number"):
+                self.sampler(*now).load_state_dict(state)
+        _, state = self.after(N, 0, 1, 1)
+        sampler = self.sampler(0, 5, 10)
+        sampler.load_state_dict(state)
+        self.assertEqual(list(sampler), [])
+
+    def test_another_order_is_refused(self):
+        _, state = self.after(10, 0, 1, 1)
+        for options, says in (({"seed": 4}, "seed was 3, now it is 4"), ({"window_chunks": 2}, "window_chunks"),
+                              ({"shuffle": False}, "shuffle"), ({"drop_last": True}, "drop_last")):
+            with self.assertRaisesRegex(ValueError, says):
+                self.sampler(**options).load_state_dict(state)
+        with self.assertRaisesRegex(ValueError, "state of version 9"):
+            self.sampler().load_state_dict({**state, "version": 9})
+
+    def test_another_epoch_begins_at_its_begin(self):
+        _, state = self.after(10, 0, 1, 1)
+        sampler = self.sampler()
+        sampler.load_state_dict(state)
+        sampler.set_epoch(3)
+        self.assertEqual(sampler.state_dict()["samples"], 0)
+        self.assertEqual(len(list(sampler)), N)
+
+    def test_the_newest_iteration_is_what_counts(self):
+        sampler = self.sampler()
+        older = iter(sampler)
+        next(older)
+        newer = iter(sampler)
+        self.assertEqual([next(newer), next(newer)], [next(iter(self.sampler())), next(older)])
+        next(older)
+        self.assertEqual(sampler.state_dict()["samples"], 2)
+
+    def test_that_of_a_served_loader_is_the_loaders(self):
+        loader = self.loader(shuffle=True)
+        next(iter(loader))
+        self.assertEqual(loader.sampler.state_dict(), loader.state_dict())
 
 
 class MapStyle(DropInTest):

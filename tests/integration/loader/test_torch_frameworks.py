@@ -15,19 +15,15 @@ import sys
 import tempfile
 import unittest
 import warnings
+from unittest import mock
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "bench"))
-import support  # noqa: E402
-from serving import Daemon, pack  # noqa: E402
+# First: it skips where the others are not.
+from torch_support import Daemon, pack, support
+import numpy
+import torch
 
-try:
-    import numpy
-    import torch
-
-    import diesel_loader.torch as diesel
-except ImportError as error:
-    support.skip(f"needs {error.name}")
+import diesel_loader.torch as diesel
+from diesel_loader.order import Order
 
 FRAMEWORKS = ("accelerate", "lightning", "transformers", "torchdata", "torchmetrics")
 if not any(importlib.util.find_spec(name) for name in FRAMEWORKS):
@@ -197,16 +193,20 @@ class FrameworkTest(unittest.TestCase):
         dataset = diesel.Dataset(self.path)
 
         def loader():
-            return stateful.StatefulDataLoader(dataset, 8, sampler=diesel.ChunkShuffleSampler(dataset, seed=2), num_workers=2)
+            sampler = diesel.ChunkShuffleSampler(dataset, seed=2, batch_size=8)
+            return stateful.StatefulDataLoader(dataset, 8, sampler=sampler, num_workers=workers)
 
-        whole = [keys(data) for data, _ in loader()]
-        first = loader()
-        batches = iter(first)
-        head, state = [keys(next(batches)[0]) for _ in range(5)], first.state_dict()
-        resumed = loader()
-        resumed.load_state_dict(state)
-        self.assertEqual(head + [keys(data) for data, _ in resumed], whole)
-        self.assertEqual(sorted(key for batch in whole for key in batch), self.all)
+        for workers in (0, 2):
+            whole = [keys(data) for data, _ in loader()]
+            first = loader()
+            batches = iter(first)
+            head, state = [keys(next(batches)[0]) for _ in range(5)], first.state_dict()
+            resumed = loader()
+            resumed.load_state_dict(state)
+            with mock.patch.object(Order, "batch", autospec=True, side_effect=Order.batch) as drawn:
+                self.assertEqual(head + [keys(data) for data, _ in resumed], whole)
+            self.assertEqual({call.args[1] for call in drawn.mock_calls} & {1, 2, 3}, set())  # nor 4, but for what iter() looks at
+            self.assertEqual(sorted(key for batch in whole for key in batch), self.all)
 
     def test_torchmetrics(self):
         torchmetrics = framework("torchmetrics")

@@ -10,21 +10,20 @@ import tempfile
 import time
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "bench"))
-import support  # noqa: E402
-from serving import Daemon, pack  # noqa: E402
+# First: it skips where the others are not.
+from torch_support import Daemon, pack
+import numpy
+import torch
+from PIL import Image
+
+import diesel_loader.torch as diesel
+from diesel_loader import DamagedData, status
 
 try:
-    import numpy
-    import torch
-    from PIL import Image
     from torchvision import datasets, transforms
-
-    import diesel_loader.torch as diesel
-    from diesel_loader import DamagedData, status
-except ImportError as error:
-    support.skip(f"needs {error.name}")
+except ImportError:
+    datasets = None
+needs_torchvision = unittest.skipUnless(datasets, "needs torchvision")
 
 N_CLASSES, PER_CLASS, EQUAL = 5, 61, 4096
 
@@ -100,12 +99,14 @@ class LoaderTest(unittest.TestCase):
         self.assertEqual(len(data), len(labels))
         self.assertTrue(all(view.dim() == 1 and view.dtype == torch.uint8 for view in data))
 
+    @needs_torchvision
     def test_classes_are_image_folders(self):
         want = datasets.ImageFolder(self.folder / "images")
         got = diesel.Dataset(self.sets["images"])
         self.assertEqual(got.classes, want.classes)
         self.assertEqual(got.class_to_idx, want.class_to_idx)
 
+    @needs_torchvision
     def test_transform_gives_what_image_folder_gives(self):
         want = {image.numpy().tobytes(): label
                 for image, label in datasets.ImageFolder(self.folder / "images", transforms.ToTensor())}
@@ -256,7 +257,7 @@ class DaemonDeathTest(unittest.TestCase):
         code = ("import sys, time, diesel_loader.torch as d; l = d.DataLoader(sys.argv[1], batch_size=4);"
                 "held = [next(iter(l))]; print('holds', flush=True); time.sleep(60)")
         with Daemon(self.folder):
-            client = subprocess.Popen([support.PYTHON, "-c", code, str(self.dataset)], stdout=subprocess.PIPE)
+            client = subprocess.Popen([sys.executable, "-c", code, str(self.dataset)], stdout=subprocess.PIPE)
             client.stdout.readline()
             self.assertGreater(status()["sessions"][0]["held"], 0)
             client.kill()

@@ -8,18 +8,12 @@ import sys
 import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "bench"))
-import support  # noqa: E402
-from serving import Daemon, pack  # noqa: E402
+# First: it skips where the others are not.
+from torch_support import Daemon, pack
+import torch.distributed
 
-try:
-    import torch.distributed
-
-    import diesel_loader.torch as diesel
-    from diesel_loader import membership
-except ImportError as error:
-    support.skip(f"needs {error.name}")
+import diesel_loader.torch as diesel
+from diesel_loader import membership
 
 N_SAMPLES, BATCH = 61, 4
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID",

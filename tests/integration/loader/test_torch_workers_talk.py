@@ -58,7 +58,7 @@ class WorkerTest(unittest.TestCase):
         self.addCleanup(self.trainer.close)
         self.addCleanup(end.close)
         self.kept = []  # what the user's code refers to
-        self.worker = worker.Worker(0, end, worker.Setup(types.SimpleNamespace(batch=self.batch, arrays=Tensors()),
+        self.worker = worker.Worker(0, end, worker.Setup(types.SimpleNamespace(batch=self.batch, arrays=Tensors(), dataset=None),
                                                           None, 0))
         self.worker._mirror = mock.Mock()
 

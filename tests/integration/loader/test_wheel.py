@@ -1,24 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """diesel_loader as pip installs it: built from its source distribution, in a virtual environment, with no path set."""
 import collections
-import glob
 import hashlib
 import json
 import os
 import pathlib
 import re
 import subprocess
-import sys
 import tarfile
 import unittest
 import zipfile
 
 import dieseld_support
 from dieseld_support import BIN, SCRATCH
+from wheel_support import ROOT, SYSTEM_PYTHON, VERSION, build, run
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "client" / "python" / "diesel_loader"
-VERSION = re.search(r"project\(diesel VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())[1]
 
 READ = """
 import collections, hashlib, json, sys
@@ -28,41 +25,13 @@ seen = [(label, hashlib.sha256(sample.numpy()).hexdigest())
         for samples, labels in loader for sample, label in zip(samples, labels.tolist())]
 json.dump({"seen": seen, "file": diesel_loader.__file__, "version": diesel_loader.__version__}, sys.stdout)
 """
+IMPORT = "import sys; before = set(sys.modules); import diesel_loader; print(*sorted(set(sys.modules) - before))"
+# An import of diesel_loader is for tools, too, that start often: it takes some 15 ms, half of it what Python takes for ctypes.
+MAX_MODULES = 50
+SLOW_MODULES = {"asyncio", "dataclasses", "importlib.metadata", "inspect", "logging", "multiprocessing", "numpy", "pathlib",
+                "socket", "subprocess", "tempfile", "torch", "typing", "urllib"}
 # A library of another version, and one that is none.
 OTHER = {"older": 'const char *diesel_version(void) { return "0.0.9"; }', "foreign": "int answer(void) { return 42; }"}
-
-
-def run(*command, cwd=SCRATCH, **more):
-    """As a user does who has set nothing."""
-    environment = {name: value for name, value in os.environ.items()
-                   if name not in ("PYTHONPATH", "DIESEL_LIB", "DIESEL_BIN", "CC", "CFLAGS", "LDFLAGS", "CMAKE_ARGS")}
-    environment.update(more, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_RETRIES="1")
-    return subprocess.run([str(word) for word in command], cwd=cwd, env=environment, capture_output=True, text=True,
-                          check=False)
-
-
-def must(done, python):
-    """Skips if a command failed that needs PyPI, and PyPI is not reached."""
-    if done.returncode:
-        here = run(python, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", SCRATCH + "/reached",
-                   "scikit-build-core")
-        if here.returncode:
-            print(f"skipped: PyPI, which has the build backend, is not reached: {here.stderr.strip().splitlines()[-1]}")
-            sys.exit(77)
-        raise AssertionError(done.stdout + done.stderr)
-
-
-def build(python):
-    """(the source distribution, the wheel that is built from it)."""
-    tools, folder = SCRATCH + "/tools", SCRATCH + "/dist"
-    must(run(python, "-m", "pip", "install", "--quiet", "--target", tools, "scikit-build-core"), python)
-    done = run(python, "-c", f"from scikit_build_core.build import build_sdist; print(build_sdist({folder!r}))",
-               cwd=ROOT, PYTHONPATH=tools)
-    assert done.returncode == 0, done.stdout + done.stderr
-    sources = os.path.join(folder, done.stdout.split()[-1])
-    must(run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, sources), python)
-    wheel, = glob.glob(folder + "/*.whl")
-    return sources, wheel
 
 
 class Wheel(dieseld_support.Case):
@@ -70,7 +39,7 @@ class Wheel(dieseld_support.Case):
     def setUpClass(cls):
         folder = pathlib.Path(SCRATCH) / "venv"
         cls.python = folder / "bin" / "python"
-        done = run("/usr/bin/python3", "-m", "venv", "--system-site-packages", folder)
+        done = run(SYSTEM_PYTHON, "-m", "venv", "--system-site-packages", folder)
         assert done.returncode == 0, done.stdout + done.stderr
         cls.site, = folder.glob("lib/python3*/site-packages")
         cls.sources, cls.wheel = build(cls.python)
@@ -129,6 +98,14 @@ class Wheel(dieseld_support.Case):
         self.assertEqual(packed.total(), 100)
         self.assertEqual(collections.Counter(map(tuple, said["seen"])), packed)
         self.assertEqual((said["file"], said["version"]), (str(self.site / "diesel_loader" / "__init__.py"), VERSION))
+
+    def test_an_import_without_torch_takes_few_modules(self):
+        done = run(self.python, "-c", IMPORT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        loaded = set(done.stdout.split())
+        self.assertIn("diesel_loader.dataset", loaded)
+        self.assertEqual(loaded & SLOW_MODULES, set())
+        self.assertLessEqual(len(loaded), MAX_MODULES, sorted(loaded))
 
     def test_another_library_is_refused_in_a_line(self):
         for name, code in OTHER.items():

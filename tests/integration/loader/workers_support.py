@@ -5,25 +5,18 @@ import itertools
 import os
 import pathlib
 import random
-import sys
 import tempfile
 import time
 import unittest
 from unittest import mock
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "bench"))
-import support  # noqa: E402
-from serving import Daemon, pack  # noqa: E402
+# First: it skips where the others are not.
+from torch_support import Daemon, pack
+import numpy
+import torch
 
-try:
-    import numpy
-    import torch
-
-    import diesel_loader.torch as diesel
-    from diesel_loader.session import Session
-except ImportError as error:
-    support.skip(f"needs {error.name}")
+import diesel_loader.torch as diesel
+from diesel_loader.session import Session
 
 N_CLASSES, PER_CLASS, EQUAL = 4, 75, 2048
 N = N_CLASSES * PER_CLASS

@@ -4,6 +4,7 @@
 
 #include "dataset/dataset.h"
 #include "dataset/pack.h"
+#include "dataset/sample.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -233,7 +234,8 @@ static void test_interrupt_and_resume(void **state)
 		static char data[100000];
 
 		assert_int_equal(snapshot_sample_get(dataset_snapshot(d), i, &sample), 0);
-		assert_int_equal(dataset_read_sample(d, &sample, data, sizeof(data), NULL), 0);
+		assert_int_equal(
+		    sample_read(dataset_snapshot(d), dataset_store(d), &sample, data, sizeof(data), NULL), 0);
 		int number = atoi(strchr(sample.path, '/') + 1);
 
 		assert_int_equal(data[0], number ? 'a' + number % 26 : 'c');

@@ -3,6 +3,7 @@
 #include "support.h"
 
 #include "dataset/dataset.h"
+#include "dataset/sample.h"
 #include "dataset/verify.h"
 #include "dataset/writer.h"
 
@@ -55,7 +56,7 @@ static const char *get(const char *dataset, const char *path, char *text)
 		fail_msg("%s", err.text);
 	if (snapshot_find(dataset_snapshot(d), path, strlen(path), &number) == 0) {
 		assert_int_equal(snapshot_sample_get(dataset_snapshot(d), number, &sample), 0);
-		if (dataset_read_sample(d, &sample, text, 100, &err) < 0)
+		if (sample_read(dataset_snapshot(d), dataset_store(d), &sample, text, 100, &err) < 0)
 			fail_msg("%s", err.text);
 		text[sample.bytes] = '\0';
 	}
@@ -436,10 +437,12 @@ static void test_damage_is_named(void **state)
 	assert_true(fd >= 0);
 	assert_int_equal(pwrite(fd, "B", 1, (off_t)sample.offset), 1);
 	close(fd);
-	assert_int_equal(dataset_read_sample(d, &sample, text, 100, &err), -EBADMSG);
+	assert_int_equal(sample_read(dataset_snapshot(d), dataset_store(d), &sample, text, 100, &err),
+			 -EBADMSG);
 	assert_non_null(strstr(err.text, "bad/one"));
 	assert_non_null(strstr(err.text, ".chunk"));
-	assert_int_equal(dataset_read_sample(d, &sample, text, 5, &err), -EINVAL); /* no room */
+	assert_int_equal(sample_read(dataset_snapshot(d), dataset_store(d), &sample, text, 5, &err),
+			 -EINVAL); /* no room */
 	dataset_close(d);
 	assert_string_equal(get(path, "good", text), "sound");
 	free(path);

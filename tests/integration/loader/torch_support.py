@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of diesel_loader.torch share. To be imported first: it skips where PyTorch is not, or what goes with it, and has
+a real dieseld and `dieselctl pack` from where the benchmarks have them."""
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "bench"))
+import support  # noqa: E402
+from serving import Daemon, pack  # noqa: E402
+
+__all__ = ["Daemon", "pack", "support"]
+
+try:
+    import numpy  # noqa: F401
+    import PIL  # noqa: F401
+    import torch  # noqa: F401
+
+    import diesel_loader.torch  # noqa: F401
+except ImportError as error:
+    support.skip(f"needs {error.name}")

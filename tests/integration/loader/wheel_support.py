@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wheel of diesel_loader as pip makes it of this tree, and environments to install it in."""
+import fcntl
+import glob
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+from dieseld_support import SCRATCH
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+VERSION = re.search(r"project\(diesel VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())[1]
+SYSTEM_PYTHON = "/usr/bin/python3"
+
+
+def run(*command, cwd=SCRATCH, **more):
+    """As a user does who has set nothing."""
+    environment = {name: value for name, value in os.environ.items()
+                   if name not in ("PYTHONPATH", "DIESEL_LIB", "DIESEL_BIN", "CC", "CFLAGS", "LDFLAGS", "CMAKE_ARGS")}
+    environment.update(more, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_RETRIES="1")
+    return subprocess.run([str(word) for word in command], cwd=cwd, env=environment, capture_output=True, text=True,
+                          check=False)
+
+
+def skip(why):
+    print(f"skipped: {why}")
+    sys.exit(77)
+
+
+def must(done, python):
+    """Skips if a command failed that needs PyPI, and PyPI is not reached or has no such thing for this Python."""
+    if not done.returncode:
+        return
+    probe = run(python, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", SCRATCH + "/reached", "scikit-build-core")
+    if probe.returncode:
+        skip(f"PyPI is not reached: {probe.stderr.strip().splitlines()[-1]}")
+    missing = re.search(r"No matching distribution found for (\S+)", done.stderr)
+    if missing:
+        skip(f"PyPI has no {missing[1]} for the Python of this machine")
+    raise AssertionError(done.stdout + done.stderr)
+
+
+def build(python):
+    """(the source distribution, the wheel that is built from it)."""
+    tools, folder = SCRATCH + "/tools", SCRATCH + "/dist"
+    must(run(python, "-m", "pip", "install", "--quiet", "--target", tools, "scikit-build-core"), python)
+    done = run(python, "-c", f"from scikit_build_core.build import build_sdist; print(build_sdist({folder!r}))",
+               cwd=ROOT, PYTHONPATH=tools)
+    assert done.returncode == 0, done.stdout + done.stderr
+    sources = os.path.join(folder, done.stdout.split()[-1])
+    must(run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, sources), python)
+    wheel, = glob.glob(folder + "/*.whl")
+    return sources, wheel
+
+
+def kept_environment(folder, requirements):
+    """The Python of a virtual environment with what a requirements file names, from PyPI. It is made once and kept: until the
+    file is another one, or the system's Python. No other process has it until this one ends.
+
+    Skips if PyPI is not reached, or has none of something for this Python."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fcntl.flock(os.open(f"{folder}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC), fcntl.LOCK_EX)
+    python, done_with = folder / "bin" / "python", folder / "installed.txt"
+    wanted = f"# {sys.version}\n{requirements.read_text()}"
+    if not done_with.exists() or done_with.read_text() != wanted:
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            _install(folder, python, requirements)
+            done_with.write_text(wanted)
+        except BaseException:  # half of it is of no use, and large
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    return python
+
+
+def _install(folder, python, requirements):
+    done = run(SYSTEM_PYTHON, "-m", "venv", folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    must(run(python, "-m", "pip", "install", "--quiet", "--only-binary", ":all:", "--no-compile", "--requirement",
+             requirements), python)

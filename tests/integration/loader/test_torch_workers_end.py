@@ -84,6 +84,7 @@ class EndTest(WorkersCase):
 
 def job(dataset, how):
     """What the tests above end in different ways."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs this in the background ignores it
     loader = diesel.DataLoader(dataset, batch_size=4, transform=with_pid, num_workers=2, timeout=1)
     print(loader_processes(loader), flush=True)
     while how == "loop":

@@ -7,6 +7,7 @@ no pages are made and thrown away, and no descriptor stays open. Buffers have no
 """
 import collections
 import ctypes
+import functools
 import io
 import os
 import pickle
@@ -34,9 +35,9 @@ class _Pickler(pickle.Pickler):
     """Takes tensors and arrays out of the pickle: their bytes are `pieces`, of (address, bytes, owner)."""
 
     def __init__(self, file, arrays):
-        super().__init__(file, protocol=5, buffer_callback=self._take)
-        self.pieces = []
-        self._arrays, self._placed = arrays, {}
+        self.pieces, self._placed, self._arrays = [], {}, arrays
+        # Not a method: a pickler that refers to itself would keep the batch until garbage is collected.
+        super().__init__(file, protocol=5, buffer_callback=functools.partial(_take, self.pieces, self._placed))
 
     def reducer_override(self, obj):
         found = self._arrays.out_of_band(obj)
@@ -47,12 +48,13 @@ class _Pickler(pickle.Pickler):
         self._placed[id(view)] = address, size, (owner, view)
         return function, (view, *arguments)
 
-    def _take(self, view):
-        piece = self._placed.get(id(view))
-        if piece is None:
-            raw = view.raw()
-            piece = (raw, raw.nbytes, view)
-        self.pieces.append(piece)
+
+def _take(pieces, placed, view):
+    piece = placed.get(id(view))
+    if piece is None:
+        raw = view.raw()
+        piece = (raw, raw.nbytes, view)
+    pieces.append(piece)
 
 
 class Buffer:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a worker hands over: results of any kind and size."""
+import gc
 import unittest
+import weakref
 
 # First: it says where the others are, and skips where they are not.
 from workers_support import WorkersCase, same
@@ -23,6 +25,23 @@ class ResultTest(WorkersCase):
         plain = self.loader("ragged", transform=same, collate_fn=join, num_workers=0, batch_size=4)
         for _ in range(2):
             self.assertTrue(all(map(torch.equal, loader, plain)))
+
+
+    def test_a_worker_keeps_no_result(self):
+        held = [int(held) for batch in self.loader(collate_fn=count_held, num_workers=1) for held in batch[:1]]
+        self.assertGreater(len(held), 10)
+        self.assertEqual(set(held), {0})
+
+
+_results = []
+
+
+def count_held(samples):
+    """How many of the earlier results there are still; nothing is to wait for the collection of garbage."""
+    gc.disable()
+    results = torch.full((1000,), sum(result() is not None for result in _results)), numpy.zeros(1000)
+    _results.extend(map(weakref.ref, results))
+    return results
 
 
 def join(samples):

@@ -13,6 +13,7 @@ set(not_with_asan
   integration.operator_files        # man pages, completions, units: texts
   integration.reports_page          # what runs is a browser; integration.reports writes the page
   integration.dieseld_knobs         # long; unit.daemon.serving_knobs turns all knobs at random
+  integration.on_demand             # Python; to C it is integration.dieseld_idle
   integration.torch_drop_in         # long, in Python; to C it is unit.daemon.random_access
   integration.torch_frameworks      # Python
   integration.torch_membership      # long, in Python and Gloo; to C it is integration.torch_loader

@@ -6,11 +6,14 @@ import ctypes
 import errno
 import logging
 import os
+import time
 import weakref
 
 from . import errors, native
 from .native import byref, lib
 
+MAX_REVIVED = 5   # daemons that end before they have a batch ready
+REVIVE_MS = 1000
 log = logging.getLogger("diesel_loader")
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -61,8 +64,18 @@ class Session:
         self.n_held = 0
         self._handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
         self._pid = self._opened_by = os.getpid()
-        result = lib.diesel_session_open(dataset.handle, byref(native.SessionOptions(**options)),
-                                         byref(self._handle), text, len(text))
+        self._lost = False    # the daemon, as far as we know
+        self._n_revived = 0   # since the last batch
+        self._patience_s = options.get("reconnect_ms", 0) / 1000
+        for _ in range(MAX_REVIVED):
+            handle = dataset.handle
+            if dataset.has_own_daemon:  # libdiesel waits a little at a time: in between we start it
+                options["reconnect_ms"] = min(options.get("reconnect_ms", 0), REVIVE_MS)
+            result = lib.diesel_session_open(handle, byref(native.SessionOptions(**options)), byref(self._handle), text,
+                                             len(text))
+            if result not in (-errno.ECONNREFUSED, -errno.ECONNRESET) or not dataset.has_own_daemon:
+                break
+            dataset.reopen()
         if result < 0:
             self._pid = None
             raise errors.from_result(result, os.fsdecode(text.value))
@@ -76,22 +89,46 @@ class Session:
 
     def seek(self, epoch, batch):
         result = lib.diesel_session_seek(self._handle, epoch, batch)
+        self._heed_notice()
         if result < 0:
             raise errors.from_result(result, self._error())
 
     def next_batch(self):
         """The next batch as a Lease, or None at the end of the epoch."""
-        batch = native.Batch()
+        batch, end = native.Batch(), None  # when our patience with the user's own daemon is
         while True:
+            if self._lost:
+                self._revive()
             result = lib.diesel_session_next(self._handle, byref(batch))
-            notice = lib.diesel_session_notice(self._handle)
-            if notice:
-                log.warning("%s", os.fsdecode(notice))
-            if result != -errno.EINTR:  # a signal, whose Python handler runs now, or a notice: wait on
+            self._heed_notice()
+            if result == -errno.ETIMEDOUT and self.dataset.has_own_daemon:
+                end = end or time.monotonic() + self._patience_s
+                self._lost = True
+                if time.monotonic() > end:
+                    break
+            elif result != -errno.EINTR:  # a signal, whose Python handler runs now, or a notice: wait on
                 break
         if result < 0:
+            self._lost = True
             raise errors.from_result(result, self._error())
+        self._n_revived = 0
         return Lease(batch, self) if result == 0 else None
+
+    def _heed_notice(self):
+        """It is of a daemon that went away, or is back."""
+        notice = lib.diesel_session_notice(self._handle)
+        if notice:
+            self._lost = True
+            log.warning("%s", os.fsdecode(notice))
+
+    def _revive(self):
+        """If the daemon was the user's own, nobody else starts it again. libdiesel waits for any other."""
+        if self._n_revived == MAX_REVIVED:
+            self._n_revived = 0
+            raise OSError(errno.ECONNREFUSED, f"dieseld at {self.dataset.socket} ended {MAX_REVIVED} times before it had "
+                                  "the next batch ready: look at its log, dieseld.log beside the socket")
+        self._n_revived += self.dataset.revive()
+        self._lost = False
 
     @property
     def crowded(self):

@@ -34,13 +34,13 @@ MAX_CORES_HELD = 16   # slots take memory, and on a large machine the daemon may
 class Dataset(served.Dataset, torch.utils.data.Dataset):
     """A packed dataset as a map-style dataset, as torchvision's ImageFolder is one.
 
-    path, socket: as of diesel_loader.Dataset. transform, target_transform, loader: as of DataLoader, which uses them
+    path, socket, daemon: as of diesel_loader.Dataset. transform, target_transform, loader: as of DataLoader, which uses them
     if it is given none of its own.
 
     dataset[i] is (sample, label). Without transform and loader, a sample is a 1-D uint8 tensor of the stored bytes."""
 
-    def __init__(self, path, transform=None, target_transform=None, loader=None, socket=None):
-        super().__init__(path, socket)
+    def __init__(self, path, transform=None, target_transform=None, loader=None, socket=None, daemon=served.AUTO):
+        super().__init__(path, socket, daemon)
         self.transform, self.target_transform, self.loader = transform, target_transform, loader
 
     @classmethod
@@ -97,6 +97,7 @@ class DataLoader(torch.utils.data.DataLoader):
     pin_memory: copy batches into page-locked memory.
     window_chunks: chunks whose samples are shuffled together; 0: the daemon's default.
     timeout: seconds to wait for a daemon that went away; then TimeoutError. 0: 60 s.
+    daemon: of a dataset that is given as a path, as of diesel_loader.Dataset: "auto" starts one if need be, "never" does not.
     multiprocessing_context, prefetch_factor, worker_init_fn: as in PyTorch; worker_init_fn gets the lowest
         number that no other worker has, torch.utils.data.get_worker_info() knows no num_workers.
     persistent_workers: whether workers, and with them their copies of the functions, stay from epoch to epoch;
@@ -124,8 +125,8 @@ class DataLoader(torch.utils.data.DataLoader):
                  collate_fn=None, pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None,
                  multiprocessing_context=None, generator=None, *, prefetch_factor=None, persistent_workers=True,
                  pin_memory_device="", in_order=True, seed=None, transform=None, loader=None, target_transform=None,
-                 rank=None, world_size=None, window_chunks=0, random_state=seeding.BATCH):
-        dataset = _with_functions(dataset, loader, transform, target_transform)
+                 rank=None, world_size=None, window_chunks=0, random_state=seeding.BATCH, daemon=served.AUTO):
+        dataset = _with_functions(dataset, loader, transform, target_transform, daemon)
         if (rank is None) != (world_size is None):
             raise ValueError("give both rank and world_size, or neither")
         if random_state not in (None, seeding.BATCH, seeding.SAMPLE):
@@ -488,12 +489,12 @@ class _Understood:
         return self._distributed.epoch if self._distributed else None
 
 
-def _with_functions(dataset, loader, transform, target_transform):
+def _with_functions(dataset, loader, transform, target_transform, daemon):
     """A Dataset of ours with these functions, or its own ones where there are none."""
     if isinstance(dataset, served.Dataset):
         dataset = Dataset.of(dataset)
     elif isinstance(dataset, (str, os.PathLike)):
-        dataset = Dataset(dataset)
+        dataset = Dataset(dataset, daemon=daemon)
     else:
         raise TypeError(_not_packed(dataset))
     dataset.loader = loader or dataset.loader

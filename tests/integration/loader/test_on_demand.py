@@ -127,7 +127,7 @@ class Starting(OnDemand):
         os.close(write)
         answers = [tuple(other.finish()) for other in others]
         self.assertEqual(len(set(answers)), 1, answers)
-        self.assertEqual(self.log().count("ready on"), 1, self.log())
+        self.assertEqual(self.log().count("started by"), 1, self.log())
         # Those who started it are gone, and it is there, nobody's zombie.
         self.assertTrue(alive(answers[0][0]))
         self.assertEqual(opened(self.dataset), answers[0])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 if(TARGET dieseld)
-  foreach(subject drop_in frameworks loader membership workers_order workers_number workers_faults workers_end workers_results
+  foreach(subject drop_in frameworks loader membership misuse workers_order workers_number workers_faults workers_end workers_results
     workers_talk)
     diesel_script_test(integration torch_${subject}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_torch_${subject}.py)

@@ -17,6 +17,7 @@ set(not_with_asan
   integration.torch_drop_in         # long, in Python; to C it is unit.daemon.random_access
   integration.torch_frameworks      # Python
   integration.torch_membership      # long, in Python and Gloo; to C it is integration.torch_loader
+  integration.torch_misuse          # Python
   integration.torch_workers_number  # long, in Python; to C it is integration.torch_workers_faults
   integration.torch_workers_order)  # the same
 # Their Python loads libdiesel.so; see sitecustomize.py.

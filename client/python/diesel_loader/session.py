@@ -10,6 +10,7 @@ import time
 import weakref
 
 from . import errors, native
+from .giving_back import when_gone
 from .native import byref, lib
 
 MAX_REVIVED = 5   # daemons that end before they have a batch ready
@@ -27,11 +28,11 @@ def forget_inherited():
 class Lease:
     """The right to read one batch in shared memory; given back when nobody refers to it any more."""
 
-    __slots__ = ("batch", "_address", "_session")
+    __slots__ = ("batch", "_address", "__weakref__")
 
-    def __init__(self, batch, session):
-        self.batch, self._address, self._session = batch, batch.lease, session
-        session.n_held += 1
+    def __init__(self, batch):
+        self.batch, self._address = batch, batch.lease
+        when_gone(self, lib.diesel_batch_release, batch.lease)
 
     @property
     def slot(self):
@@ -49,21 +50,14 @@ class Lease:
         numbers = (native.c_uint32 * self.batch.n_items)()
         return numbers[:lib.diesel_batch_segments(byref(self.batch), numbers)]
 
-    def __del__(self):
-        if not self._session.is_ours():
-            return  # after a fork: it is the parent's to give back
-        self._session.n_held -= 1
-        lib.diesel_batch_release(self._address)
-
 
 class Session:
     """libdiesel's session; iterate with next_batch(). Not for use across a fork."""
 
     def __init__(self, dataset, **options):
         self.dataset = dataset
-        self.n_held = 0
         self._handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
-        self._pid = self._opened_by = os.getpid()
+        self._pid = os.getpid()
         self._lost = False    # the daemon, as far as we know
         self._n_revived = 0   # since the last batch
         self._patience_s = options.get("reconnect_ms", 0) / 1000
@@ -82,10 +76,6 @@ class Session:
         self.window_chunks = lib.diesel_session_window_chunks(self._handle)
         self.max_held = lib.diesel_session_max_held(self._handle)
         _open.add(self)
-
-    def is_ours(self):
-        """True if it was opened in this process, even if it is closed now."""
-        return self._opened_by == os.getpid()
 
     def seek(self, epoch, batch):
         result = lib.diesel_session_seek(self._handle, epoch, batch)
@@ -112,7 +102,7 @@ class Session:
             self._lost = True
             raise errors.from_result(result, self._error())
         self._n_revived = 0
-        return Lease(batch, self) if result == 0 else None
+        return Lease(batch) if result == 0 else None
 
     def _heed_notice(self):
         """It is of a daemon that went away, or is back."""
@@ -133,7 +123,7 @@ class Session:
     @property
     def crowded(self):
         """True if the caller holds so many batches that the daemon could not work ahead."""
-        return self.n_held >= self.max_held - 1
+        return lib.diesel_session_n_held(self._handle) >= self.max_held - 1
 
     @property
     def n_ready(self):
@@ -174,8 +164,8 @@ class Session:
         return os.fsdecode(lib.diesel_session_error(self._handle) or b"unknown failure")
 
     def close(self):
-        if self._pid == os.getpid():
+        ours, self._pid = self._pid == os.getpid(), None  # first: Ctrl-C must not have it closed twice
+        if ours:
             lib.diesel_session_close(self._handle)
-        self._pid = None
 
     __del__ = close

@@ -399,17 +399,23 @@ class _Iterator:
     def __next__(self):
         lib.diesel_mark(native.MARK_NEXT_BEGIN, 0)
         try:
-            return self._next()
+            batch, position = self._next()
         finally:
             lib.diesel_mark(native.MARK_NEXT_END, 0)
+        # No call from here on: Ctrl-C strikes before, and then this batch is the next one again, or when it is the caller's.
+        stream = self._stream
+        stream.position = self._loader.__dict__["_position"] = position
+        stream.broken = False
+        self._left -= 1
+        return batch
 
     def _next(self):
         if self._ended:
             raise StopIteration
         loader = self._loader
         if not self._begun:  # an iterator that is never asked takes no epoch: frameworks make some to see whether they can
-            self._begun = True
             loader._begun(*self._place)
+            self._begun = True
             if loader._accelerate:
                 loader._accelerate.begin()
         delivered = self._stream.next()
@@ -422,9 +428,7 @@ class _Iterator:
         batch, position = delivered
         if loader.pin_memory and torch.cuda.is_available():
             batch = torch.utils.data._utils.pin_memory.pin_memory(batch)
-        self._left -= 1
-        loader._position = position
-        return loader._accelerate.hand_out(batch, self._left == 0) if loader._accelerate else batch
+        return (loader._accelerate.hand_out(batch, self._left == 1) if loader._accelerate else batch), position
 
 
 class _OwnSampler(ChunkShuffleSampler):

@@ -9,6 +9,8 @@ import functools
 import os
 import weakref
 
+MANY = 4096  # more than are lent at a time: most are of memory that is gone
+
 
 class _Ref(weakref.ref):
     _as_parameter_ = None  # ctypes is called with the reference as its last argument, which nobody looks at
@@ -19,6 +21,9 @@ _refs: dict = {}  # (function, address): _Ref; what lies there is lent once at a
 
 def when_gone(thing, give_back, address, *more):
     """Then calls give_back, a function of libdiesel, with the address and what more there is."""
+    if len(_refs) >= MANY:
+        for key in [key for key, ref in list(_refs.items()) if ref() is None]:
+            _refs.pop(key, None)
     _refs[id(give_back), address] = _Ref(thing, functools.partial(give_back, address, *more))
 
 

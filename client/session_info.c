@@ -29,6 +29,11 @@ uint32_t diesel_session_max_held(const struct diesel_session *session)
 	return session->attachment ? session->attachment->n_slots - 1 : RING_MIN_SLOTS - 1;
 }
 
+uint32_t diesel_session_n_held(const struct diesel_session *session)
+{
+	return session->attachment ? atomic_load(&session->attachment->n_held) : 0;
+}
+
 uint32_t diesel_session_ready(const struct diesel_session *session)
 {
 	const struct attachment *a = session->attachment;

@@ -164,6 +164,10 @@ int main(int argc, char **argv)
 	struct options options;
 	int r;
 
+	sigset_t none;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL); /* who started us may have had reasons to block SIGTERM */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGIO, SIG_IGN); /* of leases: shared_memory_copy_is_held() */
 	log_init("dieseld", LOG_LEVEL_INFO);

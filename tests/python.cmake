@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 if(TARGET dieseld)
-  foreach(subject drop_in frameworks loader membership workers_order workers_number workers_faults workers_end workers_results
+  foreach(subject drop_in frameworks loader membership misuse workers_order workers_number workers_faults workers_end workers_results
     workers_talk)
     diesel_script_test(integration torch_${subject}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_torch_${subject}.py)
@@ -9,6 +9,7 @@ if(TARGET dieseld)
     diesel_script_test(integration ${subject}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_${subject}.py)
   endforeach()
+  diesel_script_test(integration on_demand /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_on_demand.py)
   diesel_script_test(integration wheel /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_wheel.py)
   # The first run takes PyTorch and what trains with it from PyPI.
   diesel_script_test(integration wheel_frameworks

@@ -19,19 +19,50 @@ static void say(const char *state)
 		log_debug("the service manager cannot be told %s: %s", state, strerror(-r));
 }
 
-static void on_stop(uv_signal_t *handle, int number)
+static void stop(struct daemon *d)
 {
-	struct daemon *d = handle->data;
-
-	log_info("%s: stopping", strsignal(number));
 	say("STOPPING=1");
 	uv_close((uv_handle_t *)&d->sigterm, NULL);
 	uv_close((uv_handle_t *)&d->sigint, NULL);
 	uv_close((uv_handle_t *)&d->sighup, NULL);
 	uv_close((uv_handle_t *)&d->watchdog, NULL);
+	uv_close((uv_handle_t *)&d->idle, NULL);
 	metrics_stop(d->metrics);
 	sensor_stop(d->sensor);
 	server_stop(d->server);
+}
+
+static void on_stop(uv_signal_t *handle, int number)
+{
+	log_info("%s: stopping", strsignal(number));
+	stop(handle->data);
+}
+
+static void watch_idle(struct daemon *d);
+
+static void on_idle(uv_timer_t *timer)
+{
+	struct daemon *d = timer->data;
+	uint32_t limit_s = d->options->exit_when_idle_s;
+
+	if (server_idle_ms(d->server) < limit_s * UINT64_C(1000)) {
+		watch_idle(d);
+		return;
+	}
+	log_info("no client for %u s: ending", limit_s);
+	stop(d);
+}
+
+/* Looks again when the time may be over: a daemon that nobody uses is not woken more often. */
+static void watch_idle(struct daemon *d)
+{
+	uint64_t limit_ms = d->options->exit_when_idle_s * UINT64_C(1000),
+		 idle_ms = server_idle_ms(d->server);
+
+	if (limit_ms)
+		uv_timer_start(&d->idle, on_idle, idle_ms < limit_ms ? limit_ms - idle_ms : 1, 0);
+	else
+		uv_timer_stop(&d->idle);
 }
 
 static void warn_fixed(const struct options *old, const struct options *new)
@@ -65,6 +96,8 @@ static void apply(struct daemon *d, struct options *new)
 	d->server->serving.options.require_digest = new->serve.require_digest;
 	d->server->serving.options.knobs.prefetch_chunks = new->serve.knobs.prefetch_chunks;
 	control_reconfigure(d->control, &new->settings, &new->serve.knobs);
+	d->options->exit_when_idle_s = new->exit_when_idle_s;
+	watch_idle(d);
 	d->options->settings = new->settings;
 	d->options->serve.knobs = new->serve.knobs;
 	d->options->serve.window_chunks = new->serve.window_chunks;
@@ -137,6 +170,9 @@ void daemon_start(struct daemon *d, uv_loop_t *loop)
 	start_signal(loop, &d->sigint, SIGINT, on_stop, d);
 	start_signal(loop, &d->sighup, SIGHUP, on_reload, d);
 	uv_timer_init(loop, &d->watchdog);
+	uv_timer_init(loop, &d->idle);
+	d->idle.data = d;
+	watch_idle(d);
 	if (period_ms)
 		uv_timer_start(&d->watchdog, on_watchdog, period_ms, period_ms);
 	if (strcmp(d->options->metrics, "off") != 0 &&

@@ -2,8 +2,9 @@
 #pragma once
 
 /*
- * The daemon as a service: signals, the service manager (sd_notify(3), its watchdog), the metrics endpoint
- * and the configuration, which SIGHUP reads again. A configuration with a mistake changes nothing.
+ * The daemon as a service: signals, the service manager (sd_notify(3), its watchdog), the metrics endpoint,
+ * the configuration, which SIGHUP reads again, and the end of a daemon that nobody uses. A configuration with
+ * a mistake changes nothing.
  */
 
 #include "control.h"
@@ -29,7 +30,7 @@ struct daemon {
 	struct metrics *metrics;
 	struct metrics_totals totals; /* of the sensor's samples */
 	uv_signal_t sigterm, sigint, sighup;
-	uv_timer_t watchdog;
+	uv_timer_t watchdog, idle;
 };
 
 /* The handler for sensor_new(): samples go to the metrics and to the control. */

@@ -16,6 +16,7 @@
 #include "pool.h"
 #include "quota.h"
 
+#define MAX_IDLE_S      (366 * 24 * 3600)
 #define MIN_CACHE_BYTES (16ull << 20) /* a few of the smallest chunks */
 
 const char options_help[] =
@@ -39,6 +40,7 @@ const char options_help[] =
     "  --user-share N   percent of connections, cache and chunks in memory that one user may take (75)\n"
     "  --require-digest WHEN  refuse datasets without SHA-256: never (default), shared (opened by\n"
     "                   another user than the owner) or always\n"
+    "  --exit-when-idle SECONDS  end when no client was there for so long; 0: never (default)\n"
     "  --no-io-uring    read by threads instead\n"
     "  --metrics ADDR   where Prometheus may ask, ADDRESS:PORT, or off (" OPTIONS_METRICS ")\n"
     "  --config FILE    INI file with a section [dieseld] and the names above without dashes\n"
@@ -56,6 +58,7 @@ enum option_key {
 	KEY_BATCHES,
 	KEY_USER_SHARE,
 	KEY_REQUIRE_DIGEST,
+	KEY_EXIT_WHEN_IDLE,
 	KEY_NO_IO_URING,
 	KEY_METRICS,
 	KEY_CLIENT_WORKERS,
@@ -83,6 +86,7 @@ static const struct option table[] = {
     {"batches", required_argument, NULL, KEY_BATCHES},
     {"user-share", required_argument, NULL, KEY_USER_SHARE},
     {"require-digest", required_argument, NULL, KEY_REQUIRE_DIGEST},
+    {"exit-when-idle", required_argument, NULL, KEY_EXIT_WHEN_IDLE},
     {"no-io-uring", no_argument, NULL, KEY_NO_IO_URING},
     {"metrics", required_argument, NULL, KEY_METRICS},
     {"client-workers", required_argument, NULL, KEY_CLIENT_WORKERS},
@@ -269,6 +273,7 @@ static int set_option(struct options *o, int key, const char *name, const char *
 	case KEY_BATCHES: return set_number(name, value, RING_MIN_SLOTS, RING_MAX_SLOTS, &s->n_slots, err);
 	case KEY_USER_SHARE: return set_number(name, value, 1, 100, &s->user_share, err);
 	case KEY_REQUIRE_DIGEST: return set_require_digest(o, name, value, err);
+	case KEY_EXIT_WHEN_IDLE: return set_number(name, value, 0, MAX_IDLE_S, &o->exit_when_idle_s, err);
 	case KEY_NO_IO_URING: s->use_io_uring = false; return 0;
 	case KEY_READY_FD:
 		r = set_number(name, value, 0, 65535, &fd, err);

@@ -15,8 +15,9 @@ struct options {
 	char *history;            /* a file, or "off" */
 	uint64_t history_max_bytes;
 	char *socket_path;
-	char *metrics; /* ADDRESS:PORT or "off" */
-	int ready_fd;  /* -1: none */
+	char *metrics;             /* ADDRESS:PORT or "off" */
+	uint32_t exit_when_idle_s; /* 0: never */
+	int ready_fd;              /* -1: none */
 	bool verbose;
 	bool cache_given;
 	bool check_only;

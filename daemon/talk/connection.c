@@ -16,6 +16,7 @@
 #include "client/transport.h"
 #include "connection.h"
 #include "lib/cleanup.h"
+#include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/text.h"
 #include "peer.h"
@@ -390,7 +391,8 @@ static void connection_free(struct connection *c)
 		shared_memory_free(&c->text);
 	else
 		shared_memory_discard(&c->text);
-	c->server->n_connections--;
+	if (--c->server->n_connections == 0)
+		c->server->left_ns = clock_monotonic_ns();
 	free(c);
 }
 

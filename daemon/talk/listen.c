@@ -46,7 +46,8 @@ static int take_lock(const char *path, int *ret_fd, struct error *err)
 	return 0;
 }
 
-int listen_open(const char *path, int *ret_listen_fd, int *ret_lock_fd, struct error *err)
+int listen_open(const char *path, int *ret_listen_fd, int *ret_lock_fd, struct listen_place *ret_place,
+		struct error *err)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	_cleanup_(closep) int fd = -EBADF, lock = -EBADF;
@@ -74,9 +75,18 @@ int listen_open(const char *path, int *ret_listen_fd, int *ret_lock_fd, struct e
 	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
 		return error_errno(err, -errno, "cannot listen on %s", path);
 	/* Anybody may talk to us; what they can read decides what they get. */
-	if (chmod(path, 0666) < 0 || listen(fd, 128) < 0)
+	if (chmod(path, 0666) < 0 || lstat(path, &st) < 0 || listen(fd, 128) < 0)
 		return error_errno(err, -errno, "cannot listen on %s", path);
+	*ret_place = (struct listen_place){.device = st.st_dev, .inode = st.st_ino};
 	*ret_listen_fd = steal_fd(&fd);
 	*ret_lock_fd = steal_fd(&lock);
 	return 0;
+}
+
+void listen_remove(const char *path, const struct listen_place *place)
+{
+	struct stat st;
+
+	if (lstat(path, &st) == 0 && st.st_dev == place->device && st.st_ino == place->inode)
+		unlink(path);
 }

@@ -2,6 +2,7 @@
 #include "server.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -230,6 +231,7 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 			     .lock_fd = -EBADF,
 			     .spare_fd = -EBADF,
 			     .start_ns = clock_monotonic_ns()};
+	s->left_ns = s->start_ns;
 	closer_init(&s->closer, nursery);
 	s->serving.options.window_cache_bytes = options->knobs.cache_bytes;
 	cache_init(&s->serving.cache, options->knobs.cache_bytes);
@@ -237,7 +239,7 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 	s->serving.cache.on_change = on_cache_change;
 	s->serving.cache.lines_of = lines_of;
 	s->serving.cache.user = s;
-	r = listen_open(socket_path, &s->listen_fd, &s->lock_fd, err);
+	r = listen_open(socket_path, &s->listen_fd, &s->lock_fd, &s->place, err);
 	if (r < 0)
 		return r;
 	r = start_engines(s, err);
@@ -293,12 +295,21 @@ static void on_drain(uv_timer_t *timer)
 	}
 }
 
+uint64_t server_idle_ms(const struct server *s)
+{
+	struct pollfd waiting = {.fd = s->listen_fd, .events = POLLIN};
+
+	if (s->n_connections > 0 || poll(&waiting, 1, 0) != 0)
+		return 0;
+	return (clock_monotonic_ns() - s->left_ns) / NS_PER_MS;
+}
+
 void server_stop(struct server *s)
 {
 	if (s->stopping)
 		return;
 	s->stopping = s->serving.cache.closing = true;
-	unlink(s->socket_path);
+	listen_remove(s->socket_path, &s->place);
 	accept_stop(s);
 	for (struct session *q = s->serving.sessions; q; q = q->next)
 		q->stopped = true;

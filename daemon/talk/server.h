@@ -26,6 +26,11 @@ struct control;
 struct control_viewer;
 struct opener;
 
+/* The socket's file, as it was made: another one may have its name by now. */
+struct listen_place {
+	uint64_t device, inode;
+};
+
 struct server {
 	uv_loop_t *loop;
 	const char *socket_path;
@@ -41,6 +46,7 @@ struct server {
 	struct opener *opener;
 	struct closer closer;
 	int listen_fd, lock_fd;
+	struct listen_place place;
 	int spare_fd; /* closed to make room to accept a client, and turn it away, when no other descriptor is
 			 left */
 	uv_poll_t listen_poll;
@@ -53,7 +59,7 @@ struct server {
 	bool stopping;
 	int io_why; /* the errno that ruled out io_uring */
 	uint64_t cached_clock;
-	uint64_t start_ns;
+	uint64_t start_ns, left_ns; /* when the last client left, or start_ns */
 	uint64_t n_accepted;
 };
 
@@ -68,6 +74,8 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
  * loop ends when the last worker is done; reads under way are left to their readers, which end by themselves.
  */
 void server_stop(struct server *s);
+/* For how long nobody has been connected, or held anything; 0: somebody is, or is about to be let in. */
+uint64_t server_idle_ms(const struct server *s);
 /* To be called when the loop has ended. */
 void server_free(struct server *s);
 
@@ -75,7 +83,10 @@ void server_free(struct server *s);
 void server_watch_orphans(struct server *s);
 
 /* listen.c: takes the lock beside the socket and listens. If another process holds the lock, err names it. */
-int listen_open(const char *path, int *ret_listen_fd, int *ret_lock_fd, struct error *err);
+int listen_open(const char *path, int *ret_listen_fd, int *ret_lock_fd, struct listen_place *ret_place,
+		struct error *err);
+/* Removes the socket, unless its name is another one's now: its folder may have been made anew. */
+void listen_remove(const char *path, const struct listen_place *place);
 
 /* accept.c */
 void accept_init(struct server *s);

@@ -19,7 +19,7 @@ assert_type(diesel_loader.__version__, str)
 
 def look(path: pathlib.Path) -> None:
     try:
-        dataset = diesel_loader.Dataset(path, socket="/run/diesel/dieseld.sock")
+        dataset = diesel_loader.Dataset(path, socket="/run/diesel/dieseld.sock", daemon="auto")
     except diesel_loader.DamagedData as error:
         assert_type(error.errno, "int | None")
         return

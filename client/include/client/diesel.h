@@ -226,6 +226,8 @@ int diesel_session_seek(struct diesel_session *session, uint64_t epoch, uint64_t
 uint32_t diesel_session_window_chunks(const struct diesel_session *session);
 /* How many batches the caller may hold before the daemon has no slot left to work ahead (>= 2). */
 uint32_t diesel_session_max_held(const struct diesel_session *session);
+/* How many it holds; those of a daemon that went away do not count. */
+uint32_t diesel_session_n_held(const struct diesel_session *session);
 /* How many batches diesel_session_next() would give without a wait; 0 while the daemon is lost. */
 uint32_t diesel_session_ready(const struct diesel_session *session);
 

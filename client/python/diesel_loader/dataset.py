@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections.abc
 import copy
 import ctypes
+import errno
 import json
 import math
 import numbers
@@ -23,11 +24,24 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+AUTO, NEVER = "auto", "never"
+
+
+def info_of(handle: Any) -> native.DatasetInfo:
+    info = native.DatasetInfo()
+    lib.diesel_dataset_info(handle, byref(info))
+    return info
+
+
 class _Connection:
     """libdiesel's dataset, in the process that opened it and, to read, in those that are forked from it."""
 
-    def __init__(self, path: str, socket: str | None) -> None:
-        self.path, self.socket = path, socket
+    def __init__(self, path: str, socket: str | None, daemon: str) -> None:
+        if daemon not in (AUTO, NEVER):
+            raise ValueError(f'daemon must be "{AUTO}" or "{NEVER}", not {daemon!r}')
+        self.path, self.socket, self.daemon = path, socket, daemon
+        self.own: str | None = None  # the socket, where the daemon is the user's own
+        self.version: int | None = None  # of the dataset when it was opened first: sample numbers are of that
         self._pid: int | None = None
         self._handle: Any = None
 
@@ -35,13 +49,42 @@ class _Connection:
     def handle(self) -> Any:
         """For all calls; opened anew in each process."""
         if self._pid != os.getpid():  # not close(): after a fork the connection is the parent's
-            handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
-            socket = os.fsencode(self.socket) if self.socket else None
-            result = lib.diesel_dataset_open(os.fsencode(self.path), socket, byref(handle), text, len(text))
-            if result < 0:
-                raise errors.from_result(result, os.fsdecode(text.value))
-            self._handle, self._pid = handle, os.getpid()
+            self._handle, self.own = self._connect()
+            self._pid = os.getpid()
         return self._handle
+
+    def reopen(self) -> None:
+        """Connects anew, wherever there is a daemon now. What was opened stays: sessions and orders use it."""
+        self._handle, self.own = self._connect()
+
+    def _connect(self) -> tuple[Any, str | None]:
+        try:
+            return self._open(self.socket), None
+        except (ConnectionRefusedError, PermissionError) as error:
+            if self.daemon == NEVER or self.socket or os.environ.get("DIESEL_SOCKET"):
+                raise
+            refusal = error.with_traceback(None)  # whose frames would keep us alive
+        from . import on_demand  # whose imports take as long as all others together
+        return on_demand.connect(self._open, refusal)
+
+    def _open(self, socket: str | None) -> Any:
+        handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
+        place = os.fsencode(socket) if socket else None
+        result = lib.diesel_dataset_open(os.fsencode(self.path), place, byref(handle), text, len(text))
+        if result < 0:
+            raise errors.from_result(result, os.fsdecode(text.value))
+        version = info_of(handle).version
+        if self.version not in (None, version):
+            lib.diesel_dataset_close(handle)
+            raise OSError(errno.ESTALE, f"{self.path} was changed: it is at version {version} now, and was opened at "
+                                        f"{self.version}: open it anew")
+        self.version = version
+        return handle
+
+    def revive(self) -> bool:
+        """Has the user's own daemon started again, if it has ended; says whether that was so."""
+        from . import on_demand
+        return bool(self.own) and on_demand.ensure(self.own)[1]
 
     @property
     def reader(self) -> Any:
@@ -49,7 +92,7 @@ class _Connection:
         return self._handle or self.handle
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pid": None, "_handle": None}
+        return {**self.__dict__, "own": None, "_pid": None, "_handle": None}
 
     def __del__(self) -> None:
         if getattr(self, "_pid", None) == os.getpid():
@@ -93,6 +136,9 @@ class Dataset:
 
     path: the directory that `dieselctl pack` made.
     socket: the daemon's socket; default $DIESEL_SOCKET, else /run/diesel/dieseld.sock.
+    daemon: "auto": where neither socket nor $DIESEL_SOCKET is given, and the node has no daemon, one of the user's own
+        serves; it is started if need be, from $DIESEL_DAEMON or the program `dieseld` beside this Python or in PATH, and
+        ends when idle. "never": no daemon is started.
 
     len(dataset) samples, numbered in the order of storage. dataset[i] is (bytes, label); it is read from the files of
     the dataset with the caller's own rights, and checked: the daemon serves whole epochs (diesel_loader.torch), not
@@ -115,13 +161,12 @@ class Dataset:
     _n_bytes: int | None
     _targets: list[int] | None
 
-    def __init__(self, path: str | os.PathLike[str], socket: str | None = None) -> None:
-        self._connection = _Connection(os.path.abspath(os.fspath(path)), socket)
+    def __init__(self, path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO) -> None:
+        self._connection = _Connection(os.path.abspath(os.fspath(path)), socket, daemon)
         self._describe()
 
     def _describe(self) -> None:
-        info = native.DatasetInfo()
-        lib.diesel_dataset_info(self.handle, byref(info))
+        info = info_of(self.handle)
         self.version = info.version
         self.subset = None
         self._n_bytes = info.total_bytes
@@ -138,7 +183,21 @@ class Dataset:
 
     @property
     def socket(self) -> str | None:
-        return self._connection.socket
+        """The daemon's socket, as given, or of the user's own daemon; None: $DIESEL_SOCKET, or the node's."""
+        return self._connection.socket or self._connection.own
+
+    @property
+    def has_own_daemon(self) -> bool:
+        """True if it is the user's own that serves: nobody but us starts it again."""
+        return self._connection.own is not None
+
+    def revive(self) -> bool:
+        """Has the user's own daemon started again, if it has ended; says whether that was so."""
+        return self._connection.revive()
+
+    def reopen(self) -> None:
+        """Connects anew, after the user's own daemon has ended, perhaps to one in another place."""
+        self._connection.reopen()
 
     @property
     def handle(self) -> ctypes.c_void_p:
@@ -284,7 +343,19 @@ class Dataset:
 
 
 def status(socket: str | None = None) -> dict[str, Any]:
-    """What the daemon is doing, as a dict: knobs, cache, datasets, sessions (docs/protocol.md)."""
+    """What the daemon is doing, as a dict: knobs, cache, datasets, sessions (docs/protocol.md). Without a socket: the node's
+    daemon or, where none is to be reached, the user's own, if it runs."""
+    try:
+        return _status(socket)
+    except (ConnectionRefusedError, PermissionError):
+        from . import on_demand
+        own = None if socket or os.environ.get("DIESEL_SOCKET") else on_demand.running()
+        if not own:
+            raise
+        return _status(own)
+
+
+def _status(socket: str | None) -> dict[str, Any]:
     answer, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
     result = lib.diesel_status(os.fsencode(socket) if socket else None, byref(answer), text, len(text))
     if result < 0:

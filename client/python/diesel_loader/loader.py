@@ -321,17 +321,23 @@ class _Iterator:
     def __next__(self):
         lib.diesel_mark(native.MARK_NEXT_BEGIN, 0)
         try:
-            return self._next()
+            batch, position = self._next()
         finally:
             lib.diesel_mark(native.MARK_NEXT_END, 0)
+        # No call from here on: Ctrl-C strikes before, and then this batch is the next one again, or when it is the caller's.
+        stream = self._stream
+        stream.position = self._loader.__dict__["_position"] = position
+        stream.broken = False
+        self._left -= 1
+        return batch
 
     def _next(self):
         if self._ended:
             raise StopIteration
         loader = self._loader
         if not self._begun:  # an iterator that is never asked takes no epoch: frameworks make some to see whether they can
-            self._begun = True
             loader._begun(*self._place)
+            self._begun = True
         delivered = self._stream.next()
         if delivered is None:
             self._ended = True
@@ -339,9 +345,7 @@ class _Iterator:
             loader._end_epoch()
             raise StopIteration
         batch, position = delivered
-        self._left -= 1
-        loader._position = position
-        return loader._hand_out(batch, self._left == 0)
+        return loader._hand_out(batch, self._left == 1), position
 
 
 def integer(name: str, value: Any, least: int, more: str = "") -> int:

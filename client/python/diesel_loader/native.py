@@ -105,6 +105,7 @@ def _load() -> tuple[ctypes.CDLL, str]:
         "diesel_session_next": (c_int, [c_void_p, POINTER(Batch)]),
         "diesel_session_seek": (c_int, [c_void_p, c_uint64, c_uint64]),
         "diesel_session_window_chunks": (c_uint32, [c_void_p]),
+        "diesel_session_n_held": (c_uint32, [c_void_p]),
         "diesel_session_max_held": (c_uint32, [c_void_p]),
         "diesel_session_wanted_workers": (c_uint32, [c_void_p]),
         "diesel_session_ready": (c_uint32, [c_void_p]),

@@ -52,6 +52,7 @@ class DataLoader(Loader):
         sorted and cut again (True: 8). Each sample still comes once an epoch; the order is still a function of the above;
         all ranks have their long batches at the same steps. pad_collate pads.
     timeout: seconds to wait for a daemon that went away; then TimeoutError. 0: 60 s.
+    daemon: of a dataset that is given as a path, as of diesel_loader.Dataset.
     prefetch_factor, persistent_workers, worker_init_fn: as of diesel_loader.torch.DataLoader.
 
     A batch is [data, labels]: labels int64 [B], numbered as dataset.classes are (-1 without). Without functions, data is
@@ -77,9 +78,10 @@ class DataLoader(Loader):
                  prefetch_factor: int | None = None, persistent_workers: bool = True,
                  rank: int | None = None, world_size: int | None = None, window_chunks: int = 0,
                  random_state: str | None = seeding.BATCH, return_ids: bool = False,
-                 record: str | os.PathLike[str] | None = None, bucket_by_length: bool | int = False) -> None:
+                 record: str | os.PathLike[str] | None = None, bucket_by_length: bool | int = False,
+                 daemon: str = served.AUTO) -> None:
         if isinstance(dataset, (str, os.PathLike)):
-            dataset = served.Dataset(dataset)
+            dataset = served.Dataset(dataset, daemon=daemon)
         elif not isinstance(dataset, served.Dataset):
             raise TypeError(not_packed(dataset))
         if batch_size is None:

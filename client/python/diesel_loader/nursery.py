@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import time
+import warnings
 
 from . import messages, session, worker
 from .messages import Kind
@@ -40,7 +41,9 @@ class Nursery:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, _nothing)
         signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
-        gc.collect()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # of what threads of the trainer have open
+            gc.collect()
         gc.freeze()  # workers share these objects' pages as long as nobody walks over them
         poll = select.poll()
         for fd in (self._end.fileno(), self._wake_read.fileno()):

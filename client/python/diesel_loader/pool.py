@@ -80,6 +80,7 @@ class Pool:
         self._generation = 0
         self._statuses = {}  # pid: wait status
         self.orphans = []    # entries whose worker died
+        self.torn = False    # by Ctrl-C in the middle of a message: it cannot be used any more
         self._poll = select.poll()
         self._start_nursery(setup, context)
 
@@ -110,12 +111,14 @@ class Pool:
 
     def resize(self, n):
         """Makes the number of workers n: new ones start in the background, those too many finish what they have."""
+        self.torn = True
         staying = [w for w in self._workers.values() if not w.retiring]
         staying.sort(key=lambda w: (w.ready, -w.number))
         for worker in staying[:max(0, len(staying) - n)]:
             self._retire(worker)
         for _ in range(n - len(staying)):
             self._spawn()
+        self.torn = False
 
     def _spawn(self):
         number = next(i for i in itertools.count() if i not in self._workers)
@@ -155,6 +158,12 @@ class Pool:
 
     def submit(self, entry, session):
         """Hands a batch to the least busy worker; False when that cannot be done now."""
+        self.torn = True
+        done = self._submit(entry, session)
+        self.torn = False
+        return done
+
+    def _submit(self, entry, session):
         workers = [w for w in self._workers.values() if w.ready and not w.retiring]
         if not workers:
             return False
@@ -202,8 +211,14 @@ class Pool:
             messages.close_all(fds)
         worker.segments.update(segments)
 
+    def begin_session(self):
+        """What workers have mapped is of another one."""
+        for worker in self._workers.values():
+            worker.life, worker.segments = None, set()
+
     def abandon(self):
         """Gives up what is under way: workers skip what they have not begun."""
+        self.torn = True
         self._generation += 1
         self.orphans.clear()
         for worker in list(self._workers.values()):
@@ -212,16 +227,19 @@ class Pool:
             if worker.outstanding:
                 with contextlib.suppress(_WorkerGone):
                     _tell(worker, Kind.CANCEL, self._generation)
+        self.torn = False
 
     def collect(self, timeout_ms):
         """Handles messages of the workers and the nursery; waits for one at most timeout_ms. True if there was one."""
         ready = self._poll.poll(timeout_ms)
+        self.torn = True
         ends = {w.end.fileno(): w for w in self._workers.values()}
         for fd, _ in ready:
             if fd == self._control.fileno():
                 self._hear_nursery()
             elif fd in ends:
                 self._hear(ends[fd])
+        self.torn = False
         return bool(ready)
 
     def _hear(self, worker):

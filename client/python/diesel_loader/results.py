@@ -14,6 +14,7 @@ import pickle
 import struct
 
 from . import errors, native
+from .giving_back import when_gone
 from .native import byref, lib
 
 HEADER = 64          # DIESEL_RESULT_HEADER
@@ -176,24 +177,18 @@ class _Mapping:
         result = lib.diesel_result_map(fd, size, byref(address))
         if result < 0:
             raise errors.from_result(result, f"cannot map {size} bytes of a batch: {os.strerror(-result)}")
-        self.address, self.size, self._pid = address.value, size, os.getpid()
-
-    def __del__(self):
-        if getattr(self, "_pid", None) == os.getpid():
-            lib.diesel_result_unmap(self.address, self.size)
+        self.address, self.size = address.value, size
+        when_gone(self, lib.diesel_result_unmap, self.address, size)
 
 
 class _Loan:
     """A result that the trainer refers to."""
 
-    __slots__ = ("_mapping", "_pid")
+    __slots__ = ("_mapping", "__weakref__")
 
     def __init__(self, mapping):
-        self._mapping, self._pid = mapping, os.getpid()
-
-    def __del__(self):
-        if self._pid == os.getpid():
-            lib.diesel_result_free(self._mapping.address)
+        self._mapping = mapping
+        when_gone(self, lib.diesel_result_free, mapping.address)
 
 
 class Reader:

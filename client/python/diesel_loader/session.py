@@ -6,11 +6,15 @@ import ctypes
 import errno
 import logging
 import os
+import time
 import weakref
 
 from . import errors, native
+from .giving_back import when_gone
 from .native import byref, lib
 
+MAX_REVIVED = 5   # daemons that end before they have a batch ready
+REVIVE_MS = 1000
 log = logging.getLogger("diesel_loader")
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -24,11 +28,11 @@ def forget_inherited():
 class Lease:
     """The right to read one batch in shared memory; given back when nobody refers to it any more."""
 
-    __slots__ = ("batch", "_address", "_session")
+    __slots__ = ("batch", "_address", "__weakref__")
 
-    def __init__(self, batch, session):
-        self.batch, self._address, self._session = batch, batch.lease, session
-        session.n_held += 1
+    def __init__(self, batch):
+        self.batch, self._address = batch, batch.lease
+        when_gone(self, lib.diesel_batch_release, batch.lease)
 
     places = None  # it is one slot
 
@@ -48,24 +52,27 @@ class Lease:
         numbers = (native.c_uint32 * self.batch.n_items)()
         return numbers[:lib.diesel_batch_segments(byref(self.batch), numbers)]
 
-    def __del__(self):
-        if not self._session.is_ours():
-            return  # after a fork: it is the parent's to give back
-        self._session.n_held -= 1
-        lib.diesel_batch_release(self._address)
-
 
 class Session:
     """libdiesel's session; iterate with next_batch(). Not for use across a fork."""
 
     def __init__(self, dataset, **options):
         self.dataset = dataset
-        self.n_held = 0
         self._handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
-        self._pid = self._opened_by = os.getpid()
+        self._pid = os.getpid()
         options["subset"] = None if dataset.subset is None else dataset.subset.handle
-        result = lib.diesel_session_open(dataset.handle, byref(native.SessionOptions(**options)),
-                                         byref(self._handle), text, len(text))
+        self._lost = False    # the daemon, as far as we know
+        self._n_revived = 0   # since the last batch
+        self._patience_s = options.get("reconnect_ms", 0) / 1000
+        for _ in range(MAX_REVIVED):
+            handle = dataset.handle
+            if dataset.has_own_daemon:  # libdiesel waits a little at a time: in between we start it
+                options["reconnect_ms"] = min(options.get("reconnect_ms", 0), REVIVE_MS)
+            result = lib.diesel_session_open(handle, byref(native.SessionOptions(**options)), byref(self._handle), text,
+                                             len(text))
+            if result not in (-errno.ECONNREFUSED, -errno.ECONNRESET) or not dataset.has_own_daemon:
+                break
+            dataset.reopen()
         if result < 0:
             self._pid = None
             raise errors.from_result(result, os.fsdecode(text.value))
@@ -73,28 +80,53 @@ class Session:
         self.max_held = lib.diesel_session_max_held(self._handle)
         _open.add(self)
 
-    def is_ours(self):
-        """True if it was opened in this process, even if it is closed now."""
-        return self._opened_by == os.getpid()
-
     def seek(self, epoch, batch):
         result = lib.diesel_session_seek(self._handle, epoch, batch)
+        self._heed_notice()
         if result < 0:
             raise errors.from_result(result, self._error())
 
     def next_batch(self):
         """The next batch as a Lease, or None at the end of the epoch."""
-        batch = native.Batch()
+        batch, end = native.Batch(), None  # when our patience with the user's own daemon is
         while True:
+            if self._lost:
+                self._revive()
             result = lib.diesel_session_next(self._handle, byref(batch))
-            notice = lib.diesel_session_notice(self._handle)
-            if notice:
-                log.warning("%s", os.fsdecode(notice))
-            if result != -errno.EINTR:  # a signal, whose Python handler runs now, or a notice: wait on
+            self._heed_notice()
+            if result == -errno.ETIMEDOUT and self.dataset.has_own_daemon:
+                end = end or time.monotonic() + self._patience_s
+                self._lost = True
+                if time.monotonic() > end:
+                    break
+            elif result != -errno.EINTR:  # a signal, whose Python handler runs now, or a notice: wait on
                 break
         if result < 0:
+            self._lost = True
             raise errors.from_result(result, self._error())
-        return Lease(batch, self) if result == 0 else None
+        self._n_revived = 0
+        return Lease(batch) if result == 0 else None
+
+    def _heed_notice(self):
+        """It is of a daemon that went away, or is back."""
+        notice = lib.diesel_session_notice(self._handle)
+        if notice:
+            self._lost = True
+            log.warning("%s", os.fsdecode(notice))
+
+    def _revive(self):
+        """If the daemon was the user's own, nobody else starts it again. libdiesel waits for any other."""
+        if self._n_revived == MAX_REVIVED:
+            self._n_revived = 0
+            raise OSError(errno.ECONNREFUSED, f"dieseld at {self.dataset.socket} ended {MAX_REVIVED} times before it had "
+                                  "the next batch ready: look at its log, dieseld.log beside the socket")
+        self._n_revived += self.dataset.revive()
+        self._lost = False
+
+    @property
+    def n_held(self):
+        """Batches that the caller holds."""
+        return lib.diesel_session_n_held(self._handle)
 
     @property
     def crowded(self):
@@ -147,8 +179,8 @@ class Session:
         return os.fsdecode(lib.diesel_session_error(self._handle) or b"unknown failure")
 
     def close(self):
-        if self._pid == os.getpid():
+        ours, self._pid = self._pid == os.getpid(), None  # first: Ctrl-C must not have it closed twice
+        if ours:
             lib.diesel_session_close(self._handle)
-        self._pid = None
 
     __del__ = close

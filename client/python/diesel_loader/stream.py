@@ -52,9 +52,10 @@ class Stream:
         self.session = self._pool = None
         self._pending = collections.deque()
         self._at = None          # (epoch, batch) that the session gives next; None: to be sought
-        self._position = (0, 0)  # of the next batch to deliver
+        self.position = (0, 0)  # of the next batch to deliver
         self._wanted = 0         # workers
         self._ended = None       # the last epoch that was delivered to its end
+        self.broken = False     # by Ctrl-C, wherever it struck: all is begun anew behind the last batch that was handed out
         self._crosses = False    # the user goes from epoch to epoch: then the next one is begun early
         self.user = None         # a weak reference to the iterator that is under way
         self.work = native.Work(policy=self._policy())
@@ -76,6 +77,9 @@ class Stream:
 
     def begin(self, epoch, first):
         """Makes batch `first` of the epoch the next one."""
+        if self.broken:
+            self._clear()
+        self.broken = True  # until all of this is done
         if self._pool and not self._persistent:
             self._drop_pool()
         if self._pool is None and self._policy() != native.POLICY_NONE and self._n_workers != 0:
@@ -84,10 +88,30 @@ class Stream:
         if standing != (epoch, first):
             self._scatter()
         self._crosses = first == 0 and self._ended is not None and self._ended + 1 == epoch
-        self._position = (epoch, first)
+        self.position = (epoch, first)
         if self.session is None:
             self.session = self._open_session(epoch, first)
-            self._at = self._position
+            self._at = self.position
+        self.broken = False
+
+    def _clear(self):
+        """Batches may be with nobody, and messages lost."""
+        if self._pool and self._pool.torn:
+            self.close()
+        elif self._pool:
+            self._pool.abandon()
+            self._pool.begin_session()
+        self._pending.clear()
+        if self.session:
+            self.session.close()
+        self.session = self._at = None
+
+    def _mend(self):
+        self._clear()
+        if self._pool is None and self._policy() != native.POLICY_NONE and self._n_workers != 0:
+            self._start_pool()
+        self.session = self._open_session(*self.position)
+        self._at = self.position
 
     def _start_pool(self):
         try:
@@ -109,19 +133,24 @@ class Stream:
         self._pool = None
 
     def next(self):
-        """Returns (what the user sees, position after it); None at the end of the epoch. Raises what went wrong with
-        this batch; the next call goes on after it, where that is possible."""
+        """Returns (what the user sees, position after it); None at the end of the epoch. The caller
+        sets position and broken when the batch is handed out. Raises what went wrong with it; the next call goes on after it, where that is possible."""
         begin = time.perf_counter_ns()
+        if self.broken:
+            self._mend()
+        self.broken = True
         try:
             self._seek()
             self._adjust()
             entry = self._head()
-        except BaseException:
-            self._scatter()  # what was on its way when Ctrl-C came is asked for again
+        except Exception:
+            self._scatter()
+            self.broken = False
             raise
         self._pending.popleft()
         if entry.ended:
-            self._ended, self._position = entry.epoch, (entry.epoch + 1, 0)
+            self._ended, self.position = entry.epoch, (entry.epoch + 1, 0)
+            self.broken = False
             if self._batch_log:
                 self._batch_log.flush()
             return None
@@ -136,12 +165,12 @@ class Stream:
             self._batch_log.add(entry, max(took - own, 0))
         work.n_workers = self.n_workers
         self.session.report(work)
-        return result, self._position
+        return result, (entry.epoch, entry.index + 1)
 
     def _seek(self):
         if self._at is None:
-            self.session.seek(*self._position)
-            self._at = self._position
+            self.session.seek(*self.position)
+            self._at = self.position
 
     def _scatter(self):
         """Gives up all that is on its way."""
@@ -213,7 +242,7 @@ class Stream:
             return True
         if self._pending[-1].error is not None:
             return False
-        here = self._position[0]
+        here = self.position[0]
         if self._at[0] == here and not self._pending[-1].ended:
             return True
         return self._crosses and sum(e.epoch != here for e in self._pending) < self._pool.n_ready
@@ -298,11 +327,11 @@ class Stream:
 
     def _deliver(self, entry):
         if entry.error is None:
-            self._position = (entry.epoch, entry.index + 1)
             return entry.result
         error, entry.error = entry.error, None
         if self._at is not None and (self._pending or self._at != entry.position):
-            self._position = (entry.epoch, entry.index + 1)  # it had its turn
+            self.position = (entry.epoch, entry.index + 1)  # it had its turn
+        self.broken = False
         try:
             if isinstance(error, StopIteration):
                 raise RuntimeError("transform, loader or collate_fn raised StopIteration") from error

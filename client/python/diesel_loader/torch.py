@@ -27,7 +27,7 @@ __all__ = ["ChunkShuffleSampler", "DataLoader", "Dataset", "Mixture", "pad_colla
 class Dataset(served.Dataset, torch.utils.data.Dataset):
     """A packed dataset as a map-style dataset, as torchvision's ImageFolder is one.
 
-    path, socket: as of diesel_loader.Dataset. transform, target_transform, loader: as of DataLoader, which uses them
+    path, socket, daemon: as of diesel_loader.Dataset. transform, target_transform, loader: as of DataLoader, which uses them
     if it is given none of its own.
 
     dataset[i] is (sample, label). Without transform and loader, a sample is a 1-D uint8 tensor of the stored bytes."""
@@ -37,8 +37,8 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
     # Dataset[...] may stand in annotations, as PyTorch's may.
     __class_getitem__ = classmethod(types.GenericAlias)  # type: ignore[var-annotated]
 
-    def __init__(self, path, transform=None, target_transform=None, loader=None, socket=None):
-        super().__init__(path, socket)
+    def __init__(self, path, transform=None, target_transform=None, loader=None, socket=None, daemon=served.AUTO):
+        super().__init__(path, socket, daemon)
         self.transform, self.target_transform, self.loader = transform, target_transform, loader
 
     @classmethod
@@ -134,6 +134,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         a function of the above; all ranks have their long batches at the same steps. pad_collate pads.
     timeout: seconds to wait for a daemon that went away; then TimeoutError; and for a batch from a worker, then
         RuntimeError as in PyTorch. 0: 60 s; for a worker, no limit.
+    daemon: of a dataset that is given as a path, as of diesel_loader.Dataset: "auto" starts one if need be, "never" does not.
     multiprocessing_context, prefetch_factor, worker_init_fn: as in PyTorch; worker_init_fn gets the lowest
         number that no other worker has, torch.utils.data.get_worker_info() knows no num_workers.
     persistent_workers: whether workers, and with them their copies of the functions, stay from epoch to epoch;
@@ -165,8 +166,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
                  multiprocessing_context=None, generator=None, *, prefetch_factor=None, persistent_workers=True,
                  pin_memory_device="", in_order=True, seed=None, transform=None, loader=None, target_transform=None,
                  rank=None, world_size=None, window_chunks=0, random_state=seeding.BATCH, return_ids=False, record=None,
-                 bucket_by_length=False):
-        dataset = _with_functions(dataset, loader, transform, target_transform)
+                 bucket_by_length=False, daemon=served.AUTO):
+        dataset = _with_functions(dataset, loader, transform, target_transform, daemon)
         dataset.return_ids = bool(return_ids)
         if shuffle and (sampler is not None or batch_sampler is not None):
             name = "batch_sampler" if sampler is None else "sampler"
@@ -355,20 +356,20 @@ class _Understood:
         return self._distributed.epoch if self._distributed else None
 
 
-def _ours(dataset):
+def _ours(dataset, daemon=served.AUTO):
     """A Dataset of ours, which may be changed."""
     if isinstance(dataset, served.Dataset):
         return Dataset.of(dataset)
     if isinstance(dataset, (str, os.PathLike)):
-        return Dataset(dataset)
+        return Dataset(dataset, daemon=daemon)
     if isinstance(dataset, torch.utils.data.Subset):
         return Dataset.of_torch_subset(dataset)
     raise TypeError(not_packed(dataset))
 
 
-def _with_functions(dataset, loader, transform, target_transform):
+def _with_functions(dataset, loader, transform, target_transform, daemon):
     """A Dataset of ours with these functions, or its own ones where there are none."""
-    dataset = _ours(dataset)
+    dataset = _ours(dataset, daemon)
     dataset.loader = loader or dataset.loader
     dataset.transform = transform or dataset.transform
     dataset.target_transform = target_transform or dataset.target_transform

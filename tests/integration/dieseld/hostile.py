@@ -36,6 +36,8 @@ def _check(result, what):
 
 def become(uid):
     """For good, with no group but its own: what a login of that user may do, no more."""
+    if uid and set(os.getresuid()) == {uid}:
+        return
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A dieseld whose clients have left takes neither memory nor wake-ups."""
+"""A dieseld whose clients have left takes neither memory nor wake-ups, and ends where it is told to."""
+import os
 import pathlib
+import signal
+import socket
 import time
 
-from dieseld_support import MIB, Case, dataset, finish_probe, main, start_probe
+from dieseld_support import MIB, SCRATCH, Case, dataset, finish_probe, main, start_probe
 
 
 class Idle(Case):
@@ -24,6 +27,30 @@ class Idle(Case):
             time.sleep(3)
             counts.append(self.status_of(daemon, "voluntary_ctxt_switches") - before)
         self.assertLess(self.status_of(daemon, "RssAnon", "RssFile"), 20 * MIB >> 10)
+
+    def test_it_ends_where_it_is_told_to(self):
+        file = pathlib.Path(SCRATCH, "idle.conf")
+        file.write_text("[dieseld]\nexit-when-idle = 0\n")
+        daemon = self.daemon("--config", str(file))
+        p = start_probe(daemon, dataset("views")[0], "--hold", 1, "--max-batches", 1, "--wait")
+        self.assertEqual(p.stdout.readline(), "holding\n")
+        file.write_text("[dieseld]\nexit-when-idle = 1\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        time.sleep(1.5)
+        self.assertIsNone(daemon.process.poll(), "a client is there")
+        p.communicate()
+        self.assertEqual(daemon.process.wait(30), 0)
+        self.assertIn("no client for 1 s: ending", daemon.output())
+        self.assertFalse(os.path.exists(daemon.socket))
+
+    def test_its_end_leaves_anothers_socket(self):
+        """As where the socket's folder was removed, and made anew."""
+        daemon = self.daemon()
+        os.unlink(daemon.socket)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
+            other.bind(daemon.socket)
+            self.assertEqual(daemon.stop(), 0)
+            self.assertTrue(os.path.exists(daemon.socket))
 
 
 if __name__ == "__main__":

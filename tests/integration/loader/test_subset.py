@@ -3,6 +3,7 @@
 import collections
 import pathlib
 import pickle
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -211,6 +212,15 @@ class Served(SubsetTest):
             status = diesel_loader.status()
         self.assertLessEqual(status["cache"]["reads"], 2)
         self.assertEqual(daemon.process.returncode, 0)
+
+    def test_numbers_are_of_the_version_that_was_opened(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        path = pack(self.folder / "tree" / "ape", folder / "set")
+        part = pickle.dumps(diesel_loader.Dataset(path)[::2])
+        self.assertEqual(len(pickle.loads(part)[:3].select([1])), 1)
+        subprocess.run([support.program("dieselctl"), "rm", path, "000.even"], check=True, stdout=subprocess.DEVNULL)
+        with self.assertRaisesRegex(OSError, "was changed: it is at version 2 now, and was opened at 1"):
+            pickle.loads(part)[0]
 
     def test_too_few_samples(self):
         with self.assertRaisesRegex(ValueError, "1 samples, fewer than the 2 ranks"):

@@ -15,7 +15,7 @@
 
 static int parse(struct options *o, struct error *err, const char *const *arguments)
 {
-	char *argv[16] = {(char *)"dieseld"};
+	char *argv[24] = {(char *)"dieseld"};
 	int argc = 1;
 
 	for (; arguments[argc - 1]; argc++)
@@ -33,6 +33,7 @@ static void test_defaults(void **state)
 	assert_int_equal(o.serve.knobs.cache_bytes, 2 * GIB);
 	assert_int_equal(o.serve.knobs.workers, 4);
 	assert_true(o.serve.use_io_uring);
+	assert_int_equal(o.exit_when_idle_s, 0);
 	options_free(&o);
 	assert_int_equal(options_init(&o, 0, 0), 0); /* nothing is known about the machine */
 	assert_true(o.serve.knobs.cache_bytes >= 16u << 20);
@@ -49,7 +50,7 @@ static void test_all_options(void **state)
 	    parse(&o, &err,
 		  (const char *const[]){"--socket", "/tmp/x", "--cache=3G", "--prefetch", "5", "--workers",
 					"3", "--window", "4", "--batches", "6", "--no-io-uring",
-					"--require-digest", "shared", "-v", NULL}),
+					"--require-digest", "shared", "--exit-when-idle", "300", "-v", NULL}),
 	    0);
 	assert_string_equal(o.socket_path, "/tmp/x");
 	assert_int_equal(o.serve.knobs.cache_bytes, 3 * GIB);
@@ -58,6 +59,7 @@ static void test_all_options(void **state)
 	assert_int_equal(o.serve.window_chunks, 4);
 	assert_int_equal(o.serve.n_slots, 6);
 	assert_int_equal(o.serve.require_digest, SERVING_DIGEST_SHARED);
+	assert_int_equal(o.exit_when_idle_s, 300);
 	assert_false(o.serve.use_io_uring);
 	assert_true(o.verbose);
 	options_free(&o);
@@ -66,12 +68,19 @@ static void test_all_options(void **state)
 static void test_mistakes_are_named(void **state)
 {
 	static const char *const table[][3] = {
-	    {"--cache", "lots", "cache"},          {"--cache", "1M", "cache"},
-	    {"--workers", "0", "workers"},         {"--user-share", "0", "user-share"},
-	    {"--user-share", "101", "user-share"}, {"--require-digest", "yes", "require-digest"},
-	    {"--batches", "2", "batches"},         {"--batches", "65", "batches"},
-	    {"--window", "-1", "window"},          {"--nonsense", NULL, "nonsense"},
-	    {"--prefetch", NULL, "prefetch"},      {"stray", NULL, "stray"},
+	    {"--cache", "lots", "cache"},
+	    {"--cache", "1M", "cache"},
+	    {"--workers", "0", "workers"},
+	    {"--user-share", "0", "user-share"},
+	    {"--user-share", "101", "user-share"},
+	    {"--require-digest", "yes", "require-digest"},
+	    {"--exit-when-idle", "5m", "exit-when-idle"},
+	    {"--batches", "2", "batches"},
+	    {"--batches", "65", "batches"},
+	    {"--window", "-1", "window"},
+	    {"--nonsense", NULL, "nonsense"},
+	    {"--prefetch", NULL, "prefetch"},
+	    {"stray", NULL, "stray"},
 	};
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {

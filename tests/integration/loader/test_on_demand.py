@@ -1,0 +1,608 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A dieseld that the loader starts: one for all processes, safe from other users, gone when nobody needs it."""
+import contextlib
+import ctypes
+import errno
+import itertools
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests/integration/dieseld"))
+from dieseld_support import BIN, SCRATCH, make_source, pack, require  # noqa: E402
+from hostile import ALICE, CLONE_NEWNS, MALLORY, Other, files_of, process_stat, run_as, wait_until  # noqa: E402
+
+import diesel_loader  # noqa: E402
+from diesel_loader import on_demand  # noqa: E402
+from diesel_loader.session import Session  # noqa: E402
+
+DIESELD = os.path.abspath(os.path.join(BIN, "dieseld"))
+N, BATCH = 400, 4
+IS_ROOT = os.geteuid() == 0
+needs_root = unittest.skipUnless(IS_ROOT, "plays several users, which takes root")
+
+
+def pid_of_daemon(dataset):
+    return diesel_loader.status(dataset.socket)["pid"]
+
+
+def opened(path):
+    """(pid of the daemon, its socket) for a process that opens the dataset."""
+    dataset = diesel_loader.Dataset(path)
+    return pid_of_daemon(dataset), dataset.socket
+
+
+def alive(pid):
+    state = process_stat(pid)
+    return state is not None and state[1] != "Z"
+
+
+def daemons_in(folder):
+    """Main processes of the daemons with a socket in this folder."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            command = pathlib.Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
+            state = process_stat(int(pid))
+            if (any(os.fsencode(folder) + b"/" in word for word in command) and b"--exit-when-idle" in command
+                    and state[0] == "dieseld" and state[1] != "Z"):
+                found.append(int(pid))
+    return found
+
+
+def private(folder, uid):
+    """A folder that only this user can enter."""
+    os.mkdir(folder, 0o700)
+    os.chown(folder, uid, uid)
+    return folder
+
+
+class OnDemand(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.dataset = pack(make_source(cls.__name__, N, lambda rng: 1000), f"{cls.__name__}.diesel")
+
+    def setUp(self):
+        self.top = tempfile.mkdtemp(prefix="od", dir=SCRATCH)
+        os.chmod(self.top, 0o755)
+        self.runtime = private(os.path.join(self.top, "r"), os.geteuid())
+        self.folder = os.path.join(self.runtime, "diesel")
+        self.enterContext(mock.patch.dict(os.environ, XDG_RUNTIME_DIR=self.runtime, DIESEL_DAEMON=DIESELD))
+        os.environ.pop("DIESEL_SOCKET", None)
+        self.options("--cache 64M")
+        self.addCleanup(self.end_daemons)
+
+    def options(self, text):
+        os.environ["DIESEL_DAEMON_OPTIONS"] = text
+
+    def end_daemons(self):
+        for pid in daemons_in(self.top):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        wait_until("the end of the daemons", lambda: not daemons_in(self.top))
+
+    def wrapper(self, *lines):
+        """A program like dieseld that does something else first, where it is not asked for its version."""
+        path = os.path.join(self.top, "wrapped")
+        with open(path, "w", encoding="ascii") as file:
+            print("#!/bin/sh", f'[ "$1" = --version ] && exec {DIESELD} --version', *lines, f'exec {DIESELD} "$@"',
+                  sep="\n", file=file)
+        os.chmod(path, 0o755)
+        os.environ["DIESEL_DAEMON"] = path
+
+    def refused(self, **options):
+        """The one line."""
+        with self.assertRaises(ConnectionRefusedError) as caught:
+            diesel_loader.Dataset(self.dataset, **options)
+        text = caught.exception.strerror
+        self.assertEqual(len(text.splitlines()), 1, text)
+        return text
+
+    def log(self):
+        return pathlib.Path(self.folder, "dieseld.log").read_text()
+
+
+class Starting(OnDemand):
+    def test_one_for_all_that_start_at_once(self):
+        read, write = os.pipe()
+
+        def start(channel):
+            os.close(write)
+            os.read(read, 1)  # until all are there
+            return opened(self.dataset)
+
+        others = [Other(start, uid=os.geteuid()) for _ in range(8)]
+        self.addCleanup(lambda: [other.kill() for other in others])
+        os.close(read)
+        os.close(write)
+        answers = [tuple(other.finish()) for other in others]
+        self.assertEqual(len(set(answers)), 1, answers)
+        self.assertEqual(self.log().count("started by"), 1, self.log())
+        # Those who started it are gone, and it is there, nobody's zombie.
+        self.assertTrue(alive(answers[0][0]))
+        self.assertEqual(opened(self.dataset), answers[0])
+
+    def test_it_is_not_its_starters(self):
+        """No descriptor, no terminal, no session, no child, no blocked signal of the process that started it."""
+        read, write = os.pipe()
+        self.addCleanup(os.close, read)
+        self.addCleanup(os.close, write)
+        os.set_inheritable(write, True)
+        with open(os.path.join(self.top, "mine"), "w", encoding="ascii") as mine:
+            os.set_inheritable(mine.fileno(), True)
+            with mock.patch.dict(os.environ, NOTIFY_SOCKET=os.path.join(self.top, "nobody"), JOURNAL_STREAM="1:2"):
+                blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+                try:
+                    pid = opened(self.dataset)[0]
+                finally:
+                    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            files = files_of(pid)
+            self.assertNotIn(mine.name, files)
+        self.assertNotIn(os.readlink(f"/proc/self/fd/{write}"), files)
+        self.assertNotEqual(os.getsid(pid), os.getsid(0))
+        self.assertNotEqual(process_stat(pid)[2], os.getpid())
+        self.assertEqual(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[4], "0")  # tty_nr
+        self.assertEqual(os.readlink(f"/proc/{pid}/cwd"), "/")
+        self.assertNotIn("NOTIFY_SOCKET", pathlib.Path(f"/proc/{pid}/environ").read_text())
+        self.assertIn("dieseld: ready on", self.log())
+        os.kill(pid, signal.SIGTERM)
+        wait_until("the end", lambda: not alive(pid))
+
+    def test_its_starter_is_killed_in_the_middle(self):
+        mark, go = os.path.join(self.top, "mark"), os.path.join(self.top, "go")
+        self.wrapper(f"echo x >>{mark}", f"while ! [ -e {go} ]; do sleep 0.02; done")
+        starter = Other(lambda channel: opened(self.dataset), uid=os.geteuid())
+        self.addCleanup(starter.kill)
+        wait_until("the start", lambda: os.path.exists(mark))
+        starter.kill()
+        second = Other(lambda channel: opened(self.dataset), uid=os.geteuid())
+        self.addCleanup(second.kill)
+        wait_until("the second start", lambda: os.path.getsize(mark) == 4)
+        pathlib.Path(go).touch()
+        pid = second.finish()[0]
+        wait_until("one daemon", lambda: daemons_in(self.folder) == [pid])
+        self.assertEqual(opened(self.dataset)[0], pid)
+
+    def test_a_socket_that_is_given_is_the_only_one(self):
+        nowhere = os.path.join(self.top, "nowhere")
+        self.assertIn(nowhere, self.refused(socket=nowhere))
+        self.refused(daemon="never")
+        with mock.patch.dict(os.environ, DIESEL_SOCKET=nowhere):
+            self.assertIn(nowhere, self.refused())
+        self.assertFalse(os.path.exists(self.folder))
+        with self.assertRaisesRegex(ValueError, '"auto" or "never"'):
+            diesel_loader.Dataset(self.dataset, daemon="always")
+
+    def test_status_starts_nothing(self):
+        with self.assertRaises(ConnectionRefusedError):
+            diesel_loader.status()
+        dataset = diesel_loader.Dataset(self.dataset)
+        self.assertEqual(diesel_loader.status()["pid"], pid_of_daemon(dataset))
+
+    def test_a_dataset_that_cannot_be_read_starts_nothing(self):
+        with self.assertRaises(FileNotFoundError):
+            diesel_loader.Dataset(self.top)
+        self.assertFalse(os.path.exists(self.folder))
+
+
+@needs_root
+class Node(OnDemand):
+    """A daemon of the node comes first. /run is another one for the processes of these tests."""
+
+    def with_node(self, function, closed=False):
+        def run():
+            if ctypes.CDLL(None).unshare(CLONE_NEWNS):
+                raise OSError("no mounts of one's own")
+            subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+            subprocess.run(["mount", "-t", "tmpfs", "none", "/run"], check=True)
+            os.mkdir("/run/diesel", 0o755)
+            read, write = os.pipe()
+            with subprocess.Popen([DIESELD, "--metrics", "off", "--cache", "64M", "--ready-fd", str(write)], pass_fds=[write],
+                                  stderr=subprocess.DEVNULL) as node:
+                os.read(read, 6)
+                if closed:
+                    os.chmod("/run/diesel", 0o700)
+                child = Other(lambda channel: function(), ALICE)
+                try:
+                    return node.pid, child.finish()
+                finally:
+                    child.kill()
+                    node.kill()
+        return run_as(run, uid=0)
+
+    def test_it_is_used(self):
+        node, (pid, path) = self.with_node(lambda: opened(self.dataset))
+        self.assertEqual((pid, path), (node, None))
+
+    def test_one_that_is_closed_to_the_user_is_not(self):
+        os.environ["XDG_RUNTIME_DIR"] = private(os.path.join(self.top, "alice"), ALICE)
+        node, (pid, path) = self.with_node(lambda: opened(self.dataset), closed=True)
+        self.assertNotEqual(pid, node)
+        self.assertTrue(path.startswith(os.environ["XDG_RUNTIME_DIR"]))
+
+    def test_its_refusal_counts(self):
+        """What the node's daemon does not serve is not served by another one."""
+        secret = pack(make_source("secret", 4, lambda rng: 10), "secret.diesel")
+        os.chmod(os.path.join(secret, "snapshot"), 0o600)
+
+        def try_it():
+            try:
+                diesel_loader.Dataset(secret)
+            except PermissionError as error:
+                return str(error)
+
+        self.assertIn("snapshot", self.with_node(try_it)[1])
+        self.assertEqual(daemons_in(self.top), [])
+
+
+class Ending(OnDemand):
+    def test_it_ends_when_idle_and_comes_back(self):
+        self.options("--cache 64M --exit-when-idle 1")
+        dataset = diesel_loader.Dataset(self.dataset)
+        first = pid_of_daemon(dataset)
+        time.sleep(1.5)
+        self.assertTrue(alive(first), "a client is connected")
+        del dataset
+        wait_until("the end", lambda: not alive(first))
+        self.assertIn("no client for 1 s", self.log())
+        self.assertFalse([name for name in os.listdir(self.folder) if name.endswith(".sock")])
+        self.assertNotEqual(opened(self.dataset)[0], first)
+
+    def test_who_comes_at_that_moment_is_let_in(self):
+        """It is stopped until its time is over and a client waits to be let in: then it is not idle."""
+        self.options("--cache 64M --exit-when-idle 1")
+        pid, path = opened(self.dataset)
+        os.kill(pid, signal.SIGSTOP)
+        answers = []
+        client = threading.Thread(target=lambda: answers.append(opened(self.dataset)))
+        try:
+            wait_until("the stop", lambda: process_stat(pid)[1] == "T")
+            client.start()
+            wait_until("a client that waits", lambda: waiting_at(path))
+            time.sleep(1.2)  # its idle time
+        finally:
+            os.kill(pid, signal.SIGCONT)
+            client.join()
+        self.assertEqual(answers, [(pid, path)])
+
+    def test_who_is_cut_off_by_its_end_gets_another_one(self):
+        pid, path = opened(self.dataset)
+        os.kill(pid, signal.SIGSTOP)
+        answers = []
+        client = threading.Thread(target=lambda: answers.append(opened(self.dataset)))
+        try:
+            wait_until("the stop", lambda: process_stat(pid)[1] == "T")
+            client.start()
+            wait_until("a client that waits", lambda: waiting_at(path))
+        finally:
+            os.kill(pid, signal.SIGKILL)
+            client.join()
+        self.assertEqual(answers[0][1], path)
+        self.assertNotEqual(answers[0][0], pid)
+
+    def test_in_mid_epoch(self):
+        for how, signals in (("killed", [signal.SIGKILL]), ("ended", [signal.SIGTERM]), ("twice", [signal.SIGKILL] * 2)):
+            with self.subTest(how=how), self.assertLogs("diesel_loader", "WARNING"):
+                dataset = diesel_loader.Dataset(self.dataset)
+                session = Session(dataset, seed=1, world=1, batch=BATCH, flags=1, reconnect_ms=30000)
+                seen, at = [], [5, 40]
+                for i in itertools.count():
+                    if i in at[:len(signals)]:
+                        os.kill(pid_of_daemon(dataset), signals[0])
+                    lease = session.next_batch()
+                    if lease is None:
+                        break
+                    seen += [lease.batch.items[k].sample for k in range(lease.batch.n_items)]
+                self.assertEqual(sorted(seen), list(range(N)))
+
+    def test_between_epochs(self):
+        dataset = diesel_loader.Dataset(self.dataset)
+        session = Session(dataset, seed=1, world=1, batch=BATCH, flags=1, reconnect_ms=30000)
+        while session.next_batch():
+            pass
+        os.kill(pid_of_daemon(dataset), signal.SIGKILL)
+        wait_until("its end", lambda: not daemons_in(self.folder))
+        with self.assertLogs("diesel_loader", "WARNING"):
+            session.seek(7, 0)
+            self.assertEqual(session.next_batch().batch.epoch, 7)
+        self.assertIsNotNone(Session(dataset, seed=1, world=1, batch=BATCH).next_batch())
+
+    def test_its_folder_is_gone(self):
+        """As /run/user/UID is after a logout: then no new session finds the daemon, though it lives."""
+        second = private(os.path.join(self.top, "second"), os.geteuid())
+        with mock.patch.object(on_demand, "_folders", lambda: iter([self.folder, second])):
+            dataset = diesel_loader.Dataset(self.dataset)
+            session = Session(dataset, seed=1, world=1, batch=BATCH, reconnect_ms=1000)
+            session.next_batch()
+            self.assertTrue(dataset.socket.startswith(self.folder))
+            os.rename(self.runtime, self.runtime + ".old")
+            self.assertIsNotNone(Session(dataset, seed=1, world=1, batch=BATCH).next_batch())
+            self.assertTrue(dataset.socket.startswith(second))
+            self.assertIsNotNone(session.next_batch(), "the first one is not touched")
+
+    def test_one_that_always_ends_is_given_up(self):
+        for how, line in ((ENDS, "it ends when it is ready"), (SERVES_NOTHING, "ended 5 times before")):
+            with self.subTest(how):
+                fake = os.path.join(self.top, "fake.py")
+                pathlib.Path(fake).write_text(FAKE + how)
+                self.wrapper(f"[ -e {self.top}/bad ] && exec {sys.executable} {fake} \"$@\"")
+                dataset = diesel_loader.Dataset(self.dataset)
+                session = Session(dataset, seed=1, world=1, batch=BATCH, reconnect_ms=60000)
+                session.next_batch()
+                first = pid_of_daemon(dataset)
+                pathlib.Path(self.top, "bad").touch()
+                os.kill(first, signal.SIGKILL)
+                with self.assertLogs("diesel_loader", "WARNING"), self.assertRaisesRegex(ConnectionRefusedError, line):
+                    for _ in range(N):
+                        session.next_batch()
+                pathlib.Path(self.top, "bad").unlink()
+                with self.assertLogs("diesel_loader", "WARNING"):
+                    self.assertIsNotNone(session.next_batch(), "the next call tries again")
+
+
+FAKE = """import os, socket, sys
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+path, ready = options["--socket"], int(options["--ready-fd"])
+if os.path.exists(path): os.unlink(path)
+end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+end.bind(path)
+end.listen()
+"""
+ENDS = """
+end.close()
+os.write(ready, b"ready")
+"""
+SERVES_NOTHING = """
+os.write(ready, b"ready")
+for _ in range(2):
+    end.accept()[0].close()
+"""
+
+
+def waiting_at(path):
+    """Whether a connection waits to be let in."""
+    with open("/proc/net/unix", encoding="utf-8", errors="replace") as table:
+        return any(line.split()[5:6] == ["02"] and line.rstrip().endswith(path) for line in table)
+
+
+class Places(OnDemand):
+    """Where the folder may be, and where not."""
+
+    def use(self, *folders):
+        self.enterContext(mock.patch.object(on_demand, "_folders", lambda: iter(folders)))
+
+    def test_the_folders(self):
+        with mock.patch.dict(os.environ, XDG_RUNTIME_DIR="/a", TMPDIR="/b"):
+            me = f"diesel-{os.geteuid()}"
+            self.assertEqual(list(on_demand._folders()), ["/a/diesel", f"/b/{me}", f"/tmp/{me}"])
+            os.environ.update(XDG_RUNTIME_DIR="relative", TMPDIR="/tmp/")
+            self.assertEqual(list(on_demand._folders()), [f"/tmp/{me}"])
+
+    def test_the_next_one_where_one_will_not_do(self):
+        long = os.path.join(self.top, "x" * 100)
+        os.mkdir(long)
+        file = os.path.join(self.top, "file")
+        pathlib.Path(file).touch()
+        for bad in (os.path.join(self.top, "missing/diesel"), os.path.join(long, "diesel"), file,
+                    os.path.join(file, "diesel")):
+            with self.subTest(bad=bad):
+                self.use(bad)
+                self.assertIn(os.path.dirname(bad), self.refused())
+                self.use(bad, self.folder)
+                self.assertTrue(opened(self.dataset)[1].startswith(self.folder))
+
+    def test_a_link_on_the_way_is_resolved(self):
+        link = os.path.join(self.top, "link")
+        os.symlink(self.runtime, link)
+        self.use(os.path.join(link, "diesel"))
+        self.assertTrue(opened(self.dataset)[1].startswith(self.folder))
+
+    def test_a_folder_that_is_open_to_others(self):
+        os.mkdir(self.folder)
+        os.chmod(self.folder, 0o755)
+        self.use(self.folder)
+        self.assertIn(f"chmod 700 {self.folder}", self.refused())
+        os.rmdir(self.folder)
+        os.chmod(self.runtime, 0o777)
+        self.assertIn(f"{self.runtime} can be changed by others", self.refused())
+        os.chmod(self.runtime, 0o1777)
+        opened(self.dataset)
+
+    @needs_root
+    def test_a_full_disk(self):
+        small = os.path.join(self.top, "small")
+        os.mkdir(small, 0o700)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k,mode=700", "none", small], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", small], check=True)
+        pathlib.Path(small, "all").write_bytes(bytes(4096))
+        self.use(os.path.join(small, "diesel"))
+        self.assertIn("No space left", self.refused())
+        self.use(os.path.join(small, "diesel"), self.folder)
+        opened(self.dataset)
+
+    @needs_root
+    def test_a_read_only_folder(self):
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,mode=700", "none", self.runtime], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", self.runtime], check=True)
+        self.use(self.folder)
+        self.assertIn("Read-only file system", self.refused())
+
+
+@needs_root
+class Neighbours(OnDemand):
+    """Mallory waits for Alice's samples to come from him."""
+
+    def setUp(self):
+        super().setUp()
+        self.shared = os.path.join(self.top, "shared")  # as /tmp is
+        os.mkdir(self.shared)
+        os.chmod(self.shared, 0o1777)
+        self.squatted = os.path.join(self.shared, f"diesel-{ALICE}")
+        self.enterContext(mock.patch.object(on_demand, "_folders", lambda: iter([self.squatted])))
+
+    def alice(self):
+        """What she is told."""
+        def try_it():
+            try:
+                return str(opened(self.dataset))
+            except ConnectionRefusedError as error:
+                return error.strerror
+        text = run_as(try_it, ALICE)
+        self.assertEqual(len(text.splitlines()), 1)
+        return text
+
+    def mallory(self, path):
+        """Listens there; send() him anything, and finish() says whether somebody came."""
+        def listen(channel):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as end:
+                end.bind(path)
+                os.chmod(path, 0o777)
+                end.listen()
+                os.chmod(os.path.dirname(path), 0o755)
+                channel.send("listening")
+                channel.receive()
+                end.setblocking(False)
+                try:
+                    with end.accept()[0] as client:
+                        client.settimeout(5)
+                        return client.recv(1000).hex()
+                except BlockingIOError:
+                    return None
+
+        other = Other(listen, MALLORY)
+        self.addCleanup(other.kill)
+        self.assertEqual(other.receive(), "listening")
+        return other
+
+    def test_a_squatted_folder(self):
+        mallory = self.mallory(on_demand._socket_in(self.squatted))
+        self.assertIn(f"belongs to another user (uid {MALLORY})", self.alice())
+        mallory.send("done")
+        self.assertIsNone(mallory.finish(), "nobody came")
+
+    def test_a_link_to_a_folder_of_hers(self):
+        hers = private(os.path.join(self.top, "hers"), ALICE)
+        run_as(lambda: os.symlink(hers, self.squatted), MALLORY)
+        self.assertIn("is no folder", self.alice())
+        self.assertEqual(os.listdir(hers), [])
+
+    def test_his_socket_in_her_folder(self):
+        path = on_demand._socket_in(os.path.join(self.top, "m"))
+        os.mkdir(os.path.dirname(path))
+        os.chown(os.path.dirname(path), MALLORY, MALLORY)
+        mallory = self.mallory(path)
+        private(self.squatted, ALICE)
+        os.rename(path, on_demand._socket_in(self.squatted))
+        self.assertIn(f"served by another user (uid {MALLORY})", self.alice())
+        mallory.send("done")
+        self.assertEqual(mallory.finish(), "", "she came, and said nothing")
+
+    def test_her_own_is_closed_to_him(self):
+        pid, path = run_as(lambda: opened(self.dataset), ALICE)
+        self.assertEqual(os.stat(f"/proc/{pid}").st_uid, ALICE)
+
+        def connect():
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as end:
+                return end.connect_ex(path)
+
+        self.assertEqual(run_as(connect, MALLORY), errno.EACCES)
+        self.assertEqual(run_as(connect, ALICE), 0)
+
+    def test_a_daemon_of_roots_serves_her(self):
+        """As where root has started one in her folder: root could do anything anyway."""
+        private(self.squatted, ALICE)
+        read, write = os.pipe()
+        with subprocess.Popen([DIESELD, "--socket", on_demand._socket_in(self.squatted), "--metrics", "off", "--cache", "64M",
+                               "--ready-fd", str(write)], pass_fds=[write], stderr=subprocess.DEVNULL) as daemon:
+            os.close(write)
+            os.read(read, 6)
+            os.close(read)
+            self.assertEqual(run_as(lambda: opened(self.dataset), ALICE)[0], daemon.pid)
+            daemon.terminate()
+
+
+class Failing(OnDemand):
+    """One clear line each."""
+
+    def test_no_program(self):
+        del os.environ["DIESEL_DAEMON"]
+        with mock.patch.object(on_demand, "_beside_python", lambda: iter(["/nowhere/dieseld"])):
+            self.assertIn("pip install diesel-tools", self.refused())
+        self.assertFalse(os.path.exists(self.folder))
+        os.environ["DIESEL_DAEMON"] = "/nowhere/dieseld"
+        self.assertIn("DIESEL_DAEMON is /nowhere/dieseld, which is no program", self.refused())
+
+    def test_the_program_is_found(self):
+        del os.environ["DIESEL_DAEMON"]
+        with mock.patch.dict(os.environ, PATH=f"/usr/bin:{os.path.dirname(DIESELD)}"):
+            self.assertIn(DIESELD, on_demand._beside_python())
+        folder = os.path.join(self.top, "env")
+        os.makedirs(os.path.join(folder, "bin"))
+        with mock.patch.object(on_demand.sys, "prefix", folder):
+            self.assertEqual(next(on_demand._beside_python()), os.path.join(folder, "bin/dieseld"))
+
+    def test_a_program_that_will_not_do(self):
+        for text, expected in (("echo dieseld 0.0.1", f"is 0.0.1, and diesel_loader is {diesel_loader.__version__}"),
+                               ("echo hello", "is no dieseld"),
+                               ("echo no library >&2; exit 127", "is not to be run (no library)")):
+            path = os.path.join(self.top, "other")
+            pathlib.Path(path).write_text(f"#!/bin/sh\n{text}\n")
+            os.chmod(path, 0o755)
+            os.environ["DIESEL_DAEMON"] = path
+            self.assertIn(expected, self.refused())
+        os.chmod(path, 0o644)
+        self.assertIn("Permission denied", self.refused())
+
+    def test_the_version_beside_this_python_goes_before_another_one(self):
+        path = os.path.join(self.top, "old")
+        pathlib.Path(path).write_text("#!/bin/sh\necho dieseld 0.0.1\n")
+        os.chmod(path, 0o755)
+        del os.environ["DIESEL_DAEMON"]
+        with mock.patch.object(on_demand, "_beside_python", lambda: iter([path, DIESELD])):
+            opened(self.dataset)
+
+    def test_the_daemon_says_no(self):
+        self.options("--cache 1K")
+        text = self.refused()
+        self.assertIn('"1K" is not an amount of memory', text)
+        self.assertIn(os.path.join(self.folder, "dieseld.log"), text)
+        self.options("--cache 'x")
+        self.assertIn("DIESEL_DAEMON_OPTIONS", self.refused())
+
+    def test_no_memory(self):
+        self.wrapper("ulimit -v 12000")
+        self.assertIn("dieseld does not start: ", self.refused())
+
+    def test_killed_at_the_start(self):
+        self.wrapper("kill -9 $$")
+        self.assertIn("it ended without a word", self.refused())
+
+    def test_a_log_that_has_grown(self):
+        os.mkdir(self.folder, 0o700)
+        log = pathlib.Path(self.folder, "dieseld.log")
+        log.write_bytes(b"x\n" * (1 << 20))
+        opened(self.dataset)
+        self.assertLess(log.stat().st_size, 4096)
+        self.assertTrue(os.path.exists(f"{log}.old"))
+
+
+class Header(unittest.TestCase):
+    def test_the_nodes_socket(self):
+        text = (ROOT / "client/include/client/diesel.h").read_text()
+        self.assertIn(f'#define DIESEL_DEFAULT_SOCKET "{on_demand.NODE_SOCKET}"', text)
+
+
+if __name__ == "__main__":
+    require(DIESELD)
+    unittest.main(verbosity=2)

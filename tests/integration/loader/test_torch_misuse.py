@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What users do to a loader: Ctrl-C at any moment, an end in the middle of an epoch, threads, notebooks, two copies."""
+import collections
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+# First: it says where the others are, and skips where they are not.
+from torch_support import ROOT
+from workers_support import WorkersCase, alive, flat, same, wait_until
+import diesel_loader.torch as diesel
+
+MODES = {"none": {}, "inline": {"num_workers": 0, "transform": same}, "workers": {"num_workers": 2, "transform": same}}
+N_INTERRUPTS = 25
+
+
+class Case(WorkersCase):
+    def python(self, *arguments, seconds=120):
+        """A process of its own: (exit status, standard output, standard error)."""
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run([sys.executable, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment,
+                              timeout=seconds, start_new_session=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def job(self, *arguments):
+        return self.python(__file__, "job", str(self.sets["equal"]), *arguments)
+
+
+class CtrlC(Case):
+    def test_each_sample_is_handed_out_once(self):
+        """Whenever it strikes, next() raises KeyboardInterrupt or gives the batch; and iterating goes on behind it."""
+        for mode in MODES:
+            with self.subTest(mode=mode):
+                status, out, err = self.job("interrupted", mode, "1")
+                self.assertEqual(status, 0, err)
+                result = json.loads(out)
+                self.assertEqual(result["wrong"], [])
+                self.assertGreaterEqual(result["interrupts"], N_INTERRUPTS)
+
+    def test_one_ends_the_program(self):
+        for mode in MODES:
+            with self.subTest(mode=mode):
+                status, _, err = self.job("one", mode)
+                self.assertEqual(status, -signal.SIGINT, err)
+                self.assertEqual(err.count("KeyboardInterrupt"), 1, err)
+                self.assertNotIn("ignored", err)
+
+
+class End(Case):
+    def test_in_the_middle_of_an_epoch(self):
+        """No word, no process and no session is left."""
+        for mode in MODES:
+            for how in ("falls off", "exits", "keeps a batch", "in a thread"):
+                if (mode, how) == ("workers", "in a thread"):
+                    continue  # the thread says that its worker processes have ended
+                with self.subTest(mode=mode, how=how):
+                    status, out, err = self.job("ends", mode, how)
+                    self.assertEqual((status, err), (0, ""))
+                    wait_until("the end", lambda: not any(map(alive, map(int, out.split()))))
+        wait_until("the end of the sessions", lambda: not diesel.served.status()["sessions"])
+
+
+class Threads(Case):
+    def test_a_loader_in_each(self):
+        want = collections.Counter(flat(self.loader(num_workers=0, transform=same)))
+        for mode, options in MODES.items():
+            got = {}
+
+            def iterate(number, options=options, got=got):
+                got[number] = collections.Counter(flat(diesel.DataLoader(self.sets["equal"], 16, shuffle=True, seed=number,
+                                                                         **options)))
+
+            threads = [threading.Thread(target=iterate, args=(i,)) for i in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(got, {i: want for i in range(4)}, mode)
+
+    def test_made_in_one_and_iterated_in_another(self):
+        for context in ("fork", "spawn", "forkserver"):
+            loader, got = self.loader(num_workers=1, transform=same, multiprocessing_context=context), []
+            thread = threading.Thread(target=lambda: got.extend(loader))
+            thread.start()
+            thread.join()
+            self.assertEqual(len(got), len(loader), context)
+
+
+class Notebook(Case):
+    """A __main__ that is no file, and cells that run in some thread."""
+
+    CELL = """
+import sys, threading
+import diesel_loader.torch
+def transform(x): return x[:4].clone()
+def cell():
+    loader = diesel_loader.torch.DataLoader({path!r}, 16, transform=transform, num_workers=1, multiprocessing_context={context!r})
+    try:
+        print(sum(len(labels) for _, labels in loader))
+    except Exception as error:
+        print(type(error).__name__, error)
+thread = threading.Thread(target=cell)
+thread.start()
+thread.join()
+"""
+
+    def test_a_main_without_a_file(self):
+        for context in ("fork", "spawn", "forkserver"):
+            with self.subTest(context=context):
+                status, out, err = self.python("-c", self.CELL.format(path=str(self.sets["equal"]), context=context))
+                self.assertEqual(status, 0, err)
+                if context == "fork":
+                    self.assertEqual((out, err), ("300\n", ""))
+                else:  # as with PyTorch, what is defined in a cell cannot be found by another Python
+                    self.assertIn("RuntimeError the process that starts worker processes ", out)
+                    self.assertIn("transform", err)
+
+
+class Copies(Case):
+    def test_two_of_the_package_and_the_library(self):
+        copies = []
+        for name in ("one", "two"):
+            folder = self.folder / name
+            shutil.copytree(ROOT / "client/python/diesel_loader", folder / "diesel_loader", dirs_exist_ok=True)
+            shutil.copy(os.path.join(os.environ["DIESEL_LIB"], "libdiesel.so"), folder / "diesel_loader")
+            copies.append(str(folder))
+        program = f"""
+import os, sys
+del os.environ["DIESEL_LIB"]
+loaders = []
+for folder in {copies!r}:
+    for name in [name for name in sys.modules if name.startswith("diesel_loader")]:
+        del sys.modules[name]
+    sys.path.insert(0, folder)
+    import diesel_loader.torch
+    assert diesel_loader.__file__.startswith(folder)
+    for options in ({{}}, {{"num_workers": 1, "transform": bytes}}):
+        loaders.append(diesel_loader.torch.DataLoader({str(self.sets["equal"])!r}, 16, shuffle=True, seed=1,
+                                                      collate_fn=None if not options else list, **options))
+lengths = [sum(1 for _ in zip(*map(iter, loaders)))]
+print(lengths, len(loaders[0]))
+"""
+        status, out, err = self.python("-c", program)
+        self.assertEqual((status, err), (0, ""))
+        self.assertEqual(out, "[19] 19\n")
+
+
+def job(dataset, what, mode, *more):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    loader = diesel.DataLoader(dataset, 4, shuffle=True, seed=1, **MODES[mode])
+    if what == "interrupted":
+        print(json.dumps(interrupted(loader, random.Random(int(more[0])))))
+    elif what == "one":
+        batches = iter(loader)
+        next(batches)
+        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        while True:
+            for _ in loader:
+                pass
+    elif what == "ends":
+        ends(loader, *more)
+
+
+def interrupted(loader, rng):
+    """Epochs in which interrupts come at random moments: how many came, and the epochs with other samples than all."""
+    want = collections.Counter(flat(loader))
+    armed, over, n, wrong = threading.Event(), threading.Event(), 0, []
+
+    def shoot():
+        while not over.is_set():
+            time.sleep(rng.random() * 0.05)
+            if armed.is_set():
+                os.kill(os.getpid(), signal.SIGINT)
+
+    shooter = threading.Thread(target=shoot)
+    shooter.start()
+    epoch = 0
+    while n < N_INTERRUPTS:
+        epoch += 1
+        got, batches, ended = [], iter(loader), False
+        while not ended:
+            try:
+                if n < N_INTERRUPTS:
+                    armed.set()
+                for batch in batches:
+                    got.append(batch)
+                ended = True
+                disarm(armed)
+            except KeyboardInterrupt:
+                n += 1
+                if n >= N_INTERRUPTS:
+                    armed.clear()
+        disarm(armed)
+        if collections.Counter(flat(got)) != want:
+            wrong.append(epoch)
+    over.set()
+    shooter.join()
+    return {"interrupts": n, "wrong": wrong}
+
+
+def disarm(armed):
+    """And waits for what is on its way."""
+    while True:
+        try:
+            armed.clear()
+            time.sleep(0.01)
+            return
+        except KeyboardInterrupt:
+            pass
+
+
+def ends(loader, how):
+    batches = iter(loader)
+    batch = next(batches)
+    stream = loader._stream
+    if stream._pool:
+        wait_until("a worker", lambda: (stream._pool.collect(0), stream.n_workers)[1])
+        print(stream._pool._process.pid, *[worker.pid for worker in stream._pool._workers.values() if worker.pid], flush=True)
+    if how == "exits":
+        sys.exit()
+    if how == "keeps a batch":
+        sys.kept = batch, batches
+    if how == "in a thread":
+        threading.Thread(target=lambda: [time.sleep(0.01) for _ in batches], daemon=True).start()
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["job"]:
+        job(*sys.argv[2:])
+    else:
+        unittest.main()

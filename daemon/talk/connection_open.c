@@ -118,13 +118,15 @@ static int check_digest(struct open_request *q, const struct cached_dataset *d)
 static void finish(struct open_request *q, struct cached_dataset *d)
 {
 	struct connection *c = q->connection;
+	/* Looked for before the answer: behind it, the client's next request would be taken for this one. */
+	bool untaken = !c->closed && q->stage == OPEN_ASKS && !d && is_untaken(c);
 	int r = 0;
 
 	if (d && (q->result = check_digest(q, d)) < 0)
 		d = NULL;
 	if (!c->closed)
 		r = d ? answer(q, d) : connection_reply_error(c, &q->error, q->result);
-	if (r == 0 && !c->closed && q->stage == OPEN_ASKS && !d && is_untaken(c))
+	if (r == 0 && untaken)
 		r = -ECONNRESET;
 	if (!d && q->error.text[0])
 		log_limited(server_lines_of(c->server, c->uid), LOG_LEVEL_WARNING, "pid %lld: %s",

@@ -39,8 +39,11 @@ static bool frames_are_near(const struct python_layout *layout)
 /* Reads a frame, together with the memory below it, where its callers' frames are. */
 static int frame_read(struct python_stack *stack, uint64_t at, uint8_t *data, size_t size)
 {
-	uint64_t page = at & ~(PAGE_BYTES - 1), begin = page - PAGE_BYTES, end = at + size;
+	uint64_t page = at & ~(PAGE_BYTES - 1), begin = page - PAGE_BYTES, end;
 
+	/* The process goes on meanwhile, and may write what it likes: there may be no such address. */
+	if (__builtin_add_overflow(at, size, &end))
+		return -EFAULT;
 	if (at >= stack->view_begin && end <= stack->view_end) {
 		memcpy(data, stack->view + (at - stack->view_begin), size);
 		return 0;

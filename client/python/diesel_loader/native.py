@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libdiesel through ctypes: the structs and calls of client/diesel.h, nothing more.
+"""libdiesel through ctypes: the structs and calls of client/diesel.h, and memory that goes back to it.
 
 Every call releases the GIL while it runs.
 """
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
+import weakref
 from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_int32, c_int64, c_size_t
 from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
 
@@ -157,3 +159,29 @@ def borrowed_text(function: Any, handle: c_void_p, index: int) -> str:
 def array_at(address: int, count: int, ctype: Any = c_uint8) -> Any:
     """`count` elements of shared memory as a buffer; it owns nothing: keep the lease beside it."""
     return (ctype * count).from_address(address)
+
+
+MANY = 4096  # more than are lent at a time: most are of memory that is gone
+
+
+class _Ref(weakref.ref):  # type: ignore[type-arg]
+    _as_parameter_ = None  # ctypes is called with the reference as its last argument, which nobody looks at
+
+
+_refs: dict[Any, Any] = {}  # (function, address): _Ref; what lies there is lent once at a time
+
+
+def when_gone(thing: Any, give_back: Any, address: Any, *more: Any) -> None:
+    """Then calls give_back, a function of libdiesel, with the address and what more there is.
+
+    Not by __del__: that is a Python function, so Ctrl-C can strike at its first instruction. Python would then report the
+    KeyboardInterrupt as ignored, nothing would have been given back, and the program would go on. A weak reference calls
+    libdiesel with no Python function in between."""
+    if len(_refs) >= MANY:
+        for key in [key for key, ref in list(_refs.items()) if ref() is None]:
+            _refs.pop(key, None)
+    _refs[id(give_back), address] = _Ref(thing, functools.partial(give_back, address, *more))
+
+
+# In a child that was forked, all of that is the parent's to give back.
+os.register_at_fork(after_in_child=_refs.clear)

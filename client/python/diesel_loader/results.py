@@ -14,7 +14,6 @@ import pickle
 import struct
 
 from . import errors, native
-from .giving_back import when_gone
 from .native import byref, lib
 
 HEADER = 64          # DIESEL_RESULT_HEADER
@@ -178,7 +177,7 @@ class _Mapping:
         if result < 0:
             raise errors.from_result(result, f"cannot map {size} bytes of a batch: {os.strerror(-result)}")
         self.address, self.size = address.value, size
-        when_gone(self, lib.diesel_result_unmap, self.address, size)
+        native.when_gone(self, lib.diesel_result_unmap, self.address, size)
 
 
 class _Loan:
@@ -188,7 +187,7 @@ class _Loan:
 
     def __init__(self, mapping):
         self._mapping = mapping
-        when_gone(self, lib.diesel_result_free, mapping.address)
+        native.when_gone(self, lib.diesel_result_free, mapping.address)
 
 
 class Reader:

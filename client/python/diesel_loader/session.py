@@ -10,7 +10,6 @@ import time
 import weakref
 
 from . import errors, native
-from .giving_back import when_gone
 from .native import byref, lib
 
 MAX_REVIVED = 5   # daemons that end before they have a batch ready
@@ -32,7 +31,7 @@ class Lease:
 
     def __init__(self, batch):
         self.batch, self._address = batch, batch.lease
-        when_gone(self, lib.diesel_batch_release, batch.lease)
+        native.when_gone(self, lib.diesel_batch_release, batch.lease)
 
     places = None  # it is one slot
 

@@ -8,6 +8,7 @@ import subprocess
 import time
 
 from dieseld_support import BIN, Case, Daemon, SCRATCH, dataset, finish_probe, main, probe, start_probe
+from hostile import MAGIC, VERSION
 
 
 class Clients(Case):
@@ -58,7 +59,7 @@ class Clients(Case):
                 s.send(message)
                 if message:
                     self.assertEqual(s.recv(1000), b"")
-        hello = b"".join(v.to_bytes(4, "little") for v in (1, 24, 0x4c534944, 3, 0, 0))
+        hello = b"".join(v.to_bytes(4, "little") for v in (1, 24, MAGIC, VERSION, 0, 0))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
             s.connect(daemon.socket)
             s.send(hello)
@@ -76,8 +77,8 @@ class Clients(Case):
         daemon = self.daemon()
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
             s.connect(daemon.socket)
-            s.send(b"".join(v.to_bytes(4, "little") for v in (1, 24, 0x4c534944, 99, 0, 0)))
-            self.assertIn(b"protocol 3 and the client 99", s.recv(1000))
+            s.send(b"".join(v.to_bytes(4, "little") for v in (1, 24, MAGIC, 99, 0, 0)))
+            self.assertIn(f"protocol {VERSION} and the client 99".encode(), s.recv(1000))
 
 
 class Restart(Case):

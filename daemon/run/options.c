@@ -16,8 +16,8 @@
 #include "pool.h"
 #include "quota.h"
 
-#define MAX_IDLE_S      (366 * 24 * 3600)
-#define MIN_CACHE_BYTES (16ull << 20) /* a few of the smallest chunks */
+#define MAX_IDLE_S      INT64_C(31622400) /* 366 days */
+#define MIN_CACHE_BYTES (16ull << 20)     /* a few of the smallest chunks */
 
 const char options_help[] =
     "usage: dieseld [OPTION ...]\n"

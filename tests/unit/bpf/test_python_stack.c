@@ -131,11 +131,8 @@ static void test_a_frame_may_point_anywhere(void **state)
 					   (UINT64_C(1) << 47) - i};
 
 		for (size_t k = 0; k < sizeof(places) / sizeof(places[0]); k++) {
-			ssize_t n;
-
 			write_u64(pid, previous, places[k]);
-			n = python_stack_walk(stack, codes);
-			assert_true(n < 0 || n <= PYTHON_STACK_FRAMES_MAX);
+			assert_true(python_stack_walk(stack, codes) <= PYTHON_STACK_FRAMES_MAX);
 		}
 	}
 	write_u64(pid, previous, was);

@@ -21,7 +21,6 @@ names them (SCM_RIGHTS).
 """
 import array
 import contextlib
-import enum
 import os
 import socket
 import struct
@@ -34,9 +33,12 @@ GATHERED = 0xffffffff  # not in one slot: PLACES said where
 MAX_FDS = 64  # a message; the kernel's limit is 253
 _MAX_MORE = socket.CMSG_LEN(MAX_FDS * array.array("i").itemsize)
 _MAX_BYTES = FORMAT.size + max(MAX_FDS * SEGMENT.size, MAX_PLACES * PLACE.size)
+# Plain integers, as those of Kind and Flag: an enumeration's operators take some microseconds a message.
+_WAIT = int(socket.MSG_CMSG_CLOEXEC)
+_NO_WAIT = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
 
 
-class Kind(enum.IntEnum):
+class Kind:
     MEMORY = 1
     SEGMENTS = 2
     TASK = 3
@@ -51,7 +53,7 @@ class Kind(enum.IntEnum):
     PLACES = 12
 
 
-class Flag(enum.IntFlag):
+class Flag:
     """Of a RESULT."""
     NEW = 1      # the buffer is new: its descriptor comes along
     FAILED = 2   # the result is a Failure
@@ -75,9 +77,8 @@ def send(end, kind, *numbers, small=0, fds=(), table=b""):
 
 def receive(end, block=True):
     """Returns (kind, small, eight numbers, table, descriptors), or None when nothing is there; EOFError at the end."""
-    flags = socket.MSG_CMSG_CLOEXEC | (0 if block else socket.MSG_DONTWAIT)
     try:
-        data, more, _, _ = end.recvmsg(_MAX_BYTES, _MAX_MORE, flags)  # socket.recv_fds() ignores flags
+        data, more, _, _ = end.recvmsg(_MAX_BYTES, _MAX_MORE, _WAIT if block else _NO_WAIT)  # socket.recv_fds() ignores flags
     except BlockingIOError:
         return None
     except ConnectionResetError:

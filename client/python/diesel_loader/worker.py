@@ -17,6 +17,8 @@ from .native import byref, lib
 MAX_KEPT = 2            # batches that the user's code may keep; then it gets copies
 MEMORY_EVERY_S = 10     # how often a worker reads how much memory it has
 PR_SET_PDEATHSIG = 1
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of mallopt()
+MALLOC_KEEPS = 1 << 30  # freed bytes at the end of the heap
 
 Task = collections.namedtuple("Task", "sequence generation slot n_items epoch index places", defaults=(None,))
 
@@ -157,7 +159,7 @@ class Worker:
         if task.generation < self._generation:
             messages.send(self._end, Kind.RESULT, task.sequence, small=Flag.SKIPPED)
             return
-        cpu, wall, flags = time.process_time_ns(), time.perf_counter_ns(), Flag(0)
+        cpu, wall, flags = time.process_time_ns(), time.perf_counter_ns(), 0
         result, lease = self._work(task)
         cpu_done, wall_done = time.process_time_ns(), time.perf_counter_ns()
         if isinstance(result, results.Failure):
@@ -236,6 +238,20 @@ def _failure(error, where):
     return results.Failure(cls, text)
 
 
+def _keep_freed_memory():
+    """Lets glibc's malloc use a freed array's pages again. Arrays above 32 MiB would go back to the kernel at each free, smaller ones
+    often, and each batch would have all of its pages made anew. What is kept is at most what was once used at the same time.
+    Another malloc, and what the user says of this one in the environment, stay as they are."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    tunables = os.environ.get("GLIBC_TUNABLES", "")
+    ours = not any(f"MALLOC_{name.upper()}_" in os.environ or f"glibc.malloc.{name}=" in tunables
+                   for name in ("mmap_threshold", "mmap_max", "trim_threshold", "top_pad"))
+    if mallopt and ours:
+        mallopt(M_TRIM_THRESHOLD, MALLOC_KEEPS)
+        if not mallopt(M_MMAP_THRESHOLD, MALLOC_KEEPS):  # old versions refuse more than 32 MiB
+            mallopt(M_MMAP_MAX, 0)
+
+
 def main(number, end, setup, parent):
     """Runs in a fresh fork of the nursery; never returns."""
     status = 1
@@ -243,6 +259,7 @@ def main(number, end, setup, parent):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
+        _keep_freed_memory()
         Worker(number, end, setup).run()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         status = 0

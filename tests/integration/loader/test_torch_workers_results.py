@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a worker hands over: results of any kind and size."""
+import ctypes
 import gc
+import os
+import resource
+import statistics
 import unittest
 import weakref
+from unittest import mock
 
 # First: it says where the others are, and skips where they are not.
 from workers_support import WorkersCase, same
@@ -26,11 +31,40 @@ class ResultTest(WorkersCase):
         for _ in range(2):
             self.assertTrue(all(map(torch.equal, loader, plain)))
 
-
     def test_a_worker_keeps_no_result(self):
         held = [int(counts[0]) for counts, _ in self.loader(collate_fn=count_held, num_workers=1)]
         self.assertGreater(len(held), 10)
         self.assertEqual(set(held), {0})
+
+    @unittest.skipIf("DIESEL_ASAN_PRELOAD" in os.environ, "malloc is AddressSanitizer's")
+    def test_memory_of_a_result_is_used_again(self):
+        self.assertLess(self.pages_of_a_result(), BYTES // PAGE // 10)
+
+    @unittest.skipIf("DIESEL_ASAN_PRELOAD" in os.environ, "malloc is AddressSanitizer's")
+    def test_memory_is_as_the_user_says(self):
+        for said in ({"MALLOC_TOP_PAD_": "131072"}, {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=131072"}):
+            with self.subTest(said), mock.patch.dict(os.environ, said):
+                self.assertGreater(self.pages_of_a_result(), BYTES // PAGE // 2)
+
+    def pages_of_a_result(self):
+        """How many pages the kernel makes for one of many, usually."""
+        loader = self.loader(collate_fn=count_pages, worker_init_fn=small_pages, num_workers=1)
+        return statistics.median(int(pages) for pages, _ in loader)
+
+
+BYTES, PAGE = 33 << 20, os.sysconf("SC_PAGE_SIZE")  # malloc() maps what is larger than 32 MiB, if left to itself
+PR_SET_THP_DISABLE = 41
+
+
+def small_pages(_):
+    """So that the kernel makes one page at a time."""
+    ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
+
+
+def count_pages(_):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    numpy.full(BYTES, 1, dtype=numpy.uint8)
+    return torch.tensor(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before), 0
 
 
 _results = []

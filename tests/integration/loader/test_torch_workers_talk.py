@@ -72,7 +72,7 @@ class WorkerTest(unittest.TestCase):
         while (message := messages.receive(self.trainer, block=False)) is not None:
             kind, small, _, _, fds = message
             messages.close_all(fds)
-            found.append((Kind(kind), Flag(small) & Flag.KEPT) if kind == Kind.RESULT else Kind(kind))
+            found.append((kind, small & Flag.KEPT) if kind == Kind.RESULT else kind)
         return found
 
     def do(self, sequence):

@@ -5,8 +5,10 @@ arena (jobs/handoff.py says what each does). Each run is a process of its own; t
 Needs a Python that has torch and spdl from PyPI: DIESEL_STOCK_PYTHON names one.
 
 Also how long next() takes where a batch is ready: samples of 64 bytes, batches of 8."""
+import contextlib
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -40,12 +42,21 @@ print(times[len(times) // 2] / 1000)
 
 
 def run(argv):
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:  # no pipes: processes are left behind
-        done = subprocess.run(argv, stdout=out, stderr=error, check=False, timeout=300)
+    # No pipes: a run that fails may leave processes behind that hold them.
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
+        process = subprocess.Popen(argv, stdout=out, stderr=error, start_new_session=True)
+        try:
+            status = process.wait(300)
+        except subprocess.TimeoutExpired:
+            status = "no end within 300 s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # none is left
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
         out.seek(0)
         error.seek(0)
-        if done.returncode:
-            sys.exit(f"{' '.join(map(str, argv[:3]))}: {(error.read().strip().splitlines() or ['?'])[-1]}")
+        if status:
+            sys.exit(f"{' '.join(map(str, argv[:3]))}: {status}: {(error.read().strip().splitlines() or ['?'])[-1]}")
         return json.loads(out.read().strip().splitlines()[-1])
 
 
@@ -73,6 +84,7 @@ def main():
         figures[f"{way}_cpu_s"] = support.median(r["trainer_cpu_s"] for r in mine)
         print(f"{way:10} {figures[f'{way}_mb_per_s']:7.0f} MB/s, trainer's CPU {figures[f'{way}_cpu_s']:5.2f} s", flush=True)
     figures["next_us"] = support.median(r["next_us"] for r in raw if r["way"] == "ready")
+    figures |= {name: raw[0][name] for name in ("torch", "spdl")}
     support.result_write("handoff", raw, **{name.replace("-", "_"): value for name, value in figures.items()})
 
 

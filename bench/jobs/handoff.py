@@ -5,9 +5,9 @@ Each array is made in the worker by the same call, so that its pages are written
 the trainer. Ways: diesel (a transform in a worker of diesel_loader), torch (a worker of PyTorch's DataLoader: its queue,
 and a file in /dev/shm for each tensor), spdl (iterate_in_subprocess with a pool of shared-memory segments), spdl-queue (the
 same without one)."""
+import importlib.metadata
 import json
 import multiprocessing
-import os
 import resource
 import sys
 import time
@@ -79,16 +79,16 @@ WAYS = {"diesel": diesel, "torch": pytorch, "spdl": spdl, "spdl-queue": spdl_que
 
 
 def epoch(loader, n):
-    seen = 0
+    seen = []
     cpu, own, start = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.perf_counter()
     for data in loader:
         pages = data[::PAGE]
         if int(pages.max()) != int(pages.min()):
             raise SystemExit("an array is not one number")
-        seen += int(pages[0])
-    if seen != sum(i % 251 for i in range(n)):
-        raise SystemExit(f"{seen}: not the arrays that were made")
+        seen.append(int(pages[0]))
     seconds = time.perf_counter() - start
+    if sorted(seen) != sorted(i % 251 for i in range(n)):
+        raise SystemExit(f"not the arrays that were made, but {seen}")
     return {"mb_per_s": n * BYTES / 1e6 / seconds, "trainer_cpu_s": time.process_time() - cpu, "seconds": seconds,
             "faults": resource.getrusage(resource.RUSAGE_SELF).ru_minflt - own}
 
@@ -98,8 +98,9 @@ def main():
     way, dataset, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
     loader = WAYS[way](dataset, n)
     epoch(loader, n)  # processes and memory are made
-    print(json.dumps(epoch(loader, n)), flush=True)
-    os._exit(0)  # some leave a process behind that they wait for
+    versions = {name: importlib.metadata.version(name) for name in ("torch", "spdl")}
+    print(json.dumps({**epoch(loader, n), **versions}), flush=True)
+    del loader  # so that its processes end, and memory that has names goes; SPDL's do not at the end of the process
 
 
 if __name__ == "__main__":

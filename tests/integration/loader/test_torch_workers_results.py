@@ -5,6 +5,7 @@ import gc
 import os
 import resource
 import statistics
+import types
 import unittest
 import weakref
 from unittest import mock
@@ -13,6 +14,8 @@ from unittest import mock
 from workers_support import WorkersCase, same
 import numpy
 import torch
+
+from diesel_loader import worker
 
 
 class ResultTest(WorkersCase):
@@ -50,6 +53,20 @@ class ResultTest(WorkersCase):
         """How many pages the kernel makes for one of many, usually."""
         loader = self.loader(collate_fn=count_pages, worker_init_fn=small_pages, num_workers=1)
         return statistics.median(int(pages) for pages, _ in loader)
+
+
+class MallocTest(unittest.TestCase):
+    """The allocators that are not here, simulated."""
+
+    def test_an_old_glibc_that_refuses_a_threshold_above_32_mib(self):
+        library = types.SimpleNamespace(mallopt=mock.Mock(side_effect=lambda option, _: option != worker.M_MMAP_THRESHOLD))
+        with mock.patch.dict(os.environ, clear=True), mock.patch.object(ctypes, "CDLL", return_value=library):
+            worker._keep_freed_memory()
+        library.mallopt.assert_called_with(worker.M_MMAP_MAX, 0)
+
+    def test_a_library_without_mallopt(self):
+        with mock.patch.dict(os.environ, clear=True), mock.patch.object(ctypes, "CDLL", return_value=object()):
+            worker._keep_freed_memory()
 
 
 BYTES, PAGE = 33 << 20, os.sysconf("SC_PAGE_SIZE")  # malloc() maps what is larger than 32 MiB, if left to itself

@@ -2,6 +2,7 @@
 #include "client/admin.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include "client/transport.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
+#include "own_daemon.h"
 
 #define TEXT_MAX_BYTES (64u << 20)
 
@@ -54,6 +56,27 @@ static int ask(struct admin *c, union wire_message *request, char **ret_json, st
 	return r;
 }
 
+/* The node's daemon or, where it does not let us in, the user's own. */
+static int connect_to_one(struct transport *transport, struct error *err)
+{
+	struct error own = ERROR_INIT;
+	int r = transport_connect(DIESEL_DEFAULT_SOCKET, transport, err);
+
+	if (r != -ECONNREFUSED && r != -EACCES)
+		return r;
+	if (own_daemon_connect(transport, &own) == 0) {
+		if (err)
+			*err = ERROR_INIT;
+		return 0;
+	}
+	if (err) {
+		size_t used = strlen(err->text);
+
+		snprintf(err->text + used, sizeof(err->text) - used, "; nor one of your own: %s", own.text);
+	}
+	return r;
+}
+
 int admin_open(const char *socket, struct admin **ret, struct error *err)
 {
 	const char *path = socket && *socket ? socket : getenv("DIESEL_SOCKET");
@@ -63,7 +86,7 @@ int admin_open(const char *socket, struct admin **ret, struct error *err)
 	if (!c)
 		return error_errno(err, -ENOMEM, "cannot ask dieseld");
 	c->transport = (struct transport)TRANSPORT_INIT;
-	r = transport_connect(path && *path ? path : DIESEL_DEFAULT_SOCKET, &c->transport, err);
+	r = path && *path ? transport_connect(path, &c->transport, err) : connect_to_one(&c->transport, err);
 	if (r == 0)
 		r = transport_hello(&c->transport, err);
 	if (r < 0) {

@@ -25,29 +25,42 @@ void wire_fds_close(struct wire_fds *fds)
 	fds->n = 0;
 }
 
-int transport_connect(const char *path, struct transport *ret, struct error *err)
+int transport_reach(const char *path, struct transport *ret)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	struct timeval timeout = {.tv_sec = REPLY_TIMEOUT_S};
 	_cleanup_(closep) int fd = -EBADF;
 
 	if (strlen(path) >= sizeof(address.sun_path))
-		return error_set(err, -ENAMETOOLONG, "socket path is longer than %zu bytes: %s",
-				 sizeof(address.sun_path) - 1, path);
+		return -ENAMETOOLONG;
 	memcpy(address.sun_path, path, strlen(path) + 1);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return error_errno(err, -errno, "cannot make a socket");
-	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
-		if (errno == EACCES || errno == EPERM)
-			return error_errno(err, -EACCES, "may not connect to dieseld at %s", path);
-		return error_set(err, -ECONNREFUSED,
-				 "no dieseld at %s (%s): start it, or set DIESEL_SOCKET to where it listens",
-				 path, strerror(errno));
-	}
+	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		return -errno;
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
 	*ret = (struct transport){.fd = steal_fd(&fd)};
 	return 0;
+}
+
+int transport_connect(const char *path, struct transport *ret, struct error *err)
+{
+	int r = transport_reach(path, ret);
+
+	switch (r) {
+	case 0: return 0;
+	case -ENAMETOOLONG:
+		return error_set(err, r, "socket path is longer than %zu bytes: %s",
+				 sizeof((struct sockaddr_un){0}.sun_path) - 1, path);
+	case -EMFILE:
+	case -ENFILE:
+	case -ENOMEM: return error_errno(err, r, "cannot make a socket");
+	case -EACCES:
+	case -EPERM: return error_errno(err, -EACCES, "may not connect to dieseld at %s", path);
+	default:
+		return error_set(err, -ECONNREFUSED,
+				 "no dieseld at %s (%s): start it, or set DIESEL_SOCKET to where it listens",
+				 path, strerror(-r));
+	}
 }
 
 void transport_close(struct transport *t)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/diesel.h"
 #include "lib/text.h"
 #include "lib/units.h"
 
@@ -19,6 +20,14 @@ json_t *ctl_parse(const struct ctl_verb *verb, const char *text, const char *sch
 	json_decref(root);
 	ctl_warn(verb, "dieseld's answer has an unexpected form: is it another version?");
 	return NULL;
+}
+
+void ctl_print_where(const json_t *root)
+{
+	char socket[200];
+
+	if (*ctl_string(root, "socket", socket) && strcmp(socket, DIESEL_DEFAULT_SOCKET) != 0)
+		printf("dieseld at %s\n", socket);
 }
 
 uint64_t ctl_number(const json_t *object, const char *key)

@@ -20,11 +20,14 @@ struct ctl_daemon_options {
 	{"json", no_argument, NULL, 'J'}, {"socket", required_argument, NULL, 's'}, CTL_OPTION_HELP
 #define CTL_DAEMON_HELP                                                                                      \
 	"      --json         all it tells, as a JSON object\n"                                              \
-	"  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else its usual place)\n"
+	"  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else the node's, else your own)\n"
 
 /* Parses the text as a JSON object of this schema; the caller gives it back with json_decref(). NULL: it is
  * not one, and a message has said so. */
 json_t *ctl_parse(const struct ctl_verb *verb, const char *text, const char *schema);
+
+/* A line that says whose answer it is, where that is not the node's daemon. */
+void ctl_print_where(const json_t *root);
 
 uint64_t ctl_number(const json_t *object, const char *key);
 /* NAN if it is null or missing. */

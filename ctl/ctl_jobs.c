@@ -80,6 +80,7 @@ static int print_jobs(const struct ctl_verb *verb, const char *text)
 
 	if (!root)
 		return CTL_FAILED;
+	ctl_print_where(root);
 	print_tune(json_object_get(root, "tune"));
 	if (json_array_size(jobs) == 0)
 		puts("no jobs");

@@ -167,6 +167,7 @@ static int print_result(const struct ctl_verb *verb, const char *text)
 
 	if (!root)
 		return CTL_FAILED;
+	ctl_print_where(root);
 	printf("tuning: %s\nlimits: ", ctl_string(tune, "mode", mode));
 	json_object_foreach(json_object_get(tune, "limits"), name, limit)
 	{

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl status: what the node's daemon is doing. */
-#include "ctl.h"
+/* dieselctl status: what the daemon is doing. */
+#include "ctl_daemon.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -154,8 +154,7 @@ static int print_text(const struct ctl_verb *verb, const char *status)
 
 static int run(const struct ctl_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {
-	    {"json", no_argument, NULL, 'J'}, {"socket", required_argument, NULL, 's'}, CTL_OPTION_HELP, {0}};
+	static const struct option long_options[] = {CTL_DAEMON_OPTIONS, {0}};
 	_cleanup_(freep) char *status = NULL;
 	const char *socket = NULL;
 	struct error err = ERROR_INIT;
@@ -183,8 +182,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 const struct ctl_verb ctl_status = {
     .name = "status",
     .arguments = "[--json] [--socket PATH]",
-    .summary = "Tell what the node's dieseld is doing",
-    .help = "      --json         all it tells, as a JSON object\n"
-	    "  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else its usual place)\n",
+    .summary = "Tell what dieseld is doing",
+    .help = CTL_DAEMON_HELP,
     .run = run,
 };

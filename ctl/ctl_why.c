@@ -124,6 +124,7 @@ static int print_why(const struct ctl_verb *verb, const char *text, uint64_t id)
 
 	if (!root)
 		return CTL_FAILED;
+	ctl_print_where(root);
 	if (strcmp(ctl_string(json_object_get(root, "tune"), "mode", mode), "on") != 0)
 		printf("tuning is %s\n", mode);
 	for (size_t i = 0; i < json_array_size(json_object_get(root, "jobs")); i++) {

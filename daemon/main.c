@@ -135,6 +135,7 @@ static int tune_and_serve(struct daemon *daemon)
 	const struct options *o = daemon->options;
 	const struct control_options control = {.settings = o->settings,
 						.knobs = o->serve.knobs,
+						.socket = o->socket_path,
 						.history = strcmp(o->history, "off") ? o->history : NULL,
 						.history_max_bytes = o->history_max_bytes};
 	int r;

@@ -23,6 +23,7 @@ foreach(subject access opening)
   diesel_script_test(integration hostile_${subject}
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_hostile_${subject}.py)
 endforeach()
+diesel_script_test(integration own_daemon /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_own_daemon.py)
 diesel_script_test(integration sensing /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_sensing.py)
 diesel_clock_tests(integration.sensing integration.dieseld_idle)
 diesel_long_tests(integration.dieseld_knobs integration.dieseld_lifecycle)

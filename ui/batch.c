@@ -14,6 +14,7 @@
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/error.h"
+#include "lib/text.h"
 #include "model.h"
 #include "options.h"
 #include "reel.h"
@@ -100,13 +101,15 @@ static int columns_of_output(void)
 static int print_table(struct model *model, int cols, struct error *err)
 {
 	struct screen *screen = screen_new((int)model->sample->n_jobs + 2, cols, model->charset);
-	char time[FORMAT_BYTES], lost[FORMAT_BYTES];
+	const char *place = view_daemon_place(&model->sample->daemon);
+	char time[FORMAT_BYTES], lost[FORMAT_BYTES], text[sizeof(model->sample->daemon.socket)];
 
 	if (!screen)
 		return error_set(err, -ENOMEM, "no memory for the output");
-	printf("diesel-top %s  %s  %s  LOST %s%s\n", format_time(time, model->sample->time_s),
+	printf("diesel-top %s  %s  %s  LOST %s%s%s%s\n", format_time(time, model->sample->time_s),
 	       model->sample->host.name, model->sample->self.source,
-	       format_count(lost, model->sample->self.n_lost), model->is_replay ? "  REPLAY" : "");
+	       format_count(lost, model->sample->self.n_lost), model->is_replay ? "  REPLAY" : "",
+	       *place ? "  dieseld at " : "", text_line(text, sizeof(text), place));
 	model->cursor[VIEW_JOBS] = 0;
 	view_table(model, screen, 0, screen->rows, "no training job");
 	for (int y = 0; y < screen->rows; y++) {

@@ -96,6 +96,7 @@ int control_new(const struct control_options *o, struct control **ret)
 	}
 	c->settings = o->settings;
 	c->knobs = o->knobs;
+	snprintf(c->socket, sizeof(c->socket), "%s", o->socket ? o->socket : "");
 	c->config = tuner_config_default();
 	c->node = stall_node_unknown();
 	if (o->history)

@@ -26,6 +26,7 @@ struct serving;
 struct control_options {
 	struct settings settings;   /* as configured; nothing is set yet */
 	struct serving_knobs knobs; /* the values without tuning */
+	const char *socket;         /* where the daemon listens, for the answers */
 	const char *history;        /* a file, or NULL: in memory only */
 	uint64_t history_max_bytes;
 };

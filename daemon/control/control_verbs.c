@@ -22,8 +22,8 @@ static char *dump(json_t *root)
 
 char *control_jobs(struct control *c, const struct control_viewer *viewer)
 {
-	return dump(json_pack("{s:s, s:o, s:o}", "schema", "diesel.jobs/1", "tune", control_tune_json(c),
-			      "jobs", control_jobs_json(c, viewer)));
+	return dump(json_pack("{s:s, s:s, s:o, s:o}", "schema", "diesel.jobs/1", "socket", c->socket, "tune",
+			      control_tune_json(c), "jobs", control_jobs_json(c, viewer)));
 }
 
 static bool may_see(const struct control_viewer *viewer, uint32_t uid)
@@ -58,8 +58,8 @@ int control_why(struct control *c, const struct control_viewer *viewer, const st
 		json_decref(decisions);
 		return no_job(m->job, err);
 	}
-	text = dump(json_pack("{s:s, s:I, s:o, s:o, s:o}", "schema", "diesel.why/1", "job",
-			      (json_int_t)m->job, "tune", control_tune_json(c), "jobs",
+	text = dump(json_pack("{s:s, s:s, s:I, s:o, s:o, s:o}", "schema", "diesel.why/1", "socket", c->socket,
+			      "job", (json_int_t)m->job, "tune", control_tune_json(c), "jobs",
 			      control_jobs_json(c, viewer), "decisions", decisions));
 	if (!text)
 		return error_errno(err, -ENOMEM, "cannot make the answer");
@@ -130,8 +130,8 @@ int control_set(struct control *c, const struct control_viewer *viewer, const st
 	control_apply_limits(c);
 	control_save_settings(c);
 	log_settings(viewer, m);
-	text = dump(json_pack("{s:s, s:o, s:o}", "schema", "diesel.set/1", "tune", control_tune_json(c),
-			      "jobs", control_jobs_json(c, viewer)));
+	text = dump(json_pack("{s:s, s:s, s:o, s:o}", "schema", "diesel.set/1", "socket", c->socket, "tune",
+			      control_tune_json(c), "jobs", control_jobs_json(c, viewer)));
 	if (!text)
 		return error_errno(err, -ENOMEM, "cannot make the answer");
 	*ret_text = text;

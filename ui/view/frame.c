@@ -57,11 +57,12 @@ static void draw_title(const struct model *model, struct screen *screen)
 static void draw_daemon_word(const struct daemon_sample *d, bool brief, char *text, size_t size)
 {
 	char used[FORMAT_BYTES], budget[FORMAT_BYTES];
+	const char *place = view_daemon_place(d);
 
 	if (!strcmp(d->state, "up"))
-		snprintf(text, size, "dieseld%s%.20s%s %s/%s", brief ? "" : " ", brief ? "" : d->version,
+		snprintf(text, size, "dieseld%s%.20s%s %s/%s%s%s", brief ? "" : " ", brief ? "" : d->version,
 			 brief ? "" : " cache", format_bytes(used, d->cache_used_bytes),
-			 format_bytes(budget, d->cache_budget_bytes));
+			 format_bytes(budget, d->cache_budget_bytes), *place ? " at " : "", place);
 	else
 		snprintf(text, size, "%s", !strcmp(d->state, "away") ? "dieseld went away" : "no dieseld");
 }
@@ -71,7 +72,7 @@ static void draw_host(const struct model *model, struct screen *screen)
 	const struct host_sample *h = &model->sample->host;
 	char busy[FORMAT_BYTES], cpus[FORMAT_BYTES], load[FORMAT_BYTES], used[FORMAT_BYTES],
 	    all[FORMAT_BYTES];
-	char psi[3][FORMAT_BYTES], daemon[100];
+	char psi[3][FORMAT_BYTES], daemon[100 + sizeof(model->sample->daemon.socket)];
 
 	draw_daemon_word(&model->sample->daemon, screen->cols < 100, daemon, sizeof(daemon));
 	screen_print(screen, 1, 0, screen->cols, STYLE_NORMAL,

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/diesel.h"
 #include "columns.h"
 #include "format.h"
 
@@ -59,6 +60,11 @@ void view_gpu(struct model *model, struct screen *screen, int y, int rows)
 	if (rows > 6 && !gpu_waits_known(s) && s->n_jobs)
 		screen_text(screen, y + rows - 1, 0, screen->cols, STYLE_DIM,
 			    "what a job waits for its GPU takes BPF, and a job that opened libcuda.so.1");
+}
+
+const char *view_daemon_place(const struct daemon_sample *d)
+{
+	return strcmp(d->state, "up") != 0 || !strcmp(d->socket, DIESEL_DEFAULT_SOCKET) ? "" : d->socket;
 }
 
 static int draw_daemon(const struct daemon_sample *d, struct screen *screen, int y)

@@ -19,6 +19,9 @@ void view_detail(struct model *model, struct screen *screen, int y, int rows);
 /* Draws the table of the model's view, or message if it has no rows. */
 void view_table(struct model *model, struct screen *screen, int y, int rows, const char *message);
 
+/* The socket of a daemon that serves and is not the node's, else "". */
+const char *view_daemon_place(const struct daemon_sample *d);
+
 /* Draws a list without a cursor. */
 void view_list(struct screen *screen, int y, int rows, const struct columns *columns, const void *items,
 	       size_t n);

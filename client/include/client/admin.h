@@ -18,7 +18,8 @@
 
 struct admin;
 
-/* socket NULL or "": the environment variable DIESEL_SOCKET, else the usual place. */
+/* socket NULL or "": the environment variable DIESEL_SOCKET, else the node's daemon or, where that one does
+ * not let us in, the user's own, if it runs. */
 int admin_open(const char *socket, struct admin **ret, struct error *err);
 void admin_close(struct admin *c);
 

@@ -257,7 +257,10 @@ const char *diesel_session_notice(struct diesel_session *session);
 /* Gives a batch back; NULL is fine. */
 void diesel_batch_release(void *lease);
 
-/* What the daemon at socket (NULL: as for diesel_dataset_open) is doing, as JSON; free() it. */
+/*
+ * What the daemon at socket is doing, as JSON; free() it. NULL: $DIESEL_SOCKET, else the node's or, where
+ * that one does not let us in, the user's own that diesel_loader started.
+ */
 int diesel_status(const char *socket, char **ret_json, char *error, size_t error_size);
 
 /* Recordings hold these numbers (enum mark_kind of bpf/event.h): they are never renumbered. */

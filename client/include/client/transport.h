@@ -36,7 +36,10 @@ struct transport {
 		.fd = -1                                                                                     \
 	}
 
-/* -ECONNREFUSED: nobody listens at path, whatever the reason; the text says what to do. */
+/* Connects, or returns what the kernel says against it. */
+int transport_reach(const char *path, struct transport *ret);
+/* -EACCES: it is closed to this user. -ECONNREFUSED: nobody listens at path, whatever the reason; the text
+ * says what to do. */
 int transport_connect(const char *path, struct transport *ret, struct error *err);
 void transport_close(struct transport *t);
 

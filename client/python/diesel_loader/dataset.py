@@ -345,17 +345,6 @@ class Dataset:
 def status(socket: str | None = None) -> dict[str, Any]:
     """What the daemon is doing, as a dict: knobs, cache, datasets, sessions (docs/protocol.md). Without a socket: the node's
     daemon or, where none is to be reached, the user's own, if it runs."""
-    try:
-        return _status(socket)
-    except (ConnectionRefusedError, PermissionError):
-        from . import on_demand
-        own = None if socket or os.environ.get("DIESEL_SOCKET") else on_demand.running()
-        if not own:
-            raise
-        return _status(own)
-
-
-def _status(socket: str | None) -> dict[str, Any]:
     answer, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
     result = lib.diesel_status(os.fsencode(socket) if socket else None, byref(answer), text, len(text))
     if result < 0:

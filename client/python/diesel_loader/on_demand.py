@@ -100,16 +100,6 @@ def ensure(at: str | None = None) -> tuple[str, bool]:
     raise _refused(f"{place}: {'; '.join(problems)}")
 
 
-def running() -> str | None:
-    """The socket of the user's own daemon, if it runs."""
-    for folder in _folders():
-        with contextlib.suppress(_Unusable), _named(folder):
-            path = _socket_in(_check_private(folder))
-            if _answers(path):
-                return path
-    return None
-
-
 def _refused(text: str) -> OSError:
     return OSError(errno.ECONNREFUSED, text)
 

@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest
@@ -19,97 +18,16 @@ from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests/integration/dieseld"))
-from dieseld_support import BIN, SCRATCH, make_source, pack, require  # noqa: E402
+from dieseld_support import make_source, pack, require  # noqa: E402
 from hostile import ALICE, CLONE_NEWNS, MALLORY, Other, files_of, process_stat, run_as, wait_until  # noqa: E402
+from on_demand_support import (DIESELD, N, OnDemand, alive, daemons_in, mallory, needs_root, opened,  # noqa: E402
+                               pid_of_daemon, private)
 
 import diesel_loader  # noqa: E402
 from diesel_loader import on_demand  # noqa: E402
 from diesel_loader.session import Session  # noqa: E402
 
-DIESELD = os.path.abspath(os.path.join(BIN, "dieseld"))
-N, BATCH = 400, 4
-IS_ROOT = os.geteuid() == 0
-needs_root = unittest.skipUnless(IS_ROOT, "plays several users, which takes root")
-
-
-def pid_of_daemon(dataset):
-    return diesel_loader.status(dataset.socket)["pid"]
-
-
-def opened(path):
-    """(pid of the daemon, its socket) for a process that opens the dataset."""
-    dataset = diesel_loader.Dataset(path)
-    return pid_of_daemon(dataset), dataset.socket
-
-
-def alive(pid):
-    state = process_stat(pid)
-    return state is not None and state[1] != "Z"
-
-
-def daemons_in(folder):
-    """Main processes of the daemons with a socket in this folder."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            command = pathlib.Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
-            state = process_stat(int(pid))
-            if (any(os.fsencode(folder) + b"/" in word for word in command) and b"--exit-when-idle" in command
-                    and state[0] == "dieseld" and state[1] != "Z"):
-                found.append(int(pid))
-    return found
-
-
-def private(folder, uid):
-    """A folder that only this user can enter."""
-    os.mkdir(folder, 0o700)
-    os.chown(folder, uid, uid)
-    return folder
-
-
-class OnDemand(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.dataset = pack(make_source(cls.__name__, N, lambda rng: 1000), f"{cls.__name__}.diesel")
-
-    def setUp(self):
-        self.top = tempfile.mkdtemp(prefix="od", dir=SCRATCH)
-        os.chmod(self.top, 0o755)
-        self.runtime = private(os.path.join(self.top, "r"), os.geteuid())
-        self.folder = os.path.join(self.runtime, "diesel")
-        self.enterContext(mock.patch.dict(os.environ, XDG_RUNTIME_DIR=self.runtime, DIESEL_DAEMON=DIESELD))
-        os.environ.pop("DIESEL_SOCKET", None)
-        self.options("--cache 64M")
-        self.addCleanup(self.end_daemons)
-
-    def options(self, text):
-        os.environ["DIESEL_DAEMON_OPTIONS"] = text
-
-    def end_daemons(self):
-        for pid in daemons_in(self.top):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-        wait_until("the end of the daemons", lambda: not daemons_in(self.top))
-
-    def wrapper(self, *lines):
-        """A program like dieseld that does something else first, where it is not asked for its version."""
-        path = os.path.join(self.top, "wrapped")
-        with open(path, "w", encoding="ascii") as file:
-            print("#!/bin/sh", f'[ "$1" = --version ] && exec {DIESELD} --version', *lines, f'exec {DIESELD} "$@"',
-                  sep="\n", file=file)
-        os.chmod(path, 0o755)
-        os.environ["DIESEL_DAEMON"] = path
-
-    def refused(self, **options):
-        """The one line."""
-        with self.assertRaises(ConnectionRefusedError) as caught:
-            diesel_loader.Dataset(self.dataset, **options)
-        text = caught.exception.strerror
-        self.assertEqual(len(text.splitlines()), 1, text)
-        return text
-
-    def log(self):
-        return pathlib.Path(self.folder, "dieseld.log").read_text()
+BATCH = 4
 
 
 class Starting(OnDemand):
@@ -182,12 +100,6 @@ class Starting(OnDemand):
         self.assertFalse(os.path.exists(self.folder))
         with self.assertRaisesRegex(ValueError, '"auto" or "never"'):
             diesel_loader.Dataset(self.dataset, daemon="always")
-
-    def test_status_starts_nothing(self):
-        with self.assertRaises(ConnectionRefusedError):
-            diesel_loader.status()
-        dataset = diesel_loader.Dataset(self.dataset)
-        self.assertEqual(diesel_loader.status()["pid"], pid_of_daemon(dataset))
 
     def test_a_dataset_that_cannot_be_read_starts_nothing(self):
         with self.assertRaises(FileNotFoundError):
@@ -461,35 +373,11 @@ class Neighbours(OnDemand):
         self.assertEqual(len(text.splitlines()), 1)
         return text
 
-    def mallory(self, path):
-        """Listens there; send() him anything, and finish() says whether somebody came."""
-        def listen(channel):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as end:
-                end.bind(path)
-                os.chmod(path, 0o777)
-                end.listen()
-                os.chmod(os.path.dirname(path), 0o755)
-                channel.send("listening")
-                channel.receive()
-                end.setblocking(False)
-                try:
-                    with end.accept()[0] as client:
-                        client.settimeout(5)
-                        return client.recv(1000).hex()
-                except BlockingIOError:
-                    return None
-
-        other = Other(listen, MALLORY)
-        self.addCleanup(other.kill)
-        self.assertEqual(other.receive(), "listening")
-        return other
-
     def test_a_squatted_folder(self):
-        mallory = self.mallory(on_demand._socket_in(self.squatted))
+        neighbour = mallory(self, on_demand._socket_in(self.squatted))
         self.assertIn(f"belongs to another user (uid {MALLORY})", self.alice())
-        mallory.send("done")
-        self.assertIsNone(mallory.finish(), "nobody came")
+        neighbour.send("done")
+        self.assertIsNone(neighbour.finish(), "nobody came")
 
     def test_a_link_to_a_folder_of_hers(self):
         hers = private(os.path.join(self.top, "hers"), ALICE)
@@ -501,12 +389,12 @@ class Neighbours(OnDemand):
         path = on_demand._socket_in(os.path.join(self.top, "m"))
         os.mkdir(os.path.dirname(path))
         os.chown(os.path.dirname(path), MALLORY, MALLORY)
-        mallory = self.mallory(path)
+        neighbour = mallory(self, path)
         private(self.squatted, ALICE)
         os.rename(path, on_demand._socket_in(self.squatted))
         self.assertIn(f"served by another user (uid {MALLORY})", self.alice())
-        mallory.send("done")
-        self.assertEqual(mallory.finish(), "", "she came, and said nothing")
+        neighbour.send("done")
+        self.assertEqual(neighbour.finish(), "", "she came, and said nothing")
 
     def test_her_own_is_closed_to_him(self):
         pid, path = run_as(lambda: opened(self.dataset), ALICE)

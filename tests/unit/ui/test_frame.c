@@ -241,6 +241,22 @@ static void test_decision_and_problems_are_shown(void **state)
 	assert_true(draw_and_find("dieseld went away", 3) > 0);
 }
 
+static void test_which_daemon(void **state)
+{
+	struct sample *next = three_jobs(1001);
+
+	strcpy(next->daemon.state, "up");
+	strcpy(next->daemon.version, "0.1.0");
+	strcpy(next->daemon.socket, "/run/diesel/dieseld.sock");
+	model_take(&model, next);
+	screen_free(screen);
+	screen = screen_new(24, 160, model.charset);
+	assert_int_equal(draw_and_find("dieseld 0.1.0", 0), 1);
+	assert_int_equal(row_of("/run/diesel", 0), -1);
+	strcpy(next->daemon.socket, "/tmp/d.sock");
+	assert_int_equal(draw_and_find("at /tmp/d.sock", 0), 1);
+}
+
 static void test_gpus(void **state)
 {
 	struct sample *next = three_jobs(1001);
@@ -402,6 +418,7 @@ int main(void)
 	    TEST(test_views_and_overlays),
 	    TEST(test_wants),
 	    TEST(test_decision_and_problems_are_shown),
+	    TEST(test_which_daemon),
 	    TEST(test_gpus),
 	    TEST(test_chain),
 	    TEST(test_tree),

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "own_daemon.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Adds "<formatted>" to the list of places that will not do. */
+__attribute__((format(printf, 2, 3))) static void add(struct error *problems, const char *format, ...)
+{
+	size_t used = strlen(problems->text);
+	va_list args;
+
+	used +=
+	    (size_t)snprintf(problems->text + used, sizeof(problems->text) - used, "%s", used ? "; " : "");
+	if (used >= sizeof(problems->text))
+		return;
+	va_start(args, format);
+	vsnprintf(problems->text + used, sizeof(problems->text) - used, format, args);
+	va_end(args);
+}
+
+/* Whether it, and all above it, are root's and the user's own folders, in which others may at most add
+ * something (as in /tmp). No links are in path. */
+static bool is_above_safe(const char *path, struct error *problems)
+{
+	char at[PATH_MAX];
+	struct stat top, status;
+
+	if (stat("/", &top) < 0) {
+		add(problems, "/: %s", strerror(errno));
+		return false;
+	}
+	snprintf(at, sizeof(at), "%s", path);
+	for (;;) {
+		char *slash = strrchr(at, '/');
+
+		if (lstat(at, &status) < 0) {
+			add(problems, "%s: %s", at, strerror(errno));
+			return false;
+		}
+		/* In a user namespace, root may be somebody without a name. */
+		if ((status.st_uid != 0 && status.st_uid != geteuid() && status.st_uid != top.st_uid) ||
+		    ((status.st_mode & (S_IWGRP | S_IWOTH)) && !(status.st_mode & S_ISVTX))) {
+			add(problems, "%s can be changed by others", at);
+			return false;
+		}
+		if (!slash[1])
+			return true;
+		slash[slash == at] = '\0';
+	}
+}
+
+/* Resolves links above the folder NAME in PARENT; nobody else can put anything into it, or in its place. */
+static bool is_private(const char *parent, const char *name, char ret_folder[PATH_MAX],
+		       struct error *problems)
+{
+	char real[PATH_MAX];
+	struct stat status;
+
+	if (!realpath(parent, real)) {
+		add(problems, "%s: %s", parent, strerror(errno));
+		return false;
+	}
+	if (!is_above_safe(real, problems))
+		return false;
+	if (snprintf(ret_folder, PATH_MAX, "%s/%s", strcmp(real, "/") ? real : "", name) >= PATH_MAX)
+		add(problems, "%s is too long", real);
+	else if (lstat(ret_folder, &status) < 0)
+		add(problems, "%s: %s", ret_folder, strerror(errno));
+	else if (!S_ISDIR(status.st_mode))
+		add(problems, "%s is no folder", ret_folder);
+	else if (status.st_uid != geteuid())
+		add(problems, "%s belongs to another user (uid %u)", ret_folder, (unsigned)status.st_uid);
+	else if (status.st_mode & (S_IRWXG | S_IRWXO))
+		add(problems, "%s is open to others: chmod 700 %s", ret_folder, ret_folder);
+	else
+		return true;
+	return false;
+}
+
+/* 0; -ECONNREFUSED: somebody else listens there; -ENOENT: nobody, which is among the problems. */
+static int connect_in(const char *folder, struct transport *ret, struct error *problems, struct error *err)
+{
+	char path[PATH_MAX + 64];
+	struct ucred peer = {.uid = (uid_t)-1};
+	socklen_t size = sizeof(peer);
+	int r;
+
+	snprintf(path, sizeof(path), "%s/dieseld-" DIESEL_VERSION ".sock", folder);
+	r = transport_reach(path, ret);
+	if (r < 0) {
+		add(problems, "%s: %s", path, strerror(-r));
+		return -ENOENT;
+	}
+	if (getsockopt(ret->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+	    (peer.uid == 0 || peer.uid == geteuid()))
+		return 0;
+	transport_close(ret);
+	return error_set(err, -ECONNREFUSED,
+			 "%s is served by another user (uid %u), who is not to be trusted: remove it", path,
+			 (unsigned)peer.uid);
+}
+
+static int connect_at(const char *parent, const char *name, struct transport *ret, struct error *problems,
+		      struct error *err)
+{
+	char folder[PATH_MAX];
+
+	return is_private(parent, name, folder, problems) ? connect_in(folder, ret, problems, err) : -ENOENT;
+}
+
+int own_daemon_connect(struct transport *ret, struct error *err)
+{
+	const char *runtime = getenv("XDG_RUNTIME_DIR"), *temporary = getenv("TMPDIR");
+	struct error problems = ERROR_INIT;
+	char name[32];
+	int r = -ENOENT;
+
+	snprintf(name, sizeof(name), "diesel-%u", (unsigned)geteuid());
+	if (runtime && runtime[0] == '/')
+		r = connect_at(runtime, "diesel", ret, &problems, err);
+	if (r == -ENOENT && temporary && temporary[0] == '/' && strcmp(temporary, "/tmp") != 0 &&
+	    strcmp(temporary, "/tmp/") != 0)
+		r = connect_at(temporary, name, ret, &problems, err);
+	if (r == -ENOENT)
+		r = connect_at("/tmp", name, ret, &problems, err);
+	return r == -ENOENT ? error_set(err, -ECONNREFUSED, "%s", problems.text) : r;
+}

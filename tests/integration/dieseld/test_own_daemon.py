@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""dieselctl and diesel-top find the daemon that the loader started for the user, by the loader's rule, and nobody else's."""
+import ctypes
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import unittest
+from unittest import mock
+
+from dieseld_support import BIN, require
+from hostile import ALICE, CLONE_NEWNS, MALLORY, become, run_as, wait_until
+from on_demand_support import OnDemand, daemons_in, mallory, needs_root, opened, private
+
+import diesel_loader
+from diesel_loader import on_demand
+
+DIESELD, DIESELCTL, DIESEL_TOP = (os.path.abspath(os.path.join(BIN, name)) for name in ("dieseld", "dieselctl", "diesel-top"))
+
+
+def ctl(*arguments):
+    """(exit status, what it prints, what it complains of)"""
+    done = subprocess.run([DIESELCTL, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def top_of_daemon():
+    """What diesel-top knows of a daemon."""
+    done = subprocess.run([DIESEL_TOP, "--daemon", "--once", "-d", "0.1"], capture_output=True, text=True, timeout=60,
+                          check=True)
+    return json.loads(done.stdout)["daemon"]
+
+
+def hide_tmp():
+    """The folders of daemons in /tmp, from this process and its children."""
+    if ctypes.CDLL(None).unshare(CLONE_NEWNS):
+        raise OSError("no mounts of one's own")
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    for folder in pathlib.Path("/tmp").glob("diesel-[0-9]*"):
+        subprocess.run(["mount", "-t", "tmpfs", "none", folder], check=True)
+
+
+class Tools(OnDemand):
+    """In the loader's order of folders. Where root runs this, the user is another one, who has no daemon yet in /tmp."""
+
+    def setUp(self):
+        super().setUp()
+        self.uid = ALICE if os.geteuid() == 0 else os.geteuid()
+        os.chown(self.runtime, self.uid, self.uid)
+        parent = private(os.path.join(self.top, "t"), self.uid)
+        self.temporary = os.path.join(parent, f"diesel-{self.uid}")
+        self.enterContext(mock.patch.dict(os.environ, TMPDIR=parent))
+
+    def mine(self, function, *arguments):
+        """What it returns, as the user."""
+        return run_as(lambda: function(*arguments), self.uid)
+
+    def refused(self, *words):
+        """The one line of dieselctl."""
+        status, text, problem = self.mine(ctl, *words)
+        self.assertEqual((status, text, len(problem.splitlines())), (1, "", 1))
+        return problem
+
+    def test_each_verb_finds_it_and_says_so(self):
+        path = self.mine(opened, self.dataset)[1]
+        for words in (["status"], ["jobs"], ["why"], ["set", "--dry-run", "on"]):
+            with self.subTest(words):
+                status, text, problem = self.mine(ctl, *words)
+                self.assertEqual((status, problem), (0, ""))
+                self.assertIn(path, text.splitlines()[0])
+                self.assertEqual(json.loads(self.mine(ctl, *words, "--json")[1])["socket"], path)
+        daemon = self.mine(top_of_daemon)
+        self.assertEqual((daemon["state"], daemon["socket"]), ("up", path))
+        table = self.mine(lambda: subprocess.run([DIESEL_TOP, "--daemon", "-b", "-n", "1", "-d", "0.1"], timeout=60,
+                                                 capture_output=True, text=True, check=True).stdout)
+        self.assertIn(f"dieseld at {path}", table.splitlines()[0])
+        self.assertEqual(self.mine(diesel_loader.status)["socket"], path)
+
+    def test_what_is_given_is_the_only_one(self):
+        self.mine(opened, self.dataset)
+        nowhere = os.path.join(self.top, "nowhere")
+        self.assertIn(nowhere, self.refused("status", "--socket", nowhere))
+        os.environ["DIESEL_SOCKET"] = nowhere
+        self.assertIn(nowhere, self.refused("jobs"))
+        self.assertEqual(self.mine(top_of_daemon)["state"], "none")
+
+    @needs_root  # else the user may have one in /tmp
+    def test_where_there_is_none_the_line_names_each_place(self):
+        def status():
+            try:
+                return str(diesel_loader.status())
+            except ConnectionRefusedError as error:
+                return error.strerror
+
+        lines = [self.refused("status"), self.mine(top_of_daemon)["problem"], self.mine(status)]
+        for place in (on_demand.NODE_SOCKET, self.folder, self.temporary, f"/tmp/diesel-{self.uid}"):
+            for line in lines:
+                self.assertIn(place, line)
+        self.assertFalse(os.path.exists(self.folder), "nothing is started")
+
+    @needs_root
+    def test_a_dead_one_is_none(self):
+        os.kill(self.mine(opened, self.dataset)[0], signal.SIGKILL)
+        wait_until("its end", lambda: not daemons_in(self.folder))
+        self.assertIn(f"{on_demand._socket_in(self.folder)}: Connection refused", self.refused("status"))
+
+    def test_what_the_loader_does_not_take(self):
+        """What it takes next, the tools find."""
+        for spoil, restore in ((lambda: os.mkdir(self.folder, 0o755), lambda: os.rmdir(self.folder)),
+                               (lambda: os.symlink(self.top, self.folder), lambda: os.unlink(self.folder)),
+                               (lambda: os.mknod(self.folder), lambda: os.unlink(self.folder)),
+                               (lambda: os.chmod(self.runtime, 0o777), lambda: os.chmod(self.runtime, 0o700))):
+            spoil()
+            path = self.mine(opened, self.dataset)[1]
+            self.assertEqual(path, on_demand._socket_in(self.temporary))
+            self.assertIn(path, self.mine(ctl, "status")[1].splitlines()[0])
+            self.end_daemons()
+            restore()
+
+    @needs_root
+    def test_why_a_folder_is_not_taken(self):
+        os.mkdir(self.folder)
+        os.chown(self.folder, self.uid, self.uid)
+        os.chmod(self.folder, 0o755)
+        self.assertIn(f"{self.folder} is open to others: chmod 700 {self.folder}", self.refused("status"))
+        os.rmdir(self.folder)
+        os.chmod(self.runtime, 0o777)
+        self.assertIn(f"{self.runtime} can be changed by others", self.refused("status"))
+        long = private(os.path.join(self.top, "x" * 100), self.uid)
+        private(os.path.join(long, "diesel"), self.uid)
+        os.environ["XDG_RUNTIME_DIR"] = long
+        self.assertIn("File name too long", self.refused("status"))
+        os.environ["XDG_RUNTIME_DIR"] = "relative"
+        self.assertNotIn("relative", self.refused("status"))
+
+    def test_a_link_on_the_way_is_resolved(self):
+        path = self.mine(opened, self.dataset)[1]
+        link = os.path.join(self.top, "link")
+        os.symlink(self.runtime, link)
+        os.environ["XDG_RUNTIME_DIR"] = link
+        self.assertIn(path, self.mine(ctl, "status")[1].splitlines()[0])
+
+
+@needs_root
+class Neighbours(OnDemand):
+    """Mallory waits for Alice, or root, to ask him."""
+
+    def setUp(self):
+        super().setUp()
+        self.shared = os.path.join(self.top, "shared")  # as /tmp is
+        os.mkdir(self.shared)
+        os.chmod(self.shared, 0o1777)
+        self.squatted = os.path.join(self.shared, f"diesel-{ALICE}")
+        self.elsewhere = os.path.join(self.top, "m", "dieseld.sock")
+        os.environ.update(XDG_RUNTIME_DIR="", TMPDIR=self.shared)
+        os.mkdir(os.path.dirname(self.elsewhere))
+        os.chown(os.path.dirname(self.elsewhere), MALLORY, MALLORY)
+
+    def lines(self, uid=ALICE):
+        """What dieselctl and diesel-top say, where nobody has a daemon in /tmp."""
+        def ask():
+            hide_tmp()
+            become(uid)
+            return ctl("status"), top_of_daemon()
+
+        (status, text, problem), daemon = run_as(ask, 0)
+        self.assertEqual((status, text, len(problem.splitlines())), (1, "", 1))
+        self.assertEqual(daemon["state"], "none")
+        return problem, daemon["problem"]
+
+    def assert_nobody_came(self, neighbour):
+        neighbour.send("done")
+        self.assertIsNone(neighbour.finish(), "nobody came")
+
+    def test_a_squatted_folder(self):
+        neighbour = mallory(self, on_demand._socket_in(self.squatted))
+        for line in self.lines():
+            self.assertIn(f"belongs to another user (uid {MALLORY})", line)
+        self.assert_nobody_came(neighbour)
+
+    def test_a_link_of_his(self):
+        """To a folder of hers, and to one of his."""
+        hers = private(os.path.join(self.top, "hers"), ALICE)
+        neighbour = mallory(self, self.elsewhere)
+        for folder in (hers, os.path.dirname(self.elsewhere)):
+            run_as(lambda: os.symlink(folder, self.squatted), MALLORY)
+            for line in self.lines():
+                self.assertIn("is no folder", line)
+            os.unlink(self.squatted)
+        self.assert_nobody_came(neighbour)
+
+    def test_a_folder_that_is_open_to_him(self):
+        neighbour = mallory(self, self.elsewhere)
+        private(self.squatted, ALICE)
+        os.chmod(self.squatted, 0o777)
+        os.rename(self.elsewhere, on_demand._socket_in(self.squatted))
+        for line in self.lines():
+            self.assertIn("is open to others", line)
+        self.assert_nobody_came(neighbour)
+
+    def test_his_socket_in_her_folder(self):
+        private(self.squatted, ALICE)
+        for ask in (lambda: ctl("set", "workers=1")[2], lambda: top_of_daemon()["problem"]):
+            neighbour = mallory(self, self.elsewhere)
+            os.rename(self.elsewhere, on_demand._socket_in(self.squatted))
+            self.assertIn(f"served by another user (uid {MALLORY})", run_as(ask, ALICE))
+            neighbour.send("done")
+            self.assertEqual(neighbour.finish(), "", "somebody came, and said nothing")
+
+    def test_root_is_not_led_to_others(self):
+        """Neither to a user's own daemon, though sudo kept XDG_RUNTIME_DIR, nor to a socket in root's name."""
+        os.environ["XDG_RUNTIME_DIR"] = private(os.path.join(self.top, "hers"), ALICE)
+        path = run_as(lambda: opened(self.dataset), ALICE)[1]
+        self.assertTrue(path.startswith(os.environ["XDG_RUNTIME_DIR"]))
+        self.assertEqual(run_as(lambda: ctl("status"), ALICE)[0], 0)
+        neighbour = mallory(self, on_demand._socket_in(os.path.join(self.shared, "diesel-0")))
+        for line in self.lines(uid=0):
+            self.assertIn(f"{os.environ['XDG_RUNTIME_DIR']} can be changed by others", line)
+            self.assertIn(f"belongs to another user (uid {MALLORY})", line)
+        self.assert_nobody_came(neighbour)
+        self.assertEqual(ctl("status", "--socket", path)[0], 0)
+
+
+if __name__ == "__main__":
+    for program in (DIESELD, DIESELCTL, DIESEL_TOP):
+        require(program)
+    unittest.main(verbosity=2)

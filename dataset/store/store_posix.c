@@ -21,6 +21,7 @@
 #include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
+#include "lib/kernel_calls.h"
 
 #define SUFFIX     ".chunk"
 #define TMP_SUFFIX ".tmp"
@@ -71,7 +72,7 @@ static int write_parts(int fd, const struct iovec *parts, int n_parts)
 /* Renames without replacing, also where the file system lacks RENAME_NOREPLACE (NFS). */
 static int rename_new(int dir_fd, const char *from, const char *to)
 {
-	if (renameat2(dir_fd, from, dir_fd, to, RENAME_NOREPLACE) == 0)
+	if (kernel_rename_new(dir_fd, from, to) == 0)
 		return 0;
 	if (errno != EINVAL && errno != ENOSYS)
 		return -errno;

@@ -11,6 +11,7 @@ set(not_with_asan
   integration.package_clean         # the same
   integration.wheel                 # the same
   integration.mixture               # Python
+  integration.musl                  # builds libdiesel anew, with another C library
   integration.wheel_frameworks      # the same
   integration.operator_files        # man pages, completions, units: texts
   integration.reports_page          # what runs is a browser; integration.reports writes the page
@@ -26,7 +27,7 @@ set(not_with_asan
   integration.torch_workers_order)  # the same
 # Their Python loads libdiesel.so; see sitecustomize.py.
 set(python_with_libdiesel
-  integration.bucketing integration.dieseld_carried integration.numpy
+  integration.bucketing integration.dieseld_carried integration.numpy integration.own_daemon
   integration.torch_loader integration.torch_membership
   integration.torch_workers_end integration.torch_workers_faults integration.torch_workers_number
   integration.torch_workers_order integration.torch_workers_results integration.torch_workers_talk)

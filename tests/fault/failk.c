@@ -21,6 +21,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define REAL(name) ((__typeof__(&(name)))dlsym(RTLD_NEXT, #name))
+
 static atomic_long n_calls;
 
 static long setting(const char *name, long otherwise)
@@ -38,14 +40,12 @@ static int fails(void)
 	if (k == 0 || call < k || (call > k && !setting("FAILK_FROM", 0)))
 		return 0;
 	if (call == k)
-		syscall(SYS_write, (int)setting("FAILK_LOG", -1), "k", (size_t)1);
+		REAL(syscall)(SYS_write, (int)setting("FAILK_LOG", -1), "k", (size_t)1);
 	errno = (int)setting("FAILK_ERRNO", EIO);
 	if (errno == 0)
 		kill(getpid(), SIGKILL);
 	return 1;
 }
-
-#define REAL(name) ((__typeof__(&(name)))dlsym(RTLD_NEXT, #name))
 
 ssize_t write(int fd, const void *data, size_t bytes)
 {
@@ -102,9 +102,18 @@ int renameat(int from_fd, const char *from, int to_fd, const char *to)
 	return fails() ? -1 : REAL(renameat)(from_fd, from, to_fd, to);
 }
 
-int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
+/* renameat2, as lib/kernel_calls.h calls it. */
+long syscall(long number, ...)
 {
-	return fails() ? -1 : REAL(renameat2)(from_fd, from, to_fd, to, flags);
+	long a[6];
+	va_list args;
+
+	va_start(args, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(args, long);
+	va_end(args);
+	return number == SYS_renameat2 && fails() ? -1
+						  : REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
 static mode_t mode_of(int flags, va_list args)

@@ -26,7 +26,7 @@ def open_library(needed: Iterable[str]) -> tuple[ctypes.CDLL, str]:
         if found == SYSTEM_LIBRARY:
             raise ImportError(f"{LIBRARY} not found ({error}): install diesel-loader with pip, or the system's package "
                               "diesel, or set DIESEL_LIB to the folder that has it") from None
-        raise ImportError(f"cannot load {found} ({error}): {remedy}") from None
+        raise ImportError(f"cannot load {found} ({error}): {remedy}; {_what_fits()}") from None
     if not hasattr(library, "diesel_version"):
         raise ImportError(f"{found} is not libdiesel: {remedy}")
     library.diesel_version.restype = ctypes.c_char_p
@@ -55,6 +55,16 @@ def _find() -> tuple[str, str]:
     if beside:
         return beside, "install diesel-loader again, with pip install --force-reinstall"
     return SYSTEM_LIBRARY, "install one version of both"
+
+
+def _what_fits() -> str:
+    """Which libraries this Python may be able to load: a wheel's, or one that is made here."""
+    try:
+        libc = os.confstr("CS_GNU_LIBC_VERSION")
+    except ValueError:
+        libc = None
+    return (f"this Python is of {os.uname().machine} with {libc or 'a C library that is not glibc'}, and wheels take x86_64 "
+            "with glibc 2.28 or newer: elsewhere, pip makes it with --no-binary diesel-loader, a C compiler and libxxhash")
 
 
 def _installed_version() -> str | None:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* System calls for which only C libraries have a function that are newer than some we build for. They return
- * -1 and set errno, as those functions do. */
+/* System calls for which not every C library that we build for has a function: some are older, and musl has
+ * but a few. They return -1 and set errno, as those functions do. */
 
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -18,4 +18,14 @@ static inline int kernel_close_range(unsigned first, unsigned last)
 static inline int kernel_pidfd_open(pid_t pid)
 {
 	return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+/* RENAME_NOREPLACE; musl's <stdio.h> has no such name, and <linux/fs.h> does not go with glibc's
+ * <sys/mount.h>. */
+#define KERNEL_RENAME_NOREPLACE 1u
+
+/* Renames within a folder; EEXIST if there is a file `to`. */
+static inline int kernel_rename_new(int dir_fd, const char *from, const char *to)
+{
+	return (int)syscall(SYS_renameat2, dir_fd, from, dir_fd, to, KERNEL_RENAME_NOREPLACE);
 }

@@ -64,8 +64,8 @@ static void usage(void)
 	      "  -r, --read FILE       show a recording; --begin TIME and -e, --end TIME: part of it\n"
 	      "                        (HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS])\n"
 	      "      --daemon, --node  ask only dieseld, or look only at this machine's processes\n"
-	      "      --socket PATH     where dieseld listens (default $DIESEL_SOCKET, else the node's, else "
-	      "your own)\n"
+	      "      --socket PATH     where dieseld listens (default $DIESEL_SOCKET, else the node's, else\n"
+	      "                        your own)\n"
 	      "      --unprivileged    sample /proc even where BPF is permitted\n"
 	      "      --help, --version\n",
 	      stdout);

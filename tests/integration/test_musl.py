@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from dieseld_support import SCRATCH, Daemon, make_source, pack
+from dieseld_support import BIN, SCRATCH, Daemon, make_source, pack
 
 import diesel_loader
 
@@ -69,6 +69,10 @@ class Musl(unittest.TestCase):
         path = FOLDER / self.id()
         run(COMPILER, *self.flags, "-D_GNU_SOURCE", "-I", ROOT / "client/include", READER, "-o", path, *more)
         return path
+
+    def test_of_glibc(self):
+        """The same program, as this build has it."""
+        self.check_program(os.path.join(BIN, "library_reader"))
 
     def test_shared(self):
         needed = run("readelf", "-d", self.library).stdout

@@ -21,6 +21,7 @@ set(not_with_asan
   integration.on_demand             # Python; to C it is integration.dieseld_idle
   integration.torch_drop_in         # long, in Python; to C it is unit.daemon.random_access
   integration.torch_frameworks      # Python
+  integration.torch_iterators       # Python
   integration.torch_membership      # long, in Python and Gloo; to C it is integration.torch_loader
   integration.torch_misuse          # Python
   integration.torch_workers_number  # long, in Python; to C it is integration.torch_workers_faults

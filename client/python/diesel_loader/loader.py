@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import operator
 import os
+import threading
 import weakref
 
 from . import bucketing, frameworks, membership, native, order, seeding
@@ -31,6 +32,18 @@ DEFAULT_DEPTH = 2     # prefetch_factor
 SPARE_SLOTS = 3
 MAX_SLOTS = 64        # RING_MAX_SLOTS
 MAX_CORES_HELD = 16   # slots take memory, and on a large machine the daemon may want few workers
+
+
+_choosing = threading.RLock()  # which stream is an iterator's
+
+
+def _choose_alone():
+    """A child that is forked has none of the threads that may have held it."""
+    global _choosing
+    _choosing = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_choose_alone)
 
 
 class Loader:
@@ -223,26 +236,31 @@ class Loader:
         epoch, first = self._next_epoch, self._next_batch
         ranks = self._find_ranks()
         self._check_ranks(ranks, len(self.dataset), self.dataset.path)
-        self._position = (epoch, first)
-        self._stream = self._idle_stream(ranks)
-        iterator = _Iterator(self, self._stream, epoch, first, self._n_batches(ranks[1]))
-        self._stream.user = weakref.ref(iterator)
+        if any(stream.is_of_this_thread() for stream in self._streams):
+            raise RuntimeError("iter() of a loader was called in the middle of its own next(), by one of its functions or by a "
+                               "signal handler: make another loader for it")
+        with _choosing:
+            self._position = (epoch, first)
+            self._stream, idle = self._idle_stream(ranks)
+            iterator = _Iterator(self, self._stream, epoch, first, self._n_batches(ranks[1]))
+            self._stream.user = weakref.ref(iterator)
+        for stream in idle:
+            stream.close()
+        iterator.begin()
         return iterator
 
     def _idle_stream(self, ranks):
-        """A stream that no iterator uses any more, or a new one. Others that are idle end."""
+        """A stream that no iterator uses any more, or a new one; and others that are idle, which end."""
         if self._streams and (self._streams[0].pid != os.getpid() or self._ranks != ranks):
             self.close()
         idle = [stream for stream in self._streams if not stream.is_used()]
         chosen = self._stream if self._stream in idle else idle[0] if idle else None
-        for stream in idle:
-            if stream is not chosen:
-                self._streams.remove(stream)
-                stream.close()
         if chosen is None:
             chosen, self._ranks = self._make_stream(ranks), ranks
             self._streams.append(chosen)
-        return chosen
+        others = [stream for stream in idle if stream is not chosen]
+        self._streams = [stream for stream in self._streams if stream not in others]
+        return chosen, others
 
     def _make_stream(self, ranks):
         how = seeding.Seeding(self._random_state, self.seed, *ranks, self.batch_size)
@@ -308,9 +326,20 @@ class _Iterator:
 
     def __init__(self, loader, stream, epoch, first, n_batches):
         self._loader, self._stream, self._place = loader, stream, (epoch, first)
-        stream.begin(epoch, first)
         self._left = n_batches - first
         self._begun = self._ended = False
+
+    def begin(self):
+        stream, me = self._stream, object()
+        try:
+            stream.enter(me)
+            stream.begin(*self._place)
+        except BaseException:
+            stream.user = None
+            raise
+        finally:
+            if stream.inside == {"by": me}:
+                stream.inside = {}
 
     def __iter__(self):
         return self
@@ -319,20 +348,27 @@ class _Iterator:
         return self._left
 
     def __next__(self):
-        lib.diesel_mark(native.MARK_NEXT_BEGIN, 0)
+        if self._ended:  # its stream may be another iterator's
+            raise StopIteration
+        stream, me = self._stream, object()
         try:
-            batch, position = self._next()
+            stream.enter(me)
+            lib.diesel_mark(native.MARK_NEXT_BEGIN, 0)
+            try:
+                batch, position = self._next()
+            finally:
+                lib.diesel_mark(native.MARK_NEXT_END, 0)
+            # No call from here on: Ctrl-C strikes before, and then this batch is the next one again, or when it is the caller's.
+            stream.position = self._loader.__dict__["_position"] = position
+            stream.broken = False
+            self._left -= 1
+            return batch
         finally:
-            lib.diesel_mark(native.MARK_NEXT_END, 0)
-        # No call from here on: Ctrl-C strikes before, and then this batch is the next one again, or when it is the caller's.
-        stream = self._stream
-        stream.position = self._loader.__dict__["_position"] = position
-        stream.broken = False
-        self._left -= 1
-        return batch
+            if stream.inside == {"by": me}:
+                stream.inside = {}
 
     def _next(self):
-        if self._ended:
+        if self._ended:  # meanwhile, in another thread
             raise StopIteration
         loader = self._loader
         if not self._begun:  # an iterator that is never asked takes no epoch: frameworks make some to see whether they can

@@ -4,6 +4,7 @@ import collections
 import contextlib
 import itertools
 import logging
+import multiprocessing.process
 import os
 import pickle
 import select
@@ -90,6 +91,8 @@ class Pool:
             self._process = context.Process(target=nursery.main, args=(theirs, os.getpid(), setup), daemon=True,
                                             name="diesel-nursery")
             self._process.start()
+        # It is ours to end. A child that the user forks would send it SIGTERM at its own exit, for multiprocessing.
+        getattr(multiprocessing.process, "_children", set()).discard(self._process)
         self._poll.register(self._control, select.POLLIN)
         self._finalizer = weakref.finalize(self, _end, os.getpid(), self._process, self._control, self._workers)
 

@@ -9,6 +9,7 @@ import collections
 import contextlib
 import logging
 import os
+import threading
 import time
 
 from . import errors, native, seeding
@@ -58,6 +59,9 @@ class Stream:
         self.broken = False     # by Ctrl-C, wherever it struck: all is begun anew behind the last batch that was handed out
         self._crosses = False    # the user goes from epoch to epoch: then the next one is begun early
         self.user = None         # a weak reference to the iterator that is under way
+        self.inside = {}         # "by": an object of the call that uses the stream now; enter() says how
+        self._thread = None      # that it was called in
+        self._n_closed = 0
         self.work = native.Work(policy=self._policy())
         self.pid = os.getpid()
 
@@ -74,6 +78,23 @@ class Stream:
     def is_used(self):
         """True while an iterator is under way that somebody still has."""
         return self.user is not None and self.user() is not None
+
+    def enter(self, me):
+        """Gives the stream to a call that has made the object `me`, if no other has it. The caller gives it back, whatever
+        happens, by `if stream.inside == {"by": me}: stream.inside = {}`: with no call, so that Ctrl-C cannot strike there."""
+        if self.pid != os.getpid():
+            raise RuntimeError(f"this iterator is of process {self.pid}, which this one was forked from: call iter() of the loader "
+                               "for an iterator of this process's own")
+        if self.inside.setdefault("by", me) is not me:
+            raise RuntimeError("this iterator is in use by " + (
+                "this very thread: next() was called by a function of the loader, or by a signal handler, in the middle of next()"
+                if self.is_of_this_thread() else
+                "another thread: give each thread an iterator of its own, or put a lock around next()"))
+        self._thread = threading.get_ident()
+
+    def is_of_this_thread(self):
+        """True if a call of this thread uses the stream now."""
+        return bool(self.inside) and self._thread == threading.get_ident() and self.pid == os.getpid()
 
     def begin(self, epoch, first):
         """Makes batch `first` of the epoch the next one."""
@@ -128,9 +149,21 @@ class Stream:
         self._pool = None
 
     def close(self):
-        if self._pool and self.pid == os.getpid():
-            self._pool.close()
-        self._pool = None
+        """Ends the processes. In the middle of next() only what that runs may do it, such as a signal handler."""
+        if self.pid != os.getpid():
+            self._pool = None
+            return
+        me = object()
+        try:
+            if not self.is_of_this_thread():
+                self.enter(me)
+            self._n_closed += 1
+            if self._pool:
+                self._pool.close()
+            self._pool = None
+        finally:
+            if self.inside == {"by": me}:
+                self.inside = {}
 
     def next(self):
         """Returns (what the user sees, position after it); None at the end of the epoch. The caller
@@ -138,14 +171,17 @@ class Stream:
         begin = time.perf_counter_ns()
         if self.broken:
             self._mend()
-        self.broken = True
+        self.broken, n_closed = True, self._n_closed
         try:
             self._seek()
             self._adjust()
             entry = self._head()
-        except Exception:
+        except Exception as error:
             self._scatter()
             self.broken = False
+            if self._n_closed != n_closed:
+                raise RuntimeError("the loader was closed in the middle of next(), by one of its functions or by a signal handler") \
+                    from error
             raise
         self._pending.popleft()
         if entry.ended:
@@ -283,6 +319,8 @@ class Stream:
         begin = time.perf_counter_ns()
         lib.diesel_mark(native.MARK_WAIT_BEGIN, 0)
         while not entry.done and not (entry.worker is None and entry not in pool.orphans):
+            if self._pool is not pool:
+                raise RuntimeError("closed")  # next() says by whom
             pool.collect(LOOK_AGAIN_MS if pool.has_idle() and not self.session.crowded else self._wait_ms(begin))
             self._resize(self._wanted)
             self._fill()

@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""An iterator is one thread's at a time and one process's; and Ctrl-C leaves it whole, whatever it was doing."""
+import collections
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+# First: it says where the others are, and skips where they are not.
+from workers_support import WorkersCase, flat, same
+import diesel_loader.torch as diesel
+
+MODES = {"none": {}, "inline": {"num_workers": 0, "transform": same}, "workers": {"num_workers": 2, "transform": same},
+         "bucketed": {"num_workers": 2, "transform": same, "bucket_by_length": 4}}
+ANOTHER = "in use by another thread: give each thread an iterator of its own"
+
+
+def stuck(data):
+    time.sleep(1000)
+    return data
+
+
+def count(batches):
+    return collections.Counter(flat(batches))
+
+
+class Gate:
+    """A transform that waits in the middle of an epoch."""
+
+    def __init__(self):
+        self.reached, self.open, self.n = threading.Event(), threading.Event(), 0
+
+    def __call__(self, data):
+        self.n += 1
+        if self.n == 40:
+            self.reached.set()
+            self.open.wait()
+        return data.clone()
+
+
+class Threads(WorkersCase):
+    def test_one_at_a_time(self):
+        """Whoever comes second gets one line, and nothing happens to the first."""
+        loader, got = self.loader(num_workers=0, transform=(gate := Gate())), []
+        batches = iter(loader)
+        thread = threading.Thread(target=lambda: got.extend(batches))
+        thread.start()
+        gate.reached.wait()
+        for use in (lambda: next(batches), loader.close):
+            with self.assertRaisesRegex(RuntimeError, ANOTHER):
+                use()
+        others = iter(loader)  # this thread's own
+        self.assertEqual(len(list(others)), len(loader))
+        gate.open.set()
+        thread.join()
+        self.assertEqual(flat(got), flat(self.loader(num_workers=0, transform=same)))
+
+    def test_all_at_once(self):
+        """Threads that take from one iterator, and try again: each sample comes once."""
+        want = count(self.loader())
+        for mode, options in MODES.items():
+            with self.subTest(mode=mode):
+                batches, got, said = iter(self.loader(batch_size=4, **options)), [], set()
+
+                def take(batches=batches, got=got, said=said):
+                    while True:
+                        try:
+                            got.append(next(batches))
+                        except StopIteration:
+                            return
+                        except RuntimeError as error:
+                            said.add(str(error))
+
+                threads = [threading.Thread(target=take) for _ in range(4)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                self.assertTrue(count(got) == want, mode)
+                self.assertLessEqual({text.partition(":")[0] for text in said}, {"this iterator is in use by another thread"})
+
+    def test_iterators_that_begin_at_once(self):
+        want = flat(self.loader())
+        for mode in ("none", "inline", "workers"):
+            with self.subTest(mode=mode):
+                loader, barrier, got = self.loader(**MODES[mode]), threading.Barrier(4), []
+
+                def iterate(loader=loader, barrier=barrier, got=got):
+                    barrier.wait()
+                    batches = iter(loader)
+                    barrier.wait()
+                    got.append(flat(batches))
+
+                threads = [threading.Thread(target=iterate) for _ in range(4)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                self.assertEqual(got, [want] * 4)
+
+    def test_one_that_was_left_while_others_begin(self):
+        want = flat(self.loader())
+        for mode in MODES:
+            with self.subTest(mode=mode):
+                loader = self.loader(**MODES[mode])
+                for _ in range(3):
+                    kept = iter(loader)
+                    next(kept)
+                    next(iter(loader))
+                    loader.set_epoch(0)
+                    got = flat(loader)
+                    self.assertEqual(got if mode != "bucketed" else sorted(got), want if mode != "bucketed" else sorted(want))
+
+
+class Reentrance(WorkersCase):
+    def test_a_function_of_the_loader(self):
+        for use in ("next", "iter"):
+            calls = []
+
+            def transform(data, use=use, calls=calls):
+                calls.append(data)
+                if len(calls) == 40:
+                    next(batches) if use == "next" else iter(loader)
+                return data.clone()
+
+            loader = self.loader(num_workers=0, transform=transform)
+            batches, got = iter(loader), []
+            with self.assertRaisesRegex(RuntimeError, "this very thread" if use == "next" else "in the middle of its own next"):
+                for batch in batches:
+                    got.append(batch)
+            got += batches
+            self.assertEqual(len(got), len(loader) - 1)
+
+    def test_a_signal_handler(self):
+        want = flat(self.loader())
+        for mode in ("none", "inline", "workers"):
+            with self.subTest(mode=mode):
+                batches, said, taken = iter(self.loader(batch_size=4, **MODES[mode])), [], []
+
+                def handle(*_, batches=batches, said=said, taken=taken):
+                    try:
+                        taken.append(next(batches))  # between two calls it may
+                    except RuntimeError as error:
+                        said.append(str(error))
+                    except StopIteration:
+                        pass
+
+                self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, handle))
+                signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+                got = list(batches)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                self.assertEqual(sorted(flat(got) + flat(taken)), sorted(want))
+                for text in said:
+                    self.assertIn("this very thread", text)
+
+
+    def test_a_signal_handler_that_closes(self):
+        loader = self.loader(num_workers=1, transform=stuck)
+        batches = iter(loader)
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, lambda *_: loader.close()))
+        signal.setitimer(signal.ITIMER_REAL, 1)
+        with self.assertRaisesRegex(RuntimeError, "closed in the middle of next"):
+            next(batches)
+
+
+class Struck:
+    """Raises KeyboardInterrupt once, where a signal can have it raised: after the nth call into C, or at the first
+    instruction of a Python function, of the loader's own files."""
+
+    FILES = ("loader.py", "stream.py", "batch_log.py")
+
+    def __init__(self, n):
+        self.left, self.where = n, None
+
+    def __call__(self, frame, event, _):
+        if event in ("call", "c_return") and os.path.basename(frame.f_code.co_filename) in self.FILES:
+            self.left -= 1
+            if self.left == 0:
+                sys.setprofile(None)
+                self.where = f"{frame.f_code.co_name}:{frame.f_lineno} {event}"
+                raise KeyboardInterrupt
+
+
+class CtrlC(WorkersCase):
+    def test_at_every_call(self):
+        options = {"batch_size": 100}
+        want = flat(self.loader(**options))
+        for mode in ("none", "inline"):
+            loader, n, struck = self.loader(**options, **MODES[mode]), 0, None
+            while struck is None or struck.where:
+                n, struck = n + 1, Struck(n + 1)
+                loader.set_epoch(0)
+                got, batches, ended = [], iter(loader), False
+                sys.setprofile(struck)
+                while not ended:
+                    try:
+                        for batch in batches:
+                            got.append(batch)
+                        ended = True
+                    except KeyboardInterrupt:
+                        pass
+                sys.setprofile(None)
+                self.assertTrue(flat(got) == want, f"{mode}: {struck.where}")
+            self.assertGreater(n, 50)
+
+
+FORKS = """
+import os, sys
+import diesel_loader.torch as diesel
+from workers_support import flat
+from test_torch_iterators import MODES
+
+path, mode, how = sys.argv[1:]
+loader = diesel.DataLoader(path, 4, shuffle=True, seed=3, **MODES[mode])
+batches = iter(loader)
+got = [next(batches) for _ in range(5)]
+child = os.fork()
+if child == 0:
+    try:
+        next(batches)
+    except RuntimeError as error:
+        print(error)
+    if how == "iterates":
+        loader.set_epoch(0)
+        print(len(flat(loader)))
+    if how == "closes":
+        loader.close()
+    sys.exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+got += batches
+loader.set_epoch(0)
+print(flat(got) == flat(loader))
+"""
+
+
+class Processes(WorkersCase):
+    def test_a_forked_child(self):
+        for mode in MODES:
+            for how in ("leaves it", "iterates", "closes"):
+                with self.subTest(mode=mode, how=how):
+                    done = subprocess.run([sys.executable, "-c", FORKS, self.sets["equal"], mode, how], capture_output=True,
+                                          text=True, timeout=120, check=False,
+                                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+                    self.assertEqual((done.returncode, done.stderr), (0, ""))
+                    lines = done.stdout.splitlines()
+                    self.assertRegex(lines.pop(0), r"this iterator is of process \d+, which this one was forked from: call iter\(\)")
+                    if how == "iterates":
+                        self.assertEqual(lines.pop(0), "300")
+                    self.assertEqual(lines, ["7", "True"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -7,13 +7,14 @@ import errno
 import json
 import logging
 import os
+import threading
 import time
 import weakref
 
 log = logging.getLogger("diesel_loader")
 
 FLUSH_BYTES = 1 << 16
-FLUSH_S = 1.0  # at the next batch; a loader that waits for nobody writes nothing
+FLUSH_S = 1.0  # when the next batch is asked for; a loader that nobody asks writes nothing
 
 
 def path_of(path: str, rank: int, world_size: int) -> str:
@@ -24,45 +25,74 @@ def path_of(path: str, rank: int, world_size: int) -> str:
     return f"{root}.rank{rank}{extension}"
 
 
+class Line:
+    """given: whether the batch is the training loop's, which iterators set as the last thing they do; None: not yet; False: it
+    never will be."""
+
+    __slots__ = ("given", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text, self.given = text, None  # type: str, bool | None
+
+
 class _Lines:
-    """What is to be written, and where: apart from BatchLog, so that it can be written when that is garbage."""
+    """What is to be written, and where: apart from BatchLog, so that it can be written when that is garbage.
+
+    Ctrl-C may strike after any call: what is to be written is changed by assignments only."""
 
     def __init__(self, path: str) -> None:
         self.path, self.pid = path, os.getpid()
+        self._lock = threading.RLock()  # iterators of several threads
         self._fd: int | None = None
-        self._lines: list[str] = []
+        self._lines: list[Line] = []
+        self._unwritten, self._size = b"", 0  # size: of the file before that
         self._n_bytes, self._at = 0, time.monotonic()
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-            size = os.fstat(self._fd).st_size
+            self._size = size = os.fstat(self._fd).st_size
             if size and os.pread(self._fd, 1, size - 1) != b"\n":  # whoever wrote it last was killed
-                self._lines.append("\n")
+                self._unwritten = b"\n"
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             self._give_up(error)
 
-    def add(self, line: str) -> None:
-        if self._fd is None:
-            return
-        self._lines.append(line + "\n")
-        self._n_bytes += len(line)
-        if self._n_bytes >= FLUSH_BYTES or time.monotonic() - self._at >= FLUSH_S:
-            self.flush()
+    def add(self, line: Line) -> None:
+        with self._lock:
+            if self._fd is not None:
+                self._n_bytes += len(line.text)
+                self._lines.append(line)
+
+    def is_due(self) -> bool:
+        return self._n_bytes >= FLUSH_BYTES or time.monotonic() - self._at >= FLUSH_S
 
     def flush(self) -> None:
-        lines, self._lines = self._lines, []
-        self._n_bytes, self._at = 0, time.monotonic()
-        if self._fd is None or self.pid != os.getpid() or not lines:  # after a fork they are the parent's to write
+        if self._fd is None or self.pid != os.getpid():  # after a fork they are the parent's to write
             return
-        data = memoryview("".join(lines).encode())
-        before = os.fstat(self._fd).st_size
+        with self._lock:
+            self._n_bytes, self._at = 0, time.monotonic()
+            texts, left = [], []
+            for line in self._lines:
+                given = line.given
+                if given:
+                    texts.append(line.text)
+                elif given is None:
+                    left.append(line)
+            if not self._unwritten:
+                self._size = os.fstat(self._fd).st_size
+            data = self._unwritten + "".join(texts).encode()
+            self._unwritten, self._lines = data, left
+            self._write()
+
+    def _write(self) -> None:
         try:
-            while data:
-                data = data[os.write(self._fd, data):]
+            while self._unwritten:
+                # By map(), which has no place for Ctrl-C between writing and taking note of it.
+                for n in map(os.write, (self._fd,), (self._unwritten,)):
+                    self._unwritten = self._unwritten[n:]
         except OSError as error:
             with contextlib.suppress(OSError):  # what has whole lines only is of more use
-                os.ftruncate(self._fd, before)
+                os.ftruncate(self._fd, self._size)  # type: ignore[arg-type]
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
@@ -71,8 +101,8 @@ class _Lines:
 
     def close(self) -> None:
         if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+            fd, self._fd = self._fd, None
+            os.close(fd)
 
     def end(self) -> None:
         self.flush()
@@ -80,16 +110,16 @@ class _Lines:
 
 
 class BatchLog:
-    """Appends to the file of one rank. Lines are kept for a second, and written at the end of an epoch, at exit, and when
-    this is garbage. A disk that is full ends it, with a warning; a path that cannot be opened is OSError."""
+    """Appends to the file of one rank. Lines are kept for a second, and until the batch is the training loop's, and written at
+    the end of an epoch, at exit, and when this is garbage. A disk that is full ends it, with a warning; a path that cannot be opened is OSError."""
 
     def __init__(self, path: str, rank: int, world_size: int) -> None:
         self.ranks = rank, world_size
         self._lines = _Lines(path_of(path, rank, world_size))
         self._finalizer = weakref.finalize(self, self._lines.end)
 
-    def add(self, entry, wait_ns: int) -> None:
-        """entry: a pool.Entry that is handed out now, with its samples and its cost. wait_ns: how long the training loop
+    def add(self, entry, wait_ns: int) -> Line:
+        """entry: a pool.Entry that is to be handed out now, with its samples and its cost. wait_ns: how long the training loop
         waited for it, its own work on it left out."""
         cost = entry.cost
         rank, world_size = self.ranks
@@ -97,7 +127,13 @@ class BatchLog:
                 "samples": entry.samples, "wait_ns": wait_ns, "by": cost.by if cost else "daemon"}
         if cost:
             line.update(pid=cost.pid, cpu_ns=cost.cpu_ns, wall_ns=cost.wall_ns, sample_ns=cost.sample_ns)
-        self._lines.add(json.dumps(line, separators=(",", ":")))
+        made = Line(json.dumps(line, separators=(",", ":")) + "\n")
+        self._lines.add(made)
+        return made
+
+    def flush_if_due(self) -> None:
+        if self._lines.is_due():
+            self._lines.flush()
 
     def flush(self) -> None:
         self._lines.flush()

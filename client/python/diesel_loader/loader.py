@@ -361,6 +361,8 @@ class _Iterator:
             # No call from here on: Ctrl-C strikes before, and then this batch is the next one again, or when it is the caller's.
             stream.position = self._loader.__dict__["_position"] = position
             stream.broken = False
+            if stream.line is not None:
+                stream.line.given = True
             self._left -= 1
             return batch
         finally:

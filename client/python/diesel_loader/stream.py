@@ -48,7 +48,7 @@ class Stream:
         self._assembly, self._open_session = assembly, open_session
         self._n_workers, self._setup = n_workers, setup
         self._context, self._depth, self._persistent = context, depth, persistent
-        self._batch_log = batch_log
+        self._batch_log, self.line = batch_log, None  # the newest one
         self._timeout_ns = int(timeout * 1e9)
         self.session = self._pool = None
         self._pending = collections.deque()
@@ -117,6 +117,8 @@ class Stream:
 
     def _clear(self):
         """Batches may be with nobody, and messages lost."""
+        if self.line is not None and not self.line.given:
+            self.line.given = False
         if self._pool and self._pool.torn:
             self.close()
         elif self._pool:
@@ -167,10 +169,12 @@ class Stream:
 
     def next(self):
         """Returns (what the user sees, position after it); None at the end of the epoch. The caller
-        sets position and broken when the batch is handed out. Raises what went wrong with it; the next call goes on after it, where that is possible."""
+        sets position, broken and what the line says when the batch is handed out. Raises what went wrong with it; the next call goes on after it, where that is possible."""
         begin = time.perf_counter_ns()
         if self.broken:
             self._mend()
+        if self._batch_log:
+            self._batch_log.flush_if_due()
         self.broken, n_closed = True, self._n_closed
         try:
             self._seek()
@@ -198,7 +202,7 @@ class Stream:
         work.next_ns += took
         if self._batch_log:
             own = entry.cost.wall_ns if entry.cost and entry.cost.by == "trainer" else 0
-            self._batch_log.add(entry, max(took - own, 0))
+            self.line = self._batch_log.add(entry, max(took - own, 0))
         work.n_workers = self.n_workers
         self.session.report(work)
         return result, (entry.epoch, entry.index + 1)

@@ -2,17 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """An iterator is one thread's at a time and one process's; and Ctrl-C leaves it whole, whatever it was doing."""
 import collections
+import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 
 # First: it says where the others are, and skips where they are not.
 from workers_support import WorkersCase, flat, same
 import diesel_loader.torch as diesel
+from diesel_loader import batch_log
 
 MODES = {"none": {}, "inline": {"num_workers": 0, "transform": same}, "workers": {"num_workers": 2, "transform": same},
          "bucketed": {"num_workers": 2, "transform": same, "bucket_by_length": 4}}
@@ -205,6 +210,29 @@ class CtrlC(WorkersCase):
                         pass
                 sys.setprofile(None)
                 self.assertTrue(flat(got) == want, f"{mode}: {struck.where}")
+            self.assertGreater(n, 50)
+
+    def test_the_batch_log_has_what_was_handed_out(self):
+        for goes_on in (True, False):
+            n, struck = 0, None
+            while struck is None or struck.where:
+                n, struck = n + 1, Struck(n + 1)
+                path = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "batches.jsonl"
+                loader = self.loader(batch_size=100, record=path, return_ids=True)
+                got, batches, ended = [], iter(loader), False
+                with mock.patch.object(batch_log, "FLUSH_S", 0):
+                    sys.setprofile(struck)
+                    while not ended:
+                        try:
+                            for batch in batches:
+                                got.append(batch[2].tolist())
+                            ended = True
+                        except KeyboardInterrupt:
+                            ended = not goes_on
+                    sys.setprofile(None)
+                loader.close()
+                lines = [json.loads(line)["samples"] for line in path.read_text().splitlines()]
+                self.assertTrue(lines == got, f"{struck.where}: {len(lines)} lines, {len(got)} batches")
             self.assertGreater(n, 50)
 
 

@@ -100,6 +100,10 @@ class Pool:
         """Ends all processes; results stay readable."""
         self._finalizer()
 
+    @property
+    def closed(self):
+        return not self._finalizer.alive
+
     # How many
 
     @property

@@ -5,12 +5,14 @@ One session gives the batches. With workers each is handed to one as it comes, a
 order of the session; without, the trainer does the work when it asks. So the number of workers can change with every
 batch, and nothing that is delivered depends on it.
 """
+import atexit
 import collections
 import contextlib
 import logging
 import os
 import threading
 import time
+import weakref
 
 from . import errors, native, seeding
 from .assembly import sample_numbers
@@ -22,6 +24,10 @@ log = logging.getLogger("diesel_loader")
 LOOK_AGAIN_MS = 2     # for batches of the daemon, while a worker is idle and another one is waited for
 WAIT_MS = 1000
 MAX_WORKERS = 256     # a wish beyond it is a mistake
+STAY_S = 0.5          # for daemon threads to come to where they stay, at exit
+
+_streams = weakref.WeakSet()
+_ending = False       # the interpreter is
 
 
 def usable_cores():
@@ -37,6 +43,20 @@ def _clear_frames(traceback):
         if os.path.dirname(traceback.tb_frame.f_code.co_filename) == here:
             traceback.tb_frame.clear()
         traceback = traceback.tb_next
+
+
+def _end():
+    """At exit, before worker processes end: daemon threads stay in next(). Python ends them where they next want to run, which
+    may be within C++ that does not let them end; and what they find closed would be an error that nobody can handle."""
+    global _ending
+    _ending = True
+    end = time.monotonic() + STAY_S
+    while any(stream.is_of_another_thread() for stream in list(_streams)) and time.monotonic() < end:
+        time.sleep(0.001)
+
+
+weakref.finalize(lambda: None, int).detach()  # its end of all finalizers, by which pools end, is then registered: ours comes first
+atexit.register(_end)
 
 
 class Stream:
@@ -64,6 +84,7 @@ class Stream:
         self._n_closed = 0
         self.work = native.Work(policy=self._policy())
         self.pid = os.getpid()
+        _streams.add(self)
 
     def _policy(self):
         if not self._assembly.has_work:
@@ -85,6 +106,8 @@ class Stream:
         if self.pid != os.getpid():
             raise RuntimeError(f"this iterator is of process {self.pid}, which this one was forked from: call iter() of the loader "
                                "for an iterator of this process's own")
+        if _ending:
+            self._stay()
         if self.inside.setdefault("by", me) is not me:
             raise RuntimeError("this iterator is in use by " + (
                 "this very thread: next() was called by a function of the loader, or by a signal handler, in the middle of next()"
@@ -95,6 +118,18 @@ class Stream:
     def is_of_this_thread(self):
         """True if a call of this thread uses the stream now."""
         return bool(self.inside) and self._thread == threading.get_ident() and self.pid == os.getpid()
+
+    def is_of_another_thread(self):
+        """True if a call of a thread that goes on uses the stream now."""
+        return bool(self.inside) and self._thread not in (threading.get_ident(), None) and self.pid == os.getpid()
+
+    def _stay(self):
+        """Only a daemon thread is not the main one at the end."""
+        if threading.current_thread() is not threading.main_thread():
+            self._thread = None
+            lock = threading.Lock()
+            while lock.acquire():
+                pass
 
     def begin(self, epoch, first):
         """Makes batch `first` of the epoch the next one."""
@@ -181,12 +216,18 @@ class Stream:
             self._adjust()
             entry = self._head()
         except Exception as error:
+            if _ending:
+                self._stay()
             self._scatter()
             self.broken = False
+            if _ending and self._pool and self._pool.closed:
+                raise RuntimeError("the program is ending, and the loader's worker processes have ended") from None
             if self._n_closed != n_closed:
                 raise RuntimeError("the loader was closed in the middle of next(), by one of its functions or by a signal handler") \
                     from error
             raise
+        if _ending:
+            self._stay()
         self._pending.popleft()
         if entry.ended:
             self._ended, self.position = entry.epoch, (entry.epoch + 1, 0)

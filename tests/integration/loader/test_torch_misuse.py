@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What users do to a loader: Ctrl-C at any moment, an end in the middle of an epoch, threads, notebooks, two copies."""
+import atexit
 import collections
+import gc
 import json
 import os
 import random
@@ -58,12 +60,10 @@ class End(Case):
     def test_in_the_middle_of_an_epoch(self):
         """No word, no process and no session is left."""
         for mode in MODES:
-            for how in ("falls off", "exits", "keeps a batch", "in a thread"):
-                if (mode, how) == ("workers", "in a thread"):
-                    continue  # the thread says that its worker processes have ended
+            for how in ("falls off", "exits", "keeps a batch", "in a thread", "in busy threads", "in a cycle", "at exit", "at once"):
                 with self.subTest(mode=mode, how=how):
                     status, out, err = self.job("ends", mode, how)
-                    self.assertEqual((status, err), (0, ""))
+                    self.assertEqual((status, err), (3 if how in ("exits", "at once") else 0, ""))
                     wait_until("the end", lambda: not any(map(alive, map(int, out.split()))))
         wait_until("the end of the sessions", lambda: not diesel.served.status()["sessions"])
 
@@ -217,12 +217,24 @@ def ends(loader, how):
         wait_until("a worker", lambda: (stream._pool.collect(0), stream.n_workers)[1])
         print(stream._pool._process.pid, *[worker.pid for worker in stream._pool._workers.values() if worker.pid], flush=True)
     if how == "exits":
-        sys.exit()
+        sys.exit(3)
+    if how == "at once":
+        os._exit(3)
+    if how == "at exit":
+        atexit.register(lambda: list(batches))
+    if how == "in a cycle":
+        gc.disable()
+        sys.kept = [batches, loader]
+        sys.kept.append(sys.kept)
     if how == "keeps a batch":
         sys.kept = batch, batches
     if how == "in a thread":
         threading.Thread(target=lambda: [time.sleep(0.01) for _ in batches], daemon=True).start()
         time.sleep(0.05)
+    if how == "in busy threads":
+        for _ in range(3):
+            threading.Thread(target=lambda: [None for _ in range(10000) for _ in loader], daemon=True).start()
+        time.sleep(0.2)
 
 
 if __name__ == "__main__":

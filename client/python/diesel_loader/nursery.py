@@ -7,12 +7,15 @@ reaps them. However it dies, the kernel kills its workers; when the trainer dies
 """
 import contextlib
 import gc
+import multiprocessing.process
+import multiprocessing.reduction
 import os
 import select
 import signal
 import socket
 import sys
 import time
+import types
 import warnings
 
 from . import messages, session, worker
@@ -136,6 +139,46 @@ def _watching(pid, poll):
         yield fd
     finally:
         os.close(fd)
+
+
+class _OfMain(multiprocessing.reduction.ForkingPickler):
+    """Finds what a pickle would refer to in __main__; writes nothing."""
+
+    def __init__(self):
+        self.found = []
+        super().__init__(types.SimpleNamespace(write=len))
+
+    def reducer_override(self, obj):
+        if isinstance(obj, (type, types.FunctionType)) and obj.__module__ == "__main__":
+            self.found.append(obj)
+        return NotImplemented
+
+
+def _files(obj):
+    """Where the code of a function or of a class is."""
+    functions = [obj] if isinstance(obj, types.FunctionType) else vars(obj).values()
+    return [function.__code__.co_filename for function in functions if isinstance(function, types.FunctionType)]
+
+
+def check(context, setup):
+    """RuntimeError if another Python could not import what is in __main__: a notebook, or what is typed or piped in."""
+    method, module = context.get_start_method(), sys.modules["__main__"]
+    file = getattr(module, "__file__", None)
+    exists = file is not None and os.path.exists(os.path.join(multiprocessing.process.ORIGINAL_DIR, file))
+    importable = exists or getattr(module, "__spec__", None) is not None
+    if method == "fork" or importable and not hasattr(sys, "ps1"):
+        return
+    remedy = 'use multiprocessing_context="fork"'
+    if file is not None and not importable:  # multiprocessing looks for it, whether it is needed or not
+        raise RuntimeError(f"worker processes cannot be started by {method!r}, because this program is no file ({file}): write it "
+                           f"to one, or {remedy}")
+    pickler = _OfMain()
+    with contextlib.suppress(Exception):  # what it is will be said when the process is started
+        pickler.dump(setup)
+    for obj in pickler.found:
+        if not importable or not all(map(os.path.exists, _files(obj))):
+            raise RuntimeError(f"{obj.__qualname__} cannot be imported by worker processes that are started by {method!r}, because "
+                               f"it was defined in a notebook, or on the command line: put it in a module, or {remedy}")
 
 
 def main(end, trainer, setup):

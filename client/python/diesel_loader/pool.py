@@ -86,6 +86,7 @@ class Pool:
         self._start_nursery(setup, context)
 
     def _start_nursery(self, setup, context):
+        nursery.check(context, setup)
         self._control, theirs = messages.pair()
         with theirs:
             self._process = context.Process(target=nursery.main, args=(theirs, os.getpid(), setup), daemon=True,

@@ -25,10 +25,10 @@ N_INTERRUPTS = 25
 
 
 class Case(WorkersCase):
-    def python(self, *arguments, seconds=120):
+    def python(self, *arguments, seconds=120, text=""):
         """A process of its own: (exit status, standard output, standard error)."""
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run([sys.executable, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment,
+        done = subprocess.run([sys.executable, *arguments], input=text, capture_output=True, text=True, env=environment,
                               timeout=seconds, start_new_session=True, check=False)
         return done.returncode, done.stdout, done.stderr
 
@@ -101,27 +101,63 @@ class Notebook(Case):
 import sys, threading
 import diesel_loader.torch
 def transform(x): return x[:4].clone()
+class Transform:
+    def __call__(self, x): return x[:4].clone()
 def cell():
-    loader = diesel_loader.torch.DataLoader({path!r}, 16, transform=transform, num_workers=1, multiprocessing_context={context!r})
-    try:
-        print(sum(len(labels) for _, labels in loader))
-    except Exception as error:
-        print(type(error).__name__, error)
+    for what in transform, Transform(), lambda x: x[:4].clone(), len:
+        loader = diesel_loader.torch.DataLoader({path!r}, 16, transform=what, num_workers={workers!r}, collate_fn=list,
+                                                multiprocessing_context={context!r})
+        try:
+            print(sum(len(batch) for batch in loader))
+        except Exception as error:
+            print(type(error).__name__, error)
 thread = threading.Thread(target=cell)
 thread.start()
 thread.join()
 """
+    NAMES = ("transform", "Transform", "<lambda>")
+
+    def cell(self, context, workers=1):
+        return self.CELL.format(path=str(self.sets["equal"]), context=context, workers=workers)
+
+    def assert_said(self, said, context):
+        """One line for each function that another Python cannot find, and none of multiprocessing's."""
+        for name, line in zip(self.NAMES, said):
+            self.assertRegex(line, f"{name} cannot be imported by worker processes that are started by '{context}', because .* put "
+                                   'it in a module, or use multiprocessing_context="fork"$')
 
     def test_a_main_without_a_file(self):
         for context in ("fork", "spawn", "forkserver"):
             with self.subTest(context=context):
-                status, out, err = self.python("-c", self.CELL.format(path=str(self.sets["equal"]), context=context))
-                self.assertEqual(status, 0, err)
+                status, out, err = self.python("-c", self.cell(context))
+                self.assertEqual((status, err), (0, ""))
+                lines = out.splitlines()
+                self.assertEqual(lines.pop(), "300")  # a function of some module
                 if context == "fork":
-                    self.assertEqual((out, err), ("300\n", ""))
-                else:  # as with PyTorch, what is defined in a cell cannot be found by another Python
-                    self.assertIn("RuntimeError the process that starts worker processes ", out)
-                    self.assertIn("transform", err)
+                    self.assertEqual(lines, ["300"] * 3)
+                else:
+                    self.assert_said([line.partition("RuntimeError ")[2] for line in lines], context)
+
+    def test_a_number_that_is_the_daemons(self):
+        status, out, err = self.python("-c", self.cell("spawn", "auto"))
+        self.assertEqual((status, out), (0, "300\n" * 4), err)
+        self.assert_said([line.rpartition("cannot be started: ")[2] for line in err.splitlines()], "spawn")
+        self.assertEqual(len(err.splitlines()), 3, err)
+
+    def test_a_program_that_is_piped_in(self):
+        status, out, err = self.python("-", text=self.cell("spawn"))
+        self.assertEqual((status, err), (0, ""))
+        for line in out.splitlines():
+            self.assertRegex(line, "because this program is no file .<stdin>.: write it to one, or use")
+
+    def test_what_was_typed_after_a_program(self):
+        program = self.folder / "empty.py"
+        program.write_text("import sys\n")
+        typed = self.cell("spawn").replace("\ndef cell", "\n\ndef cell").replace("\nclass", "\n\nclass").replace("\nthread =", "\n\nthread =")
+        status, out, err = self.python("-q", "-i", str(program), text=typed)
+        self.assertEqual((status, len(out.splitlines())), (0, 4), err)
+        self.assert_said([line.partition("RuntimeError ")[2] for line in out.splitlines()], "spawn")
+        self.assertEqual(out.splitlines()[-1], "300")
 
 
 class Copies(Case):

@@ -19,6 +19,9 @@ from diesel_loader.tensors import Tensors
 class Nursery:
     """Stands where torch's multiprocessing context does: the process that it makes is the test."""
 
+    def get_start_method(self):
+        return "fork"
+
     def Process(self, args, **_):
         self.end = args[0].dup()
         return mock.Mock(exitcode=0)

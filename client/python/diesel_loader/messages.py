@@ -16,7 +16,7 @@ names them (SCM_RIGHTS).
                         RELEASED  sequence: the batch of a result with KEPT is not used any more
                         DROPPED   buffer: unmapped by the worker
     trainer -> nursery  SPAWN     worker                                                 + 1 descriptor: its socket
-    nursery -> trainer  SPAWNED   worker, pid
+    nursery -> trainer  SPAWNED   worker, pid; 0: it cannot be forked. In the order of SPAWN
                         EXITED    worker, pid, wait status
 """
 import array

@@ -75,6 +75,7 @@ class Nursery:
             pid = os.fork()
         except OSError as error:
             print(f"diesel_loader: cannot start a worker process: {error}", file=sys.stderr, flush=True)
+            self._tell(Kind.SPAWNED, number, 0)
             os.close(fd)  # which is how the trainer finds out
             return
         if pid == 0:

@@ -79,6 +79,7 @@ class Pool:
         self._workers, self._bad_starts = {}, 0
         self._sequences = itertools.count(1)
         self._generation = 0
+        self._starting = collections.deque()  # workers whose process the nursery has yet to name: it answers in order
         self._statuses = {}  # pid: wait status
         self.orphans = []    # entries whose worker died
         self.torn = False    # by Ctrl-C in the middle of a message: it cannot be used any more
@@ -138,6 +139,7 @@ class Pool:
                 ours.close()
                 self._nursery_is_gone()
         self._workers[number] = _Worker(number, ours)
+        self._starting.append(self._workers[number])
         self._poll.register(ours, select.POLLIN)
 
     def _retire(self, worker):
@@ -318,8 +320,9 @@ class Pool:
         try:
             while (message := messages.receive(self._control, block=False)) is not None:
                 kind, _, numbers, _, _ = message
-                if kind == Kind.SPAWNED and numbers[0] in self._workers:
-                    self._workers[numbers[0]].pid = numbers[1]
+                if kind == Kind.SPAWNED:
+                    self._starting.popleft().pid = numbers[1]
+                    self._statuses.pop(numbers[1], None)  # of an earlier process
                 elif kind == Kind.EXITED:
                     self._statuses[numbers[1]] = numbers[2]
         except EOFError:
@@ -366,9 +369,11 @@ class Pool:
 
     def _how_it_died(self, worker):
         end = time.monotonic() + STATUS_WAIT_S
-        while worker.pid not in self._statuses and time.monotonic() < end:
+        while worker.pid != 0 and worker.pid not in self._statuses and time.monotonic() < end:
             if select.select([self._control], [], [], 0.05)[0]:
                 self._hear_nursery()
+        if worker.pid == 0:
+            return "could not be forked"
         status = self._statuses.pop(worker.pid, None)
         return "ended" if status is None else _how(os.waitstatus_to_exitcode(status))
 

@@ -36,13 +36,10 @@ class PoolTest(unittest.TestCase):
 
     def dies(self, pid):
         """A worker is asked for, and is gone before the trainer hears of it."""
-        self.pool.resize(1)
-        kind, _, numbers, _, fds = messages.receive(self.nursery.end)
-        self.assertEqual(kind, Kind.SPAWN)
-        messages.close_all(fds)
-        messages.send(self.nursery.end, Kind.SPAWNED, numbers[0], pid)
-        messages.send(self.nursery.end, Kind.EXITED, numbers[0], pid, signal.SIGSEGV)
-        self.pool._hear(self.pool._workers[numbers[0]])  # collect() may look at its socket first
+        number = self.spawn()
+        messages.send(self.nursery.end, Kind.SPAWNED, number, pid)
+        messages.send(self.nursery.end, Kind.EXITED, number, pid, signal.SIGSEGV)
+        self.pool._hear(self.pool._workers[number])  # collect() may look at its socket first
 
     def test_how_a_worker_died_that_was_not_heard_of(self):
         with self.assertLogs("diesel_loader", "WARNING") as logs:
@@ -51,6 +48,48 @@ class PoolTest(unittest.TestCase):
         self.assertIn("worker process 101 was killed by SIGSEGV", logs.output[0])
         with self.assertRaisesRegex(RuntimeError, "do not start: the last one was killed by SIGSEGV"):
             self.dies(200)
+
+    def spawn(self):
+        """A worker is asked for; returns its number."""
+        self.pool.resize(1)
+        kind, _, numbers, _, fds = messages.receive(self.nursery.end)
+        self.assertEqual(kind, Kind.SPAWN)
+        messages.close_all(fds)
+        return numbers[0]
+
+    def test_how_a_worker_died_whose_number_another_had(self):
+        number = self.spawn()
+        self.pool.resize(0)
+        self.assertEqual(self.spawn(), number)
+        for message in ((Kind.SPAWNED, number, 101), (Kind.EXITED, number, 101, 0)):
+            messages.send(self.nursery.end, *message)
+        self.pool._hear_nursery()
+        for message in ((Kind.SPAWNED, number, 102), (Kind.EXITED, number, 102, signal.SIGSEGV)):
+            messages.send(self.nursery.end, *message)
+        with self.assertLogs("diesel_loader", "WARNING") as logs:
+            self.pool._hear(self.pool._workers[number])
+        self.assertIn("worker process 102 was killed by SIGSEGV", logs.output[0])
+
+    def test_how_a_worker_died_whose_process_number_another_had(self):
+        for status in (0, signal.SIGSEGV):
+            number = self.spawn()
+            messages.send(self.nursery.end, Kind.SPAWNED, number, 101)
+            self.pool._hear_nursery()
+            if status == 0:
+                self.pool.resize(0)
+            messages.send(self.nursery.end, Kind.EXITED, number, 101, status)
+            if status == 0:
+                self.pool._hear_nursery()
+        with self.assertLogs("diesel_loader", "WARNING") as logs:
+            self.pool._hear(self.pool._workers[number])
+        self.assertIn("worker process 101 was killed by SIGSEGV", logs.output[0])
+
+    def test_a_worker_that_cannot_be_forked(self):
+        number = self.spawn()
+        messages.send(self.nursery.end, Kind.SPAWNED, number, 0)
+        with self.assertLogs("diesel_loader", "WARNING") as logs:
+            self.pool._hear(self.pool._workers[number])
+        self.assertIn("could not be forked", logs.output[0])
 
 
 class WorkerTest(unittest.TestCase):

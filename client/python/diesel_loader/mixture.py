@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .loader import Loader
 
 STATE_VERSION = 1
+EPOCH_STEPS = 1 << 32  # from one epoch that set_epoch() goes to, to the next; more draws than an epoch has
 STOPS = ("first", "once", "all", "never")
 
 
@@ -44,7 +45,8 @@ class Mixture:
         ended. "never". Loaders of weight 0 are not waited for.
 
     Each loader's own epochs go on where they were, whatever epoch of the mixture it is: so each of its samples comes once in
-    each of them. iter() begins the next epoch of the mixture, and ends an older iterator. `source` is the index of the loader
+    each of them. iter() begins the next epoch of the mixture, and ends an older iterator. After set_epoch() it is that epoch, and
+    a function of the arguments, the weights and its number alone. `source` is the index of the loader
     that the last batch was from. What next() of a loader raises is raised here; the next call goes on with that loader.
     """
 
@@ -66,6 +68,7 @@ class Mixture:
         self._ended: set[int] = set()   # loaders that gave their last batch in this epoch
         self._resumed = False
         self._turn: _Turn | None = None
+        self._told: int | None = None   # by set_epoch(), while an iterator was under way
         self._length: tuple[int, int] | None = None  # (epoch, its batches)
 
     def _checked(self, weights: Sequence[float]) -> tuple[float, ...]:
@@ -89,6 +92,8 @@ class Mixture:
         """Batches of the epoch that is under way or comes next, if the weights stay as they are. TypeError for "never"."""
         if self.stop == "never":
             raise TypeError('a mixture with stop="never" has no length')
+        if self._turn is None:
+            self._obey()
         if self._length is None or self._length[0] != self._epoch:
             self._length = self._epoch, self._given + self._count()
         return self._length[1]
@@ -121,7 +126,27 @@ class Mixture:
             return pick(self.seed, step, [0 if i in ended else weight for i, weight in enumerate(self._weights)])
         return pick(self.seed, step, self._weights)
 
+    def set_epoch(self, epoch: int) -> None:
+        """The next iter() is this epoch's, with the same batches whatever came before: its draws have steps of their own, and
+        each loader begins its epoch of that number. Where load_state_dict() has gone to this very epoch, it goes on there."""
+        from .loader import integer
+        self._told = integer("epoch", epoch, 0)
+        if self._turn is None:
+            self._obey()
+
+    def _obey(self) -> None:
+        epoch, self._told = self._told, None
+        if epoch is None or self._resumed and epoch == self._epoch:
+            return
+        for loader in self.loaders:
+            loader._resumed = False  # the middle of an epoch of another mixture's epoch
+            loader.set_epoch(epoch)
+        self._iterators = [None] * len(self.loaders)
+        self._step, self._epoch, self._given, self._ended = epoch * EPOCH_STEPS, epoch, 0, set()
+        self._resumed, self._length = False, None
+
     def __iter__(self) -> Iterator[Any]:
+        self._obey()
         if self._given and not self._resumed:
             self._next_epoch()
         self._resumed = False
@@ -182,6 +207,7 @@ class Mixture:
         self._weights, self._iterators = weights, [None] * len(self.loaders)
         self._step, self._epoch, self._given = state["step"], state["epoch"], state["given"]
         self._ended, self._resumed, self._turn, self._length = set(state["ended"]), True, None, None
+        self._told = None
 
     def close(self) -> None:
         """Closes the loaders."""

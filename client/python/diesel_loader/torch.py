@@ -244,6 +244,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         load_state_dict() has gone to the middle of this very epoch, it goes on there."""
         if self._served:
             super().set_epoch(epoch)
+            if self._theirs:
+                self._theirs.set_epoch(epoch)
         elif hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
 
@@ -354,6 +356,10 @@ class _Understood:
     def epoch(self):
         """DistributedSampler has to be told; None: each iter() begins the next one."""
         return self._distributed.epoch if self._distributed else None
+
+    def set_epoch(self, epoch):
+        if self._distributed:
+            self._distributed.set_epoch(epoch)
 
 
 def _ours(dataset, daemon=served.AUTO):

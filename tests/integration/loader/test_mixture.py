@@ -156,6 +156,48 @@ class MixtureTest(LoaderCase):
         self.assertEqual(list(older), [])  # a newer one has taken over
         self.assert_epochs(mixed, taken)
 
+    def test_an_epoch_that_was_set_depends_on_nothing_before(self):
+        for stop in ("first", "once", "all"):
+            with self.subTest(stop=stop):
+                want = []
+                for epoch in range(3):
+                    mixed = self.mixture(stop=stop)
+                    mixed.set_epoch(epoch)
+                    length = len(mixed)
+                    want.append(self.take(mixed))
+                    self.assertEqual(len(want[-1]), length)
+                self.assertNotEqual([source for source, _ in want[0]], [source for source, _ in want[1]])
+                self.assertEqual(self.take(self.mixture(stop=stop)), want[0])
+                mixed = self.mixture(stop=stop)
+                self.take(mixed, 7)  # left in the middle
+                for epoch in (2, 0, 0, 1):
+                    mixed.set_epoch(epoch)
+                    self.assertEqual(self.take(mixed), want[epoch])
+
+    def test_an_epoch_that_is_set_while_another_is_under_way(self):
+        mixed = self.mixture()
+        batches = iter(mixed)
+        length = len(mixed)
+        mixed.set_epoch(4)
+        self.assertEqual((len(mixed), len(list(batches))), (length, length))
+        other = self.mixture()
+        other.set_epoch(4)
+        self.assertEqual(len(mixed), len(other))
+        self.assertEqual(self.take(mixed), self.take(other))
+
+    def test_set_epoch_goes_on_where_a_state_was_taken(self):
+        first, second = self.mixture(), self.mixture()
+        first.set_epoch(2)
+        head = self.take(first, 5)
+        state = json.loads(json.dumps(first.state_dict()))
+        for epoch in (2, 1):  # of the state, and another one
+            second.load_state_dict(state)
+            second.set_epoch(epoch)
+            first.set_epoch(epoch)
+            self.assertEqual((head if epoch == 2 else []) + self.take(second), self.take(first))
+        with self.assertRaisesRegex(ValueError, "epoch"):
+            second.set_epoch(-1)
+
     def test_what_a_loader_raises_is_raised_and_the_next_batch_comes(self):
         calls = itertools.count()
 

@@ -371,7 +371,12 @@ class Samplers(DropInTest):
                          for data, label in share])
         self.assertEqual(flat(loaders[0]), first[0])  # PyTorch's repeats the epoch, too, until it is told
         samplers[0].set_epoch(1)
-        self.assertNotEqual(flat(loaders[0]), first[0])
+        second = flat(loaders[0])
+        self.assertNotEqual(second, first[0])
+        loaders[0].set_epoch(0)
+        self.assertEqual((flat(loaders[0]), samplers[0].epoch), (first[0], 0))
+        loaders[0].set_epoch(1)
+        self.assertEqual(flat(loaders[0]), second)
 
     def test_they_tell_the_order_that_is_served(self):
         for options in ({}, {"world_size": 3, "rank": 1}, {"drop_last": True}):

@@ -22,6 +22,7 @@ names them (SCM_RIGHTS).
 import array
 import contextlib
 import os
+import select
 import socket
 import struct
 
@@ -91,6 +92,13 @@ def receive(end, block=True):
         if level == socket.SOL_SOCKET and what == socket.SCM_RIGHTS:
             fds.frombytes(content[:len(content) // fds.itemsize * fds.itemsize])
     return kind, small, numbers, data[FORMAT.size:], fds
+
+
+def is_there(end, timeout_ms):
+    """Waits for a message, or for the end. Not by select(), which knows no descriptor beyond 1023."""
+    poll = select.poll()
+    poll.register(end, select.POLLIN)
+    return bool(poll.poll(timeout_ms))
 
 
 def hang_up(end):

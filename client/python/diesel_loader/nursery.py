@@ -108,7 +108,7 @@ class Nursery:
         end = time.monotonic() + GRACE_S
         while self._workers and time.monotonic() < end:
             self._reap()
-            select.select([self._wake_read], [], [], 0.05)
+            messages.is_there(self._wake_read, 50)
         for pid in self._workers:
             os.kill(pid, signal.SIGKILL)
         for pid in self._workers:

@@ -370,7 +370,7 @@ class Pool:
     def _how_it_died(self, worker):
         end = time.monotonic() + STATUS_WAIT_S
         while worker.pid != 0 and worker.pid not in self._statuses and time.monotonic() < end:
-            if select.select([self._control], [], [], 0.05)[0]:
+            if messages.is_there(self._control, 50):
                 self._hear_nursery()
         if worker.pid == 0:
             return "could not be forked"

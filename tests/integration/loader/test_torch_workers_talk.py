@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the pool, its nursery and a worker say to each other, where the order matters: one of them at a time, and the
 test is the others."""
+import contextlib
+import resource
 import signal
 import types
 import unittest
@@ -82,6 +84,18 @@ class PoolTest(unittest.TestCase):
                 self.pool._hear_nursery()
         with self.assertLogs("diesel_loader", "WARNING") as logs:
             self.pool._hear(self.pool._workers[number])
+        self.assertIn("worker process 101 was killed by SIGSEGV", logs.output[0])
+
+    def test_how_a_worker_died_in_a_program_with_many_files(self):
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(limits[1], 2000), limits[1]))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        with contextlib.ExitStack() as files:
+            for _ in range(1024):
+                files.enter_context(open("/dev/null"))
+            self.setUp()  # a pool with higher numbers
+            with self.assertLogs("diesel_loader", "WARNING") as logs:
+                self.dies(101)
         self.assertIn("worker process 101 was killed by SIGSEGV", logs.output[0])
 
     def test_a_worker_that_cannot_be_forked(self):

@@ -59,6 +59,7 @@ def train(path: pathlib.Path) -> None:
     assert_type(diesel_loader.numpy.DataLoader(loader.dataset).dataset, diesel_loader.Dataset)
     mixed = diesel_loader.numpy.Mixture([loader], weights=[0.5], stop="never")
     mixed.set_weights([1])
+    mixed.set_epoch(2)
     assert_type(mixed.source, "int | None")
     assert_type(next(iter(mixed)), Any)
     mixed.load_state_dict(mixed.state_dict())

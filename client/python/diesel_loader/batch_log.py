@@ -32,7 +32,8 @@ class Line:
     __slots__ = ("given", "text")
 
     def __init__(self, text: str) -> None:
-        self.text, self.given = text, None  # type: str, bool | None
+        self.text = text
+        self.given: bool | None = None
 
 
 class _Lines:
@@ -67,9 +68,12 @@ class _Lines:
         return self._n_bytes >= FLUSH_BYTES or time.monotonic() - self._at >= FLUSH_S
 
     def flush(self) -> None:
-        if self._fd is None or self.pid != os.getpid():  # after a fork they are the parent's to write
+        if self.pid != os.getpid():  # after a fork they are the parent's to write
             return
         with self._lock:
+            fd = self._fd
+            if fd is None:
+                return
             self._n_bytes, self._at = 0, time.monotonic()
             texts, left = [], []
             for line in self._lines:
@@ -79,20 +83,20 @@ class _Lines:
                 elif given is None:
                     left.append(line)
             if not self._unwritten:
-                self._size = os.fstat(self._fd).st_size
+                self._size = os.fstat(fd).st_size
             data = self._unwritten + "".join(texts).encode()
             self._unwritten, self._lines = data, left
-            self._write()
+            self._write(fd)
 
-    def _write(self) -> None:
+    def _write(self, fd: int) -> None:
         try:
             while self._unwritten:
                 # By map(), which has no place for Ctrl-C between writing and taking note of it.
-                for n in map(os.write, (self._fd,), (self._unwritten,)):
+                for n in map(os.write, (fd,), (self._unwritten,)):
                     self._unwritten = self._unwritten[n:]
         except OSError as error:
             with contextlib.suppress(OSError):  # what has whole lines only is of more use
-                os.ftruncate(self._fd, self._size)  # type: ignore[arg-type]
+                os.ftruncate(fd, self._size)
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:

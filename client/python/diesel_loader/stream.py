@@ -26,7 +26,7 @@ WAIT_MS = 1000
 MAX_WORKERS = 256     # a wish beyond it is a mistake
 STAY_S = 0.5          # for daemon threads to come to where they stay, at exit
 
-_streams = weakref.WeakSet()
+_streams: "weakref.WeakSet[Stream]" = weakref.WeakSet()
 _ending = False       # the interpreter is
 
 

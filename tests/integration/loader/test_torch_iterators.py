@@ -213,12 +213,13 @@ class CtrlC(WorkersCase):
             self.assertGreater(n, 50)
 
     def test_the_batch_log_has_what_was_handed_out(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         for goes_on in (True, False):
             n, struck = 0, None
             while struck is None or struck.where:
                 n, struck = n + 1, Struck(n + 1)
-                path = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "batches.jsonl"
-                loader = self.loader(batch_size=100, record=path, return_ids=True)
+                path = folder / f"{goes_on}{n}.jsonl"
+                loader = diesel.DataLoader(self.sets["equal"], 100, shuffle=True, record=path, return_ids=True)
                 got, batches, ended = [], iter(loader), False
                 with mock.patch.object(batch_log, "FLUSH_S", 0):
                     sys.setprofile(struck)

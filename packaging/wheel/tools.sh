@@ -62,19 +62,21 @@ describe() {
 	printf ' -l%s' "${@:2}" >>"$root/lib/pkgconfig/$1.pc"
 }
 
+# Once: until Debian's version of it, the compiler or a script is another one.
+microhttpd=$work/microhttpd
 make_microhttpd() (
 	list=$work/apt
 	lists=(-o Dir::Etc::SourceList="$list/sources.list" -o Dir::Etc::SourceParts="$list/parts"
 		-o Dir::State::Lists="$list/lists" -o Dir::Cache="$list/cache" -o APT::Sandbox::User=root)
-	rm -rf "$work/microhttpd"
-	mkdir -p "$list"/{parts,lists/partial,cache} "$work/microhttpd"
+	rm -rf "$microhttpd"
+	mkdir -p "$list"/{parts,lists/partial,cache} "$microhttpd"
 	sed -n 's/^deb /deb-src /p' /etc/apt/sources.list >"$list/sources.list"
 	sed 's/^Types:.*/Types: deb-src/' /etc/apt/sources.list.d/debian.sources >"$list/parts/debian.sources"
-	apt-get "${lists[@]}" update && cd "$work/microhttpd" && apt-get "${lists[@]}" source libmicrohttpd && cd libmicrohttpd-*/ &&
-		CFLAGS='-O2 -fPIC' ./configure --prefix="$root" --disable-https --disable-shared --disable-curl --disable-doc \
+	apt-get "${lists[@]}" update && cd "$microhttpd" && apt-get "${lists[@]}" source libmicrohttpd && cd libmicrohttpd-*/ &&
+		CFLAGS='-O2 -fPIC' ./configure --prefix="$microhttpd/made" --disable-https --disable-shared --disable-curl --disable-doc \
 			--disable-examples --disable-nls &&
 		make -C src/include install && make -C src/microhttpd install && make install-pkgconfigDATA &&
-		cp COPYING "$root/licenses/libmicrohttpd.txt"
+		cp COPYING "$microhttpd/made"
 )
 
 compiler "$glibc"
@@ -92,8 +94,13 @@ describe libzstd zstd
 describe ncursesw ncursesw tinfo
 describe sqlite3 sqlite3
 describe zlib z
-say "building libmicrohttpd"
-quietly microhttpd.log make_microhttpd
+{ dpkg-query --show libmicrohttpd-dev && cat packaging/wheel/{common.sh,tools.sh,requirements.txt}; } >"$work/wanted"
+if ! cmp -s "$work/wanted" "$microhttpd/made/wanted"; then
+	say "building libmicrohttpd"
+	quietly microhttpd.log make_microhttpd
+	cp "$work/wanted" "$microhttpd/made"
+fi
+cp "$microhttpd/made/COPYING" "$root/licenses/libmicrohttpd.txt"
 
 say "building the programs"
 project=$work/project
@@ -103,7 +110,7 @@ cp "$work"/env/lib/python3*/site-packages/ziglang/LICENSE "$root/licenses/zig.tx
 every_text
 sed "s/@LICENCES@/$(licences)/" packaging/wheel/tools.toml >"$project/pyproject.toml"
 cp -r CMakeLists.txt README.md LICENSE LICENSES "$root/licenses" "$project"
-export PKG_CONFIG_LIBDIR=$root/lib/pkgconfig
+export PKG_CONFIG_LIBDIR=$root/lib/pkgconfig:$microhttpd/made/lib/pkgconfig
 quietly tools.log python -m build --wheel --outdir "$work/tools" -C cmake.source-dir="$PWD" \
 	-C cmake.define.CMAKE_LIBRARY_ARCHITECTURE="$machine-linux-gnu" "$project"
 check "$glibc" "$work"/tools/*.whl

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,6 +71,28 @@ int launch_prepare(char *const argv[], const sigset_t *signals, struct launch *r
 	return 0;
 }
 
+/*
+ * Whoever calls this program by its path, from a Python environment that is not activated, may expect to find
+ * the environment's Python by its name.
+ */
+static int error_not_run(const char *name, int code, struct error *err)
+{
+	char beside[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", beside, sizeof(beside));
+	char *end = n > 0 ? memrchr(beside, '/', (size_t)n) : NULL;
+	size_t room = end ? sizeof(beside) - (size_t)(++end - beside) : 0;
+
+	if (code == -ENOENT && !strchr(name, '/') && strlen(name) < room) {
+		memcpy(end, name, strlen(name) + 1);
+		if (access(beside, X_OK) == 0)
+			return error_set(err, code,
+					 "cannot run %s: it is not in PATH; there is %s: give this path, or "
+					 "activate its environment",
+					 name, beside);
+	}
+	return error_errno(err, code, "cannot run %s", name);
+}
+
 int launch_go(struct launch *launch, struct error *err)
 {
 	int r = write(launch->go_fd, "", 1) == 1 ? child_status(launch->status_fd) : -errno;
@@ -78,7 +102,7 @@ int launch_go(struct launch *launch, struct error *err)
 	if (r == 0)
 		return 0;
 	reap(launch->pid);
-	return error_errno(err, r, "cannot run %s", launch->name);
+	return error_not_run(launch->name, r, err);
 }
 
 void launch_abandon(struct launch *launch)

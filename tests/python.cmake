@@ -14,6 +14,8 @@ if(TARGET dieseld)
   # The first run takes PyTorch and what trains with it from PyPI.
   diesel_script_test(integration wheel_frameworks
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_wheel_frameworks.py)
-  set_tests_properties(integration.wheel_frameworks PROPERTIES TIMEOUT 1800)
-  diesel_long_tests(integration.wheel_frameworks)
+  # The first run takes a compiler for older C libraries from PyPI.
+  diesel_script_test(integration wheel_tools /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_wheel_tools.py)
+  set_tests_properties(integration.wheel_frameworks integration.wheel_tools PROPERTIES TIMEOUT 1800)
+  diesel_long_tests(integration.wheel_frameworks integration.wheel_tools)
 endif()

@@ -97,8 +97,18 @@ static int columns_of_output(void)
 	return !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) && size.ws_col >= 40 ? size.ws_col : COLS_PIPE;
 }
 
+/* Who named a daemon is told why nothing comes from it: a table without its jobs looks like a daemon without
+ * jobs. */
+static void print_problem(const struct daemon_sample *daemon, const struct options *options)
+{
+	char text[sizeof(daemon->problem)];
+
+	if ((options->source == OPTIONS_DAEMON || options->socket) && daemon->problem[0])
+		puts(text_line(text, sizeof(text), daemon->problem));
+}
+
 /* Prints the time, and the table of jobs as a screen of that width would show it. */
-static int print_table(struct model *model, int cols, struct error *err)
+static int print_table(struct model *model, const struct options *options, int cols, struct error *err)
 {
 	struct screen *screen = screen_new((int)model->sample->n_jobs + 2, cols, model->charset);
 	const char *place = view_daemon_place(&model->sample->daemon);
@@ -110,6 +120,7 @@ static int print_table(struct model *model, int cols, struct error *err)
 	       model->sample->host.name, model->sample->self.source,
 	       format_count(lost, model->sample->self.n_lost), model->is_replay ? "  REPLAY" : "",
 	       *place ? "  dieseld at " : "", text_line(text, sizeof(text), place));
+	print_problem(&model->sample->daemon, options);
 	model->cursor[VIEW_JOBS] = 0;
 	view_table(model, screen, 0, screen->rows, "no training job");
 	for (int y = 0; y < screen->rows; y++) {
@@ -147,7 +158,7 @@ int batch_run(struct feed *feed, const struct options *options, struct reel_writ
 		if (r == 0)
 			r = model_take(&model, sample);
 		if (r == 0)
-			r = print_table(&model, cols, err);
+			r = print_table(&model, options, cols, err);
 	}
 	model_destroy(&model);
 	return r == -ENODATA ? 0 : r; /* the end of a recording */

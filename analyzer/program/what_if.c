@@ -132,11 +132,15 @@ int what_if_run(const struct what_if_options *options, struct error *err)
 		return r;
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
 		return error_set(err, -ENODATA, "%s: %s", options->recording, analysis->insufficient);
-	if (!analysis->predictions)
+	if (!analysis->predictions && analysis->no_predictions[0])
 		return error_set(err, -ENODATA, "%s: no prediction: %s; record again, longer or undisturbed",
-				 options->recording,
-				 analysis->no_predictions[0] ? analysis->no_predictions
-							     : "sampled without privilege");
+				 options->recording, analysis->no_predictions);
+	if (!analysis->predictions)
+		return error_set(
+		    err, -ENODATA,
+		    "%s: no prediction: it was sampled without privilege; record as root (sudo), "
+		    "or see diesel-analyze check",
+		    options->recording);
 	if (!isnan(options->question.storage_bytes_per_s) &&
 	    !(analysis->predictions->storage_bytes_per_s.value > 0))
 		return error_set(

@@ -24,6 +24,8 @@ install_tools() {
 # compiler GLIBC: sets CC.
 compiler() {
 	mkdir -p "$work"
+	exec {lock}>"$work/lock"
+	flock "$lock" # one at a time
 	if ! cmp -s packaging/wheel/requirements.txt "$work/installed.txt"; then
 		say "installing the tools of packaging/wheel/requirements.txt"
 		quietly install.log install_tools packaging/wheel/requirements.txt

@@ -13,8 +13,8 @@ glibc=2.31 # as in Debian 11 and Ubuntu 20.04
 # Newer distributions' archives need their C library.
 grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release || die "the programs can be made for others only on Debian 12"
 
-packages='libbpf-dev libelf-dev libinih-dev libjansson-dev libncurses-dev libsqlite3-dev libssl-dev liburing-dev libuv1-dev
-	libxxhash-dev libzstd-dev uthash-dev zlib1g-dev'
+linked=packaging/wheel/linked.txt
+packages=$(sed -n 's/^\([^# ]*-dev\) .*/\1/p' "$linked")
 root=$work/root
 
 # Headers and archives of the packages, and nothing else of this machine.
@@ -36,26 +36,47 @@ make_root() {
 	cp /usr/share/common-licenses/{Apache-2.0,GPL-2,GPL-3,LGPL-2.1,LGPL-3} "$root/licenses"
 }
 
-# describe MODULE LIBRARY ...: as the CMake files ask pkg-config for it.
+# licences: the SPDX expression of all that is in the wheel: ours, the BPF programs', and those of what is linked.
+licences() {
+	{ printf '%s\n' Apache-2.0 GPL-2.0-only && sed '/^#/d; s/^[^ ]* //' "$linked" | tr ' ' '\n'; } | sort -u | paste -sd '&' |
+		sed 's/&/ AND /g'
+}
+
+# every_text: makes sure that there is the licence's text of everything that is linked.
+every_text() {
+	local name
+	while read -r name _; do
+		[ "$name" = '#' ] || [ -s "$root/licenses/$name.txt" ] ||
+			die "no text of the licence of $name, which $linked names"
+	done <"$linked"
+}
+
+# describe MODULE LIBRARY ...: as the CMake files ask pkg-config for it. Nothing else is found by them.
 describe() {
+	local library
+	for library in "${@:2}"; do
+		[ -e "$root/lib/lib$library.a" ] || die "lib$library.a is in no package that $linked names"
+	done
 	printf 'Name: %s\nDescription: static\nVersion: %s\nCflags: -I%s\nLibs: -L%s' "$1" "$(pkg-config --modversion "$1")" \
 		"$root/include" "$root/lib" >"$root/lib/pkgconfig/$1.pc"
 	printf ' -l%s' "${@:2}" >>"$root/lib/pkgconfig/$1.pc"
 }
 
+# Once: until Debian's version of it, the compiler or a script is another one.
+microhttpd=$work/microhttpd
 make_microhttpd() (
 	list=$work/apt
 	lists=(-o Dir::Etc::SourceList="$list/sources.list" -o Dir::Etc::SourceParts="$list/parts"
 		-o Dir::State::Lists="$list/lists" -o Dir::Cache="$list/cache" -o APT::Sandbox::User=root)
-	rm -rf "$work/microhttpd"
-	mkdir -p "$list"/{parts,lists/partial,cache} "$work/microhttpd"
+	rm -rf "$microhttpd"
+	mkdir -p "$list"/{parts,lists/partial,cache} "$microhttpd"
 	sed -n 's/^deb /deb-src /p' /etc/apt/sources.list >"$list/sources.list"
 	sed 's/^Types:.*/Types: deb-src/' /etc/apt/sources.list.d/debian.sources >"$list/parts/debian.sources"
-	apt-get "${lists[@]}" update && cd "$work/microhttpd" && apt-get "${lists[@]}" source libmicrohttpd && cd libmicrohttpd-*/ &&
-		CFLAGS='-O2 -fPIC' ./configure --prefix="$root" --disable-https --disable-shared --disable-curl --disable-doc \
+	apt-get "${lists[@]}" update && cd "$microhttpd" && apt-get "${lists[@]}" source libmicrohttpd && cd libmicrohttpd-*/ &&
+		CFLAGS='-O2 -fPIC' ./configure --prefix="$microhttpd/made" --disable-https --disable-shared --disable-curl --disable-doc \
 			--disable-examples --disable-nls &&
 		make -C src/include install && make -C src/microhttpd install && make install-pkgconfigDATA &&
-		cp COPYING "$root/licenses/libmicrohttpd.txt"
+		cp COPYING "$microhttpd/made"
 )
 
 compiler "$glibc"
@@ -73,16 +94,23 @@ describe libzstd zstd
 describe ncursesw ncursesw tinfo
 describe sqlite3 sqlite3
 describe zlib z
-say "building libmicrohttpd"
-quietly microhttpd.log make_microhttpd
+{ dpkg-query --show libmicrohttpd-dev && cat packaging/wheel/{common.sh,tools.sh,requirements.txt}; } >"$work/wanted"
+if ! cmp -s "$work/wanted" "$microhttpd/made/wanted"; then
+	say "building libmicrohttpd"
+	quietly microhttpd.log make_microhttpd
+	cp "$work/wanted" "$microhttpd/made"
+fi
+cp "$microhttpd/made/COPYING" "$root/licenses/libmicrohttpd.txt"
 
 say "building the programs"
 project=$work/project
 rm -rf "$project" "$work/tools"
 mkdir "$project"
-cp packaging/wheel/tools.toml "$project/pyproject.toml"
+cp "$work"/env/lib/python3*/site-packages/ziglang/LICENSE "$root/licenses/zig.txt"
+every_text
+sed "s/@LICENCES@/$(licences)/" packaging/wheel/tools.toml >"$project/pyproject.toml"
 cp -r CMakeLists.txt README.md LICENSE LICENSES "$root/licenses" "$project"
-export PKG_CONFIG_LIBDIR=$root/lib/pkgconfig
+export PKG_CONFIG_LIBDIR=$root/lib/pkgconfig:$microhttpd/made/lib/pkgconfig
 quietly tools.log python -m build --wheel --outdir "$work/tools" -C cmake.source-dir="$PWD" \
 	-C cmake.define.CMAKE_LIBRARY_ARCHITECTURE="$machine-linux-gnu" "$project"
 check "$glibc" "$work"/tools/*.whl

@@ -13,6 +13,7 @@ set(not_with_asan
   integration.mixture               # Python
   integration.musl                  # builds libdiesel anew, with another C library
   integration.wheel_frameworks      # the same
+  integration.wheel_tools           # what is run is the wheel's
   integration.operator_files        # man pages, completions, units: texts
   integration.reports_page          # what runs is a browser; integration.reports writes the page
   integration.dieseld_knobs         # long; unit.daemon.serving_knobs turns all knobs at random

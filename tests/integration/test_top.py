@@ -498,6 +498,8 @@ class Daemon(OnTerminal):
             sample = once("--daemon", "--socket", path, "-d", "0.2")
             self.assertEqual(sample["daemon"]["state"], "none")
             self.assertIn("of one version", sample["daemon"]["problem"])
+            said = subprocess.run([TOP, "--socket", path, "-d", "0.2", "-b", "-n", "2"], capture_output=True, text=True, check=True)
+            self.assertIn("of one version", said.stdout)
             t = self.open(f"{TOP} --daemon --socket {path} -d 0.2")
             t.keys("5")
             t.wait("of one version")

@@ -507,6 +507,21 @@ class Ends(Recording):
             self.assertEqual(len(done.stderr.splitlines()), 1)
             self.assertEqual(os.listdir(self.folder), [])
 
+    def test_command_that_is_not_in_path_but_beside_the_program(self):
+        """As in a Python environment that is not activated."""
+        folder = os.path.join(self.folder, "bin")
+        os.mkdir(folder)
+        shutil.copy(ANALYZE, folder)
+        python = os.path.join(folder, "python-of-this-environment")
+        for there in (False, True):
+            if there:
+                os.symlink(sys.executable, python)
+            done = run(os.path.join(folder, "diesel-analyze"), "--", os.path.basename(python), "-c", "1")
+            self.assertEqual(done.returncode, 127)
+            line = done.stderr.splitlines()[-1]
+            self.assertIn("cannot run python-of-this-environment: ", line)
+            self.assertEqual(f"it is not in PATH; there is {python}: give this path" in line, there, line)
+
     def test_duration_ends_the_recording_not_the_command(self):
         marker = os.path.join(self.folder, "done")
         recording = self.record("sh", "-c", "sleep 0.6; touch %s; exit 4" % marker, options=["-d", "200ms"], status=4)

@@ -68,16 +68,18 @@ class Wheel(dieseld_support.Case):
         with zipfile.ZipFile(self.wheel) as archive:
             names = {name for name in archive.namelist() if not name.startswith(f"diesel_loader-{VERSION}.dist-info/")}
             metadata = archive.read(f"diesel_loader-{VERSION}.dist-info/METADATA").decode()
+            xxhash = archive.read(f"diesel_loader-{VERSION}.dist-info/licenses/LICENSES/BSD-2-Clause.txt").decode()
+        self.assertIn("Copyright (C) 2012-2020 Yann Collet", xxhash)  # in libdiesel: binaries have to come with it
         self.assertEqual(names, {f"diesel_loader/{name}" for name in [
             "libdiesel.so", "py.typed", "version", *(path.name for path in PACKAGE.glob("*.py"))]})
-        for line in ("Name: diesel-loader", f"Version: {VERSION}", "License-Expression: Apache-2.0",
+        for line in ("Name: diesel-loader", f"Version: {VERSION}", "License-Expression: Apache-2.0 AND BSD-2-Clause",
                      "Provides-Extra: torch"):
             self.assertIn(line + "\n", metadata)
         self.assertEqual(re.findall(r"^Requires-Dist: (?!.*extra == )", metadata, re.M), [])
         with tarfile.open(self.sources) as archive:
             tops = {name.split("/")[1] for name in archive.getnames() if "/" in name}
-        self.assertEqual(tops, {"CHANGELOG.md", "CMakeLists.txt", "LICENSE", "PKG-INFO", "README.md", "client", "cmake",
-                                "dataset", "lib", "pyproject.toml"})
+        self.assertEqual(tops, {"CHANGELOG.md", "CMakeLists.txt", "LICENSE", "LICENSES", "PKG-INFO", "README.md", "client",
+                                "cmake", "dataset", "lib", "pyproject.toml"})
 
     def test_the_library_needs_libc_alone_and_has_its_probes(self):
         path = self.site / "diesel_loader" / "libdiesel.so"

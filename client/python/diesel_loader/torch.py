@@ -128,7 +128,11 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         $WORLD_SIZE, or $LOCAL_RANK and $NODE_RANK as Lightning sets them; see membership.py), else the whole; found
         anew at every iter(), so that a loader may be made before its ranks exist. ValueError where they contradict
         each other. Every rank has the same number of batches, every sample is delivered once an epoch.
-    pin_memory: copy batches into page-locked memory.
+    pin_memory: copy batches into page-locked memory; without effect beside `device`.
+    device: "cuda", "cuda:1", 1 or a torch.device: where the tensors of a batch are when it is handed out. They are copied on a
+        stream of their own, out of memory that is page-locked once, and the next batch's copy begins before this one is
+        handed out (docs/loader.md). None or "cpu": in host memory. ValueError for any other; RuntimeError where torch
+        finds no GPU. Not with an order of one's own (below).
     window_chunks: chunks whose samples are shuffled together; 0: the daemon's default.
     bucket_by_length: samples of similar length in bytes come in one batch, so that padding is little: so many consecutive
         batches, at most 24, are sorted and cut again (True: 8). Each sample still comes once an epoch; the order is still

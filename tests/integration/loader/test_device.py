@@ -19,6 +19,11 @@ import diesel_loader.torch as diesel
 from diesel_loader.device import transfer
 from standin_cuda import StandInCuda
 
+try:
+    import accelerate
+except ImportError:
+    accelerate = None
+
 WORK = {"plain": {}, "in the trainer": {"transform": same, "num_workers": 0}, "workers": {"transform": same, "num_workers": 2}}
 
 
@@ -83,6 +88,9 @@ class WithAStandInForCuda(Case):
             self.assertEqual(self.epoch(loader, standin), self.want(epoch=epoch))
         self.assertGreater(standin.in_place, standin.staged)
         self.assertLess(standin.n_registered, standin.in_place)
+        loader._stream._transfer.release()  # as next() does
+        self.assertTrue(standin.registered)
+        self.assertTrue(all(map(loader._stream._stream.mapping_at, standin.registered)))
 
     def test_what_is_registered_is_unregistered_before_it_is_unmapped(self):
         for work in ({}, {"transform": same, "num_workers": 2}, {"transform": same, "num_workers": 2, "persistent_workers": False}):
@@ -214,6 +222,19 @@ class WithAStandInForCuda(Case):
         self.assertTrue(torch.equal(got.twice[0], want.twice[0]))
         self.assertTrue(torch.equal(got.turned, want.turned))
         self.assertTrue(torch.equal(got.sparse.to_dense(), want.sparse.to_dense()))
+
+
+    @unittest.skipUnless(accelerate, "needs accelerate")
+    def test_accelerate_leaves_what_is_there(self):
+        standin = self.cuda()
+        loader = accelerate.Accelerator(cpu=True).prepare(self.loader(device="cuda"))
+        with mock.patch.object(StandInCuda, "hand_over", lambda self, tensors, *_: given.append([t.data_ptr() for t in tensors])):
+            given, got = [], []
+            for batch in loader:
+                got.append(batch)
+        standin.synchronize()
+        self.assertEqual(given, [[t.data_ptr() for t in batch] for batch in got])
+        self.assertEqual(flat(got), self.want())
 
 
 class Position(Case):

@@ -84,7 +84,7 @@ def wait(event: Any) -> None:
 
 def hand_over(tensors: list[torch.Tensor], event: Any, device: torch.device) -> None:
     """The caller's stream goes on only behind the event, and the tensors' memory is used again only behind that stream."""
-    stream = torch.cuda.current_stream(device)
+    stream: Any = torch.cuda.current_stream(device)
     stream.wait_event(event)
     for tensor in tensors:
         tensor.record_stream(stream)

@@ -71,7 +71,7 @@ class DeviceStream:
         self.pid = stream.pid
         self._log, self._held = stream._batch_log, _Held()
         if self._log:
-            stream._batch_log = self._held  # type: ignore[assignment]
+            stream._batch_log = self._held
         self._open_session = stream._open_session
         self._finalizer = weakref.finalize(self, _end, self.pid, self._under_way, self._memory)
 
@@ -165,4 +165,5 @@ def _end(pid: int, under_way: collections.deque[Copies], memory: Memory) -> None
         return
     with contextlib.suppress(RuntimeError):  # a device that failed has said so elsewhere
         drain(under_way)
+    under_way.clear()
     memory.clear()

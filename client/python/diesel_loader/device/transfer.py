@@ -134,7 +134,7 @@ class Transfer:
 
     def _copy(self, tensor: torch.Tensor, copies: Copies) -> torch.Tensor:
         if not is_plain(tensor):  # sparse, of a subclass, or there already
-            return cuda.copy_now(tensor, self.device)  # type: ignore[no-any-return]
+            return cuda.copy_now(tensor, self.device)
         if self._is_registered(tensor):
             copies.sources.append(tensor)
         elif not self._refused:

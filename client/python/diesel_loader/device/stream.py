@@ -117,10 +117,9 @@ class DeviceStream:
             finally:
                 del error  # else it refers to itself by this frame
         if step.copies is None:
-            self.position, self.broken = step.position, False
             if self._log:
                 self._log.flush()
-            return None
+            return None  # and stays broken: who is interrupted before the end is known comes here again, not in the next epoch
         self._transfer.hand_over(step.copies)
         if self._log:
             self._log.add(*step.logged)

@@ -127,9 +127,12 @@ class Transfer:
             return cuda.copy_now(thing, self.device)
         if isinstance(thing, (list, tuple)):
             items = [self._moved(item, copies, known) for item in thing]
-            if type(thing) is list:
+            if hasattr(thing, "_fields"):
+                return type(thing)(*items)
+            try:
+                return type(thing)(items)
+            except TypeError:
                 return items
-            return type(thing)(*items) if hasattr(thing, "_fields") else type(thing)(items)
         return thing
 
     def _copy(self, tensor: torch.Tensor, copies: Copies) -> torch.Tensor:

@@ -69,7 +69,7 @@ class Wheel(dieseld_support.Case):
             names = {name for name in archive.namelist() if not name.startswith(f"diesel_loader-{VERSION}.dist-info/")}
             metadata = archive.read(f"diesel_loader-{VERSION}.dist-info/METADATA").decode()
         self.assertEqual(names, {f"diesel_loader/{name}" for name in [
-            "libdiesel.so", "py.typed", "version", *(path.name for path in PACKAGE.glob("*.py"))]})
+            "libdiesel.so", "py.typed", "version", *(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))]})
         for line in ("Name: diesel-loader", f"Version: {VERSION}", "License-Expression: Apache-2.0",
                      "Provides-Extra: torch"):
             self.assertIn(line + "\n", metadata)

@@ -296,6 +296,28 @@ class Position(Case):
                 self.assertEqual(flat(got), self.want())
                 del loader, batches
 
+    def test_close_by_a_signal_handler_in_the_middle_of_a_batch(self):
+        for at in range(1, 12):
+            with self.subTest(at=at):
+                standin, n = self.cuda(late=10**9), 0
+                loader = self.loader(device="cuda")
+                batches, got = iter(loader), []
+
+                def strike(name, at=at, loader=loader):
+                    nonlocal n
+                    n += name == "copy"
+                    if name == "copy" and n == at:
+                        loader.close()
+
+                standin.strike = strike
+                for batch in batches:
+                    got.append(batch)
+                    time.sleep(0.002)
+                standin.synchronize()
+                self.assertEqual(flat(got), self.want())
+                del loader, batches, strike
+                standin.strike = None
+
     def test_errors_come_when_their_turn_does(self):
         for workers in (0, 2):
             with self.subTest(workers=workers):

@@ -68,15 +68,14 @@ class DeviceStream:
         self.position = (0, 0)
         self.broken = False
         self.user: Any = None
-        self.pid = stream.pid
         self._log, self._held = stream._batch_log, _Held()
         if self._log:
             stream._batch_log = self._held
         self._open_session = stream._open_session
-        self._finalizer = weakref.finalize(self, _end, self.pid, self._under_way, self._memory)
+        self._finalizer = weakref.finalize(self, _end, stream.pid, self._under_way, self._memory)
 
-    session = property(lambda self: self._stream.session)
-    n_workers = property(lambda self: self._stream.n_workers)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
     def is_used(self) -> bool:
         return self.user is not None and self.user() is not None

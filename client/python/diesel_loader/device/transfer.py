@@ -61,8 +61,8 @@ class Copies:
         self._stream, self._event = stream, None
 
     def end(self) -> Any:
-        """The event of their end. Whoever asks first has begun them all, or comes after one who was interrupted: an event that
-        is too late does as well."""
+        """The event of their end; a later one, which does as well, if who began them was interrupted. One that comes too early,
+        because a signal handler has called close() meanwhile, does too: what is copied after that is in no registered memory."""
         if self._event is None:
             self._event = cuda.record(self._stream)
         return self._event

@@ -3,6 +3,7 @@
 #include "client/share.h"
 
 #include <errno.h>
+#include <sys/mman.h>
 
 #include "dataset.h"
 #include "session.h"
@@ -17,6 +18,28 @@ int diesel_session_memory(const struct diesel_session *session, struct diesel_me
 	    .life = a->life, .n_slots = a->n_slots, .batch = a->batch, .item_bytes = a->item_bytes};
 	*ret_fd = a->slots_fd;
 	return 0;
+}
+
+int diesel_session_map_pinnable(const struct diesel_session *session, struct diesel_pinnable *ret)
+{
+	const struct attachment *a = session->attachment;
+	uint64_t bytes;
+	void *p;
+
+	if (!a)
+		return -ENOTCONN;
+	bytes = a->n_slots * a->layout.slot_bytes;
+	p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, a->slots_fd, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	*ret = (struct diesel_pinnable){.life = a->life, .data = p, .bytes = bytes, .slots = a->slots};
+	return 0;
+}
+
+void diesel_pinnable_unmap(const uint8_t *data, uint64_t bytes)
+{
+	if (data)
+		munmap((void *)data, bytes);
 }
 
 int diesel_session_segment(struct diesel_session *session, uint32_t segment, int *ret_fd, uint64_t *ret_bytes)

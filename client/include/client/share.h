@@ -16,6 +16,8 @@
  *   diesel_result_free()                               diesel_result_is_free(): used again
  *   diesel_batch_release()
  *
+ * diesel_session_map_pinnable() is for the trainer itself, where batches go on to a device.
+ *
  * The descriptors travel however the binding likes (SCM_RIGHTS); each is needed until it is mapped.
  * Results: 0 or negative errno. Threads: one at a time per object, but diesel_result_free() from any.
  */
@@ -56,6 +58,28 @@ uint32_t diesel_batch_segments(const struct diesel_batch *batch, uint32_t *ret);
  * child inherited, so that what the daemon drops is really gone. The session is of no use there afterwards.
  */
 void diesel_session_forget(struct diesel_session *session);
+
+/*
+ * The memory of a session's packed batches mapped once more, for a device (a GPU) that reads from it on its
+ * own: shared, and for reading only. What lies at slots + x of the session's own mapping lies at data + x
+ * too, as the daemon wrote it, until the batch is released. Stays mapped when the session is closed.
+ *
+ * Why another mapping: the session's own one is private copy-on-write, and a driver that locks its pages for
+ * a device has the kernel make copies of them, which no later batch reaches. And only for reading, because
+ * that is all that the descriptor allows: CUDA registers such memory with cudaHostRegisterReadOnly and not
+ * without.
+ */
+struct diesel_pinnable {
+	uint64_t life; /* of the batches in it; see diesel_batch_life() */
+	const uint8_t *data;
+	uint64_t bytes;
+	const uint8_t *slots;
+};
+
+/* -ENOTCONN: the daemon is lost just now; -ENOMEM and what else mmap(2) says. */
+int diesel_session_map_pinnable(const struct diesel_session *session, struct diesel_pinnable *ret);
+/* Nothing that reads there may be under way, and nobody may have the memory locked. */
+void diesel_pinnable_unmap(const uint8_t *data, uint64_t bytes);
 
 /* A worker's view of one life of a session. */
 struct diesel_mirror;

@@ -66,6 +66,10 @@ class Memory(Structure):
                 ("reserved", c_uint32)]
 
 
+class Pinnable(Structure):
+    _fields_ = [("life", c_uint64), ("data", c_void_p), ("bytes", c_uint64), ("slots", c_void_p)]
+
+
 class Work(Structure):
     _fields_ = [(name, c_uint64) for name in (
         "n_batches", "n_samples", "next_ns", "wait_ns", "n_waits", "inline_ns", "handoff_ns",
@@ -113,6 +117,8 @@ def _load() -> tuple[ctypes.CDLL, str]:
         "diesel_session_ready": (c_uint32, [c_void_p]),
         "diesel_session_report": (None, [c_void_p, POINTER(Work)]),
         "diesel_session_memory": (c_int, [c_void_p, POINTER(Memory), POINTER(c_int)]),
+        "diesel_session_map_pinnable": (c_int, [c_void_p, POINTER(Pinnable)]),
+        "diesel_pinnable_unmap": (None, [c_void_p, c_uint64]),
         "diesel_session_segment": (c_int, [c_void_p, c_uint32, POINTER(c_int), POINTER(c_uint64)]),
         "diesel_session_forget": (None, [c_void_p]),
         "diesel_batch_life": (c_uint64, [c_void_p]),
@@ -181,6 +187,16 @@ def when_gone(thing: Any, give_back: Any, address: Any, *more: Any) -> None:
         for key in [key for key, ref in list(_refs.items()) if ref() is None]:
             _refs.pop(key, None)
     _refs[id(give_back), address] = _Ref(thing, functools.partial(give_back, address, *more))
+
+
+class Mapped:
+    """Memory that is unmapped, by a function of libdiesel, when nothing refers to this any more."""
+
+    __slots__ = ("__weakref__", "address", "size")
+
+    def __init__(self, address: int, size: int, unmap: Any) -> None:
+        self.address, self.size = address, size
+        when_gone(self, unmap, address, size)
 
 
 # In a child that was forked, all of that is the parent's to give back.

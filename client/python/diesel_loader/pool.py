@@ -239,6 +239,11 @@ class Pool:
                     _tell(worker, Kind.CANCEL, self._generation)
         self.torn = False
 
+    def mapping_at(self, address):
+        """The mapping of a worker's buffer that an address lies in; None: no worker has it any more."""
+        found = (worker.reader.mapping_at(address) for worker in self._workers.values())
+        return next((mapping for mapping in found if mapping is not None), None)
+
     def collect(self, timeout_ms):
         """Handles messages of the workers and the nursery; waits for one at most timeout_ms. True if there was one."""
         ready = self._poll.poll(timeout_ms)

@@ -177,7 +177,7 @@ class _Mapping:
         if result < 0:
             raise errors.from_result(result, f"cannot map {size} bytes of a batch: {os.strerror(-result)}")
         self.address, self.size = address.value, size
-        native.when_gone(self, lib.diesel_result_unmap, self.address, size)
+        self.memory = native.Mapped(self.address, size, lib.diesel_result_unmap)  # whoever registers it for a device has it too
 
 
 class _Loan:
@@ -201,6 +201,13 @@ class Reader:
 
     def drop(self, number):
         self._mappings.pop(number, None)
+
+    def mapping_at(self, address):
+        """The mapping of a buffer of these that an address lies in, or None."""
+        for mapping in self._mappings.values():
+            if 0 <= address - mapping.address < mapping.size:
+                return mapping
+        return None
 
     def release(self, number):
         """A result that nobody wants."""

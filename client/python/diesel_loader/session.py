@@ -123,6 +123,11 @@ class Session:
         self._lost = False
 
     @property
+    def handle(self):
+        """For other calls of libdiesel."""
+        return self._handle
+
+    @property
     def n_held(self):
         """Batches that the caller holds."""
         return lib.diesel_session_n_held(self._handle)

@@ -96,6 +96,21 @@ class Stream:
         """Processes at work."""
         return self._pool.n_ready if self._pool else 0
 
+    @property
+    def has_work(self):
+        """Whether functions of the user's see the samples first."""
+        return self._assembly.has_work
+
+    def has_next(self):
+        """True if next() gives a batch without a wait, and without work of the trainer's own."""
+        if self._pool and (self._pool.n_ready or self._pool.n_outstanding or self._pool.orphans):
+            return bool(self._pending) and self._pending[0].done
+        return not self._pending and not self.has_work and not self.session.crowded and self.session.n_ready > 0
+
+    def mapping_at(self, address):
+        """The mapping of a worker's buffer that an address lies in, or None."""
+        return self._pool.mapping_at(address) if self._pool else None
+
     def is_used(self):
         """True while an iterator is under way that somebody still has."""
         return self.user is not None and self.user() is not None

@@ -15,6 +15,7 @@ from torch.utils.data.distributed import DistributedSampler
 from . import dataset as served
 from . import bucketing, frameworks, seeding
 from .assembly import Assembly, pil_loader
+from .device import SLOTS, DeviceStream, chosen
 from .loader import AUTO, Loader, not_packed
 from .mixture import Mixture
 from .samplers import DEFAULT_WINDOW_CHUNKS, ChunkBatchSampler, ChunkShuffleSampler
@@ -127,7 +128,11 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         $WORLD_SIZE, or $LOCAL_RANK and $NODE_RANK as Lightning sets them; see membership.py), else the whole; found
         anew at every iter(), so that a loader may be made before its ranks exist. ValueError where they contradict
         each other. Every rank has the same number of batches, every sample is delivered once an epoch.
-    pin_memory: copy batches into page-locked memory.
+    pin_memory: copy batches into page-locked memory; without effect beside `device`.
+    device: "cuda", "cuda:1", 1 or a torch.device: where the tensors of a batch are when it is handed out. They are copied on a
+        stream of their own, out of memory that is page-locked once, and the next batch's copy begins before this one is
+        handed out (docs/loader.md). None or "cpu": in host memory. ValueError for any other; RuntimeError where torch
+        finds no GPU. Not with an order of one's own (below).
     window_chunks: chunks whose samples are shuffled together; 0: the daemon's default.
     bucket_by_length: samples of similar length in bytes come in one batch, so that padding is little: so many consecutive
         batches, at most 24, are sorted and cut again (True: 8). Each sample still comes once an epoch; the order is still
@@ -166,7 +171,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
                  multiprocessing_context=None, generator=None, *, prefetch_factor=None, persistent_workers=True,
                  pin_memory_device="", in_order=True, seed=None, transform=None, loader=None, target_transform=None,
                  rank=None, world_size=None, window_chunks=0, random_state=seeding.BATCH, return_ids=False, record=None,
-                 bucket_by_length=False, daemon=served.AUTO):
+                 bucket_by_length=False, daemon=served.AUTO, device=None):
+        self.device = chosen(device)
         dataset = _with_functions(dataset, loader, transform, target_transform, daemon)
         dataset.return_ids = bool(return_ids)
         if shuffle and (sampler is not None or batch_sampler is not None):
@@ -177,6 +183,9 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         if sampler is None and batch_sampler is None and not shuffle and not dataset.is_in_order:
             sampler = torch.utils.data.SequentialSampler(dataset)
         understood = _Understood.of(sampler, dataset) if batch_sampler is None else None
+        is_served = batch_size is not None and batch_sampler is None and (sampler is None or understood is not None)
+        if self.device is not None and not is_served:
+            raise ValueError("device is of batches that dieseld serves: leave out sampler, batch_sampler and batch_size=None")
         self._theirs = understood  # a sampler of PyTorch's that says how the daemon's order is to be
         self._draw_from = understood.generator if understood else generator
         self._accelerate = None
@@ -187,7 +196,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
             multiprocessing_context=multiprocessing_context, prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers, rank=rank, world_size=world_size, window_chunks=window_chunks,
             random_state=random_state, return_ids=return_ids, record=record, bucket_by_length=bucket_by_length,
-            served=batch_size is not None and batch_sampler is None and (sampler is None or understood is not None))
+            served=is_served)
         self._init_torch(sampler, batch_sampler, collate_fn=collate_fn, pin_memory=pin_memory, drop_last=drop_last,
                          timeout=timeout, worker_init_fn=worker_init_fn, generator=generator,
                          pin_memory_device=pin_memory_device, in_order=in_order)
@@ -254,6 +263,14 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
             self._seed, self._draw_from = state.get("seed"), None
         super()._adopt(state)
 
+    def _make_stream(self, ranks):
+        stream = super()._make_stream(ranks)
+        return stream if self.device is None else DeviceStream(stream, self.device)
+
+    def _slots(self):
+        """With one for each batch that a copy to the device reads from, where it reads slots."""
+        return super()._slots() or (SLOTS if self.device is not None else 0)
+
     def _begin_epoch(self):
         if self._accelerate:
             self._accelerate.begin()
@@ -263,7 +280,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
             self._accelerate.end()
 
     def _hand_out(self, batch, is_last):
-        if self.pin_memory and torch.cuda.is_available():
+        if self.pin_memory and self.device is None and torch.cuda.is_available():
             batch = torch.utils.data._utils.pin_memory.pin_memory(batch)
         return self._accelerate.hand_out(batch, is_last) if self._accelerate else batch
 

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What worker processes map: segments, the slots of a session, and results. */
+/* What worker processes map: segments, the slots of a session, and results; and what a device reads from. */
 #include "test.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "client/ring.h"
 #include "client/share.h"
+#include "session.h"
 
 #define N_SLOTS 3u
 #define BATCH   4u
@@ -55,6 +58,48 @@ static void test_packed(void **state)
 	small = memory_of(payload, 1, 0, N_SLOTS * layout.slot_bytes - 1);
 	assert_int_equal(diesel_mirror_open(&memory, small, &mirror), -EPROTO);
 	close(small);
+}
+
+/* What a device reads is what the daemon wrote last: neither what the holder of an earlier batch wrote, nor
+ * what the pages of the private mapping were. */
+static void test_pinnable(void **state)
+{
+	struct ring_layout layout = ring_layout(BATCH, ITEM);
+	size_t bytes = N_SLOTS * layout.slot_bytes;
+	off_t at = (off_t)(layout.slot_bytes + layout.payload_offset);
+	int fd = memory_of("first", 5, at, bytes), reader;
+	struct attachment a = {.n_slots = N_SLOTS, .layout = layout, .life = 7};
+	struct diesel_session session = {.attachment = NULL};
+	struct diesel_pinnable pinnable;
+	char path[32];
+
+	assert_int_equal(diesel_session_map_pinnable(&session, &pinnable), -ENOTCONN);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	reader = open(path, O_RDONLY | O_CLOEXEC); /* as the daemon hands it out */
+	assert_true(reader >= 0);
+	a.slots = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, reader, 0);
+	assert_ptr_not_equal(a.slots, MAP_FAILED);
+	a.slots_fd = reader;
+	session.attachment = &a;
+	assert_int_equal(diesel_session_map_pinnable(&session, &pinnable), 0);
+	assert_int_equal(pinnable.life, 7);
+	assert_int_equal(pinnable.bytes, bytes);
+	assert_ptr_equal(pinnable.slots, a.slots);
+	assert_memory_equal(pinnable.data + at, "first", 5);
+	a.slots[at] = 'F';
+	assert_memory_equal(pinnable.data + at, "first", 5);
+	assert_int_equal(pwrite(fd, "later", 5, at), 5);
+	assert_memory_equal(pinnable.data + at, "later", 5);
+	assert_memory_equal(a.slots + at, "First", 5);
+	/* It stays when the session's own mapping goes. */
+	munmap(a.slots, bytes);
+	close(reader);
+	assert_memory_equal(pinnable.data + at, "later", 5);
+	diesel_pinnable_unmap(pinnable.data, pinnable.bytes);
+	diesel_pinnable_unmap(NULL, 0);
+	a.slots_fd = -EBADF;
+	assert_int_equal(diesel_session_map_pinnable(&session, &pinnable), -EBADF);
+	close(fd);
 }
 
 static void test_views(void **state)
@@ -115,6 +160,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_packed),
+	    cmocka_unit_test(test_pinnable),
 	    cmocka_unit_test(test_views),
 	    cmocka_unit_test(test_results),
 	};

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Stream whose batches are on a device. The copy of the next batch begins before the current one is handed out, where
+the next one is there already; nothing waits for it otherwise.
+"""
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import os
+import weakref
+
+import torch
+
+from . import cuda
+from .memory import Memory, pinned_session
+from .transfer import Copies, Transfer, drain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..stream import Stream
+
+AHEAD = 1  # batches on their way to the device beside the one that is asked for
+
+
+class _Step:
+    """What the stream gave: a batch on its way to the device; or an error; or (neither) the end of the epoch. position:
+    where the stream goes on behind it; None: nothing was had, and the same comes again. logged: for the batch log."""
+
+    __slots__ = ("batch", "copies", "error", "logged", "position")
+
+    def __init__(self, position: Any, batch: Any = None, copies: Copies | None = None, error: Exception | None = None,
+                 logged: Any = None) -> None:
+        self.position, self.batch, self.copies, self.error, self.logged = position, batch, copies, error, logged
+
+
+class _Held:
+    """In place of a stream's batch log: keeps what is to be written until the batch is handed out."""
+
+    def __init__(self) -> None:
+        self.last: Any = None
+
+    def add(self, entry: Any, wait_ns: int) -> None:
+        entry.result = None  # the batch in host memory goes back when it is copied, not when this is written
+        self.last = entry, wait_ns
+
+    def take(self) -> Any:
+        last, self.last = self.last, None
+        return last
+
+    def flush(self) -> None:
+        """At the end of the epoch, which the user has yet to see."""
+
+
+class DeviceStream:
+    """To a Loader what a stream.Stream is: same attributes, same calls, same errors.
+
+    stream: gives the batches; nobody else asks it. device: "cuda" is the device that is current at begin()."""
+
+    def __init__(self, stream: Stream, device: torch.device) -> None:
+        self._stream, self._told = stream, device
+        self._ahead: collections.deque[_Step] = collections.deque()
+        self._memory = Memory()
+        self._under_way: collections.deque[Copies] = collections.deque()
+        self._transfer: Any = None
+        self.position = (0, 0)
+        self.broken = False
+        self.user: Any = None
+        self._log, self._held = stream._batch_log, _Held()
+        if self._log:
+            stream._batch_log = self._held
+        self._open_session = stream._open_session
+        self._finalizer = weakref.finalize(self, _end, stream.pid, self._under_way, self._memory)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def is_used(self) -> bool:
+        return self.user is not None and self.user() is not None
+
+    def begin(self, epoch: int, first: int) -> None:
+        """As of Stream."""
+        self.broken = True  # until all of this is done
+        self._ahead.clear()
+        self._held.last = None
+        device = self._told if self._told.index is not None else torch.device("cuda", cuda.current_device())
+        if self._transfer is None or self._transfer.device != device:
+            drain(self._under_way)
+            self._transfer = Transfer(device, self._memory, self._stream.mapping_at, self._under_way)
+        if not self._stream.has_work:  # then batches lie in the session's slots, and nobody else looks at them
+            self._stream._open_session = functools.partial(pinned_session, self._open_session, self._memory, device)
+        self._stream.begin(epoch, first)
+        self.position = (epoch, first)
+        self.broken = False
+
+    def next(self) -> Any:
+        """As of Stream: (what the user sees, position after it), or None."""
+        if self.broken:
+            self._go_back()
+        self.broken = True
+        self._transfer.release()
+        if not self._ahead:
+            self._pull()
+        if self._ahead[0].copies is not None and len(self._ahead) <= AHEAD and self._stream.has_next():
+            self._pull()
+        step = self._ahead.popleft()
+        if step.error is not None:
+            error = step.error
+            if step.position is not None:
+                self.position, self.broken = step.position, False
+            del step
+            try:
+                raise error
+            finally:
+                del error  # else it refers to itself by this frame
+        if step.copies is None:
+            if self._log:
+                self._log.flush()
+            return None  # and stays broken: who is interrupted before the end is known comes here again, not in the next epoch
+        self._transfer.hand_over(step.copies)
+        if self._log:
+            self._log.add(*step.logged)
+        return step.batch, step.position
+
+    def _pull(self) -> None:
+        """Takes the stream's next batch, and begins to copy it. What goes wrong with it comes when its turn does."""
+        stream = self._stream
+        try:
+            delivered = stream.next()
+        except Exception as error:
+            self._ahead.append(_Step(stream.position, error=error))
+            return
+        if delivered is None:
+            self._ahead.append(_Step(stream.position))
+            return
+        position = delivered[1]
+        try:
+            batch, copies = self._transfer.begin(delivered[0])
+        except Exception as error:  # no memory on the device, ...
+            self._ahead.append(_Step(None, error=error))
+            return
+        self._ahead.append(_Step(position, batch, copies, logged=self._held.take()))
+        stream.position, stream.broken = position, False
+
+    def _go_back(self) -> None:
+        """To behind what was handed out last: the stream is ahead of that, or at nobody knows where."""
+        self._ahead.clear()
+        self._held.last = None
+        self._stream.position, self._stream.broken = self.position, True
+
+    def close(self) -> None:
+        """As of Stream; batches that are ahead stay."""
+        self._stream.close()
+        _end(self.pid, self._under_way, self._memory)
+
+
+def _end(pid: int, under_way: collections.deque[Copies], memory: Memory) -> None:
+    """Waits for the copies and unregisters the memory; also at exit, and when the stream is garbage."""
+    if pid != os.getpid():
+        under_way.clear()
+        return
+    with contextlib.suppress(RuntimeError):  # a device that failed has said so elsewhere
+        drain(under_way)
+    under_way.clear()
+    memory.clear()

@@ -326,20 +326,21 @@ class _Iterator:
 
     def __init__(self, loader, stream, epoch, first, n_batches):
         self._loader, self._stream, self._place = loader, stream, (epoch, first)
+        self._guard = stream.guard()
         self._left = n_batches - first
         self._begun = self._ended = False
 
     def begin(self):
-        stream, me = self._stream, object()
+        guard, me = self._guard, object()
         try:
-            stream.enter(me)
-            stream.begin(*self._place)
+            guard.enter(me)
+            self._stream.begin(*self._place)
         except BaseException:
-            stream.user = None
+            self._stream.user = None
             raise
         finally:
-            if stream.inside == {"by": me}:
-                stream.inside = {}
+            if guard.inside == {"by": me}:
+                guard.inside = {}
 
     def __iter__(self):
         return self
@@ -350,9 +351,9 @@ class _Iterator:
     def __next__(self):
         if self._ended:  # its stream may be another iterator's
             raise StopIteration
-        stream, me = self._stream, object()
+        stream, guard, me = self._stream, self._guard, object()
         try:
-            stream.enter(me)
+            guard.enter(me)
             lib.diesel_mark(native.MARK_NEXT_BEGIN, 0)
             try:
                 batch, position = self._next()
@@ -366,8 +367,8 @@ class _Iterator:
             self._left -= 1
             return batch
         finally:
-            if stream.inside == {"by": me}:
-                stream.inside = {}
+            if guard.inside == {"by": me}:
+                guard.inside = {}
 
     def _next(self):
         if self._ended:  # meanwhile, in another thread

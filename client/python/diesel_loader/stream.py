@@ -115,6 +115,10 @@ class Stream:
         """True while an iterator is under way that somebody still has."""
         return self.user is not None and self.user() is not None
 
+    def guard(self):
+        """What enter() is called of, and `inside` set: the stream itself, also where another one stands before it."""
+        return self
+
     def enter(self, me):
         """Gives the stream to a call that has made the object `me`, if no other has it. The caller gives it back, whatever
         happens, by `if stream.inside == {"by": me}: stream.inside = {}`: with no call, so that Ctrl-C cannot strike there."""

@@ -27,31 +27,13 @@ AHEAD = 1  # batches on their way to the device beside the one that is asked for
 
 class _Step:
     """What the stream gave: a batch on its way to the device; or an error; or (neither) the end of the epoch. position:
-    where the stream goes on behind it; None: nothing was had, and the same comes again. logged: for the batch log."""
+    where the stream goes on behind it; None: nothing was had, and the same comes again. line: of the batch log."""
 
-    __slots__ = ("batch", "copies", "error", "logged", "position")
+    __slots__ = ("batch", "copies", "error", "line", "position")
 
     def __init__(self, position: Any, batch: Any = None, copies: Copies | None = None, error: Exception | None = None,
-                 logged: Any = None) -> None:
-        self.position, self.batch, self.copies, self.error, self.logged = position, batch, copies, error, logged
-
-
-class _Held:
-    """In place of a stream's batch log: keeps what is to be written until the batch is handed out."""
-
-    def __init__(self) -> None:
-        self.last: Any = None
-
-    def add(self, entry: Any, wait_ns: int) -> None:
-        entry.result = None  # the batch in host memory goes back when it is copied, not when this is written
-        self.last = entry, wait_ns
-
-    def take(self) -> Any:
-        last, self.last = self.last, None
-        return last
-
-    def flush(self) -> None:
-        """At the end of the epoch, which the user has yet to see."""
+                 line: Any = None) -> None:
+        self.position, self.batch, self.copies, self.error, self.line = position, batch, copies, error, line
 
 
 class DeviceStream:
@@ -68,9 +50,7 @@ class DeviceStream:
         self.position = (0, 0)
         self.broken = False
         self.user: Any = None
-        self._log, self._held = stream._batch_log, _Held()
-        if self._log:
-            stream._batch_log = self._held
+        self.line: Any = None  # of the batch log: of the batch that is handed out next, or was last
         self._open_session = stream._open_session
         self._finalizer = weakref.finalize(self, _end, stream.pid, self._under_way, self._memory)
 
@@ -83,8 +63,7 @@ class DeviceStream:
     def begin(self, epoch: int, first: int) -> None:
         """As of Stream."""
         self.broken = True  # until all of this is done
-        self._ahead.clear()
-        self._held.last = None
+        self._forget()
         device = self._told if self._told.index is not None else torch.device("cuda", cuda.current_device())
         if self._transfer is None or self._transfer.device != device:
             drain(self._under_way)
@@ -105,6 +84,7 @@ class DeviceStream:
             self._pull()
         if self._ahead[0].copies is not None and len(self._ahead) <= AHEAD and self._stream.has_next():
             self._pull()
+        self.line = self._ahead[0].line
         step = self._ahead.popleft()
         if step.error is not None:
             error = step.error
@@ -116,12 +96,10 @@ class DeviceStream:
             finally:
                 del error  # else it refers to itself by this frame
         if step.copies is None:
-            if self._log:
-                self._log.flush()
+            if self._stream._batch_log:
+                self._stream._batch_log.flush()
             return None  # and stays broken: who is interrupted before the end is known comes here again, not in the next epoch
         self._transfer.hand_over(step.copies)
-        if self._log:
-            self._log.add(*step.logged)
         return step.batch, step.position
 
     def _pull(self) -> None:
@@ -141,19 +119,36 @@ class DeviceStream:
         except Exception as error:  # no memory on the device, ...
             self._ahead.append(_Step(None, error=error))
             return
-        self._ahead.append(_Step(position, batch, copies, logged=self._held.take()))
+        self._ahead.append(_Step(position, batch, copies, line=stream.line))
         stream.position, stream.broken = position, False
+
+    def _forget(self) -> None:
+        """What is ahead will not be handed out."""
+        for line in (self.line, *(step.line for step in self._ahead)):
+            if line is not None and not line.given:
+                line.given = False
+        self._ahead.clear()
 
     def _go_back(self) -> None:
         """To behind what was handed out last: the stream is ahead of that, or at nobody knows where."""
-        self._ahead.clear()
-        self._held.last = None
+        self._forget()
         self._stream.position, self._stream.broken = self.position, True
 
     def close(self) -> None:
         """As of Stream; batches that are ahead stay."""
-        self._stream.close()
-        _end(self.pid, self._under_way, self._memory)
+        if self.pid != os.getpid():
+            self._stream.close()
+            self._under_way.clear()
+            return
+        stream, me = self._stream, object()
+        try:
+            if not stream.is_of_this_thread():
+                stream.enter(me)
+            stream.close()
+            _end(self.pid, self._under_way, self._memory)
+        finally:
+            if stream.inside == {"by": me}:
+                stream.inside = {}
 
 
 def _end(pid: int, under_way: collections.deque[Copies], memory: Memory) -> None:

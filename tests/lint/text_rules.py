@@ -27,10 +27,13 @@ OWNERS = {
     "gelf.h": ("bpf/symbols",),
     "ini.h": ("daemon/run",),
     "jansson.h": ("ctl", "daemon/control", "daemon/talk", "reports/json", "ui"),
+    "jerror.h": ("image",),
+    "jpeglib.h": ("image",),
     "libelf.h": ("bpf/symbols",),
     "liburing.h": ("daemon/storage",),
     "microhttpd.h": ("daemon/run",),
     "openssl/": ("dataset/chunk",),
+    "png.h": ("image",),
     "sqlite3.h": ("sqlite",),
     "sys/sdt.h": (),
     "term.h": ("ui",),
@@ -43,7 +46,7 @@ OWNERS = {
 ANY_OWNER = ("tests", "bench")
 # libc and the kernel. A header that is neither here nor above has to be given an owner.
 SYSTEM = re.compile(r"(sys|linux|net|netinet|arpa)/\w+\.h|"
-                    r"(assert|ctype|dirent|dlfcn|endian|errno|fcntl|fnmatch|fts|ftw|getopt|grp|inttypes|langinfo|limits|link|locale|math|"
+                    r"(assert|ctype|dirent|dlfcn|endian|errno|fcntl|fnmatch|fts|ftw|getopt|grp|inttypes|langinfo|limits|link|locale|malloc|math|"
                     r"netdb|poll|pthread|pwd|sched|semaphore|setjmp|signal|spawn|stdalign|stdarg|stdatomic|stdbool|stddef|stdint|"
                     r"stdio|stdlib|string|strings|termios|time|unistd|wchar|wctype)\.h")
 

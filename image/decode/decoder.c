@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "image/decoder.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "lib/cleanup.h"
+#include "reader.h"
+
+struct image_decoder {
+	uint64_t pixels_max, n_warnings;
+	struct resample resample;
+	struct jpeg_reader *jpeg;
+	struct png_reader *png;
+};
+
+int image_decoder_new(uint64_t pixels_max, struct image_decoder **ret)
+{
+	_cleanup_(image_decoder_freep) struct image_decoder *decoder = calloc(1, sizeof(*decoder));
+
+	if (!decoder || jpeg_reader_new(&decoder->jpeg) < 0 || png_reader_new(&decoder->png) < 0)
+		return -ENOMEM;
+	decoder->pixels_max = pixels_max;
+	*ret = steal_pointer(decoder);
+	return 0;
+}
+
+void image_decoder_free(struct image_decoder *decoder)
+{
+	if (!decoder)
+		return;
+	jpeg_reader_free(decoder->jpeg);
+	png_reader_free(decoder->png);
+	resample_free(&decoder->resample);
+	free(decoder);
+}
+
+void image_decoder_freep(struct image_decoder **decoder)
+{
+	image_decoder_free(*decoder);
+}
+
+uint64_t image_decoder_warnings(const struct image_decoder *decoder)
+{
+	return decoder->n_warnings;
+}
+
+static bool inside(uint32_t begin, uint32_t length, uint32_t whole)
+{
+	return length && begin < whole && length <= whole - begin;
+}
+
+int reading_check(const struct reading *reading, const char *kind, uint32_t width, uint32_t height,
+		  struct error *err)
+{
+	const struct image_request *request = reading->request;
+	const struct image_box *crop = &request->crop;
+
+	if ((uint64_t)width * height > reading->pixels_max)
+		return error_set(
+		    err, -EFBIG,
+		    "%s image has %u x %u pixels, more than the %llu that are permitted: if it is meant to "
+		    "be that large, make it smaller first",
+		    kind, width, height, (unsigned long long)reading->pixels_max);
+	if (!inside(crop->x, crop->width, width) || !inside(crop->y, crop->height, height))
+		return error_set(err, -EINVAL,
+				 "a crop of %u x %u pixels at %u, %u is not within an image of %u x %u",
+				 crop->width, crop->height, crop->x, crop->y, width, height);
+	/* What is between the two passes has as many columns as the output, and as many rows as the crop. */
+	if ((uint64_t)request->width * crop->height > reading->pixels_max)
+		return error_set(
+		    err, -EFBIG,
+		    "resizing %u rows to %u columns takes more than the %llu pixels that are permitted",
+		    crop->height, request->width, (unsigned long long)reading->pixels_max);
+	return 0;
+}
+
+int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
+		 const struct image_request *request, uint8_t *output, struct error *err)
+{
+	struct reading reading = {
+	    .data = data,
+	    .bytes = bytes,
+	    .request = request,
+	    .pixels_max = decoder->pixels_max,
+	    .resample = &decoder->resample,
+	};
+	enum image_kind kind;
+	int r;
+
+	decoder->n_warnings = 0;
+	if (!request->width || !request->height || request->width > IMAGE_OUTPUT_MAX ||
+	    request->height > IMAGE_OUTPUT_MAX)
+		return error_set(err, -EINVAL, "an output of %u x %u pixels: each side is 1 to %u",
+				 request->width, request->height, IMAGE_OUTPUT_MAX);
+	r = image_kind(data, bytes, &kind, err);
+	if (r < 0)
+		return r;
+	r = kind == IMAGE_PNG ? png_reader_read(decoder->png, &reading, err)
+			      : jpeg_reader_read(decoder->jpeg, &reading, err);
+	decoder->n_warnings = reading.n_warnings;
+	if (r < 0)
+		return r;
+	resample_end(&decoder->resample, output);
+	return 0;
+}

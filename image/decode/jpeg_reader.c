@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "reader.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jpeglib.h>
+#include <jerror.h>
+
+/* A scale of the DCT is taken only where as many pixels of the scaled image, in each direction, become one of
+ * the output: with fewer, the difference to the whole image's resize shows. */
+#define MADE_OF 2
+/* Each scan goes over the whole image, however few bytes it has. Progressive images have some ten. */
+#define SCANS_MAX 100
+#define CMYK      4
+
+struct jpeg_reader {
+	struct jpeg_decompress_struct jpeg;
+	struct jpeg_error_mgr messages;
+	struct jpeg_progress_mgr progress;
+	jmp_buf escape;
+	bool created;
+	struct error *err;
+	int failed; /* before an escape: what is returned */
+	uint64_t n_warnings;
+	size_t bytes;     /* of the file */
+	struct room cmyk; /* a row */
+};
+
+static __attribute__((noreturn)) void escape(struct jpeg_reader *reader, int code)
+{
+	reader->failed = code;
+	longjmp(reader->escape, 1);
+}
+
+static struct jpeg_reader *reader_of(j_common_ptr jpeg)
+{
+	return jpeg->client_data;
+}
+
+/* The library's own message. */
+static void on_error(j_common_ptr jpeg)
+{
+	struct jpeg_reader *reader = reader_of(jpeg);
+	char text[JMSG_LENGTH_MAX];
+	int code = -EBADMSG;
+
+	if (jpeg->err->msg_code == JERR_OUT_OF_MEMORY)
+		code = -ENOMEM;
+	else if (jpeg->err->msg_code == JERR_BAD_PRECISION || jpeg->err->msg_code == JERR_SOF_UNSUPPORTED ||
+		 jpeg->err->msg_code == JERR_CONVERSION_NOTIMPL)
+		code = -EOPNOTSUPP;
+	jpeg->err->format_message(jpeg, text);
+	error_set(reader->err, code, "JPEG image of %zu bytes cannot be decoded: %s", reader->bytes, text);
+	escape(reader, code);
+}
+
+/* A negative level is damage that the library decodes around; the others are for debugging it. */
+static void on_message(j_common_ptr jpeg, int level)
+{
+	if (level < 0)
+		reader_of(jpeg)->n_warnings++;
+}
+
+static void on_output(j_common_ptr jpeg)
+{
+}
+
+static __attribute__((noreturn)) void truncated(struct jpeg_reader *reader)
+{
+	error_set(reader->err, -EBADMSG, "JPEG image is truncated: its %zu bytes end before the image does",
+		  reader->bytes);
+	escape(reader, -EBADMSG);
+}
+
+/* The library would go on with grey; Pillow raises. */
+static boolean on_end_of_bytes(j_decompress_ptr jpeg)
+{
+	truncated(reader_of((j_common_ptr)jpeg));
+}
+
+static void on_progress(j_common_ptr jpeg)
+{
+	struct jpeg_reader *reader = reader_of(jpeg);
+
+	if (reader->jpeg.input_scan_number <= SCANS_MAX)
+		return;
+	error_set(reader->err, -EFBIG, "JPEG image has more than %d scans: it takes more time than images do",
+		  SCANS_MAX);
+	escape(reader, -EFBIG);
+}
+
+/*
+ * Where the output is smaller than the crop. The library takes chroma with half of the samples in both
+ * directions at twice the scale, so that it has as many as the rest; otherwise a scaled image has fewer.
+ * Chroma with less than half, which is rare, it gets wrong where columns are left out.
+ */
+static unsigned scale_denominator(const struct jpeg_decompress_struct *jpeg,
+				  const struct image_request *request)
+{
+	unsigned h = (unsigned)jpeg->max_h_samp_factor, v = (unsigned)jpeg->max_v_samp_factor;
+	unsigned width = MADE_OF * request->width, height = MADE_OF * request->height;
+	unsigned denominator = 8;
+
+	if (h > 2 || v > 2)
+		return 1;
+	if (h != v) {
+		width *= h;
+		height *= v;
+	}
+	while (denominator > 1 &&
+	       (request->crop.width / denominator < width || request->crop.height / denominator < height))
+		denominator /= 2;
+	return denominator;
+}
+
+static uint32_t divide_up(uint32_t a, uint32_t b)
+{
+	return a / b + (a % b != 0);
+}
+
+/* Adobe's four components are inverted; what is black in the fourth leaves less for the others. As Pillow
+ * rounds. */
+static void rgb_of_cmyk(uint8_t *rgb, const uint8_t *cmyk, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++, rgb += IMAGE_CHANNELS, cmyk += CMYK)
+		for (uint32_t c = 0; c < IMAGE_CHANNELS; c++) {
+			int product = (255 - cmyk[c]) * cmyk[3] + 128;
+
+			rgb[c] = (uint8_t)(cmyk[3] - ((product >> 8) + product) / 256);
+		}
+}
+
+/* The crop in pixels of the scaled image, and the part of it that becomes the output. */
+static struct image_box scale_crop(const struct jpeg_reader *reader, const struct image_box *crop,
+				   struct resample_plan *plan)
+{
+	unsigned by = reader->jpeg.scale_denom;
+	struct image_box scaled = {.x = crop->x / by, .y = crop->y / by};
+
+	scaled.width = divide_up(crop->x + crop->width, by) - scaled.x;
+	scaled.height = divide_up(crop->y + crop->height, by) - scaled.y;
+	plan->box[0] = (float)(crop->x % by) / (float)by;
+	plan->box[1] = (float)(crop->y % by) / (float)by;
+	plan->box[2] = plan->box[0] + (float)crop->width / (float)by;
+	plan->box[3] = plan->box[1] + (float)crop->height / (float)by;
+	plan->width = scaled.width;
+	plan->height = scaled.height;
+	return scaled;
+}
+
+/*
+ * Leaves out the blocks beside the crop. At the edges of what is decoded, chroma is interpolated as at the
+ * edges of an image: so a chroma sample more is decoded on each side.
+ */
+static void crop_columns(struct jpeg_reader *reader, const struct image_box *crop, struct resample_plan *plan)
+{
+	struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+	JDIMENSION margin = (JDIMENSION)jpeg->max_h_samp_factor;
+	JDIMENSION begin = crop->x > margin ? crop->x - margin : 0;
+	JDIMENSION end = crop->x + crop->width;
+
+	end = jpeg->output_width - end > margin ? end + margin : jpeg->output_width;
+	JDIMENSION width = end - begin;
+
+	if (width < jpeg->output_width)
+		jpeg_crop_scanline(jpeg, &begin, &width);
+	plan->lead = crop->x - begin;
+	plan->row_width = jpeg->output_width;
+}
+
+static void skip_rows(struct jpeg_reader *reader, uint32_t n)
+{
+	if (n && jpeg_skip_scanlines(&reader->jpeg, n) != n)
+		truncated(reader);
+}
+
+static void read_row(struct jpeg_reader *reader, JSAMPROW row)
+{
+	if (jpeg_read_scanlines(&reader->jpeg, &row, 1) != 1)
+		truncated(reader);
+}
+
+/* Behind the crop nothing is decoded. An image that is cut there has lost the marker at its end. */
+static void check_end(struct jpeg_reader *reader)
+{
+	const struct jpeg_source_mgr *source = reader->jpeg.src;
+	const uint8_t *rest = source->next_input_byte;
+
+	if (jpeg_input_complete(&reader->jpeg) || reader->jpeg.unread_marker == JPEG_EOI)
+		return;
+	for (size_t i = source->bytes_in_buffer; i >= 2; i--)
+		if (rest[i - 1] == JPEG_EOI && rest[i - 2] == 0xff)
+			return;
+	truncated(reader);
+}
+
+static int open_image(struct jpeg_reader *reader, const struct reading *reading)
+{
+	struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+
+	if (!reader->created) {
+		jpeg_create_decompress(jpeg);
+		reader->created = true;
+		jpeg->progress = &reader->progress;
+	}
+	jpeg_mem_src(jpeg, reading->data, reading->bytes);
+	jpeg->src->fill_input_buffer = on_end_of_bytes;
+	jpeg_read_header(jpeg, TRUE);
+	if (jpeg->num_components != 1 && jpeg->num_components != 3 && jpeg->num_components != CMYK)
+		return error_set(reader->err, -EOPNOTSUPP,
+				 "JPEG image has %d components: 1, 3 and 4 are known", jpeg->num_components);
+	return reading_check(reading, "JPEG", jpeg->image_width, jpeg->image_height, reader->err);
+}
+
+static int read_image(struct jpeg_reader *reader, struct reading *reading)
+{
+	struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+	const struct image_request *request = reading->request;
+	struct resample_plan plan = {
+	    .filter = request->filter,
+	    .layout = request->layout,
+	    .output_width = request->width,
+	    .output_height = request->height,
+	};
+	int r = open_image(reader, reading);
+
+	if (r < 0)
+		return r;
+	jpeg->out_color_space = jpeg->num_components == CMYK ? JCS_CMYK : JCS_RGB;
+	jpeg->scale_num = 1;
+	jpeg->scale_denom = scale_denominator(jpeg, request);
+	jpeg_start_decompress(jpeg);
+
+	struct image_box crop = scale_crop(reader, &request->crop, &plan);
+	uint32_t lead = 0;
+
+	crop_columns(reader, &crop, &plan);
+	if (jpeg->num_components == CMYK) {
+		if (room_make(&reader->cmyk, plan.row_width, CMYK) < 0)
+			return error_errno(reader->err, -ENOMEM, "JPEG image of %u columns", plan.row_width);
+		lead = plan.lead;
+		plan.lead = 0;
+		plan.row_width = plan.width;
+	}
+	if (resample_begin(reading->resample, &plan) < 0)
+		return error_errno(reader->err, -ENOMEM, "JPEG image of %u columns", plan.row_width);
+	skip_rows(reader, crop.y);
+	for (uint32_t y = 0; y < crop.height; y++) {
+		uint8_t *row = resample_row(reading->resample);
+
+		if (jpeg->num_components != CMYK) {
+			read_row(reader, row);
+			continue;
+		}
+		read_row(reader, reader->cmyk.bytes);
+		rgb_of_cmyk(row, (uint8_t *)reader->cmyk.bytes + (size_t)lead * CMYK, plan.width);
+	}
+	check_end(reader);
+	return 0;
+}
+
+/* Alone, so that no variable of it is changed between setjmp() and longjmp(). */
+static int read_or_escape(struct jpeg_reader *reader, struct reading *reading)
+{
+	if (setjmp(reader->escape))
+		return reader->failed;
+	return read_image(reader, reading);
+}
+
+int jpeg_reader_read(struct jpeg_reader *reader, struct reading *reading, struct error *err)
+{
+	reader->err = err;
+	reader->bytes = reading->bytes;
+	reader->n_warnings = 0;
+	int r = read_or_escape(reader, reading);
+
+	if (reader->created)
+		jpeg_abort_decompress(&reader->jpeg);
+	reading->n_warnings = reader->n_warnings;
+	return r;
+}
+
+int jpeg_reader_new(struct jpeg_reader **ret)
+{
+	struct jpeg_reader *reader = calloc(1, sizeof(*reader));
+
+	if (!reader)
+		return -ENOMEM;
+	reader->jpeg.err = jpeg_std_error(&reader->messages);
+	reader->jpeg.client_data = reader; /* these two the library keeps when it creates the rest */
+	reader->messages.error_exit = on_error;
+	reader->messages.emit_message = on_message;
+	reader->messages.output_message = on_output;
+	reader->progress.progress_monitor = on_progress;
+	*ret = reader;
+	return 0;
+}
+
+void jpeg_reader_free(struct jpeg_reader *reader)
+{
+	if (!reader)
+		return;
+	if (reader->created)
+		jpeg_destroy_decompress(&reader->jpeg);
+	room_free(&reader->cmyk);
+	free(reader);
+}

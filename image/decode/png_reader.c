@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "reader.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <png.h>
+
+#define CHUNK_FRAME 12 /* bytes of a chunk beside its data: length, type; CRC */
+
+/* What a row is once libpng has unpacked it. */
+enum row_kind {
+	ROW_RGB,
+	ROW_INDEX,  /* a byte into the palette */
+	ROW_GREY16, /* big-endian */
+};
+
+struct png_reader {
+	png_structp png;
+	png_infop info;
+	jmp_buf escape;
+	struct error *err;
+	int failed; /* before an escape: what is returned */
+	uint64_t n_warnings;
+	const uint8_t *data;
+	size_t bytes, at;
+	uint8_t palette[256][IMAGE_CHANNELS];
+	struct room rows; /* as libpng gives them: one, or those of the crop if the image is interlaced */
+};
+
+static __attribute__((noreturn)) void escape(struct png_reader *reader, int code)
+{
+	reader->failed = code;
+	longjmp(reader->escape, 1);
+}
+
+static void on_error(png_structp png, png_const_charp message)
+{
+	struct png_reader *reader = png_get_error_ptr(png);
+
+	escape(reader, error_set(reader->err, -EBADMSG, "PNG image of %zu bytes cannot be decoded: %s",
+				 reader->bytes, message));
+}
+
+static void on_warning(png_structp png, png_const_charp message)
+{
+	struct png_reader *reader = png_get_error_ptr(png);
+
+	reader->n_warnings++;
+}
+
+static __attribute__((noreturn)) void truncated(struct png_reader *reader)
+{
+	escape(reader,
+	       error_set(reader->err, -EBADMSG,
+			 "PNG image is truncated: its %zu bytes end before the image does", reader->bytes));
+}
+
+static void on_read(png_structp png, png_bytep buffer, size_t n)
+{
+	struct png_reader *reader = png_get_io_ptr(png);
+
+	if (n > reader->bytes - reader->at)
+		truncated(reader);
+	memcpy(buffer, reader->data + reader->at, n);
+	reader->at += n;
+}
+
+/* Behind the crop nothing is decoded. An image that is cut there has lost a part of a chunk, or those at its
+ * end. */
+static void check_end(struct png_reader *reader)
+{
+	size_t at = 8;
+
+	while (reader->bytes - at >= CHUNK_FRAME) {
+		uint32_t length = png_get_uint_32(reader->data + at);
+
+		if (length > reader->bytes - at - CHUNK_FRAME)
+			break;
+		if (memcmp(reader->data + at + 4, "IEND", 4) == 0)
+			return;
+		at += CHUNK_FRAME + length;
+	}
+	truncated(reader);
+}
+
+/* Indices without an entry are black, as in Pillow 13; to Pillow 9 they are grey. */
+static void load_palette(struct png_reader *reader)
+{
+	png_colorp colours = NULL;
+	int n = 0;
+
+	memset(reader->palette, 0, sizeof(reader->palette));
+	png_get_PLTE(reader->png, reader->info, &colours, &n);
+	for (int i = 0; i < n; i++) {
+		uint8_t *entry = reader->palette[i];
+
+		entry[0] = colours[i].red;
+		entry[1] = colours[i].green;
+		entry[2] = colours[i].blue;
+	}
+}
+
+/* What Pillow's convert("RGB") does: of 16 bits the upper 8 remain, but grey levels beyond 255 become 255. */
+static enum row_kind choose_row(struct png_reader *reader)
+{
+	png_byte colour = png_get_color_type(reader->png, reader->info);
+	png_byte depth = png_get_bit_depth(reader->png, reader->info);
+
+	if (colour == PNG_COLOR_TYPE_PALETTE) {
+		png_set_packing(reader->png);
+		load_palette(reader);
+		return ROW_INDEX;
+	}
+	if (colour == PNG_COLOR_TYPE_GRAY && depth == 16)
+		return ROW_GREY16;
+	if (depth == 16)
+		png_set_strip_16(reader->png);
+	if (colour == PNG_COLOR_TYPE_GRAY && depth < 8)
+		png_set_expand_gray_1_2_4_to_8(reader->png);
+	if (colour & PNG_COLOR_MASK_ALPHA)
+		png_set_strip_alpha(reader->png);
+	if (!(colour & PNG_COLOR_MASK_COLOR))
+		png_set_gray_to_rgb(reader->png);
+	return ROW_RGB;
+}
+
+static void take_row(const struct png_reader *reader, uint8_t *to, const uint8_t *row, enum row_kind kind,
+		     const struct image_box *crop)
+{
+	if (kind == ROW_RGB) {
+		memcpy(to, row + (size_t)crop->x * IMAGE_CHANNELS, (size_t)crop->width * IMAGE_CHANNELS);
+		return;
+	}
+	for (uint32_t i = 0; i < crop->width; i++, to += IMAGE_CHANNELS) {
+		const uint8_t *grey = row + 2 * (size_t)(crop->x + i);
+
+		if (kind == ROW_INDEX)
+			memcpy(to, reader->palette[row[crop->x + i]], IMAGE_CHANNELS);
+		else
+			memset(to, grey[0] ? 255 : grey[1], IMAGE_CHANNELS);
+	}
+}
+
+/* Each pass has pixels of all parts of the image, so the crop's rows are kept until the last. */
+static void read_interlaced(struct png_reader *reader, const struct image_box *crop, size_t row_bytes,
+			    uint32_t image_height, int n_passes)
+{
+	for (int pass = 0; pass < n_passes; pass++)
+		for (uint32_t y = 0; y < image_height; y++) {
+			uint8_t *row = y < crop->y || y - crop->y >= crop->height
+					   ? NULL
+					   : (uint8_t *)reader->rows.bytes + (y - crop->y) * row_bytes;
+
+			png_read_row(reader->png, row, NULL);
+		}
+}
+
+static int open_image(struct png_reader *reader, const struct reading *reading)
+{
+	reader->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, reader, on_error, on_warning);
+	reader->info = reader->png ? png_create_info_struct(reader->png) : NULL;
+	if (!reader->info)
+		return error_errno(reader->err, -ENOMEM, "PNG image");
+	png_set_read_fn(reader->png, reader, on_read);
+	/* Profiles, texts, times: nothing of it has an influence. */
+	png_set_keep_unknown_chunks(reader->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
+	png_read_info(reader->png, reader->info);
+	return reading_check(reading, "PNG", png_get_image_width(reader->png, reader->info),
+			     png_get_image_height(reader->png, reader->info), reader->err);
+}
+
+static int read_image(struct png_reader *reader, struct reading *reading)
+{
+	const struct image_request *request = reading->request;
+	const struct image_box *crop = &request->crop;
+	struct resample_plan plan = {
+	    .filter = request->filter,
+	    .layout = request->layout,
+	    .width = crop->width,
+	    .height = crop->height,
+	    .box = {0, 0, (float)crop->width, (float)crop->height},
+	    .row_width = crop->width,
+	    .output_width = request->width,
+	    .output_height = request->height,
+	};
+	int r = open_image(reader, reading);
+
+	if (r < 0)
+		return r;
+	enum row_kind kind = choose_row(reader);
+	int n_passes = png_set_interlace_handling(reader->png);
+
+	png_read_update_info(reader->png, reader->info);
+	size_t row_bytes = png_get_rowbytes(reader->png, reader->info);
+
+	if (room_make(&reader->rows, n_passes > 1 ? crop->height : 1, row_bytes) < 0 ||
+	    resample_begin(reading->resample, &plan) < 0)
+		return error_errno(reader->err, -ENOMEM, "PNG image of %zu bytes in a row", row_bytes);
+	if (n_passes > 1)
+		read_interlaced(reader, crop, row_bytes, png_get_image_height(reader->png, reader->info),
+				n_passes);
+	for (uint32_t y = 0; n_passes == 1 && y < crop->y; y++)
+		png_read_row(reader->png, NULL, NULL);
+	for (uint32_t y = 0; y < crop->height; y++) {
+		uint8_t *row = reader->rows.bytes;
+
+		if (n_passes > 1)
+			row += y * row_bytes;
+		else
+			png_read_row(reader->png, row, NULL);
+		take_row(reader, resample_row(reading->resample), row, kind, crop);
+	}
+	check_end(reader);
+	return 0;
+}
+
+/* Alone, so that no variable of it is changed between setjmp() and longjmp(). */
+static int read_or_escape(struct png_reader *reader, struct reading *reading)
+{
+	if (setjmp(reader->escape))
+		return reader->failed;
+	return read_image(reader, reading);
+}
+
+int png_reader_read(struct png_reader *reader, struct reading *reading, struct error *err)
+{
+	reader->err = err;
+	reader->data = reading->data;
+	reader->bytes = reading->bytes;
+	reader->at = 0;
+	reader->n_warnings = 0;
+	int r = read_or_escape(reader, reading);
+
+	png_destroy_read_struct(&reader->png, &reader->info, NULL);
+	reading->n_warnings = reader->n_warnings;
+	return r;
+}
+
+int png_reader_new(struct png_reader **ret)
+{
+	struct png_reader *reader = calloc(1, sizeof(*reader));
+
+	if (!reader)
+		return -ENOMEM;
+	*ret = reader;
+	return 0;
+}
+
+void png_reader_free(struct png_reader *reader)
+{
+	if (!reader)
+		return;
+	room_free(&reader->rows);
+	free(reader);
+}

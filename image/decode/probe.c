@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "image/decoder.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "reader.h"
+
+#define PNG_HEADER_BYTES 24 /* signature, length and type of the first chunk, width, height */
+#define MARKER           0xff
+#define SOF_BYTES        7 /* length, precision, height, width */
+
+static uint32_t big_endian(const uint8_t *p, size_t bytes)
+{
+	uint32_t value = 0;
+
+	for (size_t i = 0; i < bytes; i++)
+		value = value << 8 | p[i];
+	return value;
+}
+
+static int probe_png(const uint8_t *data, size_t bytes, struct image_info *ret, struct error *err)
+{
+	if (bytes < PNG_HEADER_BYTES)
+		return error_set(err, -EBADMSG, "PNG image is truncated: its %zu bytes end in the header",
+				 bytes);
+	if (memcmp(data + 12, "IHDR", 4) != 0)
+		return error_set(err, -EBADMSG, "PNG image is damaged: it does not start with its header");
+	*ret = (struct image_info){IMAGE_PNG, big_endian(data + 16, 4), big_endian(data + 20, 4)};
+	return 0;
+}
+
+/* A marker that says how large the image is; the others between 0xc0 and 0xcf are tables. */
+static bool is_frame(uint8_t marker)
+{
+	return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
+}
+
+static bool stands_alone(uint8_t marker)
+{
+	return marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8);
+}
+
+static int probe_jpeg(const uint8_t *data, size_t bytes, struct image_info *ret, struct error *err)
+{
+	size_t at = 2;
+
+	for (;;) {
+		/* As libjpeg: what is no marker is passed over, and a marker may have fill bytes in front. */
+		while (at < bytes && data[at] != MARKER)
+			at++;
+		while (at < bytes && data[at] == MARKER)
+			at++;
+		if (at == bytes)
+			break;
+		uint8_t marker = data[at++];
+
+		if (!marker || stands_alone(marker))
+			continue;
+		if (marker == 0xd9 || marker == 0xda)
+			return error_set(
+			    err, -EBADMSG,
+			    "JPEG image is damaged: nothing says how large it is before byte %zu", at - 2);
+		if (bytes - at < SOF_BYTES)
+			break;
+		if (is_frame(marker)) {
+			*ret = (struct image_info){IMAGE_JPEG, big_endian(data + at + 5, 2),
+						   big_endian(data + at + 3, 2)};
+			return 0;
+		}
+		size_t length = big_endian(data + at, 2);
+
+		if (length < 2)
+			length = 2; /* which has no contents to libjpeg */
+		if (length > bytes - at)
+			break;
+		at += length;
+	}
+	return error_set(err, -EBADMSG, "JPEG image is truncated: its %zu bytes end in the header", bytes);
+}
+
+int image_kind(const void *data, size_t bytes, enum image_kind *ret, struct error *err)
+{
+	if (bytes >= 3 && memcmp(data, "\xff\xd8\xff", 3) == 0)
+		*ret = IMAGE_JPEG;
+	else if (bytes >= 8 && memcmp(data, "\x89PNG\r\n\x1a\n", 8) == 0)
+		*ret = IMAGE_PNG;
+	else
+		return error_set(err, -EOPNOTSUPP,
+				 "neither a JPEG nor a PNG image: its first bytes are of no such file");
+	return 0;
+}
+
+int image_probe(const void *data, size_t bytes, struct image_info *ret, struct error *err)
+{
+	enum image_kind kind;
+	struct image_info info;
+	int r = image_kind(data, bytes, &kind, err);
+
+	if (r < 0)
+		return r;
+	r = kind == IMAGE_PNG ? probe_png(data, bytes, &info, err) : probe_jpeg(data, bytes, &info, err);
+	if (r < 0)
+		return r;
+	if (!info.width || !info.height)
+		return error_set(err, -EBADMSG, "%s image is damaged: it is %u x %u pixels large",
+				 kind == IMAGE_PNG ? "PNG" : "JPEG", info.width, info.height);
+	*ret = info;
+	return 0;
+}

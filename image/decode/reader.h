@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Readers take a file apart, and hand the rows of the crop to the resampling. */
+
+#include "image/decoder.h"
+#include "resample.h"
+
+/* What the first bytes say. 0 or -EOPNOTSUPP. */
+int image_kind(const void *data, size_t bytes, enum image_kind *ret, struct error *err);
+
+/* One image to be read. */
+struct reading {
+	const uint8_t *data;
+	size_t bytes;
+	const struct image_request *request;
+	uint64_t pixels_max;
+	struct resample *resample;
+	uint64_t n_warnings;
+};
+
+/* What both kinds of image are checked for before memory is taken for them. 0, -EFBIG or -EINVAL. */
+int reading_check(const struct reading *reading, const char *kind, uint32_t width, uint32_t height,
+		  struct error *err);
+
+struct jpeg_reader;
+struct png_reader;
+
+/* 0 or -ENOMEM. */
+int jpeg_reader_new(struct jpeg_reader **ret);
+void jpeg_reader_free(struct jpeg_reader *reader);
+/* Reads the crop's rows into the resampling; errors as image_decode(). */
+int jpeg_reader_read(struct jpeg_reader *reader, struct reading *reading, struct error *err);
+
+/* The same for PNG. */
+int png_reader_new(struct png_reader **ret);
+void png_reader_free(struct png_reader *reader);
+int png_reader_read(struct png_reader *reader, struct reading *reading, struct error *err);

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A recipe: what becomes of a stored image on its way to the trainer. It is what torchvision's transforms
+ * say, as numbers: which part of the image at which size, mirrored or not, as which numbers in which order.
+ *
+ * What comes out is a pure function of (recipe, seed, epoch, number of the sample, its bytes): neither batch
+ * size, nor ranks, nor who does the work change it.
+ *
+ * This is part of a message of the wire protocol: fixed fields, no padding.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define RECIPE_MAX_SIDE 16384u /* pixels of what comes out */
+
+enum recipe_kind {
+	RECIPE_NONE = 0, /* samples as they are stored; all other fields are 0 */
+	RECIPE_IMAGE = 1,
+};
+
+/* Which part of the image becomes width x height pixels. */
+enum recipe_shape {
+	RECIPE_WHOLE = 0, /* all of it */
+	/* A random box of `scale` of its area and a ratio of width to height of `ratio`: torchvision's
+	 * RandomResizedCrop. */
+	RECIPE_RANDOM_BOX = 1,
+	/* What is in the middle when the shorter side is made `shorter` pixels long: Resize, CenterCrop. */
+	RECIPE_MIDDLE = 2,
+	RECIPE_N_SHAPES,
+};
+
+enum recipe_filter { /* Pillow's numbers */
+		     RECIPE_BILINEAR = 2,
+		     RECIPE_BICUBIC = 3,
+};
+
+enum recipe_type { /* of a number that comes out */
+		   RECIPE_UINT8 = 0,
+		   RECIPE_FLOAT32 = 1,
+		   RECIPE_FLOAT16 = 2,
+		   RECIPE_BFLOAT16 = 3,
+		   RECIPE_N_TYPES,
+};
+
+enum recipe_flag {
+	RECIPE_ROWS = 1 << 0,      /* [height, width, 3]; else [3, height, width] */
+	RECIPE_UNIT = 1 << 1,      /* 0 to 1; else 0 to 255. Not for uint8 */
+	RECIPE_NORMALISE = 1 << 2, /* then minus mean, divided by std. Not for uint8 */
+};
+
+#define RECIPE_KNOWN_FLAGS 7u
+
+enum recipe_damage {                          /* what becomes of a sample that cannot be decoded */
+		     RECIPE_DAMAGE_ERROR = 0, /* its batch is an error that names it */
+		     RECIPE_DAMAGE_SKIP = 1,  /* it is left out of its batch, and counted */
+		     RECIPE_DAMAGE_ZERO = 2,  /* it is all zeros, and counted */
+		     RECIPE_N_DAMAGES,
+};
+
+struct recipe {
+	uint32_t kind, shape;
+	uint32_t width, height; /* of what comes out, in pixels */
+	uint32_t shorter;       /* RECIPE_MIDDLE alone */
+	uint32_t filter, type, flags, damage;
+	uint32_t reserved;
+	double scale[2], ratio[2];          /* RECIPE_RANDOM_BOX alone: from, to */
+	double flip_sideways, flip_upright; /* probabilities */
+	float mean[3], std[3];              /* RECIPE_NORMALISE alone */
+};
+
+_Static_assert(sizeof(struct recipe) == 112, "wire");
+
+/* Returns NULL if everything in it is in range, else what is not, in words. */
+const char *recipe_check(const struct recipe *recipe);
+
+/* Bytes of what comes out of one image; 0: RECIPE_NONE. */
+uint64_t recipe_item_bytes(const struct recipe *recipe);
+
+/* What an image of a given size becomes for one sample, in pixels. */
+struct recipe_place {
+	uint32_t left, top, width, height; /* this box of the image... */
+	uint32_t made_width, made_height;  /* is made so large... */
+	uint32_t x, y;                     /* and what comes out is cut from it here */
+	bool sideways, upright;            /* and mirrored left to right, top to bottom */
+};
+
+void recipe_place(const struct recipe *recipe, uint64_t seed, uint64_t epoch, uint64_t sample, uint32_t width,
+		  uint32_t height, struct recipe_place *ret);
+
+/* What each value of each channel becomes, as the recipe's type: makes storing a look-up. */
+struct recipe_table {
+	uint32_t number[3][256]; /* the low bytes are the number's */
+};
+
+void recipe_table_make(const struct recipe *recipe, struct recipe_table *ret);
+
+/* Writes pixels (RGB, 3 bytes each, width x height of them) as the recipe wants them, mirrored as the place
+ * says, to out[recipe_item_bytes()]. */
+void recipe_store(const struct recipe *recipe, const struct recipe_table *table,
+		  const struct recipe_place *place, const uint8_t *pixels, void *out);

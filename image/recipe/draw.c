@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which part of an image a sample becomes. The distributions are torchvision's; the numbers are our own,
+ * since they have to be a function of the sample. */
+#include <math.h>
+
+#include "image/recipe.h"
+
+#define ATTEMPTS 10 /* torchvision's, before it takes the middle */
+
+static uint64_t splitmix64(uint64_t *state)
+{
+	uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
+
+	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+	return z ^ (z >> 31);
+}
+
+static uint64_t key_of(uint64_t seed, uint64_t epoch, uint64_t sample)
+{
+	uint64_t key = splitmix64(&seed);
+
+	key ^= epoch;
+	key = splitmix64(&key);
+	key ^= sample;
+	return splitmix64(&key);
+}
+
+/* At least `from`, less than `to` (or `from`, if these are one). */
+static double uniform(uint64_t *state, double from, double to)
+{
+	return from + (to - from) * ((double)(splitmix64(state) >> 11) * 0x1p-53);
+}
+
+/* 0 to n - 1. The bias is below n / 2^64. */
+static uint32_t below(uint64_t *state, uint32_t n)
+{
+	return (uint32_t)((unsigned __int128)splitmix64(state) * n >> 64);
+}
+
+static struct recipe_place box(const struct recipe *r, uint32_t left, uint32_t top, uint32_t width,
+			       uint32_t height)
+{
+	return (struct recipe_place){.left = left,
+				     .top = top,
+				     .width = width,
+				     .height = height,
+				     .made_width = r->width,
+				     .made_height = r->height};
+}
+
+/* The largest box in the middle whose ratio is allowed. */
+static struct recipe_place middle_box(const struct recipe *r, uint32_t width, uint32_t height)
+{
+	double ratio = (double)width / height, w = width, h = height;
+
+	if (ratio < r->ratio[0])
+		h = fmin(fmax(rint(width / r->ratio[0]), 1), height);
+	else if (ratio > r->ratio[1])
+		w = fmin(fmax(rint(height * r->ratio[1]), 1), width);
+	return box(r, (width - (uint32_t)w) / 2, (height - (uint32_t)h) / 2, (uint32_t)w, (uint32_t)h);
+}
+
+static struct recipe_place random_box(const struct recipe *r, uint64_t *state, uint32_t width,
+				      uint32_t height)
+{
+	double area = (double)width * height, from = log(r->ratio[0]), to = log(r->ratio[1]);
+
+	for (int i = 0; i < ATTEMPTS; i++) {
+		double target = area * uniform(state, r->scale[0], r->scale[1]);
+		double ratio = exp(uniform(state, from, to));
+		double w = rint(sqrt(target * ratio)), h = rint(sqrt(target / ratio));
+
+		if (w >= 1 && w <= width && h >= 1 && h <= height) {
+			uint32_t top = below(state, height - (uint32_t)h + 1);
+
+			return box(r, below(state, width - (uint32_t)w + 1), top, (uint32_t)w, (uint32_t)h);
+		}
+	}
+	return middle_box(r, width, height);
+}
+
+/* The whole image so large that its shorter side has r->shorter pixels, and the middle of that. */
+static struct recipe_place middle(const struct recipe *r, uint32_t width, uint32_t height)
+{
+	struct recipe_place place = box(r, 0, 0, width, height);
+
+	if (width <= height) {
+		place.made_width = r->shorter;
+		place.made_height = (uint32_t)((uint64_t)r->shorter * height / width);
+	} else {
+		place.made_height = r->shorter;
+		place.made_width = (uint32_t)((uint64_t)r->shorter * width / height);
+	}
+	place.x = (uint32_t)rint((place.made_width - r->width) / 2.0);
+	place.y = (uint32_t)rint((place.made_height - r->height) / 2.0);
+	return place;
+}
+
+void recipe_place(const struct recipe *r, uint64_t seed, uint64_t epoch, uint64_t sample, uint32_t width,
+		  uint32_t height, struct recipe_place *ret)
+{
+	uint64_t state = key_of(seed, epoch, sample);
+
+	switch ((enum recipe_shape)r->shape) {
+	case RECIPE_RANDOM_BOX: *ret = random_box(r, &state, width, height); break;
+	case RECIPE_MIDDLE: *ret = middle(r, width, height); break;
+	case RECIPE_WHOLE:
+	case RECIPE_N_SHAPES: *ret = box(r, 0, 0, width, height); break;
+	}
+	ret->sideways = uniform(&state, 0, 1) < r->flip_sideways;
+	ret->upright = uniform(&state, 0, 1) < r->flip_upright;
+}

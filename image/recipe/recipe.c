@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "image/recipe.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+static bool is_range(const double *range, double least, double most)
+{
+	return isfinite(range[0]) && isfinite(range[1]) && range[0] >= least && range[0] <= range[1] &&
+	       range[1] <= most;
+}
+
+static bool is_probability(double p)
+{
+	return p >= 0 && p <= 1;
+}
+
+static const char *check_box(const struct recipe *r)
+{
+	static const double none[2];
+
+	if (r->shape != RECIPE_RANDOM_BOX)
+		return memcmp(r->scale, none, sizeof(none)) || memcmp(r->ratio, none, sizeof(none))
+			   ? "scale and ratio are of a random box"
+			   : NULL;
+	if (!is_range(r->scale, 0, 1e6) || r->scale[1] <= 0)
+		return "scale must be two parts of the area, the smaller one first";
+	if (!is_range(r->ratio, 1e-6, 1e6))
+		return "ratio must be two ratios of width to height, the smaller one first";
+	return NULL;
+}
+
+static const char *check_numbers(const struct recipe *r)
+{
+	if (r->type >= RECIPE_N_TYPES)
+		return "the type of the numbers is not known";
+	if (r->flags & ~RECIPE_KNOWN_FLAGS)
+		return "a flag is not known";
+	if (r->type == RECIPE_UINT8 && r->flags & (RECIPE_UNIT | RECIPE_NORMALISE))
+		return "integers cannot be normalised";
+	for (int c = 0; c < 3; c++) {
+		if (r->flags & RECIPE_NORMALISE) {
+			if (!isfinite(r->mean[c]) || !isfinite(r->std[c]) || !(r->std[c] > 0))
+				return "mean must be finite, and std above 0";
+		} else if (r->mean[c] != 0 || r->std[c] != 0) {
+			return "mean and std are of numbers that are normalised";
+		}
+	}
+	return NULL;
+}
+
+static const char *check_shape(const struct recipe *r)
+{
+	if (r->shape >= RECIPE_N_SHAPES)
+		return "the shape is not known";
+	if (r->width < 1 || r->height < 1 || r->width > RECIPE_MAX_SIDE || r->height > RECIPE_MAX_SIDE)
+		return "width and height must be 1 to 16384 pixels";
+	/* Then the middle is always there, however long the longer side is. */
+	if (r->shape == RECIPE_MIDDLE &&
+	    (r->shorter < r->width || r->shorter < r->height || r->shorter > RECIPE_MAX_SIDE))
+		return "the shorter side must be no shorter than what is cut out of it";
+	if (r->shape != RECIPE_MIDDLE && r->shorter)
+		return "the shorter side is of what is cut out of the middle";
+	if (r->filter != RECIPE_BILINEAR && r->filter != RECIPE_BICUBIC)
+		return "the filter must be bilinear or bicubic";
+	if (!is_probability(r->flip_sideways) || !is_probability(r->flip_upright))
+		return "a probability must be from 0 to 1";
+	return NULL;
+}
+
+const char *recipe_check(const struct recipe *r)
+{
+	static const struct recipe none;
+	const char *wrong;
+
+	if (r->kind == RECIPE_NONE)
+		return memcmp(r, &none, sizeof(none)) ? "a recipe for nothing says something" : NULL;
+	if (r->kind != RECIPE_IMAGE)
+		return "the kind of recipe is not known";
+	if (r->damage >= RECIPE_N_DAMAGES || r->reserved)
+		return "what to do with damaged samples is not known";
+	wrong = check_shape(r);
+	if (!wrong)
+		wrong = check_box(r);
+	return wrong ? wrong : check_numbers(r);
+}
+
+uint64_t recipe_item_bytes(const struct recipe *r)
+{
+	static const uint8_t bytes[RECIPE_N_TYPES] = {
+	    [RECIPE_UINT8] = 1, [RECIPE_FLOAT32] = 4, [RECIPE_FLOAT16] = 2, [RECIPE_BFLOAT16] = 2};
+
+	return r->kind == RECIPE_NONE ? 0 : (uint64_t)r->width * r->height * 3 * bytes[r->type];
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * image/decoder.h for the tests beside it. Each line of input is a request,
+ *
+ *	x y width height output_width output_height filter layout path
+ *
+ * and each answer is a line: "ok BYTES WARNINGS", with the pixels behind it, or "error ERRNO TEXT". A crop of
+ * 0 x 0 asks for the header alone: "info WIDTH HEIGHT KIND".
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "image/decoder.h"
+#include "lib/cleanup.h"
+
+/* In memory that is exactly as long as the file, so that a read past its end is seen. */
+static void *read_file(const char *path, size_t *ret_bytes)
+{
+	_cleanup_(fclosep) FILE *file = fopen(path, "re");
+	struct stat st;
+
+	if (!file || fstat(fileno(file), &st) < 0)
+		return NULL;
+	size_t bytes = (size_t)st.st_size;
+	_cleanup_(freep) void *data = malloc(bytes ? bytes : 1);
+
+	if (!data || fread(data, 1, bytes, file) != bytes)
+		return NULL;
+	*ret_bytes = bytes;
+	return steal_pointer(data);
+}
+
+static void print_error(int r, const struct error *err)
+{
+	printf("error %d %s\n", -r, err->text);
+}
+
+static void answer(struct image_decoder *decoder, const struct image_request *request, const char *path)
+{
+	size_t bytes = 0, n = (size_t)request->width * request->height * IMAGE_CHANNELS;
+	_cleanup_(freep) void *data = read_file(path, &bytes);
+	_cleanup_(freep) uint8_t *output = malloc(n ? n : 1);
+	struct error err = ERROR_INIT;
+	struct image_info info;
+	int r;
+
+	if (!data || !output) {
+		fprintf(stderr, "image_probe: %s: %s\n", path, strerror(errno));
+		exit(1);
+	}
+	if (!request->crop.width && !request->crop.height) {
+		r = image_probe(data, bytes, &info, &err);
+		if (r < 0)
+			print_error(r, &err);
+		else
+			printf("info %u %u %s\n", info.width, info.height,
+			       info.kind == IMAGE_PNG ? "PNG" : "JPEG");
+		return;
+	}
+	r = image_decode(decoder, data, bytes, request, output, &err);
+	if (r < 0) {
+		print_error(r, &err);
+		return;
+	}
+	printf("ok %zu %llu\n", n, (unsigned long long)image_decoder_warnings(decoder));
+	fwrite(output, 1, n, stdout);
+}
+
+int main(int argc, char **argv)
+{
+	_cleanup_(image_decoder_freep) struct image_decoder *decoder = NULL;
+	struct image_request q;
+	char path[4096];
+	unsigned filter, layout;
+	unsigned long long pixels_max = argc > 1 ? strtoull(argv[1], NULL, 10) : IMAGE_PIXELS_MAX;
+
+	if (image_decoder_new(pixels_max, &decoder) < 0)
+		return 1;
+	while (scanf("%u %u %u %u %u %u %u %u %4095[^\n]", &q.crop.x, &q.crop.y, &q.crop.width,
+		     &q.crop.height, &q.width, &q.height, &filter, &layout, path) == 9) {
+		q.filter = filter;
+		q.layout = layout;
+		answer(decoder, &q, path);
+		fflush(stdout);
+	}
+	return 0;
+}

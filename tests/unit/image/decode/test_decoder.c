@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is refused, and with which words. tests/integration/image has the pixels. */
+#include "unit/test.h"
+
+#include "image/decoder.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A grey PNG of 1 x 1 pixel, level 200. */
+static const uint8_t png[] = {
+    0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48, 0x44, 0x52, 0x00,
+    0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x01, 0x08, 0x00, 0x00, 0x00, 0x00, 0x3a, 0x7e, 0x9b, 0x55, 0x00,
+    0x00, 0x00, 0x0a, 0x49, 0x44, 0x41, 0x54, 0x78, 0x9c, 0x63, 0x38, 0x01, 0x00, 0x00, 0xca, 0x00, 0xc9,
+    0x99, 0xca, 0x5d, 0x7e, 0x00, 0x00, 0x00, 0x00, 0x49, 0x45, 0x4e, 0x44, 0xae, 0x42, 0x60, 0x82};
+
+static struct image_decoder *decoder;
+static uint8_t output[4 * 4 * 3];
+
+static const struct image_request whole = {
+    .crop = {0, 0, 1, 1}, .width = 2, .height = 2, .filter = IMAGE_BILINEAR};
+
+static void expect(const void *data, size_t bytes, struct image_request request, int expected,
+		   const char *text)
+{
+	struct error err = ERROR_INIT;
+	/* Exactly as long, so that a read past the end is seen. */
+	void *exact = malloc(bytes ? bytes : 1);
+
+	assert_non_null(exact);
+	memcpy(exact, data, bytes);
+	assert_int_equal(image_decode(decoder, exact, bytes, &request, output, &err), expected);
+	if (!strstr(err.text, text))
+		fail_msg("'%s' is not in '%s'", text, err.text);
+	free(exact);
+}
+
+static void test_one_pixel(void **state)
+{
+	expect(png, sizeof(png), whole, 0, "");
+	for (int i = 0; i < 2 * 2 * 3; i++)
+		assert_int_equal(output[i], 200);
+	assert_int_equal(image_decoder_warnings(decoder), 0);
+}
+
+static void test_requests(void **state)
+{
+	struct image_request request = whole;
+
+	request.crop.width = 2;
+	expect(png, sizeof(png), request, -EINVAL,
+	       "a crop of 2 x 1 pixels at 0, 0 is not within an image of 1 x 1");
+	request.crop = (struct image_box){UINT32_MAX, 0, 2, 1};
+	expect(png, sizeof(png), request, -EINVAL, "is not within");
+	request.crop = (struct image_box){0, 0, 1, 0};
+	expect(png, sizeof(png), request, -EINVAL, "is not within");
+	request = whole;
+	request.width = 0;
+	expect(png, sizeof(png), request, -EINVAL, "each side is 1 to 16384");
+	request.width = IMAGE_OUTPUT_MAX + 1;
+	expect(png, sizeof(png), request, -EINVAL, "each side is 1 to 16384");
+}
+
+static void test_other_bytes(void **state)
+{
+	struct image_info info;
+	struct error err = ERROR_INIT;
+
+	expect("", 0, whole, -EOPNOTSUPP, "neither a JPEG nor a PNG");
+	expect("GIF89a", 6, whole, -EOPNOTSUPP, "neither a JPEG nor a PNG");
+	assert_int_equal(image_probe("GIF89a", 6, &info, &err), -EOPNOTSUPP);
+	assert_int_equal(image_probe("\xff\xd8\xff", 3, &info, &err), -EBADMSG);
+	assert_string_equal(err.text, "JPEG image is truncated: its 3 bytes end in the header");
+	expect("\xff\xd8\xff", 3, whole, -EBADMSG, "JPEG image is truncated");
+}
+
+static void test_every_truncation(void **state)
+{
+	for (size_t bytes = 8; bytes < sizeof(png); bytes++)
+		expect(png, bytes, whole, -EBADMSG, "PNG image");
+}
+
+static void test_too_many_pixels(void **state)
+{
+	struct image_decoder *small;
+	struct error err = ERROR_INIT;
+
+	assert_int_equal(image_decoder_new(0, &small), 0);
+	assert_int_equal(image_decode(small, png, sizeof(png), &whole, output, &err), -EFBIG);
+	assert_non_null(strstr(err.text, "PNG image has 1 x 1 pixels, more than the 0 that are permitted"));
+	image_decoder_free(small);
+	assert_int_equal(image_decoder_new(1, &small), 0);
+	assert_int_equal(image_decode(small, png, sizeof(png), &whole, output, &err), -EFBIG);
+	assert_non_null(strstr(err.text, "resizing 1 rows to 2 columns"));
+	image_decoder_free(small);
+}
+
+static void test_probe(void **state)
+{
+	static const uint8_t jpeg[] = {0xff, 0xd8, 0xff, 0xe0, 0, 4, 1, 2, 0xff,
+				       0xff, 0xc2, 0,    11,   8, 1, 2, 3, 4};
+	static const uint8_t no_contents[] = {0xff, 0xd8, 0xff, 0xe0, 0, 1, 0xff, 0xc0, 0, 11, 8, 0, 5, 0, 6};
+	static const uint8_t scan_first[] = {0xff, 0xd8, 0xff, 0xda, 0, 4, 1, 2, 0, 0, 0, 0};
+	struct image_info info;
+	struct error err = ERROR_INIT;
+
+	assert_int_equal(image_probe(png, 24, &info, &err), 0);
+	assert_int_equal(info.kind, IMAGE_PNG);
+	assert_int_equal(info.width, 1);
+	assert_int_equal(image_probe(png, 23, &info, &err), -EBADMSG);
+	assert_int_equal(image_probe(jpeg, sizeof(jpeg), &info, &err), 0);
+	assert_int_equal(info.kind, IMAGE_JPEG);
+	assert_int_equal(info.height, 0x102);
+	assert_int_equal(info.width, 0x304);
+	for (size_t bytes = 3; bytes < sizeof(jpeg); bytes++)
+		assert_int_equal(image_probe(jpeg, bytes, &info, &err), -EBADMSG);
+	assert_int_equal(image_probe(no_contents, sizeof(no_contents), &info, &err), 0);
+	assert_int_equal(info.height, 5);
+	assert_int_equal(image_probe(scan_first, sizeof(scan_first), &info, &err), -EBADMSG);
+	assert_non_null(strstr(err.text, "nothing says how large it is before byte 2"));
+}
+
+static int begin(void **state)
+{
+	return image_decoder_new(IMAGE_PIXELS_MAX, &decoder);
+}
+
+static int end(void **state)
+{
+	image_decoder_freep(&decoder);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_one_pixel),       cmocka_unit_test(test_requests),
+	    cmocka_unit_test(test_other_bytes),     cmocka_unit_test(test_every_truncation),
+	    cmocka_unit_test(test_too_many_pixels), cmocka_unit_test(test_probe),
+	};
+
+	return cmocka_run_group_tests(tests, begin, end);
+}

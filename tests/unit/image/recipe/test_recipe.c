@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Recipes: which are refused, which part of an image a sample becomes, and as which numbers. */
+#include "unit/test.h"
+
+#include "image/recipe.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct recipe random_box(void)
+{
+	return (struct recipe){.kind = RECIPE_IMAGE,
+			       .shape = RECIPE_RANDOM_BOX,
+			       .width = 224,
+			       .height = 160,
+			       .filter = RECIPE_BILINEAR,
+			       .scale = {0.08, 1},
+			       .ratio = {0.75, 4.0 / 3},
+			       .flip_sideways = 0.5};
+}
+
+static void good_recipes_pass(void **state)
+{
+	struct recipe r = random_box(), none = {0};
+
+	assert_null(recipe_check(&r));
+	assert_null(recipe_check(&none));
+	assert_int_equal(recipe_item_bytes(&none), 0);
+	assert_int_equal(recipe_item_bytes(&r), 224 * 160 * 3);
+	r.type = RECIPE_FLOAT32;
+	r.flags = RECIPE_UNIT | RECIPE_NORMALISE;
+	for (int c = 0; c < 3; c++)
+		r.std[c] = 1;
+	assert_null(recipe_check(&r));
+	assert_int_equal(recipe_item_bytes(&r), 224 * 160 * 12);
+}
+
+#define REFUSED(...)                                                                                         \
+	do {                                                                                                 \
+		struct recipe r = random_box();                                                              \
+		__VA_ARGS__;                                                                                 \
+		assert_non_null(recipe_check(&r));                                                           \
+	} while (0)
+
+static void bad_recipes_are_refused(void **state)
+{
+	REFUSED(r.kind = 2);
+	REFUSED(r.kind = RECIPE_NONE);
+	REFUSED(r.shape = RECIPE_N_SHAPES);
+	REFUSED(r.width = 0);
+	REFUSED(r.height = RECIPE_MAX_SIDE + 1);
+	REFUSED(r.shorter = 300);
+	REFUSED(r.filter = 0);
+	REFUSED(r.type = RECIPE_N_TYPES);
+	REFUSED(r.flags = 8);
+	REFUSED(r.flags = RECIPE_UNIT);
+	REFUSED(r.damage = RECIPE_N_DAMAGES);
+	REFUSED(r.reserved = 1);
+	REFUSED(r.scale[0] = -0.1);
+	REFUSED(r.scale[1] = NAN);
+	REFUSED(r.scale[1] = 0.01);
+	REFUSED(r.scale[0] = r.scale[1] = 0);
+	REFUSED(r.ratio[0] = 0);
+	REFUSED(r.ratio[1] = INFINITY);
+	REFUSED(r.flip_sideways = 1.1);
+	REFUSED(r.flip_upright = NAN);
+	REFUSED(r.mean[0] = 1);
+	REFUSED(r.type = RECIPE_FLOAT32; r.flags = RECIPE_NORMALISE);
+	REFUSED(r.shape = RECIPE_WHOLE);
+	REFUSED(r.shape = RECIPE_MIDDLE; r.shorter = 223; memset(r.scale, 0, sizeof(r.scale));
+		memset(r.ratio, 0, sizeof(r.ratio)));
+}
+
+static void a_random_box_is_of_the_image(void **state)
+{
+	static const uint32_t sizes[][2] = {{500, 375}, {375, 500}, {1, 1}, {1, 5000}, {5000, 1}, {224, 160}};
+	const struct recipe r = random_box();
+	struct recipe_place p;
+
+	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+		for (uint64_t i = 0; i < 1000; i++) {
+			recipe_place(&r, 7, 2, i, sizes[s][0], sizes[s][1], &p);
+			assert_true(p.width >= 1 && p.left + p.width <= sizes[s][0]);
+			assert_true(p.height >= 1 && p.top + p.height <= sizes[s][1]);
+			assert_int_equal(p.made_width, 224);
+			assert_int_equal(p.made_height, 160);
+			assert_false(p.upright);
+		}
+	}
+}
+
+/* Of 20,000 boxes: areas as uniform as they are to be, ratios symmetric, places all over the image. */
+static void random_boxes_are_distributed_as_they_should_be(void **state)
+{
+	const struct recipe r = random_box();
+	const int n = 20000;
+	double area = 0, ratio = 0, left = 0;
+	int flipped = 0;
+	struct recipe_place p;
+
+	for (int i = 0; i < n; i++) {
+		recipe_place(&r, 1, 0, (uint64_t)i, 1000, 1000, &p);
+		area += (double)p.width * p.height / 1e6 / n;
+		ratio += log((double)p.width / p.height) / n;
+		left += (p.width == 1000 ? 0.5 : (double)p.left / (1000 - p.width)) / n;
+		flipped += p.sideways;
+	}
+	/* Boxes that do not fit are drawn anew, and these are the large ones: less than 0.54. */
+	assert_true(area > 0.47 && area < 0.54);
+	assert_true(fabs(ratio) < 0.01);
+	assert_true(fabs(left - 0.5) < 0.01);
+	assert_true(abs(flipped - n / 2) < n / 50);
+}
+
+static void a_place_is_a_function_of_seed_epoch_and_sample(void **state)
+{
+	const struct recipe r = random_box();
+	struct recipe_place p, q;
+
+	recipe_place(&r, 1, 2, 3, 500, 375, &p);
+	recipe_place(&r, 1, 2, 3, 500, 375, &q);
+	assert_memory_equal(&p, &q, offsetof(struct recipe_place, sideways));
+	assert_true(p.sideways == q.sideways && p.upright == q.upright);
+	for (int k = 0; k < 3; k++) {
+		recipe_place(&r, 1 + (k == 0), 2 + (k == 1), 3 + (k == 2), 500, 375, &q);
+		assert_memory_not_equal(&p, &q, offsetof(struct recipe_place, made_width));
+	}
+}
+
+/* What torchvision 0.14 gives for Resize(256), CenterCrop(224). */
+static void the_middle_is_torchvisions(void **state)
+{
+	static const struct {
+		uint32_t width, height, made_width, made_height, x, y;
+	} cases[] = {
+	    {500, 375, 341, 256, 58, 16}, {375, 500, 256, 341, 16, 58}, {333, 333, 256, 256, 16, 16},
+	    {257, 256, 257, 256, 16, 16}, {10, 7, 365, 256, 70, 16},
+	};
+	struct recipe r = random_box();
+	struct recipe_place p;
+
+	r.shape = RECIPE_MIDDLE;
+	r.height = 224;
+	r.shorter = 256;
+	memset(r.scale, 0, sizeof(r.scale));
+	memset(r.ratio, 0, sizeof(r.ratio));
+	assert_null(recipe_check(&r));
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		recipe_place(&r, 0, 0, 0, cases[i].width, cases[i].height, &p);
+		assert_int_equal(p.width, cases[i].width);
+		assert_int_equal(p.height, cases[i].height);
+		assert_int_equal(p.made_width, cases[i].made_width);
+		assert_int_equal(p.made_height, cases[i].made_height);
+		assert_int_equal(p.x, cases[i].x);
+		assert_int_equal(p.y, cases[i].y);
+	}
+}
+
+static const uint8_t pixels[] = {0, 1, 2, 3, 4, 5, 250, 251, 255, 7, 8, 9}; /* 2 x 2 */
+
+static void store(struct recipe *r, bool sideways, bool upright, void *out)
+{
+	struct recipe_place place = {.sideways = sideways, .upright = upright};
+	struct recipe_table table;
+
+	r->width = r->height = 2;
+	assert_null(recipe_check(r));
+	recipe_table_make(r, &table);
+	recipe_store(r, &table, &place, pixels, out);
+}
+
+static void pixels_are_stored_by_channel_or_by_row(void **state)
+{
+	static const uint8_t rows[] = {250, 251, 255, 7, 8, 9, 0, 1, 2, 3, 4, 5};
+	static const uint8_t mirrored[] = {3, 0, 7, 250, 4, 1, 8, 251, 5, 2, 9, 255};
+	struct recipe r = random_box();
+	uint8_t out[12];
+
+	store(&r, true, false, out);
+	assert_memory_equal(out, mirrored, sizeof(out));
+	r.flags = RECIPE_ROWS;
+	store(&r, false, true, out);
+	assert_memory_equal(out, rows, sizeof(out));
+}
+
+static void numbers_are_those_of_their_type(void **state)
+{
+	struct recipe r = random_box();
+	uint16_t half[12];
+	float full[12];
+
+	r.type = RECIPE_FLOAT32;
+	store(&r, false, false, full);
+	assert_true(full[2] == 250.0f && full[8 + 2] == 255.0f);
+	r.flags = RECIPE_UNIT | RECIPE_NORMALISE;
+	for (int c = 0; c < 3; c++) {
+		r.mean[c] = 0.485f;
+		r.std[c] = 0.229f;
+	}
+	store(&r, false, false, full);
+	assert_true(full[0] == (0.0f / 255.0f - 0.485f) / 0.229f);
+	assert_true(full[8 + 2] == (255.0f / 255.0f - 0.485f) / 0.229f);
+	r.type = RECIPE_FLOAT16;
+	store(&r, false, false, half);
+	assert_int_equal(half[0], 0xc03c); /* -2.1179 */
+	r.type = RECIPE_BFLOAT16;
+	store(&r, false, false, half);
+	assert_int_equal(half[0], 0xc008);
+	r.type = RECIPE_FLOAT16;
+	r.flags = RECIPE_UNIT;
+	memset(r.mean, 0, sizeof(r.mean));
+	memset(r.std, 0, sizeof(r.std));
+	store(&r, false, false, half);
+	assert_int_equal(half[8 + 2], 0x3c00); /* 1 */
+	assert_int_equal(half[4], 0x1c04);     /* 1 / 255 */
+	assert_int_equal(half[0], 0);
+	r.flags = RECIPE_NORMALISE; /* too small, and too large, for its exponent */
+	for (int c = 0; c < 3; c++)
+		r.std[c] = c ? 1e-6f : 1e8f;
+	store(&r, false, false, half);
+	assert_int_equal(half[1], 0x0001); /* 3e-8 rounds to 6e-8 */
+	assert_int_equal(half[4], 0x7c00); /* infinite */
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(good_recipes_pass),
+	    cmocka_unit_test(bad_recipes_are_refused),
+	    cmocka_unit_test(a_random_box_is_of_the_image),
+	    cmocka_unit_test(random_boxes_are_distributed_as_they_should_be),
+	    cmocka_unit_test(a_place_is_a_function_of_seed_epoch_and_sample),
+	    cmocka_unit_test(the_middle_is_torchvisions),
+	    cmocka_unit_test(pixels_are_stored_by_channel_or_by_row),
+	    cmocka_unit_test(numbers_are_those_of_their_type),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -60,7 +60,8 @@ static bool open_session_ok(const struct wire_open_session *m)
 {
 	return (m->flags & ~WIRE_KNOWN_FLAGS) == 0 && m->world >= 1 && m->rank < m->world && m->batch >= 1 &&
 	       m->batch <= WIRE_BATCH_MAX && m->stride >= 1 && m->offset < m->stride &&
-	       m->window_chunks <= WIRE_WINDOW_MAX && m->slots <= WIRE_SLOTS_MAX;
+	       m->window_chunks <= WIRE_WINDOW_MAX && m->slots <= WIRE_SLOTS_MAX &&
+	       recipe_check(&m->recipe) == NULL;
 }
 
 static bool session_reply_ok(const struct wire_session_reply *m)

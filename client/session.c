@@ -54,6 +54,7 @@ static bool is_as_asked(const struct diesel_session *s, const struct attachment 
 	uint32_t asked = s->request.window_chunks;
 
 	return a->n_batches == s->n_batches &&
+	       (!s->request.recipe.kind || a->item_bytes == recipe_item_bytes(&s->request.recipe)) &&
 	       (asked == 0 || a->window_chunks == (asked < s->n_chunks ? asked : s->n_chunks));
 }
 
@@ -131,6 +132,7 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 			const struct diesel_session_options *o, struct error *err)
 {
 	union wire_message message;
+	const char *wrong;
 	int r;
 
 	protocol_init(&message, WIRE_OPEN_SESSION);
@@ -144,8 +146,13 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 	s->request.offset = o->offset;
 	s->request.window_chunks = o->window_chunks;
 	s->request.slots = o->slots < WIRE_SLOTS_MAX ? o->slots : WIRE_SLOTS_MAX;
+	if (o->recipe)
+		s->request.recipe = *o->recipe;
 	message.open_session = s->request;
 	message.header.sequence = 1;
+	wrong = recipe_check(&s->request.recipe);
+	if (wrong)
+		return error_set(err, -EINVAL, "the recipe is none: %s", wrong);
 	if (protocol_check(&message, sizeof(s->request), 0) < 0)
 		return error_set(err, -EINVAL,
 				 "session options out of range: world >= 1, rank < world, 1 <= batch <= %u, "
@@ -363,7 +370,9 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret, int 
 	uint8_t *slot;
 	int r = 0;
 
-	if (d.slot >= a->n_slots || d.n_items > a->batch || d.item_bytes != a->item_bytes) {
+	if (d.slot >= a->n_slots || d.n_items > a->batch || d.item_bytes != a->item_bytes ||
+	    d.n_damaged > a->batch ||
+	    (s->request.recipe.damage == RECIPE_DAMAGE_SKIP && d.n_damaged > a->batch - d.n_items)) {
 		snprintf(s->error, sizeof(s->error), "dieseld published a batch that is none");
 		return -EPROTO;
 	}
@@ -381,7 +390,8 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret, int 
 				     .n_items = d.n_items,
 				     .item_bytes = d.item_bytes,
 				     .labels = (const int64_t *)(slot + a->layout.labels_offset),
-				     .lease = lease};
+				     .lease = lease,
+				     .n_damaged = d.n_damaged};
 	if (!is_expected(s, &d)) {
 		r = -EPROTO;
 	} else if (d.status < 0) {

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 if(TARGET dieseld)
-  foreach(subject drop_in frameworks loader membership misuse workers_order workers_number workers_faults workers_end workers_results
+  foreach(subject drop_in frameworks iterators loader membership misuse workers_order workers_number workers_faults workers_end workers_results
     workers_talk)
     diesel_script_test(integration torch_${subject}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_torch_${subject}.py)
   endforeach()
-  foreach(subject numpy jax batch_log bucketing device mixture subset)
+  foreach(subject numpy jax batch_log bucketing device mixture native subset)
     diesel_script_test(integration ${subject}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_${subject}.py)
   endforeach()

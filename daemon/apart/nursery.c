@@ -13,6 +13,7 @@
 
 #include "child.h"
 #include "closer.h"
+#include "codec.h"
 #include "lib/capabilities.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
@@ -37,6 +38,7 @@ _Noreturn static void helper_run(enum nursery_kind kind)
 		_exit(reader_run(HELPER_FD, kind == NURSERY_READER_URING));
 	case NURSERY_OPENER: prctl(PR_SET_NAME, "dieseld-opener"); _exit(opener_run(HELPER_FD));
 	case NURSERY_CLOSER: prctl(PR_SET_NAME, "dieseld-closer"); _exit(closer_run(HELPER_FD));
+	case NURSERY_CODEC: prctl(PR_SET_NAME, "dieseld-codec"); _exit(codec_run(HELPER_FD));
 	case NURSERY_N_KINDS: break;
 	}
 	_exit(1);

@@ -27,6 +27,7 @@ enum nursery_kind {
 	NURSERY_READER_THREADS,
 	NURSERY_OPENER, /* opener.h */
 	NURSERY_CLOSER, /* closer.h */
+	NURSERY_CODEC,  /* codec.h */
 	NURSERY_N_KINDS,
 };
 
@@ -34,7 +35,8 @@ enum nursery_kind {
 int nursery_fork(struct nursery *ret, struct error *err);
 
 /* Starts a helper; *ret_fd is our end of a SOCK_SEQPACKET pair. Does not block. If the helper cannot be
- * forked, its socket ends at once. -EAGAIN: the nursery has too much to do; -EPIPE: it is gone. */
+ * forked, its socket ends at once. -EAGAIN: the nursery has too much to do; -EPIPE: it is gone. Any thread.
+ */
 int nursery_start(const struct nursery *n, enum nursery_kind kind, int *ret_fd);
 
 /* Lets the nursery end; helpers go on until they see the end of their own sockets. */

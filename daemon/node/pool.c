@@ -45,6 +45,14 @@ static void queue_push(struct pool_queue *q, struct pool_task *task)
 	q->tail = &task->next;
 }
 
+static void queue_push_first(struct pool_queue *q, struct pool_task *task)
+{
+	task->next = q->head;
+	if (!q->head)
+		q->tail = &task->next;
+	q->head = task;
+}
+
 static struct pool_task *queue_pop(struct pool_queue *q)
 {
 	struct pool_task *task = q->head;
@@ -148,7 +156,7 @@ static void run_task(struct pool *p, struct pool_task *task)
 	pthread_mutex_unlock(&p->lock);
 	begin_ns = thread_cpu_ns();
 	task->work(task);
-	used_ns = thread_cpu_ns() - begin_ns;
+	used_ns = thread_cpu_ns() - begin_ns + task->elsewhere_ns;
 	pthread_mutex_lock(&p->lock);
 	charge(lane, charged_ns, used_ns);
 	first = !p->out.head;
@@ -290,20 +298,32 @@ int pool_new(uv_loop_t *loop, uint32_t workers, struct pool **ret)
 	return 0;
 }
 
-void pool_submit(struct pool *p, struct pool_lane *lane, struct pool_task *task)
+static void submit(struct pool *p, struct pool_lane *lane, struct pool_task *task,
+		   void (*push)(struct pool_queue *q, struct pool_task *task))
 {
 	p->in_flight++;
+	task->elsewhere_ns = 0;
 	pthread_mutex_lock(&p->lock);
 	task->lane = lane ? lane : &p->own;
 	if (!task->lane->waiting.head)
 		lane_add(p, task->lane);
-	queue_push(&task->lane->waiting, task);
+	push(&task->lane->waiting, task);
 	p->n_waiting++;
 	if (p->n_sleeping > 0)
 		pthread_cond_signal(&p->wake);
 	if (task->lane->running < task->lane->limit)
 		start_workers(p);
 	pthread_mutex_unlock(&p->lock);
+}
+
+void pool_submit(struct pool *p, struct pool_lane *lane, struct pool_task *task)
+{
+	submit(p, lane, task, queue_push);
+}
+
+void pool_submit_first(struct pool *p, struct pool_lane *lane, struct pool_task *task)
+{
+	submit(p, lane, task, queue_push_first);
 }
 
 uint32_t pool_workers(const struct pool *p)

@@ -22,6 +22,7 @@ struct pool_lane;
 struct pool_task {
 	void (*work)(struct pool_task *task);
 	void (*done)(struct pool_task *task);
+	uint64_t elsewhere_ns; /* set by work(): CPU time that it took in another process */
 	/* the pool's */
 	struct pool_task *next;
 	struct pool_lane *lane;
@@ -46,6 +47,8 @@ struct pool_lane {
 int pool_new(uv_loop_t *loop, uint32_t workers, struct pool **ret);
 /* lane NULL: the pool's own, without a limit. */
 void pool_submit(struct pool *pool, struct pool_lane *lane, struct pool_task *task);
+/* In front of the lane's other tasks: what was begun goes on first. */
+void pool_submit_first(struct pool *pool, struct pool_lane *lane, struct pool_task *task);
 /* Sets how many threads may work at one time; surplus ones end when their task is done. Clamped to 1 ..
  * POOL_MAX_WORKERS. */
 void pool_set_workers(struct pool *pool, uint32_t workers);

@@ -48,6 +48,24 @@ static void fail_by_sample(struct batch *b, const char *why, const struct snapsh
 	snprintf(b->error + n, sizeof(b->error) - n, " needs its sample %.*s", (int)s->path_length, s->path);
 }
 
+void batch_describe_item(const struct batch *b, const struct cached_dataset *d, uint32_t item,
+			 const char *why, char *text, size_t size)
+{
+	struct snapshot_sample s = {.path = ""};
+
+	(void)snapshot_sample_get(d->snapshot, b->items[item].sample, &s);
+	snprintf(text, size, "%s: %.*s: %s", d->path, (int)s.path_length, s.path, why);
+}
+
+void batch_fail_by_item(struct batch *b, const struct cached_dataset *d, uint32_t item, int status,
+			const char *why)
+{
+	char text[sizeof(b->error)];
+
+	batch_describe_item(b, d, item, why, text, sizeof(text));
+	batch_fail(b, status, text);
+}
+
 void batch_set_samples(struct batch *b, const struct cached_dataset *d, const uint64_t *samples, uint32_t n,
 		       uint32_t *stamps, uint32_t stamp)
 {
@@ -55,6 +73,8 @@ void batch_set_samples(struct batch *b, const struct cached_dataset *d, const ui
 	b->n_chunks = 0;
 	b->bytes = 0;
 	b->status = 0;
+	b->n_decoded = b->n_damaged = 0;
+	b->damage[0] = '\0';
 	for (uint32_t i = 0; i < n; i++) {
 		struct snapshot_sample s;
 

@@ -8,6 +8,9 @@
 
 #include "cache.h"
 #include "client/ring.h"
+#include "image/recipe.h"
+
+struct codecs;
 
 struct batch_item {
 	const uint8_t *source; /* set by batch_pin(): its chunk is pinned from then on */
@@ -28,10 +31,21 @@ struct batch {
 	bool pinned;
 	int status; /* negative: `error` goes to the client instead of samples */
 	char error[768];
+	/* Where samples are decoded: */
+	uint32_t n_decoded; /* items that are done */
+	uint32_t n_damaged; /* that could not be; the batch goes on without them */
+	char damage[768];   /* what is wrong with the first one, and its name; "" if there is none */
 };
 
 /* Turns the batch into an error that says why, and which batch. */
 void batch_fail(struct batch *b, int status, const char *why);
+/* The same, because of one of its samples, which is named. */
+void batch_fail_by_item(struct batch *b, const struct cached_dataset *d, uint32_t item, int status,
+			const char *why);
+
+/* Says in a line what is wrong with one of its samples, which is named. */
+void batch_describe_item(const struct batch *b, const struct cached_dataset *d, uint32_t item,
+			 const char *why, char *text, size_t size);
 
 /* Allocates room for `batch` items out of n_chunks chunks. */
 int batch_init(struct batch *b, uint32_t batch, uint64_t n_chunks);
@@ -62,3 +76,12 @@ void batch_unpin(struct batch *b, struct cached_dataset *d);
 
 /* Writes the slot. item_bytes 0: views. Worker thread. */
 void batch_write(const struct batch *b, uint8_t *slot, const struct ring_layout *layout, uint32_t item_bytes);
+
+/*
+ * Fills the slot with decoded samples, for some 50 ms: it is done when n_decoded is n_items. Damaged samples
+ * make the batch an error, or are left out (n_items gets less) or all zeros, as the recipe says. *ret_cpu_ns:
+ * what that took in another process. Worker thread.
+ */
+void batch_decode(struct batch *b, const struct cached_dataset *d, struct codecs *codecs,
+		  const struct recipe *recipe, uint8_t *slots, uint32_t slot,
+		  const struct ring_layout *layout, uint64_t *ret_cpu_ns);

@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "codec.h"
 #include "lib/clock.h"
+#include "lib/log.h"
 
 /* Takes back what the client released. */
 static void session_reap(struct session *s)
@@ -44,14 +46,15 @@ static struct slot *take_slot(struct session *s)
 static void slot_publish(struct session *s, struct slot *slot)
 {
 	uint32_t number = (uint32_t)(slot - s->slots);
-	const struct ring_descriptor descriptor = {.epoch = slot->batch.epoch,
-						   .index = slot->batch.index,
-						   .generation = slot->generation,
-						   .slot = number,
-						   .n_items =
-						       slot->batch.status < 0 ? 0 : slot->batch.n_items,
-						   .item_bytes = s->item_bytes,
-						   .status = slot->batch.status};
+	const struct ring_descriptor descriptor = {
+	    .epoch = slot->batch.epoch,
+	    .index = slot->batch.index,
+	    .generation = slot->generation,
+	    .slot = number,
+	    .n_items = slot->batch.status < 0 ? 0 : slot->batch.n_items,
+	    .item_bytes = s->item_bytes,
+	    .status = slot->batch.status,
+	    .n_damaged = slot->batch.status < 0 ? 0 : slot->batch.n_damaged};
 
 	/* Packed batches are copies, so their chunks may go. */
 	if (s->item_bytes)
@@ -97,6 +100,7 @@ static void session_free(struct session *s)
 		batch_free(&s->slots[i].batch);
 	batch_free(&s->head);
 	session_plan_free(s);
+	codecs_free(s->codecs);
 	shared_memory_free(&s->control_memory);
 	cache_release(s->cache, &s->slot_memory);
 	d->n_sessions--;
@@ -130,8 +134,22 @@ static void fill_work(struct pool_task *task)
 	struct slot *slot = (struct slot *)task;
 	struct session *s = slot->session;
 
+	if (s->codecs) {
+		batch_decode(&slot->batch, s->dataset, s->codecs, &s->request.recipe, s->slot_memory.data,
+			     (uint32_t)(slot - s->slots), &s->layout, &task->elsewhere_ns);
+		return;
+	}
 	batch_write(&slot->batch, s->slot_memory.data + (size_t)(slot - s->slots) * s->layout.slot_bytes,
 		    &s->layout, s->item_bytes);
+}
+
+static void note_damage(struct session *s, const struct batch *b)
+{
+	struct cache *c = s->cache;
+
+	s->job->counters.damaged += b->n_damaged;
+	log_limited(c->lines_of(c->user, s->uid), LOG_LEVEL_WARNING, "%s (%u of batch %llu of epoch %llu)",
+		    b->damage, b->n_damaged, (unsigned long long)b->index, (unsigned long long)b->epoch);
 }
 
 static void fill_done(struct pool_task *task)
@@ -140,6 +158,14 @@ static void fill_done(struct pool_task *task)
 	struct session *s = slot->session;
 	struct cache *c = s->cache;
 
+	/* Its turn is over, and it is not done. */
+	if (s->codecs && slot->batch.n_decoded < slot->batch.n_items && slot->generation == s->generation &&
+	    !s->closing && !s->orphaned) {
+		pool_submit_first(c->pool, &s->job->lane, &slot->task);
+		return;
+	}
+	if (slot->batch.n_damaged)
+		note_damage(s, &slot->batch);
 	slot->state = SLOT_FILLED;
 	s->n_filling--;
 	publish_filled(s);

@@ -24,6 +24,7 @@ enum slot_state {
 	SLOT_PUBLISHED,
 };
 
+struct codecs;
 struct subset;
 struct session;
 
@@ -68,10 +69,11 @@ struct session {
 	struct ring_layout layout;
 	struct shared_memory control_memory, slot_memory;
 	struct ring_control *control;
-	uint64_t cost_bytes;  /* of slots and their bookkeeping, counted in the cache's budget */
-	uint64_t need_bytes;  /* reserved: bytes that it can pin or wait for at one time (session_need.h) */
-	uint64_t need_chunks; /* the same in chunks, at most */
-	bool exact;           /* reserved epoch by epoch: there is no room for the worst order */
+	struct codecs *codecs; /* NULL: samples are served as they are stored */
+	uint64_t cost_bytes;   /* of slots and their bookkeeping, counted in the cache's budget */
+	uint64_t need_bytes;   /* reserved: bytes that it can pin or wait for at one time (session_need.h) */
+	uint64_t need_chunks;  /* the same in chunks, at most */
+	bool exact;            /* reserved epoch by epoch: there is no room for the worst order */
 	uint32_t prefetch_chunks; /* its job's knob, or the daemon's */
 
 	struct slot slots[RING_MAX_SLOTS];

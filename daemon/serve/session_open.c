@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "client/diesel.h"
+#include "codec.h"
 #include "dataset/subset.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
@@ -32,10 +33,21 @@ uint64_t session_available_bytes(const struct session *s)
 	return available > used ? available - used : 0;
 }
 
+/* Processes that decode for it at a time, and are kept: no more than threads that can wait for them. */
+static uint32_t max_codecs(const struct session *s, uint32_t n_slots)
+{
+	uint32_t n_workers = pool_workers(s->cache->pool);
+
+	if (!s->request.recipe.kind)
+		return 0;
+	return n_workers < n_slots ? n_workers : n_slots;
+}
+
 static uint64_t slot_cost(const struct session *s, uint32_t n_slots)
 {
 	return n_slots * s->layout.slot_bytes + page_up(sizeof(struct ring_control)) +
 	       (n_slots + 1) * batch_bytes(s->batch, s->dataset->info.n_chunks) +
+	       max_codecs(s, n_slots) * CODEC_IDLE_BYTES +
 	       (s->subset ? subset_bytes(s->dataset->info.n_samples) : 0) +
 	       (uint64_t)s->batch * sizeof(uint64_t) + s->dataset->info.n_chunks * 2 * sizeof(uint32_t);
 }
@@ -122,6 +134,10 @@ static int session_memory(struct session *s, struct error *err)
 		r = batch_init(&s->slots[i].batch, s->batch, s->dataset->info.n_chunks);
 	if (r == 0)
 		r = batch_init(&s->head, s->batch, s->dataset->info.n_chunks);
+	if (r == 0 && s->request.recipe.kind)
+		r = codecs_new(s->cache->readers.nursery, &s->request.recipe, s->request.seed, &s->layout,
+			       s->n_slots, s->batch, s->slot_memory.data, s->slot_memory.fd,
+			       max_codecs(s, s->n_slots), &s->codecs);
 	if (r < 0)
 		return error_errno(err, r, "cannot make the session's shared memory");
 	s->control = (struct ring_control *)s->control_memory.data;
@@ -138,6 +154,7 @@ static void session_discard(struct session *s)
 		batch_free(&s->slots[i].batch);
 	batch_free(&s->head);
 	session_plan_free(s);
+	codecs_free(s->codecs);
 	shared_memory_free(&s->control_memory);
 	shared_memory_free(&s->slot_memory);
 	free(s);
@@ -200,7 +217,8 @@ int session_new(struct cache *cache, const struct serving_options *options, stru
 	s->dataset = dataset;
 	s->request = *request;
 	s->control_memory = s->slot_memory = SHARED_MEMORY_INIT;
-	s->item_bytes = dataset->info.equal_bytes;
+	s->item_bytes =
+	    request->recipe.kind ? (uint32_t)recipe_item_bytes(&request->recipe) : dataset->info.equal_bytes;
 	r = session_count_samples(s, err);
 	if (r == 0)
 		r = choose_batch(s, err);

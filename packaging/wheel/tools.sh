@@ -87,6 +87,8 @@ describe libcrypto crypto
 describe libelf elf z
 describe inih inih
 describe jansson jansson
+describe libjpeg jpeg
+describe libpng png16 z
 describe libuv uv
 describe liburing uring
 describe libxxhash xxhash

@@ -133,7 +133,9 @@ enum diesel_session_flag {
 	DIESEL_DROP_LAST = 1 << 1, /* only full batches */
 };
 
-/* The order of batches is a pure function of these (dataset/shuffle.h). */
+struct recipe;
+
+/* The order of batches is a pure function of these (dataset/shuffle.h); the recipe has no part in it. */
 struct diesel_session_options {
 	uint64_t seed;
 	uint64_t epoch;       /* of the first batch */
@@ -150,6 +152,8 @@ struct diesel_session_options {
 			   default */
 	uint32_t reserved;
 	const struct diesel_subset *subset; /* used during the call only; NULL: all samples */
+	const struct recipe *recipe; /* what the daemon is to make of each image (image/recipe.h), used during
+					the call only; NULL: samples as they are stored */
 };
 
 /* -EINVAL: options that no session can have, or the subset is empty or of another dataset; if the daemon
@@ -208,6 +212,10 @@ struct diesel_batch {
 	const struct diesel_item *items; /* n_items, valid until release */
 	const int64_t *labels;           /* n_items */
 	void *lease;                     /* for diesel_batch_release() */
+	/* Samples that could not be decoded, where the recipe goes on without them. Those that are all zeros
+	 * have items[i].bytes 0; those that were left out are items[n_items] and so on. */
+	uint32_t n_damaged;
+	uint32_t reserved;
 };
 
 /*

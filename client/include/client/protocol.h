@@ -34,10 +34,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "image/recipe.h"
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are little endian");
 
 #define WIRE_MAGIC        0x4c534944u /* "DISL" */
-#define WIRE_VERSION      4u
+#define WIRE_VERSION      5u
 #define WIRE_MAX_FDS      2
 #define WIRE_TEXT_BYTES   448
 #define WIRE_BATCH_MAX    (1u << 20) /* samples per batch */
@@ -128,6 +130,7 @@ struct wire_open_session {
 	uint32_t stride, offset;
 	uint32_t window_chunks; /* 0: the daemon's default */
 	uint32_t slots;         /* the client means to hold nearly this many batches at a time; 0: a few */
+	struct recipe recipe;   /* what becomes of the samples on their way */
 };
 
 struct wire_session_reply {
@@ -233,7 +236,7 @@ _Static_assert(sizeof(struct wire_hello) == 24, "wire");
 _Static_assert(sizeof(struct wire_open_dataset) == 16, "wire");
 _Static_assert(sizeof(struct wire_dataset_reply) == 24, "wire");
 _Static_assert(sizeof(struct wire_subset) == 16 + 8 * WIRE_SUBSET_WORDS, "wire");
-_Static_assert(sizeof(struct wire_open_session) == 72, "wire");
+_Static_assert(sizeof(struct wire_open_session) == 72 + 112, "wire");
 _Static_assert(sizeof(struct wire_session_reply) == 280, "wire");
 _Static_assert(sizeof(struct wire_seek) == 24, "wire");
 _Static_assert(sizeof(struct wire_seek_reply) == 16, "wire");

@@ -23,7 +23,9 @@
  *   0               struct ring_item[batch]
  *   labels_offset   int64_t[batch], 64-byte aligned
  *   payload_offset  packed batches: batch * item_bytes, 64-byte aligned
- * A descriptor with a negative status has the error's text, terminated, at the start of its slot.
+ * Samples that were decoded are packed. Of the damaged ones among them, those that are all zeros have `bytes`
+ * 0, and those that were left out stand behind the batch's items. A descriptor with a negative status has the
+ * error's text, terminated, at the start of its slot.
  *
  * Each side says "I sleep" by a store to its flag, followed by a load of the other's word, both sequentially
  * consistent: so at least one of the two always sees the other (Dekker).
@@ -68,7 +70,8 @@ struct ring_descriptor {
 	uint32_t n_items;
 	uint32_t item_bytes; /* 0: views */
 	int32_t status;      /* 0 or a negative errno */
-	uint32_t reserved[7];
+	uint32_t n_damaged;  /* samples that could not be decoded, which the batch does without */
+	uint32_t reserved[6];
 };
 
 enum ring_work_policy {                      /* who chooses the number of worker processes */

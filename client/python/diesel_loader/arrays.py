@@ -57,6 +57,7 @@ class Arrays:
 
     multiprocessing = multiprocessing
     byte = numpy.uint8
+    of_torch = False
 
     def of(self, buffer, dtype, shape):
         """What lies in a buffer, which it keeps alive."""
@@ -77,6 +78,9 @@ class Arrays:
 
     def empty(self, shape, dtype):
         return numpy.empty(shape, dtype)
+
+    def dtype(self, name):
+        return numpy.dtype(name)
 
     def element_bytes(self, dtype):
         return numpy.dtype(dtype).itemsize

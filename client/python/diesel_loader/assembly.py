@@ -35,15 +35,19 @@ class Assembly:
     """Python work on the samples of a batch. It is copied to worker processes with everything it refers to.
 
     arrays: what samples are: Tensors (tensors.py) or Arrays (arrays.py). return_ids: samples are (sample, label, number),
-    batches [data, labels, numbers]. measures: sample_ns is how long each sample of the last batch took."""
+    batches [data, labels, numbers]. measures: sample_ns is how long each sample of the last batch took. decoded: a
+    recipe.plan.Decoded, if dieseld decodes; then loader and transform are left to it."""
 
     def __init__(self, arrays, dataset, loader, transform, target_transform, collate_fn, seeding, return_ids=False,
-                 measures=False):
+                 measures=False, decoded=None):
         self.arrays, self.dataset, self.seeding = arrays, dataset, seeding
         self.loader, self.transform, self.target_transform = loader, transform, target_transform
         self.collate_fn, self.return_ids = collate_fn, return_ids
         self.measures, self.sample_ns = measures, []
+        self.decoded = decoded
         self.has_work = any((loader, transform, target_transform, collate_fn))
+        if decoded:
+            self.has_work = bool(decoded.rest or decoded.kind == "pil" or target_transform or collate_fn)
 
     def batch(self, lease, epoch, index, copies=False, allocate=None):
         """[data, labels], or what collate_fn makes of them.
@@ -63,12 +67,14 @@ class Assembly:
             return self.collate_fn(samples) if self.collate_fn else arrays.collate(samples, allocate or arrays.empty)
 
     def _packed(self, lease, batch):
-        shape = batch.n_items, batch.item_bytes
+        shape, dtype = (batch.n_items, batch.item_bytes), self.arrays.byte
+        if self.decoded:
+            shape, dtype = (batch.n_items, *self.decoded.recipe.dimensions), self.arrays.dtype(self.decoded.recipe.dtype)
         if not batch.item_bytes:
-            return self.arrays.empty(shape, self.arrays.byte)
+            return self.arrays.empty(shape, dtype)
         buffer = native.array_at(batch.packed, batch.n_items * batch.item_bytes)
         buffer.lease = lease  # what views the buffer keeps it, the buffer keeps the lease
-        return self.arrays.of(buffer, self.arrays.byte, shape)
+        return self.arrays.of(buffer, dtype, shape)
 
     def _views(self, lease, batch):
         views = []
@@ -94,8 +100,8 @@ class Assembly:
 
     def sample(self, data, number, label):
         """(sample, label) after loader and transforms, or (sample, label, number)."""
-        sample = self._load(data, number)
-        if self.transform:
+        sample = self.decoded.finish(data) if self.decoded else self._load(data, number)
+        if self.transform and not self.decoded:
             sample = self.transform(sample)
         if self.target_transform:
             label = self.target_transform(label)

@@ -250,6 +250,10 @@ class Dataset:
             raise errors.from_result(result, f"{self.path} has no sample {sample}")
         return info
 
+    def all_named(self, patterns: Sequence[str]) -> bool:
+        """True if the path of each sample matches one of these patterns, of which no two match one path."""
+        return sum(len(Subset.filter(*self._origin, None, pattern)) for pattern in patterns) == len(self)
+
     def read(self, sample: int) -> bytearray:
         """The bytes of a sample, by its number, as a bytearray."""
         size = self._info(sample).bytes

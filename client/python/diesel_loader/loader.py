@@ -5,6 +5,7 @@ torch.py and numpy.py have the classes that users see.
 """
 from __future__ import annotations
 
+import ctypes
 import functools
 import operator
 import os
@@ -12,9 +13,12 @@ import threading
 import weakref
 
 from . import bucketing, frameworks, membership, native, order, seeding
-from .assembly import Assembly
+from .assembly import Assembly, pil_loader
 from .batch_log import BatchLog
 from .native import lib
+from .recipe.damage import Damage
+from .recipe.plan import Decoded, Plan, make_plan, whole_in_python
+from .recipe.recipe import DAMAGE
 from .session import Session
 from .stream import Stream, usable_cores
 from .worker import Setup
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 STATE_VERSION = 1
+NATIVE_IMAGES = ("*.[jJ][pP][gG]", "*.[jJ][pP][eE][gG]", "*.[pP][nN][gG]")  # paths of what dieseld decodes
 BEFORE_IT_WAS_KNOWN = {"bucket_by_length": 0, "subset": None}  # what a state means that does not say
 DEFAULT_RECONNECT_S = 60
 AUTO = "auto"
@@ -60,8 +65,8 @@ class Loader:
     def __init__(self, arrays: Any, dataset: Any, functions: tuple[Any, ...], *, batch_size: Any, shuffle: Any, seed: Any,
                  num_workers: Any, drop_last: Any, timeout: Any, worker_init_fn: Any, multiprocessing_context: Any,
                  prefetch_factor: Any, persistent_workers: Any, rank: Any, world_size: Any, window_chunks: Any,
-                 random_state: Any, return_ids: Any, record: Any, bucket_by_length: Any,
-                 served: bool = True) -> None:
+                 random_state: Any, return_ids: Any, record: Any, bucket_by_length: Any, native_transform: Any = None,
+                 damaged: Any = "error", served: bool = True) -> None:
         for name, value in (("record", record), ("bucket_by_length", bucket_by_length)):
             if value and not served:
                 raise ValueError(f"{name} is of batches that dieseld serves: leave out sampler, batch_sampler and "
@@ -84,7 +89,11 @@ class Loader:
         depth = DEFAULT_DEPTH if prefetch_factor is None else integer("prefetch_factor", prefetch_factor, 1)
         if timeout < 0:
             raise ValueError(f"timeout must be at least 0, not {timeout!r}")
-        if served and not any(functions):
+        self._plan = self._make_plan(arrays, dataset, functions, served, bool(bucket_by_length), native_transform, damaged)
+        self._decoded = Decoded(self._plan) if self._plan.recipe else None
+        loader, transform, target_transform, collate_fn = functions
+        has_work = Assembly(arrays, dataset, loader, transform, target_transform, collate_fn, None, decoded=self._decoded).has_work
+        if served and not has_work:
             auto, workers = False, 0
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.timeout, self.worker_init_fn = timeout, worker_init_fn
@@ -96,6 +105,7 @@ class Loader:
         self._batch_log: BatchLog | None = None
         self._worker_options = {"context": multiprocessing_context, "depth": depth, "persistent": persistent_workers,
                                 "timeout": timeout}
+        self._damage = Damage(dataset, damaged == "skip")
         self._next_epoch = 0      # what the next iter() starts with
         self._next_batch = 0
         self._resumed = False     # by load_state_dict(): set_epoch() of the same epoch keeps the batch
@@ -105,6 +115,38 @@ class Loader:
         self._ranks = None        # (rank, world size) of the streams
         if self._given:
             self._check_ranks(self._given, len(dataset), dataset.path)
+
+    @staticmethod
+    def _make_plan(arrays, dataset, functions, served, bucketed, native_transform, damaged):
+        """Which of the transforms dieseld runs. Raises ValueError where it is told more than it can do."""
+        loader, transform = functions[:2]
+        if native_transform not in (None, True, False, "require"):
+            raise ValueError(f'native must be None, False or "require", not {native_transform!r}')
+        if damaged not in DAMAGE:
+            raise ValueError(f'damaged must be "error", "skip" or "zero", not {damaged!r}')
+        made = make_plan(transform) if transform else Plan([])
+        why = None
+        if native_transform is False:
+            why = "native=False"
+        elif not arrays.of_torch:
+            why = "dieseld runs what makes torch's tensors"
+        elif loader is not None and loader is not pil_loader:
+            why = "the samples are loaded by a function of Python"
+        elif not served:
+            why = "PyTorch reads the samples, by number"
+        elif bucketed and not dataset.equal_bytes:
+            why = "bucket_by_length sorts samples by their stored length"
+        elif made.recipe and not dataset.all_named(NATIVE_IMAGES):
+            why = "not all samples are JPEG or PNG, by their names"
+        if why:
+            made = whole_in_python(transform, why) if transform else made
+        if native_transform == "require" and (made.recipe is None or made.rest):
+            raise ValueError(f'native="require", and dieseld does not run all of the transform:\n{made}')
+        if made.recipe:
+            made.recipe.damage = DAMAGE[damaged]
+        elif damaged != "error":
+            raise ValueError(f'damaged="{damaged}" is of images that dieseld decodes, and it decodes none here:\n{made}')
+        return made
 
     # What a subclass may know better
 
@@ -127,6 +169,15 @@ class Loader:
         return batch
 
     # What users call
+
+    def plan(self) -> Plan:
+        """Which of the transforms run where, and why: print it."""
+        return self._plan
+
+    @property
+    def n_damaged(self) -> int:
+        """Samples that could not be decoded, and that batches went without (damaged="skip") or have as zeros ("zero")."""
+        return self._damage.n
 
     @property
     def seed(self) -> int:
@@ -264,7 +315,8 @@ class Loader:
 
     def _make_stream(self, ranks):
         how = seeding.Seeding(self._random_state, self.seed, *ranks, self.batch_size)
-        assembly = Assembly(self._arrays, self.dataset, *self._functions, how, self._return_ids, self._record is not None)
+        assembly = Assembly(self._arrays, self.dataset, *self._functions, how, self._return_ids, self._record is not None,
+                            self._decoded)
         setup = Setup(assembly, self.worker_init_fn, seeding.derive(self.seed, *ranks))
         number = None if self._auto else self.num_workers
         options = dict(self._worker_options)
@@ -274,7 +326,7 @@ class Loader:
         if self.bucket_by_length:
             open_session = functools.partial(bucketing.Bucketed, open_session, self.bucket_by_length, self.seed)
         return Stream(assembly, open_session, number, setup,
-                      batch_log=self._log_of(ranks), **options)
+                      batch_log=self._log_of(ranks), damage=self._damage, **options)
 
     def _log_of(self, ranks):
         """The batch log of a rank, in this process; None: there is none."""
@@ -308,6 +360,7 @@ class Loader:
         return Session(self.dataset, seed=self.seed, epoch=epoch, first_batch=first, flags=flags, rank=ranks[0],
                        world=ranks[1], batch=self.batch_size, stride=1, offset=0,
                        window_chunks=self.window_chunks, slots=self._slots(),
+                       recipe=ctypes.addressof(self._decoded.recipe) if self._decoded else None,
                        reconnect_ms=int((self.timeout or DEFAULT_RECONNECT_S) * 1000))
 
     def _slots(self):

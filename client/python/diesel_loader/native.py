@@ -45,7 +45,7 @@ class SessionOptions(Structure):
     _fields_ = [("seed", c_uint64), ("epoch", c_uint64), ("first_batch", c_uint64), ("flags", c_uint32),
                 ("rank", c_uint32), ("world", c_uint32), ("batch", c_uint32), ("stride", c_uint32),
                 ("offset", c_uint32), ("window_chunks", c_uint32), ("reconnect_ms", c_uint32),
-                ("slots", c_uint32), ("reserved", c_uint32), ("subset", c_void_p)]
+                ("slots", c_uint32), ("reserved", c_uint32), ("subset", c_void_p), ("recipe", c_void_p)]
 
 
 class SampleInfo(Structure):
@@ -58,7 +58,8 @@ class Item(Structure):
 
 class Batch(Structure):
     _fields_ = [("epoch", c_uint64), ("index", c_uint64), ("n_items", c_uint32), ("item_bytes", c_uint32),
-                ("packed", c_void_p), ("items", POINTER(Item)), ("labels", c_void_p), ("lease", c_void_p)]
+                ("packed", c_void_p), ("items", POINTER(Item)), ("labels", c_void_p), ("lease", c_void_p),
+                ("n_damaged", c_uint32), ("reserved", c_uint32)]
 
 
 class Memory(Structure):

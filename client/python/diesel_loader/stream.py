@@ -8,6 +8,7 @@ batch, and nothing that is delivered depends on it.
 import atexit
 import collections
 import contextlib
+import errno
 import logging
 import os
 import threading
@@ -64,11 +65,13 @@ class Stream:
     for the daemon's choice. setup: worker.Setup; context, depth: of a Pool. persistent: workers stay from epoch to
     epoch. batch_log: a BatchLog, or None. timeout: seconds to wait for a worker's batch; 0: for ever."""
 
-    def __init__(self, assembly, open_session, n_workers, setup, context, depth, persistent, batch_log=None, timeout=0):
+    def __init__(self, assembly, open_session, n_workers, setup, context, depth, persistent, batch_log=None, timeout=0,
+                 damage=None):
         self._assembly, self._open_session = assembly, open_session
         self._n_workers, self._setup = n_workers, setup
         self._context, self._depth, self._persistent = context, depth, persistent
-        self._batch_log, self.line = batch_log, None  # the newest one
+        self._batch_log, self._damage = batch_log, damage
+        self.line = None         # the newest one of the batch log
         self._timeout_ns = int(timeout * 1e9)
         self.session = self._pool = None
         self._pending = collections.deque()
@@ -316,6 +319,11 @@ class Stream:
                 self._at = (self._at[0] + 1, 0)
             else:
                 entry = Entry(lease.batch.epoch, lease.batch.index, lease)
+                if lease.batch.n_damaged:
+                    self._damage.note(lease.batch)
+                    if not lease.batch.n_items:
+                        entry = Entry(*entry.position, error=errors.DamagedData(
+                            errno.EBADMSG, f"no sample of the batch is left: batch {entry.index} of epoch {entry.epoch}"))
                 if self._batch_log:
                     entry.samples = sample_numbers(lease.batch)
                 self._at = (lease.batch.epoch, lease.batch.index + 1)

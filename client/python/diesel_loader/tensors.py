@@ -47,6 +47,7 @@ class Tensors:
 
     multiprocessing = torch.multiprocessing
     byte = torch.uint8
+    of_torch = True
 
     def of(self, buffer, dtype, shape):
         """What lies in a buffer, which it keeps alive."""
@@ -65,6 +66,9 @@ class Tensors:
 
     def empty(self, shape, dtype):
         return torch.empty(shape, dtype=dtype)
+
+    def dtype(self, name):
+        return getattr(torch, name)
 
     def element_bytes(self, dtype):
         return torch.empty((), dtype=dtype).element_size()

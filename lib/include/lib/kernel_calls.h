@@ -20,6 +20,11 @@ static inline int kernel_pidfd_open(pid_t pid)
 	return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
+static inline int kernel_pidfd_send_signal(int pidfd, int signal)
+{
+	return (int)syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0);
+}
+
 /* RENAME_NOREPLACE; musl's <stdio.h> has no such name, and <linux/fs.h> does not go with glibc's
  * <sys/mount.h>. */
 #define KERNEL_RENAME_NOREPLACE 1u

@@ -9,12 +9,13 @@ import unittest
 
 import dieseld_support
 from dieseld_support import BIN
-from wheel_support import ROOT, VERSION, build, kept_environment, run
+from wheel_support import ROOT, VERSION, build, kept_environment, must, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 LOOK = "import diesel_loader, torch; print(diesel_loader.__file__, diesel_loader.__version__, torch.__version__)"
 # torch's CPU build has no torchvision on PyPI; integration.torch_loader has it from the distribution.
 MAY_BE_MISSING = {"needs torchvision"}
+TORCHVISION = "torchvision==0.28.0"  # of torch 2.13
 
 
 class Frameworks(unittest.TestCase):
@@ -25,9 +26,9 @@ class Frameworks(unittest.TestCase):
         done = run(cls.python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--force-reinstall", wheel)
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def passes(self, script):
+    def passes(self, script, **environment):
         done = run(self.python, HERE / script, "-v", DIESEL_BIN=os.path.abspath(BIN), HF_HUB_OFFLINE="1",
-                   TOKENIZERS_PARALLELISM="false", CUDA_VISIBLE_DEVICES="")
+                   TOKENIZERS_PARALLELISM="false", CUDA_VISIBLE_DEVICES="", **environment)
         said = done.stdout + done.stderr
         self.assertEqual(done.returncode, 0, said)
         self.assertRegex(done.stderr, r"\nRan [1-9]\d* tests")
@@ -49,6 +50,14 @@ class Frameworks(unittest.TestCase):
 
     def test_loader(self):
         self.passes("test_torch_loader.py")
+
+    def test_transforms_in_dieseld(self):
+        # Not where the other tests see it: torchvision_support.py says why.
+        folder = self.python.parent.parent / "torchvision"
+        if not folder.exists():
+            must(run(self.python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", folder, TORCHVISION),
+                 self.python)
+        self.passes("test_native.py", PYTHONPATH=folder)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,11 +18,11 @@
 #define MIB (1u << 20)
 
 static int ends[2];
+static struct sandbox_limits limits = {.memory_bytes = 64 * MIB, .cpu_s = 1};
 
 /* What becomes of a process that enters the sandbox and does that; 256: it could not enter. */
 static int run(void (*action)(void))
 {
-	const struct sandbox_limits limits = {.memory_bytes = 64 * MIB, .cpu_s = 1};
 	int status;
 	pid_t pid = fork();
 
@@ -50,6 +51,21 @@ static void compute(void)
 	(void)q;
 	if (send(ends[1], "done", 4, 0) != 4)
 		_exit(2);
+}
+
+/* As a process that is told what to do from within. */
+static void serve(void)
+{
+	struct itimerval far = {.it_value = {.tv_sec = 1000}};
+	char text[8];
+	struct iovec iov = {.iov_base = text, .iov_len = sizeof(text)};
+	struct msghdr header = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (setitimer(ITIMER_PROF, &far, NULL) < 0)
+		_exit(1);
+	if (recvmsg(ends[1], &header, 0) != 3)
+		_exit(2);
+	close(ends[1]);
 }
 
 static void open_a_file(void)
@@ -109,6 +125,25 @@ static void test_what_kills(void **state)
 	}
 }
 
+static void test_who_serves_may_receive(void **state)
+{
+	int status;
+
+	socket_pair(ends);
+	assert_int_equal(send(ends[0], "ask", 3, 0), 3);
+	limits.serves = true;
+	assert_int_equal(run(serve), 0);
+	status = run(open_a_file);
+	assert_true(WIFSIGNALED(status));
+	limits.serves = false;
+	assert_int_equal(send(ends[0], "ask", 3, 0), 3);
+	status = run(serve);
+	assert_true(WIFSIGNALED(status));
+	assert_int_equal(WTERMSIG(status), SIGSYS);
+	close(ends[0]);
+	close(ends[1]);
+}
+
 static void test_it_ends(void **state)
 {
 	int status = run(loop);
@@ -125,6 +160,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_what_it_allows),
 	    cmocka_unit_test(test_what_kills),
+	    cmocka_unit_test(test_who_serves_may_receive),
 	    cmocka_unit_test(test_it_ends),
 	};
 

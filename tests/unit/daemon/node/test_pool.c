@@ -188,6 +188,62 @@ static void test_a_lanes_limit_holds(void **state)
 	assert_int_equal(l.most[0], 1);
 }
 
+struct elsewhere {
+	struct pool_task task;
+	uint64_t ns;
+	uint32_t *finished, order, times;
+	struct pool *pool;
+	struct pool_lane *lane;
+};
+
+static void elsewhere_work(struct pool_task *task)
+{
+	task->elsewhere_ns = ((struct elsewhere *)task)->ns;
+}
+
+static void elsewhere_done(struct pool_task *task)
+{
+	struct elsewhere *e = (struct elsewhere *)task;
+
+	if (e->times-- > 1)
+		pool_submit_first(e->pool, e->lane, task);
+	else
+		e->order = (*e->finished)++;
+}
+
+/* What a task took in another process is its lane's too, and a task may go on with another turn. */
+static void test_work_elsewhere_counts(void **state)
+{
+	struct elsewhere tasks[2][4];
+	struct pool_lane lanes[2];
+	struct pool *pool;
+	uint32_t finished = 0;
+	uv_loop_t loop;
+
+	assert_int_equal(uv_loop_init(&loop), 0);
+	assert_int_equal(pool_new(&loop, 1, &pool), 0);
+	for (int k = 0; k < 2; k++) {
+		pool_lane_init(&lanes[k]);
+		for (int i = 0; i < 4; i++) {
+			tasks[k][i] =
+			    (struct elsewhere){.task = {.work = elsewhere_work, .done = elsewhere_done},
+					       .ns = k ? 1 : UINT64_C(1000000000),
+					       .finished = &finished,
+					       .times = k ? 1 : 3,
+					       .pool = pool,
+					       .lane = &lanes[k]};
+			pool_submit(pool, &lanes[k], &tasks[k][i].task);
+		}
+	}
+	loop_until(&loop, has_finished, pool);
+	assert_true(pool_lane_cpu_ns(&lanes[0]) >= UINT64_C(12000000000));
+	assert_true(pool_lane_cpu_ns(&lanes[1]) < UINT64_C(1000000000));
+	for (int i = 0; i < 4; i++)
+		assert_true(tasks[1][i].order < tasks[0][1].order); /* it had its turns */
+	pool_free(pool);
+	loop_end(&loop);
+}
+
 static void test_threads_come_with_work(void **state)
 {
 	static struct lanes l;
@@ -212,6 +268,7 @@ int main(void)
 	    cmocka_unit_test(test_number_of_workers_is_clamped),
 	    cmocka_unit_test(test_a_lane_cannot_starve_another),
 	    cmocka_unit_test(test_a_lanes_limit_holds),
+	    cmocka_unit_test(test_work_elsewhere_counts),
 	    cmocka_unit_test(test_threads_come_with_work),
 	};
 

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples that dieseld could not decode, and that batches go without."""
+from __future__ import annotations
+
+import logging
+
+log = logging.getLogger("diesel_loader")
+
+
+MAX_NAMED = 20  # the others are counted
+
+
+class Damage:
+    """Counts them, and names the first ones. dataset: for their paths."""
+
+    def __init__(self, dataset, skips):
+        self._dataset, self._skips = dataset, skips
+        self.n = 0
+
+    def note(self, batch):
+        """Of a native.Batch that has some."""
+        before, self.n = self.n, self.n + batch.n_damaged
+        if before >= MAX_NAMED:
+            return
+        for item in batch.items[:batch.n_items + (batch.n_damaged if self._skips else 0)]:
+            if item.bytes == 0:
+                log.warning("%s: %s is damaged: it is %s (dieseld's log says what is wrong)", self._dataset.path,
+                            self._dataset.sample_path(item.sample), "left out" if self._skips else "all zeros")
+        if self.n >= MAX_NAMED:
+            log.warning("%s: further damaged samples are counted, in the loader's n_damaged, and not named", self._dataset.path)

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of the user's transforms dieseld runs.
+
+The longest beginning that is understood becomes a Recipe; the rest stays what it is. Understood means: the classes of
+torchvision themselves (no subclass), with parameters whose meaning the daemon has exactly. torchvision is not imported: who
+has made such an object has imported it.
+"""
+from __future__ import annotations
+
+import importlib
+
+from .recipe import FILTERS, IMAGE, MAX_SIDE, MIDDLE, NORMALISE, RANDOM_BOX, ROWS, TYPES, UNIT, WHOLE, Recipe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+DAEMON, WORKER = "dieseld", "Python"
+NOT_KNOWN = "not one of those that dieseld knows"
+
+
+class Step:
+    """A transform, where it runs, and why."""
+
+    def __init__(self, transform: Any, where: str, why: str) -> None:
+        self.transform, self.where, self.why = transform, where, why
+
+    def __str__(self) -> str:
+        text = " ".join(str(self.transform).split())
+        return f"{self.where:8} {text}" + (f"  ({self.why})" if self.why else "")
+
+
+class Plan:
+    """steps: of the whole transform. recipe: what dieseld does, or None. rest: the steps that stay, a list of callables. kind: what
+    these begin with: "pil", "tensor" or "image" (torchvision's tv_tensors.Image)."""
+
+    def __init__(self, steps: list[Step], recipe: Recipe | None = None, rest: list[Any] | None = None, kind: str = "pil") -> None:
+        self.steps, self.recipe, self.rest, self.kind = steps, recipe, rest or [], kind
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.steps))
+
+
+class _NotUnderstood(Exception):
+    """Why."""
+
+
+def _module(transform):
+    """"v1" or "v2" of torchvision's own classes, by where they are defined; None: another class."""
+    name = type(transform).__module__
+    if name == "torchvision.transforms.transforms":
+        return "v1"
+    return "v2" if name.startswith("torchvision.transforms.v2.") else None
+
+
+def flatten(transform: Any) -> list[Any]:
+    """The steps of a transform."""
+    name, version = type(transform).__name__, _module(transform)
+    if version and name == "Compose":
+        return [step for one in transform.transforms for step in flatten(one)]
+    if type(transform).__module__ == "torch.nn.modules.container" and name == "Sequential":
+        return [step for one in transform for step in flatten(one)]
+    return [transform]
+
+
+def _side(value):
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_SIDE:
+        raise _NotUnderstood(f"its size is not 1 to {MAX_SIDE} pixels")
+    return value
+
+
+def _height_and_width(size):
+    sides = [size] if isinstance(size, int) else list(size or ())
+    if len(sides) == 1:
+        sides *= 2
+    if len(sides) != 2:
+        raise _NotUnderstood("its size is not a height and a width")
+    return _side(sides[0]), _side(sides[1])
+
+
+def _pair(value):
+    low, high = (float(v) for v in value)
+    return low, high
+
+
+class _Builder:
+    """Takes one step after the other, until one is not understood."""
+
+    def __init__(self):
+        self.recipe = Recipe(kind=IMAGE, filter=FILTERS["bilinear"])
+        self.kind = "pil"
+        self.has_size = self.is_unit = False
+        self.shorter = None  # of a Resize that waits for its CenterCrop
+
+    def take(self, step):
+        version = _module(step)
+        method = getattr(self, "_" + type(step).__name__, None) if version else None
+        if method is None:
+            raise _NotUnderstood(NOT_KNOWN)
+        if self.shorter and type(step).__name__ != "CenterCrop":
+            raise _NotUnderstood("only CenterCrop gives what Resize with one number makes a size that all images share")
+        method(step)
+
+    def _scale(self, step):
+        """Of steps that need an image, at its size or before."""
+        if self.has_size:
+            raise _NotUnderstood("dieseld resizes once")
+        if TYPES["uint8"] != self.recipe.type:
+            raise _NotUnderstood("dieseld resizes before it makes floating point of an image")
+        interpolation = getattr(step.interpolation, "value", step.interpolation)
+        if interpolation not in FILTERS:
+            raise _NotUnderstood(f"its interpolation is {interpolation}, and dieseld has bilinear and bicubic")
+        if self.kind != "pil" and step.antialias is not True:
+            raise _NotUnderstood("dieseld resizes with antialiasing")
+        self.recipe.filter = FILTERS[interpolation]
+
+    def _RandomResizedCrop(self, step):
+        self._scale(step)
+        height, width = _height_and_width(step.size)
+        scale, ratio = _pair(step.scale), _pair(step.ratio)
+        if not 0 <= scale[0] <= scale[1] or not 0 < ratio[0] <= ratio[1] or scale[1] <= 0:
+            raise _NotUnderstood("its scale or ratio is no range")
+        self.recipe.shape, self.recipe.height, self.recipe.width = RANDOM_BOX, height, width
+        self.recipe.scale[:], self.recipe.ratio[:] = scale, ratio
+        self.has_size = True
+
+    def _Resize(self, step):
+        self._scale(step)
+        if getattr(step, "max_size", None) is not None:
+            raise _NotUnderstood("dieseld knows no max_size")
+        sides = [step.size] if isinstance(step.size, int) else list(step.size or ())
+        if len(sides) == 1:
+            self.shorter = _side(sides[0])
+            return
+        self.recipe.shape = WHOLE
+        self.recipe.height, self.recipe.width = _height_and_width(sides)
+        self.has_size = True
+
+    def _CenterCrop(self, step):
+        if not self.shorter:
+            raise _NotUnderstood("dieseld cuts the middle out of what Resize with one number gives")
+        height, width = _height_and_width(step.size)
+        if self.shorter < max(height, width):
+            raise _NotUnderstood("it is larger than what Resize gives, and would be padded")
+        self.recipe.shape, self.recipe.height, self.recipe.width = MIDDLE, height, width
+        self.recipe.shorter, self.shorter = self.shorter, None
+        self.has_size = True
+
+    def _flip(self, step, name):
+        if not self.has_size:
+            raise _NotUnderstood("dieseld flips after it has resized")
+        if getattr(self.recipe, name) or not 0 <= step.p <= 1:
+            raise _NotUnderstood("dieseld flips once")
+        setattr(self.recipe, name, float(step.p))
+
+    def _RandomHorizontalFlip(self, step):
+        self._flip(step, "flip_sideways")
+
+    def _RandomVerticalFlip(self, step):
+        self._flip(step, "flip_upright")
+
+    def _from_pil(self, kind):
+        if self.kind != "pil":
+            raise _NotUnderstood("it is an image already")
+        self.kind = kind
+
+    def _ToTensor(self, step):
+        self._from_pil("image" if _module(step) == "v2" else "tensor")
+        if _module(step) == "v2":
+            raise _NotUnderstood("torchvision gives it up: v2.ToImage(), v2.ToDtype(torch.float32, scale=True) instead")
+        self._float32(True)
+
+    def _PILToTensor(self, step):
+        self._from_pil("tensor")
+
+    def _ToImage(self, step):
+        self._from_pil("image")
+
+    def _ToPureTensor(self, step):
+        if self.kind == "image":
+            self.kind = "tensor"
+
+    def _float32(self, unit):
+        if not self.has_size:
+            raise _NotUnderstood("dieseld resizes before it makes floating point of an image")
+        self.recipe.type = TYPES["float32"]
+        if unit:
+            self.recipe.flags |= UNIT
+        self.is_unit = unit
+
+    def _to_dtype(self, dtype, scale):
+        name = str(dtype).replace("torch.", "")
+        if self.kind == "pil" or not self.has_size:
+            raise _NotUnderstood("dieseld needs a tensor of its final size for it")
+        now = self.recipe.dtype
+        if name == now:
+            return
+        if name not in TYPES or name == "uint8" or now not in ("uint8", "float32"):
+            raise _NotUnderstood(f"dieseld does not make {name} of {now}")
+        if now == "uint8":
+            self._float32(bool(scale))
+        self.recipe.type = TYPES[name]
+
+    def _ToDtype(self, step):
+        dtype = step.dtype
+        if isinstance(dtype, dict):
+            raise _NotUnderstood("it says a type for each kind of input")
+        self._to_dtype(dtype, step.scale)
+
+    def _ConvertImageDtype(self, step):
+        self._to_dtype(step.dtype, True)
+
+    def _Normalize(self, step):
+        mean, std = [float(v) for v in step.mean], [float(v) for v in step.std]
+        if self.recipe.dtype != "float32" or self.recipe.flags & NORMALISE:
+            raise _NotUnderstood("dieseld normalises float32, once")
+        if len(mean) != 3 or len(std) != 3 or not all(v > 0 for v in std):
+            raise _NotUnderstood("its mean and std are not of three channels")
+        self.recipe.mean[:], self.recipe.std[:] = mean, std
+        self.recipe.flags |= NORMALISE
+
+
+def make_plan(transform: Any) -> Plan:
+    """The plan of a transform."""
+    todo, steps, builder = flatten(transform), [], _Builder()
+    kept = 0                      # steps that are dieseld's
+    state = None                  # (recipe, kind) after these
+    for k, step in enumerate(todo):
+        try:
+            builder.take(step)
+        except (_NotUnderstood, AttributeError, TypeError, ValueError) as error:
+            why = str(error) if isinstance(error, _NotUnderstood) else NOT_KNOWN
+            steps.append(Step(step, WORKER, why))
+            break
+        steps.append(Step(step, DAEMON, ""))
+        if builder.has_size:
+            kept, state = k + 1, (Recipe.from_buffer_copy(builder.recipe), builder.kind)
+    for k in range(len(steps), len(todo)):
+        steps.append(Step(todo[k], WORKER, "behind one that stays in Python"))
+    for step in steps[kept:]:
+        if step.where == DAEMON:
+            step.where, step.why = WORKER, "without a fixed size before it, dieseld has no part in it"
+    if state is None:
+        return Plan(steps)
+    recipe, kind = state
+    if kind == "pil":
+        recipe.flags |= ROWS
+    return Plan(steps, recipe, todo[kept:], kind)
+
+
+def whole_in_python(transform: Any, why: str) -> Plan:
+    """The plan where dieseld is to have no part."""
+    return Plan([Step(step, WORKER, why) for step in flatten(transform)])
+
+
+class Decoded:
+    """What becomes of samples that dieseld has decoded: a Plan's recipe and rest, without what need not go to workers."""
+
+    def __init__(self, plan: Plan) -> None:
+        assert plan.recipe is not None
+        self.recipe, self.rest, self.kind = plan.recipe, plan.rest, plan.kind
+
+    def finish(self, data: Any) -> Any:
+        """The sample, from what dieseld made of it: a tensor or an array."""
+        if self.kind == "pil":
+            from PIL import Image
+            data = Image.fromarray(data if hasattr(data, "__array_interface__") else data.numpy())
+        elif self.kind == "image":
+            data = importlib.import_module("torchvision.tv_tensors").Image(data)
+        for step in self.rest:
+            data = step(data)
+        return data

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Decoding samples by a recipe, in processes of their own (nursery.h) that each serve one session. Images are
+ * bytes that users bring, and decoders are large: what crashes, hangs or is taken over is a process that can
+ * compute, read the chunks of its batch, and write batches of that session, and nothing else (lib/sandbox.h).
+ * It is replaced; the sample that it was at is named.
+ *
+ * A worker thread of the daemon hands over a batch and waits for it: so lanes, limits and turns of the pool
+ * hold for this work as for any other. There are as many processes as threads that wait at one time; they end
+ * with the session.
+ */
+
+#include <stdint.h>
+
+#include "client/ring.h"
+#include "image/recipe.h"
+#include "lib/error.h"
+#include "nursery.h"
+
+struct codecs;
+
+struct codec_segment {
+	int fd; /* for reading only */
+	uint64_t bytes;
+};
+
+#define CODEC_MAX_SEGMENTS 256
+/* What an idle process may hold; one that holds more is ended. At work, half a gigabyte. */
+#define CODEC_IDLE_BYTES (UINT64_C(16) << 20)
+
+struct codec_work {
+	uint64_t epoch;
+	uint32_t slot;
+	uint32_t first, end; /* items of the slot */
+	const struct codec_segment *segments;
+	uint32_t n_segments; /* at most CODEC_MAX_SEGMENTS */
+};
+
+struct codec_result {
+	uint64_t cpu_ns;    /* that the process took */
+	uint32_t next;      /* the first item that is not done yet: time was up, so that others get a turn */
+	uint32_t n_damaged; /* samples that could not be decoded, where the recipe goes on without them */
+	uint32_t item;      /* the first of these, or the one that status is about */
+	struct error error; /* what is wrong with it */
+};
+
+/* max_idle: how many processes are kept. layout, n_slots, batch: of the session. slots: its memory; fd is a
+ * descriptor of that for writing. All are borrowed, like the nursery, until codecs_free(). -ENOMEM. */
+int codecs_new(const struct nursery *nursery, const struct recipe *recipe, uint64_t seed,
+	       const struct ring_layout *layout, uint32_t n_slots, uint32_t batch, uint8_t *slots, int fd,
+	       uint32_t max_idle, struct codecs **ret);
+
+/*
+ * Decodes samples of a batch for some 50 ms. Of each item in the slot, `location` is the number of its
+ * segment, from 1,
+ * << 32 | offset, `bytes` its length, `sample` its number. When it is done, `location` is 0, and so is
+ * `bytes` if it is damaged. Any thread; waits. -EBADMSG: a sample is damaged, or ends the process that is to
+ * decode it, and the recipe does not go on without it; -ETIMEDOUT: it takes too long; or no process can be
+ * had. result->error says why, without the sample's name.
+ */
+int codecs_decode(struct codecs *c, const struct codec_work *work, struct codec_result *result);
+
+/* Ends the processes. No thread may be in codecs_decode(). Accepts NULL. */
+void codecs_free(struct codecs *c);
+
+/* The helper: decodes until the end of the socket. Returns its exit status. */
+int codec_run(int fd);

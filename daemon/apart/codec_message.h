@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Between codec.c and codec_run.c. The daemon sends CODEC_BEGIN with the memory of the session's slots, gets
+ * CODEC_READY with a pidfd, and then sends, again and again, chunk segments, one or two in a message, and an
+ * order, which is answered when it is done, or time is up.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/ring.h"
+#include "image/recipe.h"
+#include "lib/error.h"
+
+enum codec_type {
+	CODEC_BEGIN = 1,
+	CODEC_READY = 2,
+	CODEC_SEGMENTS = 3, /* of the order to come, with their descriptors */
+	CODEC_ORDER = 4,
+	CODEC_DONE = 5,
+};
+
+struct codec_begin {
+	struct recipe recipe;
+	uint64_t seed;
+	struct ring_layout layout;
+	uint32_t n_slots;
+	uint32_t batch; /* the most items that a slot has */
+};
+
+struct codec_segments {
+	uint64_t bytes[2];
+};
+
+/* The items of the slot say where each sample lies: location is its segment's number in the order, from 1, <<
+ * 32 | offset. An item that is done has location 0, and bytes 0 if it is damaged. */
+struct codec_order {
+	uint64_t epoch;
+	uint32_t slot;
+	uint32_t first, end; /* items */
+};
+
+/* It stops at the end of this time, so that others get a turn. */
+#define CODEC_SLICE_NS UINT64_C(50000000)
+
+struct codec_done {
+	uint64_t cpu_ns;
+	int32_t status; /* RECIPE_DAMAGE_ERROR: that of the sample that ended it; else 0 */
+	uint32_t next;  /* the first item that is not done yet */
+	uint32_t item;  /* the first damaged one... */
+	uint32_t n_damaged;
+	bool is_large;      /* it holds more memory than an idle one may */
+	struct error error; /* ... and what is wrong with it */
+};
+
+struct codec_message {
+	uint32_t type;
+	int32_t sandbox; /* CODEC_READY: 0, or why there is no sandbox */
+	union {
+		struct codec_begin begin;
+		struct codec_segments segments;
+		struct codec_order order;
+		struct codec_done done;
+	};
+};

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batches whose samples are decoded: the slot is filled by a process of its own (codec.h), a slice at a time.
+ */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "batch.h"
+#include "codec.h"
+#include "lib/error.h"
+
+struct slice {
+	uint32_t chunks[CODEC_MAX_SEGMENTS];
+	struct codec_segment segments[CODEC_MAX_SEGMENTS];
+	uint32_t n;
+};
+
+/* The number of the chunk's segment in the slice, from 1; 0: the slice is full. */
+static uint32_t number_of(struct slice *s, uint32_t chunk)
+{
+	for (uint32_t i = s->n; i > 0; i--) {
+		if (s->chunks[i - 1] == chunk)
+			return i;
+	}
+	if (s->n == CODEC_MAX_SEGMENTS)
+		return 0;
+	s->chunks[s->n++] = chunk;
+	return s->n;
+}
+
+/* Lays out what is to be decoded, as far as its chunks fit in a slice. Returns the item behind the last one.
+ */
+static uint32_t lay_out(const struct batch *b, struct ring_item *items, struct slice *s)
+{
+	for (uint32_t i = b->n_decoded; i < b->n_items; i++) {
+		const struct batch_item *item = &b->items[i];
+		uint32_t number = number_of(s, item->chunk);
+
+		if (number == 0)
+			return i;
+		items[i] = (struct ring_item){.location = (uint64_t)number << 32 | (uint32_t)item->location,
+					      .sample = item->sample,
+					      .bytes = item->bytes,
+					      .label = item->label};
+	}
+	return b->n_items;
+}
+
+static void close_segments(const struct slice *s, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		close(s->segments[i].fd);
+}
+
+/* Descriptors for reading: who takes over a decoder must not write into chunks. */
+static int open_segments(const struct cached_dataset *d, struct slice *s)
+{
+	for (uint32_t i = 0; i < s->n; i++) {
+		const struct shared_memory *m = &d->chunks[s->chunks[i]].segment->memory;
+		int r = shared_memory_reader(m->fd, &s->segments[i].fd);
+
+		if (r < 0) {
+			close_segments(s, i);
+			return r;
+		}
+		s->segments[i].bytes = m->bytes;
+	}
+	return 0;
+}
+
+/* The slot as clients may see it: what the decoder wrote there besides pixels is not believed. Damaged
+ * samples that are left out move behind the others. */
+static void finish(struct batch *b, uint8_t *slot, const struct ring_layout *layout,
+		   const struct recipe *recipe)
+{
+	uint64_t item_bytes = recipe_item_bytes(recipe);
+	struct ring_item *items = (struct ring_item *)slot;
+	int64_t *labels = (int64_t *)(slot + layout->labels_offset);
+	uint8_t *payload = slot + layout->payload_offset;
+	uint32_t n = 0;
+
+	b->n_damaged = 0;
+	for (uint32_t i = 0; i < b->n_items; i++) {
+		bool damaged = recipe->damage != RECIPE_DAMAGE_ERROR && items[i].bytes == 0;
+
+		b->n_damaged += damaged;
+		b->items[i].bytes = damaged ? 0 : (uint32_t)item_bytes;
+		if (damaged && recipe->damage == RECIPE_DAMAGE_SKIP)
+			continue;
+		if (n < i) {
+			struct batch_item item = b->items[i];
+
+			b->items[i] = b->items[n];
+			b->items[n] = item;
+			memmove(payload + n * item_bytes, payload + i * item_bytes, item_bytes);
+		}
+		n++;
+	}
+	for (uint32_t i = 0; i < b->n_items; i++) {
+		const struct batch_item *item = &b->items[i];
+
+		items[i] =
+		    (struct ring_item){.sample = item->sample, .bytes = item->bytes, .label = item->label};
+		labels[i] = item->label;
+	}
+	b->n_items = n;
+}
+
+void batch_decode(struct batch *b, const struct cached_dataset *d, struct codecs *codecs,
+		  const struct recipe *recipe, uint8_t *slots, uint32_t slot,
+		  const struct ring_layout *layout, uint64_t *ret_cpu_ns)
+{
+	uint8_t *ours = slots + (size_t)slot * layout->slot_bytes;
+	struct codec_work work = {.epoch = b->epoch, .slot = slot, .first = b->n_decoded};
+	struct codec_result result = {.error = ERROR_INIT};
+	struct slice slice = {.n = 0};
+	int r;
+
+	*ret_cpu_ns = 0;
+	if (b->status < 0) {
+		batch_write(b, ours, layout, (uint32_t)recipe_item_bytes(recipe));
+		b->n_decoded = b->n_items;
+		return;
+	}
+	work.end = lay_out(b, (struct ring_item *)ours, &slice);
+	r = open_segments(d, &slice);
+	if (r == 0) {
+		work.segments = slice.segments;
+		work.n_segments = slice.n;
+		r = codecs_decode(codecs, &work, &result);
+		close_segments(&slice, slice.n);
+		*ret_cpu_ns = result.cpu_ns;
+	} else {
+		error_errno(&result.error, r, "dieseld cannot open a chunk in memory for a decoder");
+		result.item = work.first;
+	}
+	if (result.n_damaged && !b->damage[0])
+		batch_describe_item(b, d, result.item, result.error.text, b->damage, sizeof(b->damage));
+	b->n_decoded = result.next;
+	if (r < 0) {
+		batch_fail_by_item(b, d, result.item, r, result.error.text);
+		batch_write(b, ours, layout, (uint32_t)recipe_item_bytes(recipe));
+		b->n_decoded = b->n_items;
+	} else if (b->n_decoded >= b->n_items) {
+		finish(b, ours, layout, recipe);
+		b->n_decoded = b->n_items;
+	}
+}

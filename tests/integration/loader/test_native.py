@@ -1,0 +1,460 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transforms that dieseld runs: values beside torchvision's, what is understood, damaged images, decoders that end."""
+import collections
+import contextlib
+import io
+import logging
+import math
+import os
+import pathlib
+import signal
+import tempfile
+import time
+import unittest
+
+from torch_support import Daemon, pack
+
+import numpy
+import torch
+from PIL import Image
+
+import diesel_loader
+from diesel_loader.torch import DataLoader, Dataset, pil_loader
+from torchvision_support import v1, v2
+
+BICUBIC = v1.InterpolationMode.BICUBIC
+MASK = (1 << 64) - 1
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+def picture(seed, width, height):
+    """Something like a photograph: smooth shapes of all sizes, and a little noise."""
+    rng, total = numpy.random.default_rng(seed), numpy.zeros((height, width, 3))
+    for scale in (4, 16, 64):
+        small = rng.uniform(0, 255, (height // scale + 2, width // scale + 2, 3)).astype("uint8")
+        total += numpy.asarray(Image.fromarray(small).resize((width, height), Image.BICUBIC), float) * {4: .1, 16: .3, 64: .6}[scale]
+    return Image.fromarray(numpy.clip(total + rng.normal(0, 3, total.shape), 0, 255).astype("uint8"))
+
+
+def encoded(image, kind="JPEG", **options):
+    out = io.BytesIO()
+    image.save(out, kind, **options)
+    return out.getvalue()
+
+
+def make_pictures(folder):
+    """48 images in two classes: JPEG of several kinds, and PNG."""
+    kinds = [{"quality": 90}, {"quality": 75, "subsampling": 0}, {"quality": 95, "progressive": True}, {"quality": 85, "optimize": True}]
+    for i in range(48):
+        path = folder / f"class{i % 2}" / f"{i:03d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image = picture(i, 200 + 37 * (i % 7), 150 + 29 * (i % 5))
+        if i % 12 == 5:
+            image = image.convert("L")
+        if i % 12 == 7:
+            image = image.convert("CMYK")
+        if i % 12 == 11:
+            path.with_suffix(".png").write_bytes(encoded(image, "PNG"))
+        else:
+            path.write_bytes(encoded(image, **kinds[i % 4]))
+
+
+class Draw:
+    """recipe_place() of image/recipe.h once more, for a random box: torchvision's distribution, from splitmix64."""
+
+    def __init__(self, seed, epoch, sample):
+        self.state = seed
+        key = self.next() ^ epoch
+        self.state = key
+        key = self.next() ^ sample
+        self.state = key
+        self.state = self.next()
+
+    def next(self):
+        self.state = self.state + 0x9e3779b97f4a7c15 & MASK
+        z = self.state
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9 & MASK
+        z = (z ^ z >> 27) * 0x94d049bb133111eb & MASK
+        return z ^ z >> 31
+
+    def uniform(self, low, high):
+        return low + (high - low) * ((self.next() >> 11) * 2.0 ** -53)
+
+    def below(self, n):
+        return self.next() * n >> 64
+
+    def box(self, width, height, scale=(0.08, 1), ratio=(3 / 4, 4 / 3)):
+        for _ in range(10):
+            area = width * height * self.uniform(*scale)
+            aspect = math.exp(self.uniform(math.log(ratio[0]), math.log(ratio[1])))
+            w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            if 0 < w <= width and 0 < h <= height:
+                top = self.below(height - h + 1)
+                left = self.below(width - w + 1)
+                return left, top, left + w, top + h
+        raise AssertionError("no box of these pictures is that large")
+
+
+class NativeCase(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory(prefix="diesel-native-")
+        cls.folder = pathlib.Path(cls.scratch.name)
+        os.chmod(cls.folder, 0o755)
+        make_pictures(cls.folder / "src")
+        cls.path = str(pack(cls.folder / "src", cls.folder / "pictures.diesel"))
+        cls.daemon = Daemon(cls.folder)
+        cls.daemon.__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.__exit__(None, None, None)
+        cls.scratch.cleanup()
+
+    def loader(self, transform, path=None, **options):
+        options = {"batch_size": 8, "shuffle": True, "seed": 5, "return_ids": True, **options}
+        loader = DataLoader(path or self.path, transform=transform, **options)
+        self.addCleanup(loader.close)
+        return loader
+
+    def samples(self, loader):
+        """{number: sample} of an epoch."""
+        return {number: sample for samples, _, numbers in loader for sample, number in zip(samples, numbers.tolist())}
+
+    def original(self, number):
+        return pil_loader(torch.frombuffer(Dataset(self.path).read(number), dtype=torch.uint8))
+
+    def compare(self, transform, reference, native="require"):
+        """All samples of an epoch beside what reference(PIL image, number) makes of them. Returns the differences."""
+        differences = []
+        ours = self.samples(self.loader(transform, native=native))
+        self.assertEqual(len(ours), 48)
+        for number, sample in ours.items():
+            wanted = reference(self.original(number), number)
+            self.assertEqual((sample.shape, sample.dtype), (wanted.shape, wanted.dtype))
+            differences.append((sample.double() - wanted.double()).abs().flatten())
+        return torch.cat(differences)
+
+    def agree(self, transform, reference=None, grey_level=1.0, **options):
+        """Within what the same crop may differ: 2 grey levels in the mean, 12 in the 99.9th percentile."""
+        d = self.compare(transform, reference or (lambda image, _: transform(image)), **options) / grey_level
+        self.assertLess(d.mean().item(), 2)
+        self.assertLess(numpy.quantile(d.numpy(), 0.999), 12)
+
+
+class Values(NativeCase):
+    def test_the_middle(self):
+        for mode in (v1.InterpolationMode.BILINEAR, BICUBIC):
+            self.agree(v1.Compose([v1.Resize(140, mode), v1.CenterCrop((96, 128)), v1.PILToTensor()]))
+
+    def test_the_whole(self):
+        self.agree(v1.Compose([v1.Resize((90, 70)), v1.PILToTensor()]))
+        self.agree(v1.Compose([v1.Resize((300, 400), BICUBIC), v1.PILToTensor()]))
+
+    def test_numbers(self):
+        self.agree(v1.Compose([v1.Resize((64, 64)), v1.ToTensor()]), grey_level=1 / 255)
+        self.agree(v1.Compose([v1.Resize((64, 64)), v1.ToTensor(), v1.Normalize(MEAN, STD)]), grey_level=1 / 255 / 0.225)
+        self.agree(v1.Compose([v1.Resize((64, 64)), v1.PILToTensor(), v1.ConvertImageDtype(torch.float16)]), grey_level=1 / 255)
+
+    def test_a_random_box(self):
+        def reference(image, number):
+            draw = Draw(5, 0, number)
+            image = image.crop(draw.box(*image.size)).resize((80, 60), Image.BILINEAR)
+            if draw.uniform(0, 1) < 0.5:
+                image = image.transpose(Image.FLIP_LEFT_RIGHT)
+            if draw.uniform(0, 1) < 0.25:
+                image = image.transpose(Image.FLIP_TOP_BOTTOM)
+            return v1.functional.pil_to_tensor(image)
+        self.agree(v1.Compose([v1.RandomResizedCrop((60, 80)), v1.RandomHorizontalFlip(), v1.RandomVerticalFlip(0.25),
+                               v1.PILToTensor()]), reference)
+
+    def test_a_beginning_alone(self):
+        """What follows runs in Python, on PIL images of the right size."""
+        sizes = collections.Counter()
+
+        def look(image):
+            sizes[type(image).__name__, image.size, image.mode] += 1
+            return image
+        for workers in (0, 2):
+            transform = v1.Compose([v1.Resize((48, 56)), look, v1.Grayscale(3), v1.ToTensor()])
+            d = self.compare(transform, lambda image, _: v1.functional.to_tensor(
+                v1.functional.to_grayscale(image.resize((56, 48), Image.BILINEAR), 3)), native=None)
+            self.assertLess(d.mean().item() * 255, 2)
+        self.assertEqual(set(sizes) - {("Image", (56, 48), "RGB")}, set())
+
+
+@unittest.skipUnless(v2, "needs torchvision's v2")
+class Second(NativeCase):
+    """The second generation of torchvision's transforms."""
+
+    def test_on_pil_images(self):
+        self.agree(v2.Compose([v2.Resize(140), v2.CenterCrop(128), v2.PILToTensor()]))
+        self.agree(v2.Compose([v2.Resize((90, 70), v2.InterpolationMode.BICUBIC), v2.ToImage(), v2.ToPureTensor()]))
+
+    def test_on_tensors(self):
+        self.agree(v2.Compose([v2.ToImage(), v2.Resize(140, antialias=True), v2.CenterCrop([96, 128])]))
+        self.agree(v2.Compose([v2.ToImage(), v2.Resize((64, 48), v2.InterpolationMode.BICUBIC)]))
+        self.agree(v2.Compose([v2.PILToTensor(), v2.Resize((64, 48)), v2.ConvertImageDtype(torch.float32)]), grey_level=1 / 255)
+
+    def test_numbers(self):
+        sized = [v2.Resize((64, 64)), v2.ToImage()]
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            self.agree(v2.Compose([*sized, v2.ToDtype(dtype, scale=True)]), grey_level=1 / 255)
+        self.agree(v2.Compose([*sized, v2.ToDtype(torch.float32)]))
+        self.agree(v2.Compose([*sized, v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD), v2.ToDtype(torch.float16)]),
+                   grey_level=1 / 255 / 0.225)
+
+    def test_a_beginning_alone(self):
+        seen = collections.Counter()
+
+        def look(image):
+            seen[type(image).__name__, tuple(image.shape)] += 1
+            return image
+        transform = v2.Compose([v2.ToImage(), v2.RandomResizedCrop((40, 50)), look, v2.ToDtype(torch.float32, scale=True)])
+        loader = self.loader(transform, num_workers=0)
+        self.assertEqual([step.where for step in loader.plan().steps], ["dieseld", "dieseld", "Python", "Python"])
+        self.assertEqual({sample.dtype for sample in self.samples(loader).values()}, {torch.float32})
+        self.assertEqual(seen, {("Image", (3, 40, 50)): 48})
+
+    def test_what_is_not_understood(self):
+        for steps in ([v2.ToImage(), v2.RandomResizedCrop(32, antialias=False)], [v2.Resize(size=None, max_size=40)],
+                      [v2.ToDtype({torch.Tensor: torch.float32})], [v2.RandomResizedCrop(32, interpolation=v2.InterpolationMode.NEAREST)]):
+            plan = self.loader(v2.Compose(steps)).plan()
+            self.assertEqual({step.where for step in plan.steps}, {"Python"}, plan)
+
+
+class Order(NativeCase):
+    def test_a_sample_is_the_same_whoever_asks(self):
+        transform = v1.Compose([v1.RandomResizedCrop(32), v1.RandomHorizontalFlip(), v1.PILToTensor()])
+        first = self.samples(self.loader(transform))
+        for options in ({"batch_size": 5}, {"shuffle": False}, {"num_workers": 2, "target_transform": int}):
+            for number, sample in self.samples(self.loader(transform, **options)).items():
+                self.assertTrue(torch.equal(sample, first[number]), (number, options))
+        ranks = {}
+        for rank in range(3):
+            ranks.update(self.samples(self.loader(transform, rank=rank, world_size=3)))
+        self.assertEqual(ranks.keys(), first.keys())
+        self.assertTrue(all(torch.equal(ranks[number], first[number]) for number in first))
+
+    def test_epochs_and_seeds_differ(self):
+        transform = v1.Compose([v1.RandomResizedCrop(32), v1.PILToTensor()])
+        loader = self.loader(transform)
+        first, second, other = self.samples(loader), self.samples(loader), self.samples(self.loader(transform, seed=6))
+        for beside in (second, other):
+            self.assertGreater(sum(not torch.equal(beside[number], first[number]) for number in first), 45)
+        loader.set_epoch(0)
+        again = self.samples(loader)
+        self.assertTrue(all(torch.equal(again[number], first[number]) for number in first))
+
+    def test_a_state_goes_on_in_mid_epoch(self):
+        transform = v1.Compose([v1.RandomResizedCrop(32), v1.PILToTensor()])
+        loader = self.loader(transform)
+        batches = iter(loader)
+        for _ in range(2):
+            next(batches)
+        state, rest = loader.state_dict(), list(batches)
+        other = self.loader(transform)
+        other.load_state_dict(state)
+        for ours, theirs in zip(list(other), rest):
+            self.assertTrue(all(map(torch.equal, ours, theirs)))
+
+    def test_batches_may_be_written_to_and_kept(self):
+        loader = self.loader(v1.Compose([v1.Resize((16, 16)), v1.ToTensor()]), shuffle=False)
+        kept = [data.mul_(0).add_(1) for data, _, _ in loader]
+        self.assertTrue(all((data == 1).all() for data in kept))
+        self.assertFalse(any((data == 1).all() for data, _, _ in loader))
+
+
+class Plans(NativeCase):
+    def where(self, transform, **options):
+        return [step.where for step in self.loader(transform, **options).plan().steps]
+
+    def test_what_is_understood(self):
+        whole = v1.Compose([v1.RandomResizedCrop(32), v1.RandomHorizontalFlip(), v1.ToTensor(), v1.Normalize(MEAN, STD)])
+        self.assertEqual(self.where(whole), ["dieseld"] * 4)
+        self.assertEqual(self.loader(whole).num_workers, 0)
+        self.assertEqual(self.where(v1.RandomResizedCrop(32)), ["dieseld"])
+        nested = v1.Compose([torch.nn.Sequential(v1.Resize((8, 8))), v1.Compose([v1.ToTensor()])])
+        self.assertEqual(self.where(nested), ["dieseld"] * 2)
+        jitter = v1.Compose([v1.RandomResizedCrop(32), v1.ColorJitter(0.4), v1.RandomHorizontalFlip(), v1.ToTensor()])
+        self.assertEqual(self.where(jitter), ["dieseld", "Python", "Python", "Python"])
+
+    def test_what_is_not(self):
+        class Mine(v1.RandomResizedCrop):
+            pass
+        for transform in (Mine(32), v1.Resize(32), v1.ToTensor(), v1.CenterCrop(32), lambda image: torch.zeros(1),
+                          v1.RandomResizedCrop(32, interpolation=v1.InterpolationMode.NEAREST),
+                          v1.Compose([v1.Resize(32), v1.CenterCrop(33)]), v1.Compose([v1.Resize(32), v1.ToTensor()]),
+                          v1.Compose([v1.RandomHorizontalFlip(), v1.RandomResizedCrop(32)]),
+                          v1.RandomApply([v1.RandomResizedCrop(32)])):
+            plan = self.loader(transform).plan()
+            self.assertEqual({step.where for step in plan.steps}, {"Python"}, plan)
+            self.assertTrue(all(step.why for step in plan.steps), plan)
+
+    def test_it_is_the_users_to_decide(self):
+        transform = v1.Compose([v1.RandomResizedCrop(32), v1.ToTensor()])
+        self.assertEqual(self.where(transform, native=False), ["Python"] * 2)
+        self.assertIn("native=False", str(self.loader(transform, native=False).plan()))
+        self.loader(transform, native="require")
+        with self.assertRaisesRegex(ValueError, r'native="require".*\n(.*\n)*.*Python +<function'):
+            self.loader(v1.Compose([transform, v1.Lambda(lambda x: x).lambd]), native="require")
+        with self.assertRaisesRegex(ValueError, "native must be"):
+            self.loader(transform, native="yes")
+        with self.assertRaisesRegex(ValueError, "damaged must be"):
+            self.loader(transform, damaged="ignore")
+        with self.assertRaisesRegex(ValueError, "decodes none"):
+            self.loader(transform, native=False, damaged="skip")
+
+    def test_where_dieseld_does_not_serve(self):
+        transform = v1.Compose([v1.RandomResizedCrop(32), v1.ToTensor()])
+        dataset = Dataset(self.path)
+        for options in ({"sampler": torch.utils.data.SubsetRandomSampler([1, 2])}, {"loader": lambda data: None},
+                        {"bucket_by_length": True}):
+            self.assertEqual(self.where(transform, path=dataset, **{"shuffle": None, **options}), ["Python"] * 2, options)
+
+    def test_samples_that_are_no_images(self):
+        source = self.folder / "mixed"
+        source.mkdir()
+        (source / "a.jpg").write_bytes(encoded(picture(1, 50, 40)))
+        (source / "b.txt").write_bytes(b"text")
+        path = str(pack(source, self.folder / "mixed.diesel"))
+        transform = v1.Compose([v1.Resize((8, 8)), v1.ToTensor()])
+        self.assertEqual(self.where(transform, path=path), ["Python"] * 2)
+        images = Dataset(path).filter(paths="*.jpg")
+        self.assertEqual(self.where(transform, path=images), ["dieseld"] * 2)
+        (data, _, _), = self.loader(transform, path=images)
+        self.assertEqual(data.shape, (1, 3, 8, 8))
+
+
+class Damaged(NativeCase):
+    TRANSFORM = v1.Compose([v1.Resize((8, 8)), v1.ToTensor()])
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        source = cls.folder / "bad"
+        source.mkdir()
+        for i in range(20):
+            (source / f"{i:02d}.jpg").write_bytes(encoded(picture(i, 60, 50)))
+        whole = (source / "05.jpg").read_bytes()
+        (source / "05.jpg").write_bytes(whole[:len(whole) // 2])
+        (source / "06.jpg").write_bytes(b"no image at all")
+        (source / "13.png").write_bytes(encoded(picture(1, 60, 50), "PNG")[:-30])
+        (source / "13.jpg").unlink()
+        cls.bad = str(pack(source, cls.folder / "bad.diesel", "--order", "source"))
+
+    def loader(self, **options):
+        return super().loader(self.TRANSFORM, path=self.bad, batch_size=4, shuffle=False, **options)
+
+    def test_an_error_names_the_sample(self):
+        batches, seen, errors = iter(self.loader()), [], []
+        while True:
+            try:
+                seen += next(batches)[2].tolist()
+            except StopIteration:
+                break
+            except diesel_loader.DamagedData as error:
+                errors.append(str(error))
+        self.assertEqual(seen, [0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19])
+        self.assertEqual(len(errors), 2)
+        self.assertRegex(errors[0], r"bad\.diesel: 05\.jpg: .*; batch 1 of epoch 0")
+        self.assertRegex(errors[1], r"bad\.diesel: 13\.png: .*; batch 3 of epoch 0")
+
+    def test_they_may_be_left_out(self):
+        loader = self.loader(damaged="skip")
+        with self.assertLogs("diesel_loader", logging.WARNING) as log:
+            batches = list(loader)
+        self.assertEqual([ids.tolist() for _, _, ids in batches],
+                         [[0, 1, 2, 3], [4, 7], [8, 9, 10, 11], [12, 14, 15], [16, 17, 18, 19]])
+        self.assertEqual([len(data) for data, _, _ in batches], [4, 2, 4, 3, 4])
+        self.assertEqual(loader.n_damaged, 3)
+        for name in ("05.jpg", "06.jpg", "13.png"):
+            self.assertTrue(any(f"{name} is damaged: it is left out" in line for line in log.output), log.output)
+        whole = dict(zip(range(20), torch.cat([data for data, _, _ in super().loader(
+            self.TRANSFORM, path=Dataset(self.bad).select([i for i in range(20) if i not in (5, 6, 13)]), batch_size=1,
+            shuffle=False)])))
+        left = torch.cat([data for data, _, _ in batches])
+        self.assertTrue(torch.equal(left, torch.stack(list(whole.values()))))
+
+    def test_they_may_be_zeros(self):
+        loader = self.loader(damaged="zero")
+        with self.assertLogs("diesel_loader", logging.WARNING):
+            data, ids = (torch.cat(parts) for parts in zip(*((data, ids) for data, _, ids in loader)))
+        self.assertEqual(ids.tolist(), list(range(20)))
+        self.assertEqual([i for i in range(20) if not data[i].any()], [5, 6, 13])
+        self.assertEqual(loader.n_damaged, 3)
+
+    def test_a_batch_of_which_nothing_is_left(self):
+        loader = super().loader(self.TRANSFORM, path=Dataset(self.bad).select([4, 5, 6, 7]), batch_size=2, shuffle=False,
+                                damaged="skip")
+        with self.assertLogs("diesel_loader", logging.WARNING):
+            self.assertEqual([ids.tolist() for _, _, ids in loader], [[4], [7]])
+        loader = super().loader(self.TRANSFORM, path=Dataset(self.bad).select([3, 5, 6]), batch_size=1, shuffle=False,
+                                damaged="skip")
+        batches = iter(loader)
+        self.assertEqual(next(batches)[2].tolist(), [3])
+        for _ in range(2):
+            with self.assertRaisesRegex(diesel_loader.DamagedData, "no sample of the batch is left"):
+                next(batches)
+        self.assertRaises(StopIteration, next, batches)
+
+
+def parent(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+class Processes(NativeCase):
+    TRANSFORM = v1.Compose([v1.RandomResizedCrop(200), v1.ToTensor()])
+
+    def ours(self):
+        """Process ids of the decoders of our daemon: its nursery forked them."""
+        found = []
+        for entry in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if (entry / "comm").read_text() == "dieseld-codec\n" and parent(parent(entry.name)) == self.daemon.process.pid:
+                    found.append(int(entry.name))
+            except OSError:
+                pass
+        return found
+
+    def test_they_are_locked_up(self):
+        loader = self.loader(self.TRANSFORM)
+        next(iter(loader))
+        pids = self.ours()
+        self.assertTrue(pids)
+        for pid in pids:
+            fields = dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+            self.assertEqual((fields["CapEff"], fields["NoNewPrivs"], fields["Seccomp"]), ("0" * 16, "1", "2"))
+            open_files = [os.readlink(f"/proc/{pid}/fd/{n}") for n in os.listdir(f"/proc/{pid}/fd") if int(n) > 2]
+            self.assertTrue(all(name.startswith("socket:") for name in open_files), open_files)
+
+    def test_one_that_is_killed_is_replaced(self):
+        wanted = self.samples(self.loader(self.TRANSFORM))
+        loader, n_killed = self.loader(self.TRANSFORM), 0
+        for _ in range(8):
+            loader.set_epoch(0)
+            got = {}
+            for data, _, numbers in loader:
+                for pid in self.ours():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                        n_killed += 1
+                got.update(zip(numbers.tolist(), data))
+            self.assertEqual(got.keys(), wanted.keys())
+            self.assertTrue(all(torch.equal(got[number], wanted[number]) for number in wanted))
+        self.assertGreater(n_killed, 8)
+
+    def test_they_end_with_their_session(self):
+        loader = self.loader(self.TRANSFORM)
+        next(iter(loader))
+        self.assertTrue(self.ours())
+        loader.close()
+        del loader
+        end = time.monotonic() + 20
+        while self.ours() and time.monotonic() < end:
+            time.sleep(0.05)
+        self.assertEqual(self.ours(), [])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

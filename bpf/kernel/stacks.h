@@ -78,14 +78,14 @@ static __always_inline void sample_python(struct task_struct *task, struct stack
 	if (at && layout->has_holder)
 		at = user_pointer(at + layout->holder_frame);
 	for (uint32_t i = 0; at && i < STACK_PYTHON_MAX; i++) {
-		uint64_t code = user_pointer(at + layout->frame_code);
+		uint64_t code = user_pointer(at + layout->frame_code) & ~(uint64_t)PYTHON_CODE_TAG;
 		uint8_t owner = PYTHON_OWNER_NONE;
 
 		if (layout->owner_skipped != PYTHON_OWNER_NONE)
 			bpf_probe_read_user(&owner, sizeof(owner), (void *)(at + layout->frame_owner));
 		/* Frames without code are stored as 0, because one index for both keeps the verifier's work
 		 * small. */
-		sample->python[i] = owner != PYTHON_OWNER_NONE && owner == layout->owner_skipped ? 0 : code;
+		sample->python[i] = owner != PYTHON_OWNER_NONE && owner >= layout->owner_skipped ? 0 : code;
 		sample->n_python = i + 1;
 		at = user_pointer(at + layout->frame_previous);
 	}

@@ -29,6 +29,7 @@ struct stack_sample {
 };
 
 #define PYTHON_OWNER_NONE 255 /* no frame is to be skipped */
+#define PYTHON_CODE_TAG   3   /* low bits of a frame's pointer to its code: from 3.14 on, how it is counted */
 
 /* Where a process keeps its Python frames: offsets within CPython's structures, which differ between its
  * versions. */
@@ -44,7 +45,8 @@ struct python_layout {
 	uint32_t frame_code;
 	uint32_t frame_owner;
 	uint8_t has_holder;
-	uint8_t owner_skipped; /* frames with this owner are C code's and have no Python code */
+	uint8_t
+	    owner_skipped; /* frames with this owner, or a greater one, have no Python code: they are C's */
 	uint8_t reserved[2];
 };
 

@@ -21,23 +21,22 @@ static const struct version {
     {0x030c, {{0, 40, 72, 8, 136, 56, 0, 8, 0, 70, 1, 3, {0}}, 112, 128, 40, 56}},
 };
 
-/* _Py_DebugOffsets of 3.13, at the start of _PyRuntime, as far as it is used. Each is a uint64_t. */
+/* _Py_DebugOffsets, at the start of _PyRuntime: words of 64 bits. First what it is of... */
 enum debug_offset {
 	DEBUG_COOKIE,
 	DEBUG_VERSION,
 	DEBUG_FREE_THREADED,
-	DEBUG_INTERPRETERS_HEAD = 5,
-	DEBUG_THREADS_HEAD = 9,
-	DEBUG_THREAD_NEXT = 21,
-	DEBUG_CURRENT_FRAME = 23,
-	DEBUG_THREAD_ID = 24,
-	DEBUG_FRAME_PREVIOUS = 29,
-	DEBUG_FRAME_EXECUTABLE = 30,
-	DEBUG_FRAME_OWNER = 33,
-	DEBUG_CODE_FILENAME = 35,
-	DEBUG_CODE_QUALNAME = 37,
-	DEBUG_COUNT,
+	DEBUG_COUNT = 43,
 };
+
+/* ... and then, where a version has what is used of it. */
+struct debug_places {
+	uint8_t interpreters_head, threads_head, thread_next, current_frame, thread_id;
+	uint8_t frame_previous, frame_executable, frame_owner, code_filename, code_qualname;
+};
+
+static const struct debug_places places_313 = {5, 9, 21, 23, 24, 29, 30, 33, 35, 37};
+static const struct debug_places places_314 = {5, 9, 24, 26, 27, 32, 33, 36, 40, 42};
 
 #define OFFSET_MAX (1 << 20) /* larger than any of CPython's structures */
 
@@ -62,35 +61,38 @@ struct python_memory python_memory_of(pid_t *pid)
 	return (struct python_memory){process_read, pid};
 }
 
-static int describe_by_itself(uint64_t runtime, const struct python_memory *memory, struct python *ret_python)
+static int describe_by_itself(uint32_t version, const struct debug_places *places, uint64_t runtime,
+			      const struct python_memory *memory, struct python *ret_python)
 {
+	const uint8_t *used = (const uint8_t *)places;
 	uint64_t offsets[DEBUG_COUNT];
 	int r = memory->read(memory->user, runtime, offsets, sizeof(offsets));
 
 	if (r < 0)
 		return r;
-	if (memcmp(&offsets[DEBUG_COOKIE], "xdebugpy", 8) || offsets[DEBUG_VERSION] >> 16 != 0x030d ||
+	if (memcmp(&offsets[DEBUG_COOKIE], "xdebugpy", 8) || offsets[DEBUG_VERSION] >> 16 != version ||
 	    offsets[DEBUG_FREE_THREADED])
 		return -ENOTSUP;
-	for (size_t i = DEBUG_INTERPRETERS_HEAD; i < DEBUG_COUNT; i++)
-		if (i != 6 && offsets[i] > OFFSET_MAX)
+	for (size_t i = 0; i < sizeof(*places); i++) {
+		if (offsets[used[i]] > OFFSET_MAX)
 			return -ENOTSUP;
+	}
 	*ret_python = (struct python){
 	    .layout =
 		{
 		    .runtime = runtime,
-		    .interpreters_head = (uint32_t)offsets[DEBUG_INTERPRETERS_HEAD],
-		    .threads_head = (uint32_t)offsets[DEBUG_THREADS_HEAD],
-		    .thread_next = (uint32_t)offsets[DEBUG_THREAD_NEXT],
-		    .thread_id = (uint32_t)offsets[DEBUG_THREAD_ID],
-		    .thread_frame = (uint32_t)offsets[DEBUG_CURRENT_FRAME],
-		    .frame_previous = (uint32_t)offsets[DEBUG_FRAME_PREVIOUS],
-		    .frame_code = (uint32_t)offsets[DEBUG_FRAME_EXECUTABLE],
-		    .frame_owner = (uint32_t)offsets[DEBUG_FRAME_OWNER],
+		    .interpreters_head = (uint32_t)offsets[places->interpreters_head],
+		    .threads_head = (uint32_t)offsets[places->threads_head],
+		    .thread_next = (uint32_t)offsets[places->thread_next],
+		    .thread_id = (uint32_t)offsets[places->thread_id],
+		    .thread_frame = (uint32_t)offsets[places->current_frame],
+		    .frame_previous = (uint32_t)offsets[places->frame_previous],
+		    .frame_code = (uint32_t)offsets[places->frame_executable],
+		    .frame_owner = (uint32_t)offsets[places->frame_owner],
 		    .owner_skipped = 3,
 		},
-	    .code_filename = (uint32_t)offsets[DEBUG_CODE_FILENAME],
-	    .code_qualname = (uint32_t)offsets[DEBUG_CODE_QUALNAME],
+	    .code_filename = (uint32_t)offsets[places->code_filename],
+	    .code_qualname = (uint32_t)offsets[places->code_qualname],
 	    .ascii_bytes = 40,
 	    .compact_bytes = 56,
 	};
@@ -101,7 +103,9 @@ int python_describe(uint32_t version, uint64_t runtime, const struct python_memo
 		    struct python *ret_python)
 {
 	if (version == 0x030d)
-		return describe_by_itself(runtime, memory, ret_python);
+		return describe_by_itself(version, &places_313, runtime, memory, ret_python);
+	if (version == 0x030e)
+		return describe_by_itself(version, &places_314, runtime, memory, ret_python);
 	for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
 		if (versions[i].version != version)
 			continue;

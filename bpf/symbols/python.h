@@ -3,8 +3,8 @@
 
 /*
  * CPython from outside: where a version keeps its frames, and the name of a code object. For 3.8 to 3.12 the
- * offsets are those of CPython's own headers; 3.13 tells them itself (_Py_DebugOffsets). Other versions are
- * refused, because wrong offsets would give wrong names.
+ * offsets are those of CPython's own headers; 3.13 and 3.14 tell them themselves (_Py_DebugOffsets). Other
+ * versions, and those without the GIL, are refused, because wrong offsets would give wrong names.
  *
  * Memory of the process is read, never changed; it may hold anything and change meanwhile.
  */

@@ -178,8 +178,8 @@ ssize_t python_stack_walk(struct python_stack *stack, uint64_t codes[PYTHON_STAC
 		r = frame_read(stack, at, data, last + 8);
 		if (r < 0)
 			break;
-		if (!owned || data[layout->frame_owner] != layout->owner_skipped)
-			codes[n++] = u64_at(data, layout->frame_code);
+		if (!owned || data[layout->frame_owner] < layout->owner_skipped)
+			codes[n++] = u64_at(data, layout->frame_code) & ~(uint64_t)PYTHON_CODE_TAG;
 		at = u64_at(data, layout->frame_previous);
 	}
 	return r < 0 ? r : (ssize_t)n;

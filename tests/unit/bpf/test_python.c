@@ -139,7 +139,7 @@ static void test_versions(void **state)
 		    python_describe(version, 1, &(struct python_memory){memory_read, &memory}, &python), 0);
 	assert_int_equal(python_describe(0x0307, 1, &(struct python_memory){memory_read, &memory}, &python),
 			 -ENOTSUP);
-	assert_int_equal(python_describe(0x030e, 1, &(struct python_memory){memory_read, &memory}, &python),
+	assert_int_equal(python_describe(0x030f, 1, &(struct python_memory){memory_read, &memory}, &python),
 			 -ENOTSUP);
 	assert_int_equal(python_describe(0, 1, &(struct python_memory){memory_read, &memory}, &python),
 			 -ENOTSUP);
@@ -178,6 +178,40 @@ static void test_313_describes_itself(void **state)
 	    python_describe(0x030d, BASE, &(struct python_memory){memory_read, &memory}, &python), -ENOTSUP);
 }
 
+/* By the layout of CPython 3.14's own header; the numbers are made up. */
+static void test_314_describes_itself(void **state)
+{
+	static const struct {
+		unsigned word;
+		uint64_t offset;
+	} offsets[] = {{5, 640}, {9, 7400}, {24, 8},  {26, 80},  {27, 160},
+		       {32, 8},  {33, 0},   {36, 74}, {40, 112}, {42, 128}};
+	struct memory memory = {0};
+	struct python python;
+
+	(void)state;
+	put(&memory, BASE, "xdebugpy", 8);
+	put_u64(&memory, BASE + 8, 0x030e00f0);
+	for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++)
+		put_u64(&memory, BASE + 8 * offsets[i].word, offsets[i].offset);
+	assert_int_equal(
+	    python_describe(0x030e, BASE, &(struct python_memory){memory_read, &memory}, &python), 0);
+	assert_int_equal(python.layout.interpreters_head, 640);
+	assert_int_equal(python.layout.threads_head, 7400);
+	assert_int_equal(python.layout.thread_next, 8);
+	assert_int_equal(python.layout.thread_frame, 80);
+	assert_int_equal(python.layout.thread_id, 160);
+	assert_int_equal(python.layout.frame_owner, 74);
+	assert_int_equal(python.code_filename, 112);
+	assert_int_equal(python.code_qualname, 128);
+	/* A file named after one version may be another one. */
+	assert_int_equal(
+	    python_describe(0x030d, BASE, &(struct python_memory){memory_read, &memory}, &python), -ENOTSUP);
+	put_u64(&memory, BASE + 16, 1); /* free-threaded */
+	assert_int_equal(
+	    python_describe(0x030e, BASE, &(struct python_memory){memory_read, &memory}, &python), -ENOTSUP);
+}
+
 static void test_version_in_a_name(void **state)
 {
 	(void)state;
@@ -195,7 +229,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_names_of_code),     cmocka_unit_test(test_hostile_memory),
 	    cmocka_unit_test(test_versions),          cmocka_unit_test(test_313_describes_itself),
-	    cmocka_unit_test(test_version_in_a_name),
+	    cmocka_unit_test(test_version_in_a_name), cmocka_unit_test(test_314_describes_itself),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

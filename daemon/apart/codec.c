@@ -290,6 +290,8 @@ int codecs_decode(struct codecs *c, const struct codec_work *w, struct codec_res
 		uint32_t n_done;
 		int r = codec_take(c, &k);
 
+		if (r == -EPIPE && starts < MAX_STARTS) /* it ended before it was there */
+			continue;
 		if (r < 0)
 			return error_errno(&result->error, r, "no process can be had that decodes images");
 		r = order(k, w, items, &done);

@@ -430,19 +430,22 @@ class Processes(NativeCase):
 
     def test_one_that_is_killed_is_replaced(self):
         wanted = self.samples(self.loader(self.TRANSFORM))
-        loader, n_killed = self.loader(self.TRANSFORM), 0
+        loader, n_killed, killed_at = self.loader(self.TRANSFORM), 0, 0
         for _ in range(8):
             loader.set_epoch(0)
             got = {}
             for data, _, numbers in loader:
-                for pid in self.ours():
+                # What ends three processes one after the other would be the sample's fault.
+                pids = self.ours() if time.monotonic() - killed_at > 0.1 else []
+                killed_at = time.monotonic() if pids else killed_at
+                for pid in pids:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                         n_killed += 1
                 got.update(zip(numbers.tolist(), data))
             self.assertEqual(got.keys(), wanted.keys())
             self.assertTrue(all(torch.equal(got[number], wanted[number]) for number in wanted))
-        self.assertGreater(n_killed, 8)
+        self.assertGreater(n_killed, 3)
 
     def test_they_end_with_their_session(self):
         loader = self.loader(self.TRANSFORM)

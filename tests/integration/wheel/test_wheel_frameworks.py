@@ -27,7 +27,7 @@ class Frameworks(unittest.TestCase):
         assert done.returncode == 0, done.stdout + done.stderr
 
     def passes(self, script, **environment):
-        done = run(self.python, HERE / script, "-v", DIESEL_BIN=os.path.abspath(BIN), HF_HUB_OFFLINE="1",
+        done = run(self.python, HERE.parent / "loader" / script, "-v", DIESEL_BIN=os.path.abspath(BIN), HF_HUB_OFFLINE="1",
                    TOKENIZERS_PARALLELISM="false", CUDA_VISIBLE_DEVICES="", **environment)
         said = done.stdout + done.stderr
         self.assertEqual(done.returncode, 0, said)

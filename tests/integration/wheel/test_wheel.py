@@ -79,7 +79,7 @@ class Wheel(dieseld_support.Case):
         with tarfile.open(self.sources) as archive:
             tops = {name.split("/")[1] for name in archive.getnames() if "/" in name}
         self.assertEqual(tops, {"CHANGELOG.md", "CMakeLists.txt", "LICENSE", "LICENSES", "PKG-INFO", "README.md", "client",
-                                "cmake", "dataset", "lib", "pyproject.toml"})
+                                "cmake", "dataset", "image", "lib", "pyproject.toml"})
 
     def test_the_library_needs_libc_alone_and_has_its_probes(self):
         path = self.site / "diesel_loader" / "libdiesel.so"

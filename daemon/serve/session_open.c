@@ -60,10 +60,11 @@ static int refuse(const struct session *s, uint64_t bytes, struct error *err)
 	    err, -ENOSPC,
 	    "a session on %s with batch %u and a window of %u chunk%s needs %s beside what is in "
 	    "use, the cache of %s cannot hold that: start dieseld with a larger --cache, or use "
-	    "a smaller window or batch",
+	    "a smaller window or batch%s",
 	    s->dataset->path, s->request.batch, s->request.window_chunks,
 	    units_plural(s->request.window_chunks), units_format_bytes(text, sizeof(text), bytes),
-	    units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes));
+	    units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes),
+	    s->request.recipe.kind ? ", or leave the transforms to Python (native=False)" : "");
 }
 
 /* Finds what the session needs with so many slots: in any order, or (exact) in that of its first epoch. */

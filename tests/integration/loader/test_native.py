@@ -312,6 +312,11 @@ class Plans(NativeCase):
                         {"bucket_by_length": True}):
             self.assertEqual(self.where(transform, path=dataset, **{"shuffle": None, **options}), ["Python"] * 2, options)
 
+    def test_a_cache_that_is_too_small_says_what_to_do(self):
+        loader = self.loader(v1.Compose([v1.Resize((4096, 4096)), v1.ToTensor()]), batch_size=48)
+        with self.assertRaisesRegex(OSError, r"larger --cache.*native=False"):
+            next(iter(loader))
+
     def test_samples_that_are_no_images(self):
         source = self.folder / "mixed"
         source.mkdir()

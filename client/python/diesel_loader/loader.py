@@ -430,7 +430,8 @@ class _Iterator:
         if not self._begun:  # an iterator that is never asked takes no epoch: frameworks make some to see whether they can
             loader._begun(*self._place)
             self._begun = True
-        delivered = self._stream.next()
+        # Where Ctrl-C struck when it had just ended, the stream is at the next epoch, which is not this iterator's.
+        delivered = self._stream.next() if self._stream.position[0] == self._place[0] else None
         if delivered is None:
             self._ended = True
             self._stream.user = None

@@ -212,6 +212,25 @@ class CtrlC(WorkersCase):
                 self.assertTrue(flat(got) == want, f"{mode}: {struck.where}")
             self.assertGreater(n, 50)
 
+    def test_when_the_epoch_has_just_ended(self):
+        """It has ended all the same, and the next one is another iterator's."""
+        for mode, options in MODES.items():
+            with self.subTest(mode=mode):
+                loader = self.loader(**options)
+                batches = iter(loader)
+                for _ in range(len(loader)):
+                    next(batches)
+                real = type(loader._stream).next
+
+                def struck(stream, real=real):
+                    self.assertIsNone(real(stream))
+                    raise KeyboardInterrupt
+                with mock.patch.object(type(loader._stream), "next", struck), self.assertRaises(KeyboardInterrupt):
+                    next(batches)
+                for _ in range(2):
+                    self.assertRaises(StopIteration, next, batches)
+                self.assertEqual(len(list(loader)), len(loader))
+
     def test_the_batch_log_has_what_was_handed_out(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         for goes_on in (True, False):

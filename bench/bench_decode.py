@@ -68,7 +68,7 @@ def main():
         figures[f"{way}_per_cpu_s"] = support.median(r["samples"] / r["cpu_s"] for r in mine)
         print(f"{way:12} {figures[f'{way}_per_s']:6.0f} samples/s, {figures[f'{way}_per_cpu_s']:6.0f} a CPU second", flush=True)
     support.result_write("decode", raw, **figures)
-    print(steal)
+    print(f"steal {steal.ratio:.3f}, other processes {steal.neighbours:.3f}")
 
 
 if __name__ == "__main__":

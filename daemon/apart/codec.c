@@ -231,6 +231,16 @@ static int send_segments(const struct codec *k, const struct codec_work *w)
 	return 0;
 }
 
+/* The process may have been taken over: what it says must fit what it was told. */
+static bool is_answer(const struct codec_message *m, const struct codec_work *w)
+{
+	const struct codec_done *done = &m->done;
+	bool names_item = done->status < 0 || done->n_damaged > 0;
+
+	return m->type == CODEC_DONE && done->status <= 0 && done->next <= w->end &&
+	       (done->status < 0 || done->next > w->first) && (!names_item || done->item < w->end);
+}
+
 static int order(const struct codec *k, const struct codec_work *w, const struct ring_item *items,
 		 struct codec_done *ret)
 {
@@ -245,7 +255,7 @@ static int order(const struct codec *k, const struct codec_work *w, const struct
 		r = await(k, items, w->first, w->end);
 	if (r == 0)
 		r = take(k, &m, NULL);
-	if (r == 0 && (m.type != CODEC_DONE || m.done.next > w->end || m.done.status > 0))
+	if (r == 0 && !is_answer(&m, w))
 		r = -EPROTO;
 	if (r < 0)
 		return r;

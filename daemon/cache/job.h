@@ -31,7 +31,6 @@
 /* All count up from the start of the job. */
 struct job_counters {
 	uint64_t batches, samples, bytes; /* made ready for the client */
-	uint64_t damaged;                 /* samples that could not be decoded, and were left out */
 	uint64_t chunk_visits;            /* by its sessions, window by window */
 	uint64_t chunk_reads,
 	    read_bytes;   /* visits that read from storage, on behalf of this job: the others were hits */

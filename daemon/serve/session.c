@@ -147,7 +147,6 @@ static void note_damage(struct session *s, const struct batch *b)
 {
 	struct cache *c = s->cache;
 
-	s->job->counters.damaged += b->n_damaged;
 	log_limited(c->lines_of(c->user, s->uid), LOG_LEVEL_WARNING, "%s (%u of batch %llu of epoch %llu)",
 		    b->damage, b->n_damaged, (unsigned long long)b->index, (unsigned long long)b->epoch);
 }

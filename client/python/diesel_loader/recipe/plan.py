@@ -89,7 +89,7 @@ class _Builder:
     def __init__(self):
         self.recipe = Recipe(kind=IMAGE, filter=FILTERS["bilinear"])
         self.kind = "pil"
-        self.has_size = self.is_unit = False
+        self.has_size = False
         self.shorter = None  # of a Resize that waits for its CenterCrop
 
     def take(self, step):
@@ -186,7 +186,6 @@ class _Builder:
         self.recipe.type = TYPES["float32"]
         if unit:
             self.recipe.flags |= UNIT
-        self.is_unit = unit
 
     def _to_dtype(self, dtype, scale):
         name = str(dtype).replace("torch.", "")

@@ -12,6 +12,7 @@ from typing_extensions import assert_type
 
 import diesel_loader
 import diesel_loader.numpy
+from diesel_loader import transforms
 from diesel_loader.torch import pil_loader
 
 assert_type(diesel_loader.__version__, str)
@@ -47,6 +48,12 @@ def look(path: pathlib.Path) -> None:
 
 def train(path: pathlib.Path) -> None:
     loader = diesel_loader.numpy.DataLoader(path, 64, shuffle=True, seed=1, transform=lambda data: data[:10], num_workers=2)
+    augmented = transforms.Compose([transforms.RandomResizedCrop((224, 160), ratio=[0.5, 2]), transforms.RandomHorizontalFlip(),
+                                    transforms.ToTensor("float32", layout="HWC"), transforms.Normalize([0, 0, 0], (1, 1, 1)),
+                                    transforms.ToDtype(torch.float16), lambda array: array[::2]])
+    decoded = diesel_loader.numpy.DataLoader(path, transform=augmented, native=None, damaged="skip")
+    assert_type(decoded.n_damaged, int)
+    assert_type(str(decoded.plan()), str)
     assert_type(len(loader), int)
     assert_type(loader.seed, int)
     loader.set_epoch(1)

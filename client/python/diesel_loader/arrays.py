@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import contextlib
+import importlib
 import multiprocessing
 
 import numpy
@@ -80,7 +81,13 @@ class Arrays:
         return numpy.empty(shape, dtype)
 
     def dtype(self, name):
-        return numpy.dtype(name)
+        if name != "bfloat16":
+            return numpy.dtype(name)
+        try:
+            return numpy.dtype(importlib.import_module("ml_dtypes").bfloat16)
+        except ImportError:
+            raise ValueError("NumPy has no bfloat16 without the package ml_dtypes, which is not installed: "
+                             "`pip install ml_dtypes`, or take float16") from None
 
     def element_bytes(self, dtype):
         return numpy.dtype(dtype).itemsize

@@ -128,8 +128,8 @@ class Loader:
         why = None
         if native_transform is False:
             why = "native=False"
-        elif not arrays.of_torch:
-            why = "dieseld runs what makes torch's tensors"
+        elif not arrays.of_torch and not made.is_ours:
+            why = "beside NumPy's arrays dieseld runs what diesel_loader.transforms has"
         elif loader is not None and loader is not pil_loader:
             why = "the samples are loaded by a function of Python"
         elif not served:
@@ -140,9 +140,11 @@ class Loader:
             why = "not all samples are JPEG or PNG, by their names"
         if why:
             made = whole_in_python(transform, why) if transform else made
+        made.check_ours()
         if native_transform == "require" and (made.recipe is None or made.rest):
             raise ValueError(f'native="require", and dieseld does not run all of the transform:\n{made}')
         if made.recipe:
+            arrays.dtype(made.recipe.dtype)
             made.recipe.damage = DAMAGE[damaged]
         elif damaged != "error":
             raise ValueError(f'damaged="{damaged}" is of images that dieseld decodes, and it decodes none here:\n{made}')

@@ -27,11 +27,16 @@ class DataLoader(Loader):
     batch_size: samples per batch.
     shuffle: chunk-wise shuffle, another order every epoch; False: the order of storage, always the same.
     seed: of the shuffle. The order is that of diesel_loader.torch.DataLoader with the same arguments.
-    transform: called with each sample: an RGB PIL image where the path has an image's extension, else the stored bytes,
+    transform: what dieseld runs (diesel_loader.transforms, docs/loader.md; print(loader.plan())), and callables behind it; or a
+        callable alone, called with each sample: an RGB PIL image where the path has an image's extension, else the stored bytes,
         a 1-D uint8 array. `loader` replaces that first step, and is called with that array. target_transform: called
         with each label.
     collate_fn: called with a list of (sample, label). Default: `collate` of this module, which stacks arrays of one
         shape, and numbers, and leaves anything else in a list.
+    native: None; "require": ValueError unless dieseld runs all of the transform; False: nothing, which is a ValueError where the
+        transform is of diesel_loader.transforms.
+    damaged: what becomes of an image that dieseld cannot decode: "error": its batch is DamagedData, which names it; "skip":
+        its batch goes without it; "zero": it is all zeros. The latter two are named in the log, and counted in n_damaged.
     num_workers: processes that run these functions. "auto" or None: as many as the daemon says, 0 (the trainer) included;
         an integer means exactly that. multiprocessing_context: "spawn" or "forkserver" where the trainer has threads that
         must not be forked, such as JAX's: the first worker is started with it, all others by that one.
@@ -57,8 +62,9 @@ class DataLoader(Loader):
 
     A batch is [data, labels]: labels int64 [B], numbered as dataset.classes are (-1 without). Without functions, data is
     one uint8 array [B, n] when all samples of the dataset have the same length, else a list of B 1-D uint8 arrays, which
-    are read-only. They view shared memory that goes back to the daemon when the last reference is gone; a caller that
-    keeps many batches gets copies instead. [B, n] arrays may be written to. What workers give back may be written to and
+    are read-only. With transforms that dieseld runs, and none behind them, it is one array [B, ...] of the shape and type that they
+    give. All of these view shared memory that goes back to the daemon when the last reference is gone; a caller that keeps many
+    batches gets copies instead. Arrays of a whole batch may be written to. What workers give back may be written to and
     kept.
 
     Exceptions of the functions, and workers that die: as with diesel_loader.torch.DataLoader. Raises
@@ -79,7 +85,7 @@ class DataLoader(Loader):
                  rank: int | None = None, world_size: int | None = None, window_chunks: int = 0,
                  random_state: str | None = seeding.BATCH, return_ids: bool = False,
                  record: str | os.PathLike[str] | None = None, bucket_by_length: bool | int = False,
-                 daemon: str = served.AUTO) -> None:
+                 daemon: str = served.AUTO, native: bool | str | None = None, damaged: str = "error") -> None:
         if isinstance(dataset, (str, os.PathLike)):
             dataset = served.Dataset(dataset, daemon=daemon)
         elif not isinstance(dataset, served.Dataset):
@@ -91,4 +97,5 @@ class DataLoader(Loader):
             seed=seed, num_workers=num_workers, drop_last=drop_last, timeout=timeout, worker_init_fn=worker_init_fn,
             multiprocessing_context=multiprocessing_context, prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers, rank=rank, world_size=world_size, window_chunks=window_chunks,
-            random_state=random_state, return_ids=return_ids, record=record, bucket_by_length=bucket_by_length)
+            random_state=random_state, return_ids=return_ids, record=record, bucket_by_length=bucket_by_length,
+            native_transform=native, damaged=damaged)

@@ -2,13 +2,14 @@
 """Which of the user's transforms dieseld runs.
 
 The longest beginning that is understood becomes a Recipe; the rest stays what it is. Understood means: the classes of
-torchvision themselves (no subclass), with parameters whose meaning the daemon has exactly. torchvision is not imported: who
-has made such an object has imported it.
+torchvision or of diesel_loader.transforms themselves (no subclass), with parameters whose meaning the daemon has exactly.
+torchvision is not imported: who has made such an object has imported it.
 """
 from __future__ import annotations
 
 import importlib
 
+from ..transforms.declared import Transform
 from .recipe import FILTERS, IMAGE, MAX_SIDE, MIDDLE, NORMALISE, RANDOM_BOX, ROWS, TYPES, UNIT, WHOLE, Recipe
 
 TYPE_CHECKING = False
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 DAEMON, WORKER = "dieseld", "Python"
+OURS = Transform.__module__.rpartition(".")[0] + "."  # modules of diesel_loader.transforms
+BEHIND, NO_SIZE = "behind one that stays in Python", "without a fixed size before it, dieseld has no part in it"
 NOT_KNOWN = "not one of those that dieseld knows"
 
 
@@ -32,7 +35,7 @@ class Step:
 
 class Plan:
     """steps: of the whole transform. recipe: what dieseld does, or None. rest: the steps that stay, a list of callables. kind: what
-    these begin with: "pil", "tensor" or "image" (torchvision's tv_tensors.Image)."""
+    these begin with: "pil", "tensor", "image" (torchvision's tv_tensors.Image), or "array": the loader's own array or tensor."""
 
     def __init__(self, steps: list[Step], recipe: Recipe | None = None, rest: list[Any] | None = None, kind: str = "pil") -> None:
         self.steps, self.recipe, self.rest, self.kind = steps, recipe, rest or [], kind
@@ -40,14 +43,29 @@ class Plan:
     def __str__(self) -> str:
         return "\n".join(map(str, self.steps))
 
+    @property
+    def is_ours(self) -> bool:
+        """True if it begins with one of diesel_loader.transforms."""
+        return bool(self.steps) and isinstance(self.steps[0].transform, Transform)
+
+    def check_ours(self) -> None:
+        """Raises ValueError if one of diesel_loader.transforms is left to Python, which has nothing that does it."""
+        left = [step for step in self.steps if isinstance(step.transform, Transform) and step.where != DAEMON]
+        if left:
+            step = next((step for step in left if step.why not in (BEHIND, NO_SIZE)), left[0])
+            raise ValueError(f"{step.transform} is dieseld's to run, and here it cannot: {step.why}")
+
 
 class _NotUnderstood(Exception):
     """Why."""
 
 
 def _module(transform):
-    """"v1" or "v2" of torchvision's own classes, by where they are defined; None: another class."""
+    """"v1" or "v2" of torchvision's own classes, by where they are defined, "ours" of diesel_loader.transforms; None: another
+    class."""
     name = type(transform).__module__
+    if name.startswith(OURS):
+        return "ours"
     if name == "torchvision.transforms.transforms":
         return "v1"
     return "v2" if name.startswith("torchvision.transforms.v2.") else None
@@ -87,8 +105,8 @@ class _Builder:
     """Takes one step after the other, until one is not understood."""
 
     def __init__(self):
-        self.recipe = Recipe(kind=IMAGE, filter=FILTERS["bilinear"])
-        self.kind = "pil"
+        self.recipe = Recipe(kind=IMAGE, filter=FILTERS["bilinear"], flags=ROWS)
+        self.kind = None  # "pil" of torchvision's and "array" of ours, to begin with
         self.has_size = False
         self.shorter = None  # of a Resize that waits for its CenterCrop
 
@@ -97,6 +115,10 @@ class _Builder:
         method = getattr(self, "_" + type(step).__name__, None) if version else None
         if method is None:
             raise _NotUnderstood(NOT_KNOWN)
+        if not self.kind:
+            self.kind, self.is_ours = ("array", True) if version == "ours" else ("pil", False)
+        if (version == "ours") != self.is_ours:
+            raise _NotUnderstood("dieseld takes torchvision's or diesel_loader's, and not a mixture")
         if self.shorter and type(step).__name__ != "CenterCrop":
             raise _NotUnderstood("only CenterCrop gives what Resize with one number makes a size that all images share")
         method(step)
@@ -163,12 +185,25 @@ class _Builder:
         if self.kind != "pil":
             raise _NotUnderstood("it is an image already")
         self.kind = kind
+        self.recipe.flags &= ~ROWS
 
     def _ToTensor(self, step):
+        if self.is_ours:
+            self._to_array(step)
+            return
         self._from_pil("image" if _module(step) == "v2" else "tensor")
         if _module(step) == "v2":
             raise _NotUnderstood("torchvision gives it up: v2.ToImage(), v2.ToDtype(torch.float32, scale=True) instead")
         self._float32(True)
+
+    def _to_array(self, step):
+        if not self.has_size:
+            raise _NotUnderstood("dieseld resizes before it makes numbers of an image")
+        if self.recipe.dtype != "uint8" or not self.recipe.flags & ROWS:
+            raise _NotUnderstood("dieseld makes it of uint8 [height, width, 3], once")
+        self._to_dtype(step.dtype, step.scale)
+        if step.layout == "CHW":
+            self.recipe.flags &= ~ROWS
 
     def _PILToTensor(self, step):
         self._from_pil("tensor")
@@ -235,15 +270,13 @@ def make_plan(transform: Any) -> Plan:
         if builder.has_size:
             kept, state = k + 1, (Recipe.from_buffer_copy(builder.recipe), builder.kind)
     for k in range(len(steps), len(todo)):
-        steps.append(Step(todo[k], WORKER, "behind one that stays in Python"))
+        steps.append(Step(todo[k], WORKER, BEHIND))
     for step in steps[kept:]:
         if step.where == DAEMON:
-            step.where, step.why = WORKER, "without a fixed size before it, dieseld has no part in it"
+            step.where, step.why = WORKER, NO_SIZE
     if state is None:
         return Plan(steps)
     recipe, kind = state
-    if kind == "pil":
-        recipe.flags |= ROWS
     return Plan(steps, recipe, todo[kept:], kind)
 
 

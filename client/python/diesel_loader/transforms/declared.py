@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all of the package's transforms are: a name and parameters, which dieseld does something with."""
+from __future__ import annotations
+
+import math
+import operator
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any, NoReturn
+
+
+class Transform:
+    """One of them. Its attributes are its parameters."""
+
+    def __call__(self, sample: Any) -> NoReturn:
+        """Raises TypeError: there is no Python that does it."""
+        raise TypeError(f"{self!r} is run by dieseld, for a DataLoader; it cannot be called, nor can dataset[i] apply it")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
+class Compose(Transform):
+    """One after the other. transforms: those of this package, and behind them any callables."""
+
+    def __init__(self, transforms: Iterable[Callable[[Any], Any]]) -> None:
+        self.transforms = list(transforms)
+        for step in self.transforms:
+            if not callable(step):
+                raise ValueError(f"Compose takes transforms, and {step!r} is none")
+
+
+def whole(name: str, value: Any, least: int, most: int) -> int:
+    """A parameter that is an integer within these bounds."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or not least <= number <= most:
+        raise ValueError(f"{name} must be an integer from {least} to {most}, not {value!r}")
+    return number
+
+
+def number_within(name: str, value: Any, least: float, most: float) -> float:
+    """A parameter that is a number within these bounds."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not least <= number <= most:
+        raise ValueError(f"{name} must be a number from {least:g} to {most:g}, not {value!r}")
+    return number
+
+
+def interval(name: str, value: Any, least: float, most: float) -> tuple[float, float]:
+    """A parameter that says from where to where."""
+    try:
+        low, high = (number_within(name, v, least, most) for v in value)
+        if low <= high:
+            return low, high
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"{name} must be two numbers from {least:g} to {most:g}, the smaller one first, not {value!r}")
+
+
+def dtype_name(dtype: Any, known: Sequence[str]) -> str:
+    """The name of a type: given by it, or as NumPy's, JAX's or torch's object."""
+    text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    name = str(text).replace("torch.", "")
+    if name not in known:
+        raise ValueError(f"dtype must be one of {', '.join(known)}, not {dtype!r}")
+    return name

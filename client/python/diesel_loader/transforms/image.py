@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transforms of images. The first one that has a size decides which part of the image is decoded, and at which size.
+
+Between the steps a sample is RGB, uint8 [height, width, 3] until ToTensor makes it [3, height, width].
+"""
+from __future__ import annotations
+
+import math
+
+from ..recipe.recipe import FILTERS, MAX_SIDE, TYPES
+from .declared import Transform, dtype_name, interval, number_within, whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+MOST = 1e6
+
+
+def _height_and_width(size):
+    """(height, width), from these or from one number for both."""
+    sides = list(size) if isinstance(size, (list, tuple)) else [size]
+    if len(sides) not in (1, 2):
+        raise ValueError(f"size must be a number of pixels or (height, width), not {size!r}")
+    sides = [whole("size", side, 1, MAX_SIDE) for side in sides]
+    return sides[0], sides[-1]
+
+
+class _Scaling(Transform):
+    """With antialiasing, always."""
+
+    antialias = True
+
+    def __init__(self, size: Any, interpolation: str) -> None:
+        self.size = size
+        if interpolation not in FILTERS:
+            raise ValueError(f"interpolation must be {' or '.join(FILTERS)}, not {interpolation!r}")
+        self.interpolation = interpolation
+
+
+class RandomResizedCrop(_Scaling):
+    """A random box of the image, resized to size: pixels, one number for a square or (height, width).
+
+    scale: of how much of the image's area. ratio: of width to height; its logarithm is drawn uniformly. Where ten draws give no
+    box that is within the image, it is the largest one in the middle whose ratio is allowed: as torchvision has it. The draw is a
+    function of (seed, epoch, sample). interpolation: "bilinear" or "bicubic"."""
+
+    def __init__(self, size: int | Sequence[int], scale: Sequence[float] = (0.08, 1.0),
+                 ratio: Sequence[float] = (3 / 4, 4 / 3), interpolation: str = "bilinear") -> None:
+        super().__init__(_height_and_width(size), interpolation)
+        self.scale, self.ratio = interval("scale", scale, 0, MOST), interval("ratio", ratio, 1 / MOST, MOST)
+        if not self.scale[1]:
+            raise ValueError(f"scale must end above 0, not {scale!r}")
+
+
+class Resize(_Scaling):
+    """The whole image, resized. size: (height, width) in pixels; or one number: the shorter side's, and then CenterCrop must follow,
+    since samples of a batch have one shape. interpolation: "bilinear" or "bicubic"."""
+
+    def __init__(self, size: int | Sequence[int], interpolation: str = "bilinear") -> None:
+        sides = _height_and_width(size)
+        super().__init__(sides if isinstance(size, (list, tuple)) and len(size) == 2 else sides[0], interpolation)
+
+
+class CenterCrop(Transform):
+    """The middle of what Resize with one number gives. size: pixels, one number for a square or (height, width); no more than Resize's."""
+
+    def __init__(self, size: int | Sequence[int]) -> None:
+        self.size = _height_and_width(size)
+
+
+class _Flip(Transform):
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = number_within("p", p, 0, 1)
+
+
+class RandomHorizontalFlip(_Flip):
+    """Mirrors left to right, with probability p: a function of (seed, epoch, sample)."""
+
+
+class RandomVerticalFlip(_Flip):
+    """Mirrors top to bottom, with probability p: a function of (seed, epoch, sample)."""
+
+
+class ToTensor(Transform):
+    """The numbers that training takes: float32 from 0 to 1 [3, height, width], as torchvision's ToTensor gives them.
+
+    dtype: "uint8", "float32", "float16" or "bfloat16", or such a type of NumPy's, JAX's or torch's; bfloat16 of
+    diesel_loader.numpy needs the package ml_dtypes, which JAX has. scale: 255 becomes 1; uint8 is never scaled. layout: "CHW", or
+    "HWC": [height, width, 3]."""
+
+    def __init__(self, dtype: Any = "float32", scale: bool = True, layout: str = "CHW") -> None:
+        self.dtype = dtype_name(dtype, list(TYPES))
+        self.scale = bool(scale) and self.dtype != "uint8"
+        if layout not in ("CHW", "HWC"):
+            raise ValueError(f'layout must be "CHW" or "HWC", not {layout!r}')
+        self.layout = layout
+
+
+class ToDtype(Transform):
+    """Other numbers, in the same layout. dtype: "float32", "float16" or "bfloat16", as of ToTensor. scale: 255 becomes 1, where they
+    were uint8."""
+
+    def __init__(self, dtype: Any, scale: bool = False) -> None:
+        self.dtype, self.scale = dtype_name(dtype, list(TYPES)), bool(scale)
+
+
+class Normalize(Transform):
+    """(value - mean) / std, in float32. mean, std: three numbers each, of the channels red, green, blue; std above 0. ToTensor or
+    ToDtype with float32 must come before; ToDtype("float16") may follow."""
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        self.mean, self.std = [float(v) for v in mean], [float(v) for v in std]
+        if len(self.mean) != 3 or len(self.std) != 3 or not all(map(math.isfinite, self.mean + self.std)) or min(self.std) <= 0:
+            raise ValueError(f"mean and std must be three numbers each, std above 0, not {mean!r} and {std!r}")

@@ -117,6 +117,23 @@ static void print_dataset(const json_t *d)
 	}
 }
 
+/* A job of which the daemon decodes images. */
+static void print_decoding(const json_t *job)
+{
+	const json_t *d = json_object_get(job, "decoding");
+	uint64_t n = number(d, "samples"), n_replaced = number(d, "replaced");
+	char cpu[24];
+
+	if (!json_is_object(d))
+		return;
+	printf("decoding  job %llu: %llu sample%s, %llu damaged, %s of CPU time, %llu decoder%s replaced\n",
+	       (unsigned long long)number(job, "id"), (unsigned long long)n, units_plural(n),
+	       (unsigned long long)number(d, "damaged"),
+	       units_format_duration(cpu, sizeof(cpu),
+				     (uint64_t)(json_number_value(json_object_get(d, "cpu_s")) * 1e9)),
+	       (unsigned long long)n_replaced, units_plural(n_replaced));
+}
+
 static void print_session(const json_t *s)
 {
 	char path[200], waits[200];
@@ -148,6 +165,7 @@ static int print_text(const struct ctl_verb *verb, const char *status)
 	print_sensing(root);
 	json_array_foreach(json_object_get(root, "datasets"), i, item) print_dataset(item);
 	json_array_foreach(json_object_get(root, "sessions"), i, item) print_session(item);
+	json_array_foreach(json_object_get(root, "jobs"), i, item) print_decoding(item);
 	json_decref(root);
 	return ctl_finish(verb);
 }

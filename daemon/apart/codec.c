@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "codec_message.h"
@@ -16,7 +17,6 @@
 #include "lib/clock.h"
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
-#include "lib/log.h"
 
 #define LOOK_MS    1000
 #define STUCK_S    60 /* without a sample that is done: the process is killed. CPU time is limited by itself */
@@ -26,6 +26,9 @@
 struct codec {
 	struct codec *next;
 	int fd, pidfd;
+	clockid_t clock;     /* CPU time of the process */
+	uint64_t charged_ns; /* on that clock: somebody has paid up to here */
+	int sandbox;
 };
 
 struct codecs {
@@ -170,14 +173,16 @@ static int codec_new(const struct codecs *c, struct codec **ret)
 		r = await(k, NULL, 0, 0);
 	if (r == 0)
 		r = take(k, &m, &k->pidfd);
-	if (r == 0 && (m.type != CODEC_READY || k->pidfd < 0))
+	if (r == 0 && (m.type != CODEC_READY || k->pidfd < 0 || m.pid <= 0))
 		r = -EPROTO;
+	/* It has not seen a byte of anybody's yet, so that its number can be believed. */
+	if (r == 0)
+		r = -clock_getcpuclockid(m.pid, &k->clock);
 	if (r < 0) {
 		codec_end(k);
-		return r;
+		return r == -ESRCH ? -EPIPE : r;
 	}
-	if (m.sandbox < 0)
-		log_debug("images are decoded without a sandbox: %s", strerror(-m.sandbox));
+	k->sandbox = m.sandbox;
 	*ret = k;
 	return 0;
 }
@@ -231,6 +236,22 @@ static int send_segments(const struct codec *k, const struct codec_work *w)
 	return 0;
 }
 
+/* The process's CPU time since somebody last paid for it, or, if it has ended, the time since then: the most
+ * that it can have taken. It is not asked: who takes it over would say that it takes nothing. */
+static uint64_t codec_used_ns(struct codec *k, uint64_t begin_ns)
+{
+	struct pollfd end = {.fd = k->pidfd, .events = POLLIN};
+	uint64_t used_ns = 0;
+	struct timespec t;
+
+	/* Its number may be another's as soon as it has ended, so the clock is read first. */
+	if (clock_gettime(k->clock, &t) < 0 || poll(&end, 1, 0) != 0)
+		return clock_monotonic_ns() - begin_ns;
+	used_ns = (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec - k->charged_ns;
+	k->charged_ns += used_ns;
+	return used_ns;
+}
+
 /* The process may have been taken over: what it says must fit what it was told. */
 static bool is_answer(const struct codec_message *m, const struct codec_work *w)
 {
@@ -238,7 +259,8 @@ static bool is_answer(const struct codec_message *m, const struct codec_work *w)
 	bool names_item = done->status < 0 || done->n_damaged > 0;
 
 	return m->type == CODEC_DONE && done->status <= 0 && done->next <= w->end &&
-	       (done->status < 0 || done->next > w->first) && (!names_item || done->item < w->end);
+	       (done->status < 0 || done->next > w->first) && (!names_item || done->item < w->end) &&
+	       done->n_damaged <= w->end - w->first;
 }
 
 static int order(const struct codec *k, const struct codec_work *w, const struct ring_item *items,
@@ -266,7 +288,7 @@ static int order(const struct codec *k, const struct codec_work *w, const struct
 
 /* The process ended, or was ended, at this item. */
 static int give_up(struct codecs *c, const struct codec_work *w, struct ring_item *items, uint32_t at,
-		   int why, uint64_t begin_ns, struct codec_result *ret)
+		   int why, struct codec_result *ret)
 {
 	uint8_t *slot = c->slots + (size_t)w->slot * c->begin.layout.slot_bytes;
 	uint64_t bytes = recipe_item_bytes(&c->begin.recipe);
@@ -276,13 +298,11 @@ static int give_up(struct codecs *c, const struct codec_work *w, struct ring_ite
 
 	ret->item = at;
 	ret->next = at + 1;
-	/* It cannot be asked any more: the time that passed is the most that it took. */
-	ret->cpu_ns = clock_monotonic_ns() - begin_ns;
+	ret->n_damaged = 1;
 	if (c->begin.recipe.damage == RECIPE_DAMAGE_ERROR)
 		return r;
 	memset(slot + c->begin.layout.payload_offset + at * bytes, 0, bytes);
 	items[at].location = items[at].bytes = 0;
-	ret->n_damaged = 1;
 	return 0;
 }
 
@@ -291,11 +311,10 @@ int codecs_decode(struct codecs *c, const struct codec_work *w, struct codec_res
 	struct ring_item *items =
 	    (struct ring_item *)(c->slots + (size_t)w->slot * c->begin.layout.slot_bytes);
 
-	uint64_t begin_ns = clock_monotonic_ns();
-
-	*result = (struct codec_result){.next = w->first, .error = ERROR_INIT};
+	*result = (struct codec_result){.next = w->first, .item = w->first, .error = ERROR_INIT};
 	for (uint32_t starts = 0;; starts++) {
-		struct codec_done done;
+		uint64_t begin_ns = clock_monotonic_ns();
+		struct codec_done done = {0};
 		struct codec *k;
 		uint32_t n_done;
 		int r = codec_take(c, &k);
@@ -304,27 +323,28 @@ int codecs_decode(struct codecs *c, const struct codec_work *w, struct codec_res
 			continue;
 		if (r < 0)
 			return error_errno(&result->error, r, "no process can be had that decodes images");
+		result->sandbox = k->sandbox;
 		r = order(k, w, items, &done);
+		result->cpu_ns += codec_used_ns(k, begin_ns);
 		if (r == 0) {
 			codec_give_back(c, k, done.is_large);
-			*result = (struct codec_result){.cpu_ns = done.cpu_ns,
-							.next = done.next,
-							.n_damaged = done.n_damaged,
-							.item = done.item,
-							.error = done.error};
+			result->next = done.next;
+			result->n_damaged = done.n_damaged + (done.status < 0);
+			result->item = done.item;
+			result->error = done.error;
 			return done.status;
 		}
 		codec_end_now(k);
+		result->n_replaced++;
 		n_done = count_done(items, w->first, w->end);
 		/* It may have been killed for memory: the sample is at fault if it ends one after the other.
 		 */
 		if (n_done > 0 && r != -ETIMEDOUT) {
 			result->next = w->first + n_done;
-			result->cpu_ns = clock_monotonic_ns() - begin_ns;
 			return 0;
 		}
 		if (r != -ETIMEDOUT && starts < MAX_STARTS)
 			continue;
-		return give_up(c, w, items, w->first + n_done, r, begin_ns, result);
+		return give_up(c, w, items, w->first + n_done, r, result);
 	}
 }

@@ -39,11 +39,13 @@ struct codec_work {
 };
 
 struct codec_result {
-	uint64_t cpu_ns;    /* that the process took */
-	uint32_t next;      /* the first item that is not done yet: time was up, so that others get a turn */
-	uint32_t n_damaged; /* samples that could not be decoded, where the recipe goes on without them */
-	uint32_t item;      /* the first of these, or the one that status is about */
-	struct error error; /* what is wrong with it */
+	uint64_t cpu_ns; /* that processes took, by the daemon's clock: one that was taken over cannot lie */
+	uint32_t next;   /* the first item that is not done yet: time was up, so that others get a turn */
+	uint32_t n_damaged;  /* samples that could not be decoded, the one that status is about included */
+	uint32_t n_replaced; /* processes that were ended, or ended by themselves, before they were done */
+	uint32_t item;       /* the first damaged one, or where it stopped */
+	int sandbox;         /* 0, or why the process works without one: a negative errno */
+	struct error error;  /* what is wrong with the item */
 };
 
 /* max_idle: how many processes are kept. layout, n_slots, batch: of the session. slots: its memory; fd is a

@@ -3,8 +3,8 @@
 
 /*
  * Between codec.c and codec_run.c. The daemon sends CODEC_BEGIN with the memory of the session's slots, gets
- * CODEC_READY with a pidfd, and then sends, again and again, chunk segments, one or two in a message, and an
- * order, which is answered when it is done, or time is up.
+ * CODEC_READY with a pidfd and its number, and then sends, again and again, chunk segments, one or two in a
+ * message, and an order, which is answered when it is done, or time is up.
  */
 
 #include <stdbool.h>
@@ -46,7 +46,6 @@ struct codec_order {
 #define CODEC_SLICE_NS UINT64_C(50000000)
 
 struct codec_done {
-	uint64_t cpu_ns;
 	int32_t status; /* RECIPE_DAMAGE_ERROR: that of the sample that ended it; else 0 */
 	uint32_t next;  /* the first item that is not done yet */
 	uint32_t item;  /* the first damaged one... */
@@ -58,6 +57,7 @@ struct codec_done {
 struct codec_message {
 	uint32_t type;
 	int32_t sandbox; /* CODEC_READY: 0, or why there is no sandbox */
+	int32_t pid;     /* CODEC_READY: its own */
 	union {
 		struct codec_begin begin;
 		struct codec_segments segments;

@@ -187,7 +187,6 @@ static int run_order(struct helper *h, const struct codec_order *o, struct codec
 		__atomic_store_n(&items[i].location, 0, __ATOMIC_RELAXED);
 	}
 	done->next = i;
-	done->cpu_ns = cpu_ns() - begin_ns;
 	done->is_large = heap_bytes() > CODEC_IDLE_BYTES;
 	return 0;
 }
@@ -243,7 +242,7 @@ static int prepare(struct helper *h, int slots_fd)
 static int say_ready(int fd)
 {
 	const struct sandbox_limits limits = {.memory_bytes = MEMORY_BYTES, .serves = true};
-	struct codec_message m = {.type = CODEC_READY};
+	struct codec_message m = {.type = CODEC_READY, .pid = (int32_t)getpid()};
 	int pidfd = kernel_pidfd_open(getpid()), r;
 
 	if (pidfd < 0)

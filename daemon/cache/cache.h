@@ -70,6 +70,7 @@ struct cache {
 	struct pool_lane release_lane;
 	bool needs_changed; /* sessions or datasets changed: cache_fit() is due */
 	bool closing;       /* the daemon stops: memory is left to the clients that map it */
+	bool said_bare;     /* that images are decoded without a sandbox */
 	bool unfit; /* it takes more than it should, because too much is in use now: call cache_fit() again */
 	struct cache_counters counters;
 	/* A chunk became ready or bad, or memory came free. */

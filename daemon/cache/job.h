@@ -28,6 +28,14 @@
 #define JOB_LINGER_MS     300000
 #define JOB_MAX_LINGERING 64 /* each is a descriptor, and a line of STATUS */
 
+/* What became of stored samples in the daemon's decoders. */
+struct decode_counters {
+	uint64_t samples;  /* that were decoded */
+	uint64_t damaged;  /* that could not be */
+	uint64_t cpu_ns;   /* that the decoders took */
+	uint64_t replaced; /* decoders that crashed or hung, or were killed */
+};
+
 /* All count up from the start of the job. */
 struct job_counters {
 	uint64_t batches, samples, bytes; /* made ready for the client */
@@ -36,9 +44,10 @@ struct job_counters {
 	    read_bytes;   /* visits that read from storage, on behalf of this job: the others were hits */
 	uint64_t n_read;  /* reads that have ended */
 	uint64_t read_ns; /* sum of the times these took */
-	struct read_latency latency; /* of each of these reads */
-	uint64_t reading_ns;         /* time in which at least one was under way */
-	uint64_t cpu_ns;             /* of CPU workers, for this job */
+	struct read_latency latency;    /* of each of these reads */
+	uint64_t reading_ns;            /* time in which at least one was under way */
+	uint64_t cpu_ns;                /* of CPU workers, for this job; decoders included */
+	struct decode_counters decoded; /* by recipes */
 	/* As the clients report it: how long they waited in libdiesel for a batch. */
 	uint64_t n_waits, wait_fetch_ns, wait_prep_ns;
 };

@@ -164,6 +164,18 @@ static json_t *memory_json(const struct control *c, const struct job *job)
 			 "borrowed_bytes", json_u64(m.borrowed));
 }
 
+/* null: its samples are served as they are stored. */
+static json_t *decoding_json(const struct control *c, const struct job *job, const struct job_counters *n)
+{
+	const struct decode_counters *d = &n->decoded;
+
+	if (!serving_job_decodes(c->serving, job) && d->samples + d->damaged + d->replaced == 0)
+		return json_null();
+	return json_pack("{s:o, s:o, s:o, s:o}", "samples", json_u64(d->samples), "damaged",
+			 json_u64(d->damaged), "cpu_s", json_real((double)d->cpu_ns / 1e9), "replaced",
+			 json_u64(d->replaced));
+}
+
 static json_t *job_json(const struct control *c, const struct job *job)
 {
 	const struct control_job *known = control_find_job(c, job->id);
@@ -179,6 +191,7 @@ static json_t *job_json(const struct control *c, const struct job *job)
 			 "samples", json_u64(n.samples), "read_bytes", json_u64(n.read_bytes), "knobs",
 			 knobs_json(c, job, known));
 	json_object_set_new(root, "memory", memory_json(c, job));
+	json_object_set_new(root, "decoding", decoding_json(c, job, &n));
 	json_object_set_new(root, "now",
 			    known && known->has_sample ? control_sample_json(&known->sample, NULL)
 						       : json_null());

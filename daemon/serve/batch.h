@@ -12,6 +12,12 @@
 
 struct codecs;
 
+/* What decoding a part of a batch came to. */
+struct batch_decoded {
+	struct decode_counters counted;
+	int sandbox; /* of codec_result */
+};
+
 struct batch_item {
 	const uint8_t *source; /* set by batch_pin(): its chunk is pinned from then on */
 	uint64_t sample;
@@ -79,9 +85,9 @@ void batch_write(const struct batch *b, uint8_t *slot, const struct ring_layout 
 
 /*
  * Fills the slot with decoded samples, for some 50 ms: it is done when n_decoded is n_items. Damaged samples
- * make the batch an error, or are left out (n_items gets less) or all zeros, as the recipe says. *ret_cpu_ns:
- * what that took in another process. Worker thread.
+ * make the batch an error, or are left out (n_items gets less) or all zeros, as the recipe says. *ret: what
+ * was done in this time. Worker thread.
  */
 void batch_decode(struct batch *b, const struct cached_dataset *d, struct codecs *codecs,
 		  const struct recipe *recipe, uint8_t *slots, uint32_t slot,
-		  const struct ring_layout *layout, uint64_t *ret_cpu_ns);
+		  const struct ring_layout *layout, struct batch_decoded *ret);

@@ -106,9 +106,23 @@ static void finish(struct batch *b, uint8_t *slot, const struct ring_layout *lay
 	b->n_items = n;
 }
 
+static void count(const struct codec_work *work, const struct codec_result *result, int status,
+		  struct batch_decoded *ret)
+{
+	uint32_t end = status < 0 ? result->item : result->next,
+		 n = end > work->first ? end - work->first : 0;
+	uint32_t n_damaged = status < 0 ? 0 : result->n_damaged;
+
+	ret->counted = (struct decode_counters){.samples = n > n_damaged ? n - n_damaged : 0,
+						.damaged = result->n_damaged,
+						.cpu_ns = result->cpu_ns,
+						.replaced = result->n_replaced};
+	ret->sandbox = result->sandbox;
+}
+
 void batch_decode(struct batch *b, const struct cached_dataset *d, struct codecs *codecs,
 		  const struct recipe *recipe, uint8_t *slots, uint32_t slot,
-		  const struct ring_layout *layout, uint64_t *ret_cpu_ns)
+		  const struct ring_layout *layout, struct batch_decoded *ret)
 {
 	uint8_t *ours = slots + (size_t)slot * layout->slot_bytes;
 	struct codec_work work = {.epoch = b->epoch, .slot = slot, .first = b->n_decoded};
@@ -116,7 +130,7 @@ void batch_decode(struct batch *b, const struct cached_dataset *d, struct codecs
 	struct slice slice = {.n = 0};
 	int r;
 
-	*ret_cpu_ns = 0;
+	*ret = (struct batch_decoded){.sandbox = 0};
 	if (b->status < 0) {
 		batch_write(b, ours, layout, (uint32_t)recipe_item_bytes(recipe));
 		b->n_decoded = b->n_items;
@@ -129,12 +143,12 @@ void batch_decode(struct batch *b, const struct cached_dataset *d, struct codecs
 		work.n_segments = slice.n;
 		r = codecs_decode(codecs, &work, &result);
 		close_segments(&slice, slice.n);
-		*ret_cpu_ns = result.cpu_ns;
+		count(&work, &result, r, ret);
 	} else {
 		error_errno(&result.error, r, "dieseld cannot open a chunk in memory for a decoder");
 		result.item = work.first;
 	}
-	if (result.n_damaged && !b->damage[0])
+	if (r == 0 && result.n_damaged && !b->damage[0])
 		batch_describe_item(b, d, result.item, result.error.text, b->damage, sizeof(b->damage));
 	b->n_decoded = result.next;
 	if (r < 0) {

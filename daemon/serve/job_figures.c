@@ -18,6 +18,15 @@ void serving_job_counters(const struct serving *s, const struct job *job, struct
 	}
 }
 
+bool serving_job_decodes(const struct serving *s, const struct job *job)
+{
+	for (const struct session *q = s->sessions; q; q = q->next) {
+		if (q->job == job && q->codecs)
+			return true;
+	}
+	return false;
+}
+
 uint32_t serving_job_client_workers(const struct serving *s, const struct job *job)
 {
 	uint32_t most = 0;

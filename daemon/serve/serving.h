@@ -28,5 +28,7 @@ static inline void serving_touch(struct serving *s)
 
 /* The job's counters up to now, live sessions included. */
 void serving_job_counters(const struct serving *s, const struct job *job, struct job_counters *ret);
+/* Returns true if the daemon decodes samples for one of its sessions. */
+bool serving_job_decodes(const struct serving *s, const struct job *job);
 /* Python worker processes that the job says it runs. */
 uint32_t serving_job_client_workers(const struct serving *s, const struct job *job);

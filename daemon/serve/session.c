@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "codec.h"
 #include "lib/clock.h"
@@ -136,7 +137,8 @@ static void fill_work(struct pool_task *task)
 
 	if (s->codecs) {
 		batch_decode(&slot->batch, s->dataset, s->codecs, &s->request.recipe, s->slot_memory.data,
-			     (uint32_t)(slot - s->slots), &s->layout, &task->elsewhere_ns);
+			     (uint32_t)(slot - s->slots), &s->layout, &slot->decoded);
+		task->elsewhere_ns = slot->decoded.counted.cpu_ns;
 		return;
 	}
 	batch_write(&slot->batch, s->slot_memory.data + (size_t)(slot - s->slots) * s->layout.slot_bytes,
@@ -151,12 +153,31 @@ static void note_damage(struct session *s, const struct batch *b)
 		    b->damage, b->n_damaged, (unsigned long long)b->index, (unsigned long long)b->epoch);
 }
 
+/* What a worker has decoded becomes its job's. */
+static void count_decoded(struct session *s, const struct batch_decoded *decoded)
+{
+	struct decode_counters *sum = &s->job->counters.decoded;
+	struct cache *c = s->cache;
+
+	sum->samples += decoded->counted.samples;
+	sum->damaged += decoded->counted.damaged;
+	sum->cpu_ns += decoded->counted.cpu_ns;
+	sum->replaced += decoded->counted.replaced;
+	if (decoded->sandbox < 0 && !c->said_bare) {
+		log_warning("images are decoded without a sandbox: this system refuses one (%s)",
+			    strerror(-decoded->sandbox));
+		c->said_bare = true;
+	}
+}
+
 static void fill_done(struct pool_task *task)
 {
 	struct slot *slot = (struct slot *)task;
 	struct session *s = slot->session;
 	struct cache *c = s->cache;
 
+	if (s->codecs)
+		count_decoded(s, &slot->decoded);
 	/* Its turn is over, and it is not done. */
 	if (s->codecs && slot->batch.n_decoded < slot->batch.n_items && slot->generation == s->generation &&
 	    !s->closing && !s->orphaned) {

@@ -34,6 +34,7 @@ struct slot {
 	enum slot_state state;
 	uint32_t generation;
 	struct batch batch;
+	struct batch_decoded decoded; /* what the worker did last */
 };
 
 struct epoch_plan {

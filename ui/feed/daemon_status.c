@@ -196,6 +196,15 @@ static void fill_now(const json_t *now, struct job_sample *job)
 	fill_verdict(job);
 }
 
+/* Of a job whose samples are served as they are stored it is null: nothing is known, and nothing is shown. */
+static void fill_decoding(const json_t *decoding, struct job_sample *job)
+{
+	get_count(decoding, "samples", &job->n_decoded);
+	get_count(decoding, "damaged", &job->n_damaged);
+	get_real(decoding, "cpu_s", &job->decoder_cpu_s);
+	get_count(decoding, "replaced", &job->n_replaced);
+}
+
 static int fill_job(const json_t *from, double now_s, struct sample *sample)
 {
 	struct job_sample *to = sample_add(sample, SAMPLE_JOBS);
@@ -220,6 +229,7 @@ static int fill_job(const json_t *from, double now_s, struct sample *sample)
 	get_knob(knobs, TUNER_CLIENT_WORKERS, &to->client_workers);
 	to->n_workers = to->client_workers;
 	fill_now(json_object_get(from, "now"), to);
+	fill_decoding(json_object_get(from, "decoding"), to);
 	get_text(json_object_get(from, "tuner"), "text", to->remark, sizeof(to->remark));
 	fill_last_decision(json_object_get(from, "last_decision"), now_s, to);
 	to->age_s = 0;

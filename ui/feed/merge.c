@@ -32,6 +32,10 @@ static void merge_job(struct job_sample *to, const struct job_sample *from)
 	to->daemon_workers = from->daemon_workers;
 	to->client_workers = from->client_workers;
 	to->n_ready = from->n_ready;
+	to->n_decoded = from->n_decoded;
+	to->n_damaged = from->n_damaged;
+	to->decoder_cpu_s = from->decoder_cpu_s;
+	to->n_replaced = from->n_replaced;
 	to->samples_per_s = from->samples_per_s;
 	if (isnan(to->share[SHARE_DEVICE]) && !isnan(from->share[SHARE_DEVICE])) {
 		memcpy(to->share, from->share, sizeof(to->share));

@@ -55,7 +55,10 @@ struct job_sample {
 	double memory_bytes;
 	double cache_bytes, cache_limit_bytes; /* of the daemon's cache, for the job's dataset */
 	uint64_t prefetch_chunks, daemon_workers, client_workers;
-	uint64_t n_ready; /* batches that wait for the trainer */
+	uint64_t n_ready;              /* batches that wait for the trainer */
+	uint64_t n_decoded, n_damaged; /* samples, by the daemon */
+	double decoder_cpu_s;
+	uint64_t n_replaced; /* decoders that ended, or were ended, before they were done */
 	double decision_age_s;
 	double age_s;   /* of shares and steps: how long ago they were measured */
 	double ended_s; /* ago; NAN while it runs */

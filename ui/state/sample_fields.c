@@ -74,6 +74,10 @@ static const struct field job_fields[] = {
     REAL(J, decision_age_s),
     REAL(J, age_s),
     REAL(J, ended_s),
+    COUNT(J, n_decoded),
+    COUNT(J, n_damaged),
+    REAL(J, decoder_cpu_s),
+    COUNT(J, n_replaced),
 };
 
 #define W struct worker_sample

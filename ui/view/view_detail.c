@@ -45,6 +45,11 @@ static int draw_head(const struct job_sample *job, struct screen *screen, int y)
 		     format_bytes(a, job->cache_bytes), format_bytes(b, job->cache_limit_bytes),
 		     format_count(c, job->prefetch_chunks), format_count(d, job->daemon_workers),
 		     format_count(pid, job->n_ready));
+	if (job->n_decoded != SAMPLE_UNKNOWN)
+		screen_print(screen, y++, 0, screen->cols, job->n_damaged ? STYLE_WARNING : STYLE_NORMAL,
+			     "decoded by dieseld %s  damaged %s  CPU %s  decoders replaced %s",
+			     format_count(a, job->n_decoded), format_count(b, job->n_damaged),
+			     format_seconds(c, job->decoder_cpu_s), format_count(d, job->n_replaced));
 	return y - begin;
 }
 

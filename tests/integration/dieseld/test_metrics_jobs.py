@@ -119,6 +119,7 @@ class Jobs(Case):
         done = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True, check=False)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
         self.assertRegex(text, r'(?m)^diesel_job_info\{job="1",rank="0",world="1",uid="0",program="daemon_probe"\} 1$')
+        self.assertRegex(text, r'(?m)^diesel_job_decoded_samples_total\{job="1",rank="0"\} 0$')  # it serves bytes as they are
         labels = set(re.findall(r'[{,](\w+)="', text))
         self.assertLessEqual(labels, LABELS_ALLOWED)
         # Every name that the dashboard has is exported.

@@ -8,11 +8,12 @@ import math
 import os
 import pathlib
 import signal
+import subprocess
 import tempfile
 import time
 import unittest
 
-from torch_support import Daemon, pack
+from torch_support import Daemon, pack, support
 
 import numpy
 import torch
@@ -110,6 +111,11 @@ class NativeCase(unittest.TestCase):
     def tearDownClass(cls):
         cls.daemon.__exit__(None, None, None)
         cls.scratch.cleanup()
+
+    def decoding(self):
+        """What the daemon has counted of this process's sessions."""
+        job, = (job for job in diesel_loader.status()["jobs"] if job["pid"] == os.getpid())
+        return job["decoding"]
 
     def loader(self, transform, path=None, **options):
         options = {"batch_size": 8, "shuffle": True, "seed": 5, "return_ids": True, **options}
@@ -367,8 +373,15 @@ class Damaged(NativeCase):
 
     def test_they_may_be_left_out(self):
         loader = self.loader(damaged="skip")
+        next(iter(self.loader()))
+        before = self.decoding()
         with self.assertLogs("diesel_loader", logging.WARNING) as log:
             batches = list(loader)
+        after = self.decoding()
+        # What is read ahead of an epoch's end is of the next epoch.
+        self.assertGreaterEqual(after["damaged"] - before["damaged"], 3)
+        self.assertGreaterEqual(after["samples"] - before["samples"], 17)
+        self.assertGreater(after["cpu_s"], before["cpu_s"])
         self.assertEqual([ids.tolist() for _, _, ids in batches],
                          [[0, 1, 2, 3], [4, 7], [8, 9, 10, 11], [12, 14, 15], [16, 17, 18, 19]])
         self.assertEqual([len(data) for data, _, _ in batches], [4, 2, 4, 3, 4])
@@ -446,6 +459,7 @@ class Processes(NativeCase):
 
     def test_one_that_is_killed_is_replaced(self):
         wanted = self.samples(self.loader(self.TRANSFORM))
+        before = self.decoding()
         loader, n_killed, killed_at = self.loader(self.TRANSFORM), 0, 0
         for _ in range(8):
             loader.set_epoch(0)
@@ -462,6 +476,12 @@ class Processes(NativeCase):
             self.assertEqual(got.keys(), wanted.keys())
             self.assertTrue(all(torch.equal(got[number], wanted[number]) for number in wanted))
         self.assertGreater(n_killed, 3)
+        after = self.decoding()
+        # One that had nothing to do is replaced, too, but its end is seen when it gets something to do.
+        self.assertGreaterEqual(after["replaced"] - before["replaced"], 1)
+        self.assertEqual(after["damaged"], before["damaged"])
+        text = subprocess.run([support.program("dieselctl"), "status"], check=True, capture_output=True, text=True).stdout
+        self.assertRegex(text, rf"(?m)^decoding  job \d+: \d+ samples, {after['damaged']} damaged, .* of CPU time, \d+ decoders? replaced$")
 
     def test_they_end_with_their_session(self):
         loader = self.loader(self.TRANSFORM)
@@ -473,6 +493,20 @@ class Processes(NativeCase):
             n_quiet = 0 if self.ours() else n_quiet + 1
             time.sleep(0.05)
         self.assertEqual(n_quiet, 20)
+
+    def test_without_a_sandbox_it_says_so_once(self):
+        """Where the system's limit is below what the sandbox sets."""
+        status = pathlib.Path(f"/proc/{self.daemon.process.pid}/status").read_text()
+        limit_kb = int(status.partition("VmData:")[2].split()[0]) + (100 << 10)
+        folder = self.folder / "bare"
+        folder.mkdir()
+        bare = ["sh", "-c", f'ulimit -d {limit_kb} && exec "$@" 2> {folder}/log', "sh"]
+        with Daemon(folder, prefix=lambda argv: [*bare, *argv]):
+            for _ in range(2):
+                loader = self.loader(self.TRANSFORM)
+                self.assertEqual(len(self.samples(loader)), 48)
+                loader.close()
+        self.assertEqual((folder / "log").read_text().count("images are decoded without a sandbox: this system refuses one ("), 1)
 
 
 if __name__ == "__main__":

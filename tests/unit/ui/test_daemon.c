@@ -30,6 +30,7 @@ static const char status[] =
     " \"now\": {\"source\": \"client\", \"steps_per_s\": 12.5, \"step_p50_s\": null,"
     "  \"shares\": {\"device\": 0.4, \"fetch_stall\": 0.5, \"prep_stall\": 0.1, \"checkpoint_stall\": 0,"
     "  \"cpu_starved\": 0, \"other\": null}},"
+    " \"decoding\": {\"samples\": 900, \"damaged\": 2, \"cpu_s\": 4.5, \"replaced\": 0},"
     " \"last_decision\": {\"knob\": \"cache-bytes\", \"from\": 1048576, \"to\": 1610612736, \"time\": 990,"
     "  \"reason\": \"fetch 50 %\", \"effect\": {\"text\": \"waits 10 % less\"}}}]}";
 
@@ -57,6 +58,7 @@ static void test_nothing_is_cut(void **state)
 	assert_string_equal(sample->daemon.sensing, "client: " LONG_TEXT);
 	assert_string_equal(sample->daemon.tuner, "auto; history is not kept: " LONG_TEXT);
 	assert_string_equal(sample->jobs[0].remark, LONG_TEXT);
+	assert_true(sample->jobs[0].n_decoded == SAMPLE_UNKNOWN);
 	assert_string_equal(sample->jobs[0].why, LONG_TEXT "; " LONG_TEXT);
 	assert_int_equal(daemon_why_fill(why, 1000, sample, NULL), 0);
 	assert_string_equal(sample->decisions[0].why, LONG_TEXT);
@@ -80,6 +82,10 @@ static void test_status(void **state)
 	job = &sample->jobs[0];
 	assert_string_equal(job->id, "d3");
 	assert_int_equal(job->n_ready, 7);
+	assert_int_equal(job->n_decoded, 900);
+	assert_int_equal(job->n_damaged, 2);
+	assert_int_equal(job->n_replaced, 0);
+	assert_float_equal(job->decoder_cpu_s, 4.5, 0);
 	assert_int_equal(job->prefetch_chunks, 6);
 	assert_true(job->daemon_workers == SAMPLE_UNKNOWN);
 	assert_int_equal(job->client_workers, 0);

@@ -10,10 +10,12 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "codec.h"
 #include "codec_message.h"
+#include "lib/clock.h"
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
 
@@ -29,18 +31,37 @@ static int receive(int fd, void *message, size_t bytes, int *ret_fd)
 	return r;
 }
 
-/* Says that it is ready, and answers each order with `answer`. */
+#define WORK_NS (20 * NS_PER_MS)
+
+/* Takes WORK_NS of CPU time. */
+static void work(void)
+{
+	struct timespec t;
+
+	do
+		clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	while ((uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec < WORK_NS);
+}
+
+/* Says that it is ready, works, and answers each order with `answer`; NULL: ends instead. */
 static void decoder(int fd, const struct codec_done *answer)
 {
-	struct codec_message m, ready = {.type = CODEC_READY}, done = {.type = CODEC_DONE, .done = *answer};
+	struct codec_message m, ready = {.type = CODEC_READY, .pid = getpid()}, done = {.type = CODEC_DONE};
 	int theirs, pidfd = kernel_pidfd_open(getpid());
+
+	if (answer)
+		done.done = *answer;
 
 	if (receive(fd, &m, sizeof(m), &theirs) <= 0 ||
 	    fd_message_send(fd, &ready, sizeof(ready), &pidfd, 1, 0) < 0)
 		_exit(1);
 	while (receive(fd, &m, sizeof(m), &theirs) > 0) {
-		if (m.type == CODEC_ORDER)
-			(void)fd_message_send(fd, &done, sizeof(done), NULL, 0, 0);
+		if (m.type != CODEC_ORDER)
+			continue;
+		work();
+		if (!answer)
+			break;
+		(void)fd_message_send(fd, &done, sizeof(done), NULL, 0, 0);
 	}
 	_exit(0);
 }
@@ -100,13 +121,11 @@ static int decode(const struct codec_done *answer, struct codec_result *ret_resu
 
 static void test_answers_that_fit(void **state)
 {
-	const struct codec_done all = {.next = 3, .cpu_ns = 7},
-				damaged = {.status = -EBADMSG, .next = 2, .item = 2};
+	const struct codec_done all = {.next = 3}, damaged = {.status = -EBADMSG, .next = 2, .item = 2};
 	struct codec_result result;
 
 	assert_int_equal(decode(&all, &result), 0);
 	assert_int_equal(result.next, 3);
-	assert_int_equal(result.cpu_ns, 7);
 	assert_int_equal(decode(&damaged, &result), -EBADMSG);
 	assert_int_equal(result.item, 2);
 }
@@ -120,6 +139,7 @@ static void test_answers_that_do_not(void **state)
 	    {.next = 1},                                         /* nothing was done: for ever */
 	    {.next = 0},                                         /* what was done is undone */
 	    {.next = 4},                                         /* more than was asked for */
+	    {.next = 3, .n_damaged = 3, .item = 1},              /* the same */
 	    {.status = 1, .next = 3},
 	};
 
@@ -132,11 +152,31 @@ static void test_answers_that_do_not(void **state)
 	}
 }
 
+/* Nobody asks a decoder what it took. */
+static void test_cpu_time(void **state)
+{
+	const struct codec_done all = {.next = 3}, damaged = {.next = 3, .n_damaged = 1, .item = 2};
+	struct codec_result result;
+
+	assert_int_equal(decode(&all, &result), 0);
+	assert_true(result.cpu_ns >= WORK_NS);
+	assert_int_equal(result.n_damaged, 0);
+	assert_int_equal(result.n_replaced, 0);
+	assert_int_equal(decode(&damaged, &result), 0);
+	assert_int_equal(result.n_damaged, 1);
+	/* Ends with each order: three tries, and all three are paid for. */
+	assert_int_equal(decode(NULL, &result), -EBADMSG);
+	assert_true(result.cpu_ns >= 3 * WORK_NS);
+	assert_int_equal(result.n_damaged, 1);
+	assert_int_equal(result.n_replaced, 3);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_answers_that_fit),
 	    cmocka_unit_test(test_answers_that_do_not),
+	    cmocka_unit_test(test_cpu_time),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

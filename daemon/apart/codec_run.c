@@ -99,6 +99,7 @@ static int decode(struct helper *h, const uint8_t *data, uint32_t bytes, uint64_
 	struct image_request request = {.filter = filter_of(recipe), .layout = IMAGE_HWC};
 	struct image_info info;
 	struct recipe_place place;
+	struct recipe_colours colours;
 	int r = image_probe(data, bytes, &info, err);
 
 	if (r < 0)
@@ -114,6 +115,8 @@ static int decode(struct helper *h, const uint8_t *data, uint32_t bytes, uint64_
 	if (r < 0)
 		return r;
 	cut(h->pixels, &place, recipe->width, recipe->height);
+	recipe_draw_colours(recipe, h->begin.seed, epoch, sample, &colours);
+	recipe_colour(&colours, h->pixels, (size_t)recipe->width * recipe->height);
 	recipe_store(recipe, &h->table, &place, h->pixels, out);
 	return 0;
 }

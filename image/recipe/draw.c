@@ -6,6 +6,8 @@
 #include "image/recipe.h"
 
 #define ATTEMPTS 10 /* torchvision's, before it takes the middle */
+/* Colours are drawn apart: how many numbers a box takes depends on the image. */
+#define COLOURS UINT64_C(0x636f6c6f75727321)
 
 static uint64_t splitmix64(uint64_t *state)
 {
@@ -110,4 +112,43 @@ void recipe_place(const struct recipe *r, uint64_t seed, uint64_t epoch, uint64_
 	}
 	ret->sideways = uniform(&state, 0, 1) < r->flip_sideways;
 	ret->upright = uniform(&state, 0, 1) < r->flip_upright;
+}
+
+static void draw_jitter(const struct recipe *r, uint64_t *state, struct recipe_colours *ret)
+{
+	const double *ranges[RECIPE_N_COLOURS] = {
+	    [RECIPE_BRIGHTNESS] = r->brightness,
+	    [RECIPE_CONTRAST] = r->contrast,
+	    [RECIPE_SATURATION] = r->saturation,
+	    [RECIPE_HUE] = r->hue,
+	};
+	enum recipe_colour order[] = {RECIPE_BRIGHTNESS, RECIPE_CONTRAST, RECIPE_SATURATION, RECIPE_HUE};
+
+	for (uint32_t i = RECIPE_N_COLOURS - 1; i > 0; i--) {
+		uint32_t k = below(state, i + 1);
+		enum recipe_colour other = order[k];
+
+		order[k] = order[i];
+		order[i] = other;
+	}
+	for (uint32_t i = 0; i < RECIPE_N_COLOURS; i++) {
+		const double *range = ranges[order[i]];
+		double nothing = order[i] == RECIPE_HUE ? 0 : 1;
+
+		if (range[0] == nothing && range[1] == nothing)
+			continue;
+		ret->order[ret->n] = order[i];
+		ret->factor[ret->n++] = (float)uniform(state, range[0], range[1]);
+	}
+}
+
+void recipe_draw_colours(const struct recipe *r, uint64_t seed, uint64_t epoch, uint64_t sample,
+			 struct recipe_colours *ret)
+{
+	uint64_t state = key_of(seed, epoch, sample) ^ COLOURS;
+
+	*ret = (struct recipe_colours){.n = 0};
+	ret->grey = uniform(&state, 0, 1) < r->grey;
+	if (uniform(&state, 0, 1) < r->jitter)
+		draw_jitter(r, &state, ret);
 }

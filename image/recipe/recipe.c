@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#define FACTOR_MAX 1e6 /* of brightness, contrast and saturation; FACTOR_MAX of plan.py */
+
 static bool is_range(const double *range, double least, double most)
 {
 	return isfinite(range[0]) && isfinite(range[1]) && range[0] >= least && range[0] <= range[1] &&
@@ -50,6 +52,28 @@ static const char *check_numbers(const struct recipe *r)
 	return NULL;
 }
 
+static bool is_none(const double *range)
+{
+	return range[0] == 0 && range[1] == 0;
+}
+
+static const char *check_colours(const struct recipe *r)
+{
+	if (!is_probability(r->jitter) || !is_probability(r->grey))
+		return "a probability must be from 0 to 1";
+	if (r->flags & RECIPE_GREY && r->grey != 1)
+		return "what has one channel is always grey";
+	if (r->jitter == 0)
+		return is_none(r->brightness) && is_none(r->contrast) && is_none(r->saturation) &&
+			       is_none(r->hue)
+			   ? NULL
+			   : "colours are of what has a probability to be jittered";
+	if (!is_range(r->brightness, 0, FACTOR_MAX) || !is_range(r->contrast, 0, FACTOR_MAX) ||
+	    !is_range(r->saturation, 0, FACTOR_MAX))
+		return "brightness, contrast and saturation must be two factors, the smaller one first";
+	return is_range(r->hue, -0.5, 0.5) ? NULL : "hue must be from -0.5 to 0.5, the smaller one first";
+}
+
 static const char *check_shape(const struct recipe *r)
 {
 	if (r->shape >= RECIPE_N_SHAPES)
@@ -83,7 +107,14 @@ const char *recipe_check(const struct recipe *r)
 	wrong = check_shape(r);
 	if (!wrong)
 		wrong = check_box(r);
+	if (!wrong)
+		wrong = check_colours(r);
 	return wrong ? wrong : check_numbers(r);
+}
+
+uint32_t recipe_channels(const struct recipe *r)
+{
+	return r->flags & RECIPE_GREY ? 1 : 3;
 }
 
 uint64_t recipe_item_bytes(const struct recipe *r)
@@ -91,5 +122,6 @@ uint64_t recipe_item_bytes(const struct recipe *r)
 	static const uint8_t bytes[RECIPE_N_TYPES] = {
 	    [RECIPE_UINT8] = 1, [RECIPE_FLOAT32] = 4, [RECIPE_FLOAT16] = 2, [RECIPE_BFLOAT16] = 2};
 
-	return r->kind == RECIPE_NONE ? 0 : (uint64_t)r->width * r->height * 3 * bytes[r->type];
+	return r->kind == RECIPE_NONE ? 0
+				      : (uint64_t)r->width * r->height * recipe_channels(r) * bytes[r->type];
 }

@@ -57,11 +57,16 @@ void recipe_table_make(const struct recipe *r, struct recipe_table *ret)
 }
 
 /* One row: n pixels, `step` pixels apart in the output (1, or -1 and from its end), channels `apart` numbers
- * apart. */
+ * apart; 0: there is one channel. */
 #define ROW_FUNCTION(type)                                                                                   \
 	static void row_##type(const struct recipe_table *t, const uint8_t *in, uint32_t n, type *out,       \
 			       ptrdiff_t step, size_t apart)                                                 \
 	{                                                                                                    \
+		if (!apart) {                                                                                \
+			for (uint32_t i = 0; i < n; i++, in += 3, out += step)                               \
+				*out = (type)t->number[0][in[0]];                                            \
+			return;                                                                              \
+		}                                                                                            \
 		for (uint32_t i = 0; i < n; i++, in += 3, out += step) {                                     \
 			out[0] = (type)t->number[0][in[0]];                                                  \
 			out[apart] = (type)t->number[1][in[1]];                                              \
@@ -78,7 +83,8 @@ void recipe_store(const struct recipe *r, const struct recipe_table *table, cons
 {
 	uint32_t width = r->width, height = r->height;
 	bool rows = r->flags & RECIPE_ROWS;
-	size_t apart = rows ? 1 : (size_t)width * height, pixel = rows ? 3 : 1;
+	size_t channels = recipe_channels(r), pixel = rows ? channels : 1;
+	size_t apart = channels == 1 ? 0 : rows ? 1 : (size_t)width * height;
 	ptrdiff_t step = place->sideways ? -(ptrdiff_t)pixel : (ptrdiff_t)pixel;
 
 	for (uint32_t y = 0; y < height; y++) {

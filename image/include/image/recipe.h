@@ -12,6 +12,7 @@
  */
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define RECIPE_MAX_SIDE 16384u /* pixels of what comes out */
@@ -46,12 +47,13 @@ enum recipe_type { /* of a number that comes out */
 };
 
 enum recipe_flag {
-	RECIPE_ROWS = 1 << 0,      /* [height, width, 3]; else [3, height, width] */
+	RECIPE_ROWS = 1 << 0,      /* [height, width, channels]; else [channels, height, width] */
 	RECIPE_UNIT = 1 << 1,      /* 0 to 1; else 0 to 255. Not for uint8 */
 	RECIPE_NORMALISE = 1 << 2, /* then minus mean, divided by std. Not for uint8 */
+	RECIPE_GREY = 1 << 3,      /* one channel instead of three; then `grey` is 1 */
 };
 
-#define RECIPE_KNOWN_FLAGS 7u
+#define RECIPE_KNOWN_FLAGS 15u
 
 enum recipe_damage {                          /* what becomes of a sample that cannot be decoded */
 		     RECIPE_DAMAGE_ERROR = 0, /* its batch is an error that names it */
@@ -69,12 +71,20 @@ struct recipe {
 	double scale[2], ratio[2];          /* RECIPE_RANDOM_BOX alone: from, to */
 	double flip_sideways, flip_upright; /* probabilities */
 	float mean[3], std[3];              /* RECIPE_NORMALISE alone */
+	/* Colours, once the image has its size: torchvision's ColorJitter, with the probability that it is
+	 * applied at all; then grey, with its own. A range from 1 to 1 (hue: 0 to 0) leaves out what it is
+	 * of; where jitter is 0, all ranges are 0. */
+	double brightness[2], contrast[2], saturation[2], hue[2]; /* from, to */
+	double jitter, grey;                                      /* probabilities */
 };
 
-_Static_assert(sizeof(struct recipe) == 112, "wire");
+_Static_assert(sizeof(struct recipe) == 192, "wire");
 
 /* Returns NULL if everything in it is in range, else what is not, in words. */
 const char *recipe_check(const struct recipe *recipe);
+
+/* Of what comes out: 3, or 1. */
+uint32_t recipe_channels(const struct recipe *recipe);
 
 /* Bytes of what comes out of one image; 0: RECIPE_NONE. */
 uint64_t recipe_item_bytes(const struct recipe *recipe);
@@ -89,6 +99,29 @@ struct recipe_place {
 
 void recipe_place(const struct recipe *recipe, uint64_t seed, uint64_t epoch, uint64_t sample, uint32_t width,
 		  uint32_t height, struct recipe_place *ret);
+
+enum recipe_colour {
+	RECIPE_BRIGHTNESS,
+	RECIPE_CONTRAST,
+	RECIPE_SATURATION,
+	RECIPE_HUE,
+	RECIPE_N_COLOURS,
+};
+
+/* What is done to the colours of one sample. */
+struct recipe_colours {
+	uint32_t n; /* of these steps, in this order */
+	enum recipe_colour order[RECIPE_N_COLOURS];
+	float factor[RECIPE_N_COLOURS]; /* of each step; hue: of the circle, -0.5 to 0.5 */
+	bool grey;                      /* afterwards */
+};
+
+void recipe_draw_colours(const struct recipe *recipe, uint64_t seed, uint64_t epoch, uint64_t sample,
+			 struct recipe_colours *ret);
+
+/* Does it to n pixels (RGB, 3 bytes each), which are the whole of what comes out: contrast is to their mean.
+ * The values are those of Pillow's ImageEnhance and of its conversions to L and HSV, bit for bit. */
+void recipe_colour(const struct recipe_colours *colours, uint8_t *pixels, size_t n);
 
 /* What each value of each channel becomes, as the recipe's type: makes storing a look-up. */
 struct recipe_table {

@@ -17,7 +17,7 @@ from torch_support import Daemon, pack, support
 
 import numpy
 import torch
-from PIL import Image
+from PIL import Image, ImageEnhance
 
 import diesel_loader
 from diesel_loader.torch import DataLoader, Dataset, pil_loader
@@ -94,6 +94,29 @@ class Draw:
                 left = self.below(width - w + 1)
                 return left, top, left + w, top + h
         raise AssertionError("no box of these pictures is that large")
+
+
+class Colours(Draw):
+    """recipe_draw_colours(), for a ColorJitter that is applied with probability p, and a RandomGrayscale."""
+
+    def __init__(self, seed, epoch, sample, jitter, p=1.0, grey=0.0):
+        super().__init__(seed, epoch, sample)
+        self.state ^= 0x636f6c6f75727321
+        self.grey, self.steps = self.uniform(0, 1) < grey, []
+        if self.uniform(0, 1) >= p:
+            return
+        order = ["brightness", "contrast", "saturation", "hue"]
+        for i in (3, 2, 1):
+            k = self.below(i + 1)
+            order[i], order[k] = order[k], order[i]
+        self.steps = [(name, self.uniform(*getattr(jitter, name))) for name in order if getattr(jitter, name)]
+
+    def apply(self, image):
+        enhance = {"brightness": ImageEnhance.Brightness, "contrast": ImageEnhance.Contrast, "saturation": ImageEnhance.Color}
+        for name, factor in self.steps:
+            factor = float(numpy.float32(factor))  # torchvision draws float32
+            image = v1.functional.adjust_hue(image, factor) if name == "hue" else enhance[name](image).enhance(factor)
+        return v1.functional.to_grayscale(image, 3) if self.grey else image
 
 
 class NativeCase(unittest.TestCase):
@@ -174,6 +197,30 @@ class Values(NativeCase):
         self.agree(v1.Compose([v1.RandomResizedCrop((60, 80)), v1.RandomHorizontalFlip(), v1.RandomVerticalFlip(0.25),
                                v1.PILToTensor()]), reference)
 
+    def test_colours(self):
+        """Bit for bit Pillow's, from images that are decoded whole: neither size is half of any picture's."""
+        for jitter, p, grey in ((v1.ColorJitter(0.4, 0.4, 0.4, 0.1), 0.8, 0.2), (v1.ColorJitter(brightness=(0, 3), hue=0.5), 1, 0)):
+            transform = v1.Compose([v1.Resize((200, 240)), v1.RandomApply([jitter], p), v1.RandomGrayscale(grey),
+                                    v1.RandomHorizontalFlip(1), v1.PILToTensor()])
+
+            def reference(image, number):
+                image = Colours(5, 0, number, jitter, p, grey).apply(image.resize((240, 200), Image.BILINEAR))
+                return v1.functional.pil_to_tensor(image.transpose(Image.FLIP_LEFT_RIGHT))
+            self.assertEqual(self.compare(transform, reference).max().item(), 0)
+
+    def test_one_channel(self):
+        grey = v1.Compose([v1.Resize((64, 64)), v1.Grayscale(), v1.ToTensor(), v1.Normalize([0.5], [0.25])])
+        self.agree(grey, grey_level=1 / 255 / 0.25)
+        self.agree(v1.Compose([v1.Resize((64, 64)), v1.Grayscale(3), v1.PILToTensor(), v1.ConvertImageDtype(torch.float32),
+                               v1.Normalize([0.5], [0.25])]), grey_level=1 / 255 / 0.25)
+        modes = collections.Counter()
+
+        def look(image):
+            modes[image.mode] += 1
+            return image
+        self.agree(v1.Compose([v1.Resize((48, 56)), v1.Grayscale(), look, v1.PILToTensor()]), native=None)
+        self.assertEqual(set(modes), {"L"})
+
     def test_a_beginning_alone(self):
         """What follows runs in Python, on PIL images of the right size."""
         sizes = collections.Counter()
@@ -182,9 +229,9 @@ class Values(NativeCase):
             sizes[type(image).__name__, image.size, image.mode] += 1
             return image
         for workers in (0, 2):
-            transform = v1.Compose([v1.Resize((48, 56)), look, v1.Grayscale(3), v1.ToTensor()])
+            transform = v1.Compose([v1.Resize((48, 56)), look, v1.RandomInvert(1), v1.ToTensor()])
             d = self.compare(transform, lambda image, _: v1.functional.to_tensor(
-                v1.functional.to_grayscale(image.resize((56, 48), Image.BILINEAR), 3)), native=None)
+                v1.functional.invert(image.resize((56, 48), Image.BILINEAR))), native=None)
             self.assertLess(d.mean().item() * 255, 2)
         self.assertEqual(set(sizes) - {("Image", (56, 48), "RGB")}, set())
 
@@ -210,6 +257,14 @@ class Second(NativeCase):
         self.agree(v2.Compose([*sized, v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD), v2.ToDtype(torch.float16)]),
                    grey_level=1 / 255 / 0.225)
 
+    def test_colours(self):
+        jitter = v2.ColorJitter(0.4, (0.5, 2), 0.3, 0.2)
+        transform = v2.Compose([v2.Resize((200, 240)), v2.RandomApply([jitter], 0.8), v2.RandomGrayscale(0.2), v2.ToImage()])
+        self.agree(transform, lambda image, number: v1.functional.pil_to_tensor(
+            Colours(5, 0, number, jitter, 0.8, 0.2).apply(image.resize((240, 200), Image.BILINEAR))))
+        self.agree(v2.Compose([v2.Resize((64, 64)), v2.Grayscale(), v2.ToImage(), v2.ToDtype(torch.float32, scale=True),
+                               v2.Normalize([0.5], [0.25])]), grey_level=1 / 255 / 0.25)
+
     def test_a_beginning_alone(self):
         seen = collections.Counter()
 
@@ -223,6 +278,9 @@ class Second(NativeCase):
         self.assertEqual(seen, {("Image", (3, 40, 50)): 48})
 
     def test_what_is_not_understood(self):
+        jitter = self.loader(v2.Compose([v2.ToImage(), v2.Resize((32, 32)), v2.ColorJitter(0.4), v2.Grayscale(3)])).plan()
+        self.assertEqual([step.where for step in jitter.steps], ["dieseld"] * 2 + ["Python"] * 2, jitter)
+        self.assertIn("PIL", jitter.steps[2].why)
         for steps in ([v2.ToImage(), v2.RandomResizedCrop(32, antialias=False)], [v2.Resize(size=None, max_size=40)],
                       [v2.ToDtype({torch.Tensor: torch.float32})], [v2.RandomResizedCrop(32, interpolation=v2.InterpolationMode.NEAREST)]):
             plan = self.loader(v2.Compose(steps)).plan()
@@ -282,8 +340,18 @@ class Plans(NativeCase):
         self.assertEqual(self.where(v1.RandomResizedCrop(32)), ["dieseld"])
         nested = v1.Compose([torch.nn.Sequential(v1.Resize((8, 8))), v1.Compose([v1.ToTensor()])])
         self.assertEqual(self.where(nested), ["dieseld"] * 2)
-        jitter = v1.Compose([v1.RandomResizedCrop(32), v1.ColorJitter(0.4), v1.RandomHorizontalFlip(), v1.ToTensor()])
-        self.assertEqual(self.where(jitter), ["dieseld", "Python", "Python", "Python"])
+        blur = v1.Compose([v1.RandomResizedCrop(32), v1.GaussianBlur(3), v1.RandomHorizontalFlip(), v1.ToTensor()])
+        self.assertEqual(self.where(blur), ["dieseld", "Python", "Python", "Python"])
+
+    def test_colours_are_understood_where_they_are_pillows(self):
+        sized, jitter = v1.Resize((32, 32)), v1.ColorJitter(0.4, hue=0.1)
+        for k, steps in ((4, [sized, v1.RandomHorizontalFlip(), jitter, v1.RandomGrayscale()]), (3, [sized, jitter, v1.Grayscale()]),
+                         (2, [sized, v1.RandomApply(torch.nn.ModuleList([jitter]), 0.3)]), (0, [jitter, sized]),
+                         (2, [sized, v1.PILToTensor(), jitter]), (2, [sized, v1.RandomGrayscale(), jitter]), (2, [sized, jitter, jitter]),
+                         (1, [sized, v1.RandomApply([jitter, v1.GaussianBlur(3)])]), (1, [sized, v1.RandomApply([v1.Grayscale(3)])])):
+            plan = self.loader(v1.Compose(steps)).plan()
+            self.assertEqual([step.where for step in plan.steps], ["dieseld"] * k + ["Python"] * (len(steps) - k), plan)
+            self.assertTrue(all(step.why for step in plan.steps[k:]), plan)
 
     def test_what_is_not(self):
         class Mine(v1.RandomResizedCrop):

@@ -10,12 +10,14 @@ from __future__ import annotations
 import importlib
 
 from ..transforms.declared import Transform
-from .recipe import FILTERS, IMAGE, MAX_SIDE, MIDDLE, NORMALISE, RANDOM_BOX, ROWS, TYPES, UNIT, WHOLE, Recipe
+from .recipe import FILTERS, GREY, IMAGE, MAX_SIDE, MIDDLE, NORMALISE, RANDOM_BOX, ROWS, TYPES, UNIT, WHOLE, Recipe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+JITTERED = {"brightness": (1, 1), "contrast": (1, 1), "saturation": (1, 1), "hue": (0, 0)}  # these change nothing
+FACTOR_MAX = 1_000_000
 DAEMON, WORKER = "dieseld", "Python"
 OURS = Transform.__module__.rpartition(".")[0] + "."  # modules of diesel_loader.transforms
 BEHIND, NO_SIZE = "behind one that stays in Python", "without a fixed size before it, dieseld has no part in it"
@@ -181,6 +183,52 @@ class _Builder:
     def _RandomVerticalFlip(self, step):
         self._flip(step, "flip_upright")
 
+    def _colours(self):
+        """Of steps that change colours."""
+        if self.kind != "pil":
+            raise _NotUnderstood("dieseld has the colours of PIL images, which those of tensors differ from")
+        if not self.has_size:
+            raise _NotUnderstood("dieseld changes colours after it has resized")
+        if self.recipe.grey:
+            raise _NotUnderstood("dieseld makes images grey last, and once")
+
+    def _jitter(self, step, p):
+        self._colours()
+        if self.recipe.jitter:
+            raise _NotUnderstood("dieseld changes colours once")
+        if not 0 <= p <= 1:
+            raise _NotUnderstood("its p is no probability")
+        ranges = {name: _pair(getattr(step, name) or nothing) for name, nothing in JITTERED.items()}
+        if not all(0 <= low <= high <= FACTOR_MAX for name, (low, high) in ranges.items() if name != "hue"):
+            raise _NotUnderstood(f"its factors are not from 0 to {FACTOR_MAX:,}")
+        if p:
+            self.recipe.jitter = float(p)
+            for name, pair in ranges.items():
+                getattr(self.recipe, name)[:] = pair
+
+    def _ColorJitter(self, step):
+        self._jitter(step, 1)
+
+    def _RandomApply(self, step):
+        inner = [one for transform in step.transforms for one in flatten(transform)]
+        if len(inner) != 1 or not _module(inner[0]) or type(inner[0]).__name__ != "ColorJitter":
+            raise _NotUnderstood("dieseld applies ColorJitter at random, and nothing else")
+        self._jitter(inner[0], step.p)
+
+    def _grey(self, p, channels):
+        self._colours()
+        if not 0 <= p <= 1 or channels not in (1, 3):
+            raise _NotUnderstood(NOT_KNOWN)
+        self.recipe.grey = float(p)
+        if channels == 1:
+            self.recipe.flags |= GREY
+
+    def _Grayscale(self, step):
+        self._grey(1, step.num_output_channels)
+
+    def _RandomGrayscale(self, step):
+        self._grey(step.p, 3)
+
     def _from_pil(self, kind):
         if self.kind != "pil":
             raise _NotUnderstood("it is an image already")
@@ -248,9 +296,10 @@ class _Builder:
         mean, std = [float(v) for v in step.mean], [float(v) for v in step.std]
         if self.recipe.dtype != "float32" or self.recipe.flags & NORMALISE:
             raise _NotUnderstood("dieseld normalises float32, once")
-        if len(mean) != 3 or len(std) != 3 or not all(v > 0 for v in std):
-            raise _NotUnderstood("its mean and std are not of three channels")
-        self.recipe.mean[:], self.recipe.std[:] = mean, std
+        n = self.recipe.channels
+        if len(mean) not in (1, n) or len(std) not in (1, n) or not all(v > 0 for v in std):
+            raise _NotUnderstood(f"its mean and std are not of {n} channel{'s'[:n != 1]}")
+        self.recipe.mean[:], self.recipe.std[:] = (v if len(v) == 3 else v * 3 for v in (mean, std))
         self.recipe.flags |= NORMALISE
 
 
@@ -296,7 +345,8 @@ class Decoded:
         """The sample, from what dieseld made of it: a tensor or an array."""
         if self.kind == "pil":
             from PIL import Image
-            data = Image.fromarray(data if hasattr(data, "__array_interface__") else data.numpy())
+            data = data if hasattr(data, "__array_interface__") else data.numpy()
+            data = Image.fromarray(data[:, :, 0] if self.recipe.channels == 1 else data)
         elif self.kind == "image":
             data = importlib.import_module("torchvision.tv_tensors").Image(data)
         for step in self.rest:

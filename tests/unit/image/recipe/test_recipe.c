@@ -20,6 +20,18 @@ static struct recipe random_box(void)
 			       .flip_sideways = 0.5};
 }
 
+/* ColorJitter(0.4, 0.3, 0.2, 0.1) */
+static void jitter(struct recipe *r)
+{
+	r->jitter = 0.8;
+	for (int i = 0; i < 2; i++) {
+		r->brightness[i] = i ? 1.4 : 0.6;
+		r->contrast[i] = i ? 1.3 : 0.7;
+		r->saturation[i] = i ? 1.2 : 0.8;
+		r->hue[i] = i ? 0.1 : -0.1;
+	}
+}
+
 static void good_recipes_pass(void **state)
 {
 	struct recipe r = random_box(), none = {0};
@@ -34,6 +46,11 @@ static void good_recipes_pass(void **state)
 		r.std[c] = 1;
 	assert_null(recipe_check(&r));
 	assert_int_equal(recipe_item_bytes(&r), 224 * 160 * 12);
+	jitter(&r);
+	r.grey = 1;
+	r.flags |= RECIPE_GREY;
+	assert_null(recipe_check(&r));
+	assert_int_equal(recipe_item_bytes(&r), 224 * 160 * 4);
 }
 
 #define REFUSED(...)                                                                                         \
@@ -53,7 +70,17 @@ static void bad_recipes_are_refused(void **state)
 	REFUSED(r.shorter = 300);
 	REFUSED(r.filter = 0);
 	REFUSED(r.type = RECIPE_N_TYPES);
-	REFUSED(r.flags = 8);
+	REFUSED(r.flags = 16);
+	REFUSED(r.flags = RECIPE_GREY);
+	REFUSED(r.flags = RECIPE_GREY; r.grey = 0.5);
+	REFUSED(r.grey = 1.5);
+	REFUSED(r.jitter = -0.1);
+	REFUSED(r.hue[1] = 0.1);
+	REFUSED(jitter(&r); r.jitter = 0);
+	REFUSED(jitter(&r); r.hue[1] = 0.6);
+	REFUSED(jitter(&r); r.contrast[0] = -0.1);
+	REFUSED(jitter(&r); r.brightness[1] = INFINITY);
+	REFUSED(jitter(&r); r.saturation[0] = 2);
 	REFUSED(r.flags = RECIPE_UNIT);
 	REFUSED(r.damage = RECIPE_N_DAMAGES);
 	REFUSED(r.reserved = 1);
@@ -184,6 +211,141 @@ static void pixels_are_stored_by_channel_or_by_row(void **state)
 	assert_memory_equal(out, rows, sizeof(out));
 }
 
+static void one_channel_is_stored_alone(void **state)
+{
+	static const uint8_t mirrored[] = {3, 0, 7, 250};
+	struct recipe r = random_box();
+	uint8_t out[4];
+
+	r.grey = 1;
+	for (int rows = 0; rows < 2; rows++) {
+		r.flags = RECIPE_GREY | (rows ? RECIPE_ROWS : 0);
+		store(&r, true, false, out);
+		assert_memory_equal(out, mirrored, sizeof(out));
+	}
+}
+
+/* Of 20,000: each order of the four as often as the others, factors uniform, probabilities as they are said.
+ */
+static void colours_are_drawn_as_torchvision_draws_them(void **state)
+{
+	struct recipe r = random_box();
+	int n_applied = 0, n_grey = 0, orders[256] = {0}, n_orders = 0, n = 20000;
+	double sum[RECIPE_N_COLOURS] = {0}, least[RECIPE_N_COLOURS] = {1, 1, 1, 1},
+	       most[RECIPE_N_COLOURS] = {0};
+	struct recipe_colours c;
+
+	jitter(&r);
+	r.grey = 0.2;
+	for (int i = 0; i < n; i++) {
+		int order = 0;
+
+		recipe_draw_colours(&r, 1, 0, (uint64_t)i, &c);
+		n_grey += c.grey;
+		n_applied += c.n > 0;
+		assert_true(c.n == 0 || c.n == 4);
+		for (uint32_t k = 0; k < c.n; k++) {
+			order = order << 2 | (int)c.order[k];
+			sum[c.order[k]] += c.factor[k];
+			least[c.order[k]] = fmin(least[c.order[k]], c.factor[k]);
+			most[c.order[k]] = fmax(most[c.order[k]], c.factor[k]);
+		}
+		orders[order] += c.n > 0;
+	}
+	assert_true(abs(n_applied - n * 4 / 5) < n / 100 && abs(n_grey - n / 5) < n / 100);
+	for (int i = 0; i < 256; i++) {
+		n_orders += orders[i] > 0;
+		assert_true(!orders[i] || abs(orders[i] - n_applied / 24) < n_applied / 24 / 5);
+	}
+	assert_int_equal(n_orders, 24);
+	for (int k = 0; k < RECIPE_N_COLOURS; k++) {
+		double reach = k == RECIPE_HUE ? 0.1 : 0.4 - 0.1 * k, middle = k == RECIPE_HUE ? 0 : 1;
+
+		assert_true(fabs(sum[k] / n_applied - middle) < 0.01);
+		assert_true(least[k] >= (float)(middle - reach) && least[k] < middle - 0.98 * reach);
+		assert_true(most[k] <= (float)(middle + reach) && most[k] > middle + 0.98 * reach);
+	}
+}
+
+static void what_has_no_range_is_left_out(void **state)
+{
+	struct recipe r = random_box();
+	struct recipe_colours c, d;
+
+	recipe_draw_colours(&r, 1, 2, 3, &c);
+	assert_true(c.n == 0 && !c.grey);
+	jitter(&r);
+	r.jitter = 1;
+	r.contrast[0] = r.contrast[1] = 1;
+	r.hue[0] = r.hue[1] = 0;
+	r.saturation[0] = r.saturation[1] = 1.25; /* always this */
+	recipe_draw_colours(&r, 1, 2, 3, &c);
+	assert_int_equal(c.n, 2);
+	for (int i = 0; i < 2; i++) {
+		assert_true(c.order[i] == RECIPE_BRIGHTNESS || c.order[i] == RECIPE_SATURATION);
+		assert_true(c.order[i] == RECIPE_BRIGHTNESS || c.factor[i] == 1.25f);
+	}
+	recipe_draw_colours(&r, 1, 2, 4, &d);
+	assert_true(c.factor[0] != d.factor[0] || c.factor[1] != d.factor[1]);
+}
+
+/* What Pillow 9.4 and 12 make of these by ImageEnhance, and by turning hue in HSV. */
+static void colours_are_pillows(void **state)
+{
+	static const uint8_t original[] = {0,  0,   0,  200, 30, 90,  255, 255, 255,
+					   17, 140, 60, 90,  91, 250, 128, 128, 127};
+	static const struct {
+		enum recipe_colour colour;
+		float factor;
+		uint8_t wanted[sizeof(original)];
+	} cases[] = {
+	    {RECIPE_BRIGHTNESS,
+	     0.7f,
+	     {0, 0, 0, 140, 21, 63, 178, 178, 178, 11, 98, 42, 63, 63, 175, 89, 89, 88}},
+	    {RECIPE_BRIGHTNESS,
+	     1.4f,
+	     {0, 0, 0, 255, 42, 126, 255, 255, 255, 23, 196, 84, 126, 127, 255, 179, 179, 177}},
+	    {RECIPE_CONTRAST,
+	     0.5f,
+	     {56, 56, 56, 156, 71, 101, 183, 183, 183, 64, 126, 86, 101, 101, 181, 120, 120, 119}},
+	    {RECIPE_CONTRAST,
+	     1.9f,
+	     {0, 0, 0, 255, 0, 70, 255, 255, 255, 0, 165, 13, 70, 72, 255, 142, 142, 140}},
+	    {RECIPE_SATURATION,
+	     0.0f,
+	     {0, 0, 0, 88, 88, 88, 255, 255, 255, 94, 94, 94, 109, 109, 109, 128, 128, 128}},
+	    {RECIPE_SATURATION,
+	     0.6f,
+	     {0, 0, 0, 155, 53, 89, 255, 255, 255, 47, 121, 73, 97, 98, 193, 128, 128, 127}},
+	    {RECIPE_SATURATION,
+	     1.7f,
+	     {0, 0, 0, 255, 0, 91, 255, 255, 255, 0, 172, 36, 76, 78, 255, 128, 128, 126}},
+	    {RECIPE_HUE,
+	     0.0f,
+	     {0, 0, 0, 200, 31, 90, 255, 255, 255, 17, 140, 58, 90, 94, 250, 128, 128, 127}},
+	    {RECIPE_HUE,
+	     0.25f,
+	     {0, 0, 0, 182, 200, 31, 255, 255, 255, 17, 40, 140, 250, 90, 177, 127, 128, 128}},
+	    {RECIPE_HUE,
+	     -0.4f,
+	     {0, 0, 0, 31, 158, 200, 255, 255, 255, 140, 17, 23, 158, 250, 90, 128, 127, 128}},
+	};
+	uint8_t made[sizeof(original)];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct recipe_colours c = {.n = 1, .order = {cases[i].colour}, .factor = {cases[i].factor}};
+
+		memcpy(made, original, sizeof(made));
+		recipe_colour(&c, made, sizeof(made) / 3);
+		assert_memory_equal(made, cases[i].wanted, sizeof(made));
+	}
+	struct recipe_colours grey = {.grey = true};
+
+	recipe_colour(&grey, memcpy(made, original, sizeof(made)), 2);
+	assert_memory_equal(made, "\0\0\0\x58\x58\x58", 6);
+	assert_memory_equal(made + 6, original + 6, sizeof(made) - 6);
+}
+
 static void numbers_are_those_of_their_type(void **state)
 {
 	struct recipe r = random_box();
@@ -233,6 +395,10 @@ int main(void)
 	    cmocka_unit_test(a_place_is_a_function_of_seed_epoch_and_sample),
 	    cmocka_unit_test(the_middle_is_torchvisions),
 	    cmocka_unit_test(pixels_are_stored_by_channel_or_by_row),
+	    cmocka_unit_test(one_channel_is_stored_alone),
+	    cmocka_unit_test(colours_are_drawn_as_torchvision_draws_them),
+	    cmocka_unit_test(what_has_no_range_is_left_out),
+	    cmocka_unit_test(colours_are_pillows),
 	    cmocka_unit_test(numbers_are_those_of_their_type),
 	};
 

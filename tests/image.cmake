@@ -14,4 +14,4 @@ foreach(module jpeg png)
   diesel_script_test(integration image.${module} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/image/test_${module}.py)
 endforeach()
 
-diesel_fuzz_target(image/image USES diesel_image)
+diesel_fuzz_target(image/image USES diesel_image PkgConfig::zlib)

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "client/diesel.h"
+
 static const struct {
 	size_t bytes;
 	size_t n_fds;
@@ -17,6 +19,7 @@ static const struct {
     [WIRE_OPEN_SESSION] = {sizeof(struct wire_open_session), 0},
     [WIRE_SESSION_REPLY] = {sizeof(struct wire_session_reply), 2},
     [WIRE_SEEK] = {sizeof(struct wire_seek), 0},
+    [WIRE_ASK] = {sizeof(struct wire_ask), 0},
     [WIRE_SEEK_REPLY] = {sizeof(struct wire_seek_reply), 0},
     [WIRE_SEGMENT] = {sizeof(struct wire_segment), 0},
     [WIRE_SEGMENT_REPLY] = {sizeof(struct wire_segment), 1},
@@ -46,7 +49,8 @@ void protocol_init(union wire_message *message, enum wire_type type)
 
 static bool sequence_ok(const struct wire_header *h)
 {
-	bool is_numbered = h->type != WIRE_HELLO && h->type != WIRE_HELLO_REPLY && h->type != WIRE_KICK;
+	bool is_numbered = h->type != WIRE_HELLO && h->type != WIRE_HELLO_REPLY && h->type != WIRE_KICK &&
+			   h->type != WIRE_ASK;
 
 	return h->type == WIRE_ERROR || is_numbered == (h->sequence != 0);
 }
@@ -56,12 +60,30 @@ static bool text_ok(const char *text, size_t size)
 	return memchr(text, '\0', size) != NULL;
 }
 
+/* What a session without an order of its own may say. */
+static bool asked_ok(const struct wire_open_session *m)
+{
+	return m->flags == DIESEL_ASKED && m->world == 1 && m->stride == 1 && m->batch <= WIRE_ASK_SAMPLES &&
+	       m->epoch == 0 && m->subset_samples == 0 && m->recipe.kind == RECIPE_NONE;
+}
+
+static bool ask_ok(const struct wire_ask *m)
+{
+	if (m->n_samples < 1 || m->n_samples > WIRE_ASK_SAMPLES || m->ahead > WIRE_ASK_AHEAD)
+		return false;
+	for (uint32_t i = m->n_samples; i < WIRE_ASK_SAMPLES; i++) {
+		if (m->samples[i])
+			return false;
+	}
+	return true;
+}
+
 static bool open_session_ok(const struct wire_open_session *m)
 {
 	return (m->flags & ~WIRE_KNOWN_FLAGS) == 0 && m->world >= 1 && m->rank < m->world && m->batch >= 1 &&
 	       m->batch <= WIRE_BATCH_MAX && m->stride >= 1 && m->offset < m->stride &&
 	       m->window_chunks <= WIRE_WINDOW_MAX && m->slots <= WIRE_SLOTS_MAX &&
-	       recipe_check(&m->recipe) == NULL;
+	       recipe_check(&m->recipe) == NULL && (!(m->flags & DIESEL_ASKED) || asked_ok(m));
 }
 
 static bool session_reply_ok(const struct wire_session_reply *m)
@@ -102,6 +124,7 @@ static bool fields_ok(const union wire_message *m)
 	case WIRE_HELLO_REPLY: return m->hello.magic == WIRE_MAGIC;
 	case WIRE_OPEN_SESSION: return open_session_ok(&m->open_session);
 	case WIRE_SESSION_REPLY: return session_reply_ok(&m->session_reply);
+	case WIRE_ASK: return ask_ok(&m->ask);
 	case WIRE_SEGMENT: return m->segment.bytes == 0 && m->segment.reserved == 0;
 	case WIRE_SEGMENT_REPLY: return m->segment.bytes > 0;
 	case WIRE_WHY: return m->why.max >= 1 && m->why.max <= WIRE_WHY_MAX && m->why.reserved == 0;

@@ -80,6 +80,8 @@ static int session_attach(struct diesel_session *s, struct error *err)
 	a->life = ++s->lives;
 	s->request.window_chunks = a->window_chunks;
 	diesel_session_report(s, &s->work);
+	s->asked_told = s->index;
+	session_tell_asked(s);
 	if (a->notice[0])
 		session_notice(s, "%s", a->notice);
 	return 0;
@@ -124,7 +126,10 @@ static int session_choose(struct diesel_session *s, const struct diesel_dataset 
 		if (r == 0)
 			r = count_chunks(dataset->snapshot, s->subset, &s->n_chunks);
 	}
-	s->n_batches = diesel_n_batches(n_samples, s->request.world, s->request.batch, s->request.flags);
+	s->n_samples = info->n_samples;
+	s->n_batches = s->request.flags & DIESEL_ASKED ? UINT64_MAX
+						       : diesel_n_batches(n_samples, s->request.world,
+									  s->request.batch, s->request.flags);
 	return r < 0 ? error_errno(err, r, "cannot open the session") : 0;
 }
 
@@ -153,15 +158,26 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 	wrong = recipe_check(&s->request.recipe);
 	if (wrong)
 		return error_set(err, -EINVAL, "the recipe is none: %s", wrong);
-	if (protocol_check(&message, sizeof(s->request), 0) < 0)
-		return error_set(err, -EINVAL,
-				 "session options out of range: world >= 1, rank < world, 1 <= batch <= %u, "
-				 "offset < stride, window <= %u chunks, no unknown flags",
-				 WIRE_BATCH_MAX, WIRE_WINDOW_MAX);
+	if (protocol_check(&message, sizeof(s->request), 0) < 0 ||
+	    (o->flags & DIESEL_ASKED && (o->epoch || o->first_batch || o->subset)))
+		return error_set(
+		    err, -EINVAL,
+		    o->flags & DIESEL_ASKED
+			? "options of a session with DIESEL_ASKED: world 1, 1 <= batch <= %u, slots "
+			  "and reconnect_ms; all else is 0"
+			: "session options out of range: world >= 1, rank < world, 1 <= batch <= %u, "
+			  "offset < stride, window <= %u chunks, no unknown flags",
+		    o->flags & DIESEL_ASKED ? WIRE_ASK_SAMPLES : WIRE_BATCH_MAX, WIRE_WINDOW_MAX);
 	s->epoch = o->epoch;
 	s->index = o->first_batch;
 	s->reconnect_ms = o->reconnect_ms;
 	s->version = snapshot_info(dataset->snapshot)->version;
+	if (o->flags & DIESEL_ASKED) {
+		s->asked = calloc(RING_MAX_SLOTS, sizeof(*s->asked));
+		s->asked_end = s->index;
+		if (!s->asked)
+			return error_errno(err, -ENOMEM, "cannot open the session");
+	}
 	r = session_choose(s, dataset, o->subset, err);
 	if (r < 0)
 		return r;
@@ -205,6 +221,7 @@ void diesel_session_close(struct diesel_session *s)
 		attachment_stop(s->attachment);
 	attachment_unref(s->attachment);
 	subset_free(s->subset);
+	free(s->asked);
 	closep(&s->snapshot_fd);
 	closep(&s->dir_fd);
 	free(s->socket_path);
@@ -411,6 +428,7 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret, int 
 		lease_release(lease);
 	if (r >= 0)
 		s->index = d.index + s->request.stride;
+	session_tell_asked(s);
 	return r;
 }
 
@@ -429,6 +447,8 @@ static int session_failed(struct diesel_session *s, int r)
 
 int diesel_session_next(struct diesel_session *s, struct diesel_batch *ret)
 {
+	if (s->asked && s->index == s->asked_end)
+		return 1;
 	if (s->index >= s->n_batches) {
 		s->epoch++;
 		s->index = s->request.offset;
@@ -464,6 +484,8 @@ int diesel_session_seek(struct diesel_session *s, uint64_t epoch, uint64_t batch
 	struct error err = ERROR_INIT;
 	int r;
 
+	if (s->asked)
+		return -EINVAL;
 	s->epoch = epoch;
 	s->index = session_align(s, batch);
 	if (!s->attachment)

@@ -4,6 +4,12 @@
 #include "attachment.h"
 #include "client/diesel.h"
 
+/* A batch that was asked for and is not delivered yet: told to the next daemon too. */
+struct asked_batch {
+	uint32_t n, ahead;
+	uint64_t samples[DIESEL_ASK_MAX];
+};
+
 struct diesel_session {
 	char *socket_path;
 	int dir_fd, snapshot_fd; /* its own: a session may outlive its dataset object */
@@ -11,9 +17,13 @@ struct diesel_session {
 	uint32_t reconnect_ms;
 	struct wire_open_session request; /* window_chunks is the window in force */
 	uint64_t n_batches;
-	struct subset *subset;         /* its own too; NULL: all samples */
-	uint64_t n_chunks;             /* that it visits */
-	uint64_t epoch, index;         /* of the next batch to deliver */
+	uint64_t n_samples;        /* of the dataset */
+	struct asked_batch *asked; /* NULL: the session has an order. Batch i is at i % RING_MAX_SLOTS... */
+	uint64_t asked_end;        /* ... for index <= i < this */
+	uint64_t asked_told;       /* the first one that the daemon is not told of yet */
+	struct subset *subset;     /* its own too; NULL: all samples */
+	uint64_t n_chunks;         /* that it visits */
+	uint64_t epoch, index;     /* of the next batch to deliver */
 	struct attachment *attachment; /* NULL while the daemon is lost */
 	uint64_t lives;                /* attachments so far */
 	uint64_t lost_ns;              /* when the daemon was lost */
@@ -22,6 +32,9 @@ struct diesel_session {
 	bool has_notice;
 	struct diesel_work work; /* as last reported: a new life of the daemon is told it again */
 };
+
+/* asked.c: tells the daemon of as many batches as it has slots for. */
+void session_tell_asked(struct diesel_session *s);
 
 /* The first index >= batch that belongs to this stride. */
 uint64_t session_align(const struct diesel_session *s, uint64_t batch);

@@ -264,9 +264,10 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 	struct cached_dataset *d = s->dataset;
 	bool missing = false;
 
-	if (!s->has_head || s->closing || s->stopped)
+	/* Where batches are asked for, reading ahead goes on between them. */
+	if ((!s->has_head && !s->asked) || s->closing || s->stopped)
 		return false;
-	for (uint32_t i = 0; i < s->head.n_chunks && s->head.status == 0; i++) {
+	for (uint32_t i = 0; s->has_head && s->head.status == 0 && i < s->head.n_chunks; i++) {
 		uint32_t chunk = s->head.chunks[i];
 
 		cache_mark(s->cache, d, chunk, 0);

@@ -37,6 +37,12 @@ struct slot {
 	struct batch_decoded decoded; /* what the worker did last */
 };
 
+/* A batch that the client asked for. */
+struct asked_batch {
+	uint32_t n_samples, ahead;
+	uint64_t samples[WIRE_ASK_SAMPLES];
+};
+
 struct epoch_plan {
 	uint64_t epoch;
 	struct shuffle_plan *plan;
@@ -84,7 +90,9 @@ struct session {
 	uint32_t published; /* our own count: the client can spoil the shared one */
 	uint32_t generation;
 
-	uint64_t epoch, index; /* of the batch after head */
+	uint64_t epoch, index;     /* of the batch after head */
+	struct asked_batch *asked; /* NULL: it has an order. n_slots of them, batch i at i % n_slots... */
+	uint64_t asked_end;        /* ... those from index on, up to this one */
 	struct batch head;
 	bool has_head;
 	struct epoch_plan plans[2];
@@ -161,7 +169,19 @@ void session_plan_free(struct session *s);
  * memory. */
 bool session_prepare_head(struct session *s);
 void session_update_ahead(struct session *s);
+/* Makes head the batch (epoch, index) of these samples. */
+void session_set_head(struct session *s, const uint64_t *samples, uint32_t n);
+/* Adds a chunk to those that are wanted after head's. false: no memory. */
+bool session_ahead_push(struct session *s, uint64_t chunk);
 uint64_t session_first_index(const struct session *s, uint64_t batch);
+
+/* session_asked.c: sessions whose client asks for the samples of each batch. Memory for what it may ask for.
+ */
+int session_asked_init(struct session *s);
+/* -EPROTO: the session has an order, or this is not the next batch, or too much is asked for. */
+int session_ask(struct session *s, const struct wire_ask *ask);
+/* As session_prepare_head(): false: nothing more is asked for. */
+bool session_prepare_asked(struct session *s);
 
 /* session_taken.c: adds to its job what the session's client took and reported since the last call. Called
  * once a second, and before the session closes. */

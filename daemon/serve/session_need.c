@@ -73,8 +73,12 @@ static uint64_t held_batches(const struct session_shape *shape)
 
 uint64_t session_need_at_most(const struct session_shape *shape, const uint32_t *samples)
 {
-	uint64_t held = held_batches(shape), one = most_chunks(shape, samples, shape->batch);
-	uint64_t span = most_chunks(shape, samples, (held - 1) * shape->batch_step + shape->batch);
+	uint64_t held = held_batches(shape), one, span;
+
+	if (shape->asked)
+		return min_u64(held * shape->batch, shape->n_chunks);
+	one = most_chunks(shape, samples, shape->batch);
+	span = most_chunks(shape, samples, (held - 1) * shape->batch_step + shape->batch);
 
 	return min_u64(min_u64(held * one, span), shape->n_chunks);
 }

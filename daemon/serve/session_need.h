@@ -18,6 +18,7 @@ struct session_shape {
 	uint32_t window_chunks;
 	uint32_t n_slots;
 	bool views; /* ready and held batches pin their chunks */
+	bool asked; /* no order: each sample may be in a chunk of its own */
 };
 
 /* The most in chunks, whatever their order. samples: the number of samples of each chunk that is visited,

@@ -48,6 +48,7 @@ static uint64_t slot_cost(const struct session *s, uint32_t n_slots)
 	return n_slots * s->layout.slot_bytes + page_up(sizeof(struct ring_control)) +
 	       (n_slots + 1) * batch_bytes(s->batch, s->dataset->info.n_chunks) +
 	       max_codecs(s, n_slots) * CODEC_IDLE_BYTES +
+	       (s->request.flags & DIESEL_ASKED ? n_slots * sizeof(*s->asked) : 0) +
 	       (s->subset ? subset_bytes(s->dataset->info.n_samples) : 0) +
 	       (uint64_t)s->batch * sizeof(uint64_t) + s->dataset->info.n_chunks * 2 * sizeof(uint32_t);
 }
@@ -108,7 +109,8 @@ static int session_admit(struct session *s, struct error *err)
 		qsort(samples, n_chunks, sizeof(*samples), compare_u32);
 	}
 	wanted = policy_fit_slots(wanted, RING_MIN_SLOTS, s->layout.slot_bytes, available);
-	for (int exact = 0; exact < 2; exact++) {
+	/* What is asked for has no order that could need less than the worst. */
+	for (int exact = 0; exact < (s->request.flags & DIESEL_ASKED ? 1 : 2); exact++) {
 		s->exact = exact;
 		for (uint32_t n = wanted; n >= RING_MIN_SLOTS && r == 0; n--) {
 			r = find_need(s, samples + n_chunks - s->n_chunks, n);
@@ -139,6 +141,8 @@ static int session_memory(struct session *s, struct error *err)
 		r = codecs_new(s->cache->readers.nursery, &s->request.recipe, s->request.seed, &s->layout,
 			       s->n_slots, s->batch, s->slot_memory.data, s->slot_memory.fd,
 			       max_codecs(s, s->n_slots), &s->codecs);
+	if (r == 0 && s->request.flags & DIESEL_ASKED)
+		r = session_asked_init(s);
 	if (r < 0)
 		return error_errno(err, r, "cannot make the session's shared memory");
 	s->control = (struct ring_control *)s->control_memory.data;
@@ -167,6 +171,10 @@ static void choose_window(struct session *s, char *notice, size_t size)
 	uint32_t asked = s->request.window_chunks, wanted = s->options->window_chunks;
 	uint64_t bytes;
 
+	if (s->request.flags & DIESEL_ASKED) {
+		s->request.window_chunks = 1;
+		return;
+	}
 	if (asked) {
 		s->request.window_chunks = asked < s->n_chunks ? asked : (uint32_t)s->n_chunks;
 		return;
@@ -192,6 +200,11 @@ static int choose_batch(struct session *s, struct error *err)
 	uint64_t n_samples = s->n_samples;
 	uint32_t max_batch;
 
+	if (q->flags & DIESEL_ASKED) {
+		s->n_batches = UINT64_MAX;
+		s->batch = q->batch;
+		return 0;
+	}
 	if (shuffle_count(n_samples, q->world, q->batch, q->flags & DIESEL_DROP_LAST, &s->n_batches,
 			  &max_batch) < 0)
 		return error_set(err, -EINVAL, "%s%s has %llu sample%s, too few for %u ranks",
@@ -218,8 +231,9 @@ int session_new(struct cache *cache, const struct serving_options *options, stru
 	s->dataset = dataset;
 	s->request = *request;
 	s->control_memory = s->slot_memory = SHARED_MEMORY_INIT;
-	s->item_bytes =
-	    request->recipe.kind ? (uint32_t)recipe_item_bytes(&request->recipe) : dataset->info.equal_bytes;
+	s->item_bytes = request->recipe.kind            ? (uint32_t)recipe_item_bytes(&request->recipe)
+			: request->flags & DIESEL_ASKED ? 0
+							: dataset->info.equal_bytes;
 	r = session_count_samples(s, err);
 	if (r == 0)
 		r = choose_batch(s, err);

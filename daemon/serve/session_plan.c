@@ -73,6 +73,8 @@ int session_plan_init(struct session *s, struct error *err)
 	int r;
 
 	s->stamps = calloc(s->dataset->info.n_chunks, sizeof(*s->stamps));
+	if (s->request.flags & DIESEL_ASKED)
+		return s->stamps ? 0 : error_errno(err, -ENOMEM, "cannot open the session");
 	s->samples = calloc(s->batch, sizeof(*s->samples));
 	if (!s->stamps || !s->samples)
 		return error_errno(err, -ENOMEM, "cannot open the session");
@@ -92,6 +94,7 @@ void session_plan_free(struct session *s)
 	free(s->stamps);
 	free(s->samples);
 	free(s->ahead);
+	free(s->asked);
 }
 
 uint64_t session_first_index(const struct session *s, uint64_t batch)
@@ -105,11 +108,25 @@ uint64_t session_first_index(const struct session *s, uint64_t batch)
 	return offset + (batch - offset + stride - 1) / stride * stride;
 }
 
+void session_set_head(struct session *s, const uint64_t *samples, uint32_t n)
+{
+	if (++s->stamp == 0) {
+		memset(s->stamps, 0, s->dataset->info.n_chunks * sizeof(*s->stamps));
+		s->stamp = 1;
+	}
+	s->head.epoch = s->epoch;
+	s->head.index = s->index;
+	batch_set_samples(&s->head, s->dataset, samples, n, s->stamps, s->stamp);
+	s->has_head = true;
+}
+
 bool session_prepare_head(struct session *s)
 {
 	struct shuffle_plan *plan;
 	uint32_t n = 0;
 
+	if (s->asked)
+		return session_prepare_asked(s);
 	if (s->request.offset >= s->n_batches)
 		return false;
 	if (s->index >= s->n_batches) {
@@ -120,14 +137,7 @@ bool session_prepare_head(struct session *s)
 	if (!plan || shuffle_batch(plan, s->index, s->samples, &n) < 0)
 		return false;
 	assert(n <= s->batch);
-	if (++s->stamp == 0) {
-		memset(s->stamps, 0, s->dataset->info.n_chunks * sizeof(*s->stamps));
-		s->stamp = 1;
-	}
-	s->head.epoch = s->epoch;
-	s->head.index = s->index;
-	batch_set_samples(&s->head, s->dataset, s->samples, n, s->stamps, s->stamp);
-	s->has_head = true;
+	session_set_head(s, s->samples, n);
 	if (s->exact)
 		session_check_head(s);
 	s->index += s->request.stride;
@@ -135,7 +145,7 @@ bool session_prepare_head(struct session *s)
 	return true;
 }
 
-static bool ahead_push(struct session *s, uint64_t chunk)
+bool session_ahead_push(struct session *s, uint64_t chunk)
 {
 	if (array_room(s->ahead, s->n_ahead, s->size_ahead) < 0)
 		return false;
@@ -161,7 +171,7 @@ static void push_window(struct session *s, const struct shuffle_plan *plan, uint
 	uint64_t g = s->request.window_chunks;
 
 	for (uint64_t i = window * g; i < (window + 1) * g && i < s->n_chunks; i++) {
-		if (!ahead_push(s, shuffle_chunk_visit(plan, i)))
+		if (!session_ahead_push(s, shuffle_chunk_visit(plan, i)))
 			return;
 	}
 }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/diesel.h"
 #include "lib/units.h"
 
 void session_shape(const struct session *s, struct session_shape *ret)
@@ -24,7 +25,8 @@ void session_shape(const struct session *s, struct session_shape *ret)
 				      .batch = s->batch,
 				      .window_chunks = q->window_chunks,
 				      .n_slots = s->n_slots,
-				      .views = s->item_bytes == 0};
+				      .views = s->item_bytes == 0,
+				      .asked = s->request.flags & DIESEL_ASKED};
 }
 
 /* Changes what is reserved; does not grow it if others leave no room for that. */

@@ -206,6 +206,14 @@ static int on_seek(struct connection *c, const union wire_message *m)
 	return connection_reply(c, &answer, NULL, 0);
 }
 
+static int on_ask(struct connection *c, const union wire_message *m)
+{
+	int r = c->session ? session_ask(c->session, &m->ask) : -EPROTO;
+
+	serving_touch(&c->server->serving);
+	return r;
+}
+
 static int on_stop(struct connection *c)
 {
 	union wire_message answer;
@@ -226,6 +234,8 @@ static int on_message(struct connection *c, const union wire_message *m)
 		return refuse(c, -EPROTO, "no dataset is open");
 	if ((type == WIRE_SEEK || type == WIRE_STOP) && !c->session)
 		return refuse(c, -EPROTO, "no session is open");
+	if (type == WIRE_SEEK && c->session->asked)
+		return refuse(c, -EPROTO, "the session has no order to seek in");
 	switch (type) {
 	case WIRE_HELLO: return on_hello(c, m);
 	case WIRE_OPEN_DATASET:
@@ -237,6 +247,7 @@ static int on_message(struct connection *c, const union wire_message *m)
 			return refuse(c, -EBUSY, "this connection has a session already");
 		return connection_take_part(c, &m->subset);
 	case WIRE_OPEN_SESSION: return on_open_session(c, m);
+	case WIRE_ASK: return on_ask(c, m);
 	case WIRE_SEEK: return on_seek(c, m);
 	case WIRE_SEGMENT: return on_segment(c, m);
 	case WIRE_STOP: return on_stop(c);

@@ -131,6 +131,7 @@ int diesel_subset_load(uint64_t n_samples, const uint64_t *words, struct diesel_
 enum diesel_session_flag {
 	DIESEL_SHUFFLE = 1 << 0,   /* chunk-wise shuffle; else storage order */
 	DIESEL_DROP_LAST = 1 << 1, /* only full batches */
+	DIESEL_ASKED = 1 << 2,     /* no order: batches are what diesel_session_ask() asks for */
 };
 
 struct recipe;
@@ -220,14 +221,31 @@ struct diesel_batch {
 
 /*
  * The next batch of the session. A batch that is ready costs no system call. 0: *ret is filled; 1: the epoch
- * is over (the next call starts the following epoch); -EBADMSG: a damaged chunk (diesel_session_error() names
- * chunk and sample; the following call goes on with the next batch); -ETIMEDOUT: the daemon did not come back
- * within reconnect_ms; -EINTR: a signal came while waiting, or the daemon went away or did not answer, which
- * a notice tells (call again to wait for it); -EPROTO: the daemon answered another request, or published a
- * batch other than the next one: nothing is delivered, and the next call opens the session again.
+ * is over (the next call starts the following epoch), or nothing more was asked for; -EBADMSG: a damaged
+ * chunk (diesel_session_error() names chunk and sample; the following call goes on with the next batch);
+ * -ETIMEDOUT: the daemon did not come back within reconnect_ms; -EINTR: a signal came while waiting, or the
+ * daemon went away or did not answer, which a notice tells (call again to wait for it); -EPROTO: the daemon
+ * answered another request, or published a batch other than the next one: nothing is delivered, and the next
+ * call opens the session again.
  */
 int diesel_session_next(struct diesel_session *session, struct diesel_batch *ret);
-/* Continues at (epoch, batch of this rank); batches that were made ready for the old position are dropped. */
+/*
+ * For sessions that were opened with DIESEL_ASKED: asks for a batch of these samples, in this order, one of
+ * them perhaps more than once. diesel_session_next() gives the batches in the order in which they were asked
+ * for, as views, and returns 1 when all of them have been delivered. ahead: how many chunks the daemon may
+ * read behind these samples' last one, because they will probably be asked for next; 0: none. May be called
+ * while other batches are awaited or held. Does not wait.
+ *
+ * Of the options, such a session has batch (at most DIESEL_ASK_MAX), slots and reconnect_ms; rank is 0, world
+ * is 1, and all else is 0. Asked for or held, together at most diesel_session_max_held() + 1 batches.
+ *
+ * 0; -EINVAL: no samples, more than a batch, or a session that is not of this kind; -ERANGE: there is no such
+ * sample; -EBUSY: that many batches are asked for or held.
+ */
+#define DIESEL_ASK_MAX 64
+int diesel_session_ask(struct diesel_session *session, const uint64_t *samples, uint32_t n, uint32_t ahead);
+/* Continues at (epoch, batch of this rank); batches that were made ready for the old position are dropped.
+ * -EINVAL: the session has no order, batches are asked for. */
 int diesel_session_seek(struct diesel_session *session, uint64_t epoch, uint64_t batch);
 /* The window in force: with window_chunks = 0 the daemon chose it. The order depends on it, so whoever stores
  * a position to resume from stores this too. */

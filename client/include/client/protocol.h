@@ -12,6 +12,7 @@
  *   OPEN_DATASET + fds directory, snapshot    ->  DATASET_REPLY + fd: sealed memory copy of the snapshot
  *   SUBSET (samples of the next session)      ->  SUBSET_REPLY
  *   OPEN_SESSION                              ->  SESSION_REPLY + fds: control, batches
+ *   ASK (samples of a batch)                  ->  no reply
  *   SEEK                                      ->  SEEK_REPLY (generation of the batches from now on)
  *   SEGMENT (id)                              ->  SEGMENT_REPLY + fd: the chunk segment
  *   KICK (a slot came free)                   ->  no reply
@@ -23,10 +24,11 @@
  *   any                                       ->  ERROR (code, one line)
  *
  * Requests are answered in order, and every reply repeats the sequence number of its request: a client
- * accepts no other reply. HELLO and KICK have number 0. A client that lets more than a few replies lie unread
- * is cut off. A connection serves one dataset and at most one session; what it holds ends with it. HELLO, its
- * reply and the ERROR to it keep their layout in every version, so that two versions can tell each other what
- * is wrong: where `sequence` is, earlier versions had the upper half of `bytes`, which was always zero.
+ * accepts no other reply. HELLO, KICK and ASK have number 0. A client that lets more than a few replies lie
+ * unread is cut off. A connection serves one dataset and at most one session; what it holds ends with it.
+ * HELLO, its reply and the ERROR to it keep their layout in every version, so that two versions can tell each
+ * other what is wrong: where `sequence` is, earlier versions had the upper half of `bytes`, which was always
+ * zero.
  *
  * protocol_check() decides whether bytes from outside are a message. Everything else may rely on it.
  */
@@ -45,8 +47,10 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are li
 #define WIRE_BATCH_MAX    (1u << 20) /* samples per batch */
 #define WIRE_WINDOW_MAX   (1u << 20) /* chunks per window */
 #define WIRE_SLOTS_MAX    64u
-#define WIRE_KNOWN_FLAGS  3u /* enum diesel_session_flag */
+#define WIRE_KNOWN_FLAGS  7u /* enum diesel_session_flag */
 #define WIRE_SUBSET_WORDS 512
+#define WIRE_ASK_SAMPLES  64u
+#define WIRE_ASK_AHEAD    64u /* chunks */
 #define WIRE_WHY_MAX      1000
 #define WIRE_SETTINGS_MAX 12
 #define WIRE_CACHE_MAX    (UINT64_C(1) << 50) /* bytes */
@@ -73,6 +77,7 @@ enum wire_type {
 	WIRE_SET = 18,
 	WIRE_SUBSET = 19,
 	WIRE_SUBSET_REPLY = 20,
+	WIRE_ASK = 21,
 	WIRE_N_TYPES,
 };
 
@@ -142,6 +147,18 @@ struct wire_session_reply {
 	uint32_t item_bytes;    /* of packed batches, 0: batches are views */
 	uint32_t batch;         /* items that a slot has room for */
 	char notice[240];       /* terminated; "" when there is nothing to tell */
+};
+
+/*
+ * The next batch of a session with DIESEL_ASKED. No more of them may be under way or held than the session
+ * has slots.
+ */
+struct wire_ask {
+	struct wire_header header;
+	uint64_t index; /* of the batch: grows by 1 from the session's first_batch on */
+	uint32_t n_samples;
+	uint32_t ahead; /* chunks behind the last sample's that may be read too, at most WIRE_ASK_AHEAD */
+	uint64_t samples[WIRE_ASK_SAMPLES]; /* zero behind n_samples */
 };
 
 struct wire_seek {
@@ -221,6 +238,7 @@ union wire_message {
 	struct wire_subset subset;
 	struct wire_open_session open_session;
 	struct wire_session_reply session_reply;
+	struct wire_ask ask;
 	struct wire_seek seek;
 	struct wire_seek_reply seek_reply;
 	struct wire_segment segment;
@@ -238,6 +256,7 @@ _Static_assert(sizeof(struct wire_dataset_reply) == 24, "wire");
 _Static_assert(sizeof(struct wire_subset) == 16 + 8 * WIRE_SUBSET_WORDS, "wire");
 _Static_assert(sizeof(struct wire_open_session) == 72 + 192, "wire");
 _Static_assert(sizeof(struct wire_session_reply) == 280, "wire");
+_Static_assert(sizeof(struct wire_ask) == 24 + 8 * WIRE_ASK_SAMPLES, "wire");
 _Static_assert(sizeof(struct wire_seek) == 24, "wire");
 _Static_assert(sizeof(struct wire_seek_reply) == 16, "wire");
 _Static_assert(sizeof(struct wire_segment) == 24, "wire");

@@ -18,6 +18,7 @@ static size_t fds_of(enum wire_type type)
 	case WIRE_HELLO:
 	case WIRE_HELLO_REPLY:
 	case WIRE_OPEN_SESSION:
+	case WIRE_ASK:
 	case WIRE_SEEK:
 	case WIRE_SEEK_REPLY:
 	case WIRE_SEGMENT:
@@ -38,7 +39,9 @@ static size_t fds_of(enum wire_type type)
 static void make_valid(union wire_message *m, enum wire_type type)
 {
 	protocol_init(m, type);
-	m->header.sequence = type != WIRE_HELLO && type != WIRE_HELLO_REPLY && type != WIRE_KICK ? 65535 : 0;
+	m->header.sequence =
+	    type != WIRE_HELLO && type != WIRE_HELLO_REPLY && type != WIRE_KICK && type != WIRE_ASK ? 65535
+												    : 0;
 	if (type == WIRE_ERROR)
 		m->error.code = -ENOENT;
 	if (type == WIRE_HELLO || type == WIRE_HELLO_REPLY)
@@ -54,6 +57,8 @@ static void make_valid(union wire_message *m, enum wire_type type)
 		m->session_reply.window_chunks = 1;
 		m->session_reply.slot_bytes = 4096;
 	}
+	if (type == WIRE_ASK)
+		m->ask.n_samples = 1;
 	if (type == WIRE_SEGMENT_REPLY)
 		m->segment.bytes = 4096;
 	if (type == WIRE_WHY)
@@ -106,7 +111,7 @@ static void test_open_session_fields(void **state)
 		size_t offset;
 		uint32_t value;
 	} spoil[] = {
-	    {offsetof(struct wire_open_session, flags), 4},
+	    {offsetof(struct wire_open_session, flags), 8},
 	    {offsetof(struct wire_open_session, world), 0},
 	    {offsetof(struct wire_open_session, rank), 1},
 	    {offsetof(struct wire_open_session, batch), 0},

@@ -8,6 +8,8 @@
 #include "dataset/chunk.h"
 #include "dataset/digest.h"
 #include "dataset/pack.h"
+#include "image/jpeg_restarts.h"
+#include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/progress.h"
 #include "lib/units.h"
@@ -19,6 +21,9 @@ struct pack_context {
 	const struct ctl_verb *verb;
 	struct progress bar;
 	bool started;
+	/* --jpeg-restarts */
+	uint64_t n_files[JPEG_RESTARTS_KEPT + 1]; /* by enum jpeg_restarts */
+	uint64_t bytes_before, bytes_after;       /* of those that got markers */
 };
 
 /* Set by the handler: the signal that asks to stop. */
@@ -50,6 +55,38 @@ static void show_skipped(const char *text, void *context)
 	ctl_warn(c->verb, text);
 }
 
+/* A file that has the largest size that a sample may have stays as it is. */
+static int add_restarts(const void *data, size_t bytes, void **ret, size_t *ret_bytes, struct error *ret_note)
+{
+	_cleanup_(freep) void *made = NULL;
+	size_t made_bytes = 0;
+	int r = jpeg_restarts_add(data, bytes, &made, &made_bytes, ret_note);
+
+	if (made_bytes > CHUNK_SAMPLE_MAX_BYTES)
+		return error_set(ret_note, JPEG_RESTARTS_KEPT, "it would have more than 1 GiB");
+	if (made) {
+		*ret = steal_pointer(made);
+		*ret_bytes = made_bytes;
+	}
+	return r;
+}
+
+static void count_restarts(const struct pack_rewritten *file, void *context)
+{
+	struct pack_context *c = context;
+	struct error text = ERROR_INIT;
+
+	c->n_files[file->result]++;
+	if (file->result == JPEG_RESTARTS_ADDED) {
+		c->bytes_before += file->source_bytes;
+		c->bytes_after += file->bytes;
+	} else if (file->result == JPEG_RESTARTS_KEPT) {
+		error_set(&text, 0, "%s is packed as it is, without restart markers: %s", file->path,
+			  file->note->text);
+		show_skipped(text.text, c);
+	}
+}
+
 static bool is_cancelled(void *context)
 {
 	(void)context;
@@ -66,6 +103,7 @@ static const struct option long_options[] = {
     {"append", no_argument, NULL, 'a'},
     {"skip-unreadable", no_argument, NULL, 'u'},
     {"digest", required_argument, NULL, 'd'},
+    {"jpeg-restarts", no_argument, NULL, 'r'},
     CTL_OPTION_HELP,
     {0},
 };
@@ -98,6 +136,10 @@ static int parse_option(const struct ctl_verb *verb, int option, struct pack_opt
 		return CTL_OK;
 	case 'a': o->append = true; return CTL_OK;
 	case 'u': o->skip_unreadable = true; return CTL_OK;
+	case 'r':
+		o->rewrite = add_restarts;
+		o->rewritten = count_restarts;
+		return CTL_OK;
 	case 'd':
 		if (strcmp(optarg, DIGEST_NAME) != 0)
 			return ctl_usage(verb, "--digest %s: it must be " DIGEST_NAME, optarg);
@@ -126,6 +168,23 @@ static void print_summary(const struct pack_result *result, uint64_t elapsed_ns)
 	if (result->n_other)
 		printf("; %llu left out that are no regular files", (unsigned long long)result->n_other);
 	printf("; dataset version %llu\n", (unsigned long long)result->version);
+}
+
+static void print_restarts(const struct pack_context *c)
+{
+	uint64_t n = c->n_files[JPEG_RESTARTS_ADDED];
+	char before[24], after[24];
+
+	printf("restart markers: %llu JPEG file%s got them", (unsigned long long)n, units_plural(n));
+	if (n)
+		printf(", %s before and %s now (%+.2f %%)",
+		       units_format_bytes(before, sizeof(before), c->bytes_before),
+		       units_format_bytes(after, sizeof(after), c->bytes_after),
+		       100 * ((double)c->bytes_after / (double)c->bytes_before - 1));
+	printf("; %llu had them; %llu packed as they are; %llu other files\n",
+	       (unsigned long long)c->n_files[JPEG_RESTARTS_THERE],
+	       (unsigned long long)c->n_files[JPEG_RESTARTS_KEPT],
+	       (unsigned long long)c->n_files[JPEG_RESTARTS_OTHER]);
 }
 
 static int run(const struct ctl_verb *verb, int argc, char **argv)
@@ -167,6 +226,8 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	print_summary(&result, clock_monotonic_ns() - start_ns);
+	if (o.rewrite)
+		print_restarts(&context);
 	return ctl_finish(verb);
 }
 
@@ -181,6 +242,8 @@ const struct ctl_verb ctl_pack = {
 	    "      --append            add to a dataset; changed files replace, unchanged ones are left out\n"
 	    "      --skip-unreadable   leave out files that cannot be read, with a line for each\n"
 	    "      --digest sha256     keep a SHA-256 of each chunk, for datasets that users share\n"
+	    "      --jpeg-restarts     rewrite JPEG files, without loss, so that rows above a crop need no "
+	    "decoding\n"
 	    "\n"
 	    "Links are followed. The dataset changes at the end or not at all; when a run was interrupted,\n"
 	    "the same command goes on where it stopped.\n",

@@ -113,6 +113,7 @@ int chunk_builder_add(struct chunk_builder *b, const struct chunk_sample *sample
 	    .name_offset = (uint32_t)b->names.bytes,
 	    .name_length = (uint16_t)sample->path_length,
 	    .encoding = CHUNK_ENCODING_RAW,
+	    .source_bytes = (uint32_t)sample->source_bytes,
 	};
 
 	if (buffer_reserve(&b->payload, round_up(offset + sample->bytes, CHUNK_ALIGN)) < 0 ||

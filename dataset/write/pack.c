@@ -11,6 +11,7 @@
 #include "lib/text.h"
 #include "lib/units.h"
 #include "pack_resume.h"
+#include "pack_unchanged.h"
 #include "random.h"
 #include "read_ahead.h"
 
@@ -88,21 +89,6 @@ static int scan_source(struct pack *p, struct error *err)
 	return 0;
 }
 
-/* Returns 1 if the dataset has the file as it is now, else 0. */
-static int is_unchanged(struct pack *p, const struct source_file *file, struct error *err)
-{
-	struct path_text path = source_path(p->source, file);
-	struct meta_path known;
-
-	if (writer_info(p->writer)->n_paths == 0)
-		return 0;
-	int r = meta_find(writer_meta(p->writer), path.text, path.length, &known, err);
-
-	if (r < 0)
-		return r == -ENOENT ? 0 : r;
-	return known.record.bytes == file->bytes && known.record.mtime_ns == file->mtime_ns;
-}
-
 static int choose_files(struct pack *p, struct error *err)
 {
 	struct random_state random;
@@ -110,18 +96,9 @@ static int choose_files(struct pack *p, struct error *err)
 	p->order = calloc(p->source->n_files, sizeof(*p->order));
 	if (!p->order)
 		return error_errno(err, -ENOMEM, "%s", p->options->source);
-	for (size_t i = 0; i < p->source->n_files; i++) {
-		if (p->source->files[i].skip)
-			continue;
-		int unchanged = is_unchanged(p, &p->source->files[i], err);
-
-		if (unchanged < 0)
-			return unchanged;
-		if (unchanged)
-			p->result.n_unchanged++;
-		else
+	for (size_t i = 0; i < p->source->n_files; i++)
+		if (!p->source->files[i].skip)
 			p->order[p->n_order++] = i;
-	}
 	if (p->options->order == PACK_ORDER_RANDOM) {
 		random_init(&random, p->options->seed, 0, STREAM_PACK);
 		random_shuffle(&random, p->order, p->n_order);
@@ -147,6 +124,22 @@ static int file_error(const struct pack *p, const struct read_item *item, struct
 	return error_errno(err, item->result, "cannot read %s/%s", p->source->root, text);
 }
 
+static void tell_rewritten(const struct pack *p, const struct read_item *item)
+{
+	struct path_text path = source_path(p->source, item->file);
+	char text[200];
+	struct pack_rewritten file = {
+	    .result = item->rewritten,
+	    .path = text_printable(text, sizeof(text), path.text, path.length),
+	    .source_bytes = item->source_bytes,
+	    .bytes = item->bytes,
+	    .note = &item->note,
+	};
+
+	if (p->options->rewrite && p->options->rewritten)
+		p->options->rewritten(&file, p->options->context);
+}
+
 static int add_item(struct pack *p, const struct read_item *item, struct error *err)
 {
 	struct path_text path = source_path(p->source, item->file);
@@ -157,6 +150,7 @@ static int add_item(struct pack *p, const struct read_item *item, struct error *
 	    .bytes = item->bytes,
 	    .mode = item->mode,
 	    .mtime_ns = item->mtime_ns,
+	    .source_bytes = item->source_bytes,
 	};
 
 	if (item->result < 0) {
@@ -175,6 +169,7 @@ static int add_item(struct pack *p, const struct read_item *item, struct error *
 	if (r == 0) {
 		p->result.n_files++;
 		p->result.bytes += item->bytes;
+		tell_rewritten(p, item);
 	}
 	return r;
 }
@@ -182,9 +177,14 @@ static int add_item(struct pack *p, const struct read_item *item, struct error *
 static int pack_files(struct pack *p, struct error *err)
 {
 	const struct pack_options *o = p->options;
+	const struct read_ahead_options options = {
+	    .n_threads = o->n_threads,
+	    .budget_bytes = READ_AHEAD_BYTES,
+	    .max_bytes = CHUNK_SAMPLE_MAX_BYTES,
+	    .rewrite = o->rewrite,
+	};
 	struct read_ahead *ra;
-	int r = read_ahead_new(p->source, p->order, p->n_order, o->n_threads, READ_AHEAD_BYTES,
-			       CHUNK_SAMPLE_MAX_BYTES, &ra);
+	int r = read_ahead_new(p->source, p->order, p->n_order, &options, &ra);
 
 	if (r < 0)
 		return error_errno(err, r, "cannot start reading %s", o->source);
@@ -210,7 +210,9 @@ static int pack_all(struct pack *p, struct error *err)
 	if (r == 0)
 		r = scan_source(p, err);
 	if (r == 0)
-		r = pack_resume(p->writer, p->source, &p->result.n_resumed, err);
+		r = pack_resume(p->writer, p->source, p->options->rewrite, &p->result.n_resumed, err);
+	if (r == 0)
+		r = pack_unchanged(p->writer, p->source, &p->result.n_unchanged, err);
 	if (r == 0)
 		r = choose_files(p, err);
 	if (r < 0)

@@ -12,8 +12,9 @@ static struct source_file *find_record(const struct source *source, const struct
 	return source_find(source, (struct path_text){view->names + r->name_offset, r->name_length});
 }
 
-/* Returns true if each of the chunk's files is in the source, unchanged, and not in an earlier chunk. */
-static bool is_current(const struct source *source, const struct chunk_view *view)
+/* Returns true if each of the chunk's files is in the source, unchanged, and not in an earlier chunk, and was
+ * packed as it is to be now. */
+static bool is_current(const struct source *source, const struct chunk_view *view, bool rewrites)
 {
 	if (view->header->flags & CHUNK_FLAG_TOMBSTONE)
 		return false;
@@ -21,13 +22,15 @@ static bool is_current(const struct source *source, const struct chunk_view *vie
 		const struct chunk_record *r = &view->records[i];
 		const struct source_file *file = find_record(source, view, i);
 
-		if (!file || file->skip || file->bytes != r->bytes || file->mtime_ns != r->mtime_ns)
+		if (!file || file->skip || file->bytes != (rewrites ? r->source_bytes : r->bytes) ||
+		    file->mtime_ns != r->mtime_ns || (!rewrites && r->source_bytes))
 			return false;
 	}
 	return true;
 }
 
-int pack_resume(struct writer *w, struct source *source, uint64_t *ret_n_files, struct error *err)
+int pack_resume(struct writer *w, struct source *source, bool rewrites, uint64_t *ret_n_files,
+		struct error *err)
 {
 	size_t n;
 	const struct store_object *leftovers = writer_leftovers(w, &n);
@@ -40,7 +43,7 @@ int pack_resume(struct writer *w, struct source *source, uint64_t *ret_n_files, 
 
 		if (r == -ENOMEM)
 			return error_errno(err, r, "cannot go on where the last run stopped");
-		if (r < 0 || !is_current(source, &view))
+		if (r < 0 || !is_current(source, &view, rewrites))
 			continue; /* its files are packed again */
 		r = writer_adopt(w, i, err);
 		if (r < 0)

@@ -29,7 +29,7 @@ struct read_ahead {
 	const struct source *source;
 	const uint64_t *order;
 	size_t n;
-	uint64_t budget_bytes, max_bytes;
+	struct read_ahead_options options;
 
 	pthread_mutex_t lock;
 	pthread_cond_t filled; /* the slot that the caller waits for is done */
@@ -58,7 +58,7 @@ static int read_file(const struct read_ahead *ra, const struct source_file *file
 		return -errno;
 	if (!S_ISREG(st.st_mode))
 		return -ESTALE;
-	if ((uint64_t)st.st_size > ra->max_bytes)
+	if ((uint64_t)st.st_size > ra->options.max_bytes)
 		return -EFBIG;
 	item->mode = st.st_mode;
 	item->mtime_ns =
@@ -75,6 +75,25 @@ static int read_file(const struct read_ahead *ra, const struct source_file *file
 	return r;
 }
 
+/* A file's bytes, as they are to be packed. */
+static int fetch(const struct read_ahead *ra, const struct source_file *file, struct read_item *item)
+{
+	void *made = NULL;
+	size_t made_bytes = 0;
+	int r = read_file(ra, file, item);
+
+	if (r < 0 || !ra->options.rewrite)
+		return r;
+	item->source_bytes = item->bytes;
+	item->rewritten = ra->options.rewrite(item->data, item->bytes, &made, &made_bytes, &item->note);
+	if (made) {
+		free(item->data);
+		item->data = made;
+		item->bytes = made_bytes;
+	}
+	return item->rewritten < 0 ? item->rewritten : 0;
+}
+
 /* Called with the lock held. The place that the caller waits for may always be read, or nothing would ever be
  * released. */
 static bool may_read(const struct read_ahead *ra)
@@ -84,7 +103,7 @@ static bool may_read(const struct read_ahead *ra)
 	if (ra->next_read >= ra->n || ahead >= N_SLOTS)
 		return false;
 	return ra->next_read == ra->next_out ||
-	       ra->used_bytes + ra->source->files[ra->order[ra->next_read]].bytes <= ra->budget_bytes;
+	       ra->used_bytes + ra->source->files[ra->order[ra->next_read]].bytes <= ra->options.budget_bytes;
 }
 
 /* Called with the lock held. Takes up to BATCH places. */
@@ -125,7 +144,7 @@ static void *run(void *argument)
 			const struct source_file *file = &ra->source->files[ra->order[first + i]];
 
 			items[i] = (struct read_item){.file = file};
-			items[i].result = read_file(ra, file, &items[i]);
+			items[i].result = fetch(ra, file, &items[i]);
 		}
 		pthread_mutex_lock(&ra->lock);
 		for (unsigned i = 0; i < n; i++) {
@@ -154,8 +173,8 @@ static int start_threads(struct read_ahead *ra, unsigned n_threads)
 	return ra->n_threads ? 0 : r; /* fewer threads will do */
 }
 
-int read_ahead_new(const struct source *source, const uint64_t *order, size_t n, unsigned n_threads,
-		   uint64_t budget_bytes, uint64_t max_bytes, struct read_ahead **ret)
+int read_ahead_new(const struct source *source, const uint64_t *order, size_t n,
+		   const struct read_ahead_options *options, struct read_ahead **ret)
 {
 	struct read_ahead *ra = calloc(1, sizeof(*ra));
 
@@ -164,12 +183,11 @@ int read_ahead_new(const struct source *source, const uint64_t *order, size_t n,
 	ra->source = source;
 	ra->order = order;
 	ra->n = n;
-	ra->budget_bytes = budget_bytes;
-	ra->max_bytes = max_bytes;
+	ra->options = *options;
 	pthread_mutex_init(&ra->lock, NULL);
 	pthread_cond_init(&ra->filled, NULL);
 	pthread_cond_init(&ra->room, NULL);
-	int r = start_threads(ra, n_threads < MAX_THREADS ? n_threads : MAX_THREADS);
+	int r = start_threads(ra, options->n_threads < MAX_THREADS ? options->n_threads : MAX_THREADS);
 
 	if (r < 0) {
 		read_ahead_free(ra);
@@ -204,7 +222,7 @@ static void wake_readers(struct read_ahead *ra)
 	size_t ahead = ra->next_read - ra->next_out;
 
 	if (ra->n_idle && (ra->next_read == ra->next_out ||
-			   (ra->used_bytes <= ra->budget_bytes / 4 * 3 && ahead <= N_SLOTS / 4 * 3)))
+			   (ra->used_bytes <= ra->options.budget_bytes / 4 * 3 && ahead <= N_SLOTS / 4 * 3)))
 		pthread_cond_broadcast(&ra->room);
 }
 

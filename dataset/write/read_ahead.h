@@ -8,6 +8,7 @@
  * Thread-safety: one thread calls; the threads that read are the module's own.
  */
 
+#include "dataset/pack.h"
 #include "source.h"
 
 struct read_ahead;
@@ -17,14 +18,23 @@ struct read_item {
 	int result; /* 0, or why the file could not be read: -ESTALE when it changed while it was read */
 	unsigned char *data;
 	size_t bytes;
+	size_t source_bytes; /* of the file, if it was given to `rewrite`, else 0 */
+	int rewritten;       /* what that returned */
+	struct error note;
 	uint32_t mode;
 	uint64_t mtime_ns;
 };
 
-/* source and order, which has n numbers of files, are borrowed. A file longer than max_bytes is not read; its
- * result is -EFBIG. */
-int read_ahead_new(const struct source *source, const uint64_t *order, size_t n, unsigned n_threads,
-		   uint64_t budget_bytes, uint64_t max_bytes, struct read_ahead **ret);
+struct read_ahead_options {
+	unsigned n_threads;
+	uint64_t budget_bytes;
+	uint64_t max_bytes;     /* a file longer than this is not read; its result is -EFBIG */
+	pack_rewriter *rewrite; /* NULL: none. The budget counts files as long as they are */
+};
+
+/* source and order, which has n numbers of files, are borrowed. 0 or -errno. */
+int read_ahead_new(const struct source *source, const uint64_t *order, size_t n,
+		   const struct read_ahead_options *options, struct read_ahead **ret);
 void read_ahead_free(struct read_ahead *ra);
 
 /* Waits for the next file. Call it at most n times. The data is valid until the next call. */

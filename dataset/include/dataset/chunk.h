@@ -82,8 +82,9 @@ struct chunk_record {
 	uint32_t mode;        /* st_mode of the source */
 	uint32_t name_offset; /* from names_offset */
 	uint16_t name_length;
-	uint16_t encoding; /* enum chunk_encoding */
-	uint8_t reserved[20];
+	uint16_t encoding;     /* enum chunk_encoding */
+	uint32_t source_bytes; /* of the file, where it was rewritten before it was packed; 0: it was not */
+	uint8_t reserved[16];
 };
 
 _Static_assert(sizeof(struct chunk_id) == 16, "stored");

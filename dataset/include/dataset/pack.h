@@ -6,17 +6,31 @@
  *
  * All or nothing: a dataset that exists stays as it was until the end. The next run uses what an interrupted
  * one has written: a chunk counts as done if each of its files is in the source with the same size and
- * modification time.
+ * modification time, and both runs rewrite files, or neither does.
  */
 
 #include "lib/error.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum pack_order {
 	PACK_ORDER_RANDOM, /* a permutation drawn from the seed: each chunk is a fair sample of the dataset */
 	PACK_ORDER_SOURCE, /* tree order: folder by folder */
+};
+
+/* Makes other bytes out of a file's, which are packed in place of them: *ret, of malloc(), if it is set.
+ * Returns a code of its own from 0, or -errno, as which the file fails. Threads call it at once. */
+typedef int pack_rewriter(const void *data, size_t bytes, void **ret, size_t *ret_bytes,
+			  struct error *ret_note);
+
+/* What it did with one file. */
+struct pack_rewritten {
+	int result;
+	const char *path; /* in the source, to be shown */
+	uint64_t source_bytes, bytes;
+	const struct error *note;
 };
 
 struct pack_options {
@@ -28,12 +42,14 @@ struct pack_options {
 	unsigned n_threads; /* that read the source, >= 1 */
 	bool append; /* add to a dataset that has samples; files it has (same size and mtime) are left out */
 	bool skip_unreadable;
-	bool keep_digests; /* writer_keep_digests() */
+	bool keep_digests;      /* writer_keep_digests() */
+	pack_rewriter *rewrite; /* NULL: files are packed as they are */
 
 	/* All may be NULL. */
 	void (*progress)(uint64_t done_files, uint64_t n_files, uint64_t done_bytes, void *context);
 	void (*skipped)(const char *text, void *context); /* a file that skip_unreadable left out */
-	bool (*cancelled)(void *context);                 /* asked before each file; true: -ECANCELED */
+	void (*rewritten)(const struct pack_rewritten *file, void *context);
+	bool (*cancelled)(void *context); /* asked before each file; true: -ECANCELED */
 	void *context;
 };
 

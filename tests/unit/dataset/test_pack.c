@@ -91,6 +91,15 @@ static void test_source_troubles(void **state)
 }
 
 /* Small budget, many threads: everything comes, in order, once. */
+static int start(const struct source *s, const uint64_t *order, size_t n, unsigned n_threads,
+		 uint64_t budget_bytes, uint64_t max_bytes, struct read_ahead **ret)
+{
+	const struct read_ahead_options options = {
+	    .n_threads = n_threads, .budget_bytes = budget_bytes, .max_bytes = max_bytes};
+
+	return read_ahead_new(s, order, n, &options, ret);
+}
+
 static void test_read_ahead(void **state)
 {
 	enum { N = 3000 };
@@ -108,7 +117,7 @@ static void test_read_ahead(void **state)
 	}
 	assert_int_equal(source_scan(*state, 0, 0, refuse, NULL, &s, NULL), 0);
 	for (uint64_t budget = 1; budget < 5000; budget += 1111) {
-		assert_int_equal(read_ahead_new(s, order, N, 7, budget, 15, &ra), 0);
+		assert_int_equal(start(s, order, N, 7, budget, 15, &ra), 0);
 		for (int i = 0; i < N; i++) {
 			struct read_item item = read_ahead_next(ra);
 			assert_ptr_equal(item.file, &s->files[N - 1 - i]);
@@ -125,7 +134,7 @@ static void test_read_ahead(void **state)
 		read_ahead_free(ra);
 	}
 	/* Left in the middle. */
-	assert_int_equal(read_ahead_new(s, order, N, 4, 100, 1000, &ra), 0);
+	assert_int_equal(start(s, order, N, 4, 100, 1000, &ra), 0);
 	read_ahead_next(ra);
 	read_ahead_free(ra);
 	source_free(s);
@@ -147,7 +156,7 @@ static void test_changed_files(void **state)
 	unlink(b);
 	assert_int_equal(mkfifo(b, 0600), 0);
 	write_text(*state, "c", "123456789");
-	assert_int_equal(read_ahead_new(s, order, 4, 1, 100, 1000, &ra), 0);
+	assert_int_equal(start(s, order, 4, 1, 100, 1000, &ra), 0);
 	assert_int_equal(read_ahead_next(ra).result, -ENOENT);
 	assert_int_equal(read_ahead_next(ra).result, -ESTALE);
 	struct read_item grown = read_ahead_next(ra);
@@ -163,7 +172,7 @@ static void test_changed_files(void **state)
 
 struct stopper {
 	int countdown;
-	int n_skipped;
+	int n_skipped, n_rewritten;
 };
 
 static bool stop_after(void *context)
@@ -277,6 +286,115 @@ static void test_append(void **state)
 	free(dataset);
 }
 
+/* Doubles a file, unless it begins with a minus: then it stays. */
+static int twice(const void *data, size_t bytes, void **ret, size_t *ret_bytes, struct error *ret_note)
+{
+	char *made;
+
+	if (bytes && *(const char *)data == '-')
+		return error_set(ret_note, 7, "a minus");
+	made = malloc(2 * bytes + 1);
+	assert_non_null(made);
+	memcpy(made, data, bytes);
+	memcpy(made + bytes, data, bytes);
+	*ret = made;
+	*ret_bytes = 2 * bytes;
+	return 0;
+}
+
+static void note_rewritten(const struct pack_rewritten *file, void *context)
+{
+	if (file->result == 7) {
+		assert_string_equal(file->note->text, "a minus");
+		assert_string_equal(file->path, "a/2");
+		assert_int_equal(file->bytes, file->source_bytes);
+	} else {
+		assert_int_equal(file->bytes, 2 * file->source_bytes);
+	}
+	((struct stopper *)context)->n_rewritten++;
+}
+
+static void expect_sample(const char *dataset, const char *path, const char *expected)
+{
+	struct snapshot_sample sample;
+	struct dataset *d;
+	char data[64] = "";
+	uint64_t number;
+
+	assert_int_equal(dataset_open(dataset, &d, NULL), 0);
+	assert_int_equal(snapshot_find(dataset_snapshot(d), path, strlen(path), &number), 0);
+	assert_int_equal(snapshot_sample_get(dataset_snapshot(d), number, &sample), 0);
+	assert_int_equal(
+	    sample_read(dataset_snapshot(d), dataset_store(d), &sample, data, sizeof(data), NULL), 0);
+	assert_string_equal(data, expected);
+	dataset_close(d);
+}
+
+/* A file is known again by its own size, not by that of what was made of it. */
+static void test_rewrite(void **state)
+{
+	char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
+	struct stopper stopper = {0};
+	struct pack_options o = options_of(source, dataset, &stopper);
+	struct pack_result result;
+	struct error err = ERROR_INIT;
+
+	write_text(*state, "src/a/1", "one");
+	write_text(*state, "src/a/2", "-two");
+	write_text(*state, "src/a/3", "");
+	o.rewrite = twice;
+	o.rewritten = note_rewritten;
+	assert_int_equal(pack_run(&o, &result, &err), 0);
+	assert_int_equal(stopper.n_rewritten, 3);
+	assert_int_equal(result.bytes, 10);
+	expect_sample(dataset, "a/1", "oneone");
+	expect_sample(dataset, "a/2", "-two");
+	o.append = true;
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(pack_run(&o, &result, &err), 0);
+		assert_int_equal(result.n_files, 0);
+		assert_int_equal(result.n_unchanged, 3);
+		o.rewrite = NULL; /* what is there stays, however it was packed */
+	}
+	write_text(*state, "src/a/1", "eleven"); /* as long as what is stored of it */
+	assert_int_equal(pack_run(&o, &result, &err), 0);
+	assert_int_equal(result.n_files, 1);
+	expect_sample(dataset, "a/1", "eleven");
+	free(source);
+	free(dataset);
+}
+
+/* What an interrupted run packed in another way is packed again. */
+static void test_rewrite_resume(void **state)
+{
+	char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
+	struct stopper stopper = {.countdown = 150};
+	struct pack_options o = options_of(source, dataset, &stopper);
+	struct pack_result result;
+	struct error err = ERROR_INIT;
+
+	make_big_source(*state);
+	o.rewrite = twice;
+	assert_int_equal(pack_run(&o, &result, &err), -ECANCELED);
+	stopper.countdown = 1000;
+	assert_int_equal(pack_run(&o, &result, &err), 0);
+	assert_true(result.n_resumed > 0);
+	assert_int_equal(result.n_files + result.n_resumed, 200);
+	free(dataset);
+
+	dataset = path_in(*state, "other");
+	o.dataset = dataset;
+	stopper.countdown = 150;
+	assert_int_equal(pack_run(&o, &result, &err), -ECANCELED);
+	o.rewrite = NULL;
+	stopper.countdown = 1000;
+	assert_int_equal(pack_run(&o, &result, &err), 0);
+	assert_int_equal(result.n_resumed, 0);
+	assert_int_equal(result.n_files, 200);
+	free(source);
+	free(dataset);
+}
+
 static void test_refusals(void **state)
 {
 	char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
@@ -327,6 +445,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_changed_files, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_interrupt_and_resume, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_append, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_rewrite, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_rewrite_resume, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_refusals, make_folder, remove_folder),
 	};
 

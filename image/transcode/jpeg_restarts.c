@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "image/jpeg_restarts.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coefficients.h"
+
+#include <jerror.h>
+
+#include "lib/cleanup.h"
+
+#define PIXELS_MAX (UINT64_C(64) << 20) /* 384 MiB of coefficients where chroma is not sampled less */
+#define SCANS_MAX  100 /* each takes a walk over all coefficients, however few bytes it has */
+#define MORE_BYTES 65536
+
+struct transcoder {
+	struct jpeg_error_mgr messages;
+	struct jpeg_progress_mgr progress;
+	struct jpeg_destination_mgr destination;
+	jmp_buf escape;
+	int result; /* of an escape */
+	struct error *why;
+	struct coefficients from, written;
+	struct jpeg_compress_struct to;
+	uint8_t *output;
+	size_t size, bytes;
+};
+
+static struct transcoder *transcoder_of(j_common_ptr jpeg)
+{
+	return jpeg->client_data;
+}
+
+static __attribute__((noreturn)) void escape(struct transcoder *t, int result)
+{
+	t->result = result;
+	longjmp(t->escape, 1);
+}
+
+static __attribute__((noreturn)) void keep(struct transcoder *t, const char *why)
+{
+	error_set(t->why, JPEG_RESTARTS_KEPT, "%s", why);
+	escape(t, JPEG_RESTARTS_KEPT);
+}
+
+/* The library's own message. */
+static void on_error(j_common_ptr jpeg)
+{
+	char text[JMSG_LENGTH_MAX];
+
+	if (jpeg->err->msg_code == JERR_OUT_OF_MEMORY)
+		escape(transcoder_of(jpeg), -ENOMEM);
+	jpeg->err->format_message(jpeg, text);
+	keep(transcoder_of(jpeg), text);
+}
+
+/* A negative level is damage that the library decodes around: what it would write is not what the file has.
+ */
+static void on_message(j_common_ptr jpeg, int level)
+{
+	if (level < 0)
+		on_error(jpeg);
+}
+
+static void on_output(j_common_ptr jpeg)
+{
+}
+
+static void on_progress(j_common_ptr jpeg)
+{
+	if (((j_decompress_ptr)jpeg)->input_scan_number > SCANS_MAX)
+		keep(transcoder_of(jpeg), "it has more than 100 scans");
+}
+
+static void begin_output(j_compress_ptr jpeg)
+{
+}
+
+/* The library calls it when all of the room is taken. */
+static boolean grow_output(j_compress_ptr jpeg)
+{
+	struct transcoder *t = transcoder_of((j_common_ptr)jpeg);
+	uint8_t *grown = realloc(t->output, t->size * 2);
+
+	if (!grown)
+		escape(t, -ENOMEM);
+	t->output = grown;
+	t->destination.next_output_byte = grown + t->size;
+	t->destination.free_in_buffer = t->size;
+	t->size *= 2;
+	return TRUE;
+}
+
+static void end_output(j_compress_ptr jpeg)
+{
+	struct transcoder *t = transcoder_of((j_common_ptr)jpeg);
+
+	t->bytes = t->size - t->destination.free_in_buffer;
+}
+
+/* An image that lies in the file behind this one is found by a distance in bytes, which would change. */
+static bool has_more_images(const struct jpeg_decompress_struct *jpeg)
+{
+	for (jpeg_saved_marker_ptr marker = jpeg->marker_list; marker; marker = marker->next)
+		if (marker->marker == JPEG_APP0 + 2 && marker->data_length >= 4 &&
+		    memcmp(marker->data, "MPF", 4) == 0)
+			return true;
+	return false;
+}
+
+/* Each row of blocks begins behind a marker. */
+static bool has_restarts(const struct jpeg_decompress_struct *jpeg)
+{
+	unsigned columns = DCTSIZE * (jpeg->num_components == 1 ? 1u : (unsigned)jpeg->max_h_samp_factor);
+	unsigned blocks = (jpeg->image_width + columns - 1) / columns;
+
+	return !jpeg->progressive_mode && !jpeg->arith_code && jpeg->comps_in_scan == jpeg->num_components &&
+	       jpeg->restart_interval && blocks % jpeg->restart_interval == 0;
+}
+
+static void read_header(struct transcoder *t, struct coefficients *c, const void *data, size_t bytes)
+{
+	jpeg_create_decompress(&c->jpeg);
+	c->jpeg.progress = &t->progress;
+	jpeg_mem_src(&c->jpeg, data, bytes);
+	jpeg_save_markers(&c->jpeg, JPEG_COM, 0xffff);
+	for (int i = 0; i < 16; i++)
+		jpeg_save_markers(&c->jpeg, JPEG_APP0 + i, 0xffff);
+	jpeg_read_header(&c->jpeg, TRUE);
+}
+
+static void write_image(struct transcoder *t)
+{
+	struct jpeg_compress_struct *to = &t->to;
+
+	jpeg_create_compress(to);
+	to->dest = &t->destination;
+	jpeg_copy_critical_parameters(&t->from.jpeg, to);
+	to->optimize_coding = TRUE;
+	to->restart_in_rows = 1;
+	/* These two are among the markers that are copied, at their own place. */
+	to->write_JFIF_header = FALSE;
+	to->write_Adobe_marker = FALSE;
+	jpeg_write_coefficients(to, t->from.blocks);
+	for (jpeg_saved_marker_ptr marker = t->from.jpeg.marker_list; marker; marker = marker->next)
+		jpeg_write_marker(to, marker->marker, marker->data, marker->data_length);
+	jpeg_finish_compress(to);
+}
+
+static void append(struct transcoder *t, const void *data, size_t bytes)
+{
+	uint8_t *exact = realloc(t->output, t->bytes + bytes);
+
+	if (!exact)
+		escape(t, -ENOMEM);
+	t->output = exact;
+	memcpy(exact + t->bytes, data, bytes);
+	t->bytes += bytes;
+}
+
+static int transcode(struct transcoder *t, const void *data, size_t bytes)
+{
+	struct jpeg_decompress_struct *from = &t->from.jpeg;
+
+	read_header(t, &t->from, data, bytes);
+	if (has_restarts(from))
+		return JPEG_RESTARTS_THERE;
+	if ((uint64_t)from->image_width * from->image_height > PIXELS_MAX)
+		keep(t, "it has more than 64 million pixels");
+	if (has_more_images(from))
+		keep(t, "it has more than one image");
+	t->from.blocks = jpeg_read_coefficients(from);
+	if (!coefficients_complete(&t->from))
+		keep(t, "its scans leave out some of the image");
+	write_image(t);
+	read_header(t, &t->written, t->output, t->bytes);
+	t->written.blocks = jpeg_read_coefficients(&t->written.jpeg);
+	if (!coefficients_equal(&t->from, &t->written))
+		keep(t, "it would not be the same image");
+	append(t, from->src->next_input_byte, from->src->bytes_in_buffer);
+	return JPEG_RESTARTS_ADDED;
+}
+
+/* Alone, so that no variable of it is changed between setjmp() and longjmp(). */
+static int transcode_or_escape(struct transcoder *t, const void *data, size_t bytes)
+{
+	if (setjmp(t->escape))
+		return t->result;
+	return transcode(t, data, bytes);
+}
+
+static struct transcoder *transcoder_new(size_t bytes, struct error *why)
+{
+	struct transcoder *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return NULL;
+	t->why = why;
+	t->size = bytes + MORE_BYTES;
+	t->output = malloc(t->size);
+	t->destination = (struct jpeg_destination_mgr){.next_output_byte = t->output,
+						       .free_in_buffer = t->size,
+						       .init_destination = begin_output,
+						       .empty_output_buffer = grow_output,
+						       .term_destination = end_output};
+	jpeg_std_error(&t->messages);
+	t->messages.error_exit = on_error;
+	t->messages.emit_message = on_message;
+	t->messages.output_message = on_output;
+	t->progress.progress_monitor = on_progress;
+	t->from.jpeg.err = t->written.jpeg.err = t->to.err = &t->messages;
+	t->from.jpeg.client_data = t->written.jpeg.client_data = t->to.client_data = t; /* which they keep */
+	return t;
+}
+
+static void transcoder_free(struct transcoder *t)
+{
+	/* What was not created is zeros, which is fine. */
+	jpeg_destroy((j_common_ptr)&t->from.jpeg);
+	jpeg_destroy((j_common_ptr)&t->written.jpeg);
+	jpeg_destroy((j_common_ptr)&t->to);
+	free(t->output);
+	free(t);
+}
+
+int jpeg_restarts_add(const void *data, size_t bytes, void **ret, size_t *ret_bytes, struct error *ret_why)
+{
+	if (bytes < 3 || memcmp(data, "\xff\xd8\xff", 3) != 0)
+		return JPEG_RESTARTS_OTHER;
+	struct transcoder *t = transcoder_new(bytes, ret_why);
+	int r = t && t->output ? transcode_or_escape(t, data, bytes) : -ENOMEM;
+
+	if (r == JPEG_RESTARTS_ADDED) {
+		*ret = steal_pointer(t->output);
+		*ret_bytes = t->bytes;
+	}
+	if (t)
+		transcoder_free(t);
+	return r;
+}

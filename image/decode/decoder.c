@@ -12,13 +12,15 @@ struct image_decoder {
 	struct resample resample;
 	struct jpeg_reader *jpeg;
 	struct png_reader *png;
+	struct webp_reader *webp;
 };
 
 int image_decoder_new(uint64_t pixels_max, struct image_decoder **ret)
 {
 	_cleanup_(image_decoder_freep) struct image_decoder *decoder = calloc(1, sizeof(*decoder));
 
-	if (!decoder || jpeg_reader_new(&decoder->jpeg) < 0 || png_reader_new(&decoder->png) < 0)
+	if (!decoder || jpeg_reader_new(&decoder->jpeg) < 0 || png_reader_new(&decoder->png) < 0 ||
+	    webp_reader_new(&decoder->webp) < 0)
 		return -ENOMEM;
 	decoder->pixels_max = pixels_max;
 	*ret = steal_pointer(decoder);
@@ -31,6 +33,7 @@ void image_decoder_free(struct image_decoder *decoder)
 		return;
 	jpeg_reader_free(decoder->jpeg);
 	png_reader_free(decoder->png);
+	webp_reader_free(decoder->webp);
 	resample_free(&decoder->resample);
 	free(decoder);
 }
@@ -96,8 +99,11 @@ int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
 	r = image_kind(data, bytes, &kind, err);
 	if (r < 0)
 		return r;
-	r = kind == IMAGE_PNG ? png_reader_read(decoder->png, &reading, err)
-			      : jpeg_reader_read(decoder->jpeg, &reading, err);
+	switch (kind) {
+	case IMAGE_JPEG: r = jpeg_reader_read(decoder->jpeg, &reading, err); break;
+	case IMAGE_PNG: r = png_reader_read(decoder->png, &reading, err); break;
+	case IMAGE_WEBP: r = webp_reader_read(decoder->webp, &reading, err); break;
+	}
 	decoder->n_warnings = reading.n_warnings;
 	if (r < 0)
 		return r;

@@ -80,15 +80,26 @@ static int probe_jpeg(const uint8_t *data, size_t bytes, struct image_info *ret,
 	return error_set(err, -EBADMSG, "JPEG image is truncated: its %zu bytes end in the header", bytes);
 }
 
+const char *image_kind_name(enum image_kind kind)
+{
+	static const char *const names[] = {
+	    [IMAGE_JPEG] = "JPEG", [IMAGE_PNG] = "PNG", [IMAGE_WEBP] = "WebP"};
+
+	return names[kind];
+}
+
 int image_kind(const void *data, size_t bytes, enum image_kind *ret, struct error *err)
 {
 	if (bytes >= 3 && memcmp(data, "\xff\xd8\xff", 3) == 0)
 		*ret = IMAGE_JPEG;
 	else if (bytes >= 8 && memcmp(data, "\x89PNG\r\n\x1a\n", 8) == 0)
 		*ret = IMAGE_PNG;
+	else if (bytes >= 12 && memcmp(data, "RIFF", 4) == 0 &&
+		 memcmp((const uint8_t *)data + 8, "WEBP", 4) == 0)
+		*ret = IMAGE_WEBP;
 	else
 		return error_set(err, -EOPNOTSUPP,
-				 "neither a JPEG nor a PNG image: its first bytes are of no such file");
+				 "neither a JPEG, PNG nor WebP image: its first bytes are of no such file");
 	return 0;
 }
 
@@ -100,12 +111,16 @@ int image_probe(const void *data, size_t bytes, struct image_info *ret, struct e
 
 	if (r < 0)
 		return r;
-	r = kind == IMAGE_PNG ? probe_png(data, bytes, &info, err) : probe_jpeg(data, bytes, &info, err);
+	switch (kind) {
+	case IMAGE_JPEG: r = probe_jpeg(data, bytes, &info, err); break;
+	case IMAGE_PNG: r = probe_png(data, bytes, &info, err); break;
+	case IMAGE_WEBP: r = webp_probe(data, bytes, &info, err); break;
+	}
 	if (r < 0)
 		return r;
 	if (!info.width || !info.height)
 		return error_set(err, -EBADMSG, "%s image is damaged: it is %u x %u pixels large",
-				 kind == IMAGE_PNG ? "PNG" : "JPEG", info.width, info.height);
+				 image_kind_name(kind), info.width, info.height);
 	*ret = info;
 	return 0;
 }

@@ -25,6 +25,7 @@ int reading_check(const struct reading *reading, const char *kind, uint32_t widt
 
 struct jpeg_reader;
 struct png_reader;
+struct webp_reader;
 
 /* 0 or -ENOMEM. */
 int jpeg_reader_new(struct jpeg_reader **ret);
@@ -36,3 +37,10 @@ int jpeg_reader_read(struct jpeg_reader *reader, struct reading *reading, struct
 int png_reader_new(struct png_reader **ret);
 void png_reader_free(struct png_reader *reader);
 int png_reader_read(struct png_reader *reader, struct reading *reading, struct error *err);
+
+/* The same for WebP; of an animation the first frame, as Pillow. */
+int webp_reader_new(struct webp_reader **ret);
+void webp_reader_free(struct webp_reader *reader);
+int webp_reader_read(struct webp_reader *reader, struct reading *reading, struct error *err);
+/* What the header says. 0 or -EBADMSG. */
+int webp_probe(const uint8_t *data, size_t bytes, struct image_info *ret, struct error *err);

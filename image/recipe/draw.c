@@ -86,13 +86,16 @@ static struct recipe_place random_box(const struct recipe *r, uint64_t *state, u
 static struct recipe_place middle(const struct recipe *r, uint32_t width, uint32_t height)
 {
 	struct recipe_place place = box(r, 0, 0, width, height);
+	uint64_t longer =
+	    (uint64_t)r->shorter * (width <= height ? height : width) / (width <= height ? width : height);
+	uint32_t made = longer > UINT32_MAX ? UINT32_MAX : (uint32_t)longer; /* which nobody makes */
 
 	if (width <= height) {
 		place.made_width = r->shorter;
-		place.made_height = (uint32_t)((uint64_t)r->shorter * height / width);
+		place.made_height = made;
 	} else {
 		place.made_height = r->shorter;
-		place.made_width = (uint32_t)((uint64_t)r->shorter * width / height);
+		place.made_width = made;
 	}
 	place.x = (uint32_t)rint((place.made_width - r->width) / 2.0);
 	place.y = (uint32_t)rint((place.made_height - r->height) / 2.0);

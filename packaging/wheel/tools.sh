@@ -91,6 +91,8 @@ describe libjpeg jpeg
 describe libpng png16 z
 describe libuv uv
 describe liburing uring
+describe libwebp webp
+describe libwebpdemux webpdemux
 describe libxxhash xxhash
 describe libzstd zstd
 describe ncursesw ncursesw tinfo

@@ -15,7 +15,8 @@
 #define CHOICES    6
 #define PIXELS_MAX (UINT64_C(1) << 18) /* an image that takes long is no finding */
 
-#define PNG_FRAME 12 /* bytes of a chunk beside its data: length, type; CRC */
+#define PNG_FRAME   12 /* bytes of a chunk beside its data: length, type; CRC */
+#define WEBP_HEADER 12 /* "RIFF", length, "WEBP" */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned seed);
@@ -24,7 +25,8 @@ size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t size_max) __attribute
 static const struct {
 	const char *bytes;
 	size_t length;
-} signatures[] = {{"\xff\xd8\xff", 3}, {"\x89PNG\r\n\x1a\n", 8}};
+} signatures[] = {
+    [IMAGE_JPEG] = {"\xff\xd8\xff", 3}, [IMAGE_PNG] = {"\x89PNG\r\n\x1a\n", 8}, [IMAGE_WEBP] = {"RIFF", 4}};
 
 static uint32_t get_u32(const uint8_t *p)
 {
@@ -52,6 +54,16 @@ static void repair_checksums(uint8_t *png, size_t bytes)
 	}
 }
 
+/* Else nearly every change of its length is one that is truncated. */
+static void repair_length(uint8_t *webp, size_t bytes)
+{
+	if (bytes < WEBP_HEADER)
+		return;
+	memcpy(webp + 8, "WEBP", 4);
+	for (unsigned i = 0; i < 4; i++)
+		webp[4 + i] = (uint8_t)((bytes - 8) >> (8 * i));
+}
+
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned seed)
 {
 	size_t kind = 0, n_kinds = sizeof(signatures) / sizeof(signatures[0]);
@@ -64,8 +76,12 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsi
 	if (kind == n_kinds || size < CHOICES + signatures[kind].length)
 		return size;
 	memcpy(data + CHOICES, signatures[kind].bytes, signatures[kind].length);
-	if (kind == 1 && seed % 8 != 0) /* now and then a checksum is wrong */
+	if (seed % 8 == 0)
+		return size; /* now and then a checksum is wrong, or a length */
+	if (kind == IMAGE_PNG)
 		repair_checksums(data + CHOICES, size - CHOICES);
+	if (kind == IMAGE_WEBP)
+		repair_length(data + CHOICES, size - CHOICES);
 	return size;
 }
 

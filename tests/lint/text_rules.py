@@ -39,6 +39,7 @@ OWNERS = {
     "term.h": ("ui",),
     "uthash.h": ("bpf/collect",),
     "uv.h": ("daemon",),
+    "webp/": ("image",),
     "xxhash.h": ("dataset/checksum",),
     "zlib.h": ("reports/trace",),
     "zstd.h": ("analyzer/trace", "ui/replay"),

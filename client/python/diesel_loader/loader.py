@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 STATE_VERSION = 1
-NATIVE_IMAGES = ("*.[jJ][pP][gG]", "*.[jJ][pP][eE][gG]", "*.[pP][nN][gG]")  # paths of what dieseld decodes
+NATIVE_IMAGES = ("*.[jJ][pP][gG]", "*.[jJ][pP][eE][gG]", "*.[pP][nN][gG]", "*.[wW][eE][bB][pP]")  # paths of what dieseld decodes
 BEFORE_IT_WAS_KNOWN = {"bucket_by_length": 0, "subset": None}  # what a state means that does not say
 DEFAULT_RECONNECT_S = 60
 AUTO = "auto"
@@ -137,7 +137,7 @@ class Loader:
         elif bucketed and not dataset.equal_bytes:
             why = "bucket_by_length sorts samples by their stored length"
         elif made.recipe and not dataset.all_named(NATIVE_IMAGES):
-            why = "not all samples are JPEG or PNG, by their names"
+            why = "not all samples are JPEG, PNG or WebP, by their names"
         if why:
             made = whole_in_python(transform, why) if transform else made
         made.check_ours()

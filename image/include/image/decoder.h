@@ -2,15 +2,15 @@
 #pragma once
 
 /*
- * A crop of a JPEG or PNG image, resized: what Pillow's Image.open(), convert("RGB"), crop() and resize()
- * give, without decoding what the crop does not need.
+ * A crop of a JPEG, PNG or WebP image, resized: what Pillow's Image.open(), convert("RGB"), crop() and
+ * resize() give, without decoding what the crop does not need.
  *
- * The pixels are those of Pillow, bit for bit, if it uses the same libjpeg, with two exceptions. A JPEG image
- * of which the output needs no more than a half (or a quarter, or an eighth) of the resolution is decoded at
- * that scale: its pixels then differ from Pillow's by 2 grey levels in the mean or less, and by 12 or less
- * in 99.9 %. And rows are resized before columns, as Pillow did up to version 12; later ones begin with the
- * columns where the height shrinks much more than the width. That is one grey level for a bilinear filter;
- * the others overshoot at edges, and are cut off between the passes.
+ * The pixels are those of Pillow, bit for bit, if it uses the same libjpeg and libwebp, with two exceptions.
+ * A JPEG image of which the output needs no more than a half (or a quarter, or an eighth) of the resolution
+ * is decoded at that scale: its pixels then differ from Pillow's by 2 grey levels in the mean or less, and by
+ * 12 or less in 99.9 %. And rows are resized before columns, as Pillow did up to version 12; later ones begin
+ * with the columns where the height shrinks much more than the width. That is one grey level for a bilinear
+ * filter; the others overshoot at edges, and are cut off between the passes.
  *
  * The images are taken as foreign: any bytes may come. As in torchvision's ImageFolder, an orientation in
  * EXIF data and colour profiles are not applied, and alpha is dropped.
@@ -28,12 +28,16 @@
 enum image_kind {
 	IMAGE_JPEG,
 	IMAGE_PNG,
+	IMAGE_WEBP,
 };
 
 struct image_info {
 	enum image_kind kind;
 	uint32_t width, height;
 };
+
+/* "JPEG", "PNG" or "WebP". */
+const char *image_kind_name(enum image_kind kind);
 
 /* Of the output, a byte per value. */
 enum image_layout {
@@ -62,7 +66,7 @@ struct image_request {
 
 /*
  * Looks at the header alone. What it finds is what the file says: image_decode() may still fail.
- * 0; -EOPNOTSUPP: neither JPEG nor PNG; -EBADMSG: the header is damaged, or not all there.
+ * 0; -EOPNOTSUPP: neither JPEG, PNG nor WebP; -EBADMSG: the header is damaged, or not all there.
  */
 int image_probe(const void *data, size_t bytes, struct image_info *ret, struct error *err);
 
@@ -82,7 +86,7 @@ void image_decoder_freep(struct image_decoder **decoder);
  * on success. Damage that libjpeg can decode around, as Pillow does, is counted: image_decoder_warnings().
  *
  * 0; -EINVAL: the crop is not within the image, or the output has no size; -EFBIG: more pixels than the
- * decoder is for; -EOPNOTSUPP: a kind of image that Pillow too does not open, or neither JPEG nor PNG;
+ * decoder is for; -EOPNOTSUPP: a kind of image that Pillow too does not open, or neither JPEG, PNG nor WebP;
  * -EBADMSG: damaged or truncated, also if only behind the crop, where that shows without decoding; -ENOMEM.
  */
 int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,

@@ -56,8 +56,7 @@ static void answer(struct image_decoder *decoder, const struct image_request *re
 		if (r < 0)
 			print_error(r, &err);
 		else
-			printf("info %u %u %s\n", info.width, info.height,
-			       info.kind == IMAGE_PNG ? "PNG" : "JPEG");
+			printf("info %u %u %s\n", info.width, info.height, image_kind_name(info.kind));
 		return;
 	}
 	r = image_decode(decoder, data, bytes, request, output, &err);

@@ -44,7 +44,7 @@ def encoded(image, kind="JPEG", **options):
 
 
 def make_pictures(folder):
-    """48 images in two classes: JPEG of several kinds, and PNG."""
+    """48 images in two classes: JPEG of several kinds, PNG and WebP."""
     kinds = [{"quality": 90}, {"quality": 75, "subsampling": 0}, {"quality": 95, "progressive": True}, {"quality": 85, "optimize": True}]
     for i in range(48):
         path = folder / f"class{i % 2}" / f"{i:03d}.jpg"
@@ -54,7 +54,9 @@ def make_pictures(folder):
             image = image.convert("L")
         if i % 12 == 7:
             image = image.convert("CMYK")
-        if i % 12 == 11:
+        if i % 12 == 3:
+            path.with_suffix(".webp").write_bytes(encoded(image, "WEBP", quality=80, lossless=i % 24 == 3))
+        elif i % 12 == 11:
             path.with_suffix(".png").write_bytes(encoded(image, "PNG"))
         else:
             path.write_bytes(encoded(image, **kinds[i % 4]))

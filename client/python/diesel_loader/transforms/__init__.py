@@ -7,7 +7,7 @@
                                     transforms.ToTensor(), transforms.Normalize(mean, std)])
     loader = DataLoader("/data/photos.diesel", 64, shuffle=True, transform=transform)
 
-Names and parameters are torchvision's. These are declarations: dieseld does the work, in C, from the stored JPEG or PNG to the
+Names and parameters are torchvision's. These are declarations: dieseld does the work, in C, from the stored JPEG, PNG or WebP to the
 array or tensor in shared memory, and what it does is what it does for torchvision's (docs/loader.md). They have no Python to
 fall back on: where dieseld cannot run one, making the loader is a ValueError that says which and why. Callables of one's own may
 stand behind them; these are called in worker processes with what came before, an array (diesel_loader.numpy) or a tensor

@@ -67,8 +67,8 @@ static void test_other_bytes(void **state)
 	struct image_info info;
 	struct error err = ERROR_INIT;
 
-	expect("", 0, whole, -EOPNOTSUPP, "neither a JPEG nor a PNG");
-	expect("GIF89a", 6, whole, -EOPNOTSUPP, "neither a JPEG nor a PNG");
+	expect("", 0, whole, -EOPNOTSUPP, "neither a JPEG, PNG nor WebP");
+	expect("GIF89a", 6, whole, -EOPNOTSUPP, "neither a JPEG, PNG nor WebP");
 	assert_int_equal(image_probe("GIF89a", 6, &info, &err), -EOPNOTSUPP);
 	assert_int_equal(image_probe("\xff\xd8\xff", 3, &info, &err), -EBADMSG);
 	assert_string_equal(err.text, "JPEG image is truncated: its 3 bytes end in the header");

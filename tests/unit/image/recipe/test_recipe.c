@@ -184,6 +184,22 @@ static void the_middle_is_torchvisions(void **state)
 	}
 }
 
+/* Which is refused by its size, and must not seem to be a small one. */
+static void what_is_too_long_stays_so(void **state)
+{
+	struct recipe r = random_box();
+	struct recipe_place p;
+
+	r.shape = RECIPE_MIDDLE;
+	r.shorter = 16384;
+	memset(r.scale, 0, sizeof(r.scale));
+	memset(r.ratio, 0, sizeof(r.ratio));
+	recipe_place(&r, 0, 0, 0, (1 << 18) + 1, 1, &p);
+	assert_true(p.made_height == 16384 && p.made_width == UINT32_MAX);
+	recipe_place(&r, 0, 0, 0, 1, 1 << 18, &p);
+	assert_true(p.made_width == 16384 && p.made_height == UINT32_MAX);
+}
+
 static const uint8_t pixels[] = {0, 1, 2, 3, 4, 5, 250, 251, 255, 7, 8, 9}; /* 2 x 2 */
 
 static void store(struct recipe *r, bool sideways, bool upright, void *out)
@@ -394,6 +410,7 @@ int main(void)
 	    cmocka_unit_test(random_boxes_are_distributed_as_they_should_be),
 	    cmocka_unit_test(a_place_is_a_function_of_seed_epoch_and_sample),
 	    cmocka_unit_test(the_middle_is_torchvisions),
+	    cmocka_unit_test(what_is_too_long_stays_so),
 	    cmocka_unit_test(pixels_are_stored_by_channel_or_by_row),
 	    cmocka_unit_test(one_channel_is_stored_alone),
 	    cmocka_unit_test(colours_are_drawn_as_torchvision_draws_them),

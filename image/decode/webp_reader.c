@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "reader.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <webp/decode.h>
+#include <webp/demux.h>
+
+#include "lib/cleanup.h"
+
+#define RIFF_HEADER 8 /* bytes: "RIFF", and how many there are behind that */
+/* Chroma has half of the samples, and is interpolated; at the edges of what is decoded as at those of an
+ * image. So a sample more is decoded on each side. */
+#define MARGIN 2u
+
+struct webp_reader {
+	struct room pixels; /* of the crop and its margin */
+};
+
+static void demuxer_freep(WebPDemuxer **demuxer)
+{
+	WebPDemuxDelete(*demuxer);
+}
+
+static bool is_truncated(const uint8_t *data, size_t bytes)
+{
+	uint32_t length;
+
+	if (bytes < RIFF_HEADER)
+		return true;
+	length = data[4] | (uint32_t)data[5] << 8 | (uint32_t)data[6] << 16 | (uint32_t)data[7] << 24;
+	return bytes - RIFF_HEADER < length;
+}
+
+static int damaged(const uint8_t *data, size_t bytes, const char *what, struct error *err)
+{
+	if (is_truncated(data, bytes))
+		return error_set(err, -EBADMSG,
+				 "WebP image is truncated: its %zu bytes end before the image does", bytes);
+	return error_set(err, -EBADMSG, "WebP image of %zu bytes cannot be decoded: %s", bytes, what);
+}
+
+int webp_probe(const uint8_t *data, size_t bytes, struct image_info *ret, struct error *err)
+{
+	WebPBitstreamFeatures features;
+
+	if (WebPGetFeatures(data, bytes, &features) != VP8_STATUS_OK)
+		return damaged(data, bytes, "its header is damaged", err);
+	*ret = (struct image_info){IMAGE_WEBP, (uint32_t)features.width, (uint32_t)features.height};
+	return 0;
+}
+
+static int failed(VP8StatusCode status, const struct reading *reading, struct error *err)
+{
+	if (status == VP8_STATUS_OUT_OF_MEMORY)
+		return error_errno(err, -ENOMEM, "WebP image of %zu bytes", reading->bytes);
+	return damaged(reading->data, reading->bytes,
+		       status == VP8_STATUS_NOT_ENOUGH_DATA || status == VP8_STATUS_SUSPENDED
+			   ? "its data end before the image does"
+			   : "its data are damaged",
+		       err);
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+/* What of the frame is to be decoded for `part` of it: no less, from even columns and rows on. */
+static struct image_box with_margin(const struct image_box *part, const WebPIterator *frame)
+{
+	struct image_box box = {.x = part->x & ~1u, .y = part->y & ~1u};
+
+	box.x -= least(box.x, MARGIN);
+	box.y -= least(box.y, MARGIN);
+	box.width = least(part->x + part->width + MARGIN, (uint32_t)frame->width) - box.x;
+	box.height = least(part->y + part->height + MARGIN, (uint32_t)frame->height) - box.y;
+	return box;
+}
+
+/* Decodes a box of the frame to the reader's pixels. */
+static int decode(struct webp_reader *reader, const struct reading *reading, const WebPIterator *frame,
+		  const struct image_box *box, struct error *err)
+{
+	size_t row = (size_t)box->width * IMAGE_CHANNELS;
+	WebPDecoderConfig config;
+	VP8StatusCode status;
+
+	if (room_make(&reader->pixels, box->height, row) < 0)
+		return failed(VP8_STATUS_OUT_OF_MEMORY, reading, err);
+	if (!WebPInitDecoderConfig(&config))
+		return error_set(err, -EOPNOTSUPP,
+				 "WebP image: libwebp is not the one that dieseld was built with");
+	config.options.use_cropping = 1;
+	config.options.crop_left = (int)box->x;
+	config.options.crop_top = (int)box->y;
+	config.options.crop_width = (int)box->width;
+	config.options.crop_height = (int)box->height;
+	config.output.colorspace = MODE_RGB;
+	config.output.is_external_memory = 1;
+	config.output.u.RGBA.rgba = reader->pixels.bytes;
+	config.output.u.RGBA.stride = (int)row;
+	config.output.u.RGBA.size = row * box->height;
+	status = WebPDecode(frame->fragment.bytes, frame->fragment.size, &config);
+	return status == VP8_STATUS_OK ? 0 : failed(status, reading, err);
+}
+
+/* The part of the crop that the frame covers, in its coordinates: the first one of an animation may be
+ * smaller than the canvas. false: none. */
+static bool covered(const struct image_box *crop, const WebPIterator *frame, struct image_box *ret)
+{
+	uint32_t left = (uint32_t)frame->x_offset, top = (uint32_t)frame->y_offset;
+	uint32_t right = least(crop->x + crop->width, left + (uint32_t)frame->width),
+		 bottom = least(crop->y + crop->height, top + (uint32_t)frame->height);
+	uint32_t x = crop->x > left ? crop->x : left, y = crop->y > top ? crop->y : top;
+
+	if (x >= right || y >= bottom)
+		return false;
+	*ret = (struct image_box){x - left, y - top, right - x, bottom - y};
+	return true;
+}
+
+/* Rows of the crop; black where the frame is not. */
+static void hand_on(const struct webp_reader *reader, struct resample *resample, const struct image_box *crop,
+		    const WebPIterator *frame, const struct image_box *part, const struct image_box *box)
+{
+	uint32_t left = (uint32_t)frame->x_offset + part->x - crop->x,
+		 top = (uint32_t)frame->y_offset + part->y - crop->y;
+	size_t row = (size_t)box->width * IMAGE_CHANNELS;
+	const uint8_t *from = (uint8_t *)reader->pixels.bytes + (part->y - box->y) * row +
+			      (size_t)(part->x - box->x) * IMAGE_CHANNELS;
+
+	for (uint32_t y = 0; y < crop->height; y++) {
+		uint8_t *to = resample_row(resample);
+
+		if (part->width < crop->width || part->height < crop->height)
+			memset(to, 0, (size_t)crop->width * IMAGE_CHANNELS);
+		if (y < top || y - top >= part->height)
+			continue;
+		memcpy(to + (size_t)left * IMAGE_CHANNELS, from + (y - top) * row,
+		       (size_t)part->width * IMAGE_CHANNELS);
+	}
+}
+
+static int read_frame(struct webp_reader *reader, struct reading *reading, const WebPIterator *frame,
+		      struct error *err)
+{
+	const struct image_request *request = reading->request;
+	const struct image_box *crop = &request->crop;
+	const struct resample_plan plan = {
+	    .filter = request->filter,
+	    .layout = request->layout,
+	    .width = crop->width,
+	    .height = crop->height,
+	    .box = {0, 0, (float)crop->width, (float)crop->height},
+	    .row_width = crop->width,
+	    .output_width = request->width,
+	    .output_height = request->height,
+	};
+	struct image_box part = {.x = crop->x}, box = {.x = 0};
+	int r = 0;
+
+	if (covered(crop, frame, &part)) {
+		box = with_margin(&part, frame);
+		r = decode(reader, reading, frame, &box, err);
+	}
+	if (r < 0)
+		return r;
+	if (resample_begin(reading->resample, &plan) < 0)
+		return failed(VP8_STATUS_OUT_OF_MEMORY, reading, err);
+	hand_on(reader, reading->resample, crop, frame, &part, &box);
+	return 0;
+}
+
+int webp_reader_read(struct webp_reader *reader, struct reading *reading, struct error *err)
+{
+	const WebPData file = {.bytes = reading->data, .size = reading->bytes};
+	_cleanup_(demuxer_freep) WebPDemuxer *demuxer = NULL;
+	struct image_info info;
+	WebPIterator frame;
+	int r = webp_probe(reading->data, reading->bytes, &info, err);
+
+	if (r == 0)
+		r = reading_check(reading, "WebP", info.width, info.height, err);
+	if (r < 0)
+		return r;
+	demuxer = WebPDemux(&file);
+	if (!demuxer || WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_WIDTH) != info.width ||
+	    WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_HEIGHT) != info.height ||
+	    !WebPDemuxGetFrame(demuxer, 1, &frame))
+		return damaged(reading->data, reading->bytes, "its chunks are damaged", err);
+	r = read_frame(reader, reading, &frame, err);
+	WebPDemuxReleaseIterator(&frame);
+	return r;
+}
+
+int webp_reader_new(struct webp_reader **ret)
+{
+	struct webp_reader *reader = calloc(1, sizeof(*reader));
+
+	if (!reader)
+		return -ENOMEM;
+	*ret = reader;
+	return 0;
+}
+
+void webp_reader_free(struct webp_reader *reader)
+{
+	if (!reader)
+		return;
+	room_free(&reader->pixels);
+	free(reader);
+}

@@ -16,7 +16,7 @@ add_executable(daemon_probe ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/daemon
 target_compile_options(daemon_probe PRIVATE ${DIESEL_WARNINGS})
 target_link_libraries(daemon_probe PRIVATE diesel_client diesel_dataset diesel_base)
 diesel_script_test(integration control /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_control.py)
-foreach(subject borrowed carried serving lifecycle damage digest hangs idle limits knobs service)
+foreach(subject borrowed carried serving lifecycle damage digest hangs idle limits knobs service shared)
   diesel_script_test(integration dieseld_${subject}
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_dieseld_${subject}.py)
 endforeach()

@@ -22,6 +22,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct group;
 struct reader;
 struct segment;
 
@@ -71,6 +72,7 @@ struct cached_dataset {
 	uint64_t all_bytes;              /* of segments for all chunks */
 	uint32_t refs;                   /* connections and sessions */
 	uint32_t n_sessions;
+	struct group *groups;     /* daemon/serve/group.h's */
 	uint64_t need_chunks;     /* sum over its sessions */
 	uint64_t need_bytes;      /* sum over its sessions: cached_need_bytes() */
 	uint64_t prefetch_chunks; /* sum over its jobs */

@@ -39,6 +39,7 @@ struct decode_counters {
 /* All count up from the start of the job. */
 struct job_counters {
 	uint64_t batches, samples, bytes; /* made ready for the client */
+	uint64_t shared_batches;          /* of these, decoded for another job or session (group.h) */
 	uint64_t chunk_visits;            /* by its sessions, window by window */
 	uint64_t chunk_reads,
 	    read_bytes;   /* visits that read from storage, on behalf of this job: the others were hits */

@@ -183,13 +183,13 @@ static json_t *job_json(const struct control *c, const struct job *job)
 	json_t *root;
 
 	serving_job_counters(c->serving, job, &n);
-	root = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o}", "id",
+	root = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o}", "id",
 			 json_u64(job->id), "pid", json_u64((uint64_t)job->pid), "uid", json_u64(job->uid),
 			 "rank", json_u64(job->rank), "world", json_u64(job->world), "name",
 			 json_text(job->name), "sessions", json_u64(job->n_sessions), "age_s",
 			 (double)(clock_monotonic_ns() - job->begin_ns) / 1e9, "batches", json_u64(n.batches),
-			 "samples", json_u64(n.samples), "read_bytes", json_u64(n.read_bytes), "knobs",
-			 knobs_json(c, job, known));
+			 "shared_batches", json_u64(n.shared_batches), "samples", json_u64(n.samples),
+			 "read_bytes", json_u64(n.read_bytes), "knobs", knobs_json(c, job, known));
 	json_object_set_new(root, "memory", memory_json(c, job));
 	json_object_set_new(root, "decoding", decoding_json(c, job, &n));
 	json_object_set_new(root, "now",

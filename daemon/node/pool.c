@@ -384,6 +384,11 @@ void pool_lane_limit(struct pool *p, struct pool_lane *lane, uint32_t limit)
 	pthread_mutex_unlock(&p->lock);
 }
 
+uint32_t pool_lane_workers(const struct pool *p, const struct pool_lane *lane)
+{
+	return lane->limit < p->target ? lane->limit : p->target;
+}
+
 uint64_t pool_lane_cpu_ns(const struct pool_lane *lane)
 {
 	return atomic_load_explicit(&lane->cpu_ns, memory_order_relaxed);

@@ -63,5 +63,7 @@ void pool_free(struct pool *pool);
 void pool_lane_init(struct pool_lane *lane); /* no limit */
 /* At least 1; takes effect with the next task. */
 void pool_lane_limit(struct pool *pool, struct pool_lane *lane, uint32_t limit);
+/* How many threads may work for the lane at one time. The thread that sets limits. */
+uint32_t pool_lane_workers(const struct pool *pool, const struct pool_lane *lane);
 /* CPU time that the lane's tasks have taken. */
 uint64_t pool_lane_cpu_ns(const struct pool_lane *lane);

@@ -67,6 +67,8 @@ struct family {
 
 static const struct family counted[] = {
     {"diesel_job_batches_total", "counter", "Batches made ready for the job.", "", COUNTER(batches), 1},
+    {"diesel_job_shared_batches_total", "counter", "Of these, those that were decoded for another job.", "",
+     COUNTER(shared_batches), 1},
     {"diesel_job_samples_total", "counter", "Samples made ready for the job.", "", COUNTER(samples), 1},
     {"diesel_job_bytes_total", "counter", "Bytes made ready for the job.", "", COUNTER(bytes), 1},
     {"diesel_chunk_visits_total", "counter", "Chunks that the job needed, one by one.", "",

@@ -91,3 +91,8 @@ void batch_write(const struct batch *b, uint8_t *slot, const struct ring_layout 
 void batch_decode(struct batch *b, const struct cached_dataset *d, struct codecs *codecs,
 		  const struct recipe *recipe, uint8_t *slots, uint32_t slot,
 		  const struct ring_layout *layout, struct batch_decoded *ret);
+
+/* Fills the slot with what another slot of this layout holds: a batch of the same samples that was decoded by
+ * the same recipe, without an error. Worker thread. */
+void batch_copy(struct batch *b, uint8_t *slot, const struct batch *from, const uint8_t *from_slot,
+		const struct ring_layout *layout, const struct recipe *recipe);

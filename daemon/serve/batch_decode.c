@@ -68,14 +68,28 @@ static int open_segments(const struct cached_dataset *d, struct slice *s)
 	return 0;
 }
 
+/* What the slot says of n items. */
+static void write_items(const struct batch *b, uint32_t n, uint8_t *slot, const struct ring_layout *layout)
+{
+	struct ring_item *items = (struct ring_item *)slot;
+	int64_t *labels = (int64_t *)(slot + layout->labels_offset);
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct batch_item *item = &b->items[i];
+
+		items[i] =
+		    (struct ring_item){.sample = item->sample, .bytes = item->bytes, .label = item->label};
+		labels[i] = item->label;
+	}
+}
+
 /* The slot as clients may see it: what the decoder wrote there besides pixels is not believed. Damaged
  * samples that are left out move behind the others. */
 static void finish(struct batch *b, uint8_t *slot, const struct ring_layout *layout,
 		   const struct recipe *recipe)
 {
 	uint64_t item_bytes = recipe_item_bytes(recipe);
-	struct ring_item *items = (struct ring_item *)slot;
-	int64_t *labels = (int64_t *)(slot + layout->labels_offset);
+	const struct ring_item *items = (const struct ring_item *)slot;
 	uint8_t *payload = slot + layout->payload_offset;
 	uint32_t n = 0;
 
@@ -96,13 +110,7 @@ static void finish(struct batch *b, uint8_t *slot, const struct ring_layout *lay
 		}
 		n++;
 	}
-	for (uint32_t i = 0; i < b->n_items; i++) {
-		const struct batch_item *item = &b->items[i];
-
-		items[i] =
-		    (struct ring_item){.sample = item->sample, .bytes = item->bytes, .label = item->label};
-		labels[i] = item->label;
-	}
+	write_items(b, b->n_items, slot, layout);
 	b->n_items = n;
 }
 
@@ -118,6 +126,20 @@ static void count(const struct codec_work *work, const struct codec_result *resu
 						.cpu_ns = result->cpu_ns,
 						.replaced = result->n_replaced};
 	ret->sandbox = result->sandbox;
+}
+
+void batch_copy(struct batch *b, uint8_t *slot, const struct batch *from, const uint8_t *from_slot,
+		const struct ring_layout *layout, const struct recipe *recipe)
+{
+	/* Those that are left out stand behind the others. */
+	memcpy(b->items, from->items, b->n_items * sizeof(*b->items));
+	write_items(b, b->n_items, slot, layout);
+	memcpy(b->damage, from->damage, sizeof(b->damage));
+	b->n_damaged = from->n_damaged;
+	b->n_items = b->n_decoded = from->n_items;
+	/* At once, because what is large goes past the caches. */
+	memcpy(slot + layout->payload_offset, from_slot + layout->payload_offset,
+	       b->n_items * recipe_item_bytes(recipe));
 }
 
 void batch_decode(struct batch *b, const struct cached_dataset *d, struct codecs *codecs,

@@ -23,13 +23,22 @@ static void session_reap(struct session *s)
 	}
 }
 
+/* The first one, whose memory is still warm; in a group, the one whose batch is the oldest. */
 static struct slot *find_free_slot(struct session *s)
 {
+	struct slot *found = NULL;
+
 	for (uint32_t i = 0; i < s->n_slots; i++) {
-		if (s->slots[i].state == SLOT_FREE)
-			return &s->slots[i];
+		struct slot *slot = &s->slots[i];
+
+		if (slot->state != SLOT_FREE || slot->n_readers > 0)
+			continue;
+		if (!s->member.group)
+			return slot;
+		if (!found || slot->turn < found->turn)
+			found = slot;
 	}
-	return NULL;
+	return found;
 }
 
 /* Returns a free slot. If there is none, asks the client to say when it releases one, and returns NULL. */
@@ -64,8 +73,10 @@ static void slot_publish(struct session *s, struct slot *slot)
 	atomic_store_explicit(&s->control->slot_state[number], RING_SLOT_LENT, memory_order_relaxed);
 	ring_publish(s->control, &s->published, &descriptor);
 	s->n_delivered++;
+	s->member.n_shared += slot->shared;
 	s->cache->counters.batches++;
 	s->job->counters.batches++;
+	s->job->counters.shared_batches += slot->shared;
 	s->job->counters.samples += descriptor.n_items;
 	s->job->counters.bytes += descriptor.status < 0 ? 0 : slot->batch.bytes;
 }
@@ -130,19 +141,30 @@ void session_add_waits(const struct session *s, uint64_t now_ns, struct job_coun
 		counters->wait_prep_ns += open_ns;
 }
 
+static uint8_t *memory_of(const struct slot *slot)
+{
+	const struct session *s = slot->session;
+
+	return s->slot_memory.data + (size_t)(slot - s->slots) * s->layout.slot_bytes;
+}
+
 static void fill_work(struct pool_task *task)
 {
 	struct slot *slot = (struct slot *)task;
 	struct session *s = slot->session;
 
+	if (slot->source) {
+		batch_copy(&slot->batch, memory_of(slot), &slot->source->batch, memory_of(slot->source),
+			   &s->layout, &s->request.recipe);
+		return;
+	}
 	if (s->codecs) {
 		batch_decode(&slot->batch, s->dataset, s->codecs, &s->request.recipe, s->slot_memory.data,
 			     (uint32_t)(slot - s->slots), &s->layout, &slot->decoded);
 		task->elsewhere_ns = slot->decoded.counted.cpu_ns;
 		return;
 	}
-	batch_write(&slot->batch, s->slot_memory.data + (size_t)(slot - s->slots) * s->layout.slot_bytes,
-		    &s->layout, s->item_bytes);
+	batch_write(&slot->batch, memory_of(slot), &s->layout, s->item_bytes);
 }
 
 static void note_damage(struct session *s, const struct batch *b)
@@ -170,46 +192,77 @@ static void count_decoded(struct session *s, const struct batch_decoded *decoded
 	}
 }
 
+void session_try_free(struct session *s)
+{
+	if (s->closing && s->n_filling == 0 && s->member.n_lent == 0)
+		session_free(s);
+}
+
+void session_filled(struct slot *slot)
+{
+	slot->state = SLOT_FILLED;
+	slot->session->n_filling--;
+	publish_filled(slot->session);
+}
+
 static void fill_done(struct pool_task *task)
 {
 	struct slot *slot = (struct slot *)task;
 	struct session *s = slot->session;
 	struct cache *c = s->cache;
 
-	if (s->codecs)
+	if (s->codecs && !slot->source)
 		count_decoded(s, &slot->decoded);
+	slot->decode_ns += task->elsewhere_ns;
 	/* Its turn is over, and it is not done. */
 	if (s->codecs && slot->batch.n_decoded < slot->batch.n_items && slot->generation == s->generation &&
 	    !s->closing && !s->orphaned) {
+		s->member.progress_ns = clock_monotonic_ns();
 		pool_submit_first(c->pool, &s->job->lane, &slot->task);
 		return;
 	}
-	if (slot->batch.n_damaged)
+	if (slot->batch.n_damaged && !slot->shared)
 		note_damage(s, &slot->batch);
-	slot->state = SLOT_FILLED;
-	s->n_filling--;
-	publish_filled(s);
-	if (s->closing && s->n_filling == 0)
-		session_free(s);
+	if (slot->source)
+		group_copy_ended(slot);
+	else if (s->codecs)
+		group_decode_ended(slot);
+	session_filled(slot);
+	session_try_free(s);
 	c->on_change(c->user);
 }
 
-static void dispatch(struct session *s, struct slot *slot)
+void session_fill(struct slot *slot)
+{
+	struct session *s = slot->session;
+
+	if (s->codecs && !slot->source)
+		group_decode_begins(slot);
+	slot->task = (struct pool_task){.work = fill_work, .done = fill_done};
+	pool_submit(s->cache->pool, &s->job->lane, &slot->task);
+}
+
+/* source: where the batch is copied from, or NULL. */
+static void dispatch(struct session *s, struct slot *slot, struct slot *source)
 {
 	struct batch empty = slot->batch;
 
 	slot->batch = s->head;
 	s->head = empty;
 	s->has_head = false;
-	if (slot->batch.status == 0)
+	if (slot->batch.status == 0 && !(source && source->holds))
 		batch_pin(&slot->batch, s->cache, s->dataset);
 	slot->state = SLOT_FILLING;
 	slot->generation = s->generation;
 	slot->session = s;
-	slot->task = (struct pool_task){.work = fill_work, .done = fill_done};
+	slot->turn = ++s->n_turns;
+	slot->holds = slot->shared = false;
 	s->order[s->order_last++ % RING_MAX_SLOTS] = (uint32_t)(slot - s->slots);
 	s->n_filling++;
-	pool_submit(s->cache->pool, &s->job->lane, &slot->task);
+	if (source)
+		group_follow(slot, source);
+	else
+		session_fill(slot);
 }
 
 static void set_cause(struct session *s, enum ring_cause cause)
@@ -224,12 +277,14 @@ void session_pump(struct session *s)
 		return;
 	session_reap(s);
 	while (!s->stopped) {
-		enum batch_wait wait;
-		struct slot *slot;
+		enum batch_wait wait = BATCH_READY;
+		struct slot *slot, *source;
 
 		if (!s->has_head && !session_prepare_head(s))
 			return;
-		wait = batch_check(&s->head, s->dataset, clock_monotonic_ns());
+		source = group_find(s, &s->head);
+		if (!source)
+			wait = batch_check(&s->head, s->dataset, clock_monotonic_ns());
 		/* What the client would wait for now: a batch that is being filled comes first. */
 		if (s->order_first != s->order_last || wait == BATCH_VERIFY)
 			set_cause(s, RING_CAUSE_PREP);
@@ -242,9 +297,9 @@ void session_pump(struct session *s)
 			return;
 		}
 		slot = take_slot(s);
-		if (!slot)
+		if (!slot || (!source && group_holds_back(s, clock_monotonic_ns())))
 			return;
-		dispatch(s, slot);
+		dispatch(s, slot, source);
 	}
 }
 
@@ -311,14 +366,14 @@ void session_end(struct session *s)
 	if (s->job)
 		session_count_taken(s, clock_monotonic_ns());
 	s->closing = true;
+	group_leave(s);
 	for (uint32_t i = 0; i < s->n_slots; i++) {
 		if (s->slots[i].state != SLOT_PUBLISHED)
 			continue;
 		batch_unpin(&s->slots[i].batch, s->dataset);
 		s->slots[i].state = SLOT_FREE;
 	}
-	if (s->n_filling == 0)
-		session_free(s);
+	session_try_free(s);
 }
 
 void session_usage(const struct session *s, struct session_usage *ret)

@@ -13,6 +13,7 @@
 
 #include "batch.h"
 #include "client/protocol.h"
+#include "group.h"
 #include "job.h"
 #include "serving_knobs.h"
 #include "session_need.h"
@@ -35,6 +36,14 @@ struct slot {
 	uint32_t generation;
 	struct batch batch;
 	struct batch_decoded decoded; /* what the worker did last */
+	/* group.h's: */
+	uint64_t turn;       /* when it was filled last: counts up */
+	bool holds;          /* its batch is complete, and can be copied until the slot is filled again */
+	uint32_t n_readers;  /* copies under way */
+	struct slot *source; /* FILLING, not by decoders: where its batch comes from... */
+	bool waits;          /* ... when that is complete */
+	bool shared;         /* others decoded its batch */
+	uint64_t decode_ns;  /* CPU time of decoders so far */
 };
 
 /* A batch that the client asked for. */
@@ -110,7 +119,8 @@ struct session {
 	int starved; /* the errno for which its chunk got no memory in this round of scheduling, or 0 */
 	bool stopped, orphaned, closing; /* no more batches; connection over; client gone */
 	uint32_t n_filling;
-	uint64_t n_delivered;
+	uint64_t n_delivered, n_turns;
+	struct group_member member;
 	struct session_sensed sensed;
 };
 
@@ -143,6 +153,13 @@ struct session_usage {
 	const char *waits_for; /* "", "fetch", "prep", "client" */
 };
 void session_usage(const struct session *s, struct session_usage *ret);
+
+/* For group.h. Hands the slot to a worker: to be copied from its source, or decoded. */
+void session_fill(struct slot *slot);
+/* The slot is filled, or what it is filled with is to be dropped. */
+void session_filled(struct slot *slot);
+/* Frees the session if it has ended and no worker needs its memory any more. */
+void session_try_free(struct session *s);
 
 /* Adds the waits that the session's client reports. */
 void session_add_waits(const struct session *s, uint64_t now_ns, struct job_counters *counters);

@@ -171,6 +171,7 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 		end_session(c);
 		return refuse_session(c, &err, r);
 	}
+	group_join(q);
 	serving_touch(&s->serving);
 	return connection_reply(c, &answer, (int[]){q->control_memory.fd, slots_fd}, 2);
 }

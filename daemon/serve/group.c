@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "group.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+#include "dataset/subset.h"
+#include "lib/clock.h"
+#include "session.h"
+
+#define MAX_MEMBERS 16 /* bounds what finding a batch costs; more make another group */
+
+/* A member that is behind is waited for while it wants batches and gets them. */
+#define HUNGRY_NS   (200 * NS_PER_MS)
+#define PROGRESS_NS NS_PER_S
+/* Longest time to give way: at first, as a part of the session's life, and at a time. */
+#define WAY_FIRST_NS (10 * NS_PER_S)
+#define WAY_PART     10
+#define WAY_MOST_NS  (30 * NS_PER_S)
+#define TICK_MS      100
+
+struct group {
+	struct group *next; /* of the dataset */
+	struct cached_dataset *dataset;
+	struct session *first;
+	uint32_t n_members;
+	uv_timer_t timer; /* runs while somebody gives way */
+};
+
+/* What decides the bytes of its batches, of what a client may ask for. Which batches it gets, and where it
+ * starts, is no part of it. */
+static struct wire_open_session key_of(const struct session *s)
+{
+	struct wire_open_session key = s->request;
+
+	memset(&key.header, 0, sizeof(key.header));
+	key.epoch = key.first_batch = 0;
+	key.stride = key.offset = key.slots = 0;
+	return key;
+}
+
+static bool is_same_subset(const struct subset *a, const struct subset *b)
+{
+	if (!a || !b)
+		return a == b;
+	return subset_n_samples(a) == subset_n_samples(b) &&
+	       memcmp(subset_data(a), subset_data(b), subset_words(subset_n_samples(a)) * sizeof(uint64_t)) ==
+		   0;
+}
+
+bool group_is_same(const struct session *a, const struct session *b)
+{
+	const struct wire_open_session of_a = key_of(a), of_b = key_of(b);
+
+	return a->dataset == b->dataset && a->uid == b->uid && memcmp(&of_a, &of_b, sizeof(of_a)) == 0 &&
+	       is_same_subset(a->subset, b->subset);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+	const struct group *g = timer->data;
+
+	for (struct session *s = g->first; s; s = s->member.next) {
+		if (s->member.looked_ns)
+			session_pump(s);
+	}
+}
+
+static struct group *group_new(struct session *s)
+{
+	struct group *g = calloc(1, sizeof(*g));
+
+	if (!g)
+		return NULL;
+	if (uv_timer_init(s->cache->readers.loop, &g->timer) < 0) {
+		free(g);
+		return NULL;
+	}
+	g->timer.data = g;
+	uv_unref((uv_handle_t *)&g->timer);
+	g->dataset = s->dataset;
+	g->next = s->dataset->groups;
+	s->dataset->groups = g;
+	return g;
+}
+
+static void on_closed(uv_handle_t *timer)
+{
+	free(timer->data);
+}
+
+static void group_free(struct group *g)
+{
+	struct group **link = &g->dataset->groups;
+
+	while (*link != g)
+		link = &(*link)->next;
+	*link = g->next;
+	uv_close((uv_handle_t *)&g->timer, on_closed);
+}
+
+void group_join(struct session *s)
+{
+	struct group *g = s->dataset->groups;
+
+	if (!s->codecs || s->asked) /* where it asks, numbers of batches say nothing */
+		return;
+	while (g && (g->n_members == MAX_MEMBERS || !group_is_same(g->first, s)))
+		g = g->next;
+	if (!g)
+		g = group_new(s);
+	if (!g)
+		return;
+	s->member = (struct group_member){.group = g, .next = g->first, .joined_ns = clock_monotonic_ns()};
+	g->first = s;
+	g->n_members++;
+}
+
+static bool holds(const struct slot *slot, const struct batch *b)
+{
+	return slot->batch.epoch == b->epoch && slot->batch.index == b->index &&
+	       (slot->holds || (slot->state == SLOT_FILLING && !slot->source &&
+				slot->generation == slot->session->generation));
+}
+
+struct slot *group_find(const struct session *s, const struct batch *b)
+{
+	const struct group *g = s->member.group;
+	struct slot *found = NULL;
+
+	if (!g || b->status < 0)
+		return NULL;
+	for (struct session *t = g->first; t; t = t->member.next) {
+		for (uint32_t i = 0; i < t->n_slots && t != s; i++) {
+			if (holds(&t->slots[i], b) && (!found || t->slots[i].holds))
+				found = &t->slots[i];
+		}
+	}
+	return found;
+}
+
+bool group_is_pending(const struct slot *source)
+{
+	return !source->holds;
+}
+
+static void copy(struct slot *slot)
+{
+	slot->waits = false;
+	slot->source->n_readers++;
+	slot->source->session->member.n_lent++;
+	session_fill(slot);
+}
+
+void group_follow(struct slot *slot, struct slot *source)
+{
+	slot->source = source;
+	slot->waits = group_is_pending(source);
+	slot->shared = true;
+	if (!slot->waits)
+		copy(slot);
+}
+
+/* What it waited for does not come. */
+static void go_on(struct slot *slot)
+{
+	struct session *s = slot->session;
+	struct slot *source;
+
+	slot->source = NULL;
+	slot->waits = slot->shared = false;
+	if (slot->generation != s->generation || s->orphaned) {
+		session_filled(slot);
+		return;
+	}
+	source = group_find(s, &slot->batch);
+	if (source)
+		group_follow(slot, source);
+	else
+		session_fill(slot);
+}
+
+/* Goes through the slots that wait for this one. */
+static void settle(const struct group *g, const struct slot *source)
+{
+	for (struct session *t = g->first; t; t = t->member.next) {
+		for (uint32_t i = 0; i < t->n_slots; i++) {
+			struct slot *slot = &t->slots[i];
+
+			if (slot->source != source || !slot->waits)
+				continue;
+			if (source->holds)
+				copy(slot);
+			else
+				go_on(slot);
+		}
+	}
+}
+
+void group_leave(struct session *s)
+{
+	struct group *g = s->member.group;
+	struct session **link;
+
+	if (!g)
+		return;
+	s->member.group = NULL;
+	link = &g->first;
+	while (*link != s)
+		link = &(*link)->member.next;
+	*link = s->member.next;
+	g->n_members--;
+	for (uint32_t i = 0; i < s->n_slots; i++) {
+		struct slot *slot = &s->slots[i];
+
+		if (slot->waits) {
+			slot->source = NULL;
+			slot->waits = slot->shared = false;
+			session_filled(slot);
+		}
+		slot->holds = false;
+		settle(g, slot);
+	}
+	if (!g->first)
+		group_free(g);
+}
+
+void group_decode_begins(struct slot *slot)
+{
+	slot->session->member.n_decoding++;
+	slot->session->member.progress_ns = clock_monotonic_ns();
+	slot->decode_ns = 0;
+}
+
+void group_decode_ended(struct slot *slot)
+{
+	struct group_member *m = &slot->session->member;
+	const struct batch *b = &slot->batch;
+
+	m->n_decoding--;
+	m->progress_ns = clock_monotonic_ns();
+	if (b->n_decoded < b->n_items || b->status < 0) {
+		if (m->group)
+			settle(m->group, slot);
+		return;
+	}
+	m->batch_ns = m->batch_ns ? (m->batch_ns * 7 + slot->decode_ns) / 8 : slot->decode_ns;
+	if (!m->group)
+		return;
+	slot->holds = true;
+	settle(m->group, slot);
+}
+
+void group_copy_ended(struct slot *slot)
+{
+	struct slot *source = slot->source;
+
+	slot->source = NULL;
+	slot->holds = slot->session->member.group != NULL;
+	source->n_readers--;
+	source->session->member.n_lent--;
+	session_try_free(source->session);
+}
+
+/* Batches from the start of the first epoch to the one that it prepares next. */
+static uint64_t position(const struct session *s)
+{
+	uint64_t epoch = s->has_head ? s->head.epoch : s->epoch,
+		 index = s->has_head ? s->head.index : s->index;
+
+	return epoch * s->n_batches + index;
+}
+
+/* Returns true if the member's client waits for what its own decoders are at. */
+static bool catches_up(struct session *t, uint64_t now_ns)
+{
+	struct group_member *m = &t->member;
+
+	if (t->published == atomic_load_explicit(&t->control->consumed, memory_order_relaxed))
+		m->hungry_ns = now_ns;
+	return !t->stopped && m->n_decoding > 0 && m->hungry_ns && now_ns - m->hungry_ns < HUNGRY_NS &&
+	       now_ns - m->progress_ns < PROGRESS_NS && t->has_head && !group_find(t, &t->head);
+}
+
+/* How long it may give way from now on. */
+static uint64_t patience_ns(const struct group_member *m, uint64_t now_ns)
+{
+	uint64_t all_ns = WAY_FIRST_NS + (now_ns - m->joined_ns) / WAY_PART;
+
+	if (m->gave_way_ns >= all_ns)
+		return 0;
+	return all_ns - m->gave_way_ns < WAY_MOST_NS ? all_ns - m->gave_way_ns : WAY_MOST_NS;
+}
+
+/* How long the member takes to be where s is, if its workers do nothing else. */
+static uint64_t lag_ns(const struct session *s, const struct session *t)
+{
+	uint64_t batch_ns = s->member.batch_ns ? s->member.batch_ns : t->member.batch_ns, ns;
+	uint64_t n = (position(s) - position(t)) / s->request.stride;
+
+	return __builtin_mul_overflow(n, batch_ns, &ns)
+		   ? UINT64_MAX
+		   : ns / pool_lane_workers(s->cache->pool, &t->job->lane);
+}
+
+/* Returns true if it should wait until a member that is a little behind is where it is: otherwise they would
+ * go on at the same pace, the same few batches apart, and decode everything twice. */
+static bool gives_way(struct session *s, uint64_t now_ns)
+{
+	uint64_t patience = patience_ns(&s->member, now_ns);
+
+	for (struct session *t = s->member.group->first; t && patience; t = t->member.next) {
+		if (t != s && t->request.stride == s->request.stride &&
+		    t->request.offset == s->request.offset && position(t) < position(s) &&
+		    catches_up(t, now_ns) && lag_ns(s, t) <= patience)
+			return true;
+	}
+	return false;
+}
+
+bool group_holds_back(struct session *s, uint64_t now_ns)
+{
+	struct group_member *m = &s->member;
+	uint64_t since_ns = m->looked_ns ? now_ns - m->looked_ns : 0;
+
+	m->looked_ns = 0;
+	if (!m->group || m->group->n_members < 2)
+		return false;
+	/* One more than work at a time, so that none waits for the loop. */
+	if (m->n_decoding > pool_lane_workers(s->cache->pool, &s->job->lane))
+		return true;
+	/* Between two looks it may have had other reasons to wait. */
+	m->gave_way_ns += since_ns < 2 * TICK_MS * NS_PER_MS ? since_ns : 2 * TICK_MS * NS_PER_MS;
+	if (!gives_way(s, now_ns))
+		return false;
+	m->looked_ns = now_ns;
+	uv_timer_start(&m->group->timer, on_tick, TICK_MS, 0);
+	return true;
+}

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs with the same order and the same transform: each batch is decoded once, and nobody is harmed by what becomes of another."""
+import collections
+import contextlib
+import hashlib
+import itertools
+import json
+import logging
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "bench"))
+import support
+from serving import Daemon, pack
+
+try:
+    import numpy
+    from PIL import Image
+
+    import diesel_loader
+    from diesel_loader import transforms
+    from diesel_loader.numpy import DataLoader
+except ImportError as error:
+    support.skip(f"needs {error.name}")
+
+N, BATCH, EPOCHS = 160, 8, 3
+BATCHES, SIDE = N // BATCH, 48
+NOBODY = 65534
+BOX = [transforms.RandomResizedCrop(SIDE), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
+OTHER = [transforms.RandomResizedCrop(SIDE), transforms.ToTensor()]
+
+
+def make_pictures(folder):
+    """Large enough that decoding is most of what there is to do."""
+    folder.mkdir()
+    rng = numpy.random.default_rng(4)
+    for i in range(N):
+        small = Image.fromarray(rng.integers(0, 255, (60, 80, 3), dtype=numpy.uint8))
+        small.resize((640, 480), Image.BICUBIC).save(folder / f"{i:03d}.jpg", quality=95)
+
+
+# Begins when a line comes on standard input, prints a line of JSON for each batch (how manieth, samples, hash of the data), and ends
+# with standard input.
+JOB = """
+import hashlib, json, sys
+from diesel_loader import transforms
+from diesel_loader.numpy import DataLoader
+path, epochs, side = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+loader = DataLoader(path, 8, shuffle=True, seed=1, return_ids=True, native="require", transform=transforms.Compose([
+    transforms.RandomResizedCrop(side), transforms.RandomHorizontalFlip(), transforms.ToTensor()]))
+print("ready", flush=True)
+sys.stdin.readline()
+n = 0
+for _ in range(epochs):
+    for data, _, ids in loader:
+        print(json.dumps([n, ids.tolist(), hashlib.sha1(data.tobytes()).hexdigest()]), flush=True)
+        n += 1
+sys.stdin.read()
+"""
+
+
+def digest(data):
+    return hashlib.sha1(data.tobytes()).hexdigest()
+
+
+class SharedCase(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory(prefix="diesel-shared-")
+        cls.folder = pathlib.Path(cls.scratch.name)
+        os.chmod(cls.folder, 0o755)
+        make_pictures(cls.folder / "src")
+        cls.path = str(pack(cls.folder / "src", cls.folder / "pictures.diesel"))
+        cls.daemon = Daemon(cls.folder, "--tune", "off")
+        cls.daemon.__enter__()
+        with contextlib.closing(cls.make()) as alone:
+            cls.batches = [(ids.tolist(), data.copy()) for _ in range(EPOCHS) for data, _, ids in alone]
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.__exit__(None, None, None)
+        cls.scratch.cleanup()
+
+    @classmethod
+    def make(cls, path=None, transform=BOX, **options):
+        return DataLoader(path or cls.path, **{"batch_size": BATCH, "shuffle": True, "seed": 1, "return_ids": True,
+                                               "native": "require", **options}, transform=transforms.Compose(transform))
+
+    def loader(self, *args, **options):
+        made = self.make(*args, **options)
+        self.addCleanup(made.close)
+        return made
+
+    def at_rest(self, n):
+        """When n sessions are open, and all their slots are full: of each the batches made ready, and of these those that were
+        decoded for another."""
+        for _ in range(1000):
+            found = diesel_loader.status(str(self.daemon.socket))["sessions"]
+            if len(found) == n and all(s["ready"] + s["held"] == s["slots"] for s in found):
+                return [(s["delivered"], s["shared"]) for s in found]
+            time.sleep(0.02)
+        self.fail(f"{n} sessions do not come to rest: {found}")
+
+    def check(self, batch, index, epoch=0):
+        data, _, ids = batch
+        numbers, wanted = self.batches[epoch * BATCHES + index]
+        self.assertEqual(ids.tolist(), numbers)
+        numpy.testing.assert_array_equal(data, wanted)
+
+
+class Together(SharedCase):
+    """Sessions of one process, which are driven batch by batch."""
+
+    def go_together(self, *loaders, epochs=(0,)):
+        """Takes a batch of each in turn, and checks it. Then closes them, and returns their figures."""
+        for epoch in epochs:
+            for index, batches in enumerate(zip(*loaders)):
+                for batch in batches:
+                    self.check(batch, index, epoch)
+        del batch, batches
+        return self.close(loaders)
+
+    def close(self, loaders):
+        figures = self.at_rest(len(loaders))
+        for loader in loaders:
+            loader.close()
+        self.at_rest(0)
+        return figures
+
+    def test_each_batch_is_decoded_once(self):
+        for n in (2, 3):
+            figures = self.go_together(*(self.loader() for _ in range(n)))
+            self.assertEqual(sum(ready - shared for ready, shared in figures), max(ready for ready, _ in figures), figures)
+
+    def test_epoch_after_epoch(self):
+        figures = self.go_together(self.loader(), self.loader(), epochs=(0, 1))
+        self.assertGreaterEqual(sum(shared for _, shared in figures), 2 * BATCHES, figures)
+
+    def test_what_differs_is_not_shared(self):
+        half = diesel_loader.Dataset(self.path).select(range(N // 2))
+        ours = self.loader()
+        for options in ({"seed": 2}, {"shuffle": False}, {"batch_size": 4}, {"transform": OTHER}, {"path": half},
+                        {"drop_last": True}, {"damaged": "zero"}, {"window_chunks": 1}, {"rank": 0, "world_size": 2}):
+            theirs = self.loader(**options)
+            collections.deque(itertools.islice(zip(ours, theirs), 5), maxlen=0)
+            figures = self.at_rest(2)
+            self.assertEqual(sum(shared for _, shared in figures), 0, options)
+            theirs.close()
+            self.at_rest(1)
+
+    def test_a_state_goes_on_beside_another(self):
+        ours, theirs = self.loader(), self.loader()
+        batches = iter(ours)
+        for _ in range(6):
+            next(batches)
+        state = ours.state_dict()
+        theirs.load_state_dict(state)
+        for index, pair in enumerate(zip(batches, theirs), 6):
+            for batch in pair:
+                self.check(batch, index)
+        del batch, pair
+        # Back to where nobody is any more, and again while the other goes on.
+        theirs.load_state_dict(state)
+        beside = iter(ours)
+        for index, batch in enumerate(theirs, 6):
+            self.check(batch, index)
+            if index % 2:
+                self.check(next(beside), index // 2 - 3, 1)
+        del batch, batches, beside
+        figures = self.close([ours, theirs])
+        self.assertGreaterEqual(sum(shared for _, shared in figures), BATCHES - 6, figures)
+
+    def test_damaged_images_are_the_same_for_all(self):
+        source = self.folder / "bad"
+        source.mkdir()
+        for i, path in enumerate(sorted((self.folder / "src").iterdir())[:32]):
+            data = path.read_bytes()
+            (source / path.name).write_bytes(data[:len(data) // 2] if i in (3, 9, 10) else data)
+        path = str(pack(source, self.folder / "bad.diesel", "--order", "source"))
+        for damaged, lengths in (("skip", [7, 6, 8, 8]), ("zero", [8, 8, 8, 8])):
+            loaders = [self.loader(path, shuffle=False, damaged=damaged) for _ in range(2)]
+            with self.assertLogs("diesel_loader", logging.WARNING):
+                both = list(zip(*loaders))
+            self.assertEqual([len(data) for (data, _, _), _ in both], lengths)
+            for (data, labels, ids), theirs in both:
+                for ours, other in zip((data, labels, ids), theirs):
+                    numpy.testing.assert_array_equal(ours, other)
+                if damaged == "zero":
+                    self.assertEqual([i for i, sample in zip(ids, data) if not sample.any()], [i for i in ids if i in (3, 9, 10)])
+                else:
+                    self.assertFalse({3, 9, 10} & set(ids.tolist()))
+            self.assertEqual([loader.n_damaged for loader in loaders], [3, 3])
+            del both, data, labels, ids, theirs, ours, other
+            self.assertGreater(sum(shared for _, shared in self.close(loaders)), 0)
+        loaders = [self.loader(path, shuffle=False) for _ in range(2)]
+        for batches in [iter(loader) for loader in loaders]:
+            for index, name in enumerate(("003.jpg", "009.jpg")):
+                with self.assertRaisesRegex(diesel_loader.DamagedData, f"{name}: .*; batch {index} "):
+                    next(batches)
+            self.assertEqual(next(batches)[2].tolist(), list(range(16, 24)))
+
+
+class Processes(SharedCase):
+    """Jobs, as they come and go."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.wanted = [[n, ids, digest(data)] for n, (ids, data) in enumerate(cls.batches)]
+
+    def start(self, user=None):
+        """A job that is about to begin."""
+        job = subprocess.Popen([sys.executable, "-c", JOB, self.path, str(EPOCHS), str(SIDE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, user=user,
+                               extra_groups=None if user is None else [])
+        self.addCleanup(job.communicate)
+        self.addCleanup(job.kill)
+        self.assertEqual(job.stdout.readline(), "ready\n")
+        return job
+
+    def go(self, *jobs):
+        for job in jobs:
+            job.stdin.write("\n")
+            job.stdin.flush()
+
+    def take(self, job, n):
+        return [json.loads(job.stdout.readline()) for _ in range(n)]
+
+    def check_all(self, job, taken=()):
+        """What it has printed, and goes on to print, is right. Then: batches made ready for it, and of these decoded for another."""
+        self.assertEqual([*taken, *self.take(job, len(self.wanted) - len(taken))], self.wanted)
+        found, = (s for s in diesel_loader.status(str(self.daemon.socket))["sessions"] if s["pid"] == job.pid)
+        return found["delivered"], found["shared"]
+
+    def test_three_jobs(self):
+        jobs = [self.start() for _ in range(3)]
+        self.go(*jobs)
+        figures = [self.check_all(job) for job in jobs]
+        # They need not run evenly, and one goes on into the next epoch.
+        self.assertLess(sum(ready - shared for ready, shared in figures), 2 * len(self.wanted), figures)
+
+    def test_one_is_killed(self):
+        first, second = self.start(), self.start()
+        self.go(first, second)
+        self.take(first, 12)
+        first.kill()
+        self.check_all(second)
+
+    def test_one_is_stopped(self):
+        first, second = self.start(), self.start()
+        self.go(first, second)
+        taken = self.take(first, 12)
+        first.send_signal(signal.SIGSTOP)
+        self.check_all(second)
+        first.send_signal(signal.SIGCONT)
+        self.check_all(first, taken)
+
+    def test_one_is_late(self):
+        """The other waits for it: else they would stay as far apart as they are, which is further than slots reach."""
+        first, second = self.start(), self.start()
+        self.go(first)
+        taken = self.take(first, 25)
+        self.go(second)
+        figures = [self.check_all(second), self.check_all(first, taken)]
+        self.assertGreater(sum(shared for _, shared in figures), 15, figures)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to be another user")
+    def test_another_user_has_nothing_of_it(self):
+        jobs = [self.start(), self.start(user=NOBODY)]
+        self.go(*jobs)
+        self.assertEqual([shared for _, shared in map(self.check_all, jobs)], [0, 0])
+
+
+if __name__ == "__main__":
+    unittest.main()

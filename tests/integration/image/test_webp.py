@@ -8,41 +8,11 @@ import image_support
 import numpy as np
 from image_support import photograph
 from PIL import Image
+from webp_support import animation, chunk, frame, riff, still as webp
 
 SIZES = ((1, 1), (2, 1), (1, 7), (16, 16), (17, 15), (40, 31), (33, 130))
 KINDS = [{"quality": 80}, {"quality": 5, "method": 0}, {"quality": 100, "method": 6}, {"lossless": True}, {"lossless": True, "quality": 0},
          {"lossless": True, "exact": True}]
-
-
-def webp(pixels, **options):
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "WEBP", **options)
-    return out.getvalue()
-
-
-def chunk(name, data):
-    return name + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2)
-
-
-def riff(*chunks):
-    return chunk(b"RIFF", b"WEBP" + b"".join(chunks))
-
-
-def three(number):
-    return struct.pack("<I", number)[:3]
-
-
-def extended(flags, width, height):
-    return chunk(b"VP8X", struct.pack("<I", flags) + three(width - 1) + three(height - 1))
-
-
-def frame(data, x, y, width, height):
-    """Of an animation, from a still image without VP8X."""
-    return chunk(b"ANMF", three(x // 2) + three(y // 2) + three(width - 1) + three(height - 1) + three(100) + b"\2" + data[12:])
-
-
-def animation(width, height, *frames):
-    return riff(extended(2, width, height), chunk(b"ANIM", b"\x80\x90\xa0\xff\0\0"), *frames)
 
 
 class WebPs(image_support.Images):

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "jpeg_rows.h"
 #include "reader.h"
 
 #include <errno.h>
@@ -29,6 +30,15 @@ struct jpeg_reader {
 	uint64_t n_warnings;
 	size_t bytes;     /* of the file */
 	struct room cmyk; /* a row */
+
+	/* What lies above the crop is left out where restart markers permit it. */
+	struct room header; /* of an image that begins with the first row that is decoded */
+	const uint8_t
+	    *rest; /* what the library gets behind that header; NULL: it has it, or all from the file */
+	size_t rest_bytes;
+	uint32_t n_left_out; /* rows of pixels */
+	unsigned
+	    next_marker; /* where the library, which counts from its first row, expects restart marker 0 */
 };
 
 static __attribute__((noreturn)) void escape(struct jpeg_reader *reader, int code)
@@ -77,10 +87,28 @@ static __attribute__((noreturn)) void truncated(struct jpeg_reader *reader)
 	escape(reader, -EBADMSG);
 }
 
-/* The library would go on with grey; Pillow raises. */
+/* Behind a header of our own comes the file. At its end the library would go on with grey; Pillow raises. */
 static boolean on_end_of_bytes(j_decompress_ptr jpeg)
 {
-	truncated(reader_of((j_common_ptr)jpeg));
+	struct jpeg_reader *reader = reader_of((j_common_ptr)jpeg);
+
+	if (!reader->rest)
+		truncated(reader);
+	jpeg->src->next_input_byte = reader->rest;
+	jpeg->src->bytes_in_buffer = reader->rest_bytes;
+	reader->rest = NULL;
+	return TRUE;
+}
+
+/* The library has met another restart marker than its count says. */
+static boolean on_restart(j_decompress_ptr jpeg, int desired)
+{
+	int expected = (desired + (int)reader_of((j_common_ptr)jpeg)->next_marker) % 8;
+
+	if (jpeg->unread_marker != JPEG_RST0 + expected)
+		return jpeg_resync_to_restart(jpeg, expected);
+	jpeg->unread_marker = 0;
+	return TRUE;
 }
 
 static void on_progress(j_common_ptr jpeg)
@@ -99,10 +127,8 @@ static void on_progress(j_common_ptr jpeg)
  * directions at twice the scale, so that it has as many as the rest; otherwise a scaled image has fewer.
  * Chroma with less than half, which is rare, it gets wrong where columns are left out.
  */
-static unsigned scale_denominator(const struct jpeg_decompress_struct *jpeg,
-				  const struct image_request *request)
+static unsigned scale_denominator(unsigned h, unsigned v, const struct image_request *request)
 {
-	unsigned h = (unsigned)jpeg->max_h_samp_factor, v = (unsigned)jpeg->max_v_samp_factor;
 	unsigned width = MADE_OF * request->width, height = MADE_OF * request->height;
 	unsigned denominator = 8;
 
@@ -199,6 +225,43 @@ static void check_end(struct jpeg_reader *reader)
 	truncated(reader);
 }
 
+/*
+ * Begins with the row of MCUs that the crop needs first, if restart markers say where that is: with a header
+ * that says how many rows follow. Chroma is interpolated between rows: so one of its rows more is decoded on
+ * each side.
+ */
+static int leave_out_rows(struct jpeg_reader *reader, const struct reading *reading)
+{
+	const struct image_box *crop = &reading->request->crop;
+	struct jpeg_rows rows;
+	struct jpeg_rows_start start;
+
+	reader->rest = NULL;
+	reader->n_left_out = reader->next_marker = 0;
+	if (!jpeg_rows_read(reading->data, reading->bytes, &rows) || crop->y >= rows.height)
+		return 0;
+	uint32_t by = scale_denominator(rows.h, rows.v, reading->request);
+	uint32_t row = DCTSIZE * rows.v, margin = (rows.v + 1) * by;
+
+	if (crop->y < margin ||
+	    !jpeg_rows_find(&rows, reading->data, reading->bytes, (crop->y - margin) / row,
+			    (crop->y + crop->height + margin) / row + 2, &start))
+		return 0;
+	if (room_make(&reader->header, rows.scan_at, 1) < 0)
+		return error_errno(reader->err, -ENOMEM, "JPEG header of %zu bytes", rows.scan_at);
+	uint8_t *header = memcpy(reader->header.bytes, reading->data, rows.scan_at);
+	uint32_t height = rows.height - start.row * row;
+
+	header[rows.height_at] = (uint8_t)(height >> 8);
+	header[rows.height_at + 1] = (uint8_t)height;
+	jpeg_mem_src(&reader->jpeg, header, rows.scan_at);
+	reader->rest = reading->data + start.at;
+	reader->rest_bytes = reading->bytes - start.at;
+	reader->n_left_out = start.row * row;
+	reader->next_marker = start.marker;
+	return 0;
+}
+
 static int open_image(struct jpeg_reader *reader, const struct reading *reading)
 {
 	struct jpeg_decompress_struct *jpeg = &reader->jpeg;
@@ -209,12 +272,18 @@ static int open_image(struct jpeg_reader *reader, const struct reading *reading)
 		jpeg->progress = &reader->progress;
 	}
 	jpeg_mem_src(jpeg, reading->data, reading->bytes);
+	int r = leave_out_rows(reader, reading);
+
+	if (r < 0)
+		return r;
 	jpeg->src->fill_input_buffer = on_end_of_bytes;
+	jpeg->src->resync_to_restart = on_restart;
 	jpeg_read_header(jpeg, TRUE);
 	if (jpeg->num_components != 1 && jpeg->num_components != 3 && jpeg->num_components != CMYK)
 		return error_set(reader->err, -EOPNOTSUPP,
 				 "JPEG image has %d components: 1, 3 and 4 are known", jpeg->num_components);
-	return reading_check(reading, "JPEG", jpeg->image_width, jpeg->image_height, reader->err);
+	return reading_check(reading, "JPEG", jpeg->image_width, jpeg->image_height + reader->n_left_out,
+			     reader->err);
 }
 
 static int read_image(struct jpeg_reader *reader, struct reading *reading)
@@ -233,10 +302,14 @@ static int read_image(struct jpeg_reader *reader, struct reading *reading)
 		return r;
 	jpeg->out_color_space = jpeg->num_components == CMYK ? JCS_CMYK : JCS_RGB;
 	jpeg->scale_num = 1;
-	jpeg->scale_denom = scale_denominator(jpeg, request);
+	jpeg->scale_denom =
+	    scale_denominator((unsigned)jpeg->max_h_samp_factor, (unsigned)jpeg->max_v_samp_factor, request);
 	jpeg_start_decompress(jpeg);
 
-	struct image_box crop = scale_crop(reader, &request->crop, &plan);
+	struct image_box part = request->crop;
+
+	part.y -= reader->n_left_out;
+	struct image_box crop = scale_crop(reader, &part, &plan);
 	uint32_t lead = 0;
 
 	crop_columns(reader, &crop, &plan);
@@ -308,5 +381,6 @@ void jpeg_reader_free(struct jpeg_reader *reader)
 	if (reader->created)
 		jpeg_destroy_decompress(&reader->jpeg);
 	room_free(&reader->cmyk);
+	room_free(&reader->header);
 	free(reader);
 }

@@ -84,6 +84,8 @@ void image_decoder_freep(struct image_decoder **decoder);
 /*
  * Decodes the crop and resizes it to width x height x IMAGE_CHANNELS bytes at output, which is written only
  * on success. Damage that libjpeg can decode around, as Pillow does, is counted: image_decoder_warnings().
+ * Only in what is decoded: rows below the crop are not, nor those above it where restart markers say how to
+ * begin.
  *
  * 0; -EINVAL: the crop is not within the image, or the output has no size; -EFBIG: more pixels than the
  * decoder is for; -EOPNOTSUPP: a kind of image that Pillow too does not open, or neither JPEG, PNG nor WebP;

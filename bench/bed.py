@@ -21,6 +21,7 @@ from dataclasses import dataclass
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "jobs"))
 import support
 from serving import pack
+from usage import busy_s, cpu_of, smaps, tree
 
 RECORD_BYTES, DIAL_BYTES = 24, 24  # jobs/feed.py: RECORD and DIAL
 MIB = 1 << 20
@@ -29,7 +30,6 @@ CHUNK_BYTES = 4 * MIB
 DATASET_BYTES = FILE_BYTES * N_FILES
 WINDOW_CHUNKS = 4
 NO_WAIT = 0.03
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -249,53 +249,11 @@ def measure(bed, daemon, job, seconds=1.5, epochs=1):
             "others": max(0.0, busy - cpu) / (end - begin), "seconds": end - begin, "whole": whole, "wait": waited(steps)}
 
 
-def busy_s():
-    """CPU seconds that all processes of the machine have used."""
-    with open("/proc/stat", encoding="ascii") as stat:
-        user, nice, system, _, _, irq, softirq = (int(x) for x in stat.readline().split()[1:8])
-    return (user + nice + system + irq + softirq) * TICK_S
-
-
-def tree(pid):
-    """Process ids of the descendants of pid."""
-    found = []
-    try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            for child in pathlib.Path(f"/proc/{pid}/task/{task}/children").read_text().split():
-                found += [int(child), *tree(int(child))]
-    except OSError:
-        pass
-    return found
-
-
-def cpu_of(roots):
-    """CPU seconds of these processes and all they have waited for, children alive included."""
-    total = 0.0
-    for root in roots:
-        for pid in (root, *tree(root)):
-            try:
-                fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                total += sum(int(field) for field in fields[11:15]) * TICK_S
-            except OSError:
-                pass
-    return total
-
-
 def memory_of(daemon, job):
     """Bytes that loading takes: the daemon, the job's worker processes and the trainer's share of segments. Memory
     that several processes map is divided among them, so the sum counts it once."""
     workers = sum(smaps(pid, "Pss") for pid in tree(job.pid)) + smaps(job.pid, "Pss_Shmem")
     return workers + (sum(smaps(pid, "Pss") for pid in (daemon.process.pid, *tree(daemon.process.pid))) if daemon else 0)
-
-
-def smaps(pid, field):
-    try:
-        for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith(field + ":"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 0
 
 
 def stand_in():

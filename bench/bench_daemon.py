@@ -18,6 +18,7 @@ import time
 
 import bed as testbed
 import support
+import usage
 from bed import MIB, Knobs
 
 V1, V2 = pathlib.Path("/sys/fs/cgroup/memory"), pathlib.Path("/sys/fs/cgroup/unified")
@@ -131,12 +132,12 @@ def pressure(bed):
 def idle(bed):
     with bed.serving(Knobs(CACHE_BYTES), tune="on") as daemon:
         time.sleep(4)
-        begin, cpu = time.monotonic(), testbed.cpu_of([daemon.process.pid])
+        begin, cpu = time.monotonic(), usage.cpu_of([daemon.process.pid])
         time.sleep(IDLE_S)
-        cpu = testbed.cpu_of([daemon.process.pid]) - cpu
-        pids = (daemon.process.pid, *testbed.tree(daemon.process.pid))
+        cpu = usage.cpu_of([daemon.process.pid]) - cpu
+        pids = (daemon.process.pid, *usage.tree(daemon.process.pid))
         return {"percent": 100 * cpu / (time.monotonic() - begin), "processes": len(pids),
-                "mib": sum(testbed.smaps(pid, "Pss") for pid in pids) / MIB}
+                "mib": sum(usage.smaps(pid, "Pss") for pid in pids) / MIB}
 
 
 def sensing(bed, bpf):
@@ -151,7 +152,7 @@ def sensing(bed, bpf):
         with support.Steal() as steal:
             time.sleep(SENSE_S)
         return {"bpf": bpf, "rate": testbed.rate_of(job.steps(begin)), "steal": steal.ratio,
-                "own_cpu": testbed.cpu_of(testbed.tree(daemon.process.pid)),
+                "own_cpu": usage.cpu_of(usage.tree(daemon.process.pid)),
                 "source": daemon.ctl("jobs", "--json").stdout}
 
 

@@ -1,74 +1,95 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JPEG images of 500 x 375 pixels to normalised tensors of 3 x 224 x 224 by RandomResizedCrop and flip: dieseld, diesel_loader's
-worker processes in Python, and torchvision's ImageFolder under PyTorch's DataLoader (jobs/decode.py). Each run is a process of
-its own, at least 10 s long; the ways alternate. Samples a second, and samples a CPU second, of which the daemon's are part: it is the
-machine's CPU time, so nothing else should run.
+"""JPEG images of 500 x 375 pixels and 100 KB to normalised float32 tensors of 3 x 224 x 224 by RandomResizedCrop and flip: dieseld, on
+files as they are and packed with restart markers; diesel_loader's worker processes in Python; torchvision with Pillow and with its own
+decoder, under PyTorch's DataLoader; SPDL, NVIDIA DALI without a GPU, and FFCV; and libjpeg-turbo's decoding alone, for comparison
+(jobs/decode.py, jobs/decode_peers.py). Each run is a process of its own, at least 10 s long; the ways alternate. Samples a
+second, and samples a CPU second, of which the daemon's are part: it is the machine's CPU time, so nothing else should run.
 
-The images are parts of photographs (Debian's mate-backgrounds), warm in the page cache."""
-import json
+The images are parts of photographs (Debian's mate-backgrounds), warm in the page cache. Peers are installed from PyPI; one that does
+not install or run is named.
+
+    bench_decode.py [--only WAY ...]
+"""
+import argparse
 import os
-import pathlib
-import random
 import subprocess
 import sys
 
+import apart
+import photographs
 import support
-from PIL import Image
+from peers.environments import python_of, versions
 from serving import Daemon, pack
 
 N = int(os.environ.get("DIESEL_BENCH_FILES", 800))
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
 SECONDS = float(os.environ.get("DIESEL_BENCH_SECONDS", 10))
-WAYS = ("diesel", "python", "torchvision")
-PHOTOGRAPHS = pathlib.Path("/usr/share/backgrounds/mate")
+QUALITY = 99  # these photographs are smooth: at less they are smaller than what cameras and data sets have
+ENVIRONMENTS = {
+    "torch": (["torch", "torchvision", "spdl", "pillow", "numpy"], "torch, torchvision"),
+    "dali": (["nvidia-dali-cuda120", "numpy"], "nvidia.dali.fn"),
+    "ffcv": (["torch", "ffcv", "pillow", "numpy"], "ffcv.loader"),
+}
+WAYS = {"diesel": "torch", "diesel-restarts": "torch", "python": "torch", "torchvision": "torch", "torchvision-io": "torch",
+        "spdl": "torch", "dali": "dali", "ffcv": "ffcv", "whole": None}
+OURS = {"diesel": (), "diesel-restarts": ("--jpeg-restarts",), "python": ()}
 
 
-def make_images(folder):
-    """N crops of the photographs in two classes; the mean of their lengths in bytes."""
-    rng, n_bytes = random.Random(3), 0
-    sources = sorted(PHOTOGRAPHS.glob("*/*.jpg"))
-    if not sources:
-        support.skip("needs the package mate-backgrounds")
-    for c in "ab":
-        (folder / c).mkdir(parents=True)
-    per = -(-N // len(sources))
-    for k, source in enumerate(sources):
-        with Image.open(source) as image:
-            image = image.convert("RGB")
-        for i in range(k * per, min((k + 1) * per, N)):
-            scale = rng.uniform(1, max(1, min(image.width / 500, image.height / 375) / 2))
-            width, height = min(int(500 * scale), image.width), min(int(375 * scale), image.height)
-            left, top = rng.randint(0, image.width - width), rng.randint(0, image.height - height)
-            path = folder / "ab"[i % 2] / f"{i:05d}.jpg"
-            image.crop((left, top, left + width, top + height)).resize((500, 375), Image.LANCZOS).save(path, quality=93)
-            n_bytes += path.stat().st_size
-    return n_bytes / N
+def pythons(ways):
+    """The Python of each environment that these ways need; what is missing is named."""
+    found = {None: sys.executable}
+    for name in {WAYS[way] for way in ways} - {None}:
+        found[name], why = python_of(name, *ENVIRONMENTS[name])
+        print(f"{name}: {why or versions(found[name], *ENVIRONMENTS[name][0])}", flush=True)
+    if not found.get("torch"):
+        found["torch"] = sys.executable
+    return found
 
 
-def run(way, dataset):
-    done = subprocess.run([sys.executable, support.ROOT / "bench/jobs/decode.py", way, dataset, str(SECONDS)], capture_output=True,
-                          text=True, check=False, timeout=600)
-    if done.returncode:
-        sys.exit(f"{way}: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
-    return json.loads(done.stdout.splitlines()[-1])
+def datasets(folder, ways):
+    """What each way reads."""
+    made, usage = {}, subprocess.run([support.program("dieselctl"), "pack", "--help"], capture_output=True, text=True, check=True).stdout
+    for way in ways:
+        options = OURS.get(way)
+        if options is None:
+            made[way] = folder / "images"
+        elif all(option in usage for option in options):
+            made[way] = pack(folder / "images", folder / f"{way}.diesel", *options)
+        else:
+            print(f"{way}: dieselctl pack has no {options[0]}", flush=True)
+    return made
 
 
 def main():
-    raw, figures = [], {}
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", nargs="+", choices=WAYS, default=list(WAYS))
+    ways, raw, figures, failed = parser.parse_args().only, [], {}, {}
+    python = pythons(ways)
     with support.Scratch() as folder, support.Steal() as steal:
-        figures["image_bytes"] = make_images(folder / "images")
-        dataset = pack(folder / "images", folder / "images.diesel")
-        with Daemon(folder, "--cache", "2G"):
+        figures["image_bytes"] = photographs.write(folder / "images", N, 500, 375, QUALITY)
+        made = datasets(folder, ways)
+        with Daemon(folder, "--cache", "4G"):
             for k in range(ROUNDS):
-                for way in WAYS:
-                    raw.append({"way": way, "round": k, **run(way, folder / "images" if way == "torchvision" else dataset)})
-    for way in WAYS:
-        mine = [r for r in raw if r["way"] == way]
-        figures[f"{way}_per_s"] = support.median(r["samples"] / r["seconds"] for r in mine)
-        figures[f"{way}_per_cpu_s"] = support.median(r["samples"] / r["cpu_s"] for r in mine)
-        print(f"{way:12} {figures[f'{way}_per_s']:6.0f} samples/s, {figures[f'{way}_per_cpu_s']:6.0f} a CPU second", flush=True)
+                for way in [way for way in made if way not in failed and python[WAYS[way]]]:
+                    try:
+                        done = apart.run([python[WAYS[way]], support.ROOT / "bench/jobs/decode.py", way, made[way], SECONDS],
+                                         CUDA_VISIBLE_DEVICES="")
+                    except apart.Failed as failure:
+                        failed[way] = str(failure)
+                        print(f"{way}: {failure}", flush=True)
+                    else:
+                        raw.append({"way": way, "round": k, **done})
+    for way in [way for way in made if any(r["way"] == way for r in raw)]:
+        mine, key = [r for r in raw if r["way"] == way], way.replace("-", "_")
+        figures[f"{key}_per_s"] = support.median(r["samples"] / r["seconds"] for r in mine)
+        figures[f"{key}_per_cpu_s"] = support.median(r["samples"] / r["cpu_s"] for r in mine)
+        own = support.median(r["samples"] / r["own_cpu_s"] for r in mine)
+        print(f"{way:16} {figures[f'{key}_per_s']:6.0f} samples/s, {figures[f'{key}_per_cpu_s']:6.0f} a CPU second of the machine, "
+              f"{own:6.0f} of its own", flush=True)
     support.result_write("decode", raw, **figures)
-    print(f"steal {steal.ratio:.3f}, other processes {steal.neighbours:.3f}")
+    print(f"steal {steal.ratio:.3f}")
+    if failed:
+        sys.exit(1 if set(failed) & set(OURS) else 0)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,11 @@ arena (jobs/handoff.py says what each does). Each run is a process of its own; t
 Needs a Python that has torch and spdl from PyPI: DIESEL_STOCK_PYTHON names one.
 
 Also how long next() takes where a batch is ready: samples of 64 bytes, batches of 8."""
-import contextlib
-import json
 import os
-import signal
 import struct
-import subprocess
 import sys
-import tempfile
 
+import apart
 import support
 from peers.stock_python import Pythons
 from serving import Daemon, pack
@@ -41,25 +37,6 @@ print(times[len(times) // 2] / 1000)
 """
 
 
-def run(argv):
-    # No pipes: a run that fails may leave processes behind that hold them.
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
-        process = subprocess.Popen(argv, stdout=out, stderr=error, start_new_session=True)
-        try:
-            status = process.wait(300)
-        except subprocess.TimeoutExpired:
-            status = "no end within 300 s"
-        finally:
-            with contextlib.suppress(ProcessLookupError):  # none is left
-                os.killpg(process.pid, signal.SIGTERM)
-            process.wait()
-        out.seek(0)
-        error.seek(0)
-        if status:
-            sys.exit(f"{' '.join(map(str, argv[:3]))}: {status}: {(error.read().strip().splitlines() or ['?'])[-1]}")
-        return json.loads(out.read().strip().splitlines()[-1])
-
-
 def files(folder, n, size):
     (folder / "c").mkdir(parents=True)
     for i in range(n):
@@ -75,9 +52,9 @@ def main():
         with Daemon(folder):
             for k in range(ROUNDS):
                 for way in WAYS:
-                    raw.append({"way": way, "round": k, **run([python, support.ROOT / "bench/jobs/handoff.py", way, numbers,
-                                                              str(N)])})
-                raw.append({"way": "ready", "round": k, "next_us": run([python, "-c", READY, str(small)])})
+                    argv = [python, support.ROOT / "bench/jobs/handoff.py", way, numbers, N]
+                    raw.append({"way": way, "round": k, **apart.run(argv, timeout_s=300)})
+                raw.append({"way": "ready", "round": k, "next_us": apart.run([python, "-c", READY, str(small)])})
     for way in WAYS:
         mine = [r for r in raw if r["way"] == way]
         figures[f"{way}_mb_per_s"] = support.median(r["mb_per_s"] for r in mine)
@@ -89,4 +66,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except apart.Failed as failure:
+        sys.exit(str(failure))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import bed as testbed
 import support
+import usage
 from bed import MIB, Knobs
 
 ROUNDS, SECONDS, STEADY_S = 3, 45.0, 15.0
@@ -71,7 +72,7 @@ def run(bed, mix, datasets, tuned):
         rates = {need.name: testbed.rate_of(job.steps(end - STEADY_S, end)) for need, job in zip(mix.jobs, jobs)}
         memory = sum(testbed.memory_of(None if tuned and i else daemon, job)  # a shared daemon counts once
                      for i, (job, daemon) in enumerate(zip(jobs, daemons)))
-        return {"tuned": tuned, "rates": rates, "cpu_s": testbed.cpu_of(roots), "memory": memory,
+        return {"tuned": tuned, "rates": rates, "cpu_s": usage.cpu_of(roots), "memory": memory,
                 "knobs": json.loads(daemons[0].ctl("jobs", "--json").stdout or "null") if tuned else None,
                 "why": daemons[0].ctl("why", "--json").stdout if tuned else None}
 

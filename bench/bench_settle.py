@@ -13,10 +13,9 @@ import os
 import time
 
 import bed as testbed
-import judge
 import support
-import timeline
-from scenarios import Phase, Scenario
+from tuning import judge, timeline
+from tuning.scenarios import Phase, Scenario
 
 ROUNDS, NAME, PHASE_S = 3, "settle", 30.0
 NEAR = 0.05

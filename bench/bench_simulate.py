@@ -15,8 +15,8 @@ import io
 import json
 import subprocess
 
-import simulate_plots
 import support
+from tuning import simulate_plots
 
 NAME = "simulate"
 TRACED = 147  # a scenario with a change of phase: storage gets slower

@@ -18,6 +18,7 @@ import time
 
 import bed as testbed
 import support
+import usage
 
 ROUNDS, SECONDS, WARM_S = 3, 20.0, 4.0
 TASKS = 200
@@ -25,7 +26,7 @@ WAYS = {"bpf": ["--node"], "proc": ["--node", "--unprivileged"], "daemon": ["--d
 
 
 def tasks_of(pids):
-    return sum(len(os.listdir(f"/proc/{p}/task")) for pid in pids for p in (pid, *testbed.tree(pid)) if os.path.exists(f"/proc/{p}"))
+    return sum(len(os.listdir(f"/proc/{p}/task")) for pid in pids for p in (pid, *usage.tree(pid)) if os.path.exists(f"/proc/{p}"))
 
 
 @contextlib.contextmanager
@@ -67,10 +68,10 @@ def run(argv, seconds):
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
     try:
         drain(master, WARM_S)
-        begin, cpu = time.monotonic(), testbed.cpu_of([pid])
+        begin, cpu = time.monotonic(), usage.cpu_of([pid])
         drawn = drain(master, seconds)
-        took, cpu = time.monotonic() - begin, testbed.cpu_of([pid]) - cpu
-        rss = sum(testbed.smaps(p, "Pss") for p in (pid, *testbed.tree(pid)))
+        took, cpu = time.monotonic() - begin, usage.cpu_of([pid]) - cpu
+        rss = sum(usage.smaps(p, "Pss") for p in (pid, *usage.tree(pid)))
         ended = os.waitpid(pid, os.WNOHANG)
     finally:
         with contextlib.suppress(ProcessLookupError):

@@ -18,12 +18,10 @@ import os
 import time
 
 import bed as testbed
-import judge
 import support
-import sweep
-import timeline
 from peers import tensorflow_job
-from scenarios import SCENARIOS
+from tuning import judge, sweep, timeline
+from tuning.scenarios import SCENARIOS
 
 ROUNDS, PEER_ROUNDS = 2, 1
 PEERS = ("torch", "climber", "tfdata", "tfpython")  # the last: only where there is Python work

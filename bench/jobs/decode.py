@@ -1,53 +1,88 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goes through images for some seconds after one epoch that is not counted: RandomResizedCrop(224), flip, ToTensor, Normalize,
-batches of 64, a worker a core.
+"""Goes through images for some seconds after one epoch that is not counted: RandomResizedCrop(224), flip, float32, normalised,
+channels first, batches of 64, as many threads or workers as cores.
 
-    decode.py diesel|python|torchvision DATASET SECONDS
+    decode.py WAY DATASET SECONDS
 
-diesel: dieseld runs the transform; python: the worker processes of diesel_loader do (native=False); torchvision: its ImageFolder
-and PyTorch's DataLoader. Prints, as JSON, samples, seconds, and the CPU seconds of the whole machine meanwhile."""
+diesel: dieseld runs the transform; python: the worker processes of diesel_loader do (native=False); torchvision: its ImageFolder,
+with Pillow, and PyTorch's DataLoader; torchvision-io: its decode_jpeg() and transforms on tensors, likewise; the others:
+decode_peers.py. Prints, as JSON, samples, seconds, and CPU seconds meanwhile: of the whole machine, and of the process that started
+this one with all its descendants."""
 import json
 import os
+import pathlib
 import sys
 import time
 
-import torch
-import torch.utils.data
-from torchvision import datasets, transforms
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import decode_peers
+import usage
 
-BATCH, CORES = 64, len(os.sched_getaffinity(0))
-TRANSFORM = transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
-                                transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])])
+BATCH, CORES = decode_peers.BATCH, decode_peers.CORES
 
 
-def busy_s():
-    """CPU seconds that all processes of the machine have used, as the kernel counts them."""
-    with open("/proc/stat", encoding="ascii") as f:
-        ticks = [int(field) for field in f.readline().split()[1:]]
-    return (sum(ticks[:3]) + sum(ticks[5:7])) / os.sysconf("SC_CLK_TCK")
+def transform(v1):
+    from torchvision import transforms
+    if v1:
+        return transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
+                                   transforms.Normalize(decode_peers.MEAN, decode_peers.STD)])
+    import torch
+    from torchvision.transforms import v2
+    return v2.Compose([v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True),
+                       v2.Normalize(decode_peers.MEAN, decode_peers.STD)])
 
 
-def make(way, dataset):
-    if way == "torchvision":
-        return torch.utils.data.DataLoader(datasets.ImageFolder(dataset, TRANSFORM), BATCH, shuffle=True, num_workers=CORES,
-                                           persistent_workers=True)
+def diesel(dataset, python=False):
     from diesel_loader.torch import DataLoader
-    return DataLoader(dataset, BATCH, shuffle=True, transform=TRANSFORM, num_workers=CORES if way == "python" else "auto",
-                      native="require" if way == "diesel" else False)
+    return DataLoader(dataset, BATCH, shuffle=True, transform=transform(v1=True), num_workers=CORES if python else "auto",
+                      native=False if python else "require")
+
+
+def torchvision(dataset, io=False):
+    import torch.utils.data
+    from torchvision import datasets
+    options = {"loader": read} if io else {}
+    return torch.utils.data.DataLoader(datasets.ImageFolder(dataset, transform(v1=not io), **options), BATCH, shuffle=True,
+                                       num_workers=CORES, persistent_workers=True)
+
+
+def read(path):
+    from torchvision.io import ImageReadMode, decode_jpeg, read_file
+    return decode_jpeg(read_file(path), ImageReadMode.RGB)
+
+
+WAYS = {
+    "diesel": diesel,
+    "diesel-restarts": diesel,
+    "python": lambda dataset: diesel(dataset, python=True),
+    "torchvision": torchvision,
+    "torchvision-io": lambda dataset: torchvision(dataset, io=True),
+    **decode_peers.WAYS,
+}
+
+
+def look(batch):
+    """How many samples; they are looked at."""
+    data = batch[0] if isinstance(batch, (list, tuple)) else batch
+    assert tuple(data.shape[1:]) == (3, 224, 224) and str(data.dtype).endswith("float32"), (data.shape, data.dtype)
+    data[:, :, 0, 0].sum()
+    return len(data)
 
 
 def main():
-    torch.set_num_threads(1)
-    loader, least_s = make(sys.argv[1], sys.argv[2]), float(sys.argv[3])
-    for _ in loader:
-        pass
-    begin, busy, n = time.perf_counter(), busy_s(), 0
+    way, dataset, least_s = sys.argv[1], sys.argv[2], float(sys.argv[3])
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+    epochs = WAYS[way](dataset)
+    count = len if way == decode_peers.WHOLE else look
+    for batch in epochs:
+        count(batch)
+    begin, busy, own, n = time.perf_counter(), usage.busy_s(), usage.cpu_of([os.getppid()]), 0
     while time.perf_counter() - begin < least_s:
-        for data, _ in loader:
-            n += len(data)
-            data[:, :, 0, 0].sum()  # it is looked at
-    took = time.perf_counter() - begin
-    print(json.dumps({"samples": n, "seconds": took, "cpu_s": busy_s() - busy}))
+        for batch in epochs:
+            n += count(batch)
+    took, busy, own = time.perf_counter() - begin, usage.busy_s() - busy, usage.cpu_of([os.getppid()]) - own
+    print(json.dumps({"samples": n, "seconds": took, "cpu_s": busy, "own_cpu_s": own}))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import support
+from peers.environments import python_of
 
-ENVIRONMENT = support.ROOT / "build" / "peers" / "stock"
 PACKAGES = ("torch", "transformers", "accelerate", "datasets", "lightning", "scikit-learn", "jax", "spdl")
 LOOK = """
 import importlib.metadata, importlib.util, json, sys
@@ -45,13 +45,7 @@ def look(path):
 
 def made():
     """An environment with the newest packages."""
-    python = ENVIRONMENT / "bin" / "python"
-    if not (ENVIRONMENT / "complete").exists():
-        for argv in ([support.PYTHON, "-m", "venv", str(ENVIRONMENT)],
-                     [str(python), "-m", "pip", "install", "--quiet", *PACKAGES]):
-            done = subprocess.run(argv, capture_output=True, text=True, check=False)
-            if done.returncode:
-                support.skip(f"cannot install {', '.join(PACKAGES)}: {(done.stderr.strip().splitlines() or ['?'])[-1]}; "
-                             "DIESEL_STOCK_PYTHON names a Python that has them")
-        (ENVIRONMENT / "complete").touch()
-    return str(python)
+    python, why = python_of("stock", PACKAGES, "torch")
+    if why:
+        support.skip(f"{', '.join(PACKAGES)}: {why}; DIESEL_STOCK_PYTHON names a Python that has them")
+    return python

@@ -2,31 +2,22 @@
 """TensorFlow's tf.data as a contender: an environment for it, thrown away with build/, and its job."""
 import json
 import os
-import pathlib
 import subprocess
 
 import bed as testbed
 import support
-
-ENVIRONMENT = support.ROOT / "build" / "peers" / "tensorflow"
+from peers.environments import python_of
 
 
 def tensorflow_python():
     """(path of a Python that has TensorFlow, "") or (None, why not). Installs tensorflow-cpu from PyPI when it is missing;
     DIESEL_TF_PYTHON names another Python."""
-    python = pathlib.Path(os.environ.get("DIESEL_TF_PYTHON", ENVIRONMENT / "bin" / "python"))
-    check = [str(python), "-c", "import tensorflow"]
-    if python.exists() and subprocess.run(check, capture_output=True, check=False).returncode == 0:
-        return str(python), ""
-    if "DIESEL_TF_PYTHON" in os.environ:
-        return None, f"{python} has no tensorflow"
-    steps = ([support.PYTHON, "-m", "venv", str(ENVIRONMENT)],
-             [str(ENVIRONMENT / "bin" / "pip"), "install", "--quiet", "tensorflow-cpu"], check)
-    for argv in steps:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        if done.returncode:
-            return None, "cannot install tensorflow-cpu: " + (done.stderr.strip().splitlines() or ["?"])[-1]
-    return str(python), ""
+    named = os.environ.get("DIESEL_TF_PYTHON")
+    if not named:
+        return python_of("tensorflow", ["tensorflow-cpu"], "tensorflow")
+    if subprocess.run([named, "-c", "import tensorflow"], capture_output=True, check=False).returncode:
+        return None, f"{named} has no tensorflow"
+    return named, ""
 
 
 class TensorflowJob(testbed.Job):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the raw figures of bench_tuner.py to its ratios. Nothing is measured here."""
 import support
-from scenarios import SCENARIOS
-from sweep import CLOSE, axes, cost
-from timeline import settled_s
+from tuning.scenarios import SCENARIOS
+from tuning.sweep import CLOSE, axes, cost
+from tuning.timeline import settled_s
 
 SETTLE_QUIET_S = 10.0
 

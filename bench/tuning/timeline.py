@@ -13,9 +13,10 @@ import time
 
 import bed as testbed
 import support
+import usage
 from bed import MIB, RECORD_BYTES
-from climber import Climber
 from peers.tensorflow_job import TensorflowJob
+from tuning.climber import Climber
 
 STEADY_S = 12.0     # the end of each phase, in which steady throughput is measured
 SAMPLE_S = 0.5      # of knobs and CPU
@@ -98,7 +99,7 @@ class Watch:
         while not self._stop.wait(SAMPLE_S):
             with contextlib.suppress(OSError, ValueError, KeyError, subprocess.CalledProcessError):
                 memory = self.rows[-1]["memory"] if len(self.rows) % MEMORY_EVERY else self.memory()
-                self.rows.append({"at": time.monotonic(), "cpu": testbed.cpu_of(self.roots), "busy": testbed.busy_s(),
+                self.rows.append({"at": time.monotonic(), "cpu": usage.cpu_of(self.roots), "busy": usage.busy_s(),
                                   "memory": memory, "job": self.job()})
 
     def __exit__(self, *_):

@@ -14,9 +14,9 @@ import contextlib
 import time
 
 import bed as testbed
-import timeline
 from bed import JobEnded, Knobs
-from scenarios import CLIENT_WORKERS, DAEMON_WORKERS, PREFETCH
+from tuning import timeline
+from tuning.scenarios import CLIENT_WORKERS, DAEMON_WORKERS, PREFETCH
 
 MARGIN = 0.15    # below the best: out of reach of noise
 CLOSE = 0.02     # "within 2 % of the best"

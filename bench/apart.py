@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes of their own that print what they measured as JSON."""
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+
+
+class Failed(Exception):
+    """How it ended, and the last line that it wrote to standard error."""
+
+
+def run(argv, timeout_s=600, **environment):
+    """The JSON of the last line that it printed; Failed."""
+    # No pipes: a run that fails may leave processes behind that hold them.
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
+        process = subprocess.Popen(list(map(str, argv)), stdout=out, stderr=error, start_new_session=True, env=os.environ | environment)
+        try:
+            status = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            status = f"no end within {timeout_s} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # none is left
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+        out.seek(0)
+        error.seek(0)
+        if status:
+            raise Failed(f"{status}: {(error.read().strip().splitlines() or ['?'])[-1]}")
+        return json.loads(out.read().strip().splitlines()[-1])

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Virtual environments with packages from PyPI, made where they are missing: in build/peers, or in the folder that DIESEL_PEERS
+names, which then outlives build/."""
+import os
+import pathlib
+import subprocess
+
+import support
+
+FOLDER = pathlib.Path(os.environ.get("DIESEL_PEERS", support.ROOT / "build" / "peers"))
+
+
+def python_of(name, packages, modules):
+    """(path of a Python that has these packages and can import these modules, "") or (None, why not)."""
+    folder = FOLDER / name
+    python = folder / "bin" / "python"
+    steps = [[str(python), "-c", f"import {modules}"]]
+    if not (folder / "complete").exists():
+        steps = [[support.PYTHON, "-m", "venv", str(folder)],
+                 [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages], *steps]
+    for argv in steps:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
+        if done.returncode:
+            said = [line for line in done.stderr.strip().splitlines() if "rror" in line] or ["?"]
+            return None, f"{'import' if argv is steps[-1] else 'installation'} fails: {said[-1].strip()}"
+    (folder / "complete").touch()
+    return str(python), ""
+
+
+def versions(python, *packages):
+    """Those of them that it has, in words."""
+    look = ("import importlib.metadata as m, sys\n"
+            "print(', '.join(f'{d.name} {d.version}' for n in sys.argv[1:] for d in m.distributions(name=n)))")
+    return subprocess.run([python, "-c", look, *packages], capture_output=True, text=True, check=False).stdout.strip()

@@ -70,11 +70,13 @@ class Assembly:
         shape, dtype = (batch.n_items, batch.item_bytes), self.arrays.byte
         if self.decoded:
             shape, dtype = (batch.n_items, *self.decoded.recipe.dimensions), self.arrays.dtype(self.decoded.recipe.dtype)
-        if not batch.item_bytes:
-            return self.arrays.empty(shape, dtype)
-        buffer = native.array_at(batch.packed, batch.n_items * batch.item_bytes)
-        buffer.lease = lease  # what views the buffer keeps it, the buffer keeps the lease
-        return self.arrays.of(buffer, dtype, shape)
+        if batch.item_bytes:
+            buffer = native.array_at(batch.packed, batch.n_items * batch.item_bytes)
+            buffer.lease = lease  # what views the buffer keeps it, the buffer keeps the lease
+            data = self.arrays.of(buffer, dtype, shape)
+        else:
+            data = self.arrays.empty(shape, dtype)
+        return data.permute(0, 3, 1, 2) if self.decoded and self.decoded.channels_last else data
 
     def _views(self, lease, batch):
         views = []

@@ -95,6 +95,8 @@ class Loader:
         has_work = Assembly(arrays, dataset, loader, transform, target_transform, collate_fn, None, decoded=self._decoded).has_work
         if served and not has_work:
             auto, workers = False, 0
+            if self._decoded and arrays.of_torch and arrays.channels_last:
+                self._decoded.make_channels_last()
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.timeout, self.worker_init_fn = timeout, worker_init_fn
         self.num_workers = usable_cores() if workers is None else workers

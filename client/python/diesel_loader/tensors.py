@@ -20,6 +20,21 @@ def tensor_of(buffer, dtype, shape):
     return torch.frombuffer(buffer, dtype=dtype).view(shape)
 
 
+def by_rows(tensor):
+    """[B, H, W, C] as [B, C, H, W] that lies there as before: torch.channels_last."""
+    return tensor.permute(0, 3, 1, 2)
+
+
+def tensor_of_rows(buffer, dtype, shape):
+    """by_rows() of the tensor in a buffer, which it keeps alive."""
+    return by_rows(tensor_of(buffer, dtype, shape))
+
+
+def is_by_rows(tensor):
+    """True if it is all of its memory in torch.channels_last, and not in order as well."""
+    return tensor.dim() == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
+
+
 def is_plain(tensor):
     """True if a tensor is its bytes, dtype and shape, and nothing else."""
     return (type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type == "cpu"
@@ -43,11 +58,14 @@ def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> list
 
 
 class Tensors:
-    """What Assembly, results and workers have to know of tensors."""
+    """What Assembly, results and workers have to know of tensors. channels_last: batches of images are to lie so in memory."""
 
     multiprocessing = torch.multiprocessing
     byte = torch.uint8
     of_torch = True
+
+    def __init__(self, channels_last=False):
+        self.channels_last = channels_last
 
     def of(self, buffer, dtype, shape):
         """What lies in a buffer, which it keeps alive."""
@@ -79,17 +97,30 @@ class Tensors:
         first = tensors[0]
         if not all(type(t) is torch.Tensor and t.shape == first.shape and t.dtype == first.dtype and is_plain(t)
                    for t in tensors):
-            return torch.utils.data.default_collate(samples)
-        out = torch.stack(tensors, out=allocate((len(tensors), *first.shape), first.dtype))
-        return [out, *torch.utils.data.default_collate([sample[1:] for sample in samples])]
+            data, *rest = torch.utils.data.default_collate(samples)
+            return [self._formatted(data), *rest]
+        shape = (len(tensors), *first.shape)
+        if self.channels_last and len(shape) == 4:
+            out = by_rows(allocate((shape[0], shape[2], shape[3], shape[1]), first.dtype))
+        else:
+            out = allocate(shape, first.dtype)
+        return [torch.stack(tensors, out=out), *torch.utils.data.default_collate([sample[1:] for sample in samples])]
+
+    def _formatted(self, data):
+        is_of_images = self.channels_last and isinstance(data, torch.Tensor) and data.dim() == 4
+        return data.contiguous(memory_format=torch.channels_last) if is_of_images else data
 
     def out_of_band(self, obj):
         """(address, bytes, owner, function that makes it again from a buffer, its further arguments), for what need not
         go into a pickle; else None."""
         if not isinstance(obj, torch.Tensor) or not is_plain(obj):
             return None
-        obj = obj.contiguous()
-        return obj.data_ptr(), obj.numel() * obj.element_size(), obj, tensor_of, (obj.dtype, tuple(obj.shape))
+        make, shape = tensor_of, tuple(obj.shape)
+        if is_by_rows(obj):
+            make, shape = tensor_of_rows, (shape[0], shape[2], shape[3], shape[1])
+        else:
+            obj = obj.contiguous()
+        return obj.data_ptr(), obj.numel() * obj.element_size(), obj, make, (obj.dtype, shape)
 
     def begin_worker(self, number, seed, dataset):
         """In a worker process. torch.utils.data.get_worker_info() is for the user's code; num_workers is not known: it

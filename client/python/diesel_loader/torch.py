@@ -132,6 +132,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         $WORLD_SIZE, or $LOCAL_RANK and $NODE_RANK as Lightning sets them; see membership.py), else the whole; found
         anew at every iter(), so that a loader may be made before its ranks exist. ValueError where they contradict
         each other. Every rank has the same number of batches, every sample is delivered once an epoch.
+    memory_format: torch.channels_last: batches [B, C, H, W] lie in memory as [B, H, W, C] does, which is how the daemon writes them
+        where it runs the whole transform; else workers put them so. None: as they come. Not with collate_fn or an order of one's own.
     pin_memory: copy batches into page-locked memory; without effect beside `device`.
     device: "cuda", "cuda:1", 1 or a torch.device: where the tensors of a batch are when it is handed out. They are copied on a
         stream of their own, out of memory that is page-locked once, and the next batch's copy begins before this one is
@@ -175,7 +177,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
                  multiprocessing_context=None, generator=None, *, prefetch_factor=None, persistent_workers=True,
                  pin_memory_device="", in_order=True, seed=None, transform=None, loader=None, target_transform=None,
                  rank=None, world_size=None, window_chunks=0, random_state=seeding.BATCH, return_ids=False, record=None,
-                 bucket_by_length=False, daemon=served.AUTO, device=None, native=None, damaged="error"):
+                 bucket_by_length=False, daemon=served.AUTO, device=None, native=None, damaged="error",
+                 memory_format=None):
         self.device = chosen(device)
         dataset = _with_functions(dataset, loader, transform, target_transform, daemon)
         dataset.return_ids = bool(return_ids)
@@ -190,11 +193,16 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         is_served = batch_size is not None and batch_sampler is None and (sampler is None or understood is not None)
         if self.device is not None and not is_served:
             raise ValueError("device is of batches that dieseld serves: leave out sampler, batch_sampler and batch_size=None")
+        if memory_format not in (None, torch.contiguous_format, torch.channels_last):
+            raise ValueError(f"memory_format must be torch.contiguous_format or torch.channels_last, not {memory_format!r}")
+        if memory_format == torch.channels_last and (collate_fn is not None or not is_served):
+            raise ValueError("memory_format is of batches that dieseld serves and the loader collates: leave out collate_fn, sampler, "
+                             "batch_sampler and batch_size=None")
         self._theirs = understood  # a sampler of PyTorch's that says how the daemon's order is to be
         self._draw_from = understood.generator if understood else generator
         self._accelerate = None
         Loader.__init__(
-            self, Tensors(), dataset, (dataset.loader, dataset.transform, dataset.target_transform, collate_fn),
+            self, Tensors(memory_format == torch.channels_last), dataset, (dataset.loader, dataset.transform, dataset.target_transform, collate_fn),
             batch_size=batch_size, shuffle=understood.shuffle if understood else shuffle, seed=seed,
             num_workers=num_workers, drop_last=drop_last, timeout=timeout, worker_init_fn=worker_init_fn,
             multiprocessing_context=multiprocessing_context, prefetch_factor=prefetch_factor,

@@ -28,6 +28,10 @@ except ImportError:
 WORK = {"plain": {}, "in the trainer": {"transform": same, "num_workers": 0}, "workers": {"transform": same, "num_workers": 2}}
 
 
+def picture(data):
+    return data[:24].view(2, 3, 4).clone()
+
+
 class Case(WorkersCase):
     def cuda(self, **options):
         """A new stand-in, in place of the one before it, whose loaders end."""
@@ -54,10 +58,13 @@ class Case(WorkersCase):
         standin.synchronize()
         return flat(batches)
 
-    def want(self, name="equal", epoch=0, **options):
+    def loader_at(self, epoch, name="equal", **options):
         loader = self.loader(name, **options)
         loader.set_epoch(epoch)
-        return flat(loader)
+        return loader
+
+    def want(self, name="equal", epoch=0, **options):
+        return flat(self.loader_at(epoch, name, **options))
 
 
 class WithAStandInForCuda(Case):
@@ -92,6 +99,17 @@ class WithAStandInForCuda(Case):
         loader._stream._transfer.release()  # as next() does
         self.assertTrue(standin.registered)
         self.assertTrue(all(map(loader._stream._stream.mapping_at, standin.registered)))
+
+    def test_channels_last_stays_so(self):
+        standin = self.cuda()
+        options = {"transform": picture, "memory_format": torch.channels_last, "num_workers": 2}
+        loader = self.loader(device="cuda", **options)
+        for _ in range(4):
+            batches = list(loader)
+            standin.synchronize()
+        self.assertTrue(all(data.is_contiguous(memory_format=torch.channels_last) for data, _ in batches))
+        self.assertEqual([data.tolist() for data, _ in batches], [data.tolist() for data, _ in self.loader_at(3, **options)])
+        self.assertGreater(standin.in_place, standin.staged)
 
     def test_what_is_registered_is_unregistered_before_it_is_unmapped(self):
         for work in ({}, {"transform": same, "num_workers": 2}, {"transform": same, "num_workers": 2, "persistent_workers": False}):

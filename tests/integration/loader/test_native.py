@@ -20,6 +20,7 @@ import torch
 from PIL import Image, ImageEnhance
 
 import diesel_loader
+from diesel_loader import transforms
 from diesel_loader.torch import DataLoader, Dataset, pil_loader
 from torchvision_support import v1, v2
 
@@ -186,6 +187,32 @@ class Values(NativeCase):
         self.agree(v1.Compose([v1.Resize((64, 64)), v1.ToTensor()]), grey_level=1 / 255)
         self.agree(v1.Compose([v1.Resize((64, 64)), v1.ToTensor(), v1.Normalize(MEAN, STD)]), grey_level=1 / 255 / 0.225)
         self.agree(v1.Compose([v1.Resize((64, 64)), v1.PILToTensor(), v1.ConvertImageDtype(torch.float16)]), grey_level=1 / 255)
+
+    def test_types_and_layouts(self):
+        """The same values, whatever type they have and however they lie."""
+        sized = [v1.Resize((200, 240)), v1.PILToTensor()]
+        wanted = self.samples(self.loader(v1.Compose(sized), native="require"))
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            got = self.samples(self.loader(v1.Compose([*sized, v1.ConvertImageDtype(dtype)]), native="require"))
+            for number, sample in got.items():
+                self.assertTrue(torch.equal(sample, (wanted[number].float() / 255).to(dtype)), (dtype, number))
+        to_float = [*sized, v1.ConvertImageDtype(torch.float32)]
+        for steps, options in ((sized, {}), (to_float, {}), ([*sized, v1.ConvertImageDtype(torch.bfloat16)], {}),
+                               ([*to_float, v1.RandomErasing(0)], {"num_workers": 0}), ([*to_float, v1.RandomErasing(0)], {"num_workers": 1}),
+                               (to_float, {"num_workers": 1, "native": False}), ([v1.Resize((20, 30)), v1.Grayscale(), *sized[1:]], {})):
+            plain = self.samples(self.loader(v1.Compose(steps)))
+            for data, _, numbers in self.loader(v1.Compose(steps), memory_format=torch.channels_last, **options):
+                self.assertTrue(data.is_contiguous(memory_format=torch.channels_last), (steps, options))
+                self.assertTrue(all(torch.equal(sample, plain[n]) for sample, n in zip(data, numbers.tolist())), (steps, options))
+
+    def test_layouts_that_there_are_not(self):
+        for options in ({"memory_format": torch.preserve_format}, {"memory_format": torch.channels_last, "collate_fn": list},
+                        {"memory_format": torch.channels_last, "shuffle": None, "sampler": [1, 2, 3]}):
+            with self.assertRaisesRegex(ValueError, "memory_format"):
+                self.loader(v1.Compose([v1.Resize((8, 8)), v1.ToTensor()]), **options)
+        with self.assertRaisesRegex(ValueError, r"\[B, H, W, C\]"):
+            self.loader(transforms.Compose([transforms.Resize((8, 8)), transforms.ToTensor(layout="HWC")]),
+                        memory_format=torch.channels_last)
 
     def test_a_random_box(self):
         def reference(image, number):

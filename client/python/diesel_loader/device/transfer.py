@@ -14,7 +14,7 @@ import logging
 
 import torch
 
-from ..tensors import is_plain
+from ..tensors import is_by_rows, is_plain
 from . import cuda
 from .memory import Memory
 
@@ -152,7 +152,7 @@ class Transfer:
         return made
 
     def _is_registered(self, tensor: torch.Tensor) -> bool:
-        if not tensor.numel() or not tensor.is_contiguous():
+        if not tensor.numel() or not (tensor.is_contiguous() or is_by_rows(tensor)):
             return False
         address, size = tensor.data_ptr(), tensor.numel() * tensor.element_size()
         if self._memory.covers(address, size):

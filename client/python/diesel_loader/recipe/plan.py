@@ -340,6 +340,14 @@ class Decoded:
     def __init__(self, plan: Plan) -> None:
         assert plan.recipe is not None
         self.recipe, self.rest, self.kind = plan.recipe, plan.rest, plan.kind
+        self.channels_last = False  # batches are [B, C, H, W] that lie in memory as the recipe's [B, H, W, C]
+
+    def make_channels_last(self) -> None:
+        """Has the daemon lay batches out so. ValueError: they are no [B, C, H, W]."""
+        if self.recipe.flags & ROWS:
+            raise ValueError("memory_format=torch.channels_last is of batches [B, C, H, W], and the transform makes [B, H, W, C]")
+        self.recipe.flags |= ROWS
+        self.channels_last = True
 
     def finish(self, data: Any) -> Any:
         """The sample, from what dieseld made of it: a tensor or an array."""

@@ -23,6 +23,14 @@ static bool trainer_prepares(const struct data_waits *waits, uint64_t at_ns)
 	return i < waits->n && waits->items[i].begin_ns <= at_ns;
 }
 
+/* Workers of diesel_loader share no pipe with the trainer, so that they are known by what they run. */
+static bool is_diesel_worker(const struct study *study, const struct timeline_thread *thread,
+			     const struct event *event)
+{
+	return study->waits->loader == LOADER_DIESEL && thread->tgid != study->roles->trainer->tgid &&
+	       profile_is_assembly(study->input->profile, event->stack.python);
+}
+
 static bool prepares(const struct study *study, const struct event *event)
 {
 	const struct timeline_thread *thread;
@@ -45,8 +53,11 @@ static bool prepares(const struct study *study, const struct event *event)
 			return false;
 		break;
 	case ROLE_LOADER: break;
-	case ROLE_HELPER:
-	case ROLE_OTHER: return false;
+	case ROLE_OTHER:
+		if (!is_diesel_worker(study, thread, event))
+			return false;
+		break;
+	case ROLE_HELPER: return false;
 	}
 	return !walk_fetch_calls(thread, role, event->end_ns, event->end_ns + 1);
 }

@@ -3,13 +3,14 @@
 
 /*
  * Samples of threads that prepare batches: of workers (once started up) and their hand-off threads, of loader
- * threads, and of the trainer within its data waits where it loads by itself. Only samples in the window,
- * outside of calls that fetch.
+ * threads, of diesel_loader's workers while they make batches, and of the trainer within its data waits where
+ * it loads by itself. Only samples in the window, outside of calls that fetch.
  */
 
 #include <stdbool.h>
 
 #include "analyzer/profile.h"
+#include "bpf/notes.h"
 #include "study.h"
 
 /* NULL: no samples were taken, or none of a thread that prepares. -ENOMEM. */
@@ -31,6 +32,19 @@ struct profile_label {
 	char caller[256];   /* "": no Python frame */
 	char frames[8192];
 };
+
+#define PROFILE_FRAMES_MAX NOTE_STACK_FRAMES_MAX
+
+/* profile_label.c: the frames of a trace that are known, innermost first; at most PROFILE_FRAMES_MAX. Returns
+ * how many there are. */
+size_t profile_frames(const struct profile_notes *notes, uint64_t key, const struct profile_frame **frames);
+
+/* profile_images.c: Returns true if the Python stack of this key is in diesel_loader's making of a batch. */
+bool profile_is_assembly(const struct profile_notes *notes, uint64_t key);
+
+/* profile_images.c: adds the group's samples to the part of work on images that they are of, if any. */
+void profile_images_add(const struct profile_notes *notes, const struct profile_group *group,
+			struct profile_images *images);
 
 /* profile_label.c: readable names. Frames that the notes lack are left out. */
 void profile_label(const struct profile_notes *notes, const struct profile_group *group,

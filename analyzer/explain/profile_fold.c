@@ -156,6 +156,7 @@ static int rows_fill(const struct profile_notes *notes, const struct profile_gro
 		uint64_t n = groups[i].n_samples;
 
 		profile_label(notes, &groups[i], label);
+		profile_images_add(notes, &groups[i], &profile->images);
 		profile->n_samples += n;
 		if (label->library[0])
 			r = rows_add(libraries, label->library, NULL, label->caller, n);

@@ -13,7 +13,7 @@
 
 #define NO_CALL    0xffff
 #define HASH_MIN   8 /* at least so many digits, as wheels have in file names */
-#define FRAMES_MAX NOTE_STACK_FRAMES_MAX
+#define FRAMES_MAX PROFILE_FRAMES_MAX
 
 static const struct profile_frame *frame_of(const struct profile_notes *notes, uint64_t key)
 {
@@ -22,9 +22,7 @@ static const struct profile_frame *frame_of(const struct profile_notes *notes, u
 		   : NULL;
 }
 
-/* The frames of a trace that are known, innermost first. */
-static size_t frames_of(const struct profile_notes *notes, uint64_t key,
-			const struct profile_frame *frames[FRAMES_MAX])
+size_t profile_frames(const struct profile_notes *notes, uint64_t key, const struct profile_frame **frames)
 {
 	const struct profile_trace *trace =
 	    key && notes->n_traces
@@ -148,8 +146,8 @@ void profile_label(const struct profile_notes *notes, const struct profile_group
 		   struct profile_label *ret_label)
 {
 	const struct profile_frame *native[FRAMES_MAX], *python[FRAMES_MAX];
-	size_t n_native = frames_of(notes, group->native, native);
-	size_t n_python = frames_of(notes, group->python, python), n_inner = 0;
+	size_t n_native = profile_frames(notes, group->native, native);
+	size_t n_python = profile_frames(notes, group->python, python), n_inner = 0;
 	struct appended frames = {ret_label->frames, sizeof(ret_label->frames), 0};
 	char text[400];
 

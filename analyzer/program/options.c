@@ -26,7 +26,7 @@ static const char usage_text[] =
     "       diesel-analyze report RECORDING [--format FORMAT] [-o FILE]\n"
     "       diesel-analyze diff RECORDING RECORDING [--json]\n"
     "       diesel-analyze what-if RECORDING [--cache SHARE] [--workers N] [--storage-mbps X]\n"
-    "           [--storage-speed Y] [--device-speed Y] [--sample-size Z] [--json]\n"
+    "           [--storage-speed Y] [--device-speed Y] [--sample-size Z] [--native] [--json]\n"
     "       diesel-analyze check [--json]\n"
     "       diesel-analyze dump RECORDING\n"
     "       diesel-analyze truth [--max-steps N] [--rounds N] [--data DIR] [--json] -- COMMAND [ARG ...]\n"
@@ -62,6 +62,8 @@ static const char usage_text[] =
     "  --storage-mbps X, --storage-speed Y, --device-speed Y, --sample-size Z\n"
     "                 what-if: storage bandwidth in MB/s; factors on it, on the device's speed, and on the\n"
     "                 bytes and the computing of a sample\n"
+    "  --native       what-if: JPEG, PNG and WebP images decoded and transformed by dieseld instead of "
+    "Python\n"
     "  --json         diff, check, truth, what-if: print JSON\n"
     "  --max-steps N  truth: end each run after N steps (100)\n"
     "  --rounds N     truth: measure N times and say how far the results differ (1)\n"
@@ -205,6 +207,12 @@ static int set_checkpoint_overhead(struct options *options, const struct option_
 	return 0;
 }
 
+static int set_native(struct options *options, const struct option_row *row, const char *text)
+{
+	options->what_if.native = options->what_if_asked = true;
+	return 0;
+}
+
 static int set_what_if(struct options *options, const struct option_row *row, const char *text)
 {
 	const char *wrong = what_if_set(&options->what_if, row->question, text);
@@ -249,6 +257,7 @@ static const struct option_row rows[] = {
     {"json", 0, false, .set = set_flag, FIELD(json)},
     {"json-schema", 0, false, .set = print_schema},
     {"max-steps", 0, true, .set = set_count, FIELD(n_steps), .max = INT32_MAX},
+    {"native", 0, false, .set = set_native},
     {"no-children", 0, false, .set = set_flag, FIELD(no_children)},
     {"no-profile", 0, false, .set = set_no_profile},
     {"output", 'o', true, .set = set_text, FIELD(output)},

@@ -18,7 +18,7 @@
 
 struct what_if_question what_if_question_none(void)
 {
-	return (struct what_if_question){NAN, NAN, NAN, NAN, NAN, NAN};
+	return (struct what_if_question){NAN, NAN, NAN, NAN, NAN, NAN, false};
 }
 
 /* Parses a number and the suffix after it, regardless of the locale: "0.5" is the same everywhere. */
@@ -148,6 +148,12 @@ int what_if_run(const struct what_if_options *options, struct error *err)
 		    "%s: the job read nothing from storage while it was recorded, so its bandwidth "
 		    "is not known; evict its files and record again",
 		    options->recording);
+	if (options->question.native && isnan(analysis->predictions->native.part.value))
+		return error_set(
+		    err, -ENODATA, "%s: --native: %s", options->recording,
+		    analysis->profile
+			? "its stack samples show no decoding of JPEG, PNG or WebP images worth speaking of"
+			: "it has no stack samples, so what preparing does is not known");
 	report = (struct report_what_if){
 	    .recording = options->recording, .analysis = analysis, .question = options->question};
 	return output_write(NULL, options->stream, options->json ? write_json : write_text, &report, err);

@@ -7,6 +7,7 @@
 #include "analyzer/analysis.h"
 #include "lib/clock.h"
 #include "lib/cleanup.h"
+#include "native.h"
 #include "split.h"
 #include "window.h"
 
@@ -38,8 +39,62 @@ static double lost_ratio(const struct analysis_input *input)
 	return lost > 0 ? lost / (lost + (double)input->n_events) : 0;
 }
 
+/* Runs the scenario with what dieseld leaves of preparing; the interval is that of the part and the factor,
+ * too. */
+static int native_run(struct forecast *forecast, const struct estimate *part,
+		      const struct model_scenario *scenario, struct forecast_point *ret_point)
+{
+	struct model_scenario least = *scenario, most = *scenario, native = *scenario;
+	struct forecast_point point, slow, fast;
+	int r;
+
+	native.prep_cost *= native_cost(part->value, NATIVE_SPEEDUP);
+	least.prep_cost *= native_cost(part->low, NATIVE_SPEEDUP_LOW);
+	most.prep_cost *= native_cost(part->high, NATIVE_SPEEDUP_HIGH);
+	r = forecast_run(forecast, &native, &point);
+	if (r == 0)
+		r = forecast_run(forecast, &least, &slow);
+	if (r == 0)
+		r = forecast_run(forecast, &most, &fast);
+	if (r < 0)
+		return r;
+	point.speedup.low = fmin(point.speedup.low, slow.speedup.low);
+	point.speedup.high = fmax(point.speedup.high, fast.speedup.high);
+	*ret_point = point;
+	return 0;
+}
+
+/* dieseld uses all cores. */
+static uint32_t native_workers(const struct forecast *forecast)
+{
+	return (uint32_t)fmax(forecast->job.loader.n_workers, floor(forecast->job.cores));
+}
+
+int predict_native(struct forecast *forecast, struct predictions *predictions)
+{
+	struct native_prediction *native = &predictions->native;
+	struct model_scenario scenario = model_scenario_recorded();
+	struct forecast_point point;
+	int r;
+
+	native->speedup = (struct estimate){NAN, NAN, NAN};
+	native->fetch_stall = native->prep_stall = native->device = NAN;
+	if (isnan(native->part.value))
+		return 0;
+	scenario.n_workers = native_workers(forecast);
+	r = native_run(forecast, &native->part, &scenario, &point);
+	if (r < 0)
+		return r;
+	native->speedup = point.speedup;
+	native->fetch_stall = point.fetch_ratio;
+	native->prep_stall = point.prep_ratio;
+	native->device = point.device_ratio;
+	return 0;
+}
+
+/* native: the part that dieseld does, or NULL. */
 static int answer_point(struct forecast *forecast, const struct model_scenario *scenario,
-			struct what_if_answer *answer)
+			const struct estimate *native, struct what_if_answer *answer)
 {
 	struct model_scenario recorded = model_scenario_recorded();
 	struct forecast_point point, before;
@@ -47,7 +102,8 @@ static int answer_point(struct forecast *forecast, const struct model_scenario *
 	int r = forecast_run(forecast, &recorded, &before);
 
 	if (r == 0)
-		r = forecast_run(forecast, scenario, &point);
+		r = native ? native_run(forecast, native, scenario, &point)
+			   : forecast_run(forecast, scenario, &point);
 	if (r < 0)
 		return r;
 	per_s = (double)forecast->n / forecast->recorded_ns * (double)NS_PER_S;
@@ -69,8 +125,11 @@ int predict_answer(struct forecast *forecast, const struct what_if_question *que
 		   struct predictions *predictions)
 {
 	struct model_scenario scenario = model_scenario_recorded();
+	bool native = question->native && !isnan(predictions->native.part.value);
 
 	scenario.cached_ratio = question->cache_ratio;
+	if (native)
+		scenario.n_workers = native_workers(forecast);
 	if (!isnan(question->n_workers))
 		scenario.n_workers = (uint32_t)question->n_workers;
 	if (!isnan(question->storage_factor))
@@ -86,7 +145,10 @@ int predict_answer(struct forecast *forecast, const struct what_if_question *que
 	if (!isnan(question->sample_factor))
 		scenario.sample_size = question->sample_factor;
 	predictions->answer = calloc(1, sizeof(*predictions->answer));
-	return predictions->answer ? answer_point(forecast, &scenario, predictions->answer) : -ENOMEM;
+	return predictions->answer
+		   ? answer_point(forecast, &scenario, native ? &predictions->native.part : NULL,
+				  predictions->answer)
+		   : -ENOMEM;
 }
 
 static int predict(struct forecast *forecast, const struct study *study, struct predictions *predictions)
@@ -101,13 +163,15 @@ static int predict(struct forecast *forecast, const struct study *study, struct 
 		r = predict_needed(forecast, predictions);
 	if (r == 0)
 		r = predict_persistent(forecast, predictions);
+	if (r == 0)
+		r = predict_native(forecast, predictions);
 	if (r == 0 && study->input->what_if)
 		r = predict_answer(forecast, study->input->what_if, predictions);
 	return r;
 }
 
-int predictions_find(const struct study *study, size_t n_warmup, struct predictions **ret_predictions,
-		     const char **ret_why)
+int predictions_find(const struct study *study, size_t n_warmup, const struct profile *profile,
+		     struct predictions **ret_predictions, const char **ret_why)
 {
 	const char *why = study->service->why_not;
 	struct predictions *predictions;
@@ -126,6 +190,7 @@ int predictions_find(const struct study *study, size_t n_warmup, struct predicti
 	predictions = calloc(1, sizeof(*predictions));
 	if (!predictions)
 		return -ENOMEM;
+	predictions->native.part = native_part(profile);
 	r = forecast_init(&forecast, study->service, study->run->steps, n_warmup);
 	if (r == 0) {
 		if (forecast.error_ratio > SPLIT_TOLERANCE)

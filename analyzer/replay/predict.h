@@ -7,10 +7,12 @@
 #include "forecast.h"
 #include "study.h"
 
+struct profile;
+
 /* *ret_why: static text that says why there are no predictions (*ret_predictions is NULL then), else NULL.
- * n_warmup: steps at the start to leave out. -ENOMEM. */
-int predictions_find(const struct study *study, size_t n_warmup, struct predictions **ret_predictions,
-		     const char **ret_why);
+ * n_warmup: steps at the start to leave out. profile: what preparing computes, or NULL. -ENOMEM. */
+int predictions_find(const struct study *study, size_t n_warmup, const struct profile *profile,
+		     struct predictions **ret_predictions, const char **ret_why);
 
 struct model_scenario predict_scenario(enum what_if_axis axis, double x);
 
@@ -19,5 +21,7 @@ int predict_rates(struct forecast *forecast, const struct service *service, stru
 int predict_curves(struct forecast *forecast, struct predictions *predictions);
 int predict_persistent(struct forecast *forecast, struct predictions *predictions);
 int predict_needed(struct forecast *forecast, struct predictions *predictions);
+/* native.part is set. */
+int predict_native(struct forecast *forecast, struct predictions *predictions);
 int predict_answer(struct forecast *forecast, const struct what_if_question *question,
 		   struct predictions *predictions);

@@ -176,6 +176,14 @@ static int item_compare(const void *left, const void *right)
 	return a->ns > b->ns ? -1 : a->ns < b->ns;
 }
 
+/* The trainer itself was at it. Where it waits for a lock, another is: dieseld, which makes its batches. */
+static bool is_own_prep(const struct tally_item *item)
+{
+	static const struct timeline_call lock = {.kind = CALL_FUTEX};
+
+	return item->role == ROLE_TRAINER && !item->fetch && strcmp(item->what, call_describe(&lock)) != 0;
+}
+
 void summary_evidence(const struct tally *tally, struct analysis *analysis)
 {
 	struct tally sorted = *tally;
@@ -184,7 +192,7 @@ void summary_evidence(const struct tally *tally, struct analysis *analysis)
 	for (size_t i = 0; i < sorted.n; i++) {
 		if (strcmp(sorted.items[i].what, walk_gil_text) == 0)
 			analysis->gil_ns += sorted.items[i].ns;
-		else if (sorted.items[i].role == ROLE_TRAINER && !sorted.items[i].fetch)
+		else if (is_own_prep(&sorted.items[i]))
 			analysis->own_prep_ns += sorted.items[i].ns;
 	}
 	for (size_t i = 0; i < sorted.n && i < ANALYSIS_EVIDENCE_MAX; i++) {

@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "native.h"
+
 #define NARROW 0.15 /* interval over value: a prediction this narrow is sure */
 #define NEARLY 0.98 /* as good as the best */
 
@@ -244,6 +246,44 @@ static void act_on_own_prep(struct analysis *analysis)
 	    "which does it all by itself now");
 }
 
+#define NATIVE_SAMPLES_SURE 100 /* of decoding: fewer are a hint */
+
+/* Images that Python decodes: dieseld could. What is gained is known from other jobs, so that it is never
+ * sure. */
+static void act_on_native(struct analysis *analysis)
+{
+	const struct native_prediction *native =
+	    analysis->predictions ? &analysis->predictions->native : NULL;
+	const struct estimate part = native_part(analysis->profile);
+	double prep = analysis_steady_ratio(analysis, SHARE_PREP_STALL);
+	/* The step cannot take less than what is left of preparing, on all cores; nor than the rest. */
+	double cores = fmax(1, (double)analysis->n_cpus / fmax(1, (double)analysis->workers.n_at_once));
+	double left = fmax(1 - prep, native_cost(part.high, NATIVE_SPEEDUP_HIGH) / cores);
+	size_t n = analysis->n_actions;
+
+	if (isnan(part.value) || prep < ADVICE_NOTABLE || (native && in_vain(&native->speedup)))
+		return;
+	if (analysis->loader == LOADER_DIESEL)
+		action_add(
+		    analysis, 1 / left, CONFIDENCE_LOW,
+		    "Decode in dieseld (native): %.0f %% of preparing decodes and transforms images in "
+		    "Python, "
+		    "by native=False or a transform that dieseld does not run: loader.plan() says which",
+		    100 * part.value);
+	else
+		action_add(
+		    analysis, 1 / left, CONFIDENCE_LOW,
+		    "Decode in dieseld (native): dieselctl pack, then diesel_loader's DataLoader with the "
+		    "same transform; %.0f %% of preparing decodes and transforms images, which takes "
+		    "dieseld %.1f to %.1f times less CPU time",
+		    100 * part.value, NATIVE_SPEEDUP_LOW, NATIVE_SPEEDUP_HIGH);
+	if (!native || analysis->n_actions == n)
+		return;
+	action_predict(analysis, &native->speedup);
+	analysis->actions[n].confidence =
+	    analysis->profile->images.n_decode < NATIVE_SAMPLES_SURE ? CONFIDENCE_LOW : CONFIDENCE_MEDIUM;
+}
+
 static void act_on_prep(struct analysis *analysis)
 {
 	double prep = analysis_steady_ratio(analysis, SHARE_PREP_STALL);
@@ -383,7 +423,7 @@ void advice_actions(struct analysis *analysis)
 	case ANALYSIS_INSUFFICIENT: return;
 	case ANALYSIS_CHECKPOINT_BOUND: act_on_checkpoint(analysis); break;
 	case ANALYSIS_FETCH_BOUND: act_on_fetch(analysis); break;
-	case ANALYSIS_PREP_BOUND:
+	case ANALYSIS_PREP_BOUND: act_on_native(analysis); break;
 	case ANALYSIS_DEVICE_BOUND: break;
 	}
 	act_on_fresh_workers(analysis);
@@ -391,6 +431,8 @@ void advice_actions(struct analysis *analysis)
 		act_on_workers(analysis, workers);
 	if (analysis->loader == LOADER_INLINE)
 		act_on_inline(analysis);
+	if (analysis->verdict != ANALYSIS_PREP_BOUND)
+		act_on_native(analysis);
 	act_on_prep(analysis);
 	if (analysis->verdict != ANALYSIS_FETCH_BOUND)
 		act_on_fetch(analysis);

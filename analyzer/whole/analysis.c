@@ -141,7 +141,7 @@ static int predictions_add(const struct study *study, struct analysis *analysis)
 	while (n_warmup < study->run->n_steps && study->run->steps[n_warmup].apart)
 		n_warmup++;
 	if (analysis->n_steps >= ANALYSIS_STEPS_MIN && !study->input->shares_only)
-		r = predictions_find(study, n_warmup, &analysis->predictions, &why);
+		r = predictions_find(study, n_warmup, analysis->profile, &analysis->predictions, &why);
 	if (why)
 		snprintf(analysis->no_predictions, sizeof(analysis->no_predictions), "%s", why);
 	return r;
@@ -166,7 +166,9 @@ static int parts_find(struct draft *draft)
 	window.steps = analysis->steps;
 	if (!window.n_steps)
 		return 0;
-	r = predictions_add(&study, analysis);
+	r = profile_find(&study, &analysis->profile);
+	if (r == 0)
+		r = predictions_add(&study, analysis);
 	if (r == 0)
 		r = gpu_find(&study, &analysis->gpu);
 	if (r == 0 && analysis->gpu) {
@@ -184,8 +186,6 @@ static int parts_find(struct draft *draft)
 					   &analysis->checkpoints);
 	if (r == 0)
 		r = page_cache_find(&study, &analysis->page_cache);
-	if (r == 0)
-		r = profile_find(&study, &analysis->profile);
 	if (r == 0 && draft->input->n_lane_segments_max)
 		r = lanes_find(&study, draft->input->n_lane_segments_max, &analysis->lanes);
 	return r;

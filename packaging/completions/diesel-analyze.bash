@@ -30,7 +30,7 @@ _diesel_analyze()
 	record) word=$recording ;;
 	report) word='--format -o --steps --trainer --checkpoint-overhead' ;;
 	diff) word='--json -o' ;;
-	what-if) word='--cache --workers --storage-mbps --storage-speed --device-speed --sample-size --json' ;;
+	what-if) word='--cache --workers --storage-mbps --storage-speed --device-speed --sample-size --native --json' ;;
 	check) word='--json --btf' ;;
 	truth) word='--max-steps --rounds --data --json -v --' ;;
 	*) word= ;;

@@ -140,15 +140,20 @@ static json_t *stacks(const struct profile *from)
 int json_set_profile(json_t *root, const struct analysis *analysis)
 {
 	const struct profile *from = analysis->profile;
-	json_t *profile;
+	json_t *profile, *images;
 	int r = 0;
 
 	if (!from)
 		return json_object_set_new(root, "profile", json_null());
 	profile = json_object();
+	images = json_object();
 	r |= json_object_set_new(profile, "samples", json_count(from->n_samples));
 	r |= json_object_set_new(profile, "unknown_samples", json_count(from->n_unknown));
 	r |= json_object_set_new(profile, "rate_hz", json_number(from->rate_hz));
+	r |= json_object_set_new(images, "decode", json_count(from->images.n_decode));
+	r |= json_object_set_new(images, "transform", json_count(from->images.n_transform));
+	r |= json_object_set_new(images, "other_transforms", json_count(from->images.n_foreign));
+	r |= json_object_set_new(profile, "images", images);
 	r |= json_object_set_new(profile, "libraries", profile_items(from->libraries, from->n_libraries));
 	r |= json_object_set_new(profile, "functions", profile_items(from->functions, from->n_functions));
 	r |= json_object_set_new(profile, "stacks", stacks(from));

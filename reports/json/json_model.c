@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "json_build.h"
 
+#include <math.h>
+
 #include "analyzer/analysis.h"
 
 static json_t *point(const struct what_if_point *from)
@@ -29,6 +31,26 @@ static json_t *curve(const struct what_if_curve *from)
 		r |= json_array_append_new(points, point(&from->points[i]));
 	r |= json_object_set_new(object, "here", json_number(from->here));
 	r |= json_object_set_new(object, "points", points);
+	if (r < 0) {
+		json_decref(object);
+		return NULL;
+	}
+	return object;
+}
+
+static json_t *native(const struct native_prediction *from)
+{
+	json_t *object;
+	int r = 0;
+
+	if (isnan(from->part.value))
+		return json_null();
+	object = json_object();
+	r |= json_object_set_new(object, "part", json_estimate(&from->part));
+	r |= json_object_set_new(object, "speedup", json_estimate(&from->speedup));
+	r |= json_object_set_new(object, "fetch_stall", json_number(from->fetch_stall));
+	r |= json_object_set_new(object, "prep_stall", json_number(from->prep_stall));
+	r |= json_object_set_new(object, "device", json_number(from->device));
 	if (r < 0) {
 		json_decref(object);
 		return NULL;
@@ -80,6 +102,7 @@ int json_set_predictions(json_t *root, const struct analysis *analysis)
 	r |= json_object_set_new(predictions, "replayed_step_s", json_number(from->replayed_step_s));
 	r |= json_object_set_new(predictions, "half_prep_speedup", json_estimate(&from->half_prep_speedup));
 	r |= json_object_set_new(predictions, "persistent_speedup", json_estimate(&from->persistent_speedup));
+	r |= json_object_set_new(predictions, "native", native(&from->native));
 	r |= set_rates(predictions, from);
 	for (size_t i = 0; i < WHAT_IF_AXES; i++)
 		r |= json_object_set_new(curves, axes[i],

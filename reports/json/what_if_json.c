@@ -32,6 +32,7 @@ static json_t *question(const struct what_if_question *from)
 	r |= json_object_set_new(object, "storage_speed", json_number(from->storage_factor));
 	r |= json_object_set_new(object, "device_speed", json_number(from->device_factor));
 	r |= json_object_set_new(object, "sample_size", json_number(from->sample_factor));
+	r |= json_object_set_new(object, "native", json_boolean(from->native));
 	if (r < 0) {
 		json_decref(object);
 		return NULL;

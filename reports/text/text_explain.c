@@ -124,6 +124,19 @@ static void functions(const struct layout *layout, const struct profile *profile
 		layout_line(layout, "Most in: %s.", text);
 }
 
+static void images(const struct layout *layout, const struct profile *profile)
+{
+	double n = (double)profile->n_samples, decode = (double)profile->images.n_decode / n;
+
+	if (decode >= NOTABLE)
+		layout_line(
+		    layout,
+		    "JPEG, PNG and WebP images: decoding %.0f %%, transforms that dieseld runs too %.0f %%, "
+		    "others of torchvision's %.0f %%.",
+		    100 * decode, 100 * (double)profile->images.n_transform / n,
+		    100 * (double)profile->images.n_foreign / n);
+}
+
 void text_profile(const struct layout *layout, const struct analysis *analysis)
 {
 	const struct profile *profile = analysis->profile;
@@ -133,6 +146,7 @@ void text_profile(const struct layout *layout, const struct analysis *analysis)
 	layout_heading(layout, "What preparing computes");
 	libraries(layout, profile);
 	functions(layout, profile);
+	images(layout, profile);
 }
 
 void text_gpu(const struct layout *layout, const struct analysis *analysis)

@@ -35,6 +35,9 @@ static void line_question(FILE *stream, const struct what_if_question *question)
 	}
 	if (!isnan(question->sample_factor))
 		fprintf(stream, "%ssamples %g times as large", comma, question->sample_factor);
+	if (question->native)
+		fprintf(stream, "%simages decoded by dieseld",
+			!isnan(question->sample_factor) ? ", " : comma);
 	fprintf(stream, ":\n");
 }
 
@@ -138,6 +141,11 @@ int report_what_if_text(FILE *stream, const struct report_what_if *what_if)
 			fprintf(stream, "Workers that stay from epoch to epoch: %.2fx (%.2f to %.2f)\n",
 				predictions->persistent_speedup.value, predictions->persistent_speedup.low,
 				predictions->persistent_speedup.high);
+		if (!isnan(predictions->native.part.value))
+			fprintf(stream,
+				"Images decoded by dieseld (%.0f %% of preparing): %.2fx (%.2f to %.2f)\n",
+				100 * predictions->native.part.value, predictions->native.speedup.value,
+				predictions->native.speedup.low, predictions->native.speedup.high);
 		for (size_t i = 0; i < WHAT_IF_AXES; i++)
 			text_curve(stream, (enum what_if_axis)i, &predictions->curves[i]);
 	}

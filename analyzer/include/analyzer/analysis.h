@@ -62,7 +62,7 @@ struct analysis_evidence {
 };
 
 struct analysis_action {
-	char text[200];
+	char text[256];
 	double gain_max; /* upper bound of the speed-up, as a factor; 1: none */
 	enum analysis_confidence confidence;
 	struct estimate gain; /* predicted speed-up, as a factor; value 0 or NAN: not predicted */

@@ -33,6 +33,13 @@ struct what_if_curve {
 	double here; /* x of the recording; NAN: not known */
 };
 
+/* With images decoded and transformed by dieseld, on all cores. */
+struct native_prediction {
+	struct estimate part; /* of preparing's CPU time; NAN: no decoding of images was seen */
+	struct estimate speedup;
+	double fetch_stall, prep_stall, device; /* shares of the predicted wall time */
+};
+
 struct predictions {
 	/* samples/s (batches/s where batch_samples is not known): what reading, preparing and the device
 	 * could do each by itself, if the other two took nothing */
@@ -48,6 +55,7 @@ struct predictions {
 	struct estimate half_prep_speedup; /* with half the computing per batch */
 	/* With workers that stay from epoch to epoch; NAN: they do, or one epoch was seen. */
 	struct estimate persistent_speedup;
+	struct native_prediction native;
 	struct what_if_answer *answer; /* to analysis_input's question; NULL: none was asked */
 };
 
@@ -67,6 +75,7 @@ struct what_if_question {
 	double storage_bytes_per_s; /* or outright; needs a recording that read from storage */
 	double device_factor;
 	double sample_factor;
+	bool native; /* images are decoded by dieseld; needs native.part */
 };
 
 /* "fetch-bound", "prep-bound" or "device-bound", as the verdict on such shares would be. */

@@ -47,9 +47,19 @@ struct profile_stack {
 	uint64_t n_samples;
 };
 
+/* Of the samples, those of work that dieseld could do, as far as names tell it. Before Python 3.11 some of
+ * the transforms are not told. */
+struct profile_images {
+	uint64_t n_decode;    /* JPEG, PNG and WebP images are read */
+	uint64_t n_codec;     /* part of these: in code for these kinds alone */
+	uint64_t n_transform; /* they are cut, resized, flipped, and turned into numbers */
+	uint64_t n_foreign;   /* torchvision's transforms that dieseld does not run */
+};
+
 struct profile {
 	uint64_t n_samples; /* all of them */
 	uint64_t n_unknown; /* of them with no known library */
+	struct profile_images images;
 	double rate_hz;
 	struct profile_item *libraries, *functions; /* by samples, descending; the innermost frame counts */
 	size_t n_libraries, n_functions;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training job whose preparing is known: profile_job.py KIND N_WORKERS N_BATCHES [ARG]."""
+"""A training job whose preparing is known: profile_job.py KIND N_WORKERS N_BATCHES [ARG ...]."""
 import ctypes
 import io
 import os
@@ -82,7 +82,29 @@ class Ratio(Files):
         return torch.zeros(1000)
 
 
+def served(dataset, native):
+    """A dataset of photographs served by dieseld, which decodes them, or not."""
+    from torchvision import transforms
+
+    from diesel_loader.torch import DataLoader
+
+    transform = transforms.Compose([transforms.RandomResizedCrop(64), transforms.RandomHorizontalFlip(), transforms.ToTensor()])
+    batches = DataLoader(dataset, batch_size=BATCH, shuffle=True, seed=1, transform=transform, num_workers=N_WORKERS,
+                         native="require" if native == "native" else False)
+    for epoch in range(N_BATCHES * BATCH // len(batches.dataset)):
+        yield from batches
+
+
 def main():
+    if KIND == "photographs":
+        folder = sys.argv[4]
+        for i, content in enumerate(photographs(40)):
+            with open(os.path.join(folder, f"{i:02d}.jpg"), "wb") as file:
+                file.write(content)
+        return
+    if KIND == "served":
+        train(served(*sys.argv[4:]))
+        return
     folder = os.environ["DIESEL_PROFILE_FOLDER"]
     if KIND == "decode":
         dataset = Decode(folder, photographs(32))
@@ -91,8 +113,12 @@ def main():
     else:
         dataset = Ratio(folder, [b"0" * 1000] * 32)
     loader = torch.utils.data.DataLoader(dataset, batch_size=BATCH, num_workers=N_WORKERS)
+    train((batch,) for batch in loader)
+
+
+def train(batches):
     weights = torch.ones(4, 4, requires_grad=True)
-    for batch in loader:
+    for batch, *_ in batches:
         ((weights * weights).sum() + 0 * batch.sum()).backward()
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What preparing spends its time on: jobs whose answer is known."""
 import glob
+import importlib.util
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import tempfile
 import unittest
 from collections import Counter
 
+import dieseld_support
 import recording_file as s
 import exact
 
@@ -85,12 +87,18 @@ class Profile(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return path
 
-    def report(self):
+    def whole_report(self):
         done = run(ANALYZE, "report", self.path, "--format", "json")
         self.assertEqual(done.returncode, 0, done.stderr)
-        profile = json.loads(done.stdout)["profile"]
+        return json.loads(done.stdout)
+
+    def report(self):
+        profile = self.whole_report()["profile"]
         self.assertIsNotNone(profile)
         return profile
+
+    def actions(self, report, words):
+        return [action for action in report["actions"] if words in action["text"]]
 
     def notes(self, kind):
         with sqlite3.connect(self.path) as db:
@@ -129,6 +137,26 @@ class RealJobs(Profile):
         mine = sum(stack["samples"] for stack in self.profile["stacks"]
                    if "profile_job.py:Decode.decode_and_shrink" in stack["frames"].split(";"))
         self.assertGreater(mine / self.profile["samples"], 0.6)
+        self.check_native(self.whole_report())
+
+    def check_native(self, report):
+        """Decoding and resizing are most of preparing, and dieseld could do both."""
+        images, part = report["profile"]["images"], report["predictions"]["native"]["part"]
+        self.assertGreater(images["decode"], 20)
+        self.assertGreater(images["transform"], 20)
+        self.assertEqual(images["other_transforms"], 0)
+        self.assertAlmostEqual(part["value"], (images["decode"] + images["transform"]) / report["profile"]["samples"])
+        self.assertTrue(0.6 < part["value"] <= part["high"] <= 1 and 0 < part["low"] < part["value"], part)
+        speedup = report["predictions"]["native"]["speedup"]
+        self.assertTrue(1 < speedup["low"] < speedup["value"] < speedup["high"], speedup)
+        action, = self.actions(report, "Decode in dieseld (native)")
+        self.assertIn("dieselctl pack", action["text"])
+        self.assertIn(action["confidence"], ("low", "medium"))
+        done = run(ANALYZE, "what-if", self.path, "--native", "--json")
+        answer = json.loads(done.stdout)
+        self.assertIs(answer["question"]["native"], True)
+        self.assertAlmostEqual(answer["answer"]["speedup"]["value"], speedup["value"], places=6)
+        self.assertLess(answer["answer"]["shares"]["prep_stall"], answer["answer"]["recorded_shares"]["prep_stall"])
 
     def test_jpeg_decoding_in_workers(self):
         self.decode(2)
@@ -146,6 +174,15 @@ class RealJobs(Profile):
                 by["numpy" if frames[-1].split(":")[0] in ("_multiarray_umath", "libm", "libmvec") else "other"] += (
                     stack["samples"])
         self.assertGreater(by["numpy"], self.profile["samples"] * 0.6, by)
+        report = self.whole_report()
+        self.assertEqual(report["verdict"], "prep-bound")
+        self.assertEqual(report["profile"]["images"], {"decode": 0, "transform": 0, "other_transforms": 0})
+        self.assertEqual(self.actions(report, "native"), [])
+        self.assertIsNone(report["predictions"]["native"])
+        done = run(ANALYZE, "what-if", self.path, "--native")
+        self.assertEqual(done.returncode, 3)
+        self.assertRegex(done.stderr, "--native: its stack samples show no decoding of JPEG, PNG or WebP images")
+        self.assertEqual(len(done.stderr.splitlines()), 1)
 
     def test_three_parts_to_one(self):
         library = self.compile("spend.so", SPEND, "-shared", "-fPIC")
@@ -164,6 +201,43 @@ class RealJobs(Profile):
         done = run(ANALYZE, "report", self.path)
         self.assertIn("What preparing computes", done.stdout)
         self.assertIn("_imaging", done.stdout)
+
+
+class Served(Profile):
+    """By dieseld, which decodes the images, or leaves that to Python."""
+
+    def setUp(self):
+        super().setUp()
+        if importlib.util.find_spec("torchvision") is None:
+            self.skipTest("no torchvision")
+        source = os.path.join(self.folder, "photographs")
+        os.mkdir(source)
+        os.chmod(self.folder, 0o755)
+        done = run(PYTHON, JOB, "photographs", 0, 0, source)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.dataset = os.path.join(self.folder, "photographs.diesel")
+        done = run(os.path.join(BIN, "dieselctl"), "pack", source, self.dataset)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.daemon = dieseld_support.Daemon()
+        self.addCleanup(self.daemon.log.close)
+        self.addCleanup(self.daemon.stop)
+
+    def serve(self, n_workers, native):
+        os.environ["DIESEL_SOCKET"] = self.daemon.socket
+        self.record(PYTHON, JOB, "served", n_workers, 60, self.dataset, native)
+        return self.whole_report()
+
+    def test_images(self):
+        report = self.serve(2, "python")
+        self.assertEqual(report["loader"], "diesel")
+        action, = self.actions(report, "native")
+        self.assertIn("native=False or a transform that dieseld does not run", action["text"])
+        self.assertEqual(action["confidence"], "low")
+        # Each sample is decoded by dieseld: it is not advised, and the trainer prepares nothing itself.
+        report = self.serve(0, "native")
+        self.assertEqual(report["loader"], "diesel")
+        self.assertEqual(self.actions(report, "native"), [])
+        self.assertEqual(self.actions(report, "num_workers"), [])
 
 
 class Stacks(Profile):

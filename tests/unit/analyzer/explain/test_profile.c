@@ -17,6 +17,13 @@ enum key {
 	PY_MAIN,
 	PY_LOAD,
 	PY_RESIZE,
+	PY_RESIZE_OLD,
+	PY_CROP,
+	PY_BLUR,
+	PY_COMPOSE,
+	PY_GIF,
+	PY_OWN_CROP,
+	PY_BATCH,
 };
 
 static const struct profile_frame frames[] = {
@@ -29,6 +36,13 @@ static const struct profile_frame frames[] = {
     {PY_MAIN, FRAME_PYTHON, "job.py", "main"},
     {PY_LOAD, FRAME_PYTHON, "ImageFile.py", "ImageFile.load"},
     {PY_RESIZE, FRAME_PYTHON, "Image.py", "Image.resize"},
+    {PY_RESIZE_OLD, FRAME_PYTHON, "Image.py", "resize"}, /* before Python 3.11 */
+    {PY_CROP, FRAME_PYTHON, "transforms.py", "RandomResizedCrop.forward"},
+    {PY_BLUR, FRAME_PYTHON, "transforms.py", "GaussianBlur.forward"},
+    {PY_COMPOSE, FRAME_PYTHON, "transforms.py", "Compose.__call__"},
+    {PY_GIF, FRAME_PYTHON, "GifImagePlugin.py", "GifImageFile.load_end"},
+    {PY_OWN_CROP, FRAME_PYTHON, "transforms.py", "RandomResizedCrop.apply"}, /* another library's */
+    {PY_BATCH, FRAME_PYTHON, "assembly.py", "Assembly.batch"},
 };
 
 #define TRACE(key, ...)                                                                                      \
@@ -38,11 +52,23 @@ static const struct profile_frame frames[] = {
 
 /* Innermost first; of 15 one frame is not in the notes. */
 static const struct profile_trace traces[] = {
-    TRACE(9, TORCH_ADD),           TRACE(10, JPEG_IDCT, JPEG_UNNAMED, EVAL, EVAL),
-    TRACE(11, JPEG_UNNAMED),       TRACE(12, IMAGING),
-    TRACE(13, EVAL, EVAL),         TRACE(14, MEMMOVE),
-    TRACE(15, 99, IMAGING),        TRACE(20, PY_LOAD, PY_MAIN),
+    TRACE(9, TORCH_ADD),
+    TRACE(10, JPEG_IDCT, JPEG_UNNAMED, EVAL, EVAL),
+    TRACE(11, JPEG_UNNAMED),
+    TRACE(12, IMAGING),
+    TRACE(13, EVAL, EVAL),
+    TRACE(14, MEMMOVE),
+    TRACE(15, 99, IMAGING),
+    TRACE(20, PY_LOAD, PY_MAIN),
     TRACE(21, PY_RESIZE, PY_MAIN),
+    TRACE(22, PY_RESIZE_OLD, PY_MAIN),
+    TRACE(23, PY_RESIZE, PY_CROP, PY_COMPOSE, PY_MAIN),
+    TRACE(24, PY_LOAD, PY_RESIZE, PY_CROP, PY_COMPOSE, PY_MAIN), /* Pillow loads late */
+    TRACE(25, PY_RESIZE, PY_BLUR, PY_COMPOSE, PY_MAIN),
+    TRACE(26, PY_COMPOSE, PY_MAIN),
+    TRACE(27, PY_LOAD, PY_GIF, PY_MAIN),
+    TRACE(28, PY_OWN_CROP, PY_MAIN),
+    TRACE(29, PY_BATCH, PY_MAIN),
 };
 
 static const struct profile_notes notes = {frames, traces, sizeof(frames) / sizeof(frames[0]),
@@ -196,6 +222,42 @@ static void test_fold(void **state)
 	profile_free(profile);
 }
 
+static struct profile_images images_of(uint64_t native, uint64_t python)
+{
+	const struct profile_group group = {.native = native, .python = python, .n_samples = 1};
+	struct profile_images images = {0};
+
+	profile_images_add(&notes, &group, &images);
+	return images;
+}
+
+static void test_images(void **state)
+{
+	struct profile_images found = images_of(10, 0);
+
+	assert_true(found.n_decode == 1 && found.n_codec == 1);
+	assert_int_equal(images_of(11, 24).n_decode, 1);
+	found = images_of(14, 20); /* Pillow's, of whatever kind of image */
+	assert_true(found.n_decode == 1 && found.n_codec == 0);
+	assert_int_equal(images_of(12, 21).n_transform, 1);
+	assert_int_equal(images_of(12, 22).n_transform, 1);
+	assert_int_equal(images_of(12, 23).n_transform, 1);
+	found = images_of(12, 24);
+	assert_true(found.n_decode == 1 && found.n_transform == 0);
+	found = images_of(12, 25);
+	assert_true(found.n_foreign == 1 && found.n_transform == 0);
+	/* Of these nothing is claimed. */
+	for (size_t i = 0; i < 6; i++) {
+		static const uint64_t stacks[][2] = {{9, 0}, {0, 26}, {12, 27}, {9, 28}, {13, 0}, {0, 0}};
+
+		found = images_of(stacks[i][0], stacks[i][1]);
+		assert_int_equal(found.n_decode + found.n_transform + found.n_foreign, 0);
+	}
+	assert_true(profile_is_assembly(&notes, 29));
+	assert_false(profile_is_assembly(&notes, 24));
+	assert_false(profile_is_assembly(&notes, 0));
+}
+
 static void test_nothing_to_fold(void **state)
 {
 	static const struct profile_notes none = {0};
@@ -223,6 +285,7 @@ int main(void)
 	    cmocka_unit_test(test_kernel),
 	    cmocka_unit_test(test_what_is_not_known),
 	    cmocka_unit_test(test_fold),
+	    cmocka_unit_test(test_images),
 	    cmocka_unit_test(test_nothing_to_fold),
 	};
 

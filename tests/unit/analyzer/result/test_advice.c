@@ -6,6 +6,7 @@
 
 #include "advice.h"
 #include "lib/clock.h"
+#include "native.h"
 
 #define CPUS 4
 
@@ -150,6 +151,74 @@ static void test_workers_that_stay(void **state)
 	assert_null(advise(&analysis, "persistent_workers"));
 }
 
+static void test_the_part_of_images(void **state)
+{
+	struct profile profile = {.n_samples = 1000};
+	struct estimate part;
+
+	assert_true(isnan(native_part(NULL).value));
+	assert_true(isnan(native_part(&profile).value)); /* none is not zero, and no part either */
+	profile.images = (struct profile_images){.n_decode = 600, .n_codec = 400, .n_transform = 200};
+	part = native_part(&profile);
+	assert_float_equal(part.value, 0.8, 1e-9);
+	assert_true(part.low > 0.77 && part.low < 0.8 && part.high > 0.8 && part.high < 0.83);
+	/* What stays in Python may come first. */
+	profile.images.n_foreign = 10;
+	part = native_part(&profile);
+	assert_float_equal(part.value, 0.8, 1e-9);
+	assert_true(part.low < 0.6 && part.high > 0.8);
+	/* Pillow, but of kinds that dieseld does not decode. */
+	profile.images.n_codec = 10;
+	assert_true(isnan(native_part(&profile).value));
+	/* Too little to be said. */
+	profile.images = (struct profile_images){.n_decode = 90, .n_codec = 90};
+	assert_true(isnan(native_part(&profile).value));
+	profile = (struct profile){.n_samples = 19, .images = {.n_decode = 19, .n_codec = 19}};
+	assert_true(isnan(native_part(&profile).value));
+	assert_float_equal(native_cost(0.8, 4), 0.4, 1e-9);
+}
+
+static void test_images_that_dieseld_could_decode(void **state)
+{
+	struct profile profile = {.n_samples = 1000, .images = {.n_decode = 700, .n_codec = 500}};
+	struct predictions predictions = no_predictions();
+	struct analysis analysis = job(LOADER_WORKERS, 0, 80);
+	const struct analysis_action *action;
+
+	/* Nobody knows what preparing does. */
+	assert_null(advise(&analysis, "native"));
+	analysis = job(LOADER_WORKERS, 0, 80);
+	analysis.profile = &profile;
+	action = advise(&analysis, "dieselctl pack");
+	assert_ptr_equal(action, &analysis.actions[0]);
+	assert_int_equal(action->confidence, CONFIDENCE_LOW);
+	assert_true(action->gain.value == 0 && action->gain_max > 4.9 && action->gain_max < 5.1);
+	/* Narrow as it is, the gain is other jobs': never sure. */
+	analysis = job(LOADER_WORKERS, 0, 80);
+	predictions.native.speedup = (struct estimate){3, 2.9, 3.1};
+	analysis.predictions = &predictions;
+	analysis.profile = &profile;
+	action = advise(&analysis, "native");
+	assert_true(action->gain.value == 3);
+	assert_int_equal(action->confidence, CONFIDENCE_MEDIUM);
+	predictions.native.speedup = (struct estimate){1.01, 0.9, 1.1};
+	analysis = job(LOADER_WORKERS, 0, 80);
+	analysis.predictions = &predictions;
+	analysis.profile = &profile;
+	assert_null(advise(&analysis, "native"));
+	/* dieseld serves it, and could do more. */
+	analysis = job(LOADER_DIESEL, 0, 80);
+	analysis.profile = &profile;
+	assert_null(advise(&analysis, "dieselctl pack"));
+	analysis = job(LOADER_DIESEL, 0, 80);
+	analysis.profile = &profile;
+	assert_non_null(advise(&analysis, "native=False"));
+	/* It waits for something else. */
+	analysis = job(LOADER_WORKERS, 40, 2);
+	analysis.profile = &profile;
+	assert_null(advise(&analysis, "native"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -159,6 +228,8 @@ int main(void)
 	    cmocka_unit_test(test_what_the_model_says_is_in_vain_is_no_advice),
 	    cmocka_unit_test(test_idle_cores_are_those_of_the_whole_job),
 	    cmocka_unit_test(test_workers_that_stay),
+	    cmocka_unit_test(test_the_part_of_images),
+	    cmocka_unit_test(test_images_that_dieseld_could_decode),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What dieseld would make of a job that decodes JPEG, PNG and WebP images in Python: which part of the
+ * computing of its preparing dieseld could do (by stack samples), and for how much less CPU time (as measured
+ * elsewhere).
+ */
+
+#include "analyzer/predictions.h"
+#include "analyzer/profile.h"
+
+/*
+ * CPU time of decoding and transforming in Python, over that in dieseld. The value: samples per CPU second of
+ * dieseld over those of torchvision's ImageFolder under PyTorch's DataLoader in bench/results/decode.json,
+ * with JPEG images of 45 KB. Low and high: the CPU clocks of decoders beside torchvision's in one process,
+ * with images of 44 to 274 KB (500 x 375 and 1440 x 1080) to 224 x 224 and 64 x 64, three rounds each
+ * (docs/measuring.md): from 2.5 to 4.4.
+ */
+#define NATIVE_SPEEDUP      3.7
+#define NATIVE_SPEEDUP_LOW  2.5
+#define NATIVE_SPEEDUP_HIGH 4.5
+
+/* With fewer samples of decoding, or a smaller part of all, it is not seen. */
+#define NATIVE_SAMPLES_MIN 20
+#define NATIVE_PART_MIN    0.1
+
+/* The part of preparing's CPU time that dieseld could do. NAN: no decoding of JPEG, PNG or WebP images was
+ * seen. The low end leaves out transforms where others, which dieseld does not run, may come before them. */
+struct estimate native_part(const struct profile *profile);
+
+/* What is left of preparing's CPU time then, at this part and factor. */
+double native_cost(double part, double speedup);

@@ -30,6 +30,13 @@ const struct tuner_knob_info tuner_knob_table[TUNER_N_KNOBS] = {
 			      .free = TUNER_FREE_NUMBER,
 			      .key = WIRE_SET_CLIENT_WORKERS,
 			      .limit = WIRE_SET_CLIENT_WORKERS_MAX},
+    [TUNER_FORM_BYTES] = {.name = "form-bytes",
+			  .setting = "forms",
+			  .saved = "forms",
+			  .bytes = true,
+			  .free = TUNER_FREE_BYTES,
+			  .key = WIRE_SET_FORMS,
+			  .limit = WIRE_SET_FORMS_MAX},
 };
 
 const char *tuner_knob_name(enum tuner_knob knob)

@@ -13,10 +13,9 @@ static const struct {
 	const char *head;
 	int width;
 } knob_columns[TUNER_N_KNOBS] = {
-    [TUNER_CACHE_BYTES] = {"CACHE", 10},
-    [TUNER_PREFETCH_CHUNKS] = {"PREFETCH", 8},
-    [TUNER_DAEMON_WORKERS] = {"WORKERS", 7},
-    [TUNER_CLIENT_WORKERS] = {"CLIENT", 6},
+    [TUNER_CACHE_BYTES] = {"CACHE", 10},     [TUNER_PREFETCH_CHUNKS] = {"PREFETCH", 8},
+    [TUNER_DAEMON_WORKERS] = {"WORKERS", 7}, [TUNER_CLIENT_WORKERS] = {"CLIENT", 6},
+    [TUNER_FORM_BYTES] = {"FORMS", 8},
 };
 
 /* Marks a knob that the operator has pinned with a star; prints a dash for one that nobody has set. */

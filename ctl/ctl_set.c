@@ -20,6 +20,7 @@ static const struct {
     {"workers-max", WIRE_SET_WORKERS_MAX, false},
     {"client-workers-max", WIRE_SET_CLIENT_WORKERS_MAX, false},
     {"prefetch-max", WIRE_SET_PREFETCH_MAX, false},
+    {"forms-max", WIRE_SET_FORMS_MAX, true},
 };
 
 #define N_LIMITS (sizeof(limits) / sizeof(limits[0]))
@@ -101,12 +102,13 @@ static int add_assignment(const struct ctl_verb *verb, struct request *q, const 
 	if (!equals || !find_name(argument, (size_t)(equals - argument), &name))
 		return limit ? ctl_usage(verb,
 					 "--limit %s: it must be cache-max, cache-min, workers-max, "
-					 "client-workers-max or prefetch-max, with =VALUE",
+					 "client-workers-max, prefetch-max or forms-max, with =VALUE",
 					 argument)
-			     : ctl_usage(verb,
-					 "'%s': it must be cache, prefetch, workers or client-workers, with "
-					 "=VALUE",
-					 argument);
+			     : ctl_usage(
+				   verb,
+				   "'%s': it must be cache, prefetch, workers, client-workers or forms, with "
+				   "=VALUE",
+				   argument);
 	if (name.limit != limit)
 		return limit ? ctl_usage(verb, "%s is a knob: write it without --limit", name.name)
 			     : ctl_usage(verb, "%s is a limit: write --limit %s", name.name, argument);
@@ -247,13 +249,14 @@ const struct ctl_verb ctl_set = {
     .arguments = "[JOB|all] [KNOB=VALUE|KNOB=auto ...] [--limit NAME=VALUE] [--dry-run on|off]",
     .summary = "Pin knobs of a job or of all, set limits, or only watch",
     .help =
-	"Knobs: cache (bytes), prefetch (chunks), workers (threads of dieseld), client-workers (processes).\n"
+	"Knobs: cache (bytes), prefetch (chunks), workers (threads of dieseld), client-workers (processes),\n"
+	"forms (bytes: what may be kept of decoded images).\n"
 	"An integer means exactly that; auto gives the knob back to the tuner. Takes effect within a second, "
 	"and\n"
 	"lasts, also when dieseld is started again.\n\n"
-	"      --limit NAME=VALUE  cache-max, cache-min, workers-max, client-workers-max, prefetch-max; "
-	"auto:\n"
-	"                          as configured\n"
+	"      --limit NAME=VALUE  cache-max, cache-min, workers-max, client-workers-max, prefetch-max, "
+	"forms-max;\n"
+	"                          auto: as configured\n"
 	"      --dry-run on|off    decide and record, but change nothing\n"
 	"      --tune MODE         on, off, dry-run, or auto: as configured\n" CTL_DAEMON_HELP,
     .run = run,

@@ -121,8 +121,9 @@ static void print_dataset(const json_t *d)
 static void print_decoding(const json_t *job)
 {
 	const json_t *d = json_object_get(job, "decoding");
-	uint64_t n = number(d, "samples"), n_replaced = number(d, "replaced");
-	char cpu[24];
+	uint64_t n = number(d, "samples"), n_replaced = number(d, "replaced"),
+		 n_forms = number(d, "samples_with_form"), n_from = number(d, "from_forms");
+	char cpu[24], bytes[24];
 
 	if (!json_is_object(d))
 		return;
@@ -132,6 +133,13 @@ static void print_decoding(const json_t *job)
 	       units_format_duration(cpu, sizeof(cpu),
 				     (uint64_t)(json_number_value(json_object_get(d, "cpu_s")) * 1e9)),
 	       (unsigned long long)n_replaced, units_plural(n_replaced));
+	if (n_forms > 0)
+		printf("forms     job %llu: of %llu sample%s, %s; %llu sample%s came out of one\n",
+		       (unsigned long long)number(job, "id"), (unsigned long long)n_forms,
+		       units_plural(n_forms),
+		       units_format_bytes(bytes, sizeof(bytes),
+					  number(json_object_get(job, "memory"), "form_bytes")),
+		       (unsigned long long)n_from, units_plural(n_from));
 }
 
 static void print_session(const json_t *s)

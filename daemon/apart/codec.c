@@ -218,6 +218,14 @@ static void codec_give_back(struct codecs *c, struct codec *k, bool is_large)
 		codec_end(k);
 }
 
+static int send_grant(const struct codec *k, const struct codec_segment *grant)
+{
+	struct codec_message m = {.type = CODEC_SEGMENTS,
+				  .segments = {.bytes = {grant->bytes}, .grant = true}};
+
+	return grant->fd < 0 ? 0 : fd_message_send(k->fd, &m, sizeof(m), &grant->fd, 1, 0);
+}
+
 static int send_segments(const struct codec *k, const struct codec_work *w)
 {
 	for (uint32_t i = 0; i < w->n_segments; i += 2) {
@@ -232,6 +240,23 @@ static int send_segments(const struct codec *k, const struct codec_work *w)
 		r = fd_message_send(k->fd, &m, sizeof(m), fds, n, 0);
 		if (r < 0)
 			return r;
+	}
+	return send_grant(k, &w->grant);
+}
+
+/* Takes down which forms it says that it made: they must lie where they were allowed to. */
+static int take_made(const struct codec_work *w, const int64_t *labels, uint32_t next)
+{
+	uint64_t at = w->grant_offset;
+
+	for (uint32_t i = w->first; w->made_bytes && i < next; i++) {
+		int64_t bytes = __atomic_load_n(&labels[i], __ATOMIC_RELAXED);
+
+		if (bytes < 0 || (bytes > 0 && w->grant.fd < 0) ||
+		    (uint64_t)bytes > w->grant.bytes - (at < w->grant.bytes ? at : w->grant.bytes))
+			return -EPROTO;
+		at += ((uint64_t)bytes + CODEC_FORM_ALIGN - 1) / CODEC_FORM_ALIGN * CODEC_FORM_ALIGN;
+		w->made_bytes[i - w->first] = (uint32_t)bytes;
 	}
 	return 0;
 }
@@ -264,11 +289,14 @@ static bool is_answer(const struct codec_message *m, const struct codec_work *w)
 }
 
 static int order(const struct codec *k, const struct codec_work *w, const struct ring_item *items,
-		 struct codec_done *ret)
+		 const int64_t *labels, struct codec_done *ret)
 {
-	struct codec_message m = {
-	    .type = CODEC_ORDER,
-	    .order = {.epoch = w->epoch, .slot = w->slot, .first = w->first, .end = w->end}};
+	struct codec_message m = {.type = CODEC_ORDER,
+				  .order = {.epoch = w->epoch,
+					    .slot = w->slot,
+					    .first = w->first,
+					    .end = w->end,
+					    .grant_offset = w->grant_offset}};
 	int r = send_segments(k, w);
 
 	if (r == 0)
@@ -279,6 +307,8 @@ static int order(const struct codec *k, const struct codec_work *w, const struct
 		r = take(k, &m, NULL);
 	if (r == 0 && !is_answer(&m, w))
 		r = -EPROTO;
+	if (r == 0)
+		r = take_made(w, labels, m.done.next);
 	if (r < 0)
 		return r;
 	m.done.error.text[sizeof(m.done.error.text) - 1] = '\0';
@@ -310,8 +340,11 @@ int codecs_decode(struct codecs *c, const struct codec_work *w, struct codec_res
 {
 	struct ring_item *items =
 	    (struct ring_item *)(c->slots + (size_t)w->slot * c->begin.layout.slot_bytes);
+	const int64_t *labels = (const int64_t *)((const uint8_t *)items + c->begin.layout.labels_offset);
 
 	*result = (struct codec_result){.next = w->first, .item = w->first, .error = ERROR_INIT};
+	if (w->made_bytes)
+		memset(w->made_bytes, 0, (w->end - w->first) * sizeof(*w->made_bytes));
 	for (uint32_t starts = 0;; starts++) {
 		uint64_t begin_ns = clock_monotonic_ns();
 		struct codec_done done = {0};
@@ -324,7 +357,7 @@ int codecs_decode(struct codecs *c, const struct codec_work *w, struct codec_res
 		if (r < 0)
 			return error_errno(&result->error, r, "no process can be had that decodes images");
 		result->sandbox = k->sandbox;
-		r = order(k, w, items, &done);
+		r = order(k, w, items, labels, &done);
 		result->cpu_ns += codec_used_ns(k, begin_ns);
 		if (r == 0) {
 			codec_give_back(c, k, done.is_large);
@@ -332,10 +365,14 @@ int codecs_decode(struct codecs *c, const struct codec_work *w, struct codec_res
 			result->n_damaged = done.n_damaged + (done.status < 0);
 			result->item = done.item;
 			result->error = done.error;
+			result->full = done.full;
+			memcpy(result->ways, done.ways, sizeof(result->ways));
 			return done.status;
 		}
 		codec_end_now(k);
 		result->n_replaced++;
+		if (w->made_bytes)
+			memset(w->made_bytes, 0, (w->end - w->first) * sizeof(*w->made_bytes));
 		n_done = count_done(items, w->first, w->end);
 		/* It may have been killed for memory: the sample is at fault if it ends one after the other.
 		 */

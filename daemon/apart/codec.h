@@ -12,6 +12,7 @@
  * with the session.
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "client/ring.h"
@@ -35,12 +36,35 @@ struct codec_work {
 	uint32_t slot;
 	uint32_t first, end; /* items of the slot */
 	const struct codec_segment *segments;
-	uint32_t n_segments; /* at most CODEC_MAX_SEGMENTS */
+	uint32_t n_segments; /* at most CODEC_MAX_SEGMENTS; what `grant` is one of counts */
+	/* Where forms of samples that have none may be put (cache/forms.h): behind grant_offset of this
+	 * memory, whose descriptor is for writing. {.fd = -1}: nowhere. */
+	struct codec_segment grant;
+	uint32_t grant_offset;
+	uint32_t *
+	    made_bytes; /* of the form that was made of each item from `first` on; 0: none. NULL: not asked */
+};
+
+#define CODEC_FORM_ALIGN 64u /* bytes: where forms begin */
+
+/* How a sample came to be, for what that costs. */
+enum codec_way {
+	CODEC_FRESH,     /* decoded */
+	CODEC_FROM_FORM, /* out of its form */
+	CODEC_MADE_FORM, /* decoded, and a form made of it... */
+	CODEC_OUT_OF_IT, /* ... of which this is the part that comes after: what it costs from now on */
+	CODEC_N_WAYS,
+};
+
+struct codec_cost {
+	uint64_t n, cpu_ns;
 };
 
 struct codec_result {
 	uint64_t cpu_ns; /* that processes took, by the daemon's clock: one that was taken over cannot lie */
-	uint32_t next;   /* the first item that is not done yet: time was up, so that others get a turn */
+	struct codec_cost ways[CODEC_N_WAYS]; /* as the process says: for tuning alone */
+	bool full; /* it stopped, since a form did not fit behind the others, but would fit an empty extent */
+	uint32_t next;       /* the first item that is not done yet: time was up, so that others get a turn */
 	uint32_t n_damaged;  /* samples that could not be decoded, the one that status is about included */
 	uint32_t n_replaced; /* processes that were ended, or ended by themselves, before they were done */
 	uint32_t item;       /* the first damaged one, or where it stopped */
@@ -56,11 +80,11 @@ int codecs_new(const struct nursery *nursery, const struct recipe *recipe, uint6
 
 /*
  * Decodes samples of a batch for some 50 ms. Of each item in the slot, `location` is the number of its
- * segment, from 1,
- * << 32 | offset, `bytes` its length, `sample` its number. When it is done, `location` is 0, and so is
- * `bytes` if it is damaged. Any thread; waits. -EBADMSG: a sample is damaged, or ends the process that is to
- * decode it, and the recipe does not go on without it; -ETIMEDOUT: it takes too long; or no process can be
- * had. result->error says why, without the sample's name.
+ * segment, from 1, << 32 | offset, `bytes` its length, `sample` its number; and its label is where its form
+ * lies, in the same way, or 0. When it is done, `location` is 0, and so is `bytes` if it is damaged. Any
+ * thread; waits. -EBADMSG: a sample is damaged, or ends the process that is to decode it, and the recipe does
+ * not go on without it; -ETIMEDOUT: it takes too long; or no process can be had. result->error says why,
+ * without the sample's name.
  */
 int codecs_decode(struct codecs *c, const struct codec_work *work, struct codec_result *result);
 

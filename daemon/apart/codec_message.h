@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "client/ring.h"
+#include "codec.h"
 #include "image/recipe.h"
 #include "lib/error.h"
 
@@ -32,20 +33,34 @@ struct codec_begin {
 
 struct codec_segments {
 	uint64_t bytes[2];
+	bool grant; /* one alone, after all others, to be mapped for writing */
+};
+
+/* What a form begins with: of the image that it was made from. Pixels follow, 3 bytes each. Written and read
+ * by decoders alone, which do not believe each other. */
+struct codec_form {
+	uint32_t width, height;
+	uint32_t kind; /* enum image_kind */
+	uint32_t reserved[13];
 };
 
 /* The items of the slot say where each sample lies: location is its segment's number in the order, from 1, <<
- * 32 | offset. An item that is done has location 0, and bytes 0 if it is damaged. */
+ * 32 | offset; their labels where its form lies, or 0. An item that is done has location 0, and bytes 0 if it
+ * is damaged; its label is the bytes of the form that was made of it, or 0. Forms are written one behind the
+ * other, each from the next multiple of CODEC_FORM_ALIGN on. */
 struct codec_order {
 	uint64_t epoch;
 	uint32_t slot;
-	uint32_t first, end; /* items */
+	uint32_t first, end;   /* items */
+	uint32_t grant_offset; /* in the grant, if there is one */
 };
 
 /* It stops at the end of this time, so that others get a turn. */
 #define CODEC_SLICE_NS UINT64_C(50000000)
 
 struct codec_done {
+	struct codec_cost ways[CODEC_N_WAYS];
+	bool full;
 	int32_t status; /* RECIPE_DAMAGE_ERROR: that of the sample that ended it; else 0 */
 	uint32_t next;  /* the first item that is not done yet */
 	uint32_t item;  /* the first damaged one... */

@@ -37,6 +37,17 @@ struct helper {
 	uint64_t pixels_bytes;
 	struct mapped segments[CODEC_MAX_SEGMENTS]; /* of the order to come */
 	uint32_t n_segments;
+	struct mapped grant; /* {0}: there is none */
+	struct recipe form_key;
+	enum recipe_form form;
+};
+
+/* An order, as far as it is carried out. */
+struct work {
+	const struct codec_order *order;
+	uint64_t grant_at;
+	uint32_t n_done; /* items */
+	struct codec_done *done;
 };
 
 static void unmap_segments(struct helper *h)
@@ -44,6 +55,20 @@ static void unmap_segments(struct helper *h)
 	for (uint32_t i = 0; i < h->n_segments; i++)
 		munmap(h->segments[i].data, h->segments[i].bytes);
 	h->n_segments = 0;
+	if (h->grant.data)
+		munmap(h->grant.data, h->grant.bytes);
+	h->grant = (struct mapped){.data = NULL};
+}
+
+static int map_grant(struct helper *h, int fd, uint64_t bytes)
+{
+	void *data =
+	    h->grant.data ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (data == MAP_FAILED)
+		return -EPROTO;
+	h->grant = (struct mapped){.data = data, .bytes = bytes};
+	return 0;
 }
 
 static int map_segment(struct helper *h, int fd, uint64_t bytes)
@@ -92,51 +117,246 @@ static void cut(uint8_t *pixels, const struct recipe_place *place, uint32_t widt
 			pixels + (place->y + y) * made_row + (size_t)place->x * IMAGE_CHANNELS, row);
 }
 
-static int decode(struct helper *h, const uint8_t *data, uint32_t bytes, uint64_t epoch, uint64_t sample,
-		  uint8_t *out, struct error *err)
-{
-	const struct recipe *recipe = &h->begin.recipe;
-	struct image_request request = {.filter = filter_of(recipe), .layout = IMAGE_HWC};
-	struct image_info info;
-	struct recipe_place place;
-	struct recipe_colours colours;
-	int r = image_probe(data, bytes, &info, err);
-
-	if (r < 0)
-		return r;
-	recipe_place(recipe, h->begin.seed, epoch, sample, info.width, info.height, &place);
-	request.crop = (struct image_box){place.left, place.top, place.width, place.height};
-	request.width = place.made_width;
-	request.height = place.made_height;
-	if (make_room(h, request.width, request.height) < 0)
-		return error_set(err, -ENOMEM, "an image of %u x %u pixels takes too much memory", info.width,
-				 info.height);
-	r = image_decode(h->decoder, data, bytes, &request, h->pixels, err);
-	if (r < 0)
-		return r;
-	cut(h->pixels, &place, recipe->width, recipe->height);
-	recipe_draw_colours(recipe, h->begin.seed, epoch, sample, &colours);
-	recipe_colour(&colours, h->pixels, (size_t)recipe->width * recipe->height);
-	recipe_store(recipe, &h->table, &place, h->pixels, out);
-	return 0;
-}
-
-/* Where a sample lies, or NULL. */
-static const uint8_t *find(const struct helper *h, const struct ring_item *item)
-{
-	uint64_t segment = item->location >> 32, offset = (uint32_t)item->location;
-
-	if (segment < 1 || segment > h->n_segments || offset + item->bytes > h->segments[segment - 1].bytes)
-		return NULL;
-	return h->segments[segment - 1].data + offset;
-}
-
 static uint64_t cpu_ns(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
 	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+/* Where a sample or a form of at least so many bytes lies, or NULL. */
+static const uint8_t *find(const struct helper *h, uint64_t location, uint64_t bytes)
+{
+	uint64_t segment = location >> 32, offset = (uint32_t)location;
+
+	if (segment < 1 || segment > h->n_segments || offset + bytes > h->segments[segment - 1].bytes)
+		return NULL;
+	return h->segments[segment - 1].data + offset;
+}
+
+static struct image_request request_of(const struct recipe *recipe, const struct recipe_place *place)
+{
+	return (struct image_request){.crop = {place->left, place->top, place->width, place->height},
+				      .width = place->made_width,
+				      .height = place->made_height,
+				      .filter = filter_of(recipe),
+				      .layout = IMAGE_HWC};
+}
+
+/* Bytes of an image's form. */
+static uint64_t form_bytes(const struct helper *h, uint32_t width, uint32_t height)
+{
+	const struct recipe *r = &h->begin.recipe;
+	uint64_t pixels =
+	    h->form == RECIPE_FORM_WHOLE ? (uint64_t)width * height : (uint64_t)r->width * r->height;
+
+	return sizeof(struct codec_form) + pixels * IMAGE_CHANNELS;
+}
+
+/* Bit for bit what decoding it gives: where that would be done at a smaller scale, the form is of no use. */
+static bool is_usable(const struct helper *h, uint32_t kind, const struct image_request *request)
+{
+	return h->form == RECIPE_FORM_MADE || kind != IMAGE_JPEG || !image_may_scale(request);
+}
+
+/* Another decoder made the form, or none did: it is an image of a size that could be, or there is none. */
+static bool take_form(const struct helper *h, uint64_t location, struct codec_form *ret,
+		      const uint8_t **ret_pixels)
+{
+	const uint8_t *data = location ? find(h, location, sizeof(*ret)) : NULL;
+
+	if (!data || h->form == RECIPE_FORM_NONE)
+		return false;
+	memcpy(ret, data, sizeof(*ret));
+	if (!ret->width || !ret->height || (uint64_t)ret->width * ret->height > IMAGE_PIXELS_MAX ||
+	    !find(h, location, form_bytes(h, ret->width, ret->height)))
+		return false;
+	*ret_pixels = data + sizeof(*ret);
+	return true;
+}
+
+/* What comes after all that a form holds: colours, then numbers. */
+static int finish(struct helper *h, const struct recipe_place *place, const uint8_t *pixels, uint64_t epoch,
+		  uint64_t sample, uint8_t *out)
+{
+	const struct recipe *recipe = &h->begin.recipe;
+	size_t n = (size_t)recipe->width * recipe->height;
+	struct recipe_colours colours;
+
+	recipe_draw_colours(recipe, h->begin.seed, epoch, sample, &colours);
+	if (colours.n > 0 || colours.grey) {
+		if (pixels != h->pixels) {
+			if (make_room(h, recipe->width, recipe->height) < 0)
+				return -ENOMEM;
+			memcpy(h->pixels, pixels, n * IMAGE_CHANNELS);
+		}
+		recipe_colour(&colours, h->pixels, n);
+		pixels = h->pixels;
+	}
+	recipe_store(recipe, &h->table, place, pixels, out);
+	return 0;
+}
+
+/* What comes out of a form. 0; -ENOENT: it is of no use here; or a negative errno. */
+static int use_form(struct helper *h, const struct codec_form *form, const uint8_t *pixels, uint64_t epoch,
+		    uint64_t sample, uint8_t *out, struct error *err)
+{
+	const struct recipe *recipe = &h->begin.recipe;
+	struct image_request request;
+	struct recipe_place place;
+	int r;
+
+	recipe_place(recipe, h->begin.seed, epoch, sample, form->width, form->height, &place);
+	if (h->form == RECIPE_FORM_WHOLE) {
+		request = request_of(recipe, &place);
+		if (!is_usable(h, form->kind, &request))
+			return -ENOENT;
+		if (make_room(h, request.width, request.height) < 0)
+			return -ENOMEM;
+		r = image_resize(h->decoder, pixels, form->width, form->height, &request, h->pixels, err);
+		if (r < 0)
+			return r;
+		pixels = h->pixels;
+	}
+	return finish(h, &place, pixels, epoch, sample, out);
+}
+
+#define TRIALS 16
+
+/* Returns true if at least half of the image's crops, in whatever epoch, can come out of its form. */
+static bool is_worth_it(const struct helper *h, const struct image_info *info, uint64_t sample)
+{
+	uint32_t n = 0;
+
+	for (uint64_t epoch = 0; epoch < TRIALS; epoch++) {
+		struct image_request request;
+		struct recipe_place place;
+
+		recipe_place(&h->begin.recipe, h->begin.seed, epoch, sample, info->width, info->height,
+			     &place);
+		request = request_of(&h->begin.recipe, &place);
+		n += is_usable(h, info->kind, &request);
+	}
+	return 2 * n >= TRIALS;
+}
+
+/* Where the image's form may be put; NULL: nowhere. */
+static uint8_t *form_room(const struct helper *h, const struct image_info *info, uint64_t sample,
+			  struct work *w)
+{
+	uint64_t bytes = form_bytes(h, info->width, info->height);
+
+	if (!h->grant.data || bytes > h->grant.bytes || !is_worth_it(h, info, sample))
+		return NULL;
+	if (bytes <= h->grant.bytes - w->grant_at)
+		return h->grant.data + w->grant_at;
+	w->done->full = true;
+	return NULL;
+}
+
+static void count(struct work *w, enum codec_way way, uint64_t begin_ns)
+{
+	w->done->ways[way].n++;
+	w->done->ways[way].cpu_ns += cpu_ns() - begin_ns;
+}
+
+/* Decodes the whole image into its form, and takes the crop out of that. 0; -ENOENT: it cannot be had that
+ * way. */
+static int decode_whole(struct helper *h, const uint8_t *data, uint32_t bytes, const struct image_info *info,
+			uint64_t epoch, uint64_t sample, uint8_t *room, uint8_t *out, struct work *w)
+{
+	const struct codec_form form = {.width = info->width, .height = info->height, .kind = info->kind};
+	const struct image_request whole = {.crop = {0, 0, info->width, info->height},
+					    .width = info->width,
+					    .height = info->height,
+					    .filter = IMAGE_BILINEAR,
+					    .layout = IMAGE_HWC};
+	struct error unused = ERROR_INIT;
+	uint64_t begin_ns;
+
+	/* What is damaged behind the crop does not matter to the crop. */
+	if (image_decode(h->decoder, data, bytes, &whole, room + sizeof(form), &unused) < 0)
+		return -ENOENT;
+	begin_ns = cpu_ns();
+	if (use_form(h, &form, room + sizeof(form), epoch, sample, out, &unused) < 0)
+		return -ENOENT;
+	count(w, CODEC_OUT_OF_IT, begin_ns);
+	memcpy(room, &form, sizeof(form));
+	return 0;
+}
+
+/* Decodes the crop alone; room: where its pixels are to be kept, or NULL. */
+static int decode_crop(struct helper *h, const uint8_t *data, uint32_t bytes, const struct image_info *info,
+		       uint64_t epoch, uint64_t sample, uint8_t *room, uint8_t *out, struct work *w,
+		       struct error *err)
+{
+	const struct codec_form form = {.width = info->width, .height = info->height, .kind = info->kind};
+	const struct recipe *recipe = &h->begin.recipe;
+	struct image_request request;
+	struct recipe_place place;
+	uint64_t begin_ns;
+	int r;
+
+	recipe_place(recipe, h->begin.seed, epoch, sample, info->width, info->height, &place);
+	request = request_of(recipe, &place);
+	if (make_room(h, request.width, request.height) < 0)
+		return error_set(err, -ENOMEM, "an image of %u x %u pixels takes too much memory",
+				 info->width, info->height);
+	r = image_decode(h->decoder, data, bytes, &request, h->pixels, err);
+	if (r < 0)
+		return r;
+	cut(h->pixels, &place, recipe->width, recipe->height);
+	if (room) {
+		memcpy(room, &form, sizeof(form));
+		memcpy(room + sizeof(form), h->pixels,
+		       (size_t)recipe->width * recipe->height * IMAGE_CHANNELS);
+	}
+	begin_ns = cpu_ns();
+	r = finish(h, &place, h->pixels, epoch, sample, out);
+	if (r == 0 && room)
+		count(w, CODEC_OUT_OF_IT, begin_ns);
+	return r;
+}
+
+/* *ret_made: bytes of the form that was made; as it was if none was. -EAGAIN: its form does not fit behind
+ * the others, but would fit elsewhere. */
+static int decode(struct helper *h, const uint8_t *data, const struct ring_item *item, uint64_t location,
+		  struct work *w, uint8_t *out, uint64_t *ret_made, struct error *err)
+{
+	uint64_t epoch = w->order->epoch, sample = item->sample, begin_ns = cpu_ns();
+	const uint8_t *pixels;
+	struct codec_form form;
+	struct image_info info;
+	uint8_t *room;
+	int r = -ENOENT;
+
+	if (take_form(h, location, &form, &pixels))
+		r = use_form(h, &form, pixels, epoch, sample, out, err);
+	if (r == 0) {
+		count(w, CODEC_FROM_FORM, begin_ns);
+		return 0;
+	}
+	r = image_probe(data, item->bytes, &info, err);
+	if (r < 0)
+		return r;
+	room = location ? NULL : form_room(h, &info, sample, w);
+	if (w->done->full && w->n_done > 0)
+		return -EAGAIN;
+	r = -ENOENT;
+	if (room && h->form == RECIPE_FORM_WHOLE)
+		r = decode_whole(h, data, item->bytes, &info, epoch, sample, room, out, w);
+	if (r < 0) {
+		if (h->form == RECIPE_FORM_WHOLE)
+			room = NULL;
+		r = decode_crop(h, data, item->bytes, &info, epoch, sample, room, out, w, err);
+	}
+	if (r < 0)
+		return r;
+	if (room)
+		*ret_made = form_bytes(h, info.width, info.height);
+	count(w, room ? CODEC_MADE_FORM : CODEC_FRESH, begin_ns);
+	return 0;
 }
 
 /* Memory that it has from the system, whether it uses it now or not. */
@@ -156,23 +376,29 @@ static int run_order(struct helper *h, const struct codec_order *o, struct codec
 	static const struct itimerval limit = {.it_value = {.tv_sec = SAMPLE_CPU_S}};
 	uint8_t *slot = h->slots + (size_t)o->slot * h->begin.layout.slot_bytes;
 	struct ring_item *items = (struct ring_item *)slot;
+	int64_t *labels = (int64_t *)(slot + h->begin.layout.labels_offset);
 	uint8_t *payload = slot + h->begin.layout.payload_offset;
+	struct work w = {.order = o, .grant_at = o->grant_offset, .done = done};
 	uint64_t begin_ns = cpu_ns();
 	uint32_t i = o->first;
 
 	*done = (struct codec_done){.error = ERROR_INIT};
-	if (o->slot >= h->begin.n_slots || o->end > h->begin.batch)
+	if (o->slot >= h->begin.n_slots || o->end > h->begin.batch ||
+	    (h->grant.data && o->grant_offset > h->grant.bytes))
 		return -EPROTO;
 	for (; i < o->end && cpu_ns() - begin_ns < CODEC_SLICE_NS; i++) {
-		const uint8_t *data = find(h, &items[i]);
+		const uint8_t *data = find(h, items[i].location, items[i].bytes);
 		uint8_t *out = payload + i * h->item_bytes;
 		struct error err = ERROR_INIT;
+		uint64_t made = 0;
 		int r = -EPROTO;
 
 		if (!data)
 			return r;
 		setitimer(ITIMER_PROF, &limit, NULL);
-		r = decode(h, data, items[i].bytes, o->epoch, items[i].sample, out, &err);
+		r = decode(h, data, &items[i], (uint64_t)labels[i], &w, out, &made, &err);
+		if (r == -EAGAIN)
+			break;
 		if (r < 0 && h->begin.recipe.damage == RECIPE_DAMAGE_ERROR) {
 			done->status = r;
 			done->item = i;
@@ -187,7 +413,12 @@ static int run_order(struct helper *h, const struct codec_order *o, struct codec
 				done->error = err;
 			}
 		}
-		__atomic_store_n(&items[i].location, 0, __ATOMIC_RELAXED);
+		labels[i] = r < 0 ? 0 : (int64_t)made;
+		w.grant_at +=
+		    (uint64_t)(labels[i] + CODEC_FORM_ALIGN - 1) / CODEC_FORM_ALIGN * CODEC_FORM_ALIGN;
+		w.grant_at = w.grant_at < h->grant.bytes ? w.grant_at : h->grant.bytes;
+		w.n_done++;
+		__atomic_store_n(&items[i].location, 0, __ATOMIC_RELEASE);
 	}
 	done->next = i;
 	done->is_large = heap_bytes() > CODEC_IDLE_BYTES;
@@ -210,8 +441,9 @@ static int serve(struct helper *h)
 	while ((r = receive(h->fd, &m, fds, &n_fds)) == 0) {
 		for (size_t i = 0; i < n_fds; i++) {
 			if (r == 0)
-				r = m.type == CODEC_SEGMENTS ? map_segment(h, fds[i], m.segments.bytes[i])
-							     : -EPROTO;
+				r = m.type != CODEC_SEGMENTS ? -EPROTO
+				    : m.segments.grant       ? map_grant(h, fds[i], m.segments.bytes[i])
+							     : map_segment(h, fds[i], m.segments.bytes[i]);
 			close(fds[i]);
 		}
 		if (r == 0 && m.type == CODEC_ORDER) {
@@ -239,6 +471,7 @@ static int prepare(struct helper *h, int slots_fd)
 		return -errno;
 	h->item_bytes = recipe_item_bytes(&b->recipe);
 	recipe_table_make(&b->recipe, &h->table);
+	h->form = recipe_form(&b->recipe, &h->form_key);
 	return image_decoder_new(IMAGE_PIXELS_MAX, &h->decoder);
 }
 

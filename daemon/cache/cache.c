@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "forms.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 
@@ -15,6 +16,7 @@ void cache_drop_dataset(struct cache *c, struct cached_dataset *d)
 		if (c->segments[i] && c->segments[i]->dataset == d)
 			cache_drop_segment(c, c->segments[i]);
 	}
+	forms_drop_all(c, d);
 	while (*link != d)
 		link = &(*link)->next;
 	*link = d->next;
@@ -294,7 +296,7 @@ static bool drop_empty(struct cache *c)
 	return false;
 }
 
-uint64_t cache_borrowed_bytes(const struct cache *c)
+static uint64_t borrowed_chunk_bytes(const struct cache *c)
 {
 	uint64_t bytes = 0;
 
@@ -306,20 +308,34 @@ uint64_t cache_borrowed_bytes(const struct cache *c)
 	return bytes;
 }
 
+uint64_t cache_borrowed_bytes(const struct cache *c)
+{
+	return borrowed_chunk_bytes(c) + c->form_bytes;
+}
+
 uint64_t cache_claimed_bytes(const struct cache *c)
 {
-	uint64_t bytes = c->slot_bytes + c->segment_bytes - cache_borrowed_bytes(c);
+	uint64_t bytes = c->slot_bytes + c->segment_bytes - borrowed_chunk_bytes(c);
 
 	for (const struct cached_dataset *d = c->datasets; d; d = d->next)
 		bytes += cached_is_used(d) ? d->copy_bytes : 0;
 	return bytes;
 }
 
+/* Bytes of chunks that there may be: what forms were left is theirs. */
+static uint64_t chunk_limit(const struct cache *c)
+{
+	uint64_t limit = cache_segment_limit(c, c->budget_bytes);
+	uint64_t forms = c->form_bytes > c->form_limit_bytes ? c->form_bytes : c->form_limit_bytes;
+
+	return limit > forms ? limit - forms : 0;
+}
+
 /* Returns true if there is room for so many more bytes of the dataset, claimed or borrowed. */
 static bool may_add(const struct cache *c, const struct cached_dataset *d, uint64_t bytes)
 {
-	if (c->segment_bytes + bytes > cache_segment_limit(c, c->budget_bytes) ||
-	    c->n_segments + c->n_held * CACHE_HELD_FILES >= c->max_segments)
+	if (c->segment_bytes + bytes > chunk_limit(c) ||
+	    c->n_segments + c->n_form_extents + c->n_held * CACHE_HELD_FILES >= c->max_segments)
 		return false;
 	return d->held_bytes + bytes <= d->claim_bytes || c->lend_bytes == UINT64_MAX ||
 	       cache_borrowed_bytes(c) + bytes <= c->lend_bytes;
@@ -343,13 +359,15 @@ struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, ui
 				break;
 			*ret_error = r;
 		}
+		/* Forms of the last job are in the way of this one's chunks. */
+		if (c->form_bytes > c->form_limit_bytes && forms_drop_any(c))
+			continue;
 		/* Without descriptors or memory it goes on as if out of budget, with what there is. */
 		victim = pick_victim(c, &(struct candidates){.only = over_own ? d : NULL}, distance);
 		if (!victim) {
 			if (!drop_empty(c))
 				return NULL;
-		} else if (c->segment_bytes <= cache_segment_limit(c, c->budget_bytes) &&
-			   is_reusable(victim, d, bytes)) {
+		} else if (c->segment_bytes <= chunk_limit(c) && is_reusable(victim, d, bytes)) {
 			c->counters.evictions++;
 			forget_chunk(c, victim);
 			s = victim;
@@ -387,17 +405,33 @@ void cache_fill_done(struct segment *from, struct segment *to, bool filled)
 
 void cache_drop_empty(struct cache *c)
 {
-	while (c->segment_bytes + c->slot_bytes + c->snapshot_bytes > c->budget_bytes && drop_empty(c))
+	while (cache_total_bytes(c) > c->budget_bytes && drop_empty(c))
 		continue;
+}
+
+bool cache_make_form_room(struct cache *c, uint64_t bytes)
+{
+	struct segment *victim;
+
+	if (c->n_segments + c->n_form_extents + c->n_held * CACHE_HELD_FILES >=
+	    c->max_segments - c->max_segments / 8)
+		return false;
+	while (cache_total_bytes(c) + bytes > c->budget_bytes) {
+		victim = pick_victim(c, &(struct candidates){.only = NULL}, POLICY_NEVER);
+		if (!victim)
+			return false;
+		evict(c, victim);
+	}
+	return c->lend_bytes == UINT64_MAX || cache_borrowed_bytes(c) + bytes <= c->lend_bytes;
 }
 
 bool cache_make_room(struct cache *c, uint64_t bytes)
 {
 	cache_find_holders(c);
-	while (c->segment_bytes + c->slot_bytes + c->snapshot_bytes + bytes > c->limit_bytes) {
+	while (cache_total_bytes(c) + bytes > c->limit_bytes) {
 		struct segment *victim;
 
-		if (drop_empty(c))
+		if (forms_drop_any(c) || drop_empty(c))
 			continue;
 		victim = pick_victim(c, &(struct candidates){.only = NULL}, 0);
 		if (!victim)

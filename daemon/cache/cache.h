@@ -5,7 +5,8 @@
  * The chunk cache of the node: segments within one byte budget. A chunk is read once however many sessions
  * want it, and verified before anybody sees it. policy.h decides what to read and what to give up.
  *
- * The budget covers segments, batch slots and snapshot copies. Everything here is the loop thread's.
+ * The budget covers segments, batch slots, snapshot copies and decoded forms (forms.h). Everything here is
+ * the loop thread's.
  *
  * Jobs *claim* memory for their datasets (their knob). What datasets hold beyond that, and what is held of
  * datasets that nobody uses, is *borrowed*: it stays as long as nobody wants the room, and goes first.
@@ -56,7 +57,10 @@ struct cache {
 	uint64_t unclaimed_bytes;
 	uint64_t lend_bytes; /* what chunks may take now beyond what jobs claim: memory nobody else wants */
 	uint64_t segment_bytes, slot_bytes, snapshot_bytes;
-	uint64_t releasing_bytes; /* given up, and on their way back to the system */
+	uint64_t form_bytes;       /* of forms.h, all of it borrowed */
+	uint64_t form_limit_bytes; /* what is left to forms: chunks take no more than the rest */
+	uint32_t n_form_extents;   /* each is a descriptor */
+	uint64_t releasing_bytes;  /* given up, and on their way back to the system */
 	uint64_t kept_bytes, keep_limit_bytes;
 	struct segment **segments; /* by index */
 	uint16_t *generations;
@@ -106,14 +110,18 @@ uint64_t cache_floor_bytes(const struct cache *c);
  */
 void cache_fit(struct cache *c);
 
-/* Chunks in memory beyond what is claimed. */
+/* Chunks in memory beyond what is claimed, and decoded forms. */
 uint64_t cache_borrowed_bytes(const struct cache *c);
 /* All memory that is taken for somebody: batches, snapshots in use, chunks within the claims. */
 uint64_t cache_claimed_bytes(const struct cache *c);
 /* Sets how many bytes may be borrowed from now on; what is beyond is given up at once. */
 void cache_lend(struct cache *c, uint64_t bytes);
 
-/* Gives up idle datasets (and, over budget, whatever is not needed) until `bytes` more fit into the
+/* Returns true if there is room for so many more bytes of decoded forms; chunks that nobody misses go for
+ * them. */
+bool cache_make_form_room(struct cache *c, uint64_t bytes);
+
+/* Gives up forms, idle datasets (and, over budget, whatever is not needed) until `bytes` more fit into the
  * operator's limit. Returns true if they do. */
 bool cache_make_room(struct cache *c, uint64_t bytes);
 
@@ -170,6 +178,12 @@ int cache_add_segment(struct cache *c, struct cached_dataset *d, const struct sh
 		      struct segment **ret);
 /* Drops the dataset and all its chunks. Nobody may be using it. */
 void cache_drop_dataset(struct cache *c, struct cached_dataset *d);
+
+/* All memory that counts in the budget. */
+static inline uint64_t cache_total_bytes(const struct cache *c)
+{
+	return c->segment_bytes + c->slot_bytes + c->snapshot_bytes + c->form_bytes;
+}
 
 /* Used by chunk_load.c and cache_fit.c. */
 struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, uint64_t chunk,

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "forms.h"
 #include "lib/cleanup.h"
 
 struct entry {
@@ -58,11 +59,6 @@ uint64_t cache_take_more(const struct cached_dataset *d, uint64_t bytes)
 	return taken_by(d, bytes) - taken_by(d, 0);
 }
 
-static uint64_t total_bytes(const struct cache *c)
-{
-	return c->segment_bytes + c->slot_bytes + c->snapshot_bytes;
-}
-
 static void set_budget(struct cache *c)
 {
 	uint64_t floor = cache_floor_bytes(c);
@@ -70,6 +66,43 @@ static void set_budget(struct cache *c)
 	c->budget_bytes = c->limit_bytes;
 	if (c->budget_bytes < floor)
 		c->budget_bytes = floor;
+}
+
+/* What is left to forms, when all sessions have what they need and read ahead: each gets the part of it that
+ * it asks for. */
+static void share_forms(struct cache *c, uint64_t limit)
+{
+	uint64_t taken = 0, asked = 0;
+
+	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
+		taken += d->n_sessions > 0 ? ahead_bytes(d) : 0;
+		for (const struct forms *f = d->forms; f; f = f->next)
+			asked += f->refs > 0 ? f->asked_bytes : 0;
+	}
+	c->form_limit_bytes = limit > taken ? limit - taken : 0;
+	if (c->form_limit_bytes > asked)
+		c->form_limit_bytes = asked;
+	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
+		for (struct forms *f = d->forms; f; f = f->next)
+			f->limit_bytes = f->refs > 0 && asked > 0
+					     ? (uint64_t)((double)c->form_limit_bytes *
+							  ((double)f->asked_bytes / (double)asked))
+					     : 0;
+	}
+}
+
+/* Gives up forms beyond what there is left for them. Those that nobody uses stay while there is room. */
+static void fit_forms(struct cache *c)
+{
+	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
+		for (struct forms *f = d->forms; f; f = f->next) {
+			while (f->refs > 0 && f->bytes > f->limit_bytes && forms_drop_one(c, f))
+				continue;
+		}
+	}
+	while ((cache_total_bytes(c) > c->budget_bytes || cache_borrowed_bytes(c) > c->lend_bytes) &&
+	       forms_drop_any(c))
+		continue;
 }
 
 /* Sets each dataset's share. Without memory for that, the old shares stay. */
@@ -92,6 +125,8 @@ static void share_out(struct cache *c)
 							    .asked = d->asked_bytes};
 	}
 	limit = cache_segment_limit(c, c->budget_bytes);
+	share_forms(c, limit);
+	limit -= c->form_limit_bytes;
 	(void)policy_share_out(shares, n, limit);
 	i = 0;
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
@@ -177,7 +212,7 @@ static bool must_go(const struct cache *c, const struct entry *e)
 
 	if (e->rank == 0)
 		return false;
-	if (total_bytes(c) > c->budget_bytes)
+	if (cache_total_bytes(c) > c->budget_bytes)
 		return true;
 	return (e->look.idle || d->held_bytes > d->claim_bytes) && cache_borrowed_bytes(c) > c->lend_bytes;
 }
@@ -195,7 +230,7 @@ static void give_up(struct cache *c, struct entry *entries, size_t n)
 
 static bool is_fit(const struct cache *c)
 {
-	return total_bytes(c) <= c->budget_bytes && cache_borrowed_bytes(c) <= c->lend_bytes;
+	return cache_total_bytes(c) <= c->budget_bytes && cache_borrowed_bytes(c) <= c->lend_bytes;
 }
 
 void cache_fit(struct cache *c)
@@ -207,6 +242,7 @@ void cache_fit(struct cache *c)
 	cache_find_holders(c);
 	set_budget(c);
 	share_out(c);
+	fit_forms(c);
 	entries = calloc(c->n_segments + 1, sizeof(*entries));
 	if (!entries) {
 		c->unfit = true;

@@ -22,6 +22,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct forms;
 struct group;
 struct reader;
 struct segment;
@@ -88,6 +89,7 @@ struct cached_dataset {
 	uint32_t carry_slot, n_carry_chunks; /* carry.h's */
 	struct reader *reader;               /* NULL while there is none */
 	uint64_t n_cached, n_bad;
+	struct forms *forms; /* decoded forms of its samples: forms.h */
 	struct cached_chunk *chunks;
 };
 

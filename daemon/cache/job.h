@@ -21,6 +21,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "codec.h"
 #include "pool.h"
 #include "read_latency.h"
 #include "tuner/knob.h"
@@ -45,10 +46,11 @@ struct job_counters {
 	    read_bytes;   /* visits that read from storage, on behalf of this job: the others were hits */
 	uint64_t n_read;  /* reads that have ended */
 	uint64_t read_ns; /* sum of the times these took */
-	struct read_latency latency;    /* of each of these reads */
-	uint64_t reading_ns;            /* time in which at least one was under way */
-	uint64_t cpu_ns;                /* of CPU workers, for this job; decoders included */
-	struct decode_counters decoded; /* by recipes */
+	struct read_latency latency;          /* of each of these reads */
+	uint64_t reading_ns;                  /* time in which at least one was under way */
+	uint64_t cpu_ns;                      /* of CPU workers, for this job; decoders included */
+	struct decode_counters decoded;       /* by recipes */
+	struct codec_cost ways[CODEC_N_WAYS]; /* the same, by how */
 	/* As the clients report it: how long they waited in libdiesel for a batch. */
 	uint64_t n_waits, wait_fetch_ns, wait_prep_ns;
 };

@@ -160,20 +160,23 @@ static json_t *memory_json(const struct control *c, const struct job *job)
 	struct serving_job_memory m;
 
 	serving_job_memory(c->serving, job, &m);
-	return json_pack("{s:o, s:o}", "claimed_bytes", json_u64(m.other + m.cached - m.borrowed),
-			 "borrowed_bytes", json_u64(m.borrowed));
+	return json_pack("{s:o, s:o, s:o}", "claimed_bytes", json_u64(m.other + m.cached - m.borrowed),
+			 "borrowed_bytes", json_u64(m.borrowed), "form_bytes", json_u64(m.forms));
 }
 
 /* null: its samples are served as they are stored. */
 static json_t *decoding_json(const struct control *c, const struct job *job, const struct job_counters *n)
 {
 	const struct decode_counters *d = &n->decoded;
+	struct serving_job_memory m;
 
 	if (!serving_job_decodes(c->serving, job) && d->samples + d->damaged + d->replaced == 0)
 		return json_null();
-	return json_pack("{s:o, s:o, s:o, s:o}", "samples", json_u64(d->samples), "damaged",
+	serving_job_memory(c->serving, job, &m);
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "samples", json_u64(d->samples), "damaged",
 			 json_u64(d->damaged), "cpu_s", json_real((double)d->cpu_ns / 1e9), "replaced",
-			 json_u64(d->replaced));
+			 json_u64(d->replaced), "from_forms", json_u64(n->ways[CODEC_FROM_FORM].n),
+			 "samples_with_form", json_u64(m.n_forms));
 }
 
 static json_t *job_json(const struct control *c, const struct job *job)

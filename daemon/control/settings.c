@@ -24,6 +24,7 @@ static const struct row {
     [WIRE_SET_CACHE_MIN] = {.name = "cache-min", .bytes = true, .least = 0, .most = WIRE_CACHE_MAX},
     [WIRE_SET_WORKERS_MAX] = {.name = "workers-max", .least = 1, .most = POOL_MAX_WORKERS},
     [WIRE_SET_CLIENT_WORKERS_MAX] = {.name = "client-workers-max", .least = 0, .most = CLIENT_WORKERS_MOST},
+    [WIRE_SET_FORMS_MAX] = {.name = "forms-max", .bytes = true, .least = 0, .most = WIRE_CACHE_MAX},
     [WIRE_SET_PREFETCH_MAX] = {.name = "prefetch-max", .least = 0, .most = PREFETCH_MOST},
 };
 
@@ -81,7 +82,8 @@ static uint64_t default_of(const struct settings *s, enum wire_setting_key key)
 		cpus = POOL_MAX_WORKERS;
 	switch (key) {
 	case WIRE_SET_TUNE: return WIRE_TUNE_ON;
-	case WIRE_SET_CACHE_MAX: return s->room.cache_bytes;
+	case WIRE_SET_CACHE_MAX:
+	case WIRE_SET_FORMS_MAX: return s->room.cache_bytes;
 	case WIRE_SET_WORKERS_MAX: return at_least(s, WIRE_SET_WORKERS, cpus);
 	case WIRE_SET_CLIENT_WORKERS_MAX: return at_least(s, WIRE_SET_CLIENT_WORKERS, cpus);
 	case WIRE_SET_PREFETCH_MAX: return at_least(s, WIRE_SET_PREFETCH, DEFAULT_PREFETCH);
@@ -90,6 +92,7 @@ static uint64_t default_of(const struct settings *s, enum wire_setting_key key)
 	case WIRE_SET_PREFETCH:
 	case WIRE_SET_WORKERS:
 	case WIRE_SET_CLIENT_WORKERS:
+	case WIRE_SET_FORMS:
 	case WIRE_N_SETTINGS: break;
 	}
 	return 0;
@@ -258,6 +261,7 @@ void settings_fill(const struct settings *s, struct tuner_config *config)
 	config->prefetch_chunks_max = (uint32_t)settings_get(s, WIRE_SET_PREFETCH_MAX);
 	config->daemon_workers_max = (uint32_t)settings_get(s, WIRE_SET_WORKERS_MAX);
 	config->client_workers_max = (uint32_t)settings_get(s, WIRE_SET_CLIENT_WORKERS_MAX);
+	config->form_bytes_max = settings_get(s, WIRE_SET_FORMS_MAX);
 	memset(config->pins, 0, sizeof(config->pins));
 	memcpy(config->pins, s->pins, s->n_pins * sizeof(s->pins[0]));
 	config->n_pins = s->n_pins;

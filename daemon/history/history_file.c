@@ -47,7 +47,7 @@ static const char *const statements[HISTORY_N_STATEMENTS] = {
 	" outcome_text = ? WHERE id = (SELECT max(id) FROM decisions WHERE decision = ?)",
     [HISTORY_PUT_POINT] =
 	"INSERT INTO samples(at_ms, job, seconds, rate, wait, fetch_stall, prep_stall, device,"
-	" cache_bytes, prefetch, workers, client_workers) VALUES(?,?,?,?,?,?,?,?,?,?,?,?)",
+	" cache_bytes, prefetch, workers, client_workers, form_bytes) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [HISTORY_PUT_CONFIG] = "INSERT INTO configs(at_ms, layout, data) VALUES(?,?,?)",
     [HISTORY_PUT_ROUND] = "INSERT INTO rounds(at_ms, layout, config, data) VALUES(?,?,?,?)",
     [HISTORY_PUT_STATE] = "INSERT OR REPLACE INTO state(key, value) VALUES(?,?)",
@@ -79,6 +79,18 @@ static int check_identity(struct history_file *f, struct error *err)
 	return 0;
 }
 
+/* A file from before there were forms lacks their column. */
+static int add_column(struct history_file *f, struct error *err)
+{
+	int64_t there = 0;
+	int r =
+	    sql_number(f->sql, "SELECT count(*) FROM pragma_table_info('samples') WHERE name = 'form_bytes'",
+		       &there, err);
+
+	return r < 0 || there ? r
+			      : sql_execute(f->sql, "ALTER TABLE samples ADD COLUMN form_bytes INTEGER", err);
+}
+
 static int prepare_writing(struct history_file *f, struct error *err)
 {
 	char limit[64];
@@ -91,6 +103,8 @@ static int prepare_writing(struct history_file *f, struct error *err)
 
 	if (r == 0)
 		r = sql_execute(f->sql, schema, err);
+	if (r == 0)
+		r = add_column(f, err);
 	if (r == 0)
 		r = sql_number(f->sql, "PRAGMA page_size", &page_bytes, err);
 	if (r < 0)

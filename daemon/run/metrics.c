@@ -41,16 +41,17 @@ static void cache_figures(FILE *text, const struct cache *c)
 	uint64_t claimed = cache_claimed_bytes(c);
 
 	metrics_number(text, "diesel_cache_limit_bytes", "gauge",
-		       "Memory that chunks, batches and snapshots may take.", c->budget_bytes);
+		       "Memory that chunks, batches, snapshots and decoded forms may take.", c->budget_bytes);
 	metrics_head(text, "diesel_cache_bytes", "gauge", "Memory taken, by kind.");
 	fprintf(text, "diesel_cache_bytes{kind=\"chunks\"} %" PRIu64 "\n", c->segment_bytes);
 	fprintf(text, "diesel_cache_bytes{kind=\"batches\"} %" PRIu64 "\n", c->slot_bytes);
 	fprintf(text, "diesel_cache_bytes{kind=\"snapshots\"} %" PRIu64 "\n", c->snapshot_bytes);
+	fprintf(text, "diesel_cache_bytes{kind=\"forms\"} %" PRIu64 "\n", c->form_bytes);
 	metrics_number(text, "diesel_cache_claimed_bytes", "gauge",
 		       "Of the memory taken, what jobs insist on.", claimed);
 	metrics_number(text, "diesel_cache_borrowed_bytes", "gauge",
 		       "Of the memory taken, what is given back as soon as anybody wants it.",
-		       c->segment_bytes + c->slot_bytes + c->snapshot_bytes - claimed);
+		       cache_total_bytes(c) - claimed);
 	metrics_number(text, "diesel_cache_kept_bytes", "gauge",
 		       "Chunks that stay until somebody else needs the room.", c->kept_bytes);
 	metrics_number(text, "diesel_chunk_reads_total", "counter",

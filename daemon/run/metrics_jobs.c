@@ -85,6 +85,10 @@ static const struct family counted[] = {
     {"diesel_worker_seconds_total", NULL, NULL, ",state=\"cpu\"", COUNTER(cpu_ns), 1e-9},
     {"diesel_job_decoded_samples_total", "counter", "Samples that the daemon's decoders decoded for the job.",
      "", COUNTER(decoded.samples), 1},
+    {"diesel_job_samples_from_forms_total", "counter",
+     "Of these, samples that came out of a form that was kept.", "", COUNTER(ways[CODEC_FROM_FORM].n), 1},
+    {"diesel_job_forms_made_total", "counter", "Of these, samples of which a form was kept.", "",
+     COUNTER(ways[CODEC_MADE_FORM].n), 1},
     {"diesel_job_damaged_samples_total", "counter", "Samples of the job that could not be decoded.", "",
      COUNTER(decoded.damaged), 1},
     {"diesel_job_decoder_seconds_total", "counter",
@@ -219,6 +223,14 @@ static void knobs(FILE *text, const struct server *s)
 		if (j->knobs.value[TUNER_CACHE_BYTES] != TUNER_FREE_BYTES)
 			fprintf(text, "diesel_job_cache_limit_bytes{" LABELS "} %" PRIu64 "\n", j->id,
 				j->rank, j->knobs.value[TUNER_CACHE_BYTES]);
+	metrics_head(text, "diesel_job_form_bytes", "gauge", "Decoded forms of the job's samples in memory.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
+		struct serving_job_memory memory;
+
+		serving_job_memory(&s->serving, j, &memory);
+		fprintf(text, "diesel_job_form_bytes{" LABELS "} %" PRIu64 "\n", j->id, j->rank,
+			memory.forms);
+	}
 	metrics_head(text, "diesel_job_prefetch_chunks", "gauge", "Chunks read ahead for the job.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
 		fprintf(text, "diesel_job_prefetch_chunks{" LABELS "} %" PRIu64 "\n", j->id, j->rank,

@@ -30,9 +30,11 @@ const char options_help[] =
     "  --prefetch N     read exactly N chunks ahead of the current window (tuned)\n"
     "  --workers N      verify and gather with exactly N CPU threads (tuned)\n"
     "  --client-workers N  exactly N Python workers, if the program leaves the number open (tuned)\n"
+    "  --forms BYTES    keep so much of decoded images for each job that dieseld decodes for (tuned)\n"
     "  --tune MODE      on (default), off, or dry-run: decide and record, but change nothing\n"
     "  --cache-max BYTES, --cache-min BYTES  limits of all caches together (--cache; 0)\n"
     "  --workers-max N, --client-workers-max N, --prefetch-max N  (one per core; one per core; 64)\n"
+    "  --forms-max BYTES  limit of --forms (--cache)\n"
     "  --history FILE   database of decisions, or off ($STATE_DIRECTORY/history.db, else off)\n"
     "  --history-max BYTES  its size (64M)\n"
     "  --window N       chunks that are shuffled together when the client does not say (8)\n"
@@ -68,6 +70,8 @@ enum option_key {
 	KEY_WORKERS_MAX,
 	KEY_CLIENT_WORKERS_MAX,
 	KEY_PREFETCH_MAX,
+	KEY_FORMS,
+	KEY_FORMS_MAX,
 	KEY_HISTORY,
 	KEY_HISTORY_MAX,
 	KEY_CONFIG, /* those from here on are not settings of a file */
@@ -96,6 +100,8 @@ static const struct option table[] = {
     {"workers-max", required_argument, NULL, KEY_WORKERS_MAX},
     {"client-workers-max", required_argument, NULL, KEY_CLIENT_WORKERS_MAX},
     {"prefetch-max", required_argument, NULL, KEY_PREFETCH_MAX},
+    {"forms", required_argument, NULL, KEY_FORMS},
+    {"forms-max", required_argument, NULL, KEY_FORMS_MAX},
     {"history", required_argument, NULL, KEY_HISTORY},
     {"history-max", required_argument, NULL, KEY_HISTORY_MAX},
     {"config", required_argument, NULL, KEY_CONFIG},
@@ -267,6 +273,8 @@ static int set_option(struct options *o, int key, const char *name, const char *
 	case KEY_WORKERS_MAX: return set_tuner(o, WIRE_SET_WORKERS_MAX, name, value, err);
 	case KEY_CLIENT_WORKERS_MAX: return set_tuner(o, WIRE_SET_CLIENT_WORKERS_MAX, name, value, err);
 	case KEY_PREFETCH_MAX: return set_tuner(o, WIRE_SET_PREFETCH_MAX, name, value, err);
+	case KEY_FORMS: return set_tuner(o, WIRE_SET_FORMS, name, value, err);
+	case KEY_FORMS_MAX: return set_tuner(o, WIRE_SET_FORMS_MAX, name, value, err);
 	case KEY_HISTORY: return set_text(&o->history, value);
 	case KEY_HISTORY_MAX: return set_history_max(o, name, value, err);
 	case KEY_WINDOW: return set_number(name, value, 1, WIRE_WINDOW_MAX, &s->window_chunks, err);

@@ -65,6 +65,8 @@ static void add_session_state(struct stall_sample *sample, const struct session 
 		sample->batch = q->batch;
 	if (q->request.window_chunks > sample->window_chunks)
 		sample->window_chunks = q->request.window_chunks;
+	if (q->forms)
+		sample->tunable |= 1u << TUNER_FORM_BYTES;
 	if (policy == RING_WORK_AUTO)
 		sample->tunable |= 1u << TUNER_CLIENT_WORKERS;
 	if (atomic_load_explicit(&work->worker_bytes, memory_order_relaxed) > 0)

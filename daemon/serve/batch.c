@@ -15,7 +15,7 @@ static uint32_t max_chunks(uint32_t batch, uint64_t n_chunks)
 
 uint64_t batch_bytes(uint32_t batch, uint64_t n_chunks)
 {
-	return (uint64_t)batch * sizeof(struct batch_item) +
+	return (uint64_t)batch * (sizeof(struct batch_item) + sizeof(uint32_t)) +
 	       (uint64_t)max_chunks(batch, n_chunks) * sizeof(uint32_t);
 }
 
@@ -23,13 +23,15 @@ int batch_init(struct batch *b, uint32_t batch, uint64_t n_chunks)
 {
 	b->items = calloc(batch, sizeof(*b->items));
 	b->chunks = calloc(max_chunks(batch, n_chunks), sizeof(*b->chunks));
-	return b->items && b->chunks ? 0 : -ENOMEM;
+	b->made_bytes = calloc(batch, sizeof(*b->made_bytes));
+	return b->items && b->chunks && b->made_bytes ? 0 : -ENOMEM;
 }
 
 void batch_free(struct batch *b)
 {
 	free(b->items);
 	free(b->chunks);
+	free(b->made_bytes);
 }
 
 void batch_fail(struct batch *b, int status, const char *why)
@@ -69,7 +71,7 @@ void batch_fail_by_item(struct batch *b, const struct cached_dataset *d, uint32_
 void batch_set_samples(struct batch *b, const struct cached_dataset *d, const uint64_t *samples, uint32_t n,
 		       uint32_t *stamps, uint32_t stamp)
 {
-	b->n_items = n;
+	b->n_items = b->n_all = n;
 	b->n_chunks = 0;
 	b->bytes = 0;
 	b->status = 0;

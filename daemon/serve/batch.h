@@ -8,9 +8,12 @@
 
 #include "cache.h"
 #include "client/ring.h"
+#include "codec.h"
 #include "image/recipe.h"
 
 struct codecs;
+struct form_extent;
+struct forms;
 
 /* What decoding a part of a batch came to. */
 struct batch_decoded {
@@ -25,6 +28,9 @@ struct batch_item {
 	uint32_t chunk;
 	uint32_t bytes;
 	int32_t label;
+	struct form_extent *form; /* where its decoded form lies, pinned; NULL: it has none */
+	uint32_t form_offset;
+	uint32_t made_bytes; /* of the form that was made of it in this slice, and is not entered yet */
 };
 
 struct batch {
@@ -41,6 +47,12 @@ struct batch {
 	uint32_t n_decoded; /* items that are done */
 	uint32_t n_damaged; /* that could not be; the batch goes on without them */
 	char damage[768];   /* what is wrong with the first one, and its name; "" if there is none */
+	/* batch_forms.c: */
+	struct form_extent *grant; /* what the slice under way may fill with forms; NULL: nothing */
+	uint32_t *made_bytes;      /* of its items */
+	uint32_t n_all;            /* items, those included that are left out as damaged */
+	bool grant_full;
+	struct codec_cost ways[CODEC_N_WAYS]; /* what the slice took */
 };
 
 /* Turns the batch into an error that says why, and which batch. */
@@ -96,3 +108,12 @@ void batch_decode(struct batch *b, const struct cached_dataset *d, struct codecs
  * the same recipe, without an error. Worker thread. */
 void batch_copy(struct batch *b, uint8_t *slot, const struct batch *from, const uint8_t *from_slot,
 		const struct ring_layout *layout, const struct recipe *recipe);
+/*
+ * batch_forms.c, loop thread: around each slice. First the forms of the batch's samples are looked up, once,
+ * and pinned; then each slice gets memory for forms, and what it made is entered in the index. forms NULL:
+ * nothing is done. batch_forms_unpin() when the batch is laid out.
+ */
+void batch_forms_find(struct batch *b, const struct forms *forms);
+void batch_forms_grant(struct batch *b, struct cache *c, struct forms *forms);
+void batch_forms_enter(struct batch *b, struct cache *c);
+void batch_forms_unpin(struct batch *b, struct cache *c);

@@ -7,41 +7,45 @@
 
 #include "batch.h"
 #include "codec.h"
+#include "forms.h"
 #include "lib/error.h"
 
 struct slice {
-	uint32_t chunks[CODEC_MAX_SEGMENTS];
+	const struct shared_memory *memory[CODEC_MAX_SEGMENTS]; /* of chunks and of forms */
 	struct codec_segment segments[CODEC_MAX_SEGMENTS];
 	uint32_t n;
 };
 
-/* The number of the chunk's segment in the slice, from 1; 0: the slice is full. */
-static uint32_t number_of(struct slice *s, uint32_t chunk)
+/* The number of the memory in the slice, from 1; 0: the slice is full. */
+static uint32_t number_of(struct slice *s, const struct shared_memory *memory)
 {
 	for (uint32_t i = s->n; i > 0; i--) {
-		if (s->chunks[i - 1] == chunk)
+		if (s->memory[i - 1] == memory)
 			return i;
 	}
 	if (s->n == CODEC_MAX_SEGMENTS)
 		return 0;
-	s->chunks[s->n++] = chunk;
+	s->memory[s->n++] = memory;
 	return s->n;
 }
 
-/* Lays out what is to be decoded, as far as its chunks fit in a slice. Returns the item behind the last one.
- */
-static uint32_t lay_out(const struct batch *b, struct ring_item *items, struct slice *s)
+/* Lays out what is to be decoded, as far as its chunks and forms fit in a slice. Returns the item behind the
+ * last one. */
+static uint32_t lay_out(const struct batch *b, const struct cached_dataset *d, struct ring_item *items,
+			int64_t *labels, struct slice *s)
 {
 	for (uint32_t i = b->n_decoded; i < b->n_items; i++) {
 		const struct batch_item *item = &b->items[i];
-		uint32_t number = number_of(s, item->chunk);
+		uint32_t number = number_of(s, &d->chunks[item->chunk].segment->memory);
+		uint32_t form = number > 0 && item->form ? number_of(s, &item->form->memory) : 0;
 
-		if (number == 0)
+		if (number == 0 || (item->form && form == 0))
 			return i;
 		items[i] = (struct ring_item){.location = (uint64_t)number << 32 | (uint32_t)item->location,
 					      .sample = item->sample,
 					      .bytes = item->bytes,
 					      .label = item->label};
+		labels[i] = item->form ? (int64_t)((uint64_t)form << 32 | item->form_offset) : 0;
 	}
 	return b->n_items;
 }
@@ -53,10 +57,10 @@ static void close_segments(const struct slice *s, uint32_t n)
 }
 
 /* Descriptors for reading: who takes over a decoder must not write into chunks. */
-static int open_segments(const struct cached_dataset *d, struct slice *s)
+static int open_segments(struct slice *s)
 {
 	for (uint32_t i = 0; i < s->n; i++) {
-		const struct shared_memory *m = &d->chunks[s->chunks[i]].segment->memory;
+		const struct shared_memory *m = s->memory[i];
 		int r = shared_memory_reader(m->fd, &s->segments[i].fd);
 
 		if (r < 0) {
@@ -133,6 +137,10 @@ void batch_copy(struct batch *b, uint8_t *slot, const struct batch *from, const 
 {
 	/* Those that are left out stand behind the others. */
 	memcpy(b->items, from->items, b->n_items * sizeof(*b->items));
+	for (uint32_t i = 0; i < b->n_items; i++) {
+		b->items[i].form = NULL;
+		b->items[i].made_bytes = 0;
+	}
 	write_items(b, b->n_items, slot, layout);
 	memcpy(b->damage, from->damage, sizeof(b->damage));
 	b->n_damaged = from->n_damaged;
@@ -142,30 +150,52 @@ void batch_copy(struct batch *b, uint8_t *slot, const struct batch *from, const 
 	       b->n_items * recipe_item_bytes(recipe));
 }
 
+/* What the decoder says of forms. */
+static void take_forms(struct batch *b, const struct codec_work *work, const struct codec_result *result)
+{
+	for (uint32_t i = work->first; i < result->next && i < work->end; i++)
+		b->items[i].made_bytes = b->made_bytes[i - work->first];
+	b->grant_full = result->full;
+	memcpy(b->ways, result->ways, sizeof(b->ways));
+}
+
 void batch_decode(struct batch *b, const struct cached_dataset *d, struct codecs *codecs,
 		  const struct recipe *recipe, uint8_t *slots, uint32_t slot,
 		  const struct ring_layout *layout, struct batch_decoded *ret)
 {
 	uint8_t *ours = slots + (size_t)slot * layout->slot_bytes;
-	struct codec_work work = {.epoch = b->epoch, .slot = slot, .first = b->n_decoded};
+	struct codec_work work = {.epoch = b->epoch,
+				  .slot = slot,
+				  .first = b->n_decoded,
+				  .grant = {.fd = -1},
+				  .made_bytes = b->made_bytes};
 	struct codec_result result = {.error = ERROR_INIT};
 	struct slice slice = {.n = 0};
+	int64_t *labels = (int64_t *)(ours + layout->labels_offset);
 	int r;
 
 	*ret = (struct batch_decoded){.sandbox = 0};
+	memset(b->ways, 0, sizeof(b->ways));
+	b->grant_full = false;
 	if (b->status < 0) {
 		batch_write(b, ours, layout, (uint32_t)recipe_item_bytes(recipe));
 		b->n_decoded = b->n_items;
 		return;
 	}
-	work.end = lay_out(b, (struct ring_item *)ours, &slice);
-	r = open_segments(d, &slice);
+	if (b->grant) {
+		work.grant =
+		    (struct codec_segment){.fd = b->grant->memory.fd, .bytes = b->grant->memory.bytes};
+		work.grant_offset = b->grant->used_bytes;
+	}
+	work.end = lay_out(b, d, (struct ring_item *)ours, labels, &slice);
+	r = open_segments(&slice);
 	if (r == 0) {
 		work.segments = slice.segments;
 		work.n_segments = slice.n;
 		r = codecs_decode(codecs, &work, &result);
 		close_segments(&slice, slice.n);
 		count(&work, &result, r, ret);
+		take_forms(b, &work, &result);
 	} else {
 		error_errno(&result.error, r, "dieseld cannot open a chunk in memory for a decoder");
 		result.item = work.first;

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "forms.h"
 #include "lib/units.h"
 #include "serving.h"
 
@@ -18,6 +19,16 @@ static bool is_first_of_dataset(const struct serving *s, const struct session *s
 			return false;
 	}
 	return true;
+}
+
+/* The same for decoded forms. */
+static bool is_first_of_forms(const struct serving *s, const struct session *session)
+{
+	for (const struct session *q = s->sessions; q != session; q = q->next) {
+		if (q->job == session->job && q->forms == session->forms)
+			return false;
+	}
+	return session->forms;
 }
 
 static uint64_t need_of_job(const struct serving *s, const struct job *job, const struct cached_dataset *d)
@@ -40,6 +51,13 @@ void serving_job_memory(const struct serving *s, const struct job *job, struct s
 		if (q->job != job)
 			continue;
 		ret->other += q->cost_bytes;
+		if (is_first_of_forms(s, q)) {
+			ret->forms += q->forms->bytes;
+			ret->form_limit += q->forms->limit_bytes;
+			ret->n_forms += q->forms->n_entries;
+			ret->form_used += q->forms->used_bytes;
+		}
+		ret->decoded += q->forms ? q->n_samples : 0;
 		if (!is_first_of_dataset(s, q))
 			continue;
 		ret->other += d->copy_bytes;
@@ -66,6 +84,8 @@ void serving_job_knobs(const struct serving *s, const struct job *job, struct tu
 		*cache = memory.need;
 	if (*prefetch == TUNER_FREE_NUMBER)
 		*prefetch = s->options.knobs.prefetch_chunks;
+	if (ret->value[TUNER_FORM_BYTES] == TUNER_FREE_BYTES)
+		ret->value[TUNER_FORM_BYTES] = 0;
 	if (*workers > pool_workers(s->cache.pool))
 		*workers = pool_workers(s->cache.pool);
 	if (*workers < 1)
@@ -93,6 +113,21 @@ static void add_needs(struct serving *s, struct session *q, const struct serving
 	if (asked > d->asked_bytes)
 		d->asked_bytes = asked;
 	d->prefetch_chunks += q->prefetch_chunks;
+}
+
+/* What the session's job asks for decoded forms. While nobody has said anything, what is there stays. */
+static void ask_forms(struct serving *s, struct session *q)
+{
+	uint64_t bytes = q->job->knobs.value[TUNER_FORM_BYTES];
+	struct serving_job_memory memory;
+
+	if (!q->forms)
+		return;
+	serving_job_memory(s, q->job, &memory);
+	bytes = bytes == TUNER_FREE_BYTES ? q->forms->bytes
+					  : policy_dataset_part(bytes, q->dataset->all_bytes, memory.dataset);
+	if (bytes > q->forms->asked_bytes)
+		q->forms->asked_bytes = bytes;
 }
 
 static void mark_all(struct serving *s)
@@ -129,6 +164,12 @@ void serving_refresh(struct serving *s)
 		serving_job_memory(s, q->job, &memory);
 		add_needs(s, q, &memory);
 	}
+	for (struct session *q = s->sessions; q; q = q->next) {
+		if (q->forms)
+			q->forms->asked_bytes = 0;
+	}
+	for (struct session *q = s->sessions; q; q = q->next)
+		ask_forms(s, q);
 	mark_all(s);
 	cache_fit(&s->cache);
 }

@@ -65,12 +65,17 @@ void serving_job_knobs(const struct serving *s, const struct job *job, struct tu
 
 /* Bytes. */
 struct serving_job_memory {
-	uint64_t need;     /* the least that its sessions can run with: chunks, batches, snapshots */
-	uint64_t other;    /* the part of need that batches and snapshots take */
-	uint64_t cached;   /* chunks of its datasets in memory */
-	uint64_t borrowed; /* the part of cached beyond what all jobs of these datasets claim */
-	uint64_t dataset;  /* all chunks of its datasets */
-	uint64_t chunks;   /* the number of these */
+	uint64_t need;       /* the least that its sessions can run with: chunks, batches, snapshots */
+	uint64_t other;      /* the part of need that batches and snapshots take */
+	uint64_t cached;     /* chunks of its datasets in memory */
+	uint64_t borrowed;   /* the part of cached beyond what all jobs of these datasets claim */
+	uint64_t dataset;    /* all chunks of its datasets */
+	uint64_t chunks;     /* the number of these */
+	uint64_t forms;      /* decoded forms of its samples in memory */
+	uint64_t form_limit; /* what they may take now */
+	uint64_t n_forms;    /* samples that have one */
+	uint64_t form_used;  /* bytes of these forms alone */
+	uint64_t decoded;    /* samples that its sessions decode in an epoch */
 };
 
 void serving_job_memory(const struct serving *s, const struct job *job, struct serving_job_memory *ret);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "codec.h"
+#include "forms.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 
@@ -113,6 +114,7 @@ static void session_free(struct session *s)
 	batch_free(&s->head);
 	session_plan_free(s);
 	codecs_free(s->codecs);
+	forms_close(s->forms);
 	shared_memory_free(&s->control_memory);
 	cache_release(s->cache, &s->slot_memory);
 	d->n_sessions--;
@@ -176,8 +178,9 @@ static void note_damage(struct session *s, const struct batch *b)
 }
 
 /* What a worker has decoded becomes its job's. */
-static void count_decoded(struct session *s, const struct batch_decoded *decoded)
+static void count_decoded(struct session *s, struct slot *slot)
 {
+	const struct batch_decoded *decoded = &slot->decoded;
 	struct decode_counters *sum = &s->job->counters.decoded;
 	struct cache *c = s->cache;
 
@@ -185,6 +188,11 @@ static void count_decoded(struct session *s, const struct batch_decoded *decoded
 	sum->damaged += decoded->counted.damaged;
 	sum->cpu_ns += decoded->counted.cpu_ns;
 	sum->replaced += decoded->counted.replaced;
+	batch_forms_enter(&slot->batch, c);
+	for (int i = 0; i < CODEC_N_WAYS; i++) {
+		s->job->counters.ways[i].n += slot->batch.ways[i].n;
+		s->job->counters.ways[i].cpu_ns += slot->batch.ways[i].cpu_ns;
+	}
 	if (decoded->sandbox < 0 && !c->said_bare) {
 		log_warning("images are decoded without a sandbox: this system refuses one (%s)",
 			    strerror(-decoded->sandbox));
@@ -212,15 +220,18 @@ static void fill_done(struct pool_task *task)
 	struct cache *c = s->cache;
 
 	if (s->codecs && !slot->source)
-		count_decoded(s, &slot->decoded);
+		count_decoded(s, slot);
 	slot->decode_ns += task->elsewhere_ns;
 	/* Its turn is over, and it is not done. */
 	if (s->codecs && slot->batch.n_decoded < slot->batch.n_items && slot->generation == s->generation &&
 	    !s->closing && !s->orphaned) {
 		s->member.progress_ns = clock_monotonic_ns();
+		batch_forms_grant(&slot->batch, c, s->forms);
 		pool_submit_first(c->pool, &s->job->lane, &slot->task);
 		return;
 	}
+	if (s->codecs && !slot->source)
+		batch_forms_unpin(&slot->batch, c);
 	if (slot->batch.n_damaged && !slot->shared)
 		note_damage(s, &slot->batch);
 	if (slot->source)
@@ -236,8 +247,11 @@ void session_fill(struct slot *slot)
 {
 	struct session *s = slot->session;
 
-	if (s->codecs && !slot->source)
+	if (s->codecs && !slot->source) {
 		group_decode_begins(slot);
+		batch_forms_find(&slot->batch, s->forms);
+		batch_forms_grant(&slot->batch, s->cache, s->forms);
+	}
 	slot->task = (struct pool_task){.work = fill_work, .done = fill_done};
 	pool_submit(s->cache->pool, &s->job->lane, &slot->task);
 }

@@ -26,6 +26,7 @@ enum slot_state {
 };
 
 struct codecs;
+struct forms;
 struct subset;
 struct session;
 
@@ -86,6 +87,7 @@ struct session {
 	struct shared_memory control_memory, slot_memory;
 	struct ring_control *control;
 	struct codecs *codecs; /* NULL: samples are served as they are stored */
+	struct forms *forms;   /* of what it decodes; NULL: there can be none */
 	uint64_t cost_bytes;   /* of slots and their bookkeeping, counted in the cache's budget */
 	uint64_t need_bytes;   /* reserved: bytes that it can pin or wait for at one time (session_need.h) */
 	uint64_t need_chunks;  /* the same in chunks, at most */
@@ -132,6 +134,9 @@ struct session {
 int session_new(struct cache *cache, const struct serving_options *options, struct cached_dataset *dataset,
 		const struct wire_open_session *request, struct subset *subset, struct session **ret,
 		struct wire_session_reply *ret_reply, struct error *err);
+/* Finds the decoded forms that are its user's: to be called when `uid` is set. Without memory it goes on
+ * without any. */
+void session_find_forms(struct session *s);
 /*
  * To be called when its connection is over but its process lives: nothing more is produced, and what the
  * client has not taken yet is taken back. Returns how many batches the client still has, which stay as they

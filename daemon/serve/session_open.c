@@ -10,6 +10,7 @@
 #include "client/diesel.h"
 #include "codec.h"
 #include "dataset/subset.h"
+#include "forms.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
 #include "lib/units.h"
@@ -160,6 +161,7 @@ static void session_discard(struct session *s)
 	batch_free(&s->head);
 	session_plan_free(s);
 	codecs_free(s->codecs);
+	forms_close(s->forms);
 	shared_memory_free(&s->control_memory);
 	shared_memory_free(&s->slot_memory);
 	free(s);
@@ -266,4 +268,12 @@ int session_new(struct cache *cache, const struct serving_options *options, stru
 	ret_reply->batch = s->batch;
 	*ret = s;
 	return 0;
+}
+
+void session_find_forms(struct session *s)
+{
+	struct recipe key;
+
+	if (recipe_form(&s->request.recipe, &key) != RECIPE_FORM_NONE)
+		s->forms = forms_open(s->dataset, s->uid, &key);
 }

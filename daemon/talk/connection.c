@@ -145,6 +145,7 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 	q->place = place_ref(c->place);
 	q->pid = c->pid;
 	q->uid = c->uid;
+	session_find_forms(q);
 	/* Before the session is in the list: code that goes through sessions uses their jobs. */
 	q->job = jobs_join(&s->serving.jobs, &(struct job_member){.pid = c->pid,
 								  .uid = c->uid,

@@ -21,6 +21,7 @@ static uint64_t bound_of(const struct round *round, const struct plan *p, enum t
 	case TUNER_PREFETCH_CHUNKS: max = round->config->prefetch_chunks_max; break;
 	case TUNER_DAEMON_WORKERS: max = fmax((double)p->room.daemon_workers, 1); break;
 	case TUNER_CLIENT_WORKERS: max = (double)p->room.client_workers; break;
+	case TUNER_FORM_BYTES: max = (double)round->config->form_bytes_max; break;
 	}
 	return (double)value > max ? (uint64_t)max : value;
 }

@@ -40,6 +40,7 @@ static double most_of(const struct round *round, size_t index, enum tuner_knob k
 	case TUNER_PREFETCH_CHUNKS: return round->config->prefetch_chunks_max;
 	case TUNER_DAEMON_WORKERS: return fmin(round->config->daemon_workers_max, workers);
 	case TUNER_CLIENT_WORKERS: return fmin(round->config->client_workers_max, workers);
+	case TUNER_FORM_BYTES: return (double)round->config->form_bytes_max;
 	}
 	return 0;
 }
@@ -163,6 +164,7 @@ void round_explain(const struct round *round, size_t index, enum tuner_knob knob
 		snprintf(text, size, "%.1f us of Python a sample, %s%.0f samples/s asked for",
 			 1e6 * f->client_cpu_s, handoff, f->demand);
 		return;
+	case TUNER_FORM_BYTES: snprintf(text, size, "decoded forms of samples"); return;
 	}
 }
 

@@ -41,7 +41,8 @@ static bool differs(enum tuner_knob knob, uint64_t now, uint64_t want, double un
 		       fmax((want < now ? CACHE_SLACK_DOWN : CACHE_SLACK) * (double)now, 2 * unit);
 	case TUNER_PREFETCH_CHUNKS: return difference > DEPTH_SLACK * (double)now;
 	case TUNER_DAEMON_WORKERS:
-	case TUNER_CLIENT_WORKERS: return now != want;
+	case TUNER_CLIENT_WORKERS:
+	case TUNER_FORM_BYTES: return now != want;
 	}
 	return false;
 }
@@ -218,6 +219,7 @@ static bool has_room(const struct tuner_job *job, const struct plan *p, enum tun
 	case TUNER_DAEMON_WORKERS: return want <= p->room.daemon_workers;
 	case TUNER_CLIENT_WORKERS: return want <= p->room.client_workers;
 	case TUNER_CACHE_BYTES: return (double)want <= p->room.cache_bytes;
+	case TUNER_FORM_BYTES: return false; /* forms.c's alone */
 	}
 	return false;
 }
@@ -334,7 +336,7 @@ static void rest(struct round *round, size_t index)
 		return;
 	job->before_idle = current(job);
 	job->rested = true;
-	for (int k = TUNER_PREFETCH_CHUNKS; k < TUNER_N_KNOBS; k++)
+	for (int k = TUNER_PREFETCH_CHUNKS; k <= TUNER_CLIENT_WORKERS; k++)
 		if (least[k] < round_value(job, (enum tuner_knob)k) &&
 		    may_turn(round, job, (enum tuner_knob)k, least[k]))
 			round_decide(round, index,
@@ -347,7 +349,7 @@ static void wake(struct round *round, size_t index)
 	struct tuner_job *job = &round->state->jobs[index];
 
 	job->rested = false;
-	for (int k = TUNER_PREFETCH_CHUNKS; k < TUNER_N_KNOBS; k++)
+	for (int k = TUNER_PREFETCH_CHUNKS; k <= TUNER_CLIENT_WORKERS; k++)
 		if (job->before_idle.value[k] > round_value(job, (enum tuner_knob)k) &&
 		    may_turn(round, job, (enum tuner_knob)k, job->before_idle.value[k]))
 			round_decide(round, index,

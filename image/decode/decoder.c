@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "lib/cleanup.h"
 #include "reader.h"
@@ -78,6 +79,15 @@ int reading_check(const struct reading *reading, const char *kind, uint32_t widt
 	return 0;
 }
 
+static int check_output(const struct image_request *request, struct error *err)
+{
+	if (request->width && request->height && request->width <= IMAGE_OUTPUT_MAX &&
+	    request->height <= IMAGE_OUTPUT_MAX)
+		return 0;
+	return error_set(err, -EINVAL, "an output of %u x %u pixels: each side is 1 to %u", request->width,
+			 request->height, IMAGE_OUTPUT_MAX);
+}
+
 int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
 		 const struct image_request *request, uint8_t *output, struct error *err)
 {
@@ -92,10 +102,9 @@ int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
 	int r;
 
 	decoder->n_warnings = 0;
-	if (!request->width || !request->height || request->width > IMAGE_OUTPUT_MAX ||
-	    request->height > IMAGE_OUTPUT_MAX)
-		return error_set(err, -EINVAL, "an output of %u x %u pixels: each side is 1 to %u",
-				 request->width, request->height, IMAGE_OUTPUT_MAX);
+	r = check_output(request, err);
+	if (r < 0)
+		return r;
 	r = image_kind(data, bytes, &kind, err);
 	if (r < 0)
 		return r;
@@ -107,6 +116,38 @@ int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
 	decoder->n_warnings = reading.n_warnings;
 	if (r < 0)
 		return r;
+	resample_end(&decoder->resample, output);
+	return 0;
+}
+
+int image_resize(struct image_decoder *decoder, const uint8_t *pixels, uint32_t width, uint32_t height,
+		 const struct image_request *request, uint8_t *output, struct error *err)
+{
+	const struct image_box *crop = &request->crop;
+	const struct reading reading = {.request = request, .pixels_max = decoder->pixels_max};
+	const struct resample_plan plan = {
+	    .filter = request->filter,
+	    .layout = request->layout,
+	    .width = crop->width,
+	    .height = crop->height,
+	    .box = {0, 0, (float)crop->width, (float)crop->height},
+	    .row_width = crop->width,
+	    .output_width = request->width,
+	    .output_height = request->height,
+	};
+	int r = check_output(request, err);
+
+	decoder->n_warnings = 0;
+	if (r == 0)
+		r = reading_check(&reading, "an", width, height, err);
+	if (r < 0)
+		return r;
+	if (resample_begin(&decoder->resample, &plan) < 0)
+		return error_errno(err, -ENOMEM, "a crop of %u columns", crop->width);
+	for (uint32_t y = 0; y < crop->height; y++)
+		memcpy(resample_row(&decoder->resample),
+		       pixels + ((size_t)(crop->y + y) * width + crop->x) * IMAGE_CHANNELS,
+		       (size_t)crop->width * IMAGE_CHANNELS);
 	resample_end(&decoder->resample, output);
 	return 0;
 }

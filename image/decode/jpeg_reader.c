@@ -144,6 +144,12 @@ static unsigned scale_denominator(unsigned h, unsigned v, const struct image_req
 	return denominator;
 }
 
+bool image_may_scale(const struct image_request *request)
+{
+	return request->crop.width / 2 >= MADE_OF * request->width &&
+	       request->crop.height / 2 >= MADE_OF * request->height;
+}
+
 static uint32_t divide_up(uint32_t a, uint32_t b)
 {
 	return a / b + (a % b != 0);

@@ -208,10 +208,21 @@ static size_t middle_stride(const struct resample *resample)
 	return (size_t)resample->plan.output_width * IMAGE_CHANNELS;
 }
 
+/* As Pillow: what keeps its size is copied. */
+static bool is_copy(const struct resample_plan *plan)
+{
+	return plan->layout == IMAGE_HWC && plan->width == plan->output_width &&
+	       plan->height == plan->output_height && plan->box[0] == 0 && plan->box[1] == 0 &&
+	       plan->box[2] == (float)plan->width && plan->box[3] == (float)plan->height;
+}
+
 int resample_begin(struct resample *resample, const struct resample_plan *plan)
 {
 	resample->plan = *plan;
 	resample->n_rows = 0;
+	resample->copies = is_copy(plan);
+	if (resample->copies)
+		return room_make(&resample->rows, plan->height, stride(resample));
 	if (axis_make(&resample->x, plan->filter, plan->width, plan->box[0], plan->box[2],
 		      plan->output_width) < 0 ||
 	    axis_make(&resample->y, plan->filter, plan->height, plan->box[1], plan->box[3],
@@ -252,6 +263,8 @@ uint8_t *resample_row(struct resample *resample)
 {
 	uint32_t lane = resample->n_rows % RESAMPLE_LANES;
 
+	if (resample->copies)
+		return (uint8_t *)resample->rows.bytes + resample->n_rows++ * stride(resample);
 	if (!lane && resample->n_rows)
 		take_rows(resample, RESAMPLE_LANES);
 	resample->n_rows++;
@@ -266,6 +279,14 @@ void resample_end(struct resample *resample, uint8_t *output)
 	const uint8_t *middle = resample->middle.bytes;
 	size_t from = middle_stride(resample);
 
+	if (resample->copies) {
+		for (uint32_t y = 0; y < plan->height; y++)
+			memcpy(output + y * from,
+			       (uint8_t *)resample->rows.bytes + y * stride(resample) +
+				   (size_t)plan->lead * IMAGE_CHANNELS,
+			       from);
+		return;
+	}
 	take_rows(resample, (resample->n_rows - 1) % RESAMPLE_LANES + 1);
 	for (uint32_t y = 0; y < plan->output_height; y++) {
 		const uint8_t *rows = middle + spans[y].first * from;

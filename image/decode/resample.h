@@ -13,6 +13,7 @@
  *	resample_end(&resample, output);
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -48,6 +49,7 @@ struct resample {
 	struct room columns; /* the same, column by column */
 	struct room middle;  /* after the first pass */
 	uint32_t n_rows;     /* that came */
+	bool copies;         /* the output is the input: nothing is computed */
 };
 
 /* 0 or -ENOMEM. */

@@ -125,3 +125,18 @@ uint64_t recipe_item_bytes(const struct recipe *r)
 	return r->kind == RECIPE_NONE ? 0
 				      : (uint64_t)r->width * r->height * recipe_channels(r) * bytes[r->type];
 }
+
+enum recipe_form recipe_form(const struct recipe *r, struct recipe *ret_key)
+{
+	*ret_key = (struct recipe){.kind = r->kind};
+	if (r->kind != RECIPE_IMAGE)
+		return RECIPE_FORM_NONE;
+	ret_key->shape = r->shape;
+	if (r->shape == RECIPE_RANDOM_BOX)
+		return RECIPE_FORM_WHOLE;
+	ret_key->width = r->width;
+	ret_key->height = r->height;
+	ret_key->shorter = r->shorter;
+	ret_key->filter = r->filter;
+	return RECIPE_FORM_MADE;
+}

@@ -16,7 +16,7 @@ _dieselctl()
 	--dry-run) COMPREPLY=($(compgen -W 'on off' -- "$current")); return ;;
 	--tune) COMPREPLY=($(compgen -W 'on off dry-run auto' -- "$current")); return ;;
 	--limit) compopt -o nospace 2>/dev/null
-		COMPREPLY=($(compgen -W 'cache-max= cache-min= workers-max= client-workers-max= prefetch-max=' -- "$current"))
+		COMPREPLY=($(compgen -W 'cache-max= cache-min= workers-max= client-workers-max= prefetch-max= forms-max=' -- "$current"))
 		return ;;
 	--socket) COMPREPLY=($(compgen -f -- "$current")); return ;;
 	-c | --chunk-size | -s | --seed | -j | --jobs) [ "${COMP_WORDS[1]}" = pack ] && return ;;
@@ -39,7 +39,7 @@ _dieselctl()
 		options=$(dieselctl jobs --json 2>/dev/null | sed -n 's/^ *"id": \([0-9]*\),*$/\1/p')
 		if [ "${COMP_WORDS[1]}" = set ]; then
 			compopt -o nospace 2>/dev/null
-			options+=' all cache= prefetch= workers= client-workers='
+			options+=' all cache= prefetch= workers= client-workers= forms='
 		fi
 		COMPREPLY=($(compgen -W "$options" -- "$current"))
 		return ;;

@@ -29,7 +29,8 @@ set(not_with_asan
   integration.torch_workers_order)  # the same
 # Their Python loads libdiesel.so; see sitecustomize.py.
 set(python_with_libdiesel
-  integration.bucketing integration.device integration.dieseld_carried integration.native integration.numpy
+  integration.bucketing integration.device integration.dieseld_carried integration.dieseld_forms integration.native
+  integration.numpy
   integration.own_daemon
   integration.torch_loader integration.torch_membership
   integration.torch_workers_end integration.torch_workers_faults integration.torch_workers_number

@@ -203,6 +203,8 @@ static void fill_decoding(const json_t *decoding, struct job_sample *job)
 	get_count(decoding, "damaged", &job->n_damaged);
 	get_real(decoding, "cpu_s", &job->decoder_cpu_s);
 	get_count(decoding, "replaced", &job->n_replaced);
+	get_count(decoding, "from_forms", &job->n_from_forms);
+	get_count(decoding, "samples_with_form", &job->n_forms);
 }
 
 static int fill_job(const json_t *from, double now_s, struct sample *sample)
@@ -230,6 +232,8 @@ static int fill_job(const json_t *from, double now_s, struct sample *sample)
 	to->n_workers = to->client_workers;
 	fill_now(json_object_get(from, "now"), to);
 	fill_decoding(json_object_get(from, "decoding"), to);
+	if (to->n_forms != SAMPLE_UNKNOWN)
+		get_real(json_object_get(from, "memory"), "form_bytes", &to->form_bytes);
 	get_text(json_object_get(from, "tuner"), "text", to->remark, sizeof(to->remark));
 	fill_last_decision(json_object_get(from, "last_decision"), now_s, to);
 	to->age_s = 0;

@@ -36,6 +36,9 @@ static void merge_job(struct job_sample *to, const struct job_sample *from)
 	to->n_damaged = from->n_damaged;
 	to->decoder_cpu_s = from->decoder_cpu_s;
 	to->n_replaced = from->n_replaced;
+	to->n_from_forms = from->n_from_forms;
+	to->n_forms = from->n_forms;
+	to->form_bytes = from->form_bytes;
 	to->samples_per_s = from->samples_per_s;
 	if (isnan(to->share[SHARE_DEVICE]) && !isnan(from->share[SHARE_DEVICE])) {
 		memcpy(to->share, from->share, sizeof(to->share));

@@ -59,6 +59,9 @@ struct job_sample {
 	uint64_t n_decoded, n_damaged; /* samples, by the daemon */
 	double decoder_cpu_s;
 	uint64_t n_replaced; /* decoders that ended, or were ended, before they were done */
+	uint64_t n_from_forms,
+	    n_forms; /* of the decoded, those out of forms that were kept; samples with one */
+	double form_bytes;
 	double decision_age_s;
 	double age_s;   /* of shares and steps: how long ago they were measured */
 	double ended_s; /* ago; NAN while it runs */

@@ -78,6 +78,9 @@ static const struct field job_fields[] = {
     COUNT(J, n_damaged),
     REAL(J, decoder_cpu_s),
     COUNT(J, n_replaced),
+    COUNT(J, n_from_forms),
+    COUNT(J, n_forms),
+    REAL(J, form_bytes),
 };
 
 #define W struct worker_sample

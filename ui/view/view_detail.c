@@ -50,6 +50,11 @@ static int draw_head(const struct job_sample *job, struct screen *screen, int y)
 			     "decoded by dieseld %s  damaged %s  CPU %s  decoders replaced %s",
 			     format_count(a, job->n_decoded), format_count(b, job->n_damaged),
 			     format_seconds(c, job->decoder_cpu_s), format_count(d, job->n_replaced));
+	if (job->n_forms != SAMPLE_UNKNOWN && job->n_forms > 0)
+		screen_print(screen, y++, 0, screen->cols, STYLE_NORMAL,
+			     "decoded forms kept %s of %s samples  used %s times",
+			     format_bytes(a, job->form_bytes), format_count(b, job->n_forms),
+			     format_count(c, job->n_from_forms));
 	return y - begin;
 }
 

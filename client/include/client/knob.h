@@ -26,8 +26,11 @@ enum tuner_knob {
 	TUNER_DAEMON_WORKERS,
 	/* Processes that run the job's Python transforms; 0: the trainer does it itself. */
 	TUNER_CLIENT_WORKERS,
+	/* Decoded forms of samples that are kept, where the daemon decodes: the most that they may take, of
+	 * memory that nobody claims. */
+	TUNER_FORM_BYTES,
 };
-#define TUNER_N_KNOBS 4
+#define TUNER_N_KNOBS 5
 
 /* The value of a knob that nobody has set: for a number, and for bytes. */
 #define TUNER_FREE_NUMBER UINT32_MAX

@@ -52,7 +52,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are li
 #define WIRE_ASK_SAMPLES  64u
 #define WIRE_ASK_AHEAD    64u /* chunks */
 #define WIRE_WHY_MAX      1000
-#define WIRE_SETTINGS_MAX 12
+#define WIRE_SETTINGS_MAX 16
 #define WIRE_CACHE_MAX    (UINT64_C(1) << 50) /* bytes */
 
 enum wire_type {
@@ -208,6 +208,8 @@ enum wire_setting_key {
 	WIRE_SET_WORKERS_MAX = 8,
 	WIRE_SET_CLIENT_WORKERS_MAX = 9,
 	WIRE_SET_PREFETCH_MAX = 10,
+	WIRE_SET_FORMS = 11, /* bytes; pins a knob */
+	WIRE_SET_FORMS_MAX = 12,
 	WIRE_N_SETTINGS,
 };
 

@@ -16,6 +16,7 @@
  * EXIF data and colour profiles are not applied, and alpha is dropped.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -93,5 +94,15 @@ void image_decoder_freep(struct image_decoder **decoder);
  */
 int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
 		 const struct image_request *request, uint8_t *output, struct error *err);
+/*
+ * The same from the pixels of the whole image (width x height x IMAGE_CHANNELS bytes), as image_decode()
+ * gives them for all of it at its own size: bit for bit what it gives for the crop, unless it would decode
+ * the image at a smaller scale (image_may_scale()). 0, -EINVAL, -EFBIG, -ENOMEM.
+ */
+int image_resize(struct image_decoder *decoder, const uint8_t *pixels, uint32_t width, uint32_t height,
+		 const struct image_request *request, uint8_t *output, struct error *err);
+/* Returns true if a JPEG image may be decoded at a smaller scale for this; those of other kinds never are. */
+bool image_may_scale(const struct image_request *request);
+
 /* Of the last image. */
 uint64_t image_decoder_warnings(const struct image_decoder *decoder);

@@ -122,6 +122,19 @@ void recipe_draw_colours(const struct recipe *recipe, uint64_t seed, uint64_t ep
 /* Does it to n pixels (RGB, 3 bytes each), which are the whole of what comes out: contrast is to their mean.
  * The values are those of Pillow's ImageEnhance and of its conversions to L and HSV, bit for bit. */
 void recipe_colour(const struct recipe_colours *colours, uint8_t *pixels, size_t n);
+/*
+ * What can be kept of a decoded image, so that its next epochs need not decode it (a form): all that is
+ * random comes after it. *ret_key is a recipe that is equal for all recipes that can use the same form, and
+ * 0 elsewhere.
+ */
+enum recipe_form {
+	RECIPE_FORM_NONE = 0,
+	RECIPE_FORM_WHOLE = 1, /* the whole image at its own size: for a random box */
+	RECIPE_FORM_MADE =
+	    2, /* width x height pixels as they come out, before they are mirrored and stored */
+};
+
+enum recipe_form recipe_form(const struct recipe *recipe, struct recipe *ret_key);
 
 /* What each value of each channel becomes, as the recipe's type: makes storing a look-up. */
 struct recipe_table {

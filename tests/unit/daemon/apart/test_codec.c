@@ -82,16 +82,26 @@ static void nursery(int fd, const struct codec_done *answer)
 	_exit(0);
 }
 
-/* What becomes of an order for items 1 to 3 that is answered so. */
-static int decode(const struct codec_done *answer, struct codec_result *ret_result)
+static uint32_t made[2]; /* bytes of forms, as they were taken down */
+
+/* What becomes of an order for items 1 to 3 that is answered so, with this said of the forms that were made,
+ * for which there were grant_bytes from 64 on; 0: none. */
+static int decode_with(const struct codec_done *answer, const int64_t says[2], uint64_t grant_bytes,
+		       struct codec_result *ret_result)
 {
 	const struct recipe recipe = {
 	    .kind = RECIPE_IMAGE, .width = 2, .height = 2, .filter = RECIPE_BILINEAR};
 	const struct ring_layout layout = ring_layout(BATCH, (uint32_t)recipe_item_bytes(&recipe));
-	const struct codec_work work = {.first = 1, .end = 3};
+	int grant_fd = memfd_create("grant", MFD_CLOEXEC);
+	const struct codec_work work = {.first = 1,
+					.end = 3,
+					.grant = {.fd = grant_bytes ? grant_fd : -1, .bytes = grant_bytes},
+					.grant_offset = 64,
+					.made_bytes = made};
 	struct nursery n = NURSERY_NONE;
 	struct codecs *codecs;
 	struct ring_item *items;
+	int64_t *labels;
 	int fds[2], slots_fd = memfd_create("slots", MFD_CLOEXEC), r;
 
 	assert_null(recipe_check(&recipe));
@@ -108,6 +118,8 @@ static int decode(const struct codec_done *answer, struct codec_result *ret_resu
 	assert_true(items != MAP_FAILED);
 	for (int i = 0; i < BATCH; i++)
 		items[i].location = UINT64_C(1) << 32;
+	labels = (int64_t *)((uint8_t *)items + layout.labels_offset);
+	memcpy(labels + 1, says, 2 * sizeof(*says));
 	assert_int_equal(
 	    codecs_new(&n, &recipe, 1, &layout, 1, BATCH, (uint8_t *)items, slots_fd, 1, &codecs), 0);
 	r = codecs_decode(codecs, &work, ret_result);
@@ -116,7 +128,13 @@ static int decode(const struct codec_done *answer, struct codec_result *ret_resu
 	assert_int_equal(waitpid(n.pid, NULL, 0), n.pid);
 	munmap(items, layout.slot_bytes);
 	close(slots_fd);
+	close(grant_fd);
 	return r;
+}
+
+static int decode(const struct codec_done *answer, struct codec_result *ret_result)
+{
+	return decode_with(answer, (int64_t[2]){0}, 0, ret_result);
 }
 
 static void test_answers_that_fit(void **state)
@@ -171,12 +189,50 @@ static void test_cpu_time(void **state)
 	assert_int_equal(result.n_replaced, 3);
 }
 
+/* Forms must lie where they were allowed to, one behind the other from multiples of 64 on. */
+static void test_forms(void **state)
+{
+	static const struct {
+		int64_t says[2];
+		uint64_t grant_bytes;
+		bool fits;
+	} table[] = {
+	    {{0, 0}, 0, true},
+	    {{1, 0}, 0, false}, /* none was allowed */
+	    {{100, 0}, 4096, true},
+	    {{100, 3840}, 4096, true}, /* 64 + 128 + 3840 + 64 left over */
+	    {{100, 3904}, 4096, true},
+	    {{100, 3905}, 4096, false},
+	    {{4032, 0}, 4096, true},
+	    {{4032, 1}, 4096, false},
+	    {{4033, 0}, 4096, false},
+	    {{-1, 0}, 4096, false},
+	    {{INT64_MAX, INT64_MAX}, 4096, false},
+	    {{INT64_C(1) << 32, 0}, 4096, false},
+	};
+	const struct codec_done all = {.next = 3, .full = true, .ways = {{.n = 2, .cpu_ns = 9}}};
+
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		struct codec_result result;
+		int r = decode_with(&all, table[i].says, table[i].grant_bytes, &result);
+
+		assert_int_equal(r, table[i].fits ? 0 : -EBADMSG);
+		for (int k = 0; k < 2; k++)
+			assert_int_equal(made[k], table[i].fits ? table[i].says[k] : 0);
+		if (!table[i].fits)
+			continue;
+		assert_true(result.full);
+		assert_int_equal(result.ways[CODEC_FRESH].n, 2);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_answers_that_fit),
 	    cmocka_unit_test(test_answers_that_do_not),
 	    cmocka_unit_test(test_cpu_time),
+	    cmocka_unit_test(test_forms),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,6 +44,30 @@ static void test_one_pixel(void **state)
 	assert_int_equal(image_decoder_warnings(decoder), 0);
 }
 
+/* Of pixels that are there: as of an image that has them. */
+static void test_resize_pixels(void **state)
+{
+	static const uint8_t pixels[] = {9, 9, 9, 1, 2, 3, 9, 9, 9, 200, 200, 200};
+	struct image_request request = {
+	    .crop = {1, 0, 1, 1}, .width = 1, .height = 2, .filter = IMAGE_BICUBIC};
+	struct error err = ERROR_INIT;
+
+	assert_int_equal(image_resize(decoder, pixels, 2, 2, &request, output, &err), 0);
+	assert_memory_equal(output, "\1\2\3\1\2\3", 6);
+	request = whole;
+	request.crop = (struct image_box){1, 1, 1, 1};
+	assert_int_equal(image_resize(decoder, pixels, 2, 2, &request, output, &err), 0);
+	for (int i = 0; i < 2 * 2 * 3; i++)
+		assert_int_equal(output[i], 200);
+	request.crop.y = 2;
+	assert_int_equal(image_resize(decoder, pixels, 2, 2, &request, output, &err), -EINVAL);
+	/* At its own size it is copied. */
+	request =
+	    (struct image_request){.crop = {0, 1, 2, 1}, .width = 2, .height = 1, .filter = IMAGE_LANCZOS};
+	assert_int_equal(image_resize(decoder, pixels, 2, 2, &request, output, &err), 0);
+	assert_memory_equal(output, pixels + 6, 6);
+}
+
 static void test_requests(void **state)
 {
 	struct image_request request = whole;
@@ -135,9 +159,13 @@ static int end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_one_pixel),       cmocka_unit_test(test_requests),
-	    cmocka_unit_test(test_other_bytes),     cmocka_unit_test(test_every_truncation),
-	    cmocka_unit_test(test_too_many_pixels), cmocka_unit_test(test_probe),
+	    cmocka_unit_test(test_one_pixel),
+	    cmocka_unit_test(test_requests),
+	    cmocka_unit_test(test_resize_pixels),
+	    cmocka_unit_test(test_other_bytes),
+	    cmocka_unit_test(test_every_truncation),
+	    cmocka_unit_test(test_too_many_pixels),
+	    cmocka_unit_test(test_probe),
 	};
 
 	return cmocka_run_group_tests(tests, begin, end);

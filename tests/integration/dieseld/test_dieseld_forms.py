@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoded forms in the cache: the same tensors with and without them, who may use them, and what becomes of them when others want
+the memory."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import unittest
+
+LOADER = pathlib.Path(__file__).resolve().parents[1] / "loader"
+sys.path.insert(0, str(LOADER))
+from test_native import NativeCase
+from torch_support import Daemon, support
+
+import torch
+
+from torchvision_support import v1
+
+BOX = v1.Compose([v1.RandomResizedCrop(64), v1.RandomHorizontalFlip(), v1.ColorJitter(0.4, 0.4), v1.ToTensor()])
+MIDDLE = v1.Compose([v1.Resize(140), v1.CenterCrop((96, 128)), v1.RandomGrayscale(0.5), v1.RandomVerticalFlip(), v1.PILToTensor()])
+WHOLE = v1.Compose([v1.Resize((90, 70), v1.InterpolationMode.BICUBIC), v1.PILToTensor()])
+SMALL = v1.Compose([v1.RandomResizedCrop(24, (0.3, 1)), v1.PILToTensor()])  # decoded at a smaller scale, as often as not
+
+OTHER_USER = """
+import json, os, sys
+os.setgid(65534); os.setuid(65534)
+from diesel_loader.torch import DataLoader
+import test_dieseld_forms as test_forms
+loader = DataLoader(sys.argv[1], transform=test_forms.BOX, batch_size=8, shuffle=True, seed=5, return_ids=True)
+for epoch in range(int(sys.argv[2])):
+    for batch in loader:
+        pass
+print("maps", sum("diesel-forms" in line for line in open("/proc/self/maps")))
+sys.stdin.readline()
+"""
+
+
+class Forms(NativeCase):
+    """48 pictures with forms of 90 to 340 KB, and knobs that only the test turns."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.daemon.__exit__(None, None, None)
+        cls.daemon = Daemon(cls.folder, "--cache", "160M", "--tune", "off", "--metrics", "off", "--workers", "1")
+        cls.daemon.__enter__()
+
+    def setUp(self):
+        self.set("forms=auto")
+
+    def ask(self, verb):
+        return json.loads(subprocess.run([support.program("dieselctl"), verb, "--json", "--socket", str(self.daemon.socket)],
+                                         check=True, capture_output=True, text=True, timeout=60).stdout)
+
+    def set(self, *arguments):
+        subprocess.run([support.program("dieselctl"), "set", "all", *arguments, "--socket", str(self.daemon.socket)],
+                       check=True, stdout=subprocess.DEVNULL, timeout=60)
+
+    def job(self):
+        """Of all jobs of these tests that decode, the newest: this process has one, and each child its own."""
+        return max((job for job in self.ask("jobs")["jobs"] if job["decoding"]), key=lambda job: job["id"])
+
+    def wait_until(self, what, holds):
+        end = time.monotonic() + 60
+        while not holds():
+            self.assertLess(time.monotonic(), end, what)
+            time.sleep(0.1)
+
+    def give(self, loader, value):
+        """Sets the knob, and waits until it is in force: the tuner carries it out, once a second."""
+        iter(loader)
+        self.set(f"forms={value}")
+        wanted = int(value[:-1]) << 20 if value != "0" else 0
+        self.wait_until("the knob's value", lambda: self.job()["knobs"]["form-bytes"]["value"] == wanted)
+
+    def epochs(self, loader):
+        for epoch in range(3):
+            loader.set_epoch(epoch)
+            yield self.samples(loader)
+
+    def agree(self, loader, wanted):
+        for epoch, got in enumerate(self.epochs(loader)):
+            self.assertEqual(got.keys(), wanted[epoch].keys())
+            for number, sample in got.items():
+                self.assertTrue(torch.equal(sample, wanted[epoch][number]), (epoch, number))
+
+    def check_same(self, transform, n_forms):
+        loader = self.loader(transform, native="require")
+        self.give(loader, "0")
+        wanted = list(self.epochs(loader))
+        self.assertEqual(self.job()["decoding"]["samples_with_form"], 0)
+        self.give(loader, "60M")
+        for _ in range(5):  # what does not fit behind the others gets its form in a later epoch
+            self.agree(loader, wanted)
+            decoding = self.job()["decoding"]
+            if decoding["samples_with_form"] >= n_forms:
+                break
+        self.assertGreaterEqual(decoding["samples_with_form"], n_forms)
+        self.agree(loader, wanted)
+        after = self.job()["decoding"]
+        self.assertGreaterEqual(after["from_forms"] - decoding["from_forms"], n_forms)
+        self.give(loader, "0")
+        self.assertEqual(self.job()["decoding"]["samples_with_form"], 0)
+        self.assertEqual(self.job()["memory"]["form_bytes"], 0)
+        self.agree(loader, wanted)
+        loader.close()
+
+    def test_a_random_box(self):
+        self.check_same(BOX, 48)
+
+    def test_what_is_always_the_same(self):
+        self.check_same(MIDDLE, 48)
+        self.check_same(WHOLE, 48)
+
+    def test_crops_that_are_decoded_at_a_smaller_scale(self):
+        self.check_same(SMALL, 1)
+
+    def test_less_memory_than_forms(self):
+        loader = self.loader(BOX)
+        self.give(loader, "0")
+        wanted = list(self.epochs(loader))
+        self.give(loader, "4M")
+        self.agree(loader, wanted)
+        job = self.job()
+        self.assertGreater(job["decoding"]["samples_with_form"], 5)
+        self.assertLess(job["decoding"]["samples_with_form"], 40)
+        self.assertLessEqual(job["memory"]["form_bytes"], 4 << 20)
+        self.agree(loader, wanted)
+
+    def test_sessions_come_first(self):
+        """A session that needs the room gets it, and the other one's samples stay the same."""
+        loader = self.loader(BOX)
+        wanted = list(self.epochs(loader))
+        self.give(loader, "60M")
+        self.agree(loader, wanted)
+        cache = self.ask("status")["cache"]
+        before, room = cache["form_bytes"], cache["budget_bytes"] - cache["slot_bytes"] - cache["snapshot_bytes"]
+        # Three batches, and a decoder of 16 MiB, that leave room for chunks and little else.
+        side = int(((room - (24 << 20)) / 3 / 16 / 3) ** 0.5)
+        large = self.loader(v1.Compose([v1.Resize((side, side)), v1.PILToTensor()]), batch_size=16)
+        next(iter(large))
+        cache = self.ask("status")["cache"]
+        self.assertLess(cache["form_bytes"], before)
+        self.assertLessEqual(sum(cache[kind] for kind in ("form_bytes", "segment_bytes", "slot_bytes", "snapshot_bytes")),
+                             cache["budget_bytes"])
+        self.agree(loader, wanted)
+        large.close()
+
+    def test_they_stay_for_the_next_session(self):
+        loader = self.loader(BOX)
+        wanted = list(self.epochs(loader))
+        self.give(loader, "60M")
+        self.agree(loader, wanted)
+        loader.close()
+        self.set("forms=auto")
+        print("A", self.job()["decoding"], self.job()["memory"], self.ask("status")["cache"])
+        other = self.loader(BOX)
+        before = self.job()["decoding"]
+        self.agree(other, wanted)
+        after = self.job()["decoding"]
+        self.assertGreater(after["from_forms"] - before["from_forms"], 48)
+        self.assertLess(after["samples"] - after["from_forms"] - before["samples"] + before["from_forms"], 12)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to be another user")
+    def test_another_user_has_its_own(self):
+        loader = self.loader(BOX)
+        wanted = list(self.epochs(loader))
+        self.give(loader, "30M")
+        self.agree(loader, wanted)
+        here = str(pathlib.Path(__file__).parent)
+        with subprocess.Popen([sys.executable, "-c", OTHER_USER, self.path, "2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join([here, *sys.path]), "PYTHONNOUSERSITE": "1"}) as other:
+            self.addCleanup(other.kill)
+            # Neither does a client map them, whoever it is, nor does it get those of the first user.
+            self.assertEqual(other.stdout.readline(), "maps 0\n")
+            jobs = sorted(((job["uid"], job) for job in self.ask("jobs")["jobs"] if job["decoding"]), key=lambda pair: pair[0])
+            self.assertEqual([uid for uid, _ in jobs], [0, 65534])
+            theirs = jobs[1][1]["decoding"]
+            self.assertGreaterEqual(theirs["samples"] - theirs["from_forms"], 48)
+            other.communicate("\n", timeout=60)
+        self.assertFalse(any("diesel-forms" in line for line in open("/proc/self/maps")))
+        self.agree(loader, wanted)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "attachment.h"
+#include "client/mapped.h"
 #include "dataset.h"
 #include "lib/cleanup.h"
 
@@ -126,4 +127,9 @@ int diesel_dataset_path(const struct diesel_dataset *dataset, uint64_t sample, c
 	*ret_path = s.path;
 	*ret_length = s.path_length;
 	return 0;
+}
+
+const struct snapshot *mapped_snapshot(const struct diesel_dataset *dataset)
+{
+	return dataset->snapshot;
 }

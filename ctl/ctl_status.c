@@ -144,16 +144,20 @@ static void print_decoding(const json_t *job)
 
 static void print_session(const json_t *s)
 {
-	char path[200], waits[200];
+	char path[200], waits[200], position[100];
 
-	printf("session   pid %llu, rank %llu of %llu, %s: epoch %llu, batch %llu of %llu, %llu of %llu "
-	       "slots ready%s%s\n",
+	if (json_is_null(json_object_get(s, "batches")))
+		snprintf(position, sizeof(position), "%llu batches asked for",
+			 (unsigned long long)number(s, "next_batch"));
+	else
+		snprintf(position, sizeof(position), "epoch %llu, batch %llu of %llu",
+			 (unsigned long long)number(s, "epoch"), (unsigned long long)number(s, "next_batch"),
+			 (unsigned long long)number(s, "batches"));
+	printf("session   pid %llu, rank %llu of %llu, %s: %s, %llu of %llu slots ready%s%s\n",
 	       (unsigned long long)number(s, "pid"), (unsigned long long)number(s, "rank"),
-	       (unsigned long long)number(s, "world"), string(s, "dataset", path),
-	       (unsigned long long)number(s, "epoch"), (unsigned long long)number(s, "next_batch"),
-	       (unsigned long long)number(s, "batches"), (unsigned long long)number(s, "ready"),
-	       (unsigned long long)number(s, "slots"), *string(s, "waits_for", waits) ? ", waits for " : "",
-	       waits);
+	       (unsigned long long)number(s, "world"), string(s, "dataset", path), position,
+	       (unsigned long long)number(s, "ready"), (unsigned long long)number(s, "slots"),
+	       *string(s, "waits_for", waits) ? ", waits for " : "", waits);
 }
 
 static int print_text(const struct ctl_verb *verb, const char *status)

@@ -15,6 +15,7 @@ diesel_fuzz_target(client/protocol USES diesel_client)
 add_executable(daemon_probe ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/daemon_probe.c)
 target_compile_options(daemon_probe PRIVATE ${DIESEL_WARNINGS})
 target_link_libraries(daemon_probe PRIVATE diesel_client diesel_dataset diesel_base)
+diesel_script_test(integration mount /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_mount.py)
 diesel_script_test(integration control /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_control.py)
 foreach(subject borrowed carried serving lifecycle damage digest hangs idle limits knobs service shared forms)
   diesel_script_test(integration dieseld_${subject}

@@ -47,7 +47,7 @@ int snapshot_list(const struct snapshot *s, const char *directory, size_t direct
 		return -ENOENT;
 	size_t start = dir.length ? dir.length + 1 : 0;
 	const char *slash = memchr(path.text + start, '/', path.length - start);
-	struct snapshot_entry entry = {.name = path.text + start};
+	struct snapshot_entry entry = {.name = path.text + start, .place = place};
 
 	if (slash) {
 		entry.name_length = (size_t)(slash - entry.name);

@@ -7,7 +7,7 @@ _dieselctl()
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm snapshot rebuild status jobs why set replay --help --version' -- "$current"))
+		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm snapshot rebuild mount status jobs why set replay --help --version' -- "$current"))
 		return
 	fi
 	case $previous in
@@ -27,6 +27,7 @@ _dieselctl()
 	cat) options='--force' ;;
 	snapshot) options= ;;
 	rebuild) options=--digest ;;
+	mount) options='--over --version --allow-other --foreground --socket' ;;
 	rm) options='--recursive' ;;
 	status | jobs) options='--socket --json' ;;
 	replay) options='--json' ;;

@@ -85,6 +85,7 @@ make_root
 describe libbpf bpf elf z
 describe libcrypto crypto
 describe libelf elf z
+describe fuse3 fuse3
 describe inih inih
 describe jansson jansson
 describe libjpeg jpeg

@@ -24,6 +24,7 @@ OWNERS = {
     "cmocka.h": (),
     "curses.h": ("ui",),
     "fuse.h": (),
+    "fuse3/": ("ctl/mount",),
     "gelf.h": ("bpf/symbols",),
     "ini.h": ("daemon/run",),
     "jansson.h": ("ctl", "daemon/control", "daemon/talk", "reports/json", "ui"),
@@ -49,7 +50,7 @@ ANY_OWNER = ("tests", "bench")
 SYSTEM = re.compile(r"(sys|linux|net|netinet|arpa)/\w+\.h|"
                     r"(assert|ctype|dirent|dlfcn|endian|errno|fcntl|fnmatch|fts|ftw|getopt|grp|inttypes|langinfo|limits|link|locale|malloc|math|"
                     r"netdb|poll|pthread|pwd|sched|semaphore|setjmp|signal|spawn|stdalign|stdarg|stdatomic|stdbool|stddef|stdint|"
-                    r"stdio|stdlib|string|strings|termios|time|unistd|wchar|wctype)\.h")
+                    r"stdio|stdlib|string|strings|syslog|termios|time|unistd|wchar|wctype)\.h")
 
 CODE = (".c", ".h", ".py", ".sh", ".cmake", ".js", ".css", ".map", "CMakeLists.txt")
 

@@ -98,6 +98,7 @@ struct snapshot_entry {
 	const char *name; /* borrowed, not terminated; the directory's path stands right in front of it */
 	size_t name_length;
 	bool is_directory;
+	uint64_t place;  /* in tree order: its own, or that of a directory's first sample */
 	uint64_t sample; /* of a file */
 };
 

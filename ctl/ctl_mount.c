@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dieselctl mount: a dataset as files. */
+#include "ctl.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "mount.h"
+
+static bool to_syslog;
+
+/* What another thread, or the kernel on behalf of whoever reads, can cause as often as it likes. */
+static void say(const char *line)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct log_limit lines;
+	uint64_t n_left_out;
+
+	pthread_mutex_lock(&lock);
+	if (!to_syslog)
+		log_limited(&lines, LOG_LEVEL_WARNING, "%s", line);
+	else if (log_limit_take(&lines, clock_monotonic_ns(), &n_left_out))
+		syslog(LOG_WARNING, "%s", line);
+	pthread_mutex_unlock(&lock);
+}
+
+static bool parse_version(const char *text, uint64_t *ret)
+{
+	char *end;
+
+	errno = 0;
+	*ret = strtoull(text, &end, 10);
+	return errno == 0 && *end == '\0' && *text >= '1' && *text <= '9';
+}
+
+static int run_mount(const struct ctl_verb *verb, int argc, char **argv)
+{
+	static const struct option long_options[] = {{"allow-other", no_argument, NULL, 'a'},
+						     {"foreground", no_argument, NULL, 'f'},
+						     {"over", no_argument, NULL, 'o'},
+						     {"socket", required_argument, NULL, 's'},
+						     {"version", required_argument, NULL, 'V'},
+						     CTL_OPTION_HELP,
+						     {0}};
+	struct mount_options o = {.say = say};
+	struct error err = ERROR_INIT;
+	int option, status = 0, r;
+
+	/* '+': what comes behind DIR is the command's own. */
+	while ((option = getopt_long(argc, argv, "+:hfs:", long_options, NULL)) >= 0) {
+		if (ctl_common_option(verb, option, argv))
+			return option == 'h' ? CTL_OK : CTL_USAGE;
+		o.allow_other |= option == 'a';
+		o.foreground |= option == 'f';
+		o.over |= option == 'o';
+		if (option == 's')
+			o.socket = optarg;
+		if (option == 'V' && !parse_version(optarg, &o.version))
+			return ctl_usage(verb, "--version needs a dataset's version, a number from 1 on");
+	}
+	argc -= optind;
+	argv += optind;
+	if (argc < 2)
+		return ctl_usage(verb, "a dataset and a folder are needed");
+	o.dataset = argv[0];
+	o.where = argv[1];
+	if (argc > 2) {
+		bool dashes = !strcmp(argv[2], "--");
+
+		o.command = argv + 2 + dashes;
+		if (!dashes || !*o.command)
+			return ctl_usage(verb, "a command comes behind --");
+		o.private = true;
+	}
+	to_syslog = !o.foreground && !o.command;
+	r = mount_run(&o, &status, &err);
+	if (r < 0)
+		return ctl_failed(verb, &err);
+	return status;
+}
+
+const struct ctl_verb ctl_mount = {
+    .name = "mount",
+    .arguments = "[OPTION ...] DATASET DIR [-- COMMAND [ARGUMENT ...]]",
+    .summary = "Show a dataset as read-only files, from dieseld's cache",
+    .help = "With a command: it alone sees the files, and the mount ends with it. Without: everybody of this "
+	    "user does, until\n"
+	    "fusermount3 -u DIR.\n\n"
+	    "      --over         DIR may have something in it: the files it was packed from\n"
+	    "      --version N    only if the dataset is at this version\n"
+	    "      --allow-other  let other users in, as far as they may read DATASET/snapshot\n"
+	    "  -f, --foreground   stay, and print what happens, rather than write it to syslog\n"
+	    "  -s, --socket PATH  of dieseld (default $DIESEL_SOCKET, else the node's)\n",
+    .run = run_mount,
+};

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mount.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "client/mapped.h"
+#include "files.h"
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "namespace.h"
+
+#define IDLE_NS   (30 * NS_PER_S)
+#define TIDY_S    10
+#define N_THREADS 16
+
+struct mounted {
+	const struct mount_options *options;
+	struct diesel_dataset *dataset;
+	struct files files;
+	struct fuse_session *session;
+	pthread_t main, keeper;
+	pthread_mutex_t lock;
+	pthread_cond_t ends;
+	bool ending, has_keeper;
+	int go; /* the command begins when this is closed */
+	pid_t child;
+	int status;
+	bool command_ended;
+};
+
+static int open_dataset(struct mounted *m, struct error *err)
+{
+	const struct mount_options *o = m->options;
+	const struct snapshot_info *info;
+	char text[sizeof(err->text)], path[4096];
+	struct stat st;
+	int r = diesel_dataset_open(o->dataset, o->socket, &m->dataset, text, sizeof(text));
+
+	if (r < 0)
+		return error_set(err, r, "%s", text);
+	m->files.tree.snapshot = mapped_snapshot(m->dataset);
+	info = snapshot_info(m->files.tree.snapshot);
+	if (o->version && o->version != info->version)
+		return error_set(err, -ESTALE, "%s is at version %llu, not %llu", o->dataset,
+				 (unsigned long long)info->version, (unsigned long long)o->version);
+	snprintf(path, sizeof(path), "%s/" SNAPSHOT_FILE, o->dataset);
+	if (stat(path, &st) < 0)
+		return error_errno(err, -errno, "cannot look at %s", path);
+	if (o->allow_other && getxattr(path, "system.posix_acl_access", NULL, 0) > 0)
+		return error_set(
+		    err, -EPERM,
+		    "%s has an access control list, which a mount cannot show: leave --allow-other out",
+		    path);
+	/* Who may not read the dataset may not read the mount either, if others are let in. */
+	m->files.tree.uid = st.st_uid;
+	m->files.tree.gid = st.st_gid;
+	m->files.tree.mask = o->allow_other ? st.st_mode & 0777 : 0777;
+	r = views_new(m->dataset, o->say, &m->files.views);
+	return r < 0 ? error_errno(err, r, "cannot mount %s", o->dataset) : 0;
+}
+
+/* What is in the folder must be in the dataset, too: what is not would be out of sight. */
+static int check_covered(const struct mounted *m, struct error *err)
+{
+	const struct mount_options *o = m->options;
+	DIR *folder = opendir(o->where);
+	int r = folder ? 0 : -errno;
+
+	if (r < 0)
+		return r == -EACCES ? 0 : error_errno(err, r, "cannot mount at %s", o->where);
+	for (const struct dirent *e; r == 0 && (e = readdir(folder));) {
+		uint64_t inode;
+
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+			continue;
+		if (!o->over)
+			r = error_set(err, -ENOTEMPTY, "%s is not empty: take an empty folder, or --over",
+				      o->where);
+		else if (tree_lookup(&m->files.tree, TREE_ROOT, e->d_name, &inode) < 0)
+			r = error_set(
+			    err, -EEXIST,
+			    "%s has %s, which %s has not, and which would be out of sight: pack it anew, or "
+			    "mount it elsewhere",
+			    o->where, e->d_name, o->dataset);
+	}
+	closedir(folder);
+	return r;
+}
+
+static int make_session(struct mounted *m, struct error *err)
+{
+	const struct mount_options *o = m->options;
+	char options[512], name[256];
+	size_t n = 0;
+
+	/* A comma would end the option. */
+	for (const char *c = o->dataset; *c && n + 2 < sizeof(name); c++) {
+		if (*c == ',' || *c == '\\')
+			name[n++] = '\\';
+		name[n++] = *c;
+	}
+	name[n] = '\0';
+	snprintf(options, sizeof(options), "ro,default_permissions,subtype=diesel,fsname=%s%s%s", name,
+		 o->allow_other ? ",allow_other" : "",
+		 o->private ? "" : ",auto_unmount"); /* a namespace ends with its processes */
+	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
+
+	if (fuse_opt_add_arg(&args, "dieselctl") < 0 || fuse_opt_add_arg(&args, "-o") < 0 ||
+	    fuse_opt_add_arg(&args, options) < 0)
+		return error_errno(err, -ENOMEM, "cannot mount");
+	m->session = fuse_session_new(&args, &files_operations, sizeof(files_operations), &m->files);
+	fuse_opt_free_args(&args);
+	if (!m->session)
+		return error_set(err, -EINVAL, "cannot mount: FUSE does not take the options %s", options);
+	if (fuse_session_mount(m->session, o->where) < 0)
+		return error_set(
+		    err, -EIO,
+		    "cannot mount at %s: is FUSE there (/dev/fuse, and fusermount3 without root), is the "
+		    "folder yours%s?",
+		    o->where, o->allow_other ? ", and does /etc/fuse.conf have user_allow_other" : "");
+	return 0;
+}
+
+/* The command waits for the mount to be there. It is forked before there are threads. */
+static int fork_command(struct mounted *m, struct error *err)
+{
+	int go[2];
+
+	if (pipe(go) < 0)
+		return error_errno(err, -errno, "cannot start %s", m->options->command[0]);
+	m->child = fork();
+	if (m->child == 0) {
+		char byte, text[512];
+
+		close(go[1]);
+		/* The answer is one byte; if there is none, the mount failed. */
+		if (read(go[0], &byte, 1) != 1)
+			_exit(1);
+		close(go[0]);
+		/* A shell that was in the folder sees what is mounted over it. */
+		char *here = getcwd(NULL, 0);
+
+		if (here)
+			(void)!chdir(here);
+		execvp(m->options->command[0], m->options->command);
+		int r = -errno;
+
+		snprintf(text, sizeof(text), "cannot run %s: %s", m->options->command[0], strerror(-r));
+		m->options->say(text);
+		_exit(r == -ENOENT ? 127 : 126);
+	}
+	close(go[0]);
+	m->go = go[1];
+	if (m->child < 0) {
+		int r = -errno;
+
+		close(go[1]);
+		return error_errno(err, r, "cannot start %s", m->options->command[0]);
+	}
+	return 0;
+}
+
+/* Ends the loop when the command has ended, and closes what is idle now and then. */
+static void *keep(void *argument)
+{
+	struct mounted *m = argument;
+	struct timespec until;
+
+	if (m->child > 0) {
+		while (waitpid(m->child, &m->status, 0) < 0 && errno == EINTR)
+			continue;
+		m->command_ended = true;
+		views_stop(m->files.views);
+		fuse_session_exit(m->session);
+		pthread_kill(m->main, SIGTERM);
+		return NULL;
+	}
+	pthread_mutex_lock(&m->lock);
+	while (!m->ending) {
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec += TIDY_S;
+		pthread_cond_timedwait(&m->ends, &m->lock, &until);
+		views_tidy(m->files.views, IDLE_NS);
+	}
+	pthread_mutex_unlock(&m->lock);
+	return NULL;
+}
+
+static void start_keeper(struct mounted *m)
+{
+	sigset_t all, before;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+	m->main = pthread_self();
+	m->has_keeper = pthread_create(&m->keeper, NULL, keep, m) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void end_keeper(struct mounted *m)
+{
+	if (!m->has_keeper)
+		return;
+	if (m->child > 0 && !m->command_ended)
+		kill(m->child, SIGTERM); /* we were told to end, or its files are gone */
+	pthread_mutex_lock(&m->lock);
+	m->ending = true;
+	pthread_cond_signal(&m->ends);
+	pthread_mutex_unlock(&m->lock);
+	pthread_join(m->keeper, NULL);
+}
+
+static int serve(struct mounted *m, struct error *err)
+{
+	struct fuse_loop_config *config = fuse_loop_cfg_create();
+	int r;
+
+	fuse_loop_cfg_set_clone_fd(config, 1);
+	fuse_loop_cfg_set_max_threads(config, N_THREADS);
+	if (m->child > 0) {
+		signal(SIGINT, SIG_IGN); /* Ctrl-C is the command's */
+		if (write(m->go, "g", 1) < 0)
+			error_errno(err, -errno, "cannot start %s", m->options->command[0]);
+		close(m->go);
+	}
+	start_keeper(m);
+	r = m->has_keeper ? fuse_session_loop_mt(m->session, config) : -EAGAIN;
+	views_stop(m->files.views);
+	end_keeper(m);
+	fuse_loop_cfg_destroy(config);
+	/* A signal ends it as it should. */
+	return r < 0 ? error_errno(err, r, "cannot serve %s", m->options->dataset) : 0;
+}
+
+static int run(struct mounted *m, struct error *err)
+{
+	const struct mount_options *o = m->options;
+	int r = open_dataset(m, err);
+
+	if (r == 0)
+		r = check_covered(m, err);
+	if (r == 0 && o->private)
+		r = namespace_enter(err);
+	if (r == 0 && o->command)
+		r = fork_command(m, err);
+	if (r == 0)
+		r = make_session(m, err);
+	if (r < 0)
+		return r;
+	if (fuse_set_signal_handlers(m->session) < 0)
+		r = error_set(err, -EIO, "cannot handle signals");
+	if (r == 0 && !o->foreground && !o->command && fuse_daemonize(0) < 0)
+		r = error_set(err, -EAGAIN, "cannot go to the background");
+	if (r == 0)
+		r = serve(m, err);
+	fuse_remove_signal_handlers(m->session);
+	fuse_session_unmount(m->session);
+	return r;
+}
+
+static int exit_status(int status)
+{
+	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+int mount_run(const struct mount_options *options, int *ret_status, struct error *err)
+{
+	struct mounted m = {.options = options, .go = -1};
+	int r;
+
+	pthread_mutex_init(&m.lock, NULL);
+	pthread_cond_init(&m.ends, NULL);
+	r = run(&m, err);
+	if (m.child > 0 && !m.has_keeper) {
+		close(m.go); /* it ends without having run anything */
+		waitpid(m.child, &m.status, 0);
+	}
+	*ret_status = exit_status(m.status);
+	if (m.session)
+		fuse_session_destroy(m.session);
+	views_free(m.files.views);
+	diesel_dataset_close(m.dataset);
+	return r;
+}

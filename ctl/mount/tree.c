@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tree.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "lib/clock.h"
+
+/* A sample: (number + 1) * 2. A folder: place << 13 | depth << 1 | 1, where depth counts names; no path has
+ * more than half of CHUNK_NAME_MAX. */
+#define DEPTH_BITS 12
+#define DEPTH_MASK ((1u << DEPTH_BITS) - 1)
+
+static uint64_t folder_inode(uint64_t place, uint32_t depth)
+{
+	return (place << DEPTH_BITS | depth) << 1 | 1;
+}
+
+static uint32_t count_names(const char *path, size_t length)
+{
+	uint32_t n = length > 0;
+
+	for (size_t i = 0; i < length; i++)
+		n += path[i] == '/';
+	return n;
+}
+
+int tree_sample(const struct tree *t, uint64_t inode, uint64_t *ret_number, struct snapshot_sample *ret)
+{
+	if (inode & 1)
+		return -EISDIR;
+	if (inode == 0 || snapshot_sample_get(t->snapshot, inode / 2 - 1, ret) < 0)
+		return -ENOENT;
+	*ret_number = inode / 2 - 1;
+	return 0;
+}
+
+int tree_folder(const struct tree *t, uint64_t inode, const char **ret_path, size_t *ret_length)
+{
+	uint64_t place = inode >> (DEPTH_BITS + 1), number;
+	uint32_t depth = (uint32_t)(inode >> 1) & DEPTH_MASK;
+	struct snapshot_sample s;
+	size_t length = 0;
+
+	if (!(inode & 1))
+		return -ENOTDIR;
+	if (snapshot_by_path(t->snapshot, place, &number) < 0 ||
+	    snapshot_sample_get(t->snapshot, number, &s) < 0)
+		return -ENOENT;
+	for (; depth > 0; depth--) {
+		const char *slash = memchr(s.path + length, '/', s.path_length - length);
+
+		if (!slash)
+			return -ENOENT;
+		length = (size_t)(slash - s.path) + 1;
+	}
+	*ret_path = s.path;
+	*ret_length = length ? length - 1 : 0;
+	return 0;
+}
+
+int tree_lookup(const struct tree *t, uint64_t folder, const char *name, uint64_t *ret_inode)
+{
+	struct snapshot_entry entry;
+	char path[CHUNK_NAME_MAX + 1];
+	const char *above;
+	size_t length, n = strlen(name);
+	uint64_t number, cursor = 0;
+	int r = tree_folder(t, folder, &above, &length);
+
+	if (r < 0)
+		return r;
+	if (length + 1 + n > CHUNK_NAME_MAX)
+		return -ENAMETOOLONG;
+	memcpy(path, above, length);
+	if (length)
+		path[length++] = '/';
+	memcpy(path + length, name, n);
+	length += n;
+	if (snapshot_find(t->snapshot, path, length, &number) == 0)
+		*ret_inode = (number + 1) * 2;
+	else if (snapshot_list(t->snapshot, path, length, &cursor, &entry) == 0)
+		*ret_inode = folder_inode(entry.place, count_names(path, length));
+	else
+		return -ENOENT;
+	return 0;
+}
+
+uint64_t tree_entry_inode(const struct snapshot_entry *entry, const char *folder, size_t folder_length)
+{
+	if (!entry->is_directory)
+		return (entry->sample + 1) * 2;
+	return folder_inode(entry->place, count_names(folder, folder_length) + 1);
+}
+
+static struct timespec time_of(uint64_t ns)
+{
+	return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+}
+
+/* What samples and folders have in common. */
+static void set_common(struct stat *st, const struct tree *t, uint64_t inode, uint64_t ns)
+{
+	st->st_ino = inode;
+	st->st_uid = t->uid;
+	st->st_gid = t->gid;
+	st->st_nlink = 1;
+	st->st_blksize = 4096;
+	st->st_mtim = st->st_ctim = st->st_atim = time_of(ns);
+}
+
+int tree_stat(const struct tree *t, uint64_t inode, struct stat *ret)
+{
+	struct stat st = {0};
+	struct snapshot_sample s;
+	uint64_t number;
+	const char *path;
+	size_t length;
+
+	if (tree_sample(t, inode, &number, &s) == 0) {
+		st.st_mode = S_IFREG | (s.mode & t->mask & 0555);
+		st.st_size = s.bytes;
+		st.st_blocks = ((blkcnt_t)s.bytes + 511) / 512;
+		set_common(&st, t, inode, s.mtime_ns);
+	} else if (tree_folder(t, inode, &path, &length) == 0) {
+		st.st_mode = S_IFDIR | (t->mask & 0444) | (t->mask & 0444) >> 2;
+		set_common(&st, t, inode, snapshot_info(t->snapshot)->created_ns);
+	} else {
+		return -ENOENT;
+	}
+	*ret = st;
+	return 0;
+}

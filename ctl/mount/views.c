@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "views.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "client/mapped.h"
+#include "lib/clock.h"
+
+#define MAX_READERS  4
+#define MAX_VIEWS    16  /* of a reader; its session may have room for fewer */
+#define RECONNECT_MS 500 /* a wait for the daemon, after which views_stop() is looked at */
+#define PATIENCE_NS  (60 * NS_PER_S)
+#define AHEAD        8 /* chunks, for who reads one after the other; the daemon's own limit may be lower */
+#define N_RECENT     16
+
+struct view {
+	struct reader *reader;
+	void *lease; /* NULL: unused */
+	const uint8_t *base;
+	uint32_t chunk;
+	uint32_t users;
+	uint64_t used_ns;
+};
+
+struct reader {
+	struct diesel_session *session;
+	struct view views[MAX_VIEWS];
+	bool busy;      /* a thread asks by it */
+	uint64_t chunk; /* that it is asking for */
+	uint64_t used_ns;
+};
+
+struct views {
+	struct diesel_dataset *dataset;
+	void (*say)(const char *line);
+	pthread_mutex_t lock; /* of all below, but for what a busy reader's thread does with its session */
+	pthread_cond_t changed;
+	struct reader *readers[MAX_READERS];
+	uint32_t n_readers, max_readers;
+	bool opening;
+	struct view **by_chunk;    /* NULL: not in view */
+	uint64_t recent[N_RECENT]; /* chunk + 1, asked for latest */
+	uint32_t n_recent;
+	atomic_bool stopped;
+};
+
+int views_new(struct diesel_dataset *dataset, void (*say)(const char *line), struct views **ret)
+{
+	struct views *v = calloc(1, sizeof(*v));
+
+	if (!v)
+		return -ENOMEM;
+	v->by_chunk = calloc(snapshot_info(mapped_snapshot(dataset))->n_chunks + 1, sizeof(struct view *));
+	if (!v->by_chunk) {
+		free(v);
+		return -ENOMEM;
+	}
+	v->dataset = dataset;
+	v->say = say;
+	v->max_readers = MAX_READERS;
+	pthread_mutex_init(&v->lock, NULL);
+	pthread_cond_init(&v->changed, NULL);
+	*ret = v;
+	return 0;
+}
+
+static void drop_view(struct views *v, struct view *view)
+{
+	v->by_chunk[view->chunk] = NULL;
+	diesel_batch_release(view->lease);
+	view->lease = NULL;
+}
+
+static void reader_free(struct views *v, struct reader *r)
+{
+	for (uint32_t i = 0; i < MAX_VIEWS; i++) {
+		if (r->views[i].lease)
+			drop_view(v, &r->views[i]);
+	}
+	diesel_session_close(r->session);
+	free(r);
+}
+
+void views_free(struct views *v)
+{
+	if (!v)
+		return;
+	for (uint32_t i = 0; i < v->n_readers; i++)
+		reader_free(v, v->readers[i]);
+	pthread_mutex_destroy(&v->lock);
+	pthread_cond_destroy(&v->changed);
+	free(v->by_chunk);
+	free(v);
+}
+
+void views_stop(struct views *v)
+{
+	atomic_store(&v->stopped, true);
+	pthread_mutex_lock(&v->lock);
+	pthread_cond_broadcast(&v->changed);
+	pthread_mutex_unlock(&v->lock);
+}
+
+/* Of the reader: an unused one, else that which was used longest ago and that nobody reads. NULL: all are in
+ * use. */
+static struct view *find_room(struct reader *r)
+{
+	uint32_t n = diesel_session_max_held(r->session);
+	struct view *best = NULL;
+
+	for (uint32_t i = 0; i < MAX_VIEWS && i < n; i++) {
+		struct view *view = &r->views[i];
+
+		if (!view->lease)
+			return view;
+		if (view->users == 0 && (!best || view->used_ns < best->used_ns))
+			best = view;
+	}
+	return best;
+}
+
+static bool is_better_room(const struct view *a, const struct view *b)
+{
+	return b->lease && (!a->lease || a->used_ns < b->used_ns);
+}
+
+/* The best reader to ask by, and the view to fill: an unused one before one that is given up. */
+static struct reader *find_reader(struct views *v, struct view **ret_room)
+{
+	struct reader *best = NULL;
+
+	*ret_room = NULL;
+	for (uint32_t i = 0; i < v->n_readers; i++) {
+		struct reader *r = v->readers[i];
+		struct view *room = r->busy ? NULL : find_room(r);
+
+		if (room && (!best || is_better_room(room, *ret_room))) {
+			best = r;
+			*ret_room = room;
+		}
+	}
+	return best;
+}
+
+static bool is_coming(const struct views *v, uint64_t chunk)
+{
+	for (uint32_t i = 0; i < v->n_readers; i++) {
+		if (v->readers[i]->busy && v->readers[i]->chunk == chunk)
+			return true;
+	}
+	return false;
+}
+
+/* Whether somebody reads chunk after chunk. */
+static uint32_t note_recent(struct views *v, uint64_t chunk)
+{
+	uint32_t ahead = 0;
+
+	for (uint32_t i = 0; i < N_RECENT; i++) {
+		if (chunk > 0 && v->recent[i] == chunk)
+			ahead = AHEAD;
+	}
+	v->recent[v->n_recent++ % N_RECENT] = chunk + 1;
+	return ahead;
+}
+
+/* Called with the lock, and gives it up meanwhile. */
+static int open_reader(struct views *v)
+{
+	const struct diesel_session_options options = {.flags = DIESEL_ASKED,
+						       .world = 1,
+						       .batch = 1,
+						       .slots = MAX_VIEWS + 1,
+						       .reconnect_ms = RECONNECT_MS};
+	struct reader *r = calloc(1, sizeof(*r));
+	char error[512] = "no memory";
+	int result;
+
+	v->opening = true;
+	pthread_mutex_unlock(&v->lock);
+	result = r ? diesel_session_open(v->dataset, &options, &r->session, error, sizeof(error)) : -ENOMEM;
+	pthread_mutex_lock(&v->lock);
+	v->opening = false;
+	pthread_cond_broadcast(&v->changed);
+	if (result == 0) {
+		for (uint32_t i = 0; i < MAX_VIEWS; i++)
+			r->views[i].reader = r;
+		v->readers[v->n_readers++] = r;
+		return 0;
+	}
+	free(r);
+	if (v->n_readers == 0) {
+		v->say(error);
+		return result == -ESTALE ? -ESTALE : -EIO;
+	}
+	v->max_readers = v->n_readers; /* the cache has no room for another one: they take turns */
+	return 0;
+}
+
+/* Waits for the batch that was asked for. One that was given up earlier may come before it. Without the lock.
+ */
+static int take(struct views *v, struct diesel_session *s, uint64_t number, struct diesel_batch *ret)
+{
+	struct diesel_batch b;
+	uint64_t give_up_ns = clock_monotonic_ns() + PATIENCE_NS;
+	int r;
+
+	for (;;) {
+		const char *notice;
+
+		r = diesel_session_next(s, &b);
+		notice = diesel_session_notice(s);
+		if (notice)
+			v->say(notice);
+		if (r == 0 && b.items[0].sample != number) {
+			diesel_batch_release(b.lease);
+			continue;
+		}
+		if (r != -EINTR && r != -ETIMEDOUT)
+			break;
+		if (atomic_load(&v->stopped))
+			return -EINTR;
+		if (r == -ETIMEDOUT && clock_monotonic_ns() >= give_up_ns)
+			break;
+	}
+	if (r != 0) {
+		v->say(diesel_session_error(s));
+		return r == -ESTALE ? -ESTALE : -EIO;
+	}
+	*ret = b;
+	return 0;
+}
+
+/* Fills the view. Called with the lock, and gives it up meanwhile. */
+static int load(struct views *v, struct reader *r, struct view *room, uint64_t number,
+		const struct snapshot_sample *sample)
+{
+	uint32_t ahead = note_recent(v, sample->chunk);
+	struct diesel_batch batch;
+	int result;
+
+	if (room->lease)
+		drop_view(v, room);
+	r->busy = true;
+	r->chunk = sample->chunk;
+	pthread_mutex_unlock(&v->lock);
+	result = diesel_session_ask(r->session, &number, 1, ahead);
+	if (result == 0)
+		result = take(v, r->session, number, &batch);
+	pthread_mutex_lock(&v->lock);
+	r->busy = false;
+	r->used_ns = clock_monotonic_ns();
+	if (result == 0) {
+		room->lease = batch.lease;
+		room->base = batch.items[0].data - sample->offset;
+		room->chunk = sample->chunk;
+		v->by_chunk[sample->chunk] = room;
+	}
+	pthread_cond_broadcast(&v->changed);
+	return result;
+}
+
+/* A reader whose session failed for good is of no use; the next read opens another one. */
+static void drop_failed(struct views *v, struct reader *r)
+{
+	for (uint32_t i = 0; i < MAX_VIEWS; i++) {
+		if (r->views[i].users > 0)
+			return;
+	}
+	for (uint32_t i = 0; i < v->n_readers; i++) {
+		if (v->readers[i] == r)
+			v->readers[i] = v->readers[--v->n_readers];
+	}
+	reader_free(v, r);
+}
+
+static int get_locked(struct views *v, uint64_t number, const struct snapshot_sample *sample,
+		      struct view **ret)
+{
+	for (;;) {
+		struct view *view = v->by_chunk[sample->chunk], *room;
+		struct reader *r;
+		int result = 0;
+
+		if (view) {
+			*ret = view;
+			return 0;
+		}
+		if (atomic_load(&v->stopped))
+			return -EINTR;
+		r = is_coming(v, sample->chunk) ? NULL : find_reader(v, &room);
+		if (r) {
+			result = load(v, r, room, number, sample);
+			if (result < 0)
+				drop_failed(v, r);
+		} else if (!is_coming(v, sample->chunk) && !v->opening && v->n_readers < v->max_readers) {
+			result = open_reader(v);
+		} else {
+			pthread_cond_wait(&v->changed, &v->lock);
+		}
+		if (result < 0)
+			return result;
+	}
+}
+
+int views_get(struct views *v, uint64_t number, const struct snapshot_sample *sample, struct view **ret_view,
+	      const uint8_t **ret_data)
+{
+	struct view *view = NULL;
+	int r;
+
+	pthread_mutex_lock(&v->lock);
+	r = get_locked(v, number, sample, &view);
+	if (r == 0) {
+		view->users++;
+		view->used_ns = clock_monotonic_ns();
+		*ret_view = view;
+		*ret_data = view->base + sample->offset;
+	}
+	pthread_mutex_unlock(&v->lock);
+	return r;
+}
+
+void views_release(struct views *v, struct view *view)
+{
+	pthread_mutex_lock(&v->lock);
+	if (--view->users == 0)
+		pthread_cond_broadcast(&v->changed);
+	pthread_mutex_unlock(&v->lock);
+}
+
+void views_tidy(struct views *v, uint64_t idle_ns)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+
+	pthread_mutex_lock(&v->lock);
+	for (uint32_t i = v->n_readers; i-- > 0;) {
+		struct reader *r = v->readers[i];
+		uint64_t last_ns = r->used_ns;
+		bool used = r->busy;
+
+		for (uint32_t k = 0; k < MAX_VIEWS; k++) {
+			used |= r->views[k].users > 0;
+			if (r->views[k].used_ns > last_ns)
+				last_ns = r->views[k].used_ns;
+		}
+		if (used || last_ns + idle_ns > now_ns)
+			continue;
+		v->readers[i] = v->readers[--v->n_readers];
+		reader_free(v, r);
+	}
+	v->max_readers = MAX_READERS;
+	pthread_mutex_unlock(&v->lock);
+}

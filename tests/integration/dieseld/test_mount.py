@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dieselctl mount: a dataset as files, for programs that know nothing of it."""
+import filecmp
+import functools
+import hashlib
+import mmap
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from dieseld_support import CTL, SCRATCH, Case, Daemon, chunk_files, main, make_source, pack
+
+FUSE = os.access("/dev/fuse", os.R_OK | os.W_OK) and shutil.which("fusermount3")
+
+
+def digests(root):
+    """{relative path: MD5} of all files below."""
+    found = {}
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = os.path.join(folder, name)
+            with open(path, "rb") as f:
+                found[os.path.relpath(path, root)] = hashlib.md5(f.read()).hexdigest()
+    return found
+
+
+def is_mounted(path):
+    with open("/proc/self/mounts", encoding="utf-8") as f:
+        return any(line.split()[1] == path for line in f)
+
+
+@functools.cache
+def made():
+    """(dataset, source)"""
+    source = make_source("files", 600, lambda rng: rng.choice((0, 1, 4096, 5000, 200000)))
+    with open(os.path.join(source, "class0", "deep name, with\\ comma"), "wb") as f:
+        f.write(b"x" * 700_000)
+    with open(os.path.join(source, "top.txt"), "w", encoding="utf-8") as f:
+        f.write("top\n")
+    os.chmod(os.path.join(source, "top.txt"), 0o640)
+    return pack(source, "files"), source
+
+
+class Mount(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.dataset, cls.source = made()
+        cls.node = Daemon(cache="64M")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.node.stop()
+        cls.node.log.close()
+
+    def command(self, *arguments, node=None):
+        return [CTL, "mount", "--socket", (node or self.node).socket, *arguments]
+
+    def folder(self):
+        return tempfile.mkdtemp(dir=SCRATCH)
+
+    def mount(self, *options, dataset=None, node=None):
+        where = self.folder()
+        self.addCleanup(subprocess.run, ["fusermount3", "-quz", where], check=False)
+        done = subprocess.run(self.command(*options, dataset or self.dataset, where, node=node), capture_output=True, text=True,
+                              timeout=30, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return where
+
+    def fails(self, says, *arguments, node=None, code=1):
+        done = subprocess.run(self.command(*arguments, node=node), capture_output=True, text=True, timeout=30, check=False)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertIn(says, done.stderr)
+
+
+class Files(Mount):
+    def test_they_are_what_was_packed(self):
+        where = self.mount()
+        self.assertEqual(digests(where), digests(self.source))
+        compared = filecmp.dircmp(self.source, where)
+        self.assertEqual((compared.left_only, compared.right_only), ([], []))
+        for name in ("top.txt", "class0/deep name, with\\ comma"):
+            ours, theirs = os.stat(f"{where}/{name}"), os.stat(f"{self.source}/{name}")
+            self.assertEqual((ours.st_size, ours.st_mtime_ns), (theirs.st_size, theirs.st_mtime_ns))
+            self.assertEqual(ours.st_mode & 0o777, theirs.st_mode & 0o555)
+        self.assertEqual(os.statvfs(where).f_files, 602)
+
+    def test_parts_maps_and_copies(self):
+        where = self.mount()
+        big = f"{where}/class0/deep name, with\\ comma"
+        with open(big, "rb") as f:
+            f.seek(699_990)
+            self.assertEqual(f.read(100), b"x" * 10)
+            self.assertEqual(f.read(), b"")
+            with mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as m:
+                self.assertEqual(m[350_000:350_004], b"xxxx")
+        copy = self.folder()
+        subprocess.run(["cp", "-r", f"{where}/class1", copy], check=True)
+        self.assertEqual(digests(f"{copy}/class1"), digests(f"{self.source}/class1"))
+
+    def test_many_readers_at_once(self):
+        where, expected = self.mount(), digests(self.source)
+        wrong = []
+
+        def read(seed):
+            names = sorted(expected)
+            random.Random(seed).shuffle(names)
+            for name in names[:300]:
+                with open(f"{where}/{name}", "rb") as f:
+                    if hashlib.md5(f.read()).hexdigest() != expected[name]:
+                        wrong.append(name)
+
+        readers = [threading.Thread(target=read, args=(seed,)) for seed in range(12)]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+        self.assertEqual(wrong, [])
+
+    def test_many_open_files(self):
+        where = self.mount()
+        files = [(os.open(f"{where}/{name}", os.O_RDONLY), name) for name in digests(self.source)]
+        self.addCleanup(lambda: [os.close(fd) for fd, _ in files])
+        for fd, name in files:
+            with open(f"{self.source}/{name}", "rb") as f:
+                self.assertEqual(os.pread(fd, 300, 1000), os.pread(f.fileno(), 300, 1000))
+
+    def test_nothing_can_be_changed(self):
+        where = self.mount()
+        for change in (lambda: open(f"{where}/new", "w", encoding="utf-8"), lambda: os.remove(f"{where}/top.txt"),
+                       lambda: os.truncate(f"{where}/top.txt", 0), lambda: os.mkdir(f"{where}/d"),
+                       lambda: os.rename(f"{where}/top.txt", f"{where}/t")):
+            with self.assertRaises(OSError):
+                change()
+        for name in ("no", "top.txt/no", "class0/no/no", "class", "n" * 300):
+            with self.assertRaises(OSError):
+                os.stat(f"{where}/{name}")
+
+    def test_imagefolder_order(self):
+        self.assertEqual(sorted(os.listdir(self.mount())), sorted(os.listdir(self.source)))
+
+
+class Command(Mount):
+    def run_in(self, *arguments):
+        return subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=60, check=False)
+
+    def test_over_the_files_themselves(self):
+        spoiled = shutil.copytree(self.source, self.folder(), dirs_exist_ok=True)
+        with open(f"{spoiled}/top.txt", "w", encoding="utf-8") as f:
+            f.write("not this\n")
+        done = self.run_in("--over", self.dataset, spoiled, "--", "sh", "-c", f"cat {spoiled}/top.txt; find {spoiled} -type f | wc -l")
+        self.assertEqual((done.returncode, done.stdout.split()), (0, ["top", "602"]), done.stderr)
+        self.assertFalse(is_mounted(spoiled))
+        with open(f"{spoiled}/top.txt", encoding="utf-8") as f:
+            self.assertEqual(f.read(), "not this\n")
+
+    def test_nobody_else_sees_it(self):
+        where, told = self.folder(), os.path.join(self.folder(), "told")
+        process = subprocess.Popen(self.command(self.dataset, where, "--", "sh", "-c", f"ls {where} > {told}.part; mv {told}.part {told}; sleep 60"))
+        self.addCleanup(process.wait)
+        self.addCleanup(process.send_signal, signal.SIGTERM)
+        for _ in range(2000):
+            if os.path.exists(told):
+                break
+            time.sleep(0.01)
+        with open(told, encoding="utf-8") as f:
+            self.assertIn("top.txt", f.read())
+        self.assertEqual(os.listdir(where), [])
+
+    def test_its_end_is_the_commands_end(self):
+        self.assertEqual(self.run_in(self.dataset, self.folder(), "--", "sh", "-c", "exit 7").returncode, 7)
+        self.assertEqual(self.run_in(self.dataset, self.folder(), "--", "sh", "-c", "kill -9 $$").returncode, 137)
+        done = self.run_in(self.dataset, self.folder(), "--", "no-such-command")
+        self.assertEqual(done.returncode, 127)
+        self.assertIn("cannot run no-such-command", done.stderr)
+
+
+class Ends(Mount):
+    def server(self, where):
+        found = subprocess.run(["pgrep", "-f", f"mount .*{where}$"], capture_output=True, text=True, check=True)
+        return int(found.stdout.split()[0])
+
+    def wait_unmounted(self, where):
+        for _ in range(1000):
+            if not is_mounted(where):
+                return
+            time.sleep(0.01)
+        self.fail(f"{where} is still mounted")
+
+    def test_told_to_end(self):
+        where = self.mount()
+        os.kill(self.server(where), signal.SIGTERM)
+        self.wait_unmounted(where)
+
+    def test_killed_at_any_moment(self):
+        for delay in (0, 0.01, 0.1):
+            where = self.mount()
+            reader = subprocess.Popen(["cat", f"{where}/class0/deep name, with\\ comma", f"{where}/top.txt"], stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.DEVNULL)
+            time.sleep(delay)
+            os.kill(self.server(where), signal.SIGKILL)
+            reader.wait(timeout=30)
+            self.wait_unmounted(where)
+        self.assertEqual(len(digests(self.mount())), 602)
+
+    def test_a_daemon_that_goes_and_comes_back(self):
+        node = self.daemon(cache="64M")
+        where = self.mount(node=node)
+        with open(f"{where}/top.txt", "rb") as f:
+            f.read()
+        node.kill()
+        digest = subprocess.Popen([sys.executable, "-c", f"""
+import hashlib
+print(hashlib.md5(open({os.path.join(where, 'class0', 'deep name, with' + chr(92) + ' comma')!r}, 'rb').read()).hexdigest())"""],
+                                  stdout=subprocess.PIPE, text=True)
+        time.sleep(0.3)
+        node.start()
+        self.assertEqual(digest.communicate(timeout=60)[0].strip(), hashlib.md5(b"x" * 700_000).hexdigest())
+        self.assertEqual(digests(where), digests(self.source))
+
+    def test_a_dataset_that_is_replaced(self):
+        source = shutil.copytree(self.source, self.folder(), dirs_exist_ok=True)
+        dataset = pack(source, "replaced")
+        where = self.mount(dataset=dataset)
+        with open(f"{source}/late", "w", encoding="utf-8") as f:
+            f.write("late\n")
+        subprocess.run([CTL, "pack", "--append", source, dataset], check=True, capture_output=True)
+        self.assertEqual(digests(where), digests(self.source))  # the version that was mounted
+        self.assertEqual(len(digests(self.mount(dataset=dataset))), 603)
+
+    def test_a_damaged_chunk_is_an_error_of_its_files(self):
+        dataset = pack(self.source, "damaged")
+        with open(chunk_files(dataset)[0], "r+b") as f:
+            f.seek(os.path.getsize(f.name) // 2)
+            f.write(b"\0" * 1000)
+        where, failed = self.mount(dataset=dataset), 0
+        for name, digest in digests(self.source).items():
+            try:
+                with open(f"{where}/{name}", "rb") as f:
+                    self.assertEqual(hashlib.md5(f.read()).hexdigest(), digest)
+            except OSError:
+                failed += 1
+        self.assertTrue(0 < failed < 602, failed)
+
+
+class Refusals(Mount):
+    def test_wrong_use(self):
+        self.fails("a dataset and a folder", self.dataset, code=2)
+        self.fails("a command comes behind --", self.dataset, self.folder(), "ls", code=2)
+        self.fails("a command comes behind --", self.dataset, self.folder(), "--", code=2)
+        self.fails("a number from 1 on", "--version", "x", self.dataset, self.folder(), code=2)
+
+    def test_what_cannot_be_mounted(self):
+        full = self.folder()
+        with open(f"{full}/other", "w", encoding="utf-8"):
+            pass
+        self.fails("is not empty", self.dataset, full)
+        self.fails("would be out of sight", "--over", self.dataset, full)
+        self.fails("cannot mount at", self.dataset, full + "/no")
+        self.fails("is at version 1, not 2", "--version", "2", self.dataset, self.folder())
+        self.fails("dieselctl pack", self.source, self.folder())
+        gone = self.daemon()
+        gone.stop()
+        self.fails("no dieseld at", self.dataset, self.folder(), node=gone)
+
+
+class Neighbours(Mount):
+    def as_nobody(self, *command):
+        return subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command], capture_output=True, text=True,
+                              timeout=60, check=False)
+
+    def setUp(self):
+        if os.geteuid() != 0:
+            self.skipTest("takes root")
+
+    def test_other_users_see_nothing(self):
+        where = self.mount()
+        self.assertNotEqual(self.as_nobody("ls", where).returncode, 0)
+
+    def test_others_are_let_in_as_far_as_they_may_read_the_dataset(self):
+        open_to_all = self.mount("--allow-other")
+        self.assertEqual(self.as_nobody("cat", f"{open_to_all}/class1/000001.bin").returncode, 0)
+        self.assertNotEqual(self.as_nobody("cat", f"{open_to_all}/top.txt").returncode, 0)  # mode 0640
+        closed = pack(self.source, "closed")
+        os.chmod(f"{closed}/snapshot", 0o600)
+        where = self.mount("--allow-other", dataset=closed)
+        self.assertNotEqual(self.as_nobody("ls", where).returncode, 0)
+        self.assertNotEqual(self.as_nobody("cat", f"{where}/class1/000001.bin").returncode, 0)
+        # Version 2; the user may read, the user 65534 nothing, group, mask and others may read.
+        entries = ((1, 4, 0xffffffff), (2, 0, 65534), (4, 4, 0xffffffff), (16, 4, 0xffffffff), (32, 4, 0xffffffff))
+        acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+        try:
+            os.setxattr(f"{closed}/snapshot", "system.posix_acl_access", acl)
+        except OSError:
+            self.skipTest("no access control lists here")
+        self.fails("access control list", "--allow-other", closed, self.folder())
+
+
+if __name__ == "__main__":
+    if not FUSE:
+        print("skipped: takes /dev/fuse and fusermount3")
+        sys.exit(77)
+    main()

@@ -3,7 +3,7 @@ foreach(module knob protocol ring share transport)
   diesel_unit_test(client/${module} USES diesel_client Threads::Threads)
 endforeach()
 target_include_directories(test_client_share PRIVATE ${CMAKE_SOURCE_DIR}/client) # it makes a session without a daemon
-foreach(module asked cache cache_fit cached_dataset chunk_load closer codec connection forms io job lend options metrics_totals orphans policy pool quota random_access read_latency reader replies sensor sensor_talk serving_knobs session_need session_plan settings shared_memory)
+foreach(module asked cache cache_fit cached_dataset chunk_load closer codec connection group forms io job lend options metrics_totals orphans policy pool quota random_access read_latency reader replies sensor sensor_talk serving_knobs session_need session_plan settings shared_memory)
   diesel_unit_test(daemon/${module} USES diesel_daemon_run)
 endforeach()
 diesel_unit_test(daemon/control USES diesel_daemon_run diesel_sqlite)

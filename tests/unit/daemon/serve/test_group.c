@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which sessions are a group; batches of two sessions that come and go; and when one gives way to another.
+ * Samples are no images, and so all zeros: what is looked at is which they are, and how often they were
+ * decoded.
+ */
+#include "node.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "client/protocol.h"
+#include "dataset/subset.h"
+#include "group.h"
+#include "image/recipe.h"
+#include "lib/clock.h"
+
+#define N_SAMPLES 96
+#define BATCH     4
+#define N_BATCHES (N_SAMPLES / BATCH)
+
+static const struct recipe recipe = {
+    .kind = RECIPE_IMAGE, .width = 8, .height = 8, .filter = RECIPE_BILINEAR, .damage = RECIPE_DAMAGE_ZERO};
+
+static struct subset *make_subset(uint64_t bits)
+{
+	uint64_t *words = malloc(sizeof(*words));
+	struct subset *s;
+
+	*words = bits;
+	assert_int_equal(subset_new(64, words, &s), 0);
+	return s;
+}
+
+static void test_what_makes_batches_alike(void **state)
+{
+	struct cached_dataset datasets[2] = {0};
+	struct session a = {.dataset = &datasets[0], .uid = 7};
+	struct session b;
+
+	a.request = (struct wire_open_session){
+	    .seed = 1, .world = 2, .batch = 8, .stride = 1, .window_chunks = 2, .recipe = recipe};
+	b = a;
+	assert_true(group_is_same(&a, &b));
+	b.request.epoch = 3;
+	b.request.first_batch = 5;
+	b.request.stride = 4;
+	b.request.offset = 2;
+	b.request.slots = 9;
+	b.request.header.sequence = 77;
+	assert_true(group_is_same(&a, &b));
+#define DIFFERS(change)                                                                                      \
+	do {                                                                                                 \
+		b = a;                                                                                       \
+		change;                                                                                      \
+		assert_false(group_is_same(&a, &b));                                                         \
+	} while (0)
+	DIFFERS(b.dataset = &datasets[1]);
+	DIFFERS(b.uid = 8);
+	DIFFERS(b.request.seed = 2);
+	DIFFERS(b.request.flags = DIESEL_SHUFFLE);
+	DIFFERS(b.request.flags = DIESEL_DROP_LAST);
+	DIFFERS(b.request.rank = 1);
+	DIFFERS(b.request.world = 3);
+	DIFFERS(b.request.batch = 4);
+	DIFFERS(b.request.window_chunks = 3);
+	DIFFERS(b.request.recipe.width = 9);
+	DIFFERS(b.request.recipe.damage = RECIPE_DAMAGE_SKIP);
+	DIFFERS(b.request.recipe.flip_sideways = 0.5);
+	a.subset = make_subset(5);
+	DIFFERS(b.subset = NULL);
+	b.subset = make_subset(5);
+	assert_true(group_is_same(&a, &b));
+	subset_free(b.subset);
+	b.subset = make_subset(6);
+	assert_false(group_is_same(&a, &b));
+	subset_free(b.subset);
+	subset_free(a.subset);
+}
+
+static struct diesel_session *open_session(struct diesel_dataset *d, uint64_t first)
+{
+	const struct diesel_session_options o = {.world = 1,
+						 .batch = BATCH,
+						 .flags = DIESEL_SHUFFLE,
+						 .seed = 3,
+						 .first_batch = first,
+						 .stride = 1,
+						 .window_chunks = 1,
+						 .recipe = &recipe};
+	struct diesel_session *s;
+	char error[512];
+
+	if (diesel_session_open(d, &o, &s, error, sizeof(error)) < 0)
+		fail_msg("%s", error);
+	return s;
+}
+
+/* The samples of the first epoch's batches. */
+static uint64_t wanted[N_BATCHES][BATCH];
+
+static void take(struct diesel_session *s, uint64_t index)
+{
+	struct diesel_batch b;
+	int r = diesel_session_next(s, &b);
+
+	if (r != 0)
+		fail_msg("batch %llu: %d, %s", (unsigned long long)index, r, diesel_session_error(s));
+	assert_int_equal(b.epoch, 0);
+	assert_int_equal(b.index, index);
+	assert_int_equal(b.n_items, BATCH);
+	assert_int_equal(b.n_damaged, BATCH);
+	for (uint32_t i = 0; i < BATCH; i++) {
+		assert_int_equal(b.items[i].sample, wanted[index][i]);
+		assert_int_equal(b.items[i].bytes, 0);
+	}
+	assert_int_equal(b.packed[0] | b.packed[BATCH * recipe_item_bytes(&recipe) - 1], 0);
+	diesel_batch_release(b.lease);
+}
+
+static void find_order(struct diesel_dataset *d)
+{
+	const struct diesel_session_options o = {
+	    .world = 1, .batch = BATCH, .flags = DIESEL_SHUFFLE, .seed = 3, .stride = 1, .window_chunks = 1};
+	struct diesel_order *order;
+	char error[512];
+	uint32_t n;
+
+	assert_int_equal(diesel_order_new(d, &o, &order, error, sizeof(error)), 0);
+	for (uint64_t i = 0; i < N_BATCHES; i++)
+		assert_int_equal(diesel_order_batch(order, i, wanted[i], &n), 0);
+	diesel_order_free(order);
+}
+
+struct figures {
+	uint64_t most, sum; /* batches made ready: of one session; decoded for those who have them */
+	bool at_rest;
+	uint32_t n;
+};
+
+static void look(struct node *n, void *answer)
+{
+	struct figures *f = answer;
+
+	*f = (struct figures){.at_rest = true};
+	for (const struct session *s = n->server.serving.sessions; s; s = s->next, f->n++) {
+		f->most = s->n_delivered > f->most ? s->n_delivered : f->most;
+		f->sum += s->n_delivered - s->member.n_shared;
+		f->at_rest = f->at_rest && s->published - atomic_load(&s->control->consumed) == s->n_slots;
+	}
+}
+
+static struct figures wait_for_rest(struct node *n, uint32_t sessions)
+{
+	struct figures f;
+
+	do {
+		usleep(5000);
+		node_ask(n, look, &f);
+	} while (!f.at_rest || f.n != sessions);
+	return f;
+}
+
+static void test_each_batch_once(void **state)
+{
+	struct node node = {0};
+	struct diesel_dataset *d;
+	struct diesel_session *s[3];
+	struct figures f;
+	char error[512], *path;
+
+	node_start(&node, *state);
+	path = make_dataset(*state, "d", &(struct dataset_plan){.n_samples = N_SAMPLES, .bytes = 64});
+	assert_int_equal(diesel_dataset_open(path, node.socket, &d, error, sizeof(error)), 0);
+	find_order(d);
+	for (int i = 0; i < 3; i++)
+		s[i] = open_session(d, 0);
+	for (uint64_t i = 0; i < N_BATCHES; i++) {
+		for (int k = 0; k < 3; k++)
+			take(s[k], i);
+	}
+	f = wait_for_rest(&node, 3);
+	assert_int_equal(f.sum, f.most);
+	assert_true(f.most > N_BATCHES);
+	for (int i = 0; i < 3; i++)
+		diesel_session_close(s[i]);
+	diesel_dataset_close(d);
+	free(path);
+	node_stop(&node);
+}
+
+/* One goes through an epoch; beside it another starts anywhere, seeks, and ends with whatever is under way.
+ */
+static void test_one_comes_and_goes(void **state)
+{
+	struct node node = {0};
+	struct diesel_dataset *d;
+	char error[512], *path;
+
+	node_start(&node, *state);
+	path = make_dataset(*state, "d", &(struct dataset_plan){.n_samples = N_SAMPLES, .bytes = 64});
+	assert_int_equal(diesel_dataset_open(path, node.socket, &d, error, sizeof(error)), 0);
+	find_order(d);
+	for (uint64_t round = 0; round < 12; round++) {
+		struct diesel_session *other = open_session(d, round), *s = open_session(d, 0);
+
+		for (uint64_t i = 0; i < N_BATCHES; i++) {
+			take(s, i);
+			if (i == round && other) {
+				assert_int_equal(diesel_session_seek(other, 0, i + round % 5), 0);
+				if (round % 3 == 0)
+					take(other, i + round % 5);
+			}
+			if (i == round + round % 4 && other) {
+				diesel_session_close(other);
+				other = NULL;
+			}
+		}
+		diesel_session_close(s);
+	}
+	diesel_dataset_close(d);
+	free(path);
+	node_stop(&node);
+}
+
+/* A session by hand, of which no batch is ever made. */
+struct scene {
+	uv_loop_t loop;
+	struct cache cache;
+	struct cached_dataset dataset;
+	struct job job;
+	struct session ahead, behind;
+	struct ring_control controls[2];
+};
+
+static void scene_session(struct scene *c, struct session *s, struct ring_control *control, uint64_t index)
+{
+	*s = (struct session){.cache = &c->cache,
+			      .dataset = &c->dataset,
+			      .job = &c->job,
+			      .control = control,
+			      .codecs = (struct codecs *)&c->loop, /* only looked at */
+			      .n_batches = 1000,
+			      .has_head = true};
+	s->request.stride = 1;
+	s->head.index = index;
+	group_join(s);
+}
+
+static void scene_begin(struct scene *c)
+{
+	memset(c, 0, sizeof(*c));
+	assert_int_equal(uv_loop_init(&c->loop), 0);
+	c->cache.readers.loop = &c->loop;
+	assert_int_equal(pool_new(&c->loop, 2, &c->cache.pool), 0);
+	pool_lane_init(&c->job.lane);
+	scene_session(c, &c->ahead, &c->controls[0], 60);
+	scene_session(c, &c->behind, &c->controls[1], 10);
+	assert_ptr_equal(c->ahead.member.group, c->behind.member.group);
+	c->behind.member.n_decoding = 1;
+	c->ahead.member.batch_ns = 100 * NS_PER_MS;
+}
+
+static void scene_end(struct scene *c)
+{
+	group_leave(&c->ahead);
+	group_leave(&c->behind);
+	pool_free(c->cache.pool);
+	uv_run(&c->loop, UV_RUN_DEFAULT);
+	assert_int_equal(uv_loop_close(&c->loop), 0);
+}
+
+static bool gives_way(struct scene *c, uint64_t now_ns)
+{
+	c->behind.member.progress_ns = now_ns;
+	return group_holds_back(&c->ahead, now_ns);
+}
+
+static void test_it_gives_way_to_one_that_catches_up(void **state)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+	struct scene c;
+
+	scene_begin(&c);
+	assert_true(gives_way(&c, now_ns));
+	assert_false(group_holds_back(&c.behind, now_ns));
+
+	c.behind.published = 1; /* its client has one to take: not for long */
+	assert_true(gives_way(&c, now_ns + 100 * NS_PER_MS));
+	assert_false(gives_way(&c, now_ns + 300 * NS_PER_MS));
+	c.behind.published = 0;
+	assert_true(gives_way(&c, now_ns));
+	assert_false(group_holds_back(&c.ahead, now_ns + 2 * NS_PER_S)); /* nothing is done any more */
+
+	c.behind.stopped = true;
+	assert_false(gives_way(&c, now_ns));
+	c.behind.stopped = false;
+	c.behind.member.n_decoding = 0; /* it waits for storage */
+	assert_false(gives_way(&c, now_ns));
+	c.behind.member.n_decoding = 1;
+	c.behind.head.index = 60;
+	assert_false(gives_way(&c, now_ns));
+	c.behind.head.index = 10;
+	c.ahead.head.epoch = 1; /* 1050 batches of 100 ms, two at a time */
+	assert_false(gives_way(&c, now_ns));
+	c.ahead.head.epoch = 0;
+	c.behind.request.offset = 1; /* another part of the same order */
+	assert_false(gives_way(&c, now_ns));
+	c.behind.request.offset = 0;
+	assert_true(gives_way(&c, now_ns));
+	scene_end(&c);
+}
+
+static void test_it_gives_way_for_so_long(void **state)
+{
+	uint64_t begin_ns = clock_monotonic_ns(), now_ns = begin_ns;
+	struct scene c;
+
+	scene_begin(&c);
+	c.ahead.member.batch_ns = NS_PER_MS;
+	while (gives_way(&c, now_ns))
+		now_ns += 100 * NS_PER_MS;
+	/* 10 s, and a tenth of the time itself. */
+	assert_in_range(now_ns - begin_ns, 10 * NS_PER_S, 12 * NS_PER_S);
+	now_ns += 100 * NS_PER_S;
+	assert_true(gives_way(&c, now_ns));
+	scene_end(&c);
+}
+
+static void test_decoders_have_no_more_than_they_work_at(void **state)
+{
+	struct scene c;
+
+	scene_begin(&c);
+	c.behind.stopped = true;
+	c.ahead.member.n_decoding = 2;
+	assert_false(group_holds_back(&c.ahead, 0));
+	c.ahead.member.n_decoding = 3;
+	assert_true(group_holds_back(&c.ahead, 0));
+	c.ahead.member.n_decoding = 2;
+	pool_lane_limit(c.cache.pool, &c.job.lane, 1);
+	assert_true(group_holds_back(&c.ahead, 0));
+	group_leave(&c.behind); /* there is nobody to leave anything to */
+	assert_false(group_holds_back(&c.ahead, 0));
+	scene_end(&c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(test_each_batch_once, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_one_comes_and_goes, make_folder, remove_folder),
+	    cmocka_unit_test(test_what_makes_batches_alike),
+	    cmocka_unit_test(test_it_gives_way_to_one_that_catches_up),
+	    cmocka_unit_test(test_it_gives_way_for_so_long),
+	    cmocka_unit_test(test_decoders_have_no_more_than_they_work_at),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -18,18 +18,13 @@ import sys
 import apart
 import photographs
 import support
-from peers.environments import python_of, versions
+from peers.environments import IMAGES, python_of, versions
 from serving import Daemon, pack
 
 N = int(os.environ.get("DIESEL_BENCH_FILES", 800))
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
 SECONDS = float(os.environ.get("DIESEL_BENCH_SECONDS", 10))
 QUALITY = 99  # these photographs are smooth: at less they are smaller than what cameras and data sets have
-ENVIRONMENTS = {
-    "torch": (["torch", "torchvision", "spdl", "pillow", "numpy"], "torch, torchvision"),
-    "dali": (["nvidia-dali-cuda120", "numpy"], "nvidia.dali.fn"),
-    "ffcv": (["torch", "ffcv", "pillow", "numpy"], "ffcv.loader"),
-}
 WAYS = {"diesel": "torch", "diesel-restarts": "torch", "python": "torch", "torchvision": "torch", "torchvision-io": "torch",
         "spdl": "torch", "dali": "dali", "ffcv": "ffcv", "whole": None}
 OURS = {"diesel": (), "diesel-restarts": ("--jpeg-restarts",), "python": ()}
@@ -39,8 +34,8 @@ def pythons(ways):
     """The Python of each environment that these ways need; what is missing is named."""
     found = {None: sys.executable}
     for name in {WAYS[way] for way in ways} - {None}:
-        found[name], why = python_of(name, *ENVIRONMENTS[name])
-        print(f"{name}: {why or versions(found[name], *ENVIRONMENTS[name][0])}", flush=True)
+        found[name], why = python_of(name, *IMAGES[name])
+        print(f"{name}: {why or versions(found[name], *IMAGES[name][0])}", flush=True)
     if not found.get("torch"):
         found["torch"] = sys.executable
     return found

@@ -8,6 +8,12 @@ import subprocess
 import support
 
 FOLDER = pathlib.Path(os.environ.get("DIESEL_PEERS", support.ROOT / "build" / "peers"))
+# Of the benchmarks with images: packages, and the modules that must be there. SPDL or not, the first is also that of diesel_loader.
+IMAGES = {
+    "torch": (["torch", "torchvision", "spdl", "pillow", "numpy"], "torch, torchvision"),
+    "dali": (["nvidia-dali-cuda120", "numpy"], "nvidia.dali.fn"),
+    "ffcv": (["torch", "ffcv", "pillow", "numpy"], "ffcv.loader"),
+}
 
 
 def python_of(name, packages, modules):

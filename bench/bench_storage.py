@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""After MLPerf Storage's RetinaNet: how many accelerators this machine keeps at least 85 % busy. An accelerator is simulated: a process
+that takes a batch of 24 JPEG files of 322,960 bytes (MLPerf: 322,957), looks at every byte, and sleeps 47.55 ms (jobs/storage.py);
+each is a rank with its share of the files. Busy is the time slept, as nominal, by all the time. diesel_loader against PyTorch's
+DataLoader on the same files with 0, 1 and 2 workers an accelerator; both from memory: one from the daemon's cache, the other from the
+page cache. Each way gets one accelerator more until it does not keep them busy; the ways alternate.
+
+Then the same, decoded: to 3 x 800 x 800, as RetinaNet has it, uint8, by dieseld and by torchvision with Pillow in as many workers
+as cores. Where not even one is kept busy, what counts is samples a second.
+
+    bench_storage.py [--only bytes|decoded]
+"""
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import photographs
+import support
+from jobs.storage_figures import BATCH, BYTES, STEP_S, SUM
+from peers.environments import IMAGES, python_of, versions
+from serving import Daemon, pack
+
+N = int(os.environ.get("DIESEL_BENCH_FILES", 2400))
+N_DIFFERENT = 160
+ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
+SECONDS = float(os.environ.get("DIESEL_BENCH_SECONDS", 10))
+BUSY, MOST = 0.85, 32
+CORES = len(os.sched_getaffinity(0))
+WAYS = {
+    "bytes": {"diesel": ("diesel", 0), **{f"torch-{workers}": ("torch", workers) for workers in (0, 1, 2)}},
+    "decoded": {"diesel": ("diesel", 0), "torch": ("torch", CORES)},
+}
+
+
+def make_files(folder):
+    files = photographs.of_length(min(N_DIFFERENT, N), 1024, 768, BYTES, SUM)
+    for i in range(N):
+        photographs.put(folder, i, files[i % len(files)])
+
+
+def start(python, loader, workers, decoded, dataset, rank, world, error):
+    argv = [python, support.ROOT / "bench/jobs/storage.py", loader, workers, int(decoded), dataset, SECONDS, rank, world]
+    return subprocess.Popen(list(map(str, argv)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=error, text=True,
+                            env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
+
+
+def line_of(process, error):
+    line = process.stdout.readline()
+    if not line:
+        error.seek(0)
+        sys.exit(f"an accelerator ended with {process.wait()}: {(error.read().strip().splitlines() or ['?'])[-1]}")
+    return line
+
+
+def run(python, loader, workers, decoded, dataset, n):
+    """This many accelerators at a time, which begin together."""
+    with contextlib.ExitStack() as stack:
+        error = stack.enter_context(tempfile.TemporaryFile("w+"))
+        ranks = []
+        for rank in range(n):
+            ranks.append(start(python, loader, workers, decoded, dataset, rank, n, error))
+            stack.callback(ranks[-1].wait)
+            stack.callback(ranks[-1].kill)
+        for process in ranks:
+            line_of(process, error)
+        with support.Steal() as steal:
+            for process in ranks:
+                process.stdin.write("\n")
+                process.stdin.flush()
+            done = [json.loads(line_of(process, error)) for process in ranks]
+    return {"accelerators": n, "steal": steal.ratio, "looked_s": support.median(d["looked"] / d["steps"] for d in done),
+            "busy": sum(d["steps"] * STEP_S / d["seconds"] for d in done) / n,
+            "per_s": sum(d["steps"] * BATCH / d["seconds"] for d in done)}
+
+
+def climb(python, name, decoded, dataset, k):
+    """From one accelerator up, to the first number that is not kept busy."""
+    loader, workers = WAYS["decoded" if decoded else "bytes"][name]
+    for n in range(1, MOST + 1):
+        row = {"way": name, "decoded": decoded, "round": k, **run(python, loader, workers, decoded, dataset, n)}
+        print(f"  round {k}: {'decoded' if decoded else 'bytes'} {name:8} {n} accelerators: {row['busy']:.2f} busy, "
+              f"{row['per_s']:.0f} samples/s, looking {1000 * row['looked_s']:.1f} ms a batch", flush=True)
+        yield row
+        if row["busy"] < BUSY:
+            return
+
+
+def figures_of(raw, mode):
+    """Of each way: accelerators that it kept busy by the median of the rounds, and the most samples a second."""
+    figures = {}
+    for name in WAYS[mode]:
+        mine = [row for row in raw if row["way"] == name and row["decoded"] == (mode == "decoded")]
+        kept = 0
+        for n in itertools.count(1):
+            busy = [row["busy"] for row in mine if row["accelerators"] == n]
+            if not busy or support.median(busy) < BUSY:
+                break
+            kept = n
+        most = max(support.median(row["per_s"] for row in mine if row["accelerators"] == n) for n in {row["accelerators"] for row in mine})
+        key = f"{mode}_{name.replace('-', '_')}"
+        figures |= {f"{key}_accelerators": kept, f"{key}_a_core": kept / CORES, f"{key}_per_s": most}
+        print(f"{mode:8} {name:8} keeps {kept} accelerators {100 * BUSY:.0f} % busy, {kept / CORES:g} a core; at most {most:.0f} samples/s, "
+              f"what {most * STEP_S / BATCH:.1f} would take", flush=True)
+    return figures
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", choices=list(WAYS))
+    only = parser.parse_args().only
+    modes, raw, figures = [only] if only else list(WAYS), [], {}
+    python, why = python_of("torch", *IMAGES["torch"])
+    python = python or sys.executable
+    print(f"torch: {why or versions(python, *IMAGES['torch'][0])}", flush=True)
+    with support.Scratch() as folder:
+        make_files(folder / "files")
+        dataset = pack(folder / "files", folder / "files.diesel")
+        with Daemon(folder, "--cache", "6G", "--metrics", "off"):
+            for mode in modes:
+                for k in range(ROUNDS):
+                    for name, (loader, _) in WAYS[mode].items():
+                        raw += climb(python, name, mode == "decoded", dataset if loader == "diesel" else folder / "files", k)
+                figures |= figures_of(raw, mode)
+    support.result_write("storage", raw, **figures)
+
+
+if __name__ == "__main__":
+    main()

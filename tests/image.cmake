@@ -17,5 +17,8 @@ foreach(module agreement jpeg jpeg_restarts jpeg_rows png webp)
   diesel_script_test(integration image.${module} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/image/test_${module}.py)
 endforeach()
 
+diesel_unit_test(image/tensor USES diesel_image_tensor)
+
 diesel_fuzz_target(image/image USES diesel_image PkgConfig::zlib)
 diesel_fuzz_target(image/jpeg_restarts USES diesel_image)
+diesel_fuzz_target(image/tensor USES diesel_image)

@@ -14,6 +14,7 @@
 #include "codec.h"
 #include "codec_message.h"
 #include "image/decoder.h"
+#include "image/tensor.h"
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
 #include "lib/sandbox.h"
@@ -331,6 +332,12 @@ static int decode(struct helper *h, const uint8_t *data, const struct ring_item 
 	uint8_t *room;
 	int r = -ENOENT;
 
+	if (recipe_is_tensor(&h->begin.recipe)) {
+		r = tensor_make(&h->begin.recipe, h->begin.seed, epoch, sample, data, item->bytes, out, err);
+		if (r == 0)
+			count(w, CODEC_FRESH, begin_ns);
+		return r;
+	}
 	if (take_form(h, location, &form, &pixels))
 		r = use_form(h, &form, pixels, epoch, sample, out, err);
 	if (r == 0) {

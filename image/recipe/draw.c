@@ -102,6 +102,12 @@ static struct recipe_place middle(const struct recipe *r, uint32_t width, uint32
 	return place;
 }
 
+/* What is cut out of an array, from here on. */
+static struct recipe_place piece(const struct recipe *r, uint32_t left, uint32_t top)
+{
+	return box(r, left, top, r->width, r->height);
+}
+
 void recipe_place(const struct recipe *r, uint64_t seed, uint64_t epoch, uint64_t sample, uint32_t width,
 		  uint32_t height, struct recipe_place *ret)
 {
@@ -109,7 +115,17 @@ void recipe_place(const struct recipe *r, uint64_t seed, uint64_t epoch, uint64_
 
 	switch ((enum recipe_shape)r->shape) {
 	case RECIPE_RANDOM_BOX: *ret = random_box(r, &state, width, height); break;
-	case RECIPE_MIDDLE: *ret = middle(r, width, height); break;
+	case RECIPE_MIDDLE:
+		*ret = recipe_is_tensor(r) ? piece(r, (uint32_t)rint((width - r->width) / 2.0),
+						   (uint32_t)rint((height - r->height) / 2.0))
+					   : middle(r, width, height);
+		break;
+	case RECIPE_RANDOM_CROP: {
+		uint32_t top = below(&state, height - r->height + 1);
+
+		*ret = piece(r, below(&state, width - r->width + 1), top);
+		break;
+	}
 	case RECIPE_WHOLE:
 	case RECIPE_N_SHAPES: *ret = box(r, 0, 0, width, height); break;
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/recipe.h"
+#include "tensor_check.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -35,7 +36,7 @@ static const char *check_box(const struct recipe *r)
 
 static const char *check_numbers(const struct recipe *r)
 {
-	if (r->type >= RECIPE_N_TYPES)
+	if (r->type >= RECIPE_N_IMAGE_TYPES)
 		return "the type of the numbers is not known";
 	if (r->flags & ~RECIPE_KNOWN_FLAGS)
 		return "a flag is not known";
@@ -76,7 +77,7 @@ static const char *check_colours(const struct recipe *r)
 
 static const char *check_shape(const struct recipe *r)
 {
-	if (r->shape >= RECIPE_N_SHAPES)
+	if (r->shape >= RECIPE_N_SHAPES || r->shape == RECIPE_RANDOM_CROP)
 		return "the shape is not known";
 	if (r->width < 1 || r->height < 1 || r->width > RECIPE_MAX_SIDE || r->height > RECIPE_MAX_SIDE)
 		return "width and height must be 1 to 16384 pixels";
@@ -95,15 +96,20 @@ static const char *check_shape(const struct recipe *r)
 
 const char *recipe_check(const struct recipe *r)
 {
+	static const struct recipe_tensor no_tensor;
 	static const struct recipe none;
 	const char *wrong;
 
 	if (r->kind == RECIPE_NONE)
 		return memcmp(r, &none, sizeof(none)) ? "a recipe for nothing says something" : NULL;
-	if (r->kind != RECIPE_IMAGE)
+	if (r->kind != RECIPE_IMAGE && !recipe_is_tensor(r))
 		return "the kind of recipe is not known";
 	if (r->damage >= RECIPE_N_DAMAGES || r->reserved)
 		return "what to do with damaged samples is not known";
+	if (recipe_is_tensor(r))
+		return tensor_check(r);
+	if (memcmp(&r->tensor, &no_tensor, sizeof(no_tensor)) != 0)
+		return "a recipe for images says something about arrays";
 	wrong = check_shape(r);
 	if (!wrong)
 		wrong = check_box(r);
@@ -119,11 +125,11 @@ uint32_t recipe_channels(const struct recipe *r)
 
 uint64_t recipe_item_bytes(const struct recipe *r)
 {
-	static const uint8_t bytes[RECIPE_N_TYPES] = {
-	    [RECIPE_UINT8] = 1, [RECIPE_FLOAT32] = 4, [RECIPE_FLOAT16] = 2, [RECIPE_BFLOAT16] = 2};
-
-	return r->kind == RECIPE_NONE ? 0
-				      : (uint64_t)r->width * r->height * recipe_channels(r) * bytes[r->type];
+	if (recipe_is_tensor(r))
+		return tensor_bytes(r);
+	return r->kind == RECIPE_NONE
+		   ? 0
+		   : (uint64_t)r->width * r->height * recipe_channels(r) * recipe_type_bytes(r->type);
 }
 
 enum recipe_form recipe_form(const struct recipe *r, struct recipe *ret_key)

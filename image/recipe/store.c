@@ -1,38 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stddef.h>
-#include <string.h>
 
 #include "image/recipe.h"
-
-static uint32_t bits_of(float value)
-{
-	uint32_t bits;
-
-	memcpy(&bits, &value, sizeof(bits));
-	return bits;
-}
-
-/* Shifts right, to the nearest, halves to the even one. */
-static uint32_t shift_rounded(uint32_t value, uint32_t n)
-{
-	uint32_t half = 1u << (n - 1), rest = value & ((1u << n) - 1), shifted = value >> n;
-
-	return shifted + (rest > half || (rest == half && (shifted & 1)));
-}
-
-/* IEEE 754's binary16, of a finite number. */
-static uint32_t half_of(float value)
-{
-	uint32_t bits = bits_of(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-	uint32_t exponent = magnitude >> 23;
-
-	if (exponent < 102) /* less than half of the smallest one there is */
-		return sign;
-	if (exponent < 113) /* without a leading 1 */
-		return sign | shift_rounded((magnitude & 0x7fffff) | 0x800000, 126 - exponent);
-	magnitude = shift_rounded(magnitude - (112u << 23), 13);
-	return sign | (magnitude > 0x7c00 ? 0x7c00 : magnitude); /* what is too large is infinite */
-}
+#include "numbers.h"
 
 void recipe_table_make(const struct recipe *r, struct recipe_table *ret)
 {
@@ -45,13 +15,10 @@ void recipe_table_make(const struct recipe *r, struct recipe_table *ret)
 				value = value / 255.0f;
 			if (r->flags & RECIPE_NORMALISE)
 				value = (value - r->mean[c]) / r->std[c];
-			switch ((enum recipe_type)r->type) {
-			case RECIPE_FLOAT32: ret->number[c][v] = bits_of(value); break;
-			case RECIPE_FLOAT16: ret->number[c][v] = half_of(value); break;
-			case RECIPE_BFLOAT16: ret->number[c][v] = shift_rounded(bits_of(value), 16); break;
-			case RECIPE_UINT8:
-			case RECIPE_N_TYPES: ret->number[c][v] = v; break;
-			}
+			ret->number[c][v] = r->type == RECIPE_FLOAT32    ? number_bits(value)
+					    : r->type == RECIPE_FLOAT16  ? number_half(value)
+					    : r->type == RECIPE_BFLOAT16 ? number_brain(value)
+									 : v;
 		}
 	}
 }
@@ -92,14 +59,10 @@ void recipe_store(const struct recipe *r, const struct recipe_table *table, cons
 		size_t at = ((size_t)to * width + (place->sideways ? width - 1 : 0)) * pixel;
 		const uint8_t *in = pixels + (size_t)y * width * 3;
 
-		switch ((enum recipe_type)r->type) {
-		case RECIPE_UINT8: row_uint8_t(table, in, width, (uint8_t *)out + at, step, apart); break;
-		case RECIPE_FLOAT16:
-		case RECIPE_BFLOAT16:
-			row_uint16_t(table, in, width, (uint16_t *)out + at, step, apart);
-			break;
-		case RECIPE_FLOAT32: row_uint32_t(table, in, width, (uint32_t *)out + at, step, apart); break;
-		case RECIPE_N_TYPES: break;
+		switch (recipe_type_bytes(r->type)) {
+		case 1: row_uint8_t(table, in, width, (uint8_t *)out + at, step, apart); break;
+		case 2: row_uint16_t(table, in, width, (uint16_t *)out + at, step, apart); break;
+		case 4: row_uint32_t(table, in, width, (uint32_t *)out + at, step, apart); break;
 		}
 	}
 }

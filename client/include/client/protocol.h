@@ -256,7 +256,7 @@ _Static_assert(sizeof(struct wire_hello) == 24, "wire");
 _Static_assert(sizeof(struct wire_open_dataset) == 16, "wire");
 _Static_assert(sizeof(struct wire_dataset_reply) == 24, "wire");
 _Static_assert(sizeof(struct wire_subset) == 16 + 8 * WIRE_SUBSET_WORDS, "wire");
-_Static_assert(sizeof(struct wire_open_session) == 72 + 192, "wire");
+_Static_assert(sizeof(struct wire_open_session) == 72 + 368, "wire");
 _Static_assert(sizeof(struct wire_session_reply) == 280, "wire");
 _Static_assert(sizeof(struct wire_ask) == 24 + 8 * WIRE_ASK_SAMPLES, "wire");
 _Static_assert(sizeof(struct wire_seek) == 24, "wire");

@@ -2,8 +2,9 @@
 #pragma once
 
 /*
- * A recipe: what becomes of a stored image on its way to the trainer. It is what torchvision's transforms
- * say, as numbers: which part of the image at which size, mirrored or not, as which numbers in which order.
+ * A recipe: what becomes of a stored image, or of a stored array, on its way to the trainer. It is what
+ * torchvision's transforms say, as numbers: which part of the image at which size, mirrored or not, as which
+ * numbers in which order.
  *
  * What comes out is a pure function of (recipe, seed, epoch, number of the sample, its bytes): neither batch
  * size, nor ranks, nor who does the work change it.
@@ -20,6 +21,10 @@
 enum recipe_kind {
 	RECIPE_NONE = 0, /* samples as they are stored; all other fields are 0 */
 	RECIPE_IMAGE = 1,
+	/* Arrays of numbers: `tensor` says which; shape, width, height, flips, type, flags and damage count
+	 * as of images, all else is 0. */
+	RECIPE_NUMPY = 3, /* .npy files, of versions 1 to 3 */
+	RECIPE_BYTES = 4, /* the numbers alone, little-endian, the last dimension fastest */
 };
 
 /* Which part of the image becomes width x height pixels. */
@@ -28,8 +33,10 @@ enum recipe_shape {
 	/* A random box of `scale` of its area and a ratio of width to height of `ratio`: torchvision's
 	 * RandomResizedCrop. */
 	RECIPE_RANDOM_BOX = 1,
-	/* What is in the middle when the shorter side is made `shorter` pixels long: Resize, CenterCrop. */
+	/* What is in the middle when the shorter side is made `shorter` pixels long: Resize, CenterCrop. Of
+	 * arrays: what is in the middle. */
 	RECIPE_MIDDLE = 2,
+	RECIPE_RANDOM_CROP = 3, /* of arrays alone: width x height of it, anywhere in it */
 	RECIPE_N_SHAPES,
 };
 
@@ -43,6 +50,16 @@ enum recipe_type { /* of a number that comes out */
 		   RECIPE_FLOAT32 = 1,
 		   RECIPE_FLOAT16 = 2,
 		   RECIPE_BFLOAT16 = 3,
+		   RECIPE_N_IMAGE_TYPES, /* those from here on are not made of images */
+		   RECIPE_INT8 = RECIPE_N_IMAGE_TYPES,
+		   RECIPE_INT16 = 5,
+		   RECIPE_INT32 = 6,
+		   RECIPE_INT64 = 7,
+		   RECIPE_FLOAT64 = 8,
+		   RECIPE_BOOL = 9, /* a byte, 0 or 1 */
+		   RECIPE_UINT16 = 10,
+		   RECIPE_UINT32 = 11,
+		   RECIPE_UINT64 = 12,
 		   RECIPE_N_TYPES,
 };
 
@@ -62,6 +79,34 @@ enum recipe_damage {                          /* what becomes of a sample that c
 		     RECIPE_N_DAMAGES,
 };
 
+enum recipe_layout {                   /* of a stored array */
+		     RECIPE_PLAIN = 0, /* no dimension has a meaning */
+		     RECIPE_HWC = 1,   /* height, width, channels */
+		     RECIPE_CHW = 2,   /* channels, height, width */
+		     RECIPE_HW = 3,    /* height, width */
+		     RECIPE_N_LAYOUTS,
+};
+
+#define RECIPE_TENSOR_DIMENSIONS 8
+#define RECIPE_TENSOR_CHANNELS   16
+#define RECIPE_TENSOR_BYTES      (UINT64_C(1) << 30) /* the most that comes out of one */
+
+/*
+ * RECIPE_NUMPY and RECIPE_BYTES alone. What comes out is of the same dimensions, or of the crop's height and
+ * width; where RECIPE_ROWS and the layout differ, in the other layout. The type is the stored one, or a
+ * floating point type of images, or uint8 of integers, modulo 256. Floating point is computed in single
+ * precision: RECIPE_UNIT divides by the greatest number of an integer type.
+ */
+struct recipe_tensor {
+	uint32_t stored;       /* enum recipe_type */
+	uint32_t layout;       /* enum recipe_layout */
+	uint32_t n_dimensions; /* 0: a single number */
+	uint32_t
+	    dimensions[RECIPE_TENSOR_DIMENSIONS]; /* as stored; height and width 0: any that hold the crop */
+	uint32_t n_means; /* RECIPE_NORMALISE: 1 for all numbers, or one for each channel; else 0 */
+	float mean[RECIPE_TENSOR_CHANNELS], std[RECIPE_TENSOR_CHANNELS];
+};
+
 struct recipe {
 	uint32_t kind, shape;
 	uint32_t width, height; /* of what comes out, in pixels */
@@ -76,18 +121,26 @@ struct recipe {
 	 * of; where jitter is 0, all ranges are 0. */
 	double brightness[2], contrast[2], saturation[2], hue[2]; /* from, to */
 	double jitter, grey;                                      /* probabilities */
+	struct recipe_tensor tensor;
 };
 
-_Static_assert(sizeof(struct recipe) == 192, "wire");
+_Static_assert(sizeof(struct recipe) == 368, "wire");
 
 /* Returns NULL if everything in it is in range, else what is not, in words. */
 const char *recipe_check(const struct recipe *recipe);
 
-/* Of what comes out: 3, or 1. */
+/* Of what comes out of an image: 3, or 1. */
 uint32_t recipe_channels(const struct recipe *recipe);
 
-/* Bytes of what comes out of one image; 0: RECIPE_NONE. */
+/* Bytes of what comes out of one sample; 0: RECIPE_NONE. */
 uint64_t recipe_item_bytes(const struct recipe *recipe);
+
+/* Returns true if samples are arrays: RECIPE_NUMPY, RECIPE_BYTES. */
+bool recipe_is_tensor(const struct recipe *recipe);
+/* Bytes of a number of this type. */
+uint32_t recipe_type_bytes(enum recipe_type type);
+/* Which dimension is height, width, the channels; -1: none. */
+void recipe_axes(enum recipe_layout layout, int *ret_height, int *ret_width, int *ret_channels);
 
 /* What an image of a given size becomes for one sample, in pixels. */
 struct recipe_place {

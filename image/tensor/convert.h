@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Numbers from where they lie to where they go, as a recipe wants them. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "image/recipe.h"
+
+/* Where the numbers lie, in the order in which they go. */
+struct lie {
+	const uint8_t *data;
+	int64_t at; /* of the first one, in bytes */
+	uint32_t n_dimensions;
+	uint64_t size[RECIPE_TENSOR_DIMENSIONS];
+	int64_t stride[RECIPE_TENSOR_DIMENSIONS]; /* bytes; may be negative */
+	int channels;                             /* which dimension these are; -1: none */
+	bool is_swapped;                          /* the first byte is the highest */
+};
+
+/* Writes all of them to out. Those that the sizes and strides lead to are within data. */
+void convert(const struct recipe *recipe, const struct lie *lie, uint8_t *out);

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The header of a .npy file: "\x93NUMPY", a version, the length of what follows, and a dictionary of
+ * Python's,
+ * {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }, with spaces and a newline behind it. See
+ * numpy.lib.format.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "image/tensor.h"
+
+#define MAGIC       "\x93NUMPY"
+#define MAGIC_BYTES 6
+#define NAME_BYTES  24 /* of a type, in messages */
+
+struct reader {
+	const char *at, *end;
+};
+
+static void skip_blanks(struct reader *r)
+{
+	while (r->at < r->end && strchr(" \t\r\n", *r->at) && *r->at)
+		r->at++;
+}
+
+/* True, and behind it, if this letter is next. */
+static bool take(struct reader *r, char letter)
+{
+	skip_blanks(r);
+	if (r->at == r->end || *r->at != letter)
+		return false;
+	r->at++;
+	return true;
+}
+
+static bool take_word(struct reader *r, const char *word)
+{
+	size_t length = strlen(word);
+
+	skip_blanks(r);
+	if ((size_t)(r->end - r->at) < length || memcmp(r->at, word, length) != 0)
+		return false;
+	r->at += length;
+	return true;
+}
+
+/* A string without escapes. */
+static bool take_string(struct reader *r, struct reader *ret)
+{
+	char quote = 0;
+	const char *end;
+
+	if (take(r, '\''))
+		quote = '\'';
+	else if (take(r, '"'))
+		quote = '"';
+	if (!quote)
+		return false;
+	end = memchr(r->at, quote, (size_t)(r->end - r->at));
+	if (!end)
+		return false;
+	*ret = (struct reader){r->at, end};
+	r->at = end + 1;
+	return true;
+}
+
+static bool is_string(const struct reader *s, const char *text)
+{
+	return (size_t)(s->end - s->at) == strlen(text) && memcmp(s->at, text, strlen(text)) == 0;
+}
+
+static int refuse_type(const struct reader *s, struct error *err)
+{
+	char name[NAME_BYTES];
+	size_t n = 0;
+
+	for (const char *at = s->at; at < s->end && n < sizeof(name) - 1; at++)
+		name[n++] = *at > ' ' && *at < '\x7f' && *at != '\'' ? *at : '?';
+	name[n] = '\0';
+	if (strchr(name, 'O'))
+		return error_set(
+		    err, -EBADMSG,
+		    "the array is one of Python objects (dtype object): save it as one of numbers");
+	return error_set(
+	    err, -EBADMSG,
+	    "the array's type is '%s', and dieseld has integers, bool, float16, float32 and float64", name);
+}
+
+static int read_type(struct reader *r, struct npy *ret, struct error *err)
+{
+	static const struct {
+		const char *name; /* without the order of its bytes */
+		enum recipe_type type;
+	} types[] = {{"b1", RECIPE_BOOL},    {"u1", RECIPE_UINT8},   {"i1", RECIPE_INT8},
+		     {"u2", RECIPE_UINT16},  {"i2", RECIPE_INT16},   {"u4", RECIPE_UINT32},
+		     {"i4", RECIPE_INT32},   {"u8", RECIPE_UINT64},  {"i8", RECIPE_INT64},
+		     {"f2", RECIPE_FLOAT16}, {"f4", RECIPE_FLOAT32}, {"f8", RECIPE_FLOAT64}};
+	struct reader s, name;
+
+	if (!take_string(r, &s))
+		return error_set(
+		    err, -EBADMSG,
+		    "the array is a structure with fields: save each field as an array of numbers");
+	name = s;
+	if (name.at < name.end && memchr("<>|=", *name.at, 4))
+		name.at++;
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		if (is_string(&name, types[i].name)) {
+			ret->type = types[i].type;
+			ret->is_big_endian = *s.at == '>';
+			return 0;
+		}
+	}
+	return refuse_type(&s, err);
+}
+
+/* A number of digits, below 2^63, behind which a long of Python 2 may have an L. */
+static bool take_number(struct reader *r, uint64_t *ret)
+{
+	uint64_t value = 0;
+	const char *begin;
+
+	skip_blanks(r);
+	for (begin = r->at; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++) {
+		if (value > INT64_MAX / 10 - 1)
+			return false;
+		value = value * 10 + (uint64_t)(*r->at - '0');
+	}
+	if (r->at == begin)
+		return false;
+	if (r->at < r->end && *r->at == 'L')
+		r->at++;
+	*ret = value;
+	return true;
+}
+
+static bool read_shape(struct reader *r, struct npy *ret)
+{
+	uint64_t side;
+
+	ret->n_dimensions = 0;
+	if (!take(r, '('))
+		return false;
+	while (!take(r, ')')) {
+		if (ret->n_dimensions == RECIPE_TENSOR_DIMENSIONS || !take_number(r, &side))
+			return false;
+		ret->dimensions[ret->n_dimensions++] = side;
+		if (take(r, ','))
+			continue;
+		return take(r, ')');
+	}
+	return true;
+}
+
+enum {
+	DESCR = 1 << 0,
+	FORTRAN_ORDER = 1 << 1,
+	SHAPE = 1 << 2,
+	ALL = 7,
+};
+
+static int damaged(struct error *err)
+{
+	return error_set(err, -EBADMSG,
+			 "the header of the .npy file is damaged, or its array has more than %d dimensions",
+			 RECIPE_TENSOR_DIMENSIONS);
+}
+
+/* The dictionary: each of its entries once, in any order. */
+static int read_header(struct reader *r, struct npy *ret, struct error *err)
+{
+	unsigned seen = 0;
+
+	if (!take(r, '{'))
+		return damaged(err);
+	while (!take(r, '}')) {
+		struct reader key;
+		unsigned entry = 0;
+		int result = 0;
+
+		if (!take_string(r, &key) || !take(r, ':'))
+			return damaged(err);
+		if (is_string(&key, "descr")) {
+			entry = DESCR;
+			result = read_type(r, ret, err);
+		} else if (is_string(&key, "fortran_order")) {
+			entry = FORTRAN_ORDER;
+			ret->is_fortran = take_word(r, "True");
+			if (!ret->is_fortran && !take_word(r, "False"))
+				return damaged(err);
+		} else if (is_string(&key, "shape") && read_shape(r, ret)) {
+			entry = SHAPE;
+		}
+		if (result < 0)
+			return result;
+		if (!entry || seen & entry)
+			return damaged(err);
+		seen |= entry;
+		if (!take(r, ',')) {
+			if (!take(r, '}'))
+				return damaged(err);
+			break;
+		}
+	}
+	skip_blanks(r);
+	return seen == ALL && r->at == r->end ? 0 : damaged(err);
+}
+
+/* Where the dictionary lies. */
+static int find_header(const uint8_t *data, size_t bytes, struct reader *ret, struct error *err)
+{
+	size_t begin, length;
+
+	if (bytes < MAGIC_BYTES || memcmp(data, MAGIC, MAGIC_BYTES) != 0)
+		return error_set(err, -EBADMSG, "no .npy file: its first bytes are of no such file");
+	begin = bytes > MAGIC_BYTES && data[MAGIC_BYTES] == 1 ? 10 : 12;
+	if (bytes < begin)
+		return error_set(err, -EBADMSG, "the .npy file is truncated: its %zu bytes end in the header",
+				 bytes);
+	if (data[6] < 1 || data[6] > 3 || data[7] != 0)
+		return error_set(err, -EBADMSG,
+				 "the .npy file is of version %u.%u, and dieseld has 1.0 to 3.0", data[6],
+				 data[7]);
+	length = data[8] | (size_t)data[9] << 8;
+	if (begin == 12)
+		length |= (size_t)data[10] << 16 | (size_t)data[11] << 24;
+	if (length > bytes - begin)
+		return error_set(err, -EBADMSG, "the .npy file is truncated: its %zu bytes end in the header",
+				 bytes);
+	*ret = (struct reader){(const char *)data + begin, (const char *)data + begin + length};
+	return 0;
+}
+
+int npy_parse(const void *data, size_t bytes, struct npy *ret, struct error *err)
+{
+	struct npy npy = {.n_dimensions = 0};
+	struct reader r;
+	uint64_t wanted;
+	int result = find_header(data, bytes, &r, err);
+
+	if (result == 0)
+		result = read_header(&r, &npy, err);
+	if (result < 0)
+		return result;
+	npy.offset = (size_t)(r.end - (const char *)data);
+	wanted = recipe_type_bytes(npy.type);
+	for (uint32_t i = 0; i < npy.n_dimensions; i++) {
+		if (__builtin_mul_overflow(wanted, npy.dimensions[i], &wanted))
+			return damaged(err);
+	}
+	if (wanted > bytes - npy.offset)
+		return error_set(err, -EBADMSG,
+				 "the .npy file is truncated: %llu of the %llu bytes of its array are there",
+				 (unsigned long long)(bytes - npy.offset), (unsigned long long)wanted);
+	*ret = npy;
+	return 0;
+}

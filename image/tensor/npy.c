@@ -168,7 +168,7 @@ static int damaged(struct error *err)
 }
 
 /* The dictionary: each of its entries once, in any order. */
-static int read_header(struct reader *r, struct npy *ret, struct error *err)
+static int read_header(struct reader *r, struct npy *npy, struct error *err)
 {
 	unsigned seen = 0;
 
@@ -183,13 +183,13 @@ static int read_header(struct reader *r, struct npy *ret, struct error *err)
 			return damaged(err);
 		if (is_string(&key, "descr")) {
 			entry = DESCR;
-			result = read_type(r, ret, err);
+			result = read_type(r, npy, err);
 		} else if (is_string(&key, "fortran_order")) {
 			entry = FORTRAN_ORDER;
-			ret->is_fortran = take_word(r, "True");
-			if (!ret->is_fortran && !take_word(r, "False"))
+			npy->is_fortran = take_word(r, "True");
+			if (!npy->is_fortran && !take_word(r, "False"))
 				return damaged(err);
-		} else if (is_string(&key, "shape") && read_shape(r, ret)) {
+		} else if (is_string(&key, "shape") && read_shape(r, npy)) {
 			entry = SHAPE;
 		}
 		if (result < 0)

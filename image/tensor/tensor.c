@@ -165,8 +165,8 @@ int tensor_make(const struct recipe *r, uint64_t seed, uint64_t epoch, uint64_t 
 		return result;
 	recipe_axes(r->tensor.layout, &height, &width, &channels);
 	if (height >= 0)
-		recipe_place(r, seed, epoch, sample, (uint32_t)npy.dimensions[height],
-			     (uint32_t)npy.dimensions[width], &place);
+		recipe_place(r, seed, epoch, sample, (uint32_t)npy.dimensions[width],
+			     (uint32_t)npy.dimensions[height], &place);
 	lie = lie_of(&npy, data);
 	arrange(r, &place, &lie);
 	convert(r, &lie, out);

@@ -26,9 +26,11 @@ set(not_with_asan
   integration.torch_membership      # long, in Python and Gloo; to C it is integration.torch_loader
   integration.torch_misuse          # Python
   integration.torch_workers_number  # long, in Python; to C it is integration.torch_workers_faults
-  integration.torch_workers_order)  # the same
+  integration.torch_workers_order   # the same
+  integration.transforms)           # Python; to C it is integration.native
 # Their Python loads libdiesel.so; see sitecustomize.py.
 set(python_with_libdiesel
+  integration.arrays
   integration.bucketing integration.device integration.dieseld_carried integration.dieseld_forms integration.native
   integration.numpy
   integration.own_daemon

@@ -18,7 +18,7 @@ from .batch_log import BatchLog
 from .native import lib
 from .recipe.damage import Damage
 from .recipe.plan import Decoded, Plan, make_plan, whole_in_python
-from .recipe.recipe import DAMAGE
+from .recipe.recipe import DAMAGE, IMAGE
 from .session import Session
 from .stream import Stream, usable_cores
 from .worker import Setup
@@ -126,7 +126,7 @@ class Loader:
             raise ValueError(f'native must be None, False or "require", not {native_transform!r}')
         if damaged not in DAMAGE:
             raise ValueError(f'damaged must be "error", "skip" or "zero", not {damaged!r}')
-        made = make_plan(transform) if transform else Plan([])
+        made = make_plan(transform, lambda: _first_of(dataset)) if transform else Plan([])
         why = None
         if native_transform is False:
             why = "native=False"
@@ -138,7 +138,7 @@ class Loader:
             why = "PyTorch reads the samples, by number"
         elif bucketed and not dataset.equal_bytes:
             why = "bucket_by_length sorts samples by their stored length"
-        elif made.recipe and not dataset.all_named(NATIVE_IMAGES):
+        elif made.recipe and made.recipe.kind == IMAGE and not dataset.all_named(NATIVE_IMAGES):
             why = "not all samples are JPEG, PNG or WebP, by their names"
         if why:
             made = whole_in_python(transform, why) if transform else made
@@ -149,7 +149,7 @@ class Loader:
             arrays.dtype(made.recipe.dtype)
             made.recipe.damage = DAMAGE[damaged]
         elif damaged != "error":
-            raise ValueError(f'damaged="{damaged}" is of images that dieseld decodes, and it decodes none here:\n{made}')
+            raise ValueError(f'damaged="{damaged}" is of what dieseld decodes, and it decodes nothing here:\n{made}')
         return made
 
     # What a subclass may know better
@@ -443,6 +443,12 @@ class _Iterator:
             raise StopIteration
         batch, position = delivered
         return loader._hand_out(batch, self._left == 1), position
+
+
+def _first_of(dataset):
+    """(path, bytes) of the first sample."""
+    number = dataset.number(0)
+    return dataset.sample_path(number), dataset.read(number)
 
 
 def integer(name: str, value: Any, least: int, more: str = "") -> int:

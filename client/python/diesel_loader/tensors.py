@@ -86,7 +86,10 @@ class Tensors:
         return torch.empty(shape, dtype=dtype)
 
     def dtype(self, name):
-        return getattr(torch, name)
+        dtype = getattr(torch, name, None)
+        if dtype is None:
+            raise ValueError(f"torch {torch.__version__} has no {name}: give it another type, as by ToDtype")
+        return dtype
 
     def element_bytes(self, dtype):
         return torch.empty((), dtype=dtype).element_size()

@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 from loader_support import Daemon, diesel, numpy, pack
-from PIL import Image
+from PIL import Image, ImageEnhance
 
 import diesel_loader
 from diesel_loader import transforms as t
@@ -96,6 +96,16 @@ class Arrays(TransformsCase):
                     self.assertEqual(got[n].dtype, image.dtype)
                     numpy.testing.assert_array_equal(got[n], image)
 
+    def test_colours(self):
+        grey = self.samples(self.loader(t.Resize((50, 60), "bicubic"), t.Grayscale(), t.ToTensor("uint8")))
+        for n, image in grey.items():
+            wanted = self.original(n).resize((60, 50), Image.BICUBIC).convert("L")
+            numpy.testing.assert_array_equal(image, numpy.asarray(wanted)[None])
+        bright = self.samples(self.loader(t.Resize((50, 60), "bicubic"), t.ColorJitter(brightness=(0.5, 0.5)), t.RandomGrayscale(0)))
+        for n, image in bright.items():
+            wanted = ImageEnhance.Brightness(self.original(n).resize((60, 50), Image.BICUBIC)).enhance(0.5)
+            numpy.testing.assert_array_equal(image, numpy.asarray(wanted))
+
     def test_random_parameters_are_the_samples(self):
         steps = [t.RandomResizedCrop(32), t.RandomHorizontalFlip(), t.RandomVerticalFlip(0.1)]
         first = self.samples(self.loader(*steps, shuffle=True))
@@ -152,7 +162,9 @@ class Mistakes(TransformsCase):
                           ("ratio must", lambda: t.RandomResizedCrop(8, ratio=(0, 1))), ("p must be", lambda: t.RandomHorizontalFlip(1.5)),
                           ("p must be", lambda: t.RandomVerticalFlip(float("nan"))), ("dtype must be", lambda: t.ToTensor("int64")),
                           ("layout must", lambda: t.ToTensor(layout="NCHW")), ("interpolation must", lambda: t.Resize(8, "nearest")),
-                          ("mean and std", lambda: t.Normalize([0.5], [0.5])), ("mean and std", lambda: t.Normalize(MEAN, [1, 1, 0])),
+                          ("mean and std", lambda: t.Normalize([0.5], [0.5] * 3)), ("mean and std", lambda: t.Normalize(MEAN, [1, 1, 0])),
+                          ("hue must", lambda: t.ColorJitter(hue=0.6)), ("contrast must", lambda: t.ColorJitter(contrast=-1)),
+                          ("num_output_channels", lambda: t.Grayscale(2)), ("p must be", lambda: t.RandomGrayscale(2)),
                           ("Compose takes", lambda: t.Compose([3]))):
             with self.assertRaisesRegex(ValueError, why):
                 make()
@@ -162,6 +174,8 @@ class Mistakes(TransformsCase):
         self.refused(r"Resize\(size=8.*dieseld has no part", t.Resize(8))
         self.refused(r"RandomHorizontalFlip\(p=0.5\) is dieseld's to run.*after it has resized", t.RandomHorizontalFlip(), size)
         self.refused("behind one that stays in Python", size, means, t.ToTensor())
+        self.refused("has the colours of PIL images", size, t.ToTensor(), t.ColorJitter(0.5))
+        self.refused("not one of those", t.RandomCrop(8))
         self.refused("normalises float32", size, t.ToTensor("float16"), t.Normalize(MEAN, STD))
         self.refused("larger than what Resize gives", t.Resize(8), t.CenterCrop(9))
         self.refused("native=False", size, native=False)

@@ -10,10 +10,13 @@ from __future__ import annotations
 import importlib
 
 from ..transforms.declared import Transform
+from .array_plan import ArrayBuilder, is_of_arrays
 from .recipe import FILTERS, GREY, IMAGE, MAX_SIDE, MIDDLE, NORMALISE, RANDOM_BOX, ROWS, TYPES, UNIT, WHOLE, Recipe
+from .recipe import NotUnderstood as _NotUnderstood
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 JITTERED = {"brightness": (1, 1), "contrast": (1, 1), "saturation": (1, 1), "hue": (0, 0)}  # these change nothing
@@ -56,10 +59,6 @@ class Plan:
         if left:
             step = next((step for step in left if step.why not in (BEHIND, NO_SIZE)), left[0])
             raise ValueError(f"{step.transform} is dieseld's to run, and here it cannot: {step.why}")
-
-
-class _NotUnderstood(Exception):
-    """Why."""
 
 
 def _module(transform):
@@ -110,6 +109,7 @@ class _Builder:
         self.recipe = Recipe(kind=IMAGE, filter=FILTERS["bilinear"], flags=ROWS)
         self.kind = None  # "pil" of torchvision's and "array" of ours, to begin with
         self.has_size = False
+        self.note = ""
         self.shorter = None  # of a Resize that waits for its CenterCrop
 
     def take(self, step):
@@ -185,7 +185,7 @@ class _Builder:
 
     def _colours(self):
         """Of steps that change colours."""
-        if self.kind != "pil":
+        if self.kind not in ("pil", "array") or not self.recipe.flags & ROWS or self.recipe.dtype != "uint8":
             raise _NotUnderstood("dieseld has the colours of PIL images, which those of tensors differ from")
         if not self.has_size:
             raise _NotUnderstood("dieseld changes colours after it has resized")
@@ -248,7 +248,7 @@ class _Builder:
         if not self.has_size:
             raise _NotUnderstood("dieseld resizes before it makes numbers of an image")
         if self.recipe.dtype != "uint8" or not self.recipe.flags & ROWS:
-            raise _NotUnderstood("dieseld makes it of uint8 [height, width, 3], once")
+            raise _NotUnderstood("dieseld makes it of uint8 [height, width, channels], once")
         self._to_dtype(step.dtype, step.scale)
         if step.layout == "CHW":
             self.recipe.flags &= ~ROWS
@@ -303,9 +303,11 @@ class _Builder:
         self.recipe.flags |= NORMALISE
 
 
-def make_plan(transform: Any) -> Plan:
-    """The plan of a transform."""
-    todo, steps, builder = flatten(transform), [], _Builder()
+def make_plan(transform: Any, first: Callable[[], tuple[str, bytes]] | None = None) -> Plan:
+    """The plan of a transform. first: gives path and bytes of a sample, for transforms of arrays that do not say which arrays."""
+    todo: list[Any] = flatten(transform)
+    steps: list[Step] = []
+    builder: Any = ArrayBuilder(first) if todo and is_of_arrays(todo[0]) else _Builder()
     kept = 0                      # steps that are dieseld's
     state = None                  # (recipe, kind) after these
     for k, step in enumerate(todo):
@@ -315,7 +317,7 @@ def make_plan(transform: Any) -> Plan:
             why = str(error) if isinstance(error, _NotUnderstood) else NOT_KNOWN
             steps.append(Step(step, WORKER, why))
             break
-        steps.append(Step(step, DAEMON, ""))
+        steps.append(Step(step, DAEMON, builder.note))
         if builder.has_size:
             kept, state = k + 1, (Recipe.from_buffer_copy(builder.recipe), builder.kind)
     for k in range(len(steps), len(todo)):
@@ -344,8 +346,9 @@ class Decoded:
 
     def make_channels_last(self) -> None:
         """Has the daemon lay batches out so. ValueError: they are no [B, C, H, W]."""
-        if self.recipe.flags & ROWS:
-            raise ValueError("memory_format=torch.channels_last is of batches [B, C, H, W], and the transform makes [B, H, W, C]")
+        if self.recipe.flags & ROWS or not self.recipe.has_channels:
+            made = "[B, H, W, C]" if self.recipe.has_channels else "arrays without channels"
+            raise ValueError(f"memory_format=torch.channels_last is of batches [B, C, H, W], and the transform makes {made}")
         self.recipe.flags |= ROWS
         self.channels_last = True
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from ..recipe.recipe import FILTERS, MAX_SIDE, TYPES
+from ..recipe.recipe import FILTERS, MAX_CHANNELS, MAX_SIDE, TYPES
 from .declared import Transform, dtype_name, interval, number_within, whole
 
 TYPE_CHECKING = False
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST = 1e6
 
 
-def _height_and_width(size):
+def height_and_width(size: Any) -> tuple[int, int]:
     """(height, width), from these or from one number for both."""
     sides = list(size) if isinstance(size, (list, tuple)) else [size]
     if len(sides) not in (1, 2):
@@ -48,7 +48,7 @@ class RandomResizedCrop(_Scaling):
 
     def __init__(self, size: int | Sequence[int], scale: Sequence[float] = (0.08, 1.0),
                  ratio: Sequence[float] = (3 / 4, 4 / 3), interpolation: str = "bilinear") -> None:
-        super().__init__(_height_and_width(size), interpolation)
+        super().__init__(height_and_width(size), interpolation)
         self.scale, self.ratio = interval("scale", scale, 0, MOST), interval("ratio", ratio, 1 / MOST, MOST)
         if not self.scale[1]:
             raise ValueError(f"scale must end above 0, not {scale!r}")
@@ -59,15 +59,16 @@ class Resize(_Scaling):
     since samples of a batch have one shape. interpolation: "bilinear" or "bicubic"."""
 
     def __init__(self, size: int | Sequence[int], interpolation: str = "bilinear") -> None:
-        sides = _height_and_width(size)
+        sides = height_and_width(size)
         super().__init__(sides if isinstance(size, (list, tuple)) and len(size) == 2 else sides[0], interpolation)
 
 
 class CenterCrop(Transform):
-    """The middle of what Resize with one number gives. size: pixels, one number for a square or (height, width); no more than Resize's."""
+    """The middle of what Resize with one number gives, or of an array. size: pixels, one number for a square or (height, width); no
+    more than there are."""
 
     def __init__(self, size: int | Sequence[int]) -> None:
-        self.size = _height_and_width(size)
+        self.size = height_and_width(size)
 
 
 class _Flip(Transform):
@@ -84,11 +85,11 @@ class RandomVerticalFlip(_Flip):
 
 
 class ToTensor(Transform):
-    """The numbers that training takes: float32 from 0 to 1 [3, height, width], as torchvision's ToTensor gives them.
+    """The numbers that training takes: float32 from 0 to 1 [channels, height, width], as torchvision's ToTensor gives them.
 
     dtype: "uint8", "float32", "float16" or "bfloat16", or such a type of NumPy's, JAX's or torch's; bfloat16 of
-    diesel_loader.numpy needs the package ml_dtypes, which JAX has. scale: 255 becomes 1; uint8 is never scaled. layout: "CHW", or
-    "HWC": [height, width, 3]."""
+    diesel_loader.numpy needs the package ml_dtypes, which JAX has. scale: 255 becomes 1, and so does the greatest number of any
+    integer type of arrays; uint8 is never made so. layout: "CHW", or "HWC": [height, width, channels]."""
 
     def __init__(self, dtype: Any = "float32", scale: bool = True, layout: str = "CHW") -> None:
         self.dtype = dtype_name(dtype, list(TYPES))
@@ -99,18 +100,19 @@ class ToTensor(Transform):
 
 
 class ToDtype(Transform):
-    """Other numbers, in the same layout. dtype: "float32", "float16" or "bfloat16", as of ToTensor. scale: 255 becomes 1, where they
-    were uint8."""
+    """Other numbers, in the same layout. dtype: "float32", "float16" or "bfloat16", as of ToTensor; of arrays of integers also
+    "uint8", modulo 256. scale: the greatest number of the integer type that they were becomes 1, as 255 of uint8."""
 
     def __init__(self, dtype: Any, scale: bool = False) -> None:
         self.dtype, self.scale = dtype_name(dtype, list(TYPES)), bool(scale)
 
 
 class Normalize(Transform):
-    """(value - mean) / std, in float32. mean, std: three numbers each, of the channels red, green, blue; std above 0. ToTensor or
-    ToDtype with float32 must come before; ToDtype("float16") may follow."""
+    """(value - mean) / std, in float32. mean, std: a number for each channel (red, green, blue); std above 0. ToTensor or
+    ToDtype with float32 must come before; ToDtype("float16") may follow. Of arrays: one number for all, or one for each of up to 16 channels."""
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         self.mean, self.std = [float(v) for v in mean], [float(v) for v in std]
-        if len(self.mean) != 3 or len(self.std) != 3 or not all(map(math.isfinite, self.mean + self.std)) or min(self.std) <= 0:
-            raise ValueError(f"mean and std must be three numbers each, std above 0, not {mean!r} and {std!r}")
+        n = len(self.mean)
+        if n != len(self.std) or not 1 <= n <= MAX_CHANNELS or not all(map(math.isfinite, self.mean + self.std)) or min(self.std) <= 0:
+            raise ValueError(f"mean and std must be 1 to {MAX_CHANNELS} numbers each, std above 0, not {mean!r} and {std!r}")

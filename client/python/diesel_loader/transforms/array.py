@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples that are arrays of numbers: which, and what only they have."""
+from __future__ import annotations
+
+import math
+
+from ..recipe.recipe import LAYOUTS, MAX_BYTES, MAX_DIMENSIONS, STORED
+from .declared import Transform, dtype_name, whole
+from .image import height_and_width
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+
+class _From(Transform):
+    """layout: which dimension is which: "HWC" (height, width, channels), "CHW" or "HW"; None: crops and flips are not for them."""
+
+    def __init__(self, dtype: Any, shape: Sequence[int] | None, layout: str | None) -> None:
+        if layout not in LAYOUTS:
+            raise ValueError(f'layout must be "HWC", "CHW", "HW" or None, not {layout!r}')
+        self.dtype = None if dtype is None else dtype_name(dtype, list(STORED))
+        self.shape = None if shape is None else self._shape(shape)
+        self.layout = layout
+        if layout and self.shape is not None and len(layout) != len(self.shape):
+            raise ValueError(f"layout {layout!r} is of {len(layout)} dimensions, and shape has {len(self.shape)}: {shape!r}")
+
+    @staticmethod
+    def _shape(shape):
+        try:
+            sides = tuple(whole("shape", side, 1, MAX_BYTES) for side in shape)
+        except TypeError:
+            sides = (0,)
+        if len(sides) > MAX_DIMENSIONS or not 1 <= math.prod(sides) <= MAX_BYTES:
+            raise ValueError(f"shape must be at most {MAX_DIMENSIONS} integers of at least 1, and of at most 1 GiB, not {shape!r}")
+        return sides
+
+
+class FromNumpy(_From):
+    """Each sample is a .npy file, as numpy.save() writes them: versions 1 to 3, integers, bool, float16, float32 or float64, in any
+    order of bytes and dimensions. Comes first.
+
+    Samples have one dtype and one shape, which are found by looking at the first sample of the dataset; or those that are given:
+    dtype, and shape, a tuple of sides. With RandomCrop or CenterCrop behind it, height and width may differ, unless shape is given.
+    layout: as of FromBytes. A sample that has another dtype or shape, or Python objects, is a damaged one, which is named
+    (damaged= of the loader). What comes out is [*shape] of that dtype, in this machine's order of bytes."""
+
+    def __init__(self, layout: str | None = None, dtype: Any = None, shape: Sequence[int] | None = None) -> None:
+        if (dtype is None) != (shape is None):
+            raise ValueError("give FromNumpy both dtype and shape, or neither")
+        super().__init__(dtype, shape, layout)
+
+
+class FromBytes(_From):
+    """Each sample is the bytes of an array, and nothing else. Comes first.
+
+    dtype: "uint8", "int16", "float32", ..., or such a type of NumPy's, JAX's or torch's; little-endian. shape: its sides, the last
+    one fastest (C order); () is a single number. layout: which dimension is which, for crops, flips and channels: "HWC" (height,
+    width, channels), "CHW" or "HW"; None: none of these. A sample of another length is a damaged one, which is named."""
+
+    def __init__(self, dtype: Any, shape: Sequence[int], layout: str | None = None) -> None:
+        if getattr(dtype, "byteorder", "=") == ">":
+            raise ValueError("FromBytes takes little-endian numbers: save what is big-endian as .npy, for FromNumpy")
+        if dtype is None or shape is None:
+            raise ValueError("FromBytes needs a dtype and a shape")
+        super().__init__(dtype, shape, layout)
+
+
+class RandomCrop(Transform):
+    """size of an array, anywhere in it with the same probability: a function of (seed, epoch, sample). size: one number for a square or
+    (height, width), no more than the array has. The array's layout must be known."""
+
+    def __init__(self, size: int | Sequence[int]) -> None:
+        self.size = height_and_width(size)

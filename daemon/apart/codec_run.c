@@ -490,6 +490,8 @@ static int say_ready(int fd)
 
 	if (pidfd < 0)
 		return -errno;
+	heap_bytes(); /* glibc prepares its heap by calls that the sandbox does not have, where a sanitizer
+			 has its own */
 	m.sandbox = sandbox_enter(&limits);
 	r = fd_message_send(fd, &m, sizeof(m), &pidfd, 1, 0);
 	close(pidfd);

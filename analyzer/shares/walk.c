@@ -14,7 +14,7 @@
  * it in circles. */
 #define HOPS_MAX 64
 
-static const char no_core_text[] = "waiting for a core";
+const char walk_no_core_text[] = "waiting for a core";
 static const char rest_text[] = "anything else";
 static const char unknown_text[] = "not attributed";
 const char walk_gil_text[] = "waiting for the interpreter lock (GIL)";
@@ -206,7 +206,7 @@ static const struct timeline_thread *step_off(struct walk *walk, const struct ti
 	const char *fetching;
 
 	if (from_ns < *at_ns) {
-		charge(walk, role, no_core_text, false, *at_ns - from_ns);
+		charge(walk, role, walk_no_core_text, false, *at_ns - from_ns);
 		*at_ns = from_ns;
 	}
 	if (*at_ns <= walk->begin_ns || *at_ns <= off->begin_ns)
@@ -220,7 +220,7 @@ static const struct timeline_thread *step_off(struct walk *walk, const struct ti
 	if (gil_waits(&walk->roles->gil, thread, off)) {
 		held_ns = gil_held_ns(walk->timeline, thread, from_ns, *at_ns);
 		charge(walk, role, walk_gil_text, false, held_ns);
-		charge(walk, role, no_core_text, false, *at_ns - from_ns - held_ns);
+		charge(walk, role, walk_no_core_text, false, *at_ns - from_ns - held_ns);
 		*at_ns = from_ns;
 		return thread;
 	}

@@ -6,6 +6,7 @@ report asks for. Needs root (the disk is throttled), Chromium for the pictures, 
 
 Reports as text and pictures go to docs/tour/, recordings to build/tour/.
 """
+import contextlib
 import pathlib
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ ROOT = HERE.parent.parent
 WORK = ROOT / "build" / "tour"
 sys.path += [str(ROOT / "bench"), str(ROOT / "demo")]
 import photos  # noqa: E402
+import serving  # noqa: E402
 import support  # noqa: E402
 
 BANDWIDTH = 20_000_000  # bytes/s of the slow disk
@@ -39,6 +41,14 @@ def make_photos():
     return folder
 
 
+def serve():
+    """The photographs packed, and a dieseld for the time of the run: its arguments."""
+    dataset = WORK / "photos.diesel"
+    if not dataset.exists():
+        serving.pack(make_photos(), dataset)
+    return serving.Daemon(WORK), ["--dieseld", dataset]
+
+
 def make_records():
     path = WORK / "records.lmdb"
     if not path.exists():
@@ -46,11 +56,11 @@ def make_records():
     return path
 
 
-# name: (what it reads, its arguments, the fix, on the slow disk?)
+# name: (what it reads, its arguments, the fix: more of them, and what is to run meanwhile; on the slow disk?)
 JOBS = {
-    "photographs": (make_photos, ["--epochs", "2"], ["--draft"], False),
-    "records": (make_records, ["--steps", "40"], ["--no-readahead"], True),
-    "checkpoints": (lambda: WORK / "checkpoint.pt", [], ["--every", "100"], False),
+    "photographs": (make_photos, ["--epochs", "2"], serve, False),
+    "records": (make_records, ["--steps", "40"], lambda: (contextlib.nullcontext(), ["--no-readahead"]), True),
+    "checkpoints": (lambda: WORK / "checkpoint.pt", [], lambda: (contextlib.nullcontext(), ["--every", "100"]), False),
 }
 
 
@@ -109,7 +119,9 @@ def main():
         make, arguments, fix, slow = JOBS[name]
         path = make()
         before = run(name, path, arguments, slow, "before")
-        after = run(name, path, arguments + fix, slow, "after")
+        meanwhile, more = fix()
+        with meanwhile:
+            after = run(name, path, arguments + more, slow, "after")
         print(f"=== {name}: {before:.0f} to {after:.0f} samples/s, {after / before:.2f}x\n", flush=True)
 
 

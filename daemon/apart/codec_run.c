@@ -106,18 +106,6 @@ static int make_room(struct helper *h, uint64_t width, uint64_t height)
 	return 0;
 }
 
-/* Cuts what comes out from what was made, in place. */
-static void cut(uint8_t *pixels, const struct recipe_place *place, uint32_t width, uint32_t height)
-{
-	size_t row = (size_t)width * IMAGE_CHANNELS, made_row = (size_t)place->made_width * IMAGE_CHANNELS;
-
-	if (width == place->made_width && height == place->made_height)
-		return;
-	for (uint32_t y = 0; y < height; y++)
-		memmove(pixels + y * row,
-			pixels + (place->y + y) * made_row + (size_t)place->x * IMAGE_CHANNELS, row);
-}
-
 static uint64_t cpu_ns(void)
 {
 	struct timespec t;
@@ -142,7 +130,8 @@ static struct image_request request_of(const struct recipe *recipe, const struct
 				      .width = place->made_width,
 				      .height = place->made_height,
 				      .filter = filter_of(recipe),
-				      .layout = IMAGE_HWC};
+				      .layout = IMAGE_HWC,
+				      .window = {place->x, place->y, recipe->width, recipe->height}};
 }
 
 /* Bytes of an image's form. */
@@ -213,7 +202,7 @@ static int use_form(struct helper *h, const struct codec_form *form, const uint8
 		request = request_of(recipe, &place);
 		if (!is_usable(h, form->kind, &request))
 			return -ENOENT;
-		if (make_room(h, request.width, request.height) < 0)
+		if (make_room(h, recipe->width, recipe->height) < 0)
 			return -ENOMEM;
 		r = image_resize(h->decoder, pixels, form->width, form->height, &request, h->pixels, err);
 		if (r < 0)
@@ -301,13 +290,12 @@ static int decode_crop(struct helper *h, const uint8_t *data, uint32_t bytes, co
 
 	recipe_place(recipe, h->begin.seed, epoch, sample, info->width, info->height, &place);
 	request = request_of(recipe, &place);
-	if (make_room(h, request.width, request.height) < 0)
+	if (make_room(h, recipe->width, recipe->height) < 0)
 		return error_set(err, -ENOMEM, "an image of %u x %u pixels takes too much memory",
 				 info->width, info->height);
 	r = image_decode(h->decoder, data, bytes, &request, h->pixels, err);
 	if (r < 0)
 		return r;
-	cut(h->pixels, &place, recipe->width, recipe->height);
 	if (room) {
 		memcpy(room, &form, sizeof(form));
 		memcpy(room + sizeof(form), h->pixels,

@@ -79,13 +79,53 @@ int reading_check(const struct reading *reading, const char *kind, uint32_t widt
 	return 0;
 }
 
+static bool is_windowed(const struct image_request *request)
+{
+	return request->window.width || request->window.height;
+}
+
 static int check_output(const struct image_request *request, struct error *err)
 {
-	if (request->width && request->height && request->width <= IMAGE_OUTPUT_MAX &&
-	    request->height <= IMAGE_OUTPUT_MAX)
-		return 0;
-	return error_set(err, -EINVAL, "an output of %u x %u pixels: each side is 1 to %u", request->width,
-			 request->height, IMAGE_OUTPUT_MAX);
+	const struct image_box *window = &request->window;
+
+	if (!request->width || !request->height || request->width > IMAGE_OUTPUT_MAX ||
+	    request->height > IMAGE_OUTPUT_MAX)
+		return error_set(err, -EINVAL, "an output of %u x %u pixels: each side is 1 to %u",
+				 request->width, request->height, IMAGE_OUTPUT_MAX);
+	if (is_windowed(request) && (!inside(window->x, window->width, request->width) ||
+				     !inside(window->y, window->height, request->height)))
+		return error_set(
+		    err, -EINVAL, "a window of %u x %u pixels at %u, %u is not within an output of %u x %u",
+		    window->width, window->height, window->x, window->y, request->width, request->height);
+	return 0;
+}
+
+static uint32_t divide_up(uint32_t a, uint32_t b)
+{
+	return a / b + (a % b != 0);
+}
+
+struct image_box reading_plan(const struct reading *reading, uint32_t by, struct resample_plan *plan)
+{
+	const struct image_request *request = reading->request;
+	const struct image_box *crop = &request->crop;
+	float left = (float)(crop->x % by) / (float)by, top = (float)(crop->y % by) / (float)by;
+
+	*plan = (struct resample_plan){
+	    .filter = request->filter,
+	    .layout = request->layout,
+	    .width = divide_up(crop->x + crop->width, by) - crop->x / by,
+	    .height = divide_up(crop->y + crop->height, by) - crop->y / by,
+	    .box = {left, top, left + (float)crop->width / (float)by, top + (float)crop->height / (float)by},
+	    .output_width = request->width,
+	    .output_height = request->height,
+	    .window = {0, 0, request->width, request->height},
+	};
+	if (is_windowed(request))
+		plan->window = request->window;
+	resample_choose(plan);
+	return (struct image_box){crop->x / by + plan->part.x, crop->y / by + plan->part.y, plan->part.width,
+				  plan->part.height};
 }
 
 int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
@@ -123,18 +163,8 @@ int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
 int image_resize(struct image_decoder *decoder, const uint8_t *pixels, uint32_t width, uint32_t height,
 		 const struct image_request *request, uint8_t *output, struct error *err)
 {
-	const struct image_box *crop = &request->crop;
 	const struct reading reading = {.request = request, .pixels_max = decoder->pixels_max};
-	const struct resample_plan plan = {
-	    .filter = request->filter,
-	    .layout = request->layout,
-	    .width = crop->width,
-	    .height = crop->height,
-	    .box = {0, 0, (float)crop->width, (float)crop->height},
-	    .row_width = crop->width,
-	    .output_width = request->width,
-	    .output_height = request->height,
-	};
+	struct resample_plan plan;
 	int r = check_output(request, err);
 
 	decoder->n_warnings = 0;
@@ -142,12 +172,14 @@ int image_resize(struct image_decoder *decoder, const uint8_t *pixels, uint32_t 
 		r = reading_check(&reading, "an", width, height, err);
 	if (r < 0)
 		return r;
+	struct image_box part = reading_plan(&reading, 1, &plan);
+
 	if (resample_begin(&decoder->resample, &plan) < 0)
-		return error_errno(err, -ENOMEM, "a crop of %u columns", crop->width);
-	for (uint32_t y = 0; y < crop->height; y++)
+		return error_errno(err, -ENOMEM, "a crop of %u columns", part.width);
+	for (uint32_t y = 0; y < part.height; y++)
 		memcpy(resample_row(&decoder->resample),
-		       pixels + ((size_t)(crop->y + y) * width + crop->x) * IMAGE_CHANNELS,
-		       (size_t)crop->width * IMAGE_CHANNELS);
+		       pixels + ((size_t)(part.y + y) * width + part.x) * IMAGE_CHANNELS,
+		       (size_t)part.width * IMAGE_CHANNELS);
 	resample_end(&decoder->resample, output);
 	return 0;
 }

@@ -150,11 +150,6 @@ bool image_may_scale(const struct image_request *request)
 	       request->crop.height / 2 >= MADE_OF * request->height;
 }
 
-static uint32_t divide_up(uint32_t a, uint32_t b)
-{
-	return a / b + (a % b != 0);
-}
-
 /* Adobe's four components are inverted; what is black in the fourth leaves less for the others. As Pillow
  * rounds. */
 static void rgb_of_cmyk(uint8_t *rgb, const uint8_t *cmyk, uint32_t n)
@@ -165,24 +160,6 @@ static void rgb_of_cmyk(uint8_t *rgb, const uint8_t *cmyk, uint32_t n)
 
 			rgb[c] = (uint8_t)(cmyk[3] - ((product >> 8) + product) / 256);
 		}
-}
-
-/* The crop in pixels of the scaled image, and the part of it that becomes the output. */
-static struct image_box scale_crop(const struct jpeg_reader *reader, const struct image_box *crop,
-				   struct resample_plan *plan)
-{
-	unsigned by = reader->jpeg.scale_denom;
-	struct image_box scaled = {.x = crop->x / by, .y = crop->y / by};
-
-	scaled.width = divide_up(crop->x + crop->width, by) - scaled.x;
-	scaled.height = divide_up(crop->y + crop->height, by) - scaled.y;
-	plan->box[0] = (float)(crop->x % by) / (float)by;
-	plan->box[1] = (float)(crop->y % by) / (float)by;
-	plan->box[2] = plan->box[0] + (float)crop->width / (float)by;
-	plan->box[3] = plan->box[1] + (float)crop->height / (float)by;
-	plan->width = scaled.width;
-	plan->height = scaled.height;
-	return scaled;
 }
 
 /*
@@ -238,20 +215,22 @@ static void check_end(struct jpeg_reader *reader)
  */
 static int leave_out_rows(struct jpeg_reader *reader, const struct reading *reading)
 {
-	const struct image_box *crop = &reading->request->crop;
+	struct resample_plan plan;
 	struct jpeg_rows rows;
 	struct jpeg_rows_start start;
 
 	reader->rest = NULL;
 	reader->n_left_out = reader->next_marker = 0;
-	if (!jpeg_rows_read(reading->data, reading->bytes, &rows) || crop->y >= rows.height)
+	if (!jpeg_rows_read(reading->data, reading->bytes, &rows) ||
+	    reading_check(reading, "JPEG", rows.width, rows.height, NULL) < 0)
 		return 0;
 	uint32_t by = scale_denominator(rows.h, rows.v, reading->request);
-	uint32_t row = DCTSIZE * rows.v, margin = (rows.v + 1) * by;
+	uint32_t row = DCTSIZE * rows.v;
+	struct image_box part = reading_plan(reading, by, &plan);
 
-	if (crop->y < margin ||
-	    !jpeg_rows_find(&rows, reading->data, reading->bytes, (crop->y - margin) / row,
-			    (crop->y + crop->height + margin) / row + 2, &start))
+	if (part.y < rows.v ||
+	    !jpeg_rows_find(&rows, reading->data, reading->bytes, (part.y - rows.v) * by / row,
+			    (part.y + part.height + rows.v) * by / row + 2, &start))
 		return 0;
 	if (room_make(&reader->header, rows.scan_at, 1) < 0)
 		return error_errno(reader->err, -ENOMEM, "JPEG header of %zu bytes", rows.scan_at);
@@ -296,12 +275,7 @@ static int read_image(struct jpeg_reader *reader, struct reading *reading)
 {
 	struct jpeg_decompress_struct *jpeg = &reader->jpeg;
 	const struct image_request *request = reading->request;
-	struct resample_plan plan = {
-	    .filter = request->filter,
-	    .layout = request->layout,
-	    .output_width = request->width,
-	    .output_height = request->height,
-	};
+	struct resample_plan plan;
 	int r = open_image(reader, reading);
 
 	if (r < 0)
@@ -312,11 +286,10 @@ static int read_image(struct jpeg_reader *reader, struct reading *reading)
 	    scale_denominator((unsigned)jpeg->max_h_samp_factor, (unsigned)jpeg->max_v_samp_factor, request);
 	jpeg_start_decompress(jpeg);
 
-	struct image_box part = request->crop;
-
-	part.y -= reader->n_left_out;
-	struct image_box crop = scale_crop(reader, &part, &plan);
+	struct image_box crop = reading_plan(reading, jpeg->scale_denom, &plan);
 	uint32_t lead = 0;
+
+	crop.y -= reader->n_left_out / jpeg->scale_denom;
 
 	crop_columns(reader, &crop, &plan);
 	if (jpeg->num_components == CMYK) {
@@ -324,7 +297,7 @@ static int read_image(struct jpeg_reader *reader, struct reading *reading)
 			return error_errno(reader->err, -ENOMEM, "JPEG image of %u columns", plan.row_width);
 		lead = plan.lead;
 		plan.lead = 0;
-		plan.row_width = plan.width;
+		plan.row_width = crop.width;
 	}
 	if (resample_begin(reading->resample, &plan) < 0)
 		return error_errno(reader->err, -ENOMEM, "JPEG image of %u columns", plan.row_width);
@@ -337,7 +310,7 @@ static int read_image(struct jpeg_reader *reader, struct reading *reading)
 			continue;
 		}
 		read_row(reader, reader->cmyk.bytes);
-		rgb_of_cmyk(row, (uint8_t *)reader->cmyk.bytes + (size_t)lead * CMYK, plan.width);
+		rgb_of_cmyk(row, (uint8_t *)reader->cmyk.bytes + (size_t)lead * CMYK, crop.width);
 	}
 	check_end(reader);
 	return 0;

@@ -175,44 +175,34 @@ static int open_image(struct png_reader *reader, const struct reading *reading)
 
 static int read_image(struct png_reader *reader, struct reading *reading)
 {
-	const struct image_request *request = reading->request;
-	const struct image_box *crop = &request->crop;
-	struct resample_plan plan = {
-	    .filter = request->filter,
-	    .layout = request->layout,
-	    .width = crop->width,
-	    .height = crop->height,
-	    .box = {0, 0, (float)crop->width, (float)crop->height},
-	    .row_width = crop->width,
-	    .output_width = request->width,
-	    .output_height = request->height,
-	};
+	struct resample_plan plan;
 	int r = open_image(reader, reading);
 
 	if (r < 0)
 		return r;
+	struct image_box crop = reading_plan(reading, 1, &plan);
 	enum row_kind kind = choose_row(reader);
 	int n_passes = png_set_interlace_handling(reader->png);
 
 	png_read_update_info(reader->png, reader->info);
 	size_t row_bytes = png_get_rowbytes(reader->png, reader->info);
 
-	if (room_make(&reader->rows, n_passes > 1 ? crop->height : 1, row_bytes) < 0 ||
+	if (room_make(&reader->rows, n_passes > 1 ? crop.height : 1, row_bytes) < 0 ||
 	    resample_begin(reading->resample, &plan) < 0)
 		return error_errno(reader->err, -ENOMEM, "PNG image of %zu bytes in a row", row_bytes);
 	if (n_passes > 1)
-		read_interlaced(reader, crop, row_bytes, png_get_image_height(reader->png, reader->info),
+		read_interlaced(reader, &crop, row_bytes, png_get_image_height(reader->png, reader->info),
 				n_passes);
-	for (uint32_t y = 0; n_passes == 1 && y < crop->y; y++)
+	for (uint32_t y = 0; n_passes == 1 && y < crop.y; y++)
 		png_read_row(reader->png, NULL, NULL);
-	for (uint32_t y = 0; y < crop->height; y++) {
+	for (uint32_t y = 0; y < crop.height; y++) {
 		uint8_t *row = reader->rows.bytes;
 
 		if (n_passes > 1)
 			row += y * row_bytes;
 		else
 			png_read_row(reader->png, row, NULL);
-		take_row(reader, resample_row(reading->resample), row, kind, crop);
+		take_row(reader, resample_row(reading->resample), row, kind, &crop);
 	}
 	check_end(reader);
 	return 0;

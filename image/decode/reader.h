@@ -23,6 +23,10 @@ struct reading {
 int reading_check(const struct reading *reading, const char *kind, uint32_t width, uint32_t height,
 		  struct error *err);
 
+/* What becomes of the crop, and in plan.part what is needed of it, for an image decoded at a scale of 1/by.
+ * Returns the part, in pixels of the scaled image. */
+struct image_box reading_plan(const struct reading *reading, uint32_t by, struct resample_plan *plan);
+
 struct jpeg_reader;
 struct png_reader;
 struct webp_reader;

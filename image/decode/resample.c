@@ -91,34 +91,79 @@ static void axis_pixel(double *weights, int32_t *ret_fixed, struct span span, en
 		ret_fixed[i] = fixed_point(sum != 0.0 ? weights[i] / sum : weights[i]);
 }
 
-/* The numbers have Pillow's types: from a float box, in double. */
-static int axis_make(struct resample_axis *axis, enum image_filter filter, uint32_t n_input, float begin,
-		     float end, uint32_t n_output)
-{
-	double scale = (double)(end - begin) / n_output;
-	double stretch = scale < 1.0 ? 1.0 : scale;
-	double support = filters[filter].support * stretch;
+/* One direction of a plan: columns, or rows. */
+struct side {
+	enum image_filter filter;
+	uint32_t n_input;
+	float begin;
+	uint32_t first, n; /* of the output */
+	/* These have Pillow's types: from a float box, in double. */
+	double scale, stretch, support;
+};
 
-	axis->n = n_output;
-	axis->taps = (uint32_t)ceil(support) * 2 + 1;
-	if (room_make(&axis->weights, (size_t)n_output * axis->taps, sizeof(int32_t)) < 0 ||
-	    room_make(&axis->spans, n_output, sizeof(struct span)) < 0 ||
+static struct side side_make(const struct resample_plan *plan, bool rows)
+{
+	const struct image_box *window = &plan->window;
+	float begin = plan->box[rows ? 1 : 0], end = plan->box[rows ? 3 : 2];
+	struct side side = {
+	    .filter = plan->filter,
+	    .n_input = rows ? plan->height : plan->width,
+	    .begin = begin,
+	    .first = rows ? window->y : window->x,
+	    .n = rows ? window->height : window->width,
+	    .scale = (double)(end - begin) / (rows ? plan->output_height : plan->output_width),
+	};
+
+	side.stretch = side.scale < 1.0 ? 1.0 : side.scale;
+	side.support = filters[plan->filter].support * side.stretch;
+	return side;
+}
+
+static double side_center(const struct side *side, uint32_t i)
+{
+	return side->begin + (i + 0.5) * side->scale;
+}
+
+/* What an output pixel is made of. */
+static struct span side_span(const struct side *side, uint32_t i)
+{
+	double center = side_center(side, i);
+	double first = trunc(center - side->support + 0.5), last = trunc(center + side->support + 0.5);
+
+	first = first < 0 ? 0 : first;
+	last = last > side->n_input ? side->n_input : last;
+	return (struct span){(uint32_t)first, last > first ? (uint32_t)(last - first) : 0};
+}
+
+/* left_out: input pixels in front of those that come. */
+static int axis_make(struct resample_axis *axis, const struct side *side, uint32_t left_out)
+{
+	axis->n = side->n;
+	axis->taps = (uint32_t)ceil(side->support) * 2 + 1;
+	if (room_make(&axis->weights, (size_t)side->n * axis->taps, sizeof(int32_t)) < 0 ||
+	    room_make(&axis->spans, side->n, sizeof(struct span)) < 0 ||
 	    room_make(&axis->scratch, axis->taps, sizeof(double)) < 0)
 		return -ENOMEM;
 	struct span *spans = axis->spans.bytes;
 	int32_t *weights = axis->weights.bytes;
 
-	for (uint32_t i = 0; i < n_output; i++) {
-		double center = begin + (i + 0.5) * scale;
-		double first = trunc(center - support + 0.5), last = trunc(center + support + 0.5);
-
-		first = first < 0 ? 0 : first;
-		last = last > n_input ? n_input : last;
-		spans[i] = (struct span){(uint32_t)first, last > first ? (uint32_t)(last - first) : 0};
-		axis_pixel(axis->scratch.bytes, weights + (size_t)i * axis->taps, spans[i], filter, center,
-			   1.0 / stretch);
+	for (uint32_t i = 0; i < side->n; i++) {
+		spans[i] = side_span(side, side->first + i);
+		axis_pixel(axis->scratch.bytes, weights + (size_t)i * axis->taps, spans[i], side->filter,
+			   side_center(side, side->first + i), 1.0 / side->stretch);
+		spans[i].first -= left_out;
 	}
 	return 0;
+}
+
+/* The pixels from the first one that the window is made of to the last; at least one. */
+static struct span side_need(const struct side *side)
+{
+	struct span first = side_span(side, side->first), last = side_span(side, side->first + side->n - 1);
+	uint32_t begin = first.first < side->n_input ? first.first : side->n_input - 1;
+	uint32_t end = last.first + last.n;
+
+	return (struct span){begin, end > begin ? end - begin : 1};
 }
 
 static uint8_t clip(int32_t sum)
@@ -205,7 +250,7 @@ static size_t stride(const struct resample *resample)
 
 static size_t middle_stride(const struct resample *resample)
 {
-	return (size_t)resample->plan.output_width * IMAGE_CHANNELS;
+	return (size_t)resample->plan.window.width * IMAGE_CHANNELS;
 }
 
 /* As Pillow: what keeps its size is copied. */
@@ -216,20 +261,30 @@ static bool is_copy(const struct resample_plan *plan)
 	       plan->box[2] == (float)plan->width && plan->box[3] == (float)plan->height;
 }
 
+void resample_choose(struct resample_plan *plan)
+{
+	struct side columns = side_make(plan, false), rows = side_make(plan, true);
+	struct span x = side_need(&columns), y = side_need(&rows);
+
+	plan->part = is_copy(plan) ? plan->window : (struct image_box){x.first, y.first, x.n, y.n};
+	plan->row_width = plan->part.width;
+	plan->lead = 0;
+}
+
 int resample_begin(struct resample *resample, const struct resample_plan *plan)
 {
+	struct side columns = side_make(plan, false), rows = side_make(plan, true);
+
 	resample->plan = *plan;
 	resample->n_rows = 0;
 	resample->copies = is_copy(plan);
 	if (resample->copies)
-		return room_make(&resample->rows, plan->height, stride(resample));
-	if (axis_make(&resample->x, plan->filter, plan->width, plan->box[0], plan->box[2],
-		      plan->output_width) < 0 ||
-	    axis_make(&resample->y, plan->filter, plan->height, plan->box[1], plan->box[3],
-		      plan->output_height) < 0 ||
+		return room_make(&resample->rows, plan->part.height, stride(resample));
+	if (axis_make(&resample->x, &columns, plan->part.x) < 0 ||
+	    axis_make(&resample->y, &rows, plan->part.y) < 0 ||
 	    room_make(&resample->rows, RESAMPLE_LANES, stride(resample)) < 0 ||
-	    room_make(&resample->columns, plan->width, IMAGE_CHANNELS * sizeof(lanes)) < 0 ||
-	    room_make(&resample->middle, plan->height, middle_stride(resample)) < 0)
+	    room_make(&resample->columns, plan->part.width, IMAGE_CHANNELS * sizeof(lanes)) < 0 ||
+	    room_make(&resample->middle, plan->part.height, middle_stride(resample)) < 0)
 		return -ENOMEM;
 	/* The last rows may be fewer than are taken at a time: what is summed beside them is not used, but is
 	 * read. */
@@ -249,12 +304,12 @@ static void take_rows(struct resample *resample, uint32_t n)
 	    .taps = resample->x.taps,
 	    .row = middle_stride(resample),
 	    .column = planes ? 1 : IMAGE_CHANNELS,
-	    .channel = planes ? plan->output_width : 1,
+	    .channel = planes ? plan->window.width : 1,
 	    .n_rows = n,
 	};
 
 	turn(resample->columns.bytes, (uint8_t *)resample->rows.bytes + (size_t)plan->lead * IMAGE_CHANNELS,
-	     stride(resample), (size_t)plan->width * IMAGE_CHANNELS);
+	     stride(resample), (size_t)plan->part.width * IMAGE_CHANNELS);
 	first_pass((uint8_t *)resample->middle.bytes + (resample->n_rows - n) * middle_stride(resample),
 		   resample->columns.bytes, &pass);
 }
@@ -280,7 +335,7 @@ void resample_end(struct resample *resample, uint8_t *output)
 	size_t from = middle_stride(resample);
 
 	if (resample->copies) {
-		for (uint32_t y = 0; y < plan->height; y++)
+		for (uint32_t y = 0; y < plan->part.height; y++)
 			memcpy(output + y * from,
 			       (uint8_t *)resample->rows.bytes + y * stride(resample) +
 				   (size_t)plan->lead * IMAGE_CHANNELS,
@@ -288,7 +343,7 @@ void resample_end(struct resample *resample, uint8_t *output)
 		return;
 	}
 	take_rows(resample, (resample->n_rows - 1) % RESAMPLE_LANES + 1);
-	for (uint32_t y = 0; y < plan->output_height; y++) {
+	for (uint32_t y = 0; y < plan->window.height; y++) {
 		const uint8_t *rows = middle + spans[y].first * from;
 		const int32_t *row_weights = weights + (size_t)y * resample->y.taps;
 
@@ -297,9 +352,9 @@ void resample_end(struct resample *resample, uint8_t *output)
 			continue;
 		}
 		for (size_t c = 0; c < IMAGE_CHANNELS; c++)
-			second_pass(output + (c * plan->output_height + y) * plan->output_width,
-				    rows + c * plan->output_width, from, row_weights, spans[y].n,
-				    plan->output_width);
+			second_pass(output + (c * plan->window.height + y) * plan->window.width,
+				    rows + c * plan->window.width, from, row_weights, spans[y].n,
+				    plan->window.width);
 	}
 }
 

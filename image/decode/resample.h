@@ -2,13 +2,15 @@
 #pragma once
 
 /*
- * Pillow's resize() of RGB images: two passes, first along the rows, then along the columns, each pixel a sum
- * with 22-bit fixed-point weights. Bit for bit what Pillow gives, for the same pixels.
+ * Pillow's resize() of RGB images, or a part of what it gives: two passes, first along the rows, then along
+ *the columns, each pixel a sum with 22-bit fixed-point weights. Bit for bit what Pillow gives, for the same
+ *pixels.
  *
  * Rows come one by one, in order, so that nobody needs the whole crop in memory:
  *
+ *	resample_choose(&plan);
  *	r = resample_begin(&resample, &plan);
- *	for (row of the crop)
+ *	for (row of plan.part)
  *		read_row(resample_row(&resample)); // plan.row_width pixels
  *	resample_end(&resample, output);
  */
@@ -28,9 +30,11 @@ struct resample_plan {
 	enum image_layout layout;
 	uint32_t width, height; /* of the input; nothing outside has an influence */
 	float box[4];           /* left, top, right, bottom, within the input: what becomes the output */
-	uint32_t row_width;     /* pixels in a row that comes; the input's columns are some of them, */
-	uint32_t lead;          /* and these come before */
 	uint32_t output_width, output_height;
+	struct image_box window; /* of the output: what is made of it */
+	struct image_box part;   /* of the input: what comes */
+	uint32_t row_width;      /* pixels in a row that comes; the part's columns are some of them, */
+	uint32_t lead;           /* and these come before */
 };
 
 /* How each output pixel of one direction is made. */
@@ -52,9 +56,12 @@ struct resample {
 	bool copies;         /* the output is the input: nothing is computed */
 };
 
+/* Sets plan.part to what the window is made of, and plan.row_width and plan.lead to rows of no more. */
+void resample_choose(struct resample_plan *plan);
 /* 0 or -ENOMEM. */
 int resample_begin(struct resample *resample, const struct resample_plan *plan);
-/* Where the next row is to be put. Call it plan.height times; each row is complete when the next call comes.
+/* Where the next row is to be put. Call it plan.part.height times; each row is complete when the next call
+ * comes.
  */
 uint8_t *resample_row(struct resample *resample);
 void resample_end(struct resample *resample, uint8_t *output);

@@ -148,22 +148,12 @@ static void hand_on(const struct webp_reader *reader, struct resample *resample,
 static int read_frame(struct webp_reader *reader, struct reading *reading, const WebPIterator *frame,
 		      struct error *err)
 {
-	const struct image_request *request = reading->request;
-	const struct image_box *crop = &request->crop;
-	const struct resample_plan plan = {
-	    .filter = request->filter,
-	    .layout = request->layout,
-	    .width = crop->width,
-	    .height = crop->height,
-	    .box = {0, 0, (float)crop->width, (float)crop->height},
-	    .row_width = crop->width,
-	    .output_width = request->width,
-	    .output_height = request->height,
-	};
-	struct image_box part = {.x = crop->x}, box = {.x = 0};
+	struct resample_plan plan;
+	struct image_box crop = reading_plan(reading, 1, &plan);
+	struct image_box part = {.x = crop.x}, box = {.x = 0};
 	int r = 0;
 
-	if (covered(crop, frame, &part)) {
+	if (covered(&crop, frame, &part)) {
 		box = with_margin(&part, frame);
 		r = decode(reader, reading, frame, &box, err);
 	}
@@ -171,7 +161,7 @@ static int read_frame(struct webp_reader *reader, struct reading *reading, const
 		return r;
 	if (resample_begin(reading->resample, &plan) < 0)
 		return failed(VP8_STATUS_OUT_OF_MEMORY, reading, err);
-	hand_on(reader, reading->resample, crop, frame, &part, &box);
+	hand_on(reader, reading->resample, &crop, frame, &part, &box);
 	return 0;
 }
 

@@ -63,6 +63,7 @@ struct image_request {
 	uint32_t width, height; /* of the output, 1 to IMAGE_OUTPUT_MAX */
 	enum image_filter filter;
 	enum image_layout layout;
+	struct image_box window; /* of the output: what is wanted of it; all zeros: all of it */
 };
 
 /*
@@ -83,14 +84,15 @@ void image_decoder_free(struct image_decoder *decoder);
 void image_decoder_freep(struct image_decoder **decoder);
 
 /*
- * Decodes the crop and resizes it to width x height x IMAGE_CHANNELS bytes at output, which is written only
- * on success. Damage that libjpeg can decode around, as Pillow does, is counted: image_decoder_warnings().
- * Only in what is decoded: rows below the crop are not, nor those above it where restart markers say how to
- * begin.
+ * Decodes the crop and resizes it to width x height x IMAGE_CHANNELS bytes at output, or makes the window
+ * alone, with the values that it would have in that, of what it takes of the image. Output is written only on
+ * success. Damage that libjpeg can decode around, as Pillow does, is counted: image_decoder_warnings(). Only
+ * in what is decoded: rows below the crop are not, nor those above it where restart markers say how to begin.
  *
- * 0; -EINVAL: the crop is not within the image, or the output has no size; -EFBIG: more pixels than the
- * decoder is for; -EOPNOTSUPP: a kind of image that Pillow too does not open, or neither JPEG, PNG nor WebP;
- * -EBADMSG: damaged or truncated, also if only behind the crop, where that shows without decoding; -ENOMEM.
+ * 0; -EINVAL: the crop is not within the image, or the window not within the output, which has a size;
+ * -EFBIG: more pixels than the decoder is for; -EOPNOTSUPP: a kind of image that Pillow too does not open, or
+ * neither JPEG, PNG nor WebP; -EBADMSG: damaged or truncated, also if only behind the crop, where that shows
+ * without decoding; -ENOMEM.
  */
 int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
 		 const struct image_request *request, uint8_t *output, struct error *err);

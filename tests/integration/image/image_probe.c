@@ -2,7 +2,8 @@
 /*
  * image/decoder.h for the tests beside it. Each line of input is a request,
  *
- *	x y width height output_width output_height filter layout path
+ *	x y width height output_width output_height filter layout window_x window_y window_width window_height
+ *path
  *
  * and each answer is a line: "ok BYTES WARNINGS", with the pixels behind it, or "error ERRNO TEXT". A crop of
  * 0 x 0 asks for the header alone: "info WIDTH HEIGHT KIND".
@@ -40,7 +41,9 @@ static void print_error(int r, const struct error *err)
 
 static void answer(struct image_decoder *decoder, const struct image_request *request, const char *path)
 {
-	size_t bytes = 0, n = (size_t)request->width * request->height * IMAGE_CHANNELS;
+	const struct image_box *w = &request->window;
+	size_t bytes = 0, n = (size_t)(w->width ? w->width : request->width) *
+			      (w->height ? w->height : request->height) * IMAGE_CHANNELS;
 	_cleanup_(freep) void *data = read_file(path, &bytes);
 	_cleanup_(freep) uint8_t *output = malloc(n ? n : 1);
 	struct error err = ERROR_INIT;
@@ -71,15 +74,16 @@ static void answer(struct image_decoder *decoder, const struct image_request *re
 int main(int argc, char **argv)
 {
 	_cleanup_(image_decoder_freep) struct image_decoder *decoder = NULL;
-	struct image_request q;
+	struct image_request q = {.width = 0};
 	char path[4096];
 	unsigned filter, layout;
 	unsigned long long pixels_max = argc > 1 ? strtoull(argv[1], NULL, 10) : IMAGE_PIXELS_MAX;
 
 	if (image_decoder_new(pixels_max, &decoder) < 0)
 		return 1;
-	while (scanf("%u %u %u %u %u %u %u %u %4095[^\n]", &q.crop.x, &q.crop.y, &q.crop.width,
-		     &q.crop.height, &q.width, &q.height, &filter, &layout, path) == 9) {
+	while (scanf("%u %u %u %u %u %u %u %u %u %u %u %u %4095[^\n]", &q.crop.x, &q.crop.y, &q.crop.width,
+		     &q.crop.height, &q.width, &q.height, &filter, &layout, &q.window.x, &q.window.y,
+		     &q.window.width, &q.window.height, path) == 13) {
 		q.filter = filter;
 		q.layout = layout;
 		answer(decoder, &q, path);

@@ -92,9 +92,9 @@ class Probe:
         self.process.stdout.close()
         return status
 
-    def ask(self, path, crop, size=(1, 1), kind=BILINEAR, layout=HWC):
+    def ask(self, path, crop, size=(1, 1), kind=BILINEAR, layout=HWC, window=(0, 0, 0, 0)):
         """Pixels as height x width x 3 and the number of warnings, or Refused. Without a crop: the header's."""
-        request = [*(crop or (0, 0, 0, 0)), *size, kind, layout, path]
+        request = [*(crop or (0, 0, 0, 0)), *size, kind, layout, *window, path]
         self.process.stdin.write((" ".join(map(str, request)) + "\n").encode())
         self.process.stdin.flush()
         word, *rest = self.process.stdout.readline().decode().rstrip("\n").split(" ", 2)
@@ -103,7 +103,7 @@ class Probe:
         if word == "info":
             return rest
         data = np.frombuffer(self.process.stdout.read(int(rest[0])), np.uint8)
-        width, height = size
+        width, height = window[2:] if any(window) else size
         pixels = data.reshape(height, width, 3) if layout == HWC else data.reshape(3, height, width).transpose(1, 2, 0)
         return pixels, int(rest[1])
 

@@ -162,10 +162,10 @@ class Restarts(unittest.TestCase):
 
     def test_resume_and_digest(self):
         """What an interrupted run has packed is taken over: a file is known by its own size."""
-        data = jpeg(photograph("Garden", 800, 600), quality=100)
-        count = 5 * 2**20 // len(data) + 1
-        for i in range(count):
-            (self.source / f"{i:03}.jpg").write_bytes(data)
+        data = jpeg(photograph("Garden", 200, 150))
+        (self.source / "000.jpg").write_bytes(data)
+        for i in range(5):  # a chunk each: with so many, the first has been written
+            (self.source / f"{i}.bin").write_bytes(bytes(4 * 2**20))
         locked = self.source / "zzz.jpg"
         locked.write_bytes(b"")
         os.truncate(locked, 2**30 + 1)  # too large: the run ends there

@@ -16,9 +16,11 @@ static struct resample_plan plan_of(uint32_t width, uint32_t height, uint32_t to
 				      .width = width,
 				      .height = height,
 				      .box = {0, 0, (float)width, (float)height},
-				      .row_width = width,
 				      .output_width = to_width,
-				      .output_height = to_height};
+				      .output_height = to_height,
+				      .window = {0, 0, to_width, to_height},
+				      .part = {0, 0, width, height},
+				      .row_width = width};
 }
 
 /* The input's value of a channel. */

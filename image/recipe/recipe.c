@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <stddef.h>
-#include <string.h>
 
 #define FACTOR_MAX 1e6 /* of brightness, contrast and saturation; FACTOR_MAX of plan.py */
 
@@ -24,9 +23,9 @@ static const char *check_box(const struct recipe *r)
 	static const double none[2];
 
 	if (r->shape != RECIPE_RANDOM_BOX)
-		return memcmp(r->scale, none, sizeof(none)) || memcmp(r->ratio, none, sizeof(none))
-			   ? "scale and ratio are of a random box"
-			   : NULL;
+		return same_bits(r->scale, none, sizeof(none)) && same_bits(r->ratio, none, sizeof(none))
+			   ? NULL
+			   : "scale and ratio are of a random box";
 	if (!is_range(r->scale, 0, 1e6) || r->scale[1] <= 0)
 		return "scale must be two parts of the area, the smaller one first";
 	if (!is_range(r->ratio, 1e-6, 1e6))
@@ -101,14 +100,14 @@ const char *recipe_check(const struct recipe *r)
 	const char *wrong;
 
 	if (r->kind == RECIPE_NONE)
-		return memcmp(r, &none, sizeof(none)) ? "a recipe for nothing says something" : NULL;
+		return same_bits(r, &none, sizeof(none)) ? NULL : "a recipe for nothing says something";
 	if (r->kind != RECIPE_IMAGE && !recipe_is_tensor(r))
 		return "the kind of recipe is not known";
 	if (r->damage >= RECIPE_N_DAMAGES || r->reserved)
 		return "what to do with damaged samples is not known";
 	if (recipe_is_tensor(r))
 		return tensor_check(r);
-	if (memcmp(&r->tensor, &no_tensor, sizeof(no_tensor)) != 0)
+	if (!same_bits(&r->tensor, &no_tensor, sizeof(no_tensor)))
 		return "a recipe for images says something about arrays";
 	wrong = check_shape(r);
 	if (!wrong)

@@ -2,7 +2,6 @@
 #include "tensor_check.h"
 
 #include <math.h>
-#include <string.h>
 
 bool recipe_is_tensor(const struct recipe *r)
 {
@@ -22,10 +21,10 @@ uint32_t recipe_type_bytes(enum recipe_type type)
 
 void recipe_axes(enum recipe_layout layout, int *ret_height, int *ret_width, int *ret_channels)
 {
-	static const int8_t axes[RECIPE_N_LAYOUTS][3] = {[RECIPE_PLAIN] = {-1, -1, -1},
-							 [RECIPE_HWC] = {0, 1, 2},
-							 [RECIPE_CHW] = {1, 2, 0},
-							 [RECIPE_HW] = {0, 1, -1}};
+	static const int axes[RECIPE_N_LAYOUTS][3] = {[RECIPE_PLAIN] = {-1, -1, -1},
+						      [RECIPE_HWC] = {0, 1, 2},
+						      [RECIPE_CHW] = {1, 2, 0},
+						      [RECIPE_HW] = {0, 1, -1}};
 
 	*ret_height = axes[layout][0];
 	*ret_width = axes[layout][1];
@@ -162,7 +161,7 @@ const char *tensor_check(const struct recipe *r)
 			       .tensor = r->tensor};
 	const char *wrong;
 
-	if (memcmp(r, &plain, sizeof(plain)) != 0)
+	if (!same_bits(r, &plain, sizeof(plain)))
 		return "a recipe for arrays says something about images";
 	if (r->tensor.layout >= RECIPE_N_LAYOUTS)
 		return "the layout is not known";

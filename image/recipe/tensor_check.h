@@ -3,7 +3,15 @@
 
 /* The part of recipe.c that is about arrays (RECIPE_NUMPY, RECIPE_BYTES). */
 
+#include <string.h>
+
 #include "image/recipe.h"
+
+/* A message is what its bits are: -0.0 is not 0. */
+static inline bool same_bits(const void *a, const void *b, size_t bytes)
+{
+	return memcmp(a, b, bytes) == 0;
+}
 
 /* As recipe_check(), of what images have no part in. */
 const char *tensor_check(const struct recipe *recipe);

@@ -238,7 +238,7 @@ void convert(const struct recipe *r, const struct lie *lie, uint8_t *out)
 
 	for (uint32_t i = 0; i < w.n; i++)
 		total *= w.size[i];
-	for (uint64_t done = 0; done < total; done += PIECE, out += PIECE * out_bytes) {
+	for (uint64_t done = 0; done < total; done += PIECE, out += (size_t)PIECE * out_bytes) {
 		uint8_t raw[PIECE * sizeof(uint64_t)];
 		float values[PIECE];
 		size_t n = total - done < PIECE ? (size_t)(total - done) : PIECE;

@@ -103,7 +103,7 @@ static int read_type(struct reader *r, struct npy *ret, struct error *err)
 		    err, -EBADMSG,
 		    "the array is a structure with fields: save each field as an array of numbers");
 	name = s;
-	if (name.at < name.end && memchr("<>|=", *name.at, 4))
+	if (name.at < name.end && *name.at && strchr("<>|=", *name.at))
 		name.at++;
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
 		if (is_string(&name, types[i].name)) {

@@ -88,8 +88,8 @@ static void made_of_rows(const struct recipe *r, uint8_t *out)
 {
 	uint8_t data[24];
 
-	for (uint8_t i = 0; i < sizeof(data); i++)
-		data[i] = i;
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)i;
 	assert_null(recipe_check(r));
 	assert_int_equal(tensor_make(r, 1, 2, 3, data, sizeof(data), out, NULL), 0);
 }
@@ -130,8 +130,8 @@ static void a_random_crop_is_anywhere_in_it(void **state)
 	uint8_t data[24], out[4];
 	unsigned seen = 0;
 
-	for (uint8_t i = 0; i < sizeof(data); i++)
-		data[i] = i;
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)i;
 	r.shape = RECIPE_RANDOM_CROP;
 	r.width = 2;
 	r.height = 1;

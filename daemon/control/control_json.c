@@ -52,6 +52,14 @@ static void add_figures(json_t *root, const struct stall_sample *s)
 	    {"dataset_bytes", s->dataset_bytes},
 	    {"cached_bytes", s->cached_bytes},
 	    {"need_bytes", s->need_bytes},
+	    {"decoded_samples", s->decoded_samples},
+	    {"form_samples", s->form_samples},
+	    {"form_bytes", s->form_bytes},
+	    {"form_room_bytes", s->form_room_bytes},
+	    {"form_sample_bytes", s->form_sample_bytes},
+	    {"form_hit_ratio", s->form_hit_ratio},
+	    {"fresh_cpu_s_per_sample", s->fresh_cpu_s_per_sample},
+	    {"form_cpu_s_per_sample", s->form_cpu_s_per_sample},
 	};
 
 	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)

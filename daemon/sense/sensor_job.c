@@ -97,6 +97,37 @@ static void state_fill(struct stall_sample *sample, const struct serving *servin
 	}
 }
 
+#define FORMS_MIN 8 /* fewer say little about their size */
+
+/* Of one form. Where it is what comes out of the recipe, its size is known before there is any. */
+static double form_size(const struct serving *serving, const struct job *job,
+			const struct serving_job_memory *memory)
+{
+	struct recipe key;
+
+	if (memory->n_forms >= FORMS_MIN)
+		return (double)memory->form_used / (double)memory->n_forms;
+	for (const struct session *q = serving->sessions; q; q = q->next) {
+		if (q->job == job && q->forms && recipe_form(&q->request.recipe, &key) == RECIPE_FORM_MADE)
+			return (double)q->request.recipe.width * q->request.recipe.height * 3;
+	}
+	return NAN;
+}
+
+static void forms_fill(struct stall_sample *sample, const struct serving *serving, const struct job *job)
+{
+	struct serving_job_memory memory;
+
+	serving_job_memory(serving, job, &memory);
+	if (!memory.decoded)
+		return;
+	sample->decoded_samples = (double)memory.decoded;
+	sample->form_samples = (double)memory.n_forms;
+	sample->form_bytes = (double)memory.forms;
+	sample->form_room_bytes = (double)serving_form_room(serving);
+	sample->form_sample_bytes = form_size(serving, job, &memory);
+}
+
 struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct serving *serving,
 				  const struct job *job)
 {
@@ -106,6 +137,7 @@ struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct 
 
 	sample.job = job->id;
 	state_fill(&sample, serving, job);
+	forms_fill(&sample, serving, job);
 	if (!now || !before || now->at_ns <= before->at_ns)
 		return sample;
 	sample.at_ns = now->at_ns;
@@ -115,6 +147,7 @@ struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct 
 	sample.n_trainers = job->n_sessions > 0;
 	sensed_storage(sensed, &sample);
 	sensed_work(before, now, &sample);
+	sensed_forms(before, now, &sample);
 	sensed_shares(sensed, before, now, &sample);
 	sensed_rates(&sample, (double)pool_workers(serving->cache.pool));
 	return sample;

@@ -46,6 +46,8 @@ struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct 
 
 /* Fills in storage, work, rates and consumption, by the reading `now` against an earlier one. */
 void sensed_storage(const struct sensed_job *sensed, struct stall_sample *sample);
+void sensed_forms(const struct sensed_reading *before, const struct sensed_reading *now,
+		  struct stall_sample *sample);
 void sensed_work(const struct sensed_reading *before, const struct sensed_reading *now,
 		 struct stall_sample *sample);
 /* Fills in the shares: the child's if there is a report, else the clients'. */

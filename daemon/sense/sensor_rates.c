@@ -107,6 +107,27 @@ void sensed_work(const struct sensed_reading *before, const struct sensed_readin
 		    (double)NS_PER_S;
 }
 
+/* What it costs is a mean over the job's life: it depends on images and recipe alone. */
+static double cost_s(const struct codec_cost *cost)
+{
+	return ratio(cost->cpu_ns, cost->n) / (double)NS_PER_S;
+}
+
+void sensed_forms(const struct sensed_reading *before, const struct sensed_reading *now,
+		  struct stall_sample *sample)
+{
+	const struct codec_cost *ways = now->counters.ways, *then = before->counters.ways;
+	uint64_t from = ways[CODEC_FROM_FORM].n - then[CODEC_FROM_FORM].n;
+	uint64_t others =
+	    ways[CODEC_FRESH].n - then[CODEC_FRESH].n + ways[CODEC_MADE_FORM].n - then[CODEC_MADE_FORM].n;
+
+	sample->form_hit_ratio = ratio(from, from + others);
+	sample->fresh_cpu_s_per_sample = cost_s(&ways[CODEC_FRESH]);
+	sample->form_cpu_s_per_sample = cost_s(&ways[CODEC_FROM_FORM]);
+	if (isnan(sample->form_cpu_s_per_sample))
+		sample->form_cpu_s_per_sample = cost_s(&ways[CODEC_OUT_OF_IT]);
+}
+
 /* The waits that clients reported: the share of the time that they waited, and the part of that for chunks. A
  * client that reports nothing has not waited. */
 static void client_waits(const struct sensed_reading *before, const struct sensed_reading *now,

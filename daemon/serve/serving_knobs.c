@@ -56,8 +56,8 @@ void serving_job_memory(const struct serving *s, const struct job *job, struct s
 			ret->form_limit += q->forms->limit_bytes;
 			ret->n_forms += q->forms->n_entries;
 			ret->form_used += q->forms->used_bytes;
+			ret->decoded += q->n_samples;
 		}
-		ret->decoded += q->forms ? q->n_samples : 0;
 		if (!is_first_of_dataset(s, q))
 			continue;
 		ret->other += d->copy_bytes;
@@ -68,6 +68,22 @@ void serving_job_memory(const struct serving *s, const struct job *job, struct s
 		ret->chunks += d->info.n_chunks;
 	}
 	ret->need += ret->other;
+}
+
+uint64_t serving_form_room(const struct serving *s)
+{
+	const struct cache *c = &s->cache;
+	uint64_t room = cache_segment_limit(c, c->limit_bytes), claimed = 0;
+
+	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
+		uint64_t need = cached_need_bytes(d),
+			 asked = d->asked_bytes < d->all_bytes ? d->asked_bytes : d->all_bytes;
+
+		if (d->n_sessions > 0)
+			claimed += asked > need ? asked : need;
+	}
+	room = room > claimed ? room - claimed : 0;
+	return room < c->lend_bytes ? room : c->lend_bytes;
 }
 
 void serving_job_knobs(const struct serving *s, const struct job *job, struct tuner_knobs *ret)

@@ -80,5 +80,8 @@ struct serving_job_memory {
 
 void serving_job_memory(const struct serving *s, const struct job *job, struct serving_job_memory *ret);
 
+/* Bytes that decoded forms may take at most: what sessions and the claims of all jobs leave. */
+uint64_t serving_form_room(const struct serving *s);
+
 /* Recomputes who gets what. To be called when sessions come or go. */
 void serving_refresh(struct serving *s);

@@ -73,6 +73,8 @@ void round_apply_bounds(struct round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];
 
+	if (round_bound_forms(round, index))
+		return;
 	for (int k = 0; k < TUNER_N_KNOBS; k++) {
 		enum tuner_knob knob = (enum tuner_knob)k;
 		const struct tuner_pin *pin = round_pin(round->config, job->job, knob);

@@ -42,7 +42,11 @@ static const struct {
     FIELD(handoff_s, false),     FIELD(worker_bytes, false),
     FIELD(daemon_busy, true),    FIELD(client_busy, true),
     FIELD(dataset_bytes, false), FIELD(cached_bytes, true),
-    FIELD(need_bytes, false),
+    FIELD(need_bytes, false),    FIELD(decoded, false),
+    FIELD(form_samples, true),   FIELD(form_bytes, true),
+    FIELD(form_room, true),      FIELD(form_size, false),
+    FIELD(form_hit, true),       FIELD(fresh_s, false),
+    FIELD(form_s, false),
 #undef FIELD
 };
 
@@ -178,7 +182,11 @@ bool job_differs(const struct tuner_job *job, const struct figures *now)
 	/* Less waiting is what a filling cache brings, and does not make it another phase. */
 	if (now->wait > then->wait + fmax(WAIT_DIFFERS, STRAYS * job->wait_stray))
 		return true;
-	return other(demand, then->demand, ratio) || other(now->daemon_cpu_s, then->daemon_cpu_s, DIFFERS) ||
+	/* What forms save, or cost while they are made, does not either. */
+	bool forms = now->form_bytes > 0 || then->form_bytes > 0;
+
+	return other(demand, then->demand, ratio) ||
+	       (!forms && other(now->daemon_cpu_s, then->daemon_cpu_s, DIFFERS)) ||
 	       other(now->client_cpu_s, then->client_cpu_s, DIFFERS) ||
 	       (now->reading > READING_MIN && other(now->bandwidth, then->bandwidth, BANDWIDTH_DIFFERS));
 }

@@ -286,6 +286,9 @@ void round_judge(struct round *round, size_t index)
 			continue;
 		if (k == TUNER_CACHE_BYTES && is_filling(round, job, c, &after))
 			continue;
+		if (k == TUNER_FORM_BYTES && round->now_ns < c->at_ns + FILL_NS &&
+		    forms_fill(&after, c->new_value))
+			continue;
 		t.calm = jumping || round->now_ns >= c->at_ns + round->config->cooldown_ns;
 		t.last = !jumping || job->n_jumps >= 3;
 		judge_one(round, &t);

@@ -164,7 +164,7 @@ void round_explain(const struct round *round, size_t index, enum tuner_knob knob
 		snprintf(text, size, "%.1f us of Python a sample, %s%.0f samples/s asked for",
 			 1e6 * f->client_cpu_s, handoff, f->demand);
 		return;
-	case TUNER_FORM_BYTES: snprintf(text, size, "decoded forms of samples"); return;
+	case TUNER_FORM_BYTES: round_explain_forms(round, index, value, text, size); return;
 	}
 }
 

@@ -47,6 +47,11 @@ void round_apply_bounds(struct round *round, size_t index);
 /* Returns true if it turned the cache up again. */
 bool round_recover(struct round *round, size_t index);
 
+/* ---- form_rules.c ---- */
+/* Returns true if decoded forms were given up, or some of them. */
+bool round_bound_forms(struct round *round, size_t index);
+void round_explain_forms(const struct round *round, size_t index, uint64_t value, char *text, size_t size);
+
 /* ---- rules.c ---- */
 void round_apply_rules(struct round *round, size_t index);
 

@@ -106,7 +106,8 @@ static void turn(struct round *round, size_t index, enum tuner_knob knob, enum t
 static bool awaits_verdict(const struct tuner_job *job)
 {
 	for (int k = 0; k < TUNER_N_KNOBS; k++) {
-		bool fills = k == TUNER_CACHE_BYTES && job->changes[k].new_value > job->changes[k].old_value;
+		bool fills = (k == TUNER_CACHE_BYTES || k == TUNER_FORM_BYTES) &&
+			     job->changes[k].new_value > job->changes[k].old_value;
 
 		if (job->asked[k] || (job->changes[k].open && !fills))
 			return true;
@@ -138,6 +139,8 @@ static uint64_t jump_value(const struct round *round, size_t index, enum tuner_k
 	const struct tuner_job *job = &round->state->jobs[index];
 	uint64_t now = round_value(job, knob), want = wanted_value(round, index, knob);
 
+	if (knob == TUNER_FORM_BYTES) /* takes an epoch to show: of a settled job alone */
+		return now;
 	if (want > now)
 		return job->n_jumps && !is_felt(&round->plans[index].now, knob) ? now : want;
 	return knob == TUNER_CACHE_BYTES && job->settled.at_ns ? now : want;
@@ -243,6 +246,8 @@ static void try_step(struct round *round, size_t index)
 	}
 	if (!has_room(job, p, knob, want))
 		return;
+	if (job->changes[TUNER_FORM_BYTES].open) /* forms fill, and explain it */
+		return;
 	if (p->now.hit < x * FILLED) /* this explains it: the cache is filling */
 		return;
 	if (!(p->now.wait > STALL_TRY) || !(rate_of(round, index, &knobs) > p->now.rate * UNEXPLAINED) ||
@@ -258,8 +263,15 @@ static void try_step(struct round *round, size_t index)
 
 static void relieve(struct round *round, size_t index)
 {
+	const struct tuner_knobs now = current(&round->state->jobs[index]);
 	double expected;
 	int k = best_single(round, index, &expected);
+
+	/* CPU time that is saved is all that forms give: where others have the cores, a part of the rate
+	 * there is. */
+	if (k == TUNER_FORM_BYTES)
+		expected =
+		    fmin(expected, round->plans[index].now.rate * expected / rate_of(round, index, &now));
 
 	if (k < 0)
 		try_step(round, index);

@@ -40,6 +40,14 @@ struct stall_sample stall_sample_unknown(void)
 	    .dataset_bytes = NAN,
 	    .cached_bytes = NAN,
 	    .need_bytes = NAN,
+	    .decoded_samples = NAN,
+	    .form_samples = NAN,
+	    .form_bytes = NAN,
+	    .form_room_bytes = NAN,
+	    .form_sample_bytes = NAN,
+	    .form_hit_ratio = NAN,
+	    .fresh_cpu_s_per_sample = NAN,
+	    .form_cpu_s_per_sample = NAN,
 	};
 }
 

@@ -34,6 +34,7 @@ struct figures {
 	double chunk_bytes, samples_per_chunk, window, ready;
 	double daemon_cpu_s, client_cpu_s, handoff_s, worker_bytes, daemon_busy, client_busy;
 	double dataset_bytes, cached_bytes, need_bytes;
+	double decoded, form_samples, form_bytes, form_room, form_size, form_hit, fresh_s, form_s;
 };
 
 /* A change whose effect is to be judged. */
@@ -150,6 +151,22 @@ void target_knobs(const struct tuner_job *job, const struct figures *f, const st
 		  struct tuner_knobs *ret);
 /* The share of the dataset that a cache of this size keeps. */
 double target_cached_ratio(const struct figures *f, double cache_bytes, double depth);
+
+/* ---- form_model.c: what decoded forms save ---- */
+
+/* Returns true if enough is known of the job's decoding to say anything. */
+bool forms_known(const struct figures *f);
+/* What forms of all samples would take, in bytes. */
+double forms_all_bytes(const struct figures *f);
+/* The share of samples that have a form in so many bytes. */
+double forms_cover(const struct figures *f, double bytes);
+/* The daemon's CPU time a sample once forms of so many bytes are there. */
+double forms_daemon_cpu_s(const struct tuner_job *job, const struct figures *f, uint64_t bytes);
+/* What the job should have, within what is left; what it has, if it would be no faster with more. goal: the
+ * best rate that other knobs give. */
+uint64_t forms_target(const struct tuner_job *job, const struct figures *f, double goal);
+/* Returns true if not all that fits has a form yet, or none of that was used: it takes an epoch or two. */
+bool forms_fill(const struct figures *f, uint64_t bytes);
 
 /* ---- pressure.c ---- */
 

@@ -124,21 +124,20 @@ static double client_rate(const struct figures *f, const struct room *room, doub
 	return fmin(n / f->client_cpu_s, 1 / (handoff(f) + step));
 }
 
-static double daemon_rate(const struct figures *f, const struct room *room, double n)
+static double daemon_rate(double cpu_s, const struct room *room, double n)
 {
-	return f->daemon_cpu_s > 0 ? model_prep_rate(n, room->cores >= 1 ? room->cores : 0, f->daemon_cpu_s)
-				   : INFINITY;
+	return cpu_s > 0 ? model_prep_rate(n, room->cores >= 1 ? room->cores : 0, cpu_s) : INFINITY;
 }
 
 /* The limit that cores set, as daemon and client workers share them. */
-static double cpu_rate(const struct figures *f, const struct room *room)
+static double cpu_rate(const struct figures *f, double daemon_cpu_s, const struct room *room)
 {
-	double cpu_s =
-	    (f->daemon_cpu_s > 0 ? f->daemon_cpu_s : 0) + (f->client_cpu_s > 0 ? f->client_cpu_s : 0);
+	double cpu_s = (daemon_cpu_s > 0 ? daemon_cpu_s : 0) + (f->client_cpu_s > 0 ? f->client_cpu_s : 0);
 
 	if (!(cpu_s > 0) || !(room->cores >= 1))
 		return INFINITY;
-	return fmax(room->cores / cpu_s, f->rate); /* the present rate is possible */
+	/* The present rate is possible, as long as it costs no more. */
+	return daemon_cpu_s > f->daemon_cpu_s ? room->cores / cpu_s : fmax(room->cores / cpu_s, f->rate);
 }
 
 static bool knows_storage(const struct tuner_job *job, const struct figures *f)
@@ -150,7 +149,8 @@ static bool knows_storage(const struct tuner_job *job, const struct figures *f)
 double target_rate(const struct tuner_job *job, const struct figures *f, const struct room *room,
 		   const struct tuner_knobs *knobs)
 {
-	double prep = daemon_rate(f, room, (double)knobs->value[TUNER_DAEMON_WORKERS]);
+	double cpu_s = forms_daemon_cpu_s(job, f, knobs->value[TUNER_FORM_BYTES]);
+	double prep = daemon_rate(cpu_s, room, (double)knobs->value[TUNER_DAEMON_WORKERS]);
 	double client = client_rate(f, room, (double)knobs->value[TUNER_CLIENT_WORKERS]);
 	double depth = (double)knobs->value[TUNER_PREFETCH_CHUNKS], fetch = INFINITY, x;
 
@@ -162,7 +162,7 @@ double target_rate(const struct tuner_job *job, const struct figures *f, const s
 		if (isnan(fetch))
 			fetch = INFINITY;
 	}
-	return fmin(model_speed(fetch, prep, client), cpu_rate(f, room));
+	return fmin(model_speed(fetch, prep, client), cpu_rate(f, cpu_s, room));
 }
 
 static uint64_t best_client_workers(const struct figures *f, const struct room *room, double goal)
@@ -293,8 +293,9 @@ static double best_rate(const struct tuner_job *job, const struct figures *f, co
 
 	for (uint64_t n = 0; n <= room->client_workers; n++)
 		client = fmax(client, client_rate(f, room, (double)n));
-	return fmin(model_speed(fetch, daemon_rate(f, room, (double)room->daemon_workers), client),
-		    cpu_rate(f, room));
+	return fmin(
+	    model_speed(fetch, daemon_rate(f->daemon_cpu_s, room, (double)room->daemon_workers), client),
+	    cpu_rate(f, f->daemon_cpu_s, room));
 }
 
 void target_knobs(const struct tuner_job *job, const struct figures *f, const struct room *room,
@@ -313,6 +314,7 @@ void target_knobs(const struct tuner_job *job, const struct figures *f, const st
 
 		ret->value[TUNER_DAEMON_WORKERS] = n < room->daemon_workers ? n : room->daemon_workers;
 	}
+	ret->value[TUNER_FORM_BYTES] = forms_target(job, f, goal);
 	if (f->client_cpu_s >= 0)
 		ret->value[TUNER_CLIENT_WORKERS] = best_client_workers(f, room, goal);
 	if (knows_storage(job, f))

@@ -61,7 +61,7 @@ struct stall_sample sim_sense(struct sim_run *run, uint32_t index)
 	s.cached_bytes = job->state.cached_bytes;
 	s.need_bytes = sim_need_bytes(t);
 	s.knobs = job->knobs;
-	s.tunable = (1u << TUNER_N_KNOBS) - 1;
+	s.tunable = ((1u << TUNER_N_KNOBS) - 1) & ~(1u << TUNER_FORM_BYTES);
 	if (t->client_cpu_s <= 0)
 		s.tunable &= ~(1u << TUNER_CLIENT_WORKERS);
 	return s;

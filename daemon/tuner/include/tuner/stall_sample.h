@@ -80,6 +80,17 @@ struct stall_sample {
 	double cached_bytes;  /* the part of it in memory now */
 	double need_bytes;    /* the least that its sessions can run with: windows, slots, snapshot */
 
+	/* Decoded forms of samples, where the daemon decodes. */
+	double decoded_samples;        /* that its sessions decode in an epoch */
+	double form_samples;           /* of these, the ones with a form in memory */
+	double form_bytes;             /* memory that forms take */
+	double form_room_bytes;        /* that they could take: what claims leave */
+	double form_sample_bytes;      /* of one form: mean */
+	double form_hit_ratio;         /* samples that came out of a form, 0 .. 1 */
+	double fresh_cpu_s_per_sample; /* decoder's CPU time for a sample without a form: mean of the job's
+					  life */
+	double form_cpu_s_per_sample;  /* the same for one that has a form */
+
 	struct tuner_knobs knobs; /* in force at the end of the second */
 	/* Knobs that may be set for this job, 1u << enum tuner_knob: a client that asked for an exact number,
 	 * or that has no workers at all, lacks the bit. */

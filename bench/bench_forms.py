@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoded forms in the cache: JPEG images of 500 x 375 pixels and 100 KB to normalised float32 tensors of 3 x 224 x 224 by
+RandomResizedCrop and flip, by dieseld with memory for half of the decoded dataset (3 bytes a pixel): encoded only (forms=0), and as
+its tuner decides (jobs/forms.py). Both have the same --cache: that half, and room for batches and decoders. Each run is a process and
+a daemon of its own; the first minute, in which the tuner decides and forms are made, does not count. Samples a second, and samples a
+CPU second of the machine, so nothing else should run.
+"""
+import os
+import sys
+
+import apart
+import photographs
+import support
+from serving import Daemon, pack
+
+N = int(os.environ.get("DIESEL_BENCH_FILES", 3000))
+ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
+SECONDS = float(os.environ.get("DIESEL_BENCH_SECONDS", 10))
+WARM = float(os.environ.get("DIESEL_BENCH_WARM", 60))
+WIDTH, HEIGHT = 500, 375
+OTHER = 384 << 20  # batches of 64 tensors, and two decoders
+WAYS = {"encoded": ("--forms", "0"), "forms": ()}
+
+
+def main():
+    raw, figures = [], {}
+    half = N * WIDTH * HEIGHT * 3 // 2
+    with support.Scratch() as folder, support.Steal() as steal:
+        figures["image_bytes"] = photographs.write(folder / "images", N, WIDTH, HEIGHT, 99)
+        figures["half_bytes"] = half
+        path = pack(folder / "images", folder / "images.diesel")
+        for k in range(ROUNDS):
+            for way, options in WAYS.items():
+                with Daemon(folder, "--cache", half + OTHER, "--metrics", "off", *options):
+                    done = apart.run([sys.executable, support.ROOT / "bench/jobs/forms.py", path, WARM, SECONDS])
+                raw.append({"way": way, "round": k, **done})
+                print(f"{way:8} {done['samples'] / done['seconds']:6.0f} samples/s, {done['samples'] / done['cpu_s']:6.0f} a CPU second; "
+                      f"forms of {done['with_form']} samples, {done['form_bytes'] >> 20} MiB", flush=True)
+    for unit in ("seconds", "cpu_s"):
+        per = {way: support.median(r["samples"] / r[unit] for r in raw if r["way"] == way) for way in WAYS}
+        name = "per_s" if unit == "seconds" else "per_cpu_s"
+        figures |= {f"encoded_{name}": per["encoded"], f"forms_{name}": per["forms"], f"ratio_{name}": per["forms"] / per["encoded"]}
+    support.result_write("forms", raw, **figures)
+    print(f"steal {steal.ratio:.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What decoded forms save: a sample that has one costs the daemon form_s instead of fresh_s of CPU time. Each
+ * sample is used once an epoch, so forms in a part of the memory that all would take save that part.
+ */
+#include "state.h"
+
+#include <math.h>
+
+/* Until they are measured: the part of a fresh sample's CPU time that one out of a form takes, and how many
+ * times as large as the stored sample a form is. A photograph of 100 KB and 500 x 375 pixels has 560 KB. */
+#define FORM_PART  0.5
+#define FORM_TIMES 6.0
+/* Extents are not filled to the last byte. */
+#define SLACK 1.08
+/* What other knobs give as much is as good. */
+#define AS_GOOD 0.98
+/* Of what is to be there: with that it has shown its effect. */
+#define FILLED 0.8
+/* A smaller change is not worth one. */
+#define STEP  1.1
+#define MIB   0x1p20
+#define LEAST 0.05 /* part of the CPU time that is always left */
+
+bool forms_known(const struct figures *f)
+{
+	return f->decoded > 0 && f->fresh_s > 0 && f->daemon_cpu_s > 0;
+}
+
+double forms_all_bytes(const struct figures *f)
+{
+	double stored = f->chunk_bytes / f->samples_per_chunk;
+
+	return SLACK * f->decoded * (f->form_size > 0 ? f->form_size : FORM_TIMES * stored);
+}
+
+double forms_cover(const struct figures *f, double bytes)
+{
+	double all = forms_all_bytes(f);
+
+	return all > 0 ? fmin(bytes / all, 1) : 0;
+}
+
+static double out_of_form_s(const struct figures *f)
+{
+	return f->form_s > 0 ? f->form_s : FORM_PART * f->fresh_s;
+}
+
+double forms_daemon_cpu_s(const struct tuner_job *job, const struct figures *f, uint64_t bytes)
+{
+	double saves = f->fresh_s - out_of_form_s(f), to = (double)bytes;
+
+	if (!forms_known(f))
+		return f->daemon_cpu_s;
+	/* Those of an earlier job stay while nobody says anything. */
+	if (bytes == job->in_force.value[TUNER_FORM_BYTES] && f->form_bytes > to)
+		to = f->form_bytes;
+	saves *= forms_cover(f, to) - (f->form_hit > 0 ? f->form_hit : 0);
+	return fmax(f->daemon_cpu_s - saves, LEAST * f->daemon_cpu_s);
+}
+
+uint64_t forms_target(const struct tuner_job *job, const struct figures *f, double goal)
+{
+	uint64_t now = job->in_force.value[TUNER_FORM_BYTES];
+	double want;
+
+	if (!forms_known(f) || !(f->form_room > 0) || goal >= f->demand * AS_GOOD)
+		return now;
+	want = floor(fmin(forms_all_bytes(f), f->form_room) / MIB) * MIB;
+	return want > (double)now * STEP ? (uint64_t)want : now;
+}
+
+bool forms_fill(const struct figures *f, uint64_t bytes)
+{
+	return forms_known(f) && !(f->form_hit >= FILLED * forms_cover(f, (double)bytes));
+}

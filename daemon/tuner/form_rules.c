@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Decoded forms go before anything else: when memory is tight, and when caches are to have the room. */
+#include "round.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "lib/units.h"
+
+#define HOLD_NS     (60 * SECOND_NS)
+#define HOLD_MAX_NS (3600 * SECOND_NS)
+#define SLACK       0.9 /* a smaller difference in room is not worth dropping what took an epoch to fill */
+
+/* Not again for a minute, then for two, and so on. */
+static void hold(struct tuner_job *job, uint64_t now_ns)
+{
+	struct lesson *l = &job->lessons[TUNER_FORM_BYTES];
+
+	l->up_hold_ns = l->up_hold_ns ? 2 * l->up_hold_ns : HOLD_NS;
+	if (l->up_hold_ns > HOLD_MAX_NS)
+		l->up_hold_ns = HOLD_MAX_NS;
+	l->up_value = 0;
+	l->up_until_ns = now_ns + l->up_hold_ns;
+}
+
+bool round_bound_forms(struct round *round, size_t index)
+{
+	struct tuner_job *job = &round->state->jobs[index];
+	const struct figures *f = &round->plans[index].now;
+	uint64_t now = round_value(job, TUNER_FORM_BYTES);
+
+	if (!now || job->asked[TUNER_FORM_BYTES] || round_pin(round->config, job->job, TUNER_FORM_BYTES))
+		return false;
+	if (round->state->pressure.tight) {
+		hold(job, round->now_ns);
+		round_decide(
+		    round, index, &(struct wish){TUNER_FORM_BYTES, TUNER_RULE_PRESSURE, 0, NAN},
+		    "memory is tight (tasks waited %.1f%% of the last 10 s, %.0f MiB left): decoded forms go "
+		    "first",
+		    fmax(round->node.memory_some_avg10, 0), round->node.memory_headroom_bytes / 0x1p20);
+		return true;
+	}
+	if (f->form_room < SLACK * (double)now) {
+		round_decide(round, index,
+			     &(struct wish){TUNER_FORM_BYTES, TUNER_RULE_SHARE, (uint64_t)f->form_room, NAN},
+			     "stored chunks are to have the memory: %.0f MiB are left to decoded forms",
+			     f->form_room / 0x1p20);
+		return true;
+	}
+	return false;
+}
+
+void round_explain_forms(const struct round *round, size_t index, uint64_t value, char *text, size_t size)
+{
+	const struct figures *f = &round->plans[index].now;
+	double all = forms_all_bytes(f);
+	char memory[24];
+
+	if (f->form_s > 0)
+		snprintf(text, size, "decoding takes %.0f us a sample, %.0f us out of a form; ",
+			 1e6 * f->fresh_s, 1e6 * f->form_s);
+	else
+		snprintf(text, size, "decoding takes %.0f us a sample; ", 1e6 * f->fresh_s);
+	snprintf(memory, sizeof(memory), "?");
+	if (all >= 0 && all < 1e18)
+		units_format_bytes(memory, sizeof(memory), (uint64_t)all);
+	for (size_t n = 0; n < size; n++) {
+		if (text[n])
+			continue;
+		snprintf(text + n, size - n, "room for %.0f%% of the forms of %.0f samples (%s%s)",
+			 100 * forms_cover(f, (double)value), f->decoded, memory,
+			 f->form_size > 0 ? "" : ", guessed");
+		return;
+	}
+}

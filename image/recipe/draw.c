@@ -166,7 +166,7 @@ void recipe_draw_colours(const struct recipe *r, uint64_t seed, uint64_t epoch, 
 {
 	uint64_t state = key_of(seed, epoch, sample) ^ COLOURS;
 
-	*ret = (struct recipe_colours){.n = 0};
+	*ret = (struct recipe_colours){.of_tensors = r->flags & RECIPE_TENSOR_COLOURS};
 	ret->grey = uniform(&state, 0, 1) < r->grey;
 	if (uniform(&state, 0, 1) < r->jitter)
 		draw_jitter(r, &state, ret);

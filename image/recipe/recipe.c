@@ -63,6 +63,8 @@ static const char *check_colours(const struct recipe *r)
 		return "a probability must be from 0 to 1";
 	if (r->flags & RECIPE_GREY && r->grey != 1)
 		return "what has one channel is always grey";
+	if (r->flags & RECIPE_TENSOR_COLOURS && r->jitter == 0 && r->grey == 0)
+		return "how colours are changed is of what changes them";
 	if (r->jitter == 0)
 		return is_none(r->brightness) && is_none(r->contrast) && is_none(r->saturation) &&
 			       is_none(r->hue)

@@ -68,9 +68,12 @@ enum recipe_flag {
 	RECIPE_UNIT = 1 << 1,      /* 0 to 1; else 0 to 255. Not for uint8 */
 	RECIPE_NORMALISE = 1 << 2, /* then minus mean, divided by std. Not for uint8 */
 	RECIPE_GREY = 1 << 3,      /* one channel instead of three; then `grey` is 1 */
+	/* Colours change as torchvision's kernels for uint8 tensors change them; else as those for PIL
+	   images. */
+	RECIPE_TENSOR_COLOURS = 1 << 4,
 };
 
-#define RECIPE_KNOWN_FLAGS 15u
+#define RECIPE_KNOWN_FLAGS 31u
 
 enum recipe_damage {                          /* what becomes of a sample that cannot be decoded */
 		     RECIPE_DAMAGE_ERROR = 0, /* its batch is an error that names it */
@@ -166,6 +169,7 @@ struct recipe_colours {
 	uint32_t n; /* of these steps, in this order */
 	enum recipe_colour order[RECIPE_N_COLOURS];
 	float factor[RECIPE_N_COLOURS]; /* of each step; hue: of the circle, -0.5 to 0.5 */
+	bool of_tensors;                /* RECIPE_TENSOR_COLOURS */
 	bool grey;                      /* afterwards */
 };
 
@@ -173,7 +177,8 @@ void recipe_draw_colours(const struct recipe *recipe, uint64_t seed, uint64_t ep
 			 struct recipe_colours *ret);
 
 /* Does it to n pixels (RGB, 3 bytes each), which are the whole of what comes out: contrast is to their mean.
- * The values are those of Pillow's ImageEnhance and of its conversions to L and HSV, bit for bit. */
+ * The values are those of Pillow's ImageEnhance and of its conversions to L and HSV, bit for bit; of tensors
+ * within one grey level of torchvision's, step by step. */
 void recipe_colour(const struct recipe_colours *colours, uint8_t *pixels, size_t n);
 /*
  * What can be kept of a decoded image, so that its next epochs need not decode it (a form): all that is

@@ -174,7 +174,7 @@ class Mistakes(TransformsCase):
         self.refused(r"Resize\(size=8.*dieseld has no part", t.Resize(8))
         self.refused(r"RandomHorizontalFlip\(p=0.5\) is dieseld's to run.*after it has resized", t.RandomHorizontalFlip(), size)
         self.refused("behind one that stays in Python", size, means, t.ToTensor())
-        self.refused("has the colours of PIL images", size, t.ToTensor(), t.ColorJitter(0.5))
+        self.refused("before ToTensor", size, t.ToTensor(), t.ColorJitter(0.5))
         self.refused("not one of those", t.RandomCrop(8))
         self.refused("normalises float32", size, t.ToTensor("float16"), t.Normalize(MEAN, STD))
         self.refused("larger than what Resize gives", t.Resize(8), t.CenterCrop(9))

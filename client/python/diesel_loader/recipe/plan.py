@@ -11,7 +11,7 @@ import importlib
 
 from ..transforms.declared import Transform
 from .array_plan import ArrayBuilder, is_of_arrays
-from .recipe import FILTERS, GREY, IMAGE, MAX_SIDE, MIDDLE, NORMALISE, RANDOM_BOX, ROWS, TYPES, UNIT, WHOLE, Recipe
+from .recipe import FILTERS, GREY, IMAGE, MAX_SIDE, MIDDLE, NORMALISE, RANDOM_BOX, ROWS, TENSOR_COLOURS, TYPES, UNIT, WHOLE, Recipe
 from .recipe import NotUnderstood as _NotUnderstood
 
 TYPE_CHECKING = False
@@ -184,16 +184,22 @@ class _Builder:
         self._flip(step, "flip_upright")
 
     def _colours(self):
-        """Of steps that change colours."""
-        if self.kind not in ("pil", "array") or not self.recipe.flags & ROWS or self.recipe.dtype != "uint8":
-            raise _NotUnderstood("dieseld has the colours of PIL images, which those of tensors differ from")
+        """Of steps that change colours: PIL images' are changed otherwise than those of tensors."""
+        if self.is_ours and not self.recipe.flags & ROWS:
+            raise _NotUnderstood("dieseld changes colours before ToTensor")
+        if self.recipe.dtype != "uint8":
+            raise _NotUnderstood("dieseld changes colours of uint8")
         if not self.has_size:
             raise _NotUnderstood("dieseld changes colours after it has resized")
         if self.recipe.grey:
             raise _NotUnderstood("dieseld makes images grey last, and once")
+        of_tensors = TENSOR_COLOURS if self.kind in ("tensor", "image") else 0
+        if self.recipe.jitter and self.recipe.flags & TENSOR_COLOURS != of_tensors:
+            raise _NotUnderstood("dieseld changes colours of PIL images or of tensors, and not of both")
+        return of_tensors
 
     def _jitter(self, step, p):
-        self._colours()
+        of_tensors = self._colours()
         if self.recipe.jitter:
             raise _NotUnderstood("dieseld changes colours once")
         if not 0 <= p <= 1:
@@ -203,6 +209,7 @@ class _Builder:
             raise _NotUnderstood(f"its factors are not from 0 to {FACTOR_MAX:,}")
         if p:
             self.recipe.jitter = float(p)
+            self.recipe.flags |= of_tensors
             for name, pair in ranges.items():
                 getattr(self.recipe, name)[:] = pair
 
@@ -216,10 +223,12 @@ class _Builder:
         self._jitter(inner[0], step.p)
 
     def _grey(self, p, channels):
-        self._colours()
+        of_tensors = self._colours()
         if not 0 <= p <= 1 or channels not in (1, 3):
             raise _NotUnderstood(NOT_KNOWN)
         self.recipe.grey = float(p)
+        if p:
+            self.recipe.flags |= of_tensors
         if channels == 1:
             self.recipe.flags |= GREY
 

@@ -14,6 +14,7 @@
 #include "client/diesel.h"
 #include "dataset/subset.h"
 #include "lib/cleanup.h"
+#include "private_copies.h"
 
 _Static_assert(WIRE_SLOTS_MAX == RING_MAX_SLOTS, "one limit");
 _Static_assert(sizeof(struct diesel_item) == sizeof(struct ring_item), "packed batches are handed on as is");
@@ -309,10 +310,9 @@ void lease_release(struct lease *lease)
 	if (!lease || !atomic_exchange(&lease->held, false))
 		return;
 	a = lease->attachment;
-	/* Pages that the holder wrote to are private copies: without this, the slot's next batch would show
-	 * them. */
+	/* Without this, the slot's next batch would show what the holder wrote. */
 	slot = a->slots + lease->slot * a->layout.slot_bytes;
-	madvise(slot, a->layout.slot_bytes, MADV_DONTNEED);
+	private_copies_drop(slot, a->layout.slot_bytes);
 	ring_release(a->control, lease->slot);
 	atomic_fetch_sub(&a->n_held, 1);
 	attachment_kick(a, ring_ready(a->control, atomic_load(&a->control->consumed)));

@@ -8,6 +8,7 @@
 #include "client/protocol.h"
 #include "client/ring.h"
 #include "client/share.h"
+#include "private_copies.h"
 #include "segments.h"
 
 struct diesel_mirror {
@@ -112,5 +113,5 @@ int diesel_mirror_batch(struct diesel_mirror *m, uint32_t slot, uint32_t n_items
 void diesel_mirror_release(struct diesel_mirror *m, uint32_t slot)
 {
 	if (slot < m->memory.n_slots)
-		madvise(m->slots + slot * m->layout.slot_bytes, m->layout.slot_bytes, MADV_DONTNEED);
+		private_copies_drop(m->slots + slot * m->layout.slot_bytes, m->layout.slot_bytes);
 }

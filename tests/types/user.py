@@ -55,7 +55,8 @@ def train(path: pathlib.Path) -> None:
     assert_type(decoded.n_damaged, int)
     transforms.Compose([transforms.FromNumpy(layout="HWC"), transforms.RandomCrop(32), transforms.ToTensor()])
     transforms.FromBytes("int16", (16000,))
-    transforms.Compose([transforms.Resize((8, 8)), transforms.ColorJitter(0.4, hue=(-0.1, 0.1)), transforms.Grayscale(3)])
+    transforms.Compose([transforms.Resize((8, 8)), transforms.RandomApply([transforms.ColorJitter(0.4, hue=(-0.1, 0.1))], 0.8),
+                        transforms.Grayscale(3)])
     assert_type(str(decoded.plan()), str)
     assert_type(len(loader), int)
     assert_type(loader.seed, int)

@@ -105,6 +105,8 @@ class Arrays(TransformsCase):
         for n, image in bright.items():
             wanted = ImageEnhance.Brightness(self.original(n).resize((60, 50), Image.BICUBIC)).enhance(0.5)
             numpy.testing.assert_array_equal(image, numpy.asarray(wanted))
+        some = self.samples(self.loader(t.Resize((50, 60), "bicubic"), t.RandomApply([t.ColorJitter(brightness=(0.5, 0.5))])))
+        self.assertTrue(4 <= sum(numpy.array_equal(some[n], bright[n]) for n in some) <= N - 4)
 
     def test_random_parameters_are_the_samples(self):
         steps = [t.RandomResizedCrop(32), t.RandomHorizontalFlip(), t.RandomVerticalFlip(0.1)]
@@ -175,6 +177,7 @@ class Mistakes(TransformsCase):
         self.refused(r"RandomHorizontalFlip\(p=0.5\) is dieseld's to run.*after it has resized", t.RandomHorizontalFlip(), size)
         self.refused("behind one that stays in Python", size, means, t.ToTensor())
         self.refused("before ToTensor", size, t.ToTensor(), t.ColorJitter(0.5))
+        self.refused("ColorJitter at random", size, t.RandomApply([t.RandomHorizontalFlip()]))
         self.refused("not one of those", t.RandomCrop(8))
         self.refused("normalises float32", size, t.ToTensor("float16"), t.Normalize(MEAN, STD))
         self.refused("larger than what Resize gives", t.Resize(8), t.CenterCrop(9))

@@ -21,10 +21,10 @@ stand behind them; these are called in worker processes with what came before, a
 A wrong parameter is a ValueError.
 """
 from .array import FromBytes, FromNumpy, RandomCrop
-from .colour import ColorJitter, Grayscale, RandomGrayscale
+from .colour import ColorJitter, Grayscale, RandomApply, RandomGrayscale
 from .declared import Compose, Transform
 from .image import CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize, ToDtype, ToTensor
 
-__all__ = ["CenterCrop", "ColorJitter", "Compose", "FromBytes", "FromNumpy", "Grayscale", "Normalize", "RandomCrop",
-           "RandomGrayscale", "RandomHorizontalFlip", "RandomResizedCrop", "RandomVerticalFlip", "Resize", "ToDtype", "ToTensor",
+__all__ = ["CenterCrop", "ColorJitter", "Compose", "FromBytes", "FromNumpy", "Grayscale", "Normalize", "RandomApply",
+           "RandomCrop", "RandomGrayscale", "RandomHorizontalFlip", "RandomResizedCrop", "RandomVerticalFlip", "Resize", "ToDtype", "ToTensor",
            "Transform"]

@@ -6,7 +6,7 @@ from .declared import Transform, interval, number_within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 MOST = 1e6
 
@@ -36,6 +36,13 @@ class ColorJitter(Transform):
         else:
             spread = number_within("hue", hue, 0, 0.5)
             self.hue = (-spread, spread) if spread else None
+
+
+class RandomApply(Transform):
+    """Applies a ColorJitter, which is all that transforms has, with probability p."""
+
+    def __init__(self, transforms: Iterable[ColorJitter], p: float = 0.5) -> None:
+        self.transforms, self.p = list(transforms), number_within("p", p, 0, 1)
 
 
 class Grayscale(Transform):

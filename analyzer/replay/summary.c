@@ -176,21 +176,20 @@ static int item_compare(const void *left, const void *right)
 	return a->ns > b->ns ? -1 : a->ns < b->ns;
 }
 
-/* The trainer's own work, and its waiting for a core as far as it had that much to do. Where it waits for a
- * lock, another is at work: dieseld, which makes its batches. */
+/* The trainer's own work, and its waiting for a core as far as it had that much to do. */
 static uint64_t own_prep_ns(const struct tally *tally)
 {
-	static const struct timeline_call lock = {.kind = CALL_FUTEX};
 	uint64_t work_ns = 0, queue_ns = 0;
 
 	for (size_t i = 0; i < tally->n; i++) {
 		const struct tally_item *item = &tally->items[i];
 
-		if (item->role != ROLE_TRAINER || item->fetch || strcmp(item->what, walk_gil_text) == 0)
+		if (item->role != ROLE_TRAINER || item->fetch || strcmp(item->what, walk_gil_text) == 0 ||
+		    strcmp(item->what, walk_daemon_text) == 0)
 			continue;
 		if (strcmp(item->what, walk_no_core_text) == 0)
 			queue_ns += item->ns;
-		else if (strcmp(item->what, call_describe(&lock)) != 0)
+		else
 			work_ns += item->ns;
 	}
 	return work_ns + (queue_ns < work_ns ? queue_ns : work_ns);
@@ -204,6 +203,8 @@ void summary_evidence(const struct tally *tally, struct analysis *analysis)
 	for (size_t i = 0; i < sorted.n; i++) {
 		if (strcmp(sorted.items[i].what, walk_gil_text) == 0)
 			analysis->gil_ns += sorted.items[i].ns;
+		else if (strcmp(sorted.items[i].what, walk_daemon_text) == 0)
+			analysis->daemon_prep_ns += sorted.items[i].ns;
 	}
 	analysis->own_prep_ns = own_prep_ns(tally);
 	for (size_t i = 0; i < sorted.n && i < ANALYSIS_EVIDENCE_MAX; i++) {

@@ -306,6 +306,15 @@ static void act_on_prep(struct analysis *analysis)
 	}
 	if (analysis->predictions && in_vain(&analysis->predictions->half_prep_speedup))
 		return;
+	if (analysis->loader == LOADER_DIESEL &&
+	    2 * analysis->daemon_prep_ns > analysis->share_ns[SHARE_PREP_STALL]) {
+		action_add(
+		    analysis, gain_of(prep), CONFIDENCE_LOW,
+		    "Give dieseld more cores, or less to decode: smaller images, or JPEG files with restart "
+		    "markers (dieselctl pack --jpeg-restarts); dieselctl why says what it does with those it "
+		    "has");
+		return;
+	}
 	/* Half the work takes at least half the time, however long the trainer waits for it. */
 	action_add(analysis, fmin(gain_of(prep), 2), CONFIDENCE_HIGH, "%s",
 		   analysis->loader == LOADER_WORKERS && idle < 0.5

@@ -15,6 +15,7 @@
 #define HOPS_MAX 64
 
 const char walk_no_core_text[] = "waiting for a core";
+const char walk_daemon_text[] = "waiting for dieseld's preparing";
 static const char rest_text[] = "anything else";
 static const char unknown_text[] = "not attributed";
 const char walk_gil_text[] = "waiting for the interpreter lock (GIL)";
@@ -77,13 +78,14 @@ static bool call_fetches(const struct timeline_thread *thread, const struct time
 	       (loads && thread->uses_network && call_is_wait_any(call));
 }
 
-/* libdiesel in a worker process: the chunks that a batch needs were not there. */
-static bool mark_fetches(const struct timeline_thread *thread, uint64_t at_ns)
+/* What libdiesel slept for at that time, as it said at the end: a MARK_CAUSE_*; 0: it did not. */
+static uint64_t marked_cause(const struct timeline_thread *thread, uint64_t at_ns)
 {
 	size_t next = sorted_count(thread->n_marks, i, thread->marks[i].at_ns <= at_ns);
+	bool waits = next && next < thread->n_marks && thread->marks[next - 1].kind == MARK_WAIT_BEGIN &&
+		     thread->marks[next].kind == MARK_WAIT_END;
 
-	return next && next < thread->n_marks && thread->marks[next - 1].kind == MARK_WAIT_BEGIN &&
-	       thread->marks[next].kind == MARK_WAIT_END && thread->marks[next].value == MARK_CAUSE_FETCH;
+	return waits ? thread->marks[next].value : 0;
 }
 
 const char *walk_fetching(const struct timeline_thread *thread, enum role role, uint64_t at_ns)
@@ -92,7 +94,8 @@ const char *walk_fetching(const struct timeline_thread *thread, enum role role, 
 
 	if (call && call_fetches(thread, call, role))
 		return call_describe(call);
-	return mark_fetches(thread, at_ns) ? "waiting for chunks" : NULL;
+	/* The chunks that a batch needs were not there. */
+	return marked_cause(thread, at_ns) == MARK_CAUSE_FETCH ? "waiting for chunks" : NULL;
 }
 
 uint64_t walk_fetch_calls(const struct timeline_thread *thread, enum role role, uint64_t begin_ns,
@@ -193,6 +196,8 @@ static const char *asleep(const struct timeline_thread *thread, const struct tim
 
 	if (off->flags & EVENT_FLAG_CODE)
 		return "loading programs and libraries";
+	if (marked_cause(thread, off->begin_ns) == MARK_CAUSE_PREP)
+		return walk_daemon_text;
 	return call ? call_describe(call) : "asleep";
 }
 

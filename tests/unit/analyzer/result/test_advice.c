@@ -213,6 +213,12 @@ static void test_images_that_dieseld_could_decode(void **state)
 	analysis = job(LOADER_DIESEL, 0, 80);
 	analysis.profile = &profile;
 	assert_non_null(advise(&analysis, "native=False"));
+	/* It does all it can. */
+	analysis = job(LOADER_DIESEL, 0, 80);
+	analysis.daemon_prep_ns = 60 * NS_PER_S;
+	assert_non_null(advise(&analysis, "Give dieseld more cores"));
+	analysis.n_actions = 0;
+	assert_null(advise(&analysis, "Make preparing cheaper"));
 	/* It waits for something else. */
 	analysis = job(LOADER_WORKERS, 40, 2);
 	analysis.profile = &profile;

@@ -137,6 +137,26 @@ static void test_own_sleep(void **state)
 	scene_free(&scene);
 }
 
+/* libdiesel says why it slept, when it wakes. */
+static void test_waiting_for_dieseld(void **state)
+{
+	struct scene scene;
+	struct tally tally;
+
+	script_begin(&s);
+	script_mark(&s, TRAINER, 45, MARK_WAIT_BEGIN, 0);
+	script_off(&s, TRAINER, 50, 150, 160, 0x1, TIMER_WOKE);
+	script_mark(&s, TRAINER, 165, MARK_WAIT_END, MARK_CAUSE_PREP);
+	script_off(&s, TRAINER, 180, 250, 250, 0x1, TIMER_WOKE);
+	script_exit(&s, TRAINER, 1000);
+	scene = scene_of(&s);
+	assert_int_equal(walk(&scene, 45, 260, &tally), 0);
+	assert_int_equal(ticks_of(&tally, walk_daemon_text), 100);
+	assert_int_equal(ticks_of(&tally, "waiting for a core"), 10);
+	assert_int_equal(ticks_of(&tally, "asleep"), 70);
+	scene_free(&scene);
+}
+
 /* Reading is reading, whoever ended it; so are page faults, but for the program's own. */
 static void test_sleeps_that_fetch(void **state)
 {
@@ -483,6 +503,7 @@ int main(void)
 	    cmocka_unit_test(test_tally),
 	    cmocka_unit_test(test_nothing),
 	    cmocka_unit_test(test_own_sleep),
+	    cmocka_unit_test(test_waiting_for_dieseld),
 	    cmocka_unit_test(test_sleeps_that_fetch),
 	    cmocka_unit_test(test_through_wakers),
 	    cmocka_unit_test(test_start_up),

@@ -10,7 +10,9 @@
 
 #include "attachment.h"
 #include "client/mapped.h"
+#include "client/transport.h"
 #include "dataset.h"
+#include "image/recipe.h"
 #include "lib/cleanup.h"
 
 int report_error(const struct error *err, int code, char *text, size_t size)
@@ -132,4 +134,42 @@ int diesel_dataset_path(const struct diesel_dataset *dataset, uint64_t sample, c
 const struct snapshot *mapped_snapshot(const struct diesel_dataset *dataset)
 {
 	return dataset->snapshot;
+}
+
+static int ask_codec(const char *socket_path, struct recipe_codec *codec, uint32_t *ret_type,
+		     struct error *err)
+{
+	struct transport transport = TRANSPORT_INIT;
+	union wire_message request, reply;
+	int r = transport_connect(socket_path, &transport, err);
+
+	protocol_init(&request, WIRE_CODEC);
+	request.codec.codec = *codec;
+	if (r == 0)
+		r = transport_hello(&transport, err);
+	if (r == 0)
+		r = transport_call(&transport, &request, NULL, 0, WIRE_CODEC_REPLY, &reply, NULL, err);
+	if (r == 0 && (strcmp(reply.codec.codec.name, codec->name) != 0 ||
+		       strcmp(reply.codec.codec.options, codec->options) != 0))
+		r = transport_refuse(&transport, err, "it is about another codec");
+	transport_close(&transport);
+	if (r < 0)
+		return r;
+	*codec = reply.codec.codec;
+	*ret_type = reply.codec.type;
+	return 0;
+}
+
+int diesel_codec_output(const struct diesel_dataset *dataset, struct recipe_codec *codec, uint32_t *ret_type,
+			char *error, size_t error_size)
+{
+	struct error err = ERROR_INIT;
+	const char *wrong = recipe_check_name(codec);
+	int r;
+
+	codec->n_dimensions = 0;
+	memset(codec->dimensions, 0, sizeof(codec->dimensions));
+	r = wrong ? error_set(&err, -EINVAL, "%s", wrong)
+		  : ask_codec(dataset->socket_path, codec, ret_type, &err);
+	return r < 0 ? report_error(&err, r, error, error_size) : 0;
 }

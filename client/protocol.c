@@ -31,6 +31,8 @@ static const struct {
     [WIRE_JOBS] = {sizeof(struct wire_plain), 0},
     [WIRE_WHY] = {sizeof(struct wire_why), 0},
     [WIRE_SET] = {sizeof(struct wire_set), 0},
+    [WIRE_CODEC] = {sizeof(struct wire_codec), 0},
+    [WIRE_CODEC_REPLY] = {sizeof(struct wire_codec), 0},
     [WIRE_SUBSET] = {sizeof(struct wire_subset), 0},
     [WIRE_SUBSET_REPLY] = {sizeof(struct wire_plain), 0},
 };
@@ -86,6 +88,18 @@ static bool open_session_ok(const struct wire_open_session *m)
 	       recipe_check(&m->recipe) == NULL && (!(m->flags & DIESEL_ASKED) || asked_ok(m));
 }
 
+static bool codec_ok(const struct wire_codec *m)
+{
+	static const uint32_t none[RECIPE_MAX_DIMENSIONS];
+	bool is_reply = m->header.type == WIRE_CODEC_REPLY;
+
+	if (m->reserved || recipe_check_name(&m->codec))
+		return false;
+	return is_reply
+		   ? recipe_check_output(m->type, &m->codec) == NULL
+		   : !m->type && !m->codec.n_dimensions && !memcmp(m->codec.dimensions, none, sizeof(none));
+}
+
 static bool session_reply_ok(const struct wire_session_reply *m)
 {
 	return m->n_slots >= 2 && m->batch >= 1 && m->batch <= WIRE_BATCH_MAX && m->window_chunks >= 1 &&
@@ -128,6 +142,8 @@ static bool fields_ok(const union wire_message *m)
 	case WIRE_SEGMENT: return m->segment.bytes == 0 && m->segment.reserved == 0;
 	case WIRE_SEGMENT_REPLY: return m->segment.bytes > 0;
 	case WIRE_WHY: return m->why.max >= 1 && m->why.max <= WIRE_WHY_MAX && m->why.reserved == 0;
+	case WIRE_CODEC:
+	case WIRE_CODEC_REPLY: return codec_ok(&m->codec);
 	case WIRE_SET: return set_ok(&m->set);
 	case WIRE_SUBSET: /* the receiver knows how long a subset is */
 	case WIRE_SUBSET_REPLY:

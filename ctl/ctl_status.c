@@ -142,6 +142,16 @@ static void print_decoding(const json_t *job)
 		       (unsigned long long)n_from, units_plural(n_from));
 }
 
+static void print_codec(const json_t *c)
+{
+	char name[200], path[200], problem[200];
+
+	if (*string(c, "name", name))
+		printf("codec     %s, from %s\n", name, string(c, "path", path));
+	else
+		printf("codec     none: %s\n", string(c, "problem", problem));
+}
+
 static void print_session(const json_t *s)
 {
 	char path[200], waits[200], position[100];
@@ -175,6 +185,7 @@ static int print_text(const struct ctl_verb *verb, const char *status)
 	print_daemon(root);
 	print_tune(root);
 	print_sensing(root);
+	json_array_foreach(json_object_get(root, "codecs"), i, item) print_codec(item);
 	json_array_foreach(json_object_get(root, "datasets"), i, item) print_dataset(item);
 	json_array_foreach(json_object_get(root, "sessions"), i, item) print_session(item);
 	json_array_foreach(json_object_get(root, "jobs"), i, item) print_decoding(item);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dieseld: the node's data daemon. */
+#include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -7,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "lib/cleanup.h"
 #include "lib/log.h"
 #include "lib/units.h"
 #include "memory_limit.h"
@@ -129,6 +131,33 @@ static void fork_sensing(struct daemon *daemon)
 		log_warning("%s", err.text);
 }
 
+static void load_codecs(struct daemon *daemon)
+{
+	struct options *o = daemon->options;
+	struct plugins *p = &daemon->plugins;
+
+	plugins_start(p, &daemon->nursery, o->codecs, o->n_codecs);
+	o->serve.plugins = p;
+	for (uint32_t i = 0; i < p->n; i++) {
+		if (p->all[i].name[0])
+			log_info("codec %s, from %s", p->all[i].name, p->all[i].path);
+		else
+			log_error("%s", p->all[i].problem.text);
+	}
+}
+
+/* Says which files of codecs may not be loaded. Serving does not depend on them. */
+static void check_codecs(const struct options *o)
+{
+	for (uint32_t i = 0; i < o->n_codecs; i++) {
+		_cleanup_(closep) int fd = -EBADF;
+		struct error err = ERROR_INIT;
+
+		if (plugin_file_open(o->codecs[i], &fd, &err) < 0)
+			log_error("%s", err.text);
+	}
+}
+
 static int tune_and_serve(struct daemon *daemon)
 {
 	struct error err = ERROR_INIT;
@@ -146,14 +175,15 @@ static int tune_and_serve(struct daemon *daemon)
 		log_error("%s", err.text);
 		return 1;
 	}
+	load_codecs(daemon);
 	r = control_new(&control, &daemon->control);
-
 	if (r < 0) {
 		log_error("cannot tune: %s", strerror(-r));
 		return 1;
 	}
 	r = serve(daemon);
 	control_free(daemon->control);
+	plugins_free(&daemon->plugins);
 	nursery_end(&daemon->nursery);
 	return r;
 }
@@ -186,6 +216,7 @@ int main(int argc, char **argv)
 	} else if (options.show_version) {
 		printf("dieseld %s\n", DIESEL_VERSION);
 	} else if (options.check_only) {
+		check_codecs(&options);
 		puts("the configuration is right");
 	} else {
 		struct daemon daemon = {.options = &options,

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/futex.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -25,7 +26,8 @@
 #error "sandbox.c: the audit architecture of this machine is missing"
 #endif
 
-/* The low half of the third argument, on a little-endian machine. */
+/* The low halves of arguments, on a little-endian machine. */
+#define ARGUMENT_2 (offsetof(struct seccomp_data, args) + sizeof(uint64_t))
 #define ARGUMENT_3 (offsetof(struct seccomp_data, args) + 2 * sizeof(uint64_t))
 
 #define LOAD(offset)    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offset)
@@ -57,6 +59,11 @@ static int set_filter(bool serves)
 	    ALLOW_IF(serves ? SYS_setitimer : none),
 	    ALLOW_IF(SYS_exit),
 	    ALLOW_IF(SYS_exit_group),
+	    /* pthread_once() wakes those who wait, and there are none. */
+	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex, 0, 4),
+	    LOAD(ARGUMENT_2),
+	    ALLOW_IF(FUTEX_WAKE_PRIVATE),
+	    RESULT(SECCOMP_RET_KILL_PROCESS),
 	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 2),
 	    LOAD(ARGUMENT_3),
 	    BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 0, 1),

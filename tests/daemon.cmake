@@ -7,6 +7,7 @@ target_include_directories(test_client_private_copies PRIVATE ${CMAKE_SOURCE_DIR
 foreach(module asked cache cache_fit cached_dataset chunk_load closer codec connection group forms io job lend options metrics_totals orphans policy pool quota random_access read_latency reader replies sensor sensor_talk serving_knobs session_need session_plan settings shared_memory)
   diesel_unit_test(daemon/${module} USES diesel_daemon_run)
 endforeach()
+diesel_unit_test(daemon/plugin USES diesel_daemon_run)
 diesel_unit_test(daemon/control USES diesel_daemon_run diesel_sqlite)
 diesel_unit_test(daemon/history USES diesel_history)
 diesel_unit_test(daemon/recorded USES diesel_recorded)

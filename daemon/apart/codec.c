@@ -35,13 +35,13 @@ struct codecs {
 	const struct nursery *nursery;
 	struct codec_begin begin;
 	uint8_t *slots;
-	int slots_fd;
+	int slots_fd, plugin_fd;
 	pthread_mutex_t lock; /* for what follows; never held while waiting */
 	struct codec *idle;
 	uint32_t n_idle, max_idle;
 };
 
-int codecs_new(const struct nursery *nursery, const struct recipe *recipe, uint64_t seed,
+int codecs_new(const struct nursery *nursery, const struct recipe *recipe, int plugin_fd, uint64_t seed,
 	       const struct ring_layout *layout, uint32_t n_slots, uint32_t batch, uint8_t *slots, int fd,
 	       uint32_t max_idle, struct codecs **ret)
 {
@@ -54,6 +54,7 @@ int codecs_new(const struct nursery *nursery, const struct recipe *recipe, uint6
 	    .recipe = *recipe, .seed = seed, .layout = *layout, .n_slots = n_slots, .batch = batch};
 	c->slots = slots;
 	c->slots_fd = fd;
+	c->plugin_fd = plugin_fd;
 	c->max_idle = max_idle;
 	pthread_mutex_init(&c->lock, NULL);
 	*ret = c;
@@ -153,11 +154,32 @@ static int start(const struct nursery *nursery, int *ret_fd)
 	return r;
 }
 
-static int codec_new(const struct codecs *c, struct codec **ret)
+/* Waits for a message of the type; its descriptor becomes *fd, as of take(). */
+static int expect(const struct codec *k, enum codec_type type, struct codec_message *m, int *fd)
+{
+	int r = await(k, NULL, 0, 0);
+
+	if (r == 0)
+		r = take(k, m, fd);
+	return r == 0 && m->type != (uint32_t)type ? -EPROTO : r;
+}
+
+/* Whether the plug-in, if there is one, opened. */
+static int check_ready(struct codec_message *m, const struct recipe *recipe, struct error *err)
+{
+	if (m->done.status == 0)
+		return 0;
+	m->done.error.text[sizeof(m->done.error.text) - 1] = '\0';
+	return error_set(err, m->done.status < 0 ? m->done.status : -EPROTO, "codec %s: %s",
+			 recipe->codec.name, m->done.error.text);
+}
+
+static int codec_new(const struct codecs *c, struct codec **ret, struct error *err)
 {
 	static const struct timeval patience = {.tv_sec = STUCK_S};
 	struct codec *k = calloc(1, sizeof(*k));
 	struct codec_message m = {.type = CODEC_BEGIN, .begin = c->begin};
+	const int fds[2] = {c->slots_fd, c->plugin_fd};
 	int r;
 
 	if (!k)
@@ -168,16 +190,18 @@ static int codec_new(const struct codecs *c, struct codec **ret)
 	if (r == 0 && setsockopt(k->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0)
 		r = -errno;
 	if (r == 0)
-		r = fd_message_send(k->fd, &m, sizeof(m), &c->slots_fd, 1, 0);
+		r = fd_message_send(k->fd, &m, sizeof(m), fds, c->plugin_fd >= 0 ? 2 : 1, 0);
 	if (r == 0)
-		r = await(k, NULL, 0, 0);
-	if (r == 0)
-		r = take(k, &m, &k->pidfd);
-	if (r == 0 && (m.type != CODEC_READY || k->pidfd < 0 || m.pid <= 0))
+		r = expect(k, CODEC_STARTED, &m, &k->pidfd);
+	if (r == 0 && (k->pidfd < 0 || m.pid <= 0))
 		r = -EPROTO;
 	/* It has not seen a byte of anybody's yet, so that its number can be believed. */
 	if (r == 0)
 		r = -clock_getcpuclockid(m.pid, &k->clock);
+	if (r == 0)
+		r = expect(k, CODEC_READY, &m, NULL);
+	if (r == 0)
+		r = check_ready(&m, &c->begin.recipe, err);
 	if (r < 0) {
 		codec_end(k);
 		return r == -ESRCH ? -EPIPE : r;
@@ -187,7 +211,7 @@ static int codec_new(const struct codecs *c, struct codec **ret)
 	return 0;
 }
 
-static int codec_take(struct codecs *c, struct codec **ret)
+static int codec_take(struct codecs *c, struct codec **ret, struct error *err)
 {
 	struct codec *k;
 
@@ -199,7 +223,7 @@ static int codec_take(struct codecs *c, struct codec **ret)
 	}
 	pthread_mutex_unlock(&c->lock);
 	*ret = k;
-	return k ? 0 : codec_new(c, ret);
+	return k ? 0 : codec_new(c, ret, err);
 }
 
 static void codec_give_back(struct codecs *c, struct codec *k, bool is_large)
@@ -305,6 +329,8 @@ static int order(const struct codec *k, const struct codec_work *w, const struct
 		r = await(k, items, w->first, w->end);
 	if (r == 0)
 		r = take(k, &m, NULL);
+	if (r == 0 && m.type == CODEC_LATE)
+		r = -ETIMEDOUT;
 	if (r == 0 && !is_answer(&m, w))
 		r = -EPROTO;
 	if (r == 0)
@@ -323,7 +349,7 @@ static int give_up(struct codecs *c, const struct codec_work *w, struct ring_ite
 	uint8_t *slot = c->slots + (size_t)w->slot * c->begin.layout.slot_bytes;
 	uint64_t bytes = recipe_item_bytes(&c->begin.recipe);
 	int r = error_set(&ret->error, why == -ETIMEDOUT ? -ETIMEDOUT : -EBADMSG,
-			  why == -ETIMEDOUT ? "decoding it takes more than a minute"
+			  why == -ETIMEDOUT ? "decoding it takes too long"
 					    : "it ends the processes that are to decode it");
 
 	ret->item = at;
@@ -334,6 +360,14 @@ static int give_up(struct codecs *c, const struct codec_work *w, struct ring_ite
 	memset(slot + c->begin.layout.payload_offset + at * bytes, 0, bytes);
 	items[at].location = items[at].bytes = 0;
 	return 0;
+}
+
+static int say_no_process(const struct codecs *c, int r, struct error *err)
+{
+	if (c->begin.recipe.kind == RECIPE_CODEC && r == -EPIPE)
+		return error_set(err, -EIO, "codec %s ends the processes that open it",
+				 c->begin.recipe.codec.name);
+	return error_errno(err, r, "no process can be had that decodes images");
 }
 
 int codecs_decode(struct codecs *c, const struct codec_work *w, struct codec_result *result)
@@ -350,12 +384,12 @@ int codecs_decode(struct codecs *c, const struct codec_work *w, struct codec_res
 		struct codec_done done = {0};
 		struct codec *k;
 		uint32_t n_done;
-		int r = codec_take(c, &k);
+		int r = codec_take(c, &k, &result->error);
 
 		if (r == -EPIPE && starts < MAX_STARTS) /* it ended before it was there */
 			continue;
 		if (r < 0)
-			return error_errno(&result->error, r, "no process can be had that decodes images");
+			return result->error.code < 0 ? r : say_no_process(c, r, &result->error);
 		result->sandbox = k->sandbox;
 		r = order(k, w, items, labels, &done);
 		result->cpu_ns += codec_used_ns(k, begin_ns);

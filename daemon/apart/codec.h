@@ -72,9 +72,10 @@ struct codec_result {
 	struct error error;  /* what is wrong with the item */
 };
 
-/* max_idle: how many processes are kept. layout, n_slots, batch: of the session. slots: its memory; fd is a
- * descriptor of that for writing. All are borrowed, like the nursery, until codecs_free(). -ENOMEM. */
-int codecs_new(const struct nursery *nursery, const struct recipe *recipe, uint64_t seed,
+/* plugin_fd: of the file of the recipe's codec (plugin.h), or -EBADF. max_idle: how many processes are kept.
+ * layout, n_slots, batch: of the session. slots: its memory; fd is a descriptor of that for writing. All are
+ * borrowed, like the nursery, until codecs_free(). -ENOMEM. */
+int codecs_new(const struct nursery *nursery, const struct recipe *recipe, int plugin_fd, uint64_t seed,
 	       const struct ring_layout *layout, uint32_t n_slots, uint32_t batch, uint8_t *slots, int fd,
 	       uint32_t max_idle, struct codecs **ret);
 

@@ -2,9 +2,10 @@
 #pragma once
 
 /*
- * Between codec.c and codec_run.c. The daemon sends CODEC_BEGIN with the memory of the session's slots, gets
- * CODEC_READY with a pidfd and its number, and then sends, again and again, chunk segments, one or two in a
- * message, and an order, which is answered when it is done, or time is up.
+ * Between codec.c and codec_run.c. The daemon sends CODEC_BEGIN with the memory of the session's slots, and
+ * the plug-in's file where the recipe has one, gets CODEC_STARTED with a pidfd and its number, and
+ * CODEC_READY, and then sends, again and again, chunk segments, one or two in a message, and an order, which
+ * is answered when it is done, or time is up.
  */
 
 #include <stdbool.h>
@@ -21,6 +22,8 @@ enum codec_type {
 	CODEC_SEGMENTS = 3, /* of the order to come, with their descriptors */
 	CODEC_ORDER = 4,
 	CODEC_DONE = 5,
+	CODEC_STARTED = 6,
+	CODEC_LATE = 7, /* instead of CODEC_DONE: a sample takes too long. The process ends */
 };
 
 struct codec_begin {
@@ -71,8 +74,9 @@ struct codec_done {
 
 struct codec_message {
 	uint32_t type;
-	int32_t sandbox; /* CODEC_READY: 0, or why there is no sandbox */
-	int32_t pid;     /* CODEC_READY: its own */
+	int32_t
+	    sandbox; /* CODEC_READY: 0, or why there is no sandbox; `done` has a plug-in's status and error */
+	int32_t pid; /* CODEC_STARTED: its own */
 	union {
 		struct codec_begin begin;
 		struct codec_segments segments;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
 #include "lib/sandbox.h"
+#include "plugin_load.h"
 
 #define MEMORY_BYTES (UINT64_C(512) << 20)
 #define SAMPLE_CPU_S 10 /* then the kernel ends the process */
@@ -34,6 +36,7 @@ struct helper {
 	uint8_t *slots;
 	struct recipe_table table;
 	struct image_decoder *decoder;
+	struct plugin_codec plugin; /* of a recipe for a codec */
 	uint8_t *pixels;
 	uint64_t pixels_bytes;
 	struct mapped segments[CODEC_MAX_SEGMENTS]; /* of the order to come */
@@ -103,6 +106,19 @@ static int make_room(struct helper *h, uint64_t width, uint64_t height)
 	if (!h->pixels)
 		return -ENOMEM;
 	h->pixels_bytes = bytes;
+	return 0;
+}
+
+static int decode_by_plugin(struct helper *h, const uint8_t *data, uint32_t bytes, uint64_t epoch,
+			    uint64_t sample, uint8_t *out, struct error *err)
+{
+	int r = plugin_decode(&h->plugin, data, bytes, recipe_seed(h->begin.seed, epoch, sample), err);
+
+	if (r < 0) {
+		error_prefix(err, "codec %s", h->begin.recipe.codec.name);
+		return r;
+	}
+	memcpy(out, h->plugin.out, h->item_bytes);
 	return 0;
 }
 
@@ -320,8 +336,10 @@ static int decode(struct helper *h, const uint8_t *data, const struct ring_item 
 	uint8_t *room;
 	int r = -ENOENT;
 
-	if (recipe_is_tensor(&h->begin.recipe)) {
-		r = tensor_make(&h->begin.recipe, h->begin.seed, epoch, sample, data, item->bytes, out, err);
+	if (h->plugin.codec || recipe_is_tensor(&h->begin.recipe)) {
+		r = h->plugin.codec ? decode_by_plugin(h, data, item->bytes, epoch, sample, out, err)
+				    : tensor_make(&h->begin.recipe, h->begin.seed, epoch, sample, data,
+						  item->bytes, out, err);
 		if (r == 0)
 			count(w, CODEC_FRESH, begin_ns);
 		return r;
@@ -465,25 +483,72 @@ static int prepare(struct helper *h, int slots_fd)
 	if (h->slots == MAP_FAILED)
 		return -errno;
 	h->item_bytes = recipe_item_bytes(&b->recipe);
+	if (b->recipe.kind == RECIPE_CODEC)
+		return plugin_room(&h->plugin, h->item_bytes);
 	recipe_table_make(&b->recipe, &h->table);
 	h->form = recipe_form(&b->recipe, &h->form_key);
 	return image_decoder_new(IMAGE_PIXELS_MAX, &h->decoder);
 }
 
-static int say_ready(int fd)
+static int say_started(int fd)
 {
-	const struct sandbox_limits limits = {.memory_bytes = MEMORY_BYTES, .serves = true};
-	struct codec_message m = {.type = CODEC_READY, .pid = (int32_t)getpid()};
+	struct codec_message m = {.type = CODEC_STARTED, .pid = (int32_t)getpid()};
 	int pidfd = kernel_pidfd_open(getpid()), r;
 
 	if (pidfd < 0)
 		return -errno;
-	heap_bytes(); /* glibc prepares its heap by calls that the sandbox does not have, where a sanitizer
-			 has its own */
-	m.sandbox = sandbox_enter(&limits);
 	r = fd_message_send(fd, &m, sizeof(m), &pidfd, 1, 0);
 	close(pidfd);
 	return r;
+}
+
+static int daemon_fd; /* for on_late(), which gets no argument */
+
+/* The sample has had its time. What was interrupted does not go on. */
+static void on_late(int number)
+{
+	static struct codec_message m = {.type = CODEC_LATE};
+
+	(void)number;
+	(void)fd_message_send(daemon_fd, &m, sizeof(m), NULL, 0, MSG_DONTWAIT);
+	_exit(1);
+}
+
+/* What comes out must be what the session was opened for. */
+static int open_plugin(struct helper *h, struct error *err)
+{
+	static const struct itimerval limit = {.it_value = {.tv_sec = SAMPLE_CPU_S}};
+	const struct recipe *recipe = &h->begin.recipe;
+	struct recipe_codec opened = recipe->codec;
+	uint32_t type;
+	int r;
+
+	setitimer(ITIMER_PROF, &limit, NULL);
+	r = plugin_open(&h->plugin, recipe->codec.options, &type, &opened, err);
+	if (r == 0 && (type != recipe->type || memcmp(&opened, &recipe->codec, sizeof(opened)) != 0))
+		return error_set(err, -ESTALE,
+				 "what comes out of it is not what it was when the loader was made: make "
+				 "another one");
+	return r;
+}
+
+static int say_ready(struct helper *h, int plugin_fd)
+{
+	const struct sandbox_limits limits = {.memory_bytes = MEMORY_BYTES, .serves = true};
+	struct codec_message m = {.type = CODEC_READY};
+	struct codec_done *done = &m.done;
+
+	done->error = ERROR_INIT;
+	if (plugin_fd >= 0)
+		done->status = plugin_load(plugin_fd, &h->plugin.codec, &done->error);
+	daemon_fd = h->fd;
+	signal(SIGPROF, on_late);
+	heap_bytes(); /* glibc prepares its heap by calls that the sandbox does not have, where a sanitizer
+			 has its own */
+	m.sandbox = sandbox_enter(&limits);
+	if (h->plugin.codec && done->status == 0)
+		done->status = open_plugin(h, &done->error);
+	return fd_message_send(h->fd, &m, sizeof(m), NULL, 0, 0);
 }
 
 int codec_run(int fd)
@@ -496,10 +561,11 @@ int codec_run(int fd)
 	/* The nursery ends with the daemon, and this process with the nursery. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	h.fd = fd;
-	if (receive(fd, &m, fds, &n_fds) < 0 || m.type != CODEC_BEGIN || n_fds != 1)
+	if (receive(fd, &m, fds, &n_fds) < 0 || m.type != CODEC_BEGIN ||
+	    n_fds != (m.begin.recipe.kind == RECIPE_CODEC ? 2 : 1))
 		return 1;
 	h.begin = m.begin;
-	if (prepare(&h, fds[0]) < 0 || say_ready(fd) < 0)
+	if (prepare(&h, fds[0]) < 0 || say_started(fd) < 0 || say_ready(&h, n_fds == 2 ? fds[1] : -EBADF) < 0)
 		return 1;
 	return serve(&h) == -ECONNRESET ? 0 : 1;
 }

@@ -19,6 +19,7 @@
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
 #include "opener.h"
+#include "plugin.h"
 #include "reader.h"
 
 #define HELPER_FD (CHILD_FD + 1)
@@ -39,6 +40,7 @@ _Noreturn static void helper_run(enum nursery_kind kind)
 	case NURSERY_OPENER: prctl(PR_SET_NAME, "dieseld-opener"); _exit(opener_run(HELPER_FD));
 	case NURSERY_CLOSER: prctl(PR_SET_NAME, "dieseld-closer"); _exit(closer_run(HELPER_FD));
 	case NURSERY_CODEC: prctl(PR_SET_NAME, "dieseld-codec"); _exit(codec_run(HELPER_FD));
+	case NURSERY_PLUGIN: prctl(PR_SET_NAME, "dieseld-plugin"); _exit(plugin_run(HELPER_FD));
 	case NURSERY_N_KINDS: break;
 	}
 	_exit(1);

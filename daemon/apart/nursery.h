@@ -28,6 +28,7 @@ enum nursery_kind {
 	NURSERY_OPENER, /* opener.h */
 	NURSERY_CLOSER, /* closer.h */
 	NURSERY_CODEC,  /* codec.h */
+	NURSERY_PLUGIN, /* plugin.h */
 	NURSERY_N_KINDS,
 };
 

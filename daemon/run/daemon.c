@@ -65,6 +65,17 @@ static void watch_idle(struct daemon *d)
 		uv_timer_stop(&d->idle);
 }
 
+static bool same_codecs(const struct options *a, const struct options *b)
+{
+	if (a->n_codecs != b->n_codecs)
+		return false;
+	for (uint32_t i = 0; i < a->n_codecs; i++) {
+		if (strcmp(a->codecs[i], b->codecs[i]) != 0)
+			return false;
+	}
+	return true;
+}
+
 static void warn_fixed(const struct options *old, const struct options *new)
 {
 	const struct {
@@ -75,6 +86,7 @@ static void warn_fixed(const struct options *old, const struct options *new)
 	    {"metrics", strcmp(old->metrics, new->metrics) != 0},
 	    {"history", strcmp(old->history, new->history) != 0},
 	    {"history-max", old->history_max_bytes != new->history_max_bytes},
+	    {"codec", !same_codecs(old, new)},
 	    {"no-io-uring", old->serve.use_io_uring != new->serve.use_io_uring},
 	};
 

@@ -10,6 +10,7 @@
 #include "control.h"
 #include "metrics.h"
 #include "options.h"
+#include "plugin.h"
 #include "sensor.h"
 #include "server.h"
 
@@ -20,6 +21,7 @@ struct daemon {
 	struct sensor_handler tuning;
 	struct sensor_child child;
 	struct nursery nursery;
+	struct plugins plugins;
 	struct fd_store_items items; /* what the service manager passed */
 	char child_problem[240];     /* why there is no child, or "" */
 	struct options *options;     /* in force; replaced by a reload */

@@ -13,6 +13,7 @@
 #include "history/history.h"
 #include "lib/units.h"
 #include "metrics.h"
+#include "plugin.h"
 #include "pool.h"
 #include "quota.h"
 
@@ -42,6 +43,8 @@ const char options_help[] =
     "  --user-share N   percent of connections, cache and chunks in memory that one user may take (75)\n"
     "  --require-digest WHEN  refuse datasets without SHA-256: never (default), shared (opened by\n"
     "                   another user than the owner) or always\n"
+    "  --codec FILE     load a codec from this shared object, which only root and dieseld's own user\n"
+    "                   can change; may be given again\n"
     "  --exit-when-idle SECONDS  end when no client was there for so long; 0: never (default)\n"
     "  --no-io-uring    read by threads instead\n"
     "  --metrics ADDR   where Prometheus may ask, ADDRESS:PORT, or off (" OPTIONS_METRICS ")\n"
@@ -60,6 +63,7 @@ enum option_key {
 	KEY_BATCHES,
 	KEY_USER_SHARE,
 	KEY_REQUIRE_DIGEST,
+	KEY_CODEC,
 	KEY_EXIT_WHEN_IDLE,
 	KEY_NO_IO_URING,
 	KEY_METRICS,
@@ -90,6 +94,7 @@ static const struct option table[] = {
     {"batches", required_argument, NULL, KEY_BATCHES},
     {"user-share", required_argument, NULL, KEY_USER_SHARE},
     {"require-digest", required_argument, NULL, KEY_REQUIRE_DIGEST},
+    {"codec", required_argument, NULL, KEY_CODEC},
     {"exit-when-idle", required_argument, NULL, KEY_EXIT_WHEN_IDLE},
     {"no-io-uring", no_argument, NULL, KEY_NO_IO_URING},
     {"metrics", required_argument, NULL, KEY_METRICS},
@@ -247,6 +252,30 @@ static int set_text(char **text, const char *value)
 	return 0;
 }
 
+/* Whether it may be loaded is looked at when that is to be done. */
+static int add_codec(struct options *o, const char *name, const char *value, struct error *err)
+{
+	char **codecs, *copy;
+
+	if (value[0] != '/')
+		return error_set(err, -EINVAL, "%s: \"%s\" is not an absolute path", name, value);
+	for (uint32_t i = 0; i < o->n_codecs; i++) {
+		if (strcmp(o->codecs[i], value) == 0)
+			return error_set(err, -EINVAL, "%s: %s is named twice", name, value);
+	}
+	if (o->n_codecs == PLUGINS_MAX)
+		return error_set(err, -EINVAL, "%s: there can be %d codecs", name, PLUGINS_MAX);
+	codecs = reallocarray(o->codecs, o->n_codecs + 1, sizeof(*codecs));
+	if (!codecs)
+		return -ENOMEM;
+	o->codecs = codecs;
+	copy = strdup(value);
+	if (!copy)
+		return -ENOMEM;
+	o->codecs[o->n_codecs++] = copy;
+	return 0;
+}
+
 static int set_option(struct options *o, int key, const char *name, const char *value, struct error *err)
 {
 	struct serving_options *s = &o->serve;
@@ -281,6 +310,7 @@ static int set_option(struct options *o, int key, const char *name, const char *
 	case KEY_BATCHES: return set_number(name, value, RING_MIN_SLOTS, RING_MAX_SLOTS, &s->n_slots, err);
 	case KEY_USER_SHARE: return set_number(name, value, 1, 100, &s->user_share, err);
 	case KEY_REQUIRE_DIGEST: return set_require_digest(o, name, value, err);
+	case KEY_CODEC: return add_codec(o, name, value, err);
 	case KEY_EXIT_WHEN_IDLE: return set_number(name, value, 0, MAX_IDLE_S, &o->exit_when_idle_s, err);
 	case KEY_NO_IO_URING: s->use_io_uring = false; return 0;
 	case KEY_READY_FD:
@@ -356,4 +386,7 @@ void options_free(struct options *o)
 	free(o->socket_path);
 	free(o->metrics);
 	free(o->history);
+	for (uint32_t i = 0; i < o->n_codecs; i++)
+		free(o->codecs[i]);
+	free(o->codecs);
 }

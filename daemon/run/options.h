@@ -18,6 +18,8 @@ struct options {
 	char *metrics;             /* ADDRESS:PORT or "off" */
 	uint32_t exit_when_idle_s; /* 0: never */
 	int ready_fd;              /* -1: none */
+	char **codecs;             /* files of plug-ins (plugin.h) */
+	uint32_t n_codecs;
 	bool verbose;
 	bool cache_given;
 	bool check_only;

@@ -23,6 +23,8 @@ enum serving_digest { /* which datasets must have a SHA-256 of each chunk (--req
 		      SERVING_DIGEST_ALWAYS,
 };
 
+struct plugins;
+
 struct serving_options {
 	struct serving_knobs knobs;
 	uint32_t window_chunks; /* default for sessions that do not ask for one */
@@ -33,6 +35,7 @@ struct serving_options {
 	bool use_io_uring;
 	uint32_t user_share;                /* percent that one user may take (quota.h) */
 	enum serving_digest require_digest; /* applies to what is opened from now on */
+	struct plugins *plugins;            /* codecs of the operator's (plugin.h); borrowed; NULL: none */
 };
 
 struct serving;

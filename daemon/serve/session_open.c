@@ -14,6 +14,7 @@
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
 #include "lib/units.h"
+#include "plugin.h"
 #include "policy.h"
 
 static uint64_t page_up(uint64_t bytes)
@@ -46,9 +47,13 @@ static uint32_t max_codecs(const struct session *s, uint32_t n_slots)
 
 static uint64_t slot_cost(const struct session *s, uint32_t n_slots)
 {
+	/* A plug-in decodes to memory of its own first. */
+	uint64_t codec_bytes =
+	    CODEC_IDLE_BYTES + (s->request.recipe.kind == RECIPE_CODEC ? s->item_bytes : 0);
+
 	return n_slots * s->layout.slot_bytes + page_up(sizeof(struct ring_control)) +
 	       (n_slots + 1) * batch_bytes(s->batch, s->dataset->info.n_chunks) +
-	       max_codecs(s, n_slots) * CODEC_IDLE_BYTES +
+	       max_codecs(s, n_slots) * codec_bytes +
 	       (s->request.flags & DIESEL_ASKED ? n_slots * sizeof(*s->asked) : 0) +
 	       (s->subset ? subset_bytes(s->dataset->info.n_samples) : 0) +
 	       (uint64_t)s->batch * sizeof(uint64_t) + s->dataset->info.n_chunks * 2 * sizeof(uint32_t);
@@ -122,7 +127,7 @@ static int session_admit(struct session *s, struct error *err)
 	return r < 0 ? error_errno(err, r, "cannot open the session") : refuse(s, bytes_together(s), err);
 }
 
-static int session_memory(struct session *s, struct error *err)
+static int session_memory(struct session *s, int plugin_fd, struct error *err)
 {
 	int r;
 
@@ -139,8 +144,8 @@ static int session_memory(struct session *s, struct error *err)
 	if (r == 0)
 		r = batch_init(&s->head, s->batch, s->dataset->info.n_chunks);
 	if (r == 0 && s->request.recipe.kind)
-		r = codecs_new(s->cache->readers.nursery, &s->request.recipe, s->request.seed, &s->layout,
-			       s->n_slots, s->batch, s->slot_memory.data, s->slot_memory.fd,
+		r = codecs_new(s->cache->readers.nursery, &s->request.recipe, plugin_fd, s->request.seed,
+			       &s->layout, s->n_slots, s->batch, s->slot_memory.data, s->slot_memory.fd,
 			       max_codecs(s, s->n_slots), &s->codecs);
 	if (r == 0 && s->request.flags & DIESEL_ASKED)
 		r = session_asked_init(s);
@@ -221,7 +226,8 @@ int session_new(struct cache *cache, const struct serving_options *options, stru
 		struct wire_session_reply *ret_reply, struct error *err)
 {
 	struct session *s = calloc(1, sizeof(*s));
-	int r;
+	const struct plugin *plugin = NULL;
+	int r = 0;
 
 	if (!s) {
 		subset_free(subset);
@@ -236,7 +242,10 @@ int session_new(struct cache *cache, const struct serving_options *options, stru
 	s->item_bytes = request->recipe.kind            ? (uint32_t)recipe_item_bytes(&request->recipe)
 			: request->flags & DIESEL_ASKED ? 0
 							: dataset->info.equal_bytes;
-	r = session_count_samples(s, err);
+	if (request->recipe.kind == RECIPE_CODEC)
+		r = plugins_find(options->plugins, request->recipe.codec.name, &plugin, err);
+	if (r == 0)
+		r = session_count_samples(s, err);
 	if (r == 0)
 		r = choose_batch(s, err);
 	if (r == 0) {
@@ -247,7 +256,7 @@ int session_new(struct cache *cache, const struct serving_options *options, stru
 	if (r == 0)
 		r = session_admit(s, err);
 	if (r == 0)
-		r = session_memory(s, err);
+		r = session_memory(s, plugin ? plugin->fd : -EBADF, err);
 	if (r < 0) {
 		session_discard(s);
 		return r;

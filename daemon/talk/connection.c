@@ -248,6 +248,7 @@ static int on_message(struct connection *c, const union wire_message *m)
 		if (c->session)
 			return refuse(c, -EBUSY, "this connection has a session already");
 		return connection_take_part(c, &m->subset);
+	case WIRE_CODEC: return connection_ask_codec(c, &m->codec);
 	case WIRE_OPEN_SESSION: return on_open_session(c, m);
 	case WIRE_ASK: return on_ask(c, m);
 	case WIRE_SEEK: return on_seek(c, m);
@@ -262,6 +263,7 @@ static int on_message(struct connection *c, const union wire_message *m)
 	case WIRE_HELLO_REPLY:
 	case WIRE_DATASET_REPLY:
 	case WIRE_SUBSET_REPLY:
+	case WIRE_CODEC_REPLY:
 	case WIRE_SESSION_REPLY:
 	case WIRE_SEEK_REPLY:
 	case WIRE_SEGMENT_REPLY:
@@ -344,7 +346,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 	int r = 0;
 
 	/* A bounded number, so that one busy client does not keep the others waiting. */
-	for (int i = 0; i < 16 && r == 0 && !c->opening; i++) {
+	for (int i = 0; i < 16 && r == 0 && !c->opening && !c->asking; i++) {
 		union wire_message m;
 
 		r = next_message(c, &m);
@@ -443,6 +445,7 @@ void connection_close(struct connection *c)
 	end_session(c);
 	connection_drop_subset(c);
 	connection_open_cancel(c);
+	connection_ask_cancel(c);
 	c->place = place_unref(c->place);
 	if (c->dataset)
 		c->dataset->refs--;

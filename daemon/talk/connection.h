@@ -19,8 +19,9 @@ struct connection {
 	int64_t pid;
 	uint32_t uid;
 	bool greeted;
-	uint16_t sequence;            /* of the request that is being answered */
-	struct open_request *opening; /* under way: nothing more is read from the client */
+	uint16_t sequence;              /* of the request that is being answered */
+	struct open_request *opening;   /* under way: nothing more is read from the client */
+	struct plugin_question *asking; /* what comes out of a codec: likewise */
 	bool orphaned; /* the socket has ended, but its process still has batches of the session */
 	bool orphan_told;
 	bool closed;
@@ -55,6 +56,10 @@ int connection_take_part(struct connection *c, const struct wire_subset *m);
  * -ENOMEM. */
 int connection_steal_subset(struct connection *c, uint64_t n_chosen, struct subset **ret);
 void connection_drop_subset(struct connection *c);
+
+/* connection_codec.c: asks a codec what comes out of it. Returns as connection_reply(). */
+int connection_ask_codec(struct connection *c, const struct wire_codec *m);
+void connection_ask_cancel(struct connection *c);
 
 /* connection_control.c: STATUS, JOBS, WHY and SET. */
 int connection_answer(struct connection *c, const union wire_message *m);

@@ -14,6 +14,7 @@
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "opener.h"
+#include "plugin.h"
 #include "policy.h"
 
 static void on_cache_change(void *user)
@@ -267,6 +268,8 @@ static void finish(struct server *s)
 	uv_close((uv_handle_t *)&s->settle, NULL);
 	uv_close((uv_handle_t *)&s->orphans, NULL);
 	opener_free(s->opener);
+	if (s->serving.options.plugins)
+		plugins_stop(s->serving.options.plugins);
 	lend_watch_stop(&s->lend);
 	uv_close((uv_handle_t *)&s->nursery_poll, NULL);
 	readers_close(&s->serving.cache.readers);

@@ -8,6 +8,7 @@
 #include "control.h"
 #include "json_text.h"
 #include "lib/clock.h"
+#include "plugin.h"
 
 static json_t *dataset_status(const struct cached_dataset *d)
 {
@@ -63,6 +64,22 @@ static json_t *cache_status(const struct cache *c)
 	    json_u64(c->counters.carried), "carried_bytes", json_u64(carried));
 }
 
+/* What a job may name, and why what the operator named is not among it. */
+static json_t *codecs_status(const struct plugins *p)
+{
+	json_t *codecs = json_array();
+
+	for (uint32_t i = 0; p && i < p->n; i++) {
+		const struct plugin *q = &p->all[i];
+
+		json_array_append_new(
+		    codecs, q->name[0] ? json_pack("{s:s, s:o}", "name", q->name, "path", json_text(q->path))
+				       : json_pack("{s:n, s:o, s:o}", "name", "path", json_text(q->path),
+						   "problem", json_text(q->problem.text)));
+	}
+	return codecs;
+}
+
 /* Datasets of other users are hidden: their names would tell who trains on what. */
 static bool may_see(const struct server *s, const struct cached_dataset *d,
 		    const struct control_viewer *viewer)
@@ -86,16 +103,16 @@ char *server_status(const struct server *s, const struct control_viewer *viewer)
 	for (const struct session *q = s->serving.sessions; q; q = q->next)
 		if (viewer->all || q->uid == viewer->uid)
 			json_array_append_new(sessions, session_status(q));
-	root =
-	    json_pack("{s:s, s:s, s:i, s:s, s:f, s:s, s:{s:o, s:i, s:i}, s:o, s:o, s:o, s:o, s:o}", "schema",
-		      "diesel.status/1", "version", DIESEL_VERSION, "pid", (int)getpid(), "socket",
-		      s->socket_path, "uptime_s", (double)(clock_monotonic_ns() - s->start_ns) / 1e9, "io",
-		      s->serving.cache.readers.use_uring ? "io_uring" : "threads", "knobs", "cache_bytes",
-		      json_u64(s->serving.options.knobs.cache_bytes), "prefetch_chunks",
-		      (int)s->serving.options.knobs.prefetch_chunks, "workers",
-		      (int)pool_workers(s->serving.cache.pool), "cache", cache_status(&s->serving.cache),
-		      "datasets", datasets, "sessions", sessions, "tune", control_tune_json(s->control),
-		      "jobs", control_jobs_json(s->control, viewer));
+	root = json_pack(
+	    "{s:s, s:s, s:i, s:s, s:f, s:s, s:{s:o, s:i, s:i}, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
+	    "diesel.status/1", "version", DIESEL_VERSION, "pid", (int)getpid(), "socket", s->socket_path,
+	    "uptime_s", (double)(clock_monotonic_ns() - s->start_ns) / 1e9, "io",
+	    s->serving.cache.readers.use_uring ? "io_uring" : "threads", "knobs", "cache_bytes",
+	    json_u64(s->serving.options.knobs.cache_bytes), "prefetch_chunks",
+	    (int)s->serving.options.knobs.prefetch_chunks, "workers",
+	    (int)pool_workers(s->serving.cache.pool), "cache", cache_status(&s->serving.cache), "datasets",
+	    datasets, "sessions", sessions, "codecs", codecs_status(s->serving.options.plugins), "tune",
+	    control_tune_json(s->control), "jobs", control_jobs_json(s->control, viewer));
 	if (!root)
 		return NULL;
 	text = json_dumps(root, JSON_INDENT(2));

@@ -18,7 +18,7 @@ static uint64_t splitmix64(uint64_t *state)
 	return z ^ (z >> 31);
 }
 
-static uint64_t key_of(uint64_t seed, uint64_t epoch, uint64_t sample)
+uint64_t recipe_seed(uint64_t seed, uint64_t epoch, uint64_t sample)
 {
 	uint64_t key = splitmix64(&seed);
 
@@ -111,7 +111,7 @@ static struct recipe_place piece(const struct recipe *r, uint32_t left, uint32_t
 void recipe_place(const struct recipe *r, uint64_t seed, uint64_t epoch, uint64_t sample, uint32_t width,
 		  uint32_t height, struct recipe_place *ret)
 {
-	uint64_t state = key_of(seed, epoch, sample);
+	uint64_t state = recipe_seed(seed, epoch, sample);
 
 	switch ((enum recipe_shape)r->shape) {
 	case RECIPE_RANDOM_BOX: *ret = random_box(r, &state, width, height); break;
@@ -164,7 +164,7 @@ static void draw_jitter(const struct recipe *r, uint64_t *state, struct recipe_c
 void recipe_draw_colours(const struct recipe *r, uint64_t seed, uint64_t epoch, uint64_t sample,
 			 struct recipe_colours *ret)
 {
-	uint64_t state = key_of(seed, epoch, sample) ^ COLOURS;
+	uint64_t state = recipe_seed(seed, epoch, sample) ^ COLOURS;
 
 	*ret = (struct recipe_colours){.of_tensors = r->flags & RECIPE_TENSOR_COLOURS};
 	ret->grey = uniform(&state, 0, 1) < r->grey;

@@ -95,18 +95,87 @@ static const char *check_shape(const struct recipe *r)
 	return NULL;
 }
 
+/* True if the text ends, and nothing is behind its end. */
+static bool is_text(const char *text, size_t size)
+{
+	size_t length = strnlen(text, size);
+
+	for (size_t i = length; i < size; i++) {
+		if (text[i])
+			return false;
+	}
+	return length < size;
+}
+
+const char *recipe_check_name(const struct recipe_codec *c)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789", marks[] = "-_.";
+
+	if (!is_text(c->name, sizeof(c->name)) || !c->name[0] || strchr(marks, c->name[0]))
+		return "a codec's name is 1 to 31 small letters, digits, or -_. behind the first one";
+	for (const char *at = c->name; *at; at++) {
+		if (!strchr(letters, *at) && !strchr(marks, *at))
+			return "a codec's name is 1 to 31 small letters, digits, or -_. behind the first one";
+	}
+	if (!is_text(c->options, sizeof(c->options)))
+		return "a codec's options are a text of at most 447 bytes";
+	return NULL;
+}
+
+static uint64_t codec_bytes(uint32_t type, const struct recipe_codec *c)
+{
+	uint64_t bytes = recipe_type_bytes(type);
+
+	for (uint32_t i = 0; i < c->n_dimensions; i++)
+		bytes *= c->dimensions[i];
+	return bytes;
+}
+
+const char *recipe_check_output(uint32_t type, const struct recipe_codec *c)
+{
+	uint64_t bytes = 1;
+
+	if (type > RECIPE_FLOAT64)
+		return "the type of what comes out of a codec is not known";
+	if (c->n_dimensions > RECIPE_MAX_DIMENSIONS)
+		return "what comes out of a codec has at most 7 dimensions";
+	for (uint32_t i = 0; i < RECIPE_MAX_DIMENSIONS; i++) {
+		if ((i < c->n_dimensions) != (c->dimensions[i] > 0))
+			return "a dimension of what comes out of a codec is at least 1";
+		bytes *= i < c->n_dimensions ? c->dimensions[i] : 1;
+		if (bytes > RECIPE_MAX_BYTES)
+			return "what comes out of a codec is at most 1 GiB";
+	}
+	return codec_bytes(type, c) > RECIPE_MAX_BYTES ? "what comes out of a codec is at most 1 GiB" : NULL;
+}
+
+static const char *check_codec(const struct recipe *r)
+{
+	struct recipe plain = {.kind = r->kind, .type = r->type, .damage = r->damage, .codec = r->codec};
+	const char *wrong = recipe_check_name(&r->codec);
+
+	if (!same_bits(r, &plain, sizeof(plain)))
+		return "a recipe for a codec says something about images";
+	return wrong ? wrong : recipe_check_output(r->type, &r->codec);
+}
+
 const char *recipe_check(const struct recipe *r)
 {
 	static const struct recipe_tensor no_tensor;
+	static const struct recipe_codec no_codec;
 	static const struct recipe none;
 	const char *wrong;
 
 	if (r->kind == RECIPE_NONE)
 		return same_bits(r, &none, sizeof(none)) ? NULL : "a recipe for nothing says something";
-	if (r->kind != RECIPE_IMAGE && !recipe_is_tensor(r))
+	if (r->kind != RECIPE_IMAGE && r->kind != RECIPE_CODEC && !recipe_is_tensor(r))
 		return "the kind of recipe is not known";
 	if (r->damage >= RECIPE_N_DAMAGES || r->reserved)
 		return "what to do with damaged samples is not known";
+	if (r->kind == RECIPE_CODEC)
+		return check_codec(r);
+	if (!same_bits(&r->codec, &no_codec, sizeof(no_codec)))
+		return "a recipe without a codec says something about one";
 	if (recipe_is_tensor(r))
 		return tensor_check(r);
 	if (!same_bits(&r->tensor, &no_tensor, sizeof(no_tensor)))
@@ -126,11 +195,15 @@ uint32_t recipe_channels(const struct recipe *r)
 
 uint64_t recipe_item_bytes(const struct recipe *r)
 {
-	if (recipe_is_tensor(r))
-		return tensor_bytes(r);
-	return r->kind == RECIPE_NONE
-		   ? 0
-		   : (uint64_t)r->width * r->height * recipe_channels(r) * recipe_type_bytes(r->type);
+	switch ((enum recipe_kind)r->kind) {
+	case RECIPE_NONE: break;
+	case RECIPE_IMAGE:
+		return (uint64_t)r->width * r->height * recipe_channels(r) * recipe_type_bytes(r->type);
+	case RECIPE_CODEC: return codec_bytes(r->type, &r->codec);
+	case RECIPE_NUMPY:
+	case RECIPE_BYTES: return tensor_bytes(r);
+	}
+	return 0;
 }
 
 enum recipe_form recipe_form(const struct recipe *r, struct recipe *ret_key)

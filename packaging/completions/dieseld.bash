@@ -10,14 +10,14 @@ _dieseld()
 	--require-digest) COMPREPLY=($(compgen -W 'never shared always' -- "$current")); return ;;
 	--tune) COMPREPLY=($(compgen -W 'on off dry-run' -- "$current")); return ;;
 	--history) COMPREPLY=($(compgen -W 'off' -- "$current") $(compgen -f -- "$current")); return ;;
-	--socket | --config) COMPREPLY=($(compgen -f -- "$current")); return ;;
+	--socket | --config | --codec) COMPREPLY=($(compgen -f -- "$current")); return ;;
 	--metrics) COMPREPLY=($(compgen -W 'off 127.0.0.1' -- "$current")); return ;;
 	--cache* | --prefetch* | --forms* | --workers* | --client-workers* | --history-max | --window | --batches | --user-share | --exit-when-idle | --ready-fd)
 		return ;;
 	esac
 	COMPREPLY=($(compgen -W '--socket --cache --prefetch --workers --client-workers --tune --cache-max
 		--cache-min --workers-max --client-workers-max --prefetch-max --forms --forms-max --history --history-max --window --batches
-		--user-share --require-digest --exit-when-idle --no-io-uring --metrics
+		--user-share --require-digest --codec --exit-when-idle --no-io-uring --metrics
 		--config --check-config --ready-fd --verbose --help --version' -- "$current"))
 }
 complete -o filenames -F _dieseld dieseld

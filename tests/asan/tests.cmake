@@ -31,8 +31,8 @@ set(not_with_asan
 # Their Python loads libdiesel.so; see sitecustomize.py.
 set(python_with_libdiesel
   integration.arrays
-  integration.bucketing integration.device integration.dieseld_carried integration.dieseld_forms integration.native
-  integration.numpy
+  integration.bucketing integration.codecs integration.device integration.dieseld_carried integration.dieseld_forms
+  integration.native integration.numpy
   integration.own_daemon
   integration.torch_loader integration.torch_membership
   integration.torch_workers_end integration.torch_workers_faults integration.torch_workers_number

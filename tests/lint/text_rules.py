@@ -23,6 +23,7 @@ OWNERS = {
     "bpf/": ("bpf",),
     "cmocka.h": (),
     "curses.h": ("ui",),
+    "diesel/": ("daemon/apart", "examples"),
     "fuse.h": (),
     "fuse3/": ("ctl/mount",),
     "gelf.h": ("bpf/symbols",),

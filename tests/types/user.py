@@ -43,6 +43,7 @@ def look(path: pathlib.Path) -> None:
     assert_type(dataset.handle, ctypes.c_void_p)
     assert_type(diesel_loader.status(), "dict[str, Any]")
     assert_type(diesel_loader.status(dataset.socket), "dict[str, Any]")
+    assert_type(str(diesel_loader.codec("wav", options="length=16000")), str)
     assert_type(pil_loader(torch.zeros(9, dtype=torch.uint8)), PIL.Image.Image)
 
 

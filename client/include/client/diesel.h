@@ -136,6 +136,15 @@ enum diesel_session_flag {
 
 struct recipe;
 
+struct recipe_codec;
+
+/* Asks the dataset's daemon what its codec makes of a sample: fills in the dimensions of codec, whose name
+ * and options are given, and an enum recipe_type (image/recipe.h). -EINVAL: no name, or options, that a codec
+ * can have; -ENOENT: the daemon has no such codec; else what the codec or diesel_dataset_open() says. error
+ * receives the line. */
+int diesel_codec_output(const struct diesel_dataset *dataset, struct recipe_codec *codec, uint32_t *ret_type,
+			char *error, size_t error_size);
+
 /* The order of batches is a pure function of these (dataset/shuffle.h); the recipe has no part in it. */
 struct diesel_session_options {
 	uint64_t seed;

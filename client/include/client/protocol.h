@@ -10,6 +10,7 @@
  *   client                                        dieseld
  *   HELLO (magic, version)                    ->  HELLO_REPLY, or ERROR -EPROTO
  *   OPEN_DATASET + fds directory, snapshot    ->  DATASET_REPLY + fd: sealed memory copy of the snapshot
+ *   CODEC (name, options)                     ->  CODEC_REPLY (what comes out of a sample)
  *   SUBSET (samples of the next session)      ->  SUBSET_REPLY
  *   OPEN_SESSION                              ->  SESSION_REPLY + fds: control, batches
  *   ASK (samples of a batch)                  ->  no reply
@@ -78,6 +79,8 @@ enum wire_type {
 	WIRE_SUBSET = 19,
 	WIRE_SUBSET_REPLY = 20,
 	WIRE_ASK = 21,
+	WIRE_CODEC = 22,
+	WIRE_CODEC_REPLY = 23,
 	WIRE_N_TYPES,
 };
 
@@ -136,6 +139,13 @@ struct wire_open_session {
 	uint32_t window_chunks; /* 0: the daemon's default */
 	uint32_t slots;         /* the client means to hold nearly this many batches at a time; 0: a few */
 	struct recipe recipe;   /* what becomes of the samples on their way */
+};
+
+struct wire_codec { /* also the reply */
+	struct wire_header header;
+	uint32_t type; /* enum recipe_type; 0 in the request */
+	uint32_t reserved;
+	struct recipe_codec codec; /* no dimensions in the request */
 };
 
 struct wire_session_reply {
@@ -239,6 +249,7 @@ union wire_message {
 	struct wire_dataset_reply dataset_reply;
 	struct wire_subset subset;
 	struct wire_open_session open_session;
+	struct wire_codec codec;
 	struct wire_session_reply session_reply;
 	struct wire_ask ask;
 	struct wire_seek seek;
@@ -256,7 +267,8 @@ _Static_assert(sizeof(struct wire_hello) == 24, "wire");
 _Static_assert(sizeof(struct wire_open_dataset) == 16, "wire");
 _Static_assert(sizeof(struct wire_dataset_reply) == 24, "wire");
 _Static_assert(sizeof(struct wire_subset) == 16 + 8 * WIRE_SUBSET_WORDS, "wire");
-_Static_assert(sizeof(struct wire_open_session) == 72 + 368, "wire");
+_Static_assert(sizeof(struct wire_open_session) == 72 + 880, "wire");
+_Static_assert(sizeof(struct wire_codec) == 16 + 512, "wire");
 _Static_assert(sizeof(struct wire_session_reply) == 280, "wire");
 _Static_assert(sizeof(struct wire_ask) == 24 + 8 * WIRE_ASK_SAMPLES, "wire");
 _Static_assert(sizeof(struct wire_seek) == 24, "wire");
@@ -275,7 +287,7 @@ size_t protocol_bytes(enum wire_type type);
 /*
  * Returns 0 if `bytes` bytes that came with n_fds descriptors are a well-formed message, else -EPROTO.
  * Well-formed: known type, exact length, the right number of descriptors, every field within its range, texts
- * terminated, the reserved fields of SEGMENT, WHY and SET zero, and a sequence number exactly where one
- * belongs (ERROR, which answers anything, may have one or not).
+ * terminated, the reserved fields of SEGMENT, WHY, SET and CODEC zero, and a sequence number exactly where
+ * one belongs (ERROR, which answers anything, may have one or not).
  */
 int protocol_check(const union wire_message *message, size_t bytes, size_t n_fds);

@@ -10,5 +10,6 @@ the standard library.
 from .dataset import Dataset, status
 from .errors import DamagedData
 from .native import VERSION as __version__
+from .recipe.codec import codec
 
-__all__ = ["DamagedData", "Dataset", "__version__", "status"]
+__all__ = ["DamagedData", "Dataset", "__version__", "codec", "status"]

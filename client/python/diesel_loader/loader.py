@@ -16,8 +16,9 @@ from . import bucketing, frameworks, membership, native, order, seeding
 from .assembly import Assembly, pil_loader
 from .batch_log import BatchLog
 from .native import lib
+from .recipe.codec import begins_with_codec, check_no_codec, codec_plan
 from .recipe.damage import Damage
-from .recipe.plan import Decoded, Plan, make_plan, whole_in_python
+from .recipe.plan import Decoded, Plan, flatten, make_plan, whole_in_python
 from .recipe.recipe import DAMAGE, IMAGE
 from .session import Session
 from .stream import Stream, usable_cores
@@ -126,11 +127,12 @@ class Loader:
             raise ValueError(f'native must be None, False or "require", not {native_transform!r}')
         if damaged not in DAMAGE:
             raise ValueError(f'damaged must be "error", "skip" or "zero", not {damaged!r}')
-        made = make_plan(transform, lambda: _first_of(dataset)) if transform else Plan([])
+        by_codec = begins_with_codec(transform)
+        made = make_plan(transform, lambda: _first_of(dataset)) if transform and not by_codec else Plan([])
         why = None
         if native_transform is False:
             why = "native=False"
-        elif not arrays.of_torch and not made.is_ours:
+        elif not arrays.of_torch and not made.is_ours and not by_codec:
             why = "beside NumPy's arrays dieseld runs what diesel_loader.transforms has"
         elif loader is not None and loader is not pil_loader:
             why = "the samples are loaded by a function of Python"
@@ -140,6 +142,10 @@ class Loader:
             why = "bucket_by_length sorts samples by their stored length"
         elif made.recipe and made.recipe.kind == IMAGE and not dataset.all_named(NATIVE_IMAGES):
             why = "not all samples are JPEG, PNG or WebP, by their names"
+        if by_codec:
+            made = codec_plan(transform, dataset, why)
+        elif transform:
+            check_no_codec(flatten(transform))
         if why:
             made = whole_in_python(transform, why) if transform else made
         made.check_ours()

@@ -100,6 +100,7 @@ def _load() -> tuple[ctypes.CDLL, str]:
         "diesel_subset_indices": (c_int, [c_void_p, c_void_p, c_uint64]),
         "diesel_subset_bytes": (c_int, [c_void_p, c_void_p, POINTER(c_uint64)]),
         "diesel_subset_words": (POINTER(c_uint64), [c_void_p, POINTER(c_uint64)]),
+        "diesel_codec_output": (c_int, [c_void_p, c_void_p, POINTER(c_uint32), c_char_p, c_size_t]),
         "diesel_order_new": (c_int, [c_void_p, POINTER(SessionOptions), POINTER(c_void_p), c_char_p, c_size_t]),
         "diesel_order_free": (None, [c_void_p]),
         "diesel_order_n_batches": (c_uint64, [c_void_p]),

@@ -21,6 +21,7 @@
 enum recipe_kind {
 	RECIPE_NONE = 0, /* samples as they are stored; all other fields are 0 */
 	RECIPE_IMAGE = 1,
+	RECIPE_CODEC = 2, /* what a plug-in makes of them: type, damage and codec count, all else is 0 */
 	/* Arrays of numbers: `tensor` says which; shape, width, height, flips, type, flags and damage count
 	 * as of images, all else is 0. */
 	RECIPE_NUMPY = 3, /* .npy files, of versions 1 to 3 */
@@ -110,6 +111,20 @@ struct recipe_tensor {
 	float mean[RECIPE_TENSOR_CHANNELS], std[RECIPE_TENSOR_CHANNELS];
 };
 
+#define RECIPE_NAME_BYTES     32
+#define RECIPE_OPTIONS_BYTES  448
+#define RECIPE_MAX_DIMENSIONS 7
+#define RECIPE_MAX_BYTES      (UINT64_C(1) << 30) /* that a plug-in makes of a sample */
+
+/* RECIPE_CODEC alone. The texts are terminated, and zero behind their ends; dimensions are from 1 up, and 0
+ * behind the last one. */
+struct recipe_codec {
+	char name[RECIPE_NAME_BYTES]; /* small letters, digits, and -_. between them */
+	char options[RECIPE_OPTIONS_BYTES];
+	uint32_t n_dimensions; /* 0: a sample becomes a single number */
+	uint32_t dimensions[RECIPE_MAX_DIMENSIONS];
+};
+
 struct recipe {
 	uint32_t kind, shape;
 	uint32_t width, height; /* of what comes out, in pixels */
@@ -125,12 +140,16 @@ struct recipe {
 	double brightness[2], contrast[2], saturation[2], hue[2]; /* from, to */
 	double jitter, grey;                                      /* probabilities */
 	struct recipe_tensor tensor;
+	struct recipe_codec codec;
 };
 
-_Static_assert(sizeof(struct recipe) == 368, "wire");
+_Static_assert(sizeof(struct recipe) == 880, "wire");
 
 /* Returns NULL if everything in it is in range, else what is not, in words. */
 const char *recipe_check(const struct recipe *recipe);
+/* The same of the codec's name and options, and of what comes out, alone. */
+const char *recipe_check_name(const struct recipe_codec *codec);
+const char *recipe_check_output(uint32_t type, const struct recipe_codec *codec);
 
 /* Of what comes out of an image: 3, or 1. */
 uint32_t recipe_channels(const struct recipe *recipe);
@@ -138,6 +157,8 @@ uint32_t recipe_channels(const struct recipe *recipe);
 /* Bytes of what comes out of one sample; 0: RECIPE_NONE. */
 uint64_t recipe_item_bytes(const struct recipe *recipe);
 
+/* What all that is random about a sample in an epoch begins with. */
+uint64_t recipe_seed(uint64_t seed, uint64_t epoch, uint64_t sample);
 /* Returns true if samples are arrays: RECIPE_NUMPY, RECIPE_BYTES. */
 bool recipe_is_tensor(const struct recipe *recipe);
 /* Bytes of a number of this type. */

@@ -6,7 +6,8 @@
  * compute, use memory, send on sockets that it has, and end; any other system call kills it. There is no way
  * back. The process must have one thread.
  *
- * - The seccomp filter allows sending, fstat, reading the clock, exit, and mappings without PROT_EXEC. A
+ * - The seccomp filter allows sending, fstat, reading the clock, exit, mappings without PROT_EXEC, and
+ * waking threads of its own, as pthread_once() does. A
  * process that serves may also receive messages, close descriptors, and set timers.
  * - It has no capabilities left.
  * - Its CPU time and its private memory are limited; it can write no file and dump no core.

@@ -31,6 +31,8 @@ static size_t fds_of(enum wire_type type)
 	case WIRE_SET:
 	case WIRE_SUBSET:
 	case WIRE_SUBSET_REPLY:
+	case WIRE_CODEC:
+	case WIRE_CODEC_REPLY:
 	case WIRE_N_TYPES: break;
 	}
 	return 0;
@@ -59,6 +61,13 @@ static void make_valid(union wire_message *m, enum wire_type type)
 	}
 	if (type == WIRE_ASK)
 		m->ask.n_samples = 1;
+	if (type == WIRE_CODEC || type == WIRE_CODEC_REPLY)
+		strcpy(m->codec.codec.name, "wav");
+	if (type == WIRE_CODEC_REPLY) {
+		m->codec.type = RECIPE_FLOAT32;
+		m->codec.codec.n_dimensions = 1;
+		m->codec.codec.dimensions[0] = 16000;
+	}
 	if (type == WIRE_SEGMENT_REPLY)
 		m->segment.bytes = 4096;
 	if (type == WIRE_WHY)
@@ -120,7 +129,7 @@ static void test_open_session_fields(void **state)
 	    {offsetof(struct wire_open_session, offset), 1},
 	    {offsetof(struct wire_open_session, window_chunks), WIRE_WINDOW_MAX + 1},
 	    {offsetof(struct wire_open_session, slots), WIRE_SLOTS_MAX + 1},
-	    {offsetof(struct wire_open_session, recipe.kind), 2},
+	    {offsetof(struct wire_open_session, recipe.kind), 77},
 	    {offsetof(struct wire_open_session, recipe.width), 1}, /* of no recipe */
 	};
 
@@ -130,6 +139,39 @@ static void test_open_session_fields(void **state)
 		make_valid(&m, WIRE_OPEN_SESSION);
 		memcpy((char *)&m + spoil[i].offset, &spoil[i].value, sizeof(spoil[i].value));
 		assert_int_equal(protocol_check(&m, sizeof(m.open_session), 0), -EPROTO);
+	}
+}
+
+/* Each line spoils one field of a valid CODEC, or of its reply. */
+static void test_codec_fields(void **state)
+{
+	static const struct {
+		enum wire_type type;
+		size_t offset;
+		uint32_t value;
+	} spoil[] = {
+	    {WIRE_CODEC, offsetof(struct wire_codec, type), 1},
+	    {WIRE_CODEC, offsetof(struct wire_codec, reserved), 1},
+	    {WIRE_CODEC, offsetof(struct wire_codec, codec.name), 0},
+	    {WIRE_CODEC, offsetof(struct wire_codec, codec.name), 0x41},     /* A */
+	    {WIRE_CODEC, offsetof(struct wire_codec, codec.name), 0x2f2e2e}, /* ../ */
+	    {WIRE_CODEC, offsetof(struct wire_codec, codec.name) + 8, 1},    /* behind the end */
+	    {WIRE_CODEC, offsetof(struct wire_codec, codec.options) + 4, 0x61},
+	    {WIRE_CODEC, offsetof(struct wire_codec, codec.n_dimensions), 1},
+	    {WIRE_CODEC, offsetof(struct wire_codec, codec.dimensions), 1},
+	    {WIRE_CODEC_REPLY, offsetof(struct wire_codec, type), RECIPE_N_TYPES},
+	    {WIRE_CODEC_REPLY, offsetof(struct wire_codec, codec.n_dimensions), 2},
+	    {WIRE_CODEC_REPLY, offsetof(struct wire_codec, codec.n_dimensions), 0},
+	    {WIRE_CODEC_REPLY, offsetof(struct wire_codec, codec.n_dimensions), 1u << 31},
+	    {WIRE_CODEC_REPLY, offsetof(struct wire_codec, codec.dimensions), (1u << 28) + 1},
+	};
+
+	for (size_t i = 0; i < sizeof(spoil) / sizeof(spoil[0]); i++) {
+		union wire_message m;
+
+		make_valid(&m, spoil[i].type);
+		memcpy((char *)&m + spoil[i].offset, &spoil[i].value, sizeof(spoil[i].value));
+		assert_int_equal(protocol_check(&m, sizeof(m.codec), 0), -EPROTO);
 	}
 }
 
@@ -189,11 +231,9 @@ static void test_texts_are_terminated(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_all_types),
-	    cmocka_unit_test(test_header),
-	    cmocka_unit_test(test_open_session_fields),
-	    cmocka_unit_test(test_control_fields),
-	    cmocka_unit_test(test_texts_are_terminated),
+	    cmocka_unit_test(test_all_types),           cmocka_unit_test(test_header),
+	    cmocka_unit_test(test_open_session_fields), cmocka_unit_test(test_codec_fields),
+	    cmocka_unit_test(test_control_fields),      cmocka_unit_test(test_texts_are_terminated),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,12 +3,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,14 +43,21 @@ static int run(void (*action)(void))
 	return status;
 }
 
+static void nothing(void)
+{
+}
+
 static void compute(void)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	volatile char *p = malloc(4 * MIB), *q = mmap(NULL, 4096, PROT_READ, MAP_SHARED, ends[1], 0);
 
 	if (!p)
 		_exit(1);
 	memset((void *)p, 1, 4 * MIB);
 	free((void *)p);
+	if (pthread_once(&once, nothing) != 0)
+		_exit(3);
 	(void)q;
 	if (send(ends[1], "done", 4, 0) != 4)
 		_exit(2);
@@ -88,6 +98,14 @@ static void map_code(void)
 	(void)mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
+/* What only wakes is allowed (compute()). */
+static void wait_for_a_lock(void)
+{
+	static uint32_t word;
+
+	(void)syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, &(struct timespec){.tv_nsec = 1}, NULL, 0);
+}
+
 static void loop(void)
 {
 	for (volatile int forever = 1; forever;)
@@ -115,7 +133,7 @@ static void test_what_it_allows(void **state)
 
 static void test_what_kills(void **state)
 {
-	void (*const actions[])(void) = {open_a_file, fork_one, signal_another, map_code};
+	void (*const actions[])(void) = {open_a_file, fork_one, signal_another, map_code, wait_for_a_lock};
 
 	for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++) {
 		int status = run(actions[i]);

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon is to make of each image or array: struct recipe of image/recipe.h."""
+"""What the daemon is to make of each sample: struct recipe of image/recipe.h."""
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_double, c_float, c_uint32
+from ctypes import c_char, c_double, c_float, c_uint32
 
-IMAGE, NUMPY, BYTES = 1, 3, 4           # enum recipe_kind
+IMAGE, CODEC, NUMPY, BYTES = 1, 2, 3, 4  # enum recipe_kind
 WHOLE, RANDOM_BOX, MIDDLE, RANDOM_CROP = 0, 1, 2, 3  # enum recipe_shape
 FILTERS = {"bilinear": 2, "bicubic": 3}  # enum recipe_filter
 TYPES = {"uint8": 0, "float32": 1, "float16": 2, "bfloat16": 3}  # enum recipe_type
@@ -33,6 +33,16 @@ class Tensor(ctypes.Structure):
         return next(name or "" for name, number in LAYOUTS.items() if number == self.layout)
 
 
+NAME_BYTES, OPTIONS_BYTES = 32, 448     # with the byte that ends them
+
+
+class RecipeCodec(ctypes.Structure):
+    """struct recipe_codec."""
+
+    _fields_ = [("name", c_char * NAME_BYTES), ("options", c_char * OPTIONS_BYTES), ("n_dimensions", c_uint32),
+                ("dimensions", c_uint32 * 7)]
+
+
 class Recipe(ctypes.Structure):
     """It can be copied and pickled."""
 
@@ -41,7 +51,7 @@ class Recipe(ctypes.Structure):
                 ("scale", c_double * 2), ("ratio", c_double * 2), ("flip_sideways", c_double), ("flip_upright", c_double),
                 ("mean", c_float * 3), ("std", c_float * 3), ("brightness", c_double * 2), ("contrast", c_double * 2),
                 ("saturation", c_double * 2), ("hue", c_double * 2), ("jitter", c_double), ("grey", c_double),
-                ("tensor", Tensor)]
+                ("tensor", Tensor), ("codec", RecipeCodec)]
 
     @property
     def dtype(self) -> str:
@@ -51,6 +61,8 @@ class Recipe(ctypes.Structure):
     @property
     def dimensions(self) -> tuple[int, ...]:
         """Of what comes out of one sample."""
+        if self.kind == CODEC:
+            return tuple(self.codec.dimensions[:self.codec.n_dimensions])
         if self.kind != IMAGE:
             return self._array_dimensions()
         return (self.height, self.width, self.channels) if self.flags & ROWS else (self.channels, self.height, self.width)

@@ -46,14 +46,16 @@ static void work(void)
 /* Says that it is ready, works, and answers each order with `answer`; NULL: ends instead. */
 static void decoder(int fd, const struct codec_done *answer)
 {
-	struct codec_message m, ready = {.type = CODEC_READY, .pid = getpid()}, done = {.type = CODEC_DONE};
+	struct codec_message m, started = {.type = CODEC_STARTED, .pid = getpid()},
+				ready = {.type = CODEC_READY}, done = {.type = CODEC_DONE};
 	int theirs, pidfd = kernel_pidfd_open(getpid());
 
 	if (answer)
 		done.done = *answer;
 
 	if (receive(fd, &m, sizeof(m), &theirs) <= 0 ||
-	    fd_message_send(fd, &ready, sizeof(ready), &pidfd, 1, 0) < 0)
+	    fd_message_send(fd, &started, sizeof(started), &pidfd, 1, 0) < 0 ||
+	    fd_message_send(fd, &ready, sizeof(ready), NULL, 0, 0) < 0)
 		_exit(1);
 	while (receive(fd, &m, sizeof(m), &theirs) > 0) {
 		if (m.type != CODEC_ORDER)
@@ -121,7 +123,7 @@ static int decode_with(const struct codec_done *answer, const int64_t says[2], u
 	labels = (int64_t *)((uint8_t *)items + layout.labels_offset);
 	memcpy(labels + 1, says, 2 * sizeof(*says));
 	assert_int_equal(
-	    codecs_new(&n, &recipe, 1, &layout, 1, BATCH, (uint8_t *)items, slots_fd, 1, &codecs), 0);
+	    codecs_new(&n, &recipe, -EBADF, 1, &layout, 1, BATCH, (uint8_t *)items, slots_fd, 1, &codecs), 0);
 	r = codecs_decode(codecs, &work, ret_result);
 	codecs_free(codecs);
 	close(n.fd);

@@ -60,15 +60,63 @@ static void good_recipes_pass(void **state)
 		assert_non_null(recipe_check(&r));                                                           \
 	} while (0)
 
+static struct recipe codec(void)
+{
+	return (struct recipe){.kind = RECIPE_CODEC,
+			       .type = RECIPE_FLOAT32,
+			       .codec = {.name = "lab.wav-1", .n_dimensions = 2, .dimensions = {2, 16000}}};
+}
+
+static void recipes_for_codecs(void **state)
+{
+	struct recipe r = codec();
+
+	assert_null(recipe_check(&r));
+	assert_int_equal(recipe_item_bytes(&r), 2 * 16000 * 4);
+	memset(r.codec.options, 'a', sizeof(r.codec.options) - 1);
+	assert_null(recipe_check(&r));
+	r.codec.options[sizeof(r.codec.options) - 1] = 'a';
+	assert_non_null(recipe_check(&r));
+	r = codec();
+	r.codec.n_dimensions = 0;
+	assert_non_null(recipe_check(&r));
+	memset(r.codec.dimensions, 0, sizeof(r.codec.dimensions));
+	assert_null(recipe_check(&r));
+	assert_int_equal(recipe_item_bytes(&r), 4);
+	r = codec();
+	r.codec.dimensions[1] = 1u << 27;
+	assert_null(recipe_check(&r));
+	r.type = RECIPE_FLOAT64;
+	assert_non_null(recipe_check(&r));
+	r = codec();
+	r.codec.n_dimensions = RECIPE_MAX_DIMENSIONS;
+	for (int i = 0; i < RECIPE_MAX_DIMENSIONS; i++)
+		r.codec.dimensions[i] = UINT32_MAX;
+	assert_non_null(recipe_check(&r)); /* however the product overflows */
+	r = codec();
+	r.width = 1;
+	assert_non_null(recipe_check(&r));
+	r = codec();
+	strcpy(r.codec.name, "-wav");
+	assert_non_null(recipe_check(&r));
+	assert_int_not_equal(recipe_seed(1, 2, 3), recipe_seed(1, 2, 4));
+	assert_int_not_equal(recipe_seed(1, 2, 3), recipe_seed(1, 3, 3));
+	assert_int_equal(recipe_seed(1, 2, 3), recipe_seed(1, 2, 3));
+}
+
 static void bad_recipes_are_refused(void **state)
 {
-	REFUSED(r.kind = 2);
+	REFUSED(r.kind = 77);
+	REFUSED(r.kind = RECIPE_CODEC);
+	REFUSED(r.codec.name[0] = 'a');
+	REFUSED(r.codec.n_dimensions = 1, r.codec.dimensions[0] = 1);
 	REFUSED(r.kind = RECIPE_NONE);
 	REFUSED(r.shape = RECIPE_N_SHAPES);
 	REFUSED(r.width = 0);
 	REFUSED(r.height = RECIPE_MAX_SIDE + 1);
 	REFUSED(r.shorter = 300);
 	REFUSED(r.filter = 0);
+	REFUSED(r.type = RECIPE_N_IMAGE_TYPES);
 	REFUSED(r.type = RECIPE_N_TYPES);
 	REFUSED(r.flags = 32);
 	REFUSED(r.flags = RECIPE_TENSOR_COLOURS);
@@ -470,6 +518,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(good_recipes_pass),
+	    cmocka_unit_test(recipes_for_codecs),
 	    cmocka_unit_test(bad_recipes_are_refused),
 	    cmocka_unit_test(a_random_box_is_of_the_image),
 	    cmocka_unit_test(random_boxes_are_distributed_as_they_should_be),

@@ -102,6 +102,9 @@ static struct image_request request_of(const struct image_info *info, const uint
 	    .layout = choices[5] / 4 % 2,
 	};
 
+	if (choices[5] / 8 % 2) /* what is around the middle */
+		request.window = (struct image_box){request.width / 4, request.height / 4,
+						    (request.width + 1) / 2, (request.height + 1) / 2};
 	request.crop.x = part(info->width, choices[0]) - 1;
 	request.crop.y = part(info->height, choices[1]) - 1;
 	request.crop.width = part(info->width - request.crop.x, choices[2]);

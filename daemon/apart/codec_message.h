@@ -43,8 +43,9 @@ struct codec_segments {
  * by decoders alone, which do not believe each other. */
 struct codec_form {
 	uint32_t width, height;
-	uint32_t kind; /* enum image_kind */
-	uint32_t reserved[13];
+	uint32_t kind;      /* enum image_kind */
+	uint32_t is_planes; /* image_planes_bytes() instead of pixels */
+	uint32_t reserved[12];
 };
 
 /* The items of the slot say where each sample lies: location is its segment's number in the order, from 1, <<

@@ -150,14 +150,15 @@ static struct image_request request_of(const struct recipe *recipe, const struct
 				      .window = {place->x, place->y, recipe->width, recipe->height}};
 }
 
-/* Bytes of an image's form. */
-static uint64_t form_bytes(const struct helper *h, uint32_t width, uint32_t height)
+/* Bytes of a form. */
+static uint64_t form_bytes(const struct helper *h, uint32_t width, uint32_t height, bool is_planes)
 {
 	const struct recipe *r = &h->begin.recipe;
-	uint64_t pixels =
-	    h->form == RECIPE_FORM_WHOLE ? (uint64_t)width * height : (uint64_t)r->width * r->height;
+	uint64_t n = h->form == RECIPE_FORM_MADE ? (uint64_t)r->width * r->height * IMAGE_CHANNELS
+		     : is_planes                 ? image_planes_bytes(width, height)
+						 : (uint64_t)width * height * IMAGE_CHANNELS;
 
-	return sizeof(struct codec_form) + pixels * IMAGE_CHANNELS;
+	return sizeof(struct codec_form) + n;
 }
 
 /* Bit for bit what decoding it gives: where that would be done at a smaller scale, the form is of no use. */
@@ -176,7 +177,7 @@ static bool take_form(const struct helper *h, uint64_t location, struct codec_fo
 		return false;
 	memcpy(ret, data, sizeof(*ret));
 	if (!ret->width || !ret->height || (uint64_t)ret->width * ret->height > IMAGE_PIXELS_MAX ||
-	    !find(h, location, form_bytes(h, ret->width, ret->height)))
+	    !find(h, location, form_bytes(h, ret->width, ret->height, ret->is_planes)))
 		return false;
 	*ret_pixels = data + sizeof(*ret);
 	return true;
@@ -220,7 +221,8 @@ static int use_form(struct helper *h, const struct codec_form *form, const uint8
 			return -ENOENT;
 		if (make_room(h, recipe->width, recipe->height) < 0)
 			return -ENOMEM;
-		r = image_resize(h->decoder, pixels, form->width, form->height, &request, h->pixels, err);
+		r = (form->is_planes ? image_resize_planes : image_resize)(
+		    h->decoder, pixels, form->width, form->height, &request, h->pixels, err);
 		if (r < 0)
 			return r;
 		pixels = h->pixels;
@@ -251,7 +253,7 @@ static bool is_worth_it(const struct helper *h, const struct image_info *info, u
 static uint8_t *form_room(const struct helper *h, const struct image_info *info, uint64_t sample,
 			  struct work *w)
 {
-	uint64_t bytes = form_bytes(h, info->width, info->height);
+	uint64_t bytes = form_bytes(h, info->width, info->height, info->kind == IMAGE_JPEG);
 
 	if (!h->grant.data || bytes > h->grant.bytes || !is_worth_it(h, info, sample))
 		return NULL;
@@ -267,28 +269,46 @@ static void count(struct work *w, enum codec_way way, uint64_t begin_ns)
 	w->done->ways[way].cpu_ns += cpu_ns() - begin_ns;
 }
 
+/* Decodes the whole image: its planes, if it has any, else its pixels, if there is room for them. */
+static int decode_into(struct helper *h, const uint8_t *data, uint32_t bytes, const struct work *w,
+		       struct codec_form *form, uint8_t *to)
+{
+	const struct image_request whole = {.crop = {0, 0, form->width, form->height},
+					    .width = form->width,
+					    .height = form->height,
+					    .filter = IMAGE_BILINEAR,
+					    .layout = IMAGE_HWC};
+	struct error unused = ERROR_INIT;
+
+	form->is_planes =
+	    form->kind == IMAGE_JPEG &&
+	    image_decode_planes(h->decoder, data, bytes, form->width, form->height, to, &unused) == 0;
+	if (form->is_planes)
+		return 0;
+	if (form_bytes(h, form->width, form->height, false) > h->grant.bytes - w->grant_at)
+		return -ENOSPC;
+	return image_decode(h->decoder, data, bytes, &whole, to, &unused);
+}
+
 /* Decodes the whole image into its form, and takes the crop out of that. 0; -ENOENT: it cannot be had that
  * way. */
 static int decode_whole(struct helper *h, const uint8_t *data, uint32_t bytes, const struct image_info *info,
-			uint64_t epoch, uint64_t sample, uint8_t *room, uint8_t *out, struct work *w)
+			uint64_t epoch, uint64_t sample, uint8_t *room, uint8_t *out, struct work *w,
+			uint64_t *ret_made)
 {
-	const struct codec_form form = {.width = info->width, .height = info->height, .kind = info->kind};
-	const struct image_request whole = {.crop = {0, 0, info->width, info->height},
-					    .width = info->width,
-					    .height = info->height,
-					    .filter = IMAGE_BILINEAR,
-					    .layout = IMAGE_HWC};
+	struct codec_form form = {.width = info->width, .height = info->height, .kind = info->kind};
 	struct error unused = ERROR_INIT;
 	uint64_t begin_ns;
 
 	/* What is damaged behind the crop does not matter to the crop. */
-	if (image_decode(h->decoder, data, bytes, &whole, room + sizeof(form), &unused) < 0)
+	if (decode_into(h, data, bytes, w, &form, room + sizeof(form)) < 0)
 		return -ENOENT;
 	begin_ns = cpu_ns();
 	if (use_form(h, &form, room + sizeof(form), epoch, sample, out, &unused) < 0)
 		return -ENOENT;
 	count(w, CODEC_OUT_OF_IT, begin_ns);
 	memcpy(room, &form, sizeof(form));
+	*ret_made = form_bytes(h, info->width, info->height, form.is_planes);
 	return 0;
 }
 
@@ -333,6 +353,7 @@ static int decode(struct helper *h, const uint8_t *data, const struct ring_item 
 	const uint8_t *pixels;
 	struct codec_form form;
 	struct image_info info;
+	uint64_t made = 0;
 	uint8_t *room;
 	int r = -ENOENT;
 
@@ -358,16 +379,17 @@ static int decode(struct helper *h, const uint8_t *data, const struct ring_item 
 		return -EAGAIN;
 	r = -ENOENT;
 	if (room && h->form == RECIPE_FORM_WHOLE)
-		r = decode_whole(h, data, item->bytes, &info, epoch, sample, room, out, w);
+		r = decode_whole(h, data, item->bytes, &info, epoch, sample, room, out, w, &made);
 	if (r < 0) {
 		if (h->form == RECIPE_FORM_WHOLE)
 			room = NULL;
 		r = decode_crop(h, data, item->bytes, &info, epoch, sample, room, out, w, err);
+		made = form_bytes(h, info.width, info.height, false);
 	}
 	if (r < 0)
 		return r;
 	if (room)
-		*ret_made = form_bytes(h, info.width, info.height);
+		*ret_made = made;
 	count(w, room ? CODEC_MADE_FORM : CODEC_FRESH, begin_ns);
 	return 0;
 }

@@ -11,6 +11,7 @@
 struct image_decoder {
 	uint64_t pixels_max, n_warnings;
 	struct resample resample;
+	struct planes planes;
 	struct jpeg_reader *jpeg;
 	struct png_reader *png;
 	struct webp_reader *webp;
@@ -36,6 +37,7 @@ void image_decoder_free(struct image_decoder *decoder)
 	png_reader_free(decoder->png);
 	webp_reader_free(decoder->webp);
 	resample_free(&decoder->resample);
+	planes_free(&decoder->planes);
 	free(decoder);
 }
 
@@ -160,8 +162,29 @@ int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
 	return 0;
 }
 
-int image_resize(struct image_decoder *decoder, const uint8_t *pixels, uint32_t width, uint32_t height,
-		 const struct image_request *request, uint8_t *output, struct error *err)
+int image_decode_planes(struct image_decoder *decoder, const void *data, size_t bytes, uint32_t width,
+			uint32_t height, uint8_t *planes, struct error *err)
+{
+	const struct image_request whole = {
+	    .crop = {0, 0, width, height}, .width = width, .height = height, .filter = IMAGE_BILINEAR};
+	struct reading reading = {
+	    .data = data, .bytes = bytes, .request = &whole, .pixels_max = decoder->pixels_max};
+	enum image_kind kind;
+	int r = image_kind(data, bytes, &kind, err);
+
+	decoder->n_warnings = 0;
+	if (r < 0)
+		return r;
+	if (kind != IMAGE_JPEG)
+		return error_set(err, -EOPNOTSUPP, "only JPEG images have planes");
+	r = jpeg_reader_planes(decoder->jpeg, &reading, planes, err);
+	decoder->n_warnings = reading.n_warnings;
+	return r;
+}
+
+/* As image_resize(); is_planes: data are planes. */
+static int resize(struct image_decoder *decoder, const uint8_t *data, bool is_planes, uint32_t width,
+		  uint32_t height, const struct image_request *request, uint8_t *output, struct error *err)
 {
 	const struct reading reading = {.request = request, .pixels_max = decoder->pixels_max};
 	struct resample_plan plan;
@@ -174,12 +197,30 @@ int image_resize(struct image_decoder *decoder, const uint8_t *pixels, uint32_t 
 		return r;
 	struct image_box part = reading_plan(&reading, 1, &plan);
 
-	if (resample_begin(&decoder->resample, &plan) < 0)
+	if (resample_begin(&decoder->resample, &plan) < 0 ||
+	    (is_planes && planes_begin(&decoder->planes, data, width, height) < 0))
 		return error_errno(err, -ENOMEM, "a crop of %u columns", part.width);
-	for (uint32_t y = 0; y < part.height; y++)
-		memcpy(resample_row(&decoder->resample),
-		       pixels + ((size_t)(part.y + y) * width + part.x) * IMAGE_CHANNELS,
-		       (size_t)part.width * IMAGE_CHANNELS);
+	for (uint32_t y = 0; y < part.height; y++) {
+		uint8_t *row = resample_row(&decoder->resample);
+
+		if (is_planes)
+			planes_row(&decoder->planes, part.x, part.y + y, part.width, row);
+		else
+			memcpy(row, data + ((size_t)(part.y + y) * width + part.x) * IMAGE_CHANNELS,
+			       (size_t)part.width * IMAGE_CHANNELS);
+	}
 	resample_end(&decoder->resample, output);
 	return 0;
+}
+
+int image_resize(struct image_decoder *decoder, const uint8_t *pixels, uint32_t width, uint32_t height,
+		 const struct image_request *request, uint8_t *output, struct error *err)
+{
+	return resize(decoder, pixels, false, width, height, request, output, err);
+}
+
+int image_resize_planes(struct image_decoder *decoder, const uint8_t *planes, uint32_t width, uint32_t height,
+			const struct image_request *request, uint8_t *output, struct error *err)
+{
+	return resize(decoder, planes, true, width, height, request, output, err);
 }

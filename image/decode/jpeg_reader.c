@@ -316,20 +316,88 @@ static int read_image(struct jpeg_reader *reader, struct reading *reading)
 	return 0;
 }
 
+/* What "fancy" upsampling is for, which narrower images do without. */
+static bool has_planes(const struct jpeg_decompress_struct *jpeg)
+{
+	const jpeg_component_info *c = jpeg->comp_info;
+
+	return jpeg->num_components == 3 && jpeg->jpeg_color_space == JCS_YCbCr && c[0].h_samp_factor == 2 &&
+	       c[0].v_samp_factor == 2 && c[1].h_samp_factor == 1 && c[1].v_samp_factor == 1 &&
+	       c[2].h_samp_factor == 1 && c[2].v_samp_factor == 1 && jpeg->image_width > 4;
+}
+
+#define MCU_ROWS (2 * DCTSIZE) /* of luma */
+
+static int read_planes(struct jpeg_reader *reader, const struct reading *reading, uint8_t *planes)
+{
+	struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+	JSAMPROW rows[3][MCU_ROWS];
+	JSAMPARRAY arrays[3] = {rows[0], rows[1], rows[2]};
+	int r = open_image(reader, reading);
+
+	if (r < 0)
+		return r;
+	/* The memory is for this size: there may be more than one header. */
+	if (jpeg->image_width != reading->request->crop.width ||
+	    jpeg->image_height != reading->request->crop.height)
+		return error_set(reader->err, -EBADMSG,
+				 "JPEG image has another size than its first header says");
+	if (!has_planes(jpeg))
+		return error_set(reader->err, -EOPNOTSUPP, "JPEG image whose chroma is not half of its luma");
+	jpeg->raw_data_out = TRUE;
+	jpeg->out_color_space = JCS_YCbCr;
+	jpeg_start_decompress(jpeg);
+	size_t padded[3], total = 0;
+
+	for (int c = 0; c < 3; c++) {
+		padded[c] = (size_t)jpeg->comp_info[c].width_in_blocks * DCTSIZE;
+		total += padded[c] * (c ? DCTSIZE : MCU_ROWS);
+	}
+	if (room_make(&reader->cmyk, total, 1) < 0)
+		return error_errno(reader->err, -ENOMEM, "JPEG image of %u columns", jpeg->image_width);
+	uint8_t *at = reader->cmyk.bytes;
+
+	for (int c = 0; c < 3; c++)
+		for (int i = 0; i < (c ? DCTSIZE : MCU_ROWS); i++, at += padded[c])
+			rows[c][i] = at;
+	for (uint32_t y = 0; y < jpeg->output_height; y += MCU_ROWS) {
+		uint8_t *to = planes;
+
+		if (jpeg_read_raw_data(jpeg, arrays, MCU_ROWS) != MCU_ROWS)
+			truncated(reader);
+		for (uint32_t c = 0; c < 3; c++) {
+			uint32_t by = c ? 2 : 1, width = (jpeg->output_width + by - 1) / by;
+			uint32_t height = (jpeg->output_height + by - 1) / by, first = y / by;
+
+			for (uint32_t i = 0; i < MCU_ROWS / by && first + i < height; i++)
+				memcpy(to + (size_t)(first + i) * width, rows[c][i], width);
+			to += (size_t)width * height;
+		}
+	}
+	check_end(reader);
+	return 0;
+}
+
 /* Alone, so that no variable of it is changed between setjmp() and longjmp(). */
-static int read_or_escape(struct jpeg_reader *reader, struct reading *reading)
+static int read_or_escape(struct jpeg_reader *reader, struct reading *reading, uint8_t *planes)
 {
 	if (setjmp(reader->escape))
 		return reader->failed;
-	return read_image(reader, reading);
+	return planes ? read_planes(reader, reading, planes) : read_image(reader, reading);
 }
 
 int jpeg_reader_read(struct jpeg_reader *reader, struct reading *reading, struct error *err)
 {
+	return jpeg_reader_planes(reader, reading, NULL, err);
+}
+
+int jpeg_reader_planes(struct jpeg_reader *reader, struct reading *reading, uint8_t *planes,
+		       struct error *err)
+{
 	reader->err = err;
 	reader->bytes = reading->bytes;
 	reader->n_warnings = 0;
-	int r = read_or_escape(reader, reading);
+	int r = read_or_escape(reader, reading, planes);
 
 	if (reader->created)
 		jpeg_abort_decompress(&reader->jpeg);

@@ -37,6 +37,24 @@ void jpeg_reader_free(struct jpeg_reader *reader);
 /* Reads the crop's rows into the resampling; errors as image_decode(). */
 int jpeg_reader_read(struct jpeg_reader *reader, struct reading *reading, struct error *err);
 
+/* Reads the whole image into image_planes_bytes() of planes. -EOPNOTSUPP: its chroma has not half of the
+ * columns and rows; else as image_decode(). */
+int jpeg_reader_planes(struct jpeg_reader *reader, struct reading *reading, uint8_t *planes,
+		       struct error *err);
+
+/* Rows of pixels out of planes (planes.c). Starts as zeros; planes_free() at the end. */
+struct planes {
+	uint32_t width, height;
+	const uint8_t *luma, *chroma[2];
+	struct room sums, columns[2];
+};
+
+/* 0 or -ENOMEM. */
+int planes_begin(struct planes *planes, const uint8_t *data, uint32_t width, uint32_t height);
+/* n pixels of row y from column x on, which are within the image. */
+void planes_row(struct planes *planes, uint32_t x, uint32_t y, uint32_t n, uint8_t *rgb);
+void planes_free(struct planes *planes);
+
 /* The same for PNG. */
 int png_reader_new(struct png_reader **ret);
 void png_reader_free(struct png_reader *reader);

@@ -103,6 +103,16 @@ int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
  */
 int image_resize(struct image_decoder *decoder, const uint8_t *pixels, uint32_t width, uint32_t height,
 		 const struct image_request *request, uint8_t *output, struct error *err);
+/*
+ * The same by planes: a JPEG image whose chroma has half of the columns and rows, as most have, takes half of
+ * the memory before libjpeg makes pixels of it. First the planes of all of it, luma, blue, red, one behind
+ * the other: 0; -EOPNOTSUPP: no such image; else as image_decode(). Then as image_resize().
+ */
+uint64_t image_planes_bytes(uint32_t width, uint32_t height);
+int image_decode_planes(struct image_decoder *decoder, const void *data, size_t bytes, uint32_t width,
+			uint32_t height, uint8_t *planes, struct error *err);
+int image_resize_planes(struct image_decoder *decoder, const uint8_t *planes, uint32_t width, uint32_t height,
+			const struct image_request *request, uint8_t *output, struct error *err);
 /* Returns true if a JPEG image may be decoded at a smaller scale for this; those of other kinds never are. */
 bool image_may_scale(const struct image_request *request);
 

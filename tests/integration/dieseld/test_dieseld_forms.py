@@ -138,7 +138,7 @@ class Forms(NativeCase):
         cache = self.ask("status")["cache"]
         before, room = cache["form_bytes"], cache["budget_bytes"] - cache["slot_bytes"] - cache["snapshot_bytes"]
         # Three batches, and a decoder of 16 MiB, that leave room for chunks and little else.
-        side = int(((room - (24 << 20)) / 3 / 16 / 3) ** 0.5)
+        side = int(((room - (19 << 20)) / 3 / 16 / 3) ** 0.5)
         large = self.loader(v1.Compose([v1.Resize((side, side)), v1.PILToTensor()]), batch_size=16)
         next(iter(large))
         cache = self.ask("status")["cache"]

@@ -146,7 +146,7 @@ static void test_taken_and_verified(void **unused)
 	/* Before there is a form, its size and what it saves are guesses. */
 	assert_non_null(strstr(decision()->reason, "decoding takes 2000 us a sample; room for"));
 	assert_non_null(strstr(decision()->reason, "guessed"));
-	assert_true(decision()->rate_expected > 1100 && decision()->rate_expected < 1500);
+	assert_true(decision()->rate_expected > 1100 && decision()->rate_expected < 2000);
 	for (int i = 0; i < 60 && !found; i++) {
 		tick();
 		assert_null(decision());

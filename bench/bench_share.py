@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two, three and four jobs at a time on the images of bench_decode.py, with its transform: jobs with one seed, for which dieseld
+decodes each batch once; the same with a seed each, which have nothing to share; and TensorSocket, one producer with as many
+consumers (jobs/share.py). Samples a second of all jobs together, from when all are at work until each has had its 10 s, and samples a
+CPU second of the machine. The ways alternate, in processes of their own.
+
+TensorSocket is installed from PyPI; where it does not install or run, that is said.
+
+    bench_share.py [--only shared|separate|tensorsocket ...] [--jobs N ...]
+"""
+import argparse
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+
+import photographs
+import support
+from peers.environments import python_of, versions
+from serving import Daemon, pack
+from usage import busy_s
+
+N = int(os.environ.get("DIESEL_BENCH_FILES", 1600))
+ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
+SECONDS = float(os.environ.get("DIESEL_BENCH_SECONDS", 10))
+QUALITY = 99  # as bench_decode.py
+WAYS = ("shared", "separate", "tensorsocket")
+WANTED = {2: 1.8, 3: 2.6, 4: 3.4}
+PORT = 17555
+PATIENCE_S = 300
+SHARE = support.ROOT / "bench/jobs/share.py"
+
+
+class Failed(Exception):
+    """The last line that a job wrote to standard error."""
+
+
+class Job:
+    """A process of jobs/share.py. What it leaves behind ends with it."""
+
+    def __init__(self, python, *arguments):
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen([python, SHARE, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.errors, text=True, start_new_session=True,
+                                        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
+        self.lines = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put("")
+
+    def line(self):
+        with contextlib.suppress(queue.Empty):
+            if line := self.lines.get(timeout=PATIENCE_S):
+                return line.strip()
+        self.errors.seek(0)
+        raise Failed((self.errors.read().strip().splitlines() or [f"nothing in {PATIENCE_S} s"])[-1])
+
+    def begin(self):
+        self.process.stdin.write(f"{SECONDS}\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def run(way, n, python, dataset, images):
+    """Samples a second and samples a CPU second of n jobs."""
+    with contextlib.ExitStack() as stack:
+        def start(*arguments):
+            job = Job(*arguments)
+            stack.callback(job.end)
+            return job
+        if way == "tensorsocket":
+            start(python, "producer", images, PORT).line()
+            jobs = [start(python, way, PORT) for _ in range(n)]
+        else:
+            jobs = [start(sys.executable, "diesel", dataset, 1 if way == "shared" else 1 + k) for k in range(n)]
+        for job in jobs:
+            job.line()
+        busy = busy_s()
+        for job in jobs:
+            job.begin()
+        told = [json.loads(job.line()) for job in jobs]
+        busy = busy_s() - busy
+    return {"way": way, "jobs": n, "samples": sum(t["samples"] for t in told), "cpu_s": busy,
+            "per_s": sum(t["samples"] / t["seconds"] for t in told)}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--jobs", nargs="+", type=int, default=list(WANTED))
+    options, raw, figures, python = parser.parse_args(), [], {}, None
+    ways = list(options.only)
+    if "tensorsocket" in ways:
+        packages = ["tensorsocket", "torch", "torchvision", "pillow"]
+        python, why = python_of("tensorsocket", packages, "tensorsocket, torchvision")
+        print(f"tensorsocket: {why or versions(python, *packages)}", flush=True)
+        if why:
+            ways.remove("tensorsocket")
+    with support.Scratch() as folder, support.Steal() as steal:
+        figures["image_bytes"] = photographs.write(folder / "images", N, 500, 375, QUALITY)
+        dataset = pack(folder / "images", folder / "images.diesel")
+        with Daemon(folder, "--cache", "6G"):
+            for k in range(ROUNDS):
+                for n in options.jobs:
+                    for way in list(ways):
+                        try:
+                            raw.append({"round": k, **run(way, n, python, dataset, folder / "images")})
+                        except Failed as failure:
+                            print(f"{way}, {n} jobs: {failure}", flush=True)
+                            if way != "tensorsocket":
+                                sys.exit(1)
+                            ways.remove(way)
+    for n in options.jobs:
+        for way in WAYS:
+            mine = [r for r in raw if (r["way"], r["jobs"]) == (way, n)]
+            if mine:
+                figures[f"{way}_{n}_per_s"] = support.median(r["per_s"] for r in mine)
+                figures[f"{way}_{n}_per_cpu_s"] = support.median(r["samples"] / r["cpu_s"] for r in mine)
+        if f"shared_{n}_per_s" not in figures:
+            continue
+        for way in ("separate", "tensorsocket"):
+            if f"{way}_{n}_per_s" in figures:
+                ratio = figures[f"shared_{n}_per_s"] / figures[f"{way}_{n}_per_s"]
+                figures[f"shared_{n}_to_{way}"] = ratio
+                wanted = f" (wanted: {WANTED.get(n, 1)})" if way == "separate" else ""
+                print(f"{n} jobs: {figures[f'shared_{n}_per_s']:.0f} samples/s shared, {figures[f'{way}_{n}_per_s']:.0f} {way}: "
+                      f"{ratio:.2f}{wanted}; a CPU second {figures[f'shared_{n}_per_cpu_s']:.0f} and "
+                      f"{figures[f'{way}_{n}_per_cpu_s']:.0f}", flush=True)
+    support.result_write("share", raw, **figures)
+    print(f"steal {steal.ratio:.3f}")
+
+
+if __name__ == "__main__":
+    main()

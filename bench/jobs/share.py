@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One of several jobs that go through the same images at the same time, with the transform and batches of decode.py.
+
+    share.py diesel DATASET SEED         a job that dieseld serves
+    share.py tensorsocket PORT           a consumer of TensorSocket
+    share.py producer DATASET PORT       TensorSocket's producer: torchvision's ImageFolder, PyTorch's DataLoader, a worker a core
+
+After two epochs a job says "ready"; a line on standard input with a number of seconds begins what is counted, and it then prints, as
+JSON, samples and seconds. The producer says "ready" when it can be connected to, and ends with standard input."""
+import json
+import logging
+import os
+import pathlib
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import decode
+
+WARM = 2
+
+
+def ports(first):
+    first = int(first)
+    return {"port": first, "ack_port": first + 1, "heart_ports": (first + 2, first + 3)}
+
+
+def diesel(dataset, seed):
+    from diesel_loader.torch import DataLoader
+    return DataLoader(dataset, decode.BATCH, shuffle=True, seed=int(seed), transform=decode.transform(v1=True), native="require",
+                      drop_last=True)
+
+
+def tensorsocket(port):
+    import tensorsocket as peer
+    return peer.TensorConsumer(batch_size=decode.BATCH, **ports(port))
+
+
+def produce(dataset, port):
+    import tensorsocket as peer
+    import torch.utils.data
+    from torchvision import datasets
+    loader = torch.utils.data.DataLoader(datasets.ImageFolder(dataset, decode.transform(v1=True)), decode.BATCH, shuffle=True,
+                                         num_workers=decode.CORES, persistent_workers=True, drop_last=True)
+    # As its documentation shows. With batches one by one (producer_batch_size=1), version 0.0.5 ends with an IndexError.
+    producer = peer.TensorProducer(loader, **ports(port))
+    print("ready", flush=True)
+    while True:
+        for _ in producer:
+            pass
+
+
+def end_with_input():
+    while os.read(0, 1):  # not sys.stdin, whose lock forked workers would wait for
+        pass
+    os._exit(0)
+
+
+def go_on(epochs, begun):
+    """Samples and seconds, from the line on standard input on."""
+    n, begin = 0, None
+    while True:
+        for batch in epochs:
+            size = decode.look(batch)
+            if begin:
+                n += size
+                if time.perf_counter() - begin >= begun.seconds:
+                    return {"samples": n, "seconds": time.perf_counter() - begin}
+            elif begun.is_set():
+                begin = time.perf_counter()
+        begun.epochs += 1
+        if begun.epochs == WARM:
+            print("ready", flush=True)
+
+
+class Begun(threading.Event):
+    epochs, seconds = 0, None
+
+    def listen(self):
+        self.seconds = float(sys.stdin.readline() or "nan")
+        self.set()
+
+
+def main():
+    way, *arguments = sys.argv[1:]
+    logging.disable(logging.INFO)  # TensorSocket logs to standard output
+    if way == "producer":
+        threading.Thread(target=end_with_input, daemon=True).start()
+        produce(*arguments)
+    import torch
+    torch.set_num_threads(1)
+    begun = Begun()
+    threading.Thread(target=begun.listen, daemon=True).start()
+    print(json.dumps(go_on({"diesel": diesel, "tensorsocket": tensorsocket}[way](*arguments), begun)), flush=True)
+    sys.stdin.read()  # the others are still measured
+
+
+if __name__ == "__main__":
+    main()

@@ -85,7 +85,8 @@ static bool open_session_ok(const struct wire_open_session *m)
 	return (m->flags & ~WIRE_KNOWN_FLAGS) == 0 && m->world >= 1 && m->rank < m->world && m->batch >= 1 &&
 	       m->batch <= WIRE_BATCH_MAX && m->stride >= 1 && m->offset < m->stride &&
 	       m->window_chunks <= WIRE_WINDOW_MAX && m->slots <= WIRE_SLOTS_MAX &&
-	       recipe_check(&m->recipe) == NULL && (!(m->flags & DIESEL_ASKED) || asked_ok(m));
+	       text_ok(m->group, sizeof(m->group)) && recipe_check(&m->recipe) == NULL &&
+	       (!(m->flags & DIESEL_ASKED) || asked_ok(m));
 }
 
 static bool codec_ok(const struct wire_codec *m)

@@ -153,6 +153,11 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 	s->request.slots = o->slots < WIRE_SLOTS_MAX ? o->slots : WIRE_SLOTS_MAX;
 	if (o->recipe)
 		s->request.recipe = *o->recipe;
+	if (o->group && strlen(o->group) >= sizeof(s->request.group))
+		return error_set(err, -EINVAL, "the group's name is longer than %zu bytes",
+				 sizeof(s->request.group) - 1);
+	if (o->group)
+		strcpy(s->request.group, o->group);
 	message.open_session = s->request;
 	message.header.sequence = 1;
 	wrong = recipe_check(&s->request.recipe);

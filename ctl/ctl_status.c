@@ -168,6 +168,9 @@ static void print_session(const json_t *s)
 	       (unsigned long long)number(s, "world"), string(s, "dataset", path), position,
 	       (unsigned long long)number(s, "ready"), (unsigned long long)number(s, "slots"),
 	       *string(s, "waits_for", waits) ? ", waits for " : "", waits);
+	if (number(s, "shared") > 0)
+		printf("          %llu of its %llu batches were decoded for another session\n",
+		       (unsigned long long)number(s, "shared"), (unsigned long long)number(s, "delivered"));
 }
 
 static int print_text(const struct ctl_verb *verb, const char *status)

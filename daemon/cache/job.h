@@ -74,6 +74,7 @@ struct job {
 	int64_t pid; /* the trainer's, as the daemon sees it; 0: it cannot be seen */
 	uint32_t uid, rank, world;
 	char name[128]; /* its command line, cut */
+	char group[32]; /* as its newest session called it; "": not at all */
 	uint64_t begin_ns;
 	/* As set. A free knob (tuner_knob_table) means: cache, whatever there is room for; read-ahead, what
 	 * struct serving_knobs says; daemon workers, all of them; client workers, no wish. */

@@ -35,6 +35,7 @@ static struct wire_open_session key_of(const struct session *s)
 	struct wire_open_session key = s->request;
 
 	memset(&key.header, 0, sizeof(key.header));
+	memset(key.group, 0, sizeof(key.group));
 	key.epoch = key.first_batch = 0;
 	key.stride = key.offset = key.slots = 0;
 	return key;

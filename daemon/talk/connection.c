@@ -152,6 +152,8 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 								  .rank = q->request.rank,
 								  .world = q->request.world,
 								  .stride = q->request.stride});
+	if (q->job && q->request.group[0])
+		snprintf(q->job->group, sizeof(q->job->group), "%s", q->request.group);
 	q->next = s->serving.sessions;
 	s->serving.sessions = q;
 	c->session = q;

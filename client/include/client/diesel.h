@@ -164,6 +164,9 @@ struct diesel_session_options {
 	const struct diesel_subset *subset; /* used during the call only; NULL: all samples */
 	const struct recipe *recipe; /* what the daemon is to make of each image (image/recipe.h), used during
 					the call only; NULL: samples as they are stored */
+	const char *
+	    group; /* what the daemon is to call the sessions that get the same batches as this one, at most
+		      31 bytes; used during the call only; NULL: nothing. It is a name, and changes nothing */
 };
 
 /* -EINVAL: options that no session can have, or the subset is empty or of another dataset; if the daemon

@@ -50,6 +50,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are li
 #define WIRE_SLOTS_MAX    64u
 #define WIRE_KNOWN_FLAGS  7u /* enum diesel_session_flag */
 #define WIRE_SUBSET_WORDS 512
+#define WIRE_GROUP_BYTES  32
 #define WIRE_ASK_SAMPLES  64u
 #define WIRE_ASK_AHEAD    64u /* chunks */
 #define WIRE_WHY_MAX      1000
@@ -139,6 +140,8 @@ struct wire_open_session {
 	uint32_t window_chunks; /* 0: the daemon's default */
 	uint32_t slots;         /* the client means to hold nearly this many batches at a time; 0: a few */
 	struct recipe recipe;   /* what becomes of the samples on their way */
+	char group[WIRE_GROUP_BYTES]; /* what the group of sessions that get the same batches is called;
+					 terminated, "" if nothing */
 };
 
 struct wire_codec { /* also the reply */
@@ -267,7 +270,7 @@ _Static_assert(sizeof(struct wire_hello) == 24, "wire");
 _Static_assert(sizeof(struct wire_open_dataset) == 16, "wire");
 _Static_assert(sizeof(struct wire_dataset_reply) == 24, "wire");
 _Static_assert(sizeof(struct wire_subset) == 16 + 8 * WIRE_SUBSET_WORDS, "wire");
-_Static_assert(sizeof(struct wire_open_session) == 72 + 880, "wire");
+_Static_assert(sizeof(struct wire_open_session) == 72 + 912, "wire");
 _Static_assert(sizeof(struct wire_codec) == 16 + 512, "wire");
 _Static_assert(sizeof(struct wire_session_reply) == 280, "wire");
 _Static_assert(sizeof(struct wire_ask) == 24 + 8 * WIRE_ASK_SAMPLES, "wire");

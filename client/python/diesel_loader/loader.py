@@ -67,7 +67,7 @@ class Loader:
                  num_workers: Any, drop_last: Any, timeout: Any, worker_init_fn: Any, multiprocessing_context: Any,
                  prefetch_factor: Any, persistent_workers: Any, rank: Any, world_size: Any, window_chunks: Any,
                  random_state: Any, return_ids: Any, record: Any, bucket_by_length: Any, native_transform: Any = None,
-                 damaged: Any = "error", served: bool = True) -> None:
+                 damaged: Any = "error", group: Any = None, served: bool = True) -> None:
         for name, value in (("record", record), ("bucket_by_length", bucket_by_length)):
             if value and not served:
                 raise ValueError(f"{name} is of batches that dieseld serves: leave out sampler, batch_sampler and "
@@ -109,6 +109,7 @@ class Loader:
         self._worker_options = {"context": multiprocessing_context, "depth": depth, "persistent": persistent_workers,
                                 "timeout": timeout}
         self._damage = Damage(dataset, damaged == "skip")
+        self._group = _group_name(group)
         self._next_epoch = 0      # what the next iter() starts with
         self._next_batch = 0
         self._resumed = False     # by load_state_dict(): set_epoch() of the same epoch keeps the batch
@@ -370,7 +371,7 @@ class Loader:
         return Session(self.dataset, seed=self.seed, epoch=epoch, first_batch=first, flags=flags, rank=ranks[0],
                        world=ranks[1], batch=self.batch_size, stride=1, offset=0,
                        window_chunks=self.window_chunks, slots=self._slots(),
-                       recipe=ctypes.addressof(self._decoded.recipe) if self._decoded else None,
+                       recipe=ctypes.addressof(self._decoded.recipe) if self._decoded else None, group=self._group,
                        reconnect_ms=int((self.timeout or DEFAULT_RECONNECT_S) * 1000))
 
     def _slots(self):
@@ -455,6 +456,15 @@ def _first_of(dataset):
     """(path, bytes) of the first sample."""
     number = dataset.number(0)
     return dataset.sample_path(number), dataset.read(number)
+
+
+def _group_name(group: Any) -> bytes | None:
+    if group is None:
+        return None
+    name = group.encode("utf-8", "surrogateescape") if isinstance(group, str) else b""
+    if not 0 < len(name) <= native.GROUP_MAX or b"\0" in name:
+        raise ValueError(f"group must be a name of 1 to {native.GROUP_MAX} bytes, not {group!r}")
+    return name
 
 
 def integer(name: str, value: Any, least: int, more: str = "") -> int:

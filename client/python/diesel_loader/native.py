@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SHUFFLE = 1 << 0
 DROP_LAST = 1 << 1
 BATCH_MAX = 1 << 20  # WIRE_BATCH_MAX
+GROUP_MAX = 31       # bytes, WIRE_GROUP_BYTES - 1
 
 NO_WISH = 0xffffffff  # RING_NO_WISH
 POLICY_NONE, POLICY_FIXED, POLICY_AUTO = 0, 1, 2  # enum ring_work_policy
@@ -45,7 +46,8 @@ class SessionOptions(Structure):
     _fields_ = [("seed", c_uint64), ("epoch", c_uint64), ("first_batch", c_uint64), ("flags", c_uint32),
                 ("rank", c_uint32), ("world", c_uint32), ("batch", c_uint32), ("stride", c_uint32),
                 ("offset", c_uint32), ("window_chunks", c_uint32), ("reconnect_ms", c_uint32),
-                ("slots", c_uint32), ("reserved", c_uint32), ("subset", c_void_p), ("recipe", c_void_p)]
+                ("slots", c_uint32), ("reserved", c_uint32), ("subset", c_void_p), ("recipe", c_void_p),
+                ("group", c_char_p)]
 
 
 class SampleInfo(Structure):

@@ -37,6 +37,8 @@ class DataLoader(Loader):
         transform is of diesel_loader.transforms.
     damaged: what becomes of an image that dieseld cannot decode: "error": its batch is DamagedData, which names it; "skip":
         its batch goes without it; "zero": it is all zeros. The latter two are named in the log, and counted in n_damaged.
+    group: what the daemon's status calls this job and those that get the same batches (docs/loader.md, "Several jobs, one transform"). A
+        name, of up to 31 bytes: who shares with whom does not depend on it.
     num_workers: processes that run these functions. "auto" or None: as many as the daemon says, 0 (the trainer) included;
         an integer means exactly that. multiprocessing_context: "spawn" or "forkserver" where the trainer has threads that
         must not be forked, such as JAX's: the first worker is started with it, all others by that one.
@@ -85,7 +87,8 @@ class DataLoader(Loader):
                  rank: int | None = None, world_size: int | None = None, window_chunks: int = 0,
                  random_state: str | None = seeding.BATCH, return_ids: bool = False,
                  record: str | os.PathLike[str] | None = None, bucket_by_length: bool | int = False,
-                 daemon: str = served.AUTO, native: bool | str | None = None, damaged: str = "error") -> None:
+                 daemon: str = served.AUTO, native: bool | str | None = None, damaged: str = "error",
+                 group: str | None = None) -> None:
         if isinstance(dataset, (str, os.PathLike)):
             dataset = served.Dataset(dataset, daemon=daemon)
         elif not isinstance(dataset, served.Dataset):
@@ -98,4 +101,4 @@ class DataLoader(Loader):
             multiprocessing_context=multiprocessing_context, prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers, rank=rank, world_size=world_size, window_chunks=window_chunks,
             random_state=random_state, return_ids=return_ids, record=record, bucket_by_length=bucket_by_length,
-            native_transform=native, damaged=damaged)
+            native_transform=native, damaged=damaged, group=group)

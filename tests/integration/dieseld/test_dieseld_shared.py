@@ -77,7 +77,7 @@ class SharedCase(unittest.TestCase):
         os.chmod(cls.folder, 0o755)
         make_pictures(cls.folder / "src")
         cls.path = str(pack(cls.folder / "src", cls.folder / "pictures.diesel"))
-        cls.daemon = Daemon(cls.folder, "--tune", "off")
+        cls.daemon = Daemon(cls.folder, "--tune", "off", "--metrics", "off")
         cls.daemon.__enter__()
         with contextlib.closing(cls.make()) as alone:
             cls.batches = [(ids.tolist(), data.copy()) for _ in range(EPOCHS) for data, _, ids in alone]
@@ -135,8 +135,23 @@ class Together(SharedCase):
 
     def test_each_batch_is_decoded_once(self):
         for n in (2, 3):
-            figures = self.go_together(*(self.loader() for _ in range(n)))
+            figures = self.go_together(*(self.loader(group=f"search {k}") for k in range(n)))
             self.assertEqual(sum(ready - shared for ready, shared in figures), max(ready for ready, _ in figures), figures)
+
+    def test_a_group_has_a_name(self):
+        loaders = [self.loader(group="search 7"), self.loader()]
+        for batch in zip(*loaders):
+            pass
+        job, = diesel_loader.status(str(self.daemon.socket))["jobs"]
+        self.assertEqual(job["group"], "search 7")
+        text = subprocess.run([support.program("dieselctl"), "status", "--socket", str(self.daemon.socket)], capture_output=True,
+                              text=True, check=True).stdout
+        self.assertRegex(text, r"\d+ of its \d+ batches were decoded for another session")
+        del batch
+        self.assertEqual(len(self.close(loaders)), 2)
+        for name in ("", "x" * 32, "a\0b", 7):
+            with self.assertRaisesRegex(ValueError, "group must be a name of 1 to 31 bytes"):
+                self.loader(group=name)
 
     def test_epoch_after_epoch(self):
         figures = self.go_together(self.loader(), self.loader(), epochs=(0, 1))

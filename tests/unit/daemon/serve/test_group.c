@@ -48,6 +48,7 @@ static void test_what_makes_batches_alike(void **state)
 	b.request.offset = 2;
 	b.request.slots = 9;
 	b.request.header.sequence = 77;
+	strcpy(b.request.group, "a name");
 	assert_true(group_is_same(&a, &b));
 #define DIFFERS(change)                                                                                      \
 	do {                                                                                                 \

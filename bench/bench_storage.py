@@ -119,7 +119,7 @@ def main():
     with support.Scratch() as folder:
         make_files(folder / "files")
         dataset = pack(folder / "files", folder / "files.diesel")
-        with Daemon(folder, "--cache", "6G", "--metrics", "off"):
+        with Daemon(folder, "--cache", "6G", "--metrics", "off", "--forms", "0"):
             for mode in modes:
                 source = {name: dataset if loader == "diesel" else folder / "files" for name, (loader, _) in WAYS[mode].items()}
                 first = {}

@@ -8,7 +8,7 @@ foreach(case full limit refuse)
 endforeach()
 
 diesel_script_test(integration dataset.imagefolder
-  /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_imagefolder.py)
+  /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_imagefolder.py)
 
 # Sanitizers want to be loaded first, so the failing calls are injected into plain builds only.
 if(NOT DIESEL_SANITIZE)

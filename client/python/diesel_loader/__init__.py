@@ -10,6 +10,17 @@ the standard library.
 from .dataset import Dataset, status
 from .errors import DamagedData
 from .native import VERSION as __version__
-from .recipe.codec import codec
+
+TYPE_CHECKING = False  # as in typing, whose import takes a while
+if TYPE_CHECKING:
+    from .recipe.codec import codec
 
 __all__ = ["DamagedData", "Dataset", "__version__", "codec", "status"]
+
+
+def __getattr__(name: str) -> object:
+    """What few programs use is imported when they use it."""
+    if name != "codec":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .recipe.codec import codec as used
+    return used

@@ -17,6 +17,7 @@ from torch_support import Daemon, pack, support
 
 import numpy
 import torch
+import PIL
 from PIL import Image, ImageEnhance
 
 import diesel_loader
@@ -26,6 +27,7 @@ from torchvision_support import v1, v2
 
 BICUBIC = v1.InterpolationMode.BICUBIC
 MASK = (1 << 64) - 1
+SAME_ORDER = int(PIL.__version__.split(".")[0]) < 12  # later ones resize columns first where the height shrinks much more
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
@@ -205,7 +207,7 @@ class Values(NativeCase):
         for steps, options in ((sized, {}), (to_float, {}), ([*sized, v1.ConvertImageDtype(torch.bfloat16)], {}),
                                ([*to_float, v1.RandomErasing(0)], {"num_workers": 0}), ([*to_float, v1.RandomErasing(0)], {"num_workers": 1}),
                                (to_float, {"num_workers": 1, "native": False}), ([v1.Resize((20, 30)), v1.Grayscale(), *sized[1:]], {})):
-            plain = self.samples(self.loader(v1.Compose(steps)))
+            plain = self.samples(self.loader(v1.Compose(steps), native=options.get("native")))
             for data, _, numbers in self.loader(v1.Compose(steps), memory_format=torch.channels_last, **options):
                 self.assertTrue(data.is_contiguous(memory_format=torch.channels_last), (steps, options))
                 self.assertTrue(all(torch.equal(sample, plain[n]) for sample, n in zip(data, numbers.tolist())), (steps, options))
@@ -232,7 +234,7 @@ class Values(NativeCase):
                                v1.PILToTensor()]), reference)
 
     def test_colours(self):
-        """Bit for bit Pillow's, from images that are decoded whole: neither size is half of any picture's."""
+        """Bit for bit Pillow's, if it resizes as dieseld does, from images that are decoded whole: neither size is half of any picture's."""
         for jitter, p, grey in ((v1.ColorJitter(0.4, 0.4, 0.4, 0.1), 0.8, 0.2), (v1.ColorJitter(brightness=(0, 3), hue=0.5), 1, 0)):
             transform = v1.Compose([v1.Resize((200, 240)), v1.RandomApply([jitter], p), v1.RandomGrayscale(grey),
                                     v1.RandomHorizontalFlip(1), v1.PILToTensor()])
@@ -240,7 +242,10 @@ class Values(NativeCase):
             def reference(image, number):
                 image = Colours(5, 0, number, jitter, p, grey).apply(image.resize((240, 200), Image.BILINEAR))
                 return v1.functional.pil_to_tensor(image.transpose(Image.FLIP_LEFT_RIGHT))
-            self.assertEqual(self.compare(transform, reference).max().item(), 0)
+            if SAME_ORDER:
+                self.assertEqual(self.compare(transform, reference).max().item(), 0)
+            else:
+                self.agree(transform, reference)
 
     def test_colours_of_tensors(self):
         """With torchvision's other arithmetic: each step within a grey level."""

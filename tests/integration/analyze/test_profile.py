@@ -186,7 +186,7 @@ class RealJobs(Profile):
 
     def test_three_parts_to_one(self):
         library = self.compile("spend.so", SPEND, "-shared", "-fPIC")
-        self.record(PYTHON, JOB, "ratio", 1, 60, library, options=["--profile-hz", "499"])
+        self.record(PYTHON, JOB, "ratio", 1, 120, library, options=["--profile-hz", "499"])
         self.profile = self.report()
         spent = {item["name"]: item["samples"] for item in self.profile["functions"]
                  if item["library"] == "spend"}

@@ -185,6 +185,7 @@ static void test_not_taken(void **unused)
 {
 	(void)unused;
 	for (int i = 0; i < 6; i++) {
+		teardown(NULL);
 		setup(NULL);
 		switch (i) {
 		case 0: sample.decoded_samples = NAN; break;        /* served as stored */
@@ -198,9 +199,7 @@ static void test_not_taken(void **unused)
 			break;
 		}
 		assert_false(tick_until_turned(100));
-		teardown(NULL);
 	}
-	setup(NULL);
 }
 
 static void test_pressure(void **unused)

@@ -163,7 +163,7 @@ class Command(Mount):
 
     def test_nobody_else_sees_it(self):
         where, told = self.folder(), os.path.join(self.folder(), "told")
-        process = subprocess.Popen(self.command(self.dataset, where, "--", "sh", "-c", f"ls {where} > {told}.part; mv {told}.part {told}; sleep 60"))
+        process = subprocess.Popen(self.command(self.dataset, where, "--", "sh", "-c", f"ls {where} > {told}.part; mv {told}.part {told}; exec sleep 60"))
         self.addCleanup(process.wait)
         self.addCleanup(process.send_signal, signal.SIGTERM)
         for _ in range(2000):

@@ -28,8 +28,8 @@ static bool push_chunk_of(struct session *s, uint64_t sample, uint32_t *ret_chun
 	return session_ahead_push(s, found.chunk);
 }
 
-/* Lists the chunks of what is asked for behind head, and then those behind the last one that may be read too.
- */
+/* Lists the chunks of what is asked for behind head, and then those behind the last one that may be read too:
+ * as many as the knob of reading ahead says, which also bounds what each message costs. */
 static void update_ahead(struct session *s, uint32_t last_chunk, uint32_t ahead)
 {
 	s->n_ahead = 0;
@@ -37,13 +37,15 @@ static void update_ahead(struct session *s, uint32_t last_chunk, uint32_t ahead)
 		const struct asked_batch *a = asked_at(s, i);
 
 		for (uint32_t k = 0; k < a->n_samples; k++) {
+			if (s->n_ahead >= s->prefetch_chunks)
+				return;
 			if (!push_chunk_of(s, a->samples[k], &last_chunk))
 				return;
 		}
 		ahead = a->ahead;
 	}
-	if (ahead > s->prefetch_chunks)
-		ahead = s->prefetch_chunks;
+	if (ahead > s->prefetch_chunks - s->n_ahead)
+		ahead = s->prefetch_chunks - s->n_ahead;
 	for (uint64_t chunk = last_chunk + UINT64_C(1);
 	     chunk <= (uint64_t)last_chunk + ahead && chunk < s->dataset->info.n_chunks; chunk++) {
 		if (!session_ahead_push(s, chunk))

@@ -35,7 +35,6 @@ struct mounted {
 	int go; /* the command begins when this is closed */
 	pid_t child;
 	int status;
-	bool command_ended;
 };
 
 static int open_dataset(struct mounted *m, struct error *err)
@@ -161,12 +160,8 @@ static int fork_command(struct mounted *m, struct error *err)
 	}
 	close(go[0]);
 	m->go = go[1];
-	if (m->child < 0) {
-		int r = -errno;
-
-		close(go[1]);
-		return error_errno(err, r, "cannot start %s", m->options->command[0]);
-	}
+	if (m->child < 0)
+		return error_errno(err, -errno, "cannot start %s", m->options->command[0]);
 	return 0;
 }
 
@@ -176,10 +171,12 @@ static void *keep(void *argument)
 	struct mounted *m = argument;
 	struct timespec until;
 
+	siginfo_t unused;
+
 	if (m->child > 0) {
-		while (waitpid(m->child, &m->status, 0) < 0 && errno == EINTR)
+		/* It stays a zombie, so that its number is not another process's. */
+		while (waitid(P_PID, (id_t)m->child, &unused, WEXITED | WNOWAIT) < 0 && errno == EINTR)
 			continue;
-		m->command_ended = true;
 		views_stop(m->files.views);
 		fuse_session_exit(m->session);
 		pthread_kill(m->main, SIGTERM);
@@ -211,7 +208,7 @@ static void end_keeper(struct mounted *m)
 {
 	if (!m->has_keeper)
 		return;
-	if (m->child > 0 && !m->command_ended)
+	if (m->child > 0)
 		kill(m->child, SIGTERM); /* we were told to end, or its files are gone */
 	pthread_mutex_lock(&m->lock);
 	m->ending = true;
@@ -231,7 +228,8 @@ static int serve(struct mounted *m, struct error *err)
 		signal(SIGINT, SIG_IGN); /* Ctrl-C is the command's */
 		if (write(m->go, "g", 1) < 0)
 			error_errno(err, -errno, "cannot start %s", m->options->command[0]);
-		close(m->go);
+		closep(&m->go);
+		m->go = -1;
 	}
 	start_keeper(m);
 	r = m->has_keeper ? fuse_session_loop_mt(m->session, config) : -EAGAIN;
@@ -281,10 +279,9 @@ int mount_run(const struct mount_options *options, int *ret_status, struct error
 	pthread_mutex_init(&m.lock, NULL);
 	pthread_cond_init(&m.ends, NULL);
 	r = run(&m, err);
-	if (m.child > 0 && !m.has_keeper) {
-		close(m.go); /* it ends without having run anything */
+	closep(&m.go); /* if nothing was written, the command ends without having run */
+	if (m.child > 0)
 		waitpid(m.child, &m.status, 0);
-	}
 	*ret_status = exit_status(m.status);
 	if (m.session)
 		fuse_session_destroy(m.session);

@@ -249,9 +249,9 @@ static int load(struct views *v, struct reader *r, struct view *room, uint64_t n
 	r->busy = true;
 	r->chunk = sample->chunk;
 	pthread_mutex_unlock(&v->lock);
-	result = diesel_session_ask(r->session, &number, 1, ahead);
-	if (result == 0)
-		result = take(v, r->session, number, &batch);
+	/* It is busy only with batches that were given up: it is of no use any more. */
+	result = diesel_session_ask(r->session, &number, 1, ahead) < 0 ? -EIO
+								       : take(v, r->session, number, &batch);
 	pthread_mutex_lock(&v->lock);
 	r->busy = false;
 	r->used_ns = clock_monotonic_ns();

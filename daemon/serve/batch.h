@@ -11,7 +11,6 @@
 #include "codec.h"
 #include "image/recipe.h"
 
-struct codecs;
 struct form_extent;
 struct forms;
 

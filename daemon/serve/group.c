@@ -105,7 +105,7 @@ void group_join(struct session *s)
 {
 	struct group *g = s->dataset->groups;
 
-	if (!s->codecs || s->asked) /* where it asks, numbers of batches say nothing */
+	if (!s->codecs) /* nothing to share; nor where batches are asked for, whose numbers say nothing */
 		return;
 	while (g && (g->n_members == MAX_MEMBERS || !group_is_same(g->first, s)))
 		g = g->next;

@@ -131,17 +131,15 @@ static void add_needs(struct serving *s, struct session *q, const struct serving
 	d->prefetch_chunks += q->prefetch_chunks;
 }
 
-/* What the session's job asks for decoded forms. While nobody has said anything, what is there stays. */
-static void ask_forms(struct serving *s, struct session *q)
+/* What a job asks for decoded forms; called for its first session of these. While nobody has said anything,
+ * what is there stays. */
+static void ask_forms(struct session *q, const struct serving_job_memory *memory)
 {
 	uint64_t bytes = q->job->knobs.value[TUNER_FORM_BYTES];
-	struct serving_job_memory memory;
 
-	if (!q->forms)
-		return;
-	serving_job_memory(s, q->job, &memory);
-	bytes = bytes == TUNER_FREE_BYTES ? q->forms->bytes
-					  : policy_dataset_part(bytes, q->dataset->all_bytes, memory.dataset);
+	bytes = bytes == TUNER_FREE_BYTES
+		    ? q->forms->bytes
+		    : policy_dataset_part(bytes, q->dataset->all_bytes, memory->dataset);
 	if (bytes > q->forms->asked_bytes)
 		q->forms->asked_bytes = bytes;
 }
@@ -171,21 +169,21 @@ void serving_refresh(struct serving *s)
 			atomic_store(&q->control->wanted_workers, wanted);
 		if (q->has_head)
 			session_update_ahead(q);
-	}
-	for (struct session *q = s->sessions; q; q = q->next) {
-		struct serving_job_memory memory;
-
-		if (!is_first_of_dataset(s, q))
-			continue;
-		serving_job_memory(s, q->job, &memory);
-		add_needs(s, q, &memory);
-	}
-	for (struct session *q = s->sessions; q; q = q->next) {
 		if (q->forms)
 			q->forms->asked_bytes = 0;
 	}
-	for (struct session *q = s->sessions; q; q = q->next)
-		ask_forms(s, q);
+	for (struct session *q = s->sessions; q; q = q->next) {
+		bool of_dataset = is_first_of_dataset(s, q), of_forms = is_first_of_forms(s, q);
+		struct serving_job_memory memory;
+
+		if (!of_dataset && !of_forms)
+			continue;
+		serving_job_memory(s, q->job, &memory);
+		if (of_dataset)
+			add_needs(s, q, &memory);
+		if (of_forms)
+			ask_forms(q, &memory);
+	}
 	mark_all(s);
 	cache_fit(&s->cache);
 }

@@ -5,21 +5,29 @@
 
 #include "analyzer/analysis.h"
 
-static json_t *point(const struct what_if_point *from)
+/* What is predicted: {name: given, and how the time would divide}. */
+static json_t *outcome(const char *name, json_t *given, const struct estimate *speedup, double fetch_stall,
+		       double prep_stall, double device)
 {
 	json_t *object = json_object();
 	int r = 0;
 
-	r |= json_object_set_new(object, "x", json_number(from->x));
-	r |= json_object_set_new(object, "speedup", json_estimate(&from->speedup));
-	r |= json_object_set_new(object, "fetch_stall", json_number(from->fetch_stall));
-	r |= json_object_set_new(object, "prep_stall", json_number(from->prep_stall));
-	r |= json_object_set_new(object, "device", json_number(from->device));
+	r |= json_object_set_new(object, name, given);
+	r |= json_object_set_new(object, "speedup", json_estimate(speedup));
+	r |= json_object_set_new(object, "fetch_stall", json_number(fetch_stall));
+	r |= json_object_set_new(object, "prep_stall", json_number(prep_stall));
+	r |= json_object_set_new(object, "device", json_number(device));
 	if (r < 0) {
 		json_decref(object);
 		return NULL;
 	}
 	return object;
+}
+
+static json_t *point(const struct what_if_point *from)
+{
+	return outcome("x", json_number(from->x), &from->speedup, from->fetch_stall, from->prep_stall,
+		       from->device);
 }
 
 static json_t *curve(const struct what_if_curve *from)
@@ -40,22 +48,10 @@ static json_t *curve(const struct what_if_curve *from)
 
 static json_t *native(const struct native_prediction *from)
 {
-	json_t *object;
-	int r = 0;
-
 	if (isnan(from->part.value))
 		return json_null();
-	object = json_object();
-	r |= json_object_set_new(object, "part", json_estimate(&from->part));
-	r |= json_object_set_new(object, "speedup", json_estimate(&from->speedup));
-	r |= json_object_set_new(object, "fetch_stall", json_number(from->fetch_stall));
-	r |= json_object_set_new(object, "prep_stall", json_number(from->prep_stall));
-	r |= json_object_set_new(object, "device", json_number(from->device));
-	if (r < 0) {
-		json_decref(object);
-		return NULL;
-	}
-	return object;
+	return outcome("part", json_estimate(&from->part), &from->speedup, from->fetch_stall,
+		       from->prep_stall, from->device);
 }
 
 static int set_rates(json_t *predictions, const struct predictions *from)

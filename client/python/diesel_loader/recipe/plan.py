@@ -314,12 +314,12 @@ class _Builder:
 
 def make_plan(transform: Any, first: Callable[[], tuple[str, bytes]] | None = None) -> Plan:
     """The plan of a transform. first: gives path and bytes of a sample, for transforms of arrays that do not say which arrays."""
-    todo: list[Any] = flatten(transform)
+    given: list[Any] = flatten(transform)
     steps: list[Step] = []
-    builder: Any = ArrayBuilder(first) if todo and is_of_arrays(todo[0]) else _Builder()
+    builder: Any = ArrayBuilder(first) if given and is_of_arrays(given[0]) else _Builder()
     kept = 0                      # steps that are dieseld's
     state = None                  # (recipe, kind) after these
-    for k, step in enumerate(todo):
+    for k, step in enumerate(given):
         try:
             builder.take(step)
         except (_NotUnderstood, AttributeError, TypeError, ValueError) as error:
@@ -329,15 +329,15 @@ def make_plan(transform: Any, first: Callable[[], tuple[str, bytes]] | None = No
         steps.append(Step(step, DAEMON, builder.note))
         if builder.has_size:
             kept, state = k + 1, (Recipe.from_buffer_copy(builder.recipe), builder.kind)
-    for k in range(len(steps), len(todo)):
-        steps.append(Step(todo[k], WORKER, BEHIND))
+    for k in range(len(steps), len(given)):
+        steps.append(Step(given[k], WORKER, BEHIND))
     for step in steps[kept:]:
         if step.where == DAEMON:
             step.where, step.why = WORKER, NO_SIZE
     if state is None:
         return Plan(steps)
     recipe, kind = state
-    return Plan(steps, recipe, todo[kept:], kind)
+    return Plan(steps, recipe, given[kept:], kind)
 
 
 def whole_in_python(transform: Any, why: str) -> Plan:

@@ -37,7 +37,10 @@ class Nursery:
     def run(self):
         """Runs until the trainer is done with it, or gone."""
         with self._wake_read, self._wake_write:
-            self._run()
+            try:
+                self._run()
+            finally:
+                signal.set_wakeup_fd(-1)  # workers may still end behind this, and would write to a closed socket
 
     def _run(self):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's to handle

@@ -273,6 +273,7 @@ static void count(struct work *w, enum codec_way way, uint64_t begin_ns)
 static int decode_into(struct helper *h, const uint8_t *data, uint32_t bytes, const struct work *w,
 		       struct codec_form *form, uint8_t *to)
 {
+	uint64_t pixels = form_bytes(h, form->width, form->height, false);
 	const struct image_request whole = {.crop = {0, 0, form->width, form->height},
 					    .width = form->width,
 					    .height = form->height,
@@ -285,8 +286,11 @@ static int decode_into(struct helper *h, const uint8_t *data, uint32_t bytes, co
 	    image_decode_planes(h->decoder, data, bytes, form->width, form->height, to, &unused) == 0;
 	if (form->is_planes)
 		return 0;
-	if (form_bytes(h, form->width, form->height, false) > h->grant.bytes - w->grant_at)
+	if (pixels > h->grant.bytes - w->grant_at) {
+		/* Or it would be offered the same room in each epoch. */
+		w->done->full = w->done->full || pixels <= h->grant.bytes;
 		return -ENOSPC;
+	}
 	return image_decode(h->decoder, data, bytes, &whole, to, &unused);
 }
 
@@ -380,6 +384,8 @@ static int decode(struct helper *h, const uint8_t *data, const struct ring_item 
 	r = -ENOENT;
 	if (room && h->form == RECIPE_FORM_WHOLE)
 		r = decode_whole(h, data, item->bytes, &info, epoch, sample, room, out, w, &made);
+	if (w->done->full && w->n_done > 0)
+		return -EAGAIN;
 	if (r < 0) {
 		if (h->form == RECIPE_FORM_WHOLE)
 			room = NULL;

@@ -11,8 +11,8 @@ import unittest
 
 LOADER = pathlib.Path(__file__).resolve().parents[1] / "loader"
 sys.path.insert(0, str(LOADER))
-from test_native import NativeCase
-from torch_support import Daemon, support
+from test_native import NativeCase, encoded, picture
+from torch_support import Daemon, pack, support
 
 import torch
 
@@ -21,6 +21,7 @@ from torchvision_support import v1
 BOX = v1.Compose([v1.RandomResizedCrop(64), v1.RandomHorizontalFlip(), v1.ColorJitter(0.4, 0.4), v1.ToTensor()])
 MIDDLE = v1.Compose([v1.Resize(140), v1.CenterCrop((96, 128)), v1.RandomGrayscale(0.5), v1.RandomVerticalFlip(), v1.PILToTensor()])
 WHOLE = v1.Compose([v1.Resize((90, 70), v1.InterpolationMode.BICUBIC), v1.PILToTensor()])
+LARGE = v1.Compose([v1.RandomResizedCrop(300), v1.PILToTensor()])
 SMALL = v1.Compose([v1.RandomResizedCrop(24, (0.3, 1)), v1.PILToTensor()])  # decoded at a smaller scale, as often as not
 
 OTHER_USER = """
@@ -86,18 +87,22 @@ class Forms(NativeCase):
             for number, sample in got.items():
                 self.assertTrue(torch.equal(sample, wanted[epoch][number]), (epoch, number))
 
+    def fill(self, loader, wanted, n_forms):
+        """Epochs until so many samples have a form: what does not fit behind the others gets it in a later one."""
+        def filled():
+            self.agree(loader, wanted)
+            return self.job()["decoding"]["samples_with_form"] >= n_forms
+
+        self.wait_until("forms", filled)
+        return self.job()["decoding"]
+
     def check_same(self, transform, n_forms):
         loader = self.loader(transform, native="require")
         self.give(loader, "0")
         wanted = list(self.epochs(loader))
         self.assertEqual(self.job()["decoding"]["samples_with_form"], 0)
         self.give(loader, "60M")
-        for _ in range(5):  # what does not fit behind the others gets its form in a later epoch
-            self.agree(loader, wanted)
-            decoding = self.job()["decoding"]
-            if decoding["samples_with_form"] >= n_forms:
-                break
-        self.assertGreaterEqual(decoding["samples_with_form"], n_forms)
+        decoding = self.fill(loader, wanted, n_forms)
         self.agree(loader, wanted)
         after = self.job()["decoding"]
         self.assertGreaterEqual(after["from_forms"] - decoding["from_forms"], n_forms)
@@ -116,6 +121,17 @@ class Forms(NativeCase):
 
     def test_crops_that_are_decoded_at_a_smaller_scale(self):
         self.check_same(SMALL, 1)
+
+    def test_an_extent_with_room_for_planes_alone(self):
+        """The last image's planes would fit behind all other forms, but it has none, and its pixels take an extent of their own."""
+        for i in range(32):
+            path = self.folder / f"few/class0/{i:02d}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(encoded(picture(i, *((590, 590) if i == 31 else (100, 100))), subsampling=0 if i == 31 else 2))
+        loader = self.loader(LARGE, str(pack(self.folder / "few", self.folder / "few.diesel")), batch_size=4, shuffle=False)
+        wanted = list(self.epochs(loader))
+        self.give(loader, "60M")
+        self.fill(loader, wanted, 32)
 
     def test_less_memory_than_forms(self):
         loader = self.loader(BOX)
@@ -152,10 +168,9 @@ class Forms(NativeCase):
         loader = self.loader(BOX)
         wanted = list(self.epochs(loader))
         self.give(loader, "60M")
-        self.agree(loader, wanted)
+        self.fill(loader, wanted, 48)
         loader.close()
         self.set("forms=auto")
-        print("A", self.job()["decoding"], self.job()["memory"], self.ask("status")["cache"])
         other = self.loader(BOX)
         before = self.job()["decoding"]
         self.agree(other, wanted)
@@ -180,7 +195,7 @@ class Forms(NativeCase):
             theirs = jobs[1][1]["decoding"]
             self.assertGreaterEqual(theirs["samples"] - theirs["from_forms"], 48)
             other.communicate("\n", timeout=60)
-        self.assertFalse(any("diesel-forms" in line for line in open("/proc/self/maps")))
+        self.assertNotIn("diesel-forms", pathlib.Path("/proc/self/maps").read_text())
         self.agree(loader, wanted)
 
 

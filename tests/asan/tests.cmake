@@ -11,6 +11,7 @@ set(not_with_asan
   integration.package               # the release is packed
   integration.package_clean         # the same
   integration.wheel                 # the same
+  integration.c_client              # its programs are built without a sanitizer, as a user builds them
   integration.mixture               # Python
   integration.musl                  # builds libdiesel anew, with another C library
   integration.wheel_frameworks      # the same

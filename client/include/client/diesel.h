@@ -139,9 +139,9 @@ struct recipe;
 struct recipe_codec;
 
 /* Asks the dataset's daemon what its codec makes of a sample: fills in the dimensions of codec, whose name
- * and options are given, and an enum recipe_type (image/recipe.h). -EINVAL: no name, or options, that a codec
- * can have; -ENOENT: the daemon has no such codec; else what the codec or diesel_dataset_open() says. error
- * receives the line. */
+ * and options are given, and an enum recipe_type (diesel_recipe.h). -EINVAL: no name, or options, that a
+ * codec can have; -ENOENT: the daemon has no such codec; else what the codec or diesel_dataset_open() says.
+ * error receives the line. */
 int diesel_codec_output(const struct diesel_dataset *dataset, struct recipe_codec *codec, uint32_t *ret_type,
 			char *error, size_t error_size);
 
@@ -162,8 +162,8 @@ struct diesel_session_options {
 			   default */
 	uint32_t reserved;
 	const struct diesel_subset *subset; /* used during the call only; NULL: all samples */
-	const struct recipe *recipe; /* what the daemon is to make of each image (image/recipe.h), used during
-					the call only; NULL: samples as they are stored */
+	const struct recipe *recipe; /* what the daemon is to make of each image (diesel_recipe.h), used
+					during the call only; NULL: samples as they are stored */
 	const char *
 	    group; /* what the daemon is to call the sessions that get the same batches as this one, at most
 		      31 bytes; used during the call only; NULL: nothing. It is a name, and changes nothing */

@@ -36,6 +36,14 @@ static struct stall_node clean_node(const struct stall_node *node)
 	return n;
 }
 
+static void plan_begin(struct plan *plan, const struct tuner_job *job)
+{
+	plan->n = job_estimate(job, job->changed_ns, &plan->now);
+	plan->demand = plan->now.demand;
+	if (isnan(plan->demand))
+		plan->now.demand = demand_least(&plan->now, plan->n);
+}
+
 void tuner_decide(const struct tuner_config *config, struct tuner_state *state, const struct stall_node *node,
 		  const struct stall_sample *samples, size_t n_samples, uint64_t now_ns,
 		  struct tuner_result *ret)
@@ -48,8 +56,7 @@ void tuner_decide(const struct tuner_config *config, struct tuner_state *state, 
 	round_take_samples(&round, samples, n_samples);
 	for (uint32_t i = 0; i < state->n_jobs; i++) {
 		round_update_phase(&round, i);
-		round.plans[i].n =
-		    job_estimate(&state->jobs[i], state->jobs[i].changed_ns, &round.plans[i].now);
+		plan_begin(&round.plans[i], &state->jobs[i]);
 	}
 	round_make_totals(&round);
 	/* A verdict may teach something about storage, which changes targets: so judge first, then ask the

@@ -144,6 +144,11 @@ uint32_t job_estimate(const struct tuner_job *job, uint64_t since_ns, struct fig
 	return n;
 }
 
+double demand_least(const struct figures *f, uint32_t n)
+{
+	return n >= ESTIMATE_SAMPLES && f->rate > 0 && f->busy < BUSY_MIN ? f->rate / BUSY_MIN : NAN;
+}
+
 uint32_t job_stray(const struct tuner_job *job, uint64_t since_ns, double *ret_stray)
 {
 	uint32_t n = job->n_seen < SEEN_MAX ? job->n_seen : SEEN_MAX, found = 0;

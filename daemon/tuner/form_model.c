@@ -18,6 +18,10 @@
 #define AS_GOOD 0.98
 /* Of what is to be there: with that it has shown its effect. */
 #define FILLED 0.8
+/* What is made in one epoch is used in the next. */
+#define FILL_EPOCHS 2.5
+#define FILL_MIN_S  600.0
+#define FILL_MAX_S  86400.0
 /* A smaller change is not worth one. */
 #define STEP  1.1
 #define MIB   0x1p20
@@ -74,4 +78,21 @@ uint64_t forms_target(const struct tuner_job *job, const struct figures *f, doub
 bool forms_fill(const struct figures *f, uint64_t bytes)
 {
 	return forms_known(f) && !(f->form_hit >= FILLED * forms_cover(f, (double)bytes));
+}
+
+uint64_t forms_fill_ns(const struct figures *f)
+{
+	double epochs_s = f->decoded > 0 && f->rate > 0 ? FILL_EPOCHS * f->decoded / f->rate : 0;
+
+	return (uint64_t)(fmin(fmax(epochs_s, FILL_MIN_S), FILL_MAX_S) * (double)SECOND_NS);
+}
+
+/* By either of two clocks. That of all decoding also sees what nobody thought of, but neighbours make CPU
+ * time longer, in some seconds more than in others; the decoders' own are means of the job's life. */
+bool forms_save(const struct change *c, const struct figures *after, double part)
+{
+	double promised = c->cpu_before - c->cpu_expected, all = c->cpu_before - after->daemon_cpu_s;
+	double own = after->form_hit * (after->fresh_s - after->form_s);
+
+	return fmax(all, own) >= part * promised;
 }

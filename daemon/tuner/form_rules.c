@@ -9,6 +9,7 @@
 
 #define HOLD_NS     (60 * SECOND_NS)
 #define HOLD_MAX_NS (3600 * SECOND_NS)
+#define WELL_TIMES  4
 #define SLACK       0.9 /* a smaller difference in room is not worth dropping what took an epoch to fill */
 
 /* Not again for a minute, then for two, and so on. */
@@ -16,6 +17,9 @@ static void hold(struct tuner_job *job, uint64_t now_ns)
 {
 	struct lesson *l = &job->lessons[TUNER_FORM_BYTES];
 
+	/* It went well for so long since then that this is another matter. */
+	if (now_ns > l->up_until_ns + WELL_TIMES * l->up_hold_ns)
+		l->up_hold_ns = 0;
 	l->up_hold_ns = l->up_hold_ns ? 2 * l->up_hold_ns : HOLD_NS;
 	if (l->up_hold_ns > HOLD_MAX_NS)
 		l->up_hold_ns = HOLD_MAX_NS;

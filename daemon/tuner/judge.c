@@ -248,6 +248,21 @@ static void judge_no_gain(struct round *round, const struct trial *t)
 	undo(round, t->index, t->knob, t->after, "did not help");
 }
 
+/* By CPU time: what a shared machine leaves of the rate says little, and forms take an epoch to fill. */
+static void judge_forms(struct round *round, const struct trial *t)
+{
+	char text[TUNER_REASON_BYTES];
+
+	if (forms_save(t->change, t->after, PART_OF_PROMISE))
+		accept(round, &round->state->jobs[t->index], t->knob, t->after);
+	else if (t->calm && t->n >= SAMPLES_SURE) {
+		snprintf(text, sizeof(text),
+			 "did not help (decoding took %.0f us a sample before, takes %.0f)",
+			 1e6 * t->change->cpu_before, 1e6 * t->after->daemon_cpu_s);
+		undo(round, t->index, t->knob, t->after, text);
+	}
+}
+
 static void judge_one(struct round *round, const struct trial *t)
 {
 	struct tuner_job *job = &round->state->jobs[t->index];
@@ -257,6 +272,8 @@ static void judge_one(struct round *round, const struct trial *t)
 	if (isnan(after->wait) || isnan(c->wait_before) || changed_itself(c, after))
 		round_verdict(round, job, t->knob, TUNER_UNCLEAR, after,
 			      isnan(after->wait) ? "nothing is known of waiting" : "the job itself changed");
+	else if (t->knob == TUNER_FORM_BYTES && c->new_value > c->old_value)
+		judge_forms(round, t);
 	else if (t->knob == TUNER_PREFETCH_CHUNKS && !learn_storage(job, c, after))
 		judge_useless_depth(round, t);
 	else if (judge_loss(round, t))
@@ -286,7 +303,7 @@ void round_judge(struct round *round, size_t index)
 			continue;
 		if (k == TUNER_CACHE_BYTES && is_filling(round, job, c, &after))
 			continue;
-		if (k == TUNER_FORM_BYTES && round->now_ns < c->at_ns + FILL_NS &&
+		if (k == TUNER_FORM_BYTES && round->now_ns < c->at_ns + forms_fill_ns(&after) &&
 		    forms_fill(&after, c->new_value))
 			continue;
 		t.calm = jumping || round->now_ns >= c->at_ns + round->config->cooldown_ns;

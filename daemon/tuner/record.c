@@ -71,7 +71,7 @@ void round_decide(struct round *round, size_t index, const struct wish *wish, co
 	uint64_t old = round_value(job, knob), since_ns = job->changed_ns;
 	uint64_t value = clamp(round, index, knob, wish->value);
 	struct tuner_decision *d;
-	double stray;
+	double stray, forms;
 	va_list args;
 
 	if (value == old || !(job->tunable & 1u << knob) ||
@@ -81,19 +81,18 @@ void round_decide(struct round *round, size_t index, const struct wish *wish, co
 		round_verdict(round, job, knob, TUNER_UNCLEAR, NULL,
 			      "turned again before its effect could be seen");
 	d = &round->ret->decisions[round->ret->n_decisions++];
-	*d = (struct tuner_decision){.id = ++round->state->next_id,
-				     .job = job->job,
-				     .at_ns = round->now_ns,
-				     .knob = knob,
-				     .rule = rule,
-				     .old_value = old,
-				     .new_value = value,
-				     .rate_before = plan->now.rate,
-				     .wait_before = plan->now.wait,
-				     .rate_expected = expected,
-				     .wait_expected = plan->now.demand > 0 && expected > 0
-							  ? fmax(1 - expected / plan->now.demand, 0)
-							  : NAN};
+	*d = (struct tuner_decision){
+	    .id = ++round->state->next_id,
+	    .job = job->job,
+	    .at_ns = round->now_ns,
+	    .knob = knob,
+	    .rule = rule,
+	    .old_value = old,
+	    .new_value = value,
+	    .rate_before = plan->now.rate,
+	    .wait_before = plan->now.wait,
+	    .rate_expected = expected,
+	    .wait_expected = plan->demand > 0 && expected > 0 ? fmax(1 - expected / plan->demand, 0) : NAN};
 	va_start(args, format);
 	vsnprintf(d->reason, sizeof(d->reason), format, args);
 	words_mend(d->reason);
@@ -106,6 +105,7 @@ void round_decide(struct round *round, size_t index, const struct wish *wish, co
 	if (isnan(expected))
 		return;
 	(void)job_stray(job, since_ns, &stray);
+	forms = knob == TUNER_FORM_BYTES ? forms_daemon_cpu_s(job, &plan->now, value) : NAN;
 	job->changes[knob] = (struct change){.open = true,
 					     .id = d->id,
 					     .at_ns = round->now_ns,
@@ -116,9 +116,11 @@ void round_decide(struct round *round, size_t index, const struct wish *wish, co
 					     .wait_before = plan->now.wait,
 					     .fetch_before = plan->now.fetch_wait,
 					     .prep_before = plan->now.prep_wait,
-					     .demand_before = plan->now.demand,
+					     .demand_before = plan->demand,
 					     .bandwidth_before = plan->now.bandwidth,
 					     .rate_expected = expected,
+					     .cpu_before = plan->now.daemon_cpu_s,
+					     .cpu_expected = forms,
 					     .stray_before = stray};
 }
 
@@ -181,7 +183,7 @@ void round_views(struct round *round)
 					 .wanted = job->wanted,
 					 .model = job->model,
 					 .rate = f->rate,
-					 .demand = f->demand,
+					 .demand = round->plans[i].demand,
 					 .wait = f->wait};
 		switch (job->phase) {
 		case TUNER_PHASE_NEW: snprintf(v->text, sizeof(v->text), "too little seen yet"); break;
@@ -195,7 +197,7 @@ void round_views(struct round *round)
 			    v->text, sizeof(v->text),
 			    "%.0f of %.0f samples/s asked for; waits %.1f%% for data (%.1f%% storage, %.1f%% "
 			    "preparing)",
-			    f->rate, f->demand, 100 * f->wait, 100 * f->fetch_wait, 100 * f->prep_wait);
+			    f->rate, v->demand, 100 * f->wait, 100 * f->fetch_wait, 100 * f->prep_wait);
 			break;
 		}
 		words_mend(v->text);

@@ -7,8 +7,9 @@
 
 struct plan {
 	struct figures now; /* the estimate since the last change; all NAN without samples */
-	uint32_t n;         /* samples that it is made from */
-	struct room room;   /* what the job may have */
+	double demand; /* as it was measured. NAN: not known; now.demand is then the least that it can be */
+	uint32_t n;    /* samples that the estimate is made from */
+	struct room room; /* what the job may have */
 };
 
 struct round {

@@ -121,6 +121,7 @@ static void settle(struct round *round, size_t index)
 
 	job->phase = TUNER_PHASE_SETTLED;
 	job->settled = round->plans[index].now;
+	job->settled.demand = round->plans[index].demand;
 	job->n_differs = 0;
 	job->stall_ns = job->surplus_ns = 0;
 }

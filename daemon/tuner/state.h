@@ -45,6 +45,7 @@ struct change {
 	uint64_t old_value, new_value;
 	double rate_before, wait_before, fetch_before, prep_before, demand_before, bandwidth_before,
 	    rate_expected;
+	double cpu_before, cpu_expected; /* the daemon's CPU time a sample, and what forms make of it */
 	double stray_before; /* standard deviation of single seconds' rates, as a part of their mean */
 };
 
@@ -126,6 +127,8 @@ uint32_t job_estimate(const struct tuner_job *job, uint64_t since_ns, struct fig
 /* *ret_stray: the standard deviation of single seconds' rates after since_ns, as a part of their mean; 0 with
  * fewer than two. Returns the number of seconds, which may be more than an estimate is made from. */
 uint32_t job_stray(const struct tuner_job *job, uint64_t since_ns, double *ret_stray);
+/* What a job asks for at least that does nothing but wait, of which demand is not known; else NAN. */
+double demand_least(const struct figures *f, uint32_t n);
 /* Returns true if the newest sample differs so much from when the job settled that the model has to be asked
  * again. */
 bool job_differs(const struct tuner_job *job, const struct figures *newest);
@@ -167,6 +170,10 @@ double forms_daemon_cpu_s(const struct tuner_job *job, const struct figures *f, 
 uint64_t forms_target(const struct tuner_job *job, const struct figures *f, double goal);
 /* Returns true if not all that fits has a form yet, or none of that was used: it takes an epoch or two. */
 bool forms_fill(const struct figures *f, uint64_t bytes);
+/* How long that may take. */
+uint64_t forms_fill_ns(const struct figures *f);
+/* Returns true if forms save at least this part of the CPU time that they promised. */
+bool forms_save(const struct change *c, const struct figures *after, double part);
 
 /* ---- pressure.c ---- */
 

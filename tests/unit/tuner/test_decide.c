@@ -1,47 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rules of the whole, second by second, on jobs of the simulator. */
-#include "test.h"
+#include "world.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sim/sim.h"
 
-#define SECOND 1000000000ull
-
-static struct tuner_config config;
-static struct tuner_state *state;
-static struct tuner_result *result;
-static struct stall_node node;
-static uint64_t now_ns;
-/* The world: one job or several, each as the sample says it is; knobs follow at once. */
+static struct world world;
+/* One job or several, each as the sample says it is. */
 static struct stall_sample samples[4];
 static size_t n_samples;
 
 /* Device-bound, with more of everything than it needs. */
 static struct stall_sample usual(uint64_t job)
 {
-	struct stall_sample s = stall_sample_unknown();
+	struct stall_sample s = world_job(job);
 
-	s.job = s.dataset = job;
-	s.covered_s = 1;
-	s.source = STALL_SOURCE_CLIENT;
-	s.shares.fetch_stall = s.shares.prep_stall = 0;
+	s.shares.prep_stall = 0;
 	s.samples_per_s = 1000;
 	s.chunk_latency_s = s.chunk_latency_p95_s = 0.02;
 	s.storage_bytes_per_s = 1e9;
 	s.reads_in_flight = 4;
 	s.reading_ratio = 0.2;
 	s.memory_hit_ratio = 0;
-	s.chunk_bytes = 10e6;
-	s.samples_per_chunk = 100;
 	s.window_chunks = 1;
 	s.ready_samples = 1000;
 	s.daemon_cpu_s_per_sample = 1e-5;
-	s.client_cpu_s_per_sample = 0;
 	s.dataset_bytes = 10e9;
-	s.cached_bytes = 0;
 	s.need_bytes = 50e6;
 	s.tunable = (1u << TUNER_N_KNOBS) - 1;
 	s.knobs = (struct tuner_knobs){.value = {4000000000, 8, 4, 0}};
@@ -50,56 +36,25 @@ static struct stall_sample usual(uint64_t job)
 
 static int setup(void **unused)
 {
+	int r = world_begin(&world, 8, 6);
+
 	(void)unused;
-	config = tuner_config_default();
-	config.cache_bytes_max = 8000000000;
-	config.workers_max = 16;
-	state = calloc(1, tuner_state_bytes());
-	result = calloc(1, sizeof(*result));
-	node = stall_node_unknown();
-	node.memory_limit_bytes = 32e9;
-	node.memory_headroom_bytes = 16e9;
-	node.memory_some_avg10 = 0;
-	node.cores = 8;
-	node.cores_idle = 6;
-	now_ns = 1000 * SECOND;
+	world.config.workers_max = 16;
 	n_samples = 1;
 	samples[0] = usual(1);
-	return state && result ? 0 : -1;
+	return r;
 }
 
 static int teardown(void **unused)
 {
 	(void)unused;
-	free(state);
-	free(result);
+	world_end(&world);
 	return 0;
 }
 
-static struct stall_sample *sample_of(uint64_t job)
-{
-	for (size_t i = 0; i < n_samples; i++)
-		if (samples[i].job == job)
-			return &samples[i];
-	fail();
-	return NULL;
-}
-
-/* One second; decisions are carried out if `apply`. The number of them. */
 static size_t tick(bool apply)
 {
-	now_ns += SECOND;
-	for (size_t i = 0; i < n_samples; i++)
-		samples[i].at_ns = now_ns;
-	tuner_decide(&config, state, &node, samples, n_samples, now_ns, result);
-	for (size_t i = 0; apply && i < result->n_decisions; i++) {
-		const struct tuner_decision *d = &result->decisions[i];
-
-		assert_true(sample_of(d->job)->knobs.value[d->knob] == d->old_value);
-		assert_true(d->old_value != d->new_value && d->reason[0]);
-		sample_of(d->job)->knobs.value[d->knob] = d->new_value;
-	}
-	return result->n_decisions;
+	return world_tick(&world, samples, n_samples, apply);
 }
 
 static size_t run(int seconds)
@@ -113,10 +68,7 @@ static size_t run(int seconds)
 
 static const struct tuner_decision *decision_on(enum tuner_knob knob)
 {
-	for (size_t i = 0; i < result->n_decisions; i++)
-		if (result->decisions[i].knob == knob)
-			return &result->decisions[i];
-	return NULL;
+	return world_decision(&world, knob);
 }
 
 static void test_device_bound_gives_back(void **unused)
@@ -126,17 +78,17 @@ static void test_device_bound_gives_back(void **unused)
 	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] < 200000000);
 	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] >= 50000000); /* what its sessions need */
 	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 1);
-	assert_int_equal(result->views[0].phase, TUNER_PHASE_SETTLED);
+	assert_int_equal(world.result->views[0].phase, TUNER_PHASE_SETTLED);
 	assert_int_equal(run(300), 0); /* and then nothing more */
 }
 
 static void test_pin_is_exact(void **unused)
 {
 	(void)unused;
-	config.pins[0] = (struct tuner_pin){.job = 0, .knob = TUNER_DAEMON_WORKERS, .value = 2};
-	config.pins[1] = (struct tuner_pin){.job = 1, .knob = TUNER_DAEMON_WORKERS, .value = 7};
-	config.pins[2] = (struct tuner_pin){.job = 0, .knob = TUNER_PREFETCH_CHUNKS, .value = 0};
-	config.n_pins = 3;
+	world.config.pins[0] = (struct tuner_pin){.job = 0, .knob = TUNER_DAEMON_WORKERS, .value = 2};
+	world.config.pins[1] = (struct tuner_pin){.job = 1, .knob = TUNER_DAEMON_WORKERS, .value = 7};
+	world.config.pins[2] = (struct tuner_pin){.job = 0, .knob = TUNER_PREFETCH_CHUNKS, .value = 0};
+	world.config.n_pins = 3;
 	tick(true);
 	assert_non_null(decision_on(TUNER_DAEMON_WORKERS));
 	assert_int_equal(decision_on(TUNER_DAEMON_WORKERS)->rule, TUNER_RULE_PIN);
@@ -148,14 +100,14 @@ static void test_pin_is_exact(void **unused)
 static void test_impossible_pin_is_clamped(void **unused)
 {
 	(void)unused;
-	config.pins[0] = (struct tuner_pin){.job = 1, .knob = TUNER_CACHE_BYTES, .value = UINT64_MAX};
-	config.pins[1] = (struct tuner_pin){.job = 1, .knob = TUNER_DAEMON_WORKERS, .value = 100000};
-	config.n_pins = 2;
+	world.config.pins[0] = (struct tuner_pin){.job = 1, .knob = TUNER_CACHE_BYTES, .value = UINT64_MAX};
+	world.config.pins[1] = (struct tuner_pin){.job = 1, .knob = TUNER_DAEMON_WORKERS, .value = 100000};
+	world.config.n_pins = 2;
 	tick(true);
 	assert_non_null(strstr(decision_on(TUNER_DAEMON_WORKERS)->reason, "100000"));
 	run(10);
 	assert_int_equal(run(30), 0);
-	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] <= config.cache_bytes_max);
+	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] <= world.config.cache_bytes_max);
 	assert_true(samples[0].knobs.value[TUNER_DAEMON_WORKERS] <= 16);
 }
 
@@ -172,7 +124,7 @@ static void test_limit_lowered_while_full(void **unused)
 	(void)unused;
 	samples[0].cached_bytes = 3.9e9;
 	tick(true);
-	config.cache_bytes_max = 1000000000;
+	world.config.cache_bytes_max = 1000000000;
 	tick(true);
 	assert_int_equal(decision_on(TUNER_CACHE_BYTES)->rule, TUNER_RULE_LIMIT);
 	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] <= 1000000000);
@@ -196,13 +148,13 @@ static void test_pressure_halves_and_recovers(void **unused)
 	samples[0].knobs.value[TUNER_CACHE_BYTES] = 8000000000;
 	run(20);
 	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] > 7000000000);
-	node.memory_some_avg10 = 15;
+	world.node.memory_some_avg10 = 15;
 	tick(true);
 	assert_int_equal(decision_on(TUNER_CACHE_BYTES)->rule, TUNER_RULE_PRESSURE);
 	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] <= 4000000000);
 	samples[0].cached_bytes = 3.9e9;
 	for (int i = 0; i < 14; i++) { /* as the kernel's mean falls */
-		node.memory_some_avg10 *= 0.8;
+		world.node.memory_some_avg10 *= 0.8;
 		run(1);
 		assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] <= 4000000000);
 		assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] > 3000000000);
@@ -221,8 +173,8 @@ static void test_pressure_stops_at_what_sessions_need(void **unused)
 {
 	(void)unused;
 	for (int i = 0; i < 60; i++) {
-		node.memory_some_avg10 = 15 + i;
-		node.memory_headroom_bytes = 0;
+		world.node.memory_some_avg10 = 15 + i;
+		world.node.memory_headroom_bytes = 0;
 		tick(true);
 		assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] >= 50000000);
 	}
@@ -235,8 +187,8 @@ static void test_not_applied(void **unused)
 	(void)unused;
 	for (int i = 0; i < 100; i++) { /* a dry run: nobody turns anything */
 		decisions += tick(false);
-		for (size_t k = 0; k < result->n_verdicts; k++)
-			verdicts += result->verdicts[k].outcome == TUNER_NOT_APPLIED;
+		for (size_t k = 0; k < world.result->n_verdicts; k++)
+			verdicts += world.result->verdicts[k].outcome == TUNER_NOT_APPLIED;
 	}
 	assert_true(verdicts >= 2);
 	assert_in_range(decisions, 3, 8); /* asked again, but not every second */
@@ -248,9 +200,9 @@ static size_t n_not_applied(int seconds)
 
 	for (int i = 0; i < seconds; i++) {
 		tick(false);
-		for (size_t k = 0; k < result->n_verdicts; k++)
-			n += result->verdicts[k].outcome == TUNER_NOT_APPLIED &&
-			     result->verdicts[k].knob == TUNER_CLIENT_WORKERS;
+		for (size_t k = 0; k < world.result->n_verdicts; k++)
+			n += world.result->verdicts[k].outcome == TUNER_NOT_APPLIED &&
+			     world.result->verdicts[k].knob == TUNER_CLIENT_WORKERS;
 	}
 	return n;
 }
@@ -281,7 +233,7 @@ static void test_idle_rests_and_wakes(void **unused)
 	assert_true(workers >= 3);
 	samples[0].samples_per_s = 0;
 	run(40);
-	assert_int_equal(result->views[0].phase, TUNER_PHASE_IDLE);
+	assert_int_equal(world.result->views[0].phase, TUNER_PHASE_IDLE);
 	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 1);
 	assert_int_equal(run(3600), 0);
 	samples[0].samples_per_s = 1000;
@@ -296,10 +248,10 @@ static void test_missing_samples(void **unused)
 	n_samples = 0;
 	for (int i = 0; i < 10; i++)
 		assert_int_equal(tick(true), 0);
-	assert_int_equal(result->n_views, 1);
-	assert_int_equal(result->views[0].phase, TUNER_PHASE_BLIND);
+	assert_int_equal(world.result->n_views, 1);
+	assert_int_equal(world.result->views[0].phase, TUNER_PHASE_BLIND);
 	run(60);
-	assert_int_equal(result->n_views, 0); /* gone */
+	assert_int_equal(world.result->n_views, 0); /* gone */
 }
 
 static void test_without_trainer_times(void **unused)
@@ -314,7 +266,7 @@ static void test_clock_steps(void **unused)
 {
 	(void)unused;
 	run(15);
-	now_ns -= 900 * SECOND; /* back */
+	world.now_ns -= 900 * SECOND; /* back */
 	assert_int_equal(run(60), 0);
 	samples[0].daemon_cpu_s_per_sample = 2e-3; /* deadlines came along: it is not blind for 900 s */
 	samples[0].shares.prep_stall = 0.5;
@@ -323,9 +275,9 @@ static void test_clock_steps(void **unused)
 	samples[0].shares.prep_stall = 0;
 	samples[0].samples_per_s = 1000;
 	run(60);
-	now_ns += 86400 * SECOND; /* a day of suspend */
+	world.now_ns += 86400 * SECOND; /* a day of suspend */
 	assert_int_equal(run(60), 0);
-	assert_int_equal(result->views[0].phase, TUNER_PHASE_SETTLED);
+	assert_int_equal(world.result->views[0].phase, TUNER_PHASE_SETTLED);
 	samples[0].daemon_cpu_s_per_sample = 6e-3;
 	samples[0].shares.prep_stall = 0.6;
 	samples[0].samples_per_s = 400;
@@ -345,9 +297,9 @@ static void test_worse_is_undone(void **unused)
 		samples[0].samples_per_s = slow ? 500 : 1000;
 		samples[0].shares.prep_stall = slow ? 0.5 : 0;
 		run(1);
-		for (size_t k = 0; k < result->n_verdicts; k++)
-			undone |= result->verdicts[k].outcome == TUNER_UNDONE &&
-				  result->verdicts[k].knob == TUNER_DAEMON_WORKERS;
+		for (size_t k = 0; k < world.result->n_verdicts; k++)
+			undone |= world.result->verdicts[k].outcome == TUNER_UNDONE &&
+				  world.result->verdicts[k].knob == TUNER_DAEMON_WORKERS;
 	}
 	assert_true(undone);
 	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 4);
@@ -394,11 +346,11 @@ static void test_long_waits_are_judged(void **unused)
 	samples[0].shares.prep_stall = 0.65;
 	samples[0].samples_per_s = 480;
 	samples[0].device_rate = 1400;
-	for (int i = 0; i < 10 && !result->n_verdicts; i++)
+	for (int i = 0; i < 10 && !world.result->n_verdicts; i++)
 		tick(true);
-	assert_true(result->n_verdicts > 0);
-	for (size_t i = 0; i < result->n_verdicts; i++)
-		assert_string_not_equal(result->verdicts[i].text, "the job itself changed");
+	assert_true(world.result->n_verdicts > 0);
+	for (size_t i = 0; i < world.result->n_verdicts; i++)
+		assert_string_not_equal(world.result->verdicts[i].text, "the job itself changed");
 }
 
 static void test_two_jobs_share(void **unused)
@@ -412,8 +364,8 @@ static void test_two_jobs_share(void **unused)
 		samples[i].shares.prep_stall = i ? 0.5 : 0;
 		samples[i].samples_per_s = i ? 500 : 1000;
 	}
-	config.workers_max = 8;
-	node.cores_idle = 8;
+	world.config.workers_max = 8;
+	world.node.cores_idle = 8;
 	for (int i = 0; i < 20; i++) {
 		run(1);
 		assert_true(samples[0].knobs.value[TUNER_DAEMON_WORKERS] +
@@ -436,17 +388,17 @@ static void test_same_input_same_result(void **unused)
 
 	(void)unused;
 	assert_true(first && copy);
-	memcpy(copy, state, tuner_state_bytes());
-	samples[0].at_ns = now_ns + SECOND;
+	memcpy(copy, world.state, tuner_state_bytes());
+	samples[0].at_ns = world.now_ns + SECOND;
 	for (int i = 1; i <= 5; i++) {
-		samples[0].at_ns = now_ns + (uint64_t)i * SECOND;
-		tuner_decide(&config, state, &node, samples, 1, samples[0].at_ns, first);
-		tuner_decide(&config, copy, &node, samples, 1, samples[0].at_ns, result);
-		assert_int_equal(first->n_decisions, result->n_decisions);
+		samples[0].at_ns = world.now_ns + (uint64_t)i * SECOND;
+		tuner_decide(&world.config, world.state, &world.node, samples, 1, samples[0].at_ns, first);
+		tuner_decide(&world.config, copy, &world.node, samples, 1, samples[0].at_ns, world.result);
+		assert_int_equal(first->n_decisions, world.result->n_decisions);
 		for (size_t k = 0; k < first->n_decisions; k++)
-			assert_string_equal(first->decisions[k].reason, result->decisions[k].reason);
+			assert_string_equal(first->decisions[k].reason, world.result->decisions[k].reason);
 	}
-	assert_memory_equal(state, copy, tuner_state_bytes());
+	assert_memory_equal(world.state, copy, tuner_state_bytes());
 	free(first);
 	free(copy);
 }

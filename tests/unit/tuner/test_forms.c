@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Decoded forms: who gets memory for them, what is expected of it, and when it is given up. */
-#include "test.h"
+#include "world.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "tuner/tuner.h"
-
-#define SECOND    1000000000ull
 #define SAMPLES   10000.0
 #define FORM_SIZE 560e3
 #define FRESH_S   2e-3
@@ -16,50 +12,35 @@
 #define DEMAND    4000.0
 
 /* A job whose images the daemon decodes, on two cores: 1,000 samples/s of the 4,000 that it asks for. */
-static struct tuner_config config;
-static struct tuner_state *state;
-static struct tuner_result *result;
-static struct stall_node node;
+static struct world world;
 static struct stall_sample sample;
-static uint64_t now_ns;
-static double cover;   /* the part of the samples that come out of a form */
-static double helps_s; /* what that saves a sample */
+static double cover;       /* the part of the samples that come out of a form */
+static double helps_s;     /* what that saves a sample */
+static double demand;      /* what the trainer takes if it need not wait */
+static double fills_s;     /* how long it takes until all forms are used */
+static uint32_t neighbour; /* seconds of five in which others take half of the cores; 0: there are none */
 
 static int setup(void **unused)
 {
+	int r = world_begin(&world, 2, 0);
+
 	(void)unused;
-	config = tuner_config_default();
-	config.cache_bytes_max = 8000000000;
-	config.workers_max = 4;
-	config.daemon_workers_max = 2;
-	state = calloc(1, tuner_state_bytes());
-	result = calloc(1, sizeof(*result));
-	node = stall_node_unknown();
-	node.memory_limit_bytes = 32e9;
-	node.memory_headroom_bytes = 16e9;
-	node.memory_some_avg10 = 0;
-	node.cores = 2;
-	node.cores_idle = 0;
-	now_ns = 1000 * SECOND;
+	world.config.workers_max = 4;
+	world.config.daemon_workers_max = 2;
 	cover = 0;
 	helps_s = FRESH_S - FORM_S;
-	sample = stall_sample_unknown();
-	sample.job = sample.dataset = 1;
-	sample.covered_s = 1;
-	sample.source = STALL_SOURCE_CLIENT;
-	sample.shares.fetch_stall = 0;
+	demand = DEMAND;
+	fills_s = 20;
+	neighbour = 0;
+	sample = world_job(1);
 	sample.chunk_latency_s = sample.chunk_latency_p95_s = 0.002;
 	sample.storage_bytes_per_s = 4e9;
 	sample.reads_in_flight = 1;
 	sample.reading_ratio = 0.1;
 	sample.memory_hit_ratio = 0.9;
-	sample.chunk_bytes = 10e6;
-	sample.samples_per_chunk = 100;
 	sample.window_chunks = 8;
 	sample.ready_samples = 512;
-	sample.client_cpu_s_per_sample = 0;
 	sample.dataset_bytes = SAMPLES * 100e3;
-	sample.cached_bytes = 0;
 	sample.need_bytes = 200e6;
 	sample.decoded_samples = SAMPLES;
 	sample.form_samples = sample.form_bytes = 0;
@@ -67,62 +48,59 @@ static int setup(void **unused)
 	sample.fresh_cpu_s_per_sample = FRESH_S;
 	sample.tunable = ((1u << TUNER_N_KNOBS) - 1) & ~(1u << TUNER_CLIENT_WORKERS);
 	sample.knobs = (struct tuner_knobs){.value = {400000000, 2, 2, 0, 0}};
-	return state && result ? 0 : -1;
+	return r;
 }
 
 static int teardown(void **unused)
 {
 	(void)unused;
-	free(state);
-	free(result);
+	world_end(&world);
 	return 0;
 }
 
 static const struct tuner_decision *decision(void)
 {
-	for (size_t i = 0; i < result->n_decisions; i++)
-		if (result->decisions[i].knob == TUNER_FORM_BYTES)
-			return &result->decisions[i];
-	return NULL;
+	return world_decision(&world, TUNER_FORM_BYTES);
 }
 
 static const struct tuner_verdict *verdict(void)
 {
-	for (size_t i = 0; i < result->n_verdicts; i++)
-		if (result->verdicts[i].knob == TUNER_FORM_BYTES)
-			return &result->verdicts[i];
-	return NULL;
+	return world_verdict(&world, TUNER_FORM_BYTES);
 }
 
-/* One second. Forms are made within ten, once there is memory for them, and used in the next ten. */
+/* What neighbours leave of the cores, and how much more CPU time each sample takes beside them. */
+static void noise(double *ret_cores, double *ret_slower)
+{
+	uint32_t second = (uint32_t)(world.now_ns / SECOND);
+	bool loud = neighbour && (second * 2654435761u >> 16) % 5 < neighbour;
+
+	*ret_cores = loud ? 0.6 + 0.1 * (second % 7) : 2;
+	*ret_slower = loud ? 1.1 + 0.1 * (second % 4) : 1;
+}
+
+/* One second. Forms are made as soon as there is memory for them; within fills_s all are used. */
 static void tick(void)
 {
-	double most = (double)sample.knobs.value[TUNER_FORM_BYTES] / (SAMPLES * FORM_SIZE), cpu_s;
+	double most = (double)sample.knobs.value[TUNER_FORM_BYTES] / (SAMPLES * FORM_SIZE), cpu_s, cores,
+	       slower;
 
+	noise(&cores, &slower);
 	most = most > 1 ? 1 : most;
-	cover = most > 0 ? fmin(cover + most / 20, most) : 0;
+	cover = most > 0 ? fmin(cover + most / fills_s, most) : 0;
 	sample.form_hit_ratio = cover;
 	sample.form_samples = most * SAMPLES;
 	sample.form_bytes = sample.form_samples * FORM_SIZE;
 	if (most > 0) {
 		sample.form_sample_bytes = FORM_SIZE;
-		sample.form_cpu_s_per_sample = FORM_S;
+		sample.form_cpu_s_per_sample = FRESH_S - helps_s;
 	}
-	cpu_s = FRESH_S - cover * helps_s;
+	cpu_s = (FRESH_S - cover * helps_s) * slower;
 	sample.daemon_cpu_s_per_sample = cpu_s;
-	sample.daemon_workers_busy = 2;
-	sample.samples_per_s = fmin(2 / cpu_s, DEMAND);
-	sample.shares.prep_stall = 1 - sample.samples_per_s / DEMAND;
-	sample.device_rate = DEMAND;
-	now_ns += SECOND;
-	sample.at_ns = now_ns;
-	tuner_decide(&config, state, &node, &sample, 1, now_ns, result);
-	for (size_t i = 0; i < result->n_decisions; i++) {
-		const struct tuner_decision *d = &result->decisions[i];
-
-		assert_true(d->reason[0]);
-		sample.knobs.value[d->knob] = d->new_value;
-	}
+	sample.daemon_workers_busy = cores;
+	sample.samples_per_s = fmin(cores / cpu_s, demand);
+	sample.shares.prep_stall = isfinite(demand) ? 1 - sample.samples_per_s / demand : 0.999;
+	sample.device_rate = isfinite(demand) ? demand : NAN;
+	(void)world_tick(&world, &sample, 1, true);
 }
 
 static bool tick_until_turned(int seconds)
@@ -192,9 +170,9 @@ static void test_not_taken(void **unused)
 		case 1: sample.fresh_cpu_s_per_sample = NAN; break; /* nothing was decoded yet */
 		case 2: sample.form_room_bytes = 1e6; break;        /* no room */
 		case 3: sample.tunable &= ~(1u << TUNER_FORM_BYTES); break;
-		case 4: config.form_bytes_max = 0; break;
+		case 4: world.config.form_bytes_max = 0; break;
 		case 5:
-			config.pins[config.n_pins++] =
+			world.config.pins[world.config.n_pins++] =
 			    (struct tuner_pin){.knob = TUNER_FORM_BYTES, .value = 0};
 			break;
 		}
@@ -208,13 +186,13 @@ static void test_pressure(void **unused)
 	assert_true(tick_until_turned(60));
 	for (int i = 0; i < 60; i++)
 		tick();
-	node.memory_some_avg10 = 15;
-	node.memory_headroom_bytes = 100e6;
+	world.node.memory_some_avg10 = 15;
+	world.node.memory_headroom_bytes = 100e6;
 	assert_true(tick_until_turned(2));
 	assert_int_equal(decision()->rule, TUNER_RULE_PRESSURE);
 	assert_int_equal(decision()->new_value, 0);
-	node.memory_some_avg10 = 0;
-	node.memory_headroom_bytes = 16e9;
+	world.node.memory_some_avg10 = 0;
+	world.node.memory_headroom_bytes = 16e9;
 	assert_false(tick_until_turned(40));
 	assert_true(tick_until_turned(120)); /* but in the end */
 	assert_int_equal(decision()->rule, TUNER_RULE_STALL);
@@ -240,11 +218,90 @@ static void test_less_room(void **unused)
 static void test_pinned(void **unused)
 {
 	(void)unused;
-	config.pins[config.n_pins++] = (struct tuner_pin){.knob = TUNER_FORM_BYTES, .value = 123456789};
+	world.config.pins[world.config.n_pins++] =
+	    (struct tuner_pin){.knob = TUNER_FORM_BYTES, .value = 123456789};
 	assert_true(tick_until_turned(2));
 	assert_int_equal(decision()->rule, TUNER_RULE_PIN);
 	assert_int_equal(decision()->new_value, 123456789);
 	assert_false(tick_until_turned(100));
+}
+
+/* The model still says that it is worth it, and each time the wait is longer. */
+static void test_tried_again_later(void **unused)
+{
+	int waits[3];
+
+	(void)unused;
+	helps_s = 0.06e-3;
+	for (int i = 0; i < 3; i++) {
+		sample.form_cpu_s_per_sample = NAN;
+		for (waits[i] = 0; waits[i] < 1000 && !tick_until_turned(1); waits[i]++)
+			sample.form_cpu_s_per_sample = NAN;
+		assert_int_equal(decision()->rule, TUNER_RULE_STALL);
+		assert_true(tick_until_turned(300));
+		assert_int_equal(decision()->rule, TUNER_RULE_UNDO);
+	}
+	assert_true(waits[0] < 60 && waits[1] >= 55 && waits[2] > 1.5 * waits[1] && waits[2] < 300);
+}
+
+/* On a machine that others use now and then, the rate says nothing, and CPU time takes longer. */
+static void test_neighbours(void **unused)
+{
+	(void)unused;
+	for (neighbour = 1; neighbour <= 5; neighbour++) {
+		const struct tuner_verdict *found = NULL;
+		uint32_t loud = neighbour;
+
+		teardown(NULL);
+		setup(NULL);
+		/* They come when forms are there already. */
+		assert_true(tick_until_turned(60));
+		neighbour = loud;
+		for (int i = 0; i < 120 && !found; i++) {
+			tick();
+			assert_null(decision());
+			found = verdict();
+		}
+		assert_non_null(found);
+		assert_int_equal(found->outcome, TUNER_VERIFIED);
+		assert_false(tick_until_turned(600));
+	}
+}
+
+/* An epoch takes longer than ten minutes: nothing is used for so long. */
+static void test_a_long_epoch(void **unused)
+{
+	const struct tuner_verdict *found = NULL;
+
+	(void)unused;
+	sample.decoded_samples = 100 * SAMPLES;
+	sample.form_room_bytes = 100e9;
+	assert_true(tick_until_turned(60));
+	fills_s = 1e9;
+	for (int i = 0; i < 1000; i++) {
+		tick();
+		assert_null(verdict());
+	}
+	sample.decoded_samples = SAMPLES;
+	fills_s = 20;
+	for (int i = 0; i < 60 && !found; i++) {
+		tick();
+		found = verdict();
+	}
+	assert_non_null(found);
+	assert_int_equal(found->outcome, TUNER_VERIFIED);
+}
+
+/* A trainer that does nothing but wait asks for more than it gets, though nobody knows for how much. */
+static void test_all_is_waiting(void **unused)
+{
+	(void)unused;
+	demand = INFINITY;
+	assert_true(tick_until_turned(60));
+	assert_int_equal(decision()->rule, TUNER_RULE_STALL);
+	assert_true(isnan(decision()->wait_expected));
+	assert_true(isnan(world.result->views[0].demand));
+	assert_false(tick_until_turned(300));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -259,6 +316,10 @@ int main(void)
 	    TEST(test_pressure),
 	    TEST(test_less_room),
 	    TEST(test_pinned),
+	    TEST(test_tried_again_later),
+	    TEST(test_neighbours),
+	    TEST(test_a_long_epoch),
+	    TEST(test_all_is_waiting),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

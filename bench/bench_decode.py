@@ -16,9 +16,9 @@ import os
 import subprocess
 import sys
 
-import apart
 import photographs
 import support
+from jobs import apart
 from peers.environments import IMAGES, python_of, versions
 from serving import Daemon, pack
 

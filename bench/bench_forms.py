@@ -8,9 +8,9 @@ CPU second of the machine, so nothing else should run.
 import os
 import sys
 
-import apart
 import photographs
 import support
+from jobs import apart
 from serving import Daemon, pack
 
 N = int(os.environ.get("DIESEL_BENCH_FILES", 3000))

@@ -9,8 +9,8 @@ import os
 import struct
 import sys
 
-import apart
 import support
+from jobs import apart
 from peers.stock_python import Pythons
 from serving import Daemon, pack
 

@@ -112,20 +112,31 @@ int diesel_dataset_info(const struct diesel_dataset *dataset, struct diesel_data
 	return 0;
 }
 
+int dataset_look_up(const struct diesel_dataset *d, uint64_t sample, struct snapshot_sample *ret)
+{
+	int r = snapshot_check_lookups(d->snapshot, NULL);
+
+	return r < 0 ? r : snapshot_sample_get(d->snapshot, sample, ret);
+}
+
 int diesel_dataset_class(const struct diesel_dataset *dataset, uint32_t class_index, const char **ret_name,
 			 size_t *ret_length)
 {
-	return snapshot_class_name(dataset->snapshot, class_index, ret_name, ret_length);
+	int r = snapshot_check_lookups(dataset->snapshot, NULL);
+
+	return r < 0 ? r : snapshot_class_name(dataset->snapshot, class_index, ret_name, ret_length);
 }
 
 int diesel_dataset_path(const struct diesel_dataset *dataset, uint64_t sample, const char **ret_path,
 			size_t *ret_length)
 {
 	struct snapshot_sample s;
-	int r = snapshot_sample_get(dataset->snapshot, sample, &s);
+	int r = dataset_look_up(dataset, sample, &s);
 
 	if (r < 0)
 		return r;
+	if (!chunk_name_is_valid(s.path, s.path_length))
+		return -EBADMSG;
 	*ret_path = s.path;
 	*ret_length = s.path_length;
 	return 0;

@@ -15,10 +15,14 @@ struct diesel_dataset {
 	int dir_fd;
 	int snapshot_fd;             /* opened with the caller's own rights: the proof that it may read */
 	struct transport connection; /* keeps the dataset open in the daemon between sessions */
-	struct snapshot *snapshot;   /* the daemon's verified copy, shared by every process of the node */
+	struct snapshot *snapshot;   /* the daemon's copy, shared by every process of the node; its tables are
+					verified, for the rest there is dataset_look_up() */
 	struct store *store;         /* for diesel_dataset_read(); NULL: not asked yet */
 	pthread_mutex_t store_lock;
 };
 
+/* What the snapshot says of a sample, whose checksums are compared before the first use. -ERANGE: there is no
+ * such sample; -EBADMSG: the snapshot is damaged. */
+int dataset_look_up(const struct diesel_dataset *d, uint64_t sample, struct snapshot_sample *ret);
 /* Copies the error's line into the caller's buffer and returns its code. */
 int report_error(const struct error *err, int code, char *text, size_t size);

@@ -11,7 +11,7 @@ int diesel_dataset_sample(const struct diesel_dataset *dataset, uint64_t sample,
 			  struct diesel_sample_info *ret)
 {
 	struct snapshot_sample s;
-	int r = snapshot_sample_get(dataset->snapshot, sample, &s);
+	int r = dataset_look_up(dataset, sample, &s);
 
 	if (r < 0)
 		return r;
@@ -25,7 +25,7 @@ int diesel_dataset_labels(const struct diesel_dataset *dataset, int64_t *labels)
 
 	for (uint64_t i = 0; i < n_samples; i++) {
 		struct snapshot_sample s;
-		int r = snapshot_sample_get(dataset->snapshot, i, &s);
+		int r = dataset_look_up(dataset, i, &s);
 
 		if (r < 0)
 			return r;
@@ -50,10 +50,13 @@ int diesel_dataset_read(struct diesel_dataset *dataset, uint64_t sample, void *b
 {
 	struct error err = ERROR_INIT;
 	struct snapshot_sample s;
-	int r = snapshot_sample_get(dataset->snapshot, sample, &s);
+	int r = dataset_look_up(dataset, sample, &s);
 
-	if (r < 0)
+	if (r == -ERANGE)
 		error_set(&err, r, "%s has no sample %llu", dataset->path, (unsigned long long)sample);
+	else if (r < 0)
+		error_set(&err, r, "%s/" SNAPSHOT_FILE " is damaged: run `dieselctl snapshot` to rebuild it",
+			  dataset->path);
 	else
 		r = open_store(dataset, &err);
 	if (r == 0)

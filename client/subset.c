@@ -133,7 +133,7 @@ int diesel_subset_filter(const struct diesel_dataset *dataset, const struct dies
 		return -ENOMEM;
 	for (uint64_t i = next_of(of, 0); i < info->n_samples; i = next_of(of, i + 1)) {
 		struct snapshot_sample s;
-		int r = snapshot_sample_get(dataset->snapshot, i, &s);
+		int r = dataset_look_up(dataset, i, &s);
 
 		if (r < 0)
 			return r;
@@ -150,7 +150,7 @@ static uint32_t class_of(void *user, uint64_t sample)
 	const struct diesel_dataset *d = user;
 	struct snapshot_sample s;
 
-	if (snapshot_sample_get(d->snapshot, sample, &s) < 0 || s.class_index < 0)
+	if (dataset_look_up(d, sample, &s) < 0 || s.class_index < 0)
 		return snapshot_info(d->snapshot)->n_classes;
 	return (uint32_t)s.class_index;
 }
@@ -186,10 +186,11 @@ int diesel_subset_split(struct diesel_dataset *dataset, const struct diesel_subs
 	    .user = dataset,
 	    .n_groups = by_class ? snapshot_info(dataset->snapshot)->n_classes + 1 : 1,
 	};
-	int r;
+	int r = by_class ? snapshot_check_lookups(dataset->snapshot, NULL) : 0;
 
 	memset(rets, 0, n_parts * sizeof(*rets));
-	r = split(dataset, of, &spec, rets);
+	if (r == 0)
+		r = split(dataset, of, &spec, rets);
 	for (uint32_t i = 0; i < n_parts && r < 0; i++) {
 		diesel_subset_free(rets[i]);
 		rets[i] = NULL;
@@ -250,7 +251,7 @@ int diesel_subset_bytes(const struct diesel_dataset *dataset, const struct diese
 
 	for (uint64_t i = next_of(s, 0); i < n_samples; i = next_of(s, i + 1)) {
 		struct snapshot_sample sample;
-		int r = snapshot_sample_get(dataset->snapshot, i, &sample);
+		int r = dataset_look_up(dataset, i, &sample);
 
 		if (r < 0)
 			return r;

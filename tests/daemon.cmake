@@ -7,6 +7,7 @@ target_include_directories(test_client_private_copies PRIVATE ${CMAKE_SOURCE_DIR
 foreach(module asked cache cache_fit cached_dataset chunk_load closer codec connection group forms io job lend options metrics_totals orphans policy pool quota random_access read_latency reader replies sensor sensor_talk serving_knobs session_need session_plan settings shared_memory)
   diesel_unit_test(daemon/${module} USES diesel_daemon_run)
 endforeach()
+target_include_directories(test_daemon_chunk_load PRIVATE ${CMAKE_SOURCE_DIR}/dataset/lookup) # it spoils snapshots
 diesel_unit_test(daemon/plugin USES diesel_daemon_run)
 diesel_unit_test(daemon/control USES diesel_daemon_run diesel_sqlite)
 diesel_unit_test(daemon/history USES diesel_history)
@@ -17,9 +18,13 @@ diesel_fuzz_target(client/protocol USES diesel_client)
 add_executable(daemon_probe ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/daemon_probe.c)
 target_compile_options(daemon_probe PRIVATE ${DIESEL_WARNINGS})
 target_link_libraries(daemon_probe PRIVATE diesel_client diesel_dataset diesel_base)
+# Makes datasets of millions of samples, without as many files; for bench/bench_start.py, too.
+add_executable(many_samples ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/many_samples.c)
+target_compile_options(many_samples PRIVATE ${DIESEL_WARNINGS})
+target_link_libraries(many_samples PRIVATE diesel_dataset diesel_base)
 diesel_script_test(integration mount /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_mount.py)
 diesel_script_test(integration control /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_control.py)
-foreach(subject borrowed carried serving lifecycle damage digest hangs idle limits knobs service shared forms)
+foreach(subject borrowed carried serving lifecycle damage digest hangs idle large limits knobs service shared forms)
   diesel_script_test(integration dieseld_${subject}
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_dieseld_${subject}.py)
 endforeach()

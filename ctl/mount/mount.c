@@ -48,6 +48,9 @@ static int open_dataset(struct mounted *m, struct error *err)
 	if (r < 0)
 		return error_set(err, r, "%s", text);
 	m->files.tree.snapshot = mapped_snapshot(m->dataset);
+	r = snapshot_verify(m->files.tree.snapshot, err); /* for whatever walks through names and folders */
+	if (r < 0)
+		return r;
 	info = snapshot_info(m->files.tree.snapshot);
 	if (o->version && o->version != info->version)
 		return error_set(err, -ESTALE, "%s is at version %llu, not %llu", o->dataset,

@@ -14,7 +14,7 @@
 #include "lib/sandbox.h"
 #include "opener_message.h"
 
-/* Verifying some ten million files takes a second. What it allocates does not grow with their number. */
+/* What verifying takes hardly grows with the number of samples, and what it allocates does not. */
 #define VERIFY_CPU_S        120
 #define VERIFY_MEMORY_BYTES (64u << 20)
 

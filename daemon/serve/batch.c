@@ -50,6 +50,17 @@ static void fail_by_sample(struct batch *b, const char *why, const struct snapsh
 	snprintf(b->error + n, sizeof(b->error) - n, " needs its sample %.*s", (int)s->path_length, s->path);
 }
 
+/* The rest of a large snapshot is not read before its samples are wanted. */
+static void fail_by_number(struct batch *b, const struct cached_dataset *d, uint64_t sample)
+{
+	char text[sizeof(b->error)];
+
+	snprintf(text, sizeof(text),
+		 "%s/" SNAPSHOT_FILE ": record %llu is wrong; run `dieselctl snapshot` to rebuild it",
+		 d->path, (unsigned long long)sample);
+	batch_fail(b, -EBADMSG, text);
+}
+
 void batch_describe_item(const struct batch *b, const struct cached_dataset *d, uint32_t item,
 			 const char *why, char *text, size_t size)
 {
@@ -81,7 +92,7 @@ void batch_set_samples(struct batch *b, const struct cached_dataset *d, const ui
 		struct snapshot_sample s;
 
 		if (snapshot_sample_get(d->snapshot, samples[i], &s) < 0 || s.chunk >= d->info.n_chunks) {
-			batch_fail(b, -EBADMSG, "the snapshot has no such sample");
+			fail_by_number(b, d, samples[i]);
 			return;
 		}
 		if (s.encoding != CHUNK_ENCODING_RAW || s.bytes != s.stored_bytes ||

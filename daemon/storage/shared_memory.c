@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -103,28 +102,6 @@ void shared_memory_discard(struct shared_memory *m)
 		(void)fallocate(m->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
 				(off_t)(m->bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES);
 	shared_memory_free(m);
-}
-
-int shared_memory_copy_file(const char *name, int fd, uint64_t bytes, int *ret_fd)
-{
-	_cleanup_(closep) int copy = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	off_t offset = 0;
-
-	if (copy < 0)
-		return -errno;
-	while ((uint64_t)offset < bytes) {
-		ssize_t n = sendfile(copy, fd, &offset, bytes - (uint64_t)offset);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (n == 0)
-			return -EBADMSG; /* it shrank while it was read */
-	}
-	if (fcntl(copy, F_ADD_SEALS, SIZE_SEALS | F_SEAL_WRITE) < 0)
-		return -errno;
-	return shared_memory_reader(copy, ret_fd);
 }
 
 bool shared_memory_is_sealed(int fd)

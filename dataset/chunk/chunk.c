@@ -13,26 +13,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "stored structs are us
 
 #define DAMAGED "restore the file, or drop it with `dieselctl rebuild`"
 
-bool chunk_name_is_valid(const char *name, size_t length)
-{
-	size_t start = 0;
-
-	if (length == 0 || length > CHUNK_NAME_MAX)
-		return false;
-	for (size_t i = 0; i <= length; i++) {
-		if (i < length && name[i] == '\0')
-			return false;
-		if (i < length && name[i] != '/')
-			continue;
-		size_t n = i - start;
-
-		if (n == 0 || (n == 1 && name[start] == '.') || (n == 2 && !memcmp(name + start, "..", 2)))
-			return false;
-		start = i + 1;
-	}
-	return true;
-}
-
 /* Checks what has to be right before the checksum can be computed: the length of the head. */
 static int check_frame(const struct chunk_header *header, uint64_t file_bytes, const char *origin,
 		       struct error *err)

@@ -208,6 +208,22 @@ int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot
 	return 0;
 }
 
+/* Asked of each record when it is used, because most of a large snapshot is not read before. */
+bool snapshot_record_fits(const struct snapshot *s, uint64_t sample)
+{
+	const struct snapshot_record *r = &s->records[sample];
+
+	if (r->chunk >= s->info.n_chunks)
+		return false;
+	const struct snapshot_chunk_entry *c = &s->chunks[r->chunk];
+
+	return sample >= c->first_sample && sample - c->first_sample < c->n_samples &&
+	       r->offset >= c->payload_offset && r->offset <= c->file_bytes &&
+	       r->stored_bytes <= c->file_bytes - r->offset && r->bytes <= s->info.max_bytes &&
+	       (s->info.equal_bytes == 0 || r->bytes == s->info.equal_bytes) &&
+	       r->class_index >= SNAPSHOT_NO_CLASS && r->class_index < (int64_t)s->info.n_classes;
+}
+
 int snapshot_sample_get(const struct snapshot *s, uint64_t sample, struct snapshot_sample *ret)
 {
 	if (sample >= s->info.n_samples)
@@ -215,7 +231,7 @@ int snapshot_sample_get(const struct snapshot *s, uint64_t sample, struct snapsh
 	const struct snapshot_record *r = &s->records[sample];
 	struct path_text path = snapshot_path(s, sample);
 
-	if (!path.text || r->chunk >= s->info.n_chunks)
+	if (!path.text || path.length > CHUNK_NAME_MAX || !snapshot_record_fits(s, sample))
 		return -EBADMSG;
 	*ret = (struct snapshot_sample){
 	    .chunk = r->chunk,
@@ -246,6 +262,18 @@ int snapshot_class_name(const struct snapshot *s, uint32_t class_index, const ch
 	*ret_name = s->paths + c->name_offset;
 	*ret_length = c->name_length;
 	return 0;
+}
+
+bool snapshot_class_fits(const struct snapshot *s, int32_t class_index, const char *path, size_t path_length)
+{
+	size_t top = path_top_length((struct path_text){path, path_length}), length;
+	const char *name;
+
+	if (class_index == SNAPSHOT_NO_CLASS)
+		return top == 0;
+	return top > 0 && class_index >= 0 &&
+	       snapshot_class_name(s, (uint32_t)class_index, &name, &length) == 0 && length == top &&
+	       memcmp(name, path, top) == 0;
 }
 
 int snapshot_find(const struct snapshot *s, const char *path, size_t path_length, uint64_t *ret_sample)

@@ -3,6 +3,8 @@
 
 /* What the accessors, the tree and the verifier of one mapped snapshot share. */
 
+#include <stdatomic.h>
+
 #include "path_order.h"
 #include "snapshot_format.h"
 
@@ -21,6 +23,7 @@ struct snapshot {
 	uint64_t paths_bytes;
 	const struct snapshot_class *classes;
 	const struct digest *digests; /* NULL: none */
+	atomic_bool is_checked;       /* snapshot_check_lookups() has passed */
 };
 
 /* The path of a sample; its text is NULL when the number or the record is out of bounds. */
@@ -34,5 +37,8 @@ static inline struct path_text snapshot_path(const struct snapshot *s, uint64_t 
 		return (struct path_text){0};
 	return (struct path_text){s->paths + r->path_offset, r->path_length};
 }
+
+/* Returns true if the record of a sample < n_samples agrees with its chunk's entry and with the header. */
+bool snapshot_record_fits(const struct snapshot *s, uint64_t sample);
 
 #define SNAPSHOT_DAMAGED "run `dieselctl snapshot` to rebuild it"

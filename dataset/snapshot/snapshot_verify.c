@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "checksum.h"
 #include "dataset/chunk_id.h"
 #include "snapshot_map.h"
 
@@ -12,29 +11,6 @@ static int damaged(const struct snapshot *s, const char *what, uint64_t index, s
 {
 	return error_set(err, -EBADMSG, "%s: %s %llu is wrong; " SNAPSHOT_DAMAGED, s->origin, what,
 			 (unsigned long long)index);
-}
-
-static int verify_checksums(const struct snapshot *s, struct error *err)
-{
-	static const char *const names[SNAPSHOT_N_SECTIONS] = {
-	    [SNAPSHOT_CHUNKS] = "chunk table", [SNAPSHOT_RECORDS] = "records",
-	    [SNAPSHOT_HASH] = "hash index",    [SNAPSHOT_TREE] = "tree order",
-	    [SNAPSHOT_PATHS] = "paths",        [SNAPSHOT_CLASSES] = "class table",
-	};
-
-	for (int i = 0; i < SNAPSHOT_N_SECTIONS; i++) {
-		const struct snapshot_extent *e = &s->header->sections[i];
-
-		if (checksum_xxh3(s->map + e->offset, e->bytes) != e->xxh3)
-			return error_set(err, -EBADMSG,
-					 "%s: %s damaged (checksum mismatch); " SNAPSHOT_DAMAGED, s->origin,
-					 names[i]);
-	}
-	if (s->digests &&
-	    checksum_xxh3(s->digests, s->info.n_chunks * sizeof(*s->digests)) != s->header->digests_xxh3)
-		return error_set(err, -EBADMSG, "%s: digests damaged (checksum mismatch); " SNAPSHOT_DAMAGED,
-				 s->origin);
-	return 0;
 }
 
 static int verify_chunks(const struct snapshot *s, struct error *err)
@@ -62,14 +38,11 @@ static int verify_record(const struct snapshot *s, uint64_t i)
 	struct path_text path = snapshot_path(s, i);
 	uint64_t found;
 
-	if (!path.text || !chunk_name_is_valid(path.text, path.length) || r->chunk >= s->info.n_chunks)
+	if (!path.text || !chunk_name_is_valid(path.text, path.length) || !snapshot_record_fits(s, i) ||
+	    r->encoding != CHUNK_ENCODING_RAW || r->bytes != r->stored_bytes)
 		return -EBADMSG;
 	const struct snapshot_chunk_entry *c = &s->chunks[r->chunk];
 
-	if (i < c->first_sample || i - c->first_sample >= c->n_samples || r->offset < c->payload_offset ||
-	    r->offset > c->file_bytes || r->stored_bytes > c->file_bytes - r->offset ||
-	    r->encoding != CHUNK_ENCODING_RAW || r->bytes != r->stored_bytes)
-		return -EBADMSG;
 	/* Samples of a chunk are in the chunk's order, and no two of them are the same record. */
 	if (i > c->first_sample && s->records[i - 1].record >= r->record)
 		return -EBADMSG;
@@ -151,12 +124,22 @@ static int verify_hash(const struct snapshot *s, struct error *err)
 	return 0;
 }
 
+int snapshot_verify_tables(const struct snapshot *s, struct error *err)
+{
+	int r = snapshot_check_tables(s, err);
+
+	if (r == 0 && (s->info.max_bytes > s->info.max_chunk_file_bytes ||
+		       (s->info.equal_bytes && s->info.equal_bytes != s->info.max_bytes)))
+		r = damaged(s, "the length of samples", s->info.max_bytes, err);
+	return r < 0 ? r : verify_chunks(s, err);
+}
+
 int snapshot_verify(const struct snapshot *s, struct error *err)
 {
-	int r = verify_checksums(s, err);
+	int r = snapshot_check_rest(s, err);
 
 	if (r == 0)
-		r = verify_chunks(s, err);
+		r = snapshot_verify_tables(s, err);
 	if (r == 0)
 		r = verify_hash(s, err);
 	if (r == 0)

@@ -154,11 +154,11 @@ class Dataset:
 
     version: int
     equal_bytes: int | None  # the length of every sample; None: they differ
-    classes: list[str]
-    class_to_idx: dict[str, int]
     subset: Subset | None  # None: all samples
     _n_samples: int        # of the whole
     _n_bytes: int | None
+    _n_classes: int
+    _classes: list[str] | None
     _targets: list[int] | None
 
     def __init__(self, path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO) -> None:
@@ -172,10 +172,8 @@ class Dataset:
         self._n_bytes = info.total_bytes
         self.equal_bytes = info.equal_bytes or None
         self._n_samples = info.n_samples
-        self.classes = [native.borrowed_text(lib.diesel_dataset_class, self.handle, i)
-                        for i in range(info.n_classes)]
-        self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
-        self._targets = None
+        self._n_classes = info.n_classes
+        self._classes = self._targets = None
 
     @property
     def path(self) -> str:
@@ -205,11 +203,24 @@ class Dataset:
         return self._connection.handle
 
     @property
+    def classes(self) -> list[str]:
+        """The names of the classes, sorted."""
+        if self._classes is None:
+            self._classes = [native.borrowed_text(lib.diesel_dataset_class, self._connection.reader, self.path, i)
+                             for i in range(self._n_classes)]
+        return self._classes
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """The number of each class."""
+        return {name: i for i, name in enumerate(self.classes)}
+
+    @property
     def n_bytes(self) -> int:
         """Of all samples."""
         if self._n_bytes is None:
             assert self.subset is not None
-            self._n_bytes = self.subset.n_bytes(self._connection.reader)
+            self._n_bytes = self.subset.n_bytes(self._connection.reader, self.path)
         return self._n_bytes
 
     def __len__(self) -> int:
@@ -233,7 +244,7 @@ class Dataset:
 
     def sample_path(self, sample: int) -> str:
         """Path of a sample inside the dataset, by its number."""
-        return native.borrowed_text(lib.diesel_dataset_path, self._connection.reader, sample)
+        return native.borrowed_text(lib.diesel_dataset_path, self._connection.reader, self.path, sample)
 
     def label(self, sample: int) -> int:
         """Its class, as ImageFolder numbers classes; -1: it lies in no class folder."""
@@ -247,7 +258,7 @@ class Dataset:
         info = native.SampleInfo()
         result = lib.diesel_dataset_sample(self._connection.reader, sample, byref(info))
         if result < 0:
-            raise errors.from_result(result, f"{self.path} has no sample {sample}")
+            raise errors.of_look_up(result, self.path, f"{self.path} has no sample {sample}")
         return info
 
     def all_named(self, patterns: Sequence[str]) -> bool:
@@ -302,11 +313,11 @@ class Dataset:
         return self._of(Subset.filter(*self._origin, flags, paths))
 
     def _class_flags(self, classes: Iterable[str | int]) -> bytes:
-        flags = bytearray(len(self.classes) + 1)
+        flags, numbers = bytearray(self._n_classes + 1), self.class_to_idx
         for c in classes:
-            number = self.class_to_idx[c] if isinstance(c, str) else operator.index(c)
-            if not -1 <= number < len(self.classes):
-                raise IndexError(f"{self.path} has {len(self.classes)} classes, and none of number {number}")
+            number = numbers[c] if isinstance(c, str) else operator.index(c)
+            if not -1 <= number < self._n_classes:
+                raise IndexError(f"{self.path} has {self._n_classes} classes, and none of number {number}")
             flags[number] = 1  # the last one is -1's
         return bytes(flags)
 
@@ -331,7 +342,7 @@ class Dataset:
             labels = (native.c_int64 * self._n_samples)()
             result = lib.diesel_dataset_labels(self._connection.reader, labels)
             if result < 0:
-                raise errors.from_result(result, f"{self.path}: its snapshot is damaged")
+                raise errors.of_look_up(result, self.path, os.strerror(-result))
             self._targets = list(labels) if self.subset is None else [labels[i] for i in self.subset.samples()]
         return self._targets
 
@@ -342,7 +353,7 @@ class Dataset:
 
     def __repr__(self) -> str:
         part = "" if self.subset is None else f" of {self._n_samples}"
-        return (f"{type(self).__name__}({self.path!r}: {len(self)}{part} samples, {len(self.classes)} classes, "
+        return (f"{type(self).__name__}({self.path!r}: {len(self)}{part} samples, {self._n_classes} classes, "
                 f"version {self.version})")
 
 

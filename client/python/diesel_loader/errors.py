@@ -16,3 +16,10 @@ def from_result(result: int, text: str) -> OSError | ValueError:
     if -result == errno.EINVAL:
         return ValueError(text)
     return OSError(-result, text)  # picks the subclass by number
+
+
+def of_look_up(result: int, path: str, text: str) -> OSError | ValueError:
+    """The same for what was looked up in a dataset's snapshot; text: where that is not damaged."""
+    if -result == errno.EBADMSG:
+        text = f"{path}/snapshot is damaged: run `dieselctl snapshot {path}` to rebuild it"
+    return from_result(result, text)

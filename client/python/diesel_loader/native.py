@@ -6,12 +6,14 @@ Every call releases the GIL while it runs.
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import os
 import weakref
 from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_int32, c_int64, c_size_t
 from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
 
+from . import errors
 from .library import open_library
 
 TYPE_CHECKING = False
@@ -157,12 +159,14 @@ libc_free = ctypes.CDLL(None).free
 libc_free.restype, libc_free.argtypes = None, [c_void_p]
 
 
-def borrowed_text(function: Any, handle: c_void_p, index: int) -> str:
-    """The text that a call of the form (handle, index, *ret_text, *ret_length) lends us, as str."""
+def borrowed_text(function: Any, handle: c_void_p, path: str, index: int) -> str:
+    """The text that a call of the form (handle, index, *ret_text, *ret_length) lends us, as str. path: the dataset's."""
     text, length = c_void_p(), c_size_t()
     result = function(handle, index, byref(text), byref(length))
-    if result < 0:
+    if -result == errno.ERANGE:
         raise IndexError(index)
+    if result < 0:
+        raise errors.of_look_up(result, path, os.strerror(-result))
     return os.fsdecode(ctypes.string_at(text, length.value))
 
 

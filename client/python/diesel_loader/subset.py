@@ -21,7 +21,7 @@ def _made(result: int, handle: ctypes.c_void_p, path: str) -> Subset:
     if result == -errno.ERANGE:
         raise IndexError(f"{path}: there are fewer samples than an index says")
     if result < 0:
-        raise errors.from_result(result, f"cannot choose samples of {path}: {os.strerror(-result)}")
+        raise errors.of_look_up(result, path, f"cannot choose samples of {path}: {os.strerror(-result)}")
     return Subset(handle)
 
 
@@ -90,12 +90,12 @@ class Subset:
         if lib.diesel_subset_indices(self.handle, numbers, count) < 0:
             raise IndexError("a sample that is not in the subset")
 
-    def n_bytes(self, dataset: Any) -> int:
+    def n_bytes(self, dataset: Any, path: str) -> int:
         """The bytes of its samples."""
         count = native.c_uint64()
         result = lib.diesel_subset_bytes(dataset, self.handle, byref(count))
         if result < 0:
-            raise errors.from_result(result, "the snapshot is damaged")
+            raise errors.of_look_up(result, path, os.strerror(-result))
         return count.value
 
     def words(self) -> tuple[int, bytes]:

@@ -244,6 +244,10 @@ static void flip_every_byte(bool digests)
 				use_accessors(s);
 				if (snapshot_verify(s, NULL) == 0 && !in_a_gap(&header, at))
 					fail_msg("byte %zu: not noticed", at);
+				if (snapshot_verify_tables(s, NULL) == 0 && !in_a_gap(&header, at)) {
+					assert_int_equal(snapshot_check_rest(s, NULL), -EBADMSG);
+					assert_int_equal(snapshot_check_lookups(s, NULL), -EBADMSG);
+				}
 				snapshot_close(s);
 			}
 			image.data[at] ^= flips[f];
@@ -280,6 +284,28 @@ static void sign(struct image *image)
 	h->header_xxh3 = checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
 }
 
+/* What dieseld relies on before it has compared a sample with its chunk. */
+static void check_bounds(const struct snapshot *s)
+{
+	const struct snapshot_info *info = snapshot_info(s);
+
+	for (uint64_t i = 0; i < info->n_samples; i++) {
+		struct snapshot_sample sample;
+		struct snapshot_chunk chunk;
+
+		if (snapshot_sample_get(s, i, &sample) < 0)
+			continue;
+		assert_int_equal(snapshot_chunk_get(s, sample.chunk, &chunk), 0);
+		assert_true(i >= chunk.first_sample && i - chunk.first_sample < chunk.n_samples);
+		assert_true(sample.offset >= chunk.payload_offset && sample.offset <= chunk.file_bytes);
+		assert_true(sample.stored_bytes <= chunk.file_bytes - sample.offset);
+		assert_true(sample.bytes <= info->max_bytes);
+		assert_true(info->equal_bytes == 0 || sample.bytes == info->equal_bytes);
+		assert_in_range(sample.class_index + 1, 0, info->n_classes);
+		assert_in_range(sample.path_length, 0, CHUNK_NAME_MAX);
+	}
+}
+
 /* The same with good checksums: what a hostile or broken writer could make. Nothing may be read outside. */
 static void test_signed_lies(void **state)
 {
@@ -298,6 +324,8 @@ static void test_signed_lies(void **state)
 			sign(&lie);
 			if (open_snapshot_bytes(lie.data, lie.bytes, &s, NULL) == 0) {
 				use_accessors(s);
+				if (snapshot_verify_tables(s, NULL) == 0)
+					check_bounds(s);
 				snapshot_verify(s, NULL);
 				snapshot_close(s);
 			}
@@ -305,6 +333,26 @@ static void test_signed_lies(void **state)
 		}
 		image.data[at] = original;
 	}
+	free(image.data);
+}
+
+static void test_classes_of_paths(void **state)
+{
+	struct image image = make_snapshot(paths, N_PATHS, 5, true);
+	struct snapshot *s = open_good(&image);
+
+	assert_int_equal(snapshot_check_lookups(s, NULL), 0);
+	assert_int_equal(snapshot_check_lookups(s, NULL), 0);
+	assert_true(snapshot_class_fits(s, 1, "dog/a", 5));
+	assert_true(snapshot_class_fits(s, 1, "dog/a/b", 7));
+	assert_false(snapshot_class_fits(s, 1, "dog-big/a", 9));
+	assert_false(snapshot_class_fits(s, 0, "dog/a", 5));
+	assert_false(snapshot_class_fits(s, 5, "dog/a", 5));
+	assert_false(snapshot_class_fits(s, -2, "dog/a", 5));
+	assert_false(snapshot_class_fits(s, 1, "dog", 3));
+	assert_false(snapshot_class_fits(s, SNAPSHOT_NO_CLASS, "dog/a", 5));
+	assert_true(snapshot_class_fits(s, SNAPSHOT_NO_CLASS, "dog", 3));
+	snapshot_close(s);
 	free(image.data);
 }
 
@@ -430,19 +478,13 @@ static void test_missing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_round_trip),
-	    cmocka_unit_test(test_classes_and_order),
-	    cmocka_unit_test(test_list),
-	    cmocka_unit_test(test_path_order),
-	    cmocka_unit_test(test_every_byte),
-	    cmocka_unit_test(test_every_truncation),
-	    cmocka_unit_test(test_signed_lies),
-	    cmocka_unit_test(test_newer_version),
-	    cmocka_unit_test(test_empty),
-	    cmocka_unit_test(test_file_and_directory),
-	    cmocka_unit_test(test_missing),
-	    cmocka_unit_test(test_digests),
-	    cmocka_unit_test(test_digests_outside),
+	    cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_classes_and_order),
+	    cmocka_unit_test(test_list),         cmocka_unit_test(test_path_order),
+	    cmocka_unit_test(test_every_byte),   cmocka_unit_test(test_every_truncation),
+	    cmocka_unit_test(test_signed_lies),  cmocka_unit_test(test_newer_version),
+	    cmocka_unit_test(test_empty),        cmocka_unit_test(test_file_and_directory),
+	    cmocka_unit_test(test_missing),      cmocka_unit_test(test_classes_of_paths),
+	    cmocka_unit_test(test_digests),      cmocka_unit_test(test_digests_outside),
 	    cmocka_unit_test(test_some_digests),
 	};
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "dataset/chunk.h"
+#include "snapshot_format.h"
 
 #define N_CHUNKS 4
 #define WITHIN   (2 * CHUNK_ALIGN) /* an offset among the samples' bytes */
@@ -28,16 +29,21 @@ struct fixture {
 	char *path;
 };
 
-static void start(struct fixture *f, const char *root, const struct dataset_plan *plan)
+static void open_made(struct fixture *f)
 {
-	real_cache_start(&f->f);
 	f->cache = &f->f.cache;
-	f->path = make_dataset(root, "data", plan);
 	f->d = real_cache_open(&f->f, f->path, &f->place);
 	f->d->refs = f->d->n_sessions = 1;
 	f->d->need_bytes = f->d->segment_bytes;
 	cache_fit(f->cache);
 	f->cache->round++;
+}
+
+static void start(struct fixture *f, const char *root, const struct dataset_plan *plan)
+{
+	real_cache_start(&f->f);
+	f->path = make_dataset(root, "data", plan);
+	open_made(f);
 }
 
 static void stop(struct fixture *f)
@@ -192,6 +198,66 @@ static void test_damage(void **state)
 	assert_int_equal(finish(&f, 0), CHUNK_READY);
 	check_samples(&f, 0);
 	stop(&f);
+}
+
+/* Writes to the record of a sample in the dataset's snapshot. */
+static void spoil_record(const char *path, uint64_t sample, size_t at, const void *data, size_t bytes)
+{
+	char *name;
+	struct snapshot_header header;
+	int fd;
+
+	assert_true(asprintf(&name, "%s/" SNAPSHOT_FILE, path) > 0);
+	fd = open(name, O_RDWR | O_CLOEXEC);
+	assert_int_equal(pread(fd, &header, sizeof(header), 0), sizeof(header));
+	assert_int_equal(pwrite(fd, data, bytes,
+				(off_t)(header.sections[SNAPSHOT_RECORDS].offset +
+					sample * sizeof(struct snapshot_record) + at)),
+			 bytes);
+	close(fd);
+	free(name);
+}
+
+/* Of a large snapshot only the tables are verified when it is opened: a record that is wrong shows when its
+ * chunk is read, and only there. */
+static void test_wrong_record(void **state)
+{
+	static const struct {
+		size_t at, bytes;
+		uint64_t value;
+		const char *says;
+	} wrong[] = {
+	    {offsetof(struct snapshot_record, class_index), 4, UINT32_MAX, "differs from the snapshot"},
+	    {offsetof(struct snapshot_record, class_index), 4, 77, "has no record for sample 1:"},
+	    {offsetof(struct snapshot_record, offset), 8, 4096, "differs from the snapshot"},
+	    {offsetof(struct snapshot_record, offset), 8, UINT64_MAX - 4, "has no record for sample 1:"},
+	    {offsetof(struct snapshot_record, bytes), 4, 1, "differs from the snapshot"},
+	    {offsetof(struct snapshot_record, xxh3), 8, 1, "differs from the snapshot"},
+	    {offsetof(struct snapshot_record, chunk), 4, 1, "has no record for sample 1:"},
+	    {offsetof(struct snapshot_record, record), 4, 0, "has no record for sample 1:"},
+	    {offsetof(struct snapshot_record, record), 4, 9999, "has no record for sample 1:"},
+	};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		char root[4096];
+		struct fixture f;
+
+		snprintf(root, sizeof(root), "%s/%zu", (const char *)*state, i);
+		assert_int_equal(mkdir(root, 0755), 0);
+		real_cache_start(&f.f);
+		f.path = make_dataset(root, "data", &plain);
+		spoil_record(f.path, 1, wrong[i].at, &wrong[i].value, wrong[i].bytes);
+		open_made(&f);
+		assert_int_equal(load(&f, 0), 0);
+		assert_int_equal(finish(&f, 0), CHUNK_BAD);
+		if (!strstr(f.d->chunks[0].error, wrong[i].says) ||
+		    !strstr(f.d->chunks[0].error, "run dieselctl verify"))
+			fail_msg("%zu: %s", i, f.d->chunks[0].error);
+		assert_int_equal(load(&f, 1), 0);
+		assert_int_equal(finish(&f, 1), CHUNK_READY);
+		check_samples(&f, 1);
+		stop(&f);
+	}
 }
 
 /* Mended between the first look and the second: nobody notices. */
@@ -387,6 +453,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    CASE(test_read_and_verified),
 	    CASE(test_damage),
+	    CASE(test_wrong_record),
 	    CASE(test_damage_on_the_way),
 	    CASE(test_other_files),
 	    CASE(test_another_file_with_right_checksums),

@@ -4,11 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/fd_io.h"
 #include "shared_memory.h"
 
 static void test_only_we_may_write(void **state)
@@ -129,6 +131,29 @@ static void test_copy_is_immutable(void **state)
 	close(file);
 }
 
+/* By several threads. */
+static void test_large_copy(void **state)
+{
+	const size_t n = (13 << 20) / sizeof(uint64_t) + 1, bytes = n * sizeof(uint64_t) - 3;
+	int file = memfd_create("file", MFD_CLOEXEC), copy;
+	uint64_t *data = calloc(n, sizeof(*data)), *found = calloc(n, sizeof(*data));
+	size_t done;
+
+	for (size_t i = 0; i < n; i++)
+		data[i] = i;
+	assert_int_equal(fd_write(file, data, bytes), 0);
+	assert_int_equal(shared_memory_copy_file("copy", file, bytes + 1, &copy), -EBADMSG);
+	assert_int_equal(shared_memory_copy_file("copy", file, bytes, &copy), 0);
+	assert_true(shared_memory_is_sealed(copy));
+	assert_int_equal(fd_read_at(copy, found, bytes + 1, 0, &done), 0);
+	assert_int_equal(done, bytes);
+	assert_memory_equal(found, data, bytes);
+	free(data);
+	free(found);
+	close(copy);
+	close(file);
+}
+
 static void test_copy_that_somebody_holds(void **state)
 {
 	int file = memfd_create("file", MFD_CLOEXEC), copy, client;
@@ -199,6 +224,7 @@ int main(void)
 	    cmocka_unit_test(test_private_writes_stay_private),
 	    cmocka_unit_test(test_control_memory_keeps_its_size),
 	    cmocka_unit_test(test_copy_is_immutable),
+	    cmocka_unit_test(test_large_copy),
 	    cmocka_unit_test(test_copy_that_somebody_holds),
 	    cmocka_unit_test(test_memory_from_outside),
 	};

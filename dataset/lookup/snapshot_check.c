@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The checksums of a snapshot: of the tables, which are small, and of what grows with the samples. */
+#include "dataset/snapshot.h"
+
+#include <errno.h>
+
+#include "checksum.h"
+#include "snapshot_map.h"
+
+static int damaged(const struct snapshot *s, const char *what, struct error *err)
+{
+	return error_set(err, -EBADMSG, "%s: %s damaged (checksum mismatch); " SNAPSHOT_DAMAGED, s->origin,
+			 what);
+}
+
+static int check_section(const struct snapshot *s, enum snapshot_section section, struct error *err)
+{
+	static const char *const names[SNAPSHOT_N_SECTIONS] = {
+	    [SNAPSHOT_CHUNKS] = "chunk table", [SNAPSHOT_RECORDS] = "records",
+	    [SNAPSHOT_HASH] = "hash index",    [SNAPSHOT_TREE] = "tree order",
+	    [SNAPSHOT_PATHS] = "paths",        [SNAPSHOT_CLASSES] = "class table",
+	};
+	const struct snapshot_extent *e = &s->header->sections[section];
+
+	return checksum_xxh3(s->map + e->offset, e->bytes) == e->xxh3 ? 0 : damaged(s, names[section], err);
+}
+
+int snapshot_check_tables(const struct snapshot *s, struct error *err)
+{
+	int r = check_section(s, SNAPSHOT_CHUNKS, err);
+
+	if (r == 0)
+		r = check_section(s, SNAPSHOT_CLASSES, err);
+	if (r == 0 && s->digests &&
+	    checksum_xxh3(s->digests, s->info.n_chunks * sizeof(*s->digests)) != s->header->digests_xxh3)
+		r = damaged(s, "digests", err);
+	return r;
+}
+
+int snapshot_check_rest(const struct snapshot *s, struct error *err)
+{
+	static const enum snapshot_section rest[] = {SNAPSHOT_RECORDS, SNAPSHOT_HASH, SNAPSHOT_TREE,
+						     SNAPSHOT_PATHS};
+	int r = 0;
+
+	for (size_t i = 0; i < sizeof(rest) / sizeof(rest[0]) && r == 0; i++)
+		r = check_section(s, rest[i], err);
+	return r;
+}
+
+int snapshot_check_lookups(struct snapshot *s, struct error *err)
+{
+	int r = atomic_load(&s->is_checked) ? 0 : snapshot_check_rest(s, err);
+
+	if (r == 0)
+		atomic_store(&s->is_checked, true);
+	return r;
+}

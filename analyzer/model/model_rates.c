@@ -3,6 +3,8 @@
 
 /* A ratio that is a whole number but for rounding must not be rounded up by one. */
 #define ROUNDING 1e-9
+/* Extents of forms are not filled to the last byte. */
+#define FORM_SLACK 1.08
 
 static double clamp01(double x)
 {
@@ -89,4 +91,19 @@ uint32_t model_prefetch_depth(double chunk_latency_s, double rate, double sample
 	uint32_t n = samples_per_chunk > 0 ? ceil_count(chunk_latency_s * rate / samples_per_chunk) : 0;
 
 	return n < UINT32_MAX ? n + 1 : n;
+}
+
+double model_form_memory(double n_samples, double form_bytes)
+{
+	return FORM_SLACK * n_samples * form_bytes;
+}
+
+double model_form_cover(double bytes, double all_bytes)
+{
+	return all_bytes > 0 ? clamp01(bytes / all_bytes) : 0;
+}
+
+double model_form_cpu(double fresh_s, double form_s, double cover)
+{
+	return fresh_s - clamp01(cover) * (fresh_s - form_s);
 }

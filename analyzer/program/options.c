@@ -26,7 +26,8 @@ static const char usage_text[] =
     "       diesel-analyze report RECORDING [--format FORMAT] [-o FILE]\n"
     "       diesel-analyze diff RECORDING RECORDING [--json]\n"
     "       diesel-analyze what-if RECORDING [--cache SHARE] [--workers N] [--storage-mbps X]\n"
-    "           [--storage-speed Y] [--device-speed Y] [--sample-size Z] [--native] [--json]\n"
+    "           [--storage-speed Y] [--device-speed Y] [--sample-size Z] [--native]\n"
+    "           [--forms SHARE] [--json]\n"
     "       diesel-analyze check [--json]\n"
     "       diesel-analyze dump RECORDING\n"
     "       diesel-analyze truth [--max-steps N] [--rounds N] [--data DIR] [--json] -- COMMAND [ARG ...]\n"
@@ -64,6 +65,7 @@ static const char usage_text[] =
     "                 bytes and the computing of a sample\n"
     "  --native       what-if: JPEG, PNG and WebP images decoded and transformed by dieseld instead of "
     "Python\n"
+    "  --forms SHARE  what-if: the same, and a decoded form of so many samples in its cache, like 50%\n"
     "  --json         diff, check, truth, what-if: print JSON\n"
     "  --max-steps N  truth: end each run after N steps (100)\n"
     "  --rounds N     truth: measure N times and say how far the results differ (1)\n"
@@ -253,6 +255,7 @@ static const struct option_row rows[] = {
     {"device-speed", 0, true, .set = set_what_if, .question = WHAT_IF_OPTION_DEVICE_SPEED},
     {"duration", 'd', true, .set = set_duration},
     {"format", 0, true, .set = set_text, FIELD(format)},
+    {"forms", 0, true, .set = set_what_if, .question = WHAT_IF_OPTION_FORMS},
     {"help", 'h', false, .set = print_help},
     {"json", 0, false, .set = set_flag, FIELD(json)},
     {"json-schema", 0, false, .set = print_schema},

@@ -18,7 +18,7 @@
 
 struct what_if_question what_if_question_none(void)
 {
-	return (struct what_if_question){NAN, NAN, NAN, NAN, NAN, NAN, false};
+	return (struct what_if_question){NAN, NAN, NAN, NAN, NAN, NAN, false, NAN};
 }
 
 /* Parses a number and the suffix after it, regardless of the locale: "0.5" is the same everywhere. */
@@ -92,6 +92,10 @@ const char *what_if_set(struct what_if_question *question, enum what_if_option o
 		return factor(text, "x", 0.01, 1000, &question->sample_factor)
 			   ? NULL
 			   : "not a factor on the samples' size like 0.5 (0.01 to 1000)";
+	case WHAT_IF_OPTION_FORMS:
+		question->native = true;
+		return share(text, &question->forms_ratio) ? NULL
+							   : "not a share of the samples like 50% or 0.5";
 	}
 	return "unknown";
 }
@@ -150,7 +154,8 @@ int what_if_run(const struct what_if_options *options, struct error *err)
 		    options->recording);
 	if (options->question.native && isnan(analysis->predictions->native.part.value))
 		return error_set(
-		    err, -ENODATA, "%s: --native: %s", options->recording,
+		    err, -ENODATA, "%s: --%s: %s", options->recording,
+		    isnan(options->question.forms_ratio) ? "native" : "forms",
 		    analysis->profile
 			? "its stack samples show no decoding of JPEG, PNG or WebP images worth speaking of"
 			: "it has no stack samples, so what preparing does is not known");

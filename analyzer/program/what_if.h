@@ -16,6 +16,7 @@ enum what_if_option {
 	WHAT_IF_OPTION_STORAGE_SPEED,
 	WHAT_IF_OPTION_DEVICE_SPEED, /* 2 or 2x */
 	WHAT_IF_OPTION_SAMPLE_SIZE,  /* 0.5 or 0.5x */
+	WHAT_IF_OPTION_FORMS,        /* 50% or 0.5; decoded by dieseld, then */
 };
 
 struct what_if_options {

@@ -39,18 +39,28 @@ static double lost_ratio(const struct analysis_input *input)
 	return lost > 0 ? lost / (lost + (double)input->n_events) : 0;
 }
 
-/* Runs the scenario with what dieseld leaves of preparing; the interval is that of the part and the factor,
+/* The factor on images that dieseld decodes, of which this share comes out of forms (NAN: none), which takes
+ * form_part of the CPU time. */
+static double native_speedup(double speedup, double forms_ratio, double form_part)
+{
+	return isnan(forms_ratio) ? speedup : speedup / model_form_cpu(1, form_part, forms_ratio);
+}
+
+/* Runs the scenario with what dieseld leaves of preparing; the interval is that of the part and the factors,
  * too. */
-static int native_run(struct forecast *forecast, const struct estimate *part,
+static int native_run(struct forecast *forecast, const struct estimate *part, double forms_ratio,
 		      const struct model_scenario *scenario, struct forecast_point *ret_point)
 {
 	struct model_scenario least = *scenario, most = *scenario, native = *scenario;
 	struct forecast_point point, slow, fast;
 	int r;
 
-	native.prep_cost *= native_cost(part->value, NATIVE_SPEEDUP);
-	least.prep_cost *= native_cost(part->low, NATIVE_SPEEDUP_LOW);
-	most.prep_cost *= native_cost(part->high, NATIVE_SPEEDUP_HIGH);
+	native.prep_cost *=
+	    native_cost(part->value, native_speedup(NATIVE_SPEEDUP, forms_ratio, MODEL_FORM_PART));
+	least.prep_cost *=
+	    native_cost(part->low, native_speedup(NATIVE_SPEEDUP_LOW, forms_ratio, MODEL_FORM_PART_HIGH));
+	most.prep_cost *=
+	    native_cost(part->high, native_speedup(NATIVE_SPEEDUP_HIGH, forms_ratio, MODEL_FORM_PART_LOW));
 	r = forecast_run(forecast, &native, &point);
 	if (r == 0)
 		r = forecast_run(forecast, &least, &slow);
@@ -82,7 +92,7 @@ int predict_native(struct forecast *forecast, struct predictions *predictions)
 	if (isnan(native->part.value))
 		return 0;
 	scenario.n_workers = native_workers(forecast);
-	r = native_run(forecast, &native->part, &scenario, &point);
+	r = native_run(forecast, &native->part, NAN, &scenario, &point);
 	if (r < 0)
 		return r;
 	native->speedup = point.speedup;
@@ -94,7 +104,7 @@ int predict_native(struct forecast *forecast, struct predictions *predictions)
 
 /* native: the part that dieseld does, or NULL. */
 static int answer_point(struct forecast *forecast, const struct model_scenario *scenario,
-			const struct estimate *native, struct what_if_answer *answer)
+			const struct estimate *native, double forms_ratio, struct what_if_answer *answer)
 {
 	struct model_scenario recorded = model_scenario_recorded();
 	struct forecast_point point, before;
@@ -102,7 +112,7 @@ static int answer_point(struct forecast *forecast, const struct model_scenario *
 	int r = forecast_run(forecast, &recorded, &before);
 
 	if (r == 0)
-		r = native ? native_run(forecast, native, scenario, &point)
+		r = native ? native_run(forecast, native, forms_ratio, scenario, &point)
 			   : forecast_run(forecast, scenario, &point);
 	if (r < 0)
 		return r;
@@ -147,7 +157,7 @@ int predict_answer(struct forecast *forecast, const struct what_if_question *que
 	predictions->answer = calloc(1, sizeof(*predictions->answer));
 	return predictions->answer
 		   ? answer_point(forecast, &scenario, native ? &predictions->native.part : NULL,
-				  predictions->answer)
+				  question->forms_ratio, predictions->answer)
 		   : -ENOMEM;
 }
 

@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What decoded forms save: a sample that has one costs the daemon form_s instead of fresh_s of CPU time. Each
- * sample is used once an epoch, so forms in a part of the memory that all would take save that part.
- */
+/* What decoded forms save, by analyzer/model.h with the figures that were measured. */
 #include "state.h"
 
 #include <math.h>
 
-/* Until they are measured: the part of a fresh sample's CPU time that one out of a form takes, and how many
- * times as large as the stored sample a form is. A photograph of 100 KB and 500 x 375 pixels has 280 KB, in
- * planes. */
-#define FORM_PART  0.5
-#define FORM_TIMES 3.0
-/* Extents are not filled to the last byte. */
-#define SLACK 1.08
+#include "analyzer/model.h"
+
 /* What other knobs give as much is as good. */
 #define AS_GOOD 0.98
 /* Of what is to be there: with that it has shown its effect. */
@@ -36,32 +28,31 @@ double forms_all_bytes(const struct figures *f)
 {
 	double stored = f->chunk_bytes / f->samples_per_chunk;
 
-	return SLACK * f->decoded * (f->form_size > 0 ? f->form_size : FORM_TIMES * stored);
+	return model_form_memory(f->decoded, f->form_size > 0 ? f->form_size : MODEL_FORM_TIMES * stored);
 }
 
 double forms_cover(const struct figures *f, double bytes)
 {
-	double all = forms_all_bytes(f);
-
-	return all > 0 ? fmin(bytes / all, 1) : 0;
+	return model_form_cover(bytes, forms_all_bytes(f));
 }
 
 static double out_of_form_s(const struct figures *f)
 {
-	return f->form_s > 0 ? f->form_s : FORM_PART * f->fresh_s;
+	return f->form_s > 0 ? f->form_s : MODEL_FORM_PART * f->fresh_s;
 }
 
 double forms_daemon_cpu_s(const struct tuner_job *job, const struct figures *f, uint64_t bytes)
 {
-	double saves = f->fresh_s - out_of_form_s(f), to = (double)bytes;
+	double form_s = out_of_form_s(f), to = (double)bytes, then, now;
 
 	if (!forms_known(f))
 		return f->daemon_cpu_s;
 	/* Those of an earlier job stay while nobody says anything. */
 	if (bytes == job->in_force.value[TUNER_FORM_BYTES] && f->form_bytes > to)
 		to = f->form_bytes;
-	saves *= forms_cover(f, to) - (f->form_hit > 0 ? f->form_hit : 0);
-	return fmax(f->daemon_cpu_s - saves, LEAST * f->daemon_cpu_s);
+	then = model_form_cpu(f->fresh_s, form_s, forms_cover(f, to));
+	now = model_form_cpu(f->fresh_s, form_s, f->form_hit > 0 ? f->form_hit : 0);
+	return fmax(f->daemon_cpu_s + then - now, LEAST * f->daemon_cpu_s);
 }
 
 uint64_t forms_target(const struct tuner_job *job, const struct figures *f, double goal)

@@ -38,6 +38,8 @@ static void line_question(FILE *stream, const struct what_if_question *question)
 	if (question->native)
 		fprintf(stream, "%simages decoded by dieseld",
 			!isnan(question->sample_factor) ? ", " : comma);
+	if (!isnan(question->forms_ratio))
+		fprintf(stream, ", %.0f %% of them out of decoded forms", 100 * question->forms_ratio);
 	fprintf(stream, ":\n");
 }
 

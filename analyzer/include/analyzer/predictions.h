@@ -75,7 +75,8 @@ struct what_if_question {
 	double storage_bytes_per_s; /* or outright; needs a recording that read from storage */
 	double device_factor;
 	double sample_factor;
-	bool native; /* images are decoded by dieseld; needs native.part */
+	bool native;        /* images are decoded by dieseld; needs native.part */
+	double forms_ratio; /* samples of which dieseld keeps a decoded form; with native alone */
 };
 
 /* "fetch-bound", "prep-bound" or "device-bound", as the verdict on such shares would be. */

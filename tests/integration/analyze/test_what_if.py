@@ -88,7 +88,8 @@ class WhatIf(unittest.TestCase):
     def test_bad_values(self):
         for option, value in (("--cache", "150%"), ("--cache", "-1"), ("--cache", "half"), ("--workers", "300"),
                               ("--workers", "1.5"), ("--storage-mbps", "0"), ("--device-speed", "nan"), ("--storage-speed", "-2"),
-                              ("--sample-size", "0"), ("--sample-size", "2y"), ("--device-speed", "inf")):
+                              ("--sample-size", "0"), ("--sample-size", "2y"), ("--device-speed", "inf"),
+                              ("--forms", "101%"), ("--forms", "2G")):
             done = run("what-if", self.recording, option, value)
             self.assertEqual(done.returncode, 2, (option, value))
             self.assertEqual(len(done.stderr.splitlines()), 1)

@@ -53,6 +53,29 @@ uint32_t model_workers_needed(double cpu_s_per_sample, double rate);
 /* Little's law: ceil(latency x rate / samples a chunk) + 1. */
 uint32_t model_prefetch_depth(double chunk_latency_s, double rate, double samples_per_chunk);
 
+/* ---- decoded forms ------------------------------------------------------------------------------------ */
+
+/*
+ * Until it is measured: the part of a sample's CPU time that is left when it comes out of its decoded form,
+ * and how many times as large as the stored sample a form is. A photograph of 100 KB and 500 x 375 pixels has
+ * 280 KB, in planes; with forms of 85 % of such `bench forms` gave 1.51 times the samples a CPU second. Low
+ * and high are guesses around that.
+ */
+#define MODEL_FORM_PART      0.6
+#define MODEL_FORM_PART_LOW  0.5
+#define MODEL_FORM_PART_HIGH 0.75
+#define MODEL_FORM_TIMES     3.0
+
+/* What forms of n samples take, if each takes form_bytes. */
+double model_form_memory(double n_samples, double form_bytes);
+
+/* c: the share of the samples that have a form in so many bytes, if forms of all take all_bytes; 0 to 1. */
+double model_form_cover(double bytes, double all_bytes);
+
+/* CPU seconds a sample = fresh - c (fresh - form): each sample is used once an epoch, and as likely as any
+ * other to have a form. */
+double model_form_cpu(double fresh_s, double form_s, double cover);
+
 /* ---- storage ----------------------------------------------------------------------------------------- */
 
 /*

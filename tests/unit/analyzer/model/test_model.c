@@ -108,6 +108,19 @@ static void test_formulas(void **state)
 	assert_int_equal(model_prefetch_depth(0.1, 1000, 0), 1);
 }
 
+static void test_forms(void **state)
+{
+	double all = model_form_memory(1000, 300e3);
+
+	assert_true(all > 300e6 && all < 350e6);
+	assert_float_equal(model_form_cover(all / 4, all), 0.25, 1e-12);
+	assert_float_equal(model_form_cover(all * 2, all), 1, 0);
+	assert_float_equal(model_form_cover(1e9, 0), 0, 0);
+	assert_float_equal(model_form_cpu(2e-3, 1e-3, 0), 2e-3, 1e-12);
+	assert_float_equal(model_form_cpu(2e-3, 1e-3, 0.25), 1.75e-3, 1e-12);
+	assert_float_equal(model_form_cpu(2e-3, 1e-3, 7), 1e-3, 1e-12);
+}
+
 static void test_latency_of_each_reader_is_its_own(void **state)
 {
 	for (uint32_t w = 1; w <= 8; w *= 2) {
@@ -393,6 +406,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_formulas),
+	    cmocka_unit_test(test_forms),
 	    cmocka_unit_test(test_latency_of_each_reader_is_its_own),
 	    cmocka_unit_test(test_bandwidth_is_shared),
 	    cmocka_unit_test(test_cores_are_shared),

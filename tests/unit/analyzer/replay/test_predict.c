@@ -185,7 +185,7 @@ static void test_epochs_of_persistent_workers(void **state)
 					     .device = 1900 / w});
 }
 
-static const struct what_if_question nothing = {NAN, NAN, NAN, NAN, NAN, NAN, false};
+static const struct what_if_question nothing = {NAN, NAN, NAN, NAN, NAN, NAN, false, NAN};
 
 static double predicted(const struct loader *loader, const struct what_if_question *question)
 {

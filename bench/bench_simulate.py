@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tuner on jobs that do not exist: 1,000 random scenarios against the best static setting of each, against a
-hill climber on the same knobs and against PyTorch's usual settings; 400 of several jobs against an equal split.
+hill climber on the same knobs and against PyTorch's usual settings; 400 of several jobs against an equal split; 200 whose
+images the daemon decodes, with room for a part of the decoded forms, against the best static setting with and without forms.
 
     ./dev bench simulate            figures, bench/results/simulate.json and the pictures of docs/tuning.md
     ./dev bench simulate -n 100     fewer
@@ -45,7 +46,7 @@ def trace(program, seed):
     return list(csv.DictReader(io.StringIO(done.stdout)))
 
 
-def summary(scenarios, multi):
+def summary(scenarios, multi, decoding):
     tuner = {field: column(scenarios, "tuner", field) for field in scenarios[0]["tuner"]}
     steady = [s for s in scenarios if not s["bursts"]]
     figures = {
@@ -60,11 +61,15 @@ def summary(scenarios, multi):
         "changes_per_10s_p99": quantile(column(steady, "tuner", "changes_settled"), 0.99),
         "changes_per_10s_p99_bursts": quantile([s["tuner"]["changes_settled"] for s in scenarios if s["bursts"]] or [0],
                                                0.99),
-        "limits_broken": sum(s["limit_broken"] for s in scenarios + multi),
+        "limits_broken": sum(s["limit_broken"] for s in scenarios + multi + decoding),
     }
     for policy in ("tuner", "climber", "default"):
         figures[f"area_{policy}"] = mean(column(scenarios, policy, "area"))
         figures[f"cost_{policy}"] = mean(column(scenarios, policy, "mean_cost"))
+    for field in ("gain", "best_gain"):
+        figures[f"decoding_{field}_p50"] = quantile([s[field] for s in decoding], 0.5)
+    for name, q in (("p50", 0.5), ("p99", 0.99)):
+        figures[f"decoding_regret_{name}"] = quantile([s["regret"] for s in decoding], q)
     for jobs in (2, 3):
         chosen = [m for m in multi if m["jobs"] == jobs]
         figures[f"jobs{jobs}_total"] = mean(m["total"] for m in chosen)
@@ -91,11 +96,12 @@ def main():
     options = parser.parse_args()
     program = support.program("bench_tuner_sim")
     raw = json.loads(run(program, options.n).stdout)
-    figures = summary(raw["scenarios"], raw["multi"])
+    figures = summary(raw["scenarios"], raw["multi"], raw["decoding"])
     simulate_plots.draw_all(support.ROOT / "docs" / "tuning", raw["scenarios"], raw["multi"], trace(program, TRACED))
     for key, value in figures.items():
         print(f"{key:28} {value:.4g}")
-    support.result_write(NAME, {"one_job": rows(raw["scenarios"]), "several": rows(raw["multi"])}, **figures)
+    support.result_write(NAME, {"one_job": rows(raw["scenarios"]), "several": rows(raw["multi"]),
+                                "decoding": rows(raw["decoding"])}, **figures)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_tuner_sim [N]           N random scenarios (1000) of one job under each policy, and N / 5 of two and
- * of three jobs; one JSON object on stdout bench_tuner_sim --trace SEED [JOBS]  one scenario: decisions on
- * stderr, seconds as CSV on stdout
+ * bench_tuner_sim [N]: N random scenarios (1000) of one job under each policy, N / 5 of two and of three
+ * jobs, and as many of one that decodes images; one JSON object on stdout bench_tuner_sim --trace SEED
+ * [JOBS]: one scenario; decisions on stderr, seconds as CSV on stdout
  */
 #include <math.h>
 #include <stdio.h>
@@ -67,6 +67,32 @@ static int run_multi(uint64_t seed, uint32_t n_jobs)
 	printf("  {\"seed\": %llu, \"jobs\": %u, \"total\": %.4f, \"least\": %.4f, \"limit_broken\": %s}",
 	       (unsigned long long)seed, n_jobs, score.total, score.least,
 	       outcome.limit_broken ? "true" : "false");
+	return 0;
+}
+
+/* gain, best_gain: the rate with the last knobs and with the best ones, over the best without forms. */
+static int run_decoding(uint64_t seed)
+{
+	static struct sim_outcome outcome;
+	struct sim_scenario s = sim_scenario_decoding(seed);
+	const struct sim_truth *t = &s.jobs[0].phases[0];
+	struct sim_static best = sim_best_static(&s, t, s.cores, s.memory_bytes);
+	struct sim_truth bare = *t;
+	struct sim_score score;
+	double without;
+
+	bare.form_bytes = 0;
+	without = sim_best_static(&s, &bare, s.cores, s.memory_bytes).rate;
+	if (sim_run(&s, SIM_TUNER, false, &outcome) < 0) {
+		fprintf(stderr, "bench_tuner_sim: no memory\n");
+		return 1;
+	}
+	sim_judge(&s, &outcome, &best, &score);
+	printf("  {\"seed\": %llu, \"regret\": %.4f, \"area\": %.4f, \"gain\": %.4f, \"best_gain\": %.4f, "
+	       "\"undone\": %u, \"verified\": %u, \"limit_broken\": %s}",
+	       (unsigned long long)seed, score.regret, score.area,
+	       outcome.steady[0][outcome.n_s - 1] / without, best.rate / without, outcome.n_undone,
+	       outcome.n_verified, outcome.limit_broken ? "true" : "false");
 	return 0;
 }
 
@@ -136,6 +162,12 @@ int main(int argc, char **argv)
 				return 1;
 			printf("%s\n", seed < n / 5 + 1 || jobs < 3 ? "," : "");
 		}
+	}
+	printf("], \"decoding\": [\n");
+	for (uint64_t seed = 1; seed <= n / 5 + 1; seed++) {
+		if (run_decoding(seed))
+			return 1;
+		printf("%s\n", seed < n / 5 + 1 ? "," : "");
 	}
 	printf("]}\n");
 	return 0;

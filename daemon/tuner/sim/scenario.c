@@ -100,3 +100,29 @@ struct sim_scenario sim_scenario_random(uint64_t seed, uint32_t n_jobs)
 	}
 	return s;
 }
+
+struct sim_scenario sim_scenario_decoding(uint64_t seed)
+{
+	struct sim_scenario s = sim_scenario_random(seed, 1);
+	struct sim_random r = {.state = seed * 1000003 + 0x666f726d};
+	struct sim_truth *t = &s.jobs[0].phases[0];
+	double samples, rate;
+
+	s.n_phases = 1;
+	s.phase_s = SIM_MAX_S;
+	s.burst_period_s = 0;
+	t->client_cpu_s = 0;
+	t->daemon_cpu_s = s.cores * sim_log_uniform(&r, 1.5, 20) / t->device_rate;
+	t->form_bytes = t->sample_bytes * sim_log_uniform(&r, 1.5, 6);
+	t->form_part = sim_uniform(&r, 0.3, 0.9);
+	/* Storage that keeps up with that, and an epoch of 10 to 60 s. */
+	rate = s.cores / t->daemon_cpu_s;
+	t->storage_bytes_per_s = fmax(t->storage_bytes_per_s, 3 * rate * t->sample_bytes);
+	t->latency_s = t->sample_bytes * t->samples_per_chunk / t->storage_bytes_per_s;
+	samples = fmax(rate * sim_log_uniform(&r, 10, 60), 64 * t->samples_per_chunk);
+	t->dataset_bytes = ceil(samples / t->samples_per_chunk) * t->samples_per_chunk * t->sample_bytes;
+	/* What sessions need, and room for a tenth of the forms to more than all. */
+	s.memory_bytes = 1.5 * sim_need_bytes(t) + samples * t->form_bytes * sim_log_uniform(&r, 0.1, 1.5);
+	s.jobs[0].start = (struct tuner_knobs){.value = {(uint64_t)s.memory_bytes, 4, (uint64_t)s.cores}};
+	return s;
+}

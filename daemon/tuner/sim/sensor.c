@@ -15,6 +15,23 @@ static double noisy_share(struct sim_run *run, double x)
 	return fmin(fmax(x, 0), 1);
 }
 
+static void sense_forms(struct sim_run *run, uint32_t index, struct stall_sample *s)
+{
+	const struct sim_truth *t = sim_truth_now(run, index);
+	const struct sim_state *state = &run->jobs[index].state;
+
+	s->decoded_samples = t->dataset_bytes / t->sample_bytes;
+	s->form_samples = state->form_ratio * s->decoded_samples;
+	s->form_bytes = s->form_samples * t->form_bytes;
+	s->form_room_bytes = sim_form_room(run);
+	s->form_hit_ratio = state->form_hit;
+	s->fresh_cpu_s_per_sample = noisy(run, t->daemon_cpu_s);
+	if (state->form_ratio > 0) {
+		s->form_sample_bytes = t->form_bytes;
+		s->form_cpu_s_per_sample = noisy(run, t->daemon_cpu_s * t->form_part);
+	}
+}
+
 struct stall_sample sim_sense(struct sim_run *run, uint32_t index)
 {
 	const struct sim_truth *t = sim_truth_now(run, index);
@@ -49,19 +66,23 @@ struct stall_sample sim_sense(struct sim_run *run, uint32_t index)
 	s.samples_per_chunk = t->samples_per_chunk;
 	s.window_chunks = (uint32_t)t->window;
 	s.ready_samples = t->ready;
-	s.daemon_cpu_s_per_sample = noisy(run, t->daemon_cpu_s);
+	s.daemon_cpu_s_per_sample = noisy(run, job->daemon_cpu_s);
 	s.client_cpu_s_per_sample = noisy(run, t->client_cpu_s);
 	if (job->knobs.value[TUNER_CLIENT_WORKERS])
 		s.handoff_s_per_sample = noisy(run, t->handoff_s);
 	s.client_worker_bytes = t->worker_bytes;
-	s.daemon_workers_busy = r->rate * t->daemon_cpu_s;
+	s.daemon_workers_busy = r->rate * job->daemon_cpu_s;
 	s.client_workers_busy = job->knobs.value[TUNER_CLIENT_WORKERS] ? r->rate * t->client_cpu_s : 0;
 	s.dataset = index + 1;
 	s.dataset_bytes = t->dataset_bytes;
 	s.cached_bytes = job->state.cached_bytes;
 	s.need_bytes = sim_need_bytes(t);
 	s.knobs = job->knobs;
-	s.tunable = ((1u << TUNER_N_KNOBS) - 1) & ~(1u << TUNER_FORM_BYTES);
+	s.tunable = (1u << TUNER_N_KNOBS) - 1;
+	if (t->form_bytes > 0)
+		sense_forms(run, index, &s);
+	else
+		s.tunable &= ~(1u << TUNER_FORM_BYTES);
 	if (t->client_cpu_s <= 0)
 		s.tunable &= ~(1u << TUNER_CLIENT_WORKERS);
 	return s;
@@ -70,8 +91,9 @@ struct stall_sample sim_sense(struct sim_run *run, uint32_t index)
 double sim_cpu_used(const struct sim_run *run, uint32_t index)
 {
 	const struct sim_truth *t = sim_truth_now(run, index);
+	const struct sim_live *job = &run->jobs[index];
 
-	return run->jobs[index].rates.rate * (t->daemon_cpu_s + t->client_cpu_s) + t->trainer_cores;
+	return job->rates.rate * (job->daemon_cpu_s + t->client_cpu_s) + t->trainer_cores;
 }
 
 struct stall_node sim_sense_node(const struct sim_run *run)

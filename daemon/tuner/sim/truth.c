@@ -28,6 +28,26 @@ double sim_cached_ratio(const struct sim_truth *t, const struct tuner_knobs *k)
 	return fmin(fmax(kept / t->dataset_bytes, 0), 1);
 }
 
+/* Extents are not filled to the last byte, more or less of them. */
+#define FORM_SLACK 1.12
+/* Making a form, on top of decoding. */
+#define FORM_MAKING 0.1
+
+double sim_form_ratio(const struct sim_truth *t, double bytes)
+{
+	double all = t->dataset_bytes / t->sample_bytes * t->form_bytes * FORM_SLACK;
+
+	return all > 0 ? fmin(fmax(bytes / all, 0), 1) : 0;
+}
+
+struct sim_truth sim_with_forms(const struct sim_truth *t, double hit, double made)
+{
+	struct sim_truth with = *t;
+
+	with.daemon_cpu_s *= 1 - hit * (1 - t->form_part) + made * FORM_MAKING;
+	return with;
+}
+
 static double power16(double x)
 {
 	x *= x;
@@ -96,9 +116,14 @@ struct sim_rates sim_rates(const struct sim_truth *t, double cores, const struct
 double sim_steady_rate(const struct sim_scenario *s, const struct sim_truth *t, double cores,
 		       const struct tuner_knobs *k)
 {
-	double hit = sim_cached_ratio(t, k), rate = sim_rates(t, cores, k, hit, 1).rate;
+	double hit = sim_cached_ratio(t, k);
+	double room = s->memory_bytes - (double)k->value[TUNER_CACHE_BYTES];
+	struct sim_truth now =
+	    sim_with_forms(t, sim_form_ratio(t, fmin((double)k->value[TUNER_FORM_BYTES], room)), 0);
+	double rate = sim_rates(&now, cores, k, hit, 1).rate;
 
-	return s->burst_period_s > 0 ? (rate + sim_rates(t, cores, k, hit, s->burst_factor).rate) / 2 : rate;
+	return s->burst_period_s > 0 ? (rate + sim_rates(&now, cores, k, hit, s->burst_factor).rate) / 2
+				     : rate;
 }
 
 double sim_cost(const struct sim_scenario *s, const struct sim_truth *t, const struct tuner_knobs *k)
@@ -130,8 +155,10 @@ struct sim_static sim_best_static(const struct sim_scenario *s, const struct sim
 				    fmin(fmax(size, need + (double)depths[d] * chunk_bytes(t)), memory_bytes);
 				for (uint64_t w = 1; w <= most; w++) {
 					for (uint64_t c = 0; c <= (t->client_cpu_s > 0 ? most : 0); c++) {
+						/* Forms take what is left. */
 						struct tuner_knobs k = {
-						    .value = {(uint64_t)size, depths[d], w, c}};
+						    .value = {(uint64_t)size, depths[d], w, c,
+							      (uint64_t)(memory_bytes - size)}};
 						double rate = sim_steady_rate(s, t, cores, &k), cost;
 
 						if (!pass) {

@@ -25,6 +25,9 @@ struct sim_truth {
 	double reads_max;                      /* no more than this are under way */
 	double worker_bytes;
 	double trainer_cores; /* cores that the trainer itself keeps busy */
+	/* Where the daemon decodes: a decoded form's size (0: it does not), and the part of daemon_cpu_s that
+	 * a sample takes out of one. */
+	double form_bytes, form_part;
 };
 
 struct sim_job {
@@ -44,6 +47,8 @@ struct sim_scenario {
 
 /* The seed-th scenario: of one job, or of n_jobs unequal ones. */
 struct sim_scenario sim_scenario_random(uint64_t seed, uint32_t n_jobs);
+/* The same of one job whose images the daemon decodes, which needs more than the cores. */
+struct sim_scenario sim_scenario_decoding(uint64_t seed);
 
 /* ---- truth ---- */
 
@@ -51,6 +56,8 @@ struct sim_state {
 	double hit_ratio; /* this epoch's */
 	double cached_bytes;
 	double epoch_bytes; /* consumed so far in this epoch */
+	double form_ratio;  /* samples with a form */
+	double form_hit;    /* samples of this epoch that come out of one */
 };
 
 struct sim_rates {
@@ -61,6 +68,10 @@ struct sim_rates {
 
 double sim_need_bytes(const struct sim_truth *t);
 double sim_cached_ratio(const struct sim_truth *t, const struct tuner_knobs *knobs);
+/* The share of the samples of which so much memory holds a form. */
+double sim_form_ratio(const struct sim_truth *t, double bytes);
+/* The truth when a share of the samples comes out of a form, and one is made of another share. */
+struct sim_truth sim_with_forms(const struct sim_truth *t, double hit, double made);
 /* The rates with a share of the dataset in memory, and storage `storage` times as fast as the truth's. */
 struct sim_rates sim_rates(const struct sim_truth *t, double cores, const struct tuner_knobs *knobs,
 			   double hit_ratio, double storage);

@@ -171,7 +171,8 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 			? "options of a session with DIESEL_ASKED: world 1, 1 <= batch <= %u, slots "
 			  "and reconnect_ms; all else is 0"
 			: "session options out of range: world >= 1, rank < world, 1 <= batch <= %u, "
-			  "offset < stride, window <= %u chunks, no unknown flags",
+			  "offset < stride, window <= %u chunks, no unknown flags, no recipe with "
+			  "DIESEL_VIEWS",
 		    o->flags & DIESEL_ASKED ? WIRE_ASK_SAMPLES : WIRE_BATCH_MAX, WIRE_WINDOW_MAX);
 	s->epoch = o->epoch;
 	s->index = o->first_batch;

@@ -239,9 +239,10 @@ int session_new(struct cache *cache, const struct serving_options *options, stru
 	s->dataset = dataset;
 	s->request = *request;
 	s->control_memory = s->slot_memory = SHARED_MEMORY_INIT;
-	s->item_bytes = request->recipe.kind            ? (uint32_t)recipe_item_bytes(&request->recipe)
-			: request->flags & DIESEL_ASKED ? 0
-							: dataset->info.equal_bytes;
+	if (request->recipe.kind)
+		s->item_bytes = (uint32_t)recipe_item_bytes(&request->recipe);
+	else if (!(request->flags & (DIESEL_ASKED | DIESEL_VIEWS)))
+		s->item_bytes = dataset->info.equal_bytes;
 	if (request->recipe.kind == RECIPE_CODEC)
 		r = plugins_find(options->plugins, request->recipe.codec.name, &plugin, err);
 	if (r == 0)

@@ -132,6 +132,7 @@ enum diesel_session_flag {
 	DIESEL_SHUFFLE = 1 << 0,   /* chunk-wise shuffle; else storage order */
 	DIESEL_DROP_LAST = 1 << 1, /* only full batches */
 	DIESEL_ASKED = 1 << 2,     /* no order: batches are what diesel_session_ask() asks for */
+	DIESEL_VIEWS = 1 << 3,     /* never packed: samples as they are stored, where they lie in the cache */
 };
 
 struct recipe;
@@ -213,8 +214,8 @@ struct diesel_item {
  * A batch in shared memory, valid until it is released (also after the session is closed). packed: all
  * samples have the same length and lie one after the other: a uint8 array [n_items, item_bytes], 64-byte
  * aligned. The mapping is private copy-on-write: the holder may write to it and nobody else sees that.
- * Otherwise packed is NULL and each item points into a read-only mapping of a cached chunk: writing there is
- * a segmentation fault.
+ * Otherwise (also with DIESEL_VIEWS) packed is NULL and each item points into a read-only mapping of a cached
+ * chunk: writing there is a segmentation fault.
  */
 struct diesel_batch {
 	uint64_t epoch;

@@ -120,7 +120,7 @@ static void test_open_session_fields(void **state)
 		size_t offset;
 		uint32_t value;
 	} spoil[] = {
-	    {offsetof(struct wire_open_session, flags), 8},
+	    {offsetof(struct wire_open_session, flags), 16},
 	    {offsetof(struct wire_open_session, world), 0},
 	    {offsetof(struct wire_open_session, rank), 1},
 	    {offsetof(struct wire_open_session, batch), 0},

@@ -22,7 +22,8 @@ target_link_libraries(daemon_probe PRIVATE diesel_client diesel_dataset diesel_b
 add_executable(many_samples ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/many_samples.c)
 target_compile_options(many_samples PRIVATE ${DIESEL_WARNINGS})
 target_link_libraries(many_samples PRIVATE diesel_dataset diesel_base)
-diesel_script_test(integration mount /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_mount.py)
+diesel_script_test(integration mount /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/mount/test_mount.py)
+diesel_script_test(integration mount_hostile /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/mount/test_mount_hostile.py)
 diesel_script_test(integration control /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_control.py)
 foreach(subject borrowed carried serving lifecycle damage digest hangs idle large limits knobs service shared forms)
   diesel_script_test(integration dieseld_${subject}

@@ -47,6 +47,7 @@ struct views {
 	uint64_t recent[N_RECENT]; /* chunk + 1, asked for latest */
 	uint32_t n_recent;
 	atomic_bool stopped;
+	atomic_bool replaced; /* no daemon has this version any more */
 };
 
 int views_new(struct diesel_dataset *dataset, void (*say)(const char *line), struct views **ret)
@@ -169,6 +170,19 @@ static uint32_t note_recent(struct views *v, uint64_t chunk)
 	return ahead;
 }
 
+/* Tells why nothing can be read: once, if that stays so. Returns what the read fails with. */
+static int failed(struct views *v, int result, const char *line)
+{
+	if (result != -ESTALE) {
+		v->say(line);
+		return -EIO;
+	}
+	if (!atomic_exchange(&v->replaced, true))
+		v->say("the dataset was replaced by another version: unmount it and mount it again to read "
+		       "what was not read yet");
+	return -ESTALE;
+}
+
 /* Called with the lock, and gives it up meanwhile. */
 static int open_reader(struct views *v)
 {
@@ -194,10 +208,8 @@ static int open_reader(struct views *v)
 		return 0;
 	}
 	free(r);
-	if (v->n_readers == 0) {
-		v->say(error);
-		return result == -ESTALE ? -ESTALE : -EIO;
-	}
+	if (v->n_readers == 0)
+		return failed(v, result, error);
 	v->max_readers = v->n_readers; /* the cache has no room for another one: they take turns */
 	return 0;
 }
@@ -228,10 +240,8 @@ static int take(struct views *v, struct diesel_session *s, uint64_t number, stru
 		if (r == -ETIMEDOUT && clock_monotonic_ns() >= give_up_ns)
 			break;
 	}
-	if (r != 0) {
-		v->say(diesel_session_error(s));
-		return r == -ESTALE ? -ESTALE : -EIO;
-	}
+	if (r != 0)
+		return failed(v, r, diesel_session_error(s));
 	*ret = b;
 	return 0;
 }
@@ -293,6 +303,8 @@ static int get_locked(struct views *v, uint64_t number, const struct snapshot_sa
 		}
 		if (atomic_load(&v->stopped))
 			return -EINTR;
+		if (atomic_load(&v->replaced))
+			return -ESTALE;
 		r = is_coming(v, sample->chunk) ? NULL : find_reader(v, &room);
 		if (r) {
 			result = load(v, r, room, number, sample);

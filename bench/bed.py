@@ -102,7 +102,7 @@ class Bed:
 
 
 def _malloc():
-    import trials
+    from jobs import trials
     return trials.MALLOC
 
 

@@ -24,8 +24,8 @@ import pathlib
 import sys
 
 import support
-import trials
-from trials import Config
+from jobs import trials
+from jobs.trials import Config
 
 FETCH_POINTS, PREP_POINTS, WAIT_POINTS, OTHER_POINTS = 3.0, 4.0, 1.5, 3.0
 FETCH_MEAN_POINTS, PREP_MEAN_POINTS = 1.5, 2.0

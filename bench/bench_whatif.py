@@ -17,8 +17,8 @@ import subprocess
 import sys
 
 import support
-import trials
-from trials import Config
+from jobs import trials
+from jobs.trials import Config
 
 MEAN_PERCENT, WORST_PERCENT = 4.0, 8.0
 AGREE_RATIO = 0.03  # runs that differ by more do not say how fast the job is

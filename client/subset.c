@@ -244,6 +244,26 @@ const uint64_t *diesel_subset_words(const struct diesel_subset *s, uint64_t *ret
 	return subset_data(s->chosen);
 }
 
+int diesel_subset_all_images(const struct diesel_dataset *dataset, const struct diesel_subset *s)
+{
+	const struct snapshot_info *info = snapshot_info(dataset->snapshot);
+
+	if (info->names == SNAPSHOT_NAMES_IMAGES)
+		return 1;
+	if (info->names == SNAPSHOT_NAMES_OTHERS && !s)
+		return 0;
+	for (uint64_t i = next_of(s, 0); i < info->n_samples; i = next_of(s, i + 1)) {
+		struct snapshot_sample sample;
+		int r = dataset_look_up(dataset, i, &sample);
+
+		if (r < 0)
+			return r;
+		if (!snapshot_name_is_image(sample.path, sample.path_length))
+			return 0;
+	}
+	return 1;
+}
+
 int diesel_subset_bytes(const struct diesel_dataset *dataset, const struct diesel_subset *s,
 			uint64_t *ret_bytes)
 {

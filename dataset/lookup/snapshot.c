@@ -101,6 +101,7 @@ static void bind_sections(struct snapshot *s)
 	    .max_chunk_file_bytes = h->max_chunk_file_bytes,
 	    .created_ns = h->created_ns,
 	    .has_digests = s->digests != NULL,
+	    .names = h->names <= SNAPSHOT_NAMES_OTHERS ? h->names : SNAPSHOT_NAMES_UNKNOWN,
 	};
 }
 

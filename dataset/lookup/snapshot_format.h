@@ -43,7 +43,7 @@ struct snapshot_header {
 	uint32_t n_classes;
 	uint32_t equal_bytes;
 	uint32_t max_bytes;
-	uint32_t reserved0;
+	uint32_t names; /* enum snapshot_names; 0 in files of older programs */
 	uint64_t total_bytes;
 	uint64_t max_chunk_file_bytes;
 	uint64_t created_ns;

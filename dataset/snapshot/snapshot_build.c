@@ -287,7 +287,12 @@ static void summarize(const struct snapshot_builder *b, struct snapshot_header *
 	h->n_samples = n_records_of(b);
 	h->n_chunks = n_chunks_of(b);
 	h->n_classes = (uint32_t)(b->classes.bytes / sizeof(struct snapshot_class));
+	h->names = h->n_samples ? SNAPSHOT_NAMES_IMAGES : SNAPSHOT_NAMES_UNKNOWN;
 	for (size_t i = 0; i < h->n_samples; i++) {
+		struct path_text path = record_path(b, &records[i]);
+
+		if (!snapshot_name_is_image(path.text, path.length))
+			h->names = SNAPSHOT_NAMES_OTHERS;
 		h->total_bytes += records[i].bytes;
 		if (records[i].bytes > h->max_bytes)
 			h->max_bytes = records[i].bytes;

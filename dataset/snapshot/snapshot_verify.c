@@ -65,11 +65,14 @@ static int verify_records(const struct snapshot *s, struct error *err)
 {
 	uint64_t total = 0;
 	uint32_t longest = 0;
-	bool equal = true;
+	bool equal = true, images = true;
 
 	for (uint64_t i = 0; i < s->info.n_samples; i++) {
 		if (verify_record(s, i) < 0)
 			return damaged(s, "record", i, err);
+		struct path_text path = snapshot_path(s, i);
+
+		images = images && snapshot_name_is_image(path.text, path.length);
 		total += s->records[i].bytes;
 		equal = equal && s->records[i].bytes == s->records[0].bytes;
 		if (s->records[i].bytes > longest)
@@ -78,6 +81,8 @@ static int verify_records(const struct snapshot *s, struct error *err)
 	if (total != s->info.total_bytes || longest != s->info.max_bytes ||
 	    s->info.equal_bytes != (equal ? longest : 0))
 		return damaged(s, "the sum of records", s->info.n_samples, err);
+	if (s->info.names != SNAPSHOT_NAMES_UNKNOWN && images != (s->info.names == SNAPSHOT_NAMES_IMAGES))
+		return damaged(s, "what the header says of names,", s->info.names, err);
 	return 0;
 }
 

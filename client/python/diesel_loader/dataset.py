@@ -261,9 +261,9 @@ class Dataset:
             raise errors.of_look_up(result, self.path, f"{self.path} has no sample {sample}")
         return info
 
-    def all_named(self, patterns: Sequence[str]) -> bool:
-        """True if the path of each sample matches one of these patterns, of which no two match one path."""
-        return sum(len(Subset.filter(*self._origin, None, pattern)) for pattern in patterns) == len(self)
+    def all_images(self) -> bool:
+        """True if all samples are JPEG, PNG or WebP, by their names."""
+        return Subset.all_images(*self._origin)
 
     def read(self, sample: int) -> bytearray:
         """The bytes of a sample, by its number, as a bytearray."""

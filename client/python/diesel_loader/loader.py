@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 STATE_VERSION = 1
-NATIVE_IMAGES = ("*.[jJ][pP][gG]", "*.[jJ][pP][eE][gG]", "*.[pP][nN][gG]", "*.[wW][eE][bB][pP]")  # paths of what dieseld decodes
 BEFORE_IT_WAS_KNOWN = {"bucket_by_length": 0, "subset": None}  # what a state means that does not say
 DEFAULT_RECONNECT_S = 60
 AUTO = "auto"
@@ -141,7 +140,7 @@ class Loader:
             why = "PyTorch reads the samples, by number"
         elif bucketed and not dataset.equal_bytes:
             why = "bucket_by_length sorts samples by their stored length"
-        elif made.recipe and made.recipe.kind == IMAGE and not dataset.all_named(NATIVE_IMAGES):
+        elif made.recipe and made.recipe.kind == IMAGE and not dataset.all_images():
             why = "not all samples are JPEG, PNG or WebP, by their names"
         if by_codec:
             made = codec_plan(transform, dataset, why)

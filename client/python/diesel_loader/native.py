@@ -102,6 +102,7 @@ def _load() -> tuple[ctypes.CDLL, str]:
         "diesel_subset_sample": (c_int, [c_void_p, c_uint64, POINTER(c_uint64)]),
         "diesel_subset_samples": (None, [c_void_p, c_void_p]),
         "diesel_subset_indices": (c_int, [c_void_p, c_void_p, c_uint64]),
+        "diesel_subset_all_images": (c_int, [c_void_p, c_void_p]),
         "diesel_subset_bytes": (c_int, [c_void_p, c_void_p, POINTER(c_uint64)]),
         "diesel_subset_words": (POINTER(c_uint64), [c_void_p, POINTER(c_uint64)]),
         "diesel_codec_output": (c_int, [c_void_p, c_void_p, POINTER(c_uint32), c_char_p, c_size_t]),

@@ -61,6 +61,14 @@ class Subset:
         text = None if pattern is None else os.fsencode(pattern)
         return _made(lib.diesel_subset_filter(dataset, _handle(of), classes, text, byref(handle)), handle, path)
 
+    @staticmethod
+    def all_images(dataset: Any, path: str, of: Subset | None) -> bool:
+        """True if all samples are JPEG, PNG or WebP, by their names."""
+        result: int = lib.diesel_subset_all_images(dataset, _handle(of))
+        if result < 0:
+            raise errors.of_look_up(result, path, os.strerror(-result))
+        return bool(result)
+
     @classmethod
     def split(cls, dataset: Any, path: str, of: Subset | None, sizes: Sequence[int], seed: int,
               by_class: bool) -> list[Subset]:

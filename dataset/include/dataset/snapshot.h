@@ -59,6 +59,13 @@ struct snapshot_chunk {
 	struct digest sha256;
 };
 
+/* By their endings (.jpg, .jpeg, .png, .webp; of any case), so that nobody has to look at all paths. */
+enum snapshot_names {
+	SNAPSHOT_NAMES_UNKNOWN,
+	SNAPSHOT_NAMES_IMAGES, /* all samples are images that dieseld decodes */
+	SNAPSHOT_NAMES_OTHERS, /* some are not */
+};
+
 struct snapshot_info {
 	uint64_t version; /* of the dataset; grows with every change */
 	uint64_t n_samples;
@@ -70,6 +77,7 @@ struct snapshot_info {
 	uint64_t max_chunk_file_bytes;
 	uint64_t created_ns; /* CLOCK_REALTIME */
 	bool has_digests;
+	enum snapshot_names names;
 };
 
 /* Maps the file and keeps no reference to fd. If the file is truncated later, reading it raises SIGBUS: map a
@@ -98,6 +106,8 @@ int snapshot_class_name(const struct snapshot *s, uint32_t class_index, const ch
 			size_t *ret_length);
 /* Returns true if a sample of this path is of this class, or of none for SNAPSHOT_NO_CLASS. */
 bool snapshot_class_fits(const struct snapshot *s, int32_t class_index, const char *path, size_t path_length);
+/* Returns true if a sample of this path is an image by its ending. */
+bool snapshot_name_is_image(const char *path, size_t path_length);
 /* Finds a sample by its path, through the hash index. -ENOENT. */
 int snapshot_find(const struct snapshot *s, const char *path, size_t path_length, uint64_t *ret_sample);
 

@@ -336,6 +336,41 @@ static void test_signed_lies(void **state)
 	free(image.data);
 }
 
+static enum snapshot_names names_of(const char *const *some, size_t n)
+{
+	struct image image = make_snapshot(some, n, 5, true);
+	struct snapshot *s = open_good(&image);
+	enum snapshot_names names = snapshot_info(s)->names;
+	struct snapshot_header *h = (struct snapshot_header *)image.data;
+
+	snapshot_close(s);
+	/* A header that says otherwise is noticed, one that does not say is as good as ever. */
+	h->names = names == SNAPSHOT_NAMES_IMAGES ? SNAPSHOT_NAMES_OTHERS : SNAPSHOT_NAMES_IMAGES;
+	sign(&image);
+	assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, NULL), 0);
+	assert_int_equal(snapshot_verify(s, NULL), -EBADMSG);
+	snapshot_close(s);
+	for (uint32_t unknown = 0; unknown <= 99; unknown += 99) {
+		h->names = unknown;
+		sign(&image);
+		s = open_good(&image);
+		assert_int_equal(snapshot_info(s)->names, SNAPSHOT_NAMES_UNKNOWN);
+		snapshot_close(s);
+	}
+	free(image.data);
+	return names;
+}
+
+static void test_names(void **state)
+{
+	static const char *const images[] = {"a/1.jpg", "a/2.JPEG", "b.Png", "c/d.x/e.webp"};
+	static const char *const others[] = {"a/1.jpg", "a/2.jpgx"}, *const bare[] = {"jpg"};
+
+	assert_int_equal(names_of(images, 4), SNAPSHOT_NAMES_IMAGES);
+	assert_int_equal(names_of(others, 2), SNAPSHOT_NAMES_OTHERS);
+	assert_int_equal(names_of(bare, 1), SNAPSHOT_NAMES_OTHERS);
+}
+
 static void test_classes_of_paths(void **state)
 {
 	struct image image = make_snapshot(paths, N_PATHS, 5, true);
@@ -478,13 +513,21 @@ static void test_missing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_classes_and_order),
-	    cmocka_unit_test(test_list),         cmocka_unit_test(test_path_order),
-	    cmocka_unit_test(test_every_byte),   cmocka_unit_test(test_every_truncation),
-	    cmocka_unit_test(test_signed_lies),  cmocka_unit_test(test_newer_version),
-	    cmocka_unit_test(test_empty),        cmocka_unit_test(test_file_and_directory),
-	    cmocka_unit_test(test_missing),      cmocka_unit_test(test_classes_of_paths),
-	    cmocka_unit_test(test_digests),      cmocka_unit_test(test_digests_outside),
+	    cmocka_unit_test(test_round_trip),
+	    cmocka_unit_test(test_classes_and_order),
+	    cmocka_unit_test(test_list),
+	    cmocka_unit_test(test_path_order),
+	    cmocka_unit_test(test_every_byte),
+	    cmocka_unit_test(test_every_truncation),
+	    cmocka_unit_test(test_signed_lies),
+	    cmocka_unit_test(test_newer_version),
+	    cmocka_unit_test(test_empty),
+	    cmocka_unit_test(test_file_and_directory),
+	    cmocka_unit_test(test_missing),
+	    cmocka_unit_test(test_names),
+	    cmocka_unit_test(test_classes_of_paths),
+	    cmocka_unit_test(test_digests),
+	    cmocka_unit_test(test_digests_outside),
 	    cmocka_unit_test(test_some_digests),
 	};
 

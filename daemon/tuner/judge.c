@@ -251,14 +251,19 @@ static void judge_no_gain(struct round *round, const struct trial *t)
 /* By CPU time: what a shared machine leaves of the rate says little, and forms take an epoch to fill. */
 static void judge_forms(struct round *round, const struct trial *t)
 {
+	const struct change *c = t->change;
 	char text[TUNER_REASON_BYTES];
 
-	if (forms_save(t->change, t->after, PART_OF_PROMISE))
-		accept(round, &round->state->jobs[t->index], t->knob, t->after);
-	else if (t->calm && t->n >= SAMPLES_SURE) {
+	if (forms_save(c, t->after, PART_OF_PROMISE)) {
 		snprintf(text, sizeof(text),
-			 "did not help (decoding took %.0f us a sample before, takes %.0f)",
-			 1e6 * t->change->cpu_before, 1e6 * t->after->daemon_cpu_s);
+			 "%.0f us of CPU time a sample before, %.0f after (%.0f expected), %.0f%% of samples "
+			 "out of forms; %.0f samples/s before, %.0f after",
+			 1e6 * c->cpu_before, 1e6 * t->after->daemon_cpu_s, 1e6 * c->cpu_expected,
+			 100 * t->after->form_hit, c->rate_before, t->after->rate);
+		round_verdict(round, &round->state->jobs[t->index], t->knob, TUNER_VERIFIED, t->after, text);
+	} else if (t->calm && t->n >= SAMPLES_SURE) {
+		snprintf(text, sizeof(text), "did not help (%.0f us of CPU time a sample before, %.0f after)",
+			 1e6 * c->cpu_before, 1e6 * t->after->daemon_cpu_s);
 		undo(round, t->index, t->knob, t->after, text);
 	}
 }

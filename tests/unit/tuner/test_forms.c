@@ -133,6 +133,7 @@ static void test_taken_and_verified(void **unused)
 	assert_non_null(found);
 	assert_int_equal(found->outcome, TUNER_VERIFIED);
 	assert_true(found->rate_after > 1.2 * found->rate_before);
+	assert_non_null(strstr(found->text, "2000 us of CPU time a sample before"));
 	assert_false(tick_until_turned(300)); /* and kept */
 }
 
@@ -144,7 +145,8 @@ static void test_what_does_not_help_is_given_up(void **unused)
 	assert_true(tick_until_turned(120));
 	assert_int_equal(decision()->rule, TUNER_RULE_UNDO);
 	assert_int_equal(decision()->new_value, 0);
-	assert_non_null(strstr(decision()->reason, "did not help"));
+	assert_non_null(
+	    strstr(decision()->reason, "did not help (2000 us of CPU time a sample before, 2000"));
 	assert_false(tick_until_turned(50)); /* nor tried again at once */
 }
 

@@ -242,8 +242,8 @@ const struct ctl_verb ctl_pack = {
 	    "      --append            add to a dataset; changed files replace, unchanged ones are left out\n"
 	    "      --skip-unreadable   leave out files that cannot be read, with a line for each\n"
 	    "      --digest sha256     keep a SHA-256 of each chunk, for datasets that users share\n"
-	    "      --jpeg-restarts     rewrite JPEG files, without loss, so that rows above a crop need no "
-	    "decoding\n"
+	    "      --jpeg-restarts     rewrite JPEG files, without loss, so that what is above and beside a "
+	    "crop needs no decoding\n"
 	    "\n"
 	    "Links are followed. The dataset changes at the end or not at all; when a run was interrupted,\n"
 	    "the same command goes on where it stopped.\n",

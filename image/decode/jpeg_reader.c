@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "jpeg_rows.h"
+#include "jpeg_part.h"
 #include "reader.h"
 
 #include <errno.h>
@@ -31,14 +31,11 @@ struct jpeg_reader {
 	size_t bytes;     /* of the file */
 	struct room cmyk; /* a row */
 
-	/* What lies above the crop is left out where restart markers permit it. */
-	struct room header; /* of an image that begins with the first row that is decoded */
-	const uint8_t
-	    *rest; /* what the library gets behind that header; NULL: it has it, or all from the file */
+	/* What lies above and beside the crop is left out where restart markers permit it. */
+	struct room part;        /* a file of which the image is a part of the whole one */
+	struct image_box inside; /* where in that */
+	const uint8_t *rest;     /* of the file, behind the part; NULL: all of it is read */
 	size_t rest_bytes;
-	uint32_t n_left_out; /* rows of pixels */
-	unsigned
-	    next_marker; /* where the library, which counts from its first row, expects restart marker 0 */
 };
 
 static __attribute__((noreturn)) void escape(struct jpeg_reader *reader, int code)
@@ -87,28 +84,10 @@ static __attribute__((noreturn)) void truncated(struct jpeg_reader *reader)
 	escape(reader, -EBADMSG);
 }
 
-/* Behind a header of our own comes the file. At its end the library would go on with grey; Pillow raises. */
+/* At the end of the file the library would go on with grey; Pillow raises. */
 static boolean on_end_of_bytes(j_decompress_ptr jpeg)
 {
-	struct jpeg_reader *reader = reader_of((j_common_ptr)jpeg);
-
-	if (!reader->rest)
-		truncated(reader);
-	jpeg->src->next_input_byte = reader->rest;
-	jpeg->src->bytes_in_buffer = reader->rest_bytes;
-	reader->rest = NULL;
-	return TRUE;
-}
-
-/* The library has met another restart marker than its count says. */
-static boolean on_restart(j_decompress_ptr jpeg, int desired)
-{
-	int expected = (desired + (int)reader_of((j_common_ptr)jpeg)->next_marker) % 8;
-
-	if (jpeg->unread_marker != JPEG_RST0 + expected)
-		return jpeg_resync_to_restart(jpeg, expected);
-	jpeg->unread_marker = 0;
-	return TRUE;
+	truncated(reader_of((j_common_ptr)jpeg));
 }
 
 static void on_progress(j_common_ptr jpeg)
@@ -198,52 +177,57 @@ static void read_row(struct jpeg_reader *reader, JSAMPROW row)
 static void check_end(struct jpeg_reader *reader)
 {
 	const struct jpeg_source_mgr *source = reader->jpeg.src;
-	const uint8_t *rest = source->next_input_byte;
+	const uint8_t *rest = reader->rest ? reader->rest : source->next_input_byte;
+	size_t bytes = reader->rest ? reader->rest_bytes : source->bytes_in_buffer;
 
-	if (jpeg_input_complete(&reader->jpeg) || reader->jpeg.unread_marker == JPEG_EOI)
+	if (!reader->rest && (jpeg_input_complete(&reader->jpeg) || reader->jpeg.unread_marker == JPEG_EOI))
 		return;
-	for (size_t i = source->bytes_in_buffer; i >= 2; i--)
+	for (size_t i = bytes; i >= 2; i--)
 		if (rest[i - 1] == JPEG_EOI && rest[i - 2] == 0xff)
 			return;
 	truncated(reader);
 }
 
-/*
- * Begins with the row of MCUs that the crop needs first, if restart markers say where that is: with a header
- * that says how many rows follow. Chroma is interpolated between rows: so one of its rows more is decoded on
- * each side.
- */
-static int leave_out_rows(struct jpeg_reader *reader, const struct reading *reading)
+/* Pixels of the whole image, from `begin` up to `end` of the scaled one. Chroma is interpolated between its
+ * samples: so one more is decoded on each side, which is n pixels. */
+static void whole_pixels(uint32_t begin, uint32_t end, uint32_t n, uint32_t by, uint32_t most,
+			 uint32_t *ret_begin, uint32_t *ret_n)
+{
+	*ret_begin = begin > n ? (begin - n) * by : 0;
+	*ret_n = ((uint64_t)end + n) * by < most ? (end + n) * by - *ret_begin : most - *ret_begin;
+}
+
+/* Gives the library the part of the image that the crop needs, if restart markers say where that is. */
+static int leave_out(struct jpeg_reader *reader, const struct reading *reading)
 {
 	struct resample_plan plan;
-	struct jpeg_rows rows;
-	struct jpeg_rows_start start;
+	struct jpeg_layout layout;
+	struct jpeg_part part;
+	struct image_box box;
+	size_t bytes, end;
 
 	reader->rest = NULL;
-	reader->n_left_out = reader->next_marker = 0;
-	if (!jpeg_rows_read(reading->data, reading->bytes, &rows) ||
-	    reading_check(reading, "JPEG", rows.width, rows.height, NULL) < 0)
+	reader->inside = (struct image_box){0};
+	if (!jpeg_layout_read(reading->data, reading->bytes, &layout) ||
+	    reading_check(reading, "JPEG", layout.width, layout.height, NULL) < 0)
 		return 0;
-	uint32_t by = scale_denominator(rows.h, rows.v, reading->request);
-	uint32_t row = DCTSIZE * rows.v;
-	struct image_box part = reading_plan(reading, by, &plan);
+	uint32_t by = scale_denominator(layout.h, layout.v, reading->request);
+	struct image_box crop = reading_plan(reading, by, &plan);
 
-	if (part.y < rows.v ||
-	    !jpeg_rows_find(&rows, reading->data, reading->bytes, (part.y - rows.v) * by / row,
-			    (part.y + part.height + rows.v) * by / row + 2, &start))
+	whole_pixels(crop.x, crop.x + crop.width, layout.h, by, layout.width, &box.x, &box.width);
+	whole_pixels(crop.y, crop.y + crop.height, layout.v, by, layout.height, &box.y, &box.height);
+	if (!jpeg_part_choose(&layout, &box, &part))
 		return 0;
-	if (room_make(&reader->header, rows.scan_at, 1) < 0)
-		return error_errno(reader->err, -ENOMEM, "JPEG header of %zu bytes", rows.scan_at);
-	uint8_t *header = memcpy(reader->header.bytes, reading->data, rows.scan_at);
-	uint32_t height = rows.height - start.row * row;
+	int r = jpeg_part_write(&layout, &part, reading->data, reading->bytes, &reader->part, &bytes, &end);
 
-	header[rows.height_at] = (uint8_t)(height >> 8);
-	header[rows.height_at + 1] = (uint8_t)height;
-	jpeg_mem_src(&reader->jpeg, header, rows.scan_at);
-	reader->rest = reading->data + start.at;
-	reader->rest_bytes = reading->bytes - start.at;
-	reader->n_left_out = start.row * row;
-	reader->next_marker = start.marker;
+	if (r < 0)
+		return error_errno(reader->err, r, "JPEG image of %zu bytes", reading->bytes);
+	if (r == 0)
+		return 0;
+	jpeg_mem_src(&reader->jpeg, reader->part.bytes, bytes);
+	reader->inside = part.box;
+	reader->rest = reading->data + end;
+	reader->rest_bytes = reading->bytes - end;
 	return 0;
 }
 
@@ -257,18 +241,18 @@ static int open_image(struct jpeg_reader *reader, const struct reading *reading)
 		jpeg->progress = &reader->progress;
 	}
 	jpeg_mem_src(jpeg, reading->data, reading->bytes);
-	int r = leave_out_rows(reader, reading);
+	int r = leave_out(reader, reading);
 
 	if (r < 0)
 		return r;
 	jpeg->src->fill_input_buffer = on_end_of_bytes;
-	jpeg->src->resync_to_restart = on_restart;
 	jpeg_read_header(jpeg, TRUE);
 	if (jpeg->num_components != 1 && jpeg->num_components != 3 && jpeg->num_components != CMYK)
 		return error_set(reader->err, -EOPNOTSUPP,
 				 "JPEG image has %d components: 1, 3 and 4 are known", jpeg->num_components);
-	return reading_check(reading, "JPEG", jpeg->image_width, jpeg->image_height + reader->n_left_out,
-			     reader->err);
+	if (reader->rest)
+		return 0;
+	return reading_check(reading, "JPEG", jpeg->image_width, jpeg->image_height, reader->err);
 }
 
 static int read_image(struct jpeg_reader *reader, struct reading *reading)
@@ -289,8 +273,8 @@ static int read_image(struct jpeg_reader *reader, struct reading *reading)
 	struct image_box crop = reading_plan(reading, jpeg->scale_denom, &plan);
 	uint32_t lead = 0;
 
-	crop.y -= reader->n_left_out / jpeg->scale_denom;
-
+	crop.x -= reader->inside.x / jpeg->scale_denom;
+	crop.y -= reader->inside.y / jpeg->scale_denom;
 	crop_columns(reader, &crop, &plan);
 	if (jpeg->num_components == CMYK) {
 		if (room_make(&reader->cmyk, plan.row_width, CMYK) < 0)
@@ -428,6 +412,6 @@ void jpeg_reader_free(struct jpeg_reader *reader)
 	if (reader->created)
 		jpeg_destroy_decompress(&reader->jpeg);
 	room_free(&reader->cmyk);
-	room_free(&reader->header);
+	room_free(&reader->part);
 	free(reader);
 }

@@ -16,6 +16,11 @@
 #define PIXELS_MAX (UINT64_C(64) << 20) /* 384 MiB of coefficients where chroma is not sampled less */
 #define SCANS_MAX  100 /* each takes a walk over all coefficients, however few bytes it has */
 #define MORE_BYTES 65536
+/* Between two markers: with fewer blocks the markers' bytes are a larger part of the file, with more, more
+ * blocks beside a crop have to be decoded. */
+#define BLOCKS_GOOD  12
+#define BLOCKS_LEAST 6
+#define BLOCKS_MOST  48
 
 struct transcoder {
 	struct jpeg_error_mgr messages;
@@ -112,14 +117,46 @@ static bool has_more_images(const struct jpeg_decompress_struct *jpeg)
 	return false;
 }
 
-/* Each row of blocks begins behind a marker. */
-static bool has_restarts(const struct jpeg_decompress_struct *jpeg)
+/* A scan of one component has blocks one by one, whatever its sampling. */
+static unsigned blocks_of_mcu(const struct jpeg_decompress_struct *jpeg)
+{
+	unsigned n = 0;
+
+	if (jpeg->num_components == 1)
+		return 1;
+	for (int i = 0; i < jpeg->num_components; i++)
+		n += (unsigned)(jpeg->comp_info[i].h_samp_factor * jpeg->comp_info[i].v_samp_factor);
+	return n;
+}
+
+static unsigned mcus_of_row(const struct jpeg_decompress_struct *jpeg)
 {
 	unsigned columns = DCTSIZE * (jpeg->num_components == 1 ? 1u : (unsigned)jpeg->max_h_samp_factor);
-	unsigned blocks = (jpeg->image_width + columns - 1) / columns;
 
-	return !jpeg->progressive_mode && !jpeg->arith_code && jpeg->comps_in_scan == jpeg->num_components &&
-	       jpeg->restart_interval && blocks % jpeg->restart_interval == 0;
+	return (jpeg->image_width + columns - 1) / columns;
+}
+
+/* MCUs between markers, of which a row has a whole number. */
+static unsigned interval_mcus(const struct jpeg_decompress_struct *jpeg)
+{
+	static const unsigned least[] = {BLOCKS_GOOD, BLOCKS_LEAST};
+	unsigned blocks = blocks_of_mcu(jpeg), row = mcus_of_row(jpeg);
+
+	for (int i = 0; i < 2; i++)
+		for (unsigned n = 1; n <= row && n * blocks <= BLOCKS_MOST; n++)
+			if (row % n == 0 && n * blocks >= least[i])
+				return n;
+	return row;
+}
+
+static bool has_restarts(const struct jpeg_decompress_struct *jpeg)
+{
+	unsigned interval = jpeg->restart_interval;
+
+	if (jpeg->progressive_mode || jpeg->arith_code || jpeg->comps_in_scan != jpeg->num_components ||
+	    !interval || mcus_of_row(jpeg) % interval)
+		return false;
+	return interval == interval_mcus(jpeg) || interval * blocks_of_mcu(jpeg) <= BLOCKS_MOST;
 }
 
 static void read_header(struct transcoder *t, struct coefficients *c, const void *data, size_t bytes)
@@ -141,7 +178,7 @@ static void write_image(struct transcoder *t)
 	to->dest = &t->destination;
 	jpeg_copy_critical_parameters(&t->from.jpeg, to);
 	to->optimize_coding = TRUE;
-	to->restart_in_rows = 1;
+	to->restart_interval = interval_mcus(&t->from.jpeg);
 	/* These two are among the markers that are copied, at their own place. */
 	to->write_JFIF_header = FALSE;
 	to->write_Adobe_marker = FALSE;

@@ -2,15 +2,16 @@
 #pragma once
 
 /*
- * Restart markers for a JPEG file: the same image with a marker before each row of blocks, from which
- * decoding can begin, so that a reader of a crop passes over the rows above it without decoding them.
+ * Restart markers for a JPEG file: the same image with a marker every few blocks, and before each row of
+ * them, from which decoding can begin, so that a reader of a crop passes over what is above and beside it
+ * without decoding that.
  *
  * Nothing of the image is lost: coefficients, quantisation tables and sampling are those of the file, which
  * is checked before the new bytes are handed out. So every decoder gives the same pixels. Markers with data
  * of others (APPn, such as EXIF and colour profiles; comments) are copied, and so is what follows the image's
  * end. Only how coefficients are written changes: Huffman-coded, in one scan, with codes made for this image.
- * Files with progressive or arithmetic coding become sequential ones, because in those no row can be found
- * alone.
+ * Files with progressive or arithmetic coding become sequential ones, because in those nothing can be
+ * found alone.
  *
  * The files are taken as foreign: any bytes may come.
  */
@@ -21,7 +22,7 @@
 
 enum jpeg_restarts {
 	JPEG_RESTARTS_ADDED,
-	JPEG_RESTARTS_THERE, /* the file has them already: what this function makes, it leaves alone */
+	JPEG_RESTARTS_THERE, /* the file has them as often: what this function makes, it leaves alone */
 	JPEG_RESTARTS_OTHER, /* no JPEG file */
 	JPEG_RESTARTS_KEPT,  /* damaged, or of a kind that would not stay what it is: *ret_why says */
 };

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JPEG images with restart markers: rows above the crop are left out, and the pixels are those of the whole image."""
+"""JPEG images with restart markers: rows above and columns beside the crop are left out, and the pixels are those of the whole image."""
 import io
 import re
 import subprocess
@@ -73,7 +73,7 @@ class Rows(image_support.Images):
         (source / "a.jpg").write_bytes(file.getvalue())
         subprocess.run([BIN / "dieselctl", "pack", "--jpeg-restarts", source, dataset], check=True, capture_output=True)
         packed = subprocess.run([BIN / "dieselctl", "cat", "--force", dataset, "a.jpg"], check=True, capture_output=True).stdout
-        self.assertGreater(len(RESTART.findall(packed)), 10)
+        self.assertGreater(len(RESTART.findall(packed)), 100)
         self.check_same(file.getvalue(), packed, "packed", 40)
 
     def test_rows_above_are_not_decoded(self):
@@ -91,6 +91,22 @@ class Rows(image_support.Images):
             self.assertEqual(n_warnings > 0, is_seen, y)
             if not is_seen:
                 self.assertEqual(differences(pixels, self.probe.ask(self.plain, (10, y, 100, 90), (100, 90))[0])[0], 0)
+
+    def test_columns_beside_are_not_decoded(self):
+        pixels = photograph("Garden", 256, 96)
+        good = jpeg(pixels, 2, 2, restart=2)  # 32 pixels; a row has 8 such intervals
+        start = [found.start() for found in RESTART.finditer(good)]
+        damaged = bytearray(good)
+        for row in range(6):
+            for at in range(start[8 * row + 2] + 12, start[8 * row + 3] - 12):  # from column 96 to 127
+                damaged[at] = 0x55
+        self.plain.write_bytes(good)
+        path = self.write(bytes(damaged))
+        for x, width, is_seen in ((0, 94, False), (0, 96, True), (130, 126, False), (128, 100, True), (140, 3, False), (10, 10, False)):
+            pixels, n_warnings = self.probe.ask(path, (x, 0, width, 96), (width, 96))
+            self.assertEqual(n_warnings > 0, is_seen, (x, width))  # chroma is interpolated
+            if not is_seen:
+                self.assertEqual(differences(pixels, self.probe.ask(self.plain, (x, 0, width, 96), (width, 96))[0])[0], 0)
 
     def check_as_pillow(self, data, what):
         path = self.write(data)
@@ -126,17 +142,19 @@ class Rows(image_support.Images):
                 self.check_as_pillow(good[:at[i]] + marker + good[at[i] + 2:], ("instead", marker, i))
 
     def test_damaged_bytes(self):
-        good = jpeg(photograph("Garden", 200, 300), 2, 2, restart=mcus_of_row(200, 2))
-        for _ in range(60):
-            data = bytearray(good)
-            for _ in range(3):
-                data[int(self.rng.integers(600, len(data) - 2))] = int(self.rng.choice([0, 0xff, 0xd1, 0x55]))
-            self.check_as_pillow(bytes(data), "damaged")
+        for width, restart in ((200, mcus_of_row(200, 2)), (224, 2)):
+            good = jpeg(photograph("Garden", width, 300), 2, 2, restart=restart)
+            for _ in range(40):
+                data = bytearray(good)
+                for _ in range(3):
+                    data[int(self.rng.integers(600, len(data) - 2))] = int(self.rng.choice([0, 0xff, 0xd1, 0x55]))
+                self.check_as_pillow(bytes(data), ("damaged", restart))
 
     def test_truncated(self):
-        good = jpeg(photograph("Garden", 200, 300), 2, 2, restart=mcus_of_row(200, 2))
-        for cut in range(400, len(good) - 1, 501):
-            self.assertEqual(self.check_as_pillow(good[:cut], cut), 5)
+        for width, restart in ((200, mcus_of_row(200, 2)), (224, 2)):
+            good = jpeg(photograph("Garden", width, 300), 2, 2, restart=restart)
+            for cut in range(400, len(good) - 1, 701):
+                self.assertEqual(self.check_as_pillow(good[:cut], (cut, restart)), 5)
 
     def test_what_is_refused(self):
         good = jpeg(photograph("Garden", 200, 300), 2, 2, restart=mcus_of_row(200, 2))

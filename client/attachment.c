@@ -63,7 +63,7 @@ int attachment_connect(const char *socket_path, int dir_fd, int snapshot_fd, uin
 static int map_shared(struct attachment *a, const union wire_message *reply, const struct wire_fds *fds,
 		      struct error *err)
 {
-	unsigned long long bytes = a->n_slots * a->layout.slot_bytes;
+	unsigned long long bytes = a->n_frames * a->layout.slot_bytes;
 	void *p;
 
 	if (!has_bytes(fds->fd[0], sizeof(*a->control)) || !has_bytes(fds->fd[1], bytes))
@@ -74,12 +74,12 @@ static int map_shared(struct attachment *a, const union wire_message *reply, con
 	a->control = p;
 	/* Private: the holder of a batch may change it in place; the daemon and other holders never see it.
 	 */
-	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, fds->fd[1], 0);
+	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fds->fd[1], 0);
 	if (p == MAP_FAILED)
 		return error_errno(err, -errno, "cannot map the session's batch memory (%llu bytes)", bytes);
-	a->slots = p;
-	a->slots_fd = fcntl(fds->fd[1], F_DUPFD_CLOEXEC, 3);
-	if (a->slots_fd < 0)
+	a->frames = p;
+	a->frames_fd = fcntl(fds->fd[1], F_DUPFD_CLOEXEC, 3);
+	if (a->frames_fd < 0)
 		return error_errno(err, -errno, "cannot keep the session's batch memory open");
 	if (a->control->magic != RING_MAGIC || reply->session_reply.slot_bytes != a->layout.slot_bytes)
 		return error_set(err, -EPROTO,
@@ -93,10 +93,12 @@ static int adopt_reply(struct attachment *a, const union wire_message *reply, co
 {
 	const struct wire_session_reply *m = &reply->session_reply;
 
-	if (m->n_slots > RING_MAX_SLOTS)
-		return error_set(err, -EPROTO, "dieseld offers %u slots, at most %u are known", m->n_slots,
-				 RING_MAX_SLOTS);
+	if (m->n_slots > RING_MAX_SLOTS || m->n_frames > RING_MAX_FRAMES)
+		return error_set(err, -EPROTO,
+				 "dieseld offers %u slots and %u frames, at most %u and %u are known",
+				 m->n_slots, m->n_frames, RING_MAX_SLOTS, RING_MAX_FRAMES);
 	a->n_slots = m->n_slots;
+	a->n_frames = m->n_frames;
 	a->batch = m->batch;
 	a->item_bytes = m->item_bytes;
 	a->window_chunks = m->window_chunks;
@@ -151,7 +153,7 @@ int attachment_open(const char *socket_path, int dir_fd, int snapshot_fd, uint64
 		return error_errno(err, -ENOMEM, "cannot open the session");
 	a->refs = 1;
 	a->owner = getpid();
-	a->slots_fd = -EBADF;
+	a->frames_fd = -EBADF;
 	a->transport = (struct transport)TRANSPORT_INIT;
 	r = attachment_connect(socket_path, dir_fd, snapshot_fd, version, &a->transport, &copy_fd, err);
 	closep(&copy_fd); /* the dataset object has its own */
@@ -178,10 +180,10 @@ static void unmap_all(struct attachment *a)
 	segment_table_free(&a->segments);
 	if (a->control)
 		munmap(a->control, sizeof(*a->control));
-	if (a->slots)
-		munmap(a->slots, a->n_slots * a->layout.slot_bytes);
+	if (a->frames)
+		munmap(a->frames, a->n_frames * a->layout.slot_bytes);
 	a->control = NULL;
-	a->slots = NULL;
+	a->frames = NULL;
 }
 
 void attachment_unref(struct attachment *a)
@@ -193,7 +195,7 @@ void attachment_unref(struct attachment *a)
 	if (a->transport.fd >= 0 && a->owner == getpid())
 		shutdown(a->transport.fd, SHUT_RDWR);
 	unmap_all(a);
-	closep(&a->slots_fd);
+	closep(&a->frames_fd);
 	transport_close(&a->transport);
 	free(a->items);
 	free(a);
@@ -201,8 +203,8 @@ void attachment_unref(struct attachment *a)
 
 void attachment_forget(struct attachment *a)
 {
-	closep(&a->slots_fd);
-	a->slots_fd = -EBADF;
+	closep(&a->frames_fd);
+	a->frames_fd = -EBADF;
 	transport_close(&a->transport);
 	if (atomic_load(&a->n_held) == 0)
 		unmap_all(a);
@@ -292,10 +294,11 @@ void attachment_kick(struct attachment *a, uint32_t ready)
 	(void)transport_send(a->transport.fd, &message, NULL, 0);
 }
 
-struct lease *attachment_lend(struct attachment *a, uint32_t slot)
+struct lease *attachment_lend(struct attachment *a, uint32_t slot, uint32_t frame)
 {
 	struct lease *lease = &a->leases[slot];
 
+	lease->frame = frame;
 	atomic_fetch_add(&a->refs, 1);
 	atomic_fetch_add(&a->n_held, 1);
 	atomic_store(&lease->held, true);
@@ -305,14 +308,14 @@ struct lease *attachment_lend(struct attachment *a, uint32_t slot)
 void lease_release(struct lease *lease)
 {
 	struct attachment *a;
-	uint8_t *slot;
+	uint8_t *frame;
 
 	if (!lease || !atomic_exchange(&lease->held, false))
 		return;
 	a = lease->attachment;
-	/* Without this, the slot's next batch would show what the holder wrote. */
-	slot = a->slots + lease->slot * a->layout.slot_bytes;
-	private_copies_drop(slot, a->layout.slot_bytes);
+	/* Without this, the frame's next batch would show what the holder wrote. */
+	frame = a->frames + lease->frame * a->layout.slot_bytes;
+	private_copies_drop(frame, a->layout.slot_bytes);
 	ring_release(a->control, lease->slot);
 	atomic_fetch_sub(&a->n_held, 1);
 	attachment_kick(a, ring_ready(a->control, atomic_load(&a->control->consumed)));

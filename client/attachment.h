@@ -22,7 +22,7 @@ struct attachment;
 
 struct lease {
 	struct attachment *attachment;
-	uint32_t slot;
+	uint32_t slot, frame;
 	_Atomic bool held;
 };
 
@@ -32,9 +32,9 @@ struct attachment {
 	struct transport transport;
 	pid_t owner; /* the process that opened it */
 	struct ring_control *control;
-	uint8_t *slots; /* n_slots * slot_bytes, private copy-on-write */
+	uint8_t *frames; /* n_frames * slot_bytes, private copy-on-write */
 	struct ring_layout layout;
-	uint32_t n_slots;
+	uint32_t n_slots, n_frames;
 	uint32_t batch;
 	uint32_t item_bytes;
 	uint32_t window_chunks;
@@ -46,7 +46,7 @@ struct attachment {
 	struct diesel_item *items; /* views only: n_slots * batch, with pointers */
 	struct segment_table segments;
 	uint64_t life; /* number of this attachment in its session: tells its memory from others' */
-	int slots_fd;  /* the slots' memory, for worker processes */
+	int frames_fd; /* the frames' memory, for worker processes */
 };
 
 /* Connects, says hello and opens the dataset. *ret_snapshot_fd is the daemon's copy of the snapshot, for the
@@ -83,6 +83,6 @@ int attachment_segment_fd(struct attachment *a, uint32_t segment, int *ret_fd, u
 /* Tells the daemon that a slot is free, if it waits for one and `ready` is low enough. Any thread. */
 void attachment_kick(struct attachment *a, uint32_t ready);
 
-/* Lends the slot: *ret holds a reference until lease_release(). */
-struct lease *attachment_lend(struct attachment *a, uint32_t slot);
+/* Lends the slot, whose batch lies in the frame: *ret holds a reference until lease_release(). */
+struct lease *attachment_lend(struct attachment *a, uint32_t slot, uint32_t frame);
 void lease_release(struct lease *lease);

@@ -14,7 +14,7 @@
 struct diesel_mirror {
 	struct diesel_memory memory;
 	struct ring_layout layout;
-	uint8_t *slots; /* private copy-on-write, as in the trainer */
+	uint8_t *frames; /* private copy-on-write, as in the trainer */
 	struct diesel_item *items;
 	struct segment_table segments;
 };
@@ -26,7 +26,7 @@ int diesel_mirror_open(const struct diesel_memory *memory, int fd, struct diesel
 	uint64_t bytes;
 	void *p;
 
-	if (memory->n_slots > RING_MAX_SLOTS || memory->batch > WIRE_BATCH_MAX)
+	if (memory->n_frames > RING_MAX_FRAMES || memory->batch > WIRE_BATCH_MAX)
 		return -EPROTO;
 	if (fstat(fd, &st) < 0)
 		return -errno;
@@ -35,7 +35,7 @@ int diesel_mirror_open(const struct diesel_memory *memory, int fd, struct diesel
 		return -ENOMEM;
 	m->memory = *memory;
 	m->layout = ring_layout(memory->batch, memory->item_bytes);
-	bytes = memory->n_slots * m->layout.slot_bytes;
+	bytes = memory->n_frames * m->layout.slot_bytes;
 	m->items = calloc((size_t)memory->batch + 1, sizeof(*m->items));
 	if (!m->items || (uint64_t)st.st_size < bytes) {
 		int r = m->items ? -EPROTO : -ENOMEM;
@@ -43,14 +43,14 @@ int diesel_mirror_open(const struct diesel_memory *memory, int fd, struct diesel
 		diesel_mirror_close(m);
 		return r;
 	}
-	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
 	if (p == MAP_FAILED) {
 		int r = -errno;
 
 		diesel_mirror_close(m);
 		return r;
 	}
-	m->slots = p;
+	m->frames = p;
 	*ret = m;
 	return 0;
 }
@@ -59,8 +59,8 @@ void diesel_mirror_close(struct diesel_mirror *m)
 {
 	if (!m)
 		return;
-	if (m->slots)
-		munmap(m->slots, m->memory.n_slots * m->layout.slot_bytes);
+	if (m->frames)
+		munmap(m->frames, m->memory.n_frames * m->layout.slot_bytes);
 	segment_table_free(&m->segments);
 	free(m->items);
 	free(m);
@@ -89,14 +89,14 @@ static int fill_items(struct diesel_mirror *m, const struct ring_item *in, uint3
 	return 0;
 }
 
-int diesel_mirror_batch(struct diesel_mirror *m, uint32_t slot, uint32_t n_items, struct diesel_batch *ret)
+int diesel_mirror_batch(struct diesel_mirror *m, uint32_t frame, uint32_t n_items, struct diesel_batch *ret)
 {
 	uint8_t *at;
 	int r;
 
-	if (slot >= m->memory.n_slots || n_items > m->memory.batch)
+	if (frame >= m->memory.n_frames || n_items > m->memory.batch)
 		return -EPROTO;
-	at = m->slots + slot * m->layout.slot_bytes;
+	at = m->frames + frame * m->layout.slot_bytes;
 	*ret = (struct diesel_batch){.n_items = n_items,
 				     .item_bytes = m->memory.item_bytes,
 				     .items = m->items,
@@ -110,8 +110,8 @@ int diesel_mirror_batch(struct diesel_mirror *m, uint32_t slot, uint32_t n_items
 	return r;
 }
 
-void diesel_mirror_release(struct diesel_mirror *m, uint32_t slot)
+void diesel_mirror_release(struct diesel_mirror *m, uint32_t frame)
 {
-	if (slot < m->memory.n_slots)
-		private_copies_drop(m->slots + slot * m->layout.slot_bytes, m->layout.slot_bytes);
+	if (frame < m->memory.n_frames)
+		private_copies_drop(m->frames + frame * m->layout.slot_bytes, m->layout.slot_bytes);
 }

@@ -67,6 +67,13 @@ static int session_attach(struct diesel_session *s, struct error *err)
 	s->request.first_batch = s->index;
 	r = attachment_open(s->socket_path, s->dir_fd, s->snapshot_fd, s->version, &s->request, s->subset, &a,
 			    err);
+	if (r == -ENOMEM && s->request.recipe.kind && !(s->request.flags & DIESEL_PINNABLE)) {
+		/* The address space may be limited: memory of its own is smaller than what others can join.
+		 */
+		s->request.flags |= DIESEL_PINNABLE;
+		r = attachment_open(s->socket_path, s->dir_fd, s->snapshot_fd, s->version, &s->request,
+				    s->subset, &a, err);
+	}
 	if (r < 0)
 		return r;
 	if (!is_as_asked(s, a)) {
@@ -390,11 +397,11 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret, int 
 	struct attachment *a = s->attachment;
 	struct ring_descriptor d = a->control->descriptors[a->consumed & (RING_MAX_SLOTS - 1)];
 	struct lease *lease;
-	uint8_t *slot;
+	uint8_t *frame;
 	int r = 0;
 
-	if (d.slot >= a->n_slots || d.n_items > a->batch || d.item_bytes != a->item_bytes ||
-	    d.n_damaged > a->batch ||
+	if (d.slot >= a->n_slots || d.frame >= a->n_frames || d.n_items > a->batch ||
+	    d.item_bytes != a->item_bytes || d.n_damaged > a->batch ||
 	    (s->request.recipe.damage == RECIPE_DAMAGE_SKIP && d.n_damaged > a->batch - d.n_items)) {
 		snprintf(s->error, sizeof(s->error), "dieseld published a batch that is none");
 		return -EPROTO;
@@ -402,8 +409,8 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret, int 
 	if (!ring_take(a->control, d.slot))
 		return -ECONNRESET;
 	atomic_store_explicit(&a->control->consumed, ++a->consumed, memory_order_relaxed);
-	lease = attachment_lend(a, d.slot);
-	slot = a->slots + d.slot * a->layout.slot_bytes;
+	lease = attachment_lend(a, d.slot, d.frame);
+	frame = a->frames + d.frame * a->layout.slot_bytes;
 	if (d.generation != a->generation) {
 		lease_release(lease);
 		return -EAGAIN;
@@ -412,23 +419,23 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret, int 
 				     .index = d.index,
 				     .n_items = d.n_items,
 				     .item_bytes = d.item_bytes,
-				     .labels = (const int64_t *)(slot + a->layout.labels_offset),
+				     .labels = (const int64_t *)(frame + a->layout.labels_offset),
 				     .lease = lease,
 				     .n_damaged = d.n_damaged};
 	if (!is_expected(s, &d)) {
 		r = -EPROTO;
 	} else if (d.status < 0) {
-		snprintf(s->error, sizeof(s->error), "%.*s", (int)sizeof(s->error) - 1, (const char *)slot);
+		snprintf(s->error, sizeof(s->error), "%.*s", (int)sizeof(s->error) - 1, (const char *)frame);
 		*ret_status = d.status;
 		r = 1;
 	} else if (d.item_bytes) {
-		ret->packed = slot + a->layout.payload_offset;
-		ret->items = (const struct diesel_item *)slot;
+		ret->packed = frame + a->layout.payload_offset;
+		ret->items = (const struct diesel_item *)frame;
 	} else {
 		struct diesel_item *items = a->items + (size_t)d.slot * a->batch;
 
 		ret->items = items;
-		r = fill_views(s, items, (const struct ring_item *)slot, d.n_items);
+		r = fill_views(s, items, (const struct ring_item *)frame, d.n_items);
 	}
 	if (r != 0)
 		lease_release(lease);

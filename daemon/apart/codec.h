@@ -33,7 +33,7 @@ struct codec_segment {
 
 struct codec_work {
 	uint64_t epoch;
-	uint32_t slot;
+	uint32_t slot;       /* the number of its frame */
 	uint32_t first, end; /* items of the slot */
 	const struct codec_segment *segments;
 	uint32_t n_segments; /* at most CODEC_MAX_SEGMENTS; what `grant` is one of counts */
@@ -73,8 +73,8 @@ struct codec_result {
 };
 
 /* plugin_fd: of the file of the recipe's codec (plugin.h), or -EBADF. max_idle: how many processes are kept.
- * layout, n_slots, batch: of the session. slots: its memory; fd is a descriptor of that for writing. All are
- * borrowed, like the nursery, until codecs_free(). -ENOMEM. */
+ * layout, batch: of the session. slots: the memory of its frames, n_slots of them; fd is a descriptor of that
+ * for writing. All are borrowed, like the nursery, until codecs_free(). -ENOMEM. */
 int codecs_new(const struct nursery *nursery, const struct recipe *recipe, int plugin_fd, uint64_t seed,
 	       const struct ring_layout *layout, uint32_t n_slots, uint32_t batch, uint8_t *slots, int fd,
 	       uint32_t max_idle, struct codecs **ret);

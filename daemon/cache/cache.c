@@ -249,7 +249,7 @@ static void release_done(struct pool_task *task)
 	c->on_change(c->user);
 }
 
-void cache_release(struct cache *c, struct shared_memory *memory)
+void cache_release(struct cache *c, struct shared_memory *memory, uint64_t bytes)
 {
 	struct release *r = c->closing ? NULL : calloc(1, sizeof(*r));
 
@@ -263,8 +263,8 @@ void cache_release(struct cache *c, struct shared_memory *memory)
 	*r = (struct release){.task = {.work = release_work, .done = release_done},
 			      .cache = c,
 			      .memory = *memory,
-			      .bytes = memory->bytes};
-	c->releasing_bytes += memory->bytes;
+			      .bytes = bytes};
+	c->releasing_bytes += bytes;
 	pool_submit(c->pool, &c->release_lane, &r->task);
 }
 
@@ -280,7 +280,7 @@ void cache_drop_segment(struct cache *c, struct segment *s)
 	if (s->carried)
 		shared_memory_free(&s->memory);
 	else
-		cache_release(c, &s->memory);
+		cache_release(c, &s->memory, s->memory.bytes);
 	free(s);
 }
 

@@ -198,8 +198,9 @@ void cache_drop_segment(struct cache *c, struct segment *segment);
  */
 struct segment *cache_take_lent(struct cache *c, const struct segment *from, uint32_t distance);
 void cache_fill_done(struct segment *from, struct segment *to, bool filled);
-/* Gives memory that was lent back to the system, which takes a worker some time. */
-void cache_release(struct cache *c, struct shared_memory *memory);
+/* Gives memory that was lent back to the system, which takes a worker some time. bytes: of it that are in
+ * use. */
+void cache_release(struct cache *c, struct shared_memory *memory, uint64_t bytes);
 /* While over budget, drops datasets, with their snapshots, that nobody uses and that have no chunk in
  * memory. */
 void cache_drop_empty(struct cache *c);

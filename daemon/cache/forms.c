@@ -95,7 +95,7 @@ struct form_extent *forms_find(const struct forms *f, uint64_t sample, uint32_t 
 static void extent_free(struct cache *c, struct form_extent *e)
 {
 	c->releasing_bytes -= e->memory.bytes;
-	cache_release(c, &e->memory);
+	cache_release(c, &e->memory, e->memory.bytes);
 	free(e->entries);
 	free(e);
 }

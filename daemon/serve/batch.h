@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * One batch on its way to a client: which samples, in which chunks, and the work of writing it into a slot of
- * the session's shared memory.
+ * One batch on its way to a client: which samples, in which chunks, and the work of writing it into a frame
+ * of shared memory.
  */
 
 #include "cache.h"
@@ -12,6 +12,7 @@
 #include "image/recipe.h"
 
 struct form_extent;
+struct frame_batch;
 struct forms;
 
 /* What decoding a part of a batch came to. */
@@ -91,21 +92,23 @@ enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, uint64_t 
 void batch_pin(struct batch *b, struct cache *c, struct cached_dataset *d);
 void batch_unpin(struct batch *b, struct cached_dataset *d);
 
-/* Writes the slot. item_bytes 0: views. Worker thread. */
-void batch_write(const struct batch *b, uint8_t *slot, const struct ring_layout *layout, uint32_t item_bytes);
+/* Writes the frame. item_bytes 0: views. Worker thread. */
+void batch_write(const struct batch *b, uint8_t *frame, const struct ring_layout *layout,
+		 uint32_t item_bytes);
 
 /*
- * Fills the slot with decoded samples, for some 50 ms: it is done when n_decoded is n_items. Damaged samples
+ * Fills the frame with decoded samples, for some 50 ms: it is done when n_decoded is n_items. Damaged samples
  * make the batch an error, or are left out (n_items gets less) or all zeros, as the recipe says. *ret: what
  * was done in this time. Worker thread.
  */
 void batch_decode(struct batch *b, const struct cached_dataset *d, struct codecs *codecs,
-		  const struct recipe *recipe, uint8_t *slots, uint32_t slot,
+		  const struct recipe *recipe, uint8_t *frames, uint32_t frame,
 		  const struct ring_layout *layout, struct batch_decoded *ret);
 
-/* Fills the slot with what another slot of this layout holds: a batch of the same samples that was decoded by
- * the same recipe, without an error. Worker thread. */
-void batch_copy(struct batch *b, uint8_t *slot, const struct batch *from, const uint8_t *from_slot,
+/* The batch is the one that a frame holds: the same samples, decoded by the same recipe, without an error. */
+void batch_adopt(struct batch *b, const struct frame_batch *from);
+/* Fills a frame with a batch that was adopted from another of this layout. Worker thread. */
+void batch_copy(const struct frame_batch *from, uint8_t *frame, const uint8_t *from_frame,
 		const struct ring_layout *layout, const struct recipe *recipe);
 /*
  * batch_forms.c, loop thread: around each slice. First the forms of the batch's samples are looked up, once,

@@ -8,6 +8,7 @@
 #include "batch.h"
 #include "codec.h"
 #include "forms.h"
+#include "frames.h"
 #include "lib/error.h"
 
 struct slice {
@@ -132,22 +133,21 @@ static void count(const struct codec_work *work, const struct codec_result *resu
 	ret->sandbox = result->sandbox;
 }
 
-void batch_copy(struct batch *b, uint8_t *slot, const struct batch *from, const uint8_t *from_slot,
+void batch_adopt(struct batch *b, const struct frame_batch *from)
+{
+	b->n_items = b->n_decoded = from->n_items;
+	b->n_damaged = from->n_damaged;
+}
+
+void batch_copy(const struct frame_batch *from, uint8_t *frame, const uint8_t *from_frame,
 		const struct ring_layout *layout, const struct recipe *recipe)
 {
-	/* Those that are left out stand behind the others. */
-	memcpy(b->items, from->items, b->n_items * sizeof(*b->items));
-	for (uint32_t i = 0; i < b->n_items; i++) {
-		b->items[i].form = NULL;
-		b->items[i].made_bytes = 0;
-	}
-	write_items(b, b->n_items, slot, layout);
-	memcpy(b->damage, from->damage, sizeof(b->damage));
-	b->n_damaged = from->n_damaged;
-	b->n_items = b->n_decoded = from->n_items;
+	memcpy(frame, from_frame, from->n_all * sizeof(struct ring_item));
+	memcpy(frame + layout->labels_offset, from_frame + layout->labels_offset,
+	       from->n_all * sizeof(int64_t));
 	/* At once, because what is large goes past the caches. */
-	memcpy(slot + layout->payload_offset, from_slot + layout->payload_offset,
-	       b->n_items * recipe_item_bytes(recipe));
+	memcpy(frame + layout->payload_offset, from_frame + layout->payload_offset,
+	       from->n_items * recipe_item_bytes(recipe));
 }
 
 /* What the decoder says of forms. */
@@ -160,12 +160,12 @@ static void take_forms(struct batch *b, const struct codec_work *work, const str
 }
 
 void batch_decode(struct batch *b, const struct cached_dataset *d, struct codecs *codecs,
-		  const struct recipe *recipe, uint8_t *slots, uint32_t slot,
+		  const struct recipe *recipe, uint8_t *frames, uint32_t frame,
 		  const struct ring_layout *layout, struct batch_decoded *ret)
 {
-	uint8_t *ours = slots + (size_t)slot * layout->slot_bytes;
+	uint8_t *ours = frames + (size_t)frame * layout->slot_bytes;
 	struct codec_work work = {.epoch = b->epoch,
-				  .slot = slot,
+				  .slot = frame,
 				  .first = b->n_decoded,
 				  .grant = {.fd = -1},
 				  .made_bytes = b->made_bytes};

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <uv.h>
 
+#include "client/diesel.h"
 #include "dataset/subset.h"
 #include "lib/clock.h"
 #include "session.h"
@@ -38,6 +39,7 @@ static struct wire_open_session key_of(const struct session *s)
 	memset(key.group, 0, sizeof(key.group));
 	key.epoch = key.first_batch = 0;
 	key.stride = key.offset = key.slots = 0;
+	key.flags &= ~(uint32_t)DIESEL_PINNABLE;
 	return key;
 }
 
@@ -101,14 +103,22 @@ static void group_free(struct group *g)
 	uv_close((uv_handle_t *)&g->timer, on_closed);
 }
 
-void group_join(struct session *s)
+/* The one that it can join. */
+static struct group *find_group(const struct session *s)
 {
 	struct group *g = s->dataset->groups;
 
-	if (!s->codecs) /* nothing to share; nor where batches are asked for, whose numbers say nothing */
-		return;
 	while (g && (g->n_members == MAX_MEMBERS || !group_is_same(g->first, s)))
 		g = g->next;
+	return g;
+}
+
+void group_join(struct session *s)
+{
+	struct group *g = find_group(s);
+
+	if (!s->codecs) /* nothing to share; nor where batches are asked for, whose numbers say nothing */
+		return;
 	if (!g)
 		g = group_new(s);
 	if (!g)
@@ -118,83 +128,87 @@ void group_join(struct session *s)
 	g->n_members++;
 }
 
-static bool holds(const struct slot *slot, const struct batch *b)
+struct frames *group_frames(const struct session *s)
 {
-	return slot->batch.epoch == b->epoch && slot->batch.index == b->index &&
-	       (slot->holds || (slot->state == SLOT_FILLING && !slot->source &&
-				slot->generation == slot->session->generation));
+	const struct group *g = s->request.flags & DIESEL_PINNABLE ? NULL : find_group(s);
+
+	for (const struct session *t = g ? g->first : NULL; t; t = t->member.next) {
+		/* Those of one that asked for its own have no room. */
+		if (t->frames->n_frames - t->frames->limit >= s->n_slots)
+			return t->frames;
+	}
+	return NULL;
 }
 
-struct slot *group_find(const struct session *s, const struct batch *b)
+static bool is_decoded(const struct slot *slot, const struct batch *b)
+{
+	return slot->state == SLOT_FILLING && slot->batch.epoch == b->epoch &&
+	       slot->batch.index == b->index && !slot->awaits && !slot->from &&
+	       slot->generation == slot->session->generation;
+}
+
+static bool find_held(struct frames *f, const struct batch *b, struct group_source *ret)
+{
+	uint32_t frame = f ? frames_find(f, b->epoch, b->index) : FRAME_NONE;
+
+	if (frame == FRAME_NONE)
+		return false;
+	*ret = (struct group_source){.frames = f, .frame = frame};
+	return true;
+}
+
+bool group_find(const struct session *s, const struct batch *b, struct group_source *ret)
 {
 	const struct group *g = s->member.group;
-	struct slot *found = NULL;
 
+	*ret = (struct group_source){.frames = NULL};
 	if (!g || b->status < 0)
-		return NULL;
+		return false;
+	if (find_held(s->frames, b, ret))
+		return true;
 	for (struct session *t = g->first; t; t = t->member.next) {
+		if (t->frames != s->frames && find_held(t->frames, b, ret))
+			return true;
 		for (uint32_t i = 0; i < t->n_slots && t != s; i++) {
-			if (holds(&t->slots[i], b) && (!found || t->slots[i].holds))
-				found = &t->slots[i];
+			if (is_decoded(&t->slots[i], b))
+				ret->slot = &t->slots[i];
 		}
 	}
-	return found;
-}
-
-bool group_is_pending(const struct slot *source)
-{
-	return !source->holds;
-}
-
-static void copy(struct slot *slot)
-{
-	slot->waits = false;
-	slot->source->n_readers++;
-	slot->source->session->member.n_lent++;
-	session_fill(slot);
-}
-
-void group_follow(struct slot *slot, struct slot *source)
-{
-	slot->source = source;
-	slot->waits = group_is_pending(source);
-	slot->shared = true;
-	if (!slot->waits)
-		copy(slot);
+	return ret->slot != NULL;
 }
 
 /* What it waited for does not come. */
 static void go_on(struct slot *slot)
 {
 	struct session *s = slot->session;
-	struct slot *source;
+	struct group_source source;
 
-	slot->source = NULL;
-	slot->waits = slot->shared = false;
-	if (slot->generation != s->generation || s->orphaned) {
+	slot->awaits = NULL;
+	if (slot->generation != s->generation || s->orphaned)
 		session_filled(slot);
-		return;
-	}
-	source = group_find(s, &slot->batch);
-	if (source)
-		group_follow(slot, source);
-	else
+	else if (!group_find(s, &slot->batch, &source))
 		session_fill(slot);
+	else if (source.frames)
+		session_fill_from(slot, source.frames, source.frame);
+	else
+		slot->awaits = source.slot;
 }
 
 /* Goes through the slots that wait for this one. */
-static void settle(const struct group *g, const struct slot *source)
+static void settle(const struct group *g, const struct slot *source, bool holds)
 {
 	for (struct session *t = g->first; t; t = t->member.next) {
 		for (uint32_t i = 0; i < t->n_slots; i++) {
 			struct slot *slot = &t->slots[i];
 
-			if (slot->source != source || !slot->waits)
+			if (slot->awaits != source)
 				continue;
-			if (source->holds)
-				copy(slot);
-			else
+			if (!holds) {
 				go_on(slot);
+				continue;
+			}
+			slot->awaits = NULL;
+			session_fill_from(slot, source->session->frames, source->frame);
 		}
 	}
 }
@@ -215,13 +229,11 @@ void group_leave(struct session *s)
 	for (uint32_t i = 0; i < s->n_slots; i++) {
 		struct slot *slot = &s->slots[i];
 
-		if (slot->waits) {
-			slot->source = NULL;
-			slot->waits = slot->shared = false;
+		if (slot->awaits) {
+			slot->awaits = NULL;
 			session_filled(slot);
 		}
-		slot->holds = false;
-		settle(g, slot);
+		settle(g, slot, false);
 	}
 	if (!g->first)
 		group_free(g);
@@ -236,32 +248,26 @@ void group_decode_begins(struct slot *slot)
 
 void group_decode_ended(struct slot *slot)
 {
-	struct group_member *m = &slot->session->member;
+	struct session *s = slot->session;
+	struct group_member *m = &s->member;
 	const struct batch *b = &slot->batch;
+	bool holds = b->n_decoded >= b->n_items && b->status == 0;
 
 	m->n_decoding--;
 	m->progress_ns = clock_monotonic_ns();
-	if (b->n_decoded < b->n_items || b->status < 0) {
-		if (m->group)
-			settle(m->group, slot);
-		return;
+	if (holds) {
+		m->batch_ns = m->batch_ns ? (m->batch_ns * 7 + slot->decode_ns) / 8 : slot->decode_ns;
+		frames_hold(s->frames, slot->frame,
+			    &(struct frame_batch){.epoch = b->epoch,
+						  .index = b->index,
+						  .n_items = b->n_items,
+						  .n_all = b->n_all,
+						  .n_damaged = b->n_damaged,
+						  .member = s->frames_member,
+						  .job = s->job->id});
 	}
-	m->batch_ns = m->batch_ns ? (m->batch_ns * 7 + slot->decode_ns) / 8 : slot->decode_ns;
-	if (!m->group)
-		return;
-	slot->holds = true;
-	settle(m->group, slot);
-}
-
-void group_copy_ended(struct slot *slot)
-{
-	struct slot *source = slot->source;
-
-	slot->source = NULL;
-	slot->holds = slot->session->member.group != NULL;
-	source->n_readers--;
-	source->session->member.n_lent--;
-	session_try_free(source->session);
+	if (m->group)
+		settle(m->group, slot, holds);
 }
 
 /* Batches from the start of the first epoch to the one that it prepares next. */
@@ -277,11 +283,12 @@ static uint64_t position(const struct session *s)
 static bool catches_up(struct session *t, uint64_t now_ns)
 {
 	struct group_member *m = &t->member;
+	struct group_source source;
 
 	if (t->published == atomic_load_explicit(&t->control->consumed, memory_order_relaxed))
 		m->hungry_ns = now_ns;
 	return !t->stopped && m->n_decoding > 0 && m->hungry_ns && now_ns - m->hungry_ns < HUNGRY_NS &&
-	       now_ns - m->progress_ns < PROGRESS_NS && t->has_head && !group_find(t, &t->head);
+	       now_ns - m->progress_ns < PROGRESS_NS && t->has_head && !group_find(t, &t->head, &source);
 }
 
 /* How long it may give way from now on. */

@@ -3,18 +3,23 @@
 
 /*
  * Groups: sessions that are given the same batches, because everything that decides the bytes of a batch is
- * the same: dataset and its version, order, recipe, and user. What one of them has decoded, the others copy:
+ * the same: dataset and its version, order, recipe, and user. What one of them has decoded, all are given:
  *
- *   a slot of another member holds the batch                -> it is copied, and its chunks are not needed
- *   a slot of another member is being filled by decoders    -> this one waits, then copies
+ *   a frame holds the batch                                 -> it is given where it lies, and its chunks are
+ *                                                              not needed
+ *   a slot of another member is being filled by decoders    -> this one waits for it
  *   nobody has it                                           -> it is decoded, and others wait for it
  *
- * A slot holds its batch until it is filled again, and the one that was filled first goes first; so members
- * that are no more batches apart than they have slots need each batch decoded once. Each has no more batches
+ * Frames are memory that the members have together (frames.h). A member that asked for memory of its own
+ * (DIESEL_PINNABLE), or for which there was no room, copies what lies in that of the others.
+ *
+ * A frame holds its batch until it is filled again, and the one that was filled first goes first; so members
+ * that are no more batches apart than they have frames need each batch decoded once. Each has no more batches
  * with decoders than work at a time: what is behind these is left to whoever comes to it first.
  *
  * Nobody depends on another: a member that ends, seeks or is too slow leaves behind slots that wait, and
- * these decode for themselves. Only batches that decoders completed without an error are shared.
+ * these decode for themselves; one that keeps its batches keeps as many frames as it brought. Only batches
+ * that decoders completed without an error are shared.
  *
  * Loop thread only.
  */
@@ -23,6 +28,7 @@
 #include <stdint.h>
 
 struct batch;
+struct frames;
 struct group;
 struct session;
 struct slot;
@@ -32,7 +38,6 @@ struct group_member {
 	struct group *group; /* NULL: it is alone for good */
 	struct session *next;
 	uint32_t n_decoding;  /* slots with decoders */
-	uint32_t n_lent;      /* copies under way of its slots */
 	uint64_t n_shared;    /* batches that others decoded */
 	uint64_t joined_ns;   /* CLOCK_MONOTONIC, as all that follow */
 	uint64_t hungry_ns;   /* when its client was last seen with nothing ready */
@@ -45,18 +50,22 @@ struct group_member {
 /* Returns true if any batch of the same epoch and index is the same, to the last byte. */
 bool group_is_same(const struct session *a, const struct session *b);
 
-/* Finds or makes its group. Without memory it stays alone. Its user must be known. */
+/* The frames of its group that have room for a new session's slots, or NULL: it needs its own. */
+struct frames *group_frames(const struct session *s);
+/* Finds or makes its group. Without memory it stays alone. */
 void group_join(struct session *s);
-/* Leaves it, and drops what it waits for; those who wait for its decoders go on without. Copies of its slots
- * may be under way still (n_lent). */
+/* Leaves it, and drops what it waits for; those who wait for its decoders go on without. */
 void group_leave(struct session *s);
 
-/* The slot of another member that holds this batch, or is being filled with it by decoders; else NULL. */
-struct slot *group_find(const struct session *s, const struct batch *b);
-/* Returns true if what a slot is filled with must be waited for. */
-bool group_is_pending(const struct slot *source);
-/* The session's slot, with its batch, is to be filled from that one. */
-void group_follow(struct slot *slot, struct slot *source);
+/* Where a batch comes from. */
+struct group_source {
+	struct frames *frames; /* that it lies in; else NULL... */
+	uint32_t frame;
+	struct slot *slot; /* ... and another member's decoders fill this slot with it; or NULL */
+};
+
+/* Returns true if the batch need not be decoded by the session. */
+bool group_find(const struct session *s, const struct batch *b, struct group_source *ret);
 
 /*
  * Returns true if the session may give its decoders nothing more at present: they have enough, or a member
@@ -68,5 +77,3 @@ bool group_holds_back(struct session *s, uint64_t now_ns);
 /* To be called when decoders begin with a slot, and when they stop, with all of its batch or not. */
 void group_decode_begins(struct slot *slot);
 void group_decode_ended(struct slot *slot);
-/* To be called when a slot has been copied into. The session of its source may end here. */
-void group_copy_ended(struct slot *slot);

@@ -10,6 +10,15 @@
 #include "lib/clock.h"
 #include "lib/log.h"
 
+static void slot_free(struct session *s, struct slot *slot)
+{
+	batch_unpin(&slot->batch, s->dataset);
+	if (slot->frame != FRAME_NONE)
+		frames_unref(s->frames, slot->frame);
+	slot->frame = FRAME_NONE;
+	slot->state = SLOT_FREE;
+}
+
 /* Takes back what the client released. */
 static void session_reap(struct session *s)
 {
@@ -19,27 +28,17 @@ static void session_reap(struct session *s)
 		if (slot->state != SLOT_PUBLISHED ||
 		    atomic_load(&s->control->slot_state[i]) != RING_SLOT_FREE)
 			continue;
-		batch_unpin(&slot->batch, s->dataset);
-		slot->state = SLOT_FREE;
+		slot_free(s, slot);
 	}
 }
 
-/* The first one, whose memory is still warm; in a group, the one whose batch is the oldest. */
 static struct slot *find_free_slot(struct session *s)
 {
-	struct slot *found = NULL;
-
 	for (uint32_t i = 0; i < s->n_slots; i++) {
-		struct slot *slot = &s->slots[i];
-
-		if (slot->state != SLOT_FREE || slot->n_readers > 0)
-			continue;
-		if (!s->member.group)
-			return slot;
-		if (!found || slot->turn < found->turn)
-			found = slot;
+		if (s->slots[i].state == SLOT_FREE)
+			return &s->slots[i];
 	}
-	return found;
+	return NULL;
 }
 
 /* Returns a free slot. If there is none, asks the client to say when it releases one, and returns NULL. */
@@ -62,6 +61,7 @@ static void slot_publish(struct session *s, struct slot *slot)
 	    .index = slot->batch.index,
 	    .generation = slot->generation,
 	    .slot = number,
+	    .frame = slot->frame,
 	    .n_items = slot->batch.status < 0 ? 0 : slot->batch.n_items,
 	    .item_bytes = s->item_bytes,
 	    .status = slot->batch.status,
@@ -94,8 +94,7 @@ static void publish_filled(struct session *s)
 		if (slot->generation == s->generation && !s->orphaned && !s->closing) {
 			slot_publish(s, slot);
 		} else {
-			batch_unpin(&slot->batch, s->dataset);
-			slot->state = SLOT_FREE;
+			slot_free(s, slot);
 		}
 	}
 }
@@ -116,7 +115,7 @@ static void session_free(struct session *s)
 	codecs_free(s->codecs);
 	forms_close(s->forms);
 	shared_memory_free(&s->control_memory);
-	cache_release(s->cache, &s->slot_memory);
+	frames_leave(s->frames, s->n_slots);
 	d->n_sessions--;
 	d->need_bytes -= s->need_bytes;
 	d->need_chunks -= s->need_chunks;
@@ -143,30 +142,24 @@ void session_add_waits(const struct session *s, uint64_t now_ns, struct job_coun
 		counters->wait_prep_ns += open_ns;
 }
 
-static uint8_t *memory_of(const struct slot *slot)
-{
-	const struct session *s = slot->session;
-
-	return s->slot_memory.data + (size_t)(slot - s->slots) * s->layout.slot_bytes;
-}
-
 static void fill_work(struct pool_task *task)
 {
 	struct slot *slot = (struct slot *)task;
 	struct session *s = slot->session;
+	uint8_t *frame = frames_at(s->frames, slot->frame);
 
-	if (slot->source) {
-		batch_copy(&slot->batch, memory_of(slot), &slot->source->batch, memory_of(slot->source),
-			   &s->layout, &s->request.recipe);
+	if (slot->from) {
+		batch_copy(&slot->from->frame[slot->from_frame].batch, frame,
+			   frames_at(slot->from, slot->from_frame), &s->layout, &s->request.recipe);
 		return;
 	}
 	if (s->codecs) {
-		batch_decode(&slot->batch, s->dataset, s->codecs, &s->request.recipe, s->slot_memory.data,
-			     (uint32_t)(slot - s->slots), &s->layout, &slot->decoded);
+		batch_decode(&slot->batch, s->dataset, s->codecs, &s->request.recipe, s->frames->memory.data,
+			     slot->frame, &s->layout, &slot->decoded);
 		task->elsewhere_ns = slot->decoded.counted.cpu_ns;
 		return;
 	}
-	batch_write(&slot->batch, memory_of(slot), &s->layout, s->item_bytes);
+	batch_write(&slot->batch, frame, &s->layout, s->item_bytes);
 }
 
 static void note_damage(struct session *s, const struct batch *b)
@@ -202,7 +195,7 @@ static void count_decoded(struct session *s, struct slot *slot)
 
 void session_try_free(struct session *s)
 {
-	if (s->closing && s->n_filling == 0 && s->member.n_lent == 0)
+	if (s->closing && s->n_filling == 0)
 		session_free(s);
 }
 
@@ -213,13 +206,28 @@ void session_filled(struct slot *slot)
 	publish_filled(slot->session);
 }
 
+/* The frame that it was copied to holds the batch, too. */
+static void copy_done(struct slot *slot)
+{
+	struct session *s = slot->session;
+	struct frame_batch batch = slot->from->frame[slot->from_frame].batch;
+
+	batch.member = 0;
+	frames_unref(slot->from, slot->from_frame);
+	slot->from = NULL;
+	frames_hold(s->frames, slot->frame, &batch);
+}
+
 static void fill_done(struct pool_task *task)
 {
 	struct slot *slot = (struct slot *)task;
 	struct session *s = slot->session;
 	struct cache *c = s->cache;
+	bool copied = slot->from != NULL;
 
-	if (s->codecs && !slot->source)
+	if (slot->from)
+		copy_done(slot);
+	else if (s->codecs)
 		count_decoded(s, slot);
 	slot->decode_ns += task->elsewhere_ns;
 	/* Its turn is over, and it is not done. */
@@ -230,13 +238,11 @@ static void fill_done(struct pool_task *task)
 		pool_submit_first(c->pool, &s->job->lane, &slot->task);
 		return;
 	}
-	if (s->codecs && !slot->source)
+	if (s->codecs && !copied)
 		batch_forms_unpin(&slot->batch, c);
-	if (slot->batch.n_damaged && !slot->shared)
+	if (slot->batch.n_damaged && !copied)
 		note_damage(s, &slot->batch);
-	if (slot->source)
-		group_copy_ended(slot);
-	else if (s->codecs)
+	if (s->codecs && !copied)
 		group_decode_ended(slot);
 	session_filled(slot);
 	session_try_free(s);
@@ -247,7 +253,11 @@ void session_fill(struct slot *slot)
 {
 	struct session *s = slot->session;
 
-	if (s->codecs && !slot->source) {
+	slot->frame = frames_take(s->frames);
+	slot->lacks_frame = slot->frame == FRAME_NONE;
+	if (slot->lacks_frame)
+		return;
+	if (s->codecs && !slot->from) {
 		group_decode_begins(slot);
 		batch_forms_find(&slot->batch, s->forms);
 		batch_forms_grant(&slot->batch, s->cache, s->forms);
@@ -256,25 +266,54 @@ void session_fill(struct slot *slot)
 	pool_submit(s->cache->pool, &s->job->lane, &slot->task);
 }
 
-/* source: where the batch is copied from, or NULL. */
-static void dispatch(struct session *s, struct slot *slot, struct slot *source)
+/* Two of its slots never stand for one frame: who holds a batch may write to it, and its mapping has one copy
+ * of a page. */
+static bool has_frame(const struct session *s, uint32_t frame)
+{
+	for (uint32_t i = 0; i < s->n_slots; i++) {
+		if (s->slots[i].frame == frame)
+			return true;
+	}
+	return false;
+}
+
+void session_fill_from(struct slot *slot, struct frames *from, uint32_t frame)
+{
+	struct session *s = slot->session;
+	const struct frame_batch *found = &from->frame[frame].batch;
+
+	slot->shared = from != s->frames || found->member != s->frames_member;
+	slot->shared_job = found->job;
+	batch_adopt(&slot->batch, found);
+	frames_ref(from, frame);
+	if (from == s->frames && !has_frame(s, frame)) {
+		slot->frame = frame;
+		session_filled(slot);
+		return;
+	}
+	slot->from = from;
+	slot->from_frame = frame;
+	session_fill(slot);
+}
+
+static void dispatch(struct session *s, struct slot *slot, const struct group_source *source)
 {
 	struct batch empty = slot->batch;
 
 	slot->batch = s->head;
 	s->head = empty;
 	s->has_head = false;
-	if (slot->batch.status == 0 && !(source && source->holds))
+	if (slot->batch.status == 0 && !source->frames)
 		batch_pin(&slot->batch, s->cache, s->dataset);
 	slot->state = SLOT_FILLING;
 	slot->generation = s->generation;
-	slot->session = s;
-	slot->turn = ++s->n_turns;
-	slot->holds = slot->shared = false;
+	slot->shared = false;
 	s->order[s->order_last++ % RING_MAX_SLOTS] = (uint32_t)(slot - s->slots);
 	s->n_filling++;
-	if (source)
-		group_follow(slot, source);
+	if (source->frames)
+		session_fill_from(slot, source->frames, source->frame);
+	else if (source->slot)
+		slot->awaits = source->slot;
 	else
 		session_fill(slot);
 }
@@ -290,14 +329,20 @@ void session_pump(struct session *s)
 	if (s->closing)
 		return;
 	session_reap(s);
+	for (uint32_t i = 0; i < s->n_slots; i++) {
+		if (s->slots[i].lacks_frame)
+			session_fill(&s->slots[i]);
+	}
 	while (!s->stopped) {
 		enum batch_wait wait = BATCH_READY;
-		struct slot *slot, *source;
+		struct group_source source;
+		struct slot *slot;
+		bool found;
 
 		if (!s->has_head && !session_prepare_head(s))
 			return;
-		source = group_find(s, &s->head);
-		if (!source)
+		found = group_find(s, &s->head, &source);
+		if (!found)
 			wait = batch_check(&s->head, s->dataset, clock_monotonic_ns());
 		/* What the client would wait for now: a batch that is being filled comes first. */
 		if (s->order_first != s->order_last || wait == BATCH_VERIFY)
@@ -311,9 +356,9 @@ void session_pump(struct session *s)
 			return;
 		}
 		slot = take_slot(s);
-		if (!slot || (!source && group_holds_back(s, clock_monotonic_ns())))
+		if (!slot || (!found && group_holds_back(s, clock_monotonic_ns())))
 			return;
-		dispatch(s, slot, source);
+		dispatch(s, slot, &source);
 	}
 }
 
@@ -375,6 +420,16 @@ uint32_t session_orphan(struct session *s)
 	return n_held;
 }
 
+/* It lacks a frame still, and gets none. */
+static void slot_give_up(struct slot *slot)
+{
+	slot->lacks_frame = false;
+	if (slot->from)
+		frames_unref(slot->from, slot->from_frame);
+	slot->from = NULL;
+	session_filled(slot);
+}
+
 void session_end(struct session *s)
 {
 	if (s->job)
@@ -382,10 +437,11 @@ void session_end(struct session *s)
 	s->closing = true;
 	group_leave(s);
 	for (uint32_t i = 0; i < s->n_slots; i++) {
+		if (s->slots[i].lacks_frame)
+			slot_give_up(&s->slots[i]);
 		if (s->slots[i].state != SLOT_PUBLISHED)
 			continue;
-		batch_unpin(&s->slots[i].batch, s->dataset);
-		s->slots[i].state = SLOT_FREE;
+		slot_free(s, &s->slots[i]);
 	}
 	session_try_free(s);
 }

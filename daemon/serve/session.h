@@ -8,11 +8,14 @@
  *   next batch (head) --all chunks ready, slot free--> filling (worker) --in order--> published
  *   --client frees it--> free
  *
+ * A slot is what the client knows a batch by, until it gives it back; the batch lies in a frame (frames.h).
+ *
  * Loop thread only. It calls cache.on_change() when something may have become possible for others.
  */
 
 #include "batch.h"
 #include "client/protocol.h"
+#include "frames.h"
 #include "group.h"
 #include "job.h"
 #include "serving_knobs.h"
@@ -37,13 +40,13 @@ struct slot {
 	uint32_t generation;
 	struct batch batch;
 	struct batch_decoded decoded; /* what the worker did last */
-	/* group.h's: */
-	uint64_t turn;       /* when it was filled last: counts up */
-	bool holds;          /* its batch is complete, and can be copied until the slot is filled again */
-	uint32_t n_readers;  /* copies under way */
-	struct slot *source; /* FILLING, not by decoders: where its batch comes from... */
-	bool waits;          /* ... when that is complete */
-	bool shared;         /* others decoded its batch */
+	uint32_t frame;               /* where its batch lies; FRAME_NONE */
+	bool lacks_frame;             /* FILLING, as soon as there is one */
+	struct slot *awaits;          /* FILLING, by what decoders fill this one with (group.h) */
+	struct frames *from;          /* FILLING, by a copy of this frame; else NULL */
+	uint32_t from_frame;
+	bool shared;         /* another session decoded its batch... */
+	uint64_t shared_job; /* ... which was of the job with this number */
 	uint64_t decode_ns;  /* CPU time of decoders so far */
 };
 
@@ -84,11 +87,13 @@ struct session {
 	uint32_t item_bytes;
 	uint32_t batch; /* the most items in a batch: slots and all else are sized by this */
 	struct ring_layout layout;
-	struct shared_memory control_memory, slot_memory;
+	struct shared_memory control_memory;
+	struct frames *frames;
+	uint32_t frames_member; /* its number there */
 	struct ring_control *control;
 	struct codecs *codecs; /* NULL: samples are served as they are stored */
 	struct forms *forms;   /* of what it decodes; NULL: there can be none */
-	uint64_t cost_bytes;   /* of slots and their bookkeeping, counted in the cache's budget */
+	uint64_t cost_bytes;   /* of frames and their bookkeeping, counted in the cache's budget */
 	uint64_t need_bytes;   /* reserved: bytes that it can pin or wait for at one time (session_need.h) */
 	uint64_t need_chunks;  /* the same in chunks, at most */
 	bool exact;            /* reserved epoch by epoch: there is no room for the worst order */
@@ -128,14 +133,13 @@ struct session {
 
 /*
  * Admits and opens a session, on a subset of the dataset's samples or (NULL) all of them. Takes the subset in
- * any case. On success the reply is filled, and the session lends the descriptors of its control and slot
- * memory. -ENOSPC: too little cache, and err says how much it takes; -EINVAL.
+ * any case. On success the reply is filled, and the session lends the descriptors of its control memory and
+ * its frames. uid: whose it is. -ENOSPC: too little cache, and err says how much it takes; -EINVAL.
  */
 int session_new(struct cache *cache, const struct serving_options *options, struct cached_dataset *dataset,
-		const struct wire_open_session *request, struct subset *subset, struct session **ret,
-		struct wire_session_reply *ret_reply, struct error *err);
-/* Finds the decoded forms that are its user's: to be called when `uid` is set. Without memory it goes on
- * without any. */
+		uint32_t uid, const struct wire_open_session *request, struct subset *subset,
+		struct session **ret, struct wire_session_reply *ret_reply, struct error *err);
+/* Finds the decoded forms that are its user's. Without memory it goes on without any. */
 void session_find_forms(struct session *s);
 /*
  * To be called when its connection is over but its process lives: nothing more is produced, and what the
@@ -159,8 +163,10 @@ struct session_usage {
 };
 void session_usage(const struct session *s, struct session_usage *ret);
 
-/* For group.h. Hands the slot to a worker: to be copied from its source, or decoded. */
+/* For group.h. Hands the slot to a worker, when there is a frame for it: decoders fill it. */
 void session_fill(struct slot *slot);
+/* Gives the slot the batch that a frame holds: where it lies, or, where that cannot be, as a copy. */
+void session_fill_from(struct slot *slot, struct frames *from, uint32_t frame);
 /* The slot is filled, or what it is filled with is to be dropped. */
 void session_filled(struct slot *slot);
 /* Frees the session if it has ended and no worker needs its memory any more. */

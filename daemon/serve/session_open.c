@@ -127,6 +127,21 @@ static int session_admit(struct session *s, struct error *err)
 	return r < 0 ? error_errno(err, r, "cannot open the session") : refuse(s, bytes_together(s), err);
 }
 
+/* Its own, or those of its group. There is more room than it needs where others may join. */
+static int session_frames(struct session *s)
+{
+	bool decodes = s->request.recipe.kind != RECIPE_NONE;
+	uint32_t room = decodes && !(s->request.flags & DIESEL_PINNABLE) ? FRAMES_MEMBERS : 1;
+	struct frames *f = room > 1 ? group_frames(s) : NULL;
+	int r = f ? 0 : frames_new(s->cache, s->layout.slot_bytes, s->n_slots * room, decodes, &f);
+
+	if (r < 0)
+		return r;
+	s->frames = f;
+	s->frames_member = frames_join(f, s->n_slots);
+	return 0;
+}
+
 static int session_memory(struct session *s, int plugin_fd, struct error *err)
 {
 	int r;
@@ -137,16 +152,18 @@ static int session_memory(struct session *s, int plugin_fd, struct error *err)
 	r = shared_memory_new("diesel-control", page_up(sizeof(struct ring_control)), SHARED_CONTROL,
 			      &s->control_memory);
 	if (r == 0)
-		r = shared_memory_new("diesel-batches", s->n_slots * s->layout.slot_bytes, SHARED_LENT,
-				      &s->slot_memory);
-	for (uint32_t i = 0; i < s->n_slots && r == 0; i++)
+		r = session_frames(s);
+	for (uint32_t i = 0; i < s->n_slots && r == 0; i++) {
+		s->slots[i].session = s;
+		s->slots[i].frame = FRAME_NONE;
 		r = batch_init(&s->slots[i].batch, s->batch, s->dataset->info.n_chunks);
+	}
 	if (r == 0)
 		r = batch_init(&s->head, s->batch, s->dataset->info.n_chunks);
 	if (r == 0 && s->request.recipe.kind)
 		r = codecs_new(s->cache->readers.nursery, &s->request.recipe, plugin_fd, s->request.seed,
-			       &s->layout, s->n_slots, s->batch, s->slot_memory.data, s->slot_memory.fd,
-			       max_codecs(s, s->n_slots), &s->codecs);
+			       &s->layout, s->frames->n_frames, s->batch, s->frames->memory.data,
+			       s->frames->memory.fd, max_codecs(s, s->n_slots), &s->codecs);
 	if (r == 0 && s->request.flags & DIESEL_ASKED)
 		r = session_asked_init(s);
 	if (r < 0)
@@ -168,7 +185,8 @@ static void session_discard(struct session *s)
 	codecs_free(s->codecs);
 	forms_close(s->forms);
 	shared_memory_free(&s->control_memory);
-	shared_memory_free(&s->slot_memory);
+	if (s->frames)
+		frames_leave(s->frames, s->n_slots);
 	free(s);
 }
 
@@ -222,8 +240,8 @@ static int choose_batch(struct session *s, struct error *err)
 }
 
 int session_new(struct cache *cache, const struct serving_options *options, struct cached_dataset *dataset,
-		const struct wire_open_session *request, struct subset *subset, struct session **ret,
-		struct wire_session_reply *ret_reply, struct error *err)
+		uint32_t uid, const struct wire_open_session *request, struct subset *subset,
+		struct session **ret, struct wire_session_reply *ret_reply, struct error *err)
 {
 	struct session *s = calloc(1, sizeof(*s));
 	const struct plugin *plugin = NULL;
@@ -238,7 +256,8 @@ int session_new(struct cache *cache, const struct serving_options *options, stru
 	s->options = options;
 	s->dataset = dataset;
 	s->request = *request;
-	s->control_memory = s->slot_memory = SHARED_MEMORY_INIT;
+	s->control_memory = SHARED_MEMORY_INIT;
+	s->uid = uid;
 	if (request->recipe.kind)
 		s->item_bytes = (uint32_t)recipe_item_bytes(&request->recipe);
 	else if (!(request->flags & (DIESEL_ASKED | DIESEL_VIEWS)))
@@ -273,6 +292,7 @@ int session_new(struct cache *cache, const struct serving_options *options, stru
 	ret_reply->n_batches = s->n_batches;
 	ret_reply->slot_bytes = s->layout.slot_bytes;
 	ret_reply->n_slots = s->n_slots;
+	ret_reply->n_frames = s->frames->n_frames;
 	ret_reply->window_chunks = s->request.window_chunks;
 	ret_reply->item_bytes = s->item_bytes;
 	ret_reply->batch = s->batch;

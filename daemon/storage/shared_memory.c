@@ -95,12 +95,16 @@ int shared_memory_reader(int fd, int *ret_fd)
 	return 0;
 }
 
-void shared_memory_discard(struct shared_memory *m)
+void shared_memory_punch(const struct shared_memory *m, uint64_t offset, uint64_t bytes)
 {
 	/* Never fails for lent memory; if it did, the pages would go with the last mapping. */
+	(void)fallocate(m->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes);
+}
+
+void shared_memory_discard(struct shared_memory *m)
+{
 	if (m->fd >= 0)
-		(void)fallocate(m->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-				(off_t)(m->bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES);
+		shared_memory_punch(m, 0, (m->bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES);
 	shared_memory_free(m);
 }
 

@@ -44,6 +44,8 @@ int shared_memory_reader(int fd, int *ret_fd);
 /* Gives the pages of lent memory back to the system, even those that a client maps (it would read zeros), and
  * frees it. Takes about a millisecond for some MiB. Any thread. */
 void shared_memory_discard(struct shared_memory *m);
+/* The same of a part of lent memory, in whole pages, which goes on to be used: zeros from now on. */
+void shared_memory_punch(const struct shared_memory *m, uint64_t offset, uint64_t bytes);
 
 /* Makes a sealed, immutable copy of a file, so that nobody can change or truncate what is served. *ret_fd is
  * a descriptor for reading, the only one there is; nothing is mapped. */

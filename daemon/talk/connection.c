@@ -123,7 +123,7 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 	struct server *s = c->server;
 	struct error err = ERROR_INIT;
 	union wire_message answer;
-	_cleanup_(closep) int slots_fd = -EBADF;
+	_cleanup_(closep) int frames_fd = -EBADF;
 	struct subset *subset = NULL;
 	struct session *q;
 	int r;
@@ -138,13 +138,12 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 	if (r < 0)
 		return r;
 	protocol_init(&answer, WIRE_SESSION_REPLY);
-	r = session_new(&s->serving.cache, &s->serving.options, c->dataset, &m->open_session, subset, &q,
-			&answer.session_reply, &err);
+	r = session_new(&s->serving.cache, &s->serving.options, c->dataset, c->uid, &m->open_session, subset,
+			&q, &answer.session_reply, &err);
 	if (r < 0)
 		return refuse_session(c, &err, r);
 	q->place = place_ref(c->place);
 	q->pid = c->pid;
-	q->uid = c->uid;
 	session_find_forms(q);
 	/* Before the session is in the list: code that goes through sessions uses their jobs. */
 	q->job = jobs_join(&s->serving.jobs, &(struct job_member){.pid = c->pid,
@@ -163,7 +162,7 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 	}
 	r = c->owner_fd < 0 ? watch_owner(c) : 0;
 	if (r == 0)
-		r = shared_memory_reader(q->slot_memory.fd, &slots_fd);
+		r = shared_memory_reader(q->frames->memory.fd, &frames_fd);
 	if (r < 0) {
 		end_session(c);
 		return refuse(c, r,
@@ -176,7 +175,7 @@ static int on_open_session(struct connection *c, const union wire_message *m)
 	}
 	group_join(q);
 	serving_touch(&s->serving);
-	return connection_reply(c, &answer, (int[]){q->control_memory.fd, slots_fd}, 2);
+	return connection_reply(c, &answer, (int[]){q->control_memory.fd, frames_fd}, 2);
 }
 
 static int on_segment(struct connection *c, const union wire_message *m)

@@ -138,6 +138,7 @@ enum diesel_session_flag {
 	DIESEL_DROP_LAST = 1 << 1, /* only full batches */
 	DIESEL_ASKED = 1 << 2,     /* no order: batches are what diesel_session_ask() asks for */
 	DIESEL_VIEWS = 1 << 3,     /* never packed: samples as they are stored, where they lie in the cache */
+	DIESEL_PINNABLE = 1 << 4,  /* for diesel_session_map_pinnable(): batches lie in memory of its own */
 };
 
 struct recipe;

@@ -48,7 +48,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are li
 #define WIRE_BATCH_MAX    (1u << 20) /* samples per batch */
 #define WIRE_WINDOW_MAX   (1u << 20) /* chunks per window */
 #define WIRE_SLOTS_MAX    64u
-#define WIRE_KNOWN_FLAGS  15u /* enum diesel_session_flag */
+#define WIRE_KNOWN_FLAGS  31u /* enum diesel_session_flag */
 #define WIRE_SUBSET_WORDS 512
 #define WIRE_GROUP_BYTES  32
 #define WIRE_ASK_SAMPLES  64u
@@ -154,12 +154,14 @@ struct wire_codec { /* also the reply */
 struct wire_session_reply {
 	struct wire_header header;
 	uint64_t n_batches;
-	uint64_t slot_bytes;
+	uint64_t slot_bytes; /* of a frame (ring.h) */
 	uint32_t n_slots;
+	uint32_t n_frames;      /* that the memory has room for, at least n_slots */
 	uint32_t window_chunks; /* the one in force: the order depends on it */
 	uint32_t item_bytes;    /* of packed batches, 0: batches are views */
 	uint32_t batch;         /* items that a slot has room for */
-	char notice[240];       /* terminated; "" when there is nothing to tell */
+	uint32_t reserved;
+	char notice[240]; /* terminated; "" when there is nothing to tell */
 };
 
 /*
@@ -272,7 +274,7 @@ _Static_assert(sizeof(struct wire_dataset_reply) == 24, "wire");
 _Static_assert(sizeof(struct wire_subset) == 16 + 8 * WIRE_SUBSET_WORDS, "wire");
 _Static_assert(sizeof(struct wire_open_session) == 72 + 912, "wire");
 _Static_assert(sizeof(struct wire_codec) == 16 + 512, "wire");
-_Static_assert(sizeof(struct wire_session_reply) == 280, "wire");
+_Static_assert(sizeof(struct wire_session_reply) == 288, "wire");
 _Static_assert(sizeof(struct wire_ask) == 24 + 8 * WIRE_ASK_SAMPLES, "wire");
 _Static_assert(sizeof(struct wire_seek) == 24, "wire");
 _Static_assert(sizeof(struct wire_seek_reply) == 16, "wire");

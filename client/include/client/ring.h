@@ -19,13 +19,18 @@
  * The daemon never trusts what it reads here: it keeps its own count, and all that a client can do by writing
  * slot_state is give back slots of its own session.
  *
- * Slot (in one memfd of n_slots * slot_bytes, sealed against shrinking, growing and new writers):
+ * A slot stands for a batch that the client may have; the batch lies in a frame, which its descriptor names.
+ * Sessions that get the same batches have one memory of frames, and each has slots of its own: several slots,
+ * of several sessions, may stand for one frame, but never two of one session.
+ *
+ * Frame (in one memfd of n_frames * slot_bytes, sealed against shrinking, growing and new writers; without
+ * memory where nothing was laid out):
  *   0               struct ring_item[batch]
  *   labels_offset   int64_t[batch], 64-byte aligned
  *   payload_offset  packed batches: batch * item_bytes, 64-byte aligned
  * Samples that were decoded are packed. Of the damaged ones among them, those that are all zeros have `bytes`
  * 0, and those that were left out stand behind the batch's items. A descriptor with a negative status has the
- * error's text, terminated, at the start of its slot.
+ * error's text, terminated, at the start of its frame.
  *
  * Each side says "I sleep" by a store to its flag, followed by a load of the other's word, both sequentially
  * consistent: so at least one of the two always sees the other (Dekker).
@@ -37,10 +42,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RING_MAGIC     0x474e5244u /* "DRNG" */
-#define RING_MAX_SLOTS 64u         /* power of two; also the ring's size */
-#define RING_MIN_SLOTS 3u          /* two held, one to work on */
-#define RING_NO_WISH   UINT32_MAX  /* as a number of workers: the daemon has no wish */
+#define RING_MAGIC      0x474e5244u /* "DRNG" */
+#define RING_MAX_SLOTS  64u         /* power of two; also the ring's size */
+#define RING_MIN_SLOTS  3u          /* two held, one to work on */
+#define RING_MAX_FRAMES 512u
+#define RING_NO_WISH    UINT32_MAX /* as a number of workers: the daemon has no wish */
 
 enum ring_slot_state {
 	RING_SLOT_FREE = 0,
@@ -71,7 +77,8 @@ struct ring_descriptor {
 	uint32_t item_bytes; /* 0: views */
 	int32_t status;      /* 0 or a negative errno */
 	uint32_t n_damaged;  /* samples that could not be decoded, which the batch does without */
-	uint32_t reserved[6];
+	uint32_t frame;
+	uint32_t reserved[5];
 };
 
 enum ring_work_policy {                      /* who chooses the number of worker processes */
@@ -146,7 +153,7 @@ _Static_assert(sizeof(struct ring_control) == 640 + 64 * RING_MAX_SLOTS, "shared
 struct ring_layout {
 	uint64_t labels_offset;
 	uint64_t payload_offset;
-	uint64_t slot_bytes; /* a multiple of the page size */
+	uint64_t slot_bytes; /* of a frame: a multiple of the page size */
 };
 
 /* item_bytes: 0 for views. batch <= WIRE_BATCH_MAX, so nothing can overflow. */

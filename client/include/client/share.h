@@ -11,7 +11,7 @@
  *   diesel_session_memory()      -- descriptor -->     diesel_mirror_open()
  *   diesel_batch_segments(),
  *   diesel_session_segment()     -- descriptors ->     diesel_mirror_segment()
- *   a batch, held                -- slot, n_items ->   diesel_mirror_batch(), work, diesel_mirror_release()
+ *   a batch, held                -- frame, n_items ->   diesel_mirror_batch(), work, diesel_mirror_release()
  *   diesel_result_map()         <-- descriptor --      diesel_result_new(), written, diesel_result_lend()
  *   diesel_result_free()                               diesel_result_is_free(): used again
  *   diesel_batch_release()
@@ -31,8 +31,8 @@ extern "C" {
 /* What another process needs to know to read the batches of a session. */
 struct diesel_memory {
 	uint64_t life; /* 1, 2, ...: a new one after the daemon was lost; see diesel_batch_life() */
-	uint32_t n_slots;
-	uint32_t batch;      /* samples that a slot has room for */
+	uint32_t n_frames;
+	uint32_t batch;      /* samples that a frame has room for */
 	uint32_t item_bytes; /* of packed batches, else 0 */
 	uint32_t reserved;
 };
@@ -47,7 +47,7 @@ int diesel_session_segment(struct diesel_session *session, uint32_t segment, int
 			   uint64_t *ret_bytes);
 
 uint64_t diesel_batch_life(const void *lease);
-uint32_t diesel_batch_slot(const void *lease);
+uint32_t diesel_batch_frame(const void *lease);
 
 /* Writes the segments that the items of a held batch lie in, each once, to ret, which has room for n_items.
  * Returns their number; 0 for a packed batch. Trainer's thread. */
@@ -61,7 +61,7 @@ void diesel_session_forget(struct diesel_session *session);
 
 /*
  * The memory of a session's packed batches mapped once more, for a device (a GPU) that reads from it on its
- * own: shared, and for reading only. What lies at slots + x of the session's own mapping lies at data + x
+ * own: shared, and for reading only. What lies at frames + x of the session's own mapping lies at data + x
  * too, as the daemon wrote it, until the batch is released. Stays mapped when the session is closed.
  *
  * Why another mapping: the session's own one is private copy-on-write, and a driver that locks its pages for
@@ -73,10 +73,12 @@ struct diesel_pinnable {
 	uint64_t life; /* of the batches in it; see diesel_batch_life() */
 	const uint8_t *data;
 	uint64_t bytes;
-	const uint8_t *slots;
+	const uint8_t *frames;
 };
 
-/* -ENOTCONN: the daemon is lost just now; -ENOMEM and what else mmap(2) says. */
+/* For sessions with DIESEL_PINNABLE: memory that others have, too, comes and goes with them, and what a
+ * device has locked would stay behind (-EBUSY). -ENOTCONN: the daemon is lost just now; -ENOMEM and what else
+ * mmap(2) says. */
 int diesel_session_map_pinnable(const struct diesel_session *session, struct diesel_pinnable *ret);
 /* Nothing that reads there may be under way, and nobody may have the memory locked. */
 void diesel_pinnable_unmap(const uint8_t *data, uint64_t bytes);
@@ -92,15 +94,15 @@ void diesel_mirror_close(struct diesel_mirror *mirror);
 int diesel_mirror_segment(struct diesel_mirror *mirror, uint32_t segment, int fd, uint64_t bytes);
 
 /*
- * The batch in a slot, as diesel_session_next() gives it, without lease, epoch and index. Its items are valid
- * until the next call, what they point to while the trainer holds the batch. -EPROTO: no such slot, or an
- * item outside of the segments that are known.
+ * The batch in a frame, as diesel_session_next() gives it, without lease, epoch and index. Its items are
+ * valid until the next call, what they point to while the trainer holds the batch. -EPROTO: no such frame, or
+ * an item outside of the segments that are known.
  */
-int diesel_mirror_batch(struct diesel_mirror *mirror, uint32_t slot, uint32_t n_items,
+int diesel_mirror_batch(struct diesel_mirror *mirror, uint32_t frame, uint32_t n_items,
 			struct diesel_batch *ret);
 
 /* Drops what this process wrote to a packed batch. To be called before the trainer gives the batch back. */
-void diesel_mirror_release(struct diesel_mirror *mirror, uint32_t slot);
+void diesel_mirror_release(struct diesel_mirror *mirror, uint32_t frame);
 
 /* The first bytes of a result's memory are its state; what follows is the binding's. */
 #define DIESEL_RESULT_HEADER 64

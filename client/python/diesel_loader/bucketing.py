@@ -92,17 +92,17 @@ class _Gathered:
 
     @property
     def places(self):
-        """Where each sample is: [(slot, place)]."""
-        slots = {id(lease): lease.slot for lease in self._leases}
-        return [(slots[id(lease)], place) for lease, place in self._parts]
+        """Where each sample is: [(frame, place)]."""
+        frames = {id(lease): lease.frame for lease in self._leases}
+        return [(frames[id(lease)], place) for lease, place in self._parts]
 
 
 class Bucketed:
     """A session.Session whose batches are regrouped, n at a time. seed: of the order. Same calls, same errors."""
 
-    def __init__(self, open_session, n, seed, epoch, batch):
+    def __init__(self, open_session, n, seed, epoch, batch, **options):
         self._n, self._seed = n, seed
-        self._session = open_session(epoch, batch - batch % n)
+        self._session = open_session(epoch, batch - batch % n, **options)
         self._begin(batch)
 
     def __getattr__(self, name):

@@ -365,8 +365,8 @@ class Loader:
         if self._batch_log:
             self._batch_log.flush()
 
-    def _open_session(self, ranks, epoch, first):
-        flags = order.flags(self.shuffle, self.drop_last)
+    def _open_session(self, ranks, epoch, first, pinnable=False):
+        flags = order.flags(self.shuffle, self.drop_last) | (native.PINNABLE if pinnable else 0)
         return Session(self.dataset, seed=self.seed, epoch=epoch, first_batch=first, flags=flags, rank=ranks[0],
                        world=ranks[1], batch=self.batch_size, stride=1, offset=0,
                        window_chunks=self.window_chunks, slots=self._slots(),

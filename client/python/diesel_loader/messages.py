@@ -4,11 +4,11 @@
 One fixed struct {kind, small, eight numbers}, then for SEGMENTS a table. Descriptors travel with the message that
 names them (SCM_RIGHTS).
 
-    trainer -> worker   MEMORY    life, n_slots, batch, item_bytes                       + 1 descriptor
+    trainer -> worker   MEMORY    life, n_frames, batch, item_bytes                       + 1 descriptor
                         SEGMENTS  small: how many; table of (segment, bytes)             + as many descriptors
-                        PLACES    small: how many; table of (slot, place in its batch): samples of the task that
+                        PLACES    small: how many; table of (frame, place in its batch): samples of the task that
                                   comes, in their order
-                        TASK      sequence, generation, slot or GATHERED, n_items, epoch, batch
+                        TASK      sequence, generation, frame or GATHERED, n_items, epoch, batch
                         CANCEL    generation: tasks of older ones need not be done
     worker -> trainer   READY     pid
                         RESULT    small: flags; sequence, buffer, bytes of it, offset of the table, CPU, wall and
@@ -30,7 +30,7 @@ FORMAT = struct.Struct("<II8Q")
 SEGMENT = struct.Struct("<QQ")
 PLACE = struct.Struct("<II")
 MAX_PLACES = 1024  # a message
-GATHERED = 0xffffffff  # not in one slot: PLACES said where
+GATHERED = 0xffffffff  # not in one frame: PLACES said where
 MAX_FDS = 64  # a message; the kernel's limit is 253
 _MAX_MORE = socket.CMSG_LEN(MAX_FDS * array.array("i").itemsize)
 _MAX_BYTES = FORMAT.size + max(MAX_FDS * SEGMENT.size, MAX_PLACES * PLACE.size)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SHUFFLE = 1 << 0
 DROP_LAST = 1 << 1
+PINNABLE = 1 << 4
 BATCH_MAX = 1 << 20  # WIRE_BATCH_MAX
 GROUP_MAX = 31       # bytes, WIRE_GROUP_BYTES - 1
 
@@ -67,12 +68,12 @@ class Batch(Structure):
 
 
 class Memory(Structure):
-    _fields_ = [("life", c_uint64), ("n_slots", c_uint32), ("batch", c_uint32), ("item_bytes", c_uint32),
+    _fields_ = [("life", c_uint64), ("n_frames", c_uint32), ("batch", c_uint32), ("item_bytes", c_uint32),
                 ("reserved", c_uint32)]
 
 
 class Pinnable(Structure):
-    _fields_ = [("life", c_uint64), ("data", c_void_p), ("bytes", c_uint64), ("slots", c_void_p)]
+    _fields_ = [("life", c_uint64), ("data", c_void_p), ("bytes", c_uint64), ("frames", c_void_p)]
 
 
 class Work(Structure):
@@ -129,7 +130,7 @@ def _load() -> tuple[ctypes.CDLL, str]:
         "diesel_session_segment": (c_int, [c_void_p, c_uint32, POINTER(c_int), POINTER(c_uint64)]),
         "diesel_session_forget": (None, [c_void_p]),
         "diesel_batch_life": (c_uint64, [c_void_p]),
-        "diesel_batch_slot": (c_uint32, [c_void_p]),
+        "diesel_batch_frame": (c_uint32, [c_void_p]),
         "diesel_batch_segments": (c_uint32, [POINTER(Batch), POINTER(c_uint32)]),
         "diesel_mirror_open": (c_int, [POINTER(Memory), c_int, POINTER(c_void_p)]),
         "diesel_mirror_close": (None, [c_void_p]),

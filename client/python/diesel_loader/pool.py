@@ -192,7 +192,7 @@ class Pool:
             for k in range(0, len(places or ()), messages.MAX_PLACES):
                 part = places[k:k + messages.MAX_PLACES]
                 _tell(worker, Kind.PLACES, small=len(part), table=b"".join(messages.PLACE.pack(*place) for place in part))
-            _tell(worker, Kind.TASK, entry.sequence, self._generation, messages.GATHERED if places else entry.lease.slot,
+            _tell(worker, Kind.TASK, entry.sequence, self._generation, messages.GATHERED if places else entry.lease.frame,
                   entry.n_items, entry.epoch, entry.index)
         return True
 
@@ -202,7 +202,7 @@ class Pool:
             memory, fd = session.memory()
             if memory.life != lease.life:
                 raise ConnectionError("the batch is from a daemon that is lost")
-            _tell(worker, Kind.MEMORY, memory.life, memory.n_slots, memory.batch, memory.item_bytes, fds=[fd])
+            _tell(worker, Kind.MEMORY, memory.life, memory.n_frames, memory.batch, memory.item_bytes, fds=[fd])
             worker.life, worker.segments = lease.life, set()
         missing = [s for s in lease.segments() if s not in worker.segments]
         for k in range(0, len(missing), messages.MAX_FDS):

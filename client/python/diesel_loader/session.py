@@ -33,11 +33,12 @@ class Lease:
         self.batch, self._address = batch, batch.lease
         native.when_gone(self, lib.diesel_batch_release, batch.lease)
 
-    places = None  # it is one slot
+    places = None  # it is one frame
 
     @property
-    def slot(self):
-        return lib.diesel_batch_slot(self._address)
+    def frame(self):
+        """The number of the place in the session's memory where the batch lies."""
+        return lib.diesel_batch_frame(self._address)
 
     @property
     def life(self):

@@ -20,7 +20,7 @@ PR_SET_PDEATHSIG = 1
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of mallopt()
 MALLOC_KEEPS = 1 << 30  # freed bytes at the end of the heap
 
-Task = collections.namedtuple("Task", "sequence generation slot n_items epoch index places", defaults=(None,))
+Task = collections.namedtuple("Task", "sequence generation frame n_items epoch index places", defaults=(None,))
 
 
 class Setup:
@@ -33,19 +33,19 @@ class Setup:
 class Lease:
     """A batch in this process's mapping of the session; what the user's tensors keep alive."""
 
-    __slots__ = ("batch", "_slot", "_mirror", "_ended", "__weakref__")
+    __slots__ = ("batch", "_frame", "_mirror", "_ended", "__weakref__")
 
     def __init__(self, mirror, task, ended):
-        self.batch, self._slot, self._mirror, self._ended = native.Batch(), task.slot, mirror, ended
+        self.batch, self._frame, self._mirror, self._ended = native.Batch(), task.frame, mirror, ended
         mirror.fill(task, self.batch)
 
     def __del__(self):
-        self._mirror.release(self._slot)
+        self._mirror.release(self._frame)
         self._ended()
 
 
 class GatheredLease:
-    """A batch whose samples lie in several slots. They stay until the result is sent, and no longer."""
+    """A batch whose samples lie in several frames. They stay until the result is sent, and no longer."""
 
     __slots__ = ("batch", "_ended", "_keep", "__weakref__")
 
@@ -69,24 +69,24 @@ class Mirror:
         _check(lib.diesel_mirror_segment(self._handle, segment, fd, size), f"map chunk segment {segment}")
 
     def fill(self, task, batch):
-        self._fill(task.slot, task.n_items, batch)
+        self._fill(task.frame, task.n_items, batch)
 
-    def _fill(self, slot, n_items, batch):
-        _check(lib.diesel_mirror_batch(self._handle, slot, n_items, byref(batch)), "find the batch")
+    def _fill(self, frame, n_items, batch):
+        _check(lib.diesel_mirror_batch(self._handle, frame, n_items, byref(batch)), "find the batch")
 
     def items(self, places):
         """Samples of several batches, as native.Item."""
         wanted, items, batch = collections.defaultdict(list), [None] * len(places), native.Batch()
-        for k, (slot, place) in enumerate(places):
-            wanted[slot].append((k, place))
-        for slot, ours in wanted.items():
-            self._fill(slot, 1 + max(place for _, place in ours), batch)
-            for k, place in ours:  # a copy: the next slot's are laid where these lie
+        for k, (frame, place) in enumerate(places):
+            wanted[frame].append((k, place))
+        for frame, ours in wanted.items():
+            self._fill(frame, 1 + max(place for _, place in ours), batch)
+            for k, place in ours:  # a copy: the next frame's are laid where these lie
                 items[k] = native.Item.from_buffer_copy(batch.items[place])
         return items
 
-    def release(self, slot):
-        lib.diesel_mirror_release(self._handle, slot)
+    def release(self, frame):
+        lib.diesel_mirror_release(self._handle, frame)
 
     def __del__(self):
         lib.diesel_mirror_close(self._handle)

@@ -191,6 +191,45 @@ class Together(SharedCase):
         figures = self.close([ours, theirs])
         self.assertGreaterEqual(sum(shared for _, shared in figures), BATCHES - 6, figures)
 
+    def memory(self):
+        """Bytes that the daemon's batches take, and that it counts for its sessions."""
+        folder, blocks = pathlib.Path(f"/proc/{self.daemon.process.pid}/fd"), 0
+        for fd in folder.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if "memfd:diesel-batches" in os.readlink(fd):
+                    blocks += fd.stat().st_blocks
+        return blocks * 512, diesel_loader.status(str(self.daemon.socket))["cache"]["slot_bytes"]
+
+    def test_a_batch_lies_in_memory_once(self):
+        """Who writes into one does it for himself, and who keeps some keeps no other from going on."""
+        loaders = [self.loader(), self.loader()]
+        first, second = map(iter, loaders)
+        kept = [next(first) for _ in range(4)]
+        for data, _, _ in kept:
+            data += 1
+        for index, batch in enumerate(second):
+            self.check(batch, index)
+        for index, (data, _, ids) in enumerate(kept):
+            data -= 1
+            numpy.testing.assert_allclose(data, self.batches[index][1], atol=1e-6)
+        del batch, data, ids, kept
+        for index, batch in enumerate(first, 4):
+            self.check(batch, index)
+        del batch, first, second
+        self.at_rest(2)
+        memory, counted = self.memory()
+        self.assertLessEqual(memory, counted)
+        loaders.pop().close()
+        self.at_rest(1)
+        for _ in range(3000):
+            memory, counted = self.memory()
+            if memory <= counted:
+                break
+            time.sleep(0.02)
+        self.assertLessEqual(memory, counted)
+        for index, batch in enumerate(loaders[0]):
+            self.check(batch, index, 1)
+
     def test_damaged_images_are_the_same_for_all(self):
         source = self.folder / "bad"
         source.mkdir()
@@ -219,6 +258,19 @@ class Together(SharedCase):
                 with self.assertRaisesRegex(diesel_loader.DamagedData, f"{name}: .*; batch {index} "):
                     next(batches)
             self.assertEqual(next(batches)[2].tolist(), list(range(16, 24)))
+
+
+# There is room for the session's own batches, and not for those of eight sessions.
+LIMITED = """
+import resource, sys
+from diesel_loader import transforms
+from diesel_loader.numpy import DataLoader
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, 2 * (pages * resource.getpagesize() + (160 << 20),))
+loader = DataLoader(sys.argv[1], 8, native="require", transform=transforms.Compose([
+    transforms.Resize((224, 224)), transforms.ToTensor()]))
+print(sum(len(data) for data, _ in loader))
+"""
 
 
 class Processes(SharedCase):
@@ -258,6 +310,10 @@ class Processes(SharedCase):
         figures = [self.check_all(job) for job in jobs]
         # They need not run evenly, and one goes on into the next epoch.
         self.assertLess(sum(ready - shared for ready, shared in figures), 2 * len(self.wanted), figures)
+
+    def test_the_address_space_is_limited(self):
+        done = subprocess.run([sys.executable, "-c", LIMITED, self.path], capture_output=True, text=True)
+        self.assertEqual((done.stdout, done.returncode), (f"{N}\n", 0), done.stderr)
 
     def test_one_is_killed(self):
         first, second = self.start(), self.start()

@@ -54,7 +54,7 @@ static void make_valid(union wire_message *m, enum wire_type type)
 		m->open_session.stride = 1;
 	}
 	if (type == WIRE_SESSION_REPLY) {
-		m->session_reply.n_slots = 3;
+		m->session_reply.n_slots = m->session_reply.n_frames = 3;
 		m->session_reply.batch = 1;
 		m->session_reply.window_chunks = 1;
 		m->session_reply.slot_bytes = 4096;
@@ -120,7 +120,7 @@ static void test_open_session_fields(void **state)
 		size_t offset;
 		uint32_t value;
 	} spoil[] = {
-	    {offsetof(struct wire_open_session, flags), 16},
+	    {offsetof(struct wire_open_session, flags), 32},
 	    {offsetof(struct wire_open_session, world), 0},
 	    {offsetof(struct wire_open_session, rank), 1},
 	    {offsetof(struct wire_open_session, batch), 0},

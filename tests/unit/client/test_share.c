@@ -30,7 +30,7 @@ static int memory_of(const void *data, size_t bytes, off_t at, size_t whole)
 static void test_packed(void **state)
 {
 	const struct diesel_memory memory = {
-	    .life = 1, .n_slots = N_SLOTS, .batch = BATCH, .item_bytes = ITEM};
+	    .life = 1, .n_frames = N_SLOTS, .batch = BATCH, .item_bytes = ITEM};
 	struct ring_layout layout = ring_layout(BATCH, ITEM);
 	uint8_t payload[BATCH * ITEM], read_back;
 	struct diesel_mirror *mirror = NULL;
@@ -68,7 +68,7 @@ static void test_pinnable(void **state)
 	size_t bytes = N_SLOTS * layout.slot_bytes;
 	off_t at = (off_t)(layout.slot_bytes + layout.payload_offset);
 	int fd = memory_of("first", 5, at, bytes), reader;
-	struct attachment a = {.n_slots = N_SLOTS, .layout = layout, .life = 7};
+	struct attachment a = {.n_slots = N_SLOTS, .n_frames = N_SLOTS, .layout = layout, .life = 7};
 	struct diesel_session session = {.attachment = NULL};
 	struct diesel_pinnable pinnable;
 	char path[32];
@@ -77,34 +77,34 @@ static void test_pinnable(void **state)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	reader = open(path, O_RDONLY | O_CLOEXEC); /* as the daemon hands it out */
 	assert_true(reader >= 0);
-	a.slots = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, reader, 0);
-	assert_ptr_not_equal(a.slots, MAP_FAILED);
-	a.slots_fd = reader;
+	a.frames = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, reader, 0);
+	assert_ptr_not_equal(a.frames, MAP_FAILED);
+	a.frames_fd = reader;
 	session.attachment = &a;
 	assert_int_equal(diesel_session_map_pinnable(&session, &pinnable), 0);
 	assert_int_equal(pinnable.life, 7);
 	assert_int_equal(pinnable.bytes, bytes);
-	assert_ptr_equal(pinnable.slots, a.slots);
+	assert_ptr_equal(pinnable.frames, a.frames);
 	assert_memory_equal(pinnable.data + at, "first", 5);
-	a.slots[at] = 'F';
+	a.frames[at] = 'F';
 	assert_memory_equal(pinnable.data + at, "first", 5);
 	assert_int_equal(pwrite(fd, "later", 5, at), 5);
 	assert_memory_equal(pinnable.data + at, "later", 5);
-	assert_memory_equal(a.slots + at, "First", 5);
+	assert_memory_equal(a.frames + at, "First", 5);
 	/* It stays when the session's own mapping goes. */
-	munmap(a.slots, bytes);
+	munmap(a.frames, bytes);
 	close(reader);
 	assert_memory_equal(pinnable.data + at, "later", 5);
 	diesel_pinnable_unmap(pinnable.data, pinnable.bytes);
 	diesel_pinnable_unmap(NULL, 0);
-	a.slots_fd = -EBADF;
+	a.frames_fd = -EBADF;
 	assert_int_equal(diesel_session_map_pinnable(&session, &pinnable), -EBADF);
 	close(fd);
 }
 
 static void test_views(void **state)
 {
-	const struct diesel_memory memory = {.life = 1, .n_slots = 1, .batch = BATCH};
+	const struct diesel_memory memory = {.life = 1, .n_frames = 1, .batch = BATCH};
 	const uint32_t segment = 70, newer = 70 | 1u << 20; /* the same index, used again */
 	struct ring_item items[2] = {{.location = (uint64_t)segment << 32 | 10, .bytes = 6, .sample = 3},
 				     {.location = (uint64_t)segment << 32 | 0, .bytes = 16, .label = -1}};

@@ -99,7 +99,7 @@ class _Slots:
         if result < 0:
             raise OSError(-result, os.strerror(-result))
         self.memory = native.Mapped(found.data, found.bytes, lib.diesel_pinnable_unmap)
-        self.life, self.offset = found.life, found.data - found.slots
+        self.life, self.offset = found.life, found.data - found.frames
 
 
 class _Lease:
@@ -142,6 +142,6 @@ class PinnedSession:
 
 def pinned_session(open_session: Any, memory: Memory, device: torch.device, epoch: int, first: int) -> PinnedSession:
     """What open_session gives, as a PinnedSession."""
-    return PinnedSession(open_session(epoch, first), memory, device)
+    return PinnedSession(open_session(epoch, first, pinnable=True), memory, device)
 
 

@@ -6,10 +6,12 @@
  */
 #include "node.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "client/protocol.h"
+#include "client/share.h"
 #include "dataset/subset.h"
 #include "group.h"
 #include "image/recipe.h"
@@ -60,6 +62,9 @@ static void test_what_makes_batches_alike(void **state)
 	DIFFERS(b.uid = 8);
 	DIFFERS(b.request.seed = 2);
 	DIFFERS(b.request.flags = DIESEL_SHUFFLE);
+	b = a;
+	b.request.flags = DIESEL_PINNABLE;
+	assert_true(group_is_same(&a, &b));
 	DIFFERS(b.request.flags = DIESEL_DROP_LAST);
 	DIFFERS(b.request.rank = 1);
 	DIFFERS(b.request.world = 3);
@@ -79,11 +84,11 @@ static void test_what_makes_batches_alike(void **state)
 	subset_free(a.subset);
 }
 
-static struct diesel_session *open_session(struct diesel_dataset *d, uint64_t first)
+static struct diesel_session *open_with(struct diesel_dataset *d, uint64_t first, uint32_t flags)
 {
 	const struct diesel_session_options o = {.world = 1,
 						 .batch = BATCH,
-						 .flags = DIESEL_SHUFFLE,
+						 .flags = DIESEL_SHUFFLE | flags,
 						 .seed = 3,
 						 .first_batch = first,
 						 .stride = 1,
@@ -95,6 +100,11 @@ static struct diesel_session *open_session(struct diesel_dataset *d, uint64_t fi
 	if (diesel_session_open(d, &o, &s, error, sizeof(error)) < 0)
 		fail_msg("%s", error);
 	return s;
+}
+
+static struct diesel_session *open_session(struct diesel_dataset *d, uint64_t first)
+{
+	return open_with(d, first, 0);
 }
 
 /* The samples of the first epoch's batches. */
@@ -185,6 +195,72 @@ static void test_each_batch_once(void **state)
 	assert_true(f.most > N_BATCHES);
 	for (int i = 0; i < 3; i++)
 		diesel_session_close(s[i]);
+	diesel_dataset_close(d);
+	free(path);
+	node_stop(&node);
+}
+
+/* A device may lock memory of the session's own, and of nobody else. What lies there is shared all the same.
+ */
+static void test_memory_of_its_own(void **state)
+{
+	struct node node = {0};
+	struct diesel_dataset *d;
+	struct diesel_session *s[3];
+	struct diesel_pinnable pinnable;
+	struct figures f;
+	char error[512], *path;
+
+	node_start(&node, *state);
+	path = make_dataset(*state, "d", &(struct dataset_plan){.n_samples = N_SAMPLES, .bytes = 64});
+	assert_int_equal(diesel_dataset_open(path, node.socket, &d, error, sizeof(error)), 0);
+	find_order(d);
+	for (int i = 0; i < 3; i++)
+		s[i] = open_with(d, 0, i < 2 ? DIESEL_PINNABLE : 0);
+	for (uint64_t i = 0; i < N_BATCHES; i++) {
+		for (int k = 0; k < 3; k++)
+			take(s[k], i);
+	}
+	f = wait_for_rest(&node, 3);
+	assert_int_equal(f.sum, f.most);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(diesel_session_map_pinnable(s[i], &pinnable), i < 2 ? 0 : -EBUSY);
+	for (int i = 0; i < 3; i++)
+		diesel_session_close(s[i]);
+	diesel_dataset_close(d);
+	free(path);
+	node_stop(&node);
+}
+
+/* Who holds a batch, and writes to it, and goes back to it, gets it as it was. */
+static void test_a_batch_that_is_held_comes_again(void **state)
+{
+	struct node node = {0};
+	struct diesel_dataset *d;
+	struct diesel_session *s, *other;
+	struct diesel_batch held, again;
+	char error[512], *path;
+
+	node_start(&node, *state);
+	path = make_dataset(*state, "d", &(struct dataset_plan){.n_samples = N_SAMPLES, .bytes = 64});
+	assert_int_equal(diesel_dataset_open(path, node.socket, &d, error, sizeof(error)), 0);
+	find_order(d);
+	s = open_session(d, 0);
+	other = open_session(d, 0);
+	assert_int_equal(diesel_session_next(s, &held), 0);
+	memset(held.packed, 7, held.item_bytes);
+	assert_int_equal(diesel_session_seek(s, 0, 0), 0);
+	assert_int_equal(diesel_session_next(s, &again), 0);
+	assert_ptr_not_equal(again.packed, held.packed);
+	assert_memory_equal(again.items, held.items, BATCH * sizeof(*held.items));
+	assert_int_equal(again.packed[0], 0);
+	diesel_batch_release(again.lease);
+	assert_int_equal(held.packed[0], 7);
+	diesel_batch_release(held.lease);
+	for (uint64_t i = 0; i < N_BATCHES; i++)
+		take(other, i);
+	diesel_session_close(s);
+	diesel_session_close(other);
 	diesel_dataset_close(d);
 	free(path);
 	node_stop(&node);
@@ -350,6 +426,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_each_batch_once, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_memory_of_its_own, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_a_batch_that_is_held_comes_again, make_folder,
+					    remove_folder),
 	    cmocka_unit_test_setup_teardown(test_one_comes_and_goes, make_folder, remove_folder),
 	    cmocka_unit_test(test_what_makes_batches_alike),
 	    cmocka_unit_test(test_it_gives_way_to_one_that_catches_up),

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Frames that several sessions have together: whatever one keeps, there is one for each slot of the others,
+ * and the memory is what those who are there brought. */
+#include "test.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+#include "frames.h"
+
+#define BYTES UINT64_C(8192)
+
+struct scene {
+	uv_loop_t loop;
+	struct cache cache;
+	uint32_t n_changes;
+};
+
+static void on_change(void *user)
+{
+	((struct scene *)user)->n_changes++;
+}
+
+static void scene_begin(struct scene *c)
+{
+	memset(c, 0, sizeof(*c));
+	assert_int_equal(uv_loop_init(&c->loop), 0);
+	assert_int_equal(pool_new(&c->loop, 1, &c->cache.pool), 0);
+	pool_lane_init(&c->cache.release_lane);
+	c->cache.on_change = on_change;
+	c->cache.user = c;
+}
+
+static void wait_for_pool(struct scene *c)
+{
+	while (pool_in_flight(c->cache.pool) > 0)
+		uv_run(&c->loop, UV_RUN_ONCE);
+}
+
+static void scene_end(struct scene *c)
+{
+	wait_for_pool(c);
+	assert_int_equal(c->cache.releasing_bytes, 0);
+	pool_free(c->cache.pool);
+	uv_run(&c->loop, UV_RUN_DEFAULT);
+	assert_int_equal(uv_loop_close(&c->loop), 0);
+}
+
+/* Takes a frame, and uses its memory. */
+static uint32_t take(struct frames *f)
+{
+	uint32_t frame = frames_take(f);
+
+	assert_int_not_equal(frame, FRAME_NONE);
+	memset(frames_at(f, frame), 1, BYTES);
+	return frame;
+}
+
+static void hold(struct frames *f, uint32_t frame, uint64_t index)
+{
+	frames_hold(f, frame, &(struct frame_batch){.epoch = 2, .index = index, .n_items = 3});
+}
+
+static uint64_t memory_of(const struct frames *f)
+{
+	struct stat st;
+
+	assert_int_equal(fstat(f->memory.fd, &st), 0);
+	return (uint64_t)st.st_blocks * 512;
+}
+
+static void test_the_oldest_is_used_again(void **state)
+{
+	uint32_t first, second, third;
+	struct scene c;
+	struct frames *f;
+
+	scene_begin(&c);
+	assert_int_equal(frames_new(&c.cache, BYTES, 6, true, &f), 0);
+	assert_int_equal(frames_join(f, 3), 1);
+	first = take(f);
+	hold(f, first, 10);
+	second = take(f);
+	hold(f, second, 11);
+	third = take(f);
+	assert_int_equal(frames_take(f), FRAME_NONE);
+	assert_int_equal(frames_find(f, 2, 10), first);
+	assert_int_equal(frames_find(f, 2, 11), second);
+	assert_int_equal(frames_find(f, 1, 10), FRAME_NONE);
+	assert_int_equal(frames_find(f, 2, 12), FRAME_NONE);
+	frames_unref(f, second);
+	frames_unref(f, first);
+	assert_int_equal(frames_find(f, 2, 10), first); /* kept, until */
+	frames_ref(f, second);
+	assert_int_equal(take(f), first);
+	assert_int_equal(frames_find(f, 2, 10), FRAME_NONE);
+	assert_int_equal(frames_take(f), FRAME_NONE);
+	for (uint32_t i = 0; i < 3; i++)
+		frames_unref(f, (uint32_t[]){first, second, third}[i]);
+	frames_leave(f, 3);
+	scene_end(&c);
+}
+
+static void test_who_is_alone_uses_warm_memory(void **state)
+{
+	struct scene c;
+	struct frames *f;
+	uint32_t frame;
+
+	scene_begin(&c);
+	assert_int_equal(frames_new(&c.cache, BYTES, 4, false, &f), 0);
+	assert_int_equal(frames_join(f, 4), 1);
+	assert_int_equal(frames_join(f, 1), 0);
+	for (int i = 0; i < 9; i++) {
+		frame = take(f);
+		frames_unref(f, frame);
+	}
+	assert_int_equal(f->n_live, 1);
+	frames_leave(f, 4);
+	scene_end(&c);
+}
+
+static void test_what_one_keeps_is_what_it_brought(void **state)
+{
+	uint32_t kept[3], theirs[4];
+	struct scene c;
+	struct frames *f;
+
+	scene_begin(&c);
+	assert_int_equal(frames_new(&c.cache, BYTES, 8, true, &f), 0);
+	assert_int_equal(frames_join(f, 3), 1);
+	assert_int_equal(frames_join(f, 4), 2);
+	assert_int_equal(frames_join(f, 2), 0); /* there is room for one more */
+	/* Three that the other decoded. */
+	for (uint32_t i = 0; i < 3; i++) {
+		kept[i] = take(f);
+		hold(f, kept[i], i);
+		frames_ref(f, kept[i]);
+		frames_unref(f, kept[i]);
+	}
+	for (uint32_t round = 0; round < 5; round++) {
+		for (uint32_t i = 0; i < 4; i++)
+			theirs[i] = take(f);
+		for (uint32_t i = 0; i < 4; i++)
+			frames_unref(f, theirs[i]);
+	}
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(frames_find(f, 2, i), kept[i]);
+	assert_int_equal(memory_of(f), 7 * BYTES);
+
+	/* The other ends: its memory goes, and what is kept stays. */
+	frames_leave(f, 4);
+	wait_for_pool(&c);
+	assert_true(c.n_changes > 0);
+	assert_int_equal(memory_of(f), 3 * BYTES);
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(frames_at(f, kept[i])[BYTES - 1], 1);
+		assert_int_equal(frames_find(f, 2, i), kept[i]);
+	}
+	assert_int_equal(frames_take(f), FRAME_NONE);
+	/* Another comes, with new memory. */
+	assert_int_equal(frames_join(f, 5), 3);
+	theirs[0] = take(f);
+	assert_int_equal(memory_of(f), 4 * BYTES);
+	frames_unref(f, theirs[0]);
+	frames_leave(f, 5);
+	for (uint32_t i = 0; i < 3; i++)
+		frames_unref(f, kept[i]);
+	frames_leave(f, 3);
+	scene_end(&c);
+}
+
+/* Who copies out of a frame is none of those who brought some. */
+static void test_a_copy_outlives_the_sessions(void **state)
+{
+	struct scene c;
+	struct frames *f;
+	uint32_t frame;
+
+	scene_begin(&c);
+	assert_int_equal(frames_new(&c.cache, BYTES, 8, true, &f), 0);
+	assert_int_equal(frames_join(f, 1), 1);
+	assert_int_equal(frames_join(f, 1), 2);
+	frame = take(f);
+	hold(f, frame, 1);
+	frames_unref(f, frame);
+	frames_unref(f, take(f));
+	frames_ref(f, frame);
+	frames_leave(f, 1);
+	wait_for_pool(&c);
+	assert_int_equal(memory_of(f), BYTES);
+	frames_leave(f, 1);
+	wait_for_pool(&c);
+	assert_int_equal(frames_at(f, frame)[0], 1);
+	frames_unref(f, frame);
+	scene_end(&c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_the_oldest_is_used_again),
+	    cmocka_unit_test(test_who_is_alone_uses_warm_memory),
+	    cmocka_unit_test(test_what_one_keeps_is_what_it_brought),
+	    cmocka_unit_test(test_a_copy_outlives_the_sessions),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

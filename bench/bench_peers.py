@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples as they are stored, 4 KiB and 110 KB, shuffled: diesel_loader against the loaders of PyPI, each on its own format.
+
+Ways: jobs/raw_peers.py. Each run is a process of its own; the ways alternate. Cold: page, name and inode caches of the machine dropped,
+dieseld restarted; one epoch from the construction of the loader to the last batch. Warm: later epochs of the same loader, at
+least 10 s. Samples a second, and a CPU second of the processes that belong to the way, the daemon's among them; the time to the
+first batch, cold and of a fresh loader while all is warm. Beside them fio's sequential read of as many bytes with O_DIRECT. The sums
+over all bytes of all ways must agree.
+
+Peers are installed from PyPI; one that does not install or run is named.
+
+    bench_peers.py [--only WAY ...] [--size BYTES ...]
+"""
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import support
+from jobs import apart
+from jobs.raw_peers import WAYS
+from peers.environments import IMAGES, python_of, versions
+from serving import Daemon, pack
+
+DATASET_BYTES = int(os.environ.get("DIESEL_BENCH_MIB", 400)) << 20
+ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
+SECONDS = float(os.environ.get("DIESEL_BENCH_SECONDS", 10))
+SIZES = (4096, 110_000)
+BUDGET = 1 << 30
+SLACK = 64 << 20
+RAW = (["torch", "numpy", "litdata", "mosaicml-streaming", "webdataset", "spdl", "grain"],
+       "torch, litdata, streaming, webdataset, spdl.pipeline, grain")
+
+
+def pythons(ways):
+    found = {}
+    for name, needs in {"raw": RAW, "ffcv": IMAGES["ffcv"]}.items():
+        if any((way == "ffcv") == (name == "ffcv") for way in ways):
+            found[name], why = python_of(name, *needs)
+            print(f"{name}: {why or versions(found[name], *needs[0])}", flush=True)
+    return {way: found["ffcv" if way == "ffcv" else "raw"] or (sys.executable if way == "diesel" else None) for way in ways}
+
+
+def job(name):
+    return support.ROOT / "bench" / "jobs" / f"{name}.py"
+
+
+def datasets(folder, ways, python, failed):
+    """What each way reads; ways of one peer share it."""
+    made, source = {}, folder / "files"
+    for way in ways:
+        write, data = WAYS[way][1], folder / way.partition("-")[0]
+        if way == "diesel":
+            made[way] = pack(source, folder / "packed")
+        elif write is None:
+            made[way] = source
+        else:
+            if not data.exists():
+                try:
+                    apart.run([python[way], job("raw_peers"), way, source, data])
+                except apart.Failed as failure:
+                    failed[way] = str(failure)
+                    shutil.rmtree(data, ignore_errors=True)
+                    continue
+            made[way] = data
+    return made
+
+
+def sequential(folder, n_bytes):
+    """Bytes a second that fio reads from a new file of this disk, past the page cache; None without fio."""
+    path = folder / "sequential"
+    if not path.exists():
+        with open(path, "wb") as file:
+            for _ in range(0, n_bytes, 1 << 20):
+                file.write(os.urandom(1 << 20))
+    support.drop_caches()
+    try:
+        done = subprocess.run(["fio", "--name=sequential", f"--filename={path}", "--rw=read", "--bs=1M", "--direct=1", "--iodepth=16",
+                               "--ioengine=io_uring", "--readonly", "--output-format=json"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"fio: {error}", flush=True)
+        return None
+    return json.loads(done.stdout)["jobs"][0]["read"]["bw_bytes"]
+
+
+def run(folder, way, python, data, size):
+    argv = [python, job("raw"), way, data, size, SECONDS]
+    if way != "diesel":
+        return apart.run(argv, CUDA_VISIBLE_DEVICES="")
+    with Daemon(folder, "--cache", BUDGET, "--metrics", "off") as daemon:
+        done = apart.run(argv, CUDA_VISIBLE_DEVICES="")
+        return done | {"peak_rss_bytes": daemon.peak_rss_bytes}
+
+
+def measure(folder, size, ways, python, raw, failed):
+    n = DATASET_BYTES // size // 256 * 256
+    support.random_files(folder / "files", n, size)
+    made = datasets(folder, ways, python, failed)
+    for k in range(ROUNDS):
+        if bandwidth := sequential(folder, n * size):
+            raw.append({"way": "fio", "size": size, "round": k, "bytes_per_s": bandwidth})
+        for way in [way for way in made if way not in failed]:
+            with support.Steal() as steal:
+                try:
+                    done = run(folder, way, python[way], made[way], size)
+                except apart.Failed as failure:
+                    failed[way] = str(failure)
+                    continue
+            raw.append({"way": way, "size": size, "round": k, "steal": steal.ratio, **done})
+            print(f"  {size:6} {way:12} " + ", ".join(f"{phase} {done[phase]['samples'] / done[phase]['seconds']:9.0f}/s"
+                                                     for phase in ("cold", "warm")), flush=True)
+
+
+def summary(raw, size):
+    """Figures of one size; diesel against the best of the others."""
+    figures, rows = {}, [r for r in raw if r["size"] == size]
+    ways = {r["way"] for r in rows} - {"fio"}
+    rate = {(way, phase, per): support.median(r[phase]["samples"] / r[phase][per] for r in rows if r["way"] == way)
+            for way in ways for phase in ("cold", "warm") for per in ("seconds", "own_cpu_s")}
+    for way in sorted(ways, key=lambda way: -rate[way, "warm", "seconds"]):
+        mine = [r for r in rows if r["way"] == way]
+        print(f"{size:6} {way:12} cold {rate[way, 'cold', 'seconds']:8.0f}/s, warm {rate[way, 'warm', 'seconds']:8.0f}/s, "
+              f"a CPU second {rate[way, 'warm', 'own_cpu_s']:8.0f}; first batch {1e3 * support.median(r['first_s'] for r in mine):6.0f} ms "
+              f"cold, {1e3 * support.median(r['again_s'] for r in mine):6.0f} ms warm", flush=True)
+    for (way, phase, per), value in rate.items():
+        figures[f"{way.replace('-', '_')}_{phase}_{'per_s' if per == 'seconds' else 'per_cpu_s'}_{size}"] = value
+    if "diesel" in ways:
+        mine = [r for r in rows if r["way"] == "diesel"]
+        for phase, per in ((phase, per) for phase in ("cold", "warm") for per in ("seconds", "own_cpu_s")):
+            if others := [rate[way, phase, per] for way in ways - {"diesel"}]:
+                figures[f"{phase}_ratio_{'per_s' if per == 'seconds' else 'per_cpu_s'}_{size}"] = rate["diesel", phase, per] / max(others)
+        if bandwidth := [r["bytes_per_s"] for r in rows if r["way"] == "fio"]:
+            figures[f"fio_bytes_per_s_{size}"] = support.median(bandwidth)
+            figures[f"cold_of_fio_{size}"] = rate["diesel", "cold", "seconds"] * size / figures[f"fio_bytes_per_s_{size}"]
+        figures[f"first_batch_cold_ms_{size}"] = 1e3 * support.median(r["first_s"] for r in mine)
+        figures[f"first_batch_warm_ms_{size}"] = 1e3 * support.median(r["again_s"] for r in mine)
+        figures[f"memory_within_budget_{size}"] = int(max(r["peak_rss_bytes"] for r in mine) <= BUDGET + SLACK)
+    return figures
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--size", nargs="+", type=int, choices=SIZES, default=SIZES)
+    options, raw, figures, failed = parser.parse_args(), [], {}, {}
+    if os.geteuid() != 0:
+        support.skip("dropping the caches for the cold runs needs root")
+    python = pythons(options.only)
+    ways = [way for way in options.only if python[way]]
+    for size in options.size:
+        with support.Scratch() as folder:
+            measure(folder, size, ways, python, raw, failed)
+        figures |= summary(raw, size)
+        if len({r["sum"] for r in raw if r["size"] == size and "sum" in r}) > 1:
+            sys.exit(f"not all loaders read the same bytes: { {r['way']: r['sum'] for r in raw if r['size'] == size and 'sum' in r} }")
+    support.result_write("peers", raw, **figures)
+    for way, why in failed.items():
+        print(f"{way}: {why}", flush=True)
+    sys.exit(1 if "diesel" in failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -53,7 +54,8 @@ static void *copy_pieces(void *user)
 /* This thread does all that others, of which there may be none, do not. All have ended when it returns. */
 static int copy_by_threads(struct copying *c)
 {
-	long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	cpu_set_t cpus;
+	uint32_t n_cpus = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? (uint32_t)CPU_COUNT(&cpus) : 1;
 	pthread_t threads[MAX_THREADS - 1];
 	uint32_t n = 0;
 

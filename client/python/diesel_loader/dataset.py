@@ -159,6 +159,7 @@ class Dataset:
     _n_bytes: int | None
     _n_classes: int
     _classes: list[str] | None
+    _class_to_idx: dict[str, int] | None
     _targets: list[int] | None
 
     def __init__(self, path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO) -> None:
@@ -173,7 +174,7 @@ class Dataset:
         self.equal_bytes = info.equal_bytes or None
         self._n_samples = info.n_samples
         self._n_classes = info.n_classes
-        self._classes = self._targets = None
+        self._classes = self._class_to_idx = self._targets = None
 
     @property
     def path(self) -> str:
@@ -213,7 +214,9 @@ class Dataset:
     @property
     def class_to_idx(self) -> dict[str, int]:
         """The number of each class."""
-        return {name: i for i, name in enumerate(self.classes)}
+        if self._class_to_idx is None:
+            self._class_to_idx = {name: i for i, name in enumerate(self.classes)}
+        return self._class_to_idx
 
     @property
     def n_bytes(self) -> int:

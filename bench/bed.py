@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "jobs"))
 import support
+from jobs.usage import busy_s, cpu_of, smaps, tree
 from serving import pack
-from usage import busy_s, cpu_of, smaps, tree
 
 RECORD_BYTES, DIAL_BYTES = 24, 24  # jobs/feed.py: RECORD and DIAL
 MIB = 1 << 20

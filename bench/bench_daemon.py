@@ -18,8 +18,8 @@ import time
 
 import bed as testbed
 import support
-import usage
 from bed import MIB, Knobs
+from jobs import usage
 
 V1, V2 = pathlib.Path("/sys/fs/cgroup/memory"), pathlib.Path("/sys/fs/cgroup/unified")
 ROUNDS, IDLE_S, SENSE_S, PASSES = 3, 30.0, 12.0, 60

@@ -16,9 +16,8 @@ import os
 import subprocess
 import sys
 
-import photographs
 import support
-from jobs import apart
+from jobs import apart, photographs
 from peers.environments import IMAGES, python_of, versions
 from serving import Daemon, pack
 

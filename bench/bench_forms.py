@@ -8,9 +8,8 @@ CPU second of the machine, so nothing else should run.
 import os
 import sys
 
-import photographs
 import support
-from jobs import apart
+from jobs import apart, photographs
 from serving import Daemon, pack
 
 N = int(os.environ.get("DIESEL_BENCH_FILES", 3000))

@@ -28,9 +28,8 @@ import subprocess
 import tempfile
 import time
 
-import photographs
 import support
-from jobs import apart
+from jobs import apart, photographs
 from serving import Daemon, pack
 
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))

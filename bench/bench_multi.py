@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import bed as testbed
 import support
-import usage
 from bed import MIB, Knobs
+from jobs import usage
 
 ROUNDS, SECONDS, STEADY_S = 3, 45.0, 15.0
 NAME = "multi"

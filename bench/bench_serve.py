@@ -10,8 +10,7 @@ import subprocess
 import sys
 
 import support
-import usage
-from jobs import apart
+from jobs import apart, usage
 from serving import Daemon, pack
 
 DATASET_BYTES = int(os.environ.get("DIESEL_BENCH_MIB", 400)) << 20

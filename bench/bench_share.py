@@ -20,11 +20,11 @@ import sys
 import tempfile
 import threading
 
-import photographs
 import support
+from jobs import photographs
+from jobs.usage import busy_s
 from peers.environments import python_of, versions
 from serving import Daemon, pack
-from usage import busy_s
 
 N = int(os.environ.get("DIESEL_BENCH_FILES", 1600))
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))

@@ -19,8 +19,8 @@ import subprocess
 import sys
 import tempfile
 
-import photographs
 import support
+from jobs import photographs
 from jobs.storage_figures import BATCH, BYTES, STEP_S, SUM
 from peers.environments import IMAGES, python_of, versions
 from serving import Daemon, pack

@@ -18,7 +18,7 @@ import time
 
 import bed as testbed
 import support
-import usage
+from jobs import usage
 
 ROUNDS, SECONDS, WARM_S = 3, 20.0, 4.0
 TASKS = 200

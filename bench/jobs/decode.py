@@ -16,7 +16,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import decode_peers
-import usage
+from jobs import usage
 
 BATCH, CORES = decode_peers.BATCH, decode_peers.CORES
 

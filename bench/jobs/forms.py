@@ -15,7 +15,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import support
-import usage
+from jobs import usage
 
 from diesel_loader import transforms
 from diesel_loader.numpy import DataLoader

@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import numpy
 import raw_peers
 import support
-import usage
+from jobs import usage
 
 
 class Meter:

@@ -13,8 +13,8 @@ import time
 
 import bed as testbed
 import support
-import usage
 from bed import MIB, RECORD_BYTES
+from jobs import usage
 from peers.tensorflow_job import TensorflowJob
 from tuning.climber import Climber
 

@@ -18,7 +18,10 @@ static void on_init(void *user, struct fuse_conn_info *connection)
 	f->without_opendir = connection->capable & FUSE_CAP_NO_OPENDIR_SUPPORT;
 	connection->want |= connection->capable & (FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ |
 						   FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_READDIRPLUS);
-	connection->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_AUTO_INVAL_DATA);
+	/* Who lists a folder opens its files next: all entries come with their attributes, without a lookup
+	 * each. */
+	connection->want &=
+	    ~(unsigned)(FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_SPLICE_READ | FUSE_CAP_AUTO_INVAL_DATA);
 	connection->max_write = connection->max_readahead = READ_MAX; /* max_write bounds reads, too */
 	connection->time_gran = 1;
 }

@@ -97,6 +97,20 @@ static void print_decision(const json_t *d, bool with_job)
 	print_effect(d);
 }
 
+static void print_shared(const json_t *job)
+{
+	unsigned long long shared = ctl_number(job, "shared_batches"), from = ctl_number(job, "shared_from");
+
+	if (shared == 0)
+		return;
+	printf("\n          shared: %llu of its %llu batches were decoded for another session, the newest ",
+	       shared, (unsigned long long)ctl_number(job, "batches"));
+	if (from == ctl_number(job, "id"))
+		printf("of its own");
+	else
+		printf("by job %llu", from);
+}
+
 static void print_job(const json_t *job)
 {
 	const json_t *tuner = json_object_get(job, "tuner"), *view = json_object_get(tuner, "text");
@@ -113,6 +127,7 @@ static void print_job(const json_t *job)
 		printf("\n          memory: %s claimed, %s borrowed",
 		       units_format_bytes(claimed, sizeof(claimed), ctl_number(memory, "claimed_bytes")),
 		       units_format_bytes(borrowed, sizeof(borrowed), ctl_number(memory, "borrowed_bytes")));
+	print_shared(job);
 	putchar('\n');
 }
 

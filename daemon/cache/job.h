@@ -76,6 +76,7 @@ struct job {
 	char name[128]; /* its command line, cut */
 	char group[32]; /* as its newest session called it; "": not at all */
 	uint64_t begin_ns;
+	uint64_t shared_from; /* the job that decoded the newest of its shared_batches; 0: there is none */
 	/* As set. A free knob (tuner_knob_table) means: cache, whatever there is room for; read-ahead, what
 	 * struct serving_knobs says; daemon workers, all of them; client workers, no wish. */
 	struct tuner_knobs knobs;

@@ -202,6 +202,7 @@ static json_t *job_json(const struct control *c, const struct job *job)
 			 "shared_batches", json_u64(n.shared_batches), "samples", json_u64(n.samples),
 			 "read_bytes", json_u64(n.read_bytes), "knobs", knobs_json(c, job, known));
 	json_object_set_new(root, "group", job->group[0] ? json_text(job->group) : json_null());
+	json_object_set_new(root, "shared_from", job->shared_from ? json_u64(job->shared_from) : json_null());
 	json_object_set_new(root, "memory", memory_json(c, job));
 	json_object_set_new(root, "decoding", decoding_json(c, job, &n));
 	json_object_set_new(root, "now",

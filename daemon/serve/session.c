@@ -78,6 +78,8 @@ static void slot_publish(struct session *s, struct slot *slot)
 	s->cache->counters.batches++;
 	s->job->counters.batches++;
 	s->job->counters.shared_batches += slot->shared;
+	if (slot->shared)
+		s->job->shared_from = slot->shared_job;
 	s->job->counters.samples += descriptor.n_items;
 	s->job->counters.bytes += descriptor.status < 0 ? 0 : slot->batch.bytes;
 }

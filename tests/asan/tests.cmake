@@ -33,7 +33,7 @@ set(not_with_asan
 # Their Python loads libdiesel.so; see sitecustomize.py.
 set(python_with_libdiesel
   integration.arrays
-  integration.bucketing integration.device integration.dieseld_carried integration.dieseld_forms integration.dieseld_large
+  integration.bucketing integration.device integration.dieseld_carried integration.dieseld_forms integration.dieseld_large integration.dieseld_shared
   integration.native integration.numpy
   integration.own_daemon
   integration.torch_loader integration.torch_membership

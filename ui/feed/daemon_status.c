@@ -234,6 +234,9 @@ static int fill_job(const json_t *from, double now_s, struct sample *sample)
 	fill_decoding(json_object_get(from, "decoding"), to);
 	if (to->n_forms != SAMPLE_UNKNOWN)
 		get_real(json_object_get(from, "memory"), "form_bytes", &to->form_bytes);
+	get_count(from, "batches", &to->n_batches);
+	get_count(from, "shared_batches", &to->n_shared);
+	get_count(from, "shared_from", &to->shared_from);
 	get_text(json_object_get(from, "tuner"), "text", to->remark, sizeof(to->remark));
 	fill_last_decision(json_object_get(from, "last_decision"), now_s, to);
 	to->age_s = 0;

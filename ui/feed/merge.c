@@ -39,6 +39,9 @@ static void merge_job(struct job_sample *to, const struct job_sample *from)
 	to->n_from_forms = from->n_from_forms;
 	to->n_forms = from->n_forms;
 	to->form_bytes = from->form_bytes;
+	to->n_batches = from->n_batches;
+	to->n_shared = from->n_shared;
+	to->shared_from = from->shared_from;
 	to->samples_per_s = from->samples_per_s;
 	if (isnan(to->share[SHARE_DEVICE]) && !isnan(from->share[SHARE_DEVICE])) {
 		memcpy(to->share, from->share, sizeof(to->share));

@@ -62,6 +62,8 @@ struct job_sample {
 	uint64_t n_from_forms,
 	    n_forms; /* of the decoded, those out of forms that were kept; samples with one */
 	double form_bytes;
+	uint64_t n_batches, n_shared; /* made ready by the daemon; of these, decoded for another session */
+	uint64_t shared_from;         /* the job that decoded the newest of the shared ones */
 	double decision_age_s;
 	double age_s;   /* of shares and steps: how long ago they were measured */
 	double ended_s; /* ago; NAN while it runs */

@@ -81,6 +81,9 @@ static const struct field job_fields[] = {
     COUNT(J, n_from_forms),
     COUNT(J, n_forms),
     REAL(J, form_bytes),
+    COUNT(J, n_batches),
+    COUNT(J, n_shared),
+    COUNT(J, shared_from),
 };
 
 #define W struct worker_sample

@@ -55,6 +55,11 @@ static int draw_head(const struct job_sample *job, struct screen *screen, int y)
 			     "decoded forms kept %s of %s samples  used %s times",
 			     format_bytes(a, job->form_bytes), format_count(b, job->n_forms),
 			     format_count(c, job->n_from_forms));
+	if (job->n_shared != SAMPLE_UNKNOWN && job->n_shared > 0)
+		screen_print(screen, y++, 0, screen->cols, STYLE_NORMAL,
+			     "batches %s  decoded for another session %s  the newest by job %s",
+			     format_count(a, job->n_batches), format_count(b, job->n_shared),
+			     format_count(c, job->shared_from));
 	return y - begin;
 }
 

@@ -45,16 +45,18 @@ def make_pictures(folder):
         small.resize((640, 480), Image.BICUBIC).save(folder / f"{i:03d}.jpg", quality=95)
 
 
-# Begins when a line comes on standard input, prints a line of JSON for each batch (how manieth, samples, hash of the data), and ends
+# Says its process, which is nobody's child if "apart" is asked for. Begins when a line comes on standard input, prints a line of JSON for each batch (how manieth, samples, hash of the data), and ends
 # with standard input.
 JOB = """
-import hashlib, json, sys
+import hashlib, json, os, sys
 from diesel_loader import transforms
 from diesel_loader.numpy import DataLoader
+if sys.argv[4:] and os.fork():
+    os._exit(0)
 path, epochs, side = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 loader = DataLoader(path, 8, shuffle=True, seed=1, return_ids=True, native="require", transform=transforms.Compose([
     transforms.RandomResizedCrop(side), transforms.RandomHorizontalFlip(), transforms.ToTensor()]))
-print("ready", flush=True)
+print(os.getpid(), flush=True)
 sys.stdin.readline()
 n = 0
 for _ in range(epochs):
@@ -147,6 +149,9 @@ class Together(SharedCase):
         text = subprocess.run([support.program("dieselctl"), "status", "--socket", str(self.daemon.socket)], capture_output=True,
                               text=True, check=True).stdout
         self.assertRegex(text, r"\d+ of its \d+ batches were decoded for another session")
+        text = subprocess.run([support.program("dieselctl"), "why", "--socket", str(self.daemon.socket)], capture_output=True,
+                              text=True, check=True).stdout
+        self.assertRegex(text, r"shared: \d+ of its \d+ batches were decoded for another session, the newest of its own\n")
         del batch
         self.assertEqual(len(self.close(loaders)), 2)
         for name in ("", "x" * 32, "a\0b", 7):
@@ -281,13 +286,13 @@ class Processes(SharedCase):
         super().setUpClass()
         cls.wanted = [[n, ids, digest(data)] for n, (ids, data) in enumerate(cls.batches)]
 
-    def start(self, user=None):
+    def start(self, *arguments, user=None):
         """A job that is about to begin."""
-        job = subprocess.Popen([sys.executable, "-c", JOB, self.path, str(EPOCHS), str(SIDE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, user=user,
-                               extra_groups=None if user is None else [])
+        job = subprocess.Popen([sys.executable, "-c", JOB, self.path, str(EPOCHS), str(SIDE), *arguments], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True, user=user, extra_groups=None if user is None else [])
         self.addCleanup(job.communicate)
         self.addCleanup(job.kill)
-        self.assertEqual(job.stdout.readline(), "ready\n")
+        job.process = int(job.stdout.readline())
         return job
 
     def go(self, *jobs):
@@ -301,13 +306,23 @@ class Processes(SharedCase):
     def check_all(self, job, taken=()):
         """What it has printed, and goes on to print, is right. Then: batches made ready for it, and of these decoded for another."""
         self.assertEqual([*taken, *self.take(job, len(self.wanted) - len(taken))], self.wanted)
-        found, = (s for s in diesel_loader.status(str(self.daemon.socket))["sessions"] if s["pid"] == job.pid)
+        found, = (s for s in diesel_loader.status(str(self.daemon.socket))["sessions"] if s["pid"] == job.process)
         return found["delivered"], found["shared"]
 
     def test_three_jobs(self):
-        jobs = [self.start() for _ in range(3)]
+        jobs = [self.start(), self.start(), self.start("apart")]
         self.go(*jobs)
         figures = [self.check_all(job) for job in jobs]
+        found = {job["pid"]: job for job in diesel_loader.status(str(self.daemon.socket))["jobs"]}
+        apart = found[jobs[2].process]
+        if apart["shared_batches"]:
+            others = {job["id"] for job in found.values()} - {apart["id"]}
+            self.assertIn(apart["shared_from"], others)
+            text = subprocess.run([support.program("dieselctl"), "why", "--socket", str(self.daemon.socket), str(apart["id"])],
+                                  capture_output=True, text=True, check=True).stdout
+            self.assertRegex(text, f"batches were decoded for another session, the newest by job {apart['shared_from']}\n")
+        else:
+            self.assertIsNone(apart["shared_from"])
         # They need not run evenly, and one goes on into the next epoch.
         self.assertLess(sum(ready - shared for ready, shared in figures), 2 * len(self.wanted), figures)
 

@@ -30,6 +30,7 @@ static const char status[] =
     " \"now\": {\"source\": \"client\", \"steps_per_s\": 12.5, \"step_p50_s\": null,"
     "  \"shares\": {\"device\": 0.4, \"fetch_stall\": 0.5, \"prep_stall\": 0.1, \"checkpoint_stall\": 0,"
     "  \"cpu_starved\": 0, \"other\": null}},"
+    " \"batches\": 40, \"shared_batches\": 30, \"shared_from\": 9,"
     " \"decoding\": {\"samples\": 900, \"damaged\": 2, \"cpu_s\": 4.5, \"replaced\": 0},"
     " \"last_decision\": {\"knob\": \"cache-bytes\", \"from\": 1048576, \"to\": 1610612736, \"time\": 990,"
     "  \"reason\": \"fetch 50 %\", \"effect\": {\"text\": \"waits 10 % less\"}}}]}";
@@ -83,6 +84,9 @@ static void test_status(void **state)
 	assert_string_equal(job->id, "d3");
 	assert_int_equal(job->n_ready, 7);
 	assert_int_equal(job->n_decoded, 900);
+	assert_int_equal(job->n_batches, 40);
+	assert_int_equal(job->n_shared, 30);
+	assert_int_equal(job->shared_from, 9);
 	assert_int_equal(job->n_damaged, 2);
 	assert_int_equal(job->n_replaced, 0);
 	assert_float_equal(job->decoder_cpu_s, 4.5, 0);

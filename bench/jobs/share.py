@@ -43,8 +43,10 @@ def produce(dataset, port):
     from torchvision import datasets
     loader = torch.utils.data.DataLoader(datasets.ImageFolder(dataset, decode.transform(v1=True)), decode.BATCH, shuffle=True,
                                          num_workers=decode.CORES, persistent_workers=True, drop_last=True)
-    # As its documentation shows. With batches one by one (producer_batch_size=1), version 0.0.5 ends with an IndexError.
-    producer = peer.TensorProducer(loader, **ports(port))
+    # Without a GPU, version 0.0.5 pickles the memory of a whole group of batches with each of them and for each consumer: with groups
+    # of 8, as by default, 154 MB a batch of 19 MB, and consumers have no two epochs in minutes. With batches one by one it ends with an
+    # IndexError.
+    producer = peer.TensorProducer(loader, producer_batch_size=2, **ports(port))
     print("ready", flush=True)
     while True:
         for _ in producer:

@@ -46,11 +46,8 @@ class Mount(Case):
     def setUpClass(cls):
         cls.dataset, cls.source = made()
         cls.node = Daemon(cache="64M")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.node.stop()
-        cls.node.log.close()
+        cls.addClassCleanup(cls.node.log.close)
+        cls.addClassCleanup(cls.node.stop)
 
     def command(self, *arguments, node=None):
         return [CTL, "mount", "--socket", (node or self.node).socket, *arguments]

@@ -8,19 +8,24 @@
 #define PRECISION  (32 - 8 - 2) /* bits of a weight: 8 are the pixel's, 2 are for sums beyond 0 and 1 */
 #define HALF       (1 << (PRECISION - 1))
 #define BLOCK      32 /* values that the second pass sums at a time */
+#define COLUMNS    64 /* values that are turned back at a time */
 #define ROW_MARGIN 64 /* bytes: rows of a power of two would share cache lines */
 
 /* The compiler makes each of these loops twice, and the processor decides. Sanitizers start too late for
  * that. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(DIESEL_SANITIZED)
+#define HAS_VECTORISED
 #define VECTORISED __attribute__((target_clones("avx2", "default")))
 #else
 #define VECTORISED
 #endif
 
-/* The values of a column in all rows at hand. */
+/* The values of a column in all rows at hand. Sums become bytes by way of shorts: for each of the two steps
+ * processors have an instruction. */
 typedef int32_t lanes
     __attribute__((vector_size(RESAMPLE_LANES * sizeof(int32_t)), aligned(sizeof(int32_t))));
+typedef int16_t shorts __attribute__((vector_size(RESAMPLE_LANES * sizeof(int16_t))));
+typedef uint8_t octets __attribute__((vector_size(RESAMPLE_LANES), aligned(1)));
 
 struct span {
 	uint32_t first, n; /* input pixels */
@@ -173,46 +178,89 @@ static uint8_t clip(int32_t sum)
 }
 
 /* Puts the values of a column side by side, so that the first pass takes all rows at hand at once. */
-VECTORISED static void turn(int32_t *restrict columns, const uint8_t *restrict rows, size_t stride, size_t n)
+VECTORISED static void turn(uint8_t *restrict columns, const uint8_t *restrict rows, size_t stride, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		for (size_t lane = 0; lane < RESAMPLE_LANES; lane++)
 			columns[i * RESAMPLE_LANES + lane] = rows[lane * stride + i];
 }
 
+/* And back, by way of a block whose rows are as long as the compiler knows. n_rows: the first ones. */
+VECTORISED static void turn_back(uint8_t *restrict rows, const uint8_t *restrict columns, size_t stride,
+				 size_t n, size_t n_rows)
+{
+	uint8_t block[RESAMPLE_LANES][COLUMNS];
+
+	for (size_t at = 0; at < n; at += COLUMNS, columns += sizeof(block)) {
+		for (size_t i = 0; i < COLUMNS; i++)
+			for (size_t lane = 0; lane < RESAMPLE_LANES; lane++)
+				block[lane][i] = columns[i * RESAMPLE_LANES + lane];
+		for (size_t lane = 0; lane < n_rows; lane++)
+			memcpy(rows + lane * stride + at, block[lane], n - at < COLUMNS ? n - at : COLUMNS);
+	}
+}
+
 struct first_pass {
 	const struct span *spans;
 	const int32_t *weights;
 	uint32_t n, taps;
-	size_t row, column, channel; /* bytes from one to the next in the output */
-	uint32_t n_rows;
+	size_t column, channel; /* columns from one to the next in the output */
 };
 
-VECTORISED static void first_pass(uint8_t *restrict output, const lanes *restrict columns,
-				  const struct first_pass *pass)
+/* in_lanes: how bytes become numbers, of which compilers have one way that is good with AVX2, and one
+ * without.
+ */
+static inline __attribute__((always_inline)) void sum_columns(octets *restrict output,
+							      const octets *restrict columns,
+							      const struct first_pass *pass, bool in_lanes)
 {
 	for (uint32_t x = 0; x < pass->n; x++) {
-		const lanes *column = columns + (size_t)pass->spans[x].first * IMAGE_CHANNELS;
+		const octets *column = columns + (size_t)pass->spans[x].first * IMAGE_CHANNELS;
 		const int32_t *weights = pass->weights + (size_t)x * pass->taps;
-		lanes zero = {0}, r = zero + HALF, g = r, b = r;
+		lanes zero = {0}, sums[IMAGE_CHANNELS] = {zero + HALF, zero + HALF, zero + HALF};
 
 		for (uint32_t tap = 0; tap < pass->spans[x].n; tap++, column += IMAGE_CHANNELS) {
-			r += column[0] * weights[tap];
-			g += column[1] * weights[tap];
-			b += column[2] * weights[tap];
-		}
-		lanes sums[IMAGE_CHANNELS] = {r, g, b};
+			for (uint32_t c = 0; c < IMAGE_CHANNELS; c++) {
+				const uint8_t *values = (const uint8_t *)&column[c];
+				lanes v;
 
+				if (in_lanes)
+					for (int lane = 0; lane < RESAMPLE_LANES; lane++)
+						v[lane] = values[lane];
+				else
+					v = __builtin_convertvector(
+					    __builtin_convertvector(column[c], shorts), lanes);
+				sums[c] += v * weights[tap];
+			}
+		}
 		for (uint32_t c = 0; c < IMAGE_CHANNELS; c++) {
-			uint8_t *to = output + x * pass->column + c * pass->channel;
-			lanes v = sums[c] >> PRECISION;
+			shorts v = __builtin_convertvector(sums[c] >> PRECISION, shorts);
 
 			v &= v > 0;
 			v = (v | (v > 255)) & 255;
-			for (uint32_t lane = 0; lane < pass->n_rows; lane++)
-				to[lane * pass->row] = (uint8_t)v[lane];
+			output[x * pass->column + c * pass->channel] = __builtin_convertvector(v, octets);
 		}
 	}
+}
+
+#ifdef HAS_VECTORISED
+static __attribute__((target("avx2"))) void first_pass_avx2(octets *restrict output,
+							    const octets *restrict columns,
+							    const struct first_pass *pass)
+{
+	sum_columns(output, columns, pass, true);
+}
+#endif
+
+static void first_pass(octets *restrict output, const octets *restrict columns, const struct first_pass *pass)
+{
+#ifdef HAS_VECTORISED
+	if (__builtin_cpu_supports("avx2")) {
+		first_pass_avx2(output, columns, pass);
+		return;
+	}
+#endif
+	sum_columns(output, columns, pass, false);
 }
 
 /* One row of the output, from n rows of the middle. bytes is a multiple of BLOCK, or they are done one by
@@ -225,6 +273,7 @@ VECTORISED static void second_pass(uint8_t *restrict output, const uint8_t *rest
 	for (; at + BLOCK <= bytes; at += BLOCK) {
 		const uint8_t *restrict row = rows + at;
 		int32_t sums[BLOCK];
+		int16_t values[BLOCK];
 
 		for (int i = 0; i < BLOCK; i++)
 			sums[i] = HALF;
@@ -232,7 +281,9 @@ VECTORISED static void second_pass(uint8_t *restrict output, const uint8_t *rest
 			for (int i = 0; i < BLOCK; i++)
 				sums[i] += row[i] * weights[tap];
 		for (int i = 0; i < BLOCK; i++)
-			output[at + i] = clip(sums[i]);
+			values[i] = (int16_t)(sums[i] >> PRECISION);
+		for (int i = 0; i < BLOCK; i++)
+			output[at + i] = (uint8_t)(values[i] < 0 ? 0 : values[i] > 255 ? 255 : values[i]);
 	}
 	for (; at < bytes; at++) {
 		int32_t sum = HALF;
@@ -283,11 +334,11 @@ int resample_begin(struct resample *resample, const struct resample_plan *plan)
 	if (axis_make(&resample->x, &columns, plan->part.x) < 0 ||
 	    axis_make(&resample->y, &rows, plan->part.y) < 0 ||
 	    room_make(&resample->rows, RESAMPLE_LANES, stride(resample)) < 0 ||
-	    room_make(&resample->columns, plan->part.width, IMAGE_CHANNELS * sizeof(lanes)) < 0 ||
+	    room_make(&resample->columns, plan->part.width, IMAGE_CHANNELS * sizeof(octets)) < 0 ||
+	    room_make(&resample->made, middle_stride(resample) + COLUMNS, RESAMPLE_LANES) < 0 ||
 	    room_make(&resample->middle, plan->part.height, middle_stride(resample)) < 0)
 		return -ENOMEM;
-	/* The last rows may be fewer than are taken at a time: what is summed beside them is not used, but is
-	 * read. */
+	/* The last rows may be fewer than are taken at a time: what is made beside them is not used. */
 	memset(resample->rows.bytes, 0, RESAMPLE_LANES * stride(resample));
 	return 0;
 }
@@ -302,16 +353,15 @@ static void take_rows(struct resample *resample, uint32_t n)
 	    .weights = resample->x.weights.bytes,
 	    .n = resample->x.n,
 	    .taps = resample->x.taps,
-	    .row = middle_stride(resample),
 	    .column = planes ? 1 : IMAGE_CHANNELS,
 	    .channel = planes ? plan->window.width : 1,
-	    .n_rows = n,
 	};
 
 	turn(resample->columns.bytes, (uint8_t *)resample->rows.bytes + (size_t)plan->lead * IMAGE_CHANNELS,
 	     stride(resample), (size_t)plan->part.width * IMAGE_CHANNELS);
-	first_pass((uint8_t *)resample->middle.bytes + (resample->n_rows - n) * middle_stride(resample),
-		   resample->columns.bytes, &pass);
+	first_pass(resample->made.bytes, resample->columns.bytes, &pass);
+	turn_back((uint8_t *)resample->middle.bytes + (resample->n_rows - n) * middle_stride(resample),
+		  resample->made.bytes, middle_stride(resample), middle_stride(resample), n);
 }
 
 uint8_t *resample_row(struct resample *resample)
@@ -362,7 +412,8 @@ void resample_free(struct resample *resample)
 {
 	struct room *rooms[] = {&resample->x.weights, &resample->x.spans, &resample->x.scratch,
 				&resample->y.weights, &resample->y.spans, &resample->y.scratch,
-				&resample->rows,      &resample->columns, &resample->middle};
+				&resample->rows,      &resample->columns, &resample->made,
+				&resample->middle};
 
 	for (size_t i = 0; i < sizeof(rooms) / sizeof(*rooms); i++)
 		room_free(rooms[i]);

@@ -51,6 +51,7 @@ struct resample {
 	struct resample_axis x, y;
 	struct room rows;    /* RESAMPLE_LANES rows as they came */
 	struct room columns; /* the same, column by column */
+	struct room made;    /* of these, by the first pass */
 	struct room middle;  /* after the first pass */
 	uint32_t n_rows;     /* that came */
 	bool copies;         /* the output is the input: nothing is computed */

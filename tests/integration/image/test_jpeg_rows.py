@@ -108,6 +108,16 @@ class Rows(image_support.Images):
             if not is_seen:
                 self.assertEqual(differences(pixels, self.probe.ask(self.plain, (x, 0, width, 96), (width, 96))[0])[0], 0)
 
+    def test_last_columns(self):
+        """A narrow image's chroma is not interpolated: that of a part is as in the whole."""
+        pixels = photograph("Garden", 67, 48)
+        for h, v in ((2, 1), (2, 2)):
+            self.plain.write_bytes(jpeg(pixels, h, v))
+            path = self.write(jpeg(pixels, h, v, restart=1))
+            for x in (64, 65, 66):  # of the last MCU, which has 3
+                request = (x, 0, 67 - x, 48), (67 - x, 48)
+                self.assertEqual(differences(self.probe.ask(path, *request)[0], self.probe.ask(self.plain, *request)[0])[0], 0, (h, v, x))
+
     def check_as_pillow(self, data, what):
         path = self.write(data)
         try:

@@ -5,7 +5,7 @@ consumers (jobs/share.py). Samples a second of all jobs together, from when all 
 CPU second of the machine. The ways alternate, in processes of their own. No decoded forms are kept, which would save separate jobs
 work, too.
 
-TensorSocket is installed from PyPI; where it does not install or run, that is said.
+TensorSocket is installed from PyPI; where it does not install or run, that is said. Without a GPU it passes tensors by value.
 
     bench_share.py [--only shared|separate|tensorsocket ...] [--jobs N ...]
 """

@@ -5,8 +5,8 @@
     share.py tensorsocket PORT           a consumer of TensorSocket
     share.py producer DATASET PORT       TensorSocket's producer: torchvision's ImageFolder, PyTorch's DataLoader, a worker a core
 
-After two epochs a job says "ready"; a line on standard input with a number of seconds begins what is counted, and it then prints, as
-JSON, samples and seconds. The producer says "ready" when it can be connected to, and ends with standard input."""
+After two epochs (a consumer: one, which takes minutes) a job says "ready"; a line on standard input with a number of seconds begins
+what is counted, and it then prints, as JSON, samples and seconds. The producer says "ready" when it can be connected to, and ends with standard input."""
 import json
 import logging
 import os
@@ -18,7 +18,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import decode
 
-WARM = 2
+WARM = {"diesel": 2, "tensorsocket": 1}  # epochs
 
 
 def ports(first):
@@ -59,7 +59,7 @@ def end_with_input():
     os._exit(0)
 
 
-def go_on(epochs, begun):
+def go_on(epochs, begun, warm):
     """Samples and seconds, from the line on standard input on."""
     n, begin = 0, None
     while True:
@@ -72,7 +72,7 @@ def go_on(epochs, begun):
             elif begun.is_set():
                 begin = time.perf_counter()
         begun.epochs += 1
-        if begun.epochs == WARM:
+        if begun.epochs == warm:
             print("ready", flush=True)
 
 
@@ -94,7 +94,7 @@ def main():
     torch.set_num_threads(1)
     begun = Begun()
     threading.Thread(target=begun.listen, daemon=True).start()
-    print(json.dumps(go_on({"diesel": diesel, "tensorsocket": tensorsocket}[way](*arguments), begun)), flush=True)
+    print(json.dumps(go_on({"diesel": diesel, "tensorsocket": tensorsocket}[way](*arguments), begun, WARM[way])), flush=True)
     sys.stdin.read()  # the others are still measured
 
 

@@ -27,7 +27,7 @@ WAIT_MS = 1000
 MAX_WORKERS = 256     # a wish beyond it is a mistake
 STAY_S = 0.5          # for daemon threads to come to where they stay, at exit
 
-_streams: "weakref.WeakSet[Stream]" = weakref.WeakSet()
+_threads = set()      # identifiers of those that have called enter(), dead ones too
 _ending = False       # the interpreter is
 
 
@@ -48,11 +48,13 @@ def _clear_frames(traceback):
 
 def _end():
     """At exit, before worker processes end: daemon threads stay in next(). Python ends them where they next want to run, which
-    may be within C++ that does not let them end; and what they find closed would be an error that nobody can handle."""
+    may be within C++ that does not let them end, as where a tensor gives its batch back; and what they find closed would be an
+    error that nobody can handle."""
     global _ending
     _ending = True
     end = time.monotonic() + STAY_S
-    while any(stream.is_of_another_thread() for stream in list(_streams)) and time.monotonic() < end:
+    while any(thread.ident in _threads for thread in threading.enumerate() if thread is not threading.current_thread()) \
+            and time.monotonic() < end:
         time.sleep(0.001)
 
 
@@ -87,7 +89,6 @@ class Stream:
         self._n_closed = 0
         self.work = native.Work(policy=self._policy())
         self.pid = os.getpid()
-        _streams.add(self)
 
     def _policy(self):
         if not self._assembly.has_work:
@@ -128,6 +129,7 @@ class Stream:
         if self.pid != os.getpid():
             raise RuntimeError(f"this iterator is of process {self.pid}, which this one was forked from: call iter() of the loader "
                                "for an iterator of this process's own")
+        _threads.add(threading.get_ident())
         if _ending:
             self._stay()
         if self.inside.setdefault("by", me) is not me:
@@ -141,14 +143,10 @@ class Stream:
         """True if a call of this thread uses the stream now."""
         return bool(self.inside) and self._thread == threading.get_ident() and self.pid == os.getpid()
 
-    def is_of_another_thread(self):
-        """True if a call of a thread that goes on uses the stream now."""
-        return bool(self.inside) and self._thread not in (threading.get_ident(), None) and self.pid == os.getpid()
-
     def _stay(self):
         """Only a daemon thread is not the main one at the end."""
         if threading.current_thread() is not threading.main_thread():
-            self._thread = None
+            _threads.discard(threading.get_ident())
             lock = threading.Lock()
             while lock.acquire():
                 pass

@@ -27,7 +27,7 @@ WAIT_MS = 1000
 MAX_WORKERS = 256     # a wish beyond it is a mistake
 STAY_S = 0.5          # for daemon threads to come to where they stay, at exit
 
-_threads = set()      # identifiers of those that have called enter(), dead ones too
+_threads: "set[int]" = set()  # identifiers of those that have called enter(), dead ones too
 _ending = False       # the interpreter is
 
 

@@ -12,10 +12,8 @@ Peers are installed from PyPI; one that does not install or run is named.
     bench_peers.py [--only WAY ...] [--size BYTES ...]
 """
 import argparse
-import json
 import os
 import shutil
-import subprocess
 import sys
 
 import support
@@ -68,23 +66,6 @@ def datasets(folder, ways, python, failed):
     return made
 
 
-def sequential(folder, n_bytes):
-    """Bytes a second that fio reads from a new file of this disk, past the page cache; None without fio."""
-    path = folder / "sequential"
-    if not path.exists():
-        with open(path, "wb") as file:
-            for _ in range(0, n_bytes, 1 << 20):
-                file.write(os.urandom(1 << 20))
-    support.drop_caches()
-    try:
-        done = subprocess.run(["fio", "--name=sequential", f"--filename={path}", "--rw=read", "--bs=1M", "--direct=1", "--iodepth=16",
-                               "--ioengine=io_uring", "--readonly", "--output-format=json"], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        print(f"fio: {error}", flush=True)
-        return None
-    return json.loads(done.stdout)["jobs"][0]["read"]["bw_bytes"]
-
-
 def run(folder, way, python, data, size):
     argv = [python, job("raw"), way, data, size, SECONDS]
     if way != "diesel":
@@ -99,8 +80,7 @@ def measure(folder, size, ways, python, raw, failed):
     support.random_files(folder / "files", n, size)
     made = datasets(folder, ways, python, failed)
     for k in range(ROUNDS):
-        if bandwidth := sequential(folder, n * size):
-            raw.append({"way": "fio", "size": size, "round": k, "bytes_per_s": bandwidth})
+        raw.append({"way": "fio", "size": size, "round": k, "bytes_per_s": support.sequential_read(folder / "sequential", n * size)})
         for way in [way for way in made if way not in failed]:
             with support.Steal() as steal:
                 try:
@@ -131,9 +111,8 @@ def summary(raw, size):
         for phase, per in ((phase, per) for phase in ("cold", "warm") for per in ("seconds", "own_cpu_s")):
             if others := [rate[way, phase, per] for way in ways - {"diesel"}]:
                 figures[f"{phase}_ratio_{'per_s' if per == 'seconds' else 'per_cpu_s'}_{size}"] = rate["diesel", phase, per] / max(others)
-        if bandwidth := [r["bytes_per_s"] for r in rows if r["way"] == "fio"]:
-            figures[f"fio_bytes_per_s_{size}"] = support.median(bandwidth)
-            figures[f"cold_of_fio_{size}"] = rate["diesel", "cold", "seconds"] * size / figures[f"fio_bytes_per_s_{size}"]
+        figures[f"fio_bytes_per_s_{size}"] = support.median(r["bytes_per_s"] for r in rows if r["way"] == "fio")
+        figures[f"cold_of_fio_{size}"] = rate["diesel", "cold", "seconds"] * size / figures[f"fio_bytes_per_s_{size}"]
         figures[f"first_batch_cold_ms_{size}"] = 1e3 * support.median(r["first_s"] for r in mine)
         figures[f"first_batch_warm_ms_{size}"] = 1e3 * support.median(r["again_s"] for r in mine)
         figures[f"memory_within_budget_{size}"] = int(max(r["peak_rss_bytes"] for r in mine) <= BUDGET + SLACK)
@@ -147,6 +126,8 @@ def main():
     options, raw, figures, failed = parser.parse_args(), [], {}, {}
     if os.geteuid() != 0:
         support.skip("dropping the caches for the cold runs needs root")
+    if not shutil.which("fio"):
+        support.skip("needs fio (apt install fio)")
     python = pythons(options.only)
     ways = [way for way in options.only if python[way]]
     for size in options.size:

@@ -3,9 +3,9 @@
 many bytes with O_DIRECT on the same disk; warm samples a second, copied into one array a batch (packed) and where they lie in the cache
 (DIESEL_VIEWS); how long next() takes when a batch is ready; the first batch, cold and warm; the daemon's memory. The ways
 alternate, each with a dieseld and a client process of its own."""
-import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -29,21 +29,6 @@ def build(folder):
     if done.returncode:
         sys.exit(f"cc: {done.stderr}")
     return program
-
-
-def sequential(path, n_bytes):
-    """Bytes a second that fio reads from a file of its own, past the page cache."""
-    if not path.exists():
-        with open(path, "wb") as file:
-            for _ in range(0, n_bytes, 1 << 20):
-                file.write(os.urandom(1 << 20))
-    support.drop_caches()
-    try:
-        done = subprocess.run(["fio", "--name=sequential", f"--filename={path}", "--rw=read", "--bs=1M", "--direct=1", "--iodepth=16",
-                               "--ioengine=io_uring", "--readonly", "--output-format=json"], capture_output=True, text=True, check=True)
-    except FileNotFoundError:
-        support.skip("needs fio (apt install fio)")
-    return json.loads(done.stdout)["jobs"][0]["read"]["bw_bytes"]
 
 
 def one(folder, program, dataset, size, way):
@@ -80,6 +65,8 @@ def figures_of(raw, size, n):
 def main():
     if os.geteuid() != 0:
         support.skip("dropping the caches for the cold runs needs root")
+    if not shutil.which("fio"):
+        support.skip("needs fio (apt install fio)")
     raw, figures = [], {}
     for size in SIZES:
         n = DATASET_BYTES // size
@@ -88,7 +75,7 @@ def main():
             support.random_files(folder / "files", n, size)
             dataset = pack(folder / "files", folder / "packed")
             for k in range(ROUNDS):
-                raw.append({"way": "fio", "size": size, "round": k, "bytes_per_s": sequential(folder / "sequential", n * size)})
+                raw.append({"way": "fio", "size": size, "round": k, "bytes_per_s": support.sequential_read(folder / "sequential", n * size)})
                 for way in ("packed", "views"):
                     with support.Steal() as steal:
                         raw.append({"round": k, **one(folder, program, dataset, size, way)})

@@ -175,6 +175,19 @@ def evict(paths):
             os.close(fd)
 
 
+def sequential_read(path, n_bytes):
+    """Bytes a second that fio reads from this file, made of n_bytes random ones where it is missing, past the page cache and in order.
+    Drops the caches (root)."""
+    if not path.exists():
+        with open(path, "wb") as file:
+            for _ in range(0, n_bytes, 1 << 20):
+                file.write(os.urandom(1 << 20))
+    drop_caches()
+    done = subprocess.run(["fio", "--name=sequential", f"--filename={path}", "--rw=read", "--bs=1M", "--direct=1", "--iodepth=16",
+                           "--ioengine=io_uring", "--readonly", "--output-format=json"], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)["jobs"][0]["read"]["bw_bytes"]
+
+
 def warm(*modules):
     """Reads Python modules and their libraries into the page cache: a throttled import takes minutes."""
     subprocess.run([PYTHON, "-c", "import " + ", ".join(("sys", *modules))], check=True)

@@ -251,7 +251,7 @@ static int load(struct views *v, struct reader *r, struct view *room, uint64_t n
 		const struct snapshot_sample *sample)
 {
 	uint32_t ahead = note_recent(v, sample->chunk);
-	struct diesel_batch batch;
+	struct diesel_batch batch = {0};
 	int result;
 
 	if (room->lease)

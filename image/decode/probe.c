@@ -7,7 +7,8 @@
 
 #include "reader.h"
 
-#define PNG_HEADER_BYTES 24 /* signature, length and type of the first chunk, width, height */
+#define PNG_FRAME        12 /* of a chunk: length and type before its data, checksum behind it */
+#define PNG_HEADER_BYTES 8  /* of the data of chunk IHDR: width, height */
 #define MARKER           0xff
 #define SOF_BYTES        7 /* length, precision, height, width */
 
@@ -20,15 +21,24 @@ static uint32_t big_endian(const uint8_t *p, size_t bytes)
 	return value;
 }
 
+/* The header is to come first; but libpng, and so Pillow, passes over chunks before it that nobody knows. */
 static int probe_png(const uint8_t *data, size_t bytes, struct image_info *ret, struct error *err)
 {
-	if (bytes < PNG_HEADER_BYTES)
-		return error_set(err, -EBADMSG, "PNG image is truncated: its %zu bytes end in the header",
-				 bytes);
-	if (memcmp(data + 12, "IHDR", 4) != 0)
-		return error_set(err, -EBADMSG, "PNG image is damaged: it does not start with its header");
-	*ret = (struct image_info){IMAGE_PNG, big_endian(data + 16, 4), big_endian(data + 20, 4)};
-	return 0;
+	size_t at = 8;
+
+	while (bytes - at >= PNG_FRAME + PNG_HEADER_BYTES) {
+		uint32_t length = big_endian(data + at, 4);
+
+		if (memcmp(data + at + 4, "IHDR", 4) == 0) {
+			*ret = (struct image_info){IMAGE_PNG, big_endian(data + at + 8, 4),
+						   big_endian(data + at + 12, 4)};
+			return 0;
+		}
+		if (length > bytes - at - PNG_FRAME)
+			break;
+		at += PNG_FRAME + length;
+	}
+	return error_set(err, -EBADMSG, "PNG image is truncated: its %zu bytes end before its header", bytes);
 }
 
 /* A marker that says how large the image is; the others between 0xc0 and 0xcf are tables. */

@@ -54,6 +54,10 @@ class Pngs(image_support.Images):
         before = chunk(b"gAMA", struct.pack(">I", 100000)) + chunk(b"tEXt", b"Title\0A flower") + chunk(b"tIME", b"\7\xd0\1\1\0\0\0")
         self.check(png(photograph("FreshFlower", 90, 70), 8, 2, before=before), 90, 70, "gamma")
 
+    def test_a_chunk_before_the_header(self):
+        data = png(self.samples(20, 10, 3, 8), 8, 2)
+        self.check(data[:8] + chunk(b"prIv", b"IHDR") + data[8:], 20, 10, "private")
+
     def test_every_truncation(self):
         for interlaced in (False, True):
             data = png(self.samples(16, 16, 3, 8), 8, 2, interlaced)

@@ -8,7 +8,7 @@
 #include "reader.h"
 
 #define PNG_FRAME        12 /* of a chunk: length and type before its data, checksum behind it */
-#define PNG_HEADER_BYTES 8  /* of the data of chunk IHDR: width, height */
+#define PNG_HEADER_BYTES 16 /* of chunk IHDR: length, type, width, height */
 #define MARKER           0xff
 #define SOF_BYTES        7 /* length, precision, height, width */
 
@@ -26,7 +26,7 @@ static int probe_png(const uint8_t *data, size_t bytes, struct image_info *ret, 
 {
 	size_t at = 8;
 
-	while (bytes - at >= PNG_FRAME + PNG_HEADER_BYTES) {
+	while (bytes - at >= PNG_HEADER_BYTES) {
 		uint32_t length = big_endian(data + at, 4);
 
 		if (memcmp(data + at + 4, "IHDR", 4) == 0) {

@@ -43,21 +43,13 @@ EXAMPLES = pathlib.Path("/usr/share/doc/libfuse3-dev/examples")
 CACHE = 2 << 30
 
 
-def build(folder, source, *options):
-    program = folder / source.stem
-    done = subprocess.run(["cc", "-O2", "-o", program, source, *options], capture_output=True, text=True, check=False)
-    if done.returncode:
-        support.skip(f"{source.name} cannot be built: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
-    return program
-
-
 def passthrough(folder):
     """passthrough_ll as libfuse has it."""
     source = EXAMPLES / "passthrough_ll.c"
     if not source.exists():
         support.skip(f"{source} is missing: install libfuse3-dev")
     flags = subprocess.run(["pkg-config", "--cflags", "--libs", "fuse3"], capture_output=True, text=True, check=True).stdout.split()
-    return build(folder, source, "-w", *flags)
+    return support.build(folder, source, "-w", *flags)
 
 
 class Ground:
@@ -243,7 +235,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     raw = []
     with support.Scratch() as folder:
-        programs = {"passthrough_ll": passthrough(folder), "read_files": build(folder, support.ROOT / "bench/jobs/read_files.c")}
+        programs = {"passthrough_ll": passthrough(folder), "read_files": support.build(folder, support.ROOT / "bench/jobs/read_files.c")}
         for name in only:
             if name == "imagefolder":
                 print(f"  storage held to {IOPS} reads and {BPS // 1_000_000} MB a second by a blkio group (simulated)", flush=True)

@@ -6,8 +6,6 @@ alternate, each with a dieseld and a client process of its own."""
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import support
 from jobs import apart, usage
@@ -21,14 +19,10 @@ BUDGET = 1 << 30
 SLACK = 64 << 20
 
 
-def build(folder):
+def client(folder):
     lib = pathlib.Path(os.environ.get("DIESEL_LIB", support.ROOT / "build/release/lib"))
-    program = folder / "serve"
-    done = subprocess.run(["cc", "-O2", f"-I{support.ROOT / 'client/include'}", "-o", program, support.ROOT / "bench/jobs/serve.c", f"-L{lib}",
-                           "-ldiesel", f"-Wl,-rpath,{lib}"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"cc: {done.stderr}")
-    return program
+    return support.build(folder, support.ROOT / "bench/jobs/serve.c", f"-I{support.ROOT / 'client/include'}", f"-L{lib}", "-ldiesel",
+                         f"-Wl,-rpath,{lib}")
 
 
 def one(folder, program, dataset, size, way):
@@ -71,7 +65,7 @@ def main():
     for size in SIZES:
         n = DATASET_BYTES // size
         with support.Scratch() as folder:
-            program = build(folder)
+            program = client(folder)
             support.random_files(folder / "files", n, size)
             dataset = pack(folder / "files", folder / "packed")
             for k in range(ROUNDS):

@@ -37,6 +37,15 @@ def program(name):
     return str(path)
 
 
+def build(folder, source, *options):
+    """Path of the program that the compiler makes of a C source, in `folder`."""
+    path = folder / source.stem
+    done = subprocess.run(["cc", "-O2", "-o", path, source, *options], capture_output=True, text=True, check=False)
+    if done.returncode:
+        skip(f"{source.name} cannot be built: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+    return path
+
+
 def skip(why):
     print(f"SKIP {pathlib.Path(sys.argv[0]).stem}: {why}", flush=True)
     sys.exit(EXIT_SKIPPED)

@@ -114,7 +114,7 @@ def webdataset(data, size, workers):
     import webdataset as library
     shards = files(data)
     dataset = (library.WebDataset(shards, shardshuffle=len(shards), workersplitter=library.split_by_worker, empty_check=False)
-               .shuffle(1000).to_tuple("bin").map_tuple(lambda sample: sample).map(lambda sample: sample[0])
+               .shuffle(1000).to_tuple("bin").map(lambda sample: sample[0])
                .batched(batch_of(size), collation_fn=join))
     return library.WebLoader(dataset, batch_size=None, num_workers=workers, persistent_workers=workers > 0)
 

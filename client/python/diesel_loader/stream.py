@@ -129,7 +129,6 @@ class Stream:
         if self.pid != os.getpid():
             raise RuntimeError(f"this iterator is of process {self.pid}, which this one was forked from: call iter() of the loader "
                                "for an iterator of this process's own")
-        _threads.add(threading.get_ident())
         if _ending:
             self._stay()
         if self.inside.setdefault("by", me) is not me:
@@ -138,6 +137,7 @@ class Stream:
                 if self.is_of_this_thread() else
                 "another thread: give each thread an iterator of its own, or put a lock around next()"))
         self._thread = threading.get_ident()
+        _threads.add(self._thread)
 
     def is_of_this_thread(self):
         """True if a call of this thread uses the stream now."""

@@ -143,6 +143,27 @@ static void find_order(struct diesel_dataset *d)
 	diesel_order_free(order);
 }
 
+/* A node that serves a dataset whose order is `wanted`. */
+static struct diesel_dataset *begin(struct node *node, const char *root)
+{
+	char *path = make_dataset(root, "d", &(struct dataset_plan){.n_samples = N_SAMPLES, .bytes = 64});
+	struct diesel_dataset *d;
+	char error[512];
+
+	node_start(node, root);
+	if (diesel_dataset_open(path, node->socket, &d, error, sizeof(error)) < 0)
+		fail_msg("%s", error);
+	free(path);
+	find_order(d);
+	return d;
+}
+
+static void end(struct node *node, struct diesel_dataset *d)
+{
+	diesel_dataset_close(d);
+	node_stop(node);
+}
+
 struct figures {
 	uint64_t most, sum; /* batches made ready: of one session; decoded for those who have them */
 	bool at_rest;
@@ -178,12 +199,8 @@ static void test_each_batch_once(void **state)
 	struct diesel_dataset *d;
 	struct diesel_session *s[3];
 	struct figures f;
-	char error[512], *path;
 
-	node_start(&node, *state);
-	path = make_dataset(*state, "d", &(struct dataset_plan){.n_samples = N_SAMPLES, .bytes = 64});
-	assert_int_equal(diesel_dataset_open(path, node.socket, &d, error, sizeof(error)), 0);
-	find_order(d);
+	d = begin(&node, *state);
 	for (int i = 0; i < 3; i++)
 		s[i] = open_session(d, 0);
 	for (uint64_t i = 0; i < N_BATCHES; i++) {
@@ -195,9 +212,7 @@ static void test_each_batch_once(void **state)
 	assert_true(f.most > N_BATCHES);
 	for (int i = 0; i < 3; i++)
 		diesel_session_close(s[i]);
-	diesel_dataset_close(d);
-	free(path);
-	node_stop(&node);
+	end(&node, d);
 }
 
 /* A device may lock memory of the session's own, and of nobody else. What lies there is shared all the same.
@@ -209,12 +224,8 @@ static void test_memory_of_its_own(void **state)
 	struct diesel_session *s[3];
 	struct diesel_pinnable pinnable;
 	struct figures f;
-	char error[512], *path;
 
-	node_start(&node, *state);
-	path = make_dataset(*state, "d", &(struct dataset_plan){.n_samples = N_SAMPLES, .bytes = 64});
-	assert_int_equal(diesel_dataset_open(path, node.socket, &d, error, sizeof(error)), 0);
-	find_order(d);
+	d = begin(&node, *state);
 	for (int i = 0; i < 3; i++)
 		s[i] = open_with(d, 0, i < 2 ? DIESEL_PINNABLE : 0);
 	for (uint64_t i = 0; i < N_BATCHES; i++) {
@@ -227,9 +238,7 @@ static void test_memory_of_its_own(void **state)
 		assert_int_equal(diesel_session_map_pinnable(s[i], &pinnable), i < 2 ? 0 : -EBUSY);
 	for (int i = 0; i < 3; i++)
 		diesel_session_close(s[i]);
-	diesel_dataset_close(d);
-	free(path);
-	node_stop(&node);
+	end(&node, d);
 }
 
 /* Who holds a batch, and writes to it, and goes back to it, gets it as it was. */
@@ -239,12 +248,8 @@ static void test_a_batch_that_is_held_comes_again(void **state)
 	struct diesel_dataset *d;
 	struct diesel_session *s, *other;
 	struct diesel_batch held, again;
-	char error[512], *path;
 
-	node_start(&node, *state);
-	path = make_dataset(*state, "d", &(struct dataset_plan){.n_samples = N_SAMPLES, .bytes = 64});
-	assert_int_equal(diesel_dataset_open(path, node.socket, &d, error, sizeof(error)), 0);
-	find_order(d);
+	d = begin(&node, *state);
 	s = open_session(d, 0);
 	other = open_session(d, 0);
 	assert_int_equal(diesel_session_next(s, &held), 0);
@@ -261,9 +266,7 @@ static void test_a_batch_that_is_held_comes_again(void **state)
 		take(other, i);
 	diesel_session_close(s);
 	diesel_session_close(other);
-	diesel_dataset_close(d);
-	free(path);
-	node_stop(&node);
+	end(&node, d);
 }
 
 /* One goes through an epoch; beside it another starts anywhere, seeks, and ends with whatever is under way.
@@ -272,12 +275,8 @@ static void test_one_comes_and_goes(void **state)
 {
 	struct node node = {0};
 	struct diesel_dataset *d;
-	char error[512], *path;
 
-	node_start(&node, *state);
-	path = make_dataset(*state, "d", &(struct dataset_plan){.n_samples = N_SAMPLES, .bytes = 64});
-	assert_int_equal(diesel_dataset_open(path, node.socket, &d, error, sizeof(error)), 0);
-	find_order(d);
+	d = begin(&node, *state);
 	for (uint64_t round = 0; round < 12; round++) {
 		struct diesel_session *other = open_session(d, round), *s = open_session(d, 0);
 
@@ -295,9 +294,7 @@ static void test_one_comes_and_goes(void **state)
 		}
 		diesel_session_close(s);
 	}
-	diesel_dataset_close(d);
-	free(path);
-	node_stop(&node);
+	end(&node, d);
 }
 
 /* A session by hand, of which no batch is ever made. */

@@ -2,9 +2,10 @@
 """After MLPerf Storage's RetinaNet: how many accelerators this machine keeps at least 85 % busy. An accelerator is simulated: a process
 that takes a batch of 24 JPEG files of 322,960 bytes (MLPerf: 322,957), looks at every byte, and sleeps 47.55 ms (jobs/storage.py);
 each is a rank with its share of the files. Busy is the time slept, as nominal, by all the time. diesel_loader against PyTorch's
-DataLoader on the same files with 0, 1 and 2 workers an accelerator; both from memory: one from the daemon's cache, the other from the
-page cache. Each way gets one accelerator more until it does not keep them busy: once in short runs that do not count, from one on, and
-then in each round from a few below what it kept; the ways alternate.
+DataLoader on the same files with 0, 1 and 2 workers an accelerator; batches are one tensor, or lists of samples as torchvision's
+detection jobs have them; both from memory: one from the daemon's cache, the other from the page cache. Each way gets more accelerators
+until it does not keep them busy: once in short runs that do not count, from one on, and then in each round from a few below what it
+kept, unless another way of the same loader kept far more. The ways alternate.
 
 Then the same, decoded: to 3 x 800 x 800, as RetinaNet has it, uint8, by dieseld and by torchvision with Pillow in as many workers
 as cores. Where not even one is kept busy, what counts is samples a second.
@@ -30,11 +31,13 @@ N_DIFFERENT = 160
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
 SECONDS = float(os.environ.get("DIESEL_BENCH_SECONDS", 10))
 SCOUT_S, BELOW = min(2.0, SECONDS), 2
-BUSY, MOST = 0.85, 48
+BUSY, MOST = 0.85, 160
 CORES = len(os.sched_getaffinity(0))
 WAYS = {
-    "bytes": {"diesel": ("diesel", 0), **{f"torch-{workers}": ("torch", workers) for workers in (0, 1, 2)}},
-    "decoded": {"diesel": ("diesel", 0), "torch": ("torch", CORES)},
+    "bytes": {f"{loader}{suffix}": (loader.partition("-")[0], workers, lists)
+              for lists, suffix in ((0, ""), (1, "-lists"))
+              for loader, workers in (("diesel", 0), ("torch-0", 0), ("torch-1", 1), ("torch-2", 2))},
+    "decoded": {"diesel": ("diesel", 0, 0), "torch": ("torch", CORES, 0)},
 }
 
 
@@ -44,8 +47,8 @@ def make_files(folder):
         photographs.put(folder, i, files[i % len(files)])
 
 
-def start(python, loader, workers, decoded, dataset, rank, world, seconds, error):
-    argv = [python, support.ROOT / "bench/jobs/storage.py", loader, workers, int(decoded), dataset, seconds, rank, world]
+def start(python, way, decoded, dataset, rank, world, seconds, error):
+    argv = [python, support.ROOT / "bench/jobs/storage.py", *way, int(decoded), dataset, seconds, rank, world]
     return subprocess.Popen(list(map(str, argv)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=error, text=True,
                             env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
 
@@ -58,13 +61,13 @@ def line_of(process, error):
     return line
 
 
-def run(python, loader, workers, decoded, dataset, n, seconds):
+def run(python, way, decoded, dataset, n, seconds):
     """This many accelerators at a time, which begin together."""
     with contextlib.ExitStack() as stack:
         error = stack.enter_context(tempfile.TemporaryFile("w+"))
         ranks = []
         for rank in range(n):
-            ranks.append(start(python, loader, workers, decoded, dataset, rank, n, seconds, error))
+            ranks.append(start(python, way, decoded, dataset, rank, n, seconds, error))
             stack.callback(ranks[-1].wait)
             stack.callback(ranks[-1].kill)
         for process in ranks:
@@ -80,15 +83,22 @@ def run(python, loader, workers, decoded, dataset, n, seconds):
 
 
 def climb(python, mode, name, dataset, k, first):
-    """From this many accelerators up, to the first number that is not kept busy. k: the round, or None: it does not count."""
-    loader, workers = WAYS[mode][name]
-    for n in range(first, MOST + 1):
-        done = run(python, loader, workers, mode == "decoded", dataset, n, SCOUT_S if k is None else SECONDS)
-        print(f"  {'scouting' if k is None else f'round {k}'}: {mode} {name:8} {n:2} accelerators: {done['busy']:.2f} busy, "
+    """From this many accelerators up, to the first number that is not kept busy; in steps of a quarter, in a round of a sixteenth, and
+    of one at least. k: the round, or None: it does not count."""
+    n = first
+    while n <= MOST:
+        done = run(python, WAYS[mode][name], mode == "decoded", dataset, n, SCOUT_S if k is None else SECONDS)
+        print(f"  {'scouting' if k is None else f'round {k}'}: {mode} {name:13} {n:2} accelerators: {done['busy']:.2f} busy, "
               f"{done['per_s']:.0f} samples/s, looking {1000 * done['looked_s']:.1f} ms a batch", flush=True)
         yield {"mode": mode, "way": name, "round": k, **done}
         if done["busy"] < BUSY:
             return
+        n += max(1, n // (4 if k is None else 16))
+
+
+def scouted_well(scouted, name):
+    """What a way has to have kept for rounds of its own: three quarters of what the best way of its loader did."""
+    return 0.75 * max(kept for other, kept in scouted.items() if other.partition("-")[0] == name.partition("-")[0])
 
 
 def figures_of(raw, mode):
@@ -99,11 +109,13 @@ def figures_of(raw, mode):
         for row in raw:
             if row["way"] == name and row["mode"] == mode and row["round"] is not None:
                 mine.setdefault(row["accelerators"], []).append(row)
+        if not mine:
+            continue
         kept = max((n for n, rows in mine.items() if support.median(row["busy"] for row in rows) >= BUSY), default=min(mine) - 1)
         most = max(support.median(row["per_s"] for row in rows) for rows in mine.values())
         key = f"{mode}_{name.replace('-', '_')}"
         figures |= {f"{key}_accelerators": kept, f"{key}_a_core": kept / CORES, f"{key}_per_s": most}
-        print(f"{mode:8} {name:8} keeps {kept} accelerators {100 * BUSY:.0f} % busy, {kept / CORES:g} a core; at most {most:.0f} samples/s, "
+        print(f"{mode:8} {name:13} keeps {kept} accelerators {100 * BUSY:.0f} % busy, {kept / CORES:g} a core; at most {most:.0f} samples/s, "
               f"what {most * STEP_S / BATCH:.1f} would take", flush=True)
     return figures
 
@@ -121,13 +133,12 @@ def main():
         dataset = pack(folder / "files", folder / "files.diesel")
         with Daemon(folder, "--cache", "6G", "--metrics", "off", "--forms", "0"):
             for mode in modes:
-                source = {name: dataset if loader == "diesel" else folder / "files" for name, (loader, _) in WAYS[mode].items()}
-                first = {}
-                for name in WAYS[mode]:
-                    scouted = list(climb(python, mode, name, source[name], None, 1))
-                    first[name] = max(1, len(scouted) - 1 - BELOW)
+                source = {name: dataset if loader == "diesel" else folder / "files" for name, (loader, _, _) in WAYS[mode].items()}
+                scouted = {name: max((row["accelerators"] for row in climb(python, mode, name, source[name], None, 1)
+                                      if row["busy"] >= BUSY), default=0) for name in WAYS[mode]}
+                first = {name: max(1, kept - BELOW) for name, kept in scouted.items() if kept >= scouted_well(scouted, name)}
                 for k in range(ROUNDS):
-                    for name in WAYS[mode]:
+                    for name in first:
                         raw += climb(python, mode, name, source[name], k, first[name])
                 figures |= figures_of(raw, mode)
     support.result_write("storage", raw, **figures)

@@ -39,6 +39,14 @@ def collate(samples):
     return samples
 
 
+def list_collate(samples: list[Any]) -> list[Any]:
+    """A collate_fn: samples stay as they are, in a list: [list of B samples, labels] or [list, labels, ids].
+
+    Where there is no loader and no transform either, these are views of where dieseld has the samples, and nothing is copied;
+    they must not be written to."""
+    return [[sample[0] for sample in samples], *collate([sample[1:] for sample in samples])]
+
+
 def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> list[Any]:
     """A collate_fn: samples of different lengths in one array, padded at the end.
 
@@ -57,6 +65,7 @@ class Arrays:
     """What Assembly, results and workers have to know of arrays."""
 
     multiprocessing = multiprocessing
+    list_collate = staticmethod(list_collate)
     byte = numpy.uint8
     of_torch = False
 

@@ -91,6 +91,9 @@ class Loader:
             raise ValueError(f"timeout must be at least 0, not {timeout!r}")
         self._plan = self._make_plan(arrays, dataset, functions, served, bool(bucket_by_length), native_transform, damaged)
         self._decoded = Decoded(self._plan) if self._plan.recipe else None
+        self._views = served and not self._decoded and functions == (None, None, None, arrays.list_collate)
+        if self._views:
+            functions = (None, None, None, None)
         loader, transform, target_transform, collate_fn = functions
         has_work = Assembly(arrays, dataset, loader, transform, target_transform, collate_fn, None, decoded=self._decoded).has_work
         if served and not has_work:
@@ -366,7 +369,7 @@ class Loader:
             self._batch_log.flush()
 
     def _open_session(self, ranks, epoch, first, pinnable=False):
-        flags = order.flags(self.shuffle, self.drop_last) | (native.PINNABLE if pinnable else 0)
+        flags = order.flags(self.shuffle, self.drop_last) | (native.PINNABLE if pinnable else 0) | (native.VIEWS if self._views else 0)
         return Session(self.dataset, seed=self.seed, epoch=epoch, first_batch=first, flags=flags, rank=ranks[0],
                        world=ranks[1], batch=self.batch_size, stride=1, offset=0,
                        window_chunks=self.window_chunks, slots=self._slots(),

@@ -6,7 +6,7 @@ import os
 
 from . import dataset as served
 from . import seeding
-from .arrays import Arrays, collate, pad_collate
+from .arrays import Arrays, collate, list_collate, pad_collate
 from .assembly import pil_loader
 from .loader import AUTO, Loader, not_packed
 from .mixture import Mixture
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["DataLoader", "Mixture", "collate", "pad_collate", "pil_loader"]
+__all__ = ["DataLoader", "Mixture", "collate", "list_collate", "pad_collate", "pil_loader"]
 
 
 class DataLoader(Loader):

@@ -57,11 +57,20 @@ def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> list
     return [data, *rest, torch.tensor([len(tensor) for tensor in tensors])]
 
 
+def list_collate(samples: list[Any]) -> list[Any]:
+    """A collate_fn: samples stay as they are, in a list: [list of B samples, labels] or [list, labels, ids].
+
+    Where there is no loader and no transform either, these are views of where dieseld has the samples, and nothing is copied;
+    they must not be written to."""
+    return [[sample[0] for sample in samples], *torch.utils.data.default_collate([sample[1:] for sample in samples])]
+
+
 class Tensors:
     """What Assembly, results and workers have to know of tensors. channels_last: batches of images are to lie so in memory."""
 
     multiprocessing = torch.multiprocessing
     byte = torch.uint8
+    list_collate = staticmethod(list_collate)
     of_torch = True
 
     def __init__(self, channels_last=False):

@@ -20,9 +20,9 @@ from .loader import AUTO, Loader, not_packed
 from .mixture import Mixture
 from .samplers import DEFAULT_WINDOW_CHUNKS, ChunkBatchSampler, ChunkShuffleSampler
 from .subset import Subset
-from .tensors import Tensors, pad_collate
+from .tensors import Tensors, list_collate, pad_collate
 
-__all__ = ["ChunkShuffleSampler", "DataLoader", "Dataset", "Mixture", "pad_collate", "pil_loader"]
+__all__ = ["ChunkShuffleSampler", "DataLoader", "Dataset", "Mixture", "list_collate", "pad_collate", "pil_loader"]
 
 
 class Dataset(served.Dataset, torch.utils.data.Dataset):
@@ -123,7 +123,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         with any number of workers, even if it changes, and the trainer's own generators are left alone.
         Generators that the functions own are theirs to seed.
     drop_last: leave out the last batch where it is not full.
-    collate_fn: called with a list of (sample, label); default torch's default_collate.
+    collate_fn: called with a list of (sample, label); default torch's default_collate. list_collate leaves the samples in a
+        list, and so spares the copy into one tensor.
     return_ids: samples are (sample, label, number), also for collate_fn, and batches [data, labels, ids]: ids int64 [B],
         the numbers of the samples in the dataset, which dataset[number], dataset.sample_path(number) and `dieselctl ls`
         have, too.
@@ -160,7 +161,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
 
     A batch is [data, labels]: labels int64 [B], numbered as ImageFolder numbers class folders (-1 without).
     Without loader, transform and collate_fn, data is one uint8 tensor [B, n] when all samples of the
-    dataset have the same length, else a list of B 1-D uint8 tensors. These view shared memory that goes
+    dataset have the same length, else, and with list_collate, a list of B 1-D uint8 tensors. These view shared memory that goes
     back to the daemon when the last reference is gone; a caller that keeps many batches gets copies
     instead. [B, n] tensors may be written to; the 1-D views must not be (clone() them).
 
@@ -230,7 +231,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         if sampler is None and batch_sampler is None:
             sampler = own
         if not options["collate_fn"] and not dataset.equal_bytes and not (dataset.loader or dataset.transform):
-            options["collate_fn"] = _collate_ragged if batch_size is not None or batch_sampler is not None else None
+            options["collate_fn"] = list_collate if batch_size is not None or batch_sampler is not None else None
         with warnings.catch_warnings():
             if self._auto:  # how many there are is not the user's doing
                 warnings.filterwarnings("ignore", "This DataLoader will create")
@@ -411,8 +412,3 @@ def _with_functions(dataset, loader, transform, target_transform, daemon):
     dataset.transform = transform or dataset.transform
     dataset.target_transform = target_transform or dataset.target_transform
     return dataset
-
-
-def _collate_ragged(samples):
-    """[samples, labels]: samples of different lengths cannot be one tensor."""
-    return [[sample[0] for sample in samples], *torch.utils.data.default_collate([sample[1:] for sample in samples])]

@@ -72,6 +72,12 @@ class Batches(LoaderCase):
         with self.assertRaisesRegex(ValueError, "read-only"):
             max(data, key=len)[0] = 1
 
+    def test_lists_of_equal_lengths_are_read_only_views(self):
+        for data, labels in itertools.islice(self.loader(collate_fn=diesel.list_collate), 2):
+            self.assertEqual((type(data), len(data), labels.shape), (list, 16, (16,)))
+            for view in data:
+                self.assertEqual((view.shape, view.dtype, view.flags.writeable), ((EQUAL,), numpy.uint8, False))
+
     def test_every_sample_once_in_the_order_of_the_session(self):
         for name, options in itertools.product(("equal", "ragged"), ({}, {"shuffle": False}, {"drop_last": True},
                                                                      {"rank": 1, "world_size": 3})):

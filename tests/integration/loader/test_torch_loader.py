@@ -12,6 +12,7 @@ import unittest
 
 # First: it skips where the others are not.
 from torch_support import Daemon, pack
+from standin_cuda import mapping_of
 import numpy
 import torch
 from PIL import Image
@@ -98,6 +99,30 @@ class LoaderTest(unittest.TestCase):
         self.assertIsInstance(data, list)
         self.assertEqual(len(data), len(labels))
         self.assertTrue(all(view.dim() == 1 and view.dtype == torch.uint8 for view in data))
+
+    def test_lists_have_the_samples_where_the_cache_has_them(self):
+        want = contents(self.folder / "equal")
+        loader = self.loader("equal", collate_fn=diesel.list_collate, return_ids=True)
+        self.assertEqual(loader.num_workers, 0)
+        seen = {}
+        for data, labels, ids in loader:
+            self.assertIsInstance(data, list)
+            for view, label, number in zip(data, labels.tolist(), ids.tolist()):
+                seen[view.numpy().tobytes()] = label
+                self.assertEqual(mapping_of(view.data_ptr())[2], "r--s", "not a view of shared memory")
+                self.assertTrue(torch.equal(loader.dataset[number][0], view))
+        self.assertEqual(seen, want)
+
+    def test_lists_of_what_functions_made(self):
+        def doubled(data):
+            return data.clone() * 2
+        for options in ({}, {"transform": doubled}, {"loader": doubled}):
+            with self.subTest(**options):
+                plain = self.loader("equal", num_workers=1, **options)
+                lists = self.loader("equal", num_workers=1, collate_fn=diesel.list_collate, **options)
+                for (want, labels), (data, same) in zip(plain, lists, strict=True):
+                    self.assertTrue(torch.equal(torch.stack(data), want))
+                    self.assertTrue(torch.equal(labels, same))
 
     @needs_torchvision
     def test_classes_are_image_folders(self):

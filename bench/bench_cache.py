@@ -5,7 +5,13 @@ Memory that nobody wants costs nothing, so a chunk should be read once, by which
 Cases: storage that is fast enough to keep nothing; storage that becomes slow after the first epoch; and
 one that was slow and becomes fast. At the end something else in the daemon's memory control group wants the room: how long until it has it.
 
+--small: less memory than the dataset has. Samples of 110 KB, a cache of 25, 50 and 75 % of the dataset, against PyTorch's DataLoader with 0
+and 2 workers over the same bytes in files, whose page cache is limited to as much by a control group; its processes' own memory comes on
+top. The disk as it is, and throttled. Four epochs of one loader, the first not counted; ways alternate, medians of rounds. Bytes read
+from storage by the kernel's count for the processes, of all epochs but the dataset once, so that what is read ahead counts.
+
     bench_cache.py [--ranks N] [--epochs N]
+    bench_cache.py --small [--disk real|throttled]
 """
 import argparse
 import contextlib
@@ -14,9 +20,12 @@ import mmap
 import os
 import pathlib
 import subprocess
+import sys
+import threading
 import time
 
 import support
+from jobs import apart
 from serving import Daemon, pack
 
 NAME = "cache"
@@ -24,6 +33,13 @@ MIB = 1 << 20
 FILE_BYTES, N_FILES, BATCH, PAUSE_US = 128 << 10, 5912, 16, 40000  # 739 MiB
 SLOW_BPS, CACHE = 60 * MIB, "5.9G"
 LEAST_LEFT = 256 * MIB
+
+ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
+# With less, a page cache of 25 % has no room for what the DataLoader's processes take between two looks at them: they are killed.
+SMALL_BYTES = max(400, int(os.environ.get("DIESEL_BENCH_MIB", 400))) * MIB
+SAMPLE_BYTES, SMALL_EPOCHS = 110_000, 4
+PERCENTS, DISKS = (25, 50, 75), {"real": None, "throttled": 100 * MIB}
+WAYS = ("diesel", "torch-0", "torch-2")
 
 
 def status(daemon):
@@ -89,6 +105,116 @@ class MemoryGroup:
         return self.limit - int((self.folder / self.names[1]).read_text())
 
 
+class PageCache(MemoryGroup):
+    """Limits the page cache of the processes of the group to `room` bytes, beside what else they hold, which is looked at ten times a second."""
+
+    def __init__(self, room):
+        super().__init__(room)
+        self.room, self.seen, self._stop = room, [], threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self):
+        super().__enter__()
+        self._thread.start()
+        return self
+
+    def _run(self):
+        while not self._stop.wait(0.1):
+            held = dict(line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
+            cached = int(held["cache"] if "cache" in held else held["file"]) - int(held["shmem"])
+            self.seen.append(cached)
+            other = max(0, int((self.folder / self.names[1]).read_text()) - cached)
+            with contextlib.suppress(OSError):  # more in use than can be reclaimed at once: then the next time
+                (self.folder / self.names[0]).write_text(str(self.room + other))
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+        super().__exit__()
+
+
+def caches_dropped():
+    """How often anybody has dropped the page cache of the machine."""
+    return int(dict(line.split() for line in pathlib.Path("/proc/vmstat").read_text().splitlines())["drop_pagecache"])
+
+
+class Small:
+    """The dataset in files, and packed, and one way through it."""
+
+    def __init__(self, folder):
+        self.folder, self.files, self.bytes = folder, folder / "files", SMALL_BYTES // SAMPLE_BYTES * SAMPLE_BYTES
+        self.paths = support.random_files(self.files, SMALL_BYTES // SAMPLE_BYTES, SAMPLE_BYTES)
+        self.dataset = pack(self.files, folder / "packed")
+        os.sync()
+        support.warm("torch")
+
+    def run(self, way, disk, percent):
+        """The same again if another program dropped the caches meanwhile, three times at most."""
+        for _ in range(3):
+            before = caches_dropped()
+            with support.Steal() as steal:
+                found = self._run(way, disk, percent)
+            if caches_dropped() == before:
+                break
+        return {"way": way, "disk": disk, "percent": percent, "steal": steal.ratio,
+                "load": os.getloadavg()[0], "caches_dropped": caches_dropped() - before, **self._figures(found), "found": found}
+
+    def _run(self, way, disk, percent):
+        """What jobs/small_memory.py tells, and what the cache held at most."""
+        room = self.bytes * percent // 100
+        support.evict([*self.paths, *(self.folder / "packed/chunks").glob("*.chunk")])
+        with support.Throttle(self.folder, bps=DISKS[disk]) as throttle:
+            if way != "diesel":
+                with PageCache(room) as group:
+                    found = self._job(way, self.files, 0, throttle.group, group.folder)
+                return found | {"cached_bytes": max(group.seen)}
+            with Daemon(self.folder, "--metrics", "off", "--history", "off", "--cache", room, prefix=throttle.command) as daemon:
+                found = self._job(way, self.dataset, daemon.process.pid)
+                return found | {"cached_bytes": daemon.peak_rss_bytes, "reads": status(daemon)["cache"]["reads"]}
+
+    def _job(self, way, data, reader, *groups):
+        return apart.run([support.PYTHON, support.ROOT / "bench/jobs/small_memory.py", way, data, SAMPLE_BYTES, SMALL_EPOCHS, reader, *groups],
+                         CUDA_VISIBLE_DEVICES="")
+
+    def _figures(self, found):
+        """Samples a second, and bytes read an epoch of the dataset's, both after the first epoch."""
+        later = SMALL_EPOCHS - 1
+        return {"rate": later * found["samples"] / sum(found["seconds"][1:]),
+                "read": (sum(found["read_bytes"]) - self.bytes) / later / self.bytes}
+
+
+def small(disks):
+    raw = []
+    with support.Scratch() as folder:
+        if why := support.Throttle.why_not(folder):
+            support.skip(why)
+        ground = Small(folder)
+        for number, disk, percent in ((n, d, p) for n in range(ROUNDS) for d in disks for p in PERCENTS):
+            for k in range(len(WAYS)):
+                way = WAYS[(number + k) % len(WAYS)]
+                raw.append(ground.run(way, disk, percent))
+                row = raw[-1]
+                print(f"  {disk:9} {percent} % {way:8} {row['rate']:6.0f} samples/s, {row['read']:.2f} of the dataset read an epoch, "
+                      f"at most {row['found']['cached_bytes'] / MIB:.0f} MiB; load {row['load']:.1f}, "
+                      f"steal {100 * row['steal']:.0f} %, caches dropped {row['caches_dropped']} times", flush=True)
+        if len({row["found"]["sum"] for row in raw}) > 1:
+            sys.exit("not all ways read the same bytes")
+    support.result_write("cache_small", raw, **small_figures(raw))
+
+
+def small_figures(raw):
+    figures = {}
+    for disk, percent in dict.fromkeys((row["disk"], row["percent"]) for row in raw):
+        rate, read = ({way: support.median(row[what] for row in raw if (row["way"], row["disk"], row["percent"]) == (way, disk, percent))
+                       for way in WAYS} for what in ("rate", "read"))
+        best = max(WAYS[1:], key=rate.get)
+        figures |= {f"{disk}_{percent}_{way.replace('-', '_')}_{what}": value
+                    for what, of in (("rate", rate), ("read", read)) for way, value in of.items()}
+        figures |= {f"{disk}_{percent}_ratio": rate["diesel"] / rate[best],
+                    f"{disk}_{percent}_reads_ratio": read["diesel"] / min(read[way] for way in WAYS[1:])}
+    return figures
+
+
 def take(n_bytes):
     """In a process of its own: takes so much memory, and waits to be ended."""
     held = mmap.mmap(-1, n_bytes)
@@ -125,7 +251,12 @@ def main():
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--cache", default=CACHE)
     parser.add_argument("--without-release", action="store_true")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--disk", choices=DISKS)
     options = parser.parse_args()
+    if options.small:
+        small([options.disk] if options.disk else list(DISKS))
+        return
     with support.Scratch() as folder:
         if why := support.Throttle.why_not(folder):
             support.skip(why)

@@ -16,9 +16,9 @@ import pathlib
 import subprocess
 import time
 
-import bed as testbed
+from tuning import bed as testbed
 import support
-from bed import MIB, Knobs
+from tuning.bed import MIB, Knobs
 from jobs import usage
 
 V1, V2 = pathlib.Path("/sys/fs/cgroup/memory"), pathlib.Path("/sys/fs/cgroup/unified")

@@ -14,9 +14,9 @@ import os
 import time
 from dataclasses import dataclass
 
-import bed as testbed
+from tuning import bed as testbed
 import support
-from bed import MIB, Knobs
+from tuning.bed import MIB, Knobs
 from jobs import usage
 
 ROUNDS, SECONDS, STEADY_S = 3, 45.0, 15.0

@@ -12,7 +12,7 @@ import json
 import os
 import time
 
-import bed as testbed
+from tuning import bed as testbed
 import support
 from tuning import judge, timeline
 from tuning.scenarios import Phase, Scenario

@@ -16,7 +16,7 @@ import subprocess
 import termios
 import time
 
-import bed as testbed
+from tuning import bed as testbed
 import support
 from jobs import usage
 

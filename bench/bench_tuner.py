@@ -17,7 +17,7 @@ import json
 import os
 import time
 
-import bed as testbed
+from tuning import bed as testbed
 import support
 from peers import tensorflow_job
 from tuning import judge, sweep, timeline

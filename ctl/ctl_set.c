@@ -82,6 +82,10 @@ static bool find_name(const char *text, size_t length, struct name *ret)
 			return true;
 		}
 	}
+	if (is_called(text, length, "read-weight")) {
+		*ret = (struct name){.name = "read-weight", .key = WIRE_SET_READ_WEIGHT};
+		return true;
+	}
 	for (size_t i = 0; i < N_LIMITS; i++) {
 		if (is_called(text, length, limits[i].name)) {
 			*ret = (struct name){limits[i].name, limits[i].key, true, limits[i].bytes};
@@ -100,15 +104,15 @@ static int add_assignment(const struct ctl_verb *verb, struct request *q, const 
 	int r;
 
 	if (!equals || !find_name(argument, (size_t)(equals - argument), &name))
-		return limit ? ctl_usage(verb,
-					 "--limit %s: it must be cache-max, cache-min, workers-max, "
-					 "client-workers-max, prefetch-max or forms-max, with =VALUE",
-					 argument)
-			     : ctl_usage(
-				   verb,
-				   "'%s': it must be cache, prefetch, workers, client-workers or forms, with "
-				   "=VALUE",
-				   argument);
+		return limit
+			   ? ctl_usage(verb,
+				       "--limit %s: it must be cache-max, cache-min, workers-max, "
+				       "client-workers-max, prefetch-max or forms-max, with =VALUE",
+				       argument)
+			   : ctl_usage(verb,
+				       "'%s': it must be cache, prefetch, workers, client-workers, forms or "
+				       "read-weight, with =VALUE",
+				       argument);
 	if (name.limit != limit)
 		return limit ? ctl_usage(verb, "%s is a knob: write it without --limit", name.name)
 			     : ctl_usage(verb, "%s is a limit: write --limit %s", name.name, argument);
@@ -161,6 +165,18 @@ static void print_pins(const json_t *tune)
 		puts("pinned: nothing");
 }
 
+static void print_weights(const json_t *jobs)
+{
+	for (size_t i = 0; i < json_array_size(jobs); i++) {
+		const json_t *job = json_array_get(jobs, i);
+		uint64_t weight = ctl_number(job, "read_weight");
+
+		if (weight != WIRE_READ_WEIGHT)
+			printf("read-weight of job %llu: %llu\n", (unsigned long long)ctl_number(job, "id"),
+			       (unsigned long long)weight);
+	}
+}
+
 static int print_result(const struct ctl_verb *verb, const char *text)
 {
 	json_t *root = ctl_parse(verb, text, "diesel.set/1"), *tune = json_object_get(root, "tune"), *limit;
@@ -178,6 +194,7 @@ static int print_result(const struct ctl_verb *verb, const char *text)
 	}
 	putchar('\n');
 	print_pins(tune);
+	print_weights(json_object_get(root, "jobs"));
 	json_decref(root);
 	return ctl_finish(verb);
 }
@@ -251,6 +268,8 @@ const struct ctl_verb ctl_set = {
     .help =
 	"Knobs: cache (bytes), prefetch (chunks), workers (threads of dieseld), client-workers (processes),\n"
 	"forms (bytes: what may be kept of decoded images).\n"
+	"read-weight, of a job: 1 to 10000, 100 unless set: its part of a storage's bytes beside other "
+	"jobs'.\n"
 	"An integer means exactly that; auto gives the knob back to the tuner. Takes effect within a second, "
 	"and\n"
 	"lasts, also when dieseld is started again.\n\n"

@@ -131,6 +131,35 @@ static void print_job(const json_t *job)
 	putchar('\n');
 }
 
+static void print_assisted(const json_t *job)
+{
+	char name[200], why[200], state[200], bytes[16];
+
+	printf("process %llu (%s), not one of dieseld's: reading ahead %s",
+	       (unsigned long long)ctl_number(job, "pid"), ctl_string(job, "name", name),
+	       ctl_string(job, "state", state));
+	if (*ctl_string(job, "why", why))
+		printf(": %s", why);
+	printf("\n          %llu samples known, %llu files (%s) read ahead, %llu of %llu predictions wrong\n",
+	       (unsigned long long)ctl_number(job, "known_samples"),
+	       (unsigned long long)ctl_number(job, "files_read_ahead"),
+	       units_format_bytes(bytes, sizeof(bytes), ctl_number(job, "bytes_read_ahead")),
+	       (unsigned long long)ctl_number(job, "misses"),
+	       (unsigned long long)(ctl_number(job, "hits") + ctl_number(job, "misses")));
+}
+
+/* Jobs that know nothing of dieseld (dieseld --assist). */
+static void print_assist(const json_t *assist)
+{
+	const json_t *jobs = json_object_get(assist, "jobs");
+	char problem[200];
+
+	if (*ctl_string(assist, "problem", problem))
+		printf("nothing is read ahead for other jobs: %s\n", problem);
+	for (size_t i = 0; i < json_array_size(jobs); i++)
+		print_assisted(json_array_get(jobs, i));
+}
+
 static int print_why(const struct ctl_verb *verb, const char *text, uint64_t id)
 {
 	json_t *root = ctl_parse(verb, text, "diesel.why/1"), *item;
@@ -147,6 +176,8 @@ static int print_why(const struct ctl_verb *verb, const char *text, uint64_t id)
 		if (!id || ctl_number(item, "id") == id)
 			print_job(item);
 	}
+	if (!id)
+		print_assist(json_object_get(root, "assist"));
 	if (json_array_size(decisions) == 0)
 		puts("no decisions yet");
 	/* The oldest first: one reads downwards, and the newest is next to the prompt. */

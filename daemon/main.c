@@ -79,6 +79,17 @@ static void start_sensing(struct daemon *daemon, uv_loop_t *loop)
 		log_warning("jobs are not measured, so nothing is tuned: %s", strerror(-r));
 }
 
+static void start_assisting(struct daemon *daemon, uv_loop_t *loop)
+{
+	int r;
+
+	if (daemon->assist_child.fd < 0)
+		return;
+	r = assist_start(loop, &daemon->assist_child, &daemon->assist);
+	if (r < 0)
+		log_warning("--assist: nothing is read ahead: %s", strerror(-r));
+}
+
 static int serve(struct daemon *daemon)
 {
 	const struct options *o = daemon->options;
@@ -103,14 +114,27 @@ static int serve(struct daemon *daemon)
 	server.control = daemon->control;
 	daemon->server = &server;
 	start_sensing(daemon, &loop);
+	start_assisting(daemon, &loop);
 	control_start(daemon->control, &server.serving, daemon->sensor);
+	control_assist(daemon->control, daemon->assist);
 	daemon_start(daemon, &loop);
 	announce(daemon);
 	uv_run(&loop, UV_RUN_DEFAULT);
 	uv_loop_close(&loop);
 	sensor_free(daemon->sensor);
+	assist_free(daemon->assist);
 	server_free(&server);
 	return server.failed;
+}
+
+/* As fork_sensing(): before the first thread, and before privileges go. */
+static void fork_assisting(struct daemon *daemon)
+{
+	struct error err = ERROR_INIT;
+
+	daemon->assist_child = ASSIST_CHILD_NONE;
+	if (daemon->options->assist && assist_fork(&daemon->assist_child, &err) < 0)
+		log_warning("%s", err.text);
 }
 
 /* Called before the first thread starts: the child must have a single thread, and privileges are per
@@ -169,6 +193,7 @@ static int tune_and_serve(struct daemon *daemon)
 						.history_max_bytes = o->history_max_bytes};
 	int r;
 
+	fork_assisting(daemon);
 	fork_sensing(daemon);
 	r = nursery_fork(&daemon->nursery, &err);
 	if (r < 0) {

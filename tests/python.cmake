@@ -9,6 +9,8 @@ if(TARGET dieseld)
     diesel_script_test(integration ${subject}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_${subject}.py)
   endforeach()
+  diesel_script_test(integration endurance /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/endurance/test_endurance.py)
+  diesel_script_test(fault killed /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/test_killed.py)
   diesel_script_test(integration codecs /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/codec/test_codecs.py)
   diesel_script_test(integration on_demand /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_on_demand.py)
   diesel_script_test(integration wheel /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/wheel/test_wheel.py)

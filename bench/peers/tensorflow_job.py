@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 
-import bed as testbed
+from tuning import bed as testbed
 import support
 from peers.environments import python_of
 

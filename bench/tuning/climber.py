@@ -6,7 +6,7 @@ import os
 import threading
 import time
 
-from bed import MIB, rate_of
+from tuning.bed import MIB, rate_of
 
 DWELL_S = 2.0     # between a change and its judgement
 GAIN = 1.02       # that a change must bring to be kept

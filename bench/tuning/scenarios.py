@@ -6,7 +6,7 @@ many transform passes a sample takes (some 20 us each, in Python), how long the 
 """
 from dataclasses import dataclass
 
-from bed import DATASET_BYTES, MIB, Knobs
+from tuning.bed import DATASET_BYTES, MIB, Knobs
 
 # Segments for the windows of a session and its ready batches fit in this, nothing is kept beyond them.
 LEAST_CACHE = 48 * MIB

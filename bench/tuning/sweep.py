@@ -13,8 +13,8 @@ largest down, so that none has to be filled while it is measured.
 import contextlib
 import time
 
-import bed as testbed
-from bed import JobEnded, Knobs
+from tuning import bed as testbed
+from tuning.bed import JobEnded, Knobs
 from tuning import timeline
 from tuning.scenarios import CLIENT_WORKERS, DAEMON_WORKERS, PREFETCH
 

@@ -11,9 +11,9 @@ import subprocess
 import threading
 import time
 
-import bed as testbed
+from tuning import bed as testbed
 import support
-from bed import MIB, RECORD_BYTES
+from tuning.bed import MIB, RECORD_BYTES
 from jobs import usage
 from peers.tensorflow_job import TensorflowJob
 from tuning.climber import Climber

@@ -14,6 +14,10 @@ struct sched_entity {
 	uint64_t sum_exec_runtime;
 };
 
+struct sched_info {
+	unsigned long long run_delay;
+};
+
 struct super_block {
 	uint32_t s_dev;
 	unsigned long s_magic;
@@ -145,6 +149,7 @@ struct task_struct {
 	uint32_t flags;
 	unsigned in_iowait : 1;
 	struct sched_entity se;
+	struct sched_info sched_info;
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	struct pid *thread_pid;

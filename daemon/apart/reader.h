@@ -7,9 +7,9 @@
  * started with the first chunk, and ends after some seconds with nothing to read.
  *
  * The daemon sends an order for a chunk with descriptors of the folder and of the segment's memory; the
- * reader opens and checks the file, reads it into that memory with many reads in flight (io.h), and reports.
- * Until it has reported or ended, the memory belongs to it: nothing can take the memory away from a read that
- * hangs, so it stays counted for the user who asked.
+ * reader opens and checks the file, reads it with many reads in flight (io.h), writes what came to that
+ * memory, and reports. Until it has reported or ended, the memory belongs to it: it stays counted for the
+ * user who asked. A reader has READER_OWN_BYTES of buffers beside that.
  *
  * A caller that has the chunk already, carried over a restart (carry.h), sends the stamp that its file had: a
  * file that still has this stamp, and may still be read, is not read again.
@@ -26,6 +26,7 @@
 #define READER_NAME_BYTES   48
 #define READER_ORIGIN_BYTES 4352 /* a path and the name below it */
 #define READER_MAX_ORDERS   4    /* of a reader at one time: large chunks keep a disk busy */
+#define READER_OWN_BYTES    (16u << 20)
 
 /* What goes over the socket, with descriptors of the folder and the memory. */
 struct reader_order {

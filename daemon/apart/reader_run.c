@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reader's side of reader.h: one dataset's chunks, each opened, checked, and read in large pieces side by
- * side. Whatever blocks here holds up nobody else. */
+/* The reader's side of reader.h: one dataset's chunks, each opened, checked, and read in pieces side by side.
+ * Whatever blocks here holds up nobody else.
+ *
+ * A piece is read into a buffer of this process, which is used again and again, and written to the segment
+ * from there. To read into new shared memory directly takes twice the CPU time: the kernel zeroes each page,
+ * maps it here for the read, and unmaps it again; a write of whole pages does none of that. Threads write, so
+ * that reads go on meanwhile. */
 #include "reader.h"
 
 #include <errno.h>
@@ -14,18 +19,39 @@
 
 #include "io.h"
 #include "lib/cleanup.h"
+#include "lib/fd_io.h"
 #include "lib/fd_message.h"
+#include "lib/kernel_calls.h"
 
 #define IO_DEPTH 32
-/* Large enough for full bandwidth, small enough that a few of one chunk run side by side. */
-#define PIECE_BYTES (2u << 20)
-#define MAX_PIECES  64
+/* As many as keep a disk busy while some of them are being written to the segment. */
+#define PIECE_BYTES ((uint32_t)1 << 20)
+#define N_PIECES    (READER_OWN_BYTES / PIECE_BYTES)
+#define HUGE_BYTES  ((size_t)2 << 20)
 
-struct chunk;
+struct reading;
 
+struct chunk {
+	struct reading *reading;
+	struct reader_order order;
+	struct reader_report report;
+	int folder_fd, memory_fd, fd;
+	uint64_t at; /* where the next piece begins */
+	uint32_t n_pending;
+	struct chunk *next; /* of those that have pieces left to read */
+	struct io_op open;
+};
+
+/* A buffer, and what is read into it. */
 struct piece {
 	struct io_op op;
+	uv_work_t write;
 	struct chunk *chunk;
+	struct piece *next_free;
+	uint8_t *buffer;
+	uint64_t offset; /* in the chunk */
+	uint32_t bytes;
+	int result; /* of writing it */
 };
 
 struct reading {
@@ -33,17 +59,8 @@ struct reading {
 	uv_loop_t loop;
 	uv_poll_t poll;
 	struct io *io;
-};
-
-struct chunk {
-	struct reading *reading;
-	struct reader_order order;
-	struct reader_report report;
-	int folder_fd, memory_fd, fd;
-	uint8_t *memory;
-	uint32_t n_pending;
-	struct piece open;
-	struct piece pieces[MAX_PIECES];
+	struct piece pieces[N_PIECES], *free_pieces;
+	struct chunk *first, **last;
 };
 
 /* There are never more reports than orders, so send() blocks only while the daemon is stopped. */
@@ -51,8 +68,6 @@ static void chunk_report(struct chunk *c)
 {
 	ssize_t n;
 
-	if (c->memory)
-		munmap(c->memory, c->order.bytes);
 	closep(&c->memory_fd);
 	closep(&c->folder_fd);
 	closep(&c->fd);
@@ -62,9 +77,93 @@ static void chunk_report(struct chunk *c)
 	free(c);
 }
 
+static void read_piece(struct piece *p, struct chunk *c)
+{
+	uint64_t left = c->order.bytes - c->at;
+
+	p->chunk = c;
+	p->offset = c->at;
+	p->bytes = (uint32_t)(left < PIECE_BYTES ? left : PIECE_BYTES);
+	c->at += p->bytes;
+	c->n_pending++;
+	p->op.fd = c->fd;
+	p->op.buffer = p->buffer;
+	p->op.bytes = p->bytes;
+	p->op.offset = p->offset;
+	io_submit(c->reading->io, &p->op);
+}
+
+/* Reads on, as many pieces at a time as there are buffers. A chunk is read to its end before the next one: so
+ * the first is there early. */
+static void read_on(struct reading *r)
+{
+	while (r->first && r->free_pieces) {
+		struct chunk *c = r->first;
+		struct piece *p = r->free_pieces;
+
+		r->free_pieces = p->next_free;
+		read_piece(p, c);
+		if (c->at < c->order.bytes)
+			continue;
+		r->first = c->next;
+		if (!r->first)
+			r->last = &r->first;
+	}
+}
+
+/* What is not being read yet will not be. */
+static void give_up(struct chunk *c)
+{
+	struct reading *r = c->reading;
+	struct chunk **link = &r->first;
+
+	while (*link && *link != c)
+		link = &(*link)->next;
+	if (*link) {
+		*link = c->next;
+		if (!*link)
+			r->last = link;
+	}
+	c->at = c->order.bytes;
+}
+
+static void piece_done(struct piece *p)
+{
+	struct chunk *c = p->chunk;
+	struct reading *r = c->reading;
+
+	p->next_free = r->free_pieces;
+	r->free_pieces = p;
+	if (c->report.result < 0)
+		give_up(c);
+	if (--c->n_pending == 0 && c->at == c->order.bytes)
+		chunk_report(c);
+	read_on(r);
+}
+
+static void write_work(uv_work_t *work)
+{
+	struct piece *p = work->data;
+
+	p->result = fd_write_at(p->chunk->memory_fd, p->buffer, p->bytes, p->offset);
+}
+
+static void write_done(uv_work_t *work, int status)
+{
+	struct piece *p = work->data;
+	struct reader_report *report = &p->chunk->report;
+
+	(void)status;
+	if (p->result < 0 && report->result == 0)
+		report->result =
+		    error_errno(&report->error, p->result, "%s: no memory for it", p->chunk->order.origin);
+	piece_done(p);
+}
+
 static void on_piece(struct io_op *op)
 {
-	struct chunk *c = ((struct piece *)op)->chunk;
+	struct piece *p = (struct piece *)op;
+	struct chunk *c = p->chunk;
 	struct reader_report *report = &c->report;
 
 	if (op->result > 0 && (uint32_t)op->result < op->bytes && report->result == 0) {
@@ -81,29 +180,19 @@ static void on_piece(struct io_op *op)
 	if (op->result < 0 && report->result == 0)
 		report->result = error_errno(&report->error, op->result, "%s: cannot read at %llu",
 					     c->order.origin, (unsigned long long)op->offset);
-	if (--c->n_pending == 0)
-		chunk_report(c);
+	if (report->result < 0)
+		piece_done(p);
+	else
+		(void)uv_queue_work(&c->reading->loop, &p->write, write_work, write_done);
 }
 
 static void chunk_read(struct chunk *c)
 {
-	uint64_t bytes = c->order.bytes, piece = PIECE_BYTES;
+	struct reading *r = c->reading;
 
-	while ((bytes + piece - 1) / piece > MAX_PIECES)
-		piece *= 2;
-	c->n_pending = (uint32_t)((bytes + piece - 1) / piece);
-	for (uint32_t i = 0, n = c->n_pending; i < n; i++) {
-		uint64_t offset = i * piece, left = bytes - offset;
-
-		c->pieces[i].chunk = c;
-		c->pieces[i].op = (struct io_op){.kind = IO_READ,
-						 .fd = c->fd,
-						 .buffer = c->memory + offset,
-						 .bytes = (uint32_t)(left < piece ? left : piece),
-						 .offset = offset,
-						 .done = on_piece};
-		io_submit(c->reading->io, &c->pieces[i].op);
-	}
+	*r->last = c;
+	r->last = &c->next;
+	read_on(r);
 }
 
 static int check_opened(struct chunk *c)
@@ -131,21 +220,11 @@ static int check_opened(struct chunk *c)
 	return 0;
 }
 
-static int map_memory(struct chunk *c)
-{
-	void *memory = mmap(NULL, c->order.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->memory_fd, 0);
-
-	if (memory == MAP_FAILED)
-		return error_errno(&c->report.error, -errno, "%s: cannot map memory", c->order.origin);
-	c->memory = memory;
-	return 0;
-}
-
 static void chunk_open(struct chunk *c);
 
 static void on_open(struct io_op *op)
 {
-	struct chunk *c = ((struct piece *)op)->chunk;
+	struct chunk *c = (struct chunk *)((char *)op - offsetof(struct chunk, open));
 	struct reader_report *report = &c->report;
 
 	/* Some file systems do not know O_DIRECT: the page cache is used then. */
@@ -160,9 +239,7 @@ static void on_open(struct io_op *op)
 		c->fd = op->result;
 		report->result = check_opened(c);
 	}
-	if (report->result == 0 && !report->unchanged)
-		report->result = map_memory(c);
-	if (report->result < 0 || report->unchanged)
+	if (report->result < 0 || report->unchanged || c->order.bytes == 0)
 		chunk_report(c);
 	else
 		chunk_read(c);
@@ -170,15 +247,14 @@ static void on_open(struct io_op *op)
 
 static void chunk_open(struct chunk *c)
 {
-	c->open.chunk = c;
-	c->open.op = (struct io_op){
+	c->open = (struct io_op){
 	    .kind = IO_OPEN,
 	    .fd = c->folder_fd,
 	    .path = c->order.name,
 	    /* O_NONBLOCK: a pipe in the chunk's place must not hold us up. */
 	    .how = access_how((uint64_t)(O_RDONLY | O_NONBLOCK | (c->report.buffered ? 0 : O_DIRECT))),
 	    .done = on_open};
-	io_submit(c->reading->io, &c->open.op);
+	io_submit(c->reading->io, &c->open);
 }
 
 /* Returns 1 for an order; 0: there is none now; negative: the daemon is gone. */
@@ -220,12 +296,37 @@ static void on_order(uv_poll_t *poll, int status, int events)
 	chunk_open(c);
 }
 
+/* Huge pages where there are any: that makes a read's pages few. */
+static bool make_buffers(struct reading *r)
+{
+	uint8_t *memory = mmap(NULL, READER_OWN_BYTES + HUGE_BYTES, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED)
+		return false;
+	memory += HUGE_BYTES - (uintptr_t)memory % HUGE_BYTES;
+	(void)madvise(memory, READER_OWN_BYTES, MADV_HUGEPAGE);
+	for (uint32_t i = N_PIECES; i-- > 0;) {
+		struct piece *p = &r->pieces[i];
+
+		p->op = (struct io_op){.kind = IO_READ, .done = on_piece};
+		p->write.data = p;
+		p->buffer = memory + (size_t)i * PIECE_BYTES;
+		p->next_free = r->free_pieces;
+		r->free_pieces = p;
+	}
+	r->last = &r->first;
+	return true;
+}
+
 int reader_run(int fd, bool use_uring)
 {
 	struct reading r = {.fd = fd};
 
-	if (uv_loop_init(&r.loop) < 0 || io_new(&r.loop, use_uring, IO_DEPTH, &r.io, NULL) < 0 ||
-	    uv_poll_init(&r.loop, &r.poll, fd) < 0)
+	/* Without it checkpoints wait for what is read ahead. Where storage has no order, nothing is lost. */
+	(void)kernel_io_last();
+	if (!make_buffers(&r) || uv_loop_init(&r.loop) < 0 ||
+	    io_new(&r.loop, use_uring, IO_DEPTH, &r.io, NULL) < 0 || uv_poll_init(&r.loop, &r.poll, fd) < 0)
 		return 1;
 	r.poll.data = &r;
 	uv_poll_start(&r.poll, UV_READABLE, on_order);

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "forms.h"
-#include "lib/cleanup.h"
 #include "lib/clock.h"
 
 void cache_drop_dataset(struct cache *c, struct cached_dataset *d)
@@ -75,6 +74,7 @@ void cache_free(struct cache *c)
 		cache_drop_dataset(c, c->datasets);
 	free(c->segments);
 	free(c->generations);
+	free(c->victims.victims);
 }
 
 uint64_t cache_segment_limit(const struct cache *c, uint64_t budget_bytes)
@@ -95,20 +95,6 @@ void cache_keep(struct cache *c, struct segment *s, bool kept)
 	s->dataset->kept_bytes += kept ? s->memory.bytes : -s->memory.bytes;
 }
 
-struct policy_segment cache_look_at(const struct cache *c, const struct segment *s)
-{
-	const struct cached_chunk *k = cache_chunk_of(s);
-
-	if (!k)
-		return (struct policy_segment){
-		    .distance = POLICY_NEVER, .busy = s->filling, .idle = s->dataset->n_sessions == 0};
-	return (struct policy_segment){.distance = k->round == c->round ? k->distance : POLICY_NEVER,
-				       .busy = (k->state != CHUNK_READY && !s->carried) || k->pins > 0,
-				       .kept = k->kept,
-				       .idle = s->dataset->n_sessions == 0,
-				       .last_use = k->last_use};
-}
-
 /* Takes the chunk out of the segment, which is then free for another one. */
 static void forget_chunk(struct cache *c, struct segment *s)
 {
@@ -123,41 +109,6 @@ static void forget_chunk(struct cache *c, struct segment *s)
 	if (k->state != CHUNK_BAD)
 		k->state = CHUNK_ABSENT;
 	k->segment = NULL;
-}
-
-/* Which segments may go; NULL: no restriction. */
-struct candidates {
-	const struct cached_dataset *only; /* of this dataset */
-	const struct segment *lent_like;   /* of the same dataset and size as this one, and lent to clients */
-};
-
-static bool is_candidate(const struct candidates *which, const struct segment *s)
-{
-	const struct segment *like = which->lent_like;
-
-	if (which->only && s->dataset != which->only)
-		return false;
-	return !like ||
-	       (s != like && s->lent && s->dataset == like->dataset && s->memory.bytes == like->memory.bytes);
-}
-
-/* The segment that goes first for a chunk at this distance; NULL: none may go. */
-static struct segment *pick_victim(const struct cache *c, const struct candidates *which, uint32_t distance)
-{
-	_cleanup_(freep) struct policy_segment *list =
-	    calloc(c->size_segments ? c->size_segments : 1, sizeof(*list));
-	long choice;
-
-	if (!list)
-		return NULL;
-	for (uint32_t i = 0; i < c->size_segments; i++) {
-		const struct segment *s = c->segments[i];
-
-		list[i] =
-		    s && is_candidate(which, s) ? cache_look_at(c, s) : (struct policy_segment){.busy = true};
-	}
-	choice = policy_pick_victim(list, c->size_segments, distance);
-	return choice < 0 ? NULL : c->segments[choice];
 }
 
 /* Returns true if the segment can be used again for a chunk of the dataset that takes so many bytes. */
@@ -363,7 +314,8 @@ struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, ui
 		if (c->form_bytes > c->form_limit_bytes && forms_drop_any(c))
 			continue;
 		/* Without descriptors or memory it goes on as if out of budget, with what there is. */
-		victim = pick_victim(c, &(struct candidates){.only = over_own ? d : NULL}, distance);
+		victim = cache_pick_victim(c, &(struct candidates){.wanting = d, .own = over_own},
+					   &d->victims, distance);
 		if (!victim) {
 			if (!drop_empty(c))
 				return NULL;
@@ -385,7 +337,8 @@ struct segment *cache_take_lent(struct cache *c, const struct segment *from, uin
 
 	if (from->lent || may_add(c, from->dataset, from->memory.bytes))
 		return NULL;
-	victim = pick_victim(c, &(struct candidates){.lent_like = from}, distance);
+	victim = cache_pick_victim(c, &(struct candidates){.wanting = from->dataset, .lent_like = from},
+				   &from->dataset->lent_victims, distance);
 	if (!victim)
 		return NULL;
 	c->counters.evictions += cache_chunk_of(victim) != NULL;
@@ -401,6 +354,7 @@ void cache_fill_done(struct segment *from, struct segment *to, bool filled)
 		return;
 	to->chunk = from->chunk;
 	to->dataset->chunks[to->chunk].segment = to;
+	cache_victim_first(from);
 }
 
 void cache_drop_empty(struct cache *c)
@@ -417,7 +371,8 @@ bool cache_make_form_room(struct cache *c, uint64_t bytes)
 	    c->max_segments - c->max_segments / 8)
 		return false;
 	while (cache_total_bytes(c) + bytes > c->budget_bytes) {
-		victim = pick_victim(c, &(struct candidates){.only = NULL}, POLICY_NEVER);
+		victim =
+		    cache_pick_victim(c, &(struct candidates){.wanting = NULL}, &c->victims, POLICY_NEVER);
 		if (!victim)
 			return false;
 		evict(c, victim);
@@ -433,7 +388,7 @@ bool cache_make_room(struct cache *c, uint64_t bytes)
 
 		if (forms_drop_any(c) || drop_empty(c))
 			continue;
-		victim = pick_victim(c, &(struct candidates){.only = NULL}, 0);
+		victim = cache_pick_victim(c, &(struct candidates){.wanting = NULL}, &c->victims, 0);
 		if (!victim)
 			return false;
 		evict(c, victim);

@@ -48,7 +48,8 @@ struct cache_counters {
 
 struct cache {
 	struct readers readers;
-	struct load *loads; /* under way: chunk_load.c */
+	struct read_turns *turns; /* borrowed by jobs, too */
+	struct load *loads;       /* under way: chunk_load.c */
 	struct pool *pool;
 	struct carry *carry;   /* NULL: chunks end with the daemon */
 	uint64_t limit_bytes;  /* the operator's: what sessions may need together */
@@ -68,8 +69,9 @@ struct cache {
 	uint32_t max_segments; /* each is a descriptor */
 	struct cached_dataset *datasets;
 	uint32_t n_held; /* of these, those whose snapshot is still held though its client has gone */
-	uint64_t round;  /* of distance marks */
-	uint64_t clock;  /* for last_use */
+	struct victim_list victims; /* whatever it is that wants room */
+	uint64_t round;             /* of distance marks */
+	uint64_t clock;             /* for last_use */
 	uint32_t n_loading;
 	struct pool_lane release_lane;
 	bool needs_changed; /* sessions or datasets changed: cache_fit() is due */
@@ -84,9 +86,11 @@ struct cache {
 	void *user;
 };
 
-/* Chunks of a dataset being filled at one time: enough to keep a disk busy, few enough to bound what a seek
- * wastes. A dataset whose storage hangs holds up its own chunks, and no other's. */
-#define CACHE_MAX_LOADING READER_MAX_ORDERS
+/* Chunks of a dataset being read at one time, and as many being verified meanwhile: enough to keep a disk
+ * busy, few enough to bound what a seek wastes. A dataset whose storage hangs holds up its own chunks, and no
+ * other's. */
+#define CACHE_MAX_READING READER_MAX_ORDERS
+#define CACHE_MAX_LOADING (2 * CACHE_MAX_READING)
 
 /* Datasets that nobody uses, kept for the next job: each holds descriptors. */
 #define CACHE_MAX_IDLE_DATASETS 16
@@ -206,6 +210,28 @@ void cache_release(struct cache *c, struct shared_memory *memory, uint64_t bytes
 void cache_drop_empty(struct cache *c);
 /* Makes the chunk one that is kept for ever, or not. */
 void cache_keep(struct cache *c, struct segment *segment, bool kept);
-/* The segment as the choice of a victim sees it. */
-struct policy_segment cache_look_at(const struct cache *c, const struct segment *segment);
+/* victim.c: the segment as the choice of a victim sees it. wanting: whose chunk it would go for; or NULL. */
+struct policy_segment cache_look_at(const struct cache *c, const struct segment *segment,
+				    const struct cached_dataset *wanting);
+struct cache_entry {
+	struct segment *segment;
+	struct policy_segment look;
+	uint32_t rank;
+};
+/* Looks at n segments, and sorts what goes first for a chunk that is waited for to the front. */
+void cache_rank(const struct cache *c, const struct cached_dataset *wanting, struct cache_entry *entries,
+		size_t n);
+/* Which segments may go. */
+struct candidates {
+	const struct cached_dataset *wanting; /* for a chunk of this dataset; NULL: for something else */
+	const struct segment *lent_like; /* of the same dataset and size as this one, and lent to clients */
+	bool own;                        /* only of that dataset */
+};
+/* The segment that goes for a chunk at this distance; NULL: none may go. The list is that of such calls. */
+struct segment *cache_pick_victim(const struct cache *c, const struct candidates *which,
+				  struct victim_list *list, uint32_t distance);
+/* Datasets or shares have changed. */
+void cache_forget_victims(struct cache *c);
+/* Nothing is in this segment any more. */
+void cache_victim_first(const struct segment *segment);
 void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk);

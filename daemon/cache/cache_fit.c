@@ -7,12 +7,6 @@
 #include "forms.h"
 #include "lib/cleanup.h"
 
-struct entry {
-	struct segment *segment;
-	struct policy_segment look;
-	uint32_t rank;
-};
-
 /* What its sessions need, and what is read ahead for them. */
 static uint64_t ahead_bytes(const struct cached_dataset *d)
 {
@@ -145,27 +139,6 @@ static void share_out(struct cache *c)
 	}
 }
 
-/* Sorts what is given up first to the front. */
-static int by_rank(const void *a, const void *b)
-{
-	const struct entry *x = a, *y = b;
-
-	if (x->rank != y->rank)
-		return x->rank > y->rank ? -1 : 1;
-	if (policy_is_better_victim(&x->look, &y->look))
-		return -1;
-	return policy_is_better_victim(&y->look, &x->look) ? 1 : 0;
-}
-
-static void rank_all(const struct cache *c, struct entry *entries, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		entries[i].look = cache_look_at(c, entries[i].segment);
-		entries[i].rank = policy_victim_rank(&entries[i].look, 0);
-	}
-	qsort(entries, n, sizeof(*entries), by_rank);
-}
-
 static bool is_anything_used(const struct cache *c)
 {
 	const struct cached_dataset *d = c->datasets;
@@ -175,7 +148,7 @@ static bool is_anything_used(const struct cache *c)
 	return d;
 }
 
-static void keep_less(struct cache *c, const struct entry *entries, size_t n)
+static void keep_less(struct cache *c, const struct cache_entry *entries, size_t n)
 {
 	bool used = is_anything_used(c);
 
@@ -190,7 +163,7 @@ static void keep_less(struct cache *c, const struct entry *entries, size_t n)
 	}
 }
 
-static void keep_more(struct cache *c, const struct entry *entries, size_t n)
+static void keep_more(struct cache *c, const struct cache_entry *entries, size_t n)
 {
 	for (size_t i = n; i-- > 0;) {
 		struct segment *s = entries[i].segment;
@@ -206,7 +179,7 @@ static void keep_more(struct cache *c, const struct entry *entries, size_t n)
 }
 
 /* Over budget, anything goes that may. Borrowed segments also go if more is borrowed than may be. */
-static bool must_go(const struct cache *c, const struct entry *e)
+static bool must_go(const struct cache *c, const struct cache_entry *e)
 {
 	const struct cached_dataset *d = e->segment->dataset;
 
@@ -217,7 +190,7 @@ static bool must_go(const struct cache *c, const struct entry *e)
 	return (e->look.idle || d->held_bytes > d->claim_bytes) && cache_borrowed_bytes(c) > c->lend_bytes;
 }
 
-static void give_up(struct cache *c, struct entry *entries, size_t n)
+static void give_up(struct cache *c, struct cache_entry *entries, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		if (!must_go(c, &entries[i]))
@@ -235,7 +208,7 @@ static bool is_fit(const struct cache *c)
 
 void cache_fit(struct cache *c)
 {
-	_cleanup_(freep) struct entry *entries = NULL;
+	_cleanup_(freep) struct cache_entry *entries = NULL;
 	size_t n = 0;
 
 	c->needs_changed = false;
@@ -252,12 +225,13 @@ void cache_fit(struct cache *c)
 		if (c->segments[i])
 			entries[n++].segment = c->segments[i];
 	}
-	rank_all(c, entries, n);
+	cache_rank(c, NULL, entries, n);
 	keep_less(c, entries, n);
 	keep_more(c, entries, n);
-	rank_all(c, entries, n);
+	cache_rank(c, NULL, entries, n);
 	give_up(c, entries, n);
 	cache_drop_empty(c);
+	cache_forget_victims(c);
 	c->unfit = !is_fit(c);
 	c->needs_changed = false;
 }

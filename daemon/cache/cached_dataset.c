@@ -78,6 +78,35 @@ uint64_t cached_need_bytes(const struct cached_dataset *d)
 	return d->need_bytes < d->all_bytes ? d->need_bytes : d->all_bytes;
 }
 
+void cached_add_cursor(struct cached_dataset *d, struct cached_cursor *cursor)
+{
+	cursor->next = d->cursors;
+	d->cursors = cursor;
+}
+
+void cached_drop_cursor(struct cached_dataset *d, struct cached_cursor *cursor)
+{
+	struct cached_cursor **link = &d->cursors;
+
+	while (*link && *link != cursor)
+		link = &(*link)->next;
+	if (*link)
+		*link = cursor->next;
+}
+
+uint32_t cached_next_use(const struct cached_dataset *d, uint64_t chunk)
+{
+	uint32_t nearest = POLICY_NEVER;
+
+	for (const struct cached_cursor *k = d->cursors; k; k = k->next) {
+		uint32_t visits = k->double_of ? POLICY_NEVER : policy_next_use(&k->place, chunk);
+
+		if (visits < nearest)
+			nearest = visits;
+	}
+	return nearest;
+}
+
 static int load_chunk_table(struct cached_dataset *d, struct error *err)
 {
 	int r;
@@ -146,6 +175,8 @@ void cached_free(struct cached_dataset *d)
 		free(d->chunks[i].error);
 	free(d->chunks);
 	free(d->giant_bytes);
+	free(d->victims.victims);
+	free(d->lent_victims.victims);
 	snapshot_close(d->snapshot);
 	closep(&d->copy_fd);
 	closep(&d->original_fd);

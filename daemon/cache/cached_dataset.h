@@ -14,6 +14,7 @@
 #include "dataset/snapshot.h"
 #include "lib/error.h"
 #include "place.h"
+#include "policy.h"
 #include "proof.h"
 
 #include <errno.h>
@@ -47,6 +48,26 @@ struct cached_chunk {
 	char *error;
 	uint32_t distance; /* valid when round is the cache's current one */
 	uint64_t round;
+};
+
+/* A session's place in its order, as long as it is known. */
+struct cached_cursor {
+	struct cached_cursor *next;
+	struct policy_cursor place;
+	uint64_t seed, epoch; /* of the order, which is not a subset's if it is whole */
+	bool whole, shuffled;
+	bool double_of; /* another one's place is the same: of many ranks, one counts */
+};
+
+/* Segments to give up, the first first: made for many at once, and looked at again when it is their turn. */
+struct victim_list {
+	struct victim {
+		uint32_t segment; /* its id */
+		uint32_t rank;
+		uint64_t chunk;
+	} * victims;
+	uint32_t n, size, next;
+	bool own; /* of the dataset's own only */
 };
 
 struct cached_dataset {
@@ -85,10 +106,13 @@ struct cached_dataset {
 					    for those that are kept */
 	uint64_t idle_since_ns;          /* valid while n_sessions is 0 */
 	uint64_t loading_bytes, pinned_bytes;
-	uint32_t n_loading;
+	uint32_t n_loading, n_verifying;     /* of those loaded: read already */
 	uint32_t carry_slot, n_carry_chunks; /* carry.h's */
 	struct reader *reader;               /* NULL while there is none */
 	uint64_t n_cached, n_bad;
+	struct cached_cursor *cursors; /* of its sessions that have an order */
+	bool evicts;                   /* chunks go for others: it matters when they are needed */
+	struct victim_list victims, lent_victims;
 	struct forms *forms; /* decoded forms of its samples: forms.h */
 	struct cached_chunk *chunks;
 };
@@ -114,6 +138,12 @@ uint64_t cached_largest_bytes(const struct cached_dataset *d, uint64_t n);
 
 /* What its sessions need together: no more than all chunks. */
 uint64_t cached_need_bytes(const struct cached_dataset *d);
+
+/* The session's place becomes known, or is no longer. */
+void cached_add_cursor(struct cached_dataset *d, struct cached_cursor *cursor);
+void cached_drop_cursor(struct cached_dataset *d, struct cached_cursor *cursor);
+/* Visits until the nearest session needs the chunk; POLICY_NEVER: none that has an order. */
+uint32_t cached_next_use(const struct cached_dataset *d, uint64_t chunk);
 
 /* Accepts NULL. No chunk may have a segment. */
 void cached_free(struct cached_dataset *d);

@@ -39,6 +39,7 @@ struct load {
 	int result;
 	struct error error;
 	struct pool_task verify;
+	struct read_ticket ticket;
 	const char *origin; /* for texts */
 };
 
@@ -65,6 +66,7 @@ static void load_free(struct load *l)
 	l->dataset->loading_bytes -= l->dataset->chunks[l->chunk].bytes;
 	c->n_loading--;
 	drop_carried(l);
+	read_turns_end(&l->ticket);
 	job_unref(l->job);
 	place_unref(l->own);
 	place_unref(l->place);
@@ -235,6 +237,7 @@ static void verify_done(struct pool_task *task)
 {
 	struct load *l = (struct load *)((char *)task - offsetof(struct load, verify));
 
+	l->dataset->n_verifying--;
 	if (l->lent)
 		cache_fill_done(l->segment, l->lent, l->result == 0);
 	l->lent = NULL;
@@ -247,6 +250,7 @@ static void verify_done(struct pool_task *task)
 static void load_verify(struct load *l)
 {
 	l->dataset->chunks[l->chunk].state = CHUNK_VERIFYING;
+	l->dataset->n_verifying++;
 	l->lent = cache_take_lent(l->cache, l->segment, l->distance);
 	l->verify.work = verify_work;
 	l->verify.done = verify_done;
@@ -296,7 +300,9 @@ static void on_read(struct reader_job *job)
 	if (l->carried && l->result == 0 && !l->copies) {
 		drop_carried(l);
 		count_read(l);
+		read_turns_charge(&l->ticket, l->job->read_weight, l->meta.file_bytes);
 	}
+	read_turns_end(&l->ticket);
 	if (!l->carried)
 		job_read_end(l->job, l->begin_ns, clock_monotonic_ns(),
 			     l->result == 0 ? l->meta.file_bytes : 0);
@@ -306,6 +312,18 @@ static void on_read(struct reader_job *job)
 		load_fail(l);
 	else
 		load_verify(l);
+}
+
+/* A carried chunk is looked at, and seldom read. */
+static void turn_begin(struct load *l)
+{
+	const struct read_want want = {.lanes = &l->job->read_lanes,
+				       .storage = l->dataset->identity.chunks_dev,
+				       .uid = l->job->uid,
+				       .weight = l->job->read_weight,
+				       .bytes = l->carried ? 0 : l->meta.file_bytes};
+
+	read_turns_begin(l->cache->turns, &want, l->begin_ns, &l->ticket);
 }
 
 static int load_read(struct load *l)
@@ -323,6 +341,7 @@ static int load_read(struct load *l)
 	if (r < 0)
 		return r;
 	l->begin_ns = clock_monotonic_ns();
+	turn_begin(l);
 	if (!l->carried)
 		count_read(l);
 	return 0;

@@ -127,6 +127,7 @@ static struct job *job_begin(struct jobs *jobs, int64_t root, const struct job_m
 			  .world = m->world,
 			  .begin_ns = clock_monotonic_ns(),
 			  .knobs = tuner_knobs_free(),
+			  .read_weight = TURN_WEIGHT,
 			  .refs = 2, /* the list, the timer */
 			  .pidfd = -1,
 			  .n_handles = 1};
@@ -219,6 +220,7 @@ void job_unref(struct job *j)
 	if (!j || --j->refs > 0)
 		return;
 	closep(&j->pidfd);
+	read_lanes_free(&j->read_lanes);
 	free(j);
 }
 

@@ -24,6 +24,7 @@
 #include "codec.h"
 #include "pool.h"
 #include "read_latency.h"
+#include "read_turns.h"
 #include "tuner/knob.h"
 
 #define JOB_LINGER_MS     300000
@@ -83,6 +84,8 @@ struct job {
 	struct job_counters counters; /* cpu_ns and live sessions apart: server_job_counters() has all */
 	struct job_taken taken;
 	struct pool_lane lane;
+	struct read_lanes read_lanes;
+	uint32_t read_weight; /* its part of a storage's bytes, beside other jobs; TURN_WEIGHT unless set */
 	uint32_t n_sessions;
 	uint32_t refs; /* list, sessions and reads under way */
 	uint32_t n_reading;

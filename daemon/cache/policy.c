@@ -83,14 +83,34 @@ uint64_t policy_dataset_part(uint64_t job_bytes, uint64_t dataset_bytes, uint64_
 	return (uint64_t)((double)job_bytes * ((double)dataset_bytes / (double)all_bytes));
 }
 
+uint32_t policy_next_use(const struct policy_cursor *k, uint64_t chunk)
+{
+	if (k->now[chunk] == POLICY_NEVER)
+		return POLICY_NEVER;
+	if (k->now[chunk] >= k->at)
+		return k->now[chunk] - k->at;
+	/* In the next epoch; at its end, as far as is known. */
+	return k->n_visits - k->at + (k->then ? k->then[chunk] : k->n_visits);
+}
+
+uint32_t policy_reach(uint64_t n_chunks)
+{
+	return n_chunks < 2 ? 1 : (uint32_t)min_u64(n_chunks / 2, POLICY_NEVER);
+}
+
 uint32_t policy_victim_rank(const struct policy_segment *s, uint32_t distance)
 {
 	if (s->busy)
 		return 0;
 	if (s->idle)
-		return POLICY_RANK_UNWANTED + 1;
-	if (s->distance == POLICY_NEVER && !s->kept)
-		return POLICY_RANK_UNWANTED;
+		return POLICY_RANK_UNWANTED + 2;
+	if (s->distance == POLICY_NEVER && (!s->kept || (s->ordered && s->own))) {
+		bool early = distance > 0 && distance != POLICY_NEVER &&
+			     (s->next_use <= distance || distance > s->reach);
+
+		if (!s->ordered || !early)
+			return POLICY_RANK_UNWANTED + (!s->own && s->excess);
+	}
 	if (distance > 0 || s->distance == 0)
 		return 0;
 	return s->distance == POLICY_NEVER ? 3 : 2;
@@ -100,37 +120,7 @@ bool policy_is_better_victim(const struct policy_segment *a, const struct policy
 {
 	if (a->distance != b->distance)
 		return a->distance > b->distance;
+	if (a->next_use != b->next_use)
+		return a->next_use > b->next_use;
 	return a->last_use < b->last_use;
-}
-
-long policy_pick_victim(const struct policy_segment *segments, size_t n, uint32_t distance)
-{
-	uint32_t best_rank = 0;
-	long best = -1;
-
-	for (size_t i = 0; i < n; i++) {
-		uint32_t rank = policy_victim_rank(&segments[i], distance);
-
-		if (rank == 0 || rank < best_rank)
-			continue;
-		if (rank > best_rank || policy_is_better_victim(&segments[i], &segments[best])) {
-			best = (long)i;
-			best_rank = rank;
-		}
-	}
-	return best;
-}
-
-long policy_pick_fetch(const struct policy_fetch *fetches, size_t n)
-{
-	long best = -1;
-
-	for (size_t i = 0; i < n; i++) {
-		const struct policy_fetch *f = &fetches[i];
-
-		if (best < 0 || f->distance < fetches[best].distance ||
-		    (f->distance == fetches[best].distance && f->last_served < fetches[best].last_served))
-			best = (long)i;
-	}
-	return best;
 }

@@ -5,9 +5,11 @@
  * Which memory a session gets, which chunk is read next, which segment is reused: pure functions of their
  * arguments, so that every rule is a line in a table test.
  *
- * Keeping is no-eviction: the first chunks that fit are kept for ever, the rest pass through transient
- * segments. For whole epochs in random order no policy does better than a hit ratio of cached/total, and
- * least-recently-used does far worse.
+ * The order is known, so what goes is what is needed last (Belady). Each chunk is used once an epoch, so what
+ * an epoch finds in memory lay there when it began: no policy does better than a hit ratio of cached/total,
+ * and least-recently-used does far worse. Never giving up what is kept would come close, but for the segments
+ * through which all else passes: in a small cache, these are most of it. Chunks whose sessions have no order
+ * that is known are kept for ever as long as they fit.
  *
  * No deadlock: a session is admitted only if the chunks that it can pin or wait for at one time fit beside
  * those of all others (session_need.h). What lies beyond that is read-ahead, which anybody who waits
@@ -55,9 +57,29 @@ void policy_lend(struct policy_share *shares, size_t n, uint64_t bytes);
 /* The part of a job's bytes that one of its datasets gets: by size. all_bytes: of its datasets together. */
 uint64_t policy_dataset_part(uint64_t job_bytes, uint64_t dataset_bytes, uint64_t all_bytes);
 
+/* How far a session is in its order. */
+struct policy_cursor {
+	const uint32_t *now;  /* [chunk]: which visit of this epoch it is; POLICY_NEVER: none */
+	const uint32_t *then; /* of the next epoch; NULL: not known */
+	uint32_t n_visits;
+	uint32_t at; /* the visit where it is */
+};
+
+/* Visits until the session needs the chunk. */
+uint32_t policy_next_use(const struct policy_cursor *cursor, uint64_t chunk);
+
+/* How far ahead a chunk may be that is read in place of another one, in a dataset with so many chunks in
+ * memory. What is read too early takes the place of what the next epoch would have found. */
+uint32_t policy_reach(uint64_t n_chunks);
+
 /* A chunk in memory, as the choice of a victim sees it. */
 struct policy_segment {
-	uint32_t distance; /* chunks until the nearest session needs it; 0: a batch waits for it now */
+	uint32_t distance; /* chunks until the nearest session reads it ahead; 0: a batch waits for it now */
+	uint32_t next_use; /* visits until the nearest session needs it, if an order is known */
+	bool ordered;      /* it is */
+	bool own;          /* of the dataset that a segment is wanted for */
+	uint32_t reach;    /* how far ahead its chunks go for others: policy_reach() */
+	bool excess;       /* its dataset has more than its share */
 	bool busy;         /* being filled, or pinned: never a victim */
 	bool kept;
 	bool idle; /* no session uses its dataset */
@@ -65,25 +87,13 @@ struct policy_segment {
 };
 
 /*
- * The segment to give up for a chunk at `distance` (0: a batch waits for it), or -1. Order: idle datasets;
- * transient ones nobody wants; and only for a chunk that is waited for: kept ones nobody wants soon, then
- * read-ahead, farthest first.
+ * Which segment goes first for a chunk at `distance` (0: a batch waits for it): the one of the highest rank;
+ * 0: it must stay. POLICY_RANK_UNWANTED and above: nobody waits for it. Order: idle datasets; what others
+ * have beyond their share; what nobody reads ahead and is needed later than that chunk, the last first:
+ * transient ones of anybody, kept ones of the dataset itself; and only for a chunk that is waited for: kept
+ * ones of others, then read-ahead, farthest first.
  */
-long policy_pick_victim(const struct policy_segment *segments, size_t n, uint32_t distance);
-
-/* The same order for many at once. A higher rank goes first; 0: must stay. POLICY_RANK_UNWANTED and above:
- * nobody misses it. */
 #define POLICY_RANK_UNWANTED 4
 uint32_t policy_victim_rank(const struct policy_segment *segment, uint32_t distance);
 /* Of two segments of the same rank, returns true if a goes first. */
 bool policy_is_better_victim(const struct policy_segment *a, const struct policy_segment *b);
-
-/* A session's nearest chunk that is not in memory. */
-struct policy_fetch {
-	uint32_t distance;    /* 0: its next batch waits for it */
-	uint64_t last_served; /* sequence number of the last read started for this session */
-};
-
-/* Whose chunk to read next, or -1 when n is 0: those who wait first, then the nearest; ties go to the one
- * that was served longest ago. */
-long policy_pick_fetch(const struct policy_fetch *fetches, size_t n);

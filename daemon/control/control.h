@@ -20,6 +20,7 @@
 
 struct control;
 struct sensor_handler;
+struct assist;
 struct sensor;
 struct serving;
 
@@ -38,6 +39,8 @@ struct control_options {
 int control_new(const struct control_options *options, struct control **ret);
 /* Borrows the serving, whose jobs' handler it takes, and the sensor (NULL: no samples will come). */
 void control_start(struct control *c, struct serving *serving, struct sensor *sensor);
+/* From now on `why` and `jobs` have what is read ahead. Borrowed. */
+void control_assist(struct control *c, const struct assist *assist);
 /* The sensor's callback. */
 struct sensor_handler control_handler(struct control *c);
 /* The configuration was read again. What was set while running stays set. */

@@ -201,6 +201,7 @@ static json_t *job_json(const struct control *c, const struct job *job)
 			 (double)(clock_monotonic_ns() - job->begin_ns) / 1e9, "batches", json_u64(n.batches),
 			 "shared_batches", json_u64(n.shared_batches), "samples", json_u64(n.samples),
 			 "read_bytes", json_u64(n.read_bytes), "knobs", knobs_json(c, job, known));
+	json_object_set_new(root, "read_weight", json_u64(job->read_weight));
 	json_object_set_new(root, "group", job->group[0] ? json_text(job->group) : json_null());
 	json_object_set_new(root, "shared_from", job->shared_from ? json_u64(job->shared_from) : json_null());
 	json_object_set_new(root, "memory", memory_json(c, job));
@@ -268,7 +269,7 @@ json_t *control_tune_json(struct control *c)
 	struct settings *s = &c->settings;
 
 	for (enum wire_setting_key key = WIRE_SET_CACHE_MAX; key < WIRE_N_SETTINGS; key++)
-		if (!settings_is_knob(key))
+		if (!settings_is_knob(key) && !settings_is_of_job(key))
 			json_object_set_new(limits, settings_name(key), json_u64(settings_get(s, key)));
 	settings_fill(s, &c->config);
 	for (uint32_t i = 0; i < c->config.n_pins; i++)

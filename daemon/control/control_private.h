@@ -3,6 +3,7 @@
 
 /* What the control_*.c files share. */
 
+#include "assist.h"
 #include "control.h"
 #include "control_log.h"
 #include "job.h"
@@ -39,6 +40,7 @@ struct control_job {
 struct control {
 	struct serving *serving;
 	struct sensor *sensor;
+	const struct assist *assist; /* NULL: nothing is read ahead */
 	struct settings settings;
 	struct serving_knobs knobs; /* configured */
 	struct control_job *jobs;
@@ -67,6 +69,9 @@ void control_apply_limits(struct control *c);
 /* control_json.c */
 json_t *control_sample_json(const struct stall_sample *sample, const struct stall_node *node);
 json_t *control_entry_json(const struct control_log_entry *entry);
+
+/* control_assist.c: null without --assist. */
+json_t *control_assist_json(const struct control *c, const struct control_viewer *viewer);
 
 /* control_restart.c: what is kept in the history for the next start. */
 void control_save_settings(struct control *c);

@@ -85,6 +85,7 @@ static void save_jobs(struct control *c)
 	size_t k;
 
 	for (const struct control_job *j = c->jobs; j; j = j->next) {
+		const struct job *known;
 		json_t *job;
 
 		if (!j->start_ticks)
@@ -92,6 +93,9 @@ static void save_jobs(struct control *c)
 		job = json_pack("{s:o, s:o, s:o, s:i, s:i}", "id", json_u64(j->id), "pid",
 				json_u64((uint64_t)j->pid), "start", json_u64(j->start_ticks), "rank",
 				(int)j->rank, "world", (int)j->world);
+		known = jobs_find(&c->serving->jobs, j->id);
+		if (known && known->read_weight != TURN_WEIGHT)
+			json_object_set_new(job, "read_weight", json_u64(known->read_weight));
 		for (int i = 0; i < TUNER_N_KNOBS; i++) /* a free cache is saved as -1 */
 			json_object_set_new(job, tuner_knob_table[i].saved, json_u64(j->knobs.value[i]));
 		json_array_append_new(jobs, job);
@@ -266,6 +270,13 @@ static struct tuner_knobs saved_knobs(const json_t *saved)
 	return knobs;
 }
 
+static uint32_t saved_weight(const json_t *saved)
+{
+	uint64_t weight = get_u64(saved, "read_weight");
+
+	return weight >= 1 && weight <= TURN_WEIGHT_MOST ? (uint32_t)weight : TURN_WEIGHT;
+}
+
 void control_restore_job(struct control *c, struct job *job, struct control_job *known)
 {
 	json_t *jobs = json_object_get(c->remembered, "jobs"), *saved;
@@ -282,6 +293,7 @@ void control_restore_job(struct control *c, struct job *job, struct control_job 
 		if (get_u64(saved, "id") && !jobs_find(job->owner, get_u64(saved, "id")))
 			job->id = get_u64(saved, "id");
 		(void)serving_set_job(c->serving, job->id, &knobs, NULL);
+		job->read_weight = saved_weight(saved);
 		log_info("job %llu (%s) is back", (unsigned long long)job->id, job->name);
 		json_array_remove(jobs, i);
 		return;

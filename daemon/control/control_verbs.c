@@ -22,8 +22,9 @@ static char *dump(json_t *root)
 
 char *control_jobs(struct control *c, const struct control_viewer *viewer)
 {
-	return dump(json_pack("{s:s, s:s, s:o, s:o}", "schema", "diesel.jobs/1", "socket", c->socket, "tune",
-			      control_tune_json(c), "jobs", control_jobs_json(c, viewer)));
+	return dump(json_pack("{s:s, s:s, s:o, s:o, s:o}", "schema", "diesel.jobs/1", "socket", c->socket,
+			      "tune", control_tune_json(c), "jobs", control_jobs_json(c, viewer), "assist",
+			      control_assist_json(c, viewer)));
 }
 
 static bool may_see(const struct control_viewer *viewer, uint32_t uid)
@@ -58,9 +59,10 @@ int control_why(struct control *c, const struct control_viewer *viewer, const st
 		json_decref(decisions);
 		return no_job(m->job, err);
 	}
-	text = dump(json_pack("{s:s, s:s, s:I, s:o, s:o, s:o}", "schema", "diesel.why/1", "socket", c->socket,
-			      "job", (json_int_t)m->job, "tune", control_tune_json(c), "jobs",
-			      control_jobs_json(c, viewer), "decisions", decisions));
+	text = dump(json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o}", "schema", "diesel.why/1", "socket",
+			      c->socket, "job", (json_int_t)m->job, "tune", control_tune_json(c), "jobs",
+			      control_jobs_json(c, viewer), "decisions", decisions, "assist",
+			      control_assist_json(c, viewer)));
 	if (!text)
 		return error_errno(err, -ENOMEM, "cannot make the answer");
 	*ret_text = text;
@@ -106,6 +108,22 @@ static void log_settings(const struct control_viewer *viewer, const struct wire_
 	}
 }
 
+/* Returns true if the message has any of the job's own settings. */
+static bool set_job(struct job *job, const struct wire_set *m)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; job && i < m->n_settings; i++) {
+		const struct wire_setting *w = &m->settings[i];
+
+		if (w->key != WIRE_SET_READ_WEIGHT)
+			continue;
+		job->read_weight = w->flags & WIRE_SETTING_AUTO ? TURN_WEIGHT : (uint32_t)w->value;
+		any = true;
+	}
+	return any;
+}
+
 int control_set(struct control *c, const struct control_viewer *viewer, const struct wire_set *m,
 		char **ret_text, struct error *err)
 {
@@ -127,6 +145,8 @@ int control_set(struct control *c, const struct control_viewer *viewer, const st
 	 * round. */
 	if (settings_get(&c->settings, WIRE_SET_TUNE) != mode)
 		forget_all(c);
+	if (set_job(jobs_find(&c->serving->jobs, m->job), m))
+		control_save_state(c);
 	control_apply_limits(c);
 	control_save_settings(c);
 	log_settings(viewer, m);

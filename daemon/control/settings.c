@@ -7,11 +7,14 @@
 
 #include "lib/units.h"
 #include "pool.h"
+#include "turns.h"
 
 #define CACHE_LEAST         (UINT64_C(16) << 20) /* a few of the smallest chunks */
 #define PREFETCH_MOST       65536u
 #define CLIENT_WORKERS_MOST 256u
 #define DEFAULT_PREFETCH    64u
+
+_Static_assert(WIRE_READ_WEIGHT == TURN_WEIGHT, "a job that nobody weighed is a lane that nobody weighed");
 
 /* The settings that are not knobs. Those are in tuner_knob_table, and have the range of their limit. */
 static const struct row {
@@ -26,6 +29,7 @@ static const struct row {
     [WIRE_SET_CLIENT_WORKERS_MAX] = {.name = "client-workers-max", .least = 0, .most = CLIENT_WORKERS_MOST},
     [WIRE_SET_FORMS_MAX] = {.name = "forms-max", .bytes = true, .least = 0, .most = WIRE_CACHE_MAX},
     [WIRE_SET_PREFETCH_MAX] = {.name = "prefetch-max", .least = 0, .most = PREFETCH_MOST},
+    [WIRE_SET_READ_WEIGHT] = {.name = "read-weight", .least = 1, .most = TURN_WEIGHT_MOST},
 };
 
 /* NULL: the key is not a knob's. */
@@ -54,6 +58,11 @@ const char *settings_name(enum wire_setting_key key)
 bool settings_is_knob(enum wire_setting_key key)
 {
 	return knob_info(key) != NULL;
+}
+
+bool settings_is_of_job(enum wire_setting_key key)
+{
+	return key == WIRE_SET_READ_WEIGHT;
 }
 
 bool settings_is_bytes(enum wire_setting_key key)
@@ -87,6 +96,7 @@ static uint64_t default_of(const struct settings *s, enum wire_setting_key key)
 	case WIRE_SET_WORKERS_MAX: return at_least(s, WIRE_SET_WORKERS, cpus);
 	case WIRE_SET_CLIENT_WORKERS_MAX: return at_least(s, WIRE_SET_CLIENT_WORKERS, cpus);
 	case WIRE_SET_PREFETCH_MAX: return at_least(s, WIRE_SET_PREFETCH, DEFAULT_PREFETCH);
+	case WIRE_SET_READ_WEIGHT: return WIRE_READ_WEIGHT;
 	case WIRE_SET_CACHE_MIN:
 	case WIRE_SET_CACHE:
 	case WIRE_SET_PREFETCH:
@@ -189,7 +199,10 @@ static int apply_one(struct settings *s, uint64_t job, const struct wire_setting
 	enum tuner_knob knob;
 	bool pins = tuner_knob_of_key(key, &knob) == 0;
 
-	if (!pins && job)
+	if (settings_is_of_job(key) && !job)
+		return error_set(err, -EINVAL, "%s is of one job: name it, as in `dieselctl set 1 %s=200`",
+				 settings_name(key), settings_name(key));
+	if (!pins && job && !settings_is_of_job(key))
 		return error_set(err, -EINVAL, "%s applies to the whole daemon: set it without a job",
 				 settings_name(key));
 	if (!(w->flags & WIRE_SETTING_AUTO)) {
@@ -198,6 +211,8 @@ static int apply_one(struct settings *s, uint64_t job, const struct wire_setting
 		if (r < 0)
 			return r;
 	}
+	if (settings_is_of_job(key))
+		return 0;
 	if (pins)
 		return apply_pin(s, job, knob, w, err);
 	s->is_set[key] = !(w->flags & WIRE_SETTING_AUTO);

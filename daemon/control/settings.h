@@ -39,6 +39,8 @@ struct settings {
 const char *settings_name(enum wire_setting_key key);
 bool settings_is_knob(enum wire_setting_key key);
 bool settings_is_bytes(enum wire_setting_key key);
+/* Neither a knob nor a limit: what jobs themselves keep. It is checked here, and not kept. */
+bool settings_is_of_job(enum wire_setting_key key);
 const char *settings_tune_name(enum wire_tune tune);
 
 /* The mode or limit in force: default, configured or set. */

@@ -26,7 +26,7 @@ struct pool {
 	struct pool_lane *lanes; /* with tasks waiting */
 	struct pool_lane own;
 	struct pool_queue out;
-	uint64_t turn_ns;    /* of the lane that was served last */
+	struct turns turns;  /* of lanes, in ns */
 	uint32_t target;     /* how many threads may work */
 	uint32_t n_threads;  /* threads now */
 	uint32_t n_sleeping; /* of these; a woken one counts until it runs */
@@ -68,8 +68,8 @@ static struct pool_task *queue_pop(struct pool_queue *q)
 static void lane_add(struct pool *p, struct pool_lane *lane)
 {
 	/* A lane that had nothing to do gets no credit for that. */
-	if (lane->running == 0 && lane->turn_ns < p->turn_ns)
-		lane->turn_ns = p->turn_ns;
+	if (lane->running == 0)
+		turn_enter(&p->turns, &lane->turn, 0);
 	lane->next = p->lanes;
 	p->lanes = lane;
 }
@@ -89,7 +89,7 @@ static struct pool_lane *pick_lane(const struct pool *p)
 	struct pool_lane *best = NULL;
 
 	for (struct pool_lane *l = p->lanes; l; l = l->next) {
-		if (l->running < l->limit && (!best || l->turn_ns < best->turn_ns))
+		if (l->running < l->limit && (!best || l->turn.used < best->turn.used))
 			best = l;
 	}
 	return best;
@@ -104,20 +104,20 @@ static struct pool_task *take_task(struct pool *p)
 
 	if (!lane)
 		return NULL;
-	p->turn_ns = lane->turn_ns;
+	p->turns.now = lane->turn.used;
 	task = queue_pop(&lane->waiting);
 	if (!lane->waiting.head)
 		lane_remove(p, lane);
 	p->n_waiting--;
 	lane->running++;
-	lane->turn_ns += lane->mean_ns;
+	turn_charge(&lane->turn, lane->mean_ns, TURN_WEIGHT);
 	return task;
 }
 
 static void charge(struct pool_lane *lane, uint64_t charged_ns, uint64_t used_ns)
 {
 	lane->running--;
-	lane->turn_ns += used_ns - charged_ns; /* may go down: unsigned arithmetic wraps correctly */
+	lane->turn.used += used_ns - charged_ns; /* may go down: unsigned arithmetic wraps correctly */
 	lane->mean_ns = (lane->mean_ns * 7 + used_ns) / 8;
 	atomic_fetch_add_explicit(&lane->cpu_ns, used_ns, memory_order_relaxed);
 }

@@ -16,6 +16,8 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "turns.h"
+
 struct pool;
 struct pool_lane;
 
@@ -37,7 +39,7 @@ struct pool_lane {
 	struct pool_lane *next; /* in the list of lanes with tasks waiting */
 	struct pool_queue waiting;
 	uint32_t limit, running;
-	uint64_t turn_ns; /* CPU time used, as counted for turns: a lane that comes back gets no credit */
+	struct turn turn; /* by CPU time, in ns */
 	uint64_t mean_ns; /* of a task */
 	_Atomic uint64_t cpu_ns;
 };

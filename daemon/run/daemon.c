@@ -29,6 +29,7 @@ static void stop(struct daemon *d)
 	uv_close((uv_handle_t *)&d->idle, NULL);
 	metrics_stop(d->metrics);
 	sensor_stop(d->sensor);
+	assist_stop(d->assist);
 	server_stop(d->server);
 }
 
@@ -86,6 +87,7 @@ static void warn_fixed(const struct options *old, const struct options *new)
 	    {"metrics", strcmp(old->metrics, new->metrics) != 0},
 	    {"history", strcmp(old->history, new->history) != 0},
 	    {"history-max", old->history_max_bytes != new->history_max_bytes},
+	    {"assist", old->assist != new->assist},
 	    {"codec", !same_codecs(old, new)},
 	    {"no-io-uring", old->serve.use_io_uring != new->serve.use_io_uring},
 	};
@@ -174,8 +176,11 @@ struct sensor_handler daemon_handler(struct daemon *daemon)
 void daemon_start(struct daemon *d, uv_loop_t *loop)
 {
 	struct error err = ERROR_INIT;
-	const struct metrics_sources sources = {
-	    .server = d->server, .totals = &d->totals, .control = d->control, .sensor = d->sensor};
+	const struct metrics_sources sources = {.server = d->server,
+						.totals = &d->totals,
+						.control = d->control,
+						.sensor = d->sensor,
+						.assist = d->assist};
 	uint64_t period_ms = notify_watchdog_us() / 2000;
 
 	start_signal(loop, &d->sigterm, SIGTERM, on_stop, d);

@@ -7,6 +7,7 @@
  * a mistake changes nothing.
  */
 
+#include "assist.h"
 #include "control.h"
 #include "metrics.h"
 #include "options.h"
@@ -18,6 +19,8 @@ struct daemon {
 	struct server *server;
 	struct control *control;
 	struct sensor *sensor; /* NULL: none */
+	struct assist_child assist_child;
+	struct assist *assist; /* NULL: none */
 	struct sensor_handler tuning;
 	struct sensor_child child;
 	struct nursery nursery;

@@ -10,6 +10,7 @@
 #include "lib/error.h"
 #include "metrics_totals.h"
 
+struct assist;
 struct control;
 struct sensor;
 struct server;
@@ -21,6 +22,7 @@ struct metrics_sources {
 	const struct metrics_totals *totals; /* NULL: no samples are taken */
 	const struct control *control;       /* NULL: nothing is tuned */
 	const struct sensor *sensor;         /* NULL: there is none */
+	const struct assist *assist;         /* NULL: nobody asked for it */
 };
 
 /* The text of all figures, for the caller to free; NULL: no memory. */

@@ -5,7 +5,9 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "assist.h"
 #include "control.h"
+#include "judge_ahead.h"
 #include "sensor.h"
 
 static void gauge(FILE *text, const char *name, const char *labels, double value)
@@ -48,6 +50,25 @@ static void sensing(FILE *text, const struct sensor *sensor)
 	fprintf(text, "diesel_events_lost_total{ring=\"sensing\",kind=\"any\"} %" PRIu64 "\n", status.n_lost);
 }
 
+static void assisting(FILE *text, const struct assist *assist)
+{
+	uint32_t n[ASSIST_N_STATES] = {0};
+	const struct assist_job *job;
+	uint64_t files, bytes;
+
+	for (uint32_t i = 0; (job = assist_job_at(assist, i)); i++)
+		n[job->state]++;
+	metrics_head(text, "diesel_assist_jobs", "gauge",
+		     "Jobs that know nothing of dieseld and could have files read ahead.");
+	for (int state = 0; state < ASSIST_N_STATES; state++)
+		fprintf(text, "diesel_assist_jobs{state=\"%s\"} %" PRIu32 "\n",
+			assist_state_name((enum assist_state)state), n[state]);
+	assist_totals(assist, &files, &bytes);
+	metrics_number(text, "diesel_assist_files_total", "counter", "Files read ahead for such jobs.",
+		       files);
+	metrics_number(text, "diesel_assist_bytes_total", "counter", "Bytes of these files.", bytes);
+}
+
 void metrics_node_text(FILE *text, const struct metrics_sources *sources)
 {
 	const struct metrics_totals *t = sources->totals;
@@ -69,4 +90,6 @@ void metrics_node_text(FILE *text, const struct metrics_sources *sources)
 	}
 	decisions(text, sources->control);
 	sensing(text, sources->sensor);
+	if (sources->assist)
+		assisting(text, sources->assist);
 }

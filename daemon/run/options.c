@@ -45,6 +45,7 @@ const char options_help[] =
     "                   another user than the owner) or always\n"
     "  --codec FILE     load a codec from this shared object, which only root and dieseld's own user\n"
     "                   can change; may be given again\n"
+    "  --assist         read files ahead for the machine's other PyTorch jobs, where that helps (root)\n"
     "  --exit-when-idle SECONDS  end when no client was there for so long; 0: never (default)\n"
     "  --no-io-uring    read by threads instead\n"
     "  --metrics ADDR   where Prometheus may ask, ADDRESS:PORT, or off (" OPTIONS_METRICS ")\n"
@@ -78,6 +79,7 @@ enum option_key {
 	KEY_FORMS_MAX,
 	KEY_HISTORY,
 	KEY_HISTORY_MAX,
+	KEY_ASSIST,
 	KEY_CONFIG, /* those from here on are not settings of a file */
 	KEY_CHECK,
 	KEY_READY_FD,
@@ -109,6 +111,7 @@ static const struct option table[] = {
     {"forms-max", required_argument, NULL, KEY_FORMS_MAX},
     {"history", required_argument, NULL, KEY_HISTORY},
     {"history-max", required_argument, NULL, KEY_HISTORY_MAX},
+    {"assist", no_argument, NULL, KEY_ASSIST},
     {"config", required_argument, NULL, KEY_CONFIG},
     {"check-config", no_argument, NULL, KEY_CHECK},
     {"ready-fd", required_argument, NULL, KEY_READY_FD},
@@ -312,6 +315,7 @@ static int set_option(struct options *o, int key, const char *name, const char *
 	case KEY_REQUIRE_DIGEST: return set_require_digest(o, name, value, err);
 	case KEY_CODEC: return add_codec(o, name, value, err);
 	case KEY_EXIT_WHEN_IDLE: return set_number(name, value, 0, MAX_IDLE_S, &o->exit_when_idle_s, err);
+	case KEY_ASSIST: o->assist = true; return 0;
 	case KEY_NO_IO_URING: s->use_io_uring = false; return 0;
 	case KEY_READY_FD:
 		r = set_number(name, value, 0, 65535, &fd, err);
@@ -336,7 +340,7 @@ static int set_from_file(void *user, const char *name, const char *value, struct
 	for (const struct option *t = table; t->name; t++) {
 		if (!is_setting(t) || strcmp(t->name, name) != 0)
 			continue;
-		if (t->val != KEY_NO_IO_URING)
+		if (t->has_arg)
 			return set_option(user, t->val, name, value, err);
 		if (!strcmp(value, "true") || !strcmp(value, "yes"))
 			return set_option(user, t->val, name, value, err);

@@ -20,6 +20,7 @@ struct options {
 	int ready_fd;              /* -1: none */
 	char **codecs;             /* files of plug-ins (plugin.h) */
 	uint32_t n_codecs;
+	bool assist; /* read ahead for jobs that know nothing of dieseld */
 	bool verbose;
 	bool cache_given;
 	bool check_only;

@@ -411,6 +411,7 @@ uint32_t session_orphan(struct session *s)
 	uint32_t n_held = 0;
 
 	s->stopped = s->orphaned = true;
+	session_drop_cursor(s);
 	for (uint32_t i = 0; i < s->n_slots; i++) {
 		if (s->slots[i].state == SLOT_PUBLISHED)
 			ring_revoke(s->control, i);
@@ -437,6 +438,7 @@ void session_end(struct session *s)
 	if (s->job)
 		session_count_taken(s, clock_monotonic_ns());
 	s->closing = true;
+	session_drop_cursor(s);
 	group_leave(s);
 	for (uint32_t i = 0; i < s->n_slots; i++) {
 		if (s->slots[i].lacks_frame)

@@ -59,6 +59,7 @@ struct asked_batch {
 struct epoch_plan {
 	uint64_t epoch;
 	struct shuffle_plan *plan;
+	uint32_t *visits;    /* [chunk]: which visit it is; POLICY_NEVER: none. NULL: nobody has asked */
 	uint64_t need_bytes; /* of that epoch, and of the edge between it and the other plan's */
 };
 
@@ -112,6 +113,8 @@ struct session {
 	struct batch head;
 	bool has_head;
 	struct epoch_plan plans[2];
+	struct cached_cursor cursor; /* where it is, while the dataset evicts */
+	bool has_cursor;
 	uint32_t *chunk_samples; /* of each chunk of the dataset, whether they are in the subset or not */
 	uint64_t *samples;
 	uint32_t *stamps, stamp;
@@ -197,6 +200,8 @@ void session_plan_free(struct session *s);
  * memory. */
 bool session_prepare_head(struct session *s);
 void session_update_ahead(struct session *s);
+/* Where it is in its order matters no longer. */
+void session_drop_cursor(struct session *s);
 /* Makes head the batch (epoch, index) of these samples. */
 void session_set_head(struct session *s, const uint64_t *samples, uint32_t n);
 /* Adds a chunk to those that are wanted after head's. false: no memory. */

@@ -29,6 +29,13 @@ static int plan_new(const struct session *s, uint64_t epoch, struct shuffle_plan
 	return shuffle_plan_new(&spec, ret);
 }
 
+void session_drop_cursor(struct session *s)
+{
+	if (s->has_cursor)
+		cached_drop_cursor(s->dataset, &s->cursor);
+	s->has_cursor = false;
+}
+
 /* The plan of an epoch. Two are kept, because reading ahead goes on into the next epoch. */
 static struct shuffle_plan *plan_of(struct session *s, uint64_t epoch)
 {
@@ -39,7 +46,9 @@ static struct shuffle_plan *plan_of(struct session *s, uint64_t epoch)
 		return p->plan;
 	if (plan_new(s, epoch, &plan) < 0)
 		return NULL;
+	session_drop_cursor(s); /* it may be in the order that goes */
 	shuffle_plan_free(p->plan);
+	free(p->visits);
 	*p = (struct epoch_plan){.epoch = epoch, .plan = plan};
 	return s->exact && session_note_plan(s, p) < 0 ? NULL : plan;
 }
@@ -87,8 +96,11 @@ int session_plan_init(struct session *s, struct error *err)
 
 void session_plan_free(struct session *s)
 {
-	shuffle_plan_free(s->plans[0].plan);
-	shuffle_plan_free(s->plans[1].plan);
+	session_drop_cursor(s);
+	for (int i = 0; i < 2; i++) {
+		shuffle_plan_free(s->plans[i].plan);
+		free(s->plans[i].visits);
+	}
 	subset_free(s->subset);
 	free(s->chunk_samples);
 	free(s->stamps);
@@ -192,6 +204,48 @@ static void count_visits(struct session *s, uint64_t last_window)
 	s->visited_windows = last_window + 1;
 }
 
+/* Which visit of the epoch each chunk is. NULL: without memory. */
+static const uint32_t *visits_of(struct session *s, uint64_t epoch)
+{
+	const struct shuffle_plan *plan = plan_of(s, epoch);
+	struct epoch_plan *p = &s->plans[epoch & 1];
+	uint64_t n_chunks = s->dataset->info.n_chunks;
+
+	if (!plan || p->visits)
+		return plan ? p->visits : NULL;
+	p->visits = reallocarray(NULL, n_chunks, sizeof(*p->visits));
+	for (uint64_t i = 0; p->visits && i < n_chunks; i++)
+		p->visits[i] = POLICY_NEVER;
+	for (uint64_t i = 0; p->visits && i < shuffle_n_visits(plan); i++)
+		p->visits[shuffle_chunk_visit(plan, i)] = (uint32_t)i;
+	return p->visits;
+}
+
+/* Says where head is in the order, if chunks go for others: a dataset that fits does without. */
+static void update_cursor(struct session *s, uint64_t window)
+{
+	uint64_t epoch = s->head.epoch;
+	struct cached_cursor *k = &s->cursor;
+	struct policy_cursor place = {.n_visits = (uint32_t)s->n_chunks,
+				      .at = (uint32_t)(window * s->request.window_chunks)};
+
+	if (!s->dataset->evicts || (s->has_cursor && k->epoch == epoch && k->place.at == place.at))
+		return;
+	/* What the next epoch needs is reserved when its turn comes. */
+	place.then = s->exact ? NULL : visits_of(s, epoch + 1);
+	place.now = visits_of(s, epoch);
+	session_drop_cursor(s);
+	if (!place.now)
+		return;
+	*k = (struct cached_cursor){.place = place,
+				    .seed = s->request.seed,
+				    .epoch = epoch,
+				    .whole = !s->subset,
+				    .shuffled = s->request.flags & DIESEL_SHUFFLE};
+	cached_add_cursor(s->dataset, k);
+	s->has_cursor = true;
+}
+
 /*
  * Lists the chunks of the windows of head and of the batches after it, until there are prefetch_chunks more
  * than head's own; into the next epoch, but no further. Windows that no batch of this session touches are
@@ -206,6 +260,7 @@ void session_update_ahead(struct session *s)
 
 	if (!plan || !batch_windows(plan, index, &first, &last))
 		return;
+	update_cursor(s, first);
 	if (s->n_ahead > 0 && s->ahead_epoch == epoch && s->ahead_window == first &&
 	    s->ahead_prefetch == prefetch)
 		return;

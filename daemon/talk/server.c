@@ -29,8 +29,14 @@ struct candidate {
 	uint64_t chunk;
 };
 
+/* Returns true if the client has no batch left, nor one that workers are at. It can spoil what tells. */
+static bool client_has_nothing(const struct session *q)
+{
+	return q->order_first == q->order_last && atomic_load(&q->control->consumed) == q->published;
+}
+
 /* Collects the nearest missing chunk of each session that may still get memory in this pass. */
-static size_t collect_fetches(struct server *s, struct candidate *candidates, struct policy_fetch *fetches)
+static size_t collect_wants(struct server *s, struct candidate *candidates, struct read_want *wants)
 {
 	uint64_t taken = cache_taken_bytes(&s->serving.cache);
 	size_t n = 0;
@@ -44,29 +50,60 @@ static size_t collect_fetches(struct server *s, struct candidate *candidates, st
 		    !server_may_load(s, q, chunk, distance, taken))
 			continue;
 		candidates[n] = (struct candidate){.session = q, .chunk = chunk};
-		fetches[n++] = (struct policy_fetch){.distance = distance, .last_served = q->last_served};
+		wants[n++] = (struct read_want){.lanes = &q->job->read_lanes,
+						.storage = q->dataset->identity.chunks_dev,
+						.uid = q->uid,
+						.weight = q->job->read_weight,
+						.bytes = q->dataset->chunks[chunk].bytes,
+						.distance = distance,
+						.waits = distance == 0 && client_has_nothing(q),
+						.last_served = q->last_served};
 	}
 	return n;
+}
+
+static void on_settle(uv_check_t *check);
+
+static void on_look_again(uv_timer_t *timer)
+{
+	struct server *s = timer->data;
+
+	serving_touch(&s->serving);
+	on_settle(&s->settle); /* the loop may sleep before it checks */
+}
+
+/* Reads that hang stop counting, and others may begin. */
+static void look_again(struct server *s, uint64_t now_ns, uint64_t again_ns)
+{
+	if (again_ns == UINT64_MAX)
+		uv_timer_stop(&s->look_again);
+	else
+		uv_timer_start(&s->look_again, on_look_again,
+			       again_ns > now_ns ? (again_ns - now_ns) / NS_PER_MS + 1 : 1, 0);
 }
 
 /* Starts reads until enough are under way, or no session can use another one. */
 static void server_schedule(struct server *s)
 {
 	struct candidate candidates[SERVER_MAX_CONNECTIONS];
-	struct policy_fetch fetches[SERVER_MAX_CONNECTIONS];
+	struct read_want wants[SERVER_MAX_CONNECTIONS];
+	uint64_t again_ns;
 
 	for (struct session *q = s->serving.sessions; q; q = q->next)
 		q->starved = 0;
 	for (;;) {
-		size_t n = collect_fetches(s, candidates, fetches);
-		long pick = policy_pick_fetch(fetches, n);
+		size_t n = collect_wants(s, candidates, wants);
+		uint64_t now_ns = clock_monotonic_ns();
+		long pick = read_turns_pick(s->serving.cache.turns, wants, n, now_ns, &again_ns);
 		struct session *q;
 
-		if (pick < 0)
+		if (pick < 0) {
+			look_again(s, now_ns, again_ns);
 			return;
+		}
 		q = candidates[pick].session;
 		q->starved = cache_load(&s->serving.cache, q->dataset, candidates[pick].chunk,
-					fetches[pick].distance, q->job, q->place);
+					wants[pick].distance, q->job, q->place);
 		if (q->starved == 0)
 			q->last_served = ++s->cached_clock;
 	}
@@ -170,7 +207,9 @@ static int start_engines(struct server *s, struct error *err)
 	r = opener_new(s->loop, s->nursery, &s->opener);
 	if (r < 0)
 		return error_errno(err, r, "cannot open datasets");
-	r = pool_new(s->loop, s->serving.options.knobs.workers, &s->serving.cache.pool);
+	r = read_turns_new(&s->serving.cache.turns);
+	if (r == 0)
+		r = pool_new(s->loop, s->serving.options.knobs.workers, &s->serving.cache.pool);
 	return r < 0 ? error_errno(err, r, "cannot start worker threads") : 0;
 }
 
@@ -203,6 +242,9 @@ static void start_handles(struct server *s)
 	uv_timer_init(s->loop, &s->orphans);
 	s->orphans.data = s;
 	uv_unref((uv_handle_t *)&s->orphans);
+	uv_timer_init(s->loop, &s->look_again);
+	s->look_again.data = s;
+	uv_unref((uv_handle_t *)&s->look_again);
 	lend_watch_start(&s->lend, s->loop, "", &s->serving.cache);
 }
 
@@ -267,6 +309,7 @@ static void finish(struct server *s)
 	uv_close((uv_handle_t *)&s->drain, NULL);
 	uv_close((uv_handle_t *)&s->settle, NULL);
 	uv_close((uv_handle_t *)&s->orphans, NULL);
+	uv_close((uv_handle_t *)&s->look_again, NULL);
 	opener_free(s->opener);
 	if (s->serving.options.plugins)
 		plugins_stop(s->serving.options.plugins);
@@ -277,6 +320,7 @@ static void finish(struct server *s)
 	cache_free(&s->serving.cache);
 	jobs_close(&s->serving.jobs);
 	pool_free(s->serving.cache.pool);
+	read_turns_free(s->serving.cache.turns);
 }
 
 static void on_drain(uv_timer_t *timer)

@@ -52,7 +52,8 @@ struct server {
 	uv_poll_t listen_poll;
 	uv_timer_t accept_retry;
 	uv_check_t settle;
-	uv_timer_t orphans; /* runs only while there are orphaned connections */
+	uv_timer_t orphans;    /* runs only while there are orphaned connections */
+	uv_timer_t look_again; /* while reads hold others back: when they count no longer */
 	struct lend_watch lend;
 	uv_timer_t drain;
 	uint64_t drain_until_ns;

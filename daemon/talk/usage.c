@@ -61,7 +61,8 @@ bool server_may_load(const struct server *s, const struct session *q, uint64_t c
 	const struct quota quota = server_quota(s);
 	uint64_t bytes = d->chunks[chunk].bytes;
 
-	if (d->n_loading >= CACHE_MAX_LOADING || !has_reader(s, q))
+	if (d->n_loading - d->n_verifying >= CACHE_MAX_READING || d->n_loading >= CACHE_MAX_LOADING ||
+	    !has_reader(s, q))
 		return false;
 	if (distance == 0)
 		return true;

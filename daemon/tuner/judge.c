@@ -183,8 +183,7 @@ static bool learn_storage(struct tuner_job *job, const struct change *c, const s
 static bool is_filling(const struct round *round, const struct tuner_job *job, const struct change *c,
 		       const struct figures *f)
 {
-	double x =
-	    target_cached_ratio(f, (double)c->new_value, (double)job->in_force.value[TUNER_PREFETCH_CHUNKS]);
+	double x = target_cached_ratio(f, (double)c->new_value);
 
 	return c->new_value > c->old_value && round->now_ns < c->at_ns + FILL_NS &&
 	       !(f->hit >= x - FILL_LEFT * fmin(x, 1 - x) - 0.005);

@@ -141,8 +141,7 @@ void round_explain(const struct round *round, size_t index, enum tuner_knob knob
 		snprintf(text, size, "storage gives %s/s, %.0f samples/s need %s/s: %.0f%% of %s cached",
 			 bytes_text(one, job->full_bandwidth > 0 ? job->full_bandwidth : f->bandwidth),
 			 f->demand, bytes_text(two, f->demand * f->chunk_bytes / f->samples_per_chunk),
-			 100 * target_cached_ratio(f, (double)value,
-						   (double)round_value(job, TUNER_PREFETCH_CHUNKS)),
+			 100 * target_cached_ratio(f, (double)value),
 			 bytes_text((char[24]){0}, f->dataset_bytes));
 		return;
 	case TUNER_PREFETCH_CHUNKS:

@@ -234,8 +234,7 @@ static void try_step(struct round *round, size_t index)
 	const struct tuner_job *job = &round->state->jobs[index];
 	const struct plan *p = &round->plans[index];
 	const struct tuner_knobs knobs = current(job);
-	double x = target_cached_ratio(&p->now, (double)knobs.value[TUNER_CACHE_BYTES],
-				       (double)knobs.value[TUNER_PREFETCH_CHUNKS]);
+	double x = target_cached_ratio(&p->now, (double)knobs.value[TUNER_CACHE_BYTES]);
 	bool fetch = p->now.fetch_wait > p->now.prep_wait;
 	enum tuner_knob knob = fetch ? TUNER_PREFETCH_CHUNKS : TUNER_DAEMON_WORKERS;
 	uint64_t now = round_value(job, knob), want = fetch ? now + now / 2 + 1 : now + 1;

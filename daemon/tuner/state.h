@@ -153,7 +153,7 @@ double target_rate(const struct tuner_job *job, const struct figures *f, const s
 void target_knobs(const struct tuner_job *job, const struct figures *f, const struct room *room,
 		  struct tuner_knobs *ret);
 /* The share of the dataset that a cache of this size keeps. */
-double target_cached_ratio(const struct figures *f, double cache_bytes, double depth);
+double target_cached_ratio(const struct figures *f, double cache_bytes);
 
 /* ---- form_model.c: what decoded forms save ---- */
 

@@ -35,17 +35,24 @@ static double sample_bytes(const struct figures *f)
 	return f->chunk_bytes / f->samples_per_chunk;
 }
 
-double target_cached_ratio(const struct figures *f, double cache_bytes, double depth)
+/* What a cache has for chunks: all but slots and snapshot, and the second window of a batch at a window's
+ * edge. */
+static double chunk_room(const struct figures *f, double cache_bytes)
 {
 	double need = isnan(f->need_bytes) ? 0 : f->need_bytes;
-	double window = fmin(f->window * f->chunk_bytes, need), kept;
+
+	return cache_bytes - need + fmin(f->window * f->chunk_bytes, need);
+}
+
+/* What is needed last goes first, so that what passes through memory takes nothing from what an epoch finds
+ * (daemon/cache/policy.h). */
+double target_cached_ratio(const struct figures *f, double cache_bytes)
+{
+	double room = chunk_room(f, cache_bytes);
 
 	if (isnan(f->dataset_bytes) || isnan(f->chunk_bytes))
 		return NAN;
-	if (cache_bytes >= f->dataset_bytes + need - window)
-		return 1;
-	kept = cache_bytes - need - depth * f->chunk_bytes;
-	return kept <= 0 ? 0 : fmin(kept / f->dataset_bytes, 1);
+	return room <= 0 ? 0 : fmin(room / f->dataset_bytes, 1);
 }
 
 /* Returns true if reading further ahead puts more reads under way: not if there are fewer than allowed
@@ -157,7 +164,7 @@ double target_rate(const struct tuner_job *job, const struct figures *f, const s
 	if (!(f->demand > 0))
 		return NAN;
 	if (knows_storage(job, f)) {
-		x = target_cached_ratio(f, (double)knobs->value[TUNER_CACHE_BYTES], depth);
+		x = target_cached_ratio(f, (double)knobs->value[TUNER_CACHE_BYTES]);
 		fetch = fetch_rate(job, f, isnan(x) ? 0 : x, depth, f->demand);
 		if (isnan(fetch))
 			fetch = INFINITY;
@@ -216,15 +223,15 @@ static uint64_t depth_needed(const struct tuner_job *job, const struct figures *
 
 static double cache_bytes_for(const struct figures *f, double x, double depth)
 {
-	double need = isnan(f->need_bytes) ? 0 : f->need_bytes,
-	       window = fmin(f->window * f->chunk_bytes, need);
-	double all = f->dataset_bytes + need - window;
+	double need = isnan(f->need_bytes) ? 0 : f->need_bytes;
+	double other = need - fmin(f->window * f->chunk_bytes, need);
 
-	return fmin(need + depth * f->chunk_bytes + x * f->dataset_bytes, all);
+	return fmin(fmax(need + depth * f->chunk_bytes, other + x * f->dataset_bytes),
+		    other + f->dataset_bytes);
 }
 
-/* If memory is short, read-ahead takes room from chunks that are kept: finds the depth that makes the most of
- * both. */
+/* If memory is short, it may be too little for reading so far ahead: the least depth that makes the most of
+ * it. */
 static uint64_t depth_within(const struct tuner_job *job, const struct figures *f, double bytes,
 			     uint64_t most)
 {
@@ -232,7 +239,7 @@ static uint64_t depth_within(const struct tuner_job *job, const struct figures *
 	uint64_t found = most;
 
 	for (uint64_t depth = 1; depth <= most; depth += 1 + depth / 16) {
-		double x = target_cached_ratio(f, bytes, (double)depth);
+		double x = target_cached_ratio(f, bytes);
 		double rate = fetch_rate(job, f, isnan(x) ? 0 : x, (double)depth, f->demand);
 
 		if (rate > best / AS_GOOD) {
@@ -241,6 +248,17 @@ static uint64_t depth_within(const struct tuner_job *job, const struct figures *
 		}
 	}
 	return found;
+}
+
+/* Of the chunks ahead, those in memory are no reads: with a part of them cached, so many reads under way
+ * reach further. No further than to half of the chunks in memory (daemon/cache/policy.h). */
+static uint64_t depth_in_visits(const struct figures *f, const struct room *room, uint64_t depth)
+{
+	double x = target_cached_ratio(f, room->cache_bytes);
+	double most = chunk_room(f, room->cache_bytes) / f->chunk_bytes / 2 - f->window, visits;
+
+	visits = fmin(fmin((double)depth / (1 - fmin(x, 0.9)), most), (double)room->prefetch);
+	return visits > (double)depth ? (uint64_t)visits : depth;
 }
 
 /*
@@ -263,7 +281,7 @@ static void storage_targets(const struct tuner_job *job, const struct figures *f
 		return;
 	depth = depth_needed(job, f, x_hope, goal, room->prefetch);
 	if (cache_bytes_for(f, x_hope, (double)depth) > room->cache_bytes)
-		depth = depth_within(job, f, room->cache_bytes, depth);
+		depth = depth_in_visits(f, room, depth_within(job, f, room->cache_bytes, depth));
 	least = cache_bytes_for(f, x_hope, (double)depth);
 	most = cache_bytes_for(f, x_sure, (double)depth);
 	now = fmin(fmax(now, least), most);
@@ -272,13 +290,13 @@ static void storage_targets(const struct tuner_job *job, const struct figures *f
 	ret->value[TUNER_PREFETCH_CHUNKS] = depth;
 }
 
-/* The most that storage can feed within the room, weighing cache against depth, which both take memory. */
+/* The most that storage can feed within the room. */
 static double best_fetch(const struct tuner_job *job, const struct figures *f, const struct room *room)
 {
 	double best = 0;
 
 	for (uint64_t depth = 1; depth <= room->prefetch; depth *= 2) {
-		double x = target_cached_ratio(f, room->cache_bytes, (double)depth);
+		double x = target_cached_ratio(f, room->cache_bytes);
 		double rate = fetch_rate(job, f, isnan(x) ? 0 : x, (double)depth, f->demand);
 
 		best = fmax(best, isnan(rate) ? INFINITY : rate);

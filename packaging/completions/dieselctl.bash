@@ -40,7 +40,7 @@ _dieselctl()
 		options=$(dieselctl jobs --json 2>/dev/null | sed -n 's/^ *"id": \([0-9]*\),*$/\1/p')
 		if [ "${COMP_WORDS[1]}" = set ]; then
 			compopt -o nospace 2>/dev/null
-			options+=' all cache= prefetch= workers= client-workers= forms='
+			options+=' all cache= prefetch= workers= client-workers= forms= read-weight='
 		fi
 		COMPREPLY=($(compgen -W "$options" -- "$current"))
 		return ;;

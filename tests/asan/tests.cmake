@@ -18,6 +18,8 @@ set(not_with_asan
   integration.wheel_tools           # what is run is the wheel's
   integration.operator_files        # man pages, completions, units: texts
   integration.reports_page          # what runs is a browser; integration.reports writes the page
+  integration.endurance             # it weighs memory, of which a sanitizer keeps what was freed
+  fault.killed                      # long; what begins again is in integration.dieseld_lifecycle and dieseld_carried
   integration.dieseld_knobs         # long; unit.daemon.serving_knobs turns all knobs at random
   integration.batch_log             # Python
   integration.jax                   # Python

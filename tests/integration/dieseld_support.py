@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,13 @@ def require(path):
     if not os.access(path, os.X_OK):
         print(f"skipped: {path} is not built")
         sys.exit(77)
+
+
+def free_port():
+    """Of 127.0.0.1."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
 
 
 def make_source(name, n, sizes, seed=1):

@@ -225,10 +225,13 @@ enum wire_setting_key {
 	WIRE_SET_PREFETCH_MAX = 10,
 	WIRE_SET_FORMS = 11, /* bytes; pins a knob */
 	WIRE_SET_FORMS_MAX = 12,
+	WIRE_SET_READ_WEIGHT = 13, /* of one job; job must not be 0 */
 	WIRE_N_SETTINGS,
 };
 
 enum wire_tune { WIRE_TUNE_OFF, WIRE_TUNE_ON, WIRE_TUNE_DRY_RUN, WIRE_N_TUNES };
+
+#define WIRE_READ_WEIGHT 100 /* of a job whose read-weight nobody set */
 
 #define WIRE_SETTING_AUTO 1u /* take back what was set: a pin, or a limit set while running */
 

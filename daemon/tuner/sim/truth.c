@@ -18,14 +18,19 @@ double sim_need_bytes(const struct sim_truth *t)
 	return t->window * chunk_bytes(t) + t->ready * t->sample_bytes;
 }
 
+static double chunk_room(const struct sim_truth *t, const struct tuner_knobs *k)
+{
+	return (double)k->value[TUNER_CACHE_BYTES] - t->ready * t->sample_bytes;
+}
+
 double sim_cached_ratio(const struct sim_truth *t, const struct tuner_knobs *k)
 {
-	double kept = (double)k->value[TUNER_CACHE_BYTES] - sim_need_bytes(t);
+	double room = chunk_room(t, k);
 
-	if (kept + t->window * chunk_bytes(t) >= t->dataset_bytes)
+	if (room >= t->dataset_bytes)
 		return 1;
-	kept -= (double)k->value[TUNER_PREFETCH_CHUNKS] * chunk_bytes(t);
-	return fmin(fmax(kept / t->dataset_bytes, 0), 1);
+	/* One chunk is always under way. */
+	return fmax((room - chunk_bytes(t)) / t->dataset_bytes, 0);
 }
 
 /* Extents are not filled to the last byte, more or less of them. */

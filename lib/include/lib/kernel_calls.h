@@ -34,3 +34,10 @@ static inline int kernel_rename_new(int dir_fd, const char *from, const char *to
 {
 	return (int)syscall(SYS_renameat2, dir_fd, from, dir_fd, to, KERNEL_RENAME_NOREPLACE);
 }
+
+/* The calling process's reads and writes come after those of all that has not said so (<linux/ioprio.h>,
+ * which older systems lack: the class "best effort", its last level). Threads that it starts have it, too. */
+static inline int kernel_io_last(void)
+{
+	return (int)syscall(SYS_ioprio_set, 1, 0, 2 << 13 | 7);
+}

@@ -3,7 +3,8 @@
 /* A read-only file system in user space that shows another folder: fuse_mirror SOURCE MOUNTPOINT [CONTROL].
  * Its files are not cached, so that every read asks this process. Runs in the foreground until it is
  * unmounted. While there is a file CONTROL/open, CONTROL/read or CONTROL/flush, such requests for what is in
- * a folder (a dataset's chunks) get no answer, and CONTROL/hangs comes to be. Every user may look. */
+ * a folder (a dataset's chunks) get no answer, and CONTROL/hangs comes to be. Every user may look.
+ * With FUSE_MIRROR_READ_MS, each read takes so long, and files are cached as those of a network are. */
 
 #define FUSE_USE_VERSION 31
 
@@ -12,11 +13,12 @@
 #include <fcntl.h>
 #include <fuse.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int source_fd, control_fd = -1;
+static int source_fd, control_fd = -1, read_ms;
 
 /* "/a/b" -> "a/b", relative to the source. */
 static const char *inner(const char *path)
@@ -69,6 +71,7 @@ static int mirror_open(const char *path, struct fuse_file_info *info)
 	if (fd < 0)
 		return -errno;
 	info->fh = (uint64_t)fd;
+	info->keep_cache = read_ms > 0;
 	return 0;
 }
 
@@ -77,6 +80,8 @@ static int mirror_read(const char *path, char *buffer, size_t size, off_t offset
 	ssize_t n = pread((int)info->fh, buffer, size, offset);
 
 	hang("read", path);
+	if (read_ms)
+		usleep((useconds_t)read_ms * 1000);
 	return n < 0 ? -errno : (int)n;
 }
 
@@ -106,6 +111,8 @@ int main(int argc, char **argv)
 
 	if (argc != 3 && argc != 4)
 		return 2;
+	if (getenv("FUSE_MIRROR_READ_MS"))
+		read_ms = atoi(getenv("FUSE_MIRROR_READ_MS"));
 	if (argc == 4)
 		control_fd = open(argv[3], O_RDONLY | O_DIRECTORY);
 	source_fd = open(argv[1], O_RDONLY | O_DIRECTORY);

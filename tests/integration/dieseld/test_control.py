@@ -84,7 +84,8 @@ class Control(Case):
         daemon = self.tuned("--workers-max", "4")
         before = ask(daemon, "jobs")["tune"]
         for arguments, says in ((["7", "workers=1"], "no job 7"), (["workers=5"], "raise workers-max first"),
-                                (["workers=0"], "from 1 to 64"), (["cache=1G"], "raise cache-max first"),
+                                (["workers=0"], "from 1 to 64"), (["read-weight=200"], "is of one job"),
+                                (["cache=1G"], "raise cache-max first"),
                                 (["cache=1000T"], "memory"), (["--limit", "cache-min=1G"], "more than cache-max"),
                                 (["workers=2", "--limit", "workers-max=65"], "from 1 to 64")):
             self.assertIn(says, ctl(daemon, "set", *arguments, status=1), arguments)
@@ -116,6 +117,9 @@ class Control(Case):
         ctl(daemon, "set", str(job), "workers=1", "prefetch=3", "cache=64M")
         self.until("the pins hold", lambda: all(self.one(daemon, job)["knobs"][knob]["value"] == value for knob, value in
                                                 (("daemon-workers", 1), ("prefetch-chunks", 3), ("cache-bytes", 64 << 20))))
+        self.assertEqual(self.one(daemon, job)["read_weight"], 100)
+        self.assertIn("from 1 to 10000", ctl(daemon, "set", str(job), "read-weight=0", status=1))
+        self.assertIn(f"read-weight of job {job}: 300\n", ctl(daemon, "set", str(job), "read-weight=300"))
         why = ask(daemon, "why", str(job))
         pins = [d for d in why["decisions"] if d["rule"] == "pin"]
         self.assertTrue(pins, why)
@@ -135,6 +139,8 @@ class Control(Case):
         again = self.until("the job is back", lambda: next(iter(ask(daemon, "jobs")["jobs"]), None))
         self.assertEqual(again["id"], job)
         self.assertTrue(again["knobs"]["daemon-workers"]["pinned"])
+        self.assertEqual(again["read_weight"], 300)
+        self.assertNotIn("read-weight", ctl(daemon, "set", str(job), "read-weight=auto"))
         self.assertTrue(ask(daemon, "why", str(job))["decisions"])
         # What was recorded can be decided again, always the same.
         self.until("rounds are written", lambda: '"job"' in ctl(daemon, "replay", "--json", self.history))

@@ -12,13 +12,7 @@ import tempfile
 import time
 import urllib.request
 
-from dieseld_support import BIN, MIB, SCRATCH, Case, dataset, main, probe
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+from dieseld_support import BIN, MIB, SCRATCH, Case, dataset, free_port, main, probe
 
 
 def config(text):

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,19 +13,13 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from dieseld_support import SCRATCH, Case, dataset, main, start_probe
+from dieseld_support import SCRATCH, Case, dataset, free_port, main, start_probe
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DASHBOARD = os.path.join(HERE, "../../../packaging/grafana/diesel.json")
 # Names of measuring: never by step, process or path.
 LABELS_ALLOWED = {"job", "rank", "world", "uid", "program", "stall", "state", "source", "quantile", "kind", "version",
                   "kernel", "resource", "rule", "outcome", "mode", "ring", "le"}
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def dashboard():

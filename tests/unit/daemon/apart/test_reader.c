@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "reader.h"
@@ -215,6 +216,8 @@ static void test_its_end_ends_what_it_had(void **state)
 	assert_int_equal(readers_of(&n.readers, 1000), 1);
 	assert_int_equal(readers_of(&n.readers, 0), 0);
 	pid = find_reader(&n);
+	/* Best effort, the last level: after a checkpoint's writes. */
+	assert_int_equal(syscall(SYS_ioprio_get, 1, pid), 2 << 13 | 7);
 	assert_true(pid > 0);
 	kill(pid, SIGSTOP); /* as one that storage holds */
 	prepare(&job, "a.chunk");

@@ -47,6 +47,7 @@ static inline void real_cache_start(struct real_cache *f)
 	assert_int_equal(uv_loop_init(&f->loop), 0);
 	cache_init(&f->cache, UINT64_MAX / 2);
 	assert_int_equal(pool_new(&f->loop, 2, &f->cache.pool), 0);
+	assert_int_equal(read_turns_new(&f->cache.turns), 0);
 	f->cache.readers = (struct readers){
 	    .loop = &f->loop, .nursery = &f->nursery, .max = 4, .on_end = real_cache_on_change, .user = f};
 	f->cache.on_change = real_cache_on_change;
@@ -75,6 +76,7 @@ static inline void real_cache_stop(struct real_cache *f)
 	jobs_leave(f->job);
 	jobs_close(&f->jobs);
 	pool_free(f->cache.pool);
+	read_turns_free(f->cache.turns);
 	loop_end(&f->loop);
 	nursery_end(&f->nursery);
 }

@@ -91,6 +91,98 @@ static void test_who_goes_first(void **state)
 	stop(&f);
 }
 
+#define EPOCHS 5
+
+/* Which visit of the epoch each chunk is: chunks in strides, which is another order in each epoch. */
+static void make_visits(uint32_t epoch, uint32_t *visits)
+{
+	static const uint32_t strides[] = {3, 7, 9, 11, 13, 17};
+
+	for (uint32_t i = 0; i < N_CHUNKS; i++)
+		visits[(i * strides[epoch] + epoch) % N_CHUNKS] = i;
+}
+
+static uint32_t chunk_at(const uint32_t *visits, uint32_t visit)
+{
+	uint32_t chunk = 0;
+
+	while (visits[chunk] != visit)
+		chunk++;
+	return chunk;
+}
+
+/* Where the order is known, an epoch finds as many chunks as there was room for, whatever passes through. */
+static void test_what_is_needed_last_goes_first(void **state)
+{
+	enum { ROOM = 10 };
+	uint32_t visits[EPOCHS + 1][N_CHUNKS];
+	struct cached_cursor k = {.place = {.n_visits = N_CHUNKS}, .whole = true};
+	struct fixture f;
+
+	start(&f, *state, &even, ROOM);
+	f.d->need_bytes = 4 * f.unit; /* that many pass through: six could be kept */
+	cache_fit(f.cache);
+	for (uint32_t i = 0; i <= EPOCHS; i++)
+		make_visits(i, visits[i]);
+	cached_add_cursor(f.d, &k);
+	for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
+		uint32_t found = 0;
+
+		k.epoch = epoch;
+		k.place.now = visits[epoch];
+		k.place.then = visits[epoch + 1];
+		for (uint32_t i = 0; i < N_CHUNKS; i++) {
+			uint32_t chunk = chunk_at(visits[epoch], i);
+
+			k.place.at = i;
+			f.cache->round++;
+			if (f.d->chunks[chunk].segment)
+				found++;
+			else
+				assert_int_equal(fill(&f, f.d, chunk, 1), 0);
+		}
+		assert_int_equal(found, epoch == 0 ? 0 : ROOM);
+	}
+	cached_drop_cursor(f.d, &k);
+	assert_null(f.d->cursors);
+	stop(&f);
+}
+
+/* Of several sessions the one that needs it first counts; ranks at one place count once. */
+static void test_the_nearest_session_counts(void **state)
+{
+	uint32_t visits[N_CHUNKS], backwards[N_CHUNKS];
+	struct cached_cursor a = {.place = {.now = visits, .n_visits = N_CHUNKS}, .whole = true}, b = a,
+			     c = {
+				 .place = {.now = backwards, .n_visits = N_CHUNKS}, .seed = 1, .whole = true};
+	struct fixture f;
+
+	start(&f, *state, &even, 4);
+	for (uint32_t i = 0; i < N_CHUNKS; i++) {
+		visits[i] = i;
+		backwards[i] = N_CHUNKS - 1 - i;
+	}
+	assert_int_equal(cached_next_use(f.d, 3), POLICY_NEVER);
+	cached_add_cursor(f.d, &a);
+	cached_add_cursor(f.d, &b);
+	assert_int_equal(cached_next_use(f.d, 15), 15);
+	cached_add_cursor(f.d, &c);
+	assert_int_equal(cached_next_use(f.d, 15), 4);
+	for (uint64_t i = 8; i < 12; i++)
+		assert_int_equal(fill(&f, f.d, i, 1), 0);
+	f.cache->round++;
+	/* 8, 9, 10 and 11: after 8, 9, 9 and 8 visits; chunk 9 was used before chunk 10. */
+	assert_int_equal(fill(&f, f.d, 0, 1), 0);
+	assert_int_equal(in_memory(f.d), 0xd01);
+	assert_int_equal(a.double_of + b.double_of, 1);
+	assert_false(c.double_of);
+	cached_drop_cursor(f.d, &b);
+	cached_drop_cursor(f.d, &c);
+	cached_drop_cursor(f.d, &a);
+	cached_drop_cursor(f.d, &a);
+	stop(&f);
+}
+
 /* What is being read or verified is nobody else's, whoever waits. */
 static void test_what_is_under_way_stays(void **state)
 {
@@ -253,13 +345,13 @@ static void test_what_is_verified_goes_where_clients_look(void **state)
 	assert_int_equal(f.d->chunks[1].state, CHUNK_ABSENT);
 	assert_null(cache_chunk_of(to));
 	assert_false(cache_is_ready(to));
-	assert_true(cache_look_at(f.cache, to).busy);
+	assert_true(cache_look_at(f.cache, to, NULL).busy);
 	assert_int_equal(f.cache->counters.evictions, 1);
 	/* It was damaged: nobody has seen anything of it. */
 	cache_fill_done(from, to, false);
 	assert_ptr_equal(f.d->chunks[2].segment, from);
 	assert_null(cache_chunk_of(to));
-	assert_false(cache_look_at(f.cache, to).busy);
+	assert_false(cache_look_at(f.cache, to, NULL).busy);
 	/* Memory that holds nothing is taken at once, and that is no eviction. */
 	assert_ptr_equal(cache_take_lent(f.cache, from, 1), to);
 	assert_int_equal(f.cache->counters.evictions, 1);
@@ -412,6 +504,8 @@ static void test_idle_datasets(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    CASE(test_what_is_needed_last_goes_first),
+	    CASE(test_the_nearest_session_counts),
 	    CASE(test_what_is_kept_and_what_passes_through),
 	    CASE(test_who_goes_first),
 	    CASE(test_what_is_under_way_stays),

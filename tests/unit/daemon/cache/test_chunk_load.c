@@ -69,6 +69,7 @@ static enum chunk_state finish(struct fixture *f, uint64_t chunk)
 	loop_until(&f->f.loop, is_over, f->cache);
 	real_cache_check(f->cache);
 	assert_int_equal(f->d->n_loading, 0);
+	assert_int_equal(f->d->n_verifying, 0);
 	assert_int_equal(f->d->loading_bytes, 0);
 	assert_int_equal(f->f.job->n_reading, 0);
 	return f->d->chunks[chunk].state;

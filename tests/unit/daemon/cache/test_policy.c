@@ -29,6 +29,24 @@ static void test_join_need(void **state)
 	assert_int_equal(policy_join_need(100, 90, 50), 100);
 }
 
+/* The one of the highest rank, and among equals the better one; -1: all must stay. */
+static long pick_victim(const struct policy_segment *segments, size_t n, uint32_t distance)
+{
+	uint32_t best_rank = 0;
+	long best = -1;
+
+	for (size_t i = 0; i < n; i++) {
+		uint32_t rank = policy_victim_rank(&segments[i], distance);
+
+		if (rank > best_rank || (rank > 0 && rank == best_rank &&
+					 policy_is_better_victim(&segments[i], &segments[best]))) {
+			best = (long)i;
+			best_rank = rank;
+		}
+	}
+	return best;
+}
+
 #define BUSY(...)                                                                                            \
 	{                                                                                                    \
 		.busy = true, __VA_ARGS__                                                                    \
@@ -36,6 +54,11 @@ static void test_join_need(void **state)
 #define CHUNK(d, ...)                                                                                        \
 	{                                                                                                    \
 		.distance = (d), __VA_ARGS__                                                                 \
+	}
+
+#define ORDERED(visits, ...)                                                                                 \
+	{                                                                                                    \
+		.distance = POLICY_NEVER, .next_use = (visits), .ordered = true, .reach = 30, __VA_ARGS__    \
 	}
 
 static void test_victim(void **state)
@@ -62,10 +85,28 @@ static void test_victim(void **state)
 	    {{CHUNK(3), CHUNK(POLICY_NEVER, .kept = true), CHUNK(9), BUSY()}, 0, 1},
 	    {{CHUNK(3), CHUNK(0), CHUNK(9), CHUNK(9, .kept = true, .last_use = 4)}, 0, 2},
 	    {{CHUNK(0), CHUNK(0), CHUNK(0), BUSY()}, 0, -1},
+	    /* where the order is known, what is needed last, kept or not */
+	    {{ORDERED(30, .own = true), ORDERED(70, .own = true, .kept = true), ORDERED(60), BUSY()}, 5, 1},
+	    {{ORDERED(30, .own = true), ORDERED(70, .kept = true), ORDERED(60), BUSY()}, 5, 2},
+	    /* but nothing that is needed before the chunk that is read ahead */
+	    {{ORDERED(30, .own = true), ORDERED(20, .own = true), BUSY(), BUSY()}, 30, -1},
+	    {{ORDERED(31, .own = true), ORDERED(20, .own = true), BUSY(), BUSY()}, 30, 0},
+	    /* and nothing for a chunk that is read too early */
+	    {{ORDERED(90, .own = true), BUSY(), BUSY(), BUSY()}, 31, -1},
+	    {{ORDERED(90, .own = true), BUSY(), BUSY(), BUSY()}, 0, 0},
+	    /* first what others have beyond their share */
+	    {{ORDERED(90, .own = true), ORDERED(20, .excess = true), CHUNK(POLICY_NEVER, .idle = true),
+	      BUSY()},
+	     5,
+	     2},
+	    {{ORDERED(90, .own = true), ORDERED(20, .excess = true),
+	      ORDERED(95, .excess = true, .kept = true), BUSY()},
+	     5,
+	     1},
 	};
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-		long victim = policy_pick_victim(table[i].segments, 4, table[i].distance);
+		long victim = pick_victim(table[i].segments, 4, table[i].distance);
 
 		if (victim != table[i].victim)
 			fail_msg("line %zu: %ld instead of %ld", i, victim, table[i].victim);
@@ -145,13 +186,30 @@ static void test_victim_order(void **state)
 	assert_int_equal(policy_victim_rank(&pinned, 0), 0);
 }
 
-static void test_fetch(void **state)
+static void test_next_use(void **state)
 {
-	const struct policy_fetch fetches[] = {{7, 1}, {2, 9}, {2, 4}, {3, 0}}, waiting[] = {{1, 0}, {0, 8}};
+	const uint32_t now[] = {2, 0, 1, POLICY_NEVER}, then[] = {1, 2, 0, POLICY_NEVER};
+	struct policy_cursor k = {.now = now, .then = then, .n_visits = 3};
 
-	assert_int_equal(policy_pick_fetch(fetches, 0), -1);
-	assert_int_equal(policy_pick_fetch(fetches, 4), 2); /* nearest, and served longest ago */
-	assert_int_equal(policy_pick_fetch(waiting, 2), 1);
+	assert_int_equal(policy_next_use(&k, 0), 2);
+	assert_int_equal(policy_next_use(&k, 1), 0);
+	assert_int_equal(policy_next_use(&k, 3), POLICY_NEVER);
+	/* what this epoch has visited comes in the next one */
+	k.at = 2;
+	assert_int_equal(policy_next_use(&k, 0), 0);
+	assert_int_equal(policy_next_use(&k, 1), 1 + 2);
+	assert_int_equal(policy_next_use(&k, 2), 1 + 0);
+	/* at its end, if its order is not known */
+	k.then = NULL;
+	assert_int_equal(policy_next_use(&k, 0), 0);
+	assert_int_equal(policy_next_use(&k, 1), 1 + 3);
+}
+
+static void test_reach(void **state)
+{
+	assert_int_equal(policy_reach(0), 1);
+	assert_int_equal(policy_reach(13), 6);
+	assert_int_equal(policy_reach(UINT64_MAX), POLICY_NEVER);
 }
 
 int main(void)
@@ -159,9 +217,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_default_window), cmocka_unit_test(test_fit_slots),
 	    cmocka_unit_test(test_join_need),      cmocka_unit_test(test_lend),
-	    cmocka_unit_test(test_victim),         cmocka_unit_test(test_fetch),
-	    cmocka_unit_test(test_share_out),      cmocka_unit_test(test_dataset_part),
-	    cmocka_unit_test(test_victim_order),
+	    cmocka_unit_test(test_victim),         cmocka_unit_test(test_share_out),
+	    cmocka_unit_test(test_dataset_part),   cmocka_unit_test(test_victim_order),
+	    cmocka_unit_test(test_next_use),       cmocka_unit_test(test_reach),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

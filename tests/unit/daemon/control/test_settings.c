@@ -55,6 +55,9 @@ static void test_refused(void **state)
 	    {3, WIRE_SET_WORKERS_MAX, 2, "without a job"},
 	    {0, WIRE_SET_TUNE, 3, "from 0 to 2"},
 	    {0, WIRE_SET_CACHE_MIN, 5 * GIB, "more than cache-max"},
+	    {0, WIRE_SET_READ_WEIGHT, 200, "is of one job"},
+	    {3, WIRE_SET_READ_WEIGHT, 0, "from 1 to 10000"},
+	    {3, WIRE_SET_READ_WEIGHT, 10001, "from 1 to 10000"},
 	};
 
 	for (size_t i = 0; i < sizeof(wishes) / sizeof(wishes[0]); i++) {

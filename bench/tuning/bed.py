@@ -18,7 +18,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "jobs"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "jobs"))
 import support
 from jobs.usage import busy_s, cpu_of, smaps, tree
 from serving import pack

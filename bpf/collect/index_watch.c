@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bpf/index_watch.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include "index_watch.skel.h"
+#include "lib/error.h"
+
+struct index_watch {
+	struct index_watch_programs *programs;
+	struct ring_buffer *ring;
+	void (*record)(void *user, const struct index_record *r, const void *bytes);
+	void *user;
+};
+
+static int quiet(enum libbpf_print_level level, const char *format, va_list args)
+{
+	(void)level;
+	(void)format;
+	(void)args;
+	return 0;
+}
+
+static int on_record(void *user, void *data, size_t size)
+{
+	struct index_watch *w = user;
+	const struct index_record *r = data;
+
+	if (size >= sizeof(*r) && size >= sizeof(*r) + r->bytes)
+		w->record(w->user, r, r + 1);
+	return 0;
+}
+
+static int load(struct index_watch *w, struct error *err)
+{
+	struct index_watch_programs *p = index_watch_programs__open();
+	int r;
+
+	if (!p)
+		return error_errno(err, -errno, "cannot open the programs that watch pipes");
+	w->programs = p;
+	r = index_watch_programs__load(p);
+	if (r == 0)
+		r = index_watch_programs__attach(p);
+	if (r == -EPERM || r == -EACCES)
+		return error_set(err, r,
+				 "no privilege to load BPF programs: run dieseld as root, or give it CAP_BPF "
+				 "and CAP_PERFMON");
+	return r < 0 ? error_errno(err, r,
+				   "the kernel did not accept the BPF programs that watch pipes (they take "
+				   "Linux 5.11 with BTF)")
+		     : 0;
+}
+
+int index_watch_open(struct index_watch **ret, struct error *err)
+{
+	struct index_watch *w = calloc(1, sizeof(*w));
+	int r;
+
+	if (!w)
+		return error_set(err, -ENOMEM, "no memory to watch pipes");
+	libbpf_set_print(quiet);
+	r = load(w, err);
+	if (r == 0) {
+		w->ring = ring_buffer__new(bpf_map__fd(w->programs->maps.ring), on_record, w, NULL);
+		if (!w->ring)
+			r = error_errno(err, -errno, "cannot map the ring of records");
+	}
+	if (r < 0) {
+		index_watch_close(w);
+		return r;
+	}
+	*ret = w;
+	return 0;
+}
+
+void index_watch_close(struct index_watch *w)
+{
+	if (!w)
+		return;
+	ring_buffer__free(w->ring);
+	index_watch_programs__destroy(w->programs);
+	free(w);
+}
+
+int index_watch_fd(const struct index_watch *w)
+{
+	return ring_buffer__epoll_fd(w->ring);
+}
+
+int index_watch_take(struct index_watch *w,
+		     void (*record)(void *user, const struct index_record *r, const void *bytes), void *user)
+{
+	int r;
+
+	w->record = record;
+	w->user = user;
+	r = ring_buffer__consume(w->ring);
+	return r < 0 ? r : 0;
+}
+
+int index_watch_trainer(struct index_watch *w, uint32_t tgid, bool wanted)
+{
+	struct index_trainer *all = w->programs->bss->trainers, *free_one = NULL;
+
+	for (size_t i = 0; i < INDEX_TRAINERS_MAX; i++) {
+		uint32_t is = __atomic_load_n(&all[i].tgid, __ATOMIC_RELAXED);
+
+		if (is == tgid) {
+			if (!wanted)
+				__atomic_store_n(&all[i].tgid, 0, __ATOMIC_RELAXED);
+			return 0;
+		}
+		if (!is && !free_one)
+			free_one = &all[i];
+	}
+	if (!wanted)
+		return 0;
+	if (!free_one)
+		return -EAGAIN;
+	__atomic_store_n(&free_one->tgid, tgid, __ATOMIC_RELAXED);
+	return 0;
+}
+
+uint64_t index_watch_lost(const struct index_watch *w)
+{
+	uint64_t n = __atomic_load_n(&w->programs->bss->n_lost, __ATOMIC_RELAXED);
+
+	for (size_t i = 0; i < INDEX_TRAINERS_MAX; i++)
+		n += __atomic_load_n(&w->programs->bss->trainers[i].n_left_out, __ATOMIC_RELAXED);
+	return n;
+}

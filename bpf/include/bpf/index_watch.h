@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+#pragma once
+
+/*
+ * Watches how PyTorch's DataLoaders hand out work: a trainer writes the indices of a batch to a worker's
+ * pipe, the worker reads them, and opens files. All trainers of the machine are found by what they write;
+ * only of those that were asked for is more recorded.
+ *
+ * Reading other processes' pipes takes CAP_BPF and CAP_PERFMON to begin with; index_watch_take() and
+ * index_watch_trainer() take no privilege.
+ */
+
+#ifdef __BPF__
+#include "bpf/event.h"
+#else
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#endif
+
+enum index_record_type {
+	INDEX_FOUND = 1, /* a trainer that was not asked for wrote indices; at most one a second and pipe */
+	INDEX_WRITE = 2, /* a message of indices; bytes: the pickle */
+	INDEX_READ = 3,  /* a worker has read one; bytes: the pickle's first INDEX_HEAD_BYTES */
+	INDEX_OPEN = 4, /* a worker opens a regular file for reading; bytes: the name it gave, with the NUL */
+};
+
+#define INDEX_HEAD_BYTES    64
+#define INDEX_MESSAGE_BYTES 16384 /* a longer message is not seen: Python writes it in two parts */
+#define INDEX_PATH_BYTES    1024
+#define INDEX_TRAINERS_MAX  64
+/* Records of one trainer a second, beyond which they are left out. */
+#define INDEX_RECORDS_MAX 20000
+
+/* Times are CLOCK_MONOTONIC ns. exec_ns and queue_ns are the thread's CPU time, and its time without a CPU
+ * though runnable. */
+struct index_record {
+	uint64_t at_ns, exec_ns, queue_ns;
+	uint32_t trainer; /* process that writes to the pipe */
+	uint32_t uid;     /* the thread's real user and group, now */
+	uint32_t pipe;    /* inode */
+	uint32_t length;  /* WRITE, READ: of the whole pickle */
+	uint16_t type;
+	uint16_t bytes; /* that follow */
+	uint32_t gid;
+};
+
+/* A trainer that is watched, shared with the programs. */
+struct index_trainer {
+	uint32_t tgid;      /* 0: none */
+	uint32_t n_records; /* since window_ns */
+	uint64_t window_ns;
+	uint64_t n_left_out;
+};
+
+#ifndef __BPF__
+_Static_assert(sizeof(struct index_record) == 48, "shared with the kernel side");
+
+struct error;
+struct index_watch;
+
+/* If the kernel or the privilege does not allow it, the line in err says what is missing. */
+int index_watch_open(struct index_watch **ret, struct error *err);
+void index_watch_close(struct index_watch *w);
+
+/* Becomes readable when there are records of batches. */
+int index_watch_fd(const struct index_watch *w);
+
+/* Hands on all records there are. 0 or -errno. */
+int index_watch_take(struct index_watch *w,
+		     void (*record)(void *user, const struct index_record *r, const void *bytes), void *user);
+
+/* Begins or ends recording of a trainer. -EAGAIN: INDEX_TRAINERS_MAX are watched. */
+int index_watch_trainer(struct index_watch *w, uint32_t tgid, bool wanted);
+
+/* Records that found no room, or were beyond their trainer's limit. */
+uint64_t index_watch_lost(const struct index_watch *w);
+#endif

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ahead.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+
+#define STACK_BYTES (64u << 10)
+#define READ_BYTES  (128u << 10)
+
+struct waiting {
+	uint64_t batch;
+	char *name;
+};
+
+struct ahead {
+	pthread_mutex_t lock;
+	pthread_cond_t more;
+	struct waiting files[AHEAD_FILES]; /* a ring */
+	uint32_t first, n;
+	struct {
+		uint64_t id, bytes;
+	} batches[AHEAD_BATCHES]; /* that are not done; by id modulo their number */
+	uint64_t bytes;           /* of all of them */
+	bool started;
+	struct ahead_counters counters;
+};
+
+int ahead_new(struct ahead **ret)
+{
+	struct ahead *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return -ENOMEM;
+	pthread_mutex_init(&a->lock, NULL);
+	pthread_cond_init(&a->more, NULL);
+	*ret = a;
+	return 0;
+}
+
+static int open_plain(const char *name, uint64_t *ret_bytes)
+{
+	const struct open_how how = {.flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
+				     .resolve = RESOLVE_NO_MAGICLINKS};
+	_cleanup_(closep) int fd = (int)syscall(SYS_openat2, AT_FDCWD, name, &how, sizeof(how));
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EINVAL;
+	*ret_bytes = st.st_size < (off_t)AHEAD_FILE_BYTES ? (uint64_t)st.st_size : AHEAD_FILE_BYTES;
+	return steal_fd(&fd);
+}
+
+/* Returns how many bytes were read, or -errno. */
+static int64_t read_file(const char *name, char *buffer)
+{
+	uint64_t bytes = 0, at = 0;
+	_cleanup_(closep) int fd = open_plain(name, &bytes);
+
+	if (fd < 0)
+		return fd;
+	while (at < bytes) {
+		ssize_t n = pread(fd, buffer, READ_BYTES, (off_t)at);
+
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			break;
+		at += (uint64_t)n;
+	}
+	return (int64_t)at;
+}
+
+static void count(struct ahead *a, uint64_t batch, int64_t bytes)
+{
+	if (bytes < 0) {
+		a->counters.failed++;
+		return;
+	}
+	a->counters.files++;
+	a->counters.bytes += (uint64_t)bytes;
+	if (a->batches[batch % AHEAD_BATCHES].id != batch)
+		return;
+	a->batches[batch % AHEAD_BATCHES].bytes += (uint64_t)bytes;
+	a->bytes += (uint64_t)bytes;
+}
+
+static void *reader(void *user)
+{
+	struct ahead *a = user;
+	char *buffer = malloc(READ_BYTES);
+
+	pthread_mutex_lock(&a->lock);
+	while (buffer) {
+		struct waiting file;
+		int64_t bytes;
+
+		while (!a->n)
+			pthread_cond_wait(&a->more, &a->lock);
+		file = a->files[a->first];
+		a->first = (a->first + 1) % AHEAD_FILES;
+		a->n--;
+		if (a->batches[file.batch % AHEAD_BATCHES].id == file.batch && a->bytes < AHEAD_BYTES) {
+			pthread_mutex_unlock(&a->lock);
+			bytes = read_file(file.name, buffer);
+			pthread_mutex_lock(&a->lock);
+			count(a, file.batch, bytes);
+		} else {
+			a->counters.left_out++;
+		}
+		free(file.name);
+	}
+	pthread_mutex_unlock(&a->lock);
+	return NULL;
+}
+
+/* Fewer threads than wanted are enough, too. */
+static void start(struct ahead *a)
+{
+	pthread_attr_t attributes;
+
+	a->started = true;
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, STACK_BYTES);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	for (int i = 0; i < AHEAD_THREADS; i++) {
+		pthread_t thread;
+
+		if (pthread_create(&thread, &attributes, reader, a))
+			break;
+	}
+	pthread_attr_destroy(&attributes);
+}
+
+static void forget(struct ahead *a, uint64_t batch)
+{
+	if (a->batches[batch % AHEAD_BATCHES].id != batch)
+		return;
+	a->bytes -= a->batches[batch % AHEAD_BATCHES].bytes;
+	a->batches[batch % AHEAD_BATCHES].id = a->batches[batch % AHEAD_BATCHES].bytes = 0;
+}
+
+void ahead_add(struct ahead *a, uint64_t batch, const char *name)
+{
+	uint64_t *id = &a->batches[batch % AHEAD_BATCHES].id;
+	char *copy = strdup(name);
+
+	pthread_mutex_lock(&a->lock);
+	if (!a->started)
+		start(a);
+	if (*id != batch) {
+		forget(a, *id);
+		*id = batch;
+	}
+	if (copy && a->n < AHEAD_FILES) {
+		a->files[(a->first + a->n++) % AHEAD_FILES] = (struct waiting){batch, copy};
+		copy = NULL;
+		pthread_cond_signal(&a->more);
+	} else {
+		a->counters.left_out++;
+	}
+	pthread_mutex_unlock(&a->lock);
+	free(copy);
+}
+
+void ahead_done(struct ahead *a, uint64_t batch)
+{
+	pthread_mutex_lock(&a->lock);
+	forget(a, batch);
+	pthread_mutex_unlock(&a->lock);
+}
+
+struct ahead_counters ahead_count(struct ahead *a)
+{
+	struct ahead_counters counters;
+
+	pthread_mutex_lock(&a->lock);
+	counters = a->counters;
+	pthread_mutex_unlock(&a->lock);
+	return counters;
+}

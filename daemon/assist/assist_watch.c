@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The watcher: takes records from the kernel, and hands each job's to that job's reader. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "assist_message.h"
+#include "judge_ahead.h"
+#include "lib/capabilities.h"
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/error.h"
+#include "lib/fd_message.h"
+#include "lib/kernel_calls.h"
+#include "lib/proc.h"
+
+#define NOBODY      65534
+#define LOOK_MS     50 /* opens do not wake the watcher */
+#define IDLE_MS     1000
+#define RECORD_ROOM (sizeof(struct index_record) + INDEX_MESSAGE_BYTES)
+
+struct watched_job {
+	struct assist_job told; /* pid 0: none */
+	int fd, pidfd;          /* of its reader; of itself */
+	uint64_t said_ns;
+	bool changed;
+	char *feed; /* records to hand over */
+	uint32_t n_feed;
+};
+
+struct watcher {
+	int daemon_fd, keeper_fd;
+	struct index_watch *watch;
+	struct watched_job jobs[ASSIST_JOBS_MAX];
+	uint32_t n_jobs;
+};
+
+static void tell(struct watcher *w, struct watched_job *j)
+{
+	(void)send(w->daemon_fd, &j->told, sizeof(j->told), MSG_DONTWAIT | MSG_NOSIGNAL);
+	j->said_ns = clock_monotonic_ns();
+	j->changed = false;
+}
+
+static struct watched_job *job_of(struct watcher *w, uint32_t pid)
+{
+	for (size_t i = 0; i < ASSIST_JOBS_MAX; i++)
+		if (w->jobs[i].told.pid == (int64_t)pid)
+			return &w->jobs[i];
+	return NULL;
+}
+
+static void job_leave(struct watched_job *j)
+{
+	closep(&j->fd);
+	closep(&j->pidfd);
+	free(j->feed);
+	*j = (struct watched_job){.fd = -EBADF, .pidfd = -EBADF};
+}
+
+static void job_end(struct watcher *w, struct watched_job *j)
+{
+	(void)index_watch_trainer(w->watch, (uint32_t)j->told.pid, false);
+	j->told.ended = 1;
+	tell(w, j);
+	job_leave(j);
+	w->n_jobs--;
+}
+
+static bool may_begin(const struct watcher *w, uint32_t uid)
+{
+	uint32_t n = 0;
+
+	for (size_t i = 0; i < ASSIST_JOBS_MAX; i++)
+		n += w->jobs[i].told.pid && w->jobs[i].told.uid == uid;
+	return w->n_jobs < ASSIST_JOBS_MAX && (uid == 0 || n < ASSIST_A_USER_MAX);
+}
+
+static int reader_start(const struct watcher *w, const struct assist_order *order, int *ret_fd)
+{
+	int fds[2], r;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
+		return -errno;
+	r = fd_message_send(w->keeper_fd, order, sizeof(*order), &fds[1], 1, MSG_DONTWAIT);
+	close(fds[1]);
+	if (r < 0)
+		close(fds[0]);
+	else
+		*ret_fd = fds[0];
+	return r;
+}
+
+static void job_begin(struct watcher *w, const struct index_record *r)
+{
+	pid_t pid = (pid_t)r->trainer;
+	struct assist_order order = {.pid = pid, .uid = r->uid, .gid = r->gid};
+	struct watched_job *j = job_of(w, 0);
+	struct proc_stat process;
+	int pidfd;
+
+	if (!j || job_of(w, r->trainer) || !may_begin(w, r->uid))
+		return;
+	pidfd = kernel_pidfd_open(pid);
+	if (pidfd < 0)
+		return;
+	*j = (struct watched_job){.told = {.uid = r->uid}, .fd = -EBADF, .pidfd = pidfd};
+	j->feed = malloc(ASSIST_FEED_BYTES);
+	if (!j->feed || proc_stat_read("/proc", pid, &process) < 0 ||
+	    proc_comm_read("/proc", pid, j->told.name, sizeof(j->told.name)) < 0) {
+		job_leave(j);
+		return;
+	}
+	order.start_ticks = process.start_ticks;
+	if (reader_start(w, &order, &j->fd) < 0) {
+		job_leave(j);
+		return;
+	}
+	j->told.pid = pid;
+	w->n_jobs++;
+	(void)index_watch_trainer(w->watch, r->trainer, true);
+	tell(w, j);
+}
+
+static void flush(struct watched_job *j)
+{
+	/* A reader that does not keep up misses records: it finds its way again. */
+	if (j->n_feed)
+		(void)send(j->fd, j->feed, j->n_feed, MSG_DONTWAIT | MSG_NOSIGNAL);
+	j->n_feed = 0;
+}
+
+static void on_record(void *user, const struct index_record *r, const void *bytes)
+{
+	struct watcher *w = user;
+	struct watched_job *j = job_of(w, r->trainer);
+
+	if (r->type == INDEX_FOUND) {
+		job_begin(w, r);
+		return;
+	}
+	if (!r->trainer || !j || j->fd < 0)
+		return;
+	if (j->n_feed + RECORD_ROOM > ASSIST_FEED_BYTES)
+		flush(j);
+	memcpy(j->feed + j->n_feed, r, sizeof(*r));
+	memcpy(j->feed + j->n_feed + sizeof(*r), bytes, r->bytes);
+	j->n_feed += (uint32_t)sizeof(*r) + r->bytes;
+}
+
+static void stop(struct watcher *w, struct watched_job *j, const char *why)
+{
+	(void)index_watch_trainer(w->watch, (uint32_t)j->told.pid, false);
+	closep(&j->fd);
+	j->fd = -EBADF;
+	if (j->told.state != ASSIST_STOPPED)
+		snprintf(j->told.why, sizeof(j->told.why), "%s", why);
+	j->told.state = ASSIST_STOPPED;
+	tell(w, j);
+}
+
+static void on_told(struct watcher *w, struct watched_job *j)
+{
+	struct assist_told told;
+	ssize_t n = recv(j->fd, &told, sizeof(told), MSG_DONTWAIT);
+
+	/* ECONNRESET is said once, if it ended with records unread; its last words come after that. */
+	if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
+		return;
+	if (n != sizeof(told) || told.state >= ASSIST_N_STATES) {
+		stop(w, j, "the process that reads ahead for it has ended");
+		return;
+	}
+	told.why[sizeof(told.why) - 1] = '\0';
+	j->changed = true;
+	j->told.figures = told.figures;
+	j->told.charged = told.charged != 0;
+	snprintf(j->told.why, sizeof(j->told.why), "%s", told.why);
+	if (told.state != j->told.state) {
+		(void)index_watch_trainer(w->watch, (uint32_t)j->told.pid, told.state != ASSIST_RESTS);
+		j->told.state = told.state;
+		tell(w, j);
+	}
+	if (told.state == ASSIST_STOPPED)
+		stop(w, j, "");
+}
+
+static void watch_once(struct watcher *w)
+{
+	struct pollfd fds[3 + 2 * ASSIST_JOBS_MAX] = {{.fd = w->daemon_fd, .events = POLLIN},
+						      {.fd = w->keeper_fd, .events = POLLIN},
+						      {.fd = index_watch_fd(w->watch), .events = POLLIN}};
+
+	for (size_t i = 0; i < ASSIST_JOBS_MAX; i++) {
+		fds[3 + 2 * i] = (struct pollfd){.fd = w->jobs[i].fd, .events = POLLIN};
+		fds[4 + 2 * i] = (struct pollfd){.fd = w->jobs[i].pidfd, .events = POLLIN};
+	}
+	(void)poll(fds, sizeof(fds) / sizeof(fds[0]), w->n_jobs ? LOOK_MS : IDLE_MS);
+	if (fds[0].revents || fds[1].revents)
+		_exit(0);
+	for (size_t i = 0; i < ASSIST_JOBS_MAX; i++) {
+		struct watched_job *j = &w->jobs[i];
+
+		if (fds[3 + 2 * i].revents && j->fd >= 0)
+			on_told(w, j);
+		if (fds[4 + 2 * i].revents && j->told.pid)
+			job_end(w, j);
+		else if (j->changed && clock_monotonic_ns() - j->said_ns > NS_PER_S)
+			tell(w, j);
+	}
+	(void)index_watch_take(w->watch, on_record, w);
+	for (size_t i = 0; i < ASSIST_JOBS_MAX; i++)
+		flush(&w->jobs[i]);
+}
+
+void assist_watch_run(int daemon_fd, int keeper_fd)
+{
+	static struct watcher w;
+	struct error err = ERROR_INIT;
+	struct assist_job none = {.pid = 0};
+	int r;
+
+	prctl(PR_SET_NAME, "dieseld-assist");
+	w.daemon_fd = daemon_fd;
+	w.keeper_fd = keeper_fd;
+	for (size_t i = 0; i < ASSIST_JOBS_MAX; i++)
+		w.jobs[i].fd = w.jobs[i].pidfd = -EBADF;
+	r = index_watch_open(&w.watch, &err);
+	if (r == 0)
+		r = capabilities_keep_as(0, NOBODY, NOBODY);
+	if (r < 0) {
+		snprintf(none.why, sizeof(none.why), "%.230s", err.text[0] ? err.text : strerror(-r));
+		(void)send(daemon_fd, &none, sizeof(none), MSG_NOSIGNAL);
+		return;
+	}
+	for (;;)
+		watch_once(&w);
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "batch_log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/clock.h"
+
+#define KNOWN_SHARE 8 /* one of so many indices may be unknown */
+
+static void batch_free(struct written_batch *b)
+{
+	free(b->indices);
+	*b = (struct written_batch){0};
+}
+
+static struct written_batch *pending(struct worker_pipe *p, uint32_t i)
+{
+	return &p->pending[(p->first + i) % BATCH_LOG_PENDING];
+}
+
+static void pipe_clear(struct worker_pipe *p)
+{
+	for (uint32_t i = 0; i < p->n_pending; i++)
+		batch_free(pending(p, i));
+	batch_free(&p->now);
+	free(p->names);
+	*p = (struct worker_pipe){0};
+}
+
+/* Of the pipe; a new one takes the place of the one that was used longest ago. */
+static struct worker_pipe *pipe_of(struct batch_log *log, uint32_t inode, bool make)
+{
+	struct worker_pipe *oldest = &log->pipes[0];
+
+	for (size_t i = 0; i < BATCH_LOG_PIPES; i++) {
+		struct worker_pipe *p = &log->pipes[i];
+
+		if (p->used_ns && p->inode == inode)
+			return p;
+		if (p->used_ns < oldest->used_ns)
+			oldest = p;
+	}
+	if (!make)
+		return NULL;
+	pipe_clear(oldest);
+	oldest->inode = inode;
+	return oldest;
+}
+
+/* ---- what comes ---------------------------------------------------------------------------------------- */
+
+/* Returns true if little is missing: a few samples may never have been seen with their files. */
+static bool is_known(const struct batch_log *log, const struct written_batch *b)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < b->n; i++)
+		n += file_table_find(&log->table, b->indices[i]) != NULL;
+	return log->per_sample > 0 && n >= b->n - b->n / KNOWN_SHARE;
+}
+
+static void order(struct batch_log *log, struct written_batch *b)
+{
+	b->known = is_known(log, b);
+	b->ordered = judge_ahead_order(&log->judge, b->known);
+	for (uint32_t i = 0; b->ordered && i < b->n; i++) {
+		const char *names = file_table_find(&log->table, b->indices[i]);
+
+		if (names)
+			log->handler.ahead(log->handler.user, b->id, names, log->per_sample);
+	}
+}
+
+static void on_write(struct batch_log *log, struct worker_pipe *p, const struct index_record *r,
+		     const void *bytes)
+{
+	static uint32_t indices[INDICES_MAX];
+	int n = indices_parse(bytes, r->bytes, indices, INDICES_MAX);
+	struct written_batch b = {.length = r->length};
+
+	if (n <= 0)
+		return;
+	b.indices = calloc((size_t)n, sizeof(*b.indices));
+	if (!b.indices)
+		return;
+	b.n = (uint32_t)n;
+	memcpy(b.indices, indices, (size_t)n * sizeof(*indices));
+	b.head_bytes = r->bytes < INDEX_HEAD_BYTES ? r->bytes : INDEX_HEAD_BYTES;
+	memcpy(b.head, bytes, b.head_bytes);
+	b.id = ++log->next_id;
+	if (p->n_pending == BATCH_LOG_PENDING) { /* nobody reads them, or that was not seen */
+		batch_free(pending(p, 0));
+		p->first = (p->first + 1) % BATCH_LOG_PENDING;
+		p->n_pending--;
+	}
+	order(log, &b);
+	*pending(p, p->n_pending++) = b;
+}
+
+/* ---- what came ----------------------------------------------------------------------------------------- */
+
+static void learn(struct batch_log *log, const struct worker_pipe *p)
+{
+	const char *names = p->names;
+
+	for (uint32_t i = 0; i < p->now.n; i++) {
+		size_t n_bytes = 0;
+		int r;
+
+		for (uint32_t k = 0; k < log->per_sample; k++)
+			n_bytes += strlen(names + n_bytes) + 1;
+		r = file_table_learn(&log->table, p->now.indices[i], names, n_bytes);
+		names += n_bytes;
+		if (r != FILE_TABLE_SAME && r != FILE_TABLE_OTHER)
+			continue;
+		log->n_hits += r == FILE_TABLE_SAME;
+		log->n_misses += r == FILE_TABLE_OTHER;
+		judge_ahead_prediction(&log->judge, r == FILE_TABLE_SAME);
+	}
+}
+
+static void measure(struct batch_log *log, const struct worker_pipe *p)
+{
+	double wall_s = (double)(p->last_ns - p->begin_ns) / (double)NS_PER_S;
+	double ran_s = (double)(p->last_exec_ns - p->begin_exec_ns + p->last_queue_ns - p->begin_queue_ns) /
+		       (double)NS_PER_S;
+	struct batch_time t = {.known = p->now.known, .ordered = p->now.ordered};
+
+	if (p->n_names < 2 || p->last_ns <= p->begin_ns)
+		return;
+	t.wall_s = wall_s / (p->n_names - 1);
+	t.blocked_s = ran_s < wall_s ? (wall_s - ran_s) / (p->n_names - 1) : 0;
+	judge_ahead_batch(&log->judge, &t);
+}
+
+/* The worker is done with what it made. */
+static void finish(struct batch_log *log, struct worker_pipe *p)
+{
+	struct written_batch *b = &p->now;
+	bool fits;
+
+	if (!b->id)
+		return;
+	log->handler.done(log->handler.user, b->id);
+	log->n_batches++;
+	log->n_samples += b->n;
+	fits = !p->overflow && p->n_names && p->n_names % b->n == 0 && p->n_names / b->n <= BATCH_LOG_PER;
+	if (fits && !log->per_sample)
+		log->per_sample = p->n_names / b->n;
+	fits = fits && p->n_names / b->n == log->per_sample;
+	judge_ahead_fit(&log->judge, fits, p->n_names, b->n);
+	if (fits) {
+		learn(log, p);
+		measure(log, p);
+	}
+	batch_free(b);
+}
+
+static void on_read(struct batch_log *log, struct worker_pipe *p, const struct index_record *r,
+		    const void *bytes)
+{
+	bool found = false;
+
+	finish(log, p);
+	while (!found && p->n_pending) {
+		struct written_batch *b = pending(p, 0);
+
+		found = b->length == r->length && b->head_bytes == r->bytes &&
+			!memcmp(b->head, bytes, b->head_bytes);
+		if (found) {
+			p->now = *b;
+			*b = (struct written_batch){0};
+		} else {
+			log->handler.done(log->handler.user, b->id);
+			batch_free(b);
+		}
+		p->first = (p->first + 1) % BATCH_LOG_PENDING;
+		p->n_pending--;
+	}
+	p->n_names = p->name_bytes = 0;
+	p->overflow = false;
+	p->begin_ns = p->last_ns = r->at_ns;
+	p->begin_exec_ns = p->last_exec_ns = r->exec_ns;
+	p->begin_queue_ns = p->last_queue_ns = r->queue_ns;
+}
+
+static bool ends_with(const char *name, const char *ending)
+{
+	size_t n = strlen(name), m = strlen(ending);
+
+	return n >= m && !strcmp(name + n - m, ending);
+}
+
+/* What Python opens for itself. */
+static bool is_data(const char *name)
+{
+	static const char *const folders[] = {"/proc/", "/sys/", "/dev/", "/etc/"};
+	static const char *const endings[] = {".py", ".pyc", ".so"};
+
+	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
+		if (!strncmp(name, folders[i], strlen(folders[i])))
+			return false;
+	for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
+		if (ends_with(name, endings[i]))
+			return false;
+	return name[0] != '\0';
+}
+
+static void on_open(struct worker_pipe *p, const struct index_record *r, const char *name)
+{
+	uint32_t bytes = (uint32_t)strnlen(name, r->bytes) + 1;
+
+	if (!p->now.id || bytes > r->bytes || !is_data(name))
+		return;
+	if (p->name_bytes + bytes > BATCH_LOG_NAMES || p->n_names >= p->now.n * BATCH_LOG_PER) {
+		p->overflow = true;
+		return;
+	}
+	if (p->name_bytes + bytes > p->names_allocated) {
+		uint32_t wanted = 2 * p->names_allocated + 16384;
+		char *grown = realloc(p->names, wanted);
+
+		if (!grown) {
+			p->overflow = true;
+			return;
+		}
+		p->names = grown;
+		p->names_allocated = wanted;
+	}
+	memcpy(p->names + p->name_bytes, name, bytes);
+	p->name_bytes += bytes;
+	p->n_names++;
+	p->last_ns = r->at_ns;
+	p->last_exec_ns = r->exec_ns;
+	p->last_queue_ns = r->queue_ns;
+}
+
+void batch_log_record(struct batch_log *log, const struct index_record *r, const void *bytes)
+{
+	struct worker_pipe *p = pipe_of(log, r->pipe, r->type == INDEX_WRITE);
+
+	if (!p || log->judge.state == ASSIST_STOPPED)
+		return;
+	p->used_ns = r->at_ns | 1;
+	if (r->type == INDEX_WRITE)
+		on_write(log, p, r, bytes);
+	else if (r->type == INDEX_READ)
+		on_read(log, p, r, bytes);
+	else if (r->type == INDEX_OPEN)
+		on_open(p, r, bytes);
+}
+
+void batch_log_free(struct batch_log *log)
+{
+	for (size_t i = 0; i < BATCH_LOG_PIPES; i++)
+		pipe_clear(&log->pipes[i]);
+	file_table_free(&log->table);
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which segment goes for another chunk, by the rules of policy.h. One pass through all segments serves for a
+ * part of them, so that its cost does not grow with the cache: each is looked at again when its turn comes.
+ */
+#include "cache.h"
+
+#include <stdlib.h>
+
+#include "lib/cleanup.h"
+
+/* A pass gives one in so many segments, and the one that goes first. */
+#define PART 16
+
+static bool is_same_place(const struct cached_cursor *a, const struct cached_cursor *b)
+{
+	return a->whole && b->whole && a->seed == b->seed && a->epoch == b->epoch &&
+	       a->shuffled == b->shuffled && a->place.at == b->place.at &&
+	       (a->place.then == NULL) == (b->place.then == NULL);
+}
+
+/* The ranks of a job are in one order, and mostly at one place. */
+static void find_doubles(struct cached_dataset *d)
+{
+	for (struct cached_cursor *k = d->cursors; k; k = k->next) {
+		const struct cached_cursor *o = d->cursors;
+
+		while (o != k && !is_same_place(o, k))
+			o = o->next;
+		k->double_of = o != k;
+	}
+}
+
+struct policy_segment cache_look_at(const struct cache *c, const struct segment *s,
+				    const struct cached_dataset *wanting)
+{
+	const struct cached_dataset *d = s->dataset;
+	const struct cached_chunk *k = cache_chunk_of(s);
+	struct policy_segment look = {.distance = POLICY_NEVER,
+				      .next_use = POLICY_NEVER,
+				      .ordered = d->cursors,
+				      .own = d == wanting,
+				      .reach = policy_reach(d->held_bytes / d->segment_bytes),
+				      .excess = d->held_bytes > d->room_bytes,
+				      .busy = s->filling,
+				      .idle = d->n_sessions == 0};
+
+	if (!k)
+		return look;
+	if (k->round == c->round)
+		look.distance = k->distance;
+	look.next_use = cached_next_use(d, s->chunk);
+	look.busy = (k->state != CHUNK_READY && !s->carried) || k->pins > 0;
+	look.kept = k->kept;
+	look.last_use = k->last_use;
+	return look;
+}
+
+/* Sorts what is given up first to the front. */
+static int by_rank(const void *a, const void *b)
+{
+	const struct cache_entry *x = a, *y = b;
+
+	if (x->rank != y->rank)
+		return x->rank > y->rank ? -1 : 1;
+	if (policy_is_better_victim(&x->look, &y->look))
+		return -1;
+	return policy_is_better_victim(&y->look, &x->look) ? 1 : 0;
+}
+
+void cache_rank(const struct cache *c, const struct cached_dataset *wanting, struct cache_entry *entries,
+		size_t n)
+{
+	for (struct cached_dataset *d = c->datasets; d; d = d->next)
+		find_doubles(d);
+	for (size_t i = 0; i < n; i++) {
+		entries[i].look = cache_look_at(c, entries[i].segment, wanting);
+		entries[i].rank = policy_victim_rank(&entries[i].look, 0);
+	}
+	qsort(entries, n, sizeof(*entries), by_rank);
+}
+
+static bool is_candidate(const struct candidates *which, const struct segment *s)
+{
+	const struct segment *like = which->lent_like;
+
+	if (which->own && s->dataset != which->wanting)
+		return false;
+	return !like ||
+	       (s != like && s->lent && s->dataset == like->dataset && s->memory.bytes == like->memory.bytes);
+}
+
+/* Fills the list anew. Without memory it is empty. */
+static void look_for_victims(const struct cache *c, const struct candidates *which, struct victim_list *list)
+{
+	_cleanup_(freep) struct cache_entry *entries = calloc(c->n_segments + 1, sizeof(*entries));
+	uint32_t n = 0, most;
+
+	list->n = list->next = 0;
+	list->own = which->own;
+	for (uint32_t i = 0; entries && i < c->size_segments; i++) {
+		if (c->segments[i] && is_candidate(which, c->segments[i]))
+			entries[n++].segment = c->segments[i];
+	}
+	most = n / PART + 1;
+	if (most > list->size) {
+		struct victim *grown = reallocarray(list->victims, most, sizeof(*grown));
+
+		if (!grown)
+			return;
+		list->victims = grown;
+		list->size = most;
+	}
+	cache_rank(c, which->wanting, entries, n);
+	while (list->n < most && list->n < n && entries[list->n].rank > 0) {
+		const struct cache_entry *e = &entries[list->n];
+
+		list->victims[list->n++] =
+		    (struct victim){.segment = e->segment->id, .rank = e->rank, .chunk = e->segment->chunk};
+	}
+}
+
+/* The first of the list that may go for a chunk at this distance, and is still what it was. */
+static struct segment *take_victim(const struct cache *c, const struct candidates *which,
+				   struct victim_list *list, uint32_t distance)
+{
+	for (uint32_t i = list->next; i < list->n; i++) {
+		const struct victim *v = &list->victims[i];
+		struct segment *s = cache_find_segment(c, v->segment);
+		struct policy_segment look;
+		bool same = s && s->chunk == v->chunk && is_candidate(which, s);
+
+		if (same)
+			look = cache_look_at(c, s, which->wanting);
+		same = same && policy_victim_rank(&look, 0) >= v->rank;
+		if (same && policy_victim_rank(&look, distance) == 0)
+			continue;
+		/* It is used up, and so are those before it that are needed too soon. */
+		list->next = i + 1;
+		if (same)
+			return s;
+	}
+	return NULL;
+}
+
+struct segment *cache_pick_victim(const struct cache *c, const struct candidates *which,
+				  struct victim_list *list, uint32_t distance)
+{
+	struct segment *s = list->own == which->own ? take_victim(c, which, list, distance) : NULL;
+
+	if (!s) {
+		look_for_victims(c, which, list);
+		s = take_victim(c, which, list, distance);
+	}
+	if (s)
+		s->dataset->evicts = true;
+	return s;
+}
+
+void cache_forget_victims(struct cache *c)
+{
+	c->victims.n = c->victims.next = 0;
+	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
+		d->victims.n = d->victims.next = 0;
+		d->lent_victims.n = d->lent_victims.next = 0;
+	}
+}
+
+void cache_victim_first(const struct segment *s)
+{
+	struct victim_list *list = &s->dataset->victims;
+
+	if (list->next == 0)
+		list->n = 0; /* the next pass finds it */
+	else
+		list->victims[--list->next] =
+		    (struct victim){.segment = s->id, .rank = POLICY_RANK_UNWANTED, .chunk = s->chunk};
+}

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "read_turns.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "turns.h"
+
+struct read_user {
+	struct read_user *next;
+	struct read_storage *storage;
+	uint32_t uid;
+	uint32_t n_lanes;
+	struct turn turn;
+	struct turns turns; /* of his jobs */
+	/* of this round */
+	uint64_t round;
+	uint32_t weight; /* the largest of his jobs' */
+	uint32_t n_reads;
+	bool waits;
+};
+
+struct read_storage {
+	struct read_storage *next;
+	struct read_turns *owner;
+	dev_t device;
+	struct read_user *users;
+	uint32_t n_lanes;
+	struct turns turns; /* of users */
+	struct read_ticket *tickets;
+	/* of this round */
+	uint64_t round;
+	uint32_t n_users, n_jobs;
+	uint32_t n_reads;
+	uint64_t bytes;
+	uint64_t again_ns;
+};
+
+struct read_lane {
+	struct read_lane *next; /* of its job's */
+	struct read_user *user;
+	struct turn turn;
+	/* of this round */
+	uint64_t round;
+	uint32_t weight;
+	uint32_t n_reads;
+	bool waits;
+};
+
+struct read_turns {
+	struct read_storage *storages;
+	uint64_t round;
+	bool let_go;
+};
+
+int read_turns_new(struct read_turns **ret)
+{
+	struct read_turns *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return -ENOMEM;
+	*ret = t;
+	return 0;
+}
+
+/* Users whose jobs have ended stay until others had as much: ending jobs clears no debt. */
+static void forget_users(struct read_storage *s)
+{
+	for (struct read_user **link = &s->users; *link;) {
+		struct read_user *u = *link;
+
+		if (u->n_lanes > 0 || (s->n_lanes > 0 && u->turn.used > s->turns.now)) {
+			link = &u->next;
+			continue;
+		}
+		*link = u->next;
+		free(u);
+	}
+}
+
+static void forget_storage(struct read_storage *s)
+{
+	struct read_turns *t = s->owner;
+	struct read_storage **link = &t->storages;
+
+	forget_users(s);
+	if (s->users)
+		return;
+	while (*link != s)
+		link = &(*link)->next;
+	*link = s->next;
+	free(s);
+	if (t->let_go && !t->storages)
+		free(t);
+}
+
+void read_turns_free(struct read_turns *t)
+{
+	if (!t)
+		return;
+	t->let_go = true;
+	if (!t->storages)
+		free(t);
+}
+
+void read_lanes_free(struct read_lanes *lanes)
+{
+	while (lanes->first) {
+		struct read_lane *lane = lanes->first;
+		struct read_user *u = lane->user;
+
+		lanes->first = lane->next;
+		free(lane);
+		u->n_lanes--;
+		u->storage->n_lanes--;
+		forget_storage(u->storage);
+	}
+}
+
+static struct read_storage *storage_of(struct read_turns *t, dev_t device)
+{
+	struct read_storage *s = t->storages;
+
+	while (s && s->device != device)
+		s = s->next;
+	if (s)
+		return s;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return NULL;
+	*s = (struct read_storage){.next = t->storages, .owner = t, .device = device};
+	t->storages = s;
+	return s;
+}
+
+static struct read_user *user_of(struct read_storage *s, uint32_t uid)
+{
+	struct read_user *u = s->users;
+
+	while (u && u->uid != uid)
+		u = u->next;
+	if (u)
+		return u;
+	u = calloc(1, sizeof(*u));
+	if (!u)
+		return NULL;
+	*u = (struct read_user){.next = s->users, .storage = s, .uid = uid};
+	s->users = u;
+	return u;
+}
+
+/* The job's lane to this storage, made when it is first needed. NULL: no memory. */
+static struct read_lane *lane_of(struct read_turns *t, const struct read_want *want)
+{
+	struct read_lane *lane = want->lanes->first;
+	struct read_storage *s;
+	struct read_user *user;
+
+	while (lane && lane->user->storage->device != want->storage)
+		lane = lane->next;
+	if (lane)
+		return lane;
+	s = storage_of(t, want->storage);
+	if (!s)
+		return NULL;
+	forget_users(s);
+	user = user_of(s, want->uid);
+	lane = user ? calloc(1, sizeof(*lane)) : NULL;
+	if (!lane) {
+		forget_storage(s);
+		return NULL;
+	}
+	lane->user = user;
+	lane->weight = want->weight;
+	lane->next = want->lanes->first;
+	want->lanes->first = lane;
+	lane->user->n_lanes++;
+	s->n_lanes++;
+	return lane;
+}
+
+static void storage_enter(struct read_storage *s, uint64_t round)
+{
+	s->round = round;
+	s->n_users = s->n_jobs = s->n_reads = 0;
+	s->bytes = 0;
+	s->again_ns = UINT64_MAX;
+}
+
+/* The lane takes part in this round: it wants something, or has something under way. */
+static void lane_enter(struct read_lane *lane, uint32_t weight, uint64_t round)
+{
+	struct read_user *u = lane->user;
+
+	if (lane->round == round)
+		return;
+	if (u->round != round) {
+		u->round = round;
+		u->weight = u->n_reads = 0;
+		u->waits = false;
+		u->storage->n_users++;
+	}
+	lane->round = round;
+	lane->weight = weight;
+	lane->n_reads = 0;
+	lane->waits = false;
+	u->storage->n_jobs++;
+	if (weight > u->weight)
+		u->weight = weight;
+}
+
+static void count_reads(struct read_storage *s, uint64_t now_ns)
+{
+	for (const struct read_ticket *ticket = s->tickets; ticket; ticket = ticket->next) {
+		uint64_t end_ns = ticket->begin_ns + READ_STUCK_NS;
+
+		if (end_ns <= now_ns)
+			continue;
+		lane_enter(ticket->lane, ticket->lane->weight, s->round);
+		ticket->lane->n_reads++;
+		ticket->lane->user->n_reads++;
+		s->n_reads++;
+		s->bytes += ticket->bytes;
+		if (end_ns < s->again_ns)
+			s->again_ns = end_ns;
+	}
+}
+
+/* A lane with reads under way was not away, but was perhaps kept from its turn. */
+static void want_enter(struct read_turns *t, struct read_lane *lane, const struct read_want *want,
+		       uint64_t now_ns)
+{
+	struct read_user *u = lane->user;
+	struct read_storage *s = u->storage;
+
+	if (s->round != t->round) {
+		storage_enter(s, t->round);
+		count_reads(s, now_ns);
+	}
+	lane_enter(lane, want->weight, t->round);
+	turn_enter(&s->turns, &u->turn, u->n_reads ? READ_URGENT_BYTES : 0);
+	turn_enter(&u->turns, &lane->turn, lane->n_reads ? READ_URGENT_BYTES : 0);
+	lane->waits = lane->waits || want->waits;
+	u->waits = u->waits || want->waits;
+}
+
+/* Whoever has a single dataset can have its part, beside others with many. */
+static uint32_t depth_of(const struct read_storage *s)
+{
+	uint32_t depth = READ_DEPTH_READER * (s->n_users > 1 ? s->n_users : s->n_jobs);
+
+	return depth < READ_DEPTH_MOST ? depth : READ_DEPTH_MOST;
+}
+
+/* Not a matter of its size: small reads would overtake large ones. */
+static bool may_begin(const struct read_storage *s)
+{
+	return s->n_jobs == 1 ||
+	       (s->n_reads < depth_of(s) && (s->n_reads < READ_DEPTH_READER || s->bytes < READ_DEPTH_BYTES));
+}
+
+/* A turn as it counts now. */
+static int64_t turn_now(const struct turn *turn, bool waits)
+{
+	return (int64_t)turn->used - (waits ? (int64_t)READ_URGENT_BYTES : 0);
+}
+
+static int compare_turns(int64_t a, int64_t b)
+{
+	return a < b ? -1 : a > b;
+}
+
+struct choice {
+	const struct read_want *want;
+	const struct read_lane *lane;
+};
+
+/* Of two of one storage. */
+static bool goes_first(const struct choice *a, const struct choice *b)
+{
+	const struct read_user *u = a->lane->user, *v = b->lane->user;
+	int c = 0;
+
+	if (u != v)
+		c = compare_turns(turn_now(&u->turn, u->waits), turn_now(&v->turn, v->waits));
+	else if (a->lane != b->lane)
+		c = compare_turns(turn_now(&a->lane->turn, a->lane->waits),
+				  turn_now(&b->lane->turn, b->lane->waits));
+	else if (a->want->distance != b->want->distance)
+		return a->want->distance < b->want->distance;
+	return c ? c < 0 : a->want->last_served < b->want->last_served;
+}
+
+static void turns_reach(struct turns *turns, int64_t now)
+{
+	if (now > 0 && (uint64_t)now > turns->now)
+		turns->now = (uint64_t)now;
+}
+
+long read_turns_pick(struct read_turns *t, const struct read_want *wants, size_t n, uint64_t now_ns,
+		     uint64_t *ret_again_ns)
+{
+	struct choice best = {0};
+	struct read_user *u;
+
+	*ret_again_ns = UINT64_MAX;
+	t->round++;
+	for (size_t i = 0; i < n; i++) {
+		struct read_lane *lane = lane_of(t, &wants[i]);
+
+		if (!lane)
+			return (long)i;
+		want_enter(t, lane, &wants[i], now_ns);
+	}
+	for (size_t i = 0; i < n; i++) {
+		const struct choice choice = {&wants[i], lane_of(t, &wants[i])};
+		const struct read_storage *s = choice.lane->user->storage;
+
+		if (!may_begin(s)) {
+			if (s->again_ns < *ret_again_ns)
+				*ret_again_ns = s->again_ns;
+		} else if (!best.want || (s == best.lane->user->storage && goes_first(&choice, &best))) {
+			best = choice;
+		}
+	}
+	if (!best.want)
+		return -1;
+	u = best.lane->user;
+	turns_reach(&u->storage->turns, turn_now(&u->turn, u->waits));
+	turns_reach(&u->turns, turn_now(&best.lane->turn, best.lane->waits));
+	return best.want - wants;
+}
+
+static void charge(struct read_lane *lane, uint32_t weight, uint64_t amount)
+{
+	uint32_t user_weight = lane->user->weight > weight ? lane->user->weight : weight;
+
+	turn_charge(&lane->turn, amount, weight);
+	turn_charge(&lane->user->turn, amount, user_weight);
+}
+
+void read_turns_begin(struct read_turns *t, const struct read_want *want, uint64_t now_ns,
+		      struct read_ticket *ticket)
+{
+	struct read_lane *lane = lane_of(t, want);
+	struct read_storage *s;
+
+	*ticket = (struct read_ticket){.lane = lane, .begin_ns = now_ns, .bytes = want->bytes};
+	if (!lane)
+		return;
+	s = lane->user->storage;
+	ticket->next = s->tickets;
+	s->tickets = ticket;
+	charge(lane, want->weight, want->bytes + READ_PRICE_BYTES);
+}
+
+void read_turns_charge(const struct read_ticket *ticket, uint32_t weight, uint64_t bytes)
+{
+	if (ticket->lane)
+		charge(ticket->lane, weight, bytes);
+}
+
+void read_turns_end(struct read_ticket *ticket)
+{
+	struct read_ticket **link;
+
+	if (!ticket->lane)
+		return;
+	link = &ticket->lane->user->storage->tickets;
+	while (*link != ticket)
+		link = &(*link)->next;
+	*link = ticket->next;
+	ticket->lane = NULL;
+}

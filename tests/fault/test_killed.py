@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9, a hundred times, of whoever it meets: the daemon, a training job, its workers, a client in C, a mount. Each sample of each
+epoch is delivered once, with its bytes, and what a mount gives is what was packed, or an error."""
+import contextlib
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+try:
+    import numpy  # noqa: F401
+except ImportError as error:
+    print(f"skipped: needs {error.name}")
+    raise SystemExit(77)
+from dieseld_support import BIN, CTL, SCRATCH, Case, finish_probe, main, make_source, pack, start_probe
+
+JOB = pathlib.Path(__file__).with_name("killed_job.py")
+FUSE = os.access("/dev/fuse", os.R_OK | os.W_OK)
+KILLS = int(os.environ.get("DIESEL_TEST_KILLS", 100))
+N, BYTES = 6000, 32768
+WAIT_S = 240
+
+
+def children(pid):
+    with contextlib.suppress(OSError):
+        return [int(child) for task in os.listdir(f"/proc/{pid}/task")
+                for child in pathlib.Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
+    return []
+
+
+def kill(pid):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+class Job:
+    """killed_job.py, which begins again where its journal ends."""
+
+    def __init__(self, daemon, dataset):
+        self.journal = pathlib.Path(tempfile.mktemp(dir=SCRATCH))
+        self.errors = tempfile.TemporaryFile("w+", dir=SCRATCH)
+        self.command = [sys.executable, JOB, dataset, daemon.socket, self.journal]
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stderr=self.errors)
+
+    def kill(self):
+        self.process.kill()
+        self.process.communicate()
+
+    def ended(self):
+        """What it said, if it ended by itself."""
+        if self.process.poll() is None:
+            return None
+        self.errors.seek(0)
+        return f"the job ended with {self.process.returncode}: {self.errors.read()}"
+
+    def lines(self):
+        """Whole lines: the job may have been killed while it wrote one, and then begins with a new line."""
+        with contextlib.suppress(FileNotFoundError):
+            return [json.loads(line) for line in self.journal.read_text().splitlines() if line.endswith("}}")]
+        return []
+
+    def workers(self):
+        return [worker for nursery in children(self.process.pid) for worker in children(nursery)]
+
+
+class Mount:
+    """Files of a mount are read all the time; what is read is held against the source."""
+
+    def __init__(self, daemon, dataset, source):
+        self.where = tempfile.mkdtemp(dir=SCRATCH)
+        self.command = [CTL, "mount", "--foreground", "--socket", daemon.socket, dataset, self.where]
+        self.source, self.wrong, self.n_read, self.stopped = pathlib.Path(source), [], 0, False
+        self.names = sorted(path.relative_to(source) for path in self.source.rglob("*.bin"))
+        self.start()
+        self.thread = threading.Thread(target=self.read)
+        self.thread.start()
+
+    def start(self):
+        self.process = subprocess.Popen(self.command, stderr=subprocess.DEVNULL)
+
+    def read(self):
+        rng = random.Random(2)
+        while not self.stopped:
+            name = rng.choice(self.names)
+            try:
+                data = pathlib.Path(self.where, name).read_bytes()
+            except OSError:  # not mounted, or the daemon is away
+                time.sleep(0.01)
+                continue
+            self.n_read += 1
+            if data != (self.source / name).read_bytes():
+                self.wrong.append(name)
+            time.sleep(0.001)
+
+    def end(self):
+        self.process.wait()
+        subprocess.run(["fusermount3", "-quz", self.where], check=False)
+
+    def stop(self):
+        self.process.terminate()
+        self.end()
+        self.stopped = True
+        self.thread.join()
+
+
+class Killed(Case):
+    def until(self, what, holds):
+        end = time.monotonic() + WAIT_S
+        while not holds():
+            self.assertIsNone(self.job.ended(), what)
+            self.assertLess(time.monotonic(), end, what)
+            time.sleep(0.01)
+
+    def job_goes_on(self):
+        n = len(self.job.lines())
+        self.until("the job goes on", lambda: len(self.job.lines()) > n + 3)
+
+    def kill_daemon(self):
+        self.node.kill()
+        time.sleep(self.rng.random() / 10)
+        self.node.start()
+
+    def kill_worker(self):
+        self.until("the job has workers", self.job.workers)
+        for worker in self.job.workers()[:1]:
+            kill(worker)
+
+    def kill_job(self):
+        self.job.kill()
+        self.job.start()
+
+    def kill_client(self):
+        self.client.kill()
+        self.client.communicate()
+        self.client = self.start_client()
+
+    def kill_mount(self):
+        n = self.mount.n_read
+        self.mount.process.kill()
+        self.mount.end()
+        self.mount.start()
+        self.until("the mount is read", lambda: self.mount.n_read > n)
+
+    def start_client(self):
+        """Without a daemon it would not begin, and say so: only a session waits for one that comes back."""
+        client = start_probe(self.node, self.dataset, "--source", self.source, "--epochs", 2, "--pause-us", 500, "--batch", 32, "--window", 1,
+                           "--seed", self.rng.randrange(1 << 30), "--reconnect-ms", 60000)
+        self.until("the client has a session", lambda: client.poll() is not None or any(
+            session["pid"] == client.pid for session in self.node.status()["sessions"]))
+        return client
+
+    def client_goes_on(self):
+        """It reads and checks two epochs, whatever is killed meanwhile."""
+        if self.client.poll() is not None:
+            finish_probe(self.client)
+            self.client = self.start_client()
+
+    def test_each_sample_once(self):
+        self.rng = random.Random(6)
+        self.source = make_source("killed", N, lambda rng: BYTES)
+        self.dataset = pack(self.source, "killed", order="random")
+        self.node = self.daemon(cache="128M")
+        self.job = Job(self.node, self.dataset)
+        self.addCleanup(lambda: (self.job.kill(), self.job.errors.close()))
+        self.client = self.start_client()
+        self.addCleanup(lambda: (self.client.kill(), self.client.communicate()))
+        whom = [self.kill_daemon, self.kill_worker, self.kill_job, self.kill_client]
+        if FUSE:
+            self.mount = Mount(self.node, self.dataset, self.source)
+            self.addCleanup(self.mount.stop)
+            whom.append(self.kill_mount)
+        self.job_goes_on()
+        self.until("the mount is read", lambda: not FUSE or self.mount.n_read > 0)
+        for _ in range(KILLS):
+            time.sleep(self.rng.random() / 5)
+            self.rng.choice(whom)()
+            self.client_goes_on()
+            self.job_goes_on()
+        self.job.process.communicate(b"\n")  # it ends with this epoch
+        self.assertEqual(self.job.process.returncode, 0, self.job.ended())
+        finish_probe(self.client)
+        if FUSE:
+            self.assertEqual(self.mount.wrong, [])
+        epochs = {}
+        for line in self.job.lines():
+            epochs.setdefault(line["epoch"], []).extend(line["samples"])
+        self.assertGreater(len(epochs), 1)
+        for epoch, samples in epochs.items():
+            self.assertEqual(sorted(samples), list(range(N)), f"epoch {epoch}")
+
+
+if __name__ == "__main__":
+    main()

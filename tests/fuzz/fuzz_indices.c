@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bytes as what a trainer wrote to a worker. */
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "indices.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static uint32_t indices[64];
+	int n = indices_parse(data, size, indices, 64);
+
+	if (n == 0 || n > 64)
+		abort();
+	for (int i = 0; i < n; i++) {
+		if (indices[i] > INT32_MAX)
+			abort();
+	}
+	return 0;
+}

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "batch_log.h"
+
+#define BATCH   8
+#define TRAINER 7
+#define MS      UINT64_C(1000000)
+
+/* ---- pickles ------------------------------------------------------------------------------------------- */
+
+/* As Python writes (number, [index, ...]). */
+static size_t pickle(uint8_t *to, uint32_t number, const uint32_t *indices, size_t n)
+{
+	uint8_t *p = to;
+
+	p += sprintf((char *)p, "\x80\x04\x95") + 8;
+	memset(p - 8, 0, 8);
+	*p++ = 'J';
+	memcpy(p, &number, 4);
+	p += 4;
+	*p++ = ']';
+	*p++ = 0x94;
+	*p++ = '(';
+	for (size_t i = 0; i < n; i++, p += 4) {
+		*p++ = 'J';
+		memcpy(p, &indices[i], 4);
+	}
+	memcpy(p, "e\x86\x94.", 4);
+	return (size_t)(p + 4 - to);
+}
+
+static void test_python_s_pickles_are_read(void **state)
+{
+	/* pickle.dumps((3, [5, 300, 70000])), (0, [9]), and protocol 5 */
+	static const uint8_t three[] =
+	    "\x80\x04\x95\x14\0\0\0\0\0\0\0K\x03]\x94(K\x05M,\x01Jp\x11\x01\0e\x86\x94.";
+	static const uint8_t one[] = "\x80\x05\x95\x0a\0\0\0\0\0\0\0K\0]\x94K\x09"
+				     "a\x86\x94.";
+	uint32_t got[3];
+
+	assert_int_equal(indices_parse(three, sizeof(three) - 1, got, 3), 3);
+	assert_int_equal(got[0], 5);
+	assert_int_equal(got[1], 300);
+	assert_int_equal(got[2], 70000);
+	assert_int_equal(indices_parse(three, sizeof(three) - 1, got, 2), -ERANGE);
+	assert_int_equal(indices_parse(one, sizeof(one) - 1, got, 3), 1);
+	assert_int_equal(got[0], 9);
+	for (size_t n = 0; n < sizeof(three) - 1; n++)
+		assert_true(indices_parse(three, n, got, 3) < 0);
+}
+
+static void test_other_pickles_are_not(void **state)
+{
+	static const uint8_t negative[] = "\x80\x04\x95\x0a\0\0\0\0\0\0\0K\0]\x94J\xff\xff\xff\xff"
+					  "a\x86\x94.";
+	static const uint8_t text[] = "\x80\x04\x95\x0a\0\0\0\0\0\0\0K\0]\x94\x8c\x01"
+				      "aa\x86\x94.";
+	static const uint8_t empty[] = "\x80\x04\x95\x0a\0\0\0\0\0\0\0K\0]\x94\x86\x94.";
+	uint32_t got[4];
+
+	assert_int_equal(indices_parse(negative, sizeof(negative) - 1, got, 4), -ERANGE);
+	assert_int_equal(indices_parse(text, sizeof(text) - 1, got, 4), -EBADMSG);
+	assert_int_equal(indices_parse(empty, sizeof(empty) - 1, got, 4), -EBADMSG);
+}
+
+/* ---- a job --------------------------------------------------------------------------------------------- */
+
+struct job {
+	struct batch_log log;
+	uint64_t now_ns, exec_ns;
+	uint32_t number, n_ahead, n_done, seed;
+	char last[64];
+	uint64_t file_ns, ahead_file_ns, work_ns; /* what a file takes */
+	bool ahead;                               /* the last batch */
+};
+
+static void on_ahead(void *user, uint64_t batch, const char *names, uint32_t n)
+{
+	struct job *j = user;
+
+	j->n_ahead += n;
+	j->ahead = true;
+	snprintf(j->last, sizeof(j->last), "%s", names);
+}
+
+static void on_done(void *user, uint64_t batch)
+{
+	((struct job *)user)->n_done++;
+}
+
+static void record(struct job *j, uint16_t type, const void *bytes, size_t n, size_t length)
+{
+	const struct index_record r = {.at_ns = j->now_ns,
+				       .exec_ns = j->exec_ns,
+				       .trainer = TRAINER,
+				       .pipe = 9,
+				       .length = (uint32_t)length,
+				       .type = type,
+				       .bytes = (uint16_t)n};
+
+	batch_log_record(&j->log, &r, bytes);
+}
+
+/* Hands out a batch, which opens files of other numbers by `shift`. */
+static void batch(struct job *j, uint32_t first, uint32_t shift)
+{
+	uint32_t indices[BATCH];
+	uint8_t bytes[256];
+	char name[32];
+	size_t n;
+
+	for (uint32_t i = 0; i < BATCH; i++)
+		indices[i] = first + i;
+	n = pickle(bytes, j->number++, indices, BATCH);
+	j->ahead = false;
+	record(j, INDEX_WRITE, bytes, n, n);
+	record(j, INDEX_READ, bytes, n < INDEX_HEAD_BYTES ? n : INDEX_HEAD_BYTES, n);
+	for (uint32_t i = 0; i < BATCH; i++) {
+		n = (size_t)snprintf(name, sizeof(name), "/data/%u", first + i + shift) + 1;
+		record(j, INDEX_OPEN, "/usr/lib/x.py", sizeof("/usr/lib/x.py"), 0);
+		record(j, INDEX_OPEN, name, n, 0);
+		j->now_ns += j->work_ns + (j->ahead ? j->ahead_file_ns : j->file_ns);
+		j->exec_ns += j->work_ns;
+	}
+}
+
+static struct job *job_new(uint64_t file_ns, uint64_t ahead_file_ns, uint64_t work_ns)
+{
+	struct job *j = calloc(1, sizeof(*j));
+
+	assert_non_null(j);
+	j->log.handler = (struct batch_log_handler){.ahead = on_ahead, .done = on_done, .user = j};
+	j->now_ns = MS;
+	j->file_ns = file_ns;
+	j->ahead_file_ns = ahead_file_ns;
+	j->work_ns = work_ns;
+	return j;
+}
+
+static void job_free(struct job *j)
+{
+	batch_log_free(&j->log);
+	free(j);
+}
+
+static void epochs(struct job *j, uint32_t n, uint32_t shift)
+{
+	for (uint32_t e = 0; e < n; e++)
+		for (uint32_t b = 0; b < 40; b++)
+			batch(j, b * BATCH, e * shift);
+}
+
+static void test_what_comes_next_is_ordered(void **state)
+{
+	struct job *j = job_new(5 * MS, MS / 10, MS / 10);
+
+	epochs(j, 1, 0);
+	assert_int_equal(j->log.judge.state, ASSIST_LEARNS);
+	assert_int_equal(j->n_ahead, 0);
+	epochs(j, 2, 0);
+	assert_int_equal(j->log.judge.state, ASSIST_HELPS);
+	assert_int_equal(j->log.n_misses, 0);
+	batch(j, 16, 0);
+	assert_string_equal(j->last, "/data/23");
+	assert_int_equal(j->log.table.n, 40 * BATCH);
+	job_free(j);
+}
+
+static void test_it_stops_where_nothing_is_waited_for(void **state)
+{
+	struct job *j = job_new(MS / 20, MS / 20, 5 * MS);
+
+	epochs(j, 1, 0);
+	assert_int_equal(j->log.judge.state, ASSIST_RESTS);
+	assert_non_null(strstr(j->log.judge.why, "nothing to gain"));
+	epochs(j, 2, 0);
+	assert_int_equal(j->n_ahead, 0);
+	judge_ahead_again(&j->log.judge);
+	assert_int_equal(j->log.judge.state, ASSIST_LOOKS);
+	job_free(j);
+}
+
+static void test_it_stops_where_it_does_not_help(void **state)
+{
+	struct job *j = job_new(5 * MS, 5 * MS, MS);
+
+	epochs(j, 6, 0);
+	assert_int_equal(j->log.judge.state, ASSIST_RESTS);
+	assert_non_null(strstr(j->log.judge.why, "not worth it"));
+	job_free(j);
+}
+
+static void test_another_file_each_time_ends_it(void **state)
+{
+	struct job *j = job_new(5 * MS, MS, MS);
+	uint32_t before;
+
+	epochs(j, 3, 1);
+	assert_int_equal(j->log.judge.state, ASSIST_STOPPED);
+	assert_true(j->log.n_misses > 0);
+	before = j->n_ahead;
+	epochs(j, 1, 0);
+	assert_int_equal(j->n_ahead, before);
+	job_free(j);
+}
+
+static void test_samples_that_are_no_files_end_it(void **state)
+{
+	struct job *j = job_new(5 * MS, MS, MS);
+	const uint32_t indices[2] = {1, 2};
+	uint8_t bytes[64];
+	size_t n;
+
+	for (uint32_t i = 0; i < 40; i++) {
+		n = pickle(bytes, i, indices, 2);
+		record(j, INDEX_WRITE, bytes, n, n);
+		record(j, INDEX_READ, bytes, n, n);
+	}
+	assert_int_equal(j->log.judge.state, ASSIST_STOPPED);
+	assert_non_null(strstr(j->log.judge.why, "not files of their own"));
+	job_free(j);
+}
+
+/* Whatever is missing or made up: nothing breaks, and nothing that was not opened is ordered. */
+static void test_records_may_be_anything(void **state)
+{
+	struct job *j = job_new(5 * MS, MS, MS);
+	uint8_t bytes[512];
+
+	srand(1);
+	for (uint32_t i = 0; i < 20000; i++) {
+		uint32_t indices[BATCH];
+		struct index_record r = {.at_ns = (uint64_t)rand() * 1000,
+					 .trainer = TRAINER,
+					 .pipe = (uint32_t)rand() % 100,
+					 .type = (uint16_t)(rand() % 6)};
+		size_t n;
+
+		for (uint32_t k = 0; k < BATCH; k++)
+			indices[k] = (uint32_t)rand();
+		n = pickle(bytes, i, indices, BATCH);
+		if (r.type == INDEX_OPEN)
+			memset(bytes, rand() % 3 ? 'a' : 0, n);
+		r.bytes = (uint16_t)(r.type == INDEX_READ ? INDEX_HEAD_BYTES : (uint32_t)rand() % (n + 1));
+		r.length = (uint32_t)n;
+		batch_log_record(&j->log, &r, bytes);
+	}
+	assert_int_equal(j->n_ahead, 0);
+	job_free(j);
+}
+
+static void test_the_table_is_bounded(void **state)
+{
+	struct file_table t = {0};
+
+	assert_int_equal(file_table_learn(&t, FILE_TABLE_INDICES, "a", 2), -ERANGE);
+	assert_int_equal(file_table_learn(&t, 5, "a", 2), FILE_TABLE_NEW);
+	assert_int_equal(file_table_learn(&t, 5, "a", 2), FILE_TABLE_SAME);
+	assert_int_equal(file_table_learn(&t, 5, "b", 2), FILE_TABLE_OTHER);
+	assert_int_equal(file_table_learn(&t, 5, "a much longer one", 18), FILE_TABLE_OTHER);
+	assert_string_equal(file_table_find(&t, 5), "a");
+	assert_null(file_table_find(&t, 6));
+	assert_int_equal(t.n, 1);
+	file_table_free(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_python_s_pickles_are_read),
+	    cmocka_unit_test(test_other_pickles_are_not),
+	    cmocka_unit_test(test_what_comes_next_is_ordered),
+	    cmocka_unit_test(test_it_stops_where_nothing_is_waited_for),
+	    cmocka_unit_test(test_it_stops_where_it_does_not_help),
+	    cmocka_unit_test(test_another_file_each_time_ends_it),
+	    cmocka_unit_test(test_samples_that_are_no_files_end_it),
+	    cmocka_unit_test(test_records_may_be_anything),
+	    cmocka_unit_test(test_the_table_is_bounded),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Users and jobs that read from storages in virtual time: a storage ends the reads in the order in which they
+ * began. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "test.h"
+
+#include "lib/clock.h"
+#include "read_turns.h"
+#include "turns.h"
+
+#define MIB       (UINT64_C(1) << 20)
+#define MAX_JOBS  64
+#define MAX_READS 1024
+
+/* A job that always wants more, from n_datasets, each with 4 reads under way at most. */
+struct reader {
+	uint32_t uid, weight, n_datasets;
+	uint64_t bytes;
+	bool waits;
+	dev_t storage;
+	bool idle;
+	struct read_lanes lanes;
+	uint32_t n_reads;
+	uint64_t done_bytes, last_served;
+};
+
+struct world {
+	struct read_turns *turns;
+	struct reader *readers;
+	size_t n;
+	struct read_ticket tickets[MAX_READS];
+	struct reader *of[MAX_READS];
+	uint32_t first, last; /* reads under way, in their order */
+	uint64_t now_ns, clock, again_ns;
+};
+
+static void world_new(struct world *w, struct reader *readers, size_t n)
+{
+	*w = (struct world){.readers = readers, .n = n};
+	assert_int_equal(read_turns_new(&w->turns), 0);
+	for (size_t i = 0; i < n; i++) {
+		readers[i].weight = readers[i].weight ? readers[i].weight : TURN_WEIGHT;
+		readers[i].n_datasets = readers[i].n_datasets ? readers[i].n_datasets : 1;
+		readers[i].bytes = readers[i].bytes ? readers[i].bytes : MIB;
+	}
+}
+
+static void world_free(struct world *w)
+{
+	for (; w->first != w->last; w->first++)
+		read_turns_end(&w->tickets[w->first % MAX_READS]);
+	read_turns_free(w->turns); /* lanes may outlive it */
+	for (size_t i = 0; i < w->n; i++)
+		read_lanes_free(&w->readers[i].lanes);
+}
+
+/* Starts whatever may be started. */
+static void start_all(struct world *w)
+{
+	for (;;) {
+		struct read_want wants[MAX_JOBS];
+		struct reader *of[MAX_JOBS], *r;
+		size_t n = 0;
+		long pick;
+
+		for (size_t i = 0; i < w->n; i++) {
+			r = &w->readers[i];
+			if (r->idle || r->n_reads >= 4 * r->n_datasets)
+				continue;
+			of[n] = r;
+			wants[n++] = (struct read_want){.lanes = &r->lanes,
+							.storage = r->storage,
+							.uid = r->uid,
+							.weight = r->weight,
+							.bytes = r->bytes,
+							.distance = r->waits ? 0 : 3,
+							.waits = r->waits,
+							.last_served = r->last_served};
+		}
+		pick = read_turns_pick(w->turns, wants, n, w->now_ns, &w->again_ns);
+		if (pick < 0)
+			return;
+		r = of[pick];
+		r->n_reads++;
+		r->last_served = ++w->clock;
+		w->of[w->last % MAX_READS] = r;
+		read_turns_begin(w->turns, &wants[pick], w->now_ns, &w->tickets[w->last++ % MAX_READS]);
+		assert_true(w->last - w->first < MAX_READS);
+	}
+}
+
+static void end_one(struct world *w)
+{
+	struct reader *r = w->of[w->first % MAX_READS];
+
+	assert_int_not_equal(w->first, w->last);
+	read_turns_end(&w->tickets[w->first++ % MAX_READS]);
+	w->now_ns += NS_PER_MS;
+	r->n_reads--;
+	r->done_bytes += r->bytes;
+}
+
+static void run(struct world *w, uint32_t n)
+{
+	start_all(w);
+	for (uint32_t i = 0; i < n; i++) {
+		end_one(w);
+		start_all(w);
+	}
+}
+
+static uint64_t bytes_of(const struct world *w, uint32_t uid)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < w->n; i++)
+		sum += w->readers[i].uid == uid ? w->readers[i].done_bytes : 0;
+	return sum;
+}
+
+static void assert_near(uint64_t a, uint64_t b, uint64_t most)
+{
+	assert_true((a > b ? a - b : b - a) <= most);
+}
+
+/* Alone, a job has all that its datasets may have under way. */
+static void test_alone(void **state)
+{
+	struct reader readers[] = {{.uid = 1, .n_datasets = 20}};
+	struct world w;
+
+	world_new(&w, readers, 1);
+	start_all(&w);
+	assert_int_equal(readers[0].n_reads, 80);
+	world_free(&w);
+}
+
+/* Ten datasets, fifty jobs or sessions that always wait give a user no more than one job has. */
+static void test_users(void **state)
+{
+	struct reader readers[MAX_JOBS] = {{.uid = 1}, {.uid = 2, .n_datasets = 10}};
+	struct world w;
+
+	world_new(&w, readers, 2);
+	run(&w, 2000);
+	assert_near(bytes_of(&w, 1), bytes_of(&w, 2), 16 * MIB);
+	world_free(&w);
+
+	memset(readers, 0, sizeof(readers));
+	readers[0].uid = 1;
+	for (int i = 1; i <= 50; i++)
+		readers[i] = (struct reader){.uid = 2, .waits = true};
+	world_new(&w, readers, 51);
+	run(&w, 4000);
+	assert_near(bytes_of(&w, 1), bytes_of(&w, 2), READ_URGENT_BYTES + 32 * MIB);
+	world_free(&w);
+}
+
+/* Among the jobs of a user, too, and by bytes rather than by reads. */
+static void test_jobs(void **state)
+{
+	struct reader readers[] = {
+	    {.uid = 1, .n_datasets = 16}, {.uid = 1}, {.uid = 1}, {.uid = 1}, {.uid = 1}};
+	struct world w;
+
+	world_new(&w, readers, 5);
+	run(&w, 5000);
+	for (int i = 1; i < 5; i++)
+		assert_near(readers[0].done_bytes, readers[i].done_bytes, 16 * MIB);
+	world_free(&w);
+	for (int i = 0; i < 5; i++)
+		readers[i] =
+		    (struct reader){.uid = (uint32_t)i, .n_datasets = 4, .bytes = i ? 8 * MIB : 2 * MIB};
+	world_new(&w, readers, 5);
+	run(&w, 5000);
+	for (int i = 1; i < 5; i++) /* a read has a price */
+		assert_near(readers[0].done_bytes * 100 / readers[i].done_bytes, 92, 3);
+	world_free(&w);
+}
+
+static void test_weights(void **state)
+{
+	struct reader readers[] = {{.uid = 1, .n_datasets = 4, .weight = 300}, {.uid = 2, .n_datasets = 10}};
+	struct world w;
+
+	world_new(&w, readers, 2);
+	run(&w, 4000);
+	assert_near(bytes_of(&w, 1), 3 * bytes_of(&w, 2), 64 * MIB);
+	world_free(&w);
+}
+
+/* A trainer that waits is served next, although others have had less than it: but only up to a bound. */
+static void test_urgent(void **state)
+{
+	struct reader readers[] = {{.uid = 1, .n_datasets = 4}, {.uid = 2, .n_datasets = 4}};
+	uint64_t before;
+	struct world w;
+
+	world_new(&w, readers, 2);
+	run(&w, 400);
+	before = readers[0].done_bytes;
+	readers[1].waits = true;
+	run(&w, 400);
+	assert_near(readers[0].done_bytes - before, 200 * MIB, READ_URGENT_BYTES / 2 + 8 * MIB);
+	world_free(&w);
+}
+
+/* Time without a wish is no credit, and debts outlive jobs. */
+static void test_away(void **state)
+{
+	struct reader readers[] = {{.uid = 1, .n_datasets = 4},
+				   {.uid = 2, .n_datasets = 4, .idle = true},
+				   {.uid = 3, .n_datasets = 4}};
+	uint64_t before;
+	struct world w;
+
+	world_new(&w, readers, 3);
+	run(&w, 1000);
+	before = readers[0].done_bytes;
+	readers[1].idle = false;
+	run(&w, 300);
+	assert_near(readers[0].done_bytes - before, 100 * MIB, 16 * MIB);
+	assert_near(readers[1].done_bytes, 100 * MIB, 16 * MIB);
+	world_free(&w);
+}
+
+/* Reads that hang hold nobody up for long, and nothing on another storage at all. */
+static void test_hangs(void **state)
+{
+	struct reader readers[] = {{.uid = 1, .n_datasets = 10}, {.uid = 2}, {.uid = 3, .storage = 7}};
+	struct world w;
+
+	world_new(&w, readers, 2);
+	readers[1].idle = true;
+	start_all(&w);
+	assert_int_equal(readers[0].n_reads, 40);
+	readers[1].idle = false;
+	w.n = 3;
+	readers[2].weight = TURN_WEIGHT;
+	readers[2].n_datasets = 1;
+	readers[2].bytes = MIB;
+	start_all(&w);
+	assert_int_equal(readers[1].n_reads, 0);
+	assert_int_equal(readers[2].n_reads, 4);
+	assert_int_equal(w.again_ns, READ_STUCK_NS);
+	w.now_ns = READ_STUCK_NS;
+	start_all(&w);
+	assert_int_equal(readers[1].n_reads, 4);
+	world_free(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_alone),   cmocka_unit_test(test_users),  cmocka_unit_test(test_jobs),
+	    cmocka_unit_test(test_weights), cmocka_unit_test(test_urgent), cmocka_unit_test(test_away),
+	    cmocka_unit_test(test_hangs),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """After MLPerf Storage's RetinaNet: how many accelerators this machine keeps at least 85 % busy. An accelerator is simulated: a process
 that takes a batch of 24 JPEG files of 322,960 bytes (MLPerf: 322,957), looks at every byte, and sleeps 47.55 ms (jobs/storage.py);
-each is a rank with its share of the files. Busy is the time slept, as nominal, by all the time. diesel_loader against PyTorch's
+each is a rank with its share of the 7,680 files. Busy is the time slept, as nominal, by all the time. diesel_loader against PyTorch's
 DataLoader on the same files with 0, 1 and 2 workers an accelerator; batches are one tensor, or lists of samples as torchvision's
 detection jobs have them; both from memory: one from the daemon's cache, the other from the page cache. Each way gets more accelerators
 until it does not keep them busy: once in short runs that do not count, from one on, and then in each round from a few below what it
-kept, unless another way of the same loader kept far more. The ways alternate.
+kept, or fewer, unless another way of the same loader kept far more. The ways alternate.
 
 Then the same, decoded: to 3 x 800 x 800, as RetinaNet has it, uint8, by dieseld and by torchvision with Pillow in as many workers
 as cores. Where not even one is kept busy, what counts is samples a second.
@@ -13,7 +13,6 @@ as cores. Where not even one is kept busy, what counts is samples a second.
     bench_storage.py [--only bytes|decoded]
 """
 import argparse
-import contextlib
 import json
 import os
 import subprocess
@@ -26,7 +25,7 @@ from jobs.storage_figures import BATCH, BYTES, STEP_S, SUM
 from peers.environments import IMAGES, python_of, versions
 from serving import Daemon, pack
 
-N = int(os.environ.get("DIESEL_BENCH_FILES", 2400))
+N = int(os.environ.get("DIESEL_BENCH_FILES", 7680))
 N_DIFFERENT = 160
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
 SECONDS = float(os.environ.get("DIESEL_BENCH_SECONDS", 10))
@@ -47,53 +46,44 @@ def make_files(folder):
         photographs.put(folder, i, files[i % len(files)])
 
 
-def start(python, way, decoded, dataset, rank, world, seconds, error):
-    argv = [python, support.ROOT / "bench/jobs/storage.py", *way, int(decoded), dataset, seconds, rank, world]
-    return subprocess.Popen(list(map(str, argv)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=error, text=True,
-                            env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
-
-
 def line_of(process, error):
     line = process.stdout.readline()
     if not line:
         error.seek(0)
-        sys.exit(f"an accelerator ended with {process.wait()}: {(error.read().strip().splitlines() or ['?'])[-1]}")
+        sys.exit(f"the accelerators ended with {process.wait()}: {(error.read().strip().splitlines() or ['?'])[-1]}")
     return line
 
 
 def run(python, way, decoded, dataset, n, seconds):
     """This many accelerators at a time, which begin together."""
-    with contextlib.ExitStack() as stack:
-        error = stack.enter_context(tempfile.TemporaryFile("w+"))
-        ranks = []
-        for rank in range(n):
-            ranks.append(start(python, way, decoded, dataset, rank, n, seconds, error))
-            stack.callback(ranks[-1].wait)
-            stack.callback(ranks[-1].kill)
-        for process in ranks:
-            line_of(process, error)
+    argv = [python, support.ROOT / "bench/jobs/storage.py", *way, int(decoded), dataset, seconds, n]
+    with tempfile.TemporaryFile("w+") as error, \
+            subprocess.Popen(list(map(str, argv)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=error, text=True,
+                             env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}) as ranks:
+        line_of(ranks, error)
         with support.Steal() as steal:
-            for process in ranks:
-                process.stdin.write("\n")
-                process.stdin.flush()
-            done = [json.loads(line_of(process, error)) for process in ranks]
+            ranks.stdin.write("\n")
+            ranks.stdin.flush()
+            done = json.loads(line_of(ranks, error))
     return {"accelerators": n, "steal": steal.ratio, "looked_s": support.median(d["looked"] / d["steps"] for d in done),
             "busy": sum(d["steps"] * STEP_S / d["seconds"] for d in done) / n,
             "per_s": sum(d["steps"] * BATCH / d["seconds"] for d in done)}
 
 
 def climb(python, mode, name, dataset, k, first):
-    """From this many accelerators up, to the first number that is not kept busy; in steps of a quarter, in a round of a sixteenth, and
-    of one at least. k: the round, or None: it does not count."""
-    n = first
-    while n <= MOST:
+    """From this many accelerators up, to the first number that is not kept busy, in steps of a half, in a round of a sixteenth, and of one
+    at least; or down, if they are not, to the first number that is. k: the round, or None: it does not count."""
+    n, up = first, None
+    while 1 <= n <= MOST:
         done = run(python, WAYS[mode][name], mode == "decoded", dataset, n, SCOUT_S if k is None else SECONDS)
         print(f"  {'scouting' if k is None else f'round {k}'}: {mode} {name:13} {n:2} accelerators: {done['busy']:.2f} busy, "
               f"{done['per_s']:.0f} samples/s, looking {1000 * done['looked_s']:.1f} ms a batch", flush=True)
         yield {"mode": mode, "way": name, "round": k, **done}
-        if done["busy"] < BUSY:
+        kept = done["busy"] >= BUSY
+        up = kept if up is None else up
+        if kept != up:
             return
-        n += max(1, n // (4 if k is None else 16))
+        n += max(1, n // (2 if k is None else 16)) * (1 if up else -1)
 
 
 def scouted_well(scouted, name):
@@ -111,7 +101,7 @@ def figures_of(raw, mode):
                 mine.setdefault(row["accelerators"], []).append(row)
         if not mine:
             continue
-        kept = max((n for n, rows in mine.items() if support.median(row["busy"] for row in rows) >= BUSY), default=min(mine) - 1)
+        kept = max((n for n, rows in mine.items() if support.median(row["busy"] for row in rows) >= BUSY), default=0)
         most = max(support.median(row["per_s"] for row in rows) for rows in mine.values())
         key = f"{mode}_{name.replace('-', '_')}"
         figures |= {f"{key}_accelerators": kept, f"{key}_a_core": kept / CORES, f"{key}_per_s": most}

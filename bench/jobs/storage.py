@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated accelerator, one rank of several: takes batches of 24 images of 322,960 bytes, looks at every byte, and sleeps 47.55 ms a
-batch in place of a device's step, one after the other, as MLPerf Storage does.
+"""Simulated accelerators, each a process and one rank of several: it takes batches of 24 images of 322,960 bytes, looks at every byte, and
+sleeps 47.55 ms a batch in place of a device's step, one after the other, as MLPerf Storage does.
 
-    storage.py LOADER WORKERS LISTS DECODED DATASET SECONDS RANK WORLD
+    storage.py LOADER WORKERS LISTS DECODED DATASET SECONDS WORLD
 
 LOADER: diesel (diesel_loader on a packed dataset) or torch (PyTorch's DataLoader on the files). LISTS: 1, a batch is a list of
 samples, which nobody copies into one tensor. DECODED: 0, the bytes as they are stored; the sum of each file's 64-bit words is checked;
-or 1, images decoded, resized to 800 x 800 and flipped, uint8. After one epoch that is not counted it prints "ready", waits for a line,
-and goes on in whole epochs. Prints, as JSON, steps, seconds from the first request to the end of the last step, and seconds of it that
-it spent looking."""
+or 1, images decoded, resized to 800 x 800 and flipped, uint8. The ranks are forked when all is imported, which would take a hundred of
+them minutes otherwise. After one epoch of each that is not counted it prints "ready", waits for a line, and all go on in whole epochs.
+Prints, as a list in JSON, of each rank steps, seconds from the first request to the end of the last step, and seconds of it that it
+spent looking."""
 import json
 import os
 import pathlib
+import signal
 import sys
 import time
 
@@ -74,19 +76,9 @@ def look(data, decoded):
         raise RuntimeError("a file is not what was written")
 
 
-def main():
-    loader, workers, lists, decoded, dataset, least_s, rank, world = sys.argv[1:]
-    lists, decoded = lists == "1", decoded == "1"
-    torch.set_num_threads(1)
-    make, first = {"diesel": (diesel, lambda batch: batch[0]),  # [data, labels]
-                   "torch": (pytorch, lambda batch: batch)}[loader]
-    batches = make(int(workers), lists, transform() if decoded else None, dataset, int(rank), int(world))
-    for batch in batches:
-        look(first(batch), decoded)
-    print("ready", flush=True)
-    sys.stdin.readline()
+def train(batches, first, decoded, least_s):
     begin, steps, looked = time.perf_counter(), 0, 0.0
-    while time.perf_counter() - begin < float(least_s):
+    while time.perf_counter() - begin < least_s:
         for batch in batches:
             at = time.perf_counter()
             look(first(batch), decoded)
@@ -94,8 +86,58 @@ def main():
             looked += time.perf_counter() - at
             time.sleep(STEP_S)
             steps += 1
-    print(json.dumps({"steps": steps, "seconds": time.perf_counter() - begin, "looked": looked}), flush=True)
-    os._exit(0)  # no time is spent on the end of worker processes
+    return {"steps": steps, "seconds": time.perf_counter() - begin, "looked": looked}
+
+
+def rank_main(batches, first, decoded, least_s, go, said):
+    for batch in batches:
+        look(first(batch), decoded)
+    os.write(said, b"ready\n")
+    if not os.read(go, 1):
+        sys.exit("nobody waits for this accelerator any more")
+    os.write(said, json.dumps(train(batches, first, decoded, least_s)).encode() + b"\n")  # short enough to be written in one piece
+
+
+def on_end(*_):
+    pid, status = os.waitpid(-1, os.WNOHANG)
+    while pid:
+        if status:
+            sys.exit(f"an accelerator ended with {os.waitstatus_to_exitcode(status)}")
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+
+
+def main():
+    loader, workers, lists, decoded, dataset, least_s, world = sys.argv[1:]
+    lists, decoded, world = lists == "1", decoded == "1", int(world)
+    torch.set_num_threads(1)
+    make, first = {"diesel": (diesel, lambda batch: batch[0]),  # [data, labels]
+                   "torch": (pytorch, lambda batch: batch)}[loader]
+    function = transform() if decoded else None
+    if loader == "diesel":
+        import diesel_loader.torch  # noqa: F401 - so that its time is not the ranks'
+    (go, went), (told, said) = os.pipe(), os.pipe()
+    signal.signal(signal.SIGCHLD, on_end)
+    for rank in range(world):
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.close(went)
+            try:
+                rank_main(make(int(workers), lists, function, dataset, rank, world), first, decoded, float(least_s), go, said)
+                os._exit(0)  # no time is spent on the end of worker processes
+            finally:
+                sys.excepthook(*sys.exc_info())
+                os._exit(1)
+    with os.fdopen(told) as lines:
+        for _ in range(world):
+            lines.readline()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        os.write(went, bytes(world))
+        print(json.dumps([json.loads(lines.readline()) for _ in range(world)]), flush=True)
+    os._exit(0)
 
 
 if __name__ == "__main__":

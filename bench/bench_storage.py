@@ -7,7 +7,7 @@ detection jobs have them; both from memory: one from the daemon's cache, the oth
 until it does not keep them busy: once in short runs that do not count, from one on, and then in each round from a few below what it
 kept, or fewer, unless another way of the same loader kept far more. The ways alternate.
 
-Then the same, decoded: to 3 x 800 x 800, as RetinaNet has it, uint8, by dieseld and by torchvision with Pillow in as many workers
+Then 960 of them, decoded: to 3 x 800 x 800, as RetinaNet has it, uint8, by dieseld and by torchvision with Pillow in as many workers
 as cores. Where not even one is kept busy, what counts is samples a second.
 
     bench_storage.py [--only bytes|decoded]
@@ -25,7 +25,7 @@ from jobs.storage_figures import BATCH, BYTES, STEP_S, SUM
 from peers.environments import IMAGES, python_of, versions
 from serving import Daemon, pack
 
-N = int(os.environ.get("DIESEL_BENCH_FILES", 7680))
+FILES = {mode: int(os.environ.get("DIESEL_BENCH_FILES", n)) for mode, n in {"bytes": 7680, "decoded": 960}.items()}
 N_DIFFERENT = 160
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
 SECONDS = float(os.environ.get("DIESEL_BENCH_SECONDS", 10))
@@ -40,9 +40,9 @@ WAYS = {
 }
 
 
-def make_files(folder):
-    files = photographs.of_length(min(N_DIFFERENT, N), 1024, 768, BYTES, SUM)
-    for i in range(N):
+def make_files(folder, n):
+    files = photographs.of_length(min(N_DIFFERENT, n), 1024, 768, BYTES, SUM)
+    for i in range(n):
         photographs.put(folder, i, files[i % len(files)])
 
 
@@ -119,11 +119,12 @@ def main():
     python = python or sys.executable
     print(f"torch: {why or versions(python, *IMAGES['torch'][0])}", flush=True)
     with support.Scratch() as folder:
-        make_files(folder / "files")
-        dataset = pack(folder / "files", folder / "files.diesel")
+        for mode in modes:
+            make_files(folder / mode, FILES[mode])
+            pack(folder / mode, folder / f"{mode}.diesel")
         with Daemon(folder, "--cache", "6G", "--metrics", "off", "--forms", "0"):
             for mode in modes:
-                source = {name: dataset if loader == "diesel" else folder / "files" for name, (loader, _, _) in WAYS[mode].items()}
+                source = {name: folder / (f"{mode}.diesel" if loader == "diesel" else mode) for name, (loader, _, _) in WAYS[mode].items()}
                 scouted = {name: max((row["accelerators"] for row in climb(python, mode, name, source[name], None, 1)
                                       if row["busy"] >= BUSY), default=0) for name in WAYS[mode]}
                 first = {name: max(1, kept - BELOW) for name, kept in scouted.items() if kept >= scouted_well(scouted, name)}

@@ -12,6 +12,7 @@
 #include "lib/fd_message.h"
 
 #define IDLE_MS 10000
+#define NOBODY  UINT32_MAX /* the spare reader's user */
 
 struct reader {
 	struct reader *next;
@@ -125,6 +126,11 @@ static void on_report(uv_poll_t *poll, int status, int events)
 	job_done(r, job);
 }
 
+bool readers_have_room(const struct readers *rs)
+{
+	return rs->spare || rs->n < rs->max;
+}
+
 static int reader_new(struct readers *rs, struct reader **slot, uint32_t uid)
 {
 	enum nursery_kind kind = rs->use_uring ? NURSERY_READER_URING : NURSERY_READER_THREADS;
@@ -162,11 +168,32 @@ static int reader_new(struct readers *rs, struct reader **slot, uint32_t uid)
 	return 0;
 }
 
+void readers_prepare(struct readers *rs)
+{
+	if (rs->spare || reader_new(rs, &rs->spare, NOBODY) < 0)
+		return;
+	uv_timer_start(&rs->spare->idle, on_idle, IDLE_MS, 0);
+}
+
+/* The spare one if there is one. */
+static int reader_get(struct readers *rs, struct reader **slot, uint32_t uid)
+{
+	struct reader *r = rs->spare;
+
+	if (!r)
+		return reader_new(rs, slot, uid);
+	rs->spare = NULL;
+	r->slot = slot;
+	r->uid = uid;
+	*slot = r;
+	return 0;
+}
+
 int readers_submit(struct readers *rs, struct reader **slot, uint32_t uid, struct reader_job *job,
 		   int folder_fd, int memory_fd)
 {
 	struct reader *r;
-	int result = *slot ? 0 : reader_new(rs, slot, uid);
+	int result = *slot ? 0 : reader_get(rs, slot, uid);
 
 	if (result < 0)
 		return result;

@@ -11,6 +11,10 @@
  * memory, and reports. Until it has reported or ended, the memory belongs to it: it stays counted for the
  * user who asked. A reader has READER_OWN_BYTES of buffers beside that.
  *
+ * Forking one and getting memory for its buffers takes time, for which a job's first batch would wait. So one
+ * can be started before it is known who reads with it: the spare one, of which there is at most one. It has
+ * nothing of anybody's, and ends like others if nobody wants it.
+ *
  * A caller that has the chunk already, carried over a restart (carry.h), sends the stamp that its file had: a
  * file that still has this stamp, and may still be read, is not read again.
  */
@@ -68,7 +72,7 @@ struct readers {
 	const struct nursery *nursery; /* borrowed */
 	bool use_uring;
 	uint32_t n, max; /* readers that live */
-	struct reader *first;
+	struct reader *first, *spare;
 	void (*on_end)(void *user); /* a reader has ended: there is room for another */
 	void *user;
 };
@@ -77,6 +81,10 @@ struct readers {
  * becomes NULL again when it has ended. -EAGAIN: not now (on_end() tells when). */
 int readers_submit(struct readers *r, struct reader **slot, uint32_t uid, struct reader_job *job,
 		   int folder_fd, int memory_fd);
+/* Starts the spare reader, unless there is one or there is no room for it: somebody is about to read. */
+void readers_prepare(struct readers *r);
+/* Returns true if one more may be had. */
+bool readers_have_room(const struct readers *r);
 /* Lets the reader of this slot end; afterwards the slot may go. */
 void reader_let_go(struct reader **slot);
 /* How many of the readers were started for this user. */

@@ -28,6 +28,8 @@
 #define PIECE_BYTES ((uint32_t)1 << 20)
 #define N_PIECES    (READER_OWN_BYTES / PIECE_BYTES)
 #define HUGE_BYTES  ((size_t)2 << 20)
+#define SLAB_PIECES (HUGE_BYTES / PIECE_BYTES)
+#define N_SLABS     (N_PIECES / SLAB_PIECES)
 
 struct reading;
 
@@ -54,12 +56,20 @@ struct piece {
 	int result; /* of writing it */
 };
 
+/* Pieces next to each other, whose memory is got at one time. */
+struct slab {
+	uv_work_t populate;
+	struct reading *reading;
+	struct piece *pieces;
+};
+
 struct reading {
 	int fd;
 	uv_loop_t loop;
 	uv_poll_t poll;
 	struct io *io;
 	struct piece pieces[N_PIECES], *free_pieces;
+	struct slab slabs[N_SLABS];
 	struct chunk *first, **last;
 };
 
@@ -296,7 +306,32 @@ static void on_order(uv_poll_t *poll, int status, int events)
 	chunk_open(c);
 }
 
-/* Huge pages where there are any: that makes a read's pages few. */
+static void populate_work(uv_work_t *work)
+{
+	const struct slab *slab = work->data;
+
+	/* Where the kernel is too old for that, the first read pays for the pages. */
+	(void)kernel_populate(slab->pieces->buffer, HUGE_BYTES);
+}
+
+static void populate_done(uv_work_t *work, int status)
+{
+	struct slab *slab = work->data;
+	struct reading *r = slab->reading;
+
+	(void)status;
+	for (size_t i = SLAB_PIECES; i-- > 0;) {
+		struct piece *p = &slab->pieces[i];
+
+		p->next_free = r->free_pieces;
+		r->free_pieces = p;
+	}
+	read_on(r);
+}
+
+/* Huge pages where there are any: that makes a read's pages few. To get them can take milliseconds each,
+ * where the host of a virtual machine has to find them first; so threads do that, most of it before the first
+ * order comes. */
 static bool make_buffers(struct reading *r)
 {
 	uint8_t *memory = mmap(NULL, READER_OWN_BYTES + HUGE_BYTES, PROT_READ | PROT_WRITE,
@@ -306,14 +341,20 @@ static bool make_buffers(struct reading *r)
 		return false;
 	memory += HUGE_BYTES - (uintptr_t)memory % HUGE_BYTES;
 	(void)madvise(memory, READER_OWN_BYTES, MADV_HUGEPAGE);
-	for (uint32_t i = N_PIECES; i-- > 0;) {
+	for (uint32_t i = 0; i < N_PIECES; i++) {
 		struct piece *p = &r->pieces[i];
 
 		p->op = (struct io_op){.kind = IO_READ, .done = on_piece};
 		p->write.data = p;
 		p->buffer = memory + (size_t)i * PIECE_BYTES;
-		p->next_free = r->free_pieces;
-		r->free_pieces = p;
+	}
+	for (uint32_t i = 0; i < N_SLABS; i++) {
+		struct slab *slab = &r->slabs[i];
+
+		slab->reading = r;
+		slab->pieces = &r->pieces[i * SLAB_PIECES];
+		slab->populate.data = slab;
+		(void)uv_queue_work(&r->loop, &slab->populate, populate_work, populate_done);
 	}
 	r->last = &r->first;
 	return true;
@@ -325,7 +366,7 @@ int reader_run(int fd, bool use_uring)
 
 	/* Without it checkpoints wait for what is read ahead. Where storage has no order, nothing is lost. */
 	(void)kernel_io_last();
-	if (!make_buffers(&r) || uv_loop_init(&r.loop) < 0 ||
+	if (uv_loop_init(&r.loop) < 0 || !make_buffers(&r) ||
 	    io_new(&r.loop, use_uring, IO_DEPTH, &r.io, NULL) < 0 || uv_poll_init(&r.loop, &r.poll, fd) < 0)
 		return 1;
 	r.poll.data = &r;

@@ -207,6 +207,7 @@ static void decide(struct open_request *q)
 	}
 	q->stage = OPEN_LOADS;
 	opening_go_on(q->opening);
+	readers_prepare(&s->serving.cache.readers); /* gets ready meanwhile */
 }
 
 /* A load has ended, well or badly: requests that waited for it look again. */

@@ -50,7 +50,7 @@ static bool has_reader(const struct server *s, const struct session *q)
 
 	if (q->dataset->reader)
 		return true;
-	return r->n < r->max && readers_of(r, q->uid) < quota_share(&quota, q->uid, r->max);
+	return readers_have_room(r) && readers_of(r, q->uid) < quota_share(&quota, q->uid, r->max);
 }
 
 bool server_may_load(const struct server *s, const struct session *q, uint64_t chunk, uint32_t distance,

@@ -4,6 +4,7 @@
 /* System calls for which not every C library that we build for has a function: some are older, and musl has
  * but a few. They return -1 and set errno, as those functions do. */
 
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -40,4 +41,11 @@ static inline int kernel_rename_new(int dir_fd, const char *from, const char *to
 static inline int kernel_io_last(void)
 {
 	return (int)syscall(SYS_ioprio_set, 1, 0, 2 << 13 | 7);
+}
+
+/* Gets the pages of memory that may be written (MADV_POPULATE_WRITE, which older headers lack). EINVAL before
+ * Linux 5.14. */
+static inline int kernel_populate(void *memory, size_t bytes)
+{
+	return madvise(memory, bytes, 23);
 }

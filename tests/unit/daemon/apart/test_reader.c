@@ -240,12 +240,53 @@ static void test_its_end_ends_what_it_had(void **state)
 	stop(&n);
 }
 
+/* One that was started before it was known who reads. */
+static void test_a_spare_one(void **state)
+{
+	struct reader_job job;
+	struct node n;
+	pid_t pid;
+
+	start(&n, *state, true);
+	write_file(&n, FILE_BYTES);
+	readers_prepare(&n.readers);
+	readers_prepare(&n.readers);
+	assert_int_equal(n.readers.n, 1);
+	assert_int_equal(readers_of(&n.readers, 1000), 0);
+	while ((pid = find_reader(&n)) == 0)
+		usleep(1000);
+	/* As when memory is short. */
+	kill(pid, SIGKILL);
+	loop_until_count(&n.loop, &n.n_ended, 1);
+	assert_null(n.readers.spare);
+	assert_int_equal(n.readers.n, 0);
+	readers_prepare(&n.readers);
+	while ((pid = find_reader(&n)) == 0)
+		usleep(1000);
+	assert_true(readers_have_room(&n.readers));
+	prepare(&job, "a.chunk");
+	assert_int_equal(submit(&n, &job), 0);
+	assert_null(n.readers.spare);
+	assert_int_equal(n.readers.n, 1);
+	assert_int_equal(readers_of(&n.readers, 1000), 1);
+	loop_until_count(&n.loop, &n.n_done, 1);
+	assert_int_equal(job.result, 0);
+	assert_int_equal(n.memory.data[5000], (uint8_t)(5000 * 7 + 5));
+	assert_int_equal(find_reader(&n), pid);
+	/* There is no room for another. */
+	assert_false(readers_have_room(&n.readers));
+	readers_prepare(&n.readers);
+	assert_null(n.readers.spare);
+	stop(&n);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_reads, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_a_known_file, make_folder, remove_folder),
 	    cmocka_unit_test_setup_teardown(test_its_end_ends_what_it_had, make_folder, remove_folder),
+	    cmocka_unit_test_setup_teardown(test_a_spare_one, make_folder, remove_folder),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

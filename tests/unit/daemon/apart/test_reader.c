@@ -245,7 +245,7 @@ static void test_a_spare_one(void **state)
 {
 	struct reader_job job;
 	struct node n;
-	pid_t pid;
+	pid_t pid, killed;
 
 	start(&n, *state, true);
 	write_file(&n, FILE_BYTES);
@@ -253,15 +253,15 @@ static void test_a_spare_one(void **state)
 	readers_prepare(&n.readers);
 	assert_int_equal(n.readers.n, 1);
 	assert_int_equal(readers_of(&n.readers, 1000), 0);
-	while ((pid = find_reader(&n)) == 0)
+	while ((killed = find_reader(&n)) == 0)
 		usleep(1000);
 	/* As when memory is short. */
-	kill(pid, SIGKILL);
+	kill(killed, SIGKILL);
 	loop_until_count(&n.loop, &n.n_ended, 1);
 	assert_null(n.readers.spare);
 	assert_int_equal(n.readers.n, 0);
 	readers_prepare(&n.readers);
-	while ((pid = find_reader(&n)) == 0)
+	while ((pid = find_reader(&n)) == 0 || pid == killed)
 		usleep(1000);
 	assert_true(readers_have_room(&n.readers));
 	prepare(&job, "a.chunk");

@@ -21,6 +21,8 @@ static const struct {
     {"client-workers-max", WIRE_SET_CLIENT_WORKERS_MAX, false},
     {"prefetch-max", WIRE_SET_PREFETCH_MAX, false},
     {"forms-max", WIRE_SET_FORMS_MAX, true},
+    {"read-limit", WIRE_SET_READ_LIMIT, true},
+    {"read-ops-limit", WIRE_SET_READ_OPS_LIMIT, false},
 };
 
 #define N_LIMITS (sizeof(limits) / sizeof(limits[0]))
@@ -59,7 +61,7 @@ static int parse_value(const struct ctl_verb *verb, const char *value, bool byte
 		return CTL_OK;
 	}
 	if (bytes && units_parse_bytes(value, &s->value) < 0)
-		return ctl_usage(verb, "%s: an amount of memory is needed, such as 4G, or auto", argument);
+		return ctl_usage(verb, "%s: a number of bytes is needed, such as 4G, or auto", argument);
 	if (!bytes && units_parse_integer(value, 0, 65536, &number) < 0)
 		return ctl_usage(verb, "%s: a whole number is needed, or auto", argument);
 	if (!bytes)
@@ -107,7 +109,8 @@ static int add_assignment(const struct ctl_verb *verb, struct request *q, const 
 		return limit
 			   ? ctl_usage(verb,
 				       "--limit %s: it must be cache-max, cache-min, workers-max, "
-				       "client-workers-max, prefetch-max or forms-max, with =VALUE",
+				       "client-workers-max, prefetch-max, forms-max, read-limit or "
+				       "read-ops-limit, with =VALUE",
 				       argument)
 			   : ctl_usage(verb,
 				       "'%s': it must be cache, prefetch, workers, client-workers, forms or "
@@ -189,7 +192,10 @@ static int print_result(const struct ctl_verb *verb, const char *text)
 	printf("tuning: %s\nlimits: ", ctl_string(tune, "mode", mode));
 	json_object_foreach(json_object_get(tune, "limits"), name, limit)
 	{
-		printf("%s%s %s", separator, name, ctl_knob(value, name, json_number_value(limit)));
+		bool none = !strncmp(name, "read-", 5) && json_number_value(limit) <= 0;
+
+		printf("%s%s %s", separator, name,
+		       none ? "none" : ctl_knob(value, name, json_number_value(limit)));
 		separator = ", ";
 	}
 	putchar('\n');
@@ -274,8 +280,9 @@ const struct ctl_verb ctl_set = {
 	"and\n"
 	"lasts, also when dieseld is started again.\n\n"
 	"      --limit NAME=VALUE  cache-max, cache-min, workers-max, client-workers-max, prefetch-max, "
-	"forms-max;\n"
-	"                          auto: as configured\n"
+	"forms-max,\n"
+	"                          read-limit (bytes a second of all storages together; 0: none),\n"
+	"                          read-ops-limit (requests); auto: as configured\n"
 	"      --dry-run on|off    decide and record, but change nothing\n"
 	"      --tune MODE         on, off, dry-run, or auto: as configured\n" CTL_DAEMON_HELP,
     .run = run,

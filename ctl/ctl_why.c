@@ -160,6 +160,23 @@ static void print_assist(const json_t *assist)
 		print_assisted(json_array_get(jobs, i));
 }
 
+/* What keeps reads back that could begin. */
+static void print_reads(const json_t *reads)
+{
+	double bytes = ctl_real(reads, "limit_bytes_per_s"), ops = ctl_real(reads, "limit_ops_per_s");
+	char text[24], held[24];
+
+	if (!isfinite(bytes) && !isfinite(ops))
+		return;
+	printf("reads are limited to ");
+	if (isfinite(bytes))
+		printf("%s a second", units_format_bytes(text, sizeof(text), (uint64_t)bytes));
+	if (isfinite(ops))
+		printf("%s%.0f requests a second", isfinite(bytes) ? " and " : "", ops);
+	printf(", which kept some back for %s in all\n",
+	       units_format_duration(held, sizeof(held), (uint64_t)(ctl_real(reads, "limited_s") * 1e9)));
+}
+
 static int print_why(const struct ctl_verb *verb, const char *text, uint64_t id)
 {
 	json_t *root = ctl_parse(verb, text, "diesel.why/1"), *item;
@@ -171,6 +188,7 @@ static int print_why(const struct ctl_verb *verb, const char *text, uint64_t id)
 	ctl_print_where(root);
 	if (strcmp(ctl_string(json_object_get(root, "tune"), "mode", mode), "on") != 0)
 		printf("tuning is %s\n", mode);
+	print_reads(json_object_get(root, "reads"));
 	for (size_t i = 0; i < json_array_size(json_object_get(root, "jobs")); i++) {
 		item = json_array_get(json_object_get(root, "jobs"), i);
 		if (!id || ctl_number(item, "id") == id)

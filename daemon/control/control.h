@@ -71,4 +71,7 @@ int control_why(struct control *c, const struct control_viewer *viewer, const st
 char *control_jobs(struct control *c, const struct control_viewer *viewer);
 /* The members "tune" and "jobs" of STATUS. */
 json_t *control_tune_json(struct control *c);
+/* "reads", which WHY has too: how the storages are shared. */
+struct cache;
+json_t *control_reads_json(const struct cache *cache);
 json_t *control_jobs_json(struct control *c, const struct control_viewer *viewer);

@@ -55,6 +55,9 @@ void control_apply_limits(struct control *c)
 	/* Threads that no job may use only sleep: what is tuned is each job's own number. */
 	if (tuned || knobs.workers > workers_max)
 		knobs.workers = workers_max;
+	read_turns_limit(c->serving->cache.turns, settings_get(&c->settings, WIRE_SET_READ_LIMIT),
+			 settings_get(&c->settings, WIRE_SET_READ_OPS_LIMIT));
+	serving_touch(c->serving);
 	if (serving_apply_knobs(c->serving, &knobs, &note) > 0)
 		log_warning("%s", note.text);
 }

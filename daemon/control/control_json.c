@@ -232,6 +232,17 @@ json_t *control_jobs_json(struct control *c, const struct control_viewer *viewer
 	return jobs;
 }
 
+json_t *control_reads_json(const struct cache *cache)
+{
+	uint64_t bytes_per_s, ops_per_s;
+
+	read_turns_limits(cache->turns, &bytes_per_s, &ops_per_s);
+	return json_pack("{s:o, s:o, s:o}", "limit_bytes_per_s",
+			 bytes_per_s ? json_u64(bytes_per_s) : json_null(), "limit_ops_per_s",
+			 ops_per_s ? json_u64(ops_per_s) : json_null(), "limited_s",
+			 json_real((double)read_turns_limited_ns(cache->turns, clock_monotonic_ns()) / 1e9));
+}
+
 static json_t *history_json(const struct control *c)
 {
 	struct history_status status = {0};

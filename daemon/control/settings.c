@@ -13,6 +13,9 @@
 #define PREFETCH_MOST       65536u
 #define CLIENT_WORKERS_MOST 256u
 #define DEFAULT_PREFETCH    64u
+#define READ_LIMIT_LEAST    (UINT64_C(1) << 20)
+#define READ_LIMIT_MOST     (UINT64_C(1) << 50)
+#define READ_OPS_MOST       65536u
 
 _Static_assert(WIRE_READ_WEIGHT == TURN_WEIGHT, "a job that nobody weighed is a lane that nobody weighed");
 
@@ -20,6 +23,7 @@ _Static_assert(WIRE_READ_WEIGHT == TURN_WEIGHT, "a job that nobody weighed is a 
 static const struct row {
 	const char *name;
 	bool bytes;
+	bool or_none; /* 0 means that there is no limit; else it is a rate from `least` on */
 	uint64_t least, most;
 } table[WIRE_N_SETTINGS] = {
     [WIRE_SET_TUNE] = {.name = "tune", .most = WIRE_N_TUNES - 1},
@@ -30,6 +34,15 @@ static const struct row {
     [WIRE_SET_FORMS_MAX] = {.name = "forms-max", .bytes = true, .least = 0, .most = WIRE_CACHE_MAX},
     [WIRE_SET_PREFETCH_MAX] = {.name = "prefetch-max", .least = 0, .most = PREFETCH_MOST},
     [WIRE_SET_READ_WEIGHT] = {.name = "read-weight", .least = 1, .most = TURN_WEIGHT_MOST},
+    [WIRE_SET_READ_LIMIT] = {.name = "read-limit",
+			     .bytes = true,
+			     .or_none = true,
+			     .least = READ_LIMIT_LEAST,
+			     .most = READ_LIMIT_MOST},
+    [WIRE_SET_READ_OPS_LIMIT] = {.name = "read-ops-limit",
+				 .or_none = true,
+				 .least = 1,
+				 .most = READ_OPS_MOST},
 };
 
 /* NULL: the key is not a knob's. */
@@ -98,6 +111,8 @@ static uint64_t default_of(const struct settings *s, enum wire_setting_key key)
 	case WIRE_SET_PREFETCH_MAX: return at_least(s, WIRE_SET_PREFETCH, DEFAULT_PREFETCH);
 	case WIRE_SET_READ_WEIGHT: return WIRE_READ_WEIGHT;
 	case WIRE_SET_CACHE_MIN:
+	case WIRE_SET_READ_LIMIT:
+	case WIRE_SET_READ_OPS_LIMIT:
 	case WIRE_SET_CACHE:
 	case WIRE_SET_PREFETCH:
 	case WIRE_SET_WORKERS:
@@ -130,11 +145,13 @@ static int check_value(const struct settings *s, enum wire_setting_key key, uint
 	const struct row row = row_of(key);
 	char text[32], least[32], most[32];
 
+	if (row.or_none && value == 0)
+		return 0;
 	if (value < row.least || value > row.most)
-		return error_set(err, -EINVAL, "%s=%s: it must be from %s to %s", row.name,
-				 format(key, value, text), format(key, row.least, least),
-				 format(key, row.most, most));
-	if (row.bytes && s->room.memory_bytes && value > s->room.memory_bytes)
+		return error_set(err, -EINVAL, "%s=%s: it must be %sfrom %s to %s", row.name,
+				 format(key, value, text), row.or_none ? "0 (no limit) or " : "",
+				 format(key, row.least, least), format(key, row.most, most));
+	if (row.bytes && !row.or_none && s->room.memory_bytes && value > s->room.memory_bytes)
 		return error_set(err, -EINVAL, "%s=%s: dieseld may use no more than %s of memory here",
 				 row.name, format(key, value, text), format(key, s->room.memory_bytes, most));
 	if (knob && value > settings_get(s, knob->limit))

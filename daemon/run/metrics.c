@@ -68,6 +68,25 @@ static void cache_figures(FILE *text, const struct cache *c)
 		       n->damaged);
 }
 
+static void read_figures(FILE *text, const struct read_turns *turns)
+{
+	uint64_t bytes_per_s, ops_per_s;
+
+	read_turns_limits(turns, &bytes_per_s, &ops_per_s);
+	metrics_head(text, "diesel_read_limit_bytes_per_second", "gauge",
+		     "What may be read of all storages together; absent: no limit.");
+	if (bytes_per_s)
+		fprintf(text, "diesel_read_limit_bytes_per_second %" PRIu64 "\n", bytes_per_s);
+	metrics_head(text, "diesel_read_limit_operations_per_second", "gauge",
+		     "The same in requests of up to 1 MiB; absent: no limit.");
+	if (ops_per_s)
+		fprintf(text, "diesel_read_limit_operations_per_second %" PRIu64 "\n", ops_per_s);
+	metrics_head(text, "diesel_read_limited_seconds_total", "counter",
+		     "Time in which reads were kept back by the limit alone.");
+	fprintf(text, "diesel_read_limited_seconds_total %.9g\n",
+		(double)read_turns_limited_ns(turns, clock_monotonic_ns()) / 1e9);
+}
+
 static void session_figures(FILE *text, const struct server *s)
 {
 	static const char *const kinds[] = {"", "fetch", "prep", "client"};
@@ -143,6 +162,7 @@ char *metrics_text(const struct metrics_sources *sources, size_t *ret_length)
 		return NULL;
 	build_info(text);
 	cache_figures(text, &sources->server->serving.cache);
+	read_figures(text, sources->server->serving.cache.turns);
 	session_figures(text, sources->server);
 	metrics_jobs_text(text, sources);
 	metrics_node_text(text, sources);

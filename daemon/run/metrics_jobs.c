@@ -235,6 +235,11 @@ static void knobs(FILE *text, const struct server *s)
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
 		fprintf(text, "diesel_job_prefetch_chunks{" LABELS "} %" PRIu64 "\n", j->id, j->rank,
 			set_or(j, TUNER_PREFETCH_CHUNKS, s->serving.options.knobs.prefetch_chunks));
+	metrics_head(text, "diesel_job_read_weight", "gauge",
+		     "The job's part of a storage's bytes, beside other jobs.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
+		fprintf(text, "diesel_job_read_weight{" LABELS "} %" PRIu32 "\n", j->id, j->rank,
+			j->read_weight);
 	metrics_head(text, "diesel_job_workers", "gauge",
 		     "Workers of the daemon that may work for the job at one time.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next)

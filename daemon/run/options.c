@@ -36,6 +36,8 @@ const char options_help[] =
     "  --cache-max BYTES, --cache-min BYTES  limits of all caches together (--cache; 0)\n"
     "  --workers-max N, --client-workers-max N, --prefetch-max N  (one per core; one per core; 64)\n"
     "  --forms-max BYTES  limit of --forms (--cache)\n"
+    "  --read-limit BYTES  what is read of all storages together in a second, such as 500M (no limit)\n"
+    "  --read-ops-limit N  the same in requests of up to 1 MiB (no limit)\n"
     "  --history FILE   database of decisions, or off ($STATE_DIRECTORY/history.db, else off)\n"
     "  --history-max BYTES  its size (64M)\n"
     "  --window N       chunks that are shuffled together when the client does not say (8)\n"
@@ -77,6 +79,8 @@ enum option_key {
 	KEY_PREFETCH_MAX,
 	KEY_FORMS,
 	KEY_FORMS_MAX,
+	KEY_READ_LIMIT,
+	KEY_READ_OPS_LIMIT,
 	KEY_HISTORY,
 	KEY_HISTORY_MAX,
 	KEY_ASSIST,
@@ -109,6 +113,8 @@ static const struct option table[] = {
     {"prefetch-max", required_argument, NULL, KEY_PREFETCH_MAX},
     {"forms", required_argument, NULL, KEY_FORMS},
     {"forms-max", required_argument, NULL, KEY_FORMS_MAX},
+    {"read-limit", required_argument, NULL, KEY_READ_LIMIT},
+    {"read-ops-limit", required_argument, NULL, KEY_READ_OPS_LIMIT},
     {"history", required_argument, NULL, KEY_HISTORY},
     {"history-max", required_argument, NULL, KEY_HISTORY_MAX},
     {"assist", no_argument, NULL, KEY_ASSIST},
@@ -192,7 +198,7 @@ static int set_tuner(struct options *o, enum wire_setting_key key, const char *n
 
 	if (settings_is_bytes(key)) {
 		if (units_parse_bytes(value, &bytes) < 0)
-			return error_set(err, -EINVAL, "%s: \"%s\" is not an amount of memory, such as 4G",
+			return error_set(err, -EINVAL, "%s: \"%s\" is not a number of bytes, such as 4G",
 					 name, value);
 	} else {
 		r = set_number(name, value, 0, 65536, &number, err);
@@ -307,6 +313,8 @@ static int set_option(struct options *o, int key, const char *name, const char *
 	case KEY_PREFETCH_MAX: return set_tuner(o, WIRE_SET_PREFETCH_MAX, name, value, err);
 	case KEY_FORMS: return set_tuner(o, WIRE_SET_FORMS, name, value, err);
 	case KEY_FORMS_MAX: return set_tuner(o, WIRE_SET_FORMS_MAX, name, value, err);
+	case KEY_READ_LIMIT: return set_tuner(o, WIRE_SET_READ_LIMIT, name, value, err);
+	case KEY_READ_OPS_LIMIT: return set_tuner(o, WIRE_SET_READ_OPS_LIMIT, name, value, err);
 	case KEY_HISTORY: return set_text(&o->history, value);
 	case KEY_HISTORY_MAX: return set_history_max(o, name, value, err);
 	case KEY_WINDOW: return set_number(name, value, 1, WIRE_WINDOW_MAX, &s->window_chunks, err);

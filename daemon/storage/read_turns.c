@@ -48,10 +48,15 @@ struct read_lane {
 };
 
 struct read_turns {
-	struct read_storage *storages;
+	struct read_storage *storages; /* and one more that stands for all, with a limit: NODE */
 	uint64_t round;
+	uint64_t bytes_per_s, ops_per_s; /* 0: no limit */
+	uint64_t paid_ns;		 /* when the limit will have made up for all that was begun */
+	uint64_t limited_since_ns, limited_ns;
 	bool let_go;
 };
+
+#define NODE ((dev_t)-1)
 
 int read_turns_new(struct read_turns **ret)
 {
@@ -149,18 +154,18 @@ static struct read_user *user_of(struct read_storage *s, uint32_t uid)
 	return u;
 }
 
-/* The job's lane to this storage, made when it is first needed. NULL: no memory. */
-static struct read_lane *lane_of(struct read_turns *t, const struct read_want *want)
+/* The job's lane to a storage, made when it is first needed. NULL: no memory. */
+static struct read_lane *lane_to(struct read_turns *t, const struct read_want *want, dev_t device)
 {
 	struct read_lane *lane = want->lanes->first;
 	struct read_storage *s;
 	struct read_user *user;
 
-	while (lane && lane->user->storage->device != want->storage)
+	while (lane && lane->user->storage->device != device)
 		lane = lane->next;
 	if (lane)
 		return lane;
-	s = storage_of(t, want->storage);
+	s = storage_of(t, device);
 	if (!s)
 		return NULL;
 	forget_users(s);
@@ -177,6 +182,11 @@ static struct read_lane *lane_of(struct read_turns *t, const struct read_want *w
 	lane->user->n_lanes++;
 	s->n_lanes++;
 	return lane;
+}
+
+static struct read_lane *lane_of(struct read_turns *t, const struct read_want *want)
+{
+	return lane_to(t, want, want->storage);
 }
 
 static void storage_enter(struct read_storage *s, uint64_t round)
@@ -226,22 +236,35 @@ static void count_reads(struct read_storage *s, uint64_t now_ns)
 	}
 }
 
-/* A lane with reads under way was not away, but was perhaps kept from its turn. */
-static void want_enter(struct read_turns *t, struct read_lane *lane, const struct read_want *want,
-		       uint64_t now_ns)
+/* A lane with reads under way (on `under_way`, the lane to a storage) was not away, but was perhaps kept from
+ * its turn. */
+static void lane_want(struct read_lane *lane, const struct read_lane *under_way, const struct read_want *want,
+		      uint64_t round)
 {
 	struct read_user *u = lane->user;
-	struct read_storage *s = u->storage;
+
+	lane_enter(lane, want->weight, round);
+	turn_enter(&u->storage->turns, &u->turn, under_way->user->n_reads ? READ_URGENT_BYTES : 0);
+	turn_enter(&u->turns, &lane->turn, under_way->n_reads ? READ_URGENT_BYTES : 0);
+	lane->waits = lane->waits || want->waits;
+	u->waits = u->waits || want->waits;
+}
+
+static void want_enter(struct read_turns *t, struct read_lane *lane, struct read_lane *node,
+		       const struct read_want *want, uint64_t now_ns)
+{
+	struct read_storage *s = lane->user->storage;
 
 	if (s->round != t->round) {
 		storage_enter(s, t->round);
 		count_reads(s, now_ns);
 	}
-	lane_enter(lane, want->weight, t->round);
-	turn_enter(&s->turns, &u->turn, u->n_reads ? READ_URGENT_BYTES : 0);
-	turn_enter(&u->turns, &lane->turn, lane->n_reads ? READ_URGENT_BYTES : 0);
-	lane->waits = lane->waits || want->waits;
-	u->waits = u->waits || want->waits;
+	lane_want(lane, lane, want, t->round);
+	if (!node)
+		return;
+	if (node->user->storage->round != t->round)
+		storage_enter(node->user->storage, t->round);
+	lane_want(node, lane, want, t->round);
 }
 
 /* Whoever has a single dataset can have its part, beside others with many. */
@@ -272,7 +295,7 @@ static int compare_turns(int64_t a, int64_t b)
 
 struct choice {
 	const struct read_want *want;
-	const struct read_lane *lane;
+	const struct read_lane *lane; /* by whose turn it is chosen */
 };
 
 /* Of two of one storage. */
@@ -297,37 +320,99 @@ static void turns_reach(struct turns *turns, int64_t now)
 		turns->now = (uint64_t)now;
 }
 
+static void lane_reach(const struct read_lane *lane)
+{
+	struct read_user *u = lane->user;
+
+	turns_reach(&u->storage->turns, turn_now(&u->turn, u->waits));
+	turns_reach(&u->turns, turn_now(&lane->turn, lane->waits));
+}
+
+static bool is_limited(const struct read_turns *t)
+{
+	return t->bytes_per_s || t->ops_per_s;
+}
+
+void read_turns_limit(struct read_turns *t, uint64_t bytes_per_s, uint64_t ops_per_s)
+{
+	if (t->bytes_per_s == bytes_per_s && t->ops_per_s == ops_per_s)
+		return;
+	t->bytes_per_s = bytes_per_s;
+	t->ops_per_s = ops_per_s;
+	t->paid_ns = 0; /* debts were made at another rate */
+}
+
+void read_turns_limits(const struct read_turns *t, uint64_t *ret_bytes_per_s, uint64_t *ret_ops_per_s)
+{
+	*ret_bytes_per_s = t->bytes_per_s;
+	*ret_ops_per_s = t->ops_per_s;
+}
+
+static uint64_t time_for(uint64_t amount, uint64_t per_s)
+{
+	return per_s ? (uint64_t)((double)amount * 1e9 / (double)per_s) : 0;
+}
+
+static void pay(struct read_turns *t, uint64_t bytes, uint64_t now_ns)
+{
+	uint64_t by_bytes = time_for(bytes, t->bytes_per_s),
+		 by_ops = time_for((bytes + READ_OP_BYTES - 1) / READ_OP_BYTES, t->ops_per_s);
+
+	if (t->paid_ns < now_ns)
+		t->paid_ns = now_ns;
+	t->paid_ns += by_bytes > by_ops ? by_bytes : by_ops;
+}
+
+uint64_t read_turns_limited_ns(const struct read_turns *t, uint64_t now_ns)
+{
+	return t->limited_ns + (t->limited_since_ns ? now_ns - t->limited_since_ns : 0);
+}
+
+/* Returns true if a read that could begin has to wait until *ret_again_ns, because of the limit. */
+static bool is_held(struct read_turns *t, bool could_begin, uint64_t now_ns, uint64_t *ret_again_ns)
+{
+	bool held = could_begin && is_limited(t) && t->paid_ns > now_ns + READ_BURST_NS;
+
+	if (held)
+		*ret_again_ns = t->paid_ns - READ_BURST_NS;
+	t->limited_ns = read_turns_limited_ns(t, now_ns);
+	t->limited_since_ns = held ? now_ns : 0;
+	return held;
+}
+
 long read_turns_pick(struct read_turns *t, const struct read_want *wants, size_t n, uint64_t now_ns,
 		     uint64_t *ret_again_ns)
 {
 	struct choice best = {0};
-	struct read_user *u;
+	bool limited = is_limited(t);
 
 	*ret_again_ns = UINT64_MAX;
 	t->round++;
 	for (size_t i = 0; i < n; i++) {
 		struct read_lane *lane = lane_of(t, &wants[i]);
+		struct read_lane *node = lane && limited ? lane_to(t, &wants[i], NODE) : NULL;
 
-		if (!lane)
+		if (!lane || (limited && !node))
 			return (long)i;
-		want_enter(t, lane, &wants[i], now_ns);
+		want_enter(t, lane, node, &wants[i], now_ns);
 	}
 	for (size_t i = 0; i < n; i++) {
-		const struct choice choice = {&wants[i], lane_of(t, &wants[i])};
-		const struct read_storage *s = choice.lane->user->storage;
+		const struct read_storage *s = lane_of(t, &wants[i])->user->storage;
+		const struct choice choice = {&wants[i], lane_to(t, &wants[i], limited ? NODE : s->device)};
 
 		if (!may_begin(s)) {
 			if (s->again_ns < *ret_again_ns)
 				*ret_again_ns = s->again_ns;
-		} else if (!best.want || (s == best.lane->user->storage && goes_first(&choice, &best))) {
+		} else if (!best.want || (choice.lane->user->storage == best.lane->user->storage &&
+					  goes_first(&choice, &best))) {
 			best = choice;
 		}
 	}
-	if (!best.want)
+	if (is_held(t, best.want != NULL, now_ns, ret_again_ns) || !best.want)
 		return -1;
-	u = best.lane->user;
-	turns_reach(&u->storage->turns, turn_now(&u->turn, u->waits));
-	turns_reach(&u->turns, turn_now(&best.lane->turn, best.lane->waits));
+	lane_reach(best.lane);
+	if (limited)
+		lane_reach(lane_of(t, best.want));
 	return best.want - wants;
 }
 
@@ -345,19 +430,29 @@ void read_turns_begin(struct read_turns *t, const struct read_want *want, uint64
 	struct read_lane *lane = lane_of(t, want);
 	struct read_storage *s;
 
+	if (is_limited(t))
+		pay(t, want->bytes, now_ns);
 	*ticket = (struct read_ticket){.lane = lane, .begin_ns = now_ns, .bytes = want->bytes};
 	if (!lane)
 		return;
+	ticket->node = is_limited(t) ? lane_to(t, want, NODE) : NULL;
 	s = lane->user->storage;
 	ticket->next = s->tickets;
 	s->tickets = ticket;
 	charge(lane, want->weight, want->bytes + READ_PRICE_BYTES);
+	if (ticket->node)
+		charge(ticket->node, want->weight, want->bytes + READ_PRICE_BYTES);
 }
 
 void read_turns_charge(const struct read_ticket *ticket, uint32_t weight, uint64_t bytes)
 {
-	if (ticket->lane)
-		charge(ticket->lane, weight, bytes);
+	if (!ticket->lane)
+		return;
+	charge(ticket->lane, weight, bytes);
+	if (!ticket->node)
+		return;
+	charge(ticket->node, weight, bytes);
+	pay(ticket->node->user->storage->owner, bytes, ticket->begin_ns);
 }
 
 void read_turns_end(struct read_ticket *ticket)

@@ -14,6 +14,9 @@
  * is handed to it than keeps it busy. A job that is alone with a storage may hand it as much as it likes.
  * Reads that do not come back stop counting after a while: what hangs for one does not hang for the others.
  *
+ * The operator may limit what is read of all storages together. While that is what reads wait for, turns are
+ * taken by all jobs together, whichever storages they want.
+ *
  * Nothing here reads a clock or blocks. Loop thread only.
  */
 
@@ -25,6 +28,8 @@
 #define READ_PRICE_BYTES  (UINT64_C(256) << 10) /* of a read, whatever its size: opening, seeking */
 #define READ_URGENT_BYTES (UINT64_C(32) << 20)  /* that a trainer's wait is worth, at TURN_WEIGHT */
 #define READ_STUCK_NS     UINT64_C(1000000000)
+#define READ_OP_BYTES     (UINT64_C(1) << 20)     /* a storage gets no larger requests (reader_run.c) */
+#define READ_BURST_NS     UINT64_C(100000000)     /* that a limit lets reads run ahead of it */
 /* Reads under way on a storage that several jobs want: as many as one dataset's reader takes for each user
  * (or for each job, if they are one user's), but no more than these, and of these bytes unless there are very
  * few. */
@@ -56,12 +61,20 @@ struct read_want {
 struct read_ticket {
 	struct read_ticket *next;
 	struct read_lane *lane; /* NULL: not under way */
+	struct read_lane *node; /* of all storages; NULL: there was no limit */
 	uint64_t begin_ns, bytes;
 };
 
 int read_turns_new(struct read_turns **ret);
 /* Lanes may outlive it. Accepts NULL. */
 void read_turns_free(struct read_turns *t);
+
+/* Limits what is read of all storages together, from now on. 0: not at all. A single read may be larger than
+ * what the limit allows in a second; then nothing else is read until it is paid for. */
+void read_turns_limit(struct read_turns *t, uint64_t bytes_per_s, uint64_t ops_per_s);
+void read_turns_limits(const struct read_turns *t, uint64_t *ret_bytes_per_s, uint64_t *ret_ops_per_s);
+/* For how long reads that could have begun were kept back by the limit alone, in all. */
+uint64_t read_turns_limited_ns(const struct read_turns *t, uint64_t now_ns);
 
 /* Returns which of the wants is read next, or -1: none may be, now. *ret_again_ns: when that may have changed
  * without a read that has ended; UINT64_MAX: never. */

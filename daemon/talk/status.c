@@ -115,6 +115,7 @@ char *server_status(const struct server *s, const struct control_viewer *viewer)
 	    control_tune_json(s->control), "jobs", control_jobs_json(s->control, viewer));
 	if (!root)
 		return NULL;
+	json_object_set_new(root, "reads", control_reads_json(&s->serving.cache));
 	text = json_dumps(root, JSON_INDENT(2));
 	json_decref(root);
 	return text;

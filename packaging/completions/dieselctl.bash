@@ -16,7 +16,7 @@ _dieselctl()
 	--dry-run) COMPREPLY=($(compgen -W 'on off' -- "$current")); return ;;
 	--tune) COMPREPLY=($(compgen -W 'on off dry-run auto' -- "$current")); return ;;
 	--limit) compopt -o nospace 2>/dev/null
-		COMPREPLY=($(compgen -W 'cache-max= cache-min= workers-max= client-workers-max= prefetch-max= forms-max=' -- "$current"))
+		COMPREPLY=($(compgen -W 'cache-max= cache-min= workers-max= client-workers-max= prefetch-max= forms-max= read-limit= read-ops-limit=' -- "$current"))
 		return ;;
 	--socket) COMPREPLY=($(compgen -f -- "$current")); return ;;
 	-c | --chunk-size | -s | --seed | -j | --jobs) [ "${COMP_WORDS[1]}" = pack ] && return ;;

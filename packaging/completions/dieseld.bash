@@ -16,7 +16,7 @@ _dieseld()
 		return ;;
 	esac
 	COMPREPLY=($(compgen -W '--socket --cache --prefetch --workers --client-workers --tune --cache-max
-		--cache-min --workers-max --client-workers-max --prefetch-max --forms --forms-max --history --history-max --window --batches
+		--cache-min --workers-max --client-workers-max --prefetch-max --forms --forms-max --read-limit --read-ops-limit --history --history-max --window --batches
 		--user-share --require-digest --codec --exit-when-idle --no-io-uring --assist --metrics
 		--config --check-config --ready-fd --verbose --help --version' -- "$current"))
 }

@@ -226,6 +226,8 @@ enum wire_setting_key {
 	WIRE_SET_FORMS = 11, /* bytes; pins a knob */
 	WIRE_SET_FORMS_MAX = 12,
 	WIRE_SET_READ_WEIGHT = 13, /* of one job; job must not be 0 */
+	WIRE_SET_READ_LIMIT = 14,  /* bytes a second; 0: none */
+	WIRE_SET_READ_OPS_LIMIT = 15,
 	WIRE_N_SETTINGS,
 };
 

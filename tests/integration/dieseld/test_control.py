@@ -71,7 +71,7 @@ class Control(Case):
 
     def test_wrong_use(self):
         for arguments, says in ((["set"], "nothing to set"), (["set", "bogus=1"], "it must be cache"),
-                                (["set", "workers=many"], "whole number"), (["set", "cache=lots"], "amount of memory"),
+                                (["set", "workers=many"], "whole number"), (["set", "cache=lots"], "number of bytes"),
                                 (["set", "workers=1", "workers=2"], "twice"), (["set", "--limit", "workers=1"], "a knob"),
                                 (["set", "workers-max=1"], "a limit"), (["set", "--dry-run", "maybe"], "on or off"),
                                 (["set", "--tune", "maybe"], "dry-run or auto"), (["set", "x", "workers=1"], "neither"),
@@ -109,6 +109,21 @@ class Control(Case):
         ctl(daemon, "set", "workers=auto", "--limit", "cache-max=auto", "--tune", "auto")
         tune = ask(daemon, "jobs")["tune"]
         self.assertEqual((tune["mode"], tune["pins"], tune["limits"]["cache-max"]), ("on", [], 256 << 20))
+
+    def test_reads_are_limited(self):
+        daemon = self.tuned()
+        self.assertIsNone(daemon.status()["reads"]["limit_bytes_per_s"])
+        self.assertIn("read-limit none", ctl(daemon, "set", "--limit", "cache-max=auto"))
+        self.assertIn("read-limit 2.0 MiB", ctl(daemon, "set", "--limit", "read-limit=2M"))
+        job = self.job(daemon)
+        self.until("the limit keeps reads back", lambda: daemon.status()["reads"]["limited_s"] > 0.5)
+        text = ctl(daemon, "why")
+        self.assertIn("reads are limited to 2.0 MiB a second, which kept some back for ", text)
+        status = daemon.status()
+        # From its beginning on: 2 MiB a second, a tenth of that ahead, and one chunk.
+        self.assertLessEqual(status["cache"]["read_bytes"], (status["uptime_s"] + 0.1) * (2 << 20) + (1 << 24), job)
+        ctl(daemon, "set", "--limit", "read-limit=auto")
+        self.assertNotIn("limited to", ctl(daemon, "why"))
 
     def test_a_job_is_tuned_and_explained(self):
         daemon = self.tuned()

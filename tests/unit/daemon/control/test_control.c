@@ -50,6 +50,7 @@ static void start_with(struct fixture *f, const struct control_options *options)
 	assert_int_equal(uv_loop_init(&f->loop), 0);
 	cache_init(cache, GIB);
 	assert_int_equal(pool_new(&f->loop, 2, &cache->pool), 0);
+	assert_int_equal(read_turns_new(&cache->turns), 0);
 	f->serving.jobs = (struct jobs){.loop = &f->loop, .proc_root = "/proc"};
 	assert_int_equal(control_new(options, &f->control), 0);
 	control_start(f->control, &f->serving, NULL);
@@ -68,6 +69,7 @@ static void stop(struct fixture *f)
 	cache_free(&f->serving.cache);
 	jobs_close(&f->serving.jobs);
 	pool_free(f->serving.cache.pool);
+	read_turns_free(f->serving.cache.turns);
 	loop_end(&f->loop);
 	control_free(f->control);
 }

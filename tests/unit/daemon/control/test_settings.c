@@ -58,6 +58,9 @@ static void test_refused(void **state)
 	    {0, WIRE_SET_READ_WEIGHT, 200, "is of one job"},
 	    {3, WIRE_SET_READ_WEIGHT, 0, "from 1 to 10000"},
 	    {3, WIRE_SET_READ_WEIGHT, 10001, "from 1 to 10000"},
+	    {0, WIRE_SET_READ_LIMIT, 1000, "0 (no limit) or from 1.0 MiB"},
+	    {0, WIRE_SET_READ_OPS_LIMIT, 65537, "0 (no limit) or from 1 to 65536"},
+	    {3, WIRE_SET_READ_LIMIT, 1 << 30, "whole daemon"},
 	};
 
 	for (size_t i = 0; i < sizeof(wishes) / sizeof(wishes[0]); i++) {

@@ -251,12 +251,83 @@ static void test_hangs(void **state)
 	world_free(&w);
 }
 
+/* Whatever is wanted, no more is begun than the limit, a burst and one read. */
+static void test_limit(void **state)
+{
+	struct reader readers[] = {{.uid = 1, .n_datasets = 10, .bytes = 8 * MIB}};
+	struct world w;
+
+	world_new(&w, readers, 1);
+	read_turns_limit(w.turns, 80 * MIB, 0);
+	for (uint32_t ms = 0; ms < 10000; ms++) {
+		w.now_ns = ms * NS_PER_MS;
+		start_all(&w);
+		if (w.first != w.last)
+			end_one(&w);
+	}
+	assert_near(readers[0].done_bytes, 800 * MIB, 16 * MIB);
+	/* It was waited for nearly all of the time. */
+	assert_true(read_turns_limited_ns(w.turns, w.now_ns) > 9 * NS_PER_S);
+	assert_true(read_turns_limited_ns(w.turns, w.now_ns) < 10 * NS_PER_S);
+	assert_true(w.again_ns > w.now_ns && w.again_ns <= w.now_ns + 100 * NS_PER_MS);
+	/* A read larger than all that a second allows is paid for afterwards. */
+	read_turns_limit(w.turns, MIB, 0);
+	w.now_ns += NS_PER_S;
+	start_all(&w);
+	assert_int_equal(readers[0].n_reads, 1);
+	assert_int_equal(w.again_ns, w.now_ns + 8 * NS_PER_S - READ_BURST_NS);
+	/* Without a limit, what was owed is forgotten. */
+	read_turns_limit(w.turns, 0, 0);
+	start_all(&w);
+	assert_int_equal(readers[0].n_reads, 40);
+	world_free(&w);
+}
+
+static void test_limit_of_requests(void **state)
+{
+	struct reader readers[] = {{.uid = 1, .n_datasets = 10, .bytes = MIB / 4}};
+	struct world w;
+
+	world_new(&w, readers, 1);
+	read_turns_limit(w.turns, 1000 * MIB, 50);
+	for (uint32_t ms = 0; ms < 10000; ms++) {
+		w.now_ns = ms * NS_PER_MS;
+		start_all(&w);
+		if (w.first != w.last)
+			end_one(&w);
+	}
+	assert_near(readers[0].done_bytes, 500 * MIB / 4, 2 * MIB);
+	world_free(&w);
+}
+
+/* Under a limit, a user gets no more by reading from many storages, nor from one of his own. */
+static void test_limit_is_shared(void **state)
+{
+	struct reader readers[11] = {{.uid = 1, .weight = 200}};
+	struct world w;
+
+	for (size_t i = 1; i < 11; i++)
+		readers[i] = (struct reader){.uid = 2, .storage = (dev_t)i, .n_datasets = 10, .waits = true};
+	world_new(&w, readers, 11);
+	read_turns_limit(w.turns, 200 * MIB, 0);
+	for (uint32_t ms = 0; ms < 20000; ms++) {
+		w.now_ns = ms * NS_PER_MS;
+		start_all(&w);
+		if (w.first != w.last)
+			end_one(&w);
+	}
+	assert_near(bytes_of(&w, 1) + bytes_of(&w, 2), 4000 * MIB, 24 * MIB);
+	assert_near(bytes_of(&w, 1), 2 * bytes_of(&w, 2), 3 * READ_URGENT_BYTES + 16 * MIB);
+	world_free(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_alone),   cmocka_unit_test(test_users),  cmocka_unit_test(test_jobs),
 	    cmocka_unit_test(test_weights), cmocka_unit_test(test_urgent), cmocka_unit_test(test_away),
-	    cmocka_unit_test(test_hangs),
+	    cmocka_unit_test(test_hangs),   cmocka_unit_test(test_limit),
+	    cmocka_unit_test(test_limit_of_requests), cmocka_unit_test(test_limit_is_shared),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

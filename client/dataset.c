@@ -14,6 +14,11 @@
 #include "dataset.h"
 #include "image/recipe.h"
 #include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "patience.h"
+
+/* For a daemon that went away while it opened a dataset. */
+#define OPEN_PATIENCE_MS 10000
 
 int report_error(const struct error *err, int code, char *text, size_t size)
 {
@@ -52,6 +57,34 @@ static int open_files(struct diesel_dataset *d, struct error *err)
 	return 0;
 }
 
+static int ask_for_snapshot(struct diesel_dataset *d, int *ret_copy_fd, struct error *err)
+{
+	return attachment_connect(d->socket_path, d->dir_fd, d->snapshot_fd, 0, &d->connection, ret_copy_fd, err);
+}
+
+/* Where the daemon went away while it answered, another one may follow. One that was not there is said to be
+ * missing at once. */
+static int reach_daemon(struct diesel_dataset *d, int *ret_copy_fd, struct error *err)
+{
+	struct patience patience = patience_begin(OPEN_PATIENCE_MS, clock_monotonic_ns());
+	int r = ask_for_snapshot(d, ret_copy_fd, err);
+	bool was_there = r == -ECONNRESET;
+
+	while (was_there && patience_helps(r)) {
+		int pause = patience_pause(&patience);
+
+		if (pause == -ETIMEDOUT)
+			return error_set(err, -ECONNRESET,
+					 "dieseld at %s went away while it opened %s, and did not come back "
+					 "within %d s: start it and try again",
+					 d->socket_path, d->path, OPEN_PATIENCE_MS / 1000);
+		if (pause < 0)
+			return error_errno(err, pause, "dieseld at %s went away", d->socket_path);
+		r = ask_for_snapshot(d, ret_copy_fd, err);
+	}
+	return r;
+}
+
 int diesel_dataset_open(const char *path, const char *socket, struct diesel_dataset **ret, char *error,
 			size_t error_size)
 {
@@ -69,8 +102,7 @@ int diesel_dataset_open(const char *path, const char *socket, struct diesel_data
 	d->socket_path = strdup(socket_or_default(socket));
 	r = d->path && d->socket_path ? open_files(d, &err) : -ENOMEM;
 	if (r == 0)
-		r = attachment_connect(d->socket_path, d->dir_fd, d->snapshot_fd, 0, &d->connection, &copy_fd,
-				       &err);
+		r = reach_daemon(d, &copy_fd, &err);
 	if (r == 0)
 		r = snapshot_open_fd(copy_fd, path, &d->snapshot, &err);
 	if (r < 0) {

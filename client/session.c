@@ -6,19 +6,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "dataset.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "patience.h"
 #include "subset.h"
 
 /* After so long a sleep the socket is looked at: bounds how late a dead daemon is noticed. */
 #define SLEEP_MS 50
-/* Between attempts to reach a daemon that is gone. */
-#define RETRY_MIN_MS 20
-#define RETRY_MAX_MS 500
 
 __attribute__((format(printf, 2, 3))) static void session_notice(struct diesel_session *s, const char *format,
 								 ...)
@@ -202,6 +199,27 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 	return 0;
 }
 
+/* The daemon was there when the dataset was opened: if it is not now, another one may follow. */
+static int session_attach_first(struct diesel_session *s, struct error *err)
+{
+	struct patience patience = patience_begin(s->reconnect_ms, clock_monotonic_ns());
+	int r = session_attach(s, err);
+
+	while (patience_helps(r) && s->reconnect_ms) {
+		int pause = patience_pause(&patience);
+
+		if (pause == -ETIMEDOUT)
+			return error_set(err, r,
+					 "dieseld at %s went away before the session was open, and did not "
+					 "come back within %.1f s: start it and try again",
+					 s->socket_path, s->reconnect_ms / 1000.0);
+		if (pause < 0)
+			return error_errno(err, pause, "dieseld at %s went away", s->socket_path);
+		r = session_attach(s, err);
+	}
+	return r;
+}
+
 int diesel_session_open(struct diesel_dataset *dataset, const struct diesel_session_options *options,
 			struct diesel_session **ret, char *error, size_t error_size)
 {
@@ -214,7 +232,7 @@ int diesel_session_open(struct diesel_dataset *dataset, const struct diesel_sess
 	s->dir_fd = s->snapshot_fd = -EBADF;
 	r = session_init(s, dataset, options, &err);
 	if (r == 0)
-		r = session_attach(s, &err);
+		r = session_attach_first(s, &err);
 	if (r < 0) {
 		diesel_session_close(s);
 		return report_error(&err, r, error, error_size);
@@ -256,20 +274,13 @@ static void session_lose(struct diesel_session *s, int r)
 		       r == -ETIMEDOUT ? "does not answer" : "went away", s->reconnect_ms / 1000.0);
 }
 
-/* Returns true if waiting can help: the daemon is starting, or died while answering. */
-static bool is_worth_waiting(int r)
-{
-	return r == -ECONNREFUSED || r == -ECONNRESET || r == -ETIMEDOUT;
-}
-
 static int session_reattach(struct diesel_session *s)
 {
+	struct patience patience = patience_begin(s->reconnect_ms, s->lost_ns);
 	struct error err = ERROR_INIT;
-	uint64_t wait_ms = RETRY_MIN_MS;
 
 	for (;;) {
-		uint64_t gone_ms = (clock_monotonic_ns() - s->lost_ns) / NS_PER_MS;
-		struct timespec pause;
+		uint64_t gone_ms = patience_gone_ms(&patience);
 		int r = session_attach(s, &err);
 
 		if (r == 0) {
@@ -280,9 +291,10 @@ static int session_reattach(struct diesel_session *s)
 				       (unsigned long long)s->index);
 			return 0;
 		}
-		if (!is_worth_waiting(r))
+		if (!patience_helps(r))
 			return session_fail(s, &err, r);
-		if (gone_ms >= s->reconnect_ms) {
+		r = patience_pause(&patience);
+		if (r == -ETIMEDOUT) {
 			snprintf(s->error, sizeof(s->error),
 				 "dieseld at %s went away and did not come back within %.1f s: start it and "
 				 "call again to go on at epoch %llu batch %llu",
@@ -291,13 +303,8 @@ static int session_reattach(struct diesel_session *s)
 			s->lost_ns = clock_monotonic_ns(); /* the next call waits anew */
 			return -ETIMEDOUT;
 		}
-		if (wait_ms > s->reconnect_ms - gone_ms)
-			wait_ms = s->reconnect_ms - gone_ms;
-		pause = (struct timespec){.tv_sec = (time_t)(wait_ms / 1000),
-					  .tv_nsec = (long)(wait_ms % 1000 * NS_PER_MS)};
-		if (nanosleep(&pause, NULL) < 0)
-			return -EINTR;
-		wait_ms = wait_ms * 2 < RETRY_MAX_MS ? wait_ms * 2 : RETRY_MAX_MS;
+		if (r < 0)
+			return r;
 	}
 }
 

@@ -17,6 +17,8 @@ _Static_assert(WIRE_MAX_FDS == FD_MESSAGE_MAX_FDS, "one limit");
 /* A stopped daemon must not hang its clients for ever, but verifying a snapshot of tens of millions of files
  * takes seconds. */
 #define REPLY_TIMEOUT_S 60
+/* It takes connections at once, whatever else it does. */
+#define CONNECT_TIMEOUT_S 10
 
 void wire_fds_close(struct wire_fds *fds)
 {
@@ -28,15 +30,21 @@ void wire_fds_close(struct wire_fds *fds)
 int transport_reach(const char *path, struct transport *ret)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	struct timeval timeout = {.tv_sec = REPLY_TIMEOUT_S};
+	struct timeval timeout = {.tv_sec = CONNECT_TIMEOUT_S};
 	_cleanup_(closep) int fd = -EBADF;
 
 	if (strlen(path) >= sizeof(address.sun_path))
 		return -ENAMETOOLONG;
 	memcpy(address.sun_path, path, strlen(path) + 1);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+	if (fd < 0)
 		return -errno;
+	/* connect() waits while as many as the daemon lets wait are waiting, and so does sending. */
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		return errno == EAGAIN ? -ETIMEDOUT : -errno;
+	timeout.tv_sec = REPLY_TIMEOUT_S;
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
 	*ret = (struct transport){.fd = steal_fd(&fd)};
 	return 0;
@@ -54,6 +62,10 @@ int transport_connect(const char *path, struct transport *ret, struct error *err
 	case -EMFILE:
 	case -ENFILE:
 	case -ENOMEM: return error_errno(err, r, "cannot make a socket");
+	case -ETIMEDOUT:
+		return error_set(err, r,
+				 "dieseld at %s takes no connections for %d s: it is stopped, or hangs", path,
+				 CONNECT_TIMEOUT_S);
 	case -EACCES:
 	case -EPERM: return error_errno(err, -EACCES, "may not connect to dieseld at %s", path);
 	default:

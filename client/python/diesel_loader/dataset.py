@@ -70,7 +70,9 @@ class _Connection:
     def _open(self, socket: str | None) -> Any:
         handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
         place = os.fsencode(socket) if socket else None
-        result = lib.diesel_dataset_open(os.fsencode(self.path), place, byref(handle), text, len(text))
+        result = -errno.EINTR
+        while result == -errno.EINTR:  # a signal, whose Python handler has run by then
+            result = lib.diesel_dataset_open(os.fsencode(self.path), place, byref(handle), text, len(text))
         if result < 0:
             raise errors.from_result(result, os.fsdecode(text.value))
         version = info_of(handle).version

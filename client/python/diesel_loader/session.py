@@ -68,8 +68,10 @@ class Session:
             handle = dataset.handle
             if dataset.has_own_daemon:  # libdiesel waits a little at a time: in between we start it
                 options["reconnect_ms"] = min(options.get("reconnect_ms", 0), REVIVE_MS)
-            result = lib.diesel_session_open(handle, byref(native.SessionOptions(**options)), byref(self._handle), text,
-                                             len(text))
+            result = -errno.EINTR
+            while result == -errno.EINTR:  # a signal, whose Python handler has run by then
+                result = lib.diesel_session_open(handle, byref(native.SessionOptions(**options)), byref(self._handle), text,
+                                                 len(text))
             if result not in (-errno.ECONNREFUSED, -errno.ECONNRESET) or not dataset.has_own_daemon:
                 break
             dataset.reopen()

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon that ends, or stops, just while a client opens a dataset or a session."""
+import contextlib
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from dieseld_support import Case, dataset, finish_probe, main, start_probe
+
+ITERATE = """
+import sys
+import diesel_loader, diesel_loader.numpy as diesel
+dataset = diesel_loader.Dataset(sys.argv[1], socket=sys.argv[2])
+loader = diesel.DataLoader(dataset, batch_size=64, return_ids=True, timeout=float(sys.argv[3]))
+print("opened", flush=True)
+sys.stdin.readline()
+print(sorted(i for _, _, ids in loader for i in ids.tolist()) == list(range(len(dataset))))
+"""
+
+
+def waits_for_an_answer(process):
+    """It sleeps in a call that a daemon ends: those are 42, 45 and 47 on x86-64."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return pathlib.Path(f"/proc/{process.pid}/syscall").read_text().split()[0] in ("42", "45", "47")
+    return False
+
+
+class Opening(Case):
+    def until(self, holds, what):
+        end = time.monotonic() + 60
+        while not holds():
+            self.assertLess(time.monotonic(), end, what)
+            time.sleep(0.01)
+
+    def stop(self, node):
+        node.process.send_signal(signal.SIGSTOP)
+        self.addCleanup(node.process.send_signal, signal.SIGCONT)
+
+    def asks(self, client):
+        self.until(lambda: client.poll() is not None or waits_for_an_answer(client), "the client asks the daemon")
+        self.assertIsNone(client.poll())
+
+    def probe(self, node, *options):
+        client = start_probe(node, dataset("packed")[0], "--batch", 64, *options)
+        self.addCleanup(lambda: (client.kill(), client.communicate()))
+        return client
+
+    def iterate(self, node, timeout):
+        client = subprocess.Popen([sys.executable, "-c", ITERATE, dataset("packed")[0], node.socket, str(timeout)], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (client.kill(), client.communicate()))
+        self.assertEqual(client.stdout.readline(), "opened\n")
+        return client
+
+    def test_killed_while_it_opens_a_dataset(self):
+        node = self.daemon()
+        self.stop(node)
+        client = self.probe(node, "--source", dataset("packed")[1])
+        self.asks(client)
+        node.kill()
+        node.start()
+        finish_probe(client)
+
+    def test_killed_while_it_opens_a_session(self):
+        node = self.daemon()
+        client = self.iterate(node, 60)
+        self.stop(node)
+        client.stdin.write("\n")
+        client.stdin.flush()
+        self.asks(client)
+        node.kill()
+        node.start()
+        out, said = client.communicate(timeout=120)
+        self.assertEqual((client.returncode, out), (0, "True\n"), said)
+
+    def test_gone_for_good(self):
+        node = self.daemon()
+        opened = self.iterate(node, 1)
+        self.stop(node)
+        client = self.probe(node)
+        self.asks(client)
+        node.kill()
+        said = client.communicate(timeout=60)[1]
+        self.assertEqual(client.returncode, 1)
+        self.assertIn("went away while it opened ", said)
+        self.assertIn("did not come back within 10 s: start it and try again", said)
+        said = opened.communicate("\n", timeout=60)[1]
+        self.assertEqual(opened.returncode, 1)
+        self.assertIn(f"dieseld at {node.socket} went away before the session was open, and did not come back within 1.0 s", said)
+
+    def test_stopped_with_as_many_waiting_as_can_wait(self):
+        node = self.daemon()
+        self.stop(node)
+        waiting = []
+        with contextlib.suppress(BlockingIOError):
+            while len(waiting) < 100_000:
+                waiting.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+                self.addCleanup(waiting[-1].close)
+                waiting[-1].setblocking(False)
+                waiting[-1].connect(node.socket)
+        client = self.probe(node)
+        said = client.communicate(timeout=120)[1]
+        self.assertEqual((client.returncode, said.count("\n")), (1, 1), said)
+        self.assertIn("takes no connections for 10 s: it is stopped, or hangs", said)
+
+
+if __name__ == "__main__":
+    if os.uname().machine != "x86_64":
+        print("skipped: knows the numbers of system calls of x86-64 alone")
+        sys.exit(77)
+    try:
+        import numpy  # noqa: F401
+    except ImportError as error:
+        print(f"skipped: needs {error.name}")
+        sys.exit(77)
+    main()

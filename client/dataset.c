@@ -59,7 +59,8 @@ static int open_files(struct diesel_dataset *d, struct error *err)
 
 static int ask_for_snapshot(struct diesel_dataset *d, int *ret_copy_fd, struct error *err)
 {
-	return attachment_connect(d->socket_path, d->dir_fd, d->snapshot_fd, 0, &d->connection, ret_copy_fd, err);
+	return attachment_connect(d->socket_path, d->dir_fd, d->snapshot_fd, 0, &d->connection, ret_copy_fd,
+				  err);
 }
 
 /* Where the daemon went away while it answered, another one may follow. One that was not there is said to be

@@ -151,18 +151,23 @@ static int add_mode(const struct ctl_verb *verb, struct request *q, const char *
 static void print_pins(const json_t *tune)
 {
 	const json_t *pins = json_object_get(tune, "pins");
-	char knob[200], value[24];
+	char knob[200], value[24], left[80];
 
 	for (size_t i = 0; i < json_array_size(pins); i++) {
 		const json_t *pin = json_array_get(pins, i);
+		double in_force = ctl_real(pin, "in_force");
 
 		ctl_string(pin, "knob", knob);
+		left[0] = '\0';
+		if (in_force < ctl_real(pin, "value"))
+			snprintf(left, sizeof(left), ", of which the limit leaves %s",
+				 ctl_knob(value, knob, in_force));
 		ctl_knob(value, knob, ctl_real(pin, "value"));
 		if (ctl_number(pin, "job"))
-			printf("pinned: %s of job %llu to %s\n", knob,
-			       (unsigned long long)ctl_number(pin, "job"), value);
+			printf("pinned: %s of job %llu to %s%s\n", knob,
+			       (unsigned long long)ctl_number(pin, "job"), value, left);
 		else
-			printf("pinned: %s of every job to %s\n", knob, value);
+			printf("pinned: %s of every job to %s%s\n", knob, value, left);
 	}
 	if (json_array_size(pins) == 0)
 		puts("pinned: nothing");

@@ -284,10 +284,11 @@ json_t *control_tune_json(struct control *c)
 			json_object_set_new(limits, settings_name(key), json_u64(settings_get(s, key)));
 	settings_fill(s, &c->config);
 	for (uint32_t i = 0; i < c->config.n_pins; i++)
-		json_array_append_new(pins,
-				      json_pack("{s:o, s:s, s:o}", "job", json_u64(c->config.pins[i].job),
-						"knob", tuner_knob_name(c->config.pins[i].knob), "value",
-						json_u64(c->config.pins[i].value)));
+		json_array_append_new(
+		    pins, json_pack("{s:o, s:s, s:o, s:o}", "job", json_u64(c->config.pins[i].job), "knob",
+				    tuner_knob_name(c->config.pins[i].knob), "value",
+				    json_u64(c->config.pins[i].value), "in_force",
+				    json_u64(settings_pin_in_force(s, &c->config.pins[i]))));
 	return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "mode",
 			 settings_tune_name((enum wire_tune)settings_get(s, WIRE_SET_TUNE)), "limits", limits,
 			 "pins", pins, "sensing", sensing_json(c), "history", history_json(c), "rounds",

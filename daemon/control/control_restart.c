@@ -184,13 +184,13 @@ static void restore_settings(struct control *c)
 	json_array_foreach(json_object_get(root, "pins"), i, pin)
 	{
 		const char *name_of_knob = json_string_value(json_object_get(pin, "knob"));
-		struct wire_setting setting = {.value = get_u64(pin, "value")};
-		enum tuner_knob knob;
+		struct tuner_pin saved = {.job = get_u64(pin, "job"), .value = get_u64(pin, "value")};
+		struct error err = ERROR_INIT;
 
-		if (!name_of_knob || tuner_knob_parse(name_of_knob, &knob) < 0)
+		if (!name_of_knob || tuner_knob_parse(name_of_knob, &saved.knob) < 0)
 			continue;
-		setting.key = tuner_knob_table[knob].key;
-		restore_one(c, get_u64(pin, "job"), &setting);
+		if (settings_restore_pin(&c->settings, &saved, &err) < 0)
+			log_warning("what was set before the restart does not hold any more: %s", err.text);
 	}
 	json_decref(root);
 }

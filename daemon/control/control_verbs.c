@@ -59,11 +59,11 @@ int control_why(struct control *c, const struct control_viewer *viewer, const st
 		json_decref(decisions);
 		return no_job(m->job, err);
 	}
-	text = dump(json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o}", "schema", "diesel.why/1", "socket",
-			      c->socket, "job", (json_int_t)m->job, "tune", control_tune_json(c), "jobs",
-			      control_jobs_json(c, viewer), "decisions", decisions, "assist",
-			      control_assist_json(c, viewer), "reads",
-			      control_reads_json(&c->serving->cache)));
+	text =
+	    dump(json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o}", "schema", "diesel.why/1", "socket",
+			   c->socket, "job", (json_int_t)m->job, "tune", control_tune_json(c), "jobs",
+			   control_jobs_json(c, viewer), "decisions", decisions, "assist",
+			   control_assist_json(c, viewer), "reads", control_reads_json(&c->serving->cache)));
 	if (!text)
 		return error_errno(err, -ENOMEM, "cannot make the answer");
 	*ret_text = text;

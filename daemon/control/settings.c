@@ -138,10 +138,9 @@ static const char *format(enum wire_setting_key key, uint64_t value, char text[3
 	return text;
 }
 
-/* Checks a value by itself, and against its limit. */
-static int check_value(const struct settings *s, enum wire_setting_key key, uint64_t value, struct error *err)
+/* Checks a value by itself. */
+static int check_range(const struct settings *s, enum wire_setting_key key, uint64_t value, struct error *err)
 {
-	const struct tuner_knob_info *knob = knob_info(key);
 	const struct row row = row_of(key);
 	char text[32], least[32], most[32];
 
@@ -154,11 +153,21 @@ static int check_value(const struct settings *s, enum wire_setting_key key, uint
 	if (row.bytes && !row.or_none && s->room.memory_bytes && value > s->room.memory_bytes)
 		return error_set(err, -EINVAL, "%s=%s: dieseld may use no more than %s of memory here",
 				 row.name, format(key, value, text), format(key, s->room.memory_bytes, most));
-	if (knob && value > settings_get(s, knob->limit))
-		return error_set(err, -EINVAL, "%s=%s: the limit is %s; raise %s first", row.name,
+	return 0;
+}
+
+/* Also against its limit. */
+static int check_value(const struct settings *s, enum wire_setting_key key, uint64_t value, struct error *err)
+{
+	const struct tuner_knob_info *knob = knob_info(key);
+	char text[32], most[32];
+	int r = check_range(s, key, value, err);
+
+	if (r == 0 && knob && value > settings_get(s, knob->limit))
+		return error_set(err, -EINVAL, "%s=%s: the limit is %s; raise %s first", settings_name(key),
 				 format(key, value, text), format(key, settings_get(s, knob->limit), most),
 				 settings_name(knob->limit));
-	return 0;
+	return r;
 }
 
 int settings_check(const struct settings *s, struct error *err)
@@ -208,6 +217,21 @@ static int apply_pin(struct settings *s, uint64_t job, enum tuner_knob knob, con
 	pin->knob = knob;
 	pin->value = w->value;
 	return 0;
+}
+
+int settings_restore_pin(struct settings *s, const struct tuner_pin *pin, struct error *err)
+{
+	const struct wire_setting w = {.key = tuner_knob_table[pin->knob].key, .value = pin->value};
+	int r = check_range(s, (enum wire_setting_key)w.key, w.value, err);
+
+	return r < 0 ? r : apply_pin(s, pin->job, pin->knob, &w, err);
+}
+
+uint64_t settings_pin_in_force(const struct settings *s, const struct tuner_pin *pin)
+{
+	uint64_t most = settings_get(s, tuner_knob_table[pin->knob].limit);
+
+	return pin->value < most ? pin->value : most;
 }
 
 static int apply_one(struct settings *s, uint64_t job, const struct wire_setting *w, struct error *err)

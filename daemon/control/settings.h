@@ -55,6 +55,10 @@ int settings_apply(struct settings *s, const struct wire_set *message, struct er
 
 /* The pin in force for a job's knob, not clamped to limits; false: the knob is free. */
 bool settings_find_pin(const struct settings *s, uint64_t job, enum tuner_knob knob, uint64_t *ret_value);
+/* What the limit leaves of a pin. It may have been lowered since. */
+uint64_t settings_pin_in_force(const struct settings *s, const struct tuner_pin *pin);
+/* Pins as before a restart. A limit that was lowered below it is no reason to forget it. -EINVAL, -ENOSPC. */
+int settings_restore_pin(struct settings *s, const struct tuner_pin *pin, struct error *err);
 /* Drops the job's pins. */
 void settings_forget_job(struct settings *s, uint64_t job);
 

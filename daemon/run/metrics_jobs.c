@@ -171,7 +171,7 @@ static void steps(FILE *text, const struct metrics_sources *sources)
 			fprintf(text, "diesel_step_duration_seconds{" LABELS ",quantile=\"0.95\"} %.9g\n",
 				j->id, j->rank, m->step_p95_s);
 		fprintf(text, "diesel_step_duration_seconds_sum{" LABELS "} %.9g\n", j->id, j->rank,
-			m->trainer_s);
+			m->step_s);
 		fprintf(text, "diesel_step_duration_seconds_count{" LABELS "} %.9g\n", j->id, j->rank,
 			m->steps);
 	}
@@ -184,7 +184,7 @@ static void stalls(FILE *text, const struct metrics_sources *sources)
 	const struct metrics_job *m;
 
 	metrics_head(text, "diesel_trainer_seconds_total", "counter",
-		     "Wall time of the trainer that samples cover: stall seconds are part of it.");
+		     "Wall time of the trainer of which any share is known.");
 	for (const struct job *j = first; j; j = j->next)
 		if ((m = sampled(sources, j)))
 			fprintf(text, "diesel_trainer_seconds_total{" LABELS "} %.9g\n", j->id, j->rank,
@@ -196,10 +196,21 @@ static void stalls(FILE *text, const struct metrics_sources *sources)
 		if (!(m = sampled(sources, j)))
 			continue;
 		for (size_t i = 0; i < METRICS_N_STALLS; i++)
-			if (m->stall_known[i])
+			if (m->known_s[i] > 0)
 				fprintf(text, "diesel_stall_seconds_total{" LABELS ",stall=\"%s\"} %.9g\n",
 					j->id, j->rank, metrics_stall_name((enum metrics_stall)i),
 					m->stall_s[i]);
+	}
+	metrics_head(text, "diesel_stall_known_seconds_total", "counter",
+		     "Wall time of the trainer of which it is known how much was this stall: divide by it.");
+	for (const struct job *j = first; j; j = j->next) {
+		if (!(m = sampled(sources, j)))
+			continue;
+		for (size_t i = 0; i < METRICS_N_STALLS; i++)
+			if (m->known_s[i] > 0)
+				fprintf(
+				    text, "diesel_stall_known_seconds_total{" LABELS ",stall=\"%s\"} %.9g\n",
+				    j->id, j->rank, metrics_stall_name((enum metrics_stall)i), m->known_s[i]);
 	}
 	metrics_head(text, "diesel_job_sensing", "gauge", "How the job's stalls are measured; always 1.");
 	for (const struct job *j = first; j; j = j->next)

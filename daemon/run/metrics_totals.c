@@ -36,10 +36,14 @@ static struct metrics_job *find_or_begin(struct metrics_totals *t, uint64_t job)
 	return place;
 }
 
-/* What a rate or share amounts to over the covered time. */
-static double amount(double rate, double covered_s, double max_rate)
+/* Adds what a rate or share amounts to over the covered time, and that time, if it is known. */
+static bool add_amount(double *sum, double *known_s, double rate, double covered_s, double max_rate)
 {
-	return rate >= 0 && rate <= max_rate ? rate * covered_s : 0;
+	if (!(rate >= 0 && rate <= max_rate))
+		return false;
+	*sum += rate * covered_s;
+	*known_s += covered_s;
+	return true;
 }
 
 static void add_stalls(struct metrics_job *j, const struct stall_sample *s)
@@ -53,15 +57,18 @@ static void add_stalls(struct metrics_job *j, const struct stall_sample *s)
 	    [METRICS_STALL_OTHER] = s->shares.other,
 	};
 
-	for (size_t i = 0; i < METRICS_N_STALLS; i++) {
-		j->stall_s[i] += amount(shares[i], s->covered_s, 1.0);
-		j->stall_known[i] |= !isnan(shares[i]);
-	}
+	bool any = false;
+
+	for (size_t i = 0; i < METRICS_N_STALLS; i++)
+		any |= add_amount(&j->stall_s[i], &j->known_s[i], shares[i], s->covered_s, 1.0);
+	if (any)
+		j->trainer_s += s->covered_s;
 }
 
 static void add(struct metrics_totals *t, const struct stall_sample *s)
 {
 	struct metrics_job *j;
+	double taken_s = 0;
 
 	if (!s->job || !(s->covered_s >= 0) || s->covered_s > COVERED_MAX_S)
 		return;
@@ -70,9 +77,8 @@ static void add(struct metrics_totals *t, const struct stall_sample *s)
 	j->source = s->source;
 	j->step_p50_s = s->step_p50_s;
 	j->step_p95_s = s->step_p95_s;
-	j->trainer_s += s->covered_s;
-	j->steps += amount(s->steps_per_s, s->covered_s, 1e9);
-	j->samples += amount(s->samples_per_s, s->covered_s, 1e12);
+	(void)add_amount(&j->steps, &j->step_s, s->steps_per_s, s->covered_s, 1e9);
+	(void)add_amount(&j->samples, &taken_s, s->samples_per_s, s->covered_s, 1e12);
 	add_stalls(j, s);
 }
 

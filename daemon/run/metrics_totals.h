@@ -31,13 +31,13 @@ const char *metrics_stall_name(enum metrics_stall stall);
 struct metrics_job {
 	uint64_t job; /* 0: free */
 	uint64_t at_ns;
-	double trainer_s; /* the trainer's wall time that samples cover */
-	double steps;
+	double trainer_s;     /* the trainer's wall time of which samples know any share */
+	double steps, step_s; /* and the wall time in which steps were counted */
 	double samples;
 	double stall_s[METRICS_N_STALLS];
-	bool stall_known[METRICS_N_STALLS]; /* in any sample */
-	double step_p50_s, step_p95_s;      /* of the last sample; NAN: not known */
-	enum stall_source source;           /* of the last sample */
+	double known_s[METRICS_N_STALLS]; /* the wall time of which that share is known; 0: it never was */
+	double step_p50_s, step_p95_s;    /* of the last sample; NAN: not known */
+	enum stall_source source;         /* of the last sample */
 };
 
 struct metrics_totals {

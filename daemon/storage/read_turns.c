@@ -51,7 +51,7 @@ struct read_turns {
 	struct read_storage *storages; /* and one more that stands for all, with a limit: NODE */
 	uint64_t round;
 	uint64_t bytes_per_s, ops_per_s; /* 0: no limit */
-	uint64_t paid_ns;		 /* when the limit will have made up for all that was begun */
+	uint64_t paid_ns;                /* when the limit will have made up for all that was begun */
 	uint64_t limited_since_ns, limited_ns;
 	bool let_go;
 };

@@ -28,8 +28,8 @@
 #define READ_PRICE_BYTES  (UINT64_C(256) << 10) /* of a read, whatever its size: opening, seeking */
 #define READ_URGENT_BYTES (UINT64_C(32) << 20)  /* that a trainer's wait is worth, at TURN_WEIGHT */
 #define READ_STUCK_NS     UINT64_C(1000000000)
-#define READ_OP_BYTES     (UINT64_C(1) << 20)     /* a storage gets no larger requests (reader_run.c) */
-#define READ_BURST_NS     UINT64_C(100000000)     /* that a limit lets reads run ahead of it */
+#define READ_OP_BYTES     (UINT64_C(1) << 20) /* a storage gets no larger requests (reader_run.c) */
+#define READ_BURST_NS     UINT64_C(100000000) /* that a limit lets reads run ahead of it */
 /* Reads under way on a storage that several jobs want: as many as one dataset's reader takes for each user
  * (or for each job, if they are one user's), but no more than these, and of these bytes unless there are very
  * few. */

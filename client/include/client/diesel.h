@@ -37,8 +37,9 @@ const char *diesel_version(void);
  * Opens a dataset directory through the daemon at socket (NULL: $DIESEL_SOCKET, else
  * DIESEL_DEFAULT_SOCKET). The caller must be able to read DATASET/snapshot: its open descriptor is what
  * the daemon accepts as permission. error, of error_size bytes, receives the line on failure.
- * -ENOENT, -EACCES, -EBADMSG (damaged), -ECONNREFUSED (no daemon), -ECONNRESET (it went away while it answered,
- * and did not come back within 10 s), -ETIMEDOUT (it does not answer), -EPROTO (another version), -EINTR.
+ * -ENOENT, -EACCES, -EBADMSG (damaged), -ECONNREFUSED (no daemon), -ECONNRESET (it went away while it
+ * answered, and did not come back within 10 s), -ETIMEDOUT (it does not answer), -EPROTO (another version),
+ * -EINTR.
  */
 int diesel_dataset_open(const char *path, const char *socket, struct diesel_dataset **ret, char *error,
 			size_t error_size);
@@ -165,8 +166,8 @@ struct diesel_session_options {
 			    share a rank */
 	uint32_t offset; /* worker processes share the work of one rank: batch % stride == offset */
 	uint32_t window_chunks; /* 0: the daemon's default */
-	uint32_t reconnect_ms;  /* how long to wait for a daemon that is lost, also while it opens the session;
-				   0: fail at once */
+	uint32_t reconnect_ms; /* how long to wait for a daemon that is lost, also while it opens the session;
+				  0: fail at once */
 	uint32_t slots; /* batches that the caller means to hold at a time, if there is room; 0: the daemon's
 			   default */
 	uint32_t reserved;

@@ -98,7 +98,7 @@ class Control(Case):
         ctl(daemon, "set", "workers=1", "--limit", "cache-max=64M", "--dry-run", "on")
         tune = ask(daemon, "jobs")["tune"]
         self.assertEqual(tune["mode"], "dry-run")
-        self.assertEqual(tune["pins"], [{"job": 0, "knob": "daemon-workers", "value": 1}])
+        self.assertEqual(tune["pins"], [{"job": 0, "knob": "daemon-workers", "value": 1, "in_force": 1}])
         self.assertEqual(daemon.status()["cache"]["budget_bytes"], 64 << 20)
         self.until("the settings are written", lambda: ask(daemon, "jobs")["tune"]["history"]["written"] > 0)
         daemon.kill()
@@ -109,6 +109,18 @@ class Control(Case):
         ctl(daemon, "set", "workers=auto", "--limit", "cache-max=auto", "--tune", "auto")
         tune = ask(daemon, "jobs")["tune"]
         self.assertEqual((tune["mode"], tune["pins"], tune["limits"]["cache-max"]), ("on", [], 256 << 20))
+
+    def test_a_limit_below_a_pin(self):
+        daemon = self.tuned()
+        ctl(daemon, "set", "cache=200M")
+        said = "pinned: cache-bytes of every job to 200 MiB, of which the limit leaves 64 MiB"
+        self.assertIn(said, ctl(daemon, "set", "--limit", "cache-max=64M"))
+        self.until("the settings are written", lambda: ask(daemon, "jobs")["tune"]["history"]["written"] > 0)
+        daemon.kill()
+        daemon.start()
+        self.assertIn(said, ctl(daemon, "set", "--limit", "prefetch-max=64"))
+        self.assertNotIn("does not hold", daemon.output())
+        self.assertIn("to 200 MiB\n", ctl(daemon, "set", "--limit", "cache-max=auto"))
 
     def test_reads_are_limited(self):
         daemon = self.tuned()

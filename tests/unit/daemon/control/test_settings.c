@@ -137,6 +137,25 @@ static void test_fill(void **state)
 	assert_int_equal(config.pins[1].value, 6);
 }
 
+/* A pin outlives a limit that is lowered below it, also over a restart: what is left of it is in force. */
+static void test_limit_below_a_pin(void **state)
+{
+	struct settings s = machine, restarted = machine;
+
+	assert_int_equal(set(&s, 0, WIRE_SET_WORKERS_MAX, 8, NULL), 0);
+	assert_int_equal(set(&s, 3, WIRE_SET_WORKERS, 6, NULL), 0);
+	assert_int_equal(settings_pin_in_force(&s, &s.pins[0]), 6);
+	assert_int_equal(set(&s, 0, WIRE_SET_WORKERS_MAX, 2, NULL), 0);
+	assert_int_equal(settings_pin_in_force(&s, &s.pins[0]), 2);
+	assert_int_equal(set(&restarted, 0, WIRE_SET_WORKERS_MAX, 2, NULL), 0);
+	assert_int_equal(settings_restore_pin(&restarted, &s.pins[0], NULL), 0);
+	assert_int_equal(settings_pin_in_force(&restarted, &restarted.pins[0]), 2);
+	assert_int_equal(set(&restarted, 0, WIRE_SET_WORKERS_MAX, 8, NULL), 0);
+	assert_int_equal(settings_pin_in_force(&restarted, &restarted.pins[0]), 6);
+	s.pins[0].value = 0; /* no such number was ever set */
+	assert_int_equal(settings_restore_pin(&restarted, &s.pins[0], NULL), -EINVAL);
+}
+
 static void test_number_of_pins(void **state)
 {
 	struct settings s = machine;
@@ -153,9 +172,13 @@ static void test_number_of_pins(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_defaults),       cmocka_unit_test(test_refused),
-	    cmocka_unit_test(test_all_or_nothing), cmocka_unit_test(test_own_pin_goes_first),
-	    cmocka_unit_test(test_fill),           cmocka_unit_test(test_number_of_pins),
+	    cmocka_unit_test(test_defaults),
+	    cmocka_unit_test(test_refused),
+	    cmocka_unit_test(test_all_or_nothing),
+	    cmocka_unit_test(test_own_pin_goes_first),
+	    cmocka_unit_test(test_fill),
+	    cmocka_unit_test(test_number_of_pins),
+	    cmocka_unit_test(test_limit_below_a_pin),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,10 @@
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
 
+/* Of a task's flags, as the kernel shows them. */
+#define FORKED_ONLY   0x40
+#define KERNEL_THREAD 0x200000
+
 #define SMALL_BYTES   16384 /* stat, status, comm, cmdline, meminfo: a few KiB at most */
 #define STAT_CPU_LINE 512   /* enough for the first line of /proc/stat */
 
@@ -52,6 +56,7 @@ int proc_stat_parse(const char *text, struct proc_stat *ret_stat)
 	const char *close = strrchr(text, ')'); /* the name may hold brackets too; the last one ends it */
 	struct proc_stat stat = {0};
 	size_t length;
+	unsigned flags;
 	int pid, parent;
 
 	if (!open || !close || close < open || sscanf(text, "%d", &pid) != 1)
@@ -61,13 +66,14 @@ int proc_stat_parse(const char *text, struct proc_stat *ret_stat)
 		length = sizeof(stat.comm) - 1;
 	memcpy(stat.comm, open + 1, length);
 	if (sscanf(close + 1,
-		   " %c %d %*d %*d %*d %*d %*u %" SCNu64 " %*u %" SCNu64 " %*u %" SCNu64 " %" SCNu64
+		   " %c %d %*d %*d %*d %*d %u %" SCNu64 " %*u %" SCNu64 " %*u %" SCNu64 " %" SCNu64
 		   " %*d %*d %*d %*d %" SCNu64 " %*d %" SCNu64 " %*u %" SCNu64,
-		   &stat.state, &parent, &stat.minor_faults, &stat.major_faults, &stat.user_ticks,
-		   &stat.system_ticks, &stat.n_threads, &stat.start_ticks, &stat.resident_pages) != 9)
+		   &stat.state, &parent, &flags, &stat.minor_faults, &stat.major_faults, &stat.user_ticks,
+		   &stat.system_ticks, &stat.n_threads, &stat.start_ticks, &stat.resident_pages) != 10)
 		return -EBADMSG;
 	stat.pid = pid;
 	stat.parent = parent;
+	stat.forked_only = (flags & FORKED_ONLY) && !(flags & KERNEL_THREAD);
 	*ret_stat = stat;
 	return 0;
 }

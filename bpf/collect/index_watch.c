@@ -15,6 +15,8 @@ struct index_watch {
 	struct ring_buffer *ring;
 	void (*record)(void *user, const struct index_record *r, const void *bytes);
 	void *user;
+	struct bpf_link *forks, *enter, *exit;
+	uint64_t n_forks; /* handed on */
 };
 
 static int quiet(enum libbpf_print_level level, const char *format, va_list args)
@@ -35,6 +37,41 @@ static int on_record(void *user, void *data, size_t size)
 	return 0;
 }
 
+static int attach(struct bpf_link **link, struct bpf_program *program, bool wanted)
+{
+	if (!wanted) {
+		bpf_link__destroy(*link);
+		*link = NULL;
+	} else if (!*link) {
+		*link = bpf_program__attach(program);
+		if (!*link)
+			return -errno;
+	}
+	return 0;
+}
+
+int index_watch_attend(struct index_watch *w, enum index_attention wanted)
+{
+	int r = attach(&w->enter, w->programs->progs.index_enter, wanted >= INDEX_TRAINERS);
+
+	return r < 0 ? r : attach(&w->exit, w->programs->progs.index_exit, wanted >= INDEX_ALL);
+}
+
+void index_watch_forks(struct index_watch *w, void (*forked)(void *user, uint32_t parent, uint32_t child),
+		       void *user)
+{
+	uint64_t n = __atomic_load_n(&w->programs->bss->n_forks, __ATOMIC_RELAXED);
+
+	if (n - w->n_forks > INDEX_FORKS)
+		w->n_forks = n - INDEX_FORKS;
+	for (; w->n_forks < n; w->n_forks++) {
+		struct index_fork *f = &w->programs->bss->forks[w->n_forks % INDEX_FORKS];
+
+		forked(user, __atomic_load_n(&f->parent, __ATOMIC_RELAXED),
+		       __atomic_load_n(&f->child, __ATOMIC_RELAXED));
+	}
+}
+
 static int load(struct index_watch *w, struct error *err)
 {
 	struct index_watch_programs *p = index_watch_programs__open();
@@ -45,7 +82,11 @@ static int load(struct index_watch *w, struct error *err)
 	w->programs = p;
 	r = index_watch_programs__load(p);
 	if (r == 0)
-		r = index_watch_programs__attach(p);
+		r = attach(&w->forks, p->progs.index_fork, true);
+	if (r == 0) /* so that what cannot be attached is known at once */
+		r = index_watch_attend(w, INDEX_ALL);
+	if (r == 0)
+		r = index_watch_attend(w, INDEX_FORKS_ONLY);
 	if (r == -EPERM || r == -EACCES)
 		return error_set(err, r,
 				 "no privilege to load BPF programs: run dieseld as root, or give it CAP_BPF "
@@ -83,6 +124,9 @@ void index_watch_close(struct index_watch *w)
 	if (!w)
 		return;
 	ring_buffer__free(w->ring);
+	bpf_link__destroy(w->forks);
+	bpf_link__destroy(w->enter);
+	bpf_link__destroy(w->exit);
 	index_watch_programs__destroy(w->programs);
 	free(w);
 }

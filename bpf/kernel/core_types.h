@@ -11,6 +11,7 @@
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct sched_entity {
+	uint64_t exec_start;
 	uint64_t sum_exec_runtime;
 };
 
@@ -150,6 +151,7 @@ struct task_struct {
 	unsigned in_iowait : 1;
 	struct sched_entity se;
 	struct sched_info sched_info;
+	unsigned long nvcsw;
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	struct pid *thread_pid;

@@ -3,7 +3,8 @@
 /*
  * The kernel side of bpf/index_watch.h. Its programs are apart from the recorder's: they run while no job is
  * measured, so what comes often has to cost next to nothing: of other system calls than these three the
- * number is looked at, of writes and reads the first bytes.
+ * number is looked at, of writes and reads the first bytes, and forks alone are looked at where no job is
+ * known or suspected.
  */
 
 #include <stdbool.h>
@@ -77,6 +78,8 @@ struct {
 
 struct index_trainer trainers[INDEX_TRAINERS_MAX]; /* tgid is set by user space */
 uint64_t n_lost;
+struct index_fork forks[INDEX_FORKS];
+uint64_t n_forks;
 
 static __always_inline struct index_trainer *trainer_of(uint32_t tgid)
 {
@@ -110,6 +113,9 @@ static __always_inline struct scratch *scratch_get(uint32_t which, uint32_t type
 	s->record.at_ns = now_ns;
 	s->record.exec_ns = task->se.sum_exec_runtime;
 	s->record.queue_ns = task->sched_info.run_delay;
+	s->record.start_ns = task->se.exec_start;
+	s->record.n_sleeps = task->nvcsw;
+	s->record.cpu = bpf_get_smp_processor_id();
 	s->record.uid = (uint32_t)ids;
 	s->record.gid = ids >> 32;
 	s->record.type = type;
@@ -319,6 +325,19 @@ int BPF_PROG(index_exit, struct pt_regs *regs, long result)
 	if (regs->orig_ax == CALL_READ)
 		return read_ends(regs, result);
 	return regs->orig_ax == CALL_OPENAT ? open_ends(regs, result) : 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(index_fork, struct task_struct *parent, struct task_struct *child)
+{
+	struct index_fork *f;
+
+	if (child->pid != child->tgid)
+		return 0;
+	f = &forks[__sync_fetch_and_add(&n_forks, 1) % INDEX_FORKS];
+	f->parent = parent->tgid;
+	f->child = child->tgid;
+	return 0;
 }
 
 char LICENSE[] SEC("license") = "GPL";

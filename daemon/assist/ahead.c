@@ -8,8 +8,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "lib/cleanup.h"
@@ -23,6 +25,7 @@ struct waiting {
 };
 
 struct ahead {
+	int null_fd;
 	pthread_mutex_t lock;
 	pthread_cond_t more;
 	struct waiting files[AHEAD_FILES]; /* a ring */
@@ -35,12 +38,13 @@ struct ahead {
 	struct ahead_counters counters;
 };
 
-int ahead_new(struct ahead **ret)
+int ahead_new(int null_fd, struct ahead **ret)
 {
 	struct ahead *a = calloc(1, sizeof(*a));
 
 	if (!a)
 		return -ENOMEM;
+	a->null_fd = null_fd;
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_cond_init(&a->more, NULL);
 	*ret = a;
@@ -62,14 +66,39 @@ static int open_plain(const char *name, uint64_t *ret_bytes)
 	return steal_fd(&fd);
 }
 
-/* Returns how many bytes were read, or -errno. */
-static int64_t read_file(const char *name, char *buffer)
+/* Looks at three of its pages. Where the file system cannot tell, they are not. */
+static bool is_resident(int fd, uint64_t bytes)
 {
-	uint64_t bytes = 0, at = 0;
-	_cleanup_(closep) int fd = open_plain(name, &bytes);
+	const off_t at[] = {0, (off_t)(bytes / 2), (off_t)bytes - 1};
+	char byte;
+	const struct iovec one = {&byte, 1};
 
-	if (fd < 0)
-		return fd;
+	for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++)
+		if (preadv2(fd, &one, 1, at[i], RWF_NOWAIT) != 1)
+			return false;
+	return true;
+}
+
+/* Brings it into the page cache, from where it is not copied. Returns how many bytes that were, or -errno. */
+static int64_t bring(int fd, int null_fd, uint64_t bytes)
+{
+	off_t at = 0;
+
+	while ((uint64_t)at < bytes) {
+		ssize_t n = sendfile(null_fd, fd, &at, bytes - (uint64_t)at);
+
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			break;
+	}
+	return at;
+}
+
+static int64_t bring_copying(int fd, uint64_t bytes, char *buffer)
+{
+	uint64_t at = 0;
+
 	while (at < bytes) {
 		ssize_t n = pread(fd, buffer, READ_BYTES, (off_t)at);
 
@@ -82,10 +111,29 @@ static int64_t read_file(const char *name, char *buffer)
 	return (int64_t)at;
 }
 
+/* Returns how many bytes were read, 0: none had to be; or -errno. */
+static int64_t read_file(int null_fd, const char *name, char *buffer)
+{
+	uint64_t bytes = 0;
+	int64_t done;
+	_cleanup_(closep) int fd = open_plain(name, &bytes);
+
+	if (fd < 0)
+		return fd;
+	if (!bytes || is_resident(fd, bytes))
+		return 0;
+	done = bring(fd, null_fd, bytes);
+	return done == -EINVAL || done == -ENOSYS ? bring_copying(fd, bytes, buffer) : done;
+}
+
 static void count(struct ahead *a, uint64_t batch, int64_t bytes)
 {
 	if (bytes < 0) {
 		a->counters.failed++;
+		return;
+	}
+	if (bytes == 0) {
+		a->counters.resident++;
 		return;
 	}
 	a->counters.files++;
@@ -113,7 +161,7 @@ static void *reader(void *user)
 		a->n--;
 		if (a->batches[file.batch % AHEAD_BATCHES].id == file.batch && a->bytes < AHEAD_BYTES) {
 			pthread_mutex_unlock(&a->lock);
-			bytes = read_file(file.name, buffer);
+			bytes = read_file(a->null_fd, file.name, buffer);
 			pthread_mutex_lock(&a->lock);
 			count(a, file.batch, bytes);
 		} else {

@@ -18,10 +18,13 @@
 struct ahead;
 
 struct ahead_counters {
-	uint64_t files, bytes, failed, left_out;
+	uint64_t files, bytes;
+	uint64_t resident; /* files that were in the page cache already: not counted above */
+	uint64_t failed, left_out;
 };
 
-int ahead_new(struct ahead **ret);
+/* null_fd: /dev/null, for writing; lasts as long. */
+int ahead_new(int null_fd, struct ahead **ret);
 /* The name is copied. What is too much is left out. */
 void ahead_add(struct ahead *a, uint64_t batch, const char *name);
 /* Leaves out what still waits of this batch. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reader: one process a job, with the job's rights. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,6 +106,7 @@ static void serve(struct reader *r)
 		struct pollfd fds[2] = {{.fd = r->fd, .events = POLLIN}, {.fd = r->pidfd, .events = POLLIN}};
 		int n = poll(fds, 2, 1000);
 		uint64_t now_ns = clock_monotonic_ns();
+		struct ahead_counters done;
 		ssize_t got;
 
 		if (fds[1].revents || (n < 0 && errno != EINTR))
@@ -115,6 +117,8 @@ static void serve(struct reader *r)
 				return;
 			if (got > 0)
 				take(r, bytes, (size_t)got);
+			done = ahead_count(r->ahead);
+			judge_ahead_files(&r->log.judge, done.files, done.resident);
 		}
 		if (now_ns - r->said_ns < NS_PER_S)
 			continue;
@@ -128,16 +132,18 @@ int assist_reader_run(int fd, const struct assist_order *order)
 {
 	static struct reader r;
 	struct error err = ERROR_INIT;
-	int code;
+	int code, null_fd;
 
 	prctl(PR_SET_NAME, "dieseld-ahead");
 	r.fd = fd;
+	null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC); /* the job's files may have none */
 	r.pidfd = kernel_pidfd_open((pid_t)order->pid);
-	code = r.pidfd < 0 ? error_errno(&err, -errno, "process %lld is gone", (long long)order->pid)
-			   : identity_take((pid_t)order->pid, order->start_ticks, order->uid, order->gid,
-					   &r.charged, &err);
+	code = null_fd < 0   ? error_errno(&err, -errno, "cannot open /dev/null")
+	       : r.pidfd < 0 ? error_errno(&err, -errno, "process %lld is gone", (long long)order->pid)
+			     : identity_take((pid_t)order->pid, order->start_ticks, order->uid, order->gid,
+					     &r.charged, &err);
 	if (code == 0)
-		code = ahead_new(&r.ahead);
+		code = ahead_new(null_fd, &r.ahead);
 	if (code < 0) {
 		struct assist_told told = {.state = ASSIST_STOPPED};
 

@@ -19,10 +19,21 @@
 #include "lib/kernel_calls.h"
 #include "lib/proc.h"
 
-#define NOBODY      65534
-#define LOOK_MS     50 /* opens do not wake the watcher */
-#define IDLE_MS     1000
-#define RECORD_ROOM (sizeof(struct index_record) + INDEX_MESSAGE_BYTES)
+#define NOBODY  65534
+#define LOOK_MS 50 /* opens do not wake the watcher */
+#define IDLE_MS 250
+
+/*
+ * Looking for trainers is paid for by each system call of the machine. So it is looked where a process that
+ * nobody knows forked another that executes no program of its own, as DataLoader's workers do not, and that
+ * goes on for a while; and now and then without that, since workers may be made otherwise.
+ */
+#define FORK_LASTS_NS  (200 * NS_PER_MS)
+#define WINDOW_NS      (2 * NS_PER_S)
+#define WINDOW_EACH_NS (10 * NS_PER_S)   /* windows for forks begin at most that often */
+#define GLANCE_NS      (200 * NS_PER_MS) /* windows without */
+#define GLANCE_EACH_NS (15 * NS_PER_S)
+#define RECORD_ROOM    (sizeof(struct index_record) + INDEX_MESSAGE_BYTES)
 
 struct watched_job {
 	struct assist_job told; /* pid 0: none */
@@ -33,9 +44,19 @@ struct watched_job {
 	uint32_t n_feed;
 };
 
+struct suspect {
+	uint32_t child; /* 0: none */
+	uint64_t forked_ns;
+};
+
 struct watcher {
 	int daemon_fd, keeper_fd;
 	struct index_watch *watch;
+	enum index_attention attention;
+	struct suspect suspects[INDEX_FORKS]; /* a ring */
+	uint32_t n_suspects;
+	bool suspected;                          /* since the last window */
+	uint64_t until_ns, window_ns, glance_ns; /* of the window; when it and the last glance began */
 	struct watched_job jobs[ASSIST_JOBS_MAX];
 	uint32_t n_jobs;
 };
@@ -164,6 +185,13 @@ static void stop(struct watcher *w, struct watched_job *j, const char *why)
 	tell(w, j);
 }
 
+static bool has_ended(const struct watched_job *j)
+{
+	struct pollfd fd = {.fd = j->pidfd, .events = POLLIN};
+
+	return poll(&fd, 1, 0) > 0;
+}
+
 static void on_told(struct watcher *w, struct watched_job *j)
 {
 	struct assist_told told;
@@ -172,6 +200,8 @@ static void on_told(struct watcher *w, struct watched_job *j)
 	/* ECONNRESET is said once, if it ended with records unread; its last words come after that. */
 	if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
 		return;
+	if (n <= 0 && has_ended(j))
+		return; /* as the job has: job_end() follows */
 	if (n != sizeof(told) || told.state >= ASSIST_N_STATES) {
 		stop(w, j, "the process that reads ahead for it has ended");
 		return;
@@ -190,6 +220,62 @@ static void on_told(struct watcher *w, struct watched_job *j)
 		stop(w, j, "");
 }
 
+/* ---- whether to look ----------------------------------------------------------------------------------- */
+
+static void on_fork(void *user, uint32_t parent, uint32_t child)
+{
+	struct watcher *w = user;
+
+	if (!job_of(w, parent))
+		w->suspects[w->n_suspects++ % INDEX_FORKS] = (struct suspect){child, clock_monotonic_ns()};
+}
+
+/* Looks whether a child that was forked a while ago is there, and is its parent's image. */
+static void look_at_suspects(struct watcher *w, uint64_t now_ns)
+{
+	index_watch_forks(w->watch, on_fork, w);
+	for (size_t i = 0; i < INDEX_FORKS; i++) {
+		struct suspect *s = &w->suspects[i];
+		struct proc_stat process;
+
+		if (!s->child || now_ns - s->forked_ns < FORK_LASTS_NS)
+			continue;
+		if (!w->suspected && proc_stat_read("/proc", (pid_t)s->child, &process) == 0)
+			w->suspected = process.forked_only;
+		s->child = 0;
+	}
+}
+
+static bool some_job_is_active(const struct watcher *w)
+{
+	for (size_t i = 0; i < ASSIST_JOBS_MAX; i++)
+		if (w->jobs[i].told.pid && w->jobs[i].told.state != ASSIST_RESTS &&
+		    w->jobs[i].told.state != ASSIST_STOPPED)
+			return true;
+	return false;
+}
+
+static void attend(struct watcher *w, uint64_t now_ns)
+{
+	enum index_attention wanted = INDEX_FORKS_ONLY;
+
+	if (w->suspected && now_ns >= w->window_ns + WINDOW_EACH_NS) {
+		w->suspected = false;
+		w->window_ns = now_ns;
+		w->until_ns = now_ns + WINDOW_NS;
+	} else if (now_ns >= w->glance_ns + GLANCE_EACH_NS) {
+		w->glance_ns = now_ns;
+		if (w->until_ns < now_ns + GLANCE_NS)
+			w->until_ns = now_ns + GLANCE_NS;
+	}
+	if (some_job_is_active(w))
+		wanted = INDEX_ALL;
+	else if (now_ns < w->until_ns)
+		wanted = INDEX_TRAINERS;
+	if (wanted != w->attention && index_watch_attend(w->watch, wanted) == 0)
+		w->attention = wanted;
+}
+
 static void watch_once(struct watcher *w)
 {
 	struct pollfd fds[3 + 2 * ASSIST_JOBS_MAX] = {{.fd = w->daemon_fd, .events = POLLIN},
@@ -200,7 +286,7 @@ static void watch_once(struct watcher *w)
 		fds[3 + 2 * i] = (struct pollfd){.fd = w->jobs[i].fd, .events = POLLIN};
 		fds[4 + 2 * i] = (struct pollfd){.fd = w->jobs[i].pidfd, .events = POLLIN};
 	}
-	(void)poll(fds, sizeof(fds) / sizeof(fds[0]), w->n_jobs ? LOOK_MS : IDLE_MS);
+	(void)poll(fds, sizeof(fds) / sizeof(fds[0]), w->attention == INDEX_FORKS_ONLY ? IDLE_MS : LOOK_MS);
 	if (fds[0].revents || fds[1].revents)
 		_exit(0);
 	for (size_t i = 0; i < ASSIST_JOBS_MAX; i++) {
@@ -216,6 +302,8 @@ static void watch_once(struct watcher *w)
 	(void)index_watch_take(w->watch, on_record, w);
 	for (size_t i = 0; i < ASSIST_JOBS_MAX; i++)
 		flush(&w->jobs[i]);
+	look_at_suspects(w, clock_monotonic_ns());
+	attend(w, clock_monotonic_ns());
 }
 
 void assist_watch_run(int daemon_fd, int keeper_fd)

@@ -2,6 +2,7 @@
 #include "batch_log.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,11 +62,39 @@ static bool is_known(const struct batch_log *log, const struct written_batch *b)
 	return log->per_sample > 0 && n >= b->n - b->n / KNOWN_SHARE;
 }
 
-static void order(struct batch_log *log, struct written_batch *b)
+/* Batches of this epoch that are written and not made, as far as is known. */
+static uint32_t count_in_flight(struct batch_log *log)
 {
-	b->known = is_known(log, b);
-	b->ordered = judge_ahead_order(&log->judge, b->known);
-	for (uint32_t i = 0; b->ordered && i < b->n; i++) {
+	uint32_t n = 0;
+
+	for (size_t i = 0; i < BATCH_LOG_PIPES; i++) {
+		struct worker_pipe *p = &log->pipes[i];
+
+		n += p->now.id >= log->epoch_id && p->now.id;
+		for (uint32_t k = 0; k < p->n_pending; k++)
+			n += pending(p, k)->id >= log->epoch_id;
+	}
+	return n;
+}
+
+/* b is the newest of those pending. */
+static void order(struct batch_log *log, const struct written_batch *b, uint32_t number, uint64_t now_ns)
+{
+	struct batch_written written = {.at_ns = now_ns, .number = number, .known = is_known(log, b)};
+	uint32_t n;
+
+	if (number == 0) {
+		log->in_flight_before = log->in_flight;
+		log->in_flight = 0;
+		log->epoch_id = b->id;
+	}
+	n = count_in_flight(log);
+	if (n > log->in_flight)
+		log->in_flight = n;
+	written.in_flight = log->in_flight > log->in_flight_before ? log->in_flight : log->in_flight_before;
+	if (!judge_ahead_written(&log->judge, &written))
+		return;
+	for (uint32_t i = 0; i < b->n; i++) {
 		const char *names = file_table_find(&log->table, b->indices[i]);
 
 		if (names)
@@ -77,8 +106,9 @@ static void on_write(struct batch_log *log, struct worker_pipe *p, const struct 
 		     const void *bytes)
 {
 	static uint32_t indices[INDICES_MAX];
-	int n = indices_parse(bytes, r->bytes, indices, INDICES_MAX);
-	struct written_batch b = {.length = r->length};
+	struct written_batch b = {.id = log->next_id + 1};
+	uint32_t number;
+	int n = indices_parse(bytes, r->bytes, indices, INDICES_MAX, &number);
 
 	if (n <= 0)
 		return;
@@ -89,14 +119,14 @@ static void on_write(struct batch_log *log, struct worker_pipe *p, const struct 
 	memcpy(b.indices, indices, (size_t)n * sizeof(*indices));
 	b.head_bytes = r->bytes < INDEX_HEAD_BYTES ? r->bytes : INDEX_HEAD_BYTES;
 	memcpy(b.head, bytes, b.head_bytes);
-	b.id = ++log->next_id;
+	log->next_id++;
 	if (p->n_pending == BATCH_LOG_PENDING) { /* nobody reads them, or that was not seen */
 		batch_free(pending(p, 0));
 		p->first = (p->first + 1) % BATCH_LOG_PENDING;
 		p->n_pending--;
 	}
-	order(log, &b);
 	*pending(p, p->n_pending++) = b;
+	order(log, &b, number, r->at_ns);
 }
 
 /* ---- what came ----------------------------------------------------------------------------------------- */
@@ -121,22 +151,40 @@ static void learn(struct batch_log *log, const struct worker_pipe *p)
 	}
 }
 
-static void measure(struct batch_log *log, const struct worker_pipe *p)
+static double seconds(uint64_t ns)
 {
-	double wall_s = (double)(p->last_ns - p->begin_ns) / (double)NS_PER_S;
-	double ran_s = (double)(p->last_exec_ns - p->begin_exec_ns + p->last_queue_ns - p->begin_queue_ns) /
-		       (double)NS_PER_S;
-	struct batch_time t = {.known = p->now.known, .ordered = p->now.ordered};
-
-	if (p->n_names < 2 || p->last_ns <= p->begin_ns)
-		return;
-	t.wall_s = wall_s / (p->n_names - 1);
-	t.blocked_s = ran_s < wall_s ? (wall_s - ran_s) / (p->n_names - 1) : 0;
-	judge_ahead_batch(&log->judge, &t);
+	return (double)ns / (double)NS_PER_S;
 }
 
-/* The worker is done with what it made. */
-static void finish(struct batch_log *log, struct worker_pipe *p)
+/* How long a thread slept between two of its records. */
+static double asleep_s(const struct index_record *from, const struct index_record *to)
+{
+	uint64_t wall_ns = to->at_ns - from->at_ns, ran_ns = to->exec_ns - from->exec_ns;
+	uint64_t not_asleep_ns = ran_ns + to->queue_ns - from->queue_ns, off_ns = wall_ns;
+
+	if (to->n_sleeps == from->n_sleeps || to->at_ns < from->at_ns)
+		return 0;
+	/* Each CPU has a clock of its own. */
+	if (to->cpu == from->cpu && to->start_ns > from->start_ns)
+		off_ns = to->start_ns - from->start_ns;
+	return not_asleep_ns < off_ns ? fmin(seconds(off_ns - not_asleep_ns), seconds(wall_ns)) : 0;
+}
+
+/* next: its worker reads the next batch. */
+static void measure(struct batch_log *log, const struct worker_pipe *p, const struct index_record *next)
+{
+	double tail_s = asleep_s(&p->last, next);
+	struct worker_time t = {.blocked_s = p->blocked_s};
+
+	if (p->n_names < 2 || next->at_ns <= p->begin_ns)
+		return;
+	t.wall_s = seconds(next->at_ns - p->begin_ns);
+	t.idle_s = fmax(tail_s - p->blocked_s / (p->n_names - 1), 0);
+	judge_ahead_worker(&log->judge, &t);
+}
+
+/* The worker is done with what it made, and reads the next. */
+static void finish(struct batch_log *log, struct worker_pipe *p, const struct index_record *next)
 {
 	struct written_batch *b = &p->now;
 	bool fits;
@@ -153,7 +201,7 @@ static void finish(struct batch_log *log, struct worker_pipe *p)
 	judge_ahead_fit(&log->judge, fits, p->n_names, b->n);
 	if (fits) {
 		learn(log, p);
-		measure(log, p);
+		measure(log, p, next);
 	}
 	batch_free(b);
 }
@@ -163,12 +211,11 @@ static void on_read(struct batch_log *log, struct worker_pipe *p, const struct i
 {
 	bool found = false;
 
-	finish(log, p);
+	finish(log, p, r);
 	while (!found && p->n_pending) {
 		struct written_batch *b = pending(p, 0);
 
-		found = b->length == r->length && b->head_bytes == r->bytes &&
-			!memcmp(b->head, bytes, b->head_bytes);
+		found = b->head_bytes == r->bytes && !memcmp(b->head, bytes, b->head_bytes);
 		if (found) {
 			p->now = *b;
 			*b = (struct written_batch){0};
@@ -181,9 +228,9 @@ static void on_read(struct batch_log *log, struct worker_pipe *p, const struct i
 	}
 	p->n_names = p->name_bytes = 0;
 	p->overflow = false;
-	p->begin_ns = p->last_ns = r->at_ns;
-	p->begin_exec_ns = p->last_exec_ns = r->exec_ns;
-	p->begin_queue_ns = p->last_queue_ns = r->queue_ns;
+	p->begin_ns = r->at_ns;
+	p->blocked_s = 0;
+	p->last = *r;
 }
 
 static bool ends_with(const char *name, const char *ending)
@@ -232,9 +279,8 @@ static void on_open(struct worker_pipe *p, const struct index_record *r, const c
 	memcpy(p->names + p->name_bytes, name, bytes);
 	p->name_bytes += bytes;
 	p->n_names++;
-	p->last_ns = r->at_ns;
-	p->last_exec_ns = r->exec_ns;
-	p->last_queue_ns = r->queue_ns;
+	p->blocked_s += asleep_s(&p->last, r);
+	p->last = *r;
 }
 
 void batch_log_record(struct batch_log *log, const struct index_record *r, const void *bytes)

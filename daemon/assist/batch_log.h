@@ -18,11 +18,10 @@
 
 struct written_batch {
 	uint64_t id; /* 0: none */
-	uint32_t length, n;
+	uint32_t n;
 	uint32_t *indices;
 	uint8_t head[INDEX_HEAD_BYTES];
 	uint32_t head_bytes;
-	bool known, ordered;
 };
 
 struct worker_pipe {
@@ -34,7 +33,9 @@ struct worker_pipe {
 	char *names;              /* opened for it */
 	uint32_t n_names, name_bytes, names_allocated;
 	bool overflow;
-	uint64_t begin_ns, begin_exec_ns, begin_queue_ns, last_ns, last_exec_ns, last_queue_ns;
+	struct index_record last; /* of its worker: reading, or opening a file */
+	uint64_t begin_ns;
+	double blocked_s; /* between opening files */
 };
 
 struct batch_log_handler {
@@ -50,8 +51,9 @@ struct batch_log {
 	struct judge_ahead judge;
 	struct file_table table;
 	struct worker_pipe pipes[BATCH_LOG_PIPES];
-	uint64_t next_id;
-	uint32_t per_sample; /* files; 0: not known */
+	uint64_t next_id, epoch_id;           /* of the batch that began the epoch */
+	uint32_t in_flight, in_flight_before; /* most in this epoch, and in the one before */
+	uint32_t per_sample;                  /* files; 0: not known */
 	uint64_t n_batches, n_samples, n_hits, n_misses;
 };
 

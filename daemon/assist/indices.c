@@ -90,7 +90,7 @@ static int append(struct reader *r, uint32_t *ret, size_t max, int *n)
 	return skip_if(r, many ? OP_APPENDS : OP_APPEND) ? 0 : -EBADMSG;
 }
 
-int indices_parse(const uint8_t *bytes, size_t n_bytes, uint32_t *ret, size_t max)
+int indices_parse(const uint8_t *bytes, size_t n_bytes, uint32_t *ret, size_t max, uint32_t *ret_number)
 {
 	struct reader r = {.at = bytes, .end = bytes + n_bytes};
 	uint32_t batch;
@@ -107,5 +107,8 @@ int indices_parse(const uint8_t *bytes, size_t n_bytes, uint32_t *ret, size_t ma
 	if (!skip_if(&r, OP_TUPLE2))
 		return -EBADMSG;
 	(void)skip_if(&r, OP_MEMOIZE);
-	return skip_if(&r, OP_STOP) && r.at == r.end && n ? n : -EBADMSG;
+	if (!skip_if(&r, OP_STOP) || r.at != r.end || !n)
+		return -EBADMSG;
+	*ret_number = batch;
+	return n;
 }

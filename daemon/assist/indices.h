@@ -9,8 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define INDICES_MAX 8192 /* of one batch */
+#define INDICES_MAX 16384 /* of one batch */
 
 /* Returns how many indices there are, 1 or more; -EBADMSG: it is something else; -ERANGE: an index is
- * negative or does not fit, or there are more than max. */
-int indices_parse(const uint8_t *bytes, size_t n, uint32_t *ret, size_t max);
+ * negative or does not fit, or there are more than max. *ret_number: the batch's, which each epoch counts
+ * from 0. */
+int indices_parse(const uint8_t *bytes, size_t n, uint32_t *ret, size_t max, uint32_t *ret_number);

@@ -5,18 +5,26 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOOKS       12  /* batches that say whether workers wait */
-#define TRY_MIN     12  /* batches each way before there is a verdict, */
-#define TRY_MAX     64  /* and when there has to be one */
-#define TURN        8   /* batches in a row with or without */
-#define WAITS_MIN   0.1 /* share of a worker's time */
-#define GAIN_MAX    0.9 /* of the time without, to go on */
-#define SURE        3.0 /* standard errors */
-#define WATCH       64  /* batches after which it is looked at again whether it helps */
-#define SPENT       0.95
-#define RIGHT_MIN   64
-#define WRONG_SHARE 10 /* one of so many */
-#define ODD_MAX     32
+#include "lib/clock.h"
+
+#define LOOKS         12   /* batches that say what workers do with their time */
+#define WAITS_MIN     0.1  /* share of it that they wait for files */
+#define IDLE_MAX      0.5  /* share of it that they wait for the trainer */
+#define TURN_MORE     4    /* batches of a turn beyond those in flight, at least */
+#define CLEAR_TURNS   2    /* each way, where no turn with is anywhere near one without */
+#define CLEAR         0.75 /* of the time without */
+#define TRY_MIN       8    /* turns each way before a smaller difference counts, */
+#define TRY_MAX       32   /* and when there has to be a verdict */
+#define GAIN_MAX      0.97 /* of the time without, to go on */
+#define SURE          2.5  /* standard errors */
+#define CUT_MAX       64   /* turns without a measurement */
+#define WATCH         16   /* turns after which it is looked at again whether it helps */
+#define SPENT         0.97
+#define RESIDENT_MIN  128 /* files */
+#define RESIDENT_MOST 0.9
+#define RIGHT_MIN     64
+#define WRONG_SHARE   10 /* one of so many */
+#define ODD_MAX       32
 
 const char *assist_state_name(enum assist_state state)
 {
@@ -29,6 +37,8 @@ const char *assist_state_name(enum assist_state state)
 
 static void mean_add(struct judge_mean *m, double value)
 {
+	m->least = m->n ? fmin(m->least, value) : value;
+	m->most = m->n ? fmax(m->most, value) : value;
 	m->n++;
 	m->sum += value;
 	m->squares += value * value;
@@ -47,60 +57,72 @@ static double error_squared(const struct judge_mean *m)
 	return fmax(variance, 0) / (m->n - 1);
 }
 
+/* ---- turns --------------------------------------------------------------------------------------------- */
+
+static void turn_begin(struct judge_ahead *j, bool whole)
+{
+	j->turn.id++;
+	j->turn.n = 0;
+	j->turn.n_whole += whole;
+}
+
+static void forget_slots(struct judge_ahead *j)
+{
+	memset(j->slots, 0, sizeof(j->slots));
+	j->measured.from_ns = 0;
+}
+
 static void try_anew(struct judge_ahead *j)
 {
 	j->state = ASSIST_TRIES;
-	j->n_turns = 0;
+	j->n_cut = 0;
+	j->counted = false;
 	memset(&j->with, 0, sizeof(j->with));
 	memset(&j->without, 0, sizeof(j->without));
 	memset(&j->since, 0, sizeof(j->since));
+	forget_slots(j);
+	turn_begin(j, false);
 }
 
-bool judge_ahead_order(struct judge_ahead *j, bool known)
+static void rest(struct judge_ahead *j)
 {
-	if (known && j->state == ASSIST_LEARNS)
-		try_anew(j);
-	if (!known || j->state == ASSIST_STOPPED || j->state == ASSIST_RESTS || j->state == ASSIST_LOOKS)
-		return false;
-	return j->state == ASSIST_HELPS || j->n_turns++ / TURN % 2 == 0;
+	j->state = ASSIST_RESTS;
+	forget_slots(j);
 }
 
-static void look(struct judge_ahead *j, const struct batch_time *t)
+/* With, without, without, with: so that what changes slowly counts for neither. */
+static bool turn_is_with(const struct judge_ahead *j)
 {
-	j->n_looked++;
-	j->wall_s += t->wall_s;
-	j->blocked_s += t->blocked_s;
-	if (j->n_looked < LOOKS)
-		return;
-	j->state = j->blocked_s < WAITS_MIN * j->wall_s ? ASSIST_RESTS : ASSIST_LEARNS;
-	snprintf(j->why, sizeof(j->why), "its workers wait %.0f %% of the time that they make batches%s",
-		 100 * j->blocked_s / j->wall_s,
-		 j->state == ASSIST_RESTS ? ": there is nothing to gain" : "");
+	return j->state == ASSIST_HELPS || (j->turn.n_whole + 1) / 2 % 2 == 0;
 }
 
 static void verdict(struct judge_ahead *j)
 {
+	uint32_t n = j->with.n < j->without.n ? j->with.n : j->without.n;
 	double gain, sure;
+	bool clear;
 
-	if (j->with.n < TRY_MIN || j->without.n < TRY_MIN)
+	if (n < CLEAR_TURNS)
 		return;
+	clear = j->with.most < CLEAR * j->without.least;
 	gain = mean(&j->without) - mean(&j->with);
 	sure = SURE * sqrt(error_squared(&j->with) + error_squared(&j->without));
-	if (mean(&j->with) < GAIN_MAX * mean(&j->without) && gain > sure)
+	if (clear || (n >= TRY_MIN && mean(&j->with) < GAIN_MAX * mean(&j->without) && gain > sure))
 		j->state = ASSIST_HELPS;
-	else if (j->with.n >= TRY_MAX && j->without.n >= TRY_MAX)
-		j->state = ASSIST_RESTS;
+	else if (n >= TRY_MAX || (n >= TRY_MIN && -gain > sure))
+		rest(j);
 	else
 		return;
-	snprintf(
-	    j->why, sizeof(j->why), "a file takes a worker %.2f ms, and %.2f ms where it was read ahead%s",
-	    1e3 * mean(&j->without), 1e3 * mean(&j->with), j->state == ASSIST_RESTS ? ": not worth it" : "");
+	snprintf(j->why, sizeof(j->why),
+		 "a batch takes the job %.2f ms, and %.2f ms where its files were read ahead%s",
+		 1e3 * mean(&j->without), 1e3 * mean(&j->with),
+		 j->state == ASSIST_RESTS ? ": not worth it" : "");
 }
 
 /* It helped; does it still? */
-static void watch(struct judge_ahead *j, const struct batch_time *t)
+static void watch(struct judge_ahead *j, double seconds)
 {
-	mean_add(&j->since, t->wall_s);
+	mean_add(&j->since, seconds);
 	if (j->since.n < WATCH)
 		return;
 	if (mean(&j->since) > SPENT * mean(&j->without))
@@ -108,16 +130,129 @@ static void watch(struct judge_ahead *j, const struct batch_time *t)
 	memset(&j->since, 0, sizeof(j->since));
 }
 
-void judge_ahead_batch(struct judge_ahead *j, const struct batch_time *t)
+/* The trainer took a batch. Of each turn the first half of those in flight is left out: others of them are
+ * made at the same time. */
+static void taken(struct judge_ahead *j, const struct judge_slot *s, uint32_t in_flight, uint32_t length,
+		  uint64_t now_ns)
 {
-	if (j->state == ASSIST_LOOKS) {
-		look(j, t);
-	} else if (j->state == ASSIST_TRIES && t->known) {
-		mean_add(t->ordered ? &j->with : &j->without, t->wall_s);
-		verdict(j);
-	} else if (j->state == ASSIST_HELPS && t->ordered) {
-		watch(j, t);
+	double seconds;
+
+	if (s->turn != j->measured.turn) {
+		j->measured.turn = s->turn;
+		j->measured.from_ns = 0;
 	}
+	if (s->at < in_flight / 2 || now_ns == 0)
+		return;
+	if (!j->measured.from_ns) {
+		j->measured.from_ns = now_ns;
+		j->measured.from = s->at;
+		return;
+	}
+	if (s->at + 1 != length || now_ns <= j->measured.from_ns)
+		return;
+	seconds = (double)(now_ns - j->measured.from_ns) / (double)NS_PER_S / (s->at - j->measured.from);
+	j->n_cut = 0;
+	if (j->state == ASSIST_HELPS) {
+		watch(j, seconds);
+		return;
+	}
+	mean_add(s->ordered ? &j->with : &j->without, seconds);
+	verdict(j);
+}
+
+/* A turn comes to nothing if an epoch ends in it, or a batch's files are not known. */
+static void turn_cut(struct judge_ahead *j)
+{
+	if (j->turn.n)
+		turn_begin(j, false);
+	if (j->state != ASSIST_TRIES || ++j->n_cut < CUT_MAX)
+		return;
+	rest(j);
+	snprintf(j->why, sizeof(j->why), "its epochs are too short to tell whether it helps");
+}
+
+bool judge_ahead_written(struct judge_ahead *j, const struct batch_written *b)
+{
+	uint32_t in_flight = b->in_flight < JUDGE_BATCHES / 4 ? b->in_flight : JUDGE_BATCHES / 4;
+	uint32_t length = in_flight + (in_flight / 2 > TURN_MORE ? in_flight / 2 : TURN_MORE);
+	struct judge_slot *s;
+
+	if (b->known && j->state == ASSIST_LEARNS)
+		try_anew(j);
+	if (j->state != ASSIST_TRIES && j->state != ASSIST_HELPS)
+		return false;
+	if (b->number == 0) {
+		forget_slots(j);
+		turn_cut(j);
+	}
+	if (b->number >= in_flight) {
+		s = &j->slots[(b->number - in_flight) % JUDGE_BATCHES];
+		if (s->valid && s->number == b->number - in_flight)
+			taken(j, s, in_flight, length, b->at_ns);
+	}
+	if (j->state != ASSIST_TRIES && j->state != ASSIST_HELPS)
+		return false;
+	s = &j->slots[b->number % JUDGE_BATCHES];
+	*s = (struct judge_slot){.number = b->number};
+	if (!b->known) {
+		turn_cut(j);
+		return false;
+	}
+	if (j->turn.n >= length)
+		turn_begin(j, true);
+	s->valid = true;
+	s->turn = j->turn.id;
+	s->at = j->turn.n++;
+	s->ordered = turn_is_with(j);
+	return s->ordered;
+}
+
+/* ---- what workers and files say ------------------------------------------------------------------------ */
+
+void judge_ahead_worker(struct judge_ahead *j, const struct worker_time *t)
+{
+	if (j->state != ASSIST_LOOKS)
+		return;
+	j->n_looked++;
+	j->wall_s += t->wall_s;
+	j->blocked_s += t->blocked_s;
+	j->idle_s += t->idle_s;
+	if (j->n_looked < LOOKS)
+		return;
+	if (j->idle_s > IDLE_MAX * j->wall_s) {
+		rest(j);
+		snprintf(j->why, sizeof(j->why),
+			 "its workers wait for the trainer %.0f %% of the time: there is nothing to gain",
+			 100 * j->idle_s / j->wall_s);
+		return;
+	}
+	j->state = ASSIST_LEARNS;
+	if (j->blocked_s < WAITS_MIN * j->wall_s)
+		rest(j);
+	snprintf(j->why, sizeof(j->why), "its workers wait for files %.0f %% of the time%s",
+		 100 * j->blocked_s / j->wall_s,
+		 j->state == ASSIST_RESTS ? ": there is nothing to gain" : "");
+}
+
+void judge_ahead_files(struct judge_ahead *j, uint64_t n_read, uint64_t n_resident)
+{
+	uint64_t n, resident;
+
+	if (!j->counted) {
+		j->counted = true;
+		j->n_read = n_read;
+		j->n_resident = n_resident;
+	}
+	resident = n_resident - j->n_resident;
+	n = n_read - j->n_read + resident;
+	if (n < RESIDENT_MIN)
+		return;
+	j->counted = false;
+	if ((j->state != ASSIST_TRIES && j->state != ASSIST_HELPS) ||
+	    (double)resident < RESIDENT_MOST * (double)n)
+		return;
+	rest(j);
+	snprintf(j->why, sizeof(j->why), "its files are in memory: there is nothing to gain");
 }
 
 void judge_ahead_prediction(struct judge_ahead *j, bool same)
@@ -158,5 +293,5 @@ void judge_ahead_again(struct judge_ahead *j)
 		return;
 	j->state = ASSIST_LOOKS;
 	j->n_looked = 0;
-	j->wall_s = j->blocked_s = 0;
+	j->wall_s = j->blocked_s = j->idle_s = 0;
 }

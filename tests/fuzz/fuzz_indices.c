@@ -10,7 +10,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static uint32_t indices[64];
-	int n = indices_parse(data, size, indices, 64);
+	uint32_t number;
+	int n = indices_parse(data, size, indices, 64, &number);
 
 	if (n == 0 || n > 64)
 		abort();

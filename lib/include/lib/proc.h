@@ -26,6 +26,7 @@ struct proc_stat {
 	uint64_t n_threads;
 	uint64_t start_ticks; /* since boot */
 	uint64_t resident_pages;
+	bool forked_only; /* a copy of its parent: it has executed no program */
 };
 
 /* -EBADMSG; reading also -ENOENT, -ESRCH. */

@@ -24,6 +24,22 @@ static int setup(void **state)
 #define STAT_REST                                                                                            \
 	" S 1 40 40 0 -1 4194560 11 0 22 0 333 44 0 0 20 0 5 0 987654 1000000 77 18446744073709551615 0 0"
 
+static void test_stat_forked_only(void **state)
+{
+	static const char *const rest = " 11 0 22 0 333 44 0 0 20 0 5 0 987654 1000000 77\n";
+	struct proc_stat stat;
+	char text[160];
+
+	(void)state;
+	snprintf(text, sizeof(text), "42 (a) S 1 40 40 0 -1 4194624%s", rest);
+	assert_int_equal(proc_stat_parse(text, &stat), 0);
+	assert_true(stat.forked_only);
+	assert_int_equal(stat.minor_faults, 11);
+	snprintf(text, sizeof(text), "42 (kworker) S 1 40 40 0 -1 69238880%s", rest);
+	assert_int_equal(proc_stat_parse(text, &stat), 0);
+	assert_false(stat.forked_only);
+}
+
 static void test_stat_hostile_name(void **state)
 {
 	struct proc_stat stat;
@@ -41,6 +57,7 @@ static void test_stat_hostile_name(void **state)
 	assert_int_equal(stat.system_ticks, 44);
 	assert_int_equal(stat.n_threads, 5);
 	assert_int_equal(stat.start_ticks, 987654);
+	assert_false(stat.forked_only);
 	assert_int_equal(stat.resident_pages, 77);
 }
 
@@ -217,15 +234,11 @@ static void test_real(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_stat_hostile_name),
-	    cmocka_unit_test(test_stat_truncated),
-	    cmocka_unit_test(test_status),
-	    cmocka_unit_test(test_cmdline_and_comm),
-	    cmocka_unit_test(test_mappings),
-	    cmocka_unit_test(test_unescape),
-	    cmocka_unit_test(test_lists),
-	    cmocka_unit_test(test_machine),
-	    cmocka_unit_test(test_real),
+	    cmocka_unit_test(test_stat_forked_only), cmocka_unit_test(test_stat_hostile_name),
+	    cmocka_unit_test(test_stat_truncated),   cmocka_unit_test(test_status),
+	    cmocka_unit_test(test_cmdline_and_comm), cmocka_unit_test(test_mappings),
+	    cmocka_unit_test(test_unescape),         cmocka_unit_test(test_lists),
+	    cmocka_unit_test(test_machine),          cmocka_unit_test(test_real),
 	};
 
 	return cmocka_run_group_tests(tests, setup, remove_folder);

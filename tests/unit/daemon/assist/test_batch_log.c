@@ -42,17 +42,18 @@ static void test_python_s_pickles_are_read(void **state)
 	    "\x80\x04\x95\x14\0\0\0\0\0\0\0K\x03]\x94(K\x05M,\x01Jp\x11\x01\0e\x86\x94.";
 	static const uint8_t one[] = "\x80\x05\x95\x0a\0\0\0\0\0\0\0K\0]\x94K\x09"
 				     "a\x86\x94.";
-	uint32_t got[3];
+	uint32_t got[3], number;
 
-	assert_int_equal(indices_parse(three, sizeof(three) - 1, got, 3), 3);
+	assert_int_equal(indices_parse(three, sizeof(three) - 1, got, 3, &number), 3);
 	assert_int_equal(got[0], 5);
 	assert_int_equal(got[1], 300);
 	assert_int_equal(got[2], 70000);
-	assert_int_equal(indices_parse(three, sizeof(three) - 1, got, 2), -ERANGE);
-	assert_int_equal(indices_parse(one, sizeof(one) - 1, got, 3), 1);
+	assert_int_equal(number, 3);
+	assert_int_equal(indices_parse(three, sizeof(three) - 1, got, 2, &number), -ERANGE);
+	assert_int_equal(indices_parse(one, sizeof(one) - 1, got, 3, &number), 1);
 	assert_int_equal(got[0], 9);
 	for (size_t n = 0; n < sizeof(three) - 1; n++)
-		assert_true(indices_parse(three, n, got, 3) < 0);
+		assert_true(indices_parse(three, n, got, 3, &number) < 0);
 }
 
 static void test_other_pickles_are_not(void **state)
@@ -62,11 +63,11 @@ static void test_other_pickles_are_not(void **state)
 	static const uint8_t text[] = "\x80\x04\x95\x0a\0\0\0\0\0\0\0K\0]\x94\x8c\x01"
 				      "aa\x86\x94.";
 	static const uint8_t empty[] = "\x80\x04\x95\x0a\0\0\0\0\0\0\0K\0]\x94\x86\x94.";
-	uint32_t got[4];
+	uint32_t got[4], number;
 
-	assert_int_equal(indices_parse(negative, sizeof(negative) - 1, got, 4), -ERANGE);
-	assert_int_equal(indices_parse(text, sizeof(text) - 1, got, 4), -EBADMSG);
-	assert_int_equal(indices_parse(empty, sizeof(empty) - 1, got, 4), -EBADMSG);
+	assert_int_equal(indices_parse(negative, sizeof(negative) - 1, got, 4, &number), -ERANGE);
+	assert_int_equal(indices_parse(text, sizeof(text) - 1, got, 4, &number), -EBADMSG);
+	assert_int_equal(indices_parse(empty, sizeof(empty) - 1, got, 4, &number), -EBADMSG);
 }
 
 /* ---- a job --------------------------------------------------------------------------------------------- */
@@ -77,7 +78,10 @@ struct job {
 	uint32_t number, n_ahead, n_done, seed;
 	char last[64];
 	uint64_t file_ns, ahead_file_ns, work_ns; /* what a file takes */
+	uint64_t step_ns;                         /* what the trainer takes, while its worker waits */
 	bool ahead;                               /* the last batch */
+	uint32_t n_sleeps;
+	bool bookkeeping_lags; /* CPU time is not counted yet */
 };
 
 static void on_ahead(void *user, uint64_t batch, const char *names, uint32_t n)
@@ -98,6 +102,8 @@ static void record(struct job *j, uint16_t type, const void *bytes, size_t n, si
 {
 	const struct index_record r = {.at_ns = j->now_ns,
 				       .exec_ns = j->exec_ns,
+				       .start_ns = j->now_ns,
+				       .n_sleeps = j->n_sleeps,
 				       .trainer = TRAINER,
 				       .pipe = 9,
 				       .length = (uint32_t)length,
@@ -126,8 +132,11 @@ static void batch(struct job *j, uint32_t first, uint32_t shift)
 		record(j, INDEX_OPEN, "/usr/lib/x.py", sizeof("/usr/lib/x.py"), 0);
 		record(j, INDEX_OPEN, name, n, 0);
 		j->now_ns += j->work_ns + (j->ahead ? j->ahead_file_ns : j->file_ns);
-		j->exec_ns += j->work_ns;
+		j->exec_ns += j->bookkeeping_lags ? 0 : j->work_ns;
+		j->n_sleeps += j->file_ns > 0;
 	}
+	j->now_ns += j->step_ns;
+	j->n_sleeps += j->step_ns > 0;
 }
 
 static struct job *job_new(uint64_t file_ns, uint64_t ahead_file_ns, uint64_t work_ns)
@@ -151,7 +160,7 @@ static void job_free(struct job *j)
 
 static void epochs(struct job *j, uint32_t n, uint32_t shift)
 {
-	for (uint32_t e = 0; e < n; e++)
+	for (uint32_t e = 0; e < n; e++, j->number = 0)
 		for (uint32_t b = 0; b < 40; b++)
 			batch(j, b * BATCH, e * shift);
 }
@@ -186,11 +195,76 @@ static void test_it_stops_where_nothing_is_waited_for(void **state)
 	job_free(j);
 }
 
+/* CPU time that the scheduler has not yet counted looks like waiting; who did not sleep did not wait. */
+static void test_late_bookkeeping_is_no_waiting(void **state)
+{
+	struct job *j = job_new(0, 0, MS);
+
+	j->bookkeeping_lags = true;
+	epochs(j, 2, 0);
+	assert_int_equal(j->log.judge.state, ASSIST_RESTS);
+	assert_non_null(strstr(j->log.judge.why, "wait for files 0 %"));
+	job_free(j);
+}
+
+static void test_it_stops_where_the_trainer_is_waited_for(void **state)
+{
+	struct job *j = job_new(MS, MS / 10, MS / 10);
+
+	j->step_ns = 3 * BATCH * MS;
+	epochs(j, 2, 0);
+	assert_int_equal(j->log.judge.state, ASSIST_RESTS);
+	assert_non_null(strstr(j->log.judge.why, "wait for the trainer"));
+	assert_int_equal(j->n_ahead, 0);
+	job_free(j);
+}
+
+static void test_it_stops_where_files_are_in_memory(void **state)
+{
+	struct job *j = job_new(5 * MS, MS / 10, MS / 10);
+
+	epochs(j, 2, 0);
+	assert_int_equal(j->log.judge.state, ASSIST_HELPS);
+	judge_ahead_files(&j->log.judge, 100, 0);
+	judge_ahead_files(&j->log.judge, 200, 100);
+	assert_int_equal(j->log.judge.state, ASSIST_HELPS);
+	judge_ahead_files(&j->log.judge, 200, 100);
+	judge_ahead_files(&j->log.judge, 205, 500);
+	assert_int_equal(j->log.judge.state, ASSIST_RESTS);
+	assert_non_null(strstr(j->log.judge.why, "in memory"));
+	job_free(j);
+}
+
+/* It helped; then files take as long as without: it tries anew, and rests. */
+static void test_it_stops_where_it_no_longer_helps(void **state)
+{
+	struct job *j = job_new(5 * MS, MS / 10, MS);
+
+	epochs(j, 3, 0);
+	assert_int_equal(j->log.judge.state, ASSIST_HELPS);
+	j->ahead_file_ns = j->file_ns;
+	epochs(j, 20, 0);
+	assert_int_equal(j->log.judge.state, ASSIST_RESTS);
+	job_free(j);
+}
+
+static void test_epochs_may_be_too_short(void **state)
+{
+	struct job *j = job_new(5 * MS, MS / 10, MS);
+
+	for (uint32_t e = 0; e < 100; e++, j->number = 0)
+		for (uint32_t b = 0; b < 3; b++)
+			batch(j, b * BATCH, 0);
+	assert_int_equal(j->log.judge.state, ASSIST_RESTS);
+	assert_non_null(strstr(j->log.judge.why, "too short"));
+	job_free(j);
+}
+
 static void test_it_stops_where_it_does_not_help(void **state)
 {
 	struct job *j = job_new(5 * MS, 5 * MS, MS);
 
-	epochs(j, 6, 0);
+	epochs(j, 12, 0);
 	assert_int_equal(j->log.judge.state, ASSIST_RESTS);
 	assert_non_null(strstr(j->log.judge.why, "not worth it"));
 	job_free(j);
@@ -277,6 +351,11 @@ int main(void)
 	    cmocka_unit_test(test_other_pickles_are_not),
 	    cmocka_unit_test(test_what_comes_next_is_ordered),
 	    cmocka_unit_test(test_it_stops_where_nothing_is_waited_for),
+	    cmocka_unit_test(test_late_bookkeeping_is_no_waiting),
+	    cmocka_unit_test(test_it_stops_where_the_trainer_is_waited_for),
+	    cmocka_unit_test(test_it_stops_where_files_are_in_memory),
+	    cmocka_unit_test(test_it_stops_where_it_no_longer_helps),
+	    cmocka_unit_test(test_epochs_may_be_too_short),
 	    cmocka_unit_test(test_it_stops_where_it_does_not_help),
 	    cmocka_unit_test(test_another_file_each_time_ends_it),
 	    cmocka_unit_test(test_samples_that_are_no_files_end_it),

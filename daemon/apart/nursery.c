@@ -21,6 +21,7 @@
 #include "opener.h"
 #include "plugin.h"
 #include "reader.h"
+#include "stager.h"
 
 #define HELPER_FD (CHILD_FD + 1)
 
@@ -41,6 +42,7 @@ _Noreturn static void helper_run(enum nursery_kind kind)
 	case NURSERY_CLOSER: prctl(PR_SET_NAME, "dieseld-closer"); _exit(closer_run(HELPER_FD));
 	case NURSERY_CODEC: prctl(PR_SET_NAME, "dieseld-codec"); _exit(codec_run(HELPER_FD));
 	case NURSERY_PLUGIN: prctl(PR_SET_NAME, "dieseld-plugin"); _exit(plugin_run(HELPER_FD));
+	case NURSERY_STAGER: prctl(PR_SET_NAME, "dieseld-stager"); _exit(stager_run(HELPER_FD));
 	case NURSERY_N_KINDS: break;
 	}
 	_exit(1);

@@ -29,6 +29,7 @@ enum nursery_kind {
 	NURSERY_CLOSER, /* closer.h */
 	NURSERY_CODEC,  /* codec.h */
 	NURSERY_PLUGIN, /* plugin.h */
+	NURSERY_STAGER, /* stager.h */
 	NURSERY_N_KINDS,
 };
 

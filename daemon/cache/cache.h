@@ -18,6 +18,7 @@
 #include "pool.h"
 #include "reader.h"
 #include "shared_memory.h"
+#include "stage.h"
 #include "cached_dataset.h"
 
 /* A segment belongs to one dataset for life: a client that still maps it must never see another's data. */
@@ -52,6 +53,7 @@ struct cache {
 	struct load *loads;       /* under way: chunk_load.c */
 	struct pool *pool;
 	struct carry *carry;   /* NULL: chunks end with the daemon */
+	struct stage *stage;   /* NULL: there is no staging */
 	uint64_t limit_bytes;  /* the operator's: what sessions may need together */
 	uint64_t budget_bytes; /* what the cache may take: limit_bytes, but never less than the open sessions
 				  need */

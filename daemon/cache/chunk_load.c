@@ -6,6 +6,7 @@
 #include "cache.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,10 @@
 #include "lib/log.h"
 
 #define STUCK_NS (10 * NS_PER_S)
-#define RETRY_NS (10 * NS_PER_S) /* a read that failed is not damage: storage may come back */
+/* How long a chunk may take to come from staging: from here to there, as storage is. */
+#define MIN_PATIENCE_NS (2 * NS_PER_S)
+#define MAX_PATIENCE_NS (30 * NS_PER_S)
+#define RETRY_NS        (10 * NS_PER_S) /* a read that failed is not damage: storage may come back */
 
 struct load {
 	struct reader_job read;
@@ -29,7 +33,9 @@ struct load {
 	struct segment *segment; /* read into, and verified there */
 	struct segment *lent;    /* where it is copied then; NULL: it stays */
 	struct segment *carried; /* from before a restart: copied from there if the file is still the same */
-	bool copies;             /* the file is the same: the chunk is copied from `carried` */
+	struct staged *staged;   /* on the staging disk: read from there if the file is still the same */
+	struct stage_read fetch; /* from there */
+	bool copies;             /* the file is the same: the chunk comes from `carried` or `staged` */
 	uint32_t distance;
 	struct job *job;
 	struct place *own, *place; /* that of the session that asked; the one tried now */
@@ -45,12 +51,21 @@ struct load {
 
 static int load_read(struct load *l);
 
-/* The carried memory is no longer needed: it was copied, or the chunk comes from storage. */
-static void drop_carried(struct load *l)
+/* The chunk is somewhere already, where it need not be read from storage. */
+static bool is_known(const struct load *l)
+{
+	return l->carried || l->staged;
+}
+
+/* What was known is no longer needed: it was used, or the chunk comes from storage. */
+static void drop_known(struct load *l)
 {
 	if (l->carried)
 		cache_free_carried(l->cache, l->carried);
+	if (l->staged)
+		stage_let_go(l->cache->stage, l->staged);
 	l->carried = NULL;
+	l->staged = NULL;
 	l->copies = false;
 }
 
@@ -65,7 +80,7 @@ static void load_free(struct load *l)
 	l->dataset->n_loading--;
 	l->dataset->loading_bytes -= l->dataset->chunks[l->chunk].bytes;
 	c->n_loading--;
-	drop_carried(l);
+	drop_known(l);
 	read_turns_end(&l->ticket);
 	job_unref(l->job);
 	place_unref(l->own);
@@ -80,10 +95,14 @@ static void load_finish(struct load *l)
 	struct cached_chunk *k = &d->chunks[l->chunk];
 
 	if (l->result == 0) {
-		c->counters.carried += l->copies;
-		drop_carried(l);
+		bool is_read = !l->copies;
+
+		c->counters.carried += l->copies && l->carried;
+		drop_known(l);
 		k->segment->stamp = l->read.stamp;
 		cache_note_ready(c, d, l->chunk);
+		if (is_read)
+			stage_put(c->stage, k->segment);
 	} else {
 		bool damage = l->result == -EBADMSG || l->result == -EPROTONOSUPPORT || l->result == -ENOENT;
 
@@ -112,20 +131,24 @@ static void load_again(struct load *l)
 	load_finish(l);
 }
 
-/* Reads once more, which cures a bit that flipped on the way, but not damage. A failure of carried memory
+/* Reads once more, which cures a bit that flipped on the way, but not damage. A failure of what was known
  * says nothing about storage, and does not count. */
 static void load_fail(struct load *l)
 {
-	if (l->repeated && !l->carried) {
+	const char *format = l->carried  ? "%s (carried over the restart); reading it from storage"
+			     : l->staged ? "%s (as staged); reading it from storage"
+					 : "%s; reading it again";
+
+	if (l->repeated && !is_known(l)) {
 		load_finish(l);
 		return;
 	}
-	log_limited(l->cache->lines_of(l->cache->user, l->job->uid), LOG_LEVEL_WARNING,
-		    l->carried ? "%s (carried over the restart); reading it from storage"
-			       : "%s; reading it again",
+	log_limited(l->cache->lines_of(l->cache->user, l->job->uid), LOG_LEVEL_WARNING, format,
 		    l->error.text);
-	l->repeated = !l->carried;
-	drop_carried(l);
+	if (l->staged && l->copies)
+		stage_spoil(l->cache->stage, l->staged);
+	l->repeated = !is_known(l);
+	drop_known(l);
 	l->dataset->chunks[l->chunk].state = CHUNK_READING;
 	load_again(l);
 }
@@ -201,7 +224,7 @@ static int copy_carried(struct load *l)
 {
 	size_t done;
 
-	if (!l->copies)
+	if (!l->copies || !l->carried)
 		return 0;
 	if (fd_read_at(l->carried->memory.fd, l->segment->memory.data, l->meta.file_bytes, 0, &done) < 0 ||
 	    done < l->meta.file_bytes)
@@ -287,6 +310,38 @@ static void count_read(struct load *l)
 	job_read_begin(l->job, l->begin_ns);
 }
 
+/* Not from staging, for whatever reason: its disk says that itself, once. */
+static void on_fetched(struct stage_read *fetch, int result, const struct error *err)
+{
+	struct load *l = (struct load *)((char *)fetch - offsetof(struct load, fetch));
+
+	(void)err;
+	if (result == 0) {
+		load_verify(l);
+		return;
+	}
+	drop_known(l);
+	load_again(l);
+}
+
+/* As long as storage may take is not too long. */
+static uint64_t patience_ns(const struct load *l)
+{
+	double usual_s = read_latency_quantile_s(&l->job->counters.latency, NULL, 0.5, 1);
+	uint64_t ns = isnan(usual_s) ? 0 : (uint64_t)(4 * usual_s * (double)NS_PER_S);
+
+	return ns < MIN_PATIENCE_NS ? MIN_PATIENCE_NS : ns < MAX_PATIENCE_NS ? ns : MAX_PATIENCE_NS;
+}
+
+static void load_fetch(struct load *l)
+{
+	l->fetch.done = on_fetched;
+	if (stage_fetch(l->cache->stage, &l->fetch, l->staged, l->segment->memory.fd, patience_ns(l)) < 0) {
+		drop_known(l);
+		load_again(l);
+	}
+}
+
 static void on_read(struct reader_job *job)
 {
 	struct load *l = (struct load *)job;
@@ -294,34 +349,36 @@ static void on_read(struct reader_job *job)
 
 	l->result = job->result;
 	l->error = job->error;
-	l->copies = l->carried && l->result == 0 && job->unchanged;
+	l->copies = is_known(l) && l->result == 0 && job->unchanged;
 	c->counters.buffered += job->buffered && !l->copies;
 	/* The file is another one now, and was read. */
-	if (l->carried && l->result == 0 && !l->copies) {
-		drop_carried(l);
+	if (is_known(l) && l->result == 0 && !l->copies) {
+		drop_known(l);
 		count_read(l);
 		read_turns_charge(&l->ticket, l->job->read_weight, l->meta.file_bytes);
 	}
 	read_turns_end(&l->ticket);
-	if (!l->carried)
+	if (!is_known(l))
 		job_read_end(l->job, l->begin_ns, clock_monotonic_ns(),
 			     l->result == 0 ? l->meta.file_bytes : 0);
 	if (l->result == -EXDEV && next_place(l))
 		load_again(l);
 	else if (l->result < 0)
 		load_fail(l);
+	else if (l->staged)
+		load_fetch(l);
 	else
 		load_verify(l);
 }
 
-/* A carried chunk is looked at, and seldom read. */
+/* Of a known chunk the file is looked at, and seldom read. */
 static void turn_begin(struct load *l)
 {
 	const struct read_want want = {.lanes = &l->job->read_lanes,
 				       .storage = l->dataset->identity.chunks_dev,
 				       .uid = l->job->uid,
 				       .weight = l->job->read_weight,
-				       .bytes = l->carried ? 0 : l->meta.file_bytes};
+				       .bytes = is_known(l) ? 0 : l->meta.file_bytes};
 
 	read_turns_begin(l->cache->turns, &want, l->begin_ns, &l->ticket);
 }
@@ -333,16 +390,16 @@ static int load_read(struct load *l)
 
 	l->result = 0;
 	l->read.error = ERROR_INIT;
-	l->read.order.is_known = l->carried;
-	if (l->carried)
-		l->read.order.known = l->carried->stamp;
+	l->read.order.is_known = is_known(l);
+	if (is_known(l))
+		l->read.order.known = l->carried ? l->carried->stamp : l->staged->stamp;
 	r = readers_submit(&c->readers, &l->dataset->reader, l->job->uid, &l->read, l->place->fd,
 			   l->segment->memory.fd);
 	if (r < 0)
 		return r;
 	l->begin_ns = clock_monotonic_ns();
 	turn_begin(l);
-	if (!l->carried)
+	if (!is_known(l))
 		count_read(l);
 	return 0;
 }
@@ -418,10 +475,15 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 	}
 	if (k->state == CHUNK_CARRIED)
 		l->carried = cache_detach_carried(c, d, chunk);
+	else
+		l->staged = stage_find(c->stage, d, &l->meta);
 	l->segment = cache_take_segment(c, d, chunk, distance, &r);
 	if (!l->segment) {
 		if (l->carried)
 			cache_attach_carried(c, l->carried);
+		l->carried = NULL;
+		l->cache = c;
+		drop_known(l);
 		free(l);
 		return r;
 	}

@@ -88,6 +88,8 @@ static void warn_fixed(const struct options *old, const struct options *new)
 	    {"history", strcmp(old->history, new->history) != 0},
 	    {"history-max", old->history_max_bytes != new->history_max_bytes},
 	    {"assist", old->assist != new->assist},
+	    {"stage", strcmp(old->stage, new->stage) != 0},
+	    {"stage-size", old->serve.stage.bytes != new->serve.stage.bytes},
 	    {"codec", !same_codecs(old, new)},
 	    {"no-io-uring", old->serve.use_io_uring != new->serve.use_io_uring},
 	};

@@ -87,6 +87,37 @@ static void read_figures(FILE *text, const struct read_turns *turns)
 		(double)read_turns_limited_ns(turns, clock_monotonic_ns()) / 1e9);
 }
 
+static void stage_text(FILE *text, const struct stage *stage)
+{
+	struct stage_figures f;
+
+	if (!stage)
+		return;
+	stage_figures_get(stage, &f);
+	metrics_number(text, "diesel_stage_open", "gauge", "1 while the staging folder is in use.",
+		       f.is_open);
+	metrics_number(text, "diesel_stage_limit_bytes", "gauge", "What --stage-size says.", f.limit_bytes);
+	metrics_number(text, "diesel_stage_bytes", "gauge", "Bytes of files in the staging folder.", f.bytes);
+	metrics_number(text, "diesel_stage_chunks", "gauge", "Chunks in the staging folder.", f.files);
+	metrics_number(text, "diesel_stage_hits_total", "counter",
+		       "Chunks that came from staging in place of storage.", f.hits);
+	metrics_number(text, "diesel_stage_read_bytes_total", "counter", "Bytes of chunks read from staging.",
+		       f.read_bytes);
+	metrics_number(text, "diesel_stage_writes_total", "counter", "Chunks written to staging.", f.written);
+	metrics_number(text, "diesel_stage_written_bytes_total", "counter",
+		       "Bytes of chunks written to staging.", f.written_bytes);
+	metrics_number(text, "diesel_stage_evictions_total", "counter",
+		       "Chunks removed from staging to make room.", f.evicted);
+	metrics_number(text, "diesel_stage_skipped_total", "counter",
+		       "Chunks that memory gave up before they could be written to staging.", f.skipped);
+	metrics_head(text, "diesel_stage_failures_total", "counter",
+		     "What did not work in staging: chunks then come from storage.");
+	fprintf(text, "diesel_stage_failures_total{kind=\"damaged\"} %" PRIu64 "\n", f.damaged);
+	fprintf(text, "diesel_stage_failures_total{kind=\"late\"} %" PRIu64 "\n", f.late);
+	fprintf(text, "diesel_stage_failures_total{kind=\"read\"} %" PRIu64 "\n", f.failed);
+	fprintf(text, "diesel_stage_failures_total{kind=\"write\"} %" PRIu64 "\n", f.write_failures);
+}
+
 static void session_figures(FILE *text, const struct server *s)
 {
 	static const char *const kinds[] = {"", "fetch", "prep", "client"};
@@ -163,6 +194,7 @@ char *metrics_text(const struct metrics_sources *sources, size_t *ret_length)
 	build_info(text);
 	cache_figures(text, &sources->server->serving.cache);
 	read_figures(text, sources->server->serving.cache.turns);
+	stage_text(text, sources->server->serving.cache.stage);
 	session_figures(text, sources->server);
 	metrics_jobs_text(text, sources);
 	metrics_node_text(text, sources);

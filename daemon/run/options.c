@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +18,10 @@
 #include "pool.h"
 #include "quota.h"
 
-#define MAX_IDLE_S      INT64_C(31622400) /* 366 days */
-#define MIN_CACHE_BYTES (16ull << 20)     /* a few of the smallest chunks */
+#define MAX_IDLE_S          INT64_C(31622400) /* 366 days */
+#define MIN_CACHE_BYTES     (16ull << 20)     /* a few of the smallest chunks */
+#define MIN_STAGE_BYTES     (16ull << 20)
+#define DEFAULT_STAGE_BYTES (UINT64_C(16) << 30)
 
 const char options_help[] =
     "usage: dieseld [OPTION ...]\n"
@@ -47,6 +50,9 @@ const char options_help[] =
     "                   another user than the owner) or always\n"
     "  --codec FILE     load a codec from this shared object, which only root and dieseld's own user\n"
     "                   can change; may be given again\n"
+    "  --stage DIR      keep chunks that do not fit in memory in this folder of a local disk, or off\n"
+    "                   (default); it must be dieseld's user's alone, and is made if need be\n"
+    "  --stage-size BYTES  the most that it may take (16G)\n"
     "  --assist         read files ahead for the machine's other PyTorch jobs, where that helps (root)\n"
     "  --exit-when-idle SECONDS  end when no client was there for so long; 0: never (default)\n"
     "  --no-io-uring    read by threads instead\n"
@@ -84,6 +90,8 @@ enum option_key {
 	KEY_HISTORY,
 	KEY_HISTORY_MAX,
 	KEY_ASSIST,
+	KEY_STAGE,
+	KEY_STAGE_SIZE,
 	KEY_CONFIG, /* those from here on are not settings of a file */
 	KEY_CHECK,
 	KEY_READY_FD,
@@ -118,6 +126,8 @@ static const struct option table[] = {
     {"history", required_argument, NULL, KEY_HISTORY},
     {"history-max", required_argument, NULL, KEY_HISTORY_MAX},
     {"assist", no_argument, NULL, KEY_ASSIST},
+    {"stage", required_argument, NULL, KEY_STAGE},
+    {"stage-size", required_argument, NULL, KEY_STAGE_SIZE},
     {"config", required_argument, NULL, KEY_CONFIG},
     {"check-config", no_argument, NULL, KEY_CHECK},
     {"ready-fd", required_argument, NULL, KEY_READY_FD},
@@ -147,9 +157,11 @@ int options_init(struct options *o, uint64_t memory_bytes, uint32_t n_cpus)
 		      .window_chunks = 8,
 		      .n_slots = 8,
 		      .use_io_uring = true,
-		      .user_share = QUOTA_DEFAULT_PERCENT},
+		      .user_share = QUOTA_DEFAULT_PERCENT,
+		      .stage = {.bytes = DEFAULT_STAGE_BYTES}},
 	    .socket_path = strdup(DIESEL_DEFAULT_SOCKET),
 	    .metrics = strdup(OPTIONS_METRICS),
+	    .stage = strdup("off"),
 	    .settings = {.room = {.memory_bytes = memory_bytes, .n_cpus = n_cpus}},
 	    .history = default_history(),
 	    .history_max_bytes = UINT64_C(64) << 20,
@@ -158,7 +170,7 @@ int options_init(struct options *o, uint64_t memory_bytes, uint32_t n_cpus)
 	if (o->serve.knobs.cache_bytes < MIN_CACHE_BYTES)
 		o->serve.knobs.cache_bytes = MIN_CACHE_BYTES;
 	o->settings.room.cache_bytes = o->serve.knobs.cache_bytes;
-	return o->socket_path && o->metrics && o->history ? 0 : -ENOMEM;
+	return o->socket_path && o->metrics && o->history && o->stage ? 0 : -ENOMEM;
 }
 
 static int set_number(const char *name, const char *value, int64_t min, int64_t max, uint32_t *ret,
@@ -250,6 +262,17 @@ static int set_history_max(struct options *o, const char *name, const char *valu
 	return 0;
 }
 
+static int set_stage_size(struct options *o, const char *name, const char *value, struct error *err)
+{
+	uint64_t bytes;
+
+	if (units_parse_bytes(value, &bytes) < 0 || bytes < MIN_STAGE_BYTES || bytes > UINT64_C(1) << 50)
+		return error_set(err, -EINVAL, "%s: \"%s\" is not a size from 16M up, such as 100G", name,
+				 value);
+	o->serve.stage.bytes = bytes;
+	return 0;
+}
+
 static int set_text(char **text, const char *value)
 {
 	char *copy = strdup(value);
@@ -259,6 +282,14 @@ static int set_text(char **text, const char *value)
 	free(*text);
 	*text = copy;
 	return 0;
+}
+
+/* Whether it may be used is looked at when it is to be: the disk may not answer. */
+static int set_stage(struct options *o, const char *name, const char *value, struct error *err)
+{
+	if (strcmp(value, "off") != 0 && (value[0] != '/' || strlen(value) >= PATH_MAX))
+		return error_set(err, -EINVAL, "%s: \"%s\" is neither an absolute path nor off", name, value);
+	return set_text(&o->stage, value);
 }
 
 /* Whether it may be loaded is looked at when that is to be done. */
@@ -324,6 +355,8 @@ static int set_option(struct options *o, int key, const char *name, const char *
 	case KEY_CODEC: return add_codec(o, name, value, err);
 	case KEY_EXIT_WHEN_IDLE: return set_number(name, value, 0, MAX_IDLE_S, &o->exit_when_idle_s, err);
 	case KEY_ASSIST: o->assist = true; return 0;
+	case KEY_STAGE: return set_stage(o, name, value, err);
+	case KEY_STAGE_SIZE: return set_stage_size(o, name, value, err);
 	case KEY_NO_IO_URING: s->use_io_uring = false; return 0;
 	case KEY_READY_FD:
 		r = set_number(name, value, 0, 65535, &fd, err);
@@ -390,6 +423,7 @@ int options_parse(struct options *o, int argc, char **argv, struct error *err)
 		return error_set(err, -EINVAL,
 				 "%s: dieseld takes no arguments, only options; see dieseld --help",
 				 argv[optind]);
+	o->serve.stage.folder = strcmp(o->stage, "off") ? o->stage : NULL;
 	return settings_check(&o->settings, err);
 }
 
@@ -398,6 +432,7 @@ void options_free(struct options *o)
 	free(o->socket_path);
 	free(o->metrics);
 	free(o->history);
+	free(o->stage);
 	for (uint32_t i = 0; i < o->n_codecs; i++)
 		free(o->codecs[i]);
 	free(o->codecs);

@@ -15,6 +15,7 @@ struct options {
 	char *history;            /* a file, or "off" */
 	uint64_t history_max_bytes;
 	char *socket_path;
+	char *stage;               /* the staging folder, or "off" */
 	char *metrics;             /* ADDRESS:PORT or "off" */
 	uint32_t exit_when_idle_s; /* 0: never */
 	int ready_fd;              /* -1: none */

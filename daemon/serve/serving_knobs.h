@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "lib/error.h"
+#include "stage.h"
 
 struct serving_knobs {
 	uint64_t cache_bytes;     /* segments, batch slots and snapshot copies together */
@@ -35,6 +36,7 @@ struct serving_options {
 	bool use_io_uring;
 	uint32_t user_share;                /* percent that one user may take (quota.h) */
 	enum serving_digest require_digest; /* applies to what is opened from now on */
+	struct stage_options stage;         /* its folder is borrowed */
 	struct plugins *plugins;            /* codecs of the operator's (plugin.h); borrowed; NULL: none */
 };
 

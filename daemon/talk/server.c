@@ -260,6 +260,20 @@ static void restore(struct server *s, struct fd_store_items *items)
 		cache_restore(&s->serving.cache);
 }
 
+/* If this fails, there is none. */
+static void start_staging(struct server *s)
+{
+	const struct stage_options *options = &s->serving.options.stage;
+	const struct quota quota = server_quota(s);
+	int r = 0;
+
+	if (options->folder)
+		r = stage_new(s->loop, s->nursery, &s->serving.cache, options, &quota,
+			      &s->serving.cache.stage);
+	if (r < 0)
+		log_warning("nothing is staged: %s", strerror(-r));
+}
+
 int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 		 const struct serving_options *options, const struct nursery *nursery,
 		 struct fd_store_items *items, struct error *err)
@@ -291,6 +305,7 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 	s->serving.jobs = (struct jobs){.loop = loop, .proc_root = "/proc"};
 	start_handles(s);
 	restore(s, items);
+	start_staging(s);
 	return 0;
 }
 
@@ -317,6 +332,7 @@ static void finish(struct server *s)
 	uv_close((uv_handle_t *)&s->nursery_poll, NULL);
 	readers_close(&s->serving.cache.readers);
 	s->serving.cache.carry = carry_free(s->serving.cache.carry);
+	s->serving.cache.stage = stage_free(s->serving.cache.stage);
 	cache_free(&s->serving.cache);
 	jobs_close(&s->serving.jobs);
 	pool_free(s->serving.cache.pool);

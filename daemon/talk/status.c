@@ -64,6 +64,22 @@ static json_t *cache_status(const struct cache *c)
 	    json_u64(c->counters.carried), "carried_bytes", json_u64(carried));
 }
 
+static json_t *stage_status(const struct stage *stage)
+{
+	struct stage_figures f;
+
+	if (!stage)
+		return json_null();
+	stage_figures_get(stage, &f);
+	return json_pack("{s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "open",
+			 f.is_open, "limit_bytes", json_u64(f.limit_bytes), "bytes", json_u64(f.bytes),
+			 "chunks", json_u64(f.files), "hits", json_u64(f.hits), "read_bytes",
+			 json_u64(f.read_bytes), "written", json_u64(f.written), "written_bytes",
+			 json_u64(f.written_bytes), "evicted", json_u64(f.evicted), "skipped",
+			 json_u64(f.skipped), "damaged", json_u64(f.damaged), "late", json_u64(f.late),
+			 "failed", json_u64(f.failed), "write_failures", json_u64(f.write_failures));
+}
+
 /* What a job may name, and why what the operator named is not among it. */
 static json_t *codecs_status(const struct plugins *p)
 {
@@ -103,16 +119,17 @@ char *server_status(const struct server *s, const struct control_viewer *viewer)
 	for (const struct session *q = s->serving.sessions; q; q = q->next)
 		if (viewer->all || q->uid == viewer->uid)
 			json_array_append_new(sessions, session_status(q));
-	root = json_pack(
-	    "{s:s, s:s, s:i, s:s, s:f, s:s, s:{s:o, s:i, s:i}, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
-	    "diesel.status/1", "version", DIESEL_VERSION, "pid", (int)getpid(), "socket", s->socket_path,
-	    "uptime_s", (double)(clock_monotonic_ns() - s->start_ns) / 1e9, "io",
-	    s->serving.cache.readers.use_uring ? "io_uring" : "threads", "knobs", "cache_bytes",
-	    json_u64(s->serving.options.knobs.cache_bytes), "prefetch_chunks",
-	    (int)s->serving.options.knobs.prefetch_chunks, "workers",
-	    (int)pool_workers(s->serving.cache.pool), "cache", cache_status(&s->serving.cache), "datasets",
-	    datasets, "sessions", sessions, "codecs", codecs_status(s->serving.options.plugins), "tune",
-	    control_tune_json(s->control), "jobs", control_jobs_json(s->control, viewer));
+	root =
+	    json_pack("{s:s, s:s, s:i, s:s, s:f, s:s, s:{s:o, s:i, s:i}, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+		      "schema", "diesel.status/1", "version", DIESEL_VERSION, "pid", (int)getpid(), "socket",
+		      s->socket_path, "uptime_s", (double)(clock_monotonic_ns() - s->start_ns) / 1e9, "io",
+		      s->serving.cache.readers.use_uring ? "io_uring" : "threads", "knobs", "cache_bytes",
+		      json_u64(s->serving.options.knobs.cache_bytes), "prefetch_chunks",
+		      (int)s->serving.options.knobs.prefetch_chunks, "workers",
+		      (int)pool_workers(s->serving.cache.pool), "cache", cache_status(&s->serving.cache),
+		      "stage", stage_status(s->serving.cache.stage), "datasets", datasets, "sessions",
+		      sessions, "codecs", codecs_status(s->serving.options.plugins), "tune",
+		      control_tune_json(s->control), "jobs", control_jobs_json(s->control, viewer));
 	if (!root)
 		return NULL;
 	json_object_set_new(root, "reads", control_reads_json(&s->serving.cache));

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A read-only file system in user space that shows another folder: fuse_mirror SOURCE MOUNTPOINT [CONTROL].
+/* A file system in user space that shows another folder: fuse_mirror SOURCE MOUNTPOINT [CONTROL].
  * Its files are not cached, so that every read asks this process. Runs in the foreground until it is
  * unmounted. While there is a file CONTROL/open, CONTROL/read or CONTROL/flush, such requests for what is in
  * a folder (a dataset's chunks) get no answer, and CONTROL/hangs comes to be. Every user may look.
+ * With CONTROL/write, writes get none either; with CONTROL/fail, reads and writes there fail, and with
+ * CONTROL/readonly writes alone.
  * With FUSE_MIRROR_READ_MS, each read takes so long, and files are cached as those of a network are. */
 
 #define FUSE_USE_VERSION 31
@@ -39,6 +41,16 @@ static void hang(const char *request, const char *path)
 	}
 }
 
+/* Returns the errno that this request is to fail with, or 0. */
+static int fault(const char *path, int is_write)
+{
+	if (control_fd < 0 || !strchr(path + 1, '/'))
+		return 0;
+	if (is_write && faccessat(control_fd, "readonly", F_OK, 0) == 0)
+		return EROFS;
+	return faccessat(control_fd, "fail", F_OK, 0) == 0 ? EIO : 0;
+}
+
 static int mirror_getattr(const char *path, struct stat *st, struct fuse_file_info *info)
 {
 	(void)info;
@@ -65,7 +77,7 @@ static int mirror_readdir(const char *path, void *buffer, fuse_fill_dir_t fill, 
 
 static int mirror_open(const char *path, struct fuse_file_info *info)
 {
-	int fd = openat(source_fd, inner(path), O_RDONLY);
+	int fd = openat(source_fd, inner(path), info->flags & O_ACCMODE);
 
 	hang("open", path);
 	if (fd < 0)
@@ -80,9 +92,59 @@ static int mirror_read(const char *path, char *buffer, size_t size, off_t offset
 	ssize_t n = pread((int)info->fh, buffer, size, offset);
 
 	hang("read", path);
+	if (fault(path, 0))
+		return -fault(path, 0);
 	if (read_ms)
 		usleep((useconds_t)read_ms * 1000);
 	return n < 0 ? -errno : (int)n;
+}
+
+static int mirror_create(const char *path, mode_t mode, struct fuse_file_info *info)
+{
+	int fd = fault(path, 1) ? -1 : openat(source_fd, inner(path), O_RDWR | O_CREAT | O_TRUNC, mode);
+
+	if (fd < 0)
+		return fault(path, 1) ? -fault(path, 1) : -errno;
+	info->fh = (uint64_t)fd;
+	return 0;
+}
+
+static int mirror_write(const char *path, const char *buffer, size_t size, off_t offset,
+			struct fuse_file_info *info)
+{
+	ssize_t n;
+
+	hang("write", path);
+	if (fault(path, 1))
+		return -fault(path, 1);
+	n = pwrite((int)info->fh, buffer, size, offset);
+	return n < 0 ? -errno : (int)n;
+}
+
+static int mirror_truncate(const char *path, off_t size, struct fuse_file_info *info)
+{
+	if (fault(path, 1))
+		return -fault(path, 1);
+	return ftruncate((int)info->fh, size) ? -errno : 0;
+}
+
+static int mirror_mkdir(const char *path, mode_t mode)
+{
+	return mkdirat(source_fd, inner(path), mode) ? -errno : 0;
+}
+
+static int mirror_rename(const char *from, const char *to, unsigned flags)
+{
+	if (flags || fault(to, 1))
+		return flags ? -EINVAL : -fault(to, 1);
+	return renameat(source_fd, inner(from), source_fd, inner(to)) ? -errno : 0;
+}
+
+static int mirror_unlink(const char *path)
+{
+	if (fault(path, 1))
+		return -fault(path, 1);
+	return unlinkat(source_fd, inner(path), 0) ? -errno : 0;
 }
 
 static int mirror_flush(const char *path, struct fuse_file_info *info)
@@ -104,6 +166,12 @@ int main(int argc, char **argv)
 							  .readdir = mirror_readdir,
 							  .open = mirror_open,
 							  .read = mirror_read,
+							  .create = mirror_create,
+							  .write = mirror_write,
+							  .truncate = mirror_truncate,
+							  .mkdir = mirror_mkdir,
+							  .rename = mirror_rename,
+							  .unlink = mirror_unlink,
 							  .flush = mirror_flush,
 							  .release = mirror_release};
 	char *arguments[] = {argv[0], (char *)"-f", (char *)"-oallow_other,max_threads=100",

@@ -1,0 +1,699 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "stage.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cache.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/units.h"
+
+#define TICK_MS     50
+#define OFF_NS      (60 * NS_PER_S) /* how long nothing is asked of a disk that failed or was late */
+#define MAX_TROUBLE 3               /* so often in a row */
+#define HANG_NS     (30 * NS_PER_S) /* a write that takes longer */
+#define N_WANTS     64 /* chunks in memory that wait to be written: more would be given up first */
+
+/* A chunk that is to be written, if memory still has it when its turn comes. */
+struct want {
+	uint32_t segment;
+	uint64_t chunk;
+};
+
+/* One that is being written. */
+struct put {
+	struct stager_job job;
+	struct stage *stage;
+	struct staged *file; /* NULL: this put is free */
+	struct want what;
+	bool takes; /* the chunk is pinned */
+	uint64_t begin_ns;
+};
+
+struct stage {
+	struct cache *cache;
+	uv_loop_t *loop;
+	const struct nursery *nursery;
+	struct quota quota;
+	char *folder;
+	uint64_t limit_bytes;
+	struct stager *stager; /* NULL: none now */
+	bool is_open;
+	struct stage_index index;
+	struct put puts[STAGER_WRITE_SLOTS];
+	struct want wants[N_WANTS];
+	uint32_t first_want, n_wants;
+	struct stager_job remove;
+	struct staged *removing;
+	struct stage_read *reads;
+	uv_timer_t timer;
+	uint32_t n_trouble;   /* in a row */
+	uint64_t off_ns;      /* nothing is asked until then */
+	uint64_t no_write_ns; /* nothing is written or removed until then */
+	uint32_t n_foreign;
+	bool said, said_write;
+	struct stage_figures figures;
+};
+
+static void pump(struct stage *g);
+static void watch(struct stage *g);
+
+static bool is_usable(const struct stage *g)
+{
+	return g->is_open && clock_monotonic_ns() >= g->off_ns;
+}
+
+/* Once, until it works again. */
+static void say_off(struct stage *g, const char *why)
+{
+	if (!g->said)
+		log_warning(
+		    "staging in %s is not used: %s; chunks are read from storage, and it is tried again now "
+		    "and then",
+		    g->folder, why);
+	g->said = true;
+}
+
+static void trouble(struct stage *g, const char *why)
+{
+	if (++g->n_trouble < MAX_TROUBLE)
+		return;
+	g->n_trouble = 0;
+	g->off_ns = clock_monotonic_ns() + OFF_NS;
+	say_off(g, why);
+}
+
+/* What is there can still be read. */
+static void write_trouble(struct stage *g, int code, const char *why)
+{
+	g->figures.write_failures++;
+	g->no_write_ns = clock_monotonic_ns() + OFF_NS;
+	if (!g->said_write)
+		log_warning("staging in %s: %s%s; what is there is used, and nothing is added for now",
+			    g->folder,
+			    code == -ENOSPC ? "the disk is full before --stage-size is reached: " : "", why);
+	g->said_write = true;
+}
+
+static void works(struct stage *g)
+{
+	g->n_trouble = 0;
+	if (g->said)
+		log_info("staging in %s is used again", g->folder);
+	g->said = false;
+}
+
+/* Files */
+
+static struct staged_key key_of(const struct cached_dataset *d, const struct chunk_id *id)
+{
+	return (struct staged_key){
+	    .id = *id, .folder_dev = d->identity.chunks_dev, .folder_ino = d->identity.chunks_ino};
+}
+
+static int64_t now_s(void)
+{
+	return (int64_t)time(NULL);
+}
+
+struct staged *stage_find(struct stage *g, const struct cached_dataset *d, const struct snapshot_chunk *chunk)
+{
+	const struct staged_key key = key_of(d, &chunk->id);
+	struct staged *f;
+
+	if (!g || !is_usable(g))
+		return NULL;
+	f = stage_index_find(&g->index, &key);
+	if (!f || f->state != STAGED_READY || f->stamp.bytes != chunk->file_bytes)
+		return NULL;
+	f->refs++;
+	return f;
+}
+
+void stage_let_go(struct stage *g, struct staged *f)
+{
+	if (--f->refs > 0)
+		return;
+	if (f->state == STAGED_LOST)
+		free(f);
+	else if (g)
+		pump(g);
+}
+
+void stage_spoil(struct stage *g, struct staged *f)
+{
+	g->figures.damaged++;
+	if (f->state == STAGED_READY)
+		stage_index_retire(&g->index, f);
+}
+
+/* Reading */
+
+static void read_remove(struct stage_read *q)
+{
+	struct stage_read **link = &q->stage->reads;
+
+	while (*link != q)
+		link = &(*link)->next;
+	*link = q->next;
+}
+
+static void read_end(struct stage_read *q, int result, const struct error *err)
+{
+	struct stage *g = q->stage;
+
+	read_remove(q);
+	if (g->stager)
+		stager_finish(g->stager, &q->job);
+	if (result == 0) {
+		g->figures.hits++;
+		g->figures.read_bytes += q->file->stamp.bytes;
+		if (q->file->set)
+			q->file->set->used_s = now_s();
+		works(g);
+	}
+	q->done(q, result, err);
+}
+
+static void on_given(struct stager_job *job, int result, const struct error *err)
+{
+	struct stage_read *q = (struct stage_read *)job;
+
+	q->stage->figures.failed += result < 0;
+	read_end(q, result, err);
+}
+
+/* A file that is gone or has another length says nothing of the disk. */
+static void on_fetched(struct stager_job *job, int result, const struct error *err)
+{
+	struct stage_read *q = (struct stage_read *)job;
+	struct stage *g = q->stage;
+	struct error cannot = ERROR_INIT;
+
+	if (result == 0) {
+		q->gives = true;
+		result = stager_order(g->stager, job, STAGER_GIVE, NULL, q->file->stamp.bytes, q->memory_fd,
+				      on_given);
+		if (result == 0)
+			return;
+		error_errno(&cannot, result, "its reader cannot be told");
+		err = &cannot;
+	} else if (result == -EBADMSG || result == -ENOENT) {
+		stage_spoil(g, q->file);
+	} else {
+		g->figures.failed++;
+		trouble(g, err->text);
+	}
+	read_end(q, result, err);
+}
+
+static void on_late(struct stage_read *q)
+{
+	struct stage *g = q->stage;
+	struct error err = ERROR_INIT;
+
+	error_set(&err, -ETIMEDOUT, "a read has taken more than %.1f s", (double)q->patience_ns / 1e9);
+	read_remove(q);
+	stager_forget(g->stager, &q->job);
+	g->figures.late++;
+	trouble(g, err.text);
+	q->done(q, -ETIMEDOUT, &err);
+}
+
+int stage_fetch(struct stage *g, struct stage_read *q, struct staged *file, int memory_fd,
+		uint64_t patience_ns)
+{
+	char name[STAGER_NAME_BYTES];
+	int r;
+
+	if (!g || !is_usable(g) || file->state == STAGED_LOST)
+		return -EAGAIN;
+	r = stager_begin(g->stager, false, &q->job);
+	if (r < 0)
+		return r;
+	staged_name(file, name);
+	r = stager_order(g->stager, &q->job, STAGER_FETCH, name, file->stamp.bytes, -EBADF, on_fetched);
+	if (r < 0) {
+		stager_finish(g->stager, &q->job);
+		return r;
+	}
+	q->stage = g;
+	q->file = file;
+	q->memory_fd = memory_fd;
+	q->begin_ns = clock_monotonic_ns();
+	q->patience_ns = patience_ns;
+	q->gives = false;
+	q->next = g->reads;
+	g->reads = q;
+	watch(g);
+	return 0;
+}
+
+/* Removing */
+
+static void on_removed(struct stager_job *job, int result, const struct error *err)
+{
+	struct stage *g = (struct stage *)((char *)job - offsetof(struct stage, remove));
+
+	stager_finish(g->stager, job);
+	if (result < 0)
+		write_trouble(g, result, err->text);
+	else
+		stage_index_drop(&g->index, g->removing);
+	g->removing = NULL;
+}
+
+static void remove_one(struct stage *g)
+{
+	struct staged *f = g->index.going;
+	char name[STAGER_NAME_BYTES];
+
+	while (f && f->refs > 0)
+		f = f->next;
+	if (!f || g->removing || stager_begin(g->stager, true, &g->remove) < 0)
+		return;
+	staged_name(f, name);
+	if (stager_order(g->stager, &g->remove, STAGER_REMOVE, name, 0, -EBADF, on_removed) < 0)
+		stager_finish(g->stager, &g->remove);
+	else
+		g->removing = f;
+}
+
+static bool is_in_use(const struct stage *g, const struct staged_set *s)
+{
+	for (const struct cached_dataset *d = g->cache->datasets; d; d = d->next)
+		if (d->n_sessions > 0 && d->identity.chunks_dev == s->folder_dev &&
+		    d->identity.chunks_ino == s->folder_ino)
+			return true;
+	return false;
+}
+
+static struct staged *any_ready(const struct staged_set *s)
+{
+	struct staged *f = s->first;
+
+	while (f && (f->state != STAGED_READY || f->refs > 0))
+		f = f->next;
+	return f;
+}
+
+/* A file of the dataset that has been out of use for longest. uid: only of this owner's, or CACHE_ANYBODY. */
+static struct staged *pick_victim(const struct stage *g, uint32_t uid)
+{
+	const struct staged_set *best = NULL;
+
+	for (const struct staged_set *s = g->index.sets; s; s = s->next) {
+		if ((uid != CACHE_ANYBODY && s->uid != uid) || is_in_use(g, s) || !any_ready(s))
+			continue;
+		if (!best || s->used_s < best->used_s)
+			best = s;
+	}
+	return best ? any_ready(best) : NULL;
+}
+
+/* Returns 0: there is room for this file; -EAGAIN: there will be; -ENOSPC: there is none. */
+static int make_room(struct stage *g, uint32_t uid, uint64_t bytes)
+{
+	bool over_own =
+	    stage_index_bytes_of(&g->index, uid) + bytes > quota_share(&g->quota, uid, g->limit_bytes);
+	struct staged *victim;
+
+	if (!over_own && g->index.bytes + bytes <= g->limit_bytes)
+		return 0;
+	if (g->index.going)
+		return -EAGAIN;
+	victim = pick_victim(g, over_own ? uid : CACHE_ANYBODY);
+	if (!victim)
+		return -ENOSPC;
+	g->figures.evicted++;
+	stage_index_retire(&g->index, victim);
+	return -EAGAIN;
+}
+
+/* Writing */
+
+/* The segment, if it holds this chunk still. */
+static struct segment *wanted_segment(const struct stage *g, const struct want *w)
+{
+	struct segment *s = cache_find_segment(g->cache, w->segment);
+
+	return s && s->chunk == w->chunk && cache_is_ready(s) ? s : NULL;
+}
+
+static void put_end(struct put *p)
+{
+	stager_finish(p->stage->stager, &p->job);
+	p->file = NULL;
+}
+
+static void put_failed(struct put *p)
+{
+	struct stage *g = p->stage;
+
+	stage_index_drop(&g->index, p->file);
+	put_end(p);
+}
+
+static void on_written(struct stager_job *job, int result, const struct error *err)
+{
+	struct put *p = (struct put *)job;
+	struct stage *g = p->stage;
+
+	if (result == 0) {
+		g->figures.written++;
+		g->figures.written_bytes += p->file->stamp.bytes;
+		p->file->state = STAGED_READY;
+		g->said_write = false;
+		put_end(p);
+		return;
+	}
+	write_trouble(g, result, err->text);
+	put_failed(p);
+}
+
+/* Returns false if the chunk is no longer there, although it was pinned: its dataset is gone. */
+static bool put_unpin(struct put *p)
+{
+	struct segment *s = cache_find_segment(p->stage->cache, p->what.segment);
+
+	p->takes = false;
+	if (s)
+		cache_unpin(s->dataset, p->what.chunk);
+	return s;
+}
+
+/* From here on the memory is no longer needed. */
+static void on_taken(struct stager_job *job, int result, const struct error *err)
+{
+	struct put *p = (struct put *)job;
+	struct stage *g = p->stage;
+	bool is_whole = put_unpin(p) && result == 0;
+	char name[STAGER_NAME_BYTES];
+
+	(void)err;
+	g->cache->on_change(g->cache->user);
+	if (is_whole) {
+		staged_name(p->file, name);
+		if (stager_order(g->stager, job, STAGER_WRITE, name, p->file->stamp.bytes, -EBADF,
+				 on_written) == 0)
+			return;
+	}
+	put_failed(p);
+}
+
+static struct put *free_put(struct stage *g)
+{
+	for (size_t i = 0; i < STAGER_WRITE_SLOTS; i++)
+		if (!g->puts[i].file)
+			return &g->puts[i];
+	return NULL;
+}
+
+/* Returns 0 if that is done with; -EAGAIN: later. */
+static int put_begin(struct stage *g, struct put *p, const struct want *w)
+{
+	struct segment *s = wanted_segment(g, w);
+	struct snapshot_chunk chunk;
+	struct staged_key key;
+	uint32_t uid;
+	int r;
+
+	if (!s || snapshot_chunk_get(s->dataset->snapshot, w->chunk, &chunk) < 0) {
+		g->figures.skipped++;
+		return 0;
+	}
+	key = key_of(s->dataset, &chunk.id);
+	uid = s->dataset->identity.rights.uid;
+	if (stage_index_find(&g->index, &key))
+		return 0;
+	if (stage_index_goes(&g->index, &key, &s->stamp))
+		return -EAGAIN;
+	r = make_room(g, uid, stager_file_bytes(chunk.file_bytes));
+	if (r < 0)
+		return r == -EAGAIN ? r : 0;
+	if (stager_begin(g->stager, true, &p->job) < 0)
+		return -EAGAIN;
+	p->file = stage_index_add(&g->index, &key, uid, &s->stamp, now_s());
+	if (!p->file) {
+		put_end(p);
+		return 0;
+	}
+	p->what = *w;
+	p->begin_ns = clock_monotonic_ns();
+	if (stager_order(g->stager, &p->job, STAGER_TAKE, NULL, chunk.file_bytes, s->memory.fd, on_taken) <
+	    0) {
+		put_failed(p);
+		return 0;
+	}
+	p->takes = true;
+	cache_pin(g->cache, s->dataset, w->chunk);
+	watch(g);
+	return 0;
+}
+
+static void write_on(struct stage *g)
+{
+	struct put *p;
+
+	while (g->n_wants > 0 && (p = free_put(g))) {
+		if (put_begin(g, p, &g->wants[g->first_want]) < 0)
+			return;
+		g->first_want = (g->first_want + 1) % N_WANTS;
+		g->n_wants--;
+	}
+}
+
+static void pump(struct stage *g)
+{
+	if (!is_usable(g) || clock_monotonic_ns() < g->no_write_ns)
+		return;
+	write_on(g);
+	remove_one(g);
+}
+
+/* Returns true if memory will not have all of this dataset in the next epoch. */
+static bool is_too_large(const struct cache *c, const struct cached_dataset *d)
+{
+	uint64_t limit = cache_segment_limit(c, c->budget_bytes), wanted = c->form_limit_bytes;
+
+	for (const struct cached_dataset *o = c->datasets; o; o = o->next)
+		wanted += o->n_sessions > 0 ? o->room_bytes : 0;
+	return d->room_bytes < d->all_bytes || wanted > limit;
+}
+
+void stage_put(struct stage *g, struct segment *s)
+{
+	const struct cached_dataset *d = s->dataset;
+	struct snapshot_chunk chunk;
+	struct staged_key key;
+	struct staged *f;
+
+	if (!g || !is_usable(g) || !is_too_large(g->cache, d) || clock_monotonic_ns() < g->no_write_ns ||
+	    s->stamp.dev != d->identity.chunks_dev || s->stamp.bytes > STAGER_MAX_BYTES ||
+	    snapshot_chunk_get(d->snapshot, s->chunk, &chunk) < 0 || s->stamp.bytes != chunk.file_bytes)
+		return;
+	key = key_of(d, &chunk.id);
+	f = stage_index_find(&g->index, &key);
+	if (f && f->state == STAGED_READY && !access_stamp_equal(&f->stamp, &s->stamp))
+		stage_index_retire(&g->index, f);
+	else if (f)
+		return;
+	if (g->n_wants == N_WANTS) {
+		g->figures.skipped++;
+		return;
+	}
+	g->wants[(g->first_want + g->n_wants++) % N_WANTS] =
+	    (struct want){.segment = s->id, .chunk = s->chunk};
+	pump(g);
+}
+
+/* The process */
+
+static void on_listed(void *user, const char *name, uint64_t bytes, int64_t written_s)
+{
+	struct stage *g = user;
+	struct staged *f = stage_index_add_name(&g->index, name, written_s);
+
+	if (!f) {
+		g->n_foreign++;
+	} else if (bytes != staged_file_bytes(f)) {
+		g->figures.damaged++;
+		stage_index_retire(&g->index, f);
+	}
+}
+
+/* The size may be smaller than it was. */
+static void shrink(struct stage *g)
+{
+	uint64_t bytes = g->index.bytes;
+
+	for (const struct staged *f = g->index.going; f; f = f->next)
+		bytes -= staged_file_bytes(f);
+	while (bytes > g->limit_bytes) {
+		struct staged *f = pick_victim(g, CACHE_ANYBODY);
+
+		for (struct staged_set *s = g->index.sets; s && !f; s = s->next)
+			f = any_ready(s);
+		if (!f)
+			return;
+		bytes -= staged_file_bytes(f);
+		g->figures.evicted++;
+		stage_index_retire(&g->index, f);
+	}
+}
+
+static void on_opened(void *user, uint64_t available_bytes)
+{
+	struct stage *g = user;
+	char has[16], limit[16];
+
+	g->is_open = true;
+	shrink(g);
+	log_info("staging in %s: %llu chunk%s, %s of at most %s", g->folder, (unsigned long long)g->index.n,
+		 units_plural(g->index.n), units_format_bytes(has, sizeof(has), g->index.bytes),
+		 units_format_bytes(limit, sizeof(limit), g->limit_bytes));
+	if (available_bytes + g->index.bytes < g->limit_bytes)
+		log_warning("staging in %s: the disk has room for %s, which is less than --stage-size",
+			    g->folder,
+			    units_format_bytes(has, sizeof(has), available_bytes + g->index.bytes));
+	if (g->n_foreign)
+		log_warning(
+		    "staging in %s: %u file%s there that dieseld did not make: left alone, and not counted",
+		    g->folder, g->n_foreign, units_plural(g->n_foreign));
+	g->said = false;
+	pump(g);
+}
+
+static void on_changed(void *user)
+{
+	pump(user);
+}
+
+static void on_ended(void *user, const struct error *err)
+{
+	struct stage *g = user;
+
+	g->is_open = false;
+	g->off_ns = clock_monotonic_ns() + OFF_NS;
+	say_off(g, err->text);
+	g->stager = stager_free(g->stager);
+	g->removing = NULL;
+	g->n_wants = 0;
+	stage_index_clear(&g->index);
+	watch(g);
+}
+
+static void start(struct stage *g)
+{
+	const struct stager_handler handler = {
+	    .listed = on_listed, .opened = on_opened, .changed = on_changed, .ended = on_ended, .user = g};
+	int r;
+
+	g->n_foreign = 0;
+	g->off_ns = 0;
+	r = stager_new(g->loop, g->nursery, g->folder, &handler, &g->stager);
+	if (r < 0) {
+		g->off_ns = clock_monotonic_ns() + OFF_NS;
+		say_off(g, strerror(-r));
+		watch(g);
+	}
+}
+
+/* Returns true if something is being written. */
+static bool look_at_writes(struct stage *g, uint64_t now_ns)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < STAGER_WRITE_SLOTS; i++) {
+		any = any || g->puts[i].file;
+		if (g->puts[i].file && now_ns > g->puts[i].begin_ns + HANG_NS)
+			say_off(g, "a write has taken more than 30 s");
+	}
+	return any;
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+	struct stage *g = timer->data;
+	uint64_t now_ns = clock_monotonic_ns();
+
+	for (struct stage_read *q = g->reads, *next; q; q = next) {
+		next = q->next;
+		if (!q->gives && now_ns > q->begin_ns + q->patience_ns)
+			on_late(q);
+	}
+	if (!look_at_writes(g, now_ns) && !g->reads && g->stager)
+		uv_timer_stop(timer);
+	if (!g->stager && now_ns >= g->off_ns)
+		start(g);
+}
+
+/* While something is under way. */
+static void watch(struct stage *g)
+{
+	if (!uv_is_active((uv_handle_t *)&g->timer))
+		uv_timer_start(&g->timer, on_tick, TICK_MS, TICK_MS);
+}
+
+int stage_new(uv_loop_t *loop, const struct nursery *nursery, struct cache *cache,
+	      const struct stage_options *options, const struct quota *quota, struct stage **ret)
+{
+	struct stage *g = calloc(1, sizeof(*g));
+
+	if (!g)
+		return -ENOMEM;
+	g->folder = strdup(options->folder);
+	if (!g->folder) {
+		free(g);
+		return -ENOMEM;
+	}
+	g->cache = cache;
+	g->loop = loop;
+	g->nursery = nursery;
+	g->quota = *quota;
+	g->limit_bytes = options->bytes;
+	for (size_t i = 0; i < STAGER_WRITE_SLOTS; i++)
+		g->puts[i].stage = g;
+	uv_timer_init(loop, &g->timer);
+	g->timer.data = g;
+	uv_unref((uv_handle_t *)&g->timer);
+	start(g);
+	*ret = g;
+	return 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	struct stage *g = handle->data;
+
+	free(g->folder);
+	free(g);
+}
+
+struct stage *stage_free(struct stage *g)
+{
+	if (!g)
+		return NULL;
+	g->stager = stager_free(g->stager);
+	for (size_t i = 0; i < STAGER_WRITE_SLOTS; i++)
+		if (g->puts[i].takes)
+			(void)put_unpin(&g->puts[i]);
+	stage_index_clear(&g->index);
+	uv_close((uv_handle_t *)&g->timer, on_closed);
+	return NULL;
+}
+
+void stage_figures_get(const struct stage *g, struct stage_figures *ret)
+{
+	*ret = (struct stage_figures){.is_open = false};
+	if (!g)
+		return;
+	*ret = g->figures;
+	ret->is_open = is_usable(g);
+	ret->files = g->index.n;
+	ret->bytes = g->index.bytes;
+	ret->limit_bytes = g->limit_bytes;
+}

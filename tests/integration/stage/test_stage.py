@@ -1,0 +1,451 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chunks on a local disk below memory: later epochs, other jobs and the next daemon have them from there, and nothing
+but what storage would give. A disk that is full, fails or hangs costs what was on it, and is complained of once."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "dieseld"))
+
+from dieseld_support import BIN, MIB, SCRATCH, Case, chunk_files, dataset, finish_probe, main, make_source, \
+    pack, probe, start_probe
+from hostile import MALLORY, wait_until
+
+MIRROR = os.path.join(BIN, "fuse_mirror")
+SMALL = "24M"  # less than half of "packed"
+
+
+def staged(folder):
+    """The files in it that a daemon made."""
+    return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.count(".") == 9)
+
+
+class Disk:
+    """A staging disk that hangs, fails or is slow on command."""
+
+    def __init__(self, read_ms=0):
+        self.base = os.path.join(SCRATCH, "disk" + os.urandom(4).hex())
+        self.path, self.control = os.path.join(self.base, "mount"), os.path.join(self.base, "control")
+        for folder in (self.path, self.control, os.path.join(self.base, "below")):
+            os.makedirs(folder)
+        self.process = subprocess.Popen([MIRROR, os.path.join(self.base, "below"), self.path, self.control],
+                                        env=dict(os.environ, **({"FUSE_MIRROR_READ_MS": str(read_ms)} if read_ms
+                                                                else {})))
+        wait_until("the mount", lambda: os.path.ismount(self.path) or self.process.poll() is not None)
+        self.folder = os.path.join(self.path, "stage")
+
+    def begin(self, what):
+        with open(os.path.join(self.control, what), "w"):
+            pass
+
+    def end(self, what):
+        os.unlink(os.path.join(self.control, what))
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        subprocess.run(["umount", "-l", self.path], check=False)
+
+
+class Staged(Case):
+    def setUp(self):
+        self.folder = os.path.join(SCRATCH, "stage" + os.urandom(4).hex())
+
+    def staging(self, *options, folder=None, cache=SMALL, size="1G"):
+        """A daemon."""
+        return self.daemon("--stage", folder or self.folder, "--stage-size", size, "--tune", "off", *options,
+                           cache=cache)
+
+    def own(self, name):
+        """(dataset, source) that may be damaged: 8 chunks or so."""
+        source = make_source(name, 8000, lambda rng: 4096, seed=len(name))
+        path = pack(source, name)
+        self.addCleanup(shutil.rmtree, path)
+        return path, source
+
+    def epoch(self, daemon, path, source):
+        """Chunks that were read from storage for it, and from staging."""
+        before = daemon.status()
+        probe(daemon, path, "--source", source)
+        after = daemon.status()
+        return (after["cache"]["reads"] - before["cache"]["reads"], after["stage"]["hits"] - before["stage"]["hits"])
+
+    def fill(self, daemon, path, source):
+        """Epochs until all of it is staged."""
+        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+        for _ in range(20):
+            self.epoch(daemon, path, source)
+            if daemon.status()["stage"]["chunks"] == len(chunk_files(path)):
+                # What was begun is there when it has a name.
+                wait_until("the files", lambda: len(staged(self.folder)) == len(chunk_files(path)))
+                return
+        self.fail(f"not all is staged: {daemon.status()['stage']}")
+
+    def served_from_staging(self, daemon, path, source):
+        """Until an epoch reads nothing from storage; a disk that is late now and then is no failure."""
+        for _ in range(20):
+            reads, hits = self.epoch(daemon, path, source)
+            if reads == 0:
+                self.assertGreater(hits, 0)
+                return
+        self.fail(f"storage is still read: {daemon.status()}")
+
+
+class Serves(Staged):
+    def test_later_epochs_read_nothing_from_storage(self):
+        path, source = dataset("packed")
+        daemon = self.staging()
+        self.fill(daemon, path, source)
+        self.served_from_staging(daemon, path, source)
+        stage = daemon.status()["stage"]
+        self.assertEqual(stage["damaged"], 0)
+        self.assertEqual(stage["bytes"], sum(os.stat(file).st_size for file in staged(self.folder)))
+        self.assertEqual(os.stat(self.folder).st_mode & 0o777, 0o700)
+        for file in staged(self.folder):
+            self.assertEqual(os.stat(file).st_mode & 0o777, 0o600)
+
+    def test_it_survives_the_daemon(self):
+        path, source = dataset("packed")
+        daemon = self.staging()
+        self.fill(daemon, path, source)
+        for end in (daemon.kill, daemon.stop):
+            end()
+            daemon.start()
+            daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+            self.assertEqual(daemon.status()["stage"]["chunks"], len(chunk_files(path)))
+            self.served_from_staging(daemon, path, source)
+
+    def test_killed_while_it_writes(self):
+        path, source = dataset("packed")
+        daemon = self.staging()
+        for _ in range(5):
+            p = start_probe(daemon, path, "--source", source, "--epochs", 100, "--reconnect-ms", 30000)
+            daemon.wait_for("a write", lambda s: s["stage"]["written"] > 0 or
+                            s["stage"]["chunks"] == len(chunk_files(path)))
+            daemon.kill()
+            p.kill()
+            p.communicate()
+            daemon.start()
+            daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+            wait_until("no file that is not whole",
+                       lambda: not [name for name in os.listdir(self.folder) if name.startswith("unfinished")])
+        self.fill(daemon, path, source)
+        self.served_from_staging(daemon, path, source)
+
+    def test_what_fits_in_memory_is_not_written(self):
+        path, source = dataset("packed")
+        daemon = self.staging(cache="256M")
+        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+        for _ in range(3):
+            self.epoch(daemon, path, source)
+        self.assertEqual(daemon.status()["stage"]["written"], 0)
+        self.assertEqual(staged(self.folder), [])
+
+    def test_another_job_of_another_user_has_it_too(self):
+        path, source = dataset("packed")
+        daemon = self.staging()
+        self.fill(daemon, path, source)
+        program = os.path.join(SCRATCH, "probe" + os.urandom(4).hex())
+        shutil.copy(os.path.join(BIN, "daemon_probe"), program)
+        os.chmod(program, 0o755)
+        before = daemon.status()["stage"]["hits"]
+        finish_probe(start_probe(daemon, path, "--source", source, program=program, user=MALLORY, group=MALLORY,
+                                 extra_groups=[]))
+        self.assertGreater(daemon.status()["stage"]["hits"], before)
+
+
+class Bounded(Staged):
+    def test_no_more_than_its_size(self):
+        path, source = dataset("packed")
+        daemon = self.staging(size="16M")
+        for _ in range(4):
+            self.epoch(daemon, path, source)
+            self.assertLessEqual(sum(os.stat(file).st_size for file in staged(self.folder)), 16 * MIB)
+        daemon.wait_for("a full folder", lambda s: s["stage"]["chunks"] >= 3)
+        # What is there stays: in a cycle, nothing is gained by another part of it.
+        self.assertEqual(daemon.status()["stage"]["evicted"], 0)
+        self.assertGreater(daemon.status()["stage"]["hits"], 0)
+
+    def test_a_dataset_that_nobody_uses_goes_first(self):
+        first, second = dataset("packed"), self.own("second")
+        daemon = self.staging(size="52M")
+        self.fill(daemon, *first)
+        self.fill_beside(daemon, *second)
+        self.served_from_staging(daemon, *second)
+        self.assertLessEqual(daemon.status()["stage"]["bytes"], 52 * MIB)
+
+    def fill_beside(self, daemon, path, source):
+        for _ in range(20):
+            if self.epoch(daemon, path, source)[0] == 0:
+                self.assertGreater(daemon.status()["stage"]["evicted"], 0)
+                return
+        self.fail(f"not staged: {daemon.status()['stage']}")
+
+    def test_a_smaller_size_holds_at_once(self):
+        path, source = dataset("packed")
+        daemon = self.staging()
+        self.fill(daemon, path, source)
+        daemon.stop()
+        daemon.command[daemon.command.index("1G")] = "20M"
+        daemon.start()
+        daemon.wait_for("less", lambda s: s["stage"]["open"] and s["stage"]["bytes"] <= 20 * MIB)
+        wait_until("fewer files", lambda: sum(os.stat(file).st_size for file in staged(self.folder)) <= 20 * MIB)
+        self.epoch(daemon, path, source)
+
+
+class Changed(Staged):
+    def test_other_bytes_are_noticed(self):
+        path, source = self.own("other-bytes")
+        daemon = self.staging(cache="16M")
+        self.fill(daemon, path, source)
+        for file in staged(self.folder):
+            with open(file, "r+b") as f:
+                f.seek(MIB)
+                f.write(b"\xff" * 4096)
+        reads, _ = self.epoch(daemon, path, source)
+        stage = daemon.status()["stage"]
+        self.assertGreater(reads, 0)
+        self.assertEqual(stage["damaged"], reads)
+        self.assertIn("(as staged); reading it from storage", daemon.output())
+        # Those are written anew.
+        self.fill(daemon, path, source)
+        for _ in range(20):
+            if self.epoch(daemon, path, source)[0] == 0:
+                return
+        self.fail(f"storage is still read: {daemon.status()}")
+
+    def test_files_that_were_cut_or_are_foreign(self):
+        path, source = self.own("cut")
+        daemon = self.staging(cache="16M")
+        self.fill(daemon, path, source)
+        daemon.stop()
+        files = staged(self.folder)
+        os.truncate(files[0], MIB)
+        os.truncate(files[1], 0)
+        for name in ("notes.txt", os.path.basename(files[2]) + ".x", "unfinished-0"):
+            with open(os.path.join(self.folder, name), "w") as f:
+                f.write("text")
+        os.symlink("/etc/passwd", os.path.join(self.folder, "link"))
+        daemon.start()
+        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+        self.assertEqual(daemon.status()["stage"]["damaged"], 2)
+        self.assertIn("3 files there that dieseld did not make", daemon.output())
+        wait_until("an end of what is not whole",
+                   lambda: not os.path.exists(os.path.join(self.folder, "unfinished-0")) and
+                   not os.path.exists(files[0]) and not os.path.exists(files[1]))
+        self.fill(daemon, path, source)
+        self.served_from_staging(daemon, path, source)
+        self.assertEqual(pathlib.Path(self.folder, "notes.txt").read_text(), "text")
+
+    def test_a_file_that_was_cut_while_it_is_used(self):
+        path, source = self.own("cut-later")
+        daemon = self.staging(cache="16M")
+        self.fill(daemon, path, source)
+        for file in staged(self.folder)[::2]:
+            os.truncate(file, MIB)
+        for file in staged(self.folder)[1::2]:
+            os.unlink(file)
+        self.assertGreater(self.epoch(daemon, path, source)[0], 0)
+        self.assertTrue(daemon.status()["stage"]["open"])
+        self.fill(daemon, path, source)
+
+    def test_a_chunk_that_was_replaced_is_read(self):
+        path, source = self.own("replaced")
+        daemon = self.staging(cache="16M")
+        self.fill(daemon, path, source)
+        daemon.stop()
+        for chunk in chunk_files(path):
+            shutil.copyfile(chunk, chunk + ".new")
+            os.rename(chunk + ".new", chunk)
+        daemon.start()
+        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+        self.assertEqual(self.epoch(daemon, path, source), (len(chunk_files(path)), 0))
+        self.fill(daemon, path, source)
+        self.served_from_staging(daemon, path, source)
+
+    def test_a_chunk_that_is_gone_closed_or_damaged_is_not_hidden(self):
+        def damage(chunk):
+            with open(chunk, "r+b") as f:
+                f.seek(MIB)
+                f.write(b"\0" * 4096)
+
+        for word, change in (("No such file", os.unlink), ("may be read by fewer", lambda file: os.chmod(file, 0o600)),
+                             ("checksum", damage)):
+            with self.subTest(word):
+                self.setUp()
+                path, source = self.own("gone" + word[:2].strip())
+                daemon = self.staging(cache="16M")
+                self.fill(daemon, path, source)
+                daemon.stop()
+                change(chunk_files(path)[2])
+                daemon.start()
+                daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+                self.assertIn(os.path.basename(chunk_files(path)[2]) if word != "No such file" else word,
+                              probe(daemon, path, "--source", source)["error"])
+                daemon.stop()
+
+
+class Refused(Staged):
+    """A folder that is not ours is not used, and the daemon serves on."""
+
+    def refuse(self, word, folder=None):
+        path, source = dataset("packed")
+        daemon = self.staging(folder=folder)
+        wait_until("a warning", lambda: word in daemon.output())
+        self.epoch(daemon, path, source)
+        self.epoch(daemon, path, source)
+        self.assertEqual(daemon.output().count(word), 1)
+        self.assertFalse(daemon.status()["stage"]["open"])
+        self.assertEqual(daemon.status()["stage"]["written"], 0)
+        return daemon
+
+    def test_others_may_use_it(self):
+        os.mkdir(self.folder)
+        os.chmod(self.folder, 0o755)
+        self.refuse("others may use this folder")
+
+    def test_another_user_made_it(self):
+        os.mkdir(self.folder, 0o700)
+        os.chown(self.folder, MALLORY, MALLORY)
+        self.refuse("others may use this folder")
+
+    def test_a_link(self):
+        os.mkdir(self.folder + "x", 0o700)
+        os.symlink(self.folder + "x", self.folder)
+        self.refuse("cannot be opened as a folder")
+
+    def test_a_file_or_nowhere(self):
+        with open(self.folder, "w"):
+            pass
+        self.refuse("cannot be opened as a folder")
+        self.refuse("cannot be made", os.path.join(SCRATCH, "no", "such", "folder"))
+
+    def test_two_daemons(self):
+        first = self.staging()
+        first.wait_for("the folder", lambda s: s["stage"]["open"])
+        second = self.refuse("another dieseld uses it")
+        self.assertTrue(first.status()["stage"]["open"])
+        second.stop()
+
+    def test_bad_options(self):
+        for options, word in ((("--stage", "here"), "neither an absolute path nor off"),
+                              (("--stage-size", "1M"), "not a size from 16M up")):
+            result = subprocess.run([os.path.join(BIN, "dieseld"), *options], capture_output=True, text=True,
+                                    timeout=60, check=False)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(word, result.stderr)
+
+
+class Faults(Staged):
+    def disk(self, **more):
+        disk = Disk(**more)
+        self.addCleanup(disk.close)
+        if not os.path.ismount(disk.path):
+            self.skipTest("FUSE cannot be mounted here")
+        self.folder = disk.folder
+        return disk
+
+    def check_once(self, daemon, path, source, word):
+        """Epochs go on, and the line is written once."""
+        for _ in range(4):
+            self.epoch(daemon, path, source)
+        wait_until("a warning", lambda: word in daemon.output())
+        for _ in range(4):
+            self.epoch(daemon, path, source)
+        self.assertEqual(daemon.output().count(word), 1, daemon.output())
+
+    def test_a_full_disk(self):
+        mount = os.path.join(SCRATCH, "full" + os.urandom(4).hex())
+        os.mkdir(mount)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=18m", "none", mount], check=False).returncode != 0:
+            self.skipTest("no tmpfs can be mounted here")
+        self.addCleanup(subprocess.run, ["umount", "-l", mount], check=True)
+        self.folder = os.path.join(mount, "stage")
+        path, source = dataset("packed")
+        daemon = self.staging()
+        self.check_once(daemon, path, source, "the disk is full before --stage-size is reached")
+        # What found room is used.
+        self.assertGreater(daemon.status()["stage"]["hits"], 0)
+        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("unfinished")], [])
+
+    def test_a_disk_that_fails(self):
+        disk, (path, source) = self.disk(), dataset("packed")
+        daemon = self.staging()
+        self.fill(daemon, path, source)
+        disk.begin("fail")
+        self.check_once(daemon, path, source, "is not used: ")
+        self.assertFalse(daemon.status()["stage"]["open"])
+
+    def test_a_disk_that_cannot_be_written(self):
+        disk, (path, source) = self.disk(), dataset("packed")
+        daemon = self.staging()
+        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+        disk.begin("readonly")
+        self.check_once(daemon, path, source, "nothing is added for now")
+        self.assertTrue(daemon.status()["stage"]["open"])
+
+    def test_a_disk_that_hangs_in_reads(self):
+        disk, (path, source) = self.disk(), dataset("packed")
+        daemon = self.staging()
+        self.fill(daemon, path, source)
+        disk.begin("read")
+        self.check_once(daemon, path, source, "is not used: a read has taken more than")
+        self.ends_and_begins(daemon, disk, path, source)
+
+    def test_a_disk_that_hangs_in_writes(self):
+        disk, (path, source) = self.disk(), dataset("packed")
+        disk.begin("write")
+        daemon = self.staging()
+        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+        for _ in range(4):
+            self.epoch(daemon, path, source)
+        self.assertEqual(daemon.status()["stage"]["written"], 0)
+        self.ends_and_begins(daemon, disk, path, source)
+
+    def ends_and_begins(self, daemon, disk, path, source):
+        """While it hangs."""
+        begin = time.monotonic()
+        self.assertEqual(daemon.stop(), 0, daemon.output())
+        self.assertLess(time.monotonic() - begin, 20)
+        daemon.start()
+        probe(daemon, path, "--source", source)
+        disk.end("read" if os.path.exists(os.path.join(disk.control, "read")) else "write")
+        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+        self.served_from_staging(daemon, path, source)
+
+    def test_a_disk_that_is_slow(self):
+        """Five seconds at least for a chunk: nobody waits so long."""
+        _, (path, source) = self.disk(read_ms=5000), dataset("packed")
+        daemon = self.staging()
+        self.fill(daemon, path, source)
+        self.check_once(daemon, path, source, "is not used: a read has taken more than")
+
+    def test_the_process_is_killed(self):
+        path, source = dataset("packed")
+        daemon = self.staging()
+        self.fill(daemon, path, source)
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/comm") as f, open(f"/proc/{pid}/stat") as stat:
+                    if f.read() == "dieseld-stager\n" and self.is_below(daemon.process.pid, stat.read()):
+                        os.kill(int(pid), 9)
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+        self.check_once(daemon, path, source, "is not used: the process that uses it has ended")
+
+    @staticmethod
+    def is_below(ancestor, stat):
+        parent = int(stat.rsplit(")", 1)[1].split()[1])
+        with open(f"/proc/{parent}/stat") as f:
+            return int(f.read().rsplit(")", 1)[1].split()[1]) == ancestor
+
+
+if __name__ == "__main__":
+    if os.geteuid() != 0 or not os.path.exists("/dev/fuse") or not os.access(MIRROR, os.X_OK):
+        print("skipped: needs root, /dev/fuse and fuse_mirror")
+        sys.exit(77)
+    main()

@@ -39,5 +39,6 @@ diesel_script_test(integration own_daemon /usr/bin/python3 ${CMAKE_SOURCE_DIR}/t
 diesel_script_test(integration sensing /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_sensing.py)
 diesel_script_test(integration stage /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/stage/test_stage.py)
 diesel_script_test(integration assist /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist.py)
+diesel_script_test(integration assist_hostile /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist_hostile.py)
 diesel_clock_tests(integration.sensing integration.dieseld_idle)
 diesel_long_tests(integration.dieseld_knobs integration.dieseld_lifecycle)

@@ -90,13 +90,13 @@ static __always_inline struct index_trainer *trainer_of(uint32_t tgid)
 }
 
 /* Returns false if the trainer has had its share of this second. */
-static __always_inline bool trainer_may(struct index_trainer *t, uint64_t now_ns)
+static __always_inline bool trainer_may(struct index_trainer *t, uint64_t now_ns, uint32_t bytes)
 {
 	if (now_ns - t->window_ns > NS_PER_S) {
 		t->window_ns = now_ns;
-		t->n_records = 0;
+		t->n_bytes = 0;
 	}
-	if (__sync_fetch_and_add(&t->n_records, 1) < INDEX_RECORDS_MAX)
+	if (__sync_fetch_and_add(&t->n_bytes, sizeof(struct index_record) + bytes) < INDEX_BYTES_MAX)
 		return true;
 	__sync_fetch_and_add(&t->n_left_out, 1);
 	return false;
@@ -240,8 +240,8 @@ int BPF_PROG(index_enter, struct pt_regs *regs, long nr)
 		found(pipe, now_ns);
 		return 0;
 	}
-	s = trainer_may(trainer, now_ns) ? scratch_get(0, INDEX_WRITE, now_ns) : NULL;
 	length = count - skip;
+	s = trainer_may(trainer, now_ns, length) ? scratch_get(0, INDEX_WRITE, now_ns) : NULL;
 	if (!s || length > INDEX_MESSAGE_BYTES || bpf_probe_read_user(s->bytes, length, start + skip))
 		return 0;
 	s->record.trainer = pipe->trainer;
@@ -276,7 +276,7 @@ static __always_inline int read_ends(struct pt_regs *regs, long result)
 	worker.pipe = pipe->inode;
 	bpf_map_update_elem(&workers, &tgid, &worker, BPF_ANY);
 	now_ns = bpf_ktime_get_ns();
-	s = trainer_may(trainer, now_ns) ? scratch_get(1, INDEX_READ, now_ns) : NULL;
+	s = trainer_may(trainer, now_ns, INDEX_HEAD_BYTES) ? scratch_get(1, INDEX_READ, now_ns) : NULL;
 	length = result < INDEX_HEAD_BYTES ? result : INDEX_HEAD_BYTES;
 	if (!s || length > INDEX_HEAD_BYTES || bpf_probe_read_user(s->bytes, length, start))
 		return 0;
@@ -305,7 +305,7 @@ static __always_inline int open_ends(struct pt_regs *regs, long result)
 	    (BPF_CORE_READ(file, f_mode) & (FMODE_READ | FMODE_WRITE)) != FMODE_READ)
 		return 0;
 	now_ns = bpf_ktime_get_ns();
-	s = trainer_may(trainer, now_ns) ? scratch_get(2, INDEX_OPEN, now_ns) : NULL;
+	s = trainer_may(trainer, now_ns, 64) ? scratch_get(2, INDEX_OPEN, now_ns) : NULL;
 	if (!s)
 		return 0;
 	length = bpf_probe_read_user_str(s->bytes, INDEX_PATH_BYTES, (const char *)regs->si);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,12 +19,15 @@
 #include "judge_ahead.h"
 #include "lib/capabilities.h"
 #include "lib/cleanup.h"
+#include "lib/clock.h"
 #include "lib/error.h"
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
 #include "lib/log.h"
 
-#define HELPER_FD (CHILD_FD + 1)
+#define HELPER_FD      (CHILD_FD + 1)
+#define RESTART_MIN_MS 500 /* before a watcher that ended is started again; doubled each time */
+#define RESTART_MAX_MS 60000
 
 static const uint64_t kept_capabilities =
     CAPABILITY(CAP_BPF) | CAPABILITY(CAP_PERFMON) | CAPABILITY(CAP_SYS_PTRACE) | CAPABILITY(CAP_SYS_ADMIN) |
@@ -40,16 +44,42 @@ _Noreturn static void reader_process(int fd, const struct assist_order *order)
 	_exit(assist_reader_run(HELPER_FD, order));
 }
 
-static void keep(int watcher_fd)
+static int watcher_start(int daemon_fd)
 {
-	const struct sigaction no_children = {.sa_handler = SIG_IGN, .sa_flags = SA_NOCLDWAIT};
+	int fds[2];
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
+		return -errno;
+	pid = fork();
+	if (pid == 0) {
+		close(fds[0]);
+		assist_watch_run(daemon_fd, fds[1]);
+		_exit(0);
+	}
+	close(fds[1]);
+	if (pid > 0)
+		return fds[0];
+	close(fds[0]);
+	return -EAGAIN;
+}
+
+/* Makes readers for the watcher, until that ends. */
+static void serve_watcher(int daemon_fd, int watcher_fd)
+{
+	struct pollfd ends[2] = {{.fd = daemon_fd, .events = POLLIN}, {.fd = watcher_fd, .events = POLLIN}};
 	int fds[FD_MESSAGE_MAX_FDS];
 	struct assist_order order;
 	size_t n_fds;
 
-	sigaction(SIGCHLD, &no_children, NULL);
-	while (fd_message_receive(watcher_fd, &order, sizeof(order), 0, fds, &n_fds) == sizeof(order) &&
-	       n_fds == 1) {
+	while (poll(ends, 2, -1) >= 0 || errno == EINTR) {
+		if (ends[0].revents) /* the daemon says nothing: it is gone */
+			_exit(0);
+		if (!ends[1].revents)
+			continue;
+		if (fd_message_receive(watcher_fd, &order, sizeof(order), 0, fds, &n_fds) != sizeof(order) ||
+		    n_fds != 1)
+			return;
 		if (fork() == 0)
 			reader_process(fds[0], &order);
 		close(fds[0]);
@@ -58,23 +88,29 @@ static void keep(int watcher_fd)
 
 static void keeper_run(int fd)
 {
-	int fds[2];
-	pid_t pid;
+	const struct sigaction no_children = {.sa_handler = SIG_IGN, .sa_flags = SA_NOCLDWAIT};
+	struct assist_job none = {.why = "the process that watches jobs has ended; it is started again"};
+	struct pollfd daemon = {.fd = fd, .events = POLLIN};
+	int wait_ms = RESTART_MIN_MS, watcher_fd;
+	uint64_t begin_ns;
 
 	prctl(PR_SET_NAME, "dieseld-keeper");
-	if (capabilities_keep(kept_capabilities) < 0 ||
-	    socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
+	if (capabilities_keep(kept_capabilities) < 0)
 		_exit(1);
-	pid = fork();
-	if (pid == 0) {
-		close(fds[0]);
-		assist_watch_run(fd, fds[1]);
-		_exit(0);
-	}
-	close(fds[1]);
-	close(fd); /* so that the daemon sees the watcher's end */
-	if (pid > 0)
-		keep(fds[0]);
+	sigaction(SIGCHLD, &no_children, NULL);
+	do {
+		begin_ns = clock_monotonic_ns();
+		watcher_fd = watcher_start(fd);
+		if (watcher_fd >= 0) {
+			serve_watcher(fd, watcher_fd);
+			close(watcher_fd);
+		}
+		(void)send(fd, &none, sizeof(none), MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (clock_monotonic_ns() - begin_ns > RESTART_MAX_MS * NS_PER_MS)
+			wait_ms = RESTART_MIN_MS;
+		else if (wait_ms < RESTART_MAX_MS)
+			wait_ms *= 2;
+	} while (poll(&daemon, 1, wait_ms) == 0);
 	_exit(0);
 }
 
@@ -153,7 +189,17 @@ static void lose(struct assist *a, const char *why)
 	snprintf(a->problem, sizeof(a->problem), "%s", why);
 	log_warning("--assist: nothing is read ahead: %s", why);
 	a->n_jobs = 0;
-	assist_stop(a);
+}
+
+/* Of the whole, not of a job: see struct assist_job. */
+static void on_word(struct assist *a, const struct assist_job *word)
+{
+	if (*word->why)
+		lose(a, word->why);
+	else
+		a->problem[0] = '\0';
+	if (word->ended)
+		assist_stop(a);
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
@@ -168,11 +214,12 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 		return;
 	if (n != sizeof(job) || job.state >= ASSIST_N_STATES) {
 		lose(a, "the process that does it has ended; restart dieseld");
+		assist_stop(a);
 		return;
 	}
 	job.why[sizeof(job.why) - 1] = job.name[sizeof(job.name) - 1] = '\0';
 	if (!job.pid)
-		lose(a, job.why);
+		on_word(a, &job);
 	else
 		on_job(a, &job);
 }

@@ -37,7 +37,7 @@ struct assist_figures {
 	uint64_t failed;       /* could not be read ahead */
 };
 
-/* One job, or the reason why there are none: pid is 0 then. */
+/* One job. Or pid is 0: why there are none, if not "": there may be from now on; ended: that is for good. */
 struct assist_job {
 	int64_t pid;
 	uint32_t uid;

@@ -323,9 +323,11 @@ void assist_watch_run(int daemon_fd, int keeper_fd)
 		r = capabilities_keep_as(0, NOBODY, NOBODY);
 	if (r < 0) {
 		snprintf(none.why, sizeof(none.why), "%.230s", err.text[0] ? err.text : strerror(-r));
+		none.ended = 1;
 		(void)send(daemon_fd, &none, sizeof(none), MSG_NOSIGNAL);
 		return;
 	}
+	(void)send(daemon_fd, &none, sizeof(none), MSG_NOSIGNAL);
 	for (;;)
 		watch_once(&w);
 }

@@ -30,8 +30,8 @@ enum index_record_type {
 	32704 /* a longer message is not seen: it and its record fit a per-CPU map's value */
 #define INDEX_PATH_BYTES   1024
 #define INDEX_TRAINERS_MAX 64
-/* Records of one trainer a second, beyond which they are left out. */
-#define INDEX_RECORDS_MAX 20000
+/* Of records of one trainer a second, beyond which they are left out. Opening a file takes some 120. */
+#define INDEX_BYTES_MAX (4u << 20)
 
 /* Processes that forked lately, kept in a ring. */
 #define INDEX_FORKS 64
@@ -56,8 +56,8 @@ struct index_record {
 
 /* A trainer that is watched, shared with the programs. */
 struct index_trainer {
-	uint32_t tgid;      /* 0: none */
-	uint32_t n_records; /* since window_ns */
+	uint32_t tgid;    /* 0: none */
+	uint32_t n_bytes; /* since window_ns */
 	uint64_t window_ns;
 	uint64_t n_left_out;
 };

@@ -4,7 +4,12 @@ RandomResizedCrop and flip, by dieseld with memory for half of the decoded datas
 its tuner decides (jobs/forms.py). Both have the same --cache: that half, and room for batches and decoders. Each run is a process and
 a daemon of its own; the first minute, in which the tuner decides and forms are made, does not count. Samples a second, and samples a
 CPU second of the machine, so nothing else should run.
+
+    ./dev bench forms            figures, bench/results/forms.json
+    ./dev bench forms --large    photographs of 2000 x 1500 pixels, most of whose crops are decoded at a half, with memory for half of the
+                                 dataset at that scale; bench/results/forms-large.json
 """
+import argparse
 import os
 import sys
 
@@ -12,20 +17,25 @@ import support
 from jobs import apart, photographs
 from serving import Daemon, pack
 
-N = int(os.environ.get("DIESEL_BENCH_FILES", 3000))
+N = int(os.environ.get("DIESEL_BENCH_FILES", 0))
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
 SECONDS = float(os.environ.get("DIESEL_BENCH_SECONDS", 10))
 WARM = float(os.environ.get("DIESEL_BENCH_WARM", 60))
-WIDTH, HEIGHT = 500, 375
 OTHER = 384 << 20  # batches of 64 tensors, and two decoders
 WAYS = {"encoded": ("--forms", "0"), "forms": ()}
+# Images: how many, columns, rows, quality, and the scale at which most of their crops are decoded.
+SMALL, LARGE = (3000, 500, 375, 99, 1), (400, 2000, 1500, 90, 2)
 
 
 def main():
-    raw, figures = [], {}
-    half = N * WIDTH * HEIGHT * 3 // 2
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--large", action="store_true")
+    is_large = parser.parse_args().large
+    n, width, height, quality, by = LARGE if is_large else SMALL
+    n, raw, figures = N or n, [], {}
+    half = n * (width // by) * (height // by) * 3 // 2
     with support.Scratch() as folder, support.Steal() as steal:
-        figures["image_bytes"] = photographs.write(folder / "images", N, WIDTH, HEIGHT, 99)
+        figures["image_bytes"] = photographs.write(folder / "images", n, width, height, quality)
         figures["half_bytes"] = half
         path = pack(folder / "images", folder / "images.diesel")
         for k in range(ROUNDS):
@@ -39,7 +49,7 @@ def main():
         per = {way: support.median(r["samples"] / r[unit] for r in raw if r["way"] == way) for way in WAYS}
         name = "per_s" if unit == "seconds" else "per_cpu_s"
         figures |= {f"encoded_{name}": per["encoded"], f"forms_{name}": per["forms"], f"ratio_{name}": per["forms"] / per["encoded"]}
-    support.result_write("forms", raw, **figures)
+    support.result_write("forms-large" if is_large else "forms", raw, **figures)
     print(f"steal {steal.ratio:.3f}")
 
 

@@ -13,7 +13,7 @@ target_link_libraries(jpeg_maker PRIVATE diesel_base PkgConfig::jpeg)
 add_executable(jpeg_coefficients ${CMAKE_SOURCE_DIR}/tests/integration/image/jpeg_coefficients.c)
 target_compile_options(jpeg_coefficients PRIVATE ${DIESEL_WARNINGS})
 target_link_libraries(jpeg_coefficients PRIVATE diesel_base PkgConfig::jpeg)
-foreach(module agreement jpeg jpeg_restarts jpeg_rows png webp window)
+foreach(module agreement jpeg jpeg_restarts jpeg_rows png webp whole window)
   diesel_script_test(integration image.${module} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/image/test_${module}.py)
 endforeach()
 

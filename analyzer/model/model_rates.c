@@ -103,7 +103,7 @@ double model_form_cover(double bytes, double all_bytes)
 	return all_bytes > 0 ? clamp01(bytes / all_bytes) : 0;
 }
 
-double model_form_cpu(double fresh_s, double form_s, double cover)
+double model_form_cpu(double fresh_s, double form_s, double hit)
 {
-	return fresh_s - clamp01(cover) * (fresh_s - form_s);
+	return fresh_s - clamp01(hit) * (fresh_s - form_s);
 }

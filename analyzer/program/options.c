@@ -65,7 +65,7 @@ static const char usage_text[] =
     "                 bytes and the computing of a sample\n"
     "  --native       what-if: JPEG, PNG and WebP images decoded and transformed by dieseld instead of "
     "Python\n"
-    "  --forms SHARE  what-if: the same, and a decoded form of so many samples in its cache, like 50%\n"
+    "  --forms SHARE  what-if: the same, and so many samples out of decoded forms in its cache, like 50%\n"
     "  --json         diff, check, truth, what-if: print JSON\n"
     "  --max-steps N  truth: end each run after N steps (100)\n"
     "  --rounds N     truth: measure N times and say how far the results differ (1)\n"

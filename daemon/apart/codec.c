@@ -401,6 +401,7 @@ int codecs_decode(struct codecs *c, const struct codec_work *w, struct codec_res
 			result->error = done.error;
 			result->full = done.full;
 			memcpy(result->ways, done.ways, sizeof(result->ways));
+			result->prospect = done.prospect;
 			return done.status;
 		}
 		codec_end_now(k);

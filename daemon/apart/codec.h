@@ -49,7 +49,8 @@ struct codec_work {
 
 /* How a sample came to be, for what that costs. */
 enum codec_way {
-	CODEC_FRESH,     /* decoded */
+	CODEC_FRESH,     /* decoded, though it could come out of a form, if there were one */
+	CODEC_APART,     /* decoded, since it comes out of no form, whether there is one or not */
 	CODEC_FROM_FORM, /* out of its form */
 	CODEC_MADE_FORM, /* decoded, and a form made of it... */
 	CODEC_OUT_OF_IT, /* ... of which this is the part that comes after: what it costs from now on */
@@ -60,9 +61,16 @@ struct codec_cost {
 	uint64_t n, cpu_ns;
 };
 
+/* What forms are good for, of samples that have one or not: how many come out of the form that they have or
+ * could have, and what the forms of all of them take. */
+struct codec_prospect {
+	uint64_t n, n_served, bytes;
+};
+
 struct codec_result {
 	uint64_t cpu_ns; /* that processes took, by the daemon's clock: one that was taken over cannot lie */
 	struct codec_cost ways[CODEC_N_WAYS]; /* as the process says: for tuning alone */
+	struct codec_prospect prospect;       /* the same */
 	bool full; /* it stopped, since a form did not fit behind the others, but would fit an empty extent */
 	uint32_t next;       /* the first item that is not done yet: time was up, so that others get a turn */
 	uint32_t n_damaged;  /* samples that could not be decoded, the one that status is about included */

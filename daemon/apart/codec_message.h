@@ -39,14 +39,18 @@ struct codec_segments {
 	bool grant; /* one alone, after all others, to be mapped for writing */
 };
 
-/* What a form begins with: of the image that it was made from. Pixels follow, 3 bytes each. Written and read
- * by decoders alone, which do not believe each other. */
+/* What a form begins with: of the image that it was made from, and how that lies behind this (struct
+ * image_whole). Written and read by decoders alone, which do not believe each other. */
 struct codec_form {
 	uint32_t width, height;
-	uint32_t kind;      /* enum image_kind */
-	uint32_t is_planes; /* image_planes_bytes() instead of pixels */
-	uint32_t reserved[12];
+	uint32_t kind; /* enum image_kind */
+	uint32_t is_planes;
+	uint32_t h, v;
+	uint32_t by;
+	uint32_t reserved[9];
 };
+
+_Static_assert(sizeof(struct codec_form) == 64, "what follows is aligned");
 
 /* The items of the slot say where each sample lies: location is its segment's number in the order, from 1, <<
  * 32 | offset; their labels where its form lies, or 0. An item that is done has location 0, and bytes 0 if it
@@ -64,6 +68,7 @@ struct codec_order {
 
 struct codec_done {
 	struct codec_cost ways[CODEC_N_WAYS];
+	struct codec_prospect prospect;
 	bool full;
 	int32_t status; /* RECIPE_DAMAGE_ERROR: that of the sample that ended it; else 0 */
 	uint32_t next;  /* the first item that is not done yet */

@@ -20,6 +20,7 @@
 #include "lib/kernel_calls.h"
 #include "lib/sandbox.h"
 #include "plugin_load.h"
+#include "whole_form.h"
 
 #define MEMORY_BYTES (UINT64_C(512) << 20)
 #define SAMPLE_CPU_S 10 /* then the kernel ends the process */
@@ -88,11 +89,6 @@ static int map_segment(struct helper *h, int fd, uint64_t bytes)
 	return 0;
 }
 
-static enum image_filter filter_of(const struct recipe *r)
-{
-	return r->filter == RECIPE_BICUBIC ? IMAGE_BICUBIC : IMAGE_BILINEAR;
-}
-
 /* Room for an image of this size. 0 or -ENOMEM. */
 static int make_room(struct helper *h, uint64_t width, uint64_t height)
 {
@@ -140,47 +136,67 @@ static const uint8_t *find(const struct helper *h, uint64_t location, uint64_t b
 	return h->segments[segment - 1].data + offset;
 }
 
-static struct image_request request_of(const struct recipe *recipe, const struct recipe_place *place)
-{
-	return (struct image_request){.crop = {place->left, place->top, place->width, place->height},
-				      .width = place->made_width,
-				      .height = place->made_height,
-				      .filter = filter_of(recipe),
-				      .layout = IMAGE_HWC,
-				      .window = {place->x, place->y, recipe->width, recipe->height}};
-}
-
 /* Bytes of a form. */
-static uint64_t form_bytes(const struct helper *h, uint32_t width, uint32_t height, bool is_planes)
+static uint64_t form_bytes(const struct helper *h, const struct image_whole *whole)
 {
 	const struct recipe *r = &h->begin.recipe;
-	uint64_t n = h->form == RECIPE_FORM_MADE ? (uint64_t)r->width * r->height * IMAGE_CHANNELS
-		     : is_planes                 ? image_planes_bytes(width, height)
-						 : (uint64_t)width * height * IMAGE_CHANNELS;
 
-	return sizeof(struct codec_form) + n;
+	return sizeof(struct codec_form) + (h->form == RECIPE_FORM_MADE
+						? (uint64_t)r->width * r->height * IMAGE_CHANNELS
+						: image_whole_bytes(whole));
 }
 
-/* Bit for bit what decoding it gives: where that would be done at a smaller scale, the form is of no use. */
-static bool is_usable(const struct helper *h, uint32_t kind, const struct image_request *request)
+static void write_form(uint8_t *room, const struct image_whole *whole)
 {
-	return h->form == RECIPE_FORM_MADE || kind != IMAGE_JPEG || !image_may_scale(request);
+	const struct codec_form form = {.width = whole->info.width,
+					.height = whole->info.height,
+					.kind = whole->info.kind,
+					.is_planes = whole->is_planes,
+					.h = whole->info.h,
+					.v = whole->info.v,
+					.by = whole->by};
+
+	memcpy(room, &form, sizeof(form));
 }
 
 /* Another decoder made the form, or none did: it is an image of a size that could be, or there is none. */
-static bool take_form(const struct helper *h, uint64_t location, struct codec_form *ret,
+static bool take_form(const struct helper *h, uint64_t location, struct image_whole *ret,
 		      const uint8_t **ret_pixels)
 {
-	const uint8_t *data = location ? find(h, location, sizeof(*ret)) : NULL;
+	const uint8_t *data = location ? find(h, location, sizeof(struct codec_form)) : NULL;
+	struct codec_form form;
 
 	if (!data || h->form == RECIPE_FORM_NONE)
 		return false;
-	memcpy(ret, data, sizeof(*ret));
-	if (!ret->width || !ret->height || (uint64_t)ret->width * ret->height > IMAGE_PIXELS_MAX ||
-	    !find(h, location, form_bytes(h, ret->width, ret->height, ret->is_planes)))
+	memcpy(&form, data, sizeof(form));
+	*ret = (struct image_whole){.info = {.kind = (enum image_kind)form.kind,
+					     .width = form.width,
+					     .height = form.height,
+					     .h = form.h,
+					     .v = form.v},
+				    .by = form.by,
+				    .is_planes = form.is_planes};
+	if (!form.width || !form.height || (uint64_t)form.width * form.height > IMAGE_PIXELS_MAX ||
+	    (form.by != 1 && form.by != 2 && form.by != 4 && form.by != 8) ||
+	    (form.is_planes && form.by != 1) || !find(h, location, form_bytes(h, ret)))
 		return false;
-	*ret_pixels = data + sizeof(*ret);
+	*ret_pixels = data + sizeof(form);
 	return true;
+}
+
+/* Returns true if what becomes of the image in this epoch comes out of a form that lies so. */
+static bool is_served(const struct helper *h, const struct image_whole *whole, uint64_t epoch,
+		      uint64_t sample)
+{
+	const struct recipe *recipe = &h->begin.recipe;
+	struct image_request request;
+	struct recipe_place place;
+
+	if (h->form != RECIPE_FORM_WHOLE)
+		return h->form == RECIPE_FORM_MADE;
+	recipe_place(recipe, h->begin.seed, epoch, sample, whole->info.width, whole->info.height, &place);
+	request = whole_form_request(recipe, &place);
+	return image_scale(&whole->info, &request) == whole->by;
 }
 
 /* What comes after all that a form holds: colours, then numbers. */
@@ -205,8 +221,8 @@ static int finish(struct helper *h, const struct recipe_place *place, const uint
 	return 0;
 }
 
-/* What comes out of a form. 0; -ENOENT: it is of no use here; or a negative errno. */
-static int use_form(struct helper *h, const struct codec_form *form, const uint8_t *pixels, uint64_t epoch,
+/* What comes out of a form that serves. 0 or a negative errno. */
+static int use_form(struct helper *h, const struct image_whole *form, const uint8_t *pixels, uint64_t epoch,
 		    uint64_t sample, uint8_t *out, struct error *err)
 {
 	const struct recipe *recipe = &h->begin.recipe;
@@ -214,15 +230,12 @@ static int use_form(struct helper *h, const struct codec_form *form, const uint8
 	struct recipe_place place;
 	int r;
 
-	recipe_place(recipe, h->begin.seed, epoch, sample, form->width, form->height, &place);
+	recipe_place(recipe, h->begin.seed, epoch, sample, form->info.width, form->info.height, &place);
 	if (h->form == RECIPE_FORM_WHOLE) {
-		request = request_of(recipe, &place);
-		if (!is_usable(h, form->kind, &request))
-			return -ENOENT;
+		request = whole_form_request(recipe, &place);
 		if (make_room(h, recipe->width, recipe->height) < 0)
 			return -ENOMEM;
-		r = (form->is_planes ? image_resize_planes : image_resize)(
-		    h->decoder, pixels, form->width, form->height, &request, h->pixels, err);
+		r = image_resize(h->decoder, form, pixels, &request, h->pixels, err);
 		if (r < 0)
 			return r;
 		pixels = h->pixels;
@@ -230,32 +243,12 @@ static int use_form(struct helper *h, const struct codec_form *form, const uint8
 	return finish(h, &place, pixels, epoch, sample, out);
 }
 
-#define TRIALS 16
-
-/* Returns true if at least half of the image's crops, in whatever epoch, can come out of its form. */
-static bool is_worth_it(const struct helper *h, const struct image_info *info, uint64_t sample)
+/* Where the form of a sample without one goes; NULL: it gets none now. */
+static uint8_t *form_room(const struct helper *h, const struct image_whole *whole, struct work *w)
 {
-	uint32_t n = 0;
+	uint64_t bytes = form_bytes(h, whole);
 
-	for (uint64_t epoch = 0; epoch < TRIALS; epoch++) {
-		struct image_request request;
-		struct recipe_place place;
-
-		recipe_place(&h->begin.recipe, h->begin.seed, epoch, sample, info->width, info->height,
-			     &place);
-		request = request_of(&h->begin.recipe, &place);
-		n += is_usable(h, info->kind, &request);
-	}
-	return 2 * n >= TRIALS;
-}
-
-/* Where the image's form may be put; NULL: nowhere. */
-static uint8_t *form_room(const struct helper *h, const struct image_info *info, uint64_t sample,
-			  struct work *w)
-{
-	uint64_t bytes = form_bytes(h, info->width, info->height, info->kind == IMAGE_JPEG);
-
-	if (!h->grant.data || bytes > h->grant.bytes || !is_worth_it(h, info, sample))
+	if (!h->grant.data || bytes > h->grant.bytes)
 		return NULL;
 	if (bytes <= h->grant.bytes - w->grant_at)
 		return h->grant.data + w->grant_at;
@@ -269,59 +262,51 @@ static void count(struct work *w, enum codec_way way, uint64_t begin_ns)
 	w->done->ways[way].cpu_ns += cpu_ns() - begin_ns;
 }
 
-/* Decodes the whole image: its planes, if it has any, else its pixels, if there is room for them. */
+/* Decodes all of the image; as pixels, if it has no planes after all, and there is room for them. */
 static int decode_into(struct helper *h, const uint8_t *data, uint32_t bytes, const struct work *w,
-		       struct codec_form *form, uint8_t *to)
+		       struct image_whole *whole, uint8_t *to)
 {
-	uint64_t pixels = form_bytes(h, form->width, form->height, false);
-	const struct image_request whole = {.crop = {0, 0, form->width, form->height},
-					    .width = form->width,
-					    .height = form->height,
-					    .filter = IMAGE_BILINEAR,
-					    .layout = IMAGE_HWC};
 	struct error unused = ERROR_INIT;
+	int r = image_decode_whole(h->decoder, data, bytes, whole, to, &unused);
 
-	form->is_planes =
-	    form->kind == IMAGE_JPEG &&
-	    image_decode_planes(h->decoder, data, bytes, form->width, form->height, to, &unused) == 0;
-	if (form->is_planes)
-		return 0;
-	if (pixels > h->grant.bytes - w->grant_at) {
+	if (r != -EOPNOTSUPP || !whole->is_planes)
+		return r;
+	whole->is_planes = false;
+	if (form_bytes(h, whole) > h->grant.bytes - w->grant_at) {
 		/* Or it would be offered the same room in each epoch. */
-		w->done->full = w->done->full || pixels <= h->grant.bytes;
+		w->done->full = w->done->full || form_bytes(h, whole) <= h->grant.bytes;
 		return -ENOSPC;
 	}
-	return image_decode(h->decoder, data, bytes, &whole, to, &unused);
+	return image_decode_whole(h->decoder, data, bytes, whole, to, &unused);
 }
 
 /* Decodes the whole image into its form, and takes the crop out of that. 0; -ENOENT: it cannot be had that
  * way. */
-static int decode_whole(struct helper *h, const uint8_t *data, uint32_t bytes, const struct image_info *info,
+static int decode_whole(struct helper *h, const uint8_t *data, uint32_t bytes, struct image_whole *whole,
 			uint64_t epoch, uint64_t sample, uint8_t *room, uint8_t *out, struct work *w,
 			uint64_t *ret_made)
 {
-	struct codec_form form = {.width = info->width, .height = info->height, .kind = info->kind};
 	struct error unused = ERROR_INIT;
 	uint64_t begin_ns;
 
 	/* What is damaged behind the crop does not matter to the crop. */
-	if (decode_into(h, data, bytes, w, &form, room + sizeof(form)) < 0)
+	if (decode_into(h, data, bytes, w, whole, room + sizeof(struct codec_form)) < 0)
 		return -ENOENT;
 	begin_ns = cpu_ns();
-	if (use_form(h, &form, room + sizeof(form), epoch, sample, out, &unused) < 0)
+	if (use_form(h, whole, room + sizeof(struct codec_form), epoch, sample, out, &unused) < 0)
 		return -ENOENT;
 	count(w, CODEC_OUT_OF_IT, begin_ns);
-	memcpy(room, &form, sizeof(form));
-	*ret_made = form_bytes(h, info->width, info->height, form.is_planes);
+	write_form(room, whole);
+	*ret_made = form_bytes(h, whole);
 	return 0;
 }
 
 /* Decodes the crop alone; room: where its pixels are to be kept, or NULL. */
-static int decode_crop(struct helper *h, const uint8_t *data, uint32_t bytes, const struct image_info *info,
+static int decode_crop(struct helper *h, const uint8_t *data, uint32_t bytes, const struct image_whole *whole,
 		       uint64_t epoch, uint64_t sample, uint8_t *room, uint8_t *out, struct work *w,
 		       struct error *err)
 {
-	const struct codec_form form = {.width = info->width, .height = info->height, .kind = info->kind};
+	const struct image_info *info = &whole->info;
 	const struct recipe *recipe = &h->begin.recipe;
 	struct image_request request;
 	struct recipe_place place;
@@ -329,7 +314,7 @@ static int decode_crop(struct helper *h, const uint8_t *data, uint32_t bytes, co
 	int r;
 
 	recipe_place(recipe, h->begin.seed, epoch, sample, info->width, info->height, &place);
-	request = request_of(recipe, &place);
+	request = whole_form_request(recipe, &place);
 	if (make_room(h, recipe->width, recipe->height) < 0)
 		return error_set(err, -ENOMEM, "an image of %u x %u pixels takes too much memory",
 				 info->width, info->height);
@@ -337,8 +322,8 @@ static int decode_crop(struct helper *h, const uint8_t *data, uint32_t bytes, co
 	if (r < 0)
 		return r;
 	if (room) {
-		memcpy(room, &form, sizeof(form));
-		memcpy(room + sizeof(form), h->pixels,
+		write_form(room, whole);
+		memcpy(room + sizeof(struct codec_form), h->pixels,
 		       (size_t)recipe->width * recipe->height * IMAGE_CHANNELS);
 	}
 	begin_ns = cpu_ns();
@@ -348,55 +333,89 @@ static int decode_crop(struct helper *h, const uint8_t *data, uint32_t bytes, co
 	return r;
 }
 
+/* For samples that no form is kept of by this process. */
+static int decode_other(struct helper *h, const uint8_t *data, const struct ring_item *item, struct work *w,
+			uint8_t *out, struct error *err)
+{
+	uint64_t epoch = w->order->epoch, begin_ns = cpu_ns();
+	int r = h->plugin.codec ? decode_by_plugin(h, data, item->bytes, epoch, item->sample, out, err)
+				: tensor_make(&h->begin.recipe, h->begin.seed, epoch, item->sample, data,
+					      item->bytes, out, err);
+
+	if (r == 0)
+		count(w, CODEC_FRESH, begin_ns);
+	return r;
+}
+
+/* The form that the image could have; false: none. */
+static bool choose_form(const struct helper *h, const struct image_info *info, struct image_whole *ret)
+{
+	*ret = (struct image_whole){.info = *info, .by = 1};
+	return h->form == RECIPE_FORM_WHOLE ? whole_form_choose(&h->begin.recipe, info, ret)
+					    : h->form == RECIPE_FORM_MADE;
+}
+
+static void count_prospect(const struct helper *h, struct work *w, const struct image_whole *whole,
+			   bool serves)
+{
+	struct codec_prospect *p = &w->done->prospect;
+
+	p->n++;
+	p->n_served += serves;
+	p->bytes += whole ? form_bytes(h, whole) : 0;
+}
+
 /* *ret_made: bytes of the form that was made; as it was if none was. -EAGAIN: its form does not fit behind
  * the others, but would fit elsewhere. */
 static int decode(struct helper *h, const uint8_t *data, const struct ring_item *item, uint64_t location,
 		  struct work *w, uint8_t *out, uint64_t *ret_made, struct error *err)
 {
-	uint64_t epoch = w->order->epoch, sample = item->sample, begin_ns = cpu_ns();
+	uint64_t epoch = w->order->epoch, sample = item->sample, begin_ns = cpu_ns(), made = 0;
+	bool has_form, serves = false;
+	struct image_whole whole;
 	const uint8_t *pixels;
-	struct codec_form form;
 	struct image_info info;
-	uint64_t made = 0;
-	uint8_t *room;
-	int r = -ENOENT;
+	uint8_t *room = NULL;
+	int r;
 
-	if (h->plugin.codec || recipe_is_tensor(&h->begin.recipe)) {
-		r = h->plugin.codec ? decode_by_plugin(h, data, item->bytes, epoch, sample, out, err)
-				    : tensor_make(&h->begin.recipe, h->begin.seed, epoch, sample, data,
-						  item->bytes, out, err);
-		if (r == 0)
-			count(w, CODEC_FRESH, begin_ns);
-		return r;
-	}
-	if (take_form(h, location, &form, &pixels))
-		r = use_form(h, &form, pixels, epoch, sample, out, err);
-	if (r == 0) {
+	if (h->plugin.codec || recipe_is_tensor(&h->begin.recipe))
+		return decode_other(h, data, item, w, out, err);
+	has_form = take_form(h, location, &whole, &pixels);
+	serves = has_form && is_served(h, &whole, epoch, sample);
+	if (serves && use_form(h, &whole, pixels, epoch, sample, out, err) == 0) {
 		count(w, CODEC_FROM_FORM, begin_ns);
+		count_prospect(h, w, &whole, true);
 		return 0;
 	}
 	r = image_probe(data, item->bytes, &info, err);
 	if (r < 0)
 		return r;
-	room = location ? NULL : form_room(h, &info, sample, w);
+	whole.info = info; /* and not what another decoder says of it */
+	if (!has_form) {
+		has_form = choose_form(h, &info, &whole);
+		serves = has_form && is_served(h, &whole, epoch, sample);
+		/* Where this epoch's crop is decoded at another scale, another epoch's makes the form. */
+		room = serves && !location ? form_room(h, &whole, w) : NULL;
+	}
 	if (w->done->full && w->n_done > 0)
 		return -EAGAIN;
 	r = -ENOENT;
 	if (room && h->form == RECIPE_FORM_WHOLE)
-		r = decode_whole(h, data, item->bytes, &info, epoch, sample, room, out, w, &made);
+		r = decode_whole(h, data, item->bytes, &whole, epoch, sample, room, out, w, &made);
 	if (w->done->full && w->n_done > 0)
 		return -EAGAIN;
 	if (r < 0) {
 		if (h->form == RECIPE_FORM_WHOLE)
 			room = NULL;
-		r = decode_crop(h, data, item->bytes, &info, epoch, sample, room, out, w, err);
-		made = form_bytes(h, info.width, info.height, false);
+		r = decode_crop(h, data, item->bytes, &whole, epoch, sample, room, out, w, err);
+		made = form_bytes(h, &whole);
 	}
 	if (r < 0)
 		return r;
 	if (room)
 		*ret_made = made;
-	count(w, room ? CODEC_MADE_FORM : CODEC_FRESH, begin_ns);
+	count(w, room ? CODEC_MADE_FORM : serves ? CODEC_FRESH : CODEC_APART, begin_ns);
+	count_prospect(h, w, has_form ? &whole : NULL, serves);
 	return 0;
 }
 

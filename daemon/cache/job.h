@@ -52,6 +52,7 @@ struct job_counters {
 	uint64_t cpu_ns;                      /* of CPU workers, for this job; decoders included */
 	struct decode_counters decoded;       /* by recipes */
 	struct codec_cost ways[CODEC_N_WAYS]; /* the same, by how */
+	struct codec_prospect prospect;
 	/* As the clients report it: how long they waited in libdiesel for a batch. */
 	uint64_t n_waits, wait_fetch_ns, wait_prep_ns;
 };

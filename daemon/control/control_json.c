@@ -58,6 +58,7 @@ static void add_figures(json_t *root, const struct stall_sample *s)
 	    {"form_room_bytes", s->form_room_bytes},
 	    {"form_sample_bytes", s->form_sample_bytes},
 	    {"form_hit_ratio", s->form_hit_ratio},
+	    {"form_serve_ratio", s->form_serve_ratio},
 	    {"fresh_cpu_s_per_sample", s->fresh_cpu_s_per_sample},
 	    {"form_cpu_s_per_sample", s->form_cpu_s_per_sample},
 	};

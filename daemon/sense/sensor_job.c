@@ -97,16 +97,16 @@ static void state_fill(struct stall_sample *sample, const struct serving *servin
 	}
 }
 
-#define FORMS_MIN 8 /* fewer say little about their size */
+#define SAMPLES_MIN 8 /* fewer say little about the size of their forms */
 
-/* Of one form. Where it is what comes out of the recipe, its size is known before there is any. */
-static double form_size(const struct serving *serving, const struct job *job,
-			const struct serving_job_memory *memory)
+/* Of a sample's form. Where it is what comes out of the recipe, its size is known before a sample is. */
+static double form_size(const struct serving *serving, const struct job *job)
 {
+	const struct codec_prospect *prospect = &job->counters.prospect;
 	struct recipe key;
 
-	if (memory->n_forms >= FORMS_MIN)
-		return (double)memory->form_used / (double)memory->n_forms;
+	if (prospect->n >= SAMPLES_MIN)
+		return (double)prospect->bytes / (double)prospect->n;
 	for (const struct session *q = serving->sessions; q; q = q->next) {
 		if (q->job == job && q->forms && recipe_form(&q->request.recipe, &key) == RECIPE_FORM_MADE)
 			return (double)q->request.recipe.width * q->request.recipe.height * 3;
@@ -125,7 +125,7 @@ static void forms_fill(struct stall_sample *sample, const struct serving *servin
 	sample->form_samples = (double)memory.n_forms;
 	sample->form_bytes = (double)memory.forms;
 	sample->form_room_bytes = (double)serving_form_room(serving);
-	sample->form_sample_bytes = form_size(serving, job, &memory);
+	sample->form_sample_bytes = form_size(serving, job);
 }
 
 struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct serving *serving,

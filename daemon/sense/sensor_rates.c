@@ -118,10 +118,12 @@ void sensed_forms(const struct sensed_reading *before, const struct sensed_readi
 {
 	const struct codec_cost *ways = now->counters.ways, *then = before->counters.ways;
 	uint64_t from = ways[CODEC_FROM_FORM].n - then[CODEC_FROM_FORM].n;
-	uint64_t others =
-	    ways[CODEC_FRESH].n - then[CODEC_FRESH].n + ways[CODEC_MADE_FORM].n - then[CODEC_MADE_FORM].n;
+	uint64_t others = ways[CODEC_FRESH].n - then[CODEC_FRESH].n + ways[CODEC_APART].n -
+			  then[CODEC_APART].n + ways[CODEC_MADE_FORM].n - then[CODEC_MADE_FORM].n;
+	const struct codec_prospect *prospect = &now->counters.prospect;
 
 	sample->form_hit_ratio = ratio(from, from + others);
+	sample->form_serve_ratio = ratio(prospect->n_served, prospect->n);
 	sample->fresh_cpu_s_per_sample = cost_s(&ways[CODEC_FRESH]);
 	sample->form_cpu_s_per_sample = cost_s(&ways[CODEC_FROM_FORM]);
 	if (isnan(sample->form_cpu_s_per_sample))

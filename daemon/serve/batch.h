@@ -53,6 +53,7 @@ struct batch {
 	uint32_t n_all;            /* items, those included that are left out as damaged */
 	bool grant_full;
 	struct codec_cost ways[CODEC_N_WAYS]; /* what the slice took */
+	struct codec_prospect prospect;
 };
 
 /* Turns the batch into an error that says why, and which batch. */

@@ -157,6 +157,7 @@ static void take_forms(struct batch *b, const struct codec_work *work, const str
 		b->items[i].made_bytes = b->made_bytes[i - work->first];
 	b->grant_full = result->full;
 	memcpy(b->ways, result->ways, sizeof(b->ways));
+	b->prospect = result->prospect;
 }
 
 void batch_decode(struct batch *b, const struct cached_dataset *d, struct codecs *codecs,
@@ -176,6 +177,7 @@ void batch_decode(struct batch *b, const struct cached_dataset *d, struct codecs
 
 	*ret = (struct batch_decoded){.sandbox = 0};
 	memset(b->ways, 0, sizeof(b->ways));
+	b->prospect = (struct codec_prospect){0};
 	b->grant_full = false;
 	if (b->status < 0) {
 		batch_write(b, ours, layout, (uint32_t)recipe_item_bytes(recipe));

@@ -55,7 +55,6 @@ void serving_job_memory(const struct serving *s, const struct job *job, struct s
 			ret->forms += q->forms->bytes;
 			ret->form_limit += q->forms->limit_bytes;
 			ret->n_forms += q->forms->n_entries;
-			ret->form_used += q->forms->used_bytes;
 			ret->decoded += q->n_samples;
 		}
 		if (!is_first_of_dataset(s, q))

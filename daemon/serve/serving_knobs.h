@@ -79,7 +79,6 @@ struct serving_job_memory {
 	uint64_t forms;      /* decoded forms of its samples in memory */
 	uint64_t form_limit; /* what they may take now */
 	uint64_t n_forms;    /* samples that have one */
-	uint64_t form_used;  /* bytes of these forms alone */
 	uint64_t decoded;    /* samples that its sessions decode in an epoch */
 };
 

@@ -188,6 +188,9 @@ static void count_decoded(struct session *s, struct slot *slot)
 		s->job->counters.ways[i].n += slot->batch.ways[i].n;
 		s->job->counters.ways[i].cpu_ns += slot->batch.ways[i].cpu_ns;
 	}
+	s->job->counters.prospect.n += slot->batch.prospect.n;
+	s->job->counters.prospect.n_served += slot->batch.prospect.n_served;
+	s->job->counters.prospect.bytes += slot->batch.prospect.bytes;
 	if (decoded->sandbox < 0 && !c->said_bare) {
 		log_warning("images are decoded without a sandbox: this system refuses one (%s)",
 			    strerror(-decoded->sandbox));

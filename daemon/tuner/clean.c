@@ -94,6 +94,7 @@ bool figures_clean(const struct stall_sample *raw, uint64_t now_ns, struct figur
 	f.form_room = sane(raw->form_room_bytes, BYTES_MAX);
 	f.form_size = positive(raw->form_sample_bytes, BYTES_MAX);
 	f.form_hit = share(raw->form_hit_ratio);
+	f.form_serve = share(raw->form_serve_ratio);
 	f.fresh_s = positive(raw->fresh_cpu_s_per_sample, SECONDS_MAX);
 	f.form_s = positive(raw->form_cpu_s_per_sample, SECONDS_MAX);
 	*ret = f;

@@ -45,8 +45,8 @@ static const struct {
     FIELD(need_bytes, false),    FIELD(decoded, false),
     FIELD(form_samples, true),   FIELD(form_bytes, true),
     FIELD(form_room, true),      FIELD(form_size, false),
-    FIELD(form_hit, true),       FIELD(fresh_s, false),
-    FIELD(form_s, false),
+    FIELD(form_hit, true),       FIELD(form_serve, false),
+    FIELD(fresh_s, false),       FIELD(form_s, false),
 #undef FIELD
 };
 

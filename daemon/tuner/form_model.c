@@ -41,6 +41,11 @@ static double out_of_form_s(const struct figures *f)
 	return f->form_s > 0 ? f->form_s : MODEL_FORM_PART * f->fresh_s;
 }
 
+double forms_hit(const struct figures *f, double bytes)
+{
+	return forms_cover(f, bytes) * (f->form_serve >= 0 ? f->form_serve : 1);
+}
+
 double forms_daemon_cpu_s(const struct tuner_job *job, const struct figures *f, uint64_t bytes)
 {
 	double form_s = out_of_form_s(f), to = (double)bytes, then, now;
@@ -50,7 +55,7 @@ double forms_daemon_cpu_s(const struct tuner_job *job, const struct figures *f, 
 	/* Those of an earlier job stay while nobody says anything. */
 	if (bytes == job->in_force.value[TUNER_FORM_BYTES] && f->form_bytes > to)
 		to = f->form_bytes;
-	then = model_form_cpu(f->fresh_s, form_s, forms_cover(f, to));
+	then = model_form_cpu(f->fresh_s, form_s, forms_hit(f, to));
 	now = model_form_cpu(f->fresh_s, form_s, f->form_hit > 0 ? f->form_hit : 0);
 	return fmax(f->daemon_cpu_s + then - now, LEAST * f->daemon_cpu_s);
 }
@@ -68,7 +73,7 @@ uint64_t forms_target(const struct tuner_job *job, const struct figures *f, doub
 
 bool forms_fill(const struct figures *f, uint64_t bytes)
 {
-	return forms_known(f) && !(f->form_hit >= FILLED * forms_cover(f, (double)bytes));
+	return forms_known(f) && !(f->form_hit >= FILLED * forms_hit(f, (double)bytes));
 }
 
 uint64_t forms_fill_ns(const struct figures *f)

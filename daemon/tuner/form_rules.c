@@ -10,7 +10,8 @@
 #define HOLD_NS     (60 * SECOND_NS)
 #define HOLD_MAX_NS (3600 * SECOND_NS)
 #define WELL_TIMES  4
-#define SLACK       0.9 /* a smaller difference in room is not worth dropping what took an epoch to fill */
+#define ALL         0.995 /* of the crops, in whole percent */
+#define SLACK       0.9   /* a smaller difference in room is not worth dropping what took an epoch to fill */
 
 /* Not again for a minute, then for two, and so on. */
 static void hold(struct tuner_job *job, uint64_t now_ns)
@@ -58,7 +59,7 @@ void round_explain_forms(const struct round *round, size_t index, uint64_t value
 {
 	const struct figures *f = &round->plans[index].now;
 	double all = forms_all_bytes(f);
-	char memory[24];
+	char memory[24], serve[48] = "";
 
 	if (f->form_s > 0)
 		snprintf(text, size, "decoding takes %.0f us a sample, %.0f us out of a form; ",
@@ -68,12 +69,14 @@ void round_explain_forms(const struct round *round, size_t index, uint64_t value
 	snprintf(memory, sizeof(memory), "?");
 	if (all >= 0 && all < 1e18)
 		units_format_bytes(memory, sizeof(memory), (uint64_t)all);
+	if (f->form_serve < ALL)
+		snprintf(serve, sizeof(serve), ", which serve %.0f%% of the crops", 100 * f->form_serve);
 	for (size_t n = 0; n < size; n++) {
 		if (text[n])
 			continue;
-		snprintf(text + n, size - n, "room for %.0f%% of the forms of %.0f samples (%s%s)",
+		snprintf(text + n, size - n, "room for %.0f%% of the forms of %.0f samples (%s%s)%s",
 			 100 * forms_cover(f, (double)value), f->decoded, memory,
-			 f->form_size > 0 ? "" : ", guessed");
+			 f->form_size > 0 ? "" : ", guessed", serve);
 		return;
 	}
 }

@@ -46,6 +46,7 @@ struct stall_sample stall_sample_unknown(void)
 	    .form_room_bytes = NAN,
 	    .form_sample_bytes = NAN,
 	    .form_hit_ratio = NAN,
+	    .form_serve_ratio = NAN,
 	    .fresh_cpu_s_per_sample = NAN,
 	    .form_cpu_s_per_sample = NAN,
 	};

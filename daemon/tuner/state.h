@@ -34,7 +34,8 @@ struct figures {
 	double chunk_bytes, samples_per_chunk, window, ready;
 	double daemon_cpu_s, client_cpu_s, handoff_s, worker_bytes, daemon_busy, client_busy;
 	double dataset_bytes, cached_bytes, need_bytes;
-	double decoded, form_samples, form_bytes, form_room, form_size, form_hit, fresh_s, form_s;
+	double decoded, form_samples, form_bytes, form_room, form_size, form_hit;
+	double form_serve, fresh_s, form_s;
 };
 
 /* A change whose effect is to be judged. */
@@ -161,8 +162,10 @@ double target_cached_ratio(const struct figures *f, double cache_bytes);
 bool forms_known(const struct figures *f);
 /* What forms of all samples would take, in bytes. */
 double forms_all_bytes(const struct figures *f);
-/* The share of samples that have a form in so many bytes. */
+/* The share of samples that have a form in so many bytes, and that come out of one: forms of random crops
+ * serve some of these, and not others. */
 double forms_cover(const struct figures *f, double bytes);
+double forms_hit(const struct figures *f, double bytes);
 /* The daemon's CPU time a sample once forms of so many bytes are there. */
 double forms_daemon_cpu_s(const struct tuner_job *job, const struct figures *f, uint64_t bytes);
 /* What the job should have, within what is left; what it has, if it would be no faster with more. goal: the

@@ -162,65 +162,84 @@ int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
 	return 0;
 }
 
-int image_decode_planes(struct image_decoder *decoder, const void *data, size_t bytes, uint32_t width,
-			uint32_t height, uint8_t *planes, struct error *err)
+static bool is_scale(uint32_t by)
 {
-	const struct image_request whole = {
-	    .crop = {0, 0, width, height}, .width = width, .height = height, .filter = IMAGE_BILINEAR};
+	return by == 1 || by == 2 || by == 4 || by == 8;
+}
+
+uint32_t image_scale(const struct image_info *info, const struct image_request *request)
+{
+	return info->kind == IMAGE_JPEG ? jpeg_scale(info->h, info->v, request) : 1;
+}
+
+uint64_t image_whole_bytes(const struct image_whole *whole)
+{
+	const struct image_info *info = &whole->info;
+
+	return whole->is_planes ? planes_bytes(info->width, info->height)
+				: (uint64_t)divide_up(info->width, whole->by) *
+				      divide_up(info->height, whole->by) * IMAGE_CHANNELS;
+}
+
+int image_decode_whole(struct image_decoder *decoder, const void *data, size_t bytes,
+		       const struct image_whole *whole, uint8_t *to, struct error *err)
+{
+	const struct image_info *info = &whole->info;
+	const struct image_request all = {.crop = {0, 0, info->width, info->height},
+					  .width = info->width,
+					  .height = info->height,
+					  .filter = IMAGE_BILINEAR,
+					  .layout = IMAGE_HWC};
 	struct reading reading = {
-	    .data = data, .bytes = bytes, .request = &whole, .pixels_max = decoder->pixels_max};
+	    .data = data, .bytes = bytes, .request = &all, .pixels_max = decoder->pixels_max};
 	enum image_kind kind;
 	int r = image_kind(data, bytes, &kind, err);
 
 	decoder->n_warnings = 0;
 	if (r < 0)
 		return r;
+	if (kind != info->kind || !is_scale(whole->by) || (whole->is_planes && whole->by != 1) ||
+	    (kind != IMAGE_JPEG && (whole->by != 1 || whole->is_planes)))
+		return error_set(err, -EOPNOTSUPP, "%s image at a scale of 1/%u%s", image_kind_name(kind),
+				 whole->by, whole->is_planes ? ", in planes" : "");
 	if (kind != IMAGE_JPEG)
-		return error_set(err, -EOPNOTSUPP, "only JPEG images have planes");
-	r = jpeg_reader_planes(decoder->jpeg, &reading, planes, err);
+		return image_decode(decoder, data, bytes, &all, to, err);
+	r = jpeg_reader_whole(decoder->jpeg, &reading, whole, to, err);
 	decoder->n_warnings = reading.n_warnings;
 	return r;
 }
 
-/* As image_resize(); is_planes: data are planes. */
-static int resize(struct image_decoder *decoder, const uint8_t *data, bool is_planes, uint32_t width,
-		  uint32_t height, const struct image_request *request, uint8_t *output, struct error *err)
+int image_resize(struct image_decoder *decoder, const struct image_whole *whole, const uint8_t *data,
+		 const struct image_request *request, uint8_t *output, struct error *err)
 {
 	const struct reading reading = {.request = request, .pixels_max = decoder->pixels_max};
+	size_t row_bytes = (size_t)divide_up(whole->info.width, whole->by) * IMAGE_CHANNELS;
 	struct resample_plan plan;
 	int r = check_output(request, err);
 
 	decoder->n_warnings = 0;
 	if (r == 0)
-		r = reading_check(&reading, "an", width, height, err);
+		r = reading_check(&reading, "an", whole->info.width, whole->info.height, err);
+	if (r == 0 && image_scale(&whole->info, request) != whole->by)
+		r = error_set(err, -EINVAL, "an image at a scale of 1/%u, where 1/%u is to be decoded",
+			      whole->by, image_scale(&whole->info, request));
 	if (r < 0)
 		return r;
-	struct image_box part = reading_plan(&reading, 1, &plan);
+	struct image_box part = reading_plan(&reading, whole->by, &plan);
 
 	if (resample_begin(&decoder->resample, &plan) < 0 ||
-	    (is_planes && planes_begin(&decoder->planes, data, width, height) < 0))
+	    (whole->is_planes &&
+	     planes_begin(&decoder->planes, data, whole->info.width, whole->info.height) < 0))
 		return error_errno(err, -ENOMEM, "a crop of %u columns", part.width);
 	for (uint32_t y = 0; y < part.height; y++) {
 		uint8_t *row = resample_row(&decoder->resample);
 
-		if (is_planes)
+		if (whole->is_planes)
 			planes_row(&decoder->planes, part.x, part.y + y, part.width, row);
 		else
-			memcpy(row, data + ((size_t)(part.y + y) * width + part.x) * IMAGE_CHANNELS,
+			memcpy(row, data + (part.y + y) * row_bytes + (size_t)part.x * IMAGE_CHANNELS,
 			       (size_t)part.width * IMAGE_CHANNELS);
 	}
 	resample_end(&decoder->resample, output);
 	return 0;
-}
-
-int image_resize(struct image_decoder *decoder, const uint8_t *pixels, uint32_t width, uint32_t height,
-		 const struct image_request *request, uint8_t *output, struct error *err)
-{
-	return resize(decoder, pixels, false, width, height, request, output, err);
-}
-
-int image_resize_planes(struct image_decoder *decoder, const uint8_t *planes, uint32_t width, uint32_t height,
-			const struct image_request *request, uint8_t *output, struct error *err)
-{
-	return resize(decoder, planes, true, width, height, request, output, err);
 }

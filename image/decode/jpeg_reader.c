@@ -106,10 +106,10 @@ static void on_progress(j_common_ptr jpeg)
  * directions at twice the scale, so that it has as many as the rest; otherwise a scaled image has fewer.
  * Chroma with less than half, which is rare, it gets wrong where columns are left out.
  */
-static unsigned scale_denominator(unsigned h, unsigned v, const struct image_request *request)
+uint32_t jpeg_scale(uint32_t h, uint32_t v, const struct image_request *request)
 {
-	unsigned width = MADE_OF * request->width, height = MADE_OF * request->height;
-	unsigned denominator = 8;
+	uint32_t width = MADE_OF * request->width, height = MADE_OF * request->height;
+	uint32_t denominator = 8;
 
 	if (h > 2 || v > 2)
 		return 1;
@@ -123,12 +123,6 @@ static unsigned scale_denominator(unsigned h, unsigned v, const struct image_req
 	return denominator;
 }
 
-bool image_may_scale(const struct image_request *request)
-{
-	return request->crop.width / 2 >= MADE_OF * request->width &&
-	       request->crop.height / 2 >= MADE_OF * request->height;
-}
-
 /* Adobe's four components are inverted; what is black in the fourth leaves less for the others. As Pillow
  * rounds. */
 static void rgb_of_cmyk(uint8_t *rgb, const uint8_t *cmyk, uint32_t n)
@@ -139,6 +133,19 @@ static void rgb_of_cmyk(uint8_t *rgb, const uint8_t *cmyk, uint32_t n)
 
 			rgb[c] = (uint8_t)(cmyk[3] - ((product >> 8) + product) / 256);
 		}
+}
+
+#define SMOOTHED 10 /* coefficients of a block: the first, and those that the library guesses */
+
+/* Returns true if scans of a progressive image are missing: the library smooths over that by means of the
+ * blocks around, which are not there where columns are left out. */
+static bool is_smoothed(const struct jpeg_decompress_struct *jpeg)
+{
+	for (int c = 0; jpeg->coef_bits && c < jpeg->num_components; c++)
+		for (int i = 0; i < SMOOTHED; i++)
+			if (jpeg->coef_bits[c][i])
+				return true;
+	return false;
 }
 
 /*
@@ -155,8 +162,11 @@ static void crop_columns(struct jpeg_reader *reader, const struct image_box *cro
 	end = jpeg->output_width - end > margin ? end + margin : jpeg->output_width;
 	JDIMENSION width = end - begin;
 
-	if (width < jpeg->output_width)
+	if (is_smoothed(jpeg)) {
+		begin = 0;
+	} else if (width < jpeg->output_width) {
 		jpeg_crop_scanline(jpeg, &begin, &width);
+	}
 	plan->lead = crop->x - begin;
 	plan->row_width = jpeg->output_width;
 }
@@ -211,7 +221,7 @@ static int leave_out(struct jpeg_reader *reader, const struct reading *reading)
 	if (!jpeg_layout_read(reading->data, reading->bytes, &layout) ||
 	    reading_check(reading, "JPEG", layout.width, layout.height, NULL) < 0)
 		return 0;
-	uint32_t by = scale_denominator(layout.h, layout.v, reading->request);
+	uint32_t by = jpeg_scale(layout.h, layout.v, reading->request);
 	struct image_box crop = reading_plan(reading, by, &plan);
 
 	whole_pixels(crop.x, crop.x + crop.width, layout.h, by, layout.width, &box.x, &box.width);
@@ -267,7 +277,7 @@ static int read_image(struct jpeg_reader *reader, struct reading *reading)
 	jpeg->out_color_space = jpeg->num_components == CMYK ? JCS_CMYK : JCS_RGB;
 	jpeg->scale_num = 1;
 	jpeg->scale_denom =
-	    scale_denominator((unsigned)jpeg->max_h_samp_factor, (unsigned)jpeg->max_v_samp_factor, request);
+	    jpeg_scale((uint32_t)jpeg->max_h_samp_factor, (uint32_t)jpeg->max_v_samp_factor, request);
 	jpeg_start_decompress(jpeg);
 
 	struct image_box crop = reading_plan(reading, jpeg->scale_denom, &plan);
@@ -312,20 +322,12 @@ static bool has_planes(const struct jpeg_decompress_struct *jpeg)
 
 #define MCU_ROWS (2 * DCTSIZE) /* of luma */
 
-static int read_planes(struct jpeg_reader *reader, const struct reading *reading, uint8_t *planes)
+static int read_planes(struct jpeg_reader *reader, uint8_t *planes)
 {
 	struct jpeg_decompress_struct *jpeg = &reader->jpeg;
 	JSAMPROW rows[3][MCU_ROWS];
 	JSAMPARRAY arrays[3] = {rows[0], rows[1], rows[2]};
-	int r = open_image(reader, reading);
 
-	if (r < 0)
-		return r;
-	/* The memory is for this size: there may be more than one header. */
-	if (jpeg->image_width != reading->request->crop.width ||
-	    jpeg->image_height != reading->request->crop.height)
-		return error_set(reader->err, -EBADMSG,
-				 "JPEG image has another size than its first header says");
 	if (!has_planes(jpeg))
 		return error_set(reader->err, -EOPNOTSUPP, "JPEG image whose chroma is not half of its luma");
 	jpeg->raw_data_out = TRUE;
@@ -362,26 +364,67 @@ static int read_planes(struct jpeg_reader *reader, const struct reading *reading
 	return 0;
 }
 
+/* At the scale 1/by. */
+static int read_pixels(struct jpeg_reader *reader, uint32_t by, uint8_t *pixels)
+{
+	struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+	bool is_cmyk = jpeg->num_components == CMYK;
+
+	jpeg->out_color_space = is_cmyk ? JCS_CMYK : JCS_RGB;
+	jpeg->scale_num = 1;
+	jpeg->scale_denom = by;
+	jpeg_start_decompress(jpeg);
+	if (is_cmyk && room_make(&reader->cmyk, jpeg->output_width, CMYK) < 0)
+		return error_errno(reader->err, -ENOMEM, "JPEG image of %u columns", jpeg->output_width);
+	for (uint32_t y = 0; y < jpeg->output_height; y++) {
+		uint8_t *row = pixels + (size_t)y * jpeg->output_width * IMAGE_CHANNELS;
+
+		read_row(reader, is_cmyk ? reader->cmyk.bytes : row);
+		if (is_cmyk)
+			rgb_of_cmyk(row, reader->cmyk.bytes, jpeg->output_width);
+	}
+	check_end(reader);
+	return 0;
+}
+
+static int read_whole(struct jpeg_reader *reader, const struct reading *reading,
+		      const struct image_whole *whole, uint8_t *to)
+{
+	const struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+	int r = open_image(reader, reading);
+
+	if (r < 0)
+		return r;
+	/* The memory is for this size, and the scale is of this sampling: there may be more than one header.
+	 */
+	if (jpeg->image_width != whole->info.width || jpeg->image_height != whole->info.height ||
+	    (uint32_t)jpeg->max_h_samp_factor != whole->info.h ||
+	    (uint32_t)jpeg->max_v_samp_factor != whole->info.v)
+		return error_set(reader->err, -EBADMSG, "JPEG image is not what its first header says");
+	return whole->is_planes ? read_planes(reader, to) : read_pixels(reader, whole->by, to);
+}
+
 /* Alone, so that no variable of it is changed between setjmp() and longjmp(). */
-static int read_or_escape(struct jpeg_reader *reader, struct reading *reading, uint8_t *planes)
+static int read_or_escape(struct jpeg_reader *reader, struct reading *reading,
+			  const struct image_whole *whole, uint8_t *to)
 {
 	if (setjmp(reader->escape))
 		return reader->failed;
-	return planes ? read_planes(reader, reading, planes) : read_image(reader, reading);
+	return whole ? read_whole(reader, reading, whole, to) : read_image(reader, reading);
 }
 
 int jpeg_reader_read(struct jpeg_reader *reader, struct reading *reading, struct error *err)
 {
-	return jpeg_reader_planes(reader, reading, NULL, err);
+	return jpeg_reader_whole(reader, reading, NULL, NULL, err);
 }
 
-int jpeg_reader_planes(struct jpeg_reader *reader, struct reading *reading, uint8_t *planes,
-		       struct error *err)
+int jpeg_reader_whole(struct jpeg_reader *reader, struct reading *reading, const struct image_whole *whole,
+		      uint8_t *to, struct error *err)
 {
 	reader->err = err;
 	reader->bytes = reading->bytes;
 	reader->n_warnings = 0;
-	int r = read_or_escape(reader, reading, planes);
+	int r = read_or_escape(reader, reading, whole, to);
 
 	if (reader->created)
 		jpeg_abort_decompress(&reader->jpeg);

@@ -24,7 +24,7 @@ static uint32_t half(uint32_t n)
 	return n / 2 + n % 2;
 }
 
-uint64_t image_planes_bytes(uint32_t width, uint32_t height)
+uint64_t planes_bytes(uint32_t width, uint32_t height)
 {
 	return (uint64_t)width * height + 2 * (uint64_t)half(width) * half(height);
 }

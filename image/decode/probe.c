@@ -11,6 +11,8 @@
 #define PNG_HEADER_BYTES 16 /* of chunk IHDR: length, type, width, height */
 #define MARKER           0xff
 #define SOF_BYTES        7 /* length, precision, height, width */
+#define SOF_COMPONENT    3 /* its number, how often it is sampled, its table */
+#define NARROW           4 /* pixels: libjpeg does not interpolate chroma of an image as narrow as that */
 
 static uint32_t big_endian(const uint8_t *p, size_t bytes)
 {
@@ -30,8 +32,9 @@ static int probe_png(const uint8_t *data, size_t bytes, struct image_info *ret, 
 		uint32_t length = big_endian(data + at, 4);
 
 		if (memcmp(data + at + 4, "IHDR", 4) == 0) {
-			*ret = (struct image_info){IMAGE_PNG, big_endian(data + at + 8, 4),
-						   big_endian(data + at + 12, 4)};
+			*ret = (struct image_info){.kind = IMAGE_PNG,
+						   .width = big_endian(data + at + 8, 4),
+						   .height = big_endian(data + at + 12, 4)};
 			return 0;
 		}
 		if (length > bytes - at - PNG_FRAME)
@@ -50,6 +53,25 @@ static bool is_frame(uint8_t marker)
 static bool stands_alone(uint8_t marker)
 {
 	return marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8);
+}
+
+/* How components are sampled; p: what follows the length in a frame header, as far as it is there. */
+static void probe_sampling(const uint8_t *p, size_t bytes, struct image_info *info)
+{
+	uint32_t n = bytes > SOF_BYTES - 2 ? p[SOF_BYTES - 2] : 0;
+	bool is_halved = n == 3 && info->width > NARROW;
+
+	p += SOF_BYTES - 1;
+	if (!n || (bytes - SOF_BYTES + 1) / SOF_COMPONENT < n)
+		return;
+	for (uint32_t i = 0; i < n; i++, p += SOF_COMPONENT) {
+		uint32_t h = p[1] >> 4, v = p[1] & 15;
+
+		info->h = h > info->h ? h : info->h;
+		info->v = v > info->v ? v : info->v;
+		is_halved = is_halved && h == (i ? 1 : 2) && v == h;
+	}
+	info->has_planes = is_halved;
 }
 
 static int probe_jpeg(const uint8_t *data, size_t bytes, struct image_info *ret, struct error *err)
@@ -75,8 +97,10 @@ static int probe_jpeg(const uint8_t *data, size_t bytes, struct image_info *ret,
 		if (bytes - at < SOF_BYTES)
 			break;
 		if (is_frame(marker)) {
-			*ret = (struct image_info){IMAGE_JPEG, big_endian(data + at + 5, 2),
-						   big_endian(data + at + 3, 2)};
+			*ret = (struct image_info){.kind = IMAGE_JPEG,
+						   .width = big_endian(data + at + 5, 2),
+						   .height = big_endian(data + at + 3, 2)};
+			probe_sampling(data + at + 2, bytes - at - 2, ret);
 			return 0;
 		}
 		size_t length = big_endian(data + at, 2);

@@ -37,10 +37,11 @@ void jpeg_reader_free(struct jpeg_reader *reader);
 /* Reads the crop's rows into the resampling; errors as image_decode(). */
 int jpeg_reader_read(struct jpeg_reader *reader, struct reading *reading, struct error *err);
 
-/* Reads the whole image into image_planes_bytes() of planes. -EOPNOTSUPP: its chroma has not half of the
- * columns and rows; else as image_decode(). */
-int jpeg_reader_planes(struct jpeg_reader *reader, struct reading *reading, uint8_t *planes,
-		       struct error *err);
+/* Reads all of the image; `reading` has a request for it. Errors as image_decode_whole(). */
+int jpeg_reader_whole(struct jpeg_reader *reader, struct reading *reading, const struct image_whole *whole,
+		      uint8_t *to, struct error *err);
+/* As image_scale(). */
+uint32_t jpeg_scale(uint32_t h, uint32_t v, const struct image_request *request);
 
 /* Rows of pixels out of planes (planes.c). Starts as zeros; planes_free() at the end. */
 struct planes {
@@ -49,6 +50,7 @@ struct planes {
 	struct room sums, columns[2];
 };
 
+uint64_t planes_bytes(uint32_t width, uint32_t height);
 /* 0 or -ENOMEM. */
 int planes_begin(struct planes *planes, const uint8_t *data, uint32_t width, uint32_t height);
 /* n pixels of row y from column x on, which are within the image. */

@@ -49,7 +49,8 @@ int webp_probe(const uint8_t *data, size_t bytes, struct image_info *ret, struct
 
 	if (WebPGetFeatures(data, bytes, &features) != VP8_STATUS_OK)
 		return damaged(data, bytes, "its header is damaged", err);
-	*ret = (struct image_info){IMAGE_WEBP, (uint32_t)features.width, (uint32_t)features.height};
+	*ret = (struct image_info){
+	    .kind = IMAGE_WEBP, .width = (uint32_t)features.width, .height = (uint32_t)features.height};
 	return 0;
 }
 

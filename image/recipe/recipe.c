@@ -212,10 +212,15 @@ enum recipe_form recipe_form(const struct recipe *r, struct recipe *ret_key)
 	if (r->kind != RECIPE_IMAGE)
 		return RECIPE_FORM_NONE;
 	ret_key->shape = r->shape;
-	if (r->shape == RECIPE_RANDOM_BOX)
-		return RECIPE_FORM_WHOLE;
 	ret_key->width = r->width;
 	ret_key->height = r->height;
+	/* At which scale images are kept depends on what is cut out of them, and on how large that becomes.
+	 */
+	if (r->shape == RECIPE_RANDOM_BOX) {
+		memcpy(ret_key->scale, r->scale, sizeof(r->scale));
+		memcpy(ret_key->ratio, r->ratio, sizeof(r->ratio));
+		return RECIPE_FORM_WHOLE;
+	}
 	ret_key->shorter = r->shorter;
 	ret_key->filter = r->filter;
 	return RECIPE_FORM_MADE;

@@ -76,7 +76,7 @@ struct what_if_question {
 	double device_factor;
 	double sample_factor;
 	bool native;        /* images are decoded by dieseld; needs native.part */
-	double forms_ratio; /* samples of which dieseld keeps a decoded form; with native alone */
+	double forms_ratio; /* samples that come out of decoded forms in dieseld's cache; with native alone */
 };
 
 /* "fetch-bound", "prep-bound" or "device-bound", as the verdict on such shares would be. */

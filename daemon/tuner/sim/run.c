@@ -56,15 +56,14 @@ static struct sim_truth live_forms(struct sim_run *run, uint32_t index)
 	const struct sim_truth *t = sim_truth_now(run, index);
 	struct sim_live *job = &run->jobs[index];
 	double most = sim_form_ratio(t, fmin((double)job->knobs.value[TUNER_FORM_BYTES], sim_form_room(run)));
-	bool makes = job->state.form_ratio < most;
+	/* A form is made of those whose crop it serves. */
+	double made = job->state.form_ratio < most ? (1 - job->state.form_hit) * t->form_serve : 0;
 
 	job->state.form_ratio = fmin(job->state.form_ratio, most);
 	job->state.form_hit = fmin(job->state.form_hit, job->state.form_ratio);
-	if (makes)
-		job->state.form_ratio =
-		    fmin(most, job->state.form_ratio + job->rates.rate * t->sample_bytes / t->dataset_bytes *
-							   (1 - job->state.form_hit));
-	return sim_with_forms(t, job->state.form_hit, makes ? 1 - job->state.form_hit : 0);
+	job->state.form_ratio =
+	    fmin(most, job->state.form_ratio + job->rates.rate * t->sample_bytes / t->dataset_bytes * made);
+	return sim_with_forms(t, job->state.form_hit, made);
 }
 
 /* One second of a job: what it consumes, what it reads and keeps. */

@@ -124,5 +124,7 @@ struct sim_scenario sim_scenario_decoding(uint64_t seed)
 	/* What sessions need, and room for a tenth of the forms to more than all. */
 	s.memory_bytes = 1.5 * sim_need_bytes(t) + samples * t->form_bytes * sim_log_uniform(&r, 0.1, 1.5);
 	s.jobs[0].start = (struct tuner_knobs){.value = {(uint64_t)s.memory_bytes, 4, (uint64_t)s.cores}};
+	/* Of large photographs, forms serve those crops that are decoded at their scale. */
+	t->form_serve = sim_uniform(&r, 0, 1) < 0.5 ? 1 : sim_uniform(&r, 0.4, 1);
 	return s;
 }

@@ -24,7 +24,8 @@ static void sense_forms(struct sim_run *run, uint32_t index, struct stall_sample
 	s->form_samples = state->form_ratio * s->decoded_samples;
 	s->form_bytes = s->form_samples * t->form_bytes;
 	s->form_room_bytes = sim_form_room(run);
-	s->form_hit_ratio = state->form_hit;
+	s->form_hit_ratio = state->form_hit * t->form_serve;
+	s->form_serve_ratio = t->form_serve;
 	s->fresh_cpu_s_per_sample = noisy(run, t->daemon_cpu_s);
 	if (state->form_ratio > 0) {
 		s->form_sample_bytes = t->form_bytes;

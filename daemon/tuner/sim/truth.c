@@ -45,11 +45,11 @@ double sim_form_ratio(const struct sim_truth *t, double bytes)
 	return all > 0 ? fmin(fmax(bytes / all, 0), 1) : 0;
 }
 
-struct sim_truth sim_with_forms(const struct sim_truth *t, double hit, double made)
+struct sim_truth sim_with_forms(const struct sim_truth *t, double have, double made)
 {
 	struct sim_truth with = *t;
 
-	with.daemon_cpu_s *= 1 - hit * (1 - t->form_part) + made * FORM_MAKING;
+	with.daemon_cpu_s *= 1 - have * t->form_serve * (1 - t->form_part) + made * FORM_MAKING;
 	return with;
 }
 

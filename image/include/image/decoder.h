@@ -35,6 +35,9 @@ enum image_kind {
 struct image_info {
 	enum image_kind kind;
 	uint32_t width, height;
+	/* JPEG: how often the component that has most samples is sampled; 0: the header does not say. */
+	uint32_t h, v;
+	bool has_planes; /* JPEG: luma, and chroma of half of the columns and rows */
 };
 
 /* "JPEG", "PNG" or "WebP". */
@@ -98,24 +101,31 @@ void image_decoder_freep(struct image_decoder **decoder);
 int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
 		 const struct image_request *request, uint8_t *output, struct error *err);
 /*
- * The same from the pixels of the whole image (width x height x IMAGE_CHANNELS bytes), as image_decode()
- * gives them for all of it at its own size: bit for bit what it gives for the crop, unless it would decode
- * the image at a smaller scale (image_may_scale()). 0, -EINVAL, -EFBIG, -ENOMEM.
+ * The scale 1/by, by being 1, 2, 4 or 8, at which image_decode() decodes an image for this: it depends on how
+ * large crop and output are, and on the chroma of JPEG images. Others are decoded at their own size.
  */
-int image_resize(struct image_decoder *decoder, const uint8_t *pixels, uint32_t width, uint32_t height,
-		 const struct image_request *request, uint8_t *output, struct error *err);
+uint32_t image_scale(const struct image_info *info, const struct image_request *request);
+
 /*
- * The same by planes: a JPEG image whose chroma has half of the columns and rows, as most have, takes half of
- * the memory before libjpeg makes pixels of it. First the planes of all of it, luma, blue, red, one behind
- * the other: 0; -EOPNOTSUPP: no such image; else as image_decode(). Then as image_resize().
+ * How the whole of an image lies in memory: pixels of IMAGE_CHANNELS bytes at a scale of 1/by, each side
+ * rounded up; or at its own size as libjpeg has it before it makes pixels (is_planes): luma, blue, red, one
+ * behind the other, which is half as much.
  */
-uint64_t image_planes_bytes(uint32_t width, uint32_t height);
-int image_decode_planes(struct image_decoder *decoder, const void *data, size_t bytes, uint32_t width,
-			uint32_t height, uint8_t *planes, struct error *err);
-int image_resize_planes(struct image_decoder *decoder, const uint8_t *planes, uint32_t width, uint32_t height,
-			const struct image_request *request, uint8_t *output, struct error *err);
-/* Returns true if a JPEG image may be decoded at a smaller scale for this; those of other kinds never are. */
-bool image_may_scale(const struct image_request *request);
+struct image_whole {
+	struct image_info info;
+	uint32_t by;
+	bool is_planes;
+};
+
+uint64_t image_whole_bytes(const struct image_whole *whole);
+/* Decodes all of it. 0; -EOPNOTSUPP: it is no image that can lie so; else as image_decode(), and -EBADMSG if
+ * it is not what `info` says. */
+int image_decode_whole(struct image_decoder *decoder, const void *data, size_t bytes,
+		       const struct image_whole *whole, uint8_t *to, struct error *err);
+/* What image_decode() gives for the request, bit for bit, out of that. 0; -EINVAL, also where image_decode()
+ * would decode it at another scale; -EFBIG, -ENOMEM. */
+int image_resize(struct image_decoder *decoder, const struct image_whole *whole, const uint8_t *data,
+		 const struct image_request *request, uint8_t *output, struct error *err);
 
 /* Of the last image. */
 uint64_t image_decoder_warnings(const struct image_decoder *decoder);

@@ -74,7 +74,7 @@ void recipe_colour(const struct recipe_colours *colours, uint8_t *pixels, size_t
  */
 enum recipe_form {
 	RECIPE_FORM_NONE = 0,
-	RECIPE_FORM_WHOLE = 1, /* the whole image at its own size: for a random box */
+	RECIPE_FORM_WHOLE = 1, /* the whole image, at a scale that its crops can use: for a random box */
 	RECIPE_FORM_MADE =
 	    2, /* width x height pixels as they come out, before they are mirrored and stored */
 };

@@ -96,8 +96,8 @@ class Forms(NativeCase):
         self.wait_until("forms", filled)
         return self.job()["decoding"]
 
-    def check_same(self, transform, n_forms):
-        loader = self.loader(transform, native="require")
+    def check_same(self, transform, n_forms, path=None):
+        loader = self.loader(transform, path or self.path, native="require")
         self.give(loader, "0")
         wanted = list(self.epochs(loader))
         self.assertEqual(self.job()["decoding"]["samples_with_form"], 0)
@@ -111,6 +111,7 @@ class Forms(NativeCase):
         self.assertEqual(self.job()["memory"]["form_bytes"], 0)
         self.agree(loader, wanted)
         loader.close()
+        return decoding["from_forms"], after["from_forms"], after["samples"] - decoding["samples"]
 
     def test_a_random_box(self):
         self.check_same(BOX, 48)
@@ -121,6 +122,23 @@ class Forms(NativeCase):
 
     def test_crops_that_are_decoded_at_a_smaller_scale(self):
         self.check_same(SMALL, 1)
+
+    def test_large_photographs(self):
+        """Forms at a smaller scale, which serve the crops that are decoded at it; beside them those of small images, at their own size."""
+        folder = self.folder / "large/class0"
+        folder.mkdir(parents=True)
+        for i in range(24):
+            kind, image = i % 6, picture(i, 1100, 900) if i % 6 < 5 else picture(i, 150, 100)
+            if kind == 3:
+                image = image.convert("L")
+            options = {"subsampling": 0 if kind == 1 else 1 if kind == 4 else 2} if kind != 3 else {}
+            (folder / f"{i:02d}.jpg").write_bytes(encoded(image, progressive=kind == 2, **options))
+        path = str(pack(self.folder / "large", self.folder / "large.diesel", "--jpeg-restarts"))
+        # Not all: three epochs are asked for again and again, and an image of which no crop comes out of a form gets none.
+        before, after, n = self.check_same(BOX, 16, path)
+        # Most crops, but never all.
+        self.assertGreater(after - before, n // 3)
+        self.assertLess(after - before, n)
 
     def test_an_extent_with_room_for_planes_alone(self):
         """The last image's planes would fit behind all other forms, but it has none, and its pixels take an extent of their own."""

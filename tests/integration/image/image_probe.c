@@ -6,7 +6,8 @@
  *path
  *
  * and each answer is a line: "ok BYTES WARNINGS", with the pixels behind it, or "error ERRNO TEXT". A crop of
- * 0 x 0 asks for the header alone: "info WIDTH HEIGHT KIND".
+ * 0 x 0 asks for the header alone: "info WIDTH HEIGHT KIND". With a second argument, `whole`, pixels come out
+ *of the whole image, which is decoded once for each scale and stays as long as the path does.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -39,7 +40,45 @@ static void print_error(int r, const struct error *err)
 	printf("error %d %s\n", -r, err->text);
 }
 
-static void answer(struct image_decoder *decoder, const struct image_request *request, const char *path)
+/* The whole images of a path. */
+struct wholes {
+	char path[4096];
+	uint8_t *at[9]; /* by scale */
+};
+
+static void wholes_free(struct wholes *w)
+{
+	for (size_t i = 0; i < sizeof(w->at) / sizeof(*w->at); i++)
+		free(w->at[i]);
+	memset(w, 0, sizeof(*w));
+}
+
+static int decode_out_of_whole(struct image_decoder *decoder, struct wholes *wholes, const char *path,
+			       const void *data, size_t bytes, const struct image_request *request,
+			       uint8_t *output, struct error *err)
+{
+	struct image_whole whole = {.by = 1};
+	int r = image_probe(data, bytes, &whole.info, err);
+
+	if (r < 0)
+		return r;
+	whole.by = image_scale(&whole.info, request);
+	whole.is_planes = whole.info.has_planes && whole.by == 1;
+	if (strcmp(wholes->path, path) != 0) {
+		wholes_free(wholes);
+		snprintf(wholes->path, sizeof(wholes->path), "%s", path);
+	}
+	if (!wholes->at[whole.by]) {
+		wholes->at[whole.by] = malloc(image_whole_bytes(&whole));
+		r = wholes->at[whole.by]
+			? image_decode_whole(decoder, data, bytes, &whole, wholes->at[whole.by], err)
+			: -ENOMEM;
+	}
+	return r < 0 ? r : image_resize(decoder, &whole, wholes->at[whole.by], request, output, err);
+}
+
+static void answer(struct image_decoder *decoder, struct wholes *wholes, const struct image_request *request,
+		   const char *path)
 {
 	const struct image_box *w = &request->window;
 	size_t bytes = 0, n = (size_t)(w->width ? w->width : request->width) *
@@ -62,7 +101,8 @@ static void answer(struct image_decoder *decoder, const struct image_request *re
 			printf("info %u %u %s\n", info.width, info.height, image_kind_name(info.kind));
 		return;
 	}
-	r = image_decode(decoder, data, bytes, request, output, &err);
+	r = wholes ? decode_out_of_whole(decoder, wholes, path, data, bytes, request, output, &err)
+		   : image_decode(decoder, data, bytes, request, output, &err);
 	if (r < 0) {
 		print_error(r, &err);
 		return;
@@ -74,6 +114,7 @@ static void answer(struct image_decoder *decoder, const struct image_request *re
 int main(int argc, char **argv)
 {
 	_cleanup_(image_decoder_freep) struct image_decoder *decoder = NULL;
+	static struct wholes wholes;
 	struct image_request q = {.width = 0};
 	char path[4096];
 	unsigned filter, layout;
@@ -86,8 +127,9 @@ int main(int argc, char **argv)
 		     &q.window.width, &q.window.height, path) == 13) {
 		q.filter = filter;
 		q.layout = layout;
-		answer(decoder, &q, path);
+		answer(decoder, argc > 2 ? &wholes : NULL, &q, path);
 		fflush(stdout);
 	}
+	wholes_free(&wholes);
 	return 0;
 }

@@ -14,7 +14,8 @@
 /* A job whose images the daemon decodes, on two cores: 1,000 samples/s of the 4,000 that it asks for. */
 static struct world world;
 static struct stall_sample sample;
-static double cover;       /* the part of the samples that come out of a form */
+static double cover;       /* the part of the samples that have a form from an earlier epoch */
+static double serves;      /* the part of the crops that forms serve */
 static double helps_s;     /* what that saves a sample */
 static double demand;      /* what the trainer takes if it need not wait */
 static double fills_s;     /* how long it takes until all forms are used */
@@ -28,6 +29,7 @@ static int setup(void **unused)
 	world.config.workers_max = 4;
 	world.config.daemon_workers_max = 2;
 	cover = 0;
+	serves = 1;
 	helps_s = FRESH_S - FORM_S;
 	demand = DEMAND;
 	fills_s = 20;
@@ -87,14 +89,15 @@ static void tick(void)
 	noise(&cores, &slower);
 	most = most > 1 ? 1 : most;
 	cover = most > 0 ? fmin(cover + most / fills_s, most) : 0;
-	sample.form_hit_ratio = cover;
+	sample.form_hit_ratio = cover * serves;
+	sample.form_serve_ratio = serves;
 	sample.form_samples = most * SAMPLES;
 	sample.form_bytes = sample.form_samples * FORM_SIZE;
 	if (most > 0) {
 		sample.form_sample_bytes = FORM_SIZE;
 		sample.form_cpu_s_per_sample = FRESH_S - helps_s;
 	}
-	cpu_s = (FRESH_S - cover * helps_s) * slower;
+	cpu_s = (FRESH_S - cover * serves * helps_s) * slower;
 	sample.daemon_cpu_s_per_sample = cpu_s;
 	sample.daemon_workers_busy = cores;
 	sample.samples_per_s = fmin(cores / cpu_s, demand);
@@ -158,6 +161,43 @@ static void test_all_that_there_is_to_have(void **unused)
 	assert_true(tick_until_turned(60));
 	assert_true(decision()->new_value > 1000000000 && decision()->new_value < 1200000000);
 	assert_null(strstr(decision()->reason, "guessed"));
+}
+
+/* Large photographs: some crops are decoded at another scale than that of their forms. */
+static void test_some_crops_alone(void **unused)
+{
+	const struct tuner_verdict *found = NULL;
+	double expected[2];
+
+	(void)unused;
+	for (int i = 0; i < 2; i++) {
+		teardown(NULL);
+		setup(NULL);
+		serves = i ? 0.5 : 1;
+		sample.form_room_bytes = 30e9;
+		sample.form_sample_bytes = FORM_SIZE;
+		sample.form_cpu_s_per_sample = FORM_S;
+		assert_true(tick_until_turned(60));
+		expected[i] = decision()->rate_expected;
+		assert_true(i == !!strstr(decision()->reason, ", which serve 50% of the crops"));
+	}
+	assert_true(expected[1] > 1.3 * 1000 && expected[1] < 1.6 * 1000 && expected[0] > 2 * 1000);
+	/* Half of the samples is all that ever comes out of them: it is not waited for more. */
+	for (int i = 0; i < 60 && !found; i++) {
+		tick();
+		found = verdict();
+	}
+	assert_non_null(found);
+	assert_int_equal(found->outcome, TUNER_VERIFIED);
+	assert_false(tick_until_turned(300));
+}
+
+/* Too few to be worth a change. */
+static void test_hardly_any_crop(void **unused)
+{
+	(void)unused;
+	serves = 0.01;
+	assert_false(tick_until_turned(100));
 }
 
 /* Each of these alone is enough of a reason. */
@@ -314,6 +354,8 @@ int main(void)
 	    TEST(test_taken_and_verified),
 	    TEST(test_what_does_not_help_is_given_up),
 	    TEST(test_all_that_there_is_to_have),
+	    TEST(test_some_crops_alone),
+	    TEST(test_hardly_any_crop),
 	    TEST(test_not_taken),
 	    TEST(test_pressure),
 	    TEST(test_less_room),

@@ -72,9 +72,10 @@ double model_form_memory(double n_samples, double form_bytes);
 /* c: the share of the samples that have a form in so many bytes, if forms of all take all_bytes; 0 to 1. */
 double model_form_cover(double bytes, double all_bytes);
 
-/* CPU seconds a sample = fresh - c (fresh - form): each sample is used once an epoch, and as likely as any
- * other to have a form. */
-double model_form_cpu(double fresh_s, double form_s, double cover);
+/* CPU seconds a sample = fresh - h (fresh - form), where h is the share of the samples that come out of a
+ * form: each is used once an epoch, and as likely as any other to have one, so that h is c, times the share
+ * of their crops that forms serve. */
+double model_form_cpu(double fresh_s, double form_s, double hit);
 
 /* ---- storage ----------------------------------------------------------------------------------------- */
 

@@ -85,11 +85,12 @@ struct stall_sample {
 	double form_samples;           /* of these, the ones with a form in memory */
 	double form_bytes;             /* memory that forms take */
 	double form_room_bytes;        /* that they could take: what claims leave */
-	double form_sample_bytes;      /* of one form: mean */
+	double form_sample_bytes;      /* that the form of a sample takes or would take: mean */
 	double form_hit_ratio;         /* samples that came out of a form, 0 .. 1 */
-	double fresh_cpu_s_per_sample; /* decoder's CPU time for a sample without a form: mean of the job's
-					  life */
-	double form_cpu_s_per_sample;  /* the same for one that has a form */
+	double form_serve_ratio;       /* that would, if all had one: crops that forms serve, 0 .. 1 */
+	double fresh_cpu_s_per_sample; /* decoder's CPU time for a sample that could come out of a form and
+					  does not: mean of the job's life */
+	double form_cpu_s_per_sample;  /* the same for one that comes out of a form */
 
 	struct tuner_knobs knobs; /* in force at the end of the second */
 	/* Knobs that may be set for this job, 1u << enum tuner_knob: a client that asked for an exact number,

@@ -48,24 +48,51 @@ static void test_one_pixel(void **state)
 static void test_resize_pixels(void **state)
 {
 	static const uint8_t pixels[] = {9, 9, 9, 1, 2, 3, 9, 9, 9, 200, 200, 200};
+	static const struct image_whole there = {.info = {.kind = IMAGE_PNG, .width = 2, .height = 2},
+						 .by = 1};
 	struct image_request request = {
 	    .crop = {1, 0, 1, 1}, .width = 1, .height = 2, .filter = IMAGE_BICUBIC};
 	struct error err = ERROR_INIT;
 
-	assert_int_equal(image_resize(decoder, pixels, 2, 2, &request, output, &err), 0);
+	assert_int_equal(image_resize(decoder, &there, pixels, &request, output, &err), 0);
 	assert_memory_equal(output, "\1\2\3\1\2\3", 6);
 	request = whole;
 	request.crop = (struct image_box){1, 1, 1, 1};
-	assert_int_equal(image_resize(decoder, pixels, 2, 2, &request, output, &err), 0);
+	assert_int_equal(image_resize(decoder, &there, pixels, &request, output, &err), 0);
 	for (int i = 0; i < 2 * 2 * 3; i++)
 		assert_int_equal(output[i], 200);
 	request.crop.y = 2;
-	assert_int_equal(image_resize(decoder, pixels, 2, 2, &request, output, &err), -EINVAL);
+	assert_int_equal(image_resize(decoder, &there, pixels, &request, output, &err), -EINVAL);
 	/* At its own size it is copied. */
 	request =
 	    (struct image_request){.crop = {0, 1, 2, 1}, .width = 2, .height = 1, .filter = IMAGE_LANCZOS};
-	assert_int_equal(image_resize(decoder, pixels, 2, 2, &request, output, &err), 0);
+	assert_int_equal(image_resize(decoder, &there, pixels, &request, output, &err), 0);
 	assert_memory_equal(output, pixels + 6, 6);
+}
+
+/* Where the crop is decoded at another scale, there is nothing to be had from it. */
+static void test_resize_at_a_scale(void **state)
+{
+	static const uint8_t pixels[] = {7, 8, 9};
+	struct image_whole there = {.info = {.kind = IMAGE_JPEG, .width = 7, .height = 7, .h = 2, .v = 2},
+				    .by = 8};
+	struct image_request request = {.crop = {0, 0, 7, 7}, .width = 1, .height = 1};
+	struct error err = ERROR_INIT;
+
+	assert_int_equal(image_whole_bytes(&there), 3);
+	assert_int_equal(image_scale(&there.info, &request), 2);
+	assert_int_equal(image_resize(decoder, &there, pixels, &request, output, &err), -EINVAL);
+	there.info = (struct image_info){.kind = IMAGE_JPEG, .width = 17, .height = 16, .h = 2, .v = 1};
+	request.crop = (struct image_box){0, 0, 17, 16};
+	assert_int_equal(image_scale(&there.info, &request), 4); /* chroma has half of the columns */
+	there.info.h = 1;
+	assert_int_equal(image_scale(&there.info, &request), 8);
+	assert_int_equal(image_whole_bytes(&there), 3 * 3 * 2);
+	there.info.h = 4;
+	assert_int_equal(image_scale(&there.info, &request), 1);
+	there.info.h = 1;
+	there.info.kind = IMAGE_WEBP;
+	assert_int_equal(image_scale(&there.info, &request), 1);
 }
 
 static void test_requests(void **state)
@@ -124,6 +151,8 @@ static void test_probe(void **state)
 {
 	static const uint8_t jpeg[] = {0xff, 0xd8, 0xff, 0xe0, 0, 4, 1, 2, 0xff,
 				       0xff, 0xc2, 0,    11,   8, 1, 2, 3, 4};
+	static const uint8_t halved[] = {0xff, 0xd8, 0xff, 0xc0, 0, 17,   8, 0, 9,    0, 9,
+					 3,    1,    0x22, 0,    2, 0x11, 1, 3, 0x11, 1};
 	static const uint8_t no_contents[] = {0xff, 0xd8, 0xff, 0xe0, 0, 1, 0xff, 0xc0, 0, 11, 8, 0, 5, 0, 6};
 	static const uint8_t scan_first[] = {0xff, 0xd8, 0xff, 0xda, 0, 4, 1, 2, 0, 0, 0, 0};
 	struct image_info info;
@@ -137,6 +166,13 @@ static void test_probe(void **state)
 	assert_int_equal(info.kind, IMAGE_JPEG);
 	assert_int_equal(info.height, 0x102);
 	assert_int_equal(info.width, 0x304);
+	assert_int_equal(info.h, 0); /* it ends before that */
+	assert_int_equal(image_probe(halved, sizeof(halved), &info, &err), 0);
+	assert_true(info.has_planes);
+	assert_int_equal(info.h, 2);
+	assert_int_equal(info.v, 2);
+	assert_int_equal(image_probe(halved, sizeof(halved) - 1, &info, &err), 0);
+	assert_false(info.has_planes);
 	for (size_t bytes = 3; bytes < sizeof(jpeg); bytes++)
 		assert_int_equal(image_probe(jpeg, bytes, &info, &err), -EBADMSG);
 	assert_int_equal(image_probe(no_contents, sizeof(no_contents), &info, &err), 0);
@@ -159,13 +195,10 @@ static int end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_one_pixel),
-	    cmocka_unit_test(test_requests),
-	    cmocka_unit_test(test_resize_pixels),
-	    cmocka_unit_test(test_other_bytes),
-	    cmocka_unit_test(test_every_truncation),
-	    cmocka_unit_test(test_too_many_pixels),
-	    cmocka_unit_test(test_probe),
+	    cmocka_unit_test(test_one_pixel),       cmocka_unit_test(test_requests),
+	    cmocka_unit_test(test_resize_pixels),   cmocka_unit_test(test_resize_at_a_scale),
+	    cmocka_unit_test(test_other_bytes),     cmocka_unit_test(test_every_truncation),
+	    cmocka_unit_test(test_too_many_pixels), cmocka_unit_test(test_probe),
 	};
 
 	return cmocka_run_group_tests(tests, begin, end);

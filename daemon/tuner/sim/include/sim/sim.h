@@ -26,8 +26,8 @@ struct sim_truth {
 	double worker_bytes;
 	double trainer_cores; /* cores that the trainer itself keeps busy */
 	/* Where the daemon decodes: a decoded form's size (0: it does not), and the part of daemon_cpu_s that
-	 * a sample takes out of one. */
-	double form_bytes, form_part;
+	 * a sample takes out of one; and the share of the crops that forms serve. */
+	double form_bytes, form_part, form_serve;
 };
 
 struct sim_job {
@@ -57,7 +57,7 @@ struct sim_state {
 	double cached_bytes;
 	double epoch_bytes; /* consumed so far in this epoch */
 	double form_ratio;  /* samples with a form */
-	double form_hit;    /* samples of this epoch that come out of one */
+	double form_hit;    /* samples of this epoch that have one from an earlier one */
 };
 
 struct sim_rates {
@@ -70,8 +70,8 @@ double sim_need_bytes(const struct sim_truth *t);
 double sim_cached_ratio(const struct sim_truth *t, const struct tuner_knobs *knobs);
 /* The share of the samples of which so much memory holds a form. */
 double sim_form_ratio(const struct sim_truth *t, double bytes);
-/* The truth when a share of the samples comes out of a form, and one is made of another share. */
-struct sim_truth sim_with_forms(const struct sim_truth *t, double hit, double made);
+/* The truth when a share of the samples has a form, and one is made of another share. */
+struct sim_truth sim_with_forms(const struct sim_truth *t, double have, double made);
 /* The rates with a share of the dataset in memory, and storage `storage` times as fast as the truth's. */
 struct sim_rates sim_rates(const struct sim_truth *t, double cores, const struct tuner_knobs *knobs,
 			   double hit_ratio, double storage);

@@ -111,6 +111,21 @@ static void print_shared(const json_t *job)
 		printf("by job %llu", from);
 }
 
+static void print_held(const json_t *held)
+{
+	char seconds[24];
+
+	if (!json_is_object(held))
+		return;
+	printf("\n          reading ahead %s held back %llu time%s, %s in all, while job %llu wrote a "
+	       "checkpoint "
+	       "to the same file system",
+	       json_is_true(json_object_get(held, "now")) ? "is" : "was",
+	       (unsigned long long)ctl_number(held, "times"), units_plural(ctl_number(held, "times")),
+	       units_format_duration(seconds, sizeof(seconds), (uint64_t)(ctl_real(held, "seconds") * 1e9)),
+	       (unsigned long long)ctl_number(held, "writer"));
+}
+
 static void print_job(const json_t *job)
 {
 	const json_t *tuner = json_object_get(job, "tuner"), *view = json_object_get(tuner, "text");
@@ -128,6 +143,7 @@ static void print_job(const json_t *job)
 		       units_format_bytes(claimed, sizeof(claimed), ctl_number(memory, "claimed_bytes")),
 		       units_format_bytes(borrowed, sizeof(borrowed), ctl_number(memory, "borrowed_bytes")));
 	print_shared(job);
+	print_held(json_object_get(job, "held"));
 	putchar('\n');
 }
 

@@ -16,6 +16,7 @@
 #include "job.h"
 #include "policy.h"
 #include "pool.h"
+#include "read_holds.h"
 #include "reader.h"
 #include "shared_memory.h"
 #include "stage.h"
@@ -50,6 +51,7 @@ struct cache_counters {
 struct cache {
 	struct readers readers;
 	struct read_turns *turns; /* borrowed by jobs, too */
+	struct read_holds holds;  /* reading ahead gives way to checkpoints */
 	struct load *loads;       /* under way: chunk_load.c */
 	struct pool *pool;
 	struct carry *carry;   /* NULL: chunks end with the daemon */

@@ -240,3 +240,28 @@ void job_read_end(struct job *j, uint64_t begin_ns, uint64_t now_ns, uint64_t by
 	if (--j->n_reading == 0)
 		j->counters.reading_ns += now_ns - j->reading_since_ns;
 }
+
+bool job_is_held(const struct job *job, uint64_t now_ns)
+{
+	return now_ns < job->held.until_ns;
+}
+
+void job_hold(struct job *job, uint64_t writer, uint64_t now_ns, uint64_t until_ns)
+{
+	struct job_held *held = &job->held;
+
+	if (!job_is_held(job, now_ns)) {
+		held->ns = job_held_ns(job, now_ns);
+		held->since_ns = now_ns;
+		held->n++;
+	}
+	held->until_ns = until_ns;
+	held->writer = writer;
+}
+
+uint64_t job_held_ns(const struct job *job, uint64_t now_ns)
+{
+	const struct job_held *held = &job->held;
+
+	return held->ns + (job_is_held(job, now_ns) ? now_ns : held->until_ns) - held->since_ns;
+}

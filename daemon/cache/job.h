@@ -67,6 +67,13 @@ struct job_taken {
 	uint64_t work_cpu_ns, work_busy_ns, n_worked;
 };
 
+/* Reading ahead that gives way to checkpoints (read_holds.h). */
+struct job_held {
+	uint64_t n, ns;              /* how often and how long, apart from the latest time */
+	uint64_t since_ns, until_ns; /* the latest time; 0: there was none */
+	uint64_t writer;             /* the job whose checkpoint it was then */
+};
+
 struct jobs;
 
 struct job {
@@ -86,6 +93,7 @@ struct job {
 	struct job_taken taken;
 	struct pool_lane lane;
 	struct read_lanes read_lanes;
+	struct job_held held;
 	uint32_t read_weight; /* its part of a storage's bytes, beside other jobs; TURN_WEIGHT unless set */
 	uint32_t n_sessions;
 	uint32_t refs; /* list, sessions and reads under way */
@@ -137,3 +145,8 @@ void job_unref(struct job *job);
 /* A read from storage for this job begins, or has ended. */
 void job_read_begin(struct job *job, uint64_t now_ns);
 void job_read_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, uint64_t bytes);
+
+/* Some of the job's reading ahead is held back until then, for the writer. */
+void job_hold(struct job *job, uint64_t writer, uint64_t now_ns, uint64_t until_ns);
+bool job_is_held(const struct job *job, uint64_t now_ns);
+uint64_t job_held_ns(const struct job *job, uint64_t now_ns);

@@ -188,6 +188,19 @@ static json_t *decoding_json(const struct control *c, const struct job *job, con
 			 "samples_with_form", json_u64(m.n_forms));
 }
 
+/* null: its reading ahead never gave way to a checkpoint. */
+static json_t *held_json(const struct job *job)
+{
+	const struct job_held *held = &job->held;
+	uint64_t now_ns = clock_monotonic_ns();
+
+	if (held->n == 0)
+		return json_null();
+	return json_pack("{s:b, s:o, s:o, s:o}", "now", job_is_held(job, now_ns), "times", json_u64(held->n),
+			 "seconds", json_real((double)job_held_ns(job, now_ns) / 1e9), "writer",
+			 json_u64(held->writer));
+}
+
 static json_t *job_json(const struct control *c, const struct job *job)
 {
 	const struct control_job *known = control_find_job(c, job->id);
@@ -203,6 +216,7 @@ static json_t *job_json(const struct control *c, const struct job *job)
 			 "shared_batches", json_u64(n.shared_batches), "samples", json_u64(n.samples),
 			 "read_bytes", json_u64(n.read_bytes), "knobs", knobs_json(c, job, known));
 	json_object_set_new(root, "read_weight", json_u64(job->read_weight));
+	json_object_set_new(root, "held", held_json(job));
 	json_object_set_new(root, "group", job->group[0] ? json_text(job->group) : json_null());
 	json_object_set_new(root, "shared_from", job->shared_from ? json_u64(job->shared_from) : json_null());
 	json_object_set_new(root, "memory", memory_json(c, job));

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "lib/clock.h"
 #include "server.h"
 
 #define LABELS "job=\"%" PRIu64 "\",rank=\"%" PRIu32 "\""
@@ -251,6 +252,11 @@ static void knobs(FILE *text, const struct server *s)
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
 		fprintf(text, "diesel_job_read_weight{" LABELS "} %" PRIu32 "\n", j->id, j->rank,
 			j->read_weight);
+	metrics_head(text, "diesel_job_read_ahead_held_seconds_total", "counter",
+		     "Time in which the job's reading ahead gave way to a checkpoint of the same user's.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
+		fprintf(text, "diesel_job_read_ahead_held_seconds_total{" LABELS "} %.9g\n", j->id, j->rank,
+			(double)job_held_ns(j, clock_monotonic_ns()) / 1e9);
 	metrics_head(text, "diesel_job_workers", "gauge",
 		     "Workers of the daemon that may work for the job at one time.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next)

@@ -108,6 +108,24 @@ static void look_at_queues(struct sensor *s, uint64_t now_ns)
 	}
 }
 
+/* Has reading ahead give way to what the job writes. The child may look at any process, this one only at
+ * those of its own user. */
+static void note_writes(struct sensor *s, struct sensed_job *j, const struct job *job, uint64_t now_ns)
+{
+	struct cache *cache = &s->serving->cache;
+	struct writes_seen seen;
+	char proc[256];
+
+	if (j->has_report && j->report.writes.known) {
+		seen = j->report.writes;
+	} else {
+		snprintf(proc, sizeof(proc), "%s/proc", s->options.root);
+		writes_look(&j->writes, proc, j->root, &seen);
+	}
+	for (uint32_t i = 0; i < seen.n_devices && i < PROC_WRITE_DEVICES; i++)
+		read_holds_note(&cache->holds, job->uid, (dev_t)seen.devices[i], job->id, now_ns);
+}
+
 /* ---- seconds ------------------------------------------------------------------------------------------- */
 
 static void stop_running(struct sensor *s)
@@ -156,6 +174,7 @@ void sensor_second_done(struct sensor *s)
 		sensed_read(j, s->serving, job, now_ns);
 		samples[n] = sensed_sample(j, s->serving, job);
 		tell(&samples[n++]);
+		note_writes(s, j, job, now_ns);
 		j->has_report = false;
 	}
 	if (s->options.handler.second)

@@ -31,7 +31,8 @@ struct sensed_job {
 	uint64_t n_readings;
 	uint64_t queue_ns, queue_at_ns; /* run-queue delay of its threads so far */
 	double queue_ratio;
-	bool has_report; /* `report` is of this second */
+	struct writes writes; /* as this process itself may see them */
+	bool has_report;      /* `report` is of this second */
 	struct sensor_report report;
 };
 

@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "tuner/stall_sample.h"
+#include "writes.h"
 
 enum sensor_request_type {
 	SENSOR_START = 1,
@@ -59,6 +60,7 @@ struct sensor_report {
 	double detail_age_s; /* since the trainer was last watched in detail; NAN: never */
 	uint32_t n_trainers; /* 0: nothing is known of the job's time, and the other figures mean nothing */
 	uint32_t reserved;
+	struct writes_seen writes;
 };
 
 #define SENSOR_REPORTS_MAX 16
@@ -77,5 +79,5 @@ struct sensor_reply {
 };
 
 _Static_assert(sizeof(struct sensor_request) == 32, "sent");
-_Static_assert(sizeof(struct sensor_report) == 128, "sent");
-_Static_assert(sizeof(struct sensor_reply) == 8 + SENSOR_REPORTS_MAX * 128, "sent");
+_Static_assert(sizeof(struct sensor_report) == 200, "sent");
+_Static_assert(sizeof(struct sensor_reply) == 8 + SENSOR_REPORTS_MAX * 200, "sent");

@@ -251,6 +251,7 @@ void watch_report(struct watched *job, uint64_t now_ns, struct sensor_report *re
 		if (!sums.n_trainers) /* it loads its data in some other way, but was seen to train */
 			ret->n_trainers = 1;
 	}
+	writes_look(&job->writes, "/proc", (pid_t)job->root, &ret->writes);
 	shares_combine(job->has_slice ? &job->slice : NULL, wait, &ret->shares);
 	ret->wait = wait;
 	job->wait = wait;

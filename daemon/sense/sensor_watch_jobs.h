@@ -20,6 +20,7 @@ struct watched {
 	uint64_t job;
 	uint32_t root;
 	struct tally tally;
+	struct writes writes;
 	uint64_t tick_ns;         /* when the last report was made */
 	struct tally_sums ticked; /* the sums at that time */
 	double wait;              /* share of waiting in the last second */

@@ -35,19 +35,40 @@ static bool client_has_nothing(const struct session *q)
 	return q->order_first == q->order_last && atomic_load(&q->control->consumed) == q->published;
 }
 
-/* Collects the nearest missing chunk of each session that may still get memory in this pass. */
-static size_t collect_wants(struct server *s, struct candidate *candidates, struct read_want *wants)
+/* Returns true if the read gives way to a checkpoint. */
+static bool is_held(struct server *s, const struct session *q, uint32_t distance, uint64_t now_ns,
+		    uint64_t *again_ns)
+{
+	uint64_t writer, end_ns = distance > 0
+				      ? read_holds_until(&s->serving.cache.holds, q->uid,
+							 q->dataset->identity.chunks_dev, now_ns, &writer)
+				      : 0;
+
+	if (!end_ns)
+		return false;
+	job_hold(q->job, writer, now_ns, end_ns);
+	if (end_ns < *again_ns)
+		*again_ns = end_ns;
+	return true;
+}
+
+/* Collects the nearest missing chunk of each session that may still get memory in this pass. *ret_again_ns:
+ * when there may be more. */
+static size_t collect_wants(struct server *s, struct candidate *candidates, struct read_want *wants,
+			    uint64_t now_ns, uint64_t *ret_again_ns)
 {
 	uint64_t taken = cache_taken_bytes(&s->serving.cache);
 	size_t n = 0;
 
+	*ret_again_ns = UINT64_MAX;
 	s->serving.cache.round++;
 	for (struct session *q = s->serving.sessions; q; q = q->next) {
 		uint64_t chunk;
 		uint32_t distance;
 
 		if (!session_mark(q, &chunk, &distance) || q->starved ||
-		    !server_may_load(s, q, chunk, distance, taken))
+		    !server_may_load(s, q, chunk, distance, taken) ||
+		    is_held(s, q, distance, now_ns, ret_again_ns))
 			continue;
 		candidates[n] = (struct candidate){.session = q, .chunk = chunk};
 		wants[n++] = (struct read_want){.lanes = &q->job->read_lanes,
@@ -87,18 +108,18 @@ static void server_schedule(struct server *s)
 {
 	struct candidate candidates[SERVER_MAX_CONNECTIONS];
 	struct read_want wants[SERVER_MAX_CONNECTIONS];
-	uint64_t again_ns;
+	uint64_t again_ns, held_ns;
 
 	for (struct session *q = s->serving.sessions; q; q = q->next)
 		q->starved = 0;
 	for (;;) {
-		size_t n = collect_wants(s, candidates, wants);
 		uint64_t now_ns = clock_monotonic_ns();
+		size_t n = collect_wants(s, candidates, wants, now_ns, &held_ns);
 		long pick = read_turns_pick(s->serving.cache.turns, wants, n, now_ns, &again_ns);
 		struct session *q;
 
 		if (pick < 0) {
-			look_again(s, now_ns, again_ns);
+			look_again(s, now_ns, held_ns < again_ns ? held_ns : again_ns);
 			return;
 		}
 		q = candidates[pick].session;

@@ -21,6 +21,7 @@ set(not_with_asan
   integration.endurance             # it weighs memory, of which a sanitizer keeps what was freed
   fault.killed                      # long; what begins again is in integration.dieseld_lifecycle and dieseld_carried
   integration.dieseld_knobs         # long; unit.daemon.serving_knobs turns all knobs at random
+  integration.dieseld_shares        # fifty clients; to C it is unit.daemon.read_turns and read_holds
   integration.batch_log             # Python
   integration.jax                   # Python
   integration.on_demand             # Python; to C it is integration.dieseld_idle
@@ -34,6 +35,7 @@ set(not_with_asan
   integration.transforms)           # Python; to C it is integration.native
 # Their Python loads libdiesel.so; see sitecustomize.py.
 set(python_with_libdiesel
+  fault.opening
   integration.arrays
   integration.bucketing integration.device integration.dieseld_carried integration.dieseld_forms integration.dieseld_large integration.dieseld_shared
   integration.native integration.numpy

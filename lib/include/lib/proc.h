@@ -79,6 +79,15 @@ int proc_threads(const char *root, pid_t pid, pid_t **ret_tids, size_t *ret_n);
 int proc_processes(const char *root, pid_t **ret_pids, size_t *ret_n);
 int proc_children(const char *root, pid_t pid, pid_t **ret_pids, size_t *ret_n);
 
+/* What a process has caused to be written to storage, by /proc/PID/io. -EBADMSG; reading also -EACCES, ... */
+int proc_written_parse(const char *text, uint64_t *ret_bytes);
+int proc_written_read(const char *root, pid_t pid, uint64_t *ret_bytes);
+
+/* The file systems (as st_dev has them) on which the process has files open for writing: of its first files,
+ * and no more than these. Returns how many; -EACCES, -ENOENT, ... */
+#define PROC_WRITE_DEVICES 8
+int proc_write_devices(const char *root, pid_t pid, uint64_t devices[PROC_WRITE_DEVICES]);
+
 /* The "cpu" line of /proc/stat: ticks of all CPUs since boot. steal: taken by the hypervisor. */
 struct proc_cpu_ticks {
 	uint64_t user, nice, system, idle, iowait, irq, softirq, steal;

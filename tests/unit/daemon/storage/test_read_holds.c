@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "test.h"
+
+#include "lib/clock.h"
+#include "read_holds.h"
+
+#define BEGIN (1000 * NS_PER_S)
+
+static struct read_holds holds;
+
+static int clear(void **state)
+{
+	(void)state;
+	holds = (struct read_holds){0};
+	return 0;
+}
+
+static uint64_t until(uint32_t uid, dev_t storage, uint64_t now_ns)
+{
+	uint64_t job = 0, end_ns = read_holds_until(&holds, uid, storage, now_ns, &job);
+
+	assert_true(end_ns == 0 || job == 7);
+	return end_ns;
+}
+
+/* Only there, and only for that user. */
+static void test_whom_it_concerns(void **state)
+{
+	assert_int_equal(until(1, 5, BEGIN), 0);
+	read_holds_note(&holds, 1, 5, 7, BEGIN);
+	assert_int_equal(until(1, 5, BEGIN), BEGIN + READ_HOLD_AFTER_NS);
+	assert_int_equal(until(2, 5, BEGIN), 0);
+	assert_int_equal(until(1, 6, BEGIN), 0);
+	assert_int_equal(until(1, 5, BEGIN + READ_HOLD_AFTER_NS), 0);
+}
+
+/* Who writes on and on is held back once, for the longest time; after a pause, anew. */
+static void test_bound(void **state)
+{
+	uint64_t held_ns = 0, now_ns = BEGIN;
+
+	for (uint32_t i = 0; i < 60; i++, now_ns += NS_PER_S) {
+		read_holds_note(&holds, 1, 5, 7, now_ns);
+		held_ns += until(1, 5, now_ns) ? NS_PER_S : 0;
+	}
+	assert_int_equal(held_ns, READ_HOLD_MOST_NS);
+	now_ns += READ_HOLD_AFTER_NS;
+	read_holds_note(&holds, 1, 5, 7, now_ns);
+	assert_int_equal(until(1, 5, now_ns), now_ns + READ_HOLD_AFTER_NS);
+}
+
+/* More than can be noted are not held back, and nobody loses what was noted. */
+static void test_many(void **state)
+{
+	for (uint32_t i = 0; i < 2 * READ_HOLDS_MAX; i++)
+		read_holds_note(&holds, i, 5, 7, BEGIN);
+	assert_true(until(0, 5, BEGIN) && until(READ_HOLDS_MAX - 1, 5, BEGIN));
+	assert_int_equal(until(READ_HOLDS_MAX, 5, BEGIN), 0);
+	read_holds_note(&holds, 1000, 5, 7, BEGIN + READ_HOLD_AFTER_NS);
+	assert_true(until(1000, 5, BEGIN + READ_HOLD_AFTER_NS));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup(test_whom_it_concerns, clear),
+	    cmocka_unit_test_setup(test_bound, clear),
+	    cmocka_unit_test_setup(test_many, clear),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -14,7 +14,6 @@
 #include "lib/clock.h"
 #include "lib/fd_message.h"
 #include "lib/text.h"
-#include "plugin_message.h"
 
 struct plugin_question {
 	struct plugin_question *next;

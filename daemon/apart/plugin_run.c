@@ -10,7 +10,6 @@
 #include "lib/sandbox.h"
 #include "plugin.h"
 #include "plugin_load.h"
-#include "plugin_message.h"
 
 #define MEMORY_BYTES (UINT64_C(512) << 20)
 

@@ -14,7 +14,6 @@
 
 #include "lib/fd_message.h"
 #include "plugin.h"
-#include "plugin_message.h"
 
 struct place {
 	struct plugins plugins;

@@ -11,6 +11,7 @@
 #include "dataset/dataset.h"
 #include "dataset/digest.h"
 #include "dataset/meta.h"
+#include "dataset/place.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/text.h"
@@ -36,7 +37,11 @@ static void collect(const char *path, const struct snapshot *s, struct facts *re
 
 	for (uint64_t i = 0; snapshot_chunk_get(s, i, &chunk) == 0; i++)
 		f.stored_bytes += chunk.file_bytes;
-	if (meta_open(path, META_READ, &meta, NULL) == 0) {
+	/* Elsewhere both are of one version, always. */
+	if (place_is_elsewhere(path)) {
+		f.has_meta = true;
+		f.meta = (struct meta_info){.version = snapshot_info(s)->version};
+	} else if (meta_open(path, META_READ, &meta, NULL) == 0) {
 		f.has_meta = meta_info(meta, &f.meta, NULL) == 0;
 		meta_free(meta);
 	}

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ctl.h"
+#include "dataset/remote.h"
 #include "lib/bus_error.h"
 #include "lib/log.h"
 
@@ -79,6 +80,7 @@ static void print_usage(FILE *out)
 int main(int argc, char **argv)
 {
 	log_init("dieselctl", LOG_LEVEL_INFO);
+	place_s3_register();
 	bus_error_init("dieselctl"); /* snapshots are mapped, and may belong to others */
 	signal(SIGXFSZ,
 	       SIG_IGN); /* a write over the file size limit is an error to be reported, not the end */

@@ -4,7 +4,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "dataset/place.h"
+
 struct dataset {
+	struct place *place;
 	struct snapshot *snapshot;
 	struct store *store;
 };
@@ -15,12 +18,14 @@ int dataset_open(const char *path, struct dataset **ret, struct error *err)
 
 	if (!d)
 		return error_errno(err, -ENOMEM, "%s", path);
-	int r = snapshot_open(path, &d->snapshot, err);
+	int r = place_open(path, PLACE_SNAPSHOT, &d->place, err);
 
+	if (r == 0)
+		r = snapshot_open(d->place->folder, &d->snapshot, err);
 	if (r == 0)
 		r = snapshot_verify(d->snapshot, err);
 	if (r == 0)
-		r = store_open(path, false, &d->store, err);
+		r = place_store(d->place, false, &d->store, err);
 	if (r < 0) {
 		dataset_close(d);
 		return r;
@@ -35,6 +40,7 @@ void dataset_close(struct dataset *d)
 		return;
 	snapshot_close(d->snapshot);
 	store_free(d->store);
+	place_close(d->place);
 	free(d);
 }
 

@@ -8,6 +8,7 @@
 
 #include "dataset/chunk_id.h"
 #include "dataset/meta.h"
+#include "dataset/place.h"
 #include "dataset/snapshot.h"
 #include "dataset/store.h"
 #include "lib/cleanup.h"
@@ -390,20 +391,25 @@ int verify_dataset(const char *dataset_path, const struct verify_callbacks *call
 		   struct verify_result *ret, struct error *err)
 {
 	struct verify v = {.callbacks = callbacks};
+	struct place *place = NULL;
 	struct stat st;
-	int r;
 
-	if (stat(dataset_path, &st) < 0)
+	if (!place_is_elsewhere(dataset_path) && stat(dataset_path, &st) < 0)
 		return error_errno(err, -errno, "there is no dataset %s", dataset_path);
-	r = store_open(dataset_path, false, &v.store, err);
+	int r = place_open(dataset_path, PLACE_READ, &place, err);
+
+	if (r < 0)
+		return r;
+	r = place_store(place, false, &v.store, err);
 	if (r == -ENOENT || r == -ENOTDIR)
-		return error_set(err, r, "%s is no dataset: it has no chunks; make one with `dieselctl pack`",
-				 dataset_path);
+		r = error_set(err, r, "%s is no dataset: it has no chunks; make one with `dieselctl pack`",
+			      dataset_path);
 	if (r == 0)
-		r = check_all(&v, dataset_path, err);
+		r = check_all(&v, place->folder, err);
 	meta_free(v.meta);
 	snapshot_close(v.snapshot);
 	store_free(v.store);
+	place_close(place);
 	free(v.objects);
 	free(v.buffer);
 	if (r == 0)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "dataset/place.h"
 #include "dataset/writer.h"
 #include "lib/cleanup.h"
 #include "lib/text.h"
@@ -45,7 +46,8 @@ static int unreadable(int code, const char *text, void *context)
 /* The source must not lie in the dataset, whose own files would be packed and change meanwhile. */
 static int check_places(const struct pack_options *o, struct error *err)
 {
-	_cleanup_(freep) char *source = realpath(o->source, NULL), *dataset = realpath(o->dataset, NULL);
+	_cleanup_(freep) char *source = realpath(o->source, NULL);
+	_cleanup_(freep) char *dataset = place_is_elsewhere(o->dataset) ? NULL : realpath(o->dataset, NULL);
 	size_t n = dataset ? strlen(dataset) : 0;
 
 	if (!source)
@@ -73,9 +75,9 @@ static int check_dataset(const struct pack *p, struct error *err)
 
 static int scan_source(struct pack *p, struct error *err)
 {
-	struct stat st;
+	struct stat st = {0}; /* elsewhere: none that could be in the source */
 
-	if (stat(p->options->dataset, &st) < 0)
+	if (!place_is_elsewhere(p->options->dataset) && stat(p->options->dataset, &st) < 0)
 		return error_errno(err, -errno, "cannot find %s", p->options->dataset);
 	int r = source_scan(p->options->source, st.st_dev, st.st_ino, unreadable, p, &p->source, err);
 

@@ -140,7 +140,7 @@ static uint64_t snapshot_version(const struct writer *w)
 	struct snapshot *snapshot;
 	uint64_t version = 0;
 
-	if (snapshot_open(w->path, &snapshot, NULL) == 0) {
+	if (snapshot_open(w->place->folder, &snapshot, NULL) == 0) {
 		version = snapshot_info(snapshot)->version;
 		snapshot_close(snapshot);
 	}
@@ -152,6 +152,8 @@ static uint64_t next_version(const struct writer *w)
 {
 	uint64_t seen = w->rebuilt ? snapshot_version(w) : 0;
 
+	if (w->place->version > seen)
+		seen = w->place->version;
 	return (seen > w->info.version ? seen : w->info.version) + 1;
 }
 
@@ -165,6 +167,14 @@ static int stage_snapshot(struct writer *w, uint64_t version, struct error *err)
 	return r < 0 ? r : snapshot_stage(w->dir_fd, w->path, image, image_bytes, err);
 }
 
+/* What is published elsewhere is the folder as the commit leaves it. */
+static int publish(struct writer *w, uint64_t version, struct error *err)
+{
+	int r = snapshot_publish(w->dir_fd, w->path, err);
+
+	return r < 0 ? r : place_publish(w->place, version, err);
+}
+
 static int commit_version(struct writer *w, uint64_t version, struct error *err)
 {
 	int r = stage_snapshot(w, version, err);
@@ -174,12 +184,22 @@ static int commit_version(struct writer *w, uint64_t version, struct error *err)
 	if (r < 0)
 		return r;
 	w->begun = false;
-	r = snapshot_publish(w->dir_fd, w->path, err);
-	if (r < 0) {
+	r = publish(w, version, err);
+	if (r < 0 && !w->place->ops) {
 		error_prefix(err, "committed, but");
 		return -ESTALE;
 	}
-	return 0;
+	return r;
+}
+
+/* Elsewhere another writer may be at work, and those above this commit's last chunk may still become its own.
+ */
+static bool may_drop(const struct writer *w, const struct chunk_id *id)
+{
+	const struct chunk_id *chunks = (const struct chunk_id *)w->chunks.data;
+	size_t n = n_chunks_of(w);
+
+	return !w->place->ops || (n && chunk_id_compare(id, &chunks[n - 1]) < 0);
 }
 
 /* Removes leftovers that nobody adopted. Only the commit has made them meaningless. */
@@ -192,7 +212,7 @@ static void drop_leftovers(struct writer *w)
 	for (size_t i = 0; i < n; i++) {
 		if (adopted < n_chunks_of(w) && chunk_id_compare(&chunks[adopted], &leftovers[i].id) == 0)
 			adopted++;
-		else
+		else if (may_drop(w, &leftovers[i].id))
 			store_remove(w->store, &leftovers[i].id,
 				     NULL); /* if this fails it stays, unknown to the metadata */
 	}
@@ -218,7 +238,7 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 	if (r == 0 && (n_chunks_of(w) || w->rebuilt)) {
 		result.version = next_version(w);
 		r = commit_version(w, result.version, err);
-	} else if (r == 0 && w->info.version && snapshot_version(w) != w->info.version) {
+	} else if (r == 0 && !w->place->ops && w->info.version && snapshot_version(w) != w->info.version) {
 		r = writer_snapshot(w, err); /* an earlier writer died before it did */
 	}
 	if (r < 0)
@@ -237,6 +257,12 @@ int writer_snapshot(struct writer *w, struct error *err)
 {
 	if (w->info.version == 0)
 		return error_set(err, -ENODATA, "%s is empty: nothing was ever packed into it", w->path);
+	if (w->place->ops)
+		return error_set(
+		    err, -EOPNOTSUPP,
+		    "%s has metadata and snapshot of one version, which are published together: `dieselctl "
+		    "rebuild` makes both anew",
+		    w->path);
 	int r = stage_snapshot(w, w->info.version, err);
 
 	return r < 0 ? r : snapshot_publish(w->dir_fd, w->path, err);

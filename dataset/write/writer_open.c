@@ -43,6 +43,10 @@ static int inspect_directory(int dir_fd, const char *path, struct error *err)
 
 static int open_directory(struct writer *w, enum writer_purpose purpose, struct error *err)
 {
+	if (w->place->ops) /* which has looked whether there is a dataset */
+		w->dir_fd = open(w->place->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (w->place->ops)
+		return w->dir_fd < 0 ? error_errno(err, -errno, "cannot open %s", w->place->folder) : 0;
 	if (purpose == WRITER_PACK) {
 		w->made_directory = mkdir(w->path, 0777) == 0;
 		if (!w->made_directory && errno != EEXIST)
@@ -100,6 +104,18 @@ static void count_leftovers(struct writer *w)
 	}
 }
 
+/* Elsewhere there is no floor. Whatever is newer than the newest chunk of the metadata was left, or is being
+ * written by somebody who cannot publish it any more once this writer has published. */
+static void assume_floor(struct writer *w)
+{
+	static const struct chunk_id lowest;
+
+	if (!w->place->ops)
+		return;
+	w->info.has_pending = true;
+	w->info.pending = w->info.has_newest ? w->info.newest : lowest;
+}
+
 static int begin(struct writer *w, enum writer_purpose purpose, struct error *err)
 {
 	struct chunk_id floor;
@@ -110,6 +126,7 @@ static int begin(struct writer *w, enum writer_purpose purpose, struct error *er
 		r = list_objects(w, err);
 	if (r < 0)
 		return r;
+	assume_floor(w);
 	/* Refuse before anything is written, even the pending floor. */
 	if (purpose != WRITER_REBUILD && w->info.version == 0 && !w->info.has_pending && w->n_objects)
 		return error_set(err, -ESTALE,
@@ -120,6 +137,7 @@ static int begin(struct writer *w, enum writer_purpose purpose, struct error *er
 	if (r < 0)
 		return r;
 	w->begun = true;
+	assume_floor(w);
 	r = list_objects(w, err); /* again, now that nobody else writes */
 	if (r == 0)
 		r = store_sweep(w->store, err);
@@ -134,7 +152,7 @@ static bool snapshot_has_digests(const struct writer *w)
 	struct snapshot *snapshot;
 	bool has = false;
 
-	if (snapshot_open(w->path, &snapshot, NULL) == 0) {
+	if (snapshot_open(w->place->folder, &snapshot, NULL) == 0) {
 		has = snapshot_info(snapshot)->has_digests;
 		snapshot_close(snapshot);
 	}
@@ -143,12 +161,20 @@ static bool snapshot_has_digests(const struct writer *w)
 
 static int open_parts(struct writer *w, enum writer_purpose purpose, struct error *err)
 {
-	int r = open_directory(w, purpose, err);
+	static const enum place_mode modes[] = {
+	    [WRITER_PACK] = PLACE_CREATE,
+	    [WRITER_CHANGE] = PLACE_CHANGE,
+	    [WRITER_REBUILD] = PLACE_REBUILD,
+	};
+	int r = place_open(w->path, modes[purpose], &w->place, err);
 
 	if (r == 0)
-		r = meta_open(w->path, purpose == WRITER_REBUILD ? META_REPLACE : META_CREATE, &w->meta, err);
+		r = open_directory(w, purpose, err);
 	if (r == 0)
-		r = store_open(w->path, true, &w->store, err);
+		r = meta_open(w->place->folder, purpose == WRITER_REBUILD ? META_REPLACE : META_CREATE,
+			      &w->meta, err);
+	if (r == 0)
+		r = place_store(w->place, true, &w->store, err);
 	if (r == 0)
 		r = begin(w, purpose, err);
 	if (r == 0)
@@ -216,6 +242,7 @@ void writer_free(struct writer *w)
 	if (w->made_directory && w->dir_fd >= 0 && (left_nothing || !w->begun))
 		remove_directory(w);
 	store_free(w->store);
+	place_close(w->place);
 	closep(&w->dir_fd);
 	buffer_free(&w->chunks);
 	free(w->objects);

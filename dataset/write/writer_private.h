@@ -5,11 +5,13 @@
 
 #include "buffer.h"
 #include "dataset/chunk_id.h"
+#include "dataset/place.h"
 #include "dataset/writer.h"
 #include "put_queue.h"
 
 struct writer {
-	char *path;
+	char *path; /* as it was named */
+	struct place *place;
 	int dir_fd;
 	bool made_directory; /* by this writer, which removes it again when nothing comes of it */
 	uint64_t chunk_bytes;

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Makes a wheel of the four programs for any distribution with the C library below or a newer one: what they use beside it is linked
 # statically, from Debian's archives. One of these cannot be: Debian's libmicrohttpd speaks HTTPS, by libraries that have no static
-# archive, so it is built from Debian's source without.
+# archive, so it is built from Debian's source without. Nor can libcurl: this dieselctl has no s3://.
 #
 #     packaging/wheel/tools.sh [FOLDER]      default: build/wheel/dist
 set -euo pipefail
@@ -117,7 +117,7 @@ sed "s/@LICENCES@/$(licences)/" packaging/wheel/tools.toml >"$project/pyproject.
 cp -r CMakeLists.txt README.md LICENSE LICENSES "$root/licenses" "$project"
 export PKG_CONFIG_LIBDIR=$root/lib/pkgconfig:$microhttpd/made/lib/pkgconfig
 quietly tools.log python -m build --wheel --outdir "$work/tools" -C cmake.source-dir="$PWD" \
-	-C cmake.define.CMAKE_LIBRARY_ARCHITECTURE="$machine-linux-gnu" "$project"
+	-C cmake.define.CMAKE_LIBRARY_ARCHITECTURE="$machine-linux-gnu" -C cmake.define.DIESEL_S3=OFF "$project"
 check "$glibc" "$work"/tools/*.whl
 for program in diesel-analyze diesel-top dieselctl dieseld; do
 	"$work/tried/bin/$program" --version >&2

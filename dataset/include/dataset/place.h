@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Where a dataset lies: a folder, or what a program has registered for names of another kind (s3://). Its
+ * metadata and its snapshot are files of a folder in any case, its chunks are in a store.
+ *
+ * For a folder nothing else is needed. Elsewhere the folder is a copy of its own of the newest version, made
+ * when the place is opened and removed when it is closed; place_publish() makes the version in it
+ * everybody's, whole or not at all, and only if no other writer has published since. Belongs to one thread at
+ * a time.
+ */
+
+#include "dataset/store.h"
+#include "lib/error.h"
+
+#include <stdbool.h>
+
+struct place;
+
+enum place_mode {
+	PLACE_SNAPSHOT, /* to read, the snapshot alone */
+	PLACE_READ,     /* metadata as well */
+	PLACE_CHANGE,   /* to write: metadata, and the snapshot where it can be had */
+	PLACE_CREATE,   /* as PLACE_CHANGE; it may be missing */
+	PLACE_REBUILD,  /* as PLACE_CHANGE; what is damaged or missing is left out */
+};
+
+struct place_ops {
+	const char *scheme; /* how its names begin */
+	int (*open)(const char *name, enum place_mode mode, struct place **ret, struct error *err);
+	int (*store)(struct place *p, struct store **ret, struct error *err);
+	int (*publish)(struct place *p, uint64_t version, struct error *err);
+	void (*close)(struct place *p);
+};
+
+struct place {
+	const struct place_ops *ops; /* NULL: a folder */
+	char *folder;     /* with metadata and snapshot; no dataset in it: it was never published */
+	uint64_t version; /* elsewhere: the newest that was published; 0: none */
+};
+
+/* Once, before threads start. */
+void place_register(const struct place_ops *ops);
+
+/* Returns true for a name that a registered kind of place has. */
+bool place_is_elsewhere(const char *name);
+
+/* A folder is not looked at. Elsewhere: -ENOENT: there is no dataset; -EACCES; -EIO, -ETIMEDOUT; -EBADMSG:
+ * damaged; -ESTALE: it has chunks and no version, run rebuild; -EPROTONOSUPPORT: no such kind of place. */
+int place_open(const char *name, enum place_mode mode, struct place **ret, struct error *err);
+void place_close(struct place *p); /* accepts NULL */
+
+/* Errors as store_open(). */
+int place_store(struct place *p, bool create, struct store **ret, struct error *err);
+
+/* Publishes the folder's metadata and snapshot, which are of this version. 0 for a folder. -EBUSY: another
+ * writer has published since the place was opened. */
+int place_publish(struct place *p, uint64_t version, struct error *err);

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A version of a dataset in a bucket, in a few lines of text: which objects are its snapshot and its
+ * metadata, and what they hold. docs/formats.md has it.
+ */
+
+#include "dataset/chunk.h"
+#include "dataset/digest.h"
+#include "lib/error.h"
+
+#define MANIFEST_MAX 512
+
+struct manifest_part {
+	uint64_t bytes;
+	struct digest sha256;
+};
+
+struct manifest {
+	uint64_t version;   /* 0: nothing was published yet, and what follows is not there */
+	struct chunk_id id; /* of the two objects */
+	struct manifest_part snapshot, metadata;
+};
+
+/* Returns its length. */
+size_t manifest_format(const struct manifest *m, char text[MANIFEST_MAX]);
+/* -EBADMSG: it is no manifest; -EPROTONOSUPPORT: a newer one. */
+int manifest_parse(const char *text, size_t bytes, struct manifest *ret);

@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Datasets in a bucket, below PREFIX:
+ *
+ *   chunks/<id>.chunk                  the chunks
+ *   data/<id>.snapshot, data/<id>.meta the snapshot and the metadata of one version
+ *   versions/<16 digits>               a manifest (manifest.h): the version, and which data it has
+ *
+ * A manifest is written if there is none of its number, and never changed or removed: of two writers that
+ * began with the same version one alone can publish. Its digits are those of the version's complement, so
+ * that the newest one comes first in a list. The manifest of version 0 is written before the first chunk, and
+ * writing it again shows whether the server refuses to.
+ */
+#include "dataset/place.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "dataset/chunk_id.h"
+#include "dataset/meta.h"
+#include "dataset/remote.h"
+#include "dataset/snapshot.h"
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/fd_io.h"
+#include "manifest.h"
+#include "s3/bucket.h"
+#include "store_s3.h"
+
+#define COPY_BYTES    ((size_t)8 << 20)
+#define KEY_BYTES     64
+#define N_LISTED      16
+#define SINGLE_WRITER "DIESEL_S3_SINGLE_WRITER"
+
+struct place_s3 {
+	struct place place;
+	struct bucket *bucket;
+	struct manifest manifest;
+	bool has_manifest;
+};
+
+static struct place_s3 *s3_of(struct place *p)
+{
+	return (struct place_s3 *)((char *)p - offsetof(struct place_s3, place));
+}
+
+static const char *version_key(uint64_t version, char key[KEY_BYTES])
+{
+	snprintf(key, KEY_BYTES, "versions/%016llx", (unsigned long long)~version);
+	return key;
+}
+
+static const char *data_key(const struct chunk_id *id, const char *kind, char key[KEY_BYTES])
+{
+	char text[CHUNK_ID_TEXT];
+
+	snprintf(key, KEY_BYTES, "data/%s.%s", chunk_id_format(id, text), kind);
+	return key;
+}
+
+/* The first one whose name is that of a version. */
+static int take_first(const char *key, uint64_t bytes, void *context)
+{
+	uint64_t *version = context;
+	unsigned long long digits;
+	char again[KEY_BYTES];
+
+	(void)bytes;
+	if (sscanf(key, "versions/%16llx", &digits) != 1 || strcmp(version_key(~digits, again), key) != 0)
+		return 0;
+	*version = ~digits;
+	return 1;
+}
+
+static int damaged(const struct place_s3 *s, const char *key, struct error *err)
+{
+	return error_set(err, -EBADMSG, "%s/%s is damaged: run `dieselctl rebuild %s`", bucket_url(s->bucket),
+			 key, bucket_url(s->bucket));
+}
+
+static int read_manifest(struct place_s3 *s, uint64_t version, struct manifest *ret, struct error *err)
+{
+	char key[KEY_BYTES], text[MANIFEST_MAX];
+	uint64_t bytes;
+	int r = bucket_size(s->bucket, version_key(version, key), &bytes, err);
+
+	if (r == 0 && bytes > sizeof(text))
+		return damaged(s, key, err);
+	if (r == 0)
+		r = bucket_read(s->bucket, key, 0, text, bytes, err);
+	if (r < 0)
+		return r;
+	r = manifest_parse(text, bytes, ret);
+	if (r == -EPROTONOSUPPORT)
+		return error_set(err, r, "%s/%s is of a newer program; update this one",
+				 bucket_url(s->bucket), key);
+	return r < 0 || ret->version != version ? damaged(s, key, err) : 0;
+}
+
+/* *ret_found: there is one. */
+static int find_newest(struct place_s3 *s, uint64_t *ret_version, bool *ret_found, struct error *err)
+{
+	int r = bucket_list(s->bucket, "versions/", NULL, N_LISTED, take_first, ret_version, err);
+
+	*ret_found = r == 1;
+	return r < 0 ? r : 0;
+}
+
+static int any_chunk(const char *key, uint64_t bytes, void *context)
+{
+	(void)key;
+	(void)bytes;
+	(void)context;
+	return 1;
+}
+
+static int has_chunks(struct place_s3 *s, struct error *err)
+{
+	return bucket_list(s->bucket, "chunks/", NULL, N_LISTED, any_chunk, NULL, err);
+}
+
+/* Copies an object to a file and compares it with what the manifest says. */
+static int fetch(struct place_s3 *s, const char *kind, const struct manifest_part *part, const char *name,
+		 struct error *err)
+{
+	_cleanup_(freep) char *path = NULL;
+	_cleanup_(freep) void *buffer = malloc(COPY_BYTES);
+	struct digest_stream *stream = NULL;
+	struct digest found;
+	char key[KEY_BYTES];
+	int r = 0;
+
+	data_key(&s->manifest.id, kind, key);
+	if (!buffer || asprintf(&path, "%s/%s", s->place.folder, name) < 0) {
+		path = NULL;
+		return error_errno(err, -ENOMEM, "%s", key);
+	}
+	_cleanup_(closep) int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return error_errno(err, -errno, "cannot write %s", path);
+	if (digest_stream_new(&stream) < 0)
+		return error_errno(err, -ENOMEM, "%s", key);
+	for (uint64_t offset = 0; offset < part->bytes && r == 0; offset += COPY_BYTES) {
+		size_t n = part->bytes - offset < COPY_BYTES ? part->bytes - offset : COPY_BYTES;
+
+		r = bucket_read(s->bucket, key, offset, buffer, n, err);
+		if (r == 0 && digest_stream_add(stream, buffer, n) < 0)
+			r = error_errno(err, -ENOTSUP, "%s", key);
+		if (r == 0 && (r = fd_write(fd, buffer, n)) < 0)
+			error_errno(err, r, "cannot write %s", path);
+	}
+	if (r == 0 && (digest_stream_finish(stream, &found) < 0 || !digest_equal(&found, &part->sha256)))
+		r = damaged(s, key, err);
+	digest_stream_free(stream);
+	if (r < 0)
+		unlink(path);
+	return r;
+}
+
+static int fetch_parts(struct place_s3 *s, enum place_mode mode, struct error *err)
+{
+	int r = 0;
+
+	if (mode != PLACE_SNAPSHOT)
+		r = fetch(s, "meta", &s->manifest.metadata, META_SQLITE_FILE, err);
+	/* Who writes makes the snapshot anew. */
+	if (r == 0 && (mode == PLACE_SNAPSHOT || mode == PLACE_READ))
+		r = fetch(s, "snapshot", &s->manifest.snapshot, SNAPSHOT_FILE, err);
+	return r;
+}
+
+/* A writer may have removed this version's data meanwhile, having published two more. */
+static int fetch_newest(struct place_s3 *s, enum place_mode mode, struct error *err)
+{
+	for (int attempt = 0;; attempt++) {
+		uint64_t version = 0, later = 0;
+		int r = find_newest(s, &version, &s->has_manifest, err);
+
+		if (r < 0 || !s->has_manifest)
+			return r;
+		s->place.version = version;
+		r = read_manifest(s, version, &s->manifest, err);
+		if (r == 0 && version)
+			r = fetch_parts(s, mode, err);
+		if (r != -ENOENT || attempt == 10 || find_newest(s, &later, &s->has_manifest, NULL) < 0 ||
+		    later == version)
+			return r;
+	}
+}
+
+/* Writes the manifest of version 0, which everybody writes alike, once or once more: the server has to refuse
+ * the second time. */
+static int probe(struct place_s3 *s, struct error *err)
+{
+	char key[KEY_BYTES], text[MANIFEST_MAX];
+	struct manifest zero = {0};
+	struct iovec part = {text, manifest_format(&zero, text)};
+	const char *single = getenv(SINGLE_WRITER);
+	int r = bucket_put_new(s->bucket, version_key(0, key), &part, 1, err);
+
+	if (r == 0)
+		r = bucket_put_new(s->bucket, key, &part, 1, err);
+	if (r == -EEXIST)
+		return 0;
+	if (r == 0 && !(single && !strcmp(single, "1")))
+		r = error_set(
+		    err, -EOPNOTSUPP,
+		    "%s: this server does not know If-None-Match, by which of two writers at once only one "
+		    "can win; if nobody else writes to this dataset, set " SINGLE_WRITER "=1",
+		    bucket_url(s->bucket));
+	return r;
+}
+
+static int check_presence(struct place_s3 *s, enum place_mode mode, struct error *err)
+{
+	const char *url = bucket_url(s->bucket);
+	int r = s->has_manifest && (s->manifest.version || mode == PLACE_CREATE) ? 1 : has_chunks(s, err);
+
+	if (r < 0)
+		return r;
+	bool chunks = r == 1;
+
+	if (mode == PLACE_CREATE) {
+		if (!s->has_manifest && chunks)
+			return error_set(err, -ESTALE,
+					 "%s has chunks but lost its versions: run `dieselctl rebuild %s`",
+					 url, url);
+		return 0;
+	}
+	if (mode == PLACE_REBUILD && chunks)
+		return 0;
+	if (!s->manifest.version)
+		return error_set(err, -ENOENT,
+				 "there is no dataset %s%s; make one with `dieselctl pack SOURCE %s`", url,
+				 chunks ? ", only chunks of one whose packing was not completed" : "", url);
+	return 0;
+}
+
+static int make_folder(struct place_s3 *s, struct error *err)
+{
+	const char *below = secure_getenv("TMPDIR");
+
+	if (asprintf(&s->place.folder, "%s/dieselctl-XXXXXX", below && *below ? below : "/var/tmp") < 0) {
+		s->place.folder = NULL;
+		return error_errno(err, -ENOMEM, "%s", bucket_url(s->bucket));
+	}
+	if (!mkdtemp(s->place.folder)) {
+		int r = -errno;
+
+		error_errno(err, r, "cannot make the folder %s (TMPDIR)", s->place.folder);
+		free(s->place.folder);
+		s->place.folder = NULL;
+		return r;
+	}
+	return 0;
+}
+
+static void s3_close(struct place *p)
+{
+	static const char *const files[] = {META_SQLITE_FILE, META_SQLITE_FILE "-journal",
+					    META_SQLITE_FILE ".damaged", SNAPSHOT_FILE, ".snapshot.tmp"};
+	struct place_s3 *s = s3_of(p);
+
+	for (size_t i = 0; p->folder && i < sizeof(files) / sizeof(files[0]); i++) {
+		_cleanup_(freep) char *path = NULL;
+
+		if (asprintf(&path, "%s/%s", p->folder, files[i]) < 0)
+			path = NULL;
+		else
+			unlink(path);
+	}
+	if (p->folder)
+		rmdir(p->folder);
+	free(p->folder);
+	bucket_close(s->bucket);
+	free(s);
+}
+
+static int open_parts(struct place_s3 *s, const char *name, enum place_mode mode, struct error *err)
+{
+	struct error fetch_err = ERROR_INIT;
+	int r = bucket_open(name, &s->bucket, err);
+
+	if (r == 0)
+		r = make_folder(s, err);
+	if (r < 0)
+		return r;
+	r = fetch_newest(s, mode, &fetch_err);
+	if (r < 0 && err)
+		*err = fetch_err;
+	if (mode == PLACE_REBUILD && (r == -EBADMSG || r == -ENOENT))
+		r = 0; /* what is damaged is made anew */
+	if (r == 0)
+		r = check_presence(s, mode, err);
+	if (r == 0 && mode >= PLACE_CHANGE)
+		r = probe(s, err);
+	return r;
+}
+
+static const struct place_ops s3_ops;
+
+static int s3_open(const char *name, enum place_mode mode, struct place **ret, struct error *err)
+{
+	struct place_s3 *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return error_errno(err, -ENOMEM, "S3");
+	s->place.ops = &s3_ops;
+	int r = open_parts(s, name, mode, err);
+
+	if (r < 0) {
+		s3_close(&s->place);
+		return r;
+	}
+	*ret = &s->place;
+	return 0;
+}
+
+static int s3_store(struct place *p, struct store **ret, struct error *err)
+{
+	return store_s3_open(s3_of(p)->bucket, ret, err);
+}
+
+static int digest_file(int fd, struct manifest_part *ret)
+{
+	_cleanup_(freep) void *buffer = malloc(COPY_BYTES);
+	struct digest_stream *stream = NULL;
+	struct stat st;
+	size_t done = 0;
+	int r = buffer ? digest_stream_new(&stream) : -ENOMEM;
+
+	if (r == 0 && fstat(fd, &st) < 0)
+		r = -errno;
+	ret->bytes = r == 0 ? (uint64_t)st.st_size : 0;
+	for (uint64_t offset = 0; r == 0 && offset < ret->bytes; offset += done) {
+		r = fd_read_at(fd, buffer, COPY_BYTES, offset, &done);
+		if (r == 0 && done == 0)
+			r = -EIO;
+		if (r == 0)
+			r = digest_stream_add(stream, buffer, done);
+	}
+	if (r == 0)
+		r = digest_stream_finish(stream, &ret->sha256);
+	digest_stream_free(stream);
+	return r;
+}
+
+static int upload(struct place_s3 *s, const struct chunk_id *id, const char *kind, const char *name,
+		  struct manifest_part *ret, struct error *err)
+{
+	_cleanup_(freep) char *path = NULL;
+	char key[KEY_BYTES];
+
+	if (asprintf(&path, "%s/%s", s->place.folder, name) < 0) {
+		path = NULL;
+		return error_errno(err, -ENOMEM, "%s", name);
+	}
+	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int r = fd < 0 ? -errno : digest_file(fd, ret);
+
+	if (r < 0)
+		return error_errno(err, r, "cannot read %s", path);
+	return bucket_put_file(s->bucket, data_key(id, kind, key), fd, ret->bytes, err);
+}
+
+struct old_data {
+	struct place_s3 *place;
+	char below[KEY_BYTES];
+	char keys[N_LISTED][KEY_BYTES];
+	unsigned n;
+};
+
+static int take_old(const char *key, uint64_t bytes, void *context)
+{
+	struct old_data *old = context;
+
+	(void)bytes;
+	if (strcmp(key, old->below) >= 0 || old->n == N_LISTED)
+		return 1;
+	if (strlen(key) < KEY_BYTES)
+		snprintf(old->keys[old->n++], KEY_BYTES, "%s", key);
+	return 0;
+}
+
+/* Removes the data of versions before the one that was newest until now, which somebody may be reading. What
+ * cannot be removed is tried again by the next writer. */
+static void remove_old(struct place_s3 *s)
+{
+	struct old_data old = {.place = s};
+
+	if (!s->manifest.version)
+		return;
+	data_key(&s->manifest.id, "", old.below);
+	if (bucket_list(s->bucket, "data/", NULL, N_LISTED, take_old, &old, NULL) < 0)
+		return;
+	for (unsigned i = 0; i < old.n; i++)
+		bucket_delete(s->bucket, old.keys[i], NULL);
+}
+
+static int write_manifest(struct place_s3 *s, const struct manifest *m, struct error *err)
+{
+	char key[KEY_BYTES], text[MANIFEST_MAX];
+	struct iovec part = {text, manifest_format(m, text)};
+	uint64_t newest = 0;
+	bool found = false;
+	/* Where If-None-Match is not known, looking is all that can be done. */
+	int r = find_newest(s, &newest, &found, err);
+
+	if (r == 0)
+		r = found && newest >= m->version
+			? -EEXIST
+			: bucket_put_new(s->bucket, version_key(m->version, key), &part, 1, err);
+	if (r == -EEXIST)
+		return error_set(err, -EBUSY,
+				 "%s was changed by another dieselctl meanwhile; run the same command again",
+				 bucket_url(s->bucket));
+	return r;
+}
+
+static int s3_publish(struct place *p, uint64_t version, struct error *err)
+{
+	struct place_s3 *s = s3_of(p);
+	struct manifest m = {.version = version};
+	struct chunk_id_source ids;
+	char key[KEY_BYTES];
+
+	chunk_id_source_init(&ids, chunk_id_local_machine(), (uint32_t)getpid(),
+			     s->manifest.version ? &s->manifest.id : NULL);
+	m.id = chunk_id_next(&ids, clock_realtime_ns() / NS_PER_US);
+	int r = upload(s, &m.id, "snapshot", SNAPSHOT_FILE, &m.snapshot, err);
+
+	if (r == 0)
+		r = upload(s, &m.id, "meta", META_SQLITE_FILE, &m.metadata, err);
+	if (r == 0)
+		r = write_manifest(s, &m, err);
+	if (r == -EBUSY) { /* after any other failure it may have been written all the same */
+		bucket_delete(s->bucket, data_key(&m.id, "snapshot", key), NULL);
+		bucket_delete(s->bucket, data_key(&m.id, "meta", key), NULL);
+	}
+	if (r < 0)
+		return r;
+	remove_old(s);
+	s->manifest = m;
+	p->version = version;
+	return 0;
+}
+
+static const struct place_ops s3_ops = {
+    .scheme = BUCKET_SCHEME,
+    .open = s3_open,
+    .store = s3_store,
+    .publish = s3_publish,
+    .close = s3_close,
+};
+
+void place_s3_register(void)
+{
+	place_register(&s3_ops);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+
+#include "dataset/place.h"
+#include "dataset/remote.h"
+
+static int not_here(const char *name, enum place_mode mode, struct place **ret, struct error *err)
+{
+	(void)mode;
+	(void)ret;
+	return error_set(err, -EPROTONOSUPPORT, "%s: this program was built without S3 (DIESEL_S3=OFF)",
+			 name);
+}
+
+static const struct place_ops fallback_ops = {.scheme = "s3://", .open = not_here};
+
+void place_s3_register(void)
+{
+	place_register(&fallback_ops);
+}

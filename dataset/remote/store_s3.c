@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Chunks as objects of a bucket: PREFIX/chunks/<id>.chunk.
+ *
+ * An object is there whole or not at all, so nothing has to be renamed or swept. Uploads in parts that a
+ * writer has left are not seen either; a rule of the bucket's life cycle removes them.
+ */
+#include "store_s3.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dataset/chunk_id.h"
+#include "lib/array.h"
+#include "lib/cleanup.h"
+
+#define FOLDER      "chunks/"
+#define SUFFIX      ".chunk"
+#define KEY_BYTES   (sizeof(FOLDER) + CHUNK_ID_TEXT + sizeof(SUFFIX))
+#define MAX_OBJECTS ((size_t)1 << 24) /* a list without end takes no more memory than these */
+
+struct store_s3 {
+	struct store store;
+	struct bucket *bucket;
+};
+
+static struct bucket *bucket_of(const struct store *s)
+{
+	return ((const struct store_s3 *)((const char *)s - offsetof(struct store_s3, store)))->bucket;
+}
+
+static const char *key_of(const struct chunk_id *id, char key[KEY_BYTES])
+{
+	char text[CHUNK_ID_TEXT];
+
+	snprintf(key, KEY_BYTES, FOLDER "%s" SUFFIX, chunk_id_format(id, text));
+	return key;
+}
+
+static int s3_put(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,
+		  struct error *err)
+{
+	char key[KEY_BYTES];
+
+	return bucket_put_new(bucket_of(s), key_of(id, key), parts, n_parts, err);
+}
+
+static int s3_size(struct store *s, const struct chunk_id *id, uint64_t *ret_bytes, struct error *err)
+{
+	char key[KEY_BYTES];
+
+	return bucket_size(bucket_of(s), key_of(id, key), ret_bytes, err);
+}
+
+static int s3_read(struct store *s, const struct chunk_id *id, uint64_t offset, void *buffer, size_t bytes,
+		   struct error *err)
+{
+	char key[KEY_BYTES];
+
+	return bucket_read(bucket_of(s), key_of(id, key), offset, buffer, bytes, err);
+}
+
+static int s3_open_fd(struct store *s, const struct chunk_id *id, int flags, int *ret_fd, struct error *err)
+{
+	char name[STORE_NAME_MAX];
+
+	(void)flags;
+	(void)ret_fd;
+	return error_set(err, -EOPNOTSUPP, "%s is no file", store_describe(s, id, name));
+}
+
+struct listing {
+	struct store_object *objects;
+	size_t n, n_allocated;
+};
+
+static int take_object(const char *key, uint64_t bytes, void *context)
+{
+	struct listing *l = context;
+	struct store_object object = {.bytes = bytes};
+	char text[CHUNK_ID_TEXT];
+
+	if (strlen(key) != strlen(FOLDER) + CHUNK_ID_TEXT - 1 + strlen(SUFFIX) ||
+	    strcmp(key + strlen(FOLDER) + CHUNK_ID_TEXT - 1, SUFFIX) != 0)
+		return 0;
+	memcpy(text, key + strlen(FOLDER), CHUNK_ID_TEXT - 1);
+	text[CHUNK_ID_TEXT - 1] = '\0';
+	if (chunk_id_parse(text, &object.id) < 0)
+		return 0;
+	if (l->n == MAX_OBJECTS)
+		return -EOVERFLOW;
+	if (array_room(l->objects, l->n, l->n_allocated) < 0)
+		return -ENOMEM;
+	l->objects[l->n++] = object;
+	return 0;
+}
+
+static int s3_list(struct store *s, const struct chunk_id *after, struct store_object **ret, size_t *ret_n,
+		   struct error *err)
+{
+	struct error list_err = ERROR_INIT;
+	struct listing l = {0};
+	char key[KEY_BYTES];
+	int r = bucket_list(bucket_of(s), FOLDER, after ? key_of(after, key) : NULL, 0, take_object, &l,
+			    &list_err);
+
+	if (r < 0) {
+		free(l.objects);
+		if (list_err.code == 0)
+			return error_errno(err, r, "cannot list %s/" FOLDER, bucket_url(bucket_of(s)));
+		if (err)
+			*err = list_err;
+		return r;
+	}
+	*ret = l.objects;
+	*ret_n = l.n;
+	return 0;
+}
+
+static int s3_remove(struct store *s, const struct chunk_id *id, struct error *err)
+{
+	char key[KEY_BYTES];
+	uint64_t bytes;
+	int r =
+	    bucket_size(bucket_of(s), key_of(id, key), &bytes, err); /* a bucket does not say what it had */
+
+	return r < 0 ? r : bucket_delete(bucket_of(s), key, err);
+}
+
+static int s3_sweep(struct store *s, struct error *err)
+{
+	(void)s;
+	(void)err;
+	return 0;
+}
+
+static void s3_describe(const struct store *s, const struct chunk_id *id, char *text, size_t size)
+{
+	char key[KEY_BYTES];
+
+	snprintf(text, size, "%s/%s", bucket_url(bucket_of(s)), key_of(id, key));
+}
+
+static void s3_free(struct store *s)
+{
+	free((char *)s - offsetof(struct store_s3, store));
+}
+
+static const struct store_ops s3_ops = {
+    .put = s3_put,
+    .size = s3_size,
+    .read = s3_read,
+    .open_fd = s3_open_fd,
+    .list = s3_list,
+    .remove = s3_remove,
+    .sweep = s3_sweep,
+    .describe = s3_describe,
+    .free = s3_free,
+};
+
+int store_s3_open(struct bucket *bucket, struct store **ret, struct error *err)
+{
+	struct store_s3 *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return error_errno(err, -ENOMEM, "%s", bucket_url(bucket));
+	s->store.ops = &s3_ops;
+	s->bucket = bucket;
+	*ret = &s->store;
+	return 0;
+}

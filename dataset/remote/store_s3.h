@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "dataset/store.h"
+#include "s3/bucket.h"
+
+/* The engine for PREFIX/chunks in a bucket, which stays the caller's. -ENOMEM. */
+int store_s3_open(struct bucket *bucket, struct store **ret, struct error *err);

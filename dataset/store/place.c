@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/place.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct place_ops *registered;
+
+void place_register(const struct place_ops *ops)
+{
+	registered = ops;
+}
+
+bool place_is_elsewhere(const char *name)
+{
+	return registered && strncmp(name, registered->scheme, strlen(registered->scheme)) == 0;
+}
+
+int place_open(const char *name, enum place_mode mode, struct place **ret, struct error *err)
+{
+	struct place *p;
+
+	if (place_is_elsewhere(name))
+		return registered->open(name, mode, ret, err);
+	p = calloc(1, sizeof(*p));
+	if (!p || !(p->folder = strdup(name))) {
+		free(p);
+		return error_errno(err, -ENOMEM, "%s", name);
+	}
+	*ret = p;
+	return 0;
+}
+
+void place_close(struct place *p)
+{
+	if (p && p->ops) {
+		p->ops->close(p);
+	} else if (p) {
+		free(p->folder);
+		free(p);
+	}
+}
+
+int place_store(struct place *p, bool create, struct store **ret, struct error *err)
+{
+	return p->ops ? p->ops->store(p, ret, err) : store_open(p->folder, create, ret, err);
+}
+
+int place_publish(struct place *p, uint64_t version, struct error *err)
+{
+	return p->ops ? p->ops->publish(p, version, err) : 0;
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What the files of this folder share: configuration, signature, one HTTP request, answers in XML. */
+
+#include "lib/error.h"
+#include "s3/bucket.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <time.h>
+
+#define HASH_TEXT   65 /* 64 hexadecimal digits and a terminator */
+#define TOKEN_BYTES 16 /* what an upload of ours is known by */
+
+struct credentials {
+	char *key_id, *secret, *token; /* token: NULL without one */
+	bool from_file;
+};
+
+struct config {
+	struct credentials credentials;
+	char *region;
+	char *endpoint;  /* scheme://host[:port], without a slash at the end */
+	char *authority; /* of every URL: the endpoint's host, with the bucket in front where that is the
+			    style */
+	bool path_style;
+	unsigned timeout_s;
+};
+
+int config_load(const char *bucket, struct config *ret, struct error *err);
+int credentials_load(struct credentials *ret, struct error *err);
+void credentials_free(struct credentials *c); /* wipes them */
+void config_free(struct config *c);
+
+#define MAX_IDLE_HANDLES 64
+
+struct bucket {
+	char *url, *name, *prefix; /* prefix: "" or ends in a slash */
+	struct config config;
+	pthread_mutex_t lock;         /* of what follows, and of config.credentials */
+	void *idle[MAX_IDLE_HANDLES]; /* CURL handles, each with its connection */
+	unsigned n_idle;
+	int64_t clock_offset_s; /* the server's clock less ours, once it has refused ours */
+	uint64_t random;
+};
+
+struct query {
+	const char *name, *value; /* sorted by name; value: "" for none */
+};
+
+enum method { METHOD_GET, METHOD_HEAD, METHOD_PUT, METHOD_POST, METHOD_DELETE };
+
+struct request {
+	enum method method;
+	const char *key; /* behind the prefix; NULL: the bucket itself */
+	struct query query[6];
+	int n_query;
+	bool if_none_match;
+	const char *token; /* of an upload, in x-amz-meta-diesel-upload */
+	bool has_range;
+	uint64_t first, last;
+	const struct iovec *parts; /* the body */
+	int n_parts;
+
+	void *buffer; /* for the body of a good answer: no longer than this */
+	size_t buffer_bytes;
+};
+
+#define TEXT_MAX 256
+struct answer {
+	int status;
+	size_t body_bytes; /* in the buffer, or in text */
+	char *text;        /* to be freed: the body when there is no buffer, or of an error; terminated */
+	uint64_t content_length;
+	bool has_length;
+	uint64_t range_first, range_last, range_total;
+	bool has_range;
+	char etag[TEXT_MAX], token[TEXT_MAX], region[TEXT_MAX], location[TEXT_MAX];
+	char code[64]; /* <Code> of an error */
+	time_t date;   /* of the server; 0: it did not say */
+};
+
+void answer_free(struct answer *a);
+
+/* sign.c */
+struct signing {
+	const char *method, *host, *path, *query; /* as they are sent */
+	const char *payload_hash;
+	const char *date; /* 20261124T042150Z */
+	const char *region;
+	const struct credentials *credentials;
+	const char *const
+	    *headers; /* "name:value", names in lower case, sorted, further ones that are signed */
+	int n_headers;
+};
+/* The value of the Authorization header. -ENOMEM, -ENOTSUP. */
+int sign_request(const struct signing *s, char **ret, struct error *err);
+int hash_parts(const struct iovec *parts, int n_parts, char text[HASH_TEXT]);
+void random_token(char text[2 * TOKEN_BYTES + 1]);
+/* Percent-encodes all but letters, digits, "-._~" and, if wanted, slashes. NULL: no memory. */
+char *uri_encode(const char *text, bool keep_slash);
+
+/* http.c: one attempt. -ETIMEDOUT, -EIO: it may be repeated; -EBADMSG; -ENOMEM. Any status is a success. */
+int http_perform(struct bucket *b, const struct request *r, struct answer *ret, struct error *err);
+
+/* request.c: attempts until one is answered with 2xx, or with what repeating cannot change. */
+enum request_result {
+	REQUEST_MISSING = 1, /* 404 */
+	REQUEST_EXISTS,      /* 412, 409 of a conditional request */
+	REQUEST_PAST_END,    /* 416 */
+};
+int request_run(struct bucket *b, const struct request *r, struct answer *ret, struct error *err);
+/* The object's name for an error text. */
+#define OBJECT_NAME_MAX 400
+const char *object_name(const struct bucket *b, const char *key, char text[OBJECT_NAME_MAX]);
+
+/* xml.c: -EBADMSG: not what was asked for. */
+struct xml_list {
+	struct xml_object {
+		char *key;
+		uint64_t bytes;
+	} * objects;
+	size_t n, n_allocated;
+	bool truncated, url_encoded;
+	char *next; /* the token; NULL: none */
+};
+int xml_parse_list(const char *text, size_t bytes, struct xml_list *ret);
+void xml_list_free(struct xml_list *l);
+/* The text of the first element of this name below the root; false: there is none. */
+bool xml_find(const char *text, size_t bytes, const char *root, const char *name, char *ret, size_t size);

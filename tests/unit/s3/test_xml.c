@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "unit/test.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bucket_private.h"
+
+static int parse(const char *text, struct xml_list *ret)
+{
+	return xml_parse_list(text, strlen(text), ret);
+}
+
+static void test_list(void **state)
+{
+	struct xml_list l;
+
+	(void)state;
+	assert_int_equal(
+	    parse(
+		"<?xml version=\"1.0\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
+		"<IsTruncated>true</IsTruncated><EncodingType>url</EncodingType><Owner><Key>no</Key></Owner>"
+		"<NextContinuationToken>to&amp;ken</NextContinuationToken>"
+		"<Contents><Key>a/b</Key><Size>17</Size><Owner><ID>x</ID></Owner></Contents>"
+		"<Contents><Size>0</Size><Key>c</Key></Contents></ListBucketResult>",
+		&l),
+	    0);
+	assert_int_equal(l.n, 2);
+	assert_string_equal(l.objects[0].key, "a/b");
+	assert_int_equal(l.objects[0].bytes, 17);
+	assert_string_equal(l.objects[1].key, "c");
+	assert_string_equal(l.next, "to&ken");
+	assert_true(l.truncated && l.url_encoded);
+	xml_list_free(&l);
+	assert_int_equal(parse("<ListBucketResult/>", &l), 0);
+	assert_int_equal(l.n, 0);
+	assert_false(l.truncated);
+	xml_list_free(&l);
+}
+
+static void test_no_list(void **state)
+{
+	static const char *const texts[] = {
+	    "",
+	    "<",
+	    "<html></html>",
+	    "<ListBucketResult>",
+	    "<ListBucketResult><Contents><Key>a</Key></Contents></ListBucketResult>",
+	    "<ListBucketResult><Contents><Size>1</Size></Contents></ListBucketResult>",
+	    "<ListBucketResult><Contents><Key>a</Key><Size>-1</Size></Contents></ListBucketResult>",
+	    "<ListBucketResult><Contents><Key>a</Key><Size>99999999999999999999</Size></Contents></"
+	    "ListBucketResult>",
+	    "<!DOCTYPE x [<!ENTITY e \"aaaa\">]><ListBucketResult><Prefix>&e;</Prefix></ListBucketResult>",
+	    "<ListBucketResult><a><a><a><a><a><a><a><a><a><a><a><a><a><a><a><a/></a></a></a></a></a></a></"
+	    "a></a></a></a>"
+	    "</a></a></a></a></a></ListBucketResult>",
+	};
+	struct xml_list l;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		assert_int_equal(parse(texts[i], &l), -EBADMSG);
+}
+
+static void test_long_value(void **state)
+{
+	char *text = malloc(20000);
+	struct xml_list l;
+	int n = sprintf(text, "<ListBucketResult><Prefix>");
+
+	(void)state;
+	memset(text + n, 'x', 9000);
+	strcpy(text + n + 9000, "</Prefix></ListBucketResult>");
+	assert_int_equal(parse(text, &l), -EBADMSG);
+	free(text);
+}
+
+static void test_find(void **state)
+{
+	static const char text[] = "<Error><Resource><Code>no</Code></Resource><Code>SlowDown</Code></Error>";
+	char code[9], cut[5];
+
+	(void)state;
+	assert_true(xml_find(text, strlen(text), "Error", "Code", code, sizeof(code)));
+	assert_string_equal(code, "SlowDown");
+	assert_true(xml_find(text, strlen(text), "Error", "Code", cut, sizeof(cut)));
+	assert_string_equal(cut, "Slow");
+	assert_false(xml_find(text, strlen(text), "Other", "Code", code, sizeof(code)));
+	assert_false(xml_find(text, strlen(text), "Error", "Message", code, sizeof(code)));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_list),
+	    cmocka_unit_test(test_no_list),
+	    cmocka_unit_test(test_long_value),
+	    cmocka_unit_test(test_find),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

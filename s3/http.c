@@ -219,8 +219,12 @@ static int make_path(const struct bucket *b, const struct request *r, char **ret
 		raw = NULL;
 		return -ENOMEM;
 	}
-	*ret = uri_encode(raw, true);
-	return *ret ? 0 : -ENOMEM;
+	char *path = uri_encode(raw, true);
+
+	if (!path)
+		return -ENOMEM;
+	*ret = path;
+	return 0;
 }
 
 static int make_query(const struct request *r, char **ret)

@@ -95,11 +95,16 @@ static int get_page(struct walk *w, const char *token, const char *after, unsign
 		return bad_list(w, "cannot be had", err);
 	if (result < 0)
 		return result;
-	result = xml_parse_list(a.text ? a.text : "", a.body_bytes, ret);
+	struct xml_list page;
+
+	result = xml_parse_list(a.text ? a.text : "", a.body_bytes, &page);
 	answer_free(&a);
-	return result == -EBADMSG ? bad_list(w, "is no list; is AWS_ENDPOINT_URL_S3 an S3 server?", err)
-	       : result < 0       ? error_errno(err, result, "%s", w->bucket->url)
-				  : 0;
+	if (result == -EBADMSG)
+		return bad_list(w, "is no list; is AWS_ENDPOINT_URL_S3 an S3 server?", err);
+	if (result < 0)
+		return error_errno(err, result, "%s", w->bucket->url);
+	*ret = page;
+	return 0;
 }
 
 static int walk_pages(struct walk *w, const char *after, unsigned max, struct error *err)

@@ -100,6 +100,7 @@ def case_faults():
         proxy.reset(fault)
         text = ctl(port, "stat", URL, fails=True)
         assert words in text and URL in text and text.count("\n") == 1, text
+    proxy.reset()
     assert "SignatureDoesNotMatch" in ctl(port, "stat", URL, fails=True, AWS_SECRET_ACCESS_KEY="another")
     # The clock of a node is wrong: the server's own is used for the signature.
     asked = []

@@ -8,6 +8,8 @@
 #include "bucket_private.h"
 
 #define EMPTY "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+/* One literal, since two of them in a list look like a missing comma. */
+#define HASH_HEADER "x-amz-content-sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 static const struct credentials example = {
     .key_id = (char *)"AKIAIOSFODNN7EXAMPLE",
@@ -27,7 +29,7 @@ static void expect_signature(const struct signing *s, const char *signature)
 static void test_range(void **state)
 {
 	static const char *const headers[] = {"host:examplebucket.s3.amazonaws.com", "range:bytes=0-9",
-					      "x-amz-content-sha256:" EMPTY, "x-amz-date:20130524T000000Z"};
+					      HASH_HEADER, "x-amz-date:20130524T000000Z"};
 	const struct signing s = {
 	    .method = "GET",
 	    .path = "/test.txt",
@@ -46,8 +48,8 @@ static void test_range(void **state)
 
 static void test_query(void **state)
 {
-	static const char *const headers[] = {"host:examplebucket.s3.amazonaws.com",
-					      "x-amz-content-sha256:" EMPTY, "x-amz-date:20130524T000000Z"};
+	static const char *const headers[] = {"host:examplebucket.s3.amazonaws.com", HASH_HEADER,
+					      "x-amz-date:20130524T000000Z"};
 	const struct signing s = {
 	    .method = "GET",
 	    .path = "/",

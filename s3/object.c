@@ -69,6 +69,15 @@ static int put_once(struct bucket *b, const char *key, const struct iovec *parts
 	return result;
 }
 
+/* rclone leaves "Result" out. */
+static bool find_upload(const struct answer *a, char *id, size_t size)
+{
+	return a->text &&
+	       (xml_find(a->text, a->body_bytes, "InitiateMultipartUploadResult", "UploadId", id, size) ||
+		xml_find(a->text, a->body_bytes, "InitiateMultipartUpload", "UploadId", id, size)) &&
+	       id[0] && strlen(id) + 1 < size;
+}
+
 static int upload_begin(struct upload *u, struct error *err)
 {
 	struct request r = {.method = METHOD_POST, .key = u->key, .query = {{"uploads", ""}}, .n_query = 1};
@@ -81,10 +90,7 @@ static int upload_begin(struct upload *u, struct error *err)
 
 	if (result < 0)
 		return result;
-	if (!a.text ||
-	    !xml_find(a.text, a.body_bytes, "InitiateMultipartUploadResult", "UploadId", u->id,
-		      sizeof(u->id)) ||
-	    !u->id[0] || strlen(u->id) + 1 == sizeof(u->id))
+	if (!find_upload(&a, u->id, sizeof(u->id)))
 		result = error_set(err, -EBADMSG, "%s: the server began no upload",
 				   object_name(u->bucket, u->key, name));
 	answer_free(&a);

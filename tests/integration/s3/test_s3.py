@@ -64,6 +64,13 @@ def against(server):
     assert "If-None-Match" in ctl(port, "pack", SOURCE, URL, fails=True)
     assert "there is no dataset" in ctl(port, "stat", URL, fails=True)
     round_trip(port, DIESEL_S3_SINGLE_WRITER="1")
+    # An object that is sent in parts, the last of them short.
+    large = SCRATCH + "/large"
+    os.makedirs(large)
+    with open(large + "/file", "wb") as file:
+        file.write(os.urandom(70 << 20))
+    ctl(port, "pack", large, URL + "/large", DIESEL_S3_SINGLE_WRITER="1")
+    assert "sound:" in ctl(port, "verify", URL + "/large")
 
 
 def case_rclone():

@@ -12,6 +12,7 @@ from storage by the kernel's count for the processes, of all epochs but the data
 
     bench_cache.py [--ranks N] [--epochs N]
     bench_cache.py --small [--disk real|throttled]
+    bench_cache.py --stage [slow|paced|disk ...]    jobs/stage.py
 """
 import argparse
 import contextlib
@@ -25,7 +26,7 @@ import threading
 import time
 
 import support
-from jobs import apart
+from jobs import apart, stage
 from serving import Daemon, pack
 
 NAME = "cache"
@@ -252,8 +253,12 @@ def main():
     parser.add_argument("--cache", default=CACHE)
     parser.add_argument("--without-release", action="store_true")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--stage", nargs="*", choices=stage.WHATS)
     parser.add_argument("--disk", choices=DISKS)
     options = parser.parse_args()
+    if options.stage is not None:
+        stage.run(options.stage or stage.WHATS)
+        return
     if options.small:
         small([options.disk] if options.disk else list(DISKS))
         return

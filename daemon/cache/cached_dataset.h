@@ -16,6 +16,7 @@
 #include "place.h"
 #include "policy.h"
 #include "proof.h"
+#include "stage_pace.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -113,7 +114,8 @@ struct cached_dataset {
 	struct cached_cursor *cursors; /* of its sessions that have an order */
 	bool evicts;                   /* chunks go for others: it matters when they are needed */
 	struct victim_list victims, lent_victims;
-	struct forms *forms; /* decoded forms of its samples: forms.h */
+	struct stage_pace pace; /* stage.h's */
+	struct forms *forms;    /* decoded forms of its samples: forms.h */
 	struct cached_chunk *chunks;
 };
 

@@ -310,6 +310,16 @@ static void count_read(struct load *l)
 	job_read_begin(l->job, l->begin_ns);
 }
 
+/* Of a time that several share, this one has its part. */
+static void note_pace(const struct load *l, bool from_staging)
+{
+	const struct cached_dataset *d = l->dataset;
+	uint64_t ns = clock_monotonic_ns() - l->begin_ns;
+
+	stage_note(l->cache->stage, l->dataset, from_staging, ns / (d->n_loading - d->n_verifying),
+		   l->meta.file_bytes);
+}
+
 /* Not from staging, for whatever reason: its disk says that itself, once. */
 static void on_fetched(struct stage_read *fetch, int result, const struct error *err)
 {
@@ -317,6 +327,7 @@ static void on_fetched(struct stage_read *fetch, int result, const struct error 
 
 	(void)err;
 	if (result == 0) {
+		note_pace(l, true);
 		load_verify(l);
 		return;
 	}
@@ -361,6 +372,8 @@ static void on_read(struct reader_job *job)
 	if (!is_known(l))
 		job_read_end(l->job, l->begin_ns, clock_monotonic_ns(),
 			     l->result == 0 ? l->meta.file_bytes : 0);
+	if (!is_known(l) && l->result == 0)
+		note_pace(l, false);
 	if (l->result == -EXDEV && next_place(l))
 		load_again(l);
 	else if (l->result < 0)

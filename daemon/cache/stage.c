@@ -15,6 +15,7 @@
 #define OFF_NS      (60 * NS_PER_S) /* how long nothing is asked of a disk that failed or was late */
 #define MAX_TROUBLE 3               /* so often in a row */
 #define HANG_NS     (30 * NS_PER_S) /* a write that takes longer */
+#define MEASURED    8               /* chunks read back to know the disk */
 #define N_WANTS     64 /* chunks in memory that wait to be written: more would be given up first */
 
 /* A chunk that is to be written, if memory still has it when its turn comes. */
@@ -29,7 +30,8 @@ struct put {
 	struct stage *stage;
 	struct staged *file; /* NULL: this put is free */
 	struct want what;
-	bool takes; /* the chunk is pinned */
+	bool takes;    /* the chunk is pinned */
+	bool measures; /* it is written, and referred to */
 	uint64_t begin_ns;
 };
 
@@ -40,7 +42,9 @@ struct stage {
 	struct quota quota;
 	char *folder;
 	uint64_t limit_bytes;
-	struct stager *stager; /* NULL: none now */
+	bool always;
+	struct stage_mean disk; /* reads of what was just written */
+	struct stager *stager;  /* NULL: none now */
 	bool is_open;
 	struct stage_index index;
 	struct put puts[STAGER_WRITE_SLOTS];
@@ -124,7 +128,7 @@ struct staged *stage_find(struct stage *g, const struct cached_dataset *d, const
 	const struct staged_key key = key_of(d, &chunk->id);
 	struct staged *f;
 
-	if (!g || !is_usable(g))
+	if (!g || !is_usable(g) || d->pace.is_off)
 		return NULL;
 	f = stage_index_find(&g->index, &key);
 	if (!f || f->state != STAGED_READY || f->stamp.bytes != chunk->file_bytes)
@@ -357,6 +361,37 @@ static void put_failed(struct put *p)
 	put_end(p);
 }
 
+static void on_measured(struct stager_job *job, int result, const struct error *err)
+{
+	struct put *p = (struct put *)job;
+
+	(void)err; /* what is wrong shows when the chunk is wanted */
+	if (result == 0)
+		stage_best_add(&p->stage->disk, clock_monotonic_ns() - p->begin_ns, p->file->stamp.bytes);
+	p->measures = false;
+	p->file->refs--;
+	put_end(p);
+}
+
+/* Reads it back, so that it is known what staging gives before anything is wanted from there. Returns false
+ * if that is known, or cannot be. */
+static bool measure(struct put *p)
+{
+	struct stage *g = p->stage;
+	char name[STAGER_NAME_BYTES];
+
+	if (g->always || g->disk.n >= MEASURED)
+		return false;
+	staged_name(p->file, name);
+	p->begin_ns = clock_monotonic_ns();
+	if (stager_order(g->stager, &p->job, STAGER_FETCH, name, p->file->stamp.bytes, -EBADF, on_measured) <
+	    0)
+		return false;
+	p->measures = true;
+	p->file->refs++;
+	return true;
+}
+
 static void on_written(struct stager_job *job, int result, const struct error *err)
 {
 	struct put *p = (struct put *)job;
@@ -367,7 +402,8 @@ static void on_written(struct stager_job *job, int result, const struct error *e
 		g->figures.written_bytes += p->file->stamp.bytes;
 		p->file->state = STAGED_READY;
 		g->said_write = false;
-		put_end(p);
+		if (!measure(p))
+			put_end(p);
 		return;
 	}
 	write_trouble(g, result, err->text);
@@ -491,9 +527,10 @@ void stage_put(struct stage *g, struct segment *s)
 	struct staged_key key;
 	struct staged *f;
 
-	if (!g || !is_usable(g) || !is_too_large(g->cache, d) || clock_monotonic_ns() < g->no_write_ns ||
-	    s->stamp.dev != d->identity.chunks_dev || s->stamp.bytes > STAGER_MAX_BYTES ||
-	    snapshot_chunk_get(d->snapshot, s->chunk, &chunk) < 0 || s->stamp.bytes != chunk.file_bytes)
+	if (!g || !is_usable(g) || d->pace.is_off || !is_too_large(g->cache, d) ||
+	    clock_monotonic_ns() < g->no_write_ns || s->stamp.dev != d->identity.chunks_dev ||
+	    s->stamp.bytes > STAGER_MAX_BYTES || snapshot_chunk_get(d->snapshot, s->chunk, &chunk) < 0 ||
+	    s->stamp.bytes != chunk.file_bytes)
 		return;
 	key = key_of(d, &chunk.id);
 	f = stage_index_find(&g->index, &key);
@@ -508,6 +545,26 @@ void stage_put(struct stage *g, struct segment *s)
 	g->wants[(g->first_want + g->n_wants++) % N_WANTS] =
 	    (struct want){.segment = s->id, .chunk = s->chunk};
 	pump(g);
+}
+
+static void format_rate(const struct stage_mean *m, char *text, size_t size)
+{
+	units_format_bytes(text, size, m->ns_per_byte > 0 ? (uint64_t)(1e9 / m->ns_per_byte) : 0);
+}
+
+void stage_note(struct stage *g, struct cached_dataset *d, bool from_staging, uint64_t ns, uint64_t bytes)
+{
+	char storage[16], staged[16];
+
+	if (!g || g->always)
+		return;
+	stage_mean_add(from_staging ? &d->pace.staged : &d->pace.storage, ns, bytes);
+	if (!stage_pace_decide(&d->pace, &g->disk))
+		return;
+	format_rate(&d->pace.storage, storage, sizeof(storage));
+	format_rate(d->pace.staged.n ? &d->pace.staged : &g->disk, staged, sizeof(staged));
+	log_info("%s: %s: a chunk comes from storage at %s/s, from staging at %s/s", d->path,
+		 d->pace.is_off ? "not staged" : "staged", storage, staged);
 }
 
 /* The process */
@@ -655,6 +712,7 @@ int stage_new(uv_loop_t *loop, const struct nursery *nursery, struct cache *cach
 	g->nursery = nursery;
 	g->quota = *quota;
 	g->limit_bytes = options->bytes;
+	g->always = options->always;
 	for (size_t i = 0; i < STAGER_WRITE_SLOTS; i++)
 		g->puts[i].stage = g;
 	uv_timer_init(loop, &g->timer);
@@ -678,9 +736,12 @@ struct stage *stage_free(struct stage *g)
 	if (!g)
 		return NULL;
 	g->stager = stager_free(g->stager);
-	for (size_t i = 0; i < STAGER_WRITE_SLOTS; i++)
+	for (size_t i = 0; i < STAGER_WRITE_SLOTS; i++) {
 		if (g->puts[i].takes)
 			(void)put_unpin(&g->puts[i]);
+		if (g->puts[i].measures)
+			g->puts[i].file->refs--;
+	}
 	stage_index_clear(&g->index);
 	uv_close((uv_handle_t *)&g->timer, on_closed);
 	return NULL;

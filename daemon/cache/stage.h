@@ -14,6 +14,9 @@
  * waits a bounded time and reads from storage, and after a few such in a row nobody asks for a while. That is
  * said once.
  *
+ * It is for storage that is slower than the staging disk (stage_pace.h): both are measured, and a dataset
+ * whose storage is as fast is neither written nor read there.
+ *
  * Which: each chunk is used once an epoch, so any part of a dataset is as good as any other, and what lies
  * there stays. What goes for something new is of the dataset that has been out of use for longest. All loop
  * thread.
@@ -36,6 +39,7 @@ struct stage;
 
 struct stage_options {
 	const char *folder; /* NULL: no staging */
+	bool always;        /* where storage is no slower, too */
 	uint64_t bytes;     /* the most that files in it may take */
 };
 
@@ -84,5 +88,8 @@ int stage_fetch(struct stage *g, struct stage_read *read, struct staged *file, i
 
 /* A chunk was read from storage and verified: it is written if that is worth while. */
 void stage_put(struct stage *g, struct segment *segment);
+
+/* A chunk of so many bytes has come from storage, or from staging, in this time of its own. */
+void stage_note(struct stage *g, struct cached_dataset *d, bool from_staging, uint64_t ns, uint64_t bytes);
 
 void stage_figures_get(const struct stage *g, struct stage_figures *ret);

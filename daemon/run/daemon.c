@@ -89,6 +89,7 @@ static void warn_fixed(const struct options *old, const struct options *new)
 	    {"history-max", old->history_max_bytes != new->history_max_bytes},
 	    {"assist", old->assist != new->assist},
 	    {"stage", strcmp(old->stage, new->stage) != 0},
+	    {"stage-when", old->serve.stage.always != new->serve.stage.always},
 	    {"stage-size", old->serve.stage.bytes != new->serve.stage.bytes},
 	    {"codec", !same_codecs(old, new)},
 	    {"no-io-uring", old->serve.use_io_uring != new->serve.use_io_uring},

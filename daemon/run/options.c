@@ -52,6 +52,7 @@ const char options_help[] =
     "                   can change; may be given again\n"
     "  --stage DIR      keep chunks that do not fit in memory in this folder of a local disk, or off\n"
     "                   (default); it must be dieseld's user's alone, and is made if need be\n"
+    "  --stage-when WHEN  slower (default): where storage is slower than that disk; or always\n"
     "  --stage-size BYTES  the most that it may take (16G)\n"
     "  --assist         read files ahead for the machine's other PyTorch jobs, where that helps (root)\n"
     "  --exit-when-idle SECONDS  end when no client was there for so long; 0: never (default)\n"
@@ -92,6 +93,7 @@ enum option_key {
 	KEY_ASSIST,
 	KEY_STAGE,
 	KEY_STAGE_SIZE,
+	KEY_STAGE_WHEN,
 	KEY_CONFIG, /* those from here on are not settings of a file */
 	KEY_CHECK,
 	KEY_READY_FD,
@@ -128,6 +130,7 @@ static const struct option table[] = {
     {"assist", no_argument, NULL, KEY_ASSIST},
     {"stage", required_argument, NULL, KEY_STAGE},
     {"stage-size", required_argument, NULL, KEY_STAGE_SIZE},
+    {"stage-when", required_argument, NULL, KEY_STAGE_WHEN},
     {"config", required_argument, NULL, KEY_CONFIG},
     {"check-config", no_argument, NULL, KEY_CHECK},
     {"ready-fd", required_argument, NULL, KEY_READY_FD},
@@ -262,6 +265,14 @@ static int set_history_max(struct options *o, const char *name, const char *valu
 	return 0;
 }
 
+static int set_stage_when(struct options *o, const char *name, const char *value, struct error *err)
+{
+	if (strcmp(value, "slower") != 0 && strcmp(value, "always") != 0)
+		return error_set(err, -EINVAL, "%s: \"%s\" is neither slower nor always", name, value);
+	o->serve.stage.always = value[0] == 'a';
+	return 0;
+}
+
 static int set_stage_size(struct options *o, const char *name, const char *value, struct error *err)
 {
 	uint64_t bytes;
@@ -356,6 +367,7 @@ static int set_option(struct options *o, int key, const char *name, const char *
 	case KEY_EXIT_WHEN_IDLE: return set_number(name, value, 0, MAX_IDLE_S, &o->exit_when_idle_s, err);
 	case KEY_ASSIST: o->assist = true; return 0;
 	case KEY_STAGE: return set_stage(o, name, value, err);
+	case KEY_STAGE_WHEN: return set_stage_when(o, name, value, err);
 	case KEY_STAGE_SIZE: return set_stage_size(o, name, value, err);
 	case KEY_NO_IO_URING: s->use_io_uring = false; return 0;
 	case KEY_READY_FD:

@@ -160,9 +160,18 @@ static int mirror_release(const char *path, struct fuse_file_info *info)
 	return close((int)info->fh) ? -errno : 0;
 }
 
+/* Inode numbers are those of the source, whatever is forgotten in between. */
+static void *mirror_init(struct fuse_conn_info *connection, struct fuse_config *config)
+{
+	(void)connection;
+	config->use_ino = 1;
+	return NULL;
+}
+
 int main(int argc, char **argv)
 {
-	static const struct fuse_operations operations = {.getattr = mirror_getattr,
+	static const struct fuse_operations operations = {.init = mirror_init,
+							  .getattr = mirror_getattr,
 							  .readdir = mirror_readdir,
 							  .open = mirror_open,
 							  .read = mirror_read,

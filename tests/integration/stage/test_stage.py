@@ -55,9 +55,9 @@ class Staged(Case):
     def setUp(self):
         self.folder = os.path.join(SCRATCH, "stage" + os.urandom(4).hex())
 
-    def staging(self, *options, folder=None, cache=SMALL, size="1G"):
-        """A daemon."""
-        return self.daemon("--stage", folder or self.folder, "--stage-size", size, "--tune", "off", *options,
+    def staging(self, *options, folder=None, cache=SMALL, size="1G", when="always"):
+        """A daemon. The disk of a test is no faster than the storage, hence always."""
+        return self.daemon("--stage", folder or self.folder, "--stage-size", size, "--stage-when", when, "--tune", "off", *options,
                            cache=cache)
 
     def own(self, name):
@@ -156,6 +156,56 @@ class Serves(Staged):
         finish_probe(start_probe(daemon, path, "--source", source, program=program, user=MALLORY, group=MALLORY,
                                  extra_groups=[]))
         self.assertGreater(daemon.status()["stage"]["hits"], before)
+
+
+class Worth(Staged):
+    """Storage and staging are measured."""
+
+    def storage(self, read_ms):
+        """The path of "packed" on storage that takes so long for each read."""
+        mount = os.path.join(SCRATCH, "storage" + os.urandom(4).hex())
+        os.mkdir(mount)
+        process = subprocess.Popen([MIRROR, dataset("packed")[0], mount],
+                                   env=dict(os.environ, FUSE_MIRROR_READ_MS=str(read_ms)))
+
+        def close():
+            process.kill()
+            process.wait()
+            subprocess.run(["umount", "-l", mount], check=False)
+
+        self.addCleanup(close)
+        wait_until("the mount", lambda: os.path.ismount(mount) or process.poll() is not None)
+        if not os.path.ismount(mount):
+            self.skipTest("FUSE cannot be mounted here")
+        return mount
+
+    def test_slow_storage_is_staged(self):
+        path, source = self.storage(500), dataset("packed")[1]
+        daemon = self.staging(when="slower")
+        self.fill(daemon, path, source)
+        self.served_from_staging(daemon, path, source)
+        self.assertNotIn("not staged", daemon.output())
+
+    def test_a_slow_disk_is_given_up(self):
+        disk = Disk(read_ms=500)
+        self.addCleanup(disk.close)
+        self.folder = disk.folder
+        path, source = dataset("packed")
+        daemon = self.staging(when="slower")
+        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+
+        def is_given_up():
+            self.epoch(daemon, path, source)
+            return "not staged: a chunk comes from storage at" in daemon.output()
+
+        for _ in range(100):
+            if is_given_up():
+                break
+        self.assertTrue(is_given_up(), daemon.output())
+        written = daemon.status()["stage"]["written"]
+        self.assertEqual(self.epoch(daemon, path, source)[1], 0)
+        # Those that were under way then are all that come.
+        self.assertLessEqual(daemon.status()["stage"]["written"], written + 2)
 
 
 class Bounded(Staged):
@@ -333,6 +383,7 @@ class Refused(Staged):
 
     def test_bad_options(self):
         for options, word in ((("--stage", "here"), "neither an absolute path nor off"),
+                              (("--stage-when", "never"), "neither slower nor always"),
                               (("--stage-size", "1M"), "not a size from 16M up")):
             result = subprocess.run([os.path.join(BIN, "dieseld"), *options], capture_output=True, text=True,
                                     timeout=60, check=False)

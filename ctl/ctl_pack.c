@@ -7,6 +7,7 @@
 
 #include "dataset/chunk.h"
 #include "dataset/digest.h"
+#include "dataset/meta.h"
 #include "dataset/pack.h"
 #include "image/jpeg_restarts.h"
 #include "lib/cleanup.h"
@@ -104,6 +105,7 @@ static const struct option long_options[] = {
     {"skip-unreadable", no_argument, NULL, 'u'},
     {"digest", required_argument, NULL, 'd'},
     {"jpeg-restarts", no_argument, NULL, 'r'},
+    {"meta", required_argument, NULL, 'm'},
     CTL_OPTION_HELP,
     {0},
 };
@@ -111,6 +113,7 @@ static const struct option long_options[] = {
 /* One option; CTL_OK or CTL_USAGE. */
 static int parse_option(const struct ctl_verb *verb, int option, struct pack_options *o)
 {
+	struct error err = ERROR_INIT;
 	int64_t value;
 
 	switch (option) {
@@ -133,6 +136,11 @@ static int parse_option(const struct ctl_verb *verb, int option, struct pack_opt
 		if (units_parse_integer(optarg, 1, MAX_THREADS, &value) < 0)
 			return ctl_usage(verb, "-j %s: a number from 1 to %d is needed", optarg, MAX_THREADS);
 		o->n_threads = (unsigned)value;
+		return CTL_OK;
+	case 'm': /* the URL itself is not shown: it may have a password */
+		if (meta_redis_check_url(optarg, &err) < 0)
+			return ctl_usage(verb, "--meta URL: %s", err.text);
+		o->meta_url = optarg;
 		return CTL_OK;
 	case 'a': o->append = true; return CTL_OK;
 	case 'u': o->skip_unreadable = true; return CTL_OK;
@@ -242,6 +250,7 @@ const struct ctl_verb ctl_pack = {
 	    "      --append            add to a dataset; changed files replace, unchanged ones are left out\n"
 	    "      --skip-unreadable   leave out files that cannot be read, with a line for each\n"
 	    "      --digest sha256     keep a SHA-256 of each chunk, for datasets that users share\n"
+	    "      --meta URL          keep the metadata on a Redis server: redis://HOST[:PORT]/PREFIX\n"
 	    "      --jpeg-restarts     rewrite JPEG files, without loss, so that what is above and beside a "
 	    "crop needs no decoding\n"
 	    "\n"

@@ -27,6 +27,7 @@ struct facts {
 	uint64_t stored_bytes; /* of the chunk files in use */
 	bool has_meta;
 	struct meta_info meta;
+	struct error meta_error; /* why there is none */
 };
 
 static void collect(const char *path, const struct snapshot *s, struct facts *ret)
@@ -41,8 +42,8 @@ static void collect(const char *path, const struct snapshot *s, struct facts *re
 	if (place_is_elsewhere(path)) {
 		f.has_meta = true;
 		f.meta = (struct meta_info){.version = snapshot_info(s)->version};
-	} else if (meta_open(path, META_READ, &meta, NULL) == 0) {
-		f.has_meta = meta_info(meta, &f.meta, NULL) == 0;
+	} else if (meta_open(path, META_READ, &meta, &f.meta_error) == 0) {
+		f.has_meta = meta_info(meta, &f.meta, &f.meta_error) == 0;
 		meta_free(meta);
 	}
 	*ret = f;
@@ -112,7 +113,7 @@ static void print_dataset(const char *path, const struct snapshot *s, const stru
 	printf("digest    %s\n", info->has_digests ? DIGEST_NAME : "none");
 	print_classes(s);
 	if (!f->has_meta)
-		puts("metadata  missing or unreadable: run `dieselctl rebuild` before changing the dataset");
+		printf("metadata  %s\n", f->meta_error.text);
 	else if (f->meta.version != info->version)
 		printf("metadata  version %llu: run `dieselctl snapshot` to bring the snapshot up to date\n",
 		       (unsigned long long)f->meta.version);

@@ -20,6 +20,8 @@ if(NOT DIESEL_SANITIZE)
   diesel_long_tests(fault.dataset.kth fault.dataset.crash)
 endif()
 
-foreach(parser chunk_head snapshot)
+diesel_script_test(integration redis.metadata /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/redis/test_redis.py)
+
+foreach(parser chunk_head redis_url snapshot)
   diesel_fuzz_target(dataset/${parser} USES diesel_dataset_write)
 endforeach()

@@ -1,9 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "dataset/meta.h"
 
+#include <errno.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "lib/cleanup.h"
+
 int meta_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err)
 {
-	return meta_sqlite_open(dataset_path, mode, ret, err);
+	_cleanup_(freep) char *file = NULL;
+	struct stat st;
+
+	if (asprintf(&file, "%s/" META_REDIS_FILE, dataset_path) < 0) {
+		file = NULL;
+		return error_errno(err, -ENOMEM, "%s", dataset_path);
+	}
+	return stat(file, &st) == 0 ? meta_redis_open(dataset_path, mode, ret, err)
+				    : meta_sqlite_open(dataset_path, mode, ret, err);
 }
 
 void meta_free(struct meta *m)

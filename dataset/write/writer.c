@@ -134,8 +134,7 @@ static int replay(struct writer *w, const struct chunk_id *id, struct error *err
 	return r < 0 ? r : add_chunk(w, &view, err);
 }
 
-/* The version of the snapshot; 0: there is none that can be read. */
-static uint64_t snapshot_version(const struct writer *w)
+uint64_t writer_snapshot_version(const struct writer *w)
 {
 	struct snapshot *snapshot;
 	uint64_t version = 0;
@@ -150,7 +149,7 @@ static uint64_t snapshot_version(const struct writer *w)
 /* A version above all that anybody may have seen, also if the metadata was lost. */
 static uint64_t next_version(const struct writer *w)
 {
-	uint64_t seen = w->rebuilt ? snapshot_version(w) : 0;
+	uint64_t seen = w->rebuilt ? writer_snapshot_version(w) : 0;
 
 	if (w->place->version > seen)
 		seen = w->place->version;
@@ -238,7 +237,8 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 	if (r == 0 && (n_chunks_of(w) || w->rebuilt)) {
 		result.version = next_version(w);
 		r = commit_version(w, result.version, err);
-	} else if (r == 0 && !w->place->ops && w->info.version && snapshot_version(w) != w->info.version) {
+	} else if (r == 0 && !w->place->ops && w->info.version &&
+		   writer_snapshot_version(w) != w->info.version) {
 		r = writer_snapshot(w, err); /* an earlier writer died before it did */
 	}
 	if (r < 0)

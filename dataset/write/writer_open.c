@@ -31,7 +31,8 @@ static int inspect_directory(int dir_fd, const char *path, struct error *err)
 	for (struct dirent *entry; result != 1 && (entry = readdir(dir));) {
 		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
 			continue;
-		result = !strcmp(entry->d_name, META_SQLITE_FILE) || !strcmp(entry->d_name, "chunks")
+		result = !strcmp(entry->d_name, META_SQLITE_FILE) ||
+				 !strcmp(entry->d_name, META_REDIS_FILE) || !strcmp(entry->d_name, "chunks")
 			     ? 1
 			     : -ENOTEMPTY;
 	}
@@ -132,6 +133,11 @@ static int begin(struct writer *w, enum writer_purpose purpose, struct error *er
 		return error_set(err, -ESTALE,
 				 "%s has %zu chunk%s but lost its metadata: run `dieselctl rebuild %s`",
 				 w->path, w->n_objects, units_plural(w->n_objects), w->path);
+	if (!w->place->ops && purpose != WRITER_REBUILD && writer_snapshot_version(w) > w->info.version)
+		return error_set(
+		    err, -ESTALE,
+		    "%s has a snapshot that is newer than its metadata: run `dieselctl rebuild %s`", w->path,
+		    w->path);
 	floor = chunk_id_next(&w->ids, clock_realtime_ns() / NS_PER_US);
 	r = meta_begin(w->meta, &floor, &w->info, err);
 	if (r < 0)
@@ -159,20 +165,23 @@ static bool snapshot_has_digests(const struct writer *w)
 	return has;
 }
 
-static int open_parts(struct writer *w, enum writer_purpose purpose, struct error *err)
+static int open_parts(struct writer *w, enum writer_purpose purpose, const char *meta_url, struct error *err)
 {
 	static const enum place_mode modes[] = {
 	    [WRITER_PACK] = PLACE_CREATE,
 	    [WRITER_CHANGE] = PLACE_CHANGE,
 	    [WRITER_REBUILD] = PLACE_REBUILD,
 	};
+	enum meta_mode mode = purpose == WRITER_REBUILD ? META_REPLACE : META_CREATE;
 	int r = place_open(w->path, modes[purpose], &w->place, err);
 
+	if (r == 0 && meta_url && w->place->ops)
+		r = error_set(err, -EINVAL, "%s: --meta is for datasets in a folder", w->path);
 	if (r == 0)
 		r = open_directory(w, purpose, err);
 	if (r == 0)
-		r = meta_open(w->place->folder, purpose == WRITER_REBUILD ? META_REPLACE : META_CREATE,
-			      &w->meta, err);
+		r = meta_url ? meta_redis_choose(w->place->folder, meta_url, mode, &w->meta, err)
+			     : meta_open(w->place->folder, mode, &w->meta, err);
 	if (r == 0)
 		r = place_store(w->place, true, &w->store, err);
 	if (r == 0)
@@ -187,6 +196,12 @@ static int open_parts(struct writer *w, enum writer_purpose purpose, struct erro
 int writer_open(const char *dataset_path, enum writer_purpose purpose, uint64_t chunk_bytes,
 		struct writer **ret, struct error *err)
 {
+	return writer_open_on(dataset_path, purpose, chunk_bytes, NULL, ret, err);
+}
+
+int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64_t chunk_bytes,
+		   const char *meta_url, struct writer **ret, struct error *err)
+{
 	struct writer *w = calloc(1, sizeof(*w));
 
 	if (!w || !(w->path = strdup(dataset_path))) {
@@ -196,7 +211,7 @@ int writer_open(const char *dataset_path, enum writer_purpose purpose, uint64_t 
 	w->dir_fd = -EBADF;
 	w->chunk_bytes = chunk_bytes;
 	w->purpose = purpose;
-	int r = open_parts(w, purpose, err);
+	int r = open_parts(w, purpose, meta_url, err);
 
 	if (r < 0) {
 		writer_free(w);
@@ -212,6 +227,7 @@ static void remove_directory(const struct writer *w)
 	if (unlinkat(w->dir_fd, "chunks", AT_REMOVEDIR) < 0 && errno != ENOENT)
 		return;
 	unlinkat(w->dir_fd, META_SQLITE_FILE, 0);
+	unlinkat(w->dir_fd, META_REDIS_FILE, 0);
 	rmdir(w->path);
 }
 

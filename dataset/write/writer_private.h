@@ -34,3 +34,6 @@ struct writer {
 	struct buffer chunks; /* struct chunk_id: of this commit, ascending */
 	bool rebuilt;
 };
+
+/* The version of the snapshot; 0: there is none that can be read. */
+uint64_t writer_snapshot_version(const struct writer *w);

@@ -22,7 +22,7 @@ _dieselctl()
 	-c | --chunk-size | -s | --seed | -j | --jobs) [ "${COMP_WORDS[1]}" = pack ] && return ;;
 	esac
 	case ${COMP_WORDS[1]} in
-	pack) options='--chunk-size --order --seed --jobs --append --skip-unreadable --digest --jpeg-restarts' ;;
+	pack) options='--chunk-size --order --seed --jobs --append --skip-unreadable --digest --meta --jpeg-restarts' ;;
 	ls) options='-l -R --json' ;;
 	cat) options='--force' ;;
 	snapshot) options= ;;

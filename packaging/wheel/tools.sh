@@ -86,6 +86,7 @@ describe libbpf bpf elf z
 describe libcrypto crypto
 describe libelf elf z
 describe fuse3 fuse3
+describe hiredis hiredis
 describe inih inih
 describe jansson jansson
 describe libjpeg jpeg

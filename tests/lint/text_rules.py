@@ -29,6 +29,7 @@ OWNERS = {
     "fuse.h": (),
     "fuse3/": ("ctl/mount",),
     "gelf.h": ("bpf/symbols",),
+    "hiredis/": ("dataset/meta",),
     "ini.h": ("daemon/run",),
     "jansson.h": ("ctl", "daemon/control", "daemon/talk", "reports/json", "ui"),
     "jerror.h": ("image",),

@@ -3,7 +3,8 @@
 
 /*
  * The metadata store: a dataset's version, its chunks and its paths. One op table; an engine is one file
- * (meta_sqlite.c: meta.db in the dataset's directory).
+ * (meta_sqlite.c: meta.db in the dataset's directory; meta_redis.c: a Redis server, which meta.redis there
+ * names).
  *
  * It is a projection of the chunks: replaying them in id order rebuilds it (see `dieselctl rebuild`).
  *
@@ -90,6 +91,17 @@ int meta_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, 
 /* The engine that keeps DATASET/meta.db. Errors as meta_open(). */
 #define META_SQLITE_FILE "meta.db"
 int meta_sqlite_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err);
+/* The engine that keeps everything on the server that DATASET/meta.redis names. Errors as meta_open(), and
+ * all that networks and servers have: -ETIMEDOUT, -ENOSPC (the server's memory), ... */
+#define META_REDIS_FILE "meta.redis"
+int meta_redis_open(const char *dataset_path, enum meta_mode mode, struct meta **ret, struct error *err);
+/* The same for a dataset that is new, or has its metadata there: redis://[USER:PASSWORD@]HOST[:PORT]/PREFIX.
+ * What has no password takes it from DIESEL_REDIS or DIESEL_REDIS_FILE. -EEXIST: the metadata is elsewhere.
+ */
+int meta_redis_choose(const char *dataset_path, const char *url, enum meta_mode mode, struct meta **ret,
+		      struct error *err);
+/* -EINVAL; the text goes on after the URL's name. */
+int meta_redis_check_url(const char *url, struct error *err);
 void meta_free(struct meta *m);
 
 /* What the metadata holds now. -errno if it cannot be read. */

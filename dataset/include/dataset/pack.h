@@ -36,6 +36,8 @@ struct pack_rewritten {
 struct pack_options {
 	const char *source;
 	const char *dataset;
+	const char
+	    *meta_url; /* a Redis server for the metadata, or NULL: as the dataset has it, or meta.db */
 	uint64_t chunk_bytes;
 	enum pack_order order;
 	uint64_t seed;

@@ -27,6 +27,10 @@ enum writer_purpose {
  * is neither a dataset nor empty; -ESTALE: the dataset lost its metadata (run rebuild). */
 int writer_open(const char *dataset_path, enum writer_purpose purpose, uint64_t chunk_bytes,
 		struct writer **ret, struct error *err);
+/* The same for a dataset whose metadata is to be on a Redis server; meta_url NULL: where it is, or in
+ * meta.db. */
+int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64_t chunk_bytes,
+		   const char *meta_url, struct writer **ret, struct error *err);
 
 /* Drops what was not committed, and removes a dataset that this writer made but never wrote to. */
 void writer_free(struct writer *w);

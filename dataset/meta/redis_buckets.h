@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Values in many versions, spread over hashes ("buckets") of a Redis server, so that no key, reply or command
+ * grows with the dataset by much: PREFIX:GENERATION:0, :1, ... Paths have buckets of their own, and chunks.
+ *
+ * A value is one or two versions one after the other: the number of the writer (8 bytes, big endian), a
+ * length (1 byte; 0: deleted) and the data. A reader takes the last version that is not above the number that
+ * was committed, so that all that a writer wrote comes into sight at once, when that number is raised.
+ *
+ * The field "" of each bucket is its mark: five numbers of 8 bytes, big endian. The lowest writer that may
+ * write; the writers that made the state before and the newest one, each followed by the number of values
+ * that are not deleted. So a key that the server has lost or evicted is noticed, and an incomplete one when
+ * all is read.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "buffer.h"
+#include "redis_link.h"
+
+enum redis_family { REDIS_PATHS, REDIS_CHUNKS, N_REDIS_FAMILIES };
+
+struct redis_view {
+	const char *prefix;
+	char generation[17];
+	uint64_t number; /* versions above it are not seen */
+};
+
+#define REDIS_VALUE_MAX 255
+
+int redis_buckets_make(struct redis_link *l, const struct redis_view *v, struct error *err);
+int redis_buckets_remove(struct redis_link *l, const struct redis_view *v, struct error *err);
+/* Takes out what the writer `dead` wrote, and keeps it from writing more. */
+int redis_buckets_sweep(struct redis_link *l, const struct redis_view *v, uint64_t dead, struct error *err);
+int redis_buckets_count(struct redis_link *l, const struct redis_view *v, uint64_t ret[N_REDIS_FAMILIES],
+			struct error *err);
+
+/* Values on their way to the server. {0} is empty. */
+struct redis_puts {
+	struct buffer data;
+	struct buffer list;
+};
+
+/* bytes 0 deletes. */
+int redis_puts_add(struct redis_puts *p, enum redis_family family, const void *field, size_t field_bytes,
+		   const void *data, size_t bytes);
+/* Sends all, as the writer of the view. Later ones of a field replace earlier ones. */
+int redis_puts_flush(struct redis_puts *p, struct redis_link *l, const struct redis_view *v,
+		     struct error *err);
+void redis_puts_free(struct redis_puts *p);
+
+/* Adds the command that redis_bucket_value() understands the reply of. */
+void redis_bucket_ask(struct redis_link *l, const struct redis_view *v, enum redis_family family,
+		      const void *field, size_t field_bytes);
+/* *ret is borrowed from the link. -ENOENT; -ESTALE: the view is too old; -EBADMSG. err is set for neither. */
+int redis_bucket_value(const redisReply *reply, const struct redis_view *v, const unsigned char **ret,
+		       size_t *ret_bytes);
+
+/* In no particular order. Returns what the callback returns, if that is not 0. */
+typedef int redis_value_callback(const void *field, size_t field_bytes, const unsigned char *data,
+				 size_t bytes, void *context);
+int redis_buckets_each(struct redis_link *l, const struct redis_view *v, enum redis_family family,
+		       redis_value_callback *callback, void *context, struct error *err);

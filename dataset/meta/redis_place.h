@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* DATASET/meta.redis: where a dataset's metadata is, if that is on a Redis server. No password is in it. */
+
+#include "redis_url.h"
+
+struct redis_place {
+	struct redis_url url;
+	char dataset[33]; /* a random number, which the server has, too: hexadecimal */
+};
+
+/* -ENOENT: the dataset has none. With the user and password that DIESEL_REDIS has for this server. */
+int redis_place_read(const char *dataset_path, struct redis_place *ret, struct error *err);
+int redis_place_write(const char *dataset_path, const struct redis_place *place, struct error *err);
+/* Takes user and password from DIESEL_REDIS, or from the file DIESEL_REDIS_FILE, if they are for this server.
+ */
+int redis_place_credentials(struct redis_url *url, struct error *err);
+int redis_random_hex(char *ret, size_t digits);

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Datasets whose metadata is on a real Redis server: as with SQLite, and what happens when the server is not as it should be."""
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BIN = pathlib.Path(os.environ["DIESEL_BIN"])
+PASSWORD = "a secret: 100%"
+URL_PASSWORD = "a%20secret%3a%20100%25"
+
+
+def dieselctl(*args, check=0, **environment):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("DIESEL_REDIS")} | environment
+    done = subprocess.run([BIN / "dieselctl", *map(str, args)], capture_output=True, text=True, env=env)
+    if check is not None and done.returncode != check:
+        raise AssertionError(f"dieselctl {args}: exit status {done.returncode}, not {check}\n{done.stdout}{done.stderr}")
+    return done
+
+
+class Server:
+    def __init__(self, folder, *options):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        self.folder, self.options, self.password = folder, options, None
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(
+            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", "", *self.options],
+            stdout=subprocess.DEVNULL, start_new_session=True)
+        deadline = time.monotonic() + 60
+        while b"PONG" not in self.cli("ping", check=False) and b"NOAUTH" not in self.cli("ping", check=False):
+            assert self.process.poll() is None and time.monotonic() < deadline, "redis-server does not start"
+            time.sleep(0.05)
+
+    def cli(self, *args, check=True):
+        secret = ["--no-auth-warning", "-a", self.password] if self.password else []
+        return subprocess.run(["redis-cli", "-p", str(self.port), *secret, *args], check=check, capture_output=True).stdout.strip()
+
+    def url(self, prefix):
+        return f"redis://127.0.0.1:{self.port}/{prefix}"
+
+    def stop(self, number=signal.SIGKILL):
+        try:
+            os.killpg(self.process.pid, number)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+
+def make_source(folder, n, seed=1):
+    generator = random.Random(seed)
+    for i in range(n):
+        path = folder / f"class{i % 3}" / f"{i}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(generator.randbytes(100 + i))
+
+
+def content(dataset):
+    listing = json.loads(dieselctl("ls", "-R", "--json", dataset).stdout)
+    names = [entry["path"] for entry in listing]
+    return names, subprocess.run([BIN / "dieselctl", "cat", dataset, *names], check=True, capture_output=True).stdout if names else b""
+
+
+class RedisTest(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="diesel."))
+        self.addCleanup(shutil.rmtree, self.root, True)
+        self.server = Server(self.root)
+        self.addCleanup(self.server.stop)
+        self.source, self.dataset = self.root / "src", self.root / "ds"
+        make_source(self.source, 60)
+
+    def pack(self, *args, check=0, **env):
+        return dieselctl("pack", "--meta", self.server.url("team/ds"), *args, self.source, self.dataset, check=check, **env)
+
+    def one_line(self, done, *words):
+        lines = done.stderr.splitlines()
+        self.assertEqual(len(lines), 1, done.stderr)
+        for word in words:
+            self.assertIn(word, lines[0])
+        self.assertNotIn(PASSWORD, done.stderr)
+
+    def sound(self):
+        told = dieselctl("verify", self.dataset)
+        self.assertEqual(told.stderr, "")
+        return told
+
+    def test_writer_on_redis(self):
+        """The writer's own tests, on this engine."""
+        env = dict(os.environ, DIESEL_TEST_REDIS=f"redis://127.0.0.1:{self.server.port}")
+        done = subprocess.run([BIN / "test_dataset_writer"], env=env, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertGreater(int(self.server.cli("dbsize")), 1000)
+
+    def test_as_with_sqlite(self):
+        plain = self.root / "plain"
+        self.pack()
+        dieselctl("pack", self.source, plain)
+        self.assertFalse((self.dataset / "meta.db").exists())
+        for change in (lambda d: dieselctl("rm", d, "class0/0.bin"), lambda d: dieselctl("rm", "-r", d, "class1"),
+                       lambda d: dieselctl("pack", "--append", self.source, d), lambda d: dieselctl("rebuild", d),
+                       lambda d: dieselctl("rebuild", "--digest", "sha256", d), lambda d: dieselctl("rm", d, "class2/2.bin"),
+                       lambda d: dieselctl("snapshot", d)):
+            self.assertEqual(change(self.dataset).stdout.split(" in ")[0].split(" into ")[0],
+                             change(plain).stdout.split(" in ")[0].split(" into ")[0])
+            self.assertEqual(content(self.dataset), content(plain))
+            self.sound()
+        facts = [json.loads(dieselctl("stat", "--json", d).stdout) for d in (self.dataset, plain)]
+        for key in ("version", "samples", "bytes", "chunks", "digest", "meta_version", "pending"):
+            self.assertEqual(facts[0][key], facts[1][key], key)
+        # What rebuild made anew does not stay twice.
+        self.assertEqual(int(self.server.cli("dbsize")), 1041)
+
+    def test_password(self):
+        self.server.cli("config", "set", "requirepass", PASSWORD)
+        self.server.password = PASSWORD
+        self.one_line(self.pack(check=1), "password", "DIESEL_REDIS")
+        self.assertFalse(self.dataset.exists())
+        address = f"127.0.0.1:{self.server.port}"
+        self.one_line(self.pack(check=1, DIESEL_REDIS=f"redis://:wrong@{address}"), "refuses this user")
+        secret = self.root / "secret"
+        secret.write_text(f"redis://:{URL_PASSWORD}@{address}\n")
+        self.pack(DIESEL_REDIS_FILE=str(secret))
+        self.assertNotIn("secret", (self.dataset / "meta.redis").read_text())
+        dieselctl("rm", self.dataset, "class0/0.bin", DIESEL_REDIS=f"redis://default:{URL_PASSWORD}@{address}")
+        # A folder does not say who gets a password: that of another server is not sent.
+        self.one_line(dieselctl("rm", self.dataset, "class0/3.bin", check=1,
+                                DIESEL_REDIS=f"redis://default:{URL_PASSWORD}@127.0.0.1:{self.server.port % 60000 + 1}"), "password")
+        url = f"redis://:{URL_PASSWORD}@{address}/team/ds"
+        dieselctl("pack", "--meta", url, "--append", self.source, self.dataset)
+
+    def test_bad_urls(self):
+        for url in ("", "redis://", "redis://host", "redis://host/", "redis:///x", "redis://host:0/x", "redis://host:99999/x",
+                    "redis://host/{x}", "redis://host/a b", "redis://u@host/x", "redis://u:%0@host/x", "http://host/x",
+                    "redis://[::1/x", "redis://u:" + "p" * 300 + "@host/x"):
+            done = dieselctl("pack", "--meta", url, self.source, self.dataset, check=2)
+            self.assertIn("--meta", done.stderr)
+            self.assertFalse(self.dataset.exists())
+
+    def test_other_places(self):
+        self.pack()
+        other = self.root / "other"
+        self.one_line(dieselctl("pack", "--meta", self.server.url("team/ds"), self.source, other, check=1), "another dataset")
+        self.assertFalse(other.exists())
+        self.one_line(dieselctl("pack", "--meta", self.server.url("else"), "--append", self.source, self.dataset, check=1), "not on")
+        dieselctl("pack", self.source, other)
+        self.one_line(dieselctl("pack", "--meta", self.server.url("else"), "--append", self.source, other, check=1), "meta.db")
+        self.sound()
+
+    def test_keys_lost(self):
+        """Flushed, evicted, of the wrong type, cut: one line, no wrong answer, and rebuild mends it."""
+        self.pack()
+        names = content(self.dataset)
+
+        def generation():
+            return self.server.cli("hget", "team/ds:state", "generation").decode()
+
+        def full_bucket():
+            return next(f"team/ds:{generation()}:{i}" for i in range(1024)
+                        if int(self.server.cli("hlen", f"team/ds:{generation()}:{i}")) > 1)
+
+        def cut():
+            bucket = full_bucket()
+            field = next(f for f in self.server.cli("hkeys", bucket).decode().splitlines() if f)
+            self.server.cli("hdel", bucket, field)
+
+        def retype(key):
+            self.server.cli("del", key)
+            self.server.cli("set", key, "x")
+
+        for harm in (lambda: self.server.cli("flushall"), lambda: self.server.cli("del", full_bucket()), cut,
+                     lambda: retype("team/ds:state"), lambda: retype(full_bucket()),
+                     lambda: self.server.cli("hset", "team/ds:state", "version", "many"),
+                     lambda: self.server.cli("del", f"team/ds:{generation()}:1030")):
+            harm()
+            told = dieselctl("verify", self.dataset, check=1)
+            self.assertIn("dieselctl rebuild", told.stdout + told.stderr)
+            self.one_line(dieselctl("snapshot", self.dataset, check=1), "dieselctl rebuild")
+            self.assertEqual(content(self.dataset), names)
+            dieselctl("rebuild", self.dataset)
+            self.sound()
+            self.assertEqual(content(self.dataset), names)
+
+    def test_older_state(self):
+        """A server that came back with what it had a while ago."""
+        self.pack()
+        before = {f: self.server.cli("hget", "team/ds:state", f) for f in ("version", "committed", "chunks", "paths", "newest")}
+        dieselctl("rm", self.dataset, "class0/0.bin")
+        for field, value in before.items():
+            self.server.cli("hset", "team/ds:state", field, value)
+        self.one_line(dieselctl("rm", self.dataset, "class0/3.bin", check=1), "newer than its metadata", "dieselctl rebuild")
+        dieselctl("rebuild", self.dataset)
+        self.sound()
+
+    def test_full(self):
+        self.server.cli("config", "set", "maxmemory-policy", "noeviction")
+        self.server.cli("config", "set", "maxmemory", "1")
+        self.one_line(self.pack(check=1), "no memory left")
+        self.server.cli("config", "set", "maxmemory", "0")
+        self.pack()
+        self.server.cli("config", "set", "maxmemory", "1")
+        before = content(self.dataset)
+        self.one_line(dieselctl("rm", self.dataset, "class0/0.bin", check=1), "no memory left")
+        self.assertEqual(content(self.dataset), before)
+        self.server.cli("config", "set", "maxmemory", "0")
+        dieselctl("rm", self.dataset, "class0/0.bin")
+        self.sound()
+
+    def test_server_gone(self):
+        self.pack()
+        self.server.stop()
+        self.one_line(dieselctl("rm", self.dataset, "class0/0.bin", check=1), "cannot connect", "Connection refused")
+        self.assertIn("cannot connect", dieselctl("stat", self.dataset).stdout)
+        self.assertEqual(len(content(self.dataset)[0]), 60)
+
+    def test_no_redis(self):
+        """What listens there speaks something else."""
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            s.listen()
+            url = f"redis://127.0.0.1:{s.getsockname()[1]}/x"
+            process = subprocess.Popen([BIN / "dieselctl", "pack", "--meta", url, self.source, self.dataset], stderr=subprocess.PIPE, text=True)
+            peer, _ = s.accept()
+            peer.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+            _, told = process.communicate(timeout=120)
+            peer.close()
+        self.assertEqual(process.returncode, 1)
+        self.assertEqual(len(told.splitlines()), 1, told)
+        self.assertFalse(self.dataset.exists())
+
+    def killed(self, engine, *options):
+        """kill -9 at random moments: the version before or after, and the same command completes it."""
+        dieselctl("pack", *options, self.source, self.dataset)
+        old = content(self.dataset)
+        make_source(self.source, 400, 2)
+        generator = random.Random(3)
+        n_killed = 0
+        span = 0.2
+        for i in range(300):
+            if n_killed == 12:
+                break
+            process = subprocess.Popen([BIN / "dieselctl", "pack", "--append", self.source, self.dataset], stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL, start_new_session=True)
+            try:
+                process.wait(generator.uniform(0, span))
+                span = max(span * 0.8, 0.01)  # too late: it was done
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                n_killed += process.wait() == -signal.SIGKILL
+            now = content(self.dataset)
+            self.assertTrue(now == old or len(now[0]) == 400, f"{engine}: {len(now[0])} samples")
+            dieselctl("verify", self.dataset)
+            if now != old:  # and back
+                dieselctl("rm", self.dataset, *(n for n in now[0] if n not in old[0]))
+                for path in self.source.rglob("*.bin"):
+                    os.utime(path, (i + 1, i + 1))
+                old = content(self.dataset)
+        self.assertEqual(n_killed, 12, "seldom killed")
+        dieselctl("pack", "--append", self.source, self.dataset)
+        self.assertEqual(len(content(self.dataset)[0]), 400)
+        self.sound()
+
+    def test_killed_redis(self):
+        self.killed("redis", "--meta", self.server.url("team/ds"))
+
+    def test_killed_sqlite(self):
+        self.killed("sqlite")
+
+    def test_server_killed_while_packing(self):
+        """With a log of all writes the server comes back with them; the writer waits for it, or the next one goes on."""
+        self.server.stop()
+        self.server.options = ("--appendonly", "yes", "--appendfsync", "always")
+        self.server.start()
+        self.pack()
+        make_source(self.source, 3000, 2)
+        for delay in (0.02, 0.05, 0.1, 0.2, 0.3):
+            process = subprocess.Popen([BIN / "dieselctl", "pack", "--append", self.source, self.dataset], stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.PIPE, text=True, start_new_session=True)
+            time.sleep(delay)
+            self.server.stop()
+            self.server.start()
+            _, told = process.communicate(timeout=300)
+            if process.returncode:
+                self.assertEqual(len(told.splitlines()), 1, told)
+            dieselctl("verify", self.dataset)
+        dieselctl("pack", "--append", self.source, self.dataset)
+        self.assertEqual(len(content(self.dataset)[0]), 3000)
+        self.sound()
+
+
+if __name__ == "__main__":
+    if not shutil.which("redis-server") or not shutil.which("redis-cli"):
+        print("skipped: there is no redis-server (./dev deps installs it)")
+        sys.exit(77)
+    unittest.main(verbosity=2)

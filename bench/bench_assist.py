@@ -20,7 +20,6 @@ import contextlib
 import os
 import pathlib
 import subprocess
-import time
 
 import support
 from jobs import apart, usage
@@ -32,21 +31,6 @@ FILES, FILE_BYTES, READ_MS = 2000, 110_000, 5
 SLOW_EPOCHS = 5
 WHATS = ("slow", "memory", "cold", "calls")
 WAYS = ("plain", "assist")
-
-
-def prefer():
-    """What is started from here on is preferred to other processes of the machine, as the jobs are."""
-    os.setpriority(os.PRIO_PROCESS, 0, -20)
-    with contextlib.suppress(OSError):  # the kernel does not group processes by session
-        pathlib.Path("/proc/self/autogroup").write_text("-20")
-
-
-def wait_for(condition, what):
-    for _ in range(1200):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise SystemExit(f"{what}: that took more than a minute")
 
 
 def watches(daemon):
@@ -68,7 +52,7 @@ def helped(folder, way):
         yield
         return
     with Daemon(folder, "--assist", "--cache", 64 << 20, "--metrics", "off", "--history", "off") as daemon:
-        wait_for(lambda: watches(daemon), "dieseld --assist watches")
+        support.wait_for(lambda: watches(daemon), "dieseld --assist watches")
         yield
 
 
@@ -77,7 +61,7 @@ def slow_storage(source, where):
     """The folder `source`, at `where`: each read takes READ_MS."""
     with subprocess.Popen([support.program("fuse_mirror"), source, where], stderr=subprocess.DEVNULL,
                           env=os.environ | {"FUSE_MIRROR_READ_MS": str(READ_MS)}):
-        wait_for(lambda: os.path.ismount(where), f"{where} is mounted")
+        support.wait_for(lambda: os.path.ismount(where), f"{where} is mounted")
         try:
             yield where
         finally:
@@ -169,7 +153,7 @@ def main():
         support.skip("dieseld --assist and dropping caches need root")
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         support.skip("needs /dev/fuse")
-    prefer()
+    support.prefer()
     raw = []
     with support.Scratch() as folder, support.Scratch("/dev/shm") as memory:
         ground = Ground(folder, memory, only)

@@ -78,14 +78,11 @@ class Ground:
         if way == "ext4":
             yield self.files
             return
-        if way == "diesel":
-            subprocess.run([support.program("dieselctl"), "mount", self.dataset, self.where], check=True)
-        else:
-            subprocess.run([self.programs["passthrough_ll"], "-o", f"source={self.files},cache=always", self.where], check=True)
-        try:
+        command = [support.program("dieselctl"), "mount", "-f", self.dataset, self.where]
+        if way != "diesel":
+            command = [self.programs["passthrough_ll"], "-f", "-o", f"source={self.files},cache=always", self.where]
+        with mounted(command, self.where):
             yield self.where
-        finally:
-            unmount(self.where)
 
     @contextlib.contextmanager
     def fresh(self, way):
@@ -105,6 +102,17 @@ class Ground:
         if mode == "whole" and self.sums.setdefault(mode, told["sum"]) != told["sum"]:
             raise SystemExit(f"{where} has other bytes than were written")
         return told["files"] / told["seconds"]
+
+
+@contextlib.contextmanager
+def mounted(command, where):
+    """Runs what serves the mount, in the foreground: in this session, and so preferred as all else here."""
+    with subprocess.Popen(command) as process:
+        support.wait_for(lambda: os.path.ismount(where) or process.poll() is not None, f"{where} is mounted")
+        try:
+            yield
+        finally:
+            unmount(where)
 
 
 def unmount(where):
@@ -195,8 +203,7 @@ def imagefolder(folder, raw):
                 if way != "plain":
                     stack.enter_context(Daemon(folder, "--cache", CACHE, "--metrics", "off", prefix=slow.command))
                 if way == "mount":
-                    subprocess.run(slow.command([support.program("dieselctl"), "mount", dataset, where]), check=True)
-                    stack.callback(unmount, where)
+                    stack.enter_context(mounted(slow.command([support.program("dieselctl"), "mount", "-f", dataset, where]), where))
                 path = {"plain": source, "mount": where, "changed_line": dataset}[way]
                 told = apart.run(slow.command([support.PYTHON, job, "diesel" if way == "changed_line" else "files", path, 2]))
             rates = [told["images"] / seconds for seconds in told["seconds"]]
@@ -233,6 +240,7 @@ def main():
     if most < SIZES["4K"][1] + 500:
         support.skip(f"passthrough_ll has a descriptor of each file that it knows, and {most} are allowed")
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    support.prefer()
     raw = []
     with support.Scratch() as folder:
         programs = {"passthrough_ll": passthrough(folder), "read_files": support.build(folder, support.ROOT / "bench/jobs/read_files.c")}

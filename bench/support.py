@@ -7,6 +7,7 @@
 
 Nothing here imports more than the standard library. All times are seconds, all sizes bytes.
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -27,6 +28,21 @@ EXIT_SKIPPED = 77
 # For jobs that are measured: they are preferred to other processes of the machine, which then disturb them less. Where
 # the kernel groups processes by session, a group has a priority of its own. Needs root.
 PREFERRED = ["/bin/sh", "-c", 'echo -20 2>/dev/null >/proc/self/autogroup; exec nice -n -20 "$@"', "sh"]
+
+
+def prefer():
+    """What is started from here on is preferred to other processes of the machine, as PREFERRED is, if it stays in this session."""
+    os.setpriority(os.PRIO_PROCESS, 0, -20)
+    with contextlib.suppress(OSError):  # the kernel does not group processes by session
+        pathlib.Path("/proc/self/autogroup").write_text("-20")
+
+
+def wait_for(condition, what):
+    for _ in range(1200):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise SystemExit(f"{what}: that took more than a minute")
 
 
 def program(name):

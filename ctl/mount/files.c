@@ -31,6 +31,24 @@ static struct files *files_of(fuse_req_t request)
 	return fuse_req_userdata(request);
 }
 
+int files_check(struct files *f, struct error *err)
+{
+	struct error own = ERROR_INIT;
+
+	if (atomic_load(&f->checked) == CHECKED_RIGHT)
+		return 0;
+	pthread_mutex_lock(&f->lock);
+	if (atomic_load(&f->checked) == CHECKED_NOT) {
+		bool right = snapshot_check_rest(f->tree.snapshot, err ? err : &own) == 0;
+
+		if (!right && !err)
+			f->say(own.text);
+		atomic_store(&f->checked, right ? CHECKED_RIGHT : CHECKED_WRONG);
+	}
+	pthread_mutex_unlock(&f->lock);
+	return atomic_load(&f->checked) == CHECKED_RIGHT ? 0 : -EIO;
+}
+
 static int make_entry(const struct files *f, uint64_t inode, struct fuse_entry_param *ret)
 {
 	*ret = (struct fuse_entry_param){.ino = inode, .attr_timeout = FOR_EVER, .entry_timeout = FOR_EVER};
@@ -39,11 +57,13 @@ static int make_entry(const struct files *f, uint64_t inode, struct fuse_entry_p
 
 static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
 {
-	const struct files *f = files_of(request);
+	struct files *f = files_of(request);
 	struct fuse_entry_param entry = {.entry_timeout = FOR_EVER};
 	uint64_t inode;
-	int r = tree_lookup(&f->tree, parent, name, &inode);
+	int r = files_check(f, NULL);
 
+	if (r == 0)
+		r = tree_lookup(&f->tree, parent, name, &inode);
 	if (r == 0)
 		r = make_entry(f, inode, &entry);
 	if (r == 0 || r == -ENOENT) /* number 0: that there is no such name is kept, too */
@@ -54,10 +74,13 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
 
 static void on_getattr(fuse_req_t request, fuse_ino_t inode, struct fuse_file_info *info)
 {
+	struct files *f = files_of(request);
 	struct stat st;
-	int r = tree_stat(&files_of(request)->tree, inode, &st);
+	int r = inode == TREE_ROOT ? 0 : files_check(f, NULL);
 
 	(void)info;
+	if (r == 0)
+		r = tree_stat(&f->tree, inode, &st);
 	if (r < 0)
 		fuse_reply_err(request, -r);
 	else
@@ -88,14 +111,16 @@ static void on_opendir(fuse_req_t request, fuse_ino_t inode, struct fuse_file_in
 static void on_read(fuse_req_t request, fuse_ino_t inode, size_t size, off_t offset,
 		    struct fuse_file_info *info)
 {
-	const struct files *f = files_of(request);
+	struct files *f = files_of(request);
 	struct snapshot_sample sample;
 	struct view *view;
 	const uint8_t *data;
 	uint64_t number;
-	int r = tree_sample(&f->tree, inode, &number, &sample);
+	int r = files_check(f, NULL);
 
 	(void)info;
+	if (r == 0)
+		r = tree_sample(&f->tree, inode, &number, &sample);
 	if (r == 0 && (uint64_t)offset >= sample.bytes) {
 		fuse_reply_buf(request, NULL, 0);
 		return;
@@ -121,62 +146,71 @@ struct listing {
 	bool plus; /* with attributes, which saves a lookup of each */
 };
 
-/* Returns false when the buffer is full. */
-static bool add(struct listing *l, const char *name, size_t length, uint64_t inode, off_t next)
+/* 1: the buffer is full. -EIO. */
+static int add(struct listing *l, const char *name, size_t length, uint64_t inode, off_t next)
 {
 	char terminated[CHUNK_NAME_MAX + 1];
 	struct fuse_entry_param entry;
 	char *at = l->buffer + l->used;
 	size_t left = l->size - l->used, needed;
+	int r = make_entry(l->files, inode, &entry);
 
+	if (r < 0)
+		return r;
 	memcpy(terminated, name, length);
 	terminated[length] = '\0';
-	if (make_entry(l->files, inode, &entry) < 0)
-		return true;
 	/* A folder's own entry and its parent's are not looked up: 0 says so. */
 	if (next <= 2)
 		entry.ino = 0;
 	needed = l->plus ? fuse_add_direntry_plus(l->request, at, left, terminated, &entry, next)
 			 : fuse_add_direntry(l->request, at, left, terminated, &entry.attr, next);
 	if (needed > left)
-		return false;
+		return 1;
 	l->used += needed;
-	return true;
+	return 0;
 }
 
-static void list(struct listing *l, uint64_t inode, const char *folder, size_t length, off_t offset)
+/* 1: there is more. */
+static int list(struct listing *l, uint64_t inode, const char *folder, size_t length, off_t offset)
 {
 	uint64_t cursor = offset > 2 ? (uint64_t)offset - 2 : 0;
 	struct snapshot_entry entry;
+	int r = 0;
 
-	if (offset < 1 && !add(l, ".", 1, inode, 1))
-		return;
-	if (offset < 2 && !add(l, "..", 2, inode, 2))
-		return;
-	while (snapshot_list(l->files->tree.snapshot, folder, length, &cursor, &entry) == 0) {
-		uint64_t number = tree_entry_inode(&entry, folder, length);
+	if (offset < 1)
+		r = add(l, ".", 1, inode, 1);
+	if (r == 0 && offset < 2)
+		r = add(l, "..", 2, inode, 2);
+	while (r == 0 && snapshot_list(l->files->tree.snapshot, folder, length, &cursor, &entry) == 0) {
+		uint64_t number;
 
-		if (!add(l, entry.name, entry.name_length, number, (off_t)cursor + 2))
-			return;
+		r = tree_entry_inode(&entry, folder, length, &number);
+		if (r == 0)
+			r = add(l, entry.name, entry.name_length, number, (off_t)cursor + 2);
 	}
+	return r;
 }
 
 static void answer_listing(fuse_req_t request, fuse_ino_t inode, size_t size, off_t offset, bool plus)
 {
-	struct listing l = {.request = request, .files = files_of(request), .size = size, .plus = plus};
+	struct files *f = files_of(request);
+	struct listing l = {.request = request, .files = f, .size = size, .plus = plus};
 	_cleanup_(freep) char *buffer = l.buffer = malloc(size);
 	const char *folder;
 	size_t length;
-	int r = tree_folder(&l.files->tree, inode, &folder, &length);
+	int r = files_check(f, NULL);
 
+	if (r == 0)
+		r = tree_folder(&f->tree, inode, &folder, &length);
 	if (r == 0 && !buffer)
 		r = -ENOMEM;
-	if (r < 0) {
+	if (r == 0)
+		r = list(&l, inode, folder, length, offset);
+	/* What comes before something that is wrong is answered; then it is asked for again from there. */
+	if (r < 0 && !l.used)
 		fuse_reply_err(request, -r);
-		return;
-	}
-	list(&l, inode, folder, length, offset);
-	fuse_reply_buf(request, buffer, l.used);
+	else
+		fuse_reply_buf(request, buffer, l.used);
 }
 
 static void on_readdir(fuse_req_t request, fuse_ino_t inode, size_t size, off_t offset,

@@ -6,16 +6,28 @@
 #define FUSE_USE_VERSION 314
 
 #include <fuse3/fuse_lowlevel.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "tree.h"
 #include "views.h"
 
+enum files_checked { CHECKED_NOT, CHECKED_RIGHT, CHECKED_WRONG };
+
 struct files {
 	struct tree tree;
 	struct views *views;
+	void (*say)(const char *line);
+	pthread_mutex_t lock; /* of checking */
+	_Atomic(enum files_checked) checked;
 	bool without_open; /* the kernel asks for no open() and release() any more */
 	bool without_opendir;
 };
+
+/* Compares the snapshot's checksums, once: of a large one that takes a while, so a mount begins without, and
+ * who looks something up waits for it. Any thread. -EIO: it is damaged; why is said once, in err, or if that
+ * is NULL, by say(). */
+int files_check(struct files *f, struct error *err);
 
 /* Its user data is a struct files. */
 extern const struct fuse_lowlevel_ops files_operations;

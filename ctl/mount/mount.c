@@ -48,9 +48,8 @@ static int open_dataset(struct mounted *m, struct error *err)
 	if (r < 0)
 		return error_set(err, r, "%s", text);
 	m->files.tree.snapshot = mapped_snapshot(m->dataset);
-	r = snapshot_verify(m->files.tree.snapshot, err); /* for whatever walks through names and folders */
-	if (r < 0)
-		return r;
+	/* Of a large one the daemon has verified the tables alone. The rest is compared with its checksums
+	 * when the first name is looked up, and a record with its chunk in the daemon. */
 	info = snapshot_info(m->files.tree.snapshot);
 	if (o->version && o->version != info->version)
 		return error_set(err, -ESTALE, "%s is at version %llu, not %llu", o->dataset,
@@ -72,7 +71,7 @@ static int open_dataset(struct mounted *m, struct error *err)
 }
 
 /* What is in the folder must be in the dataset, too: what is not would be out of sight. */
-static int check_covered(const struct mounted *m, struct error *err)
+static int check_covered(struct mounted *m, struct error *err)
 {
 	const struct mount_options *o = m->options;
 	DIR *folder = opendir(o->where);
@@ -88,7 +87,8 @@ static int check_covered(const struct mounted *m, struct error *err)
 		if (!o->over)
 			r = error_set(err, -ENOTEMPTY, "%s is not empty: take an empty folder, or --over",
 				      o->where);
-		else if (tree_lookup(&m->files.tree, TREE_ROOT, e->d_name, &inode) < 0)
+		else if ((r = files_check(&m->files, err)) == 0 &&
+			 tree_lookup(&m->files.tree, TREE_ROOT, e->d_name, &inode) < 0)
 			r = error_set(
 			    err, -EEXIST,
 			    "%s has %s, which %s has not, and which would be out of sight: pack it anew, or "
@@ -176,6 +176,7 @@ static void *keep(void *argument)
 
 	siginfo_t unused;
 
+	(void)files_check(&m->files, NULL);
 	if (m->child > 0) {
 		/* It stays a zombie, so that its number is not another process's. */
 		while (waitid(P_PID, (id_t)m->child, &unused, WEXITED | WNOWAIT) < 0 && errno == EINTR)
@@ -279,6 +280,8 @@ int mount_run(const struct mount_options *options, int *ret_status, struct error
 	struct mounted m = {.options = options, .go = -1};
 	int r;
 
+	m.files.say = options->say;
+	pthread_mutex_init(&m.files.lock, NULL);
 	pthread_mutex_init(&m.lock, NULL);
 	pthread_cond_init(&m.ends, NULL);
 	r = run(&m, err);

@@ -25,14 +25,22 @@ static uint32_t count_names(const char *path, size_t length)
 	return n;
 }
 
+/* Of snapshot_sample_get() or snapshot_by_path(). */
+static int result_of(int r)
+{
+	return r == -ERANGE ? -ENOENT : r < 0 ? -EIO : 0;
+}
+
 int tree_sample(const struct tree *t, uint64_t inode, uint64_t *ret_number, struct snapshot_sample *ret)
 {
+	int r;
+
 	if (inode & 1)
 		return -EISDIR;
-	if (inode == 0 || snapshot_sample_get(t->snapshot, inode / 2 - 1, ret) < 0)
-		return -ENOENT;
-	*ret_number = inode / 2 - 1;
-	return 0;
+	r = inode ? result_of(snapshot_sample_get(t->snapshot, inode / 2 - 1, ret)) : -ENOENT;
+	if (r == 0)
+		*ret_number = inode / 2 - 1;
+	return r;
 }
 
 int tree_folder(const struct tree *t, uint64_t inode, const char **ret_path, size_t *ret_length)
@@ -41,12 +49,20 @@ int tree_folder(const struct tree *t, uint64_t inode, const char **ret_path, siz
 	uint32_t depth = (uint32_t)(inode >> 1) & DEPTH_MASK;
 	struct snapshot_sample s;
 	size_t length = 0;
+	int r;
 
 	if (!(inode & 1))
 		return -ENOTDIR;
-	if (snapshot_by_path(t->snapshot, place, &number) < 0 ||
-	    snapshot_sample_get(t->snapshot, number, &s) < 0)
-		return -ENOENT;
+	if (inode == TREE_ROOT) { /* even if it is empty */
+		*ret_path = "";
+		*ret_length = 0;
+		return 0;
+	}
+	r = result_of(snapshot_by_path(t->snapshot, place, &number));
+	if (r == 0)
+		r = result_of(snapshot_sample_get(t->snapshot, number, &s));
+	if (r < 0)
+		return r;
 	for (; depth > 0; depth--) {
 		const char *slash = memchr(s.path + length, '/', s.path_length - length);
 
@@ -86,11 +102,14 @@ int tree_lookup(const struct tree *t, uint64_t folder, const char *name, uint64_
 	return 0;
 }
 
-uint64_t tree_entry_inode(const struct snapshot_entry *entry, const char *folder, size_t folder_length)
+int tree_entry_inode(const struct snapshot_entry *entry, const char *folder, size_t folder_length,
+		     uint64_t *ret_inode)
 {
-	if (!entry->is_directory)
-		return (entry->sample + 1) * 2;
-	return folder_inode(entry->place, count_names(folder, folder_length) + 1);
+	if (!chunk_name_is_valid(entry->name, entry->name_length))
+		return -EIO;
+	*ret_inode = entry->is_directory ? folder_inode(entry->place, count_names(folder, folder_length) + 1)
+					 : (entry->sample + 1) * 2;
+	return 0;
 }
 
 static struct timespec time_of(uint64_t ns)
@@ -116,18 +135,19 @@ int tree_stat(const struct tree *t, uint64_t inode, struct stat *ret)
 	uint64_t number;
 	const char *path;
 	size_t length;
+	int r = tree_sample(t, inode, &number, &s);
 
-	if (tree_sample(t, inode, &number, &s) == 0) {
+	if (r == 0) {
 		st.st_mode = S_IFREG | (s.mode & t->mask & 0555);
 		st.st_size = s.bytes;
 		st.st_blocks = ((blkcnt_t)s.bytes + 511) / 512;
 		set_common(&st, t, inode, s.mtime_ns);
-	} else if (tree_folder(t, inode, &path, &length) == 0) {
+	} else if (r == -EISDIR) {
+		r = tree_folder(t, inode, &path, &length);
 		st.st_mode = S_IFDIR | (t->mask & 0444) | (t->mask & 0444) >> 2;
 		set_common(&st, t, inode, snapshot_info(t->snapshot)->created_ns);
-	} else {
-		return -ENOENT;
 	}
-	*ret = st;
-	return 0;
+	if (r == 0)
+		*ret = st;
+	return r;
 }

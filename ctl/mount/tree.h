@@ -21,6 +21,8 @@ struct tree {
 
 #define TREE_ROOT 1u
 
+/* In all of these -EIO: the snapshot contradicts itself, though its checksums are right. */
+
 /* The sample of an inode. -EISDIR; -ENOENT: there is no such inode. */
 int tree_sample(const struct tree *t, uint64_t inode, uint64_t *ret_number, struct snapshot_sample *ret);
 /* The path of a folder's inode, without a slash at the end, borrowed from the snapshot; "" is the root.
@@ -29,6 +31,7 @@ int tree_folder(const struct tree *t, uint64_t inode, const char **ret_path, siz
 /* The inode of what has this name in a folder. -ENOENT, -ENOTDIR, -ENAMETOOLONG. */
 int tree_lookup(const struct tree *t, uint64_t folder, const char *name, uint64_t *ret_inode);
 /* The inode of an entry of snapshot_list(). folder_length: of the folder's path. */
-uint64_t tree_entry_inode(const struct snapshot_entry *entry, const char *folder, size_t folder_length);
+int tree_entry_inode(const struct snapshot_entry *entry, const char *folder, size_t folder_length,
+		     uint64_t *ret_inode);
 /* -ENOENT. */
 int tree_stat(const struct tree *t, uint64_t inode, struct stat *ret);

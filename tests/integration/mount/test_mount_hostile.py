@@ -9,16 +9,18 @@ import pathlib
 import random
 import resource
 import shutil
+import struct
 import subprocess
 import sys
 
-from dieseld_support import CTL, SCRATCH, main, pack
+from dieseld_support import BIN, CTL, SCRATCH, main, pack
 from mount_support import FUSE, Mount, digests, is_mounted
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "dieseld"))
 from hostile import MALLORY, Other, bind  # noqa: E402
 
 N_OPEN = 10_000
+RECORDS, HASH, TREE, PATHS = range(1, 5)  # sections of a snapshot
 LARGE = 17 << 20
 ODD = [b"new\nline", b"tab\tbell\a", b"not \xff\xfe UTF-8", b"-rf", b"*", b"...", b". .", b" ", b"back\\slash", b"a,b=c", b"%s%n", b"l" * 255,
        "e\u0301".encode(), "\u00e9".encode(), b"a", b"a.b", b"a-b", b"a b", b"\x01"]
@@ -124,6 +126,40 @@ class Large(Mount):
         self.assertEqual(process.returncode, 1, lines)
         self.assertTrue(any("cache" in line for line in lines), lines)
         self.assertTrue(any("Input/output error" in line for line in lines), lines)
+
+
+class Unverified(Mount):
+    """A snapshot of which the daemon has verified the tables alone: the rest is looked at when a name is."""
+
+    def spoil(self, dataset, section):
+        with open(f"{dataset}/snapshot", "r+b") as f:
+            f.seek(96 + 24 * section)  # the header's extents
+            place = struct.unpack("<Q", f.read(8))[0] + 40
+            f.seek(place)
+            byte = f.read(1)[0]
+            f.seek(place)
+            f.write(bytes([byte ^ 1]))
+
+    def test_damaged_where_names_are(self):
+        original = os.path.join(SCRATCH, "many")
+        subprocess.run([os.path.join(BIN, "many_samples"), original, "45000", "16", "9"], check=True)
+        self.assertGreater(os.stat(f"{original}/snapshot").st_size, 4 << 20)  # WHOLE_BYTES of daemon/storage/proof.c
+        where = self.mount(dataset=original)
+        self.assertEqual((len(os.listdir(where)), sum(len(names) for _, _, names in os.walk(where))), (9, 45_000))
+        for section in (RECORDS, HASH, TREE, PATHS):
+            dataset, over, told = shutil.copytree(original, f"{original}{section}"), self.folder(), f"{original}{section}.told"
+            self.spoil(dataset, section)
+            with open(told, "w", encoding="utf-8") as out:
+                where = self.folder()
+                command = self.command(dataset, where, "--", "sh", "-c", f"ls {where}; cat {where}/class0000/x; ls {where}")
+                subprocess.run(command, stdout=out, stderr=out, timeout=60, check=False)
+            with open(told, encoding="utf-8") as out:
+                lines = out.read()
+            self.assertEqual(lines.count("checksum mismatch"), 1, lines)
+            self.assertEqual(lines.count("Input/output error"), 3, lines)
+            self.assertNotIn("class0000\n", lines)
+            os.mkdir(f"{over}/class0000")
+            self.fails("checksum mismatch", "--over", dataset, over)
 
 
 class Replaced(Mount):

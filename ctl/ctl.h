@@ -22,13 +22,16 @@ struct ctl_verb {
 };
 
 extern const struct ctl_verb ctl_pack, ctl_ls, ctl_cat, ctl_stat, ctl_verify, ctl_snapshot, ctl_rebuild,
-    ctl_rm, ctl_mount, ctl_status, ctl_jobs, ctl_why, ctl_set, ctl_replay;
+    ctl_log, ctl_rm, ctl_mount, ctl_status, ctl_jobs, ctl_why, ctl_set, ctl_replay;
 
 /* Options that every verb has: --help prints and ends. */
 #define CTL_OPTION_HELP                                                                                      \
 	{                                                                                                    \
 		"help", no_argument, NULL, 'h'                                                               \
 	}
+
+/* The command as it was given, without secrets: for a dataset's log. */
+const char *ctl_command(void);
 
 /* Returns true if it has handled the option: --help, an unknown option, or one whose argument is missing (the
  * short options must start with ':'). */

@@ -220,6 +220,7 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 	}
 	if (argc - optind != 2)
 		return ctl_usage(verb, "a source and a dataset are needed");
+	o.command = ctl_command();
 	o.source = argv[optind];
 	o.dataset = argv[optind + 1];
 	sigaction(SIGINT, &action, NULL);

@@ -92,6 +92,8 @@ static int run_rebuild(const struct ctl_verb *verb, int argc, char **argv)
 	int r = writer_open(argv[optind], WRITER_REBUILD, CHUNK_DEFAULT_BYTES, &w, &err);
 	uint64_t n_lost = 0;
 
+	if (r == 0)
+		writer_set_command(w, ctl_command());
 	if (r == 0 && keep_digests)
 		r = writer_keep_digests(w, &err);
 	if (r == 0)
@@ -189,6 +191,8 @@ static int run_rm(const struct ctl_verb *verb, int argc, char **argv)
 		return ctl_usage(verb, "a dataset and a path in it are needed");
 	int r = writer_open(argv[optind], WRITER_CHANGE, CHUNK_DEFAULT_BYTES, &w, &err);
 
+	if (r == 0)
+		writer_set_command(w, ctl_command());
 	for (int i = optind + 1; i < argc && r == 0; i++)
 		r = remove_path(w, argv[i], recursive, &n_removed, &err);
 	if (r == 0)

@@ -12,11 +12,35 @@
 #include "lib/log.h"
 
 static const struct ctl_verb *const verbs[] = {
-    &ctl_pack,    &ctl_ls,    &ctl_cat,    &ctl_stat, &ctl_verify, &ctl_rm,  &ctl_snapshot,
+    &ctl_pack,    &ctl_ls,    &ctl_cat,    &ctl_stat, &ctl_verify, &ctl_rm,  &ctl_log,    &ctl_snapshot,
     &ctl_rebuild, &ctl_mount, &ctl_status, &ctl_jobs, &ctl_why,    &ctl_set, &ctl_replay,
 };
 
 #define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
+
+static char command_line[1024];
+
+const char *ctl_command(void)
+{
+	return command_line;
+}
+
+/* A URL may have a password. */
+static void keep_command(int argc, char **argv)
+{
+	size_t used = 0;
+
+	for (int i = 1; i < argc; i++) {
+		const char *plain = strstr(argv[i], "redis://"),
+			   *secret = plain ? plain : strstr(argv[i], "rediss://");
+		size_t length = secret ? (size_t)(secret - argv[i]) : strlen(argv[i]);
+
+		used += (size_t)snprintf(command_line + used, sizeof(command_line) - used, "%s%.*s%s",
+					 i > 1 ? " " : "", (int)length, argv[i], secret ? "redis://..." : "");
+		if (used >= sizeof(command_line))
+			return;
+	}
+}
 
 bool ctl_common_option(const struct ctl_verb *verb, int option, char **argv)
 {
@@ -96,6 +120,7 @@ int main(int argc, char **argv)
 		puts("dieselctl " DIESEL_VERSION);
 		return CTL_OK;
 	}
+	keep_command(argc, argv);
 	for (size_t i = 0; i < N_VERBS; i++)
 		if (!strcmp(argv[1], verbs[i]->name))
 			return verbs[i]->run(verbs[i], argc - 1, argv + 1);

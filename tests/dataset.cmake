@@ -20,8 +20,17 @@ if(NOT DIESEL_SANITIZE)
   diesel_long_tests(fault.dataset.kth fault.dataset.crash)
 endif()
 
+foreach(engine folder redis)
+  diesel_script_test(integration dataset.versions_${engine}
+    /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_versions.py ${engine})
+endforeach()
+if(DIESEL_S3)
+  diesel_script_test(integration dataset.versions_bucket
+    /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_versions.py bucket)
+endif()
+
 diesel_script_test(integration redis.metadata /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/redis/test_redis.py)
 
-foreach(parser chunk_head redis_url snapshot)
+foreach(parser change chunk_head redis_url snapshot)
   diesel_fuzz_target(dataset/${parser} USES diesel_dataset_write)
 endforeach()

@@ -56,9 +56,9 @@ int meta_put_digest(struct meta *m, const struct chunk_id *id, const struct dige
 	return m->ops->put_digest(m, id, sha256, err);
 }
 
-int meta_commit(struct meta *m, uint64_t version, struct error *err)
+int meta_commit(struct meta *m, uint64_t version, const struct change *change, struct error *err)
 {
-	return m->ops->commit(m, version, err);
+	return m->ops->commit(m, version, change, err);
 }
 
 void meta_rollback(struct meta *m, bool forget_pending)
@@ -79,4 +79,9 @@ int meta_each_chunk(struct meta *m, meta_chunk_callback *callback, void *context
 int meta_each_path(struct meta *m, meta_path_callback *callback, void *context, struct error *err)
 {
 	return m->ops->each_path(m, callback, context, err);
+}
+
+int meta_each_change(struct meta *m, meta_change_callback *callback, void *context, struct error *err)
+{
+	return m->ops->each_change(m, callback, context, err);
 }

@@ -33,6 +33,8 @@
 #define FLUSH_BYTES (4 << 20)
 #define KEY_BYTES   (REDIS_URL_PART + 8)
 #define ID_DIGITS   32
+#define LOG_NAME    32
+#define LOG_BATCH   30
 
 enum field {
 	F_FORMAT,
@@ -537,10 +539,17 @@ static void redis_rollback(struct meta *m, bool forget_pending)
 	leave(s);
 }
 
-static int commit_state(struct meta_redis *s, uint64_t version, const struct meta_info *info,
-			struct error *err)
+/* The log lies in the state's hash, a field a version: so what commits also records. */
+static const char *log_name(uint64_t version, char name[LOG_NAME])
 {
-	char numbers[4][24], newest[ID_DIGITS + 1] = "";
+	snprintf(name, LOG_NAME, "log:%" PRIu64, version);
+	return name;
+}
+
+static int commit_state(struct meta_redis *s, uint64_t version, const struct meta_info *info,
+			const struct change *change, struct error *err)
+{
+	char numbers[4][24], newest[ID_DIGITS + 1] = "", name[LOG_NAME], text[CHANGE_MAX] = "";
 
 	snprintf(numbers[0], sizeof(numbers[0]), "%" PRIu64, s->view.number);
 	snprintf(numbers[1], sizeof(numbers[1]), "%" PRIu64, version);
@@ -548,29 +557,45 @@ static int commit_state(struct meta_redis *s, uint64_t version, const struct met
 	snprintf(numbers[3], sizeof(numbers[3]), "%" PRIu64, info->n_paths);
 	if (info->has_newest)
 		id_text(&info->newest, newest);
-	return change_state(s, "set", (const char *[]){"committed",  numbers[0],
-						       "version",    numbers[1],
-						       "chunks",     numbers[2],
-						       "paths",      numbers[3],
-						       "digests",    info->has_digests ? "1" : "0",
-						       "newest",     newest,
-						       "pending",    "",
-						       "dirty",      "0",
-						       "scratch",    "",
-						       "generation", s->view.generation,
-						       "garbage",    s->scratch[0] ? s->was.generation : "",
-						       NULL},
+	if (change)
+		change_format(change, text);
+	return change_state(s, "set",
+			    (const char *[]){"committed",
+					     numbers[0],
+					     "version",
+					     numbers[1],
+					     "chunks",
+					     numbers[2],
+					     "paths",
+					     numbers[3],
+					     "digests",
+					     info->has_digests ? "1" : "0",
+					     "newest",
+					     newest,
+					     "pending",
+					     "",
+					     "dirty",
+					     "0",
+					     "scratch",
+					     "",
+					     "generation",
+					     s->view.generation,
+					     "garbage",
+					     s->scratch[0] ? s->was.generation : "",
+					     change ? log_name(version, name) : NULL,
+					     text,
+					     NULL},
 			    err);
 }
 
-static int redis_commit(struct meta *m, uint64_t version, struct error *err)
+static int redis_commit(struct meta *m, uint64_t version, const struct change *change, struct error *err)
 {
 	struct meta_redis *s = redis_of(m);
 	struct meta_info info;
 	int r = redis_info(m, &info, err);
 
 	if (r == 0)
-		r = commit_state(s, version, &info, err);
+		r = commit_state(s, version, &info, change, err);
 	if (r == 0 && s->scratch[0]) {
 		struct redis_view old = s->view;
 
@@ -721,6 +746,48 @@ static int redis_each_path(struct meta *m, meta_path_callback *callback, void *c
 	return e.bad ? damaged(s, "path", err) : r;
 }
 
+static int each_change_of(struct meta_redis *s, const redisReply *reply, meta_change_callback *callback,
+			  void *context, struct error *err)
+{
+	int r = reply->type == REDIS_REPLY_ARRAY ? 0 : damaged(s, "log", err);
+
+	for (size_t i = 0; i < reply->elements && r == 0; i++) {
+		const redisReply *entry = reply->element[i];
+		struct change change;
+
+		if (entry->type == REDIS_REPLY_NIL)
+			continue;
+		r = entry->type == REDIS_REPLY_STRING ? change_parse(entry->str, entry->len, &change)
+						      : -EBADMSG;
+		r = r < 0 ? damaged(s, "log", err) : callback(&change, context);
+	}
+	return r;
+}
+
+static int redis_each_change(struct meta *m, meta_change_callback *callback, void *context, struct error *err)
+{
+	struct meta_redis *s = redis_of(m);
+	char names[LOG_BATCH][LOG_NAME];
+	const char *args[2 + LOG_BATCH] = {"HMGET", s->key};
+	struct redis_view view;
+	struct state state;
+	int r = view_now(s, &view, &state, err);
+
+	for (uint64_t first = 1; r == 0 && first <= state.info.version; first += LOG_BATCH) {
+		size_t n = 0;
+
+		while (n < LOG_BATCH && first + n <= state.info.version) {
+			args[2 + n] = log_name(first + n, names[n]);
+			n++;
+		}
+		redis_link_add_text(s->link, 2 + n, args);
+		r = redis_link_run(s->link, err);
+		if (r == 0)
+			r = each_change_of(s, redis_link_reply(s->link, 0), callback, context, err);
+	}
+	return r;
+}
+
 static void redis_free(struct meta *m)
 {
 	struct meta_redis *s = redis_of(m);
@@ -745,6 +812,7 @@ static const struct meta_ops redis_ops = {
     .find = redis_find,
     .each_chunk = redis_each_chunk,
     .each_path = redis_each_path,
+    .each_change = redis_each_change,
     .free = redis_free,
 };
 

@@ -47,6 +47,11 @@ static const char schema_sql[] =
 static const char digests_sql[] =
 	"ALTER TABLE chunk ADD COLUMN sha256 BLOB;"
 	"PRAGMA user_version = " TEXT(SCHEMA_VERSION) ";";
+/* Programs that know nothing of it leave it as it is. */
+static const char log_sql[] =
+	"CREATE TABLE IF NOT EXISTS log ("
+	"  version INTEGER PRIMARY KEY,"
+	"  entry TEXT NOT NULL)";
 /* clang-format on */
 
 /* In a transaction, so that of two processes that come here at once, one finds the other's tables. */
@@ -100,6 +105,21 @@ int meta_schema_has_digests(struct sql *db, bool *ret, struct error *err)
 int meta_schema_add_digests(struct sql *db, struct error *err)
 {
 	return sql_execute(db, digests_sql, err);
+}
+
+int meta_schema_has_log(struct sql *db, bool *ret, struct error *err)
+{
+	int64_t n = 0;
+	int r = sql_number(db, "SELECT count(*) FROM sqlite_master WHERE name = 'log'", &n, err);
+
+	if (r == 0)
+		*ret = n > 0;
+	return r;
+}
+
+int meta_schema_add_log(struct sql *db, struct error *err)
+{
+	return sql_execute(db, log_sql, err);
 }
 
 /* A file that opens may still have damaged pages. */

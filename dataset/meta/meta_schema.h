@@ -7,6 +7,7 @@
  *   state  one row: version, and the pending floor (NULL when no writer is at work)
  *   chunk  one row per chunk, key id; in version 2 with the SHA-256 of its file
  *   path   one row per live path, key path: where its newest record lies
+ *   log    one row per version, key version: dataset/change.h; in files that were written since there is one
  */
 
 #include "dataset/meta.h"
@@ -20,3 +21,8 @@ int meta_schema_open(const char *path, enum meta_mode mode, struct sql **ret, st
 int meta_schema_has_digests(struct sql *db, bool *ret, struct error *err);
 /* Raises the tables to version 2, within a transaction. */
 int meta_schema_add_digests(struct sql *db, struct error *err);
+
+/* Says whether the tables have a log. */
+int meta_schema_has_log(struct sql *db, bool *ret, struct error *err);
+/* Adds one if there is none, within a transaction. */
+int meta_schema_add_log(struct sql *db, struct error *err);

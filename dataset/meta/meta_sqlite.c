@@ -29,6 +29,8 @@ enum statement {
 	SQL_EACH_CHUNK,
 	SQL_EACH_CHUNK_DIGEST,
 	SQL_EACH_PATH,
+	SQL_ADD_CHANGE,
+	SQL_EACH_CHANGE,
 	N_STATEMENTS
 };
 
@@ -48,6 +50,8 @@ static const char *const statement_sql[N_STATEMENTS] = {
     [SQL_EACH_CHUNK] = "SELECT " CHUNK_COLUMNS " FROM chunk ORDER BY id",
     [SQL_EACH_CHUNK_DIGEST] = "SELECT " CHUNK_COLUMNS ", sha256 FROM chunk ORDER BY id",
     [SQL_EACH_PATH] = "SELECT " PATH_COLUMNS ", path FROM path",
+    [SQL_ADD_CHANGE] = "INSERT OR REPLACE INTO log VALUES (?1, ?2)",
+    [SQL_EACH_CHANGE] = "SELECT entry FROM log ORDER BY version",
 };
 
 struct meta_sqlite {
@@ -273,12 +277,30 @@ static int sqlite_put_digest(struct meta *m, const struct chunk_id *id, const st
 	return sql_run(st, err);
 }
 
-static int sqlite_commit(struct meta *m, uint64_t version, struct error *err)
+static int add_change(struct meta_sqlite *s, const struct change *change, struct error *err)
+{
+	char text[CHANGE_MAX];
+	size_t bytes = change_format(change, text);
+	struct sql_statement *st = NULL;
+	int r = meta_schema_add_log(s->db, err);
+
+	if (r == 0)
+		r = prepare(s, SQL_ADD_CHANGE, &st, err);
+	if (r < 0)
+		return r;
+	sql_bind_integer(st, 1, (int64_t)change->version);
+	sql_bind_name(st, 2, text, bytes);
+	return sql_run(st, err);
+}
+
+static int sqlite_commit(struct meta *m, uint64_t version, const struct change *change, struct error *err)
 {
 	struct meta_sqlite *s = sqlite_of(m);
 	struct sql_statement *st = NULL;
-	int r = prepare(s, SQL_COMMIT_STATE, &st, err);
+	int r = change ? add_change(s, change, err) : 0;
 
+	if (r == 0)
+		r = prepare(s, SQL_COMMIT_STATE, &st, err);
 	if (r == 0) {
 		sql_bind_integer(st, 1, (int64_t)version);
 		r = sql_run(st, err);
@@ -389,6 +411,32 @@ static int sqlite_each_path(struct meta *m, meta_path_callback *callback, void *
 	return r;
 }
 
+static int sqlite_each_change(struct meta *m, meta_change_callback *callback, void *context,
+			      struct error *err)
+{
+	struct meta_sqlite *s = sqlite_of(m);
+	struct sql_statement *st = NULL;
+	bool has_log = false;
+	int r = meta_schema_has_log(s->db, &has_log, err);
+
+	if (r == 0 && has_log)
+		r = prepare(s, SQL_EACH_CHANGE, &st, err);
+	if (r < 0 || !has_log)
+		return r;
+	while ((r = sql_step(st, err)) == SQL_ROW) {
+		struct change change;
+		size_t bytes = 0;
+		const char *text = sql_bytes(st, 0, &bytes);
+
+		r = change_parse(text ? text : "", bytes, &change);
+		r = r < 0 ? damaged(s, "log", err) : callback(&change, context);
+		if (r != 0)
+			break;
+	}
+	sql_reset(st);
+	return r;
+}
+
 static void sqlite_free(struct meta *m)
 {
 	struct meta_sqlite *s = sqlite_of(m);
@@ -411,6 +459,7 @@ static const struct meta_ops sqlite_ops = {
     .find = sqlite_find,
     .each_chunk = sqlite_each_chunk,
     .each_path = sqlite_each_path,
+    .each_change = sqlite_each_change,
     .free = sqlite_free,
 };
 

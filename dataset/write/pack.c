@@ -241,6 +241,8 @@ int pack_run(const struct pack_options *options, struct pack_result *ret, struct
 	if (r == 0)
 		r = writer_open_on(options->dataset, WRITER_PACK, options->chunk_bytes, options->meta_url,
 				   &p.writer, err);
+	if (r == 0 && options->command)
+		writer_set_command(p.writer, options->command);
 	if (r == 0)
 		r = pack_all(&p, err);
 	writer_free(p.writer);

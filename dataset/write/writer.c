@@ -120,8 +120,10 @@ static int add_digest(struct writer *w, const struct chunk_id *id, struct error 
 
 static int add_chunk(struct writer *w, const struct chunk_view *view, struct error *err)
 {
-	int r = meta_add_chunk(w->meta, view, err);
+	int r = writer_change_count(w, view, err);
 
+	if (r == 0)
+		r = meta_add_chunk(w->meta, view, err);
 	return r == 0 && w->keeps_digests ? add_digest(w, &view->header->id, err) : r;
 }
 
@@ -174,12 +176,14 @@ static int publish(struct writer *w, uint64_t version, struct error *err)
 	return r < 0 ? r : place_publish(w->place, version, err);
 }
 
-static int commit_version(struct writer *w, uint64_t version, struct error *err)
+static int commit_version(struct writer *w, uint64_t version, const struct meta_info *now, struct error *err)
 {
-	int r = stage_snapshot(w, version, err);
+	int r = writer_change_end(w, version, now, err);
 
 	if (r == 0)
-		r = meta_commit(w->meta, version, err);
+		r = stage_snapshot(w, version, err);
+	if (r == 0)
+		r = meta_commit(w->meta, version, &w->change, err);
 	if (r < 0)
 		return r;
 	w->begun = false;
@@ -227,6 +231,8 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 	if (r < 0)
 		return r;
 	chunks = (const struct chunk_id *)w->chunks.data;
+	if (!w->rebuilt)
+		writer_change_begin(w);
 	for (size_t i = 0; i < n_chunks_of(w) && r == 0; i++)
 		r = replay(w, &chunks[i], err);
 	struct writer_result result = {.version = w->info.version};
@@ -236,7 +242,7 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 		r = meta_info(w->meta, &now, err);
 	if (r == 0 && (n_chunks_of(w) || w->rebuilt)) {
 		result.version = next_version(w);
-		r = commit_version(w, result.version, err);
+		r = commit_version(w, result.version, &now, err);
 	} else if (r == 0 && !w->place->ops && w->info.version &&
 		   writer_snapshot_version(w) != w->info.version) {
 		r = writer_snapshot(w, err); /* an earlier writer died before it did */
@@ -275,6 +281,7 @@ int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, 
 	uint64_t n_lost = 0;
 
 	w->rebuilt = true;
+	writer_change_begin(w);
 	for (size_t i = 0; i < w->n_objects && r == 0; i++) {
 		const struct chunk_id *id = &w->objects[i].id;
 		_cleanup_(freep) void *head = NULL;

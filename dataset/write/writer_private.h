@@ -33,7 +33,20 @@ struct writer {
 	uint32_t current_flags;
 	struct buffer chunks; /* struct chunk_id: of this commit, ascending */
 	bool rebuilt;
+
+	char command[CHANGE_COMMAND];
+	struct change change; /* counted while chunks are replayed */
+	uint64_t run_paths,
+	    run_records; /* when the chunks of the kind replayed last began; records in them */
+	uint32_t run_flags;
+	unsigned n_runs;
 };
 
 /* The version of the snapshot; 0: there is none that can be read. */
 uint64_t writer_snapshot_version(const struct writer *w);
+
+/* The log's entry of this commit. Before the first chunk; for each; behind the last, with the state as the
+ * transaction leaves it. */
+void writer_change_begin(struct writer *w);
+int writer_change_count(struct writer *w, const struct chunk_view *view, struct error *err);
+int writer_change_end(struct writer *w, uint64_t version, const struct meta_info *now, struct error *err);

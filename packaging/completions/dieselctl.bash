@@ -7,7 +7,7 @@ _dieselctl()
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm snapshot rebuild mount status jobs why set replay --help --version' -- "$current"))
+		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm log snapshot rebuild mount status jobs why set replay --help --version' -- "$current"))
 		return
 	fi
 	case $previous in
@@ -33,7 +33,7 @@ _dieselctl()
 	replay) options='--json' ;;
 	why) options='--socket --json --number' ;;
 	set) options='--socket --json --limit --dry-run --tune' ;;
-	stat | verify) options='--json' ;;
+	log | stat | verify) options='--json' ;;
 	esac
 	case ${COMP_WORDS[1]}:$current in
 	set:[!-]* | set: | why:[!-]* | why:) # numbers of jobs, and knobs

@@ -16,6 +16,7 @@
  * Thread-safety: a handle belongs to one thread at a time. Errors name the dataset.
  */
 
+#include "dataset/change.h"
 #include "dataset/chunk.h"
 #include "dataset/digest.h"
 #include "lib/error.h"
@@ -56,6 +57,7 @@ struct meta_path {
 /* Returns 0 to go on. Anything else ends the iteration, which returns it. */
 typedef int meta_chunk_callback(const struct meta_chunk *chunk, void *context);
 typedef int meta_path_callback(const struct meta_path *path, void *context);
+typedef int meta_change_callback(const struct change *change, void *context);
 
 struct meta_ops {
 	int (*info)(struct meta *m, struct meta_info *ret, struct error *err);
@@ -65,12 +67,13 @@ struct meta_ops {
 	int (*keep_digests)(struct meta *m, struct error *err);
 	int (*put_digest)(struct meta *m, const struct chunk_id *id, const struct digest *sha256,
 			  struct error *err);
-	int (*commit)(struct meta *m, uint64_t version, struct error *err);
+	int (*commit)(struct meta *m, uint64_t version, const struct change *change, struct error *err);
 	void (*rollback)(struct meta *m, bool forget_pending);
 	int (*find)(struct meta *m, const char *path, size_t path_length, struct meta_path *ret,
 		    struct error *err);
 	int (*each_chunk)(struct meta *m, meta_chunk_callback *callback, void *context, struct error *err);
 	int (*each_path)(struct meta *m, meta_path_callback *callback, void *context, struct error *err);
+	int (*each_change)(struct meta *m, meta_change_callback *callback, void *context, struct error *err);
 	void (*free)(struct meta *m);
 };
 
@@ -123,8 +126,9 @@ int meta_keep_digests(struct meta *m, struct error *err);
 int meta_put_digest(struct meta *m, const struct chunk_id *id, const struct digest *sha256,
 		    struct error *err);
 
-/* version is above the one that meta_begin() returned. Clears the pending floor. A failure rolls back. */
-int meta_commit(struct meta *m, uint64_t version, struct error *err);
+/* version is above the one that meta_begin() returned. Clears the pending floor. change: for the log; NULL:
+ * nothing is recorded. A failure rolls back. */
+int meta_commit(struct meta *m, uint64_t version, const struct change *change, struct error *err);
 
 /* Ends the transaction of meta_begin(), if one is open. With forget_pending, which says that no chunk was
  * left behind, the pending floor is cleared too. */
@@ -136,3 +140,6 @@ int meta_find(struct meta *m, const char *path, size_t path_length, struct meta_
 /* Chunks come in id order, paths in no particular order. */
 int meta_each_chunk(struct meta *m, meta_chunk_callback *callback, void *context, struct error *err);
 int meta_each_path(struct meta *m, meta_path_callback *callback, void *context, struct error *err);
+/* The log, in order of versions: from where it begins, and without those that an older program has written.
+ * -EBADMSG: it is damaged. */
+int meta_each_change(struct meta *m, meta_change_callback *callback, void *context, struct error *err);

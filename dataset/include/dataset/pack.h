@@ -41,7 +41,8 @@ struct pack_options {
 	uint64_t chunk_bytes;
 	enum pack_order order;
 	uint64_t seed;
-	unsigned n_threads; /* that read the source, >= 1 */
+	unsigned n_threads;  /* that read the source, >= 1 */
+	const char *command; /* for the log: writer_set_command(); or NULL */
 	bool append; /* add to a dataset that has samples; files it has (same size and mtime) are left out */
 	bool skip_unreadable;
 	bool keep_digests;      /* writer_keep_digests() */

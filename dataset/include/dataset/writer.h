@@ -32,6 +32,10 @@ int writer_open(const char *dataset_path, enum writer_purpose purpose, uint64_t 
 int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64_t chunk_bytes,
 		   const char *meta_url, struct writer **ret, struct error *err);
 
+/* What the dataset's log says of this commit: the command that made it, without secrets. Control characters
+ * are made printable, and what is too long is cut. Without this call it is the program's name. */
+void writer_set_command(struct writer *w, const char *command);
+
 /* Drops what was not committed, and removes a dataset that this writer made but never wrote to. */
 void writer_free(struct writer *w);
 

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * One entry of a dataset's log: what a version changed, when, and who made it. A few lines of text, the same
+ * in every metadata engine; docs/formats.md has it.
+ *
+ * Chunks are never changed, and replaying those up to a version's newest one, in id order, gives that
+ * version: so the entry is also all that reading an old version needs.
+ */
+
+#include "dataset/chunk.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CHANGE_MAX     1024 /* bytes of text */
+#define CHANGE_NAME    64
+#define CHANGE_COMMAND 256
+
+struct change {
+	uint64_t version;
+	uint64_t time_ns; /* CLOCK_REALTIME of who wrote it */
+	uint64_t oldest;  /* the oldest version that can still be read */
+	bool has_newest;
+	struct chunk_id newest;                  /* the chunk with the highest id of this version */
+	bool is_counted;                         /* the three that follow are known: not after a rebuild */
+	uint64_t n_added, n_replaced, n_deleted; /* paths */
+	uint64_t n_samples;                      /* of the dataset, from then on */
+	uint64_t n_chunks;                       /* written */
+	uint64_t n_bytes;                        /* of the samples in them */
+	/* Printable, without line breaks. */
+	char host[CHANGE_NAME], user[CHANGE_NAME], command[CHANGE_COMMAND];
+};
+
+/* Returns its length, without the terminator. */
+size_t change_format(const struct change *c, char text[CHANGE_MAX]);
+/* -EBADMSG: it is no entry; -EPROTONOSUPPORT: a newer one. */
+int change_parse(const char *text, size_t bytes, struct change *ret);

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a dataset's versions are: their log.
+
+    test_versions.py folder|redis|bucket
+"""
+import getpass
+import os
+import socket
+import sqlite3
+import sys
+import time
+
+from engines import ENGINES, SCRATCH, SOURCE, write
+
+
+def test_log(engine):
+    for i in range(6):
+        write(f"a/{i}", b"%d" % i * 1000)
+    begin = time.time_ns()
+    engine.new("log").pack()
+    engine.ctl("rm", engine.dataset, "a/0", "a/1")
+    write("a/2", b"other")
+    write("b/new", b"new")
+    engine.pack("--append")
+    log = engine.json("log", engine.dataset)
+    changes = log["changes"]
+    assert log["version"] == 3 and [c["version"] for c in changes] == [3, 2, 1], log
+    counts = [[c[key] for key in ("added", "replaced", "deleted", "samples")] for c in changes]
+    assert counts == [[3, 1, 0, 7], [0, 0, 2, 4], [6, 0, 0, 6]], counts
+    assert [c["bytes_written"] for c in changes] == [2008, 0, 6000], changes
+    times = [c["time_ns"] for c in changes]
+    assert begin < times[2] < times[1] < times[0] < time.time_ns()
+    for change in changes:
+        assert change["host"] == socket.gethostname()[:60] and change["user"] == getpass.getuser() and change["readable"], change
+    assert changes[0]["command"].startswith("pack -c 4M") and changes[0]["command"].endswith(f"--append {SOURCE} {engine.dataset}")
+    text = engine.ctl("log", engine.dataset)
+    assert "3 added, 1 replaced, 0 deleted; samples: 7" in text and "not " not in text, text
+    # Nothing changes: nothing is recorded. A rebuild does not know what it changed, nor what was before.
+    engine.pack("--append")
+    assert engine.json("log", engine.dataset)["changes"] == changes
+    engine.ctl("rebuild", engine.dataset)
+    again = engine.json("log", engine.dataset)
+    assert again["changes"][1:] == [dict(c, readable=False) for c in changes], again
+    assert again["changes"][0]["added"] is None and again["changes"][0]["samples"] == 7 and again["changes"][0]["readable"]
+
+
+def test_old_metadata(engine):
+    """Metadata of a program that kept no log: it begins with the next version, and says so."""
+    engine.new("old").pack()
+    engine.ctl("rm", engine.dataset, "a/2")
+    database = sqlite3.connect(engine.dataset + "/meta.db")
+    database.execute("DROP TABLE log")
+    database.commit()
+    database.close()
+    assert engine.ctl("log", engine.dataset) == "versions 1 to 2  not recorded\n"
+    engine.ctl("rm", engine.dataset, "a/3")
+    assert engine.ctl("log", engine.dataset).endswith("versions 1 to 2  not recorded\n")
+    assert [c["version"] for c in engine.json("log", engine.dataset)["changes"]] == [3]
+    # Another one in between: what it wrote is not known.
+    engine.ctl("rm", engine.dataset, "a/4")
+    database = sqlite3.connect(engine.dataset + "/meta.db")
+    database.execute("DELETE FROM log WHERE version = 4")
+    database.commit()
+    engine.ctl("rm", engine.dataset, "a/5")
+    log = engine.json("log", engine.dataset)
+    assert [(c["version"], c["readable"]) for c in log["changes"]] == [(5, True), (3, False)], log
+    assert "version 4  not recorded\n" in engine.ctl("log", engine.dataset)
+    database.execute("UPDATE log SET entry = entry || 'more' WHERE version = 5")
+    database.commit()
+    database.close()
+    assert "damaged" in engine.ctl("log", engine.dataset, fails=True)
+    assert "there is no dataset" in engine.ctl("log", SCRATCH + "/none", fails=True)
+
+
+def test_secrets(engine):
+    engine.new("secret").ctl("pack", "--meta", engine.server.url("secret").replace("//", "//:@"), SOURCE, engine.dataset)
+    assert engine.json("log", engine.dataset)["changes"][0]["command"] == f"pack --meta redis://... {SOURCE} {engine.dataset}"
+
+
+def main():
+    name = sys.argv[1]
+    engine = ENGINES[name]()
+    try:
+        test_log(engine)
+        if name == "folder":
+            test_old_metadata(engine)
+        if name == "redis":
+            test_secrets(engine)
+    finally:
+        engine.stop()
+
+
+if __name__ == "__main__":
+    os.makedirs(SOURCE, exist_ok=True)
+    main()

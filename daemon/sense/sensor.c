@@ -219,6 +219,7 @@ void sensor_wake(struct sensor *s)
 	s->running = true;
 	s->idle_since_ns = clock_monotonic_ns();
 	node_watch_look(&s->node, s->idle_since_ns);
+	talk_begin(s, s->idle_since_ns);
 	uv_timer_start(&s->second, on_second_timer, 0, SECOND_MS);
 }
 

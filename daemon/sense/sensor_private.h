@@ -25,7 +25,7 @@ struct sensor {
 
 	struct sensor_child child;
 	enum sensor_child_state state;
-	uint64_t retry_ns;         /* in CHILD_IDLE after a death: do not start it before */
+	uint64_t retry_ns;         /* in CHILD_IDLE: do not start it before */
 	uint64_t backoff_ns;       /* 0: the last watcher ended as asked */
 	uint32_t n_unanswered;     /* ticks */
 	bool hung;                 /* the keeper had to kill the watcher */
@@ -39,6 +39,8 @@ struct sensor {
 
 /* ---- sensor_talk.c ------------------------------------------------------------------------------------- */
 
+/* The first job begins: the child is started a moment later. */
+void talk_begin(struct sensor *s, uint64_t now_ns);
 /* Starts the child, tells it of new jobs, and asks for reports. Returns true if reports will come. */
 bool talk_tick(struct sensor *s, uint64_t now_ns);
 void talk_remove(struct sensor *s, const struct sensed_job *job);

@@ -17,6 +17,8 @@
 
 #define BACKOFF_MIN_NS (1 * NS_PER_S)
 #define BACKOFF_MAX_NS (60 * NS_PER_S)
+/* Loading the programs takes some 0.2 s of CPU time, which a job's first chunks and batches need more. */
+#define START_DELAY_NS (NS_PER_S / 2)
 #define CALM_NS        (60 * NS_PER_S) /* a child that lived this long is not dying in a loop */
 /* In seconds, more than the keeper waits before it kills a watcher that hangs: this is for one that cannot be
  * killed. */
@@ -48,6 +50,12 @@ static void lose(struct sensor *s, const char *text)
 	s->told.active = false;
 	for (struct sensed_job *j = s->jobs; j; j = j->next)
 		j->told = j->has_report = false;
+}
+
+void talk_begin(struct sensor *s, uint64_t now_ns)
+{
+	if (s->retry_ns < now_ns + START_DELAY_NS)
+		s->retry_ns = now_ns + START_DELAY_NS;
 }
 
 bool talk_tick(struct sensor *s, uint64_t now_ns)

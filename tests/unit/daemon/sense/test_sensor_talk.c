@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "sensor_private.h"
 
 struct fixture {
@@ -72,6 +73,19 @@ static void test_a_watcher_comes_and_goes(void **state)
 	assert_int_equal(heard(f), SENSOR_START);
 }
 
+/* Loading the programs would take the CPU from a job's first batches. */
+static void test_the_first_job_is_left_alone_at_first(void **state)
+{
+	struct fixture *f = *state;
+	struct sensor *s = &f->sensor;
+
+	talk_begin(s, NS_PER_S);
+	assert_false(talk_tick(s, NS_PER_S));
+	assert_int_equal(heard(f), 0);
+	assert_false(talk_tick(s, 2 * NS_PER_S));
+	assert_int_equal(heard(f), SENSOR_START);
+}
+
 /* Loading takes a while on a busy machine: by then the last job may have ended. */
 static void test_a_watcher_that_comes_too_late_ends(void **state)
 {
@@ -112,6 +126,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_a_watcher_comes_and_goes, begin, end),
+	    cmocka_unit_test_setup_teardown(test_the_first_job_is_left_alone_at_first, begin, end),
 	    cmocka_unit_test_setup_teardown(test_a_watcher_that_comes_too_late_ends, begin, end),
 	    cmocka_unit_test_setup_teardown(test_a_watcher_that_is_needed_again_stays, begin, end),
 	};

@@ -2,52 +2,89 @@
 /*
  * Copies a file into sealed memory. Most of the time goes into getting the pages, which the kernel does for
  * several threads at once, but for one writer or sendfile() of a file only; so threads read into a mapping.
+ *
+ * What is not in the page cache would be brought in there page by page, which keeps a disk from other reads
+ * for longer than large ones take: it is read past the page cache, into a large buffer of each thread's own,
+ * if the file can be opened so.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
+#include "lib/kernel_calls.h"
 #include "shared_memory.h"
 
-#define PIECE_BYTES ((uint64_t)4 << 20)
-#define MAX_THREADS 8 /* more would be in each other's way */
+#define PIECE_BYTES  ((uint64_t)2 << 20) /* also the size of a huge page */
+#define PAGE_BYTES   ((uint64_t)4096)
+#define MAX_THREADS  8 /* more would be in each other's way */
+#define DISK_THREADS 4 /* as many wait for a disk, where there are fewer CPUs */
 
 struct copying {
-	int fd;
+	int fd, direct_fd; /* of the same file; -EBADF: there is only one */
 	unsigned char *to;
 	uint64_t bytes;
 	atomic_uint_fast64_t next; /* byte that nobody copies yet */
 	atomic_int result;
 };
 
-static int copy_piece(const struct copying *c, uint64_t at)
+/* How much of the piece came so. If that is not all, what is wrong shows when the rest is read. */
+static uint64_t copy_directly(const struct copying *c, void *buffer, uint64_t at, uint64_t bytes)
+{
+	ssize_t n =
+	    pread(c->direct_fd, buffer, (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES, (off_t)at);
+	uint64_t done = n < 0 ? 0 : (uint64_t)n < bytes ? (uint64_t)n : bytes;
+
+	memcpy(c->to + at, buffer, done);
+	return done;
+}
+
+static int copy_piece(const struct copying *c, void *buffer, uint64_t at)
 {
 	uint64_t bytes = c->bytes - at < PIECE_BYTES ? c->bytes - at : PIECE_BYTES;
+	uint64_t direct = buffer ? copy_directly(c, buffer, at, bytes) : 0;
 	size_t done;
-	int r = fd_read_at(c->fd, c->to + at, bytes, at, &done);
+	int r = fd_read_at(c->fd, c->to + at + direct, bytes - direct, at + direct, &done);
 
 	if (r == -EFAULT)
-		return -ENOMEM;                       /* no page for the copy */
-	return r == 0 && done < bytes ? -EBADMSG : r; /* it shrank while it was read */
+		return -ENOMEM;                                /* no page for the copy */
+	return r == 0 && done < bytes - direct ? -EBADMSG : r; /* it shrank while it was read */
+}
+
+/* Twice as much as is needed, so that there is a huge page in it. NULL: without. */
+static uint8_t *buffer_new(void)
+{
+	uint8_t *memory =
+	    mmap(NULL, 2 * PIECE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED)
+		return NULL;
+	(void)madvise(memory, 2 * PIECE_BYTES, MADV_HUGEPAGE);
+	return memory;
 }
 
 static void *copy_pieces(void *user)
 {
 	struct copying *c = user;
+	uint8_t *memory = c->direct_fd < 0 ? NULL : buffer_new();
+	uint8_t *buffer = memory ? memory + PIECE_BYTES - (uintptr_t)memory % PIECE_BYTES : NULL;
 	uint64_t at;
 
 	while (atomic_load(&c->result) == 0 && (at = atomic_fetch_add(&c->next, PIECE_BYTES)) < c->bytes) {
-		int r = copy_piece(c, at);
+		int r = copy_piece(c, buffer, at);
 
 		if (r < 0)
 			atomic_store(&c->result, r);
 	}
+	if (memory)
+		munmap(memory, 2 * PIECE_BYTES);
 	return NULL;
 }
 
@@ -59,6 +96,8 @@ static int copy_by_threads(struct copying *c)
 	pthread_t threads[MAX_THREADS - 1];
 	uint32_t n = 0;
 
+	if (c->direct_fd >= 0 && n_cpus < DISK_THREADS)
+		n_cpus = DISK_THREADS;
 	while (n < MAX_THREADS - 1 && n + 1 < n_cpus && (n + 1) * PIECE_BYTES < c->bytes &&
 	       pthread_create(&threads[n], NULL, copy_pieces, c) == 0)
 		n++;
@@ -68,10 +107,25 @@ static int copy_by_threads(struct copying *c)
 	return atomic_load(&c->result);
 }
 
+/* The file once more, to be read past the page cache; -EBADF: most of it is there, or nobody can tell. The
+ * client's own descriptor is left as it is. */
+static int open_directly(int fd, uint64_t bytes)
+{
+	char path[32];
+	uint64_t n_cached = UINT64_MAX;
+
+	if (kernel_cached_pages(fd, 0, bytes, &n_cached) < 0 || n_cached > bytes / PAGE_BYTES / 2)
+		return -EBADF;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	fd = open(path, O_RDONLY | O_DIRECT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	return fd < 0 ? -EBADF : fd;
+}
+
 int shared_memory_copy_file(const char *name, int fd, uint64_t bytes, int *ret_fd)
 {
 	_cleanup_(closep) int copy = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	struct copying c = {.fd = fd, .bytes = bytes};
+	_cleanup_(closep) int direct = bytes > PIECE_BYTES ? open_directly(fd, bytes) : -EBADF;
+	struct copying c = {.fd = fd, .direct_fd = direct, .bytes = bytes};
 	int r = 0;
 
 	if (copy < 0 || ftruncate(copy, (off_t)bytes) < 0)

@@ -4,6 +4,7 @@
 /* System calls for which not every C library that we build for has a function: some are older, and musl has
  * but a few. They return -1 and set errno, as those functions do. */
 
+#include <stdint.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -54,4 +55,16 @@ static inline int kernel_populate(void *memory, size_t bytes)
 static inline int kernel_io_idle(void)
 {
 	return (int)syscall(SYS_ioprio_set, 1, 0, 3 << 13);
+}
+
+/* How many pages of this part of a file are in the page cache. EPERM: not to be told to who could not write
+ * the file; ENOSYS before Linux 6.5. */
+static inline int kernel_cached_pages(int fd, uint64_t offset, uint64_t bytes, uint64_t *ret_pages)
+{
+	uint64_t range[2] = {offset, bytes}, stat[5]; /* struct cachestat_range, struct cachestat */
+	int r = (int)syscall(451, fd, range, stat, 0);
+
+	if (r == 0)
+		*ret_pages = stat[0];
+	return r;
 }

@@ -132,10 +132,10 @@ static void test_copy_is_immutable(void **state)
 }
 
 /* By several threads. */
-static void test_large_copy(void **state)
+static void copies(int file)
 {
 	const size_t n = (13 << 20) / sizeof(uint64_t) + 1, bytes = n * sizeof(uint64_t) - 3;
-	int file = memfd_create("file", MFD_CLOEXEC), copy;
+	int copy;
 	uint64_t *data = calloc(n, sizeof(*data)), *found = calloc(n, sizeof(*data));
 	size_t done;
 
@@ -143,7 +143,11 @@ static void test_large_copy(void **state)
 		data[i] = i;
 	assert_int_equal(fd_write(file, data, bytes), 0);
 	assert_int_equal(shared_memory_copy_file("copy", file, bytes + 1, &copy), -EBADMSG);
+	/* A file of a disk is read from there. */
+	(void)fsync(file);
+	(void)posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
 	assert_int_equal(shared_memory_copy_file("copy", file, bytes, &copy), 0);
+	assert_int_equal(fcntl(file, F_GETFL) & O_DIRECT, 0);
 	assert_true(shared_memory_is_sealed(copy));
 	assert_int_equal(fd_read_at(copy, found, bytes + 1, 0, &done), 0);
 	assert_int_equal(done, bytes);
@@ -152,6 +156,21 @@ static void test_large_copy(void **state)
 	free(found);
 	close(copy);
 	close(file);
+}
+
+static void test_large_copy(void **state)
+{
+	copies(memfd_create("file", MFD_CLOEXEC));
+}
+
+static void test_large_copy_of_a_disk(void **state)
+{
+	char path[] = "/var/tmp/diesel-copy-XXXXXX";
+	int file = mkstemp(path);
+
+	assert_true(file >= 0);
+	unlink(path);
+	copies(file);
 }
 
 static void test_copy_that_somebody_holds(void **state)
@@ -225,6 +244,7 @@ int main(void)
 	    cmocka_unit_test(test_control_memory_keeps_its_size),
 	    cmocka_unit_test(test_copy_is_immutable),
 	    cmocka_unit_test(test_large_copy),
+	    cmocka_unit_test(test_large_copy_of_a_disk),
 	    cmocka_unit_test(test_copy_that_somebody_holds),
 	    cmocka_unit_test(test_memory_from_outside),
 	};

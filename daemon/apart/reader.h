@@ -30,7 +30,7 @@
 #define READER_NAME_BYTES   48
 #define READER_ORIGIN_BYTES 4352 /* a path and the name below it */
 #define READER_MAX_ORDERS   4    /* of a reader at one time: large chunks keep a disk busy */
-#define READER_OWN_BYTES    (16u << 20)
+#define READER_OWN_BYTES    (24u << 20)
 
 /* What goes over the socket, with descriptors of the folder and the memory. */
 struct reader_order {

@@ -23,9 +23,11 @@
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
 
-#define IO_DEPTH 32
-/* As many as keep a disk busy while some of them are being written to the segment. */
+#define IO_DEPTH    32
 #define PIECE_BYTES ((uint32_t)1 << 20)
+/* As many as keep a disk busy. The others are being written to the segment meanwhile: reads that were begun
+ * together end together, and storage would idle until the first of them is written. */
+#define MAX_READS   16
 #define N_PIECES    (READER_OWN_BYTES / PIECE_BYTES)
 #define HUGE_BYTES  ((size_t)2 << 20)
 #define SLAB_PIECES (HUGE_BYTES / PIECE_BYTES)
@@ -69,6 +71,7 @@ struct reading {
 	uv_poll_t poll;
 	struct io *io;
 	struct piece pieces[N_PIECES], *free_pieces;
+	uint32_t n_reads; /* under way */
 	struct slab slabs[N_SLABS];
 	struct chunk *first, **last;
 };
@@ -100,14 +103,15 @@ static void read_piece(struct piece *p, struct chunk *c)
 	p->op.buffer = p->buffer;
 	p->op.bytes = p->bytes;
 	p->op.offset = p->offset;
+	c->reading->n_reads++;
 	io_submit(c->reading->io, &p->op);
 }
 
-/* Reads on, as many pieces at a time as there are buffers. A chunk is read to its end before the next one: so
+/* Reads on, as many pieces at a time as there may be. A chunk is read to its end before the next one: so
  * the first is there early. */
 static void read_on(struct reading *r)
 {
-	while (r->first && r->free_pieces) {
+	while (r->first && r->free_pieces && r->n_reads < MAX_READS) {
 		struct chunk *c = r->first;
 		struct piece *p = r->free_pieces;
 
@@ -184,16 +188,19 @@ static void on_piece(struct io_op *op)
 		io_submit(c->reading->io, op);
 		return;
 	}
+	c->reading->n_reads--;
 	if (op->result == 0 && report->result == 0)
 		report->result = error_set(&report->error, -EBADMSG, "%s: truncated at byte %llu",
 					   c->order.origin, (unsigned long long)op->offset);
 	if (op->result < 0 && report->result == 0)
 		report->result = error_errno(&report->error, op->result, "%s: cannot read at %llu",
 					     c->order.origin, (unsigned long long)op->offset);
-	if (report->result < 0)
+	if (report->result < 0) {
 		piece_done(p);
-	else
-		(void)uv_queue_work(&c->reading->loop, &p->write, write_work, write_done);
+		return;
+	}
+	(void)uv_queue_work(&c->reading->loop, &p->write, write_work, write_done);
+	read_on(c->reading);
 }
 
 static void chunk_read(struct chunk *c)

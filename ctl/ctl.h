@@ -10,6 +10,7 @@
 
 #include <getopt.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 enum ctl_exit { CTL_OK = 0, CTL_FAILED = 1, CTL_USAGE = 2 };
 
@@ -22,13 +23,20 @@ struct ctl_verb {
 };
 
 extern const struct ctl_verb ctl_pack, ctl_ls, ctl_cat, ctl_stat, ctl_verify, ctl_snapshot, ctl_rebuild,
-    ctl_log, ctl_rm, ctl_mount, ctl_status, ctl_jobs, ctl_why, ctl_set, ctl_replay;
+    ctl_log, ctl_diff, ctl_rm, ctl_mount, ctl_status, ctl_jobs, ctl_why, ctl_set, ctl_replay;
 
 /* Options that every verb has: --help prints and ends. */
 #define CTL_OPTION_HELP                                                                                      \
 	{                                                                                                    \
 		"help", no_argument, NULL, 'h'                                                               \
 	}
+
+#define CTL_OPTION_VERSION                                                                                   \
+	{                                                                                                    \
+		"version", required_argument, NULL, 'V'                                                      \
+	}
+/* The argument of --version. CTL_OK or CTL_USAGE. */
+int ctl_version(const struct ctl_verb *verb, uint64_t *ret);
 
 /* The command as it was given, without secrets: for a dataset's log. */
 const char *ctl_command(void);

@@ -130,22 +130,26 @@ static int list_path(const struct ctl_verb *verb, const struct dataset *d, const
 
 static int run_ls(const struct ctl_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'}, CTL_OPTION_HELP, {0}};
+	static const struct option long_options[] = {
+	    {"json", no_argument, NULL, 'J'}, CTL_OPTION_VERSION, CTL_OPTION_HELP, {0}};
 	_cleanup_(dataset_closep) struct dataset *d = NULL;
 	struct ls_options o = {.first = true};
+	uint64_t version = 0;
 	struct error err = ERROR_INIT;
 	int option, result = CTL_OK;
 
 	while ((option = getopt_long(argc, argv, ":hlR", long_options, NULL)) >= 0) {
 		if (ctl_common_option(verb, option, argv))
 			return option == 'h' ? CTL_OK : CTL_USAGE;
+		if (option == 'V' && ctl_version(verb, &version) != CTL_OK)
+			return CTL_USAGE;
 		o.details |= option == 'l';
 		o.recursive |= option == 'R';
 		o.json |= option == 'J';
 	}
 	if (optind == argc)
 		return ctl_usage(verb, "a dataset is needed");
-	if (dataset_open(argv[optind], &d, &err) < 0)
+	if (dataset_open_version(argv[optind], version, &d, &err) < 0)
 		return ctl_failed(verb, &err);
 	if (optind + 1 == argc)
 		result = list_path(verb, d, "", argv[optind], &o);
@@ -163,11 +167,12 @@ static int run_ls(const struct ctl_verb *verb, int argc, char **argv)
 
 const struct ctl_verb ctl_ls = {
     .name = "ls",
-    .arguments = "[-l] [-R] [--json] DATASET [PATH ...]",
+    .arguments = "[-l] [-R] [--json] [--version N] DATASET [PATH ...]",
     .summary = "List samples and folders, one path a line",
     .help = "  -l        mode, size and time too\n"
 	    "  -R        all samples below, instead of the folder's own entries\n"
-	    "      --json  as a JSON array\n",
+	    "      --json  as a JSON array\n"
+	    "      --version N  as it was at that version\n",
     .run = run_ls,
 };
 
@@ -213,20 +218,24 @@ static int cat_path(const struct ctl_verb *verb, const struct dataset *d, const 
 
 static int run_cat(const struct ctl_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {{"force", no_argument, NULL, 'f'}, CTL_OPTION_HELP, {0}};
+	static const struct option long_options[] = {
+	    {"force", no_argument, NULL, 'f'}, CTL_OPTION_VERSION, CTL_OPTION_HELP, {0}};
 	_cleanup_(dataset_closep) struct dataset *d = NULL;
 	struct error err = ERROR_INIT;
+	uint64_t version = 0;
 	bool force = false;
 	int option, result = CTL_OK;
 
 	while ((option = getopt_long(argc, argv, ":hf", long_options, NULL)) >= 0) {
 		if (ctl_common_option(verb, option, argv))
 			return option == 'h' ? CTL_OK : CTL_USAGE;
-		force = true;
+		if (option == 'V' && ctl_version(verb, &version) != CTL_OK)
+			return CTL_USAGE;
+		force |= option == 'f';
 	}
 	if (argc - optind < 2)
 		return ctl_usage(verb, "a dataset and a path in it are needed");
-	if (dataset_open(argv[optind], &d, &err) < 0)
+	if (dataset_open_version(argv[optind], version, &d, &err) < 0)
 		return ctl_failed(verb, &err);
 	for (int i = optind + 1; i < argc; i++) {
 		int r = cat_path(verb, d, argv[i], force);
@@ -240,8 +249,9 @@ static int run_cat(const struct ctl_verb *verb, int argc, char **argv)
 
 const struct ctl_verb ctl_cat = {
     .name = "cat",
-    .arguments = "[-f] DATASET PATH ...",
+    .arguments = "[-f] [--version N] DATASET PATH ...",
     .summary = "Write samples to standard output",
-    .help = "  -f, --force   binary data to a terminal too\n\nEach sample's checksum is verified.\n",
+    .help = "  -f, --force   binary data to a terminal too\n      --version N   as it was at that "
+	    "version\n\nEach sample's checksum is verified.\n",
     .run = run_cat,
 };

@@ -30,7 +30,7 @@ struct facts {
 	struct error meta_error; /* why there is none */
 };
 
-static void collect(const char *path, const struct snapshot *s, struct facts *ret)
+static void collect(const char *path, const struct snapshot *s, bool is_old, struct facts *ret)
 {
 	struct meta *meta;
 	struct snapshot_chunk chunk;
@@ -38,8 +38,8 @@ static void collect(const char *path, const struct snapshot *s, struct facts *re
 
 	for (uint64_t i = 0; snapshot_chunk_get(s, i, &chunk) == 0; i++)
 		f.stored_bytes += chunk.file_bytes;
-	/* Elsewhere both are of one version, always. */
-	if (place_is_elsewhere(path)) {
+	/* Elsewhere both are of one version, always; of an old one the metadata of now say nothing. */
+	if (is_old || place_is_elsewhere(path)) {
 		f.has_meta = true;
 		f.meta = (struct meta_info){.version = snapshot_info(s)->version};
 	} else if (meta_open(path, META_READ, &meta, &f.meta_error) == 0) {
@@ -173,25 +173,29 @@ static int stat_path(const struct ctl_verb *verb, const struct snapshot *s, cons
 
 static int run(const struct ctl_verb *verb, int argc, char **argv)
 {
-	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'}, CTL_OPTION_HELP, {0}};
+	static const struct option long_options[] = {
+	    {"json", no_argument, NULL, 'J'}, CTL_OPTION_VERSION, CTL_OPTION_HELP, {0}};
 	_cleanup_(dataset_closep) struct dataset *d = NULL;
 	struct error err = ERROR_INIT;
 	struct facts facts;
+	uint64_t version = 0;
 	bool json = false;
 	int option;
 
 	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
 		if (ctl_common_option(verb, option, argv))
 			return option == 'h' ? CTL_OK : CTL_USAGE;
-		json = true;
+		if (option == 'V' && ctl_version(verb, &version) != CTL_OK)
+			return CTL_USAGE;
+		json |= option == 'J';
 	}
 	if (argc - optind != 1 && argc - optind != 2)
 		return ctl_usage(verb, "a dataset is needed, and at most one path in it");
-	if (dataset_open(argv[optind], &d, &err) < 0)
+	if (dataset_open_version(argv[optind], version, &d, &err) < 0)
 		return ctl_failed(verb, &err);
 	if (argc - optind == 2)
 		return stat_path(verb, dataset_snapshot(d), argv[optind + 1], json);
-	collect(argv[optind], dataset_snapshot(d), &facts);
+	collect(argv[optind], dataset_snapshot(d), version != 0, &facts);
 	if (json)
 		print_dataset_json(argv[optind], dataset_snapshot(d), &facts);
 	else
@@ -201,8 +205,8 @@ static int run(const struct ctl_verb *verb, int argc, char **argv)
 
 const struct ctl_verb ctl_stat = {
     .name = "stat",
-    .arguments = "[--json] DATASET [PATH]",
+    .arguments = "[--json] [--version N] DATASET [PATH]",
     .summary = "Describe a dataset or one sample of it",
-    .help = "      --json  as a JSON object\n",
+    .help = "      --json       as a JSON object\n      --version N  as it was at that version\n",
     .run = run,
 };

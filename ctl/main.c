@@ -10,10 +10,11 @@
 #include "dataset/remote.h"
 #include "lib/bus_error.h"
 #include "lib/log.h"
+#include "lib/units.h"
 
 static const struct ctl_verb *const verbs[] = {
-    &ctl_pack,    &ctl_ls,    &ctl_cat,    &ctl_stat, &ctl_verify, &ctl_rm,  &ctl_log,    &ctl_snapshot,
-    &ctl_rebuild, &ctl_mount, &ctl_status, &ctl_jobs, &ctl_why,    &ctl_set, &ctl_replay,
+    &ctl_pack,     &ctl_ls,      &ctl_cat,   &ctl_stat,   &ctl_verify, &ctl_rm,  &ctl_log, &ctl_diff,
+    &ctl_snapshot, &ctl_rebuild, &ctl_mount, &ctl_status, &ctl_jobs,   &ctl_why, &ctl_set, &ctl_replay,
 };
 
 #define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
@@ -56,6 +57,17 @@ bool ctl_common_option(const struct ctl_verb *verb, int option, char **argv)
 	else
 		return false;
 	return true;
+}
+
+int ctl_version(const struct ctl_verb *verb, uint64_t *ret)
+{
+	int64_t value;
+
+	if (units_parse_integer(optarg, 1, INT64_MAX, &value) < 0)
+		return ctl_usage(verb, "--version %s: a number from 1 is needed; dieselctl log lists them",
+				 optarg);
+	*ret = (uint64_t)value;
+	return CTL_OK;
 }
 
 int ctl_usage(const struct ctl_verb *verb, const char *format, ...)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "dataset/place.h"
+#include "dataset/version.h"
 
 struct dataset {
 	struct place *place;
@@ -14,14 +15,24 @@ struct dataset {
 
 int dataset_open(const char *path, struct dataset **ret, struct error *err)
 {
+	return dataset_open_version(path, 0, ret, err);
+}
+
+static int open_place(struct dataset *d, const char *path, uint64_t version, struct error *err)
+{
+	int r = version ? version_open(path, version, &d->place, err)
+			: place_open(path, PLACE_SNAPSHOT, &d->place, err);
+	return r < 0 ? r : snapshot_open(d->place->folder, &d->snapshot, err);
+}
+
+int dataset_open_version(const char *path, uint64_t version, struct dataset **ret, struct error *err)
+{
 	struct dataset *d = calloc(1, sizeof(*d));
 
 	if (!d)
 		return error_errno(err, -ENOMEM, "%s", path);
-	int r = place_open(path, PLACE_SNAPSHOT, &d->place, err);
+	int r = open_place(d, path, version, err);
 
-	if (r == 0)
-		r = snapshot_open(d->place->folder, &d->snapshot, err);
 	if (r == 0)
 		r = snapshot_verify(d->snapshot, err);
 	if (r == 0)

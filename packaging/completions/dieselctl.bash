@@ -7,7 +7,7 @@ _dieselctl()
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm log snapshot rebuild mount status jobs why set replay --help --version' -- "$current"))
+		COMPREPLY=($(compgen -W 'pack ls cat stat verify rm log diff snapshot rebuild mount status jobs why set replay --help --version' -- "$current"))
 		return
 	fi
 	case $previous in
@@ -23,8 +23,8 @@ _dieselctl()
 	esac
 	case ${COMP_WORDS[1]} in
 	pack) options='--chunk-size --order --seed --jobs --append --skip-unreadable --digest --meta --jpeg-restarts' ;;
-	ls) options='-l -R --json' ;;
-	cat) options='--force' ;;
+	ls) options='-l -R --json --version' ;;
+	cat) options='--force --version' ;;
 	snapshot) options= ;;
 	rebuild) options=--digest ;;
 	mount) options='--over --version --allow-other --foreground --socket' ;;
@@ -33,7 +33,8 @@ _dieselctl()
 	replay) options='--json' ;;
 	why) options='--socket --json --number' ;;
 	set) options='--socket --json --limit --dry-run --tune' ;;
-	log | stat | verify) options='--json' ;;
+	stat) options='--json --version' ;;
+	log | diff | verify) options='--json' ;;
 	esac
 	case ${COMP_WORDS[1]}:$current in
 	set:[!-]* | set: | why:[!-]* | why:) # numbers of jobs, and knobs

@@ -15,6 +15,8 @@ struct dataset;
 
 /* Also verifies the snapshot. -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT; err says what to do. */
 int dataset_open(const char *path, struct dataset **ret, struct error *err);
+/* An old version of it; 0: the newest. Errors also as version_open(). */
+int dataset_open_version(const char *path, uint64_t version, struct dataset **ret, struct error *err);
 void dataset_close(struct dataset *d);
 
 /* Borrowed: valid until dataset_close(). sample_read() takes both. */

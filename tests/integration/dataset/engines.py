@@ -20,7 +20,8 @@ class Folder:
     """In a folder; the other engines say what is different."""
 
     def __init__(self):
-        self.dataset, self.env = SCRATCH + "/set", dict(os.environ)
+        self.dataset, self.env = SCRATCH + "/set", dict(os.environ, TMPDIR=SCRATCH + "/tmp")
+        os.makedirs(SCRATCH + "/tmp", exist_ok=True)
 
     def new(self, name):
         self.dataset = f"{SCRATCH}/{name}"

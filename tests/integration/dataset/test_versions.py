@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a dataset's versions are: their log.
+"""What a dataset's versions are: their log, and reading old ones.
 
     test_versions.py folder|redis|bucket
 """
@@ -45,6 +45,61 @@ def test_log(engine):
     assert again["changes"][0]["added"] is None and again["changes"][0]["samples"] == 7 and again["changes"][0]["readable"]
 
 
+def content(engine, *version):
+    """{path: bytes} of a version, by ls and cat."""
+    entries, found, at = engine.json("ls", "-R", *version, engine.dataset), {}, 0
+    data = engine.ctl("cat", *version, engine.dataset, *(entry["path"] for entry in entries))
+    for entry in entries:
+        found[entry["path"]] = data[at:at + entry["bytes"]]
+        at += entry["bytes"]
+    assert at == len(data)
+    return found
+
+
+def test_old_versions(engine):
+    engine.new("versions")
+    states = []
+    for step in range(5):
+        if step % 2 == 0:
+            for i in range(step, step + 4):
+                write(f"c{i % 2}/{i}", f"{step} of {i} ".encode() * (i + 1))
+            engine.pack(*["--append"] * (step > 0), *["--digest", "sha256"] * (step == 0))
+        else:
+            engine.ctl("rm", engine.dataset, f"c{step % 2}/{step}")
+        states.append(content(engine))
+    assert len({str(state) for state in states}) == 5
+    for version, state in enumerate(states, 1):
+        assert content(engine, "--version", str(version)) == state, version
+        told = engine.json("stat", "--version", str(version), engine.dataset)
+        assert (told["version"], told["samples"]) == (version, len(state)) and told["digest"] == "sha256", told
+    for a, b in ((1, 2), (2, 3), (1, 5), (5, 1), (4, 3), (3, 3)):
+        told = engine.json("diff", engine.dataset, str(a), str(b))
+        found = {(c["change"], c["path"]) for c in told["changes"]}
+        old, new = states[a - 1], states[b - 1]
+        assert found == ({("added", p) for p in new.keys() - old.keys()} | {("deleted", p) for p in old.keys() - new.keys()}
+                         | {("changed", p) for p in old.keys() & new.keys() if old[p] != new[p]}), (a, b, told)
+        assert sum(told[key] for key in ("added", "changed", "deleted")) == len(found)
+    assert engine.ctl("diff", engine.dataset, "1", "2") == "- c1/1\n"
+    assert "no version 9: it is at version 5" in engine.ctl("ls", "--version", "9", engine.dataset, fails=True)
+    assert not [name for name in os.listdir(engine.env["TMPDIR"]) if name.startswith("dieselctl-")]
+    engine.ctl("rebuild", engine.dataset)
+    text = engine.ctl("cat", "--version", "2", engine.dataset, "c0/2", fails=True)
+    assert "cannot be read any more: the oldest that can be is 6" in text, text
+    return states
+
+
+def test_missing_chunk(engine):
+    """A version is whole or an error: never less than it was."""
+    write("d/1", b"one")
+    engine.new("missing").pack()
+    engine.ctl("rm", engine.dataset, "d/1")
+    folder = engine.dataset + "/chunks"
+    first = min(os.listdir(folder))
+    os.rename(f"{folder}/{first}", SCRATCH + "/aside")
+    text = engine.ctl("ls", "-R", "--version", "1", engine.dataset, fails=True)
+    assert first in text and "needs all of its chunks" in text, text
+
+
 def test_old_metadata(engine):
     """Metadata of a program that kept no log: it begins with the next version, and says so."""
     engine.new("old").pack()
@@ -83,8 +138,10 @@ def main():
     engine = ENGINES[name]()
     try:
         test_log(engine)
+        test_old_versions(engine)
         if name == "folder":
             test_old_metadata(engine)
+            test_missing_chunk(engine)
         if name == "redis":
             test_secrets(engine)
     finally:

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dieselctl diff: what is different between two versions of a dataset. */
+#include "ctl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ctl_json.h"
+#include "dataset/chunk.h"
+#include "dataset/dataset.h"
+#include "lib/cleanup.h"
+#include "lib/text.h"
+#include "lib/units.h"
+#include "path_order.h"
+
+static void dataset_closep(struct dataset **d)
+{
+	dataset_close(*d);
+}
+
+enum kind { ADDED, CHANGED, DELETED, N_KINDS };
+
+struct diff {
+	const struct snapshot *a, *b;
+	uint64_t counts[N_KINDS];
+	bool json;
+};
+
+static void print_path(struct diff *d, enum kind kind, const struct snapshot_sample *s)
+{
+	static const char *const names[] = {"added", "changed", "deleted"};
+	char text[4 * CHUNK_NAME_MAX + 8];
+	bool first = d->counts[ADDED] + d->counts[CHANGED] + d->counts[DELETED] == 0;
+
+	d->counts[kind]++;
+	if (d->json) {
+		printf("%s\n{\"change\": \"%s\", \"path\": ", first ? "" : ",", names[kind]);
+		ctl_json_string(s->path, s->path_length);
+		putchar('}');
+		return;
+	}
+	printf("%c ", "+~-"[kind]);
+	if (isatty(STDOUT_FILENO)) /* a name must not steer the terminal */
+		fputs(text_printable(text, sizeof(text), s->path, s->path_length), stdout);
+	else
+		fwrite(s->path, 1, s->path_length, stdout);
+	putchar('\n');
+}
+
+/* Returns false behind the last one. */
+static bool get(const struct snapshot *s, uint64_t i, struct snapshot_sample *ret)
+{
+	uint64_t number;
+
+	return snapshot_by_path(s, i, &number) == 0 && snapshot_sample_get(s, number, ret) == 0;
+}
+
+/* Both are in tree order. */
+static void compare(struct diff *d)
+{
+	struct snapshot_sample a, b;
+
+	for (uint64_t i = 0, k = 0;;) {
+		bool has_a = get(d->a, i, &a), has_b = get(d->b, k, &b);
+
+		if (!has_a && !has_b)
+			return;
+		int order = !has_a   ? 1
+			    : !has_b ? -1
+				     : path_order_compare((struct path_text){a.path, a.path_length},
+							  (struct path_text){b.path, b.path_length});
+
+		if (order < 0)
+			print_path(d, DELETED, &a);
+		else if (order > 0)
+			print_path(d, ADDED, &b);
+		else if (a.bytes != b.bytes || a.xxh3 != b.xxh3 || a.mode != b.mode)
+			print_path(d, CHANGED, &b);
+		i += order <= 0;
+		k += order >= 0;
+	}
+}
+
+static int parse_version(const struct ctl_verb *verb, const char *text, uint64_t *ret)
+{
+	int64_t value;
+
+	if (units_parse_integer(text, 1, INT64_MAX, &value) < 0)
+		return ctl_usage(
+		    verb, "'%s' is no version: a number from 1 is needed; dieselctl log lists them", text);
+	*ret = (uint64_t)value;
+	return CTL_OK;
+}
+
+static int run(const struct ctl_verb *verb, int argc, char **argv)
+{
+	static const struct option long_options[] = {{"json", no_argument, NULL, 'J'}, CTL_OPTION_HELP, {0}};
+	_cleanup_(dataset_closep) struct dataset *a = NULL, *b = NULL;
+	struct error err = ERROR_INIT;
+	uint64_t versions[2] = {0};
+	struct diff d = {.json = false};
+	int option;
+
+	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) >= 0) {
+		if (ctl_common_option(verb, option, argv))
+			return option == 'h' ? CTL_OK : CTL_USAGE;
+		d.json = true;
+	}
+	if (argc - optind != 2 && argc - optind != 3)
+		return ctl_usage(verb, "a dataset and one or two versions are needed");
+	for (int i = 1; i < argc - optind; i++)
+		if (parse_version(verb, argv[optind + i], &versions[i - 1]) != CTL_OK)
+			return CTL_USAGE;
+	if (dataset_open_version(argv[optind], versions[0], &a, &err) < 0 ||
+	    dataset_open_version(argv[optind], versions[1], &b, &err) < 0)
+		return ctl_failed(verb, &err);
+	d.a = dataset_snapshot(a);
+	d.b = dataset_snapshot(b);
+	if (d.json) {
+		fputs("{\"schema\": \"diesel.diff/1\", \"dataset\": ", stdout);
+		ctl_json_string(argv[optind], strlen(argv[optind]));
+		printf(", \"from\": %llu, \"to\": %llu, \"changes\": [",
+		       (unsigned long long)snapshot_info(d.a)->version,
+		       (unsigned long long)snapshot_info(d.b)->version);
+	}
+	compare(&d);
+	if (d.json)
+		printf("],\n\"added\": %llu, \"changed\": %llu, \"deleted\": %llu}\n",
+		       (unsigned long long)d.counts[ADDED], (unsigned long long)d.counts[CHANGED],
+		       (unsigned long long)d.counts[DELETED]);
+	return ctl_finish(verb);
+}
+
+const struct ctl_verb ctl_diff = {
+    .name = "diff",
+    .arguments = "[--json] DATASET A [B]",
+    .summary = "List what is different from version A to B, or to the newest",
+    .help = "      --json  as a JSON object\n\n+ added, ~ changed (bytes or mode), - deleted; one path a "
+	    "line, in the "
+	    "order of ls -R.\n",
+    .run = run,
+};

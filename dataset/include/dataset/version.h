@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Old versions of a dataset. Chunks are never changed, so one is made again by replaying its chunks, whose
+ * heads alone are read: into a folder of its own, which is a place like any other, for reading.
+ */
+
+#include "dataset/place.h"
+
+/* version 0, or the newest: as place_open() with PLACE_READ. Others have metadata and snapshot in a folder
+ * below $TMPDIR or /var/tmp, which place_close() removes. -ENOENT: there is no such version, or it cannot be
+ * read any more; err says which can. Otherwise as place_open() and meta_open(). */
+int version_open(const char *name, uint64_t version, struct place **ret, struct error *err);
